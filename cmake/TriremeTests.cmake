@@ -1,0 +1,55 @@
+# One ctest entry per cmocka case: an own process and an own deadline, so that a
+# hang or a crash costs one case. Cases are read from the source: every
+# `cmocka_unit_test*(name` of a x_test.c. A line of the file may say
+#   /* ctest: labels=full timeout=120 */
+# (default: labels=quick timeout=60); a file of nothing but scripts is not used.
+function(tri_add_test_file source)
+    get_filename_component(name ${source} NAME_WE)
+    add_executable(${name} ${source})
+    set_target_properties(${name} PROPERTIES
+        RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test)
+    target_link_libraries(${name} PRIVATE trireme_flags trireme_testing PkgConfig::CMOCKA)
+    target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+
+    set(labels quick)
+    set(timeout 60)
+    file(STRINGS ${source} header REGEX "ctest:")
+    if(header MATCHES "labels=([a-z;]+)")
+        set(labels ${CMAKE_MATCH_1})
+    endif()
+    if(header MATCHES "timeout=([0-9]+)")
+        set(timeout ${CMAKE_MATCH_1})
+    endif()
+    if(TRI_SANITIZE)
+        math(EXPR timeout "${timeout} * 5")
+    endif()
+    file(STRINGS ${source} cases REGEX "cmocka_unit_test[a-z_]*\\([a-z]")
+    foreach(line IN LISTS cases)
+        string(REGEX MATCH "cmocka_unit_test[a-z_]*\\(([a-z0-9_]+)" ignored "${line}")
+        set(case ${CMAKE_MATCH_1})
+        add_test(NAME ${name}.${case} COMMAND ${name} ${case})
+        set_tests_properties(${name}.${case} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}"
+            ENVIRONMENT "TRI_TEST_BIN=${CMAKE_BINARY_DIR}/bin;TRI_TEST_SOURCE=${CMAKE_SOURCE_DIR};${TRI_TEST_ENVIRONMENT}")
+    endforeach()
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
+endfunction()
+
+function(tri_add_tests)
+    file(GLOB_RECURSE tests CONFIGURE_DEPENDS
+        ${CMAKE_SOURCE_DIR}/src/*_test.c ${CMAKE_SOURCE_DIR}/tests/*_test.c
+        ${CMAKE_SOURCE_DIR}/tools/*_test.c)
+    foreach(source IN LISTS tests)
+        tri_add_test_file(${source})
+    endforeach()
+    # Checks of the tree itself: each script exits non-zero on a violation and
+    # proves with --self-test that it catches a planted one.
+    file(GLOB checks CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/scripts/check_*)
+    foreach(check IN LISTS checks)
+        get_filename_component(name ${check} NAME)
+        add_test(NAME ${name} COMMAND ${check} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+        add_test(NAME ${name}.self_test COMMAND ${check} --self-test
+            WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+        set_tests_properties(${name} ${name}.self_test PROPERTIES TIMEOUT 120 LABELS quick
+            ENVIRONMENT "TRI_BUILD=${CMAKE_BINARY_DIR};CC=${CMAKE_C_COMPILER};CXX=${CMAKE_CXX_COMPILER}")
+    endforeach()
+endfunction()

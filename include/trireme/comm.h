@@ -1,0 +1,12 @@
+/*
+ * comm.h - all of libtrireme-comm: process groups for programs with plain buffers.
+ */
+#ifndef TRIREME_COMM_H
+#define TRIREME_COMM_H
+
+#include <trireme/group.h>
+#include <trireme/status.h>
+#include <trireme/store.h>
+#include <trireme/types.h>
+
+#endif

@@ -1,0 +1,156 @@
+/*
+ * group.h - process groups: a fixed set of ranks that run collectives together.
+ *
+ * Six calls take a C program from nothing to averaged gradients:
+ *
+ *     tri_init(NULL);                              // rank and size from the launcher
+ *     float *g = tri_group_alloc(NULL, bytes);     // optional: memory all local ranks map
+ *     tri_all_reduce(NULL, g, g, n, TRI_DTYPE_F32, TRI_REDOP_AVG, NULL);
+ *     tri_group_free(NULL, g);
+ *     tri_finalize();
+ *
+ * A NULL group is the world. Every rank of a group issues the same collectives in the
+ * same order. The last argument, `work`, may be NULL: then the call returns when the
+ * operation is done; else it returns at once and tri_work_wait/test finish it.
+ *
+ * Results are bit for bit the same on every rank, for every engine, algorithm, chunking
+ * and timing: sums follow the balanced binary tree over ranks 0..p-1 (split at the largest
+ * power of two below p), f16 and bf16 are accumulated in f32 and rounded once.
+ */
+#ifndef TRIREME_GROUP_H
+#define TRIREME_GROUP_H
+
+#include <trireme/status.h>
+#include <trireme/store.h>
+#include <trireme/types.h>
+
+TRI_BEGIN_DECLS
+
+typedef struct tri_group tri_group; /* shared: tri_group_ref/unref */
+typedef struct tri_work tri_work;   /* owned by whoever posted the operation */
+
+#define TRI_GROUP_TIMEOUT_MS INT64_C(600000)
+
+/* Zero means default, everywhere: start from {0} and name what you change. */
+typedef struct tri_group_options {
+    const char *engine; /* "self", "shm", "tcp"; NULL = TRI_ENGINE, else the best for the hosts */
+    int64_t timeout_ms; /* per operation and for forming the group; 0 = TRI_TIMEOUT_MS, else
+                           TRI_GROUP_TIMEOUT_MS; TRI_FOREVER = none */
+    const char *name;   /* for messages and records; NULL = "world" or a number */
+    const char *bind_host; /* tcp: address to listen on and to publish; NULL = by reachability */
+} tri_group_options;
+
+typedef struct tri_init_options {
+    const char *url; /* NULL = TRI_INIT, else "env://"; "tcp://host:port?rank=R&world_size=W" */
+    tri_group_options group;
+} tri_init_options;
+
+/**
+ * Join the world: rank, size and store come from the environment of trirun or torchrun
+ * (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT), of Slurm or Open MPI, or from a
+ * URL. With no such environment this is a world of one.
+ *
+ * Blocks: until all ranks arrived, at most the timeout; a TIMEOUT names the missing ranks.
+ * Errors: INVALID_ARG (a variable is missing or no number), TIMEOUT, STATE (already joined).
+ */
+TRI_API TRI_MUST_CHECK tri_status tri_init(const tri_init_options *opt);
+/* Leave the world; waits until its peers know that this is no failure. Harmless without init. */
+TRI_API void tri_finalize(void);
+TRI_API bool tri_is_initialized(void);
+/* Rank and size in the world; 0 and 1 before tri_init. */
+TRI_API int tri_rank(void);
+TRI_API int tri_world_size(void);
+/* Rank among the processes of this host, and how many they are. */
+TRI_API int tri_local_rank(void);
+TRI_API int tri_local_world_size(void);
+
+/**
+ * General form: every rank of `size` calls it with the same store. Ranks may be threads of
+ * one process. opt NULL = defaults. The store is referenced, not owned.
+ * Blocks until all ranks arrived. Errors: as tri_init, UNSUPPORTED (no such engine).
+ */
+TRI_API TRI_MUST_CHECK tri_status tri_group_create(tri_store *store, int rank, int size,
+                                                   const tri_group_options *opt,
+                                                   tri_group **group_out);
+TRI_API tri_group *tri_group_ref(tri_group *group);
+TRI_API void tri_group_unref(tri_group *group); /* NULL allowed; the last one leaves the group */
+/* Give up: every pending and later operation on the group returns ABORTED here, and PEER_LOST
+ * or ABORTED on the peers. Never blocks; any thread. */
+TRI_API void tri_group_abort(tri_group *group, const char *why);
+
+TRI_API int tri_group_rank(const tri_group *group);
+TRI_API int tri_group_size(const tri_group *group);
+TRI_API const char *tri_group_engine(const tri_group *group); /* static text */
+
+/**
+ * Memory that the engine reduces without copies: under shm all local ranks map it. Zeroed,
+ * 64-byte aligned, already touched. Collective: all ranks allocate the same sizes in the same
+ * order. Heap memory works everywhere too; it is staged. NULL on failure (tri_last_error).
+ */
+TRI_API void *tri_group_alloc(tri_group *group, size_t bytes);
+TRI_API void tri_group_free(tri_group *group, void *p);
+
+/* --- collectives ---------------------------------------------------------------------
+ * src, dst: borrowed until the operation is done; dst == src means in place, any other
+ *   overlap is INVALID_ARG. Counts are elements of `dtype`; 0 is allowed.
+ * Errors (from the call, or from the wait of its work):
+ *   INVALID_ARG, UNSUPPORTED; TIMEOUT (names who did not arrive, in which call),
+ *   PEER_LOST (names the rank), MISMATCH (names both calls), ABORTED. After the last four
+ *   the group stays failed and every later call returns the same at once.
+ * Threads: any, but all ranks must post a group's collectives in one order.
+ */
+
+/* dst[i] = op over ranks r of src_r[i]. c10d all_reduce. */
+TRI_API TRI_MUST_CHECK tri_status tri_all_reduce(tri_group *group, const void *src, void *dst,
+                                                 size_t count, tri_dtype dtype, tri_redop op,
+                                                 tri_work **work_out);
+/* buf of rank `root` to all. c10d broadcast. */
+TRI_API TRI_MUST_CHECK tri_status tri_broadcast(tri_group *group, void *buf, size_t count,
+                                                tri_dtype dtype, int root, tri_work **work_out);
+/* dst[r*count + i] = src_r[i]; in place: src == dst + rank*count elements. c10d
+ * all_gather_single. */
+TRI_API TRI_MUST_CHECK tri_status tri_all_gather(tri_group *group, const void *src, void *dst,
+                                                 size_t count, tri_dtype dtype,
+                                                 tri_work **work_out);
+/* dst[i] = op over r of src_r[rank*count + i]; in place: dst == src + rank*count elements.
+ * c10d reduce_scatter_single. */
+TRI_API TRI_MUST_CHECK tri_status tri_reduce_scatter(tri_group *group, const void *src, void *dst,
+                                                     size_t count, tri_dtype dtype, tri_redop op,
+                                                     tri_work **work_out);
+TRI_API TRI_MUST_CHECK tri_status tri_barrier(tri_group *group, tri_work **work_out);
+/* Point to point; messages between a pair with one tag arrive in order. */
+TRI_API TRI_MUST_CHECK tri_status tri_send(tri_group *group, const void *src, size_t count,
+                                           tri_dtype dtype, int peer, int tag, tri_work **work_out);
+TRI_API TRI_MUST_CHECK tri_status tri_recv(tri_group *group, void *dst, size_t count,
+                                           tri_dtype dtype, int peer, int tag, tri_work **work_out);
+
+/* --- work ----------------------------------------------------------------------------- */
+
+/* Blocks until done; timeout_ms 0 = the group's. TIMEOUT leaves the work running only if the
+ * given timeout is shorter than the group's. Any thread, several times. */
+TRI_API TRI_MUST_CHECK tri_status tri_work_wait(tri_work *work, int64_t timeout_ms);
+/* OK, INPROGRESS or the failure; helps the operation along, never blocks. */
+TRI_API TRI_MUST_CHECK tri_status tri_work_test(tri_work *work);
+/* Why it failed (an error born on another thread is kept here); "" if it did not. */
+TRI_API const char *tri_work_error(const tri_work *work);
+/* Releases the handle; an unfinished operation goes on and its buffers stay borrowed. */
+TRI_API void tri_work_destroy(tri_work *work);
+
+/* --- call sites -------------------------------------------------------------------------
+ * The functions that wait for peers are wrapped so that messages can name the line of the
+ * caller. -DTRI_NO_SITES turns it off; taking a function's address still works. */
+TRI_API void tri_site_set(const char *file, int line);
+#ifndef TRI_NO_SITES
+#define TRI_SITE_(call) (tri_site_set(__FILE__, __LINE__), call)
+#define tri_all_reduce(...) TRI_SITE_(tri_all_reduce(__VA_ARGS__))
+#define tri_broadcast(...) TRI_SITE_(tri_broadcast(__VA_ARGS__))
+#define tri_all_gather(...) TRI_SITE_(tri_all_gather(__VA_ARGS__))
+#define tri_reduce_scatter(...) TRI_SITE_(tri_reduce_scatter(__VA_ARGS__))
+#define tri_barrier(...) TRI_SITE_(tri_barrier(__VA_ARGS__))
+#define tri_send(...) TRI_SITE_(tri_send(__VA_ARGS__))
+#define tri_recv(...) TRI_SITE_(tri_recv(__VA_ARGS__))
+#endif
+
+TRI_END_DECLS
+
+#endif

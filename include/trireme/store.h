@@ -1,0 +1,82 @@
+/*
+ * store.h - key-value rendezvous between the processes of a job.
+ *
+ * The semantics are those of torch.distributed's stores, and the tcp store speaks
+ * PyTorch's wire protocol in both directions. Keys are text, values are bytes.
+ * All functions may be called from any thread; one store serialises its calls, so a
+ * blocked wait blocks the other threads that use the same object (take a clone).
+ */
+#ifndef TRIREME_STORE_H
+#define TRIREME_STORE_H
+
+#include <trireme/status.h>
+
+TRI_BEGIN_DECLS
+
+typedef struct tri_store tri_store; /* shared: tri_store_ref/unref */
+
+#define TRI_STORE_TIMEOUT_MS INT64_C(300000)
+#define TRI_STORE_PORT 29500
+
+/* Zero means default. */
+typedef struct tri_store_tcp_options {
+    bool serve;         /* host the server in this process (one control thread) */
+    bool serve_if_free; /* become a client if the port is taken by this job's agent */
+    int world_size;     /* > 0: joins `init/`; the server waits for this many */
+    int64_t timeout_ms; /* connect and wait deadline; 0 = TRI_STORE_TIMEOUT_MS */
+    int listen_fd;      /* > 0: an already bound and listening socket to serve on; adopted */
+} tri_store_tcp_options;
+
+/**
+ * Client of a TCP store, and its server if opt->serve.
+ *
+ *   host  name or address (IPv4, IPv6); a server binds all interfaces unless host is loopback
+ *   port  0 = any free port (server only; read it with tri_store_port)
+ *
+ * Blocks: until connected (and until opt->world_size joined, on the server), at most the timeout.
+ * Errors: INVALID_ARG, TIMEOUT (says whether refused, unresolved or silent), IO (port in use).
+ */
+TRI_API TRI_MUST_CHECK tri_status tri_store_tcp(const char *host, int port,
+                                                const tri_store_tcp_options *opt,
+                                                tri_store **store_out);
+/* In-process store, for ranks that are threads of one process. */
+TRI_API TRI_MUST_CHECK tri_status tri_store_hash(tri_store **store_out);
+/* A view of `base` in which every key is prefixed by "prefix/". Takes a reference on base. */
+TRI_API TRI_MUST_CHECK tri_status tri_store_prefix(const char *prefix, tri_store *base,
+                                                   tri_store **store_out);
+
+TRI_API tri_store *tri_store_ref(tri_store *store);
+TRI_API void tri_store_unref(tri_store *store); /* NULL allowed */
+/* Port of a tcp store, else 0. */
+TRI_API int tri_store_port(const tri_store *store);
+
+TRI_API TRI_MUST_CHECK tri_status tri_store_set(tri_store *store, const char *key,
+                                                const void *value, size_t bytes);
+/* Waits for the key (timeout_ms 0 = the store's), then hands out a copy with a zero byte
+ * behind it: release with tri_store_free. bytes_out may be NULL. */
+TRI_API TRI_MUST_CHECK tri_status tri_store_get(tri_store *store, const char *key,
+                                                int64_t timeout_ms, void **value_out,
+                                                size_t *bytes_out);
+TRI_API void tri_store_free(void *value);
+/* Adds delta to a decimal counter (missing = 0) and returns the sum. */
+TRI_API TRI_MUST_CHECK tri_status tri_store_add(tri_store *store, const char *key, int64_t delta,
+                                                int64_t *sum_out);
+/* c10d's truth table: stored if missing and expected is empty, or if equal; the reply is the
+ * value that is now there (or `expected` if the key is missing and expected was not empty). */
+TRI_API TRI_MUST_CHECK tri_status tri_store_compare_set(tri_store *store, const char *key,
+                                                        const void *expected, size_t expected_bytes,
+                                                        const void *desired, size_t desired_bytes,
+                                                        void **value_out, size_t *bytes_out);
+TRI_API TRI_MUST_CHECK tri_status tri_store_append(tri_store *store, const char *key,
+                                                   const void *value, size_t bytes);
+TRI_API TRI_MUST_CHECK tri_status tri_store_wait(tri_store *store, const char *const *keys,
+                                                 int n_keys, int64_t timeout_ms);
+TRI_API TRI_MUST_CHECK tri_status tri_store_check(tri_store *store, const char *const *keys,
+                                                  int n_keys, bool *present_out);
+TRI_API TRI_MUST_CHECK tri_status tri_store_delete(tri_store *store, const char *key,
+                                                   bool *existed_out);
+TRI_API TRI_MUST_CHECK tri_status tri_store_num_keys(tri_store *store, int64_t *n_out);
+
+TRI_END_DECLS
+
+#endif

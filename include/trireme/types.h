@@ -1,0 +1,56 @@
+/*
+ * types.h - element types and reductions, shared by both libraries.
+ */
+#ifndef TRIREME_TYPES_H
+#define TRIREME_TYPES_H
+
+#include <trireme/export.h>
+
+TRI_BEGIN_DECLS
+
+/* f16, bf16 and the f8 formats are carried as uint16_t and uint8_t. */
+typedef enum tri_dtype {
+    TRI_DTYPE_NONE = 0,
+    TRI_DTYPE_U8,
+    TRI_DTYPE_I8,
+    TRI_DTYPE_I16,
+    TRI_DTYPE_I32,
+    TRI_DTYPE_I64,
+    TRI_DTYPE_F16,
+    TRI_DTYPE_BF16,
+    TRI_DTYPE_F32,
+    TRI_DTYPE_F64,
+    TRI_DTYPE_BOOL, /* one byte, 0 or 1 */
+    TRI_DTYPE_F8_E4M3,
+    TRI_DTYPE_F8_E5M2,
+    TRI_DTYPE_COUNT
+} tri_dtype;
+
+/* Bytes of one element; 0 for TRI_DTYPE_NONE and unknown values. */
+TRI_API size_t tri_dtype_size(tri_dtype dtype);
+/* "f32", ...; static text, never NULL. */
+TRI_API const char *tri_dtype_name(tri_dtype dtype);
+
+/* 0 is the sum, so that a zeroed options struct sums. */
+typedef enum tri_redop {
+    TRI_REDOP_SUM = 0,
+    TRI_REDOP_AVG, /* floating-point types only */
+    TRI_REDOP_PRODUCT,
+    TRI_REDOP_MIN, /* NaN wins */
+    TRI_REDOP_MAX, /* NaN wins */
+    TRI_REDOP_BAND,
+    TRI_REDOP_BOR,
+    TRI_REDOP_BXOR,
+    TRI_REDOP_PREMUL_SUM,
+    TRI_REDOP_COUNT
+} tri_redop;
+
+/* "sum", ...; static text, never NULL. */
+TRI_API const char *tri_redop_name(tri_redop op);
+
+/* Timeouts are milliseconds: 0 means the default of the place, this means none. */
+#define TRI_FOREVER INT64_C(-1)
+
+TRI_END_DECLS
+
+#endif

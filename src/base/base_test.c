@@ -1,0 +1,92 @@
+/* base_test.c - error line, allocation and number formats. */
+#include "base/alloc.h"
+#include "base/dtype.h"
+#include "base/err.h"
+#include "base/param.h"
+#include "testing/check.h"
+
+static void a_failure_keeps_its_line_and_takes_context(void **state)
+{
+    tri_status status = TRII_FAIL(TRI_ERR_IO, "open %s", "x");
+
+    (void)state;
+    status = TRII_FAIL_CTX(status, "load");
+    assert_int_equal(status, TRI_ERR_IO);
+    assert_string_equal(tri_last_error(), "load: open x");
+    /* the line may be its own argument, and is cut, never overrun */
+    for (int i = 0; i < 12; i++)
+        trii_err_set("%s %s", tri_last_error(), tri_last_error());
+    assert_int_equal(strlen(tri_last_error()), TRII_ERR_BYTES - 1);
+}
+
+static void the_chosen_allocation_fails_and_only_that_one(void **state)
+{
+    long live = trii_alloc_live();
+    void *a, *b, *c;
+
+    (void)state;
+    trii_alloc_fail_at(2);
+    a = trii_alloc(4, 4, "a");
+    b = trii_alloc(4, 4, "b");
+    c = trii_alloc_aligned(64, 100, "c");
+    assert_non_null(a);
+    assert_null(b);
+    assert_non_null(c);
+    assert_int_equal((uintptr_t)c % 64, 0);
+    assert_non_null(strstr(tri_last_error(), "b: out of memory"));
+    assert_int_equal(trii_alloc_live(), live + 2);
+    trii_free(a);
+    trii_free(c);
+    assert_int_equal(trii_alloc_live(), live);
+    assert_null(trii_alloc(SIZE_MAX, 2, "overflow"));
+}
+
+static void every_f16_survives_f32_and_rounding_is_to_even(void **state)
+{
+    (void)state;
+    for (uint32_t h = 0; h < 0x10000; h++) {
+        float f = trii_f16_to_f32((uint16_t)h);
+
+        if (f == f)
+            assert_int_equal(trii_f32_to_f16(f), h);
+        else
+            assert_true((trii_f32_to_f16(f) & 0x7c00) == 0x7c00 && (trii_f32_to_f16(f) & 0x3ff));
+        f = trii_bf16_to_f32((uint16_t)h);
+        if (f == f)
+            assert_int_equal(trii_f32_to_bf16(f), h);
+    }
+    assert_int_equal(trii_f32_to_f16(2049.0f), 0x6800);  /* 2048: tie to even */
+    assert_int_equal(trii_f32_to_f16(2051.0f), 0x6802);  /* 2052 */
+    assert_int_equal(trii_f32_to_f16(65519.9f), 0x7bff); /* largest */
+    assert_int_equal(trii_f32_to_f16(65520.0f), 0x7c00); /* infinity */
+    assert_int_equal(trii_f32_to_f16(2.98e-8f), 0x0000); /* just below half of the smallest */
+    assert_int_equal(trii_f32_to_f16(2.99e-8f), 0x0001);
+    assert_int_equal(trii_f32_to_bf16(1.00390625f), 0x3f80); /* tie to even */
+    assert_int_equal(trii_f32_to_bf16(1.01171875f), 0x3f82);
+}
+
+static void settings_say_which_variable_is_wrong(void **state)
+{
+    int64_t value = 7;
+
+    (void)state;
+    setenv("TRI_TIMEOUT_MS", "soon", 1);
+    CHECK_FAILS(trii_param_i64(TRII_PARAM_TIMEOUT_MS, 1, 0, 10, &value), TRI_ERR_INVALID_ARG,
+                "TRI_TIMEOUT_MS=soon");
+    setenv("TRI_TIMEOUT_MS", "11", 1);
+    CHECK_FAILS(trii_param_i64(TRII_PARAM_TIMEOUT_MS, 1, 0, 10, &value), TRI_ERR_INVALID_ARG,
+                "outside 0 to 10");
+    assert_int_equal(value, 7);
+    unsetenv("TRI_TIMEOUT_MS");
+    CHECK_OK(trii_param_i64(TRII_PARAM_TIMEOUT_MS, 1, 0, 10, &value));
+    assert_int_equal(value, 1);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_failure_keeps_its_line_and_takes_context),
+    cmocka_unit_test(the_chosen_allocation_fails_and_only_that_one),
+    cmocka_unit_test(every_f16_survives_f32_and_rounding_is_to_even),
+    cmocka_unit_test(settings_say_which_variable_is_wrong),
+};
+
+TEST_MAIN(tests)

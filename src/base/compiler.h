@@ -1,0 +1,30 @@
+/*
+ * compiler.h - what the language lacks, behind names of ours.
+ */
+#ifndef TRII_COMPILER_H
+#define TRII_COMPILER_H
+
+#include <trireme/export.h>
+
+#define TRII_LIKELY(x) __builtin_expect(!!(x), 1)
+#define TRII_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define TRII_PRINTF(text, first) TRI_PRINTF(text, first)
+#define TRII_COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
+#define TRII_ALIGNED(n) __attribute__((aligned(n)))
+#define TRII_UNUSED __attribute__((unused))
+#define TRII_NOINLINE __attribute__((noinline))
+/* A function compiled for a newer processor than the rest; call it only after
+ * os/cpu.h said that the processor has it. */
+#define TRII_TARGET(features) __attribute__((target(features)))
+
+#define TRII_CACHE_LINE 64
+
+#if defined(__x86_64__)
+#define TRII_PAUSE() __builtin_ia32_pause()
+#elif defined(__aarch64__)
+#define TRII_PAUSE() __asm__ __volatile__("yield")
+#else
+#define TRII_PAUSE() ((void)0)
+#endif
+
+#endif

@@ -1,0 +1,42 @@
+/*
+ * dtype.h - element types: classes and conversions. f16 and bf16 are uint16_t.
+ */
+#ifndef TRII_DTYPE_H
+#define TRII_DTYPE_H
+
+#include <string.h>
+
+#include <trireme/types.h>
+
+static inline bool trii_dtype_is_float(tri_dtype dtype)
+{
+    return dtype == TRI_DTYPE_F16 || dtype == TRI_DTYPE_BF16 || dtype == TRI_DTYPE_F32 ||
+           dtype == TRI_DTYPE_F64 || dtype == TRI_DTYPE_F8_E4M3 || dtype == TRI_DTYPE_F8_E5M2;
+}
+
+static inline float trii_bf16_to_f32(uint16_t h)
+{
+    uint32_t bits = (uint32_t)h << 16;
+    float f;
+
+    memcpy(&f, &bits, sizeof(f));
+    return f;
+}
+
+/* Round to nearest even; NaN stays NaN (quiet). */
+static inline uint16_t trii_f32_to_bf16(float f)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &f, sizeof(bits));
+    if ((bits & 0x7fffffffu) > 0x7f800000u)
+        return (uint16_t)((bits >> 16) | 0x40u);
+    bits += 0x7fffu + ((bits >> 16) & 1u);
+    return (uint16_t)(bits >> 16);
+}
+
+float trii_f16_to_f32(uint16_t h);
+/* Round to nearest even; overflow to infinity; NaN stays NaN (quiet). */
+uint16_t trii_f32_to_f16(float f);
+
+#endif

@@ -1,0 +1,79 @@
+/*
+ * err.c - see err.h.
+ */
+#include "base/err.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+static _Thread_local char err_line[TRII_ERR_BYTES];
+
+void trii_err_set(const char *format, ...)
+{
+    /* Formatted aside: an argument may be the line itself. */
+    char line[TRII_ERR_BYTES];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(line, sizeof(line), format, args);
+    va_end(args);
+    memcpy(err_line, line, sizeof(line));
+}
+
+void trii_err_prepend(const char *format, ...)
+{
+    char line[TRII_ERR_BYTES];
+    va_list args;
+    size_t used;
+
+    va_start(args, format);
+    vsnprintf(line, sizeof(line), format, args);
+    va_end(args);
+    used = strlen(line);
+    snprintf(line + used, sizeof(line) - used, ": %s", err_line);
+    memcpy(err_line, line, sizeof(line));
+}
+
+const char *tri_last_error(void)
+{
+    return err_line;
+}
+
+const char *tri_status_name(tri_status status)
+{
+    switch (status) {
+    case TRI_OK:
+        return "OK";
+    case TRI_INPROGRESS:
+        return "INPROGRESS";
+    case TRI_END:
+        return "END";
+    case TRI_ERR_INVALID_ARG:
+        return "INVALID_ARG";
+    case TRI_ERR_NO_MEMORY:
+        return "NO_MEMORY";
+    case TRI_ERR_UNSUPPORTED:
+        return "UNSUPPORTED";
+    case TRI_ERR_TIMEOUT:
+        return "TIMEOUT";
+    case TRI_ERR_IO:
+        return "IO";
+    case TRI_ERR_NOT_FOUND:
+        return "NOT_FOUND";
+    case TRI_ERR_FORMAT:
+        return "FORMAT";
+    case TRI_ERR_STATE:
+        return "STATE";
+    case TRI_ERR_NAN:
+        return "NAN";
+    case TRI_ERR_PEER_LOST:
+        return "PEER_LOST";
+    case TRI_ERR_ABORTED:
+        return "ABORTED";
+    case TRI_ERR_MISMATCH:
+        return "MISMATCH";
+    case TRI_ERR_INTERNAL:
+        return "INTERNAL";
+    }
+    return "unknown status";
+}

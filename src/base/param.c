@@ -1,0 +1,68 @@
+/*
+ * param.c - see param.h.
+ */
+#include "base/param.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/err.h"
+
+static const trii_param_info params[TRII_PARAM_COUNT] = {
+    [TRII_PARAM_CHECK] = {"TRI_CHECK", "", "nan: stop at the first operation that makes a NaN"},
+    [TRII_PARAM_EAGER] = {"TRI_EAGER", "0", "1: run every operation when it is recorded"},
+    [TRII_PARAM_ENGINE] = {"TRI_ENGINE", "", "engine of every group: self, shm or tcp"},
+    [TRII_PARAM_INIT] = {"TRI_INIT", "env://", "how tri_init finds the world"},
+    [TRII_PARAM_LOG] = {"TRI_LOG", "warn", "level, or list of component:level"},
+    [TRII_PARAM_NUM_THREADS] = {"TRI_NUM_THREADS", "",
+                                "threads of one process (default: "
+                                "OMP_NUM_THREADS, else allowed cores / local ranks)"},
+    [TRII_PARAM_RUN_DIR] = {"TRI_RUN_DIR", "", "folder of the running job (set by trirun)"},
+    [TRII_PARAM_SPIN_US] = {"TRI_SPIN_US", "",
+                            "how long a waiting rank spins before it sleeps "
+                            "(default: adapts to cores per rank)"},
+    [TRII_PARAM_TIMEOUT_MS] = {"TRI_TIMEOUT_MS", "600000", "deadline of every wait for peers"},
+    [TRII_PARAM_ISA] = {"TRI_ISA", "", "limit kernels to portable, avx2 or avx512"},
+};
+
+const trii_param_info *trii_param_describe(trii_param param)
+{
+    return &params[param];
+}
+
+const char *trii_param_text(trii_param param)
+{
+    const char *text = getenv(params[param].name);
+
+    return text != NULL && *text != '\0' ? text : NULL;
+}
+
+tri_status trii_parse_i64(const char *text, const char *what, int64_t min, int64_t max,
+                          int64_t *value_out)
+{
+    char *end;
+    long long value;
+
+    errno = 0;
+    value = strtoll(text, &end, 10);
+    if (end == text || *end != '\0' || errno != 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s=%s is no integer", what, text);
+    if (value < min || value > max)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s=%s is outside %" PRId64 " to %" PRId64, what,
+                         text, min, max);
+    *value_out = value;
+    return TRI_OK;
+}
+
+tri_status trii_param_i64(trii_param param, int64_t fallback, int64_t min, int64_t max,
+                          int64_t *value_out)
+{
+    const char *text = trii_param_text(param);
+
+    if (text == NULL) {
+        *value_out = fallback;
+        return TRI_OK;
+    }
+    return trii_parse_i64(text, params[param].name, min, max, value_out);
+}

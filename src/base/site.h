@@ -1,0 +1,16 @@
+/*
+ * site.h - the caller's source line, left by the wrapper macros of the public headers.
+ */
+#ifndef TRII_SITE_H
+#define TRII_SITE_H
+
+typedef struct trii_site {
+    const char *file; /* static text; NULL = unknown */
+    int line;
+} trii_site;
+
+/* The site of the call that is running on this thread; forgets it, so that an unwrapped
+ * call is never blamed on an older line. */
+trii_site trii_site_take(void);
+
+#endif

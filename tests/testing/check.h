@@ -1,0 +1,61 @@
+/*
+ * check.h - cmocka, what it needs, and the few additions of ours. Tests only.
+ */
+#ifndef TEST_CHECK_H
+#define TEST_CHECK_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <trireme/status.h>
+
+/* Fails with the error line: a bare status says too little. */
+#define CHECK_OK(call)                                                                             \
+    do {                                                                                           \
+        tri_status check_status_ = (call);                                                         \
+        if (check_status_ != TRI_OK)                                                               \
+            fail_msg("%s: %s: %s", #call, tri_status_name(check_status_), tri_last_error());       \
+    } while (0)
+
+/* The call fails with this status, and its line contains the text. */
+#define CHECK_FAILS(call, status, text)                                                            \
+    do {                                                                                           \
+        tri_status check_status_ = (call);                                                         \
+        if (check_status_ != (status))                                                             \
+            fail_msg("%s: %s instead of %s: %s", #call, tri_status_name(check_status_),            \
+                     tri_status_name(status), tri_last_error());                                   \
+        if (strstr(tri_last_error(), text) == NULL)                                                \
+            fail_msg("%s: \"%s\" does not contain \"%s\"", #call, tri_last_error(), text);         \
+    } while (0)
+
+/* main() of a test: `prog` runs all cases, `prog name` that one. cmocka reports success when
+ * a filter matches nothing, so an unknown name is refused here. */
+static inline int test_main(int argc, char **argv, const struct CMUnitTest *tests, size_t n_tests)
+{
+    for (size_t i = 0; argc > 1 && i < n_tests; i++) {
+        if (strcmp(tests[i].name, argv[1]) == 0) {
+            cmocka_set_test_filter(argv[1]);
+            return _cmocka_run_group_tests(argv[1], tests, n_tests, NULL, NULL);
+        }
+    }
+    if (argc > 1) {
+        fprintf(stderr, "%s: no case named %s\n", argv[0], argv[1]);
+        return 2;
+    }
+    return _cmocka_run_group_tests(argv[0], tests, n_tests, NULL, NULL);
+}
+
+#define TEST_MAIN(tests)                                                                           \
+    int main(int argc, char **argv)                                                                \
+    {                                                                                              \
+        return test_main(argc, argv, tests, sizeof(tests) / sizeof((tests)[0]));                   \
+    }
+
+#endif
