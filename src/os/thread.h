@@ -1,0 +1,66 @@
+/*
+ * thread.h - threads, locks and condition variables: pthreads behind our names, with
+ * deadlines on the monotonic clock. (Not <threads.h>: its timed waits use wall time and
+ * the sanitizers do not know it.)
+ */
+#ifndef TRII_THREAD_H
+#define TRII_THREAD_H
+
+#include <pthread.h>
+
+#include <trireme/status.h>
+
+typedef struct trii_mutex {
+    pthread_mutex_t mutex;
+} trii_mutex;
+
+typedef struct trii_cond {
+    pthread_cond_t cond;
+} trii_cond;
+
+typedef struct trii_thread {
+    pthread_t thread;
+} trii_thread;
+
+#define TRII_MUTEX_INITIALIZER                                                                     \
+    {                                                                                              \
+        PTHREAD_MUTEX_INITIALIZER                                                                  \
+    }
+
+/* Locking cannot fail here: mutexes are plain, and misuse is a bug of ours (assert). */
+void trii_mutex_init(trii_mutex *mutex);
+void trii_mutex_fini(trii_mutex *mutex);
+void trii_mutex_lock(trii_mutex *mutex);
+bool trii_mutex_trylock(trii_mutex *mutex);
+void trii_mutex_unlock(trii_mutex *mutex);
+
+void trii_cond_init(trii_cond *cond);
+void trii_cond_fini(trii_cond *cond);
+void trii_cond_signal(trii_cond *cond);
+void trii_cond_broadcast(trii_cond *cond);
+/* May wake for nothing, so callers loop over their condition. */
+void trii_cond_wait(trii_cond *cond, trii_mutex *mutex);
+/* False once deadline_ns (os/clock.h) has passed; TRII_NO_DEADLINE waits without one. */
+bool trii_cond_wait_until(trii_cond *cond, trii_mutex *mutex, int64_t deadline_ns);
+
+/* Starts `run(arg)`; the name (cut at 15 characters) is what debuggers and top show. The
+ * thread takes no signals: they belong to the program's own threads. Errors: NO_MEMORY. */
+tri_status trii_thread_start(trii_thread *thread, const char *name, void (*run)(void *arg),
+                             void *arg) TRI_MUST_CHECK;
+void trii_thread_join(trii_thread *thread);
+/* Whether the calling thread is this one. */
+bool trii_thread_is_self(const trii_thread *thread);
+/* Gives the processor to another thread. */
+void trii_thread_yield(void);
+
+/* Runs init once in the process, whoever comes first; others wait for it. */
+typedef struct trii_once {
+    pthread_once_t once;
+} trii_once;
+#define TRII_ONCE_INITIALIZER                                                                      \
+    {                                                                                              \
+        PTHREAD_ONCE_INIT                                                                          \
+    }
+void trii_once_run(trii_once *once, void (*init)(void));
+
+#endif
