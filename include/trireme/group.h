@@ -141,7 +141,9 @@ TRI_API void tri_work_destroy(tri_work *work);
  * caller. -DTRI_NO_SITES turns it off; taking a function's address still works. */
 TRI_API void tri_site_set(const char *file, int line);
 #ifndef TRI_NO_SITES
+#ifndef TRI_SITE_
 #define TRI_SITE_(call) (tri_site_set(__FILE__, __LINE__), call)
+#endif
 #define tri_all_reduce(...) TRI_SITE_(tri_all_reduce(__VA_ARGS__))
 #define tri_broadcast(...) TRI_SITE_(tri_broadcast(__VA_ARGS__))
 #define tri_all_gather(...) TRI_SITE_(tri_all_gather(__VA_ARGS__))

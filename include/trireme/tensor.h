@@ -1,0 +1,105 @@
+/*
+ * tensor.h - tensors, steps and gradients.
+ *
+ * Operations (ops.h) do not compute: they check shapes, note themselves in the current
+ * step of this thread and return a handle. tri_optimizer_step, tri_item and tri_copy_out
+ * run what was noted so far, as one plan; tri_step_end ends the step, and with it the
+ * handles that operations returned.
+ *
+ *   persistent tensor  made by tri_tensor_*; a real object, released with tri_tensor_unref
+ *   step tensor        returned by an operation; lives until tri_step_end, is not released
+ *
+ * Both are `tri_tensor *`. Functions that return one never return NULL: on failure the handle
+ * carries the error (the call, the shapes, the source line), operations on it return it on,
+ * and whoever needs the value gets it as a status. A step is recorded by one thread; step
+ * tensors of another thread are refused with an error.
+ *
+ * Layout is plain row-major (C order) wherever a user can see it.
+ */
+#ifndef TRIREME_TENSOR_H
+#define TRIREME_TENSOR_H
+
+#include <trireme/status.h>
+#include <trireme/types.h>
+
+TRI_BEGIN_DECLS
+
+typedef struct tri_tensor tri_tensor;
+
+#define TRI_MAX_DIMS 8
+
+/* cpu:0, cpu:1, ... are virtual devices of one process; 0 is cpu:0. */
+typedef int32_t tri_device;
+#define TRI_CPU(index) ((tri_device)(index))
+
+/* --- persistent tensors ------------------------------------------------------------- */
+
+/* Zeros. shape[ndim], 0 <= ndim <= TRI_MAX_DIMS, sizes >= 0. */
+TRI_API tri_tensor *tri_tensor_create(tri_dtype dtype, const int64_t *shape, int ndim);
+/* A copy of `data` (plain, numel elements of dtype). */
+TRI_API tri_tensor *tri_tensor_from(tri_dtype dtype, const int64_t *shape, int ndim,
+                                    const void *data);
+TRI_API tri_tensor *tri_tensor_ref(tri_tensor *tensor);
+TRI_API void tri_tensor_unref(tri_tensor *tensor); /* NULL and step tensors: does nothing */
+
+/* --- facts (of both kinds) ---------------------------------------------------------- */
+
+TRI_API tri_dtype tri_tensor_dtype(const tri_tensor *tensor);       /* NONE for a failed handle */
+TRI_API int tri_tensor_ndim(const tri_tensor *tensor);              /* -1 for a failed handle */
+TRI_API int64_t tri_tensor_size(const tri_tensor *tensor, int dim); /* dim < 0 counts from the end;
+                                                                       -1 if out of range */
+TRI_API int64_t tri_tensor_numel(const tri_tensor *tensor);
+TRI_API tri_device tri_tensor_device(const tri_tensor *tensor);
+/* OK, or the error that the handle carries (then also in tri_last_error). */
+TRI_API TRI_MUST_CHECK tri_status tri_tensor_status(const tri_tensor *tensor);
+
+/* --- contents ----------------------------------------------------------------------- */
+
+/* Plain bytes into a persistent tensor; `bytes` must be its size. If recorded work still
+ * reads the tensor, that work keeps the old contents. */
+TRI_API TRI_MUST_CHECK tri_status tri_copy_in(tri_tensor *tensor, const void *data, size_t bytes);
+/* Runs what was recorded, then copies plain bytes out. After a run these can be read:
+ * persistent tensors, arguments of tri_backward and values held by tri_keep; others give
+ * STATE ("keep it"). */
+TRI_API TRI_MUST_CHECK tri_status tri_copy_out(tri_tensor *tensor, void *data, size_t bytes);
+/* The value of a tensor of one element; runs what was recorded. NaN and tri_last_error on
+ * failure. */
+TRI_API double tri_item(tri_tensor *tensor);
+/* Marks a step tensor as wanted after the next run; returns it. */
+TRI_API tri_tensor *tri_keep(tri_tensor *tensor);
+/* A persistent copy of a step tensor's value (runs what was recorded). */
+TRI_API tri_tensor *tri_tensor_clone(tri_tensor *tensor);
+
+/* --- steps and gradients -------------------------------------------------------------- */
+
+/* Run everything recorded so far on this thread. */
+TRI_API TRI_MUST_CHECK tri_status tri_run(void);
+/* Run, then end the step: its handles die. */
+TRI_API TRI_MUST_CHECK tri_status tri_step_end_status(void);
+/* The same for loops; the error, if any, also comes out of the next call that needs a value. */
+TRI_API void tri_step_end(void);
+/* Number of ended steps of this thread; part of every random number. Settable for resuming. */
+TRI_API int64_t tri_step_number(void);
+TRI_API void tri_step_number_set(int64_t step);
+
+TRI_API void tri_requires_grad(tri_tensor *tensor, bool on); /* persistent, floating point */
+/* Record the gradients of a scalar loss with respect to every persistent tensor that requires
+ * one; they add up over calls until the optimizer consumes them. */
+TRI_API void tri_backward(tri_tensor *loss);
+/* The same when the mean under the loss ran over `count` rows (default: dimension 0 of the
+ * first input of the loss); replicas are weighted by it. */
+TRI_API void tri_backward_n(tri_tensor *loss, int64_t count);
+/* The gradient of a persistent tensor (borrowed; persistent), or NULL if it has none yet. */
+TRI_API tri_tensor *tri_grad(tri_tensor *tensor);
+/* Operations between these record no gradient; they nest. */
+TRI_API void tri_no_grad_begin(void);
+TRI_API void tri_no_grad_end(void);
+
+/* Seed of this process's random numbers: Philox, key = seed, counter = (step, rank, n-th random
+ * operation of the step, element). Also seeds parameter initialisation (mt19937, PyTorch's bits
+ * for uniform distributions). */
+TRI_API void tri_manual_seed(uint64_t seed);
+
+TRI_END_DECLS
+
+#endif

@@ -1,0 +1,11 @@
+/*
+ * trireme.h - all of libtrireme and libtrireme-comm.
+ */
+#ifndef TRIREME_TRIREME_H
+#define TRIREME_TRIREME_H
+
+#include <trireme/comm.h>
+#include <trireme/ops.h>
+#include <trireme/tensor.h>
+
+#endif

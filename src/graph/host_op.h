@@ -1,0 +1,39 @@
+/*
+ * host_op.h - a node that is not a kernel: communication, made by parallel/.
+ *
+ * The plan orders it and never looks inside. It is started as soon as the values that it reads
+ * are complete, polled between kernels, and waited for before the first reader of its outputs.
+ * Host operations start in the order in which they were recorded, on every rank, whatever the
+ * plan: so collectives always match.
+ */
+#ifndef TRII_HOST_OP_H
+#define TRII_HOST_OP_H
+
+#include "graph/step.h"
+
+typedef struct trii_host_op trii_host_op;
+
+/* The buffers as they are in this run. Output o lies on input o (in place) where both are bound
+ * to one tensor; data is in `layout` order (NULL = plain) and exactly as many bytes as it says. */
+typedef struct trii_host_buffers {
+    void **in;  /* [n_in] */
+    void **out; /* [n_out] */
+    const trii_layout *const *in_layout;
+    const trii_layout *const *out_layout;
+} trii_host_buffers;
+
+struct trii_host_op {
+    const char *name;  /* for logs and plans */
+    uint64_t identity; /* equal words need equal identities: part of the plan's key */
+    bool any_layout;   /* true: takes the values as they lie; false: the plan hands plain order */
+    tri_status (*start)(trii_host_op *op, const trii_host_buffers *buffers);
+    tri_status (*poll)(trii_host_op *op); /* OK, INPROGRESS or failure; never blocks */
+    tri_status (*wait)(trii_host_op *op); /* until done, at most the group's deadline */
+};
+
+/* in[n] -> out[n] of the same types; out ids are written to out_ids. `op` is borrowed and must
+ * live until the step has run. */
+tri_status trii_record_host(trii_step *step, trii_host_op *op, const trii_vid *in, int n,
+                            trii_vid *out_ids) TRI_MUST_CHECK;
+
+#endif

@@ -1,0 +1,94 @@
+/*
+ * op.h - what an operation is: one static table entry, in the file of its family in ops/.
+ *
+ * Adding an operation: its entry with shape rule, gradient, reference kernel and cost in
+ * graph/ops/FAMILY.c, its public function beside it, its name in graph/ops/table.h. The plan
+ * runs it through the reference kernel until a device offers a faster one.
+ */
+#ifndef TRII_OP_H
+#define TRII_OP_H
+
+#include <trireme/tensor.h>
+
+struct trii_step;
+struct trii_node;
+
+typedef int32_t trii_vid; /* a value of the current step; -1 = none (an absent optional input) */
+#define TRII_NO_VALUE (-1)
+
+#define TRII_MAX_IATTRS 16
+#define TRII_MAX_FATTRS 8
+
+/* Shape and type of a value. */
+typedef struct trii_type {
+    tri_dtype dtype;
+    int ndim;
+    int64_t shape[TRI_MAX_DIMS];
+    tri_device device;
+} trii_type;
+
+/* Integers are part of a plan's identity; floats are not: they sit in the plan's scalar block
+ * and are rewritten each run. */
+typedef struct trii_attrs {
+    int64_t i[TRII_MAX_IATTRS];
+    double f[TRII_MAX_FATTRS];
+    int n_i, n_f;
+} trii_attrs;
+
+/* How a reference kernel sees its operands: plain, contiguous. data NULL = absent input. */
+typedef struct trii_array {
+    void *data;
+    const trii_type *type;
+} trii_array;
+
+/* Counter of a random operation: Philox key and the counter's upper words. */
+typedef struct trii_random {
+    uint64_t seed;
+    uint64_t step;
+    uint32_t rank;
+    uint32_t index; /* n-th random operation of the step */
+} trii_random;
+
+typedef struct trii_kernel_args {
+    int n_in, n_out;
+    const trii_array *in;
+    const trii_array *out; /* never aliases an input, except as the op's `alias` says */
+    const int64_t *iattr;
+    const double *fattr;
+    trii_random random;
+} trii_kernel_args;
+
+/* What fusion may do with the operation. */
+typedef enum trii_op_class {
+    TRII_CLASS_OTHER,       /* a kernel of its own */
+    TRII_CLASS_ELEMENTWISE, /* out[i] = f(in broadcast to out's shape at i); may run in place */
+    TRII_CLASS_REDUCTION,
+    TRII_CLASS_VIEW, /* output 0 has the bytes of input 0 in plain order: reshape, flatten */
+    TRII_CLASS_HOST  /* a host operation, see host_op.h */
+} trii_op_class;
+
+typedef struct trii_op {
+    const char *name; /* public name without tri_, e.g. "conv2d" */
+    trii_op_class op_class;
+    bool random;
+    /* Bit o set: output o may lie on input `alias[o]` (an update in place); the reference kernel
+     * must allow it too. */
+    uint32_t alias_mask;
+    int8_t alias[8];
+
+    /* Required. Checks the operands and fills out[0 .. *n_out_io). On failure one line with the
+     * shapes (TRII_FAIL); the caller prepends the operation and the source line. */
+    tri_status (*shape)(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                        trii_type *out, int *n_out_io);
+    /* Records the gradients: grad_out[o] is the gradient of output o or TRII_NO_VALUE; writes
+     * grad_in[i] for inputs with needs[i], else leaves TRII_NO_VALUE. NULL: no gradient. */
+    tri_status (*grad)(struct trii_step *step, const struct trii_node *node,
+                       const trii_vid *grad_out, const bool *needs, trii_vid *grad_in);
+    /* Plain C for f32 and f64 (and the integer types the shape rule admits): the truth. */
+    tri_status (*reference)(const trii_kernel_args *args);
+    /* Floating-point operations of one run, for schedules and reports; NULL = one per output
+     * element. */
+    double (*flops)(const trii_type *const *in, int n_in, const trii_type *out);
+} trii_op;
+
+#endif

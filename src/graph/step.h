@@ -1,0 +1,130 @@
+/*
+ * step.h - the recorder: what a thread has noted since its last tri_step_end.
+ *
+ * Values and nodes are appended; nothing is removed until the step ends. The nodes since the
+ * last run form a segment, which the executor (the plan, or the reference interpreter) runs.
+ *
+ * Operations are functional, also those that update: "p = p - lr*g" has an output that is
+ * *bound* to the tensor p: the executor must leave it in p's storage. So gradients are bound to
+ * grad tensors (and through them to buckets), new weights to parameters, running statistics to
+ * buffers. Reads of the old contents were recorded before and must run before.
+ */
+#ifndef TRII_STEP_H
+#define TRII_STEP_H
+
+#include "graph/op.h"
+#include "base/site.h"
+#include "tensor/persistent.h"
+
+typedef enum trii_value_state {
+    TRII_VALUE_PENDING, /* its node has not run */
+    TRII_VALUE_READY,   /* leaf, or materialised in `storage` */
+    TRII_VALUE_DROPPED  /* ran and was not kept */
+} trii_value_state;
+
+typedef struct trii_value {
+    trii_type type;
+    int32_t node;   /* producer, or -1 for a leaf */
+    int16_t output; /* of the producer */
+    uint8_t state;  /* trii_value_state */
+    bool requires_grad;
+    bool keep;             /* must be readable after the run */
+    bool random_shared;    /* reserved */
+    tri_tensor *leaf;      /* leaf: the persistent tensor it reads; a reference is held */
+    tri_tensor *bound;     /* where the result must be left; a reference is held; else NULL */
+    trii_storage *storage; /* READY: where the contents are; a reference is held */
+    size_t offset;
+    const trii_layout *layout; /* of storage; NULL = plain */
+} trii_value;
+
+typedef struct trii_node {
+    const trii_op *op;
+    trii_site site;
+    int32_t first_in; /* into step->in_ids */
+    int16_t n_in, n_out;
+    trii_vid first_out; /* outputs are consecutive values */
+    trii_attrs attrs;
+    uint32_t random_index;
+    struct trii_host_op *host; /* TRII_CLASS_HOST; owned by whoever recorded it, see host_op.h */
+} trii_node;
+
+/* A run of the executor: nodes [first_node, end_node) and what goes in and out. `words` is the
+ * canonical form of all that a plan depends on (operations, edges, types, integer attributes,
+ * bindings, which values must survive), written while recording; equal words = equal plan. */
+typedef struct trii_segment {
+    int32_t first_node, end_node;
+    const trii_vid *inputs; /* READY values read by the nodes, in order of first use */
+    int32_t n_inputs;
+    const trii_vid *outputs; /* values that must be READY afterwards: kept, bound or needed later */
+    int32_t n_outputs;
+    const uint64_t *words;
+    size_t n_words;
+    uint64_t hash;
+} trii_segment;
+
+typedef struct trii_step {
+    uint64_t generation; /* unique in the process; handles carry it */
+    trii_value *values;
+    int32_t n_values;
+    trii_node *nodes;
+    int32_t n_nodes;
+    trii_vid *in_ids;
+    int32_t n_in_ids;
+    int32_t first_pending; /* first node that has not run */
+    int64_t number;        /* tri_step_number */
+    uint64_t seed;
+    uint32_t random_count;
+    tri_status failed;              /* the first failed run of the step: later runs return it */
+    struct trii_recorder *recorder; /* step.c's own */
+} trii_step;
+
+/* This thread's step, created on first use; NULL when memory is out. */
+trii_step *trii_step_current(void);
+
+/* Who runs segments. Set once by registry/train.c; tests may swap it. run() reads the inputs'
+ * storage, leaves each output READY (bound ones in their tensor), and returns the first failure. */
+typedef struct trii_executor {
+    const char *name;
+    tri_status (*run)(trii_step *step, const trii_segment *segment);
+} trii_executor;
+void trii_executor_set(const trii_executor *executor);
+/* Node by node through the reference kernels; what TRI_EAGER=1 uses. */
+extern const trii_executor trii_executor_reference;
+
+/* --- recording, for ops/, nn/, optim/ and parallel/ ---------------------------------------- */
+
+/* What an operation's public function does: resolve handles, check by the shape rule, append.
+ * `in` may hold NULL for an absent optional input. Returns output 0's handle, or a failed one
+ * that names op, shapes and source line. Further outputs: trii_handle_output. */
+tri_tensor *trii_record(const trii_op *op, tri_tensor *const *in, int n_in,
+                        const trii_attrs *attrs);
+/* The same on values, for gradients and rewrites: writes the first output's id. */
+tri_status trii_record_values(trii_step *step, const trii_op *op, const trii_vid *in, int n_in,
+                              const trii_attrs *attrs, trii_vid *first_out) TRI_MUST_CHECK;
+/* The value that a handle or persistent tensor stands for now. */
+tri_status trii_resolve(trii_step *step, tri_tensor *tensor, trii_vid *value_out) TRI_MUST_CHECK;
+tri_tensor *trii_handle(trii_step *step, trii_vid value);
+tri_tensor *trii_handle_output(tri_tensor *first, int output);
+bool trii_is_handle(const tri_tensor *tensor);
+/* The value must end up in `tensor` (same shape and dtype), and reading the tensor means this
+ * value from now on. A not yet run earlier binding of the tensor is given up. */
+tri_status trii_bind(trii_step *step, trii_vid value, tri_tensor *tensor) TRI_MUST_CHECK;
+
+/* --- gradients ---------------------------------------------------------------------------- */
+
+/* A parallel strategy's say in tri_backward: parameters point at it (tensor->grad_hook). After
+ * the gradients are recorded, attach() gets all parameters of this hook that the loss reaches,
+ * with the value of each one's gradient (accumulated ones added), and may record operations and
+ * replace the values; they are then bound to the parameters' grads. */
+typedef struct trii_grad_hook {
+    tri_status (*attach)(struct trii_grad_hook *hook, trii_step *step, tri_tensor *const *params,
+                         trii_vid *grads, int n, int64_t count);
+    /* May scale the seed of the backward pass (default 1): e.g. by the sample count. */
+    tri_status (*seed)(struct trii_grad_hook *hook, trii_step *step, int64_t count,
+                       double *seed_out);
+} trii_grad_hook;
+
+/* Run everything pending of the step. */
+tri_status trii_step_run(trii_step *step) TRI_MUST_CHECK;
+
+#endif

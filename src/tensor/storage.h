@@ -1,0 +1,45 @@
+/*
+ * storage.h - memory behind tensors: counted, with an owner that knows how to free it.
+ *
+ * A tensor's elements lie in plain (row-major) order, or in a layout of a device's own
+ * (oneDNN's blocked ones), which the device turns into plain bytes and back.
+ */
+#ifndef TRII_STORAGE_H
+#define TRII_STORAGE_H
+
+#include <stdatomic.h>
+
+#include <trireme/status.h>
+#include <trireme/types.h>
+
+/* A device's way to order a tensor's elements. Immutable and interned by the device: two
+ * pointers are equal exactly if the layouts are. NULL stands for plain. */
+typedef struct trii_layout {
+    const char *name; /* e.g. "aBcd16b", for logs and for the ranks' agreement */
+    size_t bytes;     /* with padding */
+    tri_status (*to_plain)(const struct trii_layout *layout, const void *src, void *dst);
+    tri_status (*from_plain)(const struct trii_layout *layout, const void *src, void *dst);
+} trii_layout;
+
+/* Where storage comes from: the heap, a group's arena, a device. */
+typedef struct trii_storage_ops {
+    const char *name;
+    tri_status (*alloc)(void *ctx, size_t bytes, void **data_out); /* zeroed, 64-byte aligned */
+    void (*free)(void *ctx, void *data, size_t bytes);
+} trii_storage_ops;
+
+typedef struct trii_storage {
+    atomic_int refs;
+    const trii_storage_ops *ops;
+    void *ctx; /* of ops; borrowed, must outlive the storage */
+    void *data;
+    size_t bytes;
+} trii_storage;
+
+/* NULL ops = heap. One reference. */
+tri_status trii_storage_create(const trii_storage_ops *ops, void *ctx, size_t bytes,
+                               trii_storage **storage_out) TRI_MUST_CHECK;
+trii_storage *trii_storage_ref(trii_storage *storage);
+void trii_storage_unref(trii_storage *storage); /* NULL allowed */
+
+#endif
