@@ -1,0 +1,85 @@
+# lib.sh - what the benchmark scripts share. A script bench/NAME.sh begins with
+#
+#     . "$(dirname "$0")/lib.sh"
+#     bench_begin NAME
+#
+# measures, calls bench_case for each line of its table, and ends with bench_end, which prints the
+# table and writes build/bench/NAME.json: [{"case","ours","peer","peer_name","unit","ratio"}].
+# `./run bench NAME` has built the release preset before. With --peers TRI_BENCH_PEERS is 1: then
+# measure the peers in the same run, alternating (alternate), since machines drift.
+
+set -eu
+cd "$(dirname "$0")/.."
+bench_bin=$(pwd -P)/build/bin
+export bench_bin
+
+# with_peers: true if peers are to be measured.
+with_peers() {
+    [ -n "${TRI_BENCH_PEERS:-}" ]
+}
+
+# need_pytorch: TRI_PEER_PYTHON is a Python with PyTorch afterwards; ends the script if not to be had.
+need_pytorch() {
+    . scripts/lib/peers.sh
+    find_peer_python || exit 1
+}
+
+bench_begin() {
+    bench_name=$1
+    mkdir -p build/bench
+    bench_work=$(mktemp -d "${TMPDIR:-/tmp}/trireme-bench.XXXXXX")
+    trap 'rm -rf "$bench_work"' EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+    bench_rows=$bench_work/rows
+    : >"$bench_rows"
+}
+
+# median: of the numbers on standard input, one a line (the lower of the two middle ones of an
+# even count, so that it is a value that was measured).
+median() {
+    sort -g | awk 'NF { v[++n] = $1 } END { if (!n) exit 1; print v[int((n + 1) / 2)] }'
+}
+
+# alternate ROUNDS COMMAND_A COMMAND_B: A B A B ...; each command (a shell line) prints one number.
+# Afterwards median_a and median_b are their medians. COMMAND_B may be empty: then median_b is.
+alternate() {
+    : >"$bench_work/a"
+    : >"$bench_work/b"
+    alternate_round=0
+    while [ $alternate_round -lt "$1" ]; do
+        sh -c "$2" >>"$bench_work/a" || return 1
+        [ -z "$3" ] || sh -c "$3" >>"$bench_work/b" || return 1
+        alternate_round=$((alternate_round + 1))
+    done
+    median_a=$(median <"$bench_work/a")
+    median_b=
+    [ -z "$3" ] || median_b=$(median <"$bench_work/b")
+}
+
+# bench_case CASE UNIT OURS [PEER PEER_NAME [higher]]: one row. The ratio is above 1 where ours is
+# better; `higher` says that more is better (accuracy, throughput), else less is (times).
+bench_case() {
+    printf '%s\t%s\t%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "${4:-}" "${5:-}" "${6:-lower}" >>"$bench_rows"
+}
+
+bench_end() {
+    awk -F '\t' -v json="build/bench/$bench_name.json" '
+        function number(text) { return text == "" ? "null" : text + 0 == text ? text + 0 : "null" }
+        function quoted(text) {
+            if (text == "") return "null"
+            gsub(/\\/, "\\\\", text); gsub(/"/, "\\\"", text)
+            return "\"" text "\""
+        }
+        BEGIN { printf "[" >json; printf "%-32s %12s %12s  %-8s %-24s %s\n", "case", "ours", "peer", "unit", "peer name", "ratio" }
+        {
+            ratio = ""
+            if ($4 + 0 > 0 && $3 + 0 > 0) ratio = $6 == "higher" ? $3 / $4 : $4 / $3
+            printf "%s\n  {\"case\": %s, \"ours\": %s, \"peer\": %s, \"peer_name\": %s, \"unit\": %s, \"ratio\": %s}",
+                (NR > 1 ? "," : ""), quoted($1), number($3), number($4), quoted($5), quoted($2), number(ratio) >json
+            printf "%-32s %12s %12s  %-8s %-24s %s\n", $1, $3, $4 == "" ? "-" : $4, $2, $5 == "" ? "-" : $5,
+                ratio == "" ? "-" : sprintf("%.2f", ratio)
+        }
+        END { printf "\n]\n" >json }' "$bench_rows"
+    echo "written: build/bench/$bench_name.json"
+}

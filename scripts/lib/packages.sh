@@ -1,0 +1,70 @@
+# packages.sh - what has to be installed, and how. Sourced by ./run. A package is added here and
+# in the table of docs/ARCHITECTURE.md, with a reason.
+
+packages_build="gcc g++ cmake ninja-build pkg-config libdnnl-dev libcmocka-dev zlib1g-dev
+    libjansson-dev libcairo2-dev libxxhash-dev"
+packages_data="dataset-fashion-mnist"
+# clang: the second compiler of the tests; python3: trirun starts a Python script in one.
+packages_test="clang clang-format-14 python3-minimal"
+packages_lint="clang-format-14 clang-tidy-14"
+packages_peers="python3 python3-venv libopenmpi-dev openmpi-bin"
+
+say() {
+    echo "==> $*"
+}
+
+package_is_there() {
+    [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}
+
+# Where there is no apt the tools themselves are looked for: how they got there is not our business.
+need_tools_elsewhere() {
+    missing=
+    for tool in cc c++ cmake ninja pkg-config; do
+        command -v $tool >/dev/null 2>&1 || missing="$missing $tool"
+    done
+    if command -v pkg-config >/dev/null 2>&1; then
+        for module in cmocka zlib jansson cairo libxxhash; do
+            pkg-config --exists $module || missing="$missing $module(development files)"
+        done
+    fi
+    [ -z "$missing" ] && return 0
+    echo "run: this system has no apt, so please install by hand:$missing" >&2
+    echo "run: on Debian these packages have it all: $(echo $*)" >&2
+    exit 1
+}
+
+# need_packages NAME...: returns when all of them are installed, else ends the program.
+need_packages() {
+    if ! command -v apt-get >/dev/null 2>&1 || ! command -v dpkg-query >/dev/null 2>&1; then
+        need_tools_elsewhere "$@"
+        return
+    fi
+    missing=
+    for package; do
+        package_is_there "$package" || missing="$missing $package"
+    done
+    [ -n "$missing" ] || return 0
+
+    as_root=
+    if [ "$(id -u)" -ne 0 ]; then
+        # Without a terminal nobody can type a password: then sudo must do without.
+        if [ -t 0 ]; then as_root=sudo; else as_root="sudo -n"; fi
+        if ! command -v sudo >/dev/null 2>&1 || { [ ! -t 0 ] && ! sudo -n true 2>/dev/null; }; then
+            echo "run: packages are missing and this user may not install them. As root:" >&2
+            echo "    apt-get install --no-install-recommends$missing" >&2
+            exit 1
+        fi
+    fi
+    say "installing:$missing"
+    mkdir -p build
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q update >build/apt.log 2>&1 </dev/null ||
+        say "apt-get update failed (build/apt.log); trying with what is there"
+    if ! $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o Dpkg::Use-Pty=0 \
+        -o DPkg::Lock::Timeout=300 install --no-install-recommends $missing \
+        >>build/apt.log 2>&1 </dev/null; then
+        tail -n 20 build/apt.log >&2
+        echo "run: apt-get could not install:$missing (all of its output: build/apt.log)" >&2
+        exit 1
+    fi
+}
