@@ -1,0 +1,24 @@
+/*
+ * command.h - the sub-commands of `trireme`: one file each, which exports its `command`.
+ * A new one adds its declaration below and its name to main.c's table.
+ */
+#ifndef TRIREME_COMMAND_H
+#define TRIREME_COMMAND_H
+
+/* Exit status of every command. */
+enum { COMMAND_OK = 0, COMMAND_FAILED = 1, COMMAND_USAGE = 2 };
+
+typedef struct command {
+    const char *name;
+    const char *summary; /* one line for `trireme --help` */
+    const char *help;    /* what --help prints: usage, options, examples */
+    /* argv[0] is the command's name; main has answered --help. Returns the exit status. */
+    int (*run)(int argc, char **argv);
+} command;
+
+extern const command command_info;
+
+/* Prints "trireme NAME: <message>" and how to get help to stderr; returns COMMAND_USAGE. */
+int command_usage(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#endif

@@ -1,0 +1,71 @@
+/*
+ * main.c - `trireme COMMAND [ARGS]`: finds the command. Each command is a file of its own
+ * (command.h).
+ */
+#include "command.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <trireme/export.h>
+
+#define TEXT_(x) #x
+#define TEXT(x) TEXT_(x)
+#define VERSION TEXT(TRI_VERSION_MAJOR) "." TEXT(TRI_VERSION_MINOR) "." TEXT(TRI_VERSION_PATCH)
+
+static const command *const commands[] = {
+    &command_info,
+};
+
+#define N_COMMANDS (sizeof(commands) / sizeof(commands[0]))
+
+static void print_help(FILE *out)
+{
+    fputs("usage: trireme COMMAND [ARGS]\n\n", out);
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        fprintf(out, "  %-8s %s\n", commands[i]->name, commands[i]->summary);
+    fputs("\n`trireme COMMAND --help` says more; --version prints the version.\n"
+          "Exit status: 0 ok, 1 failed, 2 wrong usage.\n",
+          out);
+}
+
+int command_usage(const char *name, const char *format, ...)
+{
+    va_list args;
+
+    fprintf(stderr, "trireme %s: ", name);
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fprintf(stderr, "\n`trireme %s --help` shows the usage.\n", name);
+    return COMMAND_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_help(stderr);
+        return COMMAND_USAGE;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        puts("trireme " VERSION);
+        return COMMAND_OK;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+        strcmp(argv[1], "help") == 0) {
+        print_help(stdout);
+        return COMMAND_OK;
+    }
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        if (strcmp(argv[1], commands[i]->name) != 0)
+            continue;
+        if (argc > 2 && (strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-h") == 0)) {
+            fputs(commands[i]->help, stdout);
+            return COMMAND_OK;
+        }
+        return commands[i]->run(argc - 1, argv + 1);
+    }
+    fprintf(stderr, "trireme: no command named %s; `trireme --help` lists them\n", argv[1]);
+    return COMMAND_USAGE;
+}
