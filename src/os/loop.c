@@ -1,0 +1,270 @@
+/*
+ * loop.c - see loop.h. epoll, level-triggered; one eventfd ends a wait.
+ *
+ * Events of a batch may belong to a watch that another thread, or an earlier callback,
+ * removed meanwhile. So every removal changes `removals`, and a batch is dropped when the
+ * number changed since before the wait: what still holds is reported again.
+ */
+#include "os/loop.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "os/clock.h"
+#include "os/thread.h"
+
+#define BATCH 64
+
+struct trii_loop {
+    int epoll_fd;
+    int wake_fd;
+    trii_mutex mutex;
+    uint64_t removals;  /* guarded by mutex */
+    trii_timer *timers; /* guarded by mutex; few, unsorted */
+};
+
+/* The thread that runs callbacks holds the mutex; this lets them call in again. */
+static _Thread_local trii_loop *running_loop;
+
+void trii_loop_lock(trii_loop *loop)
+{
+    if (running_loop != loop)
+        trii_mutex_lock(&loop->mutex);
+}
+
+void trii_loop_unlock(trii_loop *loop)
+{
+    if (running_loop != loop)
+        trii_mutex_unlock(&loop->mutex);
+}
+
+static uint32_t to_epoll(unsigned events)
+{
+    return (events & TRII_READABLE ? EPOLLIN : 0u) | (events & TRII_WRITABLE ? EPOLLOUT : 0u) |
+           (events & TRII_HANGUP ? EPOLLRDHUP : 0u);
+}
+
+static unsigned from_epoll(uint32_t events)
+{
+    return (events & EPOLLIN ? TRII_READABLE : 0) | (events & EPOLLOUT ? TRII_WRITABLE : 0) |
+           (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR) ? TRII_HANGUP : 0);
+}
+
+tri_status trii_loop_create(trii_loop **loop_out)
+{
+    trii_loop *loop = trii_alloc(1, sizeof(*loop), "event loop");
+    struct epoll_event event = {.events = EPOLLIN};
+    tri_status status;
+
+    if (loop == NULL)
+        return TRI_ERR_NO_MEMORY;
+    loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    loop->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (loop->epoll_fd < 0 || loop->wake_fd < 0 ||
+        epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, loop->wake_fd, &event) != 0) {
+        status = TRII_FAIL(TRI_ERR_IO, "event loop: %s", strerror(errno));
+        goto err_free;
+    }
+    trii_mutex_init(&loop->mutex);
+    *loop_out = loop;
+    return TRI_OK;
+
+err_free:
+    if (loop->epoll_fd >= 0)
+        close(loop->epoll_fd);
+    if (loop->wake_fd >= 0)
+        close(loop->wake_fd);
+    trii_free(loop);
+    return status;
+}
+
+void trii_loop_destroy(trii_loop *loop)
+{
+    if (loop == NULL)
+        return;
+    close(loop->epoll_fd);
+    close(loop->wake_fd);
+    trii_mutex_fini(&loop->mutex);
+    trii_free(loop);
+}
+
+void trii_loop_wake(trii_loop *loop)
+{
+    const uint64_t one = 1;
+    ssize_t written = write(loop->wake_fd, &one, sizeof(one));
+
+    (void)written; /* full means that a wake is pending already */
+}
+
+static void fire_timers(trii_loop *loop)
+{
+    int64_t now = trii_now_ns();
+    trii_timer *due;
+
+    do {
+        due = loop->timers;
+        while (due != NULL && due->deadline_ns > now)
+            due = due->next;
+        if (due != NULL) {
+            trii_loop_timer_stop(loop, due);
+            due->fire(due);
+        }
+    } while (due != NULL);
+}
+
+void trii_loop_run_once(trii_loop *loop, int64_t deadline_ns)
+{
+    struct epoll_event batch[BATCH];
+    uint64_t removals, drained;
+    int n;
+
+    trii_mutex_lock(&loop->mutex);
+    removals = loop->removals;
+    for (const trii_timer *t = loop->timers; t != NULL; t = t->next)
+        deadline_ns = t->deadline_ns < deadline_ns ? t->deadline_ns : deadline_ns;
+    trii_mutex_unlock(&loop->mutex);
+
+    n = epoll_wait(loop->epoll_fd, batch, BATCH, trii_deadline_left_ms(deadline_ns));
+
+    trii_mutex_lock(&loop->mutex);
+    running_loop = loop;
+    for (int i = 0; i < n && loop->removals == removals; i++) {
+        trii_watch *watch = batch[i].data.ptr;
+
+        if (watch != NULL) {
+            watch->ready(watch, from_epoll(batch[i].events));
+        } else if (read(loop->wake_fd, &drained, sizeof(drained)) < 0) {
+            /* another thread drained it: fine */
+        }
+    }
+    fire_timers(loop);
+    running_loop = NULL;
+    trii_mutex_unlock(&loop->mutex);
+}
+
+tri_status trii_loop_watch(trii_loop *loop, trii_watch *watch, int fd, unsigned events,
+                           void (*ready)(trii_watch *watch, unsigned events))
+{
+    struct epoll_event event = {.events = to_epoll(events), .data = {.ptr = watch}};
+
+    trii_loop_lock(loop);
+    watch->loop = loop;
+    watch->fd = fd;
+    watch->ready = ready;
+    if (epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
+        watch->loop = NULL;
+        trii_loop_unlock(loop);
+        return TRII_FAIL(errno == ENOMEM ? TRI_ERR_NO_MEMORY : TRI_ERR_IO,
+                         "event loop: descriptor %d: %s", fd, strerror(errno));
+    }
+    trii_loop_unlock(loop);
+    return TRI_OK;
+}
+
+void trii_loop_unwatch(trii_watch *watch)
+{
+    trii_loop *loop = watch->loop;
+
+    if (loop == NULL)
+        return;
+    trii_loop_lock(loop);
+    epoll_ctl(loop->epoll_fd, EPOLL_CTL_DEL, watch->fd, NULL);
+    watch->loop = NULL;
+    loop->removals++;
+    trii_loop_unlock(loop);
+}
+
+void trii_loop_change(trii_watch *watch, unsigned events)
+{
+    struct epoll_event event = {.events = to_epoll(events), .data = {.ptr = watch}};
+
+    if (watch->loop != NULL)
+        epoll_ctl(watch->loop->epoll_fd, EPOLL_CTL_MOD, watch->fd, &event);
+}
+
+void trii_loop_timer(trii_loop *loop, trii_timer *timer, int64_t deadline_ns,
+                     void (*fire)(trii_timer *timer))
+{
+    trii_loop_timer_stop(loop, timer);
+    if (deadline_ns == TRII_NO_DEADLINE)
+        return;
+    trii_loop_lock(loop);
+    timer->deadline_ns = deadline_ns;
+    timer->fire = fire;
+    timer->next = loop->timers;
+    loop->timers = timer;
+    trii_loop_unlock(loop);
+    if (running_loop != loop)
+        trii_loop_wake(loop); /* a wait that began with a later deadline starts again */
+}
+
+void trii_loop_timer_stop(trii_loop *loop, trii_timer *timer)
+{
+    trii_loop_lock(loop);
+    for (trii_timer **link = &loop->timers; *link != NULL; link = &(*link)->next) {
+        if (*link == timer) {
+            *link = timer->next;
+            break;
+        }
+    }
+    trii_loop_unlock(loop);
+}
+
+/* --- the process's control thread --------------------------------------------------- */
+
+static struct {
+    trii_mutex mutex; /* also serialises start and stop */
+    int users;
+    trii_loop *loop;
+    trii_thread thread;
+    atomic_bool stop;
+} control = {.mutex = {PTHREAD_MUTEX_INITIALIZER}};
+
+static void control_main(void *arg)
+{
+    trii_loop *loop = arg;
+
+    while (!atomic_load(&control.stop))
+        trii_loop_run_once(loop, TRII_NO_DEADLINE);
+}
+
+tri_status trii_control_take(trii_loop **loop_out)
+{
+    tri_status status = TRI_OK;
+
+    trii_mutex_lock(&control.mutex);
+    if (control.users == 0) {
+        status = trii_loop_create(&control.loop);
+        if (status == TRI_OK) {
+            atomic_store(&control.stop, false);
+            status = trii_thread_start(&control.thread, "tri-control", control_main, control.loop);
+            if (status != TRI_OK)
+                trii_loop_destroy(control.loop);
+        }
+    }
+    if (status == TRI_OK) {
+        control.users++;
+        *loop_out = control.loop;
+    }
+    trii_mutex_unlock(&control.mutex);
+    return status;
+}
+
+void trii_control_release(void)
+{
+    trii_mutex_lock(&control.mutex);
+    if (--control.users == 0) {
+        atomic_store(&control.stop, true);
+        trii_loop_wake(control.loop);
+        trii_thread_join(&control.thread);
+        trii_loop_destroy(control.loop);
+        control.loop = NULL;
+    }
+    trii_mutex_unlock(&control.mutex);
+}
