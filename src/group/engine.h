@@ -1,0 +1,171 @@
+/*
+ * engine.h - the contract between a process group and what moves its bytes.
+ *
+ * The front (front.c) checks arguments, numbers the calls, waits, times out, warns and
+ * records; an engine moves bytes and says who it waits for. Every call becomes one
+ * trii_collective inside one trii_op; an engine gets those, never twenty functions.
+ * Beside group/algorithm and group/reduce this is all of src/group that an engine includes.
+ *
+ * Life of an operation: run() or submit() takes it, trii_op_finish() ends it exactly once.
+ * In between its buffers are borrowed. When a group fails, the first cause is kept in its
+ * trii_fault, and every pending and later operation ends with that.
+ */
+#ifndef TRII_ENGINE_H
+#define TRII_ENGINE_H
+
+#include <stdatomic.h>
+
+#include <trireme/group.h>
+
+#include "base/compiler.h"
+#include "base/err.h"
+#include "base/site.h"
+
+#define TRII_ENGINE_ABI 1u
+
+typedef enum trii_kind {
+    TRII_KIND_NONE = 0,
+    TRII_KIND_ALL_REDUCE,
+    TRII_KIND_BROADCAST,
+    TRII_KIND_ALL_GATHER,
+    TRII_KIND_REDUCE_SCATTER,
+    TRII_KIND_BARRIER,
+    TRII_KIND_SEND,
+    TRII_KIND_RECV,
+    TRII_KIND_COUNT
+} trii_kind;
+
+/* "all_reduce", ...; static text. */
+const char *trii_kind_name(trii_kind kind);
+
+/* One call, checked: the buffers do not overlap wrongly, bytes does not overflow, root and
+ * peer exist, dtype and op fit together. */
+typedef struct trii_collective {
+    trii_kind kind;
+    tri_dtype dtype; /* NONE for a barrier */
+    tri_redop op;
+    int root;           /* broadcast: the root; send, recv: the peer; else 0 */
+    int tag;            /* send, recv */
+    const void *src;    /* broadcast: the same as dst; recv: NULL */
+    void *dst;          /* send: NULL */
+    size_t count;       /* elements of one rank's part (all_gather: src, reduce_scatter: dst) */
+    size_t bytes;       /* count * size of dtype */
+    uint64_t seq;       /* 1, 2, ... over the group's collectives; send, recv: over a pair's sends
+                           or receives (each direction by itself, all tags together) */
+    uint64_t signature; /* collectives: hash of kind, dtype, op, root and count: equal on all
+                           ranks or the call is a MISMATCH */
+    trii_site site;     /* caller's source line; file NULL if unknown */
+} trii_collective;
+
+/* "all_reduce #7 of 100 f32, sum (train.c:12)": the call in words, into text. */
+void trii_collective_describe(const trii_collective *call, char *text, size_t size);
+uint64_t trii_collective_signature(const trii_collective *call);
+
+/* --- the group's first failure ------------------------------------------------------- */
+
+typedef struct trii_fault {
+    atomic_int status; /* 0 = none; written last, so text is whole once it is set */
+    atomic_int claimed;
+    char text[TRII_ERR_BYTES];
+} trii_fault;
+
+/* The first caller wins; later causes are dropped. Any thread. True if this call set it. */
+bool trii_fault_raise(trii_fault *fault, tri_status status, const char *format, ...)
+    TRII_PRINTF(3, 4);
+/* TRI_OK or the cause. */
+static inline tri_status trii_fault_status(const trii_fault *fault)
+{
+    return (tri_status)atomic_load_explicit(&fault->status, memory_order_acquire);
+}
+
+/* --- operations ------------------------------------------------------------------------ */
+
+typedef struct trii_op trii_op;
+
+/* Lives on the caller's stack (blocking call) or in a tri_work; the engine may use next and
+ * scratch while it owns the operation. Not zeroed but for what the front fills. */
+struct trii_op {
+    trii_collective call;
+    atomic_int status;           /* TRI_INPROGRESS until finished; also a futex */
+    void (*finished)(trii_op *); /* front's; NULL for blocking calls */
+    trii_op *next;               /* engine's */
+    uint64_t scratch[16];        /* engine's; zero at submit */
+    char error[TRII_ERR_BYTES];  /* set by finish when status < 0 */
+};
+
+/* Last act of an operation: any thread, exactly once, after which the engine must not touch
+ * it. why: copied; NULL on TRI_OK. */
+void trii_op_finish(trii_op *op, tri_status status, const char *why);
+static inline tri_status trii_op_status(const trii_op *op)
+{
+    int status = atomic_load_explicit(&op->status, memory_order_acquire);
+
+    return status > 0 ? TRI_INPROGRESS : (tri_status)status;
+}
+/* For engines whose operations are finished by another thread: sleep until op is finished or
+ * the monotonic time until_ns has come. */
+void trii_op_sleep(trii_op *op, int64_t until_ns);
+
+/* --- the table ------------------------------------------------------------------------- */
+
+typedef struct trii_group_args {
+    tri_store *store; /* already private to this group: plain key names cannot collide.
+                         Borrowed for create only, NULL if size is 1 */
+    int rank;
+    int size;
+    int64_t timeout_ns;    /* default of waits; INT64_MAX = none */
+    int64_t deadline_ns;   /* monotonic; forming the group must end by then */
+    const char *name;      /* for messages; copy it */
+    const char *bind_host; /* tri_group_options.bind_host or NULL; borrowed for create */
+    trii_fault *fault;     /* the group's; outlives self */
+} trii_group_args;
+
+typedef struct trii_engine {
+    uint32_t abi;     /* TRII_ENGINE_ABI; another number is refused */
+    uint32_t size;    /* sizeof(trii_engine) that the engine was built with */
+    const char *name; /* as in tri_group_options.engine */
+    uint32_t kinds;   /* bit 1u << TRII_KIND_x: which calls it has; the front refuses others */
+
+    /* Required. Blocks until all ranks are connected, at most until args->deadline_ns. Every
+     * rank succeeds or every rank fails (agree through the store). On failure leaves nothing
+     * behind. Errors: UNSUPPORTED (this engine cannot serve these ranks; auto tries the
+     * next), TIMEOUT (names the missing ranks), NO_MEMORY, IO. */
+    tri_status (*create)(const trii_group_args *args, void **self_out);
+
+    /* Optional, both or none: memory that the engine reads and writes without staging;
+     * zeroed, 64-byte aligned. Collective. NULL = heap. May block. */
+    tri_status (*alloc)(void *self, size_t bytes, void **p_out);
+    void (*free)(void *self, void *p);
+
+    /* Required. Takes op and starts it; never blocks on peers. On failure (returned, with
+     * the error line) the operation was not taken. A failed group: finish or return its
+     * fault. Calls of one group come one after the other (the front's lock). */
+    tri_status (*submit)(void *self, trii_op *op);
+
+    /* Optional. As submit, then waits as long as waiting without the clock and without a
+     * sleep makes sense; op may or may not be finished on return. NULL = submit. */
+    tri_status (*run)(void *self, trii_op *op);
+
+    /* Required. Help op (and all others of the group) along until op is finished or the
+     * monotonic time until_ns has come; 0 = one look, never blocks. Must return soon after
+     * a fault was raised, with op finished by it. Several threads may be inside at once. */
+    void (*progress)(void *self, trii_op *op, int64_t until_ns);
+
+    /* Required. Who an unfinished op waits for, in words: "rank 2 (its last call: ...)",
+     * as much as is known. Any thread, never blocks. */
+    void (*describe_wait)(void *self, trii_op *op, char *text, size_t size);
+
+    /* Required. The fault was raised: end local waits, tell the peers. Never blocks, may come
+     * twice and from any thread. */
+    void (*abort)(void *self);
+
+    /* Required. No call runs and none will come: leave, so that peers know that this is no
+     * failure (or that it is, after a fault); unfinished operations are finished with
+     * ABORTED; frees self. Must not wait for peers for more than a moment. */
+    void (*destroy)(void *self);
+} trii_engine;
+
+/* registry/comm.c: the engines of this library, best first, NULL at the end. */
+const trii_engine *const *trii_engines(void);
+
+#endif

@@ -1,0 +1,119 @@
+/*
+ * op.c - what engine.h promises on the front's side: calls in words, signatures, the group's
+ * first failure, the end of an operation.
+ */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "group/engine.h"
+#include "os/clock.h"
+#include "os/futex.h"
+
+/* Status of an operation on whose word somebody sleeps: finish must wake. */
+enum { OP_SLEPT_ON = 1000 };
+
+const char *trii_kind_name(trii_kind kind)
+{
+    static const char *const names[TRII_KIND_COUNT] = {
+        [TRII_KIND_NONE] = "no call",
+        [TRII_KIND_ALL_REDUCE] = "all_reduce",
+        [TRII_KIND_BROADCAST] = "broadcast",
+        [TRII_KIND_ALL_GATHER] = "all_gather",
+        [TRII_KIND_REDUCE_SCATTER] = "reduce_scatter",
+        [TRII_KIND_BARRIER] = "barrier",
+        [TRII_KIND_SEND] = "send",
+        [TRII_KIND_RECV] = "recv",
+    };
+
+    return (unsigned)kind < TRII_KIND_COUNT ? names[kind] : "unknown call";
+}
+
+void trii_collective_describe(const trii_collective *call, char *text, size_t size)
+{
+    const char *slash = call->site.file != NULL ? strrchr(call->site.file, '/') : NULL;
+    const char *file = slash != NULL ? slash + 1 : call->site.file;
+    char detail[96] = "";
+    char site[128] = "";
+
+    if (file != NULL)
+        snprintf(site, sizeof(site), " (%s:%d)", file, call->site.line);
+    switch (call->kind) {
+    case TRII_KIND_ALL_REDUCE:
+    case TRII_KIND_REDUCE_SCATTER:
+        snprintf(detail, sizeof(detail), " of %zu %s, %s", call->count, tri_dtype_name(call->dtype),
+                 tri_redop_name(call->op));
+        break;
+    case TRII_KIND_BROADCAST:
+        snprintf(detail, sizeof(detail), " of %zu %s from rank %d", call->count,
+                 tri_dtype_name(call->dtype), call->root);
+        break;
+    case TRII_KIND_ALL_GATHER:
+        snprintf(detail, sizeof(detail), " of %zu %s", call->count, tri_dtype_name(call->dtype));
+        break;
+    case TRII_KIND_SEND:
+    case TRII_KIND_RECV:
+        snprintf(detail, sizeof(detail), " of %zu %s %s rank %d, tag %d", call->count,
+                 tri_dtype_name(call->dtype), call->kind == TRII_KIND_SEND ? "to" : "from",
+                 call->root, call->tag);
+        break;
+    default:
+        break;
+    }
+    snprintf(text, size, "%s #%" PRIu64 "%s%s", trii_kind_name(call->kind), call->seq, detail,
+             site);
+}
+
+uint64_t trii_collective_signature(const trii_collective *call)
+{
+    /* splitmix64's finaliser over the fields: a difference in any of them shows. */
+    uint64_t h = (uint64_t)call->kind | (uint64_t)call->dtype << 8 | (uint64_t)call->op << 16 |
+                 (uint64_t)(uint32_t)call->root << 24;
+
+    h += (uint64_t)call->count * UINT64_C(0x9e3779b97f4a7c15);
+    h = (h ^ (h >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    h = (h ^ (h >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return h ^ (h >> 31);
+}
+
+bool trii_fault_raise(trii_fault *fault, tri_status status, const char *format, ...)
+{
+    int unclaimed = 0;
+    va_list args;
+
+    if (!atomic_compare_exchange_strong(&fault->claimed, &unclaimed, 1))
+        return false;
+    va_start(args, format);
+    vsnprintf(fault->text, sizeof(fault->text), format, args);
+    va_end(args);
+    atomic_store_explicit(&fault->status, (int)status, memory_order_release);
+    return true;
+}
+
+void trii_op_finish(trii_op *op, tri_status status, const char *why)
+{
+    void (*finished)(trii_op *) = op->finished;
+    atomic_int *word = &op->status;
+
+    if (status < 0)
+        snprintf(op->error, sizeof(op->error), "%s", why != NULL ? why : tri_status_name(status));
+    /* From here a blocking caller may return and the operation may be gone, unless it is a
+     * work, which lives until its `finished` was told. */
+    if (atomic_exchange_explicit(word, (int)status, memory_order_acq_rel) == OP_SLEPT_ON)
+        trii_futex_wake_all(word);
+    if (finished != NULL)
+        finished(op);
+}
+
+void trii_op_sleep(trii_op *op, int64_t until_ns)
+{
+    for (;;) {
+        int seen = TRI_INPROGRESS;
+
+        if (!atomic_compare_exchange_strong(&op->status, &seen, OP_SLEPT_ON) && seen != OP_SLEPT_ON)
+            return;
+        if (trii_now_ns() >= until_ns)
+            return;
+        trii_futex_wait(&op->status, OP_SLEPT_ON, until_ns);
+    }
+}

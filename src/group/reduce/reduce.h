@@ -1,0 +1,44 @@
+/*
+ * reduce.h - the one place where numbers of several ranks are added, shared by all engines.
+ *
+ * Canonical order: the balanced binary tree over ranks 0..n-1 in rank order, split at the
+ * largest power of two below n (n = 5: ((0 1) (2 3)) 4). f16 and bf16 are widened to f32,
+ * combined there and rounded once. avg is the sum divided by n, before the rounding. min and
+ * max: a NaN wins, equal values keep the lower rank's. Integers wrap around. A sum of bool is
+ * or. Every kernel gives the bits of trii_reduce_scalar; the payload of a NaN is free.
+ */
+#ifndef TRII_REDUCE_H
+#define TRII_REDUCE_H
+
+#include <trireme/types.h>
+
+#include <trireme/status.h>
+
+#define TRII_REDUCE_MAX_RANKS 1024
+
+/* TRI_OK if elements of dtype can be reduced by op, else INVALID_ARG (it makes no sense: avg
+ * of integers, band of floats) or UNSUPPORTED, and the error line. */
+tri_status trii_reduce_check(tri_dtype dtype, tri_redop op) TRI_MUST_CHECK;
+
+/* dst[i] = op over r < n_src of src[r][i]; dst may be any of the sources (exactly). */
+void trii_reduce(const void *const *src, int n_src, void *dst, size_t count, tri_dtype dtype,
+                 tri_redop op);
+/* The same into n_dst places; any of them may be any of the sources (exactly). */
+void trii_reduce_push(const void *const *src, int n_src, void *const *dst, int n_dst, size_t count,
+                      tri_dtype dtype, tri_redop op);
+
+/* The truth that the kernels are tested against: one element at a time, slow. */
+void trii_reduce_scalar(const void *const *src, int n_src, void *dst, size_t count, tri_dtype dtype,
+                        tri_redop op);
+
+/* Largest power of two below n (n >= 2): where the tree over n ranks splits. */
+static inline int trii_reduce_split(int n)
+{
+    int half = 1;
+
+    while (half * 2 < n)
+        half *= 2;
+    return half;
+}
+
+#endif

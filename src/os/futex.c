@@ -1,0 +1,39 @@
+/*
+ * futex.c - see futex.h.
+ */
+#include "os/futex.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/compiler.h"
+#include "os/clock.h"
+
+void trii_futex_wait(atomic_int *word, int expected, int64_t until_ns)
+{
+    /* FUTEX_WAIT_BITSET takes an absolute time on the monotonic clock. */
+    struct timespec until = {.tv_sec = until_ns / TRII_NS_PER_S,
+                             .tv_nsec = until_ns % TRII_NS_PER_S};
+
+    (void)syscall(SYS_futex, word, FUTEX_WAIT_BITSET, expected,
+                  until_ns == TRII_NO_DEADLINE ? NULL : &until, NULL, FUTEX_BITSET_MATCH_ANY);
+}
+
+void trii_futex_wake_all(atomic_int *word)
+{
+    (void)syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+void trii_lock_wait_(trii_lock *lock)
+{
+    for (int i = 0; i < 64; i++) {
+        if (trii_lock_try(lock))
+            return;
+        TRII_PAUSE();
+    }
+    while (atomic_exchange_explicit(&lock->state, 2, memory_order_acquire) != 0)
+        trii_futex_wait(&lock->state, 2, TRII_NO_DEADLINE);
+}
