@@ -6,8 +6,9 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "base/param.h"
 
 static const char *const level_names[] = {"error", "warn", "info", "debug", "trace"};
 
@@ -40,7 +41,7 @@ bool trii_log_enabled(trii_log_level level, const char *component)
     int limit = TRII_LOG_WARN;
 
     if (spec == NULL) {
-        spec = getenv("TRI_LOG");
+        spec = trii_param_text(TRII_PARAM_LOG);
         spec = spec != NULL ? spec : "";
         atomic_store_explicit(&cached, spec, memory_order_relaxed);
     }
@@ -69,7 +70,7 @@ void trii_log_write(trii_log_level level, const char *component, const char *for
     va_start(args, format);
     vsnprintf(line + used, sizeof(line) - (size_t)used - 1, format, args);
     va_end(args);
-    strcat(line, "\n"); /* room was left for it above */
+    memcpy(line + strlen(line), "\n", 2); /* room was left for it above */
     fputs(line, stderr);
 }
 

@@ -1,0 +1,76 @@
+# tree.awk - the rules of check_tree about C files; strip.awk comes before it.
+
+function bad(why) {
+    printf "%s:%d: %s\n", FILENAME, FNR, why
+}
+
+# calls(text, list): the first function of the list that the text calls, or "".
+function calls(text, list, n, i, name) {
+    if (text !~ /\(/) return ""
+    n = split(list, name, " ")
+    for (i = 1; i <= n; i++)
+        if (index(text, name[i]) && text ~ ("(^|[^A-Za-z0-9_>.])" name[i] "[ \t]*\\(")) return name[i]
+    return ""
+}
+
+BEGIN {
+    banned["everywhere"] = "atoi atol atoll atof sprintf vsprintf strcpy strcat gets system popen " \
+        "strtok tmpnam mktemp rand srand alloca longjmp"
+    why["everywhere"] = "hides errors or is not safe"
+    banned["alloc"] = "malloc calloc realloc reallocarray aligned_alloc posix_memalign free strdup strndup asprintf vasprintf"
+    why["alloc"] = "memory comes from base/alloc.h"
+    banned["exit"] = "exit _exit _Exit abort quick_exit"
+    why["exit"] = "a library does not end its program"
+    banned["print"] = "printf vprintf puts putchar perror"
+    why["print"] = "a library does not print; TRII_LOG or TRII_FAIL"
+    banned["sleep"] = "sleep usleep nanosleep clock_nanosleep thrd_sleep"
+    why["sleep"] = "wait for the event, not for time"
+    banned["getenv"] = "getenv secure_getenv"
+    why["getenv"] = "settings come from base/param.h"
+    banned["try"] = "TRI_TRY"
+    why["try"] = "TRI_TRY is for programs"
+    banned["skip"] = "skip"
+    why["skip"] = "a test that is skipped proves nothing"
+    max_lines = 700
+}
+
+function check(group, text, name) {
+    name = calls(text, banned[group])
+    if (name != "") bad(name "(): " why[group])
+}
+
+FNR == 1 {
+    if (last_file != "" && last_line > max_lines)
+        printf "%s:%d: longer than %d lines: is there more than one idea in it?\n", last_file, last_line, max_lines
+    forget()
+    name = FILENAME
+    sub(/.*\//, "", name)
+    if (name in seen) bad("a second file of the name " name ": " seen[name])
+    seen[name] = FILENAME
+    is_test = FILENAME ~ /_test\.c$/ || FILENAME ~ /^tests\//
+    library = FILENAME ~ /^src\// && !is_test
+    os = FILENAME ~ /^src\/os\//
+}
+
+{
+    last_file = FILENAME
+    last_line = FNR
+    line = code($0)
+    if (line ~ /^[ \t]*$/) next
+    if (line ~ /^[ \t]*#[ \t]*pragma[ \t]+omp/) bad("threads belong to device/cpu/parallel.c")
+    check("everywhere", line)
+    if (!os) check("sleep", line)
+    if (is_test) check("skip", line)
+    if (!library) next
+    if (FILENAME != "src/base/alloc.c") check("alloc", line)
+    if (FILENAME != "src/base/param.c") check("getenv", line)
+    if (!os) check("exit", line)
+    check("print", line)
+    check("try", line)
+    if (line ~ /(^|[^A-Za-z0-9_])stdout([^A-Za-z0-9_]|$)/) bad("a library does not print")
+}
+
+END {
+    if (last_line > max_lines)
+        printf "%s:%d: longer than %d lines: is there more than one idea in it?\n", last_file, last_line, max_lines
+}
