@@ -49,7 +49,9 @@ function(tri_add_tests)
         add_test(NAME ${name} COMMAND ${check} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
         add_test(NAME ${name}.self_test COMMAND ${check} --self-test
             WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
-        set_tests_properties(${name} ${name}.self_test PROPERTIES TIMEOUT 120 LABELS "quick;tree"
+        set_tests_properties(${name} PROPERTIES LABELS "quick;tree")
+        set_tests_properties(${name}.self_test PROPERTIES LABELS "full;tree")
+        set_tests_properties(${name} ${name}.self_test PROPERTIES TIMEOUT 120
             ENVIRONMENT "TRI_BUILD=${CMAKE_BINARY_DIR};CC=${CMAKE_C_COMPILER};CXX=${CMAKE_CXX_COMPILER}")
     endforeach()
 endfunction()
