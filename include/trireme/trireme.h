@@ -4,8 +4,11 @@
 #ifndef TRIREME_TRIREME_H
 #define TRIREME_TRIREME_H
 
+#include <trireme/checkpoint.h>
 #include <trireme/comm.h>
+#include <trireme/data.h>
 #include <trireme/ops.h>
 #include <trireme/tensor.h>
+#include <trireme/trainer.h>
 
 #endif

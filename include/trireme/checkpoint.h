@@ -1,0 +1,146 @@
+/*
+ * checkpoint.h - weights in files and runs that can go on: safetensors, module state,
+ * training checkpoints.
+ *
+ * A training checkpoint is a folder:
+ *
+ *     FOLDER/step-000000001234/model.safetensors       state of the module, PyTorch's names
+ *                              optimizer.safetensors   state of the optimizer
+ *                              manifest.json           step, epoch, seed, metadata, checksums
+ *
+ * It is written beside its name, synced and renamed: whatever happens at any instant, the last
+ * good one stays, and a damaged one is passed over.
+ */
+#ifndef TRIREME_CHECKPOINT_H
+#define TRIREME_CHECKPOINT_H
+
+#include <trireme/status.h>
+#include <trireme/tensor.h>
+#include <trireme/types.h>
+
+TRI_BEGIN_DECLS
+
+typedef struct tri_module tri_module;       /* nn.h */
+typedef struct tri_optimizer tri_optimizer; /* optim.h */
+
+/* --- safetensors ------------------------------------------------------------------------ */
+
+typedef struct tri_safetensors tri_safetensors; /* an open file */
+
+/* A text that travels with a file. */
+typedef struct tri_metadata {
+    const char *key;
+    const char *value;
+} tri_metadata;
+
+/* One tensor of a file; plain row-major bytes, little-endian. */
+typedef struct tri_safetensors_entry {
+    const char *name;
+    tri_dtype dtype;       /* NONE for a type that Trireme only carries: see type_name */
+    const char *type_name; /* the file's: "F32", "BF16", "U64", ...; ignored when writing */
+    int ndim;
+    int64_t shape[TRI_MAX_DIMS];
+    const void *data; /* [bytes]; not necessarily aligned */
+    size_t bytes;
+} tri_safetensors_entry;
+
+/**
+ * Map a file. Every offset, size, name and type is checked before the first entry can be seen.
+ * Errors: NOT_FOUND, IO, NO_MEMORY, FORMAT (names the file, the tensor and its offsets),
+ *         UNSUPPORTED (a tensor of more than TRI_MAX_DIMS dimensions).
+ */
+TRI_API TRI_MUST_CHECK tri_status tri_safetensors_open(const char *path,
+                                                       tri_safetensors **file_out);
+TRI_API void tri_safetensors_close(tri_safetensors *file); /* NULL allowed; entries die */
+TRI_API int64_t tri_safetensors_count(const tri_safetensors *file);
+/* In the order of the bytes in the file; NULL if there is none of that index or name. Borrowed. */
+TRI_API const tri_safetensors_entry *tri_safetensors_get(const tri_safetensors *file,
+                                                         int64_t index);
+TRI_API const tri_safetensors_entry *tri_safetensors_find(const tri_safetensors *file,
+                                                          const char *name);
+/* The value under a key of the file's metadata, or NULL. Borrowed. */
+TRI_API const char *tri_safetensors_metadata(const tri_safetensors *file, const char *key);
+/* A persistent tensor with the contents of an entry, on success and failure as tensor.h says. */
+TRI_API tri_tensor *tri_safetensors_tensor(const tri_safetensors *file, const char *name);
+
+/**
+ * Write a file, byte for byte what the Python package writes for the same tensors. It appears
+ * under its name only when it is complete and on disk.
+ *
+ *   entries  [n]; names unique; type_name is not read
+ *   meta     [n_meta], keys unique; NULL with 0
+ *
+ * Errors: INVALID_ARG, NO_MEMORY, IO (a full disk, ...: names the file and the reason; an older
+ *         file of that name is as it was, nothing else is left behind).
+ */
+TRI_API TRI_MUST_CHECK tri_status tri_safetensors_write(const char *path,
+                                                        const tri_safetensors_entry *entries,
+                                                        int64_t n, const tri_metadata *meta,
+                                                        int n_meta);
+
+/* --- module state ------------------------------------------------------------------------- */
+
+/* Parameters and buffers of a module under PyTorch's names, as one safetensors file. */
+TRI_API TRI_MUST_CHECK tri_status tri_save(tri_module *module, const char *path);
+/* The other way; a leading "module." of the file's names is dropped. Every tensor of the module
+ * must be in the file with its shape and dtype, and every tensor of the file in the module; else
+ * FORMAT names the first that is not, and the module is as it was. */
+TRI_API TRI_MUST_CHECK tri_status tri_load(tri_module *module, const char *path);
+
+/* --- training checkpoints --------------------------------------------------------------------- */
+
+typedef struct tri_checkpoint tri_checkpoint; /* an open one */
+
+typedef struct tri_checkpoint_info {
+    int64_t step;             /* finished optimizer steps: the checkpoint's name */
+    int64_t epoch;            /* finished epochs */
+    uint64_t seed;            /* of the run */
+    const tri_metadata *meta; /* [n_meta]: whatever else the program wants back */
+    int n_meta;
+} tri_checkpoint_info;
+
+typedef struct tri_checkpoint_options {
+    int keep; /* the newest so many stay; 0 = 3 */
+} tri_checkpoint_options;
+
+/**
+ * Write FOLDER/step-N and remove older ones. One process calls it (rank 0); what is replicated
+ * is the same everywhere.
+ *
+ *   folder     made if missing (its parent must exist)
+ *   optimizer  NULL allowed
+ *   info       copied
+ *   opt        NULL = defaults
+ *
+ * Runs what was recorded. Blocks until the disk has it.
+ * Errors: INVALID_ARG, NO_MEMORY, IO (names file and reason). After a failure all earlier
+ *         checkpoints are as they were.
+ */
+TRI_API TRI_MUST_CHECK tri_status tri_checkpoint_save(const char *folder, tri_module *module,
+                                                      tri_optimizer *optimizer,
+                                                      const tri_checkpoint_info *info,
+                                                      const tri_checkpoint_options *opt);
+/**
+ * Open the newest good checkpoint below `folder`, or `folder` itself if it is one. Sizes and
+ * checksums are verified; damaged ones are passed over with a warning in the log.
+ * Errors: NOT_FOUND (there is none), FORMAT (there are, but none is whole; or `folder` itself is
+ *         one and is damaged), IO, NO_MEMORY.
+ */
+TRI_API TRI_MUST_CHECK tri_status tri_checkpoint_open(const char *folder,
+                                                      tri_checkpoint **checkpoint_out);
+TRI_API void tri_checkpoint_close(tri_checkpoint *checkpoint); /* NULL allowed */
+/* Borrowed while the checkpoint is open. */
+TRI_API const tri_checkpoint_info *tri_checkpoint_get_info(const tri_checkpoint *checkpoint);
+TRI_API const char *tri_checkpoint_get_path(const tri_checkpoint *checkpoint);
+/* The value under a key of info->meta, or NULL. */
+TRI_API const char *tri_checkpoint_get_meta(const tri_checkpoint *checkpoint, const char *key);
+/* State back into a module and an optimizer (NULL allowed) of the same structure, and the seed
+ * and step number of the random numbers (tri_manual_seed, tri_step_number_set): what follows has
+ * the bits of a run that never stopped. Every rank calls it. Errors: FORMAT as tri_load. */
+TRI_API TRI_MUST_CHECK tri_status tri_checkpoint_restore(const tri_checkpoint *checkpoint,
+                                                         tri_module *module,
+                                                         tri_optimizer *optimizer);
+
+TRI_END_DECLS
+
+#endif

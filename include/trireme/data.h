@@ -1,0 +1,186 @@
+/*
+ * data.h - data sets, samplers and loaders.
+ *
+ *     tri_dataset *train;
+ *     tri_sampler *sampler;
+ *     tri_loader *loader;
+ *     tri_batch batch;
+ *
+ *     TRI_TRY(tri_fashion_mnist("/usr/share/datasets/fashion-mnist", true, &train));
+ *     train = tri_image_dataset(train, &(tri_image_options){.pad = 2, .flip = true});
+ *     TRI_TRY(tri_sampler_create(tri_dataset_length(train), NULL, &sampler));
+ *     TRI_TRY(tri_loader_create(train, sampler, 64, NULL, &loader));
+ *     TRI_TRY(tri_loader_begin(loader, epoch));
+ *     while ((status = tri_loader_next(loader, &batch)) == TRI_OK)
+ *         ... batch.fields[0] and batch.fields[1] are tensors of batch.size rows
+ *
+ * A sample has fields (image, label), each of one dtype and shape; a batch has one persistent
+ * tensor per field, with the samples along a new first dimension. What a sample becomes depends
+ * on (seed, epoch, index) alone, never on threads or batches, so every run sees the same bits.
+ *
+ * Shape letters: N batch, C channels, H height, W width.
+ */
+#ifndef TRIREME_DATA_H
+#define TRIREME_DATA_H
+
+#include <trireme/status.h>
+#include <trireme/tensor.h>
+#include <trireme/types.h>
+
+TRI_BEGIN_DECLS
+
+typedef struct tri_dataset tri_dataset;
+typedef struct tri_sampler tri_sampler;
+typedef struct tri_loader tri_loader;
+
+#define TRI_MAX_FIELDS 8
+
+/* --- data sets -------------------------------------------------------------------------- */
+
+/* One field of a sample: shape without the batch dimension, at most TRI_MAX_DIMS - 1 sizes. */
+typedef struct tri_field {
+    tri_dtype dtype;
+    int ndim;
+    int64_t shape[TRI_MAX_DIMS];
+} tri_field;
+
+/* Which samples are wanted: `indices[n]`, in this order, as they are in this epoch. Random
+ * changes are drawn from (seed, epoch, index) and nothing else. */
+typedef struct tri_request {
+    const int64_t *indices;
+    int64_t n;
+    uint64_t seed;
+    int64_t epoch;
+} tri_request;
+
+/* A kind of data set. An own one puts `tri_dataset base` first in its struct. */
+typedef struct tri_dataset_class {
+    const char *name; /* for messages */
+    /* Required. Writes field f of the request's i-th sample to (char *)slots[f] + i * its bytes.
+     * Called by several threads at once; may block; a failure ends the epoch with this status
+     * and this thread's error line. */
+    tri_status (*get)(tri_dataset *self, const tri_request *request, void *const *slots);
+    /* Optional: releases what self owns, and self. NULL: nothing is released. */
+    void (*destroy)(tri_dataset *self);
+} tri_dataset_class;
+
+struct tri_dataset {
+    const tri_dataset_class *cls;
+    int64_t length; /* samples */
+    int n_fields;   /* 1 .. TRI_MAX_FIELDS */
+    tri_field fields[TRI_MAX_FIELDS];
+};
+
+TRI_API int64_t tri_dataset_length(const tri_dataset *dataset);
+TRI_API void tri_dataset_destroy(tri_dataset *dataset); /* NULL allowed */
+/* The samples of a request into the caller's memory; what a loader does. Any thread. */
+TRI_API TRI_MUST_CHECK tri_status tri_dataset_get(tri_dataset *dataset, const tri_request *request,
+                                                  void *const *slots);
+
+/* Arrays in memory: field f of sample i lies at data[f] + i * bytes of a sample's field. `data`
+ * is borrowed and must outlive the data set. */
+TRI_API TRI_MUST_CHECK tri_status tri_dataset_arrays(int64_t length, const tri_field *fields,
+                                                     const void *const *data, int n_fields,
+                                                     tri_dataset **dataset_out);
+/* `count` samples from `first` on; owns the base, also on failure. */
+TRI_API TRI_MUST_CHECK tri_status tri_dataset_subset(tri_dataset *own_base, int64_t first,
+                                                     int64_t count, tri_dataset **dataset_out);
+
+/* --- IDX files (MNIST and its kin) --------------------------------------------------------- */
+
+/* Images [count, H, W] and labels [count] of two IDX files, plain or gzip; read into memory.
+ * Field 0 is the image as it is in the file (u8 [1, H, W]), field 1 the label (i64 []).
+ * Errors: NOT_FOUND, IO, FORMAT (wrong magic, truncated, bytes left over, counts differ): each
+ * names the file and the figures. */
+TRI_API TRI_MUST_CHECK tri_status tri_dataset_idx(const char *images_path, const char *labels_path,
+                                                  tri_dataset **dataset_out);
+
+#define TRI_FASHION_MNIST_DIR "/usr/share/datasets/fashion-mnist"
+
+/* Fashion-MNIST's four original files in `dir` (with or without .gz; NULL =
+ * TRI_FASHION_MNIST_DIR): 60,000 images of 28x28 to train, 10,000 to test, ten classes.
+ * NOT_FOUND says where to get them. */
+TRI_API TRI_MUST_CHECK tri_status tri_fashion_mnist(const char *dir, bool train,
+                                                    tri_dataset **dataset_out);
+
+/* --- images ----------------------------------------------------------------------------------- */
+
+/* What happens to field 0; all zero: only conversion to float, 0..255 to 0..1. */
+typedef struct tri_image_options {
+    int pad;       /* random crop: surrounds the image by `pad` pixels of 0 and cuts its own size */
+    bool flip;     /* mirrors left and right with probability 1/2 */
+    float mean[4]; /* per channel of the values 0..1: subtracted, then divided by std */
+    float std[4];  /* 0 = 1 */
+} tri_image_options;
+
+/* Field 0 of the base, u8 [C, H, W] with C <= 4, becomes f32 [C, H, W]: cropped and mirrored at
+ * random, converted, normalised. The other fields pass. Owns the base, also on failure.
+ * Cost: one pass over the pixels, a fraction of a microsecond per 28x28 image. */
+TRI_API TRI_MUST_CHECK tri_status tri_image_dataset(tri_dataset *own_base,
+                                                    const tri_image_options *opt,
+                                                    tri_dataset **dataset_out);
+
+/* --- which samples, in which order -------------------------------------------------------------
+ */
+
+typedef struct tri_sampler_options {
+    int n_replicas;  /* 0 = this process's world size, and its rank */
+    int rank;        /* 0 .. n_replicas-1; only with n_replicas */
+    bool sequential; /* do not shuffle */
+    bool drop_last;  /* true: samples that do not fill every replica are left out; false: some
+                        come twice */
+    uint64_t seed;
+} tri_sampler_options;
+
+/* One replica's share of 0..length-1: the permutation and the shares are those of PyTorch's
+ * DistributedSampler with the same arguments. Starts at epoch 0. length >= 1. */
+TRI_API TRI_MUST_CHECK tri_status tri_sampler_create(int64_t length, const tri_sampler_options *opt,
+                                                     tri_sampler **sampler_out);
+TRI_API void tri_sampler_destroy(tri_sampler *sampler); /* NULL allowed */
+/* A new permutation, from seed + epoch. Cost: O(length). */
+TRI_API void tri_sampler_set_epoch(tri_sampler *sampler, int64_t epoch);
+/* Samples of this replica's share; the same for all. */
+TRI_API int64_t tri_sampler_length(const tri_sampler *sampler);
+/* The share, [tri_sampler_length]; borrowed until the next set_epoch. */
+TRI_API const int64_t *tri_sampler_indices(const tri_sampler *sampler);
+
+/* --- loaders
+ * --------------------------------------------------------------------------------------- */
+
+typedef struct tri_loader_options {
+    int n_threads;  /* that prepare batches ahead; 0 = the caller prepares each one itself */
+    int n_prefetch; /* batches prepared ahead; 0 = 2 per thread. Memory grows with it alone */
+    bool drop_last; /* leave out a last batch that is not full */
+    uint64_t seed;  /* of random changes to the samples */
+} tri_loader_options;
+
+typedef struct tri_batch {
+    int64_t index; /* 0, 1, ... in the epoch */
+    int64_t size;  /* rows: the batch size, or fewer in the last batch */
+    int n_fields;
+    tri_tensor *fields[TRI_MAX_FIELDS]; /* [size, field's shape]; the loader's: valid until the
+                                           next call on it; tri_tensor_ref keeps one for longer */
+} tri_batch;
+
+/* Batches of `batch_size` samples, in the sampler's order (NULL: 0, 1, 2, ...), the same for
+ * every number of threads. Dataset and sampler are borrowed and must outlive the loader; the
+ * sampler is the loader's to move while an epoch runs. All memory is taken here: batches lie in
+ * a ring of tensors that is used over and over (recorded work that still reads one keeps it).
+ * Threads: of the calls on one loader, one at a time. */
+TRI_API TRI_MUST_CHECK tri_status tri_loader_create(tri_dataset *dataset, tri_sampler *sampler,
+                                                    int64_t batch_size,
+                                                    const tri_loader_options *opt,
+                                                    tri_loader **loader_out);
+/* Stops what runs; blocks for at most one batch of work per thread. NULL allowed. */
+TRI_API void tri_loader_destroy(tri_loader *loader);
+/* Batches of an epoch. */
+TRI_API int64_t tri_loader_length(const tri_loader *loader);
+/* (Re)start: the sampler is set to this epoch, and threads begin. */
+TRI_API TRI_MUST_CHECK tri_status tri_loader_begin(tri_loader *loader, int64_t epoch);
+/* The next batch. TRI_END after the last; a data set's failure comes out at its batch. Blocks
+ * until the batch is ready. */
+TRI_API TRI_MUST_CHECK tri_status tri_loader_next(tri_loader *loader, tri_batch *batch_out);
+
+TRI_END_DECLS
+
+#endif
