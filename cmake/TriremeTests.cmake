@@ -1,3 +1,9 @@
+# A failed allocation must come back as NULL, as without a sanitizer: tests ask for too much.
+if(TRI_SANITIZE)
+    set(TRI_TEST_ENVIRONMENT
+        "ASAN_OPTIONS=allocator_may_return_null=1;UBSAN_OPTIONS=print_stacktrace=1;TSAN_OPTIONS=allocator_may_return_null=1")
+endif()
+
 # One ctest entry per cmocka case: an own process and an own deadline, so that a
 # hang or a crash costs one case. Cases are read from the source: every
 # `cmocka_unit_test*(name` of a x_test.c. A line of the file may say
