@@ -7,7 +7,10 @@
 #include <trireme/checkpoint.h>
 #include <trireme/comm.h>
 #include <trireme/data.h>
+#include <trireme/nn.h>
 #include <trireme/ops.h>
+#include <trireme/optim.h>
+#include <trireme/parallel.h>
 #include <trireme/tensor.h>
 #include <trireme/trainer.h>
 

@@ -119,9 +119,15 @@ tri_status trii_bind(trii_step *step, trii_vid value, tri_tensor *tensor) TRI_MU
 typedef struct trii_grad_hook {
     tri_status (*attach)(struct trii_grad_hook *hook, trii_step *step, tri_tensor *const *params,
                          trii_vid *grads, int n, int64_t count);
-    /* May scale the seed of the backward pass (default 1): e.g. by the sample count. */
-    tri_status (*seed)(struct trii_grad_hook *hook, trii_step *step, int64_t count,
-                       double *seed_out);
+    /* May replace the seed of the backward pass by a scalar of this dtype, which then scales all
+     * gradients; TRII_NO_VALUE leaves it at 1. Called before the gradients are recorded, and only
+     * if this is the hook of every parameter that the loss reaches. NULL: never replaced. */
+    tri_status (*seed)(struct trii_grad_hook *hook, trii_step *step, tri_dtype dtype, int64_t count,
+                       trii_vid *seed_out);
+    /* Called by the optimizer before it looks which parameters have a gradient: the last chance to
+     * set or clear has_grad of parameters that the loss did not reach here but may have reached
+     * elsewhere; may run the step. NULL: nothing to do. */
+    tri_status (*settle)(struct trii_grad_hook *hook, trii_step *step);
 } trii_grad_hook;
 
 /* Run everything pending of the step. */

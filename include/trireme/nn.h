@@ -1,0 +1,171 @@
+/*
+ * nn.h - modules: layers with parameters, put together into networks.
+ *
+ *     tri_module *net = tri_sequential(tri_nn_linear(784, 128), tri_nn_relu(),
+ *                                      tri_nn_linear(128, 10));
+ *     tri_tensor *logits = tri_forward(net, x);
+ *
+ * Names, layouts, defaults and initial values are those of torch.nn, so that weights move over
+ * unchanged. A parent owns its children: destroying the root destroys all. Functions that return
+ * a module never return NULL; a failed one carries its error (tri_module_status), a parent takes
+ * over the error of a child, and a forward through it gives a failed tensor.
+ *
+ * A module is used by one thread at a time. N batch, C channels, H height, W width.
+ */
+#ifndef TRIREME_NN_H
+#define TRIREME_NN_H
+
+#include <trireme/ops.h>
+
+TRI_BEGIN_DECLS
+
+typedef struct tri_module tri_module;
+
+/* --- layers ------------------------------------------------------------------------------- */
+
+/* x [.., in] -> [.., out]; "weight" [out, in], "bias" [out]. */
+TRI_API tri_module *tri_nn_linear(int64_t in_features, int64_t out_features);
+TRI_API tri_module *tri_nn_linear_no_bias(int64_t in_features, int64_t out_features);
+
+/* Zero means the default: stride 1, padding 0, dilation 1, groups 1, with a bias. */
+typedef struct tri_nn_conv2d_options {
+    int stride, padding, dilation, groups;
+    bool no_bias;
+} tri_nn_conv2d_options;
+/* x [N, in, H, W] -> [N, out, H', W']; "weight" [out, in/groups, kernel, kernel], "bias" [out]. */
+TRI_API tri_module *tri_nn_conv2d(int64_t in_channels, int64_t out_channels, int kernel,
+                                  const tri_nn_conv2d_options *opt);
+/* x [N, C, H, W]; "weight", "bias", "running_mean", "running_var" [C], "num_batches_tracked" i64
+ * []. momentum 0.1, eps 1e-5. */
+TRI_API tri_module *tri_nn_batch_norm2d(int64_t channels);
+TRI_API tri_module *tri_nn_relu(void);
+TRI_API tri_module *tri_nn_gelu(void);
+TRI_API tri_module *tri_nn_silu(void);
+TRI_API tri_module *tri_nn_tanh(void);
+TRI_API tri_module *tri_nn_sigmoid(void);
+/* Zero means the default: stride = kernel, padding 0. */
+typedef struct tri_nn_pool2d_options {
+    int stride, padding;
+    bool ceil_mode;
+} tri_nn_pool2d_options;
+TRI_API tri_module *tri_nn_max_pool2d(int kernel, const tri_nn_pool2d_options *opt);
+TRI_API tri_module *tri_nn_avg_pool2d(int kernel, const tri_nn_pool2d_options *opt);
+/* [N, C, H, W] -> [N, C, h, w]. */
+TRI_API tri_module *tri_nn_adaptive_avg_pool2d(int h, int w);
+TRI_API tri_module *tri_nn_adaptive_max_pool2d(int h, int w);
+/* [N, ..] -> [N, rest]. */
+TRI_API tri_module *tri_nn_flatten(void);
+/* 0 <= p < 1; does something only in training. */
+TRI_API tri_module *tri_nn_dropout(double p);
+TRI_API tri_module *tri_nn_identity(void);
+
+/* One after the other; children are named "0", "1", ... Takes the modules, also on failure. */
+TRI_API tri_module *tri_sequential_of(int n, tri_module *const *own_modules);
+/* The same, modules up to a NULL; called through the macro below. */
+TRI_API tri_module *tri_sequential_list(tri_module *own_first, ...);
+#define tri_sequential(...) tri_sequential_list(__VA_ARGS__, (tri_module *)0)
+
+/* --- modules of one's own ------------------------------------------------------------------- */
+
+/* What a kind of module is. `forward` turns n_in inputs into n_out outputs; it gets outputs that
+ * are all NULL and must set each; a failure shows as a failed tensor. */
+typedef struct tri_module_class {
+    const char *name; /* for messages; static text */
+    size_t size;      /* bytes of tri_module_data, zeroed at the start */
+    void (*forward)(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out, int n_out);
+    void (*destroy)(tri_module *self); /* may be NULL; children and tensors go by themselves */
+} tri_module_class;
+
+/* `type` is borrowed and must outlive the module. */
+TRI_API tri_module *tri_module_create(const tri_module_class *type);
+/* The module's own data (size bytes of its class). */
+TRI_API void *tri_module_data(tri_module *self);
+/* Register a child under a name (not empty, without '.', used once) and return it; self owns it
+ * from now on. A failed child makes self fail. */
+TRI_API tri_module *tri_module_child(tri_module *self, const char *name, tri_module *own_child);
+/* Register a persistent tensor that training changes (gets requires_grad), or one that it does
+ * not (running statistics), and return it; self owns it from now on. */
+TRI_API tri_tensor *tri_module_parameter(tri_module *self, const char *name,
+                                         tri_tensor *own_tensor);
+TRI_API tri_tensor *tri_module_buffer(tri_module *self, const char *name, tri_tensor *own_tensor);
+/* True between tri_module_train(.., true), the start, and tri_module_train(.., false). */
+TRI_API bool tri_module_is_training(const tri_module *self);
+
+/* --- use ----------------------------------------------------------------------------------------
+ */
+
+/* One input, one output; never NULL. */
+TRI_API tri_tensor *tri_forward(tri_module *module, tri_tensor *x);
+/* Any number of both: writes out[0 .. n_out). */
+TRI_API void tri_forward_n(tri_module *module, tri_tensor *const *in, int n_in, tri_tensor **out,
+                           int n_out);
+/* Training or evaluation behaviour (dropout, batch norm), for the module and all below. */
+TRI_API void tri_module_train(tri_module *module, bool training);
+/* OK, or the error that the module carries (then also in tri_last_error). */
+TRI_API TRI_MUST_CHECK tri_status tri_module_status(const tri_module *module);
+/* Destroys the module and all below. NULL allowed; only roots. */
+TRI_API void tri_module_destroy(tri_module *module);
+
+/* --- state: parameters and buffers under PyTorch's names, in state_dict's order ------------------
+ */
+
+typedef struct tri_state_entry {
+    const char *name;   /* "layer1.0.conv1.weight"; borrowed while the module is not changed */
+    tri_tensor *tensor; /* borrowed */
+    bool parameter;     /* false: a buffer */
+} tri_state_entry;
+
+/* Number of entries; 0 for a failed module. */
+TRI_API int64_t tri_module_state_count(tri_module *module);
+/* Entry 0 <= index < count; {NULL, NULL, false} outside. */
+TRI_API tri_state_entry tri_module_state(tri_module *module, int64_t index);
+/* Number of elements of all parameters that require a gradient. */
+TRI_API int64_t tri_module_num_parameters(tri_module *module);
+/* The tensor of this name, or NULL. A leading "module." is ignored. */
+TRI_API tri_tensor *tri_module_find(tri_module *module, const char *name);
+
+/* One tensor of a state that comes from elsewhere; plain (row-major) data. */
+typedef struct tri_state_source {
+    const char *name;
+    tri_dtype dtype;
+    int ndim;
+    int64_t shape[TRI_MAX_DIMS];
+    const void *data;
+} tri_state_source;
+/**
+ * Sets all entries of the module. Strict: every entry exactly once, nothing else, equal shapes
+ * and dtypes. A leading "module." of the sources' names is ignored.
+ *
+ * Errors: INVALID_ARG with the names that are missing, unexpected or of another shape or dtype
+ * (the first few and how many more); then the module is unchanged.
+ */
+TRI_API TRI_MUST_CHECK tri_status tri_module_load(tri_module *module,
+                                                  const tri_state_source *sources, int64_t n);
+/* A number that depends on names, types and plain contents of the state: equal on two ranks if
+ * (and, but for chance, only if) their replicas are equal. Runs what was recorded. */
+TRI_API TRI_MUST_CHECK tri_status tri_module_hash(tri_module *module, uint64_t *hash_out);
+
+/* --- initial values
+ * -------------------------------------------------------------------------------- Drawn from the
+ * generator that tri_manual_seed seeds (mt19937), in the order of creation; uniform distributions
+ * give PyTorch's bits. */
+
+/* Type of the parameters that layers create from now on, on this thread: F32 (the start) or F64. */
+TRI_API void tri_set_default_dtype(tri_dtype dtype);
+TRI_API TRI_MUST_CHECK tri_status tri_init_uniform(tri_tensor *tensor, double low, double high);
+TRI_API TRI_MUST_CHECK tri_status tri_init_normal(tri_tensor *tensor, double mean, double std);
+TRI_API TRI_MUST_CHECK tri_status tri_init_constant(tri_tensor *tensor, double value);
+/* torch's kaiming_uniform_(a, mode fan_in): what linear and conv2d start from with a = sqrt(5). */
+TRI_API TRI_MUST_CHECK tri_status tri_init_kaiming_uniform(tri_tensor *tensor, double a);
+/* torch's kaiming_normal_(mode fan_out, nonlinearity relu): torchvision's for convolutions. */
+TRI_API TRI_MUST_CHECK tri_status tri_init_kaiming_normal(tri_tensor *tensor);
+
+TRI_END_DECLS
+
+/* A forward remembers the caller's line for the messages of its operations. */
+#ifndef TRI_NO_SITES
+#define tri_forward(...) TRI_SITE_(tri_forward(__VA_ARGS__))
+#define tri_forward_n(...) TRI_SITE_(tri_forward_n(__VA_ARGS__))
+#endif
+
+#endif
