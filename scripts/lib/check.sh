@@ -47,7 +47,7 @@ self_test_begin() {
     trap 'exit 130' INT
     trap 'exit 143' TERM
     for entry in include src tools examples bench tests docs scripts cmake run .clang-format \
-        README.md CONTRIBUTING.md CMakeLists.txt; do
+        README.md CONTRIBUTING.md LICENSE CMakeLists.txt; do
         [ ! -e "$entry" ] || cp -R "$entry" "$copy/"
     done
     planted=0
