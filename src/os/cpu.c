@@ -1,0 +1,140 @@
+/*
+ * cpu.c - see cpu.h.
+ */
+#include "os/cpu.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#include "base/log.h"
+#include "base/param.h"
+#include "os/clock.h"
+
+static trii_isa processor_isa(void)
+{
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        return TRII_ISA_AVX512;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        unsigned a, b, c, d;
+
+        if (__get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C))
+            return TRII_ISA_AVX2;
+    }
+#endif
+    return TRII_ISA_PORTABLE;
+}
+
+const char *trii_isa_name(trii_isa isa)
+{
+    static const char *const names[TRII_ISA_COUNT] = {"portable", "avx2", "avx512"};
+
+    return (unsigned)isa < TRII_ISA_COUNT ? names[isa] : "unknown";
+}
+
+trii_isa trii_cpu_isa(void)
+{
+    static atomic_int cached = -1;
+    int isa = atomic_load_explicit(&cached, memory_order_relaxed);
+    const char *limit;
+
+    if (isa >= 0)
+        return (trii_isa)isa;
+    isa = (int)processor_isa();
+    limit = trii_param_text(TRII_PARAM_ISA);
+    if (limit != NULL) {
+        int i = 0;
+
+        while (i < TRII_ISA_COUNT && strcmp(limit, trii_isa_name((trii_isa)i)) != 0)
+            i++;
+        if (i == TRII_ISA_COUNT)
+            TRII_LOG(TRII_LOG_WARN, "os", "TRI_ISA=%s is none of portable, avx2, avx512", limit);
+        else if (i < isa)
+            isa = i;
+    }
+    atomic_store_explicit(&cached, isa, memory_order_relaxed);
+    return (trii_isa)isa;
+}
+
+#if defined(__x86_64__)
+static unsigned leaf7(int subleaf, bool want_edx)
+{
+    unsigned a = 0, b = 0, c = 0, d = 0;
+
+    if (!__get_cpuid_count(7, (unsigned)subleaf, &a, &b, &c, &d))
+        return 0;
+    return want_edx ? d : a;
+}
+#endif
+
+bool trii_cpu_has_avx512_bf16(void)
+{
+#if defined(__x86_64__)
+    return trii_cpu_isa() == TRII_ISA_AVX512 && (leaf7(1, false) & (1u << 5)) != 0;
+#else
+    return false;
+#endif
+}
+
+bool trii_cpu_has_amx_bf16(void)
+{
+#if defined(__x86_64__)
+    return trii_cpu_isa() == TRII_ISA_AVX512 && (leaf7(0, true) & (1u << 22)) != 0;
+#else
+    return false;
+#endif
+}
+
+void trii_cpu_allowed(trii_cpu_set *set_out)
+{
+    cpu_set_t set;
+
+    memset(set_out, 0, sizeof(*set_out));
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof(set), &set) != 0) {
+        set_out->words[0] = 1;
+        return;
+    }
+    for (int i = 0; i < CPU_SETSIZE && i < 64 * TRII_CPU_WORDS; i++) {
+        if (CPU_ISSET(i, &set))
+            set_out->words[i / 64] |= UINT64_C(1) << (i % 64);
+    }
+}
+
+int trii_cpu_set_count(const trii_cpu_set *set)
+{
+    int n = 0;
+
+    for (int i = 0; i < TRII_CPU_WORDS; i++)
+        n += __builtin_popcountll(set->words[i]);
+    return n;
+}
+
+uint64_t trii_ticks_per_s(void)
+{
+    static _Atomic uint64_t cached;
+    uint64_t rate = atomic_load_explicit(&cached, memory_order_relaxed);
+    uint64_t ticks;
+    int64_t start_ns, ns;
+
+    if (rate != 0)
+        return rate;
+#if defined(__aarch64__)
+    __asm__ __volatile__("mrs %0, cntfrq_el0" : "=r"(rate));
+#else
+    start_ns = trii_now_ns();
+    ticks = trii_ticks();
+    do
+        ns = trii_now_ns() - start_ns;
+    while (ns < TRII_NS_PER_MS);
+    rate = (trii_ticks() - ticks) * (uint64_t)TRII_NS_PER_S / (uint64_t)ns;
+#endif
+    atomic_store_explicit(&cached, rate, memory_order_relaxed);
+    return rate;
+}

@@ -1,0 +1,38 @@
+/*
+ * shmem.h - memory that several processes map: anonymous files (memfd) that nobody can name,
+ * shrink or leave behind. A process maps each file once, however many of its threads ask, so
+ * that ranks that are threads of one process share addresses too.
+ */
+#ifndef TRII_SHMEM_H
+#define TRII_SHMEM_H
+
+#include <trireme/status.h>
+
+typedef struct trii_shmem {
+    void *base; /* 2 MiB aligned; NULL = not mapped */
+    size_t bytes;
+    int fd; /* of the creator until trii_shmem_close_fd; else -1 */
+} trii_shmem;
+
+/* A new file of `bytes` zeroes (rounded up to pages), mapped here; no memory is taken before
+ * it is touched. Sealed: its size stays. Errors: NO_MEMORY, IO (descriptors, limits). */
+tri_status trii_shmem_create(const char *name, size_t bytes, trii_shmem *shmem_out) TRI_MUST_CHECK;
+/* Maps a file that a peer created; fd stays the caller's. Errors: FORMAT (not sealed, or
+ * smaller than min_bytes), NO_MEMORY, IO. */
+tri_status trii_shmem_attach(int fd, size_t min_bytes, trii_shmem *shmem_out) TRI_MUST_CHECK;
+void trii_shmem_close_fd(trii_shmem *shmem);
+/* Unmaps when the last user in this process has released it. Unmapped: nothing. */
+void trii_shmem_release(trii_shmem *shmem);
+
+/* Takes the memory of a range now, in large pages where the system gives them: a first touch
+ * later would run at a tenth of the speed. Errors: NO_MEMORY. */
+tri_status trii_shmem_populate(void *start, size_t bytes) TRI_MUST_CHECK;
+
+/**
+ * A file of `bytes` that is created (or emptied) at `path` and mapped: what is written there
+ * survives the death of the process, without a system call. Errors: IO.
+ */
+tri_status trii_shmem_map_file(const char *path, size_t bytes, void **base_out) TRI_MUST_CHECK;
+void trii_shmem_unmap_file(void *base, size_t bytes);
+
+#endif

@@ -1,0 +1,274 @@
+/*
+ * unix.c - see unix.h.
+ */
+#include "os/unix.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "os/clock.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+
+void trii_random_bytes(void *out, size_t bytes)
+{
+    size_t got = 0;
+
+    while (got < bytes) {
+        ssize_t n = getrandom((char *)out + got, bytes - got, 0);
+
+        if (n > 0)
+            got += (size_t)n;
+        else if (errno != EINTR)
+            return; /* before Linux 3.17: what is there is random enough for a name */
+    }
+}
+
+void trii_boot_id(char text_out[40])
+{
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t n = -1;
+
+    if (fd >= 0) {
+        n = read(fd, text_out, 36);
+        close(fd);
+    }
+    text_out[n > 0 ? n : 0] = '\0';
+}
+
+static socklen_t abstract_address(const char *name, struct sockaddr_un *address)
+{
+    size_t length = strlen(name);
+
+    memset(address, 0, sizeof(*address));
+    address->sun_family = AF_UNIX;
+    memcpy(address->sun_path + 1, name, length); /* a leading zero byte: no file */
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
+}
+
+tri_status trii_unix_listen(int *fd_out, char name_out[TRII_UNIX_NAME])
+{
+    struct sockaddr_un address;
+    uint64_t id[2];
+    socklen_t length;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd < 0)
+        return TRII_FAIL(TRI_ERR_IO, "unix socket: %s", strerror(errno));
+    trii_random_bytes(id, sizeof(id));
+    snprintf(name_out, TRII_UNIX_NAME, "trireme-%016llx%016llx", (unsigned long long)id[0],
+             (unsigned long long)id[1]);
+    length = abstract_address(name_out, &address);
+    if (bind(fd, (struct sockaddr *)&address, length) != 0 || listen(fd, 4096) != 0) {
+        tri_status st = TRII_FAIL(TRI_ERR_IO, "unix socket %s: %s", name_out, strerror(errno));
+
+        close(fd);
+        return st;
+    }
+    *fd_out = fd;
+    return TRI_OK;
+}
+
+static bool same_user(int fd)
+{
+    struct ucred peer;
+    socklen_t length = sizeof(peer);
+
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
+}
+
+tri_status trii_unix_connect(const char *name, int *fd_out)
+{
+    struct sockaddr_un address;
+    socklen_t length;
+    int fd;
+
+    if (strlen(name) >= TRII_UNIX_NAME)
+        return TRII_FAIL(TRI_ERR_FORMAT, "unix socket: name of %zu characters", strlen(name));
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return TRII_FAIL(TRI_ERR_IO, "unix socket: %s", strerror(errno));
+    length = abstract_address(name, &address);
+    if (connect(fd, (struct sockaddr *)&address, length) != 0) {
+        tri_status st = TRII_FAIL(TRI_ERR_UNSUPPORTED, "unix socket %s: %s", name, strerror(errno));
+
+        close(fd);
+        return st;
+    }
+    if (!same_user(fd)) {
+        close(fd);
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "unix socket %s belongs to another user", name);
+    }
+    (void)fcntl(fd, F_SETFL, O_NONBLOCK);
+    *fd_out = fd;
+    return TRI_OK;
+}
+
+/* Blocks until one of `events` is there. */
+static tri_status wait_for(int fd, short events, int64_t deadline_ns)
+{
+    struct pollfd entry = {.fd = fd, .events = events};
+
+    for (;;) {
+        int left_ms = trii_deadline_left_ms(deadline_ns);
+        int n = poll(&entry, 1, left_ms);
+
+        if (n > 0)
+            return TRI_OK;
+        if (n == 0 && trii_deadline_left_ms(deadline_ns) == 0)
+            return TRII_FAIL(TRI_ERR_TIMEOUT, "unix socket: no answer in time");
+        if (n < 0 && errno != EINTR)
+            return TRII_FAIL(TRI_ERR_IO, "poll: %s", strerror(errno));
+    }
+}
+
+tri_status trii_unix_accept(int listen_fd, int64_t deadline_ns, int *fd_out)
+{
+    for (;;) {
+        int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        tri_status st;
+
+        if (fd >= 0 && same_user(fd)) {
+            *fd_out = fd;
+            return TRI_OK;
+        }
+        if (fd >= 0) {
+            TRII_LOG(TRII_LOG_WARN, "os", "refused a connection of another user");
+            close(fd);
+            continue;
+        }
+        if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+            return TRII_FAIL(TRI_ERR_IO, "accept: %s", strerror(errno));
+        st = wait_for(listen_fd, POLLIN, deadline_ns);
+        if (st != TRI_OK)
+            return st;
+    }
+}
+
+void trii_unix_close(int fd)
+{
+    if (fd >= 0)
+        close(fd);
+}
+
+tri_status trii_unix_send(int fd, const void *data, size_t bytes, int pass_fd, int64_t deadline_ns)
+{
+    size_t sent = 0;
+
+    while (sent < bytes) {
+        _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
+        /* sendmsg does not write through it */
+        struct iovec part = {.iov_base = (char *)(uintptr_t)data + sent, .iov_len = bytes - sent};
+        struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+        ssize_t n;
+
+        if (pass_fd >= 0 && sent == 0) {
+            struct cmsghdr *header = (struct cmsghdr *)control;
+
+            header->cmsg_level = SOL_SOCKET;
+            header->cmsg_type = SCM_RIGHTS;
+            header->cmsg_len = CMSG_LEN(sizeof(int));
+            memcpy(CMSG_DATA(header), &pass_fd, sizeof(pass_fd));
+            message.msg_control = control;
+            message.msg_controllen = sizeof(control);
+        }
+        n = sendmsg(fd, &message, MSG_NOSIGNAL);
+        if (n > 0) {
+            sent += (size_t)n;
+        } else if (errno == EAGAIN) {
+            tri_status st = wait_for(fd, POLLOUT, deadline_ns);
+
+            if (st != TRI_OK)
+                return st;
+        } else if (errno == EPIPE || errno == ECONNRESET) {
+            return TRII_FAIL(TRI_ERR_PEER_LOST, "unix socket: the peer closed it");
+        } else if (errno != EINTR) {
+            return TRII_FAIL(TRI_ERR_IO, "unix socket: %s", strerror(errno));
+        }
+    }
+    return TRI_OK;
+}
+
+/* Takes the descriptors out of a message: the first is kept, others are closed. */
+static void take_descriptors(struct msghdr *message, int *passed_fd)
+{
+    for (struct cmsghdr *h = CMSG_FIRSTHDR(message); h != NULL; h = CMSG_NXTHDR(message, h)) {
+        size_t n = h->cmsg_len > CMSG_LEN(0) ? (h->cmsg_len - CMSG_LEN(0)) / sizeof(int) : 0;
+
+        if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
+            continue;
+        for (size_t i = 0; i < n; i++) {
+            int fd;
+
+            memcpy(&fd, CMSG_DATA(h) + i * sizeof(int), sizeof(fd));
+            if (*passed_fd < 0)
+                *passed_fd = fd;
+            else
+                close(fd);
+        }
+    }
+}
+
+tri_status trii_unix_recv(int fd, void *data, size_t bytes, int *passed_fd_out, int64_t deadline_ns)
+{
+    int passed_fd = -1;
+    size_t got = 0;
+    tri_status st = TRI_OK;
+
+    while (got < bytes && st == TRI_OK) {
+        _Alignas(struct cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))];
+        struct iovec part = {.iov_base = (char *)data + got, .iov_len = bytes - got};
+        struct msghdr message = {.msg_iov = &part,
+                                 .msg_iovlen = 1,
+                                 .msg_control = control,
+                                 .msg_controllen = sizeof(control)};
+        ssize_t n = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+
+        if (n > 0) {
+            take_descriptors(&message, &passed_fd);
+            got += (size_t)n;
+        } else if (n == 0 || errno == ECONNRESET) {
+            st = TRII_FAIL(TRI_ERR_PEER_LOST, "unix socket: the peer closed it");
+        } else if (errno == EAGAIN) {
+            st = wait_for(fd, POLLIN, deadline_ns);
+        } else if (errno != EINTR) {
+            st = TRII_FAIL(TRI_ERR_IO, "unix socket: %s", strerror(errno));
+        }
+    }
+    if (st == TRI_OK && passed_fd_out != NULL) {
+        *passed_fd_out = passed_fd;
+        return TRI_OK;
+    }
+    if (passed_fd >= 0)
+        close(passed_fd);
+    return st;
+}
+
+void trii_unix_peer(int fd, int *pid_out, int *pidfd_out)
+{
+    struct ucred peer = {0};
+    socklen_t length = sizeof(peer);
+    int pidfd = -1;
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0)
+        peer.pid = 0;
+    length = sizeof(pidfd);
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &length) != 0)
+        pidfd = peer.pid > 0 ? (int)syscall(SYS_pidfd_open, peer.pid, 0) : -1;
+    if (pidfd >= 0)
+        (void)fcntl(pidfd, F_SETFD, FD_CLOEXEC);
+    *pid_out = (int)peer.pid;
+    *pidfd_out = pidfd;
+}

@@ -1,0 +1,39 @@
+/*
+ * unix.h - connections between processes of one host: AF_UNIX stream sockets with abstract
+ * names (no file is left behind), through which descriptors travel. Only processes of the
+ * same user are accepted.
+ */
+#ifndef TRII_UNIX_H
+#define TRII_UNIX_H
+
+#include <trireme/status.h>
+
+#define TRII_UNIX_NAME 64
+
+/* A listening socket with a random name. Errors: IO. */
+tri_status trii_unix_listen(int *fd_out, char name_out[TRII_UNIX_NAME]) TRI_MUST_CHECK;
+/* Errors: UNSUPPORTED (nobody listens there: another host or network namespace), IO. */
+tri_status trii_unix_connect(const char *name, int *fd_out) TRI_MUST_CHECK;
+/* The next connection of our own user; others are closed. TIMEOUT, IO. */
+tri_status trii_unix_accept(int listen_fd, int64_t deadline_ns, int *fd_out) TRI_MUST_CHECK;
+void trii_unix_close(int fd); /* negative: nothing */
+
+/* All of it or a failure; blocks. own_fd (-1 = none) is sent along and stays the caller's.
+ * Errors: TIMEOUT, PEER_LOST, IO. */
+tri_status trii_unix_send(int fd, const void *data, size_t bytes, int pass_fd,
+                          int64_t deadline_ns) TRI_MUST_CHECK;
+/* All of it or a failure. passed_fd_out: a descriptor that came along, or -1; NULL = none is
+ * expected (and one that comes is closed). */
+tri_status trii_unix_recv(int fd, void *data, size_t bytes, int *passed_fd_out,
+                          int64_t deadline_ns) TRI_MUST_CHECK;
+
+/* Process id of the other end (0 if it is in a namespace that we cannot see), and a
+ * descriptor that becomes readable when that process ends (-1 if the system has none). */
+void trii_unix_peer(int fd, int *pid_out, int *pidfd_out);
+
+/* Text that is the same for all processes of this boot of this machine. */
+void trii_boot_id(char text_out[40]);
+/* Unpredictable bytes. */
+void trii_random_bytes(void *out, size_t bytes);
+
+#endif
