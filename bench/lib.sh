@@ -24,6 +24,19 @@ need_pytorch() {
     find_peer_python || exit 1
 }
 
+# need_mpi NAME: builds bench/peer_NAME.c with Open MPI into build/bench/peer_NAME; ends the script
+# if that cannot be. Run it with `$mpirun -np 2 build/bench/peer_NAME`.
+need_mpi() {
+    command -v mpicc >/dev/null 2>&1 && command -v mpirun >/dev/null 2>&1 || {
+        echo "bench: Open MPI is missing; ./run bench --peers installs it" >&2
+        exit 1
+    }
+    mkdir -p build/bench
+    mpicc -O3 -o "build/bench/peer_$1" "bench/peer_$1.c" -lm || exit 1
+    mpirun="mpirun --oversubscribe"
+    [ "$(id -u)" -ne 0 ] || mpirun="$mpirun --allow-run-as-root"
+}
+
 bench_begin() {
     bench_name=$1
     mkdir -p build/bench

@@ -14,6 +14,8 @@ check_lib=$(dirname "$check_self")/lib
 # What comm.h may reach: the public headers of libtrireme-comm. All others are the training half's.
 comm_headers="comm.h export.h status.h types.h store.h group.h reducer.h elastic.h rpc.h"
 
+TRI_BUILD=$(cd "${TRI_BUILD:-build}" 2>/dev/null && pwd -P) || TRI_BUILD=build
+export TRI_BUILD
 # The tree to look at; --self-test sets it to a copy.
 cd "${TRI_CHECK_ROOT:-$(dirname "$check_self")/..}"
 
