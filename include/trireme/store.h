@@ -17,11 +17,19 @@ typedef struct tri_store tri_store; /* shared: tri_store_ref/unref */
 
 #define TRI_STORE_TIMEOUT_MS INT64_C(300000)
 #define TRI_STORE_PORT 29500
+/* PyTorch's server refuses more, so every store does. */
+#define TRI_STORE_MAX_KEY 8191         /* bytes, prefixes included */
+#define TRI_STORE_MAX_VALUE (8u << 20) /* bytes in one call; appending may build more */
+#define TRI_STORE_MAX_KEYS 131072      /* in one call */
+
+/* All functions: NULL or too long keys and values are INVALID_ARG. A tcp store also fails with IO
+ * (the connection broke, its server ended) and TIMEOUT (no reply within the store's timeout);
+ * after these it stays failed. */
 
 /* Zero means default. */
 typedef struct tri_store_tcp_options {
     bool serve;         /* host the server in this process (one control thread) */
-    bool serve_if_free; /* become a client if the port is taken by this job's agent */
+    bool serve_if_free; /* serve, but become a client if the port is taken */
     int world_size;     /* > 0: joins `init/`; the server waits for this many */
     int64_t timeout_ms; /* connect and wait deadline; 0 = TRI_STORE_TIMEOUT_MS */
     int listen_fd;      /* > 0: an already bound and listening socket to serve on; adopted */
@@ -45,6 +53,9 @@ TRI_API TRI_MUST_CHECK tri_status tri_store_hash(tri_store **store_out);
 TRI_API TRI_MUST_CHECK tri_status tri_store_prefix(const char *prefix, tri_store *base,
                                                    tri_store **store_out);
 
+/* The same keys through a connection of its own, for another thread that waits long. */
+TRI_API TRI_MUST_CHECK tri_status tri_store_clone(tri_store *store, tri_store **store_out);
+
 TRI_API tri_store *tri_store_ref(tri_store *store);
 TRI_API void tri_store_unref(tri_store *store); /* NULL allowed */
 /* Port of a tcp store, else 0. */
@@ -58,7 +69,8 @@ TRI_API TRI_MUST_CHECK tri_status tri_store_get(tri_store *store, const char *ke
                                                 int64_t timeout_ms, void **value_out,
                                                 size_t *bytes_out);
 TRI_API void tri_store_free(void *value);
-/* Adds delta to a decimal counter (missing = 0) and returns the sum. */
+/* Adds delta to a decimal counter (missing = 0) and returns the sum; wraps on overflow.
+ * Errors: FORMAT (the value is no number; a tcp store's server closes the connection: IO). */
 TRI_API TRI_MUST_CHECK tri_status tri_store_add(tri_store *store, const char *key, int64_t delta,
                                                 int64_t *sum_out);
 /* c10d's truth table: stored if missing and expected is empty, or if equal; the reply is the
@@ -67,10 +79,17 @@ TRI_API TRI_MUST_CHECK tri_status tri_store_compare_set(tri_store *store, const 
                                                         const void *expected, size_t expected_bytes,
                                                         const void *desired, size_t desired_bytes,
                                                         void **value_out, size_t *bytes_out);
+/* As get for n_keys keys in one exchange: values_out[i] belongs to keys[i] and is released
+ * with tri_store_free; bytes_out may be NULL. */
+TRI_API TRI_MUST_CHECK tri_status tri_store_multi_get(tri_store *store, const char *const *keys,
+                                                      int n_keys, int64_t timeout_ms,
+                                                      void **values_out, size_t *bytes_out);
 TRI_API TRI_MUST_CHECK tri_status tri_store_append(tri_store *store, const char *key,
                                                    const void *value, size_t bytes);
+/* Until all keys exist. A TIMEOUT names keys that are missing; the store stays usable. */
 TRI_API TRI_MUST_CHECK tri_status tri_store_wait(tri_store *store, const char *const *keys,
                                                  int n_keys, int64_t timeout_ms);
+/* Whether all keys exist now. */
 TRI_API TRI_MUST_CHECK tri_status tri_store_check(tri_store *store, const char *const *keys,
                                                   int n_keys, bool *present_out);
 TRI_API TRI_MUST_CHECK tri_status tri_store_delete(tri_store *store, const char *key,

@@ -24,24 +24,22 @@
 struct trii_loop {
     int epoll_fd;
     int wake_fd;
-    trii_mutex mutex;
+    trii_mutex mutex;   /* recursive: callbacks hold it and call in again */
     uint64_t removals;  /* guarded by mutex */
     trii_timer *timers; /* guarded by mutex; few, unsorted */
 };
 
-/* The thread that runs callbacks holds the mutex; this lets them call in again. */
+/* The loop whose callbacks this thread runs: it needs no wake to see a change. */
 static _Thread_local trii_loop *running_loop;
 
 void trii_loop_lock(trii_loop *loop)
 {
-    if (running_loop != loop)
-        trii_mutex_lock(&loop->mutex);
+    trii_mutex_lock(&loop->mutex);
 }
 
 void trii_loop_unlock(trii_loop *loop)
 {
-    if (running_loop != loop)
-        trii_mutex_unlock(&loop->mutex);
+    trii_mutex_unlock(&loop->mutex);
 }
 
 static uint32_t to_epoll(unsigned events)
@@ -71,7 +69,7 @@ tri_status trii_loop_create(trii_loop **loop_out)
         status = TRII_FAIL(TRI_ERR_IO, "event loop: %s", strerror(errno));
         goto err_free;
     }
-    trii_mutex_init(&loop->mutex);
+    trii_mutex_init_recursive(&loop->mutex);
     *loop_out = loop;
     return TRI_OK;
 

@@ -49,7 +49,7 @@ void trii_loop_change(trii_watch *watch, unsigned events);
 void trii_loop_timer(trii_loop *loop, trii_timer *timer, int64_t deadline_ns,
                      void (*fire)(trii_timer *timer));
 void trii_loop_timer_stop(trii_loop *loop, trii_timer *timer);
-/* For state that callbacks also touch. Recursive from callbacks: they hold it already. */
+/* For state that callbacks also touch; recursive, and callbacks hold it already. */
 void trii_loop_lock(trii_loop *loop);
 void trii_loop_unlock(trii_loop *loop);
 

@@ -27,6 +27,16 @@ void trii_mutex_init(trii_mutex *mutex)
     must_work(pthread_mutex_init(&mutex->mutex, NULL));
 }
 
+void trii_mutex_init_recursive(trii_mutex *mutex)
+{
+    pthread_mutexattr_t attr;
+
+    must_work(pthread_mutexattr_init(&attr));
+    must_work(pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE));
+    must_work(pthread_mutex_init(&mutex->mutex, &attr));
+    must_work(pthread_mutexattr_destroy(&attr));
+}
+
 void trii_mutex_fini(trii_mutex *mutex)
 {
     must_work(pthread_mutex_destroy(&mutex->mutex));

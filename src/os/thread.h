@@ -29,6 +29,8 @@ typedef struct trii_thread {
 
 /* Locking cannot fail here: mutexes are plain, and misuse is a bug of ours (assert). */
 void trii_mutex_init(trii_mutex *mutex);
+/* Its holder may lock it again. Not for condition variables. */
+void trii_mutex_init_recursive(trii_mutex *mutex);
 void trii_mutex_fini(trii_mutex *mutex);
 void trii_mutex_lock(trii_mutex *mutex);
 bool trii_mutex_trylock(trii_mutex *mutex);

@@ -1,0 +1,236 @@
+/*
+ * prefix_store.c - a view of another store in which every key begins with "prefix/".
+ */
+#include "store/store_ops.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+
+typedef struct prefix_store {
+    tri_store base;
+    tri_store *under;
+    size_t prefix_bytes; /* with its slash */
+    char prefix[];
+} prefix_store;
+
+/* n_keys prefixed keys in one block, which the caller frees; NULL with the line set. */
+static const char **prefixed(const tri_store *self, const char *const *keys, int n_keys,
+                             tri_status *status_out)
+{
+    const prefix_store *store = (const prefix_store *)self;
+    size_t bytes = 0;
+    const char **copies;
+    char *next;
+
+    for (int i = 0; i < n_keys; i++) {
+        size_t length = store->prefix_bytes + strlen(keys[i]);
+
+        if (length > TRI_STORE_MAX_KEY) {
+            *status_out =
+                TRII_FAIL(TRI_ERR_INVALID_ARG, "store: key \"%.40s...\" has %zu bytes, at most %d",
+                          store->prefix, length, TRI_STORE_MAX_KEY);
+            return NULL;
+        }
+        bytes += length + 1;
+    }
+    copies = trii_alloc(1, (size_t)n_keys * sizeof(*copies) + bytes, "store keys");
+    if (copies == NULL) {
+        *status_out = TRI_ERR_NO_MEMORY;
+        return NULL;
+    }
+    next = (char *)(copies + n_keys);
+    for (int i = 0; i < n_keys; i++) {
+        size_t length = strlen(keys[i]) + 1;
+
+        copies[i] = next;
+        memcpy(next, store->prefix, store->prefix_bytes);
+        memcpy(next + store->prefix_bytes, keys[i], length);
+        next += store->prefix_bytes + length;
+    }
+    *status_out = TRI_OK;
+    return copies;
+}
+
+static tri_store *under_of(const tri_store *self)
+{
+    return ((const prefix_store *)self)->under;
+}
+
+static void prefix_destroy(tri_store *self)
+{
+    tri_store_unref(under_of(self));
+    trii_free(self);
+}
+
+static int prefix_port(const tri_store *self)
+{
+    return tri_store_port(under_of(self));
+}
+
+static tri_status prefix_set(tri_store *self, const char *key, const void *value, size_t bytes)
+{
+    tri_store *under = under_of(self);
+    tri_status status;
+    const char **full = prefixed(self, &key, 1, &status);
+
+    if (full != NULL)
+        status = under->ops->set(under, *full, value, bytes);
+    trii_free(full);
+    return status;
+}
+
+static tri_status prefix_append(tri_store *self, const char *key, const void *value, size_t bytes)
+{
+    tri_store *under = under_of(self);
+    tri_status status;
+    const char **full = prefixed(self, &key, 1, &status);
+
+    if (full != NULL)
+        status = under->ops->append(under, *full, value, bytes);
+    trii_free(full);
+    return status;
+}
+
+static tri_status prefix_add(tri_store *self, const char *key, int64_t delta, int64_t *sum_out)
+{
+    tri_store *under = under_of(self);
+    tri_status status;
+    const char **full = prefixed(self, &key, 1, &status);
+
+    if (full != NULL)
+        status = under->ops->add(under, *full, delta, sum_out);
+    trii_free(full);
+    return status;
+}
+
+static tri_status prefix_compare_set(tri_store *self, const char *key, const void *expected,
+                                     size_t expected_bytes, const void *desired,
+                                     size_t desired_bytes, void **value_out, size_t *bytes_out)
+{
+    tri_store *under = under_of(self);
+    tri_status status;
+    const char **full = prefixed(self, &key, 1, &status);
+
+    if (full != NULL)
+        status = under->ops->compare_set(under, *full, expected, expected_bytes, desired,
+                                         desired_bytes, value_out, bytes_out);
+    trii_free(full);
+    return status;
+}
+
+static tri_status prefix_multi_get(tri_store *self, const char *const *keys, int n_keys,
+                                   int64_t deadline_ns, void **values_out, size_t *bytes_out)
+{
+    tri_store *under = under_of(self);
+    tri_status status;
+    const char **full = prefixed(self, keys, n_keys, &status);
+
+    if (full != NULL)
+        status = under->ops->multi_get(under, full, n_keys, deadline_ns, values_out, bytes_out);
+    trii_free(full);
+    return status;
+}
+
+static tri_status prefix_wait(tri_store *self, const char *const *keys, int n_keys,
+                              int64_t deadline_ns)
+{
+    tri_store *under = under_of(self);
+    tri_status status;
+    const char **full = prefixed(self, keys, n_keys, &status);
+
+    if (full != NULL)
+        status = under->ops->wait(under, full, n_keys, deadline_ns);
+    trii_free(full);
+    return status;
+}
+
+static tri_status prefix_check(tri_store *self, const char *const *keys, int n_keys,
+                               bool *present_out)
+{
+    tri_store *under = under_of(self);
+    tri_status status;
+    const char **full = prefixed(self, keys, n_keys, &status);
+
+    if (full != NULL)
+        status = under->ops->check(under, full, n_keys, present_out);
+    trii_free(full);
+    return status;
+}
+
+static tri_status prefix_remove(tri_store *self, const char *key, bool *existed_out)
+{
+    tri_store *under = under_of(self);
+    tri_status status;
+    const char **full = prefixed(self, &key, 1, &status);
+
+    if (full != NULL)
+        status = under->ops->remove(under, *full, existed_out);
+    trii_free(full);
+    return status;
+}
+
+/* Of the whole store: c10d's PrefixStore counts so too. */
+static tri_status prefix_num_keys(tri_store *self, int64_t *n_out)
+{
+    return tri_store_num_keys(under_of(self), n_out);
+}
+
+static tri_status prefix_clone(tri_store *self, tri_store **store_out);
+
+static const trii_store_ops prefix_ops = {
+    .abi = TRII_STORE_ABI,
+    .size = sizeof(trii_store_ops),
+    .name = "prefix",
+    .destroy = prefix_destroy,
+    .clone = prefix_clone,
+    .port = prefix_port,
+    .set = prefix_set,
+    .multi_get = prefix_multi_get,
+    .add = prefix_add,
+    .compare_set = prefix_compare_set,
+    .append = prefix_append,
+    .wait = prefix_wait,
+    .check = prefix_check,
+    .remove = prefix_remove,
+    .num_keys = prefix_num_keys,
+};
+
+/* `own_under` is taken, on failure too; the text ends with a slash. */
+static tri_status create(const char *prefix, size_t bytes, tri_store *own_under,
+                         tri_store **store_out)
+{
+    prefix_store *store = trii_alloc(1, sizeof(*store) + bytes + 2, "prefix store");
+
+    if (store == NULL) {
+        tri_store_unref(own_under);
+        return TRI_ERR_NO_MEMORY;
+    }
+    trii_store_init(&store->base, &prefix_ops, own_under->timeout_ms);
+    store->under = own_under;
+    memcpy(store->prefix, prefix, bytes);
+    store->prefix[bytes] = '/';
+    store->prefix_bytes = bytes + 1;
+    *store_out = &store->base;
+    return TRI_OK;
+}
+
+static tri_status prefix_clone(tri_store *self, tri_store **store_out)
+{
+    const prefix_store *store = (const prefix_store *)self;
+    tri_store *under = NULL;
+    tri_status status = tri_store_clone(store->under, &under);
+
+    if (status != TRI_OK)
+        return status;
+    return create(store->prefix, store->prefix_bytes - 1, under, store_out);
+}
+
+tri_status tri_store_prefix(const char *prefix, tri_store *base, tri_store **store_out)
+{
+    if (prefix == NULL || base == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "store_prefix: %s is NULL",
+                         prefix == NULL ? "prefix" : "base");
+    return create(prefix, strlen(prefix), tri_store_ref(base), store_out);
+}

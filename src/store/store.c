@@ -1,0 +1,251 @@
+/*
+ * store.c - the front of all stores: arguments, references, timeouts, and messages that
+ * are the same for every kind.
+ */
+#include "store/store_ops.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "os/clock.h"
+
+#define NAMED_KEYS 3 /* how many missing keys a message shows */
+
+void trii_store_init(tri_store *store, const trii_store_ops *ops, int64_t timeout_ms)
+{
+    assert(ops->abi == TRII_STORE_ABI && ops->size == sizeof(*ops));
+    store->ops = ops;
+    store->timeout_ms = timeout_ms != 0 ? timeout_ms : TRI_STORE_TIMEOUT_MS;
+    atomic_init(&store->refs, 1);
+}
+
+void *trii_store_copy(const void *data, size_t bytes)
+{
+    char *copy = trii_alloc(bytes + 1, 1, "store value");
+
+    if (copy != NULL && bytes > 0)
+        memcpy(copy, data, bytes);
+    return copy;
+}
+
+static tri_status check_keys(const tri_store *store, const char *call, const char *const *keys,
+                             int n_keys)
+{
+    if (store == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: store is NULL", call);
+    if (n_keys < 0 || n_keys > TRI_STORE_MAX_KEYS || (n_keys > 0 && keys == NULL))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: %d keys at %s, at most %d", call, n_keys,
+                         keys != NULL ? "an address" : "NULL", TRI_STORE_MAX_KEYS);
+    for (int i = 0; i < n_keys; i++) {
+        if (keys[i] == NULL)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: key %d is NULL", call, i);
+        if (strlen(keys[i]) > TRI_STORE_MAX_KEY)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: key \"%.40s...\" has %zu bytes, at most %d",
+                             call, keys[i], strlen(keys[i]), TRI_STORE_MAX_KEY);
+    }
+    return TRI_OK;
+}
+
+static tri_status check_value(const char *call, const char *key, const void *value, size_t bytes)
+{
+    if (value == NULL && bytes > 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s %s: value is NULL", call, key);
+    if (bytes > TRI_STORE_MAX_VALUE)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s %s: value of %zu bytes, at most %u", call, key,
+                         bytes, TRI_STORE_MAX_VALUE);
+    return TRI_OK;
+}
+
+static int64_t deadline_of(const tri_store *store, int64_t timeout_ms)
+{
+    return trii_deadline_ms(timeout_ms != 0 ? timeout_ms : store->timeout_ms);
+}
+
+/* Says which keys are missing, instead of a bare timeout. */
+static tri_status name_missing(tri_store *store, const char *call, const char *const *keys,
+                               int n_keys, int64_t waited_ns)
+{
+    char names[256] = "";
+    size_t used = 0;
+    int missing = 0;
+
+    for (int i = 0; i < n_keys; i++) {
+        bool present = false;
+
+        /* the store may be gone meanwhile: its own line says so */
+        if (store->ops->check(store, &keys[i], 1, &present) != TRI_OK)
+            return TRI_ERR_TIMEOUT;
+        if (!present && missing++ < NAMED_KEYS && used < sizeof(names))
+            used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%.60s",
+                                     missing > 1 ? ", " : "", keys[i]);
+    }
+    return TRII_FAIL(TRI_ERR_TIMEOUT, "%s: %d of %d keys still missing after %.1f s: %s%s", call,
+                     missing, n_keys, (double)waited_ns / (double)TRII_NS_PER_S, names,
+                     missing > NAMED_KEYS ? ", ..." : "");
+}
+
+tri_store *tri_store_ref(tri_store *store)
+{
+    if (store != NULL)
+        atomic_fetch_add(&store->refs, 1);
+    return store;
+}
+
+void tri_store_unref(tri_store *store)
+{
+    if (store != NULL && atomic_fetch_sub(&store->refs, 1) == 1)
+        store->ops->destroy(store);
+}
+
+tri_status tri_store_clone(tri_store *store, tri_store **store_out)
+{
+    if (store == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "store_clone: store is NULL");
+    if (store->ops->clone != NULL)
+        return store->ops->clone(store, store_out);
+    *store_out = tri_store_ref(store);
+    return TRI_OK;
+}
+
+int tri_store_port(const tri_store *store)
+{
+    return store != NULL && store->ops->port != NULL ? store->ops->port(store) : 0;
+}
+
+void tri_store_free(void *value)
+{
+    trii_free(value);
+}
+
+tri_status tri_store_set(tri_store *store, const char *key, const void *value, size_t bytes)
+{
+    tri_status status = check_keys(store, "store_set", &key, 1);
+
+    if (status == TRI_OK)
+        status = check_value("store_set", key, value, bytes);
+    return status == TRI_OK ? store->ops->set(store, key, value != NULL ? value : "", bytes)
+                            : status;
+}
+
+tri_status tri_store_multi_get(tri_store *store, const char *const *keys, int n_keys,
+                               int64_t timeout_ms, void **values_out, size_t *bytes_out)
+{
+    int64_t start = trii_now_ns();
+    tri_status status = check_keys(store, "store_get", keys, n_keys);
+    void **values; /* aside, so that a failure leaves the caller's array alone */
+    size_t *bytes;
+
+    if (status != TRI_OK || n_keys == 0)
+        return status;
+    values = trii_alloc((size_t)n_keys, sizeof(*values) + sizeof(*bytes), "store values");
+    if (values == NULL)
+        return TRI_ERR_NO_MEMORY;
+    bytes = (size_t *)(values + n_keys);
+    status =
+        store->ops->multi_get(store, keys, n_keys, deadline_of(store, timeout_ms), values, bytes);
+    if (status == TRI_ERR_TIMEOUT)
+        status = name_missing(store, "store_get", keys, n_keys, trii_now_ns() - start);
+    for (int i = 0; status == TRI_OK && i < n_keys; i++) {
+        values_out[i] = values[i];
+        if (bytes_out != NULL)
+            bytes_out[i] = bytes[i];
+    }
+    trii_free(values);
+    return status;
+}
+
+tri_status tri_store_get(tri_store *store, const char *key, int64_t timeout_ms, void **value_out,
+                         size_t *bytes_out)
+{
+    return tri_store_multi_get(store, &key, 1, timeout_ms, value_out, bytes_out);
+}
+
+tri_status tri_store_add(tri_store *store, const char *key, int64_t delta, int64_t *sum_out)
+{
+    tri_status status = check_keys(store, "store_add", &key, 1);
+    int64_t sum = 0;
+
+    if (status == TRI_OK)
+        status = store->ops->add(store, key, delta, &sum);
+    if (status == TRI_OK && sum_out != NULL)
+        *sum_out = sum;
+    return status;
+}
+
+tri_status tri_store_compare_set(tri_store *store, const char *key, const void *expected,
+                                 size_t expected_bytes, const void *desired, size_t desired_bytes,
+                                 void **value_out, size_t *bytes_out)
+{
+    tri_status status = check_keys(store, "store_compare_set", &key, 1);
+    void *value = NULL;
+    size_t bytes = 0;
+
+    if (status == TRI_OK)
+        status = check_value("store_compare_set", key, expected, expected_bytes);
+    if (status == TRI_OK)
+        status = check_value("store_compare_set", key, desired, desired_bytes);
+    if (status == TRI_OK)
+        status =
+            store->ops->compare_set(store, key, expected != NULL ? expected : "", expected_bytes,
+                                    desired != NULL ? desired : "", desired_bytes, &value, &bytes);
+    if (status != TRI_OK)
+        return status;
+    if (bytes_out != NULL)
+        *bytes_out = bytes;
+    if (value_out != NULL)
+        *value_out = value;
+    else
+        trii_free(value);
+    return TRI_OK;
+}
+
+tri_status tri_store_append(tri_store *store, const char *key, const void *value, size_t bytes)
+{
+    tri_status status = check_keys(store, "store_append", &key, 1);
+
+    if (status == TRI_OK)
+        status = check_value("store_append", key, value, bytes);
+    return status == TRI_OK ? store->ops->append(store, key, value != NULL ? value : "", bytes)
+                            : status;
+}
+
+tri_status tri_store_wait(tri_store *store, const char *const *keys, int n_keys, int64_t timeout_ms)
+{
+    int64_t start = trii_now_ns();
+    tri_status status = check_keys(store, "store_wait", keys, n_keys);
+
+    if (status != TRI_OK || n_keys == 0)
+        return status;
+    status = store->ops->wait(store, keys, n_keys, deadline_of(store, timeout_ms));
+    if (status == TRI_ERR_TIMEOUT)
+        status = name_missing(store, "store_wait", keys, n_keys, trii_now_ns() - start);
+    return status;
+}
+
+tri_status tri_store_check(tri_store *store, const char *const *keys, int n_keys, bool *present_out)
+{
+    tri_status status = check_keys(store, "store_check", keys, n_keys);
+
+    return status == TRI_OK ? store->ops->check(store, keys, n_keys, present_out) : status;
+}
+
+tri_status tri_store_delete(tri_store *store, const char *key, bool *existed_out)
+{
+    tri_status status = check_keys(store, "store_delete", &key, 1);
+    bool existed = false;
+
+    if (status == TRI_OK)
+        status = store->ops->remove(store, key, &existed);
+    if (status == TRI_OK && existed_out != NULL)
+        *existed_out = existed;
+    return status;
+}
+
+tri_status tri_store_num_keys(tri_store *store, int64_t *n_out)
+{
+    tri_status status = check_keys(store, "store_num_keys", NULL, 0);
+
+    return status == TRI_OK ? store->ops->num_keys(store, n_out) : status;
+}

@@ -1,0 +1,53 @@
+/*
+ * store_ops.h - what every kind of store provides. store.c checks arguments, turns
+ * timeouts into deadlines and dispatches; a kind is one const table and a struct that
+ * begins with tri_store.
+ */
+#ifndef TRII_STORE_OPS_H
+#define TRII_STORE_OPS_H
+
+#include <stdatomic.h>
+
+#include <trireme/store.h>
+
+#define TRII_STORE_ABI 1u
+
+/* All required unless it says otherwise. Keys are at most TRI_STORE_MAX_KEY bytes and never
+ * NULL, values are never NULL, n_keys is 0 to TRI_STORE_MAX_KEYS. Values that are handed out
+ * are allocated with one zero byte behind them; the caller frees them. Any thread. */
+typedef struct trii_store_ops {
+    uint32_t abi;
+    uint32_t size;
+    const char *name;
+    void (*destroy)(tri_store *self);
+    /* Optional: NULL = a reference will do, since waiting blocks nobody else. */
+    tri_status (*clone)(tri_store *self, tri_store **store_out);
+    int (*port)(const tri_store *self); /* optional: NULL = 0 */
+    tri_status (*set)(tri_store *self, const char *key, const void *value, size_t bytes);
+    /* Waits for all keys, then hands out their values; on a failure it frees what it wrote
+     * into the arrays. */
+    tri_status (*multi_get)(tri_store *self, const char *const *keys, int n_keys,
+                            int64_t deadline_ns, void **values_out, size_t *bytes_out);
+    tri_status (*add)(tri_store *self, const char *key, int64_t delta, int64_t *sum_out);
+    tri_status (*compare_set)(tri_store *self, const char *key, const void *expected,
+                              size_t expected_bytes, const void *desired, size_t desired_bytes,
+                              void **value_out, size_t *bytes_out);
+    tri_status (*append)(tri_store *self, const char *key, const void *value, size_t bytes);
+    /* TIMEOUT after the deadline; store.c then names the missing keys. */
+    tri_status (*wait)(tri_store *self, const char *const *keys, int n_keys, int64_t deadline_ns);
+    tri_status (*check)(tri_store *self, const char *const *keys, int n_keys, bool *present_out);
+    tri_status (*remove)(tri_store *self, const char *key, bool *existed_out);
+    tri_status (*num_keys)(tri_store *self, int64_t *n_out);
+} trii_store_ops;
+
+struct tri_store {
+    const trii_store_ops *ops;
+    atomic_int refs;
+    int64_t timeout_ms; /* when a call says 0 */
+};
+
+void trii_store_init(tri_store *store, const trii_store_ops *ops, int64_t timeout_ms);
+/* A copy with a zero byte behind it, or NULL. */
+void *trii_store_copy(const void *data, size_t bytes);
+
+#endif

@@ -1,0 +1,629 @@
+/*
+ * tcp_server.c - see tcp_server.h; the protocol is in wire.h.
+ *
+ * Nobody waits here: a WAIT is a note in the table, answered by the write that completes
+ * it. What a client can make the server hold is bounded: one request (wire.h), the table
+ * (kv.h), replies (a client that does not read its replies is not read either) and waits.
+ * Whatever is malformed closes that connection and no other.
+ */
+#include "store/tcp_server.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "os/clock.h"
+#include "os/thread.h"
+#include "store/wire.h"
+
+#define READ_BYTES ((size_t)64 << 10)
+#define MAX_UNSENT ((size_t)1 << 20)  /* replies; above it requests stay unread */
+#define MAX_REPLY ((size_t)256 << 20) /* one reply; only MULTI_GET and LIST_KEYS come near */
+#define MAX_WAITS 64                  /* of one connection */
+#define SILENCE_MS 60000              /* to prove that it speaks our protocol */
+#define ACCEPT_PAUSE_MS 100           /* when the process is out of descriptors */
+
+typedef struct connection {
+    trii_watch watch; /* first: callbacks get its address */
+    trii_tcp_server *server;
+    struct connection *prev, *next;
+    trii_wire_parser parser;
+    trii_wire_buffer out; /* replies; the first out_done bytes are sent */
+    size_t out_done;
+    char *unread; /* received, not parsed yet: replies had piled up */
+    size_t unread_bytes;
+    trii_kv_wait *waits[MAX_WAITS];
+    int n_waits;
+    bool validated;
+    bool dirty; /* in the list of connections with new replies */
+    struct connection *next_dirty;
+    int64_t accepted_ns;
+} connection;
+
+struct trii_tcp_server {
+    trii_loop *loop;
+    bool own_control; /* took the control thread */
+    trii_watch listener;
+    trii_timer resume; /* accepting */
+    trii_timer sweep;  /* silent connections */
+    bool sweeping;
+    int port;
+    trii_kv *kv;
+    connection *connections; /* oldest last */
+    connection *dirty;
+    char *scratch; /* READ_BYTES */
+    trii_mutex join_mutex;
+    trii_cond join_cond;
+    int64_t joined; /* guarded by join_mutex */
+};
+
+/* --- connections ---------------------------------------------------------------------- */
+
+static void close_connection(connection *c, const char *why)
+{
+    trii_tcp_server *server = c->server;
+    char peer[TRII_ADDR_TEXT];
+
+    if (why != NULL) {
+        trii_socket_peer_text(c->watch.fd, peer);
+        TRII_LOG(TRII_LOG_WARN, "store", "closing the connection from %s: %s", peer, why);
+    }
+    for (int i = 0; i < c->n_waits; i++)
+        trii_kv_cancel(server->kv, c->waits[i]);
+    for (connection **link = &server->dirty; c->dirty && *link != NULL;
+         link = &(*link)->next_dirty) {
+        if (*link == c) {
+            *link = c->next_dirty;
+            break;
+        }
+    }
+    *(c->prev != NULL ? &c->prev->next : &server->connections) = c->next;
+    if (c->next != NULL)
+        c->next->prev = c->prev;
+    trii_loop_unwatch(&c->watch);
+    trii_socket_close(c->watch.fd);
+    trii_wire_parser_fini(&c->parser);
+    trii_wire_buffer_fini(&c->out);
+    trii_free(c->unread);
+    trii_free(c);
+}
+
+/* Replies are sent once per batch of requests. */
+static void mark_dirty(connection *c)
+{
+    if (!c->dirty) {
+        c->dirty = true;
+        c->next_dirty = c->server->dirty;
+        c->server->dirty = c;
+    }
+}
+
+static size_t unsent(const connection *c)
+{
+    return c->out.used - c->out_done;
+}
+
+/* False: the connection was closed. */
+static bool flush(connection *c)
+{
+    while (unsent(c) > 0 && !c->out.failed) {
+        size_t sent = 0;
+        tri_status status = trii_socket_send(
+            c->watch.fd, &(trii_span){c->out.data + c->out_done, unsent(c)}, 1, &sent);
+
+        if (status == TRI_INPROGRESS)
+            break;
+        if (status != TRI_OK) {
+            close_connection(c, NULL); /* the client is gone: its own affair */
+            return false;
+        }
+        c->out_done += sent;
+    }
+    if (c->out.failed) {
+        close_connection(c, tri_last_error());
+        return false;
+    }
+    if (c->out_done > MAX_UNSENT || unsent(c) == 0) {
+        if (unsent(c) > 0)
+            memmove(c->out.data, c->out.data + c->out_done, unsent(c));
+        c->out.used = unsent(c);
+        c->out_done = 0;
+    }
+    if (c->out.used == 0 && c->out.room > MAX_UNSENT)
+        trii_wire_buffer_fini(&c->out);
+    trii_loop_change(&c->watch, (unsent(c) < MAX_UNSENT && c->unread == NULL ? TRII_READABLE : 0u) |
+                                    (unsent(c) > 0 ? TRII_WRITABLE : 0u));
+    return true;
+}
+
+/* --- requests --------------------------------------------------------------------------- */
+
+static void forget_wait(connection *c, const trii_kv_wait *wait)
+{
+    for (int i = 0; i < c->n_waits; i++) {
+        if (c->waits[i] == wait) {
+            c->waits[i] = c->waits[--c->n_waits];
+            return;
+        }
+    }
+}
+
+static void on_wait_ready(void *owner, trii_kv_wait *wait)
+{
+    connection *c = owner;
+
+    forget_wait(c, wait);
+    trii_wire_put_u8(&c->out, 0);
+    mark_dirty(c);
+}
+
+static tri_status start_wait(connection *c, const trii_slice *keys, size_t n_keys, bool barrier)
+{
+    trii_kv_wait *wait = NULL;
+    tri_status status;
+
+    if (c->n_waits == MAX_WAITS)
+        return TRII_FAIL(TRI_ERR_FORMAT, "more than %d waits at once", MAX_WAITS);
+    status = trii_kv_wait_for(c->server->kv, keys, n_keys, barrier, c, on_wait_ready, &wait);
+    if (status != TRI_OK)
+        return status;
+    if (wait == NULL)
+        trii_wire_put_u8(&c->out, 0);
+    else
+        c->waits[c->n_waits++] = wait;
+    return TRI_OK;
+}
+
+static tri_status do_barrier(connection *c, trii_slice key, int64_t size)
+{
+    int64_t arrived;
+    tri_status status = trii_kv_arrive(c->server->kv, key, &arrived);
+
+    if (status != TRI_OK)
+        return status;
+    if (arrived < size)
+        return start_wait(c, &key, 1, true);
+    trii_kv_wake(c->server->kv, key);
+    trii_wire_put_u8(&c->out, 0);
+    return TRI_OK;
+}
+
+static void note_joined(trii_tcp_server *server, int64_t joined)
+{
+    trii_mutex_lock(&server->join_mutex);
+    server->joined = joined;
+    trii_cond_broadcast(&server->join_cond);
+    trii_mutex_unlock(&server->join_mutex);
+}
+
+static tri_status do_add(connection *c, trii_slice key, int64_t delta)
+{
+    int64_t sum;
+    tri_status status = trii_kv_add(c->server->kv, key, delta, &sum);
+
+    if (status != TRI_OK)
+        return status;
+    trii_wire_put_i64(&c->out, sum);
+    if (key.bytes == 5 && memcmp(key.data, "init/", 5) == 0)
+        note_joined(c->server, sum);
+    return TRI_OK;
+}
+
+static tri_status do_multi_get(connection *c, const trii_slice *keys, size_t n_keys)
+{
+    size_t before = c->out.used;
+
+    for (size_t i = 0; i < n_keys; i++) {
+        trii_slice value = {"", 0};
+
+        (void)trii_kv_get(c->server->kv, keys[i], &value);
+        if (c->out.used - before + value.bytes > MAX_REPLY)
+            return TRII_FAIL(TRI_ERR_FORMAT, "a reply of more than %zu bytes", MAX_REPLY);
+        trii_wire_put_slice(&c->out, value);
+    }
+    return TRI_OK;
+}
+
+static void do_pop(connection *c, trii_slice key)
+{
+    int64_t length = trii_kv_queue_length(c->server->kv, key);
+    char *data = NULL;
+    size_t bytes = 0;
+
+    trii_wire_put_i64(&c->out, length);
+    if (trii_kv_pop(c->server->kv, key, &data, &bytes))
+        trii_wire_put_slice(&c->out, (trii_slice){data, bytes});
+    trii_free(data);
+}
+
+static bool put_key(void *arg, trii_slice key)
+{
+    connection *c = arg;
+
+    trii_wire_put_slice(&c->out, key);
+    return !c->out.failed && unsent(c) < MAX_REPLY;
+}
+
+static tri_status do_list_keys(connection *c)
+{
+    trii_wire_put_i64(&c->out, trii_kv_count(c->server->kv));
+    trii_kv_each(c->server->kv, put_key, c);
+    if (unsent(c) >= MAX_REPLY)
+        return TRII_FAIL(TRI_ERR_FORMAT, "a reply of more than %zu bytes", MAX_REPLY);
+    return TRI_OK;
+}
+
+static void cancel_waits(connection *c)
+{
+    while (c->n_waits > 0)
+        trii_kv_cancel(c->server->kv, c->waits[--c->n_waits]);
+    trii_wire_put_u8(&c->out, 1);
+}
+
+static bool all_present(const trii_kv *kv, const trii_slice *keys, size_t n_keys)
+{
+    for (size_t i = 0; i < n_keys; i++) {
+        if (!trii_kv_has(kv, keys[i]))
+            return false;
+    }
+    return true;
+}
+
+static tri_status do_compare_set(connection *c, const trii_slice *parts)
+{
+    trii_slice reply;
+    tri_status status = trii_kv_compare_set(c->server->kv, parts[0], parts[1], parts[2], &reply);
+
+    if (status == TRI_OK)
+        trii_wire_put_slice(&c->out, reply);
+    return status;
+}
+
+static tri_status do_multi_set(connection *c, const trii_slice *parts, size_t n_parts)
+{
+    tri_status status = TRI_OK;
+
+    for (size_t i = 0; i + 1 < n_parts && status == TRI_OK; i += 2)
+        status = trii_kv_set(c->server->kv, parts[i], parts[i + 1]);
+    return status;
+}
+
+/* A failure closes the connection. */
+static tri_status handle(connection *c, const trii_wire_request *r)
+{
+    trii_kv *kv = c->server->kv;
+    const trii_slice *parts = r->parts;
+
+    if (c->validated == (r->op == TRII_WIRE_VALIDATE))
+        return TRII_FAIL(TRI_ERR_FORMAT,
+                         c->validated ? "a second handshake" : "the first request is no handshake");
+    mark_dirty(c);
+    switch (r->op) {
+    case TRII_WIRE_VALIDATE:
+        if (r->word != TRII_WIRE_MAGIC)
+            return TRII_FAIL(TRI_ERR_FORMAT, "handshake with 0x%08x", (unsigned)r->word);
+        c->validated = true;
+        return TRI_OK;
+    case TRII_WIRE_SET:
+        return trii_kv_set(kv, parts[0], parts[1]);
+    case TRII_WIRE_COMPARE_SET:
+        return do_compare_set(c, parts);
+    case TRII_WIRE_GET:
+    case TRII_WIRE_MULTI_GET:
+        return do_multi_get(c, parts, r->n_parts);
+    case TRII_WIRE_ADD:
+        return do_add(c, parts[0], r->number);
+    case TRII_WIRE_CHECK:
+        trii_wire_put_u8(&c->out, all_present(kv, parts, r->n_parts) ? 0 : 1);
+        return TRI_OK;
+    case TRII_WIRE_WAIT:
+        return start_wait(c, parts, r->n_parts, false);
+    case TRII_WIRE_GETNUMKEYS:
+        trii_wire_put_i64(&c->out, trii_kv_count(kv));
+        return TRI_OK;
+    case TRII_WIRE_DELETE_KEY:
+        trii_wire_put_i64(&c->out, trii_kv_delete(kv, parts[0]));
+        return TRI_OK;
+    case TRII_WIRE_APPEND:
+        return trii_kv_append(kv, parts[0], parts[1]);
+    case TRII_WIRE_MULTI_SET:
+        return do_multi_set(c, parts, r->n_parts);
+    case TRII_WIRE_CANCEL_WAIT:
+        cancel_waits(c);
+        return TRI_OK;
+    case TRII_WIRE_PING:
+        trii_wire_put_u32(&c->out, r->word);
+        return TRI_OK;
+    case TRII_WIRE_QUEUE_PUSH:
+        return trii_kv_push(kv, parts[0], parts[1]);
+    case TRII_WIRE_QUEUE_POP:
+        do_pop(c, parts[0]);
+        return TRI_OK;
+    case TRII_WIRE_QUEUE_LEN:
+        trii_wire_put_i64(&c->out, trii_kv_queue_length(kv, parts[0]));
+        return TRI_OK;
+    case TRII_WIRE_LIST_KEYS:
+        return do_list_keys(c);
+    case TRII_WIRE_BARRIER:
+        return do_barrier(c, parts[0], r->number);
+    case TRII_WIRE_OP_COUNT:
+        break;
+    }
+    return TRII_FAIL(TRI_ERR_FORMAT, "unknown op");
+}
+
+/* Handles what is complete in the bytes, until replies pile up; the rest is kept. False: the
+ * connection was closed. */
+static bool take_bytes(connection *c, const char *data, size_t bytes)
+{
+    trii_wire_request request;
+    size_t done = 0, used = 0;
+
+    while (done < bytes && unsent(c) < MAX_UNSENT) {
+        tri_status status = trii_wire_feed(&c->parser, data + done, bytes - done, &used, &request);
+
+        if (status == TRI_OK)
+            status = handle(c, &request);
+        if (status < 0) {
+            close_connection(c, tri_last_error());
+            return false;
+        }
+        done += used;
+    }
+    if (done < bytes) {
+        char *rest = trii_alloc(bytes - done, 1, "store request");
+
+        if (rest == NULL) {
+            close_connection(c, tri_last_error());
+            return false;
+        }
+        memcpy(rest, data + done, bytes - done);
+        trii_free(c->unread);
+        c->unread = rest;
+        c->unread_bytes = bytes - done;
+        mark_dirty(c);
+    }
+    return true;
+}
+
+/* Goes on with bytes that were left because replies had piled up. */
+static bool take_unread(connection *c)
+{
+    char *data = c->unread;
+    bool open;
+
+    c->unread = NULL;
+    open = take_bytes(c, data, c->unread_bytes);
+    trii_free(data);
+    if (open)
+        mark_dirty(c); /* to read again */
+    return open;
+}
+
+static void flush_dirty(trii_tcp_server *server)
+{
+    while (server->dirty != NULL) {
+        connection *c = server->dirty;
+
+        server->dirty = c->next_dirty;
+        c->dirty = false;
+        if (flush(c) && c->unread != NULL && unsent(c) < MAX_UNSENT)
+            (void)take_unread(c);
+    }
+}
+
+static bool receive(connection *c)
+{
+    size_t got = 0;
+    tri_status status = trii_socket_recv(c->watch.fd, c->server->scratch, READ_BYTES, &got);
+
+    if (status == TRI_INPROGRESS)
+        return true;
+    if (status != TRI_OK) {
+        close_connection(c, NULL);
+        return false;
+    }
+    return take_bytes(c, c->server->scratch, got);
+}
+
+static void on_ready(trii_watch *watch, unsigned events)
+{
+    connection *c = (connection *)watch;
+    trii_tcp_server *server = c->server;
+    bool open = true;
+
+    if (events & TRII_WRITABLE)
+        open = flush(c);
+    if (open && c->unread != NULL && unsent(c) < MAX_UNSENT)
+        open = take_unread(c);
+    else if (open && c->unread == NULL && (events & (TRII_READABLE | TRII_HANGUP)))
+        open = receive(c);
+    else if (open && (events & TRII_HANGUP))
+        close_connection(c, NULL); /* nobody will read what piled up */
+    flush_dirty(server);
+}
+
+/* --- accepting -------------------------------------------------------------------------- */
+
+/* Closes connections that never said who they are. */
+static void on_sweep(trii_timer *timer)
+{
+    trii_tcp_server *server = (trii_tcp_server *)((char *)timer - offsetof(trii_tcp_server, sweep));
+    int64_t limit = trii_now_ns() - SILENCE_MS * TRII_NS_PER_MS;
+    bool silent = false;
+    connection *next;
+
+    for (connection *c = server->connections; c != NULL; c = next) {
+        next = c->next;
+        if (!c->validated && c->accepted_ns < limit)
+            close_connection(c, "no handshake");
+        else
+            silent = silent || !c->validated;
+    }
+    server->sweeping = silent;
+    if (silent)
+        trii_loop_timer(server->loop, timer, trii_deadline_ms(SILENCE_MS), on_sweep);
+}
+
+static void on_resume(trii_timer *timer)
+{
+    trii_tcp_server *server =
+        (trii_tcp_server *)((char *)timer - offsetof(trii_tcp_server, resume));
+
+    trii_loop_change(&server->listener, TRII_READABLE);
+}
+
+static tri_status add_connection(trii_tcp_server *server, int fd)
+{
+    connection *c = trii_alloc(1, sizeof(*c), "store connection");
+    tri_status status;
+
+    if (c == NULL)
+        return TRI_ERR_NO_MEMORY;
+    c->server = server;
+    c->accepted_ns = trii_now_ns();
+    trii_wire_parser_init(&c->parser);
+    status = trii_loop_watch(server->loop, &c->watch, fd, TRII_READABLE, on_ready);
+    if (status != TRI_OK) {
+        trii_free(c);
+        return status;
+    }
+    c->next = server->connections;
+    if (c->next != NULL)
+        c->next->prev = c;
+    server->connections = c;
+    if (!server->sweeping) {
+        server->sweeping = true;
+        trii_loop_timer(server->loop, &server->sweep, trii_deadline_ms(SILENCE_MS), on_sweep);
+    }
+    return TRI_OK;
+}
+
+static void on_accept(trii_watch *watch, unsigned events)
+{
+    trii_tcp_server *server =
+        (trii_tcp_server *)((char *)watch - offsetof(trii_tcp_server, listener));
+    tri_status status;
+    int fd = -1;
+
+    (void)events;
+    do {
+        status = trii_socket_accept(watch->fd, &fd);
+        if (status == TRI_OK && add_connection(server, fd) != TRI_OK) {
+            TRII_LOG(TRII_LOG_WARN, "store", "refused a client: %s", tri_last_error());
+            trii_socket_close(fd);
+        }
+    } while (status == TRI_OK);
+    if (status < 0) {
+        /* out of descriptors: the listener stays readable and would spin */
+        TRII_LOG(TRII_LOG_WARN, "store", "%s", tri_last_error());
+        trii_loop_change(&server->listener, 0);
+        trii_loop_timer(server->loop, &server->resume, trii_deadline_ms(ACCEPT_PAUSE_MS),
+                        on_resume);
+    }
+}
+
+/* --- life ------------------------------------------------------------------------------- */
+
+static tri_status open_listener(trii_tcp_server *server, const trii_tcp_server_options *opt)
+{
+    int fd = -1;
+    tri_status status;
+
+    if (opt->listen_fd > 0) {
+        fd = opt->listen_fd;
+        status = trii_socket_adopt(fd, &server->port);
+    } else {
+        status = trii_socket_listen(opt->host, opt->port, &fd, &server->port);
+    }
+    if (status == TRI_OK)
+        status = trii_loop_watch(server->loop, &server->listener, fd, TRII_READABLE, on_accept);
+    if (status != TRI_OK)
+        trii_socket_close(fd);
+    return status;
+}
+
+tri_status trii_tcp_server_create(const trii_tcp_server_options *opt, trii_tcp_server **server_out)
+{
+    trii_tcp_server *server = trii_alloc(1, sizeof(*server), "store server");
+    tri_status status = TRI_ERR_NO_MEMORY;
+
+    if (server == NULL)
+        goto err_fd;
+    trii_mutex_init(&server->join_mutex);
+    trii_cond_init(&server->join_cond);
+    server->scratch = trii_alloc(READ_BYTES, 1, "store server");
+    if (server->scratch == NULL)
+        goto err_server;
+    status = trii_kv_create(&server->kv);
+    if (status != TRI_OK)
+        goto err_server;
+    server->loop = opt->loop;
+    if (opt->loop == NULL) {
+        status = trii_control_take(&server->loop);
+        if (status != TRI_OK)
+            goto err_server;
+        server->own_control = true;
+    }
+    status = open_listener(server, opt);
+    if (status != TRI_OK) {
+        trii_tcp_server_destroy(server);
+        return TRII_FAIL_CTX(status, "store server");
+    }
+    *server_out = server;
+    return TRI_OK;
+
+err_server:
+    trii_tcp_server_destroy(server);
+err_fd:
+    if (opt->listen_fd > 0)
+        trii_socket_close(opt->listen_fd);
+    return status;
+}
+
+void trii_tcp_server_destroy(trii_tcp_server *server)
+{
+    if (server == NULL)
+        return;
+    if (server->loop != NULL) {
+        trii_loop_lock(server->loop);
+        if (server->listener.loop != NULL) {
+            trii_loop_unwatch(&server->listener);
+            trii_socket_close(server->listener.fd);
+        }
+        while (server->connections != NULL)
+            close_connection(server->connections, NULL);
+        trii_loop_timer_stop(server->loop, &server->resume);
+        trii_loop_timer_stop(server->loop, &server->sweep);
+        trii_loop_unlock(server->loop);
+    }
+    if (server->own_control)
+        trii_control_release();
+    trii_kv_destroy(server->kv);
+    trii_free(server->scratch);
+    trii_cond_fini(&server->join_cond);
+    trii_mutex_fini(&server->join_mutex);
+    trii_free(server);
+}
+
+int trii_tcp_server_port(const trii_tcp_server *server)
+{
+    return server->port;
+}
+
+tri_status trii_tcp_server_wait_joined(trii_tcp_server *server, int n, int64_t deadline_ns)
+{
+    int64_t joined;
+    bool in_time = true;
+
+    trii_mutex_lock(&server->join_mutex);
+    while (server->joined < n && in_time)
+        in_time = trii_cond_wait_until(&server->join_cond, &server->join_mutex, deadline_ns);
+    joined = server->joined;
+    trii_mutex_unlock(&server->join_mutex);
+    if (joined < n)
+        return TRII_FAIL(TRI_ERR_TIMEOUT, "store server: %d of %d clients joined in time",
+                         (int)joined, n);
+    return TRI_OK;
+}

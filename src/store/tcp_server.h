@@ -1,0 +1,30 @@
+/*
+ * tcp_server.h - a TCP store server that PyTorch clients and ours can use. It has no
+ * thread of its own: it lives in the process's control thread, or in the loop it is given.
+ */
+#ifndef TRII_TCP_SERVER_H
+#define TRII_TCP_SERVER_H
+
+#include "os/loop.h"
+
+typedef struct trii_tcp_server trii_tcp_server;
+
+typedef struct trii_tcp_server_options {
+    const char *host; /* NULL = all interfaces */
+    int port;         /* 0 = any free one */
+    int listen_fd;    /* > 0: serve on this bound and listening socket instead; adopted,
+                         on failure too */
+    trii_loop *loop;  /* NULL = the control thread's, taken for the server's life */
+} trii_tcp_server_options;
+
+/* Errors: STATE (port in use), NOT_FOUND, IO, INVALID_ARG, NO_MEMORY. */
+tri_status trii_tcp_server_create(const trii_tcp_server_options *opt,
+                                  trii_tcp_server **server_out) TRI_MUST_CHECK;
+/* Closes all connections. On any thread that holds no lock; not from a callback. */
+void trii_tcp_server_destroy(trii_tcp_server *server); /* NULL allowed */
+int trii_tcp_server_port(const trii_tcp_server *server);
+/* Blocks until n clients joined (ADD init/ 1); TIMEOUT says how many did. */
+tri_status trii_tcp_server_wait_joined(trii_tcp_server *server, int n,
+                                       int64_t deadline_ns) TRI_MUST_CHECK;
+
+#endif
