@@ -11,6 +11,9 @@
 #define TRII_PRINTF(text, first) TRI_PRINTF(text, first)
 #define TRII_COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 #define TRII_ALIGNED(n) __attribute__((aligned(n)))
+/* The struct whose member `pointer` points to. */
+#define TRII_CONTAINER(pointer, type, member)                                                      \
+    ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
 #define TRII_UNUSED __attribute__((unused))
 #define TRII_NOINLINE __attribute__((noinline))
 /* A function compiled for a newer processor than the rest; call it only after

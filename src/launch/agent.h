@@ -1,0 +1,18 @@
+/*
+ * agent.h - starts the workers of one host and stays with them until the last is gone.
+ *
+ * One thread, one event loop: it serves the job's store, reads the workers' output, and sees
+ * each death through a pidfd, in the order in which they happened. Whatever ends the agent, the
+ * kernel ends the workers; a guard (guard.h) ends what they started.
+ */
+#ifndef TRII_LAUNCH_AGENT_H
+#define TRII_LAUNCH_AGENT_H
+
+#include "launch/options.h"
+
+/* Blocks until the job is over. exit_out: 0 all workers succeeded, 1 one failed or a signal
+ * ended the job; what happened has been printed to stderr. Errors: the job could not be
+ * started; nothing runs. Owns the process: signals, descriptors 0 to 2, children. */
+tri_status trii_agent_run(const trii_launch_options *options, int *exit_out) TRI_MUST_CHECK;
+
+#endif

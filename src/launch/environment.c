@@ -1,0 +1,131 @@
+/*
+ * environment.c - see environment.h.
+ *
+ * Threads: torchrun sets OMP_NUM_THREADS=1 when it starts several workers and the user said
+ * nothing, so that they do not fight for the cores; scripts rely on it and it stays. A worker
+ * of ours need not be that poor: TRI_NUM_THREADS, which it reads first, is its share of the
+ * cores. Whoever sets OMP_NUM_THREADS or TRI_NUM_THREADS himself is obeyed.
+ */
+#include "launch/environment.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/compiler.h"
+#include "base/param.h"
+
+/* Ours; an inherited value never shines through, even where we leave one out. */
+static const char *const owned[] = {
+    "LOCAL_RANK",
+    "RANK",
+    "GROUP_RANK",
+    "ROLE_RANK",
+    "ROLE_NAME",
+    "LOCAL_WORLD_SIZE",
+    "WORLD_SIZE",
+    "GROUP_WORLD_SIZE",
+    "ROLE_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_RESTART_COUNT",
+    "TORCHELASTIC_MAX_RESTARTS",
+    "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_USE_AGENT_STORE",
+    "TORCHELASTIC_ERROR_FILE",
+    "TORCHELASTIC_SIGNALS_TO_HANDLE",
+    "TRI_RUN_DIR",
+    "TRI_TERMINAL_COLUMNS",
+};
+
+enum { MAX_ADDED = 24 };
+
+typedef struct builder {
+    const char **envp;
+    int n;
+    char *text; /* the next entry is written here */
+    size_t left;
+    size_t needed; /* bytes of all entries, also of those that did not fit */
+} builder;
+
+static bool is_owned(const char *entry)
+{
+    size_t length = strcspn(entry, "=");
+
+    for (size_t i = 0; i < TRII_COUNT_OF(owned); i++) {
+        if (strlen(owned[i]) == length && memcmp(owned[i], entry, length) == 0)
+            return true;
+    }
+    return false;
+}
+
+TRII_PRINTF(2, 3) static void add(builder *b, const char *format, ...)
+{
+    va_list args;
+    int length;
+
+    va_start(args, format);
+    length = vsnprintf(b->text, b->left, format, args);
+    va_end(args);
+    b->needed += (size_t)length + 1;
+    if ((size_t)length >= b->left)
+        return; /* the measuring run */
+    b->envp[b->n++] = b->text;
+    b->text += length + 1;
+    b->left -= (size_t)length + 1;
+}
+
+static void add_all(builder *b, const trii_launch_job *job, int rank)
+{
+    add(b, "LOCAL_RANK=%d", rank);
+    add(b, "RANK=%d", rank);
+    add(b, "GROUP_RANK=0");
+    add(b, "ROLE_RANK=%d", rank);
+    add(b, "ROLE_NAME=%s", job->role);
+    add(b, "LOCAL_WORLD_SIZE=%d", job->size);
+    add(b, "WORLD_SIZE=%d", job->size);
+    add(b, "GROUP_WORLD_SIZE=1");
+    add(b, "ROLE_WORLD_SIZE=%d", job->size);
+    add(b, "MASTER_ADDR=%s", job->master_addr);
+    add(b, "MASTER_PORT=%d", job->master_port);
+    add(b, "TORCHELASTIC_RESTART_COUNT=%d", job->restart_count);
+    add(b, "TORCHELASTIC_MAX_RESTARTS=%d", job->max_restarts);
+    add(b, "TORCHELASTIC_RUN_ID=%s", job->run_id);
+    add(b, "TORCHELASTIC_USE_AGENT_STORE=True");
+    add(b, "TORCHELASTIC_ERROR_FILE=%s/error-%d.json", job->run_dir, rank);
+    add(b, "TORCHELASTIC_SIGNALS_TO_HANDLE=%s", job->signals);
+    add(b, "TRI_RUN_DIR=%s", job->run_dir);
+    if (job->terminal_columns > 0)
+        add(b, "TRI_TERMINAL_COLUMNS=%d", job->terminal_columns);
+    if (getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING") == NULL)
+        add(b, "TORCH_NCCL_ASYNC_ERROR_HANDLING=1");
+    if (job->size > 1 && getenv("OMP_NUM_THREADS") == NULL) {
+        add(b, "OMP_NUM_THREADS=1");
+        if (trii_param_text(TRII_PARAM_NUM_THREADS) == NULL)
+            add(b, "TRI_NUM_THREADS=%d", job->cores > job->size ? job->cores / job->size : 1);
+    }
+}
+
+tri_status trii_launch_environment(const trii_launch_job *job, int rank,
+                                   const char *const *inherited, const char ***envp_out)
+{
+    builder measure = {0}, b = {0};
+    size_t n = 0, n_slots;
+
+    while (inherited[n] != NULL)
+        n++;
+    add_all(&measure, job, rank);
+    n_slots = n + MAX_ADDED + 1;
+    b.envp = trii_alloc(1, n_slots * sizeof(*b.envp) + measure.needed, "environment of a worker");
+    if (b.envp == NULL)
+        return TRI_ERR_NO_MEMORY;
+    b.text = (char *)(b.envp + n_slots);
+    b.left = measure.needed;
+    for (size_t i = 0; i < n; i++) {
+        if (!is_owned(inherited[i]))
+            b.envp[b.n++] = inherited[i];
+    }
+    add_all(&b, job, rank);
+    *envp_out = b.envp;
+    return TRI_OK;
+}

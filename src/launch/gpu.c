@@ -1,0 +1,25 @@
+/*
+ * gpu.c - see gpu.h.
+ */
+#include "launch/gpu.h"
+
+#include <stdlib.h>
+
+#include "os/folder.h"
+
+int trii_launch_count_gpus(void)
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    char **names;
+    int n = 0;
+
+    if (visible != NULL) {
+        for (n = *visible != '\0' && *visible != '-'; *visible != '\0'; visible++)
+            n += *visible == ',';
+        return n;
+    }
+    if (trii_folder_list("/proc/driver/nvidia/gpus", 64, &names, &n) != TRI_OK)
+        return 0;
+    trii_folder_free_names(names, n);
+    return n;
+}

@@ -1,0 +1,74 @@
+/*
+ * guard.c - see guard.h.
+ */
+#include "launch/guard.h"
+
+#include <string.h>
+
+#include "os/clock.h"
+#include "os/pipe.h"
+#include "os/process.h"
+#include "os/socket.h"
+
+enum { MAX_ROUNDS = 200, ROUND_MS = 10 };
+
+typedef struct guard_args {
+    const trii_run_folder *folder;
+    int fd;
+} guard_args;
+
+static int guard_main(void *arg)
+{
+    const guard_args *args = arg;
+    trii_run_folder folder = *args->folder;
+    char word, mark[TRII_RUN_FOLDER_BYTES + 16];
+    size_t got;
+    tri_status status;
+
+    do {
+        status = trii_socket_wait(args->fd, TRII_READABLE, TRII_NO_DEADLINE);
+        if (status == TRI_OK)
+            status = trii_fd_read(args->fd, &word, 1, &got);
+    } while (status == TRI_INPROGRESS);
+    if (status == TRI_OK)
+        return 0; /* dismissed */
+    snprintf(mark, sizeof(mark), "TRI_RUN_DIR=%s", folder.path);
+    /* What is killed may be starting something this moment, so look until nothing is found. */
+    for (int i = 0; i < MAX_ROUNDS && trii_process_kill_marked(mark) > 0; i++)
+        trii_sleep_until(trii_now_ns() + ROUND_MS * TRII_NS_PER_MS);
+    trii_run_folder_keep(&folder);
+    return 0;
+}
+
+tri_status trii_guard_start(trii_guard *guard, const trii_run_folder *folder)
+{
+    guard_args args = {.folder = folder};
+    int kept[2];
+    tri_status status = trii_pipe_open(&args.fd, &guard->alive_fd);
+
+    if (status != TRI_OK)
+        return status;
+    kept[0] = args.fd;
+    kept[1] = folder->lock_fd;
+    status = trii_process_fork(guard_main, &args, kept, 2, &guard->pid);
+    trii_fd_close(args.fd);
+    if (status != TRI_OK) {
+        trii_fd_close(guard->alive_fd);
+        guard->pid = 0;
+    }
+    return status;
+}
+
+void trii_guard_dismiss(trii_guard *guard)
+{
+    size_t put;
+    tri_status status;
+
+    if (guard->pid == 0)
+        return;
+    status = trii_fd_write(guard->alive_fd, "q", 1, &put);
+    (void)status; /* it may be dead; then there is nobody to tell */
+    trii_fd_close(guard->alive_fd);
+    trii_process_wait(guard->pid);
+    guard->pid = 0;
+}

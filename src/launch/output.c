@@ -1,0 +1,367 @@
+/*
+ * output.c - see output.h.
+ */
+#include "launch/output.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "os/clock.h"
+#include "os/pipe.h"
+
+#define READ_BYTES ((size_t)65536)
+#define LINE_BYTES ((size_t)65536)     /* a longer line is shown in pieces */
+#define QUEUE_PAUSE ((size_t)1 << 20)  /* stop reading the workers above this */
+#define QUEUE_RESUME ((size_t)1 << 16) /* and go on below */
+#define FLUSH_NS (INT64_C(100) * TRII_NS_PER_MS)
+/* Read at most so much at a worker's end: its children may still write. */
+#define DRAIN_READS 64
+
+/* Stands for the owner of an unfinished line that is no more. */
+static const trii_stream gone;
+
+static void stream_pause(trii_stream *stream);
+static void stream_resume(trii_stream *stream);
+
+/* --- sinks ---------------------------------------------------------------------------- */
+
+void trii_sink_init(trii_sink *sink, trii_loop *loop, int fd)
+{
+    memset(sink, 0, sizeof(*sink));
+    sink->loop = loop;
+    sink->fd = fd;
+    sink->is_file = trii_fd_is_file(fd);
+}
+
+void trii_sink_fini(trii_sink *sink)
+{
+    trii_loop_unwatch(&sink->watch);
+    trii_free(sink->queue);
+    sink->queue = NULL;
+    sink->used = 0;
+}
+
+bool trii_sink_is_empty(const trii_sink *sink)
+{
+    return sink->used == 0 || sink->broken;
+}
+
+/* Nobody reads: close the workers' pipes too, so that they learn it as if they had written
+ * themselves. */
+static void sink_break(trii_sink *sink)
+{
+    sink->broken = true;
+    sink->used = 0;
+    for (trii_stream *s = sink->streams; s != NULL; s = s->next) {
+        trii_loop_unwatch(&s->watch);
+        trii_fd_close(s->fd);
+        s->fd = -1;
+    }
+}
+
+static bool sink_is_writable(const trii_sink *sink)
+{
+    const unsigned events = TRII_WRITABLE;
+    unsigned ready = 0;
+
+    return sink->is_file ||
+           (trii_socket_poll(&sink->fd, &events, &ready, 1, trii_now_ns()) == 1 && ready != 0);
+}
+
+static void sink_flush(trii_sink *sink)
+{
+    /* A bounded number of pieces, so that a fast reader does not keep us from the workers. */
+    for (int i = 0; i < 64 && sink->used > 0 && sink_is_writable(sink); i++) {
+        size_t bytes = sink->used, put;
+        tri_status status;
+
+        if (!sink->is_file && bytes > TRII_PIPE_ATOMIC_BYTES)
+            bytes = TRII_PIPE_ATOMIC_BYTES;
+        status = trii_fd_write(sink->fd, sink->queue + sink->start, bytes, &put);
+        if (status == TRI_INPROGRESS)
+            break;
+        if (status != TRI_OK) {
+            sink_break(sink);
+            return;
+        }
+        sink->start += put;
+        sink->used -= put;
+    }
+    if (sink->used == 0)
+        sink->start = 0;
+    if (sink->paused && sink->used < QUEUE_RESUME) {
+        sink->paused = false;
+        for (trii_stream *s = sink->streams; s != NULL; s = s->next)
+            stream_resume(s);
+    }
+}
+
+static void sink_ready(trii_watch *watch, unsigned events)
+{
+    trii_sink *sink = TRII_CONTAINER(watch, trii_sink, watch);
+
+    (void)events;
+    sink_flush(sink);
+    if (trii_sink_is_empty(sink))
+        trii_loop_unwatch(watch);
+}
+
+static void sink_put(trii_sink *sink, const char *data, size_t bytes)
+{
+    if (sink->broken)
+        return;
+    if (sink->start + sink->used + bytes > sink->capacity) {
+        size_t capacity = sink->used + bytes < 32768 ? 65536 : 2 * (sink->used + bytes);
+        char *queue;
+
+        memmove(sink->queue, sink->queue + sink->start, sink->used);
+        sink->start = 0;
+        if (capacity > sink->capacity) {
+            queue = trii_realloc(sink->queue, capacity, 1, "output queue");
+            if (queue == NULL)
+                return; /* a line is lost; the job goes on */
+            sink->queue = queue;
+            sink->capacity = capacity;
+        }
+    }
+    memcpy(sink->queue + sink->start + sink->used, data, bytes);
+    sink->used += bytes;
+}
+
+/* Starts writing what was put. */
+static void sink_commit(trii_sink *sink)
+{
+    sink_flush(sink);
+    if (!trii_sink_is_empty(sink) && sink->watch.loop == NULL &&
+        trii_loop_watch(sink->loop, &sink->watch, sink->fd, TRII_WRITABLE, sink_ready) != TRI_OK)
+        sink_break(sink);
+    if (sink->used > QUEUE_PAUSE && !sink->paused) {
+        sink->paused = true;
+        for (trii_stream *s = sink->streams; s != NULL; s = s->next)
+            stream_pause(s);
+    }
+}
+
+/* From here on the stream owns the sink's last line; ends another's unfinished one. */
+static void sink_begin(trii_sink *sink, const trii_stream *stream)
+{
+    if (sink->open != NULL && sink->open != stream) {
+        sink_put(sink, "\n", 1);
+        sink->open = NULL;
+    }
+}
+
+void trii_sink_print(trii_sink *sink, const char *format, ...)
+{
+    char text[2048];
+    va_list args;
+    int length;
+
+    va_start(args, format);
+    length = vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    sink_begin(sink, NULL);
+    sink_put(sink, text, (size_t)length < sizeof(text) ? (size_t)length : sizeof(text) - 1);
+    sink_commit(sink);
+}
+
+/* --- streams -------------------------------------------------------------------------- */
+
+static void emit_labelled(trii_stream *stream, const char *data, size_t bytes)
+{
+    char label[24];
+    int label_length = snprintf(label, sizeof(label), "[%d]: ", stream->rank);
+
+    while (bytes > 0) {
+        const char *end = memchr(data, '\n', bytes);
+        size_t length = end != NULL ? (size_t)(end - data) + 1 : bytes;
+
+        if (stream->sink->open != stream)
+            sink_put(stream->sink, label, (size_t)label_length);
+        sink_put(stream->sink, data, length);
+        stream->sink->open = end != NULL ? NULL : stream;
+        data += length;
+        bytes -= length;
+    }
+}
+
+/* The first `bytes` of the stream's buffer go to the sink. */
+static void emit(trii_stream *stream, size_t bytes)
+{
+    trii_sink *sink = stream->sink;
+
+    if (bytes == 0)
+        return;
+    sink_begin(sink, stream);
+    if (stream->label) {
+        emit_labelled(stream, stream->line, bytes);
+    } else {
+        sink_put(sink, stream->line, bytes);
+        sink->open = stream->line[bytes - 1] == '\n' ? NULL : stream;
+    }
+    stream->used -= bytes;
+    memmove(stream->line, stream->line + bytes, stream->used);
+    sink_commit(sink);
+}
+
+static void flush_fired(trii_timer *timer)
+{
+    trii_stream *stream = TRII_CONTAINER(timer, trii_stream, flush);
+
+    stream->flushing = false;
+    emit(stream, stream->used);
+}
+
+static void remember(trii_stream *stream, const char *data, size_t bytes)
+{
+    size_t room = sizeof(stream->tail) - 1;
+
+    if (bytes > room) {
+        data += bytes - room;
+        bytes = room;
+    }
+    if (stream->tail_used + bytes > room) {
+        size_t keep = room - bytes;
+
+        memmove(stream->tail, stream->tail + stream->tail_used - keep, keep);
+        stream->tail_used = keep;
+    }
+    memcpy(stream->tail + stream->tail_used, data, bytes);
+    stream->tail_used += bytes;
+    stream->tail[stream->tail_used] = '\0';
+}
+
+/* Where the last finished line ends; \r counts, for progress bars. */
+static size_t finished(const char *data, size_t bytes)
+{
+    while (bytes > 0 && data[bytes - 1] != '\n' && data[bytes - 1] != '\r')
+        bytes--;
+    return bytes;
+}
+
+/* One read; false at the end of the pipe or when it is empty. */
+static bool stream_read(trii_stream *stream)
+{
+    size_t got, ready;
+
+    if (stream->fd < 0)
+        return false;
+    switch (trii_fd_read(stream->fd, stream->line + stream->used, READ_BYTES, &got)) {
+    case TRI_OK:
+        break;
+    case TRI_INPROGRESS:
+        return false;
+    default:
+        trii_loop_unwatch(&stream->watch);
+        trii_fd_close(stream->fd);
+        stream->fd = -1;
+        return false;
+    }
+    remember(stream, stream->line + stream->used, got);
+    ready = finished(stream->line + stream->used, got);
+    stream->used += got;
+    ready = ready > 0 ? stream->used - (got - ready) : 0;
+    if (stream->immediate || stream->used - ready >= LINE_BYTES)
+        ready = stream->used;
+    emit(stream, ready);
+    if (stream->used > 0 && !stream->flushing) {
+        stream->flushing = true;
+        trii_loop_timer(stream->sink->loop, &stream->flush, trii_now_ns() + FLUSH_NS, flush_fired);
+    }
+    return true;
+}
+
+static void stream_ready(trii_watch *watch, unsigned events)
+{
+    trii_stream *stream = TRII_CONTAINER(watch, trii_stream, watch);
+
+    (void)events;
+    stream_read(stream);
+}
+
+static void stream_pause(trii_stream *stream)
+{
+    trii_loop_unwatch(&stream->watch);
+}
+
+static void stream_resume(trii_stream *stream)
+{
+    if (stream->fd >= 0 && stream->watch.loop == NULL &&
+        trii_loop_watch(stream->sink->loop, &stream->watch, stream->fd, TRII_READABLE,
+                        stream_ready) != TRI_OK)
+        trii_stream_close(stream); /* out of descriptors: the worker sees a closed pipe */
+}
+
+tri_status trii_stream_open(trii_stream *stream, trii_sink *sink, int own_fd, int rank)
+{
+    tri_status status = TRI_ERR_NO_MEMORY;
+
+    stream->capacity = LINE_BYTES + READ_BYTES;
+    stream->line = trii_alloc_aligned(64, stream->capacity, "output line");
+    if (stream->line == NULL)
+        goto err_close;
+    stream->sink = sink;
+    stream->fd = own_fd;
+    stream->rank = rank;
+    status = trii_loop_watch(sink->loop, &stream->watch, own_fd, TRII_READABLE, stream_ready);
+    if (status != TRI_OK)
+        goto err_free;
+    stream->next = sink->streams;
+    sink->streams = stream;
+    return TRI_OK;
+
+err_free:
+    trii_free(stream->line);
+    stream->line = NULL;
+err_close:
+    trii_fd_close(own_fd);
+    return status;
+}
+
+void trii_stream_drain(trii_stream *stream)
+{
+    if (stream->line == NULL)
+        return;
+    for (int i = 0; i < DRAIN_READS && stream_read(stream); i++)
+        ;
+}
+
+void trii_stream_close(trii_stream *stream)
+{
+    trii_sink *sink = stream->sink;
+
+    if (stream->line == NULL)
+        return;
+    trii_stream_drain(stream);
+    emit(stream, stream->used);
+    trii_loop_timer_stop(sink->loop, &stream->flush);
+    trii_loop_unwatch(&stream->watch);
+    trii_fd_close(stream->fd);
+    stream->fd = -1;
+    for (trii_stream **link = &sink->streams; *link != NULL; link = &(*link)->next) {
+        if (*link == stream) {
+            *link = stream->next;
+            break;
+        }
+    }
+    if (sink->open == stream)
+        sink->open = &gone; /* whoever prints next ends the line */
+    trii_free(stream->line);
+    stream->line = NULL;
+}
+
+const char *trii_stream_tail(trii_stream *stream, int n_lines)
+{
+    size_t at = stream->tail_used;
+
+    while (at > 0 && stream->tail[at - 1] == '\n')
+        stream->tail[--at] = '\0';
+    stream->tail_used = at;
+    for (; at > 0; at--) {
+        if (stream->tail[at - 1] == '\n' && --n_lines == 0)
+            break;
+    }
+    return stream->tail + at;
+}

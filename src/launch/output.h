@@ -1,0 +1,65 @@
+/*
+ * output.h - what the workers print, line by line, to trirun's own stdout and stderr.
+ *
+ * A stream is the reading end of a worker's pipe, a sink is where lines go. A line of one
+ * worker is never cut by another's; a line that is not finished (a prompt, a progress bar) is
+ * shown after a moment. A sink that takes nothing stops its streams once its queue is full, so
+ * that workers wait as they would for a slow terminal, and trirun itself never does.
+ */
+#ifndef TRII_LAUNCH_OUTPUT_H
+#define TRII_LAUNCH_OUTPUT_H
+
+#include "base/compiler.h"
+#include "os/loop.h"
+
+#define TRII_STREAM_TAIL_BYTES 8192
+
+typedef struct trii_stream trii_stream;
+
+typedef struct trii_sink {
+    trii_loop *loop;
+    trii_watch watch; /* while something is queued and the descriptor is full */
+    int fd;
+    bool is_file;
+    bool broken; /* nobody reads it any more: what comes is dropped */
+    bool paused; /* its streams are not read */
+    char *queue; /* from start, `used` bytes */
+    size_t start, used, capacity;
+    const trii_stream *open; /* whose unfinished line is the last thing that was put, or NULL */
+    trii_stream *streams;
+} trii_sink;
+
+struct trii_stream {
+    trii_watch watch;
+    trii_timer flush;
+    trii_sink *sink;
+    trii_stream *next;
+    int fd; /* -1: closed */
+    int rank;
+    bool flushing;  /* the timer runs */
+    bool label;     /* put "[rank]: " before each line */
+    bool immediate; /* show unfinished lines at once: nobody else prints */
+    char *line;     /* unfinished */
+    size_t used, capacity;
+    char tail[TRII_STREAM_TAIL_BYTES]; /* the last bytes that came */
+    size_t tail_used;
+};
+
+void trii_sink_init(trii_sink *sink, trii_loop *loop, int fd);
+void trii_sink_fini(trii_sink *sink);
+/* Whole lines of trirun itself. */
+void trii_sink_print(trii_sink *sink, const char *format, ...) TRII_PRINTF(2, 3);
+/* Nothing is queued, or never will be taken. */
+bool trii_sink_is_empty(const trii_sink *sink);
+
+/* own_fd: reading end of a pipe. sink: borrowed, outlives the stream. Errors: NO_MEMORY, IO. */
+tri_status trii_stream_open(trii_stream *stream, trii_sink *sink, int own_fd,
+                            int rank) TRI_MUST_CHECK;
+/* Takes what the pipe holds now, without waiting. */
+void trii_stream_drain(trii_stream *stream);
+/* Drains, shows an unfinished line; never opened: nothing. The tail stays. */
+void trii_stream_close(trii_stream *stream);
+/* Start of the last n_lines lines that came (a text inside the stream). */
+const char *trii_stream_tail(trii_stream *stream, int n_lines);
+
+#endif

@@ -1,0 +1,28 @@
+/*
+ * run_folder.h - the folder of one job: ${XDG_RUNTIME_DIR:-/tmp}/trireme-UID/JOB/, 0700.
+ *
+ * JOB is the UTC time of the start and the agent's pid, so names sort by age. The agent and its
+ * guard hold a lock on the folder while they live; a folder without one belongs to a job that
+ * is over and failed. Of those the last five stay.
+ */
+#ifndef TRII_LAUNCH_RUN_FOLDER_H
+#define TRII_LAUNCH_RUN_FOLDER_H
+
+#include <trireme/status.h>
+
+#define TRII_RUN_FOLDER_BYTES 512
+#define TRII_RUN_FOLDERS_KEPT 5
+
+typedef struct trii_run_folder {
+    char path[TRII_RUN_FOLDER_BYTES];
+    char parent[TRII_RUN_FOLDER_BYTES / 2];
+    int lock_fd; /* -1: none */
+} trii_run_folder;
+
+tri_status trii_run_folder_create(trii_run_folder *folder) TRI_MUST_CHECK;
+/* The job succeeded, or was stopped on purpose: nothing stays. */
+void trii_run_folder_remove(trii_run_folder *folder);
+/* The job failed: it stays, and the oldest of more than five goes. */
+void trii_run_folder_keep(trii_run_folder *folder);
+
+#endif

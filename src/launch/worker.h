@@ -1,0 +1,32 @@
+/*
+ * worker.h - one worker as its agent sees it, and the report of a failure.
+ */
+#ifndef TRII_LAUNCH_WORKER_H
+#define TRII_LAUNCH_WORKER_H
+
+#include "launch/output.h"
+#include "os/process.h"
+
+typedef struct trii_worker {
+    trii_watch watch; /* of process.pidfd */
+    void *owner;      /* its agent */
+    trii_process process;
+    trii_process_exit exit;
+    int rank;
+    bool live;
+    bool told; /* it was sent a signal by us before it ended */
+    int64_t ended_wall_ns;
+    trii_stream out, err;
+} trii_worker;
+
+static inline bool trii_worker_failed(const trii_worker *worker)
+{
+    return !worker->live && (worker->exit.signal != 0 || worker->exit.code != 0);
+}
+
+/* "was killed by SIGSEGV (core dumped)", "exited with code 3", "succeeded", "is running". */
+void trii_worker_describe(const trii_worker *worker, char *text_out, size_t bytes);
+/* Root cause, where, when, and its last words. program: as the user named it. */
+void trii_worker_report(trii_worker *worker, const char *program, trii_sink *sink);
+
+#endif

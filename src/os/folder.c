@@ -1,0 +1,143 @@
+/*
+ * folder.c - see folder.h.
+ */
+#include "os/folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+
+tri_status trii_folder_create_private(const char *path)
+{
+    struct stat st;
+
+    if (mkdir(path, 0700) == 0)
+        return TRI_OK;
+    if (errno != EEXIST)
+        return TRII_FAIL(TRI_ERR_IO, "cannot create folder %s: %s", path, strerror(errno));
+    /* Somebody else may have made it first, in a place where all may write. */
+    if (lstat(path, &st) != 0)
+        return TRII_FAIL(TRI_ERR_IO, "%s: %s", path, strerror(errno));
+    if (!S_ISDIR(st.st_mode))
+        return TRII_FAIL(TRI_ERR_IO, "%s is in the way: no folder", path);
+    if (st.st_uid != getuid() || (st.st_mode & 022) != 0)
+        return TRII_FAIL(TRI_ERR_IO, "%s belongs to user %d with mode %o, not to us alone", path,
+                         (int)st.st_uid, st.st_mode & 0777u);
+    return TRI_OK;
+}
+
+static bool is_dots(const char *name)
+{
+    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
+
+/* Removes what is in the folder, links never followed. Errors of single entries show when the
+ * folder itself cannot be removed. */
+static void empty_folder(int parent_fd, const char *name)
+{
+    int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    const struct dirent *entry;
+
+    if (dir == NULL) {
+        if (fd >= 0)
+            close(fd);
+        return;
+    }
+    while ((entry = readdir(dir)) != NULL) {
+        if (is_dots(entry->d_name) || unlinkat(fd, entry->d_name, 0) == 0)
+            continue;
+        if (errno == EISDIR || errno == EPERM) {
+            empty_folder(fd, entry->d_name);
+            unlinkat(fd, entry->d_name, AT_REMOVEDIR);
+        }
+    }
+    closedir(dir);
+}
+
+tri_status trii_folder_remove(const char *path)
+{
+    if (rmdir(path) == 0 || errno == ENOENT)
+        return TRI_OK;
+    empty_folder(AT_FDCWD, path);
+    if (rmdir(path) == 0 || errno == ENOENT)
+        return TRI_OK;
+    return TRII_FAIL(TRI_ERR_IO, "cannot remove folder %s: %s", path, strerror(errno));
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+tri_status trii_folder_list(const char *path, int max, char ***names_out, int *n_out)
+{
+    DIR *dir = opendir(path);
+    const struct dirent *entry;
+    char **names;
+    int n = 0;
+
+    if (dir == NULL && errno != ENOENT)
+        return TRII_FAIL(TRI_ERR_IO, "cannot read folder %s: %s", path, strerror(errno));
+    names = trii_alloc((size_t)max, sizeof(*names), "names of a folder");
+    if (names == NULL)
+        goto err_close;
+    while (dir != NULL && n < max && (entry = readdir(dir)) != NULL) {
+        if (is_dots(entry->d_name))
+            continue;
+        names[n] = trii_strdup(entry->d_name, "name in a folder");
+        if (names[n] == NULL)
+            goto err_names;
+        n++;
+    }
+    if (dir != NULL)
+        closedir(dir);
+    qsort(names, (size_t)n, sizeof(*names), compare_names);
+    *names_out = names;
+    *n_out = n;
+    return TRI_OK;
+
+err_names:
+    trii_folder_free_names(names, n);
+err_close:
+    if (dir != NULL)
+        closedir(dir);
+    return TRI_ERR_NO_MEMORY;
+}
+
+void trii_folder_free_names(char **names, int n)
+{
+    for (int i = 0; i < n; i++)
+        trii_free(names[i]);
+    trii_free(names);
+}
+
+tri_status trii_folder_lock(const char *path, int *fd_out)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    tri_status status;
+
+    if (fd < 0)
+        return TRII_FAIL(TRI_ERR_IO, "%s: %s", path, strerror(errno));
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        status = errno == EWOULDBLOCK
+                     ? TRII_FAIL(TRI_ERR_STATE, "%s is in use", path)
+                     : TRII_FAIL(TRI_ERR_IO, "cannot lock %s: %s", path, strerror(errno));
+        close(fd);
+        return status;
+    }
+    *fd_out = fd;
+    return TRI_OK;
+}
+
+int trii_user_id(void)
+{
+    return (int)getuid();
+}

@@ -1,0 +1,25 @@
+/*
+ * folder.h - folders that belong to one user and one job.
+ */
+#ifndef TRII_FOLDER_H
+#define TRII_FOLDER_H
+
+#include <trireme/status.h>
+
+/* Makes it with mode 0700; one that exists must be a real folder of ours that nobody else may
+ * write. Errors: IO (says what is wrong with it). */
+tri_status trii_folder_create_private(const char *path) TRI_MUST_CHECK;
+/* With what is in it; a missing one is no failure. */
+tri_status trii_folder_remove(const char *path) TRI_MUST_CHECK;
+/* Names of the entries in order, at most max; release with trii_folder_free_names. A missing
+ * folder has none. */
+tri_status trii_folder_list(const char *path, int max, char ***names_out,
+                            int *n_out) TRI_MUST_CHECK;
+void trii_folder_free_names(char **names, int n);
+/* A mark that ends with the last descriptor on it, so with its processes. STATE: marked by
+ * somebody else. Close it with trii_fd_close. */
+tri_status trii_folder_lock(const char *path, int *fd_out) TRI_MUST_CHECK;
+/* Numeric id of the user. */
+int trii_user_id(void);
+
+#endif

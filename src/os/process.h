@@ -1,0 +1,72 @@
+/*
+ * process.h - start, watch and end processes.
+ *
+ * A child leads its own session and process group, so that a signal reaches all that it
+ * started, and is killed by the kernel when the thread that started it ends, whatever ended it.
+ */
+#ifndef TRII_PROCESS_H
+#define TRII_PROCESS_H
+
+#include <trireme/status.h>
+
+typedef struct trii_process {
+    int pid;
+    int pidfd; /* becomes readable when the process ends; -1 after trii_process_reap */
+} trii_process;
+
+typedef struct trii_process_spec {
+    const char *path;          /* of the file to run: no search */
+    const char *const *argv;   /* ends with NULL */
+    const char *const *envp;   /* ends with NULL */
+    int in_fd, out_fd, err_fd; /* become 0, 1, 2; -1 = inherited */
+} trii_process_spec;
+
+typedef struct trii_process_exit {
+    int signal; /* that killed it, or 0 */
+    int code;   /* exit code if signal is 0 */
+    bool core_dumped;
+} trii_process_exit;
+
+/* About 0.2 ms: no copy of our memory is made, we sleep until the child runs the file.
+ * All signals are unblocked in the child, those ignored by trii_signal_ignore work again.
+ * Errors: NOT_FOUND (no such file, or its interpreter), IO (no permission, no format, limits). */
+tri_status trii_process_start(const trii_process_spec *spec,
+                              trii_process *process_out) TRI_MUST_CHECK;
+/* OK and how it ended, once; INPROGRESS while it runs. */
+tri_status trii_process_reap(trii_process *process, trii_process_exit *exit_out) TRI_MUST_CHECK;
+/* To every process of its group; only while it is not reaped. */
+void trii_process_signal(const trii_process *process, int number);
+
+/* From now on descendants whose parent ends become our children. */
+void trii_process_adopt_orphans(void);
+/* Takes the status of one ended child that is not in `keep`: its pid, or 0 if there is none.
+ * Ended children of `keep` are left for trii_process_reap. */
+int trii_process_reap_orphan(const trii_process *keep, int n_keep);
+/* Sends the signal to every child but `except` (0 = none); returns how many there are. */
+int trii_process_signal_children(int number, int except);
+/* SIGKILL to every process of ours whose environment has the entry "NAME=value"; returns how
+ * many there were. For the ruins of a job whose agent was killed. */
+int trii_process_kill_marked(const char *entry);
+
+/* A copy of this process that runs `main(arg)` and ends with its result, in its own session,
+ * deaf to all signals but SIGKILL, with no descriptor but the n_fds given ones. The caller has
+ * one thread. Errors: IO. */
+tri_status trii_process_fork(int (*main)(void *arg), void *arg, const int *fds, int n_fds,
+                             int *pid_out) TRI_MUST_CHECK;
+
+/* Blocks until the child has ended, and forgets it. */
+void trii_process_wait(int pid);
+
+/* The file that a shell would run for `name`: itself if it has a slash, else from PATH.
+ * Errors: NOT_FOUND, IO (exists and cannot be executed), INVALID_ARG (too long). */
+tri_status trii_process_find(const char *name, char *path_out, size_t bytes) TRI_MUST_CHECK;
+
+int trii_process_id(void);
+/* Cores that this process may use. */
+int trii_process_cores(void);
+/* The host's name; "localhost" if it has none. */
+void trii_process_host(char *name_out, size_t bytes);
+/* The environment, "NAME=value" each, ends with NULL. */
+const char *const *trii_process_environment(void);
+
+#endif

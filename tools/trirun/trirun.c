@@ -1,0 +1,38 @@
+/*
+ * trirun.c - the launcher's command: the work is in src/launch.
+ */
+#include <stdio.h>
+
+#include "launch/agent.h"
+
+#define TEXT_(x) #x
+#define TEXT(x) TEXT_(x)
+#define VERSION TEXT(TRI_VERSION_MAJOR) "." TEXT(TRI_VERSION_MINOR) "." TEXT(TRI_VERSION_PATCH)
+
+enum { STATUS_OK = 0, STATUS_FAILED = 1, STATUS_USAGE = 2 };
+
+int main(int argc, char **argv)
+{
+    trii_launch_options options;
+    tri_status status = trii_launch_options_parse(&options, argc, argv);
+    int exit_status;
+
+    if (status != TRI_OK) {
+        fprintf(stderr, "trirun: %s\n`trirun --help` shows the options.\n", tri_last_error());
+        return STATUS_USAGE;
+    }
+    if (options.help) {
+        trii_launch_options_help(stdout);
+        return STATUS_OK;
+    }
+    if (options.version) {
+        puts("trirun " VERSION);
+        return STATUS_OK;
+    }
+    status = trii_agent_run(&options, &exit_status);
+    if (status != TRI_OK) {
+        fprintf(stderr, "trirun: %s\n", tri_last_error());
+        return STATUS_FAILED;
+    }
+    return exit_status;
+}
