@@ -14,7 +14,7 @@ function(tri_add_test_file source)
     add_executable(${name} ${source})
     set_target_properties(${name} PROPERTIES
         RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test)
-    target_link_libraries(${name} PRIVATE trireme_flags trireme_testing PkgConfig::CMOCKA)
+    target_link_libraries(${name} PRIVATE trireme_flags test_support trireme_testing PkgConfig::CMOCKA)
     target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
 
     set(labels quick)
@@ -41,6 +41,12 @@ function(tri_add_test_file source)
 endfunction()
 
 function(tri_add_tests)
+    # What tests share: tests/testing/*.c.
+    file(GLOB support CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/testing/*.c)
+    add_library(test_support STATIC ${support})
+    target_link_libraries(test_support PRIVATE trireme_flags PkgConfig::CMOCKA)
+    target_include_directories(test_support PRIVATE ${CMAKE_SOURCE_DIR}/tests
+        ${CMAKE_SOURCE_DIR}/include)
     file(GLOB_RECURSE tests CONFIGURE_DEPENDS
         ${CMAKE_SOURCE_DIR}/src/*_test.c ${CMAKE_SOURCE_DIR}/tests/*_test.c
         ${CMAKE_SOURCE_DIR}/tools/*_test.c)

@@ -22,6 +22,7 @@
 #include "os/loop.h"
 #include "os/pipe.h"
 #include "os/signal.h"
+#include "store/tcp_server.h"
 
 #define MAX_SIGNALS 16
 /* A job that is over sooner needs no guard: starting one costs as much as starting a worker. */
@@ -30,6 +31,8 @@
 #define SWEEP_GRACE_MS INT64_C(5000)
 /* A process that SIGKILL does not end is stuck in the kernel: give up, and say so. */
 #define KILL_MS INT64_C(10000)
+/* For the last words of a job that a signal ended. */
+#define FLUSH_MS INT64_C(500)
 
 typedef enum phase { PHASE_RUN, PHASE_STOP, PHASE_SWEEP, PHASE_FLUSH, PHASE_OVER } phase;
 
@@ -39,7 +42,7 @@ typedef struct agent {
     trii_run_folder folder;
     trii_guard guard;
     trii_launch_command command;
-    int listen_fd;
+    trii_tcp_server *store;
     char run_id[64];
     trii_sink out, err;
     trii_sink *err_sink; /* &out where both go to the same place, so that order is kept */
@@ -200,7 +203,7 @@ static void signal_ready(trii_watch *watch, unsigned events)
             trii_sink_print(a->err_sink, "trirun: received %s: stopping %d worker%s\n",
                             trii_signal_name(number), a->n_live, a->n_live == 1 ? "" : "s");
             stop(a, number);
-        } else if (a->stop_signal == 0) {
+        } else if (a->stop_signal == 0 && a->phase < PHASE_FLUSH) {
             a->stop_signal = number; /* already stopping for another reason */
         } else {
             /* The second time means now. */
@@ -305,12 +308,12 @@ static tri_status start_worker(agent *a, trii_worker *w, const trii_launch_job *
     return status;
 }
 
-static tri_status start_workers(agent *a, int port)
+static tri_status start_workers(agent *a)
 {
     const trii_launch_job job = {
         .size = a->n_workers,
         .master_addr = a->options->master_addr,
-        .master_port = port,
+        .master_port = trii_tcp_server_port(a->store),
         .run_id = a->run_id,
         .run_dir = a->folder.path,
         .role = a->options->role,
@@ -332,7 +335,20 @@ static tri_status start_workers(agent *a, int port)
     return TRI_OK;
 }
 
-static tri_status prepare(agent *a, int *port_out)
+/* The store of the job, in our own loop. A name that is not loopback is served everywhere, as
+ * torchrun does: workers may resolve it to any of our addresses. */
+static tri_status open_store(agent *a)
+{
+    const char *host = a->options->master_addr;
+    const trii_tcp_server_options server = {.host = trii_socket_is_loopback(host) ? host : NULL,
+                                            .port = a->options->master_port,
+                                            .loop = a->loop};
+    tri_status status = trii_tcp_server_create(&server, &a->store);
+
+    return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "store of the job");
+}
+
+static tri_status prepare(agent *a)
 {
     tri_status status = trii_loop_create(&a->loop);
 
@@ -343,8 +359,7 @@ static tri_status prepare(agent *a, int *port_out)
     a->err_sink = trii_fd_is_same(1, 2) ? &a->out : &a->err;
     status = open_signals(a);
     if (status == TRI_OK)
-        status = trii_socket_listen(a->options->master_addr, a->options->master_port, &a->listen_fd,
-                                    port_out);
+        status = open_store(a);
     if (status == TRI_OK)
         status = trii_run_folder_create(&a->folder);
     if (status == TRI_OK)
@@ -398,10 +413,13 @@ static void run_until(agent *a, phase wanted)
         trii_loop_run_once(a->loop, TRII_NO_DEADLINE);
 }
 
-/* Writes out what is queued; a signal ends the wait for a reader that does not read. */
+/* Writes out what is queued. A reader that does not read is waited for, as any program does,
+ * until a signal comes; if one has come already, only a moment. */
 static void flush_output(agent *a)
 {
     trii_loop_timer_stop(a->loop, &a->grace);
+    if (a->stop_signal != 0)
+        trii_loop_timer(a->loop, &a->grace, trii_deadline_ms(FLUSH_MS), grace_over);
     while (a->phase == PHASE_FLUSH && !(trii_sink_is_empty(&a->out) && trii_sink_is_empty(&a->err)))
         trii_loop_run_once(a->loop, TRII_NO_DEADLINE);
     a->phase = PHASE_OVER;
@@ -418,11 +436,13 @@ static void dispose(agent *a)
     trii_free(a->workers);
     trii_sink_fini(&a->out);
     trii_sink_fini(&a->err);
-    trii_loop_timer_stop(a->loop, &a->grace);
-    trii_loop_timer_stop(a->loop, &a->guard_start);
+    if (a->loop != NULL) {
+        trii_loop_timer_stop(a->loop, &a->grace);
+        trii_loop_timer_stop(a->loop, &a->guard_start);
+    }
     trii_loop_unwatch(&a->signals);
     trii_fd_close(signal_fd);
-    trii_socket_close(a->listen_fd);
+    trii_tcp_server_destroy(a->store);
     trii_loop_destroy(a->loop);
 }
 
@@ -441,8 +461,7 @@ static void abandon(agent *a)
 
 tri_status trii_agent_run(const trii_launch_options *options, int *exit_out)
 {
-    agent a = {.options = options, .listen_fd = -1, .folder = {.lock_fd = -1}};
-    int port;
+    agent a = {.options = options, .folder = {.lock_fd = -1}};
     tri_status status;
 
     trii_fd_fill_standard();
@@ -453,9 +472,9 @@ tri_status trii_agent_run(const trii_launch_options *options, int *exit_out)
     if (a.workers == NULL)
         return TRI_ERR_NO_MEMORY;
     a.n_workers = options->nproc;
-    status = prepare(&a, &port);
+    status = prepare(&a);
     if (status == TRI_OK)
-        status = start_workers(&a, port);
+        status = start_workers(&a);
     if (status == TRI_OK) {
         trii_loop_timer(a.loop, &a.guard_start, trii_deadline_ms(GUARD_DELAY_MS), guard_due);
         run_until(&a, PHASE_FLUSH);

@@ -1,0 +1,143 @@
+/* options_test.c - every spelling of the command line and its twins in the environment. */
+#include "launch/options.h"
+#include "testing/check.h"
+
+static tri_status parse(trii_launch_options *options, const char *const *args)
+{
+    static char name[] = "trirun", *argv[32] = {name}; /* the options borrow from it */
+    int argc = 1;
+
+    for (; *args != NULL; args++)
+        argv[argc++] = (char *)(uintptr_t)*args;
+    argv[argc] = NULL;
+    return trii_launch_options_parse(options, argc, argv);
+}
+#define PARSE(options, ...) parse(options, (const char *const[]){__VA_ARGS__, NULL})
+
+static void every_spelling_means_the_same(void **state)
+{
+    static const char *const spellings[][4] = {
+        {"--nproc-per-node", "3", "prog"}, {"--nproc_per_node", "3", "prog"},
+        {"--nproc-per-node=3", "prog"},    {"--nproc_per-node=3", "prog"},
+        {"--nproc", "3", "prog"},
+    };
+
+    (void)state;
+    clearenv();
+    for (size_t i = 0; i < sizeof(spellings) / sizeof(spellings[0]); i++) {
+        trii_launch_options options;
+
+        CHECK_OK(parse(&options, spellings[i]));
+        assert_int_equal(options.nproc, 3);
+        assert_string_equal(options.program, "prog");
+        assert_null(options.args[0]);
+    }
+}
+
+static void what_follows_the_program_is_its_own(void **state)
+{
+    trii_launch_options options;
+
+    (void)state;
+    clearenv();
+    CHECK_OK(PARSE(&options, "-l", "prog", "--nproc-per-node", "9", "--help"));
+    assert_int_equal(options.nproc, 1);
+    assert_true(options.label_output);
+    assert_false(options.help);
+    assert_string_equal(options.args[2], "--help");
+    CHECK_OK(PARSE(&options, "--", "-odd-name"));
+    assert_string_equal(options.program, "-odd-name");
+}
+
+static void the_environment_has_twins_and_the_command_line_wins(void **state)
+{
+    trii_launch_options options;
+
+    (void)state;
+    clearenv();
+    setenv("PET_NPROC_PER_NODE", "4", 1);
+    setenv("PET_MODULE", "1", 1);
+    setenv("PET_RDZV_ID", "job7", 1);
+    CHECK_OK(PARSE(&options, "prog"));
+    assert_int_equal(options.nproc, 4);
+    assert_true(options.module);
+    assert_string_equal(options.run_id, "job7");
+    CHECK_OK(PARSE(&options, "--nproc-per-node=2", "prog"));
+    assert_int_equal(options.nproc, 2);
+    setenv("PET_MODULE", "0", 1);
+    CHECK_OK(PARSE(&options, "prog"));
+    assert_false(options.module);
+    setenv("PET_MODULE", "yes", 1);
+    CHECK_FAILS(PARSE(&options, "prog"), TRI_ERR_INVALID_ARG, "PET_MODULE=yes");
+    unsetenv("PET_MODULE");
+    setenv("PET_NNODES", "2:4", 1);
+    CHECK_FAILS(PARSE(&options, "prog"), TRI_ERR_UNSUPPORTED, "PET_NNODES 2:4 is not there yet");
+}
+
+static void addresses_follow_torchruns_rules(void **state)
+{
+    trii_launch_options options;
+
+    (void)state;
+    clearenv();
+    CHECK_OK(PARSE(&options, "--nnodes=1", "--node_rank", "0", "--master_addr=node1",
+                   "--master-port", "4000", "prog"));
+    assert_string_equal(options.master_addr, "node1");
+    assert_int_equal(options.master_port, 4000);
+    CHECK_OK(PARSE(&options, "--rdzv-endpoint=[::1]:4001", "prog"));
+    assert_string_equal(options.master_addr, "::1");
+    assert_int_equal(options.master_port, 4001);
+    CHECK_OK(PARSE(&options, "--standalone", "--master-port=4000", "prog"));
+    assert_string_equal(options.master_addr, "127.0.0.1");
+    assert_int_equal(options.master_port, 0);
+    CHECK_OK(PARSE(&options, "--rdzv-backend=c10d", "--rdzv-endpoint=h:1", "prog"));
+    assert_int_equal(options.master_port, 0);
+    CHECK_FAILS(PARSE(&options, "--rdzv-endpoint=h:x", "prog"), TRI_ERR_INVALID_ARG, "endpoint");
+    CHECK_FAILS(PARSE(&options, "--rdzv-endpoint=:80", "prog"), TRI_ERR_INVALID_ARG, "HOST:PORT");
+    CHECK_FAILS(PARSE(&options, "--master-port=70000", "prog"), TRI_ERR_INVALID_ARG, "70000");
+}
+
+static void seconds_become_milliseconds(void **state)
+{
+    trii_launch_options options;
+
+    (void)state;
+    clearenv();
+    CHECK_OK(PARSE(&options, "prog"));
+    assert_int_equal(options.shutdown_timeout_ms, 30000);
+    setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "7", 1);
+    CHECK_OK(PARSE(&options, "prog"));
+    assert_int_equal(options.shutdown_timeout_ms, 7000);
+    CHECK_OK(PARSE(&options, "--shutdown-timeout=0.25", "prog"));
+    assert_int_equal(options.shutdown_timeout_ms, 250);
+    CHECK_FAILS(PARSE(&options, "--shutdown-timeout=-1", "prog"), TRI_ERR_INVALID_ARG, "seconds");
+    CHECK_FAILS(PARSE(&options, "--monitor-interval=x", "prog"), TRI_ERR_INVALID_ARG, "seconds");
+}
+
+static void gpus_are_counted_without_a_driver(void **state)
+{
+    trii_launch_options options;
+
+    (void)state;
+    clearenv();
+    setenv("CUDA_VISIBLE_DEVICES", "0,2,5", 1);
+    CHECK_OK(PARSE(&options, "--nproc-per-node=auto", "prog"));
+    assert_int_equal(options.nproc, 3);
+    CHECK_OK(PARSE(&options, "--nproc-per-node=gpu", "prog"));
+    assert_int_equal(options.nproc, 3);
+    setenv("CUDA_VISIBLE_DEVICES", "", 1);
+    CHECK_FAILS(PARSE(&options, "--nproc-per-node=gpu", "prog"), TRI_ERR_INVALID_ARG, "no GPU");
+    CHECK_OK(PARSE(&options, "--nproc-per-node=auto", "prog"));
+    assert_true(options.nproc >= 1);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(every_spelling_means_the_same),
+    cmocka_unit_test(what_follows_the_program_is_its_own),
+    cmocka_unit_test(the_environment_has_twins_and_the_command_line_wins),
+    cmocka_unit_test(addresses_follow_torchruns_rules),
+    cmocka_unit_test(seconds_become_milliseconds),
+    cmocka_unit_test(gpus_are_counted_without_a_driver),
+};
+
+TEST_MAIN(tests)

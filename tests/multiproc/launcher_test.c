@@ -1,0 +1,631 @@
+/*
+ * launcher_test.c - trirun with real workers: what they are told, what the user sees, and that
+ * nothing is left behind, however the job ends.
+ *
+ * Workers are shell scripts. In their text $$ reaches the shell as $, as with torchrun, so $$$$
+ * is the shell's own process id.
+ */
+#include <ctype.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "testing/check.h"
+#include "testing/spawn.h"
+
+typedef struct job {
+    spawn trirun;
+    char home[256]; /* its XDG_RUNTIME_DIR */
+    char folder[320];
+} job;
+
+/* trirun with these arguments; `extra` one more variable of its environment or NULL. */
+static void job_start(job *j, const char *const *args, const char *extra)
+{
+    const char *argv[40] = {spawn_bin("trirun")};
+    char home[300];
+    const char *env[] = {home, "OMP_NUM_THREADS", "TRI_NUM_THREADS", "TRI_RUN_DIR", extra, NULL};
+
+    for (int i = 0; args[i] != NULL; i++)
+        argv[i + 1] = args[i];
+    spawn_make_folder(j->home, sizeof(j->home));
+    snprintf(home, sizeof(home), "XDG_RUNTIME_DIR=%s", j->home);
+    snprintf(j->folder, sizeof(j->folder), "%s/trireme-%d", j->home, (int)getuid());
+    spawn_start(&j->trirun, argv, env);
+}
+#define JOB_START(j, ...) job_start(j, (const char *const[]){__VA_ARGS__, NULL}, NULL)
+
+/* Nothing of the job is left but `n_folders` run folders. */
+static void job_end(job *j, int n_folders)
+{
+    spawn_expect_no_process(&j->trirun);
+    assert_int_equal(spawn_count_entries(j->folder), n_folders);
+    spawn_free(&j->trirun);
+    spawn_remove_folder(j->home);
+}
+
+static void assert_has(const char *text, const char *part)
+{
+    if (strstr(text, part) == NULL)
+        fail_msg("\"%s\" is missing in:\n%s", part, text);
+}
+
+static int count(const char *text, const char *part)
+{
+    int n = 0;
+
+    while ((text = strstr(text, part)) != NULL) {
+        text += strlen(part);
+        n++;
+    }
+    return n;
+}
+
+/* Ends the line at `line` with a zero; where the next begins, NULL if this is none. */
+static char *next_line(char *line)
+{
+    char *end = strchr(line, '\n');
+
+    if (end == NULL)
+        return NULL;
+    *end = '\0';
+    return end + 1;
+}
+
+/* --- what workers are told ---------------------------------------------------------------- */
+
+static int compare_lines(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* The lines of `text` in order, those numbers that change from run to run replaced by N. */
+static void sorted_lines(char *text, char *out, size_t bytes)
+{
+    char *line[200];
+    int n = 0;
+
+    for (char *at = text, *next; n < 200 && (next = next_line(at)) != NULL; at = next)
+        line[n++] = at;
+    qsort(line, (size_t)n, sizeof(*line), compare_lines);
+    out[0] = '\0';
+    for (int i = 0; i < n; i++) {
+        size_t used = strlen(out);
+
+        if (strncmp(line[i], "MASTER_PORT=", 12) == 0)
+            snprintf(out + used, bytes - used, "MASTER_PORT=N\n");
+        else
+            snprintf(out + used, bytes - used, "%s\n", line[i]);
+    }
+}
+
+static void workers_get_torchruns_variables_and_no_others(void **state)
+{
+    static const char *const args[] = {
+        "--nproc-per-node", "2", "--rdzv-id", "golden", "--role", "r", "--no-python",
+        "/usr/bin/env",     NULL};
+    const char *argv[10] = {spawn_bin("trirun")};
+    char seen[8192], expected[8192], folder[300], env_home[300], home[256];
+    const char *const env[] = {"PATH=/usr/bin:/bin",   "RANK=77", "MASTER_PORT=1",
+                               "TRI_RUN_DIR=/nowhere", env_home,  NULL};
+    const char *at;
+    spawn s;
+    size_t used = 0;
+
+    (void)state;
+    memcpy(argv + 1, args, sizeof(args));
+    spawn_make_folder(home, sizeof(home));
+    snprintf(env_home, sizeof(env_home), "XDG_RUNTIME_DIR=%s", home);
+    spawn_start_bare(&s, argv, env);
+    assert_int_equal(spawn_wait(&s), 0);
+    at = strstr(SPAWN_OUT(&s), "TRI_RUN_DIR=");
+    assert_non_null(at);
+    snprintf(folder, sizeof(folder), "%.*s", (int)strcspn(at + 12, "\n"), at + 12);
+    assert_true(strncmp(folder, home, strlen(home)) == 0);
+    assert_int_not_equal(access(folder, F_OK), 0); /* removed after the success */
+
+    expected[0] = '\0';
+    for (int rank = 0; rank < 2; rank++) {
+        used += (size_t)snprintf(
+            expected + used, sizeof(expected) - used,
+            "PATH=/usr/bin:/bin\n%s\n%s\n"
+            "LOCAL_RANK=%d\nRANK=%d\nGROUP_RANK=0\nROLE_RANK=%d\nROLE_NAME=r\n"
+            "LOCAL_WORLD_SIZE=2\nWORLD_SIZE=2\nGROUP_WORLD_SIZE=1\nROLE_WORLD_SIZE=2\n"
+            "MASTER_ADDR=127.0.0.1\nMASTER_PORT=N\n"
+            "TORCHELASTIC_RESTART_COUNT=0\nTORCHELASTIC_MAX_RESTARTS=0\n"
+            "TORCHELASTIC_RUN_ID=golden\nTORCHELASTIC_USE_AGENT_STORE=True\n"
+            "TORCHELASTIC_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT\n"
+            "TORCHELASTIC_ERROR_FILE=%s/error-%d.json\nTORCH_NCCL_ASYNC_ERROR_HANDLING=1\n"
+            "OMP_NUM_THREADS=1\nTRI_NUM_THREADS=%d\nTRI_RUN_DIR=%s\n",
+            env_home, s.mark, rank, rank, rank, folder, rank,
+            (int)(sysconf(_SC_NPROCESSORS_ONLN) > 2 ? sysconf(_SC_NPROCESSORS_ONLN) / 2 : 1),
+            folder);
+    }
+    sorted_lines(SPAWN_OUT(&s), seen, sizeof(seen));
+    {
+        char copy[8192];
+
+        memcpy(copy, expected, sizeof(copy));
+        sorted_lines(copy, expected, sizeof(expected));
+    }
+    assert_string_equal(seen, expected);
+    assert_string_equal(SPAWN_ERR(&s), "");
+    spawn_expect_no_process(&s);
+    spawn_free(&s);
+    spawn_remove_folder(home);
+}
+
+static void a_thread_count_of_the_user_is_obeyed(void **state)
+{
+    static const char *const args[] = {"--nproc-per-node=2", "sh", "-c",
+                                       "echo $OMP_NUM_THREADS,$TRI_NUM_THREADS", NULL};
+    job j;
+
+    (void)state;
+    job_start(&j, args, "OMP_NUM_THREADS=3");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_string_equal(SPAWN_OUT(&j.trirun), "3,\n3,\n");
+    job_end(&j, 0);
+    job_start(&j, args, "TRI_NUM_THREADS=5");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_string_equal(SPAWN_OUT(&j.trirun), "1,5\n1,5\n");
+    job_end(&j, 0);
+}
+
+static void arguments_are_passed_on_and_local_rank_is_filled_in(void **state)
+{
+    job j;
+
+    (void)state;
+    JOB_START(&j, "--standalone", "--label-output", "--nproc_per_node", "2", "sh", "-c",
+              "for a in \"$@\"; do echo \"<$a>\"; done", "x", "--nproc-per-node", "9", "a b", "",
+              "${local_rank}.$local_rank", "$local_ranks $HOME $$");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    for (int rank = 0; rank < 2; rank++) {
+        char line[80];
+
+        snprintf(line, sizeof(line), "[%d]: <%d.%d>\n", rank, rank, rank);
+        assert_has(SPAWN_OUT(&j.trirun), line);
+    }
+    assert_has(SPAWN_OUT(&j.trirun), "[1]: <--nproc-per-node>\n");
+    assert_has(SPAWN_OUT(&j.trirun), "[0]: <a b>\n");
+    assert_has(SPAWN_OUT(&j.trirun), "[0]: <>\n");
+    assert_has(SPAWN_OUT(&j.trirun), "[0]: <$local_ranks $HOME $>\n");
+    job_end(&j, 0);
+}
+
+static void write_file(const char *path, const char *text, int mode)
+{
+    FILE *file = fopen(path, "w");
+
+    assert_non_null(file);
+    fputs(text, file);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(chmod(path, (mode_t)mode), 0);
+}
+
+static void python_files_and_modules_are_run_by_the_interpreter(void **state)
+{
+    char folder[256], python[300], script[300], variable[320];
+    job j;
+
+    (void)state;
+    spawn_make_folder(folder, sizeof(folder));
+    snprintf(python, sizeof(python), "%s/my-python", folder);
+    snprintf(script, sizeof(script), "%s/train.py", folder);
+    snprintf(variable, sizeof(variable), "PYTHON_EXEC=%s", python);
+    write_file(python, "#!/bin/sh\necho \"python $*\"\n", 0755);
+    write_file(script, "#!/bin/sh\necho \"script $*\"\n", 0755);
+
+    job_start(&j, (const char *const[]){script, "--lr", "1", NULL}, variable);
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_has(SPAWN_OUT(&j.trirun), "python -u ");
+    assert_has(SPAWN_OUT(&j.trirun), "/train.py --lr 1\n");
+    job_end(&j, 0);
+    job_start(&j, (const char *const[]){"-m", "some.module", "x", NULL}, variable);
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_string_equal(SPAWN_OUT(&j.trirun), "python -u -m some.module x\n");
+    job_end(&j, 0);
+    job_start(&j, (const char *const[]){"--no-python", script, "y", NULL}, variable);
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_string_equal(SPAWN_OUT(&j.trirun), "script y\n");
+    job_end(&j, 0);
+    job_start(&j, (const char *const[]){"--no-python", "-m", "some.module", NULL}, variable);
+    assert_int_equal(spawn_wait(&j.trirun), 2);
+    job_end(&j, 0);
+    spawn_remove_folder(folder);
+}
+
+/* --- failures ------------------------------------------------------------------------------- */
+
+static void the_first_failure_is_named_with_its_last_lines(void **state)
+{
+    job j;
+
+    (void)state;
+    JOB_START(&j, "--nproc-per-node", "3", "sh", "-c",
+              "[ $RANK = 1 ] || exec sleep 1000\n"
+              "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13; do echo line $i >&2; done\n"
+              "echo 'no file of this name' >&2; exit 3");
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "sh failed: rank 1 exited with code 3");
+    assert_has(SPAWN_ERR(&j.trirun), "rank     : 1 (local_rank: 1)");
+    assert_has(SPAWN_ERR(&j.trirun), "exitcode : 3 (pid: ");
+    assert_has(SPAWN_ERR(&j.trirun), "    | no file of this name\n");
+    assert_has(SPAWN_ERR(&j.trirun), "    | line 3\n");
+    assert_int_equal(count(SPAWN_ERR(&j.trirun), "    | "), 12);
+    assert_has(SPAWN_ERR(&j.trirun), "victims  : 2 stopped because of it, 0 failed after it");
+    assert_int_equal(count(SPAWN_ERR(&j.trirun), " failed: "), 1);
+    job_end(&j, 1); /* kept for `why` */
+}
+
+static void a_signal_that_kills_a_worker_is_named(void **state)
+{
+    static const struct {
+        const char *script, *what, *code;
+    } cases[] = {
+        {"[ $RANK = 0 ] && kill -SEGV $$$$; exec sleep 1000", "rank 0 was killed by SIGSEGV",
+         "exitcode : -11"},
+        {"[ $RANK = 0 ] && kill -ABRT $$$$; exec sleep 1000", "rank 0 was killed by SIGABRT",
+         "exitcode : -6"},
+        {"[ $RANK = 0 ] && kill -KILL $$$$; exec sleep 1000", "rank 0 was killed by SIGKILL",
+         "exitcode : -9"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        job j;
+
+        JOB_START(&j, "--nproc-per-node=2", "sh", "-c", cases[i].script);
+        assert_int_equal(spawn_wait(&j.trirun), 1);
+        assert_has(SPAWN_ERR(&j.trirun), cases[i].what);
+        assert_has(SPAWN_ERR(&j.trirun), cases[i].code);
+        assert_has(SPAWN_ERR(&j.trirun), "printed nothing to stderr");
+        job_end(&j, 1);
+    }
+}
+
+/* Rank 1 fails because rank 0 did, a moment later: rank 0 stays the cause. */
+static void the_cause_comes_before_its_victims(void **state)
+{
+    char folder[256], fifo[300];
+    job j;
+
+    (void)state;
+    spawn_make_folder(folder, sizeof(folder));
+    snprintf(fifo, sizeof(fifo), "%s/fifo", folder);
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    JOB_START(&j, "--nproc-per-node=2", "sh", "-c",
+              "trap '' TERM; if [ $RANK = 0 ]; then exec 3>$1; exit 7; fi\n"
+              "cat $1; echo 'peer lost' >&2; exit 1",
+              "x", fifo);
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "sh failed: rank 0 exited with code 7");
+    job_end(&j, 1);
+    spawn_remove_folder(folder);
+}
+
+static void a_worker_deaf_to_sigterm_is_killed_after_the_grace(void **state)
+{
+    job j;
+
+    (void)state;
+    JOB_START(&j, "--shutdown-timeout", "0.3", "--nproc-per-node", "2", "sh", "-c",
+              "trap '' TERM; [ $RANK = 0 ] && exit 5; while :; do sleep 1000; done");
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "1 worker did not end within 0.3 s: killing");
+    assert_has(SPAWN_ERR(&j.trirun), "rank 0 exited with code 5");
+    job_end(&j, 1);
+}
+
+static void what_cannot_start_is_told_before_anything_runs(void **state)
+{
+    char folder[256], plain[300];
+    job j;
+
+    (void)state;
+    spawn_make_folder(folder, sizeof(folder));
+    snprintf(plain, sizeof(plain), "%s/plain", folder);
+    write_file(plain, "not a program\n", 0644);
+    JOB_START(&j, "--nproc-per-node", "2", "no-such-program-anywhere");
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "cannot find program no-such-program-anywhere in PATH");
+    job_end(&j, 0);
+    JOB_START(&j, "no-such-script.py");
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "cannot run no-such-script.py");
+    job_end(&j, 0);
+    JOB_START(&j, plain);
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "it is not executable");
+    job_end(&j, 0);
+    chmod(plain, 0755); /* exec itself refuses it: no format */
+    JOB_START(&j, "--nproc-per-node", "2", plain);
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "rank 0: cannot start");
+    job_end(&j, 0);
+    spawn_remove_folder(folder);
+}
+
+static void wrong_usage_ends_with_status_2(void **state)
+{
+    static const char *const cases[][4] = {
+        {"--no-such-flag", "true"},
+        {"--nproc-per-node", "x", "true"},
+        {"--nproc-per-node=0", "true"},
+        {"--nnodes=2", "true"},
+        {"--nproc-per-node"},
+        {"--max-restarts", "3", "true"},
+        {"--log-dir", "x", "true"},
+        {"--n=2", "true"},
+        {"--standalone=1", "true"},
+        {"--standalone"},
+        {"-q", "true"},
+        {"--rdzv-backend=etcd", "true"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        job j;
+
+        job_start(&j, cases[i], NULL);
+        if (spawn_wait(&j.trirun) != 2)
+            fail_msg("trirun %s: status %d", cases[i][0], j.trirun.status);
+        assert_has(SPAWN_ERR(&j.trirun), "trirun: ");
+        assert_has(SPAWN_ERR(&j.trirun), "trirun --help");
+        job_end(&j, 0);
+    }
+}
+
+/* --- nothing is left behind --------------------------------------------------------------- */
+
+static void a_signal_ends_the_job_and_leaves_nothing(void **state)
+{
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++) {
+        job j;
+
+        JOB_START(&j, "--nproc-per-node", "2", "sh", "-c",
+                  "sleep 1000 & echo ready $RANK $MASTER_PORT; wait");
+        spawn_expect(&j.trirun, "ready 0");
+        spawn_expect(&j.trirun, "ready 1");
+        spawn_signal(&j.trirun, signals[i]);
+        assert_int_equal(spawn_wait(&j.trirun), 1);
+        assert_has(SPAWN_ERR(&j.trirun), "stopping 2 workers");
+        assert_null(strstr(SPAWN_ERR(&j.trirun), " failed: "));
+        job_end(&j, 0);
+    }
+}
+
+static void workers_hear_the_signal_and_may_end_in_peace(void **state)
+{
+    job j;
+
+    (void)state;
+    JOB_START(&j, "--nproc-per-node=2", "sh", "-c",
+              "trap 'echo goodbye $RANK; exit 0' INT; echo ready $RANK\n"
+              "while :; do sleep 0.01; done");
+    spawn_expect(&j.trirun, "ready 0");
+    spawn_expect(&j.trirun, "ready 1");
+    spawn_signal(&j.trirun, SIGINT);
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_OUT(&j.trirun), "goodbye 0\n");
+    assert_has(SPAWN_OUT(&j.trirun), "goodbye 1\n");
+    job_end(&j, 0);
+}
+
+static void a_second_signal_means_now(void **state)
+{
+    job j;
+
+    (void)state;
+    JOB_START(&j, "--nproc-per-node=2", "sh", "-c",
+              "trap 'echo heard $RANK' TERM; echo ready $RANK; while :; do sleep 0.01; done");
+    spawn_expect(&j.trirun, "ready 0");
+    spawn_expect(&j.trirun, "ready 1");
+    spawn_signal(&j.trirun, SIGTERM);
+    spawn_expect(&j.trirun, "heard 0");
+    spawn_expect(&j.trirun, "heard 1");
+    spawn_signal(&j.trirun, SIGTERM);
+    assert_int_equal(spawn_wait(&j.trirun), 1); /* long before the grace of 30 s */
+    job_end(&j, 0);
+}
+
+static void killing_trirun_kills_workers_and_what_they_started(void **state)
+{
+    job j;
+
+    (void)state;
+    /* a child in the worker's group, and one that left it for a session of its own */
+    JOB_START(&j, "--nproc-per-node", "2", "sh", "-c",
+              "sleep 1000 & setsid sleep 1000 & trap '' TERM INT HUP; echo ready $RANK\n"
+              "while :; do sleep 1; done");
+    spawn_expect(&j.trirun, "ready 0");
+    spawn_expect(&j.trirun, "ready 1");
+    /* trirun, its guard, and four processes of each worker */
+    while (spawn_count(&j.trirun) < 2 + 2 * 4)
+        ;
+    spawn_signal(&j.trirun, SIGKILL);
+    assert_int_equal(spawn_wait(&j.trirun), -SIGKILL);
+    job_end(&j, 1);
+}
+
+static void what_workers_leave_running_is_ended(void **state)
+{
+    job j;
+
+    (void)state;
+    JOB_START(&j, "--shutdown-timeout=0.2", "--nproc-per-node", "2", "sh", "-c",
+              "(sleep 1000 & setsid sleep 1000 & setsid sh -c 'trap \"\" TERM; sleep 1000' &)\n"
+              "echo done");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_string_equal(SPAWN_OUT(&j.trirun), "done\ndone\n");
+    job_end(&j, 0);
+}
+
+static void only_the_last_five_failures_stay(void **state)
+{
+    char first[512] = "", home[256];
+
+    (void)state;
+    spawn_make_folder(home, sizeof(home));
+    for (int i = 0; i < 7; i++) {
+        const char *const argv[] = {spawn_bin("trirun"), "false", NULL};
+        char variable[300];
+        const char *const env[] = {variable, NULL};
+        const char *at;
+        spawn s;
+
+        snprintf(variable, sizeof(variable), "XDG_RUNTIME_DIR=%s", home);
+        spawn_start(&s, argv, env);
+        assert_int_equal(spawn_wait(&s), 1);
+        at = strstr(SPAWN_ERR(&s), "kept     : ");
+        assert_non_null(at);
+        if (i == 0)
+            snprintf(first, sizeof(first), "%.*s", (int)strcspn(at + 11, "\n"), at + 11);
+        assert_int_equal(access(first, F_OK), i < 5 ? 0 : -1);
+        spawn_free(&s);
+    }
+    snprintf(first, sizeof(first), "%s/trireme-%d", home, (int)getuid());
+    assert_int_equal(spawn_count_entries(first), 5);
+    spawn_remove_folder(home);
+}
+
+/* --- output ------------------------------------------------------------------------------- */
+
+static void a_flood_arrives_whole_and_line_by_line(void **state)
+{
+    enum { WORKERS = 4, LINES = 20000 };
+    static int seen[WORKERS];
+    job j;
+
+    (void)state;
+    memset(seen, 0, sizeof(seen));
+    JOB_START(&j, "--nproc-per-node", "4", "awk",
+              "BEGIN { r = ENVIRON[\"RANK\"]; for (i = 0; i < 20000; i++)"
+              " printf \"%d %d %080d\\n\", r, i, i }");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    for (char *line = SPAWN_OUT(&j.trirun), *next; (next = next_line(line)); line = next) {
+        int rank, number, again, end = 0;
+
+        if (sscanf(line, "%d %d %d%n", &rank, &number, &again, &end) != 3 || line[end] != '\0' ||
+            rank < 0 || rank >= WORKERS || number != seen[rank] || again != number)
+            fail_msg("a line that nobody wrote: %s", line);
+        seen[rank]++;
+    }
+    for (int i = 0; i < WORKERS; i++)
+        assert_int_equal(seen[i], LINES);
+    job_end(&j, 0);
+}
+
+static void output_passes_byte_by_byte_where_nobody_else_prints(void **state)
+{
+    job j;
+
+    (void)state;
+    JOB_START(&j, "printf", "a\\rb\\nno end");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_int_equal(j.trirun.used[0], 10);
+    assert_memory_equal(SPAWN_OUT(&j.trirun), "a\rb\nno end", 10);
+    job_end(&j, 0);
+    /* both went to the same pipe: the order stays */
+    JOB_START(&j, "sh", "-c", "exec 2>&1; echo one; echo two >&2; echo three");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_string_equal(SPAWN_OUT(&j.trirun), "one\ntwo\nthree\n");
+    job_end(&j, 0);
+}
+
+static void an_unfinished_line_is_shown_and_never_joined(void **state)
+{
+    job j;
+
+    (void)state;
+    JOB_START(&j, "--nproc-per-node", "2", "--label-output", "sh", "-c",
+              "[ $RANK = 0 ] && { printf 'prompt> '; exec sleep 1000; }\n"
+              "while :; do echo tick; sleep 0.05; done");
+    spawn_expect(&j.trirun, "[0]: prompt> ");
+    spawn_expect(&j.trirun, "[0]: prompt> \n[1]: tick\n");
+    spawn_signal(&j.trirun, SIGTERM);
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    job_end(&j, 0);
+}
+
+/* Nobody reads trirun's output: workers wait, trirun does not. */
+static void trirun_hears_signals_while_its_output_is_stuck(void **state)
+{
+    job j;
+    int n = 0, pipe_fd;
+
+    (void)state;
+    JOB_START(&j, "--nproc-per-node", "2", "--shutdown-timeout=1", "yes");
+    pipe_fd = j.trirun.fd[0];
+    j.trirun.fd[0] = -1; /* spawn no longer reads it */
+    while (spawn_count(&j.trirun) < 4 && n++ < 100000)
+        ;
+    spawn_signal(&j.trirun, SIGTERM);
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    close(pipe_fd);
+    job_end(&j, 0);
+}
+
+static void a_reader_that_leaves_ends_the_job(void **state)
+{
+    const char *const argv[] = {"sh", "-c", "\"$0\" --nproc-per-node 2 yes | head -n 2",
+                                spawn_bin("trirun"), NULL};
+    char home[256], variable[300];
+    const char *const env[] = {variable, NULL};
+    spawn s;
+
+    (void)state;
+    spawn_make_folder(home, sizeof(home));
+    snprintf(variable, sizeof(variable), "XDG_RUNTIME_DIR=%s", home);
+    spawn_start(&s, argv, env);
+    assert_int_equal(spawn_wait(&s), 0);
+    assert_string_equal(SPAWN_OUT(&s), "y\ny\n");
+    spawn_expect_no_process(&s);
+    spawn_free(&s);
+    spawn_remove_folder(home);
+}
+
+static void the_agent_serves_the_store(void **state)
+{
+    job j;
+
+    (void)state;
+    /* only the shell's tools: something accepts connections on the port that workers are told */
+    JOB_START(&j, "--nproc-per-node", "1", "sh", "-c",
+              "port=$(printf %04X $MASTER_PORT); grep -q \"0100007F:$port 00000000:0000 0A\" "
+              "/proc/net/tcp && echo listening; echo port $MASTER_PORT");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_has(SPAWN_OUT(&j.trirun), "listening\n");
+    job_end(&j, 0);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(workers_get_torchruns_variables_and_no_others),
+    cmocka_unit_test(a_thread_count_of_the_user_is_obeyed),
+    cmocka_unit_test(arguments_are_passed_on_and_local_rank_is_filled_in),
+    cmocka_unit_test(python_files_and_modules_are_run_by_the_interpreter),
+    cmocka_unit_test(the_first_failure_is_named_with_its_last_lines),
+    cmocka_unit_test(a_signal_that_kills_a_worker_is_named),
+    cmocka_unit_test(the_cause_comes_before_its_victims),
+    cmocka_unit_test(a_worker_deaf_to_sigterm_is_killed_after_the_grace),
+    cmocka_unit_test(what_cannot_start_is_told_before_anything_runs),
+    cmocka_unit_test(wrong_usage_ends_with_status_2),
+    cmocka_unit_test(a_signal_ends_the_job_and_leaves_nothing),
+    cmocka_unit_test(workers_hear_the_signal_and_may_end_in_peace),
+    cmocka_unit_test(a_second_signal_means_now),
+    cmocka_unit_test(killing_trirun_kills_workers_and_what_they_started),
+    cmocka_unit_test(what_workers_leave_running_is_ended),
+    cmocka_unit_test(only_the_last_five_failures_stay),
+    cmocka_unit_test(a_flood_arrives_whole_and_line_by_line),
+    cmocka_unit_test(output_passes_byte_by_byte_where_nobody_else_prints),
+    cmocka_unit_test(an_unfinished_line_is_shown_and_never_joined),
+    cmocka_unit_test(trirun_hears_signals_while_its_output_is_stuck),
+    cmocka_unit_test(a_reader_that_leaves_ends_the_job),
+    cmocka_unit_test(the_agent_serves_the_store),
+};
+
+TEST_MAIN(tests)

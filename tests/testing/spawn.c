@@ -1,0 +1,318 @@
+/*
+ * spawn.c - see spawn.h.
+ */
+#include "testing/spawn.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <poll.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <sys/wait.h>
+
+#include "testing/check.h"
+
+extern char **environ;
+
+enum { MAX_ENVIRONMENT = 1000, PAUSE_MS = 5 };
+
+static long long now_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000LL + t.tv_nsec / 1000000;
+}
+
+/* --- starting --------------------------------------------------------------------------- */
+
+static bool same_variable(const char *a, const char *b)
+{
+    size_t length = strcspn(a, "=");
+
+    return strcspn(b, "=") == length && strncmp(a, b, length) == 0;
+}
+
+static void build_environment(char **all, char *const *base, const char *const *changes, char *mark)
+{
+    int n = 0;
+
+    for (; base != NULL && *base != NULL && n < MAX_ENVIRONMENT; base++) {
+        bool changed = same_variable(*base, mark);
+
+        for (int i = 0; changes != NULL && changes[i] != NULL; i++)
+            changed = changed || same_variable(*base, changes[i]);
+        if (!changed)
+            all[n++] = *base;
+    }
+    for (; changes != NULL && *changes != NULL && n < MAX_ENVIRONMENT; changes++) {
+        if (strchr(*changes, '=') != NULL)
+            all[n++] = (char *)(uintptr_t)*changes;
+    }
+    all[n++] = mark;
+    all[n] = NULL;
+}
+
+static void start(spawn *s, const char *const *argv, char *const *base, const char *const *changes)
+{
+    static int counter;
+    char *all[MAX_ENVIRONMENT + 2];
+    int out[2], err[2];
+
+    memset(s, 0, sizeof(*s));
+    snprintf(s->mark, sizeof(s->mark), SPAWN_MARK "=%d-%d", getpid(), counter++);
+    build_environment(all, base, changes, s->mark);
+    assert_int_equal(pipe2(out, O_CLOEXEC), 0);
+    assert_int_equal(pipe2(err, O_CLOEXEC), 0);
+    s->pid = fork();
+    assert_true(s->pid >= 0);
+    if (s->pid == 0) {
+        setpgid(0, 0);
+        dup2(out[1], 1);
+        dup2(err[1], 2);
+        environ = all;
+        execvp(argv[0], (char *const *)(uintptr_t)argv);
+        dprintf(2, "spawn: %s: %s\n", argv[0], strerror(errno));
+        _exit(127);
+    }
+    setpgid(s->pid, s->pid);
+    close(out[1]);
+    close(err[1]);
+    s->fd[0] = out[0];
+    s->fd[1] = err[0];
+    for (int i = 0; i < 2; i++) {
+        fcntl(s->fd[i], F_SETFL, O_NONBLOCK);
+        s->text[i] = calloc(1, 1);
+        assert_non_null(s->text[i]);
+    }
+}
+
+void spawn_start(spawn *s, const char *const *argv, const char *const *env)
+{
+    start(s, argv, environ, env);
+}
+
+void spawn_start_bare(spawn *s, const char *const *argv, const char *const *env)
+{
+    start(s, argv, NULL, env);
+}
+
+void spawn_signal(const spawn *s, int number)
+{
+    kill(s->pid, number);
+}
+
+/* --- waiting ------------------------------------------------------------------------------ */
+
+static void read_some(spawn *s, int i)
+{
+    char piece[65536];
+    ssize_t got = read(s->fd[i], piece, sizeof(piece));
+
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (got <= 0) {
+        close(s->fd[i]);
+        s->fd[i] = -1;
+        return;
+    }
+    s->text[i] = realloc(s->text[i], s->used[i] + (size_t)got + 1);
+    assert_non_null(s->text[i]);
+    memcpy(s->text[i] + s->used[i], piece, (size_t)got);
+    s->used[i] += (size_t)got;
+    s->text[i][s->used[i]] = '\0';
+}
+
+static void try_reap(spawn *s)
+{
+    int status;
+
+    if (!s->ended && waitpid(s->pid, &status, WNOHANG) == s->pid) {
+        s->ended = true;
+        s->status = WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+    }
+}
+
+static void step(spawn *s, int timeout_ms)
+{
+    struct pollfd p[2] = {{s->fd[0], POLLIN, 0}, {s->fd[1], POLLIN, 0}};
+
+    poll(p, 2, timeout_ms);
+    for (int i = 0; i < 2; i++) {
+        if (s->fd[i] >= 0 && p[i].revents != 0)
+            read_some(s, i);
+    }
+    try_reap(s);
+}
+
+static void give_up(spawn *s, const char *waited_for)
+{
+    char *out = s->text[0], *err = s->text[1];
+
+    kill(-s->pid, SIGKILL);
+    kill(s->pid, SIGKILL);
+    fail_msg("waited %d ms in vain for %s\n--- stdout:\n%s\n--- stderr:\n%s", SPAWN_DEADLINE_MS,
+             waited_for, out, err);
+}
+
+void spawn_expect(spawn *s, const char *text)
+{
+    long long deadline = now_ms() + SPAWN_DEADLINE_MS;
+
+    while (strstr(s->text[0], text) == NULL && strstr(s->text[1], text) == NULL) {
+        if (now_ms() > deadline || (s->ended && s->fd[0] < 0 && s->fd[1] < 0))
+            give_up(s, text);
+        step(s, 20);
+    }
+}
+
+int spawn_wait(spawn *s)
+{
+    long long deadline = now_ms() + SPAWN_DEADLINE_MS;
+
+    while (!s->ended || s->fd[0] >= 0 || s->fd[1] >= 0) {
+        if (now_ms() > deadline)
+            give_up(s, s->ended ? "the end of its output" : "its end");
+        step(s, s->fd[0] < 0 && s->fd[1] < 0 ? PAUSE_MS : 20);
+    }
+    return s->status;
+}
+
+/* Whether the process is alive and carries the mark; its command goes to `command`. */
+static bool is_marked(const char *pid, const char *mark, char *command, size_t bytes)
+{
+    char path[64], text[65536], *end;
+    size_t got;
+    FILE *file;
+
+    snprintf(path, sizeof(path), "/proc/%.20s/stat", pid);
+    file = fopen(path, "r");
+    if (file == NULL)
+        return false;
+    got = fread(text, 1, sizeof(text) - 1, file);
+    fclose(file);
+    text[got] = '\0';
+    end = strrchr(text, ')');
+    if (end == NULL || end[2] == 'Z')
+        return false;
+    snprintf(command, bytes, "%.60s", text);
+    snprintf(path, sizeof(path), "/proc/%.20s/environ", pid);
+    file = fopen(path, "r");
+    if (file == NULL)
+        return false;
+    got = fread(text, 1, sizeof(text) - 1, file);
+    fclose(file);
+    text[got] = '\0';
+    for (size_t at = 0; at < got; at += strlen(text + at) + 1) {
+        if (strcmp(text + at, mark) == 0)
+            return true;
+    }
+    return false;
+}
+
+static int list_marked(const spawn *s, char *list, size_t bytes)
+{
+    DIR *proc = opendir("/proc");
+    const struct dirent *entry;
+    char command[80];
+    int n = 0;
+
+    assert_non_null(proc);
+    list[0] = '\0';
+    while ((entry = readdir(proc)) != NULL) {
+        size_t used = strlen(list);
+
+        if (!isdigit((unsigned char)entry->d_name[0]) ||
+            !is_marked(entry->d_name, s->mark, command, sizeof(command)))
+            continue;
+        snprintf(list + used, bytes - used, " %s", command);
+        n++;
+    }
+    closedir(proc);
+    return n;
+}
+
+int spawn_count(const spawn *s)
+{
+    char list[1000];
+
+    return list_marked(s, list, sizeof(list));
+}
+
+void spawn_expect_no_process(const spawn *s)
+{
+    long long deadline = now_ms() + SPAWN_DEADLINE_MS;
+    char list[1000];
+
+    while (list_marked(s, list, sizeof(list)) > 0) {
+        if (now_ms() > deadline)
+            fail_msg("left behind:%s", list);
+        poll(NULL, 0, PAUSE_MS);
+    }
+}
+
+void spawn_free(spawn *s)
+{
+    if (!s->ended) {
+        kill(-s->pid, SIGKILL);
+        waitpid(s->pid, NULL, 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        if (s->fd[i] >= 0)
+            close(s->fd[i]);
+        free(s->text[i]);
+    }
+    memset(s, 0, sizeof(*s));
+}
+
+/* --- places ------------------------------------------------------------------------------- */
+
+const char *spawn_bin(const char *name)
+{
+    static char path[4][4096];
+    static int next;
+    const char *bin = getenv("TRI_TEST_BIN");
+
+    next = (next + 1) % 4;
+    snprintf(path[next], sizeof(path[next]), "%s/%s", bin != NULL ? bin : "build/dev/bin", name);
+    return path[next];
+}
+
+void spawn_make_folder(char *path_out, size_t bytes)
+{
+    const char *base = getenv("TMPDIR");
+
+    snprintf(path_out, bytes, "%s/trireme-test-XXXXXX", base != NULL ? base : "/tmp");
+    assert_non_null(mkdtemp(path_out));
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *where)
+{
+    (void)st;
+    (void)type;
+    (void)where;
+    return remove(path);
+}
+
+void spawn_remove_folder(const char *path)
+{
+    nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+int spawn_count_entries(const char *path)
+{
+    DIR *dir = opendir(path);
+    const struct dirent *entry;
+    int n = 0;
+
+    while (dir != NULL && (entry = readdir(dir)) != NULL)
+        n += entry->d_name[0] != '.';
+    if (dir != NULL)
+        closedir(dir);
+    return n;
+}
