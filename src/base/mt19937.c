@@ -96,8 +96,9 @@ void trii_mt_randperm(trii_mt19937 *mt, int64_t n, int64_t *out)
     }
     for (int64_t i = 0; i < n; i++)
         out[i] = i;
-    for (int64_t i = 0; i < n - 1; i++) {
-        int64_t z = i + (int64_t)(trii_mt_u32(mt) % (uint32_t)(n - i));
+    for (uint32_t left = (uint32_t)n; left > 1; left--) {
+        int64_t i = n - left;
+        int64_t z = i + (int64_t)(trii_mt_u32(mt) % left);
         int64_t kept = out[i];
 
         out[i] = out[z];

@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <assert.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -206,6 +207,7 @@ static void unlink_wait(wait_link *link)
 {
     kv_entry *entry = link->entry;
 
+    assert(entry != NULL);
     *(link->prev != NULL ? &link->prev->next : &entry->first_wait) = link->next;
     *(link->next != NULL ? &link->next->prev : &entry->last_wait) = link->prev;
     link->entry = NULL;

@@ -436,9 +436,9 @@ static void on_ready(trii_watch *watch, unsigned events)
     if (events & TRII_WRITABLE)
         open = flush(c);
     if (open && c->unread != NULL && unsent(c) < MAX_UNSENT)
-        open = take_unread(c);
+        take_unread(c);
     else if (open && c->unread == NULL && (events & (TRII_READABLE | TRII_HANGUP)))
-        open = receive(c);
+        receive(c);
     else if (open && (events & TRII_HANGUP))
         close_connection(c, NULL); /* nobody will read what piled up */
     flush_dirty(server);
