@@ -16,6 +16,8 @@
     ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
 #define TRII_UNUSED __attribute__((unused))
 #define TRII_NOINLINE __attribute__((noinline))
+/* Per thread, one instruction to reach (a library's default model calls a function each time). */
+#define TRII_THREAD_LOCAL _Thread_local __attribute__((tls_model("initial-exec")))
 /* A function compiled for a newer processor than the rest; call it only after
  * os/cpu.h said that the processor has it. */
 #define TRII_TARGET(features) __attribute__((target(features)))

@@ -12,5 +12,8 @@ typedef struct trii_site {
 /* The site of the call that is running on this thread; forgets it, so that an unwrapped
  * call is never blamed on an older line. */
 trii_site trii_site_take(void);
+/* The newest site of this thread, taken or not. For recorded operations: one wrapped call, such
+ * as a model's forward, records many, and inner calls of one expression are all of its line. */
+trii_site trii_site_last(void);
 
 #endif

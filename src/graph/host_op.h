@@ -13,8 +13,11 @@
 
 typedef struct trii_host_op trii_host_op;
 
-/* The buffers as they are in this run. Output o lies on input o (in place) where both are bound
- * to one tensor; data is in `layout` order (NULL = plain) and exactly as many bytes as it says. */
+/* The buffers as they are in this run. Output o may lie on input o (in == out) or apart from it:
+ * the operation must take both. The plan lays them together where nothing else reads the input, and
+ * an output that is bound lies in its tensor (a bucket); only under TRI_EAGER=1 may it lie
+ * elsewhere and be copied. Data is in `layout` order (NULL = plain), exactly as many bytes as it
+ * says. */
 typedef struct trii_host_buffers {
     void **in;  /* [n_in] */
     void **out; /* [n_out] */
@@ -31,8 +34,8 @@ struct trii_host_op {
     tri_status (*wait)(trii_host_op *op); /* until done, at most the group's deadline */
 };
 
-/* in[n] -> out[n] of the same types; out ids are written to out_ids. `op` is borrowed and must
- * live until the step has run. */
+/* in[n] -> out[n] of the same types, n <= TRII_MAX_INPUTS; out ids are written to out_ids. `op` is
+ * borrowed and must live until the step has run. */
 tri_status trii_record_host(trii_step *step, trii_host_op *op, const trii_vid *in, int n,
                             trii_vid *out_ids) TRI_MUST_CHECK;
 

@@ -16,6 +16,9 @@ struct trii_node;
 typedef int32_t trii_vid; /* a value of the current step; -1 = none (an absent optional input) */
 #define TRII_NO_VALUE (-1)
 
+#define TRII_MAX_INPUTS 64 /* operations have at most 8; host operations more */
+#define TRII_MAX_OUTPUTS 64
+#define TRII_OP_OUTPUTS 8
 #define TRII_MAX_IATTRS 16
 #define TRII_MAX_FATTRS 8
 
@@ -71,17 +74,20 @@ typedef struct trii_op {
     const char *name; /* public name without tri_, e.g. "conv2d" */
     trii_op_class op_class;
     bool random;
+    uint8_t optional; /* bit i set: input i may be absent */
     /* Bit o set: output o may lie on input `alias[o]` (an update in place); the reference kernel
      * must allow it too. */
     uint32_t alias_mask;
     int8_t alias[8];
 
-    /* Required. Checks the operands and fills out[0 .. *n_out_io). On failure one line with the
-     * shapes (TRII_FAIL); the caller prepends the operation and the source line. */
+    /* Required. Checks the operands (in[i] NULL = absent; presence and equal devices were checked)
+     * and fills out[0 .. *n_out), at most TRII_OP_OUTPUTS, without the device. On failure one line
+     * with the reason (TRII_FAIL); the caller prepends operation, operands and source line. */
     tri_status (*shape)(const trii_type *const *in, int n_in, const trii_attrs *attrs,
-                        trii_type *out, int *n_out_io);
+                        trii_type *out, int *n_out);
     /* Records the gradients: grad_out[o] is the gradient of output o or TRII_NO_VALUE; writes
-     * grad_in[i] for inputs with needs[i], else leaves TRII_NO_VALUE. NULL: no gradient. */
+     * grad_in[i] for inputs with needs[i], else leaves TRII_NO_VALUE. NULL: no gradient. `node`
+     * and pointers to values stay valid during the call (room for 64 nodes is reserved). */
     tri_status (*grad)(struct trii_step *step, const struct trii_node *node,
                        const trii_vid *grad_out, const bool *needs, trii_vid *grad_in);
     /* Plain C for f32 and f64 (and the integer types the shape rule admits): the truth. */

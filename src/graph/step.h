@@ -19,7 +19,8 @@
 typedef enum trii_value_state {
     TRII_VALUE_PENDING, /* its node has not run */
     TRII_VALUE_READY,   /* leaf, or materialised in `storage` */
-    TRII_VALUE_DROPPED  /* ran and was not kept */
+    TRII_VALUE_DROPPED, /* ran and was not kept, or its tensor was overwritten */
+    TRII_VALUE_FAILED   /* carries an error: a refused operation, or a run that failed */
 } trii_value_state;
 
 typedef struct trii_value {
@@ -28,14 +29,47 @@ typedef struct trii_value {
     int16_t output; /* of the producer */
     uint8_t state;  /* trii_value_state */
     bool requires_grad;
-    bool keep;             /* must be readable after the run */
-    bool random_shared;    /* reserved */
-    tri_tensor *leaf;      /* leaf: the persistent tensor it reads; a reference is held */
-    tri_tensor *bound;     /* where the result must be left; a reference is held; else NULL */
-    trii_storage *storage; /* READY: where the contents are; a reference is held */
+    bool keep;         /* must be readable after the run */
+    bool used;         /* an operand of a node */
+    tri_tensor *leaf;  /* leaf: the persistent tensor it reads; a reference is held */
+    tri_tensor *bound; /* where the result must be left; a reference is held; else NULL */
+    /* READY: where the contents are; a reference is held. NULL for a leaf: in its tensor, and for
+     * a bound value: in the tensor that it is bound to. Use trii_value_data/_layout to read. */
+    trii_storage *storage;
     size_t offset;
     const trii_layout *layout; /* of storage; NULL = plain */
+
+    /* The recorder's own. */
+    trii_vid replaces;     /* bound: the value that the tensor had before, or -1 */
+    int32_t slot;          /* number in the segment's words: of an input, or of an output; for a
+                            * failed value the number of its message */
+    uint32_t slot_segment; /* in which segment `slot` counts */
 } trii_value;
+
+/* The tensor in which the contents lie; NULL if the value has storage of its own. */
+static inline const tri_tensor *trii_value_tensor(const trii_value *value)
+{
+    if (value->storage != NULL)
+        return NULL;
+    return value->leaf != NULL ? value->leaf : value->bound;
+}
+
+/* Contents of a READY value, in the order of trii_value_layout. */
+static inline void *trii_value_data(const trii_value *value)
+{
+    const tri_tensor *tensor = trii_value_tensor(value);
+
+    if (tensor != NULL)
+        return (char *)tensor->storage->data + tensor->offset;
+    return (char *)value->storage->data + value->offset;
+}
+
+static inline const trii_layout *trii_value_layout(const trii_value *value)
+{
+    const tri_tensor *tensor = trii_value_tensor(value);
+
+    return tensor != NULL ? tensor->layout : value->layout;
+}
 
 typedef struct trii_node {
     const trii_op *op;
@@ -43,8 +77,10 @@ typedef struct trii_node {
     int32_t first_in; /* into step->in_ids */
     int16_t n_in, n_out;
     trii_vid first_out; /* outputs are consecutive values */
-    trii_attrs attrs;
+    trii_attrs attrs;   /* only the first n_i and n_f numbers are set */
     uint32_t random_index;
+    bool requires_grad;        /* an output does */
+    bool differentiated;       /* tri_backward went through: nothing needs its values later */
     struct trii_host_op *host; /* TRII_CLASS_HOST; owned by whoever recorded it, see host_op.h */
 } trii_node;
 
@@ -73,6 +109,7 @@ typedef struct trii_step {
     int32_t first_pending; /* first node that has not run */
     int64_t number;        /* tri_step_number */
     uint64_t seed;
+    uint32_t rank; /* part of every random number */
     uint32_t random_count;
     tri_status failed;              /* the first failed run of the step: later runs return it */
     struct trii_recorder *recorder; /* step.c's own */
@@ -81,13 +118,19 @@ typedef struct trii_step {
 /* This thread's step, created on first use; NULL when memory is out. */
 trii_step *trii_step_current(void);
 
-/* Who runs segments. Set once by registry/train.c; tests may swap it. run() reads the inputs'
- * storage, leaves each output READY (bound ones in their tensor), and returns the first failure. */
+/* Who runs segments: the registry's choice unless a test swaps it. run() reads the inputs'
+ * contents (trii_value_data) and returns the first failure. A bound output it leaves in its tensor
+ * (whose layout it may choose); any other output's storage, offset and layout it sets, with one
+ * reference for the value. The recorder then marks the values READY or DROPPED. `segment` and what
+ * it points to live until run() returns. */
 typedef struct trii_executor {
     const char *name;
     tri_status (*run)(trii_step *step, const trii_segment *segment);
 } trii_executor;
-void trii_executor_set(const trii_executor *executor);
+void trii_executor_set(const trii_executor *executor); /* NULL: the registry's again */
+/* registry/train.c fills these, which the graph may not know: */
+extern const trii_executor *const trii_executor_default;
+void trii_step_at_thread_exit(void (*release)(void *arg), void *arg); /* NULL: no longer */
 /* Node by node through the reference kernels; what TRI_EAGER=1 uses. */
 extern const trii_executor trii_executor_reference;
 
@@ -104,10 +147,13 @@ tri_status trii_record_values(trii_step *step, const trii_op *op, const trii_vid
 /* The value that a handle or persistent tensor stands for now. */
 tri_status trii_resolve(trii_step *step, tri_tensor *tensor, trii_vid *value_out) TRI_MUST_CHECK;
 tri_tensor *trii_handle(trii_step *step, trii_vid value);
+/* Handle of another output of the operation; a failed handle gives itself. */
 tri_tensor *trii_handle_output(tri_tensor *first, int output);
-bool trii_is_handle(const tri_tensor *tensor);
+/* A handle that carries the current error line, for functions that check by themselves. */
+tri_tensor *trii_handle_failed(trii_step *step, tri_status status);
 /* The value must end up in `tensor` (same shape and dtype), and reading the tensor means this
- * value from now on. A not yet run earlier binding of the tensor is given up. */
+ * value from now on. A not yet run earlier binding of the tensor is given up. A value that has
+ * run already, or is a leaf or bound elsewhere, is copied. */
 tri_status trii_bind(trii_step *step, trii_vid value, tri_tensor *tensor) TRI_MUST_CHECK;
 
 /* --- gradients ---------------------------------------------------------------------------- */
@@ -130,7 +176,24 @@ typedef struct trii_grad_hook {
     tri_status (*settle)(struct trii_grad_hook *hook, trii_step *step);
 } trii_grad_hook;
 
+/* The value of the gradient that the optimizer shall use; NO_VALUE in *grad_out if the tensor has
+ * none (then nothing changes). From now on the tensor has no gradient: the next tri_backward
+ * starts a new one. */
+tri_status trii_grad_consume(trii_step *step, tri_tensor *tensor,
+                             trii_vid *grad_out) TRI_MUST_CHECK;
+/* The first failure of the step: what tri_backward and others without a status report; the next
+ * run returns it. Keeps the current error line. */
+void trii_step_fail(trii_step *step, tri_status status);
+
 /* Run everything pending of the step. */
 tri_status trii_step_run(trii_step *step) TRI_MUST_CHECK;
+/* Frees this thread's recorder (its step must have ended); also done when a thread exits. */
+void trii_step_release(void);
+
+/* Process-wide: part of every random number of steps that start later. */
+void trii_random_rank_set(uint32_t rank);
+/* The seed of tri_manual_seed (0 before), and how often it was set: a generator of its own, such
+ * as that of parameter initialisation, starts again when the count changes. */
+uint64_t trii_seed(uint64_t *count_out);
 
 #endif

@@ -162,3 +162,35 @@ void trii_once_run(trii_once *once, void (*init)(void))
 {
     must_work(pthread_once(&once->once, init));
 }
+
+static struct {
+    pthread_once_t once;
+    pthread_key_t key;
+    bool made;
+} at_exit = {.once = PTHREAD_ONCE_INIT};
+
+static _Thread_local struct {
+    void (*release)(void *arg);
+    void *arg;
+} my_exit;
+
+static void run_at_exit(void *unused)
+{
+    (void)unused;
+    if (my_exit.release != NULL)
+        my_exit.release(my_exit.arg);
+}
+
+static void make_key(void)
+{
+    at_exit.made = pthread_key_create(&at_exit.key, run_at_exit) == 0;
+}
+
+void trii_thread_at_exit(void (*release)(void *arg), void *arg)
+{
+    pthread_once(&at_exit.once, make_key);
+    my_exit.release = release;
+    my_exit.arg = arg;
+    if (at_exit.made) /* else the thread's memory outlives it */
+        pthread_setspecific(at_exit.key, release != NULL ? &my_exit : NULL);
+}

@@ -52,6 +52,9 @@ tri_status trii_thread_start(trii_thread *thread, const char *name, void (*run)(
 void trii_thread_join(trii_thread *thread);
 /* Whether the calling thread is this one. */
 bool trii_thread_is_self(const trii_thread *thread);
+/* Calls release(arg) when the calling thread ends (not the main thread's return from main). One per
+ * thread: a second call replaces the first; NULL takes it back. */
+void trii_thread_at_exit(void (*release)(void *arg), void *arg);
 /* Gives the processor to another thread. */
 void trii_thread_yield(void);
 

@@ -33,6 +33,20 @@ struct tri_tensor {
     int32_t step_value;
 };
 
+/* A step's handle is no address: its low bit is 1. graph/handle.c knows what the others mean. */
+static inline bool trii_is_handle(const tri_tensor *tensor)
+{
+    return ((uintptr_t)tensor & 1u) != 0;
+}
+
+/* Zeros in storage from `ops` (NULL = heap); one reference. */
+tri_status trii_tensor_create(tri_dtype dtype, const int64_t *shape, int ndim,
+                              const trii_storage_ops *ops, void *ctx,
+                              tri_tensor **tensor_out) TRI_MUST_CHECK;
+/* Moves the contents into `storage` (a reference is taken) at `offset`, in plain order: how
+ * gradients get into buckets. No recorded work may pend on the tensor. */
+tri_status trii_tensor_move(tri_tensor *tensor, trii_storage *storage,
+                            size_t offset) TRI_MUST_CHECK;
 /* Bytes of the plain contents. */
 size_t trii_tensor_bytes(const tri_tensor *tensor);
 /* Contents in place: only where the caller knows that the layout is plain and no work pends. */

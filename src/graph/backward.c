@@ -1,0 +1,398 @@
+/*
+ * backward.c - gradients: a walk back over the recorded nodes that records more nodes.
+ *
+ * Nothing is computed here. Gradients of one value that come from several readers are added in
+ * the order of the walk (last reader first), then what the tensor's gradient held before; a
+ * parallel strategy may replace the sums (trii_grad_hook); at last each is bound to its tensor's
+ * grad.
+ */
+#include "base/alloc.h"
+#include "base/dtype.h"
+#include "graph/ops/rules.h"
+#include "graph/recorder.h"
+
+#define UNREACHED (-2)
+#define REACHED TRII_NO_VALUE /* the loss depends on it; no gradient has arrived yet */
+
+typedef struct backward {
+    trii_step *step;
+    int32_t *grads; /* of each value that was there when it began: UNREACHED, REACHED or a value */
+    int32_t n_values;
+    int64_t count;
+} backward;
+
+/* The persistent tensor whose gradient this value's gradient is, or NULL. */
+static tri_tensor *owner_of(const trii_value *value)
+{
+    tri_tensor *tensor = value->leaf != NULL ? value->leaf : value->bound;
+
+    return tensor != NULL && tensor->requires_grad ? tensor : NULL;
+}
+
+/* Marks what the loss depends on, as far as gradients flow. */
+static void mark(backward *b, trii_vid loss)
+{
+    const trii_step *s = b->step;
+
+    for (int32_t v = 0; v < b->n_values; v++)
+        b->grads[v] = UNREACHED;
+    b->grads[loss] = REACHED;
+    for (int32_t n = s->values[loss].node; n >= 0; n--) {
+        const trii_node *node = &s->nodes[n];
+        bool reached = false;
+
+        if (!node->requires_grad)
+            continue;
+        for (int o = 0; o < node->n_out; o++)
+            reached |= b->grads[node->first_out + o] == REACHED;
+        if (!reached)
+            continue;
+        for (int i = 0; i < node->n_in; i++) {
+            trii_vid in = s->in_ids[node->first_in + i];
+
+            if (in != TRII_NO_VALUE && s->values[in].requires_grad)
+                b->grads[in] = REACHED;
+        }
+    }
+}
+
+static tri_status add_grad(backward *b, trii_vid value, trii_vid grad)
+{
+    trii_vid terms[2] = {b->grads[value], grad};
+
+    if (terms[0] < 0) {
+        b->grads[value] = grad;
+        return TRI_OK;
+    }
+    return trii_record_values(b->step, &trii_op_add, terms, 2, NULL, &b->grads[value]);
+}
+
+static tri_status node_backward(backward *b, int32_t n)
+{
+    trii_step *s = b->step;
+    const trii_node *node = &s->nodes[n];
+    trii_vid grad_out[TRII_OP_OUTPUTS], grad_in[8];
+    bool needs[8], any = false;
+    int n_in = node->n_in;
+    tri_status status;
+
+    if (!node->requires_grad)
+        return TRI_OK;
+    for (int o = 0; o < node->n_out; o++) {
+        grad_out[o] = b->grads[node->first_out + o];
+        if (grad_out[o] < 0)
+            grad_out[o] = TRII_NO_VALUE;
+        else
+            any = true;
+    }
+    if (!any)
+        return TRI_OK;
+    for (int i = 0; i < n_in; i++) {
+        trii_vid in = s->in_ids[node->first_in + i];
+
+        needs[i] = in != TRII_NO_VALUE && b->grads[in] != UNREACHED;
+        grad_in[i] = TRII_NO_VALUE;
+    }
+    status = trii_step_reserve(s, TRII_RESERVE_NODES);
+    if (status != TRI_OK)
+        return status;
+    node = &s->nodes[n]; /* may have moved */
+    status = node->op->grad(s, node, grad_out, needs, grad_in);
+    if (status != TRI_OK) {
+        if (node->site.file != NULL)
+            return TRII_FAIL_CTX(status, "gradient of tri_%s at %s:%d", node->op->name,
+                                 node->site.file, node->site.line);
+        return TRII_FAIL_CTX(status, "gradient of tri_%s", node->op->name);
+    }
+    for (int i = 0; i < n_in && status == TRI_OK; i++) {
+        if (needs[i] && grad_in[i] != TRII_NO_VALUE)
+            status = add_grad(b, s->in_ids[s->nodes[n].first_in + i], grad_in[i]);
+    }
+    s->nodes[n].differentiated = true;
+    return status;
+}
+
+static tri_status grad_tensor(tri_tensor *tensor)
+{
+    tri_status status;
+
+    if (tensor->grad != NULL)
+        return TRI_OK;
+    status =
+        trii_tensor_create(tensor->dtype, tensor->shape, tensor->ndim, NULL, NULL, &tensor->grad);
+    if (status == TRI_OK)
+        tensor->grad->device = tensor->device;
+    return status;
+}
+
+/* What tri_backward found: tensors of one hook (or of none) and their gradients. */
+typedef struct found {
+    tri_tensor **tensors;
+    trii_vid *grads;
+    int n;
+} found;
+
+static tri_status bind_grads(backward *b, const found *f)
+{
+    for (int i = 0; i < f->n; i++) {
+        tri_status status = trii_bind(b->step, f->grads[i], f->tensors[i]->grad);
+
+        if (status != TRI_OK)
+            return status;
+        f->tensors[i]->has_grad = true;
+    }
+    return TRI_OK;
+}
+
+/* The tensors of this hook, first use first; adds what their gradients held before. */
+static tri_status collect(backward *b, const struct trii_grad_hook *hook, found *f)
+{
+    trii_step *s = b->step;
+
+    f->n = 0;
+    for (int32_t v = 0; v < b->n_values; v++) {
+        tri_tensor *tensor = owner_of(&s->values[v]);
+        tri_status status;
+
+        if (b->grads[v] < 0 || tensor == NULL || tensor->grad_hook != hook)
+            continue;
+        status = grad_tensor(tensor);
+        if (status == TRI_OK && tensor->has_grad) {
+            trii_vid terms[2] = {TRII_NO_VALUE, b->grads[v]};
+
+            status = trii_resolve(s, tensor->grad, &terms[0]);
+            if (status == TRI_OK)
+                status = trii_record_values(s, &trii_op_add, terms, 2, NULL, &b->grads[v]);
+        }
+        if (status != TRI_OK)
+            return status;
+        f->tensors[f->n] = tensor;
+        f->grads[f->n++] = b->grads[v];
+        b->grads[v] = UNREACHED; /* done; the next hook starts with the rest */
+    }
+    return TRI_OK;
+}
+
+/* The first hook that still has gradients to attach. */
+static bool next_hook(const backward *b, struct trii_grad_hook **hook_out)
+{
+    for (int32_t v = 0; v < b->n_values; v++) {
+        const tri_tensor *tensor = owner_of(&b->step->values[v]);
+
+        if (b->grads[v] >= 0 && tensor != NULL) {
+            *hook_out = tensor->grad_hook;
+            return true;
+        }
+    }
+    return false;
+}
+
+static tri_status attach_all(backward *b)
+{
+    struct trii_grad_hook *hook = NULL;
+    found f = {.tensors = trii_alloc((size_t)b->n_values, sizeof(*f.tensors), "gradients"),
+               .grads = trii_alloc((size_t)b->n_values, sizeof(*f.grads), "gradients")};
+    tri_status status = f.tensors != NULL && f.grads != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+
+    while (status == TRI_OK && next_hook(b, &hook)) {
+        status = collect(b, hook, &f);
+        if (status == TRI_OK && hook != NULL)
+            status = hook->attach(hook, b->step, f.tensors, f.grads, f.n, b->count);
+        if (status == TRI_OK)
+            status = bind_grads(b, &f);
+    }
+    trii_free(f.tensors);
+    trii_free(f.grads);
+    return status;
+}
+
+/* The gradient of the loss itself: 1, unless the one hook of all parameters says otherwise. */
+static tri_status seed_of(backward *b, trii_vid loss)
+{
+    const trii_type type = b->step->values[loss].type;
+    struct trii_grad_hook *hook = NULL;
+    bool first = true, same = true;
+    trii_vid seed = TRII_NO_VALUE;
+    trii_attrs attrs;
+    tri_status status = TRI_OK;
+
+    for (int32_t v = 0; v < b->n_values; v++) {
+        const tri_tensor *tensor = owner_of(&b->step->values[v]);
+
+        if (b->grads[v] != REACHED || tensor == NULL)
+            continue;
+        same = same && (first || tensor->grad_hook == hook);
+        hook = tensor->grad_hook;
+        first = false;
+    }
+    if (same && hook != NULL && hook->seed != NULL)
+        status = hook->seed(hook, b->step, type.dtype, b->count, &seed);
+    if (status != TRI_OK)
+        return status;
+    if (seed == TRII_NO_VALUE) {
+        trii_fill_attrs(&type, 1, &attrs);
+        return trii_record_values(b->step, &trii_op_fill, NULL, 0, &attrs, &b->grads[loss]);
+    }
+    b->grads[loss] = seed;
+    if (trii_type_same_shape(&b->step->values[seed].type, &type))
+        return TRI_OK;
+    return trii_rec_expand(b->step, seed, type.shape, type.ndim, &b->grads[loss]);
+}
+
+/* Rows under the loss's mean: dimension 0 of the first input of the loss. */
+static int64_t default_count(const trii_step *s, trii_vid loss)
+{
+    const trii_value *value = &s->values[loss];
+
+    if (value->node >= 0 && s->nodes[value->node].n_in > 0) {
+        trii_vid in = s->in_ids[s->nodes[value->node].first_in];
+
+        if (in != TRII_NO_VALUE && s->values[in].type.ndim > 0)
+            return s->values[in].type.shape[0];
+    }
+    return 1;
+}
+
+static tri_status check_loss(trii_step *s, tri_tensor *loss, trii_vid *id)
+{
+    char text[TRII_TYPE_TEXT];
+    const trii_value *value;
+    tri_status status;
+
+    if (loss == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "the loss is NULL");
+    status = trii_resolve(s, loss, id);
+    if (status != TRI_OK)
+        return status;
+    value = &s->values[*id];
+    if (trii_type_numel(&value->type) != 1 || !trii_dtype_is_float(value->type.dtype))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "the loss must be one floating-point number, not %s",
+                         trii_type_text(&value->type, text));
+    if (!value->requires_grad || value->node < 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "the loss depends on no tensor that requires a "
+                                              "gradient (or was recorded under tri_no_grad_begin)");
+    return TRI_OK;
+}
+
+static tri_status backward_on(trii_step *s, tri_tensor *loss, int64_t count)
+{
+    trii_recorder *r = trii_recorder_of(s);
+    backward b = {.step = s};
+    trii_vid id = TRII_NO_VALUE;
+    void *scratch = r->scratch;
+    tri_status status = check_loss(s, loss, &id);
+
+    if (status != TRI_OK)
+        return status;
+    status = trii_grow(&scratch, &r->cap_scratch, s->n_values, sizeof(*r->scratch), "gradients");
+    r->scratch = scratch;
+    if (status != TRI_OK)
+        return status;
+    b.grads = r->scratch;
+    b.n_values = s->n_values;
+    b.count = count >= 0 ? count : default_count(s, id);
+    if (s->values[id].state == TRII_VALUE_PENDING)
+        s->values[id].keep = true;
+    mark(&b, id);
+    status = seed_of(&b, id);
+    for (int32_t n = s->values[id].node; n >= 0 && status == TRI_OK; n--)
+        status = node_backward(&b, n);
+    return status == TRI_OK ? attach_all(&b) : status;
+}
+
+/* backward_n: NULL count means default. */
+static void backward_run(tri_tensor *loss, int64_t count)
+{
+    trii_step *step = trii_step_current();
+    trii_recorder *r;
+    trii_site site = trii_site_last();
+    tri_status status;
+
+    if (step == NULL)
+        return; /* the next run has no memory either */
+    r = trii_recorder_of(step);
+    r->no_grad++;
+    r->deferred++;
+    status = backward_on(step, loss, count);
+    r->no_grad--;
+    r->deferred--;
+    if (status == TRI_OK)
+        status = trii_step_eager(step);
+    else if (site.file != NULL)
+        status = TRII_FAIL_CTX(status, "tri_backward at %s:%d", site.file, site.line);
+    else
+        status = TRII_FAIL_CTX(status, "tri_backward");
+    if (status != TRI_OK)
+        trii_step_fail(step, status);
+}
+
+void tri_backward(tri_tensor *loss)
+{
+    backward_run(loss, -1);
+}
+
+void tri_backward_n(tri_tensor *loss, int64_t count)
+{
+    if (count < 0) {
+        trii_step *step = trii_step_current();
+
+        if (step != NULL)
+            trii_step_fail(step, TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_backward_n: count %lld",
+                                           (long long)count));
+        return;
+    }
+    backward_run(loss, count);
+}
+
+void tri_requires_grad(tri_tensor *tensor, bool on)
+{
+    trii_step *step = trii_step_current();
+
+    if (tensor == NULL || step == NULL)
+        return;
+    if (trii_is_handle(tensor) || tensor->status != TRI_OK || !trii_dtype_is_float(tensor->dtype)) {
+        if (on)
+            trii_step_fail(step, TRII_FAIL(TRI_ERR_INVALID_ARG,
+                                           "tri_requires_grad: only persistent floating-point "
+                                           "tensors can require a gradient"));
+        return;
+    }
+    tensor->requires_grad = on;
+    if (tensor->step_generation == step->generation)
+        step->values[tensor->step_value].requires_grad = on;
+}
+
+tri_tensor *tri_grad(tri_tensor *tensor)
+{
+    return tensor != NULL && !trii_is_handle(tensor) ? tensor->grad : NULL;
+}
+
+void tri_no_grad_begin(void)
+{
+    trii_step *step = trii_step_current();
+
+    if (step != NULL)
+        trii_recorder_of(step)->no_grad++;
+}
+
+void tri_no_grad_end(void)
+{
+    trii_step *step = trii_step_current();
+
+    if (step != NULL && trii_recorder_of(step)->no_grad > 0)
+        trii_recorder_of(step)->no_grad--;
+}
+
+tri_status trii_grad_consume(trii_step *step, tri_tensor *tensor, trii_vid *grad_out)
+{
+    tri_status status = TRI_OK;
+    trii_vid grad = TRII_NO_VALUE;
+
+    if (tensor->has_grad)
+        status = trii_resolve(step, tensor->grad, &grad);
+    if (status != TRI_OK)
+        return status;
+    tensor->has_grad = false;
+    *grad_out = grad;
+    return TRI_OK;
+}

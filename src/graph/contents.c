@@ -1,0 +1,296 @@
+/*
+ * contents.c - bytes in and out of tensors, in the middle of steps.
+ */
+#include <math.h>
+
+#include "base/alloc.h"
+#include "base/dtype.h"
+#include "graph/recorder.h"
+
+/* Prepends "tri_x at file:line". */
+static tri_status fail_at(tri_status status, const char *call)
+{
+    trii_site site = trii_site_last();
+
+    if (site.file == NULL)
+        return TRII_FAIL_CTX(status, "%s", call);
+    return TRII_FAIL_CTX(status, "%s at %s:%d", call, site.file, site.line);
+}
+
+static tri_status no_step(void)
+{
+    return TRI_ERR_NO_MEMORY; /* the line is there already */
+}
+
+/* The tensor's current value in this step, or NO_VALUE if the step does not know it. */
+static trii_vid known_value(const trii_step *step, const tri_tensor *tensor)
+{
+    return tensor->step_generation == step->generation ? tensor->step_value : TRII_NO_VALUE;
+}
+
+/* Recorded work keeps the old contents: they leave the tensor, which gets storage of its own. */
+static tri_status detach(trii_step *step, tri_tensor *tensor)
+{
+    trii_vid id = known_value(step, tensor);
+    trii_value *value;
+    trii_storage *fresh = NULL;
+    tri_status status;
+
+    if (id == TRII_NO_VALUE)
+        return TRI_OK;
+    value = &step->values[id];
+    if (value->state == TRII_VALUE_READY && value->leaf != NULL && !value->used)
+        return TRI_OK;
+    tensor->step_generation = 0;
+    if (value->bound == tensor && value->state == TRII_VALUE_PENDING) {
+        trii_vid before = value->replaces;
+
+        value->bound = NULL; /* the result is wanted by its readers only */
+        value->replaces = TRII_NO_VALUE;
+        tri_tensor_unref(tensor);
+        if (before == TRII_NO_VALUE)
+            return TRI_OK;
+        value = &step->values[before];
+    }
+    if (value->state != TRII_VALUE_READY || value->storage != NULL)
+        return TRI_OK;
+    status = trii_storage_create(NULL, NULL, trii_tensor_bytes(tensor), &fresh);
+    if (status != TRI_OK)
+        return status;
+    if (tensor->storage->ops != fresh->ops || tensor->offset != 0) {
+        /* storage with a place of its own (a bucket): the tensor stays, the old contents move */
+        if (tensor->layout != NULL) {
+            status =
+                tensor->layout->to_plain(tensor->layout, trii_tensor_data(tensor), fresh->data);
+            if (status != TRI_OK) {
+                trii_storage_unref(fresh);
+                return status;
+            }
+        } else {
+            memcpy(fresh->data, trii_tensor_data(tensor), trii_tensor_bytes(tensor));
+        }
+        value->storage = fresh;
+        value->offset = 0;
+        value->layout = NULL;
+        return TRI_OK;
+    }
+    value->storage = tensor->storage;
+    value->offset = tensor->offset;
+    value->layout = tensor->layout;
+    tensor->storage = fresh;
+    tensor->offset = 0;
+    tensor->layout = NULL;
+    return TRI_OK;
+}
+
+static tri_status copy_in(tri_tensor *tensor, const void *data, size_t bytes)
+{
+    trii_step *step = trii_step_current();
+    tri_status status;
+
+    if (step == NULL)
+        return no_step();
+    if (tensor == NULL || trii_is_handle(tensor))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "only persistent tensors can be written");
+    if (tensor->status != TRI_OK)
+        return TRII_FAIL(tensor->status, "%s", tensor->why);
+    if (bytes != trii_tensor_bytes(tensor))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%zu bytes for a tensor of %zu", bytes,
+                         trii_tensor_bytes(tensor));
+    status = detach(step, tensor);
+    if (status != TRI_OK || bytes == 0)
+        return status;
+    if (tensor->layout != NULL)
+        return tensor->layout->from_plain(tensor->layout, data, trii_tensor_data(tensor));
+    memcpy(trii_tensor_data(tensor), data, bytes);
+    return TRI_OK;
+}
+
+tri_status tri_copy_in(tri_tensor *tensor, const void *data, size_t bytes)
+{
+    tri_status status = copy_in(tensor, data, bytes);
+
+    return status == TRI_OK ? TRI_OK : fail_at(status, "tri_copy_in");
+}
+
+/* Runs what pends so that the tensor can be read. *value_out is filled with what it takes to read
+ * (borrowed references). */
+static tri_status make_readable(trii_step *step, tri_tensor *tensor, trii_value *value_out)
+{
+    trii_vid id = TRII_NO_VALUE;
+    tri_status status;
+
+    if (tensor == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "the tensor is NULL");
+    if (!trii_is_handle(tensor) && known_value(step, tensor) == TRII_NO_VALUE &&
+        tensor->status == TRI_OK) {
+        /* nothing recorded touches it: no need to become part of the step */
+        *value_out = (trii_value){.leaf = tensor};
+        value_out->type.dtype = tensor->dtype;
+        value_out->type.ndim = tensor->ndim;
+        value_out->type.device = tensor->device;
+        memcpy(value_out->type.shape, tensor->shape, sizeof(tensor->shape));
+        return trii_step_run(step);
+    }
+    status = trii_resolve(step, tensor, &id);
+    if (status != TRI_OK)
+        return status;
+    if (step->values[id].state == TRII_VALUE_PENDING)
+        step->values[id].keep = true;
+    status = trii_step_run(step);
+    if (status != TRI_OK)
+        return status;
+    if (step->values[id].state != TRII_VALUE_READY)
+        return TRII_FAIL(TRI_ERR_STATE,
+                         "the value was not kept when the step ran: call tri_keep before that");
+    *value_out = step->values[id];
+    return TRI_OK;
+}
+
+static tri_status read_plain(const trii_value *value, void *data, size_t bytes)
+{
+    const trii_layout *layout = trii_value_layout(value);
+
+    if (layout != NULL)
+        return layout->to_plain(layout, trii_value_data(value), data);
+    if (bytes > 0)
+        memcpy(data, trii_value_data(value), bytes);
+    return TRI_OK;
+}
+
+static tri_status copy_out(tri_tensor *tensor, void *data, size_t bytes)
+{
+    trii_step *step = trii_step_current();
+    trii_value value;
+    tri_status status;
+
+    if (step == NULL)
+        return no_step();
+    status = make_readable(step, tensor, &value);
+    if (status != TRI_OK)
+        return status;
+    if (bytes != trii_type_bytes(&value.type))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "room for %zu bytes, the tensor has %zu", bytes,
+                         trii_type_bytes(&value.type));
+    return read_plain(&value, data, bytes);
+}
+
+tri_status tri_copy_out(tri_tensor *tensor, void *data, size_t bytes)
+{
+    tri_status status = copy_out(tensor, data, bytes);
+
+    return status == TRI_OK ? TRI_OK : fail_at(status, "tri_copy_out");
+}
+
+static double as_double(tri_dtype dtype, const void *data)
+{
+    union {
+        int8_t i8;
+        int16_t i16;
+        int32_t i32;
+        int64_t i64;
+        uint8_t u8;
+        uint16_t u16;
+        float f32;
+        double f64;
+    } u;
+
+    memcpy(&u, data, tri_dtype_size(dtype));
+    switch (dtype) {
+    case TRI_DTYPE_U8:
+    case TRI_DTYPE_BOOL:
+        return u.u8;
+    case TRI_DTYPE_I8:
+        return u.i8;
+    case TRI_DTYPE_I16:
+        return u.i16;
+    case TRI_DTYPE_I32:
+        return u.i32;
+    case TRI_DTYPE_I64:
+        return (double)u.i64;
+    case TRI_DTYPE_F16:
+        return (double)trii_f16_to_f32(u.u16);
+    case TRI_DTYPE_BF16:
+        return (double)trii_bf16_to_f32(u.u16);
+    case TRI_DTYPE_F32:
+        return (double)u.f32;
+    case TRI_DTYPE_F64:
+        return u.f64;
+    default:
+        return (double)NAN;
+    }
+}
+
+double tri_item(tri_tensor *tensor)
+{
+    trii_step *step = trii_step_current();
+    trii_value value;
+    tri_status status = step != NULL ? TRI_OK : no_step();
+    _Alignas(8) char blocked[4096]; /* one element, padded by its layout */
+
+    if (status == TRI_OK)
+        status = make_readable(step, tensor, &value);
+    if (status == TRI_OK && trii_type_numel(&value.type) != 1) {
+        char text[TRII_TYPE_TEXT];
+
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "%s has not one element",
+                           trii_type_text(&value.type, text));
+    }
+    if (status == TRI_OK)
+        status = read_plain(&value, blocked, trii_type_bytes(&value.type));
+    if (status != TRI_OK) {
+        (void)fail_at(status, "tri_item");
+        return (double)NAN;
+    }
+    return as_double(value.type.dtype, blocked);
+}
+
+tri_tensor *tri_keep(tri_tensor *tensor)
+{
+    trii_step *step = trii_step_current();
+    trii_vid id = TRII_NO_VALUE;
+    tri_status status;
+
+    if (tensor == NULL || !trii_is_handle(tensor) || step == NULL)
+        return tensor;
+    status = trii_resolve(step, tensor, &id);
+    if (status != TRI_OK)
+        return tensor; /* whoever reads it gets the error */
+    if (step->values[id].state == TRII_VALUE_PENDING)
+        step->values[id].keep = true;
+    return tensor;
+}
+
+static tri_status clone(tri_tensor *tensor, tri_tensor **copy_out)
+{
+    trii_step *step = trii_step_current();
+    trii_value value;
+    tri_tensor *copy = NULL;
+    tri_status status;
+
+    if (step == NULL)
+        return no_step();
+    status = make_readable(step, tensor, &value);
+    if (status != TRI_OK)
+        return status;
+    status =
+        trii_tensor_create(value.type.dtype, value.type.shape, value.type.ndim, NULL, NULL, &copy);
+    if (status != TRI_OK)
+        return status;
+    copy->device = value.type.device;
+    status = read_plain(&value, trii_tensor_data(copy), trii_tensor_bytes(copy));
+    if (status != TRI_OK) {
+        tri_tensor_unref(copy);
+        return status;
+    }
+    *copy_out = copy;
+    return TRI_OK;
+}
+
+tri_tensor *tri_tensor_clone(tri_tensor *tensor)
+{
+    tri_tensor *copy = NULL;
+    tri_status status = clone(tensor, &copy);
+
+    return status == TRI_OK ? copy : trii_tensor_failed(fail_at(status, "tri_tensor_clone"));
+}

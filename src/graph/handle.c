@@ -1,0 +1,297 @@
+/*
+ * handle.c - a step tensor's `tri_tensor *`: no address but a word, resolved only here.
+ *
+ *   bit 0        1 (addresses of real tensors are even)
+ *   bits 1-24    index of the value in its step
+ *   bits 25-63   generation of the step, unique in the process
+ *
+ * So a handle that outlived its step, or came from another thread, is recognised and never read
+ * through. Also the facts that a user may ask of a tensor of either kind.
+ */
+#include <inttypes.h>
+#include <math.h>
+
+#include "base/alloc.h"
+#include "graph/recorder.h"
+
+#define INDEX_BITS 24
+#define INDEX_MASK ((UINT64_C(1) << INDEX_BITS) - 1)
+#define LIVE_STEPS 256
+
+/* Generations of the steps that threads are recording: only to word an error. */
+static atomic_uint_fast64_t live[LIVE_STEPS];
+
+tri_tensor *trii_handle(trii_step *step, trii_vid value)
+{
+    uint64_t word = step->generation << (INDEX_BITS + 1) | (uint64_t)(uint32_t)value << 1 | 1;
+
+    return (tri_tensor *)(uintptr_t)word; // NOLINT: a handle is no address, see above
+}
+
+static uint64_t generation_of(const tri_tensor *tensor)
+{
+    return (uint64_t)(uintptr_t)tensor >> (INDEX_BITS + 1);
+}
+
+static trii_vid index_of(const tri_tensor *tensor)
+{
+    return (trii_vid)((uint64_t)(uintptr_t)tensor >> 1 & INDEX_MASK);
+}
+
+void trii_handle_announce(trii_recorder *r)
+{
+    for (int i = 0; i < LIVE_STEPS && r->table_slot < 0; i++) {
+        uint_fast64_t expected = 0;
+
+        if (atomic_compare_exchange_strong(&live[i], &expected, r->step.generation))
+            r->table_slot = i;
+    }
+    if (r->table_slot >= 0)
+        atomic_store_explicit(&live[r->table_slot], r->step.generation, memory_order_relaxed);
+}
+
+void trii_handle_forget(trii_recorder *r)
+{
+    if (r->table_slot >= 0)
+        atomic_store(&live[r->table_slot], 0);
+    r->table_slot = -1;
+}
+
+static TRII_NOINLINE tri_status refuse(const tri_tensor *tensor)
+{
+    uint64_t generation = generation_of(tensor);
+
+    for (int i = 0; i < LIVE_STEPS; i++) {
+        if (atomic_load_explicit(&live[i], memory_order_relaxed) == generation)
+            return TRII_FAIL(TRI_ERR_STATE, "this step tensor belongs to another thread's step");
+    }
+    return TRII_FAIL(TRI_ERR_STATE,
+                     "this step tensor's step has ended (tri_tensor_clone keeps a value longer)");
+}
+
+static tri_status leaf_create(trii_step *step, tri_tensor *tensor, trii_vid *value_out)
+{
+    trii_value *value;
+    tri_status status;
+
+    if (tensor->status != TRI_OK)
+        return TRII_FAIL(tensor->status, "%s", tensor->why);
+    status = trii_step_reserve(step, 1);
+    if (status != TRI_OK)
+        return status;
+    value = trii_value_append(step);
+    value->type.dtype = tensor->dtype;
+    value->type.ndim = tensor->ndim;
+    value->type.device = tensor->device;
+    for (int d = 0; d < tensor->ndim; d++)
+        value->type.shape[d] = tensor->shape[d];
+    value->leaf = tri_tensor_ref(tensor);
+    value->requires_grad = tensor->requires_grad;
+    tensor->step_generation = step->generation;
+    tensor->step_value = step->n_values - 1;
+    *value_out = tensor->step_value;
+    return TRI_OK;
+}
+
+tri_status trii_resolve(trii_step *step, tri_tensor *tensor, trii_vid *value_out)
+{
+    trii_vid id;
+
+    if (trii_is_handle(tensor)) {
+        id = index_of(tensor);
+        if (TRII_UNLIKELY(generation_of(tensor) != step->generation || id >= step->n_values))
+            return refuse(tensor);
+    } else if (tensor->step_generation == step->generation) {
+        id = tensor->step_value;
+    } else {
+        return leaf_create(step, tensor, value_out);
+    }
+    if (TRII_UNLIKELY(step->values[id].state == TRII_VALUE_FAILED))
+        return trii_failure_get(trii_recorder_of(step), &step->values[id]);
+    *value_out = id;
+    return TRI_OK;
+}
+
+tri_tensor *trii_handle_output(tri_tensor *first, int output)
+{
+    trii_step *step = trii_step_current();
+    trii_vid id;
+
+    if (!trii_is_handle(first) || step == NULL || generation_of(first) != step->generation)
+        return first;
+    id = index_of(first);
+    if (step->values[id].node < 0 || step->values[id].output != 0)
+        return first;
+    return trii_handle(step, id + output);
+}
+
+/* --- failed handles ---------------------------------------------------------------------- */
+
+void trii_value_fail(trii_recorder *r, trii_value *value, tri_status status)
+{
+    void *array = r->failures;
+
+    value->state = TRII_VALUE_FAILED;
+    value->keep = false;
+    value->slot = -1;
+    value->slot_segment = (uint32_t)-status;
+    if (trii_grow(&array, &r->cap_failures, r->n_failures + 1, sizeof(*r->failures),
+                  "failed handles") != TRI_OK)
+        return;
+    r->failures = array;
+    r->failures[r->n_failures] =
+        (trii_failure){.status = status, .line = trii_strdup(tri_last_error(), "failed handle")};
+    value->slot = r->n_failures++;
+}
+
+tri_status trii_failure_get(trii_recorder *r, const trii_value *value)
+{
+    const trii_failure *failure;
+
+    if (value->slot < 0)
+        return TRII_FAIL((tri_status) - (int)value->slot_segment, "out of memory");
+    failure = &r->failures[value->slot];
+    return TRII_FAIL(failure->status, "%s",
+                     failure->line != NULL ? failure->line : "out of memory");
+}
+
+void trii_failures_clear(trii_recorder *r)
+{
+    for (int32_t i = 0; i < r->n_failures; i++)
+        trii_free(r->failures[i].line);
+    r->n_failures = 0;
+}
+
+tri_tensor *trii_handle_failed(trii_step *step, tri_status status)
+{
+    trii_value *value;
+
+    if (trii_step_reserve(step, 1) != TRI_OK)
+        return trii_tensor_failed(TRI_ERR_NO_MEMORY); /* the shared one, or a leak of one line */
+    value = trii_value_append(step);
+    value->type.dtype = TRI_DTYPE_NONE;
+    value->type.ndim = -1;
+    value->type.device = 0;
+    trii_value_fail(trii_recorder_of(step), value, status);
+    return trii_handle(step, step->n_values - 1);
+}
+
+tri_tensor *trii_record_failed(trii_step *step, const trii_op *op, tri_tensor *const *in, int n_in,
+                               tri_status status)
+{
+    char operands[TRII_ERR_BYTES / 2];
+    size_t used = 0;
+    trii_site site = trii_site_last();
+
+    operands[0] = '\0';
+    for (int i = 0; i < n_in; i++) {
+        char text[TRII_TYPE_TEXT];
+        const char *what = "NULL";
+        char line[TRII_ERR_BYTES];
+        trii_vid id;
+
+        if (in[i] != NULL) {
+            snprintf(line, sizeof(line), "%s", tri_last_error());
+            if (trii_resolve(step, in[i], &id) == TRI_OK) {
+                what = trii_type_text(&step->values[id].type, text);
+            } else {
+                what = "?";
+                /* a failed operand's own line says more than ours could */
+                if (trii_is_handle(in[i]) && generation_of(in[i]) == step->generation)
+                    return in[i];
+                if (!trii_is_handle(in[i]))
+                    return trii_handle_failed(step, status);
+            }
+            trii_err_set("%s", line);
+        }
+        if (used < sizeof(operands))
+            used += (size_t)snprintf(operands + used, sizeof(operands) - used, "%s%s",
+                                     i > 0 ? ", " : "", what);
+    }
+    if (site.file != NULL)
+        trii_err_prepend("tri_%s(%s) at %s:%d", op->name, operands, site.file, site.line);
+    else
+        trii_err_prepend("tri_%s(%s)", op->name, operands);
+    return trii_handle_failed(step, status);
+}
+
+/* --- facts ------------------------------------------------------------------------------- */
+
+/* Type of a tensor of either kind; false leaves the error line. Never makes a leaf. */
+static tri_status facts(const tri_tensor *tensor, trii_type *type)
+{
+    trii_step *step;
+    const trii_value *value;
+
+    type->dtype = TRI_DTYPE_NONE;
+    type->ndim = -1;
+    type->device = 0;
+    if (tensor == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "the tensor is NULL");
+    if (!trii_is_handle(tensor)) {
+        if (tensor->status != TRI_OK)
+            return TRII_FAIL(tensor->status, "%s", tensor->why);
+        type->dtype = tensor->dtype;
+        type->ndim = tensor->ndim;
+        type->device = tensor->device;
+        for (int d = 0; d < tensor->ndim; d++)
+            type->shape[d] = tensor->shape[d];
+        return TRI_OK;
+    }
+    step = trii_step_current();
+    if (step == NULL)
+        return TRI_ERR_NO_MEMORY;
+    if (generation_of(tensor) != step->generation || index_of(tensor) >= step->n_values)
+        return refuse(tensor);
+    value = &step->values[index_of(tensor)];
+    if (value->state == TRII_VALUE_FAILED)
+        return trii_failure_get(trii_recorder_of(step), value);
+    trii_type_copy(type, &value->type);
+    return TRI_OK;
+}
+
+tri_dtype tri_tensor_dtype(const tri_tensor *tensor)
+{
+    trii_type type;
+
+    return facts(tensor, &type) == TRI_OK ? type.dtype : TRI_DTYPE_NONE;
+}
+
+int tri_tensor_ndim(const tri_tensor *tensor)
+{
+    trii_type type;
+
+    return facts(tensor, &type) == TRI_OK ? type.ndim : -1;
+}
+
+int64_t tri_tensor_size(const tri_tensor *tensor, int dim)
+{
+    trii_type type;
+
+    if (facts(tensor, &type) != TRI_OK)
+        return -1;
+    if (dim < 0)
+        dim += type.ndim;
+    return dim >= 0 && dim < type.ndim ? type.shape[dim] : -1;
+}
+
+int64_t tri_tensor_numel(const tri_tensor *tensor)
+{
+    trii_type type;
+
+    return facts(tensor, &type) == TRI_OK ? trii_type_numel(&type) : -1;
+}
+
+tri_device tri_tensor_device(const tri_tensor *tensor)
+{
+    trii_type type;
+
+    return facts(tensor, &type) == TRI_OK ? type.device : -1;
+}
+
+tri_status tri_tensor_status(const tri_tensor *tensor)
+{
+    trii_type type;
+
+    return facts(tensor, &type);
+}

@@ -1,0 +1,132 @@
+/*
+ * nan_check.c - TRI_CHECK=nan: which operation made the first NaN?
+ *
+ * Works with any executor: before a run the old contents of the tensors that it overwrites are
+ * set aside; afterwards its results are scanned, and only if one has a NaN the segment runs again
+ * through the reference interpreter, which looks at every result. What the interpreter cannot
+ * repeat (communication, or a NaN of a device's own making) is blamed on the result that has it.
+ */
+#include "base/dtype.h"
+#include "graph/recorder.h"
+
+static bool has_nan(tri_dtype dtype, const void *data, size_t bytes)
+{
+    size_t n = tri_dtype_size(dtype) > 0 ? bytes / tri_dtype_size(dtype) : 0;
+    bool found = false;
+
+    if (dtype == TRI_DTYPE_F32) {
+        const float *x = data;
+
+        for (size_t i = 0; i < n; i++)
+            found |= x[i] != x[i];
+    } else if (dtype == TRI_DTYPE_F64) {
+        const double *x = data;
+
+        for (size_t i = 0; i < n; i++)
+            found |= x[i] != x[i];
+    }
+    return found;
+}
+
+static bool value_has_nan(const trii_value *value)
+{
+    const trii_layout *layout = trii_value_layout(value);
+
+    return has_nan(value->type.dtype, trii_value_data(value),
+                   layout != NULL ? layout->bytes : trii_type_bytes(&value->type));
+}
+
+static tri_status blame(const trii_step *step, int32_t n)
+{
+    const trii_node *node = &step->nodes[n];
+    const char *name = node->host != NULL ? node->host->name : node->op->name;
+    char operands[TRII_ERR_BYTES / 2];
+    size_t used = 0;
+
+    operands[0] = '\0';
+    for (int i = 0; i < node->n_in && used < sizeof(operands); i++) {
+        trii_vid in = step->in_ids[node->first_in + i];
+        char text[TRII_TYPE_TEXT];
+
+        used += (size_t)snprintf(
+            operands + used, sizeof(operands) - used, "%s%s", i > 0 ? ", " : "",
+            in == TRII_NO_VALUE ? "NULL" : trii_type_text(&step->values[in].type, text));
+    }
+    if (node->site.file != NULL)
+        return TRII_FAIL(TRI_ERR_NAN, "NaN made by %s(%s), recorded at %s:%d", name, operands,
+                         node->site.file, node->site.line);
+    return TRII_FAIL(TRI_ERR_NAN, "NaN made by %s(%s)", name, operands);
+}
+
+tri_status trii_nan_check_output(const trii_step *step, int32_t node, int output, const void *data)
+{
+    const trii_type *type = &step->values[step->nodes[node].first_out + output].type;
+
+    return has_nan(type->dtype, data, trii_type_bytes(type)) ? blame(step, node) : TRI_OK;
+}
+
+/* A NaN that the segment is given was made by the user or by an earlier step. */
+static tri_status check_inputs(const trii_step *step, const trii_segment *segment)
+{
+    for (int32_t n = segment->first_node; n < segment->end_node; n++) {
+        const trii_node *node = &step->nodes[n];
+
+        for (int i = 0; i < node->n_in; i++) {
+            trii_vid in = step->in_ids[node->first_in + i];
+
+            if (in == TRII_NO_VALUE || step->values[in].state != TRII_VALUE_READY ||
+                !value_has_nan(&step->values[in]))
+                continue;
+            if (node->site.file != NULL)
+                return TRII_FAIL(TRI_ERR_NAN,
+                                 "argument %d of tri_%s, recorded at %s:%d, is NaN already", i,
+                                 node->op->name, node->site.file, node->site.line);
+            return TRII_FAIL(TRI_ERR_NAN, "argument %d of tri_%s is NaN already", i,
+                             node->op->name);
+        }
+    }
+    return TRI_OK;
+}
+
+tri_status trii_nan_before(trii_step *step, const trii_segment *segment)
+{
+    tri_status status = check_inputs(step, segment);
+
+    for (int32_t o = 0; o < segment->n_outputs && status == TRI_OK; o++) {
+        const trii_value *value = &step->values[segment->outputs[o]];
+        trii_storage *copy = NULL;
+        const trii_layout *layout;
+        trii_value *old;
+        size_t bytes;
+
+        if (value->bound == NULL || value->replaces == TRII_NO_VALUE)
+            continue;
+        old = &step->values[value->replaces];
+        if (old->storage != NULL || old->state != TRII_VALUE_READY)
+            continue;
+        layout = trii_value_layout(old);
+        bytes = layout != NULL ? layout->bytes : trii_type_bytes(&old->type);
+        status = trii_storage_create(NULL, NULL, bytes, &copy);
+        if (status != TRI_OK)
+            break;
+        memcpy(copy->data, trii_value_data(old), bytes);
+        old->layout = layout;
+        old->offset = 0;
+        old->storage = copy;
+    }
+    return status;
+}
+
+tri_status trii_nan_after(trii_step *step, const trii_segment *segment)
+{
+    for (int32_t o = 0; o < segment->n_outputs; o++) {
+        const trii_value *value = &step->values[segment->outputs[o]];
+        tri_status status;
+
+        if (!value_has_nan(value))
+            continue;
+        status = trii_reference_run(step, segment, true);
+        return status != TRI_OK ? status : blame(step, value->node);
+    }
+    return TRI_OK;
+}

@@ -1,0 +1,95 @@
+/*
+ * losses.c - losses: a scalar, the mean over the batch.
+ */
+#include "graph/ops/rules.h"
+
+/* --- mse_loss --------------------------------------------------------------------------------- */
+
+static tri_status mse_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                            trii_type *out, int *n_out)
+{
+    tri_status status = trii_rule_float(in[0], "a");
+
+    (void)n_in;
+    (void)attrs;
+    *n_out = 1;
+    trii_type_scalar(out, in[0]->dtype);
+    if (status == TRI_OK)
+        status = trii_rule_same_dtype(in[0], in[1]);
+    return status == TRI_OK ? trii_rule_shape(in[1], "b", in[0]->ndim, in[0]->shape) : status;
+}
+
+static tri_status mse_kernel(const trii_kernel_args *args)
+{
+    const double *a = args->in[0].data, *b = args->in[1].data;
+    int64_t n = trii_type_numel(args->in[0].type);
+    double sum = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        sum += (a[i] - b[i]) * (a[i] - b[i]);
+    *(double *)args->out[0].data = sum / (double)n;
+    return TRI_OK;
+}
+
+static tri_status mse_reference(const trii_kernel_args *args)
+{
+    return trii_in_double(args, mse_kernel);
+}
+
+static tri_status mse_grad(trii_step *step, const trii_node *node, const trii_vid *g,
+                           const bool *needs, trii_vid *grad_in)
+{
+    trii_vid in[3] = {g[0], trii_node_in(step, node, 0), trii_node_in(step, node, 1)};
+    trii_vid d = TRII_NO_VALUE;
+    trii_attrs attrs;
+    tri_status status;
+
+    attrs.n_i = 0;
+    attrs.n_f = 1;
+    attrs.f[0] = 2 / (double)trii_type_numel(trii_type_of(step, in[1]));
+    status = trii_record_values(step, &trii_op_mse_loss_backward, in, 3, &attrs, &d);
+    if (status == TRI_OK && needs[0])
+        grad_in[0] = d;
+    if (status == TRI_OK && needs[1])
+        status = trii_rec1(step, &trii_op_neg, d, &grad_in[1]);
+    return status;
+}
+
+const trii_op trii_op_mse_loss = {
+    .name = "mse_loss",
+    .op_class = TRII_CLASS_REDUCTION,
+    .shape = mse_shape,
+    .grad = mse_grad,
+    .reference = mse_reference,
+};
+
+#define MSE_BACKWARD(T, suffix)                                                                    \
+    static void mse_backward_##suffix(int64_t n, void *out, const void *const *in,                 \
+                                      const int64_t *stride, const trii_kernel_args *args)         \
+    {                                                                                              \
+        T *y = out;                                                                                \
+        const T *g = in[0], *a = in[1], *b = in[2];                                                \
+                                                                                                   \
+        for (int64_t k = 0; k < n; k++)                                                            \
+            y[k] = (T)((double)g[k * stride[0]] * args->fattr[0] *                                 \
+                       ((double)a[k * stride[1]] - (double)b[k * stride[2]]));                     \
+    }
+MSE_BACKWARD(float, f32)
+MSE_BACKWARD(double, f64)
+
+static tri_status mse_backward_reference(const trii_kernel_args *args)
+{
+    return trii_walk(args, mse_backward_f32, mse_backward_f64, NULL);
+}
+
+const trii_op trii_op_mse_loss_backward = {
+    .name = "mse_loss_backward",
+    .op_class = TRII_CLASS_ELEMENTWISE,
+    .shape = trii_shape_broadcast_float,
+    .reference = mse_backward_reference,
+};
+
+tri_tensor *tri_mse_loss(tri_tensor *a, tri_tensor *b)
+{
+    return trii_record(&trii_op_mse_loss, (tri_tensor *const[]){a, b}, 2, NULL);
+}

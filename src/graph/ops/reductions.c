@@ -1,0 +1,250 @@
+/*
+ * reductions.c - sums and their relatives over some dimensions. Kernels add in f64, in plain order.
+ */
+#include "base/alloc.h"
+#include "graph/ops/rules.h"
+
+/* i: mask of the reduced dimensions, keepdim. */
+static void reduced_type(const trii_type *in, int64_t mask, bool keepdim, trii_type *out)
+{
+    out->dtype = in->dtype;
+    out->ndim = 0;
+    for (int d = 0; d < in->ndim; d++) {
+        if ((mask >> d & 1) == 0)
+            out->shape[out->ndim++] = in->shape[d];
+        else if (keepdim)
+            out->shape[out->ndim++] = 1;
+    }
+}
+
+static tri_status reduce_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                               trii_type *out, int *n_out)
+{
+    (void)n_in;
+    *n_out = 1;
+    reduced_type(in[0], attrs->i[0], attrs->i[1] != 0, out);
+    return trii_rule_float(in[0], "x");
+}
+
+/* Elements that go into one result. */
+static int64_t reduced_count(const trii_type *in, int64_t mask)
+{
+    int64_t n = 1;
+
+    for (int d = 0; d < in->ndim; d++) {
+        if (mask >> d & 1)
+            n *= in->shape[d];
+    }
+    return n;
+}
+
+/* y[..] += x[..] over the dimensions of the mask; y has in's kept dimensions. */
+static void add_up(const trii_type *in, int64_t mask, const double *x, double *y)
+{
+    int64_t n = trii_type_numel(in), at[TRI_MAX_DIMS] = {0}, stride[TRI_MAX_DIMS], step = 1, row;
+    int last = in->ndim - 1;
+
+    for (int d = last; d >= 0; d--) {
+        bool reduced = (mask >> d & 1) != 0;
+
+        stride[d] = reduced ? 0 : step;
+        step *= reduced ? 1 : in->shape[d];
+    }
+    row = last >= 0 ? in->shape[last] : 1;
+    for (int64_t i = 0; i < n; i += row) {
+        double *to = y;
+
+        for (int d = 0; d < last; d++)
+            to += at[d] * stride[d];
+        if (last >= 0 && stride[last] != 0) {
+            for (int64_t k = 0; k < row; k++)
+                to[k] += x[i + k];
+        } else {
+            double sum = *to;
+
+            for (int64_t k = 0; k < row; k++)
+                sum += x[i + k];
+            *to = sum;
+        }
+        for (int d = last - 1; d >= 0 && ++at[d] == in->shape[d]; d--)
+            at[d] = 0;
+    }
+}
+
+static void zero(const trii_array *array)
+{
+    int64_t n = trii_type_numel(array->type);
+    double *y = array->data;
+
+    for (int64_t i = 0; i < n; i++)
+        y[i] = 0;
+}
+
+static tri_status sum_kernel(const trii_kernel_args *args)
+{
+    zero(&args->out[0]);
+    add_up(args->in[0].type, args->iattr[0], args->in[0].data, args->out[0].data);
+    return TRI_OK;
+}
+
+static tri_status mean_kernel(const trii_kernel_args *args)
+{
+    int64_t n = trii_type_numel(args->out[0].type);
+    double count = (double)reduced_count(args->in[0].type, args->iattr[0]);
+    double *y = args->out[0].data;
+    tri_status status = sum_kernel(args);
+
+    for (int64_t i = 0; i < n; i++)
+        y[i] /= count; /* 0/0 is NaN, as in PyTorch */
+    return status;
+}
+
+static tri_status sum_reference(const trii_kernel_args *args)
+{
+    return trii_in_double(args, sum_kernel);
+}
+
+static tri_status mean_reference(const trii_kernel_args *args)
+{
+    return trii_in_double(args, mean_kernel);
+}
+
+/* Spreads the gradient of a reduction over its operand. */
+static tri_status spread(trii_step *step, const trii_node *node, trii_vid g, trii_vid *out)
+{
+    const trii_type in = *trii_type_of(step, trii_node_in(step, node, 0));
+    trii_type kept;
+    tri_status status;
+
+    reduced_type(&in, node->attrs.i[0], true, &kept);
+    if (!trii_type_same_shape(trii_type_of(step, g), &kept)) {
+        status = trii_rec_reshape(step, g, kept.shape, kept.ndim, &g);
+        if (status != TRI_OK)
+            return status;
+    }
+    return trii_rec_expand(step, g, in.shape, in.ndim, out);
+}
+
+static tri_status sum_grad(trii_step *step, const trii_node *node, const trii_vid *g,
+                           const bool *needs, trii_vid *grad_in)
+{
+    (void)needs;
+    return spread(step, node, g[0], &grad_in[0]);
+}
+
+static tri_status mean_grad(trii_step *step, const trii_node *node, const trii_vid *g,
+                            const bool *needs, trii_vid *grad_in)
+{
+    const trii_type *in = trii_type_of(step, trii_node_in(step, node, 0));
+    double count = (double)reduced_count(in, node->attrs.i[0]);
+    trii_vid scaled = TRII_NO_VALUE;
+    tri_status status = trii_rec_scaled(step, g[0], 1 / count, &scaled);
+
+    (void)needs;
+    return status == TRI_OK ? spread(step, node, scaled, &grad_in[0]) : status;
+}
+
+const trii_op trii_op_sum = {
+    .name = "sum",
+    .op_class = TRII_CLASS_REDUCTION,
+    .shape = reduce_shape,
+    .grad = sum_grad,
+    .reference = sum_reference,
+};
+const trii_op trii_op_mean = {
+    .name = "mean",
+    .op_class = TRII_CLASS_REDUCTION,
+    .shape = reduce_shape,
+    .grad = mean_grad,
+    .reference = mean_reference,
+};
+
+/* --- sum_to ----------------------------------------------------------------------------------- */
+
+static tri_status sum_to_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                               trii_type *out, int *n_out)
+{
+    (void)n_in;
+    *n_out = 1;
+    out->dtype = in[0]->dtype;
+    out->ndim = attrs->n_i;
+    for (int d = 0; d < attrs->n_i; d++)
+        out->shape[d] = attrs->i[d];
+    for (int d = 0; d < out->ndim; d++) {
+        int e = d + in[0]->ndim - out->ndim;
+
+        if (e < 0 || (out->shape[d] != 1 && out->shape[d] != in[0]->shape[e]))
+            return TRII_FAIL(TRI_ERR_INTERNAL, "sum_to: the shapes do not belong together");
+    }
+    return trii_rule_float(in[0], "x");
+}
+
+static tri_status sum_to_kernel(const trii_kernel_args *args)
+{
+    const trii_type *in = args->in[0].type, *out = args->out[0].type;
+    int64_t mask = 0;
+
+    for (int d = 0; d < in->ndim; d++) {
+        int e = d - (in->ndim - out->ndim);
+
+        if (e < 0 || out->shape[e] == 1)
+            mask |= INT64_C(1) << d;
+    }
+    zero(&args->out[0]);
+    add_up(in, mask, args->in[0].data, args->out[0].data);
+    return TRI_OK;
+}
+
+static tri_status sum_to_reference(const trii_kernel_args *args)
+{
+    return trii_in_double(args, sum_to_kernel);
+}
+
+const trii_op trii_op_sum_to = {
+    .name = "sum_to",
+    .op_class = TRII_CLASS_REDUCTION,
+    .shape = sum_to_shape,
+    .reference = sum_to_reference,
+};
+
+/* --- public ----------------------------------------------------------------------------------- */
+
+static tri_tensor *reduced(const trii_op *op, tri_tensor *x, const int *dims, int n_dims,
+                           bool keepdim)
+{
+    int ndim = x != NULL ? tri_tensor_ndim(x) : -1;
+    trii_attrs attrs;
+    tri_status status = TRI_OK;
+
+    attrs.n_i = 2;
+    attrs.n_f = 0;
+    attrs.i[0] = 0;
+    attrs.i[1] = keepdim;
+    if (ndim < 0)
+        return trii_record(op, &x, 1, &attrs);
+    for (int i = 0; dims != NULL && i < n_dims && status == TRI_OK; i++) {
+        int dim = 0;
+
+        status = trii_rule_dim(dims[i], ndim, &dim);
+        if (status == TRI_OK && (attrs.i[0] >> dim & 1))
+            status = TRII_FAIL(TRI_ERR_INVALID_ARG, "dimension %d is named twice", dim);
+        attrs.i[0] |= INT64_C(1) << dim;
+    }
+    if (dims == NULL)
+        attrs.i[0] = (INT64_C(1) << ndim) - 1;
+    if (status != TRI_OK) {
+        status = TRII_FAIL_CTX(status, "tri_%s", op->name);
+        return trii_handle_failed(trii_step_current(), status);
+    }
+    return trii_record(op, &x, 1, &attrs);
+}
+
+tri_tensor *tri_sum(tri_tensor *x, const int *dims, int n_dims, bool keepdim)
+{
+    return reduced(&trii_op_sum, x, dims, n_dims, keepdim);
+}
+
+tri_tensor *tri_mean(tri_tensor *x, const int *dims, int n_dims, bool keepdim)
+{
+    return reduced(&trii_op_mean, x, dims, n_dims, keepdim);
+}

@@ -1,0 +1,387 @@
+/*
+ * rules.c - see rules.h.
+ */
+#include "graph/ops/rules.h"
+
+#include <inttypes.h>
+
+#include "base/alloc.h"
+
+/* --- shape rules ---------------------------------------------------------------------------- */
+
+tri_status trii_rule_float(const trii_type *type, const char *what)
+{
+    if (TRII_LIKELY(type->dtype == TRI_DTYPE_F32 || type->dtype == TRI_DTYPE_F64))
+        return TRI_OK;
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s must be f32 or f64, not %s", what,
+                     tri_dtype_name(type->dtype));
+}
+
+tri_status trii_rule_same_dtype(const trii_type *a, const trii_type *b)
+{
+    if (TRII_LIKELY(a->dtype == b->dtype))
+        return TRI_OK;
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "dtypes %s and %s differ (tri_cast converts)",
+                     tri_dtype_name(a->dtype), tri_dtype_name(b->dtype));
+}
+
+tri_status trii_rule_ndim(const trii_type *type, int ndim, const char *what)
+{
+    if (type->ndim == ndim)
+        return TRI_OK;
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s must have %d dimensions, not %d", what, ndim,
+                     type->ndim);
+}
+
+tri_status trii_rule_shape(const trii_type *type, const char *what, int ndim, const int64_t *shape)
+{
+    trii_type want = {.dtype = type->dtype, .ndim = ndim};
+    char have_text[TRII_TYPE_TEXT], want_text[TRII_TYPE_TEXT];
+
+    for (int d = 0; d < ndim; d++)
+        want.shape[d] = shape[d];
+    if (trii_type_same_shape(type, &want))
+        return TRI_OK;
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s must be %s, not %s", what,
+                     trii_type_text(&want, want_text), trii_type_text(type, have_text));
+}
+
+tri_status trii_rule_dim(int dim, int ndim, int *dim_out)
+{
+    if (dim < -ndim || dim >= ndim)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "dimension %d of a tensor of %d dimensions", dim,
+                         ndim);
+    *dim_out = dim < 0 ? dim + ndim : dim;
+    return TRI_OK;
+}
+
+tri_status trii_rule_broadcast(const trii_type *a, const trii_type *b, trii_type *out)
+{
+    if (trii_type_same_shape(a, b)) {
+        trii_type_copy(out, a);
+        return TRI_OK;
+    }
+    if (a->ndim < b->ndim) {
+        tri_dtype dtype = a->dtype;
+        tri_status status = trii_rule_broadcast(b, a, out);
+
+        out->dtype = dtype;
+        return status;
+    }
+    out->dtype = a->dtype;
+    out->ndim = a->ndim;
+    for (int d = 0; d < a->ndim; d++) {
+        int e = d - (a->ndim - b->ndim);
+        int64_t n = a->shape[d], m = e >= 0 ? b->shape[e] : 1;
+
+        if (n != m && n != 1 && m != 1)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                             "the shapes do not broadcast: sizes %" PRId64 " and %" PRId64
+                             " in dimension %d from the end",
+                             n, m, a->ndim - d);
+        out->shape[d] = n == 1 ? m : n;
+    }
+    return TRI_OK;
+}
+
+void trii_type_scalar(trii_type *out, tri_dtype dtype)
+{
+    out->dtype = dtype;
+    out->ndim = 0;
+}
+
+tri_status trii_shape_unary_float(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                                  trii_type *out, int *n_out)
+{
+    (void)n_in;
+    (void)attrs;
+    *n_out = 1;
+    trii_type_copy(&out[0], in[0]);
+    return trii_rule_float(in[0], "x");
+}
+
+tri_status trii_shape_broadcast_float(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                                      trii_type *out, int *n_out)
+{
+    trii_type so_far;
+    tri_status status = trii_rule_float(in[0], "the first operand");
+
+    (void)attrs;
+    *n_out = 1;
+    trii_type_copy(&out[0], in[0]);
+    for (int i = 1; i < n_in && status == TRI_OK; i++) {
+        status = trii_rule_same_dtype(in[0], in[i]);
+        trii_type_copy(&so_far, &out[0]);
+        if (status == TRI_OK)
+            status = trii_rule_broadcast(&so_far, in[i], &out[0]);
+    }
+    return status;
+}
+
+/* --- recording ---------------------------------------------------------------------------- */
+
+tri_status trii_rec1(trii_step *step, const trii_op *op, trii_vid a, trii_vid *out)
+{
+    return trii_record_values(step, op, &a, 1, NULL, out);
+}
+
+tri_status trii_rec2(trii_step *step, const trii_op *op, trii_vid a, trii_vid b, trii_vid *out)
+{
+    trii_vid in[2] = {a, b};
+
+    return trii_record_values(step, op, in, 2, NULL, out);
+}
+
+tri_status trii_rec_scaled(trii_step *step, trii_vid a, double factor, trii_vid *out)
+{
+    trii_attrs attrs;
+
+    attrs.n_i = 0;
+    attrs.n_f = 1;
+    attrs.f[0] = factor;
+    return trii_record_values(step, &trii_op_mul_scalar, &a, 1, &attrs, out);
+}
+
+static tri_status rec_shaped(trii_step *step, const trii_op *op, trii_vid a, const int64_t *shape,
+                             int ndim, trii_vid *out)
+{
+    trii_attrs attrs;
+
+    attrs.n_i = ndim;
+    attrs.n_f = 0;
+    for (int d = 0; d < ndim; d++)
+        attrs.i[d] = shape[d];
+    return trii_record_values(step, op, &a, 1, &attrs, out);
+}
+
+tri_status trii_rec_sum_to(trii_step *step, trii_vid a, const trii_type *like, trii_vid *out)
+{
+    if (trii_type_same_shape(&step->values[a].type, like)) {
+        *out = a;
+        return TRI_OK;
+    }
+    return rec_shaped(step, &trii_op_sum_to, a, like->shape, like->ndim, out);
+}
+
+tri_status trii_rec_reshape(trii_step *step, trii_vid a, const int64_t *shape, int ndim,
+                            trii_vid *out)
+{
+    return rec_shaped(step, &trii_op_reshape, a, shape, ndim, out);
+}
+
+tri_status trii_rec_expand(trii_step *step, trii_vid a, const int64_t *shape, int ndim,
+                           trii_vid *out)
+{
+    return rec_shaped(step, &trii_op_expand, a, shape, ndim, out);
+}
+
+tri_status trii_rec_matmul(trii_step *step, trii_vid a, trii_vid b, bool transpose_a,
+                           bool transpose_b, trii_vid *out)
+{
+    trii_vid in[2] = {a, b};
+    trii_attrs attrs;
+
+    attrs.n_i = 2;
+    attrs.n_f = 0;
+    attrs.i[0] = transpose_a;
+    attrs.i[1] = transpose_b;
+    return trii_record_values(step, &trii_op_matmul, in, 2, &attrs, out);
+}
+
+/* --- kernels -------------------------------------------------------------------------------- */
+
+/* Dimensions of the output with each operand's strides, neighbours merged where possible. */
+typedef struct walk {
+    int ndim;
+    int64_t size[TRI_MAX_DIMS];
+    int64_t stride[TRII_WALK_INPUTS][TRI_MAX_DIMS];
+} walk;
+
+static void walk_init(walk *w, const trii_kernel_args *args)
+{
+    const trii_type *out = args->out[0].type;
+    int64_t stride[TRII_WALK_INPUTS][TRI_MAX_DIMS];
+
+    for (int j = 0; j < args->n_in; j++) {
+        const trii_type *in = args->in[j].type;
+        int64_t step = 1;
+
+        for (int d = out->ndim - 1; d >= 0; d--) {
+            int e = d - (out->ndim - in->ndim);
+            int64_t n = e >= 0 ? in->shape[e] : 1;
+
+            stride[j][d] = n == 1 ? 0 : step;
+            step *= n;
+        }
+    }
+    w->ndim = 0;
+    for (int d = 0; d < out->ndim; d++) {
+        int last = w->ndim - 1;
+        bool merge = last >= 0;
+
+        if (out->shape[d] == 1)
+            continue;
+        for (int j = 0; j < args->n_in && merge; j++)
+            merge = w->stride[j][last] == stride[j][d] * out->shape[d];
+        if (!merge) {
+            last = w->ndim++;
+            w->size[last] = 1;
+        }
+        w->size[last] *= out->shape[d];
+        for (int j = 0; j < args->n_in; j++)
+            w->stride[j][last] = stride[j][d];
+    }
+    if (w->ndim == 0) {
+        w->ndim = 1;
+        w->size[0] = 1;
+        for (int j = 0; j < args->n_in; j++)
+            w->stride[j][0] = 0;
+    }
+}
+
+tri_status trii_walk(const trii_kernel_args *args, trii_row_fn f32, trii_row_fn f64,
+                     trii_row_fn i64)
+{
+    const trii_type *type = args->out[0].type;
+    trii_row_fn fn = type->dtype == TRI_DTYPE_F32   ? f32
+                     : type->dtype == TRI_DTYPE_F64 ? f64
+                     : type->dtype == TRI_DTYPE_I64 ? i64
+                                                    : NULL;
+    int64_t n = trii_type_numel(type), at[TRI_MAX_DIMS] = {0}, row[TRII_WALK_INPUTS];
+    const char *in[TRII_WALK_INPUTS];
+    size_t in_size[TRII_WALK_INPUTS];
+    char *y = args->out[0].data;
+    int last;
+    walk w;
+
+    if (fn == NULL || args->n_in > TRII_WALK_INPUTS)
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "no reference kernel for %s",
+                         tri_dtype_name(type->dtype));
+    if (n == 0)
+        return TRI_OK;
+    walk_init(&w, args);
+    last = w.ndim - 1;
+    for (int j = 0; j < args->n_in; j++) {
+        in[j] = args->in[j].data;
+        in_size[j] = tri_dtype_size(args->in[j].type->dtype);
+        row[j] = w.stride[j][last];
+    }
+    for (int64_t done = 0; done < n; done += w.size[last]) {
+        const void *operands[TRII_WALK_INPUTS] = {NULL};
+
+        for (int j = 0; j < args->n_in; j++) {
+            int64_t offset = 0;
+
+            for (int d = 0; d < last; d++)
+                offset += at[d] * w.stride[j][d];
+            operands[j] = in[j] + (size_t)offset * in_size[j];
+        }
+        fn(w.size[last], y, operands, row, args);
+        y += (size_t)w.size[last] * tri_dtype_size(type->dtype);
+        for (int d = last - 1; d >= 0 && ++at[d] == w.size[d]; d--)
+            at[d] = 0;
+    }
+    return TRI_OK;
+}
+
+static double *widen(const trii_array *array, bool fill)
+{
+    int64_t n = trii_type_numel(array->type);
+    double *wide = trii_alloc((size_t)n, sizeof(*wide), "reference kernel");
+    const float *x = array->data;
+
+    for (int64_t i = 0; wide != NULL && fill && i < n; i++)
+        wide[i] = (double)x[i];
+    return wide;
+}
+
+tri_status trii_in_double(const trii_kernel_args *args,
+                          tri_status (*kernel)(const trii_kernel_args *args))
+{
+    trii_array array[16];
+    trii_kernel_args wide = *args;
+    int n_in = args->n_in, n = n_in + args->n_out;
+    bool ours[16] = {false}, any = false;
+    tri_status status = TRI_OK;
+
+    for (int i = 0; i < n; i++) {
+        array[i] = i < n_in ? args->in[i] : args->out[i - n_in];
+        if (array[i].data == NULL || array[i].type->dtype != TRI_DTYPE_F32)
+            continue;
+        array[i].data = widen(&array[i], i < n_in);
+        ours[i] = any = true;
+        if (array[i].data == NULL)
+            status = TRI_ERR_NO_MEMORY;
+    }
+    wide.in = array;
+    wide.out = array + n_in;
+    if (status == TRI_OK)
+        status = kernel(any ? &wide : args);
+    for (int i = 0; i < n; i++) {
+        if (!ours[i])
+            continue;
+        if (i >= n_in && status == TRI_OK) {
+            const double *x = array[i].data;
+            float *y = args->out[i - n_in].data;
+            int64_t count = trii_type_numel(array[i].type);
+
+            for (int64_t k = 0; k < count; k++)
+                y[k] = (float)x[k];
+        }
+        trii_free(array[i].data);
+    }
+    return status;
+}
+
+/* Four rows of four columns live in registers over all of k. */
+static void gemm_tile(const trii_gemm *g, int64_t i, int64_t j)
+{
+    double acc[4][4] = {{0}};
+    const double *a = g->a + i * g->a_row, *b = g->b + j;
+
+    if (g->accumulate) {
+        for (int r = 0; r < 4; r++) {
+            for (int c = 0; c < 4; c++)
+                acc[r][c] = g->c[(i + r) * g->c_row + j + c];
+        }
+    }
+    for (int64_t k = 0; k < g->k; k++) {
+        for (int r = 0; r < 4; r++) {
+            double x = a[r * g->a_row];
+
+            for (int c = 0; c < 4; c++)
+                acc[r][c] += x * b[c];
+        }
+        a += g->a_col;
+        b += g->b_row;
+    }
+    for (int r = 0; r < 4; r++) {
+        for (int c = 0; c < 4; c++)
+            g->c[(i + r) * g->c_row + j + c] = acc[r][c];
+    }
+}
+
+static void gemm_edge(const trii_gemm *g, int64_t i, int64_t i_end, int64_t j, int64_t j_end)
+{
+    for (int64_t r = i; r < i_end; r++) {
+        for (int64_t c = j; c < j_end; c++) {
+            double acc = g->accumulate ? g->c[r * g->c_row + c] : 0;
+
+            for (int64_t k = 0; k < g->k; k++)
+                acc += g->a[r * g->a_row + k * g->a_col] * g->b[k * g->b_row + c];
+            g->c[r * g->c_row + c] = acc;
+        }
+    }
+}
+
+void trii_gemm_run(const trii_gemm *g)
+{
+    int64_t m4 = g->m - g->m % 4, n4 = g->n - g->n % 4;
+
+    for (int64_t j = 0; j < n4; j += 4) {
+        for (int64_t i = 0; i < m4; i += 4)
+            gemm_tile(g, i, j);
+    }
+    gemm_edge(g, 0, m4, n4, g->n);
+    gemm_edge(g, m4, g->m, 0, g->n);
+}

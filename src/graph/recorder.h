@@ -1,0 +1,97 @@
+/*
+ * recorder.h - what step.c, handle.c, backward.c and contents.c share of a thread's recorder.
+ * Nobody else includes it.
+ */
+#ifndef TRII_RECORDER_H
+#define TRII_RECORDER_H
+
+#include "base/err.h"
+#include "graph/host_op.h"
+#include "graph/step.h"
+#include "graph/type.h"
+
+/* A step nobody reads is a program that forgot tri_step_end: refused at this many nodes. */
+#define TRII_STEP_MAX_NODES 1000000
+/* Room for what one gradient rule records, so that its `node` stays where it is. */
+#define TRII_RESERVE_NODES 64
+
+typedef struct trii_failure {
+    tri_status status;
+    char *line; /* owned; NULL = out of memory */
+} trii_failure;
+
+typedef struct trii_recorder {
+    trii_step step; /* first: a trii_step * of this thread is a recorder */
+
+    int32_t cap_values, cap_nodes, cap_in_ids;
+    uint64_t *words; /* of the pending segment */
+    size_t n_words, cap_words;
+    trii_vid *inputs;
+    int32_t n_inputs, cap_inputs;
+    trii_vid *outputs;
+    int32_t n_outputs, cap_outputs;
+    uint32_t segment;  /* number of the pending segment, unique in the recorder */
+    int32_t n_ordinal; /* outputs of nodes in it */
+
+    int32_t *scratch; /* backward.c: one number per value */
+    int32_t cap_scratch;
+
+    trii_failure *failures; /* of failed handles */
+    int32_t n_failures, cap_failures;
+    char *failed_line;  /* of step.failed; NULL = out of memory */
+    tri_status carried; /* of a tri_step_end whose error nobody has seen */
+    char *carried_line;
+
+    int no_grad;    /* depth of tri_no_grad_begin */
+    int deferred;   /* eager mode waits: inside tri_backward */
+    bool active;    /* something was recorded since the last end */
+    bool eager;     /* TRI_EAGER=1 */
+    bool check;     /* TRI_CHECK=nan */
+    int table_slot; /* handle.c's table of live steps; -1 = none */
+} trii_recorder;
+
+static inline trii_recorder *trii_recorder_of(trii_step *step)
+{
+    return (trii_recorder *)(void *)step;
+}
+
+/* How words name operands: results of the segment by number, inputs by number with this bit. */
+#define TRII_WORD_INPUT 0x80000000u
+#define TRII_WORD_ABSENT 0xffffffffu
+
+/* This thread's recorder; NULL if it recorded nothing yet. */
+trii_recorder *trii_recorder_mine(void);
+tri_status trii_words_reserve(trii_recorder *r, size_t n);
+/* Grows *array to at least `need` elements. */
+tri_status trii_grow(void **array, int32_t *cap, int32_t need, size_t size, const char *what);
+/* Room for n more nodes, and 4 values and 8 edges for each. */
+tri_status trii_step_reserve(trii_step *step, int32_t n_nodes);
+/* A new value: everything but its type is set. Room must be there. */
+trii_value *trii_value_append(trii_step *step);
+/* Runs what pends if TRI_EAGER=1 and nothing defers it. */
+tri_status trii_step_eager(trii_step *step);
+/* Marks values unreadable that lie in the tensor's old contents. */
+void trii_value_release(trii_value *value);
+
+/* handle.c: makes the generation known to other threads' error messages. */
+void trii_handle_announce(trii_recorder *recorder);
+void trii_handle_forget(trii_recorder *recorder);
+/* Frees the messages of failed handles. */
+void trii_failures_clear(trii_recorder *recorder);
+/* The value's message becomes the error line; returns its status. */
+tri_status trii_failure_get(trii_recorder *recorder, const trii_value *value);
+/* Turns the value into a failed one with the current error line. */
+void trii_value_fail(trii_recorder *recorder, trii_value *value, tri_status status);
+/* A handle of a refused operation. */
+tri_tensor *trii_record_failed(trii_step *step, const trii_op *op, tri_tensor *const *in, int n_in,
+                               tri_status status);
+
+/* nan_check.c: see there. */
+tri_status trii_nan_before(trii_step *step, const trii_segment *segment);
+tri_status trii_nan_after(trii_step *step, const trii_segment *segment);
+/* The reference interpreter: with `dry`, keeps nothing, stops at the first host operation and
+ * checks every result for NaN. */
+tri_status trii_reference_run(trii_step *step, const trii_segment *segment, bool dry);
+tri_status trii_nan_check_output(const trii_step *step, int32_t node, int output, const void *data);
+
+#endif

@@ -1,0 +1,236 @@
+/*
+ * reference.c - the interpreter: node by node in recorded order, through the reference kernels.
+ * The truth for plans and devices, and what TRI_EAGER=1 runs.
+ *
+ * Every result has memory of its own until its last reader has run. Bound results are copied to
+ * their tensors after the last node, when nothing reads the old contents any more; only a host
+ * operation's bound result lies in its tensor from the start (buckets), which is safe because
+ * nothing else of a segment reads a bucket's old contents after it.
+ */
+#include "base/alloc.h"
+#include "graph/recorder.h"
+
+typedef struct slot {
+    void *data; /* plain contents of a value during the run */
+    trii_storage *storage;
+    int32_t last_use; /* node; INT32_MAX = to the end */
+    bool converted;   /* data is a plain copy of an input in a layout, ours to free */
+} slot;
+
+typedef struct run {
+    trii_step *step;
+    const trii_segment *segment;
+    slot *slots; /* of the values from `base` on, and of the inputs before them */
+    int32_t base;
+    int32_t n_slots;
+    bool dry;
+} run;
+
+/* Inputs that were there before the segment's first value are looked up among the first slots. */
+static slot *slot_of(run *r, trii_vid id)
+{
+    if (id >= r->base)
+        return &r->slots[r->segment->n_inputs + (id - r->base)];
+    return &r->slots[r->step->values[id].slot];
+}
+
+static tri_status make_input(run *r, trii_vid id)
+{
+    const trii_value *value = &r->step->values[id];
+    const trii_layout *layout = trii_value_layout(value);
+    slot *s = slot_of(r, id);
+
+    s->last_use = INT32_MAX;
+    if (layout == NULL) {
+        s->data = trii_value_data(value);
+        return TRI_OK;
+    }
+    s->data = trii_alloc_aligned(TRII_CACHE_LINE, trii_type_bytes(&value->type), "plain copy");
+    if (s->data == NULL)
+        return TRI_ERR_NO_MEMORY;
+    s->converted = true;
+    return layout->to_plain(layout, trii_value_data(value), s->data);
+}
+
+/* When each result is last read. */
+static void find_last_uses(run *r)
+{
+    const trii_step *step = r->step;
+
+    for (int32_t n = r->segment->first_node; n < r->segment->end_node; n++) {
+        const trii_node *node = &step->nodes[n];
+
+        for (int i = 0; i < node->n_in; i++) {
+            trii_vid in = step->in_ids[node->first_in + i];
+
+            if (in != TRII_NO_VALUE && step->values[in].state == TRII_VALUE_PENDING)
+                slot_of(r, in)->last_use = n;
+        }
+        for (int o = 0; o < node->n_out; o++)
+            slot_of(r, node->first_out + o)->last_use = n;
+    }
+    for (int32_t o = 0; o < r->segment->n_outputs; o++)
+        slot_of(r, r->segment->outputs[o])->last_use = INT32_MAX;
+}
+
+static void release_slot(slot *s)
+{
+    if (s->converted)
+        trii_free(s->data);
+    trii_storage_unref(s->storage);
+    *s = (slot){.last_use = -1};
+}
+
+static tri_status make_output(run *r, const trii_node *node, int o)
+{
+    trii_vid id = node->first_out + o;
+    const trii_value *value = &r->step->values[id];
+    slot *s = slot_of(r, id);
+    tri_status status;
+
+    if (node->host != NULL && value->bound != NULL && value->bound->layout == NULL) {
+        s->storage = trii_storage_ref(value->bound->storage);
+        s->data = trii_tensor_data(value->bound);
+        return TRI_OK;
+    }
+    status = trii_storage_create(NULL, NULL, trii_type_bytes(&value->type), &s->storage);
+    if (status == TRI_OK)
+        s->data = s->storage->data;
+    return status;
+}
+
+static tri_status run_host(trii_host_op *op, void **in, void **out)
+{
+    static const trii_layout *const plain[TRII_MAX_INPUTS];
+    const trii_host_buffers buffers = {
+        .in = in, .out = out, .in_layout = plain, .out_layout = plain};
+    tri_status status = op->start(op, &buffers);
+
+    return status == TRI_OK ? op->wait(op) : status;
+}
+
+static tri_status name_node(tri_status status, const trii_node *node)
+{
+    const char *prefix = node->host != NULL ? "" : "tri_";
+    const char *name = node->host != NULL ? node->host->name : node->op->name;
+
+    if (node->site.file != NULL)
+        return TRII_FAIL_CTX(status, "%s%s at %s:%d", prefix, name, node->site.file,
+                             node->site.line);
+    return TRII_FAIL_CTX(status, "%s%s", prefix, name);
+}
+
+static tri_status run_node(run *r, int32_t n)
+{
+    static const trii_type absent;
+    const trii_step *step = r->step;
+    const trii_node *node = &step->nodes[n];
+    trii_array in[TRII_MAX_INPUTS], out[TRII_MAX_OUTPUTS];
+    void *in_data[TRII_MAX_INPUTS], *out_data[TRII_MAX_OUTPUTS];
+    tri_status status = TRI_OK;
+
+    for (int i = 0; i < node->n_in; i++) {
+        trii_vid id = step->in_ids[node->first_in + i];
+
+        in[i] = (trii_array){.type = &absent};
+        if (id != TRII_NO_VALUE)
+            in[i] = (trii_array){slot_of(r, id)->data, &step->values[id].type};
+        in_data[i] = in[i].data;
+    }
+    for (int o = 0; o < node->n_out && status == TRI_OK; o++) {
+        status = make_output(r, node, o);
+        out[o] = (trii_array){slot_of(r, node->first_out + o)->data,
+                              &step->values[node->first_out + o].type};
+        out_data[o] = out[o].data;
+    }
+    if (status == TRI_OK && node->host != NULL) {
+        status = run_host(node->host, in_data, out_data);
+    } else if (status == TRI_OK) {
+        const trii_kernel_args args = {
+            .n_in = node->n_in,
+            .n_out = node->n_out,
+            .in = in,
+            .out = out,
+            .iattr = node->attrs.i,
+            .fattr = node->attrs.f,
+            .random = {step->seed, (uint64_t)step->number, step->rank, node->random_index},
+        };
+
+        status = node->op->reference(&args);
+    }
+    if (status != TRI_OK)
+        return name_node(status, node);
+    for (int o = 0; o < node->n_out && r->dry && status == TRI_OK; o++)
+        status = trii_nan_check_output(step, n, o, out_data[o]);
+    for (int i = 0; i < node->n_in; i++) {
+        trii_vid id = step->in_ids[node->first_in + i];
+
+        if (id != TRII_NO_VALUE && slot_of(r, id)->last_use == n)
+            release_slot(slot_of(r, id));
+    }
+    for (int o = 0; o < node->n_out; o++) {
+        if (slot_of(r, node->first_out + o)->last_use == n)
+            release_slot(slot_of(r, node->first_out + o));
+    }
+    return status;
+}
+
+/* Hands the results over: to their tensors, or with their storage to their values. */
+static tri_status deliver(run *r)
+{
+    for (int32_t o = 0; o < r->segment->n_outputs; o++) {
+        trii_value *value = &r->step->values[r->segment->outputs[o]];
+        slot *s = slot_of(r, r->segment->outputs[o]);
+        tri_tensor *tensor = value->bound;
+
+        if (tensor == NULL) {
+            value->storage = s->storage;
+            value->offset = 0;
+            value->layout = NULL;
+            s->storage = NULL;
+        } else if (tensor->layout != NULL) {
+            tri_status status =
+                tensor->layout->from_plain(tensor->layout, s->data, trii_tensor_data(tensor));
+
+            if (status != TRI_OK)
+                return status;
+        } else if (s->data != trii_tensor_data(tensor)) {
+            memcpy(trii_tensor_data(tensor), s->data, trii_tensor_bytes(tensor));
+        }
+    }
+    return TRI_OK;
+}
+
+tri_status trii_reference_run(trii_step *step, const trii_segment *segment, bool dry)
+{
+    run r = {.step = step, .segment = segment, .dry = dry};
+    tri_status status = TRI_OK;
+
+    r.base = segment->end_node > segment->first_node ? step->nodes[segment->first_node].first_out
+                                                     : step->n_values;
+    r.n_slots = segment->n_inputs + step->n_values - r.base;
+    r.slots = trii_alloc((size_t)r.n_slots, sizeof(*r.slots), "interpreter");
+    if (r.slots == NULL)
+        return TRI_ERR_NO_MEMORY;
+    find_last_uses(&r);
+    for (int32_t i = 0; i < segment->n_inputs && status == TRI_OK; i++)
+        status = make_input(&r, segment->inputs[i]);
+    for (int32_t n = segment->first_node; n < segment->end_node && status == TRI_OK; n++) {
+        if (dry && step->nodes[n].host != NULL)
+            break;
+        status = run_node(&r, n);
+    }
+    if (status == TRI_OK && !dry)
+        status = deliver(&r);
+    for (int32_t i = 0; i < r.n_slots; i++)
+        release_slot(&r.slots[i]);
+    trii_free(r.slots);
+    return status;
+}
+
+static tri_status reference_run(trii_step *step, const trii_segment *segment)
+{
+    return trii_reference_run(step, segment, false);
+}
+
+const trii_executor trii_executor_reference = {.name = "reference", .run = reference_run};

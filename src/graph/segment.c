@@ -1,0 +1,304 @@
+/*
+ * segment.c - what is pending of a step becomes a segment, is run, and settles.
+ */
+#include "base/alloc.h"
+#include "graph/recorder.h"
+
+static _Atomic(const trii_executor *) executor_now;
+
+void trii_executor_set(const trii_executor *executor)
+{
+    atomic_store(&executor_now, executor);
+}
+
+void trii_step_fail(trii_step *step, tri_status status)
+{
+    trii_recorder *r = trii_recorder_of(step);
+
+    if (step->failed != TRI_OK)
+        return;
+    step->failed = status;
+    trii_free(r->failed_line);
+    r->failed_line = trii_strdup(tri_last_error(), "error line");
+}
+
+static tri_status push_output(trii_recorder *r, trii_vid id)
+{
+    if (r->n_outputs == r->cap_outputs) {
+        void *array = r->outputs;
+        tri_status status = trii_grow(&array, &r->cap_outputs, r->n_outputs + 1,
+                                      sizeof(*r->outputs), "outputs of a segment");
+
+        r->outputs = array;
+        if (status != TRI_OK)
+            return status;
+    }
+    r->outputs[r->n_outputs++] = id;
+    return TRI_OK;
+}
+
+/* What must be there afterwards: what is kept or bound, and unless the step ends, what a gradient
+ * recorded later may read: operands and results of nodes that nothing differentiated yet. */
+static tri_status collect_outputs(trii_recorder *r, bool ending)
+{
+    trii_step *s = &r->step;
+    tri_status status = TRI_OK;
+
+    r->n_outputs = 0;
+    for (int32_t n = s->first_pending; n < s->n_nodes && !ending; n++) {
+        const trii_node *node = &s->nodes[n];
+
+        if (!node->requires_grad || node->differentiated)
+            continue;
+        for (int i = 0; i < node->n_in; i++) {
+            trii_vid in = s->in_ids[node->first_in + i];
+
+            if (in != TRII_NO_VALUE && s->values[in].state == TRII_VALUE_PENDING)
+                s->values[in].keep = true;
+        }
+        for (int o = 0; o < node->n_out; o++)
+            s->values[node->first_out + o].keep = true;
+    }
+    for (int32_t n = s->first_pending; n < s->n_nodes; n++) {
+        const trii_node *node = &s->nodes[n];
+
+        for (int o = 0; o < node->n_out && status == TRI_OK; o++) {
+            const trii_value *value = &s->values[node->first_out + o];
+
+            if (value->bound != NULL || (value->keep && !ending))
+                status = push_output(r, node->first_out + o);
+        }
+    }
+    return status;
+}
+
+/* The end of the words: inputs with their types and layouts, and what must survive where. */
+static tri_status close_words(trii_recorder *r)
+{
+    const trii_step *s = &r->step;
+    size_t n_in = (size_t)r->n_inputs, n_out = (size_t)r->n_outputs;
+    tri_status status = trii_words_reserve(r, n_in * (3 + TRI_MAX_DIMS) + n_out * 3 + 2);
+    uint64_t *w;
+
+    if (status != TRI_OK)
+        return status;
+    w = r->words + r->n_words;
+    *w++ = n_in << 32 | n_out;
+    for (size_t i = 0; i < n_in; i++) {
+        const trii_value *value = &s->values[r->inputs[i]];
+        const trii_type *type = &value->type;
+
+        *w++ = (uint64_t)type->dtype | (uint64_t)type->ndim << 8 |
+               (uint64_t)(trii_value_tensor(value) != NULL) << 16 |
+               (uint64_t)(uint32_t)type->device << 32;
+        *w++ = (uint64_t)(uintptr_t)trii_value_layout(value);
+        for (int d = 0; d < type->ndim; d++)
+            *w++ = (uint64_t)type->shape[d];
+    }
+    for (size_t o = 0; o < n_out; o++) {
+        const trii_value *value = &s->values[r->outputs[o]];
+        uint64_t over = TRII_WORD_ABSENT; /* the input that the tensor's old contents are */
+
+        if (value->replaces != TRII_NO_VALUE &&
+            s->values[value->replaces].slot_segment == r->segment)
+            over = (uint32_t)s->values[value->replaces].slot;
+        *w++ = (uint64_t)(uint32_t)value->slot | over << 32;
+        *w++ = (uint64_t)value->keep | (uint64_t)(value->bound != NULL) << 1;
+        *w++ = value->bound != NULL ? (uint64_t)(uintptr_t)value->bound->layout : 0;
+    }
+    r->n_words = (size_t)(w - r->words);
+    return TRI_OK;
+}
+
+/* Four lanes, so that multiplications overlap. */
+static uint64_t hash_words(const uint64_t *w, size_t n)
+{
+    const uint64_t k = UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t h[4] = {n, 1, 2, 3}, all;
+    size_t i = 0;
+
+    for (; i + 4 <= n; i += 4) {
+        for (size_t j = 0; j < 4; j++) {
+            h[j] = (h[j] ^ w[i + j]) * k;
+            h[j] ^= h[j] >> 29;
+        }
+    }
+    for (; i < n; i++) {
+        h[0] = (h[0] ^ w[i]) * k;
+        h[0] ^= h[0] >> 29;
+    }
+    all = h[0];
+    for (size_t j = 1; j < 4; j++)
+        all = ((all << 23 | all >> 41) ^ h[j]) * k;
+    return all ^ all >> 32;
+}
+
+static void segment_begin(trii_recorder *r)
+{
+    r->step.first_pending = r->step.n_nodes;
+    r->n_words = 0;
+    r->n_inputs = 0;
+    r->n_outputs = 0;
+    r->n_ordinal = 0;
+    r->segment++;
+}
+
+/* What a successful run leaves of the values. */
+static void settle(trii_recorder *r, const trii_segment *segment)
+{
+    trii_step *s = &r->step;
+
+    for (int32_t n = segment->first_node; n < segment->end_node; n++) {
+        const trii_node *node = &s->nodes[n];
+
+        for (int o = 0; o < node->n_out; o++)
+            s->values[node->first_out + o].state = TRII_VALUE_DROPPED;
+    }
+    for (int32_t o = 0; o < segment->n_outputs; o++)
+        s->values[segment->outputs[o]].state = TRII_VALUE_READY;
+    for (int32_t o = 0; o < segment->n_outputs; o++) {
+        const trii_value *value = &s->values[segment->outputs[o]];
+
+        if (value->bound != NULL && value->replaces != TRII_NO_VALUE) {
+            trii_value *old = &s->values[value->replaces];
+
+            if (old->storage == NULL && old->state == TRII_VALUE_READY)
+                old->state = TRII_VALUE_DROPPED;
+        }
+    }
+}
+
+static void settle_failure(trii_recorder *r, const trii_segment *segment, tri_status status)
+{
+    trii_step *s = &r->step;
+
+    trii_step_fail(s, status);
+    for (int32_t n = segment->first_node; n < segment->end_node; n++) {
+        const trii_node *node = &s->nodes[n];
+
+        for (int o = 0; o < node->n_out; o++)
+            trii_value_fail(r, &s->values[node->first_out + o], status);
+    }
+    trii_err_set("%s", r->failed_line != NULL ? r->failed_line : "out of memory");
+}
+
+static tri_status run_segment(trii_recorder *r, bool ending)
+{
+    trii_step *s = &r->step;
+    const trii_executor *executor = atomic_load_explicit(&executor_now, memory_order_acquire);
+    trii_segment segment = {.first_node = s->first_pending, .end_node = s->n_nodes};
+    tri_status status = collect_outputs(r, ending);
+
+    if (executor == NULL)
+        executor = trii_executor_default;
+    if (r->eager)
+        executor = &trii_executor_reference;
+    if (status == TRI_OK)
+        status = close_words(r);
+    segment.inputs = r->inputs;
+    segment.n_inputs = r->n_inputs;
+    segment.outputs = r->outputs;
+    segment.n_outputs = r->n_outputs;
+    segment.words = r->words;
+    segment.n_words = r->n_words;
+    segment.hash = hash_words(r->words, r->n_words);
+    if (status == TRI_OK && r->check)
+        status = trii_nan_before(s, &segment);
+    if (status == TRI_OK)
+        status = executor->run(s, &segment);
+    if (status == TRI_OK && r->check)
+        status = trii_nan_after(s, &segment);
+    if (status == TRI_OK)
+        settle(r, &segment);
+    else
+        settle_failure(r, &segment, status);
+    segment_begin(r);
+    return status;
+}
+
+/* The error that an earlier call could not return, once. */
+static tri_status earlier_failure(trii_recorder *r)
+{
+    tri_status status = r->step.failed;
+
+    if (status != TRI_OK)
+        return TRII_FAIL(status, "%s", r->failed_line != NULL ? r->failed_line : "out of memory");
+    status = r->carried;
+    if (status != TRI_OK) {
+        r->carried = TRI_OK;
+        return TRII_FAIL(status, "%s", r->carried_line != NULL ? r->carried_line : "out of memory");
+    }
+    return TRI_OK;
+}
+
+tri_status trii_step_run(trii_step *step)
+{
+    trii_recorder *r = trii_recorder_of(step);
+    tri_status status = earlier_failure(r);
+
+    if (status != TRI_OK || step->first_pending == step->n_nodes)
+        return status;
+    return run_segment(r, false);
+}
+
+tri_status tri_run(void)
+{
+    if (trii_recorder_mine() == NULL)
+        return TRI_OK;
+    return trii_step_run(&trii_recorder_mine()->step);
+}
+
+/* Whether running what pends would change anything that outlives the step. */
+static bool pending_matters(const trii_step *s)
+{
+    for (int32_t n = s->first_pending; n < s->n_nodes; n++) {
+        const trii_node *node = &s->nodes[n];
+
+        if (node->host != NULL)
+            return true;
+        for (int o = 0; o < node->n_out; o++) {
+            if (s->values[node->first_out + o].bound != NULL)
+                return true;
+        }
+    }
+    return false;
+}
+
+tri_status tri_step_end_status(void)
+{
+    trii_recorder *r = trii_recorder_mine();
+    trii_step *s;
+    tri_status status;
+
+    if (r == NULL)
+        return TRI_OK;
+    s = &r->step;
+    status = earlier_failure(r);
+    if (status == TRI_OK && pending_matters(s))
+        status = run_segment(r, true);
+    for (int32_t v = 0; v < s->n_values; v++)
+        trii_value_release(&s->values[v]);
+    trii_failures_clear(r);
+    s->n_values = s->n_nodes = s->n_in_ids = 0;
+    s->random_count = 0;
+    s->failed = TRI_OK;
+    trii_free(r->failed_line);
+    r->failed_line = NULL;
+    segment_begin(r);
+    s->number++;
+    r->active = false;
+    return status;
+}
+
+void tri_step_end(void)
+{
+    tri_status status = tri_step_end_status();
+
+    trii_recorder *r = trii_recorder_mine();
+
+    if (status == TRI_OK)
+        return;
+    r->carried = status;
+    trii_free(r->carried_line);
+    r->carried_line = trii_strdup(tri_last_error(), "error line");
+}

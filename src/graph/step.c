@@ -1,0 +1,549 @@
+/*
+ * step.c - the recorder: appends nodes and the words of the pending segment (segment.c runs it).
+ *
+ * Arrays are reused from step to step and grow by half, so that recording allocates nothing once
+ * a program has warmed up. Structures are filled field by field: clearing them costs more than
+ * the rest.
+ */
+#include "graph/step.h"
+
+#include "base/alloc.h"
+#include "base/dtype.h"
+#include "base/param.h"
+#include "graph/ops/table.h"
+#include "graph/recorder.h"
+
+static TRII_THREAD_LOCAL trii_recorder *mine;
+static atomic_uint_fast64_t last_generation;
+static atomic_uint_fast64_t seed_now, seed_count;
+static atomic_uint rank_now;
+
+/* --- life ------------------------------------------------------------------------------- */
+
+static void recorder_free(void *arg)
+{
+    trii_recorder *r = arg;
+
+    if (r == NULL)
+        return;
+    for (int32_t v = 0; v < r->step.n_values; v++)
+        trii_value_release(&r->step.values[v]);
+    trii_failures_clear(r);
+    trii_handle_forget(r);
+    trii_free(r->step.values);
+    trii_free(r->step.nodes);
+    trii_free(r->step.in_ids);
+    trii_free(r->words);
+    trii_free(r->inputs);
+    trii_free(r->outputs);
+    trii_free(r->scratch);
+    trii_free(r->failures);
+    trii_free(r->failed_line);
+    trii_free(r->carried_line);
+    trii_free(r);
+}
+
+static trii_recorder *recorder_create(void)
+{
+    trii_recorder *r = trii_alloc(1, sizeof(*r), "recorder");
+    const char *check = trii_param_text(TRII_PARAM_CHECK);
+    int64_t eager = 0;
+
+    if (r == NULL)
+        return NULL;
+    r->table_slot = -1;
+    r->segment = 1;
+    r->step.recorder = r;
+    r->check = check != NULL && strcmp(check, "nan") == 0;
+    if (trii_param_i64(TRII_PARAM_EAGER, 0, 0, 1, &eager) != TRI_OK)
+        trii_step_fail(&r->step, TRI_ERR_INVALID_ARG);
+    r->eager = eager == 1;
+    if (trii_step_reserve(&r->step, TRII_RESERVE_NODES) != TRI_OK) {
+        recorder_free(r);
+        return NULL;
+    }
+    return r;
+}
+
+/* The first operation of a step. */
+static void step_begin(trii_recorder *r)
+{
+    r->active = true;
+    r->step.generation = atomic_fetch_add_explicit(&last_generation, 1, memory_order_relaxed) + 1;
+    r->step.seed = atomic_load_explicit(&seed_now, memory_order_relaxed);
+    r->step.rank = atomic_load_explicit(&rank_now, memory_order_relaxed);
+    trii_handle_announce(r);
+}
+
+static TRII_NOINLINE trii_step *step_first(void)
+{
+    if (mine == NULL) {
+        trii_recorder *r = recorder_create();
+
+        if (r == NULL)
+            return NULL;
+        mine = r;
+        trii_step_at_thread_exit(recorder_free, r);
+    }
+    step_begin(mine);
+    return &mine->step;
+}
+
+trii_recorder *trii_recorder_mine(void)
+{
+    return mine;
+}
+
+trii_step *trii_step_current(void)
+{
+    trii_recorder *r = mine;
+
+    if (TRII_LIKELY(r != NULL && r->active))
+        return &r->step;
+    return step_first();
+}
+
+int64_t tri_step_number(void)
+{
+    return mine != NULL ? mine->step.number : 0;
+}
+
+void tri_step_number_set(int64_t number)
+{
+    trii_step *step = trii_step_current();
+
+    if (step != NULL)
+        step->number = number;
+}
+
+void trii_step_release(void)
+{
+    trii_recorder *r = mine;
+
+    mine = NULL;
+    if (r != NULL)
+        trii_step_at_thread_exit(NULL, NULL);
+    recorder_free(r);
+}
+
+void tri_manual_seed(uint64_t seed)
+{
+    atomic_store(&seed_now, seed);
+    atomic_fetch_add(&seed_count, 1);
+    if (mine != NULL)
+        mine->step.seed = seed;
+}
+
+uint64_t trii_seed(uint64_t *count_out)
+{
+    *count_out = atomic_load(&seed_count);
+    return atomic_load(&seed_now);
+}
+
+void trii_random_rank_set(uint32_t rank)
+{
+    atomic_store(&rank_now, rank);
+    if (mine != NULL)
+        mine->step.rank = rank;
+}
+
+/* --- memory ------------------------------------------------------------------------------ */
+
+tri_status trii_grow(void **array, int32_t *cap, int32_t need, size_t size, const char *what)
+{
+    int64_t wanted = (int64_t)*cap + *cap / 2;
+    void *grown;
+
+    if (need <= *cap)
+        return TRI_OK;
+    if (wanted < need)
+        wanted = need;
+    if (wanted < 64)
+        wanted = 64;
+    if (wanted > INT32_MAX)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: more than %d", what, INT32_MAX);
+    grown = trii_realloc(*array, (size_t)wanted, size, what);
+    if (grown == NULL)
+        return TRI_ERR_NO_MEMORY;
+    *array = grown;
+    *cap = (int32_t)wanted;
+    return TRI_OK;
+}
+
+static TRII_NOINLINE tri_status reserve_slow(trii_recorder *r, int32_t n)
+{
+    trii_step *s = &r->step;
+    void *array = s->values;
+    tri_status status = trii_grow(&array, &r->cap_values, s->n_values + n * TRII_OP_OUTPUTS,
+                                  sizeof(*s->values), "values of a step");
+
+    s->values = array;
+    if (status != TRI_OK)
+        return status;
+    array = s->nodes;
+    status = trii_grow(&array, &r->cap_nodes, s->n_nodes + n, sizeof(*s->nodes), "nodes of a step");
+    s->nodes = array;
+    if (status != TRI_OK)
+        return status;
+    array = s->in_ids;
+    status = trii_grow(&array, &r->cap_in_ids, s->n_in_ids + n * 8, sizeof(*s->in_ids),
+                       "edges of a step");
+    s->in_ids = array;
+    return status;
+}
+
+tri_status trii_step_reserve(trii_step *step, int32_t n)
+{
+    trii_recorder *r = trii_recorder_of(step);
+
+    if (TRII_LIKELY(step->n_values + n * TRII_OP_OUTPUTS <= r->cap_values &&
+                    step->n_nodes + n <= r->cap_nodes && step->n_in_ids + n * 8 <= r->cap_in_ids))
+        return TRI_OK;
+    return reserve_slow(r, n);
+}
+
+tri_status trii_words_reserve(trii_recorder *r, size_t n)
+{
+    size_t cap = r->cap_words + r->cap_words / 2;
+    uint64_t *words;
+
+    if (TRII_LIKELY(r->n_words + n <= r->cap_words))
+        return TRI_OK;
+    if (cap < r->n_words + n)
+        cap = r->n_words + n + 256;
+    words = trii_realloc(r->words, cap, sizeof(*words), "words of a step");
+    if (words == NULL)
+        return TRI_ERR_NO_MEMORY;
+    r->words = words;
+    r->cap_words = cap;
+    return TRI_OK;
+}
+
+trii_value *trii_value_append(trii_step *step)
+{
+    trii_value *value = &step->values[step->n_values++];
+
+    value->node = -1;
+    value->output = 0;
+    value->state = TRII_VALUE_READY;
+    value->requires_grad = false;
+    value->keep = false;
+    value->used = false;
+    value->leaf = NULL;
+    value->bound = NULL;
+    value->storage = NULL;
+    value->offset = 0;
+    value->layout = NULL;
+    value->replaces = TRII_NO_VALUE;
+    value->slot = -1;
+    value->slot_segment = 0;
+    return value;
+}
+
+void trii_value_release(trii_value *value)
+{
+    if (value->storage != NULL)
+        trii_storage_unref(value->storage);
+    if (value->leaf != NULL)
+        tri_tensor_unref(value->leaf);
+    if (value->bound != NULL)
+        tri_tensor_unref(value->bound);
+    value->storage = NULL;
+    value->leaf = NULL;
+    value->bound = NULL;
+}
+
+/* --- recording ------------------------------------------------------------------------------ */
+
+/* How the words name a value: as the k-th input or the k-th result of the segment, so that equal
+ * programs give equal words wherever in a step they stand. Room for one input must be there. */
+static uint32_t edge_code(trii_recorder *r, trii_vid id)
+{
+    trii_value *value;
+
+    if (id == TRII_NO_VALUE)
+        return TRII_WORD_ABSENT;
+    value = &r->step.values[id];
+    if (value->state == TRII_VALUE_PENDING)
+        return (uint32_t)value->slot;
+    if (value->slot_segment != r->segment) {
+        value->slot_segment = r->segment;
+        value->slot = r->n_inputs;
+        r->inputs[r->n_inputs++] = id;
+    }
+    return TRII_WORD_INPUT | (uint32_t)value->slot;
+}
+
+static tri_status append_words(trii_recorder *r, const trii_node *node, const trii_vid *in)
+{
+    int n_in = node->n_in, n_i = node->attrs.n_i;
+    uint64_t *w;
+    tri_status status = trii_words_reserve(r, (size_t)(4 + n_in / 2 + n_i));
+
+    if (status != TRI_OK)
+        return status;
+    if (r->n_inputs + n_in > r->cap_inputs) {
+        void *array = r->inputs;
+
+        status = trii_grow(&array, &r->cap_inputs, r->n_inputs + n_in, sizeof(*r->inputs),
+                           "inputs of a segment");
+        r->inputs = array;
+        if (status != TRI_OK)
+            return status;
+    }
+    w = r->words + r->n_words;
+    *w++ = (uint64_t)(uintptr_t)node->op ^ ((uint64_t)n_in << 48) ^ ((uint64_t)n_i << 56);
+    for (int i = 0; i < n_in; i += 2) {
+        uint64_t low = edge_code(r, in[i]);
+        uint64_t high = i + 1 < n_in ? edge_code(r, in[i + 1]) : 0;
+
+        *w++ = low | (high << 32);
+    }
+    for (int i = 0; i < n_i; i++)
+        *w++ = (uint64_t)node->attrs.i[i];
+    if (node->host != NULL) {
+        *w++ = node->host->identity;
+        *w++ = node->host->any_layout;
+    }
+    r->n_words = (size_t)(w - r->words);
+    return TRI_OK;
+}
+
+/* Appends a node whose operands and result types are known. */
+static tri_status append_node(trii_step *step, const trii_op *op, const trii_vid *in, int n_in,
+                              const trii_attrs *attrs, trii_host_op *host, const trii_type *out,
+                              int n_out)
+{
+    trii_recorder *r = trii_recorder_of(step);
+    trii_node *node = &step->nodes[step->n_nodes];
+    bool requires_grad = false;
+    tri_status status;
+
+    node->op = op;
+    node->site = trii_site_last();
+    node->first_in = step->n_in_ids;
+    node->n_in = (int16_t)n_in;
+    node->n_out = (int16_t)n_out;
+    node->first_out = step->n_values;
+    node->attrs.n_i = node->attrs.n_f = 0;
+    if (attrs != NULL) {
+        node->attrs.n_i = attrs->n_i;
+        node->attrs.n_f = attrs->n_f;
+        for (int i = 0; i < attrs->n_i; i++)
+            node->attrs.i[i] = attrs->i[i];
+        for (int i = 0; i < attrs->n_f; i++)
+            node->attrs.f[i] = attrs->f[i];
+    }
+    node->host = host;
+    node->differentiated = false;
+    status = append_words(r, node, in);
+    if (status != TRI_OK)
+        return status;
+    node->random_index = op->random ? step->random_count++ : 0;
+    for (int i = 0; i < n_in; i++) {
+        step->in_ids[step->n_in_ids + i] = in[i];
+        if (in[i] != TRII_NO_VALUE) {
+            step->values[in[i]].used = true;
+            requires_grad |= step->values[in[i]].requires_grad;
+        }
+    }
+    step->n_in_ids += n_in;
+    requires_grad = requires_grad && r->no_grad == 0 && op->grad != NULL;
+    node->requires_grad = requires_grad;
+    for (int o = 0; o < n_out; o++) {
+        trii_value *value = trii_value_append(step);
+
+        trii_type_copy(&value->type, &out[o]);
+        value->node = step->n_nodes;
+        value->output = (int16_t)o;
+        value->state = TRII_VALUE_PENDING;
+        value->requires_grad = requires_grad && trii_dtype_is_float(out[o].dtype);
+        value->slot = r->n_ordinal++;
+        value->slot_segment = r->segment;
+    }
+    step->n_nodes++;
+    return TRI_OK;
+}
+
+static tri_status check_operands(trii_step *step, const trii_op *op, const trii_vid *in, int n_in,
+                                 const trii_type **types, tri_device *device_out)
+{
+    tri_device device = 0;
+    bool first = true;
+
+    if (step->n_nodes >= TRII_STEP_MAX_NODES)
+        return TRII_FAIL(TRI_ERR_STATE,
+                         "this step has %d operations already: call tri_step_end after each step",
+                         step->n_nodes);
+    for (int i = 0; i < n_in; i++) {
+        const trii_value *value;
+
+        types[i] = NULL;
+        if (in[i] == TRII_NO_VALUE) {
+            if (i >= 8 || (op->optional >> i & 1) == 0)
+                return TRII_FAIL(TRI_ERR_INVALID_ARG, "argument %d is NULL", i);
+            continue;
+        }
+        value = &step->values[in[i]];
+        if (TRII_UNLIKELY(value->state >= TRII_VALUE_DROPPED)) {
+            if (value->state == TRII_VALUE_FAILED)
+                return trii_failure_get(trii_recorder_of(step), value);
+            return TRII_FAIL(TRI_ERR_STATE,
+                             "argument %d was not kept when the step ran (tri_keep keeps a value), "
+                             "or was overwritten since",
+                             i);
+        }
+        types[i] = &value->type;
+        if (!first && value->type.device != device)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "argument %d is on device %d, others on %d", i,
+                             (int)value->type.device, (int)device);
+        device = value->type.device;
+        first = false;
+    }
+    *device_out = device;
+    return TRI_OK;
+}
+
+tri_status trii_record_values(trii_step *step, const trii_op *op, const trii_vid *in, int n_in,
+                              const trii_attrs *attrs, trii_vid *first_out)
+{
+    static const trii_attrs no_attrs;
+    const trii_type *types[8];
+    trii_type out[TRII_OP_OUTPUTS];
+    tri_device device = 0;
+    int n_out = 0;
+    tri_status status;
+
+    if (n_in > 8)
+        return TRII_FAIL(TRI_ERR_INTERNAL, "%s: %d inputs", op->name, n_in);
+    status = trii_step_reserve(step, 1);
+    if (status == TRI_OK)
+        status = check_operands(step, op, in, n_in, types, &device);
+    if (status == TRI_OK)
+        status = op->shape(types, n_in, attrs != NULL ? attrs : &no_attrs, out, &n_out);
+    if (TRII_UNLIKELY(status != TRI_OK))
+        return status;
+    for (int o = 0; o < n_out && n_in > 0; o++)
+        out[o].device = device;
+    status = append_node(step, op, in, n_in, attrs, NULL, out, n_out);
+    if (TRII_LIKELY(status == TRI_OK))
+        *first_out = step->n_values - n_out;
+    return status;
+}
+
+static tri_status host_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                             trii_type *out, int *n_out)
+{
+    (void)in;
+    (void)n_in;
+    (void)attrs;
+    (void)out;
+    (void)n_out;
+    return TRII_FAIL(TRI_ERR_INTERNAL, "host operations are recorded by trii_record_host");
+}
+
+static const trii_op op_host = {
+    .name = "host",
+    .op_class = TRII_CLASS_HOST,
+    .shape = host_shape,
+};
+
+tri_status trii_record_host(trii_step *step, trii_host_op *op, const trii_vid *in, int n,
+                            trii_vid *out_ids)
+{
+    trii_type out[TRII_MAX_OUTPUTS];
+    int32_t first;
+    tri_status status;
+
+    if (n < 1 || n > TRII_MAX_INPUTS)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "host operation %s: %d inputs, 1 to %d are allowed",
+                         op->name, n, TRII_MAX_INPUTS);
+    status = trii_step_reserve(step, TRII_RESERVE_NODES);
+    if (status != TRI_OK)
+        return status;
+    for (int i = 0; i < n; i++) {
+        if (in[i] == TRII_NO_VALUE || step->values[in[i]].state >= TRII_VALUE_DROPPED)
+            return TRII_FAIL(TRI_ERR_STATE, "host operation %s: input %d is not there", op->name,
+                             i);
+        trii_type_copy(&out[i], &step->values[in[i]].type);
+    }
+    first = step->n_values;
+    status = append_node(step, &op_host, in, n, NULL, op, out, n);
+    if (status != TRI_OK)
+        return status;
+    for (int i = 0; i < n; i++)
+        out_ids[i] = first + i;
+    return TRI_OK;
+}
+
+tri_tensor *trii_record(const trii_op *op, tri_tensor *const *in, int n_in, const trii_attrs *attrs)
+{
+    trii_step *step = trii_step_current();
+    trii_vid ids[8];
+    trii_vid first = TRII_NO_VALUE;
+    tri_status status = TRI_OK;
+
+    if (TRII_UNLIKELY(step == NULL))
+        return trii_tensor_failed(TRI_ERR_NO_MEMORY);
+    for (int i = 0; i < n_in && status == TRI_OK; i++) {
+        ids[i] = TRII_NO_VALUE;
+        if (in[i] != NULL)
+            status = trii_resolve(step, in[i], &ids[i]);
+    }
+    if (TRII_LIKELY(status == TRI_OK))
+        status = trii_record_values(step, op, ids, n_in, attrs, &first);
+    if (TRII_UNLIKELY(status != TRI_OK))
+        return trii_record_failed(step, op, in, n_in, status);
+    if (TRII_UNLIKELY(trii_recorder_of(step)->eager)) {
+        for (trii_vid v = first; v < step->n_values; v++)
+            step->values[v].keep = true;
+        status = trii_step_eager(step); /* a failure sits in the values now */
+    }
+    return trii_handle(step, first);
+}
+
+tri_status trii_step_eager(trii_step *step)
+{
+    trii_recorder *r = trii_recorder_of(step);
+
+    if (!r->eager || r->deferred > 0)
+        return TRI_OK;
+    return trii_step_run(step);
+}
+
+tri_status trii_bind(trii_step *step, trii_vid id, tri_tensor *tensor)
+{
+    trii_value *value = &step->values[id];
+    trii_vid before = TRII_NO_VALUE;
+
+    if (tensor->dtype != value->type.dtype || tensor->ndim != value->type.ndim ||
+        memcmp(tensor->shape, value->type.shape, (size_t)tensor->ndim * sizeof(int64_t)) != 0)
+        return TRII_FAIL(TRI_ERR_INTERNAL, "bind: a value of another shape or dtype");
+    if (value->state != TRII_VALUE_PENDING || value->leaf != NULL || value->bound != NULL) {
+        tri_status status;
+
+        if (value->bound == tensor)
+            return TRI_OK;
+        status = trii_record_values(step, &trii_op_copy, &id, 1, NULL, &id);
+        if (status != TRI_OK)
+            return status;
+        value = &step->values[id];
+    }
+    if (tensor->step_generation == step->generation) {
+        trii_value *old = &step->values[tensor->step_value];
+
+        before = tensor->step_value;
+        if (old->bound == tensor && old->state == TRII_VALUE_PENDING) {
+            before = old->replaces;
+            old->replaces = TRII_NO_VALUE;
+            old->bound = NULL; /* the reference moves */
+            tri_tensor_unref(tensor);
+        }
+    }
+    value->bound = tri_tensor_ref(tensor);
+    value->replaces = before;
+    value->requires_grad = tensor->requires_grad;
+    tensor->step_generation = step->generation;
+    tensor->step_value = id;
+    return trii_step_eager(step);
+}

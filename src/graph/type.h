@@ -1,0 +1,50 @@
+/*
+ * type.h - small questions about a value's shape and type.
+ */
+#ifndef TRII_TYPE_H
+#define TRII_TYPE_H
+
+#include <string.h>
+
+#include "graph/op.h"
+
+static inline int64_t trii_type_numel(const trii_type *type)
+{
+    int64_t n = 1;
+
+    for (int d = 0; d < type->ndim; d++)
+        n *= type->shape[d];
+    return n;
+}
+
+static inline size_t trii_type_bytes(const trii_type *type)
+{
+    return (size_t)trii_type_numel(type) * tri_dtype_size(type->dtype);
+}
+
+static inline bool trii_type_same_shape(const trii_type *a, const trii_type *b)
+{
+    if (a->ndim != b->ndim)
+        return false;
+    for (int d = 0; d < a->ndim; d++) {
+        if (a->shape[d] != b->shape[d])
+            return false;
+    }
+    return true;
+}
+
+/* Copies only the sizes that exist. */
+static inline void trii_type_copy(trii_type *dst, const trii_type *src)
+{
+    dst->dtype = src->dtype;
+    dst->ndim = src->ndim;
+    dst->device = src->device;
+    for (int d = 0; d < src->ndim; d++)
+        dst->shape[d] = src->shape[d];
+}
+
+#define TRII_TYPE_TEXT 128
+/* "f32 [20, 10]"; returns text. */
+const char *trii_type_text(const trii_type *type, char text[TRII_TYPE_TEXT]);
+
+#endif

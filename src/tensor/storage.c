@@ -1,0 +1,66 @@
+/*
+ * storage.c - see storage.h.
+ */
+#include "tensor/storage.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+
+static tri_status heap_alloc(void *ctx, size_t bytes, void **data_out)
+{
+    void *data = trii_alloc_aligned(TRII_CACHE_LINE, bytes, "storage");
+
+    (void)ctx;
+    if (data == NULL)
+        return TRI_ERR_NO_MEMORY;
+    memset(data, 0, bytes);
+    *data_out = data;
+    return TRI_OK;
+}
+
+static void heap_free(void *ctx, void *data, size_t bytes)
+{
+    (void)ctx;
+    (void)bytes;
+    trii_free(data);
+}
+
+static const trii_storage_ops heap = {"heap", heap_alloc, heap_free};
+
+tri_status trii_storage_create(const trii_storage_ops *ops, void *ctx, size_t bytes,
+                               trii_storage **storage_out)
+{
+    trii_storage *storage = trii_alloc(1, sizeof(*storage), "storage");
+    tri_status status;
+
+    if (storage == NULL)
+        return TRI_ERR_NO_MEMORY;
+    storage->ops = ops != NULL ? ops : &heap;
+    storage->ctx = ctx;
+    storage->bytes = bytes;
+    atomic_init(&storage->refs, 1);
+    status = storage->ops->alloc(ctx, bytes, &storage->data);
+    if (status != TRI_OK) {
+        trii_free(storage);
+        return TRII_FAIL_CTX(status, "storage of %zu bytes from %s", bytes,
+                             ops != NULL ? ops->name : heap.name);
+    }
+    *storage_out = storage;
+    return TRI_OK;
+}
+
+trii_storage *trii_storage_ref(trii_storage *storage)
+{
+    atomic_fetch_add_explicit(&storage->refs, 1, memory_order_relaxed);
+    return storage;
+}
+
+void trii_storage_unref(trii_storage *storage)
+{
+    if (storage == NULL || atomic_fetch_sub_explicit(&storage->refs, 1, memory_order_acq_rel) > 1)
+        return;
+    storage->ops->free(storage->ctx, storage->data, storage->bytes);
+    trii_free(storage);
+}

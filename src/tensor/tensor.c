@@ -1,0 +1,161 @@
+/*
+ * tensor.c - persistent tensors: counted objects over a storage. What a tensor's contents are
+ * in the middle of a step is the recorder's business (graph/contents.c).
+ */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "tensor/persistent.h"
+
+/* Stands for every failure that has no memory left to say so. */
+static tri_tensor no_memory = {
+    .status = TRI_ERR_NO_MEMORY,
+    .why = (char[]){"out of memory"},
+    .ndim = -1,
+};
+
+tri_tensor *trii_tensor_failed(tri_status status)
+{
+    const char *line = tri_last_error();
+    tri_tensor *tensor = trii_alloc(1, sizeof(*tensor), "failed tensor");
+
+    if (tensor == NULL)
+        return &no_memory;
+    tensor->why = trii_strdup(line, "failed tensor");
+    if (tensor->why == NULL) {
+        trii_free(tensor);
+        return &no_memory;
+    }
+    atomic_init(&tensor->refs, 1);
+    tensor->status = status;
+    tensor->ndim = -1;
+    return tensor;
+}
+
+static tri_status check_shape(tri_dtype dtype, const int64_t *shape, int ndim, size_t *bytes_out)
+{
+    size_t bytes = tri_dtype_size(dtype);
+
+    if (bytes == 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "tensor: dtype %d does not exist", (int)dtype);
+    if (ndim < 0 || ndim > TRI_MAX_DIMS || (ndim > 0 && shape == NULL))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "tensor: %d dimensions, 0 to %d are allowed", ndim,
+                         TRI_MAX_DIMS);
+    for (int d = 0; d < ndim; d++) {
+        if (shape[d] < 0)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "tensor: size %lld of dimension %d is negative",
+                             (long long)shape[d], d);
+    }
+    /* a size of 0 makes the product 0, whatever the others are */
+    for (int d = 0; d < ndim; d++) {
+        if (shape[d] == 0)
+            bytes = 0;
+    }
+    for (int d = 0; d < ndim; d++) {
+        if (__builtin_mul_overflow(bytes, (size_t)shape[d], &bytes) || bytes > PTRDIFF_MAX)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "tensor: the sizes exceed the address space");
+    }
+    *bytes_out = bytes;
+    return TRI_OK;
+}
+
+tri_status trii_tensor_create(tri_dtype dtype, const int64_t *shape, int ndim,
+                              const trii_storage_ops *ops, void *ctx, tri_tensor **tensor_out)
+{
+    tri_tensor *tensor;
+    size_t bytes = 0;
+    tri_status status = check_shape(dtype, shape, ndim, &bytes);
+
+    if (status != TRI_OK)
+        return status;
+    tensor = trii_alloc(1, sizeof(*tensor), "tensor");
+    if (tensor == NULL)
+        return TRI_ERR_NO_MEMORY;
+    status = trii_storage_create(ops, ctx, bytes, &tensor->storage);
+    if (status != TRI_OK) {
+        trii_free(tensor);
+        return status;
+    }
+    atomic_init(&tensor->refs, 1);
+    tensor->dtype = dtype;
+    tensor->ndim = ndim;
+    if (ndim > 0)
+        memcpy(tensor->shape, shape, (size_t)ndim * sizeof(*shape));
+    *tensor_out = tensor;
+    return TRI_OK;
+}
+
+tri_tensor *tri_tensor_create(tri_dtype dtype, const int64_t *shape, int ndim)
+{
+    tri_tensor *tensor = NULL;
+    tri_status status = trii_tensor_create(dtype, shape, ndim, NULL, NULL, &tensor);
+
+    return status == TRI_OK ? tensor : trii_tensor_failed(status);
+}
+
+tri_tensor *tri_tensor_from(tri_dtype dtype, const int64_t *shape, int ndim, const void *data)
+{
+    tri_tensor *tensor = tri_tensor_create(dtype, shape, ndim);
+
+    if (tensor->status == TRI_OK && tensor->storage->bytes > 0)
+        memcpy(tensor->storage->data, data, tensor->storage->bytes);
+    return tensor;
+}
+
+tri_tensor *tri_tensor_ref(tri_tensor *tensor)
+{
+    if (tensor != NULL && !trii_is_handle(tensor))
+        atomic_fetch_add_explicit(&tensor->refs, 1, memory_order_relaxed);
+    return tensor;
+}
+
+void tri_tensor_unref(tri_tensor *tensor)
+{
+    if (tensor == NULL || trii_is_handle(tensor) || tensor == &no_memory)
+        return;
+    if (atomic_fetch_sub_explicit(&tensor->refs, 1, memory_order_acq_rel) > 1)
+        return;
+    tri_tensor_unref(tensor->grad);
+    trii_storage_unref(tensor->storage);
+    trii_free(tensor->why);
+    trii_free(tensor);
+}
+
+size_t trii_tensor_bytes(const tri_tensor *tensor)
+{
+    size_t bytes = tri_dtype_size(tensor->dtype);
+
+    for (int d = 0; d < tensor->ndim; d++)
+        bytes *= (size_t)tensor->shape[d];
+    return bytes;
+}
+
+void *trii_tensor_data(const tri_tensor *tensor)
+{
+    return (char *)tensor->storage->data + tensor->offset;
+}
+
+tri_status trii_tensor_move(tri_tensor *tensor, trii_storage *storage, size_t offset)
+{
+    size_t bytes = trii_tensor_bytes(tensor);
+
+    if (offset > storage->bytes || storage->bytes - offset < bytes)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%zu bytes at %zu do not fit a storage of %zu", bytes,
+                         offset, storage->bytes);
+    if (tensor->layout != NULL) {
+        tri_status status = tensor->layout->to_plain(tensor->layout, trii_tensor_data(tensor),
+                                                     (char *)storage->data + offset);
+
+        if (status != TRI_OK)
+            return status;
+    } else if (bytes > 0) {
+        memmove((char *)storage->data + offset, trii_tensor_data(tensor), bytes);
+    }
+    trii_storage_ref(storage);
+    trii_storage_unref(tensor->storage);
+    tensor->storage = storage;
+    tensor->offset = offset;
+    tensor->layout = NULL;
+    return TRI_OK;
+}
