@@ -56,10 +56,13 @@ typedef struct tri_request {
 /* A kind of data set. An own one puts `tri_dataset base` first in its struct. */
 typedef struct tri_dataset_class {
     const char *name; /* for messages */
-    /* Required. Writes field f of the request's i-th sample to (char *)slots[f] + i * its bytes.
-     * Called by several threads at once; may block; a failure ends the epoch with this status
-     * and this thread's error line. */
+    /* Writes field f of the request's i-th sample to (char *)slots[f] + i * its bytes. Called by
+     * several threads at once; may block; a failure ends the epoch with this status and this
+     * thread's error line. NULL: samples are copied from where `peek` says. */
     tri_status (*get)(tri_dataset *self, const tri_request *request, void *const *slots);
+    /* Where field f of a sample lies in memory, for sets that have it there unchanged; never
+     * fails. NULL: `get` makes it. One of the two is required. */
+    const void *(*peek)(const tri_dataset *self, int64_t index, int field);
     /* Optional: releases what self owns, and self. NULL: nothing is released. */
     void (*destroy)(tri_dataset *self);
 } tri_dataset_class;

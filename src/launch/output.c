@@ -15,10 +15,7 @@
 #define LINE_BYTES ((size_t)65536)     /* a longer line is shown in pieces */
 #define QUEUE_PAUSE ((size_t)1 << 20)  /* stop reading the workers above this */
 #define QUEUE_RESUME ((size_t)1 << 16) /* and go on below */
-/* An unfinished line is shown after so long. Somebody may look at a terminal and wait for a
- * prompt; elsewhere whole lines matter more, and a busy machine may stop a worker within one. */
-#define FLUSH_TERMINAL_NS (INT64_C(100) * TRII_NS_PER_MS)
-#define FLUSH_NS (INT64_C(1000) * TRII_NS_PER_MS)
+#define FLUSH_NS (INT64_C(100) * TRII_NS_PER_MS)
 /* Read at most so much at a worker's end: its children may still write. */
 #define DRAIN_READS 64
 
@@ -36,7 +33,6 @@ void trii_sink_init(trii_sink *sink, trii_loop *loop, int fd)
     sink->loop = loop;
     sink->fd = fd;
     sink->is_file = trii_fd_is_file(fd);
-    sink->flush_ns = trii_fd_is_terminal(fd) ? FLUSH_TERMINAL_NS : FLUSH_NS;
 }
 
 void trii_sink_fini(trii_sink *sink)
@@ -120,8 +116,7 @@ static void sink_put(trii_sink *sink, const char *data, size_t bytes)
         size_t capacity = sink->used + bytes < 32768 ? 65536 : 2 * (sink->used + bytes);
         char *queue;
 
-        if (sink->start > 0)
-            memmove(sink->queue, sink->queue + sink->start, sink->used);
+        memmove(sink->queue, sink->queue + sink->start, sink->used);
         sink->start = 0;
         if (capacity > sink->capacity) {
             queue = trii_realloc(sink->queue, capacity, 1, "output queue");
@@ -211,6 +206,14 @@ static void emit(trii_stream *stream, size_t bytes)
     sink_commit(sink);
 }
 
+static void flush_fired(trii_timer *timer)
+{
+    trii_stream *stream = TRII_CONTAINER(timer, trii_stream, flush);
+
+    stream->flushing = false;
+    emit(stream, stream->used);
+}
+
 static void remember(trii_stream *stream, const char *data, size_t bytes)
 {
     size_t room = sizeof(stream->tail) - 1;
@@ -238,17 +241,6 @@ static size_t finished(const char *data, size_t bytes)
     return bytes;
 }
 
-static void flush_fired(trii_timer *timer);
-
-static void flush_later(trii_stream *stream)
-{
-    if (stream->used == 0 || stream->flushing)
-        return;
-    stream->flushing = true;
-    trii_loop_timer(stream->sink->loop, &stream->flush, trii_now_ns() + stream->sink->flush_ns,
-                    flush_fired);
-}
-
 /* One read; false at the end of the pipe or when it is empty. */
 static bool stream_read(trii_stream *stream)
 {
@@ -274,20 +266,11 @@ static bool stream_read(trii_stream *stream)
     if (stream->immediate || stream->used - ready >= LINE_BYTES)
         ready = stream->used;
     emit(stream, ready);
-    flush_later(stream);
+    if (stream->used > 0 && !stream->flushing) {
+        stream->flushing = true;
+        trii_loop_timer(stream->sink->loop, &stream->flush, trii_now_ns() + FLUSH_NS, flush_fired);
+    }
     return true;
-}
-
-static void flush_fired(trii_timer *timer)
-{
-    trii_stream *stream = TRII_CONTAINER(timer, trii_stream, flush);
-
-    stream->flushing = false;
-    /* Only a line that the worker itself left unfinished: not one that we have not read on. */
-    if (stream->sink->paused || stream_read(stream))
-        flush_later(stream);
-    else
-        emit(stream, stream->used);
 }
 
 static void stream_ready(trii_watch *watch, unsigned events)

@@ -21,10 +21,9 @@ typedef struct trii_sink {
     trii_watch watch; /* while something is queued and the descriptor is full */
     int fd;
     bool is_file;
-    int64_t flush_ns; /* an unfinished line is shown after so long */
-    bool broken;      /* nobody reads it any more: what comes is dropped */
-    bool paused;      /* its streams are not read */
-    char *queue;      /* from start, `used` bytes */
+    bool broken; /* nobody reads it any more: what comes is dropped */
+    bool paused; /* its streams are not read */
+    char *queue; /* from start, `used` bytes */
     size_t start, used, capacity;
     const trii_stream *open; /* whose unfinished line is the last thing that was put, or NULL */
     trii_stream *streams;

@@ -1,0 +1,256 @@
+/*
+ * manifest.c - reads and verifies checkpoints (format.h), finds the newest that is whole.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "checkpoint/checksum.h"
+#include "checkpoint/format.h"
+#include "checkpoint/json.h"
+#include "os/file.h"
+#include "os/folder.h"
+
+char *trii_path_join(const char *a, const char *b)
+{
+    size_t room = strlen(a) + strlen(b) + 2;
+    char *path = trii_alloc(room, 1, "path");
+
+    if (path != NULL)
+        snprintf(path, room, "%s/%s", a, b);
+    return path;
+}
+
+/* --- one manifest -------------------------------------------------------------------------------
+ */
+
+/* The checksum that an object carries under "xxh3" as 16 hexadecimal digits. */
+static bool read_checksum(const json_t *object, uint64_t *value_out)
+{
+    const char *text = json_string_value(json_object_get(object, "xxh3"));
+    char *end;
+
+    if (text == NULL || strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16)
+        return false;
+    *value_out = strtoull(text, &end, 16);
+    return true;
+}
+
+/* The manifest's own checksum: over its compact text without that entry. */
+static tri_status verify_self(const char *path, json_t *root)
+{
+    uint64_t want = 0;
+    bool has = read_checksum(root, &want);
+    char *text;
+    bool equal;
+
+    (void)json_object_del(root, "xxh3");
+    text = trii_json_text(root);
+    if (text == NULL)
+        return TRII_FAIL(TRI_ERR_NO_MEMORY, "%s: out of memory", path);
+    equal = has && trii_checksum_of(text, strlen(text)) == want;
+    trii_free(text);
+    if (!equal)
+        return TRII_FAIL(TRI_ERR_FORMAT, "%s: its checksum does not fit its contents", path);
+    return TRI_OK;
+}
+
+static tri_status verify_part(const char *dir, const json_t *part)
+{
+    const char *file = json_string_value(json_object_get(part, "file"));
+    uint64_t bytes, want;
+    trii_mapping map;
+    tri_status status;
+    char *path;
+
+    if (file == NULL || strchr(file, '/') != NULL ||
+        !trii_json_size(json_object_get(part, "bytes"), &bytes) || !read_checksum(part, &want))
+        return TRII_FAIL(TRI_ERR_FORMAT, "%s/manifest.json: a part without file, bytes or xxh3",
+                         dir);
+    path = trii_path_join(dir, file);
+    if (path == NULL)
+        return TRI_ERR_NO_MEMORY;
+    status = trii_mapping_open(path, &map);
+    if (status == TRI_OK) {
+        if (map.bytes != bytes)
+            status = TRII_FAIL(TRI_ERR_FORMAT, "%s: %zu bytes instead of %" PRIu64, path, map.bytes,
+                               bytes);
+        else if (trii_checksum_of(map.data, map.bytes) != want)
+            status =
+                TRII_FAIL(TRI_ERR_FORMAT, "%s: damaged: its checksum is not the manifest's", path);
+        trii_mapping_close(&map);
+    } else if (status == TRI_ERR_NOT_FOUND) {
+        status = TRI_ERR_FORMAT; /* of the checkpoint; the line names the file */
+    }
+    trii_free(path);
+    return status;
+}
+
+static tri_status read_metadata(const char *path, json_t *object, trii_manifest *m)
+{
+    const char *key;
+    json_t *value;
+
+    m->meta = trii_alloc(json_object_size(object), sizeof(*m->meta), "metadata");
+    m->info.meta = m->meta;
+    if (m->meta == NULL)
+        return TRI_ERR_NO_MEMORY;
+    json_object_foreach(object, key, value)
+    {
+        tri_metadata *entry = &m->meta[m->info.n_meta];
+
+        if (!json_is_string(value))
+            return TRII_FAIL(TRI_ERR_FORMAT, "%s: metadata %s is no text", path, key);
+        m->info.n_meta++;
+        entry->key = trii_strdup(key, "metadata");
+        entry->value = trii_strdup(json_string_value(value), "metadata");
+        if (entry->key == NULL || entry->value == NULL)
+            return TRI_ERR_NO_MEMORY;
+    }
+    return TRI_OK;
+}
+
+static tri_status read_fields(const char *dir, const char *path, json_t *root, trii_manifest *m)
+{
+    const char *format = json_string_value(json_object_get(root, "format"));
+    const char *seed = json_string_value(json_object_get(root, "seed"));
+    const json_t *parts = json_object_get(root, "parts");
+    uint64_t version, step, epoch, number;
+    tri_status status;
+
+    if (format == NULL || strcmp(format, "trireme checkpoint") != 0 ||
+        !trii_json_size(json_object_get(root, "version"), &version))
+        return TRII_FAIL(TRI_ERR_FORMAT, "%s: not the manifest of a checkpoint", path);
+    if (version != 1)
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "%s: version %" PRIu64 ", this program reads 1", path,
+                         version);
+    status = verify_self(path, root);
+    if (status != TRI_OK)
+        return status;
+    if (!trii_json_size(json_object_get(root, "step"), &step) ||
+        !trii_json_size(json_object_get(root, "epoch"), &epoch) ||
+        !trii_json_size(json_object_get(root, "step_number"), &number) || seed == NULL ||
+        !json_is_array(parts))
+        return TRII_FAIL(TRI_ERR_FORMAT, "%s: step, epoch, seed or parts are missing", path);
+    m->info.step = (int64_t)step;
+    m->info.epoch = (int64_t)epoch;
+    m->info.seed = strtoull(seed, NULL, 10);
+    m->step_number = (int64_t)number;
+    status = read_metadata(path, json_object_get(root, "metadata"), m);
+    for (size_t i = 0; i < json_array_size(parts) && status == TRI_OK; i++)
+        status = verify_part(dir, json_array_get(parts, i));
+    return status;
+}
+
+tri_status trii_manifest_read(const char *dir, trii_manifest *manifest_out)
+{
+    char *path = trii_path_join(dir, "manifest.json");
+    trii_manifest manifest = {0};
+    json_error_t error;
+    trii_mapping map;
+    tri_status status;
+    json_t *root;
+
+    if (path == NULL)
+        return TRI_ERR_NO_MEMORY;
+    status = trii_mapping_open(path, &map);
+    if (status != TRI_OK)
+        goto end;
+    root = json_loadb(map.data, map.bytes, JSON_REJECT_DUPLICATES, &error);
+    if (root == NULL)
+        status = TRII_FAIL(TRI_ERR_FORMAT, "%s, byte %d: %s", path, error.position, error.text);
+    else
+        status = read_fields(dir, path, root, &manifest);
+    json_decref(root);
+    trii_mapping_close(&map);
+end:
+    trii_free(path);
+    if (status == TRI_OK)
+        *manifest_out = manifest;
+    else
+        trii_manifest_fini(&manifest);
+    return status;
+}
+
+void trii_manifest_fini(trii_manifest *manifest)
+{
+    for (int i = 0; i < manifest->info.n_meta; i++) {
+        void *texts[2];
+
+        memcpy(&texts[0], &manifest->meta[i].key,
+               sizeof(void *)); /* ours; the public type is const */
+        memcpy(&texts[1], &manifest->meta[i].value, sizeof(void *));
+        trii_free(texts[0]);
+        trii_free(texts[1]);
+    }
+    trii_free(manifest->meta);
+    *manifest = (trii_manifest){0};
+}
+
+/* --- the newest ----------------------------------------------------------------------------------
+ */
+
+/* Names sort by step, so from the end: the first that is whole. */
+static tri_status find_in(const char *folder, char *const *names, int n, char **dir_out,
+                          trii_manifest *manifest_out)
+{
+    int damaged = 0;
+
+    for (int i = n - 1; i >= 0; i--) {
+        tri_status status;
+        char *dir;
+
+        if (strncmp(names[i], "step-", 5) != 0)
+            continue;
+        dir = trii_path_join(folder, names[i]);
+        if (dir == NULL)
+            return TRI_ERR_NO_MEMORY;
+        status = trii_manifest_read(dir, manifest_out);
+        if (status == TRI_OK) {
+            *dir_out = dir;
+            return TRI_OK;
+        }
+        trii_free(dir);
+        if (status == TRI_ERR_NO_MEMORY)
+            return status;
+        TRII_LOG(TRII_LOG_WARN, "checkpoint", "passed over: %s", tri_last_error());
+        damaged++;
+    }
+    if (damaged > 0)
+        return TRII_FAIL_CTX(TRI_ERR_FORMAT, "%s: none of %d checkpoints is whole; the oldest",
+                             folder, damaged);
+    return TRII_FAIL(TRI_ERR_NOT_FOUND, "%s: no checkpoint there", folder);
+}
+
+tri_status trii_checkpoint_find(const char *folder, char **dir_out, trii_manifest *manifest_out)
+{
+    char *own = trii_path_join(folder, "manifest.json");
+    char **names = NULL;
+    int n = 0;
+    tri_status status;
+    bool is_one;
+
+    if (own == NULL)
+        return TRI_ERR_NO_MEMORY;
+    is_one = trii_path_exists(own);
+    trii_free(own);
+    if (is_one) {
+        char *dir = trii_strdup(folder, "path");
+
+        status = dir != NULL ? trii_manifest_read(folder, manifest_out) : TRI_ERR_NO_MEMORY;
+        if (status == TRI_OK)
+            *dir_out = dir;
+        else
+            trii_free(dir);
+        return status;
+    }
+    status = trii_folder_list(folder, TRII_CHECKPOINT_MAX_NAMES, &names, &n);
+    if (status != TRI_OK)
+        return status;
+    status = find_in(folder, names, n, dir_out, manifest_out);
+    trii_folder_free_names(names, n);
+    return status;
+}

@@ -1,0 +1,246 @@
+/*
+ * dataset.c - data sets in general, arrays in memory, subsets.
+ */
+#include "data/dataset.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+
+size_t trii_field_bytes(const tri_field *field)
+{
+    size_t bytes = tri_dtype_size(field->dtype);
+
+    for (int d = 0; d < field->ndim; d++)
+        bytes *= (size_t)field->shape[d];
+    return bytes;
+}
+
+tri_status trii_field_check(const tri_field *field, const char *what, int index)
+{
+    size_t bytes = tri_dtype_size(field->dtype);
+
+    if (bytes == 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: field %d has no element type", what, index);
+    if (field->ndim < 0 || field->ndim >= TRI_MAX_DIMS)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: field %d has %d dimensions, 0 to %d can be",
+                         what, index, field->ndim, TRI_MAX_DIMS - 1);
+    for (int d = 0; d < field->ndim; d++) {
+        if (field->shape[d] < 0 || __builtin_mul_overflow(bytes, (size_t)field->shape[d], &bytes))
+            return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                             "%s: field %d: size %" PRId64 " of dimension %d cannot be", what,
+                             index, field->shape[d], d);
+    }
+    return TRI_OK;
+}
+
+int64_t tri_dataset_length(const tri_dataset *dataset)
+{
+    return dataset->length;
+}
+
+void tri_dataset_destroy(tri_dataset *dataset)
+{
+    if (dataset != NULL && dataset->cls->destroy != NULL)
+        dataset->cls->destroy(dataset);
+}
+
+void trii_dataset_copy_field(const tri_dataset *dataset, const tri_request *request, int f,
+                             void *slot)
+{
+    size_t bytes = trii_field_bytes(&dataset->fields[f]);
+
+    for (int64_t i = 0; i < request->n; i++)
+        memcpy((char *)slot + (size_t)i * bytes,
+               dataset->cls->peek(dataset, request->indices[i], f), bytes);
+}
+
+tri_status tri_dataset_get(tri_dataset *dataset, const tri_request *request, void *const *slots)
+{
+    for (int64_t i = 0; i < request->n; i++) {
+        if (request->indices[i] < 0 || request->indices[i] >= dataset->length)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                             "data set %s: sample %" PRId64 " of %" PRId64 " was asked for",
+                             dataset->cls->name, request->indices[i], dataset->length);
+    }
+    if (dataset->cls->get != NULL)
+        return dataset->cls->get(dataset, request, slots);
+    for (int f = 0; f < dataset->n_fields; f++)
+        trii_dataset_copy_field(dataset, request, f, slots[f]);
+    return TRI_OK;
+}
+
+/* --- arrays ------------------------------------------------------------------------------------
+ */
+
+typedef struct array_set {
+    tri_dataset base;
+    const char *data[TRI_MAX_FIELDS];
+    size_t bytes[TRI_MAX_FIELDS]; /* of one sample */
+    void *owned[TRI_MAX_FIELDS];  /* NULL = borrowed */
+} array_set;
+
+static const void *array_peek(const tri_dataset *self, int64_t index, int field)
+{
+    const array_set *set = (const array_set *)self;
+
+    return set->data[field] + (size_t)index * set->bytes[field];
+}
+
+static void array_destroy(tri_dataset *self)
+{
+    array_set *set = (array_set *)self;
+
+    for (int f = 0; f < self->n_fields; f++)
+        trii_free(set->owned[f]);
+    trii_free(set);
+}
+
+static const tri_dataset_class array_class = {
+    .name = "arrays",
+    .peek = array_peek,
+    .destroy = array_destroy,
+};
+
+tri_status tri_dataset_arrays(int64_t length, const tri_field *fields, const void *const *data,
+                              int n_fields, tri_dataset **dataset_out)
+{
+    array_set *set;
+
+    if (length < 0 || n_fields < 1 || n_fields > TRI_MAX_FIELDS)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "data set of %" PRId64 " samples with %d fields: 1 to %d can be", length,
+                         n_fields, TRI_MAX_FIELDS);
+    for (int f = 0; f < n_fields; f++) {
+        tri_status status = trii_field_check(&fields[f], "data set of arrays", f);
+
+        if (status != TRI_OK)
+            return status;
+        if (data[f] == NULL && length > 0)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "data set of arrays: field %d has no data", f);
+    }
+    set = trii_alloc(1, sizeof(*set), "data set");
+    if (set == NULL)
+        return TRI_ERR_NO_MEMORY;
+    set->base = (tri_dataset){.cls = &array_class, .length = length, .n_fields = n_fields};
+    for (int f = 0; f < n_fields; f++) {
+        set->base.fields[f] = fields[f];
+        set->data[f] = data[f];
+        set->bytes[f] = trii_field_bytes(&fields[f]);
+    }
+    *dataset_out = &set->base;
+    return TRI_OK;
+}
+
+tri_status trii_dataset_take_arrays(int64_t length, const tri_field *fields, void *const *own_data,
+                                    int n_fields, tri_dataset **dataset_out)
+{
+    const void *data[TRI_MAX_FIELDS] = {NULL};
+    tri_dataset *dataset = NULL;
+    tri_status status;
+
+    for (int f = 0; f < n_fields; f++)
+        data[f] = own_data[f];
+    status = tri_dataset_arrays(length, fields, data, n_fields, &dataset);
+    for (int f = 0; f < n_fields; f++) {
+        if (status == TRI_OK)
+            ((array_set *)dataset)->owned[f] = own_data[f];
+        else
+            trii_free(own_data[f]);
+    }
+    if (status == TRI_OK)
+        *dataset_out = dataset;
+    return status;
+}
+
+/* --- subsets -----------------------------------------------------------------------------------
+ */
+
+typedef struct subset {
+    tri_dataset base;
+    tri_dataset *parent; /* owned */
+    int64_t first;
+} subset;
+
+static const void *subset_peek(const tri_dataset *self, int64_t index, int field)
+{
+    const subset *s = (const subset *)self;
+
+    return s->parent->cls->peek(s->parent, s->first + index, field);
+}
+
+/* Draws are keyed by the index in the parent: the same sample changes in the same way. */
+static tri_status subset_get(tri_dataset *self, const tri_request *request, void *const *slots)
+{
+    subset *s = (subset *)self;
+    void *at[TRI_MAX_FIELDS];
+
+    for (int64_t done = 0; done < request->n;) {
+        int64_t indices[64];
+        tri_request part = {.indices = indices, .seed = request->seed, .epoch = request->epoch};
+        tri_status status;
+
+        while (part.n < (int64_t)TRII_COUNT_OF(indices) && done + part.n < request->n) {
+            indices[part.n] = s->first + request->indices[done + part.n];
+            part.n++;
+        }
+        for (int f = 0; f < self->n_fields; f++)
+            at[f] = (char *)slots[f] + (size_t)done * trii_field_bytes(&self->fields[f]);
+        status = tri_dataset_get(s->parent, &part, at);
+        if (status != TRI_OK)
+            return status;
+        done += part.n;
+    }
+    return TRI_OK;
+}
+
+static void subset_destroy(tri_dataset *self)
+{
+    subset *s = (subset *)self;
+
+    tri_dataset_destroy(s->parent);
+    trii_free(s);
+}
+
+static const tri_dataset_class subset_class = {
+    .name = "subset",
+    .get = subset_get,
+    .destroy = subset_destroy,
+};
+static const tri_dataset_class subset_memory_class = {
+    .name = "subset",
+    .peek = subset_peek,
+    .destroy = subset_destroy,
+};
+
+tri_status tri_dataset_subset(tri_dataset *own_base, int64_t first, int64_t count,
+                              tri_dataset **dataset_out)
+{
+    tri_status status;
+    subset *s;
+
+    if (first < 0 || count < 0 || first > own_base->length || count > own_base->length - first) {
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG,
+                           "subset: %" PRId64 " samples from %" PRId64 " on, of %" PRId64, count,
+                           first, own_base->length);
+        goto err_base;
+    }
+    s = trii_alloc(1, sizeof(*s), "subset");
+    if (s == NULL) {
+        status = TRI_ERR_NO_MEMORY;
+        goto err_base;
+    }
+    s->base = *own_base;
+    s->base.cls = own_base->cls->peek != NULL ? &subset_memory_class : &subset_class;
+    s->base.length = count;
+    s->parent = own_base;
+    s->first = first;
+    *dataset_out = &s->base;
+    return TRI_OK;
+
+err_base:
+    tri_dataset_destroy(own_base);
+    return status;
+}

@@ -1,0 +1,24 @@
+/*
+ * dataset.h - what the data sets of this room share.
+ */
+#ifndef TRII_DATASET_H
+#define TRII_DATASET_H
+
+#include <trireme/data.h>
+
+#include "base/compiler.h"
+
+/* Bytes of one sample's field. */
+size_t trii_field_bytes(const tri_field *field);
+/* Checks dtype and shape; `what` names the data set in the message. */
+tri_status trii_field_check(const tri_field *field, const char *what, int index) TRI_MUST_CHECK;
+
+/* Field f of a request, for sets that have their samples in memory (cls->peek). */
+void trii_dataset_copy_field(const tri_dataset *dataset, const tri_request *request, int f,
+                             void *slot);
+
+/* Arrays that the data set owns (trii_alloc); takes data[] also on failure. */
+tri_status trii_dataset_take_arrays(int64_t length, const tri_field *fields, void *const *own_data,
+                                    int n_fields, tri_dataset **dataset_out) TRI_MUST_CHECK;
+
+#endif

@@ -1,0 +1,284 @@
+/*
+ * file.c - see file.h.
+ */
+#include "os/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+
+static tri_status fail_path(const char *what, const char *path)
+{
+    tri_status status = errno == ENOENT ? TRI_ERR_NOT_FOUND : TRI_ERR_IO;
+
+    return TRII_FAIL(status, "%s %s: %s", what, path, strerror(errno));
+}
+
+/* --- mappings ------------------------------------------------------------------------------- */
+
+tri_status trii_mapping_open(const char *path, trii_mapping *mapping_out)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat info;
+    tri_status status = TRI_OK;
+    void *data = NULL;
+
+    if (fd < 0)
+        return fail_path("open", path);
+    if (fstat(fd, &info) != 0) {
+        status = fail_path("stat", path);
+    } else if (!S_ISREG(info.st_mode)) {
+        status = TRII_FAIL(TRI_ERR_IO, "open %s: not a file", path);
+    } else if (info.st_size > 0) {
+        data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (data == MAP_FAILED)
+            status = fail_path("map", path);
+    }
+    close(fd);
+    if (status != TRI_OK)
+        return status;
+    mapping_out->data = data != NULL ? data : "";
+    mapping_out->bytes = (size_t)info.st_size;
+    return TRI_OK;
+}
+
+void trii_mapping_close(trii_mapping *mapping)
+{
+    void *data;
+
+    if (mapping->bytes > 0) {
+        memcpy(&data, &mapping->data, sizeof(data)); /* munmap takes no const */
+        munmap(data, mapping->bytes);
+    }
+    *mapping = (trii_mapping){0};
+}
+
+/* --- writing --------------------------------------------------------------------------------- */
+
+static tri_status write_all(int fd, const char *path, const void *data, size_t bytes)
+{
+    const char *at = data;
+
+    while (bytes > 0) {
+        ssize_t n = write(fd, at, bytes < (1u << 30) ? bytes : (1u << 30));
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return fail_path("write", path);
+        at += n;
+        bytes -= (size_t)n;
+    }
+    return TRI_OK;
+}
+
+tri_status trii_writer_open(const char *path, trii_writer *writer_out)
+{
+    static atomic_uint counter;
+    size_t room = strlen(path) + 48;
+    tri_status status = TRI_ERR_NO_MEMORY;
+    trii_writer w = {.fd = -1};
+
+    w.path = trii_strdup(path, "path");
+    w.temporary = trii_alloc(room, 1, "path");
+    if (w.path == NULL || w.temporary == NULL)
+        goto err_free;
+    snprintf(w.temporary, room, "%s.tmp-%d-%u", path, (int)getpid(), atomic_fetch_add(&counter, 1));
+    w.fd = open(w.temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (w.fd < 0) {
+        status = fail_path("create", w.temporary);
+        goto err_free;
+    }
+    *writer_out = w;
+    return TRI_OK;
+
+err_free:
+    trii_free(w.temporary);
+    trii_free(w.path);
+    *writer_out = (trii_writer){.fd = -1};
+    return status;
+}
+
+tri_status trii_writer_put(trii_writer *writer, const void *data, size_t bytes)
+{
+    tri_status status = write_all(writer->fd, writer->path, data, bytes);
+
+    if (status == TRI_OK)
+        writer->bytes += bytes;
+    return status;
+}
+
+static void writer_release(trii_writer *writer)
+{
+    trii_free(writer->temporary);
+    trii_free(writer->path);
+    *writer = (trii_writer){.fd = -1};
+}
+
+static tri_status sync_parent(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    tri_status status;
+    char *parent;
+
+    if (slash == NULL)
+        return trii_dir_sync(".");
+    if (slash == path)
+        return trii_dir_sync("/");
+    parent = trii_strdup(path, "path");
+    if (parent == NULL)
+        return TRI_ERR_NO_MEMORY;
+    parent[slash - path] = '\0';
+    status = trii_dir_sync(parent);
+    trii_free(parent);
+    return status;
+}
+
+tri_status trii_writer_commit(trii_writer *writer)
+{
+    tri_status status = TRI_OK;
+    int fd = writer->fd;
+
+    if (fsync(fd) != 0)
+        status = fail_path("sync", writer->path);
+    writer->fd = -1;
+    if (close(fd) != 0 && status == TRI_OK)
+        status = fail_path("close", writer->path);
+    if (status == TRI_OK && rename(writer->temporary, writer->path) != 0)
+        status = fail_path("rename to", writer->path);
+    if (status != TRI_OK)
+        unlink(writer->temporary);
+    else
+        status = sync_parent(writer->path);
+    writer_release(writer);
+    return status;
+}
+
+void trii_writer_abort(trii_writer *writer)
+{
+    if (writer->path == NULL)
+        return;
+    close(writer->fd);
+    unlink(writer->temporary);
+    writer_release(writer);
+}
+
+/* --- folders and names --------------------------------------------------------------------------
+ */
+
+tri_status trii_dir_create(const char *path)
+{
+    struct stat info;
+
+    if (mkdir(path, 0777) == 0)
+        return TRI_OK;
+    if (errno == EEXIST && stat(path, &info) == 0) {
+        if (S_ISDIR(info.st_mode))
+            return TRI_OK;
+        return TRII_FAIL(TRI_ERR_IO, "create folder %s: a file of that name exists", path);
+    }
+    return fail_path("create folder", path);
+}
+
+tri_status trii_dir_create_all(const char *path)
+{
+    tri_status status = TRI_OK;
+    char *prefix = trii_strdup(path, "path");
+
+    if (prefix == NULL)
+        return TRI_ERR_NO_MEMORY;
+    for (char *at = prefix + 1; *prefix != '\0' && *at != '\0' && status == TRI_OK; at++) {
+        if (*at != '/' || at[-1] == '/')
+            continue;
+        *at = '\0';
+        status = trii_dir_create(prefix);
+        *at = '/';
+    }
+    if (status == TRI_OK)
+        status = trii_dir_create(prefix);
+    trii_free(prefix);
+    return status;
+}
+
+tri_status trii_dir_sync(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    tri_status status = TRI_OK;
+
+    if (fd < 0)
+        return fail_path("open folder", path);
+    /* Some file systems know no sync of folders and say EINVAL. */
+    if (fsync(fd) != 0 && errno != EINVAL)
+        status = fail_path("sync folder", path);
+    close(fd);
+    return status;
+}
+
+tri_status trii_path_rename(const char *src, const char *dst)
+{
+    if (rename(src, dst) == 0)
+        return TRI_OK;
+    if (errno != EEXIST && errno != ENOTEMPTY)
+        return fail_path("rename to", dst);
+    if (renameat2(AT_FDCWD, src, AT_FDCWD, dst, RENAME_EXCHANGE) == 0)
+        return TRI_OK;
+    return fail_path("exchange with", dst);
+}
+
+bool trii_path_exists(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+/* --- lines -------------------------------------------------------------------------------------
+ */
+
+tri_status trii_append_open(const char *path, int *fd_out)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+
+    if (fd < 0)
+        return fail_path("open", path);
+    *fd_out = fd;
+    return TRI_OK;
+}
+
+tri_status trii_append(int fd, const char *path, const void *data, size_t bytes)
+{
+    return write_all(fd, path, data, bytes);
+}
+
+bool trii_terminal(FILE *stream, int *columns_out)
+{
+    struct winsize size;
+    int fd = fileno(stream);
+
+    if (fd < 0 || !isatty(fd))
+        return false;
+    *columns_out = ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+    return true;
+}
+
+tri_status trii_program_dir(char *path_out, size_t bytes)
+{
+    ssize_t n = readlink("/proc/self/exe", path_out, bytes);
+    char *slash;
+
+    if (n < 0)
+        return fail_path("read", "/proc/self/exe");
+    if ((size_t)n >= bytes)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "the program's path has more than %zu bytes", bytes);
+    path_out[n] = '\0';
+    slash = strrchr(path_out, '/');
+    if (slash != NULL)
+        *slash = '\0';
+    return TRI_OK;
+}

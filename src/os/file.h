@@ -1,0 +1,58 @@
+/*
+ * file.h - files: mapped for reading, written so that a name never shows half a file.
+ */
+#ifndef TRII_FILE_H
+#define TRII_FILE_H
+
+#include <stdio.h>
+
+#include <trireme/status.h>
+
+/* A whole file in memory, read only. */
+typedef struct trii_mapping {
+    const void *data; /* valid pointer even when bytes is 0 */
+    size_t bytes;
+} trii_mapping;
+
+/* Errors: NOT_FOUND, IO (names the path and the reason). */
+tri_status trii_mapping_open(const char *path, trii_mapping *mapping_out) TRI_MUST_CHECK;
+void trii_mapping_close(trii_mapping *mapping); /* zeroed ones allowed */
+
+/* A file that is being written: under a temporary name beside its own until the commit. */
+typedef struct trii_writer {
+    char *path, *temporary;
+    int fd;
+    uint64_t bytes; /* written so far */
+} trii_writer;
+
+/* Errors: NO_MEMORY, IO. After a failure nothing is left. */
+tri_status trii_writer_open(const char *path, trii_writer *writer_out) TRI_MUST_CHECK;
+tri_status trii_writer_put(trii_writer *writer, const void *data, size_t bytes) TRI_MUST_CHECK;
+/* Syncs, renames, syncs the folder. The writer is closed, also on failure; then the temporary
+ * file is gone and an older file of that name as it was. */
+tri_status trii_writer_commit(trii_writer *writer) TRI_MUST_CHECK;
+void trii_writer_abort(trii_writer *writer); /* harmless after open's failure or commit */
+
+/* OK also if it is there already. Its parent must exist. */
+tri_status trii_dir_create(const char *path) TRI_MUST_CHECK;
+/* Makes it and what is missing above it. */
+tri_status trii_dir_create_all(const char *path) TRI_MUST_CHECK;
+/* Names made or renamed in it are on disk afterwards. */
+tri_status trii_dir_sync(const char *path) TRI_MUST_CHECK;
+/* src becomes dst; an existing folder dst changes places with src, in one step where the file
+ * system can. */
+tri_status trii_path_rename(const char *src, const char *dst) TRI_MUST_CHECK;
+bool trii_path_exists(const char *path);
+
+/* Appends `bytes` to a stream's file in one write, past the stream's own buffer. */
+tri_status trii_append(int fd, const char *path, const void *data, size_t bytes) TRI_MUST_CHECK;
+tri_status trii_append_open(const char *path, int *fd_out) TRI_MUST_CHECK;
+
+/* Whether the stream is a terminal that can redraw a line, and its width in columns (80 if it
+ * does not say). */
+bool trii_terminal(FILE *stream, int *columns_out);
+
+/* The folder of the running program's file, without the slash. Errors: IO, INVALID_ARG. */
+tri_status trii_program_dir(char *path_out, size_t bytes) TRI_MUST_CHECK;
+
+#endif
