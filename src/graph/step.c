@@ -65,6 +65,13 @@ static trii_recorder *recorder_create(void)
     return r;
 }
 
+static void thread_ends(void *arg)
+{
+    recorder_free(arg);
+    if (trii_executor_default->release != NULL)
+        trii_executor_default->release();
+}
+
 /* The first operation of a step. */
 static void step_begin(trii_recorder *r)
 {
@@ -83,7 +90,7 @@ static TRII_NOINLINE trii_step *step_first(void)
         if (r == NULL)
             return NULL;
         mine = r;
-        trii_step_at_thread_exit(recorder_free, r);
+        trii_step_at_thread_exit(thread_ends, r);
     }
     step_begin(mine);
     return &mine->step;
@@ -123,7 +130,7 @@ void trii_step_release(void)
     mine = NULL;
     if (r != NULL)
         trii_step_at_thread_exit(NULL, NULL);
-    recorder_free(r);
+    thread_ends(r);
 }
 
 void tri_manual_seed(uint64_t seed)

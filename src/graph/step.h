@@ -126,6 +126,8 @@ trii_step *trii_step_current(void);
 typedef struct trii_executor {
     const char *name;
     tri_status (*run)(trii_step *step, const trii_segment *segment);
+    /* Frees what the executor keeps for this thread (plans); NULL = nothing. */
+    void (*release)(void);
 } trii_executor;
 void trii_executor_set(const trii_executor *executor); /* NULL: the registry's again */
 /* registry/train.c fills these, which the graph may not know: */
@@ -187,7 +189,8 @@ void trii_step_fail(trii_step *step, tri_status status);
 
 /* Run everything pending of the step. */
 tri_status trii_step_run(trii_step *step) TRI_MUST_CHECK;
-/* Frees this thread's recorder (its step must have ended); also done when a thread exits. */
+/* Frees this thread's recorder (its step must have ended) and what the default executor keeps;
+ * also done when a thread exits. */
 void trii_step_release(void);
 
 /* Process-wide: part of every random number of steps that start later. */

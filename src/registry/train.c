@@ -1,10 +1,14 @@
 /*
  * train.c - the devices built into libtrireme, and who executes a recorded step.
  */
+#include "device/cpu/cpu_ops.h"
 #include "graph/step.h"
 #include "os/thread.h"
+#include "plan/plan.h"
 
-const trii_executor *const trii_executor_default = &trii_executor_reference;
+/* TRI_EAGER=1 makes the recorder take the reference interpreter instead. */
+const trii_executor *const trii_executor_default = &trii_executor_plan;
+const trii_device_ops *const trii_plan_device = &trii_device_cpu;
 
 void trii_step_at_thread_exit(void (*release)(void *arg), void *arg)
 {

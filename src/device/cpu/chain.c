@@ -1,0 +1,394 @@
+/*
+ * chain.c - element-wise operations, fused: a small program that runs block by block, so that a
+ * chain of any length reads and writes memory once.
+ *
+ * Operands that are smaller than the result are broadcast by filling a block with what they stand
+ * for: element i of the result reads element (i / repeat) % period.
+ */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "device/cpu/cpu_ops.h"
+#include "device/cpu/cpu_parallel.h"
+#include "graph/type.h"
+
+#define BLOCK 1024 /* elements: blocks of all registers stay in the first-level cache */
+#define MAX_BUFFERS (TRII_GROUP_NODES + 32) /* temporaries and filled operands */
+#define MAX_OPERANDS 3
+#define GRAIN 16384 /* elements per thread at least */
+
+static const struct {
+    const char *op;
+    trii_ew_code code;
+} codes[] = {
+    {"copy", TRII_EW_COPY},
+    {"add", TRII_EW_ADD},
+    {"sub", TRII_EW_SUB},
+    {"mul", TRII_EW_MUL},
+    {"div", TRII_EW_DIV},
+    {"maximum", TRII_EW_MAXIMUM},
+    {"minimum", TRII_EW_MINIMUM},
+    {"add_scalar", TRII_EW_ADD_SCALAR},
+    {"mul_scalar", TRII_EW_MUL_SCALAR},
+    {"neg", TRII_EW_NEG},
+    {"abs", TRII_EW_ABS},
+    {"square", TRII_EW_SQUARE},
+    {"sqrt", TRII_EW_SQRT},
+    {"exp", TRII_EW_EXP},
+    {"log", TRII_EW_LOG},
+    {"relu", TRII_EW_RELU},
+    {"leaky_relu", TRII_EW_LEAKY_RELU},
+    {"sigmoid", TRII_EW_SIGMOID},
+    {"tanh", TRII_EW_TANH},
+    {"gelu", TRII_EW_GELU},
+    {"silu", TRII_EW_SILU},
+    {"relu_backward", TRII_EW_RELU_BACKWARD},
+    {"leaky_relu_backward", TRII_EW_LEAKY_RELU_BACKWARD},
+    {"mse_loss_backward", TRII_EW_MSE_BACKWARD},
+    {"fill", TRII_EW_FILL},
+    {"expand", TRII_EW_COPY},
+};
+
+/* The instruction for the operation, or TRII_EW_COUNT. */
+static trii_ew_code code_of(const trii_op *op)
+{
+    for (size_t i = 0; i < TRII_COUNT_OF(codes); i++) {
+        if (strcmp(codes[i].op, op->name) == 0)
+            return codes[i].code;
+    }
+    return TRII_EW_COUNT;
+}
+
+/* How an operand is read; full if repeat = 1 and period = elements of the result. */
+typedef struct broadcast {
+    int64_t repeat, period;
+} broadcast;
+
+/* False where one (repeat, period) cannot express it: kept dimensions in several pieces. */
+static bool broadcast_of(const trii_type *in, const trii_type *out, broadcast *b)
+{
+    int d = out->ndim - 1, shift = out->ndim - in->ndim;
+
+    b->repeat = b->period = 1;
+    for (; d >= 0 && (d < shift || in->shape[d - shift] == 1); d--)
+        b->repeat *= out->shape[d];
+    for (; d >= 0 && d >= shift && in->shape[d - shift] == out->shape[d]; d--)
+        b->period *= out->shape[d];
+    for (; d >= 0; d--) {
+        if (d >= shift && in->shape[d - shift] != 1)
+            return false;
+    }
+    if (b->period == 1)
+        b->repeat = 1;
+    return true;
+}
+
+bool trii_cpu_chains(const trii_ir *ir, const trii_ir_node *node)
+{
+    if (node->n_out != 1 || node->n_in > MAX_OPERANDS || code_of(node->op) == TRII_EW_COUNT ||
+        !trii_node_f32(ir, node))
+        return false;
+    for (int i = 0; i < node->n_in; i++) {
+        broadcast b;
+
+        if (!trii_has_in(node, i) ||
+            !broadcast_of(trii_in_type(ir, node, i), trii_out_type(ir, node, 0), &b))
+            return false;
+    }
+    return true;
+}
+
+static const trii_type *chain_type(const trii_ir *ir, const trii_group *group)
+{
+    return trii_out_type(ir, &ir->nodes[group->nodes[0]], 0);
+}
+
+/* All operands of the result's shape in one layout: that of persistent state if there is one,
+ * else the first that is not plain. Broadcast operands are plain, and want a plain result unless
+ * they are one number. */
+void trii_cpu_chain_layouts(const trii_ir *ir, const trii_group *group,
+                            const trii_layout *const *have, trii_layouts *want)
+{
+    const trii_type *type = chain_type(ir, group);
+    const trii_layout *layout = NULL;
+
+    for (int i = 0; i < group->n_in; i++) {
+        const trii_ir_value *value = &ir->values[group->in[i]];
+
+        if (!trii_type_same_shape(&value->type, type)) {
+            if (trii_type_numel(&value->type) != 1)
+                return;
+        } else if (have[i] != NULL && (layout == NULL || value->persistent) &&
+                   have[i]->bytes == trii_type_bytes(type)) {
+            layout = have[i];
+        }
+    }
+    for (int i = 0; i < group->n_in; i++) {
+        if (trii_type_same_shape(&ir->values[group->in[i]].type, type))
+            want->in[i] = layout;
+    }
+    for (int o = 0; o < group->n_out; o++)
+        want->out[o] = layout;
+}
+
+/* --- the program ----------------------------------------------------------------------------- */
+
+typedef struct instr {
+    trii_ew_fn fn;
+    uint8_t src[MAX_OPERANDS], dst; /* registers */
+    int32_t f;                      /* first scalar in the run's block */
+} instr;
+
+/* A register is a pointer to the current block: of an input, an output or a buffer. */
+#define MAX_REGS 96
+
+typedef struct chain {
+    trii_kernel base;
+    char name[120];
+    int64_t n;
+    int64_t block;
+    int n_in, n_out, n_instr, n_filled, n_temps;
+    broadcast filled[MAX_BUFFERS]; /* of each filled operand */
+    uint8_t filled_in[MAX_BUFFERS];
+    bool filled_once[MAX_BUFFERS]; /* the same in every block */
+    instr program[TRII_GROUP_NODES];
+    uint64_t in_place[TRII_GROUP_NODES];
+} chain;
+/* Registers: [0, n_in) inputs, then n_out outputs, then the buffers: filled, temporaries. */
+
+static void fill(float *d, const float *x, int64_t begin, int64_t n, const broadcast *b)
+{
+    int64_t i = 0, at = begin / b->repeat % b->period, left = b->repeat - begin % b->repeat;
+
+    if (b->repeat == 1 && b->period > 1) {
+        while (i < n) {
+            int64_t run = b->period - at < n - i ? b->period - at : n - i;
+
+            memcpy(d + i, x + at, (size_t)run * sizeof(float));
+            i += run;
+            at = 0;
+        }
+        return;
+    }
+    if (b->period == 1)
+        left = n;
+    while (i < n) {
+        int64_t end = i + left < n ? i + left : n;
+        float v = x[at];
+
+        for (; i < end; i++)
+            d[i] = v;
+        at = at + 1 == b->period ? 0 : at + 1;
+        left = b->repeat;
+    }
+}
+
+typedef struct chain_run {
+    const chain *c;
+    void *const *args;
+    const double *f;
+} chain_run;
+
+static void chain_range(void *ctx, int64_t begin, int64_t end)
+{
+    const chain_run *run = ctx;
+    const chain *c = run->c;
+    float buffers[MAX_BUFFERS][BLOCK] __attribute__((aligned(64)));
+    float *regs[MAX_REGS];
+    int operands = c->n_in + c->n_out;
+
+    for (int k = 0; k < c->n_filled + c->n_temps; k++)
+        regs[operands + k] = buffers[k];
+    for (int64_t i = begin; i < end; i += c->block) {
+        int64_t n = end - i < c->block ? end - i : c->block;
+
+        for (int r = 0; r < operands; r++)
+            regs[r] = (float *)run->args[r] + i;
+        for (int k = 0; k < c->n_filled; k++) {
+            if (i == begin || !c->filled_once[k])
+                fill(buffers[k], run->args[c->filled_in[k]], i, n, &c->filled[k]);
+        }
+        for (int k = 0; k < c->n_instr; k++) {
+            const instr *p = &c->program[k];
+
+            p->fn(regs[p->dst], regs[p->src[0]], regs[p->src[1]], regs[p->src[2]], (size_t)n,
+                  run->f + p->f);
+        }
+    }
+}
+
+static tri_status chain_run_kernel(const trii_kernel *kernel, void *const *args,
+                                   const trii_run *run)
+{
+    const chain *c = (const chain *)kernel;
+    chain_run ctx = {c, args, run->f};
+    int64_t n_blocks = (c->n + c->block - 1) / c->block;
+
+    if (n_blocks <= GRAIN / BLOCK) {
+        chain_range(&ctx, 0, c->n);
+        return TRI_OK;
+    }
+    trii_parallel_for(c->n, GRAIN, chain_range, &ctx);
+    return TRI_OK;
+}
+
+/* --- compiling -------------------------------------------------------------------------------- */
+
+typedef struct compile {
+    const trii_ir *ir;
+    const trii_group *group;
+    chain *c;
+    int reg[TRII_GROUP_NODES];      /* of each node's result */
+    int last_use[TRII_GROUP_NODES]; /* instruction that reads the result last */
+    int in_reg[TRII_GROUP_VALUES];  /* of each input */
+    int in_last[TRII_GROUP_VALUES];
+    int out_instr[TRII_GROUP_NODES]; /* that writes output o */
+} compile;
+
+/* Number of the node in the group whose result the value is; -1 = from outside. */
+static int inner_node(const compile *k, int32_t value)
+{
+    for (int n = 0; n < k->group->n_nodes; n++) {
+        if (k->ir->nodes[k->group->nodes[n]].out[0] == value)
+            return n;
+    }
+    return -1;
+}
+
+static void find_uses(compile *k)
+{
+    for (int n = 0; n < k->group->n_nodes; n++) {
+        const trii_ir_node *node = &k->ir->nodes[k->group->nodes[n]];
+
+        k->last_use[n] = n;
+        for (int i = 0; i < node->n_in; i++) {
+            int inner = inner_node(k, node->in[i]);
+
+            if (inner >= 0)
+                k->last_use[inner] = n;
+            else
+                k->in_last[trii_group_in(k->group, node->in[i])] = n;
+        }
+    }
+}
+
+/* Inputs are read in place, or through a filled block. False: too many buffers. */
+static bool place_inputs(compile *k)
+{
+    const trii_type *type = chain_type(k->ir, k->group);
+    chain *c = k->c;
+
+    for (int i = 0; i < k->group->n_in; i++) {
+        broadcast b;
+
+        k->in_reg[i] = i;
+        if (!broadcast_of(&k->ir->values[k->group->in[i]].type, type, &b))
+            return false;
+        if (b.period == c->n && b.repeat == 1)
+            continue;
+        if (c->n_filled == MAX_BUFFERS)
+            return false;
+        k->in_reg[i] = c->n_in + c->n_out + c->n_filled;
+        c->filled[c->n_filled] = b;
+        c->filled_in[c->n_filled++] = (uint8_t)i;
+        /* Whole periods per block: the block is then filled once. */
+        if (b.repeat == 1 && b.period <= BLOCK && c->block == BLOCK)
+            c->block = BLOCK / b.period * b.period;
+    }
+    for (int f = 0; f < c->n_filled; f++)
+        c->filled_once[f] = c->filled[f].period == 1 ||
+                            (c->filled[f].repeat == 1 && c->block % c->filled[f].period == 0);
+    return true;
+}
+
+static bool place_results(compile *k)
+{
+    chain *c = k->c;
+    bool busy[MAX_BUFFERS] = {false};
+    int first_temp = c->n_in + c->n_out + c->n_filled;
+
+    for (int n = 0; n < k->group->n_nodes; n++) {
+        const trii_ir_node *node = &k->ir->nodes[k->group->nodes[n]];
+        int out = trii_group_out(k->group, node->out[0]), t = 0;
+
+        for (int m = 0; m < n; m++) { /* temporaries that this node reads last */
+            if (k->reg[m] >= first_temp && k->last_use[m] == n)
+                busy[k->reg[m] - first_temp] = false;
+        }
+        if (out >= 0) {
+            k->reg[n] = c->n_in + out;
+            k->out_instr[out] = n;
+            continue;
+        }
+        while (t < MAX_BUFFERS && busy[t])
+            t++;
+        if (t + c->n_filled >= MAX_BUFFERS)
+            return false;
+        busy[t] = true;
+        k->reg[n] = first_temp + t;
+        if (t + 1 > c->n_temps)
+            c->n_temps = t + 1;
+    }
+    return true;
+}
+
+static void write_program(compile *k)
+{
+    const trii_cpu_kernels *kernels = trii_cpu_kernels_get();
+    chain *c = k->c;
+    size_t length = 0;
+
+    for (int n = 0; n < k->group->n_nodes; n++) {
+        const trii_ir_node *node = &k->ir->nodes[k->group->nodes[n]];
+        instr *p = &c->program[c->n_instr++];
+
+        p->fn = kernels->ew[code_of(node->op)];
+        p->f = node->first_f;
+        p->dst = (uint8_t)k->reg[n];
+        for (int i = 0; i < node->n_in; i++) {
+            int inner = inner_node(k, node->in[i]);
+
+            p->src[i] = (uint8_t)(inner >= 0 ? k->reg[inner]
+                                             : k->in_reg[trii_group_in(k->group, node->in[i])]);
+        }
+        for (const char *s = node->op->name; *s != '\0' && length + 2 < sizeof(c->name); s++)
+            c->name[length++] = *s;
+        if (n + 1 < k->group->n_nodes && length + 2 < sizeof(c->name))
+            c->name[length++] = '+';
+    }
+    for (int o = 0; o < c->n_out; o++) {
+        for (int i = 0; i < c->n_in; i++) {
+            if (k->in_reg[i] == i && k->in_last[i] <= k->out_instr[o])
+                c->in_place[o] |= UINT64_C(1) << i;
+        }
+    }
+}
+
+tri_status trii_cpu_chain_compile(const trii_ir *ir, const trii_group *group,
+                                  trii_kernel **kernel_out)
+{
+    compile k = {.ir = ir, .group = group};
+    chain *c = trii_alloc(1, sizeof(*c), "kernel");
+
+    if (c == NULL)
+        return TRI_ERR_NO_MEMORY;
+    c->base = (trii_kernel){.name = c->name,
+                            .run = chain_run_kernel,
+                            .destroy = trii_cpu_kernel_free,
+                            .in_place = c->in_place};
+    c->n = trii_type_numel(chain_type(ir, group));
+    c->block = BLOCK;
+    c->n_in = group->n_in;
+    c->n_out = group->n_out;
+    k.c = c;
+    find_uses(&k);
+    if (!place_inputs(&k) || !place_results(&k)) {
+        trii_free(c);
+        return TRII_FAIL(TRI_ERR_INTERNAL, "a chain of %d operations needs too many buffers",
+                         group->n_nodes);
+    }
+    write_program(&k);
+    *kernel_out = &c->base;
+    return TRI_OK;
+}

@@ -1,0 +1,110 @@
+/*
+ * cpu_device.c - the device: which kernel runs which group.
+ *
+ * An operation goes to its family (a table below), element-wise ones to chain.c, and what no
+ * family takes to its reference kernel: so every recorded step runs, in every dtype.
+ */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "device/cpu/cpu_ops.h"
+#include "device/cpu/norm.h"
+#include "device/cpu/onednn/onednn.h"
+#include "device/cpu/cpu_parallel.h"
+
+static const trii_cpu_family *const families[] = {
+    &trii_cpu_linear, &trii_cpu_matmul, &trii_cpu_sum,
+    &trii_cpu_mean,   &trii_cpu_sum_to, &trii_cpu_mse_loss,
+};
+
+int trii_group_in(const trii_group *group, int32_t value)
+{
+    for (int32_t i = 0; i < group->n_in; i++) {
+        if (group->in[i] == value)
+            return i;
+    }
+    return -1;
+}
+
+int trii_group_out(const trii_group *group, int32_t value)
+{
+    for (int32_t o = 0; o < group->n_out; o++) {
+        if (group->out[o] == value)
+            return o;
+    }
+    return -1;
+}
+
+bool trii_node_f32(const trii_ir *ir, const trii_ir_node *node)
+{
+    for (int32_t i = 0; i < node->n_in; i++) {
+        if (node->in[i] >= 0 && ir->values[node->in[i]].type.dtype != TRI_DTYPE_F32)
+            return false;
+    }
+    for (int32_t o = 0; o < node->n_out; o++) {
+        if (ir->values[node->out[o]].type.dtype != TRI_DTYPE_F32)
+            return false;
+    }
+    return true;
+}
+
+void trii_cpu_kernel_free(trii_kernel *kernel)
+{
+    trii_free(kernel);
+}
+
+/* The family of the group's main node (its last one may be an absorbed epilogue, its first an
+ * absorbed prologue), or NULL. */
+static const trii_cpu_family *family_of(const trii_ir *ir, const trii_group *group)
+{
+    for (int32_t n = 0; n < group->n_nodes; n++) {
+        const trii_ir_node *node = &ir->nodes[group->nodes[n]];
+
+        if (group->n_nodes > 1 && node->op->op_class == TRII_CLASS_ELEMENTWISE)
+            continue;
+        for (size_t f = 0; f < TRII_COUNT_OF(families); f++) {
+            if (strcmp(families[f]->op, node->op->name) == 0)
+                return families[f]->takes(ir, node) ? families[f] : NULL;
+        }
+    }
+    return NULL;
+}
+
+static void cpu_layouts(const trii_ir *ir, const trii_group *group, const trii_layout *const *have,
+                        trii_layouts *want)
+{
+    const trii_cpu_family *family;
+
+    if (group->kind == TRII_GROUP_CHAIN) {
+        trii_cpu_chain_layouts(ir, group, have, want);
+        return;
+    }
+    family = family_of(ir, group);
+    if (family != NULL && family->layouts != NULL)
+        family->layouts(ir, group, have, want);
+}
+
+static tri_status cpu_compile(const trii_ir *ir, const trii_group *group, trii_kernel **kernel_out)
+{
+    const trii_cpu_family *family;
+
+    if (group->kind == TRII_GROUP_CHAIN)
+        return trii_cpu_chain_compile(ir, group, kernel_out);
+    family = family_of(ir, group);
+    if (family != NULL)
+        return family->compile(ir, group, kernel_out);
+    return trii_cpu_fallback_compile(ir, group, kernel_out);
+}
+
+const trii_device_ops trii_device_cpu = {
+    .abi = TRII_DEVICE_ABI,
+    .size = sizeof(trii_device_ops),
+    .name = "cpu",
+    .enter = trii_parallel_adopt_thread,
+    .chains = trii_cpu_chains,
+    .absorbs = trii_cpu_norm_absorbs,
+    .absorbs_before = trii_cpu_norm_absorbs_before,
+    .layouts = cpu_layouts,
+    .compile = cpu_compile,
+    .compile_reorder = trii_onednn_reorder,
+};

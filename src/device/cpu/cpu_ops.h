@@ -1,0 +1,71 @@
+/*
+ * cpu_ops.h - what the files of the cpu device share. Nobody outside includes it but registry/ and
+ * tests: trii_device_cpu is the device.
+ */
+#ifndef TRII_DEVICE_CPU_H
+#define TRII_DEVICE_CPU_H
+
+#include "device/cpu/kernels.h"
+#include "plan/device.h"
+
+extern const trii_device_ops trii_device_cpu;
+
+/* How the device runs one kind of operation. */
+typedef struct trii_cpu_family {
+    const char *op; /* its name */
+    /* Required: whether this family can (dtypes, sizes); else the reference kernel runs it. */
+    bool (*takes)(const trii_ir *ir, const trii_ir_node *node);
+    /* NULL: all plain. */
+    void (*layouts)(const trii_ir *ir, const trii_group *group, const trii_layout *const *have,
+                    trii_layouts *want);
+    tri_status (*compile)(const trii_ir *ir, const trii_group *group, trii_kernel **kernel_out);
+} trii_cpu_family;
+
+/* The families, each in its file. */
+extern const trii_cpu_family trii_cpu_linear, trii_cpu_matmul;
+extern const trii_cpu_family trii_cpu_sum, trii_cpu_mean, trii_cpu_sum_to, trii_cpu_mse_loss;
+extern const trii_cpu_family trii_cpu_cross_entropy, trii_cpu_cross_entropy_backward;
+extern const trii_cpu_family trii_cpu_batch_norm, trii_cpu_batch_norm_backward;
+extern const trii_cpu_family trii_cpu_max_pool2d, trii_cpu_max_pool2d_backward;
+extern const trii_cpu_family trii_cpu_avg_pool2d, trii_cpu_avg_pool2d_backward;
+extern const trii_cpu_family trii_cpu_adaptive_avg_pool2d, trii_cpu_adaptive_avg_pool2d_backward;
+extern const trii_cpu_family trii_cpu_adaptive_max_pool2d, trii_cpu_adaptive_max_pool2d_backward;
+
+/* chain.c */
+bool trii_cpu_chains(const trii_ir *ir, const trii_ir_node *node);
+void trii_cpu_chain_layouts(const trii_ir *ir, const trii_group *group,
+                            const trii_layout *const *have, trii_layouts *want);
+tri_status trii_cpu_chain_compile(const trii_ir *ir, const trii_group *group,
+                                  trii_kernel **kernel_out) TRI_MUST_CHECK;
+/* fallback.c: the operation's reference kernel, all plain. */
+tri_status trii_cpu_fallback_compile(const trii_ir *ir, const trii_group *group,
+                                     trii_kernel **kernel_out) TRI_MUST_CHECK;
+
+/* Position of the value among the group's inputs, or outputs; -1 = none. */
+int trii_group_in(const trii_group *group, int32_t value);
+int trii_group_out(const trii_group *group, int32_t value);
+/* Whether all present operands and results of the node are f32. */
+bool trii_node_f32(const trii_ir *ir, const trii_ir_node *node);
+static inline const trii_type *trii_in_type(const trii_ir *ir, const trii_ir_node *node, int i)
+{
+    return &ir->values[node->in[i]].type;
+}
+static inline const trii_type *trii_out_type(const trii_ir *ir, const trii_ir_node *node, int o)
+{
+    return &ir->values[node->out[o]].type;
+}
+static inline bool trii_has_in(const trii_ir_node *node, int i)
+{
+    return i < node->n_in && node->in[i] >= 0;
+}
+
+/* Layouts of images: block 8 or 16; NULL if the type is no f32 [N, C, H, W] whose channels the
+ * block divides, or if it would equal the plain order (H = W = 1). From onednn/. */
+const trii_layout *trii_cpu_blocked(const trii_type *type, int block);
+/* What the layout of a 4-dimensional value means to our kernels; false: none of theirs. */
+bool trii_cpu_images(const trii_type *type, const trii_layout *layout, trii_images *images_out);
+
+/* The plain destroy of kernels that are one trii_alloc block. */
+void trii_cpu_kernel_free(trii_kernel *kernel);
+
+#endif

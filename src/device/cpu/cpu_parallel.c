@@ -1,0 +1,123 @@
+/*
+ * cpu_parallel.c - see cpu_parallel.h. Calls libgomp's entry point itself: that is what a compiler
+ * makes of "#pragma omp parallel", with the thread sanitizer told about the fork and the join,
+ * which libgomp does in a way that it cannot see.
+ */
+#include "device/cpu/cpu_parallel.h"
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include "base/compiler.h"
+#include "base/log.h"
+#include "base/param.h"
+
+/* libgomp; declared here because clang comes without <omp.h>. */
+extern void GOMP_parallel(void (*run)(void *), void *data, unsigned n_threads, unsigned flags);
+extern int omp_get_thread_num(void);
+extern int omp_get_num_threads(void);
+extern int omp_get_num_procs(void);
+extern void omp_set_num_threads(int n);
+
+#if defined(__SANITIZE_THREAD__)
+#define TRII_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define TRII_TSAN 1
+#endif
+#endif
+#ifdef TRII_TSAN
+extern void __tsan_acquire(void *address);
+extern void __tsan_release(void *address);
+#else
+#define __tsan_acquire(address) ((void)(address))
+#define __tsan_release(address) ((void)(address))
+#endif
+
+#define MAX_THREADS 1024
+
+static atomic_int n_threads_chosen; /* 0 = not read yet */
+static _Thread_local int n_threads_adopted;
+
+static int choose_threads(void)
+{
+    int64_t n = 0;
+    const char *local = getenv("LOCAL_WORLD_SIZE"); /* as the launcher set it */
+    long ranks = local != NULL ? strtol(local, NULL, 10) : 1;
+    int cores = omp_get_num_procs();
+    const char *omp = getenv("OMP_NUM_THREADS");
+
+    if (trii_param_i64(TRII_PARAM_NUM_THREADS, 0, 1, MAX_THREADS, &n) != TRI_OK)
+        TRII_LOG(TRII_LOG_WARN, "cpu", "%s; ignored", tri_last_error());
+    if (n == 0 && omp != NULL)
+        n = strtol(omp, NULL, 10); /* a list counts by its first number, as in libgomp */
+    if (n <= 0 || n > MAX_THREADS)
+        n = cores / (ranks > 0 ? ranks : 1);
+    return n > 0 ? (int)n : 1;
+}
+
+int trii_parallel_threads(void)
+{
+    int n = atomic_load_explicit(&n_threads_chosen, memory_order_relaxed);
+
+    if (TRII_UNLIKELY(n == 0)) {
+        n = choose_threads();
+        atomic_store_explicit(&n_threads_chosen, n, memory_order_relaxed);
+    }
+    return n;
+}
+
+void trii_parallel_set_threads(int n_threads)
+{
+    atomic_store_explicit(&n_threads_chosen, n_threads, memory_order_relaxed);
+}
+
+void trii_parallel_adopt_thread(void)
+{
+    int n = trii_parallel_threads();
+
+    if (TRII_UNLIKELY(n_threads_adopted != n)) {
+        omp_set_num_threads(n);
+        n_threads_adopted = n;
+    }
+}
+
+typedef struct loop {
+    void (*run)(void *ctx, int64_t begin, int64_t end);
+    void *ctx;
+    int64_t n;
+} loop;
+
+static void loop_part(void *data)
+{
+    loop *all = data;
+    int64_t index = omp_get_thread_num();
+    int64_t count = omp_get_num_threads();
+    int64_t begin, end;
+
+    __tsan_acquire(data);
+    begin = all->n * index / count;
+    end = all->n * (index + 1) / count;
+    if (begin < end)
+        all->run(all->ctx, begin, end);
+    __tsan_release(data);
+}
+
+void trii_parallel_for(int64_t n, int64_t grain, void (*run)(void *ctx, int64_t begin, int64_t end),
+                       void *ctx)
+{
+    int64_t threads = trii_parallel_threads();
+    loop all = {run, ctx, n};
+
+    if (threads > 1 && grain > 0 && n / grain < threads)
+        threads = n / grain;
+    if (threads <= 1) {
+        if (n > 0)
+            run(ctx, 0, n);
+        return;
+    }
+    __tsan_release(&all);
+    GOMP_parallel(loop_part, &all, (unsigned)threads, 0);
+    __tsan_acquire(&all);
+}

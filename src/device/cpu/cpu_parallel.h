@@ -1,0 +1,27 @@
+/*
+ * cpu_parallel.h - loops over several threads within one kernel.
+ *
+ * The threads are libgomp's, the same that oneDNN uses: two pools that spin on the same cores
+ * cost a hundredfold. How a loop is split never changes a result: kernels give each output
+ * element to one thread, which adds in one order.
+ */
+#ifndef TRII_CPU_PARALLEL_H
+#define TRII_CPU_PARALLEL_H
+
+#include <stdint.h>
+
+/* Threads of this process: TRI_NUM_THREADS, else OMP_NUM_THREADS, else allowed cores / local
+ * ranks, at least 1. Read once. */
+int trii_parallel_threads(void);
+/* For tests: 0 goes back to the environment. */
+void trii_parallel_set_threads(int n_threads);
+/* Before a vendor library runs on the calling thread: it uses as many threads as we do. */
+void trii_parallel_adopt_thread(void);
+
+/* run(ctx, begin, end) for disjoint ranges that cover [0, n); at most one range per thread and
+ * at least `grain` items in each, so small loops stay on the caller. Returns when all are done.
+ * run must not fail and must not call trii_parallel_for. */
+void trii_parallel_for(int64_t n, int64_t grain, void (*run)(void *ctx, int64_t begin, int64_t end),
+                       void *ctx);
+
+#endif

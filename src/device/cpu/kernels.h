@@ -1,0 +1,145 @@
+/*
+ * kernels.h - the inner loops of the cpu device, one table per instruction set.
+ *
+ * All are f32 and single-threaded: device/cpu/ops_*.c splits the work over threads and hands out
+ * ranges. Sizes may be zero. Pointers need no alignment. Nothing here allocates.
+ *
+ * Images are described by trii_images: plain NCHW or nChw{8,16}c. A *unit* is what lies
+ * contiguous per image: one channel if plain, one block of channels if blocked.
+ */
+#ifndef TRII_CPU_KERNELS_H
+#define TRII_CPU_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "os/cpu.h"
+
+/* Instructions of the element-wise interpreter: d[i] = f(a[i], b[i], c[i]; s). */
+typedef enum trii_ew_code {
+    TRII_EW_COPY,
+    TRII_EW_ADD,
+    TRII_EW_SUB,
+    TRII_EW_MUL,
+    TRII_EW_DIV,
+    TRII_EW_MAXIMUM, /* NaN wins */
+    TRII_EW_MINIMUM,
+    TRII_EW_ADD_SCALAR, /* a + s[0] in double, as the reference kernels */
+    TRII_EW_MUL_SCALAR,
+    TRII_EW_NEG,
+    TRII_EW_ABS,
+    TRII_EW_SQUARE,
+    TRII_EW_SQRT,
+    TRII_EW_EXP,
+    TRII_EW_LOG,
+    TRII_EW_RELU,
+    TRII_EW_LEAKY_RELU, /* slope s[0] */
+    TRII_EW_SIGMOID,
+    TRII_EW_TANH,
+    TRII_EW_GELU,
+    TRII_EW_SILU,
+    TRII_EW_RELU_BACKWARD,       /* a = gradient, b = input or output: b <= 0 ? 0 : a */
+    TRII_EW_LEAKY_RELU_BACKWARD, /* b > 0 ? a : a * s[0] */
+    TRII_EW_MSE_BACKWARD,        /* a * s[0] * (b - c), in double */
+    TRII_EW_FILL,                /* s[0] */
+    TRII_EW_COUNT
+} trii_ew_code;
+
+typedef void (*trii_ew_fn)(float *d, const float *a, const float *b, const float *c, size_t n,
+                           const double *s);
+
+typedef struct trii_images {
+    int64_t n, c, h, w;
+    int block; /* channels that lie together: 1 (plain), 8 or 16; divides c */
+} trii_images;
+
+/* Forward normalisation of one unit: y = x * alpha + beta (+ residual), then ReLU if wanted.
+ * alpha, beta: [block]. x, y, residual point at the unit in image 0. */
+typedef struct trii_norm_args {
+    const float *x, *residual; /* residual NULL: none */
+    float *y;
+    const float *alpha, *beta;
+    bool relu;
+} trii_norm_args;
+
+/* Which gradient reaches the normalisation: dy as it is, or through a ReLU behind it. */
+typedef enum trii_norm_mask {
+    TRII_NORM_MASK_NONE,
+    TRII_NORM_MASK_X, /* zero where x * alpha + beta <= 0: nothing was added before the ReLU */
+    TRII_NORM_MASK_Y  /* zero where y <= 0 */
+} trii_norm_mask;
+
+typedef struct trii_norm_backward_args {
+    const float *x, *dy, *y;          /* y: only for MASK_Y */
+    float *masked;                    /* NULL, or where dy after the mask goes (sums pass) */
+    float *dx;                        /* apply pass */
+    const float *alpha, *beta, *mean; /* [block] */
+    const float *k_dy, *k_mean, *k_x; /* [block]: dx = k_dy * (dy - k_mean - (x - mean) * k_x) */
+    trii_norm_mask mask;
+} trii_norm_backward_args;
+
+typedef struct trii_pooling {
+    int64_t out_h, out_w;
+    int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
+    bool exclude_padding; /* average: divide by the elements inside the image */
+} trii_pooling;
+
+/* c[m, n] = sum over k of a[m, k] * b[k, n] (+ bias[n]); strides in elements. c is row-major
+ * with row stride ldc. k * 2 * lanes floats of `pack` are needed. */
+typedef struct trii_gemm_args {
+    int64_t m, n, k;
+    const float *a;
+    int64_t a_row, a_col;
+    const float *b;
+    int64_t b_row, b_col;
+    const float *bias; /* NULL: none */
+    float *c;
+    int64_t ldc;
+    float *pack;
+} trii_gemm_args;
+
+typedef struct trii_cpu_kernels {
+    int lanes;
+    trii_ew_fn ew[TRII_EW_COUNT];
+
+    /* sums[0] += sum of x, accumulated in f32 vectors and then double. */
+    double (*sum)(const float *x, size_t n);
+    float (*max)(const float *x, size_t n); /* NaN wins; n >= 1 */
+    /* out[j] = sum over i of x[i * stride + j], i < rows, j < cols; rows in order. */
+    void (*sum_rows)(const float *x, int64_t rows, int64_t stride, int64_t cols, float *out);
+
+    /* Mean and biased variance of each channel of one unit: [block]. */
+    void (*moments)(const float *x, const trii_images *images, float *mean, float *var);
+    /* Sum of each channel of one unit: [block]. */
+    void (*channel_sums)(const float *x, const trii_images *images, float *sum);
+    void (*norm)(const trii_norm_args *args, const trii_images *images);
+    /* sum_dy, sum_dy_x: [block], of dy and dy * (x - mean) after the mask. */
+    void (*norm_backward_sums)(const trii_norm_backward_args *args, const trii_images *images,
+                               double *sum_dy, double *sum_dy_x);
+    void (*norm_backward)(const trii_norm_backward_args *args, const trii_images *images);
+
+    /* One unit of one image each: x [h, w, block], y [out_h, out_w, block]. */
+    void (*max_pool)(const float *x, float *y, const trii_images *images, const trii_pooling *pool);
+    /* The gradient of a window goes to its first largest element. dx is overwritten. */
+    void (*max_pool_backward)(const float *x, const float *y, const float *dy, float *dx,
+                              const trii_images *images, const trii_pooling *pool);
+    void (*avg_pool)(const float *x, float *y, const trii_images *images, const trii_pooling *pool);
+    void (*avg_pool_backward)(const float *dy, float *dx, const trii_images *images,
+                              const trii_pooling *pool);
+
+    void (*gemm)(const trii_gemm_args *args);
+} trii_cpu_kernels;
+
+/* The table of an instruction set; a missing one (other processor families) is the portable. */
+const trii_cpu_kernels *trii_cpu_kernels_of(trii_isa isa);
+/* Of trii_cpu_isa(). */
+const trii_cpu_kernels *trii_cpu_kernels_get(void);
+
+extern const trii_cpu_kernels trii_cpu_kernels_portable;
+#if defined(__x86_64__)
+extern const trii_cpu_kernels trii_cpu_kernels_avx2;
+extern const trii_cpu_kernels trii_cpu_kernels_avx512;
+#endif
+
+#endif

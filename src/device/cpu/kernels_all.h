@@ -1,0 +1,54 @@
+/*
+ * kernels_all.h - all templates and the table VEC_TABLE of one instruction set; see vec.h.
+ */
+#include "device/cpu/vec.h"
+
+#include "device/cpu/kernels_elementwise.h"
+#include "device/cpu/kernels_gemm.h"
+#include "device/cpu/kernels_norm.h"
+#include "device/cpu/kernels_pool.h"
+
+const trii_cpu_kernels VEC_TABLE = {
+    .lanes = VEC_LANES,
+    .ew =
+        {
+            [TRII_EW_COPY] = ew_copy,
+            [TRII_EW_ADD] = ew_add,
+            [TRII_EW_SUB] = ew_sub,
+            [TRII_EW_MUL] = ew_mul,
+            [TRII_EW_DIV] = ew_div,
+            [TRII_EW_MAXIMUM] = ew_maximum,
+            [TRII_EW_MINIMUM] = ew_minimum,
+            [TRII_EW_ADD_SCALAR] = ew_add_scalar,
+            [TRII_EW_MUL_SCALAR] = ew_mul_scalar,
+            [TRII_EW_NEG] = ew_neg,
+            [TRII_EW_ABS] = ew_abs,
+            [TRII_EW_SQUARE] = ew_square,
+            [TRII_EW_SQRT] = ew_sqrt,
+            [TRII_EW_EXP] = ew_exp,
+            [TRII_EW_LOG] = ew_log,
+            [TRII_EW_RELU] = ew_relu,
+            [TRII_EW_LEAKY_RELU] = ew_leaky_relu,
+            [TRII_EW_SIGMOID] = ew_sigmoid,
+            [TRII_EW_TANH] = ew_tanh,
+            [TRII_EW_GELU] = ew_gelu,
+            [TRII_EW_SILU] = ew_silu,
+            [TRII_EW_RELU_BACKWARD] = ew_relu_backward,
+            [TRII_EW_LEAKY_RELU_BACKWARD] = ew_leaky_relu_backward,
+            [TRII_EW_MSE_BACKWARD] = ew_mse_backward,
+            [TRII_EW_FILL] = ew_fill,
+        },
+    .sum = sum,
+    .max = max,
+    .sum_rows = sum_rows,
+    .moments = moments,
+    .channel_sums = channel_sums,
+    .norm = norm,
+    .norm_backward_sums = norm_backward_sums,
+    .norm_backward = norm_backward,
+    .max_pool = max_pool,
+    .max_pool_backward = max_pool_backward,
+    .avg_pool = avg_pool,
+    .avg_pool_backward = avg_pool_backward,
+    .gemm = gemm,
+};

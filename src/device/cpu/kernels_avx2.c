@@ -1,0 +1,16 @@
+/*
+ * kernels_avx2.c - the kernels for AVX2 with FMA.
+ */
+#include "device/cpu/kernels.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#define VEC_LANES 8
+#define VEC_TARGET TRII_TARGET("avx2,fma")
+#define VEC_FMA(a, b, c) ((vec)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
+#define VEC_TABLE trii_cpu_kernels_avx2
+#include "device/cpu/kernels_all.h"
+#else
+typedef int trii_kernels_avx2_unused;
+#endif

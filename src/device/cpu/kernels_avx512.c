@@ -1,0 +1,21 @@
+/*
+ * kernels_avx512.c - the kernels for AVX-512 (F, BW, DQ, VL).
+ */
+#include "device/cpu/kernels.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#define VEC_LANES 16
+#if defined(__clang__)
+#define VEC_TARGET TRII_TARGET("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")
+#else
+#define VEC_TARGET                                                                                 \
+    TRII_TARGET("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")
+#endif
+#define VEC_FMA(a, b, c) ((vec)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
+#define VEC_TABLE trii_cpu_kernels_avx512
+#include "device/cpu/kernels_all.h"
+#else
+typedef int trii_kernels_avx512_unused;
+#endif

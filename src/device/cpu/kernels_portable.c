@@ -1,0 +1,10 @@
+/*
+ * kernels_portable.c - the kernels for the processor family's baseline.
+ */
+#include "device/cpu/kernels.h"
+
+#define VEC_LANES 4
+#define VEC_TARGET
+#define VEC_FMA(a, b, c) ((a) * (b) + (c))
+#define VEC_TABLE trii_cpu_kernels_portable
+#include "device/cpu/kernels_all.h"

@@ -1,0 +1,15 @@
+/*
+ * norm.h - batch normalisation and what its kernels take along: the addition and ReLU behind it,
+ * the ReLU's gradient before its own.
+ */
+#ifndef TRII_CPU_NORM_H
+#define TRII_CPU_NORM_H
+
+#include "device/cpu/cpu_ops.h"
+
+/* See trii_device_ops. */
+bool trii_cpu_norm_absorbs(const trii_ir *ir, const trii_group *group, const trii_ir_node *node);
+bool trii_cpu_norm_absorbs_before(const trii_ir *ir, const trii_ir_node *before,
+                                  const trii_ir_node *node);
+
+#endif

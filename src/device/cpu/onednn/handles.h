@@ -1,0 +1,54 @@
+/*
+ * handles.h - engine, layouts and kernels on top of oneDNN's C interface; for the files of this
+ * folder only.
+ */
+#ifndef TRII_ONEDNN_HANDLES_H
+#define TRII_ONEDNN_HANDLES_H
+
+#include <dnnl.h>
+
+#include "base/err.h"
+#include "device/cpu/onednn/onednn.h"
+
+/* The process's; made on first use (a millisecond), limited to TRI_ISA. Errors: INTERNAL. */
+tri_status trii_onednn_engine(dnnl_engine_t *engine_out) TRI_MUST_CHECK;
+
+/* OK, or the library's status as an error line: UNSUPPORTED for unimplemented, NO_MEMORY. */
+tri_status trii_onednn_status(dnnl_status_t status, const char *what) TRI_MUST_CHECK;
+
+/* --- layouts.c ----------------------------------------------------------------------------- */
+
+/* The layout of a memory descriptor; NULL in *layout_out where its bytes are in plain order.
+ * UNSUPPORTED if it is padded or not a blocked format. */
+tri_status trii_onednn_layout(const dnnl_memory_desc_t *md,
+                              const trii_layout **layout_out) TRI_MUST_CHECK;
+/* The descriptor of a value: of its layout, or plain. */
+tri_status trii_onednn_md(const trii_type *type, const trii_layout *layout,
+                          dnnl_memory_desc_t *md_out) TRI_MUST_CHECK;
+/* Plain order of dims. */
+tri_status trii_onednn_plain_md(const int64_t *dims, int ndim,
+                                dnnl_memory_desc_t *md_out) TRI_MUST_CHECK;
+/* Whether elements are padded with others that somebody must keep zero. */
+bool trii_onednn_padded(const dnnl_memory_desc_t *md);
+
+/* --- kernel.c ------------------------------------------------------------------------------ */
+
+#define TRII_ONEDNN_ARGS 5
+
+/* One operand of a primitive: DNNL_ARG_*, its descriptor, where its pointer is among the
+ * kernel's arguments. */
+typedef struct trii_onednn_arg {
+    int arg;
+    const dnnl_memory_desc_t *md;
+    int index;
+} trii_onednn_arg;
+
+/* A kernel that runs the primitive; the scratchpad is argument n_args. The name is "prefix:" and
+ * the implementation's. */
+tri_status trii_onednn_kernel(const_dnnl_primitive_desc_t pd, const char *prefix,
+                              const trii_onednn_arg *args, int n_operands, int n_args,
+                              trii_kernel **kernel_out) TRI_MUST_CHECK;
+/* Attributes of all our primitives; owned by this file. */
+tri_status trii_onednn_attr(dnnl_primitive_attr_t *attr_out) TRI_MUST_CHECK;
+
+#endif

@@ -1,0 +1,289 @@
+/*
+ * layouts.c - oneDNN's blocked formats as layouts, and reorders between them.
+ *
+ * Only formats without padding become layouts: their elements are those of the plain tensor in
+ * another order, so element-wise kernels and communication need not know them.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "device/cpu/onednn/handles.h"
+#include "graph/type.h"
+#include "os/thread.h"
+
+typedef struct layout {
+    trii_layout base;
+    struct layout *next;
+    dnnl_memory_desc_t md;
+    int block; /* of images: 8 or 16; 0 = something else */
+    char name[48];
+} layout;
+
+/* All of the process, never freed: there are as many as kinds of operands. */
+static layout *layouts; /* guarded by layouts_mutex */
+static trii_mutex layouts_mutex = TRII_MUTEX_INITIALIZER;
+
+static const layout *layout_of(const trii_layout *base)
+{
+    return (const layout *)base;
+}
+
+/* In blocked formats the position of an element is a sum over the dimensions of a function of
+ * its index in that dimension: this one. */
+static int64_t position(const dnnl_memory_desc_t *md, int d, int64_t index)
+{
+    const dnnl_blocking_desc_t *b = &md->format_desc.blocking;
+    int64_t inner = 1, at = 0;
+
+    for (int k = b->inner_nblks - 1; k >= 0; k--) {
+        if (b->inner_idxs[k] == d) {
+            at += index % b->inner_blks[k] * inner;
+            index /= b->inner_blks[k];
+        }
+        inner *= b->inner_blks[k];
+    }
+    return at + index * b->strides[d];
+}
+
+static bool is_plain_order(const dnnl_memory_desc_t *md)
+{
+    int64_t stride = 1;
+
+    for (int d = md->ndims - 1; d >= 0; d--) {
+        for (int64_t i = 0; i < md->dims[d]; i++) {
+            if (position(md, d, i) != i * stride)
+                return false;
+        }
+        stride *= md->dims[d];
+    }
+    return true;
+}
+
+bool trii_onednn_padded(const dnnl_memory_desc_t *md)
+{
+    size_t elems = 1;
+
+    for (int d = 0; d < md->ndims; d++) {
+        elems *= (size_t)md->dims[d];
+        if (md->padded_dims[d] != md->dims[d])
+            return true;
+    }
+    return md->format_kind != dnnl_blocked || md->offset0 != 0 || md->extra.flags != 0 ||
+           dnnl_memory_desc_get_size(md) != elems * sizeof(float);
+}
+
+/* Copies f32 elements between plain order and the descriptor's. */
+static tri_status convert(const trii_layout *base, const float *src, float *dst, bool to_plain)
+{
+    const dnnl_memory_desc_t *md = &layout_of(base)->md;
+    int64_t dims[5] = {1, 1, 1, 1, 1}, total = 0, *table, *at[5];
+    int first = 5 - md->ndims;
+    int64_t plain = 0;
+
+    for (int d = 0; d < md->ndims; d++)
+        dims[first + d] = md->dims[d];
+    for (int d = 0; d < 5; d++)
+        total += dims[d];
+    table = trii_alloc((size_t)total, sizeof(*table), "layout change");
+    if (table == NULL)
+        return TRI_ERR_NO_MEMORY;
+    at[0] = table;
+    for (int d = 0; d < 5; d++) {
+        for (int64_t i = 0; i < dims[d]; i++)
+            at[d][i] = d >= first ? position(md, d - first, i) : 0;
+        if (d < 4)
+            at[d + 1] = at[d] + dims[d];
+    }
+    for (int64_t a = 0; a < dims[0]; a++) {
+        for (int64_t b = 0; b < dims[1]; b++) {
+            for (int64_t c = 0; c < dims[2]; c++) {
+                for (int64_t d = 0; d < dims[3]; d++) {
+                    int64_t row = at[0][a] + at[1][b] + at[2][c] + at[3][d];
+
+                    for (int64_t e = 0; e < dims[4]; e++, plain++) {
+                        if (to_plain)
+                            dst[plain] = src[row + at[4][e]];
+                        else
+                            dst[row + at[4][e]] = src[plain];
+                    }
+                }
+            }
+        }
+    }
+    trii_free(table);
+    return TRI_OK;
+}
+
+static tri_status layout_to_plain(const trii_layout *base, const void *src, void *dst)
+{
+    return convert(base, src, dst, true);
+}
+
+static tri_status layout_from_plain(const trii_layout *base, const void *src, void *dst)
+{
+    return convert(base, src, dst, false);
+}
+
+/* "aBcd16b": letters in the order of the outer strides, a capital one is blocked, then the
+ * blocks from the outermost. */
+static void write_name(layout *l)
+{
+    const dnnl_blocking_desc_t *b = &l->md.format_desc.blocking;
+    bool written[DNNL_MAX_NDIMS] = {false}, blocked[DNNL_MAX_NDIMS] = {false};
+    size_t n = 0;
+
+    for (int k = 0; k < b->inner_nblks; k++)
+        blocked[b->inner_idxs[k]] = true;
+    for (int i = 0; i < l->md.ndims; i++) {
+        int best = -1;
+
+        for (int d = 0; d < l->md.ndims; d++) {
+            if (!written[d] && (best < 0 || b->strides[d] > b->strides[best]))
+                best = d;
+        }
+        written[best] = true;
+        l->name[n++] = (char)((blocked[best] ? 'A' : 'a') + best);
+    }
+    for (int k = 0; k < b->inner_nblks && n + 8 < sizeof(l->name); k++)
+        n += (size_t)snprintf(l->name + n, sizeof(l->name) - n, "%d%c", (int)b->inner_blks[k],
+                              (char)('a' + b->inner_idxs[k]));
+    l->name[n] = '\0';
+}
+
+static int block_of(const dnnl_memory_desc_t *md)
+{
+    const int blocks[2] = {16, 8};
+    const dnnl_format_tag_t tags[2] = {dnnl_aBcd16b, dnnl_aBcd8b};
+
+    for (int k = 0; md->ndims == 4 && k < 2; k++) {
+        dnnl_memory_desc_t other;
+
+        if (md->dims[1] % blocks[k] == 0 &&
+            dnnl_memory_desc_init_by_tag(&other, 4, md->dims, dnnl_f32, tags[k]) == dnnl_success &&
+            dnnl_memory_desc_equal(&other, md))
+            return blocks[k];
+    }
+    return 0;
+}
+
+tri_status trii_onednn_layout(const dnnl_memory_desc_t *md, const trii_layout **layout_out)
+{
+    layout *l;
+
+    if (trii_onednn_padded(md) || md->ndims > 5)
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "oneDNN: a padded or opaque layout");
+    if (is_plain_order(md)) {
+        *layout_out = NULL;
+        return TRI_OK;
+    }
+    trii_mutex_lock(&layouts_mutex);
+    for (l = layouts; l != NULL && !dnnl_memory_desc_equal(&l->md, md); l = l->next)
+        ;
+    if (l == NULL) {
+        l = trii_alloc(1, sizeof(*l), "layout");
+        if (l == NULL) {
+            trii_mutex_unlock(&layouts_mutex);
+            return TRI_ERR_NO_MEMORY;
+        }
+        l->md = *md;
+        l->block = block_of(md);
+        write_name(l);
+        l->base = (trii_layout){.name = l->name,
+                                .bytes = dnnl_memory_desc_get_size(md),
+                                .to_plain = layout_to_plain,
+                                .from_plain = layout_from_plain};
+        l->next = layouts;
+        layouts = l;
+    }
+    trii_mutex_unlock(&layouts_mutex);
+    *layout_out = &l->base;
+    return TRI_OK;
+}
+
+tri_status trii_onednn_plain_md(const int64_t *dims, int ndim, dnnl_memory_desc_t *md_out)
+{
+    static const dnnl_format_tag_t tags[] = {dnnl_a,   dnnl_a,    dnnl_ab,
+                                             dnnl_abc, dnnl_abcd, dnnl_abcde};
+    dnnl_dims_t copy = {1};
+
+    if (ndim > 5)
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "oneDNN: %d dimensions", ndim);
+    for (int d = 0; d < ndim; d++)
+        copy[d] = dims[d];
+    return trii_onednn_status(
+        dnnl_memory_desc_init_by_tag(md_out, ndim > 0 ? ndim : 1, copy, dnnl_f32, tags[ndim]),
+        "memory descriptor");
+}
+
+tri_status trii_onednn_md(const trii_type *type, const trii_layout *base,
+                          dnnl_memory_desc_t *md_out)
+{
+    if (base != NULL) {
+        *md_out = layout_of(base)->md;
+        return TRI_OK;
+    }
+    return trii_onednn_plain_md(type->shape, type->ndim, md_out);
+}
+
+const trii_layout *trii_cpu_blocked(const trii_type *type, int block)
+{
+    const trii_layout *found = NULL;
+    dnnl_memory_desc_t md;
+    dnnl_dims_t dims;
+
+    if (type->dtype != TRI_DTYPE_F32 || type->ndim != 4 || type->shape[1] % block != 0 ||
+        (block != 8 && block != 16))
+        return NULL;
+    for (int d = 0; d < 4; d++)
+        dims[d] = type->shape[d];
+    if (dnnl_memory_desc_init_by_tag(&md, 4, dims, dnnl_f32,
+                                     block == 16 ? dnnl_aBcd16b : dnnl_aBcd8b) != dnnl_success ||
+        trii_onednn_layout(&md, &found) != TRI_OK)
+        return NULL;
+    return found;
+}
+
+bool trii_cpu_images(const trii_type *type, const trii_layout *base, trii_images *images_out)
+{
+    if (type->ndim != 4 || type->dtype != TRI_DTYPE_F32 ||
+        (base != NULL && layout_of(base)->block == 0))
+        return false;
+    *images_out = (trii_images){.n = type->shape[0],
+                                .c = type->shape[1],
+                                .h = type->shape[2],
+                                .w = type->shape[3],
+                                .block = base != NULL ? layout_of(base)->block : 1};
+    return true;
+}
+
+tri_status trii_onednn_reorder(const trii_type *type, const trii_layout *from,
+                               const trii_layout *to, trii_kernel **kernel_out)
+{
+    const dnnl_memory_desc_t *shape = from != NULL ? &layout_of(from)->md : &layout_of(to)->md;
+    dnnl_memory_desc_t plain;
+    dnnl_engine_t engine;
+    dnnl_primitive_attr_t attr;
+    dnnl_primitive_desc_t pd = NULL;
+    tri_status status = trii_onednn_engine(&engine);
+
+    (void)type;
+    /* Grouped weights have a dimension more in the library's eyes: plain is that of the other. */
+    if (status == TRI_OK)
+        status = trii_onednn_plain_md(shape->dims, shape->ndims, &plain);
+    if (status == TRI_OK)
+        status = trii_onednn_attr(&attr);
+    if (status != TRI_OK)
+        return status;
+    const dnnl_memory_desc_t *src = from != NULL ? &layout_of(from)->md : &plain;
+    const dnnl_memory_desc_t *dst = to != NULL ? &layout_of(to)->md : &plain;
+    status = trii_onednn_status(
+        dnnl_reorder_primitive_desc_create(&pd, src, engine, dst, engine, attr), "reorder");
+    if (status != TRI_OK)
+        return status;
+    status = trii_onednn_kernel(
+        pd, "reorder", (const trii_onednn_arg[]){{DNNL_ARG_FROM, src, 0}, {DNNL_ARG_TO, dst, 1}}, 2,
+        2, kernel_out);
+    dnnl_primitive_desc_destroy(pd);
+    return status;
+}

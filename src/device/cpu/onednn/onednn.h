@@ -1,0 +1,33 @@
+/*
+ * onednn.h - what the cpu device gets from oneDNN. The files of this folder are the only ones
+ * that include dnnl.h; they hide which version of the library is there.
+ *
+ * One engine and one stream serve all kernels of the process. Scratch memory is the plan's
+ * (scratchpad mode "user"), so a run allocates nothing.
+ */
+#ifndef TRII_ONEDNN_H
+#define TRII_ONEDNN_H
+
+#include "device/cpu/cpu_ops.h"
+
+/* c[b, m, n] = a[b, m, k] * b[b, k, n] (+ bias[n]); strides in elements, c is contiguous. */
+typedef struct trii_matmul_shape {
+    int64_t batch, m, n, k;
+    int64_t a_row, a_col, b_row, b_col;
+    int64_t a_batch, b_batch; /* elements from one matrix to the next; 0 = one for all */
+    bool bias;
+} trii_matmul_shape;
+
+/* args: where a, b, bias (-1 = none) and c are among the kernel's arguments, and its number of
+ * arguments, behind which the scratch is. */
+tri_status trii_onednn_matmul(const trii_matmul_shape *shape, const int args[5],
+                              trii_kernel **kernel_out) TRI_MUST_CHECK;
+
+/* A kernel for a change of layout; either may be NULL (plain), not both. */
+tri_status trii_onednn_reorder(const trii_type *type, const trii_layout *from,
+                               const trii_layout *to, trii_kernel **kernel_out) TRI_MUST_CHECK;
+
+extern const trii_cpu_family trii_onednn_conv2d, trii_onednn_conv2d_backward_data,
+    trii_onednn_conv2d_backward_weight;
+
+#endif

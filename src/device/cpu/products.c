@@ -1,0 +1,152 @@
+/*
+ * products.c - linear and matmul: small products in kernels of ours, which start in nanoseconds,
+ * large ones through the library.
+ */
+#include "base/alloc.h"
+#include "device/cpu/cpu_ops.h"
+#include "device/cpu/onednn/onednn.h"
+#include "device/cpu/cpu_parallel.h"
+#include "graph/type.h"
+
+/* Up to here a call into the library costs more than it gains (measured: about 60 us of work). */
+#define SMALL_FLOPS (INT64_C(1) << 22)
+#define SMALL_K 2048
+
+static bool takes(const trii_ir *ir, const trii_ir_node *node)
+{
+    return trii_node_f32(ir, node);
+}
+
+typedef struct product {
+    trii_kernel base;
+    trii_gemm_args gemm; /* all but pointers */
+    void (*run)(const trii_gemm_args *args);
+    int64_t batch, a_batch, b_batch, c_batch; /* products; elements between them, 0 = shared */
+    int a, b, bias, c, scratch;               /* arguments; bias -1 = none */
+} product;
+
+static tri_status product_run(const trii_kernel *kernel, void *const *args, const trii_run *run)
+{
+    const product *p = (const product *)kernel;
+    trii_gemm_args gemm = p->gemm;
+
+    (void)run;
+    gemm.pack = args[p->scratch];
+    gemm.bias = p->bias >= 0 ? args[p->bias] : NULL;
+    for (int64_t i = 0; i < p->batch; i++) {
+        gemm.a = (const float *)args[p->a] + i * p->a_batch;
+        gemm.b = (const float *)args[p->b] + i * p->b_batch;
+        gemm.c = (float *)args[p->c] + i * p->c_batch;
+        p->run(&gemm);
+    }
+    return TRI_OK;
+}
+
+/* What both operations come down to. */
+typedef struct operands {
+    int32_t a, b, bias, c;
+    trii_matmul_shape shape;
+} operands;
+
+static tri_status compile(const trii_group *group, const char *name, const operands *o,
+                          trii_kernel **kernel_out)
+{
+    const trii_matmul_shape *shape = &o->shape;
+    int a = trii_group_in(group, o->a), b = trii_group_in(group, o->b);
+    int bias = o->bias >= 0 ? trii_group_in(group, o->bias) : -1;
+    product *p;
+
+    if (shape->k > SMALL_K || shape->batch * shape->m * shape->n * shape->k > SMALL_FLOPS / 2) {
+        const int args[5] = {a, b, bias, group->n_in, group->n_in + group->n_out};
+
+        return trii_onednn_matmul(shape, args, kernel_out);
+    }
+    p = trii_alloc(1, sizeof(*p), "kernel");
+    if (p == NULL)
+        return TRI_ERR_NO_MEMORY;
+    p->run = trii_cpu_kernels_get()->gemm;
+    p->base = (trii_kernel){.name = name,
+                            .run = product_run,
+                            .destroy = trii_cpu_kernel_free,
+                            .scratch_bytes = (size_t)(shape->k > 0 ? shape->k : 1) * 2 *
+                                             (size_t)trii_cpu_kernels_get()->lanes * sizeof(float)};
+    p->gemm = (trii_gemm_args){.m = shape->m,
+                               .n = shape->n,
+                               .k = shape->k,
+                               .a_row = shape->a_row,
+                               .a_col = shape->a_col,
+                               .b_row = shape->b_row,
+                               .b_col = shape->b_col,
+                               .ldc = shape->n};
+    p->batch = shape->batch;
+    p->a_batch = shape->a_batch;
+    p->b_batch = shape->b_batch;
+    p->c_batch = shape->m * shape->n;
+    p->a = a;
+    p->b = b;
+    p->bias = bias;
+    p->c = group->n_in;
+    p->scratch = group->n_in + group->n_out;
+    *kernel_out = &p->base;
+    return TRI_OK;
+}
+
+static tri_status linear_compile(const trii_ir *ir, const trii_group *group,
+                                 trii_kernel **kernel_out)
+{
+    const trii_ir_node *node = &ir->nodes[group->nodes[0]];
+    const trii_type *x = trii_in_type(ir, node, 0), *w = trii_in_type(ir, node, 1);
+    int64_t n = w->shape[0], k = w->shape[1];
+    operands o = {.a = node->in[0],
+                  .b = node->in[1],
+                  .bias = trii_has_in(node, 2) ? node->in[2] : -1,
+                  .c = node->out[0],
+                  .shape = {.batch = 1,
+                            .m = k > 0 ? trii_type_numel(x) / k : 0,
+                            .n = n,
+                            .k = k,
+                            .a_row = k,
+                            .a_col = 1,
+                            .b_row = 1,
+                            .b_col = k,
+                            .bias = trii_has_in(node, 2)}};
+
+    if (k == 0)
+        return trii_cpu_fallback_compile(ir, group, kernel_out);
+    return compile(group, "linear:gemm", &o, kernel_out);
+}
+
+static tri_status matmul_compile(const trii_ir *ir, const trii_group *group,
+                                 trii_kernel **kernel_out)
+{
+    const trii_ir_node *node = &ir->nodes[group->nodes[0]];
+    const trii_type *a = trii_in_type(ir, node, 0), *b = trii_in_type(ir, node, 1);
+    const trii_type *c = trii_out_type(ir, node, 0);
+    bool ta = node->iattr[0] != 0, tb = node->iattr[1] != 0;
+    int64_t m = c->shape[c->ndim - 2], n = c->shape[c->ndim - 1], batch = 1;
+    int64_t k = a->shape[a->ndim - (ta ? 2 : 1)];
+    operands o = {.a = node->in[0], .b = node->in[1], .bias = -1, .c = node->out[0]};
+
+    for (int d = 0; d + 2 < c->ndim; d++)
+        batch *= c->shape[d];
+    o.shape = (trii_matmul_shape){.batch = batch,
+                                  .m = m,
+                                  .n = n,
+                                  .k = k,
+                                  .a_row = ta ? 1 : k,
+                                  .a_col = ta ? m : 1,
+                                  .b_row = tb ? 1 : n,
+                                  .b_col = tb ? k : 1,
+                                  .a_batch = a->ndim > 2 ? m * k : 0,
+                                  .b_batch = b->ndim > 2 ? k * n : 0};
+    /* Leading dimensions on the left alone are more rows. */
+    if (batch > 1 && b->ndim == 2 && !ta) {
+        o.shape.m *= batch;
+        o.shape.batch = 1;
+        o.shape.a_batch = 0;
+    }
+    return compile(group, "matmul:gemm", &o, kernel_out);
+}
+
+const trii_cpu_family trii_cpu_linear = {.op = "linear", .takes = takes, .compile = linear_compile};
+const trii_cpu_family trii_cpu_matmul = {.op = "matmul", .takes = takes, .compile = matmul_compile};

@@ -1,0 +1,62 @@
+/*
+ * vec.h - vectors of floats for kernels that are written once and compiled per instruction set.
+ *
+ * Included by kernels_<isa>.c after it defined
+ *   VEC_LANES    floats in a vector: 4, 8 or 16
+ *   VEC_TARGET   the function attribute that turns the instruction set on; may be empty
+ *   VEC_FMA(a, b, c)  a * b + c, fused if the instruction set has it
+ * and followed by the kernels_*.h templates, which define static functions only.
+ *
+ * Element-wise kernels are plain loops that the compiler vectorises, without FMA: each rounds
+ * as C does, so all instruction sets give the same bits. Reductions add in an order that
+ * depends on the width; matrix products use FMA.
+ */
+#ifndef VEC_LANES
+#error "vec.h is a template: define VEC_LANES, VEC_TARGET and VEC_FMA first"
+#endif
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/compiler.h"
+
+#define VEC_FN static VEC_TARGET
+#define VEC_INLINE static inline __attribute__((always_inline)) VEC_TARGET
+
+typedef float vec __attribute__((vector_size(4 * VEC_LANES)));
+typedef int32_t vec_i __attribute__((vector_size(4 * VEC_LANES)));
+
+VEC_INLINE vec vec_load(const float *p)
+{
+    vec v;
+
+    memcpy(&v, p, sizeof(v));
+    return v;
+}
+
+VEC_INLINE void vec_store(float *p, vec v)
+{
+    memcpy(p, &v, sizeof(v));
+}
+
+VEC_INLINE vec vec_set(float x)
+{
+    return (vec){0} + x;
+}
+
+/* Where mask is all ones: a, else b. */
+VEC_INLINE vec vec_select(vec_i mask, vec a, vec b)
+{
+    return (vec)((mask & (vec_i)a) | (~mask & (vec_i)b));
+}
+
+VEC_INLINE double vec_sum(vec v)
+{
+    double s = 0;
+
+    for (int i = 0; i < VEC_LANES; i++)
+        s += (double)v[i];
+    return s;
+}

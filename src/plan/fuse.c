@@ -1,0 +1,231 @@
+/*
+ * fuse.c - cuts the nodes into groups, each of which becomes one kernel.
+ *
+ * Nodes are taken in record order. An element-wise node joins the chain that makes one of its
+ * inputs, or the operation that the device can extend by it; other nodes open a group. A group
+ * runs at one position, so joining moves work: up, if everything the node reads is there already,
+ * or down, if nobody has read the group's outputs yet. Either way every group still comes after
+ * all that it reads.
+ */
+#include "plan/ir.h"
+
+#include <string.h>
+
+#define POSITION_STEP 256 /* room for reorders before and after each group */
+
+typedef struct fuse {
+    trii_ir *ir;
+    const trii_device_ops *device;
+    bool *read; /* [group] a node outside has read one of its outputs */
+} fuse;
+
+static trii_group *producer(const fuse *f, int32_t value, int32_t *group_out)
+{
+    int32_t node = value >= 0 ? f->ir->values[value].node : -1;
+
+    *group_out = node >= 0 ? f->ir->nodes[node].group : -1;
+    return *group_out >= 0 ? f->ir->groups[*group_out] : NULL;
+}
+
+static const trii_type *group_type(const trii_ir *ir, const trii_group *group)
+{
+    return &ir->values[ir->nodes[group->nodes[0]].out[0]].type;
+}
+
+static bool has_bound_output(const trii_ir *ir, const trii_ir_node *node)
+{
+    for (int32_t o = 0; o < node->n_out; o++) {
+        if (ir->values[node->out[o]].bound)
+            return true;
+    }
+    return false;
+}
+
+/* Everything else that the node reads is complete before the group runs. */
+static bool can_move_up(const fuse *f, const trii_ir_node *node, int32_t group)
+{
+    if (has_bound_output(f->ir, node))
+        return false; /* old contents may still be read in between */
+    for (int32_t i = 0; i < node->n_in; i++) {
+        int32_t other;
+        const trii_group *from = producer(f, node->in[i], &other);
+
+        if (from != NULL && other != group && from->position >= f->ir->groups[group]->position)
+            return false;
+    }
+    return true;
+}
+
+static void join(const fuse *f, int32_t n, int32_t group)
+{
+    trii_group *to = f->ir->groups[group];
+
+    to->nodes[to->n_nodes++] = n;
+    f->ir->nodes[n].group = group;
+}
+
+/* Puts the nodes of an unread chain in front of another one's: both feed the same node. */
+static void merge(const fuse *f, int32_t from, int32_t to)
+{
+    trii_group *a = f->ir->groups[from], *b = f->ir->groups[to];
+    int32_t merged[TRII_GROUP_NODES], n = 0, i = 0, j = 0;
+
+    while (i < a->n_nodes || j < b->n_nodes) {
+        if (j == b->n_nodes || (i < a->n_nodes && a->nodes[i] < b->nodes[j]))
+            merged[n++] = a->nodes[i++];
+        else
+            merged[n++] = b->nodes[j++];
+    }
+    for (i = 0; i < a->n_nodes; i++)
+        f->ir->nodes[a->nodes[i]].group = to;
+    memcpy(b->nodes, merged, (size_t)n * sizeof(merged[0]));
+    b->n_nodes = n;
+    a->n_nodes = 0;
+}
+
+static void merge_other_inputs(const fuse *f, int32_t n, int32_t group)
+{
+    const trii_ir_node *node = &f->ir->nodes[n];
+
+    for (int32_t i = 0; i < node->n_in; i++) {
+        int32_t other;
+        trii_group *from = producer(f, node->in[i], &other), *to = f->ir->groups[group];
+
+        if (from == NULL || other == group || from->kind != TRII_GROUP_CHAIN || f->read[other] ||
+            from->n_nodes + to->n_nodes > TRII_GROUP_NODES ||
+            !trii_type_same_shape(group_type(f->ir, from), group_type(f->ir, to)))
+            continue;
+        merge(f, other, group);
+    }
+}
+
+/* Joins the element-wise node to a group that makes one of its inputs, if it can. */
+static bool join_producer(const fuse *f, int32_t n, bool chains)
+{
+    const trii_ir_node *node = &f->ir->nodes[n];
+    const trii_type *type = &f->ir->values[node->out[0]].type;
+
+    for (int pass = 0; pass < 2; pass++) { /* first into operations: saves more */
+        for (int32_t i = 0; i < node->n_in; i++) {
+            int32_t g;
+            trii_group *group = producer(f, node->in[i], &g);
+            bool up, down;
+
+            if (group == NULL || group->n_nodes == TRII_GROUP_NODES)
+                continue;
+            down = !f->read[g];
+            if (pass == 0) {
+                if (group->kind != TRII_GROUP_OP || !down ||
+                    f->ir->values[node->in[i]].n_readers != 1 ||
+                    f->ir->values[node->in[i]].output >= 0 ||
+                    !f->device->absorbs(f->ir, group, node))
+                    continue;
+                up = false;
+            } else {
+                if (!chains || group->kind != TRII_GROUP_CHAIN ||
+                    !trii_type_same_shape(type, group_type(f->ir, group)))
+                    continue;
+                up = can_move_up(f, node, g);
+                if (!up && !down)
+                    continue;
+            }
+            join(f, n, g);
+            if (!up) {
+                group->position = n * POSITION_STEP;
+                if (pass == 1)
+                    merge_other_inputs(f, n, g);
+            }
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A node with a kernel of its own may take the small one before it along. */
+static bool take_before(const fuse *f, int32_t n)
+{
+    const trii_ir_node *node = &f->ir->nodes[n];
+
+    for (int32_t i = 0; i < node->n_in; i++) {
+        int32_t g;
+        trii_group *group = producer(f, node->in[i], &g);
+
+        if (group == NULL || group->kind != TRII_GROUP_CHAIN || group->n_nodes != 1 || f->read[g] ||
+            !f->device->absorbs_before(f->ir, &f->ir->nodes[group->nodes[0]], node))
+            continue;
+        join(f, n, g);
+        group->kind = TRII_GROUP_OP;
+        group->position = n * POSITION_STEP;
+        return true;
+    }
+    return false;
+}
+
+static void mark_reads(const fuse *f, int32_t n)
+{
+    const trii_ir_node *node = &f->ir->nodes[n];
+
+    for (int32_t i = 0; i < node->n_in; i++) {
+        int32_t g;
+
+        if (producer(f, node->in[i], &g) != NULL && g != node->group)
+            f->read[g] = true;
+    }
+}
+
+static tri_status place(const fuse *f, int32_t n)
+{
+    trii_ir_node *node = &f->ir->nodes[n];
+    trii_group_kind kind = TRII_GROUP_OP;
+    bool chains = false;
+
+    if (node->op->op_class == TRII_CLASS_HOST) {
+        kind = TRII_GROUP_HOST;
+    } else if (node->op->op_class == TRII_CLASS_VIEW) {
+        kind = TRII_GROUP_VIEW;
+    } else if (node->op->op_class == TRII_CLASS_ELEMENTWISE) {
+        chains = f->device->chains(f->ir, node);
+        if (join_producer(f, n, chains))
+            return TRI_OK;
+        kind = chains ? TRII_GROUP_CHAIN : TRII_GROUP_OP;
+    } else if (take_before(f, n)) {
+        return TRI_OK;
+    }
+    node->group = f->ir->n_groups;
+    if (trii_ir_add_group(f->ir, kind, n * POSITION_STEP) == NULL)
+        return TRI_ERR_NO_MEMORY;
+    f->ir->groups[node->group]->nodes[0] = n;
+    f->ir->groups[node->group]->n_nodes = 1;
+    return TRI_OK;
+}
+
+/* Merged groups are empty: they go. */
+static void drop_empty(trii_ir *ir)
+{
+    int32_t kept = 0;
+
+    for (int32_t g = 0; g < ir->n_groups; g++) {
+        if (ir->groups[g]->n_nodes > 0)
+            ir->groups[kept++] = ir->groups[g];
+    }
+    ir->n_groups = kept;
+}
+
+tri_status trii_ir_fuse(trii_ir *ir, const trii_device_ops *device)
+{
+    fuse f = {ir, device, trii_pool_alloc(ir->pool, (size_t)ir->n_nodes, sizeof(bool))};
+    tri_status status = f.read != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+
+    for (int32_t n = 0; status == TRI_OK && n < ir->n_nodes; n++) {
+        if (ir->nodes[n].dead)
+            continue;
+        status = place(&f, n);
+        if (status == TRI_OK)
+            mark_reads(&f, n);
+    }
+    drop_empty(ir);
+    for (int32_t g = 0; status == TRI_OK && g < ir->n_groups; g++)
+        status = trii_ir_finish_group(ir, g);
+    trii_ir_sort_groups(ir);
+    return status;
+}

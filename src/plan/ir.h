@@ -1,0 +1,38 @@
+/*
+ * ir.h - the plan's passes, from a recorded segment to groups in order with layouts.
+ *
+ * trii_ir_build copies the segment and drops dead code; trii_ir_fuse makes groups;
+ * trii_ir_layouts chooses layouts and inserts reorders; trii_ir_compile makes the kernels.
+ * What they allocate lies in the ir's pool.
+ */
+#ifndef TRII_IR_H
+#define TRII_IR_H
+
+#include "graph/step.h"
+#include "graph/type.h"
+#include "plan/device.h"
+
+/* Writes everything but groups. first_f counts the floats of the live nodes, `n_f_out` is their
+ * number; `n_random_out` likewise. */
+tri_status trii_ir_build(trii_ir *ir, const trii_step *step, const trii_segment *segment,
+                         int32_t *n_f_out, int32_t *n_random_out) TRI_MUST_CHECK;
+tri_status trii_ir_fuse(trii_ir *ir, const trii_device_ops *device) TRI_MUST_CHECK;
+/* adopt_out: [n_values] per value NULL, or the layout that its persistent tensor takes. */
+tri_status trii_ir_layouts(trii_ir *ir, const trii_step *step, const trii_segment *segment,
+                           const trii_device_ops *device,
+                           const trii_layout **adopt_out) TRI_MUST_CHECK;
+/* On failure the kernels that exist stay in the groups for the caller to destroy. */
+tri_status trii_ir_compile(trii_ir *ir, const trii_device_ops *device) TRI_MUST_CHECK;
+
+/* A new group at the end; NULL when memory is out. */
+trii_group *trii_ir_add_group(trii_ir *ir, trii_group_kind kind, int32_t position);
+/* A new value of the type, without producer; -1 when memory is out. */
+int32_t trii_ir_add_value(trii_ir *ir, const trii_type *type);
+/* Sets the group's `in` and `out` from its nodes, and the values' `group`. */
+tri_status trii_ir_finish_group(trii_ir *ir, int32_t group) TRI_MUST_CHECK;
+void trii_ir_sort_groups(trii_ir *ir);
+
+/* Bytes of the value in a layout (NULL = plain). */
+size_t trii_layout_bytes(const trii_type *type, const trii_layout *layout);
+
+#endif

@@ -1,0 +1,237 @@
+/*
+ * layout.c - decides in which order each value's elements lie.
+ *
+ * Groups are asked in the order in which they run; what they make keeps the layout that they
+ * prefer, so a convolution's blocked output stays blocked through normalisation, ReLU, addition
+ * and pooling. A reorder is inserted only where a reader wants something else; weights and other
+ * persistent state take the wanted layout for good instead.
+ */
+#include "plan/ir.h"
+
+#include <string.h>
+
+#include "base/err.h"
+#include "graph/host_op.h"
+
+/* A copy of a value in another layout. */
+typedef struct copy {
+    struct copy *next;
+    int32_t value;
+    const trii_layout *layout;
+} copy;
+
+typedef struct choose {
+    trii_ir *ir;
+    const trii_step *step;
+    const trii_segment *segment;
+    const trii_device_ops *device;
+    const trii_layout **now; /* [room] by value */
+    bool *used;              /* [room] a group reads it as it is */
+    copy **copies;           /* [room] */
+    int32_t room;
+    const trii_layout **adopt;
+} choose;
+
+static tri_status make_room(choose *c)
+{
+    int32_t room = c->room * 2 + 64;
+    const trii_layout **now = trii_pool_alloc(c->ir->pool, (size_t)room, sizeof(*now));
+    bool *used = trii_pool_alloc(c->ir->pool, (size_t)room, sizeof(*used));
+    copy **copies = trii_pool_alloc(c->ir->pool, (size_t)room, sizeof(*copies));
+
+    if (now == NULL || used == NULL || copies == NULL)
+        return TRI_ERR_NO_MEMORY;
+    if (c->room > 0) {
+        memcpy(now, c->now, (size_t)c->room * sizeof(*now));
+        memcpy(used, c->used, (size_t)c->room * sizeof(*used));
+        memcpy(copies, c->copies, (size_t)c->room * sizeof(*copies));
+    }
+    c->now = now;
+    c->used = used;
+    c->copies = copies;
+    c->room = room;
+    return TRI_OK;
+}
+
+static tri_status add_value(choose *c, const trii_type *type, int32_t *value_out)
+{
+    trii_type copy_of_type = *type; /* may lie in the array that grows */
+    int32_t value = trii_ir_add_value(c->ir, &copy_of_type);
+
+    if (value < 0)
+        return TRI_ERR_NO_MEMORY;
+    while (value >= c->room) {
+        if (make_room(c) != TRI_OK)
+            return TRI_ERR_NO_MEMORY;
+    }
+    *value_out = value;
+    return TRI_OK;
+}
+
+static void replace(trii_ir *ir, trii_group *group, int32_t from, int32_t to, bool outputs)
+{
+    for (int32_t n = 0; n < group->n_nodes; n++) {
+        trii_ir_node *node = &ir->nodes[group->nodes[n]];
+
+        for (int32_t i = 0; i < node->n_in; i++) {
+            if (node->in[i] == from)
+                node->in[i] = to;
+        }
+        for (int32_t o = 0; outputs && o < node->n_out; o++) {
+            if (node->out[o] == from)
+                node->out[o] = to;
+        }
+    }
+}
+
+/* A group that copies `from` into `to`, with the layouts as they are now. */
+static tri_status add_reorder(choose *c, int32_t from, int32_t to, int32_t position)
+{
+    trii_group *group = trii_ir_add_group(c->ir, TRII_GROUP_REORDER, position);
+
+    if (group == NULL)
+        return TRI_ERR_NO_MEMORY;
+    group->in = trii_pool_alloc(c->ir->pool, 1, sizeof(*group->in));
+    group->out = trii_pool_alloc(c->ir->pool, 1, sizeof(*group->out));
+    group->in_layout = trii_pool_alloc(c->ir->pool, 1, sizeof(*group->in_layout));
+    group->out_layout = trii_pool_alloc(c->ir->pool, 1, sizeof(*group->out_layout));
+    if (group->in == NULL || group->out == NULL || group->in_layout == NULL ||
+        group->out_layout == NULL)
+        return TRI_ERR_NO_MEMORY;
+    group->n_in = group->n_out = 1;
+    group->in[0] = from;
+    group->out[0] = to;
+    group->in_layout[0] = c->now[from];
+    group->out_layout[0] = c->now[to];
+    return TRI_OK;
+}
+
+/* Persistent state may change its layout for good: not what another group already reads as it
+ * is, and not where the padding would need more room. */
+static bool can_adopt(const choose *c, int32_t v, const trii_layout *want, bool wanted)
+{
+    const trii_ir_value *value = &c->ir->values[v];
+
+    return value->input >= 0 && value->persistent && (wanted || value->updated) &&
+           c->now[v] == NULL && !c->used[v] && want->bytes == trii_type_bytes(&value->type);
+}
+
+static tri_status fit_input(choose *c, trii_group *group, int32_t i, const trii_layouts *want)
+{
+    int32_t v = group->in[i], made;
+    const trii_layout *layout = want->in[i];
+
+    group->in_layout[i] = layout;
+    if (c->now[v] == layout) {
+        c->used[v] = true;
+        return TRI_OK;
+    }
+    if (layout != NULL && can_adopt(c, v, layout, (want->adopt >> i & 1) != 0)) {
+        c->adopt[v] = layout;
+        c->now[v] = layout;
+        c->used[v] = true;
+        return TRI_OK;
+    }
+    for (copy *old = c->copies[v]; old != NULL; old = old->next) {
+        if (old->layout == layout) {
+            replace(c->ir, group, v, old->value, false);
+            group->in[i] = old->value;
+            return TRI_OK;
+        }
+    }
+    if (add_value(c, &c->ir->values[v].type, &made) != TRI_OK)
+        return TRI_ERR_NO_MEMORY;
+    c->now[made] = layout;
+    c->used[v] = true;
+    copy *entry = trii_pool_alloc(c->ir->pool, 1, sizeof(*entry));
+    if (entry == NULL)
+        return TRI_ERR_NO_MEMORY;
+    *entry = (copy){c->copies[v], made, layout};
+    c->copies[v] = entry;
+    replace(c->ir, group, v, made, false);
+    group->in[i] = made;
+    return add_reorder(c, v, made, group->position - 1 - i);
+}
+
+/* A tensor that has a layout keeps it: what the kernel makes in another one is reordered. */
+static tri_status fit_output(choose *c, trii_group *group, int32_t o, const trii_layout *layout)
+{
+    int32_t v = group->out[o], made;
+    const trii_ir_value *value = &c->ir->values[v];
+    bool fits = layout == value->layout ||
+                (value->layout == NULL && layout->bytes == trii_type_bytes(&value->type));
+
+    group->out_layout[o] = layout;
+    if (!value->bound || fits) {
+        c->now[v] = layout;
+        return TRI_OK;
+    }
+    if (add_value(c, &value->type, &made) != TRI_OK)
+        return TRI_ERR_NO_MEMORY;
+    value = &c->ir->values[v];
+    c->now[made] = layout;
+    c->now[v] = value->layout;
+    replace(c->ir, group, v, made, true);
+    group->out[o] = made;
+    c->ir->values[made].node = value->node;
+    return add_reorder(c, made, v, group->position + 1 + o);
+}
+
+static void host_layouts(const choose *c, const trii_group *group, trii_layouts *want)
+{
+    const trii_ir_node *node = &c->ir->nodes[group->nodes[0]];
+    const trii_host_op *host = c->step->nodes[c->segment->first_node + node->source].host;
+
+    for (int32_t i = 0; host->any_layout && i < group->n_in; i++)
+        want->in[i] = c->now[group->in[i]];
+    /* Output o is input o after the operation. */
+    for (int32_t o = 0; host->any_layout && o < group->n_out; o++)
+        want->out[o] = c->now[node->in[o]];
+}
+
+tri_status trii_ir_layouts(trii_ir *ir, const trii_step *step, const trii_segment *segment,
+                           const trii_device_ops *device, const trii_layout **adopt_out)
+{
+    choose c = {.ir = ir, .step = step, .segment = segment, .device = device, .adopt = adopt_out};
+    int32_t n_groups = ir->n_groups;
+    tri_status status = TRI_OK;
+
+    while (status == TRI_OK && c.room < ir->n_values)
+        status = make_room(&c);
+    for (int32_t v = 0; status == TRI_OK && v < ir->n_values; v++)
+        c.now[v] = ir->values[v].input >= 0 ? ir->values[v].layout : NULL;
+    for (int32_t g = 0; status == TRI_OK && g < n_groups; g++) {
+        trii_group *group = ir->groups[g];
+        const trii_layout *have[TRII_GROUP_VALUES];
+        trii_layouts want = {0};
+
+        for (int32_t i = 0; i < group->n_in; i++)
+            have[i] = c.now[group->in[i]];
+        if (group->kind == TRII_GROUP_HOST)
+            host_layouts(&c, group, &want);
+        else if (group->kind != TRII_GROUP_VIEW)
+            device->layouts(ir, group, have, &want);
+        for (int32_t i = 0; status == TRI_OK && i < group->n_in; i++)
+            status = fit_input(&c, group, i, &want);
+        for (int32_t o = 0; status == TRI_OK && o < group->n_out; o++)
+            status = fit_output(&c, group, o, want.out[o]);
+    }
+    trii_ir_sort_groups(ir);
+    return status;
+}
+
+tri_status trii_ir_compile(trii_ir *ir, const trii_device_ops *device)
+{
+    tri_status status = TRI_OK;
+
+    for (int32_t g = 0; status == TRI_OK && g < ir->n_groups; g++) {
+        trii_group *group = ir->groups[g];
+
+        if (group->kind == TRII_GROUP_REORDER)
+            status = device->compile_reorder(&ir->values[group->in[0]].type, group->in_layout[0],
+                                             group->out_layout[0], &group->kernel);
+        else if (group->kind == TRII_GROUP_OP || group->kind == TRII_GROUP_CHAIN)
+            status = device->compile(ir, group, &group->kernel);
+    }
+    return status;
+}

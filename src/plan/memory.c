@@ -1,0 +1,71 @@
+/*
+ * memory.c - see memory.h. Largest first, lowest fit: within a few percent of the lower bound on
+ * training graphs, and simple enough to trust.
+ */
+#include "plan/memory.h"
+
+#include <stdlib.h>
+
+#include "base/alloc.h"
+
+static int by_size(const void *a, const void *b)
+{
+    const trii_interval *x = *(const trii_interval *const *)a;
+    const trii_interval *y = *(const trii_interval *const *)b;
+
+    if (x->bytes != y->bytes)
+        return x->bytes > y->bytes ? -1 : 1;
+    if (x->first != y->first)
+        return x->first < y->first ? -1 : 1;
+    return x < y ? -1 : x > y; /* ties by number: every rank plans the same */
+}
+
+static size_t rounded(size_t bytes)
+{
+    return (bytes + TRII_MEMORY_ALIGN - 1) / TRII_MEMORY_ALIGN * TRII_MEMORY_ALIGN;
+}
+
+/* The lowest gap among placed intervals (ascending by offset) that are alive together with it. */
+static size_t lowest_fit(const trii_interval *it, trii_interval *const *placed, int32_t n)
+{
+    size_t at = 0, bytes = rounded(it->bytes);
+
+    for (int32_t i = 0; i < n; i++) {
+        const trii_interval *other = placed[i];
+
+        if (other->first > it->last || other->last < it->first)
+            continue;
+        if (at + bytes <= other->offset)
+            break;
+        if (other->offset + rounded(other->bytes) > at)
+            at = other->offset + rounded(other->bytes);
+    }
+    return at;
+}
+
+tri_status trii_memory_plan(trii_interval *intervals, int32_t n, size_t *bytes_out)
+{
+    trii_interval **order = trii_alloc((size_t)n * 2, sizeof(*order), "memory plan");
+    trii_interval **placed = order + n;
+    size_t total = 0;
+
+    if (order == NULL)
+        return TRI_ERR_NO_MEMORY;
+    for (int32_t i = 0; i < n; i++)
+        order[i] = &intervals[i];
+    qsort(order, (size_t)n, sizeof(*order), by_size);
+    for (int32_t i = 0; i < n; i++) {
+        trii_interval *it = order[i];
+        int32_t at = i;
+
+        it->offset = lowest_fit(it, placed, i);
+        for (; at > 0 && placed[at - 1]->offset > it->offset; at--)
+            placed[at] = placed[at - 1];
+        placed[at] = it;
+        if (it->offset + rounded(it->bytes) > total)
+            total = it->offset + rounded(it->bytes);
+    }
+    trii_free(order);
+    *bytes_out = total;
+    return TRI_OK;
+}

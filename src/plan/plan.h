@@ -1,0 +1,132 @@
+/*
+ * plan.h - a compiled segment: entries in the order in which they run, with prepared pointers.
+ *
+ * schedule.c builds it from the ir, run.c runs it, cache.c finds it again.
+ */
+#ifndef TRII_PLAN_H
+#define TRII_PLAN_H
+
+#include "graph/host_op.h"
+#include "graph/step.h"
+#include "plan/device.h"
+
+typedef enum trii_entry_kind {
+    TRII_ENTRY_KERNEL,
+    TRII_ENTRY_COPY, /* args[1] = args[0], `bytes` of them */
+    TRII_ENTRY_START,
+    TRII_ENTRY_WAIT
+} trii_entry_kind;
+
+typedef struct trii_entry {
+    trii_entry_kind kind;
+    int32_t host; /* START, WAIT: number in plan->hosts */
+    const trii_kernel *kernel;
+    void **args;
+    size_t bytes;
+    int32_t node; /* number in the segment, for messages; -1 = none */
+} trii_entry;
+
+typedef struct trii_plan_host {
+    int32_t node; /* number in the segment */
+    trii_host_buffers buffers;
+    trii_host_op *op; /* of this run */
+    bool running;
+} trii_plan_host;
+
+/* Where pointers go that may change from run to run: slots[first[i] .. first[i + 1]) belong to
+ * input (or output) i. */
+typedef struct trii_slots {
+    int32_t *first;
+    void ***slots;
+    void **now; /* what the slots hold */
+    int32_t n;
+} trii_slots;
+
+/* An output that is not bound: storages of the plan that take turns, since the value of the last
+ * run may still be held. */
+#define TRII_OUTPUT_STORAGES 2
+typedef struct trii_plan_output {
+    bool bound;
+    size_t bytes;
+    const trii_layout *layout; /* how the plan leaves it */
+    trii_storage *storages[TRII_OUTPUT_STORAGES];
+    trii_storage *chosen; /* of this run; borrowed */
+} trii_plan_output;
+
+/* A slot that points into the arena. */
+typedef struct trii_arena_slot {
+    void **slot;
+    size_t offset;
+} trii_arena_slot;
+
+/* A persistent tensor's contents that must change their layout before the first run. */
+typedef struct trii_adoption {
+    int32_t input;
+    const trii_layout *layout;
+} trii_adoption;
+
+typedef struct trii_plan {
+    trii_pool pool;
+    uint64_t hash;
+    const uint64_t *words;
+    size_t n_words;
+    uint64_t runs;
+
+    trii_entry *entries;
+    int32_t n_entries;
+    trii_plan_host *hosts;
+    int32_t n_hosts;
+    trii_kernel **kernels; /* owned */
+    int32_t n_kernels;
+
+    trii_slots inputs, outputs;
+    trii_plan_output *output;
+
+    trii_arena_slot *arena_slots;
+    int32_t n_arena_slots;
+    size_t arena_bytes;
+    void *arena; /* the base that the slots hold */
+
+    double *f;       /* the scalar block */
+    int32_t *f_node; /* live nodes with floats: number in the segment, n_f_nodes of them */
+    int32_t n_f_nodes;
+    trii_random *random;
+    int32_t *random_node;
+    int32_t n_random;
+
+    trii_adoption *adoptions;
+    int32_t n_adoptions;
+    struct trii_plan *next; /* in the cache's chain */
+} trii_plan;
+
+/* Compiles the segment; TRI_LOG=plan says what came out. The plan is not bound to an arena. */
+tri_status trii_plan_create(const trii_step *step, const trii_segment *segment,
+                            const trii_device_ops *device, trii_plan **plan_out) TRI_MUST_CHECK;
+void trii_plan_destroy(trii_plan *plan); /* NULL allowed */
+/* arena: plan->arena_bytes or more. */
+tri_status trii_plan_run(trii_plan *plan, trii_step *step, const trii_segment *segment,
+                         void *arena) TRI_MUST_CHECK;
+
+/* schedule.c: fills everything that has to do with entries, from an ir with kernels. */
+tri_status trii_plan_schedule(trii_plan *plan, trii_ir *ir, const trii_step *step,
+                              const trii_segment *segment) TRI_MUST_CHECK;
+/* log.c */
+void trii_plan_log(const trii_plan *plan, const trii_ir *ir, double compile_ms);
+
+/* --- cache.c ------------------------------------------------------------------------------- */
+
+/* Runs segments through plans, which it caches per thread. registry/train.c puts it in place. */
+extern const trii_executor trii_executor_plan;
+/* The device that plans are made for; defined by registry/train.c. */
+extern const trii_device_ops *const trii_plan_device;
+typedef struct trii_plan_stats {
+    uint64_t hits, misses;
+    size_t arena_bytes; /* of this thread */
+    int32_t n_plans;
+} trii_plan_stats;
+/* Of this thread. */
+trii_plan_stats trii_plan_stats_get(void);
+/* Frees this thread's plans and arena: the executor's release. */
+void trii_plan_release(void);
+
+#endif

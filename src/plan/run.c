@@ -1,0 +1,250 @@
+/*
+ * run.c - one run of a plan: bind what moved, walk the entries.
+ */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "plan/ir.h"
+#include "plan/plan.h"
+
+static void set_slots(trii_slots *slots, int32_t i, void *data)
+{
+    if (TRII_LIKELY(slots->now[i] == data))
+        return;
+    slots->now[i] = data;
+    for (int32_t k = slots->first[i]; k < slots->first[i + 1]; k++)
+        *slots->slots[k] = data;
+}
+
+/* A storage of the plan that nobody holds; new ones are made until the turns suffice, and beyond
+ * that for this run alone. */
+static tri_status choose_storage(trii_plan_output *output)
+{
+    trii_storage *made;
+    tri_status status;
+
+    for (int i = 0; i < TRII_OUTPUT_STORAGES; i++) {
+        trii_storage *storage = output->storages[i];
+
+        if (storage != NULL && atomic_load_explicit(&storage->refs, memory_order_acquire) == 1) {
+            output->chosen = trii_storage_ref(storage);
+            return TRI_OK;
+        }
+    }
+    status = trii_storage_create(NULL, NULL, output->bytes, &made);
+    if (status != TRI_OK)
+        return status;
+    for (int i = 0; i < TRII_OUTPUT_STORAGES; i++) {
+        if (output->storages[i] == NULL) {
+            output->storages[i] = trii_storage_ref(made);
+            break;
+        }
+    }
+    output->chosen = made;
+    return TRI_OK;
+}
+
+/* Gives back what choose_storage took for outputs [0, n). */
+static void drop_chosen(trii_plan *plan, int32_t n)
+{
+    for (int32_t o = 0; o < n; o++) {
+        trii_storage_unref(plan->output[o].chosen);
+        plan->output[o].chosen = NULL;
+    }
+}
+
+static tri_status bind_outputs(trii_plan *plan, const trii_step *step, const trii_segment *segment)
+{
+    for (int32_t o = 0; o < segment->n_outputs; o++) {
+        const trii_value *value = &step->values[segment->outputs[o]];
+        trii_plan_output *output = &plan->output[o];
+
+        if (value->bound != NULL) {
+            const tri_tensor *tensor = value->bound;
+
+            set_slots(&plan->outputs, o, (char *)tensor->storage->data + tensor->offset);
+        } else {
+            tri_status status = choose_storage(output);
+
+            if (status != TRI_OK) {
+                drop_chosen(plan, o);
+                return status;
+            }
+            set_slots(&plan->outputs, o, output->chosen->data);
+        }
+    }
+    return TRI_OK;
+}
+
+/* The step's values get what the plan made. */
+static void publish(trii_plan *plan, trii_step *step, const trii_segment *segment)
+{
+    for (int32_t o = 0; o < segment->n_outputs; o++) {
+        trii_value *value = &step->values[segment->outputs[o]];
+        trii_plan_output *output = &plan->output[o];
+
+        if (value->bound != NULL) {
+            value->bound->layout = output->layout;
+            continue;
+        }
+        value->storage = output->chosen;
+        value->offset = 0;
+        value->layout = output->layout;
+        output->chosen = NULL;
+    }
+}
+
+static void fill_scalars(trii_plan *plan, const trii_step *step, const trii_segment *segment)
+{
+    const trii_node *nodes = &step->nodes[segment->first_node];
+    double *f = plan->f;
+
+    for (int32_t k = 0; k < plan->n_f_nodes; k++) {
+        const trii_attrs *attrs = &nodes[plan->f_node[k]].attrs;
+
+        for (int i = 0; i < attrs->n_f; i++)
+            *f++ = attrs->f[i];
+    }
+    for (int32_t k = 0; k < plan->n_random; k++)
+        plan->random[k] = (trii_random){.seed = step->seed,
+                                        .step = (uint64_t)step->number,
+                                        .rank = step->rank,
+                                        .index = nodes[plan->random_node[k]].random_index};
+    for (int32_t h = 0; h < plan->n_hosts; h++)
+        plan->hosts[h].op = nodes[plan->hosts[h].node].host;
+}
+
+/* Kernels between which communication moves on. */
+static tri_status poll_hosts(trii_plan *plan, int32_t *n_running)
+{
+    int32_t running = 0;
+
+    for (int32_t h = 0; h < plan->n_hosts; h++) {
+        trii_plan_host *host = &plan->hosts[h];
+        tri_status status;
+
+        if (!host->running)
+            continue;
+        status = host->op->poll(host->op);
+        if (status < 0) {
+            host->running = false;
+            return status;
+        }
+        host->running = status == TRI_INPROGRESS;
+        running += host->running;
+    }
+    *n_running = running;
+    return TRI_OK;
+}
+
+static tri_status wait_host(trii_plan_host *host)
+{
+    if (!host->running)
+        return TRI_OK;
+    host->running = false;
+    return host->op->wait(host->op);
+}
+
+static tri_status walk(trii_plan *plan)
+{
+    trii_run run = {plan->f, plan->random};
+    int32_t n_running = 0;
+    tri_status status = TRI_OK;
+
+    for (int32_t e = 0; e < plan->n_entries && TRII_LIKELY(status == TRI_OK); e++) {
+        const trii_entry *entry = &plan->entries[e];
+
+        switch (entry->kind) {
+        case TRII_ENTRY_KERNEL:
+            status = entry->kernel->run(entry->kernel, entry->args, &run);
+            if (n_running > 0 && status == TRI_OK)
+                status = poll_hosts(plan, &n_running);
+            break;
+        case TRII_ENTRY_COPY:
+            memcpy(entry->args[1], entry->args[0], entry->bytes);
+            break;
+        case TRII_ENTRY_START:
+            status = plan->hosts[entry->host].op->start(plan->hosts[entry->host].op,
+                                                        &plan->hosts[entry->host].buffers);
+            plan->hosts[entry->host].running = status == TRI_OK;
+            n_running++;
+            break;
+        case TRII_ENTRY_WAIT:
+            status = wait_host(&plan->hosts[entry->host]);
+            break;
+        }
+    }
+    if (TRII_UNLIKELY(status != TRI_OK)) {
+        /* Their buffers are ours: nothing may still be moving when we return. */
+        char line[TRII_ERR_BYTES];
+
+        strncpy(line, tri_last_error(), sizeof(line) - 1);
+        line[sizeof(line) - 1] = '\0';
+        for (int32_t h = 0; h < plan->n_hosts; h++) {
+            tri_status dropped = wait_host(&plan->hosts[h]);
+
+            (void)dropped; /* the first failure is the cause */
+        }
+        trii_err_set("%s", line);
+    }
+    return status;
+}
+
+/* Changes the layout of persistent tensors for good, in their place. */
+static tri_status adopt(const trii_plan *plan, const trii_step *step, const trii_segment *segment)
+{
+    for (int32_t k = 0; k < plan->n_adoptions; k++) {
+        const trii_value *value = &step->values[segment->inputs[plan->adoptions[k].input]];
+        const trii_layout *layout = plan->adoptions[k].layout;
+        tri_tensor *tensor = value->leaf != NULL ? value->leaf : value->bound;
+        size_t bytes = trii_type_bytes(&value->type);
+        void *plain;
+        tri_status status;
+
+        if (tensor->layout == layout)
+            continue; /* two values of one tensor */
+        plain = trii_alloc_aligned(64, bytes, "layout change");
+        if (plain == NULL)
+            return TRI_ERR_NO_MEMORY;
+        memcpy(plain, trii_value_data(value), bytes);
+        status = layout->from_plain(layout, plain, trii_value_data(value));
+        trii_free(plain);
+        if (status != TRI_OK)
+            return status;
+        tensor->layout = layout;
+    }
+    return TRI_OK;
+}
+
+static void bind_arena(trii_plan *plan, void *arena)
+{
+    plan->arena = arena;
+    for (int32_t k = 0; k < plan->n_arena_slots; k++)
+        *plan->arena_slots[k].slot = (char *)arena + plan->arena_slots[k].offset;
+}
+
+tri_status trii_plan_run(trii_plan *plan, trii_step *step, const trii_segment *segment, void *arena)
+{
+    tri_status status = TRI_OK;
+
+    if (plan->n_adoptions > 0)
+        status = adopt(plan, step, segment);
+    if (status != TRI_OK)
+        return status;
+    if (plan->arena != arena)
+        bind_arena(plan, arena);
+    for (int32_t i = 0; i < segment->n_inputs; i++)
+        set_slots(&plan->inputs, i, trii_value_data(&step->values[segment->inputs[i]]));
+    status = bind_outputs(plan, step, segment);
+    if (status != TRI_OK)
+        return status;
+    fill_scalars(plan, step, segment);
+    plan->runs++;
+    status = walk(plan);
+    if (TRII_LIKELY(status == TRI_OK))
+        publish(plan, step, segment);
+    else
+        drop_chosen(plan, segment->n_outputs);
+    return status;
+}
