@@ -189,6 +189,14 @@ static void worker_ready(trii_watch *watch, unsigned events)
         advance(a);
 }
 
+static void resize(agent *a)
+{
+    for (int i = 0; i < a->n_workers; i++) {
+        trii_terminal_resize(a->workers[i].out.fd, 1);
+        trii_terminal_resize(a->workers[i].err.fd, 2);
+    }
+}
+
 static void signal_ready(trii_watch *watch, unsigned events)
 {
     agent *a = TRII_CONTAINER(watch, agent, signals);
@@ -198,6 +206,8 @@ static void signal_ready(trii_watch *watch, unsigned events)
     while ((number = trii_signal_next(watch->fd)) != 0) {
         if (number == SIGCHLD) {
             reap_orphans(a);
+        } else if (number == SIGWINCH) {
+            resize(a);
         } else if (a->phase == PHASE_RUN) {
             a->stop_signal = number;
             trii_sink_print(a->err_sink, "trirun: received %s: stopping %d worker%s\n",
@@ -224,7 +234,7 @@ static void guard_due(trii_timer *timer)
 
 static tri_status open_signals(agent *a)
 {
-    int numbers[MAX_SIGNALS] = {SIGCHLD}, n = 1, fd;
+    int numbers[MAX_SIGNALS] = {SIGCHLD, SIGWINCH}, n = 2, fd;
     const char *list = a->options->signals;
     tri_status status;
 
@@ -235,7 +245,8 @@ static tri_status open_signals(agent *a)
 
         snprintf(name, sizeof(name), "%.*s", (int)length, list);
         number = trii_signal_number(name);
-        if (number == 0 || number == SIGKILL || number == SIGSTOP || number == SIGCHLD)
+        if (number == 0 || number == SIGKILL || number == SIGSTOP || number == SIGCHLD ||
+            number == SIGWINCH)
             return TRII_FAIL(TRI_ERR_INVALID_ARG, "--signals-to-handle: cannot handle %s", name);
         /* nohup wants us to outlive the terminal. */
         if (n < MAX_SIGNALS && !(number == SIGHUP && trii_signal_is_ignored(SIGHUP)))
@@ -260,14 +271,23 @@ static void make_run_id(agent *a)
         snprintf(a->run_id, sizeof(a->run_id), "%s", strrchr(a->folder.path, '/') + 1);
 }
 
+/* A terminal where ours is one, so that programs behave as they would without us. */
+static tri_status open_output(int like_fd, int *read_fd_out, int *write_fd_out)
+{
+    if (trii_fd_is_terminal(like_fd) &&
+        trii_terminal_open(like_fd, read_fd_out, write_fd_out) == TRI_OK)
+        return TRI_OK; /* some containers have no pseudo-terminals: then a pipe must do */
+    return trii_pipe_open(read_fd_out, write_fd_out);
+}
+
 static tri_status open_streams(agent *a, trii_worker *w, trii_process_spec *spec)
 {
     int out_fd, err_fd;
-    tri_status status = trii_pipe_open(&out_fd, &spec->out_fd);
+    tri_status status = open_output(1, &out_fd, &spec->out_fd);
 
     if (status != TRI_OK)
         return status;
-    status = trii_pipe_open(&err_fd, &spec->err_fd);
+    status = open_output(2, &err_fd, &spec->err_fd);
     if (status != TRI_OK) {
         trii_fd_close(out_fd);
         return status;
@@ -320,7 +340,6 @@ static tri_status start_workers(agent *a)
         .signals = a->options->signals,
         .max_restarts = a->options->max_restarts,
         .cores = trii_process_cores(),
-        .terminal_columns = trii_fd_is_terminal(2) ? trii_fd_columns(2) : 0,
     };
 
     for (int i = 0; i < a->n_workers; i++) {

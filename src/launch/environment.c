@@ -35,7 +35,6 @@ static const char *const owned[] = {
     "TORCHELASTIC_ERROR_FILE",
     "TORCHELASTIC_SIGNALS_TO_HANDLE",
     "TRI_RUN_DIR",
-    "TRI_TERMINAL_COLUMNS",
 };
 
 enum { MAX_ADDED = 24 };
@@ -95,8 +94,6 @@ static void add_all(builder *b, const trii_launch_job *job, int rank)
     add(b, "TORCHELASTIC_ERROR_FILE=%s/error-%d.json", job->run_dir, rank);
     add(b, "TORCHELASTIC_SIGNALS_TO_HANDLE=%s", job->signals);
     add(b, "TRI_RUN_DIR=%s", job->run_dir);
-    if (job->terminal_columns > 0)
-        add(b, "TRI_TERMINAL_COLUMNS=%d", job->terminal_columns);
     if (getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING") == NULL)
         add(b, "TORCH_NCCL_ASYNC_ERROR_HANDLING=1");
     if (job->size > 1 && getenv("OMP_NUM_THREADS") == NULL) {

@@ -17,8 +17,7 @@ typedef struct trii_launch_job {
     const char *signals; /* TORCHELASTIC_SIGNALS_TO_HANDLE */
     int restart_count;
     int max_restarts;
-    int cores;            /* that all workers share */
-    int terminal_columns; /* > 0: what the workers print ends on a terminal of this width */
+    int cores; /* that all workers share */
 } trii_launch_job;
 
 /* A block for trii_process_spec.envp: `inherited` without the variables that we set, and ours

@@ -1,6 +1,6 @@
 /*
- * pipe.h - bytes between the descriptors of related processes. Everything opened here is closed
- * on exec.
+ * pipe.h - bytes between related processes, through pipes and pseudo-terminals. Everything opened
+ * here is closed on exec.
  */
 #ifndef TRII_PIPE_H
 #define TRII_PIPE_H
@@ -9,6 +9,11 @@
 
 /* read_fd does not block, write_fd does. Errors: IO. */
 tri_status trii_pipe_open(int *read_fd_out, int *write_fd_out) TRI_MUST_CHECK;
+/* As a pipe, but what is written to write_fd looks like the terminal `like_fd` to its writer:
+ * programs show progress and end lines at once. Bytes pass unchanged. Errors: IO. */
+tri_status trii_terminal_open(int like_fd, int *read_fd_out, int *write_fd_out) TRI_MUST_CHECK;
+/* The size of the window, from like_fd to a read_fd of trii_terminal_open. */
+void trii_terminal_resize(int read_fd, int like_fd);
 void trii_fd_close(int fd); /* negative: nothing */
 
 /* OK with at least one byte, INPROGRESS (a non-blocking descriptor has none now), END, IO. */
@@ -25,7 +30,5 @@ bool trii_fd_is_same(int a, int b);
 /* Opens /dev/null for those of 0, 1, 2 that are closed, so that no other descriptor gets there. */
 void trii_fd_fill_standard(void);
 bool trii_fd_is_terminal(int fd);
-/* Columns of the terminal, 0 if it is none or does not say. */
-int trii_fd_columns(int fd);
 
 #endif

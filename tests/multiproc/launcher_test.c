@@ -311,7 +311,8 @@ static void a_worker_deaf_to_sigterm_is_killed_after_the_grace(void **state)
 
     (void)state;
     JOB_START(&j, "--shutdown-timeout", "0.3", "--nproc-per-node", "2", "sh", "-c",
-              "trap '' TERM; [ $RANK = 0 ] && exit 5; while :; do sleep 1000; done");
+              "if [ $RANK = 0 ]; then until [ -e $TRI_RUN_DIR/deaf ]; do :; done; exit 5; fi\n"
+              "trap '' TERM; : >$TRI_RUN_DIR/deaf; while :; do sleep 1000; done");
     assert_int_equal(spawn_wait(&j.trirun), 1);
     assert_has(SPAWN_ERR(&j.trirun), "1 worker did not end within 0.3 s: killing");
     assert_has(SPAWN_ERR(&j.trirun), "rank 0 exited with code 5");
@@ -537,6 +538,28 @@ static void output_passes_byte_by_byte_where_nobody_else_prints(void **state)
     job_end(&j, 0);
 }
 
+/* util-linux' script gives trirun a terminal. */
+static void workers_see_a_terminal_where_trirun_has_one(void **state)
+{
+    char folder[256], command[4200], variable[300];
+    const char *const argv[] = {"script", "-qec", command, "/dev/null", NULL};
+    const char *const env[] = {variable, NULL};
+    spawn s;
+
+    (void)state;
+    spawn_make_folder(folder, sizeof(folder));
+    snprintf(variable, sizeof(variable), "XDG_RUNTIME_DIR=%s", folder);
+    snprintf(command, sizeof(command),
+             "stty cols 77; %s sh -c 'test -t 1 && test -t 2 && stty size <&1; echo a'",
+             spawn_bin("trirun"));
+    spawn_start(&s, argv, env);
+    assert_int_equal(spawn_wait(&s), 0);
+    assert_has(SPAWN_OUT(&s), " 77\r\na\r\n"); /* the terminal's own line ends, once */
+    spawn_expect_no_process(&s);
+    spawn_free(&s);
+    spawn_remove_folder(folder);
+}
+
 static void an_unfinished_line_is_shown_and_never_joined(void **state)
 {
     job j;
@@ -622,6 +645,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(only_the_last_five_failures_stay),
     cmocka_unit_test(a_flood_arrives_whole_and_line_by_line),
     cmocka_unit_test(output_passes_byte_by_byte_where_nobody_else_prints),
+    cmocka_unit_test(workers_see_a_terminal_where_trirun_has_one),
     cmocka_unit_test(an_unfinished_line_is_shown_and_never_joined),
     cmocka_unit_test(trirun_hears_signals_while_its_output_is_stuck),
     cmocka_unit_test(a_reader_that_leaves_ends_the_job),
