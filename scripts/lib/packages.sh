@@ -9,7 +9,8 @@ packages_test="clang clang-format-14 python3-minimal"
 packages_lint="clang-format-14 clang-tidy-14"
 # Releases that no longer have these do without: formatting is checked where version 14 is.
 packages_optional="clang-format-14"
-packages_peers="python3 python3-venv libopenmpi-dev openmpi-bin"
+packages_mpi="libopenmpi-dev openmpi-bin"
+packages_venv="python3 python3-venv"
 
 say() {
     echo "==> $*"

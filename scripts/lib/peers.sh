@@ -1,4 +1,4 @@
-# peers.sh - the PyTorch that we are compared with. Sourced, never run; needs packages_peers.
+# peers.sh - the PyTorch that we are compared with. Sourced, after packages.sh.
 
 peer_torch_version=2.13.0
 
@@ -18,6 +18,7 @@ find_peer_python() {
     fi
     echo "peers: installing PyTorch $peer_torch_version into build/peers/venv, once; only comparisons need it."
     echo "peers: pip's own variables (PIP_INDEX_URL, PIP_FIND_LINKS) say from where; a CPU build is enough."
+    need_packages $packages_venv
     mkdir -p build/peers
     python3 -m venv build/peers/venv >build/peers/pip.log 2>&1 &&
         "$TRI_PEER_PYTHON" -m pip install "torch==$peer_torch_version" numpy safetensors \

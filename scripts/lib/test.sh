@@ -78,7 +78,6 @@ test_preset() {
 # test_peers: the scripts of tests/peers compare us with PyTorch; each is one test, lib* is shared.
 test_peers() {
     . scripts/lib/peers.sh
-    need_packages $packages_peers
     build_preset release || {
         count_failure build:release
         return
@@ -97,7 +96,7 @@ test_peers() {
         *.py) set -- "$TRI_PEER_PYTHON" "$script" ;;
         *) set -- sh "$script" ;;
         esac
-        if TRI_TEST_BIN=$(pwd -P)/build/bin "$@" </dev/null; then
+        if TRI_TEST_BIN=$(pwd -P)/build/bin TRI_TEST_SOURCE=$(pwd -P) "$@" </dev/null; then
             total_passed=$((total_passed + 1))
         else
             count_failure "peers:${script##*/}"
