@@ -116,7 +116,8 @@ static void sink_put(trii_sink *sink, const char *data, size_t bytes)
         size_t capacity = sink->used + bytes < 32768 ? 65536 : 2 * (sink->used + bytes);
         char *queue;
 
-        memmove(sink->queue, sink->queue + sink->start, sink->used);
+        if (sink->used > 0)
+            memmove(sink->queue, sink->queue + sink->start, sink->used);
         sink->start = 0;
         if (capacity > sink->capacity) {
             queue = trii_realloc(sink->queue, capacity, 1, "output queue");
