@@ -210,8 +210,19 @@ static void emit(trii_stream *stream, size_t bytes)
 static void flush_fired(trii_timer *timer)
 {
     trii_stream *stream = TRII_CONTAINER(timer, trii_stream, flush);
+    int64_t now_ns = trii_now_ns();
 
     stream->flushing = false;
+    /* While the sink is full nothing is read, so the line's end may lie in the pipe. */
+    if (stream->fd >= 0 && stream->watch.loop == NULL)
+        stream->grown_ns = now_ns;
+    /* Or it is another line than the one that the timer was set for. */
+    if (stream->used > 0 && now_ns < stream->grown_ns + FLUSH_NS) {
+        stream->flushing = true;
+        trii_loop_timer(stream->sink->loop, &stream->flush, stream->grown_ns + FLUSH_NS,
+                        flush_fired);
+        return;
+    }
     emit(stream, stream->used);
 }
 
@@ -267,9 +278,11 @@ static bool stream_read(trii_stream *stream)
     if (stream->immediate || stream->used - ready >= LINE_BYTES)
         ready = stream->used;
     emit(stream, ready);
+    stream->grown_ns = trii_now_ns();
     if (stream->used > 0 && !stream->flushing) {
         stream->flushing = true;
-        trii_loop_timer(stream->sink->loop, &stream->flush, trii_now_ns() + FLUSH_NS, flush_fired);
+        trii_loop_timer(stream->sink->loop, &stream->flush, stream->grown_ns + FLUSH_NS,
+                        flush_fired);
     }
     return true;
 }

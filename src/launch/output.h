@@ -36,10 +36,11 @@ struct trii_stream {
     trii_stream *next;
     int fd; /* -1: closed */
     int rank;
-    bool flushing;  /* the timer runs */
-    bool label;     /* put "[rank]: " before each line */
-    bool immediate; /* show unfinished lines at once: nobody else prints */
-    char *line;     /* unfinished */
+    bool flushing;    /* the timer runs */
+    int64_t grown_ns; /* when the unfinished line last grew */
+    bool label;       /* put "[rank]: " before each line */
+    bool immediate;   /* show unfinished lines at once: nobody else prints */
+    char *line;       /* unfinished */
     size_t used, capacity;
     char tail[TRII_STREAM_TAIL_BYTES]; /* the last bytes that came */
     size_t tail_used;
