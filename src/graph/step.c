@@ -501,12 +501,21 @@ tri_tensor *trii_record(const trii_op *op, tri_tensor *const *in, int n_in, cons
         status = trii_record_values(step, op, ids, n_in, attrs, &first);
     if (TRII_UNLIKELY(status != TRI_OK))
         return trii_record_failed(step, op, in, n_in, status);
+    return trii_handle_recorded(step, first);
+}
+
+tri_tensor *trii_handle_recorded(trii_step *step, trii_vid id)
+{
     if (TRII_UNLIKELY(trii_recorder_of(step)->eager)) {
-        for (trii_vid v = first; v < step->n_values; v++)
+        tri_status status;
+
+        for (trii_vid v = id; v < step->n_values; v++)
             step->values[v].keep = true;
-        status = trii_step_eager(step); /* a failure sits in the values now */
+        status = trii_step_eager(step);
+        if (status != TRI_OK && step->values[id].state != TRII_VALUE_FAILED)
+            return trii_handle_failed(step, status); /* an earlier failure of the step */
     }
-    return trii_handle(step, first);
+    return trii_handle(step, id);
 }
 
 tri_status trii_step_eager(trii_step *step)

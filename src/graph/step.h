@@ -149,6 +149,9 @@ tri_status trii_record_values(trii_step *step, const trii_op *op, const trii_vid
 /* The value that a handle or persistent tensor stands for now. */
 tri_status trii_resolve(trii_step *step, tri_tensor *tensor, trii_vid *value_out) TRI_MUST_CHECK;
 tri_tensor *trii_handle(trii_step *step, trii_vid value);
+/* The handle of a value that a public function recorded by trii_record_values: what trii_record
+ * does at its end (TRI_EAGER=1 runs it now). */
+tri_tensor *trii_handle_recorded(trii_step *step, trii_vid value);
 /* Handle of another output of the operation; a failed handle gives itself. */
 tri_tensor *trii_handle_output(tri_tensor *first, int output);
 /* A handle that carries the current error line, for functions that check by themselves. */

@@ -1,8 +1,10 @@
 /*
- * create.c - operations without operands, and the plain copy.
+ * create.c - operations without operands, copies and conversions.
  */
+#include <math.h>
 #include <string.h>
 
+#include "base/philox.h"
 #include "graph/ops/rules.h"
 
 void trii_fill_attrs(const trii_type *type, double value, trii_attrs *attrs)
@@ -92,3 +94,217 @@ const trii_op trii_op_copy = {
     .grad = copy_grad,
     .reference = copy_reference,
 };
+
+/* --- dropout_mask -------------------------------------------------------------------------------
+ */
+
+/*
+ * Element e: word e % 4 of Philox with key = seed and counter
+ *   { e / 4 (low word), index | (e / 4 >> 32) << 20, step, rank | (step >> 32) << 16 }
+ * where index is the number of the random operation in its step (below 2^20) and rank is below
+ * 2^16. It is 0 where word < p 2^32, else 1 / (1 - p).
+ */
+static void random_words(const trii_random *r, uint64_t block, uint32_t out[4])
+{
+    const uint32_t counter[4] = {
+        (uint32_t)block,
+        r->index | (uint32_t)(block >> 32) << 20,
+        (uint32_t)r->step,
+        r->rank | (uint32_t)(r->step >> 32) << 16,
+    };
+
+    trii_philox(counter, r->seed, out);
+}
+
+static tri_status dropout_mask_reference(const trii_kernel_args *args)
+{
+    int64_t n = trii_type_numel(args->out[0].type);
+    bool narrow = args->out[0].type->dtype == TRI_DTYPE_F32;
+    double p = args->fattr[0], scale = p < 1 ? 1 / (1 - p) : 0;
+    double limit = p * 4294967296.0;
+    float *y32 = args->out[0].data;
+    double *y64 = args->out[0].data;
+
+    for (int64_t i = 0; i < n; i += 4) {
+        uint32_t word[4];
+
+        random_words(&args->random, (uint64_t)i / 4, word);
+        for (int64_t k = 0; k < 4 && i + k < n; k++) {
+            double value = (double)word[k] < limit ? 0 : scale;
+
+            if (narrow)
+                y32[i + k] = (float)value;
+            else
+                y64[i + k] = value;
+        }
+    }
+    return TRI_OK;
+}
+
+const trii_op trii_op_dropout_mask = {
+    .name = "dropout_mask",
+    .random = true,
+    .shape = created_shape,
+    .reference = dropout_mask_reference,
+};
+
+static tri_status dropout(trii_step *step, tri_tensor *x, double p, trii_vid *out)
+{
+    trii_vid in = TRII_NO_VALUE, mask = TRII_NO_VALUE;
+    trii_attrs attrs;
+    tri_status status;
+
+    if (!(p >= 0 && p <= 1))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "p is %g, not in [0, 1]", p);
+    status = trii_resolve(step, x, &in);
+    if (status != TRI_OK)
+        return status;
+    trii_fill_attrs(trii_type_of(step, in), p, &attrs);
+    status = trii_record_values(step, &trii_op_dropout_mask, NULL, 0, &attrs, &mask);
+    return status == TRI_OK ? trii_rec2(step, &trii_op_mul, in, mask, out) : status;
+}
+
+tri_tensor *tri_dropout(tri_tensor *x, double p, bool training)
+{
+    trii_step *step = trii_step_current();
+    trii_vid out = TRII_NO_VALUE;
+    tri_status status;
+
+    if (x == NULL || step == NULL || !training || p == 0)
+        return trii_record(&trii_op_copy, &x, 1, NULL);
+    status = dropout(step, x, p, &out);
+    if (status != TRI_OK)
+        return trii_handle_failed(step, TRII_FAIL_CTX(status, "tri_dropout"));
+    return trii_handle_recorded(step, out);
+}
+
+/* --- cast ---------------------------------------------------------------------------------------
+ */
+
+static tri_status cast_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                             trii_type *out, int *n_out)
+{
+    const tri_dtype dtypes[2] = {in[0]->dtype, (tri_dtype)attrs->i[0]};
+
+    (void)n_in;
+    trii_type_copy(&out[0], in[0]);
+    out[0].dtype = dtypes[1];
+    *n_out = 1;
+    for (int i = 0; i < 2; i++) {
+        switch (dtypes[i]) {
+        case TRI_DTYPE_U8:
+        case TRI_DTYPE_BOOL:
+        case TRI_DTYPE_I32:
+        case TRI_DTYPE_I64:
+        case TRI_DTYPE_F32:
+        case TRI_DTYPE_F64:
+            break;
+        default:
+            return TRII_FAIL(TRI_ERR_UNSUPPORTED, "from %s to %s", tri_dtype_name(dtypes[0]),
+                             tri_dtype_name(dtypes[1]));
+        }
+    }
+    return TRI_OK;
+}
+
+/* Towards zero; what does not fit becomes the nearest, NaN 0 (C leaves both undefined). */
+static int64_t to_integer(double x)
+{
+    if (x != x)
+        return 0;
+    if (x >= 9223372036854775808.0)
+        return INT64_MAX;
+    return x <= -9223372036854775808.0 ? INT64_MIN : (int64_t)x;
+}
+
+static void cast_element(tri_dtype from, const char *x, tri_dtype to, char *y)
+{
+    double real = 0;
+    int64_t integer = 0;
+    bool is_real = trii_dtype_is_float(from);
+
+    switch (from) {
+    case TRI_DTYPE_F32:
+        real = (double)*(const float *)(const void *)x;
+        break;
+    case TRI_DTYPE_F64:
+        real = *(const double *)(const void *)x;
+        break;
+    case TRI_DTYPE_I64:
+        integer = *(const int64_t *)(const void *)x;
+        break;
+    case TRI_DTYPE_I32:
+        integer = *(const int32_t *)(const void *)x;
+        break;
+    default:
+        integer = *(const uint8_t *)x;
+        break;
+    }
+    if (is_real && !trii_dtype_is_float(to))
+        integer = to == TRI_DTYPE_BOOL ? real != 0 : to_integer(real);
+    switch (to) {
+    case TRI_DTYPE_F32:
+        *(float *)(void *)y = is_real ? (float)real : (float)integer;
+        break;
+    case TRI_DTYPE_F64:
+        *(double *)(void *)y = is_real ? real : (double)integer;
+        break;
+    case TRI_DTYPE_I64:
+        *(int64_t *)(void *)y = integer;
+        break;
+    case TRI_DTYPE_I32:
+        *(int32_t *)(void *)y = (int32_t)(uint32_t)(uint64_t)integer;
+        break;
+    case TRI_DTYPE_BOOL:
+        *(uint8_t *)y = integer != 0;
+        break;
+    default:
+        *(uint8_t *)y = (uint8_t)(uint64_t)integer;
+        break;
+    }
+}
+
+static tri_status cast_reference(const trii_kernel_args *args)
+{
+    tri_dtype from = args->in[0].type->dtype, to = args->out[0].type->dtype;
+    int64_t n = trii_type_numel(args->out[0].type);
+    const char *x = args->in[0].data;
+    char *y = args->out[0].data;
+
+    for (int64_t i = 0; i < n; i++) {
+        cast_element(from, x, to, y);
+        x += tri_dtype_size(from);
+        y += tri_dtype_size(to);
+    }
+    return TRI_OK;
+}
+
+static tri_status cast_grad(trii_step *step, const trii_node *node, const trii_vid *g,
+                            const bool *needs, trii_vid *grad_in)
+{
+    trii_attrs attrs;
+
+    (void)needs;
+    attrs.n_i = 1;
+    attrs.n_f = 0;
+    attrs.i[0] = trii_type_of(step, trii_node_in(step, node, 0))->dtype;
+    return trii_record_values(step, &trii_op_cast, g, 1, &attrs, &grad_in[0]);
+}
+
+const trii_op trii_op_cast = {
+    .name = "cast",
+    .op_class = TRII_CLASS_ELEMENTWISE,
+    .shape = cast_shape,
+    .grad = cast_grad,
+    .reference = cast_reference,
+};
+
+tri_tensor *tri_cast(tri_tensor *x, tri_dtype dtype)
+{
+    trii_attrs attrs;
+
+    attrs.n_i = 1;
+    attrs.n_f = 0;
+    attrs.i[0] = dtype;
+    return trii_record(&trii_op_cast, &x, 1, &attrs);
+}

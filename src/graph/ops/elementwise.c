@@ -1,69 +1,16 @@
 /*
- * elementwise.c - operations that look at one element of each operand at a time.
+ * elementwise.c - arithmetic that looks at one element of each operand at a time.
  */
 #include <math.h>
 
-#include "graph/ops/rules.h"
-
-/* Row functions NAME_f32, NAME_f64 of an expression in doubles a (and b, c): operand 0, 1, 2. */
-#define ROW1(name, T, suffix, expression)                                                          \
-    static void name##_##suffix(int64_t n, void *out, const void *const *in,                       \
-                                const int64_t *stride, const trii_kernel_args *args)               \
-    {                                                                                              \
-        T *y = out;                                                                                \
-        const T *x0 = in[0];                                                                       \
-        int64_t s0 = stride[0];                                                                    \
-        const double *f = args->fattr;                                                             \
-                                                                                                   \
-        (void)f;                                                                                   \
-        for (int64_t k = 0; k < n; k++) {                                                          \
-            double a = (double)x0[k * s0];                                                         \
-                                                                                                   \
-            y[k] = (T)(expression);                                                                \
-        }                                                                                          \
-    }
-#define ROW2(name, T, W, suffix, expression)                                                       \
-    static void name##_##suffix(int64_t n, void *out, const void *const *in,                       \
-                                const int64_t *stride, const trii_kernel_args *args)               \
-    {                                                                                              \
-        T *y = out;                                                                                \
-        const T *x0 = in[0], *x1 = in[1];                                                          \
-        int64_t s0 = stride[0], s1 = stride[1];                                                    \
-        const double *f = args->fattr;                                                             \
-                                                                                                   \
-        (void)f;                                                                                   \
-        for (int64_t k = 0; k < n; k++) {                                                          \
-            W a = (W)x0[k * s0], b = (W)x1[k * s1];                                                \
-                                                                                                   \
-            y[k] = (T)(expression);                                                                \
-        }                                                                                          \
-    }
-#define REFERENCE(name, i64)                                                                       \
-    static tri_status name##_reference(const trii_kernel_args *args)                               \
-    {                                                                                              \
-        return trii_walk(args, name##_f32, name##_f64, i64);                                       \
-    }
-#define UNARY(name, expression)                                                                    \
-    ROW1(name, float, f32, expression)                                                             \
-    ROW1(name, double, f64, expression)                                                            \
-    REFERENCE(name, NULL)
-#define BINARY(name, expression)                                                                   \
-    ROW2(name, float, double, f32, expression)                                                     \
-    ROW2(name, double, double, f64, expression)                                                    \
-    REFERENCE(name, NULL)
-#define BINARY_INT(name, expression, int_expression)                                               \
-    ROW2(name, float, double, f32, expression)                                                     \
-    ROW2(name, double, double, f64, expression)                                                    \
-    ROW2(name, int64_t, uint64_t, i64, int_expression)                                             \
-    REFERENCE(name, name##_i64)
+#include "graph/ops/rows.h"
 
 /* --- binary ----------------------------------------------------------------------------------- */
 
-/* Integers wrap around. */
-BINARY_INT(add, a + b, a + b)
-BINARY_INT(sub, a - b, a - b)
-BINARY_INT(mul, a *b, a *b)
-BINARY(div, a / b)
+TRII_BINARY_INT(add, a + b)
+TRII_BINARY_INT(sub, a - b)
+TRII_BINARY_INT(mul, a *b)
+TRII_BINARY(div, a / b)
 
 static tri_status number_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                                trii_type *out, int *n_out)
@@ -136,34 +83,10 @@ static tri_status div_grad(trii_step *step, const trii_node *node, const trii_vi
     return status;
 }
 
-const trii_op trii_op_add = {
-    .name = "add",
-    .op_class = TRII_CLASS_ELEMENTWISE,
-    .shape = number_shape,
-    .grad = add_grad,
-    .reference = add_reference,
-};
-const trii_op trii_op_sub = {
-    .name = "sub",
-    .op_class = TRII_CLASS_ELEMENTWISE,
-    .shape = number_shape,
-    .grad = sub_grad,
-    .reference = sub_reference,
-};
-const trii_op trii_op_mul = {
-    .name = "mul",
-    .op_class = TRII_CLASS_ELEMENTWISE,
-    .shape = number_shape,
-    .grad = mul_grad,
-    .reference = mul_reference,
-};
-const trii_op trii_op_div = {
-    .name = "div",
-    .op_class = TRII_CLASS_ELEMENTWISE,
-    .shape = trii_shape_broadcast_float,
-    .grad = div_grad,
-    .reference = div_reference,
-};
+TRII_ELEMENTWISE(add, number_shape, add_grad);
+TRII_ELEMENTWISE(sub, number_shape, sub_grad);
+TRII_ELEMENTWISE(mul, number_shape, mul_grad);
+TRII_ELEMENTWISE(div, trii_shape_broadcast_float, div_grad);
 
 tri_tensor *tri_add(tri_tensor *a, tri_tensor *b)
 {
@@ -185,12 +108,102 @@ tri_tensor *tri_div(tri_tensor *a, tri_tensor *b)
     return trii_record(&trii_op_div, (tri_tensor *const[]){a, b}, 2, NULL);
 }
 
+/* --- maximum, minimum ------------------------------------------------------------------------- */
+
+/* NaN wins: it is neither less nor greater, and adding passes it on. */
+TRII_BINARY(maximum, a > b ? a : b > a ? b : a == b ? a : a + b)
+TRII_BINARY(minimum, a < b ? a : b < a ? b : a == b ? a : a + b)
+
+/* in g a b, i: 1 for the minimum, 1 for the gradient of b. Ties share. */
+#define EXTREMUM_BACKWARD(T, suffix)                                                               \
+    static void extremum_backward_##suffix(int64_t n, void *out, const void *const *in,            \
+                                           const int64_t *stride, const trii_kernel_args *args)    \
+    {                                                                                              \
+        bool other = (args->iattr[0] ^ args->iattr[1]) != 0; /* the operand that is smaller */     \
+        const T *g = in[0], *lo = in[other ? 1 : 2], *hi = in[other ? 2 : 1];                      \
+        int64_t s_lo = stride[other ? 1 : 2], s_hi = stride[other ? 2 : 1];                        \
+        T *y = out;                                                                                \
+                                                                                                   \
+        for (int64_t k = 0; k < n; k++) {                                                          \
+            T l = lo[k * s_lo], h = hi[k * s_hi];                                                  \
+                                                                                                   \
+            y[k] = h < l ? 0 : h == l ? g[k * stride[0]] / 2 : g[k * stride[0]];                   \
+        }                                                                                          \
+    }
+EXTREMUM_BACKWARD(float, f32)
+EXTREMUM_BACKWARD(double, f64)
+TRII_ROW_REFERENCE(extremum_backward, NULL)
+
+static tri_status extremum_grad(trii_step *step, const trii_node *node, bool minimum,
+                                const trii_vid *g, const bool *needs, trii_vid *grad_in)
+{
+    trii_vid in[3] = {g[0], trii_node_in(step, node, 0), trii_node_in(step, node, 1)};
+    tri_status status = TRI_OK;
+
+    for (int i = 0; i < 2 && status == TRI_OK; i++) {
+        trii_vid d = TRII_NO_VALUE;
+        trii_attrs attrs;
+
+        if (!needs[i])
+            continue;
+        attrs.n_i = 2;
+        attrs.n_f = 0;
+        attrs.i[0] = minimum;
+        attrs.i[1] = i;
+        status = trii_record_values(step, &trii_op_extremum_backward, in, 3, &attrs, &d);
+        if (status == TRI_OK)
+            status = trii_rec_sum_to(step, d, trii_type_of(step, in[1 + i]), &grad_in[i]);
+    }
+    return status;
+}
+
+static tri_status maximum_grad(trii_step *step, const trii_node *node, const trii_vid *g,
+                               const bool *needs, trii_vid *grad_in)
+{
+    return extremum_grad(step, node, false, g, needs, grad_in);
+}
+
+static tri_status minimum_grad(trii_step *step, const trii_node *node, const trii_vid *g,
+                               const bool *needs, trii_vid *grad_in)
+{
+    return extremum_grad(step, node, true, g, needs, grad_in);
+}
+
+TRII_ELEMENTWISE(maximum, trii_shape_broadcast_float, maximum_grad);
+TRII_ELEMENTWISE(minimum, trii_shape_broadcast_float, minimum_grad);
+TRII_ELEMENTWISE(extremum_backward, trii_shape_broadcast_float, NULL);
+
+tri_tensor *tri_maximum(tri_tensor *a, tri_tensor *b)
+{
+    return trii_record(&trii_op_maximum, (tri_tensor *const[]){a, b}, 2, NULL);
+}
+
+tri_tensor *tri_minimum(tri_tensor *a, tri_tensor *b)
+{
+    return trii_record(&trii_op_minimum, (tri_tensor *const[]){a, b}, 2, NULL);
+}
+
 /* --- unary ------------------------------------------------------------------------------------ */
 
-UNARY(neg, -a)
-UNARY(mul_scalar, a *f[0])
-UNARY(relu, a < 0 ? 0 : a) /* NaN stays */
-BINARY(relu_backward, b <= 0 ? 0 : a)
+TRII_UNARY(neg, -a)
+TRII_UNARY(add_scalar, a + f0)
+TRII_UNARY(mul_scalar, a *f0)
+TRII_UNARY(abs, fabs(a))
+TRII_UNARY(square, a *a)
+TRII_UNARY(sqrt, sqrt(a))
+TRII_UNARY(exp, exp(a))
+TRII_UNARY(log, log(a))
+TRII_BINARY(abs_backward, b > 0 ? a : b < 0 ? -a : 0 * b)
+
+static tri_status pass_grad(trii_step *step, const trii_node *node, const trii_vid *g,
+                            const bool *needs, trii_vid *grad_in)
+{
+    (void)step;
+    (void)node;
+    (void)needs;
+    grad_in[0] = g[0];
+    return TRI_OK;
+}
 
 static tri_status neg_grad(trii_step *step, const trii_node *node, const trii_vid *g,
                            const bool *needs, trii_vid *grad_in)
@@ -207,62 +220,97 @@ static tri_status mul_scalar_grad(trii_step *step, const trii_node *node, const 
     return trii_rec_scaled(step, g[0], node->attrs.f[0], &grad_in[0]);
 }
 
-static tri_status relu_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                            const bool *needs, trii_vid *grad_in)
+static tri_status abs_grad(trii_step *step, const trii_node *node, const trii_vid *g,
+                           const bool *needs, trii_vid *grad_in)
 {
     (void)needs;
-    return trii_rec2(step, &trii_op_relu_backward, g[0], node->first_out, &grad_in[0]);
+    return trii_rec2(step, &trii_op_abs_backward, g[0], trii_node_in(step, node, 0), &grad_in[0]);
 }
 
-const trii_op trii_op_neg = {
-    .name = "neg",
-    .op_class = TRII_CLASS_ELEMENTWISE,
-    .shape = trii_shape_unary_float,
-    .grad = neg_grad,
-    .reference = neg_reference,
-};
-const trii_op trii_op_mul_scalar = {
-    .name = "mul_scalar",
-    .op_class = TRII_CLASS_ELEMENTWISE,
-    .shape = trii_shape_unary_float,
-    .grad = mul_scalar_grad,
-    .reference = mul_scalar_reference,
-};
-const trii_op trii_op_relu = {
-    .name = "relu",
-    .op_class = TRII_CLASS_ELEMENTWISE,
-    .shape = trii_shape_unary_float,
-    .grad = relu_grad,
-    .reference = relu_reference,
-};
-const trii_op trii_op_relu_backward = {
-    .name = "relu_backward",
-    .op_class = TRII_CLASS_ELEMENTWISE,
-    .shape = trii_shape_broadcast_float,
-    .reference = relu_backward_reference,
-};
+/* 2 g x */
+static tri_status square_grad(trii_step *step, const trii_node *node, const trii_vid *g,
+                              const bool *needs, trii_vid *grad_in)
+{
+    trii_vid twice = TRII_NO_VALUE;
+    tri_status status = trii_rec_scaled(step, g[0], 2, &twice);
+
+    (void)needs;
+    if (status != TRI_OK)
+        return status;
+    return trii_rec2(step, &trii_op_mul, twice, trii_node_in(step, node, 0), &grad_in[0]);
+}
+
+/* g / (2 y) */
+static tri_status sqrt_grad(trii_step *step, const trii_node *node, const trii_vid *g,
+                            const bool *needs, trii_vid *grad_in)
+{
+    trii_vid twice = TRII_NO_VALUE;
+    tri_status status = trii_rec_scaled(step, node->first_out, 2, &twice);
+
+    (void)needs;
+    return status == TRI_OK ? trii_rec2(step, &trii_op_div, g[0], twice, &grad_in[0]) : status;
+}
+
+static tri_status exp_grad(trii_step *step, const trii_node *node, const trii_vid *g,
+                           const bool *needs, trii_vid *grad_in)
+{
+    (void)needs;
+    return trii_rec2(step, &trii_op_mul, g[0], node->first_out, &grad_in[0]);
+}
+
+static tri_status log_grad(trii_step *step, const trii_node *node, const trii_vid *g,
+                           const bool *needs, trii_vid *grad_in)
+{
+    (void)needs;
+    return trii_rec2(step, &trii_op_div, g[0], trii_node_in(step, node, 0), &grad_in[0]);
+}
+
+TRII_ELEMENTWISE(neg, trii_shape_unary_float, neg_grad);
+TRII_ELEMENTWISE(add_scalar, trii_shape_unary_float, pass_grad);
+TRII_ELEMENTWISE(mul_scalar, trii_shape_unary_float, mul_scalar_grad);
+TRII_ELEMENTWISE(abs, trii_shape_unary_float, abs_grad);
+TRII_ELEMENTWISE(abs_backward, trii_shape_broadcast_float, NULL);
+TRII_ELEMENTWISE(square, trii_shape_unary_float, square_grad);
+TRII_ELEMENTWISE(sqrt, trii_shape_unary_float, sqrt_grad);
+TRII_ELEMENTWISE(exp, trii_shape_unary_float, exp_grad);
+TRII_ELEMENTWISE(log, trii_shape_unary_float, log_grad);
 
 tri_tensor *tri_neg(tri_tensor *x)
 {
     return trii_record(&trii_op_neg, &x, 1, NULL);
 }
 
-static tri_tensor *with_number(const trii_op *op, tri_tensor *x, double value)
+tri_tensor *tri_add_scalar(tri_tensor *x, double value)
 {
-    trii_attrs attrs;
-
-    attrs.n_i = 0;
-    attrs.n_f = 1;
-    attrs.f[0] = value;
-    return trii_record(op, &x, 1, &attrs);
+    return trii_record_number(&trii_op_add_scalar, x, value);
 }
 
 tri_tensor *tri_mul_scalar(tri_tensor *x, double value)
 {
-    return with_number(&trii_op_mul_scalar, x, value);
+    return trii_record_number(&trii_op_mul_scalar, x, value);
 }
 
-tri_tensor *tri_relu(tri_tensor *x)
+tri_tensor *tri_abs(tri_tensor *x)
 {
-    return trii_record(&trii_op_relu, &x, 1, NULL);
+    return trii_record(&trii_op_abs, &x, 1, NULL);
+}
+
+tri_tensor *tri_square(tri_tensor *x)
+{
+    return trii_record(&trii_op_square, &x, 1, NULL);
+}
+
+tri_tensor *tri_sqrt(tri_tensor *x)
+{
+    return trii_record(&trii_op_sqrt, &x, 1, NULL);
+}
+
+tri_tensor *tri_exp(tri_tensor *x)
+{
+    return trii_record(&trii_op_exp, &x, 1, NULL);
+}
+
+tri_tensor *tri_log(tri_tensor *x)
+{
+    return trii_record(&trii_op_log, &x, 1, NULL);
 }

@@ -1,6 +1,9 @@
 /*
  * reductions.c - sums and their relatives over some dimensions. Kernels add in f64, in plain order.
  */
+#include <math.h>
+#include <string.h>
+
 #include "base/alloc.h"
 #include "graph/ops/rules.h"
 
@@ -207,6 +210,189 @@ const trii_op trii_op_sum_to = {
     .reference = sum_to_reference,
 };
 
+/* --- amax ------------------------------------------------------------------------------------- */
+
+/* Strides into the reduced tensor (0 for reduced dimensions) for a walk over `in`. */
+static void reduced_strides(const trii_type *in, int64_t mask, int64_t *stride)
+{
+    int64_t step = 1;
+
+    for (int d = in->ndim - 1; d >= 0; d--) {
+        bool reduced = (mask >> d & 1) != 0;
+
+        stride[d] = reduced ? 0 : step;
+        step *= reduced ? 1 : in->shape[d];
+    }
+}
+
+/* The next index of a walk in plain order; returns the offset that belongs to it. */
+static int64_t advance(const trii_type *type, int64_t *at, const int64_t *stride)
+{
+    int64_t offset = 0;
+
+    for (int d = type->ndim - 1; d >= 0 && ++at[d] == type->shape[d]; d--)
+        at[d] = 0;
+    for (int d = 0; d < type->ndim; d++)
+        offset += at[d] * stride[d];
+    return offset;
+}
+
+static tri_status amax_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                             trii_type *out, int *n_out)
+{
+    if (reduced_count(in[0], attrs->i[0]) == 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "no element has no largest one");
+    return reduce_shape(in, n_in, attrs, out, n_out);
+}
+
+static tri_status amax_kernel(const trii_kernel_args *args)
+{
+    const trii_type *in = args->in[0].type;
+    int64_t n = trii_type_numel(in), n_out = trii_type_numel(args->out[0].type);
+    int64_t at[TRI_MAX_DIMS] = {0}, stride[TRI_MAX_DIMS], offset = 0;
+    const double *x = args->in[0].data;
+    double *y = args->out[0].data;
+
+    reduced_strides(in, args->iattr[0], stride);
+    for (int64_t i = 0; i < n_out; i++)
+        y[i] = -(double)INFINITY;
+    for (int64_t i = 0; i < n; i++) {
+        if (!(x[i] <= y[offset])) /* NaN wins, and stays: nothing is <= NaN, but see below */
+            y[offset] = y[offset] != y[offset] ? y[offset] : x[i];
+        offset = advance(in, at, stride);
+    }
+    return TRI_OK;
+}
+
+static tri_status amax_reference(const trii_kernel_args *args)
+{
+    return trii_in_double(args, amax_kernel);
+}
+
+static tri_status amax_grad(trii_step *step, const trii_node *node, const trii_vid *g,
+                            const bool *needs, trii_vid *grad_in)
+{
+    trii_vid in[3] = {g[0], trii_node_in(step, node, 0), node->first_out};
+
+    (void)needs;
+    return trii_record_values(step, &trii_op_amax_backward, in, 3, &node->attrs, &grad_in[0]);
+}
+
+const trii_op trii_op_amax = {
+    .name = "amax",
+    .op_class = TRII_CLASS_REDUCTION,
+    .shape = amax_shape,
+    .grad = amax_grad,
+    .reference = amax_reference,
+};
+
+static tri_status amax_backward_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                                      trii_type *out, int *n_out)
+{
+    (void)n_in;
+    (void)attrs;
+    *n_out = 1;
+    trii_type_copy(out, in[1]);
+    return trii_rule_float(in[1], "x");
+}
+
+/* in g x y: equal largest elements share the gradient. */
+static tri_status amax_backward_kernel(const trii_kernel_args *args)
+{
+    const trii_type *in = args->in[1].type;
+    int64_t n = trii_type_numel(in), n_y = trii_type_numel(args->in[2].type);
+    int64_t at[TRI_MAX_DIMS] = {0}, stride[TRI_MAX_DIMS], offset = 0;
+    const double *g = args->in[0].data, *x = args->in[1].data, *y = args->in[2].data;
+    double *dx = args->out[0].data;
+    double *count = trii_alloc((size_t)n_y, sizeof(*count), "reference amax");
+
+    if (count == NULL)
+        return TRI_ERR_NO_MEMORY;
+    reduced_strides(in, args->iattr[0], stride);
+    for (int64_t i = 0; i < n; i++) {
+        count[offset] += x[i] == y[offset];
+        offset = advance(in, at, stride);
+    }
+    memset(at, 0, sizeof(at));
+    offset = 0;
+    for (int64_t i = 0; i < n; i++) {
+        dx[i] = x[i] == y[offset] ? g[offset] / count[offset] : 0;
+        offset = advance(in, at, stride);
+    }
+    trii_free(count);
+    return TRI_OK;
+}
+
+static tri_status amax_backward_reference(const trii_kernel_args *args)
+{
+    return trii_in_double(args, amax_backward_kernel);
+}
+
+const trii_op trii_op_amax_backward = {
+    .name = "amax_backward",
+    .shape = amax_backward_shape,
+    .reference = amax_backward_reference,
+};
+
+/* --- argmax -------------------------------------------------------------------------------------
+ */
+
+/* i: dim */
+static tri_status argmax_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                               trii_type *out, int *n_out)
+{
+    tri_status status = trii_rule_float(in[0], "x");
+
+    (void)n_in;
+    *n_out = 1;
+    if (status != TRI_OK)
+        return status;
+    if (in[0]->ndim == 0 || in[0]->shape[attrs->i[0]] == 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "no element along dimension %d", (int)attrs->i[0]);
+    reduced_type(in[0], INT64_C(1) << attrs->i[0], false, out);
+    out->dtype = TRI_DTYPE_I64;
+    return TRI_OK;
+}
+
+static tri_status argmax_kernel(const trii_kernel_args *args)
+{
+    const trii_type *in = args->in[0].type;
+    int64_t dim = args->iattr[0], n = in->shape[dim], inner = 1, outer;
+    const double *x = args->in[0].data;
+    int64_t *y = args->out[0].data;
+
+    for (int d = (int)dim + 1; d < in->ndim; d++)
+        inner *= in->shape[d];
+    outer = trii_type_numel(in) / n / (inner > 0 ? inner : 1);
+    for (int64_t o = 0; o < outer; o++) {
+        for (int64_t i = 0; i < inner; i++) {
+            const double *row = x + o * n * inner + i;
+            int64_t best = 0;
+
+            for (int64_t k = 1; k < n; k++) {
+                double largest = row[best * inner];
+
+                if (largest == largest && !(row[k * inner] <= largest))
+                    best = k;
+            }
+            y[o * inner + i] = best;
+        }
+    }
+    return TRI_OK;
+}
+
+static tri_status argmax_reference(const trii_kernel_args *args)
+{
+    return trii_in_double(args, argmax_kernel);
+}
+
+const trii_op trii_op_argmax = {
+    .name = "argmax",
+    .op_class = TRII_CLASS_REDUCTION,
+    .shape = argmax_shape,
+    .reference = argmax_reference,
+};
+
 /* --- public ----------------------------------------------------------------------------------- */
 
 static tri_tensor *reduced(const trii_op *op, tri_tensor *x, const int *dims, int n_dims,
@@ -247,4 +433,23 @@ tri_tensor *tri_sum(tri_tensor *x, const int *dims, int n_dims, bool keepdim)
 tri_tensor *tri_mean(tri_tensor *x, const int *dims, int n_dims, bool keepdim)
 {
     return reduced(&trii_op_mean, x, dims, n_dims, keepdim);
+}
+
+tri_tensor *tri_amax(tri_tensor *x, const int *dims, int n_dims, bool keepdim)
+{
+    return reduced(&trii_op_amax, x, dims, n_dims, keepdim);
+}
+
+tri_tensor *tri_argmax(tri_tensor *x, int dim)
+{
+    int ndim = x != NULL ? tri_tensor_ndim(x) : -1, d = 0;
+    trii_attrs attrs;
+    tri_status status = ndim <= 0 ? TRI_OK : trii_rule_dim(dim, ndim, &d);
+
+    if (status != TRI_OK)
+        return trii_handle_failed(trii_step_current(), TRII_FAIL_CTX(status, "tri_argmax"));
+    attrs.n_i = 1;
+    attrs.n_f = 0;
+    attrs.i[0] = d;
+    return trii_record(&trii_op_argmax, &x, 1, &attrs);
 }

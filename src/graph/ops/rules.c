@@ -4,6 +4,7 @@
 #include "graph/ops/rules.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "base/alloc.h"
 
@@ -333,31 +334,34 @@ tri_status trii_in_double(const trii_kernel_args *args,
     return status;
 }
 
-/* Four rows of four columns live in registers over all of k. */
-static void gemm_tile(const trii_gemm *g, int64_t i, int64_t j)
+#define PANEL 512 /* rows of b that are packed at a time */
+
+/* Four rows of four columns stay in registers over a panel; c is read first if it holds the sum of
+ * the panels before. */
+static void gemm_tile(const trii_gemm *g, const double *a, const double *panel, int64_t depth,
+                      double *c, bool add)
 {
     double acc[4][4] = {{0}};
-    const double *a = g->a + i * g->a_row, *b = g->b + j;
 
-    if (g->accumulate) {
-        for (int r = 0; r < 4; r++) {
-            for (int c = 0; c < 4; c++)
-                acc[r][c] = g->c[(i + r) * g->c_row + j + c];
+    if (add) {
+        for (int64_t r = 0; r < 4; r++) {
+            for (int64_t j = 0; j < 4; j++)
+                acc[r][j] = c[r * g->c_row + j];
         }
     }
-    for (int64_t k = 0; k < g->k; k++) {
-        for (int r = 0; r < 4; r++) {
+    for (int64_t k = 0; k < depth; k++) {
+        for (int64_t r = 0; r < 4; r++) {
             double x = a[r * g->a_row];
 
-            for (int c = 0; c < 4; c++)
-                acc[r][c] += x * b[c];
+            for (int64_t j = 0; j < 4; j++)
+                acc[r][j] += x * panel[j];
         }
         a += g->a_col;
-        b += g->b_row;
+        panel += 4;
     }
-    for (int r = 0; r < 4; r++) {
-        for (int c = 0; c < 4; c++)
-            g->c[(i + r) * g->c_row + j + c] = acc[r][c];
+    for (int64_t r = 0; r < 4; r++) {
+        for (int64_t j = 0; j < 4; j++)
+            c[r * g->c_row + j] = acc[r][j];
     }
 }
 
@@ -376,11 +380,19 @@ static void gemm_edge(const trii_gemm *g, int64_t i, int64_t i_end, int64_t j, i
 
 void trii_gemm_run(const trii_gemm *g)
 {
-    int64_t m4 = g->m - g->m % 4, n4 = g->n - g->n % 4;
+    int64_t m4 = g->k > 0 ? g->m - g->m % 4 : 0, n4 = g->n - g->n % 4;
+    double panel[PANEL * 4];
 
-    for (int64_t j = 0; j < n4; j += 4) {
-        for (int64_t i = 0; i < m4; i += 4)
-            gemm_tile(g, i, j);
+    for (int64_t j = 0; j < n4 && m4 > 0; j += 4) {
+        for (int64_t k = 0; k < g->k; k += PANEL) {
+            int64_t depth = g->k - k < PANEL ? g->k - k : PANEL;
+
+            for (int64_t l = 0; l < depth; l++)
+                memcpy(panel + l * 4, g->b + (k + l) * g->b_row + j, 4 * sizeof(double));
+            for (int64_t i = 0; i < m4; i += 4)
+                gemm_tile(g, g->a + i * g->a_row + k * g->a_col, panel, depth,
+                          g->c + i * g->c_row + j, g->accumulate || k > 0);
+        }
     }
     gemm_edge(g, 0, m4, n4, g->n);
     gemm_edge(g, m4, g->m, 0, g->n);

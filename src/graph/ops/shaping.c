@@ -144,6 +144,129 @@ const trii_op trii_op_expand = {
     .reference = expand_reference,
 };
 
+/* --- permute, flip ---------------------------------------------------------------------------- */
+
+/* Copies in output order; input element = sum of index times stride, from `start`. */
+static void gather(const trii_kernel_args *args, const int64_t *stride, int64_t start)
+{
+    const trii_type *out = args->out[0].type;
+    size_t size = tri_dtype_size(out->dtype);
+    int64_t n = trii_type_numel(out), at[TRI_MAX_DIMS] = {0};
+    const char *x = (const char *)args->in[0].data + (size_t)start * size;
+    char *y = args->out[0].data;
+
+    for (int64_t i = 0; i < n; i++) {
+        int64_t offset = 0;
+
+        for (int d = 0; d < out->ndim; d++)
+            offset += at[d] * stride[d];
+        memcpy(y + (size_t)i * size, x + offset * (int64_t)size, size);
+        for (int d = out->ndim - 1; d >= 0 && ++at[d] == out->shape[d]; d--)
+            at[d] = 0;
+    }
+}
+
+static void plain_strides(const trii_type *type, int64_t *stride)
+{
+    int64_t step = 1;
+
+    for (int d = type->ndim - 1; d >= 0; d--) {
+        stride[d] = step;
+        step *= type->shape[d];
+    }
+}
+
+static tri_status permute_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                                trii_type *out, int *n_out)
+{
+    unsigned seen = 0;
+
+    (void)n_in;
+    *n_out = 1;
+    if (attrs->n_i != in[0]->ndim)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%d dimensions are named, the tensor has %d",
+                         attrs->n_i, in[0]->ndim);
+    out->dtype = in[0]->dtype;
+    out->ndim = in[0]->ndim;
+    for (int d = 0; d < out->ndim; d++) {
+        int64_t from = attrs->i[d];
+
+        if (from < 0 || from >= out->ndim || (seen >> from & 1))
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "the dimensions are no permutation");
+        seen |= 1u << from;
+        out->shape[d] = in[0]->shape[from];
+    }
+    return TRI_OK;
+}
+
+static tri_status permute_reference(const trii_kernel_args *args)
+{
+    int64_t plain[TRI_MAX_DIMS], stride[TRI_MAX_DIMS];
+
+    plain_strides(args->in[0].type, plain);
+    for (int d = 0; d < args->out[0].type->ndim; d++)
+        stride[d] = plain[args->iattr[d]];
+    gather(args, stride, 0);
+    return TRI_OK;
+}
+
+static tri_status permute_grad(trii_step *step, const trii_node *node, const trii_vid *g,
+                               const bool *needs, trii_vid *grad_in)
+{
+    trii_attrs attrs;
+
+    (void)needs;
+    attrs.n_i = node->attrs.n_i;
+    attrs.n_f = 0;
+    for (int d = 0; d < attrs.n_i; d++)
+        attrs.i[node->attrs.i[d]] = d;
+    return trii_record_values(step, &trii_op_permute, g, 1, &attrs, &grad_in[0]);
+}
+
+const trii_op trii_op_permute = {
+    .name = "permute",
+    .shape = permute_shape,
+    .grad = permute_grad,
+    .reference = permute_reference,
+};
+
+/* i: dim */
+static tri_status flip_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                             trii_type *out, int *n_out)
+{
+    (void)n_in;
+    (void)attrs;
+    trii_type_copy(out, in[0]);
+    *n_out = 1;
+    return TRI_OK;
+}
+
+static tri_status flip_reference(const trii_kernel_args *args)
+{
+    const trii_type *type = args->in[0].type;
+    int64_t stride[TRI_MAX_DIMS], dim = args->iattr[0], start;
+
+    plain_strides(type, stride);
+    start = (type->shape[dim] - 1) * stride[dim];
+    stride[dim] = -stride[dim];
+    gather(args, stride, start);
+    return TRI_OK;
+}
+
+static tri_status flip_grad(trii_step *step, const trii_node *node, const trii_vid *g,
+                            const bool *needs, trii_vid *grad_in)
+{
+    (void)needs;
+    return trii_record_values(step, &trii_op_flip, g, 1, &node->attrs, &grad_in[0]);
+}
+
+const trii_op trii_op_flip = {
+    .name = "flip",
+    .shape = flip_shape,
+    .grad = flip_grad,
+    .reference = flip_reference,
+};
+
 /* --- public ----------------------------------------------------------------------------------- */
 
 static tri_tensor *shaped(const trii_op *op, tri_tensor *x, const int64_t *shape, int ndim)
@@ -171,4 +294,76 @@ tri_tensor *tri_reshape(tri_tensor *x, const int64_t *shape, int ndim)
 tri_tensor *tri_expand(tri_tensor *x, const int64_t *shape, int ndim)
 {
     return shaped(&trii_op_expand, x, shape, ndim);
+}
+
+static tri_tensor *refused(const trii_op *op, tri_status status)
+{
+    trii_step *step = trii_step_current();
+
+    status = TRII_FAIL_CTX(status, "tri_%s", op->name);
+    return step != NULL ? trii_handle_failed(step, status) : trii_tensor_failed(status);
+}
+
+tri_tensor *tri_flatten(tri_tensor *x, int start_dim)
+{
+    int ndim = x != NULL ? tri_tensor_ndim(x) : -1, dim = 0;
+    int64_t shape[TRI_MAX_DIMS];
+    tri_status status;
+
+    if (ndim < 0)
+        return trii_record(&trii_op_reshape, &x, 1, NULL); /* says what is wrong with x */
+    if (ndim == 0)
+        return shaped(&trii_op_reshape, x, (int64_t[]){1}, 1);
+    status = trii_rule_dim(start_dim, ndim, &dim);
+    if (status != TRI_OK)
+        return refused(&trii_op_reshape, status);
+    for (int d = 0; d < dim; d++)
+        shape[d] = tri_tensor_size(x, d);
+    shape[dim] = 1;
+    for (int d = dim; d < ndim; d++)
+        shape[dim] *= tri_tensor_size(x, d);
+    return shaped(&trii_op_reshape, x, shape, dim + 1);
+}
+
+tri_tensor *tri_permute(tri_tensor *x, const int *dims, int ndim)
+{
+    trii_attrs attrs;
+
+    attrs.n_f = 0;
+    attrs.n_i = ndim >= 0 && ndim <= TRI_MAX_DIMS ? ndim : 0;
+    for (int d = 0; d < attrs.n_i; d++)
+        attrs.i[d] = dims[d] < 0 ? dims[d] + ndim : dims[d];
+    return trii_record(&trii_op_permute, &x, 1, &attrs);
+}
+
+tri_tensor *tri_transpose(tri_tensor *x, int dim0, int dim1)
+{
+    int ndim = x != NULL ? tri_tensor_ndim(x) : -1, a = 0, b = 0;
+    int dims[TRI_MAX_DIMS];
+    tri_status status;
+
+    if (ndim < 0)
+        return trii_record(&trii_op_permute, &x, 1, NULL);
+    status = trii_rule_dim(dim0, ndim, &a);
+    if (status == TRI_OK)
+        status = trii_rule_dim(dim1, ndim, &b);
+    if (status != TRI_OK)
+        return refused(&trii_op_permute, status);
+    for (int d = 0; d < ndim; d++)
+        dims[d] = d == a ? b : d == b ? a : d;
+    return tri_permute(x, dims, ndim);
+}
+
+tri_tensor *tri_flip(tri_tensor *x, int dim)
+{
+    int ndim = x != NULL ? tri_tensor_ndim(x) : -1, d = 0;
+    trii_attrs attrs;
+    tri_status status = ndim < 0 ? TRI_OK : trii_rule_dim(dim, ndim, &d);
+
+    if (status != TRI_OK)
+        return refused(&trii_op_flip, status);
+    attrs.n_i = 1;
+    attrs.n_f = 0;
+    attrs.i[0] = d;
+    return trii_record(&trii_op_flip, &x, 1, &attrs);
 }

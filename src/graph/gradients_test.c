@@ -1,0 +1,120 @@
+/* gradients_test.c - every gradient against central differences in f64, over all of
+ * testing/op_cases.h; and that those cases leave no operation out. */
+#include <math.h>
+
+#include "graph/ops/table.h"
+#include "graph/step.h"
+#include "testing/check.h"
+#include "testing/op_cases.h"
+
+static bool seen[256]; /* by index in trii_ops_all */
+
+static void note_operations(void)
+{
+    const trii_step *step = trii_step_current();
+
+    for (int32_t n = 0; n < step->n_nodes; n++) {
+        for (int k = 0; k < trii_ops_count; k++) {
+            if (trii_ops_all[k] == step->nodes[n].op)
+                seen[k] = true;
+        }
+    }
+}
+
+/* sum(result * weights), weights from operand number 9. */
+static tri_tensor *loss_of(const op_case *c, tri_tensor **in)
+{
+    tri_tensor *y = c->build(in), *weights;
+    op_input like = {.kind = 'N', .ndim = tri_tensor_ndim(y)};
+
+    CHECK_OK(tri_tensor_status(y));
+    for (int d = 0; d < like.ndim; d++)
+        like.shape[d] = tri_tensor_size(y, d);
+    weights = op_case_tensor(&like, 9, TRI_DTYPE_F64);
+    y = tri_sum(tri_mul(y, weights), NULL, 0, false);
+    tri_tensor_unref(weights); /* the step holds it */
+    return y;
+}
+
+static double loss_value(const op_case *c, tri_tensor **in)
+{
+    double value;
+
+    tri_step_number_set(7); /* the same random numbers each time */
+    tri_no_grad_begin();
+    value = tri_item(loss_of(c, in));
+    tri_no_grad_end();
+    CHECK_OK(tri_step_end_status());
+    return value;
+}
+
+static void check_input(const op_case *c, tri_tensor **in, int k)
+{
+    int64_t n = op_case_numel(&c->in[k]);
+    double *x = calloc((size_t)(n + 1), sizeof(*x)), *grad = calloc((size_t)(n + 1), sizeof(*grad));
+    const double h = 1e-5;
+
+    assert_non_null(tri_grad(in[k]));
+    CHECK_OK(tri_copy_out(tri_grad(in[k]), grad, (size_t)n * sizeof(*grad)));
+    CHECK_OK(tri_copy_out(in[k], x, (size_t)n * sizeof(*x)));
+    CHECK_OK(tri_step_end_status());
+    for (int64_t i = 0; i < n; i++) {
+        double kept = x[i], up, down, numeric;
+
+        x[i] = kept + h;
+        CHECK_OK(tri_copy_in(in[k], x, (size_t)n * sizeof(*x)));
+        up = loss_value(c, in);
+        x[i] = kept - h;
+        CHECK_OK(tri_copy_in(in[k], x, (size_t)n * sizeof(*x)));
+        down = loss_value(c, in);
+        x[i] = kept;
+        CHECK_OK(tri_copy_in(in[k], x, (size_t)n * sizeof(*x)));
+        numeric = (up - down) / (2 * h);
+        if (!(fabs(numeric - grad[i]) <= 1e-8 + 1e-7 * fabs(numeric)))
+            fail_msg("%s: d/d operand %d [%lld]: %.12g, by differences %.12g", c->name, k,
+                     (long long)i, grad[i], numeric);
+    }
+    free(x);
+    free(grad);
+}
+
+static void check_case(const op_case *c)
+{
+    tri_tensor *in[OP_CASE_INPUTS];
+
+    for (int k = 0; k < OP_CASE_INPUTS; k++)
+        in[k] = op_case_tensor(&c->in[k], k, TRI_DTYPE_F64);
+    tri_step_number_set(7);
+    if (!c->rough) {
+        tri_backward(loss_of(c, in));
+        CHECK_OK(tri_run());
+    } else {
+        CHECK_OK(tri_tensor_status(c->build(in)));
+    }
+    note_operations();
+    CHECK_OK(tri_step_end_status());
+    for (int k = 0; k < OP_CASE_INPUTS && !c->rough; k++) {
+        if (op_case_wants_grad(&c->in[k]))
+            check_input(c, in, k);
+    }
+    for (int k = 0; k < OP_CASE_INPUTS; k++)
+        tri_tensor_unref(in[k]);
+}
+
+static void every_gradient_matches_finite_differences(void **state)
+{
+    (void)state;
+    for (int i = 0; i < OP_CASE_COUNT; i++)
+        check_case(&op_cases[i]);
+    for (int k = 0; k < trii_ops_count; k++) {
+        /* the two that no public operation records by itself */
+        if (!seen[k] && trii_ops_all[k] != &trii_op_sgd && trii_ops_all[k] != &trii_op_copy)
+            fail_msg("no case of testing/op_cases.h uses %s", trii_ops_all[k]->name);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(every_gradient_matches_finite_differences),
+};
+
+TEST_MAIN(tests)

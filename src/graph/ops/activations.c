@@ -1,0 +1,101 @@
+/*
+ * activations.c - non-linearities. Each gradient is one element-wise operation of its own, so that
+ * a device gives it one kernel; what it reads (x or y) is what is cheaper to keep.
+ */
+#include <math.h>
+
+#include "graph/ops/rows.h"
+
+#define SQRT_HALF 0.70710678118654752440
+#define INV_SQRT_2PI 0.39894228040143267794
+
+static inline double sigmoid(double x)
+{
+    /* the form whose exp cannot overflow */
+    if (x >= 0)
+        return 1 / (1 + exp(-x));
+    return exp(x) / (1 + exp(x));
+}
+
+TRII_UNARY(relu, a < 0 ? 0 : a) /* NaN stays */
+TRII_BINARY(relu_backward, b <= 0 ? 0 : a)
+TRII_UNARY(leaky_relu, a > 0 ? a : a * f0)
+TRII_BINARY(leaky_relu_backward, b > 0 ? a : a * f0)
+TRII_UNARY(sigmoid, sigmoid(a))
+TRII_BINARY(sigmoid_backward, a *(1 - b) * b)
+TRII_UNARY(tanh, tanh(a))
+TRII_BINARY(tanh_backward, a *(1 - b * b))
+TRII_UNARY(gelu, a * 0.5 * (1 + erf(a * SQRT_HALF)))
+TRII_BINARY(gelu_backward,
+            a *(0.5 * (1 + erf(b * SQRT_HALF)) + b * INV_SQRT_2PI * exp(-0.5 * b * b)))
+TRII_UNARY(silu, a *sigmoid(a))
+TRII_BINARY(silu_backward, a *sigmoid(b) * (1 + b * (1 - sigmoid(b))))
+
+/* The gradient `op` of the operation: from its result, or from its operand. */
+static tri_status from_result(trii_step *step, const trii_op *op, const trii_node *node, trii_vid g,
+                              trii_vid *out)
+{
+    return trii_rec2(step, op, g, node->first_out, out);
+}
+
+static tri_status from_operand(trii_step *step, const trii_op *op, const trii_node *node,
+                               trii_vid g, trii_vid *out)
+{
+    trii_vid in[2] = {g, trii_node_in(step, node, 0)};
+
+    return trii_record_values(step, op, in, 2, &node->attrs, out);
+}
+
+#define GRADIENT(name, from)                                                                       \
+    static tri_status name##_grad(trii_step *step, const trii_node *node, const trii_vid *g,       \
+                                  const bool *needs, trii_vid *grad_in)                            \
+    {                                                                                              \
+        (void)needs;                                                                               \
+        return from(step, &trii_op_##name##_backward, node, g[0], &grad_in[0]);                    \
+    }
+GRADIENT(relu, from_result)
+GRADIENT(leaky_relu, from_operand)
+GRADIENT(sigmoid, from_result)
+GRADIENT(tanh, from_result)
+GRADIENT(gelu, from_operand)
+GRADIENT(silu, from_operand)
+
+#define ACTIVATION(name)                                                                           \
+    TRII_ELEMENTWISE(name, trii_shape_unary_float, name##_grad);                                   \
+    TRII_ELEMENTWISE(name##_backward, trii_shape_broadcast_float, NULL)
+ACTIVATION(relu);
+ACTIVATION(leaky_relu);
+ACTIVATION(sigmoid);
+ACTIVATION(tanh);
+ACTIVATION(gelu);
+ACTIVATION(silu);
+
+tri_tensor *tri_relu(tri_tensor *x)
+{
+    return trii_record(&trii_op_relu, &x, 1, NULL);
+}
+
+tri_tensor *tri_leaky_relu(tri_tensor *x, double slope)
+{
+    return trii_record_number(&trii_op_leaky_relu, x, slope);
+}
+
+tri_tensor *tri_sigmoid(tri_tensor *x)
+{
+    return trii_record(&trii_op_sigmoid, &x, 1, NULL);
+}
+
+tri_tensor *tri_tanh(tri_tensor *x)
+{
+    return trii_record(&trii_op_tanh, &x, 1, NULL);
+}
+
+tri_tensor *tri_gelu(tri_tensor *x)
+{
+    return trii_record(&trii_op_gelu, &x, 1, NULL);
+}
+
+tri_tensor *tri_silu(tri_tensor *x)
+{
+    return trii_record(&trii_op_silu, &x, 1, NULL);
+}

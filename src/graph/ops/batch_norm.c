@@ -1,0 +1,364 @@
+/*
+ * batch_norm.c - batch normalisation over all dimensions but the second (channels).
+ *
+ * Two operations, because they differ in what they read and what they leave: training normalises
+ * by the statistics of the batch and gives the new running ones as outputs, which the public
+ * function binds to the buffers; evaluation normalises by the running ones.
+ */
+#include <math.h>
+
+#include "graph/ops/rules.h"
+
+/* x as [n, channels, inner] */
+typedef struct geometry {
+    int64_t n, channels, inner;
+} geometry;
+
+static geometry geometry_of(const trii_type *x)
+{
+    geometry g = {x->shape[0], x->shape[1], 1};
+
+    for (int d = 2; d < x->ndim; d++)
+        g.inner *= x->shape[d];
+    return g;
+}
+
+/* Operands from `first` on are [C]; pairs come together or not at all. */
+static tri_status check_channels(const trii_type *const *in, int first, int n_in,
+                                 const trii_type *x)
+{
+    static const char *const names[] = {"weight", "bias", "running_mean", "running_var"};
+    tri_status status = trii_rule_float(x, "x");
+
+    if (status == TRI_OK && x->ndim < 2)
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "x must be [N, C, ..]");
+    for (int i = first; i < n_in && status == TRI_OK; i++) {
+        if ((in[i] == NULL) != (in[first + ((i - first) ^ 1)] == NULL))
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s and %s come together or not at all",
+                             names[(i - first) & 2], names[((i - first) & 2) + 1]);
+        if (in[i] == NULL)
+            continue;
+        status = trii_rule_same_dtype(x, in[i]);
+        if (status == TRI_OK)
+            status = trii_rule_shape(in[i], names[i - first], 1, &x->shape[1]);
+    }
+    return status;
+}
+
+static void channel_type(trii_type *out, const trii_type *x)
+{
+    out->dtype = x->dtype;
+    out->ndim = 1;
+    out->shape[0] = x->shape[1];
+}
+
+/* --- training -----------------------------------------------------------------------------------
+ */
+
+static tri_status train_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                              trii_type *out, int *n_out)
+{
+    const trii_type *x = in[0];
+    tri_status status = check_channels(in, 1, n_in, x);
+
+    (void)attrs;
+    if (status != TRI_OK)
+        return status;
+    if (x->shape[1] > 0 && trii_type_numel(x) / x->shape[1] < 2)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "training needs more than one value per channel for a variance");
+    *n_out = in[3] != NULL ? 5 : 3;
+    trii_type_copy(&out[0], x);
+    for (int o = 1; o < *n_out; o++)
+        channel_type(&out[o], x);
+    return TRI_OK;
+}
+
+/* f: momentum, eps */
+static tri_status train_kernel(const trii_kernel_args *args)
+{
+    geometry geo = geometry_of(args->in[0].type);
+    double count = (double)(geo.n * geo.inner), momentum = args->fattr[0], eps = args->fattr[1];
+    const double *weight = args->in[1].data, *bias = args->in[2].data;
+
+    for (int64_t c = 0; c < geo.channels; c++) {
+        double sum = 0, squares = 0, mean, invstd, scale, shift;
+
+        for (int64_t n = 0; n < geo.n; n++) {
+            const double *x = (const double *)args->in[0].data + (n * geo.channels + c) * geo.inner;
+
+            for (int64_t i = 0; i < geo.inner; i++)
+                sum += x[i];
+        }
+        mean = sum / count;
+        for (int64_t n = 0; n < geo.n; n++) {
+            const double *x = (const double *)args->in[0].data + (n * geo.channels + c) * geo.inner;
+
+            for (int64_t i = 0; i < geo.inner; i++)
+                squares += (x[i] - mean) * (x[i] - mean);
+        }
+        invstd = 1 / sqrt(squares / count + eps);
+        scale = weight != NULL ? weight[c] * invstd : invstd;
+        shift = bias != NULL ? bias[c] : 0;
+        for (int64_t n = 0; n < geo.n; n++) {
+            int64_t at = (n * geo.channels + c) * geo.inner;
+            const double *x = (const double *)args->in[0].data + at;
+            double *y = (double *)args->out[0].data + at;
+
+            for (int64_t i = 0; i < geo.inner; i++)
+                y[i] = (x[i] - mean) * scale + shift;
+        }
+        ((double *)args->out[1].data)[c] = mean;
+        ((double *)args->out[2].data)[c] = invstd;
+        if (args->n_out == 5) {
+            ((double *)args->out[3].data)[c] =
+                (1 - momentum) * ((const double *)args->in[3].data)[c] + momentum * mean;
+            ((double *)args->out[4].data)[c] =
+                (1 - momentum) * ((const double *)args->in[4].data)[c] +
+                momentum * squares / (count - 1);
+        }
+    }
+    return TRI_OK;
+}
+
+static tri_status train_reference(const trii_kernel_args *args)
+{
+    return trii_in_double(args, train_kernel);
+}
+
+/* The gradient operation: outputs dx, dweight, dbias; those of absent ones are not asked for. */
+static tri_status record_backward(trii_step *step, const trii_op *op, const trii_vid *in, int n_in,
+                                  const trii_node *node, const bool *needs, trii_vid *grad_in)
+{
+    trii_vid first = TRII_NO_VALUE;
+    tri_status status = trii_record_values(step, op, in, n_in, &node->attrs, &first);
+
+    for (int i = 0; i < 3 && status == TRI_OK; i++) {
+        if (needs[i])
+            grad_in[i] = first + i;
+    }
+    return status;
+}
+
+static tri_status train_grad(trii_step *step, const trii_node *node, const trii_vid *g,
+                             const bool *needs, trii_vid *grad_in)
+{
+    trii_vid in[5] = {g[0], trii_node_in(step, node, 0), trii_node_in(step, node, 1),
+                      node->first_out + 1, node->first_out + 2};
+
+    if (g[0] == TRII_NO_VALUE) /* only the statistics were used, and those carry no gradient */
+        return TRI_OK;
+    return record_backward(step, &trii_op_batch_norm_backward, in, 5, node, needs, grad_in);
+}
+
+const trii_op trii_op_batch_norm = {
+    .name = "batch_norm",
+    .optional = 0x1e,
+    .alias_mask = 0x18,
+    .alias = {0, 0, 0, 3, 4},
+    .shape = train_shape,
+    .grad = train_grad,
+    .reference = train_reference,
+};
+
+static tri_status backward_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                                 trii_type *out, int *n_out)
+{
+    (void)n_in;
+    (void)attrs;
+    *n_out = 3;
+    trii_type_copy(&out[0], in[1]);
+    channel_type(&out[1], in[1]);
+    channel_type(&out[2], in[1]);
+    return trii_rule_float(in[1], "x");
+}
+
+/* in g x weight? mean invstd. With xhat = (x - mean) invstd, means over the batch and space:
+ * dx = weight invstd (g - mean(g) - xhat mean(g xhat)), dweight = sum g xhat, dbias = sum g. */
+static tri_status backward_kernel(const trii_kernel_args *args)
+{
+    geometry geo = geometry_of(args->in[1].type);
+    double count = (double)(geo.n * geo.inner);
+    const double *weight = args->in[2].data;
+
+    for (int64_t c = 0; c < geo.channels; c++) {
+        double mean = ((const double *)args->in[3].data)[c];
+        double invstd = ((const double *)args->in[4].data)[c];
+        double scale = weight != NULL ? weight[c] * invstd : invstd;
+        double sum = 0, dot = 0;
+
+        for (int64_t n = 0; n < geo.n; n++) {
+            int64_t at = (n * geo.channels + c) * geo.inner;
+            const double *g = (const double *)args->in[0].data + at;
+            const double *x = (const double *)args->in[1].data + at;
+
+            for (int64_t i = 0; i < geo.inner; i++) {
+                sum += g[i];
+                dot += g[i] * (x[i] - mean);
+            }
+        }
+        dot *= invstd;
+        for (int64_t n = 0; n < geo.n; n++) {
+            int64_t at = (n * geo.channels + c) * geo.inner;
+            const double *g = (const double *)args->in[0].data + at;
+            const double *x = (const double *)args->in[1].data + at;
+            double *dx = (double *)args->out[0].data + at;
+
+            for (int64_t i = 0; i < geo.inner; i++)
+                dx[i] = scale * (g[i] - sum / count - (x[i] - mean) * invstd * (dot / count));
+        }
+        ((double *)args->out[1].data)[c] = dot;
+        ((double *)args->out[2].data)[c] = sum;
+    }
+    return TRI_OK;
+}
+
+static tri_status backward_reference(const trii_kernel_args *args)
+{
+    return trii_in_double(args, backward_kernel);
+}
+
+const trii_op trii_op_batch_norm_backward = {
+    .name = "batch_norm_backward",
+    .optional = 1 << 2,
+    .shape = backward_shape,
+    .reference = backward_reference,
+};
+
+/* --- evaluation ---------------------------------------------------------------------------------
+ */
+
+static tri_status eval_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                             trii_type *out, int *n_out)
+{
+    (void)attrs;
+    *n_out = 1;
+    trii_type_copy(&out[0], in[0]);
+    return check_channels(in, 1, n_in, in[0]);
+}
+
+/* in x weight? bias? running_mean running_var; f: momentum (unused), eps */
+static tri_status eval_kernel(const trii_kernel_args *args)
+{
+    geometry geo = geometry_of(args->in[0].type);
+    const double *weight = args->in[1].data, *bias = args->in[2].data;
+
+    for (int64_t row = 0; row < geo.n * geo.channels; row++) {
+        int64_t c = row % geo.channels;
+        double mean = ((const double *)args->in[3].data)[c];
+        double invstd = 1 / sqrt(((const double *)args->in[4].data)[c] + args->fattr[1]);
+        double scale = weight != NULL ? weight[c] * invstd : invstd;
+        double shift = bias != NULL ? bias[c] : 0;
+        const double *x = (const double *)args->in[0].data + row * geo.inner;
+        double *y = (double *)args->out[0].data + row * geo.inner;
+
+        for (int64_t i = 0; i < geo.inner; i++)
+            y[i] = (x[i] - mean) * scale + shift;
+    }
+    return TRI_OK;
+}
+
+static tri_status eval_reference(const trii_kernel_args *args)
+{
+    return trii_in_double(args, eval_kernel);
+}
+
+static tri_status eval_grad(trii_step *step, const trii_node *node, const trii_vid *g,
+                            const bool *needs, trii_vid *grad_in)
+{
+    trii_vid in[5] = {g[0], trii_node_in(step, node, 0), trii_node_in(step, node, 1),
+                      trii_node_in(step, node, 3), trii_node_in(step, node, 4)};
+
+    return record_backward(step, &trii_op_batch_norm_eval_backward, in, 5, node, needs, grad_in);
+}
+
+const trii_op trii_op_batch_norm_eval = {
+    .name = "batch_norm_eval",
+    .optional = 0x6,
+    .shape = eval_shape,
+    .grad = eval_grad,
+    .reference = eval_reference,
+};
+
+/* in g x weight? running_mean running_var */
+static tri_status eval_backward_kernel(const trii_kernel_args *args)
+{
+    geometry geo = geometry_of(args->in[1].type);
+    const double *weight = args->in[2].data;
+    double *dweight = args->out[1].data, *dbias = args->out[2].data;
+
+    for (int64_t c = 0; c < geo.channels; c++)
+        dweight[c] = dbias[c] = 0;
+    for (int64_t row = 0; row < geo.n * geo.channels; row++) {
+        int64_t c = row % geo.channels;
+        double mean = ((const double *)args->in[3].data)[c];
+        double invstd = 1 / sqrt(((const double *)args->in[4].data)[c] + args->fattr[1]);
+        double scale = weight != NULL ? weight[c] * invstd : invstd;
+        const double *g = (const double *)args->in[0].data + row * geo.inner;
+        const double *x = (const double *)args->in[1].data + row * geo.inner;
+        double *dx = (double *)args->out[0].data + row * geo.inner;
+
+        for (int64_t i = 0; i < geo.inner; i++) {
+            dx[i] = g[i] * scale;
+            dweight[c] += g[i] * (x[i] - mean) * invstd;
+            dbias[c] += g[i];
+        }
+    }
+    return TRI_OK;
+}
+
+static tri_status eval_backward_reference(const trii_kernel_args *args)
+{
+    return trii_in_double(args, eval_backward_kernel);
+}
+
+const trii_op trii_op_batch_norm_eval_backward = {
+    .name = "batch_norm_eval_backward",
+    .optional = 1 << 2,
+    .shape = backward_shape,
+    .reference = eval_backward_reference,
+};
+
+/* --- public -------------------------------------------------------------------------------------
+ */
+
+/* The new running statistics go to the buffers. */
+static tri_status bind_running(tri_tensor *y, const tri_batch_norm_args *args)
+{
+    tri_tensor *buffers[2] = {args->running_mean, args->running_var};
+    trii_step *step = trii_step_current();
+    tri_status status = TRI_OK;
+
+    for (int i = 0; i < 2 && status == TRI_OK; i++) {
+        trii_vid value = TRII_NO_VALUE;
+
+        if (trii_is_handle(buffers[i]))
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "running statistics must be persistent tensors");
+        status = trii_resolve(step, trii_handle_output(y, 3 + i), &value);
+        if (status == TRI_OK)
+            status = trii_bind(step, value, buffers[i]);
+    }
+    return status;
+}
+
+tri_tensor *tri_batch_norm(tri_tensor *x, const tri_batch_norm_args *args)
+{
+    tri_tensor *const in[5] = {x, args->weight, args->bias, args->running_mean, args->running_var};
+    tri_tensor *y;
+    trii_attrs attrs;
+    tri_status status;
+
+    attrs.n_i = 0;
+    attrs.n_f = 2;
+    attrs.f[0] = args->momentum;
+    attrs.f[1] = args->eps;
+    if (!args->training)
+        return trii_record(&trii_op_batch_norm_eval, in, 5, &attrs);
+    y = trii_record(&trii_op_batch_norm, in, 5, &attrs);
+    if (args->running_mean == NULL || tri_tensor_ndim(y) < 0)
+        return y;
+    status = bind_running(y, args);
+    if (status != TRI_OK)
+        return trii_handle_failed(trii_step_current(), TRII_FAIL_CTX(status, "tri_batch_norm"));
+    return y;
+}

@@ -1,0 +1,438 @@
+/*
+ * conv2d.c - two-dimensional convolution and its two gradients.
+ *
+ * The reference kernels cut the output into tiles of pixels, lay the patches under a tile out as
+ * rows of a matrix and multiply: a hundred times faster than seven nested loops, in a fixed order.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "graph/ops/rules.h"
+
+#define TILE 64 /* pixels */
+
+/* Everything about one convolution; the attributes are the first seven numbers. */
+typedef struct geometry {
+    int64_t stride[2], padding[2], dilation[2], groups;
+    int64_t n, c, h, w;    /* input */
+    int64_t o, oh, ow;     /* output */
+    int64_t kh, kw;        /* kernel */
+    int64_t cg, og, patch; /* channels of a group; cg * kh * kw */
+} geometry;
+
+static int64_t output_size(int64_t in, int64_t kernel, int64_t stride, int64_t padding,
+                           int64_t dilation)
+{
+    return (in + 2 * padding - dilation * (kernel - 1) - 1) / stride + 1;
+}
+
+static geometry geometry_of(const int64_t *attr, const int64_t *x, const int64_t *w)
+{
+    geometry g = {
+        .stride = {attr[0], attr[1]},
+        .padding = {attr[2], attr[3]},
+        .dilation = {attr[4], attr[5]},
+        .groups = attr[6],
+        .n = x[0],
+        .c = x[1],
+        .h = x[2],
+        .w = x[3],
+        .o = w[0],
+        .kh = w[2],
+        .kw = w[3],
+    };
+
+    g.oh = output_size(g.h, g.kh, g.stride[0], g.padding[0], g.dilation[0]);
+    g.ow = output_size(g.w, g.kw, g.stride[1], g.padding[1], g.dilation[1]);
+    g.cg = g.c / g.groups;
+    g.og = g.o / g.groups;
+    g.patch = g.cg * g.kh * g.kw;
+    return g;
+}
+
+/* --- patches ------------------------------------------------------------------------------------
+ */
+
+/* One pixel of the output: which image, and where its patch begins in the input. */
+typedef struct pixel {
+    int64_t n, at, top, left;
+} pixel;
+
+static pixel pixel_of(const geometry *g, int64_t index)
+{
+    int64_t area = g->oh * g->ow;
+    pixel p = {.n = index / area, .at = index % area};
+
+    p.top = p.at / g->ow * g->stride[0] - g->padding[0];
+    p.left = p.at % g->ow * g->stride[1] - g->padding[1];
+    return p;
+}
+
+/* The patches of `count` pixels from `first` on, one a row; outside the image is zero. */
+static void gather_patches(const geometry *g, const double *x, int64_t group, int64_t first,
+                           int64_t count, double *rows)
+{
+    for (int64_t i = 0; i < count; i++) {
+        pixel p = pixel_of(g, first + i);
+
+        for (int64_t c = 0; c < g->cg; c++) {
+            const double *plane = x + (p.n * g->c + group * g->cg + c) * g->h * g->w;
+
+            for (int64_t kh = 0; kh < g->kh; kh++) {
+                int64_t h = p.top + kh * g->dilation[0];
+                bool inside = h >= 0 && h < g->h;
+
+                for (int64_t kw = 0; kw < g->kw; kw++) {
+                    int64_t w = p.left + kw * g->dilation[1];
+
+                    *rows++ = inside && w >= 0 && w < g->w ? plane[h * g->w + w] : 0;
+                }
+            }
+        }
+    }
+}
+
+/* The reverse: adds rows of patches to where they came from. */
+static void scatter_patches(const geometry *g, const double *rows, int64_t group, int64_t first,
+                            int64_t count, double *x)
+{
+    for (int64_t i = 0; i < count; i++) {
+        pixel p = pixel_of(g, first + i);
+
+        for (int64_t c = 0; c < g->cg; c++) {
+            double *plane = x + (p.n * g->c + group * g->cg + c) * g->h * g->w;
+
+            for (int64_t kh = 0; kh < g->kh; kh++) {
+                int64_t h = p.top + kh * g->dilation[0];
+
+                for (int64_t kw = 0; kw < g->kw; kw++, rows++) {
+                    int64_t w = p.left + kw * g->dilation[1];
+
+                    if (h >= 0 && h < g->h && w >= 0 && w < g->w)
+                        plane[h * g->w + w] += *rows;
+                }
+            }
+        }
+    }
+}
+
+/* Pixels of an output-shaped tensor as rows [count, og], and back. */
+static void gather_outputs(const geometry *g, const double *y, int64_t group, int64_t first,
+                           int64_t count, double *rows)
+{
+    for (int64_t i = 0; i < count; i++) {
+        pixel p = pixel_of(g, first + i);
+        const double *from = y + (p.n * g->o + group * g->og) * g->oh * g->ow + p.at;
+
+        for (int64_t o = 0; o < g->og; o++)
+            rows[i * g->og + o] = from[o * g->oh * g->ow];
+    }
+}
+
+static void scatter_outputs(const geometry *g, const double *rows, int64_t group, int64_t first,
+                            int64_t count, double *y)
+{
+    for (int64_t i = 0; i < count; i++) {
+        pixel p = pixel_of(g, first + i);
+        double *to = y + (p.n * g->o + group * g->og) * g->oh * g->ow + p.at;
+
+        for (int64_t o = 0; o < g->og; o++)
+            to[o * g->oh * g->ow] = rows[i * g->og + o];
+    }
+}
+
+/* --- shape rules --------------------------------------------------------------------------------
+ */
+
+static tri_status check_attrs(const trii_attrs *attrs)
+{
+    for (int i = 0; i < 7; i++) {
+        int64_t least = i == 2 || i == 3 ? 0 : 1;
+
+        if (attrs->i[i] < least || attrs->i[i] > INT32_MAX)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "stride, dilation and groups are at least 1, "
+                                                  "padding at least 0");
+    }
+    return TRI_OK;
+}
+
+static tri_status conv2d_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                               trii_type *out, int *n_out)
+{
+    const trii_type *x = in[0], *w = in[1];
+    tri_status status = trii_rule_float(x, "x");
+    geometry g;
+
+    *n_out = 1;
+    if (status == TRI_OK)
+        status = trii_rule_same_dtype(x, w);
+    if (status == TRI_OK)
+        status = trii_rule_ndim(x, 4, "x");
+    if (status == TRI_OK)
+        status = trii_rule_ndim(w, 4, "weight");
+    if (status == TRI_OK)
+        status = check_attrs(attrs);
+    if (status != TRI_OK)
+        return status;
+    g = geometry_of(attrs->i, x->shape, w->shape);
+    if (g.c % g.groups != 0 || g.o % g.groups != 0 || w->shape[1] != g.cg)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "%" PRId64 " channels in %" PRId64 " groups do not fit weights [%" PRId64
+                         ", %" PRId64 ", ..]",
+                         g.c, g.groups, g.o, w->shape[1]);
+    if (g.kh < 1 || g.kw < 1 || g.h + 2 * g.padding[0] < g.dilation[0] * (g.kh - 1) + 1 ||
+        g.w + 2 * g.padding[1] < g.dilation[1] * (g.kw - 1) + 1)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "the kernel is larger than the padded image");
+    if (n_in > 2 && in[2] != NULL) {
+        status = trii_rule_same_dtype(x, in[2]);
+        if (status == TRI_OK)
+            status = trii_rule_shape(in[2], "bias", 1, &w->shape[0]);
+    }
+    out->dtype = x->dtype;
+    out->ndim = 4;
+    out->shape[0] = g.n;
+    out->shape[1] = g.o;
+    out->shape[2] = g.oh;
+    out->shape[3] = g.ow;
+    return status;
+}
+
+/* --- kernels ------------------------------------------------------------------------------------
+ */
+
+static tri_status forward_kernel(const trii_kernel_args *args)
+{
+    geometry g = geometry_of(args->iattr, args->in[0].type->shape, args->in[1].type->shape);
+    int64_t pixels = g.n * g.oh * g.ow;
+    const double *weight = args->in[1].data, *bias = args->in[2].data;
+    double *y = args->out[0].data;
+    double *work = trii_alloc((size_t)(g.patch * g.og + TILE * (g.patch + g.og)), sizeof(*work),
+                              "reference conv2d");
+    double *turned = work, *rows, *results; /* [patch, og], [TILE, patch], [TILE, og] */
+
+    if (work == NULL)
+        return TRI_ERR_NO_MEMORY;
+    rows = turned + g.patch * g.og;
+    results = rows + TILE * g.patch;
+    for (int64_t group = 0; group < g.groups; group++) {
+        for (int64_t o = 0; o < g.og; o++) {
+            for (int64_t k = 0; k < g.patch; k++)
+                turned[k * g.og + o] = weight[(group * g.og + o) * g.patch + k];
+        }
+        for (int64_t first = 0; first < pixels; first += TILE) {
+            int64_t count = pixels - first < TILE ? pixels - first : TILE;
+
+            gather_patches(&g, args->in[0].data, group, first, count, rows);
+            trii_gemm_run(&(trii_gemm){.m = count,
+                                       .n = g.og,
+                                       .k = g.patch,
+                                       .a = rows,
+                                       .a_row = g.patch,
+                                       .a_col = 1,
+                                       .b = turned,
+                                       .b_row = g.og,
+                                       .c = results,
+                                       .c_row = g.og});
+            for (int64_t i = 0; bias != NULL && i < count * g.og; i++)
+                results[i] += bias[group * g.og + i % g.og];
+            scatter_outputs(&g, results, group, first, count, y);
+        }
+    }
+    trii_free(work);
+    return TRI_OK;
+}
+
+static tri_status conv2d_reference(const trii_kernel_args *args)
+{
+    return trii_in_double(args, forward_kernel);
+}
+
+/* in g w; out dx. */
+static tri_status backward_data_kernel(const trii_kernel_args *args)
+{
+    geometry g = geometry_of(args->iattr, args->out[0].type->shape, args->in[1].type->shape);
+    int64_t pixels = g.n * g.oh * g.ow;
+    double *work = trii_alloc((size_t)(TILE * (g.patch + g.og)), sizeof(*work), "reference conv2d");
+    double *rows = work, *results;
+
+    if (work == NULL)
+        return TRI_ERR_NO_MEMORY;
+    results = rows + TILE * g.patch;
+    memset(args->out[0].data, 0, (size_t)(g.n * g.c * g.h * g.w) * sizeof(double));
+    for (int64_t group = 0; group < g.groups; group++) {
+        for (int64_t first = 0; first < pixels; first += TILE) {
+            int64_t count = pixels - first < TILE ? pixels - first : TILE;
+
+            gather_outputs(&g, args->in[0].data, group, first, count, results);
+            trii_gemm_run(
+                &(trii_gemm){.m = count,
+                             .n = g.patch,
+                             .k = g.og,
+                             .a = results,
+                             .a_row = g.og,
+                             .a_col = 1,
+                             .b = (const double *)args->in[1].data + group * g.og * g.patch,
+                             .b_row = g.patch,
+                             .c = rows,
+                             .c_row = g.patch});
+            scatter_patches(&g, rows, group, first, count, args->out[0].data);
+        }
+    }
+    trii_free(work);
+    return TRI_OK;
+}
+
+static tri_status conv2d_backward_data_reference(const trii_kernel_args *args)
+{
+    return trii_in_double(args, backward_data_kernel);
+}
+
+/* in g x; out dw. */
+static tri_status backward_weight_kernel(const trii_kernel_args *args)
+{
+    geometry g = geometry_of(args->iattr, args->in[1].type->shape, args->out[0].type->shape);
+    int64_t pixels = g.n * g.oh * g.ow;
+    double *dw = args->out[0].data;
+    double *work = trii_alloc((size_t)(TILE * (g.patch + g.og)), sizeof(*work), "reference conv2d");
+    double *rows = work, *results;
+
+    if (work == NULL)
+        return TRI_ERR_NO_MEMORY;
+    results = rows + TILE * g.patch;
+    memset(dw, 0, (size_t)(g.o * g.patch) * sizeof(double));
+    for (int64_t group = 0; group < g.groups; group++) {
+        for (int64_t first = 0; first < pixels; first += TILE) {
+            int64_t count = pixels - first < TILE ? pixels - first : TILE;
+
+            gather_patches(&g, args->in[1].data, group, first, count, rows);
+            gather_outputs(&g, args->in[0].data, group, first, count, results);
+            trii_gemm_run(&(trii_gemm){.m = g.og,
+                                       .n = g.patch,
+                                       .k = count,
+                                       .a = results,
+                                       .a_row = 1,
+                                       .a_col = g.og,
+                                       .b = rows,
+                                       .b_row = g.patch,
+                                       .c = dw + group * g.og * g.patch,
+                                       .c_row = g.patch,
+                                       .accumulate = true});
+        }
+    }
+    trii_free(work);
+    return TRI_OK;
+}
+
+static tri_status conv2d_backward_weight_reference(const trii_kernel_args *args)
+{
+    return trii_in_double(args, backward_weight_kernel);
+}
+
+/* --- entries ------------------------------------------------------------------------------------
+ */
+
+static tri_status conv2d_grad(trii_step *step, const trii_node *node, const trii_vid *g,
+                              const bool *needs, trii_vid *grad_in)
+{
+    trii_vid x = trii_node_in(step, node, 0), w = trii_node_in(step, node, 1);
+    const trii_type *type_x = trii_type_of(step, x), *type_w = trii_type_of(step, w);
+    trii_attrs attrs;
+    tri_status status = TRI_OK;
+
+    attrs.n_i = 11;
+    attrs.n_f = 0;
+    for (int i = 0; i < 7; i++)
+        attrs.i[i] = node->attrs.i[i];
+    for (int d = 0; d < 4; d++)
+        attrs.i[7 + d] = type_x->shape[d];
+    if (needs[0])
+        status = trii_record_values(step, &trii_op_conv2d_backward_data, (trii_vid[]){g[0], w}, 2,
+                                    &attrs, &grad_in[0]);
+    for (int d = 0; d < 4; d++)
+        attrs.i[7 + d] = type_w->shape[d];
+    if (status == TRI_OK && needs[1])
+        status = trii_record_values(step, &trii_op_conv2d_backward_weight, (trii_vid[]){g[0], x}, 2,
+                                    &attrs, &grad_in[1]);
+    if (status == TRI_OK && needs[2]) {
+        attrs.n_i = 2;
+        attrs.i[0] = 1 << 0 | 1 << 2 | 1 << 3;
+        attrs.i[1] = 0;
+        status = trii_record_values(step, &trii_op_sum, g, 1, &attrs, &grad_in[2]);
+    }
+    return status;
+}
+
+static double conv2d_flops(const trii_type *const *in, int n_in, const trii_type *out)
+{
+    (void)n_in;
+    return 2 * (double)trii_type_numel(out) * (double)trii_type_numel(in[1]) /
+           (double)(in[1]->shape[0] > 0 ? in[1]->shape[0] : 1);
+}
+
+const trii_op trii_op_conv2d = {
+    .name = "conv2d",
+    .optional = 1 << 2,
+    .shape = conv2d_shape,
+    .grad = conv2d_grad,
+    .reference = conv2d_reference,
+    .flops = conv2d_flops,
+};
+
+/* i: the seven of conv2d, then the shape of the result. */
+static tri_status backward_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                                 trii_type *out, int *n_out)
+{
+    (void)n_in;
+    *n_out = 1;
+    out->dtype = in[0]->dtype;
+    out->ndim = 4;
+    for (int d = 0; d < 4; d++)
+        out->shape[d] = attrs->i[7 + d];
+    return trii_rule_float(in[0], "g");
+}
+
+static double backward_data_flops(const trii_type *const *in, int n_in, const trii_type *out)
+{
+    (void)out;
+    return conv2d_flops(in, n_in, in[0]);
+}
+
+static double backward_weight_flops(const trii_type *const *in, int n_in, const trii_type *out)
+{
+    (void)n_in;
+    return 2 * (double)trii_type_numel(in[0]) * (double)trii_type_numel(out) /
+           (double)(out->shape[0] > 0 ? out->shape[0] : 1);
+}
+
+const trii_op trii_op_conv2d_backward_data = {
+    .name = "conv2d_backward_data",
+    .shape = backward_shape,
+    .reference = conv2d_backward_data_reference,
+    .flops = backward_data_flops,
+};
+const trii_op trii_op_conv2d_backward_weight = {
+    .name = "conv2d_backward_weight",
+    .shape = backward_shape,
+    .reference = conv2d_backward_weight_reference,
+    .flops = backward_weight_flops,
+};
+
+tri_tensor *tri_conv2d(tri_tensor *x, tri_tensor *weight, tri_tensor *bias,
+                       const tri_conv2d_options *opt)
+{
+    static const tri_conv2d_options defaults;
+    trii_attrs attrs;
+
+    if (opt == NULL)
+        opt = &defaults;
+    attrs.n_i = 7;
+    attrs.n_f = 0;
+    for (int d = 0; d < 2; d++) {
+        attrs.i[d] = opt->stride[d] == 0 ? 1 : opt->stride[d];
+        attrs.i[2 + d] = opt->padding[d];
+        attrs.i[4 + d] = opt->dilation[d] == 0 ? 1 : opt->dilation[d];
+    }
+    attrs.i[6] = opt->groups == 0 ? 1 : opt->groups;
+    return trii_record(&trii_op_conv2d, (tri_tensor *const[]){x, weight, bias}, 3, &attrs);
+}

@@ -1,0 +1,346 @@
+/*
+ * pool2d.c - pooling over windows of an image, and adaptive pooling to a given size.
+ *
+ * The gradient of a maximum looks for the maximum again (the first of equals, row by row) instead
+ * of keeping indices: it reads x, which is there anyway.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "graph/ops/rules.h"
+
+/* i of the windowed ones: kernel h w, stride h w, padding h w, ceil_mode, exclude_padding; then for
+ * the gradients the image h w. Of the adaptive ones: output h w; then likewise. */
+enum { KERNEL = 0, STRIDE = 2, PADDING = 4, CEIL = 6, EXCLUDE = 7, N_WINDOWED = 8, N_ADAPTIVE = 2 };
+
+/* What one output element sees, cut to the image. `divisor` is of the windowed average. */
+typedef struct window {
+    int64_t h, h_end, w, w_end, divisor;
+} window;
+
+typedef window (*window_fn)(const int64_t *attr, const int64_t *image, const int64_t *out,
+                            int64_t oh, int64_t ow);
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t most(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static window sliding(const int64_t *attr, const int64_t *image, const int64_t *out, int64_t oh,
+                      int64_t ow)
+{
+    int64_t h = oh * attr[STRIDE] - attr[PADDING], w = ow * attr[STRIDE + 1] - attr[PADDING + 1];
+    /* beyond the padding nothing counts, not even for the divisor */
+    int64_t h_end = least(h + attr[KERNEL], image[0] + attr[PADDING]);
+    int64_t w_end = least(w + attr[KERNEL + 1], image[1] + attr[PADDING + 1]);
+    window v = {.divisor = (h_end - h) * (w_end - w)};
+
+    (void)out;
+    v.h = most(h, 0);
+    v.w = most(w, 0);
+    v.h_end = least(h_end, image[0]);
+    v.w_end = least(w_end, image[1]);
+    if (attr[EXCLUDE] != 0)
+        v.divisor = (v.h_end - v.h) * (v.w_end - v.w);
+    return v;
+}
+
+static window adaptive(const int64_t *attr, const int64_t *image, const int64_t *out, int64_t oh,
+                       int64_t ow)
+{
+    window v = {
+        .h = oh * image[0] / out[0],
+        .h_end = ((oh + 1) * image[0] + out[0] - 1) / out[0],
+        .w = ow * image[1] / out[1],
+        .w_end = ((ow + 1) * image[1] + out[1] - 1) / out[1],
+    };
+
+    (void)attr;
+    v.divisor = (v.h_end - v.h) * (v.w_end - v.w);
+    return v;
+}
+
+/* --- kernels ------------------------------------------------------------------------------------
+ */
+
+/* Position of the largest element of a window in its plane; NaN wins. -1 if the window is empty. */
+static int64_t largest_in(const double *plane, int64_t width, const window *v)
+{
+    int64_t best = -1;
+
+    for (int64_t h = v->h; h < v->h_end; h++) {
+        for (int64_t w = v->w; w < v->w_end; w++) {
+            int64_t at = h * width + w;
+
+            if (best < 0 || plane[at] > plane[best] || plane[at] != plane[at])
+                best = at;
+        }
+    }
+    return best;
+}
+
+static double average_of(const double *plane, int64_t width, const window *v)
+{
+    double sum = 0;
+
+    for (int64_t h = v->h; h < v->h_end; h++) {
+        for (int64_t w = v->w; w < v->w_end; w++)
+            sum += plane[h * width + w];
+    }
+    return sum / (double)v->divisor;
+}
+
+static tri_status forward(const trii_kernel_args *args, window_fn at, bool maximum)
+{
+    const int64_t *image = args->in[0].type->shape + 2, *out = args->out[0].type->shape + 2;
+    int64_t planes = args->in[0].type->shape[0] * args->in[0].type->shape[1];
+    const double *x = args->in[0].data;
+    double *y = args->out[0].data;
+
+    for (int64_t p = 0; p < planes; p++, x += image[0] * image[1]) {
+        for (int64_t oh = 0; oh < out[0]; oh++) {
+            for (int64_t ow = 0; ow < out[1]; ow++) {
+                window v = at(args->iattr, image, out, oh, ow);
+
+                if (maximum) {
+                    int64_t best = largest_in(x, image[1], &v);
+
+                    *y++ = best >= 0 ? x[best] : -(double)INFINITY;
+                } else {
+                    *y++ = average_of(x, image[1], &v);
+                }
+            }
+        }
+    }
+    return TRI_OK;
+}
+
+/* in g (and x for the maximum); out dx. */
+static tri_status backward(const trii_kernel_args *args, window_fn at, bool maximum)
+{
+    const int64_t *image = args->out[0].type->shape + 2, *out = args->in[0].type->shape + 2;
+    int64_t planes = args->out[0].type->shape[0] * args->out[0].type->shape[1];
+    const double *g = args->in[0].data, *x = maximum ? args->in[1].data : NULL;
+    double *dx = args->out[0].data;
+
+    memset(dx, 0, (size_t)(planes * image[0] * image[1]) * sizeof(*dx));
+    for (int64_t p = 0; p < planes; p++, dx += image[0] * image[1]) {
+        for (int64_t o = 0; o < out[0] * out[1]; o++, g++) {
+            window v = at(args->iattr, image, out, o / out[1], o % out[1]);
+
+            if (maximum) {
+                int64_t best = largest_in(x + p * image[0] * image[1], image[1], &v);
+
+                if (best >= 0)
+                    dx[best] += *g;
+                continue;
+            }
+            for (int64_t h = v.h; h < v.h_end; h++) {
+                for (int64_t w = v.w; w < v.w_end; w++)
+                    dx[h * image[1] + w] += *g / (double)v.divisor;
+            }
+        }
+    }
+    return TRI_OK;
+}
+
+/* --- shape rules --------------------------------------------------------------------------------
+ */
+
+/* As PyTorch: with ceil_mode the last window must start inside the image or its left padding. */
+static int64_t output_size(int64_t image, const int64_t *attr, int d)
+{
+    int64_t kernel = attr[KERNEL + d], stride = attr[STRIDE + d], padding = attr[PADDING + d];
+    int64_t room = image + 2 * padding - kernel;
+    int64_t size;
+
+    if (room < 0 && attr[CEIL] == 0)
+        return 0;
+    if (room < 0 && room <= -stride)
+        return 0;
+    size = (room + (attr[CEIL] != 0 ? stride - 1 : 0)) / stride + 1;
+    if (attr[CEIL] != 0 && (size - 1) * stride >= image + padding)
+        size--;
+    return size;
+}
+
+static tri_status image_shape(const trii_type *x, const int64_t *sizes, trii_type *out)
+{
+    out->dtype = x->dtype;
+    out->ndim = 4;
+    out->shape[0] = x->shape[0];
+    out->shape[1] = x->shape[1];
+    out->shape[2] = sizes[0];
+    out->shape[3] = sizes[1];
+    return TRI_OK;
+}
+
+static tri_status check_image(const trii_type *x)
+{
+    tri_status status = trii_rule_float(x, "x");
+
+    return status == TRI_OK ? trii_rule_ndim(x, 4, "x") : status;
+}
+
+static tri_status windowed_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                                 trii_type *out, int *n_out)
+{
+    int64_t sizes[2];
+    tri_status status = check_image(in[0]);
+
+    (void)n_in;
+    *n_out = 1;
+    for (int d = 0; d < 2 && status == TRI_OK; d++) {
+        int64_t kernel = attrs->i[KERNEL + d], padding = attrs->i[PADDING + d];
+
+        if (kernel < 1 || attrs->i[STRIDE + d] < 1 || padding < 0 || padding > kernel / 2)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                             "kernel %" PRId64 ", stride %" PRId64 ", padding %" PRId64
+                             ": sizes are positive, padding at most half of the kernel",
+                             kernel, attrs->i[STRIDE + d], padding);
+        sizes[d] = output_size(in[0]->shape[2 + d], attrs->i, d);
+        if (sizes[d] < 1)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "the kernel is larger than the padded image");
+    }
+    return status == TRI_OK ? image_shape(in[0], sizes, out) : status;
+}
+
+static tri_status adaptive_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                                 trii_type *out, int *n_out)
+{
+    tri_status status = check_image(in[0]);
+
+    (void)n_in;
+    *n_out = 1;
+    if (status != TRI_OK)
+        return status;
+    if (attrs->i[0] < 1 || attrs->i[1] < 1 || in[0]->shape[2] < 1 || in[0]->shape[3] < 1)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "sizes must be positive");
+    return image_shape(in[0], attrs->i, out);
+}
+
+/* The last two integers are the image. */
+static tri_status backward_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                                 trii_type *out, int *n_out)
+{
+    (void)n_in;
+    *n_out = 1;
+    return image_shape(in[0], attrs->i + attrs->n_i - 2, out);
+}
+
+/* --- entries ------------------------------------------------------------------------------------
+ */
+
+static tri_status record_backward(trii_step *step, const trii_op *op, const trii_node *node,
+                                  trii_vid g, bool maximum, trii_vid *out)
+{
+    trii_vid in[2] = {g, trii_node_in(step, node, 0)};
+    const trii_type *x = trii_type_of(step, in[1]);
+    trii_attrs attrs;
+
+    attrs.n_i = node->attrs.n_i + 2;
+    attrs.n_f = 0;
+    for (int i = 0; i < node->attrs.n_i; i++)
+        attrs.i[i] = node->attrs.i[i];
+    attrs.i[attrs.n_i - 2] = x->shape[2];
+    attrs.i[attrs.n_i - 1] = x->shape[3];
+    return trii_record_values(step, op, in, maximum ? 2 : 1, &attrs, out);
+}
+
+#define POOLING(kind, rule, at, maximum)                                                           \
+    static tri_status kind##_kernel(const trii_kernel_args *args)                                  \
+    {                                                                                              \
+        return forward(args, at, maximum);                                                         \
+    }                                                                                              \
+    static tri_status kind##_reference(const trii_kernel_args *args)                               \
+    {                                                                                              \
+        return trii_in_double(args, kind##_kernel);                                                \
+    }                                                                                              \
+    static tri_status kind##_backward_kernel(const trii_kernel_args *args)                         \
+    {                                                                                              \
+        return backward(args, at, maximum);                                                        \
+    }                                                                                              \
+    static tri_status kind##_backward_reference(const trii_kernel_args *args)                      \
+    {                                                                                              \
+        return trii_in_double(args, kind##_backward_kernel);                                       \
+    }                                                                                              \
+    static tri_status kind##_grad(trii_step *step, const trii_node *node, const trii_vid *g,       \
+                                  const bool *needs, trii_vid *grad_in)                            \
+    {                                                                                              \
+        (void)needs;                                                                               \
+        return record_backward(step, &trii_op_##kind##_backward, node, g[0], maximum,              \
+                               &grad_in[0]);                                                       \
+    }                                                                                              \
+    const trii_op trii_op_##kind = {                                                               \
+        .name = #kind,                                                                             \
+        .shape = rule,                                                                             \
+        .grad = kind##_grad,                                                                       \
+        .reference = kind##_reference,                                                             \
+    };                                                                                             \
+    const trii_op trii_op_##kind##_backward = {                                                    \
+        .name = #kind "_backward",                                                                 \
+        .shape = backward_shape,                                                                   \
+        .reference = kind##_backward_reference,                                                    \
+    };
+POOLING(max_pool2d, windowed_shape, sliding, true)
+POOLING(avg_pool2d, windowed_shape, sliding, false)
+POOLING(adaptive_max_pool2d, adaptive_shape, adaptive, true)
+POOLING(adaptive_avg_pool2d, adaptive_shape, adaptive, false)
+
+static tri_tensor *windowed(const trii_op *op, tri_tensor *x, int kernel_h, int kernel_w,
+                            const tri_pool2d_options *opt)
+{
+    static const tri_pool2d_options defaults;
+    const int kernel[2] = {kernel_h, kernel_w};
+    trii_attrs attrs;
+
+    if (opt == NULL)
+        opt = &defaults;
+    attrs.n_i = N_WINDOWED;
+    attrs.n_f = 0;
+    for (int d = 0; d < 2; d++) {
+        attrs.i[KERNEL + d] = kernel[d];
+        attrs.i[STRIDE + d] = opt->stride[d] == 0 ? kernel[d] : opt->stride[d];
+        attrs.i[PADDING + d] = opt->padding[d];
+    }
+    attrs.i[CEIL] = opt->ceil_mode;
+    attrs.i[EXCLUDE] = opt->exclude_padding;
+    return trii_record(op, &x, 1, &attrs);
+}
+
+static tri_tensor *to_size(const trii_op *op, tri_tensor *x, int h, int w)
+{
+    trii_attrs attrs;
+
+    attrs.n_i = N_ADAPTIVE;
+    attrs.n_f = 0;
+    attrs.i[0] = h;
+    attrs.i[1] = w;
+    return trii_record(op, &x, 1, &attrs);
+}
+
+tri_tensor *tri_max_pool2d(tri_tensor *x, int kernel_h, int kernel_w, const tri_pool2d_options *opt)
+{
+    return windowed(&trii_op_max_pool2d, x, kernel_h, kernel_w, opt);
+}
+
+tri_tensor *tri_avg_pool2d(tri_tensor *x, int kernel_h, int kernel_w, const tri_pool2d_options *opt)
+{
+    return windowed(&trii_op_avg_pool2d, x, kernel_h, kernel_w, opt);
+}
+
+tri_tensor *tri_adaptive_avg_pool2d(tri_tensor *x, int h, int w)
+{
+    return to_size(&trii_op_adaptive_avg_pool2d, x, h, w);
+}
+
+tri_tensor *tri_adaptive_max_pool2d(tri_tensor *x, int h, int w)
+{
+    return to_size(&trii_op_adaptive_max_pool2d, x, h, w);
+}

@@ -1,0 +1,325 @@
+/*
+ * op_cases.h - every public operation with small operands, for tests that compare: gradients with
+ * finite differences, results with PyTorch's (tests/golden/ops.txt), devices with the reference.
+ *
+ * Operands are made from a formula that tests/golden/make_ops.py knows, too: element i of operand
+ * k is u(k, i) of splitmix64 in [0, 1), turned into what the kind says.
+ */
+#ifndef TEST_OP_CASES_H
+#define TEST_OP_CASES_H
+
+#include <trireme/ops.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#define OP_CASE_INPUTS 5
+
+/* kinds: n (-1, 1); p (0.5, 1.5); q one of -1, 0, 1; c class below 3 (i64); 0 none.
+ * Upper case: the same, but no gradient is wanted (buffers, targets). */
+typedef struct op_input {
+    char kind;
+    int ndim;
+    int64_t shape[4];
+} op_input;
+
+typedef struct op_case {
+    const char *name;
+    tri_tensor *(*build)(tri_tensor **in);
+    op_input in[OP_CASE_INPUTS];
+    bool rough; /* not differentiable everywhere: no finite differences */
+} op_case;
+
+#define OP_CASE(name, expression)                                                                  \
+    static tri_tensor *op_##name(tri_tensor **in)                                                  \
+    {                                                                                              \
+        tri_tensor *a = in[0], *b = in[1], *c = in[2];                                             \
+                                                                                                   \
+        (void)a;                                                                                   \
+        (void)b;                                                                                   \
+        (void)c;                                                                                   \
+        return expression;                                                                         \
+    }
+#define DIMS(...) ((const int[]){__VA_ARGS__})
+#define SHAPE(...) ((const int64_t[]){__VA_ARGS__})
+
+OP_CASE(add, tri_add(a, b))
+OP_CASE(sub, tri_sub(a, b))
+OP_CASE(mul, tri_mul(a, b))
+OP_CASE(div, tri_div(a, b))
+OP_CASE(maximum, tri_maximum(a, b))
+OP_CASE(minimum, tri_minimum(a, b))
+OP_CASE(add_scalar, tri_add_scalar(a, 0.75))
+OP_CASE(mul_scalar, tri_mul_scalar(a, -1.5))
+OP_CASE(neg, tri_neg(a))
+OP_CASE(abs, tri_abs(a))
+OP_CASE(square, tri_square(a))
+OP_CASE(sqrt, tri_sqrt(a))
+OP_CASE(exp, tri_exp(a))
+OP_CASE(log, tri_log(a))
+OP_CASE(relu, tri_relu(a))
+OP_CASE(leaky_relu, tri_leaky_relu(a, 0.125))
+OP_CASE(sigmoid, tri_sigmoid(a))
+OP_CASE(tanh, tri_tanh(a))
+OP_CASE(gelu, tri_gelu(tri_mul_scalar(a, 3)))
+OP_CASE(silu, tri_silu(tri_mul_scalar(a, 3)))
+OP_CASE(cast, tri_cast(tri_cast(a, TRI_DTYPE_F32), TRI_DTYPE_F64))
+OP_CASE(dropout, tri_dropout(a, 0.25, true))
+OP_CASE(dropout_off, tri_dropout(a, 0.25, false))
+OP_CASE(reshape, tri_reshape(a, SHAPE(4, -1), 2))
+OP_CASE(flatten, tri_flatten(a, 1))
+OP_CASE(permute, tri_permute(a, DIMS(2, 0, 1), 3))
+OP_CASE(transpose, tri_transpose(a, 0, -1))
+OP_CASE(expand, tri_expand(a, SHAPE(2, 3, 4), 3))
+OP_CASE(flip, tri_flip(a, 1))
+OP_CASE(sum_all, tri_sum(a, NULL, 0, false))
+OP_CASE(sum_dims, tri_sum(a, DIMS(0, 2), 2, false))
+OP_CASE(sum_keep, tri_sum(a, DIMS(-2), 1, true))
+OP_CASE(mean_all, tri_mean(a, NULL, 0, false))
+OP_CASE(mean_dims, tri_mean(a, DIMS(1), 1, true))
+OP_CASE(amax_all, tri_amax(a, NULL, 0, false))
+OP_CASE(amax_dims, tri_amax(a, DIMS(0, 2), 2, false))
+OP_CASE(amax_keep, tri_amax(a, DIMS(1), 1, true))
+OP_CASE(argmax, tri_argmax(a, 1))
+OP_CASE(matmul, tri_matmul(a, b))
+OP_CASE(linear, tri_linear(a, b, c))
+OP_CASE(conv, tri_conv2d(a, b, c, NULL))
+OP_CASE(conv_pad, tri_conv2d(a, b, c, &(tri_conv2d_options){.padding = {1, 1}}))
+OP_CASE(conv_stride,
+        tri_conv2d(a, b, c, &(tri_conv2d_options){.stride = {2, 1}, .padding = {1, 2}}))
+OP_CASE(conv_dilate,
+        tri_conv2d(a, b, c, &(tri_conv2d_options){.dilation = {2, 1}, .padding = {2, 1}}))
+OP_CASE(conv_groups, tri_conv2d(a, b, c, &(tri_conv2d_options){.padding = {1, 1}, .groups = 2}))
+OP_CASE(conv_depth,
+        tri_conv2d(a, b, c,
+                   &(tri_conv2d_options){.stride = {2, 2}, .padding = {1, 1}, .groups = 4}))
+OP_CASE(conv_down, tri_conv2d(a, b, c, &(tri_conv2d_options){.stride = {2, 2}}))
+OP_CASE(conv_stem, tri_conv2d(a, b, c, &(tri_conv2d_options){.stride = {2, 2}, .padding = {3, 3}}))
+OP_CASE(max_pool, tri_max_pool2d(a, 2, 2, NULL))
+OP_CASE(max_pool_over,
+        tri_max_pool2d(a, 3, 3, &(tri_pool2d_options){.stride = {2, 2}, .padding = {1, 1}}))
+OP_CASE(max_pool_ceil,
+        tri_max_pool2d(a, 2, 3, &(tri_pool2d_options){.stride = {2, 2}, .ceil_mode = true}))
+OP_CASE(avg_pool, tri_avg_pool2d(a, 2, 2, NULL))
+OP_CASE(avg_pool_over,
+        tri_avg_pool2d(a, 3, 3, &(tri_pool2d_options){.stride = {2, 2}, .padding = {1, 1}}))
+OP_CASE(avg_pool_ceil, tri_avg_pool2d(a, 3, 2,
+                                      &(tri_pool2d_options){.stride = {2, 2},
+                                                            .padding = {1, 1},
+                                                            .ceil_mode = true,
+                                                            .exclude_padding = true}))
+OP_CASE(avg_pool_ceil_pad,
+        tri_avg_pool2d(
+            a, 3, 2, &(tri_pool2d_options){.stride = {2, 2}, .padding = {1, 1}, .ceil_mode = true}))
+OP_CASE(adaptive_avg, tri_adaptive_avg_pool2d(a, 3, 2))
+OP_CASE(adaptive_avg_one, tri_adaptive_avg_pool2d(a, 1, 1))
+OP_CASE(adaptive_max, tri_adaptive_max_pool2d(a, 3, 2))
+OP_CASE(softmax, tri_softmax(a, 1))
+OP_CASE(softmax_first, tri_softmax(a, 0))
+OP_CASE(log_softmax, tri_log_softmax(a, -1))
+OP_CASE(log_softmax_mid, tri_log_softmax(a, 1))
+OP_CASE(cross_entropy, tri_cross_entropy(a, b, NULL))
+OP_CASE(cross_entropy_smooth,
+        tri_cross_entropy(a, b, &(tri_cross_entropy_options){.label_smoothing = 0.1}))
+OP_CASE(mse_loss, tri_mse_loss(a, b))
+OP_CASE(count_correct, tri_count_correct(a, b))
+
+static tri_tensor *op_batch_norm(tri_tensor **in, bool training)
+{
+    return tri_batch_norm(in[0], &(tri_batch_norm_args){.weight = in[1],
+                                                        .bias = in[2],
+                                                        .running_mean = in[3],
+                                                        .running_var = in[4],
+                                                        .training = training,
+                                                        .momentum = 0.1,
+                                                        .eps = 1e-5});
+}
+
+static tri_tensor *op_bn_train(tri_tensor **in)
+{
+    return op_batch_norm(in, true);
+}
+
+static tri_tensor *op_bn_eval(tri_tensor **in)
+{
+    return op_batch_norm(in, false);
+}
+
+#define C3                                                                                         \
+    {                                                                                              \
+        'n', 1,                                                                                    \
+        {                                                                                          \
+            3                                                                                      \
+        }                                                                                          \
+    }
+/* clang-format off */
+static const op_case op_cases[] = {
+    {"add", op_add, {{'n', 2, {3, 4}}, {'n', 2, {3, 4}}}, false},
+    {"add_broadcast", op_add, {{'n', 3, {2, 3, 4}}, {'n', 2, {3, 1}}}, false},
+    {"add_scalar_tensor", op_add, {{'n', 0, {0}}, {'n', 2, {2, 3}}}, false},
+    {"add_empty", op_add, {{'n', 2, {0, 3}}, {'n', 1, {3}}}, false},
+    {"sub_broadcast", op_sub, {{'n', 2, {4, 1}}, {'n', 2, {1, 3}}}, false},
+    {"mul", op_mul, {{'n', 2, {3, 4}}, {'n', 2, {3, 4}}}, false},
+    {"mul_broadcast", op_mul, {{'n', 1, {4}}, {'n', 3, {2, 3, 4}}}, false},
+    {"div", op_div, {{'n', 2, {3, 4}}, {'p', 2, {3, 4}}}, false},
+    {"div_broadcast", op_div, {{'n', 2, {1, 4}}, {'p', 2, {3, 1}}}, false},
+    {"maximum", op_maximum, {{'n', 2, {3, 4}}, {'n', 1, {4}}}, false},
+    {"minimum", op_minimum, {{'n', 2, {3, 4}}, {'n', 2, {3, 1}}}, false},
+    {"maximum_ties", op_maximum, {{'q', 2, {3, 4}}, {'q', 2, {3, 4}}}, true},
+    {"minimum_ties", op_minimum, {{'q', 2, {3, 4}}, {'q', 2, {3, 4}}}, true},
+    {"add_scalar", op_add_scalar, {{'n', 2, {3, 4}}}, false},
+    {"mul_scalar", op_mul_scalar, {{'n', 2, {3, 4}}}, false},
+    {"neg", op_neg, {{'n', 2, {3, 4}}}, false},
+    {"abs", op_abs, {{'n', 2, {3, 4}}}, false},
+    {"abs_zero", op_abs, {{'q', 2, {3, 4}}}, true},
+    {"square", op_square, {{'n', 2, {3, 4}}}, false},
+    {"sqrt", op_sqrt, {{'p', 2, {3, 4}}}, false},
+    {"exp", op_exp, {{'n', 2, {3, 4}}}, false},
+    {"log", op_log, {{'p', 2, {3, 4}}}, false},
+    {"relu", op_relu, {{'n', 2, {3, 4}}}, false},
+    {"relu_zero", op_relu, {{'q', 2, {3, 4}}}, true},
+    {"leaky_relu", op_leaky_relu, {{'n', 2, {3, 4}}}, false},
+    {"sigmoid", op_sigmoid, {{'n', 2, {3, 4}}}, false},
+    {"tanh", op_tanh, {{'n', 2, {3, 4}}}, false},
+    {"gelu", op_gelu, {{'n', 2, {3, 4}}}, false},
+    {"silu", op_silu, {{'n', 2, {3, 4}}}, false},
+    {"cast", op_cast, {{'n', 2, {3, 4}}}, true},
+    {"dropout", op_dropout, {{'n', 2, {5, 7}}}, false},
+    {"dropout_off", op_dropout_off, {{'n', 2, {3, 4}}}, false},
+    {"reshape", op_reshape, {{'n', 3, {2, 3, 4}}}, false},
+    {"flatten", op_flatten, {{'n', 4, {2, 3, 2, 2}}}, false},
+    {"permute", op_permute, {{'n', 3, {2, 3, 4}}}, false},
+    {"transpose", op_transpose, {{'n', 3, {2, 3, 4}}}, false},
+    {"expand", op_expand, {{'n', 2, {3, 1}}}, false},
+    {"flip", op_flip, {{'n', 3, {2, 3, 4}}}, false},
+    {"sum_all", op_sum_all, {{'n', 3, {2, 3, 4}}}, false},
+    {"sum_empty", op_sum_all, {{'n', 2, {0, 3}}}, false},
+    {"sum_dims", op_sum_dims, {{'n', 3, {2, 3, 4}}}, false},
+    {"sum_keep", op_sum_keep, {{'n', 3, {2, 3, 4}}}, false},
+    {"mean_all", op_mean_all, {{'n', 3, {2, 3, 4}}}, false},
+    {"mean_dims", op_mean_dims, {{'n', 3, {2, 3, 4}}}, false},
+    {"amax_all", op_amax_all, {{'n', 3, {2, 3, 4}}}, false},
+    {"amax_dims", op_amax_dims, {{'n', 3, {2, 3, 4}}}, false},
+    {"amax_ties", op_amax_keep, {{'q', 3, {2, 5, 4}}}, true},
+    {"argmax", op_argmax, {{'N', 3, {2, 3, 4}}}, true},
+    {"argmax_ties", op_argmax, {{'Q', 3, {2, 5, 4}}}, true},
+    {"matmul", op_matmul, {{'n', 2, {5, 7}}, {'n', 2, {7, 6}}}, false},
+    {"matmul_batch", op_matmul, {{'n', 3, {2, 3, 4}}, {'n', 3, {2, 4, 5}}}, false},
+    {"matmul_left", op_matmul, {{'n', 3, {2, 3, 4}}, {'n', 2, {4, 5}}}, false},
+    {"matmul_right", op_matmul, {{'n', 2, {3, 4}}, {'n', 4, {2, 2, 4, 5}}}, false},
+    {"matmul_inner_empty", op_matmul, {{'n', 2, {3, 0}}, {'n', 2, {0, 5}}}, false},
+    {"linear", op_linear, {{'n', 2, {5, 6}}, {'n', 2, {9, 6}}, {'n', 1, {9}}}, false},
+    {"linear_plain", op_linear, {{'n', 2, {3, 4}}, {'n', 2, {5, 4}}}, false},
+    {"linear_deep", op_linear, {{'n', 3, {2, 3, 4}}, {'n', 2, {5, 4}}, {'n', 1, {5}}}, false},
+    {"linear_vector", op_linear, {{'n', 1, {4}}, {'n', 2, {5, 4}}, {'n', 1, {5}}}, false},
+    {"linear_empty", op_linear, {{'n', 2, {0, 4}}, {'n', 2, {5, 4}}, {'n', 1, {5}}}, false},
+    {"conv", op_conv, {{'n', 4, {2, 3, 5, 6}}, {'n', 4, {4, 3, 3, 2}}, {'n', 1, {4}}}, false},
+    {"conv_pad", op_conv_pad, {{'n', 4, {2, 3, 5, 5}}, {'n', 4, {4, 3, 3, 3}}}, false},
+    {"conv_stride", op_conv_stride, {{'n', 4, {2, 2, 6, 5}}, {'n', 4, {3, 2, 3, 3}}, {'n', 1, {3}}}, false},
+    {"conv_dilate", op_conv_dilate, {{'n', 4, {1, 2, 6, 5}}, {'n', 4, {3, 2, 3, 3}}, {'n', 1, {3}}}, false},
+    {"conv_groups", op_conv_groups, {{'n', 4, {2, 4, 4, 4}}, {'n', 4, {6, 2, 3, 3}}, {'n', 1, {6}}}, false},
+    {"conv_depth", op_conv_depth, {{'n', 4, {2, 4, 5, 5}}, {'n', 4, {4, 1, 3, 3}}}, false},
+    {"conv_down", op_conv_down, {{'n', 4, {2, 3, 5, 5}}, {'n', 4, {4, 3, 1, 1}}}, false},
+    {"conv_stem", op_conv_stem, {{'n', 4, {1, 2, 9, 8}}, {'n', 4, {2, 2, 7, 7}}}, false},
+    {"conv_empty", op_conv, {{'n', 4, {0, 3, 5, 6}}, {'n', 4, {4, 3, 3, 2}}, {'n', 1, {4}}}, false},
+    {"max_pool", op_max_pool, {{'n', 4, {2, 3, 4, 5}}}, false},
+    {"max_pool_over", op_max_pool_over, {{'n', 4, {2, 2, 5, 6}}}, false},
+    {"max_pool_ceil", op_max_pool_ceil, {{'n', 4, {1, 2, 5, 6}}}, false},
+    {"max_pool_ties", op_max_pool_over, {{'q', 4, {2, 2, 5, 6}}}, true},
+    {"avg_pool", op_avg_pool, {{'n', 4, {2, 3, 4, 5}}}, false},
+    {"avg_pool_over", op_avg_pool_over, {{'n', 4, {2, 2, 5, 6}}}, false},
+    {"avg_pool_ceil", op_avg_pool_ceil, {{'n', 4, {1, 2, 6, 5}}}, false},
+    {"avg_pool_ceil_pad", op_avg_pool_ceil_pad, {{'n', 4, {1, 2, 6, 5}}}, false},
+    {"adaptive_avg", op_adaptive_avg, {{'n', 4, {2, 2, 5, 7}}}, false},
+    {"adaptive_avg_one", op_adaptive_avg_one, {{'n', 4, {2, 3, 4, 5}}}, false},
+    {"adaptive_max", op_adaptive_max, {{'n', 4, {2, 2, 5, 7}}}, false},
+    {"bn_train", op_bn_train, {{'n', 4, {2, 3, 2, 3}}, C3, C3, {'N', 1, {3}}, {'P', 1, {3}}}, false},
+    {"bn_train_rows", op_bn_train, {{'n', 2, {5, 3}}, C3, C3, {'N', 1, {3}}, {'P', 1, {3}}}, false},
+    {"bn_train_bare", op_bn_train, {{'n', 4, {2, 3, 2, 3}}}, false},
+    {"bn_eval", op_bn_eval, {{'n', 4, {2, 3, 2, 3}}, C3, C3, {'N', 1, {3}}, {'P', 1, {3}}}, false},
+    {"bn_eval_bare", op_bn_eval, {{'n', 3, {2, 3, 4}}, {0, 0, {0}}, {0, 0, {0}}, {'N', 1, {3}}, {'P', 1, {3}}}, false},
+    {"softmax", op_softmax, {{'n', 2, {3, 5}}}, false},
+    {"softmax_first", op_softmax_first, {{'n', 3, {3, 2, 2}}}, false},
+    {"log_softmax", op_log_softmax, {{'n', 2, {3, 5}}}, false},
+    {"log_softmax_mid", op_log_softmax_mid, {{'n', 3, {2, 3, 2}}}, false},
+    {"cross_entropy", op_cross_entropy, {{'n', 2, {5, 3}}, {'C', 1, {5}}}, false},
+    {"cross_entropy_smooth", op_cross_entropy_smooth, {{'n', 2, {5, 3}}, {'C', 1, {5}}}, false},
+    {"mse_loss", op_mse_loss, {{'n', 2, {3, 4}}, {'n', 2, {3, 4}}}, false},
+    {"count_correct", op_count_correct, {{'N', 2, {9, 3}}, {'C', 1, {9}}}, true},
+};
+/* clang-format on */
+#undef C3
+
+#define OP_CASE_COUNT ((int)(sizeof(op_cases) / sizeof(op_cases[0])))
+
+static inline double op_case_uniform(int operand, int64_t i)
+{
+    uint64_t z = ((uint64_t)(operand + 1) << 32) + (uint64_t)i * UINT64_C(0x9e3779b97f4a7c15) + 1;
+
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    z ^= z >> 31;
+    return (double)(z >> 11) * 0x1p-53;
+}
+
+static inline bool op_case_wants_grad(const op_input *in)
+{
+    return in->kind == 'n' || in->kind == 'p' || in->kind == 'q';
+}
+
+static inline int64_t op_case_numel(const op_input *in)
+{
+    int64_t n = 1;
+
+    for (int d = 0; d < in->ndim; d++)
+        n *= in->shape[d];
+    return n;
+}
+
+/* Element i of operand k as a number. */
+static inline double op_case_value(const op_input *in, int k, int64_t i)
+{
+    double u = op_case_uniform(k, i);
+
+    switch (in->kind | 0x20) {
+    case 'n':
+        return 2 * u - 1;
+    case 'p':
+        return 0.5 + u;
+    case 'q':
+        return (double)(int)(u * 3) - 1;
+    default:
+        return (double)(int)(u * 3);
+    }
+}
+
+/* The operand as a persistent tensor of the floating-point dtype (targets: i64); NULL if the case
+ * has none. */
+static inline tri_tensor *op_case_tensor(const op_input *in, int k, tri_dtype dtype)
+{
+    int64_t n = op_case_numel(in);
+    void *data;
+    tri_tensor *tensor;
+
+    if (in->kind == 0)
+        return NULL;
+    if ((in->kind | 0x20) == 'c')
+        dtype = TRI_DTYPE_I64;
+    data = calloc((size_t)(n > 0 ? n : 1), 8);
+    for (int64_t i = 0; i < n && data != NULL; i++) {
+        double value = op_case_value(in, k, i);
+
+        if (dtype == TRI_DTYPE_F64)
+            ((double *)data)[i] = value;
+        else if (dtype == TRI_DTYPE_F32)
+            ((float *)data)[i] = (float)value;
+        else
+            ((int64_t *)data)[i] = (int64_t)value;
+    }
+    tensor = tri_tensor_from(dtype, in->shape, in->ndim, data);
+    free(data);
+    tri_requires_grad(tensor, op_case_wants_grad(in));
+    return tensor;
+}
+
+#endif
