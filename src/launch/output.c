@@ -207,6 +207,8 @@ static void emit(trii_stream *stream, size_t bytes)
     sink_commit(sink);
 }
 
+static bool stream_read(trii_stream *stream);
+
 static void flush_fired(trii_timer *timer)
 {
     trii_stream *stream = TRII_CONTAINER(timer, trii_stream, flush);
@@ -223,6 +225,9 @@ static void flush_fired(trii_timer *timer)
                         flush_fired);
         return;
     }
+    /* Or the loop was busy; reading sets the timer again. */
+    if (stream->used > 0 && stream_read(stream))
+        return;
     emit(stream, stream->used);
 }
 
