@@ -21,7 +21,7 @@ TRI_BEGIN_DECLS
 
 typedef struct tri_module tri_module;
 
-/* --- layers ------------------------------------------------------------------------------- */
+/* --- layers --------------------------------------------------------------------------------- */
 
 /* x [.., in] -> [.., out]; "weight" [out, in], "bias" [out]. */
 TRI_API tri_module *tri_nn_linear(int64_t in_features, int64_t out_features);
@@ -81,7 +81,7 @@ TRI_API tri_module *tri_module_create(const tri_module_class *type);
 /* The module's own data (size bytes of its class). */
 TRI_API void *tri_module_data(tri_module *self);
 /* Register a child under a name (not empty, without '.', used once) and return it; self owns it
- * from now on. A failed child makes self fail. */
+ * from now on. A failed child makes self fail; then self is returned. */
 TRI_API tri_module *tri_module_child(tri_module *self, const char *name, tri_module *own_child);
 /* Register a persistent tensor that training changes (gets requires_grad), or one that it does
  * not (running statistics), and return it; self owns it from now on. */
@@ -91,8 +91,7 @@ TRI_API tri_tensor *tri_module_buffer(tri_module *self, const char *name, tri_te
 /* True between tri_module_train(.., true), the start, and tri_module_train(.., false). */
 TRI_API bool tri_module_is_training(const tri_module *self);
 
-/* --- use ----------------------------------------------------------------------------------------
- */
+/* --- use ------------------------------------------------------------------------------------ */
 
 /* One input, one output; never NULL. */
 TRI_API tri_tensor *tri_forward(tri_module *module, tri_tensor *x);
@@ -106,8 +105,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_module_status(const tri_module *module);
 /* Destroys the module and all below. NULL allowed; only roots. */
 TRI_API void tri_module_destroy(tri_module *module);
 
-/* --- state: parameters and buffers under PyTorch's names, in state_dict's order ------------------
- */
+/* --- state: parameters and buffers under PyTorch's names, in state_dict's order ------------- */
 
 typedef struct tri_state_entry {
     const char *name;   /* "layer1.0.conv1.weight"; borrowed while the module is not changed */

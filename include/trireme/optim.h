@@ -55,8 +55,7 @@ TRI_API double tri_optimizer_momentum(const tri_optimizer *optimizer);
 TRI_API int64_t tri_optimizer_state_count(tri_optimizer *optimizer);
 TRI_API tri_state_entry tri_optimizer_state(tri_optimizer *optimizer, int64_t index);
 
-/* --- schedules: pure functions of the step number (0 = before the first update)
- * --------------------- */
+/* --- schedules: pure functions of the step number (0 = before the first update) ------------- */
 
 TRI_API double tri_schedule_constant(double lr, int64_t step);
 /* torch's CosineAnnealingLR: from lr to lr_min over total_steps, closed form. */

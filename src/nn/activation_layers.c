@@ -1,0 +1,68 @@
+/*
+ * activation_layers.c - further activations, dropout, flatten.
+ */
+#include "base/err.h"
+#include "nn/simple_layer.h"
+
+tri_module *tri_nn_gelu(void)
+{
+    static const tri_module_class type = TRII_SIMPLE_CLASS("gelu");
+
+    return trii_simple_new(&type,
+                           (trii_simple_layer){.apply = trii_simple_unary, .unary = tri_gelu});
+}
+
+tri_module *tri_nn_silu(void)
+{
+    static const tri_module_class type = TRII_SIMPLE_CLASS("silu");
+
+    return trii_simple_new(&type,
+                           (trii_simple_layer){.apply = trii_simple_unary, .unary = tri_silu});
+}
+
+tri_module *tri_nn_tanh(void)
+{
+    static const tri_module_class type = TRII_SIMPLE_CLASS("tanh");
+
+    return trii_simple_new(&type,
+                           (trii_simple_layer){.apply = trii_simple_unary, .unary = tri_tanh});
+}
+
+tri_module *tri_nn_sigmoid(void)
+{
+    static const tri_module_class type = TRII_SIMPLE_CLASS("sigmoid");
+
+    return trii_simple_new(&type,
+                           (trii_simple_layer){.apply = trii_simple_unary, .unary = tri_sigmoid});
+}
+
+static tri_tensor *apply_dropout(const tri_module *self, const trii_simple_layer *layer,
+                                 tri_tensor *x)
+{
+    return tri_dropout(x, layer->p, self->training);
+}
+
+tri_module *tri_nn_dropout(double p)
+{
+    static const tri_module_class type = TRII_SIMPLE_CLASS("dropout");
+
+    if (!(p >= 0.0 && p < 1.0))
+        return trii_module_failed(
+            TRII_FAIL(TRI_ERR_INVALID_ARG, "nn_dropout(%g): p must be in [0, 1)", p));
+    return trii_simple_new(&type, (trii_simple_layer){.apply = apply_dropout, .p = p});
+}
+
+static tri_tensor *apply_flatten(const tri_module *self, const trii_simple_layer *layer,
+                                 tri_tensor *x)
+{
+    (void)self;
+    (void)layer;
+    return tri_flatten(x, 1);
+}
+
+tri_module *tri_nn_flatten(void)
+{
+    static const tri_module_class type = TRII_SIMPLE_CLASS("flatten");
+
+    return trii_simple_new(&type, (trii_simple_layer){.apply = apply_flatten});
+}

@@ -1,0 +1,87 @@
+/*
+ * linear_layer.c - linear; and what layers with a weight and a bias share.
+ */
+#include <math.h>
+
+#include "base/err.h"
+#include "nn/module.h"
+#include "tensor/persistent.h"
+
+/* Registers "weight" and, unless without, "bias", with torch's reset_parameters of linear and
+ * convolution layers: kaiming_uniform(sqrt 5) and uniform within 1/sqrt(fan in). */
+void trii_add_weight_and_bias(tri_module *self, const int64_t *shape, int ndim, bool bias,
+                              tri_tensor **weight_out, tri_tensor **bias_out)
+{
+    double fan_in = 1.0;
+    tri_status st;
+
+    for (int d = 1; d < ndim; d++)
+        fan_in *= (double)shape[d];
+    *weight_out = tri_module_parameter(self, "weight", trii_parameter_new(shape, ndim));
+    st = tri_init_kaiming_uniform(*weight_out, sqrt(5.0));
+    *bias_out = NULL;
+    if (st == TRI_OK && bias) {
+        double bound = fan_in > 0.0 ? 1.0 / sqrt(fan_in) : 0.0;
+
+        *bias_out = tri_module_parameter(self, "bias", trii_parameter_new(shape, 1));
+        st = tri_init_uniform(*bias_out, -bound, bound);
+    }
+    if (st < 0)
+        trii_module_fail(self, st);
+}
+
+/* The number of inputs and outputs of a layer's forward. */
+bool trii_one_to_one(tri_module *self, int n_in, tri_tensor **out, int n_out)
+{
+    tri_status st;
+
+    if (n_in == 1 && n_out == 1)
+        return true;
+    st = TRII_FAIL(TRI_ERR_INVALID_ARG, "%s takes 1 input to 1 output, not %d to %d",
+                   self->type->name, n_in, n_out);
+    for (int i = 0; i < n_out; i++)
+        out[i] = trii_forward_failed(st);
+    return false;
+}
+
+typedef struct linear {
+    tri_tensor *weight, *bias;
+} linear;
+
+static void linear_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
+                           int n_out)
+{
+    linear *layer = tri_module_data(self);
+
+    if (trii_one_to_one(self, n_in, out, n_out))
+        out[0] = tri_linear(in[0], layer->weight, layer->bias);
+}
+
+static tri_module *linear_new(int64_t in_features, int64_t out_features, bool bias)
+{
+    static const tri_module_class type = {
+        .name = "linear", .size = sizeof(linear), .forward = linear_forward};
+    const int64_t shape[2] = {out_features, in_features};
+    tri_module *self;
+    linear *layer;
+
+    if (in_features < 1 || out_features < 1)
+        return trii_module_failed(TRII_FAIL(TRI_ERR_INVALID_ARG, "nn_linear(%lld, %lld)",
+                                            (long long)in_features, (long long)out_features));
+    self = tri_module_create(&type);
+    if (tri_module_status(self) < 0)
+        return self;
+    layer = tri_module_data(self);
+    trii_add_weight_and_bias(self, shape, 2, bias, &layer->weight, &layer->bias);
+    return self;
+}
+
+tri_module *tri_nn_linear(int64_t in_features, int64_t out_features)
+{
+    return linear_new(in_features, out_features, true);
+}
+
+tri_module *tri_nn_linear_no_bias(int64_t in_features, int64_t out_features)
+{
+    return linear_new(in_features, out_features, false);
+}

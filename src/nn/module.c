@@ -1,0 +1,357 @@
+/*
+ * module.c - the tree of modules: making, naming, owning, running forward. What layers compute
+ * is in layers.c and friends, names and contents of the whole tree in state.c.
+ */
+#include "nn/module.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "graph/step.h"
+
+/* When there is no memory even for a failed module. Never written, never destroyed. */
+static tri_module out_of_memory = {.status = TRI_ERR_NO_MEMORY, .n_state = -1};
+
+static const tri_module_class failed_class = {.name = "failed"};
+
+/* --- making and failing --------------------------------------------------------------------- */
+
+void trii_module_fail(tri_module *module, tri_status status)
+{
+    if (module == &out_of_memory || module->status < 0)
+        return;
+    module->status = status;
+    module->why = trii_strdup(tri_last_error(), "module error");
+}
+
+tri_module *trii_module_failed(tri_status status)
+{
+    tri_module *module = trii_alloc(1, sizeof(*module), "module");
+
+    if (module == NULL)
+        return &out_of_memory;
+    module->type = &failed_class;
+    module->n_state = -1;
+    trii_module_fail(module, status);
+    return module;
+}
+
+tri_module *tri_module_create(const tri_module_class *type)
+{
+    tri_module *module;
+
+    if (type == NULL || type->name == NULL || type->forward == NULL)
+        return trii_module_failed(
+            TRII_FAIL(TRI_ERR_INVALID_ARG, "module_create: a class needs a name and a forward"));
+    module = trii_alloc(1, sizeof(*module), type->name);
+    if (module == NULL)
+        return &out_of_memory;
+    module->type = type;
+    module->training = true;
+    module->n_state = -1;
+    if (type->size > 0) {
+        module->data = trii_alloc(1, type->size, type->name);
+        if (module->data == NULL) {
+            trii_free(module);
+            return &out_of_memory;
+        }
+    }
+    return module;
+}
+
+tri_status tri_module_status(const tri_module *module)
+{
+    if (module == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "module is NULL");
+    if (module->status < 0)
+        return TRII_FAIL(module->status, "%s", module->why != NULL ? module->why : "no memory");
+    return TRI_OK;
+}
+
+void *tri_module_data(tri_module *self)
+{
+    return self != NULL ? self->data : NULL;
+}
+
+/* --- destroying ----------------------------------------------------------------------------- */
+
+static void slots_fini(trii_slots *slots)
+{
+    for (int i = 0; i < slots->n; i++) {
+        tri_tensor_unref(slots->items[i].tensor);
+        trii_free(slots->items[i].name);
+    }
+    trii_free(slots->items);
+}
+
+static void drop_state(tri_module *module)
+{
+    for (int64_t i = 0; i < module->n_state; i++)
+        trii_free((void *)(uintptr_t)module->state[i].name);
+    trii_free(module->state);
+    module->state = NULL;
+    module->n_state = -1;
+}
+
+static void destroy_tree(tri_module *module)
+{
+    if (module == NULL || module == &out_of_memory)
+        return;
+    if (module->type->destroy != NULL)
+        module->type->destroy(module);
+    for (int i = 0; i < module->n_children; i++)
+        destroy_tree(module->children[i]);
+    trii_free(module->children);
+    slots_fini(&module->parameters);
+    slots_fini(&module->buffers);
+    drop_state(module);
+    tri_tensor_unref(module->failed_tensor);
+    trii_free(module->why);
+    trii_free(module->name);
+    trii_free(module->data);
+    trii_free(module);
+}
+
+void tri_module_destroy(tri_module *module)
+{
+    if (module != NULL && module->parent != NULL)
+        return; /* the parent's */
+    destroy_tree(module);
+}
+
+/* --- registering ---------------------------------------------------------------------------- */
+
+static bool name_taken(const tri_module *self, const char *name)
+{
+    for (int i = 0; i < self->n_children; i++)
+        if (strcmp(self->children[i]->name, name) == 0)
+            return true;
+    for (int i = 0; i < self->parameters.n; i++)
+        if (strcmp(self->parameters.items[i].name, name) == 0)
+            return true;
+    for (int i = 0; i < self->buffers.n; i++)
+        if (strcmp(self->buffers.items[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+static tri_status check_name(const tri_module *self, const char *name)
+{
+    if (name == NULL || strchr(name, '.') != NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: \"%s\" is no name for a part of a module",
+                         self->type->name, name != NULL ? name : "NULL");
+    if (name_taken(self, name))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: there is a \"%s\" already", self->type->name,
+                         name);
+    return TRI_OK;
+}
+
+/* Room for one more in an array that doubles. */
+static tri_status reserve(void **items_io, int *capacity_io, int n, size_t size)
+{
+    int capacity = *capacity_io > 0 ? 2 * *capacity_io : 4;
+    void *items;
+
+    if (n < *capacity_io)
+        return TRI_OK;
+    items = trii_realloc(*items_io, (size_t)capacity, size, "module parts");
+    if (items == NULL)
+        return TRI_ERR_NO_MEMORY;
+    *items_io = items;
+    *capacity_io = capacity;
+    return TRI_OK;
+}
+
+static void changed(tri_module *module)
+{
+    for (; module != NULL; module = module->parent)
+        drop_state(module);
+}
+
+static tri_status link_child(tri_module *self, const char *name, tri_module *child)
+{
+    void *items = self->children;
+    tri_status st;
+
+    if (child == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: child \"%s\" is NULL", self->type->name, name);
+    st = tri_module_status(child);
+    if (st < 0)
+        return TRII_FAIL_CTX(st, "%s", name);
+    if (child->parent != NULL || child == self)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: child \"%s\" has a parent already",
+                         self->type->name, name);
+    st = check_name(self, name);
+    if (st < 0)
+        return st;
+    st = reserve(&items, &self->children_capacity, self->n_children, sizeof(tri_module *));
+    self->children = items;
+    if (st < 0)
+        return st;
+    child->name = trii_strdup(name, "module name");
+    if (child->name == NULL)
+        return TRI_ERR_NO_MEMORY;
+    self->children[self->n_children++] = child;
+    child->parent = self;
+    changed(self);
+    return TRI_OK;
+}
+
+tri_module *trii_module_adopt(tri_module *self, const char *name, tri_module *own_child)
+{
+    tri_status st = tri_module_status(self);
+
+    if (st == TRI_OK) {
+        st = link_child(self, name, own_child);
+        if (st == TRI_OK)
+            return own_child;
+        trii_module_fail(self, st);
+    }
+    if (own_child != self)
+        tri_module_destroy(own_child); /* unless it is another parent's */
+    return self != NULL ? self : &out_of_memory;
+}
+
+tri_module *tri_module_child(tri_module *self, const char *name, tri_module *own_child)
+{
+    return trii_module_adopt(self, name != NULL && name[0] == '\0' ? "." : name, own_child);
+}
+
+static tri_status link_tensor(tri_module *self, trii_slots *slots, const char *name,
+                              tri_tensor *tensor)
+{
+    void *items = slots->items;
+    char *copy;
+    tri_status st = tri_tensor_status(tensor);
+
+    if (st < 0)
+        return TRII_FAIL_CTX(st, "%s", name);
+    if (trii_is_handle(tensor))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: \"%s\" is a value of a step; it must persist",
+                         self->type->name, name);
+    st = check_name(self, name);
+    if (st < 0)
+        return st;
+    st = reserve(&items, &slots->capacity, slots->n, sizeof(trii_slot));
+    slots->items = items;
+    if (st < 0)
+        return st;
+    copy = trii_strdup(name, "tensor name");
+    if (copy == NULL)
+        return TRI_ERR_NO_MEMORY;
+    slots->items[slots->n++] = (trii_slot){.name = copy, .tensor = tensor};
+    changed(self);
+    return TRI_OK;
+}
+
+static tri_tensor *add_tensor(tri_module *self, bool parameter, const char *name,
+                              tri_tensor *own_tensor)
+{
+    tri_status st = tri_module_status(self);
+
+    if (st == TRI_OK) {
+        st = link_tensor(self, parameter ? &self->parameters : &self->buffers, name, own_tensor);
+        if (st == TRI_OK) {
+            if (parameter)
+                tri_requires_grad(own_tensor, true);
+            return own_tensor;
+        }
+        trii_module_fail(self, st);
+    }
+    tri_tensor_unref(own_tensor);
+    if (self == NULL || self == &out_of_memory)
+        return trii_tensor_failed(st);
+    if (self->failed_tensor == NULL)
+        self->failed_tensor = trii_tensor_failed(st);
+    return self->failed_tensor;
+}
+
+tri_tensor *tri_module_parameter(tri_module *self, const char *name, tri_tensor *own_tensor)
+{
+    return add_tensor(self, true, name, own_tensor);
+}
+
+tri_tensor *tri_module_buffer(tri_module *self, const char *name, tri_tensor *own_tensor)
+{
+    return add_tensor(self, false, name, own_tensor);
+}
+
+/* --- forward -------------------------------------------------------------------------------- */
+
+static bool failed(const tri_tensor *tensor)
+{
+    return tensor == NULL || tri_tensor_status(tensor) < 0;
+}
+
+tri_tensor *trii_forward_failed(tri_status status)
+{
+    trii_step *step = trii_step_current();
+
+    return step != NULL ? trii_handle_failed(step, status) : trii_tensor_failed(status);
+}
+
+/* A failure that was born in here gets the module's name in front; one that came in with an input
+ * has been named already. */
+static void name_failures(const tri_module *module, tri_tensor *const *in, int n_in,
+                          tri_tensor **out, int n_out)
+{
+    for (int i = 0; i < n_in; i++)
+        if (in[i] != NULL && failed(in[i]))
+            return;
+    for (int i = 0; i < n_out; i++) {
+        tri_status st;
+
+        if (!failed(out[i]))
+            continue;
+        if (out[i] == NULL)
+            st = TRII_FAIL(TRI_ERR_INVALID_ARG, "forward of %s left output %d of %d unset",
+                           module->type->name, i, n_out);
+        else
+            st = tri_tensor_status(out[i]);
+        if (module->name != NULL && module->name[0] != '\0')
+            trii_err_prepend("%s", module->name);
+        out[i] = trii_forward_failed(st);
+    }
+}
+
+void tri_forward_n(tri_module *module, tri_tensor *const *in, int n_in, tri_tensor **out, int n_out)
+{
+    tri_status st = tri_module_status(module);
+    bool any = false;
+
+    for (int i = 0; i < n_out; i++)
+        out[i] = NULL;
+    if (st == TRI_OK)
+        module->type->forward(module, in, n_in, out, n_out);
+    for (int i = 0; i < n_out; i++) {
+        if (st < 0)
+            out[i] = trii_forward_failed(st);
+        else
+            any = any || failed(out[i]);
+    }
+    if (any)
+        name_failures(module, in, n_in, out, n_out);
+}
+
+tri_tensor *tri_forward(tri_module *module, tri_tensor *x)
+{
+    tri_tensor *y;
+
+    tri_forward_n(module, &x, 1, &y, 1);
+    return y;
+}
+
+void tri_module_train(tri_module *module, bool training)
+{
+    if (module == NULL || module == &out_of_memory)
+        return;
+    module->training = training;
+    for (int i = 0; i < module->n_children; i++)
+        tri_module_train(module->children[i], training);
+}
+
+bool tri_module_is_training(const tri_module *self)
+{
+    return self != NULL && self->training;
+}

@@ -1,0 +1,64 @@
+/*
+ * module.h - what stands behind a `tri_module *`; for nn/, optim/ and parallel/.
+ */
+#ifndef TRII_MODULE_H
+#define TRII_MODULE_H
+
+#include <trireme/nn.h>
+
+#include "base/compiler.h"
+
+typedef struct trii_slot {
+    char *name;
+    tri_tensor *tensor; /* a reference is held */
+} trii_slot;
+
+typedef struct trii_slots {
+    trii_slot *items;
+    int n, capacity;
+} trii_slots;
+
+struct tri_module {
+    const tri_module_class *type;
+    void *data;
+    tri_module *parent; /* NULL: a root */
+    char *name;         /* in the parent; NULL: a root; "": adds nothing to the names of state */
+    tri_module **children;
+    int n_children, children_capacity;
+    trii_slots parameters, buffers;
+    bool training;
+    tri_status status; /* the first failure; `why` is its line */
+    char *why;
+    tri_tensor *failed_tensor; /* what a failed registration returned; owned */
+    /* All entries below, in order, with full names; made on demand, dropped when anything below
+     * changes. */
+    tri_state_entry *state;
+    int64_t n_state; /* -1: not made */
+};
+
+/* Keeps the current error line as the module's failure, unless it has one already. */
+void trii_module_fail(tri_module *module, tri_status status);
+/* A failed module with the current error line; never NULL (a shared one when memory is out). */
+tri_module *trii_module_failed(tri_status status);
+/* tri_module_child that also takes the empty name; after a failure self is failed and returned. */
+tri_module *trii_module_adopt(tri_module *self, const char *name, tri_module *own_child);
+/* A step tensor with the current error line: what a forward that cannot go on gives. */
+tri_tensor *trii_forward_failed(tri_status status);
+/* OK when the flattened state is there. */
+tri_status trii_module_flatten(tri_module *module) TRI_MUST_CHECK;
+/* linear_layer.c: registers "weight" of this shape and, unless without, "bias" of its first size,
+ * with torch's initial values of linear and convolution layers. */
+void trii_add_weight_and_bias(tri_module *self, const int64_t *shape, int ndim, bool bias,
+                              tri_tensor **weight_out, tri_tensor **bias_out);
+/* Whether a forward has one input and one output; else the outputs are failed ones. */
+bool trii_one_to_one(tri_module *self, int n_in, tri_tensor **out, int n_out);
+/* A persistent tensor of the default dtype, for a layer's parameter. */
+tri_tensor *trii_parameter_new(const int64_t *shape, int ndim);
+/* Type of new parameters on this thread. */
+tri_dtype trii_default_dtype(void);
+/* Mixes bytes into a hash. */
+uint64_t trii_hash_bytes(uint64_t hash, const void *data, size_t bytes);
+/* Name, type, shape and plain contents; runs what was recorded. */
+tri_status trii_hash_entry(const tri_state_entry *entry, uint64_t *hash_io) TRI_MUST_CHECK;
+
+#endif

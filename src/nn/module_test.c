@@ -1,0 +1,283 @@
+/* module_test.c - modules: names, ownership, errors, state, loading, forward, initial values. */
+#include <math.h>
+
+#include <trireme/trireme.h>
+
+#include "base/alloc.h"
+#include "graph/step.h"
+#include "testing/check.h"
+#include "testing/nn_golden.h"
+
+/* --- initial values ------------------------------------------------------------------------- */
+
+static void check_bits(tri_tensor *tensor, const void *wanted, size_t bytes)
+{
+    char got[4096];
+
+    assert_non_null(tensor);
+    assert_true(bytes <= sizeof(got));
+    CHECK_OK(tri_copy_out(tensor, got, bytes));
+    assert_memory_equal(got, wanted, bytes);
+}
+
+static void linear_and_conv_start_with_the_bits_of_torch(void **state)
+{
+    tri_module *linear, *conv;
+
+    (void)state;
+    tri_manual_seed(0);
+    linear = tri_nn_linear(3, 4);
+    conv = tri_nn_conv2d(2, 3, 3, NULL);
+    check_bits(tri_module_find(linear, "weight"), golden_linear_weight,
+               sizeof(golden_linear_weight));
+    check_bits(tri_module_find(linear, "bias"), golden_linear_bias, sizeof(golden_linear_bias));
+    check_bits(tri_module_find(conv, "weight"), golden_conv_weight, sizeof(golden_conv_weight));
+    check_bits(tri_module_find(conv, "bias"), golden_conv_bias, sizeof(golden_conv_bias));
+    tri_module_destroy(linear);
+    tri_module_destroy(conv);
+}
+
+static void doubles_start_with_the_bits_of_torch(void **state)
+{
+    tri_module *linear;
+
+    (void)state;
+    tri_manual_seed(7);
+    tri_set_default_dtype(TRI_DTYPE_F64);
+    linear = tri_nn_linear(3, 4);
+    tri_set_default_dtype(TRI_DTYPE_F32);
+    check_bits(tri_module_find(linear, "weight"), golden_linear64_weight,
+               sizeof(golden_linear64_weight));
+    check_bits(tri_module_find(linear, "bias"), golden_linear64_bias, sizeof(golden_linear64_bias));
+    tri_module_destroy(linear);
+}
+
+static void normal_values_follow_torch_to_rounding(void **state)
+{
+    const int64_t n37 = 37, n6 = 6;
+    tri_tensor *a = tri_tensor_create(TRI_DTYPE_F32, &n37, 1);
+    tri_tensor *b = tri_tensor_create(TRI_DTYPE_F64, &n6, 1);
+    float f32[37];
+    double f64[6];
+
+    (void)state;
+    tri_manual_seed(0);
+    CHECK_OK(tri_init_normal(a, 0.5, 2.0));
+    CHECK_OK(tri_copy_out(a, f32, sizeof(f32)));
+    for (int i = 0; i < 37; i++)
+        assert_true(fabsf(f32[i] - golden_normal37[i]) <= 4e-6f);
+    tri_manual_seed(0);
+    CHECK_OK(tri_init_normal(b, 0.5, 2.0));
+    CHECK_OK(tri_copy_out(b, f64, sizeof(f64)));
+    for (int i = 0; i < 6; i++)
+        assert_true(fabs(f64[i] - golden_normal6[i]) <= 1e-14);
+    tri_tensor_unref(a);
+    tri_tensor_unref(b);
+}
+
+/* --- names and state ------------------------------------------------------------------------ */
+
+static void a_tree_owns_everything(void **state)
+{
+    long before;
+    tri_module *net;
+
+    (void)state;
+    assert_non_null(trii_step_current()); /* this thread's recorder is there */
+    before = trii_alloc_live();
+    net = tri_sequential(tri_nn_conv2d(3, 4, 3, NULL), tri_nn_batch_norm2d(4),
+                         tri_sequential(tri_nn_gelu(), tri_nn_max_pool2d(2, NULL)));
+    assert_int_equal(tri_module_state_count(net), 7);
+    tri_module_destroy(net);
+    assert_int_equal(trii_alloc_live(), before);
+}
+
+static void registering_later_renews_the_state(void **state)
+{
+    tri_module *net = tri_sequential(tri_nn_linear(2, 2));
+
+    (void)state;
+    assert_int_equal(tri_module_state_count(net), 2);
+    (void)tri_module_child(net, "head", tri_nn_linear(2, 1));
+    assert_int_equal(tri_module_state_count(net), 4);
+    assert_string_equal(tri_module_state(net, 2).name, "head.weight");
+    assert_non_null(tri_module_find(net, "module.head.bias"));
+    assert_null(tri_module_find(net, "tail.bias"));
+    assert_null(tri_module_state(net, 4).name);
+    tri_module_destroy(net);
+}
+
+/* --- errors --------------------------------------------------------------------------------- */
+
+static void a_failed_child_fails_its_parents(void **state)
+{
+    tri_module *net =
+        tri_sequential(tri_nn_relu(), tri_sequential(tri_nn_linear(0, 3)), tri_nn_linear(3, 3));
+    tri_tensor *y = tri_forward(net, NULL);
+
+    (void)state;
+    CHECK_FAILS(tri_module_status(net), TRI_ERR_INVALID_ARG, "nn_linear(0, 3)");
+    CHECK_FAILS(tri_tensor_status(y), TRI_ERR_INVALID_ARG, "1: 0: nn_linear(0, 3)");
+    assert_int_equal(tri_module_state_count(net), 0);
+    tri_module_destroy(net);
+    tri_tensor_unref(y);
+}
+
+static void names_are_checked(void **state)
+{
+    const char *bad[] = {"a.b", "", "0"};
+
+    (void)state;
+    for (size_t i = 0; i < TRII_COUNT_OF(bad); i++) {
+        tri_module *net = tri_sequential(tri_nn_relu());
+
+        (void)tri_module_child(net, bad[i], tri_nn_relu());
+        assert_int_equal(tri_module_status(net), TRI_ERR_INVALID_ARG);
+        tri_module_destroy(net);
+    }
+}
+
+static void wrong_shapes_name_module_and_line(void **state)
+{
+    const int64_t shape[2] = {4, 3};
+    tri_module *net = tri_sequential(tri_nn_linear(3, 5), tri_nn_linear(4, 2));
+    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, shape, 2);
+    tri_tensor *y = tri_forward(net, x);
+
+    (void)state;
+    CHECK_FAILS(tri_tensor_status(y), TRI_ERR_INVALID_ARG, "module_test.c:");
+    assert_non_null(strstr(tri_last_error(), "1: "));
+    assert_non_null(strstr(tri_last_error(), "linear"));
+    tri_step_end();
+    tri_module_destroy(net);
+    tri_tensor_unref(x);
+}
+
+/* --- loading -------------------------------------------------------------------------------- */
+
+static void loading_is_strict_and_all_or_nothing(void **state)
+{
+    const float w[6] = {1, 2, 3, 4, 5, 6}, b[2] = {7, 8};
+    tri_state_source sources[] = {
+        {"module.weight", TRI_DTYPE_F32, 2, {2, 3}, w},
+        {"module.bias", TRI_DTYPE_F32, 1, {2}, b},
+        {"extra", TRI_DTYPE_F32, 1, {2}, b},
+    };
+    tri_module *net = tri_nn_linear(3, 2);
+    uint64_t before, after;
+
+    (void)state;
+    CHECK_OK(tri_module_hash(net, &before));
+    CHECK_FAILS(tri_module_load(net, sources, 3), TRI_ERR_INVALID_ARG, "unexpected: extra");
+    CHECK_FAILS(tri_module_load(net, sources, 1), TRI_ERR_INVALID_ARG, "missing: bias");
+    sources[0].shape[1] = 4;
+    CHECK_FAILS(tri_module_load(net, sources, 2), TRI_ERR_INVALID_ARG,
+                "weight is f32[2, 3], not f32[2, 4]");
+    CHECK_OK(tri_module_hash(net, &after));
+    assert_true(before == after);
+    sources[0].shape[1] = 3;
+    CHECK_OK(tri_module_load(net, sources, 2));
+    check_bits(tri_module_find(net, "weight"), w, sizeof(w));
+    check_bits(tri_module_find(net, "bias"), b, sizeof(b));
+    CHECK_OK(tri_module_hash(net, &after));
+    assert_true(before != after);
+    tri_module_destroy(net);
+}
+
+/* --- forward -------------------------------------------------------------------------------- */
+
+static void sum_and_difference(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
+                               int n_out)
+{
+    (void)self;
+    assert_int_equal(n_in, 2);
+    if (n_out > 0)
+        out[0] = tri_add(in[0], in[1]);
+    if (n_out > 1)
+        out[1] = tri_sub(in[0], in[1]);
+}
+
+static void modules_take_and_give_several(void **state)
+{
+    static const tri_module_class type = {.name = "both", .forward = sum_and_difference};
+    const float a = 5, b = 3;
+    tri_module *both = tri_module_create(&type);
+    tri_tensor *in[2] = {tri_tensor_from(TRI_DTYPE_F32, NULL, 0, &a),
+                         tri_tensor_from(TRI_DTYPE_F32, NULL, 0, &b)};
+    tri_tensor *out[3];
+
+    (void)state;
+    tri_forward_n(both, in, 2, out, 2);
+    assert_true(tri_item(tri_keep(out[0])) == 8.0);
+    tri_step_end();
+    tri_forward_n(both, in, 2, out, 3);
+    CHECK_FAILS(tri_tensor_status(out[2]), TRI_ERR_INVALID_ARG, "left output 2 of 3 unset");
+    tri_step_end();
+    tri_tensor_unref(out[2]);
+    tri_tensor_unref(in[0]);
+    tri_tensor_unref(in[1]);
+    tri_module_destroy(both);
+}
+
+static void a_linear_layer_computes(void **state)
+{
+    const float w[6] = {1, 2, 3, 4, 5, 6}, b[2] = {0.5f, -1}, ones[3] = {1, 1, 1};
+    const int64_t shape[2] = {1, 3};
+    const tri_state_source sources[] = {{"weight", TRI_DTYPE_F32, 2, {2, 3}, w},
+                                        {"bias", TRI_DTYPE_F32, 1, {2}, b}};
+    tri_module *net = tri_nn_linear(3, 2);
+    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, shape, 2, ones), *y;
+    float got[2];
+
+    (void)state;
+    CHECK_OK(tri_module_load(net, sources, 2));
+    y = tri_keep(tri_forward(net, x));
+    CHECK_OK(tri_copy_out(y, got, sizeof(got)));
+    assert_true(got[0] == 6.5f && got[1] == 14.0f);
+    tri_step_end();
+    tri_tensor_unref(x);
+    tri_module_destroy(net);
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    tri_status st = TRI_ERR_NO_MEMORY;
+    long n = 0, before;
+
+    (void)state;
+    assert_non_null(trii_step_current()); /* this thread's recorder is there */
+    before = trii_alloc_live();
+    while (st != TRI_OK && n < 1000) {
+        tri_module *net;
+
+        trii_alloc_fail_at(++n);
+        net = tri_sequential(tri_nn_linear(2, 2), tri_nn_batch_norm2d(2), tri_nn_relu());
+        st = tri_module_status(net);
+        if (st == TRI_OK && tri_module_state_count(net) != 7)
+            st = TRI_ERR_NO_MEMORY;
+        trii_alloc_fail_at(0);
+        tri_module_destroy(net);
+        assert_int_equal(trii_alloc_live(), before);
+    }
+    assert_true(n > 10 && n < 1000);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(linear_and_conv_start_with_the_bits_of_torch),
+        cmocka_unit_test(doubles_start_with_the_bits_of_torch),
+        cmocka_unit_test(normal_values_follow_torch_to_rounding),
+        cmocka_unit_test(a_tree_owns_everything),
+        cmocka_unit_test(registering_later_renews_the_state),
+        cmocka_unit_test(a_failed_child_fails_its_parents),
+        cmocka_unit_test(names_are_checked),
+        cmocka_unit_test(wrong_shapes_name_module_and_line),
+        cmocka_unit_test(loading_is_strict_and_all_or_nothing),
+        cmocka_unit_test(modules_take_and_give_several),
+        cmocka_unit_test(a_linear_layer_computes),
+        cmocka_unit_test(every_allocation_may_fail),
+    };
+
+    return test_main(argc, argv, tests, TRII_COUNT_OF(tests));
+}

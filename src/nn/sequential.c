@@ -1,0 +1,71 @@
+/*
+ * sequential.c - modules one after the other.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/err.h"
+#include "base/site.h"
+#include "nn/module.h"
+
+static void sequential_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
+                               int n_out)
+{
+    trii_site site = trii_site_take(); /* every child is blamed on the caller's line */
+    tri_tensor *x;
+
+    if (n_in != 1 || n_out != 1) {
+        for (int i = 0; i < n_out; i++)
+            out[i] = trii_forward_failed(
+                TRII_FAIL(TRI_ERR_INVALID_ARG, "sequential takes 1 input to 1 output, not %d to %d",
+                          n_in, n_out));
+        return;
+    }
+    x = in[0];
+    for (int i = 0; i < self->n_children; i++) {
+        tri_site_set(site.file, site.line);
+        x = tri_forward(self->children[i], x);
+    }
+    out[0] = x;
+}
+
+static tri_module *sequential_new(void)
+{
+    static const tri_module_class type = {.name = "sequential", .forward = sequential_forward};
+
+    return tri_module_create(&type);
+}
+
+/* After a failure the rest is still taken, and destroyed. */
+static void append(tri_module *self, int index, tri_module *own_module)
+{
+    char name[16];
+
+    snprintf(name, sizeof(name), "%d", index);
+    if (tri_module_status(tri_module_child(self, name, own_module)) < 0)
+        return; /* kept in self */
+}
+
+tri_module *tri_sequential_of(int n, tri_module *const *own_modules)
+{
+    tri_module *self = sequential_new();
+
+    for (int i = 0; i < n; i++)
+        append(self, i, own_modules[i]);
+    return self;
+}
+
+tri_module *tri_sequential_list(tri_module *own_first, ...)
+{
+    tri_module *self = sequential_new();
+    tri_module *module = own_first;
+    va_list list;
+
+    va_start(list, own_first);
+    for (int i = 0; module != NULL; i++) {
+        append(self, i, module);
+        module = va_arg(list, tri_module *);
+    }
+    va_end(list);
+    return self;
+}

@@ -1,0 +1,280 @@
+/* optim_test.c - SGD in all its variants and the schedules, against values of PyTorch. */
+#include <math.h>
+
+#include <trireme/trireme.h>
+
+#include "base/compiler.h"
+#include "testing/check.h"
+#include "testing/nn_golden.h"
+
+/* --- SGD ------------------------------------------------------------------------------------ */
+
+typedef struct problem {
+    tri_module *net;
+    tri_tensor *x, *y;
+} problem;
+
+static tri_tensor *tensor_of(tri_dtype dtype, int64_t rows, int64_t cols, const double *values)
+{
+    const int64_t shape[2] = {rows, cols};
+    float narrow[16];
+
+    for (int i = 0; i < rows * cols; i++)
+        narrow[i] = (float)values[i];
+    return tri_tensor_from(dtype, shape, 2,
+                           dtype == TRI_DTYPE_F64 ? (const void *)values : (const void *)narrow);
+}
+
+static problem problem_create(tri_dtype dtype)
+{
+    problem p;
+    float w[6], b[2];
+    bool wide = dtype == TRI_DTYPE_F64;
+
+    for (int i = 0; i < 6; i++)
+        w[i] = (float)golden_sgd_w[i];
+    for (int i = 0; i < 2; i++)
+        b[i] = (float)golden_sgd_b[i];
+    tri_set_default_dtype(dtype);
+    p.net = tri_nn_linear(3, 2);
+    tri_set_default_dtype(TRI_DTYPE_F32);
+    CHECK_OK(tri_module_load(
+        p.net,
+        (tri_state_source[]){
+            {"weight", dtype, 2, {2, 3}, wide ? (const void *)golden_sgd_w : (const void *)w},
+            {"bias", dtype, 1, {2}, wide ? (const void *)golden_sgd_b : (const void *)b}},
+        2));
+    p.x = tensor_of(dtype, 4, 3, golden_sgd_x);
+    p.y = tensor_of(dtype, 4, 2, golden_sgd_y);
+    return p;
+}
+
+static void problem_destroy(problem *p)
+{
+    tri_module_destroy(p->net);
+    tri_tensor_unref(p->x);
+    tri_tensor_unref(p->y);
+}
+
+static double one_step(problem *p, tri_optimizer *opt)
+{
+    tri_tensor *loss = tri_mse_loss(tri_forward(p->net, p->x), p->y);
+    double value;
+
+    tri_backward(loss);
+    CHECK_OK(tri_optimizer_step(opt));
+    value = tri_item(loss);
+    tri_step_end();
+    return value;
+}
+
+static void check_near(const double *got, const double *wanted, int n, double bound)
+{
+    for (int i = 0; i < n; i++)
+        if (!(fabs(got[i] - wanted[i]) <= bound * fmax(1.0, fabs(wanted[i]))))
+            fail_msg("element %d: %.17g instead of %.17g", i, got[i], wanted[i]);
+}
+
+static tri_sgd_options options_of(const struct golden_sgd *g)
+{
+    return (tri_sgd_options){.momentum = g->momentum,
+                             .dampening = g->dampening,
+                             .weight_decay = g->weight_decay,
+                             .nesterov = g->nesterov};
+}
+
+static void sgd_is_that_of_torch_in_double(void **state)
+{
+    (void)state;
+    for (size_t c = 0; c < TRII_COUNT_OF(golden_sgd); c++) {
+        const struct golden_sgd *g = &golden_sgd[c];
+        problem p = problem_create(TRI_DTYPE_F64);
+        tri_sgd_options options = options_of(g);
+        tri_optimizer *opt = tri_sgd(p.net, 0.1, &options);
+        double losses[4], weight[6], bias[2];
+
+        for (int step = 0; step < 4; step++) {
+            tri_optimizer_set_lr(opt, 0.1 / (step + 1));
+            losses[step] = one_step(&p, opt);
+        }
+        CHECK_OK(tri_copy_out(tri_module_find(p.net, "weight"), weight, sizeof(weight)));
+        CHECK_OK(tri_copy_out(tri_module_find(p.net, "bias"), bias, sizeof(bias)));
+        check_near(losses, g->losses, 4, 1e-14);
+        check_near(weight, g->weight64, 6, 1e-14);
+        check_near(bias, g->bias64, 2, 1e-14);
+        tri_optimizer_destroy(opt);
+        problem_destroy(&p);
+    }
+}
+
+static void sgd_is_that_of_torch_in_single(void **state)
+{
+    (void)state;
+    for (size_t c = 0; c < TRII_COUNT_OF(golden_sgd); c++) {
+        const struct golden_sgd *g = &golden_sgd[c];
+        problem p = problem_create(TRI_DTYPE_F32);
+        tri_sgd_options options = options_of(g);
+        tri_optimizer *opt = tri_sgd(p.net, 0.1, &options);
+        float narrow[6];
+        double weight[6];
+
+        for (int step = 0; step < 4; step++) {
+            tri_optimizer_set_lr(opt, 0.1 / (step + 1));
+            (void)one_step(&p, opt);
+        }
+        CHECK_OK(tri_copy_out(tri_module_find(p.net, "weight"), narrow, sizeof(narrow)));
+        for (int i = 0; i < 6; i++)
+            weight[i] = (double)narrow[i];
+        check_near(weight, g->weight32, 6, 1e-6);
+        tri_optimizer_destroy(opt);
+        problem_destroy(&p);
+    }
+}
+
+static void a_restored_optimizer_goes_on_with_the_same_bits(void **state)
+{
+    const tri_sgd_options options = {.momentum = 0.7, .dampening = 0.2, .weight_decay = 0.01};
+    problem p = problem_create(TRI_DTYPE_F32), q = problem_create(TRI_DTYPE_F32);
+    tri_optimizer *a = tri_sgd(p.net, 0.1, &options), *b = tri_sgd(q.net, 0.1, &options);
+    char bytes[256];
+
+    (void)state;
+    (void)one_step(&p, a);
+    (void)one_step(&p, a);
+    assert_int_equal(tri_optimizer_state_count(a), 3);
+    assert_string_equal(tri_optimizer_state(a, 0).name, "weight.momentum_buffer");
+    assert_string_equal(tri_optimizer_state(a, 2).name, "steps");
+    for (int i = 0; i < 5; i++) {
+        tri_tensor *from =
+            i < 3 ? tri_optimizer_state(a, i).tensor : tri_module_state(p.net, i - 3).tensor;
+        tri_tensor *to =
+            i < 3 ? tri_optimizer_state(b, i).tensor : tri_module_state(q.net, i - 3).tensor;
+        size_t n = (size_t)tri_tensor_numel(from) * tri_dtype_size(tri_tensor_dtype(from));
+
+        CHECK_OK(tri_copy_out(from, bytes, n));
+        CHECK_OK(tri_copy_in(to, bytes, n));
+    }
+    for (int step = 0; step < 3; step++)
+        assert_true(one_step(&p, a) == one_step(&q, b));
+    tri_optimizer_destroy(a);
+    tri_optimizer_destroy(b);
+    problem_destroy(&p);
+    problem_destroy(&q);
+}
+
+static void gradients_add_up_until_they_are_consumed(void **state)
+{
+    problem p = problem_create(TRI_DTYPE_F64), q = problem_create(TRI_DTYPE_F64);
+    tri_optimizer *a = tri_sgd(p.net, 0.1, NULL), *b = tri_sgd(q.net, 0.2, NULL);
+    double wa[6], wb[6];
+
+    (void)state;
+    for (int i = 0; i < 2; i++) /* twice the gradient at half the rate */
+        tri_backward(tri_mse_loss(tri_forward(p.net, p.x), p.y));
+    CHECK_OK(tri_optimizer_step(a));
+    tri_step_end();
+    (void)one_step(&q, b);
+    CHECK_OK(tri_copy_out(tri_module_find(p.net, "weight"), wa, sizeof(wa)));
+    CHECK_OK(tri_copy_out(tri_module_find(q.net, "weight"), wb, sizeof(wb)));
+    check_near(wa, wb, 6, 1e-15);
+
+    tri_backward(tri_mse_loss(tri_forward(p.net, p.x), p.y));
+    tri_optimizer_zero_grad(a);
+    CHECK_OK(tri_optimizer_step(a)); /* nothing to do */
+    tri_step_end();
+    CHECK_OK(tri_copy_out(tri_module_find(p.net, "weight"), wb, sizeof(wb)));
+    check_near(wa, wb, 6, 0.0);
+    tri_optimizer_destroy(a);
+    tri_optimizer_destroy(b);
+    problem_destroy(&p);
+    problem_destroy(&q);
+}
+
+static void bad_options_come_out_of_the_step(void **state)
+{
+    problem p = problem_create(TRI_DTYPE_F32);
+    tri_optimizer *opt = tri_sgd(p.net, -1.0, NULL);
+
+    (void)state;
+    CHECK_FAILS(tri_optimizer_step(opt), TRI_ERR_INVALID_ARG, "lr -1");
+    tri_optimizer_destroy(opt);
+    opt = tri_sgd(p.net, 0.1, &(tri_sgd_options){.nesterov = true});
+    CHECK_FAILS(tri_optimizer_step(opt), TRI_ERR_INVALID_ARG, "nesterov");
+    tri_optimizer_destroy(opt);
+    problem_destroy(&p);
+    p.net = tri_nn_linear(-1, 2);
+    opt = tri_sgd(p.net, 0.1, NULL);
+    CHECK_FAILS(tri_optimizer_step(opt), TRI_ERR_INVALID_ARG, "nn_linear(-1, 2)");
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(p.net);
+}
+
+static void errors_of_the_step_come_out_of_the_optimizer(void **state)
+{
+    problem p = problem_create(TRI_DTYPE_F32);
+    tri_optimizer *opt = tri_sgd(p.net, 0.1, NULL);
+
+    (void)state;
+    tri_backward(tri_mse_loss(tri_forward(p.net, p.y), p.y));
+    CHECK_FAILS(tri_optimizer_step(opt), TRI_ERR_INVALID_ARG, "optim_test.c:");
+    assert_int_equal(tri_step_end_status(), TRI_ERR_INVALID_ARG);
+    assert_true(isfinite(one_step(&p, opt))); /* the next step is a new one */
+    tri_optimizer_destroy(opt);
+    problem_destroy(&p);
+}
+
+/* --- schedules ------------------------------------------------------------------------------ */
+
+static void cosine_is_that_of_torch(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TRII_COUNT_OF(golden_cosine); i++) {
+        double lr = tri_schedule_cosine(0.4, 0.05, 12, (int64_t)i);
+
+        check_near(&lr, &golden_cosine[i], 1, 1e-14);
+    }
+    assert_true(tri_schedule_constant(0.3, 77) == 0.3);
+}
+
+static void check_cycle(const tri_one_cycle_options *opt, const double *lr, const double *momentum,
+                        size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        tri_one_cycle_point p = tri_schedule_one_cycle(0.4, 21, (int64_t)i, opt);
+
+        check_near(&p.lr, &lr[i], 1, 1e-14);
+        check_near(&p.momentum, &momentum[i], 1, 1e-14);
+    }
+}
+
+static void one_cycle_is_that_of_torch(void **state)
+{
+    (void)state;
+    check_cycle(NULL, golden_cycle_plain_lr, golden_cycle_plain_momentum,
+                TRII_COUNT_OF(golden_cycle_plain_lr));
+    check_cycle(&(tri_one_cycle_options){.linear = true, .pct_start = 0.25}, golden_cycle_linear_lr,
+                golden_cycle_linear_momentum, TRII_COUNT_OF(golden_cycle_linear_lr));
+    check_cycle(&(tri_one_cycle_options){.three_phase = true,
+                                         .div_factor = 10,
+                                         .final_div_factor = 100,
+                                         .momentum_base = 0.8,
+                                         .momentum_max = 0.9},
+                golden_cycle_three_lr, golden_cycle_three_momentum,
+                TRII_COUNT_OF(golden_cycle_three_lr));
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sgd_is_that_of_torch_in_double),
+        cmocka_unit_test(sgd_is_that_of_torch_in_single),
+        cmocka_unit_test(a_restored_optimizer_goes_on_with_the_same_bits),
+        cmocka_unit_test(gradients_add_up_until_they_are_consumed),
+        cmocka_unit_test(bad_options_come_out_of_the_step),
+        cmocka_unit_test(errors_of_the_step_come_out_of_the_optimizer),
+        cmocka_unit_test(cosine_is_that_of_torch),
+        cmocka_unit_test(one_cycle_is_that_of_torch),
+    };
+
+    return test_main(argc, argv, tests, TRII_COUNT_OF(tests));
+}
