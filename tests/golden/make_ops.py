@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""Writes ops.txt: results and gradients of every case of tests/testing/op_cases.h by PyTorch, f64.
+
+Usage: make_ops.py > ops.txt   (PyTorch 2.13; nothing of the build needs it)
+
+Operands come from a formula that both sides know (operand()); the loss is sum(result * w), w being
+operand 9 of the result's shape. One line an array: name, dimensions, sizes, then the elements:
+  case NAME / y ... / g0 ... (gradient of operand 0) / a3 ... (operand 3 afterwards: a buffer)
+"""
+import sys
+import torch
+import torch.nn.functional as F
+
+MASK = (1 << 64) - 1
+
+
+def uniform(k, i):
+    z = (((k + 1) << 32) + i * 0x9E3779B97F4A7C15 + 1) & MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
+    z ^= z >> 31
+    return (z >> 11) * 2.0**-53
+
+
+def operand(kind, k, shape):
+    n = 1
+    for size in shape:
+        n *= size
+    low = kind.lower()
+    u = [uniform(k, i) for i in range(n)]
+    if low == "n":
+        values = [2 * x - 1 for x in u]
+    elif low == "p":
+        values = [0.5 + x for x in u]
+    elif low == "q":
+        values = [float(int(x * 3)) - 1 for x in u]
+    else:
+        return torch.tensor([int(x * 3) for x in u], dtype=torch.int64).reshape(shape)
+    return torch.tensor(values, dtype=torch.float64).reshape(shape)
+
+
+def conv(**options):
+    return lambda a, b, c=None: F.conv2d(a, b, c, **options)
+
+
+def bn(training):
+    def run(x, w=None, b=None, mean=None, var=None):
+        return F.batch_norm(x, mean, var, w, b, training, 0.1, 1e-5)
+
+    return run
+
+
+def one(function):
+    return lambda a: function(a)
+
+
+EW = [("n", (3, 4))]
+C3 = ("n", (3,))
+RM, RV = ("N", (3,)), ("P", (3,))
+NONE = (None, ())
+CASES = [
+    ("add", torch.add, [("n", (3, 4)), ("n", (3, 4))]),
+    ("add_broadcast", torch.add, [("n", (2, 3, 4)), ("n", (3, 1))]),
+    ("add_scalar_tensor", torch.add, [("n", ()), ("n", (2, 3))]),
+    ("add_empty", torch.add, [("n", (0, 3)), ("n", (3,))]),
+    ("sub_broadcast", torch.sub, [("n", (4, 1)), ("n", (1, 3))]),
+    ("mul", torch.mul, [("n", (3, 4)), ("n", (3, 4))]),
+    ("mul_broadcast", torch.mul, [("n", (4,)), ("n", (2, 3, 4))]),
+    ("div", torch.div, [("n", (3, 4)), ("p", (3, 4))]),
+    ("div_broadcast", torch.div, [("n", (1, 4)), ("p", (3, 1))]),
+    ("maximum", torch.maximum, [("n", (3, 4)), ("n", (4,))]),
+    ("minimum", torch.minimum, [("n", (3, 4)), ("n", (3, 1))]),
+    ("maximum_ties", torch.maximum, [("q", (3, 4)), ("q", (3, 4))]),
+    ("minimum_ties", torch.minimum, [("q", (3, 4)), ("q", (3, 4))]),
+    ("add_scalar", lambda a: a + 0.75, EW),
+    ("mul_scalar", lambda a: a * -1.5, EW),
+    ("neg", torch.neg, EW),
+    ("abs", torch.abs, EW),
+    ("abs_zero", torch.abs, [("q", (3, 4))]),
+    ("square", torch.square, EW),
+    ("sqrt", torch.sqrt, [("p", (3, 4))]),
+    ("exp", torch.exp, EW),
+    ("log", torch.log, [("p", (3, 4))]),
+    ("relu", F.relu, EW),
+    ("relu_zero", F.relu, [("q", (3, 4))]),
+    ("leaky_relu", lambda a: F.leaky_relu(a, 0.125), EW),
+    ("sigmoid", torch.sigmoid, EW),
+    ("tanh", torch.tanh, EW),
+    ("gelu", lambda a: F.gelu(a * 3), EW),
+    ("silu", lambda a: F.silu(a * 3), EW),
+    ("cast", lambda a: a.float().double(), EW),
+    ("dropout_off", lambda a: F.dropout(a, 0.25, False), EW),
+    ("reshape", lambda a: a.reshape(4, -1), [("n", (2, 3, 4))]),
+    ("flatten", lambda a: a.flatten(1), [("n", (2, 3, 2, 2))]),
+    ("permute", lambda a: a.permute(2, 0, 1), [("n", (2, 3, 4))]),
+    ("transpose", lambda a: a.transpose(0, -1), [("n", (2, 3, 4))]),
+    ("expand", lambda a: a.expand(2, 3, 4), [("n", (3, 1))]),
+    ("flip", lambda a: a.flip(1), [("n", (2, 3, 4))]),
+    ("sum_all", torch.sum, [("n", (2, 3, 4))]),
+    ("sum_empty", torch.sum, [("n", (0, 3))]),
+    ("sum_dims", lambda a: a.sum((0, 2)), [("n", (2, 3, 4))]),
+    ("sum_keep", lambda a: a.sum(-2, keepdim=True), [("n", (2, 3, 4))]),
+    ("mean_all", torch.mean, [("n", (2, 3, 4))]),
+    ("mean_dims", lambda a: a.mean(1, keepdim=True), [("n", (2, 3, 4))]),
+    ("amax_all", torch.amax, [("n", (2, 3, 4))]),
+    ("amax_dims", lambda a: a.amax((0, 2)), [("n", (2, 3, 4))]),
+    ("amax_ties", lambda a: a.amax(1, keepdim=True), [("q", (2, 5, 4))]),
+    ("argmax", lambda a: a.argmax(1), [("N", (2, 3, 4))]),
+    ("argmax_ties", lambda a: a.argmax(1), [("Q", (2, 5, 4))]),
+    ("matmul", torch.matmul, [("n", (5, 7)), ("n", (7, 6))]),
+    ("matmul_batch", torch.matmul, [("n", (2, 3, 4)), ("n", (2, 4, 5))]),
+    ("matmul_left", torch.matmul, [("n", (2, 3, 4)), ("n", (4, 5))]),
+    ("matmul_right", torch.matmul, [("n", (3, 4)), ("n", (2, 2, 4, 5))]),
+    ("matmul_inner_empty", torch.matmul, [("n", (3, 0)), ("n", (0, 5))]),
+    ("linear", F.linear, [("n", (5, 6)), ("n", (9, 6)), ("n", (9,))]),
+    ("linear_plain", F.linear, [("n", (3, 4)), ("n", (5, 4))]),
+    ("linear_deep", F.linear, [("n", (2, 3, 4)), ("n", (5, 4)), ("n", (5,))]),
+    ("linear_vector", F.linear, [("n", (4,)), ("n", (5, 4)), ("n", (5,))]),
+    ("linear_empty", F.linear, [("n", (0, 4)), ("n", (5, 4)), ("n", (5,))]),
+    ("conv", conv(), [("n", (2, 3, 5, 6)), ("n", (4, 3, 3, 2)), ("n", (4,))]),
+    ("conv_pad", conv(padding=1), [("n", (2, 3, 5, 5)), ("n", (4, 3, 3, 3))]),
+    ("conv_stride", conv(stride=(2, 1), padding=(1, 2)),
+     [("n", (2, 2, 6, 5)), ("n", (3, 2, 3, 3)), ("n", (3,))]),
+    ("conv_dilate", conv(dilation=(2, 1), padding=(2, 1)),
+     [("n", (1, 2, 6, 5)), ("n", (3, 2, 3, 3)), ("n", (3,))]),
+    ("conv_groups", conv(padding=1, groups=2),
+     [("n", (2, 4, 4, 4)), ("n", (6, 2, 3, 3)), ("n", (6,))]),
+    ("conv_depth", conv(stride=2, padding=1, groups=4),
+     [("n", (2, 4, 5, 5)), ("n", (4, 1, 3, 3))]),
+    ("conv_down", conv(stride=2), [("n", (2, 3, 5, 5)), ("n", (4, 3, 1, 1))]),
+    ("conv_stem", conv(stride=2, padding=3), [("n", (1, 2, 9, 8)), ("n", (2, 2, 7, 7))]),
+    ("conv_empty", conv(), [("n", (0, 3, 5, 6)), ("n", (4, 3, 3, 2)), ("n", (4,))]),
+    ("max_pool", lambda a: F.max_pool2d(a, 2), [("n", (2, 3, 4, 5))]),
+    ("max_pool_over", lambda a: F.max_pool2d(a, 3, 2, 1), [("n", (2, 2, 5, 6))]),
+    ("max_pool_ceil", lambda a: F.max_pool2d(a, (2, 3), 2, ceil_mode=True), [("n", (1, 2, 5, 6))]),
+    ("max_pool_ties", lambda a: F.max_pool2d(a, 3, 2, 1), [("q", (2, 2, 5, 6))]),
+    ("avg_pool", lambda a: F.avg_pool2d(a, 2), [("n", (2, 3, 4, 5))]),
+    ("avg_pool_over", lambda a: F.avg_pool2d(a, 3, 2, 1), [("n", (2, 2, 5, 6))]),
+    ("avg_pool_ceil",
+     lambda a: F.avg_pool2d(a, (3, 2), 2, 1, ceil_mode=True, count_include_pad=False),
+     [("n", (1, 2, 6, 5))]),
+    ("avg_pool_ceil_pad", lambda a: F.avg_pool2d(a, (3, 2), 2, 1, ceil_mode=True),
+     [("n", (1, 2, 6, 5))]),
+    ("adaptive_avg", lambda a: F.adaptive_avg_pool2d(a, (3, 2)), [("n", (2, 2, 5, 7))]),
+    ("adaptive_avg_one", lambda a: F.adaptive_avg_pool2d(a, 1), [("n", (2, 3, 4, 5))]),
+    ("adaptive_max", lambda a: F.adaptive_max_pool2d(a, (3, 2)), [("n", (2, 2, 5, 7))]),
+    ("bn_train", bn(True), [("n", (2, 3, 2, 3)), C3, C3, RM, RV]),
+    ("bn_train_rows", bn(True), [("n", (5, 3)), C3, C3, RM, RV]),
+    ("bn_train_bare", bn(True), [("n", (2, 3, 2, 3))]),
+    ("bn_eval", bn(False), [("n", (2, 3, 2, 3)), C3, C3, RM, RV]),
+    ("bn_eval_bare", bn(False), [("n", (2, 3, 4)), NONE, NONE, RM, RV]),
+    ("softmax", lambda a: F.softmax(a, 1), [("n", (3, 5))]),
+    ("softmax_first", lambda a: F.softmax(a, 0), [("n", (3, 2, 2))]),
+    ("log_softmax", lambda a: F.log_softmax(a, -1), [("n", (3, 5))]),
+    ("log_softmax_mid", lambda a: F.log_softmax(a, 1), [("n", (2, 3, 2))]),
+    ("cross_entropy", F.cross_entropy, [("n", (5, 3)), ("C", (5,))]),
+    ("cross_entropy_smooth", lambda a, b: F.cross_entropy(a, b, label_smoothing=0.1),
+     [("n", (5, 3)), ("C", (5,))]),
+    ("mse_loss", F.mse_loss, [("n", (3, 4)), ("n", (3, 4))]),
+    ("count_correct", lambda a, b: (a.argmax(1) == b).sum(), [("N", (9, 3)), ("C", (9,))]),
+]
+
+
+def line(name, tensor):
+    values = tensor.detach().reshape(-1).tolist()
+    text = " ".join("%.15g" % v for v in values)
+    sizes = "".join(" %d" % s for s in tensor.shape)
+    print(("%s %d%s %s" % (name, tensor.dim(), sizes, text)).rstrip())
+
+
+def main():
+    print("# PyTorch %s, f64; made by make_ops.py" % torch.__version__)
+    for name, function, inputs in CASES:
+        args = [None if kind is None else operand(kind, k, shape)
+                for k, (kind, shape) in enumerate(inputs)]
+        for (kind, _), arg in zip(inputs, args):
+            if kind in ("n", "p", "q"):
+                arg.requires_grad_(True)
+        y = function(*args)
+        print("case", name)
+        line("y", y)
+        if y.requires_grad:
+            (y * operand("n", 9, tuple(y.shape))).sum().backward()
+        for k, (kind, _) in enumerate(inputs):
+            if kind in ("n", "p", "q") and y.requires_grad:
+                line("g%d" % k, args[k].grad)
+            elif name.startswith("bn") and kind in ("N", "P"):
+                line("a%d" % k, args[k])
+    print("end")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    sys.exit(main())
