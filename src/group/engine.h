@@ -106,6 +106,16 @@ static inline tri_status trii_op_status(const trii_op *op)
  * the monotonic time until_ns has come. */
 void trii_op_sleep(trii_op *op, int64_t until_ns);
 
+/* For create(): every rank of the group says whether its part of `step` went well (status and,
+ * through the error line, why not), and learns whether everybody's did: TRI_OK, or the status
+ * of the lowest failing rank with its line, the same on all ranks; TIMEOUT names the ranks
+ * that did not say. Blocks until all said or args->deadline_ns. */
+struct trii_group_args;
+tri_status trii_group_agree(const struct trii_group_args *args, const char *step,
+                            tri_status mine) TRI_MUST_CHECK;
+/* Milliseconds until args->deadline_ns for store calls: at least 1. */
+int64_t trii_group_left_ms(const struct trii_group_args *args);
+
 /* --- the table ------------------------------------------------------------------------- */
 
 typedef struct trii_group_args {

@@ -1,4 +1,14 @@
 /*
- * comm.c - the engines built into libtrireme-comm, by name.
+ * comm.c - the engines built into libtrireme-comm, in the order in which a group without a
+ * named engine tries them.
  */
-#include <trireme/comm.h>
+#include <stddef.h>
+
+#include "engines/self/self.h"
+
+const trii_engine *const *trii_engines(void)
+{
+    static const trii_engine *const engines[] = {&trii_engine_self, NULL};
+
+    return engines;
+}

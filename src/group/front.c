@@ -1,0 +1,376 @@
+/*
+ * front.c - the life of a group: creating it with the best engine that all ranks have,
+ * references, abort, memory, facts. The calls are in collective.c, the waits in wait.c.
+ */
+#include "group/front.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/param.h"
+#include "os/clock.h"
+
+static _Atomic(tri_group *) world;
+
+void trii_group_set_world(tri_group *group)
+{
+    atomic_store(&world, group);
+}
+
+tri_group *trii_group_get_world(void)
+{
+    return atomic_load_explicit(&world, memory_order_acquire);
+}
+
+/* --- agreement ------------------------------------------------------------------------- */
+
+int64_t trii_group_left_ms(const trii_group_args *args)
+{
+    int64_t left_ns;
+
+    if (args->deadline_ns == TRII_NO_DEADLINE)
+        return TRI_FOREVER;
+    left_ns = args->deadline_ns - trii_now_ns();
+    return left_ns < TRII_NS_PER_MS ? 1 : left_ns / TRII_NS_PER_MS;
+}
+
+/* Names the ranks that have not said anything about `step`. */
+static tri_status agree_timed_out(const trii_group_args *args, const char *step)
+{
+    char missing[200] = "";
+    size_t used = 0;
+
+    for (int r = 0; r < args->size && used < sizeof(missing) - 16; r++) {
+        char key[96];
+        const char *keys[1] = {key};
+        bool present = false;
+
+        snprintf(key, sizeof(key), "%s/%d", step, r);
+        if (tri_store_check(args->store, keys, 1, &present) != TRI_OK)
+            break;
+        if (!present)
+            used += (size_t)snprintf(missing + used, sizeof(missing) - used, "%s%d",
+                                     used > 0 ? ", " : "", r);
+    }
+    return TRII_FAIL(TRI_ERR_TIMEOUT, "group %s, rank %d of %d: waited for rank %s (%s)",
+                     args->name, args->rank, args->size, used > 0 ? missing : "?", step);
+}
+
+/* Some rank failed: the lowest one's status and line become everybody's. */
+static tri_status agree_failed(const trii_group_args *args, const char *step)
+{
+    for (int r = 0; r < args->size; r++) {
+        char key[96];
+        char *text = NULL;
+        tri_status st;
+        int status = 0;
+
+        snprintf(key, sizeof(key), "%s/%d", step, r);
+        st = tri_store_get(args->store, key, trii_group_left_ms(args), (void **)&text, NULL);
+        if (st != TRI_OK)
+            return st;
+        status = atoi(text);
+        if (status != 0) {
+            const char *line = strchr(text, ' ');
+
+            st = TRII_FAIL((tri_status)status, "rank %d: %s", r, line != NULL ? line + 1 : "");
+            tri_store_free(text);
+            return st;
+        }
+        tri_store_free(text);
+    }
+    return TRII_FAIL(TRI_ERR_INTERNAL, "agreement on %s: a failure without a rank", step);
+}
+
+tri_status trii_group_agree(const trii_group_args *args, const char *step, tri_status mine)
+{
+    const int64_t failed = INT64_C(1) << 32;
+    char key[96], text[TRII_ERR_BYTES + 16];
+    char *total = NULL;
+    int64_t sum;
+    tri_status st;
+
+    if (args->size == 1)
+        return mine;
+    snprintf(text, sizeof(text), "%d %s", (int)mine, mine != TRI_OK ? tri_last_error() : "");
+    snprintf(key, sizeof(key), "%s/%d", step, args->rank);
+    st = tri_store_set(args->store, key, text, strlen(text));
+    if (st != TRI_OK)
+        return st;
+    snprintf(key, sizeof(key), "%s/said", step);
+    st = tri_store_add(args->store, key, mine == TRI_OK ? 1 : 1 + failed, &sum);
+    if (st != TRI_OK)
+        return st;
+    snprintf(key, sizeof(key), "%s/all", step);
+    if (sum % failed == args->size) {
+        const char *verdict = sum < failed ? "1" : "0";
+
+        st = tri_store_set(args->store, key, verdict, 1);
+        if (st != TRI_OK)
+            return st;
+    }
+    st = tri_store_get(args->store, key, trii_group_left_ms(args), (void **)&total, NULL);
+    if (st == TRI_ERR_TIMEOUT)
+        return agree_timed_out(args, step);
+    if (st != TRI_OK)
+        return st;
+    st = total[0] == '1' ? TRI_OK : agree_failed(args, step);
+    tri_store_free(total);
+    return st;
+}
+
+/* --- creation --------------------------------------------------------------------------- */
+
+static const trii_engine *engine_named(const char *name)
+{
+    for (const trii_engine *const *e = trii_engines(); *e != NULL; e++) {
+        if (strcmp((*e)->name, name) == 0)
+            return *e;
+    }
+    return NULL;
+}
+
+/* One attempt with one engine, under keys of its own. */
+static tri_status create_with(const trii_engine *engine, tri_store *store, trii_group_args *args,
+                              void **self_out)
+{
+    tri_status st;
+
+    if (engine->abi != TRII_ENGINE_ABI || engine->size != sizeof(*engine))
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "engine %s: built for another version (abi %u)",
+                         engine->name, engine->abi);
+    args->store = NULL;
+    if (store != NULL) {
+        st = tri_store_prefix(engine->name, store, &args->store);
+        if (st != TRI_OK)
+            return st;
+    }
+    st = engine->create(args, self_out);
+    tri_store_unref(args->store);
+    return st;
+}
+
+/* The named engine, or the first that serves all ranks. create() agrees between the ranks, so
+ * that all of them take the same turn here. */
+static tri_status create_engine(tri_group *g, tri_store *store, const char *name,
+                                trii_group_args *args)
+{
+    tri_status st = TRII_FAIL(TRI_ERR_UNSUPPORTED, "no engine for a group of %d", g->size);
+    const trii_engine *named = name != NULL ? engine_named(name) : NULL;
+    char tried[TRII_ERR_BYTES / 2] = "";
+
+    if (name != NULL && named == NULL)
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "engine %s is not one of this library's", name);
+    if (named == NULL && g->size == 1)
+        named = engine_named("self");
+    if (named != NULL) {
+        g->engine = named;
+        return create_with(named, store, args, &g->self);
+    }
+    for (const trii_engine *const *e = trii_engines(); *e != NULL; e++) {
+        if (strcmp((*e)->name, "self") == 0)
+            continue;
+        g->engine = *e;
+        st = create_with(*e, store, args, &g->self);
+        if (st != TRI_ERR_UNSUPPORTED)
+            return st;
+        TRII_LOG(TRII_LOG_INFO, "group", "%s: not %s: %s", g->name, (*e)->name, tri_last_error());
+        snprintf(tried + strlen(tried), sizeof(tried) - strlen(tried), "%s%s: %s",
+                 tried[0] != '\0' ? "; " : "", (*e)->name, tri_last_error());
+    }
+    return TRII_FAIL(st, "no engine serves all %d ranks: %s", g->size, tried);
+}
+
+static tri_status group_timeout(const tri_group_options *opt, int64_t *timeout_ns_out)
+{
+    int64_t ms = opt->timeout_ms;
+
+    if (ms == 0) {
+        tri_status st = trii_param_i64(TRII_PARAM_TIMEOUT_MS, TRI_GROUP_TIMEOUT_MS, TRI_FOREVER,
+                                       INT64_MAX / TRII_NS_PER_MS, &ms);
+        if (st != TRI_OK)
+            return st;
+        ms = ms == 0 ? TRI_GROUP_TIMEOUT_MS : ms;
+    }
+    *timeout_ns_out =
+        ms < 0 || ms > INT64_MAX / TRII_NS_PER_MS ? TRII_NO_DEADLINE : ms * TRII_NS_PER_MS;
+    return TRI_OK;
+}
+
+/* A view of the store that no other group uses: every rank counts the groups that it makes
+ * there, and all make them in the same order. */
+static tri_status private_store(tri_store *store, int rank, tri_store **view_out, int64_t *n_out)
+{
+    char text[64];
+    tri_status st;
+
+    snprintf(text, sizeof(text), "tri_group/made_by/%d", rank);
+    st = tri_store_add(store, text, 1, n_out);
+    if (st != TRI_OK)
+        return TRII_FAIL_CTX(st, "group_create, rank %d", rank);
+    snprintf(text, sizeof(text), "tri_group/%" PRId64, *n_out);
+    return tri_store_prefix(text, store, view_out);
+}
+
+static tri_status check_create(tri_store *store, int rank, int size, tri_group **group_out)
+{
+    if (group_out == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "group_create: group_out is NULL");
+    if (size < 1 || rank < 0 || rank >= size)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "group_create: rank %d of %d does not exist", rank,
+                         size);
+    if (store == NULL && size > 1)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "group_create: store is NULL for a group of %d",
+                         size);
+    return TRI_OK;
+}
+
+static tri_status create_self(tri_group *g, tri_store *store, const tri_group_options *opt)
+{
+    const char *name = opt->engine != NULL ? opt->engine : trii_param_text(TRII_PARAM_ENGINE);
+    trii_group_args args = {.rank = g->rank, .size = g->size, .name = g->name};
+    tri_store *view = NULL;
+    int64_t n = 0;
+    tri_status st;
+
+    st = group_timeout(opt, &g->timeout_ns);
+    if (st != TRI_OK)
+        return st;
+    if (store != NULL) {
+        st = private_store(store, g->rank, &view, &n);
+        if (st != TRI_OK)
+            return st;
+    }
+    if (opt->name != NULL)
+        snprintf(g->name, sizeof(g->name), "%s", opt->name);
+    else
+        snprintf(g->name, sizeof(g->name), "%" PRId64, n);
+    args.timeout_ns = g->timeout_ns;
+    args.deadline_ns =
+        g->timeout_ns == TRII_NO_DEADLINE ? TRII_NO_DEADLINE : trii_now_ns() + g->timeout_ns;
+    args.bind_host = opt->bind_host;
+    args.fault = &g->fault;
+    st = create_engine(g, view, name, &args);
+    tri_store_unref(view);
+    return st;
+}
+
+tri_status tri_group_create(tri_store *store, int rank, int size, const tri_group_options *opt,
+                            tri_group **group_out)
+{
+    const tri_group_options defaults = {0};
+    tri_group *g;
+    tri_status st;
+
+    st = check_create(store, rank, size, group_out);
+    if (st != TRI_OK)
+        return st;
+    g = trii_alloc(1, sizeof(*g), "group");
+    if (g == NULL)
+        return TRI_ERR_NO_MEMORY;
+    atomic_init(&g->refs, 1);
+    g->rank = rank;
+    g->size = size;
+    g->pair_seq = trii_alloc(2 * (size_t)size, sizeof(*g->pair_seq), "group, pairs");
+    if (g->pair_seq == NULL) {
+        st = TRI_ERR_NO_MEMORY;
+        goto err_group;
+    }
+    st = create_self(g, store, opt != NULL ? opt : &defaults);
+    if (st != TRI_OK) {
+        st = TRII_FAIL_CTX(st, "group_create, rank %d of %d", rank, size);
+        goto err_pairs;
+    }
+    TRII_LOG(TRII_LOG_INFO, "group", "%s: rank %d of %d, engine %s", g->name, rank, size,
+             g->engine->name);
+    *group_out = g;
+    return TRI_OK;
+
+err_pairs:
+    trii_free(g->pair_seq);
+err_group:
+    trii_free(g);
+    return st;
+}
+
+tri_group *tri_group_ref(tri_group *group)
+{
+    atomic_fetch_add_explicit(&group->refs, 1, memory_order_relaxed);
+    return group;
+}
+
+void tri_group_unref(tri_group *group)
+{
+    if (group == NULL || atomic_fetch_sub(&group->refs, 1) != 1)
+        return;
+    trii_fault_raise(&group->fault, TRI_ERR_ABORTED, "the group was left");
+    group->engine->destroy(group->self);
+    trii_free(group->pair_seq);
+    trii_free(group);
+}
+
+void tri_group_abort(tri_group *group, const char *why)
+{
+    if (group == NULL)
+        group = trii_group_get_world();
+    if (group == NULL)
+        return;
+    trii_fault_raise(&group->fault, TRI_ERR_ABORTED, "rank %d aborted the group: %s", group->rank,
+                     why != NULL ? why : "no reason given");
+    group->engine->abort(group->self);
+}
+
+int tri_group_rank(const tri_group *group)
+{
+    group = group != NULL ? group : trii_group_get_world();
+    return group != NULL ? group->rank : 0;
+}
+
+int tri_group_size(const tri_group *group)
+{
+    group = group != NULL ? group : trii_group_get_world();
+    return group != NULL ? group->size : 1;
+}
+
+const char *tri_group_engine(const tri_group *group)
+{
+    group = group != NULL ? group : trii_group_get_world();
+    return group != NULL ? group->engine->name : "none";
+}
+
+void *tri_group_alloc(tri_group *group, size_t bytes)
+{
+    void *p = NULL;
+
+    group = group != NULL ? group : trii_group_get_world();
+    if (group == NULL) {
+        trii_err_set("group_alloc: no world yet: tri_init was not called");
+        return NULL;
+    }
+    if (group->engine->alloc == NULL) {
+        p = trii_alloc_aligned(TRII_CACHE_LINE, bytes, "group_alloc");
+        return p != NULL ? memset(p, 0, bytes) : NULL;
+    }
+    if (trii_fault_status(&group->fault) != TRI_OK) {
+        trii_err_set("group_alloc: the group has failed: %s", group->fault.text);
+        return NULL;
+    }
+    if (group->engine->alloc(group->self, bytes, &p) != TRI_OK) {
+        trii_err_prepend("group_alloc of %zu bytes, rank %d", bytes, group->rank);
+        return NULL;
+    }
+    return p;
+}
+
+void tri_group_free(tri_group *group, void *p)
+{
+    group = group != NULL ? group : trii_group_get_world();
+    if (p == NULL || group == NULL)
+        return;
+    if (group->engine->free == NULL)
+        trii_free(p);
+    else
+        group->engine->free(group->self, p);
+}
