@@ -1,0 +1,125 @@
+/*
+ * group_test.c - what the front promises, through the public calls and a group of one.
+ */
+#include "testing/check.h"
+
+#include <trireme/comm.h>
+
+#include "base/alloc.h"
+#include "group/front.h"
+
+static tri_group *group_of_one(void)
+{
+    tri_group *group = NULL;
+
+    CHECK_OK(tri_group_create(NULL, 0, 1, NULL, &group));
+    return group;
+}
+
+static void collectives_of_one_rank_copy(void **state)
+{
+    const float src[3] = {1.0f, -2.0f, 0.5f};
+    float dst[3] = {0};
+    tri_work *work = NULL;
+    tri_group *group = group_of_one();
+
+    (void)state;
+    assert_string_equal(tri_group_engine(group), "self");
+    CHECK_OK(tri_all_reduce(group, src, dst, 3, TRI_DTYPE_F32, TRI_REDOP_AVG, NULL));
+    assert_memory_equal(dst, src, sizeof(src));
+    memset(dst, 0, sizeof(dst));
+    CHECK_OK(tri_reduce_scatter(group, src, dst, 3, TRI_DTYPE_F32, TRI_REDOP_SUM, &work));
+    tri_group_unref(group); /* the work keeps the group */
+    CHECK_OK(tri_work_wait(work, 0));
+    assert_memory_equal(dst, src, sizeof(src));
+    tri_work_destroy(work);
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
+static void bad_arguments_are_named_with_their_values(void **state)
+{
+    float x[4] = {0};
+    tri_group *group = NULL;
+
+    (void)state;
+    CHECK_FAILS(tri_group_create(NULL, 2, 2, NULL, &group), TRI_ERR_INVALID_ARG, "rank 2 of 2");
+    CHECK_FAILS(tri_group_create(NULL, 0, 2, NULL, &group), TRI_ERR_INVALID_ARG, "store is NULL");
+    CHECK_FAILS(
+        tri_group_create(NULL, 0, 1, &(tri_group_options){.engine = "carrier pigeon"}, &group),
+        TRI_ERR_UNSUPPORTED, "carrier pigeon");
+    CHECK_FAILS(tri_barrier(NULL, NULL), TRI_ERR_STATE, "tri_init");
+    group = group_of_one();
+    CHECK_FAILS(tri_all_reduce(group, x, x + 1, 2, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL),
+                TRI_ERR_INVALID_ARG, "overlap");
+    CHECK_FAILS(tri_all_reduce(group, NULL, x, 2, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL),
+                TRI_ERR_INVALID_ARG, "src is NULL");
+    CHECK_FAILS(tri_all_reduce(group, x, x, 2, TRI_DTYPE_I32, TRI_REDOP_AVG, NULL),
+                TRI_ERR_INVALID_ARG, "avg of i32");
+    CHECK_FAILS(tri_all_reduce(group, x, x, SIZE_MAX / 2, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL),
+                TRI_ERR_INVALID_ARG, "count");
+    CHECK_FAILS(tri_broadcast(group, x, 2, TRI_DTYPE_F32, 3, NULL), TRI_ERR_INVALID_ARG, "root 3");
+    CHECK_FAILS(tri_send(group, x, 2, TRI_DTYPE_F32, 0, 0, NULL), TRI_ERR_INVALID_ARG, "itself");
+    tri_group_unref(group);
+}
+
+static void an_aborted_group_stays_failed(void **state)
+{
+    float x = 1.0f;
+    tri_group *group = group_of_one();
+
+    (void)state;
+    tri_group_abort(group, "enough");
+    tri_group_abort(group, "a second reason");
+    for (int i = 0; i < 2; i++)
+        CHECK_FAILS(tri_all_reduce(group, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL),
+                    TRI_ERR_ABORTED, "enough");
+    tri_group_unref(group);
+}
+
+static void the_world_is_what_null_means(void **state)
+{
+    int32_t x = 7;
+    tri_group *group = group_of_one();
+
+    (void)state;
+    trii_group_set_world(group);
+    CHECK_OK(tri_all_reduce(NULL, &x, &x, 1, TRI_DTYPE_I32, TRI_REDOP_SUM, NULL));
+    assert_int_equal(x, 7);
+    assert_int_equal(tri_group_size(NULL), 1);
+    trii_group_set_world(NULL);
+    tri_group_unref(group);
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    tri_status st = TRI_ERR_NO_MEMORY;
+    float x = 1.0f;
+    long n = 0;
+
+    (void)state;
+    while (st == TRI_ERR_NO_MEMORY) {
+        tri_work *work = NULL;
+        tri_group *group = NULL;
+
+        trii_alloc_fail_at(++n);
+        st = tri_group_create(NULL, 0, 1, NULL, &group);
+        if (st == TRI_OK)
+            st = tri_all_reduce(group, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, &work);
+        trii_alloc_fail_at(0);
+        tri_work_destroy(work);
+        tri_group_unref(group);
+        assert_int_equal(trii_alloc_live(), 0);
+    }
+    CHECK_OK(st);
+    assert_true(n > 2);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(collectives_of_one_rank_copy),
+    cmocka_unit_test(bad_arguments_are_named_with_their_values),
+    cmocka_unit_test(an_aborted_group_stays_failed),
+    cmocka_unit_test(the_world_is_what_null_means),
+    cmocka_unit_test(every_allocation_may_fail),
+};
+
+TEST_MAIN(tests)
