@@ -65,17 +65,20 @@ static tri_status agree_failed(const trii_group_args *args, const char *step)
         char key[96];
         char *text = NULL;
         tri_status st;
-        int status = 0;
+        int64_t status = 0;
 
         snprintf(key, sizeof(key), "%s/%d", step, r);
         st = tri_store_get(args->store, key, trii_group_left_ms(args), (void **)&text, NULL);
         if (st != TRI_OK)
             return st;
-        status = atoi(text);
-        if (status != 0) {
-            const char *line = strchr(text, ' ');
+        if (text[0] != '0') {
+            char *line = strchr(text, ' ');
 
-            st = TRII_FAIL((tri_status)status, "rank %d: %s", r, line != NULL ? line + 1 : "");
+            if (line != NULL)
+                *line++ = '\0';
+            st = trii_parse_i64(text, "status", INT32_MIN, -1, &status);
+            if (st == TRI_OK)
+                st = TRII_FAIL((tri_status)status, "rank %d: %s", r, line != NULL ? line : "");
             tri_store_free(text);
             return st;
         }
@@ -305,7 +308,7 @@ void tri_group_unref(tri_group *group)
 {
     if (group == NULL || atomic_fetch_sub(&group->refs, 1) != 1)
         return;
-    trii_fault_raise(&group->fault, TRI_ERR_ABORTED, "the group was left");
+    trii_fault_raise(&group->fault, TRI_ERR_ABORTED, "rank %d left the group", group->rank);
     group->engine->destroy(group->self);
     trii_free(group->pair_seq);
     trii_free(group);

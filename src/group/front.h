@@ -6,7 +6,7 @@
 #define TRII_FRONT_H
 
 #include "group/engine.h"
-#include "group/recorder.h"
+#include "group/flight_recorder.h"
 #include "os/futex.h"
 
 #define TRII_GROUP_NAME 32

@@ -256,7 +256,13 @@ tri_status trii_unix_recv(int fd, void *data, size_t bytes, int *passed_fd_out, 
     return st;
 }
 
-void trii_unix_peer(int fd, int *pid_out, int *pidfd_out)
+void trii_unix_shutdown(int fd)
+{
+    if (fd >= 0)
+        (void)shutdown(fd, SHUT_RDWR);
+}
+
+int trii_unix_peer_process(int fd)
 {
     struct ucred peer = {0};
     socklen_t length = sizeof(peer);
@@ -264,11 +270,12 @@ void trii_unix_peer(int fd, int *pid_out, int *pidfd_out)
 
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0)
         peer.pid = 0;
+    if (peer.pid == getpid())
+        return -1;
     length = sizeof(pidfd);
     if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &length) != 0)
         pidfd = peer.pid > 0 ? (int)syscall(SYS_pidfd_open, peer.pid, 0) : -1;
     if (pidfd >= 0)
         (void)fcntl(pidfd, F_SETFD, FD_CLOEXEC);
-    *pid_out = (int)peer.pid;
-    *pidfd_out = pidfd;
+    return pidfd;
 }

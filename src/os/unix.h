@@ -27,9 +27,11 @@ tri_status trii_unix_send(int fd, const void *data, size_t bytes, int pass_fd,
 tri_status trii_unix_recv(int fd, void *data, size_t bytes, int *passed_fd_out,
                           int64_t deadline_ns) TRI_MUST_CHECK;
 
-/* Process id of the other end (0 if it is in a namespace that we cannot see), and a
- * descriptor that becomes readable when that process ends (-1 if the system has none). */
-void trii_unix_peer(int fd, int *pid_out, int *pidfd_out);
+/* Both ends learn that the connection is over; the descriptor stays. Negative: nothing. */
+void trii_unix_shutdown(int fd);
+/* A descriptor that becomes readable when the process of the other end ends; -1 if that is
+ * this process, or one that the system does not show us. */
+int trii_unix_peer_process(int fd);
 
 /* Text that is the same for all processes of this boot of this machine. */
 void trii_boot_id(char text_out[40]);

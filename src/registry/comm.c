@@ -5,10 +5,11 @@
 #include <stddef.h>
 
 #include "engines/self/self.h"
+#include "engines/shm/shm.h"
 
 const trii_engine *const *trii_engines(void)
 {
-    static const trii_engine *const engines[] = {&trii_engine_self, NULL};
+    static const trii_engine *const engines[] = {&trii_engine_self, &trii_engine_shm, NULL};
 
     return engines;
 }

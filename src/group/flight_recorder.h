@@ -1,5 +1,5 @@
 /*
- * recorder.h - the flight recorder: the last operations of each rank in a file mapping that
+ * flight_recorder.h - the flight recorder: the last operations of each rank in a file mapping that
  * survives kill -9. Its reader (trireme why) includes this header for the format.
  *
  * File TRI_RUN_DIR/rank-N.rec, little-endian, written by rank N only, TRII_RECORD_FILE_BYTES:
@@ -33,8 +33,8 @@
  *   file table after the ring: TRII_RECORD_FILES entries of 64 bytes, zero-terminated ends of
  *   source file names.
  */
-#ifndef TRII_RECORDER_H
-#define TRII_RECORDER_H
+#ifndef TRII_FLIGHT_RECORDER_H
+#define TRII_FLIGHT_RECORDER_H
 
 #include <stdint.h>
 

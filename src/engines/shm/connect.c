@@ -1,0 +1,365 @@
+/*
+ * connect.c - how the ranks of a group meet: each makes its block, publishes a socket and a
+ * nonce through the store, connects to the lower ranks and is connected by the higher ones.
+ * Blocks travel as descriptors. That two ranks share a host is never guessed: each reads the
+ * others' nonces through the mappings. Then the control thread watches the peers' sockets
+ * (their end closes when they die) and processes (a forked child may hold the socket).
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/param.h"
+#include "engines/shm/shm.h"
+#include "os/clock.h"
+#include "os/process.h"
+#include "os/unix.h"
+
+#define ADDRESS_BYTES 160
+
+/* A rank's entry in the store: "<boot id> <socket> <nonce>", or "! <why not>". */
+typedef struct shm_address {
+    char boot[40];
+    char socket[TRII_UNIX_NAME];
+    uint64_t nonce;
+} shm_address;
+
+typedef struct hello {
+    uint64_t magic;
+    int32_t rank;
+    int32_t size;
+} hello;
+
+static size_t block_bytes(int size)
+{
+    return sizeof(shm_block) + (size_t)size * sizeof(shm_pair);
+}
+
+/* --- the end of a peer ------------------------------------------------------------------ */
+
+/* On the control thread. */
+static void peer_ended(shm_peer *peer, const char *how)
+{
+    shm_group *g = peer->group;
+    int state = atomic_load_explicit(&peer->block->head.state, memory_order_acquire);
+    char last[240];
+
+    trii_loop_unwatch(&peer->socket_watch);
+    trii_loop_unwatch(&peer->process_watch);
+    if (state == SHM_FAILED) {
+        shm_check_peers(g);
+    } else if (state == SHM_ACTIVE) {
+        shm_describe_last(g, peer->rank, last, sizeof(last));
+        shm_fail(g, TRI_ERR_PEER_LOST, "rank %d (process %d) %s; its last call: %s", peer->rank,
+                 (int)peer->block->head.pid, how, last);
+        shm_abort(g);
+    }
+    shm_wake_self(g); /* who waits for one that left learns it now */
+}
+
+static void socket_ready(trii_watch *watch, unsigned events)
+{
+    shm_peer *peer = (shm_peer *)((char *)watch - offsetof(shm_peer, socket_watch));
+
+    if (events & TRII_HANGUP)
+        peer_ended(peer, "is gone: its connection closed");
+}
+
+static void process_ready(trii_watch *watch, unsigned events)
+{
+    (void)events;
+    peer_ended((shm_peer *)((char *)watch - offsetof(shm_peer, process_watch)), "has ended");
+}
+
+static tri_status watch_peers(shm_group *g)
+{
+    tri_status st;
+
+    if (g->size == 1)
+        return TRI_OK;
+    st = trii_control_take(&g->loop);
+    for (int r = 0; r < g->size && st == TRI_OK; r++) {
+        shm_peer *peer = &g->peers[r];
+
+        if (r == g->rank)
+            continue;
+        st = trii_loop_watch(g->loop, &peer->socket_watch, peer->socket, TRII_HANGUP, socket_ready);
+        if (st == TRI_OK && peer->pidfd >= 0)
+            st = trii_loop_watch(g->loop, &peer->process_watch, peer->pidfd, TRII_READABLE,
+                                 process_ready);
+    }
+    return st;
+}
+
+/* --- meeting ------------------------------------------------------------------------------- */
+
+static tri_status make_block(shm_group *g, uint64_t *nonce_out)
+{
+    shm_peer *self = &g->peers[g->rank];
+    shm_head *head;
+    tri_status st;
+
+    st = trii_shmem_create("trireme-group", block_bytes(g->size), &self->memory);
+    if (st != TRI_OK)
+        return st;
+    g->block = self->block = self->memory.base;
+    head = &g->block->head;
+    head->magic = SHM_MAGIC;
+    trii_random_bytes(&head->nonce, sizeof(head->nonce));
+    head->rank = g->rank;
+    head->size = g->size;
+    head->pid = trii_process_id();
+    trii_cpu_allowed(&head->cpus);
+    *nonce_out = head->nonce;
+    /* What the small calls touch; the rest comes with its first use. */
+    return trii_shmem_populate(g->block, offsetof(shm_block, one_shot));
+}
+
+/* Publishes where we are, or why we are nowhere: then nobody waits for us. */
+static tri_status publish(const trii_group_args *args, tri_status st, const shm_address *mine)
+{
+    char key[32], text[TRII_ERR_BYTES + 2];
+    tri_status published;
+
+    snprintf(key, sizeof(key), "at/%d", args->rank);
+    if (st == TRI_OK)
+        snprintf(text, sizeof(text), "%s %s %" PRIu64, mine->boot, mine->socket, mine->nonce);
+    else
+        snprintf(text, sizeof(text), "! %s", tri_last_error());
+    published = tri_store_set(args->store, key, text, strlen(text));
+    return st != TRI_OK ? st : published;
+}
+
+/* All addresses; a rank that has none fails all of us alike. */
+static tri_status read_address(const trii_group_args *args, int rank, shm_address *address_out)
+{
+    char key[32];
+    char *text = NULL;
+    tri_status st;
+
+    snprintf(key, sizeof(key), "at/%d", rank);
+    st = tri_store_get(args->store, key, trii_group_left_ms(args), (void **)&text, NULL);
+    if (st == TRI_ERR_TIMEOUT)
+        return TRII_FAIL(st, "group %s, rank %d of %d: waited for rank %d", args->name, args->rank,
+                         args->size, rank);
+    if (st != TRI_OK)
+        return st;
+    if (text[0] == '!')
+        st = TRII_FAIL(TRI_ERR_UNSUPPORTED, "rank %d: %s", rank, text + 2);
+    else if (sscanf(text, "%39s %63s %" SCNu64, address_out->boot, address_out->socket,
+                    &address_out->nonce) != 3)
+        st = TRII_FAIL(TRI_ERR_FORMAT, "rank %d published no address: %s", rank, text);
+    tri_store_free(text);
+    return st;
+}
+
+static tri_status send_hello(shm_group *g, int fd, int64_t deadline_ns)
+{
+    hello mine = {.magic = SHM_MAGIC, .rank = g->rank, .size = g->size};
+
+    return trii_unix_send(fd, &mine, sizeof(mine), g->peers[g->rank].memory.fd, deadline_ns);
+}
+
+/* Their block arrives: maps it and reads the nonce that the store told. */
+static tri_status take_hello(shm_group *g, int fd, const shm_address *addresses,
+                             const trii_group_args *args, int *rank_out)
+{
+    hello theirs;
+    int block_fd = -1;
+    shm_peer *peer;
+    tri_status st;
+
+    st = trii_unix_recv(fd, &theirs, sizeof(theirs), &block_fd, args->deadline_ns);
+    if (st != TRI_OK)
+        return st;
+    if (theirs.magic != SHM_MAGIC || theirs.size != g->size || theirs.rank < 0 ||
+        theirs.rank >= g->size || theirs.rank == g->rank || block_fd < 0 ||
+        g->peers[theirs.rank].block != NULL) {
+        trii_unix_close(block_fd);
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "a stranger connected");
+    }
+    peer = &g->peers[theirs.rank];
+    st = trii_shmem_attach(block_fd, block_bytes(g->size), &peer->memory);
+    trii_unix_close(block_fd);
+    if (st != TRI_OK)
+        return st;
+    peer->block = peer->memory.base;
+    if (peer->block->head.magic != SHM_MAGIC ||
+        peer->block->head.nonce != addresses[theirs.rank].nonce)
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "rank %d: its memory is not what it published",
+                         theirs.rank);
+    *rank_out = theirs.rank;
+    return TRI_OK;
+}
+
+/* Connects to the lower ranks; that succeeds at once or never. */
+static tri_status connect_down(shm_group *g, const shm_address *addresses,
+                               const trii_group_args *args)
+{
+    for (int r = 0; r < g->size; r++) {
+        tri_status st = TRI_OK;
+
+        if (strcmp(addresses[r].boot, addresses[g->rank].boot) != 0)
+            return TRII_FAIL(TRI_ERR_UNSUPPORTED, "rank %d is on another host", r);
+        if (r < g->rank)
+            st = trii_unix_connect(addresses[r].socket, &g->peers[r].socket);
+        if (r < g->rank && st == TRI_OK)
+            st = send_hello(g, g->peers[r].socket, args->deadline_ns);
+        if (st != TRI_OK)
+            return TRII_FAIL_CTX(st, "rank %d", r);
+    }
+    return TRI_OK;
+}
+
+static tri_status accept_up(shm_group *g, int listen_fd, const shm_address *addresses,
+                            const trii_group_args *args)
+{
+    tri_status st;
+    int rank;
+
+    for (int n = g->rank + 1; n < g->size; n++) {
+        int fd = -1;
+
+        st = trii_unix_accept(listen_fd, args->deadline_ns, &fd);
+        if (st != TRI_OK)
+            return st;
+        st = take_hello(g, fd, addresses, args, &rank);
+        if (st == TRI_OK)
+            st = send_hello(g, fd, args->deadline_ns);
+        if (st != TRI_OK) {
+            trii_unix_close(fd);
+            return st;
+        }
+        g->peers[rank].socket = fd;
+    }
+    for (int r = 0; r < g->rank; r++) {
+        st = take_hello(g, g->peers[r].socket, addresses, args, &rank);
+        if (st != TRI_OK)
+            return st;
+    }
+    return TRI_OK;
+}
+
+static tri_status meet(shm_group *g, const trii_group_args *args, shm_address *addresses)
+{
+    shm_address *mine = &addresses[g->rank];
+    int listen_fd = -1;
+    tri_status st;
+
+    st = make_block(g, &mine->nonce);
+    if (g->size == 1)
+        return st;
+    trii_boot_id(mine->boot);
+    if (st == TRI_OK && mine->boot[0] == '\0')
+        st = TRII_FAIL(TRI_ERR_UNSUPPORTED, "this system has no boot id");
+    if (st == TRI_OK)
+        st = trii_unix_listen(&listen_fd, mine->socket);
+    st = publish(args, st, mine);
+    for (int r = 0; r < g->size && st == TRI_OK; r++) {
+        if (r != g->rank)
+            st = read_address(args, r, &addresses[r]);
+    }
+    if (st != TRI_OK)
+        goto out;
+    st = trii_group_agree(args, "connected", connect_down(g, addresses, args));
+    if (st == TRI_OK) {
+        st = accept_up(g, listen_fd, addresses, args);
+        for (int r = 0; r < g->size && st == TRI_OK; r++) {
+            if (r != g->rank)
+                g->peers[r].pidfd = trii_unix_peer_process(g->peers[r].socket);
+        }
+        if (st == TRI_OK)
+            st = watch_peers(g);
+        st = trii_group_agree(args, "mapped", st);
+    }
+out:
+    trii_unix_close(listen_fd);
+    trii_shmem_close_fd(&g->peers[g->rank].memory);
+    return st;
+}
+
+/* --- creation ------------------------------------------------------------------------------ */
+
+/* Ranks that fit on the cores may spin for long; others give the core away at once. */
+static tri_status choose_spin(shm_group *g)
+{
+    trii_cpu_set cpus = {0};
+    int64_t us;
+    tri_status st;
+
+    for (int r = 0; r < g->size; r++)
+        trii_cpu_set_unite(&cpus, &g->peers[r].block->head.cpus);
+    us = g->size <= trii_cpu_set_count(&cpus) ? 50 : 1;
+    st = trii_param_i64(TRII_PARAM_SPIN_US, us, 0, 1000000, &us);
+    g->spin_ns = g->spin_max_ns = us * 1000;
+    return st;
+}
+
+tri_status shm_create(const trii_group_args *args, void **self_out)
+{
+    shm_address *addresses = NULL;
+    shm_group *g;
+    tri_status st;
+
+    if (args->size > SHM_MAX_RANKS)
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "engine shm: %d ranks, at most %d", args->size,
+                         SHM_MAX_RANKS);
+    g = trii_alloc(1, sizeof(*g), "shm group");
+    if (g == NULL)
+        return TRI_ERR_NO_MEMORY;
+    g->rank = args->rank;
+    g->size = args->size;
+    g->name = args->name;
+    g->fault = args->fault;
+    g->timeout_ns = args->timeout_ns;
+    g->queue_tail = &g->queue;
+    trii_mutex_init(&g->arena_lock);
+    g->peers = trii_alloc((size_t)g->size, sizeof(*g->peers), "shm peers");
+    addresses = trii_alloc((size_t)g->size, sizeof(*addresses), "shm addresses");
+    for (int r = 0; g->peers != NULL && r < g->size; r++) {
+        g->peers[r].group = g;
+        g->peers[r].rank = r;
+        g->peers[r].socket = g->peers[r].pidfd = -1;
+    }
+    if (g->peers == NULL || addresses == NULL) {
+        st = TRI_ERR_NO_MEMORY;
+        if (g->size > 1) /* the peers must hear of it */
+            st = publish(args, st, NULL);
+    } else {
+        st = meet(g, args, addresses);
+    }
+    if (st == TRI_OK)
+        st = choose_spin(g);
+    trii_free(addresses);
+    if (st != TRI_OK) {
+        shm_release(g);
+        return st;
+    }
+    *self_out = g;
+    return TRI_OK;
+}
+
+void shm_release(shm_group *g)
+{
+    for (int r = 0; g->peers != NULL && r < g->size; r++) {
+        trii_loop_unwatch(&g->peers[r].socket_watch);
+        trii_loop_unwatch(&g->peers[r].process_watch);
+    }
+    if (g->loop != NULL) {
+        /* A callback that took its watch away itself may still be running. */
+        trii_loop_lock(g->loop);
+        trii_loop_unlock(g->loop);
+        trii_control_release();
+    }
+    shm_arena_release(g);
+    for (int r = 0; g->peers != NULL && r < g->size; r++) {
+        trii_unix_close(g->peers[r].socket);
+        trii_unix_close(g->peers[r].pidfd);
+        trii_shmem_release(&g->peers[r].memory);
+    }
+    trii_mutex_fini(&g->arena_lock);
+    trii_free(g->peers);
+    trii_free(g);
+}

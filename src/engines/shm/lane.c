@@ -1,0 +1,205 @@
+/*
+ * lane.c - arriving in a collective, seeing who has arrived, and noticing that ranks
+ * disagree about the call before any data is touched.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "engines/shm/shm.h"
+
+static inline uint64_t load(const shm_u64 *word)
+{
+    return atomic_load_explicit(word, memory_order_relaxed);
+}
+
+static inline void store(shm_u64 *word, uint64_t value)
+{
+    atomic_store_explicit(word, value, memory_order_relaxed);
+}
+
+static uint64_t call_word(const trii_collective *call)
+{
+    return (uint64_t)call->kind | (uint64_t)call->dtype << 8 | (uint64_t)call->op << 16 |
+           (uint64_t)(uint32_t)call->root << 32;
+}
+
+bool shm_lane_free(shm_group *g, uint64_t seq)
+{
+    uint64_t least = UINT64_MAX;
+
+    if (TRII_LIKELY(seq <= g->completed_by_all + SHM_LANES))
+        return true;
+    for (int r = 0; r < g->size; r++) {
+        uint64_t completed =
+            atomic_load_explicit(&g->peers[r].block->head.completed.value, memory_order_acquire);
+        least = completed < least ? completed : least;
+    }
+    g->completed_by_all = least;
+    return seq <= least + SHM_LANES;
+}
+
+/* Index of the file's text in our table. Different files may take turns in one place: then a
+ * message names the later one, a price for never allocating. */
+static unsigned file_index(shm_group *g, const char *file)
+{
+    unsigned i = (unsigned)(((uintptr_t)file >> 3) * 0x9e3779b1u >> 7) % SHM_FILES;
+    char text[SHM_FILE_WORDS * 8] = "";
+    const char *slash;
+
+    if (file == NULL)
+        return SHM_FILES;
+    if (TRII_LIKELY(g->files[i] == file))
+        return i;
+    slash = strrchr(file, '/');
+    snprintf(text, sizeof(text), "%s", slash != NULL ? slash + 1 : file);
+    for (int w = 0; w < SHM_FILE_WORDS; w++) {
+        uint64_t word;
+
+        memcpy(&word, text + 8 * w, sizeof(word));
+        store(&g->block->head.files[i][w], word);
+    }
+    g->files[i] = file;
+    return i;
+}
+
+uint64_t shm_place(shm_group *g, const trii_site *site, unsigned flags)
+{
+    return SHM_PLACE(site->line, file_index(g, site->file), flags);
+}
+
+/* Puts our data where the peers will read it if the call is small, else says where it is. */
+static void put_data(shm_group *g, trii_op *op, shm_lane *lane)
+{
+    const trii_collective *call = &op->call;
+    shm_step *step = shm_step_of(op);
+    size_t bytes = shm_input_bytes(g, call);
+
+    if (bytes > SHM_ONE_SHOT_BYTES) {
+        step->path = SHM_PATH_DIRECT; /* perhaps: see shm_begin */
+        step->src_at = shm_arena_find(g, call->src, bytes);
+        step->dst_at =
+            call->dst == call->src ? step->src_at : shm_arena_find(g, call->dst, call->bytes);
+        lane->arrival.data.at.src = step->src_at;
+        lane->arrival.data.at.dst = step->dst_at;
+        return;
+    }
+    step->path = bytes <= SHM_INLINE_BYTES ? SHM_PATH_INLINE : SHM_PATH_ONE_SHOT;
+    if (call->kind == TRII_KIND_BROADCAST && call->root != g->rank)
+        return;
+    if (bytes > 0)
+        memcpy(step->path == SHM_PATH_INLINE ? lane->arrival.data.payload
+                                             : g->block->one_shot[call->seq % SHM_LANES],
+               call->src, bytes);
+}
+
+void shm_arrive(shm_group *g, trii_op *op)
+{
+    shm_lane *lane = &g->block->lanes[op->call.seq % SHM_LANES];
+    shm_step *step = shm_step_of(op);
+    unsigned flags = 0;
+
+    put_data(g, op, lane);
+    if (step->src_at != 0)
+        flags |= SHM_SRC_IN_ARENA;
+    if (step->dst_at != 0)
+        flags |= SHM_DST_IN_ARENA;
+    store(&lane->arrival.call, call_word(&op->call));
+    store(&lane->arrival.count, op->call.count);
+    store(&lane->arrival.place, shm_place(g, &op->call.site, flags));
+    atomic_store_explicit(&lane->arrival.seq, op->call.seq, memory_order_release);
+    step->phase = SHM_ARRIVED;
+    step->src_everywhere = 1;
+    step->dst_everywhere = 1;
+    g->must_wake = true;
+}
+
+void shm_describe_place(const shm_block *block, uint64_t place, char *text, size_t size)
+{
+    unsigned file = (unsigned)(place >> 8) & 0xffffu;
+    char name[SHM_FILE_WORDS * 8 + 1] = "";
+
+    if (file >= SHM_FILES) {
+        snprintf(text, size, "unknown line");
+        return;
+    }
+    for (int w = 0; w < SHM_FILE_WORDS; w++) {
+        uint64_t word = load(&block->head.files[file][w]);
+
+        memcpy(name + 8 * w, &word, sizeof(word));
+    }
+    snprintf(text, size, "%s:%u", name, (unsigned)(place >> 32));
+}
+
+/* The call that an arrival announces, for messages. */
+static void describe_arrival(const shm_block *block, const shm_arrival *arrival, char *text,
+                             size_t size)
+{
+    uint64_t word = load(&arrival->call);
+    trii_collective call = {.kind = (trii_kind)(word & 0xff),
+                            .dtype = (tri_dtype)(word >> 8 & 0xff),
+                            .op = (tri_redop)(word >> 16 & 0xff),
+                            .root = (int)(word >> 32),
+                            .count = (size_t)load(&arrival->count),
+                            .seq = load(&arrival->seq)};
+    char place[80];
+    char what[160];
+
+    shm_describe_place(block, load(&arrival->place), place, sizeof(place));
+    trii_collective_describe(&call, what, sizeof(what));
+    snprintf(text, size, "%s at %s", what, place);
+}
+
+void shm_describe_last(const shm_group *g, int rank, char *text, size_t size)
+{
+    const shm_block *block = g->peers[rank].block;
+    const shm_arrival *last = &block->lanes[0].arrival;
+
+    for (int i = 1; i < SHM_LANES; i++) {
+        if (load(&block->lanes[i].arrival.seq) > load(&last->seq))
+            last = &block->lanes[i].arrival;
+    }
+    if (load(&last->seq) == 0)
+        snprintf(text, size, "no collective yet");
+    else
+        describe_arrival(block, last, text, size);
+}
+
+/* Compares a peer's call with ours. */
+static bool same_call(shm_group *g, trii_op *op, int rank, const shm_arrival *arrival)
+{
+    char ours[200];
+    char theirs[200];
+
+    if (TRII_LIKELY(load(&arrival->call) == call_word(&op->call) &&
+                    load(&arrival->count) == op->call.count))
+        return true;
+    describe_arrival(g->block, &g->block->lanes[op->call.seq % SHM_LANES].arrival, ours,
+                     sizeof(ours));
+    describe_arrival(g->peers[rank].block, arrival, theirs, sizeof(theirs));
+    shm_fail(g, TRI_ERR_MISMATCH, "the ranks disagree: rank %d calls %s; rank %d calls %s", g->rank,
+             ours, rank, theirs);
+    return false;
+}
+
+bool shm_all_arrived(shm_group *g, trii_op *op)
+{
+    shm_step *step = shm_step_of(op);
+    uint64_t seq = op->call.seq;
+
+    for (; step->seen < g->size; step->seen++) {
+        const shm_arrival *arrival = &shm_lane_of(g, step->seen, seq)->arrival;
+        unsigned flags;
+
+        if (atomic_load_explicit(&arrival->seq, memory_order_acquire) != seq)
+            return false;
+        if (!same_call(g, op, step->seen, arrival))
+            return false;
+        flags = (unsigned)load(&arrival->place) & 0xffu;
+        if ((flags & SHM_SRC_IN_ARENA) == 0 &&
+            (op->call.kind != TRII_KIND_BROADCAST || step->seen == op->call.root))
+            step->src_everywhere = 0;
+        if ((flags & SHM_DST_IN_ARENA) == 0)
+            step->dst_everywhere = 0;
+    }
+    return true;
+}

@@ -1,0 +1,134 @@
+/*
+ * layout.h - what the ranks of a group share: one block of memory per rank, made by that rank
+ * and mapped by all.
+ *
+ *   block:  head | lanes | one-shot parts, a lane each | round parts | pairs, one per rank
+ *
+ * Every field has one writer, its rank, unless it says "anybody". Fields that a peer polls
+ * have 128 bytes of their own: two lines, because the processor fetches lines in pairs.
+ * Sequence numbers only grow and are never reset, so nothing is ever cleared.
+ *
+ * A lane serves the collectives whose number is its own modulo SHM_LANES. A rank arrives in
+ * it by storing the call, then the number. It may do so once every rank has completed the
+ * call that used the lane before: so whoever reads a lane reads it in peace.
+ */
+#ifndef TRII_SHM_LAYOUT_H
+#define TRII_SHM_LAYOUT_H
+
+#include <stdatomic.h>
+
+#include "base/compiler.h"
+#include "base/err.h"
+#include "os/cpu.h"
+
+#define SHM_LANES 16
+#define SHM_INLINE_BYTES 96 /* payload that travels inside the arrival */
+#define SHM_ONE_SHOT_BYTES ((size_t)16 << 10)
+#define SHM_ROUND_SLOTS 2
+#define SHM_ROUND_BYTES ((size_t)512 << 10)
+#define SHM_FILES 64
+#define SHM_FILE_WORDS 6
+#define SHM_MESSAGES 8 /* sends of a pair that nobody has received yet */
+#define SHM_MESSAGE_BYTES ((size_t)64 << 10)
+#define SHM_MAGIC UINT64_C(0x54524953484d3031)
+
+typedef _Atomic uint64_t shm_u64;
+
+/* Where a rank stands. */
+enum { SHM_ACTIVE = 0, SHM_LEFT = 1, SHM_FAILED = 2 };
+
+/* What the arrival says about the buffers. */
+enum { SHM_SRC_IN_ARENA = 1, SHM_DST_IN_ARENA = 2 };
+
+/* Source line of a call in one word: line << 32 | index in the table of files (SHM_FILES:
+ * unknown) << 8 | flags. */
+#define SHM_PLACE(line, file, flags)                                                               \
+    ((uint64_t)(uint32_t)(line) << 32 | (uint64_t)(file) << 8 | (uint64_t)(flags))
+
+typedef struct shm_arrival {
+    shm_u64 seq;   /* stored last */
+    shm_u64 call;  /* kind | dtype << 8 | reduction << 16 | root << 32 */
+    shm_u64 count; /* elements */
+    shm_u64 place; /* SHM_PLACE */
+    union {
+        struct {
+            uint64_t src, dst; /* arena addresses, if place says so */
+        } at;
+        unsigned char payload[SHM_INLINE_BYTES];
+    } data;
+} shm_arrival;
+
+typedef struct shm_counter {
+    TRII_ALIGNED(128) shm_u64 value;
+} shm_counter;
+
+/* Chunks of this rank's slice of a direct all_reduce: seq << 24 | how many. Anybody. */
+typedef struct shm_chunks {
+    TRII_ALIGNED(128) shm_u64 claimed;
+    TRII_ALIGNED(128) shm_u64 done;
+} shm_chunks;
+
+typedef struct shm_lane {
+    TRII_ALIGNED(128) shm_arrival arrival;
+    shm_chunks chunks;
+    shm_counter finished; /* number of the call in which this rank reads no peer any more */
+} shm_lane;
+
+/* This rank's slice of a round: 1 + the round that was claimed, that is summed. Anybody. */
+typedef struct shm_round {
+    TRII_ALIGNED(128) shm_u64 claimed;
+    TRII_ALIGNED(128) shm_u64 summed;
+} shm_round;
+
+typedef struct shm_head {
+    uint64_t magic;
+    uint64_t nonce; /* also told through the store: who reads it here shares our memory */
+    int32_t rank;
+    int32_t size;
+    int32_t pid;
+    trii_cpu_set cpus;
+
+    TRII_ALIGNED(128) atomic_int state; /* SHM_ACTIVE ..., after the two below */
+    int32_t status;                     /* SHM_FAILED: the tri_status */
+    char text[TRII_ERR_BYTES];
+
+    TRII_ALIGNED(128) atomic_int wake;     /* futex of this rank's sleepers. Anybody */
+    atomic_int sleeping;                   /* how many threads of this rank sleep */
+    TRII_ALIGNED(128) atomic_int sleepers; /* rank 0's: of all ranks. Anybody */
+
+    shm_counter completed; /* every collective up to here is over for this rank */
+    shm_counter round_in;  /* rounds whose part this rank has put in */
+    shm_counter round_out; /* rounds from which this rank reads no more */
+    shm_round rounds[SHM_ROUND_SLOTS];
+
+    shm_u64 files[SHM_FILES][SHM_FILE_WORDS]; /* zero-terminated ends of file names */
+} shm_head;
+
+/* A message on its way. Written by the sender but for the last group. */
+typedef struct shm_message {
+    TRII_ALIGNED(128) shm_u64 seq; /* of the pair, from 1; stored last */
+    shm_u64 call;                  /* dtype | tag << 32 */
+    shm_u64 count;
+    shm_u64 place; /* SHM_PLACE; with SHM_SRC_IN_ARENA nothing is produced, `at` is read */
+    shm_u64 at;
+    shm_u64 produced;                   /* bytes put into data so far */
+    TRII_ALIGNED(128) shm_u64 consumed; /* receiver: bytes taken so far */
+    shm_u64 released;                   /* receiver: seq of the last message that is over */
+} shm_message;
+
+typedef struct shm_pair {
+    shm_message messages[SHM_MESSAGES];
+    unsigned char data[SHM_MESSAGES][SHM_MESSAGE_BYTES]; /* rings */
+} shm_pair;
+
+typedef struct shm_block {
+    shm_head head;
+    shm_lane lanes[SHM_LANES];
+    TRII_ALIGNED(4096) unsigned char one_shot[SHM_LANES][SHM_ONE_SHOT_BYTES];
+    unsigned char round[SHM_ROUND_SLOTS][SHM_ROUND_BYTES];
+    shm_pair pairs[]; /* [size]: messages from this rank to each */
+} shm_block;
+
+_Static_assert(sizeof(shm_arrival) == 128, "an arrival is two lines");
+
+#endif

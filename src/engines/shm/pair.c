@@ -1,0 +1,289 @@
+/*
+ * pair.c - send and recv: messages of a pair lie in the sender's block, SHM_MESSAGES of them
+ * at a time, each with a ring for its data. A message that fits into its ring is gone for the
+ * sender when it was copied; a larger one flows as the receiver takes it, or is read straight
+ * from the sender's arena. A receive takes the oldest message that carries its tag.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "engines/shm/shm.h"
+
+static inline uint64_t load(const shm_u64 *word)
+{
+    return atomic_load_explicit(word, memory_order_relaxed);
+}
+
+static inline uint64_t load_acquire(const shm_u64 *word)
+{
+    return atomic_load_explicit(word, memory_order_acquire);
+}
+
+static inline void store(shm_u64 *word, uint64_t value)
+{
+    atomic_store_explicit(word, value, memory_order_relaxed);
+}
+
+static uint64_t message_word(const trii_collective *call)
+{
+    return (uint64_t)call->dtype | (uint64_t)(uint32_t)call->tag << 32;
+}
+
+void shm_pair_submit(shm_group *g, trii_op *op)
+{
+    shm_peer *peer = &g->peers[op->call.root];
+    trii_op **at = op->call.kind == TRII_KIND_SEND ? &peer->sends : &peer->recvs;
+
+    while (*at != NULL)
+        at = &(*at)->next;
+    op->next = NULL;
+    *at = op;
+    g->n_pair_ops++;
+}
+
+/* Copies between a ring and a buffer; `at` counts the bytes since the message began. */
+static void ring_copy(unsigned char *ring, uint64_t at, char *buffer, size_t n, bool into_ring)
+{
+    while (n > 0) {
+        size_t offset = (size_t)(at % SHM_MESSAGE_BYTES);
+        size_t part = SHM_MESSAGE_BYTES - offset < n ? SHM_MESSAGE_BYTES - offset : n;
+
+        if (into_ring)
+            memcpy(ring + offset, buffer, part);
+        else
+            memcpy(buffer, ring + offset, part);
+        at += part;
+        buffer += part;
+        n -= part;
+    }
+}
+
+/* Announces the message of a send if its slot is free. */
+static bool announce(shm_group *g, shm_pair *pair, trii_op *op)
+{
+    const trii_collective *call = &op->call;
+    shm_step *step = shm_step_of(op);
+    int slot = (int)(call->seq % SHM_MESSAGES);
+    shm_message *message = &pair->messages[slot];
+    unsigned flags = 0;
+
+    if (call->seq > SHM_MESSAGES && load_acquire(&message->released) != call->seq - SHM_MESSAGES)
+        return false;
+    if (call->bytes > SHM_MESSAGE_BYTES)
+        step->src_at = shm_arena_find(g, call->src, call->bytes);
+    if (step->src_at != 0)
+        flags |= SHM_SRC_IN_ARENA;
+    store(&message->call, message_word(call));
+    store(&message->count, call->count);
+    store(&message->place, shm_place(g, &call->site, flags));
+    store(&message->at, step->src_at);
+    store(&message->produced, 0);
+    /* The receiver counts from zero again before it releases, so consumed is 0 here. */
+    atomic_store_explicit(&message->seq, call->seq, memory_order_release);
+    step->message = slot + 1;
+    g->must_wake = true;
+    return true;
+}
+
+/* Moves a send on; SHM_DONE when its buffer is free again. */
+static bool advance_send(shm_group *g, shm_pair *pair, trii_op *op)
+{
+    const trii_collective *call = &op->call;
+    shm_step *step = shm_step_of(op);
+    shm_message *message = &pair->messages[step->message - 1];
+    uint64_t taken, room, left = call->bytes - step->moved;
+    size_t n;
+
+    if (step->src_at != 0) {
+        if (load_acquire(&message->released) != call->seq)
+            return false;
+        step->phase = SHM_DONE;
+        return true;
+    }
+    if (left > 0) {
+        taken = load_acquire(&message->consumed);
+        room = SHM_MESSAGE_BYTES - (step->moved - taken);
+        n = (size_t)(left < room ? left : room);
+        if (n == 0)
+            return false;
+        /* the ring is only read */
+        ring_copy(pair->data[step->message - 1], step->moved,
+                  (char *)(uintptr_t)call->src + step->moved, n, true);
+        step->moved += n;
+        atomic_store_explicit(&message->produced, step->moved, memory_order_release);
+        g->must_wake = true;
+    }
+    if (step->moved == call->bytes)
+        step->phase = SHM_DONE;
+    return true;
+}
+
+/* The oldest message up to number `last` with the tag that nobody receives yet. */
+static int find_message(const shm_peer *peer, const shm_pair *pair, uint64_t last,
+                        const trii_collective *call)
+{
+    int found = -1;
+
+    for (int i = 0; i < SHM_MESSAGES; i++) {
+        const shm_message *message = &pair->messages[i];
+        uint64_t seq = load_acquire(&message->seq);
+        bool taken = seq == 0 || seq > last || load(&message->released) >= seq;
+
+        for (trii_op *op = peer->recvs; op != NULL && !taken; op = op->next)
+            taken = shm_step_of(op)->message == i + 1;
+        if (!taken && (uint32_t)(load(&message->call) >> 32) == (uint32_t)call->tag &&
+            (found < 0 || seq < load(&pair->messages[found].seq)))
+            found = i;
+    }
+    return found;
+}
+
+static bool check_message(shm_group *g, const shm_message *message, const trii_op *op)
+{
+    const trii_collective *call = &op->call;
+    trii_collective theirs = *call;
+    char place[80], ours_text[200], theirs_text[160];
+
+    if (load(&message->call) == message_word(call) && load(&message->count) == call->count)
+        return true;
+    theirs.kind = TRII_KIND_SEND;
+    theirs.root = g->rank;
+    theirs.dtype = (tri_dtype)(load(&message->call) & 0xff);
+    theirs.count = (size_t)load(&message->count);
+    theirs.seq = load(&message->seq);
+    theirs.site.file = NULL;
+    shm_describe_place(g->peers[call->root].block, load(&message->place), place, sizeof(place));
+    trii_collective_describe(&theirs, theirs_text, sizeof(theirs_text));
+    trii_collective_describe(call, ours_text, sizeof(ours_text));
+    shm_fail(g, TRI_ERR_MISMATCH, "the ranks disagree: rank %d calls %s; rank %d calls %s at %s",
+             g->rank, ours_text, call->root, theirs_text, place);
+    return false;
+}
+
+static bool advance_recv(shm_group *g, shm_pair *pair, trii_op *op)
+{
+    const trii_collective *call = &op->call;
+    shm_step *step = shm_step_of(op);
+    int slot = step->message - 1;
+    shm_message *message = &pair->messages[slot];
+    uint64_t there;
+    bool did = false;
+
+    if (load(&message->place) & SHM_SRC_IN_ARENA) {
+        memcpy(call->dst, shm_arena_at(g, call->root, load(&message->at)), call->bytes);
+        step->moved = call->bytes;
+    } else {
+        there = load_acquire(&message->produced);
+        if (there > step->moved) {
+            ring_copy(pair->data[slot], step->moved, (char *)call->dst + step->moved,
+                      (size_t)(there - step->moved), false);
+            step->moved = there;
+            atomic_store_explicit(&message->consumed, there, memory_order_release);
+            g->must_wake = true;
+            did = true;
+        }
+    }
+    if (step->moved < call->bytes)
+        return did;
+    store(&message->consumed, 0);
+    atomic_store_explicit(&message->released, load(&message->seq), memory_order_release);
+    g->must_wake = true;
+    step->phase = SHM_DONE;
+    return true;
+}
+
+static void unlink_and_finish(shm_group *g, trii_op **at)
+{
+    trii_op *op = *at;
+
+    *at = op->next;
+    g->n_pair_ops--;
+    trii_op_finish(op, TRI_OK, NULL);
+}
+
+static bool advance_sends(shm_group *g, shm_peer *peer)
+{
+    shm_pair *pair = &g->block->pairs[peer->rank];
+    bool did = false;
+
+    for (trii_op **at = &peer->sends; *at != NULL;) {
+        shm_step *step = shm_step_of(*at);
+
+        /* In order: a message must not overtake an older one. */
+        if (step->message == 0 && !announce(g, pair, *at))
+            return did;
+        did |= advance_send(g, pair, *at);
+        if (step->phase == SHM_DONE)
+            unlink_and_finish(g, at);
+        else
+            at = &(*at)->next;
+    }
+    return did;
+}
+
+static bool advance_recvs(shm_group *g, shm_peer *peer)
+{
+    shm_pair *pair = &peer->block->pairs[g->rank];
+    uint64_t last = 0;
+    bool did = false;
+
+    /* One look for all receives of the pass: else a message that comes in between could go to
+     * the second of two receives with its tag. */
+    for (int i = 0; i < SHM_MESSAGES; i++) {
+        uint64_t seq = load_acquire(&pair->messages[i].seq);
+
+        last = seq > last ? seq : last;
+    }
+    for (trii_op **at = &peer->recvs; *at != NULL;) {
+        shm_step *step = shm_step_of(*at);
+
+        if (step->message == 0) {
+            step->message = 1 + find_message(peer, pair, last, &(*at)->call);
+            if (step->message > 0 && !check_message(g, &pair->messages[step->message - 1], *at))
+                return true;
+        }
+        if (step->message > 0)
+            did |= advance_recv(g, pair, *at);
+        if (step->phase == SHM_DONE)
+            unlink_and_finish(g, at);
+        else
+            at = &(*at)->next;
+    }
+    return did;
+}
+
+bool shm_pair_advance(shm_group *g)
+{
+    bool did = false;
+
+    for (int r = 0; r < g->size && g->n_pair_ops > 0; r++) {
+        did |= advance_sends(g, &g->peers[r]);
+        did |= advance_recvs(g, &g->peers[r]);
+    }
+    return did;
+}
+
+void shm_pair_fail_all(shm_group *g, tri_status status, const char *why)
+{
+    for (int r = 0; r < g->size; r++) {
+        trii_op *lists[2] = {g->peers[r].sends, g->peers[r].recvs};
+
+        g->peers[r].sends = g->peers[r].recvs = NULL;
+        for (int i = 0; i < 2; i++) {
+            for (trii_op *op = lists[i], *next; op != NULL; op = next) {
+                next = op->next;
+                trii_op_finish(op, status, why);
+            }
+        }
+    }
+    g->n_pair_ops = 0;
+}
+
+void shm_pair_describe(const shm_group *g, trii_op *op, char *text, size_t size)
+{
+    char last[240];
+
+    shm_describe_last(g, op->call.root, last, sizeof(last));
+    snprintf(text, size, "rank %d to %s (its last call: %s)", op->call.root,
+             op->call.kind == TRII_KIND_SEND ? "receive" : "send", last);
+}

@@ -1,0 +1,405 @@
+/*
+ * shm.c - the engine for ranks of one host: running operations, waiting, waking and failing.
+ * What is shared is in layout.h, what is ours in shm.h.
+ *
+ * Waiting. A rank that has nothing to do spins for a budget that grows while spinning pays
+ * and shrinks while it does not, then sleeps on its own futex word. Who publishes something
+ * looks, after a full fence, whether anybody sleeps; who goes to sleep says so and looks once
+ * more. Sleeps are bounded, so that even a lost wake costs milliseconds only.
+ */
+#include "engines/shm/shm.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "os/clock.h"
+#include "os/unix.h"
+
+#define SLEEP_NS (50 * TRII_NS_PER_MS)
+#define SPIN_MIN_NS 1000
+#define SPINS_PER_LOOK 32 /* between two looks at the clock */
+
+/* --- waking and failing ---------------------------------------------------------------------- */
+
+static void wake_rank(shm_group *g, int rank)
+{
+    shm_head *head = &g->peers[rank].block->head;
+
+    if (atomic_load(&head->sleeping) > 0) {
+        atomic_fetch_add(&head->wake, 1);
+        trii_futex_wake_all(&head->wake);
+    }
+}
+
+/* Whoever sleeps sees what we published before. */
+static void wake_peers(shm_group *g)
+{
+    g->must_wake = false;
+    atomic_thread_fence(memory_order_seq_cst);
+    if (TRII_LIKELY(atomic_load_explicit(&g->peers[0].block->head.sleepers, memory_order_relaxed) ==
+                    0))
+        return;
+    for (int r = 0; r < g->size; r++)
+        wake_rank(g, r);
+}
+
+void shm_wake_self(shm_group *g)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    wake_rank(g, g->rank);
+}
+
+void shm_fail(shm_group *g, tri_status status, const char *format, ...)
+{
+    char text[TRII_ERR_BYTES];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    trii_fault_raise(g->fault, status, "%s", text);
+}
+
+bool shm_check_peers(shm_group *g)
+{
+    for (int r = 0; r < g->size; r++) {
+        const shm_head *head = &g->peers[r].block->head;
+        tri_status status;
+
+        if (r == g->rank || atomic_load_explicit(&head->state, memory_order_acquire) != SHM_FAILED)
+            continue;
+        /* A peer's timeout may be our lateness: for us the group was given up. */
+        status = head->status == TRI_ERR_TIMEOUT ? TRI_ERR_ABORTED : (tri_status)head->status;
+        shm_fail(g, status, "%s%.*s", head->status == TRI_ERR_TIMEOUT ? "given up: " : "",
+                 (int)sizeof(head->text), head->text);
+        shm_abort(g);
+        return true;
+    }
+    return false;
+}
+
+void shm_abort(void *self)
+{
+    shm_group *g = self;
+    shm_head *head = &g->block->head;
+
+    if (trii_fault_status(g->fault) == TRI_OK)
+        return; /* somebody is just writing it, and will come here */
+    if (atomic_exchange(&g->told, 1) == 0) {
+        head->status = trii_fault_status(g->fault);
+        memcpy(head->text, g->fault->text, sizeof(head->text));
+        atomic_store_explicit(&head->state, SHM_FAILED, memory_order_release);
+        for (int r = 0; r < g->size; r++)
+            trii_unix_shutdown(g->peers[r].socket); /* wakes the peers' control threads */
+    }
+    atomic_thread_fence(memory_order_seq_cst);
+    for (int r = 0; r < g->size; r++)
+        wake_rank(g, r);
+}
+
+/* --- running --------------------------------------------------------------------------------- */
+
+/* Guard: lock. */
+static void complete(shm_group *g, trii_op *op)
+{
+    g->completed_ahead |= 1u << (op->call.seq - g->completed - 1);
+    while (g->completed_ahead & 1u) {
+        g->completed_ahead >>= 1;
+        g->completed++;
+    }
+    atomic_store_explicit(&g->block->head.completed.value, g->completed, memory_order_release);
+    trii_op_finish(op, TRI_OK, NULL);
+}
+
+/* Does whatever can be done for the collectives. True if something was. Guard: lock. */
+static bool advance_queue(shm_group *g)
+{
+    bool blocked = false; /* an operation that not all have reached: later ones are neither */
+    bool did = false;
+
+    for (trii_op **at = &g->queue; *at != NULL;) {
+        trii_op *op = *at;
+        shm_step *step = shm_step_of(op);
+
+        if (step->phase == SHM_QUEUED) {
+            if (!shm_lane_free(g, op->call.seq))
+                return did;
+            shm_arrive(g, op);
+            did = true;
+        }
+        if (step->phase == SHM_ARRIVED && !blocked) {
+            blocked = !shm_all_arrived(g, op);
+            if (!blocked)
+                shm_begin(g, op);
+        }
+        if (step->phase == SHM_RUNNING || step->phase == SHM_WAITING)
+            did |= shm_advance(g, op);
+        if (step->phase != SHM_DONE) {
+            at = &op->next;
+            continue;
+        }
+        *at = op->next;
+        if (*at == NULL)
+            g->queue_tail = at;
+        complete(g, op);
+        did = true;
+    }
+    return did;
+}
+
+/* Guard: lock. */
+static bool advance(shm_group *g)
+{
+    bool did = advance_queue(g);
+
+    if (TRII_UNLIKELY(g->n_pair_ops > 0))
+        did |= shm_pair_advance(g);
+    return did;
+}
+
+/* Every operation ends with the group's failure, but those to which all ranks have done their
+ * part already: a peer may fail right after them. Guard: lock. */
+static void finish_all(shm_group *g)
+{
+    tri_status status = trii_fault_status(g->fault);
+    trii_op *op;
+
+    while (advance(g))
+        ;
+    op = g->queue;
+    g->queue = NULL;
+    g->queue_tail = &g->queue;
+    while (op != NULL) {
+        trii_op *next = op->next;
+
+        trii_op_finish(op, status, g->fault->text);
+        op = next;
+    }
+    shm_pair_fail_all(g, status, g->fault->text);
+    shm_abort(g);
+}
+
+/* A rank that left will never come: whoever needs it fails. Guard: lock. */
+static void check_left(shm_group *g)
+{
+    for (int r = 0; r < g->size; r++) {
+        const shm_peer *peer = &g->peers[r];
+        trii_op *needs = peer->recvs != NULL ? peer->recvs : peer->sends;
+        char what[200];
+
+        if (atomic_load_explicit(&peer->block->head.state, memory_order_acquire) != SHM_LEFT)
+            continue;
+        /* All that it published came before: look once more. */
+        if (advance(g))
+            return;
+        for (trii_op *op = g->queue; op != NULL; op = op->next) {
+            if (shm_step_of(op)->phase == SHM_ARRIVED &&
+                atomic_load(&shm_lane_of(g, r, op->call.seq)->arrival.seq) < op->call.seq) {
+                needs = op;
+                break;
+            }
+        }
+        if (needs == NULL)
+            continue;
+        trii_collective_describe(&needs->call, what, sizeof(what));
+        shm_fail(g, TRI_ERR_PEER_LOST, "rank %d left the group; rank %d still waits for it in %s",
+                 r, g->rank, what);
+        return;
+    }
+}
+
+/* Sleeps until somebody publishes something, at most until until_ns. Guard: lock, which is
+ * given back meanwhile. */
+static void sleep_once(shm_group *g, int64_t until_ns)
+{
+    shm_head *head = &g->block->head;
+    atomic_int *sleepers = &g->peers[0].block->head.sleepers;
+    int64_t bound = trii_now_ns() + SLEEP_NS;
+    int seen;
+
+    atomic_fetch_add(&head->sleeping, 1);
+    atomic_fetch_add(sleepers, 1);
+    seen = atomic_load(&head->wake);
+    atomic_thread_fence(memory_order_seq_cst);
+    if (!advance(g) && trii_fault_status(g->fault) == TRI_OK && !shm_check_peers(g)) {
+        check_left(g);
+        if (trii_fault_status(g->fault) == TRI_OK && !g->must_wake) {
+            trii_lock_drop(&g->lock);
+            trii_futex_wait(&head->wake, seen, until_ns < bound ? until_ns : bound);
+            trii_lock_take(&g->lock);
+        }
+    }
+    atomic_fetch_sub(sleepers, 1);
+    atomic_fetch_sub(&head->sleeping, 1);
+}
+
+/* Spins until something was done or the budget is over. Guard: lock. */
+static bool spin(shm_group *g)
+{
+    int64_t end_ns = 0;
+
+    for (int n = 1;; n++) {
+        if (advance(g))
+            return true;
+        if (n % SPINS_PER_LOOK == 0) {
+            int64_t now;
+
+            if (g->must_wake)
+                wake_peers(g);
+            if (trii_fault_status(g->fault) != TRI_OK)
+                return false;
+            now = trii_now_ns();
+            end_ns = end_ns == 0 ? now + g->spin_ns : end_ns;
+            if (now >= end_ns)
+                return false;
+        }
+        if (n > SPINS_PER_LOOK)
+            TRII_PAUSE();
+    }
+}
+
+/* Runs until op is finished or spinning does not pay. Guard: lock. */
+static void run_spinning(shm_group *g, trii_op *op)
+{
+    while (trii_op_status(op) == TRI_INPROGRESS && trii_fault_status(g->fault) == TRI_OK) {
+        if (!spin(g)) {
+            g->spin_ns -= g->spin_ns / 4;
+            g->spin_ns = g->spin_ns < SPIN_MIN_NS ? SPIN_MIN_NS : g->spin_ns;
+            break;
+        }
+        if (g->spin_ns < g->spin_max_ns)
+            g->spin_ns += g->spin_ns / 8 + 1;
+    }
+}
+
+/* Tells the peers what we published and ends everything if the group has failed. Guard: lock. */
+static void settle(shm_group *g)
+{
+    if (g->must_wake)
+        wake_peers(g);
+    if (TRII_UNLIKELY(trii_fault_status(g->fault) != TRI_OK))
+        finish_all(g);
+    /* Threads of this rank may sleep for operations that we have finished. */
+    if (TRII_UNLIKELY(atomic_load(&g->block->head.sleeping) > 0))
+        wake_rank(g, g->rank);
+}
+
+static void enqueue(shm_group *g, trii_op *op)
+{
+    if (op->call.kind == TRII_KIND_SEND || op->call.kind == TRII_KIND_RECV) {
+        shm_pair_submit(g, op);
+        return;
+    }
+    *g->queue_tail = op;
+    g->queue_tail = &op->next;
+}
+
+static tri_status shm_submit(void *self, trii_op *op)
+{
+    shm_group *g = self;
+
+    trii_lock_take(&g->lock);
+    enqueue(g, op);
+    if (trii_fault_status(g->fault) == TRI_OK)
+        advance(g);
+    settle(g);
+    trii_lock_drop(&g->lock);
+    return TRI_OK;
+}
+
+static tri_status shm_run(void *self, trii_op *op)
+{
+    shm_group *g = self;
+
+    trii_lock_take(&g->lock);
+    enqueue(g, op);
+    run_spinning(g, op);
+    settle(g);
+    trii_lock_drop(&g->lock);
+    return TRI_OK;
+}
+
+static void shm_progress(void *self, trii_op *op, int64_t until_ns)
+{
+    shm_group *g = self;
+
+    trii_lock_take(&g->lock);
+    if (until_ns == 0) {
+        if (trii_fault_status(g->fault) == TRI_OK)
+            advance(g);
+        if (!shm_check_peers(g))
+            check_left(g);
+    }
+    while (until_ns != 0 && trii_op_status(op) == TRI_INPROGRESS &&
+           trii_fault_status(g->fault) == TRI_OK) {
+        run_spinning(g, op);
+        if (g->must_wake)
+            wake_peers(g);
+        if (trii_op_status(op) != TRI_INPROGRESS || trii_fault_status(g->fault) != TRI_OK)
+            break;
+        if (trii_now_ns() >= until_ns)
+            break;
+        sleep_once(g, until_ns);
+    }
+    settle(g);
+    trii_lock_drop(&g->lock);
+}
+
+static void shm_describe_wait(void *self, trii_op *op, char *text, size_t size)
+{
+    shm_group *g = self;
+    size_t used = 0;
+
+    text[0] = '\0';
+    if (op->call.kind == TRII_KIND_SEND || op->call.kind == TRII_KIND_RECV) {
+        shm_pair_describe(g, op, text, size);
+        return;
+    }
+    for (int r = 0; r < g->size && used < size; r++) {
+        const shm_head *head = &g->peers[r].block->head;
+        bool arrived = atomic_load(&shm_lane_of(g, r, op->call.seq)->arrival.seq) >= op->call.seq;
+        char last[240];
+
+        if (r == g->rank || atomic_load(&head->completed.value) >= op->call.seq)
+            continue;
+        shm_describe_last(g, r, last, sizeof(last));
+        used +=
+            (size_t)snprintf(text + used, size - used, "%srank %d (%s: %s)", used > 0 ? ", " : "",
+                             r, arrived ? "in the call, not through" : "its last call", last);
+    }
+    if (used == 0)
+        snprintf(text, size, "nobody: every rank is through");
+}
+
+static void shm_destroy(void *self)
+{
+    shm_group *g = self;
+    bool unfinished;
+
+    trii_lock_take(&g->lock);
+    unfinished = g->queue != NULL || g->n_pair_ops > 0;
+    if (!unfinished && atomic_exchange(&g->told, 1) == 0)
+        atomic_store_explicit(&g->block->head.state, SHM_LEFT, memory_order_release);
+    finish_all(g); /* tells the peers of a failure if there was work left */
+    trii_lock_drop(&g->lock);
+    shm_release(g);
+}
+
+const trii_engine trii_engine_shm = {
+    .abi = TRII_ENGINE_ABI,
+    .size = sizeof(trii_engine),
+    .name = "shm",
+    .kinds = 1u << TRII_KIND_ALL_REDUCE | 1u << TRII_KIND_BROADCAST | 1u << TRII_KIND_ALL_GATHER |
+             1u << TRII_KIND_REDUCE_SCATTER | 1u << TRII_KIND_BARRIER | 1u << TRII_KIND_SEND |
+             1u << TRII_KIND_RECV,
+    .create = shm_create,
+    .alloc = shm_arena_alloc,
+    .free = shm_arena_free,
+    .submit = shm_submit,
+    .run = shm_run,
+    .progress = shm_progress,
+    .describe_wait = shm_describe_wait,
+    .abort = shm_abort,
+    .destroy = shm_destroy,
+};

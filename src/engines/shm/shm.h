@@ -1,0 +1,173 @@
+/*
+ * shm.h - the engine for ranks of one host, inside: what its files share.
+ *
+ *   shm.c        the table; running, waiting, waking, faults
+ *   connect.c    meeting the peers, mapping their blocks, watching them
+ *   lane.c       arriving, who has arrived, disagreement
+ *   direct.c     what happens once all have arrived
+ *   round.c      the same for memory that the peers do not map
+ *   pair.c       send and recv
+ *   arena.c      memory that all ranks map
+ */
+#ifndef TRII_SHM_H
+#define TRII_SHM_H
+
+#include "engines/shm/layout.h"
+#include "group/engine.h"
+#include "os/futex.h"
+#include "os/loop.h"
+#include "os/shmem.h"
+#include "os/thread.h"
+
+extern const trii_engine trii_engine_shm;
+
+/* The largest group: parts of a round are at least a few lines for every rank. */
+#define SHM_MAX_RANKS 256
+#define SHM_MAX_EXTENTS 64
+
+/* How a collective is done, decided when all have arrived. */
+typedef enum shm_path {
+    SHM_PATH_INLINE,   /* data inside the arrivals */
+    SHM_PATH_ONE_SHOT, /* every rank put its data into its lane part before it arrived */
+    SHM_PATH_DIRECT,   /* all buffers in arenas */
+    SHM_PATH_ROUNDS    /* through the round parts, piece by piece */
+} shm_path;
+
+typedef enum shm_phase { SHM_QUEUED, SHM_ARRIVED, SHM_RUNNING, SHM_WAITING, SHM_DONE } shm_phase;
+
+/* An operation's progress, in its scratch. */
+typedef struct shm_step {
+    shm_phase phase;
+    shm_path path;
+    int seen;           /* ranks below this have arrived */
+    int src_everywhere; /* all ranks so far have src in an arena (broadcast: the root has) */
+    int dst_everywhere;
+    int message;             /* send, recv: 1 + slot of the message, 0 = none yet */
+    uint64_t src_at, dst_at; /* our arena addresses, 0 = heap */
+    uint64_t first_round, n_rounds;
+    uint64_t in, out; /* rounds of this operation that we have put in, taken out */
+    uint64_t moved;   /* send, recv: bytes */
+} shm_step;
+
+static inline shm_step *shm_step_of(trii_op *op)
+{
+    _Static_assert(sizeof(shm_step) <= sizeof(op->scratch), "the scratch holds a step");
+    return (shm_step *)(void *)op->scratch;
+}
+
+typedef struct shm_group shm_group;
+
+typedef struct shm_peer {
+    shm_group *group;
+    int rank;
+    shm_block *block;
+    trii_shmem memory;
+    int socket; /* for descriptors and to notice the end of the peer; -1 = ourselves */
+    int pidfd;  /* -1 = none: same process, or not visible */
+    trii_watch socket_watch;
+    trii_watch process_watch;
+    trii_op *sends; /* guard: lock; in the order of posting */
+    trii_op *recvs; /* guard: lock */
+} shm_peer;
+
+/* A file of arena memory, the same size on every rank. */
+typedef struct shm_extent {
+    size_t bytes;
+    trii_shmem *memory; /* [size], by rank */
+} shm_extent;
+
+struct shm_group {
+    int rank;
+    int size;
+    const char *name;
+    trii_fault *fault;
+    int64_t timeout_ns;
+    shm_block *block; /* ours */
+    shm_peer *peers;  /* [size], ourselves too */
+    trii_loop *loop;
+
+    trii_lock lock;
+    trii_op *queue; /* guard: lock; collectives not done, in order */
+    trii_op **queue_tail;
+    uint64_t completed;        /* guard: lock */
+    uint32_t completed_ahead;  /* guard: lock; bit i: completed + 1 + i is done */
+    uint64_t completed_by_all; /* guard: lock; a lower bound */
+    uint64_t next_round;       /* guard: lock; the first that belongs to no operation yet */
+    int n_pair_ops;            /* guard: lock; sends and receives that are not done */
+    bool must_wake;            /* guard: lock; we published something since the last wake */
+    atomic_int told;           /* the peers were told that we failed */
+    int64_t spin_ns;           /* guard: lock; how long to spin now */
+    int64_t spin_max_ns;
+    const char *files[SHM_FILES]; /* guard: lock; whose text is in head.files */
+
+    trii_mutex arena_lock;
+    atomic_int n_extents; /* grows under arena_lock; an extent never changes once counted */
+    shm_extent extents[SHM_MAX_EXTENTS];
+    struct shm_span *spans; /* guard: arena_lock; pieces of the extents, in order */
+};
+
+/* --- connect.c --- */
+tri_status shm_create(const trii_group_args *args, void **self_out);
+/* Frees everything that create made; half-built groups too. */
+void shm_release(shm_group *g);
+
+/* --- shm.c --- */
+/* Ends what our own rank waits for; any thread. */
+void shm_wake_self(shm_group *g);
+/* Whether a peer has failed: then so have we, with its reason. Any thread. */
+bool shm_check_peers(shm_group *g);
+/* The fault was raised: tell the peers and end local waits. Any thread. */
+void shm_abort(void *self);
+/* The first failure of the group, found by us: kept; whoever holds the lock tells the peers. */
+void shm_fail(shm_group *g, tri_status status, const char *format, ...) TRII_PRINTF(3, 4);
+
+/* --- lane.c (guard: lock) --- */
+bool shm_lane_free(shm_group *g, uint64_t seq);
+void shm_arrive(shm_group *g, trii_op *op);
+/* Whether all ranks have arrived; a disagreement fails the group. */
+bool shm_all_arrived(shm_group *g, trii_op *op);
+/* Word for the source line of a call, its file put into our table. */
+uint64_t shm_place(shm_group *g, const trii_site *site, unsigned flags);
+/* The latest collective of a rank in words. Any thread. */
+void shm_describe_last(const shm_group *g, int rank, char *text, size_t size);
+void shm_describe_place(const shm_block *block, uint64_t place, char *text, size_t size);
+static inline shm_lane *shm_lane_of(const shm_group *g, int rank, uint64_t seq)
+{
+    return &g->peers[rank].block->lanes[seq % SHM_LANES];
+}
+
+/* --- direct.c (guard: lock) --- */
+/* Chooses the path of an operation in which all have arrived. */
+void shm_begin(shm_group *g, trii_op *op);
+/* Does what can be done now; sets SHM_DONE at the end. True if something was done. */
+bool shm_advance(shm_group *g, trii_op *op);
+/* Bytes that one rank puts in. */
+size_t shm_input_bytes(const shm_group *g, const trii_collective *call);
+/* The part of [0, count) that belongs to `rank`: whole lines but for the end. */
+void shm_slice(const shm_group *g, int rank, size_t count, size_t elem_bytes, size_t *from,
+               size_t *to);
+
+/* --- round.c (guard: lock) --- */
+void shm_rounds_begin(shm_group *g, trii_op *op);
+bool shm_rounds_advance(shm_group *g, trii_op *op);
+
+/* --- pair.c (guard: lock) --- */
+void shm_pair_submit(shm_group *g, trii_op *op);
+bool shm_pair_advance(shm_group *g);
+/* Ends all sends and receives; they are finished by the caller's status. */
+void shm_pair_fail_all(shm_group *g, tri_status status, const char *why);
+void shm_pair_describe(const shm_group *g, trii_op *op, char *text, size_t size);
+
+/* --- arena.c --- */
+tri_status shm_arena_alloc(void *self, size_t bytes, void **p_out);
+void shm_arena_free(void *self, void *p);
+void shm_arena_release(shm_group *g);
+/* Arena address of `bytes` at p, or 0 if they are not in our arena. */
+uint64_t shm_arena_find(shm_group *g, const void *p, size_t bytes);
+/* Where a rank's arena address lies in this process. */
+static inline char *shm_arena_at(const shm_group *g, int rank, uint64_t at)
+{
+    return (char *)g->extents[(at >> 48) - 1].memory[rank].base + (at & ((UINT64_C(1) << 48) - 1));
+}
+
+#endif
