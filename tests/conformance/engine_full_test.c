@@ -1,0 +1,53 @@
+/*
+ * engine_full_test.c - the long part of what every engine promises: vectors of several rounds
+ * and many chunks.
+ * ctest: labels=full timeout=300
+ */
+#include "conformance/calls.h"
+
+#include "base/alloc.h"
+
+static const size_t counts[] = {40009, 300007, SIZE_MAX};
+static const tri_dtype dtypes[] = {TRI_DTYPE_F32, TRI_DTYPE_BF16, TRI_DTYPE_I8, TRI_DTYPE_NONE};
+
+static void conform(const char *engine, int size)
+{
+    script what = {.counts = counts, .dtypes = dtypes};
+    tri_group_options options = {.engine = engine, .timeout_ms = 250000};
+
+    run_threads(size, &options, run_script, &what);
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
+static void shm_large_with_2_ranks(void **state)
+{
+    (void)state;
+    conform("shm", 2);
+}
+
+static void shm_large_with_3_ranks(void **state)
+{
+    (void)state;
+    conform("shm", 3);
+}
+
+static void shm_large_with_8_ranks(void **state)
+{
+    (void)state;
+    conform("shm", 8);
+}
+
+static void shm_large_with_11_ranks(void **state)
+{
+    (void)state;
+    conform("shm", 11);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(shm_large_with_2_ranks),
+    cmocka_unit_test(shm_large_with_3_ranks),
+    cmocka_unit_test(shm_large_with_8_ranks),
+    cmocka_unit_test(shm_large_with_11_ranks),
+};
+
+TEST_MAIN(tests)

@@ -1,0 +1,393 @@
+/*
+ * faults_test.c - what happens when ranks die, leave, disagree or do not come: never a hang,
+ * never a wrong result, and the first cause is named. Real processes where one dies, threads
+ * where none does.
+ */
+#include <time.h>
+
+#include "testing/check.h"
+#include "testing/ranks.h"
+
+#include "base/alloc.h"
+#include "os/clock.h"
+
+/* Join a group on engine shm. */
+#define JOIN(env, group)                                                                           \
+    RANK_TRY(env,                                                                                  \
+             tri_group_create((env)->store, (env)->rank, (env)->size, (env)->options, &(group)))
+
+static const tri_group_options shm_options = {.engine = "shm", .timeout_ms = 20000};
+
+static const char *reduce_once(rank_env *env, tri_group *group)
+{
+    float x = 1.0f;
+
+    RANK_TRY(env, tri_all_reduce(group, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL));
+    return x == (float)env->size ? NULL : RANK_FAIL(env, "sum %g", (double)x);
+}
+
+/* --- death -------------------------------------------------------------------------------- */
+
+/* Rank 1 tells the moment and dies by the signal `arg`; the others wait for it. */
+static const char *rank_1_dies(rank_env *env)
+{
+    const int *signal_number = env->arg;
+    tri_group *group = NULL;
+    const char *failure;
+    double ms;
+    float x = 0;
+
+    JOIN(env, group);
+    failure = reduce_once(env, group);
+    if (failure != NULL)
+        return failure;
+    if (env->rank == 1) {
+        int64_t now = trii_now_ns();
+
+        RANK_TRY(env, tri_store_set(env->store, "died", &now, sizeof(now)));
+        if (*signal_number == 0)
+            _exit(3);
+        (void)raise(*signal_number);
+    }
+    RANK_FAILS(env, tri_all_reduce(group, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL),
+               TRI_ERR_PEER_LOST, "rank 1");
+    void *died;
+    int64_t at;
+    RANK_TRY(env, tri_store_get(env->store, "died", 0, &died, NULL));
+    memcpy(&at, died, sizeof(at));
+    ms = (double)(trii_now_ns() - at) / 1e6;
+    tri_store_free(died);
+    printf("rank %d: told %.2f ms after the death: %s\n", env->rank, ms, tri_last_error());
+    /* Later calls fail at once, with the same cause. */
+    RANK_FAILS(env, tri_barrier(group, NULL), TRI_ERR_PEER_LOST, "rank 1");
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void a_killed_rank_is_named(void **state)
+{
+    int number = SIGKILL;
+    rank_end ends[] = {{0}, {.signal = SIGKILL}};
+
+    (void)state;
+    run_processes(2, &shm_options, rank_1_dies, &number, ends, 30);
+}
+
+static void a_crashed_rank_is_named_to_all(void **state)
+{
+    int number = SIGABRT;
+    rank_end ends[] = {{0}, {.signal = SIGABRT}, {0}, {0}};
+
+    (void)state;
+    run_processes(4, &shm_options, rank_1_dies, &number, ends, 30);
+}
+
+static void a_rank_that_exits_without_leaving_is_lost(void **state)
+{
+    int number = 0;
+    rank_end ends[] = {{0}, {.exit_code = 3}, {0}};
+
+    (void)state;
+    run_processes(3, &shm_options, rank_1_dies, &number, ends, 30);
+}
+
+/* A child of rank 1 holds its sockets open; the death must be seen all the same. */
+static const char *rank_1_dies_and_leaves_a_child(rank_env *env)
+{
+    static const int number = SIGKILL;
+    int gate[2] = {-1, -1};
+    pid_t child = -1;
+
+    (void)child;
+    if (env->rank == 1) {
+        tri_group *group = NULL;
+        const char *failure;
+        int64_t now;
+        char byte;
+
+        if (pipe(gate) != 0)
+            return RANK_FAIL(env, "pipe");
+        JOIN(env, group);
+        failure = reduce_once(env, group);
+        if (failure != NULL)
+            return failure;
+        child = fork();
+        if (child == 0) { /* ends when rank 0 has seen the death, or by the alarm */
+            alarm(5);
+            close(gate[1]);
+            (void)!read(gate[0], &byte, 1);
+            pause();
+            _exit(0);
+        }
+        now = trii_now_ns();
+        RANK_TRY(env, tri_store_set(env->store, "died", &now, sizeof(now)));
+        RANK_TRY(env, tri_store_set(env->store, "child", &child, sizeof(child)));
+        (void)raise(number);
+    }
+    env->arg = (void *)(uintptr_t)&number;
+    {
+        const char *failure = rank_1_dies(env);
+        void *value;
+
+        RANK_TRY(env, tri_store_get(env->store, "child", 0, &value, NULL));
+        memcpy(&child, value, sizeof(child));
+        tri_store_free(value);
+        kill(child, SIGKILL);
+        return failure;
+    }
+}
+
+static void a_forked_child_does_not_hide_a_death(void **state)
+{
+    rank_end ends[] = {{0}, {.signal = SIGKILL}};
+
+    (void)state;
+    run_processes(2, &shm_options, rank_1_dies_and_leaves_a_child, NULL, ends, 30);
+}
+
+/* Rank 1 is killed at a random moment of a stream of large reductions. */
+static const char *rank_1_dies_in_the_middle(rank_env *env)
+{
+    enum { N = 1 << 20 };
+    tri_group *group = NULL;
+    tri_status st = TRI_OK;
+    float *x;
+
+    JOIN(env, group);
+    x = tri_group_alloc(group, N * sizeof(float));
+    if (x == NULL)
+        return RANK_FAIL(env, "%s", tri_last_error());
+    if (env->rank == 1) /* the kernel kills us while we reduce */
+        (void)signal(SIGALRM, SIG_DFL), (void)ualarm(30000, 0);
+    for (int i = 0; st == TRI_OK; i++) {
+        for (int k = 0; k < N; k += 1024)
+            x[k] = (float)i;
+        st = tri_all_reduce(group, x, x, N, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL);
+        for (int k = 0; k < N && st == TRI_OK; k += 1024) {
+            if (x[k] != (float)(env->size * i))
+                return RANK_FAIL(env, "rank %d, round %d: a wrong sum %g", env->rank, i,
+                                 (double)x[k]);
+        }
+    }
+    if (st != TRI_ERR_PEER_LOST || strstr(tri_last_error(), "rank 1") == NULL)
+        return RANK_FAIL(env, "%s: %s", tri_status_name(st), tri_last_error());
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void a_death_in_the_middle_gives_no_wrong_sum(void **state)
+{
+    rank_end ends[] = {{0}, {.signal = SIGALRM}, {0}};
+
+    (void)state;
+    run_processes(3, &shm_options, rank_1_dies_in_the_middle, NULL, ends, 30);
+}
+
+/* --- leaving, giving up ------------------------------------------------------------------- */
+
+static const char *rank_1_leaves(rank_env *env)
+{
+    tri_group *group = NULL;
+    const char *failure;
+
+    JOIN(env, group);
+    failure = reduce_once(env, group);
+    if (failure == NULL && env->rank != 1)
+        RANK_FAILS(env, tri_barrier(group, NULL), TRI_ERR_PEER_LOST, "rank 1 left the group");
+    tri_group_unref(group);
+    return failure;
+}
+
+static void a_rank_that_left_is_no_failure_until_it_is_needed(void **state)
+{
+    (void)state;
+    run_threads(3, &shm_options, rank_1_leaves, NULL);
+    assert_int_equal(trii_alloc_live(), 0);
+    run_processes(2, &shm_options, rank_1_leaves, NULL, NULL, 30);
+}
+
+static const char *rank_1_aborts(rank_env *env)
+{
+    tri_group *group = NULL;
+    tri_work *work = NULL;
+
+    JOIN(env, group);
+    RANK_TRY(env, tri_barrier(group, NULL));
+    if (env->rank == 1) {
+        RANK_TRY(env, tri_recv(group, &group, 1, TRI_DTYPE_U8, 0, 0, &work));
+        tri_group_abort(group, "the tea is cold");
+        RANK_FAILS(env, tri_work_wait(work, 0), TRI_ERR_ABORTED, "the tea is cold");
+        if (strstr(tri_work_error(work), "tea") == NULL)
+            return RANK_FAIL(env, "the work says \"%s\"", tri_work_error(work));
+        tri_work_destroy(work);
+    }
+    RANK_FAILS(env, tri_barrier(group, NULL), TRI_ERR_ABORTED, "the tea is cold");
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void an_abort_reaches_everybody_with_its_reason(void **state)
+{
+    (void)state;
+    run_threads(4, &shm_options, rank_1_aborts, NULL);
+    assert_int_equal(trii_alloc_live(), 0);
+    run_processes(2, &shm_options, rank_1_aborts, NULL, NULL, 30);
+}
+
+/* --- disagreement -------------------------------------------------------------------------- */
+
+static const char *calls_differ(rank_env *env)
+{
+    const int *what = env->arg;
+    bool odd = env->rank == env->size - 1;
+    tri_group *group = NULL;
+    float x[64] = {0};
+    tri_status st;
+
+    JOIN(env, group);
+    switch (*what) {
+    case 0:
+        st = odd ? tri_barrier(group, NULL)
+                 : tri_all_reduce(group, x, x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL);
+        break;
+    case 1:
+        st = tri_all_reduce(group, x, x, 1, odd ? TRI_DTYPE_F32 : TRI_DTYPE_I32, TRI_REDOP_SUM,
+                            NULL);
+        break;
+    case 2:
+        st = tri_all_reduce(group, x, x, 1, TRI_DTYPE_F32, odd ? TRI_REDOP_MAX : TRI_REDOP_SUM,
+                            NULL);
+        break;
+    case 3:
+        st = tri_all_reduce(group, x, x, odd ? 64 : 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL);
+        break;
+    case 4:
+        st = tri_broadcast(group, x, 64, TRI_DTYPE_F32, odd, NULL);
+        break;
+    default:
+        st = env->rank == 0   ? tri_send(group, x, 3, TRI_DTYPE_F32, 1, 5, NULL)
+             : env->rank == 1 ? tri_recv(group, x, 4, TRI_DTYPE_F32, 0, 5, NULL)
+                              : tri_barrier(group, NULL);
+        if (env->rank == 0 && st == TRI_OK) /* a send may be done before it is received */
+            st = tri_barrier(group, NULL);
+        break;
+    }
+    if (st != TRI_ERR_MISMATCH)
+        return RANK_FAIL(env, "rank %d, case %d: %s: %s", env->rank, *what, tri_status_name(st),
+                         tri_last_error());
+    /* Both ranks and both source lines. */
+    if (strstr(tri_last_error(), "disagree: rank") == NULL ||
+        strstr(strstr(tri_last_error(), "disagree"), "faults_test.c") == NULL)
+        return RANK_FAIL(env, "case %d: %s", *what, tri_last_error());
+    if (env->rank == 0)
+        printf("%s\n", tri_last_error());
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void ranks_that_disagree_are_both_named(void **state)
+{
+    (void)state;
+    for (int what = 0; what <= 5; what++)
+        run_threads(what == 5 ? 2 : 3, &shm_options, calls_differ, &what);
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
+static const char *allocations_differ(rank_env *env)
+{
+    tri_group *group = NULL;
+
+    JOIN(env, group);
+    if (tri_group_alloc(group, env->rank == 1 ? 4096 : 128) != NULL)
+        return RANK_FAIL(env, "allocated");
+    RANK_FAILS(env, tri_barrier(group, NULL), TRI_ERR_MISMATCH, "4096");
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void allocations_must_agree(void **state)
+{
+    (void)state;
+    run_threads(2, &shm_options, allocations_differ, NULL);
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
+/* --- time ---------------------------------------------------------------------------------- */
+
+static const char *rank_1_is_late(rank_env *env)
+{
+    tri_group *group = NULL;
+    tri_work *work = NULL;
+    float x = 0;
+
+    JOIN(env, group);
+    RANK_TRY(env, tri_barrier(group, NULL));
+    if (env->rank == 1) { /* comes when the others have given up */
+        void *value;
+
+        RANK_TRY(env, tri_store_get(env->store, "gave up", 0, &value, NULL));
+        tri_store_free(value);
+        /* Rank 0 did arrive in this one: for us alone it may end well. The next may not. */
+        if (tri_all_reduce(group, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL) == TRI_OK)
+            x = 0;
+        RANK_FAILS(env, tri_barrier(group, NULL), TRI_ERR_ABORTED, "rank 0 waited");
+        tri_group_unref(group);
+        return NULL;
+    }
+    RANK_TRY(env, tri_all_reduce(group, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, &work));
+    if (tri_work_test(work) != TRI_INPROGRESS)
+        return RANK_FAIL(env, "the work is over: %s", tri_last_error());
+    /* The wait's own patience ends first: the work goes on. */
+    RANK_FAILS(env, tri_work_wait(work, 5), TRI_ERR_TIMEOUT, "rank 1");
+    RANK_FAILS(env, tri_work_wait(work, 0), TRI_ERR_TIMEOUT, "rank 1");
+    RANK_FAILS(env, tri_barrier(group, NULL), TRI_ERR_TIMEOUT, "rank 1");
+    tri_work_destroy(work);
+    RANK_TRY(env, tri_store_set(env->store, "gave up", "1", 1));
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void a_timeout_names_who_did_not_come(void **state)
+{
+    tri_group_options options = {.engine = "shm", .timeout_ms = 300};
+
+    (void)state;
+    run_threads(2, &options, rank_1_is_late, NULL);
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
+static const char *rank_1_never_joins(rank_env *env)
+{
+    tri_group *group = NULL;
+
+    if (env->rank == 1)
+        return NULL;
+    RANK_FAILS(env, tri_group_create(env->store, env->rank, env->size, env->options, &group),
+               TRI_ERR_TIMEOUT, "rank 1");
+    return NULL;
+}
+
+static void forming_a_group_names_who_is_missing(void **state)
+{
+    tri_group_options options = {.engine = "shm", .timeout_ms = 200};
+
+    (void)state;
+    run_threads(2, &options, rank_1_never_joins, NULL);
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_killed_rank_is_named),
+    cmocka_unit_test(a_crashed_rank_is_named_to_all),
+    cmocka_unit_test(a_rank_that_exits_without_leaving_is_lost),
+    cmocka_unit_test(a_forked_child_does_not_hide_a_death),
+    cmocka_unit_test(a_death_in_the_middle_gives_no_wrong_sum),
+    cmocka_unit_test(a_rank_that_left_is_no_failure_until_it_is_needed),
+    cmocka_unit_test(an_abort_reaches_everybody_with_its_reason),
+    cmocka_unit_test(ranks_that_disagree_are_both_named),
+    cmocka_unit_test(allocations_must_agree),
+    cmocka_unit_test(a_timeout_names_who_did_not_come),
+    cmocka_unit_test(forming_a_group_names_who_is_missing),
+};
+
+TEST_MAIN(tests)
