@@ -14,6 +14,7 @@
 #include "base/compiler.h"
 #include "base/err.h"
 #include "launch/environment.h"
+#include "launch/devices.h"
 #include "launch/guard.h"
 #include "launch/run_folder.h"
 #include "launch/worker.h"
@@ -339,7 +340,7 @@ static tri_status start_workers(agent *a)
         .role = a->options->role,
         .signals = a->options->signals,
         .max_restarts = a->options->max_restarts,
-        .cores = trii_process_cores(),
+        .cores = trii_launch_count_cores(),
     };
 
     for (int i = 0; i < a->n_workers; i++) {

@@ -10,8 +10,7 @@
 #include "base/compiler.h"
 #include "base/err.h"
 #include "base/param.h"
-#include "launch/gpu.h"
-#include "os/process.h"
+#include "launch/devices.h"
 
 typedef enum option_id {
     OPT_NNODES,
@@ -308,7 +307,7 @@ static tri_status read_nproc(const parse_state *state, int *nproc_out)
             return TRII_FAIL(TRI_ERR_INVALID_ARG, "--nproc-per-node gpu: this host has no GPU");
         *nproc_out = n_gpus;
     } else if (strcmp(text, "cpu") == 0 || strcmp(text, "auto") == 0) {
-        *nproc_out = trii_process_cores();
+        *nproc_out = trii_launch_count_cores();
     } else {
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "--nproc-per-node %s: neither a number nor auto, cpu or gpu", text);

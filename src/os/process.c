@@ -363,14 +363,6 @@ int trii_process_id(void)
     return getpid();
 }
 
-int trii_process_cores(void)
-{
-    cpu_set_t set;
-
-    return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set)
-                                                        : (int)sysconf(_SC_NPROCESSORS_ONLN);
-}
-
 void trii_process_host(char *name_out, size_t bytes)
 {
     if (gethostname(name_out, bytes) != 0 || name_out[0] == '\0')

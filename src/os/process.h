@@ -62,8 +62,6 @@ void trii_process_wait(int pid);
 tri_status trii_process_find(const char *name, char *path_out, size_t bytes) TRI_MUST_CHECK;
 
 int trii_process_id(void);
-/* Cores that this process may use. */
-int trii_process_cores(void);
 /* The host's name; "localhost" if it has none. */
 void trii_process_host(char *name_out, size_t bytes);
 /* The environment, "NAME=value" each, ends with NULL. */

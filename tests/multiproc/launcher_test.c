@@ -6,6 +6,7 @@
  * is the shell's own process id.
  */
 #include <ctype.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -111,8 +112,10 @@ static void workers_get_torchruns_variables_and_no_others(void **state)
     const char *at;
     spawn s;
     size_t used = 0;
+    cpu_set_t cores;
 
     (void)state;
+    assert_int_equal(sched_getaffinity(0, sizeof(cores), &cores), 0);
     memcpy(argv + 1, args, sizeof(args));
     spawn_make_folder(home, sizeof(home));
     snprintf(env_home, sizeof(env_home), "XDG_RUNTIME_DIR=%s", home);
@@ -138,8 +141,7 @@ static void workers_get_torchruns_variables_and_no_others(void **state)
             "TORCHELASTIC_ERROR_FILE=%s/error-%d.json\nTORCH_NCCL_ASYNC_ERROR_HANDLING=1\n"
             "OMP_NUM_THREADS=1\nTRI_NUM_THREADS=%d\nTRI_RUN_DIR=%s\n",
             env_home, s.mark, rank, rank, rank, folder, rank,
-            (int)(sysconf(_SC_NPROCESSORS_ONLN) > 2 ? sysconf(_SC_NPROCESSORS_ONLN) / 2 : 1),
-            folder);
+            CPU_COUNT(&cores) > 2 ? CPU_COUNT(&cores) / 2 : 1, folder);
     }
     sorted_lines(SPAWN_OUT(&s), seen, sizeof(seen));
     {

@@ -1,11 +1,20 @@
 /*
- * gpu.c - see gpu.h.
+ * devices.c - see devices.h.
  */
-#include "launch/gpu.h"
+#include "launch/devices.h"
 
 #include <stdlib.h>
 
+#include "os/cpu.h"
 #include "os/folder.h"
+
+int trii_launch_count_cores(void)
+{
+    trii_cpu_set allowed;
+
+    trii_cpu_allowed(&allowed);
+    return trii_cpu_set_count(&allowed);
+}
 
 int trii_launch_count_gpus(void)
 {
