@@ -15,7 +15,10 @@
 #define LINE_BYTES ((size_t)65536)     /* a longer line is shown in pieces */
 #define QUEUE_PAUSE ((size_t)1 << 20)  /* stop reading the workers above this */
 #define QUEUE_RESUME ((size_t)1 << 16) /* and go on below */
-#define FLUSH_NS (INT64_C(100) * TRII_NS_PER_MS)
+/* An unfinished line is shown after so long. Somebody may look at a terminal and wait for a
+ * prompt; elsewhere whole lines matter more, and a busy machine may stop a worker within one. */
+#define FLUSH_TERMINAL_NS (INT64_C(100) * TRII_NS_PER_MS)
+#define FLUSH_NS (INT64_C(1000) * TRII_NS_PER_MS)
 /* Read at most so much at a worker's end: its children may still write. */
 #define DRAIN_READS 64
 
@@ -33,6 +36,7 @@ void trii_sink_init(trii_sink *sink, trii_loop *loop, int fd)
     sink->loop = loop;
     sink->fd = fd;
     sink->is_file = trii_fd_is_file(fd);
+    sink->flush_ns = trii_fd_is_terminal(fd) ? FLUSH_TERMINAL_NS : FLUSH_NS;
 }
 
 void trii_sink_fini(trii_sink *sink)
@@ -116,7 +120,8 @@ static void sink_put(trii_sink *sink, const char *data, size_t bytes)
         size_t capacity = sink->used + bytes < 32768 ? 65536 : 2 * (sink->used + bytes);
         char *queue;
 
-        if (sink->used > 0)
+        /* The room is twice what is used or more, so a byte is moved once on average. */
+        if (sink->start > 0)
             memmove(sink->queue, sink->queue + sink->start, sink->used);
         sink->start = 0;
         if (capacity > sink->capacity) {
@@ -207,30 +212,6 @@ static void emit(trii_stream *stream, size_t bytes)
     sink_commit(sink);
 }
 
-static bool stream_read(trii_stream *stream);
-
-static void flush_fired(trii_timer *timer)
-{
-    trii_stream *stream = TRII_CONTAINER(timer, trii_stream, flush);
-    int64_t now_ns = trii_now_ns();
-
-    stream->flushing = false;
-    /* While the sink is full nothing is read, so the line's end may lie in the pipe. */
-    if (stream->fd >= 0 && stream->watch.loop == NULL)
-        stream->grown_ns = now_ns;
-    /* Or it is another line than the one that the timer was set for. */
-    if (stream->used > 0 && now_ns < stream->grown_ns + FLUSH_NS) {
-        stream->flushing = true;
-        trii_loop_timer(stream->sink->loop, &stream->flush, stream->grown_ns + FLUSH_NS,
-                        flush_fired);
-        return;
-    }
-    /* Or the loop was busy; reading sets the timer again. */
-    if (stream->used > 0 && stream_read(stream))
-        return;
-    emit(stream, stream->used);
-}
-
 static void remember(trii_stream *stream, const char *data, size_t bytes)
 {
     size_t room = sizeof(stream->tail) - 1;
@@ -256,6 +237,17 @@ static size_t finished(const char *data, size_t bytes)
     while (bytes > 0 && data[bytes - 1] != '\n' && data[bytes - 1] != '\r')
         bytes--;
     return bytes;
+}
+
+static void flush_fired(trii_timer *timer);
+
+static void flush_later(trii_stream *stream)
+{
+    if (stream->used == 0 || stream->flushing)
+        return;
+    stream->flushing = true;
+    trii_loop_timer(stream->sink->loop, &stream->flush, stream->grown_ns + stream->sink->flush_ns,
+                    flush_fired);
 }
 
 /* One read; false at the end of the pipe or when it is empty. */
@@ -284,12 +276,25 @@ static bool stream_read(trii_stream *stream)
         ready = stream->used;
     emit(stream, ready);
     stream->grown_ns = trii_now_ns();
-    if (stream->used > 0 && !stream->flushing) {
-        stream->flushing = true;
-        trii_loop_timer(stream->sink->loop, &stream->flush, stream->grown_ns + FLUSH_NS,
-                        flush_fired);
-    }
+    flush_later(stream);
     return true;
+}
+
+static void flush_fired(trii_timer *timer)
+{
+    trii_stream *stream = TRII_CONTAINER(timer, trii_stream, flush);
+
+    int64_t now_ns = trii_now_ns();
+
+    stream->flushing = false;
+    if (stream->sink->paused)
+        stream->grown_ns = now_ns; /* its end may lie in the pipe, which we do not read now */
+    /* The timer may have been set for an earlier line, or we were too busy to read on: only a
+     * line that the worker itself left unfinished is shown. */
+    if (now_ns < stream->grown_ns + stream->sink->flush_ns)
+        flush_later(stream);
+    else if (!stream_read(stream))
+        emit(stream, stream->used);
 }
 
 static void stream_ready(trii_watch *watch, unsigned events)

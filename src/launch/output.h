@@ -21,9 +21,10 @@ typedef struct trii_sink {
     trii_watch watch; /* while something is queued and the descriptor is full */
     int fd;
     bool is_file;
-    bool broken; /* nobody reads it any more: what comes is dropped */
-    bool paused; /* its streams are not read */
-    char *queue; /* from start, `used` bytes */
+    int64_t flush_ns; /* an unfinished line is shown after so long */
+    bool broken;      /* nobody reads it any more: what comes is dropped */
+    bool paused;      /* its streams are not read */
+    char *queue;      /* from start, `used` bytes */
     size_t start, used, capacity;
     const trii_stream *open; /* whose unfinished line is the last thing that was put, or NULL */
     trii_stream *streams;
@@ -36,8 +37,8 @@ struct trii_stream {
     trii_stream *next;
     int fd; /* -1: closed */
     int rank;
-    bool flushing;    /* the timer runs */
     int64_t grown_ns; /* when the unfinished line last grew */
+    bool flushing;    /* the timer runs */
     bool label;       /* put "[rank]: " before each line */
     bool immediate;   /* show unfinished lines at once: nobody else prints */
     char *line;       /* unfinished */

@@ -586,7 +586,8 @@ static void trirun_hears_signals_while_its_output_is_stuck(void **state)
     (void)state;
     JOB_START(&j, "--nproc-per-node", "2", "--shutdown-timeout=1", "yes");
     pipe_fd = j.trirun.fd[0];
-    j.trirun.fd[0] = -1; /* spawn no longer reads it */
+    spawn_expect(&j.trirun, "y\n"); /* and so the pipe will be full but for a little */
+    j.trirun.fd[0] = -1;            /* spawn no longer reads it */
     while (spawn_count(&j.trirun) < 4 && n++ < 100000)
         ;
     spawn_signal(&j.trirun, SIGTERM);
