@@ -60,7 +60,8 @@ TRI_API const tri_safetensors_entry *tri_safetensors_find(const tri_safetensors 
                                                           const char *name);
 /* The value under a key of the file's metadata, or NULL. Borrowed. */
 TRI_API const char *tri_safetensors_metadata(const tri_safetensors *file, const char *key);
-/* A persistent tensor with the contents of an entry, on success and failure as tensor.h says. */
+/* A persistent tensor with a copy of an entry's contents; a failed one (NOT_FOUND, UNSUPPORTED)
+ * if there is none of that name or its type is only carried. */
 TRI_API tri_tensor *tri_safetensors_tensor(const tri_safetensors *file, const char *name);
 
 /**

@@ -17,7 +17,7 @@ TRI_BEGIN_DECLS
 
 /* A bar that is redrawn in place on a terminal, a plain line now and then elsewhere:
  *
- *     epoch 2/8  [=========>          ]  47 %  loss 0.5213  acc 91.2 %  8,132 samples/s  0:31 left
+ *     epoch 2/4  loss 0.5213  accuracy 0.912  [=======>        ]  47 %  8,132 samples/s  0:31 left
  */
 typedef struct tri_progress tri_progress;
 
@@ -37,7 +37,7 @@ TRI_API void tri_progress_destroy(tri_progress *progress);
 /* True if a new line is due: at most ten times a second, so that texts and values which cost
  * something are only made when they are seen. About 30 ns. */
 TRI_API bool tri_progress_due(const tri_progress *progress);
-/* Shows where things are; the text stands beside the bar. Draws always; ask `due` first. */
+/* Shows where things are; the text stands before the bar. Draws always; ask `due` first. */
 TRI_API void tri_progress_update(tri_progress *progress, int64_t done, const char *format, ...)
     TRI_PRINTF(3, 4);
 /* A whole line that stays (the result of an epoch), above the bar. */
@@ -82,7 +82,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_plot(const char *const *paths, int n_paths
 /* --- running means --------------------------------------------------------------------------- */
 
 /* Mean of a scalar over steps. Adding records one addition into the step; the value is only
- * fetched when it is asked for. */
+ * fetched when it is asked for. Sums are f32: good for some ten million samples. */
 typedef struct tri_meter tri_meter;
 
 TRI_API TRI_MUST_CHECK tri_status tri_meter_create(tri_meter **meter_out);
@@ -98,7 +98,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_meter_add_count(tri_meter *meter, tri_tens
 TRI_API double tri_meter_value(tri_meter *meter);
 TRI_API double tri_meter_sum(tri_meter *meter);
 TRI_API int64_t tri_meter_weight(const tri_meter *meter);
-TRI_API void tri_meter_reset(tri_meter *meter);
+TRI_API TRI_MUST_CHECK tri_status tri_meter_reset(tri_meter *meter);
 
 TRI_END_DECLS
 

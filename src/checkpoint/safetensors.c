@@ -12,6 +12,7 @@
 #include "checkpoint/format.h"
 #include "checkpoint/json.h"
 #include "os/file.h"
+#include "tensor/persistent.h"
 
 /* Types of the format, with ours where we have it. In the order in which the Python package puts
  * them into a file: wide ones first, so that all are aligned. */
@@ -337,4 +338,17 @@ const char *tri_safetensors_metadata(const tri_safetensors *file, const char *ke
             return file->meta[i].value;
     }
     return NULL;
+}
+
+tri_tensor *tri_safetensors_tensor(const tri_safetensors *file, const char *name)
+{
+    const tri_safetensors_entry *e = tri_safetensors_find(file, name);
+
+    if (e == NULL)
+        return trii_tensor_failed(
+            TRII_FAIL(TRI_ERR_NOT_FOUND, "%s: no tensor %s", file->path, name));
+    if (e->dtype == TRI_DTYPE_NONE)
+        return trii_tensor_failed(TRII_FAIL(TRI_ERR_UNSUPPORTED, "%s: tensor %s is of %s",
+                                            file->path, name, e->type_name));
+    return tri_tensor_from(e->dtype, e->shape, e->ndim, e->data);
 }

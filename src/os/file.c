@@ -14,6 +14,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "os/pipe.h"
 
 static tri_status fail_path(const char *what, const char *path)
 {
@@ -261,7 +262,7 @@ bool trii_terminal(FILE *stream, int *columns_out)
     struct winsize size;
     int fd = fileno(stream);
 
-    if (fd < 0 || !isatty(fd))
+    if (fd < 0 || !trii_fd_is_terminal(fd))
         return false;
     *columns_out = ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
     return true;

@@ -16,6 +16,7 @@
 
 static const command *const commands[] = {
     &command_info,
+    &command_plot,
 };
 
 #define N_COMMANDS (sizeof(commands) / sizeof(commands[0]))

@@ -1,0 +1,137 @@
+/*
+ * metrics.c - metrics as JSON lines.
+ *
+ * A record is one write, so a killed run leaves whole lines, but for the last one at worst; and
+ * whoever opens the file to go on drops what cannot be read and what lies after its step.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include <trireme/trainer.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "os/file.h"
+#include "os/pipe.h"
+
+#define RECORD_BYTES 4096
+
+struct tri_metrics {
+    char *path;
+    int fd;
+};
+
+/* Whether a line is a record of "step" <= keep_steps. */
+static bool is_kept(const char *line, size_t bytes, int64_t keep_steps)
+{
+    json_t *record = json_loadb(line, bytes, JSON_REJECT_DUPLICATES, NULL);
+    const json_t *step = json_object_get(record, "step");
+    bool kept = json_is_integer(step) && json_integer_value(step) <= keep_steps;
+
+    json_decref(record);
+    return kept;
+}
+
+static tri_status copy_kept(const trii_mapping *old, int64_t keep_steps, trii_writer *writer)
+{
+    const char *at = old->data, *end = at + old->bytes;
+    tri_status status = TRI_OK;
+
+    while (at < end && status == TRI_OK) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at));
+
+        if (newline == NULL)
+            break; /* cut short */
+        if (is_kept(at, (size_t)(newline - at), keep_steps))
+            status = trii_writer_put(writer, at, (size_t)(newline + 1 - at));
+        at = newline + 1;
+    }
+    return status;
+}
+
+/* The file anew, with what is kept of the old one. */
+static tri_status rewrite(const char *path, int64_t keep_steps)
+{
+    trii_mapping old = {0};
+    trii_writer writer;
+    tri_status status = trii_writer_open(path, &writer);
+
+    if (status != TRI_OK)
+        return status;
+    if (keep_steps >= 0) {
+        status = trii_mapping_open(path, &old);
+        if (status == TRI_OK)
+            status = copy_kept(&old, keep_steps, &writer);
+        else if (status == TRI_ERR_NOT_FOUND)
+            status = TRI_OK;
+        trii_mapping_close(&old);
+    }
+    if (status == TRI_OK)
+        return trii_writer_commit(&writer);
+    trii_writer_abort(&writer);
+    return status;
+}
+
+tri_status tri_metrics_open(const char *path, int64_t keep_steps, tri_metrics **metrics_out)
+{
+    tri_metrics *m = trii_alloc(1, sizeof(*m), "metrics");
+    tri_status status;
+
+    if (m == NULL)
+        return TRI_ERR_NO_MEMORY;
+    m->fd = -1;
+    m->path = trii_strdup(path, "path");
+    status = m->path != NULL ? rewrite(path, keep_steps) : TRI_ERR_NO_MEMORY;
+    if (status == TRI_OK)
+        status = trii_append_open(path, &m->fd);
+    if (status != TRI_OK) {
+        tri_metrics_close(m);
+        return status;
+    }
+    *metrics_out = m;
+    return TRI_OK;
+}
+
+void tri_metrics_close(tri_metrics *metrics)
+{
+    if (metrics == NULL)
+        return;
+    trii_fd_close(metrics->fd);
+    trii_free(metrics->path);
+    trii_free(metrics);
+}
+
+static int format_value(double value, char *out, size_t bytes)
+{
+    if (!isfinite(value))
+        return snprintf(out, bytes, "null");
+    if (value == floor(value) && fabs(value) < 9007199254740992.0)
+        return snprintf(out, bytes, "%.0f", value);
+    return snprintf(out, bytes, "%.9g", value);
+}
+
+tri_status tri_metrics_write(tri_metrics *metrics, const tri_metric *values, int n)
+{
+    char record[RECORD_BYTES];
+    size_t at = 0;
+
+    for (int i = 0; i < n; i++) {
+        size_t length = strlen(values[i].key);
+        size_t plain = strcspn(values[i].key, "\"\\\n\r\t");
+
+        if (length == 0 || length != plain || at + length + 48 > sizeof(record))
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: metric %d of %d has key \"%s\"",
+                             metrics->path, i + 1, n, values[i].key);
+        at += (size_t)snprintf(record + at, sizeof(record) - at, "%s\"%s\":", i == 0 ? "{" : ",",
+                               values[i].key);
+        at += (size_t)format_value(values[i].value, record + at, sizeof(record) - at);
+    }
+    if (n < 1)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: a record without metrics", metrics->path);
+    memcpy(record + at, "}\n", 2);
+    return trii_append(metrics->fd, metrics->path, record, at + 2);
+}

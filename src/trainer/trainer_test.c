@@ -1,0 +1,169 @@
+/* trainer_test.c - progress, metrics, meters. */
+#include <math.h>
+
+#include <trireme/ops.h>
+#include <trireme/trainer.h>
+
+#include "base/alloc.h"
+#include "testing/scratch.h"
+
+static void progress_without_a_terminal_is_plain_lines(void **state)
+{
+    FILE *stream = tmpfile();
+    char text[1024];
+    tri_progress *p;
+    size_t n;
+
+    (void)state;
+    assert_non_null(stream);
+    CHECK_OK(
+        tri_progress_create(1000, 200, "samples", &(tri_progress_options){.stream = stream}, &p));
+    assert_false(tri_progress_due(p)); /* not before ten seconds */
+    tri_progress_update(p, 600, "epoch %d/%d  loss %.2f", 1, 4, 0.5);
+    tri_progress_line(p, "epoch 1: done");
+    assert_true(tri_progress_rate(p) > 0);
+    tri_progress_destroy(p);
+    rewind(stream);
+    n = fread(text, 1, sizeof(text) - 1, stream);
+    text[n] = '\0';
+    assert_non_null(strstr(text, "epoch 1/4  loss 0.50   60 %  "));
+    assert_non_null(strstr(text, " samples/s  0:0"));
+    assert_non_null(strstr(text, " left\nepoch 1: done\n"));
+    assert_null(strchr(text, '\r'));
+    fclose(stream);
+}
+
+static void quiet_progress_still_counts(void **state)
+{
+    tri_progress *p;
+    double before;
+
+    (void)state;
+    CHECK_OK(tri_progress_create(10, 0, "steps", &(tri_progress_options){.quiet = true}, &p));
+    assert_false(tri_progress_due(p));
+    tri_progress_update(p, 4, "x");
+    tri_progress_line(p, "y");
+    tri_progress_pause(p);
+    before = tri_progress_seconds(p);
+    assert_true(tri_progress_seconds(p) == before); /* the clock stands */
+    assert_true(tri_progress_rate(p) > 0);
+    tri_progress_resume(p);
+    while (tri_progress_seconds(p) == before)
+        ;
+    tri_progress_destroy(p);
+    CHECK_FAILS(tri_progress_create(0, 0, "steps", NULL, &p), TRI_ERR_INVALID_ARG, "0 of 0");
+    CHECK_FAILS(tri_progress_create(5, 6, "steps", NULL, &p), TRI_ERR_INVALID_ARG, "6 of 5");
+}
+
+static void check_file(const char *path, const char *want)
+{
+    size_t n;
+    char *have = scratch_read(path, &n);
+
+    assert_string_equal(have, want);
+    free(have);
+}
+
+static void metrics_are_json_lines(void **state)
+{
+    long live = trii_alloc_live();
+    const char *path;
+    tri_metrics *m;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    path = scratch_path(&s, "m.jsonl");
+    CHECK_OK(tri_metrics_open(path, -1, &m));
+    CHECK_OK(tri_metrics_log(m, {"step", 1}, {"loss", 0.5}, {"lr", 1e-5}, {"time", -3}));
+    CHECK_OK(tri_metrics_log(m, {"step", 2}, {"loss", (double)NAN}, {"big", 1e20}));
+    CHECK_FAILS(tri_metrics_log(m, {"a\"b", 1}), TRI_ERR_INVALID_ARG, "a\"b");
+    tri_metrics_close(m);
+    check_file(path, "{\"step\":1,\"loss\":0.5,\"lr\":1e-05,\"time\":-3}\n"
+                     "{\"step\":2,\"loss\":null,\"big\":1e+20}\n");
+    CHECK_FAILS(tri_metrics_open(scratch_path(&s, "no/m"), -1, &m), TRI_ERR_NOT_FOUND, "no/m");
+    assert_int_equal(trii_alloc_live(), live);
+    scratch_end(&s);
+}
+
+static void a_resumed_run_keeps_what_lies_before_it(void **state)
+{
+    static const char text[] = "{\"step\":1,\"loss\":3}\n{\"step\":2,\"loss\":2}\n"
+                               "nonsense\n{\"step\":3,\"loss\":1}\n{\"step\":2,\"lo";
+    const char *path;
+    tri_metrics *m;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    path = scratch_file(&s, "m", text, sizeof(text) - 1);
+    CHECK_OK(tri_metrics_open(path, 2, &m));
+    CHECK_OK(tri_metrics_log(m, {"step", 3}));
+    tri_metrics_close(m);
+    check_file(path, "{\"step\":1,\"loss\":3}\n{\"step\":2,\"loss\":2}\n{\"step\":3}\n");
+    CHECK_OK(tri_metrics_open(scratch_path(&s, "new"), 7, &m)); /* nothing there: begins empty */
+    tri_metrics_close(m);
+    CHECK_OK(tri_metrics_open(path, -1, &m));
+    tri_metrics_close(m);
+    check_file(path, "");
+    scratch_end(&s);
+}
+
+static void a_full_disk_is_an_error(void **state)
+{
+    tri_status status = TRI_OK;
+    tri_metrics *m;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    CHECK_OK(tri_metrics_open(scratch_path(&s, "m"), -1, &m));
+    scratch_limit_files(4096);
+    for (int i = 0; i < 1000 && status == TRI_OK; i++)
+        status = tri_metrics_log(m, {"step", i}, {"loss", 0.125});
+    CHECK_FAILS(status, TRI_ERR_IO, "File too large");
+    assert_non_null(strstr(tri_last_error(), scratch_path(&s, "m")));
+    tri_metrics_close(m);
+    scratch_end(&s);
+}
+
+static void meters_average_over_steps(void **state)
+{
+    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, (const int64_t[]){4}, 1);
+    tri_meter *loss, *count;
+
+    (void)state;
+    CHECK_OK(tri_meter_create(&loss));
+    CHECK_OK(tri_meter_create(&count));
+    assert_true(isnan(tri_meter_value(loss)));
+    for (int round = 0; round < 2; round++) {
+        for (int step = 1; step <= 3; step++) {
+            float v[4] = {(float)step, 1, 2, 3};
+
+            CHECK_OK(tri_copy_in(x, v, sizeof(v)));
+            CHECK_OK(tri_meter_add_mean(loss, tri_mean(x, NULL, 0, false), 4));
+            CHECK_OK(tri_meter_add_count(count, tri_argmax(x, 0), 1));
+            tri_step_end();
+        }
+        assert_true(fabs(tri_meter_value(loss) - (6 + 3 * 6) / 12.0) < 1e-6);
+        assert_int_equal(tri_meter_weight(loss), 12);
+        assert_true(tri_meter_sum(count) == 3 + 3 + 0); /* argmax; the first of equals */
+        CHECK_OK(tri_meter_reset(loss));
+        CHECK_OK(tri_meter_reset(count));
+    }
+    assert_int_equal(tri_meter_add_mean(loss, x, 1), TRI_ERR_INVALID_ARG);
+    tri_step_end();
+    tri_meter_destroy(loss);
+    tri_meter_destroy(count);
+    tri_tensor_unref(x);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(progress_without_a_terminal_is_plain_lines),
+    cmocka_unit_test(quiet_progress_still_counts),
+    cmocka_unit_test(metrics_are_json_lines),
+    cmocka_unit_test(a_resumed_run_keeps_what_lies_before_it),
+    cmocka_unit_test(a_full_disk_is_an_error),
+    cmocka_unit_test(meters_average_over_steps),
+};
+TEST_MAIN(tests)

@@ -1,0 +1,351 @@
+/*
+ * plot_draw.c - see plot_draw.h. The only user of cairo.
+ */
+#include "plot_draw.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cairo-svg.h>
+#include <cairo.h>
+
+#include "base/compiler.h"
+#include "base/err.h"
+
+/* The picture, in points; PNG has two pixels for each. */
+#define WIDTH 760.0
+#define PANEL 270.0
+#define LEFT 66.0
+#define RIGHT 22.0
+#define TOP 44.0
+#define BOTTOM 30.0
+#define FOOT 22.0
+#define PNG_SCALE 2.0
+#define FEW_POINTS 60 /* curves of at most so many points show each one */
+
+typedef struct colour {
+    double r, g, b;
+} colour;
+
+/* Okabe and Ito's palette: told apart by everybody, in print too. */
+static const colour colours[] = {
+    {0.000, 0.447, 0.698}, {0.835, 0.369, 0.000}, {0.000, 0.620, 0.451}, {0.800, 0.475, 0.655},
+    {0.902, 0.624, 0.000}, {0.337, 0.706, 0.914}, {0.400, 0.400, 0.400},
+};
+
+typedef struct range {
+    double min, max;
+} range;
+
+/* What one panel is drawn with. */
+typedef struct frame {
+    cairo_t *cr;
+    double left, top, width, height; /* of the area inside the axes */
+    range x, y;
+} frame;
+
+static void set_colour(cairo_t *cr, int index, double alpha)
+{
+    const colour *c = &colours[index % (int)TRII_COUNT_OF(colours)];
+
+    cairo_set_source_rgba(cr, c->r, c->g, c->b, alpha);
+}
+
+static void set_grey(cairo_t *cr, double level)
+{
+    cairo_set_source_rgb(cr, level, level, level);
+}
+
+/* --- scales --------------------------------------------------------------------------------------
+ */
+
+/* 1, 2 or 5 times a power of ten, so that about `count` of them make the span. */
+static double nice_step(double span, int count)
+{
+    double raw = span / count, power = pow(10, floor(log10(raw))), f = raw / power;
+
+    return power * (f < 1.5 ? 1 : f < 3.5 ? 2 : f < 7.5 ? 5 : 10);
+}
+
+static void widen(range *r, double v)
+{
+    if (!isfinite(v))
+        return;
+    if (v < r->min)
+        r->min = v;
+    if (v > r->max)
+        r->max = v;
+}
+
+static void settle(range *r, double margin)
+{
+    double span;
+
+    if (r->min > r->max)
+        *r = (range){0, 1};
+    span = r->max - r->min;
+    if (span <= 0)
+        span = fabs(r->max) > 0 ? fabs(r->max) : 1;
+    r->min -= margin * span;
+    r->max += margin * span;
+}
+
+/* Curves begin with a few wild points: y shows what lies between the lowest value and the highest
+ * after the first twentieth, and the start only where it is not much higher. */
+static range y_range(const plot_panel *panel)
+{
+    range all = {INFINITY, -INFINITY}, later = all;
+
+    for (int c = 0; c < panel->n; c++) {
+        const plot_series *s = panel->curves[c].series;
+
+        for (int i = 0; i < s->n; i++) {
+            widen(&all, s->points[i].y);
+            if (i >= s->n / 20)
+                widen(&later, s->points[i].y);
+        }
+    }
+    if (later.min < later.max && all.max - later.max > 0.5 * (later.max - later.min))
+        all.max = later.max;
+    if (later.min < later.max && later.min - all.min > 0.5 * (later.max - later.min))
+        all.min = later.min;
+    settle(&all, 0.06);
+    return all;
+}
+
+static range x_range(const plot_panel *panels, int n_panels)
+{
+    range r = {INFINITY, -INFINITY};
+
+    for (int p = 0; p < n_panels; p++) {
+        for (int c = 0; c < panels[p].n; c++) {
+            const plot_series *s = panels[p].curves[c].series;
+
+            for (int i = 0; i < s->n; i++)
+                widen(&r, s->points[i].x);
+        }
+    }
+    settle(&r, 0.015);
+    return r;
+}
+
+/* --- text ----------------------------------------------------------------------------------------
+ */
+
+static void text_at(cairo_t *cr, double x, double y, double align, const char *text)
+{
+    cairo_text_extents_t e;
+
+    cairo_text_extents(cr, text, &e);
+    cairo_move_to(cr, x - align * e.x_advance, y);
+    cairo_show_text(cr, text);
+}
+
+static void format_tick(double value, double step, char *out, size_t bytes)
+{
+    int digits = step >= 1 ? 0 : (int)ceil(-log10(step) - 1e-9);
+
+    if (fabs(value) < step / 1000)
+        value = 0;
+    if (fabs(value) >= 1e6 || digits > 6)
+        snprintf(out, bytes, "%g", value);
+    else if (fabs(value) >= 10000)
+        snprintf(out, bytes, "%.0f,%03.0f", trunc(value / 1000), fmod(fabs(value), 1000));
+    else
+        snprintf(out, bytes, "%.*f", digits, value);
+}
+
+/* --- a panel
+ * -------------------------------------------------------------------------------------- */
+
+static double at_x(const frame *f, double x)
+{
+    return f->left + f->width * (x - f->x.min) / (f->x.max - f->x.min);
+}
+
+static double at_y(const frame *f, double y)
+{
+    return f->top + f->height * (f->y.max - y) / (f->y.max - f->y.min);
+}
+
+static void draw_axes(const frame *f)
+{
+    double step = nice_step(f->y.max - f->y.min, 5);
+    char text[48];
+
+    cairo_set_line_width(f->cr, 1);
+    cairo_set_font_size(f->cr, 11);
+    for (double v = ceil(f->y.min / step) * step; v <= f->y.max; v += step) {
+        double y = floor(at_y(f, v)) + 0.5;
+
+        set_grey(f->cr, 0.90);
+        cairo_move_to(f->cr, f->left, y);
+        cairo_line_to(f->cr, f->left + f->width, y);
+        cairo_stroke(f->cr);
+        format_tick(v, step, text, sizeof(text));
+        set_grey(f->cr, 0.35);
+        text_at(f->cr, f->left - 8, y + 4, 1, text);
+    }
+    step = nice_step(f->x.max - f->x.min, 8);
+    for (double v = ceil(f->x.min / step) * step; v <= f->x.max; v += step) {
+        double x = floor(at_x(f, v)) + 0.5;
+
+        set_grey(f->cr, 0.90);
+        cairo_move_to(f->cr, x, f->top);
+        cairo_line_to(f->cr, x, f->top + f->height);
+        cairo_stroke(f->cr);
+        format_tick(v, step, text, sizeof(text));
+        set_grey(f->cr, 0.35);
+        text_at(f->cr, x, f->top + f->height + 16, 0.5, text);
+    }
+    set_grey(f->cr, 0.55);
+    cairo_move_to(f->cr, f->left - 0.5, f->top);
+    cairo_line_to(f->cr, f->left - 0.5, f->top + f->height + 0.5);
+    cairo_line_to(f->cr, f->left + f->width, f->top + f->height + 0.5);
+    cairo_stroke(f->cr);
+}
+
+/* Curves of many points: the points pale, and over them a running mean that can be read. */
+static void draw_curve(const frame *f, const plot_series *s, int index)
+{
+    bool few = s->n <= FEW_POINTS;
+    int half = few ? 0 : s->n / 60;
+    bool drawing = false;
+
+    cairo_save(f->cr);
+    cairo_rectangle(f->cr, f->left, f->top - 3, f->width, f->height + 3);
+    cairo_clip(f->cr);
+    for (int pass = few ? 1 : 0; pass < 2; pass++) {
+        int reach = pass == 0 ? 0 : half;
+
+        set_colour(f->cr, index, pass == 0 ? 0.22 : 1);
+        cairo_set_line_width(f->cr, pass == 0 ? 1 : 2);
+        drawing = false;
+        for (int i = 0; i < s->n; i++) {
+            double sum = 0;
+            int first = i - reach < 0 ? 0 : i - reach;
+            int last = i + reach >= s->n ? s->n - 1 : i + reach;
+
+            for (int k = first; k <= last; k++)
+                sum += s->points[k].y;
+            sum /= last - first + 1;
+            if (!isfinite(sum)) {
+                drawing = false;
+                continue;
+            }
+            if (drawing)
+                cairo_line_to(f->cr, at_x(f, s->points[i].x), at_y(f, sum));
+            else
+                cairo_move_to(f->cr, at_x(f, s->points[i].x), at_y(f, sum));
+            drawing = true;
+        }
+        cairo_stroke(f->cr);
+    }
+    for (int i = 0; few && i < s->n; i++) {
+        cairo_arc(f->cr, at_x(f, s->points[i].x), at_y(f, s->points[i].y), 3.2, 0, 2 * 3.14159265);
+        cairo_fill(f->cr);
+    }
+    cairo_restore(f->cr);
+}
+
+/* Title at the left, names of the curves from the right, in one line above the axes. */
+static void draw_legend(const frame *f, const plot_panel *panel)
+{
+    double x = f->left + f->width, y = f->top - 14;
+
+    cairo_set_font_size(f->cr, 12);
+    for (int c = panel->n - 1; c >= 0; c--) {
+        const plot_curve *curve = &panel->curves[c];
+        double last = curve->series->n > 0 ? curve->series->points[curve->series->n - 1].y : 0;
+        cairo_text_extents_t e;
+        char text[160];
+
+        snprintf(text, sizeof(text), "%s %.4g", curve->label, last);
+        cairo_text_extents(f->cr, text, &e);
+        x -= e.x_advance;
+        set_grey(f->cr, 0.2);
+        cairo_move_to(f->cr, x, y);
+        cairo_show_text(f->cr, text);
+        x -= 24;
+        set_colour(f->cr, c, 1);
+        cairo_set_line_width(f->cr, 3);
+        cairo_move_to(f->cr, x, y - 4);
+        cairo_line_to(f->cr, x + 18, y - 4);
+        cairo_stroke(f->cr);
+        x -= 18;
+    }
+    cairo_select_font_face(f->cr, "sans-serif", CAIRO_FONT_SLANT_NORMAL, CAIRO_FONT_WEIGHT_BOLD);
+    cairo_set_font_size(f->cr, 14);
+    set_grey(f->cr, 0.1);
+    cairo_move_to(f->cr, f->left, y);
+    cairo_show_text(f->cr, panel->title);
+    cairo_select_font_face(f->cr, "sans-serif", CAIRO_FONT_SLANT_NORMAL, CAIRO_FONT_WEIGHT_NORMAL);
+}
+
+static void draw_all(cairo_t *cr, const plot_panel *panels, int n_panels, const char *x_label)
+{
+    range x = x_range(panels, n_panels);
+
+    cairo_set_source_rgb(cr, 1, 1, 1);
+    cairo_paint(cr);
+    cairo_select_font_face(cr, "sans-serif", CAIRO_FONT_SLANT_NORMAL, CAIRO_FONT_WEIGHT_NORMAL);
+    cairo_set_line_join(cr, CAIRO_LINE_JOIN_ROUND);
+    for (int p = 0; p < n_panels; p++) {
+        frame f = {.cr = cr,
+                   .left = LEFT,
+                   .top = p * PANEL + TOP,
+                   .width = WIDTH - LEFT - RIGHT,
+                   .height = PANEL - TOP - BOTTOM,
+                   .x = x,
+                   .y = y_range(&panels[p])};
+
+        draw_axes(&f);
+        for (int c = 0; c < panels[p].n; c++)
+            draw_curve(&f, panels[p].curves[c].series, c);
+        draw_legend(&f, &panels[p]);
+    }
+    cairo_set_font_size(cr, 12);
+    set_grey(cr, 0.2);
+    text_at(cr, LEFT + (WIDTH - LEFT - RIGHT) / 2, n_panels * PANEL + 8, 0.5, x_label);
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+tri_status plot_draw(const char *path, const plot_panel *panels, int n_panels, const char *x_label)
+{
+    double height = n_panels * PANEL + FOOT;
+    bool svg = ends_with(path, ".svg");
+    cairo_surface_t *surface;
+    cairo_status_t result;
+    cairo_t *cr;
+
+    if (!svg && !ends_with(path, ".png"))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: ends neither with .svg nor with .png", path);
+    if (svg)
+        surface = cairo_svg_surface_create(path, WIDTH, height);
+    else
+        surface = cairo_image_surface_create(CAIRO_FORMAT_RGB24, (int)(WIDTH * PNG_SCALE),
+                                             (int)(height * PNG_SCALE));
+    cr = cairo_create(surface);
+    if (!svg)
+        cairo_scale(cr, PNG_SCALE, PNG_SCALE);
+    draw_all(cr, panels, n_panels, x_label);
+    result = cairo_status(cr);
+    cairo_destroy(cr);
+    if (result == CAIRO_STATUS_SUCCESS && !svg)
+        result = cairo_surface_write_to_png(surface, path);
+    cairo_surface_finish(surface);
+    if (result == CAIRO_STATUS_SUCCESS)
+        result = cairo_surface_status(surface);
+    cairo_surface_destroy(surface);
+    if (result != CAIRO_STATUS_SUCCESS)
+        return TRII_FAIL(result == CAIRO_STATUS_NO_MEMORY ? TRI_ERR_NO_MEMORY : TRI_ERR_IO,
+                         "write %s: %s", path, cairo_status_to_string(result));
+    return TRI_OK;
+}

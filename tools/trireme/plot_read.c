@@ -1,0 +1,137 @@
+/*
+ * plot_read.c - see plot_read.h.
+ */
+#include "plot_read.h"
+
+#include <math.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "os/file.h"
+
+static tri_status find_series(plot_data *data, const char *file, const char *key,
+                              plot_series **series_out)
+{
+    plot_series *s;
+
+    for (int i = data->n - 1; i >= 0; i--) {
+        s = &data->series[i];
+        if (strcmp(s->key, key) == 0 && strcmp(s->file, file) == 0) {
+            *series_out = s;
+            return TRI_OK;
+        }
+    }
+    if (data->n == data->room) {
+        int room = data->room == 0 ? 16 : 2 * data->room;
+
+        s = trii_realloc(data->series, (size_t)room, sizeof(*s), "series");
+        if (s == NULL)
+            return TRI_ERR_NO_MEMORY;
+        data->series = s;
+        data->room = room;
+    }
+    s = &data->series[data->n];
+    *s = (plot_series){.file = trii_strdup(file, "series"), .key = trii_strdup(key, "series")};
+    if (s->file == NULL || s->key == NULL) {
+        trii_free(s->file);
+        trii_free(s->key);
+        return TRI_ERR_NO_MEMORY;
+    }
+    data->n++;
+    *series_out = s;
+    return TRI_OK;
+}
+
+static tri_status add_point(plot_series *s, double x, double y)
+{
+    if (s->n == s->room) {
+        int room = s->room == 0 ? 256 : 2 * s->room;
+        plot_point *points = trii_realloc(s->points, (size_t)room, sizeof(*points), "points");
+
+        if (points == NULL)
+            return TRI_ERR_NO_MEMORY;
+        s->points = points;
+        s->room = room;
+    }
+    s->points[s->n++] = (plot_point){x, y};
+    return TRI_OK;
+}
+
+static tri_status add_record(plot_data *data, const char *path, const char *x_key, json_t *record)
+{
+    const json_t *x = json_object_get(record, x_key);
+    tri_status status = TRI_OK;
+    const char *key;
+    json_t *value;
+
+    if (!json_is_number(x))
+        return TRI_OK;
+    json_object_foreach(record, key, value)
+    {
+        plot_series *series;
+
+        if (!json_is_number(value) || strcmp(key, x_key) == 0)
+            continue;
+        status = find_series(data, path, key, &series);
+        if (status == TRI_OK)
+            status = add_point(series, json_number_value(x), json_number_value(value));
+        if (status != TRI_OK)
+            break;
+    }
+    return status;
+}
+
+static tri_status read_lines(const char *path, const trii_mapping *map, const char *x_key,
+                             plot_data *data)
+{
+    const char *at = map->data, *end = at + map->bytes;
+
+    for (int line = 1; at < end; line++) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at));
+        size_t bytes = (size_t)((newline != NULL ? newline : end) - at);
+        json_error_t error;
+        json_t *record = json_loadb(at, bytes, 0, &error);
+        tri_status status;
+
+        if (record == NULL && newline == NULL)
+            return TRI_OK; /* cut short: the run goes on, or was killed */
+        if (!json_is_object(record)) {
+            json_decref(record);
+            return TRII_FAIL(TRI_ERR_FORMAT, "%s, line %d: not a JSON object", path, line);
+        }
+        status = add_record(data, path, x_key, record);
+        json_decref(record);
+        if (status != TRI_OK)
+            return status;
+        at += bytes + 1;
+    }
+    return TRI_OK;
+}
+
+tri_status plot_read(const char *path, const char *x_key, plot_data *data)
+{
+    trii_mapping map;
+    tri_status status = trii_mapping_open(path, &map);
+
+    if (status != TRI_OK)
+        return status;
+    status = read_lines(path, &map, x_key, data);
+    trii_mapping_close(&map);
+    if (status == TRI_OK)
+        data->n_files++;
+    return status;
+}
+
+void plot_data_fini(plot_data *data)
+{
+    for (int i = 0; i < data->n; i++) {
+        trii_free(data->series[i].file);
+        trii_free(data->series[i].key);
+        trii_free(data->series[i].points);
+    }
+    trii_free(data->series);
+    *data = (plot_data){0};
+}
