@@ -12,7 +12,6 @@
 #include "base/alloc.h"
 #include "device/cpu/cpu_parallel.h"
 #include "graph/step.h"
-#include "plan/plan.h"
 #include "testing/check.h"
 
 #define TOLERANCE 2e-5
