@@ -68,7 +68,7 @@ function(tri_add_tests)
             WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
         set_tests_properties(${name} PROPERTIES LABELS "quick;tree")
         set_tests_properties(${name}.self_test PROPERTIES LABELS "full;tree")
-        set_tests_properties(${name} ${name}.self_test PROPERTIES TIMEOUT 120
+        set_tests_properties(${name} ${name}.self_test PROPERTIES TIMEOUT 300
             ENVIRONMENT "TRI_BUILD=${CMAKE_BINARY_DIR};CC=${CMAKE_C_COMPILER};CXX=${CMAKE_CXX_COMPILER}")
     endforeach()
 endfunction()

@@ -43,14 +43,16 @@ report() {
     exit 0
 }
 
+# self_test_begin [ENTRY...]: makes the copy, of these entries of the tree or of all that matter.
 self_test_begin() {
     copy=$(mktemp -d "${TMPDIR:-/tmp}/trireme-check.XXXXXX")
     trap 'rm -rf "$copy"' EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM
-    for entry in include src tools examples bench tests docs scripts cmake run .clang-format \
-        README.md CONTRIBUTING.md LICENSE CMakeLists.txt; do
-        [ ! -e "$entry" ] || cp -R "$entry" "$copy/"
+    for entry in ${*:-include src tools examples bench tests docs scripts cmake run .clang-format \
+        README.md CONTRIBUTING.md LICENSE CMakeLists.txt}; do
+        mkdir -p "$copy/$(dirname "$entry")"
+        [ ! -e "$entry" ] || cp -R "$entry" "$copy/$(dirname "$entry")/"
     done
     planted=0
     missed=0
