@@ -1,0 +1,222 @@
+/* checkpoint_test.c - state of modules and optimizers: there and back, and a run that goes on. */
+#include <trireme/checkpoint.h>
+#include <trireme/nn.h>
+#include <trireme/ops.h>
+#include <trireme/optim.h>
+
+#include "base/alloc.h"
+#include "testing/scratch.h"
+
+static tri_module *make_net(void)
+{
+    return tri_sequential(tri_nn_linear(6, 8), tri_nn_relu(), tri_nn_dropout(0.3),
+                          tri_nn_linear(8, 3));
+}
+
+static uint64_t hash_of(tri_module *module)
+{
+    uint64_t hash = 0;
+
+    CHECK_OK(tri_module_hash(module, &hash));
+    return hash;
+}
+
+static void weights_go_into_a_file_and_back(void **state)
+{
+    tri_module *a, *b, *other;
+    tri_safetensors *file;
+    uint64_t before;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    tri_manual_seed(1);
+    a = make_net();
+    b = make_net();
+    other = tri_sequential(tri_nn_linear(6, 7));
+    assert_true(hash_of(a) != hash_of(b));
+    CHECK_OK(tri_save(a, scratch_path(&s, "w")));
+    CHECK_OK(tri_load(b, scratch_path(&s, "w")));
+    assert_true(hash_of(a) == hash_of(b));
+
+    CHECK_OK(tri_safetensors_open(scratch_path(&s, "w"), &file));
+    assert_int_equal(tri_safetensors_count(file), 4);
+    assert_int_equal(tri_safetensors_find(file, "3.weight")->shape[1], 8);
+    assert_string_equal(tri_safetensors_metadata(file, "format"), "pt");
+    tri_safetensors_close(file);
+
+    before = hash_of(other);
+    CHECK_FAILS(tri_load(other, scratch_path(&s, "w")), TRI_ERR_FORMAT, scratch_path(&s, "w"));
+    assert_true(hash_of(other) == before);
+    CHECK_FAILS(tri_load(other, scratch_path(&s, "none")), TRI_ERR_NOT_FOUND, "none");
+    tri_module_destroy(a);
+    tri_module_destroy(b);
+    tri_module_destroy(other);
+    scratch_end(&s);
+}
+
+/* As torch.save'd from DistributedDataParallel: every name begins with "module.". */
+static void a_leading_module_is_dropped(void **state)
+{
+    static const float weight[6] = {1, 2, 3, 4, 5, 6}, bias[2] = {7, 8};
+    tri_safetensors_entry entries[] = {
+        {.name = "module.0.weight",
+         .dtype = TRI_DTYPE_F32,
+         .ndim = 2,
+         .shape = {2, 3},
+         .data = weight,
+         .bytes = sizeof(weight)},
+        {.name = "module.0.bias",
+         .dtype = TRI_DTYPE_F32,
+         .ndim = 1,
+         .shape = {2},
+         .data = bias,
+         .bytes = sizeof(bias)},
+    };
+    tri_module *net = tri_sequential(tri_nn_linear(3, 2));
+    float out[6];
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    CHECK_OK(tri_safetensors_write(scratch_path(&s, "w"), entries, 2, NULL, 0));
+    CHECK_OK(tri_load(net, scratch_path(&s, "w")));
+    CHECK_OK(tri_copy_out(tri_module_find(net, "0.weight"), out, sizeof(out)));
+    assert_memory_equal(out, weight, sizeof(out));
+    tri_module_destroy(net);
+    scratch_end(&s);
+}
+
+static void tensors_come_out_of_files(void **state)
+{
+    static const int64_t values[2] = {5, -6};
+    tri_safetensors_entry entry = {.name = "y",
+                                   .dtype = TRI_DTYPE_I64,
+                                   .ndim = 1,
+                                   .shape = {2},
+                                   .data = values,
+                                   .bytes = sizeof(values)};
+    tri_safetensors *file;
+    tri_tensor *y, *none;
+    int64_t out[2];
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    CHECK_OK(tri_safetensors_write(scratch_path(&s, "d"), &entry, 1, NULL, 0));
+    CHECK_OK(tri_safetensors_open(scratch_path(&s, "d"), &file));
+    y = tri_safetensors_tensor(file, "y");
+    CHECK_OK(tri_copy_out(y, out, sizeof(out)));
+    assert_memory_equal(out, values, sizeof(out));
+    none = tri_safetensors_tensor(file, "z");
+    CHECK_FAILS(tri_tensor_status(none), TRI_ERR_NOT_FOUND, "no tensor z");
+    tri_tensor_unref(none);
+    tri_tensor_unref(y);
+    tri_safetensors_close(file);
+    scratch_end(&s);
+}
+
+static void train(tri_module *net, tri_optimizer *opt, int64_t first, int64_t end)
+{
+    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, (const int64_t[]){4, 6}, 2);
+    tri_tensor *y = tri_tensor_create(TRI_DTYPE_I64, (const int64_t[]){4}, 1);
+
+    for (int64_t step = first; step < end; step++) {
+        float rows[24];
+        int64_t labels[4];
+
+        for (int i = 0; i < 24; i++)
+            rows[i] = (float)((step * 7 + i * 5) % 11) / 5 - 1;
+        for (int i = 0; i < 4; i++)
+            labels[i] = (step + i) % 3;
+        CHECK_OK(tri_copy_in(x, rows, sizeof(rows)));
+        CHECK_OK(tri_copy_in(y, labels, sizeof(labels)));
+        tri_backward(tri_cross_entropy(tri_forward(net, x), y, NULL));
+        CHECK_OK(tri_optimizer_step(opt));
+        tri_step_end();
+    }
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+}
+
+static void a_resumed_run_has_the_bits_of_one_that_never_stopped(void **state)
+{
+    static const tri_sgd_options sgd = {.momentum = 0.9, .nesterov = true, .weight_decay = 1e-3};
+    tri_checkpoint *checkpoint;
+    tri_optimizer *opt;
+    tri_module *net;
+    uint64_t want;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    tri_manual_seed(7);
+    tri_step_number_set(0);
+    net = make_net();
+    opt = tri_sgd(net, 0.1, &sgd);
+    train(net, opt, 0, 5);
+    CHECK_OK(tri_checkpoint_save(
+        s.dir, net, opt,
+        &(tri_checkpoint_info){
+            .step = 5, .epoch = 1, .seed = 7, .meta = &(tri_metadata){"best", "0.5"}, .n_meta = 1},
+        NULL));
+    train(net, opt, 5, 12);
+    want = hash_of(net);
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(net);
+
+    tri_manual_seed(999); /* another process, other draws */
+    tri_step_number_set(1234);
+    net = make_net();
+    opt = tri_sgd(net, 0.1, &sgd);
+    CHECK_OK(tri_checkpoint_open(s.dir, &checkpoint));
+    assert_int_equal(tri_checkpoint_get_info(checkpoint)->step, 5);
+    assert_string_equal(tri_checkpoint_get_meta(checkpoint, "best"), "0.5");
+    assert_null(tri_checkpoint_get_meta(checkpoint, "worst"));
+    assert_non_null(strstr(tri_checkpoint_get_path(checkpoint), "step-000000000005"));
+    CHECK_OK(tri_checkpoint_restore(checkpoint, net, opt));
+    tri_checkpoint_close(checkpoint);
+    train(net, opt, 5, 12);
+    assert_true(hash_of(net) == want);
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(net);
+    scratch_end(&s);
+}
+
+static void state_of_another_structure_is_refused(void **state)
+{
+    tri_checkpoint *checkpoint;
+    tri_optimizer *opt, *plain;
+    tri_module *net, *other;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    net = make_net();
+    opt = tri_sgd(net, 0.1, &(tri_sgd_options){.momentum = 0.9});
+    plain = tri_sgd(net, 0.1, NULL);
+    other = tri_sequential(tri_nn_linear(2, 2));
+    train(net, opt, 0, 1);
+    CHECK_OK(tri_checkpoint_save(s.dir, net, opt, &(tri_checkpoint_info){.step = 1}, NULL));
+    CHECK_OK(tri_checkpoint_open(s.dir, &checkpoint));
+    assert_int_equal(tri_checkpoint_restore(checkpoint, other, NULL), TRI_ERR_FORMAT);
+    CHECK_FAILS(tri_checkpoint_restore(checkpoint, net, plain), TRI_ERR_FORMAT,
+                "optimizer.safetensors");
+    CHECK_FAILS(tri_checkpoint_save(s.dir, net, opt, &(tri_checkpoint_info){.step = -1}, NULL),
+                TRI_ERR_INVALID_ARG, "step -1");
+    tri_checkpoint_close(checkpoint);
+    tri_optimizer_destroy(plain);
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(other);
+    tri_module_destroy(net);
+    scratch_end(&s);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(weights_go_into_a_file_and_back),
+    cmocka_unit_test(a_leading_module_is_dropped),
+    cmocka_unit_test(tensors_come_out_of_files),
+    cmocka_unit_test(a_resumed_run_has_the_bits_of_one_that_never_stopped),
+    cmocka_unit_test(state_of_another_structure_is_refused),
+};
+TEST_MAIN(tests)
