@@ -190,10 +190,20 @@ static bool next_hook(const backward *b, struct trii_grad_hook **hook_out)
 static tri_status attach_all(backward *b)
 {
     struct trii_grad_hook *hook = NULL;
-    found f = {.tensors = trii_alloc((size_t)b->n_values, sizeof(*f.tensors), "gradients"),
-               .grads = trii_alloc((size_t)b->n_values, sizeof(*f.grads), "gradients")};
-    tri_status status = f.tensors != NULL && f.grads != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+    trii_recorder *r = trii_recorder_of(b->step);
+    void *array = r->found;
+    found f;
+    tri_status status =
+        trii_grow(&array, &r->cap_found, b->n_values, sizeof(*r->found), "gradients");
 
+    r->found = array;
+    if (status != TRI_OK)
+        return status;
+    array = r->found_grads;
+    status =
+        trii_grow(&array, &r->cap_found_grads, b->n_values, sizeof(*r->found_grads), "gradients");
+    r->found_grads = array;
+    f = (found){r->found, r->found_grads, 0};
     while (status == TRI_OK && next_hook(b, &hook)) {
         status = collect(b, hook, &f);
         if (status == TRI_OK && hook != NULL)
@@ -201,8 +211,6 @@ static tri_status attach_all(backward *b)
         if (status == TRI_OK)
             status = bind_grads(b, &f);
     }
-    trii_free(f.tensors);
-    trii_free(f.grads);
     return status;
 }
 
@@ -346,20 +354,22 @@ void tri_backward_n(tri_tensor *loss, int64_t count)
 
 void tri_requires_grad(tri_tensor *tensor, bool on)
 {
-    trii_step *step = trii_step_current();
+    trii_recorder *r = trii_recorder_mine();
+    trii_step *step;
 
-    if (tensor == NULL || step == NULL)
-        return;
-    if (trii_is_handle(tensor) || tensor->status != TRI_OK || !trii_dtype_is_float(tensor->dtype)) {
-        if (on)
+    if (tensor == NULL || (!trii_is_handle(tensor) && tensor->status != TRI_OK))
+        return; /* whoever uses the tensor gets its error */
+    if (trii_is_handle(tensor) || !trii_dtype_is_float(tensor->dtype)) {
+        step = on ? trii_step_current() : NULL;
+        if (step != NULL)
             trii_step_fail(step, TRII_FAIL(TRI_ERR_INVALID_ARG,
                                            "tri_requires_grad: only persistent floating-point "
                                            "tensors can require a gradient"));
         return;
     }
     tensor->requires_grad = on;
-    if (tensor->step_generation == step->generation)
-        step->values[tensor->step_value].requires_grad = on;
+    if (r != NULL && r->active && tensor->step_generation == r->step.generation)
+        r->step.values[tensor->step_value].requires_grad = on;
 }
 
 tri_tensor *tri_grad(tri_tensor *tensor)

@@ -104,6 +104,7 @@ static void check_case(const op_case *c)
 static void every_gradient_matches_finite_differences(void **state)
 {
     (void)state;
+    trii_executor_set(&trii_executor_reference);
     for (int i = 0; i < OP_CASE_COUNT; i++)
         check_case(&op_cases[i]);
     for (int k = 0; k < trii_ops_count; k++) {

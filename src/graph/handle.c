@@ -166,8 +166,8 @@ tri_tensor *trii_handle_failed(trii_step *step, tri_status status)
 {
     trii_value *value;
 
-    if (trii_step_reserve(step, 1) != TRI_OK)
-        return trii_tensor_failed(TRI_ERR_NO_MEMORY); /* the shared one, or a leak of one line */
+    if (step == NULL || trii_step_reserve(step, 1) != TRI_OK)
+        return trii_tensor_no_memory();
     value = trii_value_append(step);
     value->type.dtype = TRI_DTYPE_NONE;
     value->type.ndim = -1;

@@ -35,6 +35,9 @@ typedef struct trii_recorder {
 
     int32_t *scratch; /* backward.c: one number per value */
     int32_t cap_scratch;
+    tri_tensor **found; /* backward.c: tensors of one hook, and their gradients */
+    trii_vid *found_grads;
+    int32_t cap_found, cap_found_grads;
 
     trii_failure *failures; /* of failed handles */
     int32_t n_failures, cap_failures;

@@ -37,6 +37,8 @@ static void recorder_free(void *arg)
     trii_free(r->inputs);
     trii_free(r->outputs);
     trii_free(r->scratch);
+    trii_free(r->found);
+    trii_free(r->found_grads);
     trii_free(r->failures);
     trii_free(r->failed_line);
     trii_free(r->carried_line);
@@ -491,7 +493,7 @@ tri_tensor *trii_record(const trii_op *op, tri_tensor *const *in, int n_in, cons
     tri_status status = TRI_OK;
 
     if (TRII_UNLIKELY(step == NULL))
-        return trii_tensor_failed(TRI_ERR_NO_MEMORY);
+        return trii_tensor_no_memory();
     for (int i = 0; i < n_in && status == TRI_OK; i++) {
         ids[i] = TRII_NO_VALUE;
         if (in[i] != NULL)

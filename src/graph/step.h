@@ -154,7 +154,8 @@ tri_tensor *trii_handle(trii_step *step, trii_vid value);
 tri_tensor *trii_handle_recorded(trii_step *step, trii_vid value);
 /* Handle of another output of the operation; a failed handle gives itself. */
 tri_tensor *trii_handle_output(tri_tensor *first, int output);
-/* A handle that carries the current error line, for functions that check by themselves. */
+/* A handle that carries the current error line, for functions that check by themselves. A NULL
+ * step (no memory for one) gives the shared failed tensor. */
 tri_tensor *trii_handle_failed(trii_step *step, tri_status status);
 /* The value must end up in `tensor` (same shape and dtype), and reading the tensor means this
  * value from now on. A not yet run earlier binding of the tensor is given up. A value that has

@@ -51,6 +51,8 @@ tri_status trii_tensor_move(tri_tensor *tensor, trii_storage *storage,
 size_t trii_tensor_bytes(const tri_tensor *tensor);
 /* Contents in place: only where the caller knows that the layout is plain and no work pends. */
 void *trii_tensor_data(const tri_tensor *tensor);
+/* The shared failed tensor of NO_MEMORY: for those whose result nobody releases. */
+tri_tensor *trii_tensor_no_memory(void);
 /* A failed handle with the current error line; never NULL (a shared static one when memory is
  * out). */
 tri_tensor *trii_tensor_failed(tri_status status);

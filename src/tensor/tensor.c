@@ -15,6 +15,11 @@ static tri_tensor no_memory = {
     .ndim = -1,
 };
 
+tri_tensor *trii_tensor_no_memory(void)
+{
+    return &no_memory;
+}
+
 tri_tensor *trii_tensor_failed(tri_status status)
 {
     const char *line = tri_last_error();

@@ -2,6 +2,7 @@
  * by make_ops.py), in f64 to rounding and in f32 to its precision. */
 #include <math.h>
 
+#include "graph/step.h"
 #include "testing/check.h"
 #include "testing/op_cases.h"
 
@@ -137,11 +138,15 @@ static void f64_gives_the_numbers_of_pytorch(void **state)
 {
     (void)state;
     compare_all(TRI_DTYPE_F64, 1e-13);
+    trii_executor_set(&trii_executor_reference);
+    compare_all(TRI_DTYPE_F64, 1e-13);
 }
 
 static void f32_gives_the_numbers_of_pytorch_to_its_precision(void **state)
 {
     (void)state;
+    compare_all(TRI_DTYPE_F32, 3e-6);
+    trii_executor_set(&trii_executor_reference);
     compare_all(TRI_DTYPE_F32, 3e-6);
 }
 

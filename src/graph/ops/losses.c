@@ -245,7 +245,7 @@ tri_tensor *tri_cross_entropy(tri_tensor *logits, tri_tensor *target,
             TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_cross_entropy: label_smoothing %g is not in [0, 1)",
                       attrs.f[0]);
 
-        return step != NULL ? trii_handle_failed(step, status) : trii_tensor_failed(status);
+        return trii_handle_failed(step, status);
     }
     return trii_record(&trii_op_cross_entropy, (tri_tensor *const[]){logits, target}, 2, &attrs);
 }

@@ -277,7 +277,7 @@ static tri_tensor *shaped(const trii_op *op, tri_tensor *x, const int64_t *shape
         trii_step *step = trii_step_current();
         tri_status status = TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_%s: %d dimensions", op->name, ndim);
 
-        return step != NULL ? trii_handle_failed(step, status) : trii_tensor_failed(status);
+        return trii_handle_failed(step, status);
     }
     attrs.n_i = ndim;
     attrs.n_f = 0;
@@ -301,7 +301,7 @@ static tri_tensor *refused(const trii_op *op, tri_status status)
     trii_step *step = trii_step_current();
 
     status = TRII_FAIL_CTX(status, "tri_%s", op->name);
-    return step != NULL ? trii_handle_failed(step, status) : trii_tensor_failed(status);
+    return trii_handle_failed(step, status);
 }
 
 tri_tensor *tri_flatten(tri_tensor *x, int start_dim)

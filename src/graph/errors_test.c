@@ -1,0 +1,205 @@
+/* errors_test.c - what a wrong call says: the operation, the shapes, the line; and that the error
+ * reaches whoever needs the value. */
+#include <math.h>
+
+#include <trireme/ops.h>
+
+#include "base/alloc.h"
+#include "graph/step.h"
+#include "os/thread.h"
+#include "testing/check.h"
+
+static tri_tensor *zeros(tri_dtype dtype, int ndim, int64_t a, int64_t b, int64_t c, int64_t d)
+{
+    return tri_tensor_create(dtype, (const int64_t[]){a, b, c, d}, ndim);
+}
+
+/* The handle carries INVALID_ARG and its line has both texts. */
+static void refused(tri_tensor *handle, const char *call, const char *reason)
+{
+    CHECK_FAILS(tri_tensor_status(handle), TRI_ERR_INVALID_ARG, call);
+    CHECK_FAILS(tri_tensor_status(handle), TRI_ERR_INVALID_ARG, reason);
+    assert_int_equal(tri_tensor_ndim(handle), -1);
+    assert_int_equal(tri_tensor_dtype(handle), TRI_DTYPE_NONE);
+}
+
+static void wrong_shapes_and_dtypes_are_named(void **state)
+{
+    tri_tensor *m = zeros(TRI_DTYPE_F32, 2, 4, 6, 0, 0), *v = zeros(TRI_DTYPE_F32, 1, 5, 0, 0, 0);
+    tri_tensor *d = zeros(TRI_DTYPE_F64, 2, 4, 6, 0, 0), *i = zeros(TRI_DTYPE_I64, 1, 4, 0, 0, 0);
+    tri_tensor *x = zeros(TRI_DTYPE_F32, 4, 2, 4, 5, 5), *w = zeros(TRI_DTYPE_F32, 4, 6, 3, 3, 3);
+
+    (void)state;
+    refused(tri_add(m, v), "tri_add(f32 [4, 6], f32 [5])", "sizes 6 and 5 in dimension 1");
+    refused(tri_add(m, d), "tri_add(f32 [4, 6], f64 [4, 6])", "dtypes f32 and f64 differ");
+    refused(tri_relu(i), "tri_relu(i64 [4])", "must be f32 or f64, not i64");
+    refused(tri_linear(v, m, NULL), "tri_linear(f32 [5], f32 [4, 6], NULL) at ", "errors_test.c:");
+    refused(tri_linear(x, m, NULL), "tri_linear", "last size of x is not the 6");
+    refused(tri_linear(m, m, v), "tri_linear", "bias must be f32 [4], not f32 [5]");
+    refused(tri_matmul(m, m), "tri_matmul", "a has 6 columns, but b has 4 rows");
+    refused(tri_conv2d(x, w, NULL, NULL), "tri_conv2d(f32 [2, 4, 5, 5], f32 [6, 3, 3, 3], NULL)",
+            "4 channels in 1 groups do not fit weights [6, 3, ..]");
+    refused(tri_conv2d(m, w, NULL, NULL), "tri_conv2d", "x must have 4 dimensions, not 2");
+    refused(tri_conv2d(x, w, NULL, &(tri_conv2d_options){.dilation = {3, 3}}), "tri_conv2d",
+            "do not fit weights");
+    refused(tri_conv2d(x, x, NULL, &(tri_conv2d_options){.dilation = {2, 2}}), "tri_conv2d",
+            "larger than the padded image");
+    refused(tri_max_pool2d(x, 2, 2, &(tri_pool2d_options){.padding = {2, 2}}), "tri_max_pool2d",
+            "padding at most half");
+    refused(tri_reshape(m, (int64_t[]){5, -1}, 2), "tri_reshape", "24 elements do not divide");
+    refused(tri_reshape(m, (int64_t[]){5, 5}, 2), "tri_reshape", "24 elements do not fit 25");
+    refused(tri_expand(m, (int64_t[]){2, 4, 7}, 3), "tri_expand", "size 6 cannot grow to 7");
+    refused(tri_permute(m, (int[]){0, 0}, 2), "tri_permute", "no permutation");
+    refused(tri_flatten(m, 3), "tri_reshape", "dimension 3 of a tensor of 2");
+    refused(tri_sum(m, (int[]){0, -2}, 2, false), "tri_sum", "named twice");
+    refused(tri_softmax(m, 2), "tri_softmax", "dimension 2");
+    refused(tri_cross_entropy(m, i, &(tri_cross_entropy_options){.label_smoothing = 1}),
+            "tri_cross_entropy", "not in [0, 1)");
+    refused(tri_cross_entropy(m, v, NULL), "tri_cross_entropy", "target must be i64, not f32");
+    refused(tri_mse_loss(m, v), "tri_mse_loss", "b must be f32 [4, 6], not f32 [5]");
+    refused(tri_dropout(m, 1.5, true), "tri_dropout", "p is 1.5");
+    refused(tri_batch_norm(m, &(tri_batch_norm_args){.training = true, .weight = v}),
+            "tri_batch_norm", "come together or not at all");
+    refused(tri_batch_norm(m, &(tri_batch_norm_args){.training = false}), "tri_batch_norm_eval",
+            "argument 3 is NULL");
+    refused(tri_batch_norm(tri_reshape(m, (int64_t[]){1, 24}, 2),
+                           &(tri_batch_norm_args){.training = true}),
+            "tri_batch_norm", "more than one value per channel");
+    refused(tri_add(NULL, m), "tri_add(NULL, f32 [4, 6])", "argument 0 is NULL");
+    CHECK_OK(tri_step_end_status()); /* nobody needed those values */
+    tri_tensor_unref(m);
+    tri_tensor_unref(v);
+    tri_tensor_unref(d);
+    tri_tensor_unref(i);
+    tri_tensor_unref(x);
+    tri_tensor_unref(w);
+}
+
+static void a_failed_tensor_fails_whatever_uses_it(void **state)
+{
+    tri_tensor *bad = tri_tensor_create(TRI_DTYPE_F32, (int64_t[]){-1}, 1);
+    tri_tensor *good = zeros(TRI_DTYPE_F32, 1, 2, 0, 0, 0);
+    float out[2];
+
+    (void)state;
+    CHECK_FAILS(tri_tensor_status(bad), TRI_ERR_INVALID_ARG, "size -1 of dimension 0 is negative");
+    refused(tri_mul(good, tri_relu(bad)), "size -1", "size -1");
+    CHECK_FAILS(tri_copy_in(bad, out, 8), TRI_ERR_INVALID_ARG, "size -1");
+    tri_tensor_unref(bad);
+    CHECK_OK(tri_step_end_status());
+    tri_tensor_unref(good);
+    bad = tri_tensor_create(TRI_DTYPE_COUNT, NULL, 0);
+    assert_int_equal(tri_tensor_ndim(bad), -1);
+    tri_tensor_unref(bad);
+}
+
+static void an_error_without_a_status_reaches_the_next_run(void **state)
+{
+    tri_tensor *x = zeros(TRI_DTYPE_F32, 1, 2, 0, 0, 0), *loss = tri_sum(x, NULL, 0, false);
+    float out[2];
+
+    (void)state;
+    tri_backward(loss); /* x requires none */
+    CHECK_FAILS(tri_copy_out(x, out, sizeof(out)), TRI_ERR_INVALID_ARG, "requires a gradient");
+    tri_step_end(); /* returns nothing: the error waits */
+    CHECK_FAILS(tri_copy_out(x, out, sizeof(out)), TRI_ERR_INVALID_ARG, "requires a gradient");
+    CHECK_OK(tri_copy_out(x, out, sizeof(out))); /* told once */
+    tri_requires_grad(x, true);
+    tri_backward(tri_relu(x));
+    CHECK_FAILS(tri_step_end_status(), TRI_ERR_INVALID_ARG,
+                "one floating-point number, not f32 [2]");
+    tri_no_grad_begin();
+    loss = tri_sum(x, NULL, 0, false);
+    tri_no_grad_end();
+    tri_backward(loss);
+    CHECK_FAILS(tri_run(), TRI_ERR_INVALID_ARG, "tri_no_grad_begin");
+    tri_backward_n(loss, -1);
+    CHECK_FAILS(tri_step_end_status(), TRI_ERR_INVALID_ARG, "tri_no_grad_begin"); /* the first */
+    tri_tensor_unref(x);
+}
+
+static void a_wrong_target_is_found_when_the_step_runs(void **state)
+{
+    const int64_t target[2] = {1, 7};
+    tri_tensor *logits = zeros(TRI_DTYPE_F32, 2, 2, 3, 0, 0);
+    tri_tensor *t = tri_tensor_from(TRI_DTYPE_I64, (int64_t[]){2}, 1, target);
+    tri_tensor *loss, *after;
+
+    (void)state;
+    loss = tri_cross_entropy(logits, t, NULL);
+    after = tri_mul_scalar(loss, 2);
+    assert_true(isnan(tri_item(loss)));
+    assert_non_null(strstr(tri_last_error(), "target 7 of row 1 is not in [0, 3)"));
+    assert_non_null(strstr(tri_last_error(), "errors_test.c:"));
+    assert_true(isnan(tri_item(after))); /* of the same run */
+    assert_non_null(strstr(tri_last_error(), "target 7"));
+    CHECK_FAILS(tri_step_end_status(), TRI_ERR_INVALID_ARG, "target 7");
+    CHECK_OK(tri_step_end_status());
+    tri_tensor_unref(logits);
+    tri_tensor_unref(t);
+}
+
+typedef struct other {
+    tri_tensor *handle, *persistent;
+    tri_status on_handle, own;
+    char line[256];
+} other;
+
+static void other_thread(void *arg)
+{
+    other *o = arg;
+
+    o->on_handle = tri_tensor_status(o->handle);
+    snprintf(o->line, sizeof(o->line), "%s", tri_last_error());
+    tri_relu(o->handle);
+    o->own = tri_tensor_status(tri_relu(o->persistent));
+    tri_step_end();
+}
+
+static void another_thread_cannot_use_a_step_tensor(void **state)
+{
+    long live = (trii_step_release(), trii_alloc_live());
+    tri_tensor *x = zeros(TRI_DTYPE_F32, 1, 2, 0, 0, 0);
+    other o = {.handle = tri_relu(x), .persistent = zeros(TRI_DTYPE_F32, 1, 2, 0, 0, 0)};
+    trii_thread thread;
+
+    (void)state;
+    CHECK_OK(trii_thread_start(&thread, "other", other_thread, &o));
+    trii_thread_join(&thread);
+    assert_int_equal(o.on_handle, TRI_ERR_STATE);
+    assert_non_null(strstr(o.line, "another thread's step"));
+    assert_int_equal(o.own, TRI_OK);
+    CHECK_OK(tri_tensor_status(o.handle));
+    tri_step_end();
+    tri_tensor_unref(x);
+    tri_tensor_unref(o.persistent);
+    trii_step_release();
+    assert_int_equal(trii_alloc_live(), live); /* the thread took its recorder along */
+}
+
+static void a_step_without_an_end_is_an_error(void **state)
+{
+    tri_tensor *x = zeros(TRI_DTYPE_F32, 0, 0, 0, 0, 0), *h = x;
+
+    (void)state;
+    for (int i = 0; i < 1000000; i++)
+        h = tri_neg(h);
+    CHECK_OK(tri_tensor_status(h));
+    h = tri_neg(h);
+    CHECK_FAILS(tri_tensor_status(h), TRI_ERR_STATE, "call tri_step_end after each step");
+    CHECK_OK(tri_step_end_status());
+    CHECK_OK(tri_tensor_status(tri_neg(x)));
+    CHECK_OK(tri_step_end_status());
+    tri_tensor_unref(x);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(wrong_shapes_and_dtypes_are_named),
+    cmocka_unit_test(a_failed_tensor_fails_whatever_uses_it),
+    cmocka_unit_test(an_error_without_a_status_reaches_the_next_run),
+    cmocka_unit_test(a_wrong_target_is_found_when_the_step_runs),
+    cmocka_unit_test(another_thread_cannot_use_a_step_tensor),
+    cmocka_unit_test(a_step_without_an_end_is_an_error),
+};
+
+TEST_MAIN(tests)

@@ -1,0 +1,420 @@
+/* run_test.c - running steps: bindings, host operations, hooks of parallel strategies, updates,
+ * eager mode, TRI_CHECK=nan, running out of memory. */
+#include <math.h>
+
+#include <trireme/ops.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "graph/host_op.h"
+#include "graph/ops/table.h"
+#include "testing/check.h"
+
+static tri_tensor *vec(int n, const float *x)
+{
+    return tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){n}, 1, x);
+}
+
+static float first_of(tri_tensor *tensor)
+{
+    float out[8];
+
+    CHECK_OK(tri_copy_out(tensor, out, (size_t)tri_tensor_numel(tensor) * sizeof(float)));
+    return out[0];
+}
+
+/* --- bindings --------------------------------------------------------------------------------- */
+
+static void bind_value(tri_tensor *handle, tri_tensor *tensor)
+{
+    trii_vid id = TRII_NO_VALUE;
+
+    CHECK_OK(trii_resolve(trii_step_current(), handle, &id));
+    CHECK_OK(trii_bind(trii_step_current(), id, tensor));
+}
+
+static void a_bound_result_is_the_tensor_from_then_on(void **state)
+{
+    const float two = 2;
+    tri_tensor *x = vec(1, &two), *before, *after;
+
+    (void)state;
+    before = tri_keep(tri_mul_scalar(x, 10));
+    bind_value(tri_square(x), x);
+    after = tri_keep(tri_mul_scalar(x, 10));
+    bind_value(tri_square(x), x); /* the first binding is given up, its value is used */
+    CHECK_OK(tri_run());
+    assert_float_equal(first_of(before), 20, 0);
+    assert_float_equal(first_of(after), 40, 0);
+    assert_float_equal(first_of(x), 16, 0);
+    CHECK_OK(tri_step_end_status());
+    assert_float_equal(first_of(x), 16, 0);
+    /* a value that has run, and another tensor, are bound by copying */
+    after = tri_keep(tri_mul_scalar(x, 0.5));
+    CHECK_OK(tri_run());
+    bind_value(after, x);
+    CHECK_OK(tri_step_end_status());
+    assert_float_equal(first_of(x), 8, 0);
+    CHECK_OK(tri_step_end_status());
+    tri_tensor_unref(x);
+}
+
+static void what_was_overwritten_cannot_be_differentiated(void **state)
+{
+    const float two = 2;
+    tri_tensor *x = vec(1, &two), *loss;
+
+    (void)state;
+    tri_requires_grad(x, true);
+    loss = tri_sum(tri_square(x), NULL, 0, false);
+    assert_float_equal(tri_item(loss), 4, 0);
+    tri_no_grad_begin();
+    bind_value(tri_mul_scalar(x, 3), x);
+    tri_no_grad_end();
+    CHECK_OK(tri_run());
+    tri_backward(loss);
+    CHECK_FAILS(tri_run(), TRI_ERR_STATE, "overwritten");
+    CHECK_FAILS(tri_step_end_status(), TRI_ERR_STATE, "gradient of tri_square at ");
+    tri_tensor_unref(x);
+}
+
+static void writing_gives_up_a_binding_that_has_not_run(void **state)
+{
+    const float two = 2, five = 5;
+    tri_tensor *x = vec(1, &two), *y;
+
+    (void)state;
+    bind_value(tri_mul_scalar(x, 3), x);
+    y = tri_keep(tri_add_scalar(x, 1)); /* of 6 */
+    CHECK_OK(tri_copy_in(x, &five, sizeof(five)));
+    CHECK_OK(tri_run());
+    assert_float_equal(first_of(y), 7, 0);
+    assert_float_equal(first_of(x), 5, 0);
+    CHECK_OK(tri_step_end_status());
+    tri_tensor_unref(x);
+}
+
+/* --- host operations and hooks ---------------------------------------------------------------- */
+
+typedef struct doubler {
+    trii_host_op op;
+    int started;
+    tri_status result;
+} doubler;
+
+static tri_status doubler_start(trii_host_op *op, const trii_host_buffers *b)
+{
+    doubler *d = (doubler *)(void *)op;
+    const float *x = b->in[0];
+    float *y = b->out[0];
+
+    d->started++;
+    y[0] = 2 * x[0];
+    return d->result == TRI_OK ? TRI_OK : TRII_FAIL(d->result, "the peer is gone");
+}
+
+static tri_status doubler_done(trii_host_op *op)
+{
+    (void)op;
+    return TRI_OK;
+}
+
+static doubler make_doubler(tri_status result)
+{
+    return (doubler){.op = {.name = "doubler",
+                            .identity = 77,
+                            .start = doubler_start,
+                            .poll = doubler_done,
+                            .wait = doubler_done},
+                     .result = result};
+}
+
+typedef struct test_hook {
+    trii_grad_hook hook;
+    doubler *host;
+    int n, seeds;
+    int64_t count;
+} test_hook;
+
+static tri_status hook_attach(trii_grad_hook *hook, trii_step *step, tri_tensor *const *params,
+                              trii_vid *grads, int n, int64_t count)
+{
+    test_hook *h = (test_hook *)(void *)hook;
+
+    (void)params;
+    h->n += n;
+    h->count = count;
+    for (int i = 0; i < n; i++) {
+        tri_status status = trii_record_host(step, &h->host->op, &grads[i], 1, &grads[i]);
+
+        if (status != TRI_OK)
+            return status;
+    }
+    return TRI_OK;
+}
+
+static tri_status hook_seed(trii_grad_hook *hook, trii_step *step, tri_dtype dtype, int64_t count,
+                            trii_vid *seed_out)
+{
+    const trii_type type = {.dtype = dtype};
+    trii_attrs attrs;
+
+    ((test_hook *)(void *)hook)->seeds++;
+    trii_fill_attrs(&type, (double)count, &attrs);
+    return trii_record_values(step, &trii_op_fill, NULL, 0, &attrs, seed_out);
+}
+
+static void a_hook_seeds_and_replaces_gradients(void **state)
+{
+    const float a = 3, b = 4;
+    tri_tensor *x = vec(1, &a), *y = vec(1, &b);
+    doubler host = make_doubler(TRI_OK);
+    test_hook h = {.hook = {.attach = hook_attach, .seed = hook_seed}, .host = &host};
+
+    (void)state;
+    tri_requires_grad(x, true);
+    tri_requires_grad(y, true);
+    x->grad_hook = y->grad_hook = &h.hook;
+    tri_backward_n(tri_sum(tri_mul(x, y), NULL, 0, false), 5);
+    CHECK_OK(tri_run());
+    assert_float_equal(first_of(tri_grad(x)), 2 * 5 * 4, 0); /* doubled, seeded by the count */
+    assert_float_equal(first_of(tri_grad(y)), 2 * 5 * 3, 0);
+    assert_int_equal(h.n, 2);
+    assert_int_equal(h.seeds, 1);
+    assert_int_equal(h.count, 5);
+    assert_int_equal(host.started, 2);
+    CHECK_OK(tri_step_end_status());
+    y->grad_hook = NULL; /* not all of one hook: no seed; accumulated before the hook sees it */
+    x->has_grad = y->has_grad = false;
+    tri_backward(tri_sum(tri_mul(x, y), NULL, 0, false));
+    CHECK_OK(tri_run());
+    assert_float_equal(first_of(tri_grad(x)), 2 * 4, 0);
+    assert_float_equal(first_of(tri_grad(y)), 3, 0);
+    assert_int_equal(h.seeds, 1);
+    CHECK_OK(tri_step_end_status());
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+}
+
+static void a_failed_host_operation_fails_the_step(void **state)
+{
+    const float a = 3;
+    tri_tensor *x = vec(1, &a), *loss;
+    doubler host = make_doubler(TRI_ERR_PEER_LOST);
+    test_hook h = {.hook = {.attach = hook_attach}, .host = &host};
+
+    (void)state;
+    tri_requires_grad(x, true);
+    x->grad_hook = &h.hook;
+    loss = tri_sum(x, NULL, 0, false);
+    tri_backward(loss);
+    CHECK_FAILS(tri_run(), TRI_ERR_PEER_LOST, "the peer is gone");
+    assert_true(isnan(tri_item(loss)));
+    CHECK_FAILS(tri_step_end_status(), TRI_ERR_PEER_LOST, "the peer is gone");
+    x->grad_hook = NULL;
+    assert_float_equal(tri_item(tri_sum(x, NULL, 0, false)), 3, 0);
+    CHECK_OK(tri_step_end_status());
+    tri_tensor_unref(x);
+}
+
+/* --- the update of SGD ------------------------------------------------------------------------ */
+
+static void sgd_step(tri_tensor *p, tri_tensor *m, float g, bool first, bool nesterov)
+{
+    tri_tensor *grad = vec(1, &g), *next;
+    const trii_attrs attrs = {
+        .i = {nesterov, first, 0}, .n_i = 3, .f = {0.1, 0.9, 0.5, 0.01}, .n_f = 4};
+
+    next = trii_record(&trii_op_sgd, (tri_tensor *const[]){p, grad, first ? NULL : m}, 3, &attrs);
+    CHECK_OK(tri_tensor_status(next));
+    bind_value(trii_handle_output(next, 1), m);
+    bind_value(next, p);
+    CHECK_OK(tri_step_end_status());
+    tri_tensor_unref(grad);
+}
+
+static void sgd_is_pytorchs(void **state)
+{
+    const float start = 1, zero = 0;
+    float p_want = 1, m_want = 0;
+    tri_tensor *p = vec(1, &start), *m = vec(1, &zero);
+
+    (void)state;
+    for (int k = 0; k < 4; k++) {
+        float g = 0.5f - (float)k, d = g + 0.01f * p_want;
+        bool nesterov = k % 2 == 1;
+
+        m_want = k == 0 ? d : m_want * 0.9f + 0.5f * d;
+        p_want = p_want + -0.1f * (nesterov ? d + 0.9f * m_want : m_want);
+        sgd_step(p, m, g, k == 0, nesterov);
+        assert_float_equal(first_of(p), p_want, 0);
+        assert_float_equal(first_of(m), m_want, 0);
+        CHECK_OK(tri_step_end_status());
+    }
+    tri_tensor_unref(p);
+    tri_tensor_unref(m);
+}
+
+/* --- modes ------------------------------------------------------------------------------------ */
+
+static void eager_mode_runs_each_operation_at_once(void **state)
+{
+    const int64_t wrong = 9;
+    const float xs[2] = {2, 3};
+    tri_tensor *x = vec(2, xs), *target = tri_tensor_from(TRI_DTYPE_I64, (int64_t[]){1}, 1, &wrong);
+    tri_tensor *y, *loss;
+
+    (void)state;
+    trii_step_release();
+    setenv("TRI_EAGER", "1", 1);
+    tri_requires_grad(x, true);
+    y = tri_mul(x, x);
+    assert_int_equal(trii_step_current()->first_pending, 1);
+    loss = tri_sum(y, NULL, 0, false);
+    assert_float_equal(first_of(y), 4, 0); /* everything can be read */
+    tri_backward(loss);
+    assert_int_equal(trii_step_current()->first_pending, trii_step_current()->n_nodes);
+    assert_float_equal(first_of(tri_grad(x)), 4, 0);
+    bind_value(tri_add_scalar(x, 1), x);
+    assert_float_equal(first_of(x), 3, 0);
+    loss = tri_cross_entropy(tri_reshape(x, (int64_t[]){1, 2}, 2), target, NULL);
+    CHECK_FAILS(tri_tensor_status(loss), TRI_ERR_INVALID_ARG, "target 9 of row 0");
+    CHECK_FAILS(tri_step_end_status(), TRI_ERR_INVALID_ARG, "target 9 of row 0");
+    tri_tensor_unref(x);
+    tri_tensor_unref(target);
+    trii_step_release();
+    unsetenv("TRI_EAGER");
+}
+
+static void the_first_nan_is_named(void **state)
+{
+    const float xs[2] = {1, -1}, nan = NAN;
+    tri_tensor *x = vec(2, xs), *y, *n = vec(1, &nan);
+
+    (void)state;
+    trii_step_release();
+    setenv("TRI_CHECK", "nan", 1);
+    assert_float_equal(tri_item(tri_sum(tri_relu(x), NULL, 0, false)), 1, 0);
+    CHECK_OK(tri_step_end_status());
+    y = tri_sqrt(x); /* here */
+    bind_value(tri_mul_scalar(x, 2), x);
+    y = tri_sum(tri_relu(tri_mul_scalar(y, 3)), NULL, 0, false);
+    assert_true(isnan(tri_item(y)));
+    assert_non_null(strstr(tri_last_error(), "NaN made by sqrt(f32 [2])"));
+    assert_non_null(strstr(tri_last_error(), "run_test.c:"));
+    CHECK_FAILS(tri_step_end_status(), TRI_ERR_NAN, "sqrt");
+    assert_true(isnan(tri_item(tri_relu(n))));
+    assert_non_null(strstr(tri_last_error(), "argument 0 of tri_relu"));
+    CHECK_FAILS(tri_step_end_status(), TRI_ERR_NAN, "NaN already");
+    tri_tensor_unref(x);
+    tri_tensor_unref(n);
+    trii_step_release();
+    unsetenv("TRI_CHECK");
+}
+
+static void random_numbers_follow_seed_step_and_rank(void **state)
+{
+    tri_tensor *ones = tri_tensor_create(TRI_DTYPE_F32, (int64_t[]){1000}, 1), *y, *z;
+    float a[1000], b[1000], c[1000];
+    int zeros = 0;
+
+    (void)state;
+    for (int i = 0; i < 1000; i++)
+        a[i] = 1;
+    CHECK_OK(tri_copy_in(ones, a, sizeof(a)));
+    tri_manual_seed(5);
+    for (int round = 0; round < 4; round++) {
+        float *into = round == 0 ? a : b;
+
+        tri_step_number_set(round == 2 ? 1 : 0);
+        trii_random_rank_set(round == 3 ? 1 : 0);
+        y = tri_keep(tri_dropout(ones, 0.25, true));
+        z = tri_keep(tri_dropout(ones, 0.25, true));
+        CHECK_OK(tri_copy_out(y, into, sizeof(a)));
+        CHECK_OK(tri_copy_out(z, c, sizeof(c)));
+        CHECK_OK(tri_step_end_status());
+        assert_memory_not_equal(into, c, sizeof(a)); /* another operation, other numbers */
+        if (round == 1)
+            assert_memory_equal(a, b, sizeof(a));
+        if (round > 1)
+            assert_memory_not_equal(a, b, sizeof(a));
+    }
+    trii_random_rank_set(0);
+    for (int i = 0; i < 1000; i++) {
+        zeros += a[i] == 0;
+        assert_true(a[i] == 0 || a[i] == (float)(1 / 0.75));
+    }
+    assert_in_range(zeros, 200, 300);
+    tri_tensor_unref(ones);
+}
+
+/* --- memory -------------------------------------------------------------------------------------
+ */
+
+/* A step of training; whatever fails comes out of it. */
+static tri_status train_once(double *loss_out)
+{
+    const float xs[4] = {1, 2, 3, 4}, ws[4] = {0.1f, 0.2f, 0.3f, 0.4f};
+    const int64_t target[2] = {0, 1};
+    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){2, 2}, 2, xs);
+    tri_tensor *t = tri_tensor_from(TRI_DTYPE_I64, (int64_t[]){2}, 1, target);
+    tri_tensor *w = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){2, 2}, 2, ws), *loss;
+    tri_status status, ended;
+
+    tri_requires_grad(w, true);
+    loss = tri_cross_entropy(tri_relu(tri_linear(x, w, NULL)), t, NULL);
+    tri_backward(loss);
+    status = tri_run();
+    if (status == TRI_OK)
+        status = tri_tensor_status(loss);
+    if (status == TRI_OK)
+        *loss_out = tri_item(loss);
+    if (status == TRI_OK && isnan(*loss_out))
+        status = TRI_ERR_NO_MEMORY;
+    ended = tri_step_end_status();
+    tri_tensor_unref(x);
+    tri_tensor_unref(t);
+    tri_tensor_unref(w);
+    return status == TRI_OK ? ended : status;
+}
+
+static void every_allocation_of_a_step_may_fail(void **state)
+{
+    tri_status status = TRI_ERR_NO_MEMORY;
+    double want = 0, loss = 0;
+    long n = 0, live;
+
+    (void)state;
+    CHECK_OK(train_once(&want));
+    trii_step_release();
+    live = trii_alloc_live();
+    while (status != TRI_OK) {
+        trii_alloc_fail_at(++n);
+        status = train_once(&loss);
+        trii_alloc_fail_at(0);
+        if (status != TRI_OK)
+            CHECK_FAILS(status, TRI_ERR_NO_MEMORY, "memory");
+        loss = 0;
+        CHECK_OK(train_once(&loss)); /* usable afterwards */
+        assert_float_equal(loss, want, 0);
+        trii_step_release();
+        assert_int_equal(trii_alloc_live(), live);
+        assert_true(n < 1000);
+    }
+    assert_true(n > 20);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_bound_result_is_the_tensor_from_then_on),
+    cmocka_unit_test(what_was_overwritten_cannot_be_differentiated),
+    cmocka_unit_test(writing_gives_up_a_binding_that_has_not_run),
+    cmocka_unit_test(a_hook_seeds_and_replaces_gradients),
+    cmocka_unit_test(a_failed_host_operation_fails_the_step),
+    cmocka_unit_test(sgd_is_pytorchs),
+    cmocka_unit_test(eager_mode_runs_each_operation_at_once),
+    cmocka_unit_test(the_first_nan_is_named),
+    cmocka_unit_test(random_numbers_follow_seed_step_and_rank),
+    cmocka_unit_test(every_allocation_of_a_step_may_fail),
+};
+
+TEST_MAIN(tests)
