@@ -33,7 +33,7 @@ struct tri_work {
     trii_op op;
 };
 
-/* The world: what a NULL group means. init.c sets and clears it; borrowed. */
+/* The world: what a NULL group means. world.c sets and clears it; borrowed. */
 void trii_group_set_world(tri_group *group);
 tri_group *trii_group_get_world(void);
 

@@ -1,6 +1,6 @@
 /*
  * launch_env.h - who this process is: rank, size and where the store is, from the environment
- * of the launcher or from a URL. Only reads; init.c acts.
+ * of the launcher or from a URL. Only reads; world.c acts.
  */
 #ifndef TRII_LAUNCH_ENV_H
 #define TRII_LAUNCH_ENV_H

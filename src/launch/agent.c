@@ -155,16 +155,47 @@ static void reap_orphans(agent *a)
         advance(a);
 }
 
+/* Deaths are seen in the order in which they are complete. A process can take long to end, and
+ * its peers notice at once: who is ending at this moment may have begun before `worker`. */
+static const trii_worker *find_suspects(agent *a)
+{
+    const trii_worker *first = NULL;
+
+    for (int i = a->n_workers - 1; i >= 0; i--) {
+        trii_worker *w = &a->workers[i];
+
+        w->suspect = w->live && trii_process_is_ending(&w->process);
+        if (w->suspect)
+            first = w;
+    }
+    return first;
+}
+
 static void first_failure(agent *a, trii_worker *worker)
 {
-    char what[80];
+    const trii_worker *suspect = worker->exit.signal == 0 ? find_suspects(a) : NULL;
+    char what[80], too[60] = "";
 
     a->cause = worker;
     trii_worker_describe(worker, what, sizeof(what));
+    if (suspect != NULL)
+        snprintf(too, sizeof(too), " while rank %d was ending", suspect->rank);
     if (a->n_live > 0)
-        trii_sink_print(a->err_sink, "trirun: rank %d (pid %d) %s; stopping the other%s\n",
-                        worker->rank, worker->process.pid, what, a->n_live == 1 ? "" : "s");
+        trii_sink_print(a->err_sink, "trirun: rank %d (pid %d) %s%s; stopping the other%s\n",
+                        worker->rank, worker->process.pid, what, too, a->n_live == 1 ? "" : "s");
     stop(a, SIGTERM);
+}
+
+/* Once all have ended: the worker that failed first, or a suspect that is more to blame. */
+static void settle_cause(agent *a)
+{
+    for (int i = 0; i < a->n_workers && a->cause != NULL; i++) {
+        trii_worker *w = &a->workers[i];
+
+        if (w->suspect && trii_worker_failed(w) &&
+            trii_worker_blame(w) > trii_worker_blame(a->cause))
+            a->cause = w;
+    }
 }
 
 static void worker_ready(trii_watch *watch, unsigned events)
@@ -398,7 +429,7 @@ static void count_victims(const agent *a, int *stopped_out, int *failed_out)
 
         if (w == a->cause || !trii_worker_failed(w))
             continue;
-        if (w->told)
+        if (w->told && !w->suspect)
             (*stopped_out)++;
         else
             (*failed_out)++;
@@ -418,6 +449,7 @@ static void report(agent *a)
     }
     if (a->cause == NULL)
         return;
+    settle_cause(a);
     count_victims(a, &stopped, &failed);
     trii_worker_report(a->cause, a->options->program, a->err_sink);
     if (stopped + failed > 0)

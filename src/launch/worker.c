@@ -24,6 +24,22 @@ void trii_worker_describe(const trii_worker *worker, char *text_out, size_t byte
         snprintf(text_out, bytes, "succeeded");
 }
 
+int trii_worker_blame(trii_worker *worker)
+{
+    /* What our library, gloo and plain sockets say when the other end is gone. */
+    static const char *const words[] = {"PEER_LOST", "onnection closed by peer",
+                                        "onnection reset by peer"};
+    const char *tail = trii_stream_tail(&worker->err, REPORT_LINES);
+
+    if (worker->exit.signal != 0)
+        return 2;
+    for (size_t i = 0; i < TRII_COUNT_OF(words); i++) {
+        if (strstr(tail, words[i]) != NULL)
+            return 0;
+    }
+    return 1;
+}
+
 /* ISO, as torchrun prints it; local time. */
 static void describe_time(int64_t wall_ns, char *text_out, size_t bytes)
 {

@@ -14,7 +14,8 @@ typedef struct trii_worker {
     trii_process_exit exit;
     int rank;
     bool live;
-    bool told; /* it was sent a signal by us before it ended */
+    bool suspect; /* it was ending already when the first failure was seen */
+    bool told;    /* it was sent a signal by us before it ended */
     int64_t ended_wall_ns;
     trii_stream out, err;
 } trii_worker;
@@ -24,6 +25,9 @@ static inline bool trii_worker_failed(const trii_worker *worker)
     return !worker->live && (worker->exit.signal != 0 || worker->exit.code != 0);
 }
 
+/* How likely its failure is a cause: 2 killed by a signal, 1 by itself, 0 it says that a peer
+ * was lost. */
+int trii_worker_blame(trii_worker *worker);
 /* "was killed by SIGSEGV (core dumped)", "exited with code 3", "succeeded", "is running". */
 void trii_worker_describe(const trii_worker *worker, char *text_out, size_t bytes);
 /* Root cause, where, when, and its last words. program: as the user named it. */

@@ -167,6 +167,20 @@ static size_t read_proc(const char *pid, const char *name, char *buf, size_t byt
     return used;
 }
 
+bool trii_process_is_ending(const trii_process *process)
+{
+    enum { PF_EXITING = 4 }; /* the kernel's flag, field 9 of /proc/PID/stat */
+    char stat[512], pid[16], *at;
+
+    snprintf(pid, sizeof(pid), "%d", process->pid);
+    if (process->pidfd < 0 || read_proc(pid, "stat", stat, sizeof(stat)) == 0)
+        return true;
+    at = strrchr(stat, ')'); /* behind the name: state, field 3 */
+    for (int field = 2; at != NULL && field < 9; field++)
+        at = strchr(at + 1, ' ');
+    return at != NULL && (strtoul(at, NULL, 10) & PF_EXITING) != 0;
+}
+
 /* Field 4 of /proc/PID/stat, behind the name in parentheses; 0 for a process that has ended. */
 static int parent_of(const char *pid)
 {

@@ -1,0 +1,159 @@
+/*
+ * world.c - the world: joined once from what the launcher says, left once.
+ *
+ * Its keys stand under "trireme/N/", N being the launcher's restart count: an agent's store
+ * outlives its workers, and a new life must not read what an older one wrote.
+ */
+#include <stdatomic.h>
+
+#include "base/log.h"
+#include "base/param.h"
+#include "group/front.h"
+#include "group/launch_env.h"
+#include "os/thread.h"
+
+/* How long rank 0, when it serves the store, waits for the others to leave too. */
+#define LEAVE_MS INT64_C(10000)
+
+static struct {
+    trii_mutex mutex; /* serialises init and finalize; the rest is read without it */
+    trii_launch_env env;
+    tri_store *store;
+    atomic_int rank, size, local_rank, local_size;
+} joined = {.mutex = TRII_MUTEX_INITIALIZER, .size = 1, .local_size = 1};
+
+static void publish(const trii_launch_env *env)
+{
+    atomic_store(&joined.rank, env->rank);
+    atomic_store(&joined.size, env->size);
+    atomic_store(&joined.local_rank, env->local_rank);
+    atomic_store(&joined.local_size, env->local_size);
+}
+
+static tri_status open_store(const trii_launch_env *env, int64_t timeout_ms, tri_store **store_out)
+{
+    const tri_store_tcp_options options = {.serve = env->rank == 0 && !env->agent_store,
+                                           .timeout_ms = timeout_ms};
+    tri_store *base = NULL;
+    char prefix[40];
+    tri_status status;
+
+    if (env->size == 1)
+        return tri_store_hash(store_out);
+    status = tri_store_tcp(env->host, env->port, &options, &base);
+    if (status != TRI_OK)
+        return status;
+    snprintf(prefix, sizeof(prefix), "trireme/%d", env->restart_count);
+    status = tri_store_prefix(prefix, base, store_out);
+    tri_store_unref(base); /* the prefix holds it */
+    return status;
+}
+
+static tri_status join(const tri_init_options *opt)
+{
+    const char *url = opt->url != NULL ? opt->url : trii_param_text(TRII_PARAM_INIT);
+    tri_group_options options = opt->group;
+    trii_launch_env env;
+    tri_store *store = NULL;
+    tri_group *world = NULL;
+    int64_t timeout_ms = options.timeout_ms;
+    tri_status status = trii_launch_env_read(url, &env);
+
+    if (status == TRI_OK && timeout_ms == 0)
+        status = trii_param_i64(TRII_PARAM_TIMEOUT_MS, TRI_GROUP_TIMEOUT_MS, TRI_FOREVER,
+                                INT64_MAX / 1000000, &timeout_ms);
+    if (status == TRI_OK)
+        status = open_store(&env, timeout_ms, &store);
+    if (status != TRI_OK)
+        return status;
+    options.name = options.name != NULL ? options.name : "world";
+    status = tri_group_create(store, env.rank, env.size, &options, &world);
+    if (status != TRI_OK) {
+        tri_store_unref(store);
+        return status;
+    }
+    joined.env = env;
+    joined.store = store;
+    publish(&env);
+    trii_log_set_rank(env.size > 1 ? env.rank : -1);
+    trii_group_set_world(world);
+    return TRI_OK;
+}
+
+tri_status tri_init(const tri_init_options *opt)
+{
+    static const tri_init_options defaults = {0};
+    tri_status status;
+
+    trii_mutex_lock(&joined.mutex);
+    if (trii_group_get_world() != NULL)
+        status = TRII_FAIL(TRI_ERR_STATE, "rank %d has joined the world already", tri_rank());
+    else
+        status = join(opt != NULL ? opt : &defaults);
+    trii_mutex_unlock(&joined.mutex);
+    return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "init");
+}
+
+/* The store ends with rank 0 if that serves it, so rank 0 leaves last. A peer that ended
+ * without a word only costs the wait. */
+static void leave_store(const trii_launch_env *env, tri_store *store)
+{
+    static const char *const all_left[] = {"all-left"};
+    int64_t n = 0;
+    tri_status status = TRI_OK;
+
+    if (env->size == 1 || env->agent_store)
+        return;
+    if (env->rank != 0)
+        status = tri_store_add(store, "left", 1, &n);
+    if (status == TRI_OK && env->rank != 0 && n == env->size - 1)
+        status = tri_store_set(store, all_left[0], "", 0);
+    if (env->rank == 0)
+        status = tri_store_wait(store, all_left, 1, LEAVE_MS);
+    if (status != TRI_OK)
+        TRII_LOG(TRII_LOG_INFO, "group", "finalize: %s", tri_last_error());
+}
+
+void tri_finalize(void)
+{
+    static const trii_launch_env alone = {.size = 1, .local_size = 1};
+    tri_group *world;
+
+    trii_mutex_lock(&joined.mutex);
+    world = trii_group_get_world();
+    if (world != NULL) {
+        trii_group_set_world(NULL);
+        tri_group_unref(world);
+        leave_store(&joined.env, joined.store);
+        tri_store_unref(joined.store);
+        joined.store = NULL;
+        publish(&alone);
+        trii_log_set_rank(-1);
+    }
+    trii_mutex_unlock(&joined.mutex);
+}
+
+bool tri_is_initialized(void)
+{
+    return trii_group_get_world() != NULL;
+}
+
+int tri_rank(void)
+{
+    return atomic_load_explicit(&joined.rank, memory_order_relaxed);
+}
+
+int tri_world_size(void)
+{
+    return atomic_load_explicit(&joined.size, memory_order_relaxed);
+}
+
+int tri_local_rank(void)
+{
+    return atomic_load_explicit(&joined.local_rank, memory_order_relaxed);
+}
+
+int tri_local_world_size(void)
+{
+    return atomic_load_explicit(&joined.local_size, memory_order_relaxed);
+}

@@ -1,0 +1,290 @@
+/*
+ * world_test.c - tri_init in real processes, whoever started them, with examples/plain_mlp.c as
+ * the program: its losses must be the same for every number of workers.
+ */
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <arpa/inet.h>
+
+#include <trireme/comm.h>
+
+#include "testing/check.h"
+#include "testing/spawn.h"
+
+static const char *own_path; /* of this program */
+
+enum { N_LINES = 6, N_ENTRIES = 5 };
+
+typedef struct losses {
+    double total[N_LINES];
+    double parts[N_LINES]; /* summed over the ranks */
+    int seen[N_LINES];     /* ranks that printed the line */
+} losses;
+
+static void read_losses(const char *text, int size, losses *l)
+{
+    int step, rank, of, n = 0;
+    double total, part;
+
+    for (; sscanf(text, "step %d loss %lf (%lf of it from rank %d of %d)", &step, &total, &part,
+                  &rank, &of) == 5;
+         text = strchr(text, '\n') + 1) {
+        int i = step / 50 - 1;
+
+        assert_true(i >= 0 && i < N_LINES);
+        assert_int_equal(of, size);
+        if (l->seen[i] > 0)
+            assert_true(total == l->total[i]); /* all ranks print the same digits */
+        l->total[i] = total;
+        l->parts[i] += part;
+        l->seen[i]++;
+        n++;
+    }
+    assert_string_equal(text, ""); /* nothing else was printed */
+    assert_true(n > 0);
+}
+
+static void check_losses(const losses *l, const losses *alone, int size)
+{
+    for (int i = 0; i < N_LINES; i++) {
+        assert_int_equal(l->seen[i], size);
+        assert_true(l->total[i] == alone->total[i]);
+        assert_true(l->parts[i] - l->total[i] < 1e-8 * size);
+        assert_true(l->total[i] - l->parts[i] < 1e-8 * size);
+    }
+}
+
+static losses run_alone(void)
+{
+    const char *const argv[] = {spawn_bin("plain_mlp"), NULL};
+    const char *const env[] = {"RANK", "WORLD_SIZE", NULL};
+    losses l = {0};
+    spawn s;
+
+    spawn_start(&s, argv, env);
+    assert_int_equal(spawn_wait(&s), 0);
+    read_losses(SPAWN_OUT(&s), 1, &l);
+    assert_true(l.total[N_LINES - 1] < 0.5 * l.total[0]); /* it learns */
+    spawn_free(&s);
+    return l;
+}
+
+static void any_number_of_workers_trains_the_same_network(void **state)
+{
+    losses alone = run_alone();
+
+    (void)state;
+    for (int size = 1; size <= 4; size++) {
+        char number[16];
+        const char *const argv[] = {spawn_bin("trirun"), "--nproc-per-node", number,
+                                    spawn_bin("plain_mlp"), NULL};
+        losses l = {0};
+        spawn s;
+
+        snprintf(number, sizeof(number), "%d", size);
+        spawn_start(&s, argv, NULL);
+        assert_int_equal(spawn_wait(&s), 0);
+        read_losses(SPAWN_OUT(&s), size, &l);
+        check_losses(&l, &alone, size);
+        spawn_expect_no_process(&s);
+        spawn_free(&s);
+    }
+}
+
+/* A port that was free a moment ago. */
+static int free_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof(address);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
+    close(fd);
+    return ntohs(address.sin_port);
+}
+
+/* Three workers, each with its own environment; rank 0 serves the store. */
+static void check_three(char env[3][N_ENTRIES][160])
+{
+    losses alone = run_alone(), l = {0};
+    const char *const argv[] = {spawn_bin("plain_mlp"), NULL};
+    spawn s[3];
+
+    for (int rank = 2; rank >= 0; rank--) { /* the one that serves comes last */
+        const char *entries[N_ENTRIES + 1] = {0};
+
+        for (int i = 0; i < N_ENTRIES; i++)
+            entries[i] = env[rank][i];
+        spawn_start_bare(&s[rank], argv, entries);
+    }
+    for (int rank = 0; rank < 3; rank++) {
+        if (spawn_wait(&s[rank]) != 0)
+            fail_msg("rank %d: status %d: %s", rank, s[rank].status, SPAWN_ERR(&s[rank]));
+        read_losses(SPAWN_OUT(&s[rank]), 3, &l);
+        spawn_free(&s[rank]);
+    }
+    check_losses(&l, &alone, 3);
+}
+
+static void four_variables_are_enough(void **state)
+{
+    char env[3][N_ENTRIES][160];
+    int port = free_port();
+
+    (void)state;
+    for (int rank = 0; rank < 3; rank++) {
+        snprintf(env[rank][0], sizeof(env[rank][0]), "RANK=%d", rank);
+        snprintf(env[rank][1], sizeof(env[rank][0]), "WORLD_SIZE=3");
+        snprintf(env[rank][2], sizeof(env[rank][0]), "MASTER_ADDR=127.0.0.1");
+        snprintf(env[rank][3], sizeof(env[rank][0]), "MASTER_PORT=%d", port);
+        snprintf(env[rank][4], sizeof(env[rank][0]), "UNUSED=");
+    }
+    check_three(env);
+}
+
+static void a_url_is_enough(void **state)
+{
+    char env[3][N_ENTRIES][160];
+    int port = free_port();
+
+    (void)state;
+    for (int rank = 0; rank < 3; rank++) {
+        snprintf(env[rank][0], sizeof(env[rank][0]),
+                 "TRI_INIT=tcp://localhost:%d?rank=%d&world_size=3", port, rank);
+        for (int i = 1; i < N_ENTRIES; i++)
+            snprintf(env[rank][i], sizeof(env[rank][i]), "UNUSED%d=", i);
+    }
+    check_three(env);
+}
+
+static void mpiruns_variables_are_enough(void **state)
+{
+    char env[3][N_ENTRIES][160];
+
+    (void)state;
+    for (int rank = 0; rank < 3; rank++) {
+        snprintf(env[rank][0], sizeof(env[rank][0]), "OMPI_COMM_WORLD_RANK=%d", rank);
+        snprintf(env[rank][1], sizeof(env[rank][0]), "OMPI_COMM_WORLD_SIZE=3");
+        snprintf(env[rank][2], sizeof(env[rank][0]), "OMPI_COMM_WORLD_LOCAL_RANK=%d", rank);
+        snprintf(env[rank][3], sizeof(env[rank][0]), "PMIX_NAMESPACE=test-%d", (int)getpid());
+        snprintf(env[rank][4], sizeof(env[rank][0]), "OMPI_COMM_WORLD_LOCAL_SIZE=3");
+    }
+    check_three(env);
+}
+
+/* What this program does under trirun: rank 1 ends without a word while the others reduce. It
+ * is large, so that its peers have given up long before it has ended. */
+static int worker(void)
+{
+    size_t bytes = (size_t)100 << 20;
+    char *large;
+    float x = 1;
+
+    TRI_TRY(tri_init(NULL));
+    large = malloc(bytes);
+    assert_non_null(large);
+    memset(large, tri_rank() + 1, tri_rank() == 1 ? bytes : 1);
+    for (int i = 0;; i++) {
+        if (tri_rank() == 1 && i == 100 && large[0] == 2)
+            raise(SIGKILL);
+        TRI_TRY(tri_all_reduce(NULL, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_MAX, NULL));
+    }
+}
+
+static void a_worker_that_dies_is_named_before_its_peers(void **state)
+{
+    const char *const argv[] = {
+        spawn_bin("trirun"), "--nproc-per-node", "3", own_path, "worker", NULL};
+    char home[256], variable[300];
+    const char *const env[] = {variable, NULL};
+    spawn s;
+
+    (void)state;
+    spawn_make_folder(home, sizeof(home));
+    snprintf(variable, sizeof(variable), "XDG_RUNTIME_DIR=%s", home);
+    spawn_start(&s, argv, env);
+    assert_int_equal(spawn_wait(&s), 1);
+    assert_non_null(strstr(SPAWN_ERR(&s), "failed: rank 1 was killed by SIGKILL"));
+    spawn_expect_no_process(&s);
+    spawn_free(&s);
+    spawn_remove_folder(home);
+}
+
+static void a_bad_environment_is_one_clear_line(void **state)
+{
+    const char *const argv[] = {spawn_bin("plain_mlp"), NULL};
+    const char *const env[] = {"RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", NULL};
+    spawn s;
+
+    (void)state;
+    spawn_start_bare(&s, argv, env);
+    assert_int_equal(spawn_wait(&s), 1);
+    assert_non_null(strstr(SPAWN_ERR(&s), "INVALID_ARG: init: env:// needs RANK, WORLD_SIZE, "
+                                          "MASTER_ADDR and MASTER_PORT: the environment variable "
+                                          "MASTER_PORT is not set\n"));
+    spawn_free(&s);
+}
+
+static void a_world_is_joined_once_and_left(void **state)
+{
+    (void)state;
+    clearenv();
+    assert_false(tri_is_initialized());
+    assert_int_equal(tri_world_size(), 1);
+    for (int i = 0; i < 3; i++) {
+        float x = 3;
+
+        CHECK_OK(tri_init(NULL));
+        assert_true(tri_is_initialized());
+        CHECK_FAILS(tri_init(NULL), TRI_ERR_STATE, "joined the world already");
+        CHECK_OK(tri_all_reduce(NULL, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL));
+        assert_true(x == 3);
+        tri_finalize();
+        tri_finalize();
+        assert_false(tri_is_initialized());
+    }
+    CHECK_FAILS(tri_init(&(tri_init_options){.url = "tcp://h"}), TRI_ERR_INVALID_ARG,
+                "port number missing");
+    assert_false(tri_is_initialized());
+}
+
+static void a_missing_rank_ends_in_a_timeout(void **state)
+{
+    tri_init_options options = {.group.timeout_ms = 200};
+
+    (void)state;
+    clearenv();
+    setenv("RANK", "0", 1);
+    setenv("WORLD_SIZE", "2", 1);
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    {
+        char port[16];
+
+        snprintf(port, sizeof(port), "%d", free_port());
+        setenv("MASTER_PORT", port, 1);
+    }
+    CHECK_FAILS(tri_init(&options), TRI_ERR_TIMEOUT, "init");
+    assert_false(tri_is_initialized());
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(any_number_of_workers_trains_the_same_network),
+    cmocka_unit_test(four_variables_are_enough),
+    cmocka_unit_test(a_url_is_enough),
+    cmocka_unit_test(mpiruns_variables_are_enough),
+    cmocka_unit_test(a_worker_that_dies_is_named_before_its_peers),
+    cmocka_unit_test(a_bad_environment_is_one_clear_line),
+    cmocka_unit_test(a_world_is_joined_once_and_left),
+    cmocka_unit_test(a_missing_rank_ends_in_a_timeout),
+};
+
+int main(int argc, char **argv)
+{
+    own_path = argv[0];
+    if (argc > 1 && strcmp(argv[1], "worker") == 0)
+        return worker();
+    return test_main(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
+}
