@@ -92,12 +92,35 @@ void trii_loop_destroy(trii_loop *loop)
     trii_free(loop);
 }
 
-void trii_loop_wake(trii_loop *loop)
+tri_status trii_wakeup_create(int *fd_out)
+{
+    int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+
+    if (fd < 0)
+        return TRII_FAIL(TRI_ERR_IO, "eventfd: %s", strerror(errno));
+    *fd_out = fd;
+    return TRI_OK;
+}
+
+void trii_wakeup_signal(int fd)
 {
     const uint64_t one = 1;
-    ssize_t written = write(loop->wake_fd, &one, sizeof(one));
+    ssize_t written = write(fd, &one, sizeof(one));
 
     (void)written; /* full means that a wake is pending already */
+}
+
+void trii_wakeup_clear(int fd)
+{
+    uint64_t count;
+    ssize_t got = read(fd, &count, sizeof(count));
+
+    (void)got; /* nothing to read: another thread was quicker */
+}
+
+void trii_loop_wake(trii_loop *loop)
+{
+    trii_wakeup_signal(loop->wake_fd);
 }
 
 static void fire_timers(trii_loop *loop)
@@ -119,7 +142,7 @@ static void fire_timers(trii_loop *loop)
 void trii_loop_run_once(trii_loop *loop, int64_t deadline_ns)
 {
     struct epoll_event batch[BATCH];
-    uint64_t removals, drained;
+    uint64_t removals;
     int n;
 
     trii_mutex_lock(&loop->mutex);
@@ -135,11 +158,10 @@ void trii_loop_run_once(trii_loop *loop, int64_t deadline_ns)
     for (int i = 0; i < n && loop->removals == removals; i++) {
         trii_watch *watch = batch[i].data.ptr;
 
-        if (watch != NULL) {
+        if (watch != NULL)
             watch->ready(watch, from_epoll(batch[i].events));
-        } else if (read(loop->wake_fd, &drained, sizeof(drained)) < 0) {
-            /* another thread drained it: fine */
-        }
+        else
+            trii_wakeup_clear(loop->wake_fd);
     }
     fire_timers(loop);
     running_loop = NULL;
@@ -184,6 +206,12 @@ void trii_loop_change(trii_watch *watch, unsigned events)
 
     if (watch->loop != NULL)
         epoll_ctl(watch->loop->epoll_fd, EPOLL_CTL_MOD, watch->fd, &event);
+}
+
+void trii_loop_mute(trii_watch *watch)
+{
+    if (watch->loop != NULL)
+        epoll_ctl(watch->loop->epoll_fd, EPOLL_CTL_DEL, watch->fd, NULL);
 }
 
 void trii_loop_timer(trii_loop *loop, trii_timer *timer, int64_t deadline_ns,

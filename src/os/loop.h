@@ -45,6 +45,9 @@ tri_status trii_loop_watch(trii_loop *loop, trii_watch *watch, int fd, unsigned 
 void trii_loop_unwatch(trii_watch *watch); /* unwatched: nothing */
 /* Other events from now on; any thread, any lock. */
 void trii_loop_change(trii_watch *watch, unsigned events);
+/* As change to nothing at all, not even broken connections, which level-triggered watching
+ * would tell for ever; a callback that is on its way may still come. Unwatch it later. */
+void trii_loop_mute(trii_watch *watch);
 /* Start or move; TRII_NO_DEADLINE stops it. */
 void trii_loop_timer(trii_loop *loop, trii_timer *timer, int64_t deadline_ns,
                      void (*fire)(trii_timer *timer));
@@ -52,6 +55,11 @@ void trii_loop_timer_stop(trii_loop *loop, trii_timer *timer);
 /* For state that callbacks also touch; recursive, and callbacks hold it already. */
 void trii_loop_lock(trii_loop *loop);
 void trii_loop_unlock(trii_loop *loop);
+
+/* A descriptor that one thread polls and another makes readable. Errors: IO. */
+tri_status trii_wakeup_create(int *fd_out) TRI_MUST_CHECK;
+void trii_wakeup_signal(int fd);
+void trii_wakeup_clear(int fd);
 
 /* The loop of the process's control thread, which runs until the last release. */
 tri_status trii_control_take(trii_loop **loop_out) TRI_MUST_CHECK;

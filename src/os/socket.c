@@ -21,6 +21,7 @@
 #include "base/compiler.h"
 #include "base/err.h"
 #include "os/clock.h"
+#include "os/unix.h"
 
 #define MAX_SPANS 16
 
@@ -471,6 +472,16 @@ bool trii_socket_is_loopback(const char *host)
         all = all && is_loopback_address(a->ai_addr);
     freeaddrinfo(list);
     return all;
+}
+
+void trii_socket_network_id(char text_out[96])
+{
+    char boot[40], link[48];
+    ssize_t bytes = readlink("/proc/self/ns/net", link, sizeof(link) - 1);
+
+    trii_boot_id(boot);
+    link[bytes > 0 ? bytes : 0] = '\0';
+    snprintf(text_out, 96, "%s %s", boot, link);
 }
 
 int trii_socket_addresses(char (*hosts)[TRII_ADDR_TEXT], int max)

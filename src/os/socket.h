@@ -74,6 +74,9 @@ void trii_socket_peer_text(int fd, char text[TRII_ADDR_TEXT]);
 tri_status trii_socket_local_host(int fd, char host_out[TRII_ADDR_TEXT]) TRI_MUST_CHECK;
 /* Whether the name is, or resolves only to, addresses of the loopback interface. */
 bool trii_socket_is_loopback(const char *host);
+/* Text that is the same for all processes that share one loopback interface: the boot and the
+ * network namespace. */
+void trii_socket_network_id(char text_out[96]);
 /* Addresses of this host's interfaces that are up, loopback and link-local left out; IPv4
  * first. Returns how many were written. */
 int trii_socket_addresses(char (*hosts)[TRII_ADDR_TEXT], int max);

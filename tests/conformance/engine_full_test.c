@@ -43,11 +43,35 @@ static void shm_large_with_11_ranks(void **state)
     conform("shm", 11);
 }
 
+static void tcp_large_with_2_ranks(void **state)
+{
+    (void)state;
+    conform("tcp", 2);
+}
+
+static void tcp_large_with_3_ranks(void **state)
+{
+    (void)state;
+    conform("tcp", 3);
+}
+
+static void tcp_large_with_8_ranks(void **state)
+{
+    (void)state;
+    conform("tcp", 8);
+}
+
+static void tcp_large_with_11_ranks(void **state)
+{
+    (void)state;
+    conform("tcp", 11);
+}
+
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(shm_large_with_2_ranks),
-    cmocka_unit_test(shm_large_with_3_ranks),
-    cmocka_unit_test(shm_large_with_8_ranks),
-    cmocka_unit_test(shm_large_with_11_ranks),
+    cmocka_unit_test(shm_large_with_2_ranks), cmocka_unit_test(shm_large_with_3_ranks),
+    cmocka_unit_test(shm_large_with_8_ranks), cmocka_unit_test(shm_large_with_11_ranks),
+    cmocka_unit_test(tcp_large_with_2_ranks), cmocka_unit_test(tcp_large_with_3_ranks),
+    cmocka_unit_test(tcp_large_with_8_ranks), cmocka_unit_test(tcp_large_with_11_ranks),
 };
 
 TEST_MAIN(tests)

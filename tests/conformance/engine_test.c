@@ -77,6 +77,54 @@ static void shm_every_dtype_and_op_with_4_ranks(void **state)
     conform("shm", 4, small_counts, every_dtype);
 }
 
+static void tcp_with_1_rank(void **state)
+{
+    (void)state;
+    conform("tcp", 1, large_counts, only_f32);
+}
+
+static void tcp_with_2_ranks(void **state)
+{
+    (void)state;
+    conform("tcp", 2, large_counts, only_f32);
+}
+
+static void tcp_with_3_ranks(void **state)
+{
+    (void)state;
+    conform("tcp", 3, large_counts, only_f32);
+}
+
+static void tcp_with_4_ranks(void **state)
+{
+    (void)state;
+    conform("tcp", 4, large_counts, only_f32);
+}
+
+static void tcp_with_8_ranks(void **state)
+{
+    (void)state;
+    conform("tcp", 8, many_rank_counts, only_f32);
+}
+
+static void tcp_with_11_ranks(void **state)
+{
+    (void)state;
+    conform("tcp", 11, many_rank_counts, only_f32);
+}
+
+static void tcp_every_dtype_and_op_with_2_ranks(void **state)
+{
+    (void)state;
+    conform("tcp", 2, small_counts, every_dtype);
+}
+
+static void tcp_every_dtype_and_op_with_4_ranks(void **state)
+{
+    (void)state;
+    conform("tcp", 4, small_counts, every_dtype);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(self_with_1_rank),
     cmocka_unit_test(shm_with_1_rank),
@@ -87,6 +135,14 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(shm_with_11_ranks),
     cmocka_unit_test(shm_every_dtype_and_op_with_2_ranks),
     cmocka_unit_test(shm_every_dtype_and_op_with_4_ranks),
+    cmocka_unit_test(tcp_with_1_rank),
+    cmocka_unit_test(tcp_with_2_ranks),
+    cmocka_unit_test(tcp_with_3_ranks),
+    cmocka_unit_test(tcp_with_4_ranks),
+    cmocka_unit_test(tcp_with_8_ranks),
+    cmocka_unit_test(tcp_with_11_ranks),
+    cmocka_unit_test(tcp_every_dtype_and_op_with_2_ranks),
+    cmocka_unit_test(tcp_every_dtype_and_op_with_4_ranks),
 };
 
 TEST_MAIN(tests)

@@ -11,12 +11,12 @@
 #include "base/alloc.h"
 #include "os/clock.h"
 
-/* Join a group on engine shm. */
 #define JOIN(env, group)                                                                           \
     RANK_TRY(env,                                                                                  \
              tri_group_create((env)->store, (env)->rank, (env)->size, (env)->options, &(group)))
 
 static const tri_group_options shm_options = {.engine = "shm", .timeout_ms = 20000};
+static const tri_group_options tcp_options = {.engine = "tcp", .timeout_ms = 20000};
 
 static const char *reduce_once(rank_env *env, tri_group *group)
 {
@@ -73,6 +73,15 @@ static void a_killed_rank_is_named(void **state)
     run_processes(2, &shm_options, rank_1_dies, &number, ends, 30);
 }
 
+static void tcp_names_a_killed_rank(void **state)
+{
+    int number = SIGKILL;
+    rank_end ends[] = {{0}, {.signal = SIGKILL}};
+
+    (void)state;
+    run_processes(2, &tcp_options, rank_1_dies, &number, ends, 30);
+}
+
 static void a_crashed_rank_is_named_to_all(void **state)
 {
     int number = SIGABRT;
@@ -82,6 +91,15 @@ static void a_crashed_rank_is_named_to_all(void **state)
     run_processes(4, &shm_options, rank_1_dies, &number, ends, 30);
 }
 
+static void tcp_names_a_crashed_rank_to_all(void **state)
+{
+    int number = SIGABRT;
+    rank_end ends[] = {{0}, {.signal = SIGABRT}, {0}, {0}};
+
+    (void)state;
+    run_processes(4, &tcp_options, rank_1_dies, &number, ends, 30);
+}
+
 static void a_rank_that_exits_without_leaving_is_lost(void **state)
 {
     int number = 0;
@@ -89,6 +107,15 @@ static void a_rank_that_exits_without_leaving_is_lost(void **state)
 
     (void)state;
     run_processes(3, &shm_options, rank_1_dies, &number, ends, 30);
+}
+
+static void tcp_loses_a_rank_that_exits_without_leaving(void **state)
+{
+    int number = 0;
+    rank_end ends[] = {{0}, {.exit_code = 3}, {0}};
+
+    (void)state;
+    run_processes(3, &tcp_options, rank_1_dies, &number, ends, 30);
 }
 
 /* A child of rank 1 holds its sockets open; the death must be seen all the same. */
@@ -183,6 +210,14 @@ static void a_death_in_the_middle_gives_no_wrong_sum(void **state)
     run_processes(3, &shm_options, rank_1_dies_in_the_middle, NULL, ends, 30);
 }
 
+static void tcp_gives_no_wrong_sum_after_a_death_in_the_middle(void **state)
+{
+    rank_end ends[] = {{0}, {.signal = SIGALRM}, {0}};
+
+    (void)state;
+    run_processes(3, &tcp_options, rank_1_dies_in_the_middle, NULL, ends, 30);
+}
+
 /* --- leaving, giving up ------------------------------------------------------------------- */
 
 static const char *rank_1_leaves(rank_env *env)
@@ -204,6 +239,14 @@ static void a_rank_that_left_is_no_failure_until_it_is_needed(void **state)
     run_threads(3, &shm_options, rank_1_leaves, NULL);
     assert_int_equal(trii_alloc_live(), 0);
     run_processes(2, &shm_options, rank_1_leaves, NULL, NULL, 30);
+}
+
+static void tcp_lets_a_rank_leave_until_it_is_needed(void **state)
+{
+    (void)state;
+    run_threads(3, &tcp_options, rank_1_leaves, NULL);
+    assert_int_equal(trii_alloc_live(), 0);
+    run_processes(2, &tcp_options, rank_1_leaves, NULL, NULL, 30);
 }
 
 static const char *rank_1_aborts(rank_env *env)
@@ -232,6 +275,14 @@ static void an_abort_reaches_everybody_with_its_reason(void **state)
     run_threads(4, &shm_options, rank_1_aborts, NULL);
     assert_int_equal(trii_alloc_live(), 0);
     run_processes(2, &shm_options, rank_1_aborts, NULL, NULL, 30);
+}
+
+static void tcp_tells_everybody_of_an_abort(void **state)
+{
+    (void)state;
+    run_threads(4, &tcp_options, rank_1_aborts, NULL);
+    assert_int_equal(trii_alloc_live(), 0);
+    run_processes(2, &tcp_options, rank_1_aborts, NULL, NULL, 30);
 }
 
 /* --- disagreement -------------------------------------------------------------------------- */
@@ -263,6 +314,8 @@ static const char *calls_differ(rank_env *env)
         break;
     case 4:
         st = tri_broadcast(group, x, 64, TRI_DTYPE_F32, odd, NULL);
+        if (st == TRI_OK) /* a root may be done before it is heard */
+            st = tri_barrier(group, NULL);
         break;
     default:
         st = env->rank == 0   ? tri_send(group, x, 3, TRI_DTYPE_F32, 1, 5, NULL)
@@ -290,6 +343,14 @@ static void ranks_that_disagree_are_both_named(void **state)
     (void)state;
     for (int what = 0; what <= 5; what++)
         run_threads(what == 5 ? 2 : 3, &shm_options, calls_differ, &what);
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
+static void tcp_names_ranks_that_disagree(void **state)
+{
+    (void)state;
+    for (int what = 0; what <= 5; what++)
+        run_threads(what == 5 ? 2 : 3, &tcp_options, calls_differ, &what);
     assert_int_equal(trii_alloc_live(), 0);
 }
 
@@ -356,6 +417,15 @@ static void a_timeout_names_who_did_not_come(void **state)
     assert_int_equal(trii_alloc_live(), 0);
 }
 
+static void tcp_names_who_did_not_come(void **state)
+{
+    tri_group_options options = {.engine = "tcp", .timeout_ms = 300};
+
+    (void)state;
+    run_threads(2, &options, rank_1_is_late, NULL);
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
 static const char *rank_1_never_joins(rank_env *env)
 {
     tri_group *group = NULL;
@@ -376,18 +446,36 @@ static void forming_a_group_names_who_is_missing(void **state)
     assert_int_equal(trii_alloc_live(), 0);
 }
 
+static void tcp_names_who_is_missing_when_forming(void **state)
+{
+    tri_group_options options = {.engine = "tcp", .timeout_ms = 200};
+
+    (void)state;
+    run_threads(2, &options, rank_1_never_joins, NULL);
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_killed_rank_is_named),
+    cmocka_unit_test(tcp_names_a_killed_rank),
     cmocka_unit_test(a_crashed_rank_is_named_to_all),
+    cmocka_unit_test(tcp_names_a_crashed_rank_to_all),
     cmocka_unit_test(a_rank_that_exits_without_leaving_is_lost),
+    cmocka_unit_test(tcp_loses_a_rank_that_exits_without_leaving),
     cmocka_unit_test(a_forked_child_does_not_hide_a_death),
     cmocka_unit_test(a_death_in_the_middle_gives_no_wrong_sum),
+    cmocka_unit_test(tcp_gives_no_wrong_sum_after_a_death_in_the_middle),
     cmocka_unit_test(a_rank_that_left_is_no_failure_until_it_is_needed),
+    cmocka_unit_test(tcp_lets_a_rank_leave_until_it_is_needed),
     cmocka_unit_test(an_abort_reaches_everybody_with_its_reason),
+    cmocka_unit_test(tcp_tells_everybody_of_an_abort),
     cmocka_unit_test(ranks_that_disagree_are_both_named),
+    cmocka_unit_test(tcp_names_ranks_that_disagree),
     cmocka_unit_test(allocations_must_agree),
     cmocka_unit_test(a_timeout_names_who_did_not_come),
+    cmocka_unit_test(tcp_names_who_did_not_come),
     cmocka_unit_test(forming_a_group_names_who_is_missing),
+    cmocka_unit_test(tcp_names_who_is_missing_when_forming),
 };
 
 TEST_MAIN(tests)

@@ -7,7 +7,6 @@
 #include "device/cpu/kernels_gemm.h"
 #include "device/cpu/kernels_norm.h"
 #include "device/cpu/kernels_pool.h"
-#include "device/cpu/kernels_sgd.h"
 
 const trii_cpu_kernels VEC_TABLE = {
     .lanes = VEC_LANES,
@@ -52,5 +51,4 @@ const trii_cpu_kernels VEC_TABLE = {
     .avg_pool = avg_pool,
     .avg_pool_backward = avg_pool_backward,
     .gemm = gemm,
-    .sgd = sgd,
 };

@@ -1,0 +1,412 @@
+/*
+ * tcp.c - the tcp engine: every pair of ranks has a connection.
+ *
+ * Whoever waits moves the bytes: one of the waiting threads polls for all, the others sleep
+ * until it leaves. Operations that nobody waits for are moved by the process's control
+ * thread, which else only watches for connections that end.
+ */
+#include "engines/tcp/tcp.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "os/clock.h"
+#include "os/socket.h"
+
+#define LEAVE_MS 1000 /* for the goodbye to fit into a full socket */
+#define PART_MS 500   /* for peers to take the news of a failure */
+
+/* --- the control thread's share --------------------------------------------------------------- */
+
+/* What it watches: the ends of connections always, bytes only while operations are under way
+ * that no thread waits for. */
+static void arm(tcp_group *g)
+{
+    bool move = g->pending > 0 && !g->polling && !g->failed;
+
+    for (int r = 0; r < g->size; r++) {
+        tcp_conn *c = &g->conns[r];
+        unsigned events = TRII_HANGUP | (move && !c->parked ? TRII_READABLE : 0u) |
+                          (move && c->out_stuck ? TRII_WRITABLE : 0u);
+
+        if (r == g->rank || c->ended || events == c->armed)
+            continue;
+        c->armed = events;
+        trii_loop_change(&c->watch, events);
+    }
+}
+
+static void on_doom(trii_timer *timer)
+{
+    tcp_group *g = (tcp_group *)((char *)timer - offsetof(tcp_group, doom_timer));
+
+    trii_mutex_lock(&g->mutex);
+    tcp_advance(g);
+    trii_mutex_unlock(&g->mutex);
+}
+
+static void on_ready(trii_watch *watch, unsigned events)
+{
+    tcp_conn *c = (tcp_conn *)watch;
+    tcp_group *g = c->group;
+
+    trii_mutex_lock(&g->mutex);
+    if (g->failed)
+        trii_loop_mute(watch); /* nothing more to learn */
+    if ((events & TRII_HANGUP) && !g->failed)
+        tcp_hang_up(c);
+    if (!g->polling || (events & TRII_HANGUP)) {
+        c->want_in = true;
+        c->want_out = c->want_out || (events & TRII_WRITABLE);
+        tcp_advance(g);
+    }
+    if (g->doomed_by != NULL && !g->failed)
+        trii_loop_timer(g->loop, &g->doom_timer, g->doom_ns, on_doom);
+    arm(g);
+    trii_mutex_unlock(&g->mutex);
+}
+
+/* --- operations ------------------------------------------------------------------------------- */
+
+static void enqueue(tcp_group *g, trii_op *op)
+{
+    op->next = NULL;
+    g->pending++;
+    if (op->call.kind == TRII_KIND_SEND || op->call.kind == TRII_KIND_RECV) {
+        tcp_p2p_post(g, op);
+        return;
+    }
+    *(g->queue != NULL ? &g->last_queued->next : &g->queue) = op;
+    g->last_queued = op;
+}
+
+static void look_everywhere(tcp_group *g)
+{
+    for (int r = 0; r < g->size; r++) {
+        tcp_conn *c = &g->conns[r];
+
+        if (r != g->rank)
+            c->want_in = c->want_in || !c->parked;
+    }
+}
+
+static tri_status post(tcp_group *g, trii_op *op, bool waited_for)
+{
+    tri_status status;
+
+    trii_mutex_lock(&g->mutex);
+    if (g->failed) {
+        status = trii_fault_status(g->fault);
+        trii_mutex_unlock(&g->mutex);
+        return TRII_FAIL(status, "%s", g->fault->text);
+    }
+    enqueue(g, op);
+    if (waited_for && !g->polling)
+        look_everywhere(g); /* the last one to come finds everything there */
+    tcp_advance(g);
+    if (g->polling)
+        trii_wakeup_signal(g->wake_fd); /* there may be more to poll for */
+    else if (!waited_for)
+        arm(g);
+    trii_mutex_unlock(&g->mutex);
+    return TRI_OK;
+}
+
+static tri_status tcp_submit(void *self, trii_op *op)
+{
+    return post(self, op, false);
+}
+
+static tri_status tcp_run(void *self, trii_op *op)
+{
+    return post(self, op, true);
+}
+
+/* Sleeps in poll, without the mutex, and notes what is ready. */
+static void poll_once(tcp_group *g, int64_t until_ns)
+{
+    g->polling = true;
+    for (int r = 0; r < g->size; r++) {
+        const tcp_conn *c = &g->conns[r];
+
+        g->poll_fds[r] = r != g->rank && !c->ended ? c->fd : -1;
+        g->poll_events[r] =
+            TRII_HANGUP | (c->parked ? 0u : TRII_READABLE) | (c->out_stuck ? TRII_WRITABLE : 0u);
+    }
+    g->poll_fds[g->size] = g->wake_fd;
+    g->poll_events[g->size] = TRII_READABLE;
+    trii_mutex_unlock(&g->mutex);
+    (void)trii_socket_poll(g->poll_fds, g->poll_events, g->poll_ready, g->size + 1, until_ns);
+    trii_mutex_lock(&g->mutex);
+    g->polling = false;
+    if (g->poll_ready[g->size])
+        trii_wakeup_clear(g->wake_fd);
+    for (int r = 0; r < g->size; r++) {
+        tcp_conn *c = &g->conns[r];
+
+        if (g->poll_fds[r] < 0)
+            continue;
+        c->want_in = c->want_in || (g->poll_ready[r] & (TRII_READABLE | TRII_HANGUP));
+        c->want_out = c->want_out || (g->poll_ready[r] & TRII_WRITABLE);
+        if (g->poll_ready[r] & TRII_HANGUP)
+            tcp_hang_up(c);
+    }
+}
+
+static void tcp_progress(void *self, trii_op *op, int64_t until_ns)
+{
+    tcp_group *g = self;
+    bool looked = false;
+
+    trii_mutex_lock(&g->mutex);
+    while (trii_op_status(op) == TRI_INPROGRESS) {
+        if (!g->polling) {
+            if (!looked)
+                look_everywhere(g);
+            tcp_advance(g);
+        }
+        if (trii_op_status(op) != TRI_INPROGRESS || (looked && trii_now_ns() >= until_ns) ||
+            until_ns == 0)
+            break;
+        looked = true;
+        if (g->polling) {
+            g->waiting++;
+            (void)trii_cond_wait_until(&g->turn, &g->mutex, until_ns);
+            g->waiting--;
+        } else {
+            poll_once(g, g->doomed_by != NULL && g->doom_ns < until_ns ? g->doom_ns : until_ns);
+        }
+    }
+    if (!g->polling && g->waiting > 0)
+        trii_cond_broadcast(&g->turn); /* somebody else's turn to poll */
+    else if (!g->polling && g->pending > 0)
+        arm(g);
+    trii_mutex_unlock(&g->mutex);
+}
+
+static void tcp_describe_wait(void *self, trii_op *op, char *text, size_t size)
+{
+    tcp_group *g = self;
+    trii_kind kind = op->call.kind;
+
+    trii_mutex_lock(&g->mutex);
+    if (kind == TRII_KIND_SEND)
+        snprintf(text, size, "rank %d to take the message", op->call.root);
+    else if (kind == TRII_KIND_RECV)
+        snprintf(text, size, "rank %d to send the message", op->call.root);
+    else
+        tcp_coll_describe_wait(g, op, text, size);
+    trii_mutex_unlock(&g->mutex);
+}
+
+static void tcp_abort(void *self)
+{
+    tcp_group *g = self;
+
+    trii_mutex_lock(&g->mutex);
+    tcp_fail(g, TRI_ERR_ABORTED, "the group was aborted"); /* the raised fault goes first */
+    if (g->polling)
+        trii_wakeup_signal(g->wake_fd);
+    trii_mutex_unlock(&g->mutex);
+}
+
+/* --- life ------------------------------------------------------------------------------------- */
+
+static void free_group(tcp_group *g)
+{
+    for (int i = 0; i < TCP_SLOTS; i++)
+        trii_free(g->slots[i].peers);
+    for (int r = 0; g->conns != NULL && r < g->size; r++) {
+        trii_socket_close(g->conns[r].fd);
+        trii_free(g->conns[r].in);
+    }
+    trii_free(g->conns);
+    trii_free(g->scratch);
+    trii_free(g->sources);
+    trii_free(g->poll_fds);
+    trii_free(g->poll_events);
+    trii_free(g->poll_ready);
+    trii_socket_close(g->wake_fd);
+    trii_cond_fini(&g->turn);
+    trii_mutex_fini(&g->mutex);
+    trii_free(g);
+}
+
+/* All memory that does not depend on the calls: later only reductions that are larger than
+ * any before allocate. */
+static tri_status allocate(tcp_group *g)
+{
+    size_t n = (size_t)g->size;
+
+    g->conns = trii_alloc(n, sizeof(*g->conns), "tcp connections");
+    g->sources = trii_alloc(n, sizeof(*g->sources), "tcp group");
+    g->poll_fds = trii_alloc(n + 1, sizeof(*g->poll_fds), "tcp group");
+    g->poll_events = trii_alloc(n + 1, sizeof(*g->poll_events), "tcp group");
+    g->poll_ready = trii_alloc(n + 1, sizeof(*g->poll_ready), "tcp group");
+    for (int r = 0; g->conns != NULL && r < g->size; r++)
+        g->conns[r].fd = -1;
+    if (g->conns == NULL || g->sources == NULL || g->poll_fds == NULL || g->poll_events == NULL ||
+        g->poll_ready == NULL)
+        return TRI_ERR_NO_MEMORY;
+    for (int i = 0; i < TCP_SLOTS; i++) {
+        g->slots[i].peers = trii_alloc(n, sizeof(tcp_streams), "tcp streams");
+        if (g->slots[i].peers == NULL)
+            return TRI_ERR_NO_MEMORY;
+    }
+    for (int r = 0; r < g->size; r++) {
+        tcp_conn *c = &g->conns[r];
+
+        c->group = g;
+        c->rank = r;
+        c->in_room = TCP_READ;
+        c->in = trii_alloc(TCP_READ, 1, "tcp input");
+        if (c->in == NULL)
+            return TRI_ERR_NO_MEMORY;
+    }
+    return trii_wakeup_create(&g->wake_fd);
+}
+
+/* From here on the control thread watches. */
+static tri_status watch_all(tcp_group *g)
+{
+    tri_status status = trii_control_take(&g->loop);
+
+    if (status != TRI_OK)
+        return status;
+    for (int r = 0; r < g->size && status == TRI_OK; r++) {
+        if (r == g->rank)
+            continue;
+        g->conns[r].armed = TRII_HANGUP;
+        trii_socket_peer_text(g->conns[r].fd, g->conns[r].peer);
+        status =
+            trii_loop_watch(g->loop, &g->conns[r].watch, g->conns[r].fd, TRII_HANGUP, on_ready);
+    }
+    return status;
+}
+
+static void unwatch_all(tcp_group *g)
+{
+    for (int r = 0; g->conns != NULL && r < g->size; r++)
+        trii_loop_unwatch(&g->conns[r].watch);
+    if (g->loop != NULL) {
+        trii_loop_timer_stop(g->loop, &g->doom_timer);
+        trii_control_release();
+    }
+    g->loop = NULL;
+}
+
+static tri_status tcp_create(const trii_group_args *args, void **self_out)
+{
+    tcp_group *g;
+    bool agreed;
+    tri_status status;
+
+    if (args->size + 1 > TRII_POLL_MAX)
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "engine tcp: a group of %d, at most %d", args->size,
+                         TRII_POLL_MAX - 1);
+    g = trii_alloc(1, sizeof(*g), "tcp group");
+    if (g != NULL) {
+        g->rank = args->rank;
+        g->size = args->size;
+        g->fault = args->fault;
+        g->wake_fd = -1;
+        trii_mutex_init(&g->mutex);
+        trii_cond_init(&g->turn);
+    }
+    status = g != NULL ? allocate(g) : TRI_ERR_NO_MEMORY;
+    status = tcp_connect_all(status == TRI_OK ? g : NULL, args, status, &agreed);
+    if (status == TRI_OK)
+        status = watch_all(g);
+    if (status == TRI_OK || !agreed)
+        status = trii_group_agree(args, "ready", status);
+    if (status != TRI_OK && g != NULL) {
+        unwatch_all(g);
+        free_group(g);
+    }
+    if (status == TRI_OK)
+        *self_out = g;
+    return status;
+}
+
+/* In order: the peers learn that this is no failure. */
+static void say_goodbye(tcp_conn *c, int64_t deadline_ns)
+{
+    const tcp_frame frame = {.type = TCP_FRAME_GOODBYE};
+    char rest[TCP_READ];
+    size_t got = 0;
+
+    /* a peer that is gone, or that takes nothing for a second, needs no goodbye */
+    if (trii_socket_send_all(c->fd, &frame, sizeof(frame), deadline_ns) != TRI_OK)
+        return;
+    trii_socket_shutdown(c->fd);
+    /* closing with unread bytes would reset the connection, and overtake the goodbye */
+    while (trii_socket_recv(c->fd, rest, sizeof(rest), &got) == TRI_OK)
+        ;
+}
+
+/* After a failure: what we told may still wait in our socket, and closing with unread bytes
+ * would drop it; peers that we could not tell must see the cause before they see us go. So
+ * what they send is thrown away until they have closed too, for a moment. */
+static void part(tcp_group *g)
+{
+    int64_t deadline = trii_deadline_ms(PART_MS);
+    char rest[TCP_READ];
+    bool open = true;
+
+    while (open) {
+        open = false;
+        for (int r = 0; r < g->size; r++) {
+            tcp_conn *c = &g->conns[r];
+            tri_status status = TRI_OK;
+            size_t got = 0;
+
+            g->poll_fds[r] = r != g->rank && !c->ended ? c->fd : -1;
+            g->poll_events[r] = TRII_READABLE;
+            while (g->poll_fds[r] >= 0 && status == TRI_OK)
+                status = trii_socket_recv(c->fd, rest, sizeof(rest), &got);
+            c->ended = c->ended || (status != TRI_OK && status != TRI_INPROGRESS);
+            open = open || (r != g->rank && !c->ended);
+        }
+        if (open &&
+            trii_socket_poll(g->poll_fds, g->poll_events, g->poll_ready, g->size, deadline) == 0)
+            return;
+    }
+}
+
+static void tcp_destroy(void *self)
+{
+    tcp_group *g = self;
+    int64_t deadline = trii_deadline_ms(LEAVE_MS);
+
+    trii_mutex_lock(&g->mutex);
+    if (g->pending > 0)
+        tcp_fail(g, TRI_ERR_ABORTED, "rank %d left the group during a call", g->rank);
+    trii_mutex_unlock(&g->mutex);
+    unwatch_all(g);
+    for (int r = 0; r < g->size && !g->failed; r++) {
+        if (r != g->rank)
+            say_goodbye(&g->conns[r], deadline);
+    }
+    if (!g->failed) /* messages that were never asked for */
+        for (int r = 0; r < g->size; r++)
+            tcp_p2p_fail_all(&g->conns[r], TRI_ERR_ABORTED, "");
+    if (g->failed)
+        part(g);
+    free_group(g);
+}
+
+const trii_engine trii_engine_tcp = {
+    .abi = TRII_ENGINE_ABI,
+    .size = sizeof(trii_engine),
+    .name = "tcp",
+    .kinds = 1u << TRII_KIND_ALL_REDUCE | 1u << TRII_KIND_BROADCAST | 1u << TRII_KIND_ALL_GATHER |
+             1u << TRII_KIND_REDUCE_SCATTER | 1u << TRII_KIND_BARRIER | 1u << TRII_KIND_SEND |
+             1u << TRII_KIND_RECV,
+    .create = tcp_create,
+    .submit = tcp_submit,
+    .run = tcp_run,
+    .progress = tcp_progress,
+    .describe_wait = tcp_describe_wait,
+    .abort = tcp_abort,
+    .destroy = tcp_destroy,
+};

@@ -1,0 +1,223 @@
+/*
+ * tcp.h - the inside of the tcp engine: a full mesh of connections, one per pair of ranks.
+ *
+ *   tcp.c          the engine's table: submit, progress, abort, leaving
+ *   tcp_connect.c  forming the mesh through the store
+ *   tcp_io.c       frames in and out of sockets; what a lost connection means
+ *   tcp_coll.c     collectives as streams between pairs, and the reduction
+ *   tcp_p2p.c      send and recv
+ *
+ * Frames (host byte order, a header of 64 bytes and a payload) follow each other on each
+ * connection in the order of the calls. Whoever has nothing to do with a frame yet leaves it
+ * in the kernel: that is the flow control, and there are no clear-to-send messages.
+ */
+#ifndef TRII_ENGINE_TCP_H
+#define TRII_ENGINE_TCP_H
+
+#include "group/engine.h"
+#include "os/loop.h"
+#include "os/thread.h"
+
+extern const trii_engine trii_engine_tcp;
+
+#define TCP_SLOTS 4                    /* collectives under way at once */
+#define TCP_CHUNK ((size_t)128 << 10)  /* reduced and sent on at once: stays in the cache */
+#define TCP_SEGMENT ((size_t)32 << 20) /* of a reduction at once: bounds the scratch memory */
+#define TCP_FULL ((size_t)64 << 10)    /* sent by a rank in total: one phase instead of two */
+#define TCP_EARLY ((size_t)64 << 20)   /* messages kept before their recv, per connection */
+#define TCP_TAIL ((size_t)64 << 20)    /* read after the peer has closed */
+#define TCP_GRACE_MS 40                /* for pending calls after a failure elsewhere */
+#define TCP_READ ((size_t)4096)        /* headers and small payloads come with one read */
+
+typedef enum tcp_frame_type {
+    TCP_FRAME_NONE = 0,
+    TCP_FRAME_PART,    /* phase 1 of a collective: a rank's part, to be reduced or handed on */
+    TCP_FRAME_RESULT,  /* phase 2: what is final */
+    TCP_FRAME_MESSAGE, /* of a send */
+    TCP_FRAME_GOODBYE, /* the peer leaves, and this is no failure */
+    TCP_FRAME_FAULT,   /* the peer's group failed: status in root, the line as payload */
+} tcp_frame_type;
+
+typedef struct tcp_frame {
+    uint8_t type;
+    uint8_t kind, dtype, op; /* the call, so that both can be named when they differ */
+    int32_t root;            /* message: 0 */
+    uint64_t seq;
+    uint64_t count;
+    uint64_t bytes; /* of the payload */
+    uint32_t part;  /* collective: segment; message: tag */
+    uint32_t line;  /* of the caller; 0 = unknown */
+    char file[24];
+} tcp_frame;
+
+/* Bytes between this rank and one peer in one direction, in order. */
+typedef struct tcp_stream {
+    char *at;
+    size_t total;
+    size_t framed; /* announced by headers */
+    size_t done;   /* moved */
+    bool open;     /* something, if only an empty frame, is still to come */
+} tcp_stream;
+
+typedef struct tcp_streams {
+    tcp_stream part_out, part_in;     /* phase 1 */
+    tcp_stream result_out, result_in; /* phase 2 */
+} tcp_streams;
+
+/* A collective under way. */
+typedef struct tcp_coll {
+    trii_op *op;
+    tcp_streams *peers; /* [size]; the own one is unused */
+    uint32_t segment;
+    size_t begin, end; /* elements of this segment */
+    size_t elem_bytes;
+    bool reduces;        /* the parts are summed into own_dst */
+    bool forwards;       /* what comes from the root is handed on (broadcast) */
+    const char *own_src; /* reduces: this rank's contribution to its own slice */
+    char *own_dst;
+    size_t own_bytes; /* of the own slice */
+    size_t ready;     /* of these are final and may be sent on */
+    int n_open;       /* streams */
+    int n_part_out;   /* of these: outgoing parts */
+    bool full;        /* everybody sums everything: one phase */
+} tcp_coll;
+
+/* A message that came before its recv. */
+typedef struct tcp_early {
+    struct tcp_early *next;
+    tcp_frame head;
+    trii_op *op; /* the recv that came while the payload was still coming */
+    size_t done;
+    char data[];
+} tcp_early;
+
+struct tcp_group;
+
+typedef struct tcp_conn {
+    trii_watch watch; /* first: callbacks get its address */
+    struct tcp_group *group;
+    int rank; /* of the peer */
+    int fd;   /* -1 = none */
+    char peer[TRII_ADDR_TEXT];
+    unsigned armed; /* what the control thread watches */
+
+    /* in */
+    char *in; /* bytes that were read ahead: TCP_READ, or all that came before the end */
+    size_t in_room, in_used, in_done;
+    tcp_frame head;
+    size_t head_done;
+    bool parked; /* head is whole, but its call is not under way here */
+    char *in_to; /* where the payload goes */
+    size_t in_left;
+    tcp_coll *in_coll; /* one of these three says whose it is; else a fault's text */
+    trii_op *in_recv;
+    tcp_early *in_early;
+    tcp_stream *in_stream;
+    bool want_in;    /* to be pumped: something may have come, or the parked call has */
+    bool ended;      /* all that will ever come is in `in` */
+    bool gone;       /* it said goodbye, and all before that was taken */
+    tri_status doom; /* the end means this failure, once all that came was taken; 0 = none */
+    char doom_text[TRII_ERR_BYTES];
+    tcp_frame last; /* last call seen, for messages */
+
+    /* out */
+    tcp_frame out;
+    size_t out_head_left; /* of the header */
+    const char *out_from;
+    size_t out_left;
+    tcp_coll *out_coll; /* one of these says whose it is */
+    tcp_stream *out_stream;
+    trii_op *out_send;
+    bool out_stuck; /* the socket is full */
+    bool want_out;  /* to be pumped: something may be sent */
+
+    trii_op *sends, *last_send;
+    trii_op *recvs, *last_recv;
+    tcp_early *early, *last_early;
+    size_t early_bytes;
+} tcp_conn;
+
+typedef struct tcp_group {
+    int rank, size;
+    trii_fault *fault;
+    trii_loop *loop;
+    trii_mutex mutex;
+    trii_cond turn;  /* the thread that polls has left, or an operation is finished */
+    bool polling;    /* guarded by mutex, as all below; a thread polls for all */
+    int waiting;     /* threads on `turn` */
+    int wake_fd;     /* ends the poll */
+    bool failed;     /* the fault was acted on */
+    int pending;     /* operations */
+    int64_t doom_ns; /* it happens then at the latest */
+    trii_timer doom_timer;
+    tcp_conn *doomed_by; /* the first connection whose end means a failure */
+    uint64_t started;    /* seq of the last collective that was started */
+    tcp_conn *conns;     /* [size]; the own one is unused */
+    tcp_coll slots[TCP_SLOTS];
+    tcp_coll *running[TCP_SLOTS]; /* by seq */
+    int n_running;
+    trii_op *queue, *last_queued; /* collectives that wait for a slot */
+    char *scratch;                /* parts of the peers */
+    size_t scratch_bytes;
+    const tcp_coll *scratch_user;
+    const void **sources; /* [size]: for the reduction */
+    int *poll_fds;        /* [size + 1], as the next two */
+    unsigned *poll_events, *poll_ready;
+} tcp_group;
+
+/* --- tcp_connect.c -------------------------------------------------------------------------- */
+
+/* Connects all pairs. g may be NULL if status says why: this rank has failed already, and
+ * the others are told. *agreed_out (always written): all ranks know the result; else the
+ * caller must agree with them. On failure some connections may be open. */
+tri_status tcp_connect_all(tcp_group *g, const trii_group_args *args, tri_status status,
+                           bool *agreed_out) TRI_MUST_CHECK;
+
+/* --- tcp_io.c ------------------------------------------------------------------------------- */
+
+/* Everything that can be done now without blocking: starts, sends, receives. */
+void tcp_advance(tcp_group *g);
+/* The peer closed or the connection broke: reads what is left and finds out what it means.
+ * tcp_advance must follow: it fails the group if that is called for. */
+void tcp_hang_up(tcp_conn *c);
+/* Raises the fault, or takes the one that was raised: everything pending ends with it, peers
+ * are told. */
+void tcp_fail(tcp_group *g, tri_status status, const char *format, ...) TRII_PRINTF(3, 4);
+/* The call of a frame in words. */
+void tcp_frame_describe(const tcp_frame *frame, char *text, size_t size);
+void tcp_frame_fill(tcp_frame *frame, tcp_frame_type type, const trii_collective *call);
+/* Ends an operation that is in no list any more. */
+void tcp_finish(tcp_group *g, trii_op *op, tri_status status, const char *why);
+/* The peer has left in order, but `op` still needs it. */
+void tcp_fail_gone(tcp_conn *c, const trii_op *op);
+
+/* --- tcp_coll.c ----------------------------------------------------------------------------- */
+
+/* Starts queued collectives as long as there is room. */
+void tcp_coll_start_queued(tcp_group *g);
+/* The collective of this frame, or NULL if it is not under way yet or the group failed, as a
+ * wrong frame makes it do. *stream_out: where the payload goes. */
+tcp_coll *tcp_coll_accept(tcp_conn *c, const tcp_frame *frame, tcp_stream **stream_out);
+/* Bytes came; the stream's counters say how many. */
+void tcp_coll_came(tcp_conn *c, tcp_coll *coll, tcp_stream *stream);
+/* The next frame for this peer: fills conn's out fields; false if there is none now. */
+bool tcp_coll_next_frame(tcp_conn *c);
+void tcp_coll_sent(tcp_conn *c, tcp_coll *coll, tcp_stream *stream);
+/* The first collective under way that still needs this peer, or NULL. */
+const trii_op *tcp_coll_needing(const tcp_group *g, int peer);
+void tcp_coll_describe_wait(tcp_group *g, const trii_op *op, char *text, size_t size);
+
+/* --- tcp_p2p.c ------------------------------------------------------------------------------ */
+
+void tcp_p2p_post(tcp_group *g, trii_op *op);
+bool tcp_p2p_next_frame(tcp_conn *c);
+void tcp_p2p_sent(tcp_conn *c);
+/* A message begins: says where it goes (fills in_to and the owner); false = parked. */
+bool tcp_p2p_accept(tcp_conn *c);
+void tcp_p2p_came(tcp_conn *c);
+/* The first operation that needs this peer, or NULL. */
+const trii_op *tcp_p2p_needing(const tcp_conn *c);
+/* Takes every operation out of its lists and ends it; drops early messages. */
+void tcp_p2p_fail_all(tcp_conn *c, tri_status status, const char *why);
+
+#endif

@@ -1,0 +1,560 @@
+/*
+ * tcp_coll.c - collectives as streams between pairs of ranks.
+ *
+ * Direct exchange in two phases. Phase 1 brings to each rank what belongs to its slice, and
+ * the rank sums it in the canonical order (or, in a broadcast, only takes it); phase 2
+ * brings the slice to everybody. The phases overlap: a chunk is sent on as soon as it is
+ * final. Small reductions go in one phase in which everybody sums everything.
+ *
+ *                      phase 1 (parts)         own slice          phase 2 (results)
+ *   all_reduce         slice r to rank r       sum                to all
+ *     small            all to all              sum of all         -
+ *   reduce_scatter     part r to rank r        sum                -
+ *   all_gather         -                       own part           to all
+ *   broadcast          root: slice r to r      as it came         to all but the root
+ *     small, 2 ranks   -                       root: all of it    root: to all
+ *   barrier            nothing, to all         -                  -
+ *
+ * In place is safe: slice r of dst is overwritten by what rank r made of our part r, so that
+ * part was sent. The one-phase sum waits until everything was sent.
+ */
+#include "engines/tcp/tcp.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "group/reduce/reduce.h"
+
+static void open_stream(tcp_coll *coll, tcp_stream *stream, const char *at, size_t bytes)
+{
+    *stream = (tcp_stream){.total = bytes, .open = true};
+    memcpy(&stream->at, &at, sizeof(at)); /* outgoing streams are only read */
+    coll->n_open++;
+}
+
+static char *own_scratch(const tcp_group *g, const tcp_coll *coll, int peer)
+{
+    return g->scratch + (size_t)(peer < g->rank ? peer : peer - 1) * coll->own_bytes;
+}
+
+static void open_part_out(tcp_coll *coll, int peer, const char *at, size_t bytes)
+{
+    open_stream(coll, &coll->peers[peer].part_out, at, bytes);
+    coll->n_part_out++;
+}
+
+/* --- plans: which streams a segment has ------------------------------------------------- */
+
+static void plan_all_reduce(const tcp_group *g, tcp_coll *coll)
+{
+    const trii_collective *call = &coll->op->call;
+    size_t n = coll->end - coll->begin, size = coll->elem_bytes, p = (size_t)g->size;
+    const char *src = (const char *)call->src + coll->begin * size;
+    char *dst = (char *)call->dst + coll->begin * size;
+    size_t low = n * (size_t)g->rank / p, high = n * ((size_t)g->rank + 1) / p;
+
+    coll->full = n * size * (p - 1) <= TCP_FULL;
+    if (coll->full) {
+        low = 0;
+        high = n;
+    }
+    coll->reduces = true;
+    coll->own_src = src + low * size;
+    coll->own_dst = dst + low * size;
+    coll->own_bytes = (high - low) * size;
+    for (int r = 0; r < g->size; r++) {
+        size_t from = coll->full ? 0 : n * (size_t)r / p;
+        size_t to = coll->full ? n : n * ((size_t)r + 1) / p;
+
+        if (r == g->rank)
+            continue;
+        /* phase 1 also where a slice is empty: it says that we are here, and with what call */
+        open_part_out(coll, r, src + from * size, (to - from) * size);
+        open_stream(coll, &coll->peers[r].part_in, own_scratch(g, coll, r), coll->own_bytes);
+        if (!coll->full && coll->own_bytes > 0)
+            open_stream(coll, &coll->peers[r].result_out, coll->own_dst, coll->own_bytes);
+        if (!coll->full && to > from)
+            open_stream(coll, &coll->peers[r].result_in, dst + from * size, (to - from) * size);
+    }
+}
+
+static void plan_reduce_scatter(const tcp_group *g, tcp_coll *coll)
+{
+    const trii_collective *call = &coll->op->call;
+    const char *src = (const char *)call->src + coll->begin * coll->elem_bytes;
+
+    coll->reduces = true;
+    coll->own_bytes = (coll->end - coll->begin) * coll->elem_bytes;
+    coll->own_src = src + (size_t)g->rank * call->bytes;
+    coll->own_dst = (char *)call->dst + coll->begin * coll->elem_bytes;
+    for (int r = 0; r < g->size; r++) {
+        if (r == g->rank)
+            continue;
+        open_part_out(coll, r, src + (size_t)r * call->bytes, coll->own_bytes);
+        open_stream(coll, &coll->peers[r].part_in, own_scratch(g, coll, r), coll->own_bytes);
+    }
+}
+
+static void plan_all_gather(const tcp_group *g, tcp_coll *coll)
+{
+    const trii_collective *call = &coll->op->call;
+    char *dst = call->dst;
+    char *own = call->bytes > 0 ? dst + (size_t)g->rank * call->bytes : dst;
+
+    if (call->bytes > 0 && own != call->src)
+        memcpy(own, call->src, call->bytes);
+    coll->own_bytes = coll->ready = call->bytes;
+    for (int r = 0; r < g->size; r++) {
+        if (r == g->rank)
+            continue;
+        open_stream(coll, &coll->peers[r].result_out, own, call->bytes);
+        open_stream(coll, &coll->peers[r].result_in,
+                    call->bytes > 0 ? dst + (size_t)r * call->bytes : dst, call->bytes);
+    }
+}
+
+/* The root keeps nothing: its peers' slices cover the buffer. */
+static void broadcast_slice(const tcp_group *g, const tcp_coll *coll, int rank, char **at_out,
+                            size_t *bytes_out)
+{
+    const trii_collective *call = &coll->op->call;
+    size_t i = (size_t)(rank < call->root ? rank : rank - 1), p = (size_t)g->size - 1;
+    size_t low = call->count / p * i, high = i + 1 == p ? call->count : call->count / p * (i + 1);
+
+    *at_out = (char *)call->dst + low * coll->elem_bytes;
+    *bytes_out = (high - low) * coll->elem_bytes;
+}
+
+static void plan_broadcast(const tcp_group *g, tcp_coll *coll)
+{
+    const trii_collective *call = &coll->op->call;
+    bool direct = g->size == 2 || call->bytes * (size_t)(g->size - 1) <= TCP_FULL;
+    bool root = call->root == g->rank;
+    char *own = call->dst, *at;
+    size_t bytes;
+
+    if (direct && !root) {
+        open_stream(coll, &coll->peers[call->root].result_in, call->dst, call->bytes);
+        return;
+    }
+    coll->own_bytes = coll->ready = root ? call->bytes : 0;
+    if (!root) {
+        broadcast_slice(g, coll, g->rank, &own, &coll->own_bytes);
+        coll->forwards = true;
+        open_stream(coll, &coll->peers[call->root].part_in, own, coll->own_bytes);
+    }
+    for (int r = 0; r < g->size; r++) {
+        if (r == g->rank || r == call->root)
+            continue;
+        if (direct) {
+            open_stream(coll, &coll->peers[r].result_out, own, call->bytes);
+            continue;
+        }
+        broadcast_slice(g, coll, r, &at, &bytes);
+        if (root) {
+            open_part_out(coll, r, at, bytes);
+        } else {
+            open_stream(coll, &coll->peers[r].result_in, at, bytes);
+            open_stream(coll, &coll->peers[r].result_out, own, coll->own_bytes);
+        }
+    }
+}
+
+static void plan_barrier(const tcp_group *g, tcp_coll *coll)
+{
+    for (int r = 0; r < g->size; r++) {
+        if (r == g->rank)
+            continue;
+        open_part_out(coll, r, "", 0);
+        open_stream(coll, &coll->peers[r].part_in, "", 0);
+    }
+}
+
+static bool is_reduction(trii_kind kind)
+{
+    return kind == TRII_KIND_ALL_REDUCE || kind == TRII_KIND_REDUCE_SCATTER;
+}
+
+static void sum_what_came(tcp_group *g, tcp_coll *coll);
+static void end_if_done(tcp_group *g, tcp_coll *coll);
+
+static void start_segment(tcp_group *g, tcp_coll *coll)
+{
+    const trii_collective *call = &coll->op->call;
+    size_t most = call->count;
+
+    memset(coll->peers, 0, (size_t)g->size * sizeof(*coll->peers));
+    coll->own_bytes = coll->ready = 0;
+    coll->n_open = coll->n_part_out = 0;
+    if (is_reduction(call->kind)) {
+        most = TCP_SEGMENT / coll->elem_bytes;
+        if (call->kind == TRII_KIND_REDUCE_SCATTER)
+            most = most / (size_t)g->size + 1;
+    }
+    coll->end = call->count - coll->begin < most ? call->count : coll->begin + most;
+    switch (call->kind) {
+    case TRII_KIND_ALL_REDUCE:
+        plan_all_reduce(g, coll);
+        break;
+    case TRII_KIND_REDUCE_SCATTER:
+        plan_reduce_scatter(g, coll);
+        break;
+    case TRII_KIND_ALL_GATHER:
+        plan_all_gather(g, coll);
+        break;
+    case TRII_KIND_BROADCAST:
+        plan_broadcast(g, coll);
+        break;
+    default:
+        plan_barrier(g, coll);
+        break;
+    }
+    for (int r = 0; r < g->size; r++) {
+        tcp_conn *c = &g->conns[r];
+
+        if (r == g->rank)
+            continue;
+        c->want_out = true;
+        c->want_in = c->want_in || c->parked;
+        if (c->gone && tcp_coll_needing(g, r) == coll->op) {
+            tcp_fail_gone(c, coll->op);
+            return;
+        }
+    }
+    sum_what_came(g, coll); /* a group of one has all of it now */
+    end_if_done(g, coll);
+}
+
+/* --- life ----------------------------------------------------------------------------------- */
+
+/* Of the largest segment; 0 = none. */
+static size_t scratch_need(const tcp_group *g, const trii_collective *call)
+{
+    size_t bytes = call->bytes < TCP_SEGMENT ? call->bytes : TCP_SEGMENT;
+    size_t peers = (size_t)g->size - 1;
+
+    if (!is_reduction(call->kind) || peers == 0)
+        return 0;
+    if (call->kind == TRII_KIND_REDUCE_SCATTER) {
+        size_t part = TCP_SEGMENT / (size_t)g->size + 16;
+
+        return peers * (call->bytes < part ? call->bytes : part) + 1;
+    }
+    /* one phase: a copy of each peer's all; else its part of our slice, rounded up */
+    return bytes * peers <= TCP_FULL ? bytes * peers + 1 : peers * (bytes / (size_t)g->size + 16);
+}
+
+static bool obtain_scratch(tcp_group *g, size_t need)
+{
+    char *grown;
+
+    if (need <= g->scratch_bytes)
+        return true;
+    grown = trii_alloc_aligned(64, need, "tcp scratch");
+    if (grown == NULL)
+        return false;
+    trii_free(g->scratch);
+    g->scratch = grown;
+    g->scratch_bytes = need;
+    return true;
+}
+
+static tcp_coll *free_slot(tcp_group *g)
+{
+    for (int i = 0; i < TCP_SLOTS; i++) {
+        if (g->slots[i].op == NULL)
+            return &g->slots[i];
+    }
+    return NULL;
+}
+
+static void start_one(tcp_group *g, tcp_coll *coll, trii_op *op, size_t scratch)
+{
+    tcp_streams *peers = coll->peers;
+    size_t size = tri_dtype_size(op->call.dtype);
+
+    g->started = op->call.seq;
+    *coll = (tcp_coll){.op = op, .peers = peers, .elem_bytes = size > 0 ? size : 1};
+    g->running[g->n_running++] = coll;
+    if (scratch > 0) {
+        if (!obtain_scratch(g, scratch)) {
+            tcp_fail(g, TRI_ERR_NO_MEMORY, "rank %d: %s", g->rank, tri_last_error());
+            return;
+        }
+        g->scratch_user = coll;
+    }
+    start_segment(g, coll);
+}
+
+void tcp_coll_start_queued(tcp_group *g)
+{
+    while (g->queue != NULL && !g->failed) {
+        trii_op *op = g->queue;
+        size_t scratch = scratch_need(g, &op->call);
+        tcp_coll *coll = free_slot(g);
+
+        if (coll == NULL || (scratch > 0 && g->scratch_user != NULL))
+            return;
+        g->queue = op->next;
+        if (g->queue == NULL)
+            g->last_queued = NULL;
+        start_one(g, coll, op, scratch);
+    }
+}
+
+static void end_if_done(tcp_group *g, tcp_coll *coll)
+{
+    trii_op *op = coll->op;
+    int i = 0;
+
+    if (g->failed || coll->n_open > 0 || (coll->reduces && coll->ready < coll->own_bytes))
+        return;
+    if (is_reduction(op->call.kind) && coll->end < op->call.count) {
+        coll->begin = coll->end;
+        coll->segment++;
+        start_segment(g, coll);
+        return;
+    }
+    while (g->running[i] != coll)
+        i++;
+    for (g->n_running--; i < g->n_running; i++)
+        g->running[i] = g->running[i + 1];
+    coll->op = NULL;
+    if (g->scratch_user == coll)
+        g->scratch_user = NULL;
+    tcp_finish(g, op, TRI_OK, NULL);
+}
+
+/* --- moving --------------------------------------------------------------------------------- */
+
+static void wake_senders(tcp_group *g, const tcp_coll *coll)
+{
+    for (int r = 0; r < g->size; r++) {
+        if (coll->peers[r].result_out.open)
+            g->conns[r].want_out = true;
+    }
+}
+
+/* Sums what all peers have sent of the own slice. */
+static void sum_what_came(tcp_group *g, tcp_coll *coll)
+{
+    const trii_collective *call = &coll->op->call;
+    size_t came = coll->own_bytes, before = coll->ready;
+
+    if (!coll->reduces || g->failed ||
+        (coll->full && call->src == call->dst && coll->n_part_out > 0))
+        return;
+    for (int r = 0; r < g->size; r++) {
+        if (r != g->rank && coll->peers[r].part_in.done < came)
+            came = coll->peers[r].part_in.done;
+    }
+    if (came < coll->own_bytes)
+        came -= came % TCP_CHUNK;
+    while (coll->ready < came) {
+        size_t bytes = came - coll->ready < TCP_CHUNK ? came - coll->ready : TCP_CHUNK;
+
+        for (int r = 0; r < g->size; r++)
+            g->sources[r] =
+                (r == g->rank ? coll->own_src : coll->peers[r].part_in.at) + coll->ready;
+        trii_reduce(g->sources, g->size, coll->own_dst + coll->ready, bytes / coll->elem_bytes,
+                    call->dtype, call->op);
+        coll->ready += bytes;
+    }
+    if (coll->ready > before)
+        wake_senders(g, coll);
+}
+
+static void close_if_done(tcp_coll *coll, tcp_stream *stream)
+{
+    if (stream->open && stream->done == stream->total) {
+        stream->open = false;
+        coll->n_open--;
+    }
+}
+
+void tcp_coll_came(tcp_conn *c, tcp_coll *coll, tcp_stream *stream)
+{
+    tcp_group *g = c->group;
+
+    close_if_done(coll, stream);
+    if (coll->forwards && stream == &coll->peers[c->rank].part_in) {
+        coll->ready = stream->done;
+        wake_senders(g, coll);
+    } else {
+        sum_what_came(g, coll);
+    }
+    end_if_done(g, coll);
+}
+
+void tcp_coll_sent(tcp_conn *c, tcp_coll *coll, tcp_stream *stream)
+{
+    if (stream->done < stream->total)
+        return;
+    if (stream == &coll->peers[c->rank].part_out) {
+        coll->n_part_out--;
+        close_if_done(coll, stream);
+        sum_what_came(c->group, coll);
+    } else {
+        close_if_done(coll, stream);
+    }
+    end_if_done(c->group, coll);
+}
+
+static void frame_stream(tcp_conn *c, tcp_coll *coll, tcp_stream *stream, tcp_frame_type type,
+                         size_t bytes)
+{
+    tcp_frame_fill(&c->out, type, &coll->op->call);
+    c->out.part = coll->segment;
+    c->out.bytes = bytes;
+    c->out_from = stream->at + stream->framed;
+    c->out_coll = coll;
+    c->out_stream = stream;
+    stream->framed += bytes;
+}
+
+/* Calls are served in order, so that a peer never has to wait for a frame behind one that it
+ * cannot take yet. */
+bool tcp_coll_next_frame(tcp_conn *c)
+{
+    const tcp_group *g = c->group;
+
+    for (int i = 0; i < g->n_running; i++) {
+        tcp_coll *coll = g->running[i];
+        tcp_streams *s = &coll->peers[c->rank];
+
+        if (s->part_out.open) {
+            frame_stream(c, coll, &s->part_out, TCP_FRAME_PART, s->part_out.total);
+            return true;
+        }
+        if (s->result_out.open) {
+            size_t ready = coll->ready < s->result_out.total ? coll->ready : s->result_out.total;
+
+            if (ready == s->result_out.framed && s->result_out.total > 0)
+                return false;
+            frame_stream(c, coll, &s->result_out, TCP_FRAME_RESULT, ready - s->result_out.framed);
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool same_call(const tcp_frame *a, const tcp_frame *b)
+{
+    return a->kind == b->kind && a->dtype == b->dtype && a->op == b->op && a->root == b->root &&
+           a->count == b->count;
+}
+
+tcp_coll *tcp_coll_accept(tcp_conn *c, const tcp_frame *frame, tcp_stream **stream_out)
+{
+    tcp_group *g = c->group;
+    tcp_coll *coll = NULL;
+    tcp_stream *stream;
+    tcp_frame ours;
+    char a[192], b[192];
+
+    if (frame->seq > g->started)
+        return NULL;
+    for (int i = 0; i < g->n_running; i++) {
+        if (g->running[i]->op->call.seq == frame->seq)
+            coll = g->running[i];
+    }
+    if (coll != NULL) {
+        tcp_frame_fill(&ours, TCP_FRAME_PART, &coll->op->call);
+        if (!same_call(&ours, frame)) {
+            tcp_frame_describe(&ours, a, sizeof(a));
+            tcp_frame_describe(frame, b, sizeof(b));
+            tcp_fail(g, TRI_ERR_MISMATCH,
+                     "the ranks disagree: rank %d called %s, rank %d called %s", g->rank, a,
+                     c->rank, b);
+            return NULL;
+        }
+        if (frame->part > coll->segment)
+            return NULL;
+        stream = frame->type == TCP_FRAME_PART ? &coll->peers[c->rank].part_in
+                                               : &coll->peers[c->rank].result_in;
+        if (frame->part == coll->segment && stream->open &&
+            frame->bytes <= stream->total - stream->framed &&
+            (frame->bytes > 0 || stream->total == 0)) {
+            stream->framed += frame->bytes;
+            *stream_out = stream;
+            return coll;
+        }
+    }
+    tcp_frame_describe(frame, b, sizeof(b));
+    tcp_fail(g, TRI_ERR_MISMATCH, "rank %d got bytes that it does not expect from rank %d: %s",
+             g->rank, c->rank, b);
+    return NULL;
+}
+
+const trii_op *tcp_coll_needing(const tcp_group *g, int peer)
+{
+    for (int i = 0; i < g->n_running; i++) {
+        const tcp_streams *s = &g->running[i]->peers[peer];
+
+        if (s->part_out.open || s->part_in.open || s->result_out.open || s->result_in.open)
+            return g->running[i]->op;
+    }
+    return NULL;
+}
+
+/* --- who is missing ------------------------------------------------------------------------- */
+
+/* In a broadcast only the root is waited for: the others wait as we do. */
+static bool not_arrived(const tcp_coll *coll, int peer)
+{
+    const tcp_streams *s = &coll->peers[peer];
+
+    if (coll->op->call.kind == TRII_KIND_BROADCAST && coll->op->call.root != peer)
+        return false;
+    return (s->part_in.open && s->part_in.framed == 0) ||
+           (s->result_in.open && s->result_in.framed == 0 && s->part_in.framed == 0 &&
+            !is_reduction(coll->op->call.kind));
+}
+
+static size_t append_rank(const tcp_conn *c, char *text, size_t used, size_t size)
+{
+    char last[160] = "no call yet";
+
+    if (c->last.type != TCP_FRAME_NONE)
+        tcp_frame_describe(&c->last, last, sizeof(last));
+    if (used < size)
+        used += (size_t)snprintf(text + used, size - used, "%srank %d (its last call: %s)",
+                                 used > 0 ? ", " : "", c->rank, last);
+    return used;
+}
+
+/* First those that did not arrive: the others wait for them as we do. */
+static void describe_coll(tcp_group *g, const tcp_coll *coll, char *text, size_t size)
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (int r = 0; r < g->size; r++) {
+        if (r != g->rank && not_arrived(coll, r))
+            used = append_rank(&g->conns[r], text, used, size);
+    }
+    for (int r = 0; r < g->size && used == 0; r++) {
+        if (r != g->rank && tcp_coll_needing(g, r) == coll->op)
+            used = append_rank(&g->conns[r], text, used, size);
+    }
+}
+
+void tcp_coll_describe_wait(tcp_group *g, const trii_op *op, char *text, size_t size)
+{
+    const tcp_coll *coll = g->n_running > 0 ? g->running[0] : NULL;
+    char call[192], whom[192];
+
+    for (int i = 0; i < g->n_running; i++) {
+        if (g->running[i]->op == op) {
+            describe_coll(g, g->running[i], text, size);
+            return;
+        }
+    }
+    if (coll == NULL) {
+        snprintf(text, size, "nobody");
+        return;
+    }
+    trii_collective_describe(&coll->op->call, call, sizeof(call));
+    describe_coll(g, coll, whom, sizeof(whom));
+    snprintf(text, size, "an earlier call, %s, which waits for %s", call, whom);
+}

@@ -1,0 +1,301 @@
+/*
+ * tcp_connect.c - forming the mesh. Keys in the group's part of the store:
+ *
+ *   net/R   which loopback interface rank R sees; if all see the same, nothing listens beyond
+ *   addr/R  "TOKEN PORT HOST HOST ...": where rank R listens, and a secret
+ *   failed  somebody gave up: do not wait for it
+ *
+ * Rank R connects to all ranks below it, then accepts those above. Each side proves with the
+ * other's token that it read the same store: a port scanner, or a process that now has the
+ * address of one that ended, is no peer. Of several addresses the first that answers so is
+ * taken.
+ */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/param.h"
+#include "engines/tcp/tcp.h"
+#include "os/clock.h"
+#include "os/socket.h"
+#include "os/unix.h"
+
+#define MAX_HOSTS 8
+#define TOKEN_TEXT 33
+#define ADDRESS_TEXT (TOKEN_TEXT + 8 + MAX_HOSTS * TRII_ADDR_TEXT)
+#define HELLO_MAGIC 0x54524931u /* "TRI1" */
+#define STRANGER_MS 1000        /* for a connection to say who it is */
+#define CANDIDATE_MS 3000       /* for one of several addresses to answer */
+#define LOOK_MS 200             /* how often a waiting rank looks whether another gave up */
+
+typedef struct hello {
+    uint32_t magic;
+    int32_t rank;
+    int32_t size;
+    char token[TOKEN_TEXT]; /* of the receiver */
+} hello;
+
+static int64_t sooner(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Everybody's value of a key, freed with tri_store_free, on failure too. The ranks have agreed
+ * that all are there. */
+static tri_status gather(const trii_group_args *args, const char *what, char **values_out)
+{
+    tri_status status = TRI_OK;
+
+    for (int r = 0; r < args->size && status == TRI_OK; r++) {
+        void *value = NULL;
+        char key[32];
+
+        snprintf(key, sizeof(key), "%s/%d", what, r);
+        status = tri_store_get(args->store, key, trii_group_left_ms(args), &value, NULL);
+        values_out[r] = value;
+    }
+    return status;
+}
+
+static tri_status publish(const trii_group_args *args, const char *what, const char *value)
+{
+    char key[32];
+
+    snprintf(key, sizeof(key), "%s/%d", what, args->rank);
+    return tri_store_set(args->store, key, value, strlen(value));
+}
+
+/* Where to listen: NULL = on all interfaces. */
+static const char *listen_host(const trii_group_args *args, char **nets)
+{
+    if (args->bind_host != NULL)
+        return args->bind_host;
+    for (int r = 0; r < args->size; r++) {
+        if (strcmp(nets[r], nets[0]) != 0)
+            return NULL;
+    }
+    return "localhost";
+}
+
+static tri_status open_listener(const char *host, int *fd_out, char token[TOKEN_TEXT],
+                                char address[ADDRESS_TEXT])
+{
+    char hosts[MAX_HOSTS][TRII_ADDR_TEXT];
+    unsigned char random[TOKEN_TEXT / 2];
+    int port = 0, n;
+    size_t used;
+    tri_status status = trii_socket_listen(host, 0, fd_out, &port);
+
+    if (status != TRI_OK)
+        return status;
+    trii_random_bytes(random, sizeof(random));
+    for (size_t i = 0; i < sizeof(random); i++)
+        snprintf(token + 2 * i, 3, "%02x", random[i]);
+    used = (size_t)snprintf(address, ADDRESS_TEXT, "%s %d", token, port);
+    if (host != NULL) {
+        snprintf(address + used, ADDRESS_TEXT - used, " %s",
+                 strcmp(host, "localhost") == 0 ? "127.0.0.1" : host);
+        return TRI_OK;
+    }
+    n = trii_socket_addresses(hosts, MAX_HOSTS);
+    for (int i = 0; i < n && used < ADDRESS_TEXT; i++)
+        used += (size_t)snprintf(address + used, ADDRESS_TEXT - used, " %s", hosts[i]);
+    return TRI_OK;
+}
+
+/* --- connecting ------------------------------------------------------------------------------- */
+
+static tri_status greet(int fd, const tcp_group *g, int peer, const char *peer_token,
+                        const char *own_token, int64_t deadline_ns)
+{
+    hello out = {.magic = HELLO_MAGIC, .rank = g->rank, .size = g->size}, in;
+    tri_status status;
+
+    snprintf(out.token, sizeof(out.token), "%s", peer_token);
+    status = trii_socket_send_all(fd, &out, sizeof(out), deadline_ns);
+    if (status == TRI_OK)
+        status = trii_socket_recv_all(fd, &in, sizeof(in), deadline_ns);
+    if (status != TRI_OK)
+        return status;
+    in.token[TOKEN_TEXT - 1] = '\0';
+    if (in.magic != HELLO_MAGIC || in.rank != peer || in.size != g->size ||
+        strcmp(in.token, own_token) != 0)
+        return TRII_FAIL(TRI_ERR_FORMAT, "somebody else answers there");
+    return TRI_OK;
+}
+
+/* Tries the peer's addresses in turn until one answers as it must. */
+static tri_status connect_to(tcp_group *g, int peer, const char *address, const char *own_token,
+                             bool same_net, int64_t deadline_ns)
+{
+    char text[ADDRESS_TEXT], *save = NULL, *token, *port, *host, *hosts[MAX_HOSTS + 1];
+    tri_status status = TRII_FAIL(TRI_ERR_IO, "no address");
+    int64_t number = 0;
+    int n = 0, last;
+
+    snprintf(text, sizeof(text), "%s", address);
+    token = strtok_r(text, " ", &save);
+    port = strtok_r(NULL, " ", &save);
+    while (n < MAX_HOSTS && (host = strtok_r(NULL, " ", &save)) != NULL)
+        hosts[n++] = host;
+    if (token == NULL || port == NULL || n == 0 ||
+        trii_parse_i64(port, "port", 1, 65535, &number) != TRI_OK)
+        return TRII_FAIL(TRI_ERR_FORMAT, "rank %d published no address: %s", peer, address);
+    if (same_net && n > 1)
+        hosts[0] = (char[]){"127.0.0.1"};
+    last = n - 1;
+    for (int i = 0; status != TRI_OK; i = i < last ? i + 1 : 0) {
+        int64_t until =
+            last > 0 ? sooner(deadline_ns, trii_deadline_ms(CANDIDATE_MS)) : deadline_ns;
+        int fd = -1;
+
+        status = trii_socket_connect(hosts[i], (int)number, until, false, &fd);
+        if (status == TRI_OK)
+            status = greet(fd, g, peer, token, own_token, until);
+        if (status == TRI_OK) {
+            g->conns[peer].fd = fd;
+        } else {
+            trii_socket_close(fd);
+            if (last == 0 || trii_now_ns() >= deadline_ns)
+                return TRII_FAIL_CTX(status, "connecting to rank %d at %s", peer, hosts[i]);
+        }
+    }
+    return TRI_OK;
+}
+
+/* Takes the connection if it is one of the ranks above us that is still missing. */
+static bool welcome(tcp_group *g, int fd, const char *own_token, char (*tokens)[TOKEN_TEXT],
+                    int64_t deadline_ns)
+{
+    hello in, out = {.magic = HELLO_MAGIC, .rank = g->rank, .size = g->size};
+
+    deadline_ns = sooner(deadline_ns, trii_deadline_ms(STRANGER_MS));
+    if (trii_socket_recv_all(fd, &in, sizeof(in), deadline_ns) != TRI_OK)
+        return false;
+    in.token[TOKEN_TEXT - 1] = '\0';
+    if (in.magic != HELLO_MAGIC || in.size != g->size || in.rank <= g->rank || in.rank >= g->size ||
+        g->conns[in.rank].fd >= 0 || strcmp(in.token, own_token) != 0)
+        return false;
+    memcpy(out.token, tokens[in.rank], TOKEN_TEXT);
+    if (trii_socket_send_all(fd, &out, sizeof(out), deadline_ns) != TRI_OK)
+        return false;
+    g->conns[in.rank].fd = fd;
+    return true;
+}
+
+static tri_status missing_rank(const tcp_group *g)
+{
+    int r = g->rank + 1;
+
+    while (r < g->size && g->conns[r].fd >= 0)
+        r++;
+    return TRII_FAIL(TRI_ERR_TIMEOUT, "rank %d waited for rank %d to connect", g->rank, r);
+}
+
+static tri_status accept_rest(tcp_group *g, const trii_group_args *args, int listener,
+                              const char *own_token, char (*tokens)[TOKEN_TEXT])
+{
+    int missing = g->size - 1 - g->rank;
+
+    while (missing > 0) {
+        const char *key = "failed";
+        bool failed = false;
+        int fd = -1;
+        tri_status status = trii_socket_wait(listener, TRII_READABLE,
+                                             sooner(args->deadline_ns, trii_deadline_ms(LOOK_MS)));
+
+        if (status == TRI_OK)
+            status = trii_socket_accept(listener, &fd);
+        if (status == TRI_OK) {
+            if (welcome(g, fd, own_token, tokens, args->deadline_ns))
+                missing--;
+            else
+                trii_socket_close(fd);
+        } else if (status == TRI_ERR_TIMEOUT) {
+            if (trii_now_ns() >= args->deadline_ns)
+                return missing_rank(g);
+            status = tri_store_check(args->store, &key, 1, &failed);
+            if (status != TRI_OK)
+                return status;
+            if (failed)
+                return TRII_FAIL(TRI_ERR_ABORTED, "another rank could not connect");
+        } else if (status != TRI_INPROGRESS) {
+            return status;
+        }
+    }
+    return TRI_OK;
+}
+
+static tri_status connect_mesh(tcp_group *g, const trii_group_args *args, int listener,
+                               const char *own_token, char **addresses, char **nets)
+{
+    char(*tokens)[TOKEN_TEXT] = trii_alloc((size_t)g->size, TOKEN_TEXT, "tcp tokens");
+    tri_status status = tokens != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+
+    for (int r = 0; status == TRI_OK && r < g->size; r++)
+        snprintf(tokens[r], TOKEN_TEXT, "%s", addresses[r]);
+    for (int r = 0; status == TRI_OK && r < g->rank; r++)
+        status = connect_to(g, r, addresses[r], own_token, strcmp(nets[r], nets[g->rank]) == 0,
+                            args->deadline_ns);
+    if (status == TRI_OK)
+        status = accept_rest(g, args, listener, own_token, tokens);
+    trii_free(tokens);
+    if (status != TRI_OK) {
+        char line[TRII_ERR_BYTES];
+
+        /* so that nobody waits for us; if the store is gone too, they time out */
+        snprintf(line, sizeof(line), "%s", tri_last_error());
+        if (tri_store_set(args->store, "failed", "", 0) != TRI_OK)
+            trii_err_set("%s", line);
+        trii_err_set("%s", line);
+    }
+    return status;
+}
+
+static void free_values(char **values, int n)
+{
+    for (int r = 0; values != NULL && r < n; r++)
+        tri_store_free(values[r]);
+    trii_free(values);
+}
+
+tri_status tcp_connect_all(tcp_group *g, const trii_group_args *args, tri_status status,
+                           bool *agreed_out)
+{
+    char net[96], token[TOKEN_TEXT], address[ADDRESS_TEXT];
+    char **nets = NULL, **addresses = NULL;
+    int listener = -1;
+
+    *agreed_out = true;
+    if (args->size == 1)
+        return status;
+    if (status == TRI_OK) {
+        nets = trii_alloc((size_t)args->size, sizeof(*nets), "tcp group");
+        addresses = trii_alloc((size_t)args->size, sizeof(*addresses), "tcp group");
+        status = nets != NULL && addresses != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+    }
+    trii_socket_network_id(net);
+    if (status == TRI_OK)
+        status = publish(args, "net", net);
+    status = trii_group_agree(args, "here", status);
+    if (status != TRI_OK)
+        goto out;
+
+    status = gather(args, "net", nets);
+    if (status == TRI_OK)
+        status = open_listener(listen_host(args, nets), &listener, token, address);
+    if (status == TRI_OK)
+        status = publish(args, "addr", address);
+    status = trii_group_agree(args, "listening", status);
+    if (status != TRI_OK)
+        goto out;
+
+    *agreed_out = false;
+    status = gather(args, "addr", addresses);
+    if (status == TRI_OK)
+        status = connect_mesh(g, args, listener, token, addresses, nets);
+out:
+    trii_socket_close(listener);
+    free_values(nets, args->size);
+    free_values(addresses, args->size);
+    return status;
+}

@@ -1,0 +1,203 @@
+/*
+ * tcp_p2p.c - send and recv. Messages of a pair travel in order; each goes to the oldest recv
+ * with its tag. A message that comes first is kept, up to TCP_EARLY bytes; beyond that it
+ * waits in the connection, and what is behind it too.
+ */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "engines/tcp/tcp.h"
+
+static bool matches(const tcp_frame *head, const trii_op *recv)
+{
+    return head->part == (uint32_t)recv->call.tag;
+}
+
+/* The message is the recv's by its tag: they must agree about what it is. */
+static bool check_match(tcp_conn *c, const tcp_frame *head, const trii_op *recv)
+{
+    char ours[192], theirs[192];
+    tcp_group *g = c->group;
+
+    if (head->dtype == (uint8_t)recv->call.dtype && head->count == recv->call.count &&
+        head->bytes == recv->call.bytes)
+        return true;
+    trii_collective_describe(&recv->call, ours, sizeof(ours));
+    tcp_frame_describe(head, theirs, sizeof(theirs));
+    tcp_fail(g, TRI_ERR_MISMATCH, "the ranks disagree: rank %d called %s, rank %d called %s",
+             g->rank, ours, c->rank, theirs);
+    return false;
+}
+
+static void drop_early(tcp_conn *c, tcp_early *early)
+{
+    tcp_early **link = &c->early;
+
+    c->last_early = NULL;
+    while (*link != NULL) {
+        if (*link == early) {
+            *link = early->next;
+        } else {
+            c->last_early = *link;
+            link = &(*link)->next;
+        }
+    }
+    c->early_bytes -= (size_t)early->head.bytes;
+    trii_free(early);
+    c->want_in = c->want_in || c->parked; /* there is room again */
+}
+
+/* An early message is whole and its recv is there. */
+static void deliver(tcp_conn *c, tcp_early *early)
+{
+    trii_op *op = early->op;
+    size_t bytes = (size_t)early->head.bytes;
+
+    if (bytes > 0)
+        memcpy(op->call.dst, early->data, bytes);
+    drop_early(c, early);
+    tcp_finish(c->group, op, TRI_OK, NULL);
+}
+
+static void post_recv(tcp_conn *c, trii_op *op)
+{
+    tcp_early *early = c->early;
+
+    while (early != NULL && (early->op != NULL || !matches(&early->head, op)))
+        early = early->next;
+    op->next = NULL;
+    if (early == NULL) {
+        *(c->recvs != NULL ? &c->last_recv->next : &c->recvs) = op;
+        c->last_recv = op;
+        c->want_in = c->want_in || c->parked;
+        if (c->gone)
+            tcp_fail_gone(c, op);
+        return;
+    }
+    early->op = op;
+    if (check_match(c, &early->head, op) && early->done == early->head.bytes)
+        deliver(c, early);
+}
+
+void tcp_p2p_post(tcp_group *g, trii_op *op)
+{
+    tcp_conn *c = &g->conns[op->call.root];
+
+    if (op->call.kind == TRII_KIND_RECV) {
+        post_recv(c, op);
+        return;
+    }
+    op->next = NULL;
+    *(c->sends != NULL ? &c->last_send->next : &c->sends) = op;
+    c->last_send = op;
+    c->want_out = true;
+    if (c->gone)
+        tcp_fail_gone(c, op);
+}
+
+bool tcp_p2p_next_frame(tcp_conn *c)
+{
+    trii_op *op = c->sends;
+
+    if (op == NULL)
+        return false;
+    tcp_frame_fill(&c->out, TCP_FRAME_MESSAGE, &op->call);
+    c->out.root = c->rank;
+    c->out.part = (uint32_t)op->call.tag;
+    c->out_from = op->call.src;
+    c->out_send = op;
+    return true;
+}
+
+void tcp_p2p_sent(tcp_conn *c)
+{
+    trii_op *op = c->sends;
+
+    c->sends = op->next;
+    c->out_send = NULL;
+    tcp_finish(c->group, op, TRI_OK, NULL);
+}
+
+bool tcp_p2p_accept(tcp_conn *c)
+{
+    trii_op **link = &c->recvs, *last = NULL;
+    tcp_early *early;
+
+    while (*link != NULL && !matches(&c->head, *link)) {
+        last = *link;
+        link = &(*link)->next;
+    }
+    if (*link != NULL) {
+        c->in_recv = *link;
+        *link = c->in_recv->next;
+        if (c->last_recv == c->in_recv)
+            c->last_recv = last;
+        c->in_to = c->in_recv->call.dst;
+        return check_match(c, &c->head, c->in_recv);
+    }
+    if (c->head.bytes > TCP_EARLY - c->early_bytes)
+        return false;
+    early = trii_alloc(1, sizeof(*early) + (size_t)c->head.bytes, "early message");
+    if (early == NULL)
+        return false; /* it can wait for its recv */
+    early->head = c->head;
+    *(c->early != NULL ? &c->last_early->next : &c->early) = early;
+    c->last_early = early;
+    c->early_bytes += (size_t)c->head.bytes;
+    c->in_early = early;
+    c->in_to = early->data;
+    return true;
+}
+
+void tcp_p2p_came(tcp_conn *c)
+{
+    if (c->in_recv != NULL) {
+        trii_op *op = c->in_recv;
+
+        c->in_recv = NULL;
+        tcp_finish(c->group, op, TRI_OK, NULL);
+    } else {
+        tcp_early *early = c->in_early;
+
+        c->in_early = NULL;
+        early->done = (size_t)early->head.bytes;
+        if (early->op != NULL)
+            deliver(c, early);
+    }
+}
+
+const trii_op *tcp_p2p_needing(const tcp_conn *c)
+{
+    for (const tcp_early *e = c->early; e != NULL; e = e->next) {
+        if (e->op != NULL)
+            return e->op;
+    }
+    return c->sends != NULL ? c->sends : c->recvs;
+}
+
+void tcp_p2p_fail_all(tcp_conn *c, tri_status status, const char *why)
+{
+    tcp_group *g = c->group;
+
+    while (c->sends != NULL) {
+        trii_op *op = c->sends;
+
+        c->sends = op->next;
+        tcp_finish(g, op, status, why);
+    }
+    while (c->recvs != NULL) {
+        trii_op *op = c->recvs;
+
+        c->recvs = op->next;
+        tcp_finish(g, op, status, why);
+    }
+    if (c->in_recv != NULL)
+        tcp_finish(g, c->in_recv, status, why);
+    c->in_recv = NULL;
+    while (c->early != NULL) {
+        if (c->early->op != NULL)
+            tcp_finish(g, c->early->op, status, why);
+        drop_early(c, c->early);
+    }
+    c->in_early = NULL;
+}
