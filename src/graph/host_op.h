@@ -28,7 +28,9 @@ typedef struct trii_host_buffers {
 struct trii_host_op {
     const char *name;  /* for logs and plans */
     uint64_t identity; /* equal words need equal identities: part of the plan's key */
-    bool any_layout;   /* true: takes the values as they lie; false: the plan hands plain order */
+    /* true: operand k comes in the layout of the tensor that result k is bound to (plain if it is
+     * bound to none); false: all come in plain order */
+    bool any_layout;
     tri_status (*start)(trii_host_op *op, const trii_host_buffers *buffers);
     tri_status (*poll)(trii_host_op *op); /* OK, INPROGRESS or failure; never blocks */
     tri_status (*wait)(trii_host_op *op); /* until done, at most the group's deadline */

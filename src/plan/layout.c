@@ -177,16 +177,22 @@ static tri_status fit_output(choose *c, trii_group *group, int32_t o, const trii
     return add_reorder(c, made, v, group->position + 1 + o);
 }
 
+/* Operand k in the layout of the tensor that result k is bound to: what all ranks agreed on. The
+ * rest is plain, since another rank may lay it out differently. */
 static void host_layouts(const choose *c, const trii_group *group, trii_layouts *want)
 {
     const trii_ir_node *node = &c->ir->nodes[group->nodes[0]];
     const trii_host_op *host = c->step->nodes[c->segment->first_node + node->source].host;
 
-    for (int32_t i = 0; host->any_layout && i < group->n_in; i++)
-        want->in[i] = c->now[group->in[i]];
-    /* Output o is input o after the operation. */
-    for (int32_t o = 0; host->any_layout && o < group->n_out; o++)
-        want->out[o] = c->now[node->in[o]];
+    for (int32_t k = 0; host->any_layout && k < node->n_in; k++) {
+        const trii_ir_value *result = &c->ir->values[node->out[k]];
+        const trii_layout *layout = result->bound ? result->layout : NULL;
+
+        for (int32_t i = 0; i < group->n_in; i++)
+            want->in[i] = group->in[i] == node->in[k] ? layout : want->in[i];
+        for (int32_t o = 0; o < group->n_out; o++)
+            want->out[o] = group->out[o] == node->out[k] ? layout : want->out[o];
+    }
 }
 
 tri_status trii_ir_layouts(trii_ir *ir, const trii_step *step, const trii_segment *segment,
