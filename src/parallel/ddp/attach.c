@@ -1,0 +1,250 @@
+/*
+ * attach.c - what a synchronised tri_backward records beside the gradients: the header, whose
+ * result weighs them, and one sum per bucket.
+ */
+#include <string.h>
+
+#include "base/err.h"
+#include "graph/ops/table.h"
+#include "parallel/ddp/ddp.h"
+
+/* --- the header ----------------------------------------------------------------------------- */
+
+/* Records the header; weights[i] is its result as types[i]. */
+static tri_status record_header(trii_ddp *ddp, trii_step *step, int64_t count,
+                                const tri_dtype *types, int n, trii_vid *weights)
+{
+    trii_vid in[2];
+    trii_travel *t;
+    tri_status st = trii_travel_take(ddp, &ddp->headers, step, &t);
+
+    for (int i = 0; i < n && st == TRI_OK; i++)
+        st = trii_resolve(step, ddp->unit[types[i] == TRI_DTYPE_F64], &in[i]);
+    if (st < 0)
+        return st;
+    trii_travel_is_header(t);
+    t->count = ddp->local_count + count;
+    t->unused = false;
+    t->n = n;
+    for (int i = 0; i < n; i++)
+        t->out_bytes[i] = tri_dtype_size(types[i]);
+    st = trii_record_host(step, &t->op, in, n, weights);
+    if (st == TRI_OK)
+        ddp->header = t;
+    return st;
+}
+
+static bool some_have_grads(const trii_ddp *ddp)
+{
+    for (int i = 0; i < ddp->n_params; i++)
+        if (ddp->params[i].tensor->has_grad)
+            return true;
+    return false;
+}
+
+tri_status trii_ddp_seed(trii_grad_hook *hook, trii_step *step, tri_dtype dtype, int64_t count,
+                         trii_vid *seed_out)
+{
+    trii_ddp *ddp = (trii_ddp *)hook;
+    tri_status st;
+
+    ddp->header = NULL;
+    ddp->seeded = false;
+    if (ddp->no_sync > 0 || some_have_grads(ddp) ||
+        (dtype != TRI_DTYPE_F32 && dtype != TRI_DTYPE_F64))
+        return TRI_OK;
+    st = record_header(ddp, step, count, &dtype, 1, seed_out);
+    ddp->seeded = st == TRI_OK;
+    return st;
+}
+
+/* --- who is who ----------------------------------------------------------------------------- */
+
+/* Index of a parameter; `k` is its place in the backward, nearly always the same as last time. */
+static int index_of(trii_ddp *ddp, const tri_tensor *tensor, int k)
+{
+    int guess = k < ddp->n_params ? ddp->sequence[k] : 0;
+
+    if (ddp->params[guess].tensor == tensor)
+        return guess;
+    for (int i = 0; i < ddp->n_params; i++) {
+        if (ddp->params[i].tensor == tensor) {
+            if (k < ddp->n_params)
+                ddp->sequence[k] = i;
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* Order in which the first backward completes its gradients: that of their values. Those that it
+ * does not use follow, last one first. */
+static void observe(trii_ddp *ddp, const trii_vid *grad_of)
+{
+    int n = 0;
+
+    for (int i = ddp->n_params - 1; i >= 0; i--) {
+        int at = n;
+
+        if (grad_of[i] == TRII_NO_VALUE)
+            continue;
+        for (; at > 0 && grad_of[ddp->observed[at - 1]] > grad_of[i]; at--)
+            ddp->observed[at] = ddp->observed[at - 1];
+        ddp->observed[at] = i;
+        n++;
+    }
+    for (int i = ddp->n_params - 1; i >= 0; i--)
+        if (grad_of[i] == TRII_NO_VALUE)
+            ddp->observed[n++] = i;
+    ddp->has_observed = true;
+}
+
+/* --- buckets -------------------------------------------------------------------------------- */
+
+static tri_status record_bucket(trii_ddp *ddp, trii_step *step, trii_ddp_bucket *bucket,
+                                trii_vid *grad_of)
+{
+    trii_vid in[TRII_DDP_ITEMS + 1], out[TRII_DDP_ITEMS + 1];
+    trii_travel *t;
+    tri_status st = trii_travel_take(ddp, &bucket->travels, step, &t);
+
+    if (st < 0)
+        return st;
+    t->bucket = bucket;
+    t->header = ddp->header;
+    t->last = bucket->index == ddp->n_buckets - 1;
+    t->n = 0;
+    trii_travel_is_bucket(t);
+    t->op.identity |= (uint64_t)(bucket->index + 1);
+    for (int i = 0; i < bucket->n_params; i++) {
+        if (grad_of[bucket->params[i]] == TRII_NO_VALUE)
+            continue;
+        t->item[t->n] = bucket->params[i];
+        in[t->n++] = grad_of[bucket->params[i]];
+    }
+    if (t->n == 0) { /* it has to be sent all the same */
+        t->item[t->n] = -1;
+        st = trii_resolve(step, ddp->unit[0], &in[t->n++]);
+        if (st < 0)
+            return st;
+    }
+    st = trii_record_host(step, &t->op, in, t->n, out);
+    for (int i = 0; i < t->n && st == TRI_OK; i++)
+        if (t->item[i] >= 0)
+            grad_of[t->item[i]] = out[i];
+    return st;
+}
+
+/* Sums of gradients that were not seeded by the weight get it now. */
+static tri_status weigh(trii_ddp *ddp, trii_step *step, int64_t count, trii_vid *grad_of)
+{
+    const tri_dtype types[2] = {TRI_DTYPE_F32, TRI_DTYPE_F64};
+    trii_vid weights[2];
+    tri_status st = record_header(ddp, step, count, types, 2, weights);
+
+    for (int i = 0; i < ddp->n_params && st == TRI_OK; i++) {
+        trii_vid factors[2] = {grad_of[i], weights[ddp->params[i].tensor->dtype == TRI_DTYPE_F64]};
+
+        if (grad_of[i] != TRII_NO_VALUE)
+            st = trii_record_values(step, &trii_op_mul, factors, 2, NULL, &grad_of[i]);
+    }
+    return st;
+}
+
+/* Gradients that earlier backward passes left and this loss does not reach travel with the rest. */
+static tri_status add_left_over(trii_ddp *ddp, trii_step *step, trii_vid *grad_of)
+{
+    tri_status st = TRI_OK;
+
+    for (int i = 0; i < ddp->n_params && st == TRI_OK; i++)
+        if (grad_of[i] == TRII_NO_VALUE && ddp->params[i].tensor->has_grad)
+            st = trii_resolve(step, ddp->params[i].tensor->grad, &grad_of[i]);
+    return st;
+}
+
+static tri_status synchronise(trii_ddp *ddp, trii_step *step, trii_vid *grad_of, int64_t count)
+{
+    bool unused = false;
+    tri_status st = TRI_OK;
+
+    if (!ddp->seeded) {
+        st = add_left_over(ddp, step, grad_of);
+        if (st == TRI_OK)
+            st = weigh(ddp, step, count, grad_of);
+    }
+    if (st < 0)
+        return st;
+    for (int i = 0; i < ddp->n_params; i++) {
+        ddp->params[i].used_here = grad_of[i] != TRII_NO_VALUE;
+        unused = unused || !ddp->params[i].used_here;
+    }
+    ddp->header->unused = unused;
+    ddp->header->vote_stop = ddp->vote_stop;
+    ddp->vote_stop = false;
+    ddp->unsettled = unused;
+    for (int b = 0; b < ddp->n_buckets && st == TRI_OK; b++)
+        st = record_bucket(ddp, step, &ddp->buckets[b], grad_of);
+    ddp->local_count = 0;
+    return st;
+}
+
+tri_status trii_ddp_attach(trii_grad_hook *hook, trii_step *step, tri_tensor *const *params,
+                           trii_vid *grads, int n, int64_t count)
+{
+    trii_ddp *ddp = (trii_ddp *)hook;
+    trii_vid *grad_of = ddp->grad_of;
+    tri_status st;
+
+    if (ddp->no_sync > 0) {
+        ddp->local_count += count;
+        return TRI_OK;
+    }
+    if (ddp->unsettled)
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                         "ddp: a second backward before tri_optimizer_step, and the first left "
+                         "parameters unused");
+    for (int i = 0; i < ddp->n_params; i++)
+        grad_of[i] = TRII_NO_VALUE;
+    for (int k = 0; k < n; k++) {
+        int i = index_of(ddp, params[k], k);
+
+        if (i < 0)
+            return TRII_FAIL(TRI_ERR_INTERNAL, "ddp: a gradient of no parameter of the model");
+        grad_of[i] = grads[k];
+    }
+    if (!ddp->has_observed)
+        observe(ddp, grad_of);
+    st = synchronise(ddp, step, grad_of, count);
+    for (int k = 0; k < n && st == TRI_OK; k++) {
+        int i = index_of(ddp, params[k], k);
+
+        grads[k] = grad_of[i];
+        grad_of[i] = TRII_NO_VALUE;
+    }
+    /* What is left was not reached by this loss: nobody else binds it. */
+    for (int i = 0; i < ddp->n_params && st == TRI_OK; i++)
+        if (grad_of[i] != TRII_NO_VALUE)
+            st = trii_bind(step, grad_of[i], ddp->params[i].tensor->grad);
+    return st;
+}
+
+/* --- before the update ---------------------------------------------------------------------- */
+
+tri_status trii_ddp_settle(trii_grad_hook *hook, trii_step *step)
+{
+    trii_ddp *ddp = (trii_ddp *)hook;
+    tri_status st;
+
+    if (!ddp->unsettled)
+        return TRI_OK;
+    st = trii_step_run(step);
+    ddp->unsettled = false;
+    if (st < 0)
+        return st;
+    /* Unused here: used elsewhere, the average lies in the bucket; unused everywhere, the
+     * optimizer passes over it, as it does on all ranks. */
+    for (int i = 0; i < ddp->n_params; i++)
+        if (!ddp->params[i].used_here)
+            ddp->params[i].tensor->has_grad = ddp->map[i] != 0;
+    return TRI_OK;
+}

@@ -1,0 +1,114 @@
+/*
+ * buffers.c - running statistics: before a synchronised forward all ranks get rank 0's. They lie
+ * together in the group's arena, so that this is one broadcast.
+ */
+#include "base/alloc.h"
+#include "base/dtype.h"
+#include "base/err.h"
+#include "parallel/ddp/ddp.h"
+
+#define PLACE_ALIGN ((size_t)64)
+
+static int count_buffers(tri_module *net)
+{
+    int n = 0;
+
+    for (int64_t i = 0; i < tri_module_state_count(net); i++)
+        n += !tri_module_state(net, i).parameter;
+    return n;
+}
+
+/* Blocks of at most so many buffers as a host operation has operands. */
+static tri_status make_block(trii_ddp *ddp, int first)
+{
+    trii_ddp_block *block = &ddp->blocks[ddp->n_blocks++];
+    tri_status st;
+
+    block->first = first;
+    for (; block->n < TRII_DDP_ITEMS && first + block->n < ddp->n_buffers; block->n++) {
+        trii_ddp_buffer *buffer = &ddp->buffers[first + block->n];
+
+        buffer->bytes = trii_tensor_bytes(buffer->tensor);
+        buffer->graph = trii_dtype_is_float(buffer->tensor->dtype);
+        buffer->offset = block->bytes;
+        block->bytes += (buffer->bytes + PLACE_ALIGN - 1) / PLACE_ALIGN * PLACE_ALIGN;
+    }
+    st = trii_ddp_storage_create(ddp, block->bytes, &block->storage);
+    for (int b = first; b < first + block->n && st == TRI_OK; b++)
+        st = trii_tensor_move(ddp->buffers[b].tensor, block->storage, ddp->buffers[b].offset);
+    return st;
+}
+
+tri_status trii_ddp_buffers_make(trii_ddp *ddp)
+{
+    int n = count_buffers(ddp->net);
+    tri_status st = TRI_OK;
+
+    if (n == 0)
+        return TRI_OK;
+    ddp->buffers = trii_alloc((size_t)n, sizeof(*ddp->buffers), "ddp buffers");
+    ddp->blocks = trii_alloc((size_t)n / TRII_DDP_ITEMS + 1, sizeof(*ddp->blocks), "ddp buffers");
+    if (ddp->buffers == NULL || ddp->blocks == NULL)
+        return TRI_ERR_NO_MEMORY;
+    for (int64_t i = 0; i < tri_module_state_count(ddp->net); i++) {
+        tri_state_entry entry = tri_module_state(ddp->net, i);
+
+        if (!entry.parameter)
+            ddp->buffers[ddp->n_buffers++].tensor = tri_tensor_ref(entry.tensor);
+    }
+    for (int first = 0; first < n && st == TRI_OK; first += TRII_DDP_ITEMS)
+        st = make_block(ddp, first);
+    return st;
+}
+
+static tri_status record_block(trii_ddp *ddp, trii_step *step, int index)
+{
+    trii_ddp_block *block = &ddp->blocks[index];
+    trii_vid in[TRII_DDP_ITEMS + 1], out[TRII_DDP_ITEMS + 1];
+    trii_travel *t;
+    tri_status st = trii_travel_take(ddp, &block->travels, step, &t);
+
+    if (st < 0)
+        return st;
+    trii_travel_is_block(t);
+    t->block = block;
+    t->n = 0;
+    t->op.identity |= UINT64_C(0x8000) + (uint64_t)index;
+    for (int b = block->first; b < block->first + block->n && st == TRI_OK; b++) {
+        if (!ddp->buffers[b].graph)
+            continue;
+        t->item[t->n] = b;
+        st = trii_resolve(step, ddp->buffers[b].tensor, &in[t->n++]);
+    }
+    if (st == TRI_OK && t->n == 0) {
+        t->item[0] = -1;
+        st = trii_resolve(step, ddp->unit[0], &in[t->n++]);
+    }
+    if (st == TRI_OK)
+        st = trii_record_host(step, &t->op, in, t->n, out);
+    for (int i = 0; i < t->n && st == TRI_OK; i++)
+        if (t->item[i] >= 0)
+            st = trii_bind(step, out[i], ddp->buffers[t->item[i]].tensor);
+    return st;
+}
+
+tri_status trii_ddp_buffers_record(trii_ddp *ddp, trii_step *step)
+{
+    tri_status st = TRI_OK;
+
+    for (int i = 0; i < ddp->n_blocks && st == TRI_OK; i++)
+        st = record_block(ddp, step, i);
+    return st;
+}
+
+void trii_ddp_buffers_free(trii_ddp *ddp)
+{
+    for (int i = 0; i < ddp->n_buffers; i++)
+        tri_tensor_unref(ddp->buffers[i].tensor);
+    for (int i = 0; i < ddp->n_blocks; i++) {
+        trii_travels_free(ddp->blocks[i].travels);
+        trii_storage_unref(ddp->blocks[i].storage);
+    }
+    trii_free(ddp->buffers);
+    trii_free(ddp->blocks);
+}

@@ -1,0 +1,262 @@
+/*
+ * ddp.c - data-parallel training as a module around the network. See ddp.h for how it works.
+ */
+#include "parallel/ddp/ddp.h"
+
+#include "base/alloc.h"
+#include "base/err.h"
+
+static void ddp_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
+                        int n_out);
+static void ddp_destroy(tri_module *self);
+
+static const tri_module_class ddp_class = {
+    .name = "ddp", .size = sizeof(trii_ddp), .forward = ddp_forward, .destroy = ddp_destroy};
+
+static trii_ddp *ddp_of(const tri_module *model)
+{
+    return model != NULL && model->status == TRI_OK && model->type == &ddp_class ? model->data
+                                                                                 : NULL;
+}
+
+/* --- construction --------------------------------------------------------------------------- */
+
+static tri_status join_group(trii_ddp *ddp)
+{
+    tri_status st;
+
+    if (ddp->options.group == NULL && !tri_is_initialized()) {
+        st = tri_init(NULL);
+        if (st < 0)
+            return st;
+    }
+    ddp->size = tri_group_size(ddp->options.group);
+    ddp->rank = tri_group_rank(ddp->options.group);
+    trii_random_rank_set((uint32_t)ddp->rank);
+    if (ddp->size > 1)
+        ddp->group = trii_ddp_group_ref(ddp->options.group);
+    return TRI_OK;
+}
+
+static tri_status list_params(trii_ddp *ddp)
+{
+    int64_t total = tri_module_state_count(ddp->net);
+    size_t n;
+
+    for (int64_t i = 0; i < total; i++) {
+        tri_state_entry entry = tri_module_state(ddp->net, i);
+
+        ddp->n_params += entry.parameter && entry.tensor->requires_grad;
+    }
+    if (ddp->n_params == 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "ddp: no parameter requires a gradient");
+    n = (size_t)ddp->n_params;
+    ddp->params = trii_alloc(n, sizeof(*ddp->params), "ddp parameters");
+    ddp->observed = trii_alloc(n, sizeof(*ddp->observed), "ddp order");
+    ddp->sequence = trii_alloc(n, sizeof(*ddp->sequence), "ddp order");
+    ddp->grad_of = trii_alloc(n, sizeof(*ddp->grad_of), "ddp gradients");
+    ddp->map = trii_alloc(n, 1, "ddp map");
+    if (ddp->params == NULL || ddp->observed == NULL || ddp->sequence == NULL ||
+        ddp->grad_of == NULL || ddp->map == NULL)
+        return TRI_ERR_NO_MEMORY;
+    ddp->n_params = 0;
+    for (int64_t i = 0; i < total; i++) {
+        tri_state_entry entry = tri_module_state(ddp->net, i);
+        trii_ddp_param *param = &ddp->params[ddp->n_params];
+
+        if (!entry.parameter || !entry.tensor->requires_grad)
+            continue;
+        if (entry.tensor->dtype != TRI_DTYPE_F32 && entry.tensor->dtype != TRI_DTYPE_F64)
+            return TRII_FAIL(TRI_ERR_UNSUPPORTED, "ddp: %s is %s", entry.name,
+                             tri_dtype_name(entry.tensor->dtype));
+        param->name = entry.name;
+        param->tensor = tri_tensor_ref(entry.tensor);
+        ddp->n_params++;
+    }
+    return TRI_OK;
+}
+
+static tri_status first_buckets(trii_ddp *ddp)
+{
+    /* Gradients come out about in reverse order of use. */
+    for (int k = 0; k < ddp->n_params; k++)
+        ddp->observed[k] = ddp->n_params - 1 - k;
+    return trii_ddp_buckets_make(ddp, ddp->observed);
+}
+
+static tri_status set_up(trii_ddp *ddp)
+{
+    tri_status st = trii_ddp_compare(ddp, false, true);
+
+    if (st == TRI_OK)
+        st = trii_ddp_broadcast_state(ddp);
+    if (st == TRI_OK)
+        st = list_params(ddp);
+    if (st == TRI_OK)
+        st = first_buckets(ddp);
+    if (st == TRI_OK)
+        st = trii_ddp_buffers_make(ddp);
+    ddp->unit[0] = tri_tensor_create(TRI_DTYPE_F32, NULL, 0);
+    ddp->unit[1] = tri_tensor_create(TRI_DTYPE_F64, NULL, 0);
+    for (int i = 0; i < 2 && st == TRI_OK; i++)
+        st = tri_tensor_status(ddp->unit[i]);
+    if (st < 0)
+        return st;
+    for (int i = 0; i < ddp->n_params; i++)
+        ddp->params[i].tensor->grad_hook = &ddp->hook;
+    return TRI_OK;
+}
+
+tri_module *tri_ddp(tri_module *own_net, const tri_ddp_options *opt)
+{
+    static _Atomic uint32_t last_id;
+    tri_module *model = tri_module_create(&ddp_class);
+    trii_ddp *ddp = ddp_of(model);
+    tri_status st;
+
+    if (ddp == NULL) {
+        tri_module_destroy(own_net);
+        return model;
+    }
+    ddp->hook = (trii_grad_hook){
+        .attach = trii_ddp_attach, .seed = trii_ddp_seed, .settle = trii_ddp_settle};
+    ddp->options = opt != NULL ? *opt : (tri_ddp_options){0};
+    ddp->id = ++last_id;
+    ddp->net = trii_module_adopt(model, "", own_net);
+    st = tri_module_status(model);
+    if (st == TRI_OK)
+        st = trii_module_flatten(ddp->net);
+    if (st == TRI_OK)
+        st = join_group(ddp);
+    if (st == TRI_OK && ddp->group != NULL)
+        st = set_up(ddp);
+    if (st < 0) {
+        (void)TRII_FAIL_CTX(st, "tri_ddp");
+        trii_module_fail(model, st);
+    }
+    return model;
+}
+
+static void ddp_destroy(tri_module *self)
+{
+    trii_ddp *ddp = self->data;
+
+    for (int i = 0; i < ddp->n_params && ddp->params != NULL; i++) {
+        tri_tensor *tensor = ddp->params[i].tensor;
+
+        if (tensor != NULL && tensor->grad_hook == &ddp->hook)
+            tensor->grad_hook = NULL;
+        tri_tensor_unref(tensor);
+    }
+    trii_ddp_buckets_free(ddp);
+    trii_ddp_buffers_free(ddp);
+    trii_travels_free(ddp->headers);
+    tri_tensor_unref(ddp->unit[0]);
+    tri_tensor_unref(ddp->unit[1]);
+    trii_free(ddp->params);
+    trii_free(ddp->observed);
+    trii_free(ddp->sequence);
+    trii_free(ddp->grad_of);
+    trii_free(ddp->map);
+    tri_group_unref(ddp->group);
+}
+
+/* --- forward -------------------------------------------------------------------------------- */
+
+/* What comes before the network's own forward on a synchronised pass. */
+static tri_status before_forward(trii_ddp *ddp, bool training)
+{
+    trii_step *step;
+    tri_status st = TRI_OK;
+
+    if (ddp->no_sync > 0)
+        return TRI_OK;
+    if (ddp->has_observed && !ddp->rebuilt && training) {
+        step = trii_step_current();
+        st = step != NULL ? trii_step_run(step) : TRI_ERR_NO_MEMORY;
+        if (st == TRI_OK)
+            st = trii_ddp_buckets_rebuild(ddp);
+    }
+    if (st == TRI_OK && ddp->n_buffers > 0 && ddp->buffers_stale && !ddp->options.no_buffer_sync) {
+        step = trii_step_current();
+        st = step != NULL ? trii_ddp_buffers_record(ddp, step) : TRI_ERR_NO_MEMORY;
+        ddp->buffers_stale = false;
+    }
+    return st;
+}
+
+static void ddp_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
+                        int n_out)
+{
+    trii_ddp *ddp = self->data;
+
+    if (ddp->group != NULL) {
+        tri_status st = before_forward(ddp, self->training);
+
+        if (st < 0) {
+            for (int i = 0; i < n_out; i++)
+                out[i] = trii_forward_failed(st);
+            return;
+        }
+        ddp->buffers_stale = ddp->buffers_stale || self->training;
+    }
+    tri_forward_n(ddp->net, in, n_in, out, n_out);
+}
+
+/* --- the rest of parallel.h ----------------------------------------------------------------- */
+
+void tri_no_sync_begin(tri_module *model)
+{
+    trii_ddp *ddp = ddp_of(model);
+
+    if (ddp != NULL)
+        ddp->no_sync++;
+}
+
+void tri_no_sync_end(tri_module *model)
+{
+    trii_ddp *ddp = ddp_of(model);
+
+    if (ddp != NULL && ddp->no_sync > 0)
+        ddp->no_sync--;
+}
+
+void tri_ddp_vote_stop(tri_module *model)
+{
+    trii_ddp *ddp = ddp_of(model);
+
+    if (ddp == NULL)
+        return;
+    ddp->vote_stop = true;
+    if (ddp->group == NULL)
+        ddp->stopped = true;
+}
+
+bool tri_ddp_stopped(const tri_module *model)
+{
+    const trii_ddp *ddp = ddp_of(model);
+
+    return ddp != NULL && ddp->stopped;
+}
+
+int64_t tri_ddp_sample_count(const tri_module *model)
+{
+    const trii_ddp *ddp = ddp_of(model);
+
+    return ddp != NULL ? ddp->sample_count : 0;
+}
+
+tri_status tri_ddp_verify(tri_module *model, bool buffers)
+{
+    trii_ddp *ddp = ddp_of(model);
+    tri_status st = tri_module_status(model);
+
+    if (st < 0)
+        return st;
+    if (ddp == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "ddp_verify: the module is no tri_ddp");
+    if (ddp->group == NULL)
+        return TRI_OK;
+    st = tri_run();
+    return st == TRI_OK ? trii_ddp_compare(ddp, true, buffers) : st;
+}

@@ -1,0 +1,171 @@
+/*
+ * ddp.h - the inside of data-parallel training, for the files of this folder.
+ *
+ *   ddp.c      the module: options, construction, forward, no_sync, the stop vote
+ *   agree.c    ranks compare their models; rank 0's state to all
+ *   buckets.c  where gradients lie: storages in the group's arena, their order, the rebuild
+ *   attach.c   what tri_backward gets to record: the header, one collective per bucket
+ *   travel.c   the recorded collectives while they run
+ *   buffers.c  rank 0's buffers to all before a forward
+ *
+ * How the average is made. With c_r samples on rank r and N = sum of c_r, the gradient of the mean
+ * over all samples is sum of (c_r / N) g_r. A header (two 8-byte sums: samples; stop votes and
+ * ranks with unused parameters) is the first operation of the backward pass: it depends on nothing,
+ * so it is exchanged while forward runs. Its result, the weight c_r / N in double rounded once, is
+ * the *seed* of the backward pass, so that every gradient comes out weighted, and a bucket is one
+ * plain sum: no pass over memory before it and none after. With equal counts the weight is 1/W;
+ * torch multiplies each gradient by 1/W instead, which is the same for W a power of two (scaling
+ * is exact) and equal to rounding else. Where gradients had added up before (no_sync, a second
+ * loss), the seed stays 1 and the sums are multiplied by the weight: weights sum to 1, so what was
+ * averaged already stays.
+ */
+#ifndef TRII_DDP_H
+#define TRII_DDP_H
+
+#include <trireme/parallel.h>
+
+#include "base/compiler.h"
+#include "graph/host_op.h"
+#include "graph/step.h"
+#include "nn/module.h"
+
+typedef struct trii_ddp trii_ddp;
+typedef struct trii_ddp_bucket trii_ddp_bucket;
+
+/* A host operation has at most 64 operands. */
+#define TRII_DDP_ITEMS 63
+
+typedef struct trii_ddp_param {
+    const char *name; /* the module's */
+    tri_tensor *tensor;
+    trii_ddp_bucket *bucket;
+    size_t offset, bytes; /* of its place in the bucket */
+    bool used_here;       /* by the last synchronised backward */
+} trii_ddp_param;
+
+/* One recorded collective, from recording until it is done. */
+typedef enum trii_travel_state {
+    TRII_TRAVEL_FREE,
+    TRII_TRAVEL_RECORDED,
+    TRII_TRAVEL_STARTED
+} trii_travel_state;
+
+typedef struct trii_travel {
+    trii_host_op op; /* first: a trii_host_op * of ours is a trii_travel */
+    trii_ddp *ddp;
+    trii_ddp_bucket *bucket; /* what it carries: one of the two, or a header */
+    struct trii_ddp_block *block;
+    struct trii_travel *next;   /* of the same kind */
+    struct trii_travel *header; /* of a bucket: the header of the same backward */
+    trii_travel_state state;
+    uint64_t generation; /* of the step in which it is recorded */
+    tri_work *work;
+    bool last; /* bucket: the last of its backward; sends the map of used parameters if needed */
+    int n;     /* operands */
+    int item[TRII_DDP_ITEMS + 1]; /* bucket: parameter of operand i, -1 = none; buffers: buffer */
+    void *out[TRII_DDP_ITEMS + 1];
+    size_t out_bytes[TRII_DDP_ITEMS + 1];
+    int64_t sums[2]; /* header: samples; votes + (ranks with unused parameters << 32) */
+    int64_t count;   /* header: samples here */
+    bool vote_stop;  /* header */
+    bool unused;     /* header: some parameter is not used here */
+    tri_work *map_work;
+} trii_travel;
+
+struct trii_ddp_bucket {
+    int index;
+    tri_dtype dtype;
+    trii_storage *storage;
+    size_t bytes; /* used of the storage */
+    int *params;  /* [n_params], by offset */
+    int n_params;
+    trii_travel *travels;
+};
+
+/* Some buffers and their block in the arena. */
+typedef struct trii_ddp_block {
+    trii_storage *storage;
+    size_t bytes;
+    int first, n; /* of ddp->buffers */
+    trii_travel *travels;
+} trii_ddp_block;
+
+typedef struct trii_ddp_buffer {
+    tri_tensor *tensor;
+    size_t offset, bytes;
+    bool graph; /* part of the recorded step (floating point); else copied by hand (counters) */
+} trii_ddp_buffer;
+
+struct trii_ddp {
+    trii_grad_hook hook; /* first */
+    tri_group *group;    /* a reference; NULL = one rank, and nothing below is used */
+    int rank, size;
+    uint64_t id; /* unique in the process: part of plans' identity */
+    tri_ddp_options options;
+    tri_module *net;
+    trii_ddp_param *params;
+    int n_params;
+    trii_ddp_bucket *buckets; /* in the order in which they are sent */
+    int n_buckets;
+    bool any_layout; /* gradients lie in the parameters' layouts, on which all ranks agree */
+    bool rebuilt;    /* buckets have their final order */
+    int *observed;   /* [n_params]: order in which the first backward completed gradients */
+    bool has_observed;
+    int *sequence; /* [n_params]: parameters as the last backward named them */
+    trii_ddp_buffer *buffers;
+    int n_buffers;
+    trii_ddp_block *blocks;
+    int n_blocks;
+    bool buffers_stale; /* a forward in training has changed them since they were equal */
+    trii_travel *headers;
+    trii_travel *header; /* of the backward that is being recorded */
+    bool seeded;         /* its gradients come weighted */
+    tri_tensor *unit[2]; /* f32, f64 scalars: operands that carry a type and nothing else */
+    trii_vid *grad_of;   /* [n_params]: room for attach */
+    unsigned char *map;  /* [n_params]: used by some rank */
+    bool unsettled;      /* some has_grad waits for the map */
+    int no_sync;         /* depth */
+    int64_t local_count; /* samples of backward passes without synchronisation */
+    bool vote_stop, stopped;
+    int64_t sample_count;
+};
+
+/* The group behind NULL: a reference, or NULL if there is no world yet (group_ref.c). */
+tri_group *trii_ddp_group_ref(tri_group *group);
+
+/* agree.c. Collective. `contents`: compare values too, else names, types and shapes. */
+tri_status trii_ddp_compare(trii_ddp *ddp, bool contents, bool buffers) TRI_MUST_CHECK;
+tri_status trii_ddp_broadcast_state(trii_ddp *ddp) TRI_MUST_CHECK;
+
+/* buckets.c. Storage in the group's arena. */
+tri_status trii_ddp_storage_create(trii_ddp *ddp, size_t bytes,
+                                   trii_storage **storage_out) TRI_MUST_CHECK;
+/* Buckets for the parameters in this order; gradients move there. Collective. */
+tri_status trii_ddp_buckets_make(trii_ddp *ddp, const int *order) TRI_MUST_CHECK;
+/* Once, after the first backward: rank 0's order, layouts on which all agree. Collective; nothing
+ * may pend. */
+tri_status trii_ddp_buckets_rebuild(trii_ddp *ddp) TRI_MUST_CHECK;
+void trii_ddp_buckets_free(trii_ddp *ddp);
+
+/* attach.c: the hook's functions. */
+tri_status trii_ddp_seed(trii_grad_hook *hook, trii_step *step, tri_dtype dtype, int64_t count,
+                         trii_vid *seed_out);
+tri_status trii_ddp_attach(trii_grad_hook *hook, trii_step *step, tri_tensor *const *params,
+                           trii_vid *grads, int n, int64_t count);
+tri_status trii_ddp_settle(trii_grad_hook *hook, trii_step *step);
+
+/* travel.c: a free one of the list (a new one if all are under way), marked as recorded. */
+tri_status trii_travel_take(trii_ddp *ddp, trii_travel **list, trii_step *step,
+                            trii_travel **travel_out) TRI_MUST_CHECK;
+void trii_travels_free(trii_travel *list);
+/* Fill in the operation of the three kinds. */
+void trii_travel_is_header(trii_travel *travel);
+void trii_travel_is_bucket(trii_travel *travel);
+void trii_travel_is_block(trii_travel *travel);
+
+/* buffers.c */
+tri_status trii_ddp_buffers_make(trii_ddp *ddp) TRI_MUST_CHECK;
+tri_status trii_ddp_buffers_record(trii_ddp *ddp, trii_step *step) TRI_MUST_CHECK;
+void trii_ddp_buffers_free(trii_ddp *ddp);
+
+#endif

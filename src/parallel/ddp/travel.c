@@ -1,0 +1,326 @@
+/*
+ * travel.c - the collectives of a step while they run: start when the operands are complete,
+ * poll between kernels, wait before the first reader. The executor calls these in record order
+ * on every rank, so collectives always match.
+ */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "parallel/ddp/ddp.h"
+
+/* --- life ----------------------------------------------------------------------------------- */
+
+static void drop_work(trii_travel *t)
+{
+    tri_work_destroy(t->work);
+    tri_work_destroy(t->map_work);
+    t->work = NULL;
+    t->map_work = NULL;
+}
+
+tri_status trii_travel_take(trii_ddp *ddp, trii_travel **list, trii_step *step,
+                            trii_travel **travel_out)
+{
+    trii_travel *t = *list;
+    uint64_t number = 0;
+
+    /* Those of a step that ended without running them are free as well. */
+    while (t != NULL && t->state != TRII_TRAVEL_FREE && t->generation == step->generation) {
+        t = t->next;
+        number++;
+    }
+    if (t == NULL) {
+        trii_travel **end = list;
+
+        t = trii_alloc(1, sizeof(*t), "ddp collective");
+        if (t == NULL)
+            return TRI_ERR_NO_MEMORY;
+        t->ddp = ddp;
+        t->op.identity = ddp->id << 33 | (uint64_t)ddp->rebuilt << 32 | number << 16;
+        while (*end != NULL)
+            end = &(*end)->next;
+        *end = t;
+    }
+    drop_work(t);
+    t->state = TRII_TRAVEL_RECORDED;
+    t->generation = step->generation;
+    *travel_out = t;
+    return TRI_OK;
+}
+
+void trii_travels_free(trii_travel *list)
+{
+    while (list != NULL) {
+        trii_travel *next = list->next;
+
+        drop_work(list);
+        trii_free(list);
+        list = next;
+    }
+}
+
+/* The operation's failure as this thread's error, or its success. */
+static tri_status work_ended(tri_work **work_io, tri_status st)
+{
+    if (st < 0)
+        st = TRII_FAIL(st, "%s", tri_work_error(*work_io));
+    tri_work_destroy(*work_io);
+    *work_io = NULL;
+    return st;
+}
+
+static tri_status work_poll(tri_work **work_io)
+{
+    tri_status st;
+
+    if (*work_io == NULL)
+        return TRI_OK;
+    st = tri_work_test(*work_io);
+    return st == TRI_INPROGRESS ? st : work_ended(work_io, st);
+}
+
+static tri_status work_wait(tri_work **work_io)
+{
+    return *work_io == NULL ? TRI_OK : work_ended(work_io, tri_work_wait(*work_io, 0));
+}
+
+/* --- the header ----------------------------------------------------------------------------- */
+
+static tri_status header_start(trii_host_op *op, const trii_host_buffers *buffers)
+{
+    trii_travel *t = (trii_travel *)op;
+
+    for (int i = 0; i < t->n; i++)
+        t->out[i] = buffers->out[i];
+    t->sums[0] = t->count;
+    t->sums[1] = (int64_t)(t->vote_stop ? 1 : 0) + (t->unused ? INT64_C(1) << 32 : 0);
+    t->state = TRII_TRAVEL_STARTED;
+    return tri_all_reduce(t->ddp->group, t->sums, t->sums, 2, TRI_DTYPE_I64, TRI_REDOP_SUM,
+                          &t->work);
+}
+
+static tri_status header_done(trii_travel *t)
+{
+    double weight = t->sums[0] > 0 ? (double)t->count / (double)t->sums[0] : 0.0;
+
+    for (int i = 0; i < t->n; i++) {
+        if (t->out_bytes[i] == sizeof(float))
+            *(float *)t->out[i] = (float)weight;
+        else
+            *(double *)t->out[i] = weight;
+    }
+    t->ddp->sample_count = t->sums[0];
+    t->ddp->stopped = (t->sums[1] & INT64_C(0xffffffff)) != 0;
+    t->state = TRII_TRAVEL_FREE;
+    return TRI_OK;
+}
+
+static tri_status header_poll(trii_host_op *op)
+{
+    trii_travel *t = (trii_travel *)op;
+    tri_status st = t->state == TRII_TRAVEL_STARTED ? work_poll(&t->work) : TRI_OK;
+
+    return st == TRI_OK && t->state == TRII_TRAVEL_STARTED ? header_done(t) : st;
+}
+
+static tri_status header_wait(trii_host_op *op)
+{
+    trii_travel *t = (trii_travel *)op;
+    tri_status st = t->state == TRII_TRAVEL_STARTED ? work_wait(&t->work) : TRI_OK;
+
+    return st == TRI_OK && t->state == TRII_TRAVEL_STARTED ? header_done(t) : st;
+}
+
+void trii_travel_is_header(trii_travel *t)
+{
+    t->op.name = "ddp header";
+    t->op.any_layout = true; /* scalars */
+    t->op.start = header_start;
+    t->op.poll = header_poll;
+    t->op.wait = header_wait;
+}
+
+/* --- buckets -------------------------------------------------------------------------------- */
+
+static void *place_of(const trii_ddp_param *param)
+{
+    return (char *)param->bucket->storage->data + param->offset;
+}
+
+/* Gradients that are not in place get there; parameters without one count as zeros. */
+static void fill_bucket(trii_travel *t, const trii_host_buffers *buffers)
+{
+    trii_ddp *ddp = t->ddp;
+
+    for (int i = 0; i < t->n; i++) {
+        const trii_ddp_param *param;
+
+        t->out[i] = buffers->out[i];
+        if (t->item[i] < 0)
+            continue;
+        param = &ddp->params[t->item[i]];
+        t->out_bytes[i] = param->bytes;
+        if (buffers->in[i] != place_of(param))
+            memcpy(place_of(param), buffers->in[i], param->bytes);
+    }
+    for (int i = 0; i < t->bucket->n_params; i++) {
+        const trii_ddp_param *param = &ddp->params[t->bucket->params[i]];
+
+        if (!param->used_here)
+            memset(place_of(param), 0, param->bytes);
+    }
+}
+
+/* Which parameters any rank used: only if some rank left one unused, which all know from the
+ * header; behind the last bucket, so that it has its place in the order. */
+static tri_status send_map(trii_travel *t)
+{
+    trii_ddp *ddp = t->ddp;
+    tri_status st = t->header->op.wait(&t->header->op);
+
+    if (st < 0 || t->header->sums[1] >> 32 == 0)
+        return st;
+    for (int i = 0; i < ddp->n_params; i++)
+        ddp->map[i] = ddp->params[i].used_here;
+    return tri_all_reduce(ddp->group, ddp->map, ddp->map, (size_t)ddp->n_params, TRI_DTYPE_U8,
+                          TRI_REDOP_BOR, &t->map_work);
+}
+
+static tri_status bucket_start(trii_host_op *op, const trii_host_buffers *buffers)
+{
+    trii_travel *t = (trii_travel *)op;
+    trii_ddp_bucket *bucket = t->bucket;
+    void *data = bucket->storage->data;
+    tri_status st;
+
+    fill_bucket(t, buffers);
+    t->state = TRII_TRAVEL_STARTED;
+    st = tri_all_reduce(t->ddp->group, data, data, bucket->bytes / tri_dtype_size(bucket->dtype),
+                        bucket->dtype, TRI_REDOP_SUM, &t->work);
+    return st == TRI_OK && t->last ? send_map(t) : st;
+}
+
+static tri_status bucket_done(trii_travel *t)
+{
+    for (int i = 0; i < t->n; i++) {
+        const trii_ddp_param *param;
+
+        if (t->item[i] < 0)
+            continue;
+        param = &t->ddp->params[t->item[i]];
+        if (t->out[i] != place_of(param))
+            memcpy(t->out[i], place_of(param), param->bytes);
+    }
+    t->state = TRII_TRAVEL_FREE;
+    return TRI_OK;
+}
+
+static tri_status bucket_poll(trii_host_op *op)
+{
+    trii_travel *t = (trii_travel *)op;
+    tri_status st;
+
+    if (t->state != TRII_TRAVEL_STARTED)
+        return TRI_OK;
+    st = work_poll(&t->work);
+    if (st == TRI_OK)
+        st = work_poll(&t->map_work);
+    return st == TRI_OK ? bucket_done(t) : st;
+}
+
+static tri_status bucket_wait(trii_host_op *op)
+{
+    trii_travel *t = (trii_travel *)op;
+    tri_status st;
+
+    if (t->state != TRII_TRAVEL_STARTED)
+        return TRI_OK;
+    st = work_wait(&t->work);
+    if (st == TRI_OK)
+        st = work_wait(&t->map_work);
+    return st == TRI_OK ? bucket_done(t) : st;
+}
+
+void trii_travel_is_bucket(trii_travel *t)
+{
+    t->op.name = "ddp bucket";
+    t->op.any_layout = t->ddp->any_layout;
+    t->op.start = bucket_start;
+    t->op.poll = bucket_poll;
+    t->op.wait = bucket_wait;
+}
+
+/* --- buffers -------------------------------------------------------------------------------- */
+
+/* Rank 0's values into the block, or the block's values to where they belong. Buffers outside the
+ * step (counters) are read and written in their tensors. */
+static void copy_block(trii_travel *t, void *const *operands, bool in)
+{
+    char *data = t->block->storage->data;
+
+    for (int i = 0; i < t->n; i++) {
+        const trii_ddp_buffer *buffer;
+        char *place;
+
+        if (t->item[i] < 0)
+            continue;
+        buffer = &t->ddp->buffers[t->item[i]];
+        place = data + buffer->offset;
+        if (operands[i] != place)
+            memcpy(in ? place : operands[i], in ? operands[i] : place, buffer->bytes);
+    }
+    for (int b = t->block->first; b < t->block->first + t->block->n; b++) {
+        const trii_ddp_buffer *buffer = &t->ddp->buffers[b];
+        char *place = data + buffer->offset;
+        char *own = trii_tensor_data(buffer->tensor);
+
+        if (!buffer->graph && own != place)
+            memcpy(in ? place : own, in ? own : place, buffer->bytes);
+    }
+}
+
+static tri_status block_start(trii_host_op *op, const trii_host_buffers *buffers)
+{
+    trii_travel *t = (trii_travel *)op;
+
+    for (int i = 0; i < t->n; i++)
+        t->out[i] = buffers->out[i];
+    if (t->ddp->rank == 0)
+        copy_block(t, buffers->in, true);
+    t->state = TRII_TRAVEL_STARTED;
+    return tri_broadcast(t->ddp->group, t->block->storage->data, t->block->bytes, TRI_DTYPE_U8, 0,
+                         &t->work);
+}
+
+static tri_status block_done(trii_travel *t)
+{
+    copy_block(t, t->out, false);
+    t->state = TRII_TRAVEL_FREE;
+    return TRI_OK;
+}
+
+static tri_status block_poll(trii_host_op *op)
+{
+    trii_travel *t = (trii_travel *)op;
+    tri_status st = t->state == TRII_TRAVEL_STARTED ? work_poll(&t->work) : TRI_OK;
+
+    return st == TRI_OK && t->state == TRII_TRAVEL_STARTED ? block_done(t) : st;
+}
+
+static tri_status block_wait(trii_host_op *op)
+{
+    trii_travel *t = (trii_travel *)op;
+    tri_status st = t->state == TRII_TRAVEL_STARTED ? work_wait(&t->work) : TRI_OK;
+
+    return st == TRI_OK && t->state == TRII_TRAVEL_STARTED ? block_done(t) : st;
+}
+
+void trii_travel_is_block(trii_travel *t)
+{
+    t->op.name = "ddp buffers";
+    t->op.any_layout = false;
+    t->op.start = block_start;
+    t->op.poll = block_poll;
+    t->op.wait = block_wait;
+}
