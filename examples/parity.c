@@ -1,0 +1,393 @@
+/*
+ * parity.c - trains from given weights on given batches, so that anybody can compare Trireme with
+ * another framework number by number (tests/peers/parity.py does it with PyTorch).
+ *
+ *     parity --model resnet18 --init W.safetensors --data D.safetensors --optim sgd --lr 0.01 \
+ *            --loss cross_entropy --steps 10 --batch 8 --dtype fp64 --losses-out L.jsonl --out
+ * W2.safetensors
+ *
+ * D has tensors x and y; step k takes rows kB to kB+B-1, wrapping around. Under trirun worker r
+ * takes the r-th contiguous part of each batch. L gets one {"step":k,"loss":v} a line, v the mean
+ * over the whole batch; W2 the final weights under PyTorch's and torchvision's names.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <trireme/trireme.h>
+
+#include "models.h"
+
+#define MAX_LAYERS 32
+
+typedef struct arguments {
+    const char *model, *init, *data, *losses_out, *out, *loss, *optim, *type;
+    double lr, momentum, weight_decay;
+    int64_t steps, batch;
+    tri_dtype dtype;
+} arguments;
+
+static const char usage_text[] =
+    "usage: parity --model linear:IN,OUT|mlp:A,B,C|resnet18 --init W.safetensors\n"
+    "              --data D.safetensors [--optim sgd] --lr X [--momentum M] [--weight-decay W]\n"
+    "              --loss mse|cross_entropy --steps N --batch B [--dtype fp32|fp64]\n"
+    "              --losses-out L.jsonl --out W2.safetensors\n"
+    "\n"
+    "Trains from given weights on given batches and writes losses and final weights.\n"
+    "\n"
+    "  --model linear:10,10   one linear layer (weight, bias)\n"
+    "          mlp:10,10,5    linear layers with ReLU between (0.weight, 2.weight, ...)\n"
+    "          resnet18       torchvision's, classes as in W\n"
+    "  --data                 tensors x [N, ..] and y: float [N, ..] for mse, int64 [N] else\n"
+    "  --dtype fp64           computes in double precision, with the reference kernels\n"
+    "\n"
+    "example, two workers:\n"
+    "  trirun --standalone --nproc-per-node 2 build/bin/parity --model mlp:10,10,5 \\\n"
+    "      --init w.safetensors --data d.safetensors --lr 0.1 --loss mse --steps 10 --batch 20 \\\n"
+    "      --losses-out l.jsonl --out w2.safetensors\n";
+
+static void usage(const char *wrong, const char *value)
+{
+    fprintf(stderr, "parity: %s%s%s\n%s", wrong, value != NULL ? " " : "",
+            value != NULL ? value : "", usage_text);
+    exit(2);
+}
+
+static double number(const char *name, const char *text)
+{
+    char *end;
+    double value = strtod(text, &end);
+
+    if (end == text || *end != '\0')
+        usage(name, text);
+    return value;
+}
+
+/* The value of "--NAME VALUE" or "--NAME=VALUE" if argv[*at_io] is that option, else NULL. */
+static const char *option(const char *name, int argc, char **argv, int *at_io)
+{
+    const char *text = argv[*at_io];
+    size_t n = strlen(name);
+
+    if (strncmp(text, "--", 2) != 0 || strncmp(text + 2, name, n) != 0)
+        return NULL;
+    if (text[2 + n] == '=')
+        return text + 3 + n;
+    if (text[2 + n] != '\0')
+        return NULL;
+    if (*at_io + 1 >= argc)
+        usage("no value for", text);
+    return argv[++*at_io];
+}
+
+static void check_arguments(const arguments *a)
+{
+    if (a->model == NULL || a->init == NULL || a->data == NULL || a->losses_out == NULL ||
+        a->out == NULL || a->lr < 0.0 || a->steps < 1 || a->batch < 1)
+        usage("--model, --init, --data, --lr, --loss, --steps, --batch, --losses-out and --out "
+              "are needed",
+              NULL);
+    if (a->loss == NULL || (strcmp(a->loss, "mse") != 0 && strcmp(a->loss, "cross_entropy") != 0))
+        usage("--loss", a->loss);
+    if (strcmp(a->optim, "sgd") != 0)
+        usage("--optim: only sgd, not", a->optim);
+    if (strcmp(a->type, "fp32") != 0 && strcmp(a->type, "fp64") != 0)
+        usage("--dtype", a->type);
+}
+
+static arguments parse(int argc, char **argv)
+{
+    arguments a = {.lr = -1.0, .optim = "sgd", .type = "fp32"};
+    const struct {
+        const char *name;
+        const char **text;
+        double *real;
+        int64_t *whole;
+    } options[] = {
+        {"model", &a.model, NULL, NULL},
+        {"init", &a.init, NULL, NULL},
+        {"data", &a.data, NULL, NULL},
+        {"optim", &a.optim, NULL, NULL},
+        {"loss", &a.loss, NULL, NULL},
+        {"dtype", &a.type, NULL, NULL},
+        {"losses-out", &a.losses_out, NULL, NULL},
+        {"out", &a.out, NULL, NULL},
+        {"lr", NULL, &a.lr, NULL},
+        {"momentum", NULL, &a.momentum, NULL},
+        {"weight-decay", NULL, &a.weight_decay, NULL},
+        {"steps", NULL, NULL, &a.steps},
+        {"batch", NULL, NULL, &a.batch},
+    };
+    const size_t n_options = sizeof(options) / sizeof(options[0]);
+
+    for (int i = 1; i < argc; i++) {
+        const char *value = NULL;
+        size_t o = 0;
+
+        if (strcmp(argv[i], "--help") == 0) {
+            printf("%s", usage_text);
+            exit(0);
+        }
+        if (strcmp(argv[i], "--version") == 0) {
+            printf("parity %d.%d.%d\n", TRI_VERSION_MAJOR, TRI_VERSION_MINOR, TRI_VERSION_PATCH);
+            exit(0);
+        }
+        while (o < n_options && (value = option(options[o].name, argc, argv, &i)) == NULL)
+            o++;
+        if (value == NULL)
+            usage("unknown argument", argv[i]);
+        if (options[o].text != NULL)
+            *options[o].text = value;
+        else if (options[o].real != NULL)
+            *options[o].real = number(options[o].name, value);
+        else
+            *options[o].whole = (int64_t)number(options[o].name, value);
+    }
+    check_arguments(&a);
+    a.dtype = strcmp(a.type, "fp64") == 0 ? TRI_DTYPE_F64 : TRI_DTYPE_F32;
+    return a;
+}
+
+/* --- the network ---------------------------------------------------------------------------- */
+
+/* "10,20,5" -> sizes; how many. */
+static int parse_sizes(const char *text, int64_t *sizes)
+{
+    int n = 0;
+
+    while (*text != '\0' && n < MAX_LAYERS) {
+        char *end;
+
+        sizes[n] = strtoll(text, &end, 10);
+        if (end == text || sizes[n] < 1 || (*end != ',' && *end != '\0'))
+            usage("--model: sizes", text);
+        n++;
+        text = *end == ',' ? end + 1 : end;
+    }
+    return n;
+}
+
+static tri_module *create_model(const char *text, const tri_safetensors *init)
+{
+    tri_module *layers[2 * MAX_LAYERS];
+    int64_t sizes[MAX_LAYERS];
+    int n_sizes, n = 0;
+
+    if (strcmp(text, "resnet18") == 0) {
+        const tri_safetensors_entry *fc = tri_safetensors_find(init, "fc.weight");
+
+        return resnet18_create(fc != NULL ? fc->shape[0] : 1000);
+    }
+    if (strncmp(text, "linear:", 7) == 0 && parse_sizes(text + 7, sizes) == 2)
+        return tri_nn_linear(sizes[0], sizes[1]);
+    if (strncmp(text, "mlp:", 4) != 0)
+        usage("--model", text);
+    n_sizes = parse_sizes(text + 4, sizes);
+    if (n_sizes < 2)
+        usage("--model", text);
+    for (int i = 0; i + 1 < n_sizes; i++) {
+        if (i > 0)
+            layers[n++] = tri_nn_relu();
+        layers[n++] = tri_nn_linear(sizes[i], sizes[i + 1]);
+    }
+    return tri_sequential_of(n, layers);
+}
+
+/* --- numbers of the files in the type that is computed in ----------------------------------- */
+
+static int64_t numel(const tri_safetensors_entry *e)
+{
+    int64_t n = 1;
+
+    for (int d = 0; d < e->ndim; d++)
+        n *= e->shape[d];
+    return n;
+}
+
+/* A copy of the entry's data; floating-point numbers become `dtype`. Released with free. */
+static void *converted(const tri_safetensors_entry *e, tri_dtype dtype)
+{
+    int64_t n = numel(e);
+    void *copy = malloc(e->bytes * 2 + 8);
+    const char *from = e->data; /* not necessarily aligned */
+
+    if (copy == NULL) {
+        fprintf(stderr, "parity: no memory for %s\n", e->name);
+        exit(1);
+    }
+    if (e->dtype == dtype || (e->dtype != TRI_DTYPE_F32 && e->dtype != TRI_DTYPE_F64)) {
+        memcpy(copy, from, e->bytes);
+        return copy;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        if (dtype == TRI_DTYPE_F64) {
+            float v;
+
+            memcpy(&v, from + i * 4, sizeof(v));
+            ((double *)copy)[i] = (double)v;
+        } else {
+            double v;
+
+            memcpy(&v, from + i * 8, sizeof(v));
+            ((float *)copy)[i] = (float)v;
+        }
+    }
+    return copy;
+}
+
+static tri_dtype type_in(const tri_safetensors_entry *e, tri_dtype dtype)
+{
+    return e->dtype == TRI_DTYPE_F32 || e->dtype == TRI_DTYPE_F64 ? dtype : e->dtype;
+}
+
+static void load_weights(tri_module *net, const tri_safetensors *file, tri_dtype dtype)
+{
+    int64_t n = tri_safetensors_count(file);
+    tri_state_source *sources = calloc((size_t)n + 1, sizeof(*sources));
+    void **copies = calloc((size_t)n + 1, sizeof(*copies));
+
+    if (sources == NULL || copies == NULL)
+        exit(1);
+    for (int64_t i = 0; i < n; i++) {
+        const tri_safetensors_entry *e = tri_safetensors_get(file, i);
+
+        copies[i] = converted(e, dtype);
+        sources[i].name = e->name;
+        sources[i].dtype = type_in(e, dtype);
+        sources[i].ndim = e->ndim;
+        memcpy(sources[i].shape, e->shape, sizeof(e->shape));
+        sources[i].data = copies[i];
+    }
+    TRI_TRY(tri_module_load(net, sources, n));
+    for (int64_t i = 0; i < n; i++)
+        free(copies[i]);
+    free(copies);
+    free(sources);
+}
+
+/* --- batches -------------------------------------------------------------------------------- */
+
+typedef struct column {
+    char *rows;
+    size_t row_bytes;
+    int64_t n_rows;
+    tri_tensor *part; /* this worker's part of a batch */
+} column;
+
+static column column_open(const tri_safetensors *file, const char *name, tri_dtype dtype,
+                          int64_t part_rows)
+{
+    const tri_safetensors_entry *e = tri_safetensors_find(file, name);
+    int64_t shape[TRI_MAX_DIMS];
+    column c;
+
+    if (e == NULL || e->ndim < 1 || e->shape[0] < 1) {
+        fprintf(stderr, "parity: the data has no tensor %s with rows\n", name);
+        exit(1);
+    }
+    memcpy(shape, e->shape, sizeof(shape));
+    shape[0] = part_rows;
+    c.rows = converted(e, dtype);
+    c.n_rows = e->shape[0];
+    c.row_bytes = (size_t)(numel(e) / e->shape[0]) * tri_dtype_size(type_in(e, dtype));
+    c.part = tri_tensor_create(type_in(e, dtype), shape, e->ndim);
+    return c;
+}
+
+/* Rows first, first + 1, ... wrapping around. */
+static void column_read(column *c, int64_t first, int64_t part_rows)
+{
+    char *buffer = malloc((size_t)part_rows * c->row_bytes + 1);
+
+    if (buffer == NULL)
+        exit(1);
+    for (int64_t i = 0; i < part_rows; i++)
+        memcpy(buffer + (size_t)i * c->row_bytes,
+               c->rows + (size_t)((first + i) % c->n_rows) * c->row_bytes, c->row_bytes);
+    TRI_TRY(tri_copy_in(c->part, buffer, (size_t)part_rows * c->row_bytes));
+    free(buffer);
+}
+
+static void column_close(column *c)
+{
+    tri_tensor_unref(c->part);
+    free(c->rows);
+}
+
+/* --- training ------------------------------------------------------------------------------- */
+
+/* One step; the loss of the whole batch. */
+static double train_step(const arguments *a, tri_module *model, tri_optimizer *opt, column *x,
+                         column *y, int64_t part_rows)
+{
+    double sums[2];
+    tri_tensor *out = tri_forward(model, x->part);
+    tri_tensor *loss = strcmp(a->loss, "mse") == 0 ? tri_mse_loss(out, y->part)
+                                                   : tri_cross_entropy(out, y->part, NULL);
+
+    tri_backward_n(loss, part_rows);
+    TRI_TRY(tri_optimizer_step(opt));
+    sums[0] = tri_item(loss) * (double)part_rows;
+    sums[1] = (double)part_rows;
+    TRI_TRY(tri_step_end_status());
+    TRI_TRY(tri_all_reduce(NULL, sums, sums, 2, TRI_DTYPE_F64, TRI_REDOP_SUM, NULL));
+    return sums[0] / sums[1];
+}
+
+int main(int argc, char **argv)
+{
+    arguments a = parse(argc, argv);
+    int64_t first, part;
+    tri_safetensors *weights, *data;
+    tri_module *model;
+    tri_optimizer *opt;
+    column x, y;
+    FILE *losses = NULL;
+
+    TRI_TRY(tri_init(NULL));
+    if (a.batch < tri_world_size())
+        usage("--batch is smaller than the number of workers", NULL);
+    first = a.batch * tri_rank() / tri_world_size();
+    part = a.batch * (tri_rank() + 1) / tri_world_size() - first;
+
+    TRI_TRY(tri_safetensors_open(a.init, &weights));
+    TRI_TRY(tri_safetensors_open(a.data, &data));
+    tri_set_default_dtype(a.dtype);
+    model = create_model(a.model, weights);
+    TRI_TRY(tri_module_status(model));
+    load_weights(model, weights, a.dtype);
+    model = tri_ddp(model, NULL);
+    opt = tri_sgd(model, a.lr,
+                  &(tri_sgd_options){.momentum = a.momentum, .weight_decay = a.weight_decay});
+    x = column_open(data, "x", a.dtype, part);
+    y = column_open(data, "y", a.dtype, part);
+    if (tri_rank() == 0 && (losses = fopen(a.losses_out, "w")) == NULL) {
+        perror(a.losses_out);
+        return 1;
+    }
+
+    for (int64_t k = 0; k < a.steps; k++) {
+        double loss;
+
+        column_read(&x, k * a.batch + first, part);
+        column_read(&y, k * a.batch + first, part);
+        loss = train_step(&a, model, opt, &x, &y, part);
+        if (losses != NULL)
+            fprintf(losses, "{\"step\":%lld,\"loss\":%.17g}\n", (long long)k, loss);
+    }
+    if (losses != NULL && fclose(losses) != 0) {
+        perror(a.losses_out);
+        return 1;
+    }
+    if (tri_rank() == 0)
+        TRI_TRY(tri_save(model, a.out));
+
+    column_close(&x);
+    column_close(&y);
+    tri_safetensors_close(weights);
+    tri_safetensors_close(data);
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(model);
+    tri_finalize();
+    return 0;
+}
