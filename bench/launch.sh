@@ -5,11 +5,10 @@
 . "$(dirname "$0")/lib.sh"
 bench_begin launch
 
-# timed COMMAND: prints when the later worker was done, in ms. bash tells the time without
-# starting a process.
-timed='LC_ALL=C bash -c "TRI_BENCH_START=\$EPOCHREALTIME exec $*" | sort -g | tail -n 1'
+# timed COMMAND: a shell line that prints when the later worker was done, in ms. bash tells the
+# time without starting a process.
 timed() {
-    echo "set -- $*; $timed"
+    echo "LC_ALL=C bash -c 'TRI_BENCH_START=\$EPOCHREALTIME exec $*' | sort -g | tail -n 1"
 }
 
 runs=${TRI_BENCH_RUNS:-41}
@@ -19,7 +18,7 @@ all=$median_a
 if with_peers; then
     need_pytorch
     alternate 5 "$ours" \
-        "$(timed "$TRI_PEER_PYTHON -m torch.distributed.run --standalone --nproc-per-node 2 bench/peer_launch.py") 2>/dev/null"
+        "$(timed "$TRI_PEER_PYTHON -m torch.distributed.run --standalone --nproc-per-node 2 bench/peer_launch.py 2>/dev/null")"
     bench_case "first all_reduce" ms "$all" "$median_b" "torchrun, gloo"
     need_mpi launch
     alternate 11 "$ours" "$(timed "$mpirun -np 2 build/bench/peer_launch")"
