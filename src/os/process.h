@@ -60,6 +60,11 @@ tri_status trii_process_fork(int (*main)(void *arg), void *arg, const int *fds, 
 /* Blocks until the child has ended, and forgets it. */
 void trii_process_wait(int pid);
 
+/* Runs the file instead of us; argv ends with NULL. Returns only if that failed: NOT_FOUND, IO. */
+tri_status trii_process_become(const char *path, const char *const *argv) TRI_MUST_CHECK;
+/* Path of the file that this process runs. */
+tri_status trii_process_own_path(char *path_out, size_t bytes) TRI_MUST_CHECK;
+
 /* The file that a shell would run for `name`: itself if it has a slash, else from PATH.
  * Errors: NOT_FOUND, IO (exists and cannot be executed), INVALID_ARG (too long). */
 tri_status trii_process_find(const char *name, char *path_out, size_t bytes) TRI_MUST_CHECK;

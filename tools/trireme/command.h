@@ -17,6 +17,7 @@ typedef struct command {
 } command;
 
 extern const command command_info;
+extern const command command_perf;
 extern const command command_plot;
 
 /* Prints "trireme NAME: <message>" and how to get help to stderr; returns COMMAND_USAGE. */

@@ -7,7 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <trireme/comm.h>
+
 #include "base/param.h"
+#include "os/cpu.h"
+#include "os/process.h"
 
 static void print_build(void)
 {
@@ -22,6 +26,47 @@ static void print_build(void)
 #else
     puts("build         with assertions");
 #endif
+}
+
+static const char *yes_no(bool yes)
+{
+    return yes ? "yes" : "no";
+}
+
+static void print_processor(void)
+{
+    char host[256];
+    trii_cpu_set allowed;
+
+    trii_process_host(host, sizeof(host));
+    trii_cpu_allowed(&allowed);
+    printf("\nhost          %s\n", host);
+    printf("cores         %d allowed to this process\n", trii_cpu_set_count(&allowed));
+    printf("kernels       %s%s\n", trii_isa_name(trii_cpu_isa()),
+           trii_param_text(TRII_PARAM_ISA) != NULL ? " (limited by TRI_ISA)" : "");
+    printf("avx512 bf16   %s\n", yes_no(trii_cpu_has_avx512_bf16()));
+    printf("amx bf16      %s\n", yes_no(trii_cpu_has_amx_bf16()));
+}
+
+/* An engine is there if a group of one can be made with it. */
+static void print_engines(void)
+{
+    static const char *const names[] = {"self", "shm", "tcp", "mpi", "gloo", "nccl"};
+
+    puts("\nengine        here");
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const tri_group_options options = {.engine = names[i], .timeout_ms = 5000};
+        tri_store *store = NULL;
+        tri_group *group = NULL;
+        tri_status status = tri_store_hash(&store);
+
+        if (status == TRI_OK)
+            status = tri_group_create(store, 0, 1, &options, &group);
+        printf("%-13s %s%s\n", names[i],
+               status == TRI_OK ? "yes" : "no: ", status == TRI_OK ? "" : tri_last_error());
+        tri_group_unref(group);
+        tri_store_unref(store);
+    }
 }
 
 static void print_settings(void)
@@ -43,6 +88,8 @@ static int run(int argc, char **argv)
     if (argc > 1)
         return command_usage(argv[0], "takes no arguments, got %s", argv[1]);
     print_build();
+    print_processor();
+    print_engines();
     print_settings();
     return ferror(stdout) || fflush(stdout) != 0 ? COMMAND_FAILED : COMMAND_OK;
 }

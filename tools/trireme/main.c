@@ -16,6 +16,7 @@
 
 static const command *const commands[] = {
     &command_info,
+    &command_perf,
     &command_plot,
 };
 

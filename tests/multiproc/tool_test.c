@@ -1,0 +1,126 @@
+/*
+ * tool_test.c - the trireme tool from outside: `info` and `perf`.
+ */
+#include <unistd.h>
+
+#include "testing/check.h"
+#include "testing/spawn.h"
+
+static void run(spawn *s, const char *const *args, int status)
+{
+    const char *argv[20] = {spawn_bin("trireme")};
+
+    for (int i = 0; args[i] != NULL; i++)
+        argv[i + 1] = args[i];
+    spawn_start(s, argv, NULL);
+    if (spawn_wait(s) != status)
+        fail_msg("trireme %s: status %d instead of %d\n%s\n%s", args[0], s->status, status,
+                 SPAWN_OUT(s), SPAWN_ERR(s));
+}
+#define RUN(s, status, ...) run(s, (const char *const[]){__VA_ARGS__, NULL}, status)
+
+static void assert_has(const char *text, const char *part)
+{
+    if (strstr(text, part) == NULL)
+        fail_msg("\"%s\" is missing in:\n%s", part, text);
+}
+
+static void info_says_what_is_here_and_where_settings_come_from(void **state)
+{
+    const char *const argv[] = {spawn_bin("trireme"), "info", NULL};
+    const char *const env[] = {"TRI_TIMEOUT_MS=1234", "TRI_ENGINE", NULL};
+    spawn s;
+
+    (void)state;
+    spawn_start(&s, argv, env);
+    assert_int_equal(spawn_wait(&s), 0);
+    assert_has(SPAWN_OUT(&s), "trireme       ");
+    assert_has(SPAWN_OUT(&s), "\nkernels       ");
+    assert_has(SPAWN_OUT(&s), "\nself          yes\n");
+    assert_has(SPAWN_OUT(&s), "\nshm           yes\n");
+    assert_has(SPAWN_OUT(&s), "\nnccl          no: ");
+    assert_has(SPAWN_OUT(&s), "\nTRI_TIMEOUT_MS     1234                 environment  600000 ");
+    assert_has(SPAWN_OUT(&s), "\nTRI_ENGINE         -                    default ");
+    spawn_free(&s);
+}
+
+static void wrong_usage_ends_with_status_2(void **state)
+{
+    static const char *const cases[][5] = {
+        {NULL},
+        {"no-such-command"},
+        {"info", "x"},
+        {"perf"},
+        {"perf", "all_to_nobody"},
+        {"perf", "all_reduce", "--bytes", "4,x"},
+        {"perf", "all_reduce", "--nproc"},
+        {"perf", "all_reduce", "--dtype=u4"},
+        {"perf", "all_reduce", "--what", "1"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        spawn s;
+
+        run(&s, cases[i], 2);
+        assert_string_equal(SPAWN_OUT(&s), "");
+        assert_has(SPAWN_ERR(&s), "trireme");
+        spawn_free(&s);
+    }
+}
+
+static void perf_times_right_results(void **state)
+{
+    static const char *const operations[] = {"all_reduce", "broadcast", "all_gather",
+                                             "reduce_scatter"};
+    static const char *const engines[] = {"shm", "tcp"};
+    static const char *const dtypes[] = {"f32", "f64", "i32", "i64", "f16", "bf16"};
+
+    (void)state;
+    for (size_t i = 0; i < 12; i++) {
+        spawn s;
+
+        RUN(&s, 0, "perf", operations[i % 4], "--engine", engines[i / 4 % 2], "--nproc=3",
+            "--bytes", "24,6K", "--seconds=0.01", "--check", "--dtype", dtypes[i / 2], "--buffers",
+            i % 3 == 0 ? "heap" : "arena");
+        assert_has(SPAWN_OUT(&s), "3 ranks");
+        assert_has(SPAWN_OUT(&s), "results are right\n");
+        spawn_expect_no_process(&s);
+        spawn_free(&s);
+    }
+}
+
+static void perf_writes_its_table_as_json(void **state)
+{
+    char folder[256], path[300], text[4096];
+    FILE *file;
+    size_t got;
+    spawn s;
+
+    (void)state;
+    spawn_make_folder(folder, sizeof(folder));
+    snprintf(path, sizeof(path), "%s/perf.json", folder);
+    RUN(&s, 0, "perf", "all_reduce", "--bytes=16,32", "--json", path);
+    file = fopen(path, "r");
+    assert_non_null(file);
+    got = fread(text, 1, sizeof(text) - 1, file);
+    text[got] = '\0';
+    fclose(file);
+    assert_has(text, "[\n  {\"op\": \"all_reduce\", \"engine\": \"shm\", \"ranks\": 2, ");
+    assert_has(text, "\"bytes\": 32, ");
+    assert_has(text, "}\n]\n");
+    spawn_free(&s);
+    RUN(&s, 1, "perf", "all_reduce", "--nproc=1", "--bytes=16", "--json", "/nowhere/x");
+    assert_has(SPAWN_ERR(&s), "cannot write /nowhere/x");
+    spawn_free(&s);
+    spawn_remove_folder(folder);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(info_says_what_is_here_and_where_settings_come_from),
+    cmocka_unit_test(wrong_usage_ends_with_status_2),
+    cmocka_unit_test(perf_times_right_results),
+    cmocka_unit_test(perf_writes_its_table_as_json),
+};
+
+TEST_MAIN(tests)
