@@ -1,5 +1,5 @@
 /*
- * sgd_optimizer.c - torch.optim.SGD, as element-wise operations that the plan fuses into one loop:
+ * sgd_optimizer.c - torch.optim.SGD: one operation per parameter,
  *
  *     d = g + weight_decay * p
  *     v = d                                   the first time
@@ -7,40 +7,38 @@
  *     d = d + momentum * v if nesterov, else v (with momentum)
  *     p = p - lr * d
  *
- * Rates are floating-point attributes, so a schedule changes no plan; the first time has the same
- * operations with factors 0 and 1 (0 * v is 0, since v starts as zeros).
+ * Rates are floating-point attributes, so a schedule changes no plan. Nor does the first time: v
+ * starts as zeros, and without dampening becomes d.
  */
 #include "base/err.h"
+#include "graph/ops/table.h"
 #include "optim/optimizer.h"
 
 static tri_status sgd_update(tri_optimizer *o, trii_step *step, trii_optim_param *param,
                              tri_tensor *grad, int64_t updates)
 {
     const tri_sgd_options *opt = &o->sgd;
-    tri_tensor *p = param->tensor, *v = param->state[0];
-    tri_tensor *d = grad;
-    trii_vid value;
-    tri_status st;
+    tri_tensor *v = param->state[0];
+    bool later = v != NULL && updates > 0;
+    trii_attrs attrs = {
+        .n_i = 3,
+        .i = {opt->nesterov, 0, 0},
+        .n_f = 4,
+        .f = {o->lr, opt->momentum, later ? opt->dampening : 0.0, opt->weight_decay}};
+    trii_vid in[3], first;
+    tri_status st = trii_resolve(step, param->tensor, &in[0]);
 
-    if (opt->weight_decay != 0.0)
-        d = tri_add(d, tri_mul_scalar(p, opt->weight_decay));
-    if (v != NULL) {
-        tri_tensor *fresh = d;
-        tri_tensor *next;
-
-        if (opt->dampening != 0.0)
-            fresh = tri_mul_scalar(d, updates > 0 ? 1.0 - opt->dampening : 1.0);
-        next = tri_add(tri_mul_scalar(v, updates > 0 ? opt->momentum : 0.0), fresh);
-        d = opt->nesterov ? tri_add(d, tri_mul_scalar(next, opt->momentum)) : next;
-        st = trii_resolve(step, next, &value);
-        if (st == TRI_OK)
-            st = trii_bind(step, value, v);
-        if (st < 0)
-            return st;
-    }
-    p = tri_add(p, tri_mul_scalar(d, -o->lr));
-    st = trii_resolve(step, p, &value);
-    return st == TRI_OK ? trii_bind(step, value, param->tensor) : st;
+    if (st == TRI_OK)
+        st = trii_resolve(step, grad, &in[1]);
+    if (st == TRI_OK && v != NULL)
+        st = trii_resolve(step, v, &in[2]);
+    if (st == TRI_OK)
+        st = trii_record_values(step, &trii_op_sgd, in, v != NULL ? 3 : 2, &attrs, &first);
+    if (st == TRI_OK && trii_handle_recorded(step, first) != NULL) /* eager mode runs it now */
+        st = trii_bind(step, first, param->tensor);
+    if (st == TRI_OK && v != NULL)
+        st = trii_bind(step, first + 1, v);
+    return st;
 }
 
 static const trii_optimizer_ops sgd_ops = {

@@ -113,8 +113,8 @@ typedef struct trii_device_ops {
     bool (*absorbs)(const trii_ir *ir, const trii_group *group, const trii_ir_node *node);
     /* Required. May the node before, whose output `node` reads, be computed by node's kernel?
      * Other readers of that output get it from this kernel. (ReLU's gradient before
-     * normalisation's) */
-    bool (*absorbs_before)(const trii_ir *ir, const trii_ir_node *before, const trii_ir_node *node);
+     * normalisation's.) If so, it may exchange inputs of `before`, and count their readers. */
+    bool (*absorbs_before)(trii_ir *ir, trii_ir_node *before, const trii_ir_node *node);
     /* Required. have[i]: the layouts in which the inputs are; fills the wanted ones. The plan
      * reorders where they differ. Outputs of persistent state keep the layout `ir` says where
      * the device can. */

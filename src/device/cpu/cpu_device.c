@@ -13,8 +13,29 @@
 #include "device/cpu/cpu_parallel.h"
 
 static const trii_cpu_family *const families[] = {
-    &trii_cpu_linear, &trii_cpu_matmul, &trii_cpu_sum,
-    &trii_cpu_mean,   &trii_cpu_sum_to, &trii_cpu_mse_loss,
+    &trii_onednn_conv2d,
+    &trii_onednn_conv2d_backward_data,
+    &trii_onednn_conv2d_backward_weight,
+    &trii_cpu_max_pool2d,
+    &trii_cpu_max_pool2d_backward,
+    &trii_cpu_avg_pool2d,
+    &trii_cpu_avg_pool2d_backward,
+    &trii_cpu_adaptive_max_pool2d,
+    &trii_cpu_adaptive_max_pool2d_backward,
+    &trii_cpu_adaptive_avg_pool2d,
+    &trii_cpu_adaptive_avg_pool2d_backward,
+    &trii_cpu_cross_entropy,
+    &trii_cpu_cross_entropy_backward,
+    &trii_cpu_batch_norm,
+    &trii_cpu_batch_norm_eval,
+    &trii_cpu_batch_norm_backward,
+    &trii_cpu_sgd,
+    &trii_cpu_linear,
+    &trii_cpu_matmul,
+    &trii_cpu_sum,
+    &trii_cpu_mean,
+    &trii_cpu_sum_to,
+    &trii_cpu_mse_loss,
 };
 
 int trii_group_in(const trii_group *group, int32_t value)
@@ -61,7 +82,7 @@ static const trii_cpu_family *family_of(const trii_ir *ir, const trii_group *gro
         const trii_ir_node *node = &ir->nodes[group->nodes[n]];
 
         if (group->n_nodes > 1 && node->op->op_class == TRII_CLASS_ELEMENTWISE)
-            continue;
+            continue; /* taken along */
         for (size_t f = 0; f < TRII_COUNT_OF(families); f++) {
             if (strcmp(families[f]->op, node->op->name) == 0)
                 return families[f]->takes(ir, node) ? families[f] : NULL;

@@ -25,7 +25,9 @@ typedef struct trii_cpu_family {
 extern const trii_cpu_family trii_cpu_linear, trii_cpu_matmul;
 extern const trii_cpu_family trii_cpu_sum, trii_cpu_mean, trii_cpu_sum_to, trii_cpu_mse_loss;
 extern const trii_cpu_family trii_cpu_cross_entropy, trii_cpu_cross_entropy_backward;
-extern const trii_cpu_family trii_cpu_batch_norm, trii_cpu_batch_norm_backward;
+extern const trii_cpu_family trii_cpu_batch_norm, trii_cpu_batch_norm_eval,
+    trii_cpu_batch_norm_backward;
+extern const trii_cpu_family trii_cpu_sgd;
 extern const trii_cpu_family trii_cpu_max_pool2d, trii_cpu_max_pool2d_backward;
 extern const trii_cpu_family trii_cpu_avg_pool2d, trii_cpu_avg_pool2d_backward;
 extern const trii_cpu_family trii_cpu_adaptive_avg_pool2d, trii_cpu_adaptive_avg_pool2d_backward;

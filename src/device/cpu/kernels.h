@@ -99,6 +99,16 @@ typedef struct trii_gemm_args {
     float *pack;
 } trii_gemm_args;
 
+/* torch.optim.SGD in its order of operations, each rounded to f32 and none contracted: replicas
+ * get the same bits from every table. m_new NULL: no momentum; m NULL: its first step. p_new may
+ * be any of the inputs; m_new may be g or m. */
+typedef struct trii_sgd_args {
+    const float *p, *g, *m;
+    float *p_new, *m_new;
+    float lr, momentum, fresh, decay; /* lr negated; fresh = 1 - dampening */
+    bool nesterov, maximize;
+} trii_sgd_args;
+
 typedef struct trii_cpu_kernels {
     int lanes;
     trii_ew_fn ew[TRII_EW_COUNT];
@@ -121,14 +131,15 @@ typedef struct trii_cpu_kernels {
 
     /* One unit of one image each: x [h, w, block], y [out_h, out_w, block]. */
     void (*max_pool)(const float *x, float *y, const trii_images *images, const trii_pooling *pool);
-    /* The gradient of a window goes to its first largest element. dx is overwritten. */
-    void (*max_pool_backward)(const float *x, const float *y, const float *dy, float *dx,
-                              const trii_images *images, const trii_pooling *pool);
+    /* dy [out_h, out_w, block] of a window goes to its first largest element. dx is overwritten. */
+    void (*max_pool_backward)(const float *x, const float *dy, float *dx, const trii_images *images,
+                              const trii_pooling *pool);
     void (*avg_pool)(const float *x, float *y, const trii_images *images, const trii_pooling *pool);
     void (*avg_pool_backward)(const float *dy, float *dx, const trii_images *images,
                               const trii_pooling *pool);
 
     void (*gemm)(const trii_gemm_args *args);
+    void (*sgd)(const trii_sgd_args *args, int64_t begin, int64_t end);
 } trii_cpu_kernels;
 
 /* The table of an instruction set; a missing one (other processor families) is the portable. */

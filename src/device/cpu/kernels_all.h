@@ -7,6 +7,7 @@
 #include "device/cpu/kernels_gemm.h"
 #include "device/cpu/kernels_norm.h"
 #include "device/cpu/kernels_pool.h"
+#include "device/cpu/kernels_sgd.h"
 
 const trii_cpu_kernels VEC_TABLE = {
     .lanes = VEC_LANES,
@@ -51,4 +52,5 @@ const trii_cpu_kernels VEC_TABLE = {
     .avg_pool = avg_pool,
     .avg_pool_backward = avg_pool_backward,
     .gemm = gemm,
+    .sgd = sgd,
 };

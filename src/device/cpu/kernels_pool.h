@@ -72,16 +72,17 @@ VEC_FN void max_pool(const float *x, float *y, const trii_images *images, const 
     }
 }
 
-VEC_INLINE void max_window_backward(const float *x, float *dx, vec y, vec dy, const window *win,
+VEC_INLINE void max_window_backward(const float *x, float *dx, vec dy, const window *win,
                                     int64_t row, int64_t step)
 {
+    vec best = max_window(x, win, row, step);
     vec_i open = ~(vec_i){0}; /* lanes whose maximum has not been met */
 
     for (int64_t h = win->h0; h < win->h1; h++) {
         for (int64_t w = win->w0; w < win->w1; w++) {
             int64_t at = h * row + w * step;
             vec v = vec_load(x + at);
-            vec_i hit = open & ((v == y) | (v != v));
+            vec_i hit = open & ((v == best) | (v != v));
 
             vec_store(dx + at, vec_load(dx + at) + vec_select(hit, dy, vec_set(0)));
             open &= ~hit;
@@ -89,37 +90,37 @@ VEC_INLINE void max_window_backward(const float *x, float *dx, vec y, vec dy, co
     }
 }
 
-VEC_FN void max_window_backward_c(const float *x, float *dx, float y, float dy, const window *win,
-                                  int64_t row, int64_t step)
+VEC_INLINE void max_window_backward_c(const float *x, float *dx, float dy, const window *win,
+                                      int64_t row, int64_t step)
 {
+    int64_t at = win->h0 * row + win->w0 * step;
+
     for (int64_t h = win->h0; h < win->h1; h++) {
         for (int64_t w = win->w0; w < win->w1; w++) {
-            int64_t at = h * row + w * step;
+            int64_t here = h * row + w * step;
 
-            if (x[at] == y || x[at] != x[at]) {
-                dx[at] += dy;
-                return;
-            }
+            if (x[at] == x[at] && !(x[here] <= x[at]))
+                at = here;
         }
     }
+    dx[at] += dy;
 }
 
-VEC_FN void max_pool_backward(const float *x, const float *y, const float *dy, float *dx,
-                              const trii_images *images, const trii_pooling *pool)
+VEC_FN void max_pool_backward(const float *x, const float *dy, float *dx, const trii_images *images,
+                              const trii_pooling *pool)
 {
     int64_t block = images->block, row = images->w * block;
 
     memset(dx, 0, (size_t)(images->h * row) * sizeof(float));
     for (int64_t oh = 0; oh < pool->out_h; oh++) {
-        for (int64_t ow = 0; ow < pool->out_w; ow++, y += block, dy += block) {
+        for (int64_t ow = 0; ow < pool->out_w; ow++, dy += block) {
             window win = window_of(images, pool, oh, ow);
             int64_t l = 0;
 
             for (; l + VEC_LANES <= block; l += VEC_LANES)
-                max_window_backward(x + l, dx + l, vec_load(y + l), vec_load(dy + l), &win, row,
-                                    block);
+                max_window_backward(x + l, dx + l, vec_load(dy + l), &win, row, block);
             for (; l < block; l++)
-                max_window_backward_c(x + l, dx + l, y[l], dy[l], &win, row, block);
+                max_window_backward_c(x + l, dx + l, dy[l], &win, row, block);
         }
     }
 }

@@ -9,7 +9,6 @@
 
 /* See trii_device_ops. */
 bool trii_cpu_norm_absorbs(const trii_ir *ir, const trii_group *group, const trii_ir_node *node);
-bool trii_cpu_norm_absorbs_before(const trii_ir *ir, const trii_ir_node *before,
-                                  const trii_ir_node *node);
+bool trii_cpu_norm_absorbs_before(trii_ir *ir, trii_ir_node *before, const trii_ir_node *node);
 
 #endif

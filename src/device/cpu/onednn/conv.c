@@ -1,0 +1,324 @@
+/*
+ * conv.c - convolution and its gradients.
+ *
+ * The library chooses the layouts of images and weights ("any"); weights keep theirs for good.
+ * Layouts that would be padded are refused, operand by operand, in favour of plain order. Where
+ * nothing fits, the reference kernel runs.
+ */
+#include "base/alloc.h"
+#include "device/cpu/onednn/handles.h"
+#include "graph/type.h"
+#include "os/cpu.h"
+
+typedef enum direction { FORWARD, BACKWARD_DATA, BACKWARD_WEIGHT } direction;
+
+enum { X, W, Y, N_SIDES };
+
+/* A convolution: shapes of the three sides, whichever of them is computed. */
+typedef struct convolution {
+    direction dir;
+    dnnl_dims_t dims[N_SIDES];
+    int ndims[N_SIDES];
+    dnnl_dims_t stride, dilation, pad_l, pad_r;
+    bool bias;
+    int32_t value[N_SIDES], bias_value;
+} convolution;
+
+/* A primitive descriptor and the layouts of its sides. */
+typedef struct choice {
+    dnnl_primitive_desc_t pd;
+    const trii_layout *layout[N_SIDES];
+} choice;
+
+static void read_node(const trii_ir *ir, const trii_ir_node *node, direction dir, convolution *c)
+{
+    static const int side_of_in[3][2] = {{X, W}, {Y, W}, {Y, X}};
+    static const int side_of_out[3] = {Y, X, W};
+    const int64_t *i = node->iattr;
+
+    *c = (convolution){.dir = dir, .bias_value = -1};
+    c->value[side_of_in[dir][0]] = node->in[0];
+    c->value[side_of_in[dir][1]] = node->in[1];
+    c->value[side_of_out[dir]] = node->out[0];
+    for (int s = 0; s < N_SIDES; s++) {
+        const trii_type *type = &ir->values[c->value[s]].type;
+
+        c->ndims[s] = 4;
+        for (int d = 0; d < 4; d++)
+            c->dims[s][d] = type->shape[d];
+    }
+    if (i[6] > 1) { /* groups: [groups, O / groups, C / groups, KH, KW] */
+        c->ndims[W] = 5;
+        for (int d = 4; d > 0; d--)
+            c->dims[W][d] = c->dims[W][d - 1];
+        c->dims[W][0] = i[6];
+        c->dims[W][1] /= i[6];
+    }
+    for (int d = 0; d < 2; d++) {
+        c->stride[d] = i[d];
+        c->dilation[d] = i[4 + d] - 1;
+        c->pad_l[d] = c->pad_r[d] = i[2 + d];
+    }
+    if (dir == FORWARD && trii_has_in(node, 2)) {
+        c->bias = true;
+        c->bias_value = node->in[2];
+    }
+}
+
+static bool conv_takes(const trii_ir *ir, const trii_ir_node *node)
+{
+    if (!trii_node_f32(ir, node))
+        return false;
+    for (int i = 0; i < 2; i++) {
+        if (trii_type_numel(trii_in_type(ir, node, i)) == 0)
+            return false;
+    }
+    return trii_type_numel(trii_out_type(ir, node, 0)) > 0;
+}
+
+/* Winograd multiplies less but rounds more and moves more: it pays for 3x3 windows over enough
+ * channels (measured on Sapphire Rapids, bench/conv.c). The rule depends on shapes alone: equal
+ * runs must choose equally. */
+static bool wants_winograd(const convolution *c)
+{
+    if (trii_cpu_isa() != TRII_ISA_AVX512 || c->ndims[W] != 4 || c->dims[W][2] != 3 ||
+        c->dims[W][3] != 3)
+        return false;
+    for (int d = 0; d < 2; d++) {
+        if (c->stride[d] != 1 || c->dilation[d] != 0 || c->pad_l[d] != 1 || c->pad_r[d] != 1)
+            return false;
+    }
+    return c->dims[W][0] >= 64 && c->dims[W][1] >= 64 && c->dims[W][0] % 16 == 0 &&
+           c->dims[W][1] % 16 == 0;
+}
+
+static dnnl_status_t describe(const convolution *c, dnnl_alg_kind_t alg,
+                              const dnnl_memory_desc_t *md, direction dir,
+                              dnnl_convolution_desc_t *desc)
+{
+    dnnl_memory_desc_t bias;
+    dnnl_dims_t bias_dims = {c->dims[Y][1]};
+    dnnl_status_t status = dnnl_memory_desc_init_by_tag(&bias, 1, bias_dims, dnnl_f32, dnnl_a);
+
+    if (status != dnnl_success)
+        return status;
+    switch (dir) {
+    case FORWARD:
+        return dnnl_dilated_convolution_forward_desc_init(
+            desc, dnnl_forward_training, alg, &md[X], &md[W], c->bias ? &bias : NULL, &md[Y],
+            c->stride, c->dilation, c->pad_l, c->pad_r);
+    case BACKWARD_DATA:
+        return dnnl_dilated_convolution_backward_data_desc_init(
+            desc, alg, &md[X], &md[W], &md[Y], c->stride, c->dilation, c->pad_l, c->pad_r);
+    default:
+        return dnnl_dilated_convolution_backward_weights_desc_init(
+            desc, alg, &md[X], &md[W], NULL, &md[Y], c->stride, c->dilation, c->pad_l, c->pad_r);
+    }
+}
+
+/* The primitive descriptor for these descriptors ("any" allowed). */
+static dnnl_status_t create_pd(const convolution *c, dnnl_alg_kind_t alg,
+                               const dnnl_memory_desc_t *md, dnnl_primitive_desc_t *pd_out)
+{
+    dnnl_engine_t engine = NULL;
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_primitive_desc_t hint = NULL;
+    dnnl_convolution_desc_t desc;
+    dnnl_status_t status = dnnl_success;
+
+    if (trii_onednn_engine(&engine) != TRI_OK || trii_onednn_attr(&attr) != TRI_OK)
+        return dnnl_runtime_error;
+    if (c->dir != FORWARD) {
+        status = describe(c, alg, md, FORWARD, &desc);
+        if (status == dnnl_success)
+            status = dnnl_primitive_desc_create(&hint, &desc, attr, engine, NULL);
+    }
+    if (status == dnnl_success)
+        status = describe(c, alg, md, c->dir, &desc);
+    if (status == dnnl_success)
+        status = dnnl_primitive_desc_create(pd_out, &desc, attr, engine, hint);
+    if (hint != NULL)
+        dnnl_primitive_desc_destroy(hint);
+    return status;
+}
+
+static const dnnl_memory_desc_t *side_md(const convolution *c, const_dnnl_primitive_desc_t pd,
+                                         int side)
+{
+    static const dnnl_query_t queries[3][N_SIDES] = {
+        {dnnl_query_src_md, dnnl_query_weights_md, dnnl_query_dst_md},
+        {dnnl_query_diff_src_md, dnnl_query_weights_md, dnnl_query_diff_dst_md},
+        {dnnl_query_src_md, dnnl_query_diff_weights_md, dnnl_query_diff_dst_md}};
+
+    return dnnl_primitive_desc_query_md(pd, queries[c->dir][side], 0);
+}
+
+/* With the weights in `have` layout if there is one. OK only if no side is padded. */
+static tri_status try_algorithm(const convolution *c, dnnl_alg_kind_t alg,
+                                const dnnl_memory_desc_t *fixed_w, choice *choice_out)
+{
+    bool plain[N_SIDES] = {false};
+
+    for (int attempt = 0; attempt <= N_SIDES; attempt++) {
+        dnnl_memory_desc_t md[N_SIDES];
+        dnnl_primitive_desc_t pd = NULL;
+        bool fits = true;
+
+        for (int s = 0; s < N_SIDES; s++) {
+            tri_status status = trii_onednn_plain_md(c->dims[s], c->ndims[s], &md[s]);
+
+            if (status != TRI_OK)
+                return status;
+            if (s == W && fixed_w != NULL)
+                md[s] = *fixed_w;
+            else if (!plain[s] &&
+                     dnnl_memory_desc_init_by_tag(&md[s], c->ndims[s], c->dims[s], dnnl_f32,
+                                                  dnnl_format_tag_any) != dnnl_success)
+                return TRI_ERR_UNSUPPORTED;
+        }
+        if (create_pd(c, alg, md, &pd) != dnnl_success)
+            return TRII_FAIL(TRI_ERR_UNSUPPORTED, "oneDNN: no such convolution");
+        for (int s = 0; s < N_SIDES; s++) {
+            const dnnl_memory_desc_t *is = side_md(c, pd, s);
+
+            if (trii_onednn_padded(is)) {
+                fits = false;
+                plain[s] = true;
+            } else if (trii_onednn_layout(is, &choice_out->layout[s]) != TRI_OK) {
+                fits = false;
+            }
+        }
+        if (fits) {
+            choice_out->pd = pd;
+            return TRI_OK;
+        }
+        dnnl_primitive_desc_destroy(pd);
+    }
+    return TRII_FAIL(TRI_ERR_UNSUPPORTED, "oneDNN: no layouts without padding");
+}
+
+/* fixed_w: the layout that the weights have already; NULL = free to choose. */
+static tri_status choose(const convolution *c, const trii_type *w_type, const trii_layout *fixed_w,
+                         choice *choice_out)
+{
+    const dnnl_alg_kind_t algs[2] = {dnnl_convolution_winograd, dnnl_convolution_direct};
+    dnnl_memory_desc_t md;
+    tri_status status = TRI_ERR_UNSUPPORTED;
+
+    if (fixed_w != NULL) {
+        status = trii_onednn_md(w_type, fixed_w, &md);
+        if (status != TRI_OK)
+            return status;
+    }
+    for (int pass = fixed_w != NULL ? 0 : 1; pass < 2; pass++) {
+        for (int a = wants_winograd(c) ? 0 : 1; a < 2; a++) {
+            status = try_algorithm(c, algs[a], pass == 0 ? &md : NULL, choice_out);
+            if (status != TRI_ERR_UNSUPPORTED)
+                return status;
+        }
+    }
+    return status;
+}
+
+static direction direction_of(const trii_ir_node *node)
+{
+    /* conv2d, conv2d_backward_data, conv2d_backward_weight */
+    if (node->op->name[6] == '\0')
+        return FORWARD;
+    return node->op->name[16] == 'd' ? BACKWARD_DATA : BACKWARD_WEIGHT;
+}
+
+static void conv_layouts(const trii_ir *ir, const trii_group *group, const trii_layout *const *have,
+                         trii_layouts *want)
+{
+    const trii_ir_node *node = &ir->nodes[group->nodes[0]];
+    convolution c;
+    choice chosen = {0};
+    const trii_layout *fixed_w = NULL;
+    int w;
+
+    read_node(ir, node, direction_of(node), &c);
+    w = trii_group_in(group, c.value[W]);
+    /* Weights in the layout of an earlier plan, or of the forward pass if that will do. */
+    if (c.dir == FORWARD && w >= 0)
+        fixed_w = have[w];
+    else if (c.dir == BACKWARD_WEIGHT && ir->values[c.value[W]].bound)
+        fixed_w = ir->values[c.value[W]].layout;
+    if (choose(&c, &ir->values[c.value[W]].type, fixed_w, &chosen) != TRI_OK)
+        return; /* the reference kernel: all plain */
+    for (int s = 0; s < N_SIDES; s++) {
+        int i = trii_group_in(group, c.value[s]);
+
+        if (i >= 0)
+            want->in[i] = chosen.layout[s];
+        else
+            want->out[trii_group_out(group, c.value[s])] = chosen.layout[s];
+    }
+    if (w >= 0 && c.dir == FORWARD)
+        want->adopt |= UINT64_C(1) << w;
+    dnnl_primitive_desc_destroy(chosen.pd);
+}
+
+static const trii_layout *layout_in_group(const trii_group *group, int32_t value)
+{
+    int i = trii_group_in(group, value);
+
+    return i >= 0 ? group->in_layout[i] : group->out_layout[trii_group_out(group, value)];
+}
+
+static tri_status conv_compile(const trii_ir *ir, const trii_group *group, trii_kernel **kernel_out)
+{
+    static const int args[3][N_SIDES] = {{DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
+                                         {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST},
+                                         {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST}};
+    static const char *const names[3] = {"conv2d", "conv2d_backward_data",
+                                         "conv2d_backward_weight"};
+    const trii_ir_node *node = &ir->nodes[group->nodes[0]];
+    trii_onednn_arg operands[TRII_ONEDNN_ARGS];
+    dnnl_memory_desc_t bias;
+    convolution c;
+    choice chosen = {0};
+    int n = 0;
+    tri_status status;
+
+    read_node(ir, node, direction_of(node), &c);
+    /* The same choice as for the layouts: the weights' is fixed to it now. */
+    status = choose(&c, &ir->values[c.value[W]].type, layout_in_group(group, c.value[W]), &chosen);
+    for (int s = 0; s < N_SIDES && status == TRI_OK; s++) {
+        if (chosen.layout[s] != layout_in_group(group, c.value[s])) {
+            dnnl_primitive_desc_destroy(chosen.pd);
+            status = TRI_ERR_UNSUPPORTED;
+        }
+    }
+    if (status == TRI_ERR_UNSUPPORTED)
+        return trii_cpu_fallback_compile(ir, group, kernel_out);
+    if (status != TRI_OK)
+        return status;
+    for (int s = 0; s < N_SIDES; s++) {
+        int i = trii_group_in(group, c.value[s]);
+
+        operands[n++] =
+            (trii_onednn_arg){args[c.dir][s], side_md(&c, chosen.pd, s),
+                              i >= 0 ? i : group->n_in + trii_group_out(group, c.value[s])};
+    }
+    if (c.bias) {
+        status = trii_onednn_plain_md(&c.dims[Y][1], 1, &bias);
+        operands[n++] = (trii_onednn_arg){DNNL_ARG_BIAS, &bias, trii_group_in(group, c.bias_value)};
+    }
+    if (status == TRI_OK)
+        status = trii_onednn_kernel(chosen.pd, names[c.dir], operands, n,
+                                    group->n_in + group->n_out, kernel_out);
+    dnnl_primitive_desc_destroy(chosen.pd);
+    return status;
+}
+
+const trii_cpu_family trii_onednn_conv2d = {
+    .op = "conv2d", .takes = conv_takes, .layouts = conv_layouts, .compile = conv_compile};
+const trii_cpu_family trii_onednn_conv2d_backward_data = {.op = "conv2d_backward_data",
+                                                          .takes = conv_takes,
+                                                          .layouts = conv_layouts,
+                                                          .compile = conv_compile};
+const trii_cpu_family trii_onednn_conv2d_backward_weight = {.op = "conv2d_backward_weight",
+                                                            .takes = conv_takes,
+                                                            .layouts = conv_layouts,
+                                                            .compile = conv_compile};

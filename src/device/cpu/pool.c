@@ -1,0 +1,199 @@
+/*
+ * pool.c - pooling of images in plain or blocked order; adaptive pooling where the windows are
+ * equal (the output divides the image).
+ */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "device/cpu/cpu_ops.h"
+#include "device/cpu/cpu_parallel.h"
+#include "graph/type.h"
+
+typedef struct pool_kernel {
+    trii_kernel base;
+    const trii_cpu_kernels *kernels;
+    trii_images images; /* the larger side */
+    trii_pooling pooling;
+    bool maximum, backward;
+    int g, x, out; /* arguments: gradient, image; -1 = none */
+} pool_kernel;
+
+static bool starts_with(const char *text, const char *prefix)
+{
+    return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+static bool is_adaptive(const trii_ir_node *node)
+{
+    return starts_with(node->op->name, "adaptive_");
+}
+
+static bool is_maximum(const trii_ir_node *node)
+{
+    return strstr(node->op->name, "max_pool2d") != NULL;
+}
+
+static bool is_backward(const trii_ir_node *node)
+{
+    return strstr(node->op->name, "_backward") != NULL;
+}
+
+static const trii_type *image_type(const trii_ir *ir, const trii_ir_node *node)
+{
+    return is_backward(node) ? trii_out_type(ir, node, 0) : trii_in_type(ir, node, 0);
+}
+
+static const trii_type *pooled_type(const trii_ir *ir, const trii_ir_node *node)
+{
+    return is_backward(node) ? trii_in_type(ir, node, 0) : trii_out_type(ir, node, 0);
+}
+
+static bool pool_takes(const trii_ir *ir, const trii_ir_node *node)
+{
+    const trii_type *image = image_type(ir, node), *pooled = pooled_type(ir, node);
+
+    if (!trii_node_f32(ir, node) || image->ndim != 4 || trii_type_numel(pooled) == 0)
+        return false;
+    return !is_adaptive(node) ||
+           (image->shape[2] % pooled->shape[2] == 0 && image->shape[3] % pooled->shape[3] == 0);
+}
+
+/* Images and windows in the same block size: the image's, or the gradient's. */
+static int block_of(const trii_ir *ir, const trii_group *group, const trii_layout *const *layouts)
+{
+    const trii_ir_node *node = &ir->nodes[group->nodes[0]];
+    int i = trii_group_in(group, node->in[node->n_in - 1]); /* x, else g */
+    const trii_type *type = &ir->values[group->in[i]].type;
+    trii_images images;
+
+    if (layouts[i] != NULL && trii_cpu_images(type, layouts[i], &images))
+        return images.block;
+    /* One number per channel is the same in all orders: the image's neighbours want blocks. */
+    if (layouts[i] == NULL && type->shape[2] == 1 && type->shape[3] == 1) {
+        int block = trii_cpu_kernels_get()->lanes;
+
+        if (block >= 8 && trii_cpu_blocked(image_type(ir, node), block) != NULL)
+            return block;
+    }
+    return 1;
+}
+
+static void pool_layouts(const trii_ir *ir, const trii_group *group, const trii_layout *const *have,
+                         trii_layouts *want)
+{
+    int block = block_of(ir, group, have);
+
+    if (block == 1)
+        return;
+    for (int i = 0; i < group->n_in; i++)
+        want->in[i] = trii_cpu_blocked(&ir->values[group->in[i]].type, block);
+    want->out[0] = trii_cpu_blocked(&ir->values[group->out[0]].type, block);
+}
+
+typedef struct pool_run {
+    const pool_kernel *k;
+    void *const *args;
+} pool_run;
+
+static void pool_range(void *ctx, int64_t begin, int64_t end)
+{
+    const pool_run *run = ctx;
+    const pool_kernel *k = run->k;
+    int64_t image = k->images.h * k->images.w * k->images.block;
+    int64_t pooled = k->pooling.out_h * k->pooling.out_w * k->images.block;
+    const float *g = k->g >= 0 ? run->args[k->g] : NULL;
+    const float *x = k->x >= 0 ? run->args[k->x] : NULL;
+    float *out = run->args[k->out];
+
+    for (int64_t p = begin; p < end; p++) {
+        if (k->maximum && k->backward)
+            k->kernels->max_pool_backward(x + p * image, g + p * pooled, out + p * image,
+                                          &k->images, &k->pooling);
+        else if (k->maximum)
+            k->kernels->max_pool(x + p * image, out + p * pooled, &k->images, &k->pooling);
+        else if (k->backward)
+            k->kernels->avg_pool_backward(g + p * pooled, out + p * image, &k->images, &k->pooling);
+        else
+            k->kernels->avg_pool(x + p * image, out + p * pooled, &k->images, &k->pooling);
+    }
+}
+
+static tri_status pool_run_kernel(const trii_kernel *kernel, void *const *args, const trii_run *run)
+{
+    const pool_kernel *k = (const pool_kernel *)kernel;
+    pool_run ctx = {k, args};
+    int64_t plane = k->images.h * k->images.w * k->images.block;
+
+    (void)run;
+    trii_parallel_for(k->images.n * k->images.c / k->images.block, 1 + 16384 / plane, pool_range,
+                      &ctx);
+    return TRI_OK;
+}
+
+static void read_windows(const trii_ir *ir, const trii_ir_node *node, trii_pooling *p)
+{
+    const trii_type *image = image_type(ir, node), *pooled = pooled_type(ir, node);
+    const int64_t *i = node->iattr;
+
+    p->out_h = pooled->shape[2];
+    p->out_w = pooled->shape[3];
+    if (is_adaptive(node)) {
+        p->kernel_h = p->stride_h = (int)(image->shape[2] / p->out_h);
+        p->kernel_w = p->stride_w = (int)(image->shape[3] / p->out_w);
+        return;
+    }
+    p->kernel_h = (int)i[0];
+    p->kernel_w = (int)i[1];
+    p->stride_h = (int)i[2];
+    p->stride_w = (int)i[3];
+    p->pad_h = (int)i[4];
+    p->pad_w = (int)i[5];
+    p->exclude_padding = i[7] != 0;
+}
+
+static tri_status pool_compile(const trii_ir *ir, const trii_group *group, trii_kernel **kernel_out)
+{
+    const trii_ir_node *node = &ir->nodes[group->nodes[0]];
+    const trii_type *image = image_type(ir, node);
+    pool_kernel *k = trii_alloc(1, sizeof(*k), "kernel");
+
+    if (k == NULL)
+        return TRI_ERR_NO_MEMORY;
+    k->base = (trii_kernel){
+        .name = node->op->name, .run = pool_run_kernel, .destroy = trii_cpu_kernel_free};
+    k->kernels = trii_cpu_kernels_get();
+    k->maximum = is_maximum(node);
+    k->backward = is_backward(node);
+    k->images = (trii_images){.n = image->shape[0],
+                              .c = image->shape[1],
+                              .h = image->shape[2],
+                              .w = image->shape[3],
+                              .block = 1};
+    for (int i = 0; i < group->n_in + group->n_out; i++) { /* whichever side says the block */
+        trii_images images;
+        const trii_layout *layout =
+            i < group->n_in ? group->in_layout[i] : group->out_layout[i - group->n_in];
+        int32_t value = i < group->n_in ? group->in[i] : group->out[i - group->n_in];
+
+        if (layout != NULL && trii_cpu_images(&ir->values[value].type, layout, &images))
+            k->images.block = images.block;
+    }
+    read_windows(ir, node, &k->pooling);
+    k->g = k->backward ? trii_group_in(group, node->in[0]) : -1;
+    k->x = !k->backward || k->maximum ? trii_group_in(group, node->in[node->n_in - 1]) : -1;
+    k->out = group->n_in;
+    *kernel_out = &k->base;
+    return TRI_OK;
+}
+
+#define POOL_FAMILY(kind)                                                                          \
+    const trii_cpu_family trii_cpu_##kind = {                                                      \
+        .op = #kind, .takes = pool_takes, .layouts = pool_layouts, .compile = pool_compile};       \
+    const trii_cpu_family trii_cpu_##kind##_backward = {.op = #kind "_backward",                   \
+                                                        .takes = pool_takes,                       \
+                                                        .layouts = pool_layouts,                   \
+                                                        .compile = pool_compile}
+POOL_FAMILY(max_pool2d);
+POOL_FAMILY(avg_pool2d);
+POOL_FAMILY(adaptive_max_pool2d);
+POOL_FAMILY(adaptive_avg_pool2d);
