@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "os/clock.h"
 #include "plan/ir.h"
 
@@ -107,6 +108,9 @@ static tri_status compile(trii_plan *plan, trii_ir *ir, const trii_step *step,
         status = list_adoptions(plan, ir, adopt);
     if (status == TRI_OK)
         status = trii_plan_schedule(plan, ir, step, segment);
+    if (status == TRI_OK && trii_log_enabled(TRII_LOG_TRACE, "plan"))
+        plan->entry_ns =
+            trii_pool_alloc(&plan->pool, (size_t)plan->n_entries, sizeof(*plan->entry_ns));
     return status;
 }
 

@@ -71,6 +71,7 @@ typedef struct trii_plan {
     const uint64_t *words;
     size_t n_words;
     uint64_t runs;
+    int64_t *entry_ns; /* TRI_LOG=plan:trace: time of each entry over all runs; else NULL */
 
     trii_entry *entries;
     int32_t n_entries;
@@ -110,8 +111,9 @@ tri_status trii_plan_run(trii_plan *plan, trii_step *step, const trii_segment *s
 /* schedule.c: fills everything that has to do with entries, from an ir with kernels. */
 tri_status trii_plan_schedule(trii_plan *plan, trii_ir *ir, const trii_step *step,
                               const trii_segment *segment) TRI_MUST_CHECK;
-/* log.c */
+/* plan_log.c: after compiling, and (with entry_ns) where the time went. */
 void trii_plan_log(const trii_plan *plan, const trii_ir *ir, double compile_ms);
+void trii_plan_log_times(const trii_plan *plan);
 
 /* --- cache.c ------------------------------------------------------------------------------- */
 

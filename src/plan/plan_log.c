@@ -1,5 +1,6 @@
 /*
- * plan_log.c - TRI_LOG=plan:info says what was compiled, plan:debug shows every entry.
+ * plan_log.c - TRI_LOG=plan:info says what was compiled, plan:debug shows every entry,
+ * plan:trace times them and tells after 16, 32, 64, .. runs where the time went.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -72,4 +73,26 @@ void trii_plan_log(const trii_plan *plan, const trii_ir *ir, double compile_ms)
         return;
     for (int32_t g = 0; g < ir->n_groups; g++)
         log_group(ir, ir->groups[g]);
+}
+
+/* Entries are numbered as they run. */
+void trii_plan_log_times(const trii_plan *plan)
+{
+    double total = 0;
+
+    if (plan->runs == 0)
+        return;
+    for (int32_t e = 0; e < plan->n_entries; e++)
+        total += (double)plan->entry_ns[e];
+    trii_log_write(TRII_LOG_TRACE, "plan", "%016" PRIx64 ": %" PRIu64 " runs, %.3f us each",
+                   plan->hash, plan->runs, total / (double)plan->runs / 1e3);
+    for (int32_t e = 0; e < plan->n_entries; e++) {
+        static const char *const kinds[] = {"kernel", "copy", "start", "wait"};
+        const trii_entry *entry = &plan->entries[e];
+
+        trii_log_write(TRII_LOG_TRACE, "plan", "  %4d %5.1f%% %10.3f us  %s %s", e,
+                       100 * (double)plan->entry_ns[e] / total,
+                       (double)plan->entry_ns[e] / (double)plan->runs / 1e3, kinds[entry->kind],
+                       entry->kernel != NULL ? entry->kernel->name : "");
+    }
 }

@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "os/clock.h"
 #include "plan/ir.h"
 #include "plan/plan.h"
 
@@ -154,6 +155,7 @@ static tri_status walk(trii_plan *plan)
 
     for (int32_t e = 0; e < plan->n_entries && TRII_LIKELY(status == TRI_OK); e++) {
         const trii_entry *entry = &plan->entries[e];
+        int64_t begin = TRII_UNLIKELY(plan->entry_ns != NULL) ? trii_now_ns() : 0;
 
         switch (entry->kind) {
         case TRII_ENTRY_KERNEL:
@@ -174,6 +176,8 @@ static tri_status walk(trii_plan *plan)
             status = wait_host(&plan->hosts[entry->host]);
             break;
         }
+        if (TRII_UNLIKELY(plan->entry_ns != NULL))
+            plan->entry_ns[e] += trii_now_ns() - begin;
     }
     if (TRII_UNLIKELY(status != TRI_OK)) {
         /* Their buffers are ours: nothing may still be moving when we return. */
@@ -242,6 +246,9 @@ tri_status trii_plan_run(trii_plan *plan, trii_step *step, const trii_segment *s
     fill_scalars(plan, step, segment);
     plan->runs++;
     status = walk(plan);
+    if (TRII_UNLIKELY(plan->entry_ns != NULL) && plan->runs >= 16 &&
+        (plan->runs & (plan->runs - 1)) == 0)
+        trii_plan_log_times(plan);
     if (TRII_LIKELY(status == TRI_OK))
         publish(plan, step, segment);
     else

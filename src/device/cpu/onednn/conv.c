@@ -77,7 +77,7 @@ static bool conv_takes(const trii_ir *ir, const trii_ir_node *node)
 }
 
 /* Winograd multiplies less but rounds more and moves more: it pays for 3x3 windows over enough
- * channels (measured on Sapphire Rapids, bench/conv.c). The rule depends on shapes alone: equal
+ * channels (measured on Sapphire Rapids by bench/steps.c). The rule depends on shapes alone: equal
  * runs must choose equally. */
 static bool wants_winograd(const convolution *c)
 {
