@@ -87,6 +87,10 @@ static void old_and_failed_handles_say_what_is_wrong(void **state)
     CHECK_FAILS(tri_run(), TRI_ERR_INVALID_ARG, "tri_backward at ");
     CHECK_FAILS(tri_step_end_status(), TRI_ERR_INVALID_ARG, "do not broadcast");
     CHECK_FAILS(tri_tensor_status(h), TRI_ERR_STATE, "step has ended");
+    bad = tri_neg(tri_relu(x)); /* a value of that number exists again */
+    CHECK_OK(tri_tensor_status(bad));
+    CHECK_FAILS(tri_tensor_status(h), TRI_ERR_STATE, "step has ended");
+    CHECK_FAILS(tri_tensor_status(tri_neg(h)), TRI_ERR_STATE, "tri_neg(?) at ");
     CHECK_FAILS(tri_copy_out(h, got, sizeof(got)), TRI_ERR_STATE, "step has ended");
     assert_true(isnan(tri_item(tri_add(h, x))));
     CHECK_FAILS(tri_tensor_status(tri_relu(NULL)), TRI_ERR_INVALID_ARG, "argument 0 is NULL");
