@@ -9,6 +9,11 @@
 #define VEC_LANES 8
 #define VEC_TARGET TRII_TARGET("avx2,fma")
 #define VEC_FMA(a, b, c) ((vec)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
+#define VEC_STORE_FEW(p, v, n)                                                                     \
+    _mm256_maskstore_ps(p,                                                                         \
+                        _mm256_cmpgt_epi32(_mm256_set1_epi32((int)(n)),                            \
+                                           _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)),             \
+                        (__m256)(v))
 #define VEC_TABLE trii_cpu_kernels_avx2
 #include "device/cpu/kernels_all.h"
 #else

@@ -14,6 +14,7 @@
     TRII_TARGET("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")
 #endif
 #define VEC_FMA(a, b, c) ((vec)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
+#define VEC_STORE_FEW(p, v, n) _mm512_mask_storeu_ps(p, (__mmask16)((1u << (n)) - 1u), (__m512)(v))
 #define VEC_TABLE trii_cpu_kernels_avx512
 #include "device/cpu/kernels_all.h"
 #else

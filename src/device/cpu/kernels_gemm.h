@@ -39,11 +39,12 @@ VEC_INLINE void gemm_tile(const trii_gemm_args *args, const float *a, const floa
             for (int v = 0; v < vectors; v++)
                 vec_store(c + r * args->ldc + v * VEC_LANES, acc[r][v]);
         } else {
-            float line[2 * VEC_LANES];
+            float *to = c + r * args->ldc;
 
-            for (int v = 0; v < vectors; v++)
-                vec_store(line + v * VEC_LANES, acc[r][v]);
-            memcpy(c + r * args->ldc, line, (size_t)cols * sizeof(float));
+            if (vectors > 1)
+                vec_store(to, acc[r][0]); /* only the last vector is cut */
+            VEC_STORE_FEW(to + (vectors - 1) * VEC_LANES, acc[r][vectors - 1],
+                          cols - (vectors - 1) * VEC_LANES);
         }
     }
 }
@@ -55,7 +56,7 @@ VEC_INLINE void gemm_panel(const trii_gemm_args *args, int64_t j, int64_t cols, 
     int64_t i = 0;
 
     if (args->bias != NULL)
-        memcpy(bias, args->bias + j, (size_t)cols * sizeof(float));
+        vec_copy_few(bias, args->bias + j, cols);
     for (; i + GEMM_ROWS <= args->m; i += GEMM_ROWS)
         gemm_tile(args, args->a + i * args->a_row, b, ldb, bias, args->c + i * args->ldc + j, cols,
                   GEMM_ROWS, vectors);
@@ -75,6 +76,10 @@ VEC_FN void gemm_pack(const trii_gemm_args *args, int64_t j, int64_t cols, int64
         const float *b = args->b + k * args->b_row + j * args->b_col;
         int64_t l = 0;
 
+        if (args->b_col == 1) {
+            vec_copy_few(d, b, cols);
+            l = cols;
+        }
         for (; l < cols; l++)
             d[l] = b[l * args->b_col];
         for (; l < width; l++)

@@ -6,5 +6,10 @@
 #define VEC_LANES 4
 #define VEC_TARGET
 #define VEC_FMA(a, b, c) ((a) * (b) + (c))
+#define VEC_STORE_FEW(p, v, n)                                                                     \
+    do {                                                                                           \
+        for (int few = 0; few < (int)(n); few++)                                                   \
+            (p)[few] = (v)[few];                                                                   \
+    } while (0)
 #define VEC_TABLE trii_cpu_kernels_portable
 #include "device/cpu/kernels_all.h"

@@ -5,6 +5,7 @@
  *   VEC_LANES    floats in a vector: 4, 8 or 16
  *   VEC_TARGET   the function attribute that turns the instruction set on; may be empty
  *   VEC_FMA(a, b, c)  a * b + c, fused if the instruction set has it
+ *   VEC_STORE_FEW(p, v, n)  the first n < VEC_LANES floats of v to p
  * and followed by the kernels_*.h templates, which define static functions only.
  *
  * Element-wise kernels are plain loops that the compiler vectorises, without FMA: each rounds
@@ -43,7 +44,26 @@ VEC_INLINE void vec_store(float *p, vec v)
 
 VEC_INLINE vec vec_set(float x)
 {
-    return (vec){0} + x;
+    return x - (vec){0}; /* minus, so that the compiler sees a broadcast: x - 0 is x for every x */
+}
+
+/* memcpy of any number of floats, for few: a call, or `rep movs`, would cost more than the copy. */
+VEC_INLINE void vec_copy_few(float *to, const float *from, int64_t n)
+{
+    for (; n >= 8; n -= 8, to += 8, from += 8)
+        memcpy(to, from, 8 * sizeof(float));
+    if ((n & 4) != 0) {
+        memcpy(to, from, 4 * sizeof(float));
+        to += 4;
+        from += 4;
+    }
+    if ((n & 2) != 0) {
+        memcpy(to, from, 2 * sizeof(float));
+        to += 2;
+        from += 2;
+    }
+    if ((n & 1) != 0)
+        *to = *from;
 }
 
 /* Where mask is all ones: a, else b. */
