@@ -194,24 +194,29 @@ void trii_loop_unwatch(trii_watch *watch)
     if (loop == NULL)
         return;
     trii_loop_lock(loop);
-    epoll_ctl(loop->epoll_fd, EPOLL_CTL_DEL, watch->fd, NULL);
-    watch->loop = NULL;
-    loop->removals++;
+    if (watch->loop != NULL) { /* else its callback, or another thread, was faster */
+        epoll_ctl(loop->epoll_fd, EPOLL_CTL_DEL, watch->fd, NULL);
+        watch->loop = NULL;
+        loop->removals++;
+    }
     trii_loop_unlock(loop);
 }
 
 void trii_loop_change(trii_watch *watch, unsigned events)
 {
     struct epoll_event event = {.events = to_epoll(events), .data = {.ptr = watch}};
+    trii_loop *loop = watch->loop;
 
-    if (watch->loop != NULL)
-        epoll_ctl(watch->loop->epoll_fd, EPOLL_CTL_MOD, watch->fd, &event);
+    if (loop != NULL)
+        epoll_ctl(loop->epoll_fd, EPOLL_CTL_MOD, watch->fd, &event);
 }
 
 void trii_loop_mute(trii_watch *watch)
 {
-    if (watch->loop != NULL)
-        epoll_ctl(watch->loop->epoll_fd, EPOLL_CTL_DEL, watch->fd, NULL);
+    trii_loop *loop = watch->loop;
+
+    if (loop != NULL)
+        epoll_ctl(loop->epoll_fd, EPOLL_CTL_DEL, watch->fd, NULL);
 }
 
 void trii_loop_timer(trii_loop *loop, trii_timer *timer, int64_t deadline_ns,

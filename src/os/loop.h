@@ -17,7 +17,7 @@ typedef struct trii_loop trii_loop;
 
 /* In its owner's memory; zero before the first use, the fields are the loop's. */
 typedef struct trii_watch {
-    trii_loop *loop; /* NULL = not watched */
+    _Atomic(trii_loop *) loop; /* NULL = not watched; two threads may unwatch at once */
     int fd;
     void (*ready)(struct trii_watch *watch, unsigned events);
 } trii_watch;

@@ -85,7 +85,8 @@ static void any_number_of_workers_trains_the_same_network(void **state)
 
         snprintf(number, sizeof(number), "%d", size);
         spawn_start(&s, argv, NULL);
-        assert_int_equal(spawn_wait(&s), 0);
+        if (spawn_wait(&s) != 0)
+            fail_msg("%d workers: status %d: %s", size, s.status, SPAWN_ERR(&s));
         read_losses(SPAWN_OUT(&s), size, &l);
         check_losses(&l, &alone, size);
         spawn_expect_no_process(&s);
