@@ -114,15 +114,17 @@ static tri_status node_backward(backward *b, int32_t n)
 
 static tri_status grad_tensor(tri_tensor *tensor)
 {
+    tri_tensor *grad = NULL;
     tri_status status;
 
     if (tensor->grad != NULL)
         return TRI_OK;
-    status =
-        trii_tensor_create(tensor->dtype, tensor->shape, tensor->ndim, NULL, NULL, &tensor->grad);
-    if (status == TRI_OK)
-        tensor->grad->device = tensor->device;
-    return status;
+    status = trii_tensor_create(tensor->dtype, tensor->shape, tensor->ndim, NULL, NULL, &grad);
+    if (status != TRI_OK)
+        return status;
+    grad->device = tensor->device;
+    tensor->grad = grad;
+    return TRI_OK;
 }
 
 /* What tri_backward found: tensors of one hook (or of none) and their gradients. */

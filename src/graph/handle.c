@@ -188,7 +188,7 @@ tri_tensor *trii_record_failed(trii_step *step, const trii_op *op, tri_tensor *c
         char text[TRII_TYPE_TEXT];
         const char *what = "NULL";
         char line[TRII_ERR_BYTES];
-        trii_vid id;
+        trii_vid id = TRII_NO_VALUE;
 
         if (in[i] != NULL) {
             snprintf(line, sizeof(line), "%s", tri_last_error());

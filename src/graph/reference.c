@@ -126,7 +126,7 @@ static tri_status run_node(run *r, int32_t n)
     const trii_step *step = r->step;
     const trii_node *node = &step->nodes[n];
     trii_array in[TRII_MAX_INPUTS], out[TRII_MAX_OUTPUTS];
-    void *in_data[TRII_MAX_INPUTS], *out_data[TRII_MAX_OUTPUTS];
+    void *in_data[TRII_MAX_INPUTS] = {NULL}, *out_data[TRII_MAX_OUTPUTS] = {NULL};
     tri_status status = TRI_OK;
 
     for (int i = 0; i < node->n_in; i++) {

@@ -287,7 +287,7 @@ static tri_status append_words(trii_recorder *r, const trii_node *node, const tr
 {
     int n_in = node->n_in, n_i = node->attrs.n_i;
     uint64_t *w;
-    tri_status status = trii_words_reserve(r, (size_t)(4 + n_in / 2 + n_i));
+    tri_status status = trii_words_reserve(r, 4 + (size_t)n_in / 2 + (size_t)n_i);
 
     if (status != TRI_OK)
         return status;

@@ -12,6 +12,8 @@
 #ifndef TRII_STEP_H
 #define TRII_STEP_H
 
+#include <assert.h>
+
 #include "graph/op.h"
 #include "base/site.h"
 #include "tensor/persistent.h"
@@ -61,6 +63,7 @@ static inline void *trii_value_data(const trii_value *value)
 
     if (tensor != NULL)
         return (char *)tensor->storage->data + tensor->offset;
+    assert(value->storage != NULL);
     return (char *)value->storage->data + value->offset;
 }
 

@@ -48,15 +48,15 @@ tri_one_cycle_point tri_schedule_one_cycle(double lr_max, int64_t total_steps, i
     double lr_end = lr_start / or_default(o.final_div_factor, 1e4);
     double low = or_default(o.momentum_base, 0.85), high = or_default(o.momentum_max, 0.95);
     double last = (double)total_steps - 1.0;
-    phase two[] = {{rise - 1.0, lr_start, lr_max, high, low}, {last, lr_max, lr_end, low, high}};
-    phase three[] = {{rise - 1.0, lr_start, lr_max, high, low},
-                     {2.0 * rise - 2.0, lr_max, lr_start, low, high},
-                     {last, lr_start, lr_end, high, high}};
-    const phase *phases = o.three_phase ? three : two;
+    phase phases[] = {{rise - 1.0, lr_start, lr_max, high, low},
+                      {2.0 * rise - 2.0, lr_max, lr_start, low, high},
+                      {last, lr_start, lr_end, high, high}};
     int n_phases = o.three_phase ? 3 : 2;
     double start = 0.0, at = (double)step, share;
     int i = 0;
 
+    if (!o.three_phase)
+        phases[1] = (phase){last, lr_max, lr_end, low, high};
     at = at < 0.0 ? 0.0 : at > last ? last : at;
     while (i < n_phases - 1 && at > phases[i].end)
         start = phases[i++].end;

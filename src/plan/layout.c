@@ -202,8 +202,9 @@ tri_status trii_ir_layouts(trii_ir *ir, const trii_step *step, const trii_segmen
     int32_t n_groups = ir->n_groups;
     tri_status status = TRI_OK;
 
-    while (status == TRI_OK && c.room < ir->n_values)
+    do
         status = make_room(&c);
+    while (status == TRI_OK && c.room < ir->n_values);
     for (int32_t v = 0; status == TRI_OK && v < ir->n_values; v++)
         c.now[v] = ir->values[v].input >= 0 ? ir->values[v].layout : NULL;
     for (int32_t g = 0; status == TRI_OK && g < n_groups; g++) {

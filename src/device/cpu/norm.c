@@ -7,6 +7,7 @@
  */
 #include "device/cpu/norm.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -340,6 +341,7 @@ static void backward_range(void *ctx, int64_t begin, int64_t end)
 
         if (k->mask_kind == TRII_NORM_MASK_Y)
             args.y = floats(run, k->mask, u * unit);
+        assert(args.mean != NULL);
         for (int64_t l = 0; l < block && k->mask_kind == TRII_NORM_MASK_X; l++)
             line_of(floats(run, k->in[IN_BWEIGHT], u * block + l),
                     floats(run, k->mask, u * block + l), args.mean[l],

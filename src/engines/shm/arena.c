@@ -4,6 +4,7 @@
  * first-fit; all ranks do the same, but nothing depends on it: an arrival says where its
  * buffers are.
  */
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -251,6 +252,7 @@ static tri_status alloc_locked(shm_group *g, size_t bytes, arena_message *theirs
     s = span_find(g, bytes);
     st = s != NULL ? span_take(s, bytes) : TRI_ERR_INTERNAL;
     st = agree(g, st, theirs, deadline_ns);
+    assert(st != TRI_OK || s != NULL); /* all agree, so ours is there too */
     if (st == TRI_OK)
         st = take_memory(g, s, theirs, deadline_ns);
     if (st != TRI_OK) {

@@ -1,6 +1,7 @@
 /*
  * reductions.c - sums and their relatives over some dimensions. Kernels add in f64, in plain order.
  */
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -47,6 +48,7 @@ static void add_up(const trii_type *in, int64_t mask, const double *x, double *y
     int64_t n = trii_type_numel(in), at[TRI_MAX_DIMS] = {0}, stride[TRI_MAX_DIMS], step = 1, row;
     int last = in->ndim - 1;
 
+    assert(last < TRI_MAX_DIMS);
     for (int d = last; d >= 0; d--) {
         bool reduced = (mask >> d & 1) != 0;
 
