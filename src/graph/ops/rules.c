@@ -249,7 +249,7 @@ tri_status trii_walk(const trii_kernel_args *args, trii_row_fn f32, trii_row_fn 
                      : type->dtype == TRI_DTYPE_I64 ? i64
                                                     : NULL;
     int64_t n = trii_type_numel(type), at[TRI_MAX_DIMS] = {0}, row[TRII_WALK_INPUTS];
-    const char *in[TRII_WALK_INPUTS];
+    const char *in[TRII_WALK_INPUTS] = {NULL};
     size_t in_size[TRII_WALK_INPUTS] = {0};
     char *y = args->out[0].data;
     int last;
