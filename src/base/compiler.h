@@ -16,6 +16,10 @@
     ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
 #define TRII_UNUSED __attribute__((unused))
 #define TRII_NOINLINE __attribute__((noinline))
+/* A type of `bytes` bytes that the arithmetic operators take element by element, at any
+ * address that is a multiple of `align`. */
+#define TRII_VECTOR(bytes, align) __attribute__((vector_size(bytes), aligned(align), may_alias))
+#define TRII_INLINE inline __attribute__((always_inline))
 /* Per thread, one instruction to reach (a library's default model calls a function each time). */
 #define TRII_THREAD_LOCAL _Thread_local __attribute__((tls_model("initial-exec")))
 /* A function compiled for a newer processor than the rest; call it only after

@@ -1,31 +1,39 @@
 /*
- * reduce.c - chooses the kernel of a reduction.
+ * reduce.c - chooses the kernel of a reduction by the processor.
  */
 #include "group/reduce/reduce.h"
 
-#include <string.h>
-
-void trii_reduce(const void *const *src, int n_src, void *dst, size_t count, tri_dtype dtype,
-                 tri_redop op)
-{
-    trii_reduce_scalar(src, n_src, dst, count, dtype, op);
-}
+#include "group/reduce/reduce_kernels.h"
+#include "os/cpu.h"
 
 void trii_reduce_push(const void *const *src, int n_src, void *const *dst, int n_dst, size_t count,
                       tri_dtype dtype, tri_redop op)
 {
-    size_t size = tri_dtype_size(dtype);
-    char block[4096];
-    size_t step = sizeof(block) / size;
-    const void *at[TRII_REDUCE_MAX_RANKS];
+    trii_reduce_args args = {.src = src,
+                             .dst = dst,
+                             .n_src = n_src,
+                             .n_dst = n_dst,
+                             .count = count,
+                             .dtype = dtype,
+                             .op = op};
 
-    for (size_t i = 0; i < count; i += step) {
-        size_t n = count - i < step ? count - i : step;
-
-        for (int r = 0; r < n_src; r++)
-            at[r] = (const char *)src[r] + i * size;
-        trii_reduce(at, n_src, block, n, dtype, op);
-        for (int r = 0; r < n_dst; r++)
-            memcpy((char *)dst[r] + i * size, block, n * size);
+#if defined(__x86_64__)
+    switch (trii_cpu_isa()) {
+    case TRII_ISA_AVX512:
+        trii_reduce_avx512(&args);
+        return;
+    case TRII_ISA_AVX2:
+        trii_reduce_avx2(&args);
+        return;
+    default:
+        break;
     }
+#endif
+    trii_reduce_portable(&args);
+}
+
+void trii_reduce(const void *const *src, int n_src, void *dst, size_t count, tri_dtype dtype,
+                 tri_redop op)
+{
+    trii_reduce_push(src, n_src, &dst, 1, count, dtype, op);
 }

@@ -1,0 +1,119 @@
+/*
+ * reduce_kernels_test.c - every kernel gives the bits of the scalar reference: each instruction set
+ * of this processor, dtype, operation and number of ranks, in place or not, off alignment,
+ * into several places.
+ */
+#include "group/reduce/reduce_kernels.h"
+
+#include "conformance/calls.h"
+#include "os/cpu.h"
+
+#define MAX_COUNT 1061
+
+typedef struct kernel {
+    const char *name;
+    void (*run)(const trii_reduce_args *args);
+    trii_isa needs;
+} kernel;
+
+static const kernel kernels[] = {
+    {"portable", trii_reduce_portable, TRII_ISA_PORTABLE},
+#if defined(__x86_64__)
+    {"avx2", trii_reduce_avx2, TRII_ISA_AVX2},
+    {"avx512", trii_reduce_avx512, TRII_ISA_AVX512},
+#endif
+};
+
+/* Buffers: [ranks][MAX_COUNT + 1] of up to 8 bytes, at an odd element. */
+static _Alignas(64) char inputs[RANKS_MAX][(MAX_COUNT + 1) * 8];
+static _Alignas(64) char buffers[RANKS_MAX][(MAX_COUNT + 1) * 8];
+static _Alignas(64) char apart[2][(MAX_COUNT + 1) * 8];
+static char expected[MAX_COUNT * 8];
+
+static void check(const kernel *k, trii_reduce_args *args, const void *result, const char *how)
+{
+    size_t at = first_difference(result, expected, args->count, args->dtype);
+
+    if (at < args->count)
+        fail_msg("%s: %s of %zu %s over %d ranks, %s: element %zu differs", k->name,
+                 tri_redop_name(args->op), args->count, tri_dtype_name(args->dtype), args->n_src,
+                 how, at);
+}
+
+static void compare(const kernel *k, int n, size_t count, tri_dtype dtype, tri_redop op)
+{
+    size_t size = tri_dtype_size(dtype), shift = count % 2 * size;
+    const void *src[RANKS_MAX];
+    void *dst[RANKS_MAX];
+    trii_reduce_args args = {
+        .src = src, .dst = dst, .n_src = n, .n_dst = n, .count = count, .dtype = dtype, .op = op};
+
+    for (int r = 0; r < n; r++) {
+        fill(inputs[r], count, dtype, (unsigned)(op * 100 + n), r);
+        memcpy(buffers[r] + shift, inputs[r], count * size);
+        src[r] = inputs[r];
+    }
+    trii_reduce_scalar(src, n, expected, count, dtype, op);
+    for (int r = 0; r < n; r++)
+        src[r] = dst[r] = buffers[r] + shift;
+    k->run(&args);
+    for (int r = 0; r < n; r++)
+        check(k, &args, dst[r], "in place");
+    for (int r = 0; r < n; r++)
+        src[r] = inputs[r];
+    for (int i = 0; i < 2; i++)
+        dst[i] = apart[i] + shift;
+    for (args.n_dst = 1; args.n_dst <= 2; args.n_dst++) {
+        memset(apart, 0xa5, sizeof(apart));
+        k->run(&args);
+        for (int i = 0; i < args.n_dst; i++)
+            check(k, &args, dst[i], "apart");
+    }
+}
+
+static void kernels_give_the_bits_of_the_reference(void **state)
+{
+    static const int ranks[] = {1, 2, 3, 4, 5, 6, 7, 8, 11};
+    static const size_t counts[] = {0, 1, 31, 64, MAX_COUNT};
+
+    (void)state;
+    for (size_t k = 0; k < sizeof(kernels) / sizeof(kernels[0]); k++) {
+        if (kernels[k].needs > trii_cpu_isa()) {
+            printf("not on this processor: %s\n", kernels[k].name);
+            continue;
+        }
+        for (int dtype = 1; dtype < TRI_DTYPE_COUNT; dtype++) {
+            for (int op = 0; op < TRI_REDOP_COUNT; op++) {
+                if (trii_reduce_check((tri_dtype)dtype, (tri_redop)op) != TRI_OK)
+                    continue;
+                for (size_t n = 0; n < sizeof(ranks) / sizeof(ranks[0]); n++) {
+                    for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++)
+                        compare(&kernels[k], ranks[n], counts[c], (tri_dtype)dtype, (tri_redop)op);
+                }
+            }
+        }
+    }
+}
+
+/* The tree itself, from its definition: sums that only it gives. */
+static void the_order_is_the_balanced_tree(void **state)
+{
+    float values[5] = {1e8f, 1.0f, -1e8f, 1.0f, 3.0f};
+    const void *src[5];
+    float out;
+
+    (void)state;
+    for (int i = 0; i < 5; i++)
+        src[i] = &values[i];
+    trii_reduce(src, 5, &out, 1, TRI_DTYPE_F32, TRI_REDOP_SUM);
+    assert_true(out == ((values[0] + values[1]) + (values[2] + values[3])) + values[4]);
+    trii_reduce(src, 3, &out, 1, TRI_DTYPE_F32, TRI_REDOP_SUM);
+    assert_true(out == (values[0] + values[1]) + values[2]);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(kernels_give_the_bits_of_the_reference),
+    cmocka_unit_test(the_order_is_the_balanced_tree),
+};
+
+TEST_MAIN(tests)
