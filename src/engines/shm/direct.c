@@ -226,11 +226,15 @@ static bool advance_direct(shm_group *g, trii_op *op)
 void shm_begin(shm_group *g, trii_op *op)
 {
     shm_step *step = shm_step_of(op);
-    bool direct = step->src_everywhere != 0 &&
-                  (op->call.kind != TRII_KIND_ALL_REDUCE || step->dst_everywhere != 0);
+    unsigned needs = op->call.kind == TRII_KIND_ALL_REDUCE ? SHM_SRC_IN_ARENA | SHM_DST_IN_ARENA
+                                                           : SHM_SRC_IN_ARENA;
 
     step->phase = SHM_RUNNING;
-    if (step->path > SHM_PATH_ONE_SHOT && !direct)
+    if (step->path != SHM_PATH_DIRECT || (step->everywhere & (needs | SHM_COPIED)) == needs)
+        return;
+    if (step->everywhere & SHM_COPIED)
+        step->path = SHM_PATH_ONE_SHOT;
+    else
         shm_rounds_begin(g, op);
 }
 

@@ -74,16 +74,23 @@ static void put_data(shm_group *g, trii_op *op, shm_lane *lane)
     shm_step *step = shm_step_of(op);
     size_t bytes = shm_input_bytes(g, call);
 
-    if (bytes > SHM_ONE_SHOT_BYTES) {
+    step->flags = 0;
+    step->path = bytes <= SHM_INLINE_BYTES ? SHM_PATH_INLINE : SHM_PATH_ONE_SHOT;
+    if (bytes >= SHM_DIRECT_MIN_BYTES) {
         step->path = SHM_PATH_DIRECT; /* perhaps: see shm_begin */
         step->src_at = shm_arena_find(g, call->src, bytes);
         step->dst_at =
             call->dst == call->src ? step->src_at : shm_arena_find(g, call->dst, call->bytes);
         lane->arrival.data.at.src = step->src_at;
         lane->arrival.data.at.dst = step->dst_at;
-        return;
+        step->flags = (step->src_at != 0 ? SHM_SRC_IN_ARENA : 0u) |
+                      (step->dst_at != 0 ? SHM_DST_IN_ARENA : 0u);
+        if (bytes > SHM_ONE_SHOT_BYTES ||
+            (step->flags & SHM_SRC_IN_ARENA &&
+             (step->flags & SHM_DST_IN_ARENA || call->kind != TRII_KIND_ALL_REDUCE)))
+            return;
+        step->flags |= SHM_COPIED;
     }
-    step->path = bytes <= SHM_INLINE_BYTES ? SHM_PATH_INLINE : SHM_PATH_ONE_SHOT;
     if (call->kind == TRII_KIND_BROADCAST && call->root != g->rank)
         return;
     if (bytes > 0)
@@ -96,20 +103,14 @@ void shm_arrive(shm_group *g, trii_op *op)
 {
     shm_lane *lane = &g->block->lanes[op->call.seq % SHM_LANES];
     shm_step *step = shm_step_of(op);
-    unsigned flags = 0;
 
     put_data(g, op, lane);
-    if (step->src_at != 0)
-        flags |= SHM_SRC_IN_ARENA;
-    if (step->dst_at != 0)
-        flags |= SHM_DST_IN_ARENA;
     store(&lane->arrival.call, call_word(&op->call));
     store(&lane->arrival.count, op->call.count);
-    store(&lane->arrival.place, shm_place(g, &op->call.site, flags));
+    store(&lane->arrival.place, shm_place(g, &op->call.site, step->flags));
     atomic_store_explicit(&lane->arrival.seq, op->call.seq, memory_order_release);
     step->phase = SHM_ARRIVED;
-    step->src_everywhere = 1;
-    step->dst_everywhere = 1;
+    step->everywhere = SHM_SRC_IN_ARENA | SHM_DST_IN_ARENA | SHM_COPIED;
     g->must_wake = true;
 }
 
@@ -188,18 +189,13 @@ bool shm_all_arrived(shm_group *g, trii_op *op)
 
     for (; step->seen < g->size; step->seen++) {
         const shm_arrival *arrival = &shm_lane_of(g, step->seen, seq)->arrival;
-        unsigned flags;
 
         if (atomic_load_explicit(&arrival->seq, memory_order_acquire) != seq)
             return false;
         if (!same_call(g, op, step->seen, arrival))
             return false;
-        flags = (unsigned)load(&arrival->place) & 0xffu;
-        if ((flags & SHM_SRC_IN_ARENA) == 0 &&
-            (op->call.kind != TRII_KIND_BROADCAST || step->seen == op->call.root))
-            step->src_everywhere = 0;
-        if ((flags & SHM_DST_IN_ARENA) == 0)
-            step->dst_everywhere = 0;
+        if (op->call.kind != TRII_KIND_BROADCAST || step->seen == op->call.root)
+            step->everywhere &= (unsigned)load(&arrival->place) & 0xffu;
     }
     return true;
 }

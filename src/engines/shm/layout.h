@@ -24,6 +24,7 @@
 #define SHM_LANES 16
 #define SHM_INLINE_BYTES 96 /* payload that travels inside the arrival */
 #define SHM_ONE_SHOT_BYTES ((size_t)16 << 10)
+#define SHM_DIRECT_MIN_BYTES ((size_t)3 << 10) /* below, a copy is cheaper than a second phase */
 #define SHM_ROUND_SLOTS 2
 #define SHM_ROUND_BYTES ((size_t)512 << 10)
 #define SHM_FILES 64
@@ -38,7 +39,11 @@ typedef _Atomic uint64_t shm_u64;
 enum { SHM_ACTIVE = 0, SHM_LEFT = 1, SHM_FAILED = 2 };
 
 /* What the arrival says about the buffers. */
-enum { SHM_SRC_IN_ARENA = 1, SHM_DST_IN_ARENA = 2 };
+enum {
+    SHM_SRC_IN_ARENA = 1,
+    SHM_DST_IN_ARENA = 2,
+    SHM_COPIED = 4 /* src lies in the one-shot part */
+};
 
 /* Source line of a call in one word: line << 32 | index in the table of files (SHM_FILES:
  * unknown) << 8 | flags. */

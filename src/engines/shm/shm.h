@@ -39,9 +39,9 @@ typedef enum shm_phase { SHM_QUEUED, SHM_ARRIVED, SHM_RUNNING, SHM_WAITING, SHM_
 typedef struct shm_step {
     shm_phase phase;
     shm_path path;
-    int seen;           /* ranks below this have arrived */
-    int src_everywhere; /* all ranks so far have src in an arena (broadcast: the root has) */
-    int dst_everywhere;
+    int seen;                /* ranks below this have arrived */
+    unsigned flags;          /* of our arrival */
+    unsigned everywhere;     /* flags that all ranks so far have (broadcast: that the root has) */
     int message;             /* send, recv: 1 + slot of the message, 0 = none yet */
     uint64_t src_at, dst_at; /* our arena addresses, 0 = heap */
     uint64_t first_round, n_rounds;
