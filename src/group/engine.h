@@ -88,6 +88,7 @@ struct trii_op {
     trii_collective call;
     atomic_int status;           /* TRI_INPROGRESS until finished; also a futex */
     void (*finished)(trii_op *); /* front's; NULL for blocking calls */
+    uint64_t record;             /* front's; number in the flight recorder, 0 = none */
     trii_op *next;               /* engine's */
     uint64_t scratch[16];        /* engine's; zero at submit */
     char error[TRII_ERR_BYTES];  /* set by finish when status < 0 */

@@ -260,6 +260,16 @@ static tri_status create_self(tri_group *g, tri_store *store, const tri_group_op
     return st;
 }
 
+/* Groups of a rank of the world record where the world does. */
+static void open_recorder(tri_group *g)
+{
+    const tri_group *whole = trii_group_get_world();
+
+    g->recorder = trii_recorder_open(whole != NULL ? whole->rank : g->rank, g->size);
+    if (g->recorder != NULL)
+        g->record_group = trii_recorder_group(g->recorder);
+}
+
 tri_status tri_group_create(tri_store *store, int rank, int size, const tri_group_options *opt,
                             tri_group **group_out)
 {
@@ -286,6 +296,7 @@ tri_status tri_group_create(tri_store *store, int rank, int size, const tri_grou
         st = TRII_FAIL_CTX(st, "group_create, rank %d of %d", rank, size);
         goto err_pairs;
     }
+    open_recorder(g);
     TRII_LOG(TRII_LOG_INFO, "group", "%s: rank %d of %d, engine %s", g->name, rank, size,
              g->engine->name);
     *group_out = g;
@@ -310,6 +321,7 @@ void tri_group_unref(tri_group *group)
         return;
     trii_fault_raise(&group->fault, TRI_ERR_ABORTED, "rank %d left the group", group->rank);
     group->engine->destroy(group->self);
+    trii_recorder_close(group->recorder);
     trii_free(group->pair_seq);
     trii_free(group);
 }

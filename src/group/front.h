@@ -20,6 +20,7 @@ struct tri_group {
     uint64_t seq;            /* guard: lock; last collective */
     uint64_t *pair_seq;      /* guard: lock; [2 * size]: sends to r at r, receives at size + r */
     trii_recorder *recorder; /* NULL = none */
+    uint16_t record_group;   /* our number there */
     int64_t timeout_ns;      /* INT64_MAX = none */
     atomic_int refs;
     char name[TRII_GROUP_NAME];

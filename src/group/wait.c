@@ -87,6 +87,12 @@ static uint64_t next_seq(tri_group *group, const trii_collective *call)
     return ++group->seq;
 }
 
+static void record_end(tri_group *group, uint64_t record, tri_status status)
+{
+    if (record != 0)
+        trii_recorder_end(group->recorder, record, status);
+}
+
 /* Numbers the call and hands it to the engine, in one order for both. */
 static tri_status start(tri_group *group, trii_op *op, tri_status (*take)(void *self, trii_op *op))
 {
@@ -94,8 +100,12 @@ static tri_status start(tri_group *group, trii_op *op, tri_status (*take)(void *
 
     trii_lock_take(&group->lock);
     op->call.seq = next_seq(group, &op->call);
+    if (group->recorder != NULL)
+        op->record = trii_recorder_begin(group->recorder, &op->call, group->record_group);
     st = take(group->self, op);
     trii_lock_drop(&group->lock);
+    if (TRII_UNLIKELY(st != TRI_OK))
+        record_end(group, op->record, st);
     return st;
 }
 
@@ -105,6 +115,7 @@ static void op_init(trii_op *op, const trii_collective *call)
     op->call.signature = trii_collective_signature(call);
     atomic_init(&op->status, TRI_INPROGRESS);
     op->finished = NULL;
+    op->record = 0;
     op->next = NULL;
     memset(op->scratch, 0, sizeof(op->scratch));
 }
@@ -123,6 +134,7 @@ static tri_status post_blocking(tri_group *group, const trii_collective *call)
     }
     if (trii_op_status(&op) == TRI_INPROGRESS)
         (void)trii_group_wait(group, &op, deadline_after(trii_now_ns(), group->timeout_ns), true);
+    record_end(group, op.record, trii_op_status(&op));
     return op_report(group, &op);
 }
 
@@ -134,7 +146,10 @@ static void work_unref(tri_work *work)
 
 static void work_finished(trii_op *op)
 {
-    work_unref((tri_work *)((char *)op - offsetof(tri_work, op)));
+    tri_work *work = (tri_work *)((char *)op - offsetof(tri_work, op));
+
+    record_end(work->group, op->record, trii_op_status(op));
+    work_unref(work);
 }
 
 static tri_status post_async(tri_group *group, const trii_collective *call, tri_work **work_out)

@@ -455,6 +455,48 @@ static void tcp_names_who_is_missing_when_forming(void **state)
     assert_int_equal(trii_alloc_live(), 0);
 }
 
+/* Rank 1 comes when rank 0 has complained, which a file tells. */
+static const char *rank_0_complains(rank_env *env)
+{
+    const char *path = env->arg;
+    tri_group *group = NULL;
+    char text[512] = "";
+
+    JOIN(env, group);
+    if (env->rank == 0 && freopen(path, "w", stderr) == NULL)
+        return RANK_FAIL(env, "%s", path);
+    setvbuf(stderr, NULL, _IONBF, 0);
+    RANK_TRY(env, tri_barrier(group, NULL));
+    while (env->rank == 1 && strstr(text, "\n") == NULL) {
+        FILE *file = fopen(path, "r");
+
+        if (file != NULL) {
+            text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+            fclose(file);
+        }
+        trii_sleep_until(trii_now_ns() + 20 * TRII_NS_PER_MS);
+    }
+    RANK_TRY(env, tri_barrier(group, NULL));
+    if (env->rank == 1 && (strstr(text, "rank 0 has waited") == NULL ||
+                           strstr(text, "barrier #2 (faults_test.c:") == NULL ||
+                           strstr(text, "rank 1 (its last call: barrier #1") == NULL))
+        return RANK_FAIL(env, "complained: %s", text);
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void a_long_wait_is_logged_with_whom_and_where(void **state)
+{
+    char path[] = "/tmp/trireme-complaint-XXXXXX";
+    int fd = mkstemp(path);
+
+    (void)state;
+    assert_true(fd >= 0);
+    close(fd);
+    run_processes(2, &shm_options, rank_0_complains, path, NULL, 30);
+    unlink(path);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_killed_rank_is_named),
     cmocka_unit_test(tcp_names_a_killed_rank),
@@ -476,6 +518,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(tcp_names_who_did_not_come),
     cmocka_unit_test(forming_a_group_names_who_is_missing),
     cmocka_unit_test(tcp_names_who_is_missing_when_forming),
+    cmocka_unit_test(a_long_wait_is_logged_with_whom_and_where),
 };
 
 TEST_MAIN(tests)

@@ -1,0 +1,188 @@
+/*
+ * flight_recorder_test.c - the record of a process that was killed tells what it did last,
+ * read by the byte table of flight_recorder.h and nothing else.
+ */
+#include <dirent.h>
+
+#include "testing/check.h"
+#include "testing/ranks.h"
+
+#include "base/alloc.h"
+#include "group/flight_recorder.h"
+#include "os/clock.h"
+
+static char folder[64];
+
+static int make_folder(void **state)
+{
+    (void)state;
+    snprintf(folder, sizeof(folder), "/tmp/trireme-recorder-XXXXXX");
+    return mkdtemp(folder) != NULL ? setenv("TRI_RUN_DIR", folder, 1) : -1;
+}
+
+static int remove_folder(void **state)
+{
+    DIR *dir = opendir(folder);
+    struct dirent *entry;
+    char path[512];
+
+    (void)state;
+    while (dir != NULL && (entry = readdir(dir)) != NULL) {
+        snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name);
+        (void)unlink(path);
+    }
+    closedir(dir);
+    unsetenv("TRI_RUN_DIR");
+    return rmdir(folder);
+}
+
+/* The whole file of a rank; the caller frees it. */
+static unsigned char *read_record(int rank, size_t *bytes_out)
+{
+    unsigned char *data = malloc((size_t)1 << 20);
+    char path[128];
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s/rank-%d.rec", folder, rank);
+    file = fopen(path, "rb");
+    assert_non_null(file);
+    *bytes_out = fread(data, 1, (size_t)1 << 20, file);
+    fclose(file);
+    return data;
+}
+
+static uint64_t number_at(const unsigned char *p, size_t bytes)
+{
+    uint64_t value = 0;
+
+    memcpy(&value, p, bytes); /* little-endian, as the machine that wrote it */
+    return value;
+}
+
+static const char *rank_1_is_killed_in_a_recv(rank_env *env)
+{
+    tri_group *group = NULL;
+    float x[5] = {0};
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    for (int i = 0; i < 3; i++)
+        RANK_TRY(env, tri_all_reduce(group, x, x, 5, TRI_DTYPE_F32, TRI_REDOP_MAX, NULL));
+    if (env->rank == 1) {
+        tri_work *work;
+
+        RANK_TRY(env, tri_recv(group, x, 2, TRI_DTYPE_F64, 0, 77, &work)); /* of what never comes */
+        (void)raise(SIGKILL);
+    }
+    RANK_FAILS(env, tri_barrier(group, NULL), TRI_ERR_PEER_LOST, "rank 1");
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void a_killed_rank_leaves_its_last_calls(void **state)
+{
+    tri_group_options options = {.engine = "shm", .timeout_ms = 20000};
+    rank_end ends[] = {{0}, {.signal = SIGKILL}};
+    unsigned char *data, *record;
+    size_t bytes, n;
+
+    (void)state;
+    run_processes(2, &options, rank_1_is_killed_in_a_recv, NULL, ends, 30);
+    data = read_record(1, &bytes);
+    assert_string_equal((char *)data, "TRIREC1");
+    assert_int_equal(number_at(data + 8, 4), 1);
+    assert_int_equal(number_at(data + 12, 4), 2);
+    n = number_at(data + 20, 4);
+    assert_int_equal(bytes, 128 + 64 * n + TRII_RECORD_FILES * TRII_RECORD_FILE_BYTES);
+    assert_int_equal(number_at(data + 24, 8), 4);
+
+    record = data + 128 + 64 * 2; /* the third all_reduce */
+    assert_int_equal(number_at(record, 8), 3);
+    assert_int_equal(number_at(record + 16, 8), 3);
+    assert_int_equal(number_at(record + 24, 8), 5);
+    assert_int_equal(record[48], TRII_KIND_ALL_REDUCE);
+    assert_int_equal(record[49], TRI_DTYPE_F32);
+    assert_int_equal(record[50], TRI_REDOP_MAX);
+    assert_int_equal(record[51], 2);
+    assert_string_equal((char *)data + 128 + 64 * n + 64 * number_at(record + 46, 2),
+                        "flight_recorder_test.c");
+
+    record += 64; /* the recv, unfinished */
+    assert_int_equal(number_at(record, 8), 4);
+    assert_int_equal(number_at(record + 24, 8), 2);
+    assert_int_equal(record[48], TRII_KIND_RECV);
+    assert_int_equal(number_at(record + 40, 4), 77);
+    assert_int_equal(record[51], 1);
+    assert_true(number_at(record + 8, 8) > number_at(data + 32, 8));
+    free(data);
+
+    data = read_record(0, &bytes); /* the survivor: a barrier that failed */
+    record = data + 128 + 64 * 3;
+    assert_int_equal(record[48], TRII_KIND_BARRIER);
+    assert_int_equal(record[51], 3);
+    assert_int_equal((int32_t)number_at(record + 52, 4), TRI_ERR_PEER_LOST);
+    free(data);
+}
+
+static void the_ring_keeps_the_newest(void **state)
+{
+    tri_group *group = NULL;
+    unsigned char *data;
+    size_t bytes;
+
+    (void)state;
+    CHECK_OK(tri_group_create(NULL, 0, 1, NULL, &group));
+    for (int i = 0; i < TRII_RECORDS + 10; i++)
+        CHECK_OK(tri_barrier(group, NULL));
+    data = read_record(0, &bytes);
+    assert_int_equal(number_at(data + 24, 8), TRII_RECORDS + 10);
+    assert_int_equal(number_at(data + 128 + 64 * 9, 8), TRII_RECORDS + 10);
+    assert_int_equal(number_at(data + 128 + 64 * 10, 8), 11);
+    free(data);
+    tri_group_unref(group);
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
+static void a_record_costs_some_nanoseconds(void **state)
+{
+    enum { N = 200000 };
+    trii_collective call = {.kind = TRII_KIND_BARRIER, .site = {__FILE__, __LINE__}};
+    trii_recorder *recorder = trii_recorder_open(0, 1);
+    double best = 1e9;
+
+    (void)state;
+    assert_non_null(recorder);
+    for (int round = 0; round < 10; round++) {
+        int64_t start = trii_now_ns();
+
+        for (int i = 0; i < N; i++)
+            trii_recorder_end(recorder, trii_recorder_begin(recorder, &call, 1), TRI_OK);
+        if ((double)(trii_now_ns() - start) / N < best)
+            best = (double)(trii_now_ns() - start) / N;
+    }
+    printf("a record costs %.1f ns\n", best);
+    trii_recorder_close(recorder);
+}
+
+static void without_a_folder_nothing_is_recorded(void **state)
+{
+    tri_group *group = NULL;
+
+    (void)state;
+    setenv("TRI_RUN_DIR", "/nonexistent/folder", 1); /* a warning, no failure */
+    CHECK_OK(tri_group_create(NULL, 0, 1, NULL, &group));
+    CHECK_OK(tri_barrier(group, NULL));
+    tri_group_unref(group);
+    unsetenv("TRI_RUN_DIR");
+    assert_null(trii_recorder_open(0, 1));
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test_setup_teardown(a_killed_rank_leaves_its_last_calls, make_folder,
+                                    remove_folder),
+    cmocka_unit_test_setup_teardown(the_ring_keeps_the_newest, make_folder, remove_folder),
+    cmocka_unit_test_setup_teardown(a_record_costs_some_nanoseconds, make_folder, remove_folder),
+    cmocka_unit_test(without_a_folder_nothing_is_recorded),
+};
+
+TEST_MAIN(tests)
