@@ -102,7 +102,8 @@ TRI_API tri_tensor *tri_batch_norm(tri_tensor *x, const tri_batch_norm_args *arg
  */
 TRI_API tri_tensor *tri_softmax(tri_tensor *x, int dim);
 TRI_API tri_tensor *tri_log_softmax(tri_tensor *x, int dim);
-/* logits [N, C], target [N] i64. Zero options: no smoothing. */
+/* logits [N, C], target [N] i64, each in [0, C) (another fails the run, naming the row). Zero
+ * options: no smoothing. */
 typedef struct tri_cross_entropy_options {
     double label_smoothing; /* 0 <= s < 1 */
 } tri_cross_entropy_options;

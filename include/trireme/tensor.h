@@ -76,7 +76,8 @@ TRI_API tri_tensor *tri_tensor_clone(tri_tensor *tensor);
 TRI_API TRI_MUST_CHECK tri_status tri_run(void);
 /* Run, then end the step: its handles die. */
 TRI_API TRI_MUST_CHECK tri_status tri_step_end_status(void);
-/* The same for loops; the error, if any, also comes out of the next call that needs a value. */
+/* The same for loops; an error that no call of the step returned comes out of the next call that
+ * needs a value. */
 TRI_API void tri_step_end(void);
 /* Number of ended steps of this thread; part of every random number. Settable for resuming. */
 TRI_API int64_t tri_step_number(void);

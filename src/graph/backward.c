@@ -332,8 +332,10 @@ static void backward_run(tri_tensor *loss, int64_t count)
         status = TRII_FAIL_CTX(status, "tri_backward at %s:%d", site.file, site.line);
     else
         status = TRII_FAIL_CTX(status, "tri_backward");
-    if (status != TRI_OK)
+    if (status != TRI_OK) {
         trii_step_fail(step, status);
+        r->told = false; /* there is no status here to say so */
+    }
 }
 
 void tri_backward(tri_tensor *loss)

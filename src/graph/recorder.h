@@ -42,6 +42,7 @@ typedef struct trii_recorder {
     trii_failure *failures; /* of failed handles */
     int32_t n_failures, cap_failures;
     char *failed_line;  /* of step.failed; NULL = out of memory */
+    bool told;          /* a call has returned step.failed */
     tri_status carried; /* of a tri_step_end whose error nobody has seen */
     char *carried_line;
 

@@ -236,9 +236,10 @@ tri_status trii_step_run(trii_step *step)
     trii_recorder *r = trii_recorder_of(step);
     tri_status status = earlier_failure(r);
 
-    if (status != TRI_OK || step->first_pending == step->n_nodes)
-        return status;
-    return run_segment(r, false);
+    if (status == TRI_OK && step->first_pending < step->n_nodes)
+        status = run_segment(r, false);
+    r->told = step->failed != TRI_OK;
+    return status;
 }
 
 tri_status tri_run(void)
@@ -282,6 +283,7 @@ tri_status tri_step_end_status(void)
     s->n_values = s->n_nodes = s->n_in_ids = 0;
     s->random_count = 0;
     s->failed = TRI_OK;
+    r->told = false;
     trii_free(r->failed_line);
     r->failed_line = NULL;
     segment_begin(r);
@@ -292,11 +294,11 @@ tri_status tri_step_end_status(void)
 
 void tri_step_end(void)
 {
+    trii_recorder *r = trii_recorder_mine();
+    bool told = r != NULL && r->told;
     tri_status status = tri_step_end_status();
 
-    trii_recorder *r = trii_recorder_mine();
-
-    if (status == TRI_OK)
+    if (status == TRI_OK || told)
         return;
     r->carried = status;
     trii_free(r->carried_line);

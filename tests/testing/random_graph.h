@@ -93,7 +93,7 @@ static inline void random_graph_push(random_graph *g, tri_tensor *value)
 
 static inline tri_tensor *random_graph_unary(random_graph *g, tri_tensor *x)
 {
-    switch (random_graph_below(g, 12)) {
+    switch (random_graph_below(g, 13)) {
     case 0:
         return tri_relu(x);
     case 1:
@@ -116,6 +116,8 @@ static inline tri_tensor *random_graph_unary(random_graph *g, tri_tensor *x)
         return tri_tanh(tri_square(x));
     case 10:
         return tri_sqrt(tri_add_scalar(tri_square(x), 0.5));
+    case 11:
+        return tri_dropout(x, 0.25, true);
     default:
         return tri_log(tri_add_scalar(tri_exp(tri_tanh(x)), 1));
     }
