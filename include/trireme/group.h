@@ -37,7 +37,8 @@ typedef struct tri_group_options {
     int64_t timeout_ms; /* per operation and for forming the group; 0 = TRI_TIMEOUT_MS, else
                            TRI_GROUP_TIMEOUT_MS; TRI_FOREVER = none */
     const char *name;   /* for messages and records; NULL = "world" or a number */
-    const char *bind_host; /* tcp: address to listen on and to publish; NULL = by reachability */
+    const char *bind_host; /* tcp: address to listen on and to publish ("0.0.0.0": those of all
+                              interfaces); NULL = by reachability, loopback if one host has all */
 } tri_group_options;
 
 typedef struct tri_init_options {

@@ -68,7 +68,9 @@ static tri_status publish(const trii_group_args *args, const char *what, const c
 static const char *listen_host(const trii_group_args *args, char **nets)
 {
     if (args->bind_host != NULL)
-        return args->bind_host;
+        return strcmp(args->bind_host, "0.0.0.0") == 0 || strcmp(args->bind_host, "::") == 0
+                   ? NULL
+                   : args->bind_host;
     for (int r = 0; r < args->size; r++) {
         if (strcmp(nets[r], nets[0]) != 0)
             return NULL;

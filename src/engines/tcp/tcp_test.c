@@ -525,6 +525,94 @@ static void leaving_in_order_is_no_failure_until_it_is_needed(void **state)
     }
 }
 
+/* No memory for the parts of the peers: the call fails, on all ranks. */
+static tri_status starved_main(rank_arg *a)
+{
+    float *x = own_values(a->rank, 100000);
+    tri_status status = tri_barrier(a->group, NULL);
+
+    if (status == TRI_OK && a->rank == 0)
+        trii_alloc_fail_at(1);
+    if (status == TRI_OK)
+        status = tri_broadcast(a->group, x, 1, TRI_DTYPE_F32, 0, NULL); /* nobody is earlier */
+    if (status == TRI_OK)
+        status = tri_all_reduce(a->group, x, x, 100000, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL);
+    free(x);
+    return status;
+}
+
+static void lack_of_memory_in_a_call_ends_it_on_all_ranks(void **state)
+{
+    rank_arg ranks[MAX_RANKS];
+    int starved = 0;
+
+    (void)state;
+    run_ranks(3, starved_main, NULL, 20000, ranks);
+    trii_alloc_fail_at(0);
+    for (int r = 0; r < 3; r++) {
+        starved += ranks[r].status == TRI_ERR_NO_MEMORY;
+        expect_failure(&ranks[r],
+                       ranks[r].status == TRI_ERR_NO_MEMORY ? TRI_ERR_NO_MEMORY : TRI_ERR_ABORTED,
+                       "out of memory");
+    }
+    assert_int_equal(starved, 1);
+}
+
+/* Two threads of a rank wait for different works at once: one polls for both, and when it has
+ * what it wants the other takes over. */
+typedef struct waiter {
+    tri_work *work;
+    tri_status status;
+    trii_thread thread;
+} waiter;
+
+static void wait_for_work(void *p)
+{
+    waiter *w = p;
+
+    w->status = tri_work_wait(w->work, 0);
+}
+
+static tri_status two_waiters_main(rank_arg *a)
+{
+    tri_status status = TRI_OK;
+
+    for (int round = 0; round < 200 && status == TRI_OK; round++) {
+        float in = 0, out = (float)(a->rank + round), sum = 1;
+        int next = (a->rank + 1) % a->size, before = (a->rank + a->size - 1) % a->size;
+        waiter recv = {NULL}, reduce = {NULL};
+
+        status = tri_recv(a->group, &in, 1, TRI_DTYPE_F32, before, 0, &recv.work);
+        if (status == TRI_OK)
+            status =
+                tri_all_reduce(a->group, &sum, &sum, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, &reduce.work);
+        if (status == TRI_OK)
+            status = trii_thread_start(&recv.thread, "recv", wait_for_work, &recv);
+        if (status != TRI_OK)
+            return status;
+        /* either may come first */
+        if (round % 2 == 0)
+            status = tri_send(a->group, &out, 1, TRI_DTYPE_F32, next, 0, NULL);
+        wait_for_work(&reduce);
+        if (round % 2 == 1)
+            status = tri_send(a->group, &out, 1, TRI_DTYPE_F32, next, 0, NULL);
+        trii_thread_join(&recv.thread);
+        status = status == TRI_OK ? recv.status : status;
+        status = status == TRI_OK ? reduce.status : status;
+        if (status == TRI_OK && (in != (float)(before + round) || sum != (float)a->size))
+            status = failed("wrong values");
+        tri_work_destroy(recv.work);
+        tri_work_destroy(reduce.work);
+    }
+    return status;
+}
+
+static void threads_that_wait_share_the_polling(void **state)
+{
+    (void)state;
+    all_ok(3, two_waiters_main, NULL);
+}
+
 /* --- forming ---------------------------------------------------------------------------------- */
 
 static tri_status nothing_main(rank_arg *a)
@@ -545,6 +633,82 @@ static void a_rank_that_never_comes_is_named(void **state)
                 TRI_ERR_TIMEOUT, "rank 1");
     assert_null(group);
     tri_store_unref(store);
+}
+
+/* Where rank 0 listens, as it was published. */
+static void published_address(tri_store *store, char *host, int *port_out)
+{
+    void *value = NULL;
+
+    CHECK_OK(tri_store_get(store, "tri_group/1/tcp/addr/0", 20000, &value, NULL));
+    assert_int_equal(sscanf(value, "%*s %d %63s", port_out, host), 2);
+    tri_store_free(value);
+}
+
+static void one_host_listens_on_loopback_and_lets_no_stranger_in(void **state)
+{
+    static const char garbage[100] = "GET / HTTP/1.0";
+    char host[64], hosts[4][TRII_ADDR_TEXT];
+    int port, silent = -1, loud = -1, other = -1;
+    rank_arg ranks[2];
+    tri_store *store = NULL;
+
+    (void)state;
+    CHECK_OK(tri_store_hash(&store));
+    for (int r = 0; r < 2; r++) {
+        ranks[r] = (rank_arg){.rank = r,
+                              .size = 2,
+                              .store = store,
+                              .main = reduce_main,
+                              .what = &(reduce_case){1000, TRI_REDOP_SUM, false},
+                              .options = {.engine = "tcp", .timeout_ms = 20000}};
+        CHECK_OK(trii_thread_start(&ranks[r].thread, "rank", run_rank, &ranks[r]));
+    }
+    published_address(store, host, &port);
+    assert_string_equal(host, "127.0.0.1");
+    /* these come at any moment of the forming, or too late: it makes no difference */
+    if (trii_socket_connect(host, port, trii_deadline_ms(5000), false, &silent) == TRI_OK &&
+        trii_socket_connect(host, port, trii_deadline_ms(5000), false, &loud) == TRI_OK &&
+        trii_socket_send_all(loud, garbage, sizeof(garbage), trii_deadline_ms(5000)) != TRI_OK)
+        assert_true(strlen(tri_last_error()) > 0);
+    if (trii_socket_addresses(hosts, 4) > 0)
+        assert_int_not_equal(
+            trii_socket_connect(hosts[0], port, trii_deadline_ms(1000), false, &other), TRI_OK);
+    for (int r = 0; r < 2; r++) {
+        trii_thread_join(&ranks[r].thread);
+        expect_failure(&ranks[r], TRI_OK, "");
+    }
+    trii_socket_close(silent);
+    trii_socket_close(loud);
+    tri_store_unref(store);
+}
+
+static void addresses_of_all_kinds_are_found(void **state)
+{
+    static const char *const binds[] = {"127.0.0.2", "::1", "0.0.0.0"};
+
+    (void)state;
+    for (size_t b = 0; b < sizeof(binds) / sizeof(binds[0]); b++) {
+        rank_arg ranks[3];
+        tri_store *store = NULL;
+
+        CHECK_OK(tri_store_hash(&store));
+        for (int r = 0; r < 3; r++) {
+            ranks[r] = (rank_arg){
+                .rank = r,
+                .size = 3,
+                .store = store,
+                .main = reduce_main,
+                .what = &(reduce_case){1000, TRI_REDOP_SUM, false},
+                .options = {.engine = "tcp", .timeout_ms = 20000, .bind_host = binds[b]}};
+            CHECK_OK(trii_thread_start(&ranks[r].thread, "rank", run_rank, &ranks[r]));
+        }
+        for (int r = 0; r < 3; r++) {
+            trii_thread_join(&ranks[r].thread);
+            expect_failure(&ranks[r], TRI_OK, "");
+        }
+        tri_store_unref(store);
+    }
 }
 
 static void every_allocation_may_fail_while_forming(void **state)
@@ -599,7 +763,11 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(differing_calls_are_both_named_on_every_rank),
     cmocka_unit_test(an_abort_ends_every_rank),
     cmocka_unit_test(leaving_in_order_is_no_failure_until_it_is_needed),
+    cmocka_unit_test(lack_of_memory_in_a_call_ends_it_on_all_ranks),
+    cmocka_unit_test(threads_that_wait_share_the_polling),
     cmocka_unit_test(a_rank_that_never_comes_is_named),
+    cmocka_unit_test(one_host_listens_on_loopback_and_lets_no_stranger_in),
+    cmocka_unit_test(addresses_of_all_kinds_are_found),
     cmocka_unit_test(every_allocation_may_fail_while_forming),
 };
 
