@@ -82,7 +82,8 @@ typedef struct tcp_coll {
     bool full;        /* everybody sums everything: one phase */
 } tcp_coll;
 
-/* A message that came before its recv. */
+/* A frame that came before its call: a message before its recv, or a collective's frame that
+ * a message was behind. */
 typedef struct tcp_early {
     struct tcp_early *next;
     tcp_frame head;
@@ -133,7 +134,8 @@ typedef struct tcp_conn {
 
     trii_op *sends, *last_send;
     trii_op *recvs, *last_recv;
-    tcp_early *early, *last_early;
+    tcp_early *early, *last_early; /* messages */
+    tcp_early *stash, *last_stash; /* frames of collectives */
     size_t early_bytes;
 } tcp_conn;
 
@@ -215,6 +217,11 @@ void tcp_p2p_sent(tcp_conn *c);
 /* A message begins: says where it goes (fills in_to and the owner); false = parked. */
 bool tcp_p2p_accept(tcp_conn *c);
 void tcp_p2p_came(tcp_conn *c);
+/* A collective's frame cannot be taken yet. If a recv waits for what is behind it, it is put
+ * aside (fills in_to and the owner); else false: it stays in the connection. */
+bool tcp_stash_accept(tcp_conn *c);
+/* The oldest frame that was put aside goes where it belongs, if that can be by now. */
+bool tcp_stash_replay(tcp_conn *c);
 /* The first operation that needs this peer, or NULL. */
 const trii_op *tcp_p2p_needing(const tcp_conn *c);
 /* Takes every operation out of its lists and ends it; drops early messages. */

@@ -215,7 +215,7 @@ static void start_segment(tcp_group *g, tcp_coll *coll)
         if (r == g->rank)
             continue;
         c->want_out = true;
-        c->want_in = c->want_in || c->parked;
+        c->want_in = c->want_in || c->parked || c->stash != NULL;
         if (c->gone && tcp_coll_needing(g, r) == coll->op) {
             tcp_fail_gone(c, coll->op);
             return;

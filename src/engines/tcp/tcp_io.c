@@ -325,8 +325,8 @@ static bool head_came(tcp_conn *c)
     case TCP_FRAME_RESULT:
         c->last = *head;
         c->in_coll = tcp_coll_accept(c, head, &c->in_stream);
-        c->parked = c->in_coll == NULL;
-        if (!c->parked)
+        c->parked = c->in_coll == NULL && (c->group->failed || !tcp_stash_accept(c));
+        if (c->in_coll != NULL)
             c->in_to = c->in_stream->at + c->in_stream->done;
         break;
     case TCP_FRAME_MESSAGE:
@@ -360,6 +360,10 @@ static void pump_in(tcp_conn *c)
     while (!g->failed && !c->gone) {
         size_t got = 0;
 
+        if (tcp_stash_replay(c))
+            continue;
+        if (g->failed)
+            return;
         if (c->in_left > 0) {
             if (take_some(c, c->in_to, c->in_left, &got) != TRI_OK)
                 return;

@@ -1,7 +1,8 @@
 /*
  * tcp_p2p.c - send and recv. Messages of a pair travel in order; each goes to the oldest recv
  * with its tag. A message that comes first is kept, up to TCP_EARLY bytes; beyond that it
- * waits in the connection, and what is behind it too.
+ * waits in the connection, and what is behind it too. A collective of which the peer has begun
+ * more than we have is put aside likewise, when a recv waits for a message behind it.
  */
 #include <string.h>
 
@@ -118,6 +119,22 @@ void tcp_p2p_sent(tcp_conn *c)
     tcp_finish(c->group, op, TRI_OK, NULL);
 }
 
+/* Room for the frame whose header has come; NULL: there is none, and it can wait. */
+static tcp_early *begin_early(tcp_conn *c)
+{
+    tcp_early *early = NULL;
+
+    if (c->head.bytes <= TCP_EARLY - c->early_bytes)
+        early = trii_alloc(1, sizeof(*early) + (size_t)c->head.bytes, "early message");
+    if (early == NULL)
+        return NULL;
+    early->head = c->head;
+    c->early_bytes += (size_t)c->head.bytes;
+    c->in_early = early;
+    c->in_to = early->data;
+    return early;
+}
+
 bool tcp_p2p_accept(tcp_conn *c)
 {
     trii_op **link = &c->recvs, *last = NULL;
@@ -135,17 +152,52 @@ bool tcp_p2p_accept(tcp_conn *c)
         c->in_to = c->in_recv->call.dst;
         return check_match(c, &c->head, c->in_recv);
     }
-    if (c->head.bytes > TCP_EARLY - c->early_bytes)
-        return false;
-    early = trii_alloc(1, sizeof(*early) + (size_t)c->head.bytes, "early message");
+    early = begin_early(c);
     if (early == NULL)
-        return false; /* it can wait for its recv */
-    early->head = c->head;
+        return false;
     *(c->early != NULL ? &c->last_early->next : &c->early) = early;
     c->last_early = early;
-    c->early_bytes += (size_t)c->head.bytes;
-    c->in_early = early;
-    c->in_to = early->data;
+    return true;
+}
+
+bool tcp_stash_accept(tcp_conn *c)
+{
+    tcp_early *early = c->recvs != NULL ? begin_early(c) : NULL;
+
+    if (early == NULL)
+        return false;
+    *(c->stash != NULL ? &c->last_stash->next : &c->stash) = early;
+    c->last_stash = early;
+    return true;
+}
+
+static void drop_stash(tcp_conn *c)
+{
+    tcp_early *early = c->stash;
+
+    c->stash = early->next;
+    c->early_bytes -= (size_t)early->head.bytes;
+    trii_free(early);
+}
+
+bool tcp_stash_replay(tcp_conn *c)
+{
+    tcp_early *early = c->stash;
+    tcp_stream *stream = NULL;
+    tcp_coll *coll;
+    size_t bytes;
+
+    if (early == NULL || early == c->in_early)
+        return false;
+    coll = tcp_coll_accept(c, &early->head, &stream);
+    if (coll == NULL)
+        return false;
+    bytes = (size_t)early->head.bytes;
+    if (bytes > 0)
+        memcpy(stream->at + stream->done, early->data, bytes);
+    stream->done += bytes;
+    drop_stash(c);
+    tcp_coll_came(c, coll, stream);
     return true;
 }
 
@@ -199,5 +251,7 @@ void tcp_p2p_fail_all(tcp_conn *c, tri_status status, const char *why)
             tcp_finish(g, c->early->op, status, why);
         drop_early(c, c->early);
     }
+    while (c->stash != NULL)
+        drop_stash(c);
     c->in_early = NULL;
 }

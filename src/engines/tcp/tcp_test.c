@@ -374,6 +374,44 @@ static void messages_arrive_by_tag_and_in_order(void **state)
     all_ok(8, messages_main, NULL);
 }
 
+/* Rank 0 begins collectives and then sends; rank 1 wants the message first. */
+static tri_status crossing_main(rank_arg *a)
+{
+    size_t count = 50000;
+    float *x = own_values(a->rank, count), *y = own_values(a->rank, 3), z[5] = {0};
+    float *want = expected_sum(2, 0, count, TRI_REDOP_SUM);
+    tri_work *works[2] = {NULL};
+    tri_status status = TRI_OK;
+
+    if (a->rank == 1)
+        status = tri_recv(a->group, z, 5, TRI_DTYPE_F32, 0, 9, NULL);
+    if (status == TRI_OK)
+        status = tri_all_reduce(a->group, x, x, count, TRI_DTYPE_F32, TRI_REDOP_SUM, &works[0]);
+    if (status == TRI_OK)
+        status = tri_all_reduce(a->group, y, y, 3, TRI_DTYPE_F32, TRI_REDOP_SUM, &works[1]);
+    if (a->rank == 0 && status == TRI_OK)
+        status = tri_send(a->group, x + 1, 0, TRI_DTYPE_F32, 1, 8, NULL);
+    if (a->rank == 0 && status == TRI_OK)
+        status = tri_send(a->group, z, 5, TRI_DTYPE_F32, 1, 9, NULL);
+    for (int w = 0; w < 2; w++) {
+        if (status == TRI_OK)
+            status = tri_work_wait(works[w], 0);
+        tri_work_destroy(works[w]);
+    }
+    if (status == TRI_OK && (memcmp(x, want, count * 4) != 0 || memcmp(y, want, 12) != 0))
+        status = failed("wrong sums");
+    if (a->rank == 1 && status == TRI_OK)
+        status = tri_recv(a->group, z, 0, TRI_DTYPE_F32, 0, 8, NULL);
+    free(x), free(y), free(want);
+    return status;
+}
+
+static void a_message_passes_collectives_that_are_not_begun(void **state)
+{
+    (void)state;
+    all_ok(2, crossing_main, NULL);
+}
+
 /* --- failures --------------------------------------------------------------------------------- */
 
 static void expect_failure(const rank_arg *a, tri_status status, const char *text)
@@ -771,6 +809,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(many_works_finish_whoever_waits_for_them),
     cmocka_unit_test(works_that_nobody_waits_for_move_on),
     cmocka_unit_test(messages_arrive_by_tag_and_in_order),
+    cmocka_unit_test(a_message_passes_collectives_that_are_not_begun),
     cmocka_unit_test(a_timeout_names_who_is_missing),
     cmocka_unit_test(differing_calls_are_both_named_on_every_rank),
     cmocka_unit_test(an_abort_ends_every_rank),
