@@ -65,10 +65,11 @@ typedef struct trii_travel {
     int item[TRII_DDP_ITEMS + 1]; /* bucket: parameter of operand i, -1 = none; buffers: buffer */
     void *out[TRII_DDP_ITEMS + 1];
     size_t out_bytes[TRII_DDP_ITEMS + 1];
-    int64_t sums[2]; /* header: samples; votes + (ranks with unused parameters << 32) */
-    int64_t count;   /* header: samples here */
-    bool vote_stop;  /* header */
-    bool unused;     /* header: some parameter is not used here */
+    int64_t sums[2];  /* header: samples; votes + (ranks with unused parameters << 32) */
+    int64_t count;    /* header: samples here */
+    unsigned n_polls; /* header */
+    bool vote_stop;   /* header */
+    bool unused;      /* header: some parameter is not used here */
     tri_work *map_work;
 } trii_travel;
 

@@ -9,6 +9,11 @@
 #include "base/err.h"
 #include "parallel/ddp/ddp.h"
 
+#define POLLS_PER_LOOK 16
+/* The last bucket has nothing left to overlap with: a small one is done on the spot, without a
+ * work handle. */
+#define BLOCKING_BYTES ((size_t)16 << 10)
+
 /* --- life ----------------------------------------------------------------------------------- */
 
 static void drop_work(trii_travel *t)
@@ -119,7 +124,12 @@ static tri_status header_done(trii_travel *t)
 static tri_status header_poll(trii_host_op *op)
 {
     trii_travel *t = (trii_travel *)op;
-    tri_status st = t->state == TRII_TRAVEL_STARTED ? work_poll(&t->work) : TRI_OK;
+    tri_status st;
+
+    /* A few bytes that arrive by themselves: looking after every kernel would cost more. */
+    if (t->state == TRII_TRAVEL_STARTED && ++t->n_polls % POLLS_PER_LOOK != 0)
+        return TRI_INPROGRESS;
+    st = t->state == TRII_TRAVEL_STARTED ? work_poll(&t->work) : TRI_OK;
 
     return st == TRI_OK && t->state == TRII_TRAVEL_STARTED ? header_done(t) : st;
 }
@@ -197,7 +207,8 @@ static tri_status bucket_start(trii_host_op *op, const trii_host_buffers *buffer
     fill_bucket(t, buffers);
     t->state = TRII_TRAVEL_STARTED;
     st = tri_all_reduce(t->ddp->group, data, data, bucket->bytes / tri_dtype_size(bucket->dtype),
-                        bucket->dtype, TRI_REDOP_SUM, &t->work);
+                        bucket->dtype, TRI_REDOP_SUM,
+                        t->last && bucket->bytes <= BLOCKING_BYTES ? NULL : &t->work);
     return st == TRI_OK && t->last ? send_map(t) : st;
 }
 
