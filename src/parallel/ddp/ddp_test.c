@@ -249,6 +249,58 @@ static void gradients_of_no_sync_travel_with_the_next(void **state)
     check_plan(&(plan){.parts = {0, 6, 12}, .micro = 2, .no_sync = true}, 2, &reference);
 }
 
+/* Micro-batches of 3 and 3 rows on rank 0, of 5 and 1 on rank 1. A rank weighs by all the rows
+ * since the last synchronised backward: here both the same. */
+static tri_status train_unlike_parts(rank *r)
+{
+    static const int at[5] = {0, 3, 6, 11, 12};
+    tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});
+    tri_optimizer *opt = tri_sgd(model, 0.1, NULL);
+    tri_tensor *held[8] = {NULL};
+
+    TRY(tri_module_status(model));
+    for (int m = 0; m < 4; m++) {
+        held[m] = rows_of(x_data, IN, at[m], at[m + 1] - at[m]);
+        held[4 + m] = rows_of(y_data, OUT, at[m], at[m + 1] - at[m]);
+    }
+    for (int step = 0; step < STEPS; step++) {
+        for (int m = 0; m < 4; m++) {
+            tri_tensor *loss;
+
+            if (r->size == 2 && m / 2 != r->index)
+                continue;
+            if (m % 2 == 0)
+                tri_no_sync_begin(model);
+            loss = tri_mse_loss(tri_forward(model, held[m]), held[4 + m]);
+            tri_backward(r->size == 2 ? loss : tri_mul_scalar(loss, 0.5));
+            if (m % 2 == 0)
+                tri_no_sync_end(model);
+        }
+        TRY(tri_optimizer_step(opt));
+        TRY(tri_step_end_status());
+    }
+    TRY(take_weights(r, model));
+    for (int i = 0; i < 8; i++)
+        tri_tensor_unref(held[i]);
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(model);
+    return TRI_OK;
+}
+
+static void ranks_weigh_by_all_rows_since_the_last_time(void **state)
+{
+    static rank one[1], two[2];
+
+    (void)state;
+    make_data();
+    run_ranks(one, 1, train_unlike_parts, NULL);
+    check_ranks(one, 1);
+    run_ranks(two, 2, train_unlike_parts, NULL);
+    check_ranks(two, 2);
+    check_near(two[0].weights, one[0].weights, one[0].n_weights, 1e-12);
+    assert_true(two[0].hash == two[1].hash);
+}
+
 static void two_synchronised_backwards_add_up(void **state)
 {
     const plan reference = {.parts = {0, ROWS}, .micro = 2};
@@ -580,6 +632,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(uneven_parts_are_the_whole_batch),
         cmocka_unit_test(buckets_change_no_bit),
         cmocka_unit_test(gradients_of_no_sync_travel_with_the_next),
+        cmocka_unit_test(ranks_weigh_by_all_rows_since_the_last_time),
         cmocka_unit_test(two_synchronised_backwards_add_up),
         cmocka_unit_test(eager_mode_gives_the_same),
         cmocka_unit_test(unused_parameters_are_zeros_or_left_alone),
