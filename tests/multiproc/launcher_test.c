@@ -246,9 +246,9 @@ static void the_first_failure_is_named_with_its_last_lines(void **state)
 
     (void)state;
     JOB_START(&j, "--nproc-per-node", "3", "sh", "-c",
-              "[ $RANK = 1 ] || exec sleep 1000\n"
-              "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13; do echo line $i >&2; done\n"
-              "echo 'no file of this name' >&2; exit 3");
+              ("[ $RANK = 1 ] || exec sleep 1000\n"
+               "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13; do echo line $i >&2; done\n"
+               "echo 'no file of this name' >&2; exit 3"));
     assert_int_equal(spawn_wait(&j.trirun), 1);
     assert_has(SPAWN_ERR(&j.trirun), "sh failed: rank 1 exited with code 3");
     assert_has(SPAWN_ERR(&j.trirun), "rank     : 1 (local_rank: 1)");
@@ -298,8 +298,8 @@ static void the_cause_comes_before_its_victims(void **state)
     snprintf(fifo, sizeof(fifo), "%s/fifo", folder);
     assert_int_equal(mkfifo(fifo, 0600), 0);
     JOB_START(&j, "--nproc-per-node=2", "sh", "-c",
-              "trap '' TERM; if [ $RANK = 0 ]; then exec 3>$1; exit 7; fi\n"
-              "cat $1; echo 'peer lost' >&2; exit 1",
+              ("trap '' TERM; if [ $RANK = 0 ]; then exec 3>$1; exit 7; fi\n"
+               "cat $1; echo 'peer lost' >&2; exit 1"),
               "x", fifo);
     assert_int_equal(spawn_wait(&j.trirun), 1);
     assert_has(SPAWN_ERR(&j.trirun), "sh failed: rank 0 exited with code 7");
@@ -313,8 +313,8 @@ static void a_worker_deaf_to_sigterm_is_killed_after_the_grace(void **state)
 
     (void)state;
     JOB_START(&j, "--shutdown-timeout", "0.3", "--nproc-per-node", "2", "sh", "-c",
-              "if [ $RANK = 0 ]; then until [ -e $TRI_RUN_DIR/deaf ]; do :; done; exit 5; fi\n"
-              "trap '' TERM; : >$TRI_RUN_DIR/deaf; while :; do sleep 1000; done");
+              ("if [ $RANK = 0 ]; then until [ -e $TRI_RUN_DIR/deaf ]; do :; done; exit 5; fi\n"
+               "trap '' TERM; : >$TRI_RUN_DIR/deaf; while :; do sleep 1000; done"));
     assert_int_equal(spawn_wait(&j.trirun), 1);
     assert_has(SPAWN_ERR(&j.trirun), "1 worker did not end within 0.3 s: killing");
     assert_has(SPAWN_ERR(&j.trirun), "rank 0 exited with code 5");
@@ -408,8 +408,8 @@ static void workers_hear_the_signal_and_may_end_in_peace(void **state)
 
     (void)state;
     JOB_START(&j, "--nproc-per-node=2", "sh", "-c",
-              "trap 'echo goodbye $RANK; exit 0' INT; echo ready $RANK\n"
-              "while :; do sleep 0.01; done");
+              ("trap 'echo goodbye $RANK; exit 0' INT; echo ready $RANK\n"
+               "while :; do sleep 0.01; done"));
     spawn_expect(&j.trirun, "ready 0");
     spawn_expect(&j.trirun, "ready 1");
     spawn_signal(&j.trirun, SIGINT);
@@ -443,8 +443,8 @@ static void killing_trirun_kills_workers_and_what_they_started(void **state)
     (void)state;
     /* a child in the worker's group, and one that left it for a session of its own */
     JOB_START(&j, "--nproc-per-node", "2", "sh", "-c",
-              "sleep 1000 & setsid sleep 1000 & trap '' TERM INT HUP; echo ready $RANK\n"
-              "while :; do sleep 1; done");
+              ("sleep 1000 & setsid sleep 1000 & trap '' TERM INT HUP; echo ready $RANK\n"
+               "while :; do sleep 1; done"));
     spawn_expect(&j.trirun, "ready 0");
     spawn_expect(&j.trirun, "ready 1");
     /* trirun, its guard, and four processes of each worker */
@@ -461,8 +461,8 @@ static void what_workers_leave_running_is_ended(void **state)
 
     (void)state;
     JOB_START(&j, "--shutdown-timeout=0.2", "--nproc-per-node", "2", "sh", "-c",
-              "(sleep 1000 & setsid sleep 1000 & setsid sh -c 'trap \"\" TERM; sleep 1000' &)\n"
-              "echo done");
+              ("(sleep 1000 & setsid sleep 1000 & setsid sh -c 'trap \"\" TERM; sleep 1000' &)\n"
+               "echo done"));
     assert_int_equal(spawn_wait(&j.trirun), 0);
     assert_string_equal(SPAWN_OUT(&j.trirun), "done\ndone\n");
     job_end(&j, 0);
@@ -507,8 +507,8 @@ static void a_flood_arrives_whole_and_line_by_line(void **state)
     (void)state;
     memset(seen, 0, sizeof(seen));
     JOB_START(&j, "--nproc-per-node", "4", "awk",
-              "BEGIN { r = ENVIRON[\"RANK\"]; for (i = 0; i < 20000; i++)"
-              " printf \"%d %d %080d\\n\", r, i, i }");
+              ("BEGIN { r = ENVIRON[\"RANK\"]; for (i = 0; i < 20000; i++)"
+               " printf \"%d %d %080d\\n\", r, i, i }"));
     assert_int_equal(spawn_wait(&j.trirun), 0);
     for (char *line = SPAWN_OUT(&j.trirun), *next; (next = next_line(line)); line = next) {
         int rank, number, again, end = 0;
@@ -568,8 +568,8 @@ static void an_unfinished_line_is_shown_and_never_joined(void **state)
 
     (void)state;
     JOB_START(&j, "--nproc-per-node", "2", "--label-output", "sh", "-c",
-              "[ $RANK = 0 ] && { printf 'prompt> '; exec sleep 1000; }\n"
-              "while :; do echo tick; sleep 0.05; done");
+              ("[ $RANK = 0 ] && { printf 'prompt> '; exec sleep 1000; }\n"
+               "while :; do echo tick; sleep 0.05; done"));
     spawn_expect(&j.trirun, "[0]: prompt> ");
     spawn_expect(&j.trirun, "[0]: prompt> \n[1]: tick\n");
     spawn_signal(&j.trirun, SIGTERM);
@@ -622,8 +622,8 @@ static void the_agent_serves_the_store(void **state)
     (void)state;
     /* only the shell's tools: something accepts connections on the port that workers are told */
     JOB_START(&j, "--nproc-per-node", "1", "sh", "-c",
-              "port=$(printf %04X $MASTER_PORT); grep -q \"0100007F:$port 00000000:0000 0A\" "
-              "/proc/net/tcp && echo listening; echo port $MASTER_PORT");
+              ("port=$(printf %04X $MASTER_PORT); grep -q \"0100007F:$port 00000000:0000 0A\" "
+               "/proc/net/tcp && echo listening; echo port $MASTER_PORT"));
     assert_int_equal(spawn_wait(&j.trirun), 0);
     assert_has(SPAWN_OUT(&j.trirun), "listening\n");
     job_end(&j, 0);

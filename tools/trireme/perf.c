@@ -177,16 +177,24 @@ static int read_option(plan *p, const char *self, const char *name, const char *
     return COMMAND_OK;
 }
 
+static const operation *find_operation(const char *name)
+{
+    for (size_t i = 0; i < sizeof(operations) / sizeof(operations[0]); i++) {
+        if (strcmp(operations[i].name, name) == 0)
+            return &operations[i];
+    }
+    return NULL;
+}
+
 static int read_arguments(plan *p, int argc, char **argv)
 {
-    *p = (plan){.nproc = 2, .dtype = TRI_DTYPE_F32, .seconds = 0.5};
+    *p = (plan){.op = find_operation(argc > 1 ? argv[1] : ""),
+                .nproc = 2,
+                .dtype = TRI_DTYPE_F32,
+                .seconds = 0.5};
     read_sizes(p, "4,256,4K,16K,256K,1M,16M,64M");
     if (argc < 2)
         return command_usage(argv[0], "which operation?");
-    for (size_t i = 0; i < sizeof(operations) / sizeof(operations[0]); i++) {
-        if (strcmp(operations[i].name, argv[1]) == 0)
-            p->op = &operations[i];
-    }
     if (p->op == NULL)
         return command_usage(argv[0], "no operation named %s", argv[1]);
     for (int i = 2; i < argc; i++) {
