@@ -56,6 +56,7 @@ typedef struct agent {
     trii_worker *cause; /* who failed first, or NULL */
     trii_worker *workers;
     int n_workers, n_live;
+    trii_process *live; /* room for n_workers */
 } agent;
 
 static void advance(agent *a);
@@ -128,8 +129,8 @@ static void advance(agent *a)
         a->phase = PHASE_FLUSH;
     }
     if (a->phase == PHASE_SWEEP) {
-        /* Signal 0 only counts; children of what was killed come to us, and get the same. */
-        int n_left = trii_process_signal_children(a->killed ? SIGKILL : 0, a->guard.pid);
+        /* Children of what ended came to us, and get the same. */
+        int n_left = trii_process_signal_children(a->killed ? SIGKILL : SIGTERM, a->guard.pid);
 
         if (n_left > 0 && !a->gave_up)
             return;
@@ -141,15 +142,13 @@ static void advance(agent *a)
 
 static void reap_orphans(agent *a)
 {
-    trii_process known[64];
     int n = 0;
 
-    /* Few workers at a time can be dead and not yet reaped by us; the rest cannot be seen. */
-    for (int i = 0; i < a->n_workers && n < 64; i++) {
+    for (int i = 0; i < a->n_workers; i++) {
         if (a->workers[i].live)
-            known[n++] = a->workers[i].process;
+            a->live[n++] = a->workers[i].process;
     }
-    while (trii_process_reap_orphan(known, n) > 0)
+    while (trii_process_reap_orphan(a->live, n) > 0)
         ;
     if (a->phase == PHASE_SWEEP)
         advance(a);
@@ -486,6 +485,7 @@ static void dispose(agent *a)
         trii_stream_close(&a->workers[i].err);
     }
     trii_free(a->workers);
+    trii_free(a->live);
     trii_sink_fini(&a->out);
     trii_sink_fini(&a->err);
     if (a->loop != NULL) {
@@ -521,8 +521,12 @@ tri_status trii_agent_run(const trii_launch_options *options, int *exit_out)
     if (status != TRI_OK)
         return status;
     a.workers = trii_alloc((size_t)options->nproc, sizeof(*a.workers), "workers");
-    if (a.workers == NULL)
+    a.live = trii_alloc((size_t)options->nproc, sizeof(*a.live), "workers");
+    if (a.workers == NULL || a.live == NULL) {
+        trii_free(a.workers);
+        trii_free(a.live);
         return TRI_ERR_NO_MEMORY;
+    }
     a.n_workers = options->nproc;
     status = prepare(&a);
     if (status == TRI_OK)

@@ -471,6 +471,8 @@ void trii_launch_options_help(FILE *out)
     fputs("\n\n"
           "Options may be written with _ for -, and come from PET_NAME (PET_NPROC_PER_NODE=2).\n"
           "In ARGS ${local_rank} stands for the worker's number on its host.\n\n"
+          "Several workers get OMP_NUM_THREADS=1, as with torchrun, and TRI_NUM_THREADS, which\n"
+          "programs of trireme read first, is their share of the cores. Set one to decide.\n\n"
           "Examples:\n"
           "  trirun --standalone --nproc-per-node 2 build/bin/toy_ddp\n"
           "  trirun --nproc-per-node auto --label-output ./train --epochs 10\n"

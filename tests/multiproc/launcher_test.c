@@ -8,6 +8,7 @@
 #include <ctype.h>
 #include <sched.h>
 #include <signal.h>
+#include <time.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -468,6 +469,35 @@ static void what_workers_leave_running_is_ended(void **state)
     job_end(&j, 0);
 }
 
+static void many_workers_end_as_few_do(void **state)
+{
+    job j;
+
+    (void)state;
+    JOB_START(&j, "--nproc-per-node", "100", "sh", "-c", "echo $RANK");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_int_equal(count(SPAWN_OUT(&j.trirun), "\n"), 100);
+    assert_string_equal(SPAWN_ERR(&j.trirun), "");
+    job_end(&j, 0);
+}
+
+/* A child that only ends when its own child has: both hear of the end, one after the other. */
+static void a_chain_of_leftovers_ends_without_the_grace(void **state)
+{
+    struct timespec start, end;
+    job j;
+
+    (void)state;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    JOB_START(&j, "sh", "-c",
+              ("setsid sh -c 'setsid sh -c \"trap : USR1; sleep 1000\" & wait' & echo done"));
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_string_equal(SPAWN_OUT(&j.trirun), "done\n");
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    assert_true(end.tv_sec - start.tv_sec < 4); /* the grace is 5 s */
+    job_end(&j, 0);
+}
+
 static void only_the_last_five_failures_stay(void **state)
 {
     char first[512] = "", home[256];
@@ -645,6 +675,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_second_signal_means_now),
     cmocka_unit_test(killing_trirun_kills_workers_and_what_they_started),
     cmocka_unit_test(what_workers_leave_running_is_ended),
+    cmocka_unit_test(many_workers_end_as_few_do),
+    cmocka_unit_test(a_chain_of_leftovers_ends_without_the_grace),
     cmocka_unit_test(only_the_last_five_failures_stay),
     cmocka_unit_test(a_flood_arrives_whole_and_line_by_line),
     cmocka_unit_test(output_passes_byte_by_byte_where_nobody_else_prints),
