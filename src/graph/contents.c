@@ -226,7 +226,7 @@ double tri_item(tri_tensor *tensor)
     trii_step *step = trii_step_current();
     trii_value value;
     tri_status status = step != NULL ? TRI_OK : no_step();
-    _Alignas(8) char blocked[4096]; /* one element, padded by its layout */
+    _Alignas(8) char element[8];
 
     if (status == TRI_OK)
         status = make_readable(step, tensor, &value);
@@ -237,12 +237,12 @@ double tri_item(tri_tensor *tensor)
                            trii_type_text(&value.type, text));
     }
     if (status == TRI_OK)
-        status = read_plain(&value, blocked, trii_type_bytes(&value.type));
+        status = read_plain(&value, element, trii_type_bytes(&value.type));
     if (status != TRI_OK) {
         (void)fail_at(status, "tri_item");
         return (double)NAN;
     }
-    return as_double(value.type.dtype, blocked);
+    return as_double(value.type.dtype, element);
 }
 
 tri_tensor *tri_keep(tri_tensor *tensor)

@@ -298,7 +298,7 @@ void tri_step_end(void)
     bool told = r != NULL && r->told;
     tri_status status = tri_step_end_status();
 
-    if (status == TRI_OK || told)
+    if (r == NULL || status == TRI_OK || told)
         return;
     r->carried = status;
     trii_free(r->carried_line);

@@ -367,6 +367,7 @@ static tri_status append_node(trii_step *step, const trii_op *op, const trii_vid
         value->output = (int16_t)o;
         value->state = TRII_VALUE_PENDING;
         value->requires_grad = requires_grad && trii_dtype_is_float(out[o].dtype);
+        value->keep = r->eager && r->deferred == 0; /* what runs at once cannot be kept later */
         value->slot = r->n_ordinal++;
         value->slot_segment = r->segment;
     }
@@ -509,11 +510,8 @@ tri_tensor *trii_record(const trii_op *op, tri_tensor *const *in, int n_in, cons
 tri_tensor *trii_handle_recorded(trii_step *step, trii_vid id)
 {
     if (TRII_UNLIKELY(trii_recorder_of(step)->eager)) {
-        tri_status status;
+        tri_status status = trii_step_eager(step);
 
-        for (trii_vid v = id; v < step->n_values; v++)
-            step->values[v].keep = true;
-        status = trii_step_eager(step);
         if (status != TRI_OK && step->values[id].state != TRII_VALUE_FAILED)
             return trii_handle_failed(step, status); /* an earlier failure of the step */
     }
