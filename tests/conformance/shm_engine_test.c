@@ -1,0 +1,291 @@
+/*
+ * shm_engine_test.c - what engine shm promises beyond the suite of all engines: real
+ * processes, many works in flight, several threads of a rank, its memory, nothing left behind.
+ */
+#include <dirent.h>
+
+#include "conformance/calls.h"
+
+#include "base/alloc.h"
+
+static const tri_group_options shm_options = {.engine = "shm", .timeout_ms = 40000};
+
+/* --- processes ------------------------------------------------------------------------------ */
+
+static const size_t process_counts[] = {0, 1, 23, 1009, 4099, 40009, SIZE_MAX};
+static const tri_dtype process_dtypes[] = {TRI_DTYPE_F32, TRI_DTYPE_BF16, TRI_DTYPE_I64,
+                                           TRI_DTYPE_NONE};
+
+static void two_processes_conform(void **state)
+{
+    script what = {.counts = process_counts, .dtypes = process_dtypes};
+
+    (void)state;
+    run_processes(2, &shm_options, run_script, &what, NULL, 50);
+}
+
+static void four_processes_conform(void **state)
+{
+    script what = {.counts = process_counts, .dtypes = process_dtypes};
+
+    (void)state;
+    run_processes(4, &shm_options, run_script, &what, NULL, 50);
+}
+
+static const char *takes_the_best(rank_env *env)
+{
+    tri_group *group = NULL;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, NULL, &group));
+    if (strcmp(tri_group_engine(group), "shm") != 0)
+        return RANK_FAIL(env, "engine %s", tri_group_engine(group));
+    RANK_TRY(env, tri_barrier(group, NULL));
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void ranks_of_one_host_get_shm(void **state)
+{
+    (void)state;
+    run_processes(3, NULL, takes_the_best, NULL, NULL, 30);
+}
+
+/* --- many works, many threads ------------------------------------------------------------------
+ */
+
+/* More than there are lanes, of every path, waited for from the last to the first. */
+static const char *fifty_works(rank_env *env)
+{
+    enum { N = 50 };
+    static const size_t counts[] = {3, 700, 3000, 40000, 200000};
+    tri_group *group = NULL;
+    tri_work *works[N];
+    float *buffers[N];
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    for (int i = 0; i < N; i++) {
+        size_t count = counts[i % 5], bytes = count * sizeof(float);
+
+        buffers[i] = i % 2 ? malloc(bytes) : tri_group_alloc(group, bytes);
+        for (size_t k = 0; k < count; k++)
+            buffers[i][k] = (float)(i + env->rank);
+    }
+    for (int i = 0; i < N; i++)
+        RANK_TRY(env, tri_all_reduce(group, buffers[i], buffers[i], counts[i % 5], TRI_DTYPE_F32,
+                                     TRI_REDOP_SUM, &works[i]));
+    for (int i = N - 1; i >= 0; i--) {
+        float expected = (float)(env->size * i + env->size * (env->size - 1) / 2);
+
+        RANK_TRY(env, tri_work_wait(works[i], 0));
+        tri_work_destroy(works[i]);
+        for (size_t k = 0; k < counts[i % 5]; k++) {
+            if (buffers[i][k] != expected)
+                return RANK_FAIL(env, "work %d, element %zu: %g, not %g", i, k,
+                                 (double)buffers[i][k], (double)expected);
+        }
+        if (i % 2)
+            free(buffers[i]);
+        else
+            tri_group_free(group, buffers[i]);
+    }
+    RANK_TRY(env, tri_barrier(group, NULL));
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void more_works_than_lanes_may_be_in_flight(void **state)
+{
+    (void)state;
+    run_threads(3, &shm_options, fifty_works, NULL);
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
+typedef struct waiter {
+    tri_work *work;
+    tri_status status;
+} waiter;
+
+static void wait_for_work(void *arg)
+{
+    waiter *w = arg;
+
+    w->status = tri_work_wait(w->work, 0);
+}
+
+/* Four threads of each rank wait for works that one of them posted. */
+static const char *four_waiters(rank_env *env)
+{
+    enum { N = 4, COUNT = 100000 };
+    tri_group *group = NULL;
+    waiter waiters[N];
+    trii_thread threads[N];
+    float *x[N];
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    for (int round = 0; round < 20; round++) {
+        for (int i = 0; i < N; i++) {
+            x[i] = malloc(COUNT * sizeof(float));
+            for (int k = 0; k < COUNT; k++)
+                x[i][k] = 1.0f;
+            RANK_TRY(env, tri_all_reduce(group, x[i], x[i], i % 2 ? COUNT : 1, TRI_DTYPE_F32,
+                                         TRI_REDOP_SUM, &waiters[i].work));
+            RANK_TRY(env, trii_thread_start(&threads[i], "waiter", wait_for_work, &waiters[i]));
+        }
+        for (int i = 0; i < N; i++) {
+            trii_thread_join(&threads[i]);
+            if (waiters[i].status != TRI_OK || x[i][0] != (float)env->size)
+                return RANK_FAIL(env, "waiter %d: %s", i, tri_work_error(waiters[i].work));
+            tri_work_destroy(waiters[i].work);
+            free(x[i]);
+        }
+    }
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void several_threads_of_a_rank_may_wait(void **state)
+{
+    (void)state;
+    run_threads(2, &shm_options, four_waiters, NULL);
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
+/* --- send and recv ------------------------------------------------------------------------------
+ */
+
+/* More messages than a pair holds at a time, received by tag in another order where that can
+ * be, and one larger than its ring. */
+static const char *messages_keep_their_order(rank_env *env)
+{
+    enum { N = 40, LARGE = 300000 };
+    tri_group *group = NULL;
+    int32_t *large = malloc(LARGE * sizeof(*large));
+    int32_t value, first, second;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    for (int32_t i = 0; i < N; i++) {
+        value = i;
+        if (env->rank == 0)
+            RANK_TRY(env, tri_send(group, &value, 1, TRI_DTYPE_I32, 1, i % 2, NULL));
+    }
+    for (int i = 0; i < N && env->rank == 1; i += 2) {
+        RANK_TRY(env, tri_recv(group, &second, 1, TRI_DTYPE_I32, 0, 1, NULL));
+        RANK_TRY(env, tri_recv(group, &first, 1, TRI_DTYPE_I32, 0, 0, NULL));
+        if (first != i || second != i + 1)
+            return RANK_FAIL(env, "messages %d and %d came as %d and %d", i, i + 1, first, second);
+    }
+    for (int i = 0; i < LARGE; i++)
+        large[i] = env->rank == 0 ? i : -1;
+    if (env->rank == 0)
+        RANK_TRY(env, tri_send(group, large, LARGE, TRI_DTYPE_I32, 1, 9, NULL));
+    else
+        RANK_TRY(env, tri_recv(group, large, LARGE, TRI_DTYPE_I32, 0, 9, NULL));
+    for (int i = 0; i < LARGE; i++) {
+        if (large[i] != i)
+            return RANK_FAIL(env, "element %d is %d", i, large[i]);
+    }
+    free(large);
+    RANK_TRY(env, tri_barrier(group, NULL));
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void messages_arrive_in_order_by_tag(void **state)
+{
+    (void)state;
+    run_threads(2, &shm_options, messages_keep_their_order, NULL);
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
+/* --- memory
+ * ---------------------------------------------------------------------------------------- */
+
+static const char *uses_memory(rank_env *env)
+{
+    static const size_t sizes[] = {1, 100, 4096, 70000, (size_t)3 << 20, 64};
+    enum { N = 6 };
+    tri_group *group = NULL;
+    unsigned char *p[N];
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    for (int round = 0; round < 5; round++) {
+        for (int i = 0; i < N; i++) {
+            p[i] = tri_group_alloc(group, sizes[i]);
+            if (p[i] == NULL)
+                return RANK_FAIL(env, "%s", tri_last_error());
+            if ((uintptr_t)p[i] % 64 != 0)
+                return RANK_FAIL(env, "%p is not aligned", (void *)p[i]);
+            for (size_t k = 0; k < sizes[i]; k++) {
+                if (p[i][k] != 0)
+                    return RANK_FAIL(env, "round %d: byte %zu of %zu is not zero", round, k,
+                                     sizes[i]);
+            }
+            memset(p[i], 0xff, sizes[i]);
+        }
+        for (int i = 0; i < N; i++)
+            tri_group_free(group, p[(i * 5 + round) % N]);
+    }
+    tri_group_free(group, NULL);
+    RANK_TRY(env, tri_barrier(group, NULL));
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void memory_is_zero_aligned_and_reused(void **state)
+{
+    (void)state;
+    run_threads(2, &shm_options, uses_memory, NULL);
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
+/* --- nothing stays
+ * ------------------------------------------------------------------------------------ */
+
+static int count_descriptors(void)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    int n = 0;
+
+    while (dir != NULL && readdir(dir) != NULL)
+        n++;
+    closedir(dir);
+    return n;
+}
+
+static int count_mappings(void)
+{
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[512];
+    int n = 0;
+
+    while (maps != NULL && fgets(line, sizeof(line), maps) != NULL)
+        n += strstr(line, "memfd:trireme") != NULL;
+    fclose(maps);
+    return n;
+}
+
+static void nothing_is_left_behind(void **state)
+{
+    int descriptors;
+
+    (void)state;
+    run_threads(4, &shm_options, uses_memory, NULL); /* the first use may keep something */
+    descriptors = count_descriptors();
+    run_threads(4, &shm_options, uses_memory, NULL);
+    assert_int_equal(count_descriptors(), descriptors);
+    assert_int_equal(count_mappings(), 0);
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(two_processes_conform),
+    cmocka_unit_test(four_processes_conform),
+    cmocka_unit_test(ranks_of_one_host_get_shm),
+    cmocka_unit_test(more_works_than_lanes_may_be_in_flight),
+    cmocka_unit_test(several_threads_of_a_rank_may_wait),
+    cmocka_unit_test(messages_arrive_in_order_by_tag),
+    cmocka_unit_test(memory_is_zero_aligned_and_reused),
+    cmocka_unit_test(nothing_is_left_behind),
+};
+
+TEST_MAIN(tests)
