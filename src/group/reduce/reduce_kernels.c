@@ -348,7 +348,7 @@ void trii_reduce_portable(const trii_reduce_args *args)
 
 #if defined(__x86_64__)
 #define AVX2 TRII_TARGET("avx2,fma,f16c")
-#define AVX512 TRII_TARGET("avx512f,avx512bw,avx512dq,avx512vl,f16c,prefer-vector-width=512")
+#define AVX512 TRII_TARGET("avx512f,avx512bw,avx512dq,avx512vl,f16c")
 
 AVX2 static void widen_f16c(const uint16_t *src, float *dst, size_t n)
 {
