@@ -490,7 +490,8 @@ static void a_chain_of_leftovers_ends_without_the_grace(void **state)
     (void)state;
     clock_gettime(CLOCK_MONOTONIC, &start);
     JOB_START(&j, "sh", "-c",
-              ("setsid sh -c 'setsid sh -c \"trap : USR1; sleep 1000\" & wait' & echo done"));
+              ("setsid sh -c 'setsid sh -c \": >$TRI_RUN_DIR/up; exec sleep 1000\" & wait' &\n"
+               "until [ -e $TRI_RUN_DIR/up ]; do :; done; echo done"));
     assert_int_equal(spawn_wait(&j.trirun), 0);
     assert_string_equal(SPAWN_OUT(&j.trirun), "done\n");
     clock_gettime(CLOCK_MONOTONIC, &end);
