@@ -14,7 +14,8 @@
  *       32    8  ticks of the processor's counter when the file was made
  *       40    8  monotonic clock then, ns
  *       48    8  wall clock then, ns since 1970
- *       56    8  ticks per second
+ *       56    8  ticks per second, to a thousandth: over a long time a reader on the same host
+ *                knows better, from the two clocks above and now
  *       64   64  zero
  *      128       n records, then the file table
  *

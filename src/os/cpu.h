@@ -51,7 +51,7 @@ static inline uint64_t trii_ticks(void)
     return 0;
 #endif
 }
-/* Ticks per second, measured once (takes a millisecond) unless the processor says it. */
+/* Ticks per second to a thousandth, measured once (takes 0.1 ms) unless the processor says it. */
 uint64_t trii_ticks_per_s(void);
 
 #endif
