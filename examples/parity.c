@@ -46,7 +46,7 @@ static const char usage_text[] =
     "      --init w.safetensors --data d.safetensors --lr 0.1 --loss mse --steps 10 --batch 20 \\\n"
     "      --losses-out l.jsonl --out w2.safetensors\n";
 
-static void usage(const char *wrong, const char *value)
+static _Noreturn void usage(const char *wrong, const char *value)
 {
     fprintf(stderr, "parity: %s%s%s\n%s", wrong, value != NULL ? " " : "",
             value != NULL ? value : "", usage_text);
@@ -69,7 +69,7 @@ static const char *option(const char *name, int argc, char **argv, int *at_io)
     const char *text = argv[*at_io];
     size_t n = strlen(name);
 
-    if (strncmp(text, "--", 2) != 0 || strncmp(text + 2, name, n) != 0)
+    if (text == NULL || strncmp(text, "--", 2) != 0 || strncmp(text + 2, name, n) != 0)
         return NULL;
     if (text[2 + n] == '=')
         return text + 3 + n;
@@ -334,60 +334,85 @@ static double train_step(const arguments *a, tri_module *model, tri_optimizer *o
     return sums[0] / sums[1];
 }
 
-int main(int argc, char **argv)
-{
-    arguments a = parse(argc, argv);
-    int64_t first, part;
-    tri_safetensors *weights, *data;
+/* All of a run. */
+typedef struct job {
+    arguments a;
+    int64_t first, part; /* this worker's rows of each batch */
     tri_module *model;
     tri_optimizer *opt;
     column x, y;
-    FILE *losses = NULL;
+    FILE *losses; /* worker 0 */
+} job;
 
-    TRI_TRY(tri_init(NULL));
-    if (a.batch < tri_world_size())
-        usage("--batch is smaller than the number of workers", NULL);
-    first = a.batch * tri_rank() / tri_world_size();
-    part = a.batch * (tri_rank() + 1) / tri_world_size() - first;
+static void job_open(job *j)
+{
+    const arguments *a = &j->a;
+    tri_safetensors *weights, *data;
+    tri_module *net;
 
-    TRI_TRY(tri_safetensors_open(a.init, &weights));
-    TRI_TRY(tri_safetensors_open(a.data, &data));
-    tri_set_default_dtype(a.dtype);
-    model = create_model(a.model, weights);
-    TRI_TRY(tri_module_status(model));
-    load_weights(model, weights, a.dtype);
-    model = tri_ddp(model, NULL);
-    opt = tri_sgd(model, a.lr,
-                  &(tri_sgd_options){.momentum = a.momentum, .weight_decay = a.weight_decay});
-    x = column_open(data, "x", a.dtype, part);
-    y = column_open(data, "y", a.dtype, part);
-    if (tri_rank() == 0 && (losses = fopen(a.losses_out, "w")) == NULL) {
-        perror(a.losses_out);
-        return 1;
-    }
-
-    for (int64_t k = 0; k < a.steps; k++) {
-        double loss;
-
-        column_read(&x, k * a.batch + first, part);
-        column_read(&y, k * a.batch + first, part);
-        loss = train_step(&a, model, opt, &x, &y, part);
-        if (losses != NULL)
-            fprintf(losses, "{\"step\":%lld,\"loss\":%.17g}\n", (long long)k, loss);
-    }
-    if (losses != NULL && fclose(losses) != 0) {
-        perror(a.losses_out);
-        return 1;
-    }
-    if (tri_rank() == 0)
-        TRI_TRY(tri_save(model, a.out));
-
-    column_close(&x);
-    column_close(&y);
+    TRI_TRY(tri_safetensors_open(a->init, &weights));
+    TRI_TRY(tri_safetensors_open(a->data, &data));
+    tri_set_default_dtype(a->dtype);
+    net = create_model(a->model, weights);
+    TRI_TRY(tri_module_status(net));
+    load_weights(net, weights, a->dtype);
+    j->model = tri_ddp(net, NULL);
+    j->opt = tri_sgd(j->model, a->lr,
+                     &(tri_sgd_options){.momentum = a->momentum, .weight_decay = a->weight_decay});
+    j->x = column_open(data, "x", a->dtype, j->part);
+    j->y = column_open(data, "y", a->dtype, j->part);
     tri_safetensors_close(weights);
     tri_safetensors_close(data);
-    tri_optimizer_destroy(opt);
-    tri_module_destroy(model);
+}
+
+static void job_run(job *j)
+{
+    for (int64_t k = 0; k < j->a.steps; k++) {
+        double loss;
+
+        column_read(&j->x, k * j->a.batch + j->first, j->part);
+        column_read(&j->y, k * j->a.batch + j->first, j->part);
+        loss = train_step(&j->a, j->model, j->opt, &j->x, &j->y, j->part);
+        if (j->losses != NULL)
+            fprintf(j->losses, "{\"step\":%lld,\"loss\":%.17g}\n", (long long)k, loss);
+    }
+}
+
+static void job_close(job *j)
+{
+    column_close(&j->x);
+    column_close(&j->y);
+    tri_optimizer_destroy(j->opt);
+    tri_module_destroy(j->model);
+}
+
+int main(int argc, char **argv)
+{
+    job j = {.a = parse(argc, argv)};
+    const arguments *a = &j.a;
+    int failed = 0;
+
+    TRI_TRY(tri_init(NULL));
+    if (a->batch < tri_world_size())
+        usage("--batch is smaller than the number of workers", NULL);
+    j.first = a->batch * tri_rank() / tri_world_size();
+    j.part = a->batch * (tri_rank() + 1) / tri_world_size() - j.first;
+    if (tri_rank() == 0) {
+        j.losses = fopen(a->losses_out, "w");
+        if (j.losses == NULL) {
+            perror(a->losses_out);
+            return 1;
+        }
+    }
+    job_open(&j);
+    job_run(&j);
+    if (tri_rank() == 0) {
+        failed = fclose(j.losses) != 0;
+        if (failed)
+            perror(a->losses_out);
+        TRI_TRY(tri_save(j.model, a->out));
+    }
+    job_close(&j);
     tri_finalize();
-    return 0;
+    return failed;
 }

@@ -96,12 +96,22 @@ tri_state_entry tri_module_state(tri_module *module, int64_t index)
     return module->state[index];
 }
 
+/* A tensor that stands under several names is counted at the first. */
+static bool is_first(const tri_module *module, int64_t index)
+{
+    for (int64_t i = 0; i < index; i++)
+        if (module->state[i].tensor == module->state[index].tensor)
+            return false;
+    return true;
+}
+
 int64_t tri_module_num_parameters(tri_module *module)
 {
     int64_t n = 0;
 
     for (int64_t i = 0; i < tri_module_state_count(module); i++)
-        if (module->state[i].parameter && module->state[i].tensor->requires_grad)
+        if (module->state[i].parameter && module->state[i].tensor->requires_grad &&
+            is_first(module, i))
             n += tri_tensor_numel(module->state[i].tensor);
     return n;
 }

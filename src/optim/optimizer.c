@@ -67,6 +67,15 @@ static tri_status add_param(tri_optimizer *o, const tri_state_entry *entry, int 
     return TRI_OK;
 }
 
+/* A tensor that stands under several names is updated once. */
+static bool is_listed(const tri_optimizer *o, const tri_tensor *tensor)
+{
+    for (int i = 0; i < o->n_params; i++)
+        if (o->params[i].tensor == tensor)
+            return true;
+    return false;
+}
+
 static tri_status gather(tri_optimizer *o, tri_module *model, int n_states)
 {
     int64_t total, n = 0;
@@ -83,7 +92,7 @@ static tri_status gather(tri_optimizer *o, tri_module *model, int n_states)
     for (int64_t i = 0; i < total && st == TRI_OK; i++) {
         tri_state_entry entry = tri_module_state(model, i);
 
-        if (entry.parameter)
+        if (entry.parameter && !is_listed(o, entry.tensor))
             st = add_param(o, &entry, n_states);
     }
     if (st < 0)

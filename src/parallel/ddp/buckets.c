@@ -94,11 +94,14 @@ static tri_status make_grad(trii_ddp_param *param, const trii_layout *layout)
     tri_tensor *tensor = param->tensor;
 
     if (tensor->grad == NULL) {
-        tri_status st = trii_tensor_create(tensor->dtype, tensor->shape, tensor->ndim, NULL, NULL,
-                                           &tensor->grad);
-        if (st < 0)
+        tri_tensor *grad = NULL;
+        tri_status st =
+            trii_tensor_create(tensor->dtype, tensor->shape, tensor->ndim, NULL, NULL, &grad);
+
+        if (st < 0 || grad == NULL)
             return st;
-        tensor->grad->device = tensor->device;
+        grad->device = tensor->device;
+        tensor->grad = grad;
     }
     return move_grad(param, layout);
 }

@@ -38,6 +38,15 @@ static tri_status join_group(trii_ddp *ddp)
     return TRI_OK;
 }
 
+/* A tensor that stands under several names travels once. */
+static bool is_listed(const trii_ddp *ddp, const tri_tensor *tensor)
+{
+    for (int i = 0; i < ddp->n_params; i++)
+        if (ddp->params[i].tensor == tensor)
+            return true;
+    return false;
+}
+
 static tri_status list_params(trii_ddp *ddp)
 {
     int64_t total = tri_module_state_count(ddp->net);
@@ -64,7 +73,7 @@ static tri_status list_params(trii_ddp *ddp)
         tri_state_entry entry = tri_module_state(ddp->net, i);
         trii_ddp_param *param = &ddp->params[ddp->n_params];
 
-        if (!entry.parameter || !entry.tensor->requires_grad)
+        if (!entry.parameter || !entry.tensor->requires_grad || is_listed(ddp, entry.tensor))
             continue;
         if (entry.tensor->dtype != TRI_DTYPE_F32 && entry.tensor->dtype != TRI_DTYPE_F64)
             return TRII_FAIL(TRI_ERR_UNSUPPORTED, "ddp: %s is %s", entry.name,

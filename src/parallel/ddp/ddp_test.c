@@ -416,6 +416,68 @@ static void unused_parameters_are_zeros_or_left_alone(void **state)
     assert_true(two[0].hash == two[1].hash);
 }
 
+/* Two layers with one weight. */
+typedef struct tied {
+    tri_tensor *weight;
+} tied;
+
+static void tied_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
+                         int n_out)
+{
+    tied *t = tri_module_data(self);
+
+    (void)n_in;
+    (void)n_out;
+    out[0] = tri_matmul(tri_relu(tri_matmul(in[0], t->weight)), t->weight);
+}
+
+static tri_status train_tied(rank *r)
+{
+    static const tri_module_class type = {
+        .name = "tied", .size = sizeof(tied), .forward = tied_forward};
+    tri_module *net = tri_module_create(&type), *model;
+    tied *t = tri_module_data(net);
+    int first = r->size == 2 && r->index == 1 ? 5 : 0;
+    int n = r->size == 1 ? ROWS : r->index == 0 ? 5 : ROWS - 5;
+    tri_tensor *x = rows_of(x_data, IN, first, n);
+    tri_optimizer *opt;
+
+    t->weight = tri_module_parameter(
+        net, "first", tri_tensor_from(TRI_DTYPE_F64, (int64_t[]){IN, IN}, 2, y_data));
+    (void)tri_module_parameter(net, "second", tri_tensor_ref(t->weight));
+    if (tri_module_num_parameters(net) != IN * IN)
+        return TRI_ERR_INTERNAL;
+    model = tri_ddp(net, &(tri_ddp_options){.group = r->group});
+    opt = tri_sgd(model, 0.1, &(tri_sgd_options){.momentum = 0.9});
+    if (tri_optimizer_state_count(opt) != 2)
+        return TRI_ERR_INTERNAL;
+    for (int step = 0; step < STEPS; step++) {
+        tri_backward(tri_mse_loss(tri_forward(model, x), x));
+        TRY(tri_optimizer_step(opt));
+        TRY(tri_step_end_status());
+    }
+    TRY(take_weights(r, model));
+    tri_tensor_unref(x);
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(model);
+    return TRI_OK;
+}
+
+static void a_shared_weight_is_one_parameter(void **state)
+{
+    static rank one[1], two[2];
+
+    (void)state;
+    make_data();
+    run_ranks(one, 1, train_tied, NULL);
+    check_ranks(one, 1);
+    run_ranks(two, 2, train_tied, NULL);
+    check_ranks(two, 2);
+    check_near(two[0].weights, one[0].weights, one[0].n_weights, 1e-12);
+    assert_true(two[0].hash == two[1].hash);
+    assert_true(fabs(one[0].weights[0] - y_data[0]) > 1e-6); /* it was trained */
+}
+
 /* --- construction --------------------------------------------------------------------------- */
 
 static tri_status differing_models(rank *r)
@@ -636,6 +698,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(two_synchronised_backwards_add_up),
         cmocka_unit_test(eager_mode_gives_the_same),
         cmocka_unit_test(unused_parameters_are_zeros_or_left_alone),
+        cmocka_unit_test(a_shared_weight_is_one_parameter),
         cmocka_unit_test(differing_models_are_named_on_every_rank),
         cmocka_unit_test(missing_layers_are_named_too),
         cmocka_unit_test(verify_names_who_drifted),

@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "parallel/ddp/ddp.h"
 
 #define POLLS_PER_LOOK 16
@@ -162,6 +163,7 @@ static void *place_of(const trii_ddp_param *param)
 static void fill_bucket(trii_travel *t, const trii_host_buffers *buffers)
 {
     trii_ddp *ddp = t->ddp;
+    int n_copied = 0;
 
     for (int i = 0; i < t->n; i++) {
         const trii_ddp_param *param;
@@ -171,9 +173,14 @@ static void fill_bucket(trii_travel *t, const trii_host_buffers *buffers)
             continue;
         param = &ddp->params[t->item[i]];
         t->out_bytes[i] = param->bytes;
-        if (buffers->in[i] != place_of(param))
+        if (buffers->in[i] != place_of(param)) {
             memcpy(place_of(param), buffers->in[i], param->bytes);
+            n_copied++;
+        }
     }
+    if (TRII_UNLIKELY(n_copied > 0))
+        TRII_LOG(TRII_LOG_DEBUG, "ddp", "bucket %d: %d of %d gradients were not made in place",
+                 t->bucket->index, n_copied, t->n);
     for (int i = 0; i < t->bucket->n_params; i++) {
         const trii_ddp_param *param = &ddp->params[t->bucket->params[i]];
 
