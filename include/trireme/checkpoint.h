@@ -108,7 +108,7 @@ typedef struct tri_checkpoint_options {
  * Write FOLDER/step-N and remove older ones. One process calls it (rank 0); what is replicated
  * is the same everywhere.
  *
- *   folder     made if missing (its parent must exist)
+ *   folder     made if missing, as what is above it
  *   optimizer  NULL allowed
  *   info       copied
  *   opt        NULL = defaults

@@ -61,6 +61,7 @@ typedef struct tri_metric {
 
 /* Opens `path`: anew, or with keep_steps >= 0 with its records of "step" <= keep_steps kept and
  * the others gone (a run that resumes there). A last line that was cut short is dropped.
+ * Missing folders above it are made.
  * Errors: IO, NO_MEMORY. */
 TRI_API TRI_MUST_CHECK tri_status tri_metrics_open(const char *path, int64_t keep_steps,
                                                    tri_metrics **metrics_out);

@@ -172,7 +172,9 @@ tri_status trii_checkpoint_commit(const char *folder, const tri_checkpoint_info 
     if (info->step < 0 || info->epoch < 0)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "checkpoint of step %" PRId64 ", epoch %" PRId64,
                          info->step, info->epoch);
-    status = trii_dir_create(folder);
+    status = trii_dir_create_above(folder);
+    if (status == TRI_OK)
+        status = trii_dir_create(folder);
     if (status == TRI_OK)
         status = sweep(folder, true, 0);
     if (status != TRI_OK)

@@ -189,22 +189,20 @@ tri_status trii_dir_create(const char *path)
     return fail_path("create folder", path);
 }
 
-tri_status trii_dir_create_all(const char *path)
+tri_status trii_dir_create_above(const char *path)
 {
     tri_status status = TRI_OK;
     char *prefix = trii_strdup(path, "path");
 
     if (prefix == NULL)
         return TRI_ERR_NO_MEMORY;
-    for (char *at = prefix + 1; *prefix != '\0' && *at != '\0' && status == TRI_OK; at++) {
-        if (*at != '/' || at[-1] == '/')
+    for (char *at = prefix; *at != '\0' && status == TRI_OK; at++) {
+        if (*at != '/' || at == prefix || at[-1] == '/')
             continue;
         *at = '\0';
         status = trii_dir_create(prefix);
         *at = '/';
     }
-    if (status == TRI_OK)
-        status = trii_dir_create(prefix);
     trii_free(prefix);
     return status;
 }

@@ -35,8 +35,8 @@ void trii_writer_abort(trii_writer *writer); /* harmless after open's failure or
 
 /* OK also if it is there already. Its parent must exist. */
 tri_status trii_dir_create(const char *path) TRI_MUST_CHECK;
-/* Makes it and what is missing above it. */
-tri_status trii_dir_create_all(const char *path) TRI_MUST_CHECK;
+/* Makes what is missing of the folders above `path`. */
+tri_status trii_dir_create_above(const char *path) TRI_MUST_CHECK;
 /* Names made or renamed in it are on disk afterwards. */
 tri_status trii_dir_sync(const char *path) TRI_MUST_CHECK;
 /* src becomes dst; an existing folder dst changes places with src, in one step where the file

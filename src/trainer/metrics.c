@@ -85,7 +85,9 @@ tri_status tri_metrics_open(const char *path, int64_t keep_steps, tri_metrics **
         return TRI_ERR_NO_MEMORY;
     m->fd = -1;
     m->path = trii_strdup(path, "path");
-    status = m->path != NULL ? rewrite(path, keep_steps) : TRI_ERR_NO_MEMORY;
+    status = m->path != NULL ? trii_dir_create_above(path) : TRI_ERR_NO_MEMORY;
+    if (status == TRI_OK)
+        status = rewrite(path, keep_steps);
     if (status == TRI_OK)
         status = trii_append_open(path, &m->fd);
     if (status != TRI_OK) {

@@ -81,7 +81,9 @@ static void metrics_are_json_lines(void **state)
     tri_metrics_close(m);
     check_file(path, "{\"step\":1,\"loss\":0.5,\"lr\":1e-05,\"time\":-3}\n"
                      "{\"step\":2,\"loss\":null,\"big\":1e+20}\n");
-    CHECK_FAILS(tri_metrics_open(scratch_path(&s, "no/m"), -1, &m), TRI_ERR_NOT_FOUND, "no/m");
+    CHECK_OK(tri_metrics_open(scratch_path(&s, "a/b/m"), -1, &m)); /* folders are made */
+    tri_metrics_close(m);
+    CHECK_FAILS(tri_metrics_open(scratch_path(&s, "m.jsonl/m"), -1, &m), TRI_ERR_IO, "m.jsonl");
     assert_int_equal(trii_alloc_live(), live);
     scratch_end(&s);
 }

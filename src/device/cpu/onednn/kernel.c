@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "base/alloc.h"
+#include "device/cpu/cpu_parallel.h"
 #include "device/cpu/onednn/handles.h"
 #include "os/cpu.h"
 #include "os/thread.h"
@@ -59,6 +60,9 @@ tri_status trii_onednn_engine(dnnl_engine_t *engine_out)
     tri_status status;
 
     trii_once_run(&global_once, global_init);
+    /* Primitives are made for a number of threads, and their sums depend on it: the first plan
+     * must be made for the same one as all later ones. */
+    trii_parallel_adopt_thread();
     status = trii_onednn_status(global.status, "engine");
     if (status == TRI_OK)
         *engine_out = global.engine;

@@ -1,0 +1,429 @@
+/*
+ * fashion.c - train a small residual network on Fashion-MNIST with any number of workers:
+ *
+ *     build/bin/trirun --standalone --nproc-per-node 2 build/bin/fashion
+ *
+ * Read it from main() at the end upwards. Every worker runs this same program: it builds the same
+ * network, takes its share of every batch, and tri_ddp() averages the gradients, so that all
+ * replicas stay equal bit for bit.
+ *
+ * 60,000 images of 28x28 grey pixels to learn from, 10,000 to test, ten kinds of clothes.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <trireme/trireme.h>
+
+#include "options.h"
+
+/* --- the network ---------------------------------------------------------------------------- */
+
+/* 3x3 convolution, batch norm, ReLU: [N, in, H, W] -> [N, out, H, W]. */
+static tri_module *conv_block(int64_t in, int64_t out)
+{
+    return tri_sequential(
+        tri_nn_conv2d(in, out, 3, &(tri_nn_conv2d_options){.padding = 1, .no_bias = true}),
+        tri_nn_batch_norm2d(out), tri_nn_relu());
+}
+
+/* x + body(x): a module of one's own. What is added to the input is learned, so the way back for
+ * gradients stays open. */
+static void residual_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
+                             int n_out)
+{
+    tri_module **body = tri_module_data(self);
+
+    (void)n_in;
+    (void)n_out;
+    out[0] = tri_add(in[0], tri_forward(*body, in[0]));
+}
+
+static tri_module *residual(int64_t width)
+{
+    static const tri_module_class type = {
+        .name = "residual", .size = sizeof(tri_module *), .forward = residual_forward};
+    tri_module *self = tri_module_create(&type);
+    tri_module **body = tri_module_data(self);
+
+    if (body != NULL) /* else self carries an error, which whoever uses it gets */
+        *body = tri_module_child(
+            self, "body", tri_sequential(conv_block(width, width), conv_block(width, width)));
+    return self;
+}
+
+/* [N, 1, 28, 28] -> [N, 10]; the picture shrinks 28, 14, 7, 1 while the channels grow. */
+static tri_module *make_network(int64_t width)
+{
+    return tri_sequential(
+        conv_block(1, width), tri_nn_max_pool2d(2, NULL), /* 28 -> 14 */
+        conv_block(width, 2 * width), residual(2 * width), tri_nn_max_pool2d(2, NULL), /* -> 7 */
+        conv_block(2 * width, 4 * width), residual(4 * width), tri_nn_adaptive_max_pool2d(1, 1),
+        tri_nn_flatten(), tri_nn_linear(4 * width, 10));
+}
+
+/* --- a run ------------------------------------------------------------------------------------ */
+
+static struct settings {
+    int64_t epochs, batch, loader_threads, threads, seed, limit, shift, width;
+    double lr, weight_decay;
+    const char *data, *out;
+    bool resume;
+} settings = {.epochs = 4, .batch = 128, .width = 16, .lr = 0.1, .weight_decay = 5e-4};
+
+typedef struct run {
+    tri_module *net, *model; /* model = net wrapped for data-parallel training */
+    tri_optimizer *optimizer;
+    tri_loader *train, *test;
+    tri_meter *loss, *right;
+    tri_progress *progress;
+    tri_metrics *metrics; /* of rank 0 */
+    char dir[512];
+    int64_t step, total_steps, epoch;
+    double seconds_before; /* trained before this run was resumed */
+} run;
+
+static double train_seconds(const run *r)
+{
+    return r->seconds_before + tri_progress_seconds(r->progress);
+}
+
+/* What the last steps were like, for the screen and for metrics.jsonl; the meters start anew. */
+static void report(run *r)
+{
+    double loss = tri_meter_value(r->loss), accuracy = tri_meter_value(r->right);
+
+    tri_progress_update(r->progress, r->step * settings.batch,
+                        "epoch %lld/%lld  loss %.3f  accuracy %.3f", (long long)r->epoch + 1,
+                        (long long)settings.epochs, loss, accuracy);
+    if (r->metrics != NULL)
+        TRI_TRY(tri_metrics_log(r->metrics, {"step", (double)r->step},
+                                {"epoch", (double)r->epoch + 1}, {"loss", loss},
+                                {"accuracy", accuracy}, {"lr", tri_optimizer_lr(r->optimizer)},
+                                {"samples_per_s", tri_progress_rate(r->progress)}));
+    TRI_TRY(tri_meter_reset(r->loss));
+    TRI_TRY(tri_meter_reset(r->right));
+}
+
+static void train_epoch(run *r)
+{
+    tri_status status;
+    tri_batch batch;
+
+    TRI_TRY(tri_loader_begin(r->train, r->epoch)); /* a new permutation, new flips */
+    while ((status = tri_loader_next(r->train, &batch)) == TRI_OK) {
+        tri_tensor *x = batch.fields[0], *y = batch.fields[1];
+        tri_one_cycle_point now =
+            tri_schedule_one_cycle(settings.lr, r->total_steps, r->step,
+                                   &(tri_one_cycle_options){.pct_start = 0.2, .linear = true});
+
+        /* Nothing below computes yet: operations are noted... */
+        tri_tensor *logits = tri_forward(r->model, x);
+        tri_tensor *loss =
+            tri_cross_entropy(logits, y, &(tri_cross_entropy_options){.label_smoothing = 0.1});
+        tri_backward(loss);
+        TRI_TRY(tri_meter_add_mean(r->loss, loss, batch.size));
+        TRI_TRY(tri_meter_add_count(r->right, tri_count_correct(logits, y), batch.size));
+
+        /* ...and run here, as one plan: gradients travel while others are still computed. */
+        tri_optimizer_set_lr(r->optimizer, now.lr);
+        TRI_TRY(tri_optimizer_step(r->optimizer));
+        tri_step_end();
+        if (++r->step % 20 == 0)
+            report(r);
+    }
+    TRI_TRY(status);
+}
+
+/* Batch norm's running statistics follow each worker's own samples; rank 0's are the ones that
+ * are saved, so they are the ones to test with. */
+static void share_buffers(tri_module *net)
+{
+    for (int64_t i = 0; i < tri_module_state_count(net); i++) {
+        tri_state_entry entry = tri_module_state(net, i);
+        size_t bytes =
+            tri_dtype_size(tri_tensor_dtype(entry.tensor)) * (size_t)tri_tensor_numel(entry.tensor);
+        char values[4096];
+
+        if (entry.parameter || bytes > sizeof(values))
+            continue;
+        TRI_TRY(tri_copy_out(entry.tensor, values, bytes));
+        TRI_TRY(tri_broadcast(NULL, values, bytes, TRI_DTYPE_U8, 0, NULL));
+        TRI_TRY(tri_copy_in(entry.tensor, values, bytes));
+    }
+}
+
+/* Every worker tests its share of the test images; the counts are added up. An image and its
+ * mirror image vote together. */
+static double evaluate(run *r)
+{
+    double counts[2] = {0, 0}; /* right, all */
+    tri_status status;
+    tri_batch batch;
+
+    share_buffers(r->net);
+    tri_module_train(r->model, false);
+    tri_no_grad_begin();
+    TRI_TRY(tri_loader_begin(r->test, 0));
+    while ((status = tri_loader_next(r->test, &batch)) == TRI_OK) {
+        tri_tensor *x = batch.fields[0];
+        tri_tensor *logits = tri_add(tri_forward(r->net, x), tri_forward(r->net, tri_flip(x, 3)));
+
+        counts[0] += tri_item(tri_keep(tri_count_correct(logits, batch.fields[1])));
+        counts[1] += (double)batch.size;
+        tri_step_end();
+    }
+    TRI_TRY(status);
+    tri_no_grad_end();
+    tri_module_train(r->model, true);
+    TRI_TRY(tri_all_reduce(NULL, counts, counts, 2, TRI_DTYPE_F64, TRI_REDOP_SUM, NULL));
+    return counts[0] / counts[1];
+}
+
+/* After an epoch: test, and rank 0 writes down what there is. */
+static double finish_epoch(run *r)
+{
+    double accuracy;
+    char seconds[32], dir[600];
+
+    tri_progress_pause(r->progress);
+    accuracy = evaluate(r);
+    r->epoch++;
+    tri_progress_line(r->progress, "epoch %lld: test accuracy %.4f after %.1f s of training",
+                      (long long)r->epoch, accuracy, train_seconds(r));
+    if (r->metrics != NULL) {
+        TRI_TRY(tri_metrics_log(r->metrics, {"step", (double)r->step}, {"epoch", (double)r->epoch},
+                                {"test_accuracy", accuracy}, {"train_seconds", train_seconds(r)}));
+        snprintf(seconds, sizeof(seconds), "%.6f", train_seconds(r));
+        snprintf(dir, sizeof(dir), "%s/checkpoints", r->dir);
+        TRI_TRY(tri_checkpoint_save(
+            dir, r->model, r->optimizer,
+            &(tri_checkpoint_info){.step = r->step,
+                                   .epoch = r->epoch,
+                                   .seed = (uint64_t)settings.seed,
+                                   .meta = &(tri_metadata){"train_seconds", seconds},
+                                   .n_meta = 1},
+            NULL));
+    }
+    tri_progress_resume(r->progress);
+    return accuracy;
+}
+
+/* --- beginning and end --------------------------------------------------------------------------
+ */
+
+static bool file_exists(const char *dir, const char *name)
+{
+    char path[600];
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    file = fopen(path, "rb");
+    if (file != NULL)
+        fclose(file);
+    return file != NULL;
+}
+
+/* --out, else runs/fashion-N: the next N that is free, or with --resume the last that is not.
+ * Rank 0 looks, the others follow. */
+static void choose_folder(run *r)
+{
+    if (settings.out != NULL) {
+        snprintf(r->dir, sizeof(r->dir), "%s", settings.out);
+    } else {
+        int64_t n = 1;
+
+        do {
+            snprintf(r->dir, sizeof(r->dir), "runs/fashion-%lld", (long long)n);
+        } while (file_exists(r->dir, "metrics.jsonl") && n++ < 100000);
+        if (settings.resume && n > 1)
+            n--;
+        TRI_TRY(tri_broadcast(NULL, &n, 1, TRI_DTYPE_I64, 0, NULL));
+        snprintf(r->dir, sizeof(r->dir), "runs/fashion-%lld", (long long)n);
+    }
+    if (settings.out != NULL && !settings.resume && tri_rank() == 0 &&
+        file_exists(r->dir, "metrics.jsonl")) {
+        fprintf(stderr,
+                "fashion: %s holds a run already: --resume goes on with it, another --out begins "
+                "anew\n",
+                r->dir);
+        exit(1);
+    }
+}
+
+/* Goes on from the newest whole checkpoint, if there is one. */
+static void restore(run *r)
+{
+    tri_checkpoint *checkpoint;
+    char dir[600];
+    tri_status status;
+
+    snprintf(dir, sizeof(dir), "%s/checkpoints", r->dir);
+    status = tri_checkpoint_open(dir, &checkpoint);
+    if (status == TRI_ERR_NOT_FOUND)
+        return; /* stopped before its first one */
+    TRI_TRY(status);
+    TRI_TRY(tri_checkpoint_restore(checkpoint, r->model, r->optimizer));
+    r->step = tri_checkpoint_get_info(checkpoint)->step;
+    r->epoch = tri_checkpoint_get_info(checkpoint)->epoch;
+    settings.seed = (int64_t)tri_checkpoint_get_info(checkpoint)->seed;
+    if (tri_checkpoint_get_meta(checkpoint, "train_seconds") != NULL)
+        r->seconds_before = atof(tri_checkpoint_get_meta(checkpoint, "train_seconds"));
+    if (tri_rank() == 0)
+        printf("resuming from %s\n", tri_checkpoint_get_path(checkpoint));
+    tri_checkpoint_close(checkpoint);
+}
+
+/* The training images of all workers, shuffled and dealt out; the test images cut into shares. */
+static void open_data(run *r, tri_dataset **train_out, tri_dataset **test_out,
+                      tri_sampler **sampler_out)
+{
+    tri_image_options look = {.mean = {0.2860f}, .std = {0.3530f}};
+    tri_dataset *train, *test;
+    int64_t first, end;
+
+    TRI_TRY(tri_fashion_mnist(settings.data, true, &train));
+    TRI_TRY(tri_fashion_mnist(settings.data, false, &test));
+    if (settings.limit > 0 && settings.limit < tri_dataset_length(train))
+        TRI_TRY(tri_dataset_subset(train, 0, settings.limit, &train));
+    first = tri_dataset_length(test) * tri_rank() / tri_world_size();
+    end = tri_dataset_length(test) * (tri_rank() + 1) / tri_world_size();
+    TRI_TRY(tri_dataset_subset(test, first, end - first, &test));
+    TRI_TRY(tri_image_dataset(test, &look, test_out));
+    look.flip = true;
+    look.pad = (int)settings.shift;
+    TRI_TRY(tri_image_dataset(train, &look, train_out));
+
+    TRI_TRY(tri_sampler_create(
+        tri_dataset_length(*train_out),
+        &(tri_sampler_options){.drop_last = true, .seed = (uint64_t)settings.seed}, sampler_out));
+    TRI_TRY(tri_loader_create(*train_out, *sampler_out, settings.batch / tri_world_size(),
+                              &(tri_loader_options){.n_threads = (int)settings.loader_threads,
+                                                    .drop_last = true,
+                                                    .seed = (uint64_t)settings.seed},
+                              &r->train));
+    TRI_TRY(tri_loader_create(*test_out, NULL, 500, NULL, &r->test));
+}
+
+static void finish(run *r, double accuracy)
+{
+    char metrics[600], curves[600], weights[600];
+
+    if (tri_rank() == 0) {
+        snprintf(weights, sizeof(weights), "%s/model.safetensors", r->dir);
+        TRI_TRY(tri_save(r->model, weights));
+        snprintf(metrics, sizeof(metrics), "%s/metrics.jsonl", r->dir);
+        snprintf(curves, sizeof(curves), "%s/curves.svg", r->dir);
+        if (tri_plot((const char *const[]){metrics}, 1, curves) != TRI_OK)
+            fprintf(stderr, "no curves: %s\n", tri_last_error());
+        printf("training time %.1f s, test accuracy %.4f\nin %s: model.safetensors, "
+               "metrics.jsonl, curves.svg, checkpoints\n",
+               train_seconds(r), accuracy, r->dir);
+    }
+}
+
+static void parse_options(int argc, char **argv)
+{
+    static const char usage[] =
+        "usage: fashion [options]\n\nTrains a small residual network on Fashion-MNIST; with "
+        "several "
+        "workers:\n  trirun --standalone --nproc-per-node 2 fashion --epochs 4";
+    const option options[] = {
+        {.name = "--epochs", .integer = &settings.epochs, .min = 1, .help = "(4)"},
+        {.name = "--batch-size",
+         .integer = &settings.batch,
+         .min = 1,
+         .help = "samples of a step, all workers together (128)"},
+        {.name = "--lr", .number = &settings.lr, .help = "highest learning rate (0.1)"},
+        {.name = "--weight-decay", .number = &settings.weight_decay, .help = "(0.0005)"},
+        {.name = "--width",
+         .integer = &settings.width,
+         .min = 1,
+         .help = "channels of the first layer (16)"},
+        {.name = "--shift",
+         .integer = &settings.shift,
+         .help = "move images by up to so many pixels (0)"},
+        {.name = "--seed", .integer = &settings.seed, .help = "(0)"},
+        {.name = "--threads",
+         .integer = &settings.threads,
+         .help = "of each worker (0: cores / workers)"},
+        {.name = "--loader-threads",
+         .integer = &settings.loader_threads,
+         .help = "that prepare batches, per worker (0: none)"},
+        {.name = "--limit",
+         .integer = &settings.limit,
+         .help = "train on the first N images only (0: all)"},
+        {.name = "--data",
+         .text = &settings.data,
+         .help = "folder of the four files (" TRI_FASHION_MNIST_DIR ")"},
+        {.name = "--out", .text = &settings.out, .help = "results (runs/fashion-1, -2, ...)"},
+        {.name = "--resume",
+         .flag = &settings.resume,
+         .help = "go on from the newest checkpoint in --out, or of the last run"},
+    };
+
+    options_parse(argc, argv, usage, options, (int)(sizeof(options) / sizeof(options[0])));
+    if (settings.threads > 0) {
+        char text[24];
+
+        snprintf(text, sizeof(text), "%lld", (long long)settings.threads);
+        setenv("TRI_NUM_THREADS", text, 1);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    tri_dataset *train, *test;
+    tri_sampler *sampler;
+    double accuracy = NAN;
+    char path[600];
+    run r = {0};
+
+    parse_options(argc, argv);
+    TRI_TRY(tri_init(NULL)); /* rank and number of workers: from trirun */
+    choose_folder(&r);
+
+    tri_manual_seed((uint64_t)settings.seed);
+    r.net = make_network(settings.width);
+    r.model = tri_ddp(r.net, NULL);
+    r.optimizer =
+        tri_sgd(r.model, settings.lr,
+                &(tri_sgd_options){
+                    .momentum = 0.9, .nesterov = true, .weight_decay = settings.weight_decay});
+    if (settings.resume)
+        restore(&r);
+    open_data(&r, &train, &test, &sampler);
+    r.total_steps = settings.epochs * tri_loader_length(r.train);
+
+    TRI_TRY(tri_meter_create(&r.loss));
+    TRI_TRY(tri_meter_create(&r.right));
+    snprintf(path, sizeof(path), "%s/metrics.jsonl", r.dir);
+    if (tri_rank() == 0)
+        TRI_TRY(tri_metrics_open(path, settings.resume ? r.step : -1, &r.metrics));
+    TRI_TRY(tri_progress_create(r.total_steps * settings.batch, r.step * settings.batch, "samples",
+                                &(tri_progress_options){.quiet = tri_rank() != 0}, &r.progress));
+
+    while (r.epoch < settings.epochs) {
+        train_epoch(&r);
+        accuracy = finish_epoch(&r);
+    }
+    tri_progress_pause(r.progress);
+    if (isnan(accuracy)) /* everything was done already */
+        accuracy = evaluate(&r);
+    finish(&r, accuracy);
+
+    tri_progress_destroy(r.progress);
+    tri_metrics_close(r.metrics);
+    tri_meter_destroy(r.right);
+    tri_meter_destroy(r.loss);
+    tri_loader_destroy(r.test);
+    tri_loader_destroy(r.train);
+    tri_sampler_destroy(sampler);
+    tri_dataset_destroy(test);
+    tri_dataset_destroy(train);
+    tri_optimizer_destroy(r.optimizer);
+    tri_module_destroy(r.model);
+    tri_finalize();
+    return 0;
+}

@@ -1,0 +1,83 @@
+/*
+ * options.h - command lines for the examples: a table of options, --help, clear mistakes.
+ */
+#ifndef EXAMPLES_OPTIONS_H
+#define EXAMPLES_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct option {
+    const char *name; /* "--epochs" */
+    const char *help; /* with the default */
+    int64_t *integer; /* exactly one of the four is set: where the value goes */
+    double *number;
+    const char **text;
+    bool *flag; /* takes no value */
+    double min; /* of integer and number */
+} option;
+
+static inline void options_help(const char *usage, const option *options, int n)
+{
+    printf("%s\n\noptions:\n", usage);
+    for (int i = 0; i < n; i++) {
+        const option *o = &options[i];
+        const char *value = o->flag != NULL ? "" : o->text != NULL ? " PATH" : " N";
+
+        printf("  %s%-*s %s\n", o->name, 20 - (int)strlen(o->name), value, o->help);
+    }
+    printf("  --help               this text\n");
+}
+
+static inline bool option_set(const option *o, const char *value)
+{
+    char *end = NULL;
+    double number = 0;
+
+    if (o->text != NULL) {
+        *o->text = value;
+        return true;
+    }
+    if (o->integer != NULL) {
+        *o->integer = strtoll(value, &end, 10);
+        number = (double)*o->integer;
+    } else {
+        *o->number = number = strtod(value, &end);
+    }
+    return end != value && *end == '\0' && number >= o->min;
+}
+
+/* Fills the options; exits with 0 after --help, with 2 after a mistake. */
+static inline void options_parse(int argc, char **argv, const char *usage, const option *options,
+                                 int n)
+{
+    for (int i = 1; i < argc; i++) {
+        const option *found = NULL;
+
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            options_help(usage, options, n);
+            exit(0);
+        }
+        for (int k = 0; k < n; k++) {
+            if (strcmp(argv[i], options[k].name) == 0)
+                found = &options[k];
+        }
+        if (found != NULL && found->flag != NULL) {
+            *found->flag = true;
+        } else if (found == NULL || i + 1 == argc || !option_set(found, argv[i + 1])) {
+            fprintf(stderr, "%s: %s %s (--help lists the options)\n", argv[0],
+                    found == NULL   ? "unknown option"
+                    : i + 1 == argc ? "a value is missing after"
+                                    : "not a good value for",
+                    argv[i]);
+            exit(2);
+        } else {
+            i++;
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,429 @@
+/*
+ * loader.c - batches of a data set, prepared by threads or by the caller, handed out in order.
+ *
+ * Batches lie in a ring of slots; batch k uses slot k % n_slots. A thread takes the next number
+ * that nobody has taken, as soon as its slot is free, fills the slot without the lock, and marks
+ * it ready; the caller waits for its number. What the caller holds is freed by its next call.
+ * So memory is the ring, order is by number, and contents depend on the samples alone.
+ */
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <trireme/data.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "data/dataset.h"
+#include "os/thread.h"
+#include "tensor/persistent.h"
+
+#define MAX_THREADS 256
+#define MAX_PREFETCH 65536
+
+typedef struct slot {
+    tri_tensor *fields[TRI_MAX_FIELDS]; /* of a full batch */
+    tri_tensor *rest[TRI_MAX_FIELDS];   /* of the last one, if it is shorter; else NULL */
+    int64_t batch;                      /* guarded: what is ready in it; -1 = nothing */
+    tri_status status;                  /* guarded, as the line */
+    char why[TRII_ERR_BYTES];
+} slot;
+
+struct tri_loader {
+    tri_dataset *dataset; /* borrowed */
+    tri_sampler *sampler; /* borrowed, or NULL */
+    int64_t *identity;    /* without a sampler: 0, 1, 2, ... */
+    int64_t n_samples;    /* of an epoch */
+    int64_t batch_size, n_batches;
+    int64_t rest; /* rows of the last batch if it is shorter; else 0 */
+    uint64_t seed;
+
+    /* Of the running epoch; written while no thread works. */
+    int64_t epoch;
+    const int64_t *order;
+
+    int64_t next;      /* the caller's: the number that it gets next */
+    tri_status failed; /* the caller's: the failure that ended the epoch */
+    char why[TRII_ERR_BYTES];
+
+    trii_mutex mutex;
+    trii_cond work;  /* a slot became free, or the threads shall end */
+    trii_cond ready; /* a batch became ready, or a thread idle */
+    int64_t claimed; /* guarded: numbers below were taken by threads */
+    int64_t freed;   /* guarded: batches below are no longer held by the caller */
+    int n_busy;      /* guarded: threads that fill a slot */
+    bool running;    /* guarded: an epoch runs */
+    bool ending;     /* guarded: threads return */
+
+    int n_slots, n_threads;
+    slot *slots;
+    trii_thread *threads;
+};
+
+/* --- filling ------------------------------------------------------------------------------------
+ */
+
+static int64_t batch_rows(const tri_loader *l, int64_t batch)
+{
+    return l->rest > 0 && batch == l->n_batches - 1 ? l->rest : l->batch_size;
+}
+
+static tri_tensor **batch_fields(const tri_loader *l, slot *s, int64_t batch)
+{
+    return batch_rows(l, batch) == l->batch_size ? s->fields : s->rest;
+}
+
+static tri_status fill_slot(tri_loader *l, slot *s, int64_t batch)
+{
+    tri_tensor **fields = batch_fields(l, s, batch);
+    tri_request request = {
+        .indices = l->order + batch * l->batch_size,
+        .n = batch_rows(l, batch),
+        .seed = l->seed,
+        .epoch = l->epoch,
+    };
+    void *data[TRI_MAX_FIELDS];
+    tri_status status;
+
+    for (int f = 0; f < l->dataset->n_fields; f++)
+        data[f] = trii_tensor_data(fields[f]);
+    status = tri_dataset_get(l->dataset, &request, data);
+    if (status < 0)
+        return TRII_FAIL_CTX(status, "batch %" PRId64 " of epoch %" PRId64, batch, l->epoch);
+    return TRI_OK;
+}
+
+static bool can_claim(const tri_loader *l)
+{
+    return l->running && l->claimed < l->n_batches && l->claimed < l->freed + l->n_slots;
+}
+
+static void run_thread(void *arg)
+{
+    tri_loader *l = arg;
+
+    trii_mutex_lock(&l->mutex);
+    while (!l->ending) {
+        int64_t batch;
+        tri_status status;
+        slot *s;
+
+        if (!can_claim(l)) {
+            trii_cond_wait(&l->work, &l->mutex);
+            continue;
+        }
+        batch = l->claimed++;
+        l->n_busy++;
+        s = &l->slots[batch % l->n_slots];
+        trii_mutex_unlock(&l->mutex);
+        status = fill_slot(l, s, batch);
+        trii_mutex_lock(&l->mutex);
+        s->status = status;
+        if (status != TRI_OK) {
+            snprintf(s->why, sizeof(s->why), "%s", tri_last_error());
+            l->running = false; /* nobody will ask for what comes after it */
+        }
+        s->batch = batch;
+        l->n_busy--;
+        trii_cond_broadcast(&l->ready);
+    }
+    trii_mutex_unlock(&l->mutex);
+}
+
+/* After this no thread touches a slot. */
+static void stop_epoch(tri_loader *l)
+{
+    trii_mutex_lock(&l->mutex);
+    l->running = false;
+    while (l->n_busy > 0)
+        trii_cond_wait(&l->ready, &l->mutex);
+    trii_mutex_unlock(&l->mutex);
+}
+
+/* --- slots -------------------------------------------------------------------------------------
+ */
+
+static tri_status new_tensor(const tri_field *field, int64_t rows, tri_tensor **tensor_out)
+{
+    int64_t shape[TRI_MAX_DIMS];
+    tri_tensor *tensor;
+    tri_status status;
+
+    shape[0] = rows;
+    for (int d = 0; d < field->ndim; d++)
+        shape[d + 1] = field->shape[d];
+    tensor = tri_tensor_create(field->dtype, shape, field->ndim + 1);
+    status = tri_tensor_status(tensor);
+    if (status != TRI_OK) {
+        tri_tensor_unref(tensor);
+        return status;
+    }
+    *tensor_out = tensor;
+    return TRI_OK;
+}
+
+static tri_status make_slot(tri_loader *l, slot *s)
+{
+    tri_status status = TRI_OK;
+
+    s->batch = -1;
+    for (int f = 0; f < l->dataset->n_fields && status == TRI_OK; f++) {
+        const tri_field *field = &l->dataset->fields[f];
+
+        if (l->n_batches > (l->rest > 0 ? 1 : 0))
+            status = new_tensor(field, l->batch_size, &s->fields[f]);
+        if (status == TRI_OK && l->rest > 0)
+            status = new_tensor(field, l->rest, &s->rest[f]);
+    }
+    return status;
+}
+
+/* The caller is done with the batch: its tensors are filled again, unless recorded work or the
+ * program still holds one, or a device has given it a layout of its own: then a new one takes its
+ * place and the old one lives as long as its holders. */
+static tri_status recycle(tri_loader *l, int64_t batch)
+{
+    tri_tensor **fields = batch_fields(l, &l->slots[batch % l->n_slots], batch);
+
+    for (int f = 0; f < l->dataset->n_fields; f++) {
+        tri_tensor *old = fields[f];
+        tri_status status;
+
+        if (atomic_load(&old->refs) == 1 && atomic_load(&old->storage->refs) == 1 &&
+            old->layout == NULL)
+            continue;
+        status = new_tensor(&l->dataset->fields[f], batch_rows(l, batch), &fields[f]);
+        if (status != TRI_OK)
+            return status;
+        tri_tensor_unref(old);
+    }
+    return TRI_OK;
+}
+
+/* --- the caller's side --------------------------------------------------------------------------
+ */
+
+static tri_status check(const tri_dataset *dataset, const tri_sampler *sampler, int64_t batch_size,
+                        const tri_loader_options *opt)
+{
+    if (batch_size < 1 || batch_size > INT64_MAX / 4096)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "loader: batches of %" PRId64 " samples", batch_size);
+    if (opt->n_threads < 0 || opt->n_threads > MAX_THREADS || opt->n_prefetch < 0 ||
+        opt->n_prefetch > MAX_PREFETCH)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "loader: %d threads (0 to %d), %d batches ahead (0 to %d)", opt->n_threads,
+                         MAX_THREADS, opt->n_prefetch, MAX_PREFETCH);
+    if (dataset->n_fields < 1 || dataset->n_fields > TRI_MAX_FIELDS)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "loader: data set %s has %d fields",
+                         dataset->cls->name, dataset->n_fields);
+    for (int f = 0; f < dataset->n_fields; f++) {
+        tri_status status = trii_field_check(&dataset->fields[f], "loader", f);
+
+        if (status != TRI_OK)
+            return status;
+    }
+    if (sampler == NULL && dataset->length < 1)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "loader: data set %s is empty", dataset->cls->name);
+    return TRI_OK;
+}
+
+static tri_status make_ring(tri_loader *l)
+{
+    tri_status status = TRI_OK;
+
+    l->slots = trii_alloc((size_t)l->n_slots, sizeof(*l->slots), "loader's slots");
+    if (l->slots == NULL)
+        return TRI_ERR_NO_MEMORY;
+    for (int i = 0; i < l->n_slots && status == TRI_OK; i++)
+        status = make_slot(l, &l->slots[i]);
+    if (status != TRI_OK || l->sampler != NULL)
+        return status;
+    l->identity = trii_alloc((size_t)l->n_samples, sizeof(*l->identity), "loader's order");
+    if (l->identity == NULL)
+        return TRI_ERR_NO_MEMORY;
+    for (int64_t i = 0; i < l->n_samples; i++)
+        l->identity[i] = i;
+    return TRI_OK;
+}
+
+static tri_status start_threads(tri_loader *l, int n_threads)
+{
+    if (n_threads == 0)
+        return TRI_OK;
+    l->threads = trii_alloc((size_t)n_threads, sizeof(*l->threads), "loader's threads");
+    if (l->threads == NULL)
+        return TRI_ERR_NO_MEMORY;
+    while (l->n_threads < n_threads) {
+        tri_status status =
+            trii_thread_start(&l->threads[l->n_threads], "tri-loader", run_thread, l);
+
+        if (status != TRI_OK)
+            return status;
+        l->n_threads++;
+    }
+    return TRI_OK;
+}
+
+tri_status tri_loader_create(tri_dataset *dataset, tri_sampler *sampler, int64_t batch_size,
+                             const tri_loader_options *opt, tri_loader **loader_out)
+{
+    static const tri_loader_options defaults;
+    tri_status status;
+    tri_loader *l;
+
+    if (opt == NULL)
+        opt = &defaults;
+    status = check(dataset, sampler, batch_size, opt);
+    if (status != TRI_OK)
+        return status;
+    l = trii_alloc(1, sizeof(*l), "loader");
+    if (l == NULL)
+        return TRI_ERR_NO_MEMORY;
+    l->dataset = dataset;
+    l->sampler = sampler;
+    l->n_samples = sampler != NULL ? tri_sampler_length(sampler) : dataset->length;
+    l->batch_size = batch_size;
+    l->rest = opt->drop_last ? 0 : l->n_samples % batch_size;
+    l->n_batches = l->n_samples / batch_size + (l->rest > 0 ? 1 : 0);
+    l->seed = opt->seed;
+    l->next = l->n_batches; /* nothing before the first begin */
+    l->n_slots = 1;
+    if (opt->n_threads > 0)
+        l->n_slots += opt->n_prefetch > 0 ? opt->n_prefetch : 2 * opt->n_threads;
+    trii_mutex_init(&l->mutex);
+    trii_cond_init(&l->work);
+    trii_cond_init(&l->ready);
+    status = make_ring(l);
+    if (status == TRI_OK)
+        status = start_threads(l, opt->n_threads);
+    if (status != TRI_OK) {
+        tri_loader_destroy(l);
+        return status;
+    }
+    *loader_out = l;
+    return TRI_OK;
+}
+
+void tri_loader_destroy(tri_loader *loader)
+{
+    tri_loader *l = loader;
+
+    if (l == NULL)
+        return;
+    trii_mutex_lock(&l->mutex);
+    l->ending = true;
+    trii_cond_broadcast(&l->work);
+    trii_mutex_unlock(&l->mutex);
+    for (int i = 0; i < l->n_threads; i++)
+        trii_thread_join(&l->threads[i]);
+    trii_free(l->threads);
+    for (int i = 0; i < l->n_slots && l->slots != NULL; i++) {
+        for (int f = 0; f < TRI_MAX_FIELDS; f++) {
+            tri_tensor_unref(l->slots[i].fields[f]);
+            tri_tensor_unref(l->slots[i].rest[f]);
+        }
+    }
+    trii_free(l->slots);
+    trii_free(l->identity);
+    trii_cond_fini(&l->ready);
+    trii_cond_fini(&l->work);
+    trii_mutex_fini(&l->mutex);
+    trii_free(l);
+}
+
+int64_t tri_loader_length(const tri_loader *loader)
+{
+    return loader->n_batches;
+}
+
+/* Batches that the caller has seen and not yet given back: the last one that it got. */
+static tri_status give_back(tri_loader *l)
+{
+    tri_status status;
+
+    if (l->next == 0 || l->freed == l->next)
+        return TRI_OK;
+    status = recycle(l, l->next - 1);
+    if (status != TRI_OK)
+        return status;
+    trii_mutex_lock(&l->mutex);
+    l->freed = l->next;
+    trii_cond_broadcast(&l->work);
+    trii_mutex_unlock(&l->mutex);
+    return TRI_OK;
+}
+
+tri_status tri_loader_begin(tri_loader *loader, int64_t epoch)
+{
+    tri_loader *l = loader;
+    tri_status status;
+
+    stop_epoch(l);
+    if (l->order != NULL) { /* not the first epoch */
+        status = give_back(l);
+        if (status != TRI_OK)
+            return status;
+    }
+    if (l->sampler != NULL)
+        tri_sampler_set_epoch(l->sampler, epoch);
+    l->order = l->sampler != NULL ? tri_sampler_indices(l->sampler) : l->identity;
+    l->epoch = epoch;
+    l->next = 0;
+    l->failed = TRI_OK;
+    trii_mutex_lock(&l->mutex);
+    for (int i = 0; i < l->n_slots; i++)
+        l->slots[i].batch = -1;
+    l->claimed = l->freed = 0;
+    l->running = true;
+    trii_cond_broadcast(&l->work);
+    trii_mutex_unlock(&l->mutex);
+    return TRI_OK;
+}
+
+/* The status of batch l->next, once it is there. */
+static tri_status await_batch(tri_loader *l, slot *s)
+{
+    tri_status status;
+
+    if (l->n_threads == 0)
+        return fill_slot(l, s, l->next);
+    trii_mutex_lock(&l->mutex);
+    while (s->batch != l->next)
+        trii_cond_wait(&l->ready, &l->mutex);
+    status = s->status;
+    trii_mutex_unlock(&l->mutex);
+    if (status != TRI_OK)
+        trii_err_set("%s", s->why);
+    return status;
+}
+
+tri_status tri_loader_next(tri_loader *loader, tri_batch *batch_out)
+{
+    tri_loader *l = loader;
+    tri_status status;
+    slot *s;
+
+    if (l->order == NULL)
+        return TRII_FAIL(TRI_ERR_STATE, "loader: next before tri_loader_begin");
+    if (l->failed != TRI_OK)
+        return TRII_FAIL(l->failed, "%s", l->why);
+    status = give_back(l);
+    if (status != TRI_OK)
+        return status;
+    if (l->next == l->n_batches)
+        return TRI_END;
+    s = &l->slots[l->next % l->n_slots];
+    status = await_batch(l, s);
+    if (status != TRI_OK) {
+        l->failed = status;
+        snprintf(l->why, sizeof(l->why), "%s", tri_last_error());
+        return status;
+    }
+    batch_out->index = l->next;
+    batch_out->size = batch_rows(l, l->next);
+    batch_out->n_fields = l->dataset->n_fields;
+    memcpy(batch_out->fields, batch_fields(l, s, l->next), sizeof(batch_out->fields));
+    l->next++;
+    return TRI_OK;
+}

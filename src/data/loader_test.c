@@ -1,0 +1,301 @@
+/* loader_test.c - batches: order, contents, threads, failures, early ends, memory. */
+#include <stdatomic.h>
+
+#include <trireme/data.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "tensor/persistent.h"
+#include "testing/check.h"
+
+enum { SAMPLES = 103, BATCH = 10 };
+
+/* A set that makes its samples and counts who is at work. */
+typedef struct made_set {
+    tri_dataset base;
+    atomic_int fails_at; /* index; -1 = never */
+    atomic_int made;
+} made_set;
+
+static tri_status made_get(tri_dataset *self, const tri_request *request, void *const *slots)
+{
+    made_set *set = (made_set *)self;
+    float *x = slots[0];
+    int64_t *y = slots[1];
+
+    for (int64_t i = 0; i < request->n; i++) {
+        int64_t index = request->indices[i];
+
+        if (index == atomic_load(&set->fails_at))
+            return TRII_FAIL(TRI_ERR_IO, "sample %d is unreadable", (int)index);
+        for (int k = 0; k < 3; k++)
+            x[3 * i + k] =
+                (float)(index * 1000 + request->epoch * 10 + k) + (float)request->seed * 0.5f;
+        y[i] = index;
+    }
+    atomic_fetch_add(&set->made, 1);
+    return TRI_OK;
+}
+
+static const tri_dataset_class made_class = {.name = "made", .get = made_get};
+
+static made_set make_set(void)
+{
+    return (made_set){
+        .base = {.cls = &made_class,
+                 .length = SAMPLES,
+                 .n_fields = 2,
+                 .fields = {{TRI_DTYPE_F32, 1, {3}}, {TRI_DTYPE_I64, 0, {0}}}},
+        .fails_at = -1,
+    };
+}
+
+static void check_batch(const tri_batch *batch, const int64_t *order, int64_t epoch, int64_t rows)
+{
+    const float *x = trii_tensor_data(batch->fields[0]);
+    const int64_t *y = trii_tensor_data(batch->fields[1]);
+
+    assert_int_equal(batch->size, rows);
+    assert_int_equal(batch->n_fields, 2);
+    assert_int_equal(tri_tensor_size(batch->fields[0], 0), rows);
+    assert_int_equal(tri_tensor_size(batch->fields[0], 1), 3);
+    assert_int_equal(tri_tensor_ndim(batch->fields[1]), 1);
+    for (int64_t i = 0; i < rows; i++) {
+        int64_t index = order[batch->index * BATCH + i];
+
+        assert_int_equal(y[i], index);
+        assert_true(x[3 * i + 2] == (float)(index * 1000 + epoch * 10 + 2) + 4.5f);
+    }
+}
+
+static void run_epochs(const tri_loader_options *opt, bool drop_last)
+{
+    long live = trii_alloc_live();
+    made_set set = make_set();
+    tri_loader_options options = *opt;
+    tri_sampler *sampler;
+    tri_loader *loader;
+    tri_batch batch;
+
+    options.seed = 9;
+    options.drop_last = drop_last;
+    CHECK_OK(tri_sampler_create(SAMPLES, &(tri_sampler_options){.n_replicas = 1}, &sampler));
+    CHECK_OK(tri_loader_create(&set.base, sampler, BATCH, &options, &loader));
+    assert_int_equal(tri_loader_length(loader), drop_last ? 10 : 11);
+    for (int64_t epoch = 3; epoch < 7; epoch++) {
+        long before;
+
+        CHECK_OK(tri_loader_begin(loader, epoch));
+        before = trii_alloc_live();
+        for (int64_t k = 0; k < tri_loader_length(loader); k++) {
+            CHECK_OK(tri_loader_next(loader, &batch));
+            assert_int_equal(batch.index, k);
+            check_batch(&batch, tri_sampler_indices(sampler), epoch, k == 10 ? 3 : 10);
+        }
+        assert_int_equal(tri_loader_next(loader, &batch), TRI_END);
+        assert_int_equal(tri_loader_next(loader, &batch), TRI_END);
+        if (epoch > 3) /* nothing is allocated any more (a thread that starts late frees) */
+            assert_true(trii_alloc_live() <= before);
+    }
+    tri_loader_destroy(loader);
+    tri_sampler_destroy(sampler);
+    assert_int_equal(trii_alloc_live(), live);
+}
+
+static void batches_come_in_order_with_any_number_of_threads(void **state)
+{
+    (void)state;
+    for (int threads = 0; threads <= 5; threads++) {
+        run_epochs(&(tri_loader_options){.n_threads = threads}, threads % 2 == 0);
+        run_epochs(&(tri_loader_options){.n_threads = threads, .n_prefetch = 1}, false);
+        run_epochs(&(tri_loader_options){.n_threads = threads, .n_prefetch = 40}, true);
+    }
+}
+
+static void without_a_sampler_they_count_up(void **state)
+{
+    made_set set = make_set();
+    tri_loader *loader;
+    tri_batch batch;
+    int64_t next = 0;
+
+    (void)state;
+    CHECK_OK(tri_loader_create(&set.base, NULL, 60, NULL, &loader));
+    assert_int_equal(tri_loader_next(loader, &batch), TRI_ERR_STATE);
+    CHECK_OK(tri_loader_begin(loader, 0));
+    while (tri_loader_next(loader, &batch) == TRI_OK) {
+        for (int64_t i = 0; i < batch.size; i++)
+            assert_int_equal(((const int64_t *)trii_tensor_data(batch.fields[1]))[i], next++);
+    }
+    assert_int_equal(next, SAMPLES);
+    tri_loader_destroy(loader);
+}
+
+static void a_batch_larger_than_the_set_is_the_set(void **state)
+{
+    made_set set = make_set();
+    tri_loader *loader;
+    tri_batch batch;
+
+    (void)state;
+    CHECK_OK(
+        tri_loader_create(&set.base, NULL, 1000, &(tri_loader_options){.n_threads = 2}, &loader));
+    CHECK_OK(tri_loader_begin(loader, 0));
+    CHECK_OK(tri_loader_next(loader, &batch));
+    assert_int_equal(batch.size, SAMPLES);
+    assert_int_equal(tri_loader_next(loader, &batch), TRI_END);
+    tri_loader_destroy(loader);
+}
+
+/* Threads run ahead by the prefetch and no further. */
+static void threads_run_ahead_by_the_prefetch_only(void **state)
+{
+    made_set set = make_set();
+    tri_loader *loader;
+    tri_batch batch;
+
+    (void)state;
+    CHECK_OK(tri_loader_create(&set.base, NULL, 1,
+                               &(tri_loader_options){.n_threads = 3, .n_prefetch = 4}, &loader));
+    CHECK_OK(tri_loader_begin(loader, 0));
+    for (int k = 1; k <= 50; k++) {
+        CHECK_OK(tri_loader_next(loader, &batch));
+        /* k - 1 are free, one is ours, four lie ahead. */
+        assert_in_range(atomic_load(&set.made), 1, k + 4);
+    }
+    tri_loader_destroy(loader);
+}
+
+static void a_failure_comes_out_at_its_batch(void **state)
+{
+    long live = trii_alloc_live();
+
+    (void)state;
+    for (int threads = 0; threads <= 3; threads++) {
+        made_set set = make_set();
+        tri_loader *loader;
+        tri_batch batch;
+
+        atomic_store(&set.fails_at, 57);
+        CHECK_OK(tri_loader_create(&set.base, NULL, BATCH,
+                                   &(tri_loader_options){.n_threads = threads}, &loader));
+        CHECK_OK(tri_loader_begin(loader, 2));
+        for (int k = 0; k < 5; k++)
+            CHECK_OK(tri_loader_next(loader, &batch));
+        CHECK_FAILS(tri_loader_next(loader, &batch), TRI_ERR_IO,
+                    "batch 5 of epoch 2: sample 57 is unreadable");
+        CHECK_FAILS(tri_loader_next(loader, &batch), TRI_ERR_IO, "sample 57");
+        atomic_store(&set.fails_at, -1);
+        CHECK_OK(tri_loader_begin(loader, 3));
+        for (int k = 0; k < 11; k++)
+            CHECK_OK(tri_loader_next(loader, &batch));
+        tri_loader_destroy(loader);
+    }
+    assert_int_equal(trii_alloc_live(), live);
+}
+
+static void an_epoch_may_end_early(void **state)
+{
+    long live = trii_alloc_live();
+
+    (void)state;
+    for (int taken = 0; taken <= 11; taken++) {
+        made_set set = make_set();
+        tri_loader *loader;
+        tri_batch batch;
+
+        CHECK_OK(tri_loader_create(&set.base, NULL, BATCH,
+                                   &(tri_loader_options){.n_threads = 2, .n_prefetch = 3},
+                                   &loader));
+        for (int64_t epoch = 0; epoch < 3; epoch++) {
+            CHECK_OK(tri_loader_begin(loader, epoch));
+            for (int k = 0; k < taken; k++) {
+                CHECK_OK(tri_loader_next(loader, &batch));
+                assert_int_equal(batch.index, k);
+                assert_true(((const float *)trii_tensor_data(batch.fields[0]))[0] ==
+                            (float)(k * 10 * 1000 + (int)epoch * 10));
+            }
+        }
+        tri_loader_destroy(loader); /* in the middle of it */
+    }
+    assert_int_equal(trii_alloc_live(), live);
+}
+
+/* Whoever keeps a batch's tensor keeps its contents. */
+static void a_kept_batch_is_not_overwritten(void **state)
+{
+    long live = trii_alloc_live();
+    made_set set = make_set();
+    tri_tensor *kept[4];
+    tri_loader *loader;
+    tri_batch batch;
+
+    (void)state;
+    CHECK_OK(
+        tri_loader_create(&set.base, NULL, BATCH, &(tri_loader_options){.n_threads = 1}, &loader));
+    CHECK_OK(tri_loader_begin(loader, 0));
+    for (int k = 0; k < 11; k++) {
+        CHECK_OK(tri_loader_next(loader, &batch));
+        if (k < 4)
+            kept[k] = tri_tensor_ref(batch.fields[1]);
+    }
+    for (int k = 0; k < 4; k++) {
+        for (int i = 0; i < BATCH; i++)
+            assert_int_equal(((const int64_t *)trii_tensor_data(kept[k]))[i], k * BATCH + i);
+        tri_tensor_unref(kept[k]);
+    }
+    tri_loader_destroy(loader);
+    assert_int_equal(trii_alloc_live(), live);
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    tri_status status = TRI_ERR_NO_MEMORY;
+    long live = trii_alloc_live();
+
+    (void)state;
+    for (long n = 1; status == TRI_ERR_NO_MEMORY; n++) {
+        made_set set = make_set();
+        tri_sampler *sampler = NULL;
+        tri_loader *loader = NULL;
+
+        trii_alloc_fail_at(n);
+        status = tri_sampler_create(SAMPLES, &(tri_sampler_options){.n_replicas = 2}, &sampler);
+        if (status == TRI_OK)
+            status = tri_loader_create(&set.base, sampler, BATCH,
+                                       &(tri_loader_options){.n_threads = 2}, &loader);
+        trii_alloc_fail_at(0);
+        tri_loader_destroy(loader);
+        tri_sampler_destroy(sampler);
+        assert_int_equal(trii_alloc_live(), live);
+    }
+    CHECK_OK(status);
+}
+
+static void wrong_arguments_are_refused(void **state)
+{
+    made_set set = make_set();
+    tri_loader *loader;
+
+    (void)state;
+    CHECK_FAILS(tri_loader_create(&set.base, NULL, 0, NULL, &loader), TRI_ERR_INVALID_ARG,
+                "batches of 0");
+    CHECK_FAILS(
+        tri_loader_create(&set.base, NULL, 1, &(tri_loader_options){.n_threads = -1}, &loader),
+        TRI_ERR_INVALID_ARG, "-1 threads");
+    set.base.length = 0;
+    CHECK_FAILS(tri_loader_create(&set.base, NULL, 1, NULL, &loader), TRI_ERR_INVALID_ARG, "empty");
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(batches_come_in_order_with_any_number_of_threads),
+    cmocka_unit_test(without_a_sampler_they_count_up),
+    cmocka_unit_test(a_batch_larger_than_the_set_is_the_set),
+    cmocka_unit_test(threads_run_ahead_by_the_prefetch_only),
+    cmocka_unit_test(a_failure_comes_out_at_its_batch),
+    cmocka_unit_test(an_epoch_may_end_early),
+    cmocka_unit_test(a_kept_batch_is_not_overwritten),
+    cmocka_unit_test(every_allocation_may_fail),
+    cmocka_unit_test(wrong_arguments_are_refused),
+};
+TEST_MAIN(tests)
