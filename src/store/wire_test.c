@@ -60,7 +60,7 @@ static int parse(const unsigned char *data, size_t bytes, size_t step, char *tex
     while (done < bytes && status >= 0) {
         /* a copy of exactly this size, so that a sanitizer sees every overrun */
         size_t piece = bytes - done < step ? bytes - done : step;
-        char *copy = malloc(piece);
+        char *copy = malloc(piece > 0 ? piece : 1);
 
         memcpy(copy, data + done, piece);
         status = trii_wire_feed(&parser, copy, piece, &used, &request);

@@ -315,7 +315,7 @@ static tri_status tcp_create(const trii_group_args *args, void **self_out)
     }
     status = g != NULL ? allocate(g) : TRI_ERR_NO_MEMORY;
     status = tcp_connect_all(status == TRI_OK ? g : NULL, args, status, &agreed);
-    if (status == TRI_OK)
+    if (status == TRI_OK && g != NULL)
         status = watch_all(g);
     if (status == TRI_OK || !agreed)
         status = trii_group_agree(args, "ready", status);

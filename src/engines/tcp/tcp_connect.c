@@ -279,7 +279,7 @@ tri_status tcp_connect_all(tcp_group *g, const trii_group_args *args, tri_status
     if (status == TRI_OK)
         status = publish(args, "net", net);
     status = trii_group_agree(args, "here", status);
-    if (status != TRI_OK)
+    if (status != TRI_OK || nets == NULL || addresses == NULL)
         goto out;
 
     status = gather(args, "net", nets);
