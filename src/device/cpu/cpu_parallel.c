@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdlib.h>
 
+#include <trireme/group.h>
+
 #include "base/compiler.h"
 #include "base/log.h"
 #include "base/param.h"
@@ -43,8 +45,8 @@ static _Thread_local int n_threads_adopted;
 static int choose_threads(void)
 {
     int64_t n = 0;
-    const char *local = getenv("LOCAL_WORLD_SIZE"); /* as the launcher set it */
-    long ranks = local != NULL ? strtol(local, NULL, 10) : 1;
+    const char *launched = getenv("LOCAL_WORLD_SIZE"); /* known before tri_init, too */
+    long ranks = launched != NULL ? strtol(launched, NULL, 10) : tri_local_world_size();
     int cores = omp_get_num_procs();
     const char *omp = getenv("OMP_NUM_THREADS");
 
