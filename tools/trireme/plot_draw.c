@@ -176,8 +176,8 @@ static void draw_axes(const frame *f)
 
     cairo_set_line_width(f->cr, 1);
     cairo_set_font_size(f->cr, 11);
-    for (double v = ceil(f->y.min / step) * step; v <= f->y.max; v += step) {
-        double y = floor(at_y(f, v)) + 0.5;
+    for (int64_t i = (int64_t)ceil(f->y.min / step); (double)i * step <= f->y.max; i++) {
+        double v = (double)i * step, y = floor(at_y(f, v)) + 0.5;
 
         set_grey(f->cr, 0.90);
         cairo_move_to(f->cr, f->left, y);
@@ -188,8 +188,8 @@ static void draw_axes(const frame *f)
         text_at(f->cr, f->left - 8, y + 4, 1, text);
     }
     step = nice_step(f->x.max - f->x.min, 8);
-    for (double v = ceil(f->x.min / step) * step; v <= f->x.max; v += step) {
-        double x = floor(at_x(f, v)) + 0.5;
+    for (int64_t i = (int64_t)ceil(f->x.min / step); (double)i * step <= f->x.max; i++) {
+        double v = (double)i * step, x = floor(at_x(f, v)) + 0.5;
 
         set_grey(f->cr, 0.90);
         cairo_move_to(f->cr, x, f->top);

@@ -13,6 +13,7 @@
 #endif
 
 /* rows and vectors are constants in every call. */
+/* NOLINTNEXTLINE(readability-function-size): its arguments are registers */
 VEC_INLINE void gemm_tile(const trii_gemm_args *args, const float *a, const float *b, int64_t ldb,
                           const float *bias, float *c, int64_t cols, int rows, int vectors)
 {

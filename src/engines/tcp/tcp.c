@@ -7,6 +7,7 @@
  */
 #include "engines/tcp/tcp.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -269,8 +270,10 @@ static tri_status allocate(tcp_group *g)
 /* From here on the control thread watches. */
 static tri_status watch_all(tcp_group *g)
 {
-    tri_status status = trii_control_take(&g->loop);
+    tri_status status;
 
+    assert(g != NULL);
+    status = trii_control_take(&g->loop);
     if (status != TRI_OK)
         return status;
     for (int r = 0; r < g->size && status == TRI_OK; r++) {

@@ -10,6 +10,7 @@
  * address of one that ended, is no peer. Of several addresses the first that answers so is
  * taken.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -45,6 +46,7 @@ static tri_status gather(const trii_group_args *args, const char *what, char **v
 {
     tri_status status = TRI_OK;
 
+    assert(values_out != NULL);
     for (int r = 0; r < args->size && status == TRI_OK; r++) {
         void *value = NULL;
         char key[32];
@@ -233,6 +235,7 @@ static tri_status connect_mesh(tcp_group *g, const trii_group_args *args, int li
     char(*tokens)[TOKEN_TEXT] = trii_alloc((size_t)g->size, TOKEN_TEXT, "tcp tokens");
     tri_status status = tokens != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
 
+    assert(addresses != NULL && nets != NULL);
     for (int r = 0; status == TRI_OK && r < g->size; r++)
         snprintf(tokens[r], TOKEN_TEXT, "%s", addresses[r]);
     for (int r = 0; status == TRI_OK && r < g->rank; r++)
