@@ -132,7 +132,8 @@ def torch_worker(rank, world, case, folder, dtype, out):
     if rank == 0:
         torch.save((losses, net.state_dict()), f"{folder}/{out}.pt")
     if world > 1:
-        dist.destroy_process_group()
+        dist.barrier()
+        os._exit(0)  # gloo's own end sometimes aborts ("terminate called without ...")
 
 
 def run_torch(case, folder, dtype, world):
@@ -155,7 +156,8 @@ def run_ours(case, folder, dtype, world):
     if world > 1:
         command = [os.path.join(BIN, "trirun"), "--standalone", "--nproc-per-node", str(world),
                    *command]
-    subprocess.run(command, check=True, timeout=1800)
+    subprocess.run(command, check=True, timeout=1800,
+                   env={**os.environ, "TRI_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"})
     with open(f"{folder}/losses.jsonl", encoding="ascii") as f:
         losses = [json.loads(line) for line in f]
     assert [record["step"] for record in losses] == list(range(STEPS)), losses
