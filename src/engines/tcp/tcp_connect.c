@@ -133,6 +133,7 @@ static tri_status connect_to(tcp_group *g, int peer, const char *address, const 
 {
     char text[ADDRESS_TEXT], *save = NULL, *token, *port, *host, *hosts[MAX_HOSTS + 1];
     tri_status status = TRII_FAIL(TRI_ERR_IO, "no address");
+    char loopback[] = "127.0.0.1";
     int64_t number = 0;
     int n = 0, last;
 
@@ -145,7 +146,7 @@ static tri_status connect_to(tcp_group *g, int peer, const char *address, const 
         trii_parse_i64(port, "port", 1, 65535, &number) != TRI_OK)
         return TRII_FAIL(TRI_ERR_FORMAT, "rank %d published no address: %s", peer, address);
     if (same_net && n > 1)
-        hosts[0] = (char[]){"127.0.0.1"};
+        hosts[0] = loopback;
     last = n - 1;
     for (int i = 0; status != TRI_OK; i = i < last ? i + 1 : 0) {
         int64_t until =
