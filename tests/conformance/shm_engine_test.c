@@ -100,6 +100,64 @@ static void more_works_than_lanes_may_be_in_flight(void **state)
     assert_int_equal(trii_alloc_live(), 0);
 }
 
+/* Index of an element that is not `expected`, or -1; looks at every step-th from the end. */
+static int first_wrong(const float *x, int n, int step, float expected)
+{
+    for (int i = n - 1; i >= 0; i -= step) {
+        if (x[i] != expected)
+            return i;
+    }
+    return -1;
+}
+
+/* A rank must see every chunk that others had claimed, each time. */
+static const char *many_direct_reductions(rank_env *env)
+{
+    enum { N = 50000, ROUNDS = 400 };
+    tri_group *group = NULL;
+    float *x, *all;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    x = tri_group_alloc(group, N * sizeof(float));
+    all = tri_group_alloc(group, (size_t)env->size * N * sizeof(float));
+    if (x == NULL || all == NULL)
+        return RANK_FAIL(env, "%s", tri_last_error());
+    for (int round = 0; round < ROUNDS; round++) {
+        float expected = (float)(env->size * round + env->size * (env->size - 1) / 2);
+        int wrong;
+
+        for (int i = 0; i < N; i++)
+            x[i] = (float)(round + env->rank);
+        RANK_TRY(env, tri_all_reduce(group, x, x, N, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL));
+        /* A few elements of each chunk first: at once, while a late rank would still be at it. */
+        wrong = first_wrong(x, N, 2048, expected);
+        wrong = wrong < 0 ? first_wrong(x, N, 1, expected) : wrong;
+        if (wrong >= 0)
+            return RANK_FAIL(env, "round %d, element %d: %g, not %g", round, wrong,
+                             (double)x[wrong], (double)expected);
+        x[0] = (float)env->rank; /* a peer may still be reading the sum: it must not */
+        RANK_TRY(env, tri_all_gather(group, x, all, N, TRI_DTYPE_F32, NULL));
+        x[0] = x[N - 1] = -1.0f; /* written at once: nobody may be reading any more */
+        for (int r = 0; r < env->size; r++) {
+            if (all[(size_t)r * N] != (float)r || all[(size_t)(r + 1) * N - 1] != expected)
+                return RANK_FAIL(env, "round %d: what rank %d gave is wrong", round, r);
+        }
+    }
+    tri_group_free(group, all);
+    tri_group_free(group, x);
+    RANK_TRY(env, tri_barrier(group, NULL));
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void nobody_returns_before_all_is_done(void **state)
+{
+    (void)state;
+    run_threads(3, &shm_options, many_direct_reductions, NULL);
+    assert_int_equal(trii_alloc_live(), 0);
+    run_processes(2, &shm_options, many_direct_reductions, NULL, NULL, 50);
+}
+
 typedef struct waiter {
     tri_work *work;
     tri_status status;
@@ -264,6 +322,23 @@ static int count_mappings(void)
     return n;
 }
 
+static const char *leaves_no_descriptor(rank_env *env)
+{
+    int descriptors = 0;
+
+    for (int round = 0; round < 5; round++) {
+        const char *failure = uses_memory(env);
+
+        if (failure != NULL)
+            return failure;
+        if (round == 0)
+            descriptors = count_descriptors();
+    }
+    if (count_descriptors() != descriptors)
+        return RANK_FAIL(env, "%d descriptors became %d", descriptors, count_descriptors());
+    return NULL;
+}
+
 static void nothing_is_left_behind(void **state)
 {
     int descriptors;
@@ -275,6 +350,7 @@ static void nothing_is_left_behind(void **state)
     assert_int_equal(count_descriptors(), descriptors);
     assert_int_equal(count_mappings(), 0);
     assert_int_equal(trii_alloc_live(), 0);
+    run_processes(3, &shm_options, leaves_no_descriptor, NULL, NULL, 50);
 }
 
 static const struct CMUnitTest tests[] = {
@@ -282,6 +358,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(four_processes_conform),
     cmocka_unit_test(ranks_of_one_host_get_shm),
     cmocka_unit_test(more_works_than_lanes_may_be_in_flight),
+    cmocka_unit_test(nobody_returns_before_all_is_done),
     cmocka_unit_test(several_threads_of_a_rank_may_wait),
     cmocka_unit_test(messages_arrive_in_order_by_tag),
     cmocka_unit_test(memory_is_zero_aligned_and_reused),
