@@ -38,6 +38,7 @@ typedef struct runner {
     char *arena;
     size_t arena_bytes, arena_used;
     unsigned key; /* of the current call */
+    void *ring_expected;
     pending slots[CALLS_IN_FLIGHT];
     int n_pending;
 } runner;
@@ -273,13 +274,13 @@ static inline const char *run_ring(runner *run, size_t count, tri_dtype dtype, b
     int next = (env->rank + 1) % env->size, before = (env->rank + env->size - 1) % env->size;
     size_t bytes = count * tri_dtype_size(dtype), at;
     void *heap[4];
-    char *out[2], *in[2], *expected;
+    char *out[2], *in[2];
     tri_work *work[4];
 
     if (env->size == 1)
         return NULL;
     run->key++;
-    expected = malloc(bytes + 1);
+    run->ring_expected = realloc(run->ring_expected, bytes + 1);
     for (int tag = 0; tag < 2; tag++) {
         out[tag] = take(run, bytes, arena, &heap[tag]);
         in[tag] = take(run, bytes, arena, &heap[2 + tag]);
@@ -293,15 +294,14 @@ static inline const char *run_ring(runner *run, size_t count, tri_dtype dtype, b
         tri_work_destroy(work[i]);
     }
     for (int tag = 0; tag < 2; tag++) {
-        fill(expected, count, dtype, run->key + 1000 * (unsigned)tag, before);
-        at = first_difference(in[tag], expected, count, dtype);
+        fill(run->ring_expected, count, dtype, run->key + 1000 * (unsigned)tag, before);
+        at = first_difference(in[tag], run->ring_expected, count, dtype);
         if (at < count)
             return RANK_FAIL(env, "rank %d of %d: recv of %zu %s, tag %d: element %zu differs",
                              env->rank, env->size, count, tri_dtype_name(dtype), tag, at);
     }
     for (int i = 0; i < 4; i++)
         free(heap[i]);
-    free(expected);
     return drain(run);
 }
 
@@ -350,6 +350,7 @@ static inline const char *run_script(rank_env *env)
         RANK_TRY(env, tri_barrier(run->group, NULL));
     tri_group_free(run->group, run->arena);
     tri_group_unref(run->group);
+    free(run->ring_expected);
     free(run);
     return failure;
 }

@@ -53,6 +53,14 @@ static void ranks_of_one_host_get_shm(void **state)
 /* --- many works, many threads ------------------------------------------------------------------
  */
 
+/* Of base + rank over all ranks. */
+static float sum_of_ranks(int size, int base)
+{
+    int of_ranks = size * (size - 1) / 2;
+
+    return (float)(size * base + of_ranks);
+}
+
 /* More than there are lanes, of every path, waited for from the last to the first. */
 static const char *fifty_works(rank_env *env)
 {
@@ -74,7 +82,7 @@ static const char *fifty_works(rank_env *env)
         RANK_TRY(env, tri_all_reduce(group, buffers[i], buffers[i], counts[i % 5], TRI_DTYPE_F32,
                                      TRI_REDOP_SUM, &works[i]));
     for (int i = N - 1; i >= 0; i--) {
-        float expected = (float)(env->size * i + env->size * (env->size - 1) / 2);
+        float expected = sum_of_ranks(env->size, i);
 
         RANK_TRY(env, tri_work_wait(works[i], 0));
         tri_work_destroy(works[i]);
@@ -123,7 +131,7 @@ static const char *many_direct_reductions(rank_env *env)
     if (x == NULL || all == NULL)
         return RANK_FAIL(env, "%s", tri_last_error());
     for (int round = 0; round < ROUNDS; round++) {
-        float expected = (float)(env->size * round + env->size * (env->size - 1) / 2);
+        float expected = sum_of_ranks(env->size, round);
         int wrong;
 
         for (int i = 0; i < N; i++)
@@ -216,8 +224,9 @@ static void several_threads_of_a_rank_may_wait(void **state)
 static const char *messages_keep_their_order(rank_env *env)
 {
     enum { N = 40, LARGE = 300000 };
+    static int32_t buffers[2][LARGE];
     tri_group *group = NULL;
-    int32_t *large = malloc(LARGE * sizeof(*large));
+    int32_t *large = buffers[env->rank];
     int32_t value, first, second;
 
     RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
@@ -242,7 +251,6 @@ static const char *messages_keep_their_order(rank_env *env)
         if (large[i] != i)
             return RANK_FAIL(env, "element %d is %d", i, large[i]);
     }
-    free(large);
     RANK_TRY(env, tri_barrier(group, NULL));
     tri_group_unref(group);
     return NULL;

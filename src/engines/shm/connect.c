@@ -19,7 +19,7 @@
 
 #define ADDRESS_BYTES 160
 
-/* A rank's entry in the store: "<boot id> <socket> <nonce>", or "! <why not>". */
+/* A rank's entry in the store: "<boot id> <socket> <nonce>", or "! <status> <why not>". */
 typedef struct shm_address {
     char boot[40];
     char socket[TRII_UNIX_NAME];
@@ -120,14 +120,14 @@ static tri_status make_block(shm_group *g, uint64_t *nonce_out)
 /* Publishes where we are, or why we are nowhere: then nobody waits for us. */
 static tri_status publish(const trii_group_args *args, tri_status st, const shm_address *mine)
 {
-    char key[32], text[TRII_ERR_BYTES + 2];
+    char key[32], text[TRII_ERR_BYTES + 16];
     tri_status published;
 
     snprintf(key, sizeof(key), "at/%d", args->rank);
     if (st == TRI_OK)
         snprintf(text, sizeof(text), "%s %s %" PRIu64, mine->boot, mine->socket, mine->nonce);
     else
-        snprintf(text, sizeof(text), "! %s", tri_last_error());
+        snprintf(text, sizeof(text), "! %d %s", (int)st, tri_last_error());
     published = tri_store_set(args->store, key, text, strlen(text));
     return st != TRI_OK ? st : published;
 }
@@ -136,7 +136,7 @@ static tri_status publish(const trii_group_args *args, tri_status st, const shm_
 static tri_status read_address(const trii_group_args *args, int rank, shm_address *address_out)
 {
     char key[32];
-    char *text = NULL;
+    char *text = NULL, *why;
     tri_status st;
 
     snprintf(key, sizeof(key), "at/%d", rank);
@@ -146,10 +146,12 @@ static tri_status read_address(const trii_group_args *args, int rank, shm_addres
                          args->size, rank);
     if (st != TRI_OK)
         return st;
-    if (text[0] == '!')
-        st = TRII_FAIL(TRI_ERR_UNSUPPORTED, "rank %d: %s", rank, text + 2);
-    else if (sscanf(text, "%39s %63s %" SCNu64, address_out->boot, address_out->socket,
-                    &address_out->nonce) != 3)
+    if (text[0] == '!') {
+        long status = strtol(text + 1, &why, 10);
+
+        st = TRII_FAIL(status < 0 ? (tri_status)status : TRI_ERR_FORMAT, "rank %d:%s", rank, why);
+    } else if (sscanf(text, "%39s %63s %" SCNu64, address_out->boot, address_out->socket,
+                      &address_out->nonce) != 3)
         st = TRII_FAIL(TRI_ERR_FORMAT, "rank %d published no address: %s", rank, text);
     tri_store_free(text);
     return st;

@@ -233,7 +233,7 @@ static TRII_INLINE const void *tree(const trii_reduce_args *args, const half_fun
                                     size_t at, size_t n, tri_dtype acc, tri_redop op,
                                     block_space *space)
 {
-    const void *stack[DEPTH];
+    const void *stack[DEPTH] = {NULL};
     int height[DEPTH];
     int depth = 0;
 
