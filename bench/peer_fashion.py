@@ -84,10 +84,6 @@ def normalise(images):
     return images.float().mul_(1 / (255 * STD)).sub_(MEAN / STD)
 
 
-def parameter_groups(net, weight_decay):
-    return [{"params": list(net.parameters()), "weight_decay": weight_decay}]
-
-
 def evaluate(net, images, labels, rank, size, layout, cast):
     """Counts of this rank's share, added over the ranks."""
     net.eval()
@@ -127,8 +123,8 @@ def train(rank, size, args, port, results):
     sampler = DistributedSampler(images, size, rank, seed=args.seed, drop_last=True)
     share = args.batch // size
     steps = len(sampler) // share
-    optimizer = torch.optim.SGD(parameter_groups(net, args.weight_decay), lr=args.lr,
-                                momentum=args.momentum, nesterov=True)
+    optimizer = torch.optim.SGD(net.parameters(), lr=args.lr, momentum=args.momentum,
+                                nesterov=True, weight_decay=args.weight_decay)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, args.lr, total_steps=args.epochs * steps + 1, pct_start=args.warm,
         cycle_momentum=False, div_factor=args.div, final_div_factor=1e4,
@@ -176,15 +172,15 @@ def main():
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--epochs", type=int, default=4)
-    parser.add_argument("--batch", type=int, default=128, help="of all workers together")
-    parser.add_argument("--lr", type=float, default=0.1)
+    parser.add_argument("--batch", type=int, default=64, help="of all workers together")
+    parser.add_argument("--lr", type=float, default=0.05)
     parser.add_argument("--momentum", type=float, default=0.9)
     parser.add_argument("--weight-decay", type=float, default=5e-4)
     parser.add_argument("--smoothing", type=float, default=0.1)
-    parser.add_argument("--shift", type=int, default=2)
-    parser.add_argument("--warm", type=float, default=0.3)
+    parser.add_argument("--shift", type=int, default=0)
+    parser.add_argument("--warm", type=float, default=0.2)
     parser.add_argument("--div", type=float, default=25)
-    parser.add_argument("--anneal", default="cos")
+    parser.add_argument("--anneal", default="linear")
     parser.add_argument("--width", type=int, default=16)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--limit", type=int, default=0)

@@ -1,0 +1,80 @@
+#!/bin/sh
+# fashion.sh - the main job against the same model and recipe in PyTorch DDP: two workers on two
+# cores, training time without evaluation, test accuracy; medians over seeds.
+#
+#     ./run bench fashion [--peers]
+#
+# TRI_BENCH_SEEDS=N: so many seeds instead of 3. TRI_BENCH_PEER_MODES: the modes of PyTorch that
+# are tried for an eighth of an epoch each; the fastest one trains the whole recipe.
+. "$(dirname "$0")/lib.sh"
+bench_begin fashion
+
+seeds=${TRI_BENCH_SEEDS:-3}
+modes=${TRI_BENCH_PEER_MODES:-contiguous channels_last compile bf16 bf16_channels_last}
+recipe="--epochs 4 --batch-size 64 --lr 0.05 --weight-decay 0.0005"
+peer_recipe="--epochs 4 --batch 64 --lr 0.05 --weight-decay 0.0005 --shift 0 --warm 0.2 --anneal linear"
+workers=2
+
+# ours SEED: trains; appends to times and accuracies.
+ours() {
+    "$bench_bin/trirun" --standalone --nproc-per-node $workers "$bench_bin/fashion" $recipe \
+        --seed "$1" --out "$bench_work/run-$1" >"$bench_work/log" 2>&1 || {
+        cat "$bench_work/log" >&2
+        exit 1
+    }
+    tail -n 1 "$bench_work/run-$1/metrics.jsonl" >"$bench_work/last"
+    sed 's/.*"train_seconds":\([0-9.]*\).*/\1/' "$bench_work/last" >>"$bench_work/times"
+    sed 's/.*"test_accuracy":\([0-9.]*\).*/\1/' "$bench_work/last" >>"$bench_work/accuracies"
+    echo "seed $1: $(tail -n 1 "$bench_work/accuracies") in $(tail -n 1 "$bench_work/times") s" >&2
+}
+
+# peer ARGS...: one run of PyTorch; its JSON line is the answer.
+peer() {
+    "$TRI_PEER_PYTHON" bench/peer_fashion.py --workers $workers $peer_recipe "$@" 2>"$bench_work/peer-log" |
+        tail -n 1
+}
+
+field() { # field NAME: of the JSON object on standard input
+    sed -n "s/.*\"$1\": \([0-9.]*\).*/\1/p"
+}
+
+# The fastest mode, by the second epoch of a short run; one that fails (no compiler) is left out.
+fastest_mode() {
+    : >"$bench_work/modes"
+    for mode in $modes; do
+        seconds=$(peer --mode "$mode" --limit 7680 --epochs 2 |
+            sed -n 's/.*"epochs": \[[0-9.]*, \([0-9.]*\)\].*/\1/p')
+        echo "PyTorch, $mode: ${seconds:-failed} s for 7680 samples" >&2
+        [ -z "$seconds" ] || echo "$seconds $mode" >>"$bench_work/modes"
+    done
+    sort -g "$bench_work/modes" | sed -n '1s/.* //p'
+}
+
+peer_accuracy= peer_time= peer_name=
+if with_peers; then
+    need_pytorch
+    mode=$(fastest_mode)
+    [ -n "$mode" ] || {
+        cat "$bench_work/peer-log" >&2
+        exit 1
+    }
+    peer_name="PyTorch DDP $mode"
+fi
+seed=0
+while [ $seed -lt "$seeds" ]; do
+    ours $seed
+    if with_peers; then
+        peer --mode "$mode" --seed $seed >"$bench_work/peer-last"
+        field seconds <"$bench_work/peer-last" >>"$bench_work/peer-times"
+        field accuracy <"$bench_work/peer-last" >>"$bench_work/peer-accuracies"
+        echo "seed $seed, $peer_name: $(cat "$bench_work/peer-last")" >&2
+    fi
+    seed=$((seed + 1))
+done
+if with_peers; then
+    peer_time=$(median <"$bench_work/peer-times")
+    peer_accuracy=$(median <"$bench_work/peer-accuracies")
+fi
+bench_case "test accuracy" "0 to 1" "$(median <"$bench_work/accuracies")" "$peer_accuracy" "$peer_name" higher
+bench_case "training time" s "$(median <"$bench_work/times")" "$peer_time" "$peer_name"
+bench_end
