@@ -16,7 +16,7 @@
 
 #include <trireme/trireme.h>
 
-#include "options.h"
+#include "command_line.h"
 
 /* --- the network ---------------------------------------------------------------------------- */
 
@@ -269,7 +269,7 @@ static void restore(run *r)
     r->epoch = tri_checkpoint_get_info(checkpoint)->epoch;
     settings.seed = (int64_t)tri_checkpoint_get_info(checkpoint)->seed;
     if (tri_checkpoint_get_meta(checkpoint, "train_seconds") != NULL)
-        r->seconds_before = atof(tri_checkpoint_get_meta(checkpoint, "train_seconds"));
+        r->seconds_before = strtod(tri_checkpoint_get_meta(checkpoint, "train_seconds"), NULL);
     if (tri_rank() == 0)
         printf("resuming from %s\n", tri_checkpoint_get_path(checkpoint));
     tri_checkpoint_close(checkpoint);

@@ -29,7 +29,15 @@ BEGIN {
     why["try"] = "TRI_TRY is for programs"
     banned["skip"] = "skip"
     why["skip"] = "a test that is skipped proves nothing"
-    max_lines = 700
+    max_lines["code"] = 700
+    max_lines["test"] = 900
+}
+
+# Of the file that was just read.
+function long_file(limit) {
+    limit = max_lines[is_test ? "test" : "code"]
+    if (last_file != "" && last_line > limit)
+        printf "%s:%d: longer than %d lines: is there more than one idea in it?\n", last_file, last_line, limit
 }
 
 function check(group, text, name) {
@@ -38,8 +46,7 @@ function check(group, text, name) {
 }
 
 FNR == 1 {
-    if (last_file != "" && last_line > max_lines)
-        printf "%s:%d: longer than %d lines: is there more than one idea in it?\n", last_file, last_line, max_lines
+    long_file()
     forget()
     name = FILENAME
     sub(/.*\//, "", name)
@@ -70,6 +77,5 @@ FNR == 1 {
 }
 
 END {
-    if (last_line > max_lines)
-        printf "%s:%d: longer than %d lines: is there more than one idea in it?\n", last_file, last_line, max_lines
+    long_file()
 }

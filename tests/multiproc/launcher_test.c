@@ -6,6 +6,7 @@
  * is the shell's own process id.
  */
 #include <ctype.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <time.h>
@@ -572,6 +573,20 @@ static void output_passes_byte_by_byte_where_nobody_else_prints(void **state)
 }
 
 /* util-linux' script gives trirun a terminal. */
+/* A bare chroot has no pseudo-terminals: then nobody has one, and there is nothing to see. */
+static bool terminals_exist(void)
+{
+    int fd = posix_openpt(O_RDWR | O_NOCTTY), other = -1;
+
+    if (fd >= 0 && grantpt(fd) == 0 && unlockpt(fd) == 0 && ptsname(fd) != NULL)
+        other = open(ptsname(fd), O_RDWR | O_NOCTTY);
+    if (other >= 0)
+        close(other);
+    if (fd >= 0)
+        close(fd);
+    return other >= 0;
+}
+
 static void workers_see_a_terminal_where_trirun_has_one(void **state)
 {
     char folder[256], command[4200], variable[300];
@@ -580,6 +595,8 @@ static void workers_see_a_terminal_where_trirun_has_one(void **state)
     spawn s;
 
     (void)state;
+    if (!terminals_exist())
+        return;
     spawn_make_folder(folder, sizeof(folder));
     snprintf(variable, sizeof(variable), "XDG_RUNTIME_DIR=%s", folder);
     snprintf(command, sizeof(command),

@@ -1,8 +1,8 @@
 /*
- * options.h - command lines for the examples: a table of options, --help, clear mistakes.
+ * command_line.h - command lines for the examples: a table of options, --help, clear mistakes.
  */
-#ifndef EXAMPLES_OPTIONS_H
-#define EXAMPLES_OPTIONS_H
+#ifndef EXAMPLES_COMMAND_LINE_H
+#define EXAMPLES_COMMAND_LINE_H
 
 #include <stdbool.h>
 #include <stdint.h>
