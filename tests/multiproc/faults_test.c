@@ -354,6 +354,40 @@ static void tcp_names_ranks_that_disagree(void **state)
     assert_int_equal(trii_alloc_live(), 0);
 }
 
+/* What does not fit the recv is an error, and nothing of it may be written. */
+static const char *message_is_too_long(rank_env *env)
+{
+    enum { LONG = 4096, SHORT = 4 };
+    float *x = calloc(LONG, sizeof(*x));
+    tri_group *group = NULL;
+    tri_status st;
+
+    JOIN(env, group);
+    for (int i = 0; i < LONG; i++)
+        x[i] = env->rank == 0 ? 1.0f : 0.0f;
+    st = env->rank == 0 ? tri_send(group, x, LONG, TRI_DTYPE_F32, 1, 5, NULL)
+                        : tri_recv(group, x, SHORT, TRI_DTYPE_F32, 0, 5, NULL);
+    if (env->rank == 0 && st == TRI_OK) /* a send may be done before it is received */
+        st = tri_barrier(group, NULL);
+    if (st != TRI_ERR_MISMATCH)
+        return RANK_FAIL(env, "rank %d: %s: %s", env->rank, tri_status_name(st), tri_last_error());
+    tri_group_unref(group);
+    for (int i = 0; i < LONG && env->rank == 1; i++) {
+        if (x[i] != 0.0f)
+            return RANK_FAIL(env, "element %d of a recv of %d was written", i, SHORT);
+    }
+    free(x);
+    return NULL;
+}
+
+static void a_message_that_does_not_fit_is_not_written(void **state)
+{
+    (void)state;
+    run_threads(2, &shm_options, message_is_too_long, NULL);
+    run_threads(2, &tcp_options, message_is_too_long, NULL);
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
 static const char *allocations_differ(rank_env *env)
 {
     tri_group *group = NULL;
@@ -512,6 +546,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(an_abort_reaches_everybody_with_its_reason),
     cmocka_unit_test(tcp_tells_everybody_of_an_abort),
     cmocka_unit_test(ranks_that_disagree_are_both_named),
+    cmocka_unit_test(a_message_that_does_not_fit_is_not_written),
     cmocka_unit_test(tcp_names_ranks_that_disagree),
     cmocka_unit_test(allocations_must_agree),
     cmocka_unit_test(a_timeout_names_who_did_not_come),

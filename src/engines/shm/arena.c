@@ -160,7 +160,8 @@ static tri_status grow(shm_group *g, size_t bytes, arena_message *theirs, int *f
                        int64_t deadline_ns)
 {
     int e = atomic_load_explicit(&g->n_extents, memory_order_relaxed);
-    shm_extent *extent = &g->extents[e];
+    shm_extent none = {0}; /* beyond the table: the others still have to hear of it */
+    shm_extent *extent = e < SHM_MAX_EXTENTS ? &g->extents[e] : &none;
     arena_message mine = {.magic = SHM_MAGIC};
     shm_span *span = NULL, **tail = &g->spans;
     int fd = -1;

@@ -239,8 +239,10 @@ static bool advance_recvs(shm_group *g, shm_peer *peer)
 
         if (step->message == 0) {
             step->message = 1 + find_message(peer, pair, last, &(*at)->call);
-            if (step->message > 0 && !check_message(g, &pair->messages[step->message - 1], *at))
-                return true;
+            if (step->message > 0 && !check_message(g, &pair->messages[step->message - 1], *at)) {
+                step->message = 0; /* the failing group makes another pass: nothing may be moved */
+                return did;
+            }
         }
         if (step->message > 0)
             did |= advance_recv(g, pair, *at);
