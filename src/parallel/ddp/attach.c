@@ -42,6 +42,16 @@ static bool some_have_grads(const trii_ddp *ddp)
     return false;
 }
 
+/* Gradients that were consumed or thrown away take along what was noted about them. */
+static bool forget_if_cleared(trii_ddp *ddp)
+{
+    if (some_have_grads(ddp))
+        return false;
+    ddp->local_count = 0;
+    ddp->unsettled = false;
+    return true;
+}
+
 tri_status trii_ddp_seed(trii_grad_hook *hook, trii_step *step, tri_dtype dtype, int64_t count,
                          trii_vid *seed_out)
 {
@@ -50,7 +60,7 @@ tri_status trii_ddp_seed(trii_grad_hook *hook, trii_step *step, tri_dtype dtype,
 
     ddp->header = NULL;
     ddp->seeded = false;
-    if (ddp->no_sync > 0 || some_have_grads(ddp) ||
+    if (ddp->no_sync > 0 || !forget_if_cleared(ddp) ||
         (dtype != TRI_DTYPE_F32 && dtype != TRI_DTYPE_F64))
         return TRI_OK;
     st = record_header(ddp, step, count, &dtype, 1, seed_out);
@@ -167,7 +177,7 @@ static tri_status synchronise(trii_ddp *ddp, trii_step *step, trii_vid *grad_of,
     bool unused = false;
     tri_status st = TRI_OK;
 
-    if (!ddp->seeded) {
+    if (!ddp->seeded || ddp->header->generation != step->generation) {
         st = add_left_over(ddp, step, grad_of);
         if (st == TRI_OK)
             st = weigh(ddp, step, count, grad_of);
@@ -195,10 +205,13 @@ tri_status trii_ddp_attach(trii_grad_hook *hook, trii_step *step, tri_tensor *co
     trii_vid *grad_of = ddp->grad_of;
     tri_status st;
 
+    (void)forget_if_cleared(ddp);
     if (ddp->no_sync > 0) {
         ddp->local_count += count;
         return TRI_OK;
     }
+    if (ddp->buckets == NULL)
+        return TRII_FAIL(TRI_ERR_STATE, "ddp: there was no memory for the buckets' final form");
     if (ddp->unsettled)
         return TRII_FAIL(TRI_ERR_UNSUPPORTED,
                          "ddp: a second backward before tri_optimizer_step, and the first left "
@@ -215,6 +228,7 @@ tri_status trii_ddp_attach(trii_grad_hook *hook, trii_step *step, tri_tensor *co
     if (!ddp->has_observed)
         observe(ddp, grad_of);
     st = synchronise(ddp, step, grad_of, count);
+    ddp->seeded = false; /* of this backward only: the next may have no seed of ours */
     for (int k = 0; k < n && st == TRI_OK; k++) {
         int i = index_of(ddp, params[k], k);
 

@@ -177,6 +177,8 @@ static tri_status make_with(trii_ddp *ddp, const int *order, const trii_layout *
 
     if (bucket_of == NULL)
         return TRI_ERR_NO_MEMORY;
+    ddp->buckets = NULL;
+    ddp->n_buckets = 0;
     st = assign(ddp, order, layouts, bucket_of);
     if (st == TRI_OK) {
         ddp->buckets = trii_alloc((size_t)ddp->n_buckets, sizeof(*ddp->buckets), "ddp buckets");
@@ -185,7 +187,9 @@ static tri_status make_with(trii_ddp *ddp, const int *order, const trii_layout *
     }
     for (int i = 0; i < ddp->n_params && st == TRI_OK; i++)
         st = make_grad(&ddp->params[i], layouts[i]);
-    free_buckets(old, n_old); /* gradients that did not move keep their storage alive */
+    if (st < 0)
+        trii_ddp_buckets_free(ddp); /* half-made ones must not be sent: attach refuses without */
+    free_buckets(old, n_old);       /* gradients that did not move keep their storage alive */
     trii_free(bucket_of);
     return st;
 }

@@ -416,6 +416,94 @@ static void unused_parameters_are_zeros_or_left_alone(void **state)
     assert_true(two[0].hash == two[1].hash);
 }
 
+/* A backward whose gradients are thrown away, then one that counts. */
+static tri_status train_after_zero_grad(rank *r)
+{
+    tri_module *net = forked_create();
+    forked *f = tri_module_data(net);
+    tri_module *model = tri_ddp(net, &(tri_ddp_options){.group = r->group});
+    tri_optimizer *opt;
+    tri_tensor *x, *y;
+
+    TRY(tri_module_status(model));
+    opt = tri_sgd(model, 0.1, NULL);
+    x = rows_of(x_data, IN, r->index * (ROWS / r->size), ROWS / r->size);
+    y = rows_of(y_data, OUT, r->index * (ROWS / r->size), ROWS / r->size);
+    for (int step = 0; step < 3; step++) {
+        f->chosen = step % 2;
+        tri_backward(tri_mse_loss(tri_forward(model, x), y));
+        if (step == 1) {
+            TRY(tri_run());
+            tri_optimizer_zero_grad(opt);
+        } else {
+            TRY(tri_optimizer_step(opt));
+        }
+        TRY(tri_step_end_status());
+    }
+    TRY(take_weights(r, model));
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(model);
+    return TRI_OK;
+}
+
+static void gradients_may_be_thrown_away(void **state)
+{
+    static rank one[1], two[2];
+
+    (void)state;
+    make_data();
+    run_ranks(one, 1, train_after_zero_grad, NULL);
+    check_ranks(one, 1);
+    run_ranks(two, 2, train_after_zero_grad, NULL);
+    check_ranks(two, 2);
+    check_near(two[0].weights, one[0].weights, one[0].n_weights, 1e-12);
+    assert_true(two[0].hash == two[1].hash);
+}
+
+/* The loss of every second step reaches a tensor outside of the model too. */
+static tri_status train_beside_another_leaf(rank *r)
+{
+    tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});
+    tri_optimizer *opt;
+    tri_tensor *x, *y, *shift = tri_tensor_create(TRI_DTYPE_F64, (int64_t[]){OUT}, 1);
+
+    TRY(tri_module_status(model));
+    opt = tri_sgd(model, 0.1, NULL);
+    tri_requires_grad(shift, true);
+    x = rows_of(x_data, IN, r->index * (ROWS / r->size), ROWS / r->size);
+    y = rows_of(y_data, OUT, r->index * (ROWS / r->size), ROWS / r->size);
+    for (int step = 0; step < 4; step++) {
+        tri_tensor *out = tri_forward(model, x);
+
+        tri_backward(tri_mse_loss(step % 2 ? tri_add(out, shift) : out, y));
+        TRY(tri_optimizer_step(opt));
+        TRY(tri_step_end_status());
+    }
+    TRY(take_weights(r, model));
+    tri_tensor_unref(shift);
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(model);
+    return TRI_OK;
+}
+
+static void a_leaf_outside_the_model_changes_no_weight(void **state)
+{
+    static rank one[1], two[2];
+
+    (void)state;
+    make_data();
+    run_ranks(one, 1, train_beside_another_leaf, NULL);
+    check_ranks(one, 1);
+    run_ranks(two, 2, train_beside_another_leaf, NULL);
+    check_ranks(two, 2);
+    check_near(two[0].weights, one[0].weights, one[0].n_weights, 1e-12);
+    assert_true(two[0].hash == two[1].hash);
+}
+
 /* Two layers with one weight. */
 typedef struct tied {
     tri_tensor *weight;
@@ -698,6 +786,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(two_synchronised_backwards_add_up),
         cmocka_unit_test(eager_mode_gives_the_same),
         cmocka_unit_test(unused_parameters_are_zeros_or_left_alone),
+        cmocka_unit_test(gradients_may_be_thrown_away),
+        cmocka_unit_test(a_leaf_outside_the_model_changes_no_weight),
         cmocka_unit_test(a_shared_weight_is_one_parameter),
         cmocka_unit_test(differing_models_are_named_on_every_rank),
         cmocka_unit_test(missing_layers_are_named_too),
