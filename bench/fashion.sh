@@ -11,8 +11,8 @@ bench_begin fashion
 
 seeds=${TRI_BENCH_SEEDS:-3}
 modes=${TRI_BENCH_PEER_MODES:-contiguous channels_last compile bf16 bf16_channels_last}
-recipe="--epochs 4 --batch-size 64 --lr 0.05 --weight-decay 0.0005"
-peer_recipe="--epochs 4 --batch 64 --lr 0.05 --weight-decay 0.0005 --shift 0 --warm 0.2 --anneal linear"
+recipe="--epochs 5 --batch-size 128 --lr 0.1 --weight-decay 0.0005"
+peer_recipe="--epochs 5 --batch 128 --lr 0.1 --weight-decay 0.0005 --shift 0 --warm 0.2 --anneal linear"
 workers=2
 
 # ours SEED: trains; appends to times and accuracies.

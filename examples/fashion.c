@@ -70,7 +70,7 @@ static struct settings {
     double lr, weight_decay;
     const char *data, *out;
     bool resume;
-} settings = {.epochs = 4, .batch = 64, .width = 16, .lr = 0.05, .weight_decay = 5e-4};
+} settings = {.epochs = 5, .batch = 128, .width = 16, .lr = 0.1, .weight_decay = 5e-4};
 
 typedef struct run {
     tri_module *net, *model; /* model = net wrapped for data-parallel training */
@@ -328,14 +328,14 @@ static void parse_options(int argc, char **argv)
     static const char usage[] =
         "usage: fashion [options]\n\nTrains a small residual network on Fashion-MNIST; with "
         "several "
-        "workers:\n  trirun --standalone --nproc-per-node 2 fashion --epochs 4";
+        "workers:\n  trirun --standalone --nproc-per-node 2 fashion --epochs 5";
     const option options[] = {
-        {.name = "--epochs", .integer = &settings.epochs, .min = 1, .help = "(4)"},
+        {.name = "--epochs", .integer = &settings.epochs, .min = 1, .help = "(5)"},
         {.name = "--batch-size",
          .integer = &settings.batch,
          .min = 1,
-         .help = "samples of a step, all workers together (64)"},
-        {.name = "--lr", .number = &settings.lr, .help = "highest learning rate (0.05)"},
+         .help = "samples of a step, all workers together (128)"},
+        {.name = "--lr", .number = &settings.lr, .help = "highest learning rate (0.1)"},
         {.name = "--weight-decay", .number = &settings.weight_decay, .help = "(0.0005)"},
         {.name = "--width",
          .integer = &settings.width,
