@@ -10,9 +10,14 @@
 static const size_t counts[] = {40009, 300007, SIZE_MAX};
 static const tri_dtype dtypes[] = {TRI_DTYPE_F32, TRI_DTYPE_BF16, TRI_DTYPE_I8, TRI_DTYPE_NONE};
 
+/* Every rank computes what all put in, so the work grows with the square of the ranks. */
+static const size_t many_rank_counts[] = {140009, SIZE_MAX};
+static const tri_dtype many_rank_dtypes[] = {TRI_DTYPE_F32, TRI_DTYPE_NONE};
+
 static void conform(const char *engine, int size)
 {
-    script what = {.counts = counts, .dtypes = dtypes};
+    script what = {.counts = size < 8 ? counts : many_rank_counts,
+                   .dtypes = size < 8 ? dtypes : many_rank_dtypes};
     tri_group_options options = {.engine = engine, .timeout_ms = 250000};
 
     run_threads(size, &options, run_script, &what);
