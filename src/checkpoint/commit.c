@@ -142,11 +142,11 @@ static void remove_logged(const char *folder, const char *name)
 }
 
 /* Removes what killed writers left (before a checkpoint is made) or the oldest checkpoints beyond
- * `keep` (after). */
-static tri_status sweep(const char *folder, bool leftovers, int keep)
+ * `keep` (after): never the one just made, even if another run left later steps there. */
+static tri_status sweep(const char *folder, bool leftovers, int keep, const char *made)
 {
     char **names = NULL;
-    int n = 0, kept = 0;
+    int n = 0, kept = 1;
     tri_status status = trii_folder_list(folder, TRII_CHECKPOINT_MAX_NAMES, &names, &n);
 
     if (status != TRI_OK)
@@ -154,7 +154,8 @@ static tri_status sweep(const char *folder, bool leftovers, int keep)
     for (int i = n - 1; i >= 0; i--) {
         if (leftovers && strncmp(names[i], TEMPORARY, strlen(TEMPORARY)) == 0)
             remove_logged(folder, names[i]);
-        else if (!leftovers && strncmp(names[i], "step-", 5) == 0 && ++kept > keep)
+        else if (!leftovers && strncmp(names[i], "step-", 5) == 0 && strcmp(names[i], made) != 0 &&
+                 ++kept > keep)
             remove_logged(folder, names[i]);
     }
     trii_folder_free_names(names, n);
@@ -176,7 +177,7 @@ tri_status trii_checkpoint_commit(const char *folder, const tri_checkpoint_info 
     if (status == TRI_OK)
         status = trii_dir_create(folder);
     if (status == TRI_OK)
-        status = sweep(folder, true, 0);
+        status = sweep(folder, true, 0, NULL);
     if (status != TRI_OK)
         return status;
     snprintf(name, sizeof(name), TEMPORARY "step-%012" PRId64, info->step);
@@ -203,7 +204,7 @@ tri_status trii_checkpoint_commit(const char *folder, const tri_checkpoint_info 
         trii_err_set("checkpoint %s: %s", final, why);
         goto end;
     }
-    status = sweep(folder, false, keep);
+    status = sweep(folder, false, keep, name + strlen(TEMPORARY));
     if (status == TRI_OK)
         remove_logged(folder, name); /* what had this step's name before, if anything */
 end:

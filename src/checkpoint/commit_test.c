@@ -99,6 +99,23 @@ static void the_newest_few_are_kept(void **state)
     scratch_end(&s);
 }
 
+/* A run that begins anew in the folder of one that came further. */
+static void what_was_just_made_is_kept(void **state)
+{
+    const char *folder;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    folder = scratch_path(&s, "c");
+    for (int64_t n = 5; n <= 7; n++)
+        CHECK_OK(commit(folder, n * 100, 3));
+    CHECK_OK(commit(folder, 10, 3));
+    assert_int_equal(scratch_count(folder), 3);
+    assert_int_equal(check_newest(scratch_path(&s, "c/step-000000000010")), 10);
+    scratch_end(&s);
+}
+
 static void nothing_there_is_said(void **state)
 {
     trii_manifest m;
@@ -254,6 +271,7 @@ static void every_allocation_may_fail(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_newest_few_are_kept),
+    cmocka_unit_test(what_was_just_made_is_kept),
     cmocka_unit_test(nothing_there_is_said),
     cmocka_unit_test(damaged_ones_are_passed_over),
     cmocka_unit_test(missing_parts_are_named),
