@@ -144,13 +144,16 @@ static void share_buffers(tri_module *net)
         tri_state_entry entry = tri_module_state(net, i);
         size_t bytes =
             tri_dtype_size(tri_tensor_dtype(entry.tensor)) * (size_t)tri_tensor_numel(entry.tensor);
-        char values[4096];
+        void *values;
 
-        if (entry.parameter || bytes > sizeof(values))
+        if (entry.parameter)
             continue;
+        values = malloc(bytes);
+        TRI_TRY(values != NULL ? TRI_OK : TRI_ERR_NO_MEMORY);
         TRI_TRY(tri_copy_out(entry.tensor, values, bytes));
         TRI_TRY(tri_broadcast(NULL, values, bytes, TRI_DTYPE_U8, 0, NULL));
         TRI_TRY(tri_copy_in(entry.tensor, values, bytes));
+        free(values);
     }
 }
 
