@@ -363,7 +363,7 @@ static void parse_options(int argc, char **argv)
         {.name = "--out", .text = &settings.out, .help = "results (runs/fashion-1, -2, ...)"},
         {.name = "--resume",
          .flag = &settings.resume,
-         .help = "go on from the newest checkpoint in --out, or of the last run"},
+         .help = "go on in --out, or in the last runs/fashion-N; repeat its options"},
     };
 
     options_parse(argc, argv, usage, options, (int)(sizeof(options) / sizeof(options[0])));
