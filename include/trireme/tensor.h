@@ -62,8 +62,8 @@ TRI_API TRI_MUST_CHECK tri_status tri_copy_in(tri_tensor *tensor, const void *da
  * persistent tensors, arguments of tri_backward and values held by tri_keep; others give
  * STATE ("keep it"). */
 TRI_API TRI_MUST_CHECK tri_status tri_copy_out(tri_tensor *tensor, void *data, size_t bytes);
-/* The value of a tensor of one element; runs what was recorded. NaN and tri_last_error on
- * failure. */
+/* The value of a tensor of one element; runs what was recorded. NaN, tri_last_error and a warning
+ * in the log on failure. */
 TRI_API double tri_item(tri_tensor *tensor);
 /* Marks a step tensor as wanted after the next run; returns it. */
 TRI_API tri_tensor *tri_keep(tri_tensor *tensor);

@@ -3,6 +3,7 @@
 
 #include <trireme/trireme.h>
 
+#include "base/alloc.h"
 #include "base/compiler.h"
 #include "testing/check.h"
 #include "testing/nn_golden.h"
@@ -105,6 +106,27 @@ static void sgd_is_that_of_torch_in_double(void **state)
         tri_optimizer_destroy(opt);
         problem_destroy(&p);
     }
+}
+
+static void a_steady_step_allocates_nothing(void **state)
+{
+    problem p = problem_create(TRI_DTYPE_F32);
+    tri_optimizer *opt = tri_sgd(p.net, 0.01, &(tri_sgd_options){.momentum = 0.9});
+    double loss = 0;
+
+    (void)state;
+    for (int step = 0; step < 4; step++)
+        loss = one_step(&p, opt);
+    for (int step = 0; step < 4; step++) {
+        double before = loss;
+
+        trii_alloc_fail_at(1);
+        loss = one_step(&p, opt);
+        trii_alloc_fail_at(0);
+        assert_true(loss < before); /* not NaN either */
+    }
+    tri_optimizer_destroy(opt);
+    problem_destroy(&p);
 }
 
 static void sgd_is_that_of_torch_in_single(void **state)
@@ -268,6 +290,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sgd_is_that_of_torch_in_double),
         cmocka_unit_test(sgd_is_that_of_torch_in_single),
+        cmocka_unit_test(a_steady_step_allocates_nothing),
         cmocka_unit_test(a_restored_optimizer_goes_on_with_the_same_bits),
         cmocka_unit_test(gradients_add_up_until_they_are_consumed),
         cmocka_unit_test(bad_options_come_out_of_the_step),
