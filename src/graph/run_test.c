@@ -1,7 +1,6 @@
 /* run_test.c - running steps: bindings, host operations, hooks of parallel strategies, updates,
  * eager mode, TRI_CHECK=nan, running out of memory. */
 #include <math.h>
-#include <unistd.h>
 
 #include <trireme/ops.h>
 
@@ -10,6 +9,7 @@
 #include "graph/host_op.h"
 #include "graph/ops/table.h"
 #include "testing/check.h"
+#include "testing/scratch.h" /* redirecting stderr */
 
 static tri_tensor *vec(int n, const float *x)
 {
