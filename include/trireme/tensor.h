@@ -62,8 +62,8 @@ TRI_API TRI_MUST_CHECK tri_status tri_copy_in(tri_tensor *tensor, const void *da
  * persistent tensors, arguments of tri_backward and values held by tri_keep; others give
  * STATE ("keep it"). */
 TRI_API TRI_MUST_CHECK tri_status tri_copy_out(tri_tensor *tensor, void *data, size_t bytes);
-/* The value of a tensor of one element; runs what was recorded. NaN, tri_last_error and a warning
- * in the log on failure. */
+/* The value of a tensor of one element; runs what was recorded. NaN and tri_last_error on
+ * failure. */
 TRI_API double tri_item(tri_tensor *tensor);
 /* Marks a step tensor as wanted after the next run; returns it. */
 TRI_API tri_tensor *tri_keep(tri_tensor *tensor);
@@ -88,7 +88,8 @@ TRI_API void tri_requires_grad(tri_tensor *tensor, bool on); /* persistent, floa
  * one; they add up over calls until the optimizer consumes them. */
 TRI_API void tri_backward(tri_tensor *loss);
 /* The same when the mean under the loss ran over `count` rows (default: dimension 0 of the
- * first input of the loss); replicas are weighted by it. */
+ * first input of the loss; where that is a scalar, as in loss + penalty or loss * factor, of its
+ * first input, and so on); replicas are weighted by it. */
 TRI_API void tri_backward_n(tri_tensor *loss, int64_t count);
 /* The gradient of a persistent tensor (borrowed; persistent), or NULL if it has none yet. */
 TRI_API tri_tensor *tri_grad(tri_tensor *tensor);

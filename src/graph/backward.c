@@ -249,16 +249,21 @@ static tri_status seed_of(backward *b, trii_vid loss)
     return trii_rec_expand(b->step, seed, type.shape, type.ndim, &b->grads[loss]);
 }
 
-/* Rows under the loss's mean: dimension 0 of the first input of the loss. */
+/* Rows under the loss's mean: dimension 0 of the first input of the loss. Of a composed loss, such
+ * as a scaled one or one with a penalty added, it is the first input of the first scalar that has
+ * one with dimensions. */
 static int64_t default_count(const trii_step *s, trii_vid loss)
 {
     const trii_value *value = &s->values[loss];
 
-    if (value->node >= 0 && s->nodes[value->node].n_in > 0) {
+    while (value->node >= 0 && s->nodes[value->node].n_in > 0) {
         trii_vid in = s->in_ids[s->nodes[value->node].first_in];
 
-        if (in != TRII_NO_VALUE && s->values[in].type.ndim > 0)
-            return s->values[in].type.shape[0];
+        if (in == TRII_NO_VALUE)
+            break;
+        value = &s->values[in];
+        if (value->type.ndim > 0)
+            return value->type.shape[0];
     }
     return 1;
 }
