@@ -171,8 +171,10 @@ static tri_status settle(tri_optimizer *o, trii_step *step)
 
 static tri_status record_updates(tri_optimizer *o, trii_step *step)
 {
-    int64_t *updates = trii_tensor_data(o->updates);
+    const int64_t *updates = trii_tensor_data(o->updates);
 
+    for (int i = 0; i < o->n_params; i++)
+        o->params[i].recorded = false;
     for (int i = 0; i < o->n_params; i++) {
         trii_optim_param *param = &o->params[i];
         trii_vid grad = TRII_NO_VALUE;
@@ -180,12 +182,20 @@ static tri_status record_updates(tri_optimizer *o, trii_step *step)
 
         if (st == TRI_OK && grad != TRII_NO_VALUE) {
             st = o->ops->update(o, step, param, trii_handle(step, grad), updates[i]);
-            updates[i]++;
+            o->params[i].recorded = st == TRI_OK;
         }
         if (st < 0)
             return TRII_FAIL_CTX(st, "update of %s", param->name);
     }
     return TRI_OK;
+}
+
+static void count_updates(tri_optimizer *o)
+{
+    int64_t *updates = trii_tensor_data(o->updates);
+
+    for (int i = 0; i < o->n_params; i++)
+        updates[i] += o->params[i].recorded;
 }
 
 tri_status(tri_optimizer_step)(tri_optimizer *o)
@@ -204,9 +214,14 @@ tri_status(tri_optimizer_step)(tri_optimizer *o)
     tri_no_grad_begin();
     st = record_updates(o, step);
     tri_no_grad_end();
-    if (st < 0)
+    if (st < 0) {
+        count_updates(o); /* those before the failure run when the step ends */
         return st;
-    return trii_step_run(step);
+    }
+    st = trii_step_run(step);
+    if (st == TRI_OK)
+        count_updates(o);
+    return st;
 }
 
 void tri_optimizer_zero_grad(tri_optimizer *o)

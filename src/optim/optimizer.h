@@ -15,6 +15,7 @@ typedef struct trii_optim_param {
     char *name;
     tri_tensor *tensor;                   /* a reference is held */
     tri_tensor *state[TRII_OPTIM_STATES]; /* same shape and type; NULL = not used */
+    bool recorded;                        /* by the last tri_optimizer_step: its update */
 } trii_optim_param;
 
 typedef struct trii_optimizer_ops {
