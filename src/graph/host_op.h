@@ -34,11 +34,26 @@ struct trii_host_op {
     tri_status (*start)(trii_host_op *op, const trii_host_buffers *buffers);
     tri_status (*poll)(trii_host_op *op); /* OK, INPROGRESS or failure; never blocks */
     tri_status (*wait)(trii_host_op *op); /* until done, at most the group's deadline */
+    /* The segment failed here, so that operations that are not done can not complete on all ranks:
+     * they end soon, here and on the peers, and `why` is the reason that peers read. Called for
+     * every operation of the segment, started, done or neither, once or more, before a wait; never
+     * blocks. NULL: nothing to do. */
+    void (*abort)(trii_host_op *op, const char *why);
+    trii_host_op *next_orphan; /* the recorder's own */
 };
 
 /* in[n] -> out[n] of the same types, n <= TRII_MAX_INPUTS; out ids are written to out_ids. `op` is
- * borrowed and must live until the step has run. */
+ * borrowed and must live until the step has ended (or see trii_host_op_orphan). */
 tri_status trii_record_host(trii_step *step, trii_host_op *op, const trii_vid *in, int n,
                             trii_vid *out_ids) TRI_MUST_CHECK;
+
+/* The owner goes while the step of this generation may still point to `op`: the memory that begins
+ * with `op` is the recorder's, which gives it to trii_free when this thread's step ends, or now if
+ * that is not the step. The owner has replaced its functions by some that need it no more. */
+void trii_host_op_orphan(trii_host_op *op, uint64_t generation);
+
+/* Calls abort of all host operations of the segment. `why` may not be the error line itself, which
+ * they may overwrite. */
+void trii_hosts_abort(const trii_step *step, const trii_segment *segment, const char *why);
 
 #endif

@@ -35,7 +35,8 @@ typedef struct trii_recorder {
 
     int32_t *scratch; /* backward.c: one number per value */
     int32_t cap_scratch;
-    tri_tensor **found; /* backward.c: tensors of one hook, and their gradients */
+    trii_host_op *orphans; /* freed when the step ends */
+    tri_tensor **found;    /* backward.c: tensors of one hook, and their gradients */
     trii_vid *found_grads;
     int32_t cap_found, cap_found_grads;
 
@@ -76,6 +77,8 @@ trii_value *trii_value_append(trii_step *step);
 tri_status trii_step_eager(trii_step *step);
 /* Marks values unreadable that lie in the tensor's old contents. */
 void trii_value_release(trii_value *value);
+/* Frees the host operations that their owners left. */
+void trii_orphans_free(trii_recorder *recorder);
 
 /* handle.c: makes the generation known to other threads' error messages. */
 void trii_handle_announce(trii_recorder *recorder);
@@ -93,8 +96,8 @@ tri_tensor *trii_record_failed(trii_step *step, const trii_op *op, tri_tensor *c
 /* nan_check.c: see there. */
 tri_status trii_nan_before(trii_step *step, const trii_segment *segment);
 tri_status trii_nan_after(trii_step *step, const trii_segment *segment);
-/* The reference interpreter. With `dry` (after the segment has run): keeps nothing, passes over
- * host operations, which do not communicate again, and checks every result for NaN. */
+/* The reference interpreter: with `dry`, keeps nothing, stops at the first host operation and
+ * checks every result for NaN. */
 tri_status trii_reference_run(trii_step *step, const trii_segment *segment, bool dry);
 tri_status trii_nan_check_output(const trii_step *step, int32_t node, int output, const void *data);
 

@@ -168,11 +168,23 @@ static void settle(trii_recorder *r, const trii_segment *segment)
     }
 }
 
+void trii_hosts_abort(const trii_step *step, const trii_segment *segment, const char *why)
+{
+    for (int32_t n = segment->first_node; n < segment->end_node; n++) {
+        trii_host_op *op = step->nodes[n].host;
+
+        if (op != NULL && op->abort != NULL)
+            op->abort(op, why);
+    }
+}
+
 static void settle_failure(trii_recorder *r, const trii_segment *segment, tri_status status)
 {
     trii_step *s = &r->step;
 
     trii_step_fail(s, status);
+    trii_hosts_abort(s, segment, r->failed_line != NULL ? r->failed_line : "out of memory");
+    trii_err_set("%s", r->failed_line != NULL ? r->failed_line : "out of memory");
     for (int32_t n = segment->first_node; n < segment->end_node; n++) {
         const trii_node *node = &s->nodes[n];
 
@@ -279,6 +291,7 @@ tri_status tri_step_end_status(void)
         status = run_segment(r, true);
     for (int32_t v = 0; v < s->n_values; v++)
         trii_value_release(&s->values[v]);
+    trii_orphans_free(r);
     trii_failures_clear(r);
     s->n_values = s->n_nodes = s->n_in_ids = 0;
     s->random_count = 0;

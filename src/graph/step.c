@@ -28,6 +28,7 @@ static void recorder_free(void *arg)
         return;
     for (int32_t v = 0; v < r->step.n_values; v++)
         trii_value_release(&r->step.values[v]);
+    trii_orphans_free(r);
     trii_failures_clear(r);
     trii_handle_forget(r);
     trii_free(r->step.values);
@@ -484,6 +485,26 @@ tri_status trii_record_host(trii_step *step, trii_host_op *op, const trii_vid *i
     for (int i = 0; i < n; i++)
         out_ids[i] = first + i;
     return TRI_OK;
+}
+
+void trii_host_op_orphan(trii_host_op *op, uint64_t generation)
+{
+    if (mine == NULL || !mine->active || mine->step.generation != generation) {
+        trii_free(op);
+        return;
+    }
+    op->next_orphan = mine->orphans;
+    mine->orphans = op;
+}
+
+void trii_orphans_free(trii_recorder *r)
+{
+    while (r->orphans != NULL) {
+        trii_host_op *next = r->orphans->next_orphan;
+
+        trii_free(r->orphans);
+        r->orphans = next;
+    }
 }
 
 tri_tensor *trii_record(const trii_op *op, tri_tensor *const *in, int n_in, const trii_attrs *attrs)

@@ -109,26 +109,25 @@ static void sgd(tri_tensor *p)
     CHECK_OK(trii_bind(step, update, p));
 }
 
-static bool may_allocate = true;
+static bool run_may_allocate = true;
 
 static double mlp_step(const mlp *m, bool read)
 {
-    tri_tensor *h, *loss;
+    tri_tensor *h = tri_relu(tri_linear(m->x, m->w1, m->b1));
+    tri_tensor *loss = tri_mse_loss(tri_linear(h, m->w2, m->b2), m->y);
     double value = 0;
 
-    trii_alloc_fail_at(may_allocate ? 0 : 1);
-    h = tri_relu(tri_linear(m->x, m->w1, m->b1));
-    loss = tri_mse_loss(tri_linear(h, m->w2, m->b2), m->y);
     tri_backward(loss);
     sgd(m->w1);
     sgd(m->b1);
     sgd(m->w2);
     sgd(m->b2);
+    trii_alloc_fail_at(run_may_allocate ? 0 : 1);
     CHECK_OK(tri_run());
+    trii_alloc_fail_at(0);
     if (read)
         value = tri_item(loss);
     CHECK_OK(tri_step_end_status());
-    trii_alloc_fail_at(0);
     return value;
 }
 
@@ -184,7 +183,7 @@ static void equal_steps_hit_the_cache_and_allocate_nothing(void **state)
         mlp_step(&m, true);
     before = trii_plan_stats_get();
     live = trii_alloc_live();
-    may_allocate = false;
+    run_may_allocate = false;
     for (int step = 0; step < 10; step++)
         mlp_step(&m, true);
     after = trii_plan_stats_get();
@@ -282,13 +281,20 @@ static tri_status late_wait(trii_host_op *op)
     return TRI_OK;
 }
 
+static void late_abort(trii_host_op *op, const char *why)
+{
+    assert_non_null(strstr(why, "77"));
+    events[n_events++] = 100 + ((late_op *)op)->number;
+}
+
 static late_op late(int number, int polls, size_t elems)
 {
     return (late_op){.base = {.name = "late",
                               .identity = (uint64_t)number,
                               .start = late_start,
                               .poll = late_poll,
-                              .wait = late_wait},
+                              .wait = late_wait,
+                              .abort = late_abort},
                      .number = number,
                      .polls_left = polls,
                      .elems = elems};
@@ -336,6 +342,29 @@ static void host_operations_start_early_and_in_order(void **state)
         tri_step_end();
         tri_tensor_unref(x);
     }
+}
+
+static void a_failed_kernel_aborts_communication_before_it_waits(void **state)
+{
+    const float data[4] = {1, 2, 3, 4};
+    const int64_t labels[2] = {0, 77};
+    late_op op = late(1, 100, 4);
+    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){2, 2}, 2, data), *a;
+    tri_tensor *t = tri_tensor_from(TRI_DTYPE_I64, (int64_t[]){2}, 1, labels);
+
+    (void)state;
+    n_events = 0;
+    a = through(&op, tri_matmul(x, x));
+    (void)tri_keep(tri_cross_entropy(tri_matmul(x, tri_matmul(x, x)), t, NULL));
+    (void)tri_keep(tri_mul(a, x));
+    CHECK_FAILS(tri_run(), TRI_ERR_INVALID_ARG, "77");
+    assert_true(n_events >= 3);
+    assert_int_equal(events[0], 1);
+    assert_int_equal(events[1], 101);
+    assert_int_equal(events[2], -1);
+    tri_step_end();
+    tri_tensor_unref(x);
+    tri_tensor_unref(t);
 }
 
 static void a_bound_result_of_communication_lies_in_its_tensor(void **state)
@@ -397,6 +426,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(equal_steps_hit_the_cache_and_allocate_nothing),
         cmocka_unit_test(out_of_memory_while_compiling),
         cmocka_unit_test(host_operations_start_early_and_in_order),
+        cmocka_unit_test(a_failed_kernel_aborts_communication_before_it_waits),
         cmocka_unit_test(a_bound_result_of_communication_lies_in_its_tensor),
         cmocka_unit_test(an_update_waits_for_readers_of_the_old_contents),
     };

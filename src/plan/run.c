@@ -147,6 +147,23 @@ static tri_status wait_host(trii_plan_host *host)
     return host->op->wait(host->op);
 }
 
+/* Their buffers are ours: nothing may still be moving when we return. Peers may wait for operations
+ * that will never start here: waiting for ours without a word would last until the deadline. */
+static void stop_hosts(trii_plan *plan, const trii_step *step, const trii_segment *segment)
+{
+    char line[TRII_ERR_BYTES];
+
+    strncpy(line, tri_last_error(), sizeof(line) - 1);
+    line[sizeof(line) - 1] = '\0';
+    trii_hosts_abort(step, segment, line);
+    for (int32_t h = 0; h < plan->n_hosts; h++) {
+        tri_status dropped = wait_host(&plan->hosts[h]);
+
+        (void)dropped; /* the first failure is the cause */
+    }
+    trii_err_set("%s", line);
+}
+
 static tri_status walk(trii_plan *plan)
 {
     trii_run run = {plan->f, plan->random};
@@ -178,19 +195,6 @@ static tri_status walk(trii_plan *plan)
         }
         if (TRII_UNLIKELY(plan->entry_ns != NULL))
             plan->entry_ns[e] += trii_now_ns() - begin;
-    }
-    if (TRII_UNLIKELY(status != TRI_OK)) {
-        /* Their buffers are ours: nothing may still be moving when we return. */
-        char line[TRII_ERR_BYTES];
-
-        strncpy(line, tri_last_error(), sizeof(line) - 1);
-        line[sizeof(line) - 1] = '\0';
-        for (int32_t h = 0; h < plan->n_hosts; h++) {
-            tri_status dropped = wait_host(&plan->hosts[h]);
-
-            (void)dropped; /* the first failure is the cause */
-        }
-        trii_err_set("%s", line);
     }
     return status;
 }
@@ -246,6 +250,8 @@ tri_status trii_plan_run(trii_plan *plan, trii_step *step, const trii_segment *s
     fill_scalars(plan, step, segment);
     plan->runs++;
     status = walk(plan);
+    if (TRII_UNLIKELY(status != TRI_OK))
+        stop_hosts(plan, step, segment);
     if (TRII_UNLIKELY(plan->entry_ns != NULL) && plan->runs >= 16 &&
         (plan->runs & (plan->runs - 1)) == 0)
         trii_plan_log_times(plan);

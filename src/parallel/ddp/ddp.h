@@ -121,9 +121,7 @@ struct trii_ddp {
     trii_travel *headers;
     trii_travel *header; /* of the backward that is being recorded */
     bool seeded;         /* its gradients come weighted */
-    /* f32, f64: operands that carry a type; 1, which TRI_CHECK=nan takes for the weight when it
-     * repeats a step without communication */
-    tri_tensor *unit[2];
+    tri_tensor *unit[2]; /* f32, f64 scalars: operands that carry a type and nothing else */
     trii_vid *grad_of;   /* [n_params]: room for attach */
     unsigned char *map;  /* [n_params]: used by some rank */
     bool unsettled;      /* some has_grad waits for the map */
@@ -160,6 +158,8 @@ tri_status trii_ddp_settle(trii_grad_hook *hook, trii_step *step);
 /* travel.c: a free one of the list (a new one if all are under way), marked as recorded. */
 tri_status trii_travel_take(trii_ddp *ddp, trii_travel **list, trii_step *step,
                             trii_travel **travel_out) TRI_MUST_CHECK;
+/* What the pending step of this thread still points to fails when it is started, and is freed when
+ * the step ends. */
 void trii_travels_free(trii_travel *list);
 /* Fill in the operation of the three kinds. */
 void trii_travel_is_header(trii_travel *travel);

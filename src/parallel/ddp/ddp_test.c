@@ -144,7 +144,15 @@ typedef struct plan {
     tri_ddp_options options;
     int micro; /* micro-batches of each step; all but the last inside no_sync if no_sync */
     bool no_sync;
+    bool composed; /* the loss has a factor and a penalty */
 } plan;
+
+static tri_tensor *penalty(tri_module *model)
+{
+    tri_tensor *weight = tri_module_find(model, "0.weight");
+
+    return tri_mul_scalar(tri_sum(tri_mul(weight, weight), NULL, 0, false), 0.01);
+}
 
 static tri_status train(rank *r)
 {
@@ -168,10 +176,14 @@ static tri_status train(rank *r)
     for (int step = 0; step < STEPS; step++) {
         for (int m = 0; m < micro; m++) {
             bool local = p->no_sync && m < micro - 1;
+            tri_tensor *loss;
 
             if (local)
                 tri_no_sync_begin(model);
-            tri_backward(tri_mse_loss(tri_forward(model, x[m]), y[m]));
+            loss = tri_mse_loss(tri_forward(model, x[m]), y[m]);
+            if (p->composed)
+                loss = tri_add(tri_mul_scalar(loss, 0.5), penalty(model));
+            tri_backward(loss);
             if (local)
                 tri_no_sync_end(model);
         }
@@ -221,6 +233,14 @@ static void uneven_parts_are_the_whole_batch(void **state)
     (void)state;
     check_plan(&(plan){.parts = {0, 9, 12}}, 2, &whole);
     check_plan(&(plan){.parts = {0, 1, 5, 12}}, 3, &whole);
+}
+
+static void a_composed_loss_weighs_by_the_rows_under_its_mean(void **state)
+{
+    const plan reference = {.parts = {0, ROWS}, .composed = true};
+
+    (void)state;
+    check_plan(&(plan){.parts = {0, 9, 12}, .composed = true}, 2, &reference);
 }
 
 static void buckets_change_no_bit(void **state)
@@ -566,6 +586,79 @@ static void a_shared_weight_is_one_parameter(void **state)
     assert_true(fabs(one[0].weights[0] - y_data[0]) > 1e-6); /* it was trained */
 }
 
+/* --- failures ------------------------------------------------------------------------------- */
+
+static tri_status destroy_while_pending(rank *r)
+{
+    tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});
+    tri_tensor *x = rows_of(x_data, IN, 0, 4), *y = rows_of(y_data, OUT, 0, 4);
+    tri_status st = tri_module_status(model);
+
+    for (int step = 0; step < 3 && st == TRI_OK; step++) {
+        tri_backward(tri_mse_loss(tri_forward(model, x), y));
+        if (step == 2)
+            tri_module_destroy(model);
+        st = tri_step_end_status();
+        (void)snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
+    }
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    return st;
+}
+
+static void a_pending_step_outlives_its_model(void **state)
+{
+    static rank ranks[2];
+
+    (void)state;
+    make_data();
+    run_ranks(ranks, 2, destroy_while_pending, NULL);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ranks[i].status, TRI_ERR_STATE);
+        assert_non_null(
+            strstr(ranks[i].line, "the DDP model was destroyed while a step was pending"));
+    }
+}
+
+/* Rank 1's second step has a label that is no class. */
+static tri_status train_with_a_bad_label(rank *r)
+{
+    tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});
+    tri_tensor *x = rows_of(x_data, IN, 0, 2);
+    tri_status st = tri_module_status(model);
+
+    for (int step = 0; step < 3 && st == TRI_OK; step++) {
+        const int64_t labels[2] = {0, r->index == 1 && step == 1 ? 77 : 1};
+        tri_tensor *y = tri_tensor_from(TRI_DTYPE_I64, (int64_t[]){2}, 1, labels);
+
+        tri_backward(tri_cross_entropy(tri_forward(model, x), y, NULL));
+        st = tri_step_end_status();
+        (void)snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
+        tri_tensor_unref(y);
+    }
+    tri_tensor_unref(x);
+    tri_module_destroy(model);
+    return st;
+}
+
+static void a_failure_of_one_rank_is_the_peers_at_once(void **state)
+{
+    static rank ranks[3];
+
+    (void)state;
+    make_data();
+    run_ranks(ranks, 3, train_with_a_bad_label, NULL);
+    assert_int_equal(ranks[1].status, TRI_ERR_INVALID_ARG);
+    assert_non_null(strstr(ranks[1].line, "77"));
+    for (int i = 0; i < 3; i += 2) {
+        if (ranks[i].status != TRI_ERR_ABORTED && ranks[i].status != TRI_ERR_PEER_LOST)
+            fail_msg("rank %d: %s: %s", i, tri_status_name(ranks[i].status), ranks[i].line);
+        if (strstr(ranks[i].line, "rank 1 aborted the group") == NULL ||
+            strstr(ranks[i].line, "77") == NULL)
+            fail_msg("rank %d: %s", i, ranks[i].line);
+    }
+}
+
 /* --- construction --------------------------------------------------------------------------- */
 
 static tri_status differing_models(rank *r)
@@ -760,45 +853,6 @@ static void buffers_come_from_rank_0_before_each_forward(void **state)
     }
 }
 
-/* --- TRI_CHECK=nan -------------------------------------------------------------------------- */
-
-/* Rank 0 makes a NaN in its backward pass, rank 1 none. */
-static tri_status diverge(rank *r)
-{
-    tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});
-    tri_optimizer *opt = tri_sgd(model, 0.1, NULL);
-    tri_tensor *x = rows_of(x_data, IN, 0, 4), *y = rows_of(y_data, OUT, 0, 4), *loss;
-    tri_status st;
-
-    TRY(tri_module_status(model));
-    loss = tri_mse_loss(tri_forward(model, x), y);
-    if (r->index == 0)
-        loss = tri_div(loss, tri_sub(loss, loss));
-    tri_backward(loss);
-    st = tri_optimizer_step(opt);
-    if (st == TRI_OK)
-        st = tri_step_end_status();
-    tri_tensor_unref(x);
-    tri_tensor_unref(y);
-    tri_optimizer_destroy(opt);
-    tri_module_destroy(model);
-    return st;
-}
-
-static void a_nan_is_named_where_it_was_made(void **state)
-{
-    static rank ranks[2];
-
-    (void)state;
-    make_data();
-    assert_int_equal(setenv("TRI_CHECK", "nan", 1), 0);
-    run_ranks(ranks, 2, diverge, NULL);
-    for (int i = 0; i < 2; i++)
-        assert_int_equal(ranks[i].status, TRI_ERR_NAN);
-    assert_non_null(strstr(ranks[0].line, "NaN made by add("));
-    assert_non_null(strstr(ranks[1].line, "NaN came in through ddp bucket("));
-}
-
 static void a_world_of_one_has_no_hooks(void **state)
 {
     tri_module *model = tri_ddp(mlp(1), NULL);
@@ -819,6 +873,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equal_parts_are_the_whole_batch),
         cmocka_unit_test(uneven_parts_are_the_whole_batch),
+        cmocka_unit_test(a_composed_loss_weighs_by_the_rows_under_its_mean),
         cmocka_unit_test(buckets_change_no_bit),
         cmocka_unit_test(gradients_of_no_sync_travel_with_the_next),
         cmocka_unit_test(ranks_weigh_by_all_rows_since_the_last_time),
@@ -828,12 +883,13 @@ int main(int argc, char **argv)
         cmocka_unit_test(gradients_may_be_thrown_away),
         cmocka_unit_test(a_leaf_outside_the_model_changes_no_weight),
         cmocka_unit_test(a_shared_weight_is_one_parameter),
+        cmocka_unit_test(a_pending_step_outlives_its_model),
+        cmocka_unit_test(a_failure_of_one_rank_is_the_peers_at_once),
         cmocka_unit_test(differing_models_are_named_on_every_rank),
         cmocka_unit_test(missing_layers_are_named_too),
         cmocka_unit_test(verify_names_who_drifted),
         cmocka_unit_test(one_vote_stops_all_in_the_same_step),
         cmocka_unit_test(buffers_come_from_rank_0_before_each_forward),
-        cmocka_unit_test(a_nan_is_named_where_it_was_made),
         cmocka_unit_test(a_world_of_one_has_no_hooks),
     };
 

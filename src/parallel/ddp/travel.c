@@ -55,15 +55,33 @@ tri_status trii_travel_take(trii_ddp *ddp, trii_travel **list, trii_step *step,
     return TRI_OK;
 }
 
+static tri_status orphan_start(trii_host_op *op, const trii_host_buffers *buffers)
+{
+    (void)op;
+    (void)buffers;
+    return TRII_FAIL(TRI_ERR_STATE, "the DDP model was destroyed while a step was pending");
+}
+
 void trii_travels_free(trii_travel *list)
 {
     while (list != NULL) {
         trii_travel *next = list->next;
 
         drop_work(list);
-        trii_free(list);
+        list->ddp = NULL;
+        list->op.start = orphan_start; /* the others are called only after a start */
+        list->op.abort = NULL;
+        trii_host_op_orphan(&list->op, list->generation);
         list = next;
     }
+}
+
+static void travel_abort(trii_host_op *op, const char *why)
+{
+    trii_travel *t = (trii_travel *)op;
+
+    if (t->state != TRII_TRAVEL_FREE)
+        tri_group_abort(t->ddp->group, why);
 }
 
 /* The operation's failure as this thread's error, or its success. */
@@ -150,6 +168,7 @@ void trii_travel_is_header(trii_travel *t)
     t->op.start = header_start;
     t->op.poll = header_poll;
     t->op.wait = header_wait;
+    t->op.abort = travel_abort;
 }
 
 /* --- buckets -------------------------------------------------------------------------------- */
@@ -267,6 +286,7 @@ void trii_travel_is_bucket(trii_travel *t)
     t->op.start = bucket_start;
     t->op.poll = bucket_poll;
     t->op.wait = bucket_wait;
+    t->op.abort = travel_abort;
 }
 
 /* --- buffers -------------------------------------------------------------------------------- */
@@ -341,4 +361,5 @@ void trii_travel_is_block(trii_travel *t)
     t->op.start = block_start;
     t->op.poll = block_poll;
     t->op.wait = block_wait;
+    t->op.abort = travel_abort;
 }
