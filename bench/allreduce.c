@@ -42,7 +42,7 @@ static double now_us(void)
     static time_t base;
     struct timespec t;
 
-    timespec_get(&t, TIME_UTC);
+    clock_gettime(CLOCK_MONOTONIC, &t);
     if (base == 0)
         base = t.tv_sec; /* small numbers keep their nanoseconds */
     return (double)(t.tv_sec - base) * 1e6 + (double)t.tv_nsec / 1e3;

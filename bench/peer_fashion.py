@@ -68,6 +68,10 @@ def read_data(folder, part):
 def augment(images, shift):
     """u8 [N, 28, 28] -> normalised f32 [N, 1, 28, 28], shifted by up to `shift` pixels, mirrored."""
     n = images.shape[0]
+    if shift == 0:
+        mirrored = torch.rand(n, 1, 1, 1) < 0.5
+        images = images.reshape(n, 1, 28, 28)
+        return normalise(torch.where(mirrored, images.flip(3), images))
     padded = F.pad(images, (shift, shift, shift, shift))
     dy = torch.randint(0, 2 * shift + 1, (n, 1))
     dx = torch.randint(0, 2 * shift + 1, (n, 1))

@@ -1,6 +1,6 @@
 #!/bin/sh
 # steps.sh - training steps of one process on one thread: the toy model, the Fashion-MNIST network
-# and ResNet-18; the peer is PyTorch in the faster of its two memory formats.
+# and ResNet-18; the peer is PyTorch, in channels_last where there are images.
 . "$(dirname "$0")/lib.sh"
 bench_begin steps
 export TRI_NUM_THREADS=1 OMP_NUM_THREADS=1

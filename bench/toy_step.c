@@ -17,7 +17,7 @@ static double now_us(void)
 {
     struct timespec t;
 
-    (void)timespec_get(&t, TIME_UTC);
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
 }
 
