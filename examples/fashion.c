@@ -383,6 +383,7 @@ int main(int argc, char **argv)
     char path[600];
     run r = {0};
 
+    setvbuf(stdout, NULL, _IOLBF, 0); /* each line at once, through trirun's pipe too */
     parse_options(argc, argv);
     TRI_TRY(tri_init(NULL)); /* rank and number of workers: from trirun */
     choose_folder(&r);

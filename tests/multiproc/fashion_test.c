@@ -105,6 +105,7 @@ static void an_interrupt_leaves_a_checkpoint(void **state)
     spawn_expect(&run, "epoch 2: test accuracy");
     spawn_signal(&run, SIGINT);
     assert_true(spawn_wait(&run) != 0);
+    assert_non_null(strstr(SPAWN_OUT(&run), "go on with the same options and --resume --out "));
     spawn_expect_no_process(&run);
     spawn_free(&run);
     run_to_its_end(scratch_path(&s, "a"), "--resume");
