@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define OPTION_MAX 2147483647.0
+
 typedef struct option {
     const char *name; /* "--epochs" */
     const char *help; /* with the default */
@@ -17,7 +19,7 @@ typedef struct option {
     double *number;
     const char **text;
     bool *flag; /* takes no value */
-    double min; /* of integer and number */
+    double min; /* of integer and number; at most OPTION_MAX */
 } option;
 
 static inline void options_help(const char *usage, const option *options, int n)
@@ -47,7 +49,25 @@ static inline bool option_set(const option *o, const char *value)
     } else {
         *o->number = number = strtod(value, &end);
     }
-    return end != value && *end == '\0' && number >= o->min;
+    return end != value && *end == '\0' && number >= o->min && number <= OPTION_MAX;
+}
+
+/* One line: which option, which value, what would be right. */
+static inline _Noreturn void option_mistake(const char *program, const char *argument,
+                                            const option *o, const char *value)
+{
+    const char *slash = strrchr(program, '/');
+
+    fprintf(stderr, "%s: ", slash != NULL ? slash + 1 : program);
+    if (o == NULL)
+        fprintf(stderr, "unknown option %s", argument);
+    else if (value == NULL)
+        fprintf(stderr, "%s needs a value", o->name);
+    else
+        fprintf(stderr, "%s %s: must be a %s from %.0f to %.0f", o->name, value,
+                o->integer != NULL ? "whole number" : "number", o->min, OPTION_MAX);
+    fputs(" (--help lists the options)\n", stderr);
+    exit(2);
 }
 
 /* Fills the options; exits with 0 after --help, with 2 after a mistake. */
@@ -68,12 +88,7 @@ static inline void options_parse(int argc, char **argv, const char *usage, const
         if (found != NULL && found->flag != NULL) {
             *found->flag = true;
         } else if (found == NULL || i + 1 == argc || !option_set(found, argv[i + 1])) {
-            fprintf(stderr, "%s: %s %s (--help lists the options)\n", argv[0],
-                    found == NULL   ? "unknown option"
-                    : i + 1 == argc ? "a value is missing after"
-                                    : "not a good value for",
-                    argv[i]);
-            exit(2);
+            option_mistake(argv[0], argv[i], found, i + 1 < argc ? argv[i + 1] : NULL);
         } else {
             i++;
         }

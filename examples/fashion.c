@@ -10,6 +10,7 @@
  * 60,000 images of 28x28 grey pixels to learn from, 10,000 to test, ten kinds of clothes.
  */
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,7 +67,7 @@ static tri_module *make_network(int64_t width)
 /* --- a run ------------------------------------------------------------------------------------ */
 
 static struct settings {
-    int64_t epochs, batch, loader_threads, threads, seed, limit, shift, width;
+    int64_t workers, epochs, batch, loader_threads, threads, seed, limit, shift, width;
     double lr, weight_decay;
     const char *data, *out;
     bool resume;
@@ -108,6 +109,7 @@ static void report(run *r)
 
 static void train_epoch(run *r)
 {
+    int64_t steps_per_epoch = tri_loader_length(r->train);
     tri_status status;
     tri_batch batch;
 
@@ -130,7 +132,7 @@ static void train_epoch(run *r)
         tri_optimizer_set_lr(r->optimizer, now.lr);
         TRI_TRY(tri_optimizer_step(r->optimizer));
         tri_step_end();
-        if (++r->step % 20 == 0)
+        if (++r->step % 20 == 0 || r->step % steps_per_epoch == 0)
             report(r);
     }
     TRI_TRY(status);
@@ -184,11 +186,57 @@ static double evaluate(run *r)
     return counts[0] / counts[1];
 }
 
+/* What a run's numbers depend on: saved with them, and the same when the run goes on. */
+static const struct kept {
+    const char *name;
+    const int64_t *integer;
+    const double *number;
+} kept[] = {
+    {"workers", &settings.workers, NULL},
+    {"--batch-size", &settings.batch, NULL},
+    {"--epochs", &settings.epochs, NULL},
+    {"--lr", NULL, &settings.lr},
+    {"--weight-decay", NULL, &settings.weight_decay},
+    {"--width", &settings.width, NULL},
+    {"--shift", &settings.shift, NULL},
+    {"--limit", &settings.limit, NULL},
+    {"--seed", &settings.seed, NULL},
+};
+#define N_KEPT ((int)(sizeof(kept) / sizeof(kept[0])))
+
+static void kept_value(const struct kept *k, char text[32])
+{
+    if (k->integer != NULL)
+        snprintf(text, 32, "%lld", (long long)*k->integer);
+    else
+        snprintf(text, 32, "%.12g", *k->number);
+}
+
+static void save_checkpoint(run *r)
+{
+    char seconds[32], values[N_KEPT][32], dir[600];
+    tri_metadata meta[N_KEPT + 1];
+
+    for (int i = 0; i < N_KEPT; i++) {
+        kept_value(&kept[i], values[i]);
+        meta[i] = (tri_metadata){kept[i].name, values[i]};
+    }
+    snprintf(seconds, sizeof(seconds), "%.6f", train_seconds(r));
+    meta[N_KEPT] = (tri_metadata){"train_seconds", seconds};
+    snprintf(dir, sizeof(dir), "%s/checkpoints", r->dir);
+    TRI_TRY(tri_checkpoint_save(dir, r->model, r->optimizer,
+                                &(tri_checkpoint_info){.step = r->step,
+                                                       .epoch = r->epoch,
+                                                       .seed = (uint64_t)settings.seed,
+                                                       .meta = meta,
+                                                       .n_meta = N_KEPT + 1},
+                                NULL));
+}
+
 /* After an epoch: test, and rank 0 writes down what there is. */
 static double finish_epoch(run *r)
 {
     double accuracy;
-    char seconds[32], dir[600];
 
     tri_progress_pause(r->progress);
     accuracy = evaluate(r);
@@ -198,16 +246,7 @@ static double finish_epoch(run *r)
     if (r->metrics != NULL) {
         TRI_TRY(tri_metrics_log(r->metrics, {"step", (double)r->step}, {"epoch", (double)r->epoch},
                                 {"test_accuracy", accuracy}, {"train_seconds", train_seconds(r)}));
-        snprintf(seconds, sizeof(seconds), "%.6f", train_seconds(r));
-        snprintf(dir, sizeof(dir), "%s/checkpoints", r->dir);
-        TRI_TRY(tri_checkpoint_save(
-            dir, r->model, r->optimizer,
-            &(tri_checkpoint_info){.step = r->step,
-                                   .epoch = r->epoch,
-                                   .seed = (uint64_t)settings.seed,
-                                   .meta = &(tri_metadata){"train_seconds", seconds},
-                                   .n_meta = 1},
-            NULL));
+        save_checkpoint(r);
     }
     tri_progress_resume(r->progress);
     return accuracy;
@@ -215,6 +254,26 @@ static double finish_epoch(run *r)
 
 /* --- beginning and end --------------------------------------------------------------------------
  */
+
+/* Every worker comes here with the same mistake. Rank 0 names it; the others wait for its end, so
+ * that no end of theirs looks like the cause. */
+static _Noreturn void refuse(const char *format, ...)
+{
+    va_list args;
+
+    if (tri_rank() == 0) {
+        fputs("fashion: ", stderr);
+        va_start(args, format);
+        vfprintf(stderr, format, args);
+        va_end(args);
+        fputc('\n', stderr);
+    } else {
+        tri_status ended = tri_barrier(NULL, NULL);
+
+        (void)ended;
+    }
+    exit(2);
+}
 
 static bool file_exists(const char *dir, const char *name)
 {
@@ -255,6 +314,19 @@ static void choose_folder(run *r)
     }
 }
 
+static void check_same_run(const tri_checkpoint *checkpoint)
+{
+    for (int i = 0; i < N_KEPT; i++) {
+        const char *before = tri_checkpoint_get_meta(checkpoint, kept[i].name);
+        char now[32];
+
+        kept_value(&kept[i], now);
+        if (before != NULL && strcmp(before, now) != 0)
+            refuse("--resume: the run was begun with %s %s, not %s: results would differ",
+                   kept[i].name, before, now);
+    }
+}
+
 /* Goes on from the newest whole checkpoint, if there is one. */
 static void restore(run *r)
 {
@@ -264,13 +336,16 @@ static void restore(run *r)
 
     snprintf(dir, sizeof(dir), "%s/checkpoints", r->dir);
     status = tri_checkpoint_open(dir, &checkpoint);
-    if (status == TRI_ERR_NOT_FOUND)
-        return; /* stopped before its first one */
+    if (status == TRI_ERR_NOT_FOUND) { /* stopped before its first one? */
+        if (tri_rank() == 0)
+            printf("no checkpoint in %s, starting anew\n", r->dir);
+        return;
+    }
     TRI_TRY(status);
+    check_same_run(checkpoint);
     TRI_TRY(tri_checkpoint_restore(checkpoint, r->model, r->optimizer));
     r->step = tri_checkpoint_get_info(checkpoint)->step;
     r->epoch = tri_checkpoint_get_info(checkpoint)->epoch;
-    settings.seed = (int64_t)tri_checkpoint_get_info(checkpoint)->seed;
     if (tri_checkpoint_get_meta(checkpoint, "train_seconds") != NULL)
         r->seconds_before = strtod(tri_checkpoint_get_meta(checkpoint, "train_seconds"), NULL);
     if (tri_rank() == 0)
@@ -290,6 +365,9 @@ static void open_data(run *r, tri_dataset **train_out, tri_dataset **test_out,
     TRI_TRY(tri_fashion_mnist(settings.data, false, &test));
     if (settings.limit > 0 && settings.limit < tri_dataset_length(train))
         TRI_TRY(tri_dataset_subset(train, 0, settings.limit, &train));
+    if (tri_dataset_length(train) < settings.batch)
+        refuse("fewer images (%lld) than one batch (%lld)", (long long)tri_dataset_length(train),
+               (long long)settings.batch);
     first = tri_dataset_length(test) * tri_rank() / tri_world_size();
     end = tri_dataset_length(test) * (tri_rank() + 1) / tri_world_size();
     TRI_TRY(tri_dataset_subset(test, first, end - first, &test));
@@ -363,7 +441,7 @@ static void parse_options(int argc, char **argv)
         {.name = "--out", .text = &settings.out, .help = "results (runs/fashion-1, -2, ...)"},
         {.name = "--resume",
          .flag = &settings.resume,
-         .help = "go on from the newest checkpoint in --out, or of the last run"},
+         .help = "go on in --out, or in the last runs/fashion-N; repeat its options"},
     };
 
     options_parse(argc, argv, usage, options, (int)(sizeof(options) / sizeof(options[0])));
@@ -386,6 +464,10 @@ int main(int argc, char **argv)
     setvbuf(stdout, NULL, _IOLBF, 0); /* each line at once, through trirun's pipe too */
     parse_options(argc, argv);
     TRI_TRY(tri_init(NULL)); /* rank and number of workers: from trirun */
+    settings.workers = tri_world_size();
+    if (settings.batch % settings.workers != 0)
+        refuse("--batch-size %lld is not a multiple of the %lld workers", (long long)settings.batch,
+               (long long)settings.workers);
     choose_folder(&r);
 
     tri_manual_seed((uint64_t)settings.seed);
@@ -399,6 +481,12 @@ int main(int argc, char **argv)
         restore(&r);
     open_data(&r, &train, &test, &sampler);
     r.total_steps = settings.epochs * tri_loader_length(r.train);
+    if (r.step > r.total_steps) /* other data than before */
+        refuse("this run already did %lld steps, --epochs %lld has %lld", (long long)r.step,
+               (long long)settings.epochs, (long long)r.total_steps);
+    if (tri_rank() == 0)
+        printf("checkpoint after every epoch; go on with the same options and --resume --out %s\n",
+               r.dir);
 
     TRI_TRY(tri_meter_create(&r.loss));
     TRI_TRY(tri_meter_create(&r.right));

@@ -10,6 +10,7 @@
  * takes the r-th contiguous part of each batch. L gets one {"step":k,"loss":v} a line, v the mean
  * over the whole batch; W2 the final weights under PyTorch's and torchvision's names.
  */
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,18 +49,23 @@ static const char usage_text[] =
 
 static _Noreturn void usage(const char *wrong, const char *value)
 {
-    fprintf(stderr, "parity: %s%s%s\n%s", wrong, value != NULL ? " " : "",
-            value != NULL ? value : "", usage_text);
+    fprintf(stderr, "parity: %s%s%s (--help says more)\n", wrong, value != NULL ? " " : "",
+            value != NULL ? value : "");
     exit(2);
 }
 
-static double number(const char *name, const char *text)
+/* A number of at least `least`, whole or not. */
+static double number(const char *name, const char *text, bool whole, double least)
 {
-    char *end;
+    char *end, wrong[160];
     double value = strtod(text, &end);
 
-    if (end == text || *end != '\0')
-        usage(name, text);
+    if (end == text || *end != '\0' || !(value >= least && value < 1e9) ||
+        (whole && value != (double)(int64_t)value)) {
+        snprintf(wrong, sizeof(wrong), "--%s is a %s from %g to 1e9, not", name,
+                 whole ? "whole number" : "number", least);
+        usage(wrong, text);
+    }
     return value;
 }
 
@@ -82,17 +88,25 @@ static const char *option(const char *name, int argc, char **argv, int *at_io)
 
 static void check_arguments(const arguments *a)
 {
-    if (a->model == NULL || a->init == NULL || a->data == NULL || a->losses_out == NULL ||
-        a->out == NULL || a->lr < 0.0 || a->steps < 1 || a->batch < 1)
-        usage("--model, --init, --data, --lr, --loss, --steps, --batch, --losses-out and --out "
-              "are needed",
-              NULL);
-    if (a->loss == NULL || (strcmp(a->loss, "mse") != 0 && strcmp(a->loss, "cross_entropy") != 0))
-        usage("--loss", a->loss);
+    const char *missing = a->model == NULL        ? "--model"
+                          : a->init == NULL       ? "--init"
+                          : a->data == NULL       ? "--data"
+                          : a->lr < 0.0           ? "--lr"
+                          : a->loss == NULL       ? "--loss"
+                          : a->steps < 1          ? "--steps"
+                          : a->batch < 1          ? "--batch"
+                          : a->losses_out == NULL ? "--losses-out"
+                          : a->out == NULL        ? "--out"
+                                                  : NULL;
+
+    if (missing != NULL)
+        usage("missing option", missing);
+    if (strcmp(a->loss, "mse") != 0 && strcmp(a->loss, "cross_entropy") != 0)
+        usage("--loss is mse or cross_entropy, not", a->loss);
     if (strcmp(a->optim, "sgd") != 0)
-        usage("--optim: only sgd, not", a->optim);
+        usage("--optim is sgd, not", a->optim);
     if (strcmp(a->type, "fp32") != 0 && strcmp(a->type, "fp64") != 0)
-        usage("--dtype", a->type);
+        usage("--dtype is fp32 or fp64, not", a->type);
 }
 
 static arguments parse(int argc, char **argv)
@@ -139,9 +153,9 @@ static arguments parse(int argc, char **argv)
         if (options[o].text != NULL)
             *options[o].text = value;
         else if (options[o].real != NULL)
-            *options[o].real = number(options[o].name, value);
+            *options[o].real = number(options[o].name, value, false, 0);
         else
-            *options[o].whole = (int64_t)number(options[o].name, value);
+            *options[o].whole = (int64_t)number(options[o].name, value, true, 1);
     }
     check_arguments(&a);
     a.dtype = strcmp(a.type, "fp64") == 0 ? TRI_DTYPE_F64 : TRI_DTYPE_F32;
@@ -160,7 +174,7 @@ static int parse_sizes(const char *text, int64_t *sizes)
 
         sizes[n] = strtoll(text, &end, 10);
         if (end == text || sizes[n] < 1 || (*end != ',' && *end != '\0'))
-            usage("--model: sizes", text);
+            usage("--model: no list of sizes:", text);
         n++;
         text = *end == ',' ? end + 1 : end;
     }
@@ -181,10 +195,10 @@ static tri_module *create_model(const char *text, const tri_safetensors *init)
     if (strncmp(text, "linear:", 7) == 0 && parse_sizes(text + 7, sizes) == 2)
         return tri_nn_linear(sizes[0], sizes[1]);
     if (strncmp(text, "mlp:", 4) != 0)
-        usage("--model", text);
+        usage("--model is linear:IN,OUT, mlp:A,B,C or resnet18, not", text);
     n_sizes = parse_sizes(text + 4, sizes);
     if (n_sizes < 2)
-        usage("--model", text);
+        usage("--model is linear:IN,OUT, mlp:A,B,C or resnet18, not", text);
     for (int i = 0; i + 1 < n_sizes; i++) {
         if (i > 0)
             layers[n++] = tri_nn_relu();

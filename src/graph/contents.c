@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/dtype.h"
+#include "base/log.h"
 #include "graph/recorder.h"
 
 /* Prepends "tri_x at file:line". */
@@ -240,6 +241,8 @@ double tri_item(tri_tensor *tensor)
         status = read_plain(&value, element, trii_type_bytes(&value.type));
     if (status != TRI_OK) {
         (void)fail_at(status, "tri_item");
+        /* printed, this NaN would look like a loss that diverged */
+        TRII_LOG(TRII_LOG_WARN, "graph", "%s", tri_last_error());
         return (double)NAN;
     }
     return as_double(value.type.dtype, element);

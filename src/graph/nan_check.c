@@ -3,8 +3,9 @@
  *
  * Works with any executor: before a run the old contents of the tensors that it overwrites are
  * set aside; afterwards its results are scanned, and only if one has a NaN the segment runs again
- * through the reference interpreter, which looks at every result. What the interpreter cannot
- * repeat (communication, or a NaN of a device's own making) is blamed on the result that has it.
+ * through the reference interpreter, which looks at every result. It does not communicate again: a
+ * host operation's results are taken as they are, and blamed only if its operands were clean. A NaN
+ * of a device's own making, which cannot be repeated, is blamed on the result that has it.
  */
 #include "base/dtype.h"
 #include "graph/recorder.h"
@@ -52,6 +53,11 @@ static tri_status blame(const trii_step *step, int32_t n)
             operands + used, sizeof(operands) - used, "%s%s", i > 0 ? ", " : "",
             in == TRII_NO_VALUE ? "NULL" : trii_type_text(&step->values[in].type, text));
     }
+    if (node->host != NULL) /* its operands were looked at before */
+        return TRII_FAIL(TRI_ERR_NAN,
+                         "NaN came in through %s(%s) from another rank: what this rank gave it "
+                         "has none",
+                         name, operands);
     if (node->site.file != NULL)
         return TRII_FAIL(TRI_ERR_NAN, "NaN made by %s(%s), recorded at %s:%d", name, operands,
                          node->site.file, node->site.line);
@@ -77,6 +83,9 @@ static tri_status check_inputs(const trii_step *step, const trii_segment *segmen
             if (in == TRII_NO_VALUE || step->values[in].state != TRII_VALUE_READY ||
                 !value_has_nan(&step->values[in]))
                 continue;
+            if (node->host != NULL)
+                return TRII_FAIL(TRI_ERR_NAN, "argument %d of %s is NaN already", i,
+                                 node->host->name);
             if (node->site.file != NULL)
                 return TRII_FAIL(TRI_ERR_NAN,
                                  "argument %d of tri_%s, recorded at %s:%d, is NaN already", i,

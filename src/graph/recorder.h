@@ -96,8 +96,8 @@ tri_tensor *trii_record_failed(trii_step *step, const trii_op *op, tri_tensor *c
 /* nan_check.c: see there. */
 tri_status trii_nan_before(trii_step *step, const trii_segment *segment);
 tri_status trii_nan_after(trii_step *step, const trii_segment *segment);
-/* The reference interpreter: with `dry`, keeps nothing, stops at the first host operation and
- * checks every result for NaN. */
+/* The reference interpreter. With `dry` (after the segment has run): keeps nothing, passes over
+ * host operations, which do not communicate again, and checks every result for NaN. */
 tri_status trii_reference_run(trii_step *step, const trii_segment *segment, bool dry);
 tri_status trii_nan_check_output(const trii_step *step, int32_t node, int output, const void *data);
 

@@ -6,6 +6,9 @@
  * their tensors after the last node, when nothing reads the old contents any more; only a host
  * operation's bound result lies in its tensor from the start (buckets), which is safe because
  * nothing else of a segment reads a bucket's old contents after it.
+ *
+ * A dry run looks for the first NaN after the segment has run. It must not communicate again, so
+ * it passes over host operations: their results are what the run left of them, or their operands.
  */
 #include "base/alloc.h"
 #include "graph/recorder.h"
@@ -88,7 +91,7 @@ static tri_status make_output(run *r, const trii_node *node, int o)
     slot *s = slot_of(r, id);
     tri_status status;
 
-    if (node->host != NULL && value->bound != NULL && value->bound->layout == NULL) {
+    if (node->host != NULL && !r->dry && value->bound != NULL && value->bound->layout == NULL) {
         s->storage = trii_storage_ref(value->bound->storage);
         s->data = trii_tensor_data(value->bound);
         return TRI_OK;
@@ -107,6 +110,37 @@ static tri_status run_host(trii_host_op *op, void **in, void **out)
     tri_status status = op->start(op, &buffers);
 
     return status == TRI_OK ? op->wait(op) : status;
+}
+
+/* In place of a host operation's output in a dry run. An output of the segment still has what the
+ * operation really gave; of any other the operand is the best guess: it has the same type. */
+static tri_status stand_in(run *r, const trii_node *node, int o, const void *operand)
+{
+    trii_vid id = node->first_out + o;
+    const trii_value *value = &r->step->values[id];
+    slot *s = slot_of(r, id);
+
+    if (s->last_use == INT32_MAX) {
+        const trii_layout *layout = trii_value_layout(value);
+
+        if (layout != NULL)
+            return layout->to_plain(layout, trii_value_data(value), s->data);
+        operand = trii_value_data(value);
+    }
+    if (operand != NULL)
+        memcpy(s->data, operand, trii_type_bytes(&value->type));
+    else
+        memset(s->data, 0, trii_type_bytes(&value->type));
+    return TRI_OK;
+}
+
+static tri_status pass_over(run *r, const trii_node *node, void **in)
+{
+    tri_status status = TRI_OK;
+
+    for (int o = 0; o < node->n_out && status == TRI_OK; o++)
+        status = stand_in(r, node, o, in[o]);
+    return status;
 }
 
 static tri_status name_node(tri_status status, const trii_node *node)
@@ -144,7 +178,7 @@ static tri_status run_node(run *r, int32_t n)
         out_data[o] = out[o].data;
     }
     if (status == TRI_OK && node->host != NULL) {
-        status = run_host(node->host, in_data, out_data);
+        status = r->dry ? pass_over(r, node, in_data) : run_host(node->host, in_data, out_data);
     } else if (status == TRI_OK) {
         const trii_kernel_args args = {
             .n_in = node->n_in,
@@ -215,11 +249,8 @@ tri_status trii_reference_run(trii_step *step, const trii_segment *segment, bool
     find_last_uses(&r);
     for (int32_t i = 0; i < segment->n_inputs && status == TRI_OK; i++)
         status = make_input(&r, segment->inputs[i]);
-    for (int32_t n = segment->first_node; n < segment->end_node && status == TRI_OK; n++) {
-        if (dry && step->nodes[n].host != NULL)
-            break;
+    for (int32_t n = segment->first_node; n < segment->end_node && status == TRI_OK; n++)
         status = run_node(&r, n);
-    }
     if (status == TRI_OK && !dry)
         status = deliver(&r);
     for (int32_t i = 0; i < r.n_slots; i++)

@@ -100,6 +100,7 @@ static void writing_gives_up_a_binding_that_has_not_run(void **state)
 typedef struct doubler {
     trii_host_op op;
     int started;
+    bool poison; /* the peer sends NaN */
     tri_status result;
 } doubler;
 
@@ -110,7 +111,7 @@ static tri_status doubler_start(trii_host_op *op, const trii_host_buffers *b)
     float *y = b->out[0];
 
     d->started++;
-    y[0] = 2 * x[0];
+    y[0] = d->poison ? NAN : 2 * x[0];
     return d->result == TRI_OK ? TRI_OK : TRII_FAIL(d->result, "the peer is gone");
 }
 
@@ -313,6 +314,76 @@ static void the_first_nan_is_named(void **state)
     unsetenv("TRI_CHECK");
 }
 
+/* What is recorded behind a collective is found as well, and the collective runs only once. */
+static void a_nan_is_found_behind_host_operations(void **state)
+{
+    const float xs[2] = {1, 2};
+    tri_tensor *x = vec(2, xs), *d;
+    doubler host = make_doubler(TRI_OK);
+    test_hook h = {.hook = {.attach = hook_attach}, .host = &host};
+    trii_vid id = TRII_NO_VALUE, out = TRII_NO_VALUE;
+
+    (void)state;
+    trii_step_release();
+    setenv("TRI_CHECK", "nan", 1);
+    tri_requires_grad(x, true);
+    /* a header before the backward pass, a bucket behind it */
+    CHECK_OK(trii_resolve(trii_step_current(), tri_sum(x, NULL, 0, false), &id));
+    CHECK_OK(trii_record_host(trii_step_current(), &host.op, &id, 1, &out));
+    x->grad_hook = &h.hook;
+    d = tri_mul(tri_sum(x, NULL, 0, false), trii_handle(trii_step_current(), out));
+    tri_backward(tri_div(d, tri_sub(d, d)));
+    CHECK_FAILS(tri_run(), TRI_ERR_NAN, "NaN made by add(f32 [], f32 [])");
+    assert_int_equal(host.started, 2);
+    CHECK_FAILS(tri_step_end_status(), TRI_ERR_NAN, "add");
+    /* a clean gradient, and a NaN from elsewhere */
+    x->has_grad = false;
+    host.poison = true;
+    tri_backward(tri_sum(tri_mul(x, x), NULL, 0, false));
+    CHECK_FAILS(tri_run(), TRI_ERR_NAN, "NaN came in through doubler(f32 [2]) from another rank");
+    assert_int_equal(host.started, 3);
+    CHECK_FAILS(tri_step_end_status(), TRI_ERR_NAN, "doubler");
+    x->grad_hook = NULL;
+    tri_tensor_unref(x);
+    trii_step_release();
+    unsetenv("TRI_CHECK");
+}
+
+/* A NaN that says "I could not read it" is not to be taken for a loss. */
+static void an_item_that_cannot_be_read_is_warned_about(void **state)
+{
+    const float two = 2;
+    tri_tensor *x = vec(1, &two), *y, *dead;
+    FILE *log = tmpfile();
+    int before = dup(STDERR_FILENO);
+    char text[2048];
+    size_t n;
+
+    (void)state;
+    assert_non_null(log);
+    assert_true(before >= 0);
+    dead = tri_square(x);
+    y = tri_keep(tri_square(x));
+    CHECK_OK(tri_run());
+    assert_true(dup2(fileno(log), STDERR_FILENO) >= 0);
+    assert_float_equal(tri_item(y), 4, 0);
+    assert_true(isnan(tri_item(dead)));
+    tri_step_end();
+    assert_true(isnan(tri_item(y)));
+    fflush(stderr);
+    assert_true(dup2(before, STDERR_FILENO) >= 0);
+    close(before);
+    rewind(log);
+    n = fread(text, 1, sizeof(text) - 1, log);
+    text[n] = '\0';
+    fclose(log);
+    assert_non_null(strstr(text, "warn graph: tri_item at "));
+    assert_non_null(strstr(text, "was not kept when the step ran"));
+    assert_non_null(strstr(text, "step has ended"));
+    assert_ptr_equal(strchr(strchr(text, '\n') + 1, '\n') + 1, text + n); /* two lines */
+    tri_tensor_unref(x);
+}
+
 static void random_numbers_follow_seed_step_and_rank(void **state)
 {
     tri_tensor *ones = tri_tensor_create(TRI_DTYPE_F32, (int64_t[]){1000}, 1), *y, *z;
@@ -414,6 +485,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(sgd_is_pytorchs),
     cmocka_unit_test(eager_mode_runs_each_operation_at_once),
     cmocka_unit_test(the_first_nan_is_named),
+    cmocka_unit_test(a_nan_is_found_behind_host_operations),
+    cmocka_unit_test(an_item_that_cannot_be_read_is_warned_about),
     cmocka_unit_test(random_numbers_follow_seed_step_and_rank),
     cmocka_unit_test(every_allocation_of_a_step_may_fail),
 };

@@ -56,6 +56,8 @@ static inline uint32_t mix(uint32_t a, uint32_t b, uint32_t c)
  * infinity, a zero of either sign. */
 static inline float test_float(uint32_t h)
 {
+    static const float scales[9] = {0.0625f, 0.125f, 0.25f, 0.5f, 1, 2, 4, 8, 16};
+
     switch (h % 257) {
     case 0:
         return NAN;
@@ -66,14 +68,16 @@ static inline float test_float(uint32_t h)
     case 3:
         return 0.0f;
     default:
-        return ldexpf((float)(int32_t)h / 2147483648.0f, (int)(h >> 3) % 9 - 4);
+        return (float)(int32_t)h / 2147483648.0f * scales[(h >> 3) % 9];
     }
 }
 
-static inline void fill(void *p, size_t count, tri_dtype dtype, unsigned key, int rank)
+/* Elements [first, first + count) of what a rank puts into a call. */
+static inline void fill_part(void *p, size_t first, size_t count, tri_dtype dtype, unsigned key,
+                             int rank)
 {
     for (size_t i = 0; i < count; i++) {
-        uint32_t h = mix(key, (uint32_t)rank, (uint32_t)i);
+        uint32_t h = mix(key, (uint32_t)rank, (uint32_t)(first + i));
         uint64_t wide = (uint64_t)h << 32 | mix(h, key, 7);
 
         switch (dtype) {
@@ -97,6 +101,11 @@ static inline void fill(void *p, size_t count, tri_dtype dtype, unsigned key, in
             break;
         }
     }
+}
+
+static inline void fill(void *p, size_t count, tri_dtype dtype, unsigned key, int rank)
+{
+    fill_part(p, 0, count, dtype, key, rank);
 }
 
 static inline bool is_nan(const void *p, size_t i, tri_dtype dtype)
@@ -130,19 +139,19 @@ static inline size_t first_difference(const void *a, const void *b, size_t count
     return count;
 }
 
-/* What all_reduce over `total` elements must give. */
-static inline void expect_reduce(const runner *run, void *out, size_t total, tri_dtype dtype,
-                                 tri_redop op)
+/* What an all_reduce must give in elements [first, first + count). */
+static inline void expect_reduce(const runner *run, void *out, size_t first, size_t count,
+                                 tri_dtype dtype, tri_redop op)
 {
-    size_t bytes = total * tri_dtype_size(dtype);
+    size_t bytes = count * tri_dtype_size(dtype);
     const void *src[RANKS_MAX];
     char *all = malloc(bytes * (size_t)run->env->size + 1);
 
     for (int r = 0; r < run->env->size; r++) {
-        fill(all + bytes * (size_t)r, total, dtype, run->key, r);
+        fill_part(all + bytes * (size_t)r, first, count, dtype, run->key, r);
         src[r] = all + bytes * (size_t)r;
     }
-    trii_reduce_scalar(src, run->env->size, out, total, dtype, op);
+    trii_reduce_scalar(src, run->env->size, out, count, dtype, op);
     free(all);
 }
 
@@ -242,7 +251,7 @@ static inline const char *run_call(runner *run, call_kind kind, size_t count, tr
     slot->expected = malloc(n_src * tri_dtype_size(dtype) + n_dst * tri_dtype_size(dtype) + 1);
     switch (kind) {
     case ALL_REDUCE:
-        expect_reduce(run, slot->expected, count, dtype, op);
+        expect_reduce(run, slot->expected, 0, count, dtype, op);
         RANK_TRY(env, tri_all_reduce(run->group, src, dst, count, dtype, op, work));
         break;
     case BROADCAST:
@@ -257,8 +266,7 @@ static inline const char *run_call(runner *run, call_kind kind, size_t count, tr
         RANK_TRY(env, tri_all_gather(run->group, src, dst, count, dtype, work));
         break;
     default:
-        expect_reduce(run, slot->expected, count * p, dtype, op);
-        memmove(slot->expected, (char *)slot->expected + bytes * (size_t)env->rank, bytes);
+        expect_reduce(run, slot->expected, count * (size_t)env->rank, count, dtype, op);
         RANK_TRY(env, tri_reduce_scatter(run->group, src, dst, count, dtype, op, work));
         break;
     }

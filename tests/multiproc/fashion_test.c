@@ -66,11 +66,79 @@ static void a_run_leaves_its_results(void **state)
     metrics = scratch_read(scratch_path(&s, "a/metrics.jsonl"), &n);
     assert_non_null(strstr(metrics, "\"test_accuracy\":"));
     assert_non_null(strstr(metrics, "\"samples_per_s\":"));
+    assert_non_null(strstr(metrics, "{\"step\":10,\"epoch\":1,\"loss\":")); /* ends of epochs */
+    assert_non_null(strstr(metrics, "{\"step\":30,\"epoch\":3,\"loss\":"));
     curves = scratch_read(scratch_path(&s, "a/curves.svg"), &n);
     assert_non_null(strstr(curves, "</svg>"));
     assert_int_equal(scratch_count(scratch_path(&s, "a/checkpoints")), 3);
     free(curves);
     free(metrics);
+    scratch_end(&s);
+}
+
+/* fashion alone ends with 2 after one line that has `what`. */
+static void check_refused(const char *const *options, const char *what)
+{
+    const char *argv[20] = {spawn_bin("fashion")};
+    spawn s;
+
+    for (int i = 0; options[i] != NULL; i++)
+        argv[i + 1] = options[i];
+    spawn_start(&s, argv, NULL);
+    if (spawn_wait(&s) != 2 || strstr(SPAWN_ERR(&s), what) == NULL)
+        fail_msg("status %d, \"%s\" instead of: %s", s.status, SPAWN_ERR(&s), what);
+    assert_ptr_equal(strchr(SPAWN_ERR(&s), '\n'),
+                     SPAWN_ERR(&s) + strlen(SPAWN_ERR(&s)) - 1); /* one line */
+    spawn_free(&s);
+}
+#define CHECK_REFUSED(what, ...) check_refused((const char *const[]){__VA_ARGS__, NULL}, what)
+
+static void wrong_options_are_refused_in_one_line(void **state)
+{
+    scratch s;
+    spawn two;
+
+    (void)state;
+    scratch_begin(&s);
+    CHECK_REFUSED("fashion: --epochs 0: must be a whole number from 1 to", "--epochs", "0");
+    CHECK_REFUSED("fashion: --lr fast: must be a number from 0 to", "--lr", "fast");
+    CHECK_REFUSED("fashion: --out needs a value", "--out");
+    CHECK_REFUSED("fashion: unknown option --speed", "--speed", "9");
+    CHECK_REFUSED("fashion: fewer images (100) than one batch (128)", "--limit", "100", "--out",
+                  scratch_path(&s, "a"));
+    start(&two, scratch_path(&s, "a"), "--batch-size", "33");
+    assert_int_equal(spawn_wait(&two), 1); /* trirun's */
+    assert_non_null(
+        strstr(SPAWN_ERR(&two), "fashion: --batch-size 33 is not a multiple of the 2 workers\n"));
+    spawn_expect_no_process(&two);
+    spawn_free(&two);
+    scratch_end(&s);
+}
+
+/* One epoch of one worker, and what may not change when it goes on. */
+static void another_run_is_not_gone_on_with(void **state)
+{
+    const char *out;
+    scratch s;
+    spawn run;
+
+    (void)state;
+    scratch_begin(&s);
+    out = scratch_path(&s, "a");
+#define SHORT                                                                                      \
+    "--threads", "1", "--width", "4", "--limit", "256", "--batch-size", "64", "--out", out,        \
+        "--resume", "--epochs"
+    spawn_start(&run, (const char *const[]){spawn_bin("fashion"), SHORT, "1", NULL}, NULL);
+    assert_int_equal(spawn_wait(&run), 0);
+    assert_non_null(strstr(SPAWN_OUT(&run), "no checkpoint in "));
+    spawn_free(&run);
+    CHECK_REFUSED("the run was begun with --epochs 1, not 2", SHORT, "2");
+    CHECK_REFUSED("the run was begun with --lr 0.1, not 0.2", SHORT, "1", "--lr", "0.2");
+    CHECK_REFUSED("the run was begun with --limit 256, not 128", SHORT, "1", "--limit", "128");
+    start(&run, out, "--resume", NULL);
+    assert_int_equal(spawn_wait(&run), 1);
+    assert_non_null(strstr(SPAWN_ERR(&run), "the run was begun with workers 1, not 2"));
+    spawn_free(&run);
     scratch_end(&s);
 }
 
@@ -129,6 +197,8 @@ static void missing_data_say_where_to_get_them(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_run_leaves_its_results),
+    cmocka_unit_test(wrong_options_are_refused_in_one_line),
+    cmocka_unit_test(another_run_is_not_gone_on_with),
     cmocka_unit_test(a_killed_run_goes_on_bit_for_bit),
     cmocka_unit_test(an_interrupt_leaves_a_checkpoint),
     cmocka_unit_test(missing_data_say_where_to_get_them),

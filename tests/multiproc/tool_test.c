@@ -54,6 +54,8 @@ static void wrong_usage_ends_with_status_2(void **state)
         {"perf", "all_to_nobody"},
         {"perf", "all_reduce", "--bytes", "4,x"},
         {"perf", "all_reduce", "--nproc"},
+        {"perf", "all_reduce", "--bytes=3"},
+        {"perf", "all_gather", "--bytes=4"},
         {"perf", "all_reduce", "--dtype=u4"},
         {"perf", "all_reduce", "--what", "1"},
     };
@@ -100,7 +102,8 @@ static void perf_writes_its_table_as_json(void **state)
     (void)state;
     spawn_make_folder(folder, sizeof(folder));
     snprintf(path, sizeof(path), "%s/perf.json", folder);
-    RUN(&s, 0, "perf", "all_reduce", "--bytes=16,32", "--json", path);
+    RUN(&s, 0, "perf", "all_reduce", "--bytes=16,32", "--check", "--json", path);
+    assert_has(SPAWN_OUT(&s), "results are right\n");
     file = fopen(path, "r");
     assert_non_null(file);
     got = fread(text, 1, sizeof(text) - 1, file);

@@ -14,6 +14,7 @@
 
 #include <trireme/comm.h>
 
+#include "base/err.h"
 #include "base/alloc.h"
 #include "base/dtype.h"
 #include "base/param.h"
@@ -186,13 +187,31 @@ static const operation *find_operation(const char *name)
     return NULL;
 }
 
+/* Chosen sizes have room for an element (of each rank, where the buffer is divided). */
+static int check_sizes(plan *p, const char *self)
+{
+    size_t least = tri_dtype_size(p->dtype);
+
+    if (p->op->src_is_part || p->op->dst_is_part)
+        least *= (size_t)p->nproc;
+    if (p->n_sizes == 0) {
+        read_sizes(p, "4,256,4K,16K,256K,1M,16M,64M");
+        p->bytes[0] = least;
+    }
+    for (int i = 0; i < p->n_sizes; i++) {
+        if (p->bytes[i] < least)
+            return command_usage(self, "--bytes %zu: %s of %s needs at least %zu", p->bytes[i],
+                                 p->op->name, tri_dtype_name(p->dtype), least);
+    }
+    return COMMAND_OK;
+}
+
 static int read_arguments(plan *p, int argc, char **argv)
 {
     *p = (plan){.op = find_operation(argc > 1 ? argv[1] : ""),
                 .nproc = 2,
                 .dtype = TRI_DTYPE_F32,
                 .seconds = 0.5};
-    read_sizes(p, "4,256,4K,16K,256K,1M,16M,64M");
     if (argc < 2)
         return command_usage(argv[0], "which operation?");
     if (p->op == NULL)
@@ -215,7 +234,7 @@ static int read_arguments(plan *p, int argc, char **argv)
             return status;
         i += argv[i][length] != '=';
     }
-    return COMMAND_OK;
+    return check_sizes(p, argv[0]);
 }
 
 /* --- buffers ------------------------------------------------------------------------------ */
@@ -355,6 +374,8 @@ static tri_status measure(const plan *p, void *src, void *dst, size_t bytes, boo
 
     if (!p->op->src_is_part && !p->op->dst_is_part) /* need not be divided */
         count = bytes / tri_dtype_size(p->dtype);
+    if (count == 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "--bytes %zu: too small for %d ranks", bytes, size);
     status = time_iterations(p, src, dst, count, WARM_UP, us);
     if (status == TRI_OK)
         status = choose_iterations(p, trii_now_ns() - start, &n);
@@ -469,10 +490,10 @@ static int run_rank(const plan *p)
         status = measure_all(p, results, &right);
     if (status != TRI_OK)
         fprintf(stderr, "trireme perf: %s: %s\n", tri_status_name(status), tri_last_error());
-    else if (p->json != NULL && tri_rank() == 0)
-        right = write_json(p, results) && right;
-    else if (p->check && right && tri_rank() == 0)
+    if (status == TRI_OK && p->check && right && tri_rank() == 0)
         puts("results are right");
+    if (status == TRI_OK && p->json != NULL && tri_rank() == 0)
+        right = write_json(p, results) && right;
     tri_finalize();
     return status == TRI_OK && right ? COMMAND_OK : COMMAND_FAILED;
 }

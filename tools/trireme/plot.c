@@ -165,6 +165,38 @@ static int fail(const char *what)
     return COMMAND_FAILED;
 }
 
+static bool has_key(const plot_data *data, const char *key, size_t bytes)
+{
+    for (int i = 0; i < data->n; i++) {
+        if (strlen(data->series[i].key) == bytes && strncmp(data->series[i].key, key, bytes) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Every listed key is in one of the files; else says which there are. */
+static bool keys_exist(const plot_data *data, const char *keys)
+{
+    for (const char *at = keys; *at != '\0';) {
+        size_t bytes = strcspn(at, "+,");
+
+        if (bytes > 0 && !has_key(data, at, bytes)) {
+            fprintf(stderr, "trireme plot: no key %.*s; there are", (int)bytes, at);
+            for (int i = 0; i < data->n; i++) {
+                const plot_data before = {.series = data->series, .n = i}; /* each key once */
+                const char *key = data->series[i].key;
+
+                if (!has_key(&before, key, strlen(key)))
+                    fprintf(stderr, "%s %s", i > 0 ? "," : "", key);
+            }
+            fputc('\n', stderr);
+            return false;
+        }
+        at += bytes + (at[bytes] != '\0');
+    }
+    return true;
+}
+
 static int run(int argc, char **argv)
 {
     static plot_panel panels[PLOT_MAX_PANELS];
@@ -177,7 +209,9 @@ static int run(int argc, char **argv)
         return result;
     for (int i = 0; i < args.n_files && status == TRI_OK; i++)
         status = plot_read(args.files[i], args.x, &data);
-    if (status == TRI_OK) {
+    if (status == TRI_OK && data.n > 0 && args.keys != NULL && !keys_exist(&data, args.keys)) {
+        result = COMMAND_FAILED;
+    } else if (status == TRI_OK) {
         n = args.keys != NULL ? chosen_panels(&data, args.keys, panels)
                               : default_panels(&data, panels);
         if (n == 0)

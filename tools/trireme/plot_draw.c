@@ -21,6 +21,10 @@
 #define TOP 44.0
 #define BOTTOM 30.0
 #define FOOT 22.0
+#define AXIS (WIDTH - LEFT - RIGHT)
+#define LINE 18.0     /* of the legend */
+#define KEY_LINE 24.0 /* before a name in the legend */
+#define KEY_GAP 18.0  /* after it */
 #define PNG_SCALE 2.0
 #define FEW_POINTS 60 /* curves of at most so many points show each one */
 
@@ -249,43 +253,97 @@ static void draw_curve(const frame *f, const plot_series *s, int index)
     cairo_restore(f->cr);
 }
 
-/* Title at the left, names of the curves from the right, in one line above the axes. */
+static void entry_text(const plot_curve *curve, char *out, size_t bytes)
+{
+    const plot_series *s = curve->series;
+
+    snprintf(out, bytes, "%s %.4g", curve->label, s->n > 0 ? s->points[s->n - 1].y : 0);
+}
+
+static double text_width(cairo_t *cr, double size, const char *text)
+{
+    cairo_text_extents_t e;
+
+    cairo_set_font_size(cr, size);
+    cairo_text_extents(cr, text, &e);
+    return e.x_advance;
+}
+
+static double entry_width(cairo_t *cr, const plot_curve *curve)
+{
+    char text[160];
+
+    entry_text(curve, text, sizeof(text));
+    return KEY_LINE + text_width(cr, 12, text) + KEY_GAP;
+}
+
+/* Names of the curves stand at the right of the title while they fit there, else in lines of
+ * their own below it: how many such lines. */
+static int legend_lines(cairo_t *cr, const plot_panel *panel)
+{
+    double all = 0, x = 0, title = 1.2 * text_width(cr, 14, panel->title); /* bold */
+    int lines = 1;
+
+    for (int c = 0; c < panel->n; c++) {
+        double width = entry_width(cr, &panel->curves[c]);
+
+        all += width;
+        if (x > 0 && x + width - KEY_GAP > AXIS) {
+            lines++;
+            x = 0;
+        }
+        x += width;
+    }
+    return title + 24 + all - KEY_GAP <= AXIS ? 0 : lines;
+}
+
+static double panel_height(cairo_t *cr, const plot_panel *panel)
+{
+    return PANEL + LINE * legend_lines(cr, panel);
+}
+
 static void draw_legend(const frame *f, const plot_panel *panel)
 {
-    double x = f->left + f->width, y = f->top - 14;
+    int lines = legend_lines(f->cr, panel);
+    double y = f->top - 14 - LINE * lines, x = 0;
 
-    cairo_set_font_size(f->cr, 12);
-    for (int c = panel->n - 1; c >= 0; c--) {
-        const plot_curve *curve = &panel->curves[c];
-        double last = curve->series->n > 0 ? curve->series->points[curve->series->n - 1].y : 0;
-        cairo_text_extents_t e;
-        char text[160];
-
-        snprintf(text, sizeof(text), "%s %.4g", curve->label, last);
-        cairo_text_extents(f->cr, text, &e);
-        x -= e.x_advance;
-        set_grey(f->cr, 0.2);
-        cairo_move_to(f->cr, x, y);
-        cairo_show_text(f->cr, text);
-        x -= 24;
-        set_colour(f->cr, c, 1);
-        cairo_set_line_width(f->cr, 3);
-        cairo_move_to(f->cr, x, y - 4);
-        cairo_line_to(f->cr, x + 18, y - 4);
-        cairo_stroke(f->cr);
-        x -= 18;
-    }
     cairo_select_font_face(f->cr, "sans-serif", CAIRO_FONT_SLANT_NORMAL, CAIRO_FONT_WEIGHT_BOLD);
     cairo_set_font_size(f->cr, 14);
     set_grey(f->cr, 0.1);
     cairo_move_to(f->cr, f->left, y);
     cairo_show_text(f->cr, panel->title);
     cairo_select_font_face(f->cr, "sans-serif", CAIRO_FONT_SLANT_NORMAL, CAIRO_FONT_WEIGHT_NORMAL);
+    if (lines == 0) {
+        x = AXIS + KEY_GAP;
+        for (int c = 0; c < panel->n; c++)
+            x -= entry_width(f->cr, &panel->curves[c]);
+    } else {
+        y += LINE;
+    }
+    for (int c = 0; c < panel->n; c++) {
+        double width = entry_width(f->cr, &panel->curves[c]);
+        char text[160];
+
+        if (x > 0 && x + width - KEY_GAP > AXIS + 0.5) {
+            x = 0;
+            y += LINE;
+        }
+        set_colour(f->cr, c, 1);
+        cairo_set_line_width(f->cr, 3);
+        cairo_move_to(f->cr, f->left + x, y - 4);
+        cairo_line_to(f->cr, f->left + x + 18, y - 4);
+        cairo_stroke(f->cr);
+        entry_text(&panel->curves[c], text, sizeof(text));
+        set_grey(f->cr, 0.2);
+        text_at(f->cr, f->left + x + KEY_LINE, y, 0, text);
+        x += width;
+    }
 }
 
 static void draw_all(cairo_t *cr, const plot_panel *panels, int n_panels, const char *x_label)
 {
     range x = x_range(panels, n_panels);
+    double top = 0;
 
     cairo_set_source_rgb(cr, 1, 1, 1);
     cairo_paint(cr);
@@ -294,8 +352,8 @@ static void draw_all(cairo_t *cr, const plot_panel *panels, int n_panels, const 
     for (int p = 0; p < n_panels; p++) {
         frame f = {.cr = cr,
                    .left = LEFT,
-                   .top = p * PANEL + TOP,
-                   .width = WIDTH - LEFT - RIGHT,
+                   .top = top + TOP + LINE * legend_lines(cr, &panels[p]),
+                   .width = AXIS,
                    .height = PANEL - TOP - BOTTOM,
                    .x = x,
                    .y = y_range(&panels[p])};
@@ -304,10 +362,26 @@ static void draw_all(cairo_t *cr, const plot_panel *panels, int n_panels, const 
         for (int c = 0; c < panels[p].n; c++)
             draw_curve(&f, panels[p].curves[c].series, c);
         draw_legend(&f, &panels[p]);
+        top += panel_height(cr, &panels[p]);
     }
     cairo_set_font_size(cr, 12);
     set_grey(cr, 0.2);
-    text_at(cr, LEFT + (WIDTH - LEFT - RIGHT) / 2, n_panels * PANEL + 8, 0.5, x_label);
+    text_at(cr, LEFT + AXIS / 2, top + 8, 0.5, x_label);
+}
+
+/* Of the whole picture; a canvas of one pixel measures the texts. */
+static double picture_height(const plot_panel *panels, int n_panels)
+{
+    cairo_surface_t *surface = cairo_image_surface_create(CAIRO_FORMAT_RGB24, 1, 1);
+    cairo_t *cr = cairo_create(surface);
+    double height = FOOT;
+
+    cairo_select_font_face(cr, "sans-serif", CAIRO_FONT_SLANT_NORMAL, CAIRO_FONT_WEIGHT_NORMAL);
+    for (int p = 0; p < n_panels; p++)
+        height += panel_height(cr, &panels[p]);
+    cairo_destroy(cr);
+    cairo_surface_destroy(surface);
+    return height;
 }
 
 static bool ends_with(const char *text, const char *end)
@@ -319,7 +393,7 @@ static bool ends_with(const char *text, const char *end)
 
 tri_status plot_draw(const char *path, const plot_panel *panels, int n_panels, const char *x_label)
 {
-    double height = n_panels * PANEL + FOOT;
+    double height = picture_height(panels, n_panels);
     bool svg = ends_with(path, ".svg");
     cairo_surface_t *surface;
     cairo_status_t result;

@@ -54,6 +54,41 @@ static void curves_become_pictures(void **state)
     scratch_end(&s);
 }
 
+/* The height that a PNG's header gives, in points. */
+static int height_of(const char *png)
+{
+    size_t n;
+    char *bytes = scratch_read(png, &n);
+    int height = (unsigned char)bytes[22] * 256 + (unsigned char)bytes[23];
+
+    free(bytes);
+    return height / 2;
+}
+
+static void many_names_get_lines_of_their_own(void **state)
+{
+    static const char text[] =
+        "{\"step\":1,\"loss\":2,\"a_rather_long_name_of_a_loss\":1,\"another_name_of_a_loss\":3,"
+        "\"yet_another_name_of_a_loss\":4,\"accuracy\":0.5}\n";
+    const char *in, *png;
+    int one_line;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    in = scratch_file(&s, "m.jsonl", text, sizeof(text) - 1);
+    png = scratch_path(&s, "m.png");
+    assert_int_equal(plot(in, "-o", png, "--keys", "loss", NULL), 0);
+    one_line = height_of(png);
+    assert_int_equal(plot(in, "-o", png, "--keys",
+                          "loss+a_rather_long_name_of_a_loss+another_name_of_a_loss+"
+                          "yet_another_name_of_a_loss",
+                          NULL),
+                     0);
+    assert_int_equal(height_of(png), one_line + 2 * 18);
+    scratch_end(&s);
+}
+
 static void mistakes_are_named(void **state)
 {
     const char *bad, *out;
@@ -75,8 +110,10 @@ static void mistakes_are_named(void **state)
     bad = scratch_file(&s, "good", "{\"step\":1,\"loss\":1}\n", 20);
     assert_int_equal(plot(bad, "-o", "x.gif", NULL), 1);
     assert_non_null(strstr(said, "neither with .svg nor with .png"));
-    assert_int_equal(plot(bad, "-o", out, "--keys", "nothing", NULL), 1);
+    assert_int_equal(plot(bad, "-o", out, "--x", "nothing", NULL), 1);
     assert_non_null(strstr(said, "nothing to draw"));
+    assert_int_equal(plot(bad, bad, "-o", out, "--keys", "loss,nothing", NULL), 1);
+    assert_string_equal(said, "trireme plot: no key nothing; there are loss\n");
     assert_int_equal(plot(bad, "-o", "/no/such/folder/x.png", NULL), 1);
     assert_non_null(strstr(said, "/no/such/folder/x.png"));
     scratch_end(&s);
@@ -84,6 +121,7 @@ static void mistakes_are_named(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(curves_become_pictures),
+    cmocka_unit_test(many_names_get_lines_of_their_own),
     cmocka_unit_test(mistakes_are_named),
 };
 TEST_MAIN(tests)

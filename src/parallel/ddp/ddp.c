@@ -105,8 +105,8 @@ static tri_status set_up(trii_ddp *ddp)
         st = first_buckets(ddp);
     if (st == TRI_OK)
         st = trii_ddp_buffers_make(ddp);
-    ddp->unit[0] = tri_tensor_create(TRI_DTYPE_F32, NULL, 0);
-    ddp->unit[1] = tri_tensor_create(TRI_DTYPE_F64, NULL, 0);
+    ddp->unit[0] = tri_tensor_from(TRI_DTYPE_F32, NULL, 0, &(const float){1});
+    ddp->unit[1] = tri_tensor_from(TRI_DTYPE_F64, NULL, 0, &(const double){1});
     for (int i = 0; i < 2 && st == TRI_OK; i++)
         st = tri_tensor_status(ddp->unit[i]);
     if (st < 0)

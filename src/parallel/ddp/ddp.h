@@ -121,7 +121,9 @@ struct trii_ddp {
     trii_travel *headers;
     trii_travel *header; /* of the backward that is being recorded */
     bool seeded;         /* its gradients come weighted */
-    tri_tensor *unit[2]; /* f32, f64 scalars: operands that carry a type and nothing else */
+    /* f32, f64: operands that carry a type; 1, which TRI_CHECK=nan takes for the weight when it
+     * repeats a step without communication */
+    tri_tensor *unit[2];
     trii_vid *grad_of;   /* [n_params]: room for attach */
     unsigned char *map;  /* [n_params]: used by some rank */
     bool unsettled;      /* some has_grad waits for the map */

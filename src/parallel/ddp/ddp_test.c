@@ -853,6 +853,45 @@ static void buffers_come_from_rank_0_before_each_forward(void **state)
     }
 }
 
+/* --- TRI_CHECK=nan -------------------------------------------------------------------------- */
+
+/* Rank 0 makes a NaN in its backward pass, rank 1 none. */
+static tri_status diverge(rank *r)
+{
+    tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});
+    tri_optimizer *opt = tri_sgd(model, 0.1, NULL);
+    tri_tensor *x = rows_of(x_data, IN, 0, 4), *y = rows_of(y_data, OUT, 0, 4), *loss;
+    tri_status st;
+
+    TRY(tri_module_status(model));
+    loss = tri_mse_loss(tri_forward(model, x), y);
+    if (r->index == 0)
+        loss = tri_div(loss, tri_sub(loss, loss));
+    tri_backward(loss);
+    st = tri_optimizer_step(opt);
+    if (st == TRI_OK)
+        st = tri_step_end_status();
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(model);
+    return st;
+}
+
+static void a_nan_is_named_where_it_was_made(void **state)
+{
+    static rank ranks[2];
+
+    (void)state;
+    make_data();
+    assert_int_equal(setenv("TRI_CHECK", "nan", 1), 0);
+    run_ranks(ranks, 2, diverge, NULL);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(ranks[i].status, TRI_ERR_NAN);
+    assert_non_null(strstr(ranks[0].line, "NaN made by add("));
+    assert_non_null(strstr(ranks[1].line, "NaN came in through ddp bucket("));
+}
+
 static void a_world_of_one_has_no_hooks(void **state)
 {
     tri_module *model = tri_ddp(mlp(1), NULL);
@@ -890,6 +929,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(verify_names_who_drifted),
         cmocka_unit_test(one_vote_stops_all_in_the_same_step),
         cmocka_unit_test(buffers_come_from_rank_0_before_each_forward),
+        cmocka_unit_test(a_nan_is_named_where_it_was_made),
         cmocka_unit_test(a_world_of_one_has_no_hooks),
     };
 
