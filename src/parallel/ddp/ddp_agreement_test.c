@@ -1,0 +1,343 @@
+/*
+ * ddp_agreement_test.c - what ranks of data-parallel training must agree about, and what happens
+ * when they do not: failures, differing models, votes, buffers, NaN.
+ */
+#include "testing/ddp_ranks.h"
+
+/* --- failures ------------------------------------------------------------------------------- */
+
+static tri_status destroy_while_pending(rank *r)
+{
+    tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});
+    tri_tensor *x = rows_of(x_data, IN, 0, 4), *y = rows_of(y_data, OUT, 0, 4);
+    tri_status st = tri_module_status(model);
+
+    for (int step = 0; step < 3 && st == TRI_OK; step++) {
+        tri_backward(tri_mse_loss(tri_forward(model, x), y));
+        if (step == 2)
+            tri_module_destroy(model);
+        st = tri_step_end_status();
+        (void)snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
+    }
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    return st;
+}
+
+static void a_pending_step_outlives_its_model(void **state)
+{
+    static rank ranks[2];
+
+    (void)state;
+    make_data();
+    run_ranks(ranks, 2, destroy_while_pending, NULL);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ranks[i].status, TRI_ERR_STATE);
+        assert_non_null(
+            strstr(ranks[i].line, "the DDP model was destroyed while a step was pending"));
+    }
+}
+
+/* Rank 1's second step has a label that is no class. */
+static tri_status train_with_a_bad_label(rank *r)
+{
+    tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});
+    tri_tensor *x = rows_of(x_data, IN, 0, 2);
+    tri_status st = tri_module_status(model);
+
+    for (int step = 0; step < 3 && st == TRI_OK; step++) {
+        const int64_t labels[2] = {0, r->index == 1 && step == 1 ? 77 : 1};
+        tri_tensor *y = tri_tensor_from(TRI_DTYPE_I64, (int64_t[]){2}, 1, labels);
+
+        tri_backward(tri_cross_entropy(tri_forward(model, x), y, NULL));
+        st = tri_step_end_status();
+        (void)snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
+        tri_tensor_unref(y);
+    }
+    tri_tensor_unref(x);
+    tri_module_destroy(model);
+    return st;
+}
+
+static void a_failure_of_one_rank_is_the_peers_at_once(void **state)
+{
+    static rank ranks[3];
+
+    (void)state;
+    make_data();
+    run_ranks(ranks, 3, train_with_a_bad_label, NULL);
+    assert_int_equal(ranks[1].status, TRI_ERR_INVALID_ARG);
+    assert_non_null(strstr(ranks[1].line, "77"));
+    for (int i = 0; i < 3; i += 2) {
+        if (ranks[i].status != TRI_ERR_ABORTED && ranks[i].status != TRI_ERR_PEER_LOST)
+            fail_msg("rank %d: %s: %s", i, tri_status_name(ranks[i].status), ranks[i].line);
+        if (strstr(ranks[i].line, "rank 1 aborted the group") == NULL ||
+            strstr(ranks[i].line, "77") == NULL)
+            fail_msg("rank %d: %s", i, ranks[i].line);
+    }
+}
+
+/* --- construction --------------------------------------------------------------------------- */
+
+static tri_status differing_models(rank *r)
+{
+    tri_module *model = tri_ddp(
+        tri_sequential(tri_nn_linear(4, 4), tri_nn_relu(), tri_nn_linear(4, r->index == 1 ? 3 : 2)),
+        &(tri_ddp_options){.group = r->group});
+    tri_status st = tri_module_status(model);
+
+    tri_module_destroy(model);
+    return st;
+}
+
+static void differing_models_are_named_on_every_rank(void **state)
+{
+    static rank ranks[3];
+
+    (void)state;
+    run_ranks(ranks, 3, differing_models, NULL);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(ranks[i].status, TRI_ERR_MISMATCH);
+        assert_non_null(
+            strstr(ranks[i].line, "rank 1 has 2.weight f32[3, 4], rank 0 has 2.weight f32[2, 4]"));
+    }
+}
+
+static tri_status longer_model(rank *r)
+{
+    tri_module *net = r->index == 0 ? tri_sequential(tri_nn_linear(4, 4))
+                                    : tri_sequential(tri_nn_linear(4, 4), tri_nn_linear(4, 4));
+    tri_module *model = tri_ddp(net, &(tri_ddp_options){.group = r->group});
+    tri_status st = tri_module_status(model);
+
+    tri_module_destroy(model);
+    return st;
+}
+
+static void missing_layers_are_named_too(void **state)
+{
+    static rank ranks[2];
+
+    (void)state;
+    run_ranks(ranks, 2, longer_model, NULL);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ranks[i].status, TRI_ERR_MISMATCH);
+        assert_non_null(strstr(ranks[i].line, "rank 1 has 1.weight f32[4, 4], rank 0 has nothing "
+                                              "more (2 entries)"));
+    }
+}
+
+static tri_status drift(rank *r)
+{
+    tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});
+    tri_tensor *bias = tri_module_find(model, "2.bias");
+    double values[8] = {0};
+    tri_status st;
+
+    TRY(tri_module_status(model));
+    TRY(tri_ddp_verify(model, true));
+    if (r->index == 1)
+        TRY(tri_copy_in(bias, values, sizeof(values)));
+    st = tri_ddp_verify(model, true);
+    (void)snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
+    tri_module_destroy(model);
+    return st;
+}
+
+static void verify_names_who_drifted(void **state)
+{
+    static rank ranks[2];
+
+    (void)state;
+    run_ranks(ranks, 2, drift, NULL);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ranks[i].status, TRI_ERR_MISMATCH);
+        assert_non_null(strstr(ranks[i].line, "2.bias f64[8] of rank 1"));
+    }
+}
+
+/* --- votes, counts, buffers ----------------------------------------------------------------- */
+
+static tri_status vote(rank *r)
+{
+    tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});
+    tri_optimizer *opt = tri_sgd(model, 0.1, NULL);
+    tri_tensor *x = rows_of(x_data, IN, 0, 2 + r->index),
+               *y = rows_of(y_data, OUT, 0, 2 + r->index);
+    int steps = 0;
+
+    for (; steps < 10 && !tri_ddp_stopped(model); steps++) {
+        tri_backward(tri_mse_loss(tri_forward(model, x), y));
+        if (steps == 3 && r->index == 1)
+            tri_ddp_vote_stop(model); /* too late for this one: goes with the next */
+        TRY(tri_optimizer_step(opt));
+        tri_step_end();
+    }
+    r->n_weights = steps;
+    r->hash = (uint64_t)tri_ddp_sample_count(model);
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(model);
+    return TRI_OK;
+}
+
+static void one_vote_stops_all_in_the_same_step(void **state)
+{
+    static rank ranks[3];
+
+    (void)state;
+    make_data();
+    run_ranks(ranks, 3, vote, NULL);
+    check_ranks(ranks, 3);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(ranks[i].n_weights, 5);
+        assert_int_equal(ranks[i].hash, 2 + 3 + 4);
+    }
+}
+
+/* A layer with a buffer and a counter that its forward changes. */
+typedef struct counting {
+    tri_tensor *scale, *seen, *calls;
+} counting;
+
+static void counting_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
+                             int n_out)
+{
+    counting *c = tri_module_data(self);
+    trii_step *step = trii_step_current();
+    tri_tensor *next = tri_add(c->seen, tri_sum(in[0], NULL, 0, false));
+    trii_vid value;
+
+    (void)n_in;
+    (void)n_out;
+    if (trii_resolve(step, next, &value) == TRI_OK && trii_bind(step, value, c->seen) == TRI_OK)
+        out[0] = tri_mul(in[0], c->scale);
+    ++*(int64_t *)trii_tensor_data(c->calls);
+}
+
+static tri_module *counting_create(void)
+{
+    static const tri_module_class type = {
+        .name = "counting", .size = sizeof(counting), .forward = counting_forward};
+    tri_module *self = tri_module_create(&type);
+    counting *c = tri_module_data(self);
+
+    c->scale = tri_module_parameter(self, "scale", tri_tensor_create(TRI_DTYPE_F64, NULL, 0));
+    c->seen = tri_module_buffer(self, "seen", tri_tensor_create(TRI_DTYPE_F64, NULL, 0));
+    c->calls = tri_module_buffer(self, "calls", tri_tensor_create(TRI_DTYPE_I64, NULL, 0));
+    return self;
+}
+
+static tri_status count_sums(rank *r)
+{
+    const double mine = 1.0 + r->index;
+    tri_module *model = tri_ddp(counting_create(), &(tri_ddp_options){.group = r->group});
+    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F64, (int64_t[]){1, 1}, 2, &mine);
+    tri_tensor *y = tri_tensor_create(TRI_DTYPE_F64, (int64_t[]){1, 1}, 2);
+    tri_optimizer *opt = tri_sgd(model, 0.1, NULL);
+
+    for (int step = 0; step < 3; step++) {
+        tri_backward(tri_mse_loss(tri_forward(model, x), y));
+        TRY(tri_optimizer_step(opt));
+        TRY(tri_step_end_status());
+    }
+    /* Rank 0 has summed 3 times 1; rank r got 2 from rank 0 and added its own. */
+    r->weights[0] = tri_item(tri_module_find(model, "seen"));
+    tri_module_train(model, false);
+    (void)tri_keep(tri_forward(model, x));
+    TRY(tri_step_end_status());
+    /* The evaluation began with rank 0's 3. */
+    r->weights[1] = tri_item(tri_module_find(model, "seen"));
+    r->weights[2] = tri_item(tri_module_find(model, "calls"));
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(model);
+    return TRI_OK;
+}
+
+static void buffers_come_from_rank_0_before_each_forward(void **state)
+{
+    static rank ranks[2];
+
+    (void)state;
+    run_ranks(ranks, 2, count_sums, NULL);
+    check_ranks(ranks, 2);
+    for (int i = 0; i < 2; i++) {
+        assert_true(ranks[i].weights[0] == 2.0 + (1.0 + i));
+        assert_true(ranks[i].weights[1] == 3.0 + (1.0 + i));
+        assert_true(ranks[i].weights[2] == 4.0);
+    }
+}
+
+/* --- TRI_CHECK=nan -------------------------------------------------------------------------- */
+
+/* Rank 0 makes a NaN in its backward pass, rank 1 none. */
+static tri_status diverge(rank *r)
+{
+    tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});
+    tri_optimizer *opt = tri_sgd(model, 0.1, NULL);
+    tri_tensor *x = rows_of(x_data, IN, 0, 4), *y = rows_of(y_data, OUT, 0, 4), *loss;
+    tri_status st;
+
+    TRY(tri_module_status(model));
+    loss = tri_mse_loss(tri_forward(model, x), y);
+    if (r->index == 0)
+        loss = tri_div(loss, tri_sub(loss, loss));
+    tri_backward(loss);
+    st = tri_optimizer_step(opt);
+    if (st == TRI_OK)
+        st = tri_step_end_status();
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(model);
+    return st;
+}
+
+static void a_nan_is_named_where_it_was_made(void **state)
+{
+    static rank ranks[2];
+
+    (void)state;
+    make_data();
+    assert_int_equal(setenv("TRI_CHECK", "nan", 1), 0);
+    run_ranks(ranks, 2, diverge, NULL);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(ranks[i].status, TRI_ERR_NAN);
+    assert_non_null(strstr(ranks[0].line, "NaN made by add("));
+    assert_non_null(strstr(ranks[1].line, "NaN came in through ddp bucket("));
+}
+
+static void a_world_of_one_has_no_hooks(void **state)
+{
+    tri_module *model = tri_ddp(mlp(1), NULL);
+
+    (void)state;
+    CHECK_OK(tri_module_status(model));
+    for (int64_t i = 0; i < tri_module_state_count(model); i++)
+        assert_null(tri_module_state(model, i).tensor->grad_hook);
+    assert_string_equal(tri_module_state(model, 0).name, "0.weight");
+    tri_ddp_vote_stop(model);
+    assert_true(tri_ddp_stopped(model));
+    tri_module_destroy(model);
+    tri_finalize();
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_pending_step_outlives_its_model),
+        cmocka_unit_test(a_failure_of_one_rank_is_the_peers_at_once),
+        cmocka_unit_test(differing_models_are_named_on_every_rank),
+        cmocka_unit_test(missing_layers_are_named_too),
+        cmocka_unit_test(verify_names_who_drifted),
+        cmocka_unit_test(one_vote_stops_all_in_the_same_step),
+        cmocka_unit_test(buffers_come_from_rank_0_before_each_forward),
+        cmocka_unit_test(a_nan_is_named_where_it_was_made),
+        cmocka_unit_test(a_world_of_one_has_no_hooks),
+    };
+
+    return test_main(argc, argv, tests, TRII_COUNT_OF(tests));
+}
