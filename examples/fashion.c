@@ -257,6 +257,7 @@ static double finish_epoch(run *r)
 
 /* Every worker comes here with the same mistake. Rank 0 names it; the others wait for its end, so
  * that no end of theirs looks like the cause. */
+static _Noreturn void refuse(const char *format, ...) TRI_PRINTF(1, 2);
 static _Noreturn void refuse(const char *format, ...)
 {
     va_list args;
