@@ -153,7 +153,7 @@ static bool finish_one(shm_group *g, trii_op *op)
     const trii_collective *call = &op->call;
     shm_step *step = shm_step_of(op);
     uint64_t round = step->first_round + step->out;
-    bool did;
+    bool did = false;
     size_t from, n;
 
     if (step->out == step->in || !all_reached(g, true, round + 1))
@@ -164,6 +164,10 @@ static bool finish_one(shm_group *g, trii_op *op)
         if (!all_summed(g, round))
             return did;
     }
+    /* In order over all operations: round_out says that every earlier round is taken out too,
+     * and a peer fills their slots again. A later operation may be summed first. */
+    if (atomic_load_explicit(&g->block->head.round_out.value, memory_order_relaxed) != round)
+        return did;
     take_out(g, call, round, from, n);
     atomic_store_explicit(&g->block->head.round_out.value, round + 1, memory_order_release);
     g->must_wake = true;
