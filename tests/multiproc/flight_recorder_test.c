@@ -62,18 +62,24 @@ static uint64_t number_at(const unsigned char *p, size_t bytes)
 static const char *rank_1_is_killed_in_a_recv(rank_env *env)
 {
     tri_group *group = NULL;
+    tri_work *work = NULL;
     float x[5] = {0};
 
     RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
     for (int i = 0; i < 3; i++)
         RANK_TRY(env, tri_all_reduce(group, x, x, 5, TRI_DTYPE_F32, TRI_REDOP_MAX, NULL));
     if (env->rank == 1) {
-        tri_work *work;
+        void *posted;
 
         RANK_TRY(env, tri_recv(group, x, 2, TRI_DTYPE_F64, 0, 77, &work)); /* of what never comes */
+        RANK_TRY(env, tri_store_get(env->store, "posted", 0, &posted, NULL));
         (void)raise(SIGKILL);
     }
-    RANK_FAILS(env, tri_barrier(group, NULL), TRI_ERR_PEER_LOST, "rank 1");
+    /* Posted before rank 1 dies: a call on a group that has failed already is not recorded. */
+    RANK_TRY(env, tri_barrier(group, &work));
+    RANK_TRY(env, tri_store_set(env->store, "posted", "", 1));
+    RANK_FAILS(env, tri_work_wait(work, 0), TRI_ERR_PEER_LOST, "rank 1");
+    tri_work_destroy(work);
     tri_group_unref(group);
     return NULL;
 }
