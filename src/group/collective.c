@@ -53,6 +53,22 @@ static tri_status check_shape(trii_collective *call, int whole)
     return TRI_OK;
 }
 
+/* How every call with data begins: its group, whether dtype and reduction fit, the sizes.
+ * whole: the larger buffer has a part for every rank. */
+static tri_status begin(tri_group **group, trii_collective *call, bool whole)
+{
+    tri_status st = TRI_OK;
+
+    *group = resolve(*group, call->kind);
+    if (*group == NULL)
+        return TRI_ERR_STATE;
+    if (call->kind == TRII_KIND_ALL_REDUCE || call->kind == TRII_KIND_REDUCE_SCATTER)
+        st = trii_reduce_check(call->dtype, call->op);
+    if (st != TRI_OK)
+        return TRII_FAIL_CTX(st, "%s", trii_kind_name(call->kind));
+    return check_shape(call, whole ? (*group)->size : 1);
+}
+
 static tri_status check_kind(const tri_group *group, const trii_collective *call)
 {
     if (group->engine->kinds & (1u << call->kind))
@@ -78,15 +94,8 @@ tri_status(tri_all_reduce)(tri_group *group, const void *src, void *dst, size_t 
                             .dst = dst,
                             .count = count,
                             .site = trii_site_take()};
-    tri_status st;
+    tri_status st = begin(&group, &call, false);
 
-    group = resolve(group, call.kind);
-    if (group == NULL)
-        return TRI_ERR_STATE;
-    st = trii_reduce_check(dtype, op);
-    if (st != TRI_OK)
-        return TRII_FAIL_CTX(st, "all_reduce");
-    st = check_shape(&call, 1);
     if (st != TRI_OK)
         return st;
     if (src != dst && overlap(src, call.bytes, dst, call.bytes))
@@ -104,12 +113,8 @@ tri_status(tri_broadcast)(tri_group *group, void *buf, size_t count, tri_dtype d
                             .dst = buf,
                             .count = count,
                             .site = trii_site_take()};
-    tri_status st;
+    tri_status st = begin(&group, &call, false);
 
-    group = resolve(group, call.kind);
-    if (group == NULL)
-        return TRI_ERR_STATE;
-    st = check_shape(&call, 1);
     if (st != TRI_OK)
         return st;
     if (root < 0 || root >= group->size)
@@ -127,12 +132,8 @@ tri_status(tri_all_gather)(tri_group *group, const void *src, void *dst, size_t 
                             .dst = dst,
                             .count = count,
                             .site = trii_site_take()};
-    tri_status st;
+    tri_status st = begin(&group, &call, true);
 
-    group = resolve(group, call.kind);
-    if (group == NULL)
-        return TRI_ERR_STATE;
-    st = check_shape(&call, group->size);
     if (st != TRI_OK)
         return st;
     if (src != (char *)dst + call.bytes * (size_t)group->rank &&
@@ -151,15 +152,8 @@ tri_status(tri_reduce_scatter)(tri_group *group, const void *src, void *dst, siz
                             .dst = dst,
                             .count = count,
                             .site = trii_site_take()};
-    tri_status st;
+    tri_status st = begin(&group, &call, true);
 
-    group = resolve(group, call.kind);
-    if (group == NULL)
-        return TRI_ERR_STATE;
-    st = trii_reduce_check(dtype, op);
-    if (st != TRI_OK)
-        return TRII_FAIL_CTX(st, "reduce_scatter");
-    st = check_shape(&call, group->size);
     if (st != TRI_OK)
         return st;
     if (dst != (const char *)src + call.bytes * (size_t)group->rank &&
@@ -179,12 +173,8 @@ tri_status(tri_barrier)(tri_group *group, tri_work **work_out)
 static tri_status point_to_point(tri_group *group, trii_collective *call, tri_work **work_out)
 {
     const char *name = trii_kind_name(call->kind);
-    tri_status st;
+    tri_status st = begin(&group, call, false);
 
-    group = resolve(group, call->kind);
-    if (group == NULL)
-        return TRI_ERR_STATE;
-    st = check_shape(call, 1);
     if (st != TRI_OK)
         return st;
     if (call->root < 0 || call->root >= group->size)
