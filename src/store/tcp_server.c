@@ -526,6 +526,20 @@ static void on_accept(trii_watch *watch, unsigned events)
 
 /* --- life ------------------------------------------------------------------------------- */
 
+/* A job has one server, so it says this once. */
+static void warn_if_open(const trii_tcp_server *server, int fd)
+{
+    char host[TRII_ADDR_TEXT];
+
+    if (trii_socket_local_host(fd, host) != TRI_OK || trii_socket_is_loopback(host))
+        return;
+    TRII_LOG(TRII_LOG_WARN, "store",
+             "port %d is open to the network, and no job key protects it: whoever reaches it can "
+             "read and change the job's keys; for one host name a loopback address (--master-addr "
+             "127.0.0.1), for several use a network that you trust",
+             server->port);
+}
+
 static tri_status open_listener(trii_tcp_server *server, const trii_tcp_server_options *opt)
 {
     int fd = -1;
@@ -539,7 +553,9 @@ static tri_status open_listener(trii_tcp_server *server, const trii_tcp_server_o
     }
     if (status == TRI_OK)
         status = trii_loop_watch(server->loop, &server->listener, fd, TRII_READABLE, on_accept);
-    if (status != TRI_OK)
+    if (status == TRI_OK)
+        warn_if_open(server, fd);
+    else
         trii_socket_close(fd);
     return status;
 }

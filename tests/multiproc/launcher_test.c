@@ -678,6 +678,22 @@ static void the_agent_serves_the_store(void **state)
     job_end(&j, 0);
 }
 
+static void a_store_that_the_network_reaches_is_warned_of_once(void **state)
+{
+    job j;
+
+    (void)state;
+    JOB_START(&j, "--nproc-per-node", "2", "--master-addr", "0.0.0.0", "true");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_int_equal(count(SPAWN_ERR(&j.trirun), "is open to the network"), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "--master-addr 127.0.0.1");
+    job_end(&j, 0);
+    JOB_START(&j, "--nproc-per-node", "2", "true");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_string_equal(SPAWN_ERR(&j.trirun), "");
+    job_end(&j, 0);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(workers_get_torchruns_variables_and_no_others),
     cmocka_unit_test(a_thread_count_of_the_user_is_obeyed),
@@ -704,6 +720,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(trirun_hears_signals_while_its_output_is_stuck),
     cmocka_unit_test(a_reader_that_leaves_ends_the_job),
     cmocka_unit_test(the_agent_serves_the_store),
+    cmocka_unit_test(a_store_that_the_network_reaches_is_warned_of_once),
 };
 
 TEST_MAIN(tests)
