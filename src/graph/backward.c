@@ -146,6 +146,23 @@ static tri_status bind_grads(backward *b, const found *f)
     return TRI_OK;
 }
 
+/* A loss may reach contents that the tensor had before it was written, and those after: its
+ * gradient is the sum. The place of a tensor that was found already, or -1: its mark may be of
+ * another walk. */
+static int place_of(const found *f, const tri_tensor *tensor)
+{
+    int at = tensor->found_at;
+
+    return at >= 0 && at < f->n && f->tensors[at] == tensor ? at : -1;
+}
+
+static tri_status add_found(trii_step *s, found *f, int at, trii_vid grad)
+{
+    trii_vid terms[2] = {f->grads[at], grad};
+
+    return trii_record_values(s, &trii_op_add, terms, 2, NULL, &f->grads[at]);
+}
+
 /* The tensors of this hook, first use first; adds what their gradients held before. */
 static tri_status collect(backward *b, const struct trii_grad_hook *hook, found *f)
 {
@@ -155,11 +172,13 @@ static tri_status collect(backward *b, const struct trii_grad_hook *hook, found 
     for (int32_t v = 0; v < b->n_values; v++) {
         tri_tensor *tensor = owner_of(&s->values[v]);
         tri_status status;
+        int at;
 
         if (b->grads[v] < 0 || tensor == NULL || tensor->grad_hook != hook)
             continue;
-        status = grad_tensor(tensor);
-        if (status == TRI_OK && tensor->has_grad) {
+        at = place_of(f, tensor);
+        status = at >= 0 ? add_found(s, f, at, b->grads[v]) : grad_tensor(tensor);
+        if (at < 0 && status == TRI_OK && tensor->has_grad) {
             trii_vid terms[2] = {TRII_NO_VALUE, b->grads[v]};
 
             status = trii_resolve(s, tensor->grad, &terms[0]);
@@ -168,8 +187,11 @@ static tri_status collect(backward *b, const struct trii_grad_hook *hook, found 
         }
         if (status != TRI_OK)
             return status;
-        f->tensors[f->n] = tensor;
-        f->grads[f->n++] = b->grads[v];
+        if (at < 0) {
+            tensor->found_at = f->n;
+            f->tensors[f->n] = tensor;
+            f->grads[f->n++] = b->grads[v];
+        }
         b->grads[v] = UNREACHED; /* done; the next hook starts with the rest */
     }
     return TRI_OK;

@@ -71,6 +71,39 @@ static void gradients_add_up_until_they_are_consumed(void **state)
     tri_tensor_unref(x);
 }
 
+/* One loss that depends on contents which a parameter had before and after it was written. */
+static void a_loss_over_an_update_gets_both_gradients(void **state)
+{
+    const float xs[2] = {3, 5}, later[2] = {1, 2};
+    tri_tensor *x = vec(2, xs), *before, *between, *after, *half;
+    trii_vid id = TRII_NO_VALUE;
+    float got[2];
+
+    (void)state;
+    tri_requires_grad(x, true);
+    before = tri_sum(tri_mul(x, x), NULL, 0, false); /* 2x = 6, 10 */
+    CHECK_OK(tri_copy_in(x, later, sizeof(later)));
+    between = tri_sum(tri_mul_scalar(x, 100), NULL, 0, false); /* 100, 100 */
+    tri_no_grad_begin();
+    half = tri_mul_scalar(x, 0.5);
+    tri_no_grad_end();
+    CHECK_OK(trii_resolve(trii_step_current(), half, &id));
+    CHECK_OK(trii_bind(trii_step_current(), id, x));
+    after = tri_sum(tri_mul(tri_mul(x, x), x), NULL, 0, false); /* 3x^2 = 0.75, 3 */
+    tri_backward(tri_add(tri_add(before, between), after));
+    CHECK_OK(tri_copy_out(tri_grad(x), got, sizeof(got)));
+    assert_float_equal(got[0], 6 + 100 + 0.75, 0);
+    assert_float_equal(got[1], 10 + 100 + 3, 0);
+    tri_step_end();
+    before = tri_sum(x, NULL, 0, false);
+    CHECK_OK(tri_copy_in(x, later, sizeof(later)));
+    tri_backward(tri_add(before, tri_sum(x, NULL, 0, false)));
+    CHECK_OK(tri_copy_out(tri_grad(x), got, sizeof(got)));
+    assert_float_equal(got[0], 106.75 + 2, 0); /* what was there is added once */
+    tri_step_end();
+    tri_tensor_unref(x);
+}
+
 static void old_and_failed_handles_say_what_is_wrong(void **state)
 {
     const float xs[3] = {1, 2, 3};
@@ -162,6 +195,7 @@ static void writing_a_tensor_leaves_recorded_work_its_old_contents(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_small_step_trains),
     cmocka_unit_test(gradients_add_up_until_they_are_consumed),
+    cmocka_unit_test(a_loss_over_an_update_gets_both_gradients),
     cmocka_unit_test(old_and_failed_handles_say_what_is_wrong),
     cmocka_unit_test(what_was_not_kept_cannot_be_read),
     cmocka_unit_test(a_run_that_splits_the_step_keeps_what_gradients_need),

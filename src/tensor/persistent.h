@@ -31,6 +31,7 @@ struct tri_tensor {
      * this value. */
     uint64_t step_generation;
     int32_t step_value;
+    int32_t found_at; /* and of tri_backward: the place in its list, if it stands there */
 };
 
 /* A step's handle is no address: its low bit is 1. graph/handle.c knows what the others mean. */
