@@ -9,14 +9,9 @@ endif()
 # `cmocka_unit_test*(name` of a x_test.c. A line of the file may say
 #   /* ctest: labels=full timeout=120 */
 # (default: labels=quick timeout=60); a file of nothing but scripts is not used.
-function(tri_add_test_file source)
-    get_filename_component(name ${source} NAME_WE)
-    add_executable(${name} ${source})
-    set_target_properties(${name} PROPERTIES
-        RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test)
-    target_link_libraries(${name} PRIVATE trireme_flags test_support trireme_testing PkgConfig::CMOCKA)
-    target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
 
+# tri_read_test_header(FILE): sets labels and timeout by the line above.
+function(tri_read_test_header source)
     set(labels quick)
     set(timeout 60)
     file(STRINGS ${source} header REGEX "ctest:")
@@ -29,6 +24,28 @@ function(tri_add_test_file source)
     if(TRI_SANITIZE)
         math(EXPR timeout "${timeout} * 5")
     endif()
+    set(labels ${labels} PARENT_SCOPE)
+    set(timeout ${timeout} PARENT_SCOPE)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
+endfunction()
+
+function(tri_add_test_script source)
+    get_filename_component(name ${source} NAME_WE)
+    tri_read_test_header(${source})
+    add_test(NAME ${name} COMMAND ${source})
+    set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}"
+        ENVIRONMENT "TRI_TEST_BIN=${CMAKE_BINARY_DIR}/bin;TRI_TEST_SOURCE=${CMAKE_SOURCE_DIR};TRI_TEST_SANITIZE=${TRI_SANITIZE};CC=${CMAKE_C_COMPILER};CXX=${CMAKE_CXX_COMPILER};${TRI_TEST_ENVIRONMENT}")
+endfunction()
+
+function(tri_add_test_file source)
+    get_filename_component(name ${source} NAME_WE)
+    add_executable(${name} ${source})
+    set_target_properties(${name} PROPERTIES
+        RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test)
+    target_link_libraries(${name} PRIVATE trireme_flags test_support trireme_testing PkgConfig::CMOCKA)
+    target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+
+    tri_read_test_header(${source})
     file(STRINGS ${source} cases REGEX "cmocka_unit_test[a-z_]*\\([a-z]")
     foreach(line IN LISTS cases)
         string(REGEX MATCH "cmocka_unit_test[a-z_]*\\(([a-z0-9_]+)" ignored "${line}")
@@ -37,7 +54,6 @@ function(tri_add_test_file source)
         set_tests_properties(${name}.${case} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}"
             ENVIRONMENT "TRI_TEST_BIN=${CMAKE_BINARY_DIR}/bin;TRI_TEST_SOURCE=${CMAKE_SOURCE_DIR};${TRI_TEST_ENVIRONMENT}")
     endforeach()
-    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
 endfunction()
 
 function(tri_add_tests)
@@ -52,6 +68,11 @@ function(tri_add_tests)
         ${CMAKE_SOURCE_DIR}/tools/*_test.c)
     foreach(source IN LISTS tests)
         tri_add_test_file(${source})
+    endforeach()
+    # What is tested from outside, by a script of POSIX sh: tests/DIR/x_test.sh, one entry each.
+    file(GLOB scripts CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/*/*_test.sh)
+    foreach(script IN LISTS scripts)
+        tri_add_test_script(${script})
     endforeach()
     # Checks of the tree itself: each script exits non-zero on a violation and
     # proves with --self-test that it catches a planted one.

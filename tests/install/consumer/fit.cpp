@@ -1,0 +1,32 @@
+// fit.cpp - the same in C++17.
+#include <trireme/trireme.h>
+
+#include <cstdio>
+
+int main()
+{
+    const float xs[4] = {0, 1, 2, 3}, ys[4] = {1, 3, 5, 7};
+    const int64_t shape[] = {4, 1};
+    tri_sgd_options options = {};
+    tri_module *model = tri_nn_linear(1, 1);
+
+    options.momentum = 0.5;
+    tri_optimizer *opt = tri_sgd(model, 0.05, &options);
+    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, shape, 2, xs);
+    tri_tensor *y = tri_tensor_from(TRI_DTYPE_F32, shape, 2, ys);
+    double last = 1.0;
+
+    for (int step = 0; step < 200; step++) {
+        tri_tensor *loss = tri_mse_loss(tri_forward(model, x), y);
+        tri_backward(loss);
+        TRI_TRY(tri_optimizer_step(opt));
+        last = tri_item(loss);
+        tri_step_end();
+    }
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(model);
+    std::printf("trained\n");
+    return last < 1e-3 ? 0 : 1;
+}

@@ -1,0 +1,106 @@
+#!/bin/sh
+# consumer_test.sh - what `cmake --install` puts down is all that a stranger's project needs: C and
+# C++17, by pkg-config and by find_package, shared and static, after the tree was moved.
+# ctest: labels=full timeout=300
+set -eu
+LC_ALL=C
+export LC_ALL
+source=$TRI_TEST_SOURCE/tests/install/consumer
+build=$(dirname "$TRI_TEST_BIN")
+cc=${CC:-cc} cxx=${CXX:-c++}
+sanitize=${TRI_TEST_SANITIZE:+-fsanitize=$TRI_TEST_SANITIZE}
+warnings="-Wall -Wextra -Wpedantic -Werror"
+work=$(mktemp -d "${TMPDIR:-/tmp}/trireme-install.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+fail() {
+    echo "consumer_test: $*" >&2
+    exit 1
+}
+
+# works PROGRAM TEXT: it runs and prints the text.
+works() {
+    output=$("$1") || fail "$1 failed: $output"
+    case $output in
+    *"$2"*) ;;
+    *) fail "$1 printed: $output" ;;
+    esac
+}
+
+# Installed to one place and used from another.
+cmake --install "$build" --prefix "$work/there" >"$work/install.log"
+mv "$work/there" "$work/here"
+prefix=$work/here
+libdir=$(dirname "$(find "$prefix" -name libtrireme-comm.so)")
+
+for file in bin/trirun bin/trireme include/trireme/comm.h include/trireme/trireme.h \
+    share/man/man1/trirun.1 share/man/man1/trireme.1 share/man/man3/tri_all_reduce.3 \
+    share/man/man7/trireme.7; do
+    [ -f "$prefix/$file" ] || fail "$file was not installed"
+done
+for header in "$TRI_TEST_SOURCE"/include/trireme/*.h; do
+    cmp "$header" "$prefix/include/trireme/${header##*/}" || fail "${header##*/} differs"
+done
+# Texts of ours that name folders of the build would break on another machine.
+if grep -rlE "$TRI_TEST_SOURCE|$work/there" "$prefix/include" "$prefix/share" \
+    $(find "$prefix" -name '*.pc' -o -name '*.cmake') >"$work/absolute"; then
+    fail "absolute folders in: $(cat "$work/absolute")"
+fi
+
+# --- pkg-config -------------------------------------------------------------------------
+PKG_CONFIG_PATH=$libdir/pkgconfig
+export PKG_CONFIG_PATH
+for language in c cpp; do
+    case $language in
+    c) compile="$cc -std=c11" ;;
+    cpp) compile="$cxx -std=c++17" ;;
+    esac
+    for pair in average:trireme-comm fit:trireme; do
+        name=${pair%:*} module=${pair#*:}
+        # shellcheck disable=SC2046
+        $compile $warnings $sanitize "$source/$name.$language" $(pkg-config --cflags --libs "$module") \
+            -Wl,-rpath,"$libdir" -o "$work/$name-$language"
+        static=$(pkg-config --static --libs "$module" |
+            sed 's/-ltrireme[a-z-]*/-Wl,-Bstatic & -Wl,-Bdynamic/g')
+        # shellcheck disable=SC2046
+        $compile $warnings $sanitize "$source/$name.$language" $(pkg-config --cflags "$module") $static \
+            -o "$work/$name-$language-static"
+        if readelf -d "$work/$name-$language-static" | grep -q 'NEEDED.*libtrireme'; then
+            fail "$name-$language-static loads a library of ours"
+        fi
+    done
+    works "$work/average-$language" "average of 1 on rank 0"
+    works "$work/average-$language-static" "average of 1 on rank 0"
+    works "$work/fit-$language" trained
+    works "$work/fit-$language-static" trained
+done
+
+# --- CMake ------------------------------------------------------------------------------
+cmake -S "$source" -B "$work/build" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" \
+    -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_C_FLAGS="$warnings $sanitize" \
+    -DCMAKE_CXX_FLAGS="$warnings $sanitize" >"$work/cmake.log" 2>&1 || fail "$(cat "$work/cmake.log")"
+cmake --build "$work/build" -j 2 >"$work/cmake.log" 2>&1 || fail "$(cat "$work/cmake.log")"
+for kind in c cpp c_static cpp_static; do
+    works "$work/build/average_$kind" "average of 1 on rank 0"
+    works "$work/build/fit_$kind" trained
+done
+# Another version is refused, not taken for this one.
+mkdir "$work/other"
+cat >"$work/other/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.22)
+project(other LANGUAGES C)
+find_package(trireme 9.0 REQUIRED)
+END
+if cmake -S "$work/other" -B "$work/other/build" -DCMAKE_PREFIX_PATH="$prefix" >"$work/cmake.log" 2>&1; then
+    fail "version 9.0 was found"
+fi
+grep -q 'version: 0' "$work/cmake.log" || fail "$(cat "$work/cmake.log")"
+
+# --- the installed programs -------------------------------------------------------------
+"$prefix/bin/trirun" --standalone --nproc-per-node 2 "$work/average-c" >"$work/two"
+[ "$(grep -c 'average of 2 on rank' "$work/two")" -eq 2 ] || fail "trirun: $(cat "$work/two")"
+"$prefix/bin/trireme" info >"$work/info"
+grep -q '^shm  *yes' "$work/info" || fail "trireme info: $(cat "$work/info")"
+echo "consumer_test: passed"

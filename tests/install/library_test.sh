@@ -1,0 +1,39 @@
+#!/bin/sh
+# library_test.sh - libtrireme-comm stays small and stands alone: stripped it is below 400 KB, it
+# loads nothing but libc (and libsodium, where it was there), and its static form defines no name
+# that a program could have too.
+# ctest: labels=full timeout=60
+set -eu
+LC_ALL=C
+export LC_ALL
+lib=$(dirname "$TRI_TEST_BIN")/lib
+limit=400000
+work=$(mktemp -d "${TMPDIR:-/tmp}/trireme-library.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+
+fail() {
+    echo "library_test: $*" >&2
+    exit 1
+}
+
+# What a sanitizer adds is neither ours nor small.
+if [ -z "${TRI_TEST_SANITIZE:-}" ]; then
+    strip -o "$work/stripped" "$lib/libtrireme-comm.so"
+    bytes=$(wc -c <"$work/stripped")
+    echo "libtrireme-comm stripped: $bytes bytes"
+    [ "$bytes" -lt $limit ] || fail "$bytes bytes stripped, $limit allowed"
+    needed=$(readelf -d "$lib/libtrireme-comm.so" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
+    for library in $needed; do
+        case $library in
+        libc.* | libm.so* | libdl.so* | libpthread.so* | ld-linux* | libsodium.so*) ;;
+        *) fail "loads $library" ;;
+        esac
+    done
+fi
+
+for archive in libtrireme-comm.a libtrireme.a; do
+    nm -g --defined-only "$lib/$archive" 2>/dev/null | awk 'NF == 3 { print $3 }' |
+        grep -vE '^trii?_' | grep -vE '^(__asan|__odr_asan|__tsan|__ubsan)' >"$work/names" || true
+    [ ! -s "$work/names" ] || fail "$archive defines: $(tr '\n' ' ' <"$work/names")"
+done
+echo "library_test: passed"

@@ -1,0 +1,43 @@
+#!/bin/sh
+# manual_test.sh - every public function has a manual page, `man` finds it, and no page makes the
+# formatter complain.
+# ctest: labels=full timeout=120
+set -eu
+LC_ALL=C
+export LC_ALL
+man=$(dirname "$TRI_TEST_BIN")/man
+work=$(mktemp -d "${TMPDIR:-/tmp}/trireme-manual.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+
+fail() {
+    echo "manual_test: $*" >&2
+    exit 1
+}
+
+cd "$man"
+for page in man*/*; do
+    groff -ww -man -Tutf8 -z "$page" >"$work/complaints" 2>&1 || true
+    [ ! -s "$work/complaints" ] || fail "$page: $(head -n 3 "$work/complaints")"
+    case $page in *.1 | *.7) grep -q '^\.SH NAME$' "$page" || fail "$page has no name" ;; esac
+done
+
+lib=$(dirname "$TRI_TEST_BIN")/lib
+for library in libtrireme-comm libtrireme; do
+    nm -D --defined-only "$lib/$library.so" | sed -n 's/.* T \(tri_[a-z0-9_]*\)@@TRIREME_0$/\1/p'
+done >"$work/functions"
+[ "$(wc -l <"$work/functions")" -gt 100 ] || fail "too few functions were found"
+while read -r function; do
+    page=man3/$function.3
+    [ -f "$page" ] || fail "$function has no page"
+    target=$(sed -n 's/^\.so //p' "$page")
+    grep -qF "$function" "${target:-$page}" || fail "${target:-$page} does not show $function"
+done <"$work/functions"
+
+# What a page says is what the header says.
+groff -man -Tascii -P-c -P-b -P-u man3/tri_all_reduce.3 >"$work/page"
+grep -q 'tri_status tri_all_reduce(tri_group \*group, const void \*src, void \*dst,' "$work/page" ||
+    fail "tri_all_reduce(3) does not declare it"
+grep -q 'dst\[i\] = op over ranks r of src_r\[i\]' "$work/page" ||
+    fail "tri_all_reduce(3) does not say what it does"
+groff -man -Tascii -P-c man1/trirun.1 | grep -q 'nproc-per-node' || fail "trirun(1) has no options"
+echo "manual_test: passed"
