@@ -12,6 +12,7 @@
 #include "base/err.h"
 
 static atomic_long live_blocks;
+static atomic_long calls;          /* that gave memory */
 static atomic_long fail_countdown; /* 0 = off; the allocation that takes it from 1 to 0 fails */
 
 static bool injected_failure(void)
@@ -28,6 +29,7 @@ static void *account(void *p, size_t n, size_t size, const char *what)
         return NULL;
     }
     atomic_fetch_add_explicit(&live_blocks, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed);
     return p;
 }
 
@@ -49,6 +51,8 @@ void *trii_realloc(void *p, size_t n, size_t size, const char *what)
         q = realloc(p, bytes > 0 ? bytes : 1);
     if (q == NULL)
         trii_err_set("%s: out of memory for %zu x %zu bytes", what, n, size);
+    else
+        atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed);
     return q;
 }
 
@@ -89,4 +93,9 @@ void trii_alloc_fail_at(long n)
 long trii_alloc_live(void)
 {
     return atomic_load(&live_blocks);
+}
+
+long trii_alloc_calls(void)
+{
+    return atomic_load(&calls);
 }

@@ -23,5 +23,8 @@ void trii_free(void *p); /* NULL allowed */
 void trii_alloc_fail_at(long n);
 /* Blocks that are allocated and not freed. */
 long trii_alloc_live(void);
+/* How often a block was allocated or grown since the process began: a path that must not
+ * allocate leaves it as it was. */
+long trii_alloc_calls(void);
 
 #endif

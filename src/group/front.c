@@ -321,6 +321,7 @@ void tri_group_unref(tri_group *group)
         return;
     trii_fault_raise(&group->fault, TRI_ERR_ABORTED, "rank %d left the group", group->rank);
     group->engine->destroy(group->self);
+    trii_group_free_idle(group);
     trii_recorder_close(group->recorder);
     trii_free(group->pair_seq);
     trii_free(group);

@@ -21,6 +21,8 @@ struct tri_group {
     uint64_t *pair_seq;      /* guard: lock; [2 * size]: sends to r at r, receives at size + r */
     trii_recorder *recorder; /* NULL = none */
     uint16_t record_group;   /* our number there */
+    trii_lock idle_lock;     /* nothing is called under it */
+    tri_work *idle;          /* guard: idle_lock; works for the next calls */
     int64_t timeout_ns;      /* INT64_MAX = none */
     atomic_int refs;
     char name[TRII_GROUP_NAME];
@@ -32,11 +34,15 @@ struct tri_work {
     atomic_int refs;  /* the handle, the running operation */
     int64_t deadline_ns;
     trii_op op;
+    tri_work *next; /* while it is idle */
 };
 
 /* The world: what a NULL group means. world.c sets and clears it; borrowed. */
 void trii_group_set_world(tri_group *group);
 tri_group *trii_group_get_world(void);
+
+/* Frees the works that wait for calls: the last act of a group's end. */
+void trii_group_free_idle(tri_group *group);
 
 /* Waits for op until it is finished or deadline_ns has come. When the deadline is the
  * group's, `fatal`, the group fails with TIMEOUT and op ends with that; else INPROGRESS. */

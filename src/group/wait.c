@@ -138,10 +138,42 @@ static tri_status post_blocking(tri_group *group, const trii_collective *call)
     return op_report(group, &op);
 }
 
+/* Works that are over serve the next calls, so that a steady state allocates nothing. Whoever
+ * drops the last reference has the group: it holds the handle, or the engine has not ended. */
+static tri_work *work_take(tri_group *group)
+{
+    tri_work *work;
+
+    trii_lock_take(&group->idle_lock);
+    work = group->idle;
+    if (work != NULL)
+        group->idle = work->next;
+    trii_lock_drop(&group->idle_lock);
+    return work != NULL ? work : trii_alloc(1, sizeof(*work), "work");
+}
+
+static void work_give(tri_group *group, tri_work *work)
+{
+    trii_lock_take(&group->idle_lock);
+    work->next = group->idle;
+    group->idle = work;
+    trii_lock_drop(&group->idle_lock);
+}
+
+void trii_group_free_idle(tri_group *group)
+{
+    while (group->idle != NULL) {
+        tri_work *next = group->idle->next;
+
+        trii_free(group->idle);
+        group->idle = next;
+    }
+}
+
 static void work_unref(tri_work *work)
 {
     if (atomic_fetch_sub(&work->refs, 1) == 1)
-        trii_free(work);
+        work_give(work->group, work);
 }
 
 static void work_finished(trii_op *op)
@@ -154,7 +186,7 @@ static void work_finished(trii_op *op)
 
 static tri_status post_async(tri_group *group, const trii_collective *call, tri_work **work_out)
 {
-    tri_work *work = trii_alloc(1, sizeof(*work), "work");
+    tri_work *work = work_take(group);
     tri_status st;
 
     if (work == NULL)
@@ -166,7 +198,7 @@ static tri_status post_async(tri_group *group, const trii_collective *call, tri_
     atomic_init(&work->refs, 2);
     st = start(group, &work->op, group->engine->submit);
     if (st != TRI_OK) {
-        trii_free(work);
+        work_give(group, work);
         return TRII_FAIL_CTX(st, "%s, rank %d", trii_kind_name(call->kind), group->rank);
     }
     tri_group_ref(group);
