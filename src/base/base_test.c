@@ -82,11 +82,32 @@ static void settings_say_which_variable_is_wrong(void **state)
     assert_int_equal(value, 1);
 }
 
+static void a_setting_of_choices_names_them(void **state)
+{
+    int index = 7;
+
+    (void)state;
+    setenv("TRI_ISA", "avx1024", 1);
+    CHECK_FAILS(trii_param_choice(TRII_PARAM_ISA, &index), TRI_ERR_INVALID_ARG,
+                "TRI_ISA=avx1024 must be portable, avx2 or avx512");
+    assert_int_equal(index, 7);
+    setenv("TRI_CHECK", "nans", 1);
+    CHECK_FAILS(trii_param_choice(TRII_PARAM_CHECK, &index), TRI_ERR_INVALID_ARG,
+                "TRI_CHECK=nans must be nan");
+    setenv("TRI_ISA", "avx512", 1);
+    CHECK_OK(trii_param_choice(TRII_PARAM_ISA, &index));
+    assert_int_equal(index, 2);
+    unsetenv("TRI_ISA");
+    CHECK_OK(trii_param_choice(TRII_PARAM_ISA, &index));
+    assert_int_equal(index, -1);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_failure_keeps_its_line_and_takes_context),
     cmocka_unit_test(the_chosen_allocation_fails_and_only_that_one),
     cmocka_unit_test(every_f16_survives_f32_and_rounding_is_to_even),
     cmocka_unit_test(settings_say_which_variable_is_wrong),
+    cmocka_unit_test(a_setting_of_choices_names_them),
 };
 
 TEST_MAIN(tests)

@@ -34,6 +34,28 @@ static int entry_level(const char *entry, size_t length, const char *component)
     return named ? TRII_LOG_DEBUG : -1;
 }
 
+/* A component's level that is none would silence what was asked for. */
+static void check_spec(const char *spec)
+{
+    for (size_t length; *spec != '\0'; spec += length + (spec[length] == ',')) {
+        const char *colon;
+        size_t n = 0;
+
+        length = strcspn(spec, ",");
+        colon = memchr(spec, ':', length);
+        if (colon == NULL)
+            continue; /* a level, or a component */
+        while (n < TRII_COUNT_OF(level_names) &&
+               (strlen(level_names[n]) != (size_t)(spec + length - colon) - 1 ||
+                strncmp(level_names[n], colon + 1, strlen(level_names[n])) != 0))
+            n++;
+        if (n == TRII_COUNT_OF(level_names))
+            trii_log_write(TRII_LOG_WARN, "log",
+                           "TRI_LOG: %.*s must end with error, warn, info, debug or trace",
+                           (int)length, spec);
+    }
+}
+
 bool trii_log_enabled(trii_log_level level, const char *component)
 {
     static const char *_Atomic cached;
@@ -43,7 +65,8 @@ bool trii_log_enabled(trii_log_level level, const char *component)
     if (spec == NULL) {
         spec = trii_param_text(TRII_PARAM_LOG);
         spec = spec != NULL ? spec : "";
-        atomic_store_explicit(&cached, spec, memory_order_relaxed);
+        if (atomic_exchange_explicit(&cached, spec, memory_order_relaxed) == NULL)
+            check_spec(spec);
     }
     while (*spec != '\0') {
         size_t length = strcspn(spec, ",");

@@ -5,12 +5,18 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/err.h"
 
+static const char *const check_choices[] = {"nan", NULL};
+static const char *const isa_choices[] = {"portable", "avx2", "avx512", NULL};
+
 static const trii_param_info params[TRII_PARAM_COUNT] = {
-    [TRII_PARAM_CHECK] = {"TRI_CHECK", "", "nan: stop at the first operation that makes a NaN"},
+    [TRII_PARAM_CHECK] = {"TRI_CHECK", "", "nan: stop at the first operation that makes a NaN",
+                          check_choices},
     [TRII_PARAM_EAGER] = {"TRI_EAGER", "0", "1: run every operation when it is recorded"},
     [TRII_PARAM_ENGINE] = {"TRI_ENGINE", "", "engine of every group: self, shm or tcp"},
     [TRII_PARAM_INIT] = {"TRI_INIT", "env://", "how tri_init finds the world"},
@@ -23,7 +29,11 @@ static const trii_param_info params[TRII_PARAM_COUNT] = {
                             "how long a waiting rank spins before it sleeps "
                             "(default: adapts to cores per rank)"},
     [TRII_PARAM_TIMEOUT_MS] = {"TRI_TIMEOUT_MS", "600000", "deadline of every wait for peers"},
-    [TRII_PARAM_ISA] = {"TRI_ISA", "", "limit kernels to portable, avx2 or avx512"},
+    [TRII_PARAM_ISA] = {"TRI_ISA", "", "limit kernels to portable, avx2 or avx512", isa_choices},
+    [TRII_PARAM_OMP_NUM_THREADS] = {"OMP_NUM_THREADS", "",
+                                    "threads of one process if TRI_NUM_THREADS is unset"},
+    [TRII_PARAM_LOCAL_WORLD_SIZE] = {"LOCAL_WORLD_SIZE", "",
+                                     "ranks that share this host's cores (set by launchers)"},
 };
 
 const trii_param_info *trii_param_describe(trii_param param)
@@ -65,4 +75,38 @@ tri_status trii_param_i64(trii_param param, int64_t fallback, int64_t min, int64
         return TRI_OK;
     }
     return trii_parse_i64(text, params[param].name, min, max, value_out);
+}
+
+/* "a, b or c" */
+static void list_choices(const char *const *choices, char *text, size_t size)
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (int i = 0; choices[i] != NULL && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%s",
+                                 i == 0                   ? ""
+                                 : choices[i + 1] == NULL ? " or "
+                                                          : ", ",
+                                 choices[i]);
+}
+
+tri_status trii_param_choice(trii_param param, int *index_out)
+{
+    const char *const *choices = params[param].choices;
+    const char *text = trii_param_text(param);
+    char allowed[200];
+
+    if (text == NULL) {
+        *index_out = -1;
+        return TRI_OK;
+    }
+    for (int i = 0; choices[i] != NULL; i++) {
+        if (strcmp(text, choices[i]) == 0) {
+            *index_out = i;
+            return TRI_OK;
+        }
+    }
+    list_choices(choices, allowed, sizeof(allowed));
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s=%s must be %s", params[param].name, text, allowed);
 }

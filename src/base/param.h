@@ -1,7 +1,10 @@
 /*
  * param.h - every setting from the environment, in one table: `trireme info` prints it.
  *
- * A room that needs a new setting adds a line to PARAMS in param.c and an enum value here.
+ * A room that needs a new setting adds a line to the table in param.c and an enum value here. A
+ * value that is not understood is never passed over in silence: whoever reads the setting fails or
+ * warns with the line that these functions leave. What launchers say of rank and world is read in
+ * one other place, group/launch_env.c.
  */
 #ifndef TRII_PARAM_H
 #define TRII_PARAM_H
@@ -19,6 +22,8 @@ typedef enum trii_param {
     TRII_PARAM_SPIN_US,     /* TRI_SPIN_US */
     TRII_PARAM_TIMEOUT_MS,  /* TRI_TIMEOUT_MS */
     TRII_PARAM_ISA,         /* TRI_ISA */
+    TRII_PARAM_OMP_NUM_THREADS,
+    TRII_PARAM_LOCAL_WORLD_SIZE,
     TRII_PARAM_COUNT
 } trii_param;
 
@@ -26,6 +31,7 @@ typedef struct trii_param_info {
     const char *name;          /* environment variable */
     const char *default_value; /* as text; "" = unset */
     const char *help;
+    const char *const *choices; /* the only values, ends with NULL; NULL = any text or number */
 } trii_param_info;
 
 const trii_param_info *trii_param_describe(trii_param param);
@@ -35,6 +41,9 @@ const char *trii_param_text(trii_param param);
  * if unset. */
 tri_status trii_param_i64(trii_param param, int64_t fallback, int64_t min, int64_t max,
                           int64_t *value_out) TRI_MUST_CHECK;
+/* The number of the value in the row's choices; -1 if unset. INVALID_ARG names the variable, the
+ * value and the choices. */
+tri_status trii_param_choice(trii_param param, int *index_out) TRI_MUST_CHECK;
 /* The whole text must be a decimal integer of [min, max]; `what` names it in the message. */
 tri_status trii_parse_i64(const char *text, const char *what, int64_t min, int64_t max,
                           int64_t *value_out) TRI_MUST_CHECK;

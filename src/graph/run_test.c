@@ -314,6 +314,22 @@ static void the_first_nan_is_named(void **state)
     unsetenv("TRI_CHECK");
 }
 
+static void an_unknown_check_is_an_error_of_the_run(void **state)
+{
+    const float one = 1;
+    tri_tensor *x = vec(1, &one);
+
+    (void)state;
+    trii_step_release();
+    setenv("TRI_CHECK", "bogus", 1);
+    (void)tri_relu(x);
+    CHECK_FAILS(tri_run(), TRI_ERR_INVALID_ARG, "TRI_CHECK=bogus must be nan");
+    tri_step_end();
+    tri_tensor_unref(x);
+    trii_step_release();
+    unsetenv("TRI_CHECK");
+}
+
 /* What is recorded behind a collective is found as well, and the collective runs only once. */
 static void a_nan_is_found_behind_host_operations(void **state)
 {
@@ -485,6 +501,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(sgd_is_pytorchs),
     cmocka_unit_test(eager_mode_runs_each_operation_at_once),
     cmocka_unit_test(the_first_nan_is_named),
+    cmocka_unit_test(an_unknown_check_is_an_error_of_the_run),
     cmocka_unit_test(a_nan_is_found_behind_host_operations),
     cmocka_unit_test(an_item_that_cannot_be_read_is_warned_about),
     cmocka_unit_test(random_numbers_follow_seed_step_and_rank),

@@ -49,17 +49,18 @@ static void recorder_free(void *arg)
 static trii_recorder *recorder_create(void)
 {
     trii_recorder *r = trii_alloc(1, sizeof(*r), "recorder");
-    const char *check = trii_param_text(TRII_PARAM_CHECK);
     int64_t eager = 0;
+    int check = -1;
 
     if (r == NULL)
         return NULL;
     r->table_slot = -1;
     r->segment = 1;
     r->step.recorder = r;
-    r->check = check != NULL && strcmp(check, "nan") == 0;
-    if (trii_param_i64(TRII_PARAM_EAGER, 0, 0, 1, &eager) != TRI_OK)
+    if (trii_param_choice(TRII_PARAM_CHECK, &check) != TRI_OK ||
+        trii_param_i64(TRII_PARAM_EAGER, 0, 0, 1, &eager) != TRI_OK)
         trii_step_fail(&r->step, TRI_ERR_INVALID_ARG);
+    r->check = check == 0; /* its one choice */
     r->eager = eager == 1;
     if (trii_step_reserve(&r->step, TRII_RESERVE_NODES) != TRI_OK) {
         recorder_free(r);

@@ -155,6 +155,18 @@ static tri_status create_with(const trii_engine *engine, tri_store *store, trii_
     return st;
 }
 
+static tri_status no_such_engine(const char *name)
+{
+    char known[128] = "";
+
+    for (const trii_engine *const *e = trii_engines(); *e != NULL; e++)
+        snprintf(known + strlen(known), sizeof(known) - strlen(known), "%s%s",
+                 known[0] != '\0' ? ", " : "", (*e)->name);
+    return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                     "engine %s (tri_group_options or TRI_ENGINE) is not one of this library's: %s",
+                     name, known);
+}
+
 /* The named engine, or the first that serves all ranks. create() agrees between the ranks, so
  * that all of them take the same turn here. */
 static tri_status create_engine(tri_group *g, tri_store *store, const char *name,
@@ -165,7 +177,7 @@ static tri_status create_engine(tri_group *g, tri_store *store, const char *name
     char tried[TRII_ERR_BYTES / 2] = "";
 
     if (name != NULL && named == NULL)
-        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "engine %s is not one of this library's", name);
+        return no_such_engine(name);
     if (named == NULL && g->size == 1)
         named = engine_named("self");
     if (named != NULL) {

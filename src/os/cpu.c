@@ -42,22 +42,15 @@ trii_isa trii_cpu_isa(void)
 {
     static atomic_int cached = -1;
     int isa = atomic_load_explicit(&cached, memory_order_relaxed);
-    const char *limit;
+    int limit = -1;
 
     if (isa >= 0)
         return (trii_isa)isa;
     isa = (int)processor_isa();
-    limit = trii_param_text(TRII_PARAM_ISA);
-    if (limit != NULL) {
-        int i = 0;
-
-        while (i < TRII_ISA_COUNT && strcmp(limit, trii_isa_name((trii_isa)i)) != 0)
-            i++;
-        if (i == TRII_ISA_COUNT)
-            TRII_LOG(TRII_LOG_WARN, "os", "TRI_ISA=%s is none of portable, avx2, avx512", limit);
-        else if (i < isa)
-            isa = i;
-    }
+    if (trii_param_choice(TRII_PARAM_ISA, &limit) != TRI_OK)
+        TRII_LOG(TRII_LOG_WARN, "os", "%s; ignored", tri_last_error());
+    if (limit >= 0 && limit < isa)
+        isa = limit; /* the choices stand in the enum's order */
     atomic_store_explicit(&cached, isa, memory_order_relaxed);
     return (trii_isa)isa;
 }

@@ -38,24 +38,35 @@ extern void __tsan_release(void *address);
 #endif
 
 #define MAX_THREADS 1024
+#define MAX_RANKS 1000000 /* of one host */
 
 static atomic_int n_threads_chosen; /* 0 = not read yet */
 static _Thread_local int n_threads_adopted;
 
+/* OMP_NUM_THREADS may be a list: its first number counts, as in libgomp, which has warned of a bad
+ * value when it was loaded. */
+static int64_t omp_threads(void)
+{
+    const char *text = trii_param_text(TRII_PARAM_OMP_NUM_THREADS);
+    long n = text != NULL ? strtol(text, NULL, 10) : 0;
+
+    return n > 0 && n <= MAX_THREADS ? n : 0;
+}
+
 static int choose_threads(void)
 {
-    int64_t n = 0;
-    const char *launched = getenv("LOCAL_WORLD_SIZE"); /* known before tri_init, too */
-    long ranks = launched != NULL ? strtol(launched, NULL, 10) : tri_local_world_size();
-    int cores = omp_get_num_procs();
-    const char *omp = getenv("OMP_NUM_THREADS");
+    int64_t n = 0, ranks = tri_local_world_size();
 
     if (trii_param_i64(TRII_PARAM_NUM_THREADS, 0, 1, MAX_THREADS, &n) != TRI_OK)
         TRII_LOG(TRII_LOG_WARN, "cpu", "%s; ignored", tri_last_error());
-    if (n == 0 && omp != NULL)
-        n = strtol(omp, NULL, 10); /* a list counts by its first number, as in libgomp */
-    if (n <= 0 || n > MAX_THREADS)
-        n = cores / (ranks > 0 ? ranks : 1);
+    if (n == 0)
+        n = omp_threads();
+    if (n > 0)
+        return (int)n;
+    /* known before tri_init, too */
+    if (trii_param_i64(TRII_PARAM_LOCAL_WORLD_SIZE, ranks, 1, MAX_RANKS, &ranks) != TRI_OK)
+        TRII_LOG(TRII_LOG_WARN, "cpu", "%s; ignored", tri_last_error());
+    n = omp_get_num_procs() / ranks;
     return n > 0 ? (int)n : 1;
 }
 
