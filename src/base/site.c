@@ -11,8 +11,10 @@
 
 TRI_API void tri_site_set(const char *file, int line);
 
-static TRII_THREAD_LOCAL trii_site newest;
-static TRII_THREAD_LOCAL bool taken;
+/* Not TRII_THREAD_LOCAL: one such variable, and programs that load the library while they run
+ * (plug-ins, Python) find no room for all that is thread-local in it. */
+static _Thread_local trii_site newest;
+static _Thread_local bool taken;
 
 void tri_site_set(const char *file, int line)
 {
