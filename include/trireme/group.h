@@ -42,7 +42,10 @@ typedef struct tri_group_options {
 } tri_group_options;
 
 typedef struct tri_init_options {
-    const char *url; /* NULL = TRI_INIT, else "env://"; "tcp://host:port?rank=R&world_size=W" */
+    /* NULL = TRI_INIT, else "env://"; "tcp://host:port?rank=R&world_size=W", or a file that all
+     * ranks can write, "file:///path?rank=R&world_size=W"; rank and size may come from the
+     * launcher's environment instead */
+    const char *url;
     tri_group_options group;
 } tri_init_options;
 

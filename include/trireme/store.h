@@ -47,6 +47,23 @@ typedef struct tri_store_tcp_options {
 TRI_API TRI_MUST_CHECK tri_status tri_store_tcp(const char *host, int port,
                                                 const tri_store_tcp_options *opt,
                                                 tri_store **store_out);
+/* Zero means default. */
+typedef struct tri_store_file_options {
+    int world_size;     /* > 0: the file is removed when so many have closed it and none is left */
+    int64_t timeout_ms; /* of waits, and for the file's lock; 0 = TRI_STORE_TIMEOUT_MS */
+} tri_store_file_options;
+
+/**
+ * A store in one file that all processes reach, in the format of PyTorch's FileStore, which may
+ * share it; safe on NFS. Made if it is not there; what an earlier run left in it is read. What a
+ * process that died left unfinished is skipped, and cut off by the next that writes. num_keys
+ * counts the user's keys only.
+ *
+ * Errors: NOT_FOUND (no such folder), IO, FORMAT (not such a file), TIMEOUT (its lock is held).
+ */
+TRI_API TRI_MUST_CHECK tri_status tri_store_file(const char *path,
+                                                 const tri_store_file_options *opt,
+                                                 tri_store **store_out);
 /* In-process store, for ranks that are threads of one process. */
 TRI_API TRI_MUST_CHECK tri_status tri_store_hash(tri_store **store_out);
 /* A view of `base` in which every key is prefixed by "prefix/". Takes a reference on base. */

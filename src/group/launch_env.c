@@ -8,8 +8,6 @@
 #include "base/err.h"
 #include "base/param.h"
 
-#define MAX_RANKS 1000000
-
 /* Ports that follow from a job's number: below the range that systems give out themselves. */
 enum { FIRST_JOB_PORT = 20000, N_JOB_PORTS = 12000 };
 
@@ -35,14 +33,14 @@ static tri_status read_int(const char *name, int64_t min, int64_t max, int *valu
 }
 
 /* As read_int, and `fallback` where it is not set. */
-static tri_status read_optional(const char *name, int64_t min, int64_t max, int fallback,
-                                int *value_out)
+tri_status trii_launch_env_int(const char *name, int64_t min, int64_t max, int fallback,
+                               int *value_out)
 {
     *value_out = fallback;
     return text_of(name) != NULL ? read_int(name, min, max, value_out) : TRI_OK;
 }
 
-static tri_status set_host(trii_launch_env *env, const char *host, size_t length)
+tri_status trii_launch_env_set_host(trii_launch_env *env, const char *host, size_t length)
 {
     if (length == 0 || length >= sizeof(env->host))
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%.*s is no host name",
@@ -52,8 +50,8 @@ static tri_status set_host(trii_launch_env *env, const char *host, size_t length
     return TRI_OK;
 }
 
-static tri_status check_ranks(const trii_launch_env *env, const char *rank_name,
-                              const char *size_name)
+tri_status trii_launch_env_check(const trii_launch_env *env, const char *rank_name,
+                                 const char *size_name)
 {
     if (env->rank >= env->size)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s=%d is not below %s=%d", rank_name, env->rank,
@@ -71,32 +69,35 @@ static tri_status read_master(trii_launch_env *env)
 
     if (host == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "the environment variable MASTER_ADDR is not set");
-    return status == TRI_OK ? set_host(env, host, strlen(host)) : status;
+    return status == TRI_OK ? trii_launch_env_set_host(env, host, strlen(host)) : status;
 }
 
 /* --- trirun and torchrun ---------------------------------------------------------------- */
 
-static tri_status read_torchrun(trii_launch_env *env)
+static tri_status read_torchrun(trii_launch_env *env, bool where)
 {
     const char *agent = text_of("TORCHELASTIC_USE_AGENT_STORE");
-    tri_status status = read_int("WORLD_SIZE", 1, MAX_RANKS, &env->size);
+    tri_status status = read_int("WORLD_SIZE", 1, TRII_LAUNCH_MAX_RANKS, &env->size);
 
     if (status == TRI_OK)
-        status = read_int("RANK", 0, MAX_RANKS, &env->rank);
-    if (status == TRI_OK)
+        status = read_int("RANK", 0, TRII_LAUNCH_MAX_RANKS, &env->rank);
+    if (status == TRI_OK && where)
         status = read_master(env);
     /* Without LOCAL_*, as when somebody sets the four by hand: one host. */
     if (status == TRI_OK)
-        status = read_optional("LOCAL_WORLD_SIZE", 1, MAX_RANKS, env->size, &env->local_size);
+        status = trii_launch_env_int("LOCAL_WORLD_SIZE", 1, TRII_LAUNCH_MAX_RANKS, env->size,
+                                     &env->local_size);
     if (status == TRI_OK)
-        status = read_optional("LOCAL_RANK", 0, MAX_RANKS,
-                               env->local_size == env->size ? env->rank : 0, &env->local_rank);
+        status =
+            trii_launch_env_int("LOCAL_RANK", 0, TRII_LAUNCH_MAX_RANKS,
+                                env->local_size == env->size ? env->rank : 0, &env->local_rank);
     if (status == TRI_OK)
-        status = read_optional("TORCHELASTIC_RESTART_COUNT", 0, INT32_MAX, 0, &env->restart_count);
+        status =
+            trii_launch_env_int("TORCHELASTIC_RESTART_COUNT", 0, INT32_MAX, 0, &env->restart_count);
     if (status != TRI_OK)
         return TRII_FAIL_CTX(status, "env:// needs RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT");
     env->agent_store = agent != NULL && strcmp(agent, "True") == 0;
-    return check_ranks(env, "RANK", "WORLD_SIZE");
+    return trii_launch_env_check(env, "RANK", "WORLD_SIZE");
 }
 
 /* --- mpirun and srun -------------------------------------------------------------------- */
@@ -110,30 +111,33 @@ static int job_port(const char *job)
     return FIRST_JOB_PORT + (int)(hash % N_JOB_PORTS);
 }
 
-static tri_status read_mpirun(trii_launch_env *env)
+static tri_status read_mpirun(trii_launch_env *env, bool where)
 {
     const char *job = text_of("PMIX_NAMESPACE");
-    tri_status status = read_int("OMPI_COMM_WORLD_RANK", 0, MAX_RANKS, &env->rank);
+    tri_status status = read_int("OMPI_COMM_WORLD_RANK", 0, TRII_LAUNCH_MAX_RANKS, &env->rank);
 
     if (status == TRI_OK)
-        status = read_int("OMPI_COMM_WORLD_SIZE", 1, MAX_RANKS, &env->size);
+        status = read_int("OMPI_COMM_WORLD_SIZE", 1, TRII_LAUNCH_MAX_RANKS, &env->size);
     if (status == TRI_OK)
-        status = read_int("OMPI_COMM_WORLD_LOCAL_RANK", 0, MAX_RANKS, &env->local_rank);
+        status = read_int("OMPI_COMM_WORLD_LOCAL_RANK", 0, TRII_LAUNCH_MAX_RANKS, &env->local_rank);
     if (status == TRI_OK)
-        status = read_int("OMPI_COMM_WORLD_LOCAL_SIZE", 1, MAX_RANKS, &env->local_size);
+        status = read_int("OMPI_COMM_WORLD_LOCAL_SIZE", 1, TRII_LAUNCH_MAX_RANKS, &env->local_size);
     if (status != TRI_OK)
         return TRII_FAIL_CTX(status, "env:// under mpirun");
     job = job != NULL ? job : text_of("OMPI_MCA_ess_base_jobid");
+    if (!where)
+        return trii_launch_env_check(env, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
     if (text_of("MASTER_ADDR") != NULL || job == NULL || env->local_size < env->size) {
         status = read_master(env);
         if (status != TRI_OK)
             return TRII_FAIL_CTX(status, "env:// under mpirun needs MASTER_ADDR and MASTER_PORT");
     } else {
-        status = set_host(env, "127.0.0.1", 9);
+        status = trii_launch_env_set_host(env, "127.0.0.1", 9);
         env->port = job_port(job);
     }
-    return status == TRI_OK ? check_ranks(env, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")
-                            : status;
+    return status == TRI_OK
+               ? trii_launch_env_check(env, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")
+               : status;
 }
 
 /* Entry `node` of Slurm's counts per node, "2(x3),1" = 2,2,2,1; 0 if there is none. */
@@ -167,7 +171,7 @@ static tri_status slurm_first_host(trii_launch_env *env, const char *list)
         digits = strcspn(list + prefix + 1, "-,]");
     snprintf(host, sizeof(host), "%.*s%.*s", (int)prefix, list, (int)digits,
              list + prefix + (list[prefix] == '['));
-    return set_host(env, host, strlen(host));
+    return trii_launch_env_set_host(env, host, strlen(host));
 }
 
 static tri_status read_srun_address(trii_launch_env *env)
@@ -187,27 +191,27 @@ static tri_status read_srun_address(trii_launch_env *env)
     env->port = job_port(number);
     nodes = nodes != NULL ? nodes : text_of("SLURM_JOB_NODELIST");
     if (env->local_size == env->size)
-        return set_host(env, "127.0.0.1", 9);
+        return trii_launch_env_set_host(env, "127.0.0.1", 9);
     if (nodes == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "env:// under srun: neither MASTER_ADDR nor SLURM_STEP_NODELIST is set");
     return slurm_first_host(env, nodes);
 }
 
-static tri_status read_srun(trii_launch_env *env)
+static tri_status read_srun(trii_launch_env *env, bool where)
 {
     const char *counts = text_of("SLURM_STEP_TASKS_PER_NODE");
     const char *size_name =
         text_of("SLURM_STEP_NUM_TASKS") != NULL ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
     int node = 0;
-    tri_status status = read_int("SLURM_PROCID", 0, MAX_RANKS, &env->rank);
+    tri_status status = read_int("SLURM_PROCID", 0, TRII_LAUNCH_MAX_RANKS, &env->rank);
 
     if (status == TRI_OK)
-        status = read_int(size_name, 1, MAX_RANKS, &env->size);
+        status = read_int(size_name, 1, TRII_LAUNCH_MAX_RANKS, &env->size);
     if (status == TRI_OK)
-        status = read_int("SLURM_LOCALID", 0, MAX_RANKS, &env->local_rank);
+        status = read_int("SLURM_LOCALID", 0, TRII_LAUNCH_MAX_RANKS, &env->local_rank);
     if (status == TRI_OK)
-        status = read_optional("SLURM_NODEID", 0, MAX_RANKS, 0, &node);
+        status = trii_launch_env_int("SLURM_NODEID", 0, TRII_LAUNCH_MAX_RANKS, 0, &node);
     if (status != TRI_OK)
         return TRII_FAIL_CTX(status, "env:// under srun");
     counts = counts != NULL ? counts : text_of("SLURM_TASKS_PER_NODE");
@@ -216,8 +220,8 @@ static tri_status read_srun(trii_launch_env *env)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "env:// under srun: SLURM_STEP_TASKS_PER_NODE=%s says nothing of node %d",
                          counts != NULL ? counts : "", node);
-    status = read_srun_address(env);
-    return status == TRI_OK ? check_ranks(env, "SLURM_PROCID", size_name) : status;
+    status = where ? read_srun_address(env) : TRI_OK;
+    return status == TRI_OK ? trii_launch_env_check(env, "SLURM_PROCID", size_name) : status;
 }
 
 /* A batch script has SLURM_PROCID too, but a program that it runs without srun is alone. */
@@ -228,86 +232,14 @@ static bool is_srun(void)
            (text_of("SLURM_STEP_ID") != NULL || text_of("SLURM_JOB_ID") == NULL);
 }
 
-/* --- URLs --------------------------------------------------------------------------------- */
-
-/* "name=number" at the head of `query`; moves *query_io behind it and its &. */
-static tri_status read_query(const char **query_io, trii_launch_env *env, bool *rank_seen,
-                             bool *size_seen)
-{
-    char part[64];
-    const char *value;
-    size_t length = strcspn(*query_io, "&");
-    int64_t number;
-    tri_status status;
-
-    snprintf(part, sizeof(part), "%.*s", (int)length, *query_io);
-    *query_io += length + ((*query_io)[length] == '&');
-    value = strchr(part, '=');
-    if (value != NULL && strncmp(part, "rank=", 5) == 0) {
-        status = trii_parse_i64(value + 1, "rank", 0, MAX_RANKS, &number);
-        *rank_seen = true;
-        env->rank = status == TRI_OK ? (int)number : 0;
-    } else if (value != NULL && strncmp(part, "world_size=", 11) == 0) {
-        status = trii_parse_i64(value + 1, "world_size", 1, MAX_RANKS, &number);
-        *size_seen = true;
-        env->size = status == TRI_OK ? (int)number : 0;
-    } else if (value != NULL && strncmp(part, "use_libuv=", 10) == 0) {
-        status = TRI_OK; /* PyTorch's choice of a server; means nothing here */
-    } else {
-        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "unknown parameter \"%s\"", part);
-    }
-    return status;
-}
-
-/* "HOST:PORT?rank=R&world_size=W", HOST may be "[v6]". */
-static tri_status read_tcp(const char *rest, trii_launch_env *env)
-{
-    size_t length = strcspn(rest, "?/"), host_length;
-    const char *query = rest + length + (rest[length] == '/');
-    const char *end = *rest == '[' ? memchr(rest, ']', length) : NULL;
-    const char *colon =
-        memchr(end != NULL ? end : rest, ':', length - (end != NULL ? (size_t)(end - rest) : 0));
-    bool rank_seen = false, size_seen = false;
-    char port[16];
-    int64_t number;
-    tri_status status;
-
-    if (colon == NULL)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "port number missing");
-    host_length = (size_t)(colon - rest);
-    status =
-        end != NULL ? set_host(env, rest + 1, host_length - 2) : set_host(env, rest, host_length);
-    if (status != TRI_OK)
-        return status;
-    snprintf(port, sizeof(port), "%.*s", (int)(length - host_length - 1), colon + 1);
-    status = trii_parse_i64(port, "port", 1, 65535, &number);
-    env->port = status == TRI_OK ? (int)number : 0;
-    if (status == TRI_OK && *query == '?')
-        query++;
-    while (status == TRI_OK && *query != '\0')
-        status = read_query(&query, env, &rank_seen, &size_seen);
-    if (status == TRI_OK && !rank_seen)
-        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "rank parameter missing");
-    if (status == TRI_OK && !size_seen)
-        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "world size parameter missing");
-    if (status != TRI_OK)
-        return status;
-    /* A URL says nothing of hosts, unless that there is only this one. */
-    status = read_optional("LOCAL_WORLD_SIZE", 1, MAX_RANKS, env->size, &env->local_size);
-    if (status == TRI_OK)
-        status = read_optional("LOCAL_RANK", 0, MAX_RANKS,
-                               env->local_size == env->size ? env->rank : 0, &env->local_rank);
-    return status == TRI_OK ? check_ranks(env, "rank", "world_size") : status;
-}
-
-static tri_status read_environment(trii_launch_env *env)
+tri_status trii_launch_env_who(trii_launch_env *env, bool where)
 {
     if (text_of("RANK") != NULL || text_of("WORLD_SIZE") != NULL)
-        return read_torchrun(env);
+        return read_torchrun(env, where);
     if (text_of("OMPI_COMM_WORLD_RANK") != NULL)
-        return read_mpirun(env);
+        return read_mpirun(env, where);
     if (is_srun())
-        return read_srun(env);
+        return read_srun(env, where);
     env->size = env->local_size = 1;
     return TRI_OK;
 }
@@ -317,17 +249,10 @@ tri_status trii_launch_env_read(const char *url, trii_launch_env *env_out)
     trii_launch_env env = {0};
     tri_status status;
 
-    if (url == NULL || strcmp(url, "env://") == 0) {
-        status = read_environment(&env);
-    } else if (strncmp(url, "tcp://", 6) == 0) {
-        status = read_tcp(url + 6, &env);
-        if (status != TRI_OK)
-            status = TRII_FAIL_CTX(status, "%s", url);
-    } else if (strncmp(url, "file://", 7) == 0) {
-        status = TRII_FAIL(TRI_ERR_UNSUPPORTED, "%s: the file store is not there yet", url);
-    } else {
-        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: neither env:// nor tcp://HOST:PORT?...", url);
-    }
+    if (url == NULL || strcmp(url, "env://") == 0)
+        status = trii_launch_env_who(&env, true);
+    else
+        status = trii_launch_url_read(url, &env);
     if (status == TRI_OK)
         *env_out = env;
     return status;

@@ -138,8 +138,6 @@ static void srun_names_tasks_and_nodes(void **state)
 
 static void urls_name_host_rank_and_size(void **state)
 {
-    trii_launch_env env;
-
     (void)state;
     GIVEN("RANK=5");
     check_world("tcp://h:4000?rank=1&world_size=3", 1, 3, 1, 3);
@@ -151,7 +149,33 @@ static void urls_name_host_rank_and_size(void **state)
     check_bad("tcp://h:4000?rank=3&world_size=3", "rank=3 is not below world_size=3");
     check_bad("tcp://h:4000?color=3", "unknown parameter \"color=3\"");
     check_bad("mpi://", "neither env:// nor tcp://");
-    CHECK_FAILS(trii_launch_env_read("file:///x", &env), TRI_ERR_UNSUPPORTED, "file store");
+    GIVEN("RANK=2", "WORLD_SIZE=3", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1");
+    check_world("tcp://h:4000", 2, 3, 0, 1); /* the URL says where, the launcher says who */
+    GIVEN("UNUSED=1");
+    check_bad("tcp://h:4000", "rank parameter missing");
+}
+
+static void file_urls_name_a_path(void **state)
+{
+    trii_launch_env env;
+    char url[1100];
+
+    (void)state;
+    GIVEN("UNUSED=1");
+    check_world("file:///tmp/x?rank=1&world_size=3", 1, 3, 1, 3);
+    CHECK_OK(trii_launch_env_read("file://localhost/a b/x?world_size=3&rank=0", &env));
+    assert_string_equal(env.file, "/a b/x");
+    assert_string_equal(env.host, "");
+    check_bad("file:///tmp/x", "rank parameter missing");
+    check_bad("file:///tmp/x?rank=0", "world size parameter missing");
+    check_bad("file://elsewhere/x?rank=0&world_size=1", "must be absolute");
+    check_bad("file:///tmp/?rank=0&world_size=1", "no name of a file");
+    memset(url, 'x', sizeof(url));
+    memcpy(url, "file:///", 8);
+    url[sizeof(url) - 1] = '\0';
+    check_bad(url, "no name of a file");
+    GIVEN("SLURM_PROCID=1", "SLURM_NTASKS=2", "SLURM_LOCALID=1");
+    check_world("file:///tmp/x", 1, 2, 1, 2);
 }
 
 static const struct CMUnitTest tests[] = {
@@ -161,6 +185,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(mpirun_meets_by_the_number_of_its_job),
     cmocka_unit_test(srun_names_tasks_and_nodes),
     cmocka_unit_test(urls_name_host_rank_and_size),
+    cmocka_unit_test(file_urls_name_a_path),
 };
 
 TEST_MAIN(tests)

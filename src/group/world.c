@@ -5,11 +5,16 @@
  * outlives its workers, and a new life must not read what an older one wrote.
  */
 #include <stdatomic.h>
+#include <string.h>
 
+#include "base/err.h"
 #include "base/log.h"
 #include "base/param.h"
+#include "group/file_meet.h"
 #include "group/front.h"
 #include "group/launch_env.h"
+#include "os/clock.h"
+#include "os/shared_file.h"
 #include "os/thread.h"
 
 /* How long rank 0, when it serves the store, waits for the others to leave too. */
@@ -30,6 +35,22 @@ static void publish(const trii_launch_env *env)
     atomic_store(&joined.local_size, env->local_size);
 }
 
+/* A view of the file that no earlier run has written to. */
+static tri_status open_file(const trii_launch_env *env, int64_t timeout_ms, tri_store **store_out)
+{
+    const tri_store_file_options options = {.timeout_ms = timeout_ms};
+    char prefix[16 + TRII_SESSION_TEXT] = "trireme/", *session = prefix + strlen(prefix);
+    tri_store *base = NULL;
+    tri_status status = tri_store_file(env->file, &options, &base);
+
+    if (status == TRI_OK)
+        status = trii_file_meet(base, env->rank, env->size, trii_deadline_ms(timeout_ms), session);
+    if (status == TRI_OK)
+        status = tri_store_prefix(prefix, base, store_out);
+    tri_store_unref(base); /* the prefix holds it */
+    return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "rank %d at %s", env->rank, env->file);
+}
+
 static tri_status open_store(const trii_launch_env *env, int64_t timeout_ms, tri_store **store_out)
 {
     const tri_store_tcp_options options = {.serve = env->rank == 0 && !env->agent_store,
@@ -40,6 +61,8 @@ static tri_status open_store(const trii_launch_env *env, int64_t timeout_ms, tri
 
     if (env->size == 1)
         return tri_store_hash(store_out);
+    if (env->file[0] != '\0')
+        return open_file(env, timeout_ms, store_out);
     status = tri_store_tcp(env->host, env->port, &options, &base);
     if (status != TRI_OK)
         return status;
@@ -94,6 +117,18 @@ tri_status tri_init(const tri_init_options *opt)
     return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "init");
 }
 
+/* Whoever leaves last takes the file away, so that it does not grow from run to run. */
+static void leave_file(const trii_launch_env *env, tri_store *store)
+{
+    int64_t n = 0;
+    tri_status status = tri_store_add(store, "left", 1, &n);
+
+    if (status == TRI_OK && n == env->size)
+        status = trii_shared_file_remove(env->file);
+    if (status != TRI_OK)
+        TRII_LOG(TRII_LOG_INFO, "group", "finalize: %s", tri_last_error());
+}
+
 /* The store ends with rank 0 if that serves it, so rank 0 leaves last. A peer that ended
  * without a word only costs the wait. */
 static void leave_store(const trii_launch_env *env, tri_store *store)
@@ -104,6 +139,10 @@ static void leave_store(const trii_launch_env *env, tri_store *store)
 
     if (env->size == 1 || env->agent_store)
         return;
+    if (env->file[0] != '\0') {
+        leave_file(env, store);
+        return;
+    }
     if (env->rank != 0)
         status = tri_store_add(store, "left", 1, &n);
     if (status == TRI_OK && env->rank != 0 && n == env->size - 1)

@@ -1,0 +1,22 @@
+/*
+ * file_meet.h - how the ranks of one run find each other in a file that may still hold what an
+ * earlier run left: it crashed, or the file is on a disk that nobody sweeps.
+ */
+#ifndef TRII_FILE_MEET_H
+#define TRII_FILE_MEET_H
+
+#include <trireme/store.h>
+
+#define TRII_SESSION_TEXT 33
+
+/**
+ * Every rank calls it with a store on the same file; each gets the same fresh name, under which
+ * it finds nobody's keys but those of this run.
+ *
+ * Blocks until all ranks came. Errors: TIMEOUT (names the missing ranks), STATE (two processes
+ * have one rank), and the store's own.
+ */
+tri_status trii_file_meet(tri_store *store, int rank, int size, int64_t deadline_ns,
+                          char session_out[TRII_SESSION_TEXT]) TRI_MUST_CHECK;
+
+#endif

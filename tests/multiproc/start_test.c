@@ -1,0 +1,210 @@
+/*
+ * start_test.c - the ways to join a world without a launcher of ours, in real processes.
+ */
+#include <dlfcn.h>
+#include <sched.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <trireme/comm.h>
+
+#include "testing/check.h"
+#include "testing/scratch.h"
+#include "testing/spawn.h"
+
+enum { MAX_RANKS = 8, MAX_ENTRIES = 12 };
+
+static const char *own_path; /* of this program */
+
+/* What this program does as a worker: a sum over the ranks, and what it knows of itself. */
+static int worker(const char *timeout_ms)
+{
+    const tri_init_options options = {
+        .group.timeout_ms = timeout_ms != NULL ? strtol(timeout_ms, NULL, 10) : 20000};
+    float x;
+
+    TRI_TRY(tri_init(&options));
+    x = (float)(1 << tri_rank());
+    TRI_TRY(tri_all_reduce(NULL, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL));
+    printf("rank %d of %d, local %d of %d: %g\n", tri_rank(), tri_world_size(), tri_local_rank(),
+           tri_local_world_size(), x);
+    tri_finalize();
+    return 0;
+}
+
+/* One rank with an environment of nothing but these entries ("" = none). */
+static void start_rank(spawn *s, char entries[MAX_ENTRIES][200], const char *timeout_ms)
+{
+    const char *const argv[] = {own_path, "worker", timeout_ms, NULL};
+    const char *env[MAX_ENTRIES + 1] = {0};
+    int n = 0;
+
+    for (int i = 0; i < MAX_ENTRIES; i++) {
+        if (entries[i][0] != '\0')
+            env[n++] = entries[i];
+    }
+    spawn_start_bare(s, argv, env);
+}
+
+static void check_rank(spawn *s, int rank, int size, int local_rank, int local_size)
+{
+    char want[100];
+
+    if (spawn_wait(s) != 0)
+        fail_msg("rank %d: status %d: %s", rank, s->status, SPAWN_ERR(s));
+    snprintf(want, sizeof(want), "rank %d of %d, local %d of %d: %d\n", rank, size, local_rank,
+             local_size, (1 << size) - 1);
+    assert_string_equal(SPAWN_OUT(s), want);
+    spawn_free(s);
+}
+
+/* --- file:// ------------------------------------------------------------------------------ */
+
+static void start_file(spawn *s, const char *path, int rank, int size, const char *timeout_ms)
+{
+    char entries[MAX_ENTRIES][200] = {""};
+
+    snprintf(entries[0], sizeof(entries[0]), "TRI_INIT=file://%s?rank=%d&world_size=%d", path, rank,
+             size);
+    start_rank(s, entries, timeout_ms);
+}
+
+/* Until the file has the text; the case's own deadline bounds it. */
+static void wait_for_text(const char *path, const char *text)
+{
+    bool found = false;
+
+    while (!found) {
+        size_t bytes;
+        char *data;
+
+        sched_yield();
+        if (access(path, F_OK) != 0)
+            continue;
+        data = scratch_read(path, &bytes);
+        found = memmem(data, bytes, text, strlen(text)) != NULL;
+        free(data);
+    }
+}
+
+static void a_file_is_enough_and_does_not_stay(void **state)
+{
+    spawn s[3];
+    scratch folder;
+
+    (void)state;
+    scratch_begin(&folder);
+    for (int run = 0; run < 3; run++) { /* in any order of arrival */
+        for (int i = 0; i < 3; i++)
+            start_file(&s[(i + run) % 3], scratch_path(&folder, "meet"), (i + run) % 3, 3, NULL);
+        for (int rank = 0; rank < 3; rank++)
+            check_rank(&s[rank], rank, 3, rank, 3);
+        assert_int_equal(scratch_count(folder.dir), 0);
+    }
+    scratch_end(&folder);
+}
+
+/* Whatever a run that was killed half way left in the file does not confuse the next one. */
+static void a_file_of_a_run_that_crashed_does_no_harm(void **state)
+{
+    spawn s[3];
+    scratch folder;
+
+    (void)state;
+    scratch_begin(&folder);
+    for (int crashed = 0; crashed < 3; crashed++) {
+        const char *path = scratch_path(&folder, "meet");
+
+        start_file(&s[crashed], path, crashed, 3, NULL);
+        wait_for_text(path, crashed > 0 ? "hello" : "session");
+        spawn_signal(&s[crashed], SIGKILL);
+        assert_int_equal(spawn_wait(&s[crashed]), -SIGKILL);
+        spawn_free(&s[crashed]);
+    }
+    assert_int_equal(scratch_count(folder.dir), 1);
+    for (int rank = 0; rank < 3; rank++)
+        start_file(&s[rank], scratch_path(&folder, "meet"), rank, 3, NULL);
+    for (int rank = 0; rank < 3; rank++)
+        check_rank(&s[rank], rank, 3, rank, 3);
+    assert_int_equal(scratch_count(folder.dir), 0);
+    scratch_end(&folder);
+}
+
+static void ranks_that_do_not_come_are_named(void **state)
+{
+    spawn s[2];
+    scratch folder;
+
+    (void)state;
+    scratch_begin(&folder);
+    start_file(&s[0], scratch_path(&folder, "meet"), 0, 4, "300");
+    start_file(&s[1], scratch_path(&folder, "meet"), 2, 4, "300");
+    assert_int_equal(spawn_wait(&s[0]), 1);
+    if (strstr(SPAWN_ERR(&s[0]), "2 of 4 ranks did not come in time: 1, 3") == NULL)
+        fail_msg("%s", SPAWN_ERR(&s[0]));
+    assert_int_equal(spawn_wait(&s[1]), 1);
+    assert_non_null(strstr(SPAWN_ERR(&s[1]), "rank 2 of 4: waited for rank 0"));
+    spawn_free(&s[0]);
+    spawn_free(&s[1]);
+    start_file(&s[0], scratch_path(&folder, "other"), 1, 2, "100");
+    assert_int_equal(spawn_wait(&s[0]), 1);
+    assert_non_null(strstr(SPAWN_ERR(&s[0]), "rank 0 did not come in time"));
+    spawn_free(&s[0]);
+    scratch_end(&folder);
+}
+
+static void one_rank_twice_is_an_error(void **state)
+{
+    spawn s[2];
+    scratch folder;
+
+    (void)state;
+    scratch_begin(&folder);
+    for (int rank = 0; rank < 2; rank++) {
+        start_file(&s[0], scratch_path(&folder, "meet"), rank, 2, "5000");
+        wait_for_text(scratch_path(&folder, "meet"), rank > 0 ? "hello" : "session");
+        start_file(&s[1], scratch_path(&folder, "meet"), rank, 2, "5000");
+        /* the first one sees the second; the second may only time out or see it too */
+        for (int i = 0; i < 2; i++) {
+            char text[64];
+
+            snprintf(text, sizeof(text), "another process says that it is rank %d", rank);
+            spawn_expect(&s[i], i == 0 ? text : "");
+        }
+        for (int i = 0; i < 2; i++)
+            spawn_free(&s[i]);
+        remove(scratch_path(&folder, "meet"));
+    }
+    scratch_end(&folder);
+}
+
+/* As plug-ins and Python do: there is little room then for what is thread-local. */
+static void a_running_program_can_load_the_library(void **state)
+{
+    char path[512];
+    void *library;
+
+    (void)state;
+    snprintf(path, sizeof(path), "%s/../lib/libtrireme-comm.so", getenv("TRI_TEST_BIN"));
+    library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL)
+        fail_msg("%s", dlerror());
+    assert_non_null(dlsym(library, "tri_init"));
+    assert_int_equal(dlclose(library), 0);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_file_is_enough_and_does_not_stay),
+    cmocka_unit_test(a_file_of_a_run_that_crashed_does_no_harm),
+    cmocka_unit_test(ranks_that_do_not_come_are_named),
+    cmocka_unit_test(one_rank_twice_is_an_error),
+    cmocka_unit_test(a_running_program_can_load_the_library),
+};
+
+int main(int argc, char **argv)
+{
+    own_path = argv[0];
+    if (argc > 1 && strcmp(argv[1], "worker") == 0)
+        return worker(argc > 2 ? argv[2] : NULL);
+    return test_main(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
+}
