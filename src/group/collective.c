@@ -13,8 +13,8 @@ static tri_group *resolve(tri_group *group, trii_kind kind)
     if (group == NULL) {
         group = trii_group_get_world();
         if (group == NULL)
-            trii_err_set("%s: the group is NULL and there is no world: tri_init was not called",
-                         trii_kind_name(kind));
+            trii_err_set("%s: the group is NULL and there is no world: %s", trii_kind_name(kind),
+                         trii_group_no_world());
     }
     return group;
 }

@@ -59,6 +59,10 @@ typedef struct trii_collective {
 
 /* "all_reduce #7 of 100 f32, sum (train.c:12)": the call in words, into text. */
 void trii_collective_describe(const trii_collective *call, char *text, size_t size);
+/* The line of a MISMATCH, the same from every engine and on every rank: both ranks' calls with
+ * their source lines, the lower rank's first. */
+void trii_collective_disagree(int rank_a, const trii_collective *a, int rank_b,
+                              const trii_collective *b, char *text, size_t size);
 uint64_t trii_collective_signature(const trii_collective *call);
 
 /* --- the group's first failure ------------------------------------------------------- */

@@ -13,10 +13,17 @@
 #include "os/clock.h"
 
 static _Atomic(tri_group *) world;
+static atomic_bool world_left;
 
 void trii_group_set_world(tri_group *group)
 {
+    atomic_store(&world_left, group == NULL);
     atomic_store(&world, group);
+}
+
+const char *trii_group_no_world(void)
+{
+    return atomic_load(&world_left) ? "tri_finalize has left it" : "tri_init was not called";
 }
 
 tri_group *trii_group_get_world(void)
@@ -374,7 +381,8 @@ void *tri_group_alloc(tri_group *group, size_t bytes)
 
     group = group != NULL ? group : trii_group_get_world();
     if (group == NULL) {
-        trii_err_set("group_alloc: no world yet: tri_init was not called");
+        trii_err_set("group_alloc: the group is NULL and there is no world: %s",
+                     trii_group_no_world());
         return NULL;
     }
     if (group->engine->alloc == NULL) {

@@ -40,6 +40,8 @@ struct tri_work {
 /* The world: what a NULL group means. world.c sets and clears it; borrowed. */
 void trii_group_set_world(tri_group *group);
 tri_group *trii_group_get_world(void);
+/* Why there is none: "tri_init was not called", or that it was left. */
+const char *trii_group_no_world(void);
 
 /* Frees the works that wait for calls: the last act of a group's end. */
 void trii_group_free_idle(tri_group *group);

@@ -117,12 +117,33 @@ static void every_allocation_may_fail(void **state)
     assert_true(n > 2);
 }
 
+static void a_call_after_finalize_says_so(void **state)
+{
+    float x = 1;
+
+    (void)state;
+    CHECK_FAILS(tri_all_reduce(NULL, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL), TRI_ERR_STATE,
+                "all_reduce: the group is NULL and there is no world: tri_init was not called");
+    CHECK_OK(tri_init(NULL));
+    CHECK_OK(tri_all_reduce(NULL, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL));
+    tri_finalize();
+    CHECK_FAILS(tri_all_reduce(NULL, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL), TRI_ERR_STATE,
+                "there is no world: tri_finalize has left it");
+    CHECK_FAILS(tri_barrier(NULL, NULL), TRI_ERR_STATE, "tri_finalize has left it");
+    assert_null(tri_group_alloc(NULL, 8));
+    assert_non_null(strstr(tri_last_error(), "tri_finalize has left it"));
+    CHECK_OK(tri_init(NULL));
+    CHECK_OK(tri_barrier(NULL, NULL));
+    tri_finalize();
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(collectives_of_one_rank_copy),
     cmocka_unit_test(bad_arguments_are_named_with_their_values),
     cmocka_unit_test(an_aborted_group_stays_failed),
     cmocka_unit_test(the_world_is_what_null_means),
     cmocka_unit_test(every_allocation_may_fail),
+    cmocka_unit_test(a_call_after_finalize_says_so),
 };
 
 TEST_MAIN(tests)

@@ -64,6 +64,18 @@ void trii_collective_describe(const trii_collective *call, char *text, size_t si
              site);
 }
 
+void trii_collective_disagree(int rank_a, const trii_collective *a, int rank_b,
+                              const trii_collective *b, char *text, size_t size)
+{
+    bool swap = rank_b < rank_a;
+    char first[240], second[240];
+
+    trii_collective_describe(swap ? b : a, first, sizeof(first));
+    trii_collective_describe(swap ? a : b, second, sizeof(second));
+    snprintf(text, size, "the ranks disagree: rank %d calls %s; rank %d calls %s",
+             swap ? rank_b : rank_a, first, swap ? rank_a : rank_b, second);
+}
+
 uint64_t trii_collective_signature(const trii_collective *call)
 {
     /* splitmix64's finaliser over the fields: a difference in any of them shows. */

@@ -287,6 +287,8 @@ static void tcp_tells_everybody_of_an_abort(void **state)
 
 /* --- disagreement -------------------------------------------------------------------------- */
 
+static char disagreement[3][512]; /* what each rank was told last */
+
 static const char *calls_differ(rank_env *env)
 {
     const int *what = env->arg;
@@ -332,8 +334,10 @@ static const char *calls_differ(rank_env *env)
     if (strstr(tri_last_error(), "disagree: rank") == NULL ||
         strstr(strstr(tri_last_error(), "disagree"), "faults_test.c") == NULL)
         return RANK_FAIL(env, "case %d: %s", *what, tri_last_error());
-    if (env->rank == 0)
-        printf("%s\n", tri_last_error());
+    snprintf(disagreement[env->rank], sizeof(disagreement[0]), "%s",
+             strstr(tri_last_error(), "the ranks disagree"));
+    if (strstr(disagreement[env->rank], " (told by") != NULL)
+        *strstr(disagreement[env->rank], " (told by") = '\0';
     tri_group_unref(group);
     return NULL;
 }
@@ -352,6 +356,36 @@ static void tcp_names_ranks_that_disagree(void **state)
     for (int what = 0; what <= 5; what++)
         run_threads(what == 5 ? 2 : 3, &tcp_options, calls_differ, &what);
     assert_int_equal(trii_alloc_live(), 0);
+}
+
+/* One sentence on both ranks and from both engines: the lower rank's call, then the other's, each
+ * with its line. */
+static void engines_word_a_disagreement_alike(void **state)
+{
+    static const char *const calls[][2] = {
+        {"all_reduce #1 of 1 f32, sum (faults_test.c:", "barrier #1 (faults_test.c:"},
+        {"all_reduce #1 of 1 i32, sum (", "all_reduce #1 of 1 f32, sum ("},
+        {"all_reduce #1 of 1 f32, sum (", "all_reduce #1 of 1 f32, max ("},
+        {"all_reduce #1 of 1 f32, sum (", "all_reduce #1 of 64 f32, sum ("},
+        {"broadcast #1 of 64 f32 from rank 0 (", "broadcast #1 of 64 f32 from rank 1 ("},
+        {"send #1 of 3 f32 to rank 1, tag 5 (", "recv #1 of 4 f32 from rank 0, tag 5 ("},
+    };
+
+    (void)state;
+    for (int what = 0; what <= 5; what++) {
+        char shm[512], first[160], second[160];
+
+        run_threads(2, &shm_options, calls_differ, &what);
+        assert_string_equal(disagreement[0], disagreement[1]);
+        memcpy(shm, disagreement[0], sizeof(shm));
+        run_threads(2, &tcp_options, calls_differ, &what);
+        assert_string_equal(disagreement[0], disagreement[1]);
+        assert_string_equal(disagreement[0], shm);
+        snprintf(first, sizeof(first), "the ranks disagree: rank 0 calls %s", calls[what][0]);
+        snprintf(second, sizeof(second), "; rank 1 calls %s", calls[what][1]);
+        if (strncmp(shm, first, strlen(first)) != 0 || strstr(shm, second) == NULL)
+            fail_msg("case %d: %s", what, shm);
+    }
 }
 
 /* What does not fit the recv is an error, and nothing of it may be written. */
@@ -548,6 +582,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(ranks_that_disagree_are_both_named),
     cmocka_unit_test(a_message_that_does_not_fit_is_not_written),
     cmocka_unit_test(tcp_names_ranks_that_disagree),
+    cmocka_unit_test(engines_word_a_disagreement_alike),
     cmocka_unit_test(allocations_must_agree),
     cmocka_unit_test(a_timeout_names_who_did_not_come),
     cmocka_unit_test(tcp_names_who_did_not_come),

@@ -114,71 +114,67 @@ void shm_arrive(shm_group *g, trii_op *op)
     g->must_wake = true;
 }
 
-void shm_describe_place(const shm_block *block, uint64_t place, char *text, size_t size)
+trii_site shm_site_of(const shm_block *block, uint64_t place, char file[SHM_FILE_TEXT])
 {
-    unsigned file = (unsigned)(place >> 8) & 0xffffu;
-    char name[SHM_FILE_WORDS * 8 + 1] = "";
+    unsigned index = (unsigned)(place >> 8) & 0xffffu;
 
-    if (file >= SHM_FILES) {
-        snprintf(text, size, "unknown line");
-        return;
-    }
+    if (index >= SHM_FILES)
+        return (trii_site){NULL, 0};
     for (int w = 0; w < SHM_FILE_WORDS; w++) {
-        uint64_t word = load(&block->head.files[file][w]);
+        uint64_t word = load(&block->head.files[index][w]);
 
-        memcpy(name + 8 * w, &word, sizeof(word));
+        memcpy(file + 8 * w, &word, sizeof(word));
     }
-    snprintf(text, size, "%s:%u", name, (unsigned)(place >> 32));
+    file[SHM_FILE_TEXT - 1] = '\0';
+    return (trii_site){file, (int)(place >> 32)};
 }
 
 /* The call that an arrival announces, for messages. */
-static void describe_arrival(const shm_block *block, const shm_arrival *arrival, char *text,
-                             size_t size)
+static trii_collective call_of(const shm_block *block, const shm_arrival *arrival,
+                               char file[SHM_FILE_TEXT])
 {
     uint64_t word = load(&arrival->call);
-    trii_collective call = {.kind = (trii_kind)(word & 0xff),
-                            .dtype = (tri_dtype)(word >> 8 & 0xff),
-                            .op = (tri_redop)(word >> 16 & 0xff),
-                            .root = (int)(word >> 32),
-                            .count = (size_t)load(&arrival->count),
-                            .seq = load(&arrival->seq)};
-    char place[80];
-    char what[160];
 
-    shm_describe_place(block, load(&arrival->place), place, sizeof(place));
-    trii_collective_describe(&call, what, sizeof(what));
-    snprintf(text, size, "%s at %s", what, place);
+    return (trii_collective){.kind = (trii_kind)(word & 0xff),
+                             .dtype = (tri_dtype)(word >> 8 & 0xff),
+                             .op = (tri_redop)(word >> 16 & 0xff),
+                             .root = (int)(word >> 32),
+                             .count = (size_t)load(&arrival->count),
+                             .seq = load(&arrival->seq),
+                             .site = shm_site_of(block, load(&arrival->place), file)};
 }
 
 void shm_describe_last(const shm_group *g, int rank, char *text, size_t size)
 {
     const shm_block *block = g->peers[rank].block;
     const shm_arrival *last = &block->lanes[0].arrival;
+    char file[SHM_FILE_TEXT];
+    trii_collective call;
 
     for (int i = 1; i < SHM_LANES; i++) {
         if (load(&block->lanes[i].arrival.seq) > load(&last->seq))
             last = &block->lanes[i].arrival;
     }
-    if (load(&last->seq) == 0)
+    if (load(&last->seq) == 0) {
         snprintf(text, size, "no collective yet");
-    else
-        describe_arrival(block, last, text, size);
+        return;
+    }
+    call = call_of(block, last, file);
+    trii_collective_describe(&call, text, size);
 }
 
 /* Compares a peer's call with ours. */
 static bool same_call(shm_group *g, trii_op *op, int rank, const shm_arrival *arrival)
 {
-    char ours[200];
-    char theirs[200];
+    trii_collective theirs;
+    char file[SHM_FILE_TEXT], text[TRII_ERR_BYTES];
 
     if (TRII_LIKELY(load(&arrival->call) == call_word(&op->call) &&
                     load(&arrival->count) == op->call.count))
         return true;
-    describe_arrival(g->block, &g->block->lanes[op->call.seq % SHM_LANES].arrival, ours,
-                     sizeof(ours));
-    describe_arrival(g->peers[rank].block, arrival, theirs, sizeof(theirs));
-    shm_fail(g, TRI_ERR_MISMATCH, "the ranks disagree: rank %d calls %s; rank %d calls %s", g->rank,
-             ours, rank, theirs);
+    theirs = call_of(g->peers[rank].block, arrival, file);
+    trii_collective_disagree(g->rank, &op->call, rank, &theirs, text, sizeof(text));
+    shm_fail(g, TRI_ERR_MISMATCH, "%s", text);
     return false;
 }
 

@@ -29,6 +29,7 @@
 #define SHM_ROUND_BYTES ((size_t)512 << 10)
 #define SHM_FILES 64
 #define SHM_FILE_WORDS 6
+#define SHM_FILE_TEXT (SHM_FILE_WORDS * 8 + 1)
 #define SHM_MESSAGES 8 /* sends of a pair that nobody has received yet */
 #define SHM_MESSAGE_BYTES ((size_t)64 << 10)
 #define SHM_MAGIC UINT64_C(0x54524953484d3031)

@@ -142,7 +142,7 @@ static bool check_message(shm_group *g, const shm_message *message, const trii_o
 {
     const trii_collective *call = &op->call;
     trii_collective theirs = *call;
-    char place[80], ours_text[200], theirs_text[160];
+    char file[SHM_FILE_TEXT], text[TRII_ERR_BYTES];
 
     if (load(&message->call) == message_word(call) && load(&message->count) == call->count)
         return true;
@@ -151,12 +151,9 @@ static bool check_message(shm_group *g, const shm_message *message, const trii_o
     theirs.dtype = (tri_dtype)(load(&message->call) & 0xff);
     theirs.count = (size_t)load(&message->count);
     theirs.seq = load(&message->seq);
-    theirs.site.file = NULL;
-    shm_describe_place(g->peers[call->root].block, load(&message->place), place, sizeof(place));
-    trii_collective_describe(&theirs, theirs_text, sizeof(theirs_text));
-    trii_collective_describe(call, ours_text, sizeof(ours_text));
-    shm_fail(g, TRI_ERR_MISMATCH, "the ranks disagree: rank %d calls %s; rank %d calls %s at %s",
-             g->rank, ours_text, call->root, theirs_text, place);
+    theirs.site = shm_site_of(g->peers[call->root].block, load(&message->place), file);
+    trii_collective_disagree(g->rank, call, call->root, &theirs, text, sizeof(text));
+    shm_fail(g, TRI_ERR_MISMATCH, "%s", text);
     return false;
 }
 

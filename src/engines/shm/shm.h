@@ -130,7 +130,8 @@ bool shm_all_arrived(shm_group *g, trii_op *op);
 uint64_t shm_place(shm_group *g, const trii_site *site, unsigned flags);
 /* The latest collective of a rank in words. Any thread. */
 void shm_describe_last(const shm_group *g, int rank, char *text, size_t size);
-void shm_describe_place(const shm_block *block, uint64_t place, char *text, size_t size);
+/* The source line that a word of SHM_PLACE means; its file is written into `file`. */
+trii_site shm_site_of(const shm_block *block, uint64_t place, char file[SHM_FILE_TEXT]);
 static inline shm_lane *shm_lane_of(const shm_group *g, int rank, uint64_t seq)
 {
     return &g->peers[rank].block->lanes[seq % SHM_LANES];

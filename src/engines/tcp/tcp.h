@@ -21,6 +21,7 @@
 extern const trii_engine trii_engine_tcp;
 
 #define TCP_SLOTS 4                    /* collectives under way at once */
+#define TCP_PAST 16                    /* last calls that are remembered, to name them */
 #define TCP_CHUNK ((size_t)128 << 10)  /* reduced and sent on at once: stays in the cache */
 #define TCP_SEGMENT ((size_t)32 << 20) /* of a reduction at once: bounds the scratch memory */
 #define TCP_FULL ((size_t)64 << 10)    /* sent by a rank in total: one phase instead of two */
@@ -47,8 +48,9 @@ typedef struct tcp_frame {
     uint64_t bytes; /* of the payload */
     uint32_t part;  /* collective: segment; message: tag */
     uint32_t line;  /* of the caller; 0 = unknown */
-    char file[24];
+    char file[24];  /* its start, zeros behind it */
 } tcp_frame;
+#define TCP_FILE_TEXT (sizeof(((tcp_frame *)NULL)->file) + 1)
 
 /* Bytes between this rank and one peer in one direction, in order. */
 typedef struct tcp_stream {
@@ -152,9 +154,10 @@ typedef struct tcp_group {
     int pending;     /* operations */
     int64_t doom_ns; /* it happens then at the latest */
     trii_timer doom_timer;
-    tcp_conn *doomed_by; /* the first connection whose end means a failure */
-    uint64_t started;    /* seq of the last collective that was started */
-    tcp_conn *conns;     /* [size]; the own one is unused */
+    tcp_conn *doomed_by;            /* the first connection whose end means a failure */
+    uint64_t started;               /* seq of the last collective that was started */
+    trii_collective past[TCP_PAST]; /* the last ones, by seq; their buffers may be gone */
+    tcp_conn *conns;                /* [size]; the own one is unused */
     tcp_coll slots[TCP_SLOTS];
     tcp_coll *running[TCP_SLOTS]; /* by seq */
     int n_running;
@@ -186,7 +189,10 @@ void tcp_hang_up(tcp_conn *c);
  * are told. */
 void tcp_fail(tcp_group *g, tri_status status, const char *format, ...) TRII_PRINTF(3, 4);
 /* The call of a frame in words. */
-void tcp_frame_describe(const tcp_frame *frame, char *text, size_t size);
+void tcp_frame_describe(const tcp_group *g, const tcp_frame *frame, char *text, size_t size);
+/* The peer's frame is of another call than ours. */
+void tcp_fail_mismatch(tcp_group *g, const trii_collective *ours, int peer,
+                       const tcp_frame *theirs);
 void tcp_frame_fill(tcp_frame *frame, tcp_frame_type type, const trii_collective *call);
 /* Ends an operation that is in no list any more. */
 void tcp_finish(tcp_group *g, trii_op *op, tri_status status, const char *why);

@@ -274,6 +274,7 @@ static void start_one(tcp_group *g, tcp_coll *coll, trii_op *op, size_t scratch)
     size_t size = tri_dtype_size(op->call.dtype);
 
     g->started = op->call.seq;
+    g->past[op->call.seq % TCP_PAST] = op->call;
     *coll = (tcp_coll){.op = op, .peers = peers, .elem_bytes = size > 0 ? size : 1};
     g->running[g->n_running++] = coll;
     if (scratch > 0) {
@@ -438,10 +439,11 @@ bool tcp_coll_next_frame(tcp_conn *c)
     return false;
 }
 
-static bool same_call(const tcp_frame *a, const tcp_frame *b)
+static bool same_call(const trii_collective *ours, const tcp_frame *theirs)
 {
-    return a->kind == b->kind && a->dtype == b->dtype && a->op == b->op && a->root == b->root &&
-           a->count == b->count;
+    return theirs->kind == (uint8_t)ours->kind && theirs->dtype == (uint8_t)ours->dtype &&
+           theirs->op == (uint8_t)ours->op && theirs->root == ours->root &&
+           theirs->count == ours->count;
 }
 
 tcp_coll *tcp_coll_accept(tcp_conn *c, const tcp_frame *frame, tcp_stream **stream_out)
@@ -449,25 +451,21 @@ tcp_coll *tcp_coll_accept(tcp_conn *c, const tcp_frame *frame, tcp_stream **stre
     tcp_group *g = c->group;
     tcp_coll *coll = NULL;
     tcp_stream *stream;
-    tcp_frame ours;
-    char a[192], b[192];
+    const trii_collective *ours = &g->past[frame->seq % TCP_PAST];
+    char text[192];
 
     if (frame->seq > g->started)
         return NULL;
+    /* also where it is over here, as for the root of a broadcast */
+    if (ours->seq == frame->seq && !same_call(ours, frame)) {
+        tcp_fail_mismatch(g, ours, c->rank, frame);
+        return NULL;
+    }
     for (int i = 0; i < g->n_running; i++) {
         if (g->running[i]->op->call.seq == frame->seq)
             coll = g->running[i];
     }
     if (coll != NULL) {
-        tcp_frame_fill(&ours, TCP_FRAME_PART, &coll->op->call);
-        if (!same_call(&ours, frame)) {
-            tcp_frame_describe(&ours, a, sizeof(a));
-            tcp_frame_describe(frame, b, sizeof(b));
-            tcp_fail(g, TRI_ERR_MISMATCH,
-                     "the ranks disagree: rank %d called %s, rank %d called %s", g->rank, a,
-                     c->rank, b);
-            return NULL;
-        }
         if (frame->part > coll->segment)
             return NULL;
         stream = frame->type == TCP_FRAME_PART ? &coll->peers[c->rank].part_in
@@ -480,9 +478,9 @@ tcp_coll *tcp_coll_accept(tcp_conn *c, const tcp_frame *frame, tcp_stream **stre
             return coll;
         }
     }
-    tcp_frame_describe(frame, b, sizeof(b));
+    tcp_frame_describe(g, frame, text, sizeof(text));
     tcp_fail(g, TRI_ERR_MISMATCH, "rank %d got bytes that it does not expect from rank %d: %s",
-             g->rank, c->rank, b);
+             g->rank, c->rank, text);
     return NULL;
 }
 
@@ -516,7 +514,7 @@ static size_t append_rank(const tcp_conn *c, char *text, size_t used, size_t siz
     char last[160] = "no call yet";
 
     if (c->last.type != TCP_FRAME_NONE)
-        tcp_frame_describe(&c->last, last, sizeof(last));
+        tcp_frame_describe(c->group, &c->last, last, sizeof(last));
     if (used < size)
         used += (size_t)snprintf(text + used, size - used, "%srank %d (its last call: %s)",
                                  used > 0 ? ", " : "", c->rank, last);

@@ -33,21 +33,40 @@ void tcp_frame_fill(tcp_frame *frame, tcp_frame_type type, const trii_collective
         strncpy(frame->file, file, sizeof(frame->file) - 1);
 }
 
-void tcp_frame_describe(const tcp_frame *frame, char *text, size_t size)
+/* The call that a frame announces; its file is written into `file`. A message is sent to us. */
+static trii_collective call_of(const tcp_frame *frame, int rank, char file[TCP_FILE_TEXT])
 {
-    char file[sizeof(frame->file) + 1] = "";
+    bool message = frame->type == TCP_FRAME_MESSAGE;
     trii_collective call = {.kind = (trii_kind)frame->kind,
                             .dtype = (tri_dtype)frame->dtype,
                             .op = (tri_redop)frame->op,
-                            .root = frame->root,
-                            .tag = (int)frame->part,
+                            .root = message ? rank : frame->root,
+                            .tag = message ? (int)frame->part : 0,
                             .count = (size_t)frame->count,
                             .seq = frame->seq};
 
     memcpy(file, frame->file, sizeof(frame->file));
+    file[TCP_FILE_TEXT - 1] = '\0';
     if (file[0] != '\0')
         call.site = (trii_site){file, (int)frame->line};
+    return call;
+}
+
+void tcp_frame_describe(const tcp_group *g, const tcp_frame *frame, char *text, size_t size)
+{
+    char file[TCP_FILE_TEXT];
+    trii_collective call = call_of(frame, g->rank, file);
+
     trii_collective_describe(&call, text, size);
+}
+
+void tcp_fail_mismatch(tcp_group *g, const trii_collective *ours, int peer, const tcp_frame *theirs)
+{
+    char file[TCP_FILE_TEXT], text[TRII_ERR_BYTES];
+    trii_collective call = call_of(theirs, g->rank, file);
+
+    trii_collective_disagree(g->rank, ours, peer, &call, text, sizeof(text));
+    tcp_fail(g, TRI_ERR_MISMATCH, "%s", text);
 }
 
 void tcp_finish(tcp_group *g, trii_op *op, tri_status status, const char *why)

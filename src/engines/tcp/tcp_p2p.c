@@ -17,16 +17,10 @@ static bool matches(const tcp_frame *head, const trii_op *recv)
 /* The message is the recv's by its tag: they must agree about what it is. */
 static bool check_match(tcp_conn *c, const tcp_frame *head, const trii_op *recv)
 {
-    char ours[192], theirs[192];
-    tcp_group *g = c->group;
-
     if (head->dtype == (uint8_t)recv->call.dtype && head->count == recv->call.count &&
         head->bytes == recv->call.bytes)
         return true;
-    trii_collective_describe(&recv->call, ours, sizeof(ours));
-    tcp_frame_describe(head, theirs, sizeof(theirs));
-    tcp_fail(g, TRI_ERR_MISMATCH, "the ranks disagree: rank %d called %s, rank %d called %s",
-             g->rank, ours, c->rank, theirs);
+    tcp_fail_mismatch(c->group, &recv->call, c->rank, head);
     return false;
 }
 
