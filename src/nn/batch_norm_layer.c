@@ -34,8 +34,9 @@ tri_module *tri_nn_batch_norm2d(int64_t channels)
     tri_status st;
 
     if (channels < 1)
-        return trii_module_failed(
-            TRII_FAIL(TRI_ERR_INVALID_ARG, "nn_batch_norm2d(%lld)", (long long)channels));
+        return trii_module_failed(TRII_FAIL(TRI_ERR_INVALID_ARG,
+                                            "nn_batch_norm2d(%lld): channels must be at least 1",
+                                            (long long)channels));
     self = tri_module_create(&type);
     if (tri_module_status(self) < 0)
         return self;

@@ -66,8 +66,9 @@ static tri_module *linear_new(int64_t in_features, int64_t out_features, bool bi
     linear *layer;
 
     if (in_features < 1 || out_features < 1)
-        return trii_module_failed(TRII_FAIL(TRI_ERR_INVALID_ARG, "nn_linear(%lld, %lld)",
-                                            (long long)in_features, (long long)out_features));
+        return trii_module_failed(TRII_FAIL(
+            TRI_ERR_INVALID_ARG, "nn_linear(%lld, %lld): %s must be at least 1",
+            (long long)in_features, (long long)out_features, in_features < 1 ? "in" : "out"));
     self = tri_module_create(&type);
     if (tri_module_status(self) < 0)
         return self;

@@ -123,6 +123,30 @@ static void a_failed_child_fails_its_parents(void **state)
     tri_tensor_unref(y);
 }
 
+static void refused_with(tri_module *layer, const char *line)
+{
+    CHECK_FAILS(tri_module_status(layer), TRI_ERR_INVALID_ARG, line);
+    tri_module_destroy(layer);
+}
+
+static void refused_layers_say_why(void **state)
+{
+    (void)state;
+    refused_with(tri_nn_linear(-1, 5), "nn_linear(-1, 5): in must be at least 1");
+    refused_with(tri_nn_linear(3, 0), "nn_linear(3, 0): out must be at least 1");
+    refused_with(tri_nn_batch_norm2d(0), "nn_batch_norm2d(0): channels must be at least 1");
+    refused_with(tri_nn_conv2d(3, 0, 3, NULL), "channels must be at least 1");
+    refused_with(tri_nn_conv2d(3, 4, 0, NULL), "the kernel must be at least 1");
+    refused_with(tri_nn_conv2d(3, 4, 3, &(tri_nn_conv2d_options){.groups = 3}),
+                 "groups 3: groups must divide both");
+    refused_with(tri_nn_conv2d(3, 4, 3, &(tri_nn_conv2d_options){.stride = -1}),
+                 "no option may be negative");
+    refused_with(tri_nn_max_pool2d(0, NULL), "nn_max_pool2d: kernel 0, stride 0, padding 0: the ");
+    refused_with(tri_nn_avg_pool2d(2, &(tri_nn_pool2d_options){.padding = 2}), "at most half");
+    refused_with(tri_nn_adaptive_avg_pool2d(0, 1), "nn_adaptive_avg_pool2d(0, 1): the output");
+    refused_with(tri_nn_dropout(1.0), "p must be in [0, 1)");
+}
+
 static void names_are_checked(void **state)
 {
     const char *bad[] = {"a.b", "", "0"};
@@ -271,6 +295,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_tree_owns_everything),
         cmocka_unit_test(registering_later_renews_the_state),
         cmocka_unit_test(a_failed_child_fails_its_parents),
+        cmocka_unit_test(refused_layers_say_why),
         cmocka_unit_test(names_are_checked),
         cmocka_unit_test(wrong_shapes_name_module_and_line),
         cmocka_unit_test(loading_is_strict_and_all_or_nothing),

@@ -25,9 +25,12 @@ pool_new(const tri_module_class *type, int kernel, const tri_nn_pool2d_options *
     tri_nn_pool2d_options o = opt != NULL ? *opt : (tri_nn_pool2d_options){0};
 
     if (kernel < 1 || o.stride < 0 || o.padding < 0 || 2 * o.padding > kernel)
-        return trii_module_failed(TRII_FAIL(TRI_ERR_INVALID_ARG,
-                                            "%s: kernel %d, stride %d, padding %d", type->name,
-                                            kernel, o.stride, o.padding));
+        return trii_module_failed(
+            TRII_FAIL(TRI_ERR_INVALID_ARG, "nn_%s: kernel %d, stride %d, padding %d: %s",
+                      type->name, kernel, o.stride, o.padding,
+                      kernel < 1                      ? "the kernel must be at least 1"
+                      : o.stride < 0 || o.padding < 0 ? "no option may be negative"
+                                                      : "padding at most half the kernel"));
     return trii_simple_new(type, (trii_simple_layer){.apply = apply,
                                                      .a = kernel,
                                                      .pool = {.stride = {o.stride, o.stride},
@@ -68,7 +71,9 @@ static tri_module *adaptive_new(const tri_module_class *type, int h, int w,
                                                      tri_tensor *))
 {
     if (h < 1 || w < 1)
-        return trii_module_failed(TRII_FAIL(TRI_ERR_INVALID_ARG, "%s(%d, %d)", type->name, h, w));
+        return trii_module_failed(TRII_FAIL(TRI_ERR_INVALID_ARG,
+                                            "nn_%s(%d, %d): the output must be at least 1 x 1",
+                                            type->name, h, w));
     return trii_simple_new(type, (trii_simple_layer){.apply = apply, .a = h, .b = w});
 }
 
