@@ -13,6 +13,8 @@
 
 #include <trireme/comm.h>
 
+#include "command_line.h"
+
 enum { N_IN = 2, N_HIDDEN = 16, BATCH = 64, N_STEPS = 300 };
 
 typedef struct network {
@@ -62,13 +64,18 @@ static void add_sample(const network *net, const double x[N_IN], double target, 
     }
 }
 
-int main(void)
+static const char usage[] = "usage: [trirun --nproc-per-node N] plain_mlp\n\n"
+                            "Trains a small network in plain C loops; the losses are the same\n"
+                            "with any number of workers.";
+
+int main(int argc, char **argv)
 {
     network net;
     double *weights = (double *)&net;
     uint64_t seed = 1;
     int rank, size;
 
+    options_parse(argc, argv, usage, NULL, 0);
     TRI_TRY(tri_init(NULL)); /* joins the workers that trirun started, or stays alone */
     rank = tri_rank();
     size = tri_world_size();

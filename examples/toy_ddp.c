@@ -12,6 +12,8 @@
 
 #include <trireme/trireme.h>
 
+#include "command_line.h"
+
 #define BATCH 20
 #define STEPS 10
 
@@ -24,7 +26,11 @@ static void make_data(float *values, int n, unsigned seed)
     }
 }
 
-int main(void)
+static const char usage[] = "usage: [trirun --nproc-per-node N] toy_ddp\n\n"
+                            "Trains a tiny network on random data with N workers, prints each\n"
+                            "worker's losses and shows that all replicas stay equal.";
+
+int main(int argc, char **argv)
 {
     float inputs[BATCH * 10], targets[BATCH * 5];
     tri_tensor *x, *y;
@@ -32,6 +38,7 @@ int main(void)
     tri_optimizer *opt;
     uint64_t hash = 0;
 
+    options_parse(argc, argv, usage, NULL, 0);
     TRI_TRY(tri_init(NULL)); /* rank and number of workers from trirun; alone: a world of one */
 
     make_data(inputs, BATCH * 10, 1 + (unsigned)tri_rank());

@@ -1,0 +1,56 @@
+/*
+ * examples_test.c - what every example has: --help says what it is for, a mistake on the command
+ * line is named, and neither starts any work.
+ */
+#include "testing/check.h"
+#include "testing/spawn.h"
+
+static const char *const examples[] = {"toy_ddp", "plain_mlp", "fashion", "parity"};
+#define N_EXAMPLES (sizeof(examples) / sizeof(examples[0]))
+
+static void run(spawn *s, const char *program, const char *option, int status)
+{
+    const char *const argv[] = {spawn_bin(program), option, NULL};
+
+    spawn_start(s, argv, NULL);
+    if (spawn_wait(s) != status)
+        fail_msg("%s %s: status %d instead of %d\n%s\n%s", program, option, s->status, status,
+                 SPAWN_OUT(s), SPAWN_ERR(s));
+}
+
+static void help_is_printed_and_nothing_else_happens(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_EXAMPLES; i++) {
+        spawn s;
+
+        run(&s, examples[i], "--help", 0);
+        if (strncmp(SPAWN_OUT(&s), "usage: ", 7) != 0 ||
+            strstr(SPAWN_OUT(&s), examples[i]) == NULL || strstr(SPAWN_OUT(&s), "loss 0.") != NULL)
+            fail_msg("%s --help: %s", examples[i], SPAWN_OUT(&s));
+        assert_string_equal(SPAWN_ERR(&s), "");
+        spawn_free(&s);
+    }
+}
+
+static void unknown_options_are_named(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_EXAMPLES; i++) {
+        spawn s;
+
+        run(&s, examples[i], "--no-such-option", 2);
+        assert_string_equal(SPAWN_OUT(&s), "");
+        if (strstr(SPAWN_ERR(&s), "--no-such-option") == NULL ||
+            strstr(SPAWN_ERR(&s), "--help") == NULL)
+            fail_msg("%s: %s", examples[i], SPAWN_ERR(&s));
+        spawn_free(&s);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(help_is_printed_and_nothing_else_happens),
+    cmocka_unit_test(unknown_options_are_named),
+};
+
+TEST_MAIN(tests)
