@@ -11,6 +11,23 @@ void trii_executor_set(const trii_executor *executor)
     atomic_store(&executor_now, executor);
 }
 
+/* Tensors of one hook follow each other, mostly: it may be told again. */
+static void tell_hooks(const trii_step *step, const char *why)
+{
+    struct trii_grad_hook *last = NULL;
+
+    for (int32_t v = 0; v < step->n_values; v++) {
+        const tri_tensor *tensor = step->values[v].leaf;
+        struct trii_grad_hook *hook = tensor != NULL ? tensor->grad_hook : NULL;
+
+        if (hook == NULL || hook == last)
+            continue;
+        last = hook;
+        if (hook->failed != NULL)
+            hook->failed(hook, step, why);
+    }
+}
+
 void trii_step_fail(trii_step *step, tri_status status)
 {
     trii_recorder *r = trii_recorder_of(step);
@@ -20,6 +37,8 @@ void trii_step_fail(trii_step *step, tri_status status)
     step->failed = status;
     trii_free(r->failed_line);
     r->failed_line = trii_strdup(tri_last_error(), "error line");
+    tell_hooks(step, r->failed_line != NULL ? r->failed_line : "out of memory");
+    trii_err_set("%s", r->failed_line != NULL ? r->failed_line : "out of memory");
 }
 
 static tri_status push_output(trii_recorder *r, trii_vid id)

@@ -183,6 +183,10 @@ typedef struct trii_grad_hook {
      * set or clear has_grad of parameters that the loss did not reach here but may have reached
      * elsewhere; may run the step. NULL: nothing to do. */
     tri_status (*settle)(struct trii_grad_hook *hook, trii_step *step);
+    /* The step has failed, so that what peers still expect of it will never come from here. Called
+     * at the first failure, once or more, if the step has read a tensor of this hook; never
+     * blocks. NULL: nothing to do. */
+    void (*failed)(struct trii_grad_hook *hook, const trii_step *step, const char *why);
 } trii_grad_hook;
 
 /* The value of the gradient that the optimizer shall use; NO_VALUE in *grad_out if the tensor has

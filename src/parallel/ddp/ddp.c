@@ -9,6 +9,7 @@
 static void ddp_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
                         int n_out);
 static void ddp_destroy(tri_module *self);
+static void step_failed(trii_grad_hook *hook, const trii_step *step, const char *why);
 
 static const tri_module_class ddp_class = {
     .name = "ddp", .size = sizeof(trii_ddp), .forward = ddp_forward, .destroy = ddp_destroy};
@@ -127,8 +128,10 @@ tri_module *tri_ddp(tri_module *own_net, const tri_ddp_options *opt)
         tri_module_destroy(own_net);
         return model;
     }
-    ddp->hook = (trii_grad_hook){
-        .attach = trii_ddp_attach, .seed = trii_ddp_seed, .settle = trii_ddp_settle};
+    ddp->hook = (trii_grad_hook){.attach = trii_ddp_attach,
+                                 .seed = trii_ddp_seed,
+                                 .settle = trii_ddp_settle,
+                                 .failed = step_failed};
     ddp->options = opt != NULL ? *opt : (tri_ddp_options){0};
     ddp->id = ++last_id;
     ddp->net = trii_module_adopt(model, "", own_net);
@@ -172,6 +175,30 @@ static void ddp_destroy(tri_module *self)
 
 /* --- forward -------------------------------------------------------------------------------- */
 
+/* The peers of a step that failed here wait in its collectives: they get the reason instead. */
+static void step_failed(trii_grad_hook *hook, const trii_step *step, const char *why)
+{
+    trii_ddp *ddp = (trii_ddp *)hook;
+
+    if (ddp->open_step == step->generation)
+        tri_group_abort(ddp->group, why);
+}
+
+/* From here to the last bucket of the backward a failure is told to the peers. Reading a parameter
+ * makes the step know us. */
+static tri_status open_pass(trii_ddp *ddp)
+{
+    trii_step *step = trii_step_current();
+    trii_vid id;
+    tri_status st = TRI_ERR_NO_MEMORY;
+
+    if (step != NULL)
+        st = trii_resolve(step, ddp->params[0].tensor, &id);
+    if (st == TRI_OK)
+        ddp->open_step = step->generation;
+    return st;
+}
+
 /* What comes before the network's own forward on a synchronised pass. */
 static tri_status before_forward(trii_ddp *ddp, bool training)
 {
@@ -191,6 +218,8 @@ static tri_status before_forward(trii_ddp *ddp, bool training)
         st = step != NULL ? trii_ddp_buffers_record(ddp, step) : TRI_ERR_NO_MEMORY;
         ddp->buffers_stale = false;
     }
+    if (st == TRI_OK && training)
+        st = open_pass(ddp);
     return st;
 }
 

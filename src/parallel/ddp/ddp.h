@@ -117,6 +117,9 @@ struct trii_ddp {
     int n_buffers;
     trii_ddp_block *blocks;
     int n_blocks;
+    /* The step in which a synchronised forward was, and the buckets of its backward are not all
+     * sent: peers wait for it. 0 = none. */
+    uint64_t open_step;
     bool buffers_stale; /* a forward in training has changed them since they were equal */
     trii_travel *headers;
     trii_travel *header; /* of the backward that is being recorded */

@@ -77,6 +77,75 @@ static void a_failure_of_one_rank_is_the_peers_at_once(void **state)
     }
 }
 
+/* How rank 1 fails: by what the run finds, or already when it is recorded. */
+typedef enum mistake { BAD_LABEL, BAD_SHAPE } mistake;
+
+static trii_mutex gate_mutex = TRII_MUTEX_INITIALIZER;
+static trii_cond gate;
+static int n_gone;
+
+/* Rank 1 makes a mistake in its second step, and stays in the group until its peers have gone. */
+static tri_status train_and_stay(rank *r)
+{
+    const mistake *how = r->arg;
+    tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});
+    tri_tensor *x = rows_of(x_data, IN, 0, 2);
+    tri_status st = tri_module_status(model);
+
+    for (int step = 0; step < 3 && st == TRI_OK; step++) {
+        bool wrong = r->index == 1 && step == 1;
+        const int64_t labels[3] = {0, wrong && *how == BAD_LABEL ? 77 : 1, 0};
+        int64_t n = wrong && *how == BAD_SHAPE ? 3 : 2;
+        tri_tensor *y = tri_tensor_from(TRI_DTYPE_I64, &n, 1, labels);
+
+        tri_backward(tri_cross_entropy(tri_forward(model, x), y, NULL));
+        st = tri_step_end_status();
+        (void)snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
+        tri_tensor_unref(y);
+    }
+    trii_mutex_lock(&gate_mutex);
+    n_gone++;
+    trii_cond_broadcast(&gate);
+    while (r->index == 1 && n_gone < r->size)
+        trii_cond_wait(&gate, &gate_mutex);
+    trii_mutex_unlock(&gate_mutex);
+    tri_tensor_unref(x);
+    tri_module_destroy(model);
+    return st;
+}
+
+static void peers_hear_of(mistake how, const char *what)
+{
+    static rank ranks[3];
+
+    make_data();
+    trii_cond_init(&gate);
+    n_gone = 0;
+    run_ranks(ranks, 3, train_and_stay, &how);
+    trii_cond_fini(&gate);
+    for (int i = 0; i < 3; i++) {
+        if (ranks[i].status != (i == 1 ? TRI_ERR_INVALID_ARG : TRI_ERR_ABORTED) ||
+            (i != 1 && strstr(ranks[i].line, "rank 1 aborted the group") == NULL) ||
+            strstr(ranks[i].line, what) == NULL)
+            fail_msg("rank %d: %s: %s", i, tri_status_name(ranks[i].status), ranks[i].line);
+    }
+}
+
+static void a_mistake_in_a_forward_is_the_peers_at_once(void **state)
+{
+    (void)state;
+    peers_hear_of(BAD_LABEL, "target 77 of row 1");
+    peers_hear_of(BAD_SHAPE, "tri_cross_entropy(f64 [2, 3], i64 [3])");
+}
+
+static void so_it_is_in_eager_mode(void **state)
+{
+    (void)state;
+    assert_int_equal(setenv("TRI_EAGER", "1", 1), 0);
+    peers_hear_of(BAD_LABEL, "target 77 of row 1");
+    peers_hear_of(BAD_SHAPE, "tri_cross_entropy(f64 [2, 3], i64 [3])");
+}
+
 /* --- construction --------------------------------------------------------------------------- */
 
 static tri_status differing_models(rank *r)
@@ -330,6 +399,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_pending_step_outlives_its_model),
         cmocka_unit_test(a_failure_of_one_rank_is_the_peers_at_once),
+        cmocka_unit_test(a_mistake_in_a_forward_is_the_peers_at_once),
+        cmocka_unit_test(so_it_is_in_eager_mode),
         cmocka_unit_test(differing_models_are_named_on_every_rank),
         cmocka_unit_test(missing_layers_are_named_too),
         cmocka_unit_test(verify_names_who_drifted),
