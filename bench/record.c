@@ -3,12 +3,15 @@
  *
  * A step of some hundred operations is recorded again and again and thrown away (its results are
  * not wanted, so tri_step_end runs nothing); the median of many steps counts. Gradients are
- * recorded by tri_backward, timed by itself. Prints "case<tab>ns" lines for bench/record.sh.
+ * recorded by tri_backward, timed by itself. The flight recorder notes collectives: what it adds to
+ * one on a group of one rank, with a folder for it and without. Prints "case<tab>ns" lines for
+ * bench/record.sh.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
+#include <trireme/group.h>
 #include <trireme/ops.h>
 
 #define STEPS 400
@@ -128,8 +131,41 @@ static double time_backward(void)
     return median(times, STEPS);
 }
 
-int main(void)
+/* Nanoseconds of a barrier of one rank: the best of many rounds. */
+static double time_barrier(tri_group *group)
 {
+    enum { CALLS = 20000 };
+    double begin = now_ns();
+
+    for (int i = 0; i < CALLS; i++)
+        TRI_TRY(tri_barrier(group, NULL));
+    return (now_ns() - begin) / CALLS;
+}
+
+/* What a flight record adds: the median difference of neighbouring rounds. folder: its own. */
+static double time_flight_record(const char *folder)
+{
+    double added[STEPS];
+    tri_group *with = NULL, *without = NULL;
+
+    unsetenv("TRI_RUN_DIR");
+    TRI_TRY(tri_group_create(NULL, 0, 1, NULL, &without));
+    setenv("TRI_RUN_DIR", folder, 1);
+    TRI_TRY(tri_group_create(NULL, 0, 1, NULL, &with));
+    for (int s = 0; s < STEPS; s++) {
+        double plain = time_barrier(without);
+
+        added[s] = time_barrier(with) - plain;
+    }
+    tri_group_unref(with);
+    tri_group_unref(without);
+    return median(added, STEPS);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1)
+        printf("flight record of a call\t%.1f\n", time_flight_record(argv[1]));
     x = zeros(2, 20, 10, 0, 0);
     image = zeros(4, 8, 16, 8, 8);
     weight = zeros(2, 10, 10, 0, 0);

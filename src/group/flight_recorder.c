@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "os/clock.h"
-#include "os/cpu.h"
 #include "os/process.h"
 #include "os/shmem.h"
 #include "os/thread.h"
@@ -17,8 +16,9 @@
 struct trii_recorder {
     trii_recorder *next;
     int rank;
-    int users; /* guard: recorders_lock */
-    atomic_uint groups;
+    int fd;
+    int users;         /* guard: recorders_lock */
+    uint16_t n_groups; /* guard: recorders_lock; so many there have been */
     trii_record_file *file;
     _Atomic(const char *) names[TRII_RECORD_FILES]; /* whose text is in the file table */
 };
@@ -35,22 +35,22 @@ static trii_recorder *recorder_create(const char *folder, int rank, int size)
     if (recorder == NULL)
         return NULL;
     snprintf(path, sizeof(path), "%s/rank-%d.rec", folder, rank);
-    if (trii_shmem_map_file(path, sizeof(trii_record_file), &base) != TRI_OK) {
+    if (trii_shmem_map_file(path, sizeof(trii_record_file), &recorder->fd, &base) != TRI_OK) {
         TRII_LOG(TRII_LOG_WARN, "group", "no flight record: %s", tri_last_error());
         trii_free(recorder);
         return NULL;
     }
     recorder->rank = rank;
     recorder->file = base;
-    *recorder->file = (trii_record_file){.magic = TRII_RECORD_MAGIC,
-                                         .rank = rank,
-                                         .size = size,
-                                         .pid = trii_process_id(),
-                                         .n_records = TRII_RECORDS,
-                                         .ticks = trii_ticks(),
-                                         .monotonic_ns = trii_now_ns(),
-                                         .wall_ns = trii_wall_ns()};
-    recorder->file->ticks_per_s = trii_ticks_per_s();
+    recorder->file->rank = rank;
+    recorder->file->size = size;
+    recorder->file->pid = trii_process_id();
+    recorder->file->n_records = TRII_RECORDS;
+    recorder->file->monotonic_ns = trii_now_ns();
+    recorder->file->wall_ns = trii_wall_ns();
+    recorder->file->state = TRII_RECORD_FILE_USED;
+    trii_process_host(recorder->file->host, sizeof(recorder->file->host));
+    memcpy(recorder->file->magic, TRII_RECORD_MAGIC, sizeof(TRII_RECORD_MAGIC));
     recorder->next = recorders;
     recorders = recorder;
     return recorder;
@@ -85,15 +85,88 @@ void trii_recorder_close(trii_recorder *recorder)
         while (*at != recorder)
             at = &(*at)->next;
         *at = recorder->next;
-        trii_shmem_unmap_file(recorder->file, sizeof(*recorder->file));
+        recorder->file->state = TRII_RECORD_FILE_LEFT;
+        trii_shmem_unmap_file(recorder->fd, recorder->file, sizeof(*recorder->file));
         trii_free(recorder);
     }
     trii_mutex_unlock(&recorders_lock);
 }
 
-uint16_t trii_recorder_group(trii_recorder *recorder)
+/* The place of a group in the table; NULL if it has none. */
+static trii_record_group *group_of(trii_recorder *recorder, uint16_t number)
 {
-    return (uint16_t)(atomic_fetch_add(&recorder->groups, 1) + 1);
+    for (int i = 0; number != 0 && i < TRII_RECORD_GROUPS; i++) {
+        if (recorder->file->groups[i].number == number)
+            return &recorder->file->groups[i];
+    }
+    return NULL;
+}
+
+uint16_t trii_recorder_group_forms(trii_recorder *recorder, const trii_record_group *facts)
+{
+    trii_record_group *place = NULL;
+    uint16_t number;
+
+    trii_mutex_lock(&recorders_lock);
+    number = ++recorder->n_groups;
+    number = number != 0 ? number : ++recorder->n_groups;
+    for (int i = 0; i < TRII_RECORD_GROUPS && place == NULL; i++) {
+        if (recorder->file->groups[i].number == 0)
+            place = &recorder->file->groups[i];
+    }
+    /* The table is full: one that was left long ago goes. With none such, ours is not listed. */
+    for (int i = 0; i < TRII_RECORD_GROUPS && place == NULL; i++) {
+        trii_record_group *at = &recorder->file->groups[(number + i) % TRII_RECORD_GROUPS];
+
+        if (at->state == TRII_RECORD_GROUP_LEFT)
+            place = at;
+    }
+    if (place != NULL) {
+        atomic_store(&place->number, 0);
+        place->id = facts->id;
+        place->rank = facts->rank;
+        place->size = facts->size;
+        place->state = TRII_RECORD_GROUP_FORMING;
+        memset(place->engine, 0, sizeof(place->engine));
+        memcpy(place->name, facts->name, sizeof(place->name));
+        atomic_store(&place->number, number);
+    }
+    trii_mutex_unlock(&recorders_lock);
+    return number;
+}
+
+void trii_recorder_group_formed(trii_recorder *recorder, uint16_t number, const char *engine)
+{
+    trii_record_group *group;
+
+    trii_mutex_lock(&recorders_lock);
+    group = group_of(recorder, number);
+    if (group != NULL) {
+        snprintf(group->engine, sizeof(group->engine), "%s", engine);
+        group->state = TRII_RECORD_GROUP_FORMED;
+    }
+    trii_mutex_unlock(&recorders_lock);
+}
+
+void trii_recorder_group_left(trii_recorder *recorder, uint16_t number)
+{
+    trii_record_group *group;
+
+    trii_mutex_lock(&recorders_lock);
+    group = group_of(recorder, number);
+    if (group != NULL)
+        group->state = TRII_RECORD_GROUP_LEFT;
+    trii_mutex_unlock(&recorders_lock);
+}
+
+void trii_recorder_failed(trii_recorder *recorder, tri_status status, const char *text)
+{
+    trii_mutex_lock(&recorders_lock);
+    if (atomic_load(&recorder->file->failed) == 0) {
+        snprintf(recorder->file->failure, sizeof(recorder->file->failure), "%s", text);
+        atomic_store(&recorder->file->failed, (int)status);
+    }
+    trii_mutex_unlock(&recorders_lock);
 }
 
 /* Index of the file's text in the table. Files whose names fall on one place take turns. */
@@ -132,7 +205,7 @@ uint64_t trii_recorder_begin(trii_recorder *recorder, const trii_collective *cal
     trii_record *record = &file->records[(number - 1) % TRII_RECORDS];
 
     atomic_store_explicit(&record->number, 0, memory_order_relaxed); /* half-written from here */
-    record->ticks = trii_ticks();
+    record->began_ns = trii_coarse_ns();
     record->seq = call->seq;
     record->count = call->count;
     record->line = call->site.line;

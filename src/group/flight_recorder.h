@@ -2,32 +2,44 @@
  * flight_recorder.h - the last operations of each rank in a file mapping that survives
  * kill -9. Its reader (trireme why) includes this header for the format.
  *
- * File TRI_RUN_DIR/rank-N.rec, in the byte order of the machine, written by rank N only:
+ * File TRI_RUN_DIR/rank-N.rec, in the byte order of the machine, written by rank N only, which
+ * holds a lock on it (os/liveness.h) as long as it lives:
  *
  *   offset size  header
- *        0    8  magic "TRIREC1\0"
+ *        0    8  magic "TRIREC2\0"
  *        8    4  rank
  *       12    4  size of the first group
  *       16    4  process id
  *       20    4  number of records in the ring, n
  *       24    8  records begun so far, k: record j (from 1) is at index (j - 1) mod n
- *       32    8  ticks of the processor's counter when the file was made
- *       40    8  monotonic clock then, ns
- *       48    8  wall clock then, ns since 1970
- *       56    8  ticks per second, to a thousandth: over a long time a reader on the same host
- *                knows better, from the two clocks above and now
- *       64   64  zero
- *      128       n records, then the file table
+ *       32    8  monotonic clock when the file was made, ns
+ *       40    8  wall clock then, ns since 1970
+ *       48    4  state: 1 in use, 2 left in order
+ *       52    4  status of the first failure of a group, 0 = none; written after its text
+ *       56    8  zero
+ *       64   64  name of the host
+ *      128  512  the first failure's line
+ *      640       table of groups, n records, table of source files
+ *
+ *   offset size  group (TRII_RECORD_GROUPS of them; number 0 = not used)
+ *        0    8  the same on all of its ranks, and another one for other groups
+ *        8    4  our rank in it
+ *       12    4  its size
+ *       16    2  its number, counted from 1 in its process; written last
+ *       18    1  state: 1 forming, 2 formed, 3 left
+ *       19    1  zero
+ *       20   12  engine, once it is formed
+ *       32   32  name
  *
  *   offset size  record
  *        0    8  j, its number; 0 = never used. Written last
- *        8    8  ticks when the call began
+ *        8    8  monotonic clock when the call began, ns, to a tick of the kernel (4 ms)
  *       16    8  number of the call in its group (send, recv: in its pair)
  *       24    8  elements
  *       32    4  line of the call in the program
  *       36    4  root or peer
  *       40    4  tag
- *       44    2  group, counted from 1 in its process
+ *       44    2  number of its group
  *       46    2  index into the file table, 0xffff = unknown
  *       48    1  kind (trii_kind)
  *       49    1  dtype
@@ -47,15 +59,29 @@
 #include "group/engine.h"
 
 #define TRII_RECORDS 1024 /* few enough to stay in the cache */
+#define TRII_RECORD_GROUPS 64
 #define TRII_RECORD_FILES 64
 #define TRII_RECORD_FILE_BYTES 64
-#define TRII_RECORD_MAGIC "TRIREC1"
+#define TRII_RECORD_MAGIC "TRIREC2"
 
 enum { TRII_RECORD_RUNNING = 1, TRII_RECORD_DONE = 2, TRII_RECORD_FAILED = 3 };
+enum { TRII_RECORD_GROUP_FORMING = 1, TRII_RECORD_GROUP_FORMED = 2, TRII_RECORD_GROUP_LEFT = 3 };
+enum { TRII_RECORD_FILE_USED = 1, TRII_RECORD_FILE_LEFT = 2 };
+
+typedef struct trii_record_group {
+    uint64_t id;
+    int32_t rank;
+    int32_t size;
+    _Atomic uint16_t number;
+    uint8_t state;
+    uint8_t zero;
+    char engine[12];
+    char name[32];
+} trii_record_group;
 
 typedef struct trii_record {
     _Atomic uint64_t number;
-    uint64_t ticks;
+    int64_t began_ns;
     uint64_t seq;
     uint64_t count;
     int32_t line;
@@ -78,17 +104,21 @@ typedef struct trii_record_file {
     int32_t pid;
     uint32_t n_records;
     _Atomic uint64_t begun;
-    uint64_t ticks;
     int64_t monotonic_ns;
     int64_t wall_ns;
-    uint64_t ticks_per_s;
-    uint64_t zero[8];
+    int32_t state;
+    atomic_int failed;
+    uint64_t zero;
+    char host[64];
+    char failure[TRII_ERR_BYTES];
+    trii_record_group groups[TRII_RECORD_GROUPS];
     trii_record records[TRII_RECORDS];
     char files[TRII_RECORD_FILES][TRII_RECORD_FILE_BYTES];
 } trii_record_file;
 
 _Static_assert(sizeof(trii_record) == 64, "a record is a line");
-_Static_assert(offsetof(trii_record_file, records) == 128, "the header is two lines");
+_Static_assert(sizeof(trii_record_group) == 64, "a group is a line");
+_Static_assert(offsetof(trii_record_file, groups) == 640, "the header is ten lines");
 
 typedef struct trii_recorder trii_recorder;
 
@@ -96,9 +126,14 @@ typedef struct trii_recorder trii_recorder;
  * TRI_RUN_DIR, and where the file cannot be made (logged: it must not stop a job). */
 trii_recorder *trii_recorder_open(int rank, int size);
 void trii_recorder_close(trii_recorder *recorder); /* NULL allowed; the file stays */
-/* Number for the records of one more group. */
-uint16_t trii_recorder_group(trii_recorder *recorder);
-/* Both together about 15 ns. Any thread. Returns the record's number; its end is dropped if the
+/* One more group, which is forming: a number for its records. `facts` gives id, rank, size and
+ * name. */
+uint16_t trii_recorder_group_forms(trii_recorder *recorder, const trii_record_group *facts);
+void trii_recorder_group_formed(trii_recorder *recorder, uint16_t number, const char *engine);
+void trii_recorder_group_left(trii_recorder *recorder, uint16_t number);
+/* The line of a group's failure; the first one of the file stays. */
+void trii_recorder_failed(trii_recorder *recorder, tri_status status, const char *text);
+/* Both together about 10 ns. Any thread. Returns the record's number; its end is dropped if the
  * ring has gone round since. */
 uint64_t trii_recorder_begin(trii_recorder *recorder, const trii_collective *call, uint16_t group);
 void trii_recorder_end(trii_recorder *recorder, uint64_t number, tri_status status);

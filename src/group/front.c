@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "os/clock.h"
+#include "store/store_ops.h"
 
 static _Atomic(tri_group *) world;
 static atomic_bool world_left;
@@ -249,6 +250,28 @@ static tri_status check_create(tri_store *store, int rank, int size, tri_group *
     return TRI_OK;
 }
 
+/* Groups of a rank of the world record where the world does. */
+static void open_recorder(tri_group *g, const tri_store *view)
+{
+    const tri_group *whole = trii_group_get_world();
+    trii_record_group facts = {
+        .id = view != NULL ? trii_store_path_hash(view) : 0, .rank = g->rank, .size = g->size};
+
+    g->recorder = trii_recorder_open(whole != NULL ? whole->rank : g->rank, g->size);
+    if (g->recorder == NULL)
+        return;
+    snprintf(facts.name, sizeof(facts.name), "%s", g->name);
+    g->record_group = trii_recorder_group_forms(g->recorder, &facts);
+}
+
+static void close_recorder(tri_group *g)
+{
+    if (g->recorder == NULL)
+        return;
+    trii_recorder_group_left(g->recorder, g->record_group);
+    trii_recorder_close(g->recorder);
+}
+
 static tri_status create_self(tri_group *g, tri_store *store, const tri_group_options *opt)
 {
     const char *name = opt->engine != NULL ? opt->engine : trii_param_text(TRII_PARAM_ENGINE);
@@ -274,19 +297,16 @@ static tri_status create_self(tri_group *g, tri_store *store, const tri_group_op
         g->timeout_ns == TRII_NO_DEADLINE ? TRII_NO_DEADLINE : trii_now_ns() + g->timeout_ns;
     args.bind_host = opt->bind_host;
     args.fault = &g->fault;
+    open_recorder(g, view);
     st = create_engine(g, view, name, &args);
     tri_store_unref(view);
+    if (st != TRI_OK && g->recorder != NULL)
+        trii_recorder_failed(g->recorder, st, tri_last_error());
+    if (st != TRI_OK)
+        close_recorder(g);
+    else if (g->recorder != NULL)
+        trii_recorder_group_formed(g->recorder, g->record_group, g->engine->name);
     return st;
-}
-
-/* Groups of a rank of the world record where the world does. */
-static void open_recorder(tri_group *g)
-{
-    const tri_group *whole = trii_group_get_world();
-
-    g->recorder = trii_recorder_open(whole != NULL ? whole->rank : g->rank, g->size);
-    if (g->recorder != NULL)
-        g->record_group = trii_recorder_group(g->recorder);
 }
 
 tri_status tri_group_create(tri_store *store, int rank, int size, const tri_group_options *opt,
@@ -315,7 +335,6 @@ tri_status tri_group_create(tri_store *store, int rank, int size, const tri_grou
         st = TRII_FAIL_CTX(st, "group_create, rank %d of %d", rank, size);
         goto err_pairs;
     }
-    open_recorder(g);
     TRII_LOG(TRII_LOG_INFO, "group", "%s: rank %d of %d, engine %s", g->name, rank, size,
              g->engine->name);
     *group_out = g;
@@ -341,7 +360,7 @@ void tri_group_unref(tri_group *group)
     trii_fault_raise(&group->fault, TRI_ERR_ABORTED, "rank %d left the group", group->rank);
     group->engine->destroy(group->self);
     trii_group_free_idle(group);
-    trii_recorder_close(group->recorder);
+    close_recorder(group);
     trii_free(group->pair_seq);
     trii_free(group);
 }

@@ -89,8 +89,11 @@ static uint64_t next_seq(tri_group *group, const trii_collective *call)
 
 static void record_end(tri_group *group, uint64_t record, tri_status status)
 {
-    if (record != 0)
-        trii_recorder_end(group->recorder, record, status);
+    if (record == 0)
+        return;
+    trii_recorder_end(group->recorder, record, status);
+    if (TRII_UNLIKELY(status < 0) && trii_fault_status(&group->fault) != TRI_OK)
+        trii_recorder_failed(group->recorder, status, group->fault.text);
 }
 
 /* Numbers the call and hands it to the engine, in one order for both. */

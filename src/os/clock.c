@@ -20,6 +20,11 @@ int64_t trii_now_ns(void)
     return read_clock(CLOCK_MONOTONIC);
 }
 
+int64_t trii_coarse_ns(void)
+{
+    return read_clock(CLOCK_MONOTONIC_COARSE);
+}
+
 int64_t trii_wall_ns(void)
 {
     return read_clock(CLOCK_REALTIME);

@@ -15,6 +15,8 @@
 
 /* Monotonic; about 25 ns. */
 int64_t trii_now_ns(void);
+/* The same clock as the kernel last wrote it down: up to 4 ms (a tick) old, about 5 ns. */
+int64_t trii_coarse_ns(void);
 /* Seconds since 1970, for file names and reports: never for waiting. */
 int64_t trii_wall_ns(void);
 /* The moment timeout_ms from now; negative (TRI_FOREVER) or too large = TRII_NO_DEADLINE. */

@@ -12,6 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "os/liveness.h"
 #include "os/thread.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -207,7 +208,7 @@ tri_status trii_shmem_populate(void *start, size_t bytes)
     return TRI_OK;
 }
 
-tri_status trii_shmem_map_file(const char *path, size_t bytes, void **base_out)
+tri_status trii_shmem_map_file(const char *path, size_t bytes, int *fd_out, void **base_out)
 {
     int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     void *base;
@@ -224,13 +225,14 @@ tri_status trii_shmem_map_file(const char *path, size_t bytes, void **base_out)
         close(fd);
         return st;
     }
-    close(fd);
+    (void)trii_liveness_hold(fd); /* without it a reader takes us for gone */
+    *fd_out = fd;
     *base_out = base;
     return TRI_OK;
 }
 
-void trii_shmem_unmap_file(void *base, size_t bytes)
+void trii_shmem_unmap_file(int fd, void *base, size_t bytes)
 {
-    if (base != NULL)
-        munmap(base, bytes);
+    munmap(base, bytes);
+    close(fd);
 }

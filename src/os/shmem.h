@@ -30,9 +30,11 @@ tri_status trii_shmem_populate(void *start, size_t bytes) TRI_MUST_CHECK;
 
 /**
  * A file of `bytes` that is created (or emptied) at `path` and mapped: what is written there
- * survives the death of the process, without a system call. Errors: IO.
+ * survives the death of the process, without a system call. The lock of os/liveness.h is taken
+ * on it until it is unmapped, where the file system has locks. Errors: IO.
  */
-tri_status trii_shmem_map_file(const char *path, size_t bytes, void **base_out) TRI_MUST_CHECK;
-void trii_shmem_unmap_file(void *base, size_t bytes);
+tri_status trii_shmem_map_file(const char *path, size_t bytes, int *fd_out,
+                               void **base_out) TRI_MUST_CHECK;
+void trii_shmem_unmap_file(int fd, void *base, size_t bytes);
 
 #endif

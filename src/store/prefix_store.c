@@ -234,3 +234,17 @@ tri_status tri_store_prefix(const char *prefix, tri_store *base, tri_store **sto
                          prefix == NULL ? "prefix" : "base");
     return create(prefix, strlen(prefix), tri_store_ref(base), store_out);
 }
+
+uint64_t trii_store_path_hash(const tri_store *store)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+
+    while (store->ops == &prefix_ops) {
+        const prefix_store *prefix = (const prefix_store *)store;
+
+        for (size_t i = 0; i < prefix->prefix_bytes; i++)
+            hash = (hash ^ (unsigned char)prefix->prefix[i]) * UINT64_C(0x100000001b3);
+        store = prefix->under;
+    }
+    return hash;
+}

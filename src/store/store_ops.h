@@ -47,6 +47,8 @@ struct tri_store {
 };
 
 void trii_store_init(tri_store *store, const trii_store_ops *ops, int64_t timeout_ms);
+/* The same for equal prefixes on whatever store, in every process; another one for others. */
+uint64_t trii_store_path_hash(const tri_store *store);
 /* A copy with a zero byte behind it, or NULL. */
 void *trii_store_copy(const void *data, size_t bytes);
 

@@ -10,6 +10,9 @@
 #include "base/alloc.h"
 #include "group/flight_recorder.h"
 #include "os/clock.h"
+#include "os/liveness.h"
+
+enum { RECORDS_AT = 640 + 64 * TRII_RECORD_GROUPS };
 
 static char folder[64];
 
@@ -86,22 +89,23 @@ static const char *rank_1_is_killed_in_a_recv(rank_env *env)
 
 static void a_killed_rank_leaves_its_last_calls(void **state)
 {
-    tri_group_options options = {.engine = "shm", .timeout_ms = 20000};
+    tri_group_options options = {.engine = "shm", .timeout_ms = 20000, .name = "recorded"};
     rank_end ends[] = {{0}, {.signal = SIGKILL}};
     unsigned char *data, *record;
     size_t bytes, n;
+    uint64_t id;
 
     (void)state;
     run_processes(2, &options, rank_1_is_killed_in_a_recv, NULL, ends, 30);
     data = read_record(1, &bytes);
-    assert_string_equal((char *)data, "TRIREC1");
+    assert_string_equal((char *)data, "TRIREC2");
     assert_int_equal(number_at(data + 8, 4), 1);
     assert_int_equal(number_at(data + 12, 4), 2);
     n = number_at(data + 20, 4);
-    assert_int_equal(bytes, 128 + 64 * n + TRII_RECORD_FILES * TRII_RECORD_FILE_BYTES);
+    assert_int_equal(bytes, RECORDS_AT + 64 * n + TRII_RECORD_FILES * TRII_RECORD_FILE_BYTES);
     assert_int_equal(number_at(data + 24, 8), 4);
 
-    record = data + 128 + 64 * 2; /* the third all_reduce */
+    record = data + RECORDS_AT + 64 * 2; /* the third all_reduce */
     assert_int_equal(number_at(record, 8), 3);
     assert_int_equal(number_at(record + 16, 8), 3);
     assert_int_equal(number_at(record + 24, 8), 5);
@@ -109,7 +113,7 @@ static void a_killed_rank_leaves_its_last_calls(void **state)
     assert_int_equal(record[49], TRI_DTYPE_F32);
     assert_int_equal(record[50], TRI_REDOP_MAX);
     assert_int_equal(record[51], 2);
-    assert_string_equal((char *)data + 128 + 64 * n + 64 * number_at(record + 46, 2),
+    assert_string_equal((char *)data + RECORDS_AT + 64 * n + 64 * number_at(record + 46, 2),
                         "flight_recorder_test.c");
 
     record += 64; /* the recv, unfinished */
@@ -118,14 +122,28 @@ static void a_killed_rank_leaves_its_last_calls(void **state)
     assert_int_equal(record[48], TRII_KIND_RECV);
     assert_int_equal(number_at(record + 40, 4), 77);
     assert_int_equal(record[51], 1);
-    assert_true(number_at(record + 8, 8) > number_at(data + 32, 8));
+    /* The clock of records may be a tick behind. */
+    assert_true(number_at(record + 8, 8) + 20000000 > number_at(data + 32, 8));
+    assert_int_equal(number_at(record + 44, 2), 1); /* of group 1, which is: */
+    assert_int_equal(number_at(data + 640 + 8, 4), 1);
+    assert_int_equal(number_at(data + 640 + 12, 4), 2);
+    assert_int_equal(number_at(data + 640 + 16, 2), 1);
+    assert_int_equal(data[640 + 18], 2);
+    assert_string_equal((char *)data + 640 + 20, "shm");
+    assert_string_equal((char *)data + 640 + 32, "recorded");
+    assert_int_equal(number_at(data + 48, 4), 1); /* it did not leave in order */
+    id = number_at(data + 640, 8);
     free(data);
 
     data = read_record(0, &bytes); /* the survivor: a barrier that failed */
-    record = data + 128 + 64 * 3;
+    record = data + RECORDS_AT + 64 * 3;
     assert_int_equal(record[48], TRII_KIND_BARRIER);
     assert_int_equal(record[51], 3);
     assert_int_equal((int32_t)number_at(record + 52, 4), TRI_ERR_PEER_LOST);
+    assert_int_equal(number_at(data + 640, 8), id);
+    assert_int_equal(number_at(data + 48, 4), 2);
+    assert_int_equal((int32_t)number_at(data + 52, 4), TRI_ERR_PEER_LOST);
+    assert_non_null(strstr((char *)data + 128, "rank 1"));
     free(data);
 }
 
@@ -141,8 +159,8 @@ static void the_ring_keeps_the_newest(void **state)
         CHECK_OK(tri_barrier(group, NULL));
     data = read_record(0, &bytes);
     assert_int_equal(number_at(data + 24, 8), TRII_RECORDS + 10);
-    assert_int_equal(number_at(data + 128 + 64 * 9, 8), TRII_RECORDS + 10);
-    assert_int_equal(number_at(data + 128 + 64 * 10, 8), 11);
+    assert_int_equal(number_at(data + RECORDS_AT + 64 * 9, 8), TRII_RECORDS + 10);
+    assert_int_equal(number_at(data + RECORDS_AT + 64 * 10, 8), 11);
     free(data);
     tri_group_unref(group);
     assert_int_equal(trii_alloc_live(), 0);
@@ -169,6 +187,35 @@ static void a_record_costs_some_nanoseconds(void **state)
     trii_recorder_close(recorder);
 }
 
+static void it_is_seen_whether_the_writer_lives(void **state)
+{
+    char path[128];
+    int tell[2], pid, held_by, status;
+
+    (void)state;
+    snprintf(path, sizeof(path), "%s/rank-0.rec", folder);
+    assert_int_equal(trii_liveness_look(path, &held_by), TRII_LIVENESS_GONE); /* no file yet */
+    assert_int_equal(pipe(tell), 0);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        alarm(30);
+        _exit(trii_recorder_open(0, 1) == NULL || write(tell[1], "", 1) != 1 || pause() == 0);
+    }
+    assert_int_equal(read(tell[0], path + 120, 1), 1);
+    assert_int_equal(trii_liveness_look(path, &held_by), TRII_LIVENESS_RUNS);
+    assert_int_equal(held_by, pid);
+    kill(pid, SIGSTOP);
+    assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+    assert_int_equal(trii_liveness_look(path, &held_by), TRII_LIVENESS_STOPPED);
+    kill(pid, SIGKILL);
+    assert_int_equal(waitid(P_PID, (id_t)pid, NULL, WEXITED | WNOWAIT), 0); /* a zombie is gone */
+    assert_int_equal(trii_liveness_look(path, &held_by), TRII_LIVENESS_GONE);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    close(tell[0]);
+    close(tell[1]);
+}
+
 static void without_a_folder_nothing_is_recorded(void **state)
 {
     tri_group *group = NULL;
@@ -188,6 +235,8 @@ static const struct CMUnitTest tests[] = {
                                     remove_folder),
     cmocka_unit_test_setup_teardown(the_ring_keeps_the_newest, make_folder, remove_folder),
     cmocka_unit_test_setup_teardown(a_record_costs_some_nanoseconds, make_folder, remove_folder),
+    cmocka_unit_test_setup_teardown(it_is_seen_whether_the_writer_lives, make_folder,
+                                    remove_folder),
     cmocka_unit_test(without_a_folder_nothing_is_recorded),
 };
 

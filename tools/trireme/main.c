@@ -18,6 +18,7 @@ static const command *const commands[] = {
     &command_info,
     &command_perf,
     &command_plot,
+    &command_why,
 };
 
 #define N_COMMANDS (sizeof(commands) / sizeof(commands[0]))

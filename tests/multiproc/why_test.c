@@ -1,0 +1,391 @@
+/*
+ * why_test.c - `trireme why` names the cause: a rank that never calls, calls in another order, a
+ * killed rank, a stopped one, receives that wait for each other. The tool is run by a rank of the
+ * very job that it looks at.
+ */
+#include <dirent.h>
+
+#include "testing/check.h"
+#include "testing/ranks.h"
+#include "testing/spawn.h"
+
+#define TEXT_BYTES 8192
+
+static char folder[64];
+
+static int make_folder(void **state)
+{
+    (void)state;
+    snprintf(folder, sizeof(folder), "/tmp/trireme-why-XXXXXX");
+    return mkdtemp(folder) != NULL ? setenv("TRI_RUN_DIR", folder, 1) : -1;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    unsetenv("TRI_RUN_DIR");
+    spawn_remove_folder(folder);
+    return 0;
+}
+
+/* What the tool prints of the job; "" if it failed. */
+static void why(const char *option, char *text)
+{
+    char command[512];
+    size_t used;
+    FILE *pipe;
+
+    snprintf(command, sizeof(command), "%s/trireme why %s %s", getenv("TRI_TEST_BIN"), folder,
+             option);
+    text[0] = '\0';
+    pipe = popen(command, "r");
+    if (pipe == NULL)
+        return;
+    used = fread(text, 1, TEXT_BYTES - 1, pipe);
+    text[used] = '\0';
+    if (pclose(pipe) != 0)
+        text[0] = '\0';
+}
+
+/* Asks again until the tool says this: the other ranks are on their way into their calls. The
+ * watchdog of run_processes ends it. */
+static void why_until(const char *part, char *text)
+{
+    do
+        why("", text);
+    while (strstr(text, part) == NULL);
+}
+
+static int lines_of(const char *text)
+{
+    int n = 0;
+
+    for (; *text != '\0'; text++)
+        n += *text == '\n';
+    return n;
+}
+
+#define RANK_SAYS(env, text, part)                                                                 \
+    do {                                                                                           \
+        if (strstr(text, part) == NULL)                                                            \
+            return RANK_FAIL(env, "line %d: no \"%s\" in:\n%.800s", __LINE__, part, text);         \
+    } while (0)
+
+static tri_status form(rank_env *env, tri_group **group_out)
+{
+    return tri_group_create(env->store, env->rank, env->size, env->options, group_out);
+}
+
+/* --- a rank that never calls ------------------------------------------------------------------ */
+
+enum { CALL_LINE = __LINE__ + 4 }; /* of the one below */
+
+static tri_status call_in_line(tri_group *group, float *x)
+{
+    return tri_all_reduce(group, x, x, 100, TRI_DTYPE_F32, TRI_REDOP_MAX, NULL);
+}
+
+static const char *rank_1_does_not_call(rank_env *env)
+{
+    char text[TEXT_BYTES];
+    tri_group *group = NULL;
+    float x[100] = {0};
+    char line[40];
+
+    RANK_TRY(env, form(env, &group));
+    RANK_TRY(env, tri_barrier(group, NULL));
+    if (env->rank == 1) {
+        why_until("ranks 0, 2 wait", text);
+        RANK_SAYS(env, text, "3 ranks on ");
+        RANK_SAYS(env, text, ": 3 running");
+        RANK_SAYS(env, text, "in group hanging, all_reduce #2 of 100 f32, max (why_test.c:");
+        snprintf(line, sizeof(line), "(why_test.c:%d)", CALL_LINE);
+        RANK_SAYS(env, text, line);
+        RANK_SAYS(env, text,
+                  ", for rank 1, which is in its own code after barrier #1 (why_test.c:");
+        if (lines_of(text) != 2)
+            return RANK_FAIL(env, "more than a head and a finding:\n%s", text);
+        why("--json", text);
+        RANK_SAYS(env, text, "\"kind\": \"missing\"");
+        RANK_SAYS(env, text, "\"for\": [\n    1\n   ]");
+        RANK_SAYS(env, text, "\"verdict\": \"ranks 0, 2 wait");
+    }
+    RANK_TRY(env, call_in_line(group, x));
+    if (env->rank == 1) {
+        why_until("no rank waits for another", text);
+        RANK_TRY(env, tri_store_set(env->store, "seen", "", 0));
+    }
+    RANK_TRY(env, tri_store_wait(env->store, (const char *const[]){"seen"}, 1, 0));
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void a_rank_that_never_calls_is_named(void **state)
+{
+    for (int shm = 0; shm < 2; shm++) {
+        tri_group_options options = {
+            .engine = shm ? "shm" : "tcp", .timeout_ms = 40000, .name = "hanging"};
+
+        (void)state;
+        run_processes(3, &options, rank_1_does_not_call, NULL, NULL, 30);
+    }
+}
+
+/* --- calls in another order ---------------------------------------------------------------------
+ */
+
+static const char *order_differs(rank_env *env)
+{
+    char text[TEXT_BYTES];
+    tri_group *group = NULL;
+    float x[5] = {0};
+
+    RANK_TRY(env, form(env, &group));
+    if (env->rank == 0)
+        RANK_FAILS(env, tri_all_reduce(group, x, x, 5, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL),
+                   TRI_ERR_MISMATCH, "");
+    else
+        RANK_FAILS(env, tri_broadcast(group, x, 3, TRI_DTYPE_F32, 1, NULL), TRI_ERR_MISMATCH, "");
+    if (env->rank == 0) {
+        why_until("rank 1 made", text);
+        RANK_SAYS(env, text,
+                  "group world: call #1 differs: rank 0 made all_reduce #1 of 5 f32, sum "
+                  "(why_test.c:");
+        RANK_SAYS(env, text, ", rank 1 made broadcast #1 of 3 f32 from rank 1 (why_test.c:");
+        RANK_TRY(env, tri_store_set(env->store, "seen", "", 0));
+    }
+    RANK_TRY(env, tri_store_wait(env->store, (const char *const[]){"seen"}, 1, 0));
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void both_calls_of_a_mismatch_are_shown(void **state)
+{
+    tri_group_options options = {.engine = "shm", .timeout_ms = 40000, .name = "world"};
+
+    (void)state;
+    run_processes(2, &options, order_differs, NULL, NULL, 30);
+}
+
+/* --- a killed rank
+ * -------------------------------------------------------------------------------- */
+
+static const char *rank_2_is_killed(rank_env *env)
+{
+    char text[TEXT_BYTES];
+    tri_group *group = NULL;
+    float x[5] = {0};
+
+    RANK_TRY(env, form(env, &group));
+    RANK_TRY(env, tri_all_reduce(group, x, x, 5, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL));
+    if (env->rank == 2)
+        (void)raise(SIGKILL);
+    RANK_FAILS(env, tri_barrier(group, NULL), TRI_ERR_PEER_LOST, "rank 2");
+    if (env->rank == 0) {
+        why_until("is dead", text);
+        RANK_SAYS(env, text, ": 2 running, 1 dead");
+        RANK_SAYS(env, text, "rank 2 (pid ");
+        RANK_SAYS(env, text,
+                  ") is dead: it was killed, crashed or exited in its own code after all_reduce #1 "
+                  "of 5 f32, sum (why_test.c:");
+        RANK_SAYS(env, text, "failed: PEER_LOST: ");
+        if (strstr(text, "rank 2 (pid") > strstr(text, "PEER_LOST"))
+            return RANK_FAIL(env, "the cause is not the first line:\n%s", text);
+        RANK_TRY(env, tri_store_set(env->store, "seen", "", 0));
+    }
+    RANK_TRY(env, tri_store_wait(env->store, (const char *const[]){"seen"}, 1, 0));
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void a_killed_rank_is_the_first_line(void **state)
+{
+    tri_group_options options = {.engine = "shm", .timeout_ms = 40000};
+    rank_end ends[] = {{0}, {0}, {.signal = SIGKILL}};
+
+    (void)state;
+    run_processes(3, &options, rank_2_is_killed, NULL, ends, 30);
+}
+
+/* --- a stopped rank
+ * ------------------------------------------------------------------------------- */
+
+static const char *rank_1_is_stopped(rank_env *env)
+{
+    char text[TEXT_BYTES];
+    tri_group *group = NULL;
+    float x[5] = {0};
+
+    RANK_TRY(env, form(env, &group));
+    if (env->rank == 1) {
+        snprintf(text, sizeof(text), "%d", (int)getpid());
+        RANK_TRY(env, tri_store_set(env->store, "pid", text, strlen(text)));
+        (void)raise(SIGSTOP);
+    }
+    if (env->rank == 2) {
+        char *pid = NULL;
+
+        RANK_TRY(env, tri_store_get(env->store, "pid", 0, (void **)&pid, NULL));
+        why_until("rank 0 waits", text);
+        why_until("1 stopped", text);
+        RANK_SAYS(env, text, "is stopped (a signal or a debugger) before its first call");
+        RANK_SAYS(env, text, ", all_reduce #1 of 5 f32, sum (why_test.c:");
+        RANK_SAYS(env, text, "for ranks 1, 2 (stopped)");
+        kill(atoi(pid), SIGCONT);
+        tri_store_free(pid);
+    }
+    RANK_TRY(env, tri_all_reduce(group, x, x, 5, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL));
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void a_stopped_rank_is_told_from_a_dead_one(void **state)
+{
+    tri_group_options options = {.engine = "shm", .timeout_ms = 40000};
+
+    (void)state;
+    run_processes(3, &options, rank_1_is_stopped, NULL, NULL, 30);
+}
+
+/* --- receives that wait for each other
+ * ------------------------------------------------------------- */
+
+static const char *both_receive(rank_env *env)
+{
+    char text[TEXT_BYTES];
+    tri_group *group = NULL;
+    tri_work *work = NULL;
+    double x[2] = {0};
+    int peer = 1 - env->rank;
+
+    RANK_TRY(env, form(env, &group));
+    RANK_TRY(env, tri_recv(group, x, 2, TRI_DTYPE_F64, peer, 77, &work));
+    if (env->rank == 0) {
+        why_until("rank 1 waits", text);
+        RANK_SAYS(env, text, "rank 0 waits");
+        RANK_SAYS(env, text, "recv #1 of 2 f64 from rank 1, tag 77 (why_test.c:");
+        RANK_SAYS(env, text, "for rank 1, which is in recv #1 of 2 f64 from rank 0, tag 77");
+    }
+    if (env->rank == 0)
+        RANK_TRY(env, tri_store_set(env->store, "seen", "", 0));
+    RANK_TRY(env, tri_store_wait(env->store, (const char *const[]){"seen"}, 1, 0));
+    RANK_TRY(env, tri_send(group, (const double[]){1, 2}, 2, TRI_DTYPE_F64, peer, 77, NULL));
+    RANK_TRY(env, tri_work_wait(work, 0));
+    tri_work_destroy(work);
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void receives_that_wait_for_each_other_are_shown(void **state)
+{
+    tri_group_options options = {.engine = "shm", .timeout_ms = 40000};
+
+    (void)state;
+    run_processes(2, &options, both_receive, NULL, NULL, 30);
+}
+
+/* --- the others form the group
+ * ---------------------------------------------------------------------- */
+
+static const char *rank_1_is_late(rank_env *env)
+{
+    char text[TEXT_BYTES];
+    tri_group *group = NULL;
+
+    if (env->rank == 1) {
+        why_until("rank 0 forms group late of 2: not there yet: rank 1", text);
+        RANK_SAYS(env, text, ": 1 running, 1 without a record");
+    }
+    RANK_TRY(env, form(env, &group));
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void ranks_that_are_not_there_yet_are_named(void **state)
+{
+    tri_group_options options = {.engine = "shm", .timeout_ms = 40000, .name = "late"};
+
+    (void)state;
+    run_processes(2, &options, rank_1_is_late, NULL, NULL, 30);
+}
+
+/* --- what is no record
+ * ------------------------------------------------------------------------------- */
+
+static void run_tool(spawn *s, const char *job, int status)
+{
+    spawn_start(s, (const char *const[]){spawn_bin("trireme"), "why", job, NULL}, NULL);
+    if (spawn_wait(s) != status)
+        fail_msg("status %d instead of %d: %s%s", s->status, status, SPAWN_OUT(s), SPAWN_ERR(s));
+}
+
+static void what_is_no_record_is_refused(void **state)
+{
+    static const size_t cuts[] = {0, 1, 8, 639, 5000};
+    char path[128], *whole = malloc(1 << 20);
+    tri_group *group = NULL;
+    size_t bytes;
+    uint64_t random = 7;
+    FILE *file;
+    spawn s;
+
+    (void)state;
+    run_tool(&s, folder, 1);
+    assert_non_null(strstr(SPAWN_ERR(&s), "there are no flight records"));
+    spawn_free(&s);
+    CHECK_OK(tri_group_create(NULL, 0, 1, NULL, &group));
+    for (int i = 0; i < 1100; i++)
+        CHECK_OK(tri_barrier(group, NULL));
+    tri_group_unref(group);
+    run_tool(&s, folder, 0);
+    assert_non_null(strstr(SPAWN_OUT(&s), "1 rank on "));
+    assert_non_null(strstr(SPAWN_OUT(&s), ": 1 left"));
+    spawn_free(&s);
+
+    snprintf(path, sizeof(path), "%s/rank-0.rec", folder);
+    file = fopen(path, "rb");
+    assert_non_null(file);
+    bytes = fread(whole, 1, 1 << 20, file);
+    fclose(file);
+    for (size_t i = 0; i < sizeof(cuts) / sizeof(cuts[0]); i++) {
+        file = fopen(path, "wb");
+        assert_int_equal(fwrite(whole, 1, cuts[i], file), cuts[i]);
+        fclose(file);
+        run_tool(&s, folder, 1);
+        assert_non_null(strstr(SPAWN_ERR(&s), "no flight record of this version"));
+        spawn_free(&s);
+    }
+    /* Bytes that lie: whatever it says, it says it and ends. */
+    for (int round = 0; round < 40; round++) {
+        char *damaged = malloc(bytes);
+
+        memcpy(damaged, whole, bytes);
+        for (int i = 0; i < 3000; i++) {
+            random = random * UINT64_C(6364136223846793005) + 1442695040888963407u;
+            damaged[24 + (random >> 20) % (bytes - 24)] = (char)(random >> 56);
+        }
+        file = fopen(path, "wb");
+        assert_int_equal(fwrite(damaged, 1, bytes, file), bytes);
+        fclose(file);
+        free(damaged);
+        run_tool(&s, folder, 0);
+        assert_true(lines_of(SPAWN_OUT(&s)) <= 10);
+        spawn_free(&s);
+    }
+    free(whole);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test_setup_teardown(a_rank_that_never_calls_is_named, make_folder, remove_folder),
+    cmocka_unit_test_setup_teardown(both_calls_of_a_mismatch_are_shown, make_folder, remove_folder),
+    cmocka_unit_test_setup_teardown(a_killed_rank_is_the_first_line, make_folder, remove_folder),
+    cmocka_unit_test_setup_teardown(a_stopped_rank_is_told_from_a_dead_one, make_folder,
+                                    remove_folder),
+    cmocka_unit_test_setup_teardown(receives_that_wait_for_each_other_are_shown, make_folder,
+                                    remove_folder),
+    cmocka_unit_test_setup_teardown(ranks_that_are_not_there_yet_are_named, make_folder,
+                                    remove_folder),
+    cmocka_unit_test_setup_teardown(what_is_no_record_is_refused, make_folder, remove_folder),
+};
+
+TEST_MAIN(tests)

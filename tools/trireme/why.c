@@ -1,0 +1,265 @@
+/*
+ * why.c - `trireme why`: why a job stands still or ended, from its flight records.
+ */
+#include <string.h>
+
+#include <jansson.h>
+
+#include "command.h"
+#include "os/clock.h"
+#include "os/folder.h"
+#include "why.h"
+
+enum { MAX_LINES = 10, MAX_JOBS = 1024 };
+
+/* --- which job ------------------------------------------------------------------------------ */
+
+static void jobs_folder(char *path, size_t bytes)
+{
+    const char *base = getenv("XDG_RUNTIME_DIR");
+
+    if (base == NULL || *base != '/')
+        base = "/tmp";
+    snprintf(path, bytes, "%s/trireme-%d", base, trii_user_id());
+}
+
+static bool has_records(const char *folder)
+{
+    char **names = NULL;
+    int n = 0;
+    bool found = false;
+
+    if (trii_folder_list(folder, MAX_JOBS, &names, &n) != TRI_OK)
+        return false;
+    for (int i = 0; i < n && !found; i++)
+        found = strncmp(names[i], "rank-", 5) == 0;
+    trii_folder_free_names(names, n);
+    return found;
+}
+
+/* The newest job of this user with records; their names begin with the time. */
+static bool newest_job(char *path, size_t bytes)
+{
+    char parent[256];
+    char **names = NULL;
+    int n = 0;
+    bool found = false;
+
+    jobs_folder(parent, sizeof(parent));
+    if (trii_folder_list(parent, MAX_JOBS, &names, &n) != TRI_OK)
+        return false;
+    for (int i = n - 1; i >= 0 && !found; i--) {
+        snprintf(path, bytes, "%s/%s", parent, names[i]);
+        found = has_records(path);
+    }
+    trii_folder_free_names(names, n);
+    return found;
+}
+
+static int find_folder(const char *given, char *path, size_t bytes)
+{
+    const char *now = getenv("TRI_RUN_DIR");
+    char parent[256];
+
+    if (given != NULL && strchr(given, '/') == NULL && !has_records(given)) {
+        jobs_folder(parent, sizeof(parent));
+        snprintf(path, bytes, "%s/%s", parent, given); /* the name of a job */
+        return COMMAND_OK;
+    }
+    if (given != NULL || (now != NULL && *now != '\0')) {
+        snprintf(path, bytes, "%s", given != NULL ? given : now);
+        return COMMAND_OK;
+    }
+    if (newest_job(path, bytes))
+        return COMMAND_OK;
+    jobs_folder(parent, sizeof(parent));
+    fprintf(
+        stderr,
+        "trireme why: there is no job with flight records below %s: trirun keeps those of jobs\n"
+        "that run and of the last failed ones; for another job name its TRI_RUN_DIR\n",
+        parent);
+    return COMMAND_FAILED;
+}
+
+/* --- words ---------------------------------------------------------------------------------- */
+
+static const char *const state_names[] = {[WHY_ABSENT] = "without a record",
+                                          [WHY_RUNNING] = "running",
+                                          [WHY_STOPPED] = "stopped",
+                                          [WHY_DEAD] = "dead",
+                                          [WHY_LEFT] = "left"};
+
+/* "4 ranks on HOST: 3 running, 1 stopped". */
+static void print_head(const why_job *job)
+{
+    const char *host = NULL;
+    bool one_host = true;
+    int count[5] = {0};
+    const char *comma = "";
+
+    for (int r = 0; r < job->size; r++) {
+        const why_rank *rank = &job->ranks[r];
+
+        count[rank->state]++;
+        if (rank->log == NULL)
+            continue;
+        one_host = one_host && (host == NULL || strcmp(host, rank->log->host) == 0);
+        host = rank->log->host;
+    }
+    printf("%d rank%s on %s:", job->size, job->size == 1 ? "" : "s",
+           one_host && host != NULL ? host : "several hosts");
+    for (int i = 1; i <= WHY_LEFT + 1; i++) {
+        int s = i % (WHY_LEFT + 1); /* those without a record last */
+
+        if (count[s] == 0)
+            continue;
+        printf("%s %d %s", comma, count[s], state_names[s]);
+        comma = ",";
+    }
+    printf(" (%s)\n", job->folder);
+}
+
+static const char nothing[] = "no rank waits for another: each is in its own code or has left";
+
+static void print_text(const why_job *job)
+{
+    /* The head is a line too, and so is what says that there are more. */
+    int shown = job->n_findings < MAX_LINES ? job->n_findings : MAX_LINES - 2;
+
+    print_head(job);
+    for (int i = 0; i < shown; i++)
+        printf("%s\n", job->findings[i].text);
+    if (job->n_findings == 0)
+        printf("%s\n", nothing);
+    if (shown < job->n_findings)
+        printf("and %d more: --json shows all\n", job->n_findings - shown);
+}
+
+static json_t *ranks_json(const int *ranks, int n)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < n; i++)
+        json_array_append_new(list, json_integer(ranks[i]));
+    return list;
+}
+
+static json_t *call_json(const why_job *job, const why_rank *rank, const trii_record *record)
+{
+    const trii_record_group *group = why_group_of(rank->log, record);
+    trii_collective call = why_call_of(rank->log, record);
+    double seconds = why_seconds(job, rank, record);
+    char text[256];
+
+    trii_collective_describe(&call, text, sizeof(text));
+    return json_pack("{s:s, s:s?, s:s, s:I, s:I, s:s?, s:i, s:s, s:o}", "text", text, "group",
+                     group != NULL ? group->name : NULL, "kind", trii_kind_name(call.kind),
+                     "number", (json_int_t)call.seq, "count", (json_int_t)call.count, "file",
+                     call.site.file, "line", call.site.line, "state",
+                     record->state == TRII_RECORD_RUNNING ? "running"
+                     : record->state == TRII_RECORD_DONE  ? "done"
+                                                          : "failed",
+                     "seconds", seconds >= 0.0 ? json_real(seconds) : json_null());
+}
+
+static json_t *rank_json(const why_job *job, int r)
+{
+    const why_rank *rank = &job->ranks[r];
+    json_t *object = json_pack("{s:i, s:s}", "rank", r, "state",
+                               rank->state == WHY_ABSENT ? "absent" : state_names[rank->state]);
+    const trii_record *in, *last;
+
+    if (rank->log == NULL)
+        return object;
+    json_object_set_new(object, "pid", json_integer(rank->pid));
+    json_object_set_new(object, "host", json_string(rank->log->host));
+    in = why_last(rank->log, true);
+    last = why_last(rank->log, false);
+    json_object_set_new(object, "in", in != NULL ? call_json(job, rank, in) : json_null());
+    json_object_set_new(object, "last", last != NULL ? call_json(job, rank, last) : json_null());
+    json_object_set_new(object, "calls", json_integer((json_int_t)rank->log->begun));
+    if (rank->log->failed != 0)
+        json_object_set_new(object, "failure", json_string(rank->log->failure));
+    return object;
+}
+
+static int print_json(const why_job *job)
+{
+    json_t *ranks = json_array(), *findings = json_array();
+    json_t *all = json_pack("{s:s, s:s, s:o, s:o}", "folder", job->folder, "verdict",
+                            job->n_findings > 0 ? job->findings[0].text : nothing, "findings",
+                            findings, "ranks", ranks);
+    int failed;
+
+    for (int i = 0; i < job->n_findings; i++) {
+        const why_finding *f = &job->findings[i];
+
+        json_array_append_new(findings, json_pack("{s:s, s:s, s:s, s:o, s:o}", "kind", f->kind,
+                                                  "text", f->text, "group", f->group, "waiting",
+                                                  ranks_json(f->waiting, f->n_waiting), "for",
+                                                  ranks_json(f->for_whom, f->n_for_whom)));
+    }
+    for (int r = 0; r < job->size; r++)
+        json_array_append_new(ranks, rank_json(job, r));
+    failed = json_dumpf(all, stdout, JSON_INDENT(1));
+    putchar('\n');
+    json_decref(all);
+    return failed == 0 ? COMMAND_OK : COMMAND_FAILED;
+}
+
+static int run(int argc, char **argv)
+{
+    const char *given = NULL;
+    char folder[512] = "";
+    bool json = false;
+    why_job job;
+    tri_status status;
+    int result;
+
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--json") == 0)
+            json = true;
+        else if (argv[i][0] == '-')
+            return command_usage(argv[0], "unknown option %s", argv[i]);
+        else if (given != NULL)
+            return command_usage(argv[0], "one job at a time: %s and %s", given, argv[i]);
+        else
+            given = argv[i];
+    }
+    result = find_folder(given, folder, sizeof(folder));
+    if (result != COMMAND_OK)
+        return result;
+    status = why_read(folder, &job);
+    if (status == TRI_OK)
+        status = why_find(&job);
+    if (status != TRI_OK) {
+        fprintf(stderr, "trireme why: %s\n", tri_last_error());
+        why_free(&job);
+        return COMMAND_FAILED;
+    }
+    if (json)
+        result = print_json(&job);
+    else
+        print_text(&job);
+    why_free(&job);
+    return ferror(stdout) || fflush(stdout) != 0 ? COMMAND_FAILED : result;
+}
+
+const command command_why = {
+    .name = "why",
+    .summary = "why a job stands still or failed: who waits for whom, in which call",
+    .help =
+        "usage: trireme why [JOB] [--json]\n\n"
+        "Reads the flight records of a job and says, in at most ten lines and the likeliest\n"
+        "cause first: which rank is dead or stopped, which calls do not match, who waits for\n"
+        "whom in which call of which source line. JOB is a run folder, or its name below\n"
+        "${XDG_RUNTIME_DIR:-/tmp}/trireme-UID; default: this user's newest. The job may run,\n"
+        "hang or be over: trirun keeps the records of the last failed ones. Each rank writes its\n"
+        "record on its own host: look there.\n\n"
+        "  --json   everything, for programs: verdict, findings, state and last call of each "
+        "rank\n\n"
+        "Examples:\n"
+        "  trireme why\n"
+        "  trireme why /tmp/trireme-1000/20260214-120000-4711 --json\n",
+    .run = run,
+};

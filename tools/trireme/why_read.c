@@ -1,0 +1,221 @@
+/*
+ * why_read.c - reads the flight records of a job. Each is copied whole before it is looked at: its
+ * writer may go on, and nothing in it is taken for granted.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "os/clock.h"
+#include "os/file.h"
+#include "os/folder.h"
+#include "why.h"
+
+enum { MAX_RANKS = 65536, MAX_FILES = 2 * MAX_RANKS };
+
+#define BOOT_DRIFT_NS (60 * TRII_NS_PER_S) /* what setting the wall clock may change */
+
+/* Texts end, numbers are in range. */
+static bool sound(trii_record_file *log, size_t bytes)
+{
+    if (bytes != sizeof(*log) || memcmp(log->magic, TRII_RECORD_MAGIC, sizeof(log->magic)) != 0)
+        return false;
+    if (log->n_records != TRII_RECORDS || log->rank < 0 || log->rank >= MAX_RANKS ||
+        log->size < 1 || log->size > MAX_RANKS)
+        return false;
+    log->host[sizeof(log->host) - 1] = '\0';
+    log->failure[sizeof(log->failure) - 1] = '\0';
+    for (int i = 0; i < TRII_RECORD_GROUPS; i++) {
+        trii_record_group *g = &log->groups[i];
+
+        g->name[sizeof(g->name) - 1] = '\0';
+        g->engine[sizeof(g->engine) - 1] = '\0';
+        if (g->size < 1 || g->size > MAX_RANKS || g->rank < 0 || g->rank >= g->size)
+            g->number = 0;
+    }
+    for (int i = 0; i < TRII_RECORD_FILES; i++)
+        log->files[i][TRII_RECORD_FILE_BYTES - 1] = '\0';
+    return true;
+}
+
+static tri_status room_for(why_job *job, int size)
+{
+    why_rank *ranks;
+
+    if (size <= job->size)
+        return TRI_OK;
+    ranks = trii_realloc(job->ranks, (size_t)size, sizeof(*ranks), "ranks");
+    if (ranks == NULL)
+        return TRI_ERR_NO_MEMORY;
+    memset(ranks + job->size, 0, sizeof(*ranks) * (size_t)(size - job->size));
+    job->ranks = ranks;
+    job->size = size;
+    return TRI_OK;
+}
+
+/* Takes the copy. */
+static tri_status take(why_job *job, const char *path, trii_record_file *own_log)
+{
+    int64_t offset = trii_wall_ns() - job->now_ns, pid_wall;
+    why_rank *rank;
+    int pid = 0;
+    int largest = own_log->rank + 1 > own_log->size ? own_log->rank + 1 : own_log->size;
+    tri_status status = room_for(job, largest);
+
+    if (status != TRI_OK) {
+        trii_free(own_log);
+        return status;
+    }
+    rank = &job->ranks[own_log->rank];
+    trii_free(rank->log);
+    rank->log = own_log;
+    pid_wall = own_log->wall_ns - own_log->monotonic_ns - offset;
+    rank->same_boot = pid_wall < BOOT_DRIFT_NS && pid_wall > -BOOT_DRIFT_NS;
+    switch (trii_liveness_look(path, &pid)) {
+    case TRII_LIVENESS_RUNS:
+        rank->state = WHY_RUNNING;
+        break;
+    case TRII_LIVENESS_STOPPED:
+        rank->state = WHY_STOPPED;
+        break;
+    case TRII_LIVENESS_GONE:
+        rank->state = WHY_DEAD;
+        break;
+    }
+    if (own_log->state == TRII_RECORD_FILE_LEFT)
+        rank->state = WHY_LEFT;
+    rank->pid = pid != 0 ? pid : own_log->pid;
+    return TRI_OK;
+}
+
+static tri_status read_one(why_job *job, const char *name)
+{
+    char path[1024];
+    trii_mapping mapping = {0};
+    trii_record_file *log;
+    tri_status status;
+
+    snprintf(path, sizeof(path), "%s/%s", job->folder, name);
+    status = trii_mapping_open(path, &mapping);
+    if (status != TRI_OK)
+        return status;
+    log = trii_alloc(1, sizeof(*log), "flight record");
+    if (log == NULL) {
+        trii_mapping_close(&mapping);
+        return TRI_ERR_NO_MEMORY;
+    }
+    if (mapping.bytes == sizeof(*log))
+        memcpy((void *)log, mapping.data, sizeof(*log));
+    if (!sound(log, mapping.bytes)) {
+        status = TRII_FAIL(TRI_ERR_FORMAT, "%s: is no flight record of this version (%zu bytes)",
+                           path, mapping.bytes);
+        trii_free(log);
+    } else {
+        status = take(job, path, log);
+    }
+    trii_mapping_close(&mapping);
+    return status;
+}
+
+static bool is_record(const char *name)
+{
+    size_t length = strlen(name);
+
+    return strncmp(name, "rank-", 5) == 0 && length > 9 && strcmp(name + length - 4, ".rec") == 0;
+}
+
+tri_status why_read(const char *folder, why_job *job_out)
+{
+    char **names = NULL;
+    int n = 0, found = 0;
+    tri_status status;
+
+    memset(job_out, 0, sizeof(*job_out));
+    snprintf(job_out->folder, sizeof(job_out->folder), "%s", folder);
+    job_out->now_ns = trii_now_ns();
+    status = trii_folder_list(folder, MAX_FILES, &names, &n);
+    if (status != TRI_OK)
+        return status;
+    for (int i = 0; i < n && status == TRI_OK; i++) {
+        if (!is_record(names[i]))
+            continue;
+        status = read_one(job_out, names[i]);
+        found++;
+    }
+    trii_folder_free_names(names, n);
+    if (status == TRI_OK && found == 0)
+        status =
+            TRII_FAIL(TRI_ERR_NOT_FOUND, "%s: there are no flight records (rank-N.rec)", folder);
+    return status;
+}
+
+void why_free(why_job *job)
+{
+    for (int r = 0; r < job->size; r++)
+        trii_free(job->ranks[r].log);
+    for (int i = 0; i < job->n_findings; i++) {
+        trii_free(job->findings[i].waiting);
+        trii_free(job->findings[i].for_whom);
+    }
+    trii_free(job->ranks);
+    trii_free(job->findings);
+}
+
+/* --- records --------------------------------------------------------------------------- */
+
+const trii_record_group *why_group_of(const trii_record_file *log, const trii_record *record)
+{
+    for (int i = 0; i < TRII_RECORD_GROUPS; i++) {
+        if (log->groups[i].number != 0 && log->groups[i].number == record->group)
+            return &log->groups[i];
+    }
+    return NULL;
+}
+
+trii_collective why_call_of(const trii_record_file *log, const trii_record *record)
+{
+    trii_collective call = {.kind = (trii_kind)record->kind,
+                            .dtype = (tri_dtype)record->dtype,
+                            .op = (tri_redop)record->op,
+                            .root = record->root,
+                            .tag = record->tag,
+                            .count = (size_t)record->count,
+                            .seq = record->seq};
+
+    if (record->file < TRII_RECORD_FILES) {
+        call.site.file = log->files[record->file];
+        call.site.line = record->line;
+    }
+    return call;
+}
+
+void why_describe(const trii_record_file *log, const trii_record *record, char *text, size_t size)
+{
+    trii_collective call = why_call_of(log, record);
+
+    trii_collective_describe(&call, text, size);
+}
+
+const trii_record *why_last(const trii_record_file *log, bool running)
+{
+    const trii_record *last = NULL;
+
+    for (int i = 0; i < TRII_RECORDS; i++) {
+        const trii_record *record = &log->records[i];
+
+        if (record->number == 0 || (running && record->state != TRII_RECORD_RUNNING))
+            continue;
+        if (last == NULL || record->number > last->number)
+            last = record;
+    }
+    return last;
+}
+
+double why_seconds(const why_job *job, const why_rank *rank, const trii_record *record)
+{
+    if (!rank->same_boot || (rank->state != WHY_RUNNING && rank->state != WHY_STOPPED) ||
+        job->now_ns < record->began_ns)
+        return -1.0;
+    return (double)(job->now_ns - record->began_ns) / (double)TRII_NS_PER_S;
+}
