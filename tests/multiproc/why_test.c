@@ -31,20 +31,12 @@ static int remove_folder(void **state)
 /* What the tool prints of the job; "" if it failed. */
 static void why(const char *option, char *text)
 {
-    char command[512];
-    size_t used;
-    FILE *pipe;
+    const char *argv[] = {spawn_bin("trireme"), "why", folder, option, NULL};
+    spawn s;
 
-    snprintf(command, sizeof(command), "%s/trireme why %s %s", getenv("TRI_TEST_BIN"), folder,
-             option);
-    text[0] = '\0';
-    pipe = popen(command, "r");
-    if (pipe == NULL)
-        return;
-    used = fread(text, 1, TEXT_BYTES - 1, pipe);
-    text[used] = '\0';
-    if (pclose(pipe) != 0)
-        text[0] = '\0';
+    spawn_start(&s, argv, NULL);
+    snprintf(text, TEXT_BYTES, "%s", spawn_wait(&s) == 0 ? SPAWN_OUT(&s) : "");
+    spawn_free(&s);
 }
 
 /* Asks again until the tool says this: the other ranks are on their way into their calls. The
@@ -52,7 +44,7 @@ static void why(const char *option, char *text)
 static void why_until(const char *part, char *text)
 {
     do
-        why("", text);
+        why(NULL, text);
     while (strstr(text, part) == NULL);
 }
 
@@ -231,7 +223,7 @@ static const char *rank_1_is_stopped(rank_env *env)
         RANK_SAYS(env, text, "is stopped (a signal or a debugger) before its first call");
         RANK_SAYS(env, text, ", all_reduce #1 of 5 f32, sum (why_test.c:");
         RANK_SAYS(env, text, "for ranks 1, 2 (stopped)");
-        kill(atoi(pid), SIGCONT);
+        kill((pid_t)strtol(pid, NULL, 10), SIGCONT);
         tri_store_free(pid);
     }
     RANK_TRY(env, tri_all_reduce(group, x, x, 5, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL));

@@ -6,11 +6,10 @@
 #include <math.h>
 #include <string.h>
 
-#include <jansson.h>
-
 #include "base/alloc.h"
 #include "base/err.h"
 #include "os/file.h"
+#include "tool_json.h"
 
 static tri_status find_series(plot_data *data, const char *file, const char *key,
                               plot_series **series_out)

@@ -3,11 +3,10 @@
  */
 #include <string.h>
 
-#include <jansson.h>
-
 #include "command.h"
 #include "os/clock.h"
 #include "os/folder.h"
+#include "tool_json.h"
 #include "why.h"
 
 enum { MAX_LINES = 10, MAX_JOBS = 1024 };
