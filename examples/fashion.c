@@ -68,10 +68,12 @@ static tri_module *make_network(int64_t width)
 
 static struct settings {
     int64_t workers, epochs, batch, loader_threads, threads, seed, limit, shift, width;
+    int64_t bf16; /* 1: multiply in bf16 */
     double lr, weight_decay;
-    const char *data, *out;
+    const char *data, *out, *precision;
     bool resume;
-} settings = {.epochs = 5, .batch = 128, .width = 16, .lr = 0.1, .weight_decay = 5e-4};
+} settings = {
+    .epochs = 5, .batch = 128, .width = 16, .lr = 0.1, .weight_decay = 5e-4, .precision = "auto"};
 
 typedef struct run {
     tri_module *net, *model; /* model = net wrapped for data-parallel training */
@@ -84,6 +86,19 @@ typedef struct run {
     int64_t step, total_steps, epoch;
     double seconds_before; /* trained before this run was resumed */
 } run;
+
+/* The forward pass, in bf16 if that was chosen: weights and gradients stay f32. */
+static tri_tensor *forward(tri_module *model, tri_tensor *x)
+{
+    tri_tensor *logits;
+
+    if (!settings.bf16)
+        return tri_forward(model, x);
+    tri_autocast_begin(TRI_DTYPE_BF16);
+    logits = tri_forward(model, x);
+    tri_autocast_end();
+    return logits;
+}
 
 static double train_seconds(const run *r)
 {
@@ -121,7 +136,7 @@ static void train_epoch(run *r)
                                    &(tri_one_cycle_options){.pct_start = 0.2, .linear = true});
 
         /* Nothing below computes yet: operations are noted... */
-        tri_tensor *logits = tri_forward(r->model, x);
+        tri_tensor *logits = forward(r->model, x);
         tri_tensor *loss =
             tri_cross_entropy(logits, y, &(tri_cross_entropy_options){.label_smoothing = 0.1});
         tri_backward(loss);
@@ -173,7 +188,7 @@ static double evaluate(run *r)
     TRI_TRY(tri_loader_begin(r->test, 0));
     while ((status = tri_loader_next(r->test, &batch)) == TRI_OK) {
         tri_tensor *x = batch.fields[0];
-        tri_tensor *logits = tri_add(tri_forward(r->net, x), tri_forward(r->net, tri_flip(x, 3)));
+        tri_tensor *logits = tri_add(forward(r->net, x), forward(r->net, tri_flip(x, 3)));
 
         counts[0] += tri_item(tri_keep(tri_count_correct(logits, batch.fields[1])));
         counts[1] += (double)batch.size;
@@ -201,6 +216,7 @@ static const struct kept {
     {"--shift", &settings.shift, NULL},
     {"--limit", &settings.limit, NULL},
     {"--seed", &settings.seed, NULL},
+    {"bf16", &settings.bf16, NULL},
 };
 #define N_KEPT ((int)(sizeof(kept) / sizeof(kept[0])))
 
@@ -315,6 +331,18 @@ static void choose_folder(run *r)
     }
 }
 
+/* --precision; rank 0's processor decides for all. */
+static void choose_precision(void)
+{
+    if (strcmp(settings.precision, "auto") == 0)
+        settings.bf16 = tri_is_bf16_fast();
+    else if (strcmp(settings.precision, "bf16") == 0)
+        settings.bf16 = 1;
+    else if (strcmp(settings.precision, "f32") != 0)
+        refuse("--precision %s: auto, bf16 or f32", settings.precision);
+    TRI_TRY(tri_broadcast(NULL, &settings.bf16, 1, TRI_DTYPE_I64, 0, NULL));
+}
+
 static void check_same_run(const tri_checkpoint *checkpoint)
 {
     for (int i = 0; i < N_KEPT; i++) {
@@ -426,6 +454,9 @@ static void parse_options(int argc, char **argv)
         {.name = "--shift",
          .integer = &settings.shift,
          .help = "move images by up to so many pixels (0)"},
+        {.name = "--precision",
+         .text = &settings.precision,
+         .help = "bf16, f32 or auto: bf16 where the processor multiplies it faster (auto)"},
         {.name = "--seed", .integer = &settings.seed, .help = "(0)"},
         {.name = "--threads",
          .integer = &settings.threads,
@@ -470,6 +501,7 @@ int main(int argc, char **argv)
         refuse("--batch-size %lld is not a multiple of the %lld workers", (long long)settings.batch,
                (long long)settings.workers);
     choose_folder(&r);
+    choose_precision();
 
     tri_manual_seed((uint64_t)settings.seed);
     r.net = make_network(settings.width);

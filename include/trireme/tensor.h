@@ -97,6 +97,20 @@ TRI_API tri_tensor *tri_grad(tri_tensor *tensor);
 TRI_API void tri_no_grad_begin(void);
 TRI_API void tri_no_grad_end(void);
 
+/* Mixed precision on this thread, as torch.autocast("cpu", dtype): between these, convolutions,
+ * linear layers and matrix products round their f32 activations to `dtype`, of which BF16 is
+ * supported, and give it; what follows stays in it while all its operands are activations in bf16
+ * (normalisation, pooling, activations, element-wise), each operation computing in f32 and rounding
+ * once. Losses, softmax, sums and means widen to f32. Parameters, their gradients, running
+ * statistics and thus everything between ranks stay f32; tri_backward, which belongs behind the
+ * end, follows the types of the forward pass. They nest. A wrong dtype, or an end too many, fails
+ * the step (INVALID_ARG, STATE). */
+TRI_API void tri_autocast_begin(tri_dtype dtype);
+TRI_API void tri_autocast_end(void);
+/* Whether the processor multiplies bf16 faster than f32 (AMX or AVX512_BF16). Elsewhere bf16 saves
+ * memory at best, and its convolutions are slow. */
+TRI_API bool tri_is_bf16_fast(void);
+
 /* Seed of this process's random numbers: Philox, key = seed, counter = (step, rank, n-th random
  * operation of the step, element). Also seeds parameter initialisation (mt19937, PyTorch's bits
  * for uniform distributions). */

@@ -241,7 +241,8 @@ static tri_status attach_all(backward *b)
 /* The gradient of the loss itself: 1, unless the one hook of all parameters says otherwise. */
 static tri_status seed_of(backward *b, trii_vid loss)
 {
-    const trii_type type = b->step->values[loss].type;
+    trii_type type = b->step->values[loss].type;
+    tri_dtype dtype = type.dtype;
     struct trii_grad_hook *hook = NULL;
     bool first = true, same = true;
     trii_vid seed = TRII_NO_VALUE;
@@ -257,18 +258,19 @@ static tri_status seed_of(backward *b, trii_vid loss)
         hook = tensor->grad_hook;
         first = false;
     }
+    if (dtype == TRI_DTYPE_BF16)
+        type.dtype = TRI_DTYPE_F32; /* and is rounded at last */
     if (same && hook != NULL && hook->seed != NULL)
         status = hook->seed(hook, b->step, type.dtype, b->count, &seed);
     if (status != TRI_OK)
         return status;
     if (seed == TRII_NO_VALUE) {
         trii_fill_attrs(&type, 1, &attrs);
-        return trii_record_values(b->step, &trii_op_fill, NULL, 0, &attrs, &b->grads[loss]);
+        status = trii_record_values(b->step, &trii_op_fill, NULL, 0, &attrs, &seed);
+    } else if (!trii_type_same_shape(&b->step->values[seed].type, &type)) {
+        status = trii_rec_expand(b->step, seed, type.shape, type.ndim, &seed);
     }
-    b->grads[loss] = seed;
-    if (trii_type_same_shape(&b->step->values[seed].type, &type))
-        return TRI_OK;
-    return trii_rec_expand(b->step, seed, type.shape, type.ndim, &b->grads[loss]);
+    return status == TRI_OK ? trii_rec_cast(b->step, seed, dtype, &b->grads[loss]) : status;
 }
 
 /* Rows under the loss's mean: dimension 0 of the first input of the loss. Of a composed loss, such
@@ -344,15 +346,19 @@ static void backward_run(tri_tensor *loss, int64_t count)
     trii_recorder *r;
     trii_site site = trii_site_last();
     tri_status status;
+    int autocast;
 
     if (step == NULL)
         return; /* the next run has no memory either */
     r = trii_recorder_of(step);
+    autocast = r->autocast;
+    r->autocast = 0; /* gradients have the types of their values */
     r->no_grad++;
     r->deferred++;
     status = backward_on(step, loss, count);
     r->no_grad--;
     r->deferred--;
+    r->autocast = autocast;
     if (status == TRI_OK)
         status = trii_step_eager(step);
     else if (site.file != NULL)

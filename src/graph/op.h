@@ -70,9 +70,22 @@ typedef enum trii_op_class {
     TRII_CLASS_HOST  /* a host operation, see host_op.h */
 } trii_op_class;
 
+/* What the operation makes of operands in bf16; see precision.c, which casts where needed. */
+typedef enum trii_precision {
+    TRII_PRECISION_WIDE,    /* takes none: they are widened to f32 */
+    TRII_PRECISION_ANY,     /* moves elements of any type, or converts them itself */
+    TRII_PRECISION_FOLLOWS, /* runs in bf16 if all its activations are; else they are widened */
+    TRII_PRECISION_LOWERED  /* the same, and under tri_autocast f32 activations are rounded */
+} trii_precision;
+
 typedef struct trii_op {
     const char *name; /* public name without tri_, e.g. "conv2d" */
     trii_op_class op_class;
+    trii_precision precision;
+    /* Activations among its operands and results, as bits: bf16 when the operation runs in bf16.
+     * Others (parameters, statistics, gradients of parameters) stay f32. The shape rule and the
+     * reference kernel see f32 in either case; results are rounded once. */
+    uint8_t activations_in, activations_out;
     bool random;
     uint8_t optional; /* bit i set: input i may be absent */
     /* Bit o set: output o may lie on input `alias[o]` (an update in place); the reference kernel
@@ -90,7 +103,8 @@ typedef struct trii_op {
      * and pointers to values stay valid during the call (room for 64 nodes is reserved). */
     tri_status (*grad)(struct trii_step *step, const struct trii_node *node,
                        const trii_vid *grad_out, const bool *needs, trii_vid *grad_in);
-    /* Plain C for f32 and f64 (and the integer types the shape rule admits): the truth. */
+    /* Plain C for f32 and f64 (and the integer types the shape rule admits): the truth. Called
+     * through trii_reference_kernel (ops/table.h), which widens and rounds bf16. */
     tri_status (*reference)(const trii_kernel_args *args);
     /* Floating-point operations of one run, for schedules and reports; NULL = one per output
      * element. */

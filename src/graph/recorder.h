@@ -48,6 +48,7 @@ typedef struct trii_recorder {
     char *carried_line;
 
     int no_grad;    /* depth of tri_no_grad_begin */
+    int autocast;   /* depth of tri_autocast_begin */
     int deferred;   /* eager mode waits: inside tri_backward */
     bool active;    /* something was recorded since the last end */
     bool eager;     /* TRI_EAGER=1 */
@@ -73,6 +74,13 @@ tri_status trii_grow(void **array, int32_t *cap, int32_t need, size_t size, cons
 tri_status trii_step_reserve(trii_step *step, int32_t n_nodes);
 /* A new value: everything but its type is set. Room must be there. */
 trii_value *trii_value_append(trii_step *step);
+/* precision.c: whether the operation must be looked at (autocast, or operands in bf16). */
+bool trii_precision_matters(const trii_step *step, const trii_op *op, const trii_type *const *types,
+                            int n_in);
+/* The operands as the operation wants them, cast where they differ: f32 throughout, or with
+ * *bf16_out its activations in bf16. Leaves room for one more node. */
+tri_status trii_precision_fit(trii_step *step, const trii_op *op, const trii_vid *in, int n_in,
+                              trii_vid *fitted, bool *bf16_out) TRI_MUST_CHECK;
 /* Runs what pends if TRI_EAGER=1 and nothing defers it. */
 tri_status trii_step_eager(trii_step *step);
 /* Marks values unreadable that lie in the tensor's old contents. */

@@ -11,6 +11,7 @@
  * it passes over host operations: their results are what the run left of them, or their operands.
  */
 #include "base/alloc.h"
+#include "graph/ops/table.h"
 #include "graph/recorder.h"
 
 typedef struct slot {
@@ -190,7 +191,7 @@ static tri_status run_node(run *r, int32_t n)
             .random = {step->seed, (uint64_t)step->number, step->rank, node->random_index},
         };
 
-        status = node->op->reference(&args);
+        status = trii_reference_kernel(node->op, &args);
     }
     if (status != TRI_OK)
         return name_node(status, node);

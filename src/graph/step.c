@@ -421,8 +421,10 @@ tri_status trii_record_values(trii_step *step, const trii_op *op, const trii_vid
 {
     static const trii_attrs no_attrs;
     const trii_type *types[8];
-    trii_type out[TRII_OP_OUTPUTS];
+    trii_type out[TRII_OP_OUTPUTS], wide[8];
+    trii_vid fitted[8];
     tri_device device = 0;
+    bool bf16 = false;
     int n_out = 0;
     tri_status status;
 
@@ -431,12 +433,28 @@ tri_status trii_record_values(trii_step *step, const trii_op *op, const trii_vid
     status = trii_step_reserve(step, 1);
     if (status == TRI_OK)
         status = check_operands(step, op, in, n_in, types, &device);
+    if (TRII_UNLIKELY(status == TRI_OK && trii_precision_matters(step, op, types, n_in))) {
+        status = trii_precision_fit(step, op, in, n_in, fitted, &bf16);
+        in = fitted;
+        for (int i = 0; i < n_in && status == TRI_OK; i++) {
+            if (in[i] == TRII_NO_VALUE)
+                continue;
+            trii_type_copy(&wide[i], &step->values[in[i]].type);
+            if (wide[i].dtype == TRI_DTYPE_BF16)
+                wide[i].dtype = TRI_DTYPE_F32;
+            types[i] = &wide[i];
+        }
+    }
     if (status == TRI_OK)
         status = op->shape(types, n_in, attrs != NULL ? attrs : &no_attrs, out, &n_out);
     if (TRII_UNLIKELY(status != TRI_OK))
         return status;
     for (int o = 0; o < n_out && n_in > 0; o++)
         out[o].device = device;
+    for (int o = 0; o < n_out && bf16; o++) {
+        if ((op->activations_out >> o & 1) != 0)
+            out[o].dtype = TRI_DTYPE_BF16;
+    }
     status = append_node(step, op, in, n_in, attrs, NULL, out, n_out);
     if (TRII_LIKELY(status == TRI_OK))
         *first_out = step->n_values - n_out;

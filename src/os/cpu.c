@@ -55,33 +55,40 @@ trii_isa trii_cpu_isa(void)
     return (trii_isa)isa;
 }
 
-#if defined(__x86_64__)
-static unsigned leaf7(int subleaf, bool want_edx)
-{
-    unsigned a = 0, b = 0, c = 0, d = 0;
+enum { HAS_AVX512_BF16 = 1, HAS_AMX_BF16 = 2 };
 
-    if (!__get_cpuid_count(7, (unsigned)subleaf, &a, &b, &c, &d))
-        return 0;
-    return want_edx ? d : a;
-}
+/* What of the above this processor has; asked once, because in a virtual machine each question
+ * costs tens of microseconds. */
+static int bf16_features(void)
+{
+    static atomic_int cached = -1;
+    int has = atomic_load_explicit(&cached, memory_order_relaxed);
+
+    if (has >= 0)
+        return has;
+    has = 0;
+#if defined(__x86_64__)
+    if (trii_cpu_isa() == TRII_ISA_AVX512) {
+        unsigned a = 0, b = 0, c = 0, d = 0;
+
+        if (__get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & (1u << 5)) != 0)
+            has |= HAS_AVX512_BF16;
+        if (__get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & (1u << 22)) != 0)
+            has |= HAS_AMX_BF16;
+    }
 #endif
+    atomic_store_explicit(&cached, has, memory_order_relaxed);
+    return has;
+}
 
 bool trii_cpu_has_avx512_bf16(void)
 {
-#if defined(__x86_64__)
-    return trii_cpu_isa() == TRII_ISA_AVX512 && (leaf7(1, false) & (1u << 5)) != 0;
-#else
-    return false;
-#endif
+    return (bf16_features() & HAS_AVX512_BF16) != 0;
 }
 
 bool trii_cpu_has_amx_bf16(void)
 {
-#if defined(__x86_64__)
-    return trii_cpu_isa() == TRII_ISA_AVX512 && (leaf7(0, true) & (1u << 22)) != 0;
-#else
-    return false;
-#endif
+    return (bf16_features() & HAS_AMX_BF16) != 0;
 }
 
 void trii_cpu_allowed(trii_cpu_set *set_out)

@@ -3,11 +3,13 @@
  * chain of any length reads and writes memory once.
  *
  * Operands that are smaller than the result are broadcast by filling a block with what they stand
- * for: element i of the result reads element (i / repeat) % period.
+ * for: element i of the result reads element (i / repeat) % period. Operands in bf16 are widened
+ * into a block, results rounded from one; what passes between the nodes of a chain stays f32.
  */
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/dtype.h"
 #include "base/err.h"
 #include "device/cpu/cpu_ops.h"
 #include "device/cpu/cpu_parallel.h"
@@ -48,6 +50,7 @@ static const struct {
     {"mse_loss_backward", TRII_EW_MSE_BACKWARD},
     {"fill", TRII_EW_FILL},
     {"expand", TRII_EW_COPY},
+    {"cast", TRII_EW_COPY}, /* between f32 and bf16 */
 };
 
 /* The instruction for the operation, or TRII_EW_COUNT. */
@@ -87,7 +90,7 @@ static bool broadcast_of(const trii_type *in, const trii_type *out, broadcast *b
 bool trii_cpu_chains(const trii_ir *ir, const trii_ir_node *node)
 {
     if (node->n_out != 1 || node->n_in > MAX_OPERANDS || code_of(node->op) == TRII_EW_COUNT ||
-        !trii_node_f32(ir, node))
+        !trii_node_computes_f32(ir, node))
         return false;
     for (int i = 0; i < node->n_in; i++) {
         broadcast b;
@@ -113,6 +116,13 @@ void trii_cpu_chain_layouts(const trii_ir *ir, const trii_group *group,
     const trii_type *type = chain_type(ir, group);
     const trii_layout *layout = NULL;
 
+    /* A layout is of one type: where f32 and bf16 meet, all is plain. */
+    for (int i = 0; i < group->n_in + group->n_out; i++) {
+        int32_t value = i < group->n_in ? group->in[i] : group->out[i - group->n_in];
+
+        if (ir->values[value].type.dtype != type->dtype)
+            return;
+    }
     for (int i = 0; i < group->n_in; i++) {
         const trii_ir_value *value = &ir->values[group->in[i]];
 
@@ -152,20 +162,28 @@ typedef struct chain {
     broadcast filled[MAX_BUFFERS]; /* of each filled operand */
     uint8_t filled_in[MAX_BUFFERS];
     bool filled_once[MAX_BUFFERS]; /* the same in every block */
+    bool filled_bf16[MAX_BUFFERS];
+    bool out_bf16[TRII_GROUP_NODES];
     instr program[TRII_GROUP_NODES];
     uint64_t in_place[TRII_GROUP_NODES];
 } chain;
 /* Registers: [0, n_in) inputs, then n_out outputs, then the buffers: filled, temporaries. */
 
-static void fill(float *d, const float *x, int64_t begin, int64_t n, const broadcast *b)
+static void fill(float *d, const void *operand, bool bf16, int64_t begin, int64_t n,
+                 const broadcast *b)
 {
     int64_t i = 0, at = begin / b->repeat % b->period, left = b->repeat - begin % b->repeat;
+    const uint16_t *narrow = operand;
+    const float *x = operand;
 
     if (b->repeat == 1 && b->period > 1) {
         while (i < n) {
             int64_t run = b->period - at < n - i ? b->period - at : n - i;
 
-            memcpy(d + i, x + at, (size_t)run * sizeof(float));
+            if (bf16)
+                trii_cpu_kernels_get()->from_bf16(d + i, narrow + at, (size_t)run);
+            else
+                memcpy(d + i, x + at, (size_t)run * sizeof(float));
             i += run;
             at = 0;
         }
@@ -175,7 +193,7 @@ static void fill(float *d, const float *x, int64_t begin, int64_t n, const broad
         left = n;
     while (i < n) {
         int64_t end = i + left < n ? i + left : n;
-        float v = x[at];
+        float v = bf16 ? trii_bf16_to_f32(narrow[at]) : x[at];
 
         for (; i < end; i++)
             d[i] = v;
@@ -196,24 +214,36 @@ static void chain_range(void *ctx, int64_t begin, int64_t end)
     const chain *c = run->c;
     float buffers[MAX_BUFFERS][BLOCK] __attribute__((aligned(64)));
     float *regs[MAX_REGS];
-    int operands = c->n_in + c->n_out;
+    int operands = c->n_in + c->n_out, n_rounded = 0;
 
     for (int k = 0; k < c->n_filled + c->n_temps; k++)
         regs[operands + k] = buffers[k];
+    for (int o = 0; o < c->n_out; o++) { /* the last buffers */
+        if (c->out_bf16[o])
+            regs[c->n_in + o] = buffers[MAX_BUFFERS - ++n_rounded];
+    }
     for (int64_t i = begin; i < end; i += c->block) {
         int64_t n = end - i < c->block ? end - i : c->block;
 
-        for (int r = 0; r < operands; r++)
-            regs[r] = (float *)run->args[r] + i;
+        for (int r = 0; r < operands; r++) {
+            if (r < c->n_in || !c->out_bf16[r - c->n_in])
+                regs[r] = (float *)run->args[r] + i; /* not used where the input is bf16 */
+        }
         for (int k = 0; k < c->n_filled; k++) {
             if (i == begin || !c->filled_once[k])
-                fill(buffers[k], run->args[c->filled_in[k]], i, n, &c->filled[k]);
+                fill(buffers[k], run->args[c->filled_in[k]], c->filled_bf16[k], i, n,
+                     &c->filled[k]);
         }
         for (int k = 0; k < c->n_instr; k++) {
             const instr *p = &c->program[k];
 
             p->fn(regs[p->dst], regs[p->src[0]], regs[p->src[1]], regs[p->src[2]], (size_t)n,
                   run->f + p->f);
+        }
+        for (int o = 0; o < c->n_out; o++) {
+            if (c->out_bf16[o])
+                trii_cpu_kernels_get()->to_bf16((uint16_t *)run->args[c->n_in + o] + i,
+                                                regs[c->n_in + o], (size_t)n);
         }
     }
 }
@@ -280,17 +310,20 @@ static bool place_inputs(compile *k)
     chain *c = k->c;
 
     for (int i = 0; i < k->group->n_in; i++) {
+        const trii_type *in = &k->ir->values[k->group->in[i]].type;
+        bool bf16 = in->dtype == TRI_DTYPE_BF16;
         broadcast b;
 
         k->in_reg[i] = i;
-        if (!broadcast_of(&k->ir->values[k->group->in[i]].type, type, &b))
+        if (!broadcast_of(in, type, &b))
             return false;
-        if (b.period == c->n && b.repeat == 1)
+        if (b.period == c->n && b.repeat == 1 && !bf16)
             continue;
         if (c->n_filled == MAX_BUFFERS)
             return false;
         k->in_reg[i] = c->n_in + c->n_out + c->n_filled;
         c->filled[c->n_filled] = b;
+        c->filled_bf16[c->n_filled] = bf16;
         c->filled_in[c->n_filled++] = (uint8_t)i;
         /* Whole periods per block: the block is then filled once. */
         if (b.repeat == 1 && b.period <= BLOCK && c->block == BLOCK)
@@ -323,7 +356,7 @@ static bool place_results(compile *k)
         }
         while (t < MAX_BUFFERS && busy[t])
             t++;
-        if (t + c->n_filled >= MAX_BUFFERS)
+        if (t + c->n_filled + c->n_out >= MAX_BUFFERS) /* the last are for rounded results */
             return false;
         busy[t] = true;
         k->reg[n] = first_temp + t;
@@ -358,6 +391,7 @@ static void write_program(compile *k)
             c->name[length++] = '+';
     }
     for (int o = 0; o < c->n_out; o++) {
+        c->out_bf16[o] = k->ir->values[k->group->out[o]].type.dtype == TRI_DTYPE_BF16;
         for (int i = 0; i < c->n_in; i++) {
             if (k->in_reg[i] == i && k->in_last[i] <= k->out_instr[o])
                 c->in_place[o] |= UINT64_C(1) << i;

@@ -48,6 +48,8 @@ int trii_group_in(const trii_group *group, int32_t value);
 int trii_group_out(const trii_group *group, int32_t value);
 /* Whether all present operands and results of the node are f32. */
 bool trii_node_f32(const trii_ir *ir, const trii_ir_node *node);
+/* The same, or bf16, which our kernels compute in f32. */
+bool trii_node_computes_f32(const trii_ir *ir, const trii_ir_node *node);
 static inline const trii_type *trii_in_type(const trii_ir *ir, const trii_ir_node *node, int i)
 {
     return &ir->values[node->in[i]].type;
@@ -61,9 +63,11 @@ static inline bool trii_has_in(const trii_ir_node *node, int i)
     return i < node->n_in && node->in[i] >= 0;
 }
 
-/* Layouts of images: block 8 or 16; NULL if the type is no f32 [N, C, H, W] whose channels the
- * block divides, or if it would equal the plain order (H = W = 1). From onednn/. */
+/* Layouts of images, from onednn/; NULL if the type is no [N, C, H, W] or the order would be the
+ * plain one (C = 1, or H = W = 1). Blocked: f32, block 8 or 16 divides the channels. */
 const trii_layout *trii_cpu_blocked(const trii_type *type, int block);
+/* Channels last: bf16. */
+const trii_layout *trii_cpu_channels_last(const trii_type *type);
 /* What the layout of a 4-dimensional value means to our kernels; false: none of theirs. */
 bool trii_cpu_images(const trii_type *type, const trii_layout *layout, trii_images *images_out);
 

@@ -4,6 +4,9 @@
  *
  * f32 kernels add in another order than the reference, which adds in f64: differences up to
  * TOLERANCE of the largest element are accepted, Winograd 10 times that.
+ *
+ * The same models run in bf16, where reference and kernels round in different places: a ReLU or
+ * maximum near a tie may go either way, so there the whole result is compared, by its norm.
  */
 #include <math.h>
 
@@ -18,6 +21,12 @@
 #define MAX_ELEMS 400000
 #define MAX_LEAVES 8
 
+#define TOLERANCE_BF16 0.02 /* a rounding is at most 0.004 */
+/* Where a ReLU or a maximum decides otherwise for one element in 100, that is a tenth of the norm.
+ */
+#define TOLERANCE_BF16_TIES 0.3
+
+static bool in_bf16;
 static uint32_t random_state;
 
 static float random_float(void)
@@ -52,6 +61,8 @@ typedef struct model {
     tri_tensor *(*build)(tri_tensor *const *leaves, const void *options);
     const void *options;
     double tolerance; /* 0 = TOLERANCE */
+    double tolerance_bf16;
+    bool all_bf16; /* parameters too are rounded for a run in bf16 */
 } model;
 
 typedef struct outcome {
@@ -70,6 +81,26 @@ static void read_out(outcome *o, tri_tensor *tensor)
     o->count++;
 }
 
+/* The model's result; in bf16 with images (what has x's shape) rounded beforehand. */
+static tri_tensor *apply(const model *m, tri_tensor *const *leaves)
+{
+    tri_tensor *in[MAX_LEAVES], *y;
+
+    if (!in_bf16)
+        return m->build(leaves, m->options);
+    for (int i = 0; i < m->n_leaves; i++) {
+        bool like_x = m->ndim[i] == m->ndim[0] &&
+                      memcmp(m->shape[i], m->shape[0], (size_t)m->ndim[0] * sizeof(int64_t)) == 0;
+
+        in[i] = like_x || m->all_bf16 ? tri_cast(leaves[i], TRI_DTYPE_BF16) : leaves[i];
+    }
+    tri_autocast_begin(TRI_DTYPE_BF16);
+    y = m->build(in, m->options);
+    tri_autocast_end();
+    assert_int_equal(tri_tensor_dtype(y), TRI_DTYPE_BF16);
+    return tri_cast(y, TRI_DTYPE_F32);
+}
+
 /* Value and gradients, twice: the second run finds weights in the layout of the first. */
 static outcome run(const model *m)
 {
@@ -80,7 +111,7 @@ static outcome run(const model *m)
     for (int i = 0; i < m->n_leaves; i++)
         leaves[i] = noise(m->shape[i], m->ndim[i]);
     for (int round = 0; round < 2; round++) {
-        tri_tensor *y = tri_keep(m->build(leaves, m->options)), *w;
+        tri_tensor *y = tri_keep(apply(m, leaves)), *w;
         int64_t shape[4];
 
         for (int d = 0; d < tri_tensor_ndim(y); d++)
@@ -106,6 +137,22 @@ static outcome run(const model *m)
     return o;
 }
 
+static void check_norm(const model *m, int k, const float *planned, const float *eager, int64_t n)
+{
+    double tolerance = m->tolerance_bf16 > 0 ? m->tolerance_bf16 : TOLERANCE_BF16;
+    double difference = 0, size = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        double a = (double)planned[i], b = (double)eager[i];
+
+        difference += (a - b) * (a - b);
+        size += b * b;
+    }
+    if (!(sqrt(difference) <= tolerance * sqrt(size) + 1e-6))
+        fail_msg("%s in bf16: result %d of %lld elements is off by %.3g of its norm %.3g", m->name,
+                 k, (long long)n, sqrt(difference / size), sqrt(size));
+}
+
 static void check_model(const model *m)
 {
     outcome planned, eager;
@@ -121,9 +168,11 @@ static void check_model(const model *m)
         double largest = 0;
 
         assert_int_equal(planned.n[k], eager.n[k]);
+        if (in_bf16)
+            check_norm(m, k, planned.data[k], eager.data[k], planned.n[k]);
         for (int64_t i = 0; i < planned.n[k]; i++)
             largest = fmax(largest, fabs((double)eager.data[k][i]));
-        for (int64_t i = 0; i < planned.n[k]; i++) {
+        for (int64_t i = 0; i < planned.n[k] && !in_bf16; i++) {
             double a = (double)planned.data[k][i], b = (double)eager.data[k][i];
 
             if (!(fabs(a - b) <= tolerance * (largest + 1e-3)))
@@ -260,7 +309,8 @@ static void check_norms(void)
                        .ndim = {4, 1, 1, 1, 1, 4, 4},
                        .build = build_norm,
                        .options = &opt,
-                       .tolerance = 20 * TOLERANCE};
+                       .tolerance = 20 * TOLERANCE,
+                       .tolerance_bf16 = opt.relu ? TOLERANCE_BF16_TIES : 0};
 
             if (opt.eval)
                 continue; /* a negative running variance is no input: its own case below */
@@ -372,7 +422,8 @@ static void check_pools(void)
                        .shape = {{2, 16, 8, 12}, {32, 16, 1, 1}},
                        .ndim = {4, 4},
                        .build = build_pool,
-                       .options = &opt};
+                       .options = &opt,
+                       .tolerance_bf16 = conv != 0 ? TOLERANCE_BF16_TIES : 0};
 
             opt.conv = conv != 0;
             snprintf(name, sizeof(name), "pool %zu, blocked %d", i, conv);
@@ -511,7 +562,9 @@ static void check_chains(void)
                      .n_leaves = 4,
                      .shape = {{4, 6, 30, 41}, {41}, {6, 1, 1}, {1}},
                      .ndim = {4, 1, 3, 1},
-                     .build = build_chain};
+                     .build = build_chain,
+                     .tolerance_bf16 = 0.05,
+                     .all_bf16 = true};
 
     check_model(&m);
 }
@@ -536,6 +589,73 @@ static void chains_on_two_threads(void **state)
     check_chains();
 }
 
+/* --- bf16 ------------------------------------------------------------------------------------- */
+
+/* leaves: x, weights of two convolutions, weight and bias of the normalisation, of the end */
+static tri_tensor *build_small_network(tri_tensor *const *l, const void *options)
+{
+    const tri_batch_norm_args args = {
+        .weight = l[3], .bias = l[4], .training = true, .momentum = 0.1, .eps = 1e-5};
+    const tri_conv2d_options same = {.padding = {1, 1}};
+    tri_tensor *x = tri_relu(tri_batch_norm(tri_conv2d(l[0], l[1], NULL, &same), &args));
+
+    (void)options;
+    x = tri_add(x, tri_relu(tri_batch_norm(tri_conv2d(x, l[2], NULL, &same), &args)));
+    x = tri_flatten(tri_adaptive_max_pool2d(tri_max_pool2d(x, 2, 2, NULL), 1, 1), 1);
+    return tri_linear(x, l[5], l[6]);
+}
+
+static void check_all_in_bf16(void)
+{
+    const model network = {
+        .name = "network",
+        .n_leaves = 7,
+        .shape = {{4, 3, 12, 14}, {32, 3, 3, 3}, {32, 32, 3, 3}, {32}, {32}, {10, 32}, {10}},
+        .ndim = {4, 4, 4, 1, 1, 2, 1},
+        .build = build_small_network,
+        .tolerance_bf16 = TOLERANCE_BF16_TIES};
+
+    in_bf16 = true;
+    check_convs();
+    check_norms();
+    check_pools();
+    check_chains();
+    check_model(&network);
+}
+
+static void bf16(void **state)
+{
+    (void)state;
+    check_all_in_bf16();
+}
+
+static void bf16_avx2(void **state)
+{
+    (void)state;
+    setenv("TRI_ISA", "avx2", 1);
+    check_all_in_bf16();
+}
+
+static void bf16_portable(void **state)
+{
+    (void)state;
+    setenv("TRI_ISA", "portable", 1);
+    check_all_in_bf16();
+}
+
+static void bf16_on_two_threads(void **state)
+{
+    (void)state;
+    trii_parallel_set_threads(2);
+    check_all_in_bf16();
+}
+
+static void bf16_products(void **state)
+{
+    in_bf16 = true;
+    products(state);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -557,6 +677,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(chains),
         cmocka_unit_test(chains_portable),
         cmocka_unit_test(chains_on_two_threads),
+        cmocka_unit_test(bf16),
+        cmocka_unit_test(bf16_avx2),
+        cmocka_unit_test(bf16_portable),
+        cmocka_unit_test(bf16_on_two_threads),
+        cmocka_unit_test(bf16_products),
     };
 
     return test_main(argc, argv, tests, TRII_COUNT_OF(tests));

@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "device/cpu/cpu_ops.h"
+#include "graph/ops/table.h"
 
 #define MAX_OPERANDS 8
 
@@ -31,7 +32,7 @@ static tri_status fallback_run(const trii_kernel *kernel, void *const *args, con
     f->args.fattr = run->f + f->first_f;
     if (f->random >= 0)
         f->args.random = run->random[f->random];
-    return f->op->reference(&f->args);
+    return trii_reference_kernel(f->op, &f->args);
 }
 
 tri_status trii_cpu_fallback_compile(const trii_ir *ir, const trii_group *group,

@@ -1,11 +1,12 @@
 /*
  * kernels.h - the inner loops of the cpu device, one table per instruction set.
  *
- * All are f32 and single-threaded: device/cpu/ops_*.c splits the work over threads and hands out
+ * All are single-threaded: the files of device/cpu split the work over threads and hands out
  * ranges. Sizes may be zero. Pointers need no alignment. Nothing here allocates.
  *
- * Images are described by trii_images: plain NCHW or nChw{8,16}c. A *unit* is what lies
- * contiguous per image: one channel if plain, one block of channels if blocked.
+ * Images are described by trii_images: plain NCHW, blocked nChw8c and nChw16c or, channels last,
+ * NHWC. A *unit* is what is worked on at a time: one channel if plain, one block of channels else.
+ * They are f32, or bf16 computed in f32 and rounded once.
  */
 #ifndef TRII_CPU_KERNELS_H
 #define TRII_CPU_KERNELS_H
@@ -51,14 +52,23 @@ typedef void (*trii_ew_fn)(float *d, const float *a, const float *b, const float
 
 typedef struct trii_images {
     int64_t n, c, h, w;
-    int block; /* channels that lie together: 1 (plain), 8 or 16; divides c */
+    int block; /* channels that lie together and are a unit: 1 (plain), 8, 16; divides c */
+    /* Elements from a pixel of the unit to the next: block, or c in channels last. */
+    int64_t step;
+    bool bf16;
 } trii_images;
 
+/* Elements from one unit to the next. */
+static inline int64_t trii_images_unit(const trii_images *images)
+{
+    return images->step == images->block ? images->h * images->w * images->block : images->block;
+}
+
 /* Forward normalisation of one unit: y = x * alpha + beta (+ residual), then ReLU if wanted.
- * alpha, beta: [block]. x, y, residual point at the unit in image 0. */
+ * alpha, beta: [block]. x, y, residual point at the unit in image 0, in the images' type. */
 typedef struct trii_norm_args {
-    const float *x, *residual; /* residual NULL: none */
-    float *y;
+    const void *x, *residual; /* residual NULL: none */
+    void *y;
     const float *alpha, *beta;
     bool relu;
 } trii_norm_args;
@@ -71,9 +81,9 @@ typedef enum trii_norm_mask {
 } trii_norm_mask;
 
 typedef struct trii_norm_backward_args {
-    const float *x, *dy, *y;          /* y: only for MASK_Y */
-    float *masked;                    /* NULL, or where dy after the mask goes (sums pass) */
-    float *dx;                        /* apply pass */
+    const void *x, *dy, *y;           /* y: only for MASK_Y; all in the images' type */
+    void *masked;                     /* NULL, or where dy after the mask goes (sums pass) */
+    void *dx;                         /* apply pass */
     const float *alpha, *beta, *mean; /* [block] */
     const float *k_dy, *k_mean, *k_x; /* [block]: dx = k_dy * (dy - k_mean - (x - mean) * k_x) */
     trii_norm_mask mask;
@@ -109,6 +119,29 @@ typedef struct trii_sgd_args {
     bool nesterov, maximize;
 } trii_sgd_args;
 
+/* Loops over images of one element type. */
+typedef struct trii_image_kernels {
+    /* Mean and biased variance of each channel of one unit: [block]. */
+    void (*moments)(const void *x, const trii_images *images, float *mean, float *var);
+    /* Sum of each channel of one unit: [block]. */
+    void (*channel_sums)(const void *x, const trii_images *images, float *sum);
+    void (*norm)(const trii_norm_args *args, const trii_images *images);
+    /* sum_dy, sum_dy_x: [block], of dy and dy * (x - mean) after the mask. */
+    void (*norm_backward_sums)(const trii_norm_backward_args *args, const trii_images *images,
+                               double *sum_dy, double *sum_dy_x);
+    void (*norm_backward)(const trii_norm_backward_args *args, const trii_images *images);
+
+    /* One unit of one image each: x [h, w, step], y [out_h, out_w, step], of which the first
+     * `block` are the unit's. */
+    void (*max_pool)(const void *x, void *y, const trii_images *images, const trii_pooling *pool);
+    /* dy [out_h, out_w, step] of a window goes to its first largest element. dx is overwritten. */
+    void (*max_pool_backward)(const void *x, const void *dy, void *dx, const trii_images *images,
+                              const trii_pooling *pool);
+    void (*avg_pool)(const void *x, void *y, const trii_images *images, const trii_pooling *pool);
+    void (*avg_pool_backward)(const void *dy, void *dx, const trii_images *images,
+                              const trii_pooling *pool);
+} trii_image_kernels;
+
 typedef struct trii_cpu_kernels {
     int lanes;
     trii_ew_fn ew[TRII_EW_COUNT];
@@ -119,24 +152,11 @@ typedef struct trii_cpu_kernels {
     /* out[j] = sum over i of x[i * stride + j], i < rows, j < cols; rows in order. */
     void (*sum_rows)(const float *x, int64_t rows, int64_t stride, int64_t cols, float *out);
 
-    /* Mean and biased variance of each channel of one unit: [block]. */
-    void (*moments)(const float *x, const trii_images *images, float *mean, float *var);
-    /* Sum of each channel of one unit: [block]. */
-    void (*channel_sums)(const float *x, const trii_images *images, float *sum);
-    void (*norm)(const trii_norm_args *args, const trii_images *images);
-    /* sum_dy, sum_dy_x: [block], of dy and dy * (x - mean) after the mask. */
-    void (*norm_backward_sums)(const trii_norm_backward_args *args, const trii_images *images,
-                               double *sum_dy, double *sum_dy_x);
-    void (*norm_backward)(const trii_norm_backward_args *args, const trii_images *images);
+    /* x[i] and y[i], i < n: rounded to the nearest even, and widened. */
+    void (*to_bf16)(uint16_t *y, const float *x, size_t n);
+    void (*from_bf16)(float *y, const uint16_t *x, size_t n);
 
-    /* One unit of one image each: x [h, w, block], y [out_h, out_w, block]. */
-    void (*max_pool)(const float *x, float *y, const trii_images *images, const trii_pooling *pool);
-    /* dy [out_h, out_w, block] of a window goes to its first largest element. dx is overwritten. */
-    void (*max_pool_backward)(const float *x, const float *dy, float *dx, const trii_images *images,
-                              const trii_pooling *pool);
-    void (*avg_pool)(const float *x, float *y, const trii_images *images, const trii_pooling *pool);
-    void (*avg_pool_backward)(const float *dy, float *dx, const trii_images *images,
-                              const trii_pooling *pool);
+    trii_image_kernels images[2]; /* f32, bf16 */
 
     void (*gemm)(const trii_gemm_args *args);
     void (*sgd)(const trii_sgd_args *args, int64_t begin, int64_t end);
@@ -146,11 +166,17 @@ typedef struct trii_cpu_kernels {
 const trii_cpu_kernels *trii_cpu_kernels_of(trii_isa isa);
 /* Of trii_cpu_isa(). */
 const trii_cpu_kernels *trii_cpu_kernels_get(void);
+static inline const trii_image_kernels *trii_image_kernels_of(const trii_cpu_kernels *kernels,
+                                                              const trii_images *images)
+{
+    return &kernels->images[images->bf16 ? 1 : 0];
+}
 
 extern const trii_cpu_kernels trii_cpu_kernels_portable;
 #if defined(__x86_64__)
 extern const trii_cpu_kernels trii_cpu_kernels_avx2;
 extern const trii_cpu_kernels trii_cpu_kernels_avx512;
+extern const trii_cpu_kernels trii_cpu_kernels_avx512_bf16;
 #endif
 
 #endif

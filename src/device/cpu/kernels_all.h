@@ -5,8 +5,7 @@
 
 #include "device/cpu/kernels_elementwise.h"
 #include "device/cpu/kernels_gemm.h"
-#include "device/cpu/kernels_norm.h"
-#include "device/cpu/kernels_pool.h"
+#include "device/cpu/kernels_images.h"
 #include "device/cpu/kernels_sgd.h"
 
 const trii_cpu_kernels VEC_TABLE = {
@@ -42,15 +41,31 @@ const trii_cpu_kernels VEC_TABLE = {
     .sum = sum,
     .max = max,
     .sum_rows = sum_rows,
-    .moments = moments,
-    .channel_sums = channel_sums,
-    .norm = norm,
-    .norm_backward_sums = norm_backward_sums,
-    .norm_backward = norm_backward,
-    .max_pool = max_pool,
-    .max_pool_backward = max_pool_backward,
-    .avg_pool = avg_pool,
-    .avg_pool_backward = avg_pool_backward,
+    .to_bf16 = to_bf16,
+    .from_bf16 = from_bf16,
+    .images =
+        {
+            {
+                .moments = moments,
+                .norm = norm,
+                .norm_backward_sums = norm_backward_sums,
+                .norm_backward = norm_backward,
+                .max_pool = max_pool,
+                .max_pool_backward = max_pool_backward,
+                .avg_pool = avg_pool,
+                .avg_pool_backward = avg_pool_backward,
+            },
+            {
+                .moments = moments_bf16,
+                .norm = norm_bf16,
+                .norm_backward_sums = norm_backward_sums_bf16,
+                .norm_backward = norm_backward_bf16,
+                .max_pool = max_pool_bf16,
+                .max_pool_backward = max_pool_backward_bf16,
+                .avg_pool = avg_pool_bf16,
+                .avg_pool_backward = avg_pool_backward_bf16,
+            },
+        },
     .gemm = gemm,
     .sgd = sgd,
 };

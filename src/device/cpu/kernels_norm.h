@@ -1,46 +1,17 @@
 /*
- * kernels_norm.h - sums and normalisation per channel; a template, see vec.h.
- *
- * One unit of an image is `count` vectors, `step` floats apart, and a scalar tail. In a blocked
- * layout a lane is a channel (a block of 16 on vectors of 8 is two passes, `sub` of which is one);
- * in plain order all lanes belong to one channel and are added up at the end. Blocks that are no
- * multiple of the vector run through the portable loops at the end of this file.
+ * kernels_norm.h - normalisation per channel; a template over the instruction set and the element
+ * type, see vec.h and kernels_images.h.
  */
 
-typedef struct norm_view {
-    int64_t n, stride;   /* images; floats from one to the next */
-    int64_t count, step; /* vectors per image; floats between them */
-    int64_t tail;        /* floats after them (plain only) */
-    bool plain;
-} norm_view;
-
-VEC_INLINE norm_view norm_view_of(const trii_images *images)
-{
-    int64_t hw = images->h * images->w;
-    bool plain = images->block == 1;
-
-    return (norm_view){.n = images->n,
-                       .stride = images->c * hw,
-                       .count = plain ? hw / VEC_LANES : hw,
-                       .step = plain ? VEC_LANES : images->block,
-                       .tail = plain ? hw % VEC_LANES : 0,
-                       .plain = plain};
-}
-
-/* Channels per pass over the unit, and passes. */
-VEC_INLINE int norm_passes(const trii_images *images)
-{
-    return images->block == 1 ? 1 : images->block / VEC_LANES;
-}
-
 /* Per lane sums of (x - shift) and its square over all images, in double. */
-VEC_INLINE void moments_pass(const float *x, const norm_view *view, vec shift, double *s, double *q)
+VEC_INLINE void ELEM_FN(moments_pass)(const ELEM *x, const norm_view *view, vec shift, double *s,
+                                      double *q)
 {
     vec s0 = {0}, s1 = {0}, q0 = {0}, q1 = {0};
     int64_t run = 0;
 
     for (int64_t n = 0; n < view->n; n++) {
-        const float *image = x + n * view->stride;
+        const ELEM *image = x + n * view->stride;
         int64_t i = 0;
 
         while (i < view->count) {
@@ -48,8 +19,8 @@ VEC_INLINE void moments_pass(const float *x, const norm_view *view, vec shift, d
 
             run += end - i;
             for (; i + 2 <= end; i += 2) {
-                vec a = vec_load(image + i * view->step) - shift;
-                vec b = vec_load(image + (i + 1) * view->step) - shift;
+                vec a = ELEM_LOAD(image + i * view->step) - shift;
+                vec b = ELEM_LOAD(image + (i + 1) * view->step) - shift;
 
                 s0 += a;
                 s1 += b;
@@ -57,7 +28,7 @@ VEC_INLINE void moments_pass(const float *x, const norm_view *view, vec shift, d
                 q1 += b * b;
             }
             if (i < end) {
-                vec a = vec_load(image + i * view->step) - shift;
+                vec a = ELEM_LOAD(image + i * view->step) - shift;
 
                 s0 += a;
                 q0 += a * a;
@@ -75,7 +46,7 @@ VEC_INLINE void moments_pass(const float *x, const norm_view *view, vec shift, d
             }
         }
         for (int64_t j = 0; j < view->tail; j++) {
-            double d = (double)(image[view->count * view->step + j] - shift[0]);
+            double d = (double)(ELEM_GET(image[view->count * view->step + j]) - shift[0]);
 
             s[0] += d;
             q[0] += d * d;
@@ -85,40 +56,32 @@ VEC_INLINE void moments_pass(const float *x, const norm_view *view, vec shift, d
 
 /* A value near the mean, so that the difference of squares loses nothing: the mean over the
  * first image, per lane (plain: of all lanes). */
-VEC_INLINE vec moments_shift(const float *x, const norm_view *view)
+VEC_INLINE vec ELEM_FN(moments_shift)(const ELEM *x, const norm_view *view)
 {
     vec s = {0};
     float total = 0;
 
-    for (int64_t i = 0; i < view->count; i++)
-        s += vec_load(x + i * view->step);
+    for (int64_t i = 0; i < view->first; i++)
+        s += ELEM_LOAD(x + i * view->step);
     if (!view->plain)
-        return s / (float)view->count;
+        return s / (float)view->first;
     for (int64_t j = 0; j < view->tail; j++)
-        total += x[view->count * view->step + j];
+        total += ELEM_GET(x[view->count * view->step + j]);
     return vec_set(((float)vec_sum(s) + total) / (float)(view->count * VEC_LANES + view->tail));
 }
 
-VEC_INLINE double lanes_total(const double *s)
-{
-    double total = 0;
-
-    for (int l = 0; l < VEC_LANES; l++)
-        total += s[l];
-    return total;
-}
-
-VEC_FN void moments_plain_c(const float *x, const trii_images *images, float *mean, float *var)
+VEC_FN void ELEM_FN(moments_plain_c)(const ELEM *x, const trii_images *images, float *mean,
+                                     float *var)
 {
     int64_t hw = images->h * images->w, block = images->block;
     double m = (double)(images->n * hw);
 
     for (int64_t l = 0; l < block; l++) {
-        double s = 0, q = 0, shift = (double)x[l];
+        double s = 0, q = 0, shift = (double)ELEM_GET(x[l]);
 
         for (int64_t n = 0; n < images->n; n++) {
             for (int64_t i = 0; i < hw; i++) {
-                double d = (double)x[n * images->c * hw + i * block + l] - shift;
+                double d = (double)ELEM_GET(x[n * images->c * hw + i * images->step + l]) - shift;
 
                 s += d;
                 q += d * d;
@@ -129,22 +92,23 @@ VEC_FN void moments_plain_c(const float *x, const trii_images *images, float *me
     }
 }
 
-VEC_FN void moments(const float *x, const trii_images *images, float *mean, float *var)
+VEC_FN void ELEM_FN(moments)(const void *unit, const trii_images *images, float *mean, float *var)
 {
+    const ELEM *x = unit;
     norm_view view = norm_view_of(images);
     int passes = norm_passes(images);
     double m = (double)(images->n * images->h * images->w);
 
     if (passes == 0) {
-        moments_plain_c(x, images, mean, var);
+        ELEM_FN(moments_plain_c)(x, images, mean, var);
         return;
     }
     for (int p = 0; p < passes; p++) {
         double s[VEC_LANES] = {0}, q[VEC_LANES] = {0};
-        vec shift = moments_shift(x + p * VEC_LANES, &view);
+        vec shift = ELEM_FN(moments_shift)(x + p * VEC_LANES, &view);
         int lanes = view.plain ? 1 : VEC_LANES;
 
-        moments_pass(x + p * VEC_LANES, &view, shift, s, q);
+        ELEM_FN(moments_pass)(x + p * VEC_LANES, &view, shift, s, q);
         if (view.plain) {
             s[0] = lanes_total(s);
             q[0] = lanes_total(q);
@@ -158,133 +122,106 @@ VEC_FN void moments(const float *x, const trii_images *images, float *mean, floa
     }
 }
 
-VEC_FN void channel_sums(const float *x, const trii_images *images, float *out)
-{
-    norm_view view = norm_view_of(images);
-    int passes = norm_passes(images);
-
-    for (int p = 0; p < passes; p++) {
-        double s[VEC_LANES] = {0}, q[VEC_LANES] = {0};
-
-        moments_pass(x + p * VEC_LANES, &view, (vec){0}, s, q);
-        if (view.plain)
-            out[0] = (float)lanes_total(s);
-        for (int l = 0; !view.plain && l < VEC_LANES; l++)
-            out[p * VEC_LANES + l] = (float)s[l];
-    }
-    if (passes == 0) {
-        float mean[16], var[16];
-        float m = (float)(images->n * images->h * images->w);
-
-        moments_plain_c(x, images, mean, var);
-        for (int l = 0; l < images->block; l++)
-            out[l] = mean[l] * m;
-    }
-}
-
 /* --- forward ------------------------------------------------------------------------------- */
 
-VEC_INLINE void norm_scalar(const trii_norm_args *args, int64_t i, float alpha, float beta)
+VEC_INLINE void ELEM_FN(norm_scalar)(const trii_norm_args *args, int64_t i, float alpha, float beta)
 {
-    float y = args->x[i] * alpha + beta;
+    float y = ELEM_GET(ELEM_CONST(args->x)[i]) * alpha + beta;
 
     if (args->residual != NULL)
-        y += args->residual[i];
-    args->y[i] = args->relu && y < 0 ? 0.0f : y;
+        y += ELEM_GET(ELEM_CONST(args->residual)[i]);
+    ELEM_AT(args->y)[i] = ELEM_PUT(args->relu && y < 0 ? 0.0f : y);
 }
 
 /* The flags are constants in every call, so that the loop has no branches. */
-VEC_INLINE void norm_pass(const trii_norm_args *args, const norm_view *view, int64_t offset,
-                          vec alpha, vec beta, bool residual, bool relu)
+VEC_INLINE void ELEM_FN(norm_pass)(const trii_norm_args *shared, const norm_view *view,
+                                   int64_t offset, vec alpha, vec beta, bool residual, bool relu)
 {
+    const trii_norm_args own = *shared, *args = &own; /* no store can change it */
     for (int64_t n = 0; n < view->n; n++) {
         int64_t at = n * view->stride + offset;
 
         for (int64_t i = 0; i < view->count; i++, at += view->step) {
-            vec y = vec_load(args->x + at) * alpha + beta;
+            vec y = ELEM_LOAD(ELEM_CONST(args->x) + at) * alpha + beta;
 
             if (residual)
-                y += vec_load(args->residual + at);
+                y += ELEM_LOAD(ELEM_CONST(args->residual) + at);
             if (relu)
                 y = vec_select(y < 0, vec_set(0), y);
-            vec_store(args->y + at, y);
+            ELEM_STORE(ELEM_AT(args->y) + at, y);
         }
         for (int64_t j = 0; j < view->tail; j++)
-            norm_scalar(args, at + j, alpha[0], beta[0]);
+            ELEM_FN(norm_scalar)(args, at + j, alpha[0], beta[0]);
     }
 }
 
-VEC_INLINE vec norm_lanes(const float *p, const norm_view *view, int pass)
+VEC_FN void ELEM_FN(norm_plain_c)(const trii_norm_args *args, const trii_images *images)
 {
-    return view->plain ? vec_set(p[0]) : vec_load(p + pass * VEC_LANES);
-}
-
-VEC_FN void norm_plain_c(const trii_norm_args *args, const trii_images *images)
-{
-    int64_t hw = images->h * images->w, block = images->block;
+    int64_t hw = images->h * images->w;
 
     for (int64_t n = 0; n < images->n; n++) {
-        for (int64_t i = 0; i < hw * block; i++)
-            norm_scalar(args, n * images->c * hw + i, args->alpha[i % block],
-                        args->beta[i % block]);
+        for (int64_t i = 0; i < hw; i++) {
+            for (int64_t l = 0; l < images->block; l++)
+                ELEM_FN(norm_scalar)
+            (args, n * images->c * hw + i * images->step + l, args->alpha[l], args->beta[l]);
+        }
     }
 }
 
-VEC_FN void norm(const trii_norm_args *args, const trii_images *images)
+VEC_FN void ELEM_FN(norm)(const trii_norm_args *args, const trii_images *images)
 {
     norm_view view = norm_view_of(images);
     int passes = norm_passes(images);
 
     if (passes == 0)
-        norm_plain_c(args, images);
+        ELEM_FN(norm_plain_c)(args, images);
     for (int p = 0; p < passes; p++) {
         vec alpha = norm_lanes(args->alpha, &view, p), beta = norm_lanes(args->beta, &view, p);
         int64_t offset = p * VEC_LANES;
 
         if (args->residual != NULL && args->relu)
-            norm_pass(args, &view, offset, alpha, beta, true, true);
+            ELEM_FN(norm_pass)(args, &view, offset, alpha, beta, true, true);
         else if (args->residual != NULL)
-            norm_pass(args, &view, offset, alpha, beta, true, false);
+            ELEM_FN(norm_pass)(args, &view, offset, alpha, beta, true, false);
         else if (args->relu)
-            norm_pass(args, &view, offset, alpha, beta, false, true);
+            ELEM_FN(norm_pass)(args, &view, offset, alpha, beta, false, true);
         else
-            norm_pass(args, &view, offset, alpha, beta, false, false);
+            ELEM_FN(norm_pass)(args, &view, offset, alpha, beta, false, false);
     }
 }
 
 /* --- backward ------------------------------------------------------------------------------ */
 
 /* dy behind the mask, at one element. */
-VEC_INLINE float masked_scalar(const trii_norm_backward_args *args, int64_t i, float alpha,
-                               float beta)
+VEC_INLINE float ELEM_FN(masked_scalar)(const trii_norm_backward_args *args, int64_t i, float alpha,
+                                        float beta)
 {
     if (args->mask == TRII_NORM_MASK_X)
-        return args->x[i] * alpha + beta <= 0 ? 0 : args->dy[i];
+        return ELEM_GET(ELEM_CONST(args->x)[i]) * alpha + beta <= 0
+                   ? 0
+                   : ELEM_GET(ELEM_CONST(args->dy)[i]);
     if (args->mask == TRII_NORM_MASK_Y)
-        return args->y[i] <= 0 ? 0 : args->dy[i];
-    return args->dy[i];
+        return ELEM_GET(ELEM_CONST(args->y)[i]) <= 0 ? 0 : ELEM_GET(ELEM_CONST(args->dy)[i]);
+    return ELEM_GET(ELEM_CONST(args->dy)[i]);
 }
 
-VEC_INLINE vec masked_vector(const trii_norm_backward_args *args, int64_t at, vec x, vec alpha,
-                             vec beta, trii_norm_mask mask)
+VEC_INLINE vec ELEM_FN(masked_vector)(const trii_norm_backward_args *args, int64_t at, vec x,
+                                      vec alpha, vec beta, trii_norm_mask mask)
 {
-    vec dy = vec_load(args->dy + at);
+    vec dy = ELEM_LOAD(ELEM_CONST(args->dy) + at);
 
     if (mask == TRII_NORM_MASK_X)
         return vec_select(x * alpha + beta <= 0, vec_set(0), dy);
     if (mask == TRII_NORM_MASK_Y)
-        return vec_select(vec_load(args->y + at) <= 0, vec_set(0), dy);
+        return vec_select(ELEM_LOAD(ELEM_CONST(args->y) + at) <= 0, vec_set(0), dy);
     return dy;
 }
 
-typedef struct norm_lane_args {
-    vec alpha, beta, mean, k_dy, k_mean, k_x;
-} norm_lane_args;
-
-VEC_INLINE void sums_pass(const trii_norm_backward_args *args, const norm_view *view,
-                          int64_t offset, const norm_lane_args *lane, trii_norm_mask mask,
-                          bool store, double *s, double *q)
+VEC_INLINE void ELEM_FN(sums_pass)(const trii_norm_backward_args *shared, const norm_view *view,
+                                   int64_t offset, const norm_lane_args *lane, trii_norm_mask mask,
+                                   bool store, double *s, double *q)
 {
+    const trii_norm_backward_args own = *shared, *args = &own; /* no store can change it */
     vec s0 = {0}, q0 = {0}, s1 = {0}, q1 = {0};
     vec alpha = lane->alpha, beta = lane->beta, mean = lane->mean;
     int64_t run = 0;
@@ -298,13 +235,14 @@ VEC_INLINE void sums_pass(const trii_norm_backward_args *args, const norm_view *
             run += end - i;
             for (; i + 2 <= end; i += 2, at += 2 * view->step) {
                 int64_t at1 = at + view->step;
-                vec x0 = vec_load(args->x + at), x1 = vec_load(args->x + at1);
-                vec g0 = masked_vector(args, at, x0, alpha, beta, mask);
-                vec g1 = masked_vector(args, at1, x1, alpha, beta, mask);
+                vec x0 = ELEM_LOAD(ELEM_CONST(args->x) + at),
+                    x1 = ELEM_LOAD(ELEM_CONST(args->x) + at1);
+                vec g0 = ELEM_FN(masked_vector)(args, at, x0, alpha, beta, mask);
+                vec g1 = ELEM_FN(masked_vector)(args, at1, x1, alpha, beta, mask);
 
                 if (store) {
-                    vec_store(args->masked + at, g0);
-                    vec_store(args->masked + at1, g1);
+                    ELEM_STORE(ELEM_AT(args->masked) + at, g0);
+                    ELEM_STORE(ELEM_AT(args->masked) + at1, g1);
                 }
                 s0 += g0;
                 s1 += g1;
@@ -312,11 +250,11 @@ VEC_INLINE void sums_pass(const trii_norm_backward_args *args, const norm_view *
                 q1 += g1 * (x1 - mean);
             }
             if (i < end) {
-                vec x0 = vec_load(args->x + at);
-                vec g0 = masked_vector(args, at, x0, alpha, beta, mask);
+                vec x0 = ELEM_LOAD(ELEM_CONST(args->x) + at);
+                vec g0 = ELEM_FN(masked_vector)(args, at, x0, alpha, beta, mask);
 
                 if (store)
-                    vec_store(args->masked + at, g0);
+                    ELEM_STORE(ELEM_AT(args->masked) + at, g0);
                 s0 += g0;
                 q0 += g0 * (x0 - mean);
                 i++;
@@ -334,18 +272,18 @@ VEC_INLINE void sums_pass(const trii_norm_backward_args *args, const norm_view *
             }
         }
         for (int64_t j = 0; j < view->tail; j++) {
-            float g = masked_scalar(args, at + j, alpha[0], beta[0]);
+            float g = ELEM_FN(masked_scalar)(args, at + j, alpha[0], beta[0]);
 
             if (store)
-                args->masked[at + j] = g;
+                ELEM_AT(args->masked)[at + j] = ELEM_PUT(g);
             s[0] += (double)g;
-            q[0] += (double)g * (double)(args->x[at + j] - mean[0]);
+            q[0] += (double)g * (double)(ELEM_GET(ELEM_CONST(args->x)[at + j]) - mean[0]);
         }
     }
 }
 
-VEC_FN void sums_plain_c(const trii_norm_backward_args *args, const trii_images *images,
-                         double *sum_dy, double *sum_dy_x)
+VEC_FN void ELEM_FN(sums_plain_c)(const trii_norm_backward_args *args, const trii_images *images,
+                                  double *sum_dy, double *sum_dy_x)
 {
     int64_t hw = images->h * images->w, block = images->block;
 
@@ -353,25 +291,25 @@ VEC_FN void sums_plain_c(const trii_norm_backward_args *args, const trii_images 
         sum_dy[l] = sum_dy_x[l] = 0;
     for (int64_t n = 0; n < images->n; n++) {
         for (int64_t i = 0; i < hw * block; i++) {
-            int64_t at = n * images->c * hw + i, l = i % block;
-            float g = masked_scalar(args, at, args->alpha[l], args->beta[l]);
+            int64_t l = i % block, at = n * images->c * hw + i / block * images->step + l;
+            float g = ELEM_FN(masked_scalar)(args, at, args->alpha[l], args->beta[l]);
 
             if (args->masked != NULL)
-                args->masked[at] = g;
+                ELEM_AT(args->masked)[at] = ELEM_PUT(g);
             sum_dy[l] += (double)g;
-            sum_dy_x[l] += (double)g * (double)(args->x[at] - args->mean[l]);
+            sum_dy_x[l] += (double)g * (double)(ELEM_GET(ELEM_CONST(args->x)[at]) - args->mean[l]);
         }
     }
 }
 
-VEC_FN void norm_backward_sums(const trii_norm_backward_args *args, const trii_images *images,
-                               double *sum_dy, double *sum_dy_x)
+VEC_FN void ELEM_FN(norm_backward_sums)(const trii_norm_backward_args *args,
+                                        const trii_images *images, double *sum_dy, double *sum_dy_x)
 {
     norm_view view = norm_view_of(images);
     int passes = norm_passes(images);
 
     if (passes == 0)
-        sums_plain_c(args, images, sum_dy, sum_dy_x);
+        ELEM_FN(sums_plain_c)(args, images, sum_dy, sum_dy_x);
     for (int p = 0; p < passes; p++) {
         double s[VEC_LANES] = {0}, q[VEC_LANES] = {0};
         norm_lane_args lane = {.alpha = norm_lanes(args->alpha, &view, p),
@@ -380,15 +318,15 @@ VEC_FN void norm_backward_sums(const trii_norm_backward_args *args, const trii_i
         int64_t offset = p * VEC_LANES;
 
         if (args->mask == TRII_NORM_MASK_X && args->masked == NULL)
-            sums_pass(args, &view, offset, &lane, TRII_NORM_MASK_X, false, s, q);
+            ELEM_FN(sums_pass)(args, &view, offset, &lane, TRII_NORM_MASK_X, false, s, q);
         else if (args->mask == TRII_NORM_MASK_X)
-            sums_pass(args, &view, offset, &lane, TRII_NORM_MASK_X, true, s, q);
+            ELEM_FN(sums_pass)(args, &view, offset, &lane, TRII_NORM_MASK_X, true, s, q);
         else if (args->mask == TRII_NORM_MASK_Y && args->masked == NULL)
-            sums_pass(args, &view, offset, &lane, TRII_NORM_MASK_Y, false, s, q);
+            ELEM_FN(sums_pass)(args, &view, offset, &lane, TRII_NORM_MASK_Y, false, s, q);
         else if (args->mask == TRII_NORM_MASK_Y)
-            sums_pass(args, &view, offset, &lane, TRII_NORM_MASK_Y, true, s, q);
+            ELEM_FN(sums_pass)(args, &view, offset, &lane, TRII_NORM_MASK_Y, true, s, q);
         else
-            sums_pass(args, &view, offset, &lane, TRII_NORM_MASK_NONE, false, s, q);
+            ELEM_FN(sums_pass)(args, &view, offset, &lane, TRII_NORM_MASK_NONE, false, s, q);
         if (view.plain) {
             sum_dy[0] = lanes_total(s);
             sum_dy_x[0] = lanes_total(q);
@@ -399,17 +337,21 @@ VEC_FN void norm_backward_sums(const trii_norm_backward_args *args, const trii_i
     }
 }
 
-VEC_INLINE void norm_backward_scalar(const trii_norm_backward_args *args, int64_t at, int64_t l)
+VEC_INLINE void ELEM_FN(norm_backward_scalar)(const trii_norm_backward_args *args, int64_t at,
+                                              int64_t l)
 {
-    float g = masked_scalar(args, at, args->alpha[l], args->beta[l]);
+    float g = ELEM_FN(masked_scalar)(args, at, args->alpha[l], args->beta[l]);
 
-    args->dx[at] =
-        args->k_dy[l] * (g - args->k_mean[l] - (args->x[at] - args->mean[l]) * args->k_x[l]);
+    ELEM_AT(args->dx)
+    [at] = ELEM_PUT(
+        args->k_dy[l] *
+        (g - args->k_mean[l] - (ELEM_GET(ELEM_CONST(args->x)[at]) - args->mean[l]) * args->k_x[l]));
 }
 
-VEC_INLINE void apply_pass(const trii_norm_backward_args *args, const norm_view *view,
-                           int64_t offset, const norm_lane_args *lane, trii_norm_mask mask)
+VEC_INLINE void ELEM_FN(apply_pass)(const trii_norm_backward_args *shared, const norm_view *view,
+                                    int64_t offset, const norm_lane_args *lane, trii_norm_mask mask)
 {
+    const trii_norm_backward_args own = *shared, *args = &own; /* no store can change it */
     vec alpha = lane->alpha, beta = lane->beta, mean = lane->mean;
     vec k_dy = lane->k_dy, k_mean = lane->k_mean, k_x = lane->k_x;
 
@@ -417,24 +359,28 @@ VEC_INLINE void apply_pass(const trii_norm_backward_args *args, const norm_view 
         int64_t at = n * view->stride + offset;
 
         for (int64_t i = 0; i < view->count; i++, at += view->step) {
-            vec x = vec_load(args->x + at);
-            vec g = masked_vector(args, at, x, alpha, beta, mask);
+            vec x = ELEM_LOAD(ELEM_CONST(args->x) + at);
+            vec g = ELEM_FN(masked_vector)(args, at, x, alpha, beta, mask);
 
-            vec_store(args->dx + at, k_dy * (g - k_mean - (x - mean) * k_x));
+            ELEM_STORE(ELEM_AT(args->dx) + at, k_dy * (g - k_mean - (x - mean) * k_x));
         }
         for (int64_t j = 0; j < view->tail; j++)
-            norm_backward_scalar(args, at + j, 0);
+            ELEM_FN(norm_backward_scalar)(args, at + j, 0);
     }
 }
 
-VEC_FN void norm_backward(const trii_norm_backward_args *args, const trii_images *images)
+VEC_FN void ELEM_FN(norm_backward)(const trii_norm_backward_args *args, const trii_images *images)
 {
     norm_view view = norm_view_of(images);
     int passes = norm_passes(images);
 
     for (int64_t n = 0; passes == 0 && n < images->n; n++) {
-        for (int64_t i = 0; i < images->h * images->w * images->block; i++)
-            norm_backward_scalar(args, n * view.stride + i, i % images->block);
+        for (int64_t i = 0; i < images->h * images->w * images->block; i++) {
+            int64_t l = i % images->block;
+
+            ELEM_FN(norm_backward_scalar)
+            (args, n * images->c * images->h * images->w + i / images->block * images->step + l, l);
+        }
     }
     for (int p = 0; p < passes; p++) {
         norm_lane_args lane = {.alpha = norm_lanes(args->alpha, &view, p),
@@ -446,10 +392,10 @@ VEC_FN void norm_backward(const trii_norm_backward_args *args, const trii_images
         int64_t offset = p * VEC_LANES;
 
         if (args->mask == TRII_NORM_MASK_X)
-            apply_pass(args, &view, offset, &lane, TRII_NORM_MASK_X);
+            ELEM_FN(apply_pass)(args, &view, offset, &lane, TRII_NORM_MASK_X);
         else if (args->mask == TRII_NORM_MASK_Y)
-            apply_pass(args, &view, offset, &lane, TRII_NORM_MASK_Y);
+            ELEM_FN(apply_pass)(args, &view, offset, &lane, TRII_NORM_MASK_Y);
         else
-            apply_pass(args, &view, offset, &lane, TRII_NORM_MASK_NONE);
+            ELEM_FN(apply_pass)(args, &view, offset, &lane, TRII_NORM_MASK_NONE);
     }
 }

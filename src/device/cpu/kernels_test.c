@@ -6,10 +6,12 @@
 #include <math.h>
 
 #include "base/compiler.h"
+#include "base/dtype.h"
 #include "device/cpu/kernels.h"
 #include "testing/check.h"
 
 #define N 1003
+#define MAX_TABLES (TRII_ISA_COUNT + 1)
 
 static float a[N], b[N], c[N];
 
@@ -37,12 +39,16 @@ static void fill_operands(float scale)
 }
 
 /* The tables that this processor can run. */
-static int tables(const trii_cpu_kernels *out[TRII_ISA_COUNT])
+static int tables(const trii_cpu_kernels *out[MAX_TABLES])
 {
     int n = 0;
 
     for (int isa = 0; isa <= (int)trii_cpu_isa(); isa++)
         out[n++] = trii_cpu_kernels_of((trii_isa)isa);
+#if defined(__x86_64__)
+    if (trii_cpu_has_avx512_bf16()) /* two tables of one instruction set */
+        out[n++] = &trii_cpu_kernels_avx512;
+#endif
     return n;
 }
 
@@ -57,7 +63,7 @@ static void check_bits(const char *what, int code, const float *x, const float *
 
 static void element_wise_kernels_have_one_result(void **state)
 {
-    const trii_cpu_kernels *table[TRII_ISA_COUNT];
+    const trii_cpu_kernels *table[MAX_TABLES];
     const double scalar = 0.1;
     int n = tables(table);
 
@@ -132,7 +138,7 @@ static void functions_are_those_of_the_c_library(void **state)
 
 static void updates_have_one_result(void **state)
 {
-    const trii_cpu_kernels *table[TRII_ISA_COUNT];
+    const trii_cpu_kernels *table[MAX_TABLES];
     int n = tables(table);
 
     (void)state;
@@ -177,7 +183,7 @@ static void updates_have_one_result(void **state)
 
 static void products_of_all_shapes(void **state)
 {
-    const trii_cpu_kernels *table[TRII_ISA_COUNT];
+    const trii_cpu_kernels *table[MAX_TABLES];
     int n = tables(table);
 
     (void)state;
@@ -227,13 +233,13 @@ static void products_of_all_shapes(void **state)
 /* Small integers, so that windows have many equal elements: the first one gets the gradient. */
 static void equal_elements_of_a_window(void **state)
 {
-    const trii_cpu_kernels *table[TRII_ISA_COUNT];
+    const trii_cpu_kernels *table[MAX_TABLES];
     const trii_pooling pool = {3, 4, 3, 3, 2, 2, 1, 1, false};
     int n = tables(table);
 
     (void)state;
     for (int block = 1; block <= 16; block += block == 1 ? 7 : 8) {
-        const trii_images images = {1, block, 6, 7, block};
+        const trii_images images = {1, block, 6, 7, block, block, false};
         float x[6 * 7 * 16], dy[3 * 4 * 16], want[6 * 7 * 16] = {0}, got[6 * 7 * 16];
 
         for (size_t i = 0; i < TRII_COUNT_OF(x); i++)
@@ -253,8 +259,37 @@ static void equal_elements_of_a_window(void **state)
             want[best] += dy[o];
         }
         for (int t = 0; t < n; t++) {
-            table[t]->max_pool_backward(x, dy, got, &images, &pool);
+            table[t]->images[0].max_pool_backward(x, dy, got, &images, &pool);
             check_bits("max_pool_backward, block", block, got, want, 6 * 7 * block);
+        }
+    }
+}
+
+static void bf16_is_rounded_to_the_nearest_even(void **state)
+{
+    const trii_cpu_kernels *table[MAX_TABLES];
+    int n_tables = tables(table);
+    uint16_t narrow[N];
+    float wide[N];
+
+    (void)state;
+    fill_operands(1000);
+    for (int i = 0; i < 8; i++) { /* halfway between two, below an even and above an odd one */
+        uint32_t bits = 0x3f808000u + ((uint32_t)i << 16);
+
+        memcpy(&a[200 + i], &bits, sizeof(bits));
+    }
+    for (int t = 0; t < n_tables; t++) {
+        table[t]->to_bf16(narrow, a, N);
+        table[t]->from_bf16(wide, narrow, N);
+        for (int i = 0; i < N; i++) {
+            uint16_t want = trii_f32_to_bf16(a[i]);
+            float back = trii_bf16_to_f32(narrow[i]);
+
+            if (narrow[i] != want && a[i] == a[i] && fabsf(a[i]) > 1.2e-38f)
+                fail_msg("table %d: %.9g became %04x, not %04x", t, (double)a[i], narrow[i], want);
+            assert_true(a[i] == a[i] || wide[i] != wide[i]);
+            assert_true(memcmp(&wide[i], &back, sizeof(back)) == 0);
         }
     }
 }
@@ -262,6 +297,7 @@ static void equal_elements_of_a_window(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bf16_is_rounded_to_the_nearest_even),
         cmocka_unit_test(element_wise_kernels_have_one_result),
         cmocka_unit_test(functions_are_those_of_the_c_library),
         cmocka_unit_test(updates_have_one_result),

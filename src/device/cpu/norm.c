@@ -28,9 +28,10 @@ static bool is_op(const trii_ir_node *node, const char *name)
     return strcmp(node->op->name, name) == 0;
 }
 
+/* Images in f32 or bf16; parameters and statistics are f32. */
 static bool takes_images(const trii_ir *ir, const trii_ir_node *node, int x)
 {
-    return trii_node_f32(ir, node) && trii_has_in(node, x) &&
+    return trii_node_computes_f32(ir, node) && trii_has_in(node, x) &&
            trii_in_type(ir, node, x)->ndim == 4 && trii_type_numel(trii_in_type(ir, node, x)) > 0;
 }
 
@@ -53,7 +54,8 @@ bool trii_cpu_norm_absorbs(const trii_ir *ir, const trii_group *group, const tri
     bool reads = false;
 
     if ((!is_op(norm, "batch_norm") && !is_op(norm, "batch_norm_eval")) ||
-        !forward_takes(ir, norm) || is_op(last, "relu") || !trii_node_f32(ir, node))
+        !forward_takes(ir, norm) || is_op(last, "relu") ||
+        trii_out_type(ir, node, 0)->dtype != trii_out_type(ir, norm, OUT_Y)->dtype)
         return false;
     for (int i = 0; i < node->n_in; i++)
         reads = reads || node->in[i] == last->out[0];
@@ -94,6 +96,7 @@ bool trii_cpu_norm_absorbs_before(trii_ir *ir, trii_ir_node *before, const trii_
 
     if (!is_op(node, "batch_norm_backward") || !backward_takes(ir, node) ||
         !is_op(before, "relu_backward") || node->in[IN_G] != before->out[0] ||
+        trii_out_type(ir, before, 0)->dtype != trii_in_type(ir, node, IN_BX)->dtype ||
         !trii_type_same_shape(trii_in_type(ir, before, 0), trii_in_type(ir, before, 1)) ||
         !trii_type_same_shape(trii_in_type(ir, before, 0), trii_in_type(ir, node, IN_BX)))
         return false;
@@ -160,6 +163,15 @@ static float *floats(const norm_run *run, int arg, int64_t offset)
     return arg >= 0 ? (float *)run->args[arg] + offset : NULL;
 }
 
+/* The unit of an operand of the images' shape and type. */
+static void *unit_of(const norm_run *run, int arg, int64_t unit)
+{
+    const trii_images *images = &run->k->images;
+    int64_t size = images->bf16 ? (int64_t)sizeof(uint16_t) : (int64_t)sizeof(float);
+
+    return arg >= 0 ? (char *)run->args[arg] + unit * trii_images_unit(images) * size : NULL;
+}
+
 /* y = x * alpha + beta; the backward pass must find the same bits. */
 static void line_of(const float *weight, const float *bias, float mean, float invstd, float *alpha,
                     float *beta)
@@ -187,19 +199,20 @@ static void forward_range(void *ctx, int64_t begin, int64_t end)
 {
     const norm_run *run = ctx;
     const norm_kernel *k = run->k;
-    int64_t block = k->images.block, unit = k->images.h * k->images.w * block;
+    const trii_image_kernels *kernels = trii_image_kernels_of(k->kernels, &k->images);
+    int64_t block = k->images.block;
 
     for (int64_t u = begin; u < end; u++) {
         float mean[MAX_BLOCK], var[MAX_BLOCK], alpha[MAX_BLOCK], beta[MAX_BLOCK];
-        trii_norm_args args = {.x = floats(run, k->in[IN_X], u * unit),
-                               .residual = floats(run, k->residual, u * unit),
-                               .y = floats(run, k->out[OUT_Y], u * unit),
+        trii_norm_args args = {.x = unit_of(run, k->in[IN_X], u),
+                               .residual = unit_of(run, k->residual, u),
+                               .y = unit_of(run, k->out[OUT_Y], u),
                                .alpha = alpha,
                                .beta = beta,
                                .relu = k->relu};
 
         if (k->training)
-            k->kernels->moments(args.x, &k->images, mean, var);
+            kernels->moments(args.x, &k->images, mean, var);
         for (int64_t l = 0; l < block; l++) {
             int64_t c = u * block + l;
             float invstd;
@@ -218,7 +231,7 @@ static void forward_range(void *ctx, int64_t begin, int64_t end)
             if (k->training)
                 update_running(run, c, mean[l], var[l]);
         }
-        k->kernels->norm(&args, &k->images);
+        kernels->norm(&args, &k->images);
     }
 }
 
@@ -320,16 +333,17 @@ static void backward_range(void *ctx, int64_t begin, int64_t end)
 {
     const norm_run *run = ctx;
     const norm_kernel *k = run->k;
-    int64_t block = k->images.block, unit = k->images.h * k->images.w * block;
+    const trii_image_kernels *kernels = trii_image_kernels_of(k->kernels, &k->images);
+    int64_t block = k->images.block;
 
     for (int64_t u = begin; u < end; u++) {
         float alpha[MAX_BLOCK] = {0}, beta[MAX_BLOCK] = {0}, lane[3][MAX_BLOCK];
         double sum_dy[MAX_BLOCK], sum_dy_x[MAX_BLOCK];
         trii_norm_backward_args args = {
-            .x = floats(run, k->in[IN_BX], u * unit),
-            .dy = floats(run, k->in[IN_G], u * unit),
-            .masked = floats(run, k->masked, u * unit),
-            .dx = floats(run, k->out[OUT_DX], u * unit),
+            .x = unit_of(run, k->in[IN_BX], u),
+            .dy = unit_of(run, k->in[IN_G], u),
+            .masked = unit_of(run, k->masked, u),
+            .dx = unit_of(run, k->out[OUT_DX], u),
             .alpha = alpha,
             .beta = beta,
             .mean = floats(run, k->in[IN_MEAN], u * block),
@@ -340,13 +354,13 @@ static void backward_range(void *ctx, int64_t begin, int64_t end)
         };
 
         if (k->mask_kind == TRII_NORM_MASK_Y)
-            args.y = floats(run, k->mask, u * unit);
+            args.y = unit_of(run, k->mask, u);
         assert(args.mean != NULL);
         for (int64_t l = 0; l < block && k->mask_kind == TRII_NORM_MASK_X; l++)
             line_of(floats(run, k->in[IN_BWEIGHT], u * block + l),
                     floats(run, k->mask, u * block + l), args.mean[l],
                     *floats(run, k->in[IN_INVSTD], u * block + l), &alpha[l], &beta[l]);
-        k->kernels->norm_backward_sums(&args, &k->images, sum_dy, sum_dy_x);
+        kernels->norm_backward_sums(&args, &k->images, sum_dy, sum_dy_x);
         for (int64_t l = 0; l < block; l++) {
             float of_channel[3];
 
@@ -361,7 +375,7 @@ static void backward_range(void *ctx, int64_t begin, int64_t end)
             args.dy = args.masked;
             args.mask = TRII_NORM_MASK_NONE;
         }
-        k->kernels->norm_backward(&args, &k->images);
+        kernels->norm_backward(&args, &k->images);
     }
 }
 

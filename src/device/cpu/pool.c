@@ -12,7 +12,7 @@
 typedef struct pool_kernel {
     trii_kernel base;
     const trii_cpu_kernels *kernels;
-    trii_images images; /* the larger side */
+    trii_images images; /* the larger side; in channels last all channels are one block */
     trii_pooling pooling;
     bool maximum, backward;
     int g, x, out; /* arguments: gradient, image; -1 = none */
@@ -52,42 +52,53 @@ static bool pool_takes(const trii_ir *ir, const trii_ir_node *node)
 {
     const trii_type *image = image_type(ir, node), *pooled = pooled_type(ir, node);
 
-    if (!trii_node_f32(ir, node) || image->ndim != 4 || trii_type_numel(pooled) == 0)
+    if (!trii_node_computes_f32(ir, node) || image->ndim != 4 || trii_type_numel(pooled) == 0)
         return false;
     return !is_adaptive(node) ||
            (image->shape[2] % pooled->shape[2] == 0 && image->shape[3] % pooled->shape[3] == 0);
 }
 
-/* Images and windows in the same block size: the image's, or the gradient's. */
-static int block_of(const trii_ir *ir, const trii_group *group, const trii_layout *const *layouts)
+/* How the image, or the gradient that stands for it, lies. */
+static trii_images order_of(const trii_ir *ir, const trii_group *group,
+                            const trii_layout *const *layouts)
 {
     const trii_ir_node *node = &ir->nodes[group->nodes[0]];
     int i = trii_group_in(group, node->in[node->n_in - 1]); /* x, else g */
     const trii_type *type = &ir->values[group->in[i]].type;
     trii_images images;
 
-    if (layouts[i] != NULL && trii_cpu_images(type, layouts[i], &images))
-        return images.block;
+    if (!trii_cpu_images(type, layouts[i], &images))
+        return (trii_images){.block = 1, .step = 1, .bf16 = type->dtype == TRI_DTYPE_BF16};
     /* One number per channel is the same in all orders: the image's neighbours want blocks. */
     if (layouts[i] == NULL && type->shape[2] == 1 && type->shape[3] == 1) {
         int block = trii_cpu_kernels_get()->lanes;
 
-        if (block >= 8 && trii_cpu_blocked(image_type(ir, node), block) != NULL)
-            return block;
+        if (images.bf16)
+            images.step = images.c;
+        else if (block >= 8 && trii_cpu_blocked(image_type(ir, node), block) != NULL)
+            images.block = block;
     }
-    return 1;
+    return images;
 }
 
 static void pool_layouts(const trii_ir *ir, const trii_group *group, const trii_layout *const *have,
                          trii_layouts *want)
 {
-    int block = block_of(ir, group, have);
+    trii_images order = order_of(ir, group, have);
 
-    if (block == 1)
+    if (order.block == 1 && order.step == 1)
         return;
-    for (int i = 0; i < group->n_in; i++)
-        want->in[i] = trii_cpu_blocked(&ir->values[group->in[i]].type, block);
-    want->out[0] = trii_cpu_blocked(&ir->values[group->out[0]].type, block);
+    for (int i = 0; i < group->n_in + group->n_out; i++) {
+        int32_t value = i < group->n_in ? group->in[i] : group->out[i - group->n_in];
+        const trii_type *type = &ir->values[value].type;
+        const trii_layout *layout =
+            order.bf16 ? trii_cpu_channels_last(type) : trii_cpu_blocked(type, order.block);
+
+        if (i < group->n_in)
+            want->in[i] = layout;
+        else
+            want->out[i - group->n_in] = layout;
+    }
 }
 
 typedef struct pool_run {
@@ -99,22 +110,24 @@ static void pool_range(void *ctx, int64_t begin, int64_t end)
 {
     const pool_run *run = ctx;
     const pool_kernel *k = run->k;
-    int64_t image = k->images.h * k->images.w * k->images.block;
-    int64_t pooled = k->pooling.out_h * k->pooling.out_w * k->images.block;
-    const float *g = k->g >= 0 ? run->args[k->g] : NULL;
-    const float *x = k->x >= 0 ? run->args[k->x] : NULL;
-    float *out = run->args[k->out];
+    const trii_image_kernels *kernels = trii_image_kernels_of(k->kernels, &k->images);
+    int64_t size = k->images.bf16 ? (int64_t)sizeof(uint16_t) : (int64_t)sizeof(float);
+    int64_t image = k->images.h * k->images.w * k->images.block * size;
+    int64_t pooled = k->pooling.out_h * k->pooling.out_w * k->images.block * size;
+    const char *g = k->g >= 0 ? run->args[k->g] : NULL;
+    const char *x = k->x >= 0 ? run->args[k->x] : NULL;
+    char *out = run->args[k->out];
 
     for (int64_t p = begin; p < end; p++) {
         if (k->maximum && k->backward)
-            k->kernels->max_pool_backward(x + p * image, g + p * pooled, out + p * image,
-                                          &k->images, &k->pooling);
+            kernels->max_pool_backward(x + p * image, g + p * pooled, out + p * image, &k->images,
+                                       &k->pooling);
         else if (k->maximum)
-            k->kernels->max_pool(x + p * image, out + p * pooled, &k->images, &k->pooling);
+            kernels->max_pool(x + p * image, out + p * pooled, &k->images, &k->pooling);
         else if (k->backward)
-            k->kernels->avg_pool_backward(g + p * pooled, out + p * image, &k->images, &k->pooling);
+            kernels->avg_pool_backward(g + p * pooled, out + p * image, &k->images, &k->pooling);
         else
-            k->kernels->avg_pool(x + p * image, out + p * pooled, &k->images, &k->pooling);
+            kernels->avg_pool(x + p * image, out + p * pooled, &k->images, &k->pooling);
     }
 }
 
@@ -168,7 +181,9 @@ static tri_status pool_compile(const trii_ir *ir, const trii_group *group, trii_
                               .c = image->shape[1],
                               .h = image->shape[2],
                               .w = image->shape[3],
-                              .block = 1};
+                              .block = 1,
+                              .step = 1,
+                              .bf16 = image->dtype == TRI_DTYPE_BF16};
     for (int i = 0; i < group->n_in + group->n_out; i++) { /* whichever side says the block */
         trii_images images;
         const trii_layout *layout =
@@ -176,8 +191,9 @@ static tri_status pool_compile(const trii_ir *ir, const trii_group *group, trii_
         int32_t value = i < group->n_in ? group->in[i] : group->out[i - group->n_in];
 
         if (layout != NULL && trii_cpu_images(&ir->values[value].type, layout, &images))
-            k->images.block = images.block;
+            k->images.block = (int)images.step;
     }
+    k->images.step = k->images.block;
     read_windows(ir, node, &k->pooling);
     k->g = k->backward ? trii_group_in(group, node->in[0]) : -1;
     k->x = !k->backward || k->maximum ? trii_group_in(group, node->in[node->n_in - 1]) : -1;

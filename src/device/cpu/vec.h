@@ -6,6 +6,7 @@
  *   VEC_TARGET   the function attribute that turns the instruction set on; may be empty
  *   VEC_FMA(a, b, c)  a * b + c, fused if the instruction set has it
  *   VEC_STORE_FEW(p, v, n)  the first n < VEC_LANES floats of v to p
+ *   VEC_LOAD_BF16(p), VEC_STORE_BF16(p, v)  optional: what the set has for bf16
  * and followed by the kernels_*.h templates, which define static functions only.
  *
  * Element-wise kernels are plain loops that the compiler vectorises, without FMA: each rounds
@@ -22,12 +23,15 @@
 #include <string.h>
 
 #include "base/compiler.h"
+#include "base/dtype.h"
 
 #define VEC_FN static VEC_TARGET
 #define VEC_INLINE static inline __attribute__((always_inline)) VEC_TARGET
 
 typedef float vec __attribute__((vector_size(4 * VEC_LANES)));
 typedef int32_t vec_i __attribute__((vector_size(4 * VEC_LANES)));
+typedef uint32_t vec_u __attribute__((vector_size(4 * VEC_LANES)));
+typedef uint16_t vec_h __attribute__((vector_size(2 * VEC_LANES)));
 
 VEC_INLINE vec vec_load(const float *p)
 {
@@ -41,6 +45,38 @@ VEC_INLINE void vec_store(float *p, vec v)
 {
     memcpy(p, &v, sizeof(v));
 }
+
+/* bf16, rounded to the nearest even; NaN stays NaN, as trii_f32_to_bf16. */
+#if defined(VEC_LOAD_BF16)
+VEC_INLINE vec vec_load_bf16(const uint16_t *p)
+{
+    return VEC_LOAD_BF16(p);
+}
+
+VEC_INLINE void vec_store_bf16(uint16_t *p, vec v)
+{
+    VEC_STORE_BF16(p, v);
+}
+#else
+VEC_INLINE vec vec_load_bf16(const uint16_t *p)
+{
+    vec_h h;
+
+    memcpy(&h, p, sizeof(h));
+    return (vec)(__builtin_convertvector(h, vec_u) << 16);
+}
+
+VEC_INLINE void vec_store_bf16(uint16_t *p, vec v)
+{
+    vec_u u = (vec_u)v, nan = (vec_u)(v != v);
+    vec_h h;
+
+    u += 0x7fffu + (u >> 16 & 1u);
+    u = (nan & 0x7fc00000u) | (~nan & u);
+    h = __builtin_convertvector(u >> 16, vec_h);
+    memcpy(p, &h, sizeof(h));
+}
+#endif
 
 VEC_INLINE vec vec_set(float x)
 {

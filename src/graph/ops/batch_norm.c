@@ -153,6 +153,9 @@ static tri_status train_grad(trii_step *step, const trii_node *node, const trii_
 
 const trii_op trii_op_batch_norm = {
     .name = "batch_norm",
+    .precision = TRII_PRECISION_FOLLOWS,
+    .activations_in = 1 << 0,
+    .activations_out = 1 << 0,
     .optional = 0x1e,
     .alias_mask = 0x18,
     .alias = {0, 0, 0, 3, 4},
@@ -220,6 +223,9 @@ static tri_status backward_reference(const trii_kernel_args *args)
 
 const trii_op trii_op_batch_norm_backward = {
     .name = "batch_norm_backward",
+    .precision = TRII_PRECISION_FOLLOWS,
+    .activations_in = 1 << 0 | 1 << 1,
+    .activations_out = 1 << 0,
     .optional = 1 << 2,
     .shape = backward_shape,
     .reference = backward_reference,
@@ -274,6 +280,9 @@ static tri_status eval_grad(trii_step *step, const trii_node *node, const trii_v
 
 const trii_op trii_op_batch_norm_eval = {
     .name = "batch_norm_eval",
+    .precision = TRII_PRECISION_FOLLOWS,
+    .activations_in = 1 << 0,
+    .activations_out = 1 << 0,
     .optional = 0x6,
     .shape = eval_shape,
     .grad = eval_grad,
@@ -314,6 +323,9 @@ static tri_status eval_backward_reference(const trii_kernel_args *args)
 
 const trii_op trii_op_batch_norm_eval_backward = {
     .name = "batch_norm_eval_backward",
+    .precision = TRII_PRECISION_FOLLOWS,
+    .activations_in = 1 << 0 | 1 << 1,
+    .activations_out = 1 << 0,
     .optional = 1 << 2,
     .shape = backward_shape,
     .reference = eval_backward_reference,

@@ -372,6 +372,9 @@ static double conv2d_flops(const trii_type *const *in, int n_in, const trii_type
 
 const trii_op trii_op_conv2d = {
     .name = "conv2d",
+    .precision = TRII_PRECISION_LOWERED,
+    .activations_in = 1 << 0,
+    .activations_out = 1 << 0,
     .optional = 1 << 2,
     .shape = conv2d_shape,
     .grad = conv2d_grad,
@@ -407,12 +410,18 @@ static double backward_weight_flops(const trii_type *const *in, int n_in, const 
 
 const trii_op trii_op_conv2d_backward_data = {
     .name = "conv2d_backward_data",
+    .precision = TRII_PRECISION_FOLLOWS,
+    .activations_in = 1 << 0,
+    .activations_out = 1 << 0,
     .shape = backward_shape,
     .reference = conv2d_backward_data_reference,
     .flops = backward_data_flops,
 };
 const trii_op trii_op_conv2d_backward_weight = {
     .name = "conv2d_backward_weight",
+    .precision = TRII_PRECISION_FOLLOWS,
+    .activations_in = 1 << 0 | 1 << 1,
+    .activations_out = 0,
     .shape = backward_shape,
     .reference = conv2d_backward_weight_reference,
     .flops = backward_weight_flops,

@@ -89,6 +89,7 @@ static tri_status copy_grad(trii_step *step, const trii_node *node, const trii_v
 
 const trii_op trii_op_copy = {
     .name = "copy",
+    .precision = TRII_PRECISION_ANY,
     .op_class = TRII_CLASS_ELEMENTWISE,
     .shape = copy_shape,
     .grad = copy_grad,
@@ -152,6 +153,7 @@ static tri_status dropout(trii_step *step, tri_tensor *x, double p, trii_vid *ou
 {
     trii_vid in = TRII_NO_VALUE, mask = TRII_NO_VALUE;
     trii_attrs attrs;
+    tri_dtype dtype;
     tri_status status;
 
     if (!(p >= 0 && p <= 1))
@@ -160,8 +162,15 @@ static tri_status dropout(trii_step *step, tri_tensor *x, double p, trii_vid *ou
     if (status != TRI_OK)
         return status;
     trii_fill_attrs(trii_type_of(step, in), p, &attrs);
+    dtype = (tri_dtype)attrs.i[0];
+    if (dtype == TRI_DTYPE_BF16) /* 1 / (1 - p) itself must not be rounded */
+        attrs.i[0] = TRI_DTYPE_F32;
     status = trii_record_values(step, &trii_op_dropout_mask, NULL, 0, &attrs, &mask);
-    return status == TRI_OK ? trii_rec2(step, &trii_op_mul, in, mask, out) : status;
+    if (status == TRI_OK)
+        status = trii_rec2(step, &trii_op_mul, in, mask, out);
+    if (status == TRI_OK && dtype == TRI_DTYPE_BF16)
+        status = trii_rec_cast(step, *out, dtype, out);
+    return status;
 }
 
 tri_tensor *tri_dropout(tri_tensor *x, double p, bool training)
@@ -196,6 +205,7 @@ static tri_status cast_shape(const trii_type *const *in, int n_in, const trii_at
         case TRI_DTYPE_BOOL:
         case TRI_DTYPE_I32:
         case TRI_DTYPE_I64:
+        case TRI_DTYPE_BF16:
         case TRI_DTYPE_F32:
         case TRI_DTYPE_F64:
             break;
@@ -230,6 +240,9 @@ static void cast_element(tri_dtype from, const char *x, tri_dtype to, char *y)
     case TRI_DTYPE_F64:
         real = *(const double *)(const void *)x;
         break;
+    case TRI_DTYPE_BF16:
+        real = (double)trii_bf16_to_f32(*(const uint16_t *)(const void *)x);
+        break;
     case TRI_DTYPE_I64:
         integer = *(const int64_t *)(const void *)x;
         break;
@@ -248,6 +261,9 @@ static void cast_element(tri_dtype from, const char *x, tri_dtype to, char *y)
         break;
     case TRI_DTYPE_F64:
         *(double *)(void *)y = is_real ? real : (double)integer;
+        break;
+    case TRI_DTYPE_BF16:
+        *(uint16_t *)(void *)y = trii_f32_to_bf16(is_real ? (float)real : (float)integer);
         break;
     case TRI_DTYPE_I64:
         *(int64_t *)(void *)y = integer;
@@ -282,17 +298,14 @@ static tri_status cast_reference(const trii_kernel_args *args)
 static tri_status cast_grad(trii_step *step, const trii_node *node, const trii_vid *g,
                             const bool *needs, trii_vid *grad_in)
 {
-    trii_attrs attrs;
-
     (void)needs;
-    attrs.n_i = 1;
-    attrs.n_f = 0;
-    attrs.i[0] = trii_type_of(step, trii_node_in(step, node, 0))->dtype;
-    return trii_record_values(step, &trii_op_cast, g, 1, &attrs, &grad_in[0]);
+    return trii_rec_cast(step, g[0], trii_type_of(step, trii_node_in(step, node, 0))->dtype,
+                         &grad_in[0]);
 }
 
 const trii_op trii_op_cast = {
     .name = "cast",
+    .precision = TRII_PRECISION_ANY,
     .op_class = TRII_CLASS_ELEMENTWISE,
     .shape = cast_shape,
     .grad = cast_grad,

@@ -138,8 +138,32 @@ static double matmul_flops(const trii_type *const *in, int n_in, const trii_type
 
 const trii_op trii_op_matmul = {
     .name = "matmul",
+    .precision = TRII_PRECISION_LOWERED,
+    .activations_in = 1 << 0 | 1 << 1,
+    .activations_out = 1 << 0,
     .shape = matmul_shape,
     .grad = matmul_grad,
+    .reference = matmul_reference,
+    .flops = matmul_flops,
+};
+
+/* The same product in the gradients of a linear layer in bf16: with a parameter on the right, and
+ * to a parameter's gradient, neither of which is rounded to bf16. */
+const trii_op trii_op_matmul_weight = {
+    .name = "matmul",
+    .precision = TRII_PRECISION_FOLLOWS,
+    .activations_in = 1 << 0,
+    .activations_out = 1 << 0,
+    .shape = matmul_shape,
+    .reference = matmul_reference,
+    .flops = matmul_flops,
+};
+const trii_op trii_op_matmul_to_weight = {
+    .name = "matmul",
+    .precision = TRII_PRECISION_FOLLOWS,
+    .activations_in = 1 << 0 | 1 << 1,
+    .activations_out = 0,
+    .shape = matmul_shape,
     .reference = matmul_reference,
     .flops = matmul_flops,
 };
@@ -224,6 +248,22 @@ static tri_status linear_reference(const trii_kernel_args *args)
     return trii_in_double(args, linear_kernel);
 }
 
+/* In f32 and f64 a product like any other. */
+static tri_status rec_product(trii_step *step, const trii_op *op, trii_vid a, trii_vid b,
+                              bool transpose_a, trii_vid *out)
+{
+    trii_vid in[2] = {a, b};
+    trii_attrs attrs;
+
+    if (trii_type_of(step, a)->dtype != TRI_DTYPE_BF16)
+        return trii_rec_matmul(step, a, b, transpose_a, false, out);
+    attrs.n_i = 2;
+    attrs.n_f = 0;
+    attrs.i[0] = transpose_a;
+    attrs.i[1] = false;
+    return trii_record_values(step, op, in, 2, &attrs, out);
+}
+
 /* dx = g W, dW = g^T x, db = sum of g over the rows. */
 static tri_status linear_grad(trii_step *step, const trii_node *node, const trii_vid *g,
                               const bool *needs, trii_vid *grad_in)
@@ -239,14 +279,14 @@ static tri_status linear_grad(trii_step *step, const trii_node *node, const trii
     if (type_x.ndim != 2)
         status = trii_rec_reshape(step, g[0], (int64_t[]){rows, outputs}, 2, &g2);
     if (status == TRI_OK && needs[0])
-        status = trii_rec_matmul(step, g2, w, false, false, &grad_in[0]);
+        status = rec_product(step, &trii_op_matmul_weight, g2, w, false, &grad_in[0]);
     if (status == TRI_OK && needs[0] && type_x.ndim != 2)
         status = trii_rec_reshape(step, grad_in[0], type_x.shape, type_x.ndim, &grad_in[0]);
     if (status == TRI_OK && needs[1]) {
         if (type_x.ndim != 2)
             status = trii_rec_reshape(step, x, (int64_t[]){rows, inputs}, 2, &x2);
         if (status == TRI_OK)
-            status = trii_rec_matmul(step, g2, x2, true, false, &grad_in[1]);
+            status = rec_product(step, &trii_op_matmul_to_weight, g2, x2, true, &grad_in[1]);
     }
     if (status == TRI_OK && node->n_in > 2 && needs[2]) {
         const trii_type bias = *trii_type_of(step, trii_node_in(step, node, 2));
@@ -264,6 +304,9 @@ static double linear_flops(const trii_type *const *in, int n_in, const trii_type
 
 const trii_op trii_op_linear = {
     .name = "linear",
+    .precision = TRII_PRECISION_LOWERED,
+    .activations_in = 1 << 0,
+    .activations_out = 1 << 0,
     .optional = 1 << 2,
     .shape = linear_shape,
     .grad = linear_grad,

@@ -279,12 +279,18 @@ static tri_status record_backward(trii_step *step, const trii_op *op, const trii
     }                                                                                              \
     const trii_op trii_op_##kind = {                                                               \
         .name = #kind,                                                                             \
+        .precision = TRII_PRECISION_FOLLOWS,                                                       \
+        .activations_in = 1 << 0,                                                                  \
+        .activations_out = 1 << 0,                                                                 \
         .shape = rule,                                                                             \
         .grad = kind##_grad,                                                                       \
         .reference = kind##_reference,                                                             \
     };                                                                                             \
     const trii_op trii_op_##kind##_backward = {                                                    \
         .name = #kind "_backward",                                                                 \
+        .precision = TRII_PRECISION_FOLLOWS,                                                       \
+        .activations_in = 1 << 0 | 1 << 1,                                                         \
+        .activations_out = 1 << 0,                                                                 \
         .shape = backward_shape,                                                                   \
         .reference = kind##_backward_reference,                                                    \
     };

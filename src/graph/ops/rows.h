@@ -68,6 +68,9 @@
     const trii_op trii_op_##public_name = {                                                        \
         .name = #public_name,                                                                      \
         .op_class = TRII_CLASS_ELEMENTWISE,                                                        \
+        .precision = TRII_PRECISION_FOLLOWS,                                                       \
+        .activations_in = 0xff,                                                                    \
+        .activations_out = 1,                                                                      \
         .shape = shape_rule,                                                                       \
         .grad = gradient,                                                                          \
         .reference = public_name##_reference,                                                      \

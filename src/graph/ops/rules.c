@@ -143,6 +143,20 @@ tri_status trii_rec_scaled(trii_step *step, trii_vid a, double factor, trii_vid 
     return trii_record_values(step, &trii_op_mul_scalar, &a, 1, &attrs, out);
 }
 
+tri_status trii_rec_cast(trii_step *step, trii_vid a, tri_dtype dtype, trii_vid *out)
+{
+    trii_attrs attrs;
+
+    if (step->values[a].type.dtype == dtype) {
+        *out = a;
+        return TRI_OK;
+    }
+    attrs.n_i = 1;
+    attrs.n_f = 0;
+    attrs.i[0] = dtype;
+    return trii_record_values(step, &trii_op_cast, &a, 1, &attrs, out);
+}
+
 static tri_status rec_shaped(trii_step *step, const trii_op *op, trii_vid a, const int64_t *shape,
                              int ndim, trii_vid *out)
 {

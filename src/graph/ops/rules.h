@@ -56,6 +56,8 @@ tri_status trii_rec2(trii_step *step, const trii_op *op, trii_vid a, trii_vid b,
                      trii_vid *out) TRI_MUST_CHECK;
 tri_status trii_rec_scaled(trii_step *step, trii_vid a, double factor,
                            trii_vid *out) TRI_MUST_CHECK;
+tri_status trii_rec_cast(trii_step *step, trii_vid a, tri_dtype dtype,
+                         trii_vid *out) TRI_MUST_CHECK;
 /* Sums `a` to the shape of `like` (what broadcasting repeated); `a` itself if it has it. */
 tri_status trii_rec_sum_to(trii_step *step, trii_vid a, const trii_type *like,
                            trii_vid *out) TRI_MUST_CHECK;

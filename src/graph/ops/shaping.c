@@ -69,6 +69,7 @@ static tri_status reshape_grad(trii_step *step, const trii_node *node, const tri
 
 const trii_op trii_op_reshape = {
     .name = "reshape",
+    .precision = TRII_PRECISION_ANY,
     .op_class = TRII_CLASS_VIEW,
     .shape = reshape_shape,
     .grad = reshape_grad,
@@ -138,6 +139,7 @@ static tri_status expand_grad(trii_step *step, const trii_node *node, const trii
 
 const trii_op trii_op_expand = {
     .name = "expand",
+    .precision = TRII_PRECISION_ANY,
     .op_class = TRII_CLASS_ELEMENTWISE,
     .shape = expand_shape,
     .grad = expand_grad,
@@ -225,6 +227,7 @@ static tri_status permute_grad(trii_step *step, const trii_node *node, const tri
 
 const trii_op trii_op_permute = {
     .name = "permute",
+    .precision = TRII_PRECISION_ANY,
     .shape = permute_shape,
     .grad = permute_grad,
     .reference = permute_reference,
@@ -262,6 +265,7 @@ static tri_status flip_grad(trii_step *step, const trii_node *node, const trii_v
 
 const trii_op trii_op_flip = {
     .name = "flip",
+    .precision = TRII_PRECISION_ANY,
     .shape = flip_shape,
     .grad = flip_grad,
     .reference = flip_reference,

@@ -42,6 +42,8 @@ extern const trii_op trii_op_fill; /* [E] no input; i: dtype, device, sizes..; f
 extern const trii_op trii_op_dropout_mask;
 extern const trii_op trii_op_copy; /* [E] in x of any dtype */
 extern const trii_op trii_op_cast; /* [E] in x; i: dtype */
+/* Runs the reference kernel; operands in bf16 are widened for it, its results rounded. */
+tri_status trii_reference_kernel(const trii_op *op, const trii_kernel_args *args) TRI_MUST_CHECK;
 void trii_fill_attrs(const trii_type *type, double value, trii_attrs *attrs);
 
 /* shaping.c; in x of any dtype */
@@ -58,6 +60,8 @@ extern const trii_op trii_op_sum_to;        /* i: sizes.. of the result: undoes 
 
 /* matmul.c */
 extern const trii_op trii_op_matmul; /* in a b; i: transpose_a, transpose_b (last two dims) */
+/* Of linear's gradients in bf16: b is f32; the result is f32. */
+extern const trii_op trii_op_matmul_weight, trii_op_matmul_to_weight;
 extern const trii_op trii_op_linear; /* in x [.., I] w [O, I] b? [O]; gradients by matmul, sum_to */
 
 /* conv2d.c; i: stride h w, padding h w, dilation h w, groups */

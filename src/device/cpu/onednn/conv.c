@@ -3,26 +3,12 @@
  *
  * The library chooses the layouts of images and weights ("any"); weights keep theirs for good.
  * Layouts that would be padded are refused, operand by operand, in favour of plain order. Where
- * nothing fits, the reference kernel runs.
+ * nothing fits, the reference kernel runs. In bf16 things are simpler, see conv_bf16.c.
  */
 #include "base/alloc.h"
-#include "device/cpu/onednn/handles.h"
+#include "device/cpu/onednn/conv.h"
 #include "graph/type.h"
 #include "os/cpu.h"
-
-typedef enum direction { FORWARD, BACKWARD_DATA, BACKWARD_WEIGHT } direction;
-
-enum { X, W, Y, N_SIDES };
-
-/* A convolution: shapes of the three sides, whichever of them is computed. */
-typedef struct convolution {
-    direction dir;
-    dnnl_dims_t dims[N_SIDES];
-    int ndims[N_SIDES];
-    dnnl_dims_t stride, dilation, pad_l, pad_r;
-    bool bias;
-    int32_t value[N_SIDES], bias_value;
-} convolution;
 
 /* A primitive descriptor and the layouts of its sides. */
 typedef struct choice {
@@ -30,16 +16,26 @@ typedef struct choice {
     const trii_layout *layout[N_SIDES];
 } choice;
 
-static void read_node(const trii_ir *ir, const trii_ir_node *node, direction dir, convolution *c)
+static direction direction_of(const trii_ir_node *node)
+{
+    /* conv2d, conv2d_backward_data, conv2d_backward_weight */
+    if (node->op->name[6] == '\0')
+        return FORWARD;
+    return node->op->name[16] == 'd' ? BACKWARD_DATA : BACKWARD_WEIGHT;
+}
+
+void trii_conv_read(const trii_ir *ir, const trii_ir_node *node, convolution *c)
 {
     static const int side_of_in[3][2] = {{X, W}, {Y, W}, {Y, X}};
     static const int side_of_out[3] = {Y, X, W};
     const int64_t *i = node->iattr;
+    direction dir = direction_of(node);
 
     *c = (convolution){.dir = dir, .bias_value = -1};
     c->value[side_of_in[dir][0]] = node->in[0];
     c->value[side_of_in[dir][1]] = node->in[1];
     c->value[side_of_out[dir]] = node->out[0];
+    c->bf16 = trii_in_type(ir, node, 0)->dtype == TRI_DTYPE_BF16;
     for (int s = 0; s < N_SIDES; s++) {
         const trii_type *type = &ir->values[c->value[s]].type;
 
@@ -67,7 +63,7 @@ static void read_node(const trii_ir *ir, const trii_ir_node *node, direction dir
 
 static bool conv_takes(const trii_ir *ir, const trii_ir_node *node)
 {
-    if (!trii_node_f32(ir, node))
+    if (!trii_node_computes_f32(ir, node))
         return false;
     for (int i = 0; i < 2; i++) {
         if (trii_type_numel(trii_in_type(ir, node, i)) == 0)
@@ -116,9 +112,9 @@ static dnnl_status_t describe(const convolution *c, dnnl_alg_kind_t alg,
     }
 }
 
-/* The primitive descriptor for these descriptors ("any" allowed). */
-static dnnl_status_t create_pd(const convolution *c, dnnl_alg_kind_t alg,
-                               const dnnl_memory_desc_t *md, dnnl_primitive_desc_t *pd_out)
+dnnl_status_t trii_conv_pd(const convolution *c, dnnl_alg_kind_t alg,
+                           const dnnl_memory_desc_t *hint_md, const dnnl_memory_desc_t *md,
+                           dnnl_primitive_desc_t *pd_out)
 {
     dnnl_engine_t engine = NULL;
     dnnl_primitive_attr_t attr = NULL;
@@ -129,7 +125,7 @@ static dnnl_status_t create_pd(const convolution *c, dnnl_alg_kind_t alg,
     if (trii_onednn_engine(&engine) != TRI_OK || trii_onednn_attr(&attr) != TRI_OK)
         return dnnl_runtime_error;
     if (c->dir != FORWARD) {
-        status = describe(c, alg, md, FORWARD, &desc);
+        status = describe(c, alg, hint_md, FORWARD, &desc);
         if (status == dnnl_success)
             status = dnnl_primitive_desc_create(&hint, &desc, attr, engine, NULL);
     }
@@ -142,7 +138,7 @@ static dnnl_status_t create_pd(const convolution *c, dnnl_alg_kind_t alg,
     return status;
 }
 
-static const dnnl_memory_desc_t *side_md(const convolution *c, const_dnnl_primitive_desc_t pd,
+const dnnl_memory_desc_t *trii_conv_side(const convolution *c, const_dnnl_primitive_desc_t pd,
                                          int side)
 {
     static const dnnl_query_t queries[3][N_SIDES] = {
@@ -165,7 +161,7 @@ static tri_status try_algorithm(const convolution *c, dnnl_alg_kind_t alg,
         bool fits = true;
 
         for (int s = 0; s < N_SIDES; s++) {
-            tri_status status = trii_onednn_plain_md(c->dims[s], c->ndims[s], &md[s]);
+            tri_status status = trii_onednn_plain_md(dnnl_f32, c->dims[s], c->ndims[s], &md[s]);
 
             if (status != TRI_OK)
                 return status;
@@ -176,10 +172,10 @@ static tri_status try_algorithm(const convolution *c, dnnl_alg_kind_t alg,
                                                   dnnl_format_tag_any) != dnnl_success)
                 return TRI_ERR_UNSUPPORTED;
         }
-        if (create_pd(c, alg, md, &pd) != dnnl_success)
+        if (trii_conv_pd(c, alg, md, md, &pd) != dnnl_success)
             return TRII_FAIL(TRI_ERR_UNSUPPORTED, "oneDNN: no such convolution");
         for (int s = 0; s < N_SIDES; s++) {
-            const dnnl_memory_desc_t *is = side_md(c, pd, s);
+            const dnnl_memory_desc_t *is = trii_conv_side(c, pd, s);
 
             if (trii_onednn_padded(is)) {
                 fits = false;
@@ -220,14 +216,6 @@ static tri_status choose(const convolution *c, const trii_type *w_type, const tr
     return status;
 }
 
-static direction direction_of(const trii_ir_node *node)
-{
-    /* conv2d, conv2d_backward_data, conv2d_backward_weight */
-    if (node->op->name[6] == '\0')
-        return FORWARD;
-    return node->op->name[16] == 'd' ? BACKWARD_DATA : BACKWARD_WEIGHT;
-}
-
 static void conv_layouts(const trii_ir *ir, const trii_group *group, const trii_layout *const *have,
                          trii_layouts *want)
 {
@@ -237,7 +225,11 @@ static void conv_layouts(const trii_ir *ir, const trii_group *group, const trii_
     const trii_layout *fixed_w = NULL;
     int w;
 
-    read_node(ir, node, direction_of(node), &c);
+    trii_conv_read(ir, node, &c);
+    if (c.bf16) {
+        trii_conv_bf16_layouts(ir, group, &c, have, want);
+        return;
+    }
     w = trii_group_in(group, c.value[W]);
     /* Weights in the layout of an earlier plan, or of the forward pass if that will do. */
     if (c.dir == FORWARD && w >= 0)
@@ -266,11 +258,17 @@ static const trii_layout *layout_in_group(const trii_group *group, int32_t value
     return i >= 0 ? group->in_layout[i] : group->out_layout[trii_group_out(group, value)];
 }
 
-static tri_status conv_compile(const trii_ir *ir, const trii_group *group, trii_kernel **kernel_out)
+int trii_conv_arg(const convolution *c, int side)
 {
     static const int args[3][N_SIDES] = {{DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
                                          {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST},
                                          {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST}};
+
+    return args[c->dir][side];
+}
+
+static tri_status conv_compile(const trii_ir *ir, const trii_group *group, trii_kernel **kernel_out)
+{
     static const char *const names[3] = {"conv2d", "conv2d_backward_data",
                                          "conv2d_backward_weight"};
     const trii_ir_node *node = &ir->nodes[group->nodes[0]];
@@ -281,7 +279,9 @@ static tri_status conv_compile(const trii_ir *ir, const trii_group *group, trii_
     int n = 0;
     tri_status status;
 
-    read_node(ir, node, direction_of(node), &c);
+    trii_conv_read(ir, node, &c);
+    if (c.bf16)
+        return trii_conv_bf16_compile(ir, group, &c, kernel_out);
     /* The same choice as for the layouts: the weights' is fixed to it now. */
     status = choose(&c, &ir->values[c.value[W]].type, layout_in_group(group, c.value[W]), &chosen);
     for (int s = 0; s < N_SIDES && status == TRI_OK; s++) {
@@ -298,11 +298,11 @@ static tri_status conv_compile(const trii_ir *ir, const trii_group *group, trii_
         int i = trii_group_in(group, c.value[s]);
 
         operands[n++] =
-            (trii_onednn_arg){args[c.dir][s], side_md(&c, chosen.pd, s),
+            (trii_onednn_arg){trii_conv_arg(&c, s), trii_conv_side(&c, chosen.pd, s),
                               i >= 0 ? i : group->n_in + trii_group_out(group, c.value[s])};
     }
     if (c.bias) {
-        status = trii_onednn_plain_md(&c.dims[Y][1], 1, &bias);
+        status = trii_onednn_plain_md(dnnl_f32, &c.dims[Y][1], 1, &bias);
         operands[n++] = (trii_onednn_arg){DNNL_ARG_BIAS, &bias, trii_group_in(group, c.bias_value)};
     }
     if (status == TRI_OK)

@@ -26,8 +26,10 @@ tri_status trii_onednn_layout(const dnnl_memory_desc_t *md,
 tri_status trii_onednn_md(const trii_type *type, const trii_layout *layout,
                           dnnl_memory_desc_t *md_out) TRI_MUST_CHECK;
 /* Plain order of dims. */
-tri_status trii_onednn_plain_md(const int64_t *dims, int ndim,
+tri_status trii_onednn_plain_md(dnnl_data_type_t type, const int64_t *dims, int ndim,
                                 dnnl_memory_desc_t *md_out) TRI_MUST_CHECK;
+/* f32 or bf16. */
+dnnl_data_type_t trii_onednn_type(tri_dtype dtype);
 /* Whether elements are padded with others that somebody must keep zero. */
 bool trii_onednn_padded(const dnnl_memory_desc_t *md);
 

@@ -17,6 +17,7 @@ typedef struct layout {
     struct layout *next;
     dnnl_memory_desc_t md;
     int block; /* of images: 8 or 16; 0 = something else */
+    bool channels_last;
     char name[48];
 } layout;
 
@@ -60,6 +61,11 @@ static bool is_plain_order(const dnnl_memory_desc_t *md)
     return true;
 }
 
+static size_t element_size(const dnnl_memory_desc_t *md)
+{
+    return md->data_type == dnnl_bf16 ? sizeof(uint16_t) : sizeof(float);
+}
+
 bool trii_onednn_padded(const dnnl_memory_desc_t *md)
 {
     size_t elems = 1;
@@ -70,13 +76,16 @@ bool trii_onednn_padded(const dnnl_memory_desc_t *md)
             return true;
     }
     return md->format_kind != dnnl_blocked || md->offset0 != 0 || md->extra.flags != 0 ||
-           dnnl_memory_desc_get_size(md) != elems * sizeof(float);
+           dnnl_memory_desc_get_size(md) != elems * element_size(md);
 }
 
-/* Copies f32 elements between plain order and the descriptor's. */
-static tri_status convert(const trii_layout *base, const float *src, float *dst, bool to_plain)
+/* Copies elements between plain order and the descriptor's. */
+static tri_status convert(const trii_layout *base, const void *from, void *to, bool to_plain)
 {
     const dnnl_memory_desc_t *md = &layout_of(base)->md;
+    size_t size = element_size(md);
+    const char *src = from;
+    char *dst = to;
     int64_t dims[5] = {1, 1, 1, 1, 1}, total = 0, *table, *at[5];
     int first = 5 - md->ndims;
     int64_t plain = 0;
@@ -102,10 +111,10 @@ static tri_status convert(const trii_layout *base, const float *src, float *dst,
                     int64_t row = at[0][a] + at[1][b] + at[2][c] + at[3][d];
 
                     for (int64_t e = 0; e < dims[4]; e++, plain++) {
-                        if (to_plain)
-                            dst[plain] = src[row + at[4][e]];
-                        else
-                            dst[row + at[4][e]] = src[plain];
+                        size_t here = (size_t)plain * size, there = (size_t)(row + at[4][e]) * size;
+
+                        memcpy(dst + (to_plain ? here : there), src + (to_plain ? there : here),
+                               size);
                     }
                 }
             }
@@ -160,11 +169,22 @@ static int block_of(const dnnl_memory_desc_t *md)
         dnnl_memory_desc_t other;
 
         if (md->dims[1] % blocks[k] == 0 &&
-            dnnl_memory_desc_init_by_tag(&other, 4, md->dims, dnnl_f32, tags[k]) == dnnl_success &&
+            dnnl_memory_desc_init_by_tag(&other, 4, md->dims, md->data_type, tags[k]) ==
+                dnnl_success &&
             dnnl_memory_desc_equal(&other, md))
             return blocks[k];
     }
     return 0;
+}
+
+static bool is_channels_last(const dnnl_memory_desc_t *md)
+{
+    dnnl_memory_desc_t other;
+
+    return md->ndims == 4 && md->data_type == dnnl_bf16 &&
+           dnnl_memory_desc_init_by_tag(&other, 4, md->dims, md->data_type, dnnl_acdb) ==
+               dnnl_success &&
+           dnnl_memory_desc_equal(&other, md);
 }
 
 tri_status trii_onednn_layout(const dnnl_memory_desc_t *md, const trii_layout **layout_out)
@@ -188,6 +208,7 @@ tri_status trii_onednn_layout(const dnnl_memory_desc_t *md, const trii_layout **
         }
         l->md = *md;
         l->block = block_of(md);
+        l->channels_last = is_channels_last(md);
         write_name(l);
         l->base = (trii_layout){.name = l->name,
                                 .bytes = dnnl_memory_desc_get_size(md),
@@ -201,7 +222,8 @@ tri_status trii_onednn_layout(const dnnl_memory_desc_t *md, const trii_layout **
     return TRI_OK;
 }
 
-tri_status trii_onednn_plain_md(const int64_t *dims, int ndim, dnnl_memory_desc_t *md_out)
+tri_status trii_onednn_plain_md(dnnl_data_type_t type, const int64_t *dims, int ndim,
+                                dnnl_memory_desc_t *md_out)
 {
     static const dnnl_format_tag_t tags[] = {dnnl_a,   dnnl_a,    dnnl_ab,
                                              dnnl_abc, dnnl_abcd, dnnl_abcde};
@@ -212,8 +234,13 @@ tri_status trii_onednn_plain_md(const int64_t *dims, int ndim, dnnl_memory_desc_
     for (int d = 0; d < ndim; d++)
         copy[d] = dims[d];
     return trii_onednn_status(
-        dnnl_memory_desc_init_by_tag(md_out, ndim > 0 ? ndim : 1, copy, dnnl_f32, tags[ndim]),
+        dnnl_memory_desc_init_by_tag(md_out, ndim > 0 ? ndim : 1, copy, type, tags[ndim]),
         "memory descriptor");
+}
+
+dnnl_data_type_t trii_onednn_type(tri_dtype dtype)
+{
+    return dtype == TRI_DTYPE_BF16 ? dnnl_bf16 : dnnl_f32;
 }
 
 tri_status trii_onednn_md(const trii_type *type, const trii_layout *base,
@@ -223,37 +250,67 @@ tri_status trii_onednn_md(const trii_type *type, const trii_layout *base,
         *md_out = layout_of(base)->md;
         return TRI_OK;
     }
-    return trii_onednn_plain_md(type->shape, type->ndim, md_out);
+    return trii_onednn_plain_md(trii_onednn_type(type->dtype), type->shape, type->ndim, md_out);
 }
 
-const trii_layout *trii_cpu_blocked(const trii_type *type, int block)
+static const trii_layout *layout_by_tag(const trii_type *type, dnnl_format_tag_t tag)
 {
     const trii_layout *found = NULL;
     dnnl_memory_desc_t md;
     dnnl_dims_t dims;
 
-    if (type->dtype != TRI_DTYPE_F32 || type->ndim != 4 || type->shape[1] % block != 0 ||
-        (block != 8 && block != 16))
-        return NULL;
     for (int d = 0; d < 4; d++)
         dims[d] = type->shape[d];
-    if (dnnl_memory_desc_init_by_tag(&md, 4, dims, dnnl_f32,
-                                     block == 16 ? dnnl_aBcd16b : dnnl_aBcd8b) != dnnl_success ||
+    if (dnnl_memory_desc_init_by_tag(&md, 4, dims, trii_onednn_type(type->dtype), tag) !=
+            dnnl_success ||
         trii_onednn_layout(&md, &found) != TRI_OK)
         return NULL;
     return found;
 }
 
+const trii_layout *trii_cpu_blocked(const trii_type *type, int block)
+{
+    if (type->dtype != TRI_DTYPE_F32 || type->ndim != 4 || type->shape[1] % block != 0 ||
+        (block != 8 && block != 16))
+        return NULL;
+    return layout_by_tag(type, block == 16 ? dnnl_aBcd16b : dnnl_aBcd8b);
+}
+
+const trii_layout *trii_cpu_channels_last(const trii_type *type)
+{
+    if (type->dtype != TRI_DTYPE_BF16 || type->ndim != 4)
+        return NULL;
+    return layout_by_tag(type, dnnl_acdb);
+}
+
+/* The largest block that divides the channels. */
+static int unit_in_channels_last(int64_t channels)
+{
+    int block = 16;
+
+    while (channels % block != 0)
+        block /= 2;
+    return block;
+}
+
 bool trii_cpu_images(const trii_type *type, const trii_layout *base, trii_images *images_out)
 {
-    if (type->ndim != 4 || type->dtype != TRI_DTYPE_F32 ||
-        (base != NULL && layout_of(base)->block == 0))
+    const layout *l = base != NULL ? layout_of(base) : NULL;
+
+    if (type->ndim != 4 || (type->dtype != TRI_DTYPE_F32 && type->dtype != TRI_DTYPE_BF16) ||
+        (l != NULL && l->block == 0 && !l->channels_last))
         return false;
     *images_out = (trii_images){.n = type->shape[0],
                                 .c = type->shape[1],
                                 .h = type->shape[2],
                                 .w = type->shape[3],
-                                .block = base != NULL ? layout_of(base)->block : 1};
+                                .block = 1,
+                                .step = 1,
+                                .bf16 = type->dtype == TRI_DTYPE_BF16};
+    if (l != NULL) {
+        images_out->block = l->channels_last ? unit_in_channels_last(images_out->c) : l->block;
+        images_out->step = l->channels_last ? images_out->c : l->block;
+    }
     return true;
 }
 
@@ -267,10 +324,10 @@ tri_status trii_onednn_reorder(const trii_type *type, const trii_layout *from,
     dnnl_primitive_desc_t pd = NULL;
     tri_status status = trii_onednn_engine(&engine);
 
-    (void)type;
     /* Grouped weights have a dimension more in the library's eyes: plain is that of the other. */
     if (status == TRI_OK)
-        status = trii_onednn_plain_md(shape->dims, shape->ndims, &plain);
+        status =
+            trii_onednn_plain_md(trii_onednn_type(type->dtype), shape->dims, shape->ndims, &plain);
     if (status == TRI_OK)
         status = trii_onednn_attr(&attr);
     if (status != TRI_OK)

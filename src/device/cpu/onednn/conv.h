@@ -1,0 +1,40 @@
+/*
+ * conv.h - what conv.c and conv_bf16.c share; for them only.
+ */
+#ifndef TRII_ONEDNN_CONV_H
+#define TRII_ONEDNN_CONV_H
+
+#include "device/cpu/onednn/handles.h"
+
+typedef enum direction { FORWARD, BACKWARD_DATA, BACKWARD_WEIGHT } direction;
+
+enum { X, W, Y, N_SIDES };
+
+/* A convolution: shapes of the three sides, whichever of them is computed. */
+typedef struct convolution {
+    direction dir;
+    dnnl_dims_t dims[N_SIDES];
+    int ndims[N_SIDES];
+    dnnl_dims_t stride, dilation, pad_l, pad_r;
+    bool bias, bf16;
+    int32_t value[N_SIDES], bias_value;
+} convolution;
+
+void trii_conv_read(const trii_ir *ir, const trii_ir_node *node, convolution *c);
+/* The primitive descriptor for these descriptors ("any" allowed); hint_md is that of the forward
+ * pass, which the library asks for beside a gradient. */
+dnnl_status_t trii_conv_pd(const convolution *c, dnnl_alg_kind_t alg,
+                           const dnnl_memory_desc_t *hint_md, const dnnl_memory_desc_t *md,
+                           dnnl_primitive_desc_t *pd_out);
+/* What a side became, and its DNNL_ARG_*. */
+const dnnl_memory_desc_t *trii_conv_side(const convolution *c, const_dnnl_primitive_desc_t pd,
+                                         int side);
+int trii_conv_arg(const convolution *c, int side);
+
+/* conv_bf16.c */
+void trii_conv_bf16_layouts(const trii_ir *ir, const trii_group *group, const convolution *c,
+                            const trii_layout *const *have, trii_layouts *want);
+tri_status trii_conv_bf16_compile(const trii_ir *ir, const trii_group *group, const convolution *c,
+                                  trii_kernel **kernel_out) TRI_MUST_CHECK;
+
+#endif

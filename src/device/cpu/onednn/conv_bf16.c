@@ -1,0 +1,207 @@
+/*
+ * conv_bf16.c - convolution and its gradients on images in bf16.
+ *
+ * Images lie in channels last, the order in which AMX is fed best and which needs no padding.
+ * Weights are the f32 master copy in whatever layout it has: the kernel rounds them into its
+ * scratch, in the order that the library likes best (a few thousand numbers beside millions of
+ * pixels). Gradients of weights are summed in f32 and brought into their layout the same way.
+ */
+#include "base/alloc.h"
+#include "device/cpu/onednn/conv.h"
+
+/* The convolution itself, and the copy of the weights before or after it. */
+typedef struct composed {
+    trii_kernel base;
+    trii_kernel *first, *second;
+    size_t copy_bytes; /* of the weights, at the start of the scratch */
+    int n_args;
+} composed;
+
+#define MAX_ARGS 6
+
+static tri_status composed_run(const trii_kernel *kernel, void *const *args, const trii_run *run)
+{
+    const composed *c = (const composed *)kernel;
+    void *all[MAX_ARGS + 2];
+    tri_status status;
+
+    for (int i = 0; i <= c->n_args; i++) /* the scratch is the copy of the weights */
+        all[i] = args[i];
+    all[c->n_args + 1] = (char *)args[c->n_args] + c->copy_bytes;
+    status = c->first->run(c->first, all, run);
+    return status == TRI_OK ? c->second->run(c->second, all, run) : status;
+}
+
+static void composed_destroy(trii_kernel *kernel)
+{
+    composed *c = (composed *)kernel;
+
+    if (c->first != NULL)
+        c->first->destroy(c->first);
+    if (c->second != NULL)
+        c->second->destroy(c->second);
+    trii_free(c);
+}
+
+static tri_status create_pd(const convolution *c, dnnl_primitive_desc_t *pd_out)
+{
+    dnnl_memory_desc_t md[N_SIDES], hint[N_SIDES];
+    dnnl_status_t status = dnnl_success;
+
+    for (int s = 0; s < N_SIDES && status == dnnl_success; s++) {
+        dnnl_format_tag_t tag = s == W ? dnnl_format_tag_any : dnnl_acdb;
+
+        status = dnnl_memory_desc_init_by_tag(&hint[s], c->ndims[s], c->dims[s], dnnl_bf16, tag);
+        md[s] = hint[s];
+        if (s == W && c->dir == BACKWARD_WEIGHT && status == dnnl_success)
+            status = dnnl_memory_desc_init_by_tag(&md[s], c->ndims[s], c->dims[s], dnnl_f32, tag);
+    }
+    if (status == dnnl_success)
+        status = trii_conv_pd(c, dnnl_convolution_direct, hint, md, pd_out);
+    return status == dnnl_success ? TRI_OK : trii_onednn_status(status, "convolution in bf16");
+}
+
+void trii_conv_bf16_layouts(const trii_ir *ir, const trii_group *group, const convolution *c,
+                            const trii_layout *const *have, trii_layouts *want)
+{
+    dnnl_primitive_desc_t pd = NULL;
+
+    if (create_pd(c, &pd) != TRI_OK)
+        return; /* the reference kernel: all plain */
+    dnnl_primitive_desc_destroy(pd);
+    for (int s = 0; s < N_SIDES; s++) {
+        const trii_ir_value *value = &ir->values[c->value[s]];
+        int i = trii_group_in(group, c->value[s]);
+
+        if (i >= 0)
+            want->in[i] = s == W ? have[i] : trii_cpu_channels_last(&value->type);
+        else
+            want->out[trii_group_out(group, c->value[s])] =
+                s != W         ? trii_cpu_channels_last(&value->type)
+                : value->bound ? value->layout
+                               : NULL;
+    }
+}
+
+static const trii_layout *layout_in_group(const trii_group *group, int32_t value)
+{
+    int i = trii_group_in(group, value);
+
+    return i >= 0 ? group->in_layout[i] : group->out_layout[trii_group_out(group, value)];
+}
+
+/* The plain descriptor of the weights, which has a dimension more where there are groups. */
+static tri_status master_md(const trii_ir *ir, const trii_group *group, const convolution *c,
+                            dnnl_memory_desc_t *md_out)
+{
+    const trii_layout *layout = layout_in_group(group, c->value[W]);
+
+    if (layout != NULL)
+        return trii_onednn_md(&ir->values[c->value[W]].type, layout, md_out);
+    return trii_onednn_plain_md(dnnl_f32, c->dims[W], c->ndims[W], md_out);
+}
+
+static tri_status copy_kernel(const dnnl_memory_desc_t *from, int from_arg,
+                              const dnnl_memory_desc_t *to, int to_arg, int n_args,
+                              trii_kernel **kernel_out)
+{
+    const trii_onednn_arg operands[2] = {{DNNL_ARG_FROM, from, from_arg},
+                                         {DNNL_ARG_TO, to, to_arg}};
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_engine_t engine;
+    dnnl_primitive_attr_t attr;
+    tri_status status = trii_onednn_engine(&engine);
+
+    if (status == TRI_OK)
+        status = trii_onednn_attr(&attr);
+    if (status == TRI_OK)
+        status = trii_onednn_status(
+            dnnl_reorder_primitive_desc_create(&pd, from, engine, to, engine, attr), "reorder");
+    if (status == TRI_OK)
+        status = trii_onednn_kernel(pd, "reorder", operands, 2, n_args, kernel_out);
+    if (pd != NULL)
+        dnnl_primitive_desc_destroy(pd);
+    return status;
+}
+
+static int arg_of(const trii_group *group, int32_t value)
+{
+    int i = trii_group_in(group, value);
+
+    return i >= 0 ? i : group->n_in + trii_group_out(group, value);
+}
+
+static tri_status conv_kernel(const trii_group *group, const convolution *c,
+                              const_dnnl_primitive_desc_t pd, trii_kernel **kernel_out)
+{
+    static const char *const names[3] = {"conv2d", "conv2d_backward_data",
+                                         "conv2d_backward_weight"};
+    int copy = group->n_in + group->n_out, n = 0;
+    trii_onednn_arg operands[TRII_ONEDNN_ARGS];
+    dnnl_memory_desc_t bias;
+    tri_status status = TRI_OK;
+
+    for (int s = 0; s < N_SIDES; s++)
+        operands[n++] = (trii_onednn_arg){trii_conv_arg(c, s), trii_conv_side(c, pd, s),
+                                          s == W ? copy : arg_of(group, c->value[s])};
+    if (c->bias) {
+        status = trii_onednn_plain_md(dnnl_f32, &c->dims[Y][1], 1, &bias);
+        operands[n++] =
+            (trii_onednn_arg){DNNL_ARG_BIAS, &bias, trii_group_in(group, c->bias_value)};
+    }
+    return status == TRI_OK
+               ? trii_onednn_kernel(pd, names[c->dir], operands, n, copy + 1, kernel_out)
+               : status;
+}
+
+static tri_status compose(const trii_ir *ir, const trii_group *group, const convolution *c,
+                          const_dnnl_primitive_desc_t pd, composed *k)
+{
+    const dnnl_memory_desc_t *inner = trii_conv_side(c, pd, W);
+    int copy = group->n_in + group->n_out, w = arg_of(group, c->value[W]);
+    dnnl_memory_desc_t master;
+    tri_status status = master_md(ir, group, c, &master);
+
+    if (status == TRI_OK && c->dir == BACKWARD_WEIGHT)
+        status = copy_kernel(inner, copy, &master, w, copy + 1, &k->second);
+    else if (status == TRI_OK)
+        status = copy_kernel(&master, w, inner, copy, copy + 1, &k->first);
+    if (status == TRI_OK)
+        status = conv_kernel(group, c, pd, c->dir == BACKWARD_WEIGHT ? &k->first : &k->second);
+    if (status != TRI_OK)
+        return status;
+    k->n_args = copy;
+    k->copy_bytes = (dnnl_memory_desc_get_size(inner) + 63) / 64 * 64;
+    k->base.name = c->dir == BACKWARD_WEIGHT ? k->first->name : k->second->name;
+    k->base.scratch_bytes = k->copy_bytes + (k->first->scratch_bytes > k->second->scratch_bytes
+                                                 ? k->first->scratch_bytes
+                                                 : k->second->scratch_bytes);
+    return TRI_OK;
+}
+
+tri_status trii_conv_bf16_compile(const trii_ir *ir, const trii_group *group, const convolution *c,
+                                  trii_kernel **kernel_out)
+{
+    dnnl_primitive_desc_t pd = NULL;
+    composed *k;
+    tri_status status = create_pd(c, &pd);
+
+    if (status == TRI_ERR_UNSUPPORTED)
+        return trii_cpu_fallback_compile(ir, group, kernel_out);
+    if (status != TRI_OK)
+        return status;
+    k = trii_alloc(1, sizeof(*k), "kernel");
+    if (k == NULL) {
+        dnnl_primitive_desc_destroy(pd);
+        return TRI_ERR_NO_MEMORY;
+    }
+    k->base = (trii_kernel){.run = composed_run, .destroy = composed_destroy};
+    status = compose(ir, group, c, pd, k);
+    dnnl_primitive_desc_destroy(pd);
+    if (status != TRI_OK) {
+        composed_destroy(&k->base);
+        return status;
+    }
+    *kernel_out = &k->base;
+    return TRI_OK;
+}

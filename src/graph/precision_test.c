@@ -1,0 +1,176 @@
+/*
+ * precision_test.c - what tri_autocast makes of a step: which values are bf16, what stays f32, and
+ * what a wrong use says.
+ */
+#include <math.h>
+
+#include <trireme/ops.h>
+
+#include "base/compiler.h"
+#include "base/dtype.h"
+#include "graph/ops/table.h"
+#include "graph/step.h"
+#include "testing/check.h"
+
+static tri_tensor *filled(int ndim, const int64_t *shape, float first, float step)
+{
+    tri_tensor *tensor = tri_tensor_create(TRI_DTYPE_F32, shape, ndim);
+    int64_t n = tri_tensor_numel(tensor);
+    float *data = calloc((size_t)n + 1, sizeof(*data));
+
+    for (int64_t i = 0; i < n; i++)
+        data[i] = first + step * (float)(i % 17);
+    CHECK_OK(tri_copy_in(tensor, data, (size_t)n * sizeof(*data)));
+    free(data);
+    return tensor;
+}
+
+static int count_casts(void)
+{
+    const trii_step *step = trii_step_current();
+    int n = 0;
+
+    for (int32_t k = 0; k < step->n_nodes; k++)
+        n += step->nodes[k].op == &trii_op_cast;
+    return n;
+}
+
+static void products_are_lowered_and_what_follows_stays(void **state)
+{
+    tri_tensor *x = filled(2, (int64_t[]){3, 4}, -1, 0.3f),
+               *w = filled(2, (int64_t[]){5, 4}, 1, -0.1f);
+    tri_tensor *images = filled(4, (int64_t[]){2, 1, 4, 4}, 0, 0.1f);
+    tri_tensor *kernel = filled(4, (int64_t[]){2, 1, 3, 3}, 0, 0.1f), *y, *z;
+
+    (void)state;
+    assert_int_equal(tri_tensor_dtype(tri_linear(x, w, NULL)), TRI_DTYPE_F32);
+    tri_autocast_begin(TRI_DTYPE_BF16);
+    y = tri_linear(x, w, NULL);
+    z = tri_conv2d(images, kernel, NULL, NULL);
+    assert_int_equal(tri_tensor_dtype(y), TRI_DTYPE_BF16);
+    assert_int_equal(tri_tensor_dtype(z), TRI_DTYPE_BF16);
+    assert_int_equal(tri_tensor_dtype(tri_relu(x)), TRI_DTYPE_F32); /* nothing to gain */
+    tri_autocast_end();
+    assert_int_equal(count_casts(), 2); /* of x and the images; none of parameters */
+    assert_int_equal(tri_tensor_dtype(tri_linear(x, w, NULL)), TRI_DTYPE_F32);
+    assert_int_equal(tri_tensor_dtype(tri_relu(y)), TRI_DTYPE_BF16);
+    assert_int_equal(tri_tensor_dtype(tri_max_pool2d(z, 2, 2, NULL)), TRI_DTYPE_BF16);
+    assert_int_equal(tri_tensor_dtype(tri_flatten(z, 1)), TRI_DTYPE_BF16);
+    assert_int_equal(tri_tensor_dtype(tri_add(y, y)), TRI_DTYPE_BF16);
+    assert_int_equal(count_casts(), 2);
+    /* With an f32 operand, and where sums run long, it is widened. */
+    assert_int_equal(tri_tensor_dtype(tri_add(y, tri_relu(tri_linear(x, w, NULL)))), TRI_DTYPE_F32);
+    assert_int_equal(tri_tensor_dtype(tri_sum(y, NULL, 0, false)), TRI_DTYPE_F32);
+    assert_int_equal(tri_tensor_dtype(tri_softmax(y, 1)), TRI_DTYPE_F32);
+    assert_int_equal(tri_tensor_dtype(tri_dropout(y, 0.5, true)), TRI_DTYPE_BF16);
+    CHECK_OK(tri_step_end_status());
+    tri_tensor_unref(x);
+    tri_tensor_unref(w);
+    tri_tensor_unref(images);
+    tri_tensor_unref(kernel);
+}
+
+/* Values: each operation in f32 (here exact), rounded once. */
+static void results_are_rounded_once(void **state)
+{
+    tri_tensor *x = filled(2, (int64_t[]){1, 2}, 1.0009765625f, 0.25f); /* not a bf16 */
+    tri_tensor *w = filled(2, (int64_t[]){1, 2}, 1.0009765625f, 0);     /* stays as it is */
+    tri_tensor *y, *twice;
+    uint16_t got[2];
+    float first = trii_bf16_to_f32(trii_f32_to_bf16(1.0009765625f));
+    float second = trii_bf16_to_f32(trii_f32_to_bf16(1.2509765625f));
+    float product = first * 1.0009765625f + second * 1.0009765625f;
+    uint16_t want = trii_f32_to_bf16(product);
+
+    (void)state;
+    trii_executor_set(&trii_executor_reference);
+    tri_autocast_begin(TRI_DTYPE_BF16);
+    y = tri_keep(tri_linear(x, w, NULL));
+    tri_autocast_end();
+    twice = tri_keep(tri_mul_scalar(y, 3));
+    CHECK_OK(tri_copy_out(y, &got[0], sizeof(got[0])));
+    CHECK_OK(tri_copy_out(twice, &got[1], sizeof(got[1])));
+    assert_int_equal(got[0], want);
+    assert_int_equal(got[1], trii_f32_to_bf16(3 * trii_bf16_to_f32(want)));
+    CHECK_OK(tri_step_end_status());
+    trii_executor_set(NULL);
+    tri_tensor_unref(x);
+    tri_tensor_unref(w);
+}
+
+static void gradients_of_parameters_are_f32(void **state)
+{
+    tri_tensor *x = filled(4, (int64_t[]){2, 3, 6, 6}, -1, 0.17f);
+    tri_tensor *kernel = filled(4, (int64_t[]){4, 3, 3, 3}, -0.5f, 0.07f);
+    tri_tensor *scale = filled(1, (int64_t[]){4}, 1, 0.1f),
+               *shift = filled(1, (int64_t[]){4}, 0, 0.1f);
+    tri_tensor *w = filled(2, (int64_t[]){5, 4}, -0.3f, 0.1f),
+               *b = filled(1, (int64_t[]){5}, 0, 0.1f);
+    tri_tensor *parameters[5] = {kernel, scale, shift, w, b};
+    float grads[2][5][108];
+
+    (void)state;
+    for (int i = 0; i < 5; i++)
+        tri_requires_grad(parameters[i], true);
+    for (int round = 0; round < 2; round++) {
+        const tri_batch_norm_args args = {
+            .weight = scale, .bias = shift, .training = true, .eps = 1e-5};
+        tri_tensor *y;
+
+        if (round == 1)
+            tri_autocast_begin(TRI_DTYPE_BF16);
+        y = tri_relu(tri_batch_norm(tri_conv2d(x, kernel, NULL, NULL), &args));
+        y = tri_linear(tri_flatten(tri_adaptive_avg_pool2d(y, 1, 1), 1), w, b);
+        if (round == 1)
+            tri_autocast_end();
+        tri_backward(tri_mean(tri_square(y), NULL, 0, false));
+        CHECK_OK(tri_run());
+        for (int i = 0; i < 5; i++) {
+            size_t bytes = (size_t)tri_tensor_numel(parameters[i]) * sizeof(float);
+            float *before = grads[0][i], *now = grads[round][i];
+            double difference = 0, size = 0;
+
+            assert_int_equal(tri_tensor_dtype(tri_grad(parameters[i])), TRI_DTYPE_F32);
+            CHECK_OK(tri_copy_out(tri_grad(parameters[i]), now, bytes));
+            /* they add up: what the second round added must be what the first one gave */
+            for (size_t k = 0; round == 1 && k < bytes / sizeof(float); k++) {
+                double d = (double)now[k] - 2 * (double)before[k];
+
+                difference += d * d;
+                size += (double)before[k] * (double)before[k];
+            }
+            if (round == 1 && !(sqrt(difference) <= 0.03 * sqrt(size) + 1e-3))
+                fail_msg("parameter %d: gradient in bf16 off by %g of %g", i, sqrt(difference),
+                         sqrt(size));
+            if (round == 1)
+                assert_true(difference > 0); /* it did run in bf16 */
+        }
+        CHECK_OK(tri_step_end_status());
+    }
+    tri_tensor_unref(x);
+    for (int i = 0; i < 5; i++)
+        tri_tensor_unref(parameters[i]);
+}
+
+static void wrong_uses_are_named(void **state)
+{
+    (void)state;
+    tri_autocast_begin(TRI_DTYPE_F16);
+    CHECK_FAILS(tri_step_end_status(), TRI_ERR_INVALID_ARG, "tri_autocast_begin: to f16");
+    tri_autocast_end();
+    CHECK_OK(tri_step_end_status());
+    tri_autocast_end();
+    CHECK_FAILS(tri_step_end_status(), TRI_ERR_STATE, "tri_autocast_end without");
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products_are_lowered_and_what_follows_stays),
+        cmocka_unit_test(results_are_rounded_once),
+        cmocka_unit_test(gradients_of_parameters_are_f32),
+        cmocka_unit_test(wrong_uses_are_named),
+    };
+
+    return test_main(argc, argv, tests, TRII_COUNT_OF(tests));
+}
