@@ -38,7 +38,9 @@ typedef struct tri_store_tcp_options {
 /**
  * Client of a TCP store, and its server if opt->serve.
  *
- *   host  name or address (IPv4, IPv6); a server binds all interfaces unless host is loopback
+ *   host  name or address (IPv4, IPv6), or several of one host with commas between; a server binds
+ *         all interfaces unless host is loopback. "@NAME": an AF_UNIX socket of this host and
+ *         user instead (abstract: no file, no port)
  *   port  0 = any free port (server only; read it with tri_store_port)
  *
  * Blocks: until connected (and until opt->world_size joined, on the server), at most the timeout.

@@ -10,9 +10,11 @@
 typedef struct trii_launch_env {
     int rank, size;
     int local_rank, local_size; /* among the processes of this host */
-    char host[256];             /* of the store; "" = none: a world of one, or a file */
+    char host[256];             /* of the store: a name or address, or several with commas, or
+                                   "@NAME" on one host; "" = none: a world of one, or a file */
     char file[1024];            /* of a file store; "" = none */
     int port;
+    char job[96];      /* what tells this job from others; "" = unknown */
     bool agent_store;  /* the launcher serves the store, else rank 0 does */
     int restart_count; /* of the launcher: a new life must not read the keys of an older one */
 } trii_launch_env;
@@ -23,9 +25,11 @@ typedef struct trii_launch_env {
  * both come from the environment.
  *
  * env:// takes, in this order: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT (trirun, torchrun);
- * OMPI_COMM_WORLD_* (mpirun); SLURM_* (srun); nothing of it is a world of one. mpirun and srun
- * name no place to meet: MASTER_ADDR and MASTER_PORT do if set, else on a single host (with
- * srun: on the first one of the step) a port that follows from the job's number.
+ * OMPI_COMM_WORLD_* (Open MPI); SLURM_* (srun); PMI_RANK, PMI_SIZE, MPI_LOCAL* (MPICH, Intel
+ * MPI); nothing of it is a world of one. The last three name no place to meet: MASTER_ADDR and
+ * MASTER_PORT do if set; else, on one host, a name of an AF_UNIX socket that follows from the
+ * job's; on several, the host of rank 0 (the first of srun's step; that of mpirun, if rank 0
+ * is there) and a port that follows from the job's name.
  *
  * Errors: INVALID_ARG (names the variable, or the part of the URL).
  */
@@ -40,12 +44,34 @@ tri_status trii_launch_env_read(const char *url, trii_launch_env *env_out) TRI_M
 tri_status trii_launch_env_who(trii_launch_env *env, bool where) TRI_MUST_CHECK;
 /* A URL other than env://. */
 tri_status trii_launch_url_read(const char *url, trii_launch_env *env) TRI_MUST_CHECK;
+/* NULL if it is not set or empty. */
+const char *trii_launch_env_text(const char *name);
+/* An environment variable that must be there. */
+tri_status trii_launch_env_need(const char *name, int64_t min, int64_t max,
+                                int *value_out) TRI_MUST_CHECK;
 /* An environment variable, `fallback` where it is not set. */
 tri_status trii_launch_env_int(const char *name, int64_t min, int64_t max, int fallback,
                                int *value_out) TRI_MUST_CHECK;
 tri_status trii_launch_env_set_host(trii_launch_env *env, const char *host,
                                     size_t length) TRI_MUST_CHECK;
+/* MASTER_ADDR and MASTER_PORT. */
+tri_status trii_launch_env_master(trii_launch_env *env) TRI_MUST_CHECK;
+/* Where the ranks of env->job meet: all on this host, or at rank 0's host. */
+tri_status trii_launch_env_meet_here(trii_launch_env *env) TRI_MUST_CHECK;
+tri_status trii_launch_env_meet_at(trii_launch_env *env, const char *host,
+                                   size_t length) TRI_MUST_CHECK;
 tri_status trii_launch_env_check(const trii_launch_env *env, const char *rank_name,
                                  const char *size_name) TRI_MUST_CHECK;
+
+/* --- the launchers: `where` as in who ------------------------------------------------------- */
+
+tri_status trii_launch_openmpi(trii_launch_env *env, bool where) TRI_MUST_CHECK;
+tri_status trii_launch_pmi(trii_launch_env *env, bool where) TRI_MUST_CHECK;
+tri_status trii_launch_srun(trii_launch_env *env, bool where) TRI_MUST_CHECK;
+/* Whether srun started us. A batch script has SLURM_PROCID too, but a program that it runs
+ * without srun is alone. */
+bool trii_launch_is_srun(void);
+/* The first host of Slurm's "rack[0-1]node[003-007,12],other". */
+tri_status trii_launch_slurm_host(const char *list, char host_out[256]) TRI_MUST_CHECK;
 
 #endif

@@ -88,7 +88,7 @@ static void a_missing_or_bad_variable_is_named(void **state)
     check_bad(NULL, "MASTER_PORT=70000 is outside 1 to 65535");
 }
 
-static void mpirun_meets_by_the_number_of_its_job(void **state)
+static void mpirun_meets_by_the_name_of_its_job(void **state)
 {
     trii_launch_env first, second;
 
@@ -99,21 +99,81 @@ static void mpirun_meets_by_the_number_of_its_job(void **state)
     CHECK_OK(trii_launch_env_read(NULL, &first));
     setenv("OMPI_COMM_WORLD_RANK", "0", 1);
     CHECK_OK(trii_launch_env_read(NULL, &second));
-    assert_string_equal(first.host, "127.0.0.1");
-    assert_int_equal(first.port, second.port);
+    assert_non_null(strstr(first.host, "@trireme-"));
+    assert_string_equal(first.host, second.host);
+    assert_string_equal(first.job, "mpirun 1031995393");
     setenv("PMIX_NAMESPACE", "1031995394", 1);
     CHECK_OK(trii_launch_env_read(NULL, &second));
-    assert_int_not_equal(first.port, second.port);
-    setenv("OMPI_COMM_WORLD_SIZE", "4", 1); /* more hosts than this */
-    check_bad(NULL, "under mpirun needs MASTER_ADDR and MASTER_PORT");
+    assert_string_not_equal(first.host, second.host);
+    unsetenv("PMIX_NAMESPACE");
+    check_bad(NULL, "set MASTER_ADDR");
     setenv("MASTER_ADDR", "node1", 1);
     setenv("MASTER_PORT", "4000", 1);
     check_place(NULL, "node1", 4000, false);
+    setenv("MASTER_ADDR", "[fd00::1]", 1);
+    check_place(NULL, "fd00::1", 4000, false);
+}
+
+static void mpirun_on_several_hosts_meets_at_mpirun(void **state)
+{
+    trii_launch_env first, second;
+
+    (void)state;
+    GIVEN("OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_RANK=0",
+          "OMPI_COMM_WORLD_LOCAL_SIZE=2", "PMIX_NAMESPACE=7",
+          "OMPI_MCA_orte_hnp_uri=7.0;tcp://192.0.2.2,198.51.100.2:44693;tcp6://[fd00::2]:47735",
+          "OMPI_MCA_orte_local_daemon_uri=7.0;tcp://192.0.2.2,198.51.100.2:44693;"
+          "tcp6://[fd00::2]:47735");
+    CHECK_OK(trii_launch_env_read(NULL, &first));
+    assert_string_equal(first.host, "192.0.2.2,198.51.100.2,fd00::2");
+    assert_in_range(first.port, 20000, 31999);
+    /* rank 0 has another daemon: not on mpirun's host */
+    setenv("OMPI_MCA_orte_local_daemon_uri", "7.1;tcp://192.0.2.3:1", 1);
+    check_bad(NULL, "which runs on another host than rank 0: set MASTER_ADDR");
+    setenv("OMPI_COMM_WORLD_RANK", "2", 1);
+    CHECK_OK(trii_launch_env_read(NULL, &second));
+    assert_string_equal(first.host, second.host);
+    assert_int_equal(first.port, second.port);
+    setenv("OMPI_MCA_orte_hnp_uri", "7.0;nonsense", 1);
+    check_bad(NULL, "on several hosts: set MASTER_ADDR");
+}
+
+static void mpiexec_names_rank_and_size(void **state)
+{
+    trii_launch_env env;
+
+    (void)state;
+    GIVEN("PMI_RANK=1", "PMI_SIZE=2", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2",
+          "PMI_PORT=host:4711");
+    check_world(NULL, 1, 2, 1, 2);
+    CHECK_OK(trii_launch_env_read(NULL, &env));
+    assert_string_equal(env.job, "mpiexec host:4711");
+    assert_non_null(strstr(env.host, "@trireme-"));
+    unsetenv("PMI_PORT");
+    setenv("PMI_FD", "99", 1); /* nothing there */
+    check_bad(NULL, "env:// under mpiexec: set MASTER_ADDR");
+    setenv("PMI_SIZE", "1", 1);
+    setenv("PMI_RANK", "0", 1);
+    unsetenv("MPI_LOCALRANKID");
+    unsetenv("MPI_LOCALNRANKS");
+    check_world(NULL, 0, 1, 0, 1);
+    /* mpiexec in a Slurm job starts a helper on each node with srun: the ranks are not tasks */
+    GIVEN("PMI_RANK=3", "PMI_SIZE=4", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2", "SLURM_PROCID=1",
+          "SLURM_NTASKS=2", "SLURM_LOCALID=0", "SLURM_JOB_ID=12", "SLURM_STEP_ID=0",
+          "SLURM_JOB_NODELIST=gpu[03-05]");
+    check_world(NULL, 3, 4, 1, 2);
+    CHECK_OK(trii_launch_env_read(NULL, &env));
+    assert_string_equal(env.host, "gpu03");
+    /* srun with PMI: they are */
+    GIVEN("PMI_RANK=1", "PMI_SIZE=2", "SLURM_PROCID=1", "SLURM_NTASKS=2", "SLURM_LOCALID=1",
+          "SLURM_JOB_ID=12", "SLURM_STEP_ID=0");
+    CHECK_OK(trii_launch_env_read(NULL, &env));
+    assert_string_equal(env.job, "slurm 12.0");
 }
 
 static void srun_names_tasks_and_nodes(void **state)
 {
-    trii_launch_env env;
+    trii_launch_env env, other;
 
     (void)state;
     GIVEN("SLURM_PROCID=6", "SLURM_NTASKS=7", "SLURM_LOCALID=0", "SLURM_NODEID=3",
@@ -122,11 +182,19 @@ static void srun_names_tasks_and_nodes(void **state)
     check_world(NULL, 6, 7, 0, 1);
     CHECK_OK(trii_launch_env_read(NULL, &env));
     assert_string_equal(env.host, "gpu03");
-    setenv("SLURM_STEP_NODELIST", "alpha,beta", 1);
-    CHECK_OK(trii_launch_env_read(NULL, &env));
-    assert_string_equal(env.host, "alpha");
+    assert_in_range(env.port, 20000, 31999);
+    setenv("SLURM_STEP_ID", "1", 1); /* another step of the same job does not meet this one */
+    CHECK_OK(trii_launch_env_read(NULL, &other));
+    assert_int_not_equal(env.port, other.port);
     setenv("SLURM_NODEID", "9", 1);
     check_bad(NULL, "says nothing of node 9");
+    /* one host */
+    GIVEN("SLURM_PROCID=1", "SLURM_NTASKS=2", "SLURM_LOCALID=1", "SLURM_TASKS_PER_NODE=2",
+          "SLURM_JOB_ID=12", "SLURM_STEP_ID=0", "SLURM_NODELIST=node7");
+    check_world(NULL, 1, 2, 1, 2);
+    CHECK_OK(trii_launch_env_read(NULL, &env));
+    assert_non_null(strstr(env.host, "@trireme-"));
+    assert_string_equal(env.job, "slurm 12.0");
     /* the bare three variables and an address */
     GIVEN("SLURM_PROCID=1", "SLURM_NTASKS=2", "SLURM_LOCALID=1", "MASTER_ADDR=127.0.0.1",
           "MASTER_PORT=4000");
@@ -134,6 +202,32 @@ static void srun_names_tasks_and_nodes(void **state)
     check_place(NULL, "127.0.0.1", 4000, false);
     unsetenv("SLURM_LOCALID");
     check_bad(NULL, "SLURM_LOCALID is not set");
+    /* a batch script that starts the program itself */
+    GIVEN("SLURM_PROCID=0", "SLURM_NTASKS=8", "SLURM_JOB_ID=12", "SLURM_LOCALID=0");
+    check_world(NULL, 0, 1, 0, 1);
+}
+
+static void slurms_lists_of_nodes_begin_with_a_host(void **state)
+{
+    static const char *const rows[][2] = {
+        {"node7", "node7"},
+        {"alpha,beta", "alpha"},
+        {"gpu[03-05,9],cpu1", "gpu03"},
+        {"gpu[7],cpu1", "gpu7"},
+        {"rack[0-1]node[2-3]", "rack0node2"},
+        {"n[1,3-4]-ib.cluster,m1", "n1-ib.cluster"},
+        {"10.0.0.[5-9]", "10.0.0.5"},
+        {"broken[", "broken"},
+    };
+    char host[256];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        CHECK_OK(trii_launch_slurm_host(rows[i][0], host));
+        assert_string_equal(host, rows[i][1]);
+    }
+    CHECK_FAILS(trii_launch_slurm_host("", host), TRI_ERR_INVALID_ARG, "no host name");
+    CHECK_FAILS(trii_launch_slurm_host(",a", host), TRI_ERR_INVALID_ARG, "no host name");
 }
 
 static void urls_name_host_rank_and_size(void **state)
@@ -182,8 +276,11 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(nothing_is_a_world_of_one),
     cmocka_unit_test(torchrun_names_all),
     cmocka_unit_test(a_missing_or_bad_variable_is_named),
-    cmocka_unit_test(mpirun_meets_by_the_number_of_its_job),
+    cmocka_unit_test(mpirun_meets_by_the_name_of_its_job),
+    cmocka_unit_test(mpirun_on_several_hosts_meets_at_mpirun),
+    cmocka_unit_test(mpiexec_names_rank_and_size),
     cmocka_unit_test(srun_names_tasks_and_nodes),
+    cmocka_unit_test(slurms_lists_of_nodes_begin_with_a_host),
     cmocka_unit_test(urls_name_host_rank_and_size),
     cmocka_unit_test(file_urls_name_a_path),
 };

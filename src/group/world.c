@@ -14,6 +14,7 @@
 #include "group/front.h"
 #include "group/launch_env.h"
 #include "os/clock.h"
+#include "os/process.h"
 #include "os/shared_file.h"
 #include "os/thread.h"
 
@@ -51,11 +52,53 @@ static tri_status open_file(const trii_launch_env *env, int64_t timeout_ms, tri_
     return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "rank %d at %s", env->rank, env->file);
 }
 
+/* OK if the key holds our text now, STATE with *theirs_out if it held another's. */
+static tri_status claim(tri_store *store, const char *key, const char *ours, char theirs_out[160])
+{
+    void *value = NULL;
+    tri_status status = tri_store_compare_set(store, key, "", 0, ours, strlen(ours), &value, NULL);
+
+    if (status == TRI_OK && strcmp(value, ours) != 0) {
+        snprintf(theirs_out, 160, "%s", (const char *)value);
+        status = TRI_ERR_STATE;
+    }
+    tri_store_free(value);
+    return status;
+}
+
+/* Two jobs that chose one port, or one rank started twice, would wait for each other in vain. */
+static tri_status claim_rank(tri_store *store, const trii_launch_env *env)
+{
+    char ours[160], theirs[160], key[32], host[64];
+    tri_status status;
+
+    snprintf(ours, sizeof(ours), "%s%s%d ranks", env->job, *env->job != '\0' ? ", " : "",
+             env->size);
+    status = claim(store, "job", ours, theirs);
+    if (status == TRI_ERR_STATE)
+        return TRII_FAIL(status,
+                         "the store at %s port %d serves another job (%s), this is %s: "
+                         "give each job a port of its own",
+                         env->host, env->port, theirs, ours);
+    if (status != TRI_OK)
+        return status;
+    trii_process_host(host, sizeof(host));
+    snprintf(ours, sizeof(ours), "process %d on %s", trii_process_id(), host);
+    snprintf(key, sizeof(key), "rank/%d", env->rank);
+    status = claim(store, key, ours, theirs);
+    if (status == TRI_ERR_STATE)
+        return TRII_FAIL(status,
+                         "rank %d has come already (%s) to the store at %s port %d: one "
+                         "rank started twice, or two jobs with one port",
+                         env->rank, theirs, env->host, env->port);
+    return status;
+}
+
 static tri_status open_store(const trii_launch_env *env, int64_t timeout_ms, tri_store **store_out)
 {
     const tri_store_tcp_options options = {.serve = env->rank == 0 && !env->agent_store,
                                            .timeout_ms = timeout_ms};
-    tri_store *base = NULL;
+    tri_store *base = NULL, *view = NULL;
     char prefix[40];
     tri_status status;
 
@@ -67,9 +110,16 @@ static tri_status open_store(const trii_launch_env *env, int64_t timeout_ms, tri
     if (status != TRI_OK)
         return status;
     snprintf(prefix, sizeof(prefix), "trireme/%d", env->restart_count);
-    status = tri_store_prefix(prefix, base, store_out);
+    status = tri_store_prefix(prefix, base, &view);
     tri_store_unref(base); /* the prefix holds it */
-    return status;
+    if (status == TRI_OK)
+        status = claim_rank(view, env);
+    if (status != TRI_OK) {
+        tri_store_unref(view);
+        return status;
+    }
+    *store_out = view;
+    return TRI_OK;
 }
 
 static tri_status join(const tri_init_options *opt)
@@ -134,20 +184,25 @@ static void leave_file(const trii_launch_env *env, tri_store *store)
 static void leave_store(const trii_launch_env *env, tri_store *store)
 {
     static const char *const all_left[] = {"all-left"};
+    char claimed[32];
     int64_t n = 0;
     tri_status status = TRI_OK;
 
-    if (env->size == 1 || env->agent_store)
+    if (env->size == 1)
         return;
     if (env->file[0] != '\0') {
         leave_file(env, store);
         return;
     }
-    if (env->rank != 0)
+    snprintf(claimed, sizeof(claimed), "rank/%d", env->rank);
+    status = tri_store_delete(store, claimed, NULL); /* it may come again */
+    if (env->agent_store)
+        return;
+    if (status == TRI_OK && env->rank != 0)
         status = tri_store_add(store, "left", 1, &n);
     if (status == TRI_OK && env->rank != 0 && n == env->size - 1)
         status = tri_store_set(store, all_left[0], "", 0);
-    if (env->rank == 0)
+    if (status == TRI_OK && env->rank == 0)
         status = tri_store_wait(store, all_left, 1, LEAVE_MS);
     if (status != TRI_OK)
         TRII_LOG(TRII_LOG_INFO, "group", "finalize: %s", tri_last_error());

@@ -24,6 +24,7 @@
 #include "os/unix.h"
 
 #define MAX_SPANS 16
+#define MAX_SHARE_NS (3 * TRII_NS_PER_S) /* of one address while others wait for their turn */
 
 static void set_flag(int fd, int level, int name, int value)
 {
@@ -125,6 +126,12 @@ tri_status trii_socket_listen(const char *host, int port, int *fd_out, int *port
     tri_status status;
     int fd = -EINVAL;
 
+    if (host != NULL && host[0] == '@') {
+        status = trii_unix_listen_as(host + 1, fd_out);
+        if (status == TRI_OK)
+            *port_out = 0;
+        return status;
+    }
     if (port < 0 || port > 65535)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "port %d is outside 0 to 65535", port);
     if (host == NULL) {
@@ -170,6 +177,10 @@ tri_status trii_socket_accept(int listen_fd, int *fd_out)
     int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
     if (fd >= 0) {
+        if (trii_unix_is_unix(fd) && !trii_unix_is_ours(fd)) {
+            close(fd); /* another user's process */
+            return TRI_INPROGRESS;
+        }
         tune(fd);
         *fd_out = fd;
         return TRI_OK;
@@ -222,7 +233,7 @@ static bool is_self_connection(int fd)
 }
 
 /* One round over all addresses of the host, which share the time that is left. */
-static tri_status connect_once(const char *host, int port, int64_t deadline_ns, int *fd_out)
+static tri_status connect_host(const char *host, int port, int64_t deadline_ns, int *fd_out)
 {
     struct addrinfo *list = NULL;
     tri_status status = resolve(host, port, 0, &list);
@@ -237,6 +248,8 @@ static tri_status connect_once(const char *host, int port, int64_t deadline_ns, 
         int64_t share =
             deadline_ns == TRII_NO_DEADLINE ? deadline_ns : now + (deadline_ns - now) / left;
 
+        if (left > 1 && share - now > MAX_SHARE_NS)
+            share = now + MAX_SHARE_NS;
         fd = connect_to(a, share);
         if (fd >= 0 && is_self_connection(fd)) {
             close(fd);
@@ -251,12 +264,48 @@ static tri_status connect_once(const char *host, int port, int64_t deadline_ns, 
     return TRI_OK;
 }
 
+/* One round over the hosts of "a,b,c", which share the time that is left: a silent one must not
+ * hide those behind it. The first failure is the one that is told. */
+static tri_status connect_once(const char *hosts, int port, int64_t deadline_ns, int *fd_out)
+{
+    tri_status first = TRI_OK;
+    char why[TRII_ERR_BYTES] = "";
+    int left = 1;
+
+    if (hosts[0] == '@')
+        return trii_unix_connect(hosts + 1, fd_out);
+    for (const char *c = hosts; *c != '\0'; c++)
+        left += *c == ',';
+    while (left > 0) {
+        size_t length = strcspn(hosts, ",");
+        int64_t now = trii_now_ns(), share = deadline_ns;
+        char host[256];
+        tri_status status;
+
+        if (left > 1 && deadline_ns != TRII_NO_DEADLINE)
+            share = now + (deadline_ns - now) / left;
+        if (left > 1 && share - now > MAX_SHARE_NS)
+            share = now + MAX_SHARE_NS;
+        snprintf(host, sizeof(host), "%.*s", (int)length, hosts);
+        status = connect_host(host, port, share, fd_out);
+        if (status == TRI_OK)
+            return TRI_OK;
+        if (first == TRI_OK) {
+            first = status;
+            snprintf(why, sizeof(why), "%s", tri_last_error());
+        }
+        hosts += length + (hosts[length] == ',');
+        left--;
+    }
+    return TRII_FAIL(first, "%s", why);
+}
+
 tri_status trii_socket_connect(const char *host, int port, int64_t deadline_ns, bool retry,
                                int *fd_out)
 {
     int64_t start = trii_now_ns(), pause = 2 * TRII_NS_PER_MS;
 
-    if (port < 1 || port > 65535)
+    if (host[0] != '@' && (port < 1 || port > 65535))
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "connect to %s: port %d is outside 1 to 65535", host,
                          port);
     for (;;) {
@@ -464,8 +513,10 @@ bool trii_socket_is_loopback(const char *host)
     struct addrinfo *list = NULL;
     bool all = true;
 
-    if (strcmp(host, "localhost") == 0)
+    if (strcmp(host, "localhost") == 0 || host[0] == '@')
         return true;
+    if (strchr(host, ',') != NULL)
+        return false; /* the addresses of a host that others know */
     if (resolve(host, 0, 0, &list) != TRI_OK)
         return false;
     for (const struct addrinfo *a = list; a != NULL; a = a->ai_next)

@@ -27,6 +27,7 @@ typedef struct trii_span {
  *
  *   host  NULL = all interfaces (IPv6 and IPv4 in one socket where the system can); else a
  *         name or address whose first usable address is bound. "localhost" is 127.0.0.1.
+ *         "@NAME" is an AF_UNIX socket of this host and user instead; port 0.
  *   port  0 = any free one
  *
  * Errors: STATE (port in use), NOT_FOUND (no such host), IO.
@@ -38,8 +39,9 @@ tri_status trii_socket_adopt(int fd, int *port_out) TRI_MUST_CHECK;
 /* The next waiting connection, or INPROGRESS. */
 tri_status trii_socket_accept(int listen_fd, int *fd_out) TRI_MUST_CHECK;
 /**
- * Connects to the first address of host that answers. With `retry`, a host that is unknown,
- * refuses or is silent is tried again until the deadline (then TIMEOUT says which it was).
+ * Connects to the first address of host that answers; "a,b,c" are several names of one host (its
+ * interfaces: not all may be reachable), "@NAME" as for listen. With `retry`, a host that is
+ * unknown, refuses or is silent is tried again until the deadline (then TIMEOUT says which it was).
  * Blocks until the deadline at most, beside the time that the system's resolver takes.
  * Errors: TIMEOUT; without retry also NOT_FOUND (unknown host), IO (refused).
  */

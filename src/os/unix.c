@@ -58,21 +58,21 @@ static socklen_t abstract_address(const char *name, struct sockaddr_un *address)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
 }
 
-tri_status trii_unix_listen(int *fd_out, char name_out[TRII_UNIX_NAME])
+tri_status trii_unix_listen_as(const char *name, int *fd_out)
 {
     struct sockaddr_un address;
-    uint64_t id[2];
     socklen_t length;
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd;
 
+    if (strlen(name) >= sizeof(address.sun_path))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "unix socket: name of %zu characters", strlen(name));
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return TRII_FAIL(TRI_ERR_IO, "unix socket: %s", strerror(errno));
-    trii_random_bytes(id, sizeof(id));
-    snprintf(name_out, TRII_UNIX_NAME, "trireme-%016llx%016llx", (unsigned long long)id[0],
-             (unsigned long long)id[1]);
-    length = abstract_address(name_out, &address);
+    length = abstract_address(name, &address);
     if (bind(fd, (struct sockaddr *)&address, length) != 0 || listen(fd, 4096) != 0) {
-        tri_status st = TRII_FAIL(TRI_ERR_IO, "unix socket %s: %s", name_out, strerror(errno));
+        tri_status st = TRII_FAIL(errno == EADDRINUSE ? TRI_ERR_STATE : TRI_ERR_IO,
+                                  "unix socket %s: %s", name, strerror(errno));
 
         close(fd);
         return st;
@@ -81,12 +81,41 @@ tri_status trii_unix_listen(int *fd_out, char name_out[TRII_UNIX_NAME])
     return TRI_OK;
 }
 
-static bool same_user(int fd)
+tri_status trii_unix_listen(int *fd_out, char name_out[TRII_UNIX_NAME])
+{
+    uint64_t id[2];
+
+    trii_random_bytes(id, sizeof(id));
+    snprintf(name_out, TRII_UNIX_NAME, "trireme-%016llx%016llx", (unsigned long long)id[0],
+             (unsigned long long)id[1]);
+    return trii_unix_listen_as(name_out, fd_out);
+}
+
+bool trii_unix_is_ours(int fd)
 {
     struct ucred peer;
     socklen_t length = sizeof(peer);
 
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
+}
+
+bool trii_unix_is_unix(int fd)
+{
+    int domain = 0;
+    socklen_t length = sizeof(domain);
+
+    return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == AF_UNIX;
+}
+
+int trii_unix_peer_pid(int fd)
+{
+    struct ucred peer;
+    socklen_t length = sizeof(peer);
+
+    return trii_unix_is_unix(fd) && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
+                   peer.pid > 0
+               ? peer.pid
+               : 0;
 }
 
 tri_status trii_unix_connect(const char *name, int *fd_out)
@@ -95,7 +124,7 @@ tri_status trii_unix_connect(const char *name, int *fd_out)
     socklen_t length;
     int fd;
 
-    if (strlen(name) >= TRII_UNIX_NAME)
+    if (strlen(name) >= sizeof(address.sun_path))
         return TRII_FAIL(TRI_ERR_FORMAT, "unix socket: name of %zu characters", strlen(name));
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
@@ -107,7 +136,7 @@ tri_status trii_unix_connect(const char *name, int *fd_out)
         close(fd);
         return st;
     }
-    if (!same_user(fd)) {
+    if (!trii_unix_is_ours(fd)) {
         close(fd);
         return TRII_FAIL(TRI_ERR_UNSUPPORTED, "unix socket %s belongs to another user", name);
     }
@@ -140,7 +169,7 @@ tri_status trii_unix_accept(int listen_fd, int64_t deadline_ns, int *fd_out)
         int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         tri_status st;
 
-        if (fd >= 0 && same_user(fd)) {
+        if (fd >= 0 && trii_unix_is_ours(fd)) {
             *fd_out = fd;
             return TRI_OK;
         }

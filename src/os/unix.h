@@ -8,12 +8,20 @@
 
 #include <trireme/status.h>
 
-#define TRII_UNIX_NAME 64
+#define TRII_UNIX_NAME 64 /* of the random ones */
 
 /* A listening socket with a random name. Errors: IO. */
 tri_status trii_unix_listen(int *fd_out, char name_out[TRII_UNIX_NAME]) TRI_MUST_CHECK;
 /* Errors: UNSUPPORTED (nobody listens there: another host or network namespace), IO. */
 tri_status trii_unix_connect(const char *name, int *fd_out) TRI_MUST_CHECK;
+/* As listen, under a name that others can know. Errors: STATE (the name is taken), IO,
+ * INVALID_ARG (too long: 107 bytes at most). */
+tri_status trii_unix_listen_as(const char *name, int *fd_out) TRI_MUST_CHECK;
+/* Whether the socket is of this kind, and its other end of our own user. */
+bool trii_unix_is_ours(int fd);
+bool trii_unix_is_unix(int fd);
+/* Process that made the other end; 0 if the system does not say. */
+int trii_unix_peer_pid(int fd);
 /* The next connection of our own user; others are closed. TIMEOUT, IO. */
 tri_status trii_unix_accept(int listen_fd, int64_t deadline_ns, int *fd_out) TRI_MUST_CHECK;
 void trii_unix_close(int fd); /* negative: nothing */

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "os/clock.h"
 #include "os/thread.h"
+#include "os/unix.h"
 #include "store/wire.h"
 
 #define READ_BYTES ((size_t)64 << 10)
@@ -531,7 +532,8 @@ static void warn_if_open(const trii_tcp_server *server, int fd)
 {
     char host[TRII_ADDR_TEXT];
 
-    if (trii_socket_local_host(fd, host) != TRI_OK || trii_socket_is_loopback(host))
+    if (trii_unix_is_unix(fd) || trii_socket_local_host(fd, host) != TRI_OK ||
+        trii_socket_is_loopback(host))
         return;
     TRII_LOG(TRII_LOG_WARN, "store",
              "port %d is open to the network, and no job key protects it: whoever reaches it can "

@@ -508,7 +508,7 @@ tri_status tri_store_tcp(const char *host, int port, const tri_store_tcp_options
     if (host == NULL || port < 0 || port > 65535)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "store_tcp: host %s port %d",
                          host != NULL ? host : "NULL", port);
-    if (port == 0 && !opt->serve && !opt->serve_if_free && opt->listen_fd <= 0)
+    if (port == 0 && host[0] != '@' && !opt->serve && !opt->serve_if_free && opt->listen_fd <= 0)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "store_tcp: port 0 is for servers only");
     timeout_ms = opt->timeout_ms != 0 ? opt->timeout_ms : TRI_STORE_TIMEOUT_MS;
     deadline = trii_deadline_ms(timeout_ms);

@@ -4,7 +4,10 @@
 #include <dlfcn.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
+
+#include <arpa/inet.h>
 
 #include <trireme/comm.h>
 
@@ -56,6 +59,19 @@ static void check_rank(spawn *s, int rank, int size, int local_rank, int local_s
              local_size, (1 << size) - 1);
     assert_string_equal(SPAWN_OUT(s), want);
     spawn_free(s);
+}
+
+/* A port that was free a moment ago. */
+static int free_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof(address);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
+    close(fd);
+    return ntohs(address.sin_port);
 }
 
 /* --- file:// ------------------------------------------------------------------------------ */
@@ -178,6 +194,100 @@ static void one_rank_twice_is_an_error(void **state)
     scratch_end(&folder);
 }
 
+/* --- launchers of others --------------------------------------------------------------------- */
+
+static void mpirun_starts_it_unchanged(void **state)
+{
+    const char *const argv[] = {
+        "mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "3", own_path, "worker", NULL};
+    spawn s;
+
+    (void)state;
+    spawn_start(&s, argv, NULL);
+    if (spawn_wait(&s) != 0)
+        fail_msg("status %d: %s", s.status, SPAWN_ERR(&s));
+    for (int rank = 0; rank < 3; rank++) {
+        char want[64];
+
+        snprintf(want, sizeof(want), "rank %d of 3, local %d of 3: 7\n", rank, rank);
+        assert_non_null(strstr(SPAWN_OUT(&s), want));
+    }
+    spawn_expect_no_process(&s);
+    spawn_free(&s);
+}
+
+/* Two nodes with two tasks each, on this one host: what srun sets is all that they have. */
+static void sruns_variables_are_enough(void **state)
+{
+    spawn s[4];
+
+    (void)state;
+    for (int one_node = 0; one_node < 2; one_node++) {
+        for (int rank = 3; rank >= 0; rank--) {
+            char entries[MAX_ENTRIES][200] = {""};
+            int n = 0;
+
+            snprintf(entries[n++], 200, "SLURM_PROCID=%d", rank);
+            snprintf(entries[n++], 200, "SLURM_NTASKS=4");
+            snprintf(entries[n++], 200, "SLURM_LOCALID=%d", one_node ? rank : rank % 2);
+            snprintf(entries[n++], 200, "SLURM_NODEID=%d", one_node ? 0 : rank / 2);
+            snprintf(entries[n++], 200, "SLURM_STEP_TASKS_PER_NODE=%s", one_node ? "4" : "2(x2)");
+            snprintf(entries[n++], 200, "SLURM_STEP_NODELIST=localhost,other[1-3]");
+            snprintf(entries[n++], 200, "SLURM_JOB_ID=%d", (int)getpid());
+            snprintf(entries[n++], 200, "SLURM_STEP_ID=%d", one_node);
+            start_rank(&s[rank], entries, NULL);
+        }
+        for (int rank = 0; rank < 4; rank++)
+            check_rank(&s[rank], rank, 4, one_node ? rank : rank % 2, one_node ? 4 : 2);
+    }
+}
+
+/* --- two jobs, one place ------------------------------------------------------------------- */
+
+/* Rank 0 of job A serves; rank 1 of job B comes to its port. */
+static void another_jobs_store_is_named(void **state)
+{
+    char a[MAX_ENTRIES][200] = {"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "",
+                                "TORCHELASTIC_RUN_ID=job-a"};
+    char b[MAX_ENTRIES][200] = {"RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "",
+                                "TORCHELASTIC_RUN_ID=job-b"};
+    spawn s[2];
+
+    (void)state;
+    snprintf(a[3], sizeof(a[3]), "MASTER_PORT=%d", free_port());
+    snprintf(b[3], sizeof(b[3]), "%s", a[3]);
+    start_rank(&s[0], a, "5000");
+    start_rank(&s[1], b, "5000");
+    assert_int_equal(spawn_wait(&s[1]), 1);
+    if (strstr(SPAWN_ERR(&s[1]), "serves another job (run job-a, 2 ranks), this is run job-b, "
+                                 "2 ranks: give each job a port of its own") == NULL)
+        fail_msg("%s", SPAWN_ERR(&s[1]));
+    spawn_free(&s[0]);
+    spawn_free(&s[1]);
+}
+
+static void a_rank_that_comes_twice_is_named(void **state)
+{
+    char a[MAX_ENTRIES][200] = {"RANK=0", "WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1", ""};
+    char b[MAX_ENTRIES][200] = {"RANK=1", "WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1", ""};
+    spawn s[3];
+    int failed = 0;
+
+    (void)state;
+    snprintf(a[3], sizeof(a[3]), "MASTER_PORT=%d", free_port());
+    snprintf(b[3], sizeof(b[3]), "%s", a[3]);
+    start_rank(&s[0], a, "3000");
+    start_rank(&s[1], b, "1000");
+    start_rank(&s[2], b, "1000");
+    for (int i = 1; i < 3; i++) {
+        assert_int_equal(spawn_wait(&s[i]), 1);
+        failed += strstr(SPAWN_ERR(&s[i]), "rank 1 has come already (process ") != NULL;
+    }
+    assert_int_equal(failed, 1); /* the other one waits for rank 2 in vain */
+    for (int i = 0; i < 3; i++)
+        spawn_free(&s[i]);
+}
+
 /* As plug-ins and Python do: there is little room then for what is thread-local. */
 static void a_running_program_can_load_the_library(void **state)
 {
@@ -198,6 +308,10 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_file_of_a_run_that_crashed_does_no_harm),
     cmocka_unit_test(ranks_that_do_not_come_are_named),
     cmocka_unit_test(one_rank_twice_is_an_error),
+    cmocka_unit_test(mpirun_starts_it_unchanged),
+    cmocka_unit_test(sruns_variables_are_enough),
+    cmocka_unit_test(another_jobs_store_is_named),
+    cmocka_unit_test(a_rank_that_comes_twice_is_named),
     cmocka_unit_test(a_running_program_can_load_the_library),
 };
 
