@@ -47,9 +47,9 @@ function(tri_add_test_file source)
 
     tri_read_test_header(${source})
     file(STRINGS ${source} cases REGEX "cmocka_unit_test[a-z_]*\\([a-z]")
-    foreach(line IN LISTS cases)
-        string(REGEX MATCH "cmocka_unit_test[a-z_]*\\(([a-z0-9_]+)" ignored "${line}")
-        set(case ${CMAKE_MATCH_1})
+    string(REGEX MATCHALL "cmocka_unit_test[a-z_]*\\([a-z0-9_]+" cases "${cases}")
+    foreach(case IN LISTS cases)
+        string(REGEX REPLACE ".*\\(" "" case "${case}")
         add_test(NAME ${name}.${case} COMMAND ${name} ${case})
         set_tests_properties(${name}.${case} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}"
             ENVIRONMENT "TRI_TEST_BIN=${CMAKE_BINARY_DIR}/bin;TRI_TEST_SOURCE=${CMAKE_SOURCE_DIR};${TRI_TEST_ENVIRONMENT}")

@@ -96,7 +96,8 @@ TRI_API void tri_group_free(tri_group *group, void *p);
 
 /* --- collectives ---------------------------------------------------------------------
  * src, dst: borrowed until the operation is done; dst == src means in place, any other
- *   overlap is INVALID_ARG. Counts are elements of `dtype`; 0 is allowed.
+ *   overlap is INVALID_ARG. Counts are elements of `dtype`; 0 is allowed. A complex number is
+ *   two elements (sum, avg and premul_sum have meaning for it).
  * Errors (from the call, or from the wait of its work):
  *   INVALID_ARG, UNSUPPORTED; TIMEOUT (names who did not arrive, in which call),
  *   PEER_LOST (names the rank), MISMATCH (names both calls), ABORTED. After the last four
@@ -108,6 +109,10 @@ TRI_API void tri_group_free(tri_group *group, void *p);
 TRI_API TRI_MUST_CHECK tri_status tri_all_reduce(tri_group *group, const void *src, void *dst,
                                                  size_t count, tri_dtype dtype, tri_redop op,
                                                  tri_work **work_out);
+/* The same, for rank `root` only; dst is not used elsewhere (may be NULL). c10d reduce. */
+TRI_API TRI_MUST_CHECK tri_status tri_reduce(tri_group *group, const void *src, void *dst,
+                                             size_t count, tri_dtype dtype, tri_redop op, int root,
+                                             tri_work **work_out);
 /* buf of rank `root` to all. c10d broadcast. */
 TRI_API TRI_MUST_CHECK tri_status tri_broadcast(tri_group *group, void *buf, size_t count,
                                                 tri_dtype dtype, int root, tri_work **work_out);
@@ -116,17 +121,64 @@ TRI_API TRI_MUST_CHECK tri_status tri_broadcast(tri_group *group, void *buf, siz
 TRI_API TRI_MUST_CHECK tri_status tri_all_gather(tri_group *group, const void *src, void *dst,
                                                  size_t count, tri_dtype dtype,
                                                  tri_work **work_out);
+/* The same, for rank `root` only; dst is not used elsewhere (may be NULL). c10d gather. */
+TRI_API TRI_MUST_CHECK tri_status tri_gather(tri_group *group, const void *src, void *dst,
+                                             size_t count, tri_dtype dtype, int root,
+                                             tri_work **work_out);
+/* dst[i] = src_root[rank*count + i]; src is used at the root only (else may be NULL); in place
+ * there: dst == src + rank*count elements. c10d scatter. */
+TRI_API TRI_MUST_CHECK tri_status tri_scatter(tri_group *group, const void *src, void *dst,
+                                              size_t count, tri_dtype dtype, int root,
+                                              tri_work **work_out);
 /* dst[i] = op over r of src_r[rank*count + i]; in place: dst == src + rank*count elements.
  * c10d reduce_scatter_single. */
 TRI_API TRI_MUST_CHECK tri_status tri_reduce_scatter(tri_group *group, const void *src, void *dst,
                                                      size_t count, tri_dtype dtype, tri_redop op,
                                                      tri_work **work_out);
+/* dst[r*count + i] = src_r[rank*count + i]; never in place. c10d all_to_all_single. */
+TRI_API TRI_MUST_CHECK tri_status tri_all_to_all(tri_group *group, const void *src, void *dst,
+                                                 size_t count, tri_dtype dtype,
+                                                 tri_work **work_out);
 TRI_API TRI_MUST_CHECK tri_status tri_barrier(tri_group *group, tri_work **work_out);
-/* Point to point; messages between a pair with one tag arrive in order. */
+
+/* Parts that differ in size: counts[size] are elements of the ranks' parts, which lie one behind
+ * the other; copied before the call returns. In all_gather_v and reduce_scatter_v all ranks give
+ * the same counts (else MISMATCH); own part: counts[rank] elements. c10d all_gather,
+ * reduce_scatter and all_to_all with tensors of different sizes. */
+TRI_API TRI_MUST_CHECK tri_status tri_all_gather_v(tri_group *group, const void *src, void *dst,
+                                                   const size_t *counts, tri_dtype dtype,
+                                                   tri_work **work_out);
+TRI_API TRI_MUST_CHECK tri_status tri_reduce_scatter_v(tri_group *group, const void *src, void *dst,
+                                                       const size_t *counts, tri_dtype dtype,
+                                                       tri_redop op, tri_work **work_out);
+/* src_counts[r] elements go to rank r, dst_counts[r] come from it: its src_counts[rank], else
+ * MISMATCH. Never in place. */
+TRI_API TRI_MUST_CHECK tri_status tri_all_to_all_v(tri_group *group, const void *src,
+                                                   const size_t *src_counts, void *dst,
+                                                   const size_t *dst_counts, tri_dtype dtype,
+                                                   tri_work **work_out);
+
+/* Point to point; messages between a pair with one tag arrive in order. A message goes to the
+ * receive that was posted first of those that can take it. */
 TRI_API TRI_MUST_CHECK tri_status tri_send(tri_group *group, const void *src, size_t count,
                                            tri_dtype dtype, int peer, int tag, tri_work **work_out);
 TRI_API TRI_MUST_CHECK tri_status tri_recv(tri_group *group, void *dst, size_t count,
                                            tri_dtype dtype, int peer, int tag, tri_work **work_out);
+/* A message with this tag of whichever rank; *from_out (NULL allowed; borrowed until done): whose
+ * it was. */
+TRI_API TRI_MUST_CHECK tri_status tri_recv_any(tri_group *group, void *dst, size_t count,
+                                               tri_dtype dtype, int tag, int *from_out,
+                                               tri_work **work_out);
+
+/**
+ * Several calls as one: between begin and end, calls of this thread on the group whose work_out
+ * is NULL are only posted, and tri_batch_end waits for all of them, or hands out one work. Sends
+ * and receives may stand in any order. Errors: STATE (a batch is open already, or none). Calls
+ * that failed returned their own errors; end waits for the others. c10d batch_isend_irecv and
+ * coalescing manager.
+ */
+TRI_API TRI_MUST_CHECK tri_status tri_batch_begin(tri_group *group);
+TRI_API TRI_MUST_CHECK tri_status tri_batch_end(tri_group *group, tri_work **work_out);
 
 /* --- work ----------------------------------------------------------------------------- */
 
@@ -149,12 +201,20 @@ TRI_API void tri_site_set(const char *file, int line);
 #define TRI_SITE_(call) (tri_site_set(__FILE__, __LINE__), call)
 #endif
 #define tri_all_reduce(...) TRI_SITE_(tri_all_reduce(__VA_ARGS__))
+#define tri_reduce(...) TRI_SITE_(tri_reduce(__VA_ARGS__))
 #define tri_broadcast(...) TRI_SITE_(tri_broadcast(__VA_ARGS__))
 #define tri_all_gather(...) TRI_SITE_(tri_all_gather(__VA_ARGS__))
+#define tri_gather(...) TRI_SITE_(tri_gather(__VA_ARGS__))
+#define tri_scatter(...) TRI_SITE_(tri_scatter(__VA_ARGS__))
 #define tri_reduce_scatter(...) TRI_SITE_(tri_reduce_scatter(__VA_ARGS__))
+#define tri_all_to_all(...) TRI_SITE_(tri_all_to_all(__VA_ARGS__))
+#define tri_all_gather_v(...) TRI_SITE_(tri_all_gather_v(__VA_ARGS__))
+#define tri_reduce_scatter_v(...) TRI_SITE_(tri_reduce_scatter_v(__VA_ARGS__))
+#define tri_all_to_all_v(...) TRI_SITE_(tri_all_to_all_v(__VA_ARGS__))
 #define tri_barrier(...) TRI_SITE_(tri_barrier(__VA_ARGS__))
 #define tri_send(...) TRI_SITE_(tri_send(__VA_ARGS__))
 #define tri_recv(...) TRI_SITE_(tri_recv(__VA_ARGS__))
+#define tri_recv_any(...) TRI_SITE_(tri_recv_any(__VA_ARGS__))
 #endif
 
 TRI_END_DECLS

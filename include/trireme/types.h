@@ -41,9 +41,15 @@ typedef enum tri_redop {
     TRI_REDOP_BAND,
     TRI_REDOP_BOR,
     TRI_REDOP_BXOR,
-    TRI_REDOP_PREMUL_SUM,
+    TRI_REDOP_PREMUL_SUM, /* only as tri_redop_premul_sum() makes it, with a factor */
     TRI_REDOP_COUNT
 } tri_redop;
+
+/* Sum in which this rank's part counts `factor` times; ranks may have different factors (their
+ * shares of a weighted mean). Floating-point types only; a product of f16 or bf16 is rounded
+ * before it is added. The factor is finite and not negative, else calls with the result fail.
+ * c10d's PREMUL_SUM. */
+TRI_API tri_redop tri_redop_premul_sum(float factor);
 
 /* "sum", ...; static text, never NULL. */
 TRI_API const char *tri_redop_name(tri_redop op);

@@ -1,25 +1,26 @@
 /*
- * collective.c - the public calls: every argument is checked here, once for all engines, and
- * the message names it with its value.
+ * collective.c - the public calls with parts of one size: every argument is checked here, once
+ * for all engines, and the message names it with its value. Parts of different sizes are in
+ * collective_v.c, send and recv in point_to_point.c.
  */
 #include <string.h>
 
 #include "group/front.h"
+#include "group/premul.h"
 #include "group/reduce/reduce.h"
 
-/* The group, or the world; NULL (and the line) if there is none. */
-static tri_group *resolve(tri_group *group, trii_kind kind)
-{
-    if (group == NULL) {
-        group = trii_group_get_world();
-        if (group == NULL)
-            trii_err_set("%s: the group is NULL and there is no world: %s", trii_kind_name(kind),
-                         trii_group_no_world());
-    }
-    return group;
-}
+#define UNCHECKED_SHAPE                                                                            \
+    (1u << TRII_KIND_BARRIER | 1u << TRII_KIND_ALL_GATHER_V | 1u << TRII_KIND_REDUCE_SCATTER_V |   \
+     1u << TRII_KIND_ALL_TO_ALL_V)
+#define ROOTED                                                                                     \
+    (1u << TRII_KIND_BROADCAST | 1u << TRII_KIND_REDUCE | 1u << TRII_KIND_GATHER |                 \
+     1u << TRII_KIND_SCATTER)
+/* The calls whose src, whose dst has a part for every rank. */
+#define WHOLE_SRC                                                                                  \
+    (1u << TRII_KIND_REDUCE_SCATTER | 1u << TRII_KIND_SCATTER | 1u << TRII_KIND_ALL_TO_ALL)
+#define WHOLE_DST (1u << TRII_KIND_ALL_GATHER | 1u << TRII_KIND_GATHER | 1u << TRII_KIND_ALL_TO_ALL)
 
-static tri_status bad(const trii_collective *call, const char *what)
+tri_status trii_call_bad(const trii_collective *call, const char *what)
 {
     char text[256];
 
@@ -27,188 +28,238 @@ static tri_status bad(const trii_collective *call, const char *what)
     return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: %s", text, what);
 }
 
-/* dst == allowed is "in place"; any other common byte is refused. */
-static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
+bool trii_overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
 {
     uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
 
     return a_bytes > 0 && b_bytes > 0 && x < y + b_bytes && y < x + a_bytes;
 }
 
-/* Sizes, the dtype and NULL buffers. `whole` is how many parts the larger buffer has. */
-static tri_status check_shape(trii_collective *call, int whole)
+static bool uses_src(const tri_group *group, const trii_collective *call)
 {
+    return !trii_kind_in(call->kind, 1u << TRII_KIND_RECV | 1u << TRII_KIND_RECV_ANY) &&
+           (call->kind != TRII_KIND_SCATTER || call->root == group->rank);
+}
+
+static bool uses_dst(const tri_group *group, const trii_collective *call)
+{
+    return call->kind != TRII_KIND_SEND &&
+           ((call->kind != TRII_KIND_GATHER && call->kind != TRII_KIND_REDUCE) ||
+            call->root == group->rank);
+}
+
+/* Sizes, the dtype and NULL buffers. */
+static tri_status check_shape(const tri_group *group, trii_collective *call)
+{
+    bool whole = trii_kind_in(call->kind, WHOLE_SRC | WHOLE_DST);
     size_t size = tri_dtype_size(call->dtype);
     size_t total;
 
     if (size == 0)
-        return bad(call, "dtype is none of the known ones");
+        return trii_call_bad(call, "dtype is none of the known ones");
     if (__builtin_mul_overflow(call->count, size, &call->bytes) ||
-        __builtin_mul_overflow(call->bytes, (size_t)whole, &total) || total > SIZE_MAX / 2)
-        return bad(call, "count is more than memory can hold");
-    if (call->count > 0 && call->src == NULL && call->kind != TRII_KIND_RECV)
-        return bad(call, "src is NULL");
-    if (call->count > 0 && call->dst == NULL && call->kind != TRII_KIND_SEND)
-        return bad(call, "dst is NULL");
+        __builtin_mul_overflow(call->bytes, whole ? (size_t)group->size : 1, &total) ||
+        total > SIZE_MAX / 2)
+        return trii_call_bad(call, "count is more than memory can hold");
+    if (call->count > 0 && call->src == NULL && uses_src(group, call))
+        return trii_call_bad(call, "src is NULL");
+    if (call->count > 0 && call->dst == NULL && uses_dst(group, call))
+        return trii_call_bad(call, "dst is NULL");
     return TRI_OK;
 }
 
-/* How every call with data begins: its group, whether dtype and reduction fit, the sizes.
- * whole: the larger buffer has a part for every rank. */
-static tri_status begin(tri_group **group, trii_collective *call, bool whole)
+tri_status trii_call_begin(tri_group **group, trii_collective *call)
 {
+    const char *name = trii_kind_name(call->kind);
     tri_status st = TRI_OK;
 
-    *group = resolve(*group, call->kind);
     if (*group == NULL)
-        return TRI_ERR_STATE;
-    if (call->kind == TRII_KIND_ALL_REDUCE || call->kind == TRII_KIND_REDUCE_SCATTER)
-        st = trii_reduce_check(call->dtype, call->op);
+        *group = trii_group_get_world();
+    if (*group == NULL)
+        return TRII_FAIL(TRI_ERR_STATE, "%s: the group is NULL and there is no world: %s", name,
+                         trii_group_no_world());
+    if (trii_kind_in(call->kind, TRII_KINDS_REDUCING))
+        st = trii_premul_check(call);
     if (st != TRI_OK)
-        return TRII_FAIL_CTX(st, "%s", trii_kind_name(call->kind));
-    return check_shape(call, whole ? (*group)->size : 1);
-}
-
-static tri_status check_kind(const tri_group *group, const trii_collective *call)
-{
-    if (group->engine->kinds & (1u << call->kind))
+        return TRII_FAIL_CTX(st, "%s", name);
+    if (trii_kind_in(call->kind, ROOTED) && (call->root < 0 || call->root >= (*group)->size))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: root %d is no rank of a group of %d", name,
+                         call->root, (*group)->size);
+    if (trii_kind_in(call->kind, UNCHECKED_SHAPE))
         return TRI_OK;
-    return TRII_FAIL(TRI_ERR_UNSUPPORTED, "%s: engine %s does not have it",
-                     trii_kind_name(call->kind), group->engine->name);
+    st = check_shape(*group, call);
+    if (st != TRI_OK)
+        return st;
+    if (!uses_src(*group, call))
+        call->src = NULL;
+    if (!uses_dst(*group, call))
+        call->dst = NULL;
+    return TRI_OK;
 }
 
-static tri_status post(tri_group *group, trii_collective *call, tri_work **work_out)
+tri_status trii_call_post(tri_group *group, trii_collective *call, tri_work **work_out)
 {
-    tri_status st = check_kind(group, call);
+    if (!trii_kind_in(call->kind, group->engine->kinds))
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "%s: engine %s does not have it",
+                         trii_kind_name(call->kind), group->engine->name);
+    if (call->op == TRI_REDOP_PREMUL_SUM) {
+        tri_status st = trii_premul_apply(group, call);
 
-    return st == TRI_OK ? trii_group_post(group, call, work_out) : st;
+        if (st != TRI_OK)
+            return TRII_FAIL_CTX(st, "%s", trii_kind_name(call->kind));
+    }
+    return trii_group_post(group, call, work_out);
+}
+
+/* The smaller buffer may only lie at this rank's part of the larger one, or apart from it. */
+static tri_status check_overlap(const tri_group *group, const trii_collective *call)
+{
+    size_t parts = (size_t)group->size, own = call->bytes * (size_t)group->rank;
+    size_t src_bytes = call->bytes * (trii_kind_in(call->kind, WHOLE_SRC) ? parts : 1);
+    size_t dst_bytes = call->bytes * (trii_kind_in(call->kind, WHOLE_DST) ? parts : 1);
+
+    if (call->src == NULL || call->dst == NULL)
+        return TRI_OK;
+    if (src_bytes > dst_bytes || (parts == 1 && trii_kind_in(call->kind, WHOLE_SRC)))
+        return call->dst != (const char *)call->src + own &&
+                       trii_overlap(call->dst, dst_bytes, call->src, src_bytes)
+                   ? trii_call_bad(call, "dst overlaps src elsewhere than at its own part")
+                   : TRI_OK;
+    if (dst_bytes > src_bytes)
+        return call->src != (char *)call->dst + own &&
+                       trii_overlap(call->src, src_bytes, call->dst, dst_bytes)
+                   ? trii_call_bad(call, "src overlaps dst elsewhere than at its own part")
+                   : TRI_OK;
+    if (call->kind == TRII_KIND_ALL_TO_ALL &&
+        trii_overlap(call->src, src_bytes, call->dst, dst_bytes))
+        return trii_call_bad(call, "src and dst overlap: it cannot work in place");
+    return call->src != call->dst && trii_overlap(call->src, src_bytes, call->dst, dst_bytes)
+               ? trii_call_bad(call, "src and dst overlap without being the same")
+               : TRI_OK;
+}
+
+static tri_status call(tri_group *group, trii_collective *call, tri_work **work_out)
+{
+    tri_status st = trii_call_begin(&group, call);
+
+    if (st == TRI_OK)
+        st = check_overlap(group, call);
+    return st == TRI_OK ? trii_call_post(group, call, work_out) : st;
 }
 
 tri_status(tri_all_reduce)(tri_group *group, const void *src, void *dst, size_t count,
                            tri_dtype dtype, tri_redop op, tri_work **work_out)
 {
-    trii_collective call = {.kind = TRII_KIND_ALL_REDUCE,
-                            .dtype = dtype,
-                            .op = op,
-                            .src = src,
-                            .dst = dst,
-                            .count = count,
-                            .site = trii_site_take()};
-    tri_status st = begin(&group, &call, false);
+    return call(group,
+                &(trii_collective){.kind = TRII_KIND_ALL_REDUCE,
+                                   .dtype = dtype,
+                                   .op = op,
+                                   .src = src,
+                                   .dst = dst,
+                                   .count = count,
+                                   .site = trii_site_take()},
+                work_out);
+}
 
-    if (st != TRI_OK)
-        return st;
-    if (src != dst && overlap(src, call.bytes, dst, call.bytes))
-        return bad(&call, "src and dst overlap without being the same");
-    return post(group, &call, work_out);
+tri_status(tri_reduce)(tri_group *group, const void *src, void *dst, size_t count, tri_dtype dtype,
+                       tri_redop op, int root, tri_work **work_out)
+{
+    return call(group,
+                &(trii_collective){.kind = TRII_KIND_REDUCE,
+                                   .dtype = dtype,
+                                   .op = op,
+                                   .root = root,
+                                   .src = src,
+                                   .dst = dst,
+                                   .count = count,
+                                   .site = trii_site_take()},
+                work_out);
 }
 
 tri_status(tri_broadcast)(tri_group *group, void *buf, size_t count, tri_dtype dtype, int root,
                           tri_work **work_out)
 {
-    trii_collective call = {.kind = TRII_KIND_BROADCAST,
-                            .dtype = dtype,
-                            .root = root,
-                            .src = buf,
-                            .dst = buf,
-                            .count = count,
-                            .site = trii_site_take()};
-    tri_status st = begin(&group, &call, false);
-
-    if (st != TRI_OK)
-        return st;
-    if (root < 0 || root >= group->size)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "broadcast: root %d is no rank of a group of %d",
-                         root, group->size);
-    return post(group, &call, work_out);
+    return call(group,
+                &(trii_collective){.kind = TRII_KIND_BROADCAST,
+                                   .dtype = dtype,
+                                   .root = root,
+                                   .src = buf,
+                                   .dst = buf,
+                                   .count = count,
+                                   .site = trii_site_take()},
+                work_out);
 }
 
 tri_status(tri_all_gather)(tri_group *group, const void *src, void *dst, size_t count,
                            tri_dtype dtype, tri_work **work_out)
 {
-    trii_collective call = {.kind = TRII_KIND_ALL_GATHER,
-                            .dtype = dtype,
-                            .src = src,
-                            .dst = dst,
-                            .count = count,
-                            .site = trii_site_take()};
-    tri_status st = begin(&group, &call, true);
+    return call(group,
+                &(trii_collective){.kind = TRII_KIND_ALL_GATHER,
+                                   .dtype = dtype,
+                                   .src = src,
+                                   .dst = dst,
+                                   .count = count,
+                                   .site = trii_site_take()},
+                work_out);
+}
 
-    if (st != TRI_OK)
-        return st;
-    if (src != (char *)dst + call.bytes * (size_t)group->rank &&
-        overlap(src, call.bytes, dst, call.bytes * (size_t)group->size))
-        return bad(&call, "src overlaps dst elsewhere than at its own part");
-    return post(group, &call, work_out);
+tri_status(tri_gather)(tri_group *group, const void *src, void *dst, size_t count, tri_dtype dtype,
+                       int root, tri_work **work_out)
+{
+    return call(group,
+                &(trii_collective){.kind = TRII_KIND_GATHER,
+                                   .dtype = dtype,
+                                   .root = root,
+                                   .src = src,
+                                   .dst = dst,
+                                   .count = count,
+                                   .site = trii_site_take()},
+                work_out);
+}
+
+tri_status(tri_scatter)(tri_group *group, const void *src, void *dst, size_t count, tri_dtype dtype,
+                        int root, tri_work **work_out)
+{
+    return call(group,
+                &(trii_collective){.kind = TRII_KIND_SCATTER,
+                                   .dtype = dtype,
+                                   .root = root,
+                                   .src = src,
+                                   .dst = dst,
+                                   .count = count,
+                                   .site = trii_site_take()},
+                work_out);
 }
 
 tri_status(tri_reduce_scatter)(tri_group *group, const void *src, void *dst, size_t count,
                                tri_dtype dtype, tri_redop op, tri_work **work_out)
 {
-    trii_collective call = {.kind = TRII_KIND_REDUCE_SCATTER,
-                            .dtype = dtype,
-                            .op = op,
-                            .src = src,
-                            .dst = dst,
-                            .count = count,
-                            .site = trii_site_take()};
-    tri_status st = begin(&group, &call, true);
+    return call(group,
+                &(trii_collective){.kind = TRII_KIND_REDUCE_SCATTER,
+                                   .dtype = dtype,
+                                   .op = op,
+                                   .src = src,
+                                   .dst = dst,
+                                   .count = count,
+                                   .site = trii_site_take()},
+                work_out);
+}
 
-    if (st != TRI_OK)
-        return st;
-    if (dst != (const char *)src + call.bytes * (size_t)group->rank &&
-        overlap(dst, call.bytes, src, call.bytes * (size_t)group->size))
-        return bad(&call, "dst overlaps src elsewhere than at its own part");
-    return post(group, &call, work_out);
+tri_status(tri_all_to_all)(tri_group *group, const void *src, void *dst, size_t count,
+                           tri_dtype dtype, tri_work **work_out)
+{
+    return call(group,
+                &(trii_collective){.kind = TRII_KIND_ALL_TO_ALL,
+                                   .dtype = dtype,
+                                   .src = src,
+                                   .dst = dst,
+                                   .count = count,
+                                   .site = trii_site_take()},
+                work_out);
 }
 
 tri_status(tri_barrier)(tri_group *group, tri_work **work_out)
 {
-    trii_collective call = {.kind = TRII_KIND_BARRIER, .site = trii_site_take()};
-
-    group = resolve(group, call.kind);
-    return group != NULL ? post(group, &call, work_out) : TRI_ERR_STATE;
-}
-
-static tri_status point_to_point(tri_group *group, trii_collective *call, tri_work **work_out)
-{
-    const char *name = trii_kind_name(call->kind);
-    tri_status st = begin(&group, call, false);
-
-    if (st != TRI_OK)
-        return st;
-    if (call->root < 0 || call->root >= group->size)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: peer %d is no rank of a group of %d", name,
-                         call->root, group->size);
-    if (call->root == group->rank)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: peer %d is this rank itself", name, call->root);
-    return post(group, call, work_out);
-}
-
-tri_status(tri_send)(tri_group *group, const void *src, size_t count, tri_dtype dtype, int peer,
-                     int tag, tri_work **work_out)
-{
-    trii_collective call = {.kind = TRII_KIND_SEND,
-                            .dtype = dtype,
-                            .root = peer,
-                            .tag = tag,
-                            .src = src,
-                            .count = count,
-                            .site = trii_site_take()};
-
-    return point_to_point(group, &call, work_out);
-}
-
-tri_status(tri_recv)(tri_group *group, void *dst, size_t count, tri_dtype dtype, int peer, int tag,
-                     tri_work **work_out)
-{
-    trii_collective call = {.kind = TRII_KIND_RECV,
-                            .dtype = dtype,
-                            .root = peer,
-                            .tag = tag,
-                            .dst = dst,
-                            .count = count,
-                            .site = trii_site_take()};
-
-    return point_to_point(group, &call, work_out);
+    return call(group, &(trii_collective){.kind = TRII_KIND_BARRIER, .site = trii_site_take()},
+                work_out);
 }

@@ -32,8 +32,33 @@ typedef enum trii_kind {
     TRII_KIND_BARRIER,
     TRII_KIND_SEND,
     TRII_KIND_RECV,
+    TRII_KIND_REDUCE,
+    TRII_KIND_GATHER,
+    TRII_KIND_SCATTER,
+    TRII_KIND_ALL_TO_ALL,
+    TRII_KIND_ALL_GATHER_V, /* _V: the parts differ in size */
+    TRII_KIND_REDUCE_SCATTER_V,
+    TRII_KIND_ALL_TO_ALL_V,
+    TRII_KIND_RECV_ANY, /* of whichever rank's message comes first */
     TRII_KIND_COUNT
 } trii_kind;
+
+/* Bits of trii_engine.kinds. */
+#define TRII_KINDS_COLLECTIVE                                                                      \
+    (1u << TRII_KIND_ALL_REDUCE | 1u << TRII_KIND_BROADCAST | 1u << TRII_KIND_ALL_GATHER |         \
+     1u << TRII_KIND_REDUCE_SCATTER | 1u << TRII_KIND_BARRIER | 1u << TRII_KIND_REDUCE |           \
+     1u << TRII_KIND_GATHER | 1u << TRII_KIND_SCATTER | 1u << TRII_KIND_ALL_TO_ALL |               \
+     1u << TRII_KIND_ALL_GATHER_V | 1u << TRII_KIND_REDUCE_SCATTER_V |                             \
+     1u << TRII_KIND_ALL_TO_ALL_V)
+#define TRII_KINDS_PAIR (1u << TRII_KIND_SEND | 1u << TRII_KIND_RECV | 1u << TRII_KIND_RECV_ANY)
+#define TRII_KINDS_REDUCING                                                                        \
+    (1u << TRII_KIND_ALL_REDUCE | 1u << TRII_KIND_REDUCE | 1u << TRII_KIND_REDUCE_SCATTER |        \
+     1u << TRII_KIND_REDUCE_SCATTER_V)
+
+static inline bool trii_kind_in(trii_kind kind, uint32_t kinds)
+{
+    return (kinds >> kind & 1u) != 0;
+}
 
 /* "all_reduce", ...; static text. */
 const char *trii_kind_name(trii_kind kind);
@@ -44,12 +69,21 @@ typedef struct trii_collective {
     trii_kind kind;
     tri_dtype dtype; /* NONE for a barrier */
     tri_redop op;
-    int root;           /* broadcast: the root; send, recv: the peer; else 0 */
-    int tag;            /* send, recv */
-    const void *src;    /* broadcast: the same as dst; recv: NULL */
-    void *dst;          /* send: NULL */
-    size_t count;       /* elements of one rank's part (all_gather: src, reduce_scatter: dst) */
-    size_t bytes;       /* count * size of dtype */
+    int root;        /* broadcast, reduce, gather, scatter: the root; send, recv: the peer (recv
+                        any: -1 until a message was chosen); all_gather_v and reduce_scatter_v:
+                        hash of the parts; else 0 */
+    int tag;         /* send, recv */
+    const void *src; /* broadcast: the same as dst; recv, scatter but at the root: NULL */
+    void *dst;       /* send, reduce and gather but at the root: NULL */
+    size_t count;    /* elements of one rank's part (all_gather: src, reduce_scatter: dst);
+                        all_gather_v, reduce_scatter_v: of all parts; all_to_all_v: 0 */
+    size_t bytes;    /* count * size of dtype */
+    /* Element at which the part of rank r begins in src or dst, [size + 1]; NULL = r * count. Only
+     * all_to_all_v has both; in src: reduce_scatter_v; in dst: all_gather_v. */
+    const size_t *src_parts, *dst_parts;
+    int *from;          /* recv any: whose message it was, written before the end; else NULL */
+    void *temporary;    /* front's: freed with the operation */
+    float factor;       /* front's: of a premul_sum; src is scaled already */
     uint64_t seq;       /* 1, 2, ... over the group's collectives; send, recv: over a pair's sends
                            or receives (each direction by itself, all tags together) */
     uint64_t signature; /* collectives: hash of kind, dtype, op, root and count: equal on all
@@ -64,6 +98,15 @@ void trii_collective_describe(const trii_collective *call, char *text, size_t si
 void trii_collective_disagree(int rank_a, const trii_collective *a, int rank_b,
                               const trii_collective *b, char *text, size_t size);
 uint64_t trii_collective_signature(const trii_collective *call);
+/* Where the part of `rank` begins and how long it is, in elements; parts as in the call. */
+static inline size_t trii_part_at(const size_t *parts, size_t count, int rank)
+{
+    return parts != NULL ? parts[rank] : count * (size_t)rank;
+}
+static inline size_t trii_part_count(const size_t *parts, size_t count, int rank)
+{
+    return parts != NULL ? parts[rank + 1] - parts[rank] : count;
+}
 
 /* --- the group's first failure ------------------------------------------------------- */
 

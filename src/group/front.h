@@ -19,6 +19,7 @@ struct tri_group {
     trii_lock lock;          /* order: seq and pair_seq are given and submitted under it */
     uint64_t seq;            /* guard: lock; last collective */
     uint64_t *pair_seq;      /* guard: lock; [2 * size]: sends to r at r, receives at size + r */
+    uint64_t any_seq;        /* guard: lock; last receive from any rank */
     trii_recorder *recorder; /* NULL = none */
     uint16_t record_group;   /* our number there */
     trii_lock idle_lock;     /* nothing is called under it */
@@ -33,8 +34,11 @@ struct tri_work {
     tri_group *group; /* referenced by the handle, not by the running operation */
     atomic_int refs;  /* the handle, the running operation */
     int64_t deadline_ns;
+    tri_work **members; /* of a batch, owned, which has no operation of its own; else NULL */
+    int n_members, member_room;
     trii_op op;
     tri_work *next; /* while it is idle */
+    size_t *parts;  /* owned: what op.call's places point at; NULL = none */
 };
 
 /* The world: what a NULL group means. world.c sets and clears it; borrowed. */
@@ -50,7 +54,39 @@ void trii_group_free_idle(tri_group *group);
  * group's, `fatal`, the group fails with TIMEOUT and op ends with that; else INPROGRESS. */
 tri_status trii_group_wait(tri_group *group, trii_op *op, int64_t deadline_ns, bool fatal);
 
-/* Checks done: posts the call, and waits if work_out is NULL. */
+/* Pieces of posting a call (wait.c), for work.c. */
+void trii_op_init(trii_op *op, const trii_collective *call);
+/* Numbers the call and hands it to the engine, in one order for both. */
+tri_status trii_op_start(tri_group *group, trii_op *op,
+                         tri_status (*take)(void *self, trii_op *op));
+/* Puts the operation's failure into this thread's line. */
+tri_status trii_op_report(const tri_group *group, const trii_op *op);
+void trii_record_end(tri_group *group, uint64_t record, tri_status status);
+int64_t trii_deadline_after(int64_t start_ns, int64_t timeout_ns);
+
+/* Posts an asynchronous call (work.c). */
+tri_status trii_work_post(tri_group *group, const trii_collective *call, tri_work **work_out);
+/* Whether this thread collects calls on the group. */
+bool trii_batch_is_open(const tri_group *group);
+/* Room in the open batch for one more work, then the batch takes it. */
+tri_status trii_batch_reserve(void);
+void trii_batch_add(tri_work *own_work);
+
+/* Checks done: posts the call, and waits if work_out is NULL (or puts it into the thread's open
+ * batch). Takes call->temporary, on failure too. */
 tri_status trii_group_post(tri_group *group, trii_collective *call, tri_work **work_out);
+
+/* --- collective.c: checking, for all calls -------------------------------------------------- */
+
+/* How every call begins: its group (*group NULL = the world), whether dtype, reduction and root
+ * fit; for parts of one size also the sizes and NULL buffers; a buffer that this rank does not use
+ * becomes NULL. Fills call->bytes. */
+tri_status trii_call_begin(tri_group **group, trii_collective *call);
+/* INVALID_ARG: the call in words, and what is wrong with it. */
+tri_status trii_call_bad(const trii_collective *call, const char *what);
+/* Whether the two have a byte in common. */
+bool trii_overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes);
+/* Posts a checked call, if the engine has its kind. */
+tri_status trii_call_post(tri_group *group, trii_collective *call, tri_work **work_out);
 
 #endif

@@ -24,9 +24,60 @@ const char *trii_kind_name(trii_kind kind)
         [TRII_KIND_BARRIER] = "barrier",
         [TRII_KIND_SEND] = "send",
         [TRII_KIND_RECV] = "recv",
+        [TRII_KIND_REDUCE] = "reduce",
+        [TRII_KIND_GATHER] = "gather",
+        [TRII_KIND_SCATTER] = "scatter",
+        [TRII_KIND_ALL_TO_ALL] = "all_to_all",
+        [TRII_KIND_ALL_GATHER_V] = "all_gather_v",
+        [TRII_KIND_REDUCE_SCATTER_V] = "reduce_scatter_v",
+        [TRII_KIND_ALL_TO_ALL_V] = "all_to_all_v",
+        [TRII_KIND_RECV_ANY] = "recv_any",
     };
 
     return (unsigned)kind < TRII_KIND_COUNT ? names[kind] : "unknown call";
+}
+
+/* " of 100 f32, sum", what there is to say behind the number. */
+static void describe_detail(const trii_collective *call, char *text, size_t size)
+{
+    const char *dtype = tri_dtype_name(call->dtype);
+
+    switch (call->kind) {
+    case TRII_KIND_ALL_REDUCE:
+    case TRII_KIND_REDUCE_SCATTER:
+    case TRII_KIND_REDUCE_SCATTER_V:
+        snprintf(text, size, " of %zu %s, %s", call->count, dtype, tri_redop_name(call->op));
+        break;
+    case TRII_KIND_REDUCE:
+        snprintf(text, size, " of %zu %s, %s, to rank %d", call->count, dtype,
+                 tri_redop_name(call->op), call->root);
+        break;
+    case TRII_KIND_BROADCAST:
+    case TRII_KIND_SCATTER:
+        snprintf(text, size, " of %zu %s from rank %d", call->count, dtype, call->root);
+        break;
+    case TRII_KIND_GATHER:
+        snprintf(text, size, " of %zu %s to rank %d", call->count, dtype, call->root);
+        break;
+    case TRII_KIND_ALL_GATHER:
+    case TRII_KIND_ALL_GATHER_V:
+    case TRII_KIND_ALL_TO_ALL:
+        snprintf(text, size, " of %zu %s", call->count, dtype);
+        break;
+    case TRII_KIND_ALL_TO_ALL_V:
+        snprintf(text, size, " of %s", dtype);
+        break;
+    case TRII_KIND_SEND:
+    case TRII_KIND_RECV:
+        snprintf(text, size, " of %zu %s %s rank %d, tag %d", call->count, dtype,
+                 call->kind == TRII_KIND_SEND ? "to" : "from", call->root, call->tag);
+        break;
+    case TRII_KIND_RECV_ANY:
+        snprintf(text, size, " of %zu %s, tag %d", call->count, dtype, call->tag);
+        break;
+    default:
+        break;
+    }
 }
 
 void trii_collective_describe(const trii_collective *call, char *text, size_t size)
@@ -38,28 +89,7 @@ void trii_collective_describe(const trii_collective *call, char *text, size_t si
 
     if (file != NULL)
         snprintf(site, sizeof(site), " (%s:%d)", file, call->site.line);
-    switch (call->kind) {
-    case TRII_KIND_ALL_REDUCE:
-    case TRII_KIND_REDUCE_SCATTER:
-        snprintf(detail, sizeof(detail), " of %zu %s, %s", call->count, tri_dtype_name(call->dtype),
-                 tri_redop_name(call->op));
-        break;
-    case TRII_KIND_BROADCAST:
-        snprintf(detail, sizeof(detail), " of %zu %s from rank %d", call->count,
-                 tri_dtype_name(call->dtype), call->root);
-        break;
-    case TRII_KIND_ALL_GATHER:
-        snprintf(detail, sizeof(detail), " of %zu %s", call->count, tri_dtype_name(call->dtype));
-        break;
-    case TRII_KIND_SEND:
-    case TRII_KIND_RECV:
-        snprintf(detail, sizeof(detail), " of %zu %s %s rank %d, tag %d", call->count,
-                 tri_dtype_name(call->dtype), call->kind == TRII_KIND_SEND ? "to" : "from",
-                 call->root, call->tag);
-        break;
-    default:
-        break;
-    }
+    describe_detail(call, detail, sizeof(detail));
     snprintf(text, size, "%s #%" PRIu64 "%s%s", trii_kind_name(call->kind), call->seq, detail,
              site);
 }
@@ -107,6 +137,8 @@ void trii_op_finish(trii_op *op, tri_status status, const char *why)
     void (*finished)(trii_op *) = op->finished;
     atomic_int *word = &op->status;
 
+    if (status == TRI_OK && op->call.from != NULL)
+        *op->call.from = op->call.root;
     if (status < 0)
         snprintf(op->error, sizeof(op->error), "%s", why != NULL ? why : tri_status_name(status));
     /* From here a blocking caller may return and the operation may be gone, unless it is a

@@ -139,6 +139,28 @@ static inline size_t first_difference(const void *a, const void *b, size_t count
     return count;
 }
 
+/* premul_sum: every rank has another factor. */
+static inline float factor_of(int rank)
+{
+    return 0.25f + 0.37f * (float)rank;
+}
+
+static inline void scale_part(void *p, size_t count, tri_dtype dtype, float factor)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint16_t *half = (uint16_t *)p + i;
+
+        if (dtype == TRI_DTYPE_F64)
+            ((double *)p)[i] *= (double)factor;
+        else if (dtype == TRI_DTYPE_F32)
+            ((float *)p)[i] *= factor;
+        else if (dtype == TRI_DTYPE_F16)
+            *half = trii_f32_to_f16(trii_f16_to_f32(*half) * factor);
+        else
+            *half = trii_f32_to_bf16(trii_bf16_to_f32(*half) * factor);
+    }
+}
+
 /* What an all_reduce must give in elements [first, first + count). */
 static inline void expect_reduce(const runner *run, void *out, size_t first, size_t count,
                                  tri_dtype dtype, tri_redop op)
@@ -149,9 +171,12 @@ static inline void expect_reduce(const runner *run, void *out, size_t first, siz
 
     for (int r = 0; r < run->env->size; r++) {
         fill_part(all + bytes * (size_t)r, first, count, dtype, run->key, r);
+        if (op == TRI_REDOP_PREMUL_SUM)
+            scale_part(all + bytes * (size_t)r, count, dtype, factor_of(r));
         src[r] = all + bytes * (size_t)r;
     }
-    trii_reduce_scalar(src, run->env->size, out, count, dtype, op);
+    trii_reduce_scalar(src, run->env->size, out, count, dtype,
+                       op == TRI_REDOP_PREMUL_SUM ? TRI_REDOP_SUM : op);
     free(all);
 }
 
@@ -210,66 +235,194 @@ typedef enum call_kind {
     BROADCAST,
     ALL_GATHER,
     REDUCE_SCATTER,
+    REDUCE,
+    GATHER,
+    SCATTER,
+    ALL_TO_ALL,
+    ALL_GATHER_V,
+    REDUCE_SCATTER_V,
+    ALL_TO_ALL_V,
     N_CALL_KINDS
 } call_kind;
+
+#define IS_IN(kind, ...) ((1u << (kind) & (__VA_ARGS__)) != 0)
+#define REDUCING (1u << ALL_REDUCE | 1u << REDUCE_SCATTER | 1u << REDUCE | 1u << REDUCE_SCATTER_V)
+
+/* A collective that is being put together. */
+typedef struct a_call {
+    call_kind kind;
+    size_t count;
+    tri_dtype dtype;
+    tri_redop op;
+    int root;
+    bool in_place;
+    size_t src_counts[RANKS_MAX], dst_counts[RANKS_MAX]; /* of the parts that this rank has */
+    size_t n_src, n_dst, own_at;                         /* elements; of our part in the larger */
+    char *src, *dst;
+} a_call;
+
+/* Sizes of parts, from nothing to count and a bit; for all_to_all_v of what `from` sends. */
+static inline size_t part_size(const a_call *c, int from, int to)
+{
+    switch (c->kind) {
+    case ALL_GATHER_V:
+    case REDUCE_SCATTER_V:
+    case ALL_TO_ALL_V:
+        switch ((from + 2 * to) % 3) {
+        case 0:
+            return 0;
+        case 1:
+            return c->count;
+        default:
+            return c->count / 2 + 1;
+        }
+    default:
+        return c->count;
+    }
+}
+
+static inline void call_sizes(const rank_env *env, a_call *c)
+{
+    bool whole_src = IS_IN(c->kind, 1u << REDUCE_SCATTER | 1u << SCATTER | 1u << ALL_TO_ALL |
+                                        1u << REDUCE_SCATTER_V | 1u << ALL_TO_ALL_V);
+    bool whole_dst = IS_IN(c->kind, 1u << ALL_GATHER | 1u << GATHER | 1u << ALL_TO_ALL |
+                                        1u << ALL_GATHER_V | 1u << ALL_TO_ALL_V);
+    bool all_to_all = c->kind == ALL_TO_ALL_V;
+
+    c->n_src = c->n_dst = c->own_at = 0;
+    for (int r = 0; r < env->size; r++) {
+        c->src_counts[r] = part_size(c, all_to_all ? env->rank : 0, r);
+        c->dst_counts[r] = part_size(c, all_to_all ? r : 0, all_to_all ? env->rank : r);
+        c->own_at += r < env->rank ? c->src_counts[r] : 0;
+        c->n_src += whole_src ? c->src_counts[r] : 0;
+        c->n_dst += whole_dst ? c->dst_counts[r] : 0;
+    }
+    c->n_src = whole_src ? c->n_src : c->src_counts[env->rank];
+    c->n_dst = whole_dst ? c->n_dst : c->dst_counts[env->rank];
+}
+
+static inline tri_status post_call(tri_group *g, const rank_env *env, const a_call *c,
+                                   tri_work **work)
+{
+    tri_redop op =
+        c->op == TRI_REDOP_PREMUL_SUM ? tri_redop_premul_sum(factor_of(env->rank)) : c->op;
+    bool at_root = env->rank == c->root;
+
+    switch (c->kind) {
+    case ALL_REDUCE:
+        return tri_all_reduce(g, c->src, c->dst, c->count, c->dtype, op, work);
+    case BROADCAST:
+        return tri_broadcast(g, c->dst, c->count, c->dtype, c->root, work);
+    case ALL_GATHER:
+        return tri_all_gather(g, c->src, c->dst, c->count, c->dtype, work);
+    case REDUCE_SCATTER:
+        return tri_reduce_scatter(g, c->src, c->dst, c->count, c->dtype, op, work);
+    case REDUCE:
+        return tri_reduce(g, c->src, at_root ? c->dst : NULL, c->count, c->dtype, op, c->root,
+                          work);
+    case GATHER:
+        return tri_gather(g, c->src, at_root ? c->dst : NULL, c->count, c->dtype, c->root, work);
+    case SCATTER:
+        return tri_scatter(g, at_root ? c->src : NULL, c->dst, c->count, c->dtype, c->root, work);
+    case ALL_TO_ALL:
+        return tri_all_to_all(g, c->src, c->dst, c->count, c->dtype, work);
+    case ALL_GATHER_V:
+        return tri_all_gather_v(g, c->src, c->dst, c->dst_counts, c->dtype, work);
+    case REDUCE_SCATTER_V:
+        return tri_reduce_scatter_v(g, c->src, c->dst, c->src_counts, c->dtype, op, work);
+    default:
+        return tri_all_to_all_v(g, c->src, c->src_counts, c->dst, c->dst_counts, c->dtype, work);
+    }
+}
+
+/* What dst must hold: from the inputs of all ranks. */
+static inline void expect_call(const runner *run, const a_call *c, char *out)
+{
+    const rank_env *env = run->env;
+    size_t size = tri_dtype_size(c->dtype);
+
+    switch (c->kind) {
+    case ALL_REDUCE:
+    case REDUCE:
+        expect_reduce(run, out, 0, c->count, c->dtype, c->op);
+        return;
+    case REDUCE_SCATTER:
+    case REDUCE_SCATTER_V:
+        expect_reduce(run, out, c->own_at, c->n_dst, c->dtype, c->op);
+        return;
+    case BROADCAST:
+        fill(out, c->count, c->dtype, run->key, c->root);
+        return;
+    case SCATTER:
+        fill_part(out, c->own_at, c->count, c->dtype, run->key, c->root);
+        return;
+    default:
+        break;
+    }
+    for (int r = 0; r < env->size; r++) {
+        size_t at = 0;
+
+        for (int to = 0; to < env->rank && IS_IN(c->kind, 1u << ALL_TO_ALL | 1u << ALL_TO_ALL_V);
+             to++)
+            at += part_size(c, r, to);
+        fill_part(out, at, c->dst_counts[r], c->dtype, run->key, r);
+        out += c->dst_counts[r] * size;
+    }
+}
+
+/* Buffers: apart, or in place as the call allows. */
+static inline void call_buffers(runner *run, a_call *c, pending *slot, bool arena)
+{
+    size_t size = tri_dtype_size(c->dtype);
+    bool larger_dst = c->n_dst > c->n_src;
+
+    c->src =
+        take(run, (larger_dst && c->in_place ? c->n_dst : c->n_src) * size, arena, &slot->own_src);
+    c->dst = c->src;
+    if (!c->in_place)
+        c->dst = take(run, c->n_dst * size, arena, &slot->own_dst);
+    else if (larger_dst)
+        c->src += c->own_at * size;
+    else if (c->n_src > c->n_dst)
+        c->dst += c->own_at * size;
+    if (!c->in_place)
+        memset(c->dst, 0xa5, c->n_dst * size);
+    fill(c->src, c->n_src, c->dtype, run->key, run->env->rank);
+}
 
 /* One collective in one of its variants: bit 0 in place, 1 arena, 2 asynchronous. */
 static inline const char *run_call(runner *run, call_kind kind, size_t count, tri_dtype dtype,
                                    tri_redop op, unsigned variant)
 {
-    static const char *const names[] = {"all_reduce", "broadcast", "all_gather", "reduce_scatter"};
+    static const char *const names[] = {
+        "all_reduce", "broadcast",  "all_gather",   "reduce_scatter",   "reduce",      "gather",
+        "scatter",    "all_to_all", "all_gather_v", "reduce_scatter_v", "all_to_all_v"};
     rank_env *env = run->env;
-    size_t p = (size_t)env->size, bytes = count * tri_dtype_size(dtype);
-    size_t n_src = kind == REDUCE_SCATTER ? count * p : count;
-    size_t n_dst = kind == ALL_GATHER ? count * p : count;
-    bool in_place = (variant & 1) != 0 || kind == BROADCAST, arena = (variant & 2) != 0;
-    int root = (int)(run->key % p);
     pending *slot = &run->slots[run->n_pending];
     tri_work **work = (variant & 4) != 0 ? &slot->work : NULL;
-    char *src, *dst;
+    bool arena = (variant & 2) != 0;
+    a_call c = {.kind = kind, .count = count, .dtype = dtype, .op = op};
 
+    if ((variant & 1) != 0 && IS_IN(kind, 1u << ALL_TO_ALL | 1u << ALL_TO_ALL_V))
+        return NULL;
     memset(slot, 0, sizeof(*slot));
-    run->key++;
+    c.root = (int)(run->key++ % (unsigned)env->size);
+    c.in_place = (variant & 1) != 0 || kind == BROADCAST;
     snprintf(slot->what, sizeof(slot->what), "%s of %zu %s, %s, %s, %s, %s", names[kind], count,
-             tri_dtype_name(dtype), tri_redop_name(op), in_place ? "in place" : "apart",
+             tri_dtype_name(dtype), tri_redop_name(op), c.in_place ? "in place" : "apart",
              arena ? "arena" : "heap", work != NULL ? "async" : "blocking");
-    if (in_place && kind == ALL_GATHER) {
-        dst = take(run, bytes * p, arena, &slot->own_dst);
-        src = dst + bytes * (size_t)env->rank;
-    } else {
-        src = take(run, n_src * tri_dtype_size(dtype), arena, &slot->own_src);
-        dst = !in_place ? take(run, n_dst * tri_dtype_size(dtype), arena, &slot->own_dst)
-              : kind == REDUCE_SCATTER ? src + bytes * (size_t)env->rank
-                                       : src;
-    }
-    if (!in_place)
-        memset(dst, 0xa5, n_dst * tri_dtype_size(dtype));
-    fill(src, n_src, dtype, run->key, env->rank);
-    slot->dst = dst;
+    call_sizes(env, &c);
+    call_buffers(run, &c, slot, arena);
+    slot->dst = c.dst;
     slot->dtype = dtype;
-    slot->count = n_dst;
-    slot->expected = malloc(n_src * tri_dtype_size(dtype) + n_dst * tri_dtype_size(dtype) + 1);
-    switch (kind) {
-    case ALL_REDUCE:
-        expect_reduce(run, slot->expected, 0, count, dtype, op);
-        RANK_TRY(env, tri_all_reduce(run->group, src, dst, count, dtype, op, work));
-        break;
-    case BROADCAST:
-        fill(slot->expected, count, dtype, run->key, root);
-        if (env->rank != root)
-            memset(dst, 0xa5, bytes);
-        RANK_TRY(env, tri_broadcast(run->group, dst, count, dtype, root, work));
-        break;
-    case ALL_GATHER:
-        for (int r = 0; r < env->size; r++)
-            fill((char *)slot->expected + bytes * (size_t)r, count, dtype, run->key, r);
-        RANK_TRY(env, tri_all_gather(run->group, src, dst, count, dtype, work));
-        break;
-    default:
-        expect_reduce(run, slot->expected, count * (size_t)env->rank, count, dtype, op);
-        RANK_TRY(env, tri_reduce_scatter(run->group, src, dst, count, dtype, op, work));
-        break;
-    }
+    slot->count = c.n_dst;
+    slot->expected = malloc(c.n_dst * tri_dtype_size(dtype) + 1);
+    expect_call(run, &c, slot->expected);
+    if (IS_IN(kind, 1u << REDUCE | 1u << GATHER) && env->rank != c.root)
+        slot->count = 0; /* nothing comes here */
+    if (kind == BROADCAST && env->rank != c.root)
+        memset(c.dst, 0xa5, count * tri_dtype_size(dtype));
+    RANK_TRY(env, post_call(run->group, env, &c, work));
     if (work == NULL)
         return finish(run, slot);
     return ++run->n_pending == CALLS_IN_FLIGHT ? drain(run) : NULL;
@@ -319,12 +472,11 @@ static inline const char *run_dtype(runner *run, const script *what, tri_dtype d
 
     for (const size_t *count = what->counts; *count != SIZE_MAX && failure == NULL; count++) {
         for (int op = 0; op < (what->all_ops ? TRI_REDOP_COUNT : 1) && failure == NULL; op++) {
-            if (trii_reduce_check(dtype, (tri_redop)op) != TRI_OK)
+            if (op == TRI_REDOP_PREMUL_SUM ? !trii_dtype_is_float(dtype)
+                                           : trii_reduce_check(dtype, (tri_redop)op) != TRI_OK)
                 continue;
             for (int kind = 0; kind < N_CALL_KINDS && failure == NULL; kind++) {
-                bool reduces = kind == ALL_REDUCE || kind == REDUCE_SCATTER;
-
-                if ((op > 0 && !reduces) ||
+                if ((op > 0 && !IS_IN(kind, REDUCING)) ||
                     (what->moves_only && kind != ALL_REDUCE && kind != BROADCAST))
                     continue;
                 for (unsigned variant = 0; variant < 8 && failure == NULL; variant++)

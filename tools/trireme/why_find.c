@@ -281,7 +281,7 @@ static tri_status find_failures(why_job *job)
 
 static bool is_pair(const trii_record *record)
 {
-    return record->kind == TRII_KIND_SEND || record->kind == TRII_KIND_RECV;
+    return trii_kind_in((trii_kind)record->kind, TRII_KINDS_PAIR);
 }
 
 /* The collective number `seq` of a group; NULL = not called, or no longer in the ring. */

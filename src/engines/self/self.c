@@ -22,11 +22,14 @@ static tri_status self_create(const trii_group_args *args, void **self_out)
 static tri_status self_submit(void *self, trii_op *op)
 {
     const trii_collective *call = &op->call;
+    size_t bytes = call->bytes;
 
     (void)self;
+    if (call->kind == TRII_KIND_ALL_TO_ALL_V)
+        bytes = call->src_parts[1] * tri_dtype_size(call->dtype);
     /* The reduction over one rank is its value, avg too. */
-    if (call->src != call->dst && call->bytes > 0)
-        memcpy(call->dst, call->src, call->bytes);
+    if (call->src != call->dst && bytes > 0)
+        memcpy(call->dst, call->src, bytes);
     trii_op_finish(op, TRI_OK, NULL);
     return TRI_OK;
 }
@@ -51,8 +54,7 @@ const trii_engine trii_engine_self = {
     .abi = TRII_ENGINE_ABI,
     .size = sizeof(trii_engine),
     .name = "self",
-    .kinds = 1u << TRII_KIND_ALL_REDUCE | 1u << TRII_KIND_BROADCAST | 1u << TRII_KIND_ALL_GATHER |
-             1u << TRII_KIND_REDUCE_SCATTER | 1u << TRII_KIND_BARRIER,
+    .kinds = TRII_KINDS_COLLECTIVE,
     .create = self_create,
     .submit = self_submit,
     .progress = self_progress,

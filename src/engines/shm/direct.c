@@ -16,11 +16,6 @@
 #define COUNT_BITS 24
 #define LINE_BYTES ((size_t)64)
 
-size_t shm_input_bytes(const shm_group *g, const trii_collective *call)
-{
-    return call->kind == TRII_KIND_REDUCE_SCATTER ? call->bytes * (size_t)g->size : call->bytes;
-}
-
 void shm_slice(const shm_group *g, int rank, size_t count, size_t elem_bytes, size_t *from,
                size_t *to)
 {
@@ -36,40 +31,18 @@ void shm_slice(const shm_group *g, int rank, size_t count, size_t elem_bytes, si
 
 /* --- data inside the lane --------------------------------------------------------------- */
 
-static const void *lane_data(const shm_group *g, int rank, const trii_op *op, shm_path path)
+static const char *inline_data(const shm_group *g, int rank, const trii_op *op)
 {
-    const shm_block *block = g->peers[rank].block;
-    size_t lane = op->call.seq % SHM_LANES;
-
-    return path == SHM_PATH_INLINE ? block->lanes[lane].arrival.data.payload
-                                   : block->one_shot[lane];
+    return (const char *)shm_lane_of(g, rank, op->call.seq)->arrival.data.payload;
 }
 
-static void from_lanes(shm_group *g, trii_op *op)
+static const char *one_shot_data(const shm_group *g, int rank, const trii_op *op)
 {
-    const trii_collective *call = &op->call;
-    shm_path path = shm_step_of(op)->path;
-    const void *src[SHM_MAX_RANKS];
+    const unsigned char *data = g->peers[rank].block->one_shot[op->call.seq % SHM_LANES];
 
-    if (call->bytes == 0)
-        return;
-    if (call->kind == TRII_KIND_BROADCAST) {
-        if (call->root != g->rank)
-            memcpy(call->dst, lane_data(g, call->root, op, path), call->bytes);
-        return;
-    }
-    for (int r = 0; r < g->size; r++)
-        src[r] = lane_data(g, r, op, path);
-    if (call->kind == TRII_KIND_ALL_GATHER) {
-        for (int r = 0; r < g->size; r++)
-            memcpy((char *)call->dst + call->bytes * (size_t)r, src[r], call->bytes);
-        return;
-    }
-    if (call->kind == TRII_KIND_REDUCE_SCATTER) {
-        for (int r = 0; r < g->size; r++)
-            src[r] = (const char *)src[r] + call->bytes * (size_t)g->rank;
-    }
-    trii_reduce(src, g->size, call->dst, call->count, call->dtype, call->op);
+    if (op->call.kind == TRII_KIND_ALL_TO_ALL_V)
+        data += ((size_t)g->size + 1) * sizeof(uint64_t);
+    return (const char *)data;
 }
 
 /* --- direct ------------------------------------------------------------------------------ */
@@ -111,7 +84,7 @@ static void count_chunk(shm_u64 *done, uint64_t seq)
         ;
 }
 
-/* Sums a chunk over the buffers of all ranks and stores it to all of them. */
+/* Sums a chunk over the buffers of all ranks and stores it to all of them, or to the root's. */
 static void push_chunk(shm_group *g, trii_op *op, int slice, size_t chunk)
 {
     const trii_collective *call = &op->call;
@@ -127,13 +100,16 @@ static void push_chunk(shm_group *g, trii_op *op, int slice, size_t chunk)
         const shm_arrival *arrival = &shm_lane_of(g, r, call->seq)->arrival;
 
         src[r] = shm_arena_at(g, r, arrival->data.at.src) + from * elem_bytes;
-        dst[r] = shm_arena_at(g, r, arrival->data.at.dst) + from * elem_bytes;
+        if (call->kind == TRII_KIND_ALL_REDUCE || call->root == r)
+            dst[r] = shm_arena_at(g, r, arrival->data.at.dst) + from * elem_bytes;
     }
-    trii_reduce_push(src, g->size, dst, g->size, to - from < step ? to - from : step, call->dtype,
-                     call->op);
+    if (call->kind == TRII_KIND_REDUCE)
+        dst[0] = dst[call->root];
+    trii_reduce_push(src, g->size, dst, call->kind == TRII_KIND_REDUCE ? 1 : g->size,
+                     to - from < step ? to - from : step, call->dtype, call->op);
 }
 
-static bool direct_all_reduce(shm_group *g, trii_op *op)
+static bool direct_reduce(shm_group *g, trii_op *op)
 {
     uint64_t seq = op->call.seq;
     shm_step *step = shm_step_of(op);
@@ -164,36 +140,9 @@ static bool direct_all_reduce(shm_group *g, trii_op *op)
     return true;
 }
 
-static const char *direct_src(const shm_group *g, int rank, uint64_t seq)
+static const char *direct_data(const shm_group *g, int rank, const trii_op *op)
 {
-    return shm_arena_at(g, rank, shm_lane_of(g, rank, seq)->arrival.data.at.src);
-}
-
-/* Each rank reads what it needs from its peers. */
-static void direct_pull(shm_group *g, trii_op *op)
-{
-    const trii_collective *call = &op->call;
-    const void *src[SHM_MAX_RANKS];
-
-    if (call->kind == TRII_KIND_BROADCAST) {
-        if (call->root != g->rank)
-            memcpy(call->dst, direct_src(g, call->root, call->seq), call->bytes);
-        return;
-    }
-    if (call->kind == TRII_KIND_ALL_GATHER) {
-        for (int i = 0; i < g->size; i++) {
-            int r = (g->rank + i) % g->size;
-            char *to = (char *)call->dst + call->bytes * (size_t)r;
-            const char *from = direct_src(g, r, call->seq);
-
-            if (from != to)
-                memcpy(to, from, call->bytes);
-        }
-        return;
-    }
-    for (int r = 0; r < g->size; r++)
-        src[r] = direct_src(g, r, call->seq) + call->bytes * (size_t)g->rank;
-    trii_reduce(src, g->size, call->dst, call->count, call->dtype, call->op);
+    return shm_arena_at(g, rank, shm_lane_of(g, rank, op->call.seq)->arrival.data.at.src);
 }
 
 static bool advance_direct(shm_group *g, trii_op *op)
@@ -202,10 +151,10 @@ static bool advance_direct(shm_group *g, trii_op *op)
     uint64_t seq = op->call.seq;
     bool did = false;
 
-    if (op->call.kind == TRII_KIND_ALL_REDUCE)
-        return direct_all_reduce(g, op);
+    if (trii_kind_in(op->call.kind, 1u << TRII_KIND_ALL_REDUCE | 1u << TRII_KIND_REDUCE))
+        return direct_reduce(g, op);
     if (step->phase == SHM_RUNNING) {
-        direct_pull(g, op);
+        shm_take_all(g, op, direct_data); /* each rank reads what it needs from its peers */
         atomic_store_explicit(&shm_lane_of(g, g->rank, seq)->finished.value, seq,
                               memory_order_release);
         g->must_wake = true;
@@ -226,8 +175,8 @@ static bool advance_direct(shm_group *g, trii_op *op)
 void shm_begin(shm_group *g, trii_op *op)
 {
     shm_step *step = shm_step_of(op);
-    unsigned needs = op->call.kind == TRII_KIND_ALL_REDUCE ? SHM_SRC_IN_ARENA | SHM_DST_IN_ARENA
-                                                           : SHM_SRC_IN_ARENA;
+    bool pushes = trii_kind_in(op->call.kind, 1u << TRII_KIND_ALL_REDUCE | 1u << TRII_KIND_REDUCE);
+    unsigned needs = pushes ? SHM_SRC_IN_ARENA | SHM_DST_IN_ARENA : SHM_SRC_IN_ARENA;
 
     step->phase = SHM_RUNNING;
     if (step->path != SHM_PATH_DIRECT || (step->everywhere & (needs | SHM_COPIED)) == needs)
@@ -243,7 +192,7 @@ bool shm_advance(shm_group *g, trii_op *op)
     switch (shm_step_of(op)->path) {
     case SHM_PATH_INLINE:
     case SHM_PATH_ONE_SHOT:
-        from_lanes(g, op);
+        shm_take_all(g, op, shm_step_of(op)->path == SHM_PATH_INLINE ? inline_data : one_shot_data);
         shm_step_of(op)->phase = SHM_DONE;
         return true;
     case SHM_PATH_DIRECT:

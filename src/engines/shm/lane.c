@@ -72,31 +72,62 @@ static void put_data(shm_group *g, trii_op *op, shm_lane *lane)
 {
     const trii_collective *call = &op->call;
     shm_step *step = shm_step_of(op);
-    size_t bytes = shm_input_bytes(g, call);
+    size_t elem_bytes = tri_dtype_size(call->dtype);
+    size_t bytes = shm_own_elems(g, call) * elem_bytes;
+    size_t most = shm_most_elems(g, call) * elem_bytes; /* chooses: the same on all ranks */
+    bool to_dst = call->kind == TRII_KIND_ALL_REDUCE ||
+                  (call->kind == TRII_KIND_REDUCE && call->root == g->rank);
 
     step->flags = 0;
-    step->path = bytes <= SHM_INLINE_BYTES ? SHM_PATH_INLINE : SHM_PATH_ONE_SHOT;
-    if (bytes >= SHM_DIRECT_MIN_BYTES) {
+    step->path = most <= SHM_INLINE_BYTES ? SHM_PATH_INLINE : SHM_PATH_ONE_SHOT;
+    if (most >= SHM_DIRECT_MIN_BYTES) {
         step->path = SHM_PATH_DIRECT; /* perhaps: see shm_begin */
         step->src_at = shm_arena_find(g, call->src, bytes);
-        step->dst_at =
-            call->dst == call->src ? step->src_at : shm_arena_find(g, call->dst, call->bytes);
+        if (to_dst)
+            step->dst_at =
+                call->dst == call->src ? step->src_at : shm_arena_find(g, call->dst, bytes);
         lane->arrival.data.at.src = step->src_at;
         lane->arrival.data.at.dst = step->dst_at;
-        step->flags = (step->src_at != 0 ? SHM_SRC_IN_ARENA : 0u) |
+        step->flags = (step->src_at != 0 || bytes == 0 ? SHM_SRC_IN_ARENA : 0u) |
                       (step->dst_at != 0 ? SHM_DST_IN_ARENA : 0u);
-        if (bytes > SHM_ONE_SHOT_BYTES ||
-            (step->flags & SHM_SRC_IN_ARENA &&
-             (step->flags & SHM_DST_IN_ARENA || call->kind != TRII_KIND_ALL_REDUCE)))
+        if (most > SHM_ONE_SHOT_BYTES ||
+            (step->flags & SHM_SRC_IN_ARENA && (step->flags & SHM_DST_IN_ARENA || !to_dst)))
             return;
         step->flags |= SHM_COPIED;
     }
-    if (call->kind == TRII_KIND_BROADCAST && call->root != g->rank)
-        return;
-    if (bytes > 0)
+    if (bytes > 0 && shm_puts(g, call))
         memcpy(step->path == SHM_PATH_INLINE ? lane->arrival.data.payload
                                              : g->block->one_shot[call->seq % SHM_LANES],
                call->src, bytes);
+}
+
+/* The same for an all_to_all_v: how much the peers put in is not known before they arrive, so
+ * where all parts begin lies in front of the data. */
+static void put_parts(shm_group *g, trii_op *op, shm_lane *lane)
+{
+    const trii_collective *call = &op->call;
+    shm_step *step = shm_step_of(op);
+    unsigned char *place = g->block->one_shot[call->seq % SHM_LANES];
+    size_t bytes = call->src_parts[g->size] * tri_dtype_size(call->dtype);
+    size_t table = ((size_t)g->size + 1) * sizeof(uint64_t);
+
+    for (int r = 0; r <= g->size; r++) {
+        uint64_t at = call->src_parts[r];
+
+        memcpy(place + (size_t)r * sizeof(at), &at, sizeof(at));
+    }
+    step->path = SHM_PATH_DIRECT;
+    step->flags = bytes == 0 ? SHM_SRC_IN_ARENA : 0u;
+    if (bytes > 0)
+        step->src_at = shm_arena_find(g, call->src, bytes);
+    if (step->src_at != 0)
+        step->flags |= SHM_SRC_IN_ARENA;
+    lane->arrival.data.at.src = step->src_at;
+    if (table + bytes > SHM_ONE_SHOT_BYTES)
+        return;
+    step->flags |= SHM_COPIED;
+    if (bytes > 0)
+        memcpy(place + table, call->src, bytes);
 }
 
 void shm_arrive(shm_group *g, trii_op *op)
@@ -104,7 +135,10 @@ void shm_arrive(shm_group *g, trii_op *op)
     shm_lane *lane = &g->block->lanes[op->call.seq % SHM_LANES];
     shm_step *step = shm_step_of(op);
 
-    put_data(g, op, lane);
+    if (op->call.kind == TRII_KIND_ALL_TO_ALL_V)
+        put_parts(g, op, lane);
+    else
+        put_data(g, op, lane);
     store(&lane->arrival.call, call_word(&op->call));
     store(&lane->arrival.count, op->call.count);
     store(&lane->arrival.place, shm_place(g, &op->call.site, step->flags));
@@ -178,6 +212,18 @@ static bool same_call(shm_group *g, trii_op *op, int rank, const shm_arrival *ar
     return false;
 }
 
+/* Flags of an arrival; those that do not matter are set. */
+static unsigned flags_of(const trii_collective *call, int rank, const shm_arrival *arrival)
+{
+    unsigned flags = (unsigned)load(&arrival->place) & 0xffu;
+
+    if (rank == call->root)
+        return flags;
+    if (trii_kind_in(call->kind, 1u << TRII_KIND_BROADCAST | 1u << TRII_KIND_SCATTER))
+        return SHM_SRC_IN_ARENA | SHM_DST_IN_ARENA | SHM_COPIED;
+    return call->kind == TRII_KIND_REDUCE ? flags | SHM_DST_IN_ARENA : flags;
+}
+
 bool shm_all_arrived(shm_group *g, trii_op *op)
 {
     shm_step *step = shm_step_of(op);
@@ -190,8 +236,7 @@ bool shm_all_arrived(shm_group *g, trii_op *op)
             return false;
         if (!same_call(g, op, step->seen, arrival))
             return false;
-        if (op->call.kind != TRII_KIND_BROADCAST || step->seen == op->call.root)
-            step->everywhere &= (unsigned)load(&arrival->place) & 0xffu;
+        step->everywhere &= flags_of(&op->call, step->seen, arrival);
     }
-    return true;
+    return shm_parts_agree(g, op);
 }

@@ -2,7 +2,8 @@
  * pair.c - send and recv: messages of a pair lie in the sender's block, SHM_MESSAGES of them
  * at a time, each with a ring for its data. A message that fits into its ring is gone for the
  * sender when it was copied; a larger one flows as the receiver takes it, or is read straight
- * from the sender's arena. A receive takes the oldest message that carries its tag.
+ * from the sender's arena. A receive takes the oldest message that carries its tag; of receives
+ * from one rank and from any rank, the one that was posted first has the choice.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -31,11 +32,15 @@ static uint64_t message_word(const trii_collective *call)
 
 void shm_pair_submit(shm_group *g, trii_op *op)
 {
-    shm_peer *peer = &g->peers[op->call.root];
-    trii_op **at = op->call.kind == TRII_KIND_SEND ? &peer->sends : &peer->recvs;
+    trii_op **at = &g->any_recvs;
 
+    if (op->call.kind == TRII_KIND_SEND)
+        at = &g->peers[op->call.root].sends;
+    else if (op->call.kind == TRII_KIND_RECV)
+        at = &g->peers[op->call.root].recvs;
     while (*at != NULL)
         at = &(*at)->next;
+    shm_step_of(op)->posted = ++g->n_recvs;
     op->next = NULL;
     *at = op;
     g->n_pair_ops++;
@@ -218,6 +223,33 @@ static bool advance_sends(shm_group *g, shm_peer *peer)
     return did;
 }
 
+/* A receive from any rank that was posted before **at, with a message of this peer that it can
+ * take, becomes one of this peer's, in front of **at. */
+static void claim_for_any(shm_group *g, shm_peer *peer, uint64_t last, trii_op **at)
+{
+    const shm_pair *pair = &peer->block->pairs[g->rank];
+    uint64_t before = *at != NULL ? shm_step_of(*at)->posted : UINT64_MAX;
+
+    for (trii_op **link = &g->any_recvs; *link != NULL; link = &(*link)->next) {
+        trii_op *op = *link;
+        int slot;
+
+        if (shm_step_of(op)->posted > before)
+            return;
+        slot = find_message(peer, pair, last, &op->call);
+        if (slot < 0)
+            continue;
+        op->call.root = peer->rank;
+        if (!check_message(g, &pair->messages[slot], op))
+            return;
+        shm_step_of(op)->message = slot + 1;
+        *link = op->next;
+        op->next = *at;
+        *at = op;
+        return;
+    }
+}
+
 static bool advance_recvs(shm_group *g, shm_peer *peer)
 {
     shm_pair *pair = &peer->block->pairs[g->rank];
@@ -231,9 +263,13 @@ static bool advance_recvs(shm_group *g, shm_peer *peer)
 
         last = seq > last ? seq : last;
     }
-    for (trii_op **at = &peer->recvs; *at != NULL;) {
-        shm_step *step = shm_step_of(*at);
+    for (trii_op **at = &peer->recvs;;) {
+        shm_step *step;
 
+        claim_for_any(g, peer, last, at);
+        if (*at == NULL)
+            return did;
+        step = shm_step_of(*at);
         if (step->message == 0) {
             step->message = 1 + find_message(peer, pair, last, &(*at)->call);
             if (step->message > 0 && !check_message(g, &pair->messages[step->message - 1], *at)) {
@@ -248,7 +284,6 @@ static bool advance_recvs(shm_group *g, shm_peer *peer)
         else
             at = &(*at)->next;
     }
-    return did;
 }
 
 bool shm_pair_advance(shm_group *g)
@@ -262,19 +297,24 @@ bool shm_pair_advance(shm_group *g)
     return did;
 }
 
+static void fail_list(trii_op **list, tri_status status, const char *why)
+{
+    trii_op *op = *list;
+
+    *list = NULL;
+    for (trii_op *next; op != NULL; op = next) {
+        next = op->next;
+        trii_op_finish(op, status, why);
+    }
+}
+
 void shm_pair_fail_all(shm_group *g, tri_status status, const char *why)
 {
     for (int r = 0; r < g->size; r++) {
-        trii_op *lists[2] = {g->peers[r].sends, g->peers[r].recvs};
-
-        g->peers[r].sends = g->peers[r].recvs = NULL;
-        for (int i = 0; i < 2; i++) {
-            for (trii_op *op = lists[i], *next; op != NULL; op = next) {
-                next = op->next;
-                trii_op_finish(op, status, why);
-            }
-        }
+        fail_list(&g->peers[r].sends, status, why);
+        fail_list(&g->peers[r].recvs, status, why);
     }
+    fail_list(&g->any_recvs, status, why);
     g->n_pair_ops = 0;
 }
 
@@ -282,6 +322,10 @@ void shm_pair_describe(const shm_group *g, trii_op *op, char *text, size_t size)
 {
     char last[240];
 
+    if (op->call.root < 0) {
+        snprintf(text, size, "any rank to send");
+        return;
+    }
     shm_describe_last(g, op->call.root, last, sizeof(last));
     snprintf(text, size, "rank %d to %s (its last call: %s)", op->call.root,
              op->call.kind == TRII_KIND_SEND ? "receive" : "send", last);

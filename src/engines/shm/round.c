@@ -11,21 +11,21 @@
 
 #define LINE_BYTES ((size_t)64)
 
+/* Of every part in a round. */
 static size_t round_elems(const shm_group *g, const trii_collective *call)
 {
     size_t elem_bytes = tri_dtype_size(call->dtype);
-    size_t parts = call->kind == TRII_KIND_REDUCE_SCATTER ? (size_t)g->size : 1;
+    size_t regions = shm_has_regions(call->kind) ? (size_t)g->size : 1;
 
-    return SHM_ROUND_BYTES / parts / LINE_BYTES * (LINE_BYTES / elem_bytes);
+    return SHM_ROUND_BYTES / regions / LINE_BYTES * (LINE_BYTES / elem_bytes);
 }
 
-/* Elements [*from, *from + n) of the call are round `i` of it; returns n. */
-static size_t round_range(const shm_group *g, const trii_collective *call, uint64_t i, size_t *from)
+/* How many of `count` elements are in a piece of `each` from `start` on. */
+static size_t piece(size_t count, size_t start, size_t each)
 {
-    size_t each = round_elems(g, call);
-
-    *from = (size_t)i * each;
-    return call->count - *from < each ? call->count - *from : each;
+    if (start >= count)
+        return 0;
+    return count - start < each ? count - start : each;
 }
 
 /* Whether every rank's counter has reached `value`. */
@@ -46,30 +46,41 @@ static unsigned char *part_of(const shm_group *g, int rank, uint64_t round)
     return g->peers[rank].block->round[round % SHM_ROUND_SLOTS];
 }
 
+/* Piece i of what this rank puts in. */
+static void copy_in(const shm_group *g, const trii_collective *call, unsigned char *part, size_t i)
+{
+    size_t size = tri_dtype_size(call->dtype), each = round_elems(g, call), start = i * each;
+
+    if (!shm_has_regions(call->kind)) {
+        size_t n = piece(shm_own_elems(g, call), start, each);
+
+        if (n > 0)
+            memcpy(part, (const char *)call->src + start * size, n * size);
+        return;
+    }
+    for (int r = 0; r < g->size; r++) {
+        size_t n = piece(trii_part_count(call->src_parts, call->count, r), start, each);
+        size_t at = trii_part_at(call->src_parts, call->count, r) + start;
+
+        if (n > 0)
+            memcpy(part + (size_t)r * each * size, (const char *)call->src + at * size, n * size);
+    }
+}
+
 static bool put_in(shm_group *g, trii_op *op)
 {
     const trii_collective *call = &op->call;
     shm_step *step = shm_step_of(op);
     uint64_t round = step->first_round + step->in;
-    size_t elem_bytes = tri_dtype_size(call->dtype);
-    unsigned char *part = part_of(g, g->rank, round);
     shm_counter *counter = &g->block->head.round_in;
-    size_t from, n;
 
     /* In order over all operations, and only into a slot that nobody reads any more. */
     if (step->in == step->n_rounds ||
         atomic_load_explicit(&counter->value, memory_order_relaxed) != round ||
         (round >= SHM_ROUND_SLOTS && !all_reached(g, false, round - SHM_ROUND_SLOTS + 1)))
         return false;
-    n = round_range(g, call, step->in, &from);
-    if (call->kind == TRII_KIND_REDUCE_SCATTER) {
-        for (int r = 0; r < g->size; r++)
-            memcpy(part + (size_t)r * n * elem_bytes,
-                   (const char *)call->src + (size_t)r * call->bytes + from * elem_bytes,
-                   n * elem_bytes);
-    } else if (call->kind != TRII_KIND_BROADCAST || call->root == g->rank) {
-        memcpy(part, (const char *)call->src + from * elem_bytes, n * elem_bytes);
-    }
+    if (shm_puts(g, call))
+        copy_in(g, call, part_of(g, g->rank, round), (size_t)step->in);
     atomic_store_explicit(&counter->value, round + 1, memory_order_release);
     g->must_wake = true;
     step->in++;
@@ -116,35 +127,45 @@ static bool all_summed(const shm_group *g, uint64_t round)
     return true;
 }
 
-static void take_out(shm_group *g, const trii_collective *call, uint64_t round, size_t start,
-                     size_t n)
+/* Piece i of an all_reduce or, at the root, of a reduce: n elements. */
+static void take_slices(shm_group *g, const trii_collective *call, uint64_t round, size_t start,
+                        size_t n)
 {
-    size_t elem_bytes = tri_dtype_size(call->dtype);
-    char *dst = (char *)call->dst + start * elem_bytes;
-    const void *src[SHM_MAX_RANKS];
+    size_t size = tri_dtype_size(call->dtype);
+    char *dst = (char *)call->dst + start * size;
     size_t from, to;
 
-    switch (call->kind) {
-    case TRII_KIND_ALL_REDUCE:
-        for (int r = 0; r < g->size; r++) {
-            shm_slice(g, r, n, elem_bytes, &from, &to);
-            memcpy(dst + from * elem_bytes, part_of(g, r, round) + from * elem_bytes,
-                   (to - from) * elem_bytes);
+    for (int r = 0; r < g->size; r++) {
+        shm_slice(g, r, n, size, &from, &to);
+        memcpy(dst + from * size, part_of(g, r, round) + from * size, (to - from) * size);
+    }
+}
+
+static void take_out(shm_group *g, const trii_collective *call, uint64_t round, size_t i)
+{
+    size_t size = tri_dtype_size(call->dtype), each = round_elems(g, call), start = i * each;
+    size_t region = shm_has_regions(call->kind) ? (size_t)g->rank * each * size : 0;
+    const void *src[SHM_MAX_RANKS];
+    size_t from, to, n;
+
+    if (shm_sums(g, call, &from, &n)) {
+        n = piece(n, start, each);
+        if (n == 0)
+            return;
+        if (!shm_has_regions(call->kind)) {
+            take_slices(g, call, round, start, n);
+            return;
         }
-        break;
-    case TRII_KIND_BROADCAST:
-        if (call->root != g->rank)
-            memcpy(dst, part_of(g, call->root, round), n * elem_bytes);
-        break;
-    case TRII_KIND_ALL_GATHER:
         for (int r = 0; r < g->size; r++)
-            memcpy(dst + call->bytes * (size_t)r, part_of(g, r, round), n * elem_bytes);
-        break;
-    default: /* reduce_scatter */
-        for (int r = 0; r < g->size; r++)
-            src[r] = part_of(g, r, round) + (size_t)g->rank * n * elem_bytes;
-        trii_reduce(src, g->size, dst, n, call->dtype, call->op);
-        break;
+            src[r] = part_of(g, r, round) + region;
+        trii_reduce(src, g->size, (char *)call->dst + start * size, n, call->dtype, call->op);
+        return;
+    }
+    for (int r = 0; r < g->size; r++) {
+        n = piece(shm_reads(g, call, r, &from, &to), start, each);
+        if (n > 0)
+            memcpy((char *)call->dst + (to + start) * size, part_of(g, r, round) + region,
+                   n * size);
     }
 }
 
@@ -153,14 +174,13 @@ static bool finish_one(shm_group *g, trii_op *op)
     const trii_collective *call = &op->call;
     shm_step *step = shm_step_of(op);
     uint64_t round = step->first_round + step->out;
+    size_t each = round_elems(g, call), i = (size_t)step->out;
     bool did = false;
-    size_t from, n;
 
     if (step->out == step->in || !all_reached(g, true, round + 1))
         return false;
-    n = round_range(g, call, step->out, &from);
-    if (call->kind == TRII_KIND_ALL_REDUCE) {
-        did = sum_slices(g, call, round, n);
+    if (trii_kind_in(call->kind, 1u << TRII_KIND_ALL_REDUCE | 1u << TRII_KIND_REDUCE)) {
+        did = sum_slices(g, call, round, piece(call->count, i * each, each));
         if (!all_summed(g, round))
             return did;
     }
@@ -168,7 +188,7 @@ static bool finish_one(shm_group *g, trii_op *op)
      * and a peer fills their slots again. A later operation may be summed first. */
     if (atomic_load_explicit(&g->block->head.round_out.value, memory_order_relaxed) != round)
         return did;
-    take_out(g, call, round, from, n);
+    take_out(g, call, round, i);
     atomic_store_explicit(&g->block->head.round_out.value, round + 1, memory_order_release);
     g->must_wake = true;
     step->out++;
@@ -182,7 +202,7 @@ void shm_rounds_begin(shm_group *g, trii_op *op)
 
     step->path = SHM_PATH_ROUNDS;
     step->first_round = g->next_round;
-    step->n_rounds = (op->call.count + each - 1) / each;
+    step->n_rounds = (shm_limit(g, &op->call) + each - 1) / each;
     g->next_round += step->n_rounds;
 }
 

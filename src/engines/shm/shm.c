@@ -180,6 +180,22 @@ static void finish_all(shm_group *g)
     shm_abort(g);
 }
 
+static bool peer_left(const shm_group *g, int rank)
+{
+    return atomic_load_explicit(&g->peers[rank].block->head.state, memory_order_acquire) ==
+           SHM_LEFT;
+}
+
+/* The receive that could take a message of any rank, if no rank is left to send one. */
+static trii_op *any_recv_in_vain(const shm_group *g)
+{
+    for (int r = 0; r < g->size && g->any_recvs != NULL; r++) {
+        if (r != g->rank && !peer_left(g, r))
+            return NULL;
+    }
+    return g->any_recvs;
+}
+
 /* A rank that left will never come: whoever needs it fails. Guard: lock. */
 static void check_left(shm_group *g)
 {
@@ -188,7 +204,7 @@ static void check_left(shm_group *g)
         trii_op *needs = peer->recvs != NULL ? peer->recvs : peer->sends;
         char what[200];
 
-        if (atomic_load_explicit(&peer->block->head.state, memory_order_acquire) != SHM_LEFT)
+        if (!peer_left(g, r))
             continue;
         /* All that it published came before: look once more. */
         if (advance(g))
@@ -200,6 +216,8 @@ static void check_left(shm_group *g)
                 break;
             }
         }
+        if (needs == NULL)
+            needs = any_recv_in_vain(g);
         if (needs == NULL)
             continue;
         trii_collective_describe(&needs->call, what, sizeof(what));
@@ -287,7 +305,7 @@ static void settle(shm_group *g)
 
 static void enqueue(shm_group *g, trii_op *op)
 {
-    if (op->call.kind == TRII_KIND_SEND || op->call.kind == TRII_KIND_RECV) {
+    if (trii_kind_in(op->call.kind, TRII_KINDS_PAIR)) {
         shm_pair_submit(g, op);
         return;
     }
@@ -352,7 +370,7 @@ static void shm_describe_wait(void *self, trii_op *op, char *text, size_t size)
     size_t used = 0;
 
     text[0] = '\0';
-    if (op->call.kind == TRII_KIND_SEND || op->call.kind == TRII_KIND_RECV) {
+    if (trii_kind_in(op->call.kind, TRII_KINDS_PAIR)) {
         shm_pair_describe(g, op, text, size);
         return;
     }
@@ -390,9 +408,7 @@ const trii_engine trii_engine_shm = {
     .abi = TRII_ENGINE_ABI,
     .size = sizeof(trii_engine),
     .name = "shm",
-    .kinds = 1u << TRII_KIND_ALL_REDUCE | 1u << TRII_KIND_BROADCAST | 1u << TRII_KIND_ALL_GATHER |
-             1u << TRII_KIND_REDUCE_SCATTER | 1u << TRII_KIND_BARRIER | 1u << TRII_KIND_SEND |
-             1u << TRII_KIND_RECV,
+    .kinds = TRII_KINDS_COLLECTIVE | TRII_KINDS_PAIR,
     .create = shm_create,
     .alloc = shm_arena_alloc,
     .free = shm_arena_free,

@@ -6,6 +6,7 @@
  *   lane.c       arriving, who has arrived, disagreement
  *   direct.c     what happens once all have arrived
  *   round.c      the same for memory that the peers do not map
+ *   parts.c      what a rank reads from which peer, for every kind of call
  *   pair.c       send and recv
  *   arena.c      memory that all ranks map
  */
@@ -47,6 +48,7 @@ typedef struct shm_step {
     uint64_t first_round, n_rounds;
     uint64_t in, out; /* rounds of this operation that we have put in, taken out */
     uint64_t moved;   /* send, recv: bytes */
+    uint64_t posted;  /* recv: order of posting */
 } shm_step;
 
 static inline shm_step *shm_step_of(trii_op *op)
@@ -94,6 +96,8 @@ struct shm_group {
     uint64_t completed_by_all; /* guard: lock; a lower bound */
     uint64_t next_round;       /* guard: lock; the first that belongs to no operation yet */
     int n_pair_ops;            /* guard: lock; sends and receives that are not done */
+    uint64_t n_recvs;          /* guard: lock; ever posted */
+    trii_op *any_recvs;        /* guard: lock; from any rank, without a message yet; in order */
     bool must_wake;            /* guard: lock; we published something since the last wake */
     atomic_int told;           /* the peers were told that we failed */
     int64_t spin_ns;           /* guard: lock; how long to spin now */
@@ -142,8 +146,6 @@ static inline shm_lane *shm_lane_of(const shm_group *g, int rank, uint64_t seq)
 void shm_begin(shm_group *g, trii_op *op);
 /* Does what can be done now; sets SHM_DONE at the end. True if something was done. */
 bool shm_advance(shm_group *g, trii_op *op);
-/* Bytes that one rank puts in. */
-size_t shm_input_bytes(const shm_group *g, const trii_collective *call);
 /* The part of [0, count) that belongs to `rank`: whole lines but for the end. */
 void shm_slice(const shm_group *g, int rank, size_t count, size_t elem_bytes, size_t *from,
                size_t *to);
@@ -151,6 +153,32 @@ void shm_slice(const shm_group *g, int rank, size_t count, size_t elem_bytes, si
 /* --- round.c (guard: lock) --- */
 void shm_rounds_begin(shm_group *g, trii_op *op);
 bool shm_rounds_advance(shm_group *g, trii_op *op);
+
+/* --- parts.c --- */
+/* Whether a rank's input has a region for every rank (else all of it is for all, or the root). */
+bool shm_has_regions(trii_kind kind);
+/* Whether this rank puts anything in. */
+bool shm_puts(const shm_group *g, const trii_collective *call);
+/* Elements that this rank puts in, if it does; the most that any rank does (equal on all ranks
+ * but in an all_to_all_v). */
+size_t shm_own_elems(const shm_group *g, const trii_collective *call);
+size_t shm_most_elems(const shm_group *g, const trii_collective *call);
+/* Elements of the largest part; of an all_to_all_v only once all have arrived. */
+size_t shm_limit(const shm_group *g, const trii_collective *call);
+/* all_to_all_v: where the parts of the rank's src begin, [size + 1]; it lies in front of its
+ * one-shot part. */
+const uint64_t *shm_parts_of(const shm_group *g, int rank, uint64_t seq);
+/* Whether this rank sums elements [from, from + n) of all inputs into its dst. */
+bool shm_sums(const shm_group *g, const trii_collective *call, size_t *from_out, size_t *n_out);
+/* How many elements this rank reads from `rank`: from element from of its input into element to
+ * of our dst. */
+size_t shm_reads(const shm_group *g, const trii_collective *call, int rank, size_t *from_out,
+                 size_t *to_out);
+/* Sums or reads all of it; base_of: where a rank's input lies. */
+typedef const char *shm_base_of(const shm_group *g, int rank, const trii_op *op);
+void shm_take_all(shm_group *g, const trii_op *op, shm_base_of *base_of);
+/* All have arrived in an all_to_all_v: do they send what we expect? Else the group fails. */
+bool shm_parts_agree(shm_group *g, const trii_op *op);
 
 /* --- pair.c (guard: lock) --- */
 void shm_pair_submit(shm_group *g, trii_op *op);

@@ -73,7 +73,7 @@ static void enqueue(tcp_group *g, trii_op *op)
 {
     op->next = NULL;
     g->pending++;
-    if (op->call.kind == TRII_KIND_SEND || op->call.kind == TRII_KIND_RECV) {
+    if (trii_kind_in(op->call.kind, TRII_KINDS_PAIR)) {
         tcp_p2p_post(g, op);
         return;
     }
@@ -193,7 +193,9 @@ static void tcp_describe_wait(void *self, trii_op *op, char *text, size_t size)
     trii_mutex_lock(&g->mutex);
     if (kind == TRII_KIND_SEND)
         snprintf(text, size, "rank %d to take the message", op->call.root);
-    else if (kind == TRII_KIND_RECV)
+    else if (kind == TRII_KIND_RECV_ANY && op->call.root < 0)
+        snprintf(text, size, "any rank to send the message");
+    else if (trii_kind_in(kind, TRII_KINDS_PAIR))
         snprintf(text, size, "rank %d to send the message", op->call.root);
     else
         tcp_coll_describe_wait(g, op, text, size);
@@ -402,9 +404,7 @@ const trii_engine trii_engine_tcp = {
     .abi = TRII_ENGINE_ABI,
     .size = sizeof(trii_engine),
     .name = "tcp",
-    .kinds = 1u << TRII_KIND_ALL_REDUCE | 1u << TRII_KIND_BROADCAST | 1u << TRII_KIND_ALL_GATHER |
-             1u << TRII_KIND_REDUCE_SCATTER | 1u << TRII_KIND_BARRIER | 1u << TRII_KIND_SEND |
-             1u << TRII_KIND_RECV,
+    .kinds = TRII_KINDS_COLLECTIVE | TRII_KINDS_PAIR,
     .create = tcp_create,
     .submit = tcp_submit,
     .run = tcp_run,

@@ -5,6 +5,7 @@
  *   tcp_connect.c  forming the mesh through the store
  *   tcp_io.c       frames in and out of sockets; what a lost connection means
  *   tcp_coll.c     collectives as streams between pairs, and the reduction
+ *   tcp_plan.c     which streams a collective has
  *   tcp_p2p.c      send and recv
  *
  * Frames (host byte order, a header of 64 bytes and a payload) follow each other on each
@@ -72,6 +73,7 @@ typedef struct tcp_coll {
     tcp_streams *peers; /* [size]; the own one is unused */
     uint32_t segment;
     size_t begin, end; /* elements of this segment */
+    size_t limit;      /* elements of all segments (of the largest part) */
     size_t elem_bytes;
     bool reduces;        /* the parts are summed into own_dst */
     bool forwards;       /* what comes from the root is handed on (broadcast) */
@@ -162,6 +164,8 @@ typedef struct tcp_group {
     tcp_coll *running[TCP_SLOTS]; /* by seq */
     int n_running;
     trii_op *queue, *last_queued; /* collectives that wait for a slot */
+    trii_op *any_recvs;           /* from any rank, without a message yet; in order */
+    uint64_t n_recvs;             /* ever posted */
     char *scratch;                /* parts of the peers */
     size_t scratch_bytes;
     const tcp_coll *scratch_user;
@@ -215,6 +219,17 @@ void tcp_coll_sent(tcp_conn *c, tcp_coll *coll, tcp_stream *stream);
 const trii_op *tcp_coll_needing(const tcp_group *g, int peer);
 void tcp_coll_describe_wait(tcp_group *g, const trii_op *op, char *text, size_t size);
 
+/* --- tcp_plan.c ----------------------------------------------------------------------------- */
+
+bool tcp_reduces(trii_kind kind);
+bool tcp_scatters(trii_kind kind); /* reduces, and every rank has another part of it */
+/* Opens the streams of elements [begin, end) (of each part), and what is known about the sum. */
+void tcp_plan(const tcp_group *g, tcp_coll *coll);
+/* Elements of the largest part. */
+size_t tcp_plan_limit(const tcp_group *g, const trii_collective *call);
+/* Bytes of scratch for the largest segment; 0 = none. */
+size_t tcp_plan_scratch(const tcp_group *g, const trii_collective *call);
+
 /* --- tcp_p2p.c ------------------------------------------------------------------------------ */
 
 void tcp_p2p_post(tcp_group *g, trii_op *op);
@@ -230,6 +245,10 @@ bool tcp_stash_accept(tcp_conn *c);
 bool tcp_stash_replay(tcp_conn *c);
 /* The first operation that needs this peer, or NULL. */
 const trii_op *tcp_p2p_needing(const tcp_conn *c);
+/* The receive that could take a message of any rank, if no rank is left to send one. */
+const trii_op *tcp_any_recv_in_vain(const tcp_group *g);
+/* Ends the receives from any rank. */
+void tcp_p2p_fail_any(tcp_group *g, tri_status status, const char *why);
 /* Takes every operation out of its lists and ends it; drops early messages. */
 void tcp_p2p_fail_all(tcp_conn *c, tri_status status, const char *why);
 

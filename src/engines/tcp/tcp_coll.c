@@ -1,22 +1,6 @@
 /*
- * tcp_coll.c - collectives as streams between pairs of ranks.
- *
- * Direct exchange in two phases. Phase 1 brings to each rank what belongs to its slice, and
- * the rank sums it in the canonical order (or, in a broadcast, only takes it); phase 2
- * brings the slice to everybody. The phases overlap: a chunk is sent on as soon as it is
- * final. Small reductions go in one phase in which everybody sums everything.
- *
- *                      phase 1 (parts)         own slice          phase 2 (results)
- *   all_reduce         slice r to rank r       sum                to all
- *     small            all to all              sum of all         -
- *   reduce_scatter     part r to rank r        sum                -
- *   all_gather         -                       own part           to all
- *   broadcast          root: slice r to r      as it came         to all but the root
- *     small, 2 ranks   -                       root: all of it    root: to all
- *   barrier            nothing, to all         -                  -
- *
- * In place is safe: slice r of dst is overwritten by what rank r made of our part r, so that
- * part was sent. The one-phase sum waits until everything was sent.
+ * tcp_coll.c - collectives under way: starting them, moving their streams, summing what came, who
+ * is missing. Which streams a call has is in tcp_plan.c.
  */
 #include "engines/tcp/tcp.h"
 
@@ -25,190 +9,25 @@
 #include "base/alloc.h"
 #include "group/reduce/reduce.h"
 
-static void open_stream(tcp_coll *coll, tcp_stream *stream, const char *at, size_t bytes)
-{
-    *stream = (tcp_stream){.total = bytes, .open = true};
-    memcpy(&stream->at, &at, sizeof(at)); /* outgoing streams are only read */
-    coll->n_open++;
-}
-
-static char *own_scratch(const tcp_group *g, const tcp_coll *coll, int peer)
-{
-    return g->scratch + (size_t)(peer < g->rank ? peer : peer - 1) * coll->own_bytes;
-}
-
-static void open_part_out(tcp_coll *coll, int peer, const char *at, size_t bytes)
-{
-    open_stream(coll, &coll->peers[peer].part_out, at, bytes);
-    coll->n_part_out++;
-}
-
-/* --- plans: which streams a segment has ------------------------------------------------- */
-
-static void plan_all_reduce(const tcp_group *g, tcp_coll *coll)
-{
-    const trii_collective *call = &coll->op->call;
-    size_t n = coll->end - coll->begin, size = coll->elem_bytes, p = (size_t)g->size;
-    const char *src = (const char *)call->src + coll->begin * size;
-    char *dst = (char *)call->dst + coll->begin * size;
-    size_t low = n * (size_t)g->rank / p, high = n * ((size_t)g->rank + 1) / p;
-
-    coll->full = n * size * (p - 1) <= TCP_FULL;
-    if (coll->full) {
-        low = 0;
-        high = n;
-    }
-    coll->reduces = true;
-    coll->own_src = src + low * size;
-    coll->own_dst = dst + low * size;
-    coll->own_bytes = (high - low) * size;
-    for (int r = 0; r < g->size; r++) {
-        size_t from = coll->full ? 0 : n * (size_t)r / p;
-        size_t to = coll->full ? n : n * ((size_t)r + 1) / p;
-
-        if (r == g->rank)
-            continue;
-        /* phase 1 also where a slice is empty: it says that we are here, and with what call */
-        open_part_out(coll, r, src + from * size, (to - from) * size);
-        open_stream(coll, &coll->peers[r].part_in, own_scratch(g, coll, r), coll->own_bytes);
-        if (!coll->full && coll->own_bytes > 0)
-            open_stream(coll, &coll->peers[r].result_out, coll->own_dst, coll->own_bytes);
-        if (!coll->full && to > from)
-            open_stream(coll, &coll->peers[r].result_in, dst + from * size, (to - from) * size);
-    }
-}
-
-static void plan_reduce_scatter(const tcp_group *g, tcp_coll *coll)
-{
-    const trii_collective *call = &coll->op->call;
-    const char *src = (const char *)call->src + coll->begin * coll->elem_bytes;
-
-    coll->reduces = true;
-    coll->own_bytes = (coll->end - coll->begin) * coll->elem_bytes;
-    coll->own_src = src + (size_t)g->rank * call->bytes;
-    coll->own_dst = (char *)call->dst + coll->begin * coll->elem_bytes;
-    for (int r = 0; r < g->size; r++) {
-        if (r == g->rank)
-            continue;
-        open_part_out(coll, r, src + (size_t)r * call->bytes, coll->own_bytes);
-        open_stream(coll, &coll->peers[r].part_in, own_scratch(g, coll, r), coll->own_bytes);
-    }
-}
-
-static void plan_all_gather(const tcp_group *g, tcp_coll *coll)
-{
-    const trii_collective *call = &coll->op->call;
-    char *dst = call->dst;
-    char *own = call->bytes > 0 ? dst + (size_t)g->rank * call->bytes : dst;
-
-    if (call->bytes > 0 && own != call->src)
-        memcpy(own, call->src, call->bytes);
-    coll->own_bytes = coll->ready = call->bytes;
-    for (int r = 0; r < g->size; r++) {
-        if (r == g->rank)
-            continue;
-        open_stream(coll, &coll->peers[r].result_out, own, call->bytes);
-        open_stream(coll, &coll->peers[r].result_in,
-                    call->bytes > 0 ? dst + (size_t)r * call->bytes : dst, call->bytes);
-    }
-}
-
-/* The root keeps nothing: its peers' slices cover the buffer. */
-static void broadcast_slice(const tcp_group *g, const tcp_coll *coll, int rank, char **at_out,
-                            size_t *bytes_out)
-{
-    const trii_collective *call = &coll->op->call;
-    size_t i = (size_t)(rank < call->root ? rank : rank - 1), p = (size_t)g->size - 1;
-    size_t low = call->count / p * i, high = i + 1 == p ? call->count : call->count / p * (i + 1);
-
-    *at_out = (char *)call->dst + low * coll->elem_bytes;
-    *bytes_out = (high - low) * coll->elem_bytes;
-}
-
-static void plan_broadcast(const tcp_group *g, tcp_coll *coll)
-{
-    const trii_collective *call = &coll->op->call;
-    bool direct = g->size == 2 || call->bytes * (size_t)(g->size - 1) <= TCP_FULL;
-    bool root = call->root == g->rank;
-    char *own = call->dst, *at;
-    size_t bytes;
-
-    if (direct && !root) {
-        open_stream(coll, &coll->peers[call->root].result_in, call->dst, call->bytes);
-        return;
-    }
-    coll->own_bytes = coll->ready = root ? call->bytes : 0;
-    if (!root) {
-        broadcast_slice(g, coll, g->rank, &own, &coll->own_bytes);
-        coll->forwards = true;
-        open_stream(coll, &coll->peers[call->root].part_in, own, coll->own_bytes);
-    }
-    for (int r = 0; r < g->size; r++) {
-        if (r == g->rank || r == call->root)
-            continue;
-        if (direct) {
-            open_stream(coll, &coll->peers[r].result_out, own, call->bytes);
-            continue;
-        }
-        broadcast_slice(g, coll, r, &at, &bytes);
-        if (root) {
-            open_part_out(coll, r, at, bytes);
-        } else {
-            open_stream(coll, &coll->peers[r].result_in, at, bytes);
-            open_stream(coll, &coll->peers[r].result_out, own, coll->own_bytes);
-        }
-    }
-}
-
-static void plan_barrier(const tcp_group *g, tcp_coll *coll)
-{
-    for (int r = 0; r < g->size; r++) {
-        if (r == g->rank)
-            continue;
-        open_part_out(coll, r, "", 0);
-        open_stream(coll, &coll->peers[r].part_in, "", 0);
-    }
-}
-
-static bool is_reduction(trii_kind kind)
-{
-    return kind == TRII_KIND_ALL_REDUCE || kind == TRII_KIND_REDUCE_SCATTER;
-}
-
 static void sum_what_came(tcp_group *g, tcp_coll *coll);
 static void end_if_done(tcp_group *g, tcp_coll *coll);
 
 static void start_segment(tcp_group *g, tcp_coll *coll)
 {
     const trii_collective *call = &coll->op->call;
-    size_t most = call->count;
+    size_t most = coll->limit;
 
     memset(coll->peers, 0, (size_t)g->size * sizeof(*coll->peers));
     coll->own_bytes = coll->ready = 0;
     coll->n_open = coll->n_part_out = 0;
-    if (is_reduction(call->kind)) {
+    coll->reduces = coll->full = false;
+    if (tcp_reduces(call->kind)) {
         most = TCP_SEGMENT / coll->elem_bytes;
-        if (call->kind == TRII_KIND_REDUCE_SCATTER)
+        if (tcp_scatters(call->kind))
             most = most / (size_t)g->size + 1;
     }
-    coll->end = call->count - coll->begin < most ? call->count : coll->begin + most;
-    switch (call->kind) {
-    case TRII_KIND_ALL_REDUCE:
-        plan_all_reduce(g, coll);
-        break;
-    case TRII_KIND_REDUCE_SCATTER:
-        plan_reduce_scatter(g, coll);
-        break;
-    case TRII_KIND_ALL_GATHER:
-        plan_all_gather(g, coll);
-        break;
-    case TRII_KIND_BROADCAST:
-        plan_broadcast(g, coll);
-        break;
-    default:
-        plan_barrier(g, coll);
-        break;
-    }
+    coll->end = coll->limit - coll->begin < most ? coll->limit : coll->begin + most;
+    tcp_plan(g, coll);
     for (int r = 0; r < g->size; r++) {
         tcp_conn *c = &g->conns[r];
 
@@ -226,23 +45,6 @@ static void start_segment(tcp_group *g, tcp_coll *coll)
 }
 
 /* --- life ----------------------------------------------------------------------------------- */
-
-/* Of the largest segment; 0 = none. */
-static size_t scratch_need(const tcp_group *g, const trii_collective *call)
-{
-    size_t bytes = call->bytes < TCP_SEGMENT ? call->bytes : TCP_SEGMENT;
-    size_t peers = (size_t)g->size - 1;
-
-    if (!is_reduction(call->kind) || peers == 0)
-        return 0;
-    if (call->kind == TRII_KIND_REDUCE_SCATTER) {
-        size_t part = TCP_SEGMENT / (size_t)g->size + 16;
-
-        return peers * (call->bytes < part ? call->bytes : part) + 1;
-    }
-    /* one phase: a copy of each peer's all; else its part of our slice, rounded up */
-    return bytes * peers <= TCP_FULL ? bytes * peers + 1 : peers * (bytes / (size_t)g->size + 16);
-}
 
 static bool obtain_scratch(tcp_group *g, size_t need)
 {
@@ -276,6 +78,7 @@ static void start_one(tcp_group *g, tcp_coll *coll, trii_op *op, size_t scratch)
     g->started = op->call.seq;
     g->past[op->call.seq % TCP_PAST] = op->call;
     *coll = (tcp_coll){.op = op, .peers = peers, .elem_bytes = size > 0 ? size : 1};
+    coll->limit = tcp_plan_limit(g, &op->call);
     g->running[g->n_running++] = coll;
     if (scratch > 0) {
         if (!obtain_scratch(g, scratch)) {
@@ -291,7 +94,7 @@ void tcp_coll_start_queued(tcp_group *g)
 {
     while (g->queue != NULL && !g->failed) {
         trii_op *op = g->queue;
-        size_t scratch = scratch_need(g, &op->call);
+        size_t scratch = tcp_plan_scratch(g, &op->call);
         tcp_coll *coll = free_slot(g);
 
         if (coll == NULL || (scratch > 0 && g->scratch_user != NULL))
@@ -310,7 +113,7 @@ static void end_if_done(tcp_group *g, tcp_coll *coll)
 
     if (g->failed || coll->n_open > 0 || (coll->reduces && coll->ready < coll->own_bytes))
         return;
-    if (is_reduction(op->call.kind) && coll->end < op->call.count) {
+    if (tcp_reduces(op->call.kind) && coll->end < coll->limit) {
         coll->begin = coll->end;
         coll->segment++;
         start_segment(g, coll);
@@ -470,6 +273,14 @@ tcp_coll *tcp_coll_accept(tcp_conn *c, const tcp_frame *frame, tcp_stream **stre
             return NULL;
         stream = frame->type == TCP_FRAME_PART ? &coll->peers[c->rank].part_in
                                                : &coll->peers[c->rank].result_in;
+        if (coll->op->call.kind == TRII_KIND_ALL_TO_ALL_V && frame->bytes != stream->total) {
+            tcp_frame_describe(g, frame, text, sizeof(text));
+            tcp_fail(
+                g, TRI_ERR_MISMATCH,
+                "the ranks disagree: rank %d sends %zu bytes to rank %d, which expects %zu: %s",
+                c->rank, (size_t)frame->bytes, g->rank, stream->total, text);
+            return NULL;
+        }
         if (frame->part == coll->segment && stream->open &&
             frame->bytes <= stream->total - stream->framed &&
             (frame->bytes > 0 || stream->total == 0)) {
@@ -506,7 +317,7 @@ static bool not_arrived(const tcp_coll *coll, int peer)
         return false;
     return (s->part_in.open && s->part_in.framed == 0) ||
            (s->result_in.open && s->result_in.framed == 0 && s->part_in.framed == 0 &&
-            !is_reduction(coll->op->call.kind));
+            !tcp_reduces(coll->op->call.kind));
 }
 
 static size_t append_rank(const tcp_conn *c, char *text, size_t used, size_t size)

@@ -150,6 +150,7 @@ void tcp_fail(tcp_group *g, tri_status status, const char *format, ...)
         if (r != g->rank)
             tcp_p2p_fail_all(&g->conns[r], status, g->fault->text);
     }
+    tcp_p2p_fail_any(g, status, g->fault->text);
 }
 
 void tcp_fail_gone(tcp_conn *c, const trii_op *op)
@@ -330,6 +331,7 @@ static void goodbye_came(tcp_conn *c)
 
     c->gone = true;
     op = op != NULL ? op : tcp_p2p_needing(c);
+    op = op != NULL ? op : tcp_any_recv_in_vain(c->group);
     if (op != NULL)
         tcp_fail_gone(c, op);
 }

@@ -9,6 +9,12 @@
 #include "base/alloc.h"
 #include "engines/tcp/tcp.h"
 
+/* Order of posting, of a receive. */
+static uint64_t posted(const trii_op *recv)
+{
+    return recv->scratch[0];
+}
+
 static bool matches(const tcp_frame *head, const trii_op *recv)
 {
     return head->part == (uint32_t)recv->call.tag;
@@ -54,35 +60,74 @@ static void deliver(tcp_conn *c, tcp_early *early)
     tcp_finish(c->group, op, TRI_OK, NULL);
 }
 
-static void post_recv(tcp_conn *c, trii_op *op)
+static tcp_early *find_early(const tcp_conn *c, const trii_op *op)
 {
     tcp_early *early = c->early;
 
     while (early != NULL && (early->op != NULL || !matches(&early->head, op)))
         early = early->next;
-    op->next = NULL;
-    if (early == NULL) {
-        *(c->recvs != NULL ? &c->last_recv->next : &c->recvs) = op;
-        c->last_recv = op;
-        c->want_in = c->want_in || c->parked;
-        if (c->gone)
-            tcp_fail_gone(c, op);
-        return;
-    }
+    return early;
+}
+
+static void take_early(tcp_conn *c, tcp_early *early, trii_op *op)
+{
     early->op = op;
     if (check_match(c, &early->head, op) && early->done == early->head.bytes)
         deliver(c, early);
 }
 
+static void post_recv(tcp_conn *c, trii_op *op)
+{
+    tcp_early *early = find_early(c, op);
+
+    if (early != NULL) {
+        take_early(c, early, op);
+        return;
+    }
+    *(c->recvs != NULL ? &c->last_recv->next : &c->recvs) = op;
+    c->last_recv = op;
+    c->want_in = c->want_in || c->parked;
+    if (c->gone)
+        tcp_fail_gone(c, op);
+}
+
+static void post_recv_any(tcp_group *g, trii_op *op)
+{
+    trii_op **at = &g->any_recvs;
+
+    for (int i = 1; i < g->size; i++) {
+        tcp_conn *c = &g->conns[(g->rank + i) % g->size];
+        tcp_early *early = find_early(c, op);
+
+        if (early != NULL) {
+            op->call.root = c->rank;
+            take_early(c, early, op);
+            return;
+        }
+        c->want_in = c->want_in || c->parked;
+    }
+    while (*at != NULL)
+        at = &(*at)->next;
+    *at = op;
+    if (tcp_any_recv_in_vain(g) != NULL)
+        tcp_fail_gone(&g->conns[g->rank == 0 ? 1 : 0], op);
+}
+
 void tcp_p2p_post(tcp_group *g, trii_op *op)
 {
-    tcp_conn *c = &g->conns[op->call.root];
+    tcp_conn *c;
 
+    op->next = NULL;
+    op->scratch[0] = ++g->n_recvs;
+    if (op->call.kind == TRII_KIND_RECV_ANY) {
+        post_recv_any(g, op);
+        return;
+    }
+    c = &g->conns[op->call.root];
     if (op->call.kind == TRII_KIND_RECV) {
         post_recv(c, op);
         return;
     }
-    op->next = NULL;
     *(c->sends != NULL ? &c->last_send->next : &c->sends) = op;
     c->last_send = op;
     c->want_out = true;
@@ -129,6 +174,23 @@ static tcp_early *begin_early(tcp_conn *c)
     return early;
 }
 
+/* The receive from any rank that takes the message in c->head before `other` does, out of its
+ * list; or NULL. */
+static trii_op *take_any_recv(tcp_conn *c, const trii_op *other)
+{
+    trii_op **link = &c->group->any_recvs;
+    trii_op *op;
+
+    while (*link != NULL && !matches(&c->head, *link))
+        link = &(*link)->next;
+    op = *link;
+    if (op == NULL || (other != NULL && posted(other) < posted(op)))
+        return NULL;
+    *link = op->next;
+    op->call.root = c->rank;
+    return op;
+}
+
 bool tcp_p2p_accept(tcp_conn *c)
 {
     trii_op **link = &c->recvs, *last = NULL;
@@ -138,11 +200,14 @@ bool tcp_p2p_accept(tcp_conn *c)
         last = *link;
         link = &(*link)->next;
     }
-    if (*link != NULL) {
+    c->in_recv = take_any_recv(c, *link);
+    if (c->in_recv == NULL && *link != NULL) {
         c->in_recv = *link;
         *link = c->in_recv->next;
         if (c->last_recv == c->in_recv)
             c->last_recv = last;
+    }
+    if (c->in_recv != NULL) {
         c->in_to = c->in_recv->call.dst;
         return check_match(c, &c->head, c->in_recv);
     }
@@ -156,7 +221,8 @@ bool tcp_p2p_accept(tcp_conn *c)
 
 bool tcp_stash_accept(tcp_conn *c)
 {
-    tcp_early *early = c->recvs != NULL ? begin_early(c) : NULL;
+    bool waited_for = c->recvs != NULL || c->group->any_recvs != NULL;
+    tcp_early *early = waited_for ? begin_early(c) : NULL;
 
     if (early == NULL)
         return false;
@@ -219,6 +285,25 @@ const trii_op *tcp_p2p_needing(const tcp_conn *c)
             return e->op;
     }
     return c->sends != NULL ? c->sends : c->recvs;
+}
+
+const trii_op *tcp_any_recv_in_vain(const tcp_group *g)
+{
+    for (int r = 0; r < g->size && g->any_recvs != NULL; r++) {
+        if (r != g->rank && !g->conns[r].gone)
+            return NULL;
+    }
+    return g->any_recvs;
+}
+
+void tcp_p2p_fail_any(tcp_group *g, tri_status status, const char *why)
+{
+    while (g->any_recvs != NULL) {
+        trii_op *op = g->any_recvs;
+
+        g->any_recvs = op->next;
+        tcp_finish(g, op, status, why);
+    }
 }
 
 void tcp_p2p_fail_all(tcp_conn *c, tri_status status, const char *why)

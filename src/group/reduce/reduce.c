@@ -15,7 +15,8 @@ void trii_reduce_push(const void *const *src, int n_src, void *const *dst, int n
                              .n_dst = n_dst,
                              .count = count,
                              .dtype = dtype,
-                             .op = op};
+                             /* its factors were applied before */
+                             .op = op == TRI_REDOP_PREMUL_SUM ? TRI_REDOP_SUM : op};
 
 #if defined(__x86_64__)
     switch (trii_cpu_isa()) {

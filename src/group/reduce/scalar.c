@@ -17,7 +17,8 @@ tri_status trii_reduce_check(tri_dtype dtype, tri_redop op)
     if ((unsigned)op >= TRI_REDOP_COUNT)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "reduction %d is none", (int)op);
     if (op == TRI_REDOP_PREMUL_SUM)
-        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "reduction premul_sum: no factor can be given yet");
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "reduction premul_sum: the factor comes from tri_redop_premul_sum()");
     if (dtype == TRI_DTYPE_F8_E4M3 || dtype == TRI_DTYPE_F8_E5M2)
         return TRII_FAIL(TRI_ERR_UNSUPPORTED, "%s is carried, not reduced", tri_dtype_name(dtype));
     if (op == TRI_REDOP_AVG && !trii_dtype_is_float(dtype))

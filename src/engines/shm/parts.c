@@ -1,0 +1,177 @@
+/*
+ * parts.c - which elements a rank reads from which peer, for every kind of call: the paths
+ * (lanes, direct, rounds) only differ in where those elements lie.
+ */
+#include <string.h>
+
+#include "engines/shm/shm.h"
+#include "group/reduce/reduce.h"
+
+#define ONE_REGION                                                                                 \
+    (1u << TRII_KIND_ALL_REDUCE | 1u << TRII_KIND_REDUCE | 1u << TRII_KIND_BROADCAST |             \
+     1u << TRII_KIND_ALL_GATHER | 1u << TRII_KIND_ALL_GATHER_V | 1u << TRII_KIND_GATHER |          \
+     1u << TRII_KIND_BARRIER)
+
+bool shm_has_regions(trii_kind kind)
+{
+    return !trii_kind_in(kind, ONE_REGION);
+}
+
+bool shm_puts(const shm_group *g, const trii_collective *call)
+{
+    return !trii_kind_in(call->kind, 1u << TRII_KIND_BROADCAST | 1u << TRII_KIND_SCATTER) ||
+           call->root == g->rank;
+}
+
+size_t shm_own_elems(const shm_group *g, const trii_collective *call)
+{
+    if (call->kind == TRII_KIND_ALL_GATHER_V)
+        return trii_part_count(call->dst_parts, 0, g->rank);
+    return shm_has_regions(call->kind) ? trii_part_at(call->src_parts, call->count, g->size)
+                                       : call->count;
+}
+
+/* The largest of the parts. */
+static size_t largest(const size_t *parts, int size)
+{
+    size_t most = 0;
+
+    for (int r = 0; r < size; r++) {
+        size_t n = parts[r + 1] - parts[r];
+
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+size_t shm_most_elems(const shm_group *g, const trii_collective *call)
+{
+    return call->kind == TRII_KIND_ALL_GATHER_V ? largest(call->dst_parts, g->size)
+                                                : shm_own_elems(g, call);
+}
+
+const uint64_t *shm_parts_of(const shm_group *g, int rank, uint64_t seq)
+{
+    return (const uint64_t *)(const void *)g->peers[rank].block->one_shot[seq % SHM_LANES];
+}
+
+size_t shm_limit(const shm_group *g, const trii_collective *call)
+{
+    size_t most = 0;
+
+    if (call->kind == TRII_KIND_ALL_GATHER_V)
+        return largest(call->dst_parts, g->size);
+    if (call->kind == TRII_KIND_REDUCE_SCATTER_V)
+        return largest(call->src_parts, g->size);
+    if (call->kind != TRII_KIND_ALL_TO_ALL_V)
+        return call->count;
+    for (int s = 0; s < g->size; s++) {
+        const uint64_t *parts = shm_parts_of(g, s, call->seq);
+
+        for (int r = 0; r < g->size; r++) {
+            size_t n = (size_t)(parts[r + 1] - parts[r]);
+
+            most = n > most ? n : most;
+        }
+    }
+    return most;
+}
+
+bool shm_sums(const shm_group *g, const trii_collective *call, size_t *from_out, size_t *n_out)
+{
+    *from_out = 0;
+    *n_out = call->count;
+    switch (call->kind) {
+    case TRII_KIND_ALL_REDUCE:
+        return true;
+    case TRII_KIND_REDUCE:
+        return call->root == g->rank;
+    case TRII_KIND_REDUCE_SCATTER:
+    case TRII_KIND_REDUCE_SCATTER_V:
+        *from_out = trii_part_at(call->src_parts, call->count, g->rank);
+        *n_out = trii_part_count(call->src_parts, call->count, g->rank);
+        return true;
+    default:
+        return false;
+    }
+}
+
+size_t shm_reads(const shm_group *g, const trii_collective *call, int rank, size_t *from_out,
+                 size_t *to_out)
+{
+    size_t own = (size_t)g->rank, n = call->count;
+
+    *from_out = 0;
+    *to_out = trii_part_at(call->dst_parts, call->count, rank);
+    switch (call->kind) {
+    case TRII_KIND_BROADCAST:
+        *to_out = 0;
+        return call->root == rank && rank != g->rank ? n : 0;
+    case TRII_KIND_SCATTER:
+        *from_out = own * n;
+        *to_out = 0;
+        return call->root == rank ? n : 0;
+    case TRII_KIND_GATHER:
+        return call->root == g->rank ? n : 0;
+    case TRII_KIND_ALL_GATHER:
+    case TRII_KIND_ALL_GATHER_V:
+        return trii_part_count(call->dst_parts, n, rank);
+    case TRII_KIND_ALL_TO_ALL:
+        *from_out = own * n;
+        return n;
+    case TRII_KIND_ALL_TO_ALL_V:
+        *from_out = (size_t)shm_parts_of(g, rank, call->seq)[own];
+        return trii_part_count(call->dst_parts, n, rank);
+    default:
+        return 0;
+    }
+}
+
+void shm_take_all(shm_group *g, const trii_op *op, shm_base_of *base_of)
+{
+    const trii_collective *call = &op->call;
+    size_t size = tri_dtype_size(call->dtype);
+    const void *src[SHM_MAX_RANKS];
+    size_t from, to, n;
+
+    if (shm_sums(g, call, &from, &n)) {
+        for (int r = 0; r < g->size && n > 0; r++)
+            src[r] = base_of(g, r, op) + from * size;
+        if (n > 0)
+            trii_reduce(src, g->size, call->dst, n, call->dtype, call->op);
+        return;
+    }
+    for (int i = 0; i < g->size; i++) {
+        int r = (g->rank + i) % g->size; /* not all from the same peer at once */
+
+        n = shm_reads(g, call, r, &from, &to);
+        if (n > 0) {
+            const char *at = base_of(g, r, op) + from * size;
+
+            if (at != (char *)call->dst + to * size)
+                memcpy((char *)call->dst + to * size, at, n * size);
+        }
+    }
+}
+
+bool shm_parts_agree(shm_group *g, const trii_op *op)
+{
+    const trii_collective *call = &op->call;
+
+    for (int r = 0; call->kind == TRII_KIND_ALL_TO_ALL_V && r < g->size; r++) {
+        const uint64_t *theirs = shm_parts_of(g, r, call->seq);
+        uint64_t sent = theirs[g->rank + 1] - theirs[g->rank];
+        size_t expected = trii_part_count(call->dst_parts, 0, r);
+        char what[200];
+
+        if (sent == expected)
+            continue;
+        trii_collective_describe(call, what, sizeof(what));
+        shm_fail(g, TRI_ERR_MISMATCH,
+                 "the ranks disagree in %s: rank %d sends %llu elements to rank %d, which expects "
+                 "%zu",
+                 what, r, (unsigned long long)sent, g->rank, expected);
+        return false;
+    }
+    return true;
+}

@@ -1,0 +1,378 @@
+/*
+ * tcp_plan.c - which streams between pairs of ranks a collective has.
+ *
+ * Direct exchange in two phases. Phase 1 brings to each rank what belongs to its slice, and
+ * the rank sums it in the canonical order (or, in a broadcast, only takes it); phase 2
+ * brings the slice to everybody. The phases overlap: a chunk is sent on as soon as it is
+ * final. Small reductions go in one phase in which everybody sums everything.
+ *
+ *                      phase 1 (parts)         own slice          phase 2 (results)
+ *   all_reduce         slice r to rank r       sum                to all
+ *     small            all to all              sum of all         -
+ *   reduce             slice r to rank r       sum                to the root
+ *     small            all to the root         root: sum of all   -
+ *   reduce_scatter     part r to rank r        sum                -
+ *   all_gather         -                       own part           to all
+ *   gather             own part to the root    -                  -
+ *   scatter            root: part r to rank r  -                  -
+ *   all_to_all         part r to rank r        -                  -
+ *   broadcast          root: slice r to r      as it came         to all but the root
+ *     small, 2 ranks   -                       root: all of it    root: to all
+ *   barrier            nothing, to all         -                  -
+ *
+ * In place is safe: slice r of dst is overwritten by what rank r made of our part r, so that
+ * part was sent. The one-phase sum waits until everything was sent.
+ */
+#include "engines/tcp/tcp.h"
+
+#include <string.h>
+
+static void open_stream(tcp_coll *coll, tcp_stream *stream, const char *at, size_t bytes)
+{
+    *stream = (tcp_stream){.total = bytes, .open = true};
+    memcpy(&stream->at, &at, sizeof(at)); /* outgoing streams are only read */
+    coll->n_open++;
+}
+
+/* base + offset, also where both are nothing. */
+static char *at_offset(void *base, size_t offset)
+{
+    return offset > 0 ? (char *)base + offset : base;
+}
+
+static const char *at_const(const void *base, size_t offset)
+{
+    return offset > 0 ? (const char *)base + offset : base;
+}
+
+static char *own_scratch(const tcp_group *g, const tcp_coll *coll, int peer)
+{
+    return g->scratch + (size_t)(peer < g->rank ? peer : peer - 1) * coll->own_bytes;
+}
+
+static void open_part_out(tcp_coll *coll, int peer, const char *at, size_t bytes)
+{
+    open_stream(coll, &coll->peers[peer].part_out, at, bytes);
+    coll->n_part_out++;
+}
+
+/* --- plans: which streams a segment has ------------------------------------------------- */
+
+static void plan_all_reduce(const tcp_group *g, tcp_coll *coll)
+{
+    const trii_collective *call = &coll->op->call;
+    size_t n = coll->end - coll->begin, size = coll->elem_bytes, p = (size_t)g->size;
+    const char *src = (const char *)call->src + coll->begin * size;
+    char *dst = (char *)call->dst + coll->begin * size;
+    size_t low = n * (size_t)g->rank / p, high = n * ((size_t)g->rank + 1) / p;
+
+    coll->full = n * size * (p - 1) <= TCP_FULL;
+    if (coll->full) {
+        low = 0;
+        high = n;
+    }
+    coll->reduces = true;
+    coll->own_src = src + low * size;
+    coll->own_dst = dst + low * size;
+    coll->own_bytes = (high - low) * size;
+    for (int r = 0; r < g->size; r++) {
+        size_t from = coll->full ? 0 : n * (size_t)r / p;
+        size_t to = coll->full ? n : n * ((size_t)r + 1) / p;
+
+        if (r == g->rank)
+            continue;
+        /* phase 1 also where a slice is empty: it says that we are here, and with what call */
+        open_part_out(coll, r, src + from * size, (to - from) * size);
+        open_stream(coll, &coll->peers[r].part_in, own_scratch(g, coll, r), coll->own_bytes);
+        if (!coll->full && coll->own_bytes > 0)
+            open_stream(coll, &coll->peers[r].result_out, coll->own_dst, coll->own_bytes);
+        if (!coll->full && to > from)
+            open_stream(coll, &coll->peers[r].result_in, dst + from * size, (to - from) * size);
+    }
+}
+
+/* A rank that is not the root keeps its sums where a peer's parts came. */
+static void plan_reduce(const tcp_group *g, tcp_coll *coll)
+{
+    const trii_collective *call = &coll->op->call;
+    size_t n = coll->end - coll->begin, size = coll->elem_bytes, p = (size_t)g->size;
+    const char *src = at_const(call->src, coll->begin * size);
+    char *dst = call->dst != NULL ? at_offset(call->dst, coll->begin * size) : NULL;
+    size_t low = n * (size_t)g->rank / p, high = n * ((size_t)g->rank + 1) / p;
+    bool root = call->root == g->rank;
+
+    coll->full = n * size <= TCP_FULL;
+    if (coll->full && !root) {
+        open_part_out(coll, call->root, src, n * size);
+        return;
+    }
+    if (coll->full) {
+        low = 0;
+        high = n;
+    }
+    coll->reduces = true;
+    coll->own_src = at_const(src, low * size);
+    coll->own_bytes = (high - low) * size;
+    coll->own_dst = root ? at_offset(dst, low * size) : own_scratch(g, coll, g->rank == 0 ? 1 : 0);
+    for (int r = 0; r < g->size; r++) {
+        size_t from = n * (size_t)r / p, to = n * ((size_t)r + 1) / p;
+
+        if (r == g->rank)
+            continue;
+        open_stream(coll, &coll->peers[r].part_in, own_scratch(g, coll, r), coll->own_bytes);
+        if (coll->full)
+            continue;
+        open_part_out(coll, r, at_const(src, from * size), (to - from) * size);
+        if (r == call->root && coll->own_bytes > 0)
+            open_stream(coll, &coll->peers[r].result_out, coll->own_dst, coll->own_bytes);
+        if (root && to > from)
+            open_stream(coll, &coll->peers[r].result_in, dst + from * size, (to - from) * size);
+    }
+}
+
+/* This segment's share of a part: elements [begin, end) of it, as far as it goes. */
+static size_t share(const tcp_coll *coll, size_t count)
+{
+    size_t end = count < coll->end ? count : coll->end;
+
+    return end > coll->begin ? end - coll->begin : 0;
+}
+
+static void plan_reduce_scatter(const tcp_group *g, tcp_coll *coll)
+{
+    const trii_collective *call = &coll->op->call;
+    const char *src = at_const(call->src, coll->begin * coll->elem_bytes);
+    const size_t *parts = call->src_parts;
+
+    coll->reduces = true;
+    coll->own_bytes = share(coll, trii_part_count(parts, call->count, g->rank)) * coll->elem_bytes;
+    coll->own_src = at_const(src, trii_part_at(parts, call->count, g->rank) * coll->elem_bytes);
+    coll->own_dst =
+        coll->own_bytes > 0 ? at_offset(call->dst, coll->begin * coll->elem_bytes) : NULL;
+    for (int r = 0; r < g->size; r++) {
+        if (r == g->rank)
+            continue;
+        open_part_out(coll, r,
+                      at_const(src, trii_part_at(parts, call->count, r) * coll->elem_bytes),
+                      share(coll, trii_part_count(parts, call->count, r)) * coll->elem_bytes);
+        open_stream(coll, &coll->peers[r].part_in, own_scratch(g, coll, r), coll->own_bytes);
+    }
+}
+
+/* Copies this rank's part for itself. */
+static void keep_own(char *to, const char *from, size_t bytes)
+{
+    if (bytes > 0 && to != from)
+        memcpy(to, from, bytes);
+}
+
+static void plan_gather(const tcp_group *g, tcp_coll *coll)
+{
+    const trii_collective *call = &coll->op->call;
+    char *dst = call->dst;
+
+    if (call->root != g->rank) {
+        open_part_out(coll, call->root, call->src, call->bytes);
+        return;
+    }
+    keep_own(at_offset(dst, (size_t)g->rank * call->bytes), call->src, call->bytes);
+    for (int r = 0; r < g->size; r++) {
+        if (r != g->rank)
+            open_stream(coll, &coll->peers[r].part_in, at_offset(dst, (size_t)r * call->bytes),
+                        call->bytes);
+    }
+}
+
+static void plan_scatter(const tcp_group *g, tcp_coll *coll)
+{
+    const trii_collective *call = &coll->op->call;
+    const char *src = call->src;
+
+    if (call->root != g->rank) {
+        open_stream(coll, &coll->peers[call->root].part_in, call->dst, call->bytes);
+        return;
+    }
+    keep_own(call->dst, at_const(src, (size_t)g->rank * call->bytes), call->bytes);
+    for (int r = 0; r < g->size; r++) {
+        if (r != g->rank)
+            open_part_out(coll, r, at_const(src, (size_t)r * call->bytes), call->bytes);
+    }
+}
+
+static void plan_all_to_all(const tcp_group *g, tcp_coll *coll)
+{
+    const trii_collective *call = &coll->op->call;
+    size_t size = coll->elem_bytes;
+
+    for (int i = 0; i < g->size; i++) {
+        int r = (g->rank + i) % g->size;
+        const char *from =
+            at_const(call->src, trii_part_at(call->src_parts, call->count, r) * size);
+        char *to = at_offset(call->dst, trii_part_at(call->dst_parts, call->count, r) * size);
+        size_t in = trii_part_count(call->dst_parts, call->count, r) * size;
+
+        if (r == g->rank) {
+            keep_own(to, from, in);
+            continue;
+        }
+        open_part_out(coll, r, from, trii_part_count(call->src_parts, call->count, r) * size);
+        open_stream(coll, &coll->peers[r].part_in, to, in);
+    }
+}
+
+static void plan_all_gather(const tcp_group *g, tcp_coll *coll)
+{
+    const trii_collective *call = &coll->op->call;
+    const size_t *parts = call->dst_parts;
+    size_t size = coll->elem_bytes;
+    char *dst = call->dst;
+    char *own = at_offset(dst, trii_part_at(parts, call->count, g->rank) * size);
+
+    coll->own_bytes = coll->ready = trii_part_count(parts, call->count, g->rank) * size;
+    keep_own(own, call->src, coll->own_bytes);
+    for (int r = 0; r < g->size; r++) {
+        if (r == g->rank)
+            continue;
+        open_stream(coll, &coll->peers[r].result_out, own, coll->own_bytes);
+        open_stream(coll, &coll->peers[r].result_in,
+                    at_offset(dst, trii_part_at(parts, call->count, r) * size),
+                    trii_part_count(parts, call->count, r) * size);
+    }
+}
+
+/* The root keeps nothing: its peers' slices cover the buffer. */
+static void broadcast_slice(const tcp_group *g, const tcp_coll *coll, int rank, char **at_out,
+                            size_t *bytes_out)
+{
+    const trii_collective *call = &coll->op->call;
+    size_t i = (size_t)(rank < call->root ? rank : rank - 1), p = (size_t)g->size - 1;
+    size_t low = call->count / p * i, high = i + 1 == p ? call->count : call->count / p * (i + 1);
+
+    *at_out = (char *)call->dst + low * coll->elem_bytes;
+    *bytes_out = (high - low) * coll->elem_bytes;
+}
+
+static void plan_broadcast(const tcp_group *g, tcp_coll *coll)
+{
+    const trii_collective *call = &coll->op->call;
+    bool direct = g->size == 2 || call->bytes * (size_t)(g->size - 1) <= TCP_FULL;
+    bool root = call->root == g->rank;
+    char *own = call->dst, *at;
+    size_t bytes;
+
+    if (direct && !root) {
+        open_stream(coll, &coll->peers[call->root].result_in, call->dst, call->bytes);
+        return;
+    }
+    coll->own_bytes = coll->ready = root ? call->bytes : 0;
+    if (!root) {
+        broadcast_slice(g, coll, g->rank, &own, &coll->own_bytes);
+        coll->forwards = true;
+        open_stream(coll, &coll->peers[call->root].part_in, own, coll->own_bytes);
+    }
+    for (int r = 0; r < g->size; r++) {
+        if (r == g->rank || r == call->root)
+            continue;
+        if (direct) {
+            open_stream(coll, &coll->peers[r].result_out, own, call->bytes);
+            continue;
+        }
+        broadcast_slice(g, coll, r, &at, &bytes);
+        if (root) {
+            open_part_out(coll, r, at, bytes);
+        } else {
+            open_stream(coll, &coll->peers[r].result_in, at, bytes);
+            open_stream(coll, &coll->peers[r].result_out, own, coll->own_bytes);
+        }
+    }
+}
+
+static void plan_barrier(const tcp_group *g, tcp_coll *coll)
+{
+    for (int r = 0; r < g->size; r++) {
+        if (r == g->rank)
+            continue;
+        open_part_out(coll, r, "", 0);
+        open_stream(coll, &coll->peers[r].part_in, "", 0);
+    }
+}
+
+bool tcp_reduces(trii_kind kind)
+{
+    return trii_kind_in(kind, TRII_KINDS_REDUCING);
+}
+
+bool tcp_scatters(trii_kind kind)
+{
+    return trii_kind_in(kind, 1u << TRII_KIND_REDUCE_SCATTER | 1u << TRII_KIND_REDUCE_SCATTER_V);
+}
+
+void tcp_plan(const tcp_group *g, tcp_coll *coll)
+{
+    switch (coll->op->call.kind) {
+    case TRII_KIND_ALL_REDUCE:
+        plan_all_reduce(g, coll);
+        break;
+    case TRII_KIND_REDUCE:
+        plan_reduce(g, coll);
+        break;
+    case TRII_KIND_REDUCE_SCATTER:
+    case TRII_KIND_REDUCE_SCATTER_V:
+        plan_reduce_scatter(g, coll);
+        break;
+    case TRII_KIND_ALL_GATHER:
+    case TRII_KIND_ALL_GATHER_V:
+        plan_all_gather(g, coll);
+        break;
+    case TRII_KIND_GATHER:
+        plan_gather(g, coll);
+        break;
+    case TRII_KIND_SCATTER:
+        plan_scatter(g, coll);
+        break;
+    case TRII_KIND_ALL_TO_ALL:
+    case TRII_KIND_ALL_TO_ALL_V:
+        plan_all_to_all(g, coll);
+        break;
+    case TRII_KIND_BROADCAST:
+        plan_broadcast(g, coll);
+        break;
+    default:
+        plan_barrier(g, coll);
+        break;
+    }
+}
+
+size_t tcp_plan_limit(const tcp_group *g, const trii_collective *call)
+{
+    size_t most = 0;
+
+    if (call->kind != TRII_KIND_REDUCE_SCATTER_V)
+        return call->count;
+    for (int r = 0; r < g->size; r++) {
+        size_t n = trii_part_count(call->src_parts, 0, r);
+
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+size_t tcp_plan_scratch(const tcp_group *g, const trii_collective *call)
+{
+    size_t bytes = call->bytes < TCP_SEGMENT ? call->bytes : TCP_SEGMENT;
+    size_t peers = (size_t)g->size - 1;
+
+    if (!tcp_reduces(call->kind) || peers == 0)
+        return 0;
+    if (tcp_scatters(call->kind)) {
+        size_t part = TCP_SEGMENT / (size_t)g->size + 16;
+        size_t own =
+            trii_part_count(call->src_parts, call->count, g->rank) * tri_dtype_size(call->dtype);
+
+        return peers * (own < part ? own : part) + 1;
+    }
+    /* one phase: a copy of each peer's all; else its part of our slice, rounded up */
+    if (bytes * (call->kind == TRII_KIND_REDUCE ? 1 : peers) <= TCP_FULL)
+        return bytes * peers + 1;
+    return peers * (bytes / (size_t)g->size + 16);
+}

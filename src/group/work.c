@@ -1,0 +1,261 @@
+/*
+ * work.c - handles of asynchronous calls, and batches: several calls under one handle.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "group/front.h"
+#include "os/clock.h"
+
+/* The batch that this thread collects, or NULL. */
+static _Thread_local tri_work *open_batch;
+
+/* Works that are over serve the next calls, so that a steady state allocates nothing. Whoever
+ * drops the last reference has the group: it holds the handle, or the engine has not ended. */
+static tri_work *work_take(tri_group *group)
+{
+    tri_work *work;
+
+    trii_lock_take(&group->idle_lock);
+    work = group->idle;
+    if (work != NULL)
+        group->idle = work->next;
+    trii_lock_drop(&group->idle_lock);
+    if (work == NULL)
+        work = trii_alloc(1, sizeof(*work), "work");
+    if (work == NULL)
+        return NULL;
+    work->group = group;
+    work->deadline_ns = trii_deadline_after(trii_now_ns(), group->timeout_ns);
+    work->members = NULL;
+    work->n_members = work->member_room = 0;
+    work->parts = NULL;
+    return work;
+}
+
+static void work_give(tri_group *group, tri_work *work)
+{
+    trii_free(work->parts);
+    trii_lock_take(&group->idle_lock);
+    work->next = group->idle;
+    group->idle = work;
+    trii_lock_drop(&group->idle_lock);
+}
+
+void trii_group_free_idle(tri_group *group)
+{
+    while (group->idle != NULL) {
+        tri_work *next = group->idle->next;
+
+        trii_free(group->idle);
+        group->idle = next;
+    }
+}
+
+static void work_unref(tri_work *work)
+{
+    if (atomic_fetch_sub(&work->refs, 1) == 1)
+        work_give(work->group, work);
+}
+
+static void work_finished(trii_op *op)
+{
+    tri_work *work = (tri_work *)((char *)op - offsetof(tri_work, op));
+
+    trii_record_end(work->group, op->record, trii_op_status(op));
+    trii_free(op->call.temporary);
+    work_unref(work);
+}
+
+/* The caller's places are on its stack: the work keeps its own. */
+static tri_status keep_parts(tri_work *work, trii_collective *call)
+{
+    size_t n = (size_t)work->group->size + 1;
+
+    if (call->src_parts == NULL && call->dst_parts == NULL)
+        return TRI_OK;
+    work->parts = trii_alloc(2 * n, sizeof(*work->parts), "work, parts");
+    if (work->parts == NULL)
+        return TRI_ERR_NO_MEMORY;
+    if (call->src_parts != NULL)
+        call->src_parts = memcpy(work->parts, call->src_parts, n * sizeof(*work->parts));
+    if (call->dst_parts != NULL)
+        call->dst_parts = memcpy(work->parts + n, call->dst_parts, n * sizeof(*work->parts));
+    return TRI_OK;
+}
+
+tri_status trii_work_post(tri_group *group, const trii_collective *call, tri_work **work_out)
+{
+    tri_work *work = work_take(group);
+    tri_status st;
+
+    if (work == NULL)
+        return TRI_ERR_NO_MEMORY;
+    trii_op_init(&work->op, call);
+    work->op.finished = work_finished;
+    atomic_init(&work->refs, 2);
+    st = keep_parts(work, &work->op.call);
+    if (st == TRI_OK)
+        st = trii_op_start(group, &work->op, group->engine->submit);
+    if (st != TRI_OK) {
+        work_give(group, work);
+        return TRII_FAIL_CTX(st, "%s, rank %d", trii_kind_name(call->kind), group->rank);
+    }
+    tri_group_ref(group);
+    *work_out = work;
+    return TRI_OK;
+}
+
+/* --- handles ----------------------------------------------------------------------------- */
+
+/* given_ns: the caller's deadline, TRII_NO_DEADLINE = none but the work's. */
+static tri_status wait_one(tri_work *work, int64_t given_ns, int64_t timeout_ms)
+{
+    bool fatal = given_ns >= work->deadline_ns;
+    tri_status st;
+
+    st = trii_group_wait(work->group, &work->op, fatal ? work->deadline_ns : given_ns, fatal);
+    if (st == TRI_INPROGRESS) {
+        char whom[256];
+        char what[256];
+
+        work->group->engine->describe_wait(work->group->self, &work->op, whom, sizeof(whom));
+        trii_collective_describe(&work->op.call, what, sizeof(what));
+        return TRII_FAIL(TRI_ERR_TIMEOUT, "%s, rank %d: still waiting after %" PRId64 " ms for %s",
+                         what, work->group->rank, timeout_ms, whom);
+    }
+    return trii_op_report(work->group, &work->op);
+}
+
+tri_status tri_work_wait(tri_work *work, int64_t timeout_ms)
+{
+    int64_t given_ns = timeout_ms > 0 ? trii_deadline_ms(timeout_ms) : TRII_NO_DEADLINE;
+    tri_status st = TRI_OK;
+
+    if (work->members == NULL)
+        return wait_one(work, given_ns, timeout_ms);
+    for (int i = 0; i < work->n_members && st == TRI_OK; i++)
+        st = wait_one(work->members[i], given_ns, timeout_ms);
+    return st;
+}
+
+static tri_status test_one(tri_work *work)
+{
+    if (trii_op_status(&work->op) == TRI_INPROGRESS) {
+        work->group->engine->progress(work->group->self, &work->op, 0);
+        if (trii_op_status(&work->op) == TRI_INPROGRESS && trii_now_ns() >= work->deadline_ns)
+            (void)trii_group_wait(work->group, &work->op, work->deadline_ns, true);
+    }
+    return trii_op_report(work->group, &work->op);
+}
+
+tri_status tri_work_test(tri_work *work)
+{
+    tri_status st = TRI_OK;
+
+    if (work->members == NULL)
+        return test_one(work);
+    for (int i = 0; i < work->n_members && st >= 0; i++) {
+        tri_status one = test_one(work->members[i]);
+
+        st = one != TRI_OK ? one : st;
+    }
+    return st;
+}
+
+const char *tri_work_error(const tri_work *work)
+{
+    if (work->members == NULL)
+        return trii_op_status(&work->op) < 0 ? work->op.error : "";
+    for (int i = 0; i < work->n_members; i++) {
+        if (trii_op_status(&work->members[i]->op) < 0)
+            return work->members[i]->op.error;
+    }
+    return "";
+}
+
+void tri_work_destroy(tri_work *work)
+{
+    tri_group *group;
+
+    if (work == NULL)
+        return;
+    group = work->group;
+    for (int i = 0; i < work->n_members; i++)
+        tri_work_destroy(work->members[i]);
+    trii_free(work->members);
+    work_unref(work);
+    tri_group_unref(group);
+}
+
+/* --- batches ------------------------------------------------------------------------------- */
+
+bool trii_batch_is_open(const tri_group *group)
+{
+    return TRII_UNLIKELY(open_batch != NULL) && open_batch->group == group;
+}
+
+tri_status trii_batch_reserve(void)
+{
+    tri_work *batch = open_batch;
+    int room = 2 * batch->member_room;
+    tri_work **grown;
+
+    if (batch->n_members < batch->member_room)
+        return TRI_OK;
+    grown = trii_realloc(batch->members, (size_t)room, sizeof(*grown), "batch of calls");
+    if (grown == NULL)
+        return TRI_ERR_NO_MEMORY;
+    batch->members = grown;
+    batch->member_room = room;
+    return TRI_OK;
+}
+
+void trii_batch_add(tri_work *own_work)
+{
+    open_batch->members[open_batch->n_members++] = own_work;
+}
+
+tri_status tri_batch_begin(tri_group *group)
+{
+    tri_work *batch;
+
+    group = group != NULL ? group : trii_group_get_world();
+    if (group == NULL)
+        return TRII_FAIL(TRI_ERR_STATE, "batch_begin: the group is NULL and there is no world: %s",
+                         trii_group_no_world());
+    if (open_batch != NULL)
+        return TRII_FAIL(TRI_ERR_STATE, "batch_begin: this thread has begun a batch already");
+    batch = work_take(group);
+    if (batch == NULL)
+        return TRI_ERR_NO_MEMORY;
+    batch->member_room = 8;
+    batch->members = trii_alloc((size_t)batch->member_room, sizeof(tri_work *), "batch of calls");
+    if (batch->members == NULL) {
+        work_give(group, batch);
+        return TRI_ERR_NO_MEMORY;
+    }
+    atomic_init(&batch->refs, 1);
+    tri_group_ref(group);
+    open_batch = batch;
+    return TRI_OK;
+}
+
+tri_status tri_batch_end(tri_group *group, tri_work **work_out)
+{
+    tri_work *batch = open_batch;
+    tri_status st;
+
+    group = group != NULL ? group : trii_group_get_world();
+    if (batch == NULL || batch->group != group)
+        return TRII_FAIL(TRI_ERR_STATE, "batch_end: this thread has begun no batch on the group");
+    open_batch = NULL;
+    if (work_out != NULL) {
+        *work_out = batch;
+        return TRI_OK;
+    }
+    st = tri_work_wait(batch, 0);
+    tri_work_destroy(batch);
+    return st;
+}

@@ -1,0 +1,232 @@
+/*
+ * messages_test.c - receives from any rank, and batches: each engine with ranks as threads.
+ */
+#include "testing/check.h"
+#include "testing/ranks.h"
+
+#include "base/alloc.h"
+
+#define ROUNDS 40
+
+static void run(const char *engine, int size, const char *(*main)(rank_env *env))
+{
+    tri_group_options options = {.engine = engine, .timeout_ms = 40000};
+
+    run_threads(size, &options, main, NULL);
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
+static const char *join(rank_env *env, tri_group **group_out)
+{
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, group_out));
+    return NULL;
+}
+
+/* Rank 0 takes what comes, with sizes from nothing to more than fits into any ring, and learns
+ * whose it was: each message says it too. */
+static const char *from_anybody(rank_env *env)
+{
+    enum { COUNT = 70001 };
+    int32_t *buffer = calloc(COUNT, sizeof(*buffer));
+    tri_group *g = NULL;
+    const char *failure = join(env, &g);
+    int next[RANKS_MAX] = {0};
+
+    if (failure != NULL)
+        return failure;
+    for (int i = 0; i < ROUNDS && env->rank != 0; i++) {
+        size_t count = i % 4 == 0 ? COUNT : 2;
+
+        buffer[0] = env->rank;
+        buffer[1] = i;
+        buffer[count - 1] = count > 2 ? i : buffer[1];
+        RANK_TRY(env, tri_send(g, buffer, count, TRI_DTYPE_I32, 0, (int)(count > 2), NULL));
+    }
+    for (int i = 0; i < ROUNDS * (env->size - 1) && env->rank == 0; i++) {
+        size_t count = i % 4 == 0 ? COUNT : 2;
+        int from = -1;
+
+        RANK_TRY(env, tri_recv_any(g, buffer, count, TRI_DTYPE_I32, (int)(count > 2), &from, NULL));
+        if (from < 1 || from >= env->size || buffer[0] != from || buffer[count - 1] != buffer[1])
+            return RANK_FAIL(env, "message %d: from %d, says %d", i, from, buffer[0]);
+        next[from]++;
+    }
+    for (int r = 1; r < env->size && env->rank == 0; r++) {
+        if (next[r] != ROUNDS)
+            return RANK_FAIL(env, "%d messages of rank %d", next[r], r);
+    }
+    RANK_TRY(env, tri_barrier(g, NULL));
+    tri_group_unref(g);
+    free(buffer);
+    return NULL;
+}
+
+/* Receives from a rank and from any rank, posted in turns: each message goes to the oldest that
+ * can take it, whether the messages are there first or the receives. The store orders the two,
+ * as it moves no messages. */
+static const char *oldest_receive_first(rank_env *env)
+{
+    tri_group *g = NULL;
+    const char *failure = join(env, &g);
+    int32_t out[4] = {0, 1, 2, 3}, in[4] = {-1, -1, -1, -1};
+    tri_work *works[4];
+    int from[2] = {-1, -1};
+
+    if (failure != NULL)
+        return failure;
+    for (int late = 0; late < 2; late++) {
+        const char *sent = late ? "sent late" : "sent", *posted = late ? "posted late" : "posted";
+
+        if (env->rank == 1 && late)
+            RANK_TRY(env, tri_store_wait(env->store, &posted, 1, 20000));
+        for (int i = 0; i < 4 && env->rank == 1; i++)
+            RANK_TRY(env, tri_send(g, &out[i], 1, TRI_DTYPE_I32, 0, 5, &works[i]));
+        if (env->rank == 1)
+            RANK_TRY(env, tri_store_set(env->store, sent, "", 0));
+        if (env->rank == 0 && !late)
+            RANK_TRY(env, tri_store_wait(env->store, &sent, 1, 20000));
+        for (int i = 0; i < 4 && env->rank == 0; i++) {
+            if (i % 2 == 0)
+                RANK_TRY(env,
+                         tri_recv_any(g, &in[i], 1, TRI_DTYPE_I32, 5, &from[i / 2], &works[i]));
+            else
+                RANK_TRY(env, tri_recv(g, &in[i], 1, TRI_DTYPE_I32, 1, 5, &works[i]));
+        }
+        if (env->rank == 0 && late) {
+            RANK_TRY(env, tri_store_set(env->store, posted, "", 0));
+            RANK_TRY(env, tri_store_wait(env->store, &sent, 1, 20000));
+        }
+        for (int i = 3; i >= 0; i--) {
+            RANK_TRY(env, tri_work_wait(works[i], 0));
+            tri_work_destroy(works[i]);
+        }
+        if (env->rank == 0 && (in[0] != 0 || in[1] != 1 || in[2] != 2 || in[3] != 3))
+            return RANK_FAIL(env, "late %d: got %d %d %d %d", late, in[0], in[1], in[2], in[3]);
+        if (env->rank == 0 && (from[0] != 1 || from[1] != 1))
+            return RANK_FAIL(env, "late %d: from %d %d", late, from[0], from[1]);
+        RANK_TRY(env, tri_barrier(g, NULL));
+    }
+    tri_group_unref(g);
+    return NULL;
+}
+
+/* Everybody exchanges with everybody, receives first: only together can they end. */
+static const char *exchange_in_a_batch(rank_env *env)
+{
+    tri_group *g = NULL;
+    const char *failure = join(env, &g);
+    int32_t out[RANKS_MAX], in[RANKS_MAX];
+    float sums[3] = {1, 2, 3};
+    tri_work *work = NULL;
+
+    if (failure != NULL)
+        return failure;
+    for (int async = 0; async < 2; async++) {
+        memset(in, 0, sizeof(in));
+        RANK_TRY(env, tri_batch_begin(g));
+        RANK_FAILS(env, tri_batch_begin(g), TRI_ERR_STATE, "batch already");
+        for (int r = 0; r < env->size; r++) {
+            if (r == env->rank)
+                continue;
+            RANK_TRY(env, tri_recv(g, &in[r], 1, TRI_DTYPE_I32, r, 0, NULL));
+            out[r] = 100 * env->rank + r;
+            RANK_TRY(env, tri_send(g, &out[r], 1, TRI_DTYPE_I32, r, 0, NULL));
+        }
+        for (int i = 0; i < 3; i++)
+            RANK_TRY(env,
+                     tri_all_reduce(g, &sums[i], &sums[i], 1, TRI_DTYPE_F32, TRI_REDOP_MAX, NULL));
+        RANK_FAILS(env, tri_broadcast(g, NULL, 1, TRI_DTYPE_I32, 0, NULL), TRI_ERR_INVALID_ARG,
+                   "is NULL");
+        RANK_TRY(env, tri_batch_end(g, async ? &work : NULL));
+        while (async && tri_work_test(work) == TRI_INPROGRESS)
+            ;
+        if (async) {
+            RANK_TRY(env, tri_work_wait(work, 0));
+            tri_work_destroy(work);
+        }
+        for (int r = 0; r < env->size; r++) {
+            if (r != env->rank && in[r] != 100 * r + env->rank)
+                return RANK_FAIL(env, "rank %d got %d from rank %d", env->rank, in[r], r);
+        }
+    }
+    RANK_FAILS(env, tri_batch_end(g, NULL), TRI_ERR_STATE, "no batch");
+    tri_group_unref(g);
+    return NULL;
+}
+
+/* When everybody else has left, a receive from any rank cannot come true. */
+static const char *nobody_left(rank_env *env)
+{
+    tri_group *g = NULL;
+    const char *failure = join(env, &g);
+    int32_t in = 0;
+
+    if (failure != NULL)
+        return failure;
+    if (env->rank == 0)
+        RANK_FAILS(env, tri_recv_any(g, &in, 1, TRI_DTYPE_I32, 0, NULL, NULL), TRI_ERR_PEER_LOST,
+                   "left the group");
+    tri_group_unref(g);
+    return NULL;
+}
+
+static void shm_receives_from_any_rank(void **state)
+{
+    (void)state;
+    run("shm", 4, from_anybody);
+}
+
+static void tcp_receives_from_any_rank(void **state)
+{
+    (void)state;
+    run("tcp", 4, from_anybody);
+}
+
+static void shm_gives_a_message_to_the_oldest_receive(void **state)
+{
+    (void)state;
+    run("shm", 2, oldest_receive_first);
+}
+
+static void tcp_gives_a_message_to_the_oldest_receive(void **state)
+{
+    (void)state;
+    run("tcp", 2, oldest_receive_first);
+}
+
+static void shm_batches(void **state)
+{
+    (void)state;
+    run("shm", 4, exchange_in_a_batch);
+}
+
+static void tcp_batches(void **state)
+{
+    (void)state;
+    run("tcp", 4, exchange_in_a_batch);
+}
+
+static void shm_receive_from_nobody_fails(void **state)
+{
+    (void)state;
+    run("shm", 3, nobody_left);
+}
+
+static void tcp_receive_from_nobody_fails(void **state)
+{
+    (void)state;
+    run("tcp", 3, nobody_left);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(shm_receives_from_any_rank),
+    cmocka_unit_test(tcp_receives_from_any_rank),
+    cmocka_unit_test(shm_gives_a_message_to_the_oldest_receive),
+    cmocka_unit_test(tcp_gives_a_message_to_the_oldest_receive),
+    cmocka_unit_test(shm_batches),
+    cmocka_unit_test(tcp_batches),
+    cmocka_unit_test(shm_receive_from_nobody_fails),
+    cmocka_unit_test(tcp_receive_from_nobody_fails),
+};
+
+TEST_MAIN(tests)
