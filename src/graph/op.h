@@ -1,9 +1,10 @@
 /*
  * op.h - what an operation is: one static table entry, in the file of its family in ops/.
  *
- * Adding an operation: its entry with shape rule, gradient, reference kernel and cost in
- * graph/ops/FAMILY.c, its public function beside it, its name in graph/ops/table.h. The plan
- * runs it through the reference kernel until a device offers a faster one.
+ * Adding an operation: its entry with shape rule, gradient, reference kernel, cost and what it
+ * makes of bf16 (nothing said: it is widened to f32) in graph/ops/FAMILY.c, its public function
+ * beside it, its name in graph/ops/table.h. The plan runs it through the reference kernel until a
+ * device offers a faster one.
  */
 #ifndef TRII_OP_H
 #define TRII_OP_H
