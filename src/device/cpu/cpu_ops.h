@@ -25,6 +25,8 @@ typedef struct trii_cpu_family {
 extern const trii_cpu_family trii_cpu_linear, trii_cpu_matmul;
 extern const trii_cpu_family trii_cpu_sum, trii_cpu_mean, trii_cpu_sum_to, trii_cpu_mse_loss;
 extern const trii_cpu_family trii_cpu_cross_entropy, trii_cpu_cross_entropy_backward;
+extern const trii_cpu_family trii_cpu_softmax, trii_cpu_softmax_backward, trii_cpu_log_softmax,
+    trii_cpu_log_softmax_backward;
 extern const trii_cpu_family trii_cpu_batch_norm, trii_cpu_batch_norm_eval,
     trii_cpu_batch_norm_backward;
 extern const trii_cpu_family trii_cpu_sgd;
@@ -68,7 +70,8 @@ static inline bool trii_has_in(const trii_ir_node *node, int i)
 const trii_layout *trii_cpu_blocked(const trii_type *type, int block);
 /* Channels last: bf16. */
 const trii_layout *trii_cpu_channels_last(const trii_type *type);
-/* What the layout of a 4-dimensional value means to our kernels; false: none of theirs. */
+/* What the layout of a value [N, C], [N, C, L] or [N, C, H, W] means to our kernels; false: none of
+ * theirs. */
 bool trii_cpu_images(const trii_type *type, const trii_layout *layout, trii_images *images_out);
 
 /* The plain destroy of kernels that are one trii_alloc block. */

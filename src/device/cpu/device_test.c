@@ -589,6 +589,59 @@ static void chains_on_two_threads(void **state)
     check_chains();
 }
 
+/* --- softmax, gradients of activations, normalisation of rows -----------------------------------
+ */
+
+static tri_tensor *build_softmax(tri_tensor *const *l, const void *options)
+{
+    const int *variant = options;
+
+    return *variant == 0 ? tri_softmax(l[0], -1) : tri_log_softmax(l[0], -1);
+}
+
+static void softmax_of_rows(void **state)
+{
+    (void)state;
+    for (int variant = 0; variant < 2; variant++) {
+        for (int64_t n = 1; n <= 1100; n = n * 3 + 7) {
+            const model m = {.name = variant == 0 ? "softmax" : "log_softmax",
+                             .n_leaves = 1,
+                             .shape = {{2, 5, n}},
+                             .ndim = {3},
+                             .build = build_softmax,
+                             .options = &variant};
+
+            check_model(&m);
+        }
+    }
+}
+
+static tri_tensor *build_row_norm(tri_tensor *const *l, const void *options)
+{
+    const tri_batch_norm_args args = {
+        .weight = l[1], .bias = l[2], .training = true, .momentum = 0.1, .eps = 1e-5};
+    tri_tensor *y = tri_batch_norm(l[0], &args);
+
+    (void)options;
+    return tri_relu(y);
+}
+
+static void normalisation_of_rows(void **state)
+{
+    (void)state;
+    for (int64_t channels = 1; channels < 70; channels = channels * 2 + 1 + (channels == 7)) {
+        for (int ndim = 2; ndim <= 3; ndim++) {
+            const model m = {.name = ndim == 2 ? "batch_norm of rows" : "batch_norm of lines",
+                             .n_leaves = 3,
+                             .shape = {{37, channels, 9}, {channels}, {channels}},
+                             .ndim = {ndim, 1, 1},
+                             .build = build_row_norm};
+
+            check_model(&m);
+        }
+    }
+}
+
 /* --- bf16 ------------------------------------------------------------------------------------- */
 
 /* leaves: x, weights of two convolutions, weight and bias of the normalisation, of the end */
@@ -677,6 +730,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(chains),
         cmocka_unit_test(chains_portable),
         cmocka_unit_test(chains_on_two_threads),
+        cmocka_unit_test(softmax_of_rows),
+        cmocka_unit_test(normalisation_of_rows),
         cmocka_unit_test(bf16),
         cmocka_unit_test(bf16_avx2),
         cmocka_unit_test(bf16_portable),

@@ -42,8 +42,13 @@ typedef enum trii_ew_code {
     TRII_EW_SILU,
     TRII_EW_RELU_BACKWARD,       /* a = gradient, b = input or output: b <= 0 ? 0 : a */
     TRII_EW_LEAKY_RELU_BACKWARD, /* b > 0 ? a : a * s[0] */
-    TRII_EW_MSE_BACKWARD,        /* a * s[0] * (b - c), in double */
-    TRII_EW_FILL,                /* s[0] */
+    TRII_EW_ABS_BACKWARD,        /* a = gradient, b = operand */
+    TRII_EW_SIGMOID_BACKWARD,    /* a = gradient, b = result */
+    TRII_EW_TANH_BACKWARD,
+    TRII_EW_GELU_BACKWARD, /* a = gradient, b = operand */
+    TRII_EW_SILU_BACKWARD,
+    TRII_EW_MSE_BACKWARD, /* a * s[0] * (b - c), in double */
+    TRII_EW_FILL,         /* s[0] */
     TRII_EW_COUNT
 } trii_ew_code;
 

@@ -65,6 +65,25 @@
         }                                                                                          \
     }
 
+#define EW_VECTOR2(name, function)                                                                 \
+    VEC_FN void ew_##name(float *d, const float *a, const float *b, const float *c, size_t n,      \
+                          const double *scalars)                                                   \
+    {                                                                                              \
+        size_t i = 0;                                                                              \
+                                                                                                   \
+        (void)c, (void)scalars;                                                                    \
+        for (; i + VEC_LANES <= n; i += VEC_LANES)                                                 \
+            vec_store(d + i, function(vec_load(a + i), vec_load(b + i)));                          \
+        if (i < n) {                                                                               \
+            float rest[2][VEC_LANES] = {{0}};                                                      \
+                                                                                                   \
+            memcpy(rest[0], a + i, (n - i) * sizeof(float));                                       \
+            memcpy(rest[1], b + i, (n - i) * sizeof(float));                                       \
+            vec_store(rest[0], function(vec_load(rest[0]), vec_load(rest[1])));                    \
+            memcpy(d + i, rest[0], (n - i) * sizeof(float));                                       \
+        }                                                                                          \
+    }
+
 EW_UNARY(copy, x)
 EW_BINARY(add, x + y)
 EW_BINARY(sub, x - y)
@@ -81,6 +100,9 @@ EW_UNARY(square, x *x)
 EW_UNARY(relu, x < 0 ? 0.0f : x)
 EW_SCALAR(leaky_relu, x > 0 ? x : (float)((double)x * s))
 EW_BINARY(relu_backward, y <= 0 ? 0.0f : x)
+EW_BINARY(abs_backward, y > 0 ? x : y < 0 ? -x : 0 * y)
+EW_BINARY(sigmoid_backward, x *(1.0f - y) * y)
+EW_BINARY(tanh_backward, x *(1.0f - y * y))
 
 VEC_FN void ew_leaky_relu_backward(float *d, const float *a, const float *b, const float *c,
                                    size_t n, const double *scalars)
@@ -255,6 +277,23 @@ VEC_INLINE vec vec_gelu(vec x)
     return 0.5f * x * (1.0f + vec_erf(x * 0.70710678118654752f));
 }
 
+/* Gradients: g * f'(x). */
+VEC_INLINE vec vec_gelu_backward(vec g, vec x)
+{
+    vec density = vec_exp(-0.5f * x * x) * 0.39894228040143268f;
+
+    return g * (0.5f * (1.0f + vec_erf(x * 0.70710678118654752f)) + x * density);
+}
+
+VEC_INLINE vec vec_silu_backward(vec g, vec x)
+{
+    vec s = vec_sigmoid(x);
+
+    return g * s * (1.0f + x * (1.0f - s));
+}
+
+EW_VECTOR2(gelu_backward, vec_gelu_backward)
+EW_VECTOR2(silu_backward, vec_silu_backward)
 EW_VECTOR(sqrt, vec_sqrt)
 EW_VECTOR(exp, vec_exp)
 EW_VECTOR(log, vec_log)

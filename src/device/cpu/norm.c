@@ -28,11 +28,11 @@ static bool is_op(const trii_ir_node *node, const char *name)
     return strcmp(node->op->name, name) == 0;
 }
 
-/* Images in f32 or bf16; parameters and statistics are f32. */
+/* Images, or rows, in f32 or bf16; parameters and statistics are f32. */
 static bool takes_images(const trii_ir *ir, const trii_ir_node *node, int x)
 {
     return trii_node_computes_f32(ir, node) && trii_has_in(node, x) &&
-           trii_in_type(ir, node, x)->ndim == 4 && trii_type_numel(trii_in_type(ir, node, x)) > 0;
+           trii_in_type(ir, node, x)->ndim <= 4 && trii_type_numel(trii_in_type(ir, node, x)) > 0;
 }
 
 static bool forward_takes(const trii_ir *ir, const trii_ir_node *node)

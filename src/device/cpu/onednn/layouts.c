@@ -297,16 +297,21 @@ bool trii_cpu_images(const trii_type *type, const trii_layout *base, trii_images
 {
     const layout *l = base != NULL ? layout_of(base) : NULL;
 
-    if (type->ndim != 4 || (type->dtype != TRI_DTYPE_F32 && type->dtype != TRI_DTYPE_BF16) ||
+    if (type->ndim < 2 || type->ndim > 4 ||
+        (type->dtype != TRI_DTYPE_F32 && type->dtype != TRI_DTYPE_BF16) ||
         (l != NULL && l->block == 0 && !l->channels_last))
         return false;
     *images_out = (trii_images){.n = type->shape[0],
                                 .c = type->shape[1],
-                                .h = type->shape[2],
-                                .w = type->shape[3],
+                                .h = type->ndim > 2 ? type->shape[2] : 1,
+                                .w = type->ndim > 3 ? type->shape[3] : 1,
                                 .block = 1,
                                 .step = 1,
                                 .bf16 = type->dtype == TRI_DTYPE_BF16};
+    if (type->ndim == 2) { /* rows of channels are channels last by nature */
+        images_out->block = unit_in_channels_last(images_out->c);
+        images_out->step = images_out->c;
+    }
     if (l != NULL) {
         images_out->block = l->channels_last ? unit_in_channels_last(images_out->c) : l->block;
         images_out->step = l->channels_last ? images_out->c : l->block;

@@ -1,0 +1,153 @@
+/*
+ * softmax_rows.c - softmax, log_softmax and their gradients along the last dimension; along others
+ * the reference kernels run.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "device/cpu/cpu_ops.h"
+#include "device/cpu/cpu_parallel.h"
+#include "graph/type.h"
+
+#define PIECE 512   /* elements whose exponentials are kept at a time */
+#define GRAIN 16384 /* elements per thread at least */
+
+typedef struct softmax {
+    trii_kernel base;
+    const trii_cpu_kernels *kernels;
+    int64_t rows, n;
+    bool logarithm;
+    int in[2], out; /* arguments: x; or gradient and result */
+} softmax;
+
+typedef struct softmax_run {
+    const softmax *k;
+    void *const *args;
+} softmax_run;
+
+static float row_max(const float *x, int64_t n)
+{
+    float best = x[0];
+
+    for (int64_t i = 1; i < n; i++)
+        best = x[i] > best ? x[i] : best;
+    return best;
+}
+
+/* e = e^(x - shift), n at most PIECE; returns their sum. */
+static double exp_piece(const softmax *k, const float *x, float shift, int64_t n, float *e)
+{
+    for (int64_t i = 0; i < n; i++)
+        e[i] = x[i] - shift;
+    k->kernels->ew[TRII_EW_EXP](e, e, NULL, NULL, (size_t)n, NULL);
+    return k->kernels->sum(e, (size_t)n);
+}
+
+static void forward_row(const softmax *k, const float *x, float *y)
+{
+    float max = row_max(x, k->n), piece[PIECE];
+    double sum = 0;
+
+    for (int64_t at = 0; at < k->n; at += PIECE) {
+        int64_t n = k->n - at < PIECE ? k->n - at : PIECE;
+
+        sum += exp_piece(k, x + at, max, n, k->logarithm ? piece : y + at);
+    }
+    if (k->logarithm) {
+        double shift = (double)max + log(sum);
+
+        for (int64_t i = 0; i < k->n; i++)
+            y[i] = (float)((double)x[i] - shift);
+    } else {
+        float scale = (float)(1 / sum);
+
+        for (int64_t i = 0; i < k->n; i++)
+            y[i] *= scale;
+    }
+}
+
+/* softmax: y (g - sum g y); log_softmax: g - e^y sum g */
+static void backward_row(const softmax *k, const float *g, const float *y, float *dx)
+{
+    float piece[PIECE];
+    double sum = 0;
+
+    if (k->logarithm)
+        sum = k->kernels->sum(g, (size_t)k->n);
+    for (int64_t i = 0; i < k->n && !k->logarithm; i++)
+        sum += (double)g[i] * (double)y[i];
+    for (int64_t at = 0; at < k->n; at += PIECE) {
+        int64_t n = k->n - at < PIECE ? k->n - at : PIECE;
+
+        if (k->logarithm)
+            exp_piece(k, y + at, 0, n, piece);
+        for (int64_t i = 0; i < n; i++)
+            dx[at + i] = k->logarithm ? g[at + i] - piece[i] * (float)sum
+                                      : y[at + i] * (g[at + i] - (float)sum);
+    }
+}
+
+static void range(void *ctx, int64_t begin, int64_t end)
+{
+    const softmax_run *run = ctx;
+    const softmax *k = run->k;
+
+    for (int64_t r = begin; r < end; r++) {
+        const float *a = (const float *)run->args[k->in[0]] + r * k->n;
+        float *out = (float *)run->args[k->out] + r * k->n;
+
+        if (k->in[1] >= 0)
+            backward_row(k, a, (const float *)run->args[k->in[1]] + r * k->n, out);
+        else
+            forward_row(k, a, out);
+    }
+}
+
+static tri_status softmax_run_kernel(const trii_kernel *kernel, void *const *args,
+                                     const trii_run *run)
+{
+    const softmax *k = (const softmax *)kernel;
+    softmax_run ctx = {k, args};
+
+    (void)run;
+    trii_parallel_for(k->rows, 1 + GRAIN / k->n, range, &ctx);
+    return TRI_OK;
+}
+
+static bool takes(const trii_ir *ir, const trii_ir_node *node)
+{
+    const trii_type *type = trii_in_type(ir, node, 0);
+
+    return trii_node_f32(ir, node) && type->ndim > 0 && node->iattr[0] == type->ndim - 1 &&
+           trii_type_numel(type) > 0;
+}
+
+static tri_status compile(const trii_ir *ir, const trii_group *group, trii_kernel **kernel_out)
+{
+    const trii_ir_node *node = &ir->nodes[group->nodes[0]];
+    const trii_type *type = trii_in_type(ir, node, 0);
+    softmax *k = trii_alloc(1, sizeof(*k), "kernel");
+
+    if (k == NULL)
+        return TRI_ERR_NO_MEMORY;
+    k->base = (trii_kernel){
+        .name = node->op->name, .run = softmax_run_kernel, .destroy = trii_cpu_kernel_free};
+    k->kernels = trii_cpu_kernels_get();
+    k->n = type->shape[type->ndim - 1];
+    k->rows = trii_type_numel(type) / k->n;
+    k->logarithm = strncmp(node->op->name, "log_", 4) == 0;
+    k->in[0] = trii_group_in(group, node->in[0]);
+    k->in[1] = node->n_in > 1 ? trii_group_in(group, node->in[1]) : -1;
+    k->out = group->n_in;
+    *kernel_out = &k->base;
+    return TRI_OK;
+}
+
+const trii_cpu_family trii_cpu_softmax = {.op = "softmax", .takes = takes, .compile = compile};
+const trii_cpu_family trii_cpu_softmax_backward = {
+    .op = "softmax_backward", .takes = takes, .compile = compile};
+const trii_cpu_family trii_cpu_log_softmax = {
+    .op = "log_softmax", .takes = takes, .compile = compile};
+const trii_cpu_family trii_cpu_log_softmax_backward = {
+    .op = "log_softmax_backward", .takes = takes, .compile = compile};
