@@ -15,6 +15,9 @@ static const char *const check_choices[] = {"nan", NULL};
 static const char *const isa_choices[] = {"portable", "avx2", "avx512", NULL};
 
 static const trii_param_info params[TRII_PARAM_COUNT] = {
+    [TRII_PARAM_CHAOS] =
+        {"TRI_CHAOS", "",
+         "faults on purpose: seed=N,delay=P:MS,kill=P,stop=P,drop=P,half=P,rank=LIST"},
     [TRII_PARAM_CHECK] = {"TRI_CHECK", "", "nan: stop at the first operation that makes a NaN",
                           check_choices},
     [TRII_PARAM_EAGER] = {"TRI_EAGER", "0", "1: run every operation when it is recorded"},

@@ -12,6 +12,7 @@
 #include <trireme/status.h>
 
 typedef enum trii_param {
+    TRII_PARAM_CHAOS,       /* TRI_CHAOS */
     TRII_PARAM_CHECK,       /* TRI_CHECK */
     TRII_PARAM_EAGER,       /* TRI_EAGER */
     TRII_PARAM_ENGINE,      /* TRI_ENGINE */

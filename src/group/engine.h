@@ -221,6 +221,10 @@ typedef struct trii_engine {
      * failure (or that it is, after a fault); unfinished operations are finished with
      * ABORTED; frees self. Must not wait for peers for more than a moment. */
     void (*destroy)(void *self);
+
+    /* Optional. Breaks the connection to some peer (which one, `draw` says), as a network would;
+     * `half`: only the direction away from us. For chaos.h; any thread, never blocks. */
+    void (*sever)(void *self, uint32_t draw, bool half);
 } trii_engine;
 
 /* registry/comm.c: the engines of this library, best first, NULL at the end. */

@@ -250,14 +250,21 @@ static tri_status check_create(tri_store *store, int rank, int size, tri_group *
     return TRI_OK;
 }
 
+/* Our rank in the job. */
+static int world_rank(const tri_group *g)
+{
+    const tri_group *whole = trii_group_get_world();
+
+    return whole != NULL ? whole->rank : g->rank;
+}
+
 /* Groups of a rank of the world record where the world does. */
 static void open_recorder(tri_group *g, const tri_store *view)
 {
-    const tri_group *whole = trii_group_get_world();
     trii_record_group facts = {
         .id = view != NULL ? trii_store_path_hash(view) : 0, .rank = g->rank, .size = g->size};
 
-    g->recorder = trii_recorder_open(whole != NULL ? whole->rank : g->rank, g->size);
+    g->recorder = trii_recorder_open(world_rank(g), g->size);
     if (g->recorder == NULL)
         return;
     snprintf(facts.name, sizeof(facts.name), "%s", g->name);
@@ -297,6 +304,11 @@ static tri_status create_self(tri_group *g, tri_store *store, const tri_group_op
         g->timeout_ns == TRII_NO_DEADLINE ? TRII_NO_DEADLINE : trii_now_ns() + g->timeout_ns;
     args.bind_host = opt->bind_host;
     args.fault = &g->fault;
+    st = trii_chaos_create(world_rank(g), g->name, &g->chaos);
+    if (st != TRI_OK) {
+        tri_store_unref(view);
+        return st;
+    }
     open_recorder(g, view);
     st = create_engine(g, view, name, &args);
     tri_store_unref(view);
@@ -341,6 +353,7 @@ tri_status tri_group_create(tri_store *store, int rank, int size, const tri_grou
     return TRI_OK;
 
 err_pairs:
+    trii_chaos_destroy(g->chaos);
     trii_free(g->pair_seq);
 err_group:
     trii_free(g);
@@ -361,6 +374,7 @@ void tri_group_unref(tri_group *group)
     group->engine->destroy(group->self);
     trii_group_free_idle(group);
     close_recorder(group);
+    trii_chaos_destroy(group->chaos);
     trii_free(group->pair_seq);
     trii_free(group);
 }

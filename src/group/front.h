@@ -5,6 +5,7 @@
 #ifndef TRII_FRONT_H
 #define TRII_FRONT_H
 
+#include "group/chaos.h"
 #include "group/engine.h"
 #include "group/flight_recorder.h"
 #include "os/futex.h"
@@ -28,6 +29,7 @@ struct tri_group {
     atomic_int refs;
     char name[TRII_GROUP_NAME];
     trii_fault fault;
+    trii_chaos *chaos; /* NULL = none */
 };
 
 struct tri_work {

@@ -144,9 +144,12 @@ static tri_status post_blocking(tri_group *group, const trii_collective *call)
 
 tri_status trii_group_post(tri_group *group, trii_collective *call, tri_work **work_out)
 {
-    tri_status st = trii_fault_status(&group->fault);
     tri_work *member = NULL;
+    tri_status st;
 
+    if (TRII_UNLIKELY(group->chaos != NULL))
+        trii_chaos_strike(group->chaos, group->engine, group->self, call);
+    st = trii_fault_status(&group->fault);
     if (TRII_UNLIKELY(st != TRI_OK)) {
         st = TRII_FAIL(st, "%s, rank %d: the group has failed: %s", trii_kind_name(call->kind),
                        group->rank, group->fault.text);

@@ -438,6 +438,7 @@ static void count_victims(const agent *a, int *stopped_out, int *failed_out)
 static void report(agent *a)
 {
     int stopped, failed;
+    char words[80];
 
     for (int i = 0; i < a->n_workers; i++) {
         trii_stream_close(&a->workers[i].out);
@@ -450,6 +451,8 @@ static void report(agent *a)
         return;
     settle_cause(a);
     count_victims(a, &stopped, &failed);
+    trii_worker_describe(a->cause, words, sizeof(words));
+    trii_run_folder_note(&a->folder, a->cause->rank, words);
     trii_worker_report(a->cause, a->options->program, a->err_sink);
     if (stopped + failed > 0)
         trii_sink_print(a->err_sink, "  victims  : %d stopped because of it, %d failed after it\n",

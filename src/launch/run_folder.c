@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "os/clock.h"
+#include "os/file.h"
 #include "os/folder.h"
 #include "os/pipe.h"
 #include "os/process.h"
@@ -49,6 +50,20 @@ void trii_run_folder_remove(trii_run_folder *folder)
 
     (void)status; /* somebody still writes there, or removed it: nothing is left to do */
     unlock(folder);
+}
+
+void trii_run_folder_note(const trii_run_folder *folder, int rank, const char *words)
+{
+    char path[TRII_RUN_FOLDER_BYTES + 8], text[160];
+    int n = snprintf(text, sizeof(text), "%d %s\n", rank, words);
+    trii_writer writer;
+
+    snprintf(path, sizeof(path), "%s/cause", folder->path);
+    if (trii_writer_open(path, &writer) != TRI_OK)
+        return; /* nothing hangs on it */
+    if (trii_writer_put(&writer, text, (size_t)n) != TRI_OK ||
+        trii_writer_commit(&writer) != TRI_OK)
+        trii_writer_abort(&writer);
 }
 
 void trii_run_folder_keep(trii_run_folder *folder)

@@ -22,6 +22,8 @@ typedef struct trii_run_folder {
 tri_status trii_run_folder_create(trii_run_folder *folder) TRI_MUST_CHECK;
 /* The job succeeded, or was stopped on purpose: nothing stays. */
 void trii_run_folder_remove(trii_run_folder *folder);
+/* Notes the first failure, for `trireme why`: the file `cause`, "RANK WORDS\n". */
+void trii_run_folder_note(const trii_run_folder *folder, int rank, const char *words);
 /* The job failed: it stays, and the oldest of more than five goes. */
 void trii_run_folder_keep(trii_run_folder *folder);
 

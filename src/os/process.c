@@ -389,6 +389,11 @@ tri_status trii_process_find(const char *name, char *path_out, size_t bytes)
                      is_program(path) ? "; did you mean " : "", is_program(path) ? path : "");
 }
 
+void trii_process_signal_self(int number)
+{
+    (void)kill(getpid(), number);
+}
+
 int trii_process_id(void)
 {
     return getpid();

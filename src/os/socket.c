@@ -335,6 +335,12 @@ void trii_socket_shutdown(int fd)
     (void)shutdown(fd, SHUT_WR); /* fails only if the connection is gone already */
 }
 
+void trii_socket_sever(int fd, bool half)
+{
+    if (fd >= 0)
+        (void)shutdown(fd, half ? SHUT_WR : SHUT_RDWR);
+}
+
 void trii_socket_close_linger(int fd, int linger_s)
 {
     const struct linger linger = {.l_onoff = 1, .l_linger = linger_s};

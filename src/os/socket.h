@@ -50,6 +50,8 @@ tri_status trii_socket_connect(const char *host, int port, int64_t deadline_ns, 
 void trii_socket_close(int fd); /* negative: nothing */
 /* Sends what was written and closes our side; the peer reads END. */
 void trii_socket_shutdown(int fd);
+/* What a network or a peer may do to it: breaks both directions (half: only what we send). */
+void trii_socket_sever(int fd, bool half);
 /* Close, but first wait up to `linger_s` seconds until the peer's system has our bytes. */
 void trii_socket_close_linger(int fd, int linger_s);
 

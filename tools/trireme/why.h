@@ -40,7 +40,9 @@ typedef struct why_finding {
 typedef struct why_job {
     char folder[512];
     int64_t now_ns;
-    why_rank *ranks; /* [size], by rank in the job */
+    int cause;            /* the rank whose failure trirun saw first; -1 = it noted none */
+    char cause_words[96]; /* "was killed by SIGSEGV" */
+    why_rank *ranks;      /* [size], by rank in the job */
     int size;
     why_finding *findings;
     int n_findings, room;

@@ -13,6 +13,7 @@
 
 /* The heaviest finding is the likeliest cause. */
 enum {
+    WEIGHT_CAUSE = 100,
     WEIGHT_NAMED_DEAD = 90,
     WEIGHT_DEAD = 80,
     WEIGHT_STOPPED = 70,
@@ -203,16 +204,30 @@ static tri_status find_all_lost(why_job *job, bool *found_out)
     return TRI_OK;
 }
 
+/* " in all_reduce ..." or " in its own code after ...": where a rank was. */
+static void append_where(const trii_record_file *log, char *text, size_t size)
+{
+    const trii_record *in = why_last(log, true);
+    const trii_record *last = in != NULL ? in : why_last(log, false);
+    char call[256];
+
+    if (last == NULL) {
+        append(text, size, " before its first call");
+        return;
+    }
+    why_describe(log, last, call, sizeof(call));
+    append(text, size, in != NULL ? " in %s" : " in its own code after %s", call);
+}
+
 static tri_status find_lost(why_job *job, int r)
 {
     const why_rank *rank = &job->ranks[r];
     bool dead = is_lost(rank);
-    const trii_record *last;
     why_finding *f;
-    char call[256];
     int weight = WEIGHT_STOPPED;
 
-    if (!dead && rank->state != WHY_STOPPED)
+    /* Once trirun saw a failure it ended the others. */
+    if ((!dead && rank->state != WHY_STOPPED) || (dead && job->cause >= 0))
         return TRI_OK;
     if (dead)
         weight = named_by_others(job, r) ? WEIGHT_NAMED_DEAD : WEIGHT_DEAD;
@@ -223,19 +238,29 @@ static tri_status find_lost(why_job *job, int r)
     append(f->text, sizeof(f->text), "rank %d (pid %d) %s", r, rank->pid,
            dead ? "is dead: it was killed, crashed or exited"
                 : "is stopped (a signal or a debugger)");
-    last = why_last(rank->log, true);
-    if (last != NULL) {
-        why_describe(rank->log, last, call, sizeof(call));
-        append(f->text, sizeof(f->text), " in %s", call);
+    append_where(rank->log, f->text, sizeof(f->text));
+    return TRI_OK;
+}
+
+/* What trirun saw first. */
+static tri_status find_cause(why_job *job)
+{
+    const why_rank *rank;
+    why_finding *f;
+
+    if (job->cause < 0)
         return TRI_OK;
-    }
-    last = why_last(rank->log, false);
-    if (last == NULL) {
-        append(f->text, sizeof(f->text), " before its first call");
-        return TRI_OK;
-    }
-    why_describe(rank->log, last, call, sizeof(call));
-    append(f->text, sizeof(f->text), " in its own code after %s", call);
+    rank = &job->ranks[job->cause];
+    f = add(job, WEIGHT_CAUSE, "cause", NULL);
+    if (f == NULL)
+        return TRI_ERR_NO_MEMORY;
+    set_ranks(f, NULL, 0, &job->cause, 1);
+    append(f->text, sizeof(f->text), "rank %d (pid %d) %s: the first failure; it was", job->cause,
+           rank->pid, job->cause_words);
+    if (rank->log != NULL)
+        append_where(rank->log, f->text, sizeof(f->text));
+    else
+        append(f->text, sizeof(f->text), " without a record: it had not joined");
     return TRI_OK;
 }
 
@@ -574,7 +599,10 @@ static int heavier_first(const void *a, const void *b)
 tri_status why_find(why_job *job)
 {
     bool all_lost = false;
-    tri_status status = find_all_lost(job, &all_lost);
+    tri_status status = find_cause(job);
+
+    if (status == TRI_OK && job->cause < 0)
+        status = find_all_lost(job, &all_lost);
 
     for (int r = 0; r < job->size && status == TRI_OK; r++) {
         if (job->ranks[r].log == NULL)

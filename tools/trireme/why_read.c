@@ -118,6 +118,28 @@ static tri_status read_one(why_job *job, const char *name)
     return status;
 }
 
+/* What trirun noted of the first failure. */
+static tri_status read_cause(why_job *job)
+{
+    char path[1024], text[128] = "";
+    trii_mapping mapping = {0};
+    char *end;
+    long rank;
+
+    snprintf(path, sizeof(path), "%s/cause", job->folder);
+    if (trii_mapping_open(path, &mapping) != TRI_OK)
+        return TRI_OK; /* it goes on, or was not started by trirun */
+    memcpy(text, mapping.data, mapping.bytes < sizeof(text) ? mapping.bytes : sizeof(text) - 1);
+    trii_mapping_close(&mapping);
+    rank = strtol(text, &end, 10);
+    if (end == text || *end != ' ' || rank < 0 || rank >= MAX_RANKS)
+        return TRII_FAIL(TRI_ERR_FORMAT, "%s: is not what trirun writes", path);
+    end[1 + strcspn(end + 1, "\n")] = '\0';
+    snprintf(job->cause_words, sizeof(job->cause_words), "%s", end + 1);
+    job->cause = (int)rank;
+    return room_for(job, job->cause + 1);
+}
+
 static bool is_record(const char *name)
 {
     size_t length = strlen(name);
@@ -134,6 +156,7 @@ tri_status why_read(const char *folder, why_job *job_out)
     memset(job_out, 0, sizeof(*job_out));
     snprintf(job_out->folder, sizeof(job_out->folder), "%s", folder);
     job_out->now_ns = trii_now_ns();
+    job_out->cause = -1;
     status = trii_folder_list(folder, MAX_FILES, &names, &n);
     if (status != TRI_OK)
         return status;
@@ -144,6 +167,8 @@ tri_status why_read(const char *folder, why_job *job_out)
         found++;
     }
     trii_folder_free_names(names, n);
+    if (status == TRI_OK)
+        status = read_cause(job_out);
     if (status == TRI_OK && found == 0)
         status =
             TRII_FAIL(TRI_ERR_NOT_FOUND, "%s: there are no flight records (rank-N.rec)", folder);

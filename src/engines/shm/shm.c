@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "os/clock.h"
+#include "os/socket.h"
 #include "os/unix.h"
 
 #define SLEEP_NS (50 * TRII_NS_PER_MS)
@@ -404,6 +405,15 @@ static void shm_destroy(void *self)
     shm_release(g);
 }
 
+/* The sockets carry nothing but the news that a peer is gone. */
+static void shm_sever(void *self, uint32_t draw, bool half)
+{
+    shm_group *g = self;
+    int r = (g->rank + 1 + (int)(draw % (uint32_t)(g->size - 1))) % g->size;
+
+    trii_socket_sever(g->peers[r].socket, half);
+}
+
 const trii_engine trii_engine_shm = {
     .abi = TRII_ENGINE_ABI,
     .size = sizeof(trii_engine),
@@ -418,4 +428,5 @@ const trii_engine trii_engine_shm = {
     .describe_wait = shm_describe_wait,
     .abort = shm_abort,
     .destroy = shm_destroy,
+    .sever = shm_sever,
 };

@@ -400,6 +400,14 @@ static void tcp_destroy(void *self)
     free_group(g);
 }
 
+static void tcp_sever(void *self, uint32_t draw, bool half)
+{
+    tcp_group *g = self;
+    int r = (g->rank + 1 + (int)(draw % (uint32_t)(g->size - 1))) % g->size;
+
+    trii_socket_sever(g->conns[r].fd, half);
+}
+
 const trii_engine trii_engine_tcp = {
     .abi = TRII_ENGINE_ABI,
     .size = sizeof(trii_engine),
@@ -412,4 +420,5 @@ const trii_engine trii_engine_tcp = {
     .describe_wait = tcp_describe_wait,
     .abort = tcp_abort,
     .destroy = tcp_destroy,
+    .sever = tcp_sever,
 };
