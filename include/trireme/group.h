@@ -85,6 +85,31 @@ TRI_API void tri_group_abort(tri_group *group, const char *why);
 TRI_API int tri_group_rank(const tri_group *group);
 TRI_API int tri_group_size(const tri_group *group);
 TRI_API const char *tri_group_engine(const tri_group *group); /* static text */
+/* Whether groups can be made with the engine: "shm", "tcp", "nccl", ... */
+TRI_API bool tri_is_available(const char *engine);
+
+/**
+ * Divide a group: ranks of one color form a new group, in the order of their keys (equal keys: of
+ * their ranks). Collective over `group`; a negative color takes no part further and gets NULL.
+ * What opt leaves open (NULL: all) is as in `group`: engine, timeout, bind_host. MPI_Comm_split,
+ * c10d split_group.
+ *
+ * Blocks: until all ranks of the group called, and those of the color have formed theirs.
+ */
+TRI_API TRI_MUST_CHECK tri_status tri_group_split(tri_group *group, int color, int key,
+                                                  const tri_group_options *opt,
+                                                  tri_group **group_out);
+/**
+ * A group of the listed ranks of `group`, in this order. Only they need to call, all with the same
+ * list; others get NULL at once. Several groups may be made at a time, by several threads. c10d
+ * new_group. Blocks until all listed ranks called; a TIMEOUT names the missing ones.
+ */
+TRI_API TRI_MUST_CHECK tri_status tri_group_new(tri_group *group, const int *ranks, int n,
+                                                const tri_group_options *opt,
+                                                tri_group **group_out);
+/* Rank in the outermost group (the world) of a rank of this one, and the other way; -1 = none. */
+TRI_API int tri_group_world_rank(const tri_group *group, int rank);
+TRI_API int tri_group_rank_of(const tri_group *group, int world_rank);
 
 /**
  * Memory that the engine reduces without copies: under shm all local ranks map it. Zeroed,
@@ -140,6 +165,9 @@ TRI_API TRI_MUST_CHECK tri_status tri_all_to_all(tri_group *group, const void *s
                                                  size_t count, tri_dtype dtype,
                                                  tri_work **work_out);
 TRI_API TRI_MUST_CHECK tri_status tri_barrier(tri_group *group, tri_work **work_out);
+/* A barrier with a deadline of its own (0 = the group's) whose TIMEOUT names every rank that did
+ * not come. c10d monitored_barrier. */
+TRI_API TRI_MUST_CHECK tri_status tri_monitored_barrier(tri_group *group, int64_t timeout_ms);
 
 /* Parts that differ in size: counts[size] are elements of the ranks' parts, which lie one behind
  * the other; copied before the call returns. In all_gather_v and reduce_scatter_v all ranks give
@@ -180,6 +208,29 @@ TRI_API TRI_MUST_CHECK tri_status tri_recv_any(tri_group *group, void *dst, size
 TRI_API TRI_MUST_CHECK tri_status tri_batch_begin(tri_group *group);
 TRI_API TRI_MUST_CHECK tri_status tri_batch_end(tri_group *group, tri_work **work_out);
 
+/* --- objects ----------------------------------------------------------------------------
+ * Byte strings of lengths that only their owner knows. Blocking. *data_out: a buffer with a zero
+ * byte behind the data, released with tri_object_free; with several objects, one behind the other
+ * in the order of the ranks, and bytes_out[size] says how long each is. A rank without memory for
+ * what comes aborts the group. c10d all_gather_object, gather_object, broadcast_object_list,
+ * scatter_object_list. */
+TRI_API TRI_MUST_CHECK tri_status tri_all_gather_object(tri_group *group, const void *src,
+                                                        size_t bytes, void **data_out,
+                                                        size_t *bytes_out);
+/* At the root only; elsewhere *data_out is NULL and bytes_out may be NULL. */
+TRI_API TRI_MUST_CHECK tri_status tri_gather_object(tri_group *group, const void *src, size_t bytes,
+                                                    int root, void **data_out, size_t *bytes_out);
+/* src and bytes are used at the root; every rank gets a copy. bytes_out NULL allowed. */
+TRI_API TRI_MUST_CHECK tri_status tri_broadcast_object(tri_group *group, const void *src,
+                                                       size_t bytes, int root, void **data_out,
+                                                       size_t *bytes_out);
+/* src[size] and bytes[size] are used at the root (else NULL): object r goes to rank r. bytes_out
+ * NULL allowed. */
+TRI_API TRI_MUST_CHECK tri_status tri_scatter_object(tri_group *group, const void *const *src,
+                                                     const size_t *bytes, int root, void **data_out,
+                                                     size_t *bytes_out);
+TRI_API void tri_object_free(void *data); /* NULL allowed */
+
 /* --- work ----------------------------------------------------------------------------- */
 
 /* Blocks until done; timeout_ms 0 = the group's. TIMEOUT leaves the work running only if the
@@ -212,6 +263,13 @@ TRI_API void tri_site_set(const char *file, int line);
 #define tri_reduce_scatter_v(...) TRI_SITE_(tri_reduce_scatter_v(__VA_ARGS__))
 #define tri_all_to_all_v(...) TRI_SITE_(tri_all_to_all_v(__VA_ARGS__))
 #define tri_barrier(...) TRI_SITE_(tri_barrier(__VA_ARGS__))
+#define tri_monitored_barrier(...) TRI_SITE_(tri_monitored_barrier(__VA_ARGS__))
+#define tri_group_split(...) TRI_SITE_(tri_group_split(__VA_ARGS__))
+#define tri_group_new(...) TRI_SITE_(tri_group_new(__VA_ARGS__))
+#define tri_all_gather_object(...) TRI_SITE_(tri_all_gather_object(__VA_ARGS__))
+#define tri_gather_object(...) TRI_SITE_(tri_gather_object(__VA_ARGS__))
+#define tri_broadcast_object(...) TRI_SITE_(tri_broadcast_object(__VA_ARGS__))
+#define tri_scatter_object(...) TRI_SITE_(tri_scatter_object(__VA_ARGS__))
 #define tri_send(...) TRI_SITE_(tri_send(__VA_ARGS__))
 #define tri_recv(...) TRI_SITE_(tri_recv(__VA_ARGS__))
 #define tri_recv_any(...) TRI_SITE_(tri_recv_any(__VA_ARGS__))

@@ -97,6 +97,8 @@ void trii_collective_describe(const trii_collective *call, char *text, size_t si
  * their source lines, the lower rank's first. */
 void trii_collective_disagree(int rank_a, const trii_collective *a, int rank_b,
                               const trii_collective *b, char *text, size_t size);
+/* "rank 3", "ranks 1, 3-5": n of them, rising, into text; returns how long that is. */
+size_t trii_ranks_text(const int *ranks, int n, char *text, size_t size);
 uint64_t trii_collective_signature(const trii_collective *call);
 /* Where the part of `rank` begins and how long it is, in elements; parts as in the call. */
 static inline size_t trii_part_at(const size_t *parts, size_t count, int rank)

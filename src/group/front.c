@@ -309,9 +309,13 @@ static tri_status create_self(tri_group *g, tri_store *store, const tri_group_op
         tri_store_unref(view);
         return st;
     }
+    snprintf(g->engine_asked, sizeof(g->engine_asked), "%s",
+             opt->engine != NULL ? opt->engine : "");
+    snprintf(g->bind_host, sizeof(g->bind_host), "%s",
+             opt->bind_host != NULL ? opt->bind_host : "");
     open_recorder(g, view);
     st = create_engine(g, view, name, &args);
-    tri_store_unref(view);
+    g->store = view;
     if (st != TRI_OK && g->recorder != NULL)
         trii_recorder_failed(g->recorder, st, tri_last_error());
     if (st != TRI_OK)
@@ -354,6 +358,7 @@ tri_status tri_group_create(tri_store *store, int rank, int size, const tri_grou
 
 err_pairs:
     trii_chaos_destroy(g->chaos);
+    tri_store_unref(g->store);
     trii_free(g->pair_seq);
 err_group:
     trii_free(g);
@@ -375,6 +380,8 @@ void tri_group_unref(tri_group *group)
     trii_group_free_idle(group);
     close_recorder(group);
     trii_chaos_destroy(group->chaos);
+    tri_store_unref(group->store);
+    trii_free(group->world_ranks);
     trii_free(group->pair_seq);
     trii_free(group);
 }
@@ -400,6 +407,30 @@ int tri_group_size(const tri_group *group)
 {
     group = group != NULL ? group : trii_group_get_world();
     return group != NULL ? group->size : 1;
+}
+
+int tri_group_world_rank(const tri_group *group, int rank)
+{
+    group = group != NULL ? group : trii_group_get_world();
+    if (rank < 0 || rank >= (group != NULL ? group->size : 1))
+        return -1;
+    return group != NULL && group->world_ranks != NULL ? group->world_ranks[rank] : rank;
+}
+
+int tri_group_rank_of(const tri_group *group, int world_rank)
+{
+    int size = tri_group_size(group);
+
+    for (int r = 0; r < size; r++) {
+        if (tri_group_world_rank(group, r) == world_rank)
+            return r;
+    }
+    return -1;
+}
+
+bool tri_is_available(const char *engine)
+{
+    return engine != NULL && engine_named(engine) != NULL;
 }
 
 const char *tri_group_engine(const tri_group *group)

@@ -25,7 +25,12 @@ struct tri_group {
     uint16_t record_group;   /* our number there */
     trii_lock idle_lock;     /* nothing is called under it */
     tri_work *idle;          /* guard: idle_lock; works for the next calls */
-    int64_t timeout_ns;      /* INT64_MAX = none */
+    tri_store *store;        /* this group's own view, for groups made of it; NULL if size is 1 */
+    int *world_ranks;        /* [size]: in the outermost group; NULL = the same numbers */
+    atomic_int n_splits;
+    char engine_asked[16]; /* "" = none; groups made of this one inherit it, as the next */
+    char bind_host[64];
+    int64_t timeout_ns; /* INT64_MAX = none */
     atomic_int refs;
     char name[TRII_GROUP_NAME];
     trii_fault fault;
@@ -73,6 +78,16 @@ bool trii_batch_is_open(const tri_group *group);
 /* Room in the open batch for one more work, then the batch takes it. */
 tri_status trii_batch_reserve(void);
 void trii_batch_add(tri_work *own_work);
+
+/* Makes a group of ranks of g, under `key` in its store (subgroup.c has the rest). world_ranks:
+ * [size], taken. What opt leaves open comes from g. */
+typedef struct trii_subgroup {
+    const char *key;
+    int rank, size;
+    int *own_world_ranks;
+} trii_subgroup;
+tri_status trii_group_make(tri_group *g, const trii_subgroup *sub, const tri_group_options *opt,
+                           tri_group **group_out);
 
 /* Checks done: posts the call, and waits if work_out is NULL (or puts it into the thread's open
  * batch). Takes call->temporary, on failure too. */

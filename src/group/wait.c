@@ -31,7 +31,7 @@ tri_status trii_op_report(const tri_group *group, const trii_op *op)
 /* The group's deadline passed: everything pending on it ends with TIMEOUT. */
 static void group_times_out(tri_group *group, trii_op *op, int64_t waited_ns)
 {
-    char whom[256];
+    char whom[400];
     char what[256];
 
     group->engine->describe_wait(group->self, op, whom, sizeof(whom));
@@ -43,7 +43,7 @@ static void group_times_out(tri_group *group, trii_op *op, int64_t waited_ns)
 
 static void warn_of_wait(tri_group *group, trii_op *op, int64_t waited_ns)
 {
-    char whom[256];
+    char whom[400];
     char what[256];
 
     group->engine->describe_wait(group->self, op, whom, sizeof(whom));

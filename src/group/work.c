@@ -189,6 +189,23 @@ void tri_work_destroy(tri_work *work)
     tri_group_unref(group);
 }
 
+tri_status(tri_monitored_barrier)(tri_group *group, int64_t timeout_ms)
+{
+    trii_collective call = {.kind = TRII_KIND_BARRIER, .site = trii_site_take()};
+    tri_work *work = NULL;
+    tri_status st = trii_call_begin(&group, &call);
+
+    if (st == TRI_OK)
+        st = trii_call_post(group, &call, &work);
+    if (st != TRI_OK)
+        return st;
+    if (timeout_ms > 0 && trii_deadline_ms(timeout_ms) < work->deadline_ns)
+        work->deadline_ns = trii_deadline_ms(timeout_ms); /* the group's, so to speak */
+    st = tri_work_wait(work, 0);
+    tri_work_destroy(work);
+    return st;
+}
+
 /* --- batches ------------------------------------------------------------------------------- */
 
 bool trii_batch_is_open(const tri_group *group)

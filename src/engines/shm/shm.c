@@ -365,30 +365,56 @@ static void shm_progress(void *self, trii_op *op, int64_t until_ns)
     trii_lock_drop(&g->lock);
 }
 
+/* Ranks that have not arrived in the call, or (arrived) that have, but are not through. */
+static int pick_missing(const shm_group *g, const trii_op *op, bool arrived, int *ranks)
+{
+    uint64_t seq = op->call.seq;
+    int n = 0;
+
+    for (int r = 0; r < g->size; r++) {
+        bool there = atomic_load(&shm_lane_of(g, r, seq)->arrival.seq) >= seq;
+
+        if (r != g->rank && there == arrived &&
+            atomic_load(&g->peers[r].block->head.completed.value) < seq)
+            ranks[n++] = r;
+    }
+    return n;
+}
+
+/* First those that did not arrive: the others wait for them as we do. */
 static void shm_describe_wait(void *self, trii_op *op, char *text, size_t size)
 {
     shm_group *g = self;
+    int ranks[SHM_MAX_RANKS];
+    bool arrived = false;
     size_t used = 0;
+    int n;
 
-    text[0] = '\0';
     if (trii_kind_in(op->call.kind, TRII_KINDS_PAIR)) {
         shm_pair_describe(g, op, text, size);
         return;
     }
-    for (int r = 0; r < g->size && used < size; r++) {
-        const shm_head *head = &g->peers[r].block->head;
-        bool arrived = atomic_load(&shm_lane_of(g, r, op->call.seq)->arrival.seq) >= op->call.seq;
+    n = pick_missing(g, op, false, ranks);
+    if (n == 0) {
+        arrived = true;
+        n = pick_missing(g, op, true, ranks);
+    }
+    if (n == 0) {
+        snprintf(text, size, "nobody: every rank is through");
+        return;
+    }
+    if (n > 1) { /* all of them, as what follows may not fit */
+        used = trii_ranks_text(ranks, n, text, size);
+        used += (size_t)snprintf(text + used, size - used, ": ");
+    }
+    for (int i = 0; i < n && used < size; i++) {
         char last[240];
 
-        if (r == g->rank || atomic_load(&head->completed.value) >= op->call.seq)
-            continue;
-        shm_describe_last(g, r, last, sizeof(last));
-        used +=
-            (size_t)snprintf(text + used, size - used, "%srank %d (%s: %s)", used > 0 ? ", " : "",
-                             r, arrived ? "in the call, not through" : "its last call", last);
+        shm_describe_last(g, ranks[i], last, sizeof(last));
+        used += (size_t)snprintf(text + used, size - used, "%srank %d (%s: %s)", i > 0 ? ", " : "",
+                                 ranks[i], arrived ? "in the call, not through" : "its last call",
+                                 last);
     }
-    if (used == 0)
-        snprintf(text, size, "nobody: every rank is through");
 }
 
 static void shm_destroy(void *self)

@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "group/reduce/reduce.h"
+#include "os/socket.h"
 
 static void sum_what_came(tcp_group *g, tcp_coll *coll);
 static void end_if_done(tcp_group *g, tcp_coll *coll);
@@ -320,7 +321,7 @@ static bool not_arrived(const tcp_coll *coll, int peer)
             !tcp_reduces(coll->op->call.kind));
 }
 
-static size_t append_rank(const tcp_conn *c, char *text, size_t used, size_t size)
+static size_t append_rank(const tcp_conn *c, char *text, size_t used, bool more, size_t size)
 {
     char last[160] = "no call yet";
 
@@ -328,24 +329,31 @@ static size_t append_rank(const tcp_conn *c, char *text, size_t used, size_t siz
         tcp_frame_describe(c->group, &c->last, last, sizeof(last));
     if (used < size)
         used += (size_t)snprintf(text + used, size - used, "%srank %d (its last call: %s)",
-                                 used > 0 ? ", " : "", c->rank, last);
+                                 more ? ", " : "", c->rank, last);
     return used;
 }
 
 /* First those that did not arrive: the others wait for them as we do. */
 static void describe_coll(tcp_group *g, const tcp_coll *coll, char *text, size_t size)
 {
+    int ranks[TRII_POLL_MAX], n = 0;
     size_t used = 0;
 
-    text[0] = '\0';
     for (int r = 0; r < g->size; r++) {
         if (r != g->rank && not_arrived(coll, r))
-            used = append_rank(&g->conns[r], text, used, size);
+            ranks[n++] = r;
     }
-    for (int r = 0; r < g->size && used == 0; r++) {
+    for (int r = 0; r < g->size && used == 0 && n == 0; r++) {
         if (r != g->rank && tcp_coll_needing(g, r) == coll->op)
-            used = append_rank(&g->conns[r], text, used, size);
+            ranks[n++] = r;
     }
+    text[0] = '\0';
+    if (n > 1) { /* all of them, as what follows may not fit */
+        used = trii_ranks_text(ranks, n, text, size);
+        used += (size_t)snprintf(text + used, size - used, ": ");
+    }
+    for (int i = 0; i < n && used < size; i++)
+        used = append_rank(&g->conns[ranks[i]], text, used, i > 0, size);
 }
 
 void tcp_coll_describe_wait(tcp_group *g, const trii_op *op, char *text, size_t size)

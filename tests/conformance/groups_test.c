@@ -1,0 +1,329 @@
+/*
+ * groups_test.c - groups made of groups, objects, the monitored barrier: each engine with ranks as
+ * threads.
+ */
+#include "testing/check.h"
+#include "testing/ranks.h"
+
+#include "base/alloc.h"
+
+static const char *const engines[] = {"shm", "tcp"};
+
+static void run_on_both(int size, int64_t timeout_ms, const char *(*main)(rank_env *env))
+{
+    for (int e = 0; e < 2; e++) {
+        tri_group_options options = {.engine = engines[e], .timeout_ms = timeout_ms};
+
+        run_threads(size, &options, main, NULL);
+        assert_int_equal(trii_alloc_live(), 0);
+    }
+}
+
+#define JOIN(env, g)                                                                               \
+    RANK_TRY(env, tri_group_create((env)->store, (env)->rank, (env)->size, (env)->options, &(g)))
+
+/* The sum over the group of what its ranks are in the world. */
+static const char *check_sum(rank_env *env, tri_group *g)
+{
+    int32_t sum = 0, mine = env->rank;
+
+    for (int r = 0; r < tri_group_size(g); r++)
+        sum += tri_group_world_rank(g, r);
+    RANK_TRY(env, tri_all_reduce(g, &mine, &mine, 1, TRI_DTYPE_I32, TRI_REDOP_SUM, NULL));
+    if (mine != sum)
+        return RANK_FAIL(env, "rank %d: sum %d instead of %d", env->rank, mine, sum);
+    return NULL;
+}
+
+static const char *split(rank_env *env)
+{
+    tri_group *world = NULL, *half = NULL, *pair = NULL, *none = NULL;
+    const char *failure;
+
+    JOIN(env, world);
+    /* odd and even ranks, the highest first; rank 6 stays outside */
+    RANK_TRY(env,
+             tri_group_split(world, env->rank == 6 ? -1 : env->rank % 2, -env->rank, NULL, &half));
+    if ((half == NULL) != (env->rank == 6))
+        return RANK_FAIL(env, "rank %d: who is outside?", env->rank);
+    if (half == NULL) {
+        tri_group_unref(world);
+        return NULL;
+    }
+    if (tri_group_size(half) != 3 ||
+        tri_group_world_rank(half, tri_group_rank(half)) != env->rank ||
+        tri_group_world_rank(half, 0) != (env->rank % 2 ? 5 : 4) ||
+        tri_group_rank_of(half, env->rank) != tri_group_rank(half) ||
+        tri_group_rank_of(half, 6) != -1 || tri_group_world_rank(half, 3) != -1)
+        return RANK_FAIL(env, "rank %d is rank %d of %d", env->rank, tri_group_rank(half),
+                         tri_group_size(half));
+    if (strcmp(tri_group_engine(half), env->options->engine) != 0)
+        return RANK_FAIL(env, "engine %s is not inherited", tri_group_engine(half));
+    failure = check_sum(env, half);
+    if (failure != NULL)
+        return failure;
+    tri_group_unref(world); /* its groups do not need it */
+    /* a group of a group: world ranks stay those of the outermost */
+    RANK_TRY(env, tri_group_split(half, tri_group_rank(half) / 2, 0, NULL, &pair));
+    failure = check_sum(env, pair);
+    if (failure != NULL)
+        return failure;
+    RANK_TRY(env, tri_group_split(half, -1, 0, NULL, &none));
+    if (none != NULL)
+        return RANK_FAIL(env, "a negative colour got a group");
+    tri_group_unref(pair);
+    tri_group_unref(half);
+    return NULL;
+}
+
+static const char *listed(rank_env *env)
+{
+    const int list[3] = {3, 0, 2}, twice[2] = {1, 1}, far[1] = {9};
+    tri_group *world = NULL, *g = NULL;
+
+    JOIN(env, world);
+    RANK_FAILS(env, tri_group_new(world, twice, 2, NULL, &g), TRI_ERR_INVALID_ARG, "twice");
+    RANK_FAILS(env, tri_group_new(world, far, 1, NULL, &g), TRI_ERR_INVALID_ARG, "rank 9");
+    for (int again = 0; again < 2; again++) {
+        const char *failure;
+
+        if (env->rank == 1 && again == 1)
+            break; /* it need not even call */
+        RANK_TRY(env, tri_group_new(world, list, 3, NULL, &g));
+        if (env->rank == 1) {
+            if (g != NULL)
+                return RANK_FAIL(env, "rank 1 is not listed");
+            continue;
+        }
+        if (tri_group_world_rank(g, 0) != 3 || list[tri_group_rank(g)] != env->rank)
+            return RANK_FAIL(env, "rank %d is rank %d", env->rank, tri_group_rank(g));
+        failure = check_sum(env, g);
+        if (failure != NULL)
+            return failure;
+        tri_group_unref(g);
+        g = NULL;
+    }
+    tri_group_unref(world);
+    return NULL;
+}
+
+/* --- several groups from several threads ----------------------------------------------------- */
+
+enum { THREADS = 3, CALLS = 60 };
+
+typedef struct crew {
+    rank_env *env;
+    tri_group *world;
+    int number;
+    char text[200]; /* "" = all went well */
+} crew;
+
+/* Makes a group of its own beside the other threads, and works on it. */
+static void crew_works(void *arg)
+{
+    crew *c = arg;
+    int size = c->env->size, ranks[RANKS_MAX];
+    tri_group *g = NULL;
+    tri_status st;
+
+    for (int r = 0; r < size; r++)
+        ranks[r] = (r + c->number) % size; /* another list for each thread */
+    st = tri_group_new(c->world, ranks, size, NULL, &g);
+    for (int i = 0; i < CALLS && st == TRI_OK; i++) {
+        int64_t x = c->env->rank + 100 * c->number + i, sum = 0;
+
+        for (int r = 0; r < size; r++)
+            sum += r + 100 * c->number + i;
+        st = tri_all_reduce(g, &x, &x, 1, TRI_DTYPE_I64, TRI_REDOP_SUM, NULL);
+        if (st == TRI_OK && x != sum) {
+            snprintf(c->text, sizeof(c->text), "thread %d, call %d: a wrong sum", c->number, i);
+            break;
+        }
+    }
+    if (st != TRI_OK)
+        snprintf(c->text, sizeof(c->text), "thread %d: %s", c->number, tri_last_error());
+    tri_group_unref(g);
+}
+
+static const char *many_groups(rank_env *env)
+{
+    tri_group *world = NULL;
+    trii_thread threads[THREADS];
+    crew crews[THREADS];
+
+    JOIN(env, world);
+    for (int t = 0; t < THREADS; t++) {
+        int i = (t + env->rank) % THREADS; /* in another order on each rank */
+
+        crews[i] = (crew){.env = env, .world = world, .number = i};
+        RANK_TRY(env, trii_thread_start(&threads[i], "crew", crew_works, &crews[i]));
+    }
+    for (int t = 0; t < THREADS; t++)
+        trii_thread_join(&threads[t]);
+    for (int t = 0; t < THREADS; t++) {
+        if (crews[t].text[0] != '\0')
+            return RANK_FAIL(env, "rank %d, %s", env->rank, crews[t].text);
+    }
+    RANK_TRY(env, tri_barrier(world, NULL));
+    tri_group_unref(world);
+    return NULL;
+}
+
+/* --- objects -----------------------------------------------------------------------------------
+ */
+
+/* The object of a rank in a call: `length` bytes that say whose they are. */
+static size_t object_of(int rank, int call, char *out)
+{
+    static const size_t lengths[4] = {0, 11, 2000, 40000};
+    size_t length = lengths[(rank + call) % 4];
+
+    for (size_t i = 0; i < length; i++)
+        out[i] = (char)('a' + (rank * 7 + call * 3 + (int)(i % 13)) % 26);
+    return length;
+}
+
+static bool is_object(const void *data, size_t bytes, int rank, int call, char *scratch)
+{
+    return object_of(rank, call, scratch) == bytes && memcmp(data, scratch, bytes) == 0;
+}
+
+static bool are_objects(const char *data, const size_t *bytes, int size, int call, char *scratch)
+{
+    size_t at = 0;
+
+    for (int r = 0; r < size; r++) {
+        if (!is_object(data + at, bytes[r], r, call, scratch))
+            return false;
+        at += bytes[r];
+    }
+    return data[at] == '\0';
+}
+
+static const char *objects(rank_env *env)
+{
+    char *mine = malloc(40000), *scratch = malloc(40000), *each = malloc(40000 * RANKS_MAX);
+    const void *src[RANKS_MAX];
+    tri_group *g = NULL;
+
+    JOIN(env, g);
+    for (int call = 0; call < 8; call++) {
+        size_t bytes[RANKS_MAX], length = object_of(env->rank, call, mine), n = 99;
+        int root = call % env->size;
+        void *data = NULL;
+
+        RANK_TRY(env, tri_all_gather_object(g, mine, length, &data, bytes));
+        if (!are_objects(data, bytes, env->size, call, scratch))
+            return RANK_FAIL(env, "rank %d, call %d: all_gather_object", env->rank, call);
+        tri_object_free(data);
+        RANK_TRY(env, tri_gather_object(g, mine, length, root, &data, bytes));
+        if ((data == NULL) != (env->rank != root) ||
+            (data != NULL && !are_objects(data, bytes, env->size, call, scratch)))
+            return RANK_FAIL(env, "rank %d, call %d: gather_object", env->rank, call);
+        tri_object_free(data);
+        RANK_TRY(env, tri_broadcast_object(g, mine, length, root, &data, &n));
+        if (!is_object(data, n, root, call, scratch) || ((char *)data)[n] != '\0')
+            return RANK_FAIL(env, "rank %d, call %d: broadcast_object", env->rank, call);
+        tri_object_free(data);
+        for (int r = 0; r < env->size; r++) {
+            src[r] = each + 40000 * r;
+            bytes[r] = object_of(r, call + 1, each + 40000 * r);
+        }
+        RANK_TRY(env, tri_scatter_object(g, env->rank == root ? src : NULL,
+                                         env->rank == root ? bytes : NULL, root, &data, &n));
+        if (!is_object(data, n, env->rank, call + 1, scratch))
+            return RANK_FAIL(env, "rank %d, call %d: scatter_object", env->rank, call);
+        tri_object_free(data);
+    }
+    RANK_FAILS(env, tri_gather_object(g, mine, 1, 77, (void **)&mine, NULL), TRI_ERR_INVALID_ARG,
+               "root 77");
+    tri_group_unref(g);
+    free(mine);
+    free(scratch);
+    free(each);
+    return NULL;
+}
+
+/* --- monitored barrier --------------------------------------------------------------------------
+ */
+
+/* Ranks 1, 3, 4 and 5 do not come before the others have given up. */
+static const char *some_are_missing(rank_env *env)
+{
+    const char *key = "given up";
+    tri_group *g = NULL;
+
+    JOIN(env, g);
+    RANK_TRY(env, tri_monitored_barrier(g, 0));
+    if (env->rank == 0) {
+        RANK_FAILS(env, tri_monitored_barrier(g, 150), TRI_ERR_TIMEOUT, "ranks 1, 3-5: rank 1");
+        if (strstr(tri_last_error(), "groups_test.c") == NULL)
+            return RANK_FAIL(env, "no line: %s", tri_last_error());
+        RANK_TRY(env, tri_store_set(env->store, key, "", 0));
+    } else if (env->rank == 2) {
+        tri_status st = tri_monitored_barrier(g, 20000);
+
+        if (st != TRI_ERR_ABORTED && st != TRI_ERR_TIMEOUT)
+            return RANK_FAIL(env, "rank 2: %s", tri_last_error());
+        if (strstr(tri_last_error(), "ranks 1, 3-5") == NULL)
+            return RANK_FAIL(env, "rank 2 was not told: %s", tri_last_error());
+    } else {
+        RANK_TRY(env, tri_store_wait(env->store, &key, 1, 20000));
+    }
+    tri_group_unref(g);
+    return NULL;
+}
+
+static void groups_are_split_by_colour(void **state)
+{
+    (void)state;
+    run_on_both(7, 40000, split);
+}
+
+static void groups_are_made_of_listed_ranks(void **state)
+{
+    (void)state;
+    run_on_both(4, 40000, listed);
+}
+
+static void threads_make_groups_and_use_them_at_once(void **state)
+{
+    (void)state;
+    run_on_both(3, 40000, many_groups);
+}
+
+static void objects_travel_with_their_lengths(void **state)
+{
+    tri_group_options self = {0};
+
+    (void)state;
+    run_on_both(4, 40000, objects);
+    run_threads(1, &self, objects, NULL);
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
+static void monitored_barrier_names_every_missing_rank(void **state)
+{
+    (void)state;
+    run_on_both(6, 40000, some_are_missing);
+}
+
+static void engines_are_known_by_name(void **state)
+{
+    (void)state;
+    assert_true(tri_is_available("shm"));
+    assert_true(tri_is_available("tcp"));
+    assert_false(tri_is_available("carrier pigeon"));
+    assert_false(tri_is_available(NULL));
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(groups_are_split_by_colour),
+    cmocka_unit_test(groups_are_made_of_listed_ranks),
+    cmocka_unit_test(threads_make_groups_and_use_them_at_once),
+    cmocka_unit_test(objects_travel_with_their_lengths),
+    cmocka_unit_test(monitored_barrier_names_every_missing_rank),
+    cmocka_unit_test(engines_are_known_by_name),
+};
+
+TEST_MAIN(tests)
