@@ -17,10 +17,11 @@ typedef struct tri_store tri_store; /* shared: tri_store_ref/unref */
 
 #define TRI_STORE_TIMEOUT_MS INT64_C(300000)
 #define TRI_STORE_PORT 29500
-/* PyTorch's server refuses more, so every store does. */
-#define TRI_STORE_MAX_KEY 8191         /* bytes, prefixes included */
-#define TRI_STORE_MAX_VALUE (8u << 20) /* bytes in one call; appending may build more */
-#define TRI_STORE_MAX_KEYS 131072      /* in one call */
+/* PyTorch's server refuses more keys and longer ones, so every store does. Its libuv server also
+ * closes the connection of whoever sends a value of more than 8 MiB; ours does not. */
+#define TRI_STORE_MAX_KEY 8191          /* bytes, prefixes included */
+#define TRI_STORE_MAX_VALUE (64u << 20) /* bytes in one call; appending may build more */
+#define TRI_STORE_MAX_KEYS 131072       /* in one call */
 
 /* All functions: NULL or too long keys and values are INVALID_ARG. A tcp store also fails with IO
  * (the connection broke, its server ended) and TIMEOUT (no reply within the store's timeout);
@@ -103,6 +104,10 @@ TRI_API TRI_MUST_CHECK tri_status tri_store_compare_set(tri_store *store, const 
 TRI_API TRI_MUST_CHECK tri_status tri_store_multi_get(tri_store *store, const char *const *keys,
                                                       int n_keys, int64_t timeout_ms,
                                                       void **values_out, size_t *bytes_out);
+/* As set for n_keys keys in one exchange; bytes[i] may be 0. */
+TRI_API TRI_MUST_CHECK tri_status tri_store_multi_set(tri_store *store, const char *const *keys,
+                                                      const void *const *values,
+                                                      const size_t *bytes, int n_keys);
 TRI_API TRI_MUST_CHECK tri_status tri_store_append(tri_store *store, const char *key,
                                                    const void *value, size_t bytes);
 /* Until all keys exist. A TIMEOUT names keys that are missing; the store stays usable. */
@@ -114,6 +119,27 @@ TRI_API TRI_MUST_CHECK tri_status tri_store_check(tri_store *store, const char *
 TRI_API TRI_MUST_CHECK tri_status tri_store_delete(tri_store *store, const char *key,
                                                    bool *existed_out);
 TRI_API TRI_MUST_CHECK tri_status tri_store_num_keys(tri_store *store, int64_t *n_out);
+/* Keys that have values now, in no order: an array of *n_out texts in one block that is released
+ * with tri_store_free. A prefix store lists its own, without the prefix. */
+TRI_API TRI_MUST_CHECK tri_status tri_store_list_keys(tri_store *store, char ***keys_out,
+                                                      int64_t *n_out);
+
+/* --- queues: beside the value of a key, a queue of the same name ---------------------------
+ * Values come out in the order in which they went in, each once, whoever takes it. wait and
+ * check take a queue that is not empty for a present key. Errors: UNSUPPORTED (a file store);
+ * PyTorch's server without libuv knows none and closes the connection: IO. */
+
+TRI_API TRI_MUST_CHECK tri_status tri_store_queue_push(tri_store *store, const char *key,
+                                                       const void *value, size_t bytes);
+/* Waits for a value and takes it. */
+TRI_API TRI_MUST_CHECK tri_status tri_store_queue_pop(tri_store *store, const char *key,
+                                                      int64_t timeout_ms, void **value_out,
+                                                      size_t *bytes_out);
+/* Takes a value if there is one, else INPROGRESS. */
+TRI_API TRI_MUST_CHECK tri_status tri_store_queue_try_pop(tri_store *store, const char *key,
+                                                          void **value_out, size_t *bytes_out);
+TRI_API TRI_MUST_CHECK tri_status tri_store_queue_length(tri_store *store, const char *key,
+                                                         int64_t *n_out);
 
 TRI_END_DECLS
 

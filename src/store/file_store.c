@@ -454,6 +454,33 @@ static tri_status file_num_keys(tri_store *self, int64_t *n_out)
     return TRI_OK;
 }
 
+typedef struct listing {
+    trii_key_list *list;
+    tri_status status;
+} listing;
+
+static bool list_one(void *arg, trii_slice key)
+{
+    listing *l = arg;
+
+    if (key.data[0] == '/')
+        l->status = trii_key_list_add(l->list, key.data + 1, key.bytes - 1);
+    return l->status == TRI_OK;
+}
+
+static tri_status file_list(tri_store *self, trii_key_list *list)
+{
+    listing l = {list, TRI_OK};
+    file_store *store;
+    tri_status status = enter(self, false, &store);
+
+    if (status != TRI_OK)
+        return status;
+    trii_kv_each(store->kv, list_one, &l);
+    leave(store);
+    return l.status;
+}
+
 /* --- life ------------------------------------------------------------------------------------ */
 
 /* The last of a world takes the file away, as PyTorch's does. */
@@ -500,6 +527,7 @@ static const trii_store_ops file_ops = {
     .check = file_check,
     .remove = file_remove,
     .num_keys = file_num_keys,
+    .list = file_list,
 };
 
 tri_status tri_store_file(const char *path, const tri_store_file_options *opt,

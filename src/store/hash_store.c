@@ -168,6 +168,66 @@ static tri_status hash_num_keys(tri_store *self, int64_t *n_out)
     return leave(store, false, TRI_OK);
 }
 
+typedef struct listing {
+    trii_key_list *list;
+    tri_status status;
+} listing;
+
+static bool list_one(void *arg, trii_slice key)
+{
+    listing *l = arg;
+
+    l->status = trii_key_list_add(l->list, key.data, key.bytes);
+    return l->status == TRI_OK;
+}
+
+static tri_status hash_list(tri_store *self, trii_key_list *list)
+{
+    hash_store *store = enter(self);
+    listing l = {list, TRI_OK};
+
+    trii_kv_each(store->kv, list_one, &l);
+    return leave(store, false, l.status);
+}
+
+static tri_status hash_push(tri_store *self, const char *key, const void *value, size_t bytes)
+{
+    hash_store *store = enter(self);
+
+    return leave(store, true, trii_kv_push(store->kv, slice_of(key), (trii_slice){value, bytes}));
+}
+
+static tri_status hash_pop(tri_store *self, const char *key, int64_t deadline_ns, void **value_out,
+                           size_t *bytes_out)
+{
+    hash_store *store = enter(self);
+    bool in_time = deadline_ns > 0;
+    char *data = NULL;
+    size_t bytes = 0;
+    tri_status status = TRI_OK;
+
+    while (trii_kv_queue_length(store->kv, slice_of(key)) == 0) {
+        if (!in_time)
+            return leave(store, false, TRI_INPROGRESS);
+        in_time = trii_cond_wait_until(&store->changed, &store->mutex, deadline_ns);
+    }
+    (void)trii_kv_pop(store->kv, slice_of(key), &data, &bytes);
+    *value_out = trii_store_copy(data, bytes); /* with its zero byte */
+    *bytes_out = bytes;
+    if (*value_out == NULL)
+        status = TRI_ERR_NO_MEMORY;
+    trii_free(data);
+    return leave(store, false, status);
+}
+
+static tri_status hash_queue_length(tri_store *self, const char *key, int64_t *n_out)
+{
+    hash_store *store = enter(self);
+
+    *n_out = trii_kv_queue_length(store->kv, slice_of(key));
+    return leave(store, false, TRI_OK);
+}
+
 static const trii_store_ops hash_ops = {
     .abi = TRII_STORE_ABI,
     .size = sizeof(trii_store_ops),
@@ -182,6 +242,10 @@ static const trii_store_ops hash_ops = {
     .check = hash_check,
     .remove = hash_remove,
     .num_keys = hash_num_keys,
+    .list = hash_list,
+    .push = hash_push,
+    .pop = hash_pop,
+    .queue_length = hash_queue_length,
 };
 
 tri_status tri_store_hash(tri_store **store_out)

@@ -177,6 +177,74 @@ static tri_status prefix_num_keys(tri_store *self, int64_t *n_out)
     return tri_store_num_keys(under_of(self), n_out);
 }
 
+static tri_status prefix_multi_set(tri_store *self, const char *const *keys,
+                                   const void *const *values, const size_t *bytes, int n_keys)
+{
+    tri_status status;
+    const char **full = prefixed(self, keys, n_keys, &status);
+
+    if (full != NULL)
+        status = tri_store_multi_set(under_of(self), full, values, bytes, n_keys);
+    trii_free(full);
+    return status;
+}
+
+static tri_status prefix_list(tri_store *self, trii_key_list *list)
+{
+    const prefix_store *store = (const prefix_store *)self;
+    trii_key_list all = {0};
+    tri_status status = store->under->ops->list(store->under, &all);
+    const char *key = all.text;
+
+    for (int64_t i = 0; i < all.n && status == TRI_OK; i++) {
+        size_t bytes = strlen(key);
+
+        if (bytes >= store->prefix_bytes && memcmp(key, store->prefix, store->prefix_bytes) == 0)
+            status =
+                trii_key_list_add(list, key + store->prefix_bytes, bytes - store->prefix_bytes);
+        key += bytes + 1;
+    }
+    trii_free(all.text);
+    return status;
+}
+
+static tri_status prefix_push(tri_store *self, const char *key, const void *value, size_t bytes)
+{
+    tri_status status;
+    const char **full = prefixed(self, &key, 1, &status);
+
+    if (full != NULL)
+        status = tri_store_queue_push(under_of(self), *full, value, bytes);
+    trii_free(full);
+    return status;
+}
+
+static tri_status prefix_pop(tri_store *self, const char *key, int64_t deadline_ns,
+                             void **value_out, size_t *bytes_out)
+{
+    tri_store *under = under_of(self);
+    tri_status status;
+    const char **full = prefixed(self, &key, 1, &status);
+
+    if (full != NULL)
+        status = under->ops->pop != NULL
+                     ? under->ops->pop(under, *full, deadline_ns, value_out, bytes_out)
+                     : tri_store_queue_try_pop(under, *full, value_out, bytes_out); /* says why */
+    trii_free(full);
+    return status;
+}
+
+static tri_status prefix_queue_length(tri_store *self, const char *key, int64_t *n_out)
+{
+    tri_status status;
+    const char **full = prefixed(self, &key, 1, &status);
+
+    if (full != NULL)
+        status = tri_store_queue_length(under_of(self), *full, n_out);
+    trii_free(full);
+    return status;
+}
+
 static tri_status prefix_clone(tri_store *self, tri_store **store_out);
 
 static const trii_store_ops prefix_ops = {
@@ -195,6 +263,11 @@ static const trii_store_ops prefix_ops = {
     .check = prefix_check,
     .remove = prefix_remove,
     .num_keys = prefix_num_keys,
+    .list = prefix_list,
+    .multi_set = prefix_multi_set,
+    .push = prefix_push,
+    .pop = prefix_pop,
+    .queue_length = prefix_queue_length,
 };
 
 /* `own_under` is taken, on failure too; the text ends with a slash. */

@@ -30,6 +30,24 @@ void *trii_store_copy(const void *data, size_t bytes)
     return copy;
 }
 
+tri_status trii_key_list_add(trii_key_list *list, const char *key, size_t bytes)
+{
+    if (bytes + 1 > list->room - list->used) {
+        size_t room = 2 * (list->room + bytes + 64);
+        char *text = trii_realloc(list->text, room, 1, "store keys");
+
+        if (text == NULL)
+            return TRI_ERR_NO_MEMORY;
+        list->text = text;
+        list->room = room;
+    }
+    memcpy(list->text + list->used, key, bytes);
+    list->text[list->used + bytes] = '\0';
+    list->used += bytes + 1;
+    list->n++;
+    return TRI_OK;
+}
+
 static tri_status check_keys(const tri_store *store, const char *call, const char *const *keys,
                              int n_keys)
 {
@@ -248,4 +266,117 @@ tri_status tri_store_num_keys(tri_store *store, int64_t *n_out)
     tri_status status = check_keys(store, "store_num_keys", NULL, 0);
 
     return status == TRI_OK ? store->ops->num_keys(store, n_out) : status;
+}
+
+tri_status tri_store_multi_set(tri_store *store, const char *const *keys, const void *const *values,
+                               const size_t *bytes, int n_keys)
+{
+    tri_status status = check_keys(store, "store_multi_set", keys, n_keys);
+
+    if (status == TRI_OK && n_keys > 0 && (values == NULL || bytes == NULL))
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "store_multi_set: %s is NULL",
+                           values == NULL ? "values" : "bytes");
+    for (int i = 0; i < n_keys && status == TRI_OK; i++)
+        status = check_value("store_multi_set", keys[i], values[i], bytes[i]);
+    if (status != TRI_OK || n_keys == 0)
+        return status;
+    if (store->ops->multi_set != NULL)
+        return store->ops->multi_set(store, keys, values, bytes, n_keys);
+    for (int i = 0; i < n_keys && status == TRI_OK; i++)
+        status = store->ops->set(store, keys[i], values[i] != NULL ? values[i] : "", bytes[i]);
+    return status;
+}
+
+tri_status tri_store_list_keys(tri_store *store, char ***keys_out, int64_t *n_out)
+{
+    tri_status status = check_keys(store, "store_list_keys", NULL, 0);
+    trii_key_list list = {0};
+    char **keys = NULL, *text;
+
+    if (status == TRI_OK)
+        status = store->ops->list(store, &list);
+    if (status == TRI_OK) {
+        keys = trii_alloc(1, (size_t)list.n * sizeof(*keys) + list.used + 1, "store keys");
+        status = keys != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+    }
+    if (status == TRI_OK) {
+        text = (char *)(keys + list.n);
+        if (list.used > 0)
+            memcpy(text, list.text, list.used);
+        for (int64_t i = 0; i < list.n; i++) {
+            keys[i] = text;
+            text += strlen(text) + 1;
+        }
+        *keys_out = keys;
+        *n_out = list.n;
+    }
+    trii_free(list.text);
+    return status;
+}
+
+/* --- queues ----------------------------------------------------------------------------- */
+
+static tri_status check_queue(const tri_store *store, const char *call, const char *key)
+{
+    tri_status status = check_keys(store, call, &key, 1);
+
+    if (status == TRI_OK && store->ops->push == NULL)
+        status = TRII_FAIL(TRI_ERR_UNSUPPORTED, "%s: a %s store has no queues; a tcp store has",
+                           call, store->ops->name);
+    return status;
+}
+
+tri_status tri_store_queue_push(tri_store *store, const char *key, const void *value, size_t bytes)
+{
+    tri_status status = check_queue(store, "store_queue_push", key);
+
+    if (status == TRI_OK)
+        status = check_value("store_queue_push", key, value, bytes);
+    return status == TRI_OK ? store->ops->push(store, key, value != NULL ? value : "", bytes)
+                            : status;
+}
+
+static tri_status pop(tri_store *store, const char *key, int64_t deadline_ns, void **value_out,
+                      size_t *bytes_out)
+{
+    void *value = NULL;
+    size_t bytes = 0;
+    tri_status status = store->ops->pop(store, key, deadline_ns, &value, &bytes);
+
+    if (status != TRI_OK)
+        return status;
+    *value_out = value;
+    if (bytes_out != NULL)
+        *bytes_out = bytes;
+    return TRI_OK;
+}
+
+tri_status tri_store_queue_pop(tri_store *store, const char *key, int64_t timeout_ms,
+                               void **value_out, size_t *bytes_out)
+{
+    int64_t start = trii_now_ns();
+    tri_status status = check_queue(store, "store_queue_pop", key);
+
+    if (status != TRI_OK)
+        return status;
+    status = pop(store, key, deadline_of(store, timeout_ms), value_out, bytes_out);
+    if (status == TRI_INPROGRESS)
+        status = TRII_FAIL(TRI_ERR_TIMEOUT, "store_queue_pop: queue %s is still empty after %.1f s",
+                           key, (double)(trii_now_ns() - start) / (double)TRII_NS_PER_S);
+    return status;
+}
+
+tri_status tri_store_queue_try_pop(tri_store *store, const char *key, void **value_out,
+                                   size_t *bytes_out)
+{
+    tri_status status = check_queue(store, "store_queue_try_pop", key);
+
+    return status == TRI_OK ? pop(store, key, 0, value_out, bytes_out) : status;
+}
+
+tri_status tri_store_queue_length(tri_store *store, const char *key, int64_t *n_out)
+{
+    tri_status status = check_queue(store, "store_queue_length", key);
+
+    return status == TRI_OK ? store->ops->queue_length(store, key, n_out) : status;
 }

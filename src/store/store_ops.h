@@ -10,7 +10,17 @@
 
 #include <trireme/store.h>
 
-#define TRII_STORE_ABI 1u
+#define TRII_STORE_ABI 2u
+
+/* Texts one behind the other, each with its zero byte. */
+typedef struct trii_key_list {
+    char *text;
+    size_t used, room;
+    int64_t n;
+} trii_key_list;
+
+/* Errors: NO_MEMORY. */
+tri_status trii_key_list_add(trii_key_list *list, const char *key, size_t bytes) TRI_MUST_CHECK;
 
 /* All required unless it says otherwise. Keys are at most TRI_STORE_MAX_KEY bytes and never
  * NULL, values are never NULL, n_keys is 0 to TRI_STORE_MAX_KEYS. Values that are handed out
@@ -38,6 +48,16 @@ typedef struct trii_store_ops {
     tri_status (*check)(tri_store *self, const char *const *keys, int n_keys, bool *present_out);
     tri_status (*remove)(tri_store *self, const char *key, bool *existed_out);
     tri_status (*num_keys)(tri_store *self, int64_t *n_out);
+    tri_status (*list)(tri_store *self, trii_key_list *list);
+    /* Optional: NULL = one set after the other. */
+    tri_status (*multi_set)(tri_store *self, const char *const *keys, const void *const *values,
+                            const size_t *bytes, int n_keys);
+    /* Optional, all or none: NULL = no queues. pop: INPROGRESS if the queue is still empty at the
+     * deadline (0 = do not wait). */
+    tri_status (*push)(tri_store *self, const char *key, const void *value, size_t bytes);
+    tri_status (*pop)(tri_store *self, const char *key, int64_t deadline_ns, void **value_out,
+                      size_t *bytes_out);
+    tri_status (*queue_length)(tri_store *self, const char *key, int64_t *n_out);
 } trii_store_ops;
 
 struct tri_store {

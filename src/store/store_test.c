@@ -210,7 +210,7 @@ static void large_values_pass_and_larger_ones_are_refused(void **state)
         CHECK_OK(tri_store_set(f.store, "big", value, bytes));
         check_value(f.store, "big", value, bytes);
         CHECK_FAILS(tri_store_set(f.store, "big", value, bytes + 1), TRI_ERR_INVALID_ARG,
-                    "8388609 bytes");
+                    "67108865 bytes");
         memset(key, 'k', TRI_STORE_MAX_KEY + 1);
         CHECK_FAILS(tri_store_set(f.store, key, "v", 1), TRI_ERR_INVALID_ARG, "8192 bytes");
         key[TRI_STORE_MAX_KEY - 6] = '\0'; /* leaves room for the prefix */
@@ -220,6 +220,108 @@ static void large_values_pass_and_larger_ones_are_refused(void **state)
     }
     free(value);
     free(key);
+}
+
+static void several_values_go_in_one_exchange(void **state)
+{
+    const char *keys[] = {"a", "b", "c"};
+    const void *values[] = {"one", NULL, "three"};
+    const size_t bytes[] = {3, 0, 5};
+    fixture f;
+
+    (void)state;
+    for (size_t i = 0; i < N_KINDS; i++) {
+        CHECK_OK(open_kind(i, &f));
+        CHECK_OK(tri_store_multi_set(f.store, keys, values, bytes, 3));
+        check_value(f.store, "a", "one", 3);
+        check_value(f.store, "b", "", 0);
+        check_value(f.store, "c", "three", 5);
+        CHECK_OK(tri_store_multi_set(f.store, NULL, NULL, NULL, 0));
+        CHECK_FAILS(tri_store_multi_set(f.store, keys, NULL, bytes, 1), TRI_ERR_INVALID_ARG,
+                    "values is NULL");
+        close_kind(&f);
+    }
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static void keys_are_listed(void **state)
+{
+    fixture f;
+
+    (void)state;
+    for (size_t i = 0; i < N_KINDS; i++) {
+        char **keys = NULL;
+        int64_t n = -1;
+
+        CHECK_OK(open_kind(i, &f));
+        CHECK_OK(tri_store_list_keys(f.store, &keys, &n));
+        assert_int_equal(n, 0);
+        tri_store_free(keys);
+        if (f.base != f.store)
+            CHECK_OK(tri_store_set(f.base, "job/8/not ours", "v", 1));
+        CHECK_OK(tri_store_set(f.store, "b", "v", 1));
+        CHECK_OK(tri_store_set(f.store, "gone", "v", 1));
+        CHECK_OK(tri_store_set(f.store, "a/slash", "v", 1));
+        CHECK_OK(tri_store_delete(f.store, "gone", NULL));
+        CHECK_OK(tri_store_list_keys(f.store, &keys, &n));
+        assert_int_equal(n, 2);
+        qsort(keys, 2, sizeof(*keys), by_text);
+        assert_string_equal(keys[0], "a/slash");
+        assert_string_equal(keys[1], "b");
+        tri_store_free(keys);
+        close_kind(&f);
+    }
+}
+
+static void queues_give_each_value_once_in_order(void **state)
+{
+    fixture f;
+
+    (void)state;
+    for (size_t i = 0; i < N_KINDS; i++) {
+        void *value = NULL;
+        size_t bytes = 0;
+        int64_t n = -1;
+        bool present = false;
+        const char *q = "q";
+
+        CHECK_OK(open_kind(i, &f));
+        if (strstr(f.kind, "file") != NULL) {
+            CHECK_FAILS(tri_store_queue_push(f.store, q, "v", 1), TRI_ERR_UNSUPPORTED,
+                        "a file store has no queues");
+            CHECK_FAILS(tri_store_queue_pop(f.store, q, 1, &value, NULL), TRI_ERR_UNSUPPORTED,
+                        "has no queues");
+            close_kind(&f);
+            continue;
+        }
+        assert_int_equal(tri_store_queue_try_pop(f.store, q, &value, &bytes), TRI_INPROGRESS);
+        CHECK_FAILS(tri_store_queue_pop(f.store, q, 5, &value, &bytes), TRI_ERR_TIMEOUT,
+                    "queue q is still empty");
+        CHECK_OK(tri_store_queue_push(f.store, q, "first", 5));
+        CHECK_OK(tri_store_queue_push(f.store, q, NULL, 0));
+        CHECK_OK(tri_store_queue_length(f.store, q, &n));
+        assert_int_equal(n, 2);
+        CHECK_OK(tri_store_check(f.store, &q, 1, &present));
+        assert_true(present);
+        CHECK_OK(tri_store_num_keys(f.store, &n));
+        assert_int_equal(n, 0);
+        CHECK_OK(tri_store_queue_pop(f.store, q, 0, &value, &bytes));
+        assert_string_equal(value, "first");
+        assert_int_equal(bytes, 5);
+        tri_store_free(value);
+        CHECK_OK(tri_store_queue_try_pop(f.store, q, &value, &bytes));
+        assert_int_equal(bytes, 0);
+        tri_store_free(value);
+        /* a value of that name ends the wait, but is nothing to take */
+        CHECK_OK(tri_store_set(f.store, q, "value", 5));
+        CHECK_FAILS(tri_store_queue_pop(f.store, q, 30, &value, &bytes), TRI_ERR_TIMEOUT, "empty");
+        check_value(f.store, q, "value", 5);
+        close_kind(&f);
+    }
 }
 
 /* --- waiting ---------------------------------------------------------------------------- */
@@ -238,6 +340,37 @@ static void write_key(void *arg)
 
     trii_sleep_until(w->not_before_ns);
     w->status = tri_store_set(w->store, w->key, "late", 4);
+}
+
+static void push_later(void *arg)
+{
+    writer *w = arg;
+
+    trii_sleep_until(w->not_before_ns);
+    w->status = tri_store_queue_push(w->store, w->key, "late", 4);
+}
+
+static void a_pop_waits_for_a_push(void **state)
+{
+    fixture f;
+
+    (void)state;
+    for (size_t i = 0; i < 4; i++) { /* files have no queues */
+        writer w = {.key = "q", .not_before_ns = trii_deadline_ms(3)};
+        void *value = NULL;
+
+        CHECK_OK(open_kind(i, &f));
+        CHECK_OK(tri_store_clone(f.store, &w.store));
+        CHECK_OK(trii_thread_start(&w.thread, "w", push_later, &w));
+        CHECK_OK(tri_store_queue_pop(f.store, "q", 10000, &value, NULL));
+        assert_true(trii_now_ns() >= w.not_before_ns);
+        assert_string_equal(value, "late");
+        tri_store_free(value);
+        trii_thread_join(&w.thread);
+        CHECK_OK(w.status);
+        tri_store_unref(w.store);
+        close_kind(&f);
+    }
 }
 
 static void a_wait_ends_when_the_last_key_comes(void **state)
@@ -404,6 +537,10 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(compare_set_follows_c10d),
     cmocka_unit_test(many_values_come_in_one_exchange),
     cmocka_unit_test(large_values_pass_and_larger_ones_are_refused),
+    cmocka_unit_test(several_values_go_in_one_exchange),
+    cmocka_unit_test(keys_are_listed),
+    cmocka_unit_test(queues_give_each_value_once_in_order),
+    cmocka_unit_test(a_pop_waits_for_a_push),
     cmocka_unit_test(a_wait_ends_when_the_last_key_comes),
     cmocka_unit_test(a_timeout_names_the_missing_keys_and_the_store_goes_on),
     cmocka_unit_test(clones_share_keys_and_outlive_each_other),

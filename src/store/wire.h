@@ -7,7 +7,7 @@
  *
  *   u32, i64   4 and 8 bytes
  *   key        u64 length (at most 8192), bytes
- *   bytes      u64 length (at most 8 MiB), bytes
+ *   bytes      u64 length (at most 64 MiB), bytes
  *   keys       u64 count (at most 131072), that many keys
  *   pairs      u64 count (at most 131072), that many (key, bytes)
  *
@@ -41,7 +41,7 @@
 
 #define TRII_WIRE_MAGIC 0x3C85F7CEu
 #define TRII_WIRE_MAX_KEY 8192u
-#define TRII_WIRE_MAX_VALUE (8u << 20)
+#define TRII_WIRE_MAX_VALUE (64u << 20) /* PyTorch: 8 MiB under libuv, else none */
 #define TRII_WIRE_MAX_KEYS 131072u
 /* A whole request: bounds what a client can make the server hold for it. */
 #define TRII_WIRE_MAX_REQUEST ((size_t)256 << 20)

@@ -143,8 +143,8 @@ static void limits_are_inclusive_and_cost_nothing_before_the_bytes_come(void **s
 {
     const unsigned char key_max[] = {3, 0x00, 0x20, 0, 0, 0, 0, 0, 0};
     const unsigned char key_over[] = {3, 0x01, 0x20, 0, 0, 0, 0, 0, 0};
-    const unsigned char value_max[] = {1, U64(0), 0, 0, 0x80, 0, 0, 0, 0, 0};
-    const unsigned char value_over[] = {1, U64(0), 1, 0, 0x80, 0, 0, 0, 0, 0};
+    const unsigned char value_max[] = {1, U64(0), 0, 0, 0, 4, 0, 0, 0, 0};
+    const unsigned char value_over[] = {1, U64(0), 1, 0, 0, 4, 0, 0, 0, 0};
     const unsigned char keys_max[] = {5, 0, 0, 2, 0, 0, 0, 0, 0};
     const unsigned char keys_over[] = {5, 1, 0, 2, 0, 0, 0, 0, 0};
     const unsigned char huge[] = {3, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF};
@@ -154,7 +154,7 @@ static void limits_are_inclusive_and_cost_nothing_before_the_bytes_come(void **s
     assert_int_equal(feed_once(key_max, sizeof(key_max)), TRI_INPROGRESS);
     CHECK_FAILS(feed_once(key_over, sizeof(key_over)), TRI_ERR_FORMAT, "length 8193 is above 8192");
     assert_int_equal(feed_once(value_max, sizeof(value_max)), TRI_INPROGRESS);
-    CHECK_FAILS(feed_once(value_over, sizeof(value_over)), TRI_ERR_FORMAT, "8388609");
+    CHECK_FAILS(feed_once(value_over, sizeof(value_over)), TRI_ERR_FORMAT, "67108865");
     assert_int_equal(feed_once(keys_max, sizeof(keys_max)), TRI_INPROGRESS);
     CHECK_FAILS(feed_once(keys_over, sizeof(keys_over)), TRI_ERR_FORMAT, "131073 keys");
     CHECK_FAILS(feed_once(huge, sizeof(huge)), TRI_ERR_FORMAT, "GET");

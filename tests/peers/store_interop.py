@@ -92,6 +92,34 @@ class Ours:
             LIB.tri_store_free(PTR(value))
         return data
 
+    def multi_set(self, keys, values):
+        call("tri_store_multi_set", self.handle, self.names(keys),
+             (ctypes.c_char_p * len(keys))(*values), (SIZE * len(keys))(*[len(v) for v in values]),
+             len(keys))
+
+    def list_keys(self):
+        keys, n = ctypes.POINTER(ctypes.c_char_p)(), I64()
+        call("tri_store_list_keys", self.handle, ctypes.byref(keys), ctypes.byref(n))
+        names = sorted(keys[i].decode() for i in range(n.value))
+        LIB.tri_store_free(keys)
+        return names
+
+    def queue_push(self, key, value):
+        call("tri_store_queue_push", self.handle, key.encode(), value, SIZE(len(value)))
+
+    def queue_pop(self, key, timeout_ms=0):
+        value, size = PTR(), SIZE()
+        call("tri_store_queue_pop", self.handle, key.encode(), I64(timeout_ms), ctypes.byref(value),
+             ctypes.byref(size))
+        data = ctypes.string_at(value, size.value)
+        LIB.tri_store_free(value)
+        return data
+
+    def queue_len(self, key):
+        n = I64()
+        call("tri_store_queue_length", self.handle, key.encode(), ctypes.byref(n))
+        return n.value
+
     def compare_set(self, key, expected, desired):
         value, size = PTR(), SIZE()
         call("tri_store_compare_set", self.handle, key.encode(), expected, SIZE(len(expected)),
@@ -193,7 +221,13 @@ def python_clients_of_our_server():
     prefix = dist.PrefixStore("p", a)
     prefix.set("k", "in prefix")
     assert ours.get("p/k") == b"in prefix"
-    big = bytes(range(256)) * 32768  # 8 MiB
+    ours.queue_push("q", b"from us")
+    assert a.queue_pop("q") == b"from us"
+    a.queue_push("q", b"to us")
+    assert ours.queue_len("q") == 1 and ours.queue_pop("q") == b"to us"
+    assert "empty" in raises(ours.queue_pop, "q", 30)
+    assert sorted(k.lstrip("/") for k in a.list_keys()) == ours.list_keys()
+    big = bytes(range(256)) * (4 * 65536)  # 64 MiB
     a.set("big", big)
     assert ours.get("big") == big and b.get("big") == big
     raises(lambda: (a.set("big", big + b"x"), a.get("bytes")))  # above the limit: closed
@@ -272,9 +306,26 @@ def our_client_of_python_server(libuv):
     text = raises(ours.wait, ["never"], 50)
     assert "never" in text, text
     assert ours.get("s") == b"text"  # a cancelled wait leaves the stream whole
+    ours.multi_set(["m1", "m2"], [b"1", b"22"])
+    assert server.multi_get(["m1", "m2"]) == [b"1", b"22"]
+    assert ours.list_keys() == sorted(k.lstrip("/") for k in server.list_keys())
     big = bytes(range(256)) * 32768
     ours.set("big", big)
     assert ours.get("big") == big
+    if libuv:
+        server.queue_push("q", b"to us")
+        assert ours.queue_pop("q") == b"to us"
+        thread = later(server.queue_push, "q", b"late")
+        assert ours.queue_pop("q") == b"late"
+        thread.join()
+        ours.queue_push("q", b"from us")
+        assert ours.queue_len("q") == 1 and server.queue_pop("q") == b"from us"
+        text = raises(lambda: (ours.set("big", big + b"x"), ours.get("s")))
+        assert "8 MiB" in text or "closed" in text or "reset" in text, text
+    else:
+        ours.set("big", big * 8)  # without libuv there is no limit
+        assert server.get("big") == big * 8
+        assert raises(ours.queue_len, "q")  # nor are there queues
     ours.close()
 
 

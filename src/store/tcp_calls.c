@@ -1,0 +1,324 @@
+/*
+ * tcp_calls.c - the operations of a TCP store, each one exchange of wire.h's protocol.
+ */
+#include "store/tcp_client.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "os/clock.h"
+
+#define CANCEL_MS 5000 /* for the answer that calls a wait off */
+
+static tri_status tcp_set(tri_store *self, const char *key, const void *value, size_t bytes)
+{
+    trii_tcp_store *store = trii_tcp_enter(self);
+
+    trii_wire_put_u8(&store->out, TRII_WIRE_SET);
+    trii_tcp_put_key(store, key);
+    trii_tcp_put_bytes(store, value, bytes);
+    return trii_tcp_leave(store, trii_tcp_send(store, "set"));
+}
+
+static tri_status tcp_append(tri_store *self, const char *key, const void *value, size_t bytes)
+{
+    trii_tcp_store *store = trii_tcp_enter(self);
+
+    trii_wire_put_u8(&store->out, TRII_WIRE_APPEND);
+    trii_tcp_put_key(store, key);
+    trii_tcp_put_bytes(store, value, bytes);
+    return trii_tcp_leave(store, trii_tcp_send(store, "append"));
+}
+
+static tri_status tcp_add(tri_store *self, const char *key, int64_t delta, int64_t *sum_out)
+{
+    trii_tcp_store *store = trii_tcp_enter(self);
+    tri_status status;
+
+    trii_wire_put_u8(&store->out, TRII_WIRE_ADD);
+    trii_tcp_put_key(store, key);
+    trii_wire_put_i64(&store->out, delta);
+    status = trii_tcp_send(store, "add");
+    if (status == TRI_OK)
+        status = trii_tcp_receive(store, "add", sum_out, sizeof(*sum_out));
+    return trii_tcp_leave(store, status);
+}
+
+static tri_status tcp_compare_set(tri_store *self, const char *key, const void *expected,
+                                  size_t expected_bytes, const void *desired, size_t desired_bytes,
+                                  void **value_out, size_t *bytes_out)
+{
+    trii_tcp_store *store = trii_tcp_enter(self);
+    tri_status status;
+
+    trii_wire_put_u8(&store->out, TRII_WIRE_COMPARE_SET);
+    trii_tcp_put_key(store, key);
+    trii_tcp_put_bytes(store, expected, expected_bytes);
+    trii_tcp_put_bytes(store, desired, desired_bytes);
+    status = trii_tcp_send(store, "compare_set");
+    if (status == TRI_OK)
+        status = trii_tcp_receive_value(store, "compare_set", value_out, bytes_out);
+    return trii_tcp_leave(store, status);
+}
+
+/* The deadline of a wait has passed: call it off, so that the stream can go on. */
+static tri_status cancel_wait(trii_tcp_store *store)
+{
+    const uint8_t cancel = TRII_WIRE_CANCEL_WAIT;
+    int64_t deadline = trii_deadline_ms(CANCEL_MS);
+    uint8_t answer = 0;
+    tri_status status = trii_socket_send_all(store->fd, &cancel, 1, deadline);
+
+    if (status == TRI_OK)
+        status = trii_socket_recv_all(store->fd, &answer, 1, deadline);
+    if (status == TRI_OK && answer == 1)
+        return TRI_ERR_TIMEOUT;
+    /* 0: the keys came at the last moment, and the answer to the cancel follows */
+    if (status == TRI_OK)
+        status = trii_socket_recv_all(store->fd, &answer, 1, deadline);
+    if (status == TRI_OK && answer != 1)
+        status = TRII_FAIL(TRI_ERR_FORMAT, "answer %u to a cancelled wait", answer);
+    return status == TRI_OK ? TRI_OK : trii_tcp_broken(store, "wait", status);
+}
+
+static tri_status wait_for(trii_tcp_store *store, const char *const *keys, int n_keys,
+                           int64_t deadline_ns)
+{
+    uint8_t answer = 0;
+    tri_status status;
+
+    trii_tcp_put_keys(store, TRII_WIRE_WAIT, keys, n_keys);
+    status = trii_tcp_send(store, "wait");
+    if (status != TRI_OK)
+        return status;
+    status = trii_socket_recv_all(store->fd, &answer, 1, deadline_ns);
+    if (status == TRI_ERR_TIMEOUT)
+        return cancel_wait(store);
+    if (status == TRI_OK && answer != 0)
+        status = TRII_FAIL(TRI_ERR_FORMAT, "answer %u", answer);
+    return status == TRI_OK ? TRI_OK : trii_tcp_broken(store, "wait", status);
+}
+
+static tri_status tcp_wait(tri_store *self, const char *const *keys, int n_keys,
+                           int64_t deadline_ns)
+{
+    trii_tcp_store *store = trii_tcp_enter(self);
+
+    return trii_tcp_leave(store, wait_for(store, keys, n_keys, deadline_ns));
+}
+
+static tri_status tcp_multi_get(tri_store *self, const char *const *keys, int n_keys,
+                                int64_t deadline_ns, void **values_out, size_t *bytes_out)
+{
+    trii_tcp_store *store = trii_tcp_enter(self);
+    tri_status status = wait_for(store, keys, n_keys, deadline_ns);
+    size_t bytes = 0;
+    int n = 0;
+
+    if (status == TRI_OK) {
+        store->out.used = 0;
+        trii_tcp_put_keys(store, TRII_WIRE_MULTI_GET, keys, n_keys);
+        status = trii_tcp_send(store, "get");
+    }
+    while (status == TRI_OK && n < n_keys) {
+        status = trii_tcp_receive_value(store, "get", &values_out[n], &bytes);
+        bytes_out[n] = bytes;
+        n += status == TRI_OK;
+    }
+    while (status != TRI_OK && n > 0)
+        trii_free(values_out[--n]);
+    return trii_tcp_leave(store, status);
+}
+
+static tri_status tcp_check(tri_store *self, const char *const *keys, int n_keys, bool *present_out)
+{
+    trii_tcp_store *store = trii_tcp_enter(self);
+    uint8_t answer = 0;
+    tri_status status;
+
+    trii_tcp_put_keys(store, TRII_WIRE_CHECK, keys, n_keys);
+    status = trii_tcp_send(store, "check");
+    if (status == TRI_OK)
+        status = trii_tcp_receive(store, "check", &answer, sizeof(answer));
+    if (status == TRI_OK && answer > 1)
+        status = trii_tcp_broken(store, "check", TRII_FAIL(TRI_ERR_FORMAT, "answer %u", answer));
+    if (status == TRI_OK)
+        *present_out = answer == 0;
+    return trii_tcp_leave(store, status);
+}
+
+static tri_status tcp_remove(tri_store *self, const char *key, bool *existed_out)
+{
+    trii_tcp_store *store = trii_tcp_enter(self);
+    int64_t answer = 0;
+    tri_status status;
+
+    trii_wire_put_u8(&store->out, TRII_WIRE_DELETE_KEY);
+    trii_tcp_put_key(store, key);
+    status = trii_tcp_send(store, "delete");
+    if (status == TRI_OK)
+        status = trii_tcp_receive(store, "delete", &answer, sizeof(answer));
+    if (status == TRI_OK)
+        *existed_out = answer != 0;
+    return trii_tcp_leave(store, status);
+}
+
+static tri_status tcp_num_keys(tri_store *self, int64_t *n_out)
+{
+    trii_tcp_store *store = trii_tcp_enter(self);
+    int64_t answer = 0;
+    tri_status status;
+
+    trii_wire_put_u8(&store->out, TRII_WIRE_GETNUMKEYS);
+    status = trii_tcp_send(store, "num_keys");
+    if (status == TRI_OK)
+        status = trii_tcp_receive(store, "num_keys", &answer, sizeof(answer));
+    if (status == TRI_OK)
+        *n_out = answer;
+    return trii_tcp_leave(store, status);
+}
+
+static tri_status tcp_multi_set(tri_store *self, const char *const *keys, const void *const *values,
+                                const size_t *bytes, int n_keys)
+{
+    trii_tcp_store *store = trii_tcp_enter(self);
+
+    trii_wire_put_u8(&store->out, TRII_WIRE_MULTI_SET);
+    trii_wire_put_u64(&store->out, (uint64_t)n_keys);
+    for (int i = 0; i < n_keys; i++) {
+        trii_tcp_put_key(store, keys[i]);
+        trii_tcp_put_bytes(store, values[i] != NULL ? values[i] : "", bytes[i]);
+    }
+    return trii_tcp_leave(store, trii_tcp_send(store, "multi_set"));
+}
+
+/* Users' keys begin with a slash; `init/` is none of them. */
+static tri_status receive_key(trii_tcp_store *store, trii_key_list *list)
+{
+    char key[TRII_WIRE_MAX_KEY];
+    uint64_t bytes = 0;
+    tri_status status = trii_tcp_receive(store, "list_keys", &bytes, sizeof(bytes));
+
+    if (status == TRI_OK && bytes > sizeof(key))
+        status = trii_tcp_broken(
+            store, "list_keys",
+            TRII_FAIL(TRI_ERR_FORMAT, "a key of %llu bytes", (unsigned long long)bytes));
+    if (status == TRI_OK)
+        status = trii_tcp_receive(store, "list_keys", key, (size_t)bytes);
+    if (status == TRI_OK && bytes > 0 && key[0] == '/') {
+        status = trii_key_list_add(list, key + 1, (size_t)bytes - 1);
+        if (status != TRI_OK)
+            status = trii_tcp_broken(store, "list_keys", status);
+    }
+    return status;
+}
+
+static tri_status tcp_list(tri_store *self, trii_key_list *list)
+{
+    trii_tcp_store *store = trii_tcp_enter(self);
+    int64_t n = 0;
+    tri_status status;
+
+    trii_wire_put_u8(&store->out, TRII_WIRE_LIST_KEYS);
+    status = trii_tcp_send(store, "list_keys");
+    if (status == TRI_OK)
+        status = trii_tcp_receive(store, "list_keys", &n, sizeof(n));
+    for (int64_t i = 0; i < n && status == TRI_OK; i++)
+        status = receive_key(store, list);
+    return trii_tcp_leave(store, status);
+}
+
+static tri_status tcp_push(tri_store *self, const char *key, const void *value, size_t bytes)
+{
+    trii_tcp_store *store = trii_tcp_enter(self);
+
+    trii_wire_put_u8(&store->out, TRII_WIRE_QUEUE_PUSH);
+    trii_tcp_put_key(store, key);
+    trii_tcp_put_bytes(store, value, bytes);
+    return trii_tcp_leave(store, trii_tcp_send(store, "queue_push"));
+}
+
+/* OK, or INPROGRESS if the queue is empty. */
+static tri_status pop_now(trii_tcp_store *store, const char *key, void **value_out,
+                          size_t *bytes_out)
+{
+    int64_t length = 0;
+    tri_status status;
+
+    store->out.used = 0;
+    trii_wire_put_u8(&store->out, TRII_WIRE_QUEUE_POP);
+    trii_tcp_put_key(store, key);
+    status = trii_tcp_send(store, "queue_pop");
+    if (status == TRI_OK)
+        status = trii_tcp_receive(store, "queue_pop", &length, sizeof(length));
+    if (status == TRI_OK && length > 0)
+        return trii_tcp_receive_value(store, "queue_pop", value_out, bytes_out);
+    return status == TRI_OK ? TRI_INPROGRESS : status;
+}
+
+/* The wait ends for everybody who waits, or because a value has the same name: so it may have
+ * to be done again, and then not too often. */
+static tri_status tcp_pop(tri_store *self, const char *key, int64_t deadline_ns, void **value_out,
+                          size_t *bytes_out)
+{
+    trii_tcp_store *store = trii_tcp_enter(self);
+    int64_t pause = TRII_NS_PER_MS;
+    tri_status status = pop_now(store, key, value_out, bytes_out);
+
+    while (status == TRI_INPROGRESS && deadline_ns > 0) {
+        int64_t now;
+
+        store->out.used = 0;
+        status = wait_for(store, &key, 1, deadline_ns);
+        if (status == TRI_ERR_TIMEOUT && store->fd >= 0)
+            status = TRI_INPROGRESS;
+        if (status != TRI_OK)
+            break;
+        status = pop_now(store, key, value_out, bytes_out);
+        now = trii_now_ns();
+        if (status != TRI_INPROGRESS || now >= deadline_ns)
+            break;
+        trii_sleep_until(deadline_ns - now < pause ? deadline_ns : now + pause);
+        pause = pause < 16 * TRII_NS_PER_MS ? 2 * pause : pause;
+    }
+    return trii_tcp_leave(store, status);
+}
+
+static tri_status tcp_queue_length(tri_store *self, const char *key, int64_t *n_out)
+{
+    trii_tcp_store *store = trii_tcp_enter(self);
+    int64_t answer = 0;
+    tri_status status;
+
+    trii_wire_put_u8(&store->out, TRII_WIRE_QUEUE_LEN);
+    trii_tcp_put_key(store, key);
+    status = trii_tcp_send(store, "queue_length");
+    if (status == TRI_OK)
+        status = trii_tcp_receive(store, "queue_length", &answer, sizeof(answer));
+    if (status == TRI_OK)
+        *n_out = answer;
+    return trii_tcp_leave(store, status);
+}
+
+const trii_store_ops trii_tcp_ops = {
+    .abi = TRII_STORE_ABI,
+    .size = sizeof(trii_store_ops),
+    .name = "tcp",
+    .destroy = trii_tcp_destroy,
+    .clone = trii_tcp_clone,
+    .port = trii_tcp_port,
+    .set = tcp_set,
+    .multi_get = tcp_multi_get,
+    .add = tcp_add,
+    .compare_set = tcp_compare_set,
+    .append = tcp_append,
+    .wait = tcp_wait,
+    .check = tcp_check,
+    .remove = tcp_remove,
+    .num_keys = tcp_num_keys,
+    .list = tcp_list,
+    .multi_set = tcp_multi_set,
+    .push = tcp_push,
+    .pop = tcp_pop,
+    .queue_length = tcp_queue_length,
+};

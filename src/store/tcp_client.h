@@ -1,0 +1,62 @@
+/*
+ * tcp_client.h - the inside of a TCP store: the connection (tcp_store.c) and what is said over it
+ * (tcp_calls.c).
+ *
+ * A connection carries one request at a time. When a reply does not come in time, or comes
+ * damaged, what follows on the stream is unknown: the store then stays failed. Only a WAIT
+ * may time out and go on, since the protocol has a way to call it off.
+ */
+#ifndef TRII_TCP_CLIENT_H
+#define TRII_TCP_CLIENT_H
+
+#include "base/err.h"
+#include "os/thread.h"
+#include "store/store_ops.h"
+#include "store/tcp_server.h"
+#include "store/wire.h"
+
+/* The server and what clones need to connect: shared by a store and its clones. */
+typedef struct trii_tcp_endpoint {
+    atomic_int refs;
+    trii_tcp_server *server; /* NULL = another process's */
+    int port;
+    bool everywhere; /* the server is ours and listens on all interfaces */
+    char host[];
+} trii_tcp_endpoint;
+
+typedef struct trii_tcp_store {
+    tri_store base;
+    trii_tcp_endpoint *end;
+    trii_mutex mutex;
+    int fd; /* guarded by mutex, as all below; -1 = failed */
+    trii_wire_buffer out;
+    bool sends_big;           /* the request has a value that PyTorch's libuv server refuses */
+    char why[TRII_ERR_BYTES]; /* it failed */
+    tri_status failed;
+} trii_tcp_store;
+
+/* Takes the connection for one call, with an empty request; leave gives it back and passes the
+ * status on. */
+trii_tcp_store *trii_tcp_enter(tri_store *self);
+tri_status trii_tcp_leave(trii_tcp_store *store, tri_status status);
+/* The stream is of no use any more: closes it and words why. */
+tri_status trii_tcp_broken(trii_tcp_store *store, const char *op, tri_status status);
+int64_t trii_tcp_reply_deadline(const trii_tcp_store *store);
+/* Sends store->out; these three break the connection if they fail. */
+tri_status trii_tcp_send(trii_tcp_store *store, const char *op) TRI_MUST_CHECK;
+tri_status trii_tcp_receive(trii_tcp_store *store, const char *op, void *buf,
+                            size_t bytes) TRI_MUST_CHECK;
+tri_status trii_tcp_receive_value(trii_tcp_store *store, const char *op, void **value_out,
+                                  size_t *bytes_out) TRI_MUST_CHECK;
+/* Fields of a request. */
+void trii_tcp_put_key(trii_tcp_store *store, const char *key);
+void trii_tcp_put_keys(trii_tcp_store *store, trii_wire_op op, const char *const *keys, int n_keys);
+void trii_tcp_put_bytes(trii_tcp_store *store, const void *data, size_t bytes);
+
+/* The table is tcp_calls.c's, these three are tcp_store.c's. */
+extern const trii_store_ops trii_tcp_ops;
+void trii_tcp_destroy(tri_store *self);
+tri_status trii_tcp_clone(tri_store *self, tri_store **store_out);
+int trii_tcp_port(const tri_store *self);
+
+#endif
