@@ -1,0 +1,69 @@
+/*
+ * inside.h - the reducer, inside: what its files share.
+ *
+ *   reducer.c     life, and a pass: begin, ready, finish
+ *   places.c      buckets and places; do all ranks have the same gradients?
+ *   bucket.c      which gradients travel together
+ *   compress.c    hooks that halve the bytes
+ *   power_sgd.c   the hook that sends factors
+ *
+ * A pass: begin posts the header (the sum of samples). A bucket whose gradients are all there, and
+ * that is next in order, is filled with them times this rank's share and handed to the hook, which
+ * posts its first collective. So all ranks post header, buckets, the map of used gradients, then
+ * the hooks' later stages in one order, whatever the order in which gradients get ready.
+ */
+#ifndef TRII_REDUCER_INSIDE_H
+#define TRII_REDUCER_INSIDE_H
+
+#include <trireme/reducer.h>
+
+#include "base/err.h"
+#include "base/site.h"
+
+typedef struct reducer_grad {
+    char *name;
+    void *data;  /* the user's, or `place` */
+    void *place; /* in the bucket */
+    size_t count, rows;
+    tri_dtype dtype;
+    int bucket;
+    bool ready; /* in this pass */
+    bool used;  /* by any rank, in the last one */
+} reducer_grad;
+
+typedef struct reducer_bucket {
+    tri_bucket bucket; /* first: what hooks get */
+    tri_bucket_part *parts;
+    int n_missing;  /* gradients that are not ready in this pass */
+    tri_work *work; /* under way */
+    void *memory;   /* of the hook */
+    size_t memory_bytes;
+} reducer_bucket;
+
+struct tri_reducer {
+    tri_reducer_options options;
+    tri_group *group;
+    tri_status status; /* the failure that ended it */
+    char why[TRII_ERR_BYTES];
+    trii_site site; /* of the user's call */
+    reducer_grad *grads;
+    int n_grads, room;
+    reducer_bucket *buckets; /* in the order in which they are sent */
+    int n_buckets;
+    bool committed, in_pass;
+    int next;            /* bucket to be sent next */
+    int64_t pass;        /* how many were begun */
+    int64_t local_count; /* samples of no_sync */
+    int64_t count;       /* of this rank in this pass */
+    int64_t total;       /* of all ranks; the header's buffer */
+    int64_t last_total;
+    tri_work *header, *map_work;
+    uint8_t *map; /* [n_grads]: used by any rank */
+};
+
+/* places.c. Collective. */
+tri_status trii_reducer_agree(tri_reducer *r) TRI_MUST_CHECK;
+tri_status trii_reducer_make_buckets(tri_reducer *r) TRI_MUST_CHECK;
+void trii_reducer_free_buckets(tri_reducer *r);
+
+#endif

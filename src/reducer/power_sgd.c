@@ -1,0 +1,323 @@
+/*
+ * power_sgd.c - PowerSGD: a matrix M [n, m] travels as P [n, r] and Q [m, r].
+ *
+ *     Q orthonormal, from the last pass or random   P = sum of M Q, made orthonormal
+ *     Q = sum of M^T P                              the average is P Q^T
+ *
+ * The ranks' matrices come weighted, so their sums are averages. What this rank's matrix lost is
+ * kept, unweighted, and added to the next one (error feedback).
+ *
+ * The bucket's memory holds, in floats: one that says whether Q is set, what is lost [count], the
+ * first message (parts that travel whole, then all P), the second (all Q, kept for the next pass).
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/philox.h"
+#include "reducer/inside.h"
+
+#define START_PASS 1000
+#define NOISE 1e-10 /* of a square, in f32 */
+
+struct tri_power_sgd {
+    tri_power_sgd_options options;
+};
+
+typedef struct matrix {
+    float *m; /* [rows, columns]: in the bucket */
+    float *lost;
+    float *p, *q; /* [rows, rank], [columns, rank] */
+    size_t rows, columns, rank;
+} matrix;
+
+/* A bucket's memory, and how much of it there is of each kind. */
+typedef struct memory {
+    float *q_is_set;
+    float *lost, *first, *second;
+    size_t n_whole, n_p, n_q;
+} memory;
+
+/* --- which parts ---------------------------------------------------------------------------- */
+
+/* Whether the part travels as factors, and their sizes. */
+static bool is_matrix(const tri_power_sgd *state, const tri_bucket_part *part, matrix *m)
+{
+    size_t n = part->rows, columns = n > 0 ? part->count / n : 0;
+    size_t r = (size_t)state->options.rank;
+
+    r = r > n ? n : r;
+    r = r > columns ? columns : r;
+    m->rows = n;
+    m->columns = columns;
+    m->rank = r;
+    return r > 0 && (double)(n + columns) * (double)r * state->options.min_rate <
+                        (double)n * (double)columns;
+}
+
+static tri_status memory_of(const tri_power_sgd *state, tri_bucket *bucket, memory *out)
+{
+    memory mem = {0};
+    float *at;
+    matrix m;
+
+    for (int i = 0; i < bucket->n_parts; i++) {
+        if (is_matrix(state, &bucket->parts[i], &m)) {
+            mem.n_p += m.rows * m.rank;
+            mem.n_q += m.columns * m.rank;
+        } else {
+            mem.n_whole += bucket->parts[i].count;
+        }
+    }
+    if (mem.n_q > 0) {
+        size_t n = 1 + bucket->count + mem.n_whole + mem.n_p + mem.n_q;
+
+        at = tri_bucket_memory(bucket, n * sizeof(float));
+        if (at == NULL)
+            return TRI_ERR_NO_MEMORY;
+        mem.q_is_set = at;
+        mem.lost = at + 1;
+        mem.first = mem.lost + bucket->count;
+        mem.second = mem.first + mem.n_whole + mem.n_p;
+    }
+    *out = mem;
+    return TRI_OK;
+}
+
+/* The next matrix from part *next on; false: there is none. */
+static bool next_matrix(const tri_power_sgd *state, const tri_bucket *bucket, const memory *mem,
+                        int *next, size_t *p_used, size_t *q_used, matrix *m)
+{
+    for (; *next < bucket->n_parts; (*next)++) {
+        const tri_bucket_part *part = &bucket->parts[*next];
+
+        if (!is_matrix(state, part, m))
+            continue;
+        m->m = (float *)bucket->data + part->offset;
+        m->lost = mem->lost + part->offset;
+        m->p = mem->first + mem->n_whole + *p_used;
+        m->q = mem->second + *q_used;
+        *p_used += m->rows * m->rank;
+        *q_used += m->columns * m->rank;
+        (*next)++;
+        return true;
+    }
+    return false;
+}
+
+/* Calls `act` for each matrix. */
+static void each_matrix(const tri_power_sgd *state, const tri_bucket *bucket, const memory *mem,
+                        void (*act)(const tri_power_sgd *state, const tri_bucket *bucket,
+                                    const matrix *m))
+{
+    size_t p_used = 0, q_used = 0;
+    int next = 0;
+    matrix m = {0};
+
+    while (next_matrix(state, bucket, mem, &next, &p_used, &q_used, &m))
+        act(state, bucket, &m);
+}
+
+/* Parts that travel whole, between the bucket and the first message. */
+static void copy_whole(const tri_power_sgd *state, const tri_bucket *bucket, const memory *mem,
+                       bool out)
+{
+    float *at = mem->first;
+    matrix m;
+
+    for (int i = 0; i < bucket->n_parts; i++) {
+        const tri_bucket_part *part = &bucket->parts[i];
+        float *data = (float *)bucket->data + part->offset;
+
+        if (is_matrix(state, part, &m) || part->count == 0)
+            continue;
+        memcpy(out ? at : data, out ? data : at, part->count * sizeof(float));
+        at += part->count;
+    }
+}
+
+/* --- arithmetic ----------------------------------------------------------------------------- */
+
+static double dot(const float *a, size_t k, size_t l, size_t n, size_t r)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < n; i++)
+        sum += (double)a[i * r + k] * (double)a[i * r + l];
+    return sum;
+}
+
+/* Gram-Schmidt on the columns of a [n, r], each column twice: what is left of one that nearly
+ * depends on the others is not orthogonal to them after once. One that depends is noise: zeros. */
+static void orthonormalise(float *a, size_t n, size_t r)
+{
+    for (size_t k = 0; k < r; k++) {
+        double before = dot(a, k, k, n, r), after;
+        float scale;
+
+        for (size_t l = 0; l < 2 * k; l++) {
+            float part = (float)dot(a, l % k, k, n, r);
+
+            for (size_t i = 0; i < n; i++)
+                a[i * r + k] -= part * a[i * r + l % k];
+        }
+        after = dot(a, k, k, n, r);
+        scale = after > NOISE * before ? (float)(1.0 / sqrt(after)) : 0.0f;
+        for (size_t i = 0; i < n; i++)
+            a[i * r + k] *= scale;
+    }
+}
+
+/* Standard normal numbers (Box and Muller), the same on all ranks. */
+static void draw(float *q, size_t n, uint64_t seed, uint32_t pass, uint32_t bucket, uint32_t part)
+{
+    const double unit = 1.0 / 4294967296.0;
+
+    for (size_t i = 0; i < n; i += 2) {
+        const uint32_t counter[4] = {(uint32_t)(i / 2), pass, bucket, part};
+        uint32_t word[4];
+        double radius, angle;
+
+        trii_philox(counter, seed, word);
+        radius = sqrt(-2.0 * log(((double)word[0] + 0.5) * unit));
+        angle = 2.0 * 3.14159265358979323846 * ((double)word[1] * unit);
+        q[i] = (float)(radius * cos(angle));
+        if (i + 1 < n)
+            q[i + 1] = (float)(radius * sin(angle));
+    }
+}
+
+static void random_q(const tri_power_sgd *state, const tri_bucket *bucket, const memory *mem)
+{
+    size_t p_used = 0, q_used = 0;
+    uint32_t pass = state->options.no_warm_start ? (uint32_t)bucket->pass : 0;
+    int next = 0;
+    matrix m = {0};
+
+    while (next_matrix(state, bucket, mem, &next, &p_used, &q_used, &m))
+        draw(m.q, m.columns * m.rank, state->options.seed, pass, (uint32_t)bucket->index,
+             (uint32_t)next);
+}
+
+/* P = M Q, of this rank. */
+static void make_p(const tri_power_sgd *state, const tri_bucket *bucket, const matrix *m)
+{
+    const float weight = (float)bucket->weight;
+
+    if (!state->options.no_feedback && weight > 0.0f)
+        for (size_t i = 0; i < m->rows * m->columns; i++)
+            m->m[i] += weight * m->lost[i];
+    orthonormalise(m->q, m->columns, m->rank);
+    for (size_t i = 0; i < m->rows; i++)
+        for (size_t k = 0; k < m->rank; k++) {
+            const float *row = m->m + i * m->columns;
+            float sum = 0;
+
+            for (size_t j = 0; j < m->columns; j++)
+                sum += row[j] * m->q[j * m->rank + k];
+            m->p[i * m->rank + k] = sum;
+        }
+}
+
+/* Q = M^T P, of this rank, with the P of all. */
+static void make_q(const tri_power_sgd *state, const tri_bucket *bucket, const matrix *m)
+{
+    (void)state;
+    (void)bucket;
+    orthonormalise(m->p, m->rows, m->rank);
+    memset(m->q, 0, m->columns * m->rank * sizeof(float));
+    for (size_t i = 0; i < m->rows; i++)
+        for (size_t k = 0; k < m->rank; k++) {
+            const float *row = m->m + i * m->columns;
+            float factor = m->p[i * m->rank + k];
+
+            for (size_t j = 0; j < m->columns; j++)
+                m->q[j * m->rank + k] += row[j] * factor;
+        }
+}
+
+/* The average P Q^T instead of M, and what this rank lost by it. */
+static void unpack(const tri_power_sgd *state, const tri_bucket *bucket, const matrix *m)
+{
+    const float weight = (float)bucket->weight;
+    bool feedback = !state->options.no_feedback && weight > 0.0f;
+
+    for (size_t i = 0; i < m->rows; i++)
+        for (size_t j = 0; j < m->columns; j++) {
+            size_t at = i * m->columns + j;
+            float value = 0;
+
+            for (size_t k = 0; k < m->rank; k++)
+                value += m->p[i * m->rank + k] * m->q[j * m->rank + k];
+            if (feedback)
+                m->lost[at] = m->m[at] / weight - value;
+            m->m[at] = value;
+        }
+}
+
+/* --- the hook ------------------------------------------------------------------------------- */
+
+static tri_status sum_up(const tri_bucket *bucket, void *data, size_t count, tri_dtype dtype,
+                         tri_work **work_out)
+{
+    return tri_all_reduce(bucket->group, data, data, count, dtype, TRI_REDOP_SUM, work_out);
+}
+
+tri_status tri_bucket_hook_power_sgd(void *hook_state, tri_bucket *bucket, int stage,
+                                     tri_work **work_out)
+{
+    const tri_power_sgd *state = hook_state;
+    bool plain = bucket->pass < state->options.start_pass || bucket->dtype != TRI_DTYPE_F32;
+    memory mem = {0};
+
+    if (!plain) {
+        tri_status st = memory_of(state, bucket, &mem);
+
+        if (st != TRI_OK)
+            return st;
+        plain = mem.n_q == 0;
+    }
+    if (plain)
+        return stage > 0 ? TRI_OK
+                         : sum_up(bucket, bucket->data, bucket->count, bucket->dtype, work_out);
+    switch (stage) {
+    case 0:
+        if (*mem.q_is_set == 0.0f || state->options.no_warm_start)
+            random_q(state, bucket, &mem);
+        *mem.q_is_set = 1.0f;
+        each_matrix(state, bucket, &mem, make_p);
+        copy_whole(state, bucket, &mem, true);
+        return sum_up(bucket, mem.first, mem.n_whole + mem.n_p, TRI_DTYPE_F32, work_out);
+    case 1:
+        copy_whole(state, bucket, &mem, false);
+        each_matrix(state, bucket, &mem, make_q);
+        return sum_up(bucket, mem.second, mem.n_q, TRI_DTYPE_F32, work_out);
+    default:
+        each_matrix(state, bucket, &mem, unpack);
+        return TRI_OK;
+    }
+}
+
+tri_status tri_power_sgd_create(const tri_power_sgd_options *opt, tri_power_sgd **state_out)
+{
+    tri_power_sgd_options o = opt != NULL ? *opt : (tri_power_sgd_options){0};
+    tri_power_sgd *state;
+
+    if (o.rank < 0 || o.rank > 1024 || !(o.min_rate >= 0.0) || o.start_pass < -1)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "power_sgd: rank %d, min_rate %g, start_pass %lld",
+                         o.rank, o.min_rate, (long long)o.start_pass);
+    o.rank = o.rank > 0 ? o.rank : 1;
+    o.min_rate = o.min_rate > 0.0 ? o.min_rate : 2.0;
+    o.start_pass = o.start_pass > 0 ? o.start_pass : o.start_pass < 0 ? 0 : START_PASS;
+    state = trii_alloc(1, sizeof(*state), "power_sgd");
+    if (state == NULL)
+        return TRI_ERR_NO_MEMORY;
+    state->options = o;
+    *state_out = state;
+    return TRI_OK;
+}
+
+void tri_power_sgd_destroy(tri_power_sgd *state)
+{
+    trii_free(state);
+}
