@@ -177,6 +177,36 @@ static tri_status greet(trii_tcp_store *store, int64_t deadline_ns)
     return status;
 }
 
+/* Adds what the reader may do about it. */
+static tri_status hint(tri_status status, const trii_tcp_endpoint *end, const char *what)
+{
+    char line[TRII_ERR_BYTES];
+
+    snprintf(line, sizeof(line), "%s", tri_last_error());
+    return TRII_FAIL(status, "store at %s port %d: %s; %s", end->host, end->port, line, what);
+}
+
+/* Why nobody could be reached, or did not speak as a store does. */
+static tri_status cannot_connect(const trii_tcp_endpoint *end, tri_status status, bool connected)
+{
+    if (status == TRI_ERR_INVALID_ARG)
+        return TRII_FAIL_CTX(status, "store at %s port %d", end->host, end->port);
+    if (status == TRI_ERR_FORMAT)
+        return hint(status, end, "another program has this port: choose a free one");
+    if (connected)
+        return hint(TRI_ERR_TIMEOUT, end,
+                    "somebody has this port who does not answer as a store: "
+                    "another program (choose a free port), or a store that "
+                    "is stopped");
+    if (strstr(tri_last_error(), "refused") != NULL)
+        return hint(TRI_ERR_TIMEOUT, end,
+                    "nobody serves there: has the process that serves (rank "
+                    "0) started, and are address and port its own?");
+    return hint(TRI_ERR_TIMEOUT, end,
+                "is this the address of the host that serves (rank 0's), and "
+                "does a network or a firewall let us through?");
+}
+
 /* The connection may be accepted by a server that is just ending: so the handshake is part
  * of what is tried again until the deadline. */
 static tri_status connect_store(trii_tcp_store *store, int64_t deadline_ns)
@@ -186,11 +216,13 @@ static tri_status connect_store(trii_tcp_store *store, int64_t deadline_ns)
     tri_status status;
 
     for (;;) {
+        bool connected;
         int64_t now;
 
         status = trii_socket_connect(end->everywhere ? "localhost" : end->host, end->port,
                                      deadline_ns, true, &store->fd);
-        if (status == TRI_OK)
+        connected = status == TRI_OK;
+        if (connected)
             status = greet(store, deadline_ns);
         now = trii_now_ns();
         if (status == TRI_OK)
@@ -198,10 +230,7 @@ static tri_status connect_store(trii_tcp_store *store, int64_t deadline_ns)
         trii_socket_close(store->fd);
         store->fd = -1;
         if (status == TRI_ERR_FORMAT || status == TRI_ERR_INVALID_ARG || now >= deadline_ns)
-            return TRII_FAIL_CTX(status == TRI_ERR_FORMAT || status == TRI_ERR_INVALID_ARG
-                                     ? status
-                                     : TRI_ERR_TIMEOUT,
-                                 "store at %s port %d", end->host, end->port);
+            return cannot_connect(end, status, connected);
         trii_sleep_until(now + pause_ms * TRII_NS_PER_MS < deadline_ns
                              ? now + pause_ms * TRII_NS_PER_MS
                              : deadline_ns);
@@ -276,7 +305,9 @@ static tri_status serve(trii_tcp_endpoint *end, const tri_store_tcp_options *opt
     if (status == TRI_ERR_STATE) {
         if (opt->serve_if_free)
             return TRI_OK; /* whoever has the port serves */
-        status = TRI_ERR_IO;
+        status = hint(TRI_ERR_IO, end,
+                      "another program or another job serves there: choose a "
+                      "free port");
     }
     if (status == TRI_OK) {
         end->port = trii_tcp_server_port(end->server);

@@ -1,0 +1,106 @@
+/*
+ * tcp_connect_test.c - finding a TCP store: names, addresses, several interfaces; and what is said
+ * when it is not found.
+ */
+#include <trireme/store.h>
+
+#include "os/process.h"
+#include "os/socket.h"
+#include "testing/check.h"
+
+static void check_reaches(tri_store *server, const char *host, int port)
+{
+    const tri_store_tcp_options options = {.timeout_ms = 10000};
+    tri_store *client = NULL;
+    void *value = NULL;
+
+    CHECK_OK(tri_store_tcp(host, port, &options, &client));
+    CHECK_OK(tri_store_set(server, "k", host, strlen(host)));
+    CHECK_OK(tri_store_get(client, "k", 0, &value, NULL));
+    assert_string_equal(value, host);
+    tri_store_free(value);
+    tri_store_unref(client);
+}
+
+static void a_host_has_names_and_addresses(void **state)
+{
+    static const char *const servers[] = {"127.0.0.1", "localhost", "::1"};
+    const tri_store_tcp_options serve = {.serve = true};
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        tri_store *server = NULL;
+
+        CHECK_OK(tri_store_tcp(servers[i], 0, &serve, &server));
+        check_reaches(server, servers[i], tri_store_port(server));
+        tri_store_unref(server);
+    }
+}
+
+/* Of several addresses those that do not answer are passed by: they belong to interfaces that
+ * other hosts do not reach. */
+static void one_of_several_addresses_is_enough(void **state)
+{
+    const tri_store_tcp_options serve = {.serve = true};
+    tri_store *server = NULL;
+
+    (void)state;
+    CHECK_OK(tri_store_tcp("127.0.0.1", 0, &serve, &server));
+    check_reaches(server, "::1,127.0.0.1", tri_store_port(server));
+    check_reaches(server, "no.such.host.invalid,240.0.0.1,127.0.0.1", tri_store_port(server));
+    check_reaches(server, "127.0.0.1,240.0.0.1", tri_store_port(server));
+    tri_store_unref(server);
+}
+
+static void a_name_of_this_host_needs_no_port(void **state)
+{
+    const tri_store_tcp_options serve = {.serve = true}, soon = {.timeout_ms = 30};
+    char name[64];
+    tri_store *server = NULL, *other = NULL;
+
+    (void)state;
+    snprintf(name, sizeof(name), "@trireme-test-%d", trii_process_id());
+    CHECK_FAILS(tri_store_tcp(name, 0, &soon, &other), TRI_ERR_TIMEOUT, "refused");
+    CHECK_OK(tri_store_tcp(name, 0, &serve, &server));
+    assert_int_equal(tri_store_port(server), 0);
+    check_reaches(server, name, 0);
+    CHECK_FAILS(tri_store_tcp(name, 0, &serve, &other), TRI_ERR_IO, "already in use");
+    CHECK_OK(tri_store_clone(server, &other));
+    tri_store_unref(other);
+    tri_store_unref(server);
+    /* the name is free again */
+    CHECK_OK(tri_store_tcp(name, 0, &serve, &server));
+    tri_store_unref(server);
+}
+
+static void whatever_is_wrong_is_said_with_what_to_do(void **state)
+{
+    const tri_store_tcp_options soon = {.timeout_ms = 60},
+                                serve = {.serve = true, .timeout_ms = 60};
+    tri_store *store = NULL;
+    int fd, port;
+
+    (void)state;
+    CHECK_OK(trii_socket_listen("127.0.0.1", 0, &fd, &port));
+    /* somebody else has the port */
+    CHECK_FAILS(tri_store_tcp("127.0.0.1", port, &serve, &store), TRI_ERR_IO,
+                "Address already in use; another program or another job serves there: choose a "
+                "free port");
+    CHECK_FAILS(tri_store_tcp("127.0.0.1", port, &soon, &store), TRI_ERR_TIMEOUT,
+                "does not answer as a store: another program (choose a free port)");
+    trii_socket_close(fd);
+    CHECK_FAILS(tri_store_tcp("127.0.0.1", port, &soon, &store), TRI_ERR_TIMEOUT,
+                "nobody serves there: has the process that serves (rank 0) started");
+    CHECK_FAILS(tri_store_tcp("no.such.host.invalid", port, &soon, &store), TRI_ERR_TIMEOUT,
+                "is this the address of the host that serves");
+    assert_null(store);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_host_has_names_and_addresses),
+    cmocka_unit_test(one_of_several_addresses_is_enough),
+    cmocka_unit_test(a_name_of_this_host_needs_no_port),
+    cmocka_unit_test(whatever_is_wrong_is_said_with_what_to_do),
+};
+
+TEST_MAIN(tests)
