@@ -219,7 +219,7 @@ static tri_status connect_store(trii_tcp_store *store, int64_t deadline_ns)
         bool connected;
         int64_t now;
 
-        status = trii_socket_connect(end->everywhere ? "localhost" : end->host, end->port,
+        status = trii_socket_connect(end->everywhere ? "127.0.0.1,::1" : end->host, end->port,
                                      deadline_ns, true, &store->fd);
         connected = status == TRI_OK;
         if (connected)
