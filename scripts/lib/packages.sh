@@ -10,7 +10,7 @@ packages_test="clang clang-format-14 python3-minimal groff-base openmpi-bin"
 packages_lint="clang-format-14 clang-tidy-14"
 # Releases that no longer have these do without: formatting is checked where version 14 is.
 packages_optional="clang-format-14"
-packages_mpi="libopenmpi-dev openmpi-bin"
+packages_mpi="libopenmpi-dev openmpi-bin libmpich-dev mpich"
 packages_venv="python3 python3-venv"
 
 say() {
