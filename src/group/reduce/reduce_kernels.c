@@ -2,9 +2,10 @@
  * reduce_kernels.c - see reduce_kernels.h. Everything is written once, in C, inlined into one
  * function per instruction set and vectorised by the compiler.
  *
- * Sums of 2, 3, 4 and 8 ranks in f32 stay in registers: each element is loaded once from every
- * source and stored once to every destination. Everything else goes block by block through
- * accumulators that stay in the first-level cache.
+ * Sums of 2, 3, 4 and 8 ranks in f32, and in f16 and bf16 where the processor has vectors for them,
+ * stay in registers: each element is loaded once from every source and stored once to every
+ * destination. Everything else goes block by block through accumulators that stay in the
+ * first-level cache.
  */
 #include "group/reduce/reduce_kernels.h"
 
@@ -26,16 +27,18 @@ typedef float vec TRII_VECTOR(64, 4);
 typedef struct half_functions {
     void (*widen)(const uint16_t *src, float *dst, size_t n);
     void (*narrow)(const float *src, uint16_t *dst, size_t n);
+    /* Sums in registers: how many leading elements it has done. */
+    size_t (*sum)(const trii_reduce_args *args);
 } half_functions;
 
 /* --- f32 sums in registers ------------------------------------------------------------------- */
 
 /* One function per number of sources, so that the addresses stay in registers. The factor is
  * exact (avg over a power of two) or 1. */
-#define SUM_2(s) (AT(s[0]) + AT(s[1]))
-#define SUM_3(s) (SUM_2(s) + AT(s[2]))
-#define SUM_4(s) (SUM_2(s) + (AT(s[2]) + AT(s[3])))
-#define SUM_8(s) (SUM_4(s) + ((AT(s[4]) + AT(s[5])) + (AT(s[6]) + AT(s[7]))))
+#define SUM_2(AT, s) (AT(s[0]) + AT(s[1]))
+#define SUM_3(AT, s) (SUM_2(AT, s) + AT(s[2]))
+#define SUM_4(AT, s) (SUM_2(AT, s) + (AT(s[2]) + AT(s[3])))
+#define SUM_8(AT, s) (SUM_4(AT, s) + ((AT(s[4]) + AT(s[5])) + (AT(s[6]) + AT(s[7]))))
 #define AT(p) (*(const vec *)((p) + i))
 #define PUT(p, v) (*(vec *)((p) + i) = (v))
 
@@ -50,11 +53,11 @@ typedef struct half_functions {
         memcpy(s, src, sizeof(s));                                                                 \
         if (n_dst == 1) {                                                                          \
             for (; i + 16 <= count; i += 16)                                                       \
-                PUT(first, SUM_##N(s) * factor);                                                   \
+                PUT(first, SUM_##N(AT, s) * factor);                                               \
             return i;                                                                              \
         }                                                                                          \
         for (; i + 16 <= count; i += 16) {                                                         \
-            vec sum = SUM_##N(s) * factor;                                                         \
+            vec sum = SUM_##N(AT, s) * factor;                                                     \
                                                                                                    \
             PUT(first, sum);                                                                       \
             PUT(last, sum);                                                                        \
@@ -69,16 +72,27 @@ DEFINE_SUM(3)
 DEFINE_SUM(4)
 DEFINE_SUM(8)
 
-/* How many leading elements it has done; 0 if it is no such sum. */
-static TRII_INLINE size_t register_sum(const trii_reduce_args *args)
+/* Whether it is a sum, or an average that multiplies by an exact factor. */
+static TRII_INLINE bool is_sum(const trii_reduce_args *args, float *factor_out)
 {
     bool power_of_two = (args->n_src & (args->n_src - 1)) == 0;
-    float factor = args->op == TRI_REDOP_AVG ? 1.0f / (float)args->n_src : 1.0f;
+
+    *factor_out = args->op == TRI_REDOP_AVG ? 1.0f / (float)args->n_src : 1.0f;
+    return args->op == TRI_REDOP_SUM || (args->op == TRI_REDOP_AVG && power_of_two);
+}
+
+/* How many leading elements it has done; 0 if it is no such sum. */
+static TRII_INLINE size_t register_sum(const trii_reduce_args *args, const half_functions *half)
+{
     const float *const *src = (const float *const *)args->src;
     float *const *dst = (float *const *)args->dst;
+    float factor;
 
-    if (args->dtype != TRI_DTYPE_F32 ||
-        (args->op != TRI_REDOP_SUM && (args->op != TRI_REDOP_AVG || !power_of_two)))
+    if (!is_sum(args, &factor))
+        return 0;
+    if ((args->dtype == TRI_DTYPE_F16 || args->dtype == TRI_DTYPE_BF16) && half->sum != NULL)
+        return half->sum(args);
+    if (args->dtype != TRI_DTYPE_F32)
         return 0;
     switch (args->n_src) {
     case 2:
@@ -305,7 +319,7 @@ static TRII_INLINE void reduce(const trii_reduce_args *args, const half_function
     block_space space;
     uint16_t rounded[BLOCK];
 
-    for (size_t at = register_sum(args), n; at < args->count; at += n) {
+    for (size_t at = register_sum(args, half), n; at < args->count; at += n) {
         const void *result;
 
         n = args->count - at < BLOCK ? args->count - at : BLOCK;
@@ -343,7 +357,7 @@ static void narrow_portable(const float *src, uint16_t *dst, size_t n)
 
 void trii_reduce_portable(const trii_reduce_args *args)
 {
-    reduce(args, &(half_functions){widen_portable, narrow_portable});
+    reduce(args, &(half_functions){widen_portable, narrow_portable, NULL});
 }
 
 #if defined(__x86_64__)
@@ -370,13 +384,156 @@ AVX2 static void narrow_f16c(const float *src, uint16_t *dst, size_t n)
     narrow_portable(src + i, dst + i, n - i);
 }
 
+/* Halves as floats in one register, added and rounded back. */
+#define DEFINE_HALF_SUM(TARGET, NAME, LANES, VECTOR, LOAD, STORE, N)                               \
+    TARGET static size_t NAME##_##N(const uint16_t *const *src, uint16_t *const *dst, int n_dst,   \
+                                    size_t count, float factor)                                    \
+    {                                                                                              \
+        const uint16_t *s[N];                                                                      \
+        size_t i = 0;                                                                              \
+                                                                                                   \
+        memcpy(s, src, sizeof(s));                                                                 \
+        for (; i + (LANES) <= count; i += (LANES)) {                                               \
+            VECTOR sum = SUM_##N(LOAD, s) * factor;                                                \
+                                                                                                   \
+            for (int r = 0; r < n_dst; r++)                                                        \
+                STORE(dst[r] + i, sum);                                                            \
+        }                                                                                          \
+        return i;                                                                                  \
+    }
+#define DEFINE_HALF_SUMS(TARGET, NAME, LANES, VECTOR, LOAD, STORE)                                 \
+    DEFINE_HALF_SUM(TARGET, NAME, LANES, VECTOR, LOAD, STORE, 2)                                   \
+    DEFINE_HALF_SUM(TARGET, NAME, LANES, VECTOR, LOAD, STORE, 3)                                   \
+    DEFINE_HALF_SUM(TARGET, NAME, LANES, VECTOR, LOAD, STORE, 4)                                   \
+    DEFINE_HALF_SUM(TARGET, NAME, LANES, VECTOR, LOAD, STORE, 8)                                   \
+    DEFINE_HALF_CHOICE(NAME)
+#define DEFINE_HALF_CHOICE(NAME)                                                                   \
+    static size_t NAME(const trii_reduce_args *args, float factor)                                 \
+    {                                                                                              \
+        const uint16_t *const *src = (const uint16_t *const *)args->src;                           \
+        uint16_t *const *dst = (uint16_t *const *)args->dst;                                       \
+                                                                                                   \
+        switch (args->n_src) {                                                                     \
+        case 2:                                                                                    \
+            return NAME##_2(src, dst, args->n_dst, args->count, factor);                           \
+        case 3:                                                                                    \
+            return NAME##_3(src, dst, args->n_dst, args->count, factor);                           \
+        case 4:                                                                                    \
+            return NAME##_4(src, dst, args->n_dst, args->count, factor);                           \
+        case 8:                                                                                    \
+            return NAME##_8(src, dst, args->n_dst, args->count, factor);                           \
+        default:                                                                                   \
+            return 0;                                                                              \
+        }                                                                                          \
+    }
+#define AT_8(p) ((const __m128i *)(const void *)((p) + i))
+#define AT_16(p) ((const __m256i *)(const void *)((p) + i))
+
+/* Arithmetic on __m256 and __m512 by operators is the compilers' own. */
+#define LOAD_BF16_8(p)                                                                             \
+    _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(AT_8(p))), 16))
+#define LOAD_F16_8(p) _mm256_cvtph_ps(_mm_loadu_si128(AT_8(p)))
+#define LOAD_F16_16(p) _mm512_cvtph_ps(_mm256_loadu_si256(AT_16(p)))
+
+AVX2 static TRII_INLINE void put_bf16_8(uint16_t *to, __m256 v)
+{
+    __m256i u = _mm256_castps_si256(v);
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+    __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+
+    u = _mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    u = _mm256_blendv_epi8(u, _mm256_set1_epi32(0x7fc00000), nan);
+    u = _mm256_srli_epi32(u, 16);
+    u = _mm256_permute4x64_epi64(_mm256_packus_epi32(u, u), 0x08);
+    _mm_storeu_si128((__m128i *)(void *)to, _mm256_castsi256_si128(u));
+}
+
+AVX2 static TRII_INLINE void put_f16_8(uint16_t *to, __m256 v)
+{
+    _mm_storeu_si128((__m128i *)(void *)to, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
+
+/* The upper halves of 16 words rounded to the nearest even; what is below them is anything. */
+AVX512 static TRII_INLINE __m512i round_bf16(__m512 v)
+{
+    __m512i u = _mm512_castps_si512(v), rounded;
+    __mmask16 odd = _mm512_test_epi32_mask(u, _mm512_set1_epi32(0x10000));
+    __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+
+    rounded = _mm512_add_epi32(u, _mm512_set1_epi32(0x7fff));
+    rounded = _mm512_mask_add_epi32(rounded, odd, u, _mm512_set1_epi32(0x8000));
+    return _mm512_mask_mov_epi32(rounded, nan, _mm512_set1_epi32(0x7fc00000));
+}
+
+AVX512 static TRII_INLINE void put_f16_16(uint16_t *to, __m512 v)
+{
+    _mm256_storeu_si256((__m256i *)(void *)to, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
+
+DEFINE_HALF_SUMS(AVX2, bf16_avx2, 8, __m256, LOAD_BF16_8, put_bf16_8)
+DEFINE_HALF_SUMS(AVX2, f16_avx2, 8, __m256, LOAD_F16_8, put_f16_8)
+/* 32 bf16 are the upper and the lower halves of 16 words: nothing is moved between lanes. */
+#define UPPER(p)                                                                                   \
+    _mm512_castsi512_ps(                                                                           \
+        _mm512_and_si512(_mm512_loadu_si512((p) + i), _mm512_set1_epi32((int)0xffff0000u)))
+#define LOWER(p) _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512((p) + i), 16))
+#define DEFINE_BF16_SUM(N)                                                                         \
+    AVX512 static size_t bf16_avx512_##N(const uint16_t *const *src, uint16_t *const *dst,         \
+                                         int n_dst, size_t count, float factor)                    \
+    {                                                                                              \
+        const uint16_t *s[N];                                                                      \
+        size_t i = 0;                                                                              \
+                                                                                                   \
+        memcpy(s, src, sizeof(s));                                                                 \
+        for (; i + 32 <= count; i += 32) {                                                         \
+            __m512 upper = SUM_##N(UPPER, s), lower = SUM_##N(LOWER, s);                           \
+            __m512i both;                                                                          \
+                                                                                                   \
+            if (factor != 1) {                                                                     \
+                upper *= factor;                                                                   \
+                lower *= factor;                                                                   \
+            }                                                                                      \
+            both = _mm512_ternarylogic_epi32(round_bf16(upper),                                    \
+                                             _mm512_srli_epi32(round_bf16(lower), 16),             \
+                                             _mm512_set1_epi32((int)0xffff0000u), 0xec);           \
+            for (int r = 0; r < n_dst; r++)                                                        \
+                _mm512_storeu_si512(dst[r] + i, both);                                             \
+        }                                                                                          \
+        return i;                                                                                  \
+    }
+
+DEFINE_BF16_SUM(2)
+DEFINE_BF16_SUM(3)
+DEFINE_BF16_SUM(4)
+DEFINE_BF16_SUM(8)
+DEFINE_HALF_CHOICE(bf16_avx512)
+DEFINE_HALF_SUMS(AVX512, f16_avx512, 16, __m512, LOAD_F16_16, put_f16_16)
+
+static size_t half_sum_avx2(const trii_reduce_args *args)
+{
+    float factor;
+
+    if (!is_sum(args, &factor))
+        return 0;
+    return args->dtype == TRI_DTYPE_F16 ? f16_avx2(args, factor) : bf16_avx2(args, factor);
+}
+
+static size_t half_sum_avx512(const trii_reduce_args *args)
+{
+    float factor;
+
+    if (!is_sum(args, &factor))
+        return 0;
+    return args->dtype == TRI_DTYPE_F16 ? f16_avx512(args, factor) : bf16_avx512(args, factor);
+}
+
 AVX2 void trii_reduce_avx2(const trii_reduce_args *args)
 {
-    reduce(args, &(half_functions){widen_f16c, narrow_f16c});
+    reduce(args, &(half_functions){widen_f16c, narrow_f16c, half_sum_avx2});
 }
 
 AVX512 void trii_reduce_avx512(const trii_reduce_args *args)
 {
-    reduce(args, &(half_functions){widen_f16c, narrow_f16c});
+    reduce(args, &(half_functions){widen_f16c, narrow_f16c, half_sum_avx512});
 }
 #endif
