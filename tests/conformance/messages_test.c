@@ -170,6 +170,55 @@ static const char *nobody_left(rank_env *env)
     return NULL;
 }
 
+/* Rank 0 begins a large reduction and sends; the others take the message before they join in. */
+static const char *message_behind_a_reduction(rank_env *env)
+{
+    enum { COUNT = 3000001 };
+    tri_group *g = NULL;
+    const char *failure = join(env, &g);
+    int32_t *x = malloc(COUNT * sizeof(*x)), word = 7;
+    tri_work *work = NULL, *sends[RANKS_MAX];
+
+    if (failure != NULL)
+        return failure;
+    for (int i = 0; i < COUNT; i++)
+        x[i] = (int32_t)((uint32_t)i * (uint32_t)(env->rank + 1));
+    if (env->rank == 0)
+        RANK_TRY(env, tri_all_reduce(g, x, x, COUNT, TRI_DTYPE_I32, TRI_REDOP_SUM, &work));
+    for (int r = 1; r < env->size && env->rank == 0; r++)
+        RANK_TRY(env, tri_send(g, &word, 1, TRI_DTYPE_I32, r, 3, &sends[r]));
+    if (env->rank != 0) {
+        RANK_TRY(env, tri_recv(g, &word, 1, TRI_DTYPE_I32, 0, 3, NULL));
+        RANK_TRY(env, tri_all_reduce(g, x, x, COUNT, TRI_DTYPE_I32, TRI_REDOP_SUM, &work));
+    }
+    RANK_TRY(env, tri_work_wait(work, 0));
+    tri_work_destroy(work);
+    for (int r = 1; r < env->size && env->rank == 0; r++) {
+        RANK_TRY(env, tri_work_wait(sends[r], 0));
+        tri_work_destroy(sends[r]);
+    }
+    for (int i = 0; i < COUNT; i++) {
+        if (x[i] != (int32_t)((uint32_t)i * (uint32_t)(env->size * (env->size + 1) / 2)))
+            return RANK_FAIL(env, "rank %d: element %d is %d", env->rank, i, x[i]);
+    }
+    tri_group_unref(g);
+    free(x);
+    return NULL;
+}
+
+static void shm_takes_a_message_behind_a_reduction(void **state)
+{
+    (void)state;
+    run("shm", 3, message_behind_a_reduction);
+}
+
+static void tcp_takes_a_message_behind_a_reduction(void **state)
+{
+    (void)state;
+    run("tcp", 2, message_behind_a_reduction);
+    run("tcp", 3, message_behind_a_reduction);
+}
+
 static void shm_receives_from_any_rank(void **state)
 {
     (void)state;
@@ -223,6 +272,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(tcp_receives_from_any_rank),
     cmocka_unit_test(shm_gives_a_message_to_the_oldest_receive),
     cmocka_unit_test(tcp_gives_a_message_to_the_oldest_receive),
+    cmocka_unit_test(shm_takes_a_message_behind_a_reduction),
+    cmocka_unit_test(tcp_takes_a_message_behind_a_reduction),
     cmocka_unit_test(shm_batches),
     cmocka_unit_test(tcp_batches),
     cmocka_unit_test(shm_receive_from_nobody_fails),

@@ -27,7 +27,7 @@ static void arm(tcp_group *g)
 
     for (int r = 0; r < g->size; r++) {
         tcp_conn *c = &g->conns[r];
-        unsigned events = TRII_HANGUP | (move && !c->parked ? TRII_READABLE : 0u) |
+        unsigned events = TRII_HANGUP | (move && !c->parked && !c->full ? TRII_READABLE : 0u) |
                           (move && c->out_stuck ? TRII_WRITABLE : 0u);
 
         if (r == g->rank || c->ended || events == c->armed)
@@ -131,8 +131,8 @@ static void poll_once(tcp_group *g, int64_t until_ns)
         const tcp_conn *c = &g->conns[r];
 
         g->poll_fds[r] = r != g->rank && !c->ended ? c->fd : -1;
-        g->poll_events[r] =
-            TRII_HANGUP | (c->parked ? 0u : TRII_READABLE) | (c->out_stuck ? TRII_WRITABLE : 0u);
+        g->poll_events[r] = TRII_HANGUP | (c->parked || c->full ? 0u : TRII_READABLE) |
+                            (c->out_stuck ? TRII_WRITABLE : 0u);
     }
     g->poll_fds[g->size] = g->wake_fd;
     g->poll_events[g->size] = TRII_READABLE;
@@ -219,12 +219,13 @@ static void free_group(tcp_group *g)
 {
     for (int i = 0; i < TCP_SLOTS; i++)
         trii_free(g->slots[i].peers);
+    for (int i = 0; i < TCP_SLOTS; i++)
+        trii_free(g->slots[i].scratch);
     for (int r = 0; g->conns != NULL && r < g->size; r++) {
         trii_socket_close(g->conns[r].fd);
         trii_free(g->conns[r].in);
     }
     trii_free(g->conns);
-    trii_free(g->scratch);
     trii_free(g->sources);
     trii_free(g->poll_fds);
     trii_free(g->poll_events);

@@ -21,15 +21,15 @@
 
 extern const trii_engine trii_engine_tcp;
 
-#define TCP_SLOTS 4                    /* collectives under way at once */
-#define TCP_PAST 16                    /* last calls that are remembered, to name them */
-#define TCP_CHUNK ((size_t)128 << 10)  /* reduced and sent on at once: stays in the cache */
-#define TCP_SEGMENT ((size_t)32 << 20) /* of a reduction at once: bounds the scratch memory */
-#define TCP_FULL ((size_t)64 << 10)    /* sent by a rank in total: one phase instead of two */
-#define TCP_EARLY ((size_t)64 << 20)   /* messages kept before their recv, per connection */
-#define TCP_TAIL ((size_t)64 << 20)    /* read after the peer has closed */
-#define TCP_GRACE_MS 40                /* for pending calls after a failure elsewhere */
-#define TCP_READ ((size_t)4096)        /* headers and small payloads come with one read */
+#define TCP_SLOTS 4                   /* collectives under way at once */
+#define TCP_PAST 16                   /* last calls that are remembered, to name them */
+#define TCP_CHUNK ((size_t)128 << 10) /* reduced and sent on at once: stays in the cache */
+#define TCP_RING ((size_t)1 << 20)    /* of all peers' parts that are not summed yet: as well */
+#define TCP_FULL ((size_t)64 << 10)   /* sent by a rank in total: one phase instead of two */
+#define TCP_EARLY ((size_t)64 << 20)  /* messages kept before their recv, per connection */
+#define TCP_TAIL ((size_t)64 << 20)   /* read after the peer has closed */
+#define TCP_GRACE_MS 40               /* for pending calls after a failure elsewhere */
+#define TCP_READ ((size_t)4096)       /* headers and small payloads come with one read */
 
 typedef enum tcp_frame_type {
     TCP_FRAME_NONE = 0,
@@ -47,7 +47,7 @@ typedef struct tcp_frame {
     uint64_t seq;
     uint64_t count;
     uint64_t bytes; /* of the payload */
-    uint32_t part;  /* collective: segment; message: tag */
+    uint32_t part;  /* message: tag; else 0 */
     uint32_t line;  /* of the caller; 0 = unknown */
     char file[24];  /* its start, zeros behind it */
 } tcp_frame;
@@ -59,6 +59,7 @@ typedef struct tcp_stream {
     size_t total;
     size_t framed; /* announced by headers */
     size_t done;   /* moved */
+    size_t ring;   /* > 0: `at` is a ring of so many bytes, for what is not summed yet */
     bool open;     /* something, if only an empty frame, is still to come */
 } tcp_stream;
 
@@ -71,9 +72,6 @@ typedef struct tcp_streams {
 typedef struct tcp_coll {
     trii_op *op;
     tcp_streams *peers; /* [size]; the own one is unused */
-    uint32_t segment;
-    size_t begin, end; /* elements of this segment */
-    size_t limit;      /* elements of all segments (of the largest part) */
     size_t elem_bytes;
     bool reduces;        /* the parts are summed into own_dst */
     bool forwards;       /* what comes from the root is handed on (broadcast) */
@@ -84,6 +82,8 @@ typedef struct tcp_coll {
     int n_open;       /* streams */
     int n_part_out;   /* of these: outgoing parts */
     bool full;        /* everybody sums everything: one phase */
+    char *scratch;    /* rings of the peers' parts; what a reduce makes for the root */
+    size_t scratch_bytes, ring;
 } tcp_coll;
 
 /* A frame that came before its call: a message before its recv, or a collective's frame that
@@ -93,6 +93,7 @@ typedef struct tcp_early {
     tcp_frame head;
     trii_op *op; /* the recv that came while the payload was still coming */
     size_t done;
+    size_t replayed; /* of a collective's frame */
     char data[];
 } tcp_early;
 
@@ -112,6 +113,7 @@ typedef struct tcp_conn {
     tcp_frame head;
     size_t head_done;
     bool parked; /* head is whole, but its call is not under way here */
+    bool full;   /* the ring of the payload is: what is in it must be summed first */
     char *in_to; /* where the payload goes */
     size_t in_left;
     tcp_coll *in_coll; /* one of these three says whose it is; else a fault's text */
@@ -140,6 +142,8 @@ typedef struct tcp_conn {
     trii_op *recvs, *last_recv;
     tcp_early *early, *last_early; /* messages */
     tcp_early *stash, *last_stash; /* frames of collectives */
+    tcp_coll *stash_coll;          /* of the oldest, if it is under way */
+    tcp_stream *stash_stream;
     size_t early_bytes;
 } tcp_conn;
 
@@ -166,11 +170,8 @@ typedef struct tcp_group {
     trii_op *queue, *last_queued; /* collectives that wait for a slot */
     trii_op *any_recvs;           /* from any rank, without a message yet; in order */
     uint64_t n_recvs;             /* ever posted */
-    char *scratch;                /* parts of the peers */
-    size_t scratch_bytes;
-    const tcp_coll *scratch_user;
-    const void **sources; /* [size]: for the reduction */
-    int *poll_fds;        /* [size + 1], as the next two */
+    const void **sources;         /* [size]: for the reduction */
+    int *poll_fds;                /* [size + 1], as the next two */
     unsigned *poll_events, *poll_ready;
 } tcp_group;
 
@@ -210,6 +211,9 @@ void tcp_coll_start_queued(tcp_group *g);
 /* The collective of this frame, or NULL if it is not under way yet or the group failed, as a
  * wrong frame makes it do. *stream_out: where the payload goes. */
 tcp_coll *tcp_coll_accept(tcp_conn *c, const tcp_frame *frame, tcp_stream **stream_out);
+/* Where the next bytes of the stream go, and how many may come now: at most `bytes`; 0 = its ring
+ * is full. */
+size_t tcp_coll_room(const tcp_coll *coll, const tcp_stream *stream, size_t bytes, char **to_out);
 /* Bytes came; the stream's counters say how many. */
 void tcp_coll_came(tcp_conn *c, tcp_coll *coll, tcp_stream *stream);
 /* The next frame for this peer: fills conn's out fields; false if there is none now. */
@@ -222,13 +226,8 @@ void tcp_coll_describe_wait(tcp_group *g, const trii_op *op, char *text, size_t 
 /* --- tcp_plan.c ----------------------------------------------------------------------------- */
 
 bool tcp_reduces(trii_kind kind);
-bool tcp_scatters(trii_kind kind); /* reduces, and every rank has another part of it */
-/* Opens the streams of elements [begin, end) (of each part), and what is known about the sum. */
-void tcp_plan(const tcp_group *g, tcp_coll *coll);
-/* Elements of the largest part. */
-size_t tcp_plan_limit(const tcp_group *g, const trii_collective *call);
-/* Bytes of scratch for the largest segment; 0 = none. */
-size_t tcp_plan_scratch(const tcp_group *g, const trii_collective *call);
+/* Opens the streams, and fills what is known about the sum. Obtains the scratch memory. */
+tri_status tcp_plan(const tcp_group *g, tcp_coll *coll) TRI_MUST_CHECK;
 
 /* --- tcp_p2p.c ------------------------------------------------------------------------------ */
 

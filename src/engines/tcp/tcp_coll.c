@@ -13,22 +13,23 @@
 static void sum_what_came(tcp_group *g, tcp_coll *coll);
 static void end_if_done(tcp_group *g, tcp_coll *coll);
 
-static void start_segment(tcp_group *g, tcp_coll *coll)
+static void start_one(tcp_group *g, tcp_coll *coll, trii_op *op)
 {
-    const trii_collective *call = &coll->op->call;
-    size_t most = coll->limit;
+    size_t size = tri_dtype_size(op->call.dtype);
 
+    g->started = op->call.seq;
+    g->past[op->call.seq % TCP_PAST] = op->call;
+    *coll = (tcp_coll){.op = op,
+                       .peers = coll->peers,
+                       .elem_bytes = size > 0 ? size : 1,
+                       .scratch = coll->scratch,
+                       .scratch_bytes = coll->scratch_bytes};
     memset(coll->peers, 0, (size_t)g->size * sizeof(*coll->peers));
-    coll->own_bytes = coll->ready = 0;
-    coll->n_open = coll->n_part_out = 0;
-    coll->reduces = coll->full = false;
-    if (tcp_reduces(call->kind)) {
-        most = TCP_SEGMENT / coll->elem_bytes;
-        if (tcp_scatters(call->kind))
-            most = most / (size_t)g->size + 1;
+    g->running[g->n_running++] = coll;
+    if (tcp_plan(g, coll) != TRI_OK) {
+        tcp_fail(g, TRI_ERR_NO_MEMORY, "rank %d: %s", g->rank, tri_last_error());
+        return;
     }
-    coll->end = coll->limit - coll->begin < most ? coll->limit : coll->begin + most;
-    tcp_plan(g, coll);
     for (int r = 0; r < g->size; r++) {
         tcp_conn *c = &g->conns[r];
 
@@ -47,21 +48,6 @@ static void start_segment(tcp_group *g, tcp_coll *coll)
 
 /* --- life ----------------------------------------------------------------------------------- */
 
-static bool obtain_scratch(tcp_group *g, size_t need)
-{
-    char *grown;
-
-    if (need <= g->scratch_bytes)
-        return true;
-    grown = trii_alloc_aligned(64, need, "tcp scratch");
-    if (grown == NULL)
-        return false;
-    trii_free(g->scratch);
-    g->scratch = grown;
-    g->scratch_bytes = need;
-    return true;
-}
-
 static tcp_coll *free_slot(tcp_group *g)
 {
     for (int i = 0; i < TCP_SLOTS; i++) {
@@ -71,39 +57,18 @@ static tcp_coll *free_slot(tcp_group *g)
     return NULL;
 }
 
-static void start_one(tcp_group *g, tcp_coll *coll, trii_op *op, size_t scratch)
-{
-    tcp_streams *peers = coll->peers;
-    size_t size = tri_dtype_size(op->call.dtype);
-
-    g->started = op->call.seq;
-    g->past[op->call.seq % TCP_PAST] = op->call;
-    *coll = (tcp_coll){.op = op, .peers = peers, .elem_bytes = size > 0 ? size : 1};
-    coll->limit = tcp_plan_limit(g, &op->call);
-    g->running[g->n_running++] = coll;
-    if (scratch > 0) {
-        if (!obtain_scratch(g, scratch)) {
-            tcp_fail(g, TRI_ERR_NO_MEMORY, "rank %d: %s", g->rank, tri_last_error());
-            return;
-        }
-        g->scratch_user = coll;
-    }
-    start_segment(g, coll);
-}
-
 void tcp_coll_start_queued(tcp_group *g)
 {
     while (g->queue != NULL && !g->failed) {
         trii_op *op = g->queue;
-        size_t scratch = tcp_plan_scratch(g, &op->call);
         tcp_coll *coll = free_slot(g);
 
-        if (coll == NULL || (scratch > 0 && g->scratch_user != NULL))
+        if (coll == NULL)
             return;
         g->queue = op->next;
         if (g->queue == NULL)
             g->last_queued = NULL;
-        start_one(g, coll, op, scratch);
+        start_one(g, coll, op);
     }
 }
 
@@ -114,30 +79,42 @@ static void end_if_done(tcp_group *g, tcp_coll *coll)
 
     if (g->failed || coll->n_open > 0 || (coll->reduces && coll->ready < coll->own_bytes))
         return;
-    if (tcp_reduces(op->call.kind) && coll->end < coll->limit) {
-        coll->begin = coll->end;
-        coll->segment++;
-        start_segment(g, coll);
-        return;
-    }
     while (g->running[i] != coll)
         i++;
     for (g->n_running--; i < g->n_running; i++)
         g->running[i] = g->running[i + 1];
     coll->op = NULL;
-    if (g->scratch_user == coll)
-        g->scratch_user = NULL;
     tcp_finish(g, op, TRI_OK, NULL);
 }
 
 /* --- moving --------------------------------------------------------------------------------- */
 
-static void wake_senders(tcp_group *g, const tcp_coll *coll)
+/* More of the own slice is ready: it may be sent on, and there is room in the rings. */
+static void wake_conns(tcp_group *g, const tcp_coll *coll)
 {
     for (int r = 0; r < g->size; r++) {
+        tcp_conn *c = &g->conns[r];
+
         if (coll->peers[r].result_out.open)
-            g->conns[r].want_out = true;
+            c->want_out = true;
+        c->want_in = c->want_in || c->full || c->stash_coll == coll;
+        c->full = false;
     }
+}
+
+size_t tcp_coll_room(const tcp_coll *coll, const tcp_stream *stream, size_t bytes, char **to_out)
+{
+    size_t at = stream->done, room = bytes;
+
+    if (stream->ring > 0) {
+        size_t left = stream->ring - (stream->done - coll->ready);
+
+        at %= stream->ring;
+        room = room < left ? room : left;
+        room = room < stream->ring - at ? room : stream->ring - at;
+    }
+    *to_out = stream->at + at;
+    return room;
 }
 
 /* Sums what all peers have sent of the own slice. */
@@ -158,15 +135,17 @@ static void sum_what_came(tcp_group *g, tcp_coll *coll)
     while (coll->ready < came) {
         size_t bytes = came - coll->ready < TCP_CHUNK ? came - coll->ready : TCP_CHUNK;
 
+        size_t at = coll->ring > 0 ? coll->ready % coll->ring : coll->ready;
+
         for (int r = 0; r < g->size; r++)
             g->sources[r] =
-                (r == g->rank ? coll->own_src : coll->peers[r].part_in.at) + coll->ready;
+                r == g->rank ? coll->own_src + coll->ready : coll->peers[r].part_in.at + at;
         trii_reduce(g->sources, g->size, coll->own_dst + coll->ready, bytes / coll->elem_bytes,
                     call->dtype, call->op);
         coll->ready += bytes;
     }
     if (coll->ready > before)
-        wake_senders(g, coll);
+        wake_conns(g, coll);
 }
 
 static void close_if_done(tcp_coll *coll, tcp_stream *stream)
@@ -184,7 +163,7 @@ void tcp_coll_came(tcp_conn *c, tcp_coll *coll, tcp_stream *stream)
     close_if_done(coll, stream);
     if (coll->forwards && stream == &coll->peers[c->rank].part_in) {
         coll->ready = stream->done;
-        wake_senders(g, coll);
+        wake_conns(g, coll);
     } else {
         sum_what_came(g, coll);
     }
@@ -209,7 +188,6 @@ static void frame_stream(tcp_conn *c, tcp_coll *coll, tcp_stream *stream, tcp_fr
                          size_t bytes)
 {
     tcp_frame_fill(&c->out, type, &coll->op->call);
-    c->out.part = coll->segment;
     c->out.bytes = bytes;
     c->out_from = stream->at + stream->framed;
     c->out_coll = coll;
@@ -270,8 +248,6 @@ tcp_coll *tcp_coll_accept(tcp_conn *c, const tcp_frame *frame, tcp_stream **stre
             coll = g->running[i];
     }
     if (coll != NULL) {
-        if (frame->part > coll->segment)
-            return NULL;
         stream = frame->type == TCP_FRAME_PART ? &coll->peers[c->rank].part_in
                                                : &coll->peers[c->rank].result_in;
         if (coll->op->call.kind == TRII_KIND_ALL_TO_ALL_V && frame->bytes != stream->total) {
@@ -282,8 +258,7 @@ tcp_coll *tcp_coll_accept(tcp_conn *c, const tcp_frame *frame, tcp_stream **stre
                 c->rank, (size_t)frame->bytes, g->rank, stream->total, text);
             return NULL;
         }
-        if (frame->part == coll->segment && stream->open &&
-            frame->bytes <= stream->total - stream->framed &&
+        if (stream->open && frame->bytes <= stream->total - stream->framed &&
             (frame->bytes > 0 || stream->total == 0)) {
             stream->framed += frame->bytes;
             *stream_out = stream;

@@ -139,7 +139,6 @@ void tcp_fail(tcp_group *g, tri_status status, const char *format, ...)
         g->running[i]->op = NULL;
     }
     g->n_running = 0;
-    g->scratch_user = NULL;
     while (g->queue != NULL) {
         trii_op *op = g->queue;
 
@@ -347,8 +346,6 @@ static bool head_came(tcp_conn *c)
         c->last = *head;
         c->in_coll = tcp_coll_accept(c, head, &c->in_stream);
         c->parked = c->in_coll == NULL && (c->group->failed || !tcp_stash_accept(c));
-        if (c->in_coll != NULL)
-            c->in_to = c->in_stream->at + c->in_stream->done;
         break;
     case TCP_FRAME_MESSAGE:
         c->last = *head;
@@ -386,7 +383,12 @@ static void pump_in(tcp_conn *c)
         if (g->failed)
             return;
         if (c->in_left > 0) {
-            if (take_some(c, c->in_to, c->in_left, &got) != TRI_OK)
+            size_t room = c->in_left;
+
+            if (c->in_coll != NULL)
+                room = tcp_coll_room(c->in_coll, c->in_stream, room, &c->in_to);
+            c->full = room == 0;
+            if (c->full || take_some(c, c->in_to, room, &got) != TRI_OK)
                 return;
             c->in_to += got;
             c->in_left -= got;

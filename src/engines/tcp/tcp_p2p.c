@@ -243,20 +243,30 @@ static void drop_stash(tcp_conn *c)
 bool tcp_stash_replay(tcp_conn *c)
 {
     tcp_early *early = c->stash;
-    tcp_stream *stream = NULL;
+    tcp_stream *stream;
     tcp_coll *coll;
     size_t bytes;
+    char *to;
 
     if (early == NULL || early == c->in_early)
         return false;
-    coll = tcp_coll_accept(c, &early->head, &stream);
+    if (c->stash_coll == NULL)
+        c->stash_coll = tcp_coll_accept(c, &early->head, &c->stash_stream);
+    coll = c->stash_coll;
+    stream = c->stash_stream;
     if (coll == NULL)
         return false;
-    bytes = (size_t)early->head.bytes;
+    bytes = tcp_coll_room(coll, stream, (size_t)early->head.bytes - early->replayed, &to);
     if (bytes > 0)
-        memcpy(stream->at + stream->done, early->data, bytes);
+        memcpy(to, early->data + early->replayed, bytes);
+    else if (early->replayed < early->head.bytes)
+        return false; /* the ring is full */
     stream->done += bytes;
-    drop_stash(c);
+    early->replayed += bytes;
+    if (early->replayed == early->head.bytes) {
+        drop_stash(c);
+        c->stash_coll = NULL;
+    }
     tcp_coll_came(c, coll, stream);
     return true;
 }
@@ -332,5 +342,6 @@ void tcp_p2p_fail_all(tcp_conn *c, tri_status status, const char *why)
     }
     while (c->stash != NULL)
         drop_stash(c);
+    c->stash_coll = NULL;
     c->in_early = NULL;
 }

@@ -27,6 +27,8 @@
 
 #include <string.h>
 
+#include "base/alloc.h"
+
 static void open_stream(tcp_coll *coll, tcp_stream *stream, const char *at, size_t bytes)
 {
     *stream = (tcp_stream){.total = bytes, .open = true};
@@ -45,9 +47,45 @@ static const char *at_const(const void *base, size_t offset)
     return offset > 0 ? (const char *)base + offset : base;
 }
 
-static char *own_scratch(const tcp_group *g, const tcp_coll *coll, int peer)
+/* Memory for what the peers send of the own slice until it is summed, and `more` behind it: linear
+ * if it is little, else rings. */
+static tri_status obtain_scratch(const tcp_group *g, tcp_coll *coll, size_t more)
 {
-    return g->scratch + (size_t)(peer < g->rank ? peer : peer - 1) * coll->own_bytes;
+    size_t peers = (size_t)g->size - 1, each = coll->own_bytes, need;
+
+    coll->ring = 0;
+    if (peers > 0 && each > 2 * TCP_CHUNK && each > TCP_RING / peers) {
+        each = TCP_RING / peers / TCP_CHUNK * TCP_CHUNK;
+        each = each > 2 * TCP_CHUNK ? each : 2 * TCP_CHUNK;
+        coll->ring = each;
+    }
+    need = peers * each + more;
+    if (need <= coll->scratch_bytes)
+        return TRI_OK;
+    trii_free(coll->scratch);
+    coll->scratch_bytes = 0;
+    coll->scratch = trii_alloc_aligned(64, need, "tcp scratch");
+    if (coll->scratch == NULL)
+        return TRI_ERR_NO_MEMORY;
+    coll->scratch_bytes = need;
+    return TRI_OK;
+}
+
+/* What one peer has of it. */
+static size_t part_room(const tcp_coll *coll)
+{
+    return coll->ring > 0 ? coll->ring : coll->own_bytes;
+}
+
+static void open_part_in(const tcp_group *g, tcp_coll *coll, int peer)
+{
+    size_t each = part_room(coll);
+    tcp_stream *stream = &coll->peers[peer].part_in;
+
+    open_stream(coll, stream,
+                at_const(coll->scratch, (size_t)(peer < g->rank ? peer : peer - 1) * each),
+                coll->own_bytes);
+    stream->ring = coll->ring;
 }
 
 static void open_part_out(tcp_coll *coll, int peer, const char *at, size_t bytes)
@@ -56,14 +94,14 @@ static void open_part_out(tcp_coll *coll, int peer, const char *at, size_t bytes
     coll->n_part_out++;
 }
 
-/* --- plans: which streams a segment has ------------------------------------------------- */
+/* --- plans: which streams a call has ---------------------------------------------------- */
 
-static void plan_all_reduce(const tcp_group *g, tcp_coll *coll)
+static tri_status plan_all_reduce(const tcp_group *g, tcp_coll *coll)
 {
     const trii_collective *call = &coll->op->call;
-    size_t n = coll->end - coll->begin, size = coll->elem_bytes, p = (size_t)g->size;
-    const char *src = (const char *)call->src + coll->begin * size;
-    char *dst = (char *)call->dst + coll->begin * size;
+    size_t n = call->count, size = coll->elem_bytes, p = (size_t)g->size;
+    const char *src = call->src;
+    char *dst = call->dst;
     size_t low = n * (size_t)g->rank / p, high = n * ((size_t)g->rank + 1) / p;
 
     coll->full = n * size * (p - 1) <= TCP_FULL;
@@ -75,6 +113,8 @@ static void plan_all_reduce(const tcp_group *g, tcp_coll *coll)
     coll->own_src = src + low * size;
     coll->own_dst = dst + low * size;
     coll->own_bytes = (high - low) * size;
+    if (obtain_scratch(g, coll, 0) != TRI_OK)
+        return TRI_ERR_NO_MEMORY;
     for (int r = 0; r < g->size; r++) {
         size_t from = coll->full ? 0 : n * (size_t)r / p;
         size_t to = coll->full ? n : n * ((size_t)r + 1) / p;
@@ -83,28 +123,29 @@ static void plan_all_reduce(const tcp_group *g, tcp_coll *coll)
             continue;
         /* phase 1 also where a slice is empty: it says that we are here, and with what call */
         open_part_out(coll, r, src + from * size, (to - from) * size);
-        open_stream(coll, &coll->peers[r].part_in, own_scratch(g, coll, r), coll->own_bytes);
+        open_part_in(g, coll, r);
         if (!coll->full && coll->own_bytes > 0)
             open_stream(coll, &coll->peers[r].result_out, coll->own_dst, coll->own_bytes);
         if (!coll->full && to > from)
             open_stream(coll, &coll->peers[r].result_in, dst + from * size, (to - from) * size);
     }
+    return TRI_OK;
 }
 
-/* A rank that is not the root keeps its sums where a peer's parts came. */
-static void plan_reduce(const tcp_group *g, tcp_coll *coll)
+/* A rank that is not the root keeps its sums in the scratch memory. */
+static tri_status plan_reduce(const tcp_group *g, tcp_coll *coll)
 {
     const trii_collective *call = &coll->op->call;
-    size_t n = coll->end - coll->begin, size = coll->elem_bytes, p = (size_t)g->size;
-    const char *src = at_const(call->src, coll->begin * size);
-    char *dst = call->dst != NULL ? at_offset(call->dst, coll->begin * size) : NULL;
+    size_t n = call->count, size = coll->elem_bytes, p = (size_t)g->size;
+    const char *src = call->src;
+    char *dst = call->dst;
     size_t low = n * (size_t)g->rank / p, high = n * ((size_t)g->rank + 1) / p;
     bool root = call->root == g->rank;
 
     coll->full = n * size <= TCP_FULL;
     if (coll->full && !root) {
         open_part_out(coll, call->root, src, n * size);
-        return;
+        return TRI_OK;
     }
     if (coll->full) {
         low = 0;
@@ -113,13 +154,16 @@ static void plan_reduce(const tcp_group *g, tcp_coll *coll)
     coll->reduces = true;
     coll->own_src = at_const(src, low * size);
     coll->own_bytes = (high - low) * size;
-    coll->own_dst = root ? at_offset(dst, low * size) : own_scratch(g, coll, g->rank == 0 ? 1 : 0);
+    if (obtain_scratch(g, coll, root ? 0 : coll->own_bytes) != TRI_OK)
+        return TRI_ERR_NO_MEMORY;
+    coll->own_dst =
+        root ? at_offset(dst, low * size) : at_offset(coll->scratch, (p - 1) * part_room(coll));
     for (int r = 0; r < g->size; r++) {
         size_t from = n * (size_t)r / p, to = n * ((size_t)r + 1) / p;
 
         if (r == g->rank)
             continue;
-        open_stream(coll, &coll->peers[r].part_in, own_scratch(g, coll, r), coll->own_bytes);
+        open_part_in(g, coll, r);
         if (coll->full)
             continue;
         open_part_out(coll, r, at_const(src, from * size), (to - from) * size);
@@ -128,35 +172,30 @@ static void plan_reduce(const tcp_group *g, tcp_coll *coll)
         if (root && to > from)
             open_stream(coll, &coll->peers[r].result_in, dst + from * size, (to - from) * size);
     }
+    return TRI_OK;
 }
 
-/* This segment's share of a part: elements [begin, end) of it, as far as it goes. */
-static size_t share(const tcp_coll *coll, size_t count)
-{
-    size_t end = count < coll->end ? count : coll->end;
-
-    return end > coll->begin ? end - coll->begin : 0;
-}
-
-static void plan_reduce_scatter(const tcp_group *g, tcp_coll *coll)
+static tri_status plan_reduce_scatter(const tcp_group *g, tcp_coll *coll)
 {
     const trii_collective *call = &coll->op->call;
-    const char *src = at_const(call->src, coll->begin * coll->elem_bytes);
+    const char *src = call->src;
     const size_t *parts = call->src_parts;
 
     coll->reduces = true;
-    coll->own_bytes = share(coll, trii_part_count(parts, call->count, g->rank)) * coll->elem_bytes;
+    coll->own_bytes = trii_part_count(parts, call->count, g->rank) * coll->elem_bytes;
     coll->own_src = at_const(src, trii_part_at(parts, call->count, g->rank) * coll->elem_bytes);
-    coll->own_dst =
-        coll->own_bytes > 0 ? at_offset(call->dst, coll->begin * coll->elem_bytes) : NULL;
+    coll->own_dst = call->dst;
+    if (obtain_scratch(g, coll, 0) != TRI_OK)
+        return TRI_ERR_NO_MEMORY;
     for (int r = 0; r < g->size; r++) {
         if (r == g->rank)
             continue;
         open_part_out(coll, r,
                       at_const(src, trii_part_at(parts, call->count, r) * coll->elem_bytes),
-                      share(coll, trii_part_count(parts, call->count, r)) * coll->elem_bytes);
-        open_stream(coll, &coll->peers[r].part_in, own_scratch(g, coll, r), coll->own_bytes);
+                      trii_part_count(parts, call->count, r) * coll->elem_bytes);
+        open_part_in(g, coll, r);
     }
+    return TRI_OK;
 }
 
 /* Copies this rank's part for itself. */
@@ -302,24 +341,16 @@ bool tcp_reduces(trii_kind kind)
     return trii_kind_in(kind, TRII_KINDS_REDUCING);
 }
 
-bool tcp_scatters(trii_kind kind)
-{
-    return trii_kind_in(kind, 1u << TRII_KIND_REDUCE_SCATTER | 1u << TRII_KIND_REDUCE_SCATTER_V);
-}
-
-void tcp_plan(const tcp_group *g, tcp_coll *coll)
+tri_status tcp_plan(const tcp_group *g, tcp_coll *coll)
 {
     switch (coll->op->call.kind) {
     case TRII_KIND_ALL_REDUCE:
-        plan_all_reduce(g, coll);
-        break;
+        return plan_all_reduce(g, coll);
     case TRII_KIND_REDUCE:
-        plan_reduce(g, coll);
-        break;
+        return plan_reduce(g, coll);
     case TRII_KIND_REDUCE_SCATTER:
     case TRII_KIND_REDUCE_SCATTER_V:
-        plan_reduce_scatter(g, coll);
-        break;
+        return plan_reduce_scatter(g, coll);
     case TRII_KIND_ALL_GATHER:
     case TRII_KIND_ALL_GATHER_V:
         plan_all_gather(g, coll);
@@ -341,38 +372,5 @@ void tcp_plan(const tcp_group *g, tcp_coll *coll)
         plan_barrier(g, coll);
         break;
     }
-}
-
-size_t tcp_plan_limit(const tcp_group *g, const trii_collective *call)
-{
-    size_t most = 0;
-
-    if (call->kind != TRII_KIND_REDUCE_SCATTER_V)
-        return call->count;
-    for (int r = 0; r < g->size; r++) {
-        size_t n = trii_part_count(call->src_parts, 0, r);
-
-        most = n > most ? n : most;
-    }
-    return most;
-}
-
-size_t tcp_plan_scratch(const tcp_group *g, const trii_collective *call)
-{
-    size_t bytes = call->bytes < TCP_SEGMENT ? call->bytes : TCP_SEGMENT;
-    size_t peers = (size_t)g->size - 1;
-
-    if (!tcp_reduces(call->kind) || peers == 0)
-        return 0;
-    if (tcp_scatters(call->kind)) {
-        size_t part = TCP_SEGMENT / (size_t)g->size + 16;
-        size_t own =
-            trii_part_count(call->src_parts, call->count, g->rank) * tri_dtype_size(call->dtype);
-
-        return peers * (own < part ? own : part) + 1;
-    }
-    /* one phase: a copy of each peer's all; else its part of our slice, rounded up */
-    if (bytes * (call->kind == TRII_KIND_REDUCE ? 1 : peers) <= TCP_FULL)
-        return bytes * peers + 1;
-    return peers * (bytes / (size_t)g->size + 16);
+    return TRI_OK;
 }

@@ -178,8 +178,8 @@ static void all_reduce_has_the_bits_of_the_reference(void **state)
     }
 }
 
-/* More than a segment: the scratch memory is bounded, and the parts follow each other. */
-static void a_large_all_reduce_goes_in_segments(void **state)
+/* Much more than a ring, which the peers' parts go round many times. */
+static void a_large_all_reduce_goes_round_the_rings(void **state)
 {
     (void)state;
     all_ok(2, reduce_main, &(reduce_case){9000011, TRI_REDOP_SUM, true});
@@ -806,7 +806,7 @@ static void every_allocation_may_fail_while_forming(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(all_reduce_has_the_bits_of_the_reference),
-    cmocka_unit_test(a_large_all_reduce_goes_in_segments),
+    cmocka_unit_test(a_large_all_reduce_goes_round_the_rings),
     cmocka_unit_test(the_other_collectives_move_the_right_bytes),
     cmocka_unit_test(many_works_finish_whoever_waits_for_them),
     cmocka_unit_test(works_that_nobody_waits_for_move_on),
