@@ -77,7 +77,7 @@ double trii_mt_uniform_f64(trii_mt19937 *mt, double low, double high)
     return fma(trii_mt_f64(mt), high - low, low);
 }
 
-static void randperm_large(trii_mt19937 *mt, int64_t n, int64_t *out)
+void trii_mt_randperm_large(trii_mt19937 *mt, int64_t n, int64_t *out)
 {
     for (int64_t i = 0; i < n; i++) {
         int64_t z = (int64_t)(trii_mt_u64(mt) % (uint64_t)(i + 1));
@@ -91,7 +91,7 @@ static void randperm_large(trii_mt19937 *mt, int64_t n, int64_t *out)
 void trii_mt_randperm(trii_mt19937 *mt, int64_t n, int64_t *out)
 {
     if (n >= RANDPERM_SMALL) {
-        randperm_large(mt, n, out);
+        trii_mt_randperm_large(mt, n, out);
         return;
     }
     for (int64_t i = 0; i < n; i++)

@@ -28,6 +28,8 @@ float trii_mt_uniform_f32(trii_mt19937 *mt, float low, float high);
 double trii_mt_uniform_f64(trii_mt19937 *mt, double low, double high);
 /* torch.randperm(n): out[n]. */
 void trii_mt_randperm(trii_mt19937 *mt, int64_t n, int64_t *out);
+/* What the above does for more elements than a test can hold. */
+void trii_mt_randperm_large(trii_mt19937 *mt, int64_t n, int64_t *out);
 
 /* What PyTorch's generator starts from before anybody seeds it. */
 #define TRII_MT_DEFAULT_SEED UINT64_C(67280421310721)

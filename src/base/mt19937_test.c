@@ -57,6 +57,39 @@ static void permutations_are_those_of_torch(void **state)
     }
 }
 
+/* Inside out: element i goes to a place among the i + 1 first, and what was there to the end. */
+static void huge_permutations_are_made_inside_out(void **state)
+{
+    int64_t perm[1000], wanted[1000];
+    trii_mt19937 mt;
+
+    (void)state;
+    trii_mt_seed(&mt, 3);
+    for (int64_t i = 0; i < 1000; i++) {
+        int64_t place = (int64_t)(trii_mt_u64(&mt) % (uint64_t)(i + 1));
+
+        wanted[i] = place == i ? i : wanted[place];
+        wanted[place] = i;
+    }
+    trii_mt_seed(&mt, 3);
+    trii_mt_randperm_large(&mt, 1000, perm);
+    assert_memory_equal(perm, wanted, sizeof(wanted));
+    for (int64_t i = 0; i < 1000; i++)
+        wanted[perm[i]] = -1;
+    for (int64_t i = 0; i < 1000; i++)
+        assert_int_equal(wanted[i], -1); /* each was there */
+}
+
+static void a_thread_begins_with_torchs_seed(void **state)
+{
+    trii_mt19937 mt;
+
+    (void)state;
+    trii_mt_seed(&mt, 67280421310721u);
+    assert_int_equal(trii_mt_u32(trii_mt_default()), trii_mt_u32(&mt));
+    assert_int_equal(trii_mt_u32(trii_mt_default()), trii_mt_u32(&mt));
+}
+
 static void uniform_floats_are_those_of_torch(void **state)
 {
     /* torch.manual_seed(0); torch.empty(5).uniform_(-0.3, 0.7); the same in float64, seed 0 */
@@ -93,6 +126,9 @@ static void tiny_permutations_work(void **state)
     assert_int_equal(perm[0], 7);
     trii_mt_randperm(&mt, 1, perm);
     assert_int_equal(perm[0], 0);
+    trii_mt_seed(&mt, 1); /* neither drew a number */
+    trii_mt_randperm(&mt, 1, perm);
+    assert_int_equal(trii_mt_u32(&mt), 1791095845u);
 }
 
 int main(int argc, char **argv)
@@ -101,6 +137,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(first_words_are_those_of_the_published_generator),
         cmocka_unit_test(only_the_low_half_of_a_seed_counts),
         cmocka_unit_test(permutations_are_those_of_torch),
+        cmocka_unit_test(huge_permutations_are_made_inside_out),
+        cmocka_unit_test(a_thread_begins_with_torchs_seed),
         cmocka_unit_test(uniform_floats_are_those_of_torch),
         cmocka_unit_test(tiny_permutations_work),
     };

@@ -190,6 +190,33 @@ static void draws_depend_on_seed_epoch_and_index_alone(void **state)
     tri_dataset_destroy(memory);
 }
 
+/* More samples at once than a subset asks its parent for at once; of arrays and of made ones. */
+static void a_subset_gives_any_number(void **state)
+{
+    static int32_t values[200], got[150];
+    static int64_t indices[150];
+    const tri_field field = {TRI_DTYPE_I32, 0, {0}};
+    tri_dataset *base, *subset, *inner;
+
+    (void)state;
+    for (int i = 0; i < 200; i++)
+        values[i] = 1000 + i;
+    for (int i = 0; i < 150; i++)
+        indices[i] = (i * 7) % 150;
+    CHECK_OK(tri_dataset_arrays(200, &field, (const void *const[]){values}, 1, &base));
+    CHECK_OK(tri_dataset_subset(base, 10, 170, &inner));
+    CHECK_OK(tri_dataset_subset(inner, 5, 150, &subset));
+    CHECK_OK(tri_dataset_get(subset, &(tri_request){.indices = indices, .n = 150},
+                             (void *const[]){got}));
+    for (int i = 0; i < 150; i++)
+        assert_int_equal(got[i], 1015 + (i * 7) % 150);
+    tri_dataset_destroy(subset);
+    CHECK_FAILS(tri_dataset_arrays(2, &field, (const void *const[]){values}, 0, &base),
+                TRI_ERR_INVALID_ARG, "with 0 fields");
+    CHECK_FAILS(tri_dataset_arrays(-2, &field, (const void *const[]){values}, 1, &base),
+                TRI_ERR_INVALID_ARG, "-2 samples");
+}
+
 static void wrong_sets_and_options_are_refused(void **state)
 {
     long live = trii_alloc_live();
@@ -215,6 +242,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(crops_and_mirrors_are_all_drawn),
     cmocka_unit_test(wide_padding_stays_inside),
     cmocka_unit_test(draws_depend_on_seed_epoch_and_index_alone),
+    cmocka_unit_test(a_subset_gives_any_number),
     cmocka_unit_test(wrong_sets_and_options_are_refused),
 };
 TEST_MAIN(tests)

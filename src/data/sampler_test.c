@@ -74,6 +74,9 @@ static void impossible_shares_are_refused(void **state)
                 TRI_ERR_INVALID_ARG, "rank 2 of 2");
     CHECK_FAILS(tri_sampler_create(5, &(tri_sampler_options){.n_replicas = -1}, &sampler),
                 TRI_ERR_INVALID_ARG, "-1 replicas");
+    CHECK_FAILS(
+        tri_sampler_create(5, &(tri_sampler_options){.n_replicas = 2, .rank = -1}, &sampler),
+        TRI_ERR_INVALID_ARG, "rank -1 of 2");
 }
 
 static const struct CMUnitTest tests[] = {

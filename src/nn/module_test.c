@@ -52,27 +52,35 @@ static void doubles_start_with_the_bits_of_torch(void **state)
     tri_module_destroy(linear);
 }
 
+/* n values of the type against torch's; at least a block of 16 is drawn another way than fewer. */
+static void check_normal(tri_dtype dtype, int64_t n, const double *wanted, double bound)
+{
+    tri_tensor *x = tri_tensor_create(dtype, &n, 1);
+    double f64[37];
+    float f32[37];
+    bool wide = dtype == TRI_DTYPE_F64;
+
+    tri_manual_seed(0);
+    CHECK_OK(tri_init_normal(x, 0.5, 2.0));
+    CHECK_OK(tri_copy_out(x, wide ? (void *)f64 : (void *)f32, (size_t)n * (wide ? 8 : 4)));
+    for (int i = 0; i < n; i++)
+        if (!(fabs((wide ? f64[i] : (double)f32[i]) - wanted[i]) <= bound))
+            fail_msg("element %d of %d: %g instead of %g", i, (int)n,
+                     wide ? f64[i] : (double)f32[i], wanted[i]);
+    tri_tensor_unref(x);
+}
+
 static void normal_values_follow_torch_to_rounding(void **state)
 {
-    const int64_t n37 = 37, n6 = 6;
-    tri_tensor *a = tri_tensor_create(TRI_DTYPE_F32, &n37, 1);
-    tri_tensor *b = tri_tensor_create(TRI_DTYPE_F64, &n6, 1);
-    float f32[37];
-    double f64[6];
+    double wanted[37];
 
     (void)state;
-    tri_manual_seed(0);
-    CHECK_OK(tri_init_normal(a, 0.5, 2.0));
-    CHECK_OK(tri_copy_out(a, f32, sizeof(f32)));
     for (int i = 0; i < 37; i++)
-        assert_true(fabsf(f32[i] - golden_normal37[i]) <= 4e-6f);
-    tri_manual_seed(0);
-    CHECK_OK(tri_init_normal(b, 0.5, 2.0));
-    CHECK_OK(tri_copy_out(b, f64, sizeof(f64)));
-    for (int i = 0; i < 6; i++)
-        assert_true(fabs(f64[i] - golden_normal6[i]) <= 1e-14);
-    tri_tensor_unref(a);
-    tri_tensor_unref(b);
+        wanted[i] = (double)golden_normal37[i];
+    check_normal(TRI_DTYPE_F32, 37, wanted, 4e-6);
+    check_normal(TRI_DTYPE_F64, 37, golden_normal37d, 1e-14);
+    check_normal(TRI_DTYPE_F64, 6, golden_normal6, 1e-14);
+    check_normal(TRI_DTYPE_F32, 6, golden_normal6, 4e-7); /* made as doubles, then rounded */
 }
 
 /* --- names and state ------------------------------------------------------------------------ */
@@ -145,6 +153,42 @@ static void refused_layers_say_why(void **state)
     refused_with(tri_nn_avg_pool2d(2, &(tri_nn_pool2d_options){.padding = 2}), "at most half");
     refused_with(tri_nn_adaptive_avg_pool2d(0, 1), "nn_adaptive_avg_pool2d(0, 1): the output");
     refused_with(tri_nn_dropout(1.0), "p must be in [0, 1)");
+}
+
+/* Layers take one input to one output, and say so on every output. */
+static void layers_refuse_other_numbers(void **state)
+{
+    tri_module *layers[] = {tri_nn_linear(2, 2), tri_nn_conv2d(4, 2, 1, NULL),
+                            tri_nn_batch_norm2d(2), tri_nn_relu(), tri_nn_max_pool2d(2, NULL)};
+    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, (int64_t[]){2, 2, 2, 2}, 4);
+
+    (void)state;
+    for (size_t i = 0; i < TRII_COUNT_OF(layers); i++) {
+        tri_tensor *const in[2] = {x, x};
+        tri_tensor *out[3] = {NULL, NULL, x};
+
+        tri_forward_n(layers[i], in, 2, out, 1);
+        CHECK_FAILS(tri_tensor_status(out[0]), TRI_ERR_INVALID_ARG, "1 input");
+        tri_forward_n(layers[i], in, 1, out, 2);
+        CHECK_FAILS(tri_tensor_status(out[0]), TRI_ERR_INVALID_ARG, "1 input");
+        CHECK_FAILS(tri_tensor_status(out[1]), TRI_ERR_INVALID_ARG, "1 input");
+        assert_ptr_equal(out[2], x);
+        tri_module_destroy(layers[i]);
+    }
+    tri_step_end();
+    tri_tensor_unref(x);
+}
+
+static void groups_divide_the_weights(void **state)
+{
+    tri_module *conv = tri_nn_conv2d(6, 4, 3, &(tri_nn_conv2d_options){.groups = 2});
+
+    (void)state;
+    assert_int_equal(tri_tensor_size(tri_module_find(conv, "weight"), 0), 4);
+    assert_int_equal(tri_tensor_size(tri_module_find(conv, "weight"), 1), 3);
+    assert_null(tri_module_state(conv, -1).name);
+    assert_null(tri_module_state(conv, 2).name);
+    tri_module_destroy(conv);
 }
 
 static void names_are_checked(void **state)
@@ -296,6 +340,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(registering_later_renews_the_state),
         cmocka_unit_test(a_failed_child_fails_its_parents),
         cmocka_unit_test(refused_layers_say_why),
+        cmocka_unit_test(layers_refuse_other_numbers),
+        cmocka_unit_test(groups_divide_the_weights),
         cmocka_unit_test(names_are_checked),
         cmocka_unit_test(wrong_shapes_name_module_and_line),
         cmocka_unit_test(loading_is_strict_and_all_or_nothing),

@@ -201,6 +201,19 @@ static void bad_options_come_out_of_the_step(void **state)
     opt = tri_sgd(p.net, 0.1, &(tri_sgd_options){.nesterov = true});
     CHECK_FAILS(tri_optimizer_step(opt), TRI_ERR_INVALID_ARG, "nesterov");
     tri_optimizer_destroy(opt);
+    opt = tri_sgd(p.net, 0.1, &(tri_sgd_options){.momentum = -0.5});
+    CHECK_FAILS(tri_optimizer_step(opt), TRI_ERR_INVALID_ARG, "momentum -0.5");
+    assert_int_equal(tri_optimizer_state_count(opt), 0);
+    tri_optimizer_destroy(opt);
+    opt = tri_sgd(p.net, 0.1, &(tri_sgd_options){.weight_decay = -0.5});
+    CHECK_FAILS(tri_optimizer_step(opt), TRI_ERR_INVALID_ARG, "weight_decay -0.5");
+    tri_optimizer_destroy(opt);
+    opt = tri_sgd(p.net, 0.1, NULL);
+    assert_null(tri_optimizer_state(opt, -1).name);
+    assert_null(tri_optimizer_state(opt, tri_optimizer_state_count(opt)).name);
+    tri_optimizer_destroy(opt);
+    tri_optimizer_destroy(NULL);
+    assert_int_equal(tri_optimizer_state_count(NULL), 0);
     problem_destroy(&p);
     p.net = tri_nn_linear(-1, 2);
     opt = tri_sgd(p.net, 0.1, NULL);
@@ -290,6 +303,13 @@ static void one_cycle_is_that_of_torch(void **state)
                                          .momentum_max = 0.9},
                 golden_cycle_three_lr, golden_cycle_three_momentum,
                 TRII_COUNT_OF(golden_cycle_three_lr));
+    /* before the first step and behind the last it stands still */
+    assert_true(tri_schedule_one_cycle(0.4, 21, -3, NULL).lr ==
+                tri_schedule_one_cycle(0.4, 21, 0, NULL).lr);
+    assert_true(tri_schedule_one_cycle(0.4, 21, 99, NULL).lr ==
+                tri_schedule_one_cycle(0.4, 21, 20, NULL).lr);
+    assert_true(tri_schedule_one_cycle(0.4, 21, 99, NULL).momentum ==
+                tri_schedule_one_cycle(0.4, 21, 20, NULL).momentum);
 }
 
 int main(int argc, char **argv)

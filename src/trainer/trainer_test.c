@@ -33,6 +33,61 @@ static void progress_without_a_terminal_is_plain_lines(void **state)
     fclose(stream);
 }
 
+static void update_with(tri_progress **p, FILE *stream, int64_t total, int64_t done)
+{
+    CHECK_OK(
+        tri_progress_create(total, 0, "samples", &(tri_progress_options){.stream = stream}, p));
+    tri_progress_pause(*p); /* the clock stands where the rate is computed from */
+    tri_progress_update(*p, done, "x");
+}
+
+/* Whatever the rate is by this clock, its digits and the time left are those of the numbers that
+ * the functions give. */
+static void rates_and_times_are_written_in_full(void **state)
+{
+    static const int64_t done[] = {1, 1000, 100000, 100000000, INT64_C(5000000000000)};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(done) / sizeof(done[0]); i++) {
+        FILE *stream = tmpfile();
+        char text[256], wanted[64];
+        double rate, left;
+        tri_progress *p;
+        long long n, s;
+        size_t got;
+
+        assert_non_null(stream);
+        update_with(&p, stream, 1000000 * done[i], done[i]);
+        rate = tri_progress_rate(p);
+        left = (double)(999999 * done[i]) / rate;
+        n = (long long)(rate + 0.5);
+        s = (long long)(left + 0.5);
+        tri_progress_destroy(p);
+        rewind(stream);
+        got = fread(text, 1, sizeof(text) - 1, stream);
+        text[got] = '\0';
+        fclose(stream);
+        if (rate >= 1e15)
+            continue;
+        if (n >= 1000000)
+            snprintf(wanted, sizeof(wanted), "  %lld,%03lld,%03lld samples/s", n / 1000000,
+                     n / 1000 % 1000, n % 1000);
+        else if (n >= 1000)
+            snprintf(wanted, sizeof(wanted), "  %lld,%03lld samples/s", n / 1000, n % 1000);
+        else
+            snprintf(wanted, sizeof(wanted), " samples/s");
+        if (strstr(text, wanted) == NULL)
+            fail_msg("%g per second: \"%s\" is missing in %s", rate, wanted, text);
+        if (s >= 3600)
+            snprintf(wanted, sizeof(wanted), " %lld:%02lld:%02lld left", s / 3600, s / 60 % 60,
+                     s % 60);
+        else
+            snprintf(wanted, sizeof(wanted), " %lld:%02lld left", s / 60, s % 60);
+        if (strstr(text, wanted) == NULL)
+            fail_msg("%g seconds left: \"%s\" is missing in %s", left, wanted, text);
+    }
+}
+
 static void quiet_progress_still_counts(void **state)
 {
     tri_progress *p;
@@ -105,6 +160,10 @@ static void a_resumed_run_keeps_what_lies_before_it(void **state)
     check_file(path, "{\"step\":1,\"loss\":3}\n{\"step\":2,\"loss\":2}\n{\"step\":3}\n");
     CHECK_OK(tri_metrics_open(scratch_path(&s, "new"), 7, &m)); /* nothing there: begins empty */
     tri_metrics_close(m);
+    path = scratch_file(&s, "zero", "{\"step\":0,\"a\":1}\n{\"step\":1,\"a\":2}\n", 32);
+    CHECK_OK(tri_metrics_open(path, 0, &m)); /* up to step 0 */
+    tri_metrics_close(m);
+    check_file(path, "{\"step\":0,\"a\":1}\n");
     CHECK_OK(tri_metrics_open(path, -1, &m));
     tri_metrics_close(m);
     check_file(path, "");
@@ -153,19 +212,53 @@ static void meters_average_over_steps(void **state)
         CHECK_OK(tri_meter_reset(loss));
         CHECK_OK(tri_meter_reset(count));
     }
-    assert_int_equal(tri_meter_add_mean(loss, x, 1), TRI_ERR_INVALID_ARG);
+    CHECK_FAILS(tri_meter_add_mean(loss, x, 1), TRI_ERR_INVALID_ARG, "a tensor of 4 elements");
+    CHECK_FAILS(tri_meter_add_mean(loss, tri_reshape(x, (int64_t[]){3}, 1), 1), TRI_ERR_INVALID_ARG,
+                "tri_reshape");
+    assert_int_equal(tri_meter_weight(loss), 0);
+    tri_meter_destroy(NULL);
     tri_step_end();
     tri_meter_destroy(loss);
     tri_meter_destroy(count);
     tri_tensor_unref(x);
 }
 
+/* By the tool beside the library or in PATH: a picture, or a clear error. */
+static void curves_are_drawn_by_the_tool(void **state)
+{
+    static const char metrics[] = "{\"step\":1,\"loss\":3}\n{\"step\":2,\"loss\":2}\n";
+    const char *bin = getenv("TRI_TEST_BIN");
+    char variable[4096], *picture;
+    const char *path, *out;
+    size_t bytes = 0;
+    scratch s;
+
+    (void)state;
+    assert_non_null(bin);
+    snprintf(variable, sizeof(variable), "%s:%s", bin, getenv("PATH"));
+    assert_int_equal(setenv("PATH", variable, 1), 0);
+    scratch_begin(&s);
+    path = scratch_file(&s, "m.jsonl", metrics, sizeof(metrics) - 1);
+    out = scratch_path(&s, "curves.svg");
+    CHECK_OK(tri_plot(&path, 1, out));
+    picture = scratch_read(out, &bytes);
+    assert_non_null(strstr(picture, "<svg"));
+    free(picture);
+    CHECK_OK(tri_plot((const char *const[]){path, path}, 2, out));
+    CHECK_FAILS(tri_plot(NULL, 0, out), TRI_ERR_INVALID_ARG, "no file of metrics");
+    path = "/nowhere.jsonl";
+    CHECK_FAILS(tri_plot(&path, 1, out), TRI_ERR_IO, "ended with exit code 1");
+    scratch_end(&s);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(progress_without_a_terminal_is_plain_lines),
+    cmocka_unit_test(rates_and_times_are_written_in_full),
     cmocka_unit_test(quiet_progress_still_counts),
     cmocka_unit_test(metrics_are_json_lines),
     cmocka_unit_test(a_resumed_run_keeps_what_lies_before_it),
     cmocka_unit_test(a_full_disk_is_an_error),
     cmocka_unit_test(meters_average_over_steps),
+    cmocka_unit_test(curves_are_drawn_by_the_tool),
 };
 TEST_MAIN(tests)

@@ -57,6 +57,8 @@ def initial_values(out):
     block(out, "float", "golden_normal37", torch.empty(37).normal_(0.5, 2.0))
     torch.manual_seed(0)
     block(out, "double", "golden_normal6", torch.empty(6, dtype=torch.float64).normal_(0.5, 2.0))
+    torch.manual_seed(0)
+    block(out, "double", "golden_normal37d", torch.empty(37, dtype=torch.float64).normal_(0.5, 2.0))
 
 
 def state_names(out):

@@ -47,6 +47,17 @@ static const float golden_normal37[] = {
 static const double golden_normal6[] = {0x1.ca7eb8902be3ap+1,  -0x1.63c5043e37f50p-4,
                                         -0x1.edc52414e1dcap+1, 0x1.a3096ca3e350dp+0,
                                         -0x1.ab468330fc26cp+0, -0x1.260a590b74404p+1};
+static const double golden_normal37d[] = {
+    -0x1.07bb92e9262dcp+2, -0x1.f8d5e524e5180p-3, -0x1.9f235d1ad0b6cp+0, 0x1.3fdfd856d4ca6p+1,
+    -0x1.449eece710105p+0, -0x1.068a3e5dc9291p+1, -0x1.7e2e95925a43ep-1, -0x1.3b9e3bd0377c5p+0,
+    -0x1.0bae386384915p+1, 0x1.c60cb8d864a6ep+1,  0x1.25b6d6783b0f0p+0,  0x1.2244d8bac2a66p+2,
+    0x1.62c0028f12ffap+1,  -0x1.f429ca762a28ap+0, 0x1.491a0f348cb68p-1,  0x1.2d109df729ddbp+0,
+    0x1.9d340aa3ffd27p-1,  -0x1.88792399e4804p-1, -0x1.02cbf54f08f8ep+1, -0x1.e865dbf57420ep-1,
+    0x1.d71cb87e3a1bbp-2,  -0x1.bd33b72ba5504p+0, 0x1.6a9ecee4e86fdp+1,  0x1.2d1d920095746p+1,
+    0x1.0c08d93547044p+1,  0x1.d8be7ec44d10ap-1,  0x1.8ad3295f1744ap-1,  0x1.ba96597679349p-2,
+    0x1.6bc297ae32ec7p+0,  0x1.f5f1cea95a333p-1,  -0x1.194867157f914p+1, 0x1.fa43c1850181ep-1,
+    0x1.e3e6669fbb449p-2,  0x1.9ccf34c9beef4p-4,  -0x1.680b72e2f7848p+1, 0x1.29f53c5d182acp+1,
+    0x1.679a2c064800fp+1};
 static const char *const golden_resnet18[] = {
     "conv1.weight f32[64, 3, 7, 7]",
     "bn1.weight f32[64]",
