@@ -8,6 +8,9 @@
 
 #define WARM_UP 10
 #define MEASURED 100
+/* Memory that an engine keeps for calls under way grows when a large one first comes into a place
+ * where only small ones were: a few times, by chance late. */
+#define WINDOWS 10
 #define SIDE 8
 #define CLASSES 8 /* the last weights are more than what a bucket sends without a handle */
 
@@ -48,12 +51,15 @@ static tri_status steps(rank *r, tri_group *group, tri_module *model)
 
     for (int k = 0; k < WARM_UP && st == TRI_OK; k++)
         st = one_step(model, opt, x, y);
-    if (st == TRI_OK)
+    for (int window = 0; window < WINDOWS && st == TRI_OK; window++) {
+        if (window > 0 && now.calls[0] == now.calls[1])
+            break;
         st = read_calls(r, group, &now.calls[0]);
-    for (int k = 0; k < MEASURED && st == TRI_OK; k++)
-        st = one_step(model, opt, x, y);
-    if (st == TRI_OK)
-        st = read_calls(r, group, &now.calls[1]);
+        for (int k = 0; k < MEASURED && st == TRI_OK; k++)
+            st = one_step(model, opt, x, y);
+        if (st == TRI_OK)
+            st = read_calls(r, group, &now.calls[1]);
+    }
     tri_tensor_unref(x);
     tri_tensor_unref(y);
     tri_optimizer_destroy(opt);
