@@ -100,7 +100,8 @@ static double loop_once(const library *lib, operation op, size_t n, int round)
     size_t parts = n * (size_t)lib->size;
     double start, took;
 
-    loop_fill(lib->src, op == ALL_GATHER ? n : parts, (float)(round & 7));
+    if (op == ALL_GATHER || op == REDUCE_SCATTER || op == ALL_TO_ALL)
+        loop_fill(lib->src, op == ALL_GATHER ? n : parts, (float)(round & 7));
     loop_fill(lib->dst, op == ALL_GATHER || op == ALL_TO_ALL ? parts : n, (float)(round & 7));
     if ((op == BROADCAST || op == SEND_RECV) && lib->rank > 0)
         loop_fill(lib->dst, n, -1);
