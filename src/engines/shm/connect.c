@@ -284,7 +284,8 @@ out:
 
 /* --- creation ------------------------------------------------------------------------------ */
 
-/* Ranks that fit on the cores may spin for long; others give the core away at once. */
+/* Ranks that fit on the cores spin. Others look, and hand their core to the next rank that can
+ * run: a switch costs a microsecond or two, a sleep and its end ten times that. */
 static tri_status choose_spin(shm_group *g)
 {
     trii_cpu_set cpus = {0};
@@ -293,7 +294,8 @@ static tri_status choose_spin(shm_group *g)
 
     for (int r = 0; r < g->size; r++)
         trii_cpu_set_unite(&cpus, &g->peers[r].block->head.cpus);
-    us = g->size <= trii_cpu_set_count(&cpus) ? 50 : 1;
+    g->crowded = g->size > trii_cpu_set_count(&cpus);
+    us = 50;
     st = trii_param_i64(TRII_PARAM_SPIN_US, us, 0, 1000000, &us);
     g->spin_ns = g->spin_max_ns = us * 1000;
     return st;

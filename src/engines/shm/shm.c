@@ -20,6 +20,7 @@
 #define SLEEP_NS (50 * TRII_NS_PER_MS)
 #define SPIN_MIN_NS 1000
 #define SPINS_PER_LOOK 32 /* between two looks at the clock */
+#define YIELDS_PER_LOOK 4
 
 /* --- waking and failing ---------------------------------------------------------------------- */
 
@@ -261,7 +262,7 @@ static bool spin(shm_group *g)
     for (int n = 1;; n++) {
         if (advance(g))
             return true;
-        if (n % SPINS_PER_LOOK == 0) {
+        if (n % (g->crowded ? YIELDS_PER_LOOK : SPINS_PER_LOOK) == 0) {
             int64_t now;
 
             if (g->must_wake)
@@ -273,8 +274,13 @@ static bool spin(shm_group *g)
             if (now >= end_ns)
                 return false;
         }
-        if (n > SPINS_PER_LOOK)
+        if (g->crowded) {
+            if (g->must_wake)
+                wake_peers(g);
+            trii_thread_yield();
+        } else if (n > SPINS_PER_LOOK) {
             TRII_PAUSE();
+        }
     }
 }
 

@@ -100,6 +100,7 @@ struct shm_group {
     trii_op *any_recvs;        /* guard: lock; from any rank, without a message yet; in order */
     bool must_wake;            /* guard: lock; we published something since the last wake */
     atomic_int told;           /* the peers were told that we failed */
+    bool crowded;              /* more ranks than cores: who waits hands its core on */
     int64_t spin_ns;           /* guard: lock; how long to spin now */
     int64_t spin_max_ns;
     const char *files[SHM_FILES]; /* guard: lock; whose text is in head.files */
