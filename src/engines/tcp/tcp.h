@@ -227,7 +227,7 @@ void tcp_coll_describe_wait(tcp_group *g, const trii_op *op, char *text, size_t 
 
 bool tcp_reduces(trii_kind kind);
 /* Opens the streams, and fills what is known about the sum. Obtains the scratch memory. */
-tri_status tcp_plan(const tcp_group *g, tcp_coll *coll) TRI_MUST_CHECK;
+tri_status tcp_plan(tcp_group *g, tcp_coll *coll) TRI_MUST_CHECK;
 
 /* --- tcp_p2p.c ------------------------------------------------------------------------------ */
 

@@ -47,10 +47,26 @@ static const char *at_const(const void *base, size_t offset)
     return offset > 0 ? (const char *)base + offset : base;
 }
 
-/* Memory for what the peers send of the own slice until it is summed, and `more` behind it: linear
- * if it is little, else rings. */
-static tri_status obtain_scratch(const tcp_group *g, tcp_coll *coll, size_t more)
+static tri_status grow_scratch(tcp_coll *coll, size_t need)
 {
+    if (need <= coll->scratch_bytes)
+        return TRI_OK;
+    trii_free(coll->scratch);
+    coll->scratch_bytes = 0;
+    coll->scratch = trii_alloc_aligned(64, need, "tcp scratch");
+    if (coll->scratch == NULL)
+        return TRI_ERR_NO_MEMORY;
+    coll->scratch_bytes = need;
+    return TRI_OK;
+}
+
+/* Memory for what the peers send of the own slice until it is summed, and `more` behind it: linear
+ * if it is little, else rings. What one slot needs the idle ones get too: which of them a call
+ * takes is chance, and after a few steps nothing shall be allocated any more. */
+static tri_status obtain_scratch(tcp_group *g, tcp_coll *coll, size_t more)
+{
+    tri_status st;
+
     size_t peers = (size_t)g->size - 1, each = coll->own_bytes, need;
 
     coll->ring = 0;
@@ -62,13 +78,12 @@ static tri_status obtain_scratch(const tcp_group *g, tcp_coll *coll, size_t more
     need = peers * each + more;
     if (need <= coll->scratch_bytes)
         return TRI_OK;
-    trii_free(coll->scratch);
-    coll->scratch_bytes = 0;
-    coll->scratch = trii_alloc_aligned(64, need, "tcp scratch");
-    if (coll->scratch == NULL)
-        return TRI_ERR_NO_MEMORY;
-    coll->scratch_bytes = need;
-    return TRI_OK;
+    st = grow_scratch(coll, need);
+    for (int i = 0; i < TCP_SLOTS && st == TRI_OK; i++) {
+        if (&g->slots[i] != coll && g->slots[i].op == NULL)
+            st = grow_scratch(&g->slots[i], need);
+    }
+    return st;
 }
 
 /* What one peer has of it. */
@@ -96,7 +111,7 @@ static void open_part_out(tcp_coll *coll, int peer, const char *at, size_t bytes
 
 /* --- plans: which streams a call has ---------------------------------------------------- */
 
-static tri_status plan_all_reduce(const tcp_group *g, tcp_coll *coll)
+static tri_status plan_all_reduce(tcp_group *g, tcp_coll *coll)
 {
     const trii_collective *call = &coll->op->call;
     size_t n = call->count, size = coll->elem_bytes, p = (size_t)g->size;
@@ -133,7 +148,7 @@ static tri_status plan_all_reduce(const tcp_group *g, tcp_coll *coll)
 }
 
 /* A rank that is not the root keeps its sums in the scratch memory. */
-static tri_status plan_reduce(const tcp_group *g, tcp_coll *coll)
+static tri_status plan_reduce(tcp_group *g, tcp_coll *coll)
 {
     const trii_collective *call = &coll->op->call;
     size_t n = call->count, size = coll->elem_bytes, p = (size_t)g->size;
@@ -175,7 +190,7 @@ static tri_status plan_reduce(const tcp_group *g, tcp_coll *coll)
     return TRI_OK;
 }
 
-static tri_status plan_reduce_scatter(const tcp_group *g, tcp_coll *coll)
+static tri_status plan_reduce_scatter(tcp_group *g, tcp_coll *coll)
 {
     const trii_collective *call = &coll->op->call;
     const char *src = call->src;
@@ -341,7 +356,7 @@ bool tcp_reduces(trii_kind kind)
     return trii_kind_in(kind, TRII_KINDS_REDUCING);
 }
 
-tri_status tcp_plan(const tcp_group *g, tcp_coll *coll)
+tri_status tcp_plan(tcp_group *g, tcp_coll *coll)
 {
     switch (coll->op->call.kind) {
     case TRII_KIND_ALL_REDUCE:
