@@ -23,6 +23,8 @@ static const trii_param_info params[TRII_PARAM_COUNT] = {
     [TRII_PARAM_EAGER] = {"TRI_EAGER", "0", "1: run every operation when it is recorded"},
     [TRII_PARAM_ENGINE] = {"TRI_ENGINE", "", "engine of every group: self, shm or tcp"},
     [TRII_PARAM_INIT] = {"TRI_INIT", "env://", "how tri_init finds the world"},
+    [TRII_PARAM_JOB_KEY_FILE] = {"TRI_JOB_KEY_FILE", "",
+                                 "file with a secret that every connection of the job must prove"},
     [TRII_PARAM_LOG] = {"TRI_LOG", "warn", "level, or list of component:level"},
     [TRII_PARAM_NUM_THREADS] = {"TRI_NUM_THREADS", "",
                                 "threads of one process (default: "

@@ -12,17 +12,18 @@
 #include <trireme/status.h>
 
 typedef enum trii_param {
-    TRII_PARAM_CHAOS,       /* TRI_CHAOS */
-    TRII_PARAM_CHECK,       /* TRI_CHECK */
-    TRII_PARAM_EAGER,       /* TRI_EAGER */
-    TRII_PARAM_ENGINE,      /* TRI_ENGINE */
-    TRII_PARAM_INIT,        /* TRI_INIT */
-    TRII_PARAM_LOG,         /* TRI_LOG */
-    TRII_PARAM_NUM_THREADS, /* TRI_NUM_THREADS */
-    TRII_PARAM_RUN_DIR,     /* TRI_RUN_DIR */
-    TRII_PARAM_SPIN_US,     /* TRI_SPIN_US */
-    TRII_PARAM_TIMEOUT_MS,  /* TRI_TIMEOUT_MS */
-    TRII_PARAM_ISA,         /* TRI_ISA */
+    TRII_PARAM_CHAOS,        /* TRI_CHAOS */
+    TRII_PARAM_CHECK,        /* TRI_CHECK */
+    TRII_PARAM_EAGER,        /* TRI_EAGER */
+    TRII_PARAM_ENGINE,       /* TRI_ENGINE */
+    TRII_PARAM_INIT,         /* TRI_INIT */
+    TRII_PARAM_JOB_KEY_FILE, /* TRI_JOB_KEY_FILE */
+    TRII_PARAM_LOG,          /* TRI_LOG */
+    TRII_PARAM_NUM_THREADS,  /* TRI_NUM_THREADS */
+    TRII_PARAM_RUN_DIR,      /* TRI_RUN_DIR */
+    TRII_PARAM_SPIN_US,      /* TRI_SPIN_US */
+    TRII_PARAM_TIMEOUT_MS,   /* TRI_TIMEOUT_MS */
+    TRII_PARAM_ISA,          /* TRI_ISA */
     TRII_PARAM_OMP_NUM_THREADS,
     TRII_PARAM_LOCAL_WORLD_SIZE,
     TRII_PARAM_COUNT

@@ -22,6 +22,7 @@
 #include "os/clock.h"
 #include "os/loop.h"
 #include "os/pipe.h"
+#include "os/secret.h"
 #include "os/signal.h"
 #include "store/tcp_server.h"
 
@@ -390,11 +391,22 @@ static tri_status start_workers(agent *a)
 static tri_status open_store(agent *a)
 {
     const char *host = a->options->master_addr;
-    const trii_tcp_server_options server = {.host = trii_socket_is_loopback(host) ? host : NULL,
+    bool loopback = trii_socket_is_loopback(host);
+    trii_job_key key = {0};
+    const trii_tcp_server_options server = {.host = loopback ? host : NULL,
                                             .port = a->options->master_port,
+                                            .key = &key,
+                                            .key_optional = loopback,
                                             .loop = a->loop};
-    tri_status status = trii_tcp_server_create(&server, &a->store);
+    tri_status status = trii_job_key_load(&key);
 
+    if (status == TRI_OK && a->options->require_key && !key.set)
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG,
+                           "--require-key: TRI_JOB_KEY_FILE names no file with a key (head -c 32 "
+                           "/dev/urandom | base64 >FILE; chmod 600 FILE)");
+    if (status == TRI_OK)
+        status = trii_tcp_server_create(&server, &a->store);
+    trii_secret_wipe(&key, sizeof(key));
     return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "store of the job");
 }
 

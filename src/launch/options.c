@@ -37,6 +37,7 @@ typedef enum option_id {
     OPT_STDERR_FILTERS,
     OPT_LOGS_SPECS,
     OPT_ROLE,
+    OPT_REQUIRE_KEY,
     OPT_MODULE,
     OPT_NO_PYTHON,
     OPT_RUN_PATH,
@@ -108,6 +109,8 @@ static const option_row rows[OPT_COUNT] = {
     [OPT_LOGS_SPECS] = {"logs-specs", .no_environment = true, .fallback = "", .only = "",
                         .value = "NAME", .help = "Python entry point"},
     [OPT_ROLE] = {"role", .fallback = "default", .value = "TEXT", .help = "name of the workers"},
+    [OPT_REQUIRE_KEY] = {"require-key", .is_flag = true,
+                         .help = "refuse to start unless TRI_JOB_KEY_FILE names a job key"},
     [OPT_MODULE] = {"module", 'm', .is_flag = true,
                     .help = "PROGRAM is a Python module, run as python3 -m"},
     [OPT_NO_PYTHON] = {"no-python", .is_flag = true,
@@ -396,6 +399,7 @@ static tri_status give_meaning(trii_launch_options *options, const parse_state *
     options->no_python = state->value[OPT_NO_PYTHON] != NULL;
     if (options->module && options->no_python)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "--module and --no-python exclude each other");
+    options->require_key = state->value[OPT_REQUIRE_KEY] != NULL;
     options->label_output = state->value[OPT_LABEL] != NULL;
     options->role = value_of(state, OPT_ROLE);
     options->signals = value_of(state, OPT_SIGNALS);

@@ -18,6 +18,7 @@ typedef struct trii_launch_options {
     int64_t shutdown_timeout_ms; /* between a polite signal and SIGKILL */
     const char *signals;         /* comma list of what is forwarded to the workers */
     bool label_output;
+    bool require_key;      /* refuse to start without a job key */
     bool module;           /* `program` is a Python module */
     bool no_python;        /* run `program` as it is, whatever its name */
     const char *program;   /* borrowed from argv */

@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "os/thread.h"
+#include "store/handshake.h"
 #include "store/store_ops.h"
 #include "store/tcp_server.h"
 #include "store/wire.h"
@@ -18,6 +19,7 @@
 /* The server and what clones need to connect: shared by a store and its clones. */
 typedef struct trii_tcp_endpoint {
     atomic_int refs;
+    trii_job_key key;        /* what both sides prove first */
     trii_tcp_server *server; /* NULL = another process's */
     int port;
     bool everywhere; /* the server is ours and listens on all interfaces */

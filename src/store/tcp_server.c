@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "os/clock.h"
+#include "os/secret.h"
 #include "os/thread.h"
 #include "os/unix.h"
 #include "store/wire.h"
@@ -22,7 +23,10 @@
 #define MAX_UNSENT ((size_t)1 << 20)  /* replies; above it requests stay unread */
 #define MAX_REPLY ((size_t)256 << 20) /* one reply; only MULTI_GET and LIST_KEYS come near */
 #define MAX_WAITS 64                  /* of one connection */
-#define SILENCE_MS 60000              /* to prove that it speaks our protocol */
+#define SILENCE_MS 60000              /* to show that it speaks our protocol */
+#define MAX_STRANGERS 2048            /* that have not shown it: then the oldest one goes */
+#define MAX_HELD ((size_t)1 << 30)    /* unfinished requests of all clients together */
+#define COMPLAIN_NS TRII_NS_PER_S     /* of strangers, at most so often: they may be many */
 #define ACCEPT_PAUSE_MS 100           /* when the process is out of descriptors */
 
 typedef struct connection {
@@ -36,6 +40,9 @@ typedef struct connection {
     size_t unread_bytes;
     trii_kv_wait *waits[MAX_WAITS];
     int n_waits;
+    trii_handshake shake;
+    size_t held;    /* of the server's `held` */
+    bool knows_key; /* it has proved the job key, or need not */
     bool validated;
     bool dirty; /* in the list of connections with new replies */
     struct connection *next_dirty;
@@ -49,6 +56,12 @@ struct trii_tcp_server {
     trii_timer resume; /* accepting */
     trii_timer sweep;  /* silent connections */
     bool sweeping;
+    trii_job_key key;
+    bool key_optional;
+    int n_strangers, max_strangers; /* connections that are not validated */
+    int64_t complained_ns;
+    size_t max_held;
+    size_t held; /* memory of unfinished requests */
     int port;
     trii_kv *kv;
     connection *connections; /* oldest last */
@@ -61,12 +74,25 @@ struct trii_tcp_server {
 
 /* --- connections ---------------------------------------------------------------------- */
 
+static bool may_complain(const connection *c)
+{
+    trii_tcp_server *server = c->server;
+    int64_t now = trii_now_ns();
+
+    if (c->validated)
+        return true;
+    if (now < server->complained_ns + COMPLAIN_NS && server->complained_ns != 0)
+        return false;
+    server->complained_ns = now;
+    return true;
+}
+
 static void close_connection(connection *c, const char *why)
 {
     trii_tcp_server *server = c->server;
     char peer[TRII_ADDR_TEXT];
 
-    if (why != NULL) {
+    if (why != NULL && may_complain(c)) {
         trii_socket_peer_text(c->watch.fd, peer);
         TRII_LOG(TRII_LOG_WARN, "store", "closing the connection from %s: %s", peer, why);
     }
@@ -84,6 +110,8 @@ static void close_connection(connection *c, const char *why)
         c->next->prev = c->prev;
     trii_loop_unwatch(&c->watch);
     trii_socket_close(c->watch.fd);
+    server->n_strangers -= !c->validated;
+    server->held -= c->held;
     trii_wire_parser_fini(&c->parser);
     trii_wire_buffer_fini(&c->out);
     trii_free(c->unread);
@@ -305,6 +333,7 @@ static tri_status handle(connection *c, const trii_wire_request *r)
         if (r->word != TRII_WIRE_MAGIC)
             return TRII_FAIL(TRI_ERR_FORMAT, "handshake with 0x%08x", (unsigned)r->word);
         c->validated = true;
+        c->server->n_strangers--;
         return TRI_OK;
     case TRII_WIRE_SET:
         return trii_kv_set(kv, parts[0], parts[1]);
@@ -354,18 +383,73 @@ static tri_status handle(connection *c, const trii_wire_request *r)
     return TRII_FAIL(TRI_ERR_FORMAT, "unknown op");
 }
 
+static tri_status take_handshake(connection *c, const char *data, size_t bytes, size_t *used_out)
+{
+    unsigned char answer[TRII_ANSWER_BYTES];
+    size_t answer_bytes = 0;
+    tri_status status;
+
+    if (c->server->key_optional && trii_handshake_is_other(&c->shake, *data)) {
+        *used_out = 0;
+        c->knows_key = true; /* need not */
+        return TRI_OK;
+    }
+    status = trii_handshake_feed(&c->shake, &c->server->key, "store", data, bytes, used_out, answer,
+                                 &answer_bytes);
+
+    if (answer_bytes > 0) {
+        trii_wire_put(&c->out, answer, answer_bytes);
+        mark_dirty(c);
+    }
+    c->knows_key = status == TRI_OK;
+    return status;
+}
+
+/* Of too much that is unfinished the largest piece goes; it may be ours. */
+static tri_status make_room(connection *c)
+{
+    trii_tcp_server *server = c->server;
+
+    while (server->held > server->max_held) {
+        connection *largest = c;
+
+        for (connection *other = server->connections; other != NULL; other = other->next)
+            largest = other->held > largest->held ? other : largest;
+        if (largest == c)
+            return TRII_FAIL(TRI_ERR_NO_MEMORY, "unfinished requests of more than %zu bytes",
+                             server->max_held);
+        close_connection(largest, "unfinished requests hold too much memory");
+    }
+    return TRI_OK;
+}
+
+static tri_status take_request(connection *c, const char *data, size_t bytes, size_t *used_out)
+{
+    trii_wire_request request;
+    tri_status status = trii_wire_feed(&c->parser, data, bytes, used_out, &request);
+    size_t held;
+
+    if (status == TRI_OK) {
+        status = handle(c, &request);
+        if (c->parser.room > MAX_UNSENT)
+            trii_wire_parser_fini(&c->parser); /* one large request, then perhaps none */
+    }
+    held = c->parser.room + c->parser.parts_room * sizeof(trii_slice);
+    c->server->held = c->server->held - c->held + held;
+    c->held = held;
+    return status >= 0 ? make_room(c) : status;
+}
+
 /* Handles what is complete in the bytes, until replies pile up; the rest is kept. False: the
  * connection was closed. */
 static bool take_bytes(connection *c, const char *data, size_t bytes)
 {
-    trii_wire_request request;
     size_t done = 0, used = 0;
 
     while (done < bytes && unsent(c) < MAX_UNSENT) {
-        tri_status status = trii_wire_feed(&c->parser, data + done, bytes - done, &used, &request);
+        tri_status status = c->knows_key ? take_request(c, data + done, bytes - done, &used)
+                                         : take_handshake(c, data + done, bytes - done, &used);
 
-        if (status == TRI_OK)
-            status = handle(c, &request);
         if (status < 0) {
             close_connection(c, tri_last_error());
             return false;
@@ -447,11 +531,26 @@ static void on_ready(trii_watch *watch, unsigned events)
 
 /* --- accepting -------------------------------------------------------------------------- */
 
+static int64_t patience_ms(const trii_tcp_server *server)
+{
+    return server->key.set ? TRII_HANDSHAKE_MS : SILENCE_MS;
+}
+
+/* The stranger that has been here longest; the list begins with the newest connection. */
+static connection *oldest_stranger(const trii_tcp_server *server)
+{
+    connection *oldest = NULL;
+
+    for (connection *c = server->connections; c != NULL; c = c->next)
+        oldest = c->validated ? oldest : c;
+    return oldest;
+}
+
 /* Closes connections that never said who they are. */
 static void on_sweep(trii_timer *timer)
 {
     trii_tcp_server *server = (trii_tcp_server *)((char *)timer - offsetof(trii_tcp_server, sweep));
-    int64_t limit = trii_now_ns() - SILENCE_MS * TRII_NS_PER_MS;
+    int64_t limit = trii_now_ns() - patience_ms(server) * TRII_NS_PER_MS;
     bool silent = false;
     connection *next;
 
@@ -464,7 +563,7 @@ static void on_sweep(trii_timer *timer)
     }
     server->sweeping = silent;
     if (silent)
-        trii_loop_timer(server->loop, timer, trii_deadline_ms(SILENCE_MS), on_sweep);
+        trii_loop_timer(server->loop, timer, trii_deadline_ms(patience_ms(server)), on_sweep);
 }
 
 static void on_resume(trii_timer *timer)
@@ -494,9 +593,15 @@ static tri_status add_connection(trii_tcp_server *server, int fd)
     if (c->next != NULL)
         c->next->prev = c;
     server->connections = c;
+    server->n_strangers++;
+    /* a user's own socket: the system has told us who it is */
+    c->knows_key = !server->key.set || trii_unix_is_unix(fd);
+    if (server->n_strangers > server->max_strangers)
+        close_connection(oldest_stranger(server), "too many that have not said who they are");
     if (!server->sweeping) {
         server->sweeping = true;
-        trii_loop_timer(server->loop, &server->sweep, trii_deadline_ms(SILENCE_MS), on_sweep);
+        trii_loop_timer(server->loop, &server->sweep, trii_deadline_ms(patience_ms(server)),
+                        on_sweep);
     }
     return TRI_OK;
 }
@@ -515,6 +620,11 @@ static void on_accept(trii_watch *watch, unsigned events)
             TRII_LOG(TRII_LOG_WARN, "store", "refused a client: %s", tri_last_error());
             trii_socket_close(fd);
         }
+        /* strangers must not use up the descriptors that clients need */
+        if (status < 0 && server->n_strangers > 0) {
+            close_connection(oldest_stranger(server), "no descriptors left");
+            status = TRI_OK;
+        }
     } while (status == TRI_OK);
     if (status < 0) {
         /* out of descriptors: the listener stays readable and would spin */
@@ -532,7 +642,7 @@ static void warn_if_open(const trii_tcp_server *server, int fd)
 {
     char host[TRII_ADDR_TEXT];
 
-    if (trii_unix_is_unix(fd) || trii_socket_local_host(fd, host) != TRI_OK ||
+    if (server->key.set || trii_unix_is_unix(fd) || trii_socket_local_host(fd, host) != TRI_OK ||
         trii_socket_is_loopback(host))
         return;
     TRII_LOG(TRII_LOG_WARN, "store",
@@ -578,6 +688,11 @@ tri_status trii_tcp_server_create(const trii_tcp_server_options *opt, trii_tcp_s
     if (status != TRI_OK)
         goto err_server;
     server->loop = opt->loop;
+    server->max_strangers = opt->max_strangers > 0 ? opt->max_strangers : MAX_STRANGERS;
+    server->max_held = opt->max_held > 0 ? opt->max_held : MAX_HELD;
+    if (opt->key != NULL)
+        server->key = *opt->key;
+    server->key_optional = opt->key_optional;
     if (opt->loop == NULL) {
         status = trii_control_take(&server->loop);
         if (status != TRI_OK)
@@ -619,6 +734,7 @@ void trii_tcp_server_destroy(trii_tcp_server *server)
     if (server->own_control)
         trii_control_release();
     trii_kv_destroy(server->kv);
+    trii_secret_wipe(&server->key, sizeof(server->key));
     trii_free(server->scratch);
     trii_cond_fini(&server->join_cond);
     trii_mutex_fini(&server->join_mutex);

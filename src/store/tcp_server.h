@@ -6,15 +6,21 @@
 #define TRII_TCP_SERVER_H
 
 #include "os/loop.h"
+#include "store/handshake.h"
 
 typedef struct trii_tcp_server trii_tcp_server;
 
 typedef struct trii_tcp_server_options {
-    const char *host; /* NULL = all interfaces */
-    int port;         /* 0 = any free one */
-    int listen_fd;    /* > 0: serve on this bound and listening socket instead; adopted,
-                         on failure too */
-    trii_loop *loop;  /* NULL = the control thread's, taken for the server's life */
+    const char *host;        /* NULL = all interfaces */
+    int port;                /* 0 = any free one */
+    int listen_fd;           /* > 0: serve on this bound and listening socket instead; adopted,
+                                on failure too */
+    const trii_job_key *key; /* what clients prove first; NULL or not set = nothing; copied */
+    bool key_optional;       /* clients without a key are served too: for PyTorch\'s workers, where
+                                nobody but this host reaches us */
+    int max_strangers;       /* connections that have not shown that they are clients; 0 = 2048 */
+    size_t max_held;         /* bytes of unfinished requests, all clients together; 0 = 1 GiB */
+    trii_loop *loop;         /* NULL = the control thread's, taken for the server's life */
 } trii_tcp_server_options;
 
 /* Errors: STATE (port in use), NOT_FOUND, IO, INVALID_ARG, NO_MEMORY. */

@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "os/clock.h"
+#include "os/secret.h"
 
 #define MAX_REPLY ((uint64_t)1 << 30) /* of one value: appending may build large ones */
 #define KEPT_BYTES ((size_t)1 << 20)  /* of the buffer for requests, after a larger one */
@@ -138,6 +139,7 @@ static void endpoint_unref(trii_tcp_endpoint *end)
 {
     if (end != NULL && atomic_fetch_sub(&end->refs, 1) == 1) {
         trii_tcp_server_destroy(end->server);
+        trii_secret_wipe(&end->key, sizeof(end->key));
         trii_free(end);
     }
 }
@@ -165,13 +167,16 @@ static tri_status greet(trii_tcp_store *store, int64_t deadline_ns)
 
     memcpy(validate + 1, &magic, sizeof(magic));
     memcpy(ping + 1, &nonce, sizeof(nonce));
-    status = trii_socket_send_all(store->fd, validate, sizeof(validate), deadline_ns);
+    status = trii_handshake_connect(store->fd, &store->end->key, "store", deadline_ns);
+    if (status == TRI_OK)
+        status = trii_socket_send_all(store->fd, validate, sizeof(validate), deadline_ns);
     if (status == TRI_OK)
         status = trii_socket_send_all(store->fd, ping, sizeof(ping), deadline_ns);
     if (status == TRI_OK)
         status = trii_socket_recv_all(store->fd, &echo, sizeof(echo), deadline_ns);
     if (status == TRI_END)
-        status = TRII_FAIL(TRI_ERR_IO, "closed during the handshake");
+        status = TRII_FAIL(TRI_ERR_IO, "closed during the handshake; does the server ask for a job "
+                                       "key (TRI_JOB_KEY_FILE)?");
     if (status == TRI_OK && echo != nonce)
         status = TRII_FAIL(TRI_ERR_FORMAT, "ping answered with %u instead of %u", echo, nonce);
     return status;
@@ -191,6 +196,14 @@ static tri_status cannot_connect(const trii_tcp_endpoint *end, tri_status status
 {
     if (status == TRI_ERR_INVALID_ARG)
         return TRII_FAIL_CTX(status, "store at %s port %d", end->host, end->port);
+    if (status == TRI_ERR_FORMAT && strstr(tri_last_error(), "job key") != NULL)
+        return hint(status, end,
+                    "give all processes of the job the same TRI_JOB_KEY_FILE, or "
+                    "choose a free port");
+    if (connected && strstr(tri_last_error(), "job key") != NULL)
+        return hint(TRI_ERR_TIMEOUT, end,
+                    "give all processes of the job the same "
+                    "TRI_JOB_KEY_FILE");
     if (status == TRI_ERR_FORMAT)
         return hint(status, end, "another program has this port: choose a free one");
     if (connected)
@@ -213,6 +226,7 @@ static tri_status connect_store(trii_tcp_store *store, int64_t deadline_ns)
 {
     const trii_tcp_endpoint *end = store->end;
     int64_t pause_ms = 5;
+    char closed[TRII_ERR_BYTES] = ""; /* how it was closed: says more than the last time-out */
     tri_status status;
 
     for (;;) {
@@ -229,6 +243,10 @@ static tri_status connect_store(trii_tcp_store *store, int64_t deadline_ns)
             return TRI_OK;
         trii_socket_close(store->fd);
         store->fd = -1;
+        if (connected && status != TRI_ERR_TIMEOUT)
+            snprintf(closed, sizeof(closed), "%s", tri_last_error());
+        else if (connected && closed[0] != '\0')
+            trii_err_set("%s", closed);
         if (status == TRI_ERR_FORMAT || status == TRI_ERR_INVALID_ARG || now >= deadline_ns)
             return cannot_connect(end, status, connected);
         trii_sleep_until(now + pause_ms * TRII_NS_PER_MS < deadline_ns
@@ -298,8 +316,10 @@ static tri_status join(trii_tcp_store *store, int world_size, int64_t deadline_n
 static tri_status serve(trii_tcp_endpoint *end, const tri_store_tcp_options *opt)
 {
     bool loopback = trii_socket_is_loopback(end->host);
-    const trii_tcp_server_options server = {
-        .host = loopback ? end->host : NULL, .port = end->port, .listen_fd = opt->listen_fd};
+    const trii_tcp_server_options server = {.host = loopback ? end->host : NULL,
+                                            .port = end->port,
+                                            .listen_fd = opt->listen_fd,
+                                            .key = &end->key};
     tri_status status = trii_tcp_server_create(&server, &end->server);
 
     if (status == TRI_ERR_STATE) {
@@ -339,7 +359,11 @@ tri_status tri_store_tcp(const char *host, int port, const tri_store_tcp_options
     atomic_init(&end->refs, 1);
     end->port = port;
     memcpy(end->host, host, strlen(host));
-    if (opt->serve || opt->serve_if_free || opt->listen_fd > 0)
+    if (host[0] != '@') /* there the system tells who it is */
+        status = trii_job_key_load(&end->key);
+    if (status != TRI_OK && opt->listen_fd > 0)
+        trii_socket_close(opt->listen_fd);
+    if (status == TRI_OK && (opt->serve || opt->serve_if_free || opt->listen_fd > 0))
         status = serve(end, opt);
     if (status != TRI_OK) {
         endpoint_unref(end);

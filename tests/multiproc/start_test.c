@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <arpa/inet.h>
@@ -288,6 +289,76 @@ static void a_rank_that_comes_twice_is_named(void **state)
         spawn_free(&s[i]);
 }
 
+/* --- the job key ----------------------------------------------------------------------------- */
+
+static void make_key(scratch *folder, const char *name, const char *text)
+{
+    assert_int_equal(chmod(scratch_file(folder, name, text, strlen(text)), 0600), 0);
+}
+
+/* Store and tcp engine both prove it; a rank with another key, or none, is told so. */
+static void a_job_key_is_asked_of_every_rank(void **state)
+{
+    static const char *const keys[] = {"right", "wrong", ""};
+    scratch folder;
+    spawn s[2];
+
+    (void)state;
+    scratch_begin(&folder);
+    make_key(&folder, "right", "the secret of this job, which is long enough");
+    make_key(&folder, "wrong", "the secret of another job, also long enough");
+    for (int i = 0; i < 3; i++) {
+        int port = free_port();
+
+        for (int rank = 0; rank < 2; rank++) {
+            char e[MAX_ENTRIES][200] = {"WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "TRI_ENGINE=tcp"};
+            const char *key = rank == 0 ? keys[0] : keys[i];
+
+            snprintf(e[3], sizeof(e[3]), "MASTER_PORT=%d", port);
+            snprintf(e[4], sizeof(e[4]), "RANK=%d", rank);
+            if (*key != '\0')
+                snprintf(e[5], sizeof(e[5]), "TRI_JOB_KEY_FILE=%s", scratch_path(&folder, key));
+            start_rank(&s[rank], e, i == 0 ? NULL : "1000");
+        }
+        for (int rank = 0; i == 0 && rank < 2; rank++)
+            check_rank(&s[rank], rank, 2, rank, 2);
+        if (i == 0)
+            continue;
+        assert_int_equal(spawn_wait(&s[1]), 1);
+        if (strstr(SPAWN_ERR(&s[1]), "give all processes of the job the same TRI_JOB_KEY_FILE") ==
+            NULL)
+            fail_msg("%s", SPAWN_ERR(&s[1]));
+        spawn_free(&s[0]);
+        spawn_free(&s[1]);
+    }
+    scratch_end(&folder);
+}
+
+static void trirun_requires_a_key_if_it_shall(void **state)
+{
+    const char *const argv[] = {
+        spawn_bin("trirun"), "--require-key", "--nproc-per-node", "2", own_path, "worker", NULL};
+    char variable[300];
+    const char *const without[] = {"TRI_JOB_KEY_FILE", NULL}, *const with[] = {variable, NULL};
+    scratch folder;
+    spawn s;
+
+    (void)state;
+    scratch_begin(&folder);
+    spawn_start(&s, argv, without);
+    assert_int_not_equal(spawn_wait(&s), 0);
+    assert_non_null(strstr(SPAWN_ERR(&s), "--require-key: TRI_JOB_KEY_FILE names no file"));
+    spawn_free(&s);
+    make_key(&folder, "key", "the secret of this job, which is long enough");
+    snprintf(variable, sizeof(variable), "TRI_JOB_KEY_FILE=%s", scratch_path(&folder, "key"));
+    spawn_start(&s, argv, with);
+    if (spawn_wait(&s) != 0)
+        fail_msg("%s", SPAWN_ERR(&s));
+    assert_non_null(strstr(SPAWN_OUT(&s), "rank 1 of 2, local 1 of 2: 3"));
+    spawn_free(&s);
+    scratch_end(&folder);
+}
+
 /* As plug-ins and Python do: there is little room then for what is thread-local. */
 static void a_running_program_can_load_the_library(void **state)
 {
@@ -312,6 +383,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(sruns_variables_are_enough),
     cmocka_unit_test(another_jobs_store_is_named),
     cmocka_unit_test(a_rank_that_comes_twice_is_named),
+    cmocka_unit_test(a_job_key_is_asked_of_every_rank),
+    cmocka_unit_test(trirun_requires_a_key_if_it_shall),
     cmocka_unit_test(a_running_program_can_load_the_library),
 };
 

@@ -8,7 +8,8 @@
  * Rank R connects to all ranks below it, then accepts those above. Each side proves with the
  * other's token that it read the same store: a port scanner, or a process that now has the
  * address of one that ended, is no peer. Of several addresses the first that answers so is
- * taken.
+ * taken. With a job key both prove that first (store/handshake.h). Strangers are listened to side
+ * by side, each for a moment, so that many of them keep nobody out.
  */
 #include <assert.h>
 #include <string.h>
@@ -17,14 +18,17 @@
 #include "base/param.h"
 #include "engines/tcp/tcp.h"
 #include "os/clock.h"
+#include "os/secret.h"
 #include "os/socket.h"
 #include "os/unix.h"
+#include "store/handshake.h"
 
 #define MAX_HOSTS 8
 #define TOKEN_TEXT 33
 #define ADDRESS_TEXT (TOKEN_TEXT + 8 + MAX_HOSTS * TRII_ADDR_TEXT)
 #define HELLO_MAGIC 0x54524931u /* "TRI1" */
-#define STRANGER_MS 1000        /* for a connection to say who it is */
+#define STRANGER_MS 2000        /* for a connection to say who it is */
+#define MAX_STRANGERS 1000      /* at once; others wait until one of them has spoken or gone */
 #define CANDIDATE_MS 3000       /* for one of several addresses to answer */
 #define LOOK_MS 200             /* how often a waiting rank looks whether another gave up */
 
@@ -108,14 +112,15 @@ static tri_status open_listener(const char *host, int *fd_out, char token[TOKEN_
 
 /* --- connecting ------------------------------------------------------------------------------- */
 
-static tri_status greet(int fd, const tcp_group *g, int peer, const char *peer_token,
-                        const char *own_token, int64_t deadline_ns)
+static tri_status greet(int fd, const tcp_group *g, const trii_job_key *key, int peer,
+                        const char *peer_token, const char *own_token, int64_t deadline_ns)
 {
     hello out = {.magic = HELLO_MAGIC, .rank = g->rank, .size = g->size}, in;
-    tri_status status;
+    tri_status status = trii_handshake_connect(fd, key, "tcp", deadline_ns);
 
     snprintf(out.token, sizeof(out.token), "%s", peer_token);
-    status = trii_socket_send_all(fd, &out, sizeof(out), deadline_ns);
+    if (status == TRI_OK)
+        status = trii_socket_send_all(fd, &out, sizeof(out), deadline_ns);
     if (status == TRI_OK)
         status = trii_socket_recv_all(fd, &in, sizeof(in), deadline_ns);
     if (status != TRI_OK)
@@ -128,8 +133,8 @@ static tri_status greet(int fd, const tcp_group *g, int peer, const char *peer_t
 }
 
 /* Tries the peer's addresses in turn until one answers as it must. */
-static tri_status connect_to(tcp_group *g, int peer, const char *address, const char *own_token,
-                             bool same_net, int64_t deadline_ns)
+static tri_status connect_to(tcp_group *g, const trii_job_key *key, int peer, const char *address,
+                             const char *own_token, bool same_net, int64_t deadline_ns)
 {
     char text[ADDRESS_TEXT], *save = NULL, *token, *port, *host, *hosts[MAX_HOSTS + 1];
     tri_status status = TRII_FAIL(TRI_ERR_IO, "no address");
@@ -155,7 +160,7 @@ static tri_status connect_to(tcp_group *g, int peer, const char *address, const 
 
         status = trii_socket_connect(hosts[i], (int)number, until, false, &fd);
         if (status == TRI_OK)
-            status = greet(fd, g, peer, token, own_token, until);
+            status = greet(fd, g, key, peer, token, own_token, until);
         if (status == TRI_OK) {
             g->conns[peer].fd = fd;
         } else {
@@ -167,24 +172,120 @@ static tri_status connect_to(tcp_group *g, int peer, const char *address, const 
     return TRI_OK;
 }
 
-/* Takes the connection if it is one of the ranks above us that is still missing. */
-static bool welcome(tcp_group *g, int fd, const char *own_token, char (*tokens)[TOKEN_TEXT],
-                    int64_t deadline_ns)
-{
-    hello in, out = {.magic = HELLO_MAGIC, .rank = g->rank, .size = g->size};
+/* --- accepting -------------------------------------------------------------------------------- */
 
-    deadline_ns = sooner(deadline_ns, trii_deadline_ms(STRANGER_MS));
-    if (trii_socket_recv_all(fd, &in, sizeof(in), deadline_ns) != TRI_OK)
-        return false;
+/* A connection that has not said yet who it is. */
+typedef struct stranger {
+    int fd;
+    trii_handshake shake;
+    bool knows_key;
+    hello in;
+    size_t got;
+    int64_t deadline_ns;
+} stranger;
+
+typedef struct door {
+    tcp_group *g;
+    const trii_job_key *key;
+    const char *own_token;
+    char (*tokens)[TOKEN_TEXT];
+    stranger strangers[MAX_STRANGERS]; /* oldest first */
+    int n;
+} door;
+
+/* Takes the connection if it is one of the ranks above us that is still missing. */
+static tri_status welcome(const door *d, stranger *s)
+{
+    tcp_group *g = d->g;
+    hello out = {.magic = HELLO_MAGIC, .rank = g->rank, .size = g->size}, in = s->in;
+    tri_status status;
+
     in.token[TOKEN_TEXT - 1] = '\0';
     if (in.magic != HELLO_MAGIC || in.size != g->size || in.rank <= g->rank || in.rank >= g->size ||
-        g->conns[in.rank].fd >= 0 || strcmp(in.token, own_token) != 0)
-        return false;
-    memcpy(out.token, tokens[in.rank], TOKEN_TEXT);
-    if (trii_socket_send_all(fd, &out, sizeof(out), deadline_ns) != TRI_OK)
-        return false;
-    g->conns[in.rank].fd = fd;
-    return true;
+        g->conns[in.rank].fd >= 0 || strcmp(in.token, d->own_token) != 0)
+        return TRII_FAIL(TRI_ERR_FORMAT, "no rank that is missing");
+    memcpy(out.token, d->tokens[in.rank], TOKEN_TEXT);
+    status = trii_socket_send_all(s->fd, &out, sizeof(out), s->deadline_ns);
+    if (status == TRI_OK)
+        g->conns[in.rank].fd = s->fd;
+    return status;
+}
+
+static tri_status hear_key(const door *d, stranger *s)
+{
+    unsigned char data[TRII_HELLO_BYTES], answer[TRII_ANSWER_BYTES];
+    size_t want = (s->shake.answered ? TRII_PROOF_BYTES : TRII_HELLO_BYTES) - s->shake.got;
+    size_t got = 0, used = 0, answer_bytes = 0;
+    tri_status status = trii_socket_recv(s->fd, data, want, &got), sent = TRI_OK;
+
+    if (status != TRI_OK)
+        return status;
+    status = trii_handshake_feed(&s->shake, d->key, "tcp", data, got, &used, answer, &answer_bytes);
+    if (answer_bytes > 0)
+        sent = trii_socket_send_all(s->fd, answer, answer_bytes, s->deadline_ns);
+    s->knows_key = status == TRI_OK;
+    if (status == TRI_INPROGRESS && sent == TRI_OK)
+        return hear_key(d, s); /* at most as often as it has parts */
+    return sent == TRI_OK ? status : sent;
+}
+
+/* What has come of it, never a byte too much: behind it begins what the peer sends as a rank.
+ * OK: it is a rank now; INPROGRESS; anything else: close it. */
+static tri_status hear(const door *d, stranger *s)
+{
+    tri_status status = s->knows_key ? TRI_OK : hear_key(d, s);
+
+    while (status == TRI_OK && s->got < sizeof(s->in)) {
+        size_t got = 0;
+
+        status = trii_socket_recv(s->fd, (char *)&s->in + s->got, sizeof(s->in) - s->got, &got);
+        s->got += got;
+    }
+    return status == TRI_OK ? welcome(d, s) : status;
+}
+
+static void forget_stranger(door *d, int i)
+{
+    d->n--;
+    memmove(&d->strangers[i], &d->strangers[i + 1], (size_t)(d->n - i) * sizeof(d->strangers[0]));
+}
+
+/* Returns how many ranks came. */
+static int hear_all(door *d, const unsigned *ready)
+{
+    int came = 0;
+
+    for (int i = d->n - 1; i >= 0; i--) {
+        stranger *s = &d->strangers[i];
+        tri_status status = TRI_INPROGRESS;
+
+        if (ready[i] != 0)
+            status = hear(d, s);
+        if (status == TRI_INPROGRESS && trii_now_ns() < s->deadline_ns)
+            continue;
+        if (status == TRI_OK)
+            came++;
+        else
+            trii_socket_close(s->fd);
+        forget_stranger(d, i);
+    }
+    return came;
+}
+
+static tri_status let_in(door *d, int listener)
+{
+    tri_status status = TRI_OK;
+
+    while (status == TRI_OK && d->n < MAX_STRANGERS) {
+        int fd = -1;
+
+        status = trii_socket_accept(listener, &fd);
+        if (status != TRI_OK)
+            break;
+        d->strangers[d->n++] = (stranger){
+            .fd = fd, .knows_key = !d->key->set, .deadline_ns = trii_deadline_ms(STRANGER_MS)};
+    }
+    return status == TRI_INPROGRESS ? TRI_OK : status;
 }
 
 static tri_status missing_rank(const tcp_group *g)
@@ -196,42 +297,75 @@ static tri_status missing_rank(const tcp_group *g)
     return TRII_FAIL(TRI_ERR_TIMEOUT, "rank %d waited for rank %d to connect", g->rank, r);
 }
 
-static tri_status accept_rest(tcp_group *g, const trii_group_args *args, int listener,
-                              const char *own_token, char (*tokens)[TOKEN_TEXT])
+/* Waits for strangers to speak or to come, a moment at most; *came_out ranks have come. */
+static tri_status open_door(door *d, int listener, int64_t deadline_ns, int *came_out)
 {
-    int missing = g->size - 1 - g->rank;
+    int fds[MAX_STRANGERS + 1];
+    unsigned events[MAX_STRANGERS + 1], ready[MAX_STRANGERS + 1];
+    int64_t until = sooner(deadline_ns, trii_deadline_ms(LOOK_MS));
 
-    while (missing > 0) {
-        const char *key = "failed";
-        bool failed = false;
-        int fd = -1;
-        tri_status status = trii_socket_wait(listener, TRII_READABLE,
-                                             sooner(args->deadline_ns, trii_deadline_ms(LOOK_MS)));
-
-        if (status == TRI_OK)
-            status = trii_socket_accept(listener, &fd);
-        if (status == TRI_OK) {
-            if (welcome(g, fd, own_token, tokens, args->deadline_ns))
-                missing--;
-            else
-                trii_socket_close(fd);
-        } else if (status == TRI_ERR_TIMEOUT) {
-            if (trii_now_ns() >= args->deadline_ns)
-                return missing_rank(g);
-            status = tri_store_check(args->store, &key, 1, &failed);
-            if (status != TRI_OK)
-                return status;
-            if (failed)
-                return TRII_FAIL(TRI_ERR_ABORTED, "another rank could not connect");
-        } else if (status != TRI_INPROGRESS) {
-            return status;
-        }
+    for (int i = 0; i <= d->n; i++) {
+        fds[i] = i < d->n ? d->strangers[i].fd : listener;
+        events[i] = i < MAX_STRANGERS ? TRII_READABLE : 0u;
+        ready[i] = 0;
+        if (i < d->n)
+            until = sooner(until, d->strangers[i].deadline_ns);
     }
-    return TRI_OK;
+    (void)trii_socket_poll(fds, events, ready, d->n + 1, until);
+    events[0] = ready[d->n]; /* of the listener: hear_all may shorten the list */
+    *came_out = hear_all(d, ready);
+    return (events[0] & TRII_READABLE) != 0 ? let_in(d, listener) : TRI_OK;
 }
 
-static tri_status connect_mesh(tcp_group *g, const trii_group_args *args, int listener,
-                               const char *own_token, char **addresses, char **nets)
+static tri_status check_failed(const tcp_group *g, const trii_group_args *args)
+{
+    const char *key = "failed";
+    bool failed = false;
+    tri_status status;
+
+    if (trii_now_ns() >= args->deadline_ns)
+        return missing_rank(g);
+    status = tri_store_check(args->store, &key, 1, &failed);
+    if (status == TRI_OK && failed)
+        return TRII_FAIL(TRI_ERR_ABORTED, "another rank could not connect");
+    return status;
+}
+
+static tri_status accept_rest(tcp_group *g, const trii_group_args *args, const trii_job_key *key,
+                              int listener, const char *own_token, char (*tokens)[TOKEN_TEXT])
+{
+    int missing = g->size - 1 - g->rank;
+    int64_t look = trii_deadline_ms(LOOK_MS);
+    tri_status status = TRI_OK;
+    door *d;
+
+    if (missing == 0)
+        return TRI_OK;
+    d = trii_alloc(1, sizeof(*d), "tcp strangers");
+    if (d == NULL)
+        return TRI_ERR_NO_MEMORY;
+    d->g = g;
+    d->key = key;
+    d->own_token = own_token;
+    d->tokens = tokens;
+    while (missing > 0 && status == TRI_OK) {
+        int came = 0;
+
+        status = open_door(d, listener, args->deadline_ns, &came);
+        missing -= came;
+        if (status == TRI_OK && missing > 0 && trii_now_ns() >= look) {
+            status = check_failed(g, args);
+            look = trii_deadline_ms(LOOK_MS);
+        }
+    }
+    for (int i = 0; i < d->n; i++)
+        trii_socket_close(d->strangers[i].fd);
+    trii_free(d);
+    return status;
+}
+
+static tri_status connect_mesh(tcp_group *g, const trii_group_args *args, const trii_job_key *key,
+                               int listener, const char *own_token, char **addresses, char **nets)
 {
     char(*tokens)[TOKEN_TEXT] = trii_alloc((size_t)g->size, TOKEN_TEXT, "tcp tokens");
     tri_status status = tokens != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
@@ -240,10 +374,10 @@ static tri_status connect_mesh(tcp_group *g, const trii_group_args *args, int li
     for (int r = 0; status == TRI_OK && r < g->size; r++)
         snprintf(tokens[r], TOKEN_TEXT, "%s", addresses[r]);
     for (int r = 0; status == TRI_OK && r < g->rank; r++)
-        status = connect_to(g, r, addresses[r], own_token, strcmp(nets[r], nets[g->rank]) == 0,
+        status = connect_to(g, key, r, addresses[r], own_token, strcmp(nets[r], nets[g->rank]) == 0,
                             args->deadline_ns);
     if (status == TRI_OK)
-        status = accept_rest(g, args, listener, own_token, tokens);
+        status = accept_rest(g, args, key, listener, own_token, tokens);
     trii_free(tokens);
     if (status != TRI_OK) {
         char line[TRII_ERR_BYTES];
@@ -269,6 +403,7 @@ tri_status tcp_connect_all(tcp_group *g, const trii_group_args *args, tri_status
 {
     char net[96], token[TOKEN_TEXT], address[ADDRESS_TEXT];
     char **nets = NULL, **addresses = NULL;
+    trii_job_key key = {0};
     int listener = -1;
 
     *agreed_out = true;
@@ -280,6 +415,8 @@ tri_status tcp_connect_all(tcp_group *g, const trii_group_args *args, tri_status
         status = nets != NULL && addresses != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
     }
     trii_socket_network_id(net);
+    if (status == TRI_OK)
+        status = trii_job_key_load(&key);
     if (status == TRI_OK)
         status = publish(args, "net", net);
     status = trii_group_agree(args, "here", status);
@@ -298,8 +435,9 @@ tri_status tcp_connect_all(tcp_group *g, const trii_group_args *args, tri_status
     *agreed_out = false;
     status = gather(args, "addr", addresses);
     if (status == TRI_OK)
-        status = connect_mesh(g, args, listener, token, addresses, nets);
+        status = connect_mesh(g, args, &key, listener, token, addresses, nets);
 out:
+    trii_secret_wipe(&key, sizeof(key));
     trii_socket_close(listener);
     free_values(nets, args->size);
     free_values(addresses, args->size);

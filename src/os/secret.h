@@ -1,0 +1,22 @@
+/*
+ * secret.h - files that only their owner may read, and libraries that are there or not.
+ */
+#ifndef TRII_SECRET_H
+#define TRII_SECRET_H
+
+#include <trireme/status.h>
+
+/* All of a file of at most `room` bytes that belongs to us or to root and that nobody else may
+ * read or write. Errors: NOT_FOUND, IO (the line says what is wrong with it). */
+tri_status trii_secret_read(const char *path, void *data, size_t room,
+                            size_t *bytes_out) TRI_MUST_CHECK;
+/* Overwrites memory that held a secret; not optimised away. */
+void trii_secret_wipe(void *data, size_t bytes);
+
+/* A shared library by the first of its names (ends with NULL) that can be loaded; it stays for
+ * the life of the process. NULL if none can. */
+void *trii_library_open(const char *const *names);
+/* A function of it, to be cast by memcpy; NULL if there is none. */
+void *trii_library_find(void *library, const char *name);
+
+#endif
