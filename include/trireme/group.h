@@ -33,7 +33,8 @@ typedef struct tri_work tri_work;   /* owned by whoever posted the operation */
 
 /* Zero means default, everywhere: start from {0} and name what you change. */
 typedef struct tri_group_options {
-    const char *engine; /* "self", "shm", "tcp"; NULL = TRI_ENGINE, else the best for the hosts */
+    const char *engine; /* "self", "shm", "hierarchy", "tcp"; NULL = TRI_ENGINE, else the best for
+                           the hosts */
     int64_t timeout_ms; /* per operation and for forming the group; 0 = TRI_TIMEOUT_MS, else
                            TRI_GROUP_TIMEOUT_MS; TRI_FOREVER = none */
     const char *name;   /* for messages and records; NULL = "world" or a number */

@@ -195,6 +195,8 @@ static tri_status create_engine(tri_group *g, tri_store *store, const char *name
     for (const trii_engine *const *e = trii_engines(); *e != NULL; e++) {
         if (strcmp((*e)->name, "self") == 0)
             continue;
+        if (strcmp((*e)->name, "shm") == 0 && trii_param_text(TRII_PARAM_HOSTS) != NULL)
+            continue; /* it would see through the pretence */
         g->engine = *e;
         st = create_with(*e, store, args, &g->self);
         if (st != TRI_ERR_UNSUPPORTED)

@@ -49,7 +49,7 @@ static void bad_arguments_are_named_with_their_values(void **state)
         TRI_ERR_UNSUPPORTED, "carrier pigeon");
     CHECK_FAILS(
         tri_group_create(NULL, 0, 1, &(tri_group_options){.engine = "carrier pigeon"}, &group),
-        TRI_ERR_UNSUPPORTED, "this library's: self, shm, tcp");
+        TRI_ERR_UNSUPPORTED, "this library's: self, shm, hierarchy, tcp");
     CHECK_FAILS(tri_barrier(NULL, NULL), TRI_ERR_STATE, "tri_init");
     group = group_of_one();
     CHECK_FAILS(tri_all_reduce(group, x, x + 1, 2, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL),

@@ -7,11 +7,12 @@
 #include "engines/self/self.h"
 #include "engines/shm/shm.h"
 #include "engines/tcp/tcp.h"
+#include "group/hierarchy.h"
 
 const trii_engine *const *trii_engines(void)
 {
     static const trii_engine *const engines[] = {&trii_engine_self, &trii_engine_shm,
-                                                 &trii_engine_tcp, NULL};
+                                                 &trii_engine_hierarchy, &trii_engine_tcp, NULL};
 
     return engines;
 }

@@ -1,0 +1,183 @@
+/*
+ * hierarchy_test.c - what every engine promises, for shm inside hosts and tcp between them: hosts
+ * are pretended, ranks are threads, or processes where they die.
+ */
+#include "conformance/calls.h"
+
+#include <stdlib.h>
+
+#include "base/alloc.h"
+
+static const size_t small_counts[] = {0, 1, 17, 1009, SIZE_MAX};
+static const size_t counts[] = {0, 1, 23, 4099, 40009, SIZE_MAX};
+static const tri_dtype every_dtype[] = {
+    TRI_DTYPE_U8,   TRI_DTYPE_I8,  TRI_DTYPE_I16, TRI_DTYPE_I32,  TRI_DTYPE_I64, TRI_DTYPE_F16,
+    TRI_DTYPE_BF16, TRI_DTYPE_F32, TRI_DTYPE_F64, TRI_DTYPE_BOOL, TRI_DTYPE_NONE};
+static const tri_dtype few_dtypes[] = {TRI_DTYPE_F32, TRI_DTYPE_BF16, TRI_DTYPE_NONE};
+
+static const char hosts_of_2[] = "a,a,b,b,c,c,d,d";
+static const char hosts_of_3[] = "a,a,a,b,b,b";
+static const char hosts_of_4[] = "a,a,a,a,b,b,b,b";
+
+static void conform(const char *hosts, int size, const size_t *n, const tri_dtype *dtypes)
+{
+    script what = {.counts = n, .dtypes = dtypes, .all_ops = dtypes == every_dtype};
+    tri_group_options options = {.engine = "hierarchy", .timeout_ms = 40000};
+
+    setenv("TRI_HOSTS", hosts, 1);
+    run_threads(size, &options, run_script, &what);
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
+static void two_hosts_of_two(void **state)
+{
+    (void)state;
+    conform(hosts_of_2, 4, counts, few_dtypes);
+}
+
+static void three_hosts_of_two(void **state)
+{
+    (void)state;
+    conform(hosts_of_2, 6, counts, few_dtypes);
+}
+
+static void four_hosts_of_two(void **state)
+{
+    (void)state;
+    conform(hosts_of_2, 8, small_counts, few_dtypes);
+}
+
+static void two_hosts_of_four(void **state)
+{
+    (void)state;
+    conform(hosts_of_4, 8, small_counts, few_dtypes);
+}
+
+/* No power of two: reductions go another way, to the same bits. */
+static void two_hosts_of_three(void **state)
+{
+    (void)state;
+    conform(hosts_of_3, 6, counts, few_dtypes);
+}
+
+static void every_dtype_and_op(void **state)
+{
+    (void)state;
+    conform(hosts_of_2, 4, small_counts, every_dtype);
+}
+
+static const char *engine_is(rank_env *env)
+{
+    tri_group *g = NULL;
+    float x = 1.0f;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &g));
+    if (strcmp(tri_group_engine(g), env->arg) != 0)
+        return RANK_FAIL(env, "engine %s instead of %s", tri_group_engine(g),
+                         (const char *)env->arg);
+    RANK_TRY(env, tri_all_reduce(g, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL));
+    if (x != (float)env->size)
+        return RANK_FAIL(env, "sum %g", (double)x);
+    tri_group_unref(g);
+    return NULL;
+}
+
+static void the_layout_of_hosts_chooses_the_engine(void **state)
+{
+    static const struct {
+        const char *hosts, *engine;
+        int size;
+    } cases[] = {{"a,a,b,b", "hierarchy", 4}, {"a,b,c,d", "tcp", 4}, {"a,a,b", "tcp", 3},
+                 {"a,b,a,b", "tcp", 4},       {"a,a,b,c", "tcp", 4}, {"a,a,b,b,b,b", "tcp", 6},
+                 {"a,a,b,b,a,a", "tcp", 6},   {NULL, "shm", 4}};
+    tri_group_options options = {.timeout_ms = 40000};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char engine[16];
+
+        snprintf(engine, sizeof(engine), "%s", cases[i].engine);
+        if (cases[i].hosts != NULL)
+            setenv("TRI_HOSTS", cases[i].hosts, 1);
+        else
+            unsetenv("TRI_HOSTS");
+        run_threads(cases[i].size, &options, engine_is, engine);
+        assert_int_equal(trii_alloc_live(), 0);
+    }
+}
+
+/* --- faults ------------------------------------------------------------------------------------
+ */
+
+static const char *one_dies(rank_env *env)
+{
+    tri_group *g = NULL;
+    float *x = calloc(1 << 20, sizeof(*x));
+    tri_status st = TRI_OK;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &g));
+    for (int i = 0; i < 1000 && st == TRI_OK; i++) {
+        if (env->rank == 3 && i == 20)
+            raise(SIGKILL);
+        st = tri_all_reduce(g, x, x, 1 << (i % 21), TRI_DTYPE_F32, TRI_REDOP_SUM, NULL);
+    }
+    if (st != TRI_ERR_PEER_LOST && st != TRI_ERR_ABORTED)
+        return RANK_FAIL(env, "rank %d: %s: %s", env->rank, tri_status_name(st), tri_last_error());
+    if (tri_barrier(g, NULL) != st)
+        return RANK_FAIL(env, "rank %d: the group does not stay failed", env->rank);
+    tri_group_unref(g);
+    free(x);
+    return NULL;
+}
+
+static void a_dead_rank_ends_all_calls_on_all_hosts(void **state)
+{
+    tri_group_options options = {.engine = "hierarchy", .timeout_ms = 20000};
+    rank_end ends[4] = {{0, 0}, {0, 0}, {0, 0}, {0, SIGKILL}};
+
+    (void)state;
+    setenv("TRI_HOSTS", hosts_of_2, 1);
+    run_processes(4, &options, one_dies, NULL, ends, 15);
+}
+
+static const char *one_is_late(rank_env *env)
+{
+    const char *key = "over";
+    tri_group *g = NULL;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &g));
+    if (env->rank == 0)
+        RANK_FAILS(env, tri_monitored_barrier(g, 200), TRI_ERR_TIMEOUT, "rank");
+    if (env->rank == 1)
+        RANK_TRY(env, tri_store_wait(env->store, &key, 1, 20000));
+    if (env->rank > 1 && tri_barrier(g, NULL) == TRI_OK)
+        return RANK_FAIL(env, "rank %d passed", env->rank);
+    if (env->rank == 0)
+        RANK_TRY(env, tri_store_set(env->store, key, "", 0));
+    tri_group_unref(g);
+    return NULL;
+}
+
+static void a_timeout_ends_all_calls_on_all_hosts(void **state)
+{
+    tri_group_options options = {.engine = "hierarchy", .timeout_ms = 20000};
+
+    (void)state;
+    setenv("TRI_HOSTS", hosts_of_2, 1);
+    run_threads(4, &options, one_is_late, NULL);
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(two_hosts_of_two),
+    cmocka_unit_test(three_hosts_of_two),
+    cmocka_unit_test(four_hosts_of_two),
+    cmocka_unit_test(two_hosts_of_four),
+    cmocka_unit_test(two_hosts_of_three),
+    cmocka_unit_test(every_dtype_and_op),
+    cmocka_unit_test(the_layout_of_hosts_chooses_the_engine),
+    cmocka_unit_test(a_dead_rank_ends_all_calls_on_all_hosts),
+    cmocka_unit_test(a_timeout_ends_all_calls_on_all_hosts),
+};
+
+TEST_MAIN(tests)
