@@ -37,23 +37,34 @@ function(tri_add_test_script source)
         ENVIRONMENT "TRI_TEST_BIN=${CMAKE_BINARY_DIR}/bin;TRI_TEST_SOURCE=${CMAKE_SOURCE_DIR};TRI_TEST_SANITIZE=${TRI_SANITIZE};CC=${CMAKE_C_COMPILER};CXX=${CMAKE_CXX_COMPILER};${TRI_TEST_ENVIRONMENT}")
 endfunction()
 
-function(tri_add_test_file source)
+# tri_test_program(FILE): builds it.
+function(tri_test_program source)
     get_filename_component(name ${source} NAME_WE)
     add_executable(${name} ${source})
     set_target_properties(${name} PROPERTIES
         RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test)
     target_link_libraries(${name} PRIVATE trireme_flags test_support trireme_testing PkgConfig::CMOCKA)
     target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+endfunction()
 
+# tri_register_cases(FILE PREFIX VARIABLES): an entry PREFIX.case for each, with variables of its own.
+function(tri_register_cases source prefix variables)
+    get_filename_component(name ${source} NAME_WE)
     tri_read_test_header(${source})
     file(STRINGS ${source} cases REGEX "cmocka_unit_test[a-z_]*\\([a-z]")
     string(REGEX MATCHALL "cmocka_unit_test[a-z_]*\\([a-z0-9_]+" cases "${cases}")
     foreach(case IN LISTS cases)
         string(REGEX REPLACE ".*\\(" "" case "${case}")
-        add_test(NAME ${name}.${case} COMMAND ${name} ${case})
-        set_tests_properties(${name}.${case} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}"
-            ENVIRONMENT "TRI_TEST_BIN=${CMAKE_BINARY_DIR}/bin;TRI_TEST_SOURCE=${CMAKE_SOURCE_DIR};${TRI_TEST_ENVIRONMENT}")
+        add_test(NAME ${prefix}.${case} COMMAND ${name} ${case})
+        set_tests_properties(${prefix}.${case} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}"
+            ENVIRONMENT "TRI_TEST_BIN=${CMAKE_BINARY_DIR}/bin;TRI_TEST_SOURCE=${CMAKE_SOURCE_DIR};${variables};${TRI_TEST_ENVIRONMENT}")
     endforeach()
+endfunction()
+
+function(tri_add_test_file source)
+    get_filename_component(name ${source} NAME_WE)
+    tri_test_program(${source})
+    tri_register_cases(${source} ${name} "")
 endfunction()
 
 function(tri_add_tests)
@@ -66,6 +77,9 @@ function(tri_add_tests)
     file(GLOB_RECURSE tests CONFIGURE_DEPENDS
         ${CMAKE_SOURCE_DIR}/src/*_test.c ${CMAKE_SOURCE_DIR}/tests/*_test.c
         ${CMAKE_SOURCE_DIR}/tools/*_test.c)
+    # Those of plug-ins are added where the plug-in is.
+    list(FILTER tests EXCLUDE REGEX "/tests/plugins/")
+    tri_add_plugin_tests()
     foreach(source IN LISTS tests)
         tri_add_test_file(${source})
     endforeach()

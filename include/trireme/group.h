@@ -33,8 +33,8 @@ typedef struct tri_work tri_work;   /* owned by whoever posted the operation */
 
 /* Zero means default, everywhere: start from {0} and name what you change. */
 typedef struct tri_group_options {
-    const char *engine; /* "self", "shm", "hierarchy", "tcp"; NULL = TRI_ENGINE, else the best for
-                           the hosts */
+    const char *engine; /* "self", "shm", "hierarchy", "tcp", or a plug-in: "mpi", "gloo", "nccl";
+                           NULL = TRI_ENGINE, else the best for the hosts (never a plug-in) */
     int64_t timeout_ms; /* per operation and for forming the group; 0 = TRI_TIMEOUT_MS, else
                            TRI_GROUP_TIMEOUT_MS; TRI_FOREVER = none */
     const char *name;   /* for messages and records; NULL = "world" or a number */
@@ -86,7 +86,9 @@ TRI_API void tri_group_abort(tri_group *group, const char *why);
 TRI_API int tri_group_rank(const tri_group *group);
 TRI_API int tri_group_size(const tri_group *group);
 TRI_API const char *tri_group_engine(const tri_group *group); /* static text */
-/* Whether groups can be made with the engine: "shm", "tcp", "nccl", ... */
+/* Whether there is an engine of this name here: built in ("self", "shm", "tcp"), or a plug-in that
+ * can be loaded ("mpi", "gloo", "nccl"); if not, tri_last_error says why. Any thread; the first
+ * question about a plug-in loads it. */
 TRI_API bool tri_is_available(const char *engine);
 
 /**

@@ -10,8 +10,10 @@ packages_data="dataset-fashion-mnist"
 packages_test="clang clang-format-14 python3-minimal groff-base openmpi-bin libsodium-dev"
 packages_lint="clang-format-14 clang-tidy-14"
 # Releases that no longer have these do without: formatting is checked where version 14 is.
-packages_optional="clang-format-14"
+packages_optional="clang-format-14 libmpich-dev mpich libgloo-dev"
 packages_mpi="libopenmpi-dev openmpi-bin libmpich-dev mpich"
+# Engines as plug-ins: built and tested where these are.
+packages_plugins="$packages_mpi libgloo-dev"
 packages_venv="python3 python3-venv"
 
 say() {

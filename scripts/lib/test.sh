@@ -124,7 +124,7 @@ run_test() {
         esac
         shift
     done
-    need_packages $packages_build $packages_data $packages_test
+    need_packages $packages_build $packages_data $packages_test $packages_plugins
 
     case $mode in
     quick) test_preset dev -L quick ;;

@@ -31,6 +31,9 @@ static const trii_param_info params[TRII_PARAM_COUNT] = {
     [TRII_PARAM_NUM_THREADS] = {"TRI_NUM_THREADS", "",
                                 "threads of one process (default: "
                                 "OMP_NUM_THREADS, else allowed cores / local ranks)"},
+    [TRII_PARAM_PLUGIN_PATH] =
+        {"TRI_PLUGIN_PATH", "",
+         "folders with engines as plug-ins, before those beside the library"},
     [TRII_PARAM_RUN_DIR] = {"TRI_RUN_DIR", "", "folder of the running job (set by trirun)"},
     [TRII_PARAM_SPIN_US] = {"TRI_SPIN_US", "",
                             "how long a waiting rank spins before it sleeps "

@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/param.h"
+#include "group/plugin.h"
 #include "os/clock.h"
 #include "store/store_ops.h"
 
@@ -95,16 +96,14 @@ static tri_status agree_failed(const trii_group_args *args, const char *step)
     return TRII_FAIL(TRI_ERR_INTERNAL, "agreement on %s: a failure without a rank", step);
 }
 
-tri_status trii_group_agree(const trii_group_args *args, const char *step, tri_status mine)
+/* What this rank has to say about `step`; the last one to speak writes the verdict. */
+static tri_status agree_say(const trii_group_args *args, const char *step, tri_status mine)
 {
     const int64_t failed = INT64_C(1) << 32;
     char key[96], text[TRII_ERR_BYTES + 16];
-    char *total = NULL;
     int64_t sum;
     tri_status st;
 
-    if (args->size == 1)
-        return mine;
     snprintf(text, sizeof(text), "%d %s", (int)mine, mine != TRI_OK ? tri_last_error() : "");
     snprintf(key, sizeof(key), "%s/%d", step, args->rank);
     st = tri_store_set(args->store, key, text, strlen(text));
@@ -112,16 +111,24 @@ tri_status trii_group_agree(const trii_group_args *args, const char *step, tri_s
         return st;
     snprintf(key, sizeof(key), "%s/said", step);
     st = tri_store_add(args->store, key, mine == TRI_OK ? 1 : 1 + failed, &sum);
+    if (st != TRI_OK || sum % failed != args->size)
+        return st;
+    snprintf(key, sizeof(key), "%s/all", step);
+    return tri_store_set(args->store, key, sum < failed ? "1" : "0", 1);
+}
+
+tri_status trii_group_agree(const trii_group_args *args, const char *step, tri_status mine)
+{
+    char key[96];
+    char *total = NULL;
+    tri_status st;
+
+    if (args->size == 1)
+        return mine;
+    st = agree_say(args, step, mine);
     if (st != TRI_OK)
         return st;
     snprintf(key, sizeof(key), "%s/all", step);
-    if (sum % failed == args->size) {
-        const char *verdict = sum < failed ? "1" : "0";
-
-        st = tri_store_set(args->store, key, verdict, 1);
-        if (st != TRI_OK)
-            return st;
-    }
     st = tri_store_get(args->store, key, trii_group_left_ms(args), (void **)&total, NULL);
     if (st == TRI_ERR_TIMEOUT)
         return agree_timed_out(args, step);
@@ -133,15 +140,6 @@ tri_status trii_group_agree(const trii_group_args *args, const char *step, tri_s
 }
 
 /* --- creation --------------------------------------------------------------------------- */
-
-static const trii_engine *engine_named(const char *name)
-{
-    for (const trii_engine *const *e = trii_engines(); *e != NULL; e++) {
-        if (strcmp((*e)->name, name) == 0)
-            return *e;
-    }
-    return NULL;
-}
 
 /* One attempt with one engine, under keys of its own. */
 static tri_status create_with(const trii_engine *engine, tri_store *store, trii_group_args *args,
@@ -163,16 +161,45 @@ static tri_status create_with(const trii_engine *engine, tri_store *store, trii_
     return st;
 }
 
-static tri_status no_such_engine(const char *name)
+static bool is_built_in(const trii_engine *engine)
 {
-    char known[128] = "";
+    for (const trii_engine *const *e = trii_engines(); *e != NULL; e++) {
+        if (*e == engine)
+            return true;
+    }
+    return false;
+}
 
-    for (const trii_engine *const *e = trii_engines(); *e != NULL; e++)
-        snprintf(known + strlen(known), sizeof(known) - strlen(known), "%s%s",
-                 known[0] != '\0' ? ", " : "", (*e)->name);
-    return TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                     "engine %s (tri_group_options or TRI_ENGINE) is not one of this library's: %s",
-                     name, known);
+/* A named engine: built in, or a plug-in, which some rank may lack. That one says so and waits
+ * for nobody (the name may be a mistake of its own); those that have it hear it. */
+static tri_status create_named(tri_group *g, tri_store *store, const char *name,
+                               trii_group_args *args)
+{
+    const trii_engine *engine = NULL;
+    tri_store *own = NULL;
+    tri_status st = trii_engine_find(name, &engine);
+
+    g->engine = engine;
+    if (st == TRI_OK && is_built_in(engine))
+        return create_with(engine, store, args, &g->self);
+    if (store != NULL && g->size > 1) {
+        char why[TRII_ERR_BYTES];
+        tri_status said;
+
+        snprintf(why, sizeof(why), "%s", st != TRI_OK ? tri_last_error() : "");
+        said = tri_store_prefix("plugin", store, &own);
+        args->store = own;
+        if (said == TRI_OK && st != TRI_OK)
+            said = agree_say(args, name, st);
+        else if (said == TRI_OK)
+            said = trii_group_agree(args, name, st);
+        tri_store_unref(own);
+        if (st == TRI_OK)
+            st = said;
+        else
+            trii_err_set("%s", why);
+    }
+    return st == TRI_OK ? create_with(engine, store, args, &g->self) : st;
 }
 
 /* The named engine, or the first that serves all ranks. create() agrees between the ranks, so
@@ -181,17 +208,12 @@ static tri_status create_engine(tri_group *g, tri_store *store, const char *name
                                 trii_group_args *args)
 {
     tri_status st = TRII_FAIL(TRI_ERR_UNSUPPORTED, "no engine for a group of %d", g->size);
-    const trii_engine *named = name != NULL ? engine_named(name) : NULL;
     char tried[TRII_ERR_BYTES / 2] = "";
 
-    if (name != NULL && named == NULL)
-        return no_such_engine(name);
-    if (named == NULL && g->size == 1)
-        named = engine_named("self");
-    if (named != NULL) {
-        g->engine = named;
-        return create_with(named, store, args, &g->self);
-    }
+    if (name == NULL && g->size == 1)
+        name = "self";
+    if (name != NULL)
+        return create_named(g, store, name, args);
     for (const trii_engine *const *e = trii_engines(); *e != NULL; e++) {
         if (strcmp((*e)->name, "self") == 0)
             continue;
@@ -428,11 +450,6 @@ int tri_group_rank_of(const tri_group *group, int world_rank)
             return r;
     }
     return -1;
-}
-
-bool tri_is_available(const char *engine)
-{
-    return engine != NULL && engine_named(engine) != NULL;
 }
 
 const char *tri_group_engine(const tri_group *group)

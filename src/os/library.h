@@ -1,0 +1,18 @@
+/*
+ * library.h - shared libraries that are loaded while the program runs.
+ */
+#ifndef TRII_LIBRARY_H
+#define TRII_LIBRARY_H
+
+#include <trireme/status.h>
+
+/* Loads the file with its names for itself, for ever. Errors: NOT_FOUND (no such file), IO (it
+ * cannot be loaded: the line has the loader's words). */
+tri_status trii_library_load(const char *path, void **library_out) TRI_MUST_CHECK;
+/* The address of a function; NULL if it has none of this name. */
+void *trii_library_symbol(void *library, const char *name);
+/* The folder of the file that holds `address`: of our library, or of a program that has us inside.
+ * False if it is not known. */
+bool trii_library_folder(const void *address, char *path_out, size_t bytes);
+
+#endif
