@@ -6,8 +6,6 @@
  * (kv.h), replies (a client that does not read its replies is not read either) and waits.
  * Whatever is malformed closes that connection and no other.
  */
-#include "store/tcp_server.h"
-
 #include <string.h>
 
 #include "base/alloc.h"
@@ -15,66 +13,21 @@
 #include "base/log.h"
 #include "os/clock.h"
 #include "os/secret.h"
-#include "os/thread.h"
 #include "os/unix.h"
-#include "store/wire.h"
+#include "store/tcp_server_inside.h"
 
 #define READ_BYTES ((size_t)64 << 10)
-#define MAX_UNSENT ((size_t)1 << 20)  /* replies; above it requests stay unread */
-#define MAX_REPLY ((size_t)256 << 20) /* one reply; only MULTI_GET and LIST_KEYS come near */
-#define MAX_WAITS 64                  /* of one connection */
-#define SILENCE_MS 60000              /* to show that it speaks our protocol */
-#define MAX_STRANGERS 2048            /* that have not shown it: then the oldest one goes */
-#define MAX_HELD ((size_t)1 << 30)    /* unfinished requests of all clients together */
-#define COMPLAIN_NS TRII_NS_PER_S     /* of strangers, at most so often: they may be many */
-#define ACCEPT_PAUSE_MS 100           /* when the process is out of descriptors */
-
-typedef struct connection {
-    trii_watch watch; /* first: callbacks get its address */
-    trii_tcp_server *server;
-    struct connection *prev, *next;
-    trii_wire_parser parser;
-    trii_wire_buffer out; /* replies; the first out_done bytes are sent */
-    size_t out_done;
-    char *unread; /* received, not parsed yet: replies had piled up */
-    size_t unread_bytes;
-    trii_kv_wait *waits[MAX_WAITS];
-    int n_waits;
-    trii_handshake shake;
-    size_t held;    /* of the server's `held` */
-    bool knows_key; /* it has proved the job key, or need not */
-    bool validated;
-    bool dirty; /* in the list of connections with new replies */
-    struct connection *next_dirty;
-    int64_t accepted_ns;
-} connection;
-
-struct trii_tcp_server {
-    trii_loop *loop;
-    bool own_control; /* took the control thread */
-    trii_watch listener;
-    trii_timer resume; /* accepting */
-    trii_timer sweep;  /* silent connections */
-    bool sweeping;
-    trii_job_key key;
-    bool key_optional;
-    int n_strangers, max_strangers; /* connections that are not validated */
-    int64_t complained_ns;
-    size_t max_held;
-    size_t held; /* memory of unfinished requests */
-    int port;
-    trii_kv *kv;
-    connection *connections; /* oldest last */
-    connection *dirty;
-    char *scratch; /* READ_BYTES */
-    trii_mutex join_mutex;
-    trii_cond join_cond;
-    int64_t joined; /* guarded by join_mutex */
-};
+#define MAX_UNSENT ((size_t)1 << 20) /* replies; above it requests stay unread */
+#define MAX_WAITS 64                 /* of one trii_connection */
+#define SILENCE_MS 60000             /* to show that it speaks our protocol */
+#define MAX_STRANGERS 2048           /* that have not shown it: then the oldest one goes */
+#define MAX_HELD ((size_t)1 << 30)   /* unfinished requests of all clients together */
+#define COMPLAIN_NS TRII_NS_PER_S    /* of strangers, at most so often: they may be many */
+#define ACCEPT_PAUSE_MS 100          /* when the process is out of descriptors */
 
 /* --- connections ---------------------------------------------------------------------- */
 
-static bool may_complain(const connection *c)
+static bool may_complain(const trii_connection *c)
 {
     trii_tcp_server *server = c->server;
     int64_t now = trii_now_ns();
@@ -87,7 +40,7 @@ static bool may_complain(const connection *c)
     return true;
 }
 
-static void close_connection(connection *c, const char *why)
+static void close_connection(trii_connection *c, const char *why)
 {
     trii_tcp_server *server = c->server;
     char peer[TRII_ADDR_TEXT];
@@ -98,7 +51,7 @@ static void close_connection(connection *c, const char *why)
     }
     for (int i = 0; i < c->n_waits; i++)
         trii_kv_cancel(server->kv, c->waits[i]);
-    for (connection **link = &server->dirty; c->dirty && *link != NULL;
+    for (trii_connection **link = &server->dirty; c->dirty && *link != NULL;
          link = &(*link)->next_dirty) {
         if (*link == c) {
             *link = c->next_dirty;
@@ -119,7 +72,7 @@ static void close_connection(connection *c, const char *why)
 }
 
 /* Replies are sent once per batch of requests. */
-static void mark_dirty(connection *c)
+void trii_server_mark_dirty(trii_connection *c)
 {
     if (!c->dirty) {
         c->dirty = true;
@@ -128,13 +81,13 @@ static void mark_dirty(connection *c)
     }
 }
 
-static size_t unsent(const connection *c)
+static size_t unsent(const trii_connection *c)
 {
     return c->out.used - c->out_done;
 }
 
 /* False: the connection was closed. */
-static bool flush(connection *c)
+static bool flush(trii_connection *c)
 {
     while (unsent(c) > 0 && !c->out.failed) {
         size_t sent = 0;
@@ -166,224 +119,10 @@ static bool flush(connection *c)
     return true;
 }
 
-/* --- requests --------------------------------------------------------------------------- */
+/* --- bytes ------------------------------------------------------------------------------ */
 
-static void forget_wait(connection *c, const trii_kv_wait *wait)
-{
-    for (int i = 0; i < c->n_waits; i++) {
-        if (c->waits[i] == wait) {
-            c->waits[i] = c->waits[--c->n_waits];
-            return;
-        }
-    }
-}
-
-static void on_wait_ready(void *owner, trii_kv_wait *wait)
-{
-    connection *c = owner;
-
-    forget_wait(c, wait);
-    trii_wire_put_u8(&c->out, 0);
-    mark_dirty(c);
-}
-
-static tri_status start_wait(connection *c, const trii_slice *keys, size_t n_keys, bool barrier)
-{
-    trii_kv_wait *wait = NULL;
-    tri_status status;
-
-    if (c->n_waits == MAX_WAITS)
-        return TRII_FAIL(TRI_ERR_FORMAT, "more than %d waits at once", MAX_WAITS);
-    status = trii_kv_wait_for(c->server->kv, keys, n_keys, barrier, c, on_wait_ready, &wait);
-    if (status != TRI_OK)
-        return status;
-    if (wait == NULL)
-        trii_wire_put_u8(&c->out, 0);
-    else
-        c->waits[c->n_waits++] = wait;
-    return TRI_OK;
-}
-
-static tri_status do_barrier(connection *c, trii_slice key, int64_t size)
-{
-    int64_t arrived;
-    tri_status status = trii_kv_arrive(c->server->kv, key, &arrived);
-
-    if (status != TRI_OK)
-        return status;
-    if (arrived < size)
-        return start_wait(c, &key, 1, true);
-    trii_kv_wake(c->server->kv, key);
-    trii_wire_put_u8(&c->out, 0);
-    return TRI_OK;
-}
-
-static void note_joined(trii_tcp_server *server, int64_t joined)
-{
-    trii_mutex_lock(&server->join_mutex);
-    server->joined = joined;
-    trii_cond_broadcast(&server->join_cond);
-    trii_mutex_unlock(&server->join_mutex);
-}
-
-static tri_status do_add(connection *c, trii_slice key, int64_t delta)
-{
-    int64_t sum;
-    tri_status status = trii_kv_add(c->server->kv, key, delta, &sum);
-
-    if (status != TRI_OK)
-        return status;
-    trii_wire_put_i64(&c->out, sum);
-    if (key.bytes == 5 && memcmp(key.data, "init/", 5) == 0)
-        note_joined(c->server, sum);
-    return TRI_OK;
-}
-
-static tri_status do_multi_get(connection *c, const trii_slice *keys, size_t n_keys)
-{
-    size_t before = c->out.used;
-
-    for (size_t i = 0; i < n_keys; i++) {
-        trii_slice value = {"", 0};
-
-        (void)trii_kv_get(c->server->kv, keys[i], &value);
-        if (c->out.used - before + value.bytes > MAX_REPLY)
-            return TRII_FAIL(TRI_ERR_FORMAT, "a reply of more than %zu bytes", MAX_REPLY);
-        trii_wire_put_slice(&c->out, value);
-    }
-    return TRI_OK;
-}
-
-static void do_pop(connection *c, trii_slice key)
-{
-    int64_t length = trii_kv_queue_length(c->server->kv, key);
-    char *data = NULL;
-    size_t bytes = 0;
-
-    trii_wire_put_i64(&c->out, length);
-    if (trii_kv_pop(c->server->kv, key, &data, &bytes))
-        trii_wire_put_slice(&c->out, (trii_slice){data, bytes});
-    trii_free(data);
-}
-
-static bool put_key(void *arg, trii_slice key)
-{
-    connection *c = arg;
-
-    trii_wire_put_slice(&c->out, key);
-    return !c->out.failed && unsent(c) < MAX_REPLY;
-}
-
-static tri_status do_list_keys(connection *c)
-{
-    trii_wire_put_i64(&c->out, trii_kv_count(c->server->kv));
-    trii_kv_each(c->server->kv, put_key, c);
-    if (unsent(c) >= MAX_REPLY)
-        return TRII_FAIL(TRI_ERR_FORMAT, "a reply of more than %zu bytes", MAX_REPLY);
-    return TRI_OK;
-}
-
-static void cancel_waits(connection *c)
-{
-    while (c->n_waits > 0)
-        trii_kv_cancel(c->server->kv, c->waits[--c->n_waits]);
-    trii_wire_put_u8(&c->out, 1);
-}
-
-static bool all_present(const trii_kv *kv, const trii_slice *keys, size_t n_keys)
-{
-    for (size_t i = 0; i < n_keys; i++) {
-        if (!trii_kv_has(kv, keys[i]))
-            return false;
-    }
-    return true;
-}
-
-static tri_status do_compare_set(connection *c, const trii_slice *parts)
-{
-    trii_slice reply;
-    tri_status status = trii_kv_compare_set(c->server->kv, parts[0], parts[1], parts[2], &reply);
-
-    if (status == TRI_OK)
-        trii_wire_put_slice(&c->out, reply);
-    return status;
-}
-
-static tri_status do_multi_set(connection *c, const trii_slice *parts, size_t n_parts)
-{
-    tri_status status = TRI_OK;
-
-    for (size_t i = 0; i + 1 < n_parts && status == TRI_OK; i += 2)
-        status = trii_kv_set(c->server->kv, parts[i], parts[i + 1]);
-    return status;
-}
-
-/* A failure closes the connection. */
-static tri_status handle(connection *c, const trii_wire_request *r)
-{
-    trii_kv *kv = c->server->kv;
-    const trii_slice *parts = r->parts;
-
-    if (c->validated == (r->op == TRII_WIRE_VALIDATE))
-        return TRII_FAIL(TRI_ERR_FORMAT,
-                         c->validated ? "a second handshake" : "the first request is no handshake");
-    mark_dirty(c);
-    switch (r->op) {
-    case TRII_WIRE_VALIDATE:
-        if (r->word != TRII_WIRE_MAGIC)
-            return TRII_FAIL(TRI_ERR_FORMAT, "handshake with 0x%08x", (unsigned)r->word);
-        c->validated = true;
-        c->server->n_strangers--;
-        return TRI_OK;
-    case TRII_WIRE_SET:
-        return trii_kv_set(kv, parts[0], parts[1]);
-    case TRII_WIRE_COMPARE_SET:
-        return do_compare_set(c, parts);
-    case TRII_WIRE_GET:
-    case TRII_WIRE_MULTI_GET:
-        return do_multi_get(c, parts, r->n_parts);
-    case TRII_WIRE_ADD:
-        return do_add(c, parts[0], r->number);
-    case TRII_WIRE_CHECK:
-        trii_wire_put_u8(&c->out, all_present(kv, parts, r->n_parts) ? 0 : 1);
-        return TRI_OK;
-    case TRII_WIRE_WAIT:
-        return start_wait(c, parts, r->n_parts, false);
-    case TRII_WIRE_GETNUMKEYS:
-        trii_wire_put_i64(&c->out, trii_kv_count(kv));
-        return TRI_OK;
-    case TRII_WIRE_DELETE_KEY:
-        trii_wire_put_i64(&c->out, trii_kv_delete(kv, parts[0]));
-        return TRI_OK;
-    case TRII_WIRE_APPEND:
-        return trii_kv_append(kv, parts[0], parts[1]);
-    case TRII_WIRE_MULTI_SET:
-        return do_multi_set(c, parts, r->n_parts);
-    case TRII_WIRE_CANCEL_WAIT:
-        cancel_waits(c);
-        return TRI_OK;
-    case TRII_WIRE_PING:
-        trii_wire_put_u32(&c->out, r->word);
-        return TRI_OK;
-    case TRII_WIRE_QUEUE_PUSH:
-        return trii_kv_push(kv, parts[0], parts[1]);
-    case TRII_WIRE_QUEUE_POP:
-        do_pop(c, parts[0]);
-        return TRI_OK;
-    case TRII_WIRE_QUEUE_LEN:
-        trii_wire_put_i64(&c->out, trii_kv_queue_length(kv, parts[0]));
-        return TRI_OK;
-    case TRII_WIRE_LIST_KEYS:
-        return do_list_keys(c);
-    case TRII_WIRE_BARRIER:
-        return do_barrier(c, parts[0], r->number);
-    case TRII_WIRE_OP_COUNT:
-        break;
-    }
-    return TRII_FAIL(TRI_ERR_FORMAT, "unknown op");
-}
-
-static tri_status take_handshake(connection *c, const char *data, size_t bytes, size_t *used_out)
+static tri_status take_handshake(trii_connection *c, const char *data, size_t bytes,
+                                 size_t *used_out)
 {
     unsigned char answer[TRII_ANSWER_BYTES];
     size_t answer_bytes = 0;
@@ -399,21 +138,21 @@ static tri_status take_handshake(connection *c, const char *data, size_t bytes, 
 
     if (answer_bytes > 0) {
         trii_wire_put(&c->out, answer, answer_bytes);
-        mark_dirty(c);
+        trii_server_mark_dirty(c);
     }
     c->knows_key = status == TRI_OK;
     return status;
 }
 
 /* Of too much that is unfinished the largest piece goes; it may be ours. */
-static tri_status make_room(connection *c)
+static tri_status make_room(trii_connection *c)
 {
     trii_tcp_server *server = c->server;
 
     while (server->held > server->max_held) {
-        connection *largest = c;
+        trii_connection *largest = c;
 
-        for (connection *other = server->connections; other != NULL; other = other->next)
+        for (trii_connection *other = server->connections; other != NULL; other = other->next)
             largest = other->held > largest->held ? other : largest;
         if (largest == c)
             return TRII_FAIL(TRI_ERR_NO_MEMORY, "unfinished requests of more than %zu bytes",
@@ -423,14 +162,14 @@ static tri_status make_room(connection *c)
     return TRI_OK;
 }
 
-static tri_status take_request(connection *c, const char *data, size_t bytes, size_t *used_out)
+static tri_status take_request(trii_connection *c, const char *data, size_t bytes, size_t *used_out)
 {
     trii_wire_request request;
     tri_status status = trii_wire_feed(&c->parser, data, bytes, used_out, &request);
     size_t held;
 
     if (status == TRI_OK) {
-        status = handle(c, &request);
+        status = trii_server_handle(c, &request);
         if (c->parser.room > MAX_UNSENT)
             trii_wire_parser_fini(&c->parser); /* one large request, then perhaps none */
     }
@@ -442,7 +181,7 @@ static tri_status take_request(connection *c, const char *data, size_t bytes, si
 
 /* Handles what is complete in the bytes, until replies pile up; the rest is kept. False: the
  * connection was closed. */
-static bool take_bytes(connection *c, const char *data, size_t bytes)
+static bool take_bytes(trii_connection *c, const char *data, size_t bytes)
 {
     size_t done = 0, used = 0;
 
@@ -467,13 +206,13 @@ static bool take_bytes(connection *c, const char *data, size_t bytes)
         trii_free(c->unread);
         c->unread = rest;
         c->unread_bytes = bytes - done;
-        mark_dirty(c);
+        trii_server_mark_dirty(c);
     }
     return true;
 }
 
 /* Goes on with bytes that were left because replies had piled up. */
-static bool take_unread(connection *c)
+static bool take_unread(trii_connection *c)
 {
     char *data = c->unread;
     bool open;
@@ -482,14 +221,14 @@ static bool take_unread(connection *c)
     open = take_bytes(c, data, c->unread_bytes);
     trii_free(data);
     if (open)
-        mark_dirty(c); /* to read again */
+        trii_server_mark_dirty(c); /* to read again */
     return open;
 }
 
 static void flush_dirty(trii_tcp_server *server)
 {
     while (server->dirty != NULL) {
-        connection *c = server->dirty;
+        trii_connection *c = server->dirty;
 
         server->dirty = c->next_dirty;
         c->dirty = false;
@@ -498,7 +237,7 @@ static void flush_dirty(trii_tcp_server *server)
     }
 }
 
-static bool receive(connection *c)
+static bool receive(trii_connection *c)
 {
     size_t got = 0;
     tri_status status = trii_socket_recv(c->watch.fd, c->server->scratch, READ_BYTES, &got);
@@ -514,7 +253,7 @@ static bool receive(connection *c)
 
 static void on_ready(trii_watch *watch, unsigned events)
 {
-    connection *c = (connection *)watch;
+    trii_connection *c = (trii_connection *)watch;
     trii_tcp_server *server = c->server;
     bool open = true;
 
@@ -537,11 +276,11 @@ static int64_t patience_ms(const trii_tcp_server *server)
 }
 
 /* The stranger that has been here longest; the list begins with the newest connection. */
-static connection *oldest_stranger(const trii_tcp_server *server)
+static trii_connection *oldest_stranger(const trii_tcp_server *server)
 {
-    connection *oldest = NULL;
+    trii_connection *oldest = NULL;
 
-    for (connection *c = server->connections; c != NULL; c = c->next)
+    for (trii_connection *c = server->connections; c != NULL; c = c->next)
         oldest = c->validated ? oldest : c;
     return oldest;
 }
@@ -552,9 +291,9 @@ static void on_sweep(trii_timer *timer)
     trii_tcp_server *server = (trii_tcp_server *)((char *)timer - offsetof(trii_tcp_server, sweep));
     int64_t limit = trii_now_ns() - patience_ms(server) * TRII_NS_PER_MS;
     bool silent = false;
-    connection *next;
+    trii_connection *next;
 
-    for (connection *c = server->connections; c != NULL; c = next) {
+    for (trii_connection *c = server->connections; c != NULL; c = next) {
         next = c->next;
         if (!c->validated && c->accepted_ns < limit)
             close_connection(c, "no handshake");
@@ -576,7 +315,7 @@ static void on_resume(trii_timer *timer)
 
 static tri_status add_connection(trii_tcp_server *server, int fd)
 {
-    connection *c = trii_alloc(1, sizeof(*c), "store connection");
+    trii_connection *c = trii_alloc(1, sizeof(*c), "store connection");
     tri_status status;
 
     if (c == NULL)

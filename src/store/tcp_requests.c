@@ -1,0 +1,232 @@
+/*
+ * tcp_requests.c - what clients of the TCP store's server ask for (wire.h).
+ *
+ * Nobody waits here: a WAIT is a note in the table, answered by the write that completes it.
+ */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "store/tcp_server_inside.h"
+
+#define MAX_REPLY ((size_t)256 << 20) /* one reply; only MULTI_GET and LIST_KEYS come near */
+
+static size_t unsent(const trii_connection *c)
+{
+    return c->out.used - c->out_done;
+}
+
+static void forget_wait(trii_connection *c, const trii_kv_wait *wait)
+{
+    for (int i = 0; i < c->n_waits; i++) {
+        if (c->waits[i] == wait) {
+            c->waits[i] = c->waits[--c->n_waits];
+            return;
+        }
+    }
+}
+
+static void on_wait_ready(void *owner, trii_kv_wait *wait)
+{
+    trii_connection *c = owner;
+
+    forget_wait(c, wait);
+    trii_wire_put_u8(&c->out, 0);
+    trii_server_mark_dirty(c);
+}
+
+static tri_status start_wait(trii_connection *c, const trii_slice *keys, size_t n_keys,
+                             bool barrier)
+{
+    trii_kv_wait *wait = NULL;
+    tri_status status;
+
+    if (c->n_waits == TRII_SERVER_MAX_WAITS)
+        return TRII_FAIL(TRI_ERR_FORMAT, "more than %d waits at once", TRII_SERVER_MAX_WAITS);
+    status = trii_kv_wait_for(c->server->kv, keys, n_keys, barrier, c, on_wait_ready, &wait);
+    if (status != TRI_OK)
+        return status;
+    if (wait == NULL)
+        trii_wire_put_u8(&c->out, 0);
+    else
+        c->waits[c->n_waits++] = wait;
+    return TRI_OK;
+}
+
+static tri_status do_barrier(trii_connection *c, trii_slice key, int64_t size)
+{
+    int64_t arrived;
+    tri_status status = trii_kv_arrive(c->server->kv, key, &arrived);
+
+    if (status != TRI_OK)
+        return status;
+    if (arrived < size)
+        return start_wait(c, &key, 1, true);
+    trii_kv_wake(c->server->kv, key);
+    trii_wire_put_u8(&c->out, 0);
+    return TRI_OK;
+}
+
+static void note_joined(trii_tcp_server *server, int64_t joined)
+{
+    trii_mutex_lock(&server->join_mutex);
+    server->joined = joined;
+    trii_cond_broadcast(&server->join_cond);
+    trii_mutex_unlock(&server->join_mutex);
+}
+
+static tri_status do_add(trii_connection *c, trii_slice key, int64_t delta)
+{
+    int64_t sum;
+    tri_status status = trii_kv_add(c->server->kv, key, delta, &sum);
+
+    if (status != TRI_OK)
+        return status;
+    trii_wire_put_i64(&c->out, sum);
+    if (key.bytes == 5 && memcmp(key.data, "init/", 5) == 0)
+        note_joined(c->server, sum);
+    return TRI_OK;
+}
+
+static tri_status do_multi_get(trii_connection *c, const trii_slice *keys, size_t n_keys)
+{
+    size_t before = c->out.used;
+
+    for (size_t i = 0; i < n_keys; i++) {
+        trii_slice value = {"", 0};
+
+        (void)trii_kv_get(c->server->kv, keys[i], &value);
+        if (c->out.used - before + value.bytes > MAX_REPLY)
+            return TRII_FAIL(TRI_ERR_FORMAT, "a reply of more than %zu bytes", MAX_REPLY);
+        trii_wire_put_slice(&c->out, value);
+    }
+    return TRI_OK;
+}
+
+static void do_pop(trii_connection *c, trii_slice key)
+{
+    int64_t length = trii_kv_queue_length(c->server->kv, key);
+    char *data = NULL;
+    size_t bytes = 0;
+
+    trii_wire_put_i64(&c->out, length);
+    if (trii_kv_pop(c->server->kv, key, &data, &bytes))
+        trii_wire_put_slice(&c->out, (trii_slice){data, bytes});
+    trii_free(data);
+}
+
+static bool put_key(void *arg, trii_slice key)
+{
+    trii_connection *c = arg;
+
+    trii_wire_put_slice(&c->out, key);
+    return !c->out.failed && unsent(c) < MAX_REPLY;
+}
+
+static tri_status do_list_keys(trii_connection *c)
+{
+    trii_wire_put_i64(&c->out, trii_kv_count(c->server->kv));
+    trii_kv_each(c->server->kv, put_key, c);
+    if (unsent(c) >= MAX_REPLY)
+        return TRII_FAIL(TRI_ERR_FORMAT, "a reply of more than %zu bytes", MAX_REPLY);
+    return TRI_OK;
+}
+
+static void cancel_waits(trii_connection *c)
+{
+    while (c->n_waits > 0)
+        trii_kv_cancel(c->server->kv, c->waits[--c->n_waits]);
+    trii_wire_put_u8(&c->out, 1);
+}
+
+static bool all_present(const trii_kv *kv, const trii_slice *keys, size_t n_keys)
+{
+    for (size_t i = 0; i < n_keys; i++) {
+        if (!trii_kv_has(kv, keys[i]))
+            return false;
+    }
+    return true;
+}
+
+static tri_status do_compare_set(trii_connection *c, const trii_slice *parts)
+{
+    trii_slice reply;
+    tri_status status = trii_kv_compare_set(c->server->kv, parts[0], parts[1], parts[2], &reply);
+
+    if (status == TRI_OK)
+        trii_wire_put_slice(&c->out, reply);
+    return status;
+}
+
+static tri_status do_multi_set(trii_connection *c, const trii_slice *parts, size_t n_parts)
+{
+    tri_status status = TRI_OK;
+
+    for (size_t i = 0; i + 1 < n_parts && status == TRI_OK; i += 2)
+        status = trii_kv_set(c->server->kv, parts[i], parts[i + 1]);
+    return status;
+}
+
+tri_status trii_server_handle(trii_connection *c, const trii_wire_request *r)
+{
+    trii_kv *kv = c->server->kv;
+    const trii_slice *parts = r->parts;
+
+    if (c->validated == (r->op == TRII_WIRE_VALIDATE))
+        return TRII_FAIL(TRI_ERR_FORMAT,
+                         c->validated ? "a second handshake" : "the first request is no handshake");
+    trii_server_mark_dirty(c);
+    switch (r->op) {
+    case TRII_WIRE_VALIDATE:
+        if (r->word != TRII_WIRE_MAGIC)
+            return TRII_FAIL(TRI_ERR_FORMAT, "handshake with 0x%08x", (unsigned)r->word);
+        c->validated = true;
+        c->server->n_strangers--;
+        return TRI_OK;
+    case TRII_WIRE_SET:
+        return trii_kv_set(kv, parts[0], parts[1]);
+    case TRII_WIRE_COMPARE_SET:
+        return do_compare_set(c, parts);
+    case TRII_WIRE_GET:
+    case TRII_WIRE_MULTI_GET:
+        return do_multi_get(c, parts, r->n_parts);
+    case TRII_WIRE_ADD:
+        return do_add(c, parts[0], r->number);
+    case TRII_WIRE_CHECK:
+        trii_wire_put_u8(&c->out, all_present(kv, parts, r->n_parts) ? 0 : 1);
+        return TRI_OK;
+    case TRII_WIRE_WAIT:
+        return start_wait(c, parts, r->n_parts, false);
+    case TRII_WIRE_GETNUMKEYS:
+        trii_wire_put_i64(&c->out, trii_kv_count(kv));
+        return TRI_OK;
+    case TRII_WIRE_DELETE_KEY:
+        trii_wire_put_i64(&c->out, trii_kv_delete(kv, parts[0]));
+        return TRI_OK;
+    case TRII_WIRE_APPEND:
+        return trii_kv_append(kv, parts[0], parts[1]);
+    case TRII_WIRE_MULTI_SET:
+        return do_multi_set(c, parts, r->n_parts);
+    case TRII_WIRE_CANCEL_WAIT:
+        cancel_waits(c);
+        return TRI_OK;
+    case TRII_WIRE_PING:
+        trii_wire_put_u32(&c->out, r->word);
+        return TRI_OK;
+    case TRII_WIRE_QUEUE_PUSH:
+        return trii_kv_push(kv, parts[0], parts[1]);
+    case TRII_WIRE_QUEUE_POP:
+        do_pop(c, parts[0]);
+        return TRI_OK;
+    case TRII_WIRE_QUEUE_LEN:
+        trii_wire_put_i64(&c->out, trii_kv_queue_length(kv, parts[0]));
+        return TRI_OK;
+    case TRII_WIRE_LIST_KEYS:
+        return do_list_keys(c);
+    case TRII_WIRE_BARRIER:
+        return do_barrier(c, parts[0], r->number);
+    case TRII_WIRE_OP_COUNT:
+        break;
+    }
+    return TRII_FAIL(TRI_ERR_FORMAT, "unknown op");
+}
