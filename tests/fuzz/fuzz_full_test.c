@@ -1,0 +1,62 @@
+/*
+ * fuzz_full_test.c - a million mutations for every parser that is a function, and as many as a
+ * minute takes where each needs connections.
+ */
+/* ctest: labels=full timeout=600 */
+#include "fuzz/targets.h"
+
+#define MILLION 1000000
+
+static void a_million_store_requests(void **state)
+{
+    (void)state;
+    fuzz_mutations(&requests_target, MILLION);
+}
+
+static void a_million_store_files(void **state)
+{
+    (void)state;
+    fuzz_mutations(&records_target, MILLION);
+}
+
+static void a_million_handshakes(void **state)
+{
+    (void)state;
+    fuzz_mutations(&handshake_target, MILLION);
+}
+
+static void a_million_safetensors(void **state)
+{
+    (void)state;
+    fuzz_mutations(&safetensors_target, MILLION);
+}
+
+static void a_quarter_of_a_million_idx_files(void **state)
+{
+    (void)state;
+    fuzz_mutations(&idx_target, MILLION / 4);
+}
+
+static void many_clients_of_the_store_server(void **state)
+{
+    (void)state;
+    fuzz_mutations(&server_target, 200000);
+}
+
+static void many_rogue_ranks(void **state)
+{
+    (void)state;
+    fuzz_mutations(&frames_target, 20000);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_million_store_requests),
+    cmocka_unit_test(a_million_store_files),
+    cmocka_unit_test(a_million_handshakes),
+    cmocka_unit_test(a_million_safetensors),
+    cmocka_unit_test(a_quarter_of_a_million_idx_files),
+    cmocka_unit_test(many_clients_of_the_store_server),
+    cmocka_unit_test(many_rogue_ranks),
+};
+
+TEST_MAIN(tests)

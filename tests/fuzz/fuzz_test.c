@@ -1,0 +1,64 @@
+/*
+ * fuzz_test.c - every parser of what others send: its corpus, each file of it cut behind every
+ * byte, and some thousand mutations. fuzz_full_test.c has a million.
+ */
+#include "fuzz/targets.h"
+
+static void store_requests_take_anything(void **state)
+{
+    (void)state;
+    fuzz_corpus(&requests_target);
+    fuzz_mutations(&requests_target, 20000);
+}
+
+static void the_store_server_takes_anything(void **state)
+{
+    (void)state;
+    fuzz_mutations(&server_target, 1000);
+}
+
+static void store_files_take_anything(void **state)
+{
+    (void)state;
+    fuzz_corpus(&records_target);
+    fuzz_mutations(&records_target, 20000);
+}
+
+static void handshakes_let_nobody_in_by_luck(void **state)
+{
+    (void)state;
+    fuzz_corpus(&handshake_target);
+    fuzz_mutations(&handshake_target, 10000);
+}
+
+static void tcp_frames_take_anything(void **state)
+{
+    (void)state;
+    fuzz_mutations(&frames_target, 200);
+}
+
+static void safetensors_take_anything(void **state)
+{
+    (void)state;
+    fuzz_corpus(&safetensors_target);
+    fuzz_mutations(&safetensors_target, 5000);
+}
+
+static void idx_files_take_anything(void **state)
+{
+    (void)state;
+    fuzz_corpus(&idx_target);
+    fuzz_mutations(&idx_target, 2000);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(store_requests_take_anything),
+    cmocka_unit_test(the_store_server_takes_anything),
+    cmocka_unit_test(store_files_take_anything),
+    cmocka_unit_test(handshakes_let_nobody_in_by_luck),
+    cmocka_unit_test(tcp_frames_take_anything),
+    cmocka_unit_test(safetensors_take_anything),
+    cmocka_unit_test(idx_files_take_anything),
+};
+
+TEST_MAIN(tests)

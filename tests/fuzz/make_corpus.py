@@ -1,0 +1,122 @@
+"""make_corpus.py - writes tests/fuzz/corpus: small valid inputs of every parser, and a few that
+were wrong once. Run it again after a change of a format; its output is kept in the tree.
+
+    python3 tests/fuzz/make_corpus.py
+"""
+import gzip
+import json
+import os
+import struct
+
+HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus")
+
+
+def put(target, name, data):
+    folder = os.path.join(HERE, target)
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, name), "wb") as file:
+        file.write(data)
+
+
+def text(data):
+    return struct.pack("<Q", len(data)) + data
+
+
+def store_requests():
+    validate = b"\x00\xce\xf7\x85\x3c"
+    ping = b"\x0d" + struct.pack("<I", 4711)
+    put("store_requests", "hello", validate + ping)
+    put("store_requests", "set_get", validate + b"\x01" + text(b"/k") + text(b"value")
+        + b"\x06" + struct.pack("<Q", 1) + text(b"/k") + b"\x03" + text(b"/k"))
+    put("store_requests", "add", validate + b"\x04" + text(b"/n") + struct.pack("<q", -7)
+        + b"\x04" + text(b"init/") + struct.pack("<q", 1))
+    put("store_requests", "compare", validate + b"\x02" + text(b"/k") + text(b"") + text(b"x")
+        + b"\x02" + text(b"/k") + text(b"x") + text(b"yy"))
+    put("store_requests", "check_wait_cancel", validate + b"\x05" + struct.pack("<Q", 2)
+        + text(b"/a") + text(b"/b") + b"\x06" + struct.pack("<Q", 2) + text(b"/a") + text(b"/b")
+        + b"\x0c" + b"\x07" + b"\x08" + text(b"/a"))
+    put("store_requests", "multi", validate + b"\x0b" + struct.pack("<Q", 2) + text(b"/a")
+        + text(b"1") + text(b"/b") + text(b"22") + b"\x0a" + struct.pack("<Q", 2) + text(b"/a")
+        + text(b"/b") + b"\x11")
+    put("store_requests", "queues", validate + b"\x0e" + text(b"/q") + text(b"first")
+        + b"\x10" + text(b"/q") + b"\x0f" + text(b"/q") + b"\x0f" + text(b"/q"))
+    put("store_requests", "append_barrier", validate + b"\x09" + text(b"/k") + text(b"+")
+        + b"\x12" + text(b"/b") + struct.pack("<q", 1) + b"\x12" + text(b"/b")
+        + struct.pack("<q", 3))
+    put("store_requests", "huge_length", validate + b"\x01" + struct.pack("<Q", 2 ** 63) + b"/k")
+    put("store_requests", "many_keys", validate + b"\x05" + struct.pack("<Q", 131073))
+    put("store_requests", "http", b"GET / HTTP/1.1\r\nHost: store\r\n\r\n")
+
+
+def record(key, value):
+    return struct.pack("<I", len(key)) + key + struct.pack("<I", len(value)) + value
+
+
+def store_file():
+    head = record(b"refcount/", b"1")
+    put("store_file", "values", head + record(b"/a", b"xyz") + record(b"/b", b"7")
+        + record(b"-/a", b"") + record(b"/c", b""))
+    put("store_file", "counters", head + record(b"/n", b"1") + record(b"/n", b"2")
+        + record(b"cleanup/", b"1") + record(b"refcount/", b"0"))
+    put("store_file", "torn", head + record(b"/k", b"never finished")[:-5])
+    put("store_file", "zeros", head + bytes(16))
+    put("store_file", "huge", head + struct.pack("<I", 2) + b"/k" + struct.pack("<I", 2 ** 32 - 1))
+
+
+def handshake():
+    put("handshake", "hello", b"TRIKEY1\n" + bytes(range(32)))
+    put("handshake", "hello_and_proof", b"TRIKEY1\n" + bytes(range(32)) + bytes(range(32, 64)))
+    put("handshake", "pytorch", b"\x00\xce\xf7\x85\x3c\x0d\x01\x02\x03\x04")
+    put("handshake", "almost", b"TRIKEY2\n" + bytes(32))
+
+
+def frame(kind, call, dtype, op, root, seq, count, size, part):
+    return struct.pack("<BBBBiQQQII24s", kind, call, dtype, op, root, seq, count, size, part, 17,
+                       b"fuzz.c")
+
+
+def tcp_frames():
+    f32, floats = 8, struct.pack("<16f", *range(16))
+    message = frame(3, 6, f32, 0, 0, 1, 16, 64, 0) + floats
+    put("tcp_frames", "message", message)
+    put("tcp_frames", "messages", message + frame(3, 6, f32, 0, 0, 2, 16, 64, 5) + floats)
+    put("tcp_frames", "part", frame(1, 1, f32, 0, 0, 1, 16, 64, 0) + floats)
+    put("tcp_frames", "part_result", frame(1, 1, f32, 0, 0, 1, 16, 32, 0) + floats[:32]
+        + frame(2, 1, f32, 0, 0, 1, 16, 32, 0) + floats[:32])
+    put("tcp_frames", "barrier", frame(1, 5, 0, 0, 0, 1, 0, 0, 0))
+    put("tcp_frames", "goodbye", message + frame(4, 0, 0, 0, 0, 0, 0, 0, 0))
+    put("tcp_frames", "fault", frame(5, 0, 0, 0, -7, 0, 0, 12, 0) + b"it went bad!")
+    put("tcp_frames", "huge", frame(3, 6, f32, 0, 0, 1, 2 ** 61, 2 ** 63, 0) + floats)
+
+
+def safetensors():
+    def whole(header, data):
+        raw = json.dumps(header).encode()
+        raw += b" " * (-len(raw) % 8)
+        return struct.pack("<Q", len(raw)) + raw + data
+
+    put("safetensors", "two", whole(
+        {"__metadata__": {"format": "pt"},
+         "weight": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]},
+         "bias": {"dtype": "I64", "shape": [1], "data_offsets": [16, 24]}}, bytes(24)))
+    put("safetensors", "scalar", whole(
+        {"x": {"dtype": "BF16", "shape": [], "data_offsets": [0, 2]}}, bytes(2)))
+    put("safetensors", "empty", whole({}, b""))
+    put("safetensors", "none", whole(
+        {"x": {"dtype": "F16", "shape": [0, 3], "data_offsets": [0, 0]}}, b""))
+    put("safetensors", "huge_shape", whole(
+        {"x": {"dtype": "F64", "shape": [2 ** 62, 16], "data_offsets": [0, 8]}}, bytes(8)))
+    put("safetensors", "huge_header", struct.pack("<Q", 2 ** 63) + b"{}")
+
+
+def idx():
+    labels = b"\0\0\x08\x01" + struct.pack(">I", 5) + bytes(range(5))
+    put("idx", "labels", labels)
+    put("idx", "images", b"\0\0\x08\x03" + struct.pack(">III", 2, 2, 3) + bytes(range(12)))
+    put("idx", "floats", b"\0\0\x0d\x02" + struct.pack(">II", 1, 2) + struct.pack(">2f", 1, 2))
+    put("idx", "packed", gzip.compress(labels, mtime=0))
+    put("idx", "huge", b"\0\0\x0e\x04" + struct.pack(">IIII", *[2 ** 32 - 1] * 4))
+
+
+for make in (store_requests, store_file, handshake, tcp_frames, safetensors, idx):
+    make()

@@ -1,0 +1,308 @@
+/*
+ * targets.h - the parsers of what others send or leave in files, each as a target of fuzz.h, and
+ * what must hold of them whatever they are given. Tests only.
+ */
+#ifndef TEST_FUZZ_TARGETS_H
+#define TEST_FUZZ_TARGETS_H
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <trireme/trireme.h>
+
+#include "base/alloc.h"
+#include "data/idx.h"
+#include "engines/tcp/tcp.h"
+#include "fuzz/fuzz.h"
+#include "group/front.h"
+#include "os/clock.h"
+#include "os/socket.h"
+#include "os/thread.h"
+#include "store/file_log.h"
+#include "store/handshake.h"
+#include "store/tcp_server.h"
+#include "store/wire.h"
+#include "testing/check.h"
+
+static void quiet(void)
+{
+    setenv("TRI_LOG", "error", 1);
+}
+
+/* --- store requests -----------------------------------------------------------------------------
+ */
+
+/* A hash of all requests, fed in pieces of `piece` bytes; *status_out is how it ended. */
+static uint64_t parse_requests(const uint8_t *data, size_t bytes, size_t piece,
+                               tri_status *status_out)
+{
+    trii_wire_parser parser;
+    uint64_t hash = 1;
+    size_t at = 0;
+    tri_status status = TRI_OK;
+
+    trii_wire_parser_init(&parser);
+    while (at < bytes && status >= 0) {
+        size_t n = bytes - at < piece ? bytes - at : piece, used = 0;
+        trii_wire_request request = {0};
+
+        status = trii_wire_feed(&parser, data + at, n, &used, &request);
+        if (status < 0)
+            break;
+        assert_true(used <= n && (used > 0 || n == 0 || status == TRI_OK));
+        at += used;
+        if (status != TRI_OK)
+            continue;
+        assert_true(request.op < TRII_WIRE_OP_COUNT && request.n_parts <= bytes);
+        hash = hash * 31 + (uint64_t)request.op + (uint64_t)request.number + request.word;
+        for (size_t i = 0; i < request.n_parts; i++) {
+            hash = hash * 31 + request.parts[i].bytes;
+            for (size_t k = 0; k < request.parts[i].bytes; k++)
+                hash = hash * 31 + (uint8_t)request.parts[i].data[k];
+        }
+    }
+    /* a length that is announced costs nothing until the bytes come */
+    assert_true(parser.room <= 4 * FUZZ_MAX_BYTES);
+    trii_wire_parser_fini(&parser);
+    *status_out = status;
+    return hash;
+}
+
+static void run_requests(const uint8_t *data, size_t bytes)
+{
+    tri_status whole, pieces;
+    uint64_t a = parse_requests(data, bytes, bytes + 1, &whole);
+    uint64_t b = parse_requests(data, bytes, 1 + bytes % 7, &pieces);
+
+    assert_true(a == b && (whole < 0) == (pieces < 0));
+}
+
+static const fuzz_target requests_target = {.name = "store_requests", .run = run_requests};
+
+/* The same to a server that is alive; an honest client is served in between. */
+static trii_tcp_server *live_server;
+static tri_store *live_client;
+
+static void begin_server(void)
+{
+    const trii_tcp_server_options options = {.host = "127.0.0.1"};
+
+    quiet();
+    CHECK_OK(trii_tcp_server_create(&options, &live_server));
+    CHECK_OK(tri_store_tcp("127.0.0.1", trii_tcp_server_port(live_server), NULL, &live_client));
+}
+
+static void run_server(const uint8_t *data, size_t bytes)
+{
+    int64_t deadline = trii_deadline_ms(20000);
+    char replies[4096];
+    tri_status status;
+    size_t got;
+    int fd;
+
+    CHECK_OK(
+        trii_socket_connect("127.0.0.1", trii_tcp_server_port(live_server), deadline, false, &fd));
+    status = trii_socket_send_all(fd, data, bytes, deadline);
+    assert_true(status == TRI_OK || status == TRI_ERR_PEER_LOST);
+    trii_socket_shutdown(fd);
+    do {
+        status = trii_socket_wait(fd, TRII_READABLE, deadline);
+        if (status == TRI_OK)
+            status = trii_socket_recv(fd, replies, sizeof(replies), &got);
+    } while (status == TRI_OK || status == TRI_INPROGRESS);
+    assert_true(status == TRI_END || status == TRI_ERR_PEER_LOST);
+    trii_socket_close(fd);
+    if (bytes % 16 == 0)
+        CHECK_OK(tri_store_add(live_client, "honest", 1, NULL));
+}
+
+static void end_server(void)
+{
+    tri_store_unref(live_client);
+    trii_tcp_server_destroy(live_server);
+}
+
+static const fuzz_target server_target = {
+    .name = "store_requests", .begin = begin_server, .run = run_server, .end = end_server};
+
+/* --- the file store's records --------------------------------------------------------------------
+ */
+
+static void run_records(const uint8_t *data, size_t bytes)
+{
+    const char *text = (const char *)data;
+    size_t used = 0, need = 0, again = 0;
+    trii_kv *kv = NULL;
+    int64_t n;
+    tri_status status;
+
+    CHECK_OK(trii_kv_create(&kv));
+    status = trii_file_log_read(kv, text, bytes, &used, &need);
+    assert_true(used <= bytes);
+    n = trii_kv_count(kv);
+    if (status == TRI_OK) {
+        assert_true((used == bytes) == (need == 0) && (need == 0 || need > bytes - used));
+        CHECK_OK(trii_file_log_read(kv, text, used, &again, &need)); /* twice is the same */
+        assert_true(again == used && trii_kv_count(kv) == n);
+    }
+    trii_kv_destroy(kv);
+}
+
+static const fuzz_target records_target = {.name = "store_file", .run = run_records};
+
+/* --- the handshake -------------------------------------------------------------------------------
+ */
+
+static trii_job_key fuzz_key;
+
+static void begin_handshake(void)
+{
+    char path[] = "/tmp/tri-fuzz-key-XXXXXX";
+    int fd = mkstemp(path);
+
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, "a secret that nobody can guess, at all", 38), 38);
+    close(fd);
+    setenv("TRI_JOB_KEY_FILE", path, 1);
+    CHECK_OK(trii_job_key_load(&fuzz_key));
+    remove(path);
+}
+
+static void run_handshake(const uint8_t *data, size_t bytes)
+{
+    trii_handshake shake = {0};
+    unsigned char answer[TRII_ANSWER_BYTES];
+    size_t at = 0;
+    tri_status status = TRI_INPROGRESS;
+
+    while (status == TRI_INPROGRESS && at < bytes) {
+        size_t n = at + 1 + bytes % 5 > bytes ? bytes - at : 1 + bytes % 5, used = 0, out = 0;
+
+        status = trii_handshake_feed(&shake, &fuzz_key, "store", data + at, n, &used, answer, &out);
+        assert_true(used <= n && (used > 0 || status < 0) && (out == 0 || out == sizeof(answer)));
+        at += used;
+    }
+    assert_true(status != TRI_OK && !shake.proved); /* nobody gets in by luck */
+}
+
+static const fuzz_target handshake_target = {
+    .name = "handshake", .begin = begin_handshake, .run = run_handshake};
+
+/* --- files ---------------------------------------------------------------------------------------
+ */
+
+/* The bytes as a file without a name of its own. */
+static int as_file(const uint8_t *data, size_t bytes, char path[64])
+{
+    int fd = memfd_create("fuzz", MFD_CLOEXEC);
+
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, data, bytes), bytes);
+    snprintf(path, 64, "/proc/self/fd/%d", fd);
+    return fd;
+}
+
+static void run_safetensors(const uint8_t *data, size_t bytes)
+{
+    tri_safetensors *file = NULL;
+    char path[64];
+    int fd = as_file(data, bytes, path);
+    volatile uint8_t sink = 0;
+
+    if (tri_safetensors_open(path, &file) == TRI_OK) {
+        for (int64_t i = 0; i < tri_safetensors_count(file); i++) {
+            const tri_safetensors_entry *e = tri_safetensors_get(file, i);
+            const uint8_t *first = e->data;
+
+            assert_true(e->bytes <= bytes);
+            for (size_t k = 0; k < e->bytes; k++)
+                sink = (uint8_t)(sink + first[k]);
+            assert_non_null(tri_safetensors_find(file, e->name));
+        }
+    }
+    tri_safetensors_close(file);
+    close(fd);
+}
+
+static void run_idx(const uint8_t *data, size_t bytes)
+{
+    trii_idx idx;
+    char path[64];
+    int fd = as_file(data, bytes, path);
+
+    if (trii_idx_read(path, &idx) == TRI_OK) {
+        const uint8_t *first = idx.data;
+        volatile uint8_t sink = 0;
+
+        for (size_t k = 0; k < idx.elems * tri_dtype_size(idx.dtype); k++)
+            sink = (uint8_t)(sink + first[k]);
+        trii_idx_fini(&idx);
+    }
+    close(fd);
+}
+
+static const fuzz_target safetensors_target = {.name = "safetensors", .run = run_safetensors};
+static const fuzz_target idx_target = {.name = "idx", .run = run_idx};
+
+/* --- the tcp engine's frames
+ * ---------------------------------------------------------------------- */
+
+typedef struct frame_rank {
+    tri_store *store;
+    const uint8_t *data;
+    size_t bytes;
+    tri_status status;
+    trii_thread thread;
+} frame_rank;
+
+/* Rank 1 joins as it should, then says what it likes, and leaves. */
+static void rogue_main(void *arg)
+{
+    frame_rank *rank = arg;
+    const tri_group_options options = {.engine = "tcp", .timeout_ms = 20000};
+    tri_group *group = NULL;
+
+    rank->status = tri_group_create(rank->store, 1, 2, &options, &group);
+    if (rank->status == TRI_OK) {
+        tcp_group *inside = group->self;
+        int fd = inside->conns[0].fd;
+
+        if (trii_socket_send_all(fd, rank->data, rank->bytes, trii_deadline_ms(20000)) != TRI_OK)
+            rank->bytes = 0; /* rank 0 has hung up on us already */
+        trii_socket_shutdown(fd);
+    }
+    tri_group_unref(group);
+}
+
+static void run_frames(const uint8_t *data, size_t bytes)
+{
+    const tri_group_options options = {.engine = "tcp", .timeout_ms = 20000};
+    frame_rank rogue = {.data = data, .bytes = bytes};
+    float message[16] = {0}, sum[16] = {0};
+    tri_group *group = NULL;
+    tri_work *work = NULL;
+    tri_status status;
+
+    CHECK_OK(tri_store_hash(&rogue.store));
+    CHECK_OK(trii_thread_start(&rogue.thread, "rogue", rogue_main, &rogue));
+    CHECK_OK(tri_group_create(rogue.store, 0, 2, &options, &group));
+    /* the calls must end, and not by their deadline: with what was sent, or with an error */
+    status = tri_recv(group, message, 16, TRI_DTYPE_F32, 1, 0, &work);
+    if (status == TRI_OK)
+        status = tri_all_reduce(group, sum, sum, 16, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL);
+    assert_true(status != TRI_ERR_TIMEOUT && status != TRI_INPROGRESS);
+    if (work != NULL) {
+        status = tri_work_wait(work, 20000);
+        assert_true(status != TRI_ERR_TIMEOUT && status != TRI_INPROGRESS);
+    }
+    tri_work_destroy(work);
+    tri_group_unref(group);
+    trii_thread_join(&rogue.thread);
+    CHECK_OK(rogue.status);
+    tri_store_unref(rogue.store);
+}
+
+static const fuzz_target frames_target = {.name = "tcp_frames", .begin = quiet, .run = run_frames};
+
+#endif
