@@ -22,6 +22,9 @@ static const trii_param_info params[TRII_PARAM_COUNT] = {
                           check_choices},
     [TRII_PARAM_EAGER] = {"TRI_EAGER", "0", "1: run every operation when it is recorded"},
     [TRII_PARAM_ENGINE] = {"TRI_ENGINE", "", "engine of every group: self, shm, hierarchy or tcp"},
+    [TRII_PARAM_HEARTBEAT_MS] = {"TRI_HEARTBEAT_MS", "1000",
+                                 "tcp: how long another host may be silent before it is lost; 0 = "
+                                 "for ever"},
     [TRII_PARAM_HOSTS] = {"TRI_HOSTS", "",
                           "pretended hosts of a group's ranks, \"0,0,1,1\": for tests"},
     [TRII_PARAM_INIT] = {"TRI_INIT", "env://", "how tri_init finds the world"},

@@ -16,6 +16,7 @@ typedef enum trii_param {
     TRII_PARAM_CHECK,        /* TRI_CHECK */
     TRII_PARAM_EAGER,        /* TRI_EAGER */
     TRII_PARAM_ENGINE,       /* TRI_ENGINE */
+    TRII_PARAM_HEARTBEAT_MS, /* TRI_HEARTBEAT_MS */
     TRII_PARAM_HOSTS,        /* TRI_HOSTS */
     TRII_PARAM_INIT,         /* TRI_INIT */
     TRII_PARAM_JOB_KEY_FILE, /* TRI_JOB_KEY_FILE */

@@ -394,6 +394,17 @@ void trii_process_signal_self(int number)
     (void)kill(getpid(), number);
 }
 
+bool trii_process_is_stopped(int pid)
+{
+    char stat[512], name[16], *after;
+
+    snprintf(name, sizeof(name), "%d", pid);
+    if (read_proc(name, "stat", stat, sizeof(stat)) == 0)
+        return false;
+    after = strrchr(stat, ')'); /* behind the name: state, field 3 */
+    return after != NULL && (after[2] == 'T' || after[2] == 't');
+}
+
 int trii_process_id(void)
 {
     return getpid();

@@ -70,6 +70,8 @@ tri_status trii_process_own_path(char *path_out, size_t bytes) TRI_MUST_CHECK;
 tri_status trii_process_find(const char *name, char *path_out, size_t bytes) TRI_MUST_CHECK;
 
 int trii_process_id(void);
+/* Whether a process of this host is stopped, as by SIGSTOP or a debugger. */
+bool trii_process_is_stopped(int pid);
 /* As if it came from outside: all threads stop at SIGSTOP, all end at SIGKILL. */
 void trii_process_signal_self(int number);
 /* The host's name; "localhost" if it has none. */

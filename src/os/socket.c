@@ -11,9 +11,11 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <linux/sockios.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -339,6 +341,37 @@ void trii_socket_sever(int fd, bool half)
 {
     if (fd >= 0)
         (void)shutdown(fd, half ? SHUT_WR : SHUT_RDWR);
+}
+
+bool trii_socket_health_get(int fd, trii_socket_health *health_out)
+{
+    struct tcp_info info;
+    socklen_t size = sizeof(info);
+    int queued = 0;
+
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 ||
+        ioctl(fd, SIOCOUTQ, &queued) != 0)
+        return false;
+    *health_out = (trii_socket_health){.owed = queued > 0,
+                                       .last_ack_ms = info.tcpi_last_ack_recv,
+                                       .unanswered_probes = info.tcpi_probes,
+                                       .full = queued > 0 && info.tcpi_unacked == 0};
+    return true;
+}
+
+bool trii_socket_is_local(int fd)
+{
+    struct sockaddr_storage ours, theirs;
+    socklen_t our_size = sizeof(ours), their_size = sizeof(theirs);
+    char our_host[TRII_ADDR_TEXT], their_host[TRII_ADDR_TEXT];
+    int port;
+
+    if (getsockname(fd, (struct sockaddr *)&ours, &our_size) != 0 ||
+        getpeername(fd, (struct sockaddr *)&theirs, &their_size) != 0)
+        return true;
+    address_text((struct sockaddr *)&ours, our_host, &port);
+    address_text((struct sockaddr *)&theirs, their_host, &port);
+    return strcmp(our_host, their_host) == 0;
 }
 
 void trii_socket_close_linger(int fd, int linger_s)

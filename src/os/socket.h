@@ -72,6 +72,17 @@ tri_status trii_socket_wait(int fd, unsigned events, int64_t deadline_ns) TRI_MU
 int trii_socket_poll(const int *fds, const unsigned *events, unsigned *ready, int n,
                      int64_t deadline_ns);
 
+/* What the peer's system makes of what we sent, which does not depend on the peer's process. */
+typedef struct trii_socket_health {
+    bool owed;             /* bytes of ours are not acknowledged */
+    int64_t last_ack_ms;   /* since anything was acknowledged */
+    int unanswered_probes; /* asked a full peer for room, in vain, so many times */
+    bool full;             /* the peer has no room: nothing is on its way */
+} trii_socket_health;
+bool trii_socket_health_get(int fd, trii_socket_health *health_out); /* false: no such facts */
+/* Whether both ends are addresses of this host. */
+bool trii_socket_is_local(int fd);
+
 /* "127.0.0.1 port 4711" of the other end, or "unconnected". */
 void trii_socket_peer_text(int fd, char text[TRII_ADDR_TEXT]);
 /* Address (no port) of our end and of the peer's. */

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "os/clock.h"
+#include "os/process.h"
 #include "os/socket.h"
 #include "os/unix.h"
 
@@ -415,11 +416,12 @@ static void shm_describe_wait(void *self, trii_op *op, char *text, size_t size)
     }
     for (int i = 0; i < n && used < size; i++) {
         char last[240];
+        bool stopped = trii_process_is_stopped(g->peers[ranks[i]].block->head.pid);
 
         shm_describe_last(g, ranks[i], last, sizeof(last));
-        used += (size_t)snprintf(text + used, size - used, "%srank %d (%s: %s)", i > 0 ? ", " : "",
-                                 ranks[i], arrived ? "in the call, not through" : "its last call",
-                                 last);
+        used += (size_t)snprintf(text + used, size - used, "%srank %d (%s%s: %s)",
+                                 i > 0 ? ", " : "", ranks[i], stopped ? "stopped; " : "",
+                                 arrived ? "in the call, not through" : "its last call", last);
     }
 }
 

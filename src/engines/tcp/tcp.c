@@ -287,7 +287,7 @@ static tri_status watch_all(tcp_group *g)
         status =
             trii_loop_watch(g->loop, &g->conns[r].watch, g->conns[r].fd, TRII_HANGUP, on_ready);
     }
-    return status;
+    return status == TRI_OK ? tcp_beat_start(g) : status;
 }
 
 static void unwatch_all(tcp_group *g)
@@ -296,6 +296,7 @@ static void unwatch_all(tcp_group *g)
         trii_loop_unwatch(&g->conns[r].watch);
     if (g->loop != NULL) {
         trii_loop_timer_stop(g->loop, &g->doom_timer);
+        trii_loop_timer_stop(g->loop, &g->beat_timer);
         trii_control_release();
     }
     g->loop = NULL;

@@ -7,6 +7,7 @@
  *   tcp_coll.c     collectives as streams between pairs, and the reduction
  *   tcp_plan.c     which streams a collective has
  *   tcp_p2p.c      send and recv
+ *   tcp_beat.c     hosts that fall silent, processes that stop
  *
  * Frames (host byte order, a header of 64 bytes and a payload) follow each other on each
  * connection in the order of the calls. Whoever has nothing to do with a frame yet leaves it
@@ -17,6 +18,7 @@
 
 #include "group/engine.h"
 #include "os/loop.h"
+#include "os/socket.h"
 #include "os/thread.h"
 
 extern const trii_engine trii_engine_tcp;
@@ -38,6 +40,7 @@ typedef enum tcp_frame_type {
     TCP_FRAME_MESSAGE, /* of a send */
     TCP_FRAME_GOODBYE, /* the peer leaves, and this is no failure */
     TCP_FRAME_FAULT,   /* the peer's group failed: status in root, the line as payload */
+    TCP_FRAME_BEAT,    /* the peer's process runs */
 } tcp_frame_type;
 
 typedef struct tcp_frame {
@@ -137,6 +140,11 @@ typedef struct tcp_conn {
     trii_op *out_send;
     bool out_stuck; /* the socket is full */
     bool want_out;  /* to be pumped: something may be sent */
+    bool want_beat; /* nothing was sent for a while */
+
+    bool remote;      /* on another host */
+    int64_t owed_ns;  /* since when its host owes us an acknowledgement; 0 = it does not */
+    int64_t heard_ns; /* last frame */
 
     trii_op *sends, *last_send;
     trii_op *recvs, *last_recv;
@@ -160,6 +168,8 @@ typedef struct tcp_group {
     int pending;     /* operations */
     int64_t doom_ns; /* it happens then at the latest */
     trii_timer doom_timer;
+    trii_timer beat_timer;
+    int64_t silence_ns;             /* how long a host may be silent; 0 = for ever */
     tcp_conn *doomed_by;            /* the first connection whose end means a failure */
     uint64_t started;               /* seq of the last collective that was started */
     trii_collective past[TCP_PAST]; /* the last ones, by seq; their buffers may be gone */
@@ -228,6 +238,17 @@ void tcp_coll_describe_wait(tcp_group *g, const trii_op *op, char *text, size_t 
 bool tcp_reduces(trii_kind kind);
 /* Opens the streams, and fills what is known about the sum. Obtains the scratch memory. */
 tri_status tcp_plan(tcp_group *g, tcp_coll *coll) TRI_MUST_CHECK;
+
+/* --- tcp_beat.c ------------------------------------------------------------------------------ */
+
+/* The group is formed: begins to watch for hosts that fall silent, if there are others. */
+tri_status tcp_beat_start(tcp_group *g) TRI_MUST_CHECK;
+/* Whether the host that the facts are about has been silent for too long. *owed_ns: since when,
+ * kept from look to look, 0 at first. */
+bool tcp_beat_is_silent(const trii_socket_health *health, int64_t now, int64_t silence_ns,
+                        int64_t *owed_ns);
+/* Appends what is known about the peer's process, if it does not seem to run. */
+size_t tcp_beat_describe(const tcp_conn *c, char *text, size_t used, size_t size);
 
 /* --- tcp_p2p.c ------------------------------------------------------------------------------ */
 

@@ -305,7 +305,7 @@ static size_t append_rank(const tcp_conn *c, char *text, size_t used, bool more,
     if (used < size)
         used += (size_t)snprintf(text + used, size - used, "%srank %d (its last call: %s)",
                                  more ? ", " : "", c->rank, last);
-    return used;
+    return tcp_beat_describe(c, text, used, size);
 }
 
 /* First those that did not arrive: the others wait for them as we do. */

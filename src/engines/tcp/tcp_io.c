@@ -340,6 +340,8 @@ static bool head_came(tcp_conn *c)
 {
     const tcp_frame *head = &c->head;
 
+    if (c->remote && !c->parked)
+        c->heard_ns = trii_now_ns();
     switch (head->type) {
     case TCP_FRAME_PART:
     case TCP_FRAME_RESULT:
@@ -351,6 +353,9 @@ static bool head_came(tcp_conn *c)
         c->last = *head;
         c->parked = !tcp_p2p_accept(c);
         break;
+    case TCP_FRAME_BEAT:
+        c->head_done = 0;
+        return true;
     case TCP_FRAME_GOODBYE:
         goodbye_came(c);
         return false;
@@ -415,8 +420,12 @@ static bool next_frame(tcp_conn *c)
 {
     c->out_coll = NULL;
     c->out_send = NULL;
-    if (!tcp_coll_next_frame(c) && !tcp_p2p_next_frame(c))
-        return false;
+    if (!tcp_coll_next_frame(c) && !tcp_p2p_next_frame(c)) {
+        if (!c->want_beat)
+            return false;
+        c->out = (tcp_frame){.type = TCP_FRAME_BEAT};
+    }
+    c->want_beat = false;
     c->out_head_left = sizeof(c->out);
     c->out_left = (size_t)c->out.bytes;
     return true;
@@ -436,7 +445,7 @@ static void frame_moved(tcp_conn *c, size_t sent)
         return;
     if (c->out_coll != NULL)
         tcp_coll_sent(c, c->out_coll, c->out_stream);
-    else
+    else if (c->out_send != NULL)
         tcp_p2p_sent(c);
 }
 

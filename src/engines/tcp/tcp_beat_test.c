@@ -1,0 +1,69 @@
+/*
+ * tcp_beat_test.c - when a host is silent, from what its system says about a connection.
+ */
+#include "testing/check.h"
+
+#include "engines/tcp/tcp.h"
+#include "os/clock.h"
+
+#define MS TRII_NS_PER_MS
+#define SILENCE (1000 * MS)
+
+/* Looks every 100 ms from `from` to `to`, in ms; the ms at which the host is silent, or -1.
+ * acks_end: acknowledgements come until then. */
+static int64_t look(trii_socket_health health, int64_t from, int64_t to, int64_t acks_end)
+{
+    int64_t owed_ns = 0;
+
+    for (int64_t now = from; now <= to; now += 100) {
+        health.last_ack_ms = now < acks_end ? 10 : now - acks_end;
+        if (tcp_beat_is_silent(&health, now * MS, SILENCE, &owed_ns))
+            return now;
+    }
+    return -1;
+}
+
+static void a_host_that_acknowledges_nothing_is_silent(void **state)
+{
+    const trii_socket_health owed = {.owed = true};
+
+    (void)state;
+    assert_int_equal(look(owed, 5000, 9000, 0), 6000); /* the first look begins the time */
+    assert_int_equal(look(owed, 5000, 9000, 7000), 8000);
+    assert_int_equal(look(owed, 5000, 9000, 99999), -1);
+}
+
+static void a_host_that_owes_nothing_may_be_quiet(void **state)
+{
+    trii_socket_health health = {.owed = true, .last_ack_ms = 5000};
+    int64_t owed_ns = 0;
+
+    (void)state;
+    assert_int_equal(look((trii_socket_health){0}, 5000, 9000, 0), -1);
+    /* what was owed before it was paid does not count */
+    assert_false(tcp_beat_is_silent(&health, 6000 * MS, SILENCE, &owed_ns));
+    health.owed = false;
+    assert_false(tcp_beat_is_silent(&health, 6500 * MS, SILENCE, &owed_ns));
+    health.owed = true;
+    assert_false(tcp_beat_is_silent(&health, 7100 * MS, SILENCE, &owed_ns));
+    assert_true(tcp_beat_is_silent(&health, 8100 * MS, SILENCE, &owed_ns));
+}
+
+/* A stopped process, or one that computes: its buffers are full, but its host answers. */
+static void a_full_peer_is_not_silent_while_it_answers(void **state)
+{
+    const trii_socket_health full = {.owed = true, .full = true, .unanswered_probes = 1};
+    const trii_socket_health vain = {.owed = true, .full = true, .unanswered_probes = 2};
+
+    (void)state;
+    assert_int_equal(look(full, 5000, 99000, 0), -1);
+    assert_int_equal(look(vain, 5000, 99000, 0), 6000);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_host_that_acknowledges_nothing_is_silent),
+    cmocka_unit_test(a_host_that_owes_nothing_may_be_quiet),
+    cmocka_unit_test(a_full_peer_is_not_silent_while_it_answers),
+};
+
+TEST_MAIN(tests)
