@@ -37,7 +37,8 @@ typedef struct tri_store_tcp_options {
 } tri_store_tcp_options;
 
 /**
- * Client of a TCP store, and its server if opt->serve.
+ * Client of a TCP store, and its server if opt->serve. If TRI_JOB_KEY_FILE names a job key, both
+ * sides prove it to each other first.
  *
  *   host  name or address (IPv4, IPv6), or several of one host with commas between; a server binds
  *         all interfaces unless host is loopback. "@NAME": an AF_UNIX socket of this host and

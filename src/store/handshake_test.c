@@ -292,6 +292,48 @@ static void half_open_connections_keep_nobody_out(void **state)
     scratch_end(&s);
 }
 
+/* One byte now and then is no handshake; a client may be silent as long as it likes. */
+static void slow_strangers_are_closed(void **state)
+{
+    trii_tcp_server_options options = {.host = "127.0.0.1", .patience_ms = 50};
+    trii_tcp_server *server = NULL;
+    trii_job_key key;
+    tri_store *client = NULL;
+    int64_t start = trii_now_ns();
+    tri_status status = TRI_OK;
+    size_t sent = 0;
+    scratch s;
+    int fd;
+
+    (void)state;
+    setenv("TRI_LOG", "error", 1);
+    scratch_begin(&s);
+    key = load(&s, "key", secret);
+    options.key = &key;
+    CHECK_OK(trii_tcp_server_create(&options, &server));
+    CHECK_OK(tri_store_tcp("127.0.0.1", trii_tcp_server_port(server), NULL, &client));
+    CHECK_OK(trii_socket_connect("127.0.0.1", trii_tcp_server_port(server), SOON, false, &fd));
+    while (status == TRI_OK || status == TRI_ERR_TIMEOUT) {
+        char byte;
+        size_t got;
+
+        if (sent < 40 &&
+            trii_socket_send_all(fd, "TRIKEY1\nxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx" + sent++, 1,
+                                 SOON) != TRI_OK)
+            break;
+        status = trii_socket_wait(fd, TRII_READABLE, trii_deadline_ms(20));
+        if (status == TRI_OK)
+            status = trii_socket_recv(fd, &byte, 1, &got);
+    }
+    assert_in_range((trii_now_ns() - start) / TRII_NS_PER_MS, 50, 5000);
+    assert_true(sent < 40);
+    CHECK_OK(tri_store_add(client, "n", 1, NULL));
+    trii_socket_close(fd);
+    tri_store_unref(client);
+    trii_tcp_server_destroy(server);
+    scratch_end(&s);
+}
+
 /* Requests that are announced large and come slowly hold no more than the limit, all together. */
 static void unfinished_requests_are_bounded(void **state)
 {
@@ -334,6 +376,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_server_with_a_key_serves_nobody_without),
     cmocka_unit_test(an_optional_key_serves_both),
     cmocka_unit_test(half_open_connections_keep_nobody_out),
+    cmocka_unit_test(slow_strangers_are_closed),
     cmocka_unit_test(unfinished_requests_are_bounded),
 };
 

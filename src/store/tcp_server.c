@@ -270,11 +270,6 @@ static void on_ready(trii_watch *watch, unsigned events)
 
 /* --- accepting -------------------------------------------------------------------------- */
 
-static int64_t patience_ms(const trii_tcp_server *server)
-{
-    return server->key.set ? TRII_HANDSHAKE_MS : SILENCE_MS;
-}
-
 /* The stranger that has been here longest; the list begins with the newest connection. */
 static trii_connection *oldest_stranger(const trii_tcp_server *server)
 {
@@ -289,7 +284,7 @@ static trii_connection *oldest_stranger(const trii_tcp_server *server)
 static void on_sweep(trii_timer *timer)
 {
     trii_tcp_server *server = (trii_tcp_server *)((char *)timer - offsetof(trii_tcp_server, sweep));
-    int64_t limit = trii_now_ns() - patience_ms(server) * TRII_NS_PER_MS;
+    int64_t limit = trii_now_ns() - server->patience_ms * TRII_NS_PER_MS;
     bool silent = false;
     trii_connection *next;
 
@@ -302,7 +297,7 @@ static void on_sweep(trii_timer *timer)
     }
     server->sweeping = silent;
     if (silent)
-        trii_loop_timer(server->loop, timer, trii_deadline_ms(patience_ms(server)), on_sweep);
+        trii_loop_timer(server->loop, timer, trii_deadline_ms(server->patience_ms), on_sweep);
 }
 
 static void on_resume(trii_timer *timer)
@@ -339,7 +334,7 @@ static tri_status add_connection(trii_tcp_server *server, int fd)
         close_connection(oldest_stranger(server), "too many that have not said who they are");
     if (!server->sweeping) {
         server->sweeping = true;
-        trii_loop_timer(server->loop, &server->sweep, trii_deadline_ms(patience_ms(server)),
+        trii_loop_timer(server->loop, &server->sweep, trii_deadline_ms(server->patience_ms),
                         on_sweep);
     }
     return TRI_OK;
@@ -432,6 +427,9 @@ tri_status trii_tcp_server_create(const trii_tcp_server_options *opt, trii_tcp_s
     if (opt->key != NULL)
         server->key = *opt->key;
     server->key_optional = opt->key_optional;
+    server->patience_ms = opt->patience_ms > 0 ? opt->patience_ms
+                          : server->key.set    ? TRII_HANDSHAKE_MS
+                                               : SILENCE_MS;
     if (opt->loop == NULL) {
         status = trii_control_take(&server->loop);
         if (status != TRI_OK)

@@ -20,7 +20,9 @@ typedef struct trii_tcp_server_options {
                                 nobody but this host reaches us */
     int max_strangers;       /* connections that have not shown that they are clients; 0 = 2048 */
     size_t max_held;         /* bytes of unfinished requests, all clients together; 0 = 1 GiB */
-    trii_loop *loop;         /* NULL = the control thread's, taken for the server's life */
+    int64_t
+        patience_ms; /* for a connection to show that it is a client; 0 = 60 s, with a key 5 s */
+    trii_loop *loop; /* NULL = the control thread's, taken for the server's life */
 } trii_tcp_server_options;
 
 /* Errors: STATE (port in use), NOT_FOUND, IO, INVALID_ARG, NO_MEMORY. */

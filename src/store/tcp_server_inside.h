@@ -42,6 +42,7 @@ struct trii_tcp_server {
     bool key_optional;
     int n_strangers, max_strangers; /* connections that are not validated */
     int64_t complained_ns;
+    int64_t patience_ms;
     size_t max_held;
     size_t held; /* memory of unfinished requests */
     int port;
