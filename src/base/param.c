@@ -38,6 +38,8 @@ static const trii_param_info params[TRII_PARAM_COUNT] = {
         {"TRI_PLUGIN_PATH", "",
          "folders with engines as plug-ins, before those beside the library"},
     [TRII_PARAM_RUN_DIR] = {"TRI_RUN_DIR", "", "folder of the running job (set by trirun)"},
+    [TRII_PARAM_SHM_CMA] = {"TRI_SHM_CMA", "1",
+                            "0: ranks of a host do not read each other's heap memory"},
     [TRII_PARAM_SPIN_US] = {"TRI_SPIN_US", "",
                             "how long a waiting rank spins before it sleeps "
                             "(default: adapts to cores per rank)"},

@@ -24,6 +24,7 @@ typedef enum trii_param {
     TRII_PARAM_NUM_THREADS,  /* TRI_NUM_THREADS */
     TRII_PARAM_PLUGIN_PATH,  /* TRI_PLUGIN_PATH */
     TRII_PARAM_RUN_DIR,      /* TRI_RUN_DIR */
+    TRII_PARAM_SHM_CMA,      /* TRI_SHM_CMA */
     TRII_PARAM_SPIN_US,      /* TRI_SPIN_US */
     TRII_PARAM_TIMEOUT_MS,   /* TRI_TIMEOUT_MS */
     TRII_PARAM_ISA,          /* TRI_ISA */

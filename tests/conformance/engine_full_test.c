@@ -48,6 +48,14 @@ static void shm_large_with_11_ranks(void **state)
     conform("shm", 11);
 }
 
+/* Where the system does not let ranks read each other's memory. */
+static void shm_large_by_rounds_with_3_ranks(void **state)
+{
+    (void)state;
+    setenv("TRI_SHM_CMA", "0", 1);
+    conform("shm", 3);
+}
+
 static void tcp_large_with_2_ranks(void **state)
 {
     (void)state;
@@ -73,10 +81,11 @@ static void tcp_large_with_11_ranks(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(shm_large_with_2_ranks), cmocka_unit_test(shm_large_with_3_ranks),
-    cmocka_unit_test(shm_large_with_8_ranks), cmocka_unit_test(shm_large_with_11_ranks),
-    cmocka_unit_test(tcp_large_with_2_ranks), cmocka_unit_test(tcp_large_with_3_ranks),
-    cmocka_unit_test(tcp_large_with_8_ranks), cmocka_unit_test(tcp_large_with_11_ranks),
+    cmocka_unit_test(shm_large_with_2_ranks),           cmocka_unit_test(shm_large_with_3_ranks),
+    cmocka_unit_test(shm_large_by_rounds_with_3_ranks), cmocka_unit_test(shm_large_with_8_ranks),
+    cmocka_unit_test(shm_large_with_11_ranks),          cmocka_unit_test(tcp_large_with_2_ranks),
+    cmocka_unit_test(tcp_large_with_3_ranks),           cmocka_unit_test(tcp_large_with_8_ranks),
+    cmocka_unit_test(tcp_large_with_11_ranks),
 };
 
 TEST_MAIN(tests)

@@ -112,9 +112,30 @@ static tri_status make_block(shm_group *g, uint64_t *nonce_out)
     head->size = g->size;
     head->pid = trii_process_id();
     trii_cpu_allowed(&head->cpus);
+    g->peek_word = head->nonce;
+    head->peek_at = (uint64_t)(uintptr_t)&g->peek_word;
     *nonce_out = head->nonce;
     /* What the small calls touch; the rest comes with its first use. */
     return trii_shmem_populate(g->block, offsetof(shm_block, one_shot));
+}
+
+/* Says whether we can read the others' memory; TRI_SHM_CMA=0: no. */
+static tri_status offer_peek(shm_group *g)
+{
+    int64_t allowed = 1;
+    tri_status st = trii_param_i64(TRII_PARAM_SHM_CMA, 1, 0, 1, &allowed);
+
+    if (st == TRI_OK && allowed == 1 && shm_peek_works(g))
+        atomic_store(&g->block->head.peeks, 1);
+    return st;
+}
+
+/* All have said so: what all can do is done. */
+static void settle_peek(shm_group *g)
+{
+    g->peeks = true;
+    for (int r = 0; r < g->size; r++)
+        g->peeks = g->peeks && atomic_load(&g->peers[r].block->head.peeks) != 0;
 }
 
 /* Publishes where we are, or why we are nowhere: then nobody waits for us. */
@@ -274,6 +295,8 @@ static tri_status meet(shm_group *g, const trii_group_args *args, shm_address *a
         }
         if (st == TRI_OK)
             st = watch_peers(g);
+        if (st == TRI_OK)
+            st = offer_peek(g);
         st = trii_group_agree(args, "mapped", st);
     }
 out:
@@ -336,6 +359,8 @@ tri_status shm_create(const trii_group_args *args, void **self_out)
     }
     if (st == TRI_OK)
         st = choose_spin(g);
+    if (st == TRI_OK)
+        settle_peek(g);
     trii_free(addresses);
     if (st != TRI_OK) {
         shm_release(g);

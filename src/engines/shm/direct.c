@@ -183,6 +183,8 @@ void shm_begin(shm_group *g, trii_op *op)
         return;
     if (step->everywhere & SHM_COPIED)
         step->path = SHM_PATH_ONE_SHOT;
+    else if (shm_peek_pays(g, &op->call))
+        step->path = SHM_PATH_PEEK;
     else
         shm_rounds_begin(g, op);
 }
@@ -197,6 +199,8 @@ bool shm_advance(shm_group *g, trii_op *op)
         return true;
     case SHM_PATH_DIRECT:
         return advance_direct(g, op);
+    case SHM_PATH_PEEK:
+        return shm_peek_advance(g, op);
     default:
         return shm_rounds_advance(g, op);
     }

@@ -67,6 +67,12 @@ uint64_t shm_place(shm_group *g, const trii_site *site, unsigned flags)
     return SHM_PLACE(site->line, file_index(g, site->file), flags);
 }
 
+/* Of the arena, else of this process. */
+static uint64_t address_of(uint64_t arena_at, const void *p)
+{
+    return arena_at != 0 ? arena_at : (uint64_t)(uintptr_t)p;
+}
+
 /* Puts our data where the peers will read it if the call is small, else says where it is. */
 static void put_data(shm_group *g, trii_op *op, shm_lane *lane)
 {
@@ -86,8 +92,8 @@ static void put_data(shm_group *g, trii_op *op, shm_lane *lane)
         if (to_dst)
             step->dst_at =
                 call->dst == call->src ? step->src_at : shm_arena_find(g, call->dst, bytes);
-        lane->arrival.data.at.src = step->src_at;
-        lane->arrival.data.at.dst = step->dst_at;
+        lane->arrival.data.at.src = address_of(step->src_at, call->src);
+        lane->arrival.data.at.dst = address_of(step->dst_at, call->dst);
         step->flags = (step->src_at != 0 || bytes == 0 ? SHM_SRC_IN_ARENA : 0u) |
                       (step->dst_at != 0 ? SHM_DST_IN_ARENA : 0u);
         if (most > SHM_ONE_SHOT_BYTES ||
@@ -122,7 +128,7 @@ static void put_parts(shm_group *g, trii_op *op, shm_lane *lane)
         step->src_at = shm_arena_find(g, call->src, bytes);
     if (step->src_at != 0)
         step->flags |= SHM_SRC_IN_ARENA;
-    lane->arrival.data.at.src = step->src_at;
+    lane->arrival.data.at.src = address_of(step->src_at, call->src);
     if (table + bytes > SHM_ONE_SHOT_BYTES)
         return;
     step->flags |= SHM_COPIED;

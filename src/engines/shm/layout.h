@@ -26,7 +26,7 @@
 #define SHM_ONE_SHOT_BYTES ((size_t)16 << 10)
 #define SHM_DIRECT_MIN_BYTES ((size_t)3 << 10) /* below, a copy is cheaper than a second phase */
 #define SHM_ROUND_SLOTS 2
-#define SHM_ROUND_BYTES ((size_t)512 << 10)
+#define SHM_ROUND_BYTES ((size_t)128 << 10) /* both slots stay in the second-level cache */
 #define SHM_FILES 64
 #define SHM_FILE_WORDS 6
 #define SHM_FILE_TEXT (SHM_FILE_WORDS * 8 + 1)
@@ -58,7 +58,7 @@ typedef struct shm_arrival {
     shm_u64 place; /* SHM_PLACE */
     union {
         struct {
-            uint64_t src, dst; /* arena addresses, if place says so */
+            uint64_t src, dst; /* arena addresses, if place says so; else of the process */
         } at;
         unsigned char payload[SHM_INLINE_BYTES];
     } data;
@@ -80,18 +80,14 @@ typedef struct shm_lane {
     shm_counter finished; /* number of the call in which this rank reads no peer any more */
 } shm_lane;
 
-/* This rank's slice of a round: 1 + the round that was claimed, that is summed. Anybody. */
-typedef struct shm_round {
-    TRII_ALIGNED(128) shm_u64 claimed;
-    TRII_ALIGNED(128) shm_u64 summed;
-} shm_round;
-
 typedef struct shm_head {
     uint64_t magic;
     uint64_t nonce; /* also told through the store: who reads it here shares our memory */
     int32_t rank;
     int32_t size;
     int32_t pid;
+    uint64_t peek_at; /* address in that process of a copy of the nonce */
+    atomic_int peeks; /* this rank can read it in all others; valid once all have mapped */
     trii_cpu_set cpus;
 
     TRII_ALIGNED(128) atomic_int state; /* SHM_ACTIVE ..., after the two below */
@@ -102,10 +98,10 @@ typedef struct shm_head {
     atomic_int sleeping;                   /* how many threads of this rank sleep */
     TRII_ALIGNED(128) atomic_int sleepers; /* rank 0's: of all ranks. Anybody */
 
-    shm_counter completed; /* every collective up to here is over for this rank */
-    shm_counter round_in;  /* rounds whose part this rank has put in */
-    shm_counter round_out; /* rounds from which this rank reads no more */
-    shm_round rounds[SHM_ROUND_SLOTS];
+    shm_counter completed;               /* every collective up to here is over for this rank */
+    shm_counter round_in;                /* rounds whose part this rank has put in */
+    shm_counter round_out;               /* rounds from which this rank reads no more */
+    shm_counter summed[SHM_ROUND_SLOTS]; /* 1 + the round whose slice this rank has summed */
 
     shm_u64 files[SHM_FILES][SHM_FILE_WORDS]; /* zero-terminated ends of file names */
 } shm_head;

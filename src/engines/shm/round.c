@@ -1,8 +1,9 @@
 /*
  * round.c - collectives over memory that the peers do not map, piece by piece: every rank
- * copies a piece into its round part; each slice of the piece is summed by whoever claims it;
- * every rank copies the sums out. There are two round slots, so that copying in overlaps with
- * summing. Rounds are numbered over the group's life, in the order of the operations.
+ * copies what others need of a piece into its round part; sums are made slice by slice, each by its
+ * owner, and every rank copies out what it needs of the others. There are two round slots, so that
+ * copying in overlaps with summing. Rounds are numbered over the group's life, in the order of the
+ * operations.
  */
 #include <string.h>
 
@@ -10,6 +11,7 @@
 #include "group/reduce/reduce.h"
 
 #define LINE_BYTES ((size_t)64)
+#define SUMMED_IN_SLICES (1u << TRII_KIND_ALL_REDUCE | 1u << TRII_KIND_REDUCE)
 
 /* Of every part in a round. */
 static size_t round_elems(const shm_group *g, const trii_collective *call)
@@ -46,11 +48,29 @@ static unsigned char *part_of(const shm_group *g, int rank, uint64_t round)
     return g->peers[rank].block->round[round % SHM_ROUND_SLOTS];
 }
 
+/* A piece of n elements for those who sum the others' slices; our own we read where it is. */
+static void copy_in_slices(const shm_group *g, const trii_collective *call, unsigned char *part,
+                           size_t start, size_t n)
+{
+    size_t size = tri_dtype_size(call->dtype), from, to;
+    const char *src = (const char *)call->src + start * size;
+
+    for (int r = 0; r < g->size; r++) {
+        shm_slice(g, r, n, size, &from, &to);
+        if (r != g->rank)
+            memcpy(part + from * size, src + from * size, (to - from) * size);
+    }
+}
+
 /* Piece i of what this rank puts in. */
 static void copy_in(const shm_group *g, const trii_collective *call, unsigned char *part, size_t i)
 {
     size_t size = tri_dtype_size(call->dtype), each = round_elems(g, call), start = i * each;
 
+    if (trii_kind_in(call->kind, SUMMED_IN_SLICES)) {
+        copy_in_slices(g, call, part, start, piece(call->count, start, each));
+        return;
+    }
     if (!shm_has_regions(call->kind)) {
         size_t n = piece(shm_own_elems(g, call), start, each);
 
@@ -87,41 +107,49 @@ static bool put_in(shm_group *g, trii_op *op)
     return true;
 }
 
-/* Sums the slices of a round that nobody has claimed, each in its owner's part. */
-static bool sum_slices(shm_group *g, const trii_collective *call, uint64_t round, size_t n)
+/* Sums our slice of a round's piece, n elements from `start` on: into our part, where the peers
+ * find it, and where the result is ours too right into dst. */
+static void sum_own_slice(shm_group *g, const trii_collective *call, uint64_t round, size_t start,
+                          size_t n)
 {
-    size_t elem_bytes = tri_dtype_size(call->dtype);
+    size_t size = tri_dtype_size(call->dtype), from, to;
+    bool ours = call->kind == TRII_KIND_ALL_REDUCE || call->root == g->rank;
+    bool others = call->kind == TRII_KIND_ALL_REDUCE || call->root != g->rank;
     const void *src[SHM_MAX_RANKS];
-    bool did = false;
+    void *dst[2];
+    int n_dst = 0;
 
-    for (int i = 0; i < g->size; i++) {
-        int slice = (g->rank + i) % g->size;
-        shm_round *state = &g->peers[slice].block->head.rounds[round % SHM_ROUND_SLOTS];
-        uint64_t claimed = atomic_load_explicit(&state->claimed, memory_order_relaxed);
-        size_t from, to;
+    shm_slice(g, g->rank, n, size, &from, &to);
+    for (int r = 0; r < g->size; r++)
+        src[r] = r == g->rank ? (const void *)((const char *)call->src + (start + from) * size)
+                              : part_of(g, r, round) + from * size;
+    if (ours)
+        dst[n_dst++] = (char *)call->dst + (start + from) * size;
+    if (others)
+        dst[n_dst++] = part_of(g, g->rank, round) + from * size;
+    trii_reduce_push(src, g->size, dst, n_dst, to - from, call->dtype, call->op);
+}
 
-        if (claimed > round ||
-            !atomic_compare_exchange_strong_explicit(&state->claimed, &claimed, round + 1,
-                                                     memory_order_relaxed, memory_order_relaxed))
-            continue;
-        shm_slice(g, slice, n, elem_bytes, &from, &to);
-        for (int r = 0; r < g->size; r++)
-            src[r] = part_of(g, r, round) + from * elem_bytes;
-        trii_reduce(src, g->size, part_of(g, slice, round) + from * elem_bytes, to - from,
-                    call->dtype, call->op);
-        atomic_store_explicit(&state->summed, round + 1, memory_order_release);
-        g->must_wake = true;
-        did = true;
-    }
-    return did;
+/* True if the slice was not summed yet. */
+static bool sum_once(shm_group *g, const trii_collective *call, uint64_t round, size_t start,
+                     size_t n)
+{
+    shm_counter *summed = &g->block->head.summed[round % SHM_ROUND_SLOTS];
+
+    if (atomic_load_explicit(&summed->value, memory_order_relaxed) == round + 1)
+        return false;
+    sum_own_slice(g, call, round, start, n);
+    atomic_store_explicit(&summed->value, round + 1, memory_order_release);
+    g->must_wake = true;
+    return true;
 }
 
 static bool all_summed(const shm_group *g, uint64_t round)
 {
     for (int r = 0; r < g->size; r++) {
-        const shm_round *state = &g->peers[r].block->head.rounds[round % SHM_ROUND_SLOTS];
+        const shm_counter *summed = &g->peers[r].block->head.summed[round % SHM_ROUND_SLOTS];
 
-        if (atomic_load_explicit(&state->summed, memory_order_acquire) < round + 1)
+        if (atomic_load_explicit(&summed->value, memory_order_acquire) != round + 1)
             return false;
     }
     return true;
@@ -136,6 +164,8 @@ static void take_slices(shm_group *g, const trii_collective *call, uint64_t roun
     size_t from, to;
 
     for (int r = 0; r < g->size; r++) {
+        if (r == g->rank)
+            continue; /* is there already */
         shm_slice(g, r, n, size, &from, &to);
         memcpy(dst + from * size, part_of(g, r, round) + from * size, (to - from) * size);
     }
@@ -179,8 +209,8 @@ static bool finish_one(shm_group *g, trii_op *op)
 
     if (step->out == step->in || !all_reached(g, true, round + 1))
         return false;
-    if (trii_kind_in(call->kind, 1u << TRII_KIND_ALL_REDUCE | 1u << TRII_KIND_REDUCE)) {
-        did = sum_slices(g, call, round, piece(call->count, i * each, each));
+    if (trii_kind_in(call->kind, SUMMED_IN_SLICES)) {
+        did = sum_once(g, call, round, i * each, piece(call->count, i * each, each));
         if (!all_summed(g, round))
             return did;
     }

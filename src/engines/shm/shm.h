@@ -5,7 +5,8 @@
  *   connect.c    meeting the peers, mapping their blocks, watching them
  *   lane.c       arriving, who has arrived, disagreement
  *   direct.c     what happens once all have arrived
- *   round.c      the same for memory that the peers do not map
+ *   peek.c       the same for memory that the peers do not map but may read
+ *   round.c      the same for memory that they may not even read, or that is little
  *   parts.c      what a rank reads from which peer, for every kind of call
  *   pair.c       send and recv
  *   arena.c      memory that all ranks map
@@ -31,6 +32,7 @@ typedef enum shm_path {
     SHM_PATH_INLINE,   /* data inside the arrivals */
     SHM_PATH_ONE_SHOT, /* every rank put its data into its lane part before it arrived */
     SHM_PATH_DIRECT,   /* all buffers in arenas */
+    SHM_PATH_PEEK,     /* out of the peers' heaps */
     SHM_PATH_ROUNDS    /* through the round parts, piece by piece */
 } shm_path;
 
@@ -100,6 +102,8 @@ struct shm_group {
     trii_op *any_recvs;        /* guard: lock; from any rank, without a message yet; in order */
     bool must_wake;            /* guard: lock; we published something since the last wake */
     atomic_int told;           /* the peers were told that we failed */
+    bool peeks;                /* all ranks may read each other's heap */
+    uint64_t peek_word;        /* the block's nonce: what the peers read to find out */
     bool crowded;              /* more ranks than cores: who waits hands its core on */
     int64_t spin_ns;           /* guard: lock; how long to spin now */
     int64_t spin_max_ns;
@@ -154,6 +158,13 @@ void shm_slice(const shm_group *g, int rank, size_t count, size_t elem_bytes, si
 /* --- round.c (guard: lock) --- */
 void shm_rounds_begin(shm_group *g, trii_op *op);
 bool shm_rounds_advance(shm_group *g, trii_op *op);
+
+/* --- peek.c (guard: lock) --- */
+/* Whether we can read every peer's heap; when all blocks are mapped. */
+bool shm_peek_works(shm_group *g);
+/* Whether an operation in which all have arrived goes this way: the same answer on all ranks. */
+bool shm_peek_pays(const shm_group *g, const trii_collective *call);
+bool shm_peek_advance(shm_group *g, trii_op *op);
 
 /* --- parts.c --- */
 /* Whether a rank's input has a region for every rank (else all of it is for all, or the root). */

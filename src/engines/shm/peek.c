@@ -1,0 +1,109 @@
+/*
+ * peek.c - gathers and exchanges of heap memory, each rank reading what it needs straight from its
+ * peers (process_vm_readv): one copy where rounds make two, and none into lines that a peer's cache
+ * holds. Sums and broadcasts are faster in rounds, where a piece is read from the caches; so is
+ * what is larger than they are.
+ */
+#include <string.h>
+
+#include "engines/shm/shm.h"
+#include "os/foreign.h"
+
+#define MIN_BYTES ((size_t)48 << 10) /* of a part; below, system calls cost more than a copy */
+#define MAX_BYTES ((size_t)8 << 20)
+#define KINDS                                                                                      \
+    (1u << TRII_KIND_ALL_GATHER | 1u << TRII_KIND_ALL_GATHER_V | 1u << TRII_KIND_GATHER |          \
+     1u << TRII_KIND_SCATTER | 1u << TRII_KIND_ALL_TO_ALL | 1u << TRII_KIND_ALL_TO_ALL_V)
+
+bool shm_peek_works(shm_group *g)
+{
+    for (int r = 0; r < g->size; r++) {
+        const shm_head *head = &g->peers[r].block->head;
+        uint64_t word = 0;
+        int error;
+
+        if (!trii_foreign_read(head->pid, head->peek_at, &word, sizeof(word), &error) ||
+            word != head->nonce)
+            return false;
+    }
+    return true;
+}
+
+bool shm_peek_pays(const shm_group *g, const trii_collective *call)
+{
+    size_t bytes = shm_limit(g, call) * tri_dtype_size(call->dtype);
+
+    return g->peeks && trii_kind_in(call->kind, KINDS) && bytes >= MIN_BYTES && bytes <= MAX_BYTES;
+}
+
+/* Reads from the src of rank r's call. */
+static bool read_peer(shm_group *g, int r, const trii_op *op, size_t offset, void *to, size_t bytes)
+{
+    const shm_arrival *arrival = &shm_lane_of(g, r, op->call.seq)->arrival;
+    unsigned flags = (unsigned)atomic_load_explicit(&arrival->place, memory_order_relaxed);
+    uint64_t at = arrival->data.at.src;
+    char what[200];
+    int error;
+
+    if (flags & SHM_SRC_IN_ARENA) {
+        memcpy(to, shm_arena_at(g, r, at) + offset, bytes);
+        return true;
+    }
+    if (trii_foreign_read(g->peers[r].block->head.pid, at + offset, to, bytes, &error))
+        return true;
+    trii_collective_describe(&op->call, what, sizeof(what));
+    shm_fail(g, TRI_ERR_PEER_LOST,
+             "rank %d lost rank %d: its memory could not be read in %s (error %d: it has ended, or "
+             "freed a buffer that is in use)",
+             g->rank, r, what, error);
+    return false;
+}
+
+/* What this rank reads of all. */
+static bool read_all(shm_group *g, const trii_op *op)
+{
+    const trii_collective *call = &op->call;
+    size_t size = tri_dtype_size(call->dtype);
+
+    for (int i = 0; i < g->size; i++) {
+        int r = (g->rank + i) % g->size;
+        size_t from, to, n = shm_reads(g, call, r, &from, &to);
+        char *dst = (char *)call->dst + to * size;
+
+        if (n == 0)
+            continue;
+        if (r == g->rank) {
+            const char *src = (const char *)call->src + from * size;
+
+            if (src != dst)
+                memcpy(dst, src, n * size);
+        } else if (!read_peer(g, r, op, from * size, dst, n * size)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool shm_peek_advance(shm_group *g, trii_op *op)
+{
+    shm_step *step = shm_step_of(op);
+    uint64_t seq = op->call.seq;
+    bool did = false;
+
+    if (step->phase == SHM_RUNNING) {
+        if (!read_all(g, op))
+            return false; /* the group has failed */
+        atomic_store_explicit(&shm_lane_of(g, g->rank, seq)->finished.value, seq,
+                              memory_order_release);
+        g->must_wake = true;
+        step->phase = SHM_WAITING;
+        did = true;
+    }
+    for (int r = 0; r < g->size; r++) {
+        if (atomic_load_explicit(&shm_lane_of(g, r, seq)->finished.value, memory_order_acquire) !=
+            seq)
+            return did;
+    }
+    step->phase = SHM_DONE;
+    return true;
+}

@@ -1,0 +1,28 @@
+/*
+ * foreign.c - see foreign.h.
+ */
+#include "os/foreign.h"
+
+#include <errno.h>
+#include <sys/uio.h>
+
+bool trii_foreign_read(int pid, uint64_t address, void *to, size_t bytes, int *error_out)
+{
+    size_t done = 0;
+
+    *error_out = 0;
+    while (done < bytes) { /* the system stops at pages that are not there, and after 2 GiB */
+        struct iovec here = {(char *)to + done, bytes - done};
+        struct iovec there = {(void *)(uintptr_t)(address + done), bytes - done};
+        ssize_t n = process_vm_readv(pid, &here, 1, &there, 1, 0);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            *error_out = n < 0 ? errno : EFAULT;
+            return false;
+        }
+        done += (size_t)n;
+    }
+    return true;
+}

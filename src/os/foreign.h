@@ -1,0 +1,16 @@
+/*
+ * foreign.h - memory of other processes.
+ */
+#ifndef TRII_FOREIGN_H
+#define TRII_FOREIGN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Reads `bytes` at an address of process `pid` (this one included). False where the system does
+ * not let us (another user, Yama, seccomp), the process is gone or has no such memory: *error_out
+ * gets errno; what was written to `to` is anything then. */
+bool trii_foreign_read(int pid, uint64_t address, void *to, size_t bytes, int *error_out);
+
+#endif
