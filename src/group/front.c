@@ -458,29 +458,36 @@ const char *tri_group_engine(const tri_group *group)
     return group != NULL ? group->engine->name : "none";
 }
 
+tri_status trii_group_alloc(tri_group *group, size_t bytes, void **p_out)
+{
+    tri_status st;
+    void *p;
+
+    group = group != NULL ? group : trii_group_get_world();
+    if (group == NULL)
+        return TRII_FAIL(TRI_ERR_STATE, "group_alloc: the group is NULL and there is no world: %s",
+                         trii_group_no_world());
+    if (group->engine->alloc == NULL) {
+        p = trii_alloc_aligned(TRII_CACHE_LINE, bytes, "group_alloc");
+        if (p == NULL)
+            return TRI_ERR_NO_MEMORY;
+        *p_out = memset(p, 0, bytes);
+        return TRI_OK;
+    }
+    st = trii_fault_status(&group->fault);
+    if (st != TRI_OK)
+        return TRII_FAIL(st, "group_alloc: the group has failed: %s", group->fault.text);
+    st = group->engine->alloc(group->self, bytes, p_out);
+    if (st != TRI_OK)
+        return TRII_FAIL_CTX(st, "group_alloc of %zu bytes, rank %d", bytes, group->rank);
+    return TRI_OK;
+}
+
 void *tri_group_alloc(tri_group *group, size_t bytes)
 {
     void *p = NULL;
 
-    group = group != NULL ? group : trii_group_get_world();
-    if (group == NULL) {
-        trii_err_set("group_alloc: the group is NULL and there is no world: %s",
-                     trii_group_no_world());
-        return NULL;
-    }
-    if (group->engine->alloc == NULL) {
-        p = trii_alloc_aligned(TRII_CACHE_LINE, bytes, "group_alloc");
-        return p != NULL ? memset(p, 0, bytes) : NULL;
-    }
-    if (trii_fault_status(&group->fault) != TRI_OK) {
-        trii_err_set("group_alloc: the group has failed: %s", group->fault.text);
-        return NULL;
-    }
-    if (group->engine->alloc(group->self, bytes, &p) != TRI_OK) {
-        trii_err_prepend("group_alloc of %zu bytes, rank %d", bytes, group->rank);
-        return NULL;
-    }
-    return p;
+    return trii_group_alloc(group, bytes, &p) == TRI_OK ? p : NULL;
 }
 
 void tri_group_free(tri_group *group, void *p)

@@ -51,6 +51,8 @@ struct tri_work {
 /* The world: what a NULL group means. world.c sets and clears it; borrowed. */
 void trii_group_set_world(tri_group *group);
 tri_group *trii_group_get_world(void);
+/* tri_group_alloc, with its status. */
+tri_status trii_group_alloc(tri_group *group, size_t bytes, void **p_out) TRI_MUST_CHECK;
 /* Why there is none: "tri_init was not called", or that it was left. */
 const char *trii_group_no_world(void);
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "group/front.h"
 #include "reducer/bucket.h"
 #include "reducer/inside.h"
 
@@ -154,10 +155,13 @@ static tri_status place(tri_reducer *r, reducer_bucket *bucket)
 {
     tri_bucket *b = &bucket->bucket;
     size_t size = tri_dtype_size(b->dtype);
+    void *data = NULL;
+    tri_status st;
 
-    b->data = tri_group_alloc(r->group, b->count > 0 ? b->count * size : PLACE_ALIGN);
-    if (b->data == NULL)
-        return TRII_FAIL_CTX(TRI_ERR_NO_MEMORY, "reducer bucket of %zu bytes", b->count * size);
+    st = trii_group_alloc(r->group, b->count > 0 ? b->count * size : PLACE_ALIGN, &data);
+    if (st != TRI_OK)
+        return TRII_FAIL_CTX(st, "reducer bucket of %zu bytes", b->count * size);
+    b->data = data;
     for (int i = 0; i < b->n_parts; i++) {
         reducer_grad *grad = &r->grads[b->parts[i].index];
 

@@ -20,12 +20,11 @@
 
 static tri_status arena_alloc(void *ctx, size_t bytes, void **data_out)
 {
-    void *data = tri_group_alloc(ctx, bytes);
+    tri_status st = trii_ddp_group_alloc(ctx, bytes, data_out);
 
-    if (data == NULL)
-        return TRII_FAIL_CTX(TRI_ERR_NO_MEMORY, "ddp bucket of %zu bytes", bytes);
+    if (st != TRI_OK)
+        return TRII_FAIL_CTX(st, "ddp bucket of %zu bytes", bytes);
     (void)tri_group_ref(ctx); /* the memory may outlive the model */
-    *data_out = data;
     return TRI_OK;
 }
 
