@@ -25,7 +25,7 @@ target_compile_options(trireme_flags INTERFACE
     # into FMA unless a kernel asks for one by name.
     -ffp-contract=off -fno-semantic-interposition
     -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
-    -Wmissing-prototypes -Wstrict-prototypes -Wvla -Wcast-qual -Wwrite-strings
+    $<$<COMPILE_LANGUAGE:C>:-Wmissing-prototypes> $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes> -Wvla -Wcast-qual -Wwrite-strings
     -Wformat=2 -Wundef -Wpointer-arith)
 if(CMAKE_C_COMPILER_ID STREQUAL GNU)
     # Messages are cut at the end of their buffer on purpose.

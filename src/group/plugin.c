@@ -12,6 +12,7 @@
 #include "group/reduce/reduce.h"
 #include "os/clock.h"
 #include "os/library.h"
+#include "os/process.h"
 
 #ifndef TRII_LIBDIR
 #define TRII_LIBDIR "lib" /* below the prefix; the build says which */
@@ -87,6 +88,7 @@ static const trii_host host = {
     .cond_wait = trii_cond_wait,
     .now_ns = trii_now_ns,
     .sleep_until = trii_sleep_until,
+    .host_name = trii_process_host,
     .store_set = tri_store_set,
     .store_get = tri_store_get,
     .store_free = tri_store_free,

@@ -43,6 +43,7 @@ typedef struct trii_host {
     void (*cond_wait)(trii_cond *cond, trii_mutex *mutex);
     int64_t (*now_ns)(void);
     void (*sleep_until)(int64_t deadline_ns);
+    void (*host_name)(char *name_out, size_t bytes);
 
     /* store */
     tri_status (*store_set)(tri_store *store, const char *key, const void *value, size_t bytes);

@@ -1,0 +1,155 @@
+/*
+ * gloo_engine_test.c - the gloo plug-in: the conformance suite with ranks as threads and as
+ * processes, messages, a peer that dies.
+ */
+/* ctest: labels=full timeout=120 */
+#include "conformance/calls.h"
+
+#include "base/alloc.h"
+
+static const size_t small_counts[] = {0, 17, SIZE_MAX};
+static const size_t large_counts[] = {0, 1, 23, 4099, 40009, SIZE_MAX};
+static const tri_dtype every_dtype[] = {
+    TRI_DTYPE_U8,   TRI_DTYPE_I8,  TRI_DTYPE_I16, TRI_DTYPE_I32,  TRI_DTYPE_I64, TRI_DTYPE_F16,
+    TRI_DTYPE_BF16, TRI_DTYPE_F32, TRI_DTYPE_F64, TRI_DTYPE_BOOL, TRI_DTYPE_NONE};
+static const tri_dtype only_f32[] = {TRI_DTYPE_F32, TRI_DTYPE_NONE};
+
+static const tri_group_options options = {.engine = "gloo", .timeout_ms = 60000};
+
+static void conform(int size, const size_t *counts, const tri_dtype *dtypes)
+{
+    script what = {.counts = counts, .dtypes = dtypes, .all_ops = dtypes == every_dtype};
+
+    run_threads(size, &options, run_script, &what);
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
+static void one_rank(void **state)
+{
+    (void)state;
+    conform(1, small_counts, only_f32);
+}
+
+static void two_ranks(void **state)
+{
+    (void)state;
+    conform(2, large_counts, only_f32);
+}
+
+static void five_ranks(void **state)
+{
+    (void)state;
+    conform(5, large_counts, only_f32);
+}
+
+static void every_dtype_and_op(void **state)
+{
+    (void)state;
+    conform(3, small_counts, every_dtype);
+}
+
+static void three_processes(void **state)
+{
+    script what = {.counts = large_counts, .dtypes = only_f32};
+
+    (void)state;
+    run_processes(3, &options, run_script, &what, NULL, 100);
+}
+
+static const char *from_anybody(rank_env *env)
+{
+    tri_group *g = NULL;
+    int32_t x[8] = {env->rank};
+    int seen = 0;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &g));
+    for (int i = 1; i < env->size && env->rank == 0; i++) {
+        int from = -1;
+
+        RANK_TRY(env, tri_recv_any(g, x, 8, TRI_DTYPE_I32, 5, &from, NULL));
+        if (from < 1 || from >= env->size || x[0] != from)
+            return RANK_FAIL(env, "a message from %d says %d", from, x[0]);
+        seen |= 1 << from;
+    }
+    if (env->rank != 0)
+        RANK_TRY(env, tri_send(g, x, 8, TRI_DTYPE_I32, 0, 5, NULL));
+    else if (seen != (1 << env->size) - 2)
+        return RANK_FAIL(env, "messages from %#x", seen);
+    RANK_TRY(env, tri_barrier(g, NULL));
+    tri_group_unref(g);
+    return NULL;
+}
+
+static void messages_come_from_anybody(void **state)
+{
+    (void)state;
+    run_threads(4, &options, from_anybody, NULL);
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
+/* Rank 1 dies: who waits for it, in a collective and for a message, ends. */
+static const char *rank_1_dies(rank_env *env)
+{
+    tri_group *g = NULL;
+    tri_work *work = NULL;
+    float x[5] = {0};
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &g));
+    RANK_TRY(env, tri_all_reduce(g, x, x, 5, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL));
+    if (env->rank == 1) {
+        RANK_TRY(env, tri_store_wait(env->store, (const char *const[]){"posted"}, 1, 0));
+        (void)raise(SIGKILL);
+    }
+    RANK_TRY(env, tri_recv(g, x, 5, TRI_DTYPE_F32, 1, 9, &work));
+    RANK_TRY(env, tri_store_set(env->store, "posted", "", 0));
+    RANK_FAILS(env, tri_barrier(g, NULL), TRI_ERR_PEER_LOST, "gloo");
+    RANK_FAILS(env, tri_work_wait(work, 0), TRI_ERR_PEER_LOST, "");
+    tri_work_destroy(work);
+    tri_group_unref(g);
+    return NULL;
+}
+
+static void a_dead_peer_ends_the_waits(void **state)
+{
+    rank_end ends[] = {{0}, {.signal = SIGKILL}};
+
+    (void)state;
+    run_processes(2, &options, rank_1_dies, NULL, ends, 60);
+}
+
+/* Rank 0 waits for what the other does not do. */
+static const char *deadline(rank_env *env)
+{
+    tri_group_options short_ones = options;
+    tri_group *g = NULL;
+
+    short_ones.timeout_ms = 1500;
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, &short_ones, &g));
+    if (env->rank == 0) {
+        RANK_FAILS(env, tri_barrier(g, NULL), TRI_ERR_TIMEOUT, "barrier #1");
+        RANK_TRY(env, tri_store_set(env->store, "late", "", 0));
+    }
+    RANK_TRY(env, tri_store_wait(env->store, (const char *const[]){"late"}, 1, 0));
+    tri_group_unref(g);
+    return NULL;
+}
+
+static void a_deadline_ends_the_wait(void **state)
+{
+    (void)state;
+    run_threads(2, &options, deadline, NULL);
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(one_rank),
+    cmocka_unit_test(two_ranks),
+    cmocka_unit_test(five_ranks),
+    cmocka_unit_test(every_dtype_and_op),
+    cmocka_unit_test(three_processes),
+    cmocka_unit_test(messages_come_from_anybody),
+    cmocka_unit_test(a_dead_peer_ends_the_waits),
+    cmocka_unit_test(a_deadline_ends_the_wait),
+};
+
+TEST_MAIN(tests)
