@@ -13,6 +13,7 @@
 
 static atomic_long live_blocks;
 static atomic_long calls;          /* that gave memory */
+static atomic_size_t largest;      /* of them */
 static atomic_long fail_countdown; /* 0 = off; the allocation that takes it from 1 to 0 fails */
 
 static bool injected_failure(void)
@@ -22,6 +23,15 @@ static bool injected_failure(void)
     return atomic_fetch_sub(&fail_countdown, 1) == 1;
 }
 
+static void note(size_t bytes)
+{
+    size_t most = atomic_load_explicit(&largest, memory_order_relaxed);
+
+    atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed);
+    while (bytes > most && !atomic_compare_exchange_weak(&largest, &most, bytes))
+        ;
+}
+
 static void *account(void *p, size_t n, size_t size, const char *what)
 {
     if (p == NULL) {
@@ -29,7 +39,7 @@ static void *account(void *p, size_t n, size_t size, const char *what)
         return NULL;
     }
     atomic_fetch_add_explicit(&live_blocks, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed);
+    note(n * size);
     return p;
 }
 
@@ -42,7 +52,7 @@ void *trii_alloc(size_t n, size_t size, const char *what)
 
 void *trii_realloc(void *p, size_t n, size_t size, const char *what)
 {
-    size_t bytes;
+    size_t bytes = 0;
     void *q = NULL;
 
     if (p == NULL)
@@ -52,7 +62,7 @@ void *trii_realloc(void *p, size_t n, size_t size, const char *what)
     if (q == NULL)
         trii_err_set("%s: out of memory for %zu x %zu bytes", what, n, size);
     else
-        atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed);
+        note(bytes);
     return q;
 }
 
@@ -98,4 +108,9 @@ long trii_alloc_live(void)
 long trii_alloc_calls(void)
 {
     return atomic_load(&calls);
+}
+
+size_t trii_alloc_largest(void)
+{
+    return atomic_exchange(&largest, 0);
 }

@@ -26,5 +26,7 @@ long trii_alloc_live(void);
 /* How often a block was allocated or grown since the process began: a path that must not
  * allocate leaves it as it was. */
 long trii_alloc_calls(void);
+/* The largest block that was asked for since the last call: what a peer can make us take. */
+size_t trii_alloc_largest(void);
 
 #endif

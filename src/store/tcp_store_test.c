@@ -2,6 +2,8 @@
  * tcp_store_test.c - the TCP store on the wire: exact bytes of both sides, clients that
  * misbehave, servers that do, and joining.
  */
+#include <time.h>
+
 #include <trireme/store.h>
 
 #include "base/alloc.h"
@@ -284,6 +286,48 @@ static void a_client_that_does_not_read_is_held_back(void **state)
     trii_tcp_server_destroy(server);
 }
 
+/* A few requests that ask for very much: replies are made as they are read, never all at once, and
+ * the server sleeps while it waits for that. */
+static void many_replies_are_not_made_at_once(void **state)
+{
+    enum { VALUE = 16 << 10, N = 6000, GET = 10 };
+    trii_tcp_server *server = start_server();
+    int slow = raw_client(server, true), other = raw_client(server, true);
+    unsigned char *requests = calloc(N, GET), *reply = calloc(VALUE + 8, 1);
+    const uint64_t length = VALUE;
+
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        requests[i * GET] = 3; /* GET v */
+        requests[i * GET + 1] = 1;
+        requests[i * GET + 9] = 'v';
+    }
+    memcpy(reply, &length, sizeof(length));
+    CHECK_OK(trii_socket_send_all(slow, "\1\1\0\0\0\0\0\0\0v", 10, SOON));
+    CHECK_OK(trii_socket_send_all(slow, reply, VALUE + 8, SOON));
+    (void)trii_alloc_largest();
+    for (int more = 0; more < 2; more++) {
+        clock_t busy;
+
+        CHECK_OK(trii_socket_send_all(slow, requests, more ? GET : N * GET, SOON));
+        for (int i = 0; i < 100; i++)
+            ping(other); /* the server has had its turns */
+        busy = clock();
+        assert_int_equal(trii_socket_wait(other, TRII_READABLE, trii_deadline_ms(100)),
+                         TRI_ERR_TIMEOUT);
+        assert_in_range(clock() - busy, 0, CLOCKS_PER_SEC / 25); /* worked: at most 40 of 100 ms */
+    }
+    for (int i = 0; i < N + 1; i++)
+        CHECK_OK(trii_socket_recv_all(slow, reply, VALUE + 8, SOON));
+    assert_in_range(trii_alloc_largest(), 1 << 20, 8 << 20); /* of replies of 94 MiB */
+    ping(slow);
+    free(requests);
+    free(reply);
+    trii_socket_close(slow);
+    trii_socket_close(other);
+    trii_tcp_server_destroy(server);
+}
+
 /* --- our client against raw servers --------------------------------------------------------- */
 
 /* Accepts one client, compares what it sends with a script and answers with one. */
@@ -505,6 +549,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(random_bytes_do_no_harm),
     cmocka_unit_test(waits_end_queues_wake_one_and_barriers_count),
     cmocka_unit_test(a_client_that_does_not_read_is_held_back),
+    cmocka_unit_test(many_replies_are_not_made_at_once),
     cmocka_unit_test(requests_are_pytorchs_bytes),
     cmocka_unit_test(a_server_that_answers_nonsense_or_leaves_is_named),
     cmocka_unit_test(a_silent_server_is_a_timeout),

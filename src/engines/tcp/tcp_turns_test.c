@@ -1,0 +1,126 @@
+/*
+ * tcp_turns_test.c - who moves the bytes: when the thread that polls for all leaves, another that
+ * waits takes its turn, and if none waits, the control thread.
+ */
+#include <stdatomic.h>
+
+#include "os/clock.h"
+#include "testing/check.h"
+#include "testing/ranks.h"
+
+static const tri_group_options tcp_options = {.engine = "tcp", .timeout_ms = 40000};
+
+#define JOIN(env, group)                                                                           \
+    RANK_TRY(env,                                                                                  \
+             tri_group_create((env)->store, (env)->rank, (env)->size, (env)->options, &(group)))
+
+/* --- from one thread that waits to another --------------------------------------------------- */
+
+typedef struct waiter {
+    tri_work *work;
+    int64_t timeout_ms, started_ns, ended_ns;
+    tri_status status;
+    trii_thread thread;
+} waiter;
+
+static void wait_main(void *arg)
+{
+    waiter *w = arg;
+
+    w->started_ns = trii_now_ns();
+    w->status = tri_work_wait(w->work, w->timeout_ms);
+    w->ended_ns = trii_now_ns();
+}
+
+/* On rank 0 one thread waits for tag 1 and gives up, a second one for tag 2, which comes only then.
+ * Whoever sleeps while another polls wakes by itself after 1.5 s, to warn: too late. */
+static const char *two_wait(rank_env *env)
+{
+    waiter w[2] = {{.timeout_ms = 150}, {.timeout_ms = 0}};
+    char byte[2] = {'a', 'b'};
+    tri_group *group = NULL;
+
+    JOIN(env, group);
+    if (env->rank == 1) {
+        RANK_TRY(env, tri_recv(group, byte, 1, TRI_DTYPE_U8, 0, 3, NULL)); /* it has given up */
+        RANK_TRY(env, tri_send(group, byte, 1, TRI_DTYPE_U8, 0, 2, NULL));
+        RANK_TRY(env, tri_send(group, byte, 1, TRI_DTYPE_U8, 0, 1, NULL));
+    } else {
+        for (int i = 0; i < 2; i++)
+            RANK_TRY(env, tri_recv(group, &byte[i], 1, TRI_DTYPE_U8, 1, i + 1, &w[i].work));
+        RANK_TRY(env, trii_thread_start(&w[0].thread, "first", wait_main, &w[0]));
+        for (int64_t until = trii_deadline_ms(50); trii_now_ns() < until;)
+            trii_thread_yield(); /* it polls by now, most likely */
+        RANK_TRY(env, trii_thread_start(&w[1].thread, "second", wait_main, &w[1]));
+        trii_thread_join(&w[0].thread);
+        RANK_TRY(env, tri_send(group, byte, 1, TRI_DTYPE_U8, 1, 3, NULL));
+        trii_thread_join(&w[1].thread);
+        if (w[0].status != TRI_ERR_TIMEOUT || w[1].status != TRI_OK)
+            return RANK_FAIL(env, "%s and %s", tri_status_name(w[0].status),
+                             tri_status_name(w[1].status));
+        if (w[1].ended_ns - w[1].started_ns > TRII_NS_PER_S * 5 / 4)
+            return RANK_FAIL(env, "the second slept on for %lld ms",
+                             (long long)((w[1].ended_ns - w[1].started_ns) / TRII_NS_PER_MS));
+        RANK_TRY(env, tri_work_wait(w[0].work, 0));
+        for (int i = 0; i < 2; i++)
+            tri_work_destroy(w[i].work);
+    }
+    RANK_TRY(env, tri_barrier(group, NULL));
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void a_thread_that_leaves_hands_its_turn_on(void **state)
+{
+    (void)state;
+    run_threads(2, &tcp_options, two_wait, NULL);
+}
+
+/* --- from a thread that waits to the control thread ------------------------------------------- */
+
+enum { COUNT = 6000000 }; /* more than sockets hold */
+
+/* Rank 0 waits for a small sum, and then for nothing until the others, who need it, have the large
+ * one. */
+static const char *large_one_stays(rank_env *env)
+{
+    atomic_int *n_done = env->arg;
+    int64_t deadline = trii_deadline_ms(30000);
+    float *data = calloc(COUNT, sizeof(*data)), small = 1;
+    tri_work *works[2] = {NULL, NULL};
+    tri_group *group = NULL;
+
+    JOIN(env, group);
+    RANK_TRY(env,
+             tri_all_reduce(group, &small, &small, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, &works[0]));
+    RANK_TRY(env,
+             tri_all_reduce(group, data, data, COUNT, TRI_DTYPE_F32, TRI_REDOP_SUM, &works[1]));
+    RANK_TRY(env, tri_work_wait(works[0], 0));
+    while (env->rank == 0 && atomic_load(n_done) < env->size - 1) {
+        if (trii_now_ns() > deadline)
+            return RANK_FAIL(env, "nothing moved after the wait");
+        trii_thread_yield();
+    }
+    RANK_TRY(env, tri_work_wait(works[1], 0));
+    atomic_fetch_add(n_done, 1);
+    for (int i = 0; i < 2; i++)
+        tri_work_destroy(works[i]);
+    tri_group_unref(group);
+    free(data);
+    return NULL;
+}
+
+static void what_is_left_moves_on_without_anybody(void **state)
+{
+    atomic_int n_done = 0;
+
+    (void)state;
+    run_threads(3, &tcp_options, large_one_stays, &n_done);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_thread_that_leaves_hands_its_turn_on),
+    cmocka_unit_test(what_is_left_moves_on_without_anybody),
+};
+
+TEST_MAIN(tests)
