@@ -313,9 +313,9 @@ static void many_replies_are_not_made_at_once(void **state)
         for (int i = 0; i < 100; i++)
             ping(other); /* the server has had its turns */
         busy = clock();
-        assert_int_equal(trii_socket_wait(other, TRII_READABLE, trii_deadline_ms(100)),
+        assert_int_equal(trii_socket_wait(other, TRII_READABLE, trii_deadline_ms(200)),
                          TRI_ERR_TIMEOUT);
-        assert_in_range(clock() - busy, 0, CLOCKS_PER_SEC / 25); /* worked: at most 40 of 100 ms */
+        assert_in_range(clock() - busy, 0, CLOCKS_PER_SEC / 100); /* it sleeps: 10 of 200 ms */
     }
     for (int i = 0; i < N + 1; i++)
         CHECK_OK(trii_socket_recv_all(slow, reply, VALUE + 8, SOON));
