@@ -110,9 +110,9 @@ static void a_thread_that_leaves_hands_its_turn_on(void **state)
 
 /* --- from a thread that waits to the control thread ------------------------------------------- */
 
-enum { COUNT = 6000000 }; /* more than sockets hold */
+enum { COUNT = 100000 }; /* every rank sums its slice, and sends it to the others */
 
-/* Rank 0 waits for a message while rank 2 keeps a large sum from going on; then it does nothing
+/* Rank 0 waits for a message while rank 2 keeps a sum from going on; then it does nothing
  * until the others, who need its part, have the sum. */
 static const char *large_one_stays(rank_env *env)
 {
