@@ -31,7 +31,8 @@
 #define SHM_FILE_WORDS 6
 #define SHM_FILE_TEXT (SHM_FILE_WORDS * 8 + 1)
 #define SHM_MESSAGES 8 /* sends of a pair that nobody has received yet */
-#define SHM_MESSAGE_BYTES ((size_t)64 << 10)
+#define SHM_MESSAGE_BYTES ((size_t)256 << 10)
+#define SHM_MESSAGE_PIECE ((size_t)64 << 10)
 #define SHM_MAGIC UINT64_C(0x54524953484d3031)
 
 typedef _Atomic uint64_t shm_u64;

@@ -109,6 +109,7 @@ static bool advance_send(shm_group *g, shm_pair *pair, trii_op *op)
         taken = load_acquire(&message->consumed);
         room = SHM_MESSAGE_BYTES - (step->moved - taken);
         n = (size_t)(left < room ? left : room);
+        n = n < SHM_MESSAGE_PIECE ? n : SHM_MESSAGE_PIECE; /* which the receiver takes meanwhile */
         if (n == 0)
             return false;
         /* the ring is only read */
