@@ -110,6 +110,17 @@ TRI_API TRI_MUST_CHECK tri_status tri_group_split(tri_group *group, int color, i
 TRI_API TRI_MUST_CHECK tri_status tri_group_new(tri_group *group, const int *ranks, int n,
                                                 const tri_group_options *opt,
                                                 tri_group **group_out);
+/**
+ * The ranks that are left of a group that failed (else it is aborted now), as a new group in the
+ * old order. Collective over those that are left, which agree in the store who they are: at once
+ * if the lost rank is known, else a second after the last one came; a rank that comes later is
+ * told PEER_LOST. The old group is still to be released. Without agent, the store ends with rank 0.
+ * ncclCommShrink, c10d shrink_group.
+ */
+TRI_API TRI_MUST_CHECK tri_status tri_group_shrink(tri_group *group, const tri_group_options *opt,
+                                                   tri_group **group_out);
+/* Deadline of the calls from now on, in place of the options'; as timeout_ms there. */
+TRI_API void tri_group_set_timeout(tri_group *group, int64_t timeout_ms);
 /* Rank in the outermost group (the world) of a rank of this one, and the other way; -1 = none. */
 TRI_API int tri_group_world_rank(const tri_group *group, int rank);
 TRI_API int tri_group_rank_of(const tri_group *group, int world_rank);

@@ -115,6 +115,7 @@ static inline size_t trii_part_count(const size_t *parts, size_t count, int rank
 typedef struct trii_fault {
     atomic_int status; /* 0 = none; written last, so text is whole once it is set */
     atomic_int claimed;
+    atomic_int lost_rank; /* 1 + a rank that is known to be lost; 0 = none */
     char text[TRII_ERR_BYTES];
 } trii_fault;
 

@@ -311,7 +311,8 @@ static tri_status create_self(tri_group *g, tri_store *store, const tri_group_op
     int64_t n = 0;
     tri_status st;
 
-    st = group_timeout(opt, &g->timeout_ns);
+    st = group_timeout(opt, &args.timeout_ns);
+    atomic_init(&g->timeout_ns, args.timeout_ns);
     if (st != TRI_OK)
         return st;
     if (store != NULL) {
@@ -323,9 +324,8 @@ static tri_status create_self(tri_group *g, tri_store *store, const tri_group_op
         snprintf(g->name, sizeof(g->name), "%s", opt->name);
     else
         snprintf(g->name, sizeof(g->name), "%" PRId64, n);
-    args.timeout_ns = g->timeout_ns;
     args.deadline_ns =
-        g->timeout_ns == TRII_NO_DEADLINE ? TRII_NO_DEADLINE : trii_now_ns() + g->timeout_ns;
+        args.timeout_ns == TRII_NO_DEADLINE ? TRII_NO_DEADLINE : trii_now_ns() + args.timeout_ns;
     args.bind_host = opt->bind_host;
     args.fault = &g->fault;
     st = trii_chaos_create(world_rank(g), g->name, &g->chaos);
@@ -419,6 +419,19 @@ void tri_group_abort(tri_group *group, const char *why)
     trii_fault_raise(&group->fault, TRI_ERR_ABORTED, "rank %d aborted the group: %s", group->rank,
                      why != NULL ? why : "no reason given");
     group->engine->abort(group->self);
+}
+
+void tri_group_set_timeout(tri_group *group, int64_t timeout_ms)
+{
+    const tri_group_options options = {.timeout_ms = timeout_ms};
+    int64_t timeout_ns = TRI_GROUP_TIMEOUT_MS * TRII_NS_PER_MS;
+    tri_status st = group_timeout(&options, &timeout_ns);
+
+    group = group != NULL ? group : trii_group_get_world();
+    if (st != TRI_OK) /* TRI_TIMEOUT_MS is no number; creating the group said so already */
+        TRII_LOG(TRII_LOG_WARN, "group", "set_timeout: %s", tri_last_error());
+    if (group != NULL)
+        atomic_store_explicit(&group->timeout_ns, timeout_ns, memory_order_relaxed);
 }
 
 int tri_group_rank(const tri_group *group)

@@ -27,10 +27,10 @@ struct tri_group {
     tri_work *idle;          /* guard: idle_lock; works for the next calls */
     tri_store *store;        /* this group's own view, for groups made of it; NULL if size is 1 */
     int *world_ranks;        /* [size]: in the outermost group; NULL = the same numbers */
-    atomic_int n_splits;
+    atomic_int n_splits, n_shrinks;
     char engine_asked[16]; /* "" = none; groups made of this one inherit it, as the next */
     char bind_host[64];
-    int64_t timeout_ns; /* INT64_MAX = none */
+    _Atomic int64_t timeout_ns; /* INT64_MAX = none */
     atomic_int refs;
     char name[TRII_GROUP_NAME];
     trii_fault fault;
@@ -72,6 +72,10 @@ tri_status trii_op_start(tri_group *group, trii_op *op,
 tri_status trii_op_report(const tri_group *group, const trii_op *op);
 void trii_record_end(tri_group *group, uint64_t record, tri_status status);
 int64_t trii_deadline_after(int64_t start_ns, int64_t timeout_ns);
+static inline int64_t trii_group_timeout_ns(const tri_group *group)
+{
+    return atomic_load_explicit(&group->timeout_ns, memory_order_relaxed);
+}
 
 /* Posts an asynchronous call (work.c). */
 tri_status trii_work_post(tri_group *group, const trii_collective *call, tri_work **work_out);

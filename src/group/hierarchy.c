@@ -68,7 +68,13 @@ typedef struct hierarchy {
 static void raise_from(hierarchy *h, const child *c)
 {
     tri_status status = trii_fault_status(&c->fault);
+    int lost = atomic_load(&c->fault.lost_rank); /* + 1 */
 
+    if (lost > 0 && c == &h->children[LOCAL])
+        lost += h->host * h->local_size;
+    else if (lost > 0 && c == &h->children[CROSS])
+        lost = (lost - 1) * h->local_size + h->local_rank + 1;
+    atomic_store(&h->fault->lost_rank, lost);
     if (c == &h->children[FLAT])
         trii_fault_raise(h->fault, status, "%s", c->fault.text);
     else if (c == &h->children[LOCAL])

@@ -36,8 +36,9 @@ tri_status trii_group_make(tri_group *g, const trii_subgroup *sub, const tri_gro
     if (options.engine == NULL && g->engine_asked[0] != '\0' && sub->size > 1)
         options.engine = g->engine_asked;
     if (options.timeout_ms == 0)
-        options.timeout_ms =
-            g->timeout_ns == TRII_NO_DEADLINE ? TRI_FOREVER : g->timeout_ns / TRII_NS_PER_MS;
+        options.timeout_ms = trii_group_timeout_ns(g) == TRII_NO_DEADLINE
+                                 ? TRI_FOREVER
+                                 : trii_group_timeout_ns(g) / TRII_NS_PER_MS;
     if (options.bind_host == NULL && g->bind_host[0] != '\0')
         options.bind_host = g->bind_host;
     snprintf(name, sizeof(name), "%.15s/%s", g->name, sub->key);

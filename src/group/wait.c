@@ -136,8 +136,8 @@ static tri_status post_blocking(tri_group *group, const trii_collective *call)
         return TRII_FAIL_CTX(st, "%s, rank %d", trii_kind_name(call->kind), group->rank);
     }
     if (trii_op_status(&op) == TRI_INPROGRESS)
-        (void)trii_group_wait(group, &op, trii_deadline_after(trii_now_ns(), group->timeout_ns),
-                              true);
+        (void)trii_group_wait(
+            group, &op, trii_deadline_after(trii_now_ns(), trii_group_timeout_ns(group)), true);
     trii_record_end(group, op.record, trii_op_status(&op));
     return trii_op_report(group, &op);
 }

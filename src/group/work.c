@@ -27,7 +27,7 @@ static tri_work *work_take(tri_group *group)
     if (work == NULL)
         return NULL;
     work->group = group;
-    work->deadline_ns = trii_deadline_after(trii_now_ns(), group->timeout_ns);
+    work->deadline_ns = trii_deadline_after(trii_now_ns(), trii_group_timeout_ns(group));
     work->members = NULL;
     work->n_members = work->member_room = 0;
     work->parts = NULL;

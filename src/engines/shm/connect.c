@@ -52,6 +52,7 @@ static void peer_ended(shm_peer *peer, const char *how)
         shm_check_peers(g);
     } else if (state == SHM_ACTIVE) {
         shm_describe_last(g, peer->rank, last, sizeof(last));
+        atomic_store(&g->fault->lost_rank, peer->rank + 1);
         shm_fail(g, TRI_ERR_PEER_LOST, "rank %d (process %d) %s; its last call: %s", peer->rank,
                  (int)peer->block->head.pid, how, last);
         shm_abort(g);

@@ -50,7 +50,7 @@ typedef struct tcp_frame {
     uint64_t seq;
     uint64_t count;
     uint64_t bytes; /* of the payload */
-    uint32_t part;  /* message: tag; else 0 */
+    uint32_t part;  /* message: tag; fault: 1 + the lost rank; else 0 */
     uint32_t line;  /* of the caller; 0 = unknown */
     char file[24];  /* its start, zeros behind it */
 } tcp_frame;

@@ -87,8 +87,11 @@ void tcp_finish(tcp_group *g, trii_op *op, tri_status status, const char *why)
  * and a rank died, the peer is left to see that death itself: our close would look like one. */
 static void tell(tcp_conn *c, tri_status status, const char *text)
 {
-    const tcp_frame frame = {
-        .type = TCP_FRAME_FAULT, .root = (int32_t)status, .bytes = strlen(text)};
+    int lost = atomic_load(&c->group->fault->lost_rank);
+    const tcp_frame frame = {.type = TCP_FRAME_FAULT,
+                             .root = (int32_t)status,
+                             .part = (uint32_t)lost,
+                             .bytes = strlen(text)};
     size_t skip = sizeof(c->out) - c->out_head_left, head = c->out_head_left;
     size_t payload = c->out_left, sent = 0;
 
@@ -163,6 +166,7 @@ void tcp_fail_gone(tcp_conn *c, const trii_op *op)
 static void doom_lost(tcp_conn *c, const char *how)
 {
     c->doom = TRI_ERR_PEER_LOST;
+    atomic_store(&c->group->fault->lost_rank, c->rank + 1);
     snprintf(c->doom_text, sizeof(c->doom_text), "rank %d is lost: its connection from %s %s",
              c->rank, c->peer, how);
 }
@@ -262,6 +266,8 @@ void tcp_hang_up(tcp_conn *c)
         doom_lost(c, whole ? "closed without a goodbye" : "broke");
     } else if (frame.type == TCP_FRAME_FAULT) {
         c->doom = fault_status(frame.root);
+        if (frame.part > 0 && frame.part <= (uint32_t)c->group->size)
+            atomic_store(&c->group->fault->lost_rank, (int)frame.part);
         snprintf(c->doom_text, sizeof(c->doom_text), "%.*s (told by rank %d)",
                  (int)(bytes < TRII_ERR_BYTES ? bytes : TRII_ERR_BYTES), text, c->rank);
     }
