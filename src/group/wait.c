@@ -153,6 +153,9 @@ tri_status trii_group_post(tri_group *group, trii_collective *call, tri_work **w
     if (TRII_UNLIKELY(st != TRI_OK)) {
         st = TRII_FAIL(st, "%s, rank %d: the group has failed: %s", trii_kind_name(call->kind),
                        group->rank, group->fault.text);
+        if (group->recorder != NULL) /* a failure between two calls has no other record */
+            trii_recorder_failed(group->recorder, trii_fault_status(&group->fault),
+                                 group->fault.text);
     } else if (work_out != NULL) {
         st = trii_work_post(group, call, work_out);
     } else if (TRII_LIKELY(!trii_batch_is_open(group))) {
