@@ -3,17 +3,10 @@
  * host leaves it once. Three groups: `local` (the ranks of this host), `cross` (the rank of each
  * host that has our number in its host) and `flat` (everybody, over tcp).
  *
- *                 stage 0              stage 1              stage 2
- *   all_reduce    local: sum of the    cross: all_reduce    local: all slices to all
- *                 own slice            of the slice
- *   all_gather    cross: own parts     local: all parts     own memory: into rank order
- *   broadcast     cross, where the     local
- *                 root's number is
- *   barrier       local                cross
- *
- * So every rank sends its slice over a connection of its own. Other calls, and sends and receives,
- * go through `flat`. Sums keep the canonical order where the tree over all ranks is the tree over
- * hosts of the trees inside them: hosts with 2^n ranks each; for other numbers reductions are flat.
+ * Some calls go in stages, which are in hierarchy_stages.c: every rank sends its slice over a
+ * connection of its own. Other calls, and sends and receives, go through `flat`. Sums keep the
+ * canonical order where the tree over all ranks is the tree over hosts of the trees inside them:
+ * hosts with 2^n ranks each; for other numbers reductions are flat.
  * f16 and bf16 travel as f32 and are rounded once.
  *
  * Staged calls run one after the other, so that every rank makes the calls of a child in the same
@@ -24,60 +17,28 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/dtype.h"
 #include "base/param.h"
-#include "group/front.h"
 #include "os/clock.h"
 #include "os/socket.h"
-#include "os/thread.h"
 
 #define LOOK_NS (10 * TRII_NS_PER_MS) /* between two looks at the faults of the other children */
-
-enum { LOCAL, CROSS, FLAT, N_CHILDREN };
-
-typedef struct child {
-    const trii_engine *engine;
-    void *self; /* NULL = none */
-    uint64_t seq;
-    trii_fault fault;
-    char name[TRII_GROUP_NAME];
-} child;
-
-typedef struct hierarchy {
-    int rank, size;
-    int n_hosts, host, local_size, local_rank;
-    bool tree_fits; /* the canonical tree is one over hosts */
-    trii_fault *fault;
-    child children[N_CHILDREN];
-    size_t *places; /* [local_size + 1]: the slices of an all_reduce */
-
-    trii_mutex mutex;
-    trii_cond turn;  /* the driver has left, or a call is over */
-    bool driving;    /* guard: mutex, as all below */
-    trii_op *queue;  /* staged calls; the first runs */
-    trii_op inner;   /* its stage's call to a child */
-    child *inner_on; /* NULL = none is under way */
-    int stage;       /* the next */
-    char *wide;      /* memory of the running call */
-    size_t wide_bytes;
-} hierarchy;
 
 /* --- faults -------------------------------------------------------------------------------- */
 
 /* A child's line counts ranks in its own way. */
-static void raise_from(hierarchy *h, const child *c)
+static void raise_from(hierarchy *h, const hierarchy_child *c)
 {
     tri_status status = trii_fault_status(&c->fault);
     int lost = atomic_load(&c->fault.lost_rank); /* + 1 */
 
-    if (lost > 0 && c == &h->children[LOCAL])
+    if (lost > 0 && c == &h->children[HIERARCHY_LOCAL])
         lost += h->host * h->local_size;
-    else if (lost > 0 && c == &h->children[CROSS])
+    else if (lost > 0 && c == &h->children[HIERARCHY_CROSS])
         lost = (lost - 1) * h->local_size + h->local_rank + 1;
     atomic_store(&h->fault->lost_rank, lost);
-    if (c == &h->children[FLAT])
+    if (c == &h->children[HIERARCHY_FLAT])
         trii_fault_raise(h->fault, status, "%s", c->fault.text);
-    else if (c == &h->children[LOCAL])
+    else if (c == &h->children[HIERARCHY_LOCAL])
         trii_fault_raise(h->fault, status, "among ranks %d to %d, of one host, counted from 0: %s",
                          h->host * h->local_size, (h->host + 1) * h->local_size - 1, c->fault.text);
     else
@@ -92,8 +53,8 @@ static void abort_children(hierarchy *h)
 
     while ((status = trii_fault_status(h->fault)) == TRI_OK)
         trii_thread_yield(); /* another thread is just writing it */
-    for (int i = 0; i < N_CHILDREN; i++) {
-        child *c = &h->children[i];
+    for (int i = 0; i < HIERARCHY_CHILDREN; i++) {
+        hierarchy_child *c = &h->children[i];
 
         if (c->self == NULL)
             continue;
@@ -105,12 +66,13 @@ static void abort_children(hierarchy *h)
 /* What has failed in a child, or was raised from outside, fails everything. True if failed. */
 static bool check_faults(hierarchy *h)
 {
-    static const int order[N_CHILDREN] = {FLAT, LOCAL, CROSS}; /* flat has the best words */
+    static const int order[HIERARCHY_CHILDREN] = {HIERARCHY_FLAT, HIERARCHY_LOCAL,
+                                                  HIERARCHY_CROSS}; /* flat has the best words */
     bool failed = trii_fault_status(h->fault) != TRI_OK;
     bool all = true;
 
-    for (int i = 0; i < N_CHILDREN; i++) {
-        const child *c = &h->children[order[i]];
+    for (int i = 0; i < HIERARCHY_CHILDREN; i++) {
+        const hierarchy_child *c = &h->children[order[i]];
         bool fault = c->self != NULL && trii_fault_status(&c->fault) != TRI_OK;
 
         if (fault && !failed)
@@ -121,194 +83,6 @@ static bool check_faults(hierarchy *h)
     if (failed && !all)
         abort_children(h);
     return failed;
-}
-
-/* --- stages ---------------------------------------------------------------------------------- */
-
-static bool is_half(tri_dtype dtype)
-{
-    return dtype == TRI_DTYPE_F16 || dtype == TRI_DTYPE_BF16;
-}
-
-static bool is_staged(const hierarchy *h, trii_kind kind)
-{
-    return kind == TRII_KIND_BROADCAST || kind == TRII_KIND_ALL_GATHER ||
-           kind == TRII_KIND_BARRIER || (kind == TRII_KIND_ALL_REDUCE && h->tree_fits);
-}
-
-static tri_status obtain(hierarchy *h, size_t bytes)
-{
-    if (bytes <= h->wide_bytes)
-        return TRI_OK;
-    trii_free(h->wide);
-    h->wide_bytes = 0;
-    h->wide = trii_alloc_aligned(64, bytes, "hierarchy");
-    if (h->wide == NULL)
-        return TRI_ERR_NO_MEMORY;
-    h->wide_bytes = bytes;
-    return TRI_OK;
-}
-
-/* Guard: mutex. The child's end of it is seen by its status. */
-static tri_status post_inner(hierarchy *h, int which, const trii_collective *call)
-{
-    child *c = &h->children[which];
-    tri_status st;
-
-    trii_op_init(&h->inner, call);
-    h->inner.call.seq = ++c->seq;
-    h->inner_on = c;
-    st = c->engine->submit(c->self, &h->inner);
-    if (st != TRI_OK) {
-        h->inner_on = NULL;
-        trii_fault_raise(&c->fault, st, "%s", tri_last_error());
-    }
-    return st;
-}
-
-static void widen(const void *src, float *dst, size_t count, tri_dtype dtype)
-{
-    const uint16_t *from = src;
-
-    for (size_t i = 0; i < count; i++)
-        dst[i] = dtype == TRI_DTYPE_F16 ? trii_f16_to_f32(from[i]) : trii_bf16_to_f32(from[i]);
-}
-
-/* The own slice is summed: the mean, and the rounding of low precision. */
-static void finish_slice(const hierarchy *h, const trii_collective *call, char *slice, size_t count,
-                         void *dst)
-{
-    bool avg = call->op == TRI_REDOP_AVG;
-    float p = (float)h->size;
-    float *f = (float *)(void *)slice;
-    double *d = (double *)(void *)slice;
-
-    for (size_t i = 0; i < count && avg; i++) {
-        if (call->dtype == TRI_DTYPE_F64)
-            d[i] /= (double)h->size;
-        else
-            f[i] /= p;
-    }
-    for (size_t i = 0; i < count && is_half(call->dtype); i++)
-        ((uint16_t *)dst)[i] =
-            call->dtype == TRI_DTYPE_F16 ? trii_f32_to_f16(f[i]) : trii_f32_to_bf16(f[i]);
-}
-
-static tri_status stage_all_reduce(hierarchy *h, const trii_collective *call)
-{
-    bool half = is_half(call->dtype);
-    size_t size = half ? sizeof(float) : tri_dtype_size(call->dtype);
-    size_t own = call->count * (size_t)h->local_rank / (size_t)h->local_size;
-    size_t end = call->count * ((size_t)h->local_rank + 1) / (size_t)h->local_size;
-    char *to = half ? h->wide : call->dst;
-    trii_collective inner = *call;
-
-    inner.dtype = half ? TRI_DTYPE_F32 : call->dtype;
-    inner.op = call->op == TRI_REDOP_AVG ? TRI_REDOP_SUM : call->op;
-    inner.temporary = NULL;
-    switch (h->stage) {
-    case 0:
-        if (half && obtain(h, (call->count + 1) * sizeof(float)) != TRI_OK)
-            return TRI_ERR_NO_MEMORY;
-        to = half ? h->wide : call->dst;
-        if (half)
-            widen(call->src, (float *)(void *)to, call->count, call->dtype);
-        for (int r = 0; r <= h->local_size; r++)
-            h->places[r] = call->count * (size_t)r / (size_t)h->local_size;
-        inner.kind = TRII_KIND_REDUCE_SCATTER_V;
-        inner.src = half ? to : call->src;
-        inner.dst = end > own ? to + own * size : NULL;
-        inner.bytes = call->count * size;
-        inner.src_parts = h->places;
-        return post_inner(h, LOCAL, &inner);
-    case 1:
-        inner.src = inner.dst = end > own ? to + own * size : NULL;
-        inner.count = end - own;
-        inner.bytes = inner.count * size;
-        return post_inner(h, CROSS, &inner);
-    case 2:
-        if (end > own)
-            finish_slice(h, call, to + own * size, end - own,
-                         (char *)call->dst + own * tri_dtype_size(call->dtype));
-        inner.kind = TRII_KIND_ALL_GATHER_V;
-        inner.dtype = call->dtype;
-        inner.op = TRI_REDOP_SUM;
-        inner.src =
-            end > own ? (char *)call->dst + own * tri_dtype_size(call->dtype) : (char *)call->dst;
-        inner.dst = call->dst;
-        inner.bytes = call->bytes;
-        inner.dst_parts = h->places;
-        return post_inner(h, LOCAL, &inner);
-    default:
-        return TRI_OK;
-    }
-}
-
-/* [local][host] as it came, [host][local] as it is wanted. */
-static void into_rank_order(const hierarchy *h, const trii_collective *call, const char *from)
-{
-    for (int r = 0; r < h->size && call->bytes > 0; r++) {
-        int place = r % h->local_size * h->n_hosts + r / h->local_size;
-
-        memcpy((char *)call->dst + (size_t)r * call->bytes, from + (size_t)place * call->bytes,
-               call->bytes);
-    }
-}
-
-static tri_status stage_all_gather(hierarchy *h, const trii_collective *call)
-{
-    size_t hosts = (size_t)h->n_hosts;
-    trii_collective inner = *call;
-
-    switch (h->stage) {
-    case 0:
-        if (obtain(h, call->bytes * (hosts + (size_t)h->size) + 1) != TRI_OK)
-            return TRI_ERR_NO_MEMORY;
-        inner.dst = h->wide;
-        return post_inner(h, CROSS, &inner);
-    case 1:
-        inner.src = h->wide;
-        inner.dst = h->wide + call->bytes * hosts;
-        inner.count = call->count * hosts;
-        inner.bytes = call->bytes * hosts;
-        return post_inner(h, LOCAL, &inner);
-    case 2:
-        into_rank_order(h, call, h->wide + call->bytes * hosts);
-        return TRI_OK;
-    default:
-        return TRI_OK;
-    }
-}
-
-static tri_status stage_broadcast(hierarchy *h, const trii_collective *call)
-{
-    trii_collective inner = *call;
-
-    if (h->stage == 0) {
-        inner.root = call->root / h->local_size;
-        return call->root % h->local_size == h->local_rank ? post_inner(h, CROSS, &inner) : TRI_OK;
-    }
-    inner.root = call->root % h->local_size;
-    return post_inner(h, LOCAL, &inner);
-}
-
-static int last_stage(trii_kind kind)
-{
-    return kind == TRII_KIND_BROADCAST || kind == TRII_KIND_BARRIER ? 1 : 2;
-}
-
-static tri_status next_stage(hierarchy *h, const trii_collective *call)
-{
-    switch (call->kind) {
-    case TRII_KIND_ALL_REDUCE:
-        return stage_all_reduce(h, call);
-    case TRII_KIND_ALL_GATHER:
-        return stage_all_gather(h, call);
-    case TRII_KIND_BROADCAST:
-        return stage_broadcast(h, call);
-    default:
-        return post_inner(h, h->stage == 0 ? LOCAL : CROSS, call);
-    }
 }
 
 /* --- driving --------------------------------------------------------------------------------- */
@@ -347,8 +121,8 @@ static void advance(hierarchy *h)
             continue;
         }
         h->inner_on = NULL;
-        if (h->stage <= last_stage(op->call.kind)) {
-            tri_status st = next_stage(h, &op->call);
+        if (h->stage <= hierarchy_last_stage(op->call.kind)) {
+            tri_status st = hierarchy_next_stage(h, &op->call);
 
             h->stage++;
             if (st != TRI_OK)
@@ -365,14 +139,14 @@ static void advance(hierarchy *h)
 static tri_status hierarchy_submit(void *self, trii_op *op)
 {
     hierarchy *h = self;
-    const child *flat = &h->children[FLAT];
+    const hierarchy_child *flat = &h->children[HIERARCHY_FLAT];
     trii_op **at = &h->queue;
     tri_status st = TRI_OK;
 
     trii_mutex_lock(&h->mutex);
     if (check_faults(h)) {
         st = TRII_FAIL(trii_fault_status(h->fault), "%s", h->fault->text);
-    } else if (is_staged(h, op->call.kind)) {
+    } else if (hierarchy_is_staged(h, op->call.kind)) {
         op->next = NULL;
         while (*at != NULL)
             at = &(*at)->next;
@@ -380,7 +154,7 @@ static tri_status hierarchy_submit(void *self, trii_op *op)
         advance(h);
     }
     trii_mutex_unlock(&h->mutex);
-    if (st != TRI_OK || is_staged(h, op->call.kind))
+    if (st != TRI_OK || hierarchy_is_staged(h, op->call.kind))
         return st;
     return flat->engine->submit(flat->self, op);
 }
@@ -394,7 +168,7 @@ static int64_t sooner(int64_t until_ns)
 
 static void progress_flat(hierarchy *h, trii_op *op, int64_t until_ns)
 {
-    const child *flat = &h->children[FLAT];
+    const hierarchy_child *flat = &h->children[HIERARCHY_FLAT];
 
     do {
         flat->engine->progress(flat->self, op, until_ns == 0 ? 0 : sooner(until_ns));
@@ -414,13 +188,13 @@ static void hierarchy_progress(void *self, trii_op *op, int64_t until_ns)
 {
     hierarchy *h = self;
 
-    if (!is_staged(h, op->call.kind)) {
+    if (!hierarchy_is_staged(h, op->call.kind)) {
         progress_flat(h, op, until_ns);
         return;
     }
     trii_mutex_lock(&h->mutex);
     for (bool again = true; again;) {
-        const child *on;
+        const hierarchy_child *on;
 
         again = until_ns != 0;
         if (!h->driving)
@@ -448,12 +222,12 @@ static void hierarchy_progress(void *self, trii_op *op, int64_t until_ns)
 static void hierarchy_describe_wait(void *self, trii_op *op, char *text, size_t size)
 {
     hierarchy *h = self;
-    const child *flat = &h->children[FLAT];
-    const child *on;
+    const hierarchy_child *flat = &h->children[HIERARCHY_FLAT];
+    const hierarchy_child *on;
     char inner[300] = "nobody";
     bool first;
 
-    if (!is_staged(h, op->call.kind)) {
+    if (!hierarchy_is_staged(h, op->call.kind)) {
         flat->engine->describe_wait(flat->self, op, text, size);
         return;
     }
@@ -463,7 +237,7 @@ static void hierarchy_describe_wait(void *self, trii_op *op, char *text, size_t 
     if (on != NULL)
         on->engine->describe_wait(on->self, &h->inner, inner, sizeof(inner));
     trii_mutex_unlock(&h->mutex);
-    if (on == &h->children[LOCAL])
+    if (on == &h->children[HIERARCHY_LOCAL])
         snprintf(text, size, "%samong ranks %d to %d, of one host, counted from 0: %s",
                  first ? "" : "an earlier call, ", h->host * h->local_size,
                  (h->host + 1) * h->local_size - 1, inner);
@@ -489,14 +263,14 @@ static void hierarchy_abort(void *self)
 
 static tri_status hierarchy_alloc(void *self, size_t bytes, void **p_out)
 {
-    const child *local = &((hierarchy *)self)->children[LOCAL];
+    const hierarchy_child *local = &((hierarchy *)self)->children[HIERARCHY_LOCAL];
 
     return local->engine->alloc(local->self, bytes, p_out);
 }
 
 static void hierarchy_free(void *self, void *p)
 {
-    const child *local = &((hierarchy *)self)->children[LOCAL];
+    const hierarchy_child *local = &((hierarchy *)self)->children[HIERARCHY_LOCAL];
 
     local->engine->free(local->self, p);
 }
@@ -505,7 +279,7 @@ static void hierarchy_free(void *self, void *p)
 
 static void release(hierarchy *h)
 {
-    for (int i = N_CHILDREN - 1; i >= 0; i--) {
+    for (int i = HIERARCHY_CHILDREN - 1; i >= 0; i--) {
         if (h->children[i].self != NULL)
             h->children[i].engine->destroy(h->children[i].self);
     }
@@ -613,8 +387,8 @@ static tri_status check_blocks(const hierarchy *h, const trii_group_args *args)
 static tri_status create_child(hierarchy *h, const trii_group_args *args, int which, int rank,
                                int size)
 {
-    static const char *const engines[N_CHILDREN] = {"shm", "tcp", "tcp"};
-    child *c = &h->children[which];
+    static const char *const engines[HIERARCHY_CHILDREN] = {"shm", "tcp", "tcp"};
+    hierarchy_child *c = &h->children[which];
     trii_group_args its = *args;
     char key[40];
     tri_status st;
@@ -625,11 +399,11 @@ static tri_status create_child(hierarchy *h, const trii_group_args *args, int wh
     }
     if (c->engine == NULL)
         return TRII_FAIL(TRI_ERR_UNSUPPORTED, "engine hierarchy: it needs %s", engines[which]);
-    if (which == FLAT)
+    if (which == HIERARCHY_FLAT)
         snprintf(key, sizeof(key), "flat");
     else
-        snprintf(key, sizeof(key), "%s/%d", which == LOCAL ? "local" : "cross",
-                 which == LOCAL ? h->host : h->local_rank);
+        snprintf(key, sizeof(key), "%s/%d", which == HIERARCHY_LOCAL ? "local" : "cross",
+                 which == HIERARCHY_LOCAL ? h->host : h->local_rank);
     snprintf(c->name, sizeof(c->name), "%.15s/%s", args->name, key);
     its.name = c->name;
     its.rank = rank;
@@ -673,11 +447,12 @@ static tri_status hierarchy_create(const trii_group_args *args, void **self_out)
     st = trii_group_agree(args, "layout", st);
     if (st == TRI_OK && h != NULL)
         st = trii_group_agree(args, "local",
-                              create_child(h, args, LOCAL, h->local_rank, h->local_size));
+                              create_child(h, args, HIERARCHY_LOCAL, h->local_rank, h->local_size));
     if (st == TRI_OK && h != NULL)
-        st = create_child(h, args, FLAT, args->rank, args->size); /* agrees */
+        st = create_child(h, args, HIERARCHY_FLAT, args->rank, args->size); /* agrees */
     if (st == TRI_OK && h != NULL)
-        st = trii_group_agree(args, "cross", create_child(h, args, CROSS, h->host, h->n_hosts));
+        st = trii_group_agree(args, "cross",
+                              create_child(h, args, HIERARCHY_CROSS, h->host, h->n_hosts));
     if (st != TRI_OK) {
         if (h != NULL)
             release(h);
