@@ -11,15 +11,17 @@
 
 #include "base/err.h"
 
-static const char *const check_choices[] = {"nan", NULL};
-static const char *const isa_choices[] = {"portable", "avx2", "avx512", NULL};
+/* The only values of a setting; NULL = any text or number. */
+static const char *const *const choices_of[TRII_PARAM_COUNT] = {
+    [TRII_PARAM_CHECK] = (const char *const[]){"nan", NULL},
+    [TRII_PARAM_ISA] = (const char *const[]){"portable", "avx2", "avx512", NULL},
+};
 
 static const trii_param_info params[TRII_PARAM_COUNT] = {
     [TRII_PARAM_CHAOS] =
         {"TRI_CHAOS", "",
          "faults on purpose: seed=N,delay=P:MS,kill=P,stop=P,drop=P,half=P,rank=LIST"},
-    [TRII_PARAM_CHECK] = {"TRI_CHECK", "", "nan: stop at the first operation that makes a NaN",
-                          check_choices},
+    [TRII_PARAM_CHECK] = {"TRI_CHECK", "", "nan: stop at the first operation that makes a NaN"},
     [TRII_PARAM_EAGER] = {"TRI_EAGER", "0", "1: run every operation when it is recorded"},
     [TRII_PARAM_ENGINE] = {"TRI_ENGINE", "", "engine of every group: self, shm, hierarchy or tcp"},
     [TRII_PARAM_HEARTBEAT_MS] = {"TRI_HEARTBEAT_MS", "1000",
@@ -44,7 +46,7 @@ static const trii_param_info params[TRII_PARAM_COUNT] = {
                             "how long a waiting rank spins before it sleeps "
                             "(default: adapts to cores per rank)"},
     [TRII_PARAM_TIMEOUT_MS] = {"TRI_TIMEOUT_MS", "600000", "deadline of every wait for peers"},
-    [TRII_PARAM_ISA] = {"TRI_ISA", "", "limit kernels to portable, avx2 or avx512", isa_choices},
+    [TRII_PARAM_ISA] = {"TRI_ISA", "", "limit kernels to portable, avx2 or avx512"},
     [TRII_PARAM_OMP_NUM_THREADS] = {"OMP_NUM_THREADS", "",
                                     "threads of one process if TRI_NUM_THREADS is unset"},
     [TRII_PARAM_LOCAL_WORLD_SIZE] = {"LOCAL_WORLD_SIZE", "",
@@ -108,11 +110,11 @@ static void list_choices(const char *const *choices, char *text, size_t size)
 
 tri_status trii_param_choice(trii_param param, int *index_out)
 {
-    const char *const *choices = params[param].choices;
+    const char *const *choices = choices_of[param];
     const char *text = trii_param_text(param);
     char allowed[200];
 
-    if (text == NULL) {
+    if (text == NULL || choices == NULL) {
         *index_out = -1;
         return TRI_OK;
     }

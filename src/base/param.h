@@ -37,7 +37,6 @@ typedef struct trii_param_info {
     const char *name;          /* environment variable */
     const char *default_value; /* as text; "" = unset */
     const char *help;
-    const char *const *choices; /* the only values, ends with NULL; NULL = any text or number */
 } trii_param_info;
 
 const trii_param_info *trii_param_describe(trii_param param);
@@ -47,8 +46,8 @@ const char *trii_param_text(trii_param param);
  * if unset. */
 tri_status trii_param_i64(trii_param param, int64_t fallback, int64_t min, int64_t max,
                           int64_t *value_out) TRI_MUST_CHECK;
-/* The number of the value in the row's choices; -1 if unset. INVALID_ARG names the variable, the
- * value and the choices. */
+/* The number of the value among the setting's choices; -1 if it is unset or has none. INVALID_ARG
+ * names the variable, the value and the choices. */
 tri_status trii_param_choice(trii_param param, int *index_out) TRI_MUST_CHECK;
 /* The whole text must be a decimal integer of [min, max]; `what` names it in the message. */
 tri_status trii_parse_i64(const char *text, const char *what, int64_t min, int64_t max,

@@ -73,7 +73,7 @@ static void print_settings(void)
         printf("%-18s %-20s %-12s %-13s %s\n", info->name, *value != '\0' ? value : "-",
                text != NULL ? "environment" : "default",
                *info->default_value != '\0' ? info->default_value : "-", info->help);
-        if (info->choices != NULL && trii_param_choice((trii_param)i, &choice) != TRI_OK)
+        if (trii_param_choice((trii_param)i, &choice) != TRI_OK)
             printf("%-18s not understood: %s\n", "", tri_last_error());
     }
 }
