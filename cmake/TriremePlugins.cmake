@@ -47,6 +47,18 @@ if(NOT TRI_SANITIZE)
         target_include_directories(engine-gloo SYSTEM PRIVATE ${GLOO_INCLUDE_DIR})
         target_link_libraries(engine-gloo PRIVATE ${GLOO_LIBRARY} Threads::Threads)
     endif()
+    # No package of Debian's has these; NVIDIA's own are found where they usually are, or by
+    # CMAKE_PREFIX_PATH.
+    find_path(NCCL_INCLUDE_DIR nccl.h)
+    find_library(NCCL_LIBRARY NAMES nccl libnccl.so.2)
+    find_path(CUDART_INCLUDE_DIR cuda_runtime_api.h PATHS /usr/local/cuda/include)
+    find_library(CUDART_LIBRARY NAMES cudart libcudart.so.12 PATHS /usr/local/cuda/lib64)
+    if(NCCL_INCLUDE_DIR AND NCCL_LIBRARY AND CUDART_INCLUDE_DIR AND CUDART_LIBRARY)
+        tri_plugin(nccl nccl)
+        target_include_directories(engine-nccl SYSTEM PRIVATE ${NCCL_INCLUDE_DIR}
+            ${CUDART_INCLUDE_DIR})
+        target_link_libraries(engine-nccl PRIVATE ${NCCL_LIBRARY} ${CUDART_LIBRARY})
+    endif()
 endif()
 
 # tri_add_plugin_test(SOURCE ENGINE VARIABLE...): its cases for one engine, ENGINE_engine.CASE; the

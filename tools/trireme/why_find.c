@@ -614,6 +614,7 @@ tri_status why_find(why_job *job)
     }
     if (status == TRI_OK)
         status = find_failures(job);
-    qsort(job->findings, (size_t)job->n_findings, sizeof(*job->findings), heavier_first);
+    if (job->n_findings > 1)
+        qsort(job->findings, (size_t)job->n_findings, sizeof(*job->findings), heavier_first);
     return status;
 }

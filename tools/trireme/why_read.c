@@ -34,6 +34,10 @@ static bool sound(trii_record_file *log, size_t bytes)
         if (g->size < 1 || g->size > MAX_RANKS || g->rank < 0 || g->rank >= g->size)
             g->number = 0;
     }
+    for (int i = 0; i < TRII_RECORDS; i++) {
+        if (log->records[i].kind == TRII_KIND_NONE || log->records[i].kind >= TRII_KIND_COUNT)
+            log->records[i].number = 0;
+    }
     for (int i = 0; i < TRII_RECORD_FILES; i++)
         log->files[i][TRII_RECORD_FILE_BYTES - 1] = '\0';
     return true;

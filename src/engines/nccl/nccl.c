@@ -1,0 +1,330 @@
+/*
+ * nccl.c - see nccl_engine.h: the engine's table.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engines/nccl/nccl_engine.h"
+
+#define PAUSE_NS 20000 /* between looks at what is under way */
+
+const trii_host *nccl_host;
+
+/* --- the thread ------------------------------------------------------------------------------ */
+
+static void finish(nccl_group *g, nccl_task *task, tri_status status)
+{
+    if (task->done != NULL)
+        (void)cudaEventDestroy(task->done);
+    nccl_host->op_finish(task->op, status, status != TRI_OK ? g->fault->text : NULL);
+    nccl_host->free(task);
+}
+
+static tri_status failed(nccl_group *g, const nccl_task *task, const char *why)
+{
+    char call[256];
+
+    nccl_host->describe(&task->op->call, call, sizeof(call));
+    nccl_host->fault_raise(g->fault, TRI_ERR_PEER_LOST, "rank %d: %s: nccl: %s", g->rank, call,
+                           why);
+    return trii_fault_status(g->fault);
+}
+
+/* Calls of a communicator that does not block are under way when they return. */
+static ncclResult_t settle(nccl_group *g, ncclResult_t result)
+{
+    while (result == ncclInProgress && trii_fault_status(g->fault) == TRI_OK) {
+        nccl_host->sleep_until(nccl_host->now_ns() + PAUSE_NS);
+        if (ncclCommGetAsyncError(g->comm, &result) != ncclSuccess)
+            return ncclInternalError;
+    }
+    return result;
+}
+
+static tri_status start(nccl_group *g, nccl_task *task)
+{
+    tri_status status = trii_fault_status(g->fault);
+    cudaError_t error;
+    ncclResult_t result;
+
+    if (status != TRI_OK)
+        return status;
+    result = settle(g, nccl_call_start(g, &task->op->call));
+    if (result != ncclSuccess)
+        return failed(g, task, ncclGetErrorString(result));
+    error = cudaEventCreateWithFlags(&task->done, cudaEventDisableTiming);
+    if (error == cudaSuccess)
+        error = cudaEventRecord(task->done, g->stream);
+    return error == cudaSuccess ? TRI_OK : failed(g, task, cudaGetErrorString(error));
+}
+
+/* INPROGRESS, or how it ended. */
+static tri_status look(nccl_group *g, const nccl_task *task)
+{
+    tri_status status = trii_fault_status(g->fault);
+    cudaError_t error = cudaSuccess;
+    ncclResult_t result = ncclSuccess;
+
+    if (status == TRI_OK)
+        error = cudaEventQuery(task->done);
+    if (status != TRI_OK || error == cudaSuccess)
+        return status;
+    if (error != cudaErrorNotReady)
+        return failed(g, task, cudaGetErrorString(error));
+    if (ncclCommGetAsyncError(g->comm, &result) != ncclSuccess ||
+        (result != ncclSuccess && result != ncclInProgress))
+        return failed(g, task, ncclGetErrorString(result));
+    return TRI_INPROGRESS;
+}
+
+/* Sleeps if nothing is under way; false when the group is left. */
+static bool take(nccl_group *g, bool idle, nccl_task **posted_out)
+{
+    bool leaving;
+
+    nccl_host->mutex_lock(&g->mutex);
+    while (idle && g->posted == NULL && !g->leaving)
+        nccl_host->cond_wait(&g->work, &g->mutex);
+    *posted_out = g->posted;
+    g->posted = NULL;
+    g->last_posted = &g->posted;
+    leaving = g->leaving;
+    nccl_host->mutex_unlock(&g->mutex);
+    return !leaving || *posted_out != NULL;
+}
+
+static void run(void *arg)
+{
+    nccl_group *g = arg;
+    nccl_task *active = NULL, **last = &active, *posted = NULL;
+
+    (void)cudaSetDevice(g->device);
+    while (take(g, active == NULL, &posted) || active != NULL) {
+        while (posted != NULL) {
+            nccl_task *task = posted;
+            tri_status status;
+
+            posted = task->next;
+            task->next = NULL;
+            status = start(g, task);
+            if (status != TRI_OK) {
+                finish(g, task, status);
+                continue;
+            }
+            *last = task;
+            last = &task->next;
+        }
+        /* One stream: the oldest ends first. */
+        while (active != NULL) {
+            nccl_task *task = active;
+            tri_status status = look(g, task);
+
+            if (status == TRI_INPROGRESS) {
+                nccl_host->sleep_until(nccl_host->now_ns() + PAUSE_NS);
+                break;
+            }
+            active = task->next;
+            if (active == NULL)
+                last = &active;
+            finish(g, task, status);
+        }
+    }
+}
+
+/* --- forming --------------------------------------------------------------------------------- */
+
+static tri_status cuda_failed(const char *what, cudaError_t error)
+{
+    return nccl_host->fail(TRI_ERR_UNSUPPORTED, "engine nccl: %s: %s", what,
+                           cudaGetErrorString(error));
+}
+
+/* The GPU of this rank: by its number on the host, where a launcher gave one. */
+static tri_status choose_device(nccl_group *g)
+{
+    const char *local = getenv("LOCAL_RANK");
+    int n = 0, number = local != NULL ? (int)strtol(local, NULL, 10) : g->rank;
+    cudaError_t error = cudaGetDeviceCount(&n);
+
+    if (error != cudaSuccess || n < 1)
+        return cuda_failed("no GPU", error);
+    g->device = (number < 0 ? 0 : number) % n;
+    error = cudaSetDevice(g->device);
+    if (error == cudaSuccess)
+        error = cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking);
+    if (error == cudaSuccess)
+        error = cudaMalloc((void **)&g->token, 1);
+    return error == cudaSuccess ? TRI_OK : cuda_failed("GPU", error);
+}
+
+/* Rank 0's name of the communicator to all. */
+static tri_status share_id(const trii_group_args *args, ncclUniqueId *id)
+{
+    void *value = NULL;
+    size_t bytes = 0;
+    tri_status status;
+
+    if (args->rank == 0 && ncclGetUniqueId(id) != ncclSuccess)
+        return nccl_host->fail(TRI_ERR_UNSUPPORTED, "engine nccl: no id: %s",
+                               ncclGetLastError(NULL));
+    if (args->size == 1)
+        return TRI_OK;
+    if (args->rank == 0)
+        return nccl_host->store_set(args->store, "id", id, sizeof(*id));
+    status =
+        nccl_host->store_get(args->store, "id", nccl_host->group_left_ms(args), &value, &bytes);
+    if (status == TRI_OK && bytes == sizeof(*id))
+        memcpy(id, value, sizeof(*id));
+    nccl_host->store_free(value);
+    return status;
+}
+
+static tri_status connect_all(nccl_group *g, const trii_group_args *args)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclUniqueId id;
+    ncclResult_t result;
+    tri_status status = share_id(args, &id);
+
+    if (status != TRI_OK)
+        return status;
+    config.blocking = 0;
+    result = ncclCommInitRankConfig(&g->comm, g->size, id, g->rank, &config);
+    while (result == ncclInProgress && nccl_host->now_ns() < args->deadline_ns) {
+        nccl_host->sleep_until(nccl_host->now_ns() + PAUSE_NS);
+        if (ncclCommGetAsyncError(g->comm, &result) != ncclSuccess)
+            result = ncclInternalError;
+    }
+    if (result == ncclSuccess)
+        return TRI_OK;
+    if (result == ncclInProgress)
+        return nccl_host->fail(TRI_ERR_TIMEOUT, "engine nccl: not all ranks came in time");
+    return nccl_host->fail(TRI_ERR_UNSUPPORTED, "engine nccl: %s: %s", ncclGetErrorString(result),
+                           ncclGetLastError(g->comm));
+}
+
+static void free_group(nccl_group *g, bool failure)
+{
+    if (g->comm != NULL && failure)
+        (void)ncclCommAbort(g->comm);
+    else if (g->comm != NULL)
+        (void)(settle(g, ncclCommFinalize(g->comm)) == ncclSuccess && ncclCommDestroy(g->comm));
+    if (g->token != NULL)
+        (void)cudaFree(g->token);
+    if (g->stream != NULL)
+        (void)cudaStreamDestroy(g->stream);
+    nccl_host->cond_fini(&g->work);
+    nccl_host->mutex_fini(&g->mutex);
+    nccl_host->free(g);
+}
+
+static tri_status nccl_create(const trii_group_args *args, void **self_out)
+{
+    nccl_group *g = nccl_host->alloc(1, sizeof(*g), "nccl group");
+    int before = 0;
+    bool had_device = cudaGetDevice(&before) == cudaSuccess;
+    tri_status status = TRI_ERR_NO_MEMORY;
+
+    if (g != NULL) {
+        g->rank = args->rank;
+        g->size = args->size;
+        g->fault = args->fault;
+        g->last_posted = &g->posted;
+        nccl_host->mutex_init(&g->mutex);
+        nccl_host->cond_init(&g->work);
+        status = choose_device(g);
+    }
+    status = nccl_host->group_agree(args, "gpu", status);
+    if (status == TRI_OK) {
+        status = connect_all(g, args);
+        if (status == TRI_OK)
+            status = nccl_host->thread_start(&g->thread, "tri-nccl", run, g);
+        status = nccl_host->group_agree(args, "connected", status);
+    }
+    if (had_device)
+        (void)cudaSetDevice(before); /* the caller's */
+    if (status != TRI_OK && g != NULL)
+        free_group(g, true);
+    else
+        *self_out = g;
+    return status;
+}
+
+/* --- the table ------------------------------------------------------------------------------- */
+
+static tri_status nccl_submit(void *self, trii_op *op)
+{
+    nccl_group *g = self;
+    tri_status status = trii_fault_status(g->fault);
+    nccl_task *task;
+
+    if (status != TRI_OK)
+        return nccl_host->fail(status, "%s", g->fault->text);
+    status = nccl_call_check(&op->call);
+    if (status != TRI_OK)
+        return status;
+    task = nccl_host->alloc(1, sizeof(*task), "nccl call");
+    if (task == NULL)
+        return TRI_ERR_NO_MEMORY;
+    task->op = op;
+    nccl_host->mutex_lock(&g->mutex);
+    *g->last_posted = task;
+    g->last_posted = &task->next;
+    nccl_host->cond_signal(&g->work);
+    nccl_host->mutex_unlock(&g->mutex);
+    return TRI_OK;
+}
+
+static void nccl_progress(void *self, trii_op *op, int64_t until_ns)
+{
+    (void)self;
+    if (until_ns != 0)
+        nccl_host->op_sleep(op, until_ns);
+}
+
+static void nccl_describe_wait(void *self, trii_op *op, char *text, size_t size)
+{
+    (void)self, (void)op;
+    snprintf(text, size, "the GPU, or some rank (nccl does not say which; `trireme why` may)");
+}
+
+/* The thread sees the fault when it looks. */
+static void nccl_abort(void *self)
+{
+    (void)self;
+}
+
+static void nccl_destroy(void *self)
+{
+    nccl_group *g = self;
+
+    nccl_host->mutex_lock(&g->mutex);
+    g->leaving = true;
+    nccl_host->cond_signal(&g->work);
+    nccl_host->mutex_unlock(&g->mutex);
+    nccl_host->thread_join(&g->thread);
+    free_group(g, trii_fault_status(g->fault) != TRI_OK);
+}
+
+static const trii_engine engine = {
+    .abi = TRII_ENGINE_ABI,
+    .size = sizeof(trii_engine),
+    .name = TRII_PLUGIN_NAME,
+    .kinds = TRII_KINDS_COLLECTIVE | 1u << TRII_KIND_SEND | 1u << TRII_KIND_RECV,
+    .create = nccl_create,
+    .submit = nccl_submit,
+    .progress = nccl_progress,
+    .describe_wait = nccl_describe_wait,
+    .abort = nccl_abort,
+    .destroy = nccl_destroy,
+};
+
+__attribute__((visibility("default"))) const trii_engine *trii_engine_open(const trii_host *host)
+{
+    if (host->abi != TRII_HOST_ABI || host->size < sizeof(*host)) {
+        (void)host->fail(TRI_ERR_UNSUPPORTED, "was built for another version of the library");
+        return NULL;
+    }
+    nccl_host = host;
+    return &engine;
+}
