@@ -3,6 +3,7 @@
  * gradients, accumulation, ranks without data, and every mistake.
  */
 #include <math.h>
+#include <stdatomic.h>
 
 #include "base/alloc.h"
 #include "base/compiler.h"
@@ -648,6 +649,60 @@ static void a_reducer_may_go_within_a_pass(void **state)
     assert_int_equal(trii_alloc_live(), 0);
 }
 
+/* Rank 0 waits in vain, for the pass of rank 1 or for its gradient: the message names the line of
+ * the user's call that posted what hangs. */
+typedef struct hang {
+    bool begun; /* by rank 1, too */
+    atomic_int over;
+} hang;
+
+static const char *waits_in_vain(rank_env *env)
+{
+    hang *h = env->arg;
+    char begin_line[32], ready_line[32];
+    float x = 1;
+    tri_group *group = NULL;
+    tri_reducer *r = NULL;
+
+    JOIN(env, group);
+    RANK_TRY(env, tri_reducer_create(&(tri_reducer_options){.group = group}, &r));
+    RANK_TRY(env, tri_reducer_add(r, &(tri_reducer_grad){.data = &x, .count = 1}, NULL));
+    RANK_TRY(env, tri_reducer_commit(r));
+    if (env->rank == 0) {
+        snprintf(begin_line, sizeof(begin_line), "(reducer_test.c:%d)", __LINE__ + 1);
+        RANK_TRY(env, tri_reducer_begin(r, 1));
+        snprintf(ready_line, sizeof(ready_line), "(reducer_test.c:%d)", __LINE__ + 2);
+        if (h->begun) {
+            RANK_TRY(env, tri_reducer_ready(r, 0));
+            RANK_FAILS(env, tri_reducer_finish(r), TRI_ERR_TIMEOUT, ready_line);
+        } else {
+            RANK_FAILS(env, tri_reducer_ready(r, 0), TRI_ERR_TIMEOUT, begin_line);
+        }
+        atomic_store(&h->over, 1);
+    } else {
+        if (h->begun)
+            RANK_TRY(env, tri_reducer_begin(r, 1));
+        while (atomic_load(&h->over) == 0)
+            trii_thread_yield();
+    }
+    tri_reducer_destroy(r);
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void a_hang_names_the_line_of_the_call(void **state)
+{
+    const tri_group_options impatient = {.engine = "shm", .timeout_ms = 400};
+    hang h = {.begun = false};
+
+    (void)state;
+    run_threads(2, &impatient, waits_in_vain, &h);
+    h.begun = true;
+    atomic_store(&h.over, 0);
+    run_threads(2, &impatient, waits_in_vain, &h);
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
 static void every_allocation_may_fail(void **state)
 {
     tri_status st = TRI_ERR_NO_MEMORY;
@@ -694,6 +749,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(differing_gradients_are_named_on_every_rank),
     cmocka_unit_test(a_failure_of_one_rank_is_the_peers),
     cmocka_unit_test(a_reducer_may_go_within_a_pass),
+    cmocka_unit_test(a_hang_names_the_line_of_the_call),
     cmocka_unit_test(every_allocation_may_fail),
 };
 
