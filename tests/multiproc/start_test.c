@@ -154,8 +154,9 @@ static void ranks_that_do_not_come_are_named(void **state)
 
     (void)state;
     scratch_begin(&folder);
-    start_file(&s[0], scratch_path(&folder, "meet"), 0, 4, "300");
-    start_file(&s[1], scratch_path(&folder, "meet"), 2, 4, "300");
+    start_file(&s[1], scratch_path(&folder, "meet"), 2, 4, "3000");
+    wait_for_text(scratch_path(&folder, "meet"), "hello");
+    start_file(&s[0], scratch_path(&folder, "meet"), 0, 4, "1000");
     assert_int_equal(spawn_wait(&s[0]), 1);
     if (strstr(SPAWN_ERR(&s[0]), "2 of 4 ranks did not come in time: 1, 3") == NULL)
         fail_msg("%s", SPAWN_ERR(&s[0]));
@@ -318,7 +319,7 @@ static void a_job_key_is_asked_of_every_rank(void **state)
             snprintf(e[4], sizeof(e[4]), "RANK=%d", rank);
             if (*key != '\0')
                 snprintf(e[5], sizeof(e[5]), "TRI_JOB_KEY_FILE=%s", scratch_path(&folder, key));
-            start_rank(&s[rank], e, i == 0 ? NULL : "1000");
+            start_rank(&s[rank], e, i == 0 ? NULL : rank == 0 ? "10000" : "1000");
         }
         for (int rank = 0; i == 0 && rank < 2; rank++)
             check_rank(&s[rank], rank, 2, rank, 2);
