@@ -20,7 +20,7 @@
 
 /* --- what a plug-in may use ------------------------------------------------------------------ */
 
-static tri_status host_fail(tri_status status, const char *format, ...)
+static TRII_PRINTF(2, 3) tri_status host_fail(tri_status status, const char *format, ...)
 {
     char text[TRII_ERR_BYTES];
     va_list args;
@@ -32,7 +32,7 @@ static tri_status host_fail(tri_status status, const char *format, ...)
     return status;
 }
 
-static void host_log(int level, const char *component, const char *format, ...)
+static TRII_PRINTF(3, 4) void host_log(int level, const char *component, const char *format, ...)
 {
     char text[TRII_ERR_BYTES];
     va_list args;
@@ -45,7 +45,8 @@ static void host_log(int level, const char *component, const char *format, ...)
     trii_log_write((trii_log_level)level, component, "%s", text);
 }
 
-static bool host_fault_raise(trii_fault *fault, tri_status status, const char *format, ...)
+static TRII_PRINTF(3, 4) bool host_fault_raise(trii_fault *fault, tri_status status,
+                                               const char *format, ...)
 {
     char text[TRII_ERR_BYTES];
     va_list args;

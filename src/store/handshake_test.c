@@ -301,6 +301,7 @@ static void slow_strangers_are_closed(void **state)
     tri_store *client = NULL;
     int64_t start = trii_now_ns();
     tri_status status = TRI_OK;
+    const char hello[41] = "TRIKEY1\n";
     size_t sent = 0;
     scratch s;
     int fd;
@@ -317,9 +318,7 @@ static void slow_strangers_are_closed(void **state)
         char byte;
         size_t got;
 
-        if (sent < 40 &&
-            trii_socket_send_all(fd, "TRIKEY1\nxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx" + sent++, 1,
-                                 SOON) != TRI_OK)
+        if (sent < 40 && trii_socket_send_all(fd, &hello[sent++], 1, SOON) != TRI_OK)
             break;
         status = trii_socket_wait(fd, TRII_READABLE, trii_deadline_ms(20));
         if (status == TRI_OK)
