@@ -480,6 +480,7 @@ static void products(void **state)
                            .shape = {{n, a}, {b, a}, {b}, {a, b}},
                            .ndim = {2, 2, 1, 2},
                            .build = build_mlp,
+                           .tolerance_bf16 = TOLERANCE_BF16_TIES,
                            .tolerance = 10 * TOLERANCE};
         const model batched = {.name = "batched matmul",
                                .n_leaves = 3,

@@ -12,9 +12,11 @@
 #define SMALL_FLOPS (INT64_C(1) << 22)
 #define SMALL_K 2048
 
+/* f32, or activations in bf16 with parameters, or the parameter's gradient, in f32. */
 static bool takes(const trii_ir *ir, const trii_ir_node *node)
 {
-    return trii_node_f32(ir, node);
+    return trii_node_computes_f32(ir, node) &&
+           (trii_node_f32(ir, node) || trii_in_type(ir, node, 0)->dtype == TRI_DTYPE_BF16);
 }
 
 typedef struct product {
@@ -48,7 +50,25 @@ typedef struct operands {
     trii_matmul_shape shape;
 } operands;
 
-static tri_status compile(const trii_group *group, const char *name, const operands *o,
+/* In bf16: through the library; where it cannot, the reference kernel. */
+static tri_status compile_bf16(const trii_ir *ir, const trii_group *group, operands *o,
+                               trii_kernel **kernel_out)
+{
+    const int args[5] = {trii_group_in(group, o->a), trii_group_in(group, o->b),
+                         o->bias >= 0 ? trii_group_in(group, o->bias) : -1, group->n_in,
+                         group->n_in + group->n_out};
+    tri_status status = TRI_ERR_UNSUPPORTED;
+
+    o->shape.bf16 = true;
+    o->shape.b_is_f32 = ir->values[o->b].type.dtype == TRI_DTYPE_F32;
+    o->shape.c_is_f32 = ir->values[o->c].type.dtype == TRI_DTYPE_F32;
+    if (o->shape.batch * o->shape.m * o->shape.n * o->shape.k > 0)
+        status = trii_onednn_matmul(&o->shape, args, kernel_out);
+    return status == TRI_ERR_UNSUPPORTED ? trii_cpu_fallback_compile(ir, group, kernel_out)
+                                         : status;
+}
+
+static tri_status compile(const trii_ir *ir, const trii_group *group, const char *name, operands *o,
                           trii_kernel **kernel_out)
 {
     const trii_matmul_shape *shape = &o->shape;
@@ -56,6 +76,8 @@ static tri_status compile(const trii_group *group, const char *name, const opera
     int bias = o->bias >= 0 ? trii_group_in(group, o->bias) : -1;
     product *p;
 
+    if (ir->values[o->a].type.dtype == TRI_DTYPE_BF16)
+        return compile_bf16(ir, group, o, kernel_out);
     if (shape->k > SMALL_K || shape->batch * shape->m * shape->n * shape->k > SMALL_FLOPS / 2) {
         const int args[5] = {a, b, bias, group->n_in, group->n_in + group->n_out};
 
@@ -113,7 +135,7 @@ static tri_status linear_compile(const trii_ir *ir, const trii_group *group,
 
     if (k == 0)
         return trii_cpu_fallback_compile(ir, group, kernel_out);
-    return compile(group, "linear:gemm", &o, kernel_out);
+    return compile(ir, group, "linear:gemm", &o, kernel_out);
 }
 
 static tri_status matmul_compile(const trii_ir *ir, const trii_group *group,
@@ -145,7 +167,7 @@ static tri_status matmul_compile(const trii_ir *ir, const trii_group *group,
         o.shape.batch = 1;
         o.shape.a_batch = 0;
     }
-    return compile(group, "matmul:gemm", &o, kernel_out);
+    return compile(ir, group, "matmul:gemm", &o, kernel_out);
 }
 
 const trii_cpu_family trii_cpu_linear = {.op = "linear", .takes = takes, .compile = linear_compile};

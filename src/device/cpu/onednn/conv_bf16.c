@@ -6,42 +6,7 @@
  * scratch, in the order that the library likes best (a few thousand numbers beside millions of
  * pixels). Gradients of weights are summed in f32 and brought into their layout the same way.
  */
-#include "base/alloc.h"
 #include "device/cpu/onednn/conv.h"
-
-/* The convolution itself, and the copy of the weights before or after it. */
-typedef struct composed {
-    trii_kernel base;
-    trii_kernel *first, *second;
-    size_t copy_bytes; /* of the weights, at the start of the scratch */
-    int n_args;
-} composed;
-
-#define MAX_ARGS 6
-
-static tri_status composed_run(const trii_kernel *kernel, void *const *args, const trii_run *run)
-{
-    const composed *c = (const composed *)kernel;
-    void *all[MAX_ARGS + 2];
-    tri_status status;
-
-    for (int i = 0; i <= c->n_args; i++) /* the scratch is the copy of the weights */
-        all[i] = args[i];
-    all[c->n_args + 1] = (char *)args[c->n_args] + c->copy_bytes;
-    status = c->first->run(c->first, all, run);
-    return status == TRI_OK ? c->second->run(c->second, all, run) : status;
-}
-
-static void composed_destroy(trii_kernel *kernel)
-{
-    composed *c = (composed *)kernel;
-
-    if (c->first != NULL)
-        c->first->destroy(c->first);
-    if (c->second != NULL)
-        c->second->destroy(c->second);
-    trii_free(c);
-}
 
 static tri_status create_pd(const convolution *c, dnnl_primitive_desc_t *pd_out)
 {
@@ -101,29 +66,6 @@ static tri_status master_md(const trii_ir *ir, const trii_group *group, const co
     return trii_onednn_plain_md(dnnl_f32, c->dims[W], c->ndims[W], md_out);
 }
 
-static tri_status copy_kernel(const dnnl_memory_desc_t *from, int from_arg,
-                              const dnnl_memory_desc_t *to, int to_arg, int n_args,
-                              trii_kernel **kernel_out)
-{
-    const trii_onednn_arg operands[2] = {{DNNL_ARG_FROM, from, from_arg},
-                                         {DNNL_ARG_TO, to, to_arg}};
-    dnnl_primitive_desc_t pd = NULL;
-    dnnl_engine_t engine;
-    dnnl_primitive_attr_t attr;
-    tri_status status = trii_onednn_engine(&engine);
-
-    if (status == TRI_OK)
-        status = trii_onednn_attr(&attr);
-    if (status == TRI_OK)
-        status = trii_onednn_status(
-            dnnl_reorder_primitive_desc_create(&pd, from, engine, to, engine, attr), "reorder");
-    if (status == TRI_OK)
-        status = trii_onednn_kernel(pd, "reorder", operands, 2, n_args, kernel_out);
-    if (pd != NULL)
-        dnnl_primitive_desc_destroy(pd);
-    return status;
-}
-
 static int arg_of(const trii_group *group, int32_t value)
 {
     int i = trii_group_in(group, value);
@@ -155,53 +97,37 @@ static tri_status conv_kernel(const trii_group *group, const convolution *c,
 }
 
 static tri_status compose(const trii_ir *ir, const trii_group *group, const convolution *c,
-                          const_dnnl_primitive_desc_t pd, composed *k)
+                          const_dnnl_primitive_desc_t pd, trii_onednn_pair *pair)
 {
     const dnnl_memory_desc_t *inner = trii_conv_side(c, pd, W);
     int copy = group->n_in + group->n_out, w = arg_of(group, c->value[W]);
     dnnl_memory_desc_t master;
     tri_status status = master_md(ir, group, c, &master);
 
+    pair->copy_bytes = dnnl_memory_desc_get_size(inner);
+    pair->n_args = copy;
     if (status == TRI_OK && c->dir == BACKWARD_WEIGHT)
-        status = copy_kernel(inner, copy, &master, w, copy + 1, &k->second);
+        status = trii_onednn_copy(inner, copy, &master, w, copy + 1, &pair->second);
     else if (status == TRI_OK)
-        status = copy_kernel(&master, w, inner, copy, copy + 1, &k->first);
-    if (status == TRI_OK)
-        status = conv_kernel(group, c, pd, c->dir == BACKWARD_WEIGHT ? &k->first : &k->second);
+        status = trii_onednn_copy(&master, w, inner, copy, copy + 1, &pair->first);
     if (status != TRI_OK)
         return status;
-    k->n_args = copy;
-    k->copy_bytes = (dnnl_memory_desc_get_size(inner) + 63) / 64 * 64;
-    k->base.name = c->dir == BACKWARD_WEIGHT ? k->first->name : k->second->name;
-    k->base.scratch_bytes = k->copy_bytes + (k->first->scratch_bytes > k->second->scratch_bytes
-                                                 ? k->first->scratch_bytes
-                                                 : k->second->scratch_bytes);
-    return TRI_OK;
+    pair->main = c->dir == BACKWARD_WEIGHT ? 0 : 1;
+    return conv_kernel(group, c, pd, pair->main == 0 ? &pair->first : &pair->second);
 }
 
 tri_status trii_conv_bf16_compile(const trii_ir *ir, const trii_group *group, const convolution *c,
                                   trii_kernel **kernel_out)
 {
+    trii_onednn_pair pair = {0};
     dnnl_primitive_desc_t pd = NULL;
-    composed *k;
     tri_status status = create_pd(c, &pd);
 
     if (status == TRI_ERR_UNSUPPORTED)
         return trii_cpu_fallback_compile(ir, group, kernel_out);
     if (status != TRI_OK)
         return status;
-    k = trii_alloc(1, sizeof(*k), "kernel");
-    if (k == NULL) {
-        dnnl_primitive_desc_destroy(pd);
-        return TRI_ERR_NO_MEMORY;
-    }
-    k->base = (trii_kernel){.run = composed_run, .destroy = composed_destroy};
-    status = compose(ir, group, c, pd, k);
+    status = compose(ir, group, c, pd, &pair);
     dnnl_primitive_desc_destroy(pd);
-    if (status != TRI_OK) {
-        composed_destroy(&k->base);
-        return status;
-    }
-    *kernel_out = &k->base;
-    return TRI_OK;
+    return trii_onednn_compose(&pair, status, kernel_out);
 }

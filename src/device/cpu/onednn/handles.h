@@ -50,6 +50,21 @@ typedef struct trii_onednn_arg {
 tri_status trii_onednn_kernel(const_dnnl_primitive_desc_t pd, const char *prefix,
                               const trii_onednn_arg *args, int n_operands, int n_args,
                               trii_kernel **kernel_out) TRI_MUST_CHECK;
+/* compose.c: two kernels as one. Their arguments are those of the whole (n_args), then the copy,
+ * which is copy_bytes at the start of the whole's scratch, then their scratch. */
+typedef struct trii_onednn_pair {
+    trii_kernel *first, *second;
+    int main; /* 0 or 1: which of them gives the name */
+    size_t copy_bytes;
+    int n_args;
+} trii_onednn_pair;
+/* Takes both kernels (either may be NULL if status is a failure, which it returns). */
+tri_status trii_onednn_compose(trii_onednn_pair *pair, tri_status status,
+                               trii_kernel **kernel_out) TRI_MUST_CHECK;
+/* A reorder, of types too, between two arguments. */
+tri_status trii_onednn_copy(const dnnl_memory_desc_t *from, int from_arg,
+                            const dnnl_memory_desc_t *to, int to_arg, int n_args,
+                            trii_kernel **kernel_out) TRI_MUST_CHECK;
 /* Attributes of all our primitives; owned by this file. */
 tri_status trii_onednn_attr(dnnl_primitive_attr_t *attr_out) TRI_MUST_CHECK;
 

@@ -15,7 +15,9 @@ typedef struct trii_matmul_shape {
     int64_t batch, m, n, k;
     int64_t a_row, a_col, b_row, b_col;
     int64_t a_batch, b_batch; /* elements from one matrix to the next; 0 = one for all */
-    bool bias;
+    bool bias;                /* f32 */
+    /* a in bf16; then b may be f32, which is rounded, and c either. */
+    bool bf16, b_is_f32, c_is_f32;
 } trii_matmul_shape;
 
 /* args: where a, b, bias (-1 = none) and c are among the kernel's arguments, and its number of
