@@ -66,7 +66,23 @@ static tri_status claim(tri_store *store, const char *key, const char *ours, cha
     return status;
 }
 
-/* Two jobs that chose one port, or one rank started twice, would wait for each other in vain. */
+/* OK if the key holds our text, which rank 0 puts there; STATE with *theirs_out if another's. */
+static tri_status compare(tri_store *store, const char *key, const char *ours, char theirs_out[160])
+{
+    void *value = NULL;
+    tri_status status = tri_store_get(store, key, 0, &value, NULL);
+
+    if (status == TRI_OK && strcmp(value, ours) != 0) {
+        snprintf(theirs_out, 160, "%s", (const char *)value);
+        status = TRI_ERR_STATE;
+    }
+    tri_store_free(value);
+    return status;
+}
+
+/* Two jobs that chose one port, or one rank started twice, would wait for each other in vain. Rank
+ * 0 says whose store it is: if whoever comes first did, a stranger could turn out the job itself.
+ */
 static tri_status claim_rank(tri_store *store, const trii_launch_env *env)
 {
     char ours[160], theirs[160], key[32], host[64];
@@ -74,7 +90,8 @@ static tri_status claim_rank(tri_store *store, const trii_launch_env *env)
 
     snprintf(ours, sizeof(ours), "%s%s%d ranks", env->job, *env->job != '\0' ? ", " : "",
              env->size);
-    status = claim(store, "job", ours, theirs);
+    status =
+        env->rank == 0 ? claim(store, "job", ours, theirs) : compare(store, "job", ours, theirs);
     if (status == TRI_ERR_STATE)
         return TRII_FAIL(status,
                          "the store at %s port %d serves another job (%s), this is %s: "
