@@ -86,22 +86,32 @@ static void start_file(spawn *s, const char *path, int rank, int size, const cha
     start_rank(s, entries, timeout_ms);
 }
 
-/* Until the file has the text; the case's own deadline bounds it. */
+/* How often the file has the text. */
+static int count_text(const char *path, const char *text)
+{
+    size_t bytes;
+    char *data = scratch_read(path, &bytes);
+    const char *at = data;
+    int n = 0;
+
+    while ((at = memmem(at, bytes - (size_t)(at - data), text, strlen(text))) != NULL) {
+        at += strlen(text);
+        n++;
+    }
+    free(data);
+    return n;
+}
+
+/* Until the file has the text n times; the case's own deadline bounds it. */
+static void wait_for_count(const char *path, const char *text, int n)
+{
+    while (access(path, F_OK) != 0 || count_text(path, text) < n)
+        sched_yield();
+}
+
 static void wait_for_text(const char *path, const char *text)
 {
-    bool found = false;
-
-    while (!found) {
-        size_t bytes;
-        char *data;
-
-        sched_yield();
-        if (access(path, F_OK) != 0)
-            continue;
-        data = scratch_read(path, &bytes);
-        found = memmem(data, bytes, text, strlen(text)) != NULL;
-        free(data);
-    }
+    wait_for_count(path, text, 1);
 }
 
 static void a_file_is_enough_and_does_not_stay(void **state)
@@ -126,6 +136,7 @@ static void a_file_of_a_run_that_crashed_does_no_harm(void **state)
 {
     spawn s[3];
     scratch folder;
+    int greetings;
 
     (void)state;
     scratch_begin(&folder);
@@ -138,9 +149,22 @@ static void a_file_of_a_run_that_crashed_does_no_harm(void **state)
         assert_int_equal(spawn_wait(&s[crashed]), -SIGKILL);
         spawn_free(&s[crashed]);
     }
-    assert_int_equal(scratch_count(folder.dir), 1);
-    for (int rank = 0; rank < 3; rank++)
+    /* two of them had found each other */
+    for (int rank = 0; rank < 2; rank++)
         start_file(&s[rank], scratch_path(&folder, "meet"), rank, 3, NULL);
+    wait_for_text(scratch_path(&folder, "meet"), "/here/1");
+    for (int rank = 0; rank < 2; rank++) {
+        spawn_signal(&s[rank], SIGKILL);
+        assert_int_equal(spawn_wait(&s[rank]), -SIGKILL);
+        spawn_free(&s[rank]);
+    }
+    assert_int_equal(scratch_count(folder.dir), 1);
+    /* the others see the dead one's answer before rank 0 can give another */
+    greetings = count_text(scratch_path(&folder, "meet"), "/hello/");
+    for (int rank = 1; rank < 3; rank++)
+        start_file(&s[rank], scratch_path(&folder, "meet"), rank, 3, NULL);
+    wait_for_count(scratch_path(&folder, "meet"), "/hello/", greetings + 2);
+    start_file(&s[0], scratch_path(&folder, "meet"), 0, 3, NULL);
     for (int rank = 0; rank < 3; rank++)
         check_rank(&s[rank], rank, 3, rank, 3);
     assert_int_equal(scratch_count(folder.dir), 0);
