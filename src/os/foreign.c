@@ -26,3 +26,8 @@ bool trii_foreign_read(int pid, uint64_t address, void *to, size_t bytes, int *e
     }
     return true;
 }
+
+bool trii_foreign_is_gone(int error)
+{
+    return error == ESRCH;
+}

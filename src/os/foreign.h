@@ -12,5 +12,7 @@
  * not let us (another user, Yama, seccomp), the process is gone or has no such memory: *error_out
  * gets errno; what was written to `to` is anything then. */
 bool trii_foreign_read(int pid, uint64_t address, void *to, size_t bytes, int *error_out);
+/* Whether that error means that there is no such process any more. */
+bool trii_foreign_is_gone(int error);
 
 #endif

@@ -24,7 +24,7 @@ static tri_status fail(const char *what, const char *path)
 
 tri_status trii_shared_file_open(const char *path, bool create, int *fd_out)
 {
-    int fd = open(path, O_RDWR | O_CLOEXEC | (create ? O_CREAT : 0), 0644);
+    int fd = open(path, O_RDWR | O_CLOEXEC | (create ? O_CREAT : 0), 0600);
     struct stat st;
 
     if (fd < 0)

@@ -22,7 +22,26 @@
 #define SO_PEERPIDFD 77
 #endif
 
-void trii_random_bytes(void *out, size_t bytes)
+/* Where the system call is missing or forbidden. */
+static bool from_device(unsigned char *out, size_t bytes)
+{
+    int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+    size_t got = 0;
+
+    while (fd >= 0 && got < bytes) {
+        ssize_t n = read(fd, out + got, bytes - got);
+
+        if (n > 0)
+            got += (size_t)n;
+        else if (n == 0 || errno != EINTR)
+            break;
+    }
+    if (fd >= 0)
+        close(fd);
+    return got == bytes;
+}
+
+bool trii_random_bytes(void *out, size_t bytes)
 {
     size_t got = 0;
 
@@ -32,8 +51,9 @@ void trii_random_bytes(void *out, size_t bytes)
         if (n > 0)
             got += (size_t)n;
         else if (errno != EINTR)
-            return; /* before Linux 3.17: what is there is random enough for a name */
+            return from_device(out, bytes);
     }
+    return true;
 }
 
 void trii_boot_id(char text_out[40])
@@ -85,7 +105,8 @@ tri_status trii_unix_listen(int *fd_out, char name_out[TRII_UNIX_NAME])
 {
     uint64_t id[2];
 
-    trii_random_bytes(id, sizeof(id));
+    if (!trii_random_bytes(id, sizeof(id)))
+        return TRII_FAIL(TRI_ERR_IO, "this system gives no random numbers");
     snprintf(name_out, TRII_UNIX_NAME, "trireme-%016llx%016llx", (unsigned long long)id[0],
              (unsigned long long)id[1]);
     return trii_unix_listen_as(name_out, fd_out);

@@ -43,7 +43,7 @@ int trii_unix_peer_process(int fd);
 
 /* Text that is the same for all processes of this boot of this machine. */
 void trii_boot_id(char text_out[40]);
-/* Unpredictable bytes. */
-void trii_random_bytes(void *out, size_t bytes);
+/* Unpredictable bytes; false where the system has none to give. */
+bool trii_random_bytes(void *out, size_t bytes);
 
 #endif

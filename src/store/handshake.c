@@ -113,7 +113,8 @@ tri_status trii_handshake_connect(int fd, const trii_job_key *key, const char *p
     if (!key->set)
         return TRI_OK;
     memcpy(hello, magic, sizeof(magic));
-    trii_random_bytes(hello + 8, 32);
+    if (!trii_random_bytes(hello + 8, 32))
+        return TRII_FAIL(TRI_ERR_IO, "this system gives no random numbers");
     status = trii_socket_send_all(fd, hello, sizeof(hello), deadline_ns);
     if (status == TRI_OK)
         status = trii_socket_recv_all(fd, answer, sizeof(answer), deadline_ns);
@@ -161,7 +162,8 @@ tri_status trii_handshake_feed(trii_handshake *shake, const trii_job_key *key, c
     shake->got = 0;
     if (!shake->answered) {
         memcpy(shake->client, shake->in + 8, 32);
-        trii_random_bytes(shake->server, 32);
+        if (!trii_random_bytes(shake->server, 32))
+            return TRII_FAIL(TRI_ERR_IO, "this system gives no random numbers");
         memcpy(answer_out, magic, sizeof(magic));
         memcpy(answer_out + 8, shake->server, 32);
         prove(key, "server", purpose, shake->client, shake->server, answer_out + 40);

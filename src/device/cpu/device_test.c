@@ -659,6 +659,21 @@ static tri_tensor *build_small_network(tri_tensor *const *l, const void *options
     return tri_linear(x, l[5], l[6]);
 }
 
+/* Many windows over each pixel: their gradients must not be rounded one by one. */
+static void check_overlapping_windows(void)
+{
+    static const pool_options many = {1, 15, 1, 0, false, false, false};
+    const model m = {.name = "overlapping windows",
+                     .n_leaves = 2,
+                     .shape = {{1, 16, 29, 29}, {32, 16, 1, 1}},
+                     .ndim = {4, 4},
+                     .build = build_pool,
+                     .options = &many,
+                     .tolerance_bf16 = 0.004};
+
+    check_model(&m);
+}
+
 static void check_all_in_bf16(void)
 {
     const model network = {
@@ -673,6 +688,7 @@ static void check_all_in_bf16(void)
     check_convs();
     check_norms();
     check_pools();
+    check_overlapping_windows();
     check_chains();
     check_model(&network);
 }

@@ -48,11 +48,21 @@ static const trii_type *pooled_type(const trii_ir *ir, const trii_ir_node *node)
     return is_backward(node) ? trii_in_type(ir, node, 0) : trii_out_type(ir, node, 0);
 }
 
+/* A gradient in bf16 whose windows overlap would be rounded at each addition. */
+static bool adds_up_in_bf16(const trii_ir *ir, const trii_ir_node *node)
+{
+    const int64_t *i = node->iattr; /* kernel h w, stride h w */
+
+    return is_backward(node) && !is_adaptive(node) &&
+           image_type(ir, node)->dtype == TRI_DTYPE_BF16 && (i[2] < i[0] || i[3] < i[1]);
+}
+
 static bool pool_takes(const trii_ir *ir, const trii_ir_node *node)
 {
     const trii_type *image = image_type(ir, node), *pooled = pooled_type(ir, node);
 
-    if (!trii_node_computes_f32(ir, node) || image->ndim != 4 || trii_type_numel(pooled) == 0)
+    if (!trii_node_computes_f32(ir, node) || image->ndim != 4 || trii_type_numel(pooled) == 0 ||
+        adds_up_in_bf16(ir, node))
         return false;
     return !is_adaptive(node) ||
            (image->shape[2] % pooled->shape[2] == 0 && image->shape[3] % pooled->shape[3] == 0);

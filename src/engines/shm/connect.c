@@ -108,7 +108,8 @@ static tri_status make_block(shm_group *g, uint64_t *nonce_out)
     g->block = self->block = self->memory.base;
     head = &g->block->head;
     head->magic = SHM_MAGIC;
-    trii_random_bytes(&head->nonce, sizeof(head->nonce));
+    if (!trii_random_bytes(&head->nonce, sizeof(head->nonce)))
+        return TRII_FAIL(TRI_ERR_IO, "this system gives no random numbers");
     head->rank = g->rank;
     head->size = g->size;
     head->pid = trii_process_id();

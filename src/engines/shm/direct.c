@@ -155,6 +155,8 @@ static bool advance_direct(shm_group *g, trii_op *op)
         return direct_reduce(g, op);
     if (step->phase == SHM_RUNNING) {
         shm_take_all(g, op, direct_data); /* each rank reads what it needs from its peers */
+        if (shm_check_peers(g))
+            return false; /* perhaps while we read what was its owner's again */
         atomic_store_explicit(&shm_lane_of(g, g->rank, seq)->finished.value, seq,
                               memory_order_release);
         g->must_wake = true;

@@ -52,10 +52,14 @@ static bool read_peer(shm_group *g, int r, const trii_op *op, size_t offset, voi
     if (trii_foreign_read(g->peers[r].block->head.pid, at + offset, to, bytes, &error))
         return true;
     trii_collective_describe(&op->call, what, sizeof(what));
-    shm_fail(g, TRI_ERR_PEER_LOST,
-             "rank %d lost rank %d: its memory could not be read in %s (error %d: it has ended, or "
-             "freed a buffer that is in use)",
-             g->rank, r, what, error);
+    if (trii_foreign_is_gone(error))
+        shm_fail(g, TRI_ERR_PEER_LOST, "rank %d lost rank %d: its process ended in %s", g->rank, r,
+                 what);
+    else
+        shm_fail(g, TRI_ERR_IO,
+                 "rank %d cannot read a buffer of rank %d in %s (error %d): it was freed while in "
+                 "use, or is a device's; TRI_SHM_CMA=0 has each rank copy its own",
+                 g->rank, r, what, error);
     return false;
 }
 
@@ -91,8 +95,8 @@ bool shm_peek_advance(shm_group *g, trii_op *op)
     bool did = false;
 
     if (step->phase == SHM_RUNNING) {
-        if (!read_all(g, op))
-            return false; /* the group has failed */
+        if (!read_all(g, op) || shm_check_peers(g))
+            return false; /* failed; perhaps while we read what was its owner's again */
         atomic_store_explicit(&shm_lane_of(g, g->rank, seq)->finished.value, seq,
                               memory_order_release);
         g->must_wake = true;

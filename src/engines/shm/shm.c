@@ -170,6 +170,7 @@ static void finish_all(shm_group *g)
 
     while (advance(g))
         ;
+    shm_abort(g); /* before our callers have their buffers back: whoever reads them later sees it */
     op = g->queue;
     g->queue = NULL;
     g->queue_tail = &g->queue;
@@ -180,7 +181,6 @@ static void finish_all(shm_group *g)
         op = next;
     }
     shm_pair_fail_all(g, status, g->fault->text);
-    shm_abort(g);
 }
 
 static bool peer_left(const shm_group *g, int rank)

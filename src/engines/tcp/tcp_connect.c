@@ -95,7 +95,8 @@ static tri_status open_listener(const char *host, int *fd_out, char token[TOKEN_
 
     if (status != TRI_OK)
         return status;
-    trii_random_bytes(random, sizeof(random));
+    if (!trii_random_bytes(random, sizeof(random)))
+        return TRII_FAIL(TRI_ERR_IO, "this system gives no random numbers");
     for (size_t i = 0; i < sizeof(random); i++)
         snprintf(token + 2 * i, 3, "%02x", random[i]);
     used = (size_t)snprintf(address, ADDRESS_TEXT, "%s %d", token, port);
