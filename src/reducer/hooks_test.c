@@ -270,6 +270,45 @@ static void what_is_lost_comes_later(void **state)
     run_threads(2, &shm_options, feedback, NULL);
 }
 
+/* Two passes without a gradient, then some of rank 2: both columns of Q must be alive again. */
+static const char *revival(rank_env *env)
+{
+    static const int64_t samples[2] = {3, 1};
+    const tri_power_sgd_options options = {.start_pass = -1, .rank = 2, .min_rate = 1e-9};
+    tri_power_sgd *state = NULL;
+    gradients g, wanted, all[2];
+    tri_group *group = NULL;
+    tri_reducer *r = NULL;
+
+    JOIN(env, group);
+    RANK_TRY(env, tri_power_sgd_create(&options, &state));
+    RANK_TRY(env, factors(group, state, &g, &r));
+    for (int k = 0; k < 6; k++) {
+        int rank = k < 2 ? 0 : k < 4 ? 1 : 2; /* rank 1 leaves a column that depends */
+
+        make(&g, rank, env->rank, k);
+        average(&wanted, samples, env->size, rank, k);
+        RANK_TRY(env, pass(r, samples[env->rank], 3));
+        if (distance(g.m, wanted.m, ROWS * COLUMNS) > 1e-4)
+            return RANK_FAIL(env, "rank %d, pass %d: the matrix is off by %g", env->rank, k,
+                             distance(g.m, wanted.m, ROWS * COLUMNS));
+        RANK_TRY(env, tri_all_gather(group, &g, all, sizeof(g), TRI_DTYPE_U8, NULL));
+        if (memcmp(&all[0], &all[1], sizeof(g)) != 0)
+            return RANK_FAIL(env, "pass %d: the ranks differ", k);
+    }
+    tri_reducer_destroy(r);
+    tri_power_sgd_destroy(state);
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void null_columns_are_drawn_again(void **state)
+{
+    (void)state;
+    run_threads(2, &shm_options, revival, NULL);
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
 static void bad_options_are_refused(void **state)
 {
     tri_power_sgd *power = NULL;
@@ -368,6 +407,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(matrices_of_low_rank_travel_whole),
     cmocka_unit_test(others_are_cut_from_the_start_pass_on),
     cmocka_unit_test(what_is_lost_comes_later),
+    cmocka_unit_test(null_columns_are_drawn_again),
     cmocka_unit_test(bad_options_are_refused),
     cmocka_unit_test(stages_come_in_one_order),
     cmocka_unit_test(a_hook_that_fails_is_heard_by_all),

@@ -29,6 +29,7 @@ typedef struct matrix {
     float *lost;
     float *p, *q; /* [rows, rank], [columns, rank] */
     size_t rows, columns, rank;
+    uint32_t part; /* 1 + its place in the bucket */
 } matrix;
 
 /* A bucket's memory, and how much of it there is of each kind. */
@@ -99,7 +100,7 @@ static bool next_matrix(const tri_power_sgd *state, const tri_bucket *bucket, co
         m->q = mem->second + *q_used;
         *p_used += m->rows * m->rank;
         *q_used += m->columns * m->rank;
-        (*next)++;
+        m->part = (uint32_t)++ * next;
         return true;
     }
     return false;
@@ -147,56 +148,82 @@ static double dot(const float *a, size_t k, size_t l, size_t n, size_t r)
     return sum;
 }
 
-/* Gram-Schmidt on the columns of a [n, r], each column twice: what is left of one that nearly
- * depends on the others is not orthogonal to them after once. One that depends is noise: zeros. */
-static void orthonormalise(float *a, size_t n, size_t r)
+/* Two standard normal numbers (Box and Muller), the same on all ranks. */
+static void normal(const tri_power_sgd *state, const tri_bucket *bucket, uint32_t pass,
+                   uint32_t part, uint32_t i, float out[2])
 {
-    for (size_t k = 0; k < r; k++) {
-        double before = dot(a, k, k, n, r), after;
-        float scale;
+    const uint32_t counter[4] = {i, pass, (uint32_t)bucket->index, part};
+    const double unit = 1.0 / 4294967296.0;
+    uint32_t word[4];
+    double radius, angle;
 
-        for (size_t l = 0; l < 2 * k; l++) {
-            float part = (float)dot(a, l % k, k, n, r);
-
-            for (size_t i = 0; i < n; i++)
-                a[i * r + k] -= part * a[i * r + l % k];
-        }
-        after = dot(a, k, k, n, r);
-        scale = after > NOISE * before ? (float)(1.0 / sqrt(after)) : 0.0f;
-        for (size_t i = 0; i < n; i++)
-            a[i * r + k] *= scale;
-    }
+    trii_philox(counter, state->options.seed, word);
+    radius = sqrt(-2.0 * log(((double)word[0] + 0.5) * unit));
+    angle = 2.0 * 3.14159265358979323846 * ((double)word[1] * unit);
+    out[0] = (float)(radius * cos(angle));
+    out[1] = (float)(radius * sin(angle));
 }
 
-/* Standard normal numbers (Box and Muller), the same on all ranks. */
-static void draw(float *q, size_t n, uint64_t seed, uint32_t pass, uint32_t bucket, uint32_t part)
+static void random_q(const tri_power_sgd *state, const tri_bucket *bucket, const matrix *m)
 {
-    const double unit = 1.0 / 4294967296.0;
+    uint32_t pass = state->options.no_warm_start ? (uint32_t)bucket->pass : 0;
+    size_t n = m->columns * m->rank;
+    float pair[2];
 
     for (size_t i = 0; i < n; i += 2) {
-        const uint32_t counter[4] = {(uint32_t)(i / 2), pass, bucket, part};
-        uint32_t word[4];
-        double radius, angle;
-
-        trii_philox(counter, seed, word);
-        radius = sqrt(-2.0 * log(((double)word[0] + 0.5) * unit));
-        angle = 2.0 * 3.14159265358979323846 * ((double)word[1] * unit);
-        q[i] = (float)(radius * cos(angle));
+        normal(state, bucket, pass, m->part, (uint32_t)(i / 2), pair);
+        m->q[i] = pair[0];
         if (i + 1 < n)
-            q[i + 1] = (float)(radius * sin(angle));
+            m->q[i + 1] = pair[1];
     }
 }
 
-static void random_q(const tri_power_sgd *state, const tri_bucket *bucket, const memory *mem)
+/* Column k of Q anew, other numbers in each pass. */
+static void redraw(const tri_power_sgd *state, const tri_bucket *bucket, const matrix *m, size_t k)
 {
-    size_t p_used = 0, q_used = 0;
-    uint32_t pass = state->options.no_warm_start ? (uint32_t)bucket->pass : 0;
-    int next = 0;
-    matrix m = {0};
+    float pair[2];
 
-    while (next_matrix(state, bucket, mem, &next, &p_used, &q_used, &m))
-        draw(m.q, m.columns * m.rank, state->options.seed, pass, (uint32_t)bucket->index,
-             (uint32_t)next);
+    for (size_t j = 0; j < m->columns; j++) {
+        size_t at = j * m->rank + k;
+
+        normal(state, bucket, (uint32_t)bucket->pass, m->part, (uint32_t)at, pair);
+        m->q[at] = pair[0];
+    }
+}
+
+/* A Gram-Schmidt step on column k of a [n, r], against those before it, twice: what is left of one
+ * that nearly depends on the others is not orthogonal to them after once. One that depends is
+ * noise: zeros, and false. */
+static bool orthonormal_column(float *a, size_t n, size_t r, size_t k)
+{
+    double before = dot(a, k, k, n, r), after;
+    bool holds;
+    float scale;
+
+    for (size_t l = 0; l < 2 * k; l++) {
+        float part = (float)dot(a, l % k, k, n, r);
+
+        for (size_t i = 0; i < n; i++)
+            a[i * r + k] -= part * a[i * r + l % k];
+    }
+    after = dot(a, k, k, n, r);
+    holds = after > NOISE * before;
+    scale = holds ? (float)(1.0 / sqrt(after)) : 0.0f;
+    for (size_t i = 0; i < n; i++)
+        a[i * r + k] *= scale;
+    return holds;
+}
+
+/* Null columns of Q are drawn again: by the warm start they would stay null for ever. All ranks
+ * have the same Q, so they draw the same. */
+static void orthonormal_q(const tri_power_sgd *state, const tri_bucket *bucket, const matrix *m)
+{
+    for (size_t k = 0; k < m->rank; k++) {
+        if (orthonormal_column(m->q, m->columns, m->rank, k))
+            continue;
+        redraw(state, bucket, m, k);
+        (void)orthonormal_column(m->q, m->columns, m->rank, k);
+    }
 }
 
 /* P = M Q, of this rank. */
@@ -207,7 +234,7 @@ static void make_p(const tri_power_sgd *state, const tri_bucket *bucket, const m
     if (!state->options.no_feedback && weight > 0.0f)
         for (size_t i = 0; i < m->rows * m->columns; i++)
             m->m[i] += weight * m->lost[i];
-    orthonormalise(m->q, m->columns, m->rank);
+    orthonormal_q(state, bucket, m);
     for (size_t i = 0; i < m->rows; i++)
         for (size_t k = 0; k < m->rank; k++) {
             const float *row = m->m + i * m->columns;
@@ -224,7 +251,8 @@ static void make_q(const tri_power_sgd *state, const tri_bucket *bucket, const m
 {
     (void)state;
     (void)bucket;
-    orthonormalise(m->p, m->rows, m->rank);
+    for (size_t k = 0; k < m->rank; k++)
+        (void)orthonormal_column(m->p, m->rows, m->rank, k);
     memset(m->q, 0, m->columns * m->rank * sizeof(float));
     for (size_t i = 0; i < m->rows; i++)
         for (size_t k = 0; k < m->rank; k++) {
@@ -283,7 +311,7 @@ tri_status tri_bucket_hook_power_sgd(void *hook_state, tri_bucket *bucket, int s
     switch (stage) {
     case 0:
         if (*mem.q_is_set == 0.0f || state->options.no_warm_start)
-            random_q(state, bucket, &mem);
+            each_matrix(state, bucket, &mem, random_q);
         *mem.q_is_set = 1.0f;
         each_matrix(state, bucket, &mem, make_p);
         copy_whole(state, bucket, &mem, true);
