@@ -30,20 +30,24 @@ static bool check_match(tcp_conn *c, const tcp_frame *head, const trii_op *recv)
     return false;
 }
 
+/* What a frame that is kept takes; also without a payload, so that there is a limit to those. */
+static size_t early_size(const tcp_frame *head)
+{
+    return sizeof(tcp_early) + (size_t)head->bytes;
+}
+
 static void drop_early(tcp_conn *c, tcp_early *early)
 {
-    tcp_early **link = &c->early;
+    tcp_early **link = &c->early, *before = NULL;
 
-    c->last_early = NULL;
-    while (*link != NULL) {
-        if (*link == early) {
-            *link = early->next;
-        } else {
-            c->last_early = *link;
-            link = &(*link)->next;
-        }
+    while (*link != early) {
+        before = *link;
+        link = &before->next;
     }
-    c->early_bytes -= (size_t)early->head.bytes;
+    *link = early->next;
+    if (c->last_early == early)
+        c->last_early = before;
+    c->early_bytes -= early_size(&early->head);
     trii_free(early);
     c->want_in = c->want_in || c->parked; /* there is room again */
 }
@@ -163,12 +167,12 @@ static tcp_early *begin_early(tcp_conn *c)
 {
     tcp_early *early = NULL;
 
-    if (c->head.bytes <= TCP_EARLY - c->early_bytes)
-        early = trii_alloc(1, sizeof(*early) + (size_t)c->head.bytes, "early message");
+    if (c->head.bytes <= TCP_EARLY && early_size(&c->head) <= TCP_EARLY - c->early_bytes)
+        early = trii_alloc(1, early_size(&c->head), "early message");
     if (early == NULL)
         return NULL;
     early->head = c->head;
-    c->early_bytes += (size_t)c->head.bytes;
+    c->early_bytes += early_size(&c->head);
     c->in_early = early;
     c->in_to = early->data;
     return early;
@@ -236,7 +240,7 @@ static void drop_stash(tcp_conn *c)
     tcp_early *early = c->stash;
 
     c->stash = early->next;
-    c->early_bytes -= (size_t)early->head.bytes;
+    c->early_bytes -= early_size(&early->head);
     trii_free(early);
 }
 
