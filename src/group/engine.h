@@ -221,8 +221,9 @@ typedef struct trii_engine {
     void (*abort)(void *self);
 
     /* Required. No call runs and none will come: leave, so that peers know that this is no
-     * failure (or that it is, after a fault); unfinished operations are finished with
-     * ABORTED; frees self. Must not wait for peers for more than a moment. */
+     * failure (or that it is, after a fault); frees self. Leaving alone raises no fault: with
+     * unfinished operations, whose handles nobody holds, the engine raises ABORTED, and they are
+     * finished with it. Must not wait for peers for more than a moment. */
     void (*destroy)(void *self);
 
     /* Optional. Breaks the connection to some peer (which one, `draw` says), as a network would;

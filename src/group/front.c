@@ -399,7 +399,6 @@ void tri_group_unref(tri_group *group)
 {
     if (group == NULL || atomic_fetch_sub(&group->refs, 1) != 1)
         return;
-    trii_fault_raise(&group->fault, TRI_ERR_ABORTED, "rank %d left the group", group->rank);
     group->engine->destroy(group->self);
     trii_group_free_idle(group);
     close_recorder(group);

@@ -295,7 +295,9 @@ static void hierarchy_destroy(void *self)
     hierarchy *h = self;
 
     trii_mutex_lock(&h->mutex);
-    if (h->queue != NULL) { /* the front has raised why */
+    if (h->queue != NULL) {
+        trii_fault_raise(h->fault, TRI_ERR_ABORTED, "rank %d left the group during a call",
+                         h->rank);
         abort_children(h);
         while (h->queue != NULL) {
             if (h->inner_on != NULL)

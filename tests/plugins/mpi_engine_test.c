@@ -3,6 +3,7 @@
  * refuses. The test starts itself as the ranks; TRI_TEST_ENGINE and TRI_TEST_MPIRUN say which MPI.
  */
 /* ctest: labels=full timeout=120 */
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "conformance/calls.h"
@@ -94,6 +95,29 @@ static const char *rank_groups(rank_env *env)
     return NULL;
 }
 
+/* Groups come and go: more than MPI has communicators for, or memory if it has many. */
+static const char *rank_many(rank_env *env)
+{
+    long before = 0;
+
+    for (int i = 0; i < 3000; i++) {
+        tri_group *g = NULL;
+        struct rusage used;
+
+        RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &g));
+        if (i % 100 == 0)
+            RANK_TRY(env, tri_barrier(g, NULL));
+        tri_group_unref(g);
+        getrusage(RUSAGE_SELF, &used);
+        if (i == 300)
+            before = used.ru_maxrss;
+        else if (i > 300 && used.ru_maxrss - before > 8 << 10)
+            return RANK_FAIL(env, "%ld KiB more after %d groups than after 300",
+                             used.ru_maxrss - before, i);
+    }
+    return NULL;
+}
+
 /* Rank 0 waits for a call that the others do not make. */
 static const char *rank_deadline(rank_env *env)
 {
@@ -112,6 +136,10 @@ static const char *rank_deadline(rank_env *env)
     tri_group_unref(g);
     printf("rank %d is through\n", env->rank);
     fflush(NULL);
+    /* mpirun may kill the others when one ends without MPI_Finalize */
+    RANK_TRY(env, tri_store_set(env->store, env->rank == 0 ? "0 through" : "1 through", "", 0));
+    RANK_TRY(env,
+             tri_store_wait(env->store, (const char *const[]){"0 through", "1 through"}, 2, 0));
     _exit(0); /* MPI_Finalize would wait: the group has failed on rank 0 only */
 }
 
@@ -130,7 +158,7 @@ static const struct {
     const char *(*main)(rank_env *env);
 } roles[] = {
     {"script", rank_script}, {"every_dtype", rank_every_dtype}, {"messages", rank_messages},
-    {"groups", rank_groups}, {"deadline", rank_deadline},
+    {"groups", rank_groups}, {"deadline", rank_deadline},       {"many", rank_many},
 };
 
 static int number(const char *name, const char *other)
@@ -246,6 +274,12 @@ static void groups_work_beside_each_other(void **state)
     run_role("groups", 3, NULL);
 }
 
+static void groups_come_and_go(void **state)
+{
+    (void)state;
+    run_role("many", 2, NULL);
+}
+
 static void a_deadline_ends_the_wait(void **state)
 {
     (void)state;
@@ -311,6 +345,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_dtype_and_op),
     cmocka_unit_test(messages_come_from_anybody),
     cmocka_unit_test(groups_work_beside_each_other),
+    cmocka_unit_test(groups_come_and_go),
     cmocka_unit_test(a_deadline_ends_the_wait),
     cmocka_unit_test(threads_are_refused),
     cmocka_unit_test(without_mpirun_it_is_refused),

@@ -327,6 +327,9 @@ static void gloo_destroy(void *self)
     g->leaving = true;
     host->cond_broadcast(&g->work);
     host->mutex_unlock(&g->mutex);
+    if (busy)
+        host->fault_raise(g->fault, TRI_ERR_ABORTED, "rank %d left the group during a call",
+                          g->rank);
     if (busy || trii_fault_status(g->fault) != TRI_OK)
         gloo_shim_close(g->shim);
     host->thread_join(&g->mover);

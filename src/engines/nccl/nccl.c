@@ -6,7 +6,8 @@
 
 #include "engines/nccl/nccl_engine.h"
 
-#define PAUSE_NS 20000 /* between looks at what is under way */
+#define PAUSE_NS 20000      /* between looks at what is under way */
+#define LEAVE_NS 1000000000 /* the longest that leaving waits for the peers */
 
 const trii_host *nccl_host;
 
@@ -89,6 +90,9 @@ static bool take(nccl_group *g, bool idle, nccl_task **posted_out)
     g->posted = NULL;
     g->last_posted = &g->posted;
     leaving = g->leaving;
+    if (leaving && (!idle || *posted_out != NULL))
+        nccl_host->fault_raise(g->fault, TRI_ERR_ABORTED, "rank %d left the group during a call",
+                               g->rank);
     nccl_host->mutex_unlock(&g->mutex);
     return !leaving || *posted_out != NULL;
 }
@@ -203,12 +207,26 @@ static tri_status connect_all(nccl_group *g, const trii_group_args *args)
                            ncclGetLastError(g->comm));
 }
 
+/* Finalising waits for the peers on this host: some of them may stay. */
+static bool finalise(nccl_group *g)
+{
+    int64_t until_ns = nccl_host->now_ns() + LEAVE_NS;
+    ncclResult_t result = ncclCommFinalize(g->comm);
+
+    while (result == ncclInProgress && nccl_host->now_ns() < until_ns) {
+        nccl_host->sleep_until(nccl_host->now_ns() + PAUSE_NS);
+        if (ncclCommGetAsyncError(g->comm, &result) != ncclSuccess)
+            return false;
+    }
+    return result == ncclSuccess;
+}
+
 static void free_group(nccl_group *g, bool failure)
 {
-    if (g->comm != NULL && failure)
-        (void)ncclCommAbort(g->comm);
+    if (g->comm != NULL && !failure && finalise(g))
+        (void)ncclCommDestroy(g->comm);
     else if (g->comm != NULL)
-        (void)(settle(g, ncclCommFinalize(g->comm)) == ncclSuccess && ncclCommDestroy(g->comm));
+        (void)ncclCommAbort(g->comm);
     if (g->token != NULL)
         (void)cudaFree(g->token);
     if (g->stream != NULL)

@@ -434,6 +434,7 @@ static void shm_destroy(void *self)
     unfinished = g->queue != NULL || g->n_pair_ops > 0;
     if (!unfinished && atomic_exchange(&g->told, 1) == 0)
         atomic_store_explicit(&g->block->head.state, SHM_LEFT, memory_order_release);
+    shm_fail(g, TRI_ERR_ABORTED, "rank %d left the group", g->rank);
     finish_all(g); /* tells the peers of a failure if there was work left */
     trii_lock_drop(&g->lock);
     shm_release(g);
