@@ -258,8 +258,9 @@ void tcp_p2p_sent(tcp_conn *c);
 /* A message begins: says where it goes (fills in_to and the owner); false = parked. */
 bool tcp_p2p_accept(tcp_conn *c);
 void tcp_p2p_came(tcp_conn *c);
-/* A collective's frame cannot be taken yet. If a recv waits for what is behind it, it is put
- * aside (fills in_to and the owner); else false: it stays in the connection. */
+/* A collective's frame cannot be taken yet, or others were put aside before it. If a recv waits for
+ * what is behind it, it is put aside (fills in_to and the owner); else false: it stays in the
+ * connection. */
 bool tcp_stash_accept(tcp_conn *c);
 /* The oldest frame that was put aside goes where it belongs, if that can be by now. */
 bool tcp_stash_replay(tcp_conn *c);

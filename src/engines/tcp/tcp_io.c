@@ -352,7 +352,8 @@ static bool head_came(tcp_conn *c)
     case TCP_FRAME_PART:
     case TCP_FRAME_RESULT:
         c->last = *head;
-        c->in_coll = tcp_coll_accept(c, head, &c->in_stream);
+        /* not past what was put aside: it may be of the same stream */
+        c->in_coll = c->stash == NULL ? tcp_coll_accept(c, head, &c->in_stream) : NULL;
         c->parked = c->in_coll == NULL && (c->group->failed || !tcp_stash_accept(c));
         break;
     case TCP_FRAME_MESSAGE:
