@@ -65,6 +65,17 @@ typedef struct trii_host {
                    tri_redop op);
 } trii_host;
 
+/* The cause of a failure that was raised here or elsewhere: the thread that came first may still be
+ * writing its text. Nothing may be held that a raising thread needs. */
+static inline tri_status trii_plugin_settled(const trii_host *host, const trii_fault *fault)
+{
+    tri_status status;
+
+    while ((status = trii_fault_status(fault)) == TRI_OK)
+        host->sleep_until(host->now_ns() + 10000);
+    return status;
+}
+
 /* What engine-NAME.so exports. NULL: it does not fit this host, and has said why by host->fail. */
 #define TRII_PLUGIN_ENTRY "trii_engine_open"
 const trii_engine *trii_engine_open(const trii_host *host);

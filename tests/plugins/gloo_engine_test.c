@@ -6,6 +6,9 @@
 #include "conformance/calls.h"
 
 #include "base/alloc.h"
+#include "group/front.h"
+#include "group/plugin.h"
+#include "os/clock.h"
 
 static const size_t small_counts[] = {0, 17, SIZE_MAX};
 static const size_t large_counts[] = {0, 1, 23, 4099, 40009, SIZE_MAX};
@@ -117,6 +120,54 @@ static void a_dead_peer_ends_the_waits(void **state)
     run_processes(2, &options, rank_1_dies, NULL, ends, 60);
 }
 
+/* A call breaks while another thread has claimed the fault and still writes why: the call is
+ * neither over nor well until that is written. */
+static const char *breaks_meanwhile(rank_env *env)
+{
+    static const trii_collective call = {.kind = TRII_KIND_BARRIER, .seq = 1};
+    trii_fault fault = {0};
+    trii_group_args args = {.store = env->store,
+                            .rank = env->rank,
+                            .size = env->size,
+                            .timeout_ns = TRII_NO_DEADLINE,
+                            .deadline_ns = trii_deadline_ms(60000),
+                            .name = "breaks",
+                            .fault = &fault};
+    const trii_engine *engine = NULL;
+    void *self = NULL;
+    trii_op op;
+
+    RANK_TRY(env, trii_engine_find("gloo", &engine));
+    RANK_TRY(env, engine->create(&args, &self));
+    if (env->rank == 0) {
+        trii_op_init(&op, &call);
+        atomic_store(&fault.claimed, 1);
+        RANK_TRY(env, engine->submit(self, &op));
+        RANK_TRY(env, tri_store_set(env->store, "posted", "", 0));
+        /* the failure comes within this, and must not show */
+        trii_op_sleep(&op, trii_deadline_ms(300));
+        if (trii_op_status(&op) != TRI_INPROGRESS)
+            return RANK_FAIL(env, "ended as %s", tri_status_name(trii_op_status(&op)));
+        snprintf(fault.text, sizeof(fault.text), "the other thread's");
+        atomic_store(&fault.status, TRI_ERR_TIMEOUT);
+        trii_op_sleep(&op, trii_deadline_ms(60000));
+        if (trii_op_status(&op) != TRI_ERR_TIMEOUT || strcmp(op.error, fault.text) != 0)
+            return RANK_FAIL(env, "ended as %s", tri_status_name(trii_op_status(&op)));
+    } else {
+        RANK_TRY(env, tri_store_wait(env->store, (const char *const[]){"posted"}, 1, 0));
+        engine->abort(self);
+    }
+    engine->destroy(self);
+    return NULL;
+}
+
+static void a_failure_waits_for_its_cause(void **state)
+{
+    (void)state;
+    run_threads(2, NULL, breaks_meanwhile, NULL);
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
 /* Rank 0 waits for what the other does not do. */
 static const char *deadline(rank_env *env)
 {
@@ -149,6 +200,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(three_processes),
     cmocka_unit_test(messages_come_from_anybody),
     cmocka_unit_test(a_dead_peer_ends_the_waits),
+    cmocka_unit_test(a_failure_waits_for_its_cause),
     cmocka_unit_test(a_deadline_ends_the_wait),
 };
 

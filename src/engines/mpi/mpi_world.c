@@ -76,8 +76,12 @@ static tri_status begin(void)
 static void finish(mpi_task *task, tri_status status)
 {
     trii_op *op = task->op;
-    const char *why = status != TRI_OK ? task->group->fault->text : NULL;
+    const char *why = NULL;
 
+    if (status != TRI_OK) {
+        (void)trii_plugin_settled(mpi_host, task->group->fault); /* the text is whole */
+        why = task->group->fault->text;
+    }
     mpi_host->mutex_lock(&world.mutex);
     task->group->pending--;
     world.spoiled = world.spoiled || status != TRI_OK;

@@ -28,7 +28,7 @@ static tri_status failed(nccl_group *g, const nccl_task *task, const char *why)
     nccl_host->describe(&task->op->call, call, sizeof(call));
     nccl_host->fault_raise(g->fault, TRI_ERR_PEER_LOST, "rank %d: %s: nccl: %s", g->rank, call,
                            why);
-    return trii_fault_status(g->fault);
+    return trii_plugin_settled(nccl_host, g->fault);
 }
 
 /* Calls of a communicator that does not block are under way when they return. */
