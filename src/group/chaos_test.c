@@ -142,10 +142,28 @@ static void delays_delay(void **state)
     trii_chaos_destroy(chaos);
 }
 
+static void a_group_of_one_has_nothing_to_break(void **state)
+{
+    static const char *const engines[] = {"shm", "tcp", "self"};
+
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        const tri_group_options options = {.engine = engines[i / 2], .timeout_ms = 20000};
+        tri_group *group = NULL;
+
+        set(i % 2 == 0 ? "drop=1" : "half=1");
+        CHECK_OK(tri_group_create(NULL, 0, 1, &options, &group));
+        CHECK_OK(tri_barrier(group, NULL));
+        tri_group_unref(group);
+    }
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_is_wrong_is_named), cmocka_unit_test(a_group_refuses_what_is_wrong),
     cmocka_unit_test(other_ranks_are_spared), cmocka_unit_test(a_seed_strikes_the_same_calls),
     cmocka_unit_test(delays_delay),
+    cmocka_unit_test(a_group_of_one_has_nothing_to_break),
 };
 
 TEST_MAIN(tests)

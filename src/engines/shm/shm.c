@@ -444,8 +444,11 @@ static void shm_destroy(void *self)
 static void shm_sever(void *self, uint32_t draw, bool half)
 {
     shm_group *g = self;
-    int r = (g->rank + 1 + (int)(draw % (uint32_t)(g->size - 1))) % g->size;
+    int r;
 
+    if (g->size < 2)
+        return;
+    r = (g->rank + 1 + (int)(draw % (uint32_t)(g->size - 1))) % g->size;
     trii_socket_sever(g->peers[r].socket, half);
 }
 

@@ -405,8 +405,11 @@ static void tcp_destroy(void *self)
 static void tcp_sever(void *self, uint32_t draw, bool half)
 {
     tcp_group *g = self;
-    int r = (g->rank + 1 + (int)(draw % (uint32_t)(g->size - 1))) % g->size;
+    int r;
 
+    if (g->size < 2)
+        return;
+    r = (g->rank + 1 + (int)(draw % (uint32_t)(g->size - 1))) % g->size;
     trii_socket_sever(g->conns[r].fd, half);
 }
 
