@@ -162,8 +162,7 @@ static void a_group_of_one_has_nothing_to_break(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_is_wrong_is_named), cmocka_unit_test(a_group_refuses_what_is_wrong),
     cmocka_unit_test(other_ranks_are_spared), cmocka_unit_test(a_seed_strikes_the_same_calls),
-    cmocka_unit_test(delays_delay),
-    cmocka_unit_test(a_group_of_one_has_nothing_to_break),
+    cmocka_unit_test(delays_delay),           cmocka_unit_test(a_group_of_one_has_nothing_to_break),
 };
 
 TEST_MAIN(tests)

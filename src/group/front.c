@@ -170,6 +170,18 @@ static bool is_built_in(const trii_engine *engine)
     return false;
 }
 
+/* Once: a plug-in's library makes its connections itself. */
+static void warn_of_no_proof(const char *name)
+{
+    static atomic_bool warned;
+
+    if (trii_param_text(TRII_PARAM_JOB_KEY_FILE) != NULL && !atomic_exchange(&warned, true))
+        TRII_LOG(TRII_LOG_WARN, "group",
+                 "engine %s: its connections do not prove the key of TRI_JOB_KEY_FILE, only the "
+                 "store's do",
+                 name);
+}
+
 /* A named engine: built in, or a plug-in, which some rank may lack. That one says so and waits
  * for nobody (the name may be a mistake of its own); those that have it hear it. */
 static tri_status create_named(tri_group *g, tri_store *store, const char *name,
@@ -182,6 +194,8 @@ static tri_status create_named(tri_group *g, tri_store *store, const char *name,
     g->engine = engine;
     if (st == TRI_OK && is_built_in(engine))
         return create_with(engine, store, args, &g->self);
+    if (st == TRI_OK && g->size > 1)
+        warn_of_no_proof(name);
     if (store != NULL && g->size > 1) {
         char why[TRII_ERR_BYTES];
         tri_status said;

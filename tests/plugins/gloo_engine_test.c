@@ -3,6 +3,8 @@
  * processes, messages, a peer that dies.
  */
 /* ctest: labels=full timeout=120 */
+#include <unistd.h>
+
 #include "conformance/calls.h"
 
 #include "base/alloc.h"
@@ -192,6 +194,40 @@ static void a_deadline_ends_the_wait(void **state)
     assert_int_equal(trii_alloc_live(), 0);
 }
 
+static const char *two_groups(rank_env *env)
+{
+    for (int i = 0; i < 2; i++) {
+        tri_group *g = NULL;
+
+        RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &g));
+        tri_group_unref(g);
+    }
+    return NULL;
+}
+
+/* With a key, one line of the process says that gloo does not prove it. */
+static void a_key_that_is_not_proved_is_told(void **state)
+{
+    char text[4096] = "", *first;
+    FILE *file = tmpfile();
+    int kept = dup(STDERR_FILENO);
+
+    (void)state;
+    assert_non_null(file);
+    setenv("TRI_JOB_KEY_FILE", "/nowhere/key", 1);
+    assert_true(dup2(fileno(file), STDERR_FILENO) >= 0);
+    run_threads(2, &options, two_groups, NULL);
+    assert_true(dup2(kept, STDERR_FILENO) >= 0);
+    unsetenv("TRI_JOB_KEY_FILE");
+    rewind(file);
+    (void)!fread(text, 1, sizeof(text) - 1, file);
+    fclose(file);
+    close(kept);
+    first = strstr(text, "engine gloo: its connections do not prove the key");
+    assert_non_null(first);
+    assert_null(strstr(strchr(first, '\n'), "do not prove"));
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(one_rank),
     cmocka_unit_test(two_ranks),
@@ -202,6 +238,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_dead_peer_ends_the_waits),
     cmocka_unit_test(a_failure_waits_for_its_cause),
     cmocka_unit_test(a_deadline_ends_the_wait),
+    cmocka_unit_test(a_key_that_is_not_proved_is_told),
 };
 
 TEST_MAIN(tests)
