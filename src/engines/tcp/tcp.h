@@ -262,6 +262,8 @@ void tcp_p2p_came(tcp_conn *c);
  * what is behind it, it is put aside (fills in_to and the owner); else false: it stays in the
  * connection. */
 bool tcp_stash_accept(tcp_conn *c);
+/* The ring of the payload that comes is full: puts aside what is left of it, likewise. */
+bool tcp_stash_rest(tcp_conn *c);
 /* The oldest frame that was put aside goes where it belongs, if that can be by now. */
 bool tcp_stash_replay(tcp_conn *c);
 /* The first operation that needs this peer, or NULL. */

@@ -400,6 +400,8 @@ static void pump_in(tcp_conn *c)
             if (c->in_coll != NULL)
                 room = tcp_coll_room(c->in_coll, c->in_stream, room, &c->in_to);
             c->full = room == 0;
+            if (c->full && tcp_stash_rest(c))
+                continue;
             if (c->full || take_some(c, c->in_to, room, &got) != TRI_OK)
                 return;
             c->in_to += got;

@@ -2,7 +2,8 @@
  * tcp_p2p.c - send and recv. Messages of a pair travel in order; each goes to the oldest recv
  * with its tag. A message that comes first is kept, up to TCP_EARLY bytes; beyond that it
  * waits in the connection, and what is behind it too. A collective of which the peer has begun
- * more than we have is put aside likewise, when a recv waits for a message behind it.
+ * more than we have is put aside likewise, when a recv waits for a message behind it, and so is
+ * what its ring has no room for while another rank keeps it from being summed.
  */
 #include <string.h>
 
@@ -90,7 +91,7 @@ static void post_recv(tcp_conn *c, trii_op *op)
     }
     *(c->recvs != NULL ? &c->last_recv->next : &c->recvs) = op;
     c->last_recv = op;
-    c->want_in = c->want_in || c->parked;
+    c->want_in = c->want_in || c->parked || c->full;
     if (c->gone)
         tcp_fail_gone(c, op);
 }
@@ -108,7 +109,7 @@ static void post_recv_any(tcp_group *g, trii_op *op)
             take_early(c, early, op);
             return;
         }
-        c->want_in = c->want_in || c->parked;
+        c->want_in = c->want_in || c->parked || c->full;
     }
     while (*at != NULL)
         at = &(*at)->next;
@@ -220,6 +221,20 @@ bool tcp_p2p_accept(tcp_conn *c)
         return false;
     *(c->early != NULL ? &c->last_early->next : &c->early) = early;
     c->last_early = early;
+    return true;
+}
+
+bool tcp_stash_rest(tcp_conn *c)
+{
+    tcp_coll *coll = c->in_coll;
+
+    c->head.bytes = c->in_left; /* what was taken is no longer of it */
+    if (!tcp_stash_accept(c))
+        return false;
+    c->stash_coll = coll;
+    c->stash_stream = c->in_stream;
+    c->in_coll = NULL;
+    c->full = false;
     return true;
 }
 

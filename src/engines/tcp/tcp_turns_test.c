@@ -110,38 +110,42 @@ static void a_thread_that_leaves_hands_its_turn_on(void **state)
 
 /* --- from a thread that waits to the control thread ------------------------------------------- */
 
-enum { COUNT = 100000 }; /* every rank sums its slice, and sends it to the others */
+typedef struct large_one {
+    atomic_int got, sums; /* rank 0 has its message; ranks that have the sum */
+    size_t count;         /* every rank sums its slice, and sends it to the others */
+} large_one;
 
 /* Rank 0 waits for a message while rank 2 keeps a sum from going on; then it does nothing
  * until the others, who need its part, have the sum. */
 static const char *large_one_stays(rank_env *env)
 {
-    atomic_int *done = env->arg; /* [0]: rank 0 has its message; [1]: ranks that have the sum */
+    large_one *one = env->arg;
     int64_t deadline = trii_deadline_ms(30000);
-    float *data = calloc(COUNT, sizeof(*data));
+    float *data = calloc(one->count, sizeof(*data));
     tri_work *work = NULL;
     tri_group *group = NULL;
     char byte = 0;
 
     JOIN(env, group);
-    while (env->rank == 2 && atomic_load(&done[0]) == 0)
+    while (env->rank == 2 && atomic_load(&one->got) == 0)
         trii_thread_yield();
-    RANK_TRY(env, tri_all_reduce(group, data, data, COUNT, TRI_DTYPE_F32, TRI_REDOP_SUM, &work));
+    RANK_TRY(env,
+             tri_all_reduce(group, data, data, one->count, TRI_DTYPE_F32, TRI_REDOP_SUM, &work));
     if (env->rank == 1) {
         RANK_TRY(env, stir(group));
         RANK_TRY(env, tri_send(group, &byte, 1, TRI_DTYPE_U8, 0, 1, NULL));
     }
     if (env->rank == 0) {
         RANK_TRY(env, tri_recv(group, &byte, 1, TRI_DTYPE_U8, 1, 1, NULL));
-        atomic_store(&done[0], 1);
-        while (atomic_load(&done[1]) < 2) {
+        atomic_store(&one->got, 1);
+        while (atomic_load(&one->sums) < 2) {
             if (trii_now_ns() > deadline)
                 return RANK_FAIL(env, "nothing moved after the wait");
             trii_thread_yield();
         }
     }
     RANK_TRY(env, tri_work_wait(work, 0));
-    atomic_fetch_add(&done[1], 1);
+    atomic_fetch_add(&one->sums, 1);
     tri_work_destroy(work);
     if (env->rank == 0)
         RANK_TRY(env, take_stirred(group));
@@ -152,15 +156,22 @@ static const char *large_one_stays(rank_env *env)
 
 static void what_is_left_moves_on_without_anybody(void **state)
 {
-    atomic_int done[2] = {0, 0};
-
     (void)state;
-    run_threads(3, &tcp_options, large_one_stays, done);
+    run_threads(3, &tcp_options, large_one_stays, &(large_one){.count = 100000});
+}
+
+/* Slices of many rings: the parts of rank 1, which are not summed without rank 2, are in front of
+ * the message. */
+static void a_message_passes_parts_that_cannot_be_summed(void **state)
+{
+    (void)state;
+    run_threads(3, &tcp_options, large_one_stays, &(large_one){.count = 6000000});
 }
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_thread_that_leaves_hands_its_turn_on),
     cmocka_unit_test(what_is_left_moves_on_without_anybody),
+    cmocka_unit_test(a_message_passes_parts_that_cannot_be_summed),
 };
 
 TEST_MAIN(tests)
