@@ -48,7 +48,8 @@ static void warn_of_wait(tri_group *group, trii_op *op, int64_t waited_ns)
 
     group->engine->describe_wait(group->self, op, whom, sizeof(whom));
     trii_collective_describe(&op->call, what, sizeof(what));
-    TRII_LOG(TRII_LOG_WARN, "group", "%s: rank %d has waited %" PRId64 " ms in %s for %s",
+    TRII_LOG(TRII_LOG_WARN, "group",
+             "%s: rank %d has waited %" PRId64 " ms in %s for %s (trireme why looks at all ranks)",
              group->name, group->rank, waited_ns / TRII_NS_PER_MS, what, whom);
 }
 

@@ -127,6 +127,7 @@ static void wrong_usage_is_explained(void **state)
         if (strstr(text, rows[i][1]) == NULL)
             fail_msg("%s: %s", rows[i][0], text);
     }
+    assert_non_null(strstr(RUN(2, "get", "k", "--timeout=1"), "--timeout comes before the action"));
     assert_non_null(strstr(RUN(1, "keys"), "No such file or directory"));
     where[0] = "--endpoint";
     where[1] = "host:99999";

@@ -398,6 +398,18 @@ static int parse(int argc, char **argv, request *r)
     }
     if (i == argc)
         return command_usage("store", "what shall it do?");
+    for (int k = i + 1; k < argc; k++) { /* would wait for a key of that name, for minutes */
+        static const char *const names[] = {"--raw", "--endpoint", "--file", "--prefix",
+                                            "--timeout"};
+
+        for (size_t n = 0; n < sizeof(names) / sizeof(names[0]); n++) {
+            size_t length = strlen(names[n]);
+
+            if (strncmp(argv[k], names[n], length) == 0 &&
+                (argv[k][length] == '\0' || argv[k][length] == '='))
+                return command_usage("store", "%s comes before the action (%s)", names[n], argv[i]);
+        }
+    }
     r->action = argv[i];
     r->args = (const char *const *)argv + i + 1;
     r->n_args = argc - i - 1;
