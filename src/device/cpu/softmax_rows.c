@@ -26,15 +26,6 @@ typedef struct softmax_run {
     void *const *args;
 } softmax_run;
 
-static float row_max(const float *x, int64_t n)
-{
-    float best = x[0];
-
-    for (int64_t i = 1; i < n; i++)
-        best = x[i] > best ? x[i] : best;
-    return best;
-}
-
 /* e = e^(x - shift), n at most PIECE; returns their sum. */
 static double exp_piece(const softmax *k, const float *x, float shift, int64_t n, float *e)
 {
@@ -46,7 +37,7 @@ static double exp_piece(const softmax *k, const float *x, float shift, int64_t n
 
 static void forward_row(const softmax *k, const float *x, float *y)
 {
-    float max = row_max(x, k->n), piece[PIECE];
+    float max = k->kernels->max(x, (size_t)k->n), piece[PIECE];
     double sum = 0;
 
     for (int64_t at = 0; at < k->n; at += PIECE) {

@@ -145,16 +145,18 @@ static const char *direct_data(const shm_group *g, int rank, const trii_op *op)
     return shm_arena_at(g, rank, shm_lane_of(g, rank, op->call.seq)->arrival.data.at.src);
 }
 
-static bool advance_direct(shm_group *g, trii_op *op)
+/* Where each rank reads what it needs from its peers: out of arenas, or of heaps (peek). */
+static bool advance_reading(shm_group *g, trii_op *op)
 {
     shm_step *step = shm_step_of(op);
     uint64_t seq = op->call.seq;
     bool did = false;
 
-    if (trii_kind_in(op->call.kind, 1u << TRII_KIND_ALL_REDUCE | 1u << TRII_KIND_REDUCE))
-        return direct_reduce(g, op);
     if (step->phase == SHM_RUNNING) {
-        shm_take_all(g, op, direct_data); /* each rank reads what it needs from its peers */
+        if (step->path == SHM_PATH_DIRECT)
+            shm_take_all(g, op, direct_data);
+        else if (!shm_peek_all(g, op))
+            return false;
         if (shm_check_peers(g))
             return false; /* perhaps while we read what was its owner's again */
         atomic_store_explicit(&shm_lane_of(g, g->rank, seq)->finished.value, seq,
@@ -200,9 +202,10 @@ bool shm_advance(shm_group *g, trii_op *op)
         shm_step_of(op)->phase = SHM_DONE;
         return true;
     case SHM_PATH_DIRECT:
-        return advance_direct(g, op);
     case SHM_PATH_PEEK:
-        return shm_peek_advance(g, op);
+        if (trii_kind_in(op->call.kind, 1u << TRII_KIND_ALL_REDUCE | 1u << TRII_KIND_REDUCE))
+            return direct_reduce(g, op); /* never a peek */
+        return advance_reading(g, op);
     default:
         return shm_rounds_advance(g, op);
     }

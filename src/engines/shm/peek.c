@@ -63,8 +63,7 @@ static bool read_peer(shm_group *g, int r, const trii_op *op, size_t offset, voi
     return false;
 }
 
-/* What this rank reads of all. */
-static bool read_all(shm_group *g, const trii_op *op)
+bool shm_peek_all(shm_group *g, const trii_op *op)
 {
     const trii_collective *call = &op->call;
     size_t size = tri_dtype_size(call->dtype);
@@ -85,29 +84,5 @@ static bool read_all(shm_group *g, const trii_op *op)
             return false;
         }
     }
-    return true;
-}
-
-bool shm_peek_advance(shm_group *g, trii_op *op)
-{
-    shm_step *step = shm_step_of(op);
-    uint64_t seq = op->call.seq;
-    bool did = false;
-
-    if (step->phase == SHM_RUNNING) {
-        if (!read_all(g, op) || shm_check_peers(g))
-            return false; /* failed; perhaps while we read what was its owner's again */
-        atomic_store_explicit(&shm_lane_of(g, g->rank, seq)->finished.value, seq,
-                              memory_order_release);
-        g->must_wake = true;
-        step->phase = SHM_WAITING;
-        did = true;
-    }
-    for (int r = 0; r < g->size; r++) {
-        if (atomic_load_explicit(&shm_lane_of(g, r, seq)->finished.value, memory_order_acquire) !=
-            seq)
-            return did;
-    }
-    step->phase = SHM_DONE;
     return true;
 }

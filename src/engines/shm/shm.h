@@ -164,7 +164,8 @@ bool shm_rounds_advance(shm_group *g, trii_op *op);
 bool shm_peek_works(shm_group *g);
 /* Whether an operation in which all have arrived goes this way: the same answer on all ranks. */
 bool shm_peek_pays(const shm_group *g, const trii_collective *call);
-bool shm_peek_advance(shm_group *g, trii_op *op);
+/* Reads all that this rank needs of the others; false: the group has failed. */
+bool shm_peek_all(shm_group *g, const trii_op *op);
 
 /* --- parts.c --- */
 /* Whether a rank's input has a region for every rank (else all of it is for all, or the root). */

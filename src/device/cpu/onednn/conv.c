@@ -251,13 +251,6 @@ static void conv_layouts(const trii_ir *ir, const trii_group *group, const trii_
     dnnl_primitive_desc_destroy(chosen.pd);
 }
 
-static const trii_layout *layout_in_group(const trii_group *group, int32_t value)
-{
-    int i = trii_group_in(group, value);
-
-    return i >= 0 ? group->in_layout[i] : group->out_layout[trii_group_out(group, value)];
-}
-
 int trii_conv_arg(const convolution *c, int side)
 {
     static const int args[3][N_SIDES] = {{DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
@@ -283,9 +276,9 @@ static tri_status conv_compile(const trii_ir *ir, const trii_group *group, trii_
     if (c.bf16)
         return trii_conv_bf16_compile(ir, group, &c, kernel_out);
     /* The same choice as for the layouts: the weights' is fixed to it now. */
-    status = choose(&c, &ir->values[c.value[W]].type, layout_in_group(group, c.value[W]), &chosen);
+    status = choose(&c, &ir->values[c.value[W]].type, trii_conv_layout(group, c.value[W]), &chosen);
     for (int s = 0; s < N_SIDES && status == TRI_OK; s++) {
-        if (chosen.layout[s] != layout_in_group(group, c.value[s])) {
+        if (chosen.layout[s] != trii_conv_layout(group, c.value[s])) {
             dnnl_primitive_desc_destroy(chosen.pd);
             status = TRI_ERR_UNSUPPORTED;
         }

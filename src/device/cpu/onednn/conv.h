@@ -30,6 +30,13 @@ dnnl_status_t trii_conv_pd(const convolution *c, dnnl_alg_kind_t alg,
 const dnnl_memory_desc_t *trii_conv_side(const convolution *c, const_dnnl_primitive_desc_t pd,
                                          int side);
 int trii_conv_arg(const convolution *c, int side);
+/* Of an operand or result of the group. */
+static inline const trii_layout *trii_conv_layout(const trii_group *group, int32_t value)
+{
+    int i = trii_group_in(group, value);
+
+    return i >= 0 ? group->in_layout[i] : group->out_layout[trii_group_out(group, value)];
+}
 
 /* conv_bf16.c */
 void trii_conv_bf16_layouts(const trii_ir *ir, const trii_group *group, const convolution *c,

@@ -48,18 +48,11 @@ void trii_conv_bf16_layouts(const trii_ir *ir, const trii_group *group, const co
     }
 }
 
-static const trii_layout *layout_in_group(const trii_group *group, int32_t value)
-{
-    int i = trii_group_in(group, value);
-
-    return i >= 0 ? group->in_layout[i] : group->out_layout[trii_group_out(group, value)];
-}
-
 /* The plain descriptor of the weights, which has a dimension more where there are groups. */
 static tri_status master_md(const trii_ir *ir, const trii_group *group, const convolution *c,
                             dnnl_memory_desc_t *md_out)
 {
-    const trii_layout *layout = layout_in_group(group, c->value[W]);
+    const trii_layout *layout = trii_conv_layout(group, c->value[W]);
 
     if (layout != NULL)
         return trii_onednn_md(&ir->values[c->value[W]].type, layout, md_out);

@@ -324,28 +324,12 @@ tri_status trii_onednn_reorder(const trii_type *type, const trii_layout *from,
 {
     const dnnl_memory_desc_t *shape = from != NULL ? &layout_of(from)->md : &layout_of(to)->md;
     dnnl_memory_desc_t plain;
-    dnnl_engine_t engine;
-    dnnl_primitive_attr_t attr;
-    dnnl_primitive_desc_t pd = NULL;
-    tri_status status = trii_onednn_engine(&engine);
-
     /* Grouped weights have a dimension more in the library's eyes: plain is that of the other. */
-    if (status == TRI_OK)
-        status =
-            trii_onednn_plain_md(trii_onednn_type(type->dtype), shape->dims, shape->ndims, &plain);
-    if (status == TRI_OK)
-        status = trii_onednn_attr(&attr);
+    tri_status status =
+        trii_onednn_plain_md(trii_onednn_type(type->dtype), shape->dims, shape->ndims, &plain);
+
     if (status != TRI_OK)
         return status;
-    const dnnl_memory_desc_t *src = from != NULL ? &layout_of(from)->md : &plain;
-    const dnnl_memory_desc_t *dst = to != NULL ? &layout_of(to)->md : &plain;
-    status = trii_onednn_status(
-        dnnl_reorder_primitive_desc_create(&pd, src, engine, dst, engine, attr), "reorder");
-    if (status != TRI_OK)
-        return status;
-    status = trii_onednn_kernel(
-        pd, "reorder", (const trii_onednn_arg[]){{DNNL_ARG_FROM, src, 0}, {DNNL_ARG_TO, dst, 1}}, 2,
-        2, kernel_out);
-    dnnl_primitive_desc_destroy(pd);
-    return status;
+    return trii_onednn_copy(from != NULL ? &layout_of(from)->md : &plain, 0,
+                            to != NULL ? &layout_of(to)->md : &plain, 1, 2, kernel_out);
 }
