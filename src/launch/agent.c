@@ -363,7 +363,13 @@ static tri_status start_worker(agent *a, trii_worker *w, const trii_launch_job *
 static tri_status start_workers(agent *a)
 {
     const trii_launch_job job = {
-        .size = a->n_workers,
+        .local_size = a->n_workers,
+        .world_size = a->n_workers,
+        .group_size = 1,
+        .role_size = a->n_workers,
+        .use_agent_store = true,
+        .error_dir = a->folder.path,
+        .virtual_local_rank = a->options->virtual_local_rank,
         .master_addr = a->options->master_addr,
         .master_port = trii_tcp_server_port(a->store),
         .run_id = a->run_id,
@@ -532,6 +538,10 @@ tri_status trii_agent_run(const trii_launch_options *options, int *exit_out)
     tri_status status;
 
     trii_fd_fill_standard();
+    if (options->max_nodes > 1 || options->max_restarts > 0 ||
+        strncmp(options->rdzv_backend, "etcd", 4) == 0)
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                         "several hosts, restarts and etcd are not there yet in this version");
     status = trii_launch_command_find(&a.command, options);
     if (status != TRI_OK)
         return status;

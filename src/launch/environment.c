@@ -74,36 +74,64 @@ TRII_PRINTF(2, 3) static void add(builder *b, const char *format, ...)
     b->left -= (size_t)length + 1;
 }
 
-static void add_all(builder *b, const trii_launch_job *job, int rank)
+/* One GPU each: the n-th of those that we see. */
+static void add_gpu(builder *b, int local_rank)
 {
-    add(b, "LOCAL_RANK=%d", rank);
-    add(b, "RANK=%d", rank);
-    add(b, "GROUP_RANK=0");
-    add(b, "ROLE_RANK=%d", rank);
+    const char *list = getenv("CUDA_VISIBLE_DEVICES");
+
+    for (int i = 0; list != NULL && *list != '\0'; i++) {
+        size_t length = strcspn(list, ",");
+
+        if (i == local_rank) {
+            add(b, "CUDA_VISIBLE_DEVICES=%.*s", (int)length, list);
+            return;
+        }
+        list += length + (list[length] == ',');
+    }
+    add(b, "CUDA_VISIBLE_DEVICES=%d", local_rank);
+}
+
+static void add_threads(builder *b, const trii_launch_job *job)
+{
+    if (job->local_size == 1 || getenv("OMP_NUM_THREADS") != NULL)
+        return;
+    add(b, "OMP_NUM_THREADS=1");
+    if (trii_param_text(TRII_PARAM_NUM_THREADS) == NULL)
+        add(b, "TRI_NUM_THREADS=%d",
+            job->cores > job->local_size ? job->cores / job->local_size : 1);
+}
+
+static void add_all(builder *b, const trii_launch_job *job, int local_rank)
+{
+    add(b, "LOCAL_RANK=%d", job->virtual_local_rank ? 0 : local_rank);
+    add(b, "RANK=%d", job->first_rank + local_rank);
+    add(b, "GROUP_RANK=%d", job->group_rank);
+    add(b, "ROLE_RANK=%d", job->first_role_rank + local_rank);
     add(b, "ROLE_NAME=%s", job->role);
-    add(b, "LOCAL_WORLD_SIZE=%d", job->size);
-    add(b, "WORLD_SIZE=%d", job->size);
-    add(b, "GROUP_WORLD_SIZE=1");
-    add(b, "ROLE_WORLD_SIZE=%d", job->size);
+    add(b, "LOCAL_WORLD_SIZE=%d", job->local_size);
+    add(b, "WORLD_SIZE=%d", job->world_size);
+    add(b, "GROUP_WORLD_SIZE=%d", job->group_size);
+    add(b, "ROLE_WORLD_SIZE=%d", job->role_size);
     add(b, "MASTER_ADDR=%s", job->master_addr);
     add(b, "MASTER_PORT=%d", job->master_port);
     add(b, "TORCHELASTIC_RESTART_COUNT=%d", job->restart_count);
     add(b, "TORCHELASTIC_MAX_RESTARTS=%d", job->max_restarts);
     add(b, "TORCHELASTIC_RUN_ID=%s", job->run_id);
-    add(b, "TORCHELASTIC_USE_AGENT_STORE=True");
-    add(b, "TORCHELASTIC_ERROR_FILE=%s/error-%d.json", job->run_dir, rank);
+    add(b, "TORCHELASTIC_USE_AGENT_STORE=%s", job->use_agent_store ? "True" : "False");
+    if (job->error_dir != NULL)
+        add(b, "TORCHELASTIC_ERROR_FILE=%s/%d/error.json", job->error_dir, local_rank);
+    else
+        add(b, "TORCHELASTIC_ERROR_FILE=");
     add(b, "TORCHELASTIC_SIGNALS_TO_HANDLE=%s", job->signals);
     add(b, "TRI_RUN_DIR=%s", job->run_dir);
     if (getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING") == NULL)
         add(b, "TORCH_NCCL_ASYNC_ERROR_HANDLING=1");
-    if (job->size > 1 && getenv("OMP_NUM_THREADS") == NULL) {
-        add(b, "OMP_NUM_THREADS=1");
-        if (trii_param_text(TRII_PARAM_NUM_THREADS) == NULL)
-            add(b, "TRI_NUM_THREADS=%d", job->cores > job->size ? job->cores / job->size : 1);
-    }
+    if (job->virtual_local_rank)
+        add_gpu(b, local_rank);
+    add_threads(b, job);
 }
 
-tri_status trii_launch_environment(const trii_launch_job *job, int rank,
+tri_status trii_launch_environment(const trii_launch_job *job, int local_rank,
                                    const char *const *inherited, const char ***envp_out)
 {
     builder measure = {0}, b = {0};
@@ -111,7 +139,7 @@ tri_status trii_launch_environment(const trii_launch_job *job, int rank,
 
     while (inherited[n] != NULL)
         n++;
-    add_all(&measure, job, rank);
+    add_all(&measure, job, local_rank);
     n_slots = n + MAX_ADDED + 1;
     b.envp = trii_alloc(1, n_slots * sizeof(*b.envp) + measure.needed, "environment of a worker");
     if (b.envp == NULL)
@@ -119,10 +147,11 @@ tri_status trii_launch_environment(const trii_launch_job *job, int rank,
     b.text = (char *)(b.envp + n_slots);
     b.left = measure.needed;
     for (size_t i = 0; i < n; i++) {
-        if (!is_owned(inherited[i]))
+        if (!is_owned(inherited[i]) &&
+            !(job->virtual_local_rank && strncmp(inherited[i], "CUDA_VISIBLE_DEVICES=", 21) == 0))
             b.envp[b.n++] = inherited[i];
     }
-    add_all(&b, job, rank);
+    add_all(&b, job, local_rank);
     *envp_out = b.envp;
     return TRI_OK;
 }

@@ -6,23 +6,32 @@
 
 #include <trireme/status.h>
 
-/* What the workers of one start have in common; all texts borrowed. */
+/* One start of the workers of one host; all texts borrowed. */
 typedef struct trii_launch_job {
-    int size; /* workers of this host, here also of the world */
+    int local_size; /* workers of this host */
+    int world_size;
+    int first_rank; /* the rank of local rank 0 */
+    int group_rank; /* of this host, and how many there are */
+    int group_size;
+    const char *role;
+    int first_role_rank; /* of local rank 0 among all workers of this role */
+    int role_size;
     const char *master_addr;
     int master_port;
+    bool use_agent_store; /* the store at the master's address is served by an agent */
     const char *run_id;
     const char *run_dir;
-    const char *role;
-    const char *signals; /* TORCHELASTIC_SIGNALS_TO_HANDLE */
+    const char *error_dir; /* holds LOCAL_RANK/error.json; NULL = no error files */
+    const char *signals;   /* TORCHELASTIC_SIGNALS_TO_HANDLE */
     int restart_count;
     int max_restarts;
-    int cores; /* that all workers share */
+    int cores;               /* that the workers of this host share */
+    bool virtual_local_rank; /* LOCAL_RANK is 0 and each sees the one GPU that is its own */
 } trii_launch_job;
 
 /* A block for trii_process_spec.envp: `inherited` without the variables that we set, and ours
- * for the worker `rank`. One piece of memory: release with trii_free. Errors: NO_MEMORY. */
-tri_status trii_launch_environment(const trii_launch_job *job, int rank,
+ * for the worker local_rank. One piece of memory: release with trii_free. Errors: NO_MEMORY. */
+tri_status trii_launch_environment(const trii_launch_job *job, int local_rank,
                                    const char *const *inherited,
                                    const char ***envp_out) TRI_MUST_CHECK;
 

@@ -1,36 +1,81 @@
 /*
  * options.h - the command line of trirun: torchrun's flags, their PET_* twins in the
- * environment, and a few of ours. One table in options.c; a new flag is a new row.
+ * environment, and a few of ours. A new flag is a new row in options_table.c.
  */
 #ifndef TRII_LAUNCH_OPTIONS_H
 #define TRII_LAUNCH_OPTIONS_H
 
 #include <trireme/status.h>
 
+enum { TRII_LAUNCH_USAGE = 2, TRII_LAUNCH_FAILED = 1 };
+
+/* Which streams of which workers: -r and -t. */
+typedef struct trii_std_spec {
+    uint8_t all;         /* of every worker: bit 0 stdout, bit 1 stderr */
+    uint8_t of_rank[10]; /* of single ones instead */
+    bool per_rank;
+} trii_std_spec;
+
 typedef struct trii_launch_options {
     bool help, version; /* asked for: nothing else is set */
-    int nproc;          /* workers of this host */
-    const char *run_id; /* NULL = make one */
-    const char *role;
-    const char *master_addr;
-    int master_port; /* 0 = any free one */
+    int exit_status;    /* of trirun when parsing failed, as torchrun's: 2 or 1 */
+
+    int nproc; /* workers of this host */
+    int min_nodes, max_nodes;
+    int node_rank;             /* static only */
+    bool standalone;           /* asked for, or torchrun's rule for one host without addresses */
+    const char *rdzv_backend;  /* "static", "c10d", "etcd" or "etcd-v2" */
+    const char *rdzv_endpoint; /* as it was given; "" */
+    char rdzv_host[256];       /* of the endpoint, else of the master; "" = none */
+    int rdzv_port;             /* of the endpoint, else of the master; -1 = none given */
+    const char *rdzv_conf;     /* "k=v,k=v": trii_rdzv_conf */
+    const char *run_id;        /* NULL = make one */
+    const char *local_addr;    /* NULL = none */
+    const char *master_addr;   /* static: where the store listens */
+    int master_port;           /* ...; 0 = any free one */
     int max_restarts;
+    int64_t monitor_interval_ms;
     int64_t shutdown_timeout_ms; /* between a polite signal and SIGKILL */
+    int64_t hang_timeout_ms;     /* 0 = a job may take its time */
     const char *signals;         /* comma list of what is forwarded to the workers */
+
+    const char *role;
+    const char *numa_binding; /* NULL = none */
+    const char *log_dir;      /* NULL = none */
+    trii_std_spec redirects, tee;
+    const char *local_ranks_filter;              /* comma list; NULL = all */
+    const char *stdout_filters, *stderr_filters; /* comma lists, ",," is a comma; NULL = none */
+    const char *line_prefix; /* TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE; NULL = torchrun's */
+    int64_t log_max_bytes;   /* 0 = files grow as they like */
     bool label_output;
-    bool require_key;      /* refuse to start without a job key */
-    bool module;           /* `program` is a Python module */
-    bool no_python;        /* run `program` as it is, whatever its name */
-    const char *program;   /* borrowed from argv */
-    char *const *args;     /* what follows it; ends with NULL */
-    char master_host[256]; /* where master_addr points into when it came from an endpoint */
+    const char *events;  /* path; NULL = none */
+    const char *metrics; /* path or address; NULL = none */
+
+    bool dry_run;
+    bool require_key;        /* refuse to start without a job key */
+    bool launch_compat;      /* --local-rank=N is the program's first argument */
+    bool virtual_local_rank; /* LOCAL_RANK is 0 and each worker sees one GPU */
+    bool module;             /* `program` is a Python module */
+    bool no_python;          /* run `program` as it is, whatever its name */
+    bool run_path;           /* run `program` through Python's runpy */
+    const char *program;     /* borrowed from argv */
+    char *const *args;       /* what follows it; ends with NULL */
 } trii_launch_options;
 
-/* argv as main got it; texts stay borrowed from argv and the environment.
- * Errors: INVALID_ARG and UNSUPPORTED (known to torchrun, not here yet), both wrong usage. */
-tri_status trii_launch_options_parse(trii_launch_options *options, int argc,
+/* argv as main got it; texts stay borrowed from argv and the environment; options_out is not
+ * moved afterwards. Errors: INVALID_ARG, with exit_status set. */
+tri_status trii_launch_options_parse(trii_launch_options *options_out, int argc,
                                      char *const *argv) TRI_MUST_CHECK;
-/* The text of --help, from the same table. */
+/* The text of --help, from the table. */
 void trii_launch_options_help(FILE *out);
+
+/* The value of `key` in --rdzv-conf, without blanks around it; false: not there, or longer than
+ * bytes - 1, and nothing is written. */
+bool trii_rdzv_conf(const trii_launch_options *options, const char *key, char *value_out,
+                    size_t bytes);
+/* Bits of local_rank's streams: 1 stdout, 2 stderr. */
+unsigned trii_std_of(const trii_std_spec *spec, int local_rank);
+/* Whether `number` stands in the comma list (NULL: every number does). */
+bool trii_number_in_list(const char *list, int number);
 
 #endif

@@ -9,7 +9,7 @@
 #define TEXT(x) TEXT_(x)
 #define VERSION TEXT(TRI_VERSION_MAJOR) "." TEXT(TRI_VERSION_MINOR) "." TEXT(TRI_VERSION_PATCH)
 
-enum { STATUS_OK = 0, STATUS_FAILED = 1, STATUS_USAGE = 2 };
+enum { STATUS_OK = 0, STATUS_FAILED = TRII_LAUNCH_FAILED };
 
 int main(int argc, char **argv)
 {
@@ -19,7 +19,7 @@ int main(int argc, char **argv)
 
     if (status != TRI_OK) {
         fprintf(stderr, "trirun: %s\n`trirun --help` shows the options.\n", tri_last_error());
-        return STATUS_USAGE;
+        return options.exit_status;
     }
     if (options.help) {
         trii_launch_options_help(stdout);

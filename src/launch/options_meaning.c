@@ -1,0 +1,434 @@
+/*
+ * options_meaning.c - from the texts of the flags to what they mean: numbers are numbers, and
+ * what contradicts itself is refused.
+ *
+ * Exit status, as torchrun's: 2 where its argparse refuses a value, 1 where its own checks do.
+ */
+#include <ctype.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/param.h"
+#include "launch/devices.h"
+#include "launch/options_table.h"
+
+/* torchrun's port of the master when several hosts need one that all know. */
+#define DEFAULT_MASTER_PORT 29500
+
+static const char *shown_name(const trii_option_values *values, trii_option i, char *buf,
+                              size_t bytes)
+{
+    snprintf(buf, bytes, "--%s", trii_option_rows[i].name);
+    return values->twin[i][0] != '\0' && values->text[i] != NULL ? values->twin[i] : buf;
+}
+
+static tri_status integer_of(trii_option_values *values, trii_option i, int64_t min, int64_t max,
+                             int *value_out)
+{
+    char buf[64];
+    const char *name = shown_name(values, i, buf, sizeof(buf));
+    int64_t value;
+    tri_status status =
+        trii_parse_i64(trii_option_text(values, i), name, INT64_MIN, INT64_MAX, &value);
+
+    if (status != TRI_OK) {
+        values->exit_status = TRII_LAUNCH_USAGE;
+        return status;
+    }
+    if (value < min || value > max)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s=%lld is not between %lld and %lld", name,
+                         (long long)value, (long long)min, (long long)max);
+    *value_out = (int)value;
+    return TRI_OK;
+}
+
+static tri_status seconds_of(trii_option_values *values, trii_option i, int64_t *ms_out)
+{
+    const char *text = trii_option_text(values, i);
+    char *end, name[64];
+    double seconds = strtod(text, &end);
+
+    if (end == text || *end != '\0' || !(seconds >= 0 && seconds <= 1e6)) {
+        values->exit_status = TRII_LAUNCH_USAGE;
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s=%s is no number of seconds",
+                         shown_name(values, i, name, sizeof(name)), text);
+    }
+    *ms_out = (int64_t)(seconds * 1000);
+    return TRI_OK;
+}
+
+/* One of the words in the list "a|b". */
+static tri_status choice_of(trii_option_values *values, trii_option i, const char *words)
+{
+    const char *text = trii_option_text(values, i);
+    size_t length = strlen(text);
+    char name[64];
+
+    for (const char *at = words; *at != '\0'; at += strcspn(at, "|"), at += *at == '|') {
+        if (strcspn(at, "|") == length && memcmp(at, text, length) == 0)
+            return TRI_OK;
+    }
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s=%s is none of %s",
+                     shown_name(values, i, name, sizeof(name)), text, words);
+}
+
+static const char *text_or_null(const trii_option_values *values, trii_option i)
+{
+    const char *text = values->text[i];
+
+    return text != NULL && *text != '\0' ? text : NULL;
+}
+
+/* --- hosts and workers -------------------------------------------------------------------- */
+
+static tri_status read_nnodes(trii_option_values *values, trii_launch_options *options)
+{
+    const char *text = trii_option_text(values, TRII_OPT_NNODES);
+    char part[24], name[64];
+    const char *colon = strchr(text, ':');
+    size_t length = colon != NULL ? (size_t)(colon - text) : strlen(text);
+    int64_t min, max;
+    tri_status status;
+
+    shown_name(values, TRII_OPT_NNODES, name, sizeof(name));
+    if (length >= sizeof(part) || (colon != NULL && strchr(colon + 1, ':') != NULL))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "--nnodes=%s is neither N nor MIN:MAX", text);
+    memcpy(part, text, length);
+    part[length] = '\0';
+    status = trii_parse_i64(part, "--nnodes", INT32_MIN, INT32_MAX, &min);
+    max = min;
+    if (status == TRI_OK && colon != NULL)
+        status = trii_parse_i64(colon + 1, "--nnodes", INT32_MIN, INT32_MAX, &max);
+    if (status != TRI_OK)
+        return status;
+    if (min < 1 || max < min)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "--nnodes=%s: 0 < MIN <= MAX must hold", text);
+    options->min_nodes = (int)min;
+    options->max_nodes = (int)max;
+    return TRI_OK;
+}
+
+static tri_status read_nproc(trii_option_values *values, int *nproc_out)
+{
+    const char *text = trii_option_text(values, TRII_OPT_NPROC);
+    int n_gpus;
+
+    if (isdigit((unsigned char)*text) || *text == '-') {
+        tri_status status = integer_of(values, TRII_OPT_NPROC, 1, 4096, nproc_out);
+
+        values->exit_status = TRII_LAUNCH_FAILED; /* torchrun takes it as a text first */
+        return status;
+    }
+    n_gpus = trii_launch_count_gpus();
+    if (strcmp(text, "gpu") == 0 || (strcmp(text, "auto") == 0 && n_gpus > 0)) {
+        if (n_gpus == 0)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "--nproc-per-node gpu: this host has no GPU");
+        *nproc_out = n_gpus;
+    } else if (strcmp(text, "cpu") == 0 || strcmp(text, "auto") == 0) {
+        *nproc_out = trii_launch_count_cores();
+    } else {
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "--nproc-per-node %s: neither a number nor auto, cpu or gpu", text);
+    }
+    return TRI_OK;
+}
+
+/* "host", "host:port", "[v6]" or "[v6]:port". */
+static tri_status read_endpoint(trii_launch_options *options, const char *text)
+{
+    const char *host = text, *port = strrchr(text, ':');
+    size_t length = port != NULL ? (size_t)(port - text) : strlen(text);
+    int64_t number = -1;
+    tri_status status = TRI_OK;
+
+    if (*text == '[') {
+        const char *end = strchr(text, ']');
+
+        if (end == NULL || (end[1] != '\0' && end[1] != ':'))
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "--rdzv-endpoint %s: no HOST:PORT", text);
+        host = text + 1;
+        length = (size_t)(end - host);
+        port = end[1] == ':' ? end + 1 : NULL;
+    }
+    if (port != NULL)
+        status = trii_parse_i64(port + 1, "port of --rdzv-endpoint", 0, 65535, &number);
+    if (status != TRI_OK)
+        return status;
+    if (length == 0 || length >= sizeof(options->rdzv_host))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "--rdzv-endpoint %s: no HOST:PORT", text);
+    memcpy(options->rdzv_host, host, length);
+    options->rdzv_host[length] = '\0';
+    options->rdzv_port = (int)number;
+    return TRI_OK;
+}
+
+/* IPv6 in brackets is taken, as torchrun's help shows it. */
+static tri_status read_master(trii_option_values *values, trii_launch_options *options)
+{
+    const char *host = trii_option_text(values, TRII_OPT_MASTER_ADDR);
+    size_t length = strlen(host);
+
+    if (length > 2 && host[0] == '[' && host[length - 1] == ']') {
+        host++;
+        length -= 2;
+    }
+    if (length == 0 || length >= sizeof(options->rdzv_host))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "--master-addr=%s is no host", host);
+    memcpy(options->rdzv_host, host, length);
+    options->rdzv_host[length] = '\0';
+    options->rdzv_port = options->max_nodes > 1 ? DEFAULT_MASTER_PORT : 0;
+    if (text_or_null(values, TRII_OPT_MASTER_PORT) == NULL)
+        return TRI_OK;
+    return integer_of(values, TRII_OPT_MASTER_PORT, 0, 65535, &options->rdzv_port);
+}
+
+/* As torchrun: --standalone, which one host without addresses is too, ignores all addresses;
+ * static's endpoint is the master; of the others it is where hosts meet, and their workers get
+ * an address of their own. */
+static tri_status read_addresses(trii_option_values *values, trii_launch_options *options)
+{
+    bool asked = values->text[TRII_OPT_STANDALONE] != NULL;
+    bool is_static = strcmp(trii_option_text(values, TRII_OPT_RDZV_BACKEND), "static") == 0;
+    const char *endpoint = trii_option_text(values, TRII_OPT_RDZV_ENDPOINT);
+    tri_status status;
+
+    options->rdzv_backend = trii_option_text(values, TRII_OPT_RDZV_BACKEND);
+    options->rdzv_endpoint = endpoint;
+    options->rdzv_conf = trii_option_text(values, TRII_OPT_RDZV_CONF);
+    options->local_addr = text_or_null(values, TRII_OPT_LOCAL_ADDR);
+    options->run_id = asked ? NULL : values->text[TRII_OPT_RDZV_ID];
+    options->master_addr = trii_option_rows[TRII_OPT_MASTER_ADDR].fallback;
+    options->rdzv_port = -1;
+    options->standalone = asked || (is_static && *endpoint == '\0' && options->max_nodes == 1 &&
+                                    text_or_null(values, TRII_OPT_MASTER_PORT) == NULL);
+    if (options->standalone) {
+        options->rdzv_backend = "c10d";
+        options->rdzv_endpoint = "";
+        return TRI_OK;
+    }
+    status = choice_of(values, TRII_OPT_RDZV_BACKEND, "static|c10d|etcd|etcd-v2");
+    if (status == TRI_OK && *endpoint != '\0')
+        status = read_endpoint(options, endpoint);
+    else if (status == TRI_OK && is_static)
+        status = read_master(values, options);
+    if (status == TRI_OK && is_static) {
+        options->master_addr = options->rdzv_host;
+        options->master_port = options->rdzv_port >= 0 ? options->rdzv_port : 0;
+    }
+    return status;
+}
+
+/* Every option of --rdzv-conf has a name and a value. */
+static tri_status check_conf(const char *text)
+{
+    while (isspace((unsigned char)*text))
+        text++;
+    while (*text != '\0') {
+        size_t length = strcspn(text, ","), name = strcspn(text, "=,");
+        size_t name_blank = strspn(text, " \t"), value_blank;
+
+        if (name_blank >= name)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "--rdzv-conf must be KEY=VALUE,...");
+        value_blank = name < length ? name + 1 + strspn(text + name + 1, " \t") : length;
+        if (value_blank >= length)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "--rdzv-conf: %.*s has no value", (int)name,
+                             text);
+        text += length;
+        if (*text == ',' && *++text == '\0')
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "--rdzv-conf must be KEY=VALUE,...");
+    }
+    return TRI_OK;
+}
+
+bool trii_rdzv_conf(const trii_launch_options *options, const char *key, char *value_out,
+                    size_t bytes)
+{
+    const char *at = options->rdzv_conf;
+
+    while (at != NULL && *at != '\0') {
+        size_t length, name, first, last;
+
+        at += strspn(at, " \t\n");
+        length = strcspn(at, ",");
+        name = strcspn(at, "= \t,");
+        if (name == strlen(key) && memcmp(at, key, name) == 0) {
+            first = strcspn(at, "=,");
+            first += first < length;
+            while (first < length && isspace((unsigned char)at[first]))
+                first++;
+            for (last = length; last > first && isspace((unsigned char)at[last - 1]);)
+                last--;
+            if (last - first >= bytes)
+                return false;
+            memcpy(value_out, at + first, last - first);
+            value_out[last - first] = '\0';
+            return true;
+        }
+        at += length + (at[length] == ',');
+    }
+    return false;
+}
+
+/* --- output ------------------------------------------------------------------------------- */
+
+static tri_status read_std(trii_option_values *values, trii_option i, trii_std_spec *spec)
+{
+    const char *text = trii_option_text(values, i);
+    char name[64];
+
+    if (text[0] >= '0' && text[0] <= '3' && text[1] == '\0') {
+        spec->all = (uint8_t)(text[0] - '0');
+        return TRI_OK;
+    }
+    spec->per_rank = true;
+    for (const char *at = text;; at += 4) {
+        if (!isdigit((unsigned char)at[0]) || at[1] != ':' || at[2] < '0' || at[2] > '3' ||
+            (at[3] != ',' && at[3] != '\0'))
+            return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                             "%s=%s is neither 0, 1, 2 or 3 nor RANK:N,... with one digit each",
+                             shown_name(values, i, name, sizeof(name)), text);
+        spec->of_rank[at[0] - '0'] = (uint8_t)(at[2] - '0');
+        if (at[3] == '\0')
+            return TRI_OK;
+    }
+}
+
+unsigned trii_std_of(const trii_std_spec *spec, int local_rank)
+{
+    if (!spec->per_rank)
+        return spec->all;
+    return local_rank < 10 ? spec->of_rank[local_rank] : 0;
+}
+
+static tri_status check_numbers(const char *list, const char *name)
+{
+    while (list != NULL) {
+        const char *comma = strchr(list, ',');
+        size_t length = comma != NULL ? (size_t)(comma - list) : strlen(list);
+        size_t blank = strspn(list, " ");
+
+        if (blank >= length || strspn(list + blank, "0123456789") + blank < length)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s must be a comma list of numbers", name);
+        list = comma != NULL ? comma + 1 : NULL;
+    }
+    return TRI_OK;
+}
+
+bool trii_number_in_list(const char *list, int number)
+{
+    if (list == NULL)
+        return true;
+    for (;; list++) {
+        if (strtol(list, NULL, 10) == number)
+            return true;
+        list = strchr(list, ',');
+        if (list == NULL)
+            return false;
+    }
+}
+
+/* "512", "64k", "10M", "2G". */
+static tri_status read_bytes(trii_option_values *values, trii_option i, int64_t *bytes_out)
+{
+    static const char units[] = "kMG";
+    const char *text = text_or_null(values, i), *unit;
+    char *end;
+    long long n;
+
+    *bytes_out = 0;
+    if (text == NULL)
+        return TRI_OK;
+    n = strtoll(text, &end, 10);
+    unit = *end != '\0' ? strchr(units, *end == 'm' || *end == 'g' ? *end - 32 : *end) : NULL;
+    if (end == text || n < 1 || n > INT64_C(1) << 32 ||
+        (*end != '\0' && (unit == NULL || end[1] != '\0'))) {
+        values->exit_status = TRII_LAUNCH_USAGE;
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "--%s=%s is no size: 65536, 512k, 64M, 2G",
+                         trii_option_rows[i].name, text);
+    }
+    *bytes_out = (int64_t)n << (unit != NULL ? 10 * (unit - units + 1) : 0);
+    return TRI_OK;
+}
+
+static tri_status read_output(trii_option_values *values, trii_launch_options *options)
+{
+    tri_status status = read_std(values, TRII_OPT_REDIRECTS, &options->redirects);
+
+    if (status == TRI_OK)
+        status = read_std(values, TRII_OPT_TEE, &options->tee);
+    if (status == TRI_OK)
+        status = read_bytes(values, TRII_OPT_LOG_MAX_BYTES, &options->log_max_bytes);
+    options->log_dir = text_or_null(values, TRII_OPT_LOG_DIR);
+    options->local_ranks_filter = text_or_null(values, TRII_OPT_RANKS_FILTER);
+    options->stdout_filters = text_or_null(values, TRII_OPT_STDOUT_FILTERS);
+    options->stderr_filters = text_or_null(values, TRII_OPT_STDERR_FILTERS);
+    options->label_output = values->text[TRII_OPT_LABEL] != NULL;
+    options->events = text_or_null(values, TRII_OPT_EVENTS);
+    options->metrics = text_or_null(values, TRII_OPT_METRICS);
+    options->line_prefix = getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
+    if (status == TRI_OK)
+        status = check_numbers(options->local_ranks_filter, "--local-ranks-filter");
+    return status;
+}
+
+/* --- the program -------------------------------------------------------------------------- */
+
+static tri_status read_program(trii_option_values *values, trii_launch_options *options)
+{
+    bool use_env = values->text[TRII_OPT_USE_ENV] != NULL;
+
+    options->module = values->text[TRII_OPT_MODULE] != NULL;
+    options->no_python = values->text[TRII_OPT_NO_PYTHON] != NULL;
+    options->run_path = values->text[TRII_OPT_RUN_PATH] != NULL;
+    options->launch_compat = values->text[TRII_OPT_LAUNCH_COMPAT] != NULL && !use_env;
+    options->virtual_local_rank = values->text[TRII_OPT_VIRTUAL_RANK] != NULL;
+    options->dry_run = values->text[TRII_OPT_DRY_RUN] != NULL;
+    options->require_key = values->text[TRII_OPT_REQUIRE_KEY] != NULL;
+    options->role = trii_option_text(values, TRII_OPT_ROLE);
+    options->signals = trii_option_text(values, TRII_OPT_SIGNALS);
+    options->numa_binding = text_or_null(values, TRII_OPT_NUMA);
+    if (options->module && options->no_python && !options->run_path)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "--module and --no-python exclude each other");
+    return TRI_OK;
+}
+
+/* What argparse checks: it comes before all else, with another exit status. */
+static tri_status read_argparse(trii_option_values *values, trii_launch_options *options)
+{
+    tri_status status =
+        seconds_of(values, TRII_OPT_MONITOR_INTERVAL, &options->monitor_interval_ms);
+
+    if (status == TRI_OK)
+        status = seconds_of(values, TRII_OPT_SHUTDOWN_TIMEOUT, &options->shutdown_timeout_ms);
+    if (status == TRI_OK)
+        status = seconds_of(values, TRII_OPT_HANG_TIMEOUT, &options->hang_timeout_ms);
+    if (status == TRI_OK)
+        status = choice_of(values, TRII_OPT_START_METHOD, "spawn|fork|forkserver");
+    if (status == TRI_OK && values->text[TRII_OPT_NUMA] != NULL)
+        status = choice_of(values, TRII_OPT_NUMA, "node|socket|exclusive|core-complex");
+    values->exit_status = status == TRI_OK ? TRII_LAUNCH_FAILED : TRII_LAUNCH_USAGE;
+    if (status == TRI_OK)
+        status = integer_of(values, TRII_OPT_MAX_RESTARTS, 0, INT32_MAX, &options->max_restarts);
+    if (status == TRI_OK)
+        status = integer_of(values, TRII_OPT_NODE_RANK, 0, INT32_MAX, &options->node_rank);
+    return status;
+}
+
+tri_status trii_option_values_read(trii_option_values *values, trii_launch_options *options)
+{
+    tri_status status = read_argparse(values, options);
+
+    if (status == TRI_OK)
+        status = read_nnodes(values, options);
+    if (status == TRI_OK)
+        status = read_nproc(values, &options->nproc);
+    if (status == TRI_OK)
+        status = read_addresses(values, options);
+    if (status == TRI_OK)
+        status = check_conf(options->rdzv_conf);
+    if (status == TRI_OK)
+        status = read_output(values, options);
+    if (status == TRI_OK)
+        status = read_program(values, options);
+    return status;
+}
