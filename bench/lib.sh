@@ -97,3 +97,83 @@ bench_end() {
         END { printf "\n]\n" >json }' "$bench_rows"
     echo "written: build/bench/$bench_name.json"
 }
+
+# --- hosts: network namespaces, joined by a switch ---------------------------------------------
+
+# hosts_begin N [RATE]: N network namespaces as hosts 10.77.0.1 to .N, joined by a switch; RATE
+# ("1gbit") limits what each sends. Ends the script where that cannot be, saying what is missing.
+hosts_begin() {
+    [ "$(id -u)" -eq 0 ] || {
+        echo "bench: $bench_name makes network namespaces: run it as root" >&2
+        exit 1
+    }
+    for tool in ip tc; do
+        command -v $tool >/dev/null 2>&1 || {
+            echo "bench: $tool is missing: install iproute2" >&2
+            exit 1
+        }
+    done
+    hosts_end
+    hosts_n=$1
+    hosts_name=tri$$
+    hosts_port=20000
+    trap 'hosts_end; rm -rf "$bench_work"' EXIT
+    host=0
+    while [ $host -le "$hosts_n" ]; do
+        ip netns add "$hosts_name-$host" || exit 1
+        ip -n "$hosts_name-$host" link set lo up
+        host=$((host + 1))
+    done
+    ip -n "$hosts_name-0" link add switch type bridge || exit 1
+    ip -n "$hosts_name-0" link set switch up
+    host=1
+    while [ $host -le "$hosts_n" ]; do
+        ip -n "$hosts_name-$host" link add eth0 type veth peer name "port$host" netns "$hosts_name-0" || exit 1
+        ip -n "$hosts_name-0" link set "port$host" master switch up
+        ip -n "$hosts_name-$host" addr add "10.77.0.$host/24" dev eth0
+        ip -n "$hosts_name-$host" link set eth0 up
+        [ -z "${2:-}" ] || tc -n "$hosts_name-$host" qdisc add dev eth0 root \
+            tbf rate "$2" burst 128kb latency 50ms || {
+            echo "bench: this kernel has no token bucket (sch_tbf) to limit a link with" >&2
+            exit 1
+        }
+        host=$((host + 1))
+    done
+}
+
+hosts_end() {
+    [ -z "${hosts_n:-}" ] || for host in $(seq 0 "$hosts_n"); do
+        for pid in $(ip netns pids "$hosts_name-$host" 2>/dev/null); do
+            kill -9 "$pid" 2>/dev/null || true
+        done
+        ip netns del "$hosts_name-$host" 2>/dev/null || true
+    done
+    hosts_n=
+}
+
+# hosts_run PER_HOST COMMAND...: as many ranks on each host with the variables of env://; prints what
+# they print; fails if one of them does, with the last lines of what they said.
+hosts_run() {
+    per_host=$1
+    shift
+    hosts_port=$((hosts_port + 1))
+    rank=0
+    waits=
+    while [ $rank -lt $((per_host * hosts_n)) ]; do
+        host=$((rank / per_host + 1))
+        env RANK=$rank WORLD_SIZE=$((per_host * hosts_n)) LOCAL_RANK=$((rank % per_host)) \
+            LOCAL_WORLD_SIZE="$per_host" MASTER_ADDR=10.77.0.1 MASTER_PORT=$hosts_port \
+            GLOO_SOCKET_IFNAME=eth0 ip netns exec "$hosts_name-$host" timeout 300 "$@" \
+            2>"$bench_work/rank$rank" &
+        waits="$waits $!"
+        rank=$((rank + 1))
+    done
+    hosts_failed=
+    for pid in $waits; do
+        wait "$pid" || hosts_failed=yes
+    done
+    [ -z "$hosts_failed" ] || {
+        tail -qn 3 "$bench_work"/rank* >&2
+        return 1
+    }
+}

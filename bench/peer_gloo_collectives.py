@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """The measurement of bench/collective_loop.h with PyTorch's Gloo: `peer_gloo_collectives.py RANKS
-MAX_BYTES [OP]` prints the same lines. Ranks are processes of one thread each."""
+MAX_BYTES [OP]` prints the same lines. Ranks are processes of one thread each; with RANK and its
+sisters set this process is one of them (`0` for RANKS)."""
+import os
 import sys
 import time
 
@@ -65,10 +67,9 @@ def case(op, rank, size, name, nbytes):
         print(f"{op} {size} ranks heap {name}\t{median:.4f}", flush=True)
 
 
-def run(rank, size, port, max_bytes, only):
+def run(rank, size, init, max_bytes, only):
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank,
-                            world_size=size)
+    dist.init_process_group("gloo", init_method=init, rank=rank, world_size=size)
     for op in OPERATIONS:
         if only and op != only:
             continue
@@ -80,11 +81,14 @@ def run(rank, size, port, max_bytes, only):
 
 def main():
     size, max_bytes = int(sys.argv[1]), int(sys.argv[2])
+    only = sys.argv[3] if len(sys.argv) > 3 else ""
+    if "RANK" in os.environ:
+        run(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), "env://", max_bytes, only)
+        return
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     port = store.port
     del store
-    mp.spawn(run, args=(size, port, max_bytes, sys.argv[3] if len(sys.argv) > 3 else ""),
-             nprocs=size)
+    mp.spawn(run, args=(size, f"tcp://127.0.0.1:{port}", max_bytes, only), nprocs=size)
 
 
 if __name__ == "__main__":

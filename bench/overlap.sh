@@ -1,0 +1,41 @@
+#!/bin/sh
+# overlap.sh - how much of an asynchronous all_reduce of 25 MiB a computation of the same duration
+# hides: 2 ranks on 2 hosts (network namespaces) with a link of 1 Gbit/s, then 2 ranks on one host.
+#
+#     ./run bench overlap              as root, with iproute2
+#
+# all_reduce alone a, computation alone b, both at once c: hidden is (a + b - c) / min(a, b), 1 = all
+# of it. ROUNDS (3), LINK (1gbit), BYTES (25 MiB).
+. "$(dirname "$0")/lib.sh"
+bench_begin overlap
+
+rounds=${ROUNDS:-3}
+bytes=${BYTES:-26214400}
+link=${LINK:-1gbit}
+bind='[ "$(nproc)" -lt 2 ] || exec taskset -c "$((RANK % $(nproc)))" "$0" "$@"; exec "$0" "$@"'
+
+hosts_begin 2 "$link"
+round=0
+while [ "$round" -lt "$rounds" ]; do
+    hosts_run 1 sh -c "$bind" "$bench_bin/bench_overlap" overlap "$bytes" 9 >>"$bench_work/$link"
+    "$bench_bin/trirun" --standalone --nproc-per-node 2 sh -c "$bind" \
+        "$bench_bin/bench_overlap" overlap "$bytes" 31 >>"$bench_work/one host"
+    round=$((round + 1))
+    echo "round $round of $rounds" >&2
+done
+hosts_end
+
+for where in "$link" "one host"; do
+    i=1
+    for what in all_reduce computation both; do
+        time=$(awk -v i=$i '{ print $i }' "$bench_work/$where" | median)
+        bench_case "$where $((bytes >> 20)) MiB $what" us "$time"
+        i=$((i + 1))
+    done
+    bench_case "$where $((bytes >> 20)) MiB one after the other" us \
+        "$(awk '{ print $3 }' "$bench_work/$where" | median)" \
+        "$(awk '{ print $1 + $2 }' "$bench_work/$where" | median)" "a + b"
+    bench_case "$where $((bytes >> 20)) MiB hidden" share \
+        "$(awk '{ m = $1 < $2 ? $1 : $2; print ($1 + $2 - $3) / m }' "$bench_work/$where" | median)"
+done
+bench_end
