@@ -9,10 +9,13 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "base/note.h"
 #include "base/param.h"
 #include "group/plugin.h"
 #include "os/clock.h"
 #include "store/store_ops.h"
+
+enum { MAX_NAMED = 1000 }; /* ranks that are looked at for a message */
 
 static _Atomic(tri_group *) world;
 static atomic_bool world_left;
@@ -45,13 +48,12 @@ int64_t trii_group_left_ms(const trii_group_args *args)
     return left_ns < TRII_NS_PER_MS ? 1 : left_ns / TRII_NS_PER_MS;
 }
 
-/* Names the ranks that have not said anything about `step`. */
-static tri_status agree_timed_out(const trii_group_args *args, const char *step)
+/* Those that have not said anything about `step`. */
+static void name_missing(const trii_group_args *args, const char *step, char *text, size_t size)
 {
-    char missing[200] = "";
-    size_t used = 0;
+    int missing[MAX_NAMED], n = 0;
 
-    for (int r = 0; r < args->size && used < sizeof(missing) - 16; r++) {
+    for (int r = 0; r < args->size && n < MAX_NAMED; r++) {
         char key[96];
         const char *keys[1] = {key};
         bool present = false;
@@ -60,11 +62,48 @@ static tri_status agree_timed_out(const trii_group_args *args, const char *step)
         if (tri_store_check(args->store, keys, 1, &present) != TRI_OK)
             break;
         if (!present)
-            used += (size_t)snprintf(missing + used, sizeof(missing) - used, "%s%d",
-                                     used > 0 ? ", " : "", r);
+            missing[n++] = r;
     }
-    return TRII_FAIL(TRI_ERR_TIMEOUT, "group %s, rank %d of %d: waited for rank %s (%s)",
-                     args->name, args->rank, args->size, used > 0 ? missing : "?", step);
+    if (n > 0)
+        (void)trii_ranks_text(missing, n, text, size);
+    else
+        snprintf(text, size, "the others");
+}
+
+static tri_status agree_timed_out(const trii_group_args *args, const char *step, int64_t waited_ns)
+{
+    char missing[160];
+
+    name_missing(args, step, missing, sizeof(missing));
+    return TRII_FAIL(TRI_ERR_TIMEOUT, "%s: rank %d of %d waited %.1f s for %s to join", args->name,
+                     args->rank, args->size, (double)waited_ns / TRII_NS_PER_S, missing);
+}
+
+tri_status trii_agree_wait(const trii_group_args *args, const char *step, char **verdict_out)
+{
+    int64_t start = trii_now_ns(), note = start + TRII_NOTE_FIRST_NS;
+    char key[96], missing[160];
+
+    snprintf(key, sizeof(key), "%s/all", step);
+    for (;;) {
+        int64_t now = trii_now_ns();
+        int64_t until = note < args->deadline_ns ? note : args->deadline_ns;
+        int64_t left_ms = until > now ? (until - now) / TRII_NS_PER_MS + 1 : 1;
+        tri_status st = tri_store_get(args->store, key, left_ms, (void **)verdict_out, NULL);
+
+        now = trii_now_ns();
+        if (st != TRI_ERR_TIMEOUT)
+            return st;
+        if (now >= args->deadline_ns)
+            return agree_timed_out(args, step, now - start);
+        if (now < note)
+            return st; /* the store itself gave up */
+        name_missing(args, step, missing, sizeof(missing));
+        TRII_LOG(TRII_LOG_WARN, "group", "%s: rank %d of %d has waited %.1f s for %s to join",
+                 args->name, args->rank, args->size, (double)(now - start) / TRII_NS_PER_S,
+                 missing);
+        note = trii_note_next(now);
+    }
 }
 
 /* Some rank failed: the lowest one's status and line become everybody's. */
@@ -119,7 +158,6 @@ static tri_status agree_say(const trii_group_args *args, const char *step, tri_s
 
 tri_status trii_group_agree(const trii_group_args *args, const char *step, tri_status mine)
 {
-    char key[96];
     char *total = NULL;
     tri_status st;
 
@@ -128,10 +166,7 @@ tri_status trii_group_agree(const trii_group_args *args, const char *step, tri_s
     st = agree_say(args, step, mine);
     if (st != TRI_OK)
         return st;
-    snprintf(key, sizeof(key), "%s/all", step);
-    st = tri_store_get(args->store, key, trii_group_left_ms(args), (void **)&total, NULL);
-    if (st == TRI_ERR_TIMEOUT)
-        return agree_timed_out(args, step);
+    st = trii_agree_wait(args, step, &total);
     if (st != TRI_OK)
         return st;
     st = total[0] == '1' ? TRI_OK : agree_failed(args, step);

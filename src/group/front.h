@@ -63,6 +63,11 @@ void trii_group_free_idle(tri_group *group);
  * group's, `fatal`, the group fails with TIMEOUT and op ends with that; else INPROGRESS. */
 tri_status trii_group_wait(tri_group *group, trii_op *op, int64_t deadline_ns, bool fatal);
 
+/* STEP/all in args->store: the verdict on a step, which the last rank to speak writes, as text to
+ * free. Says in the log for whom it waits, those without STEP/rank; so does TIMEOUT. */
+tri_status trii_agree_wait(const trii_group_args *args, const char *step,
+                           char **verdict_out) TRI_MUST_CHECK;
+
 /* Pieces of posting a call (wait.c), for work.c. */
 void trii_op_init(trii_op *op, const trii_collective *call);
 /* Numbers the call and hands it to the engine, in one order for both. */

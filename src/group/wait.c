@@ -7,10 +7,9 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "base/note.h"
 #include "group/front.h"
 #include "os/clock.h"
-
-#define WARN_AFTER_NS (TRII_NS_PER_S * 3 / 2)
 
 int64_t trii_deadline_after(int64_t start_ns, int64_t timeout_ns)
 {
@@ -56,7 +55,7 @@ static void warn_of_wait(tri_group *group, trii_op *op, int64_t waited_ns)
 tri_status trii_group_wait(tri_group *group, trii_op *op, int64_t deadline_ns, bool fatal)
 {
     int64_t start_ns = trii_now_ns();
-    int64_t warn_ns = start_ns + WARN_AFTER_NS;
+    int64_t warn_ns = start_ns + TRII_NOTE_FIRST_NS;
 
     while (trii_op_status(op) == TRI_INPROGRESS) {
         int64_t now;
@@ -72,7 +71,7 @@ tri_status trii_group_wait(tri_group *group, trii_op *op, int64_t deadline_ns, b
             deadline_ns = TRII_NO_DEADLINE; /* the engine finishes op soon: it must */
         } else if (now >= warn_ns) {
             warn_of_wait(group, op, now - start_ns);
-            warn_ns = TRII_NO_DEADLINE;
+            warn_ns = trii_note_next(now);
         }
     }
     return trii_op_status(op);

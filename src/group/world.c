@@ -2,7 +2,9 @@
  * world.c - the world: joined once from what the launcher says, left once.
  *
  * Its keys stand under "trireme/N/", N being the launcher's restart count: an agent's store
- * outlives its workers, and a new life must not read what an older one wrote.
+ * outlives its workers, and a new life must not read what an older one wrote. Where a worker was
+ * replaced the count stays the same (as torchrun's does), so in such a store, as in a file, the
+ * ranks first agree on a fresh name (meet.h) under which they then work.
  */
 #include <stdatomic.h>
 #include <string.h>
@@ -10,7 +12,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/param.h"
-#include "group/file_meet.h"
+#include "group/meet.h"
 #include "group/front.h"
 #include "group/launch_env.h"
 #include "os/clock.h"
@@ -36,19 +38,25 @@ static void publish(const trii_launch_env *env)
     atomic_store(&joined.local_size, env->local_size);
 }
 
-/* A view of the file that no earlier run has written to. */
+/* A view of `base`, which outlives the ranks, that no earlier run has written to. */
+static tri_status open_session(tri_store *base, const trii_launch_env *env, int64_t deadline_ns,
+                               tri_store **store_out)
+{
+    char prefix[16 + TRII_SESSION_TEXT] = "trireme/", *session = prefix + strlen(prefix);
+    tri_status status = trii_meet(base, env->rank, env->size, deadline_ns, session);
+
+    return status == TRI_OK ? tri_store_prefix(prefix, base, store_out) : status;
+}
+
 static tri_status open_file(const trii_launch_env *env, int64_t timeout_ms, tri_store **store_out)
 {
     const tri_store_file_options options = {.timeout_ms = timeout_ms};
-    char prefix[16 + TRII_SESSION_TEXT] = "trireme/", *session = prefix + strlen(prefix);
     tri_store *base = NULL;
     tri_status status = tri_store_file(env->file, &options, &base);
 
     if (status == TRI_OK)
-        status = trii_file_meet(base, env->rank, env->size, trii_deadline_ms(timeout_ms), session);
-    if (status == TRI_OK)
-        status = tri_store_prefix(prefix, base, store_out);
-    tri_store_unref(base); /* the prefix holds it */
+        status = open_session(base, env, trii_deadline_ms(timeout_ms), store_out);
+    tri_store_unref(base); /* the session holds it */
     return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "rank %d at %s", env->rank, env->file);
 }
 
@@ -80,16 +88,19 @@ static tri_status compare(tri_store *store, const char *key, const char *ours, c
     return status;
 }
 
-/* Two jobs that chose one port, or one rank started twice, would wait for each other in vain. Rank
- * 0 says whose store it is: if whoever comes first did, a stranger could turn out the job itself.
- */
-static tri_status claim_rank(tri_store *store, const trii_launch_env *env)
+/* Two jobs that chose one port would wait for each other in vain. Rank 0 says whose store it is: if
+ * whoever comes first did, a stranger could turn out the job itself. An agent's store has the
+ * lives of one job, which may differ in size. */
+static tri_status claim_job(tri_store *store, const trii_launch_env *env)
 {
-    char ours[160], theirs[160], key[32], host[64];
+    char ours[160], theirs[160];
     tri_status status;
 
-    snprintf(ours, sizeof(ours), "%s%s%d ranks", env->job, *env->job != '\0' ? ", " : "",
-             env->size);
+    if (env->agent_store)
+        snprintf(ours, sizeof(ours), "%s", *env->job != '\0' ? env->job : "no name");
+    else
+        snprintf(ours, sizeof(ours), "%s%s%d ranks", env->job, *env->job != '\0' ? ", " : "",
+                 env->size);
     status =
         env->rank == 0 ? claim(store, "job", ours, theirs) : compare(store, "job", ours, theirs);
     if (status == TRI_ERR_STATE)
@@ -97,8 +108,15 @@ static tri_status claim_rank(tri_store *store, const trii_launch_env *env)
                          "the store at %s port %d serves another job (%s), this is %s: "
                          "give each job a port of its own",
                          env->host, env->port, theirs, ours);
-    if (status != TRI_OK)
-        return status;
+    return status;
+}
+
+/* One rank that is started twice. */
+static tri_status claim_rank(tri_store *store, const trii_launch_env *env)
+{
+    char ours[160], theirs[160], key[32], host[64];
+    tri_status status;
+
     trii_process_host(host, sizeof(host));
     snprintf(ours, sizeof(ours), "process %d on %s", trii_process_id(), host);
     snprintf(key, sizeof(key), "rank/%d", env->rank);
@@ -111,32 +129,71 @@ static tri_status claim_rank(tri_store *store, const trii_launch_env *env)
     return status;
 }
 
-static tri_status open_store(const trii_launch_env *env, int64_t timeout_ms, tri_store **store_out)
+/* Until all have come to the store that rank 0 serves. */
+static tri_status wait_for_all(tri_store *store, const trii_launch_env *env, int64_t deadline_ns)
+{
+    const trii_group_args args = {.store = store,
+                                  .rank = env->rank,
+                                  .size = env->size,
+                                  .name = "world",
+                                  .deadline_ns = deadline_ns};
+
+    return trii_group_agree(&args, "come", TRI_OK);
+}
+
+/* Adds what the reader may do about ranks that did not come. */
+static tri_status with_remedy(tri_status status, const trii_launch_env *env)
+{
+    char line[TRII_ERR_BYTES];
+
+    if (status != TRI_ERR_TIMEOUT)
+        return status;
+    snprintf(line, sizeof(line), "%s", tri_last_error());
+    return TRII_FAIL(status,
+                     "%s at %s port %d: do they run, with this MASTER_ADDR and MASTER_PORT, and "
+                     "does no firewall stop them?",
+                     line, env->host, env->port);
+}
+
+static tri_status open_tcp(const trii_launch_env *env, int64_t timeout_ms, tri_store **store_out)
 {
     const tri_store_tcp_options options = {.serve = env->rank == 0 && !env->agent_store,
                                            .timeout_ms = timeout_ms};
-    tri_store *base = NULL, *view = NULL;
+    int64_t deadline_ns = trii_deadline_ms(timeout_ms);
+    tri_store *base = NULL, *life = NULL, *view = NULL;
     char prefix[40];
-    tri_status status;
+    tri_status status = tri_store_tcp(env->host, env->port, &options, &base);
 
-    if (env->size == 1)
-        return tri_store_hash(store_out);
-    if (env->file[0] != '\0')
-        return open_file(env, timeout_ms, store_out);
-    status = tri_store_tcp(env->host, env->port, &options, &base);
     if (status != TRI_OK)
         return status;
     snprintf(prefix, sizeof(prefix), "trireme/%d", env->restart_count);
-    status = tri_store_prefix(prefix, base, &view);
+    status = tri_store_prefix(prefix, base, &life);
     tri_store_unref(base); /* the prefix holds it */
     if (status == TRI_OK)
+        status = claim_job(life, env);
+    if (status == TRI_OK && !env->agent_store)
+        view = tri_store_ref(life);
+    else if (status == TRI_OK)
+        status = with_remedy(open_session(life, env, deadline_ns, &view), env);
+    tri_store_unref(life);
+    if (status == TRI_OK)
         status = claim_rank(view, env);
+    if (status == TRI_OK && !env->agent_store)
+        status = with_remedy(wait_for_all(view, env, deadline_ns), env);
     if (status != TRI_OK) {
         tri_store_unref(view);
         return status;
     }
     *store_out = view;
     return TRI_OK;
+}
+
+static tri_status open_store(const trii_launch_env *env, int64_t timeout_ms, tri_store **store_out)
+{
+    if (env->size == 1)
+        return tri_store_hash(store_out);
+    return env->file[0] != '\0' ? open_file(env, timeout_ms, store_out)
+                                : open_tcp(env, timeout_ms, store_out);
 }
 
 static tri_status join(const tri_init_options *opt)
@@ -152,20 +209,24 @@ static tri_status join(const tri_init_options *opt)
     if (status == TRI_OK && timeout_ms == 0)
         status = trii_param_i64(TRII_PARAM_TIMEOUT_MS, TRI_GROUP_TIMEOUT_MS, TRI_FOREVER,
                                 INT64_MAX / 1000000, &timeout_ms);
-    if (status == TRI_OK)
+    if (status == TRI_OK) {
+        trii_log_set_rank(env.size > 1 ? env.rank : -1); /* for what is said of waits */
         status = open_store(&env, timeout_ms, &store);
-    if (status != TRI_OK)
+    }
+    if (status != TRI_OK) {
+        trii_log_set_rank(-1);
         return status;
+    }
     options.name = options.name != NULL ? options.name : "world";
     status = tri_group_create(store, env.rank, env.size, &options, &world);
     if (status != TRI_OK) {
         tri_store_unref(store);
+        trii_log_set_rank(-1);
         return status;
     }
     joined.env = env;
     joined.store = store;
     publish(&env);
-    trii_log_set_rank(env.size > 1 ? env.rank : -1);
     trii_group_set_world(world);
     return TRI_OK;
 }

@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/log.h"
+#include "base/note.h"
 #include "os/clock.h"
 #include "os/secret.h"
 
@@ -191,69 +193,109 @@ static tri_status hint(tri_status status, const trii_tcp_endpoint *end, const ch
     return TRII_FAIL(status, "store at %s port %d: %s; %s", end->host, end->port, line, what);
 }
 
-/* Why nobody could be reached, or did not speak as a store does. */
-static tri_status cannot_connect(const trii_tcp_endpoint *end, tri_status status, bool connected)
+/* What the reader may do about a store that cannot be reached, or does not answer as one. */
+static const char *remedy(tri_status status, bool connected, const char *why)
 {
+    if (strstr(why, "job key") != NULL)
+        return connected && status != TRI_ERR_FORMAT
+                   ? "give all processes of the job the same TRI_JOB_KEY_FILE"
+                   : "give all processes of the job the same TRI_JOB_KEY_FILE, or choose a free "
+                     "port";
+    if (status == TRI_ERR_FORMAT)
+        return "another program has this port: choose a free one";
+    if (connected)
+        return "somebody has this port who does not answer as a store: another program (choose a "
+               "free port), or a store that is stopped";
+    if (status == TRI_ERR_NOT_FOUND)
+        return "is the name (MASTER_ADDR, --master-addr) spelt right, and can this host resolve "
+               "it? An address needs no name service";
+    if (strstr(why, "refused") != NULL)
+        return "nobody serves there: has the process that serves (rank 0) started, and are "
+               "address and port its own?";
+    return "is this the address of the host that serves (rank 0's), and does a network or a "
+           "firewall let us through?";
+}
+
+/* What is tried again and again. */
+typedef struct attempts {
+    int64_t start_ns, deadline_ns, note_ns; /* note: when the log says next that we still try */
+    int64_t pause_ns;
+    char closed[TRII_ERR_BYTES]; /* how it was closed: says more than the last time-out */
+} attempts;
+
+static tri_status connect_once(trii_tcp_store *store, attempts *a, bool *connected_out)
+{
+    const trii_tcp_endpoint *end = store->end;
+    int64_t until = a->note_ns < a->deadline_ns ? a->note_ns : a->deadline_ns;
+    tri_status status = trii_socket_connect(end->everywhere ? "127.0.0.1,::1" : end->host,
+                                            end->port, until, false, &store->fd);
+
+    *connected_out = status == TRI_OK;
+    if (status == TRI_OK)
+        status = greet(store, until);
+    if (status == TRI_OK)
+        return TRI_OK;
+    trii_socket_close(store->fd);
+    store->fd = -1;
+    if (*connected_out && status != TRI_ERR_TIMEOUT)
+        snprintf(a->closed, sizeof(a->closed), "%s", tri_last_error());
+    else if (*connected_out && a->closed[0] != '\0')
+        trii_err_set("%s", a->closed);
+    return status;
+}
+
+/* The line of an attempt that failed, which the log shows if it is time for that, and the end
+ * if there will be no other. */
+static tri_status attempt_failed(const trii_tcp_endpoint *end, attempts *a, tri_status status,
+                                 bool connected)
+{
+    int64_t now = trii_now_ns();
+    bool last = status == TRI_ERR_FORMAT || status == TRI_ERR_INVALID_ARG || now >= a->deadline_ns;
+    char why[TRII_ERR_BYTES], where[TRII_ERR_BYTES], waited[48] = "";
+    const char *what, *cause = why;
+
     if (status == TRI_ERR_INVALID_ARG)
         return TRII_FAIL_CTX(status, "store at %s port %d", end->host, end->port);
-    if (status == TRI_ERR_FORMAT && strstr(tri_last_error(), "job key") != NULL)
-        return hint(status, end,
-                    "give all processes of the job the same TRI_JOB_KEY_FILE, or "
-                    "choose a free port");
-    if (connected && strstr(tri_last_error(), "job key") != NULL)
-        return hint(TRI_ERR_TIMEOUT, end,
-                    "give all processes of the job the same "
-                    "TRI_JOB_KEY_FILE");
-    if (status == TRI_ERR_FORMAT)
-        return hint(status, end, "another program has this port: choose a free one");
-    if (connected)
-        return hint(TRI_ERR_TIMEOUT, end,
-                    "somebody has this port who does not answer as a store: "
-                    "another program (choose a free port), or a store that "
-                    "is stopped");
-    if (strstr(tri_last_error(), "refused") != NULL)
-        return hint(TRI_ERR_TIMEOUT, end,
-                    "nobody serves there: has the process that serves (rank "
-                    "0) started, and are address and port its own?");
-    return hint(TRI_ERR_TIMEOUT, end,
-                "is this the address of the host that serves (rank 0's), and "
-                "does a network or a firewall let us through?");
+    if (!last && now < a->note_ns)
+        return TRI_INPROGRESS;
+    snprintf(why, sizeof(why), "%s", tri_last_error());
+    snprintf(where, sizeof(where), "connect: host %s port %d: ", end->host, end->port);
+    if (strncmp(why, where, strlen(where)) == 0)
+        cause += strlen(where); /* said once */
+    what = remedy(status, connected, why);
+    if (status != TRI_ERR_FORMAT)
+        snprintf(waited, sizeof(waited), " (tried for %.1f s)",
+                 (double)(now - a->start_ns) / (double)TRII_NS_PER_S);
+    if (last)
+        return TRII_FAIL(status == TRI_ERR_FORMAT ? status : TRI_ERR_TIMEOUT,
+                         "store at %s port %d: %s%s; %s", end->host, end->port, cause, waited,
+                         what);
+    TRII_LOG(TRII_LOG_WARN, "store", "at %s port %d: %s%s, and goes on; %s", end->host, end->port,
+             cause, waited, what);
+    a->note_ns = trii_note_next(now);
+    return TRI_INPROGRESS;
 }
 
 /* The connection may be accepted by a server that is just ending: so the handshake is part
  * of what is tried again until the deadline. */
 static tri_status connect_store(trii_tcp_store *store, int64_t deadline_ns)
 {
-    const trii_tcp_endpoint *end = store->end;
-    int64_t pause_ms = 5;
-    char closed[TRII_ERR_BYTES] = ""; /* how it was closed: says more than the last time-out */
+    attempts a = {
+        .start_ns = trii_now_ns(), .deadline_ns = deadline_ns, .pause_ns = 2 * TRII_NS_PER_MS};
+    bool connected;
     tri_status status;
 
-    for (;;) {
-        bool connected;
-        int64_t now;
+    a.note_ns = a.start_ns + TRII_NOTE_FIRST_NS;
+    while ((status = connect_once(store, &a, &connected)) != TRI_OK) {
+        int64_t next = trii_now_ns() + a.pause_ns;
 
-        status = trii_socket_connect(end->everywhere ? "127.0.0.1,::1" : end->host, end->port,
-                                     deadline_ns, true, &store->fd);
-        connected = status == TRI_OK;
-        if (connected)
-            status = greet(store, deadline_ns);
-        now = trii_now_ns();
-        if (status == TRI_OK)
-            return TRI_OK;
-        trii_socket_close(store->fd);
-        store->fd = -1;
-        if (connected && status != TRI_ERR_TIMEOUT)
-            snprintf(closed, sizeof(closed), "%s", tri_last_error());
-        else if (connected && closed[0] != '\0')
-            trii_err_set("%s", closed);
-        if (status == TRI_ERR_FORMAT || status == TRI_ERR_INVALID_ARG || now >= deadline_ns)
-            return cannot_connect(end, status, connected);
-        trii_sleep_until(now + pause_ms * TRII_NS_PER_MS < deadline_ns
-                             ? now + pause_ms * TRII_NS_PER_MS
-                             : deadline_ns);
-        pause_ms = pause_ms < 500 ? pause_ms * 2 : pause_ms;
+        status = attempt_failed(store->end, &a, status, connected);
+        if (status != TRI_INPROGRESS)
+            return status;
+        trii_sleep_until(next < deadline_ns ? next : deadline_ns);
+        a.pause_ns = a.pause_ns < TRII_NS_PER_S / 2 ? a.pause_ns * 3 / 2 : a.pause_ns;
     }
+    return TRI_OK;
 }
 
 /* A connected store; `own_end` is taken, on failure too. */

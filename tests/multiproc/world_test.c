@@ -94,19 +94,6 @@ static void any_number_of_workers_trains_the_same_network(void **state)
     }
 }
 
-/* A port that was free a moment ago. */
-static int free_port(void)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof(address);
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-
-    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
-    close(fd);
-    return ntohs(address.sin_port);
-}
-
 /* Three workers, each with its own environment; rank 0 serves the store. */
 static void check_three(char env[3][N_ENTRIES][160])
 {
@@ -133,7 +120,7 @@ static void check_three(char env[3][N_ENTRIES][160])
 static void four_variables_are_enough(void **state)
 {
     char env[3][N_ENTRIES][160];
-    int port = free_port();
+    int port = spawn_free_port();
 
     (void)state;
     for (int rank = 0; rank < 3; rank++) {
@@ -149,7 +136,7 @@ static void four_variables_are_enough(void **state)
 static void a_url_is_enough(void **state)
 {
     char env[3][N_ENTRIES][160];
-    int port = free_port();
+    int port = spawn_free_port();
 
     (void)state;
     for (int rank = 0; rank < 3; rank++) {
@@ -264,7 +251,7 @@ static void a_missing_rank_ends_in_a_timeout(void **state)
     {
         char port[16];
 
-        snprintf(port, sizeof(port), "%d", free_port());
+        snprintf(port, sizeof(port), "%d", spawn_free_port());
         setenv("MASTER_PORT", port, 1);
     }
     CHECK_FAILS(tri_init(&options), TRI_ERR_TIMEOUT, "init");

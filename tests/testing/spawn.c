@@ -13,6 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <arpa/inet.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include "testing/check.h"
@@ -315,4 +317,16 @@ int spawn_count_entries(const char *path)
     if (dir != NULL)
         closedir(dir);
     return n;
+}
+
+int spawn_free_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof(address);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
+    close(fd);
+    return ntohs(address.sin_port);
 }

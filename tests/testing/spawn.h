@@ -47,6 +47,8 @@ const char *spawn_bin(const char *name);
 /* A fresh folder below $TMPDIR or /tmp; remove it with spawn_remove_folder. */
 void spawn_make_folder(char *path_out, size_t bytes);
 void spawn_remove_folder(const char *path);
+/* A port that was free a moment ago. */
+int spawn_free_port(void);
 /* Number of entries of a folder; 0 if it is not there. */
 int spawn_count_entries(const char *path);
 
