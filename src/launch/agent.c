@@ -19,6 +19,7 @@
 #include "launch/run_folder.h"
 #include "launch/worker.h"
 #include "launch/worker_command.h"
+#include "launch/worker_output.h"
 #include "os/clock.h"
 #include "os/loop.h"
 #include "os/pipe.h"
@@ -46,8 +47,8 @@ typedef struct agent {
     trii_launch_command command;
     trii_tcp_server *store;
     char run_id[64];
-    trii_sink out, err;
-    trii_sink *err_sink; /* &out where both go to the same place, so that order is kept */
+    trii_outputs outputs;
+    trii_sink *err_sink; /* of outputs */
     trii_watch signals;
     trii_timer grace, guard_start;
     phase phase;
@@ -303,37 +304,6 @@ static void make_run_id(agent *a)
         snprintf(a->run_id, sizeof(a->run_id), "%s", strrchr(a->folder.path, '/') + 1);
 }
 
-/* A terminal where ours is one, so that programs behave as they would without us. */
-static tri_status open_output(int like_fd, int *read_fd_out, int *write_fd_out)
-{
-    if (trii_fd_is_terminal(like_fd) &&
-        trii_terminal_open(like_fd, read_fd_out, write_fd_out) == TRI_OK)
-        return TRI_OK; /* some containers have no pseudo-terminals: then a pipe must do */
-    return trii_pipe_open(read_fd_out, write_fd_out);
-}
-
-static tri_status open_streams(agent *a, trii_worker *w, trii_process_spec *spec)
-{
-    int out_fd, err_fd;
-    tri_status status = open_output(1, &out_fd, &spec->out_fd);
-
-    if (status != TRI_OK)
-        return status;
-    status = open_output(2, &err_fd, &spec->err_fd);
-    if (status != TRI_OK) {
-        trii_fd_close(out_fd);
-        return status;
-    }
-    w->out.label = w->err.label = a->options->label_output;
-    w->out.immediate = w->err.immediate = a->n_workers == 1 && !a->options->label_output;
-    status = trii_stream_open(&w->out, &a->out, out_fd, w->rank);
-    if (status != TRI_OK) {
-        trii_fd_close(err_fd);
-        return status;
-    }
-    return trii_stream_open(&w->err, a->err_sink, err_fd, w->rank);
-}
-
 static tri_status start_worker(agent *a, trii_worker *w, const trii_launch_job *job)
 {
     trii_process_spec spec = {.path = a->command.path, .in_fd = -1, .out_fd = -1, .err_fd = -1};
@@ -343,7 +313,8 @@ static tri_status start_worker(agent *a, trii_worker *w, const trii_launch_job *
     if (status == TRI_OK)
         status = trii_launch_environment(job, w->rank, trii_process_environment(), &envp);
     if (status == TRI_OK)
-        status = open_streams(a, w, &spec);
+        status = trii_outputs_open(&a->outputs, job, w->rank, &w->out, &w->err, &spec.out_fd,
+                                   &spec.err_fd);
     spec.argv = argv;
     spec.envp = envp;
     if (status == TRI_OK)
@@ -368,7 +339,7 @@ static tri_status start_workers(agent *a)
         .group_size = 1,
         .role_size = a->n_workers,
         .use_agent_store = true,
-        .error_dir = a->folder.path,
+        .error_dir = trii_log_folder_error_dir(&a->outputs.folder),
         .virtual_local_rank = a->options->virtual_local_rank,
         .master_addr = a->options->master_addr,
         .master_port = trii_tcp_server_port(a->store),
@@ -422,9 +393,8 @@ static tri_status prepare(agent *a)
 
     if (status != TRI_OK)
         return status;
-    trii_sink_init(&a->out, a->loop, 1);
-    trii_sink_init(&a->err, a->loop, 2);
-    a->err_sink = trii_fd_is_same(1, 2) ? &a->out : &a->err;
+    trii_outputs_init(&a->outputs, a->loop, a->options);
+    a->err_sink = a->outputs.err_sink;
     status = open_signals(a);
     if (status == TRI_OK)
         status = open_store(a);
@@ -432,6 +402,10 @@ static tri_status prepare(agent *a)
         status = trii_run_folder_create(&a->folder);
     if (status == TRI_OK)
         make_run_id(a);
+    if (status == TRI_OK)
+        status = trii_outputs_prepare(&a->outputs, a->run_id, a->folder.path);
+    if (status == TRI_OK)
+        status = trii_outputs_attempt(&a->outputs, 0, a->n_workers);
     trii_process_adopt_orphans();
     return status;
 }
@@ -492,7 +466,8 @@ static void flush_output(agent *a)
     trii_loop_timer_stop(a->loop, &a->grace);
     if (a->stop_signal != 0)
         trii_loop_timer(a->loop, &a->grace, trii_deadline_ms(FLUSH_MS), grace_over);
-    while (a->phase == PHASE_FLUSH && !(trii_sink_is_empty(&a->out) && trii_sink_is_empty(&a->err)))
+    while (a->phase == PHASE_FLUSH &&
+           !(trii_sink_is_empty(&a->outputs.out) && trii_sink_is_empty(&a->outputs.err)))
         trii_loop_run_once(a->loop, TRII_NO_DEADLINE);
     a->phase = PHASE_OVER;
 }
@@ -507,8 +482,7 @@ static void dispose(agent *a)
     }
     trii_free(a->workers);
     trii_free(a->live);
-    trii_sink_fini(&a->out);
-    trii_sink_fini(&a->err);
+    trii_outputs_fini(&a->outputs);
     if (a->loop != NULL) {
         trii_loop_timer_stop(a->loop, &a->grace);
         trii_loop_timer_stop(a->loop, &a->guard_start);

@@ -133,12 +133,83 @@ static void gpus_are_counted_without_a_driver(void **state)
     assert_true(options.nproc >= 1);
 }
 
+static void the_command_lines_of_scripts_parse(void **state)
+{
+    trii_launch_options options;
+    char value[32];
+
+    (void)state;
+    clearenv();
+    CHECK_OK(PARSE(&options, "--nnodes=2", "--node_rank=1", "--nproc_per_node", "8",
+                   "--master_addr=10.0.0.1", "--master_port=29501", "train.py"));
+    assert_int_equal(options.min_nodes, 2);
+    assert_int_equal(options.node_rank, 1);
+    assert_int_equal(options.nproc, 8);
+    assert_false(options.standalone);
+    assert_string_equal(options.rdzv_host, "10.0.0.1");
+    assert_int_equal(options.rdzv_port, 29501);
+    CHECK_OK(PARSE(&options, "--nnodes=2", "--master_addr=[::1]", "train.py"));
+    assert_string_equal(options.master_addr, "::1");
+    assert_int_equal(options.master_port, 29500);
+    CHECK_OK(PARSE(&options, "--nnodes=1:4", "--nproc_per_node=3", "--rdzv_id=j1",
+                   "--rdzv_backend=etcd", "--rdzv_endpoint=host:2379",
+                   "--rdzv-conf= timeout = 5,last_call_timeout=7", "train.py"));
+    assert_int_equal(options.max_nodes, 4);
+    assert_string_equal(options.run_id, "j1");
+    assert_string_equal(options.rdzv_host, "host");
+    assert_int_equal(options.rdzv_port, 2379);
+    assert_true(trii_rdzv_conf(&options, "timeout", value, sizeof(value)));
+    assert_string_equal(value, "5");
+    assert_true(trii_rdzv_conf(&options, "last_call_timeout", value, sizeof(value)));
+    assert_string_equal(value, "7");
+    assert_false(trii_rdzv_conf(&options, "call_timeout", value, sizeof(value)));
+    CHECK_OK(PARSE(&options, "--standalone", "--nnodes=1", "--nproc_per_node=2", "train.py"));
+    assert_true(options.standalone);
+}
+
+static void streams_are_chosen_as_with_torchrun(void **state)
+{
+    trii_launch_options options;
+
+    (void)state;
+    clearenv();
+    CHECK_OK(PARSE(&options, "-r", "3", "-t0:1,2:3", "--local-ranks-filter=0,2", "p"));
+    assert_int_equal(trii_std_of(&options.redirects, 11), 3);
+    assert_int_equal(trii_std_of(&options.tee, 0), 1);
+    assert_int_equal(trii_std_of(&options.tee, 1), 0);
+    assert_int_equal(trii_std_of(&options.tee, 2), 3);
+    assert_true(trii_number_in_list(options.local_ranks_filter, 2));
+    assert_false(trii_number_in_list(options.local_ranks_filter, 1));
+    CHECK_OK(PARSE(&options, "--log-max-size=64k", "p"));
+    assert_int_equal(options.log_max_bytes, 65536);
+    CHECK_FAILS(PARSE(&options, "--log-max-size=64x", "p"), TRI_ERR_INVALID_ARG, "64x");
+    assert_int_equal(options.exit_status, 2);
+    CHECK_FAILS(PARSE(&options, "--tee=0:4", "p"), TRI_ERR_INVALID_ARG, "--tee=0:4");
+    assert_int_equal(options.exit_status, 1);
+}
+
+static void torchruns_beginnings_stay_unique(void **state)
+{
+    trii_launch_options options;
+
+    (void)state;
+    clearenv();
+    CHECK_OK(
+        PARSE(&options, "--log-d=/x", "--e=null", "--max=1", "p")); /* --log-max-size is ours */
+    assert_string_equal(options.log_dir, "/x");
+    assert_int_equal(options.max_restarts, 1);
+    CHECK_FAILS(PARSE(&options, "--ma=1", "p"), TRI_ERR_INVALID_ARG, "could be");
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_spelling_means_the_same),
     cmocka_unit_test(what_follows_the_program_is_its_own),
     cmocka_unit_test(the_environment_has_twins_and_the_command_line_wins),
     cmocka_unit_test(addresses_follow_torchruns_rules),
     cmocka_unit_test(seconds_become_milliseconds),
+    cmocka_unit_test(the_command_lines_of_scripts_parse),
+    cmocka_unit_test(streams_are_chosen_as_with_torchrun),
+    cmocka_unit_test(torchruns_beginnings_stay_unique),
     cmocka_unit_test(gpus_are_counted_without_a_driver),
 };
 

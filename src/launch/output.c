@@ -12,9 +12,10 @@
 #include "os/pipe.h"
 
 #define READ_BYTES ((size_t)65536)
-#define LINE_BYTES ((size_t)65536)     /* a longer line is shown in pieces */
-#define QUEUE_PAUSE ((size_t)1 << 20)  /* stop reading the workers above this */
-#define QUEUE_RESUME ((size_t)1 << 16) /* and go on below */
+#define LINE_BYTES ((size_t)65536)    /* a longer line is shown in pieces */
+#define QUEUE_FULL ((size_t)1 << 20)  /* above this, stop reading those who put more than ... */
+#define SHARE_BYTES ((size_t)1 << 16) /* ... so much since the sink had room, which it has ... */
+#define QUEUE_ROOM ((size_t)1 << 16)  /* ... below this */
 /* An unfinished line is shown after so long. Somebody may look at a terminal and wait for a
  * prompt; elsewhere whole lines matter more, and a busy machine may stop a worker within one. */
 #define FLUSH_TERMINAL_NS (INT64_C(100) * TRII_NS_PER_MS)
@@ -25,18 +26,21 @@
 /* Stands for the owner of an unfinished line that is no more. */
 static const trii_stream gone;
 
-static void stream_pause(trii_stream *stream);
+static void stream_hold(trii_stream *stream);
 static void stream_resume(trii_stream *stream);
 
 /* --- sinks ---------------------------------------------------------------------------- */
 
 void trii_sink_init(trii_sink *sink, trii_loop *loop, int fd)
 {
+    const char *no_colour = getenv("NO_COLOR");
+
     memset(sink, 0, sizeof(*sink));
     sink->loop = loop;
     sink->fd = fd;
     sink->is_file = trii_fd_is_file(fd);
     sink->flush_ns = trii_fd_is_terminal(fd) ? FLUSH_TERMINAL_NS : FLUSH_NS;
+    sink->colour = trii_fd_is_terminal(fd) && (no_colour == NULL || *no_colour == '\0');
 }
 
 void trii_sink_fini(trii_sink *sink)
@@ -59,6 +63,11 @@ static void sink_break(trii_sink *sink)
     sink->broken = true;
     sink->used = 0;
     for (trii_stream *s = sink->streams; s != NULL; s = s->next) {
+        if (s->log.path[0] != '\0' || s->options.hidden) { /* it has another reader */
+            s->options.hidden = true;
+            stream_resume(s);
+            continue;
+        }
         trii_loop_unwatch(&s->watch);
         trii_fd_close(s->fd);
         s->fd = -1;
@@ -95,11 +104,11 @@ static void sink_flush(trii_sink *sink)
     }
     if (sink->used == 0)
         sink->start = 0;
-    if (sink->paused && sink->used < QUEUE_RESUME) {
-        sink->paused = false;
-        for (trii_stream *s = sink->streams; s != NULL; s = s->next)
-            stream_resume(s);
-    }
+    if (!sink->behind || sink->used >= QUEUE_ROOM)
+        return;
+    sink->behind = sink->full = false;
+    for (trii_stream *s = sink->streams; s != NULL; s = s->next)
+        stream_resume(s);
 }
 
 static void sink_ready(trii_watch *watch, unsigned events)
@@ -143,11 +152,9 @@ static void sink_commit(trii_sink *sink)
     if (!trii_sink_is_empty(sink) && sink->watch.loop == NULL &&
         trii_loop_watch(sink->loop, &sink->watch, sink->fd, TRII_WRITABLE, sink_ready) != TRI_OK)
         sink_break(sink);
-    if (sink->used > QUEUE_PAUSE && !sink->paused) {
-        sink->paused = true;
-        for (trii_stream *s = sink->streams; s != NULL; s = s->next)
-            stream_pause(s);
-    }
+    sink->full = sink->full || sink->used > QUEUE_FULL;
+    for (trii_stream *s = sink->full ? sink->streams : NULL; s != NULL; s = s->next)
+        stream_hold(s);
 }
 
 /* From here on the stream owns the sink's last line; ends another's unfinished one. */
@@ -175,17 +182,68 @@ void trii_sink_print(trii_sink *sink, const char *format, ...)
 
 /* --- streams -------------------------------------------------------------------------- */
 
+/* Whether the line contains one of the texts of the list. */
+static bool matches(const char *list, const char *line, size_t bytes)
+{
+    char text[512];
+
+    while (*list != '\0') {
+        size_t n = 0;
+
+        for (; *list != '\0' && (*list != ',' || list[1] == ','); list++) {
+            list += *list == ',';
+            if (n < sizeof(text))
+                text[n++] = *list;
+        }
+        list += *list == ',';
+        /* An empty text is in every line, as torchrun has it. */
+        for (size_t at = 0; at + n <= bytes; at++) {
+            if (memcmp(line + at, text, n) == 0)
+                return true;
+        }
+    }
+    return false;
+}
+
+static void copy_matches(const trii_stream *stream, const char *data, size_t bytes)
+{
+    while (bytes > 0) {
+        const char *end = memchr(data, '\n', bytes);
+        size_t length = end != NULL ? (size_t)(end - data) + 1 : bytes;
+
+        if (matches(stream->options.filters, data, length)) {
+            trii_log_file_put(stream->options.filtered, stream->label, strlen(stream->label));
+            trii_log_file_put(stream->options.filtered, data, length);
+            if (end == NULL)
+                trii_log_file_put(stream->options.filtered, "\n", 1);
+        }
+        data += length;
+        bytes -= length;
+    }
+}
+
+static void put_label(const trii_stream *stream)
+{
+    char colour[16];
+
+    if (!stream->sink->colour) {
+        sink_put(stream->sink, stream->label, strlen(stream->label));
+        return;
+    }
+    snprintf(colour, sizeof(colour), "\033[%dm", 31 + stream->options.colour % 6);
+    sink_put(stream->sink, colour, strlen(colour));
+    sink_put(stream->sink, stream->label, strlen(stream->label));
+    sink_put(stream->sink, "\033[0m", 4);
+}
+
 static void emit_labelled(trii_stream *stream, const char *data, size_t bytes)
 {
-    char label[24];
-    int label_length = snprintf(label, sizeof(label), "[%d]: ", stream->rank);
-
     while (bytes > 0) {
         const char *end = memchr(data, '\n', bytes);
         size_t length = end != NULL ? (size_t)(end - data) + 1 : bytes;
 
         if (stream->sink->open != stream)
-            sink_put(stream->sink, label, (size_t)label_length);
+            put_label(stream);
         sink_put(stream->sink, data, length);
         stream->sink->open = end != NULL ? NULL : stream;
         data += length;
@@ -200,15 +258,25 @@ static void emit(trii_stream *stream, size_t bytes)
 
     if (bytes == 0)
         return;
-    sink_begin(sink, stream);
-    if (stream->label) {
-        emit_labelled(stream, stream->line, bytes);
-    } else {
-        sink_put(sink, stream->line, bytes);
-        sink->open = stream->line[bytes - 1] == '\n' ? NULL : stream;
+    if (stream->options.filtered != NULL)
+        copy_matches(stream, stream->line, bytes);
+    if (!stream->options.hidden) {
+        sink_begin(sink, stream);
+        if (stream->options.label != NULL) {
+            emit_labelled(stream, stream->line, bytes);
+        } else {
+            sink_put(sink, stream->line, bytes);
+            sink->open = stream->line[bytes - 1] == '\n' ? NULL : stream;
+        }
     }
     stream->used -= bytes;
     memmove(stream->line, stream->line + bytes, stream->used);
+    if (stream->options.hidden)
+        return;
+    if (sink->used >= QUEUE_ROOM) {
+        sink->behind = true;
+        stream->share += bytes;
+    }
     sink_commit(sink);
 }
 
@@ -269,10 +337,12 @@ static bool stream_read(trii_stream *stream)
         return false;
     }
     remember(stream, stream->line + stream->used, got);
+    if (stream->log.path[0] != '\0')
+        trii_log_file_put(&stream->log, stream->line + stream->used, got);
     ready = finished(stream->line + stream->used, got);
     stream->used += got;
     ready = ready > 0 ? stream->used - (got - ready) : 0;
-    if (stream->immediate || stream->used - ready >= LINE_BYTES)
+    if (stream->options.immediate || stream->used - ready >= LINE_BYTES)
         ready = stream->used;
     emit(stream, ready);
     stream->grown_ns = trii_now_ns();
@@ -287,7 +357,7 @@ static void flush_fired(trii_timer *timer)
     int64_t now_ns = trii_now_ns();
 
     stream->flushing = false;
-    if (stream->sink->paused)
+    if (stream->held)
         stream->grown_ns = now_ns; /* its end may lie in the pipe, which we do not read now */
     /* The timer may have been set for an earlier line, or we were too busy to read on: only a
      * line that the worker itself left unfinished is shown. */
@@ -305,30 +375,45 @@ static void stream_ready(trii_watch *watch, unsigned events)
     stream_read(stream);
 }
 
-static void stream_pause(trii_stream *stream)
+static void stream_hold(trii_stream *stream)
 {
+    if (stream->held || stream->options.hidden || stream->share < SHARE_BYTES)
+        return;
+    stream->held = true;
     trii_loop_unwatch(&stream->watch);
 }
 
 static void stream_resume(trii_stream *stream)
 {
-    if (stream->fd >= 0 && stream->watch.loop == NULL &&
-        trii_loop_watch(stream->sink->loop, &stream->watch, stream->fd, TRII_READABLE,
-                        stream_ready) != TRI_OK)
+    stream->share = 0;
+    if (!stream->held)
+        return;
+    stream->held = false;
+    if (stream->fd >= 0 && trii_loop_watch(stream->sink->loop, &stream->watch, stream->fd,
+                                           TRII_READABLE, stream_ready) != TRI_OK)
         trii_stream_close(stream); /* out of descriptors: the worker sees a closed pipe */
 }
 
-tri_status trii_stream_open(trii_stream *stream, trii_sink *sink, int own_fd, int rank)
+tri_status trii_stream_open(trii_stream *stream, trii_sink *sink, int own_fd,
+                            const trii_stream_options *options)
 {
-    tri_status status = TRI_ERR_NO_MEMORY;
+    tri_status status = TRI_OK;
 
+    memset(stream, 0, sizeof(*stream));
+    stream->fd = own_fd;
+    stream->sink = sink;
+    stream->options = *options;
+    snprintf(stream->label, sizeof(stream->label), "%s",
+             options->label != NULL ? options->label : "");
+    if (options->log_path != NULL)
+        status = trii_log_file_open(&stream->log, options->log_path, options->log_max_bytes);
+    if (status != TRI_OK)
+        goto err_close;
     stream->capacity = LINE_BYTES + READ_BYTES;
     stream->line = trii_alloc_aligned(64, stream->capacity, "output line");
-    if (stream->line == NULL)
+    status = stream->line == NULL ? TRI_ERR_NO_MEMORY : TRI_OK;
+    if (status != TRI_OK)
         goto err_close;
-    stream->sink = sink;
-    stream->fd = own_fd;
-    stream->rank = rank;
     status = trii_loop_watch(sink->loop, &stream->watch, own_fd, TRII_READABLE, stream_ready);
     if (status != TRI_OK)
         goto err_free;
@@ -340,8 +425,25 @@ err_free:
     trii_free(stream->line);
     stream->line = NULL;
 err_close:
+    trii_log_file_close(&stream->log);
     trii_fd_close(own_fd);
+    stream->fd = -1;
     return status;
+}
+
+tri_status trii_stream_open_direct(trii_stream *stream, const char *path, int *fd_out)
+{
+    tri_status status;
+
+    memset(stream, 0, sizeof(*stream));
+    stream->fd = -1;
+    status = trii_log_file_open(&stream->log, path, 0);
+    if (status != TRI_OK)
+        return status;
+    *fd_out = stream->log.fd;
+    stream->log.fd = -1;
+    stream->direct = true;
+    return TRI_OK;
 }
 
 void trii_stream_drain(trii_stream *stream)
@@ -374,12 +476,32 @@ void trii_stream_close(trii_stream *stream)
         sink->open = &gone; /* whoever prints next ends the line */
     trii_free(stream->line);
     stream->line = NULL;
+    trii_log_file_close(&stream->log);
+}
+
+/* What the worker itself wrote last. */
+static void load_tail(trii_stream *stream)
+{
+    FILE *file = fopen(stream->log.path, "r");
+
+    stream->tail_used = 0;
+    stream->tail[0] = '\0';
+    if (file == NULL)
+        return;
+    if (fseek(file, -(long)(sizeof(stream->tail) - 1), SEEK_END) != 0)
+        rewind(file); /* it is shorter */
+    stream->tail_used = fread(stream->tail, 1, sizeof(stream->tail) - 1, file);
+    stream->tail[stream->tail_used] = '\0';
+    fclose(file);
 }
 
 const char *trii_stream_tail(trii_stream *stream, int n_lines)
 {
-    size_t at = stream->tail_used;
+    size_t at;
 
+    if (stream->direct)
+        load_tail(stream);
+    at = stream->tail_used;
     while (at > 0 && stream->tail[at - 1] == '\n')
         stream->tail[--at] = '\0';
     stream->tail_used = at;

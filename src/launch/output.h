@@ -3,16 +3,19 @@
  *
  * A stream is the reading end of a worker's pipe, a sink is where lines go. A line of one
  * worker is never cut by another's; a line that is not finished (a prompt, a progress bar) is
- * shown after a moment. A sink that takes nothing stops its streams once its queue is full, so
- * that workers wait as they would for a slow terminal, and trirun itself never does.
+ * shown after a moment. A sink that takes nothing stops the streams that fill its queue, so that
+ * their workers wait as they would for a slow terminal; trirun itself never does, and a worker
+ * that prints little does not wait for one that prints much.
  */
 #ifndef TRII_LAUNCH_OUTPUT_H
 #define TRII_LAUNCH_OUTPUT_H
 
 #include "base/compiler.h"
+#include "launch/log_file.h"
 #include "os/loop.h"
 
 #define TRII_STREAM_TAIL_BYTES 8192
+#define TRII_STREAM_LABEL_BYTES 96
 
 typedef struct trii_stream trii_stream;
 
@@ -23,24 +26,41 @@ typedef struct trii_sink {
     bool is_file;
     int64_t flush_ns; /* an unfinished line is shown after so long */
     bool broken;      /* nobody reads it any more: what comes is dropped */
-    bool paused;      /* its streams are not read */
+    bool behind;      /* more is queued than its reader took in a moment */
+    bool full;        /* streams that put more than their share are not read */
+    bool colour;      /* labels are coloured */
     char *queue;      /* from start, `used` bytes */
     size_t start, used, capacity;
     const trii_stream *open; /* whose unfinished line is the last thing that was put, or NULL */
     trii_stream *streams;
 } trii_sink;
 
+/* What is asked of a stream; zero: a pipe whose lines are shown as they are. */
+typedef struct trii_stream_options {
+    const char *label;       /* before each line; NULL = none */
+    int colour;              /* of the label, a number that differs from others' */
+    bool hidden;             /* lines are not shown */
+    bool immediate;          /* show unfinished lines at once: nobody else prints */
+    const char *log_path;    /* every byte goes there too; NULL = nowhere */
+    int64_t log_max_bytes;   /* 0 = it grows as it likes */
+    const char *filters;     /* comma list of texts, ",," is a comma; NULL = none */
+    trii_log_file *filtered; /* where lines go that contain one; borrowed */
+} trii_stream_options;
+
 struct trii_stream {
     trii_watch watch;
     trii_timer flush;
     trii_sink *sink;
     trii_stream *next;
-    int fd; /* -1: closed */
-    int rank;
+    trii_stream_options options; /* label and log_path are copied away */
+    trii_log_file log;
+    char label[TRII_STREAM_LABEL_BYTES];
+    bool direct;      /* the worker writes to log.path by itself */
+    int fd;           /* -1: closed */
     int64_t grown_ns; /* when the unfinished line last grew */
     bool flushing;    /* the timer runs */
-    bool label;       /* put "[rank]: " before each line */
-    bool immediate;   /* show unfinished lines at once: nobody else prints */
+    bool held;        /* not read until the sink has room again */
+    size_t share;     /* bytes put since the sink fell behind */
     char *line;       /* unfinished */
     size_t used, capacity;
     char tail[TRII_STREAM_TAIL_BYTES]; /* the last bytes that came */
@@ -54,9 +74,14 @@ void trii_sink_print(trii_sink *sink, const char *format, ...) TRII_PRINTF(2, 3)
 /* Nothing is queued, or never will be taken. */
 bool trii_sink_is_empty(const trii_sink *sink);
 
-/* own_fd: reading end of a pipe. sink: borrowed, outlives the stream. Errors: NO_MEMORY, IO. */
+/* own_fd: reading end of a pipe, closed with the stream, also after a failure. sink: borrowed,
+ * outlives the stream. Errors: NO_MEMORY, IO. */
 tri_status trii_stream_open(trii_stream *stream, trii_sink *sink, int own_fd,
-                            int rank) TRI_MUST_CHECK;
+                            const trii_stream_options *options) TRI_MUST_CHECK;
+/* A stream without a pipe: the worker writes to the file by itself. fd_out is for its process;
+ * the caller closes it. Errors: IO. */
+tri_status trii_stream_open_direct(trii_stream *stream, const char *path,
+                                   int *fd_out) TRI_MUST_CHECK;
 /* Takes what the pipe holds now, without waiting. */
 void trii_stream_drain(trii_stream *stream);
 /* Drains, shows an unfinished line; never opened: nothing. The tail stays. */

@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "os/file.h"
 #include "os/process.h"
 
 static bool ends_with(const char *text, const char *end)
@@ -17,29 +18,72 @@ static bool ends_with(const char *text, const char *end)
     return length > end_length && strcmp(text + length - end_length, end) == 0;
 }
 
+/* What Python runs though it cannot be executed: torchrun gives everything to Python, so a script
+ * of any name must work. An executable file is a program of its own. */
+static bool is_for_python(const char *program)
+{
+    char path[TRII_COMMAND_PATH_BYTES], found[TRII_COMMAND_PATH_BYTES], head[64] = "";
+    FILE *file;
+
+    if (ends_with(program, ".py") || ends_with(program, ".pyc") || ends_with(program, ".pyz"))
+        return true;
+    if (trii_process_find(program, path, sizeof(path)) == TRI_OK)
+        return false;
+    snprintf(path, sizeof(path), "%s/__main__.py", program);
+    if (trii_path_exists(path))
+        return true;
+    snprintf(path, sizeof(path), "%s%s", strchr(program, '/') != NULL ? "" : "./", program);
+    if (trii_process_find(path, found, sizeof(found)) == TRI_OK)
+        return false; /* the user meant to write ./ */
+    file = fopen(program, "r");
+    if (file == NULL)
+        return false;
+    head[fread(head, 1, sizeof(head) - 1, file)] = '\0';
+    fclose(file);
+    return strncmp(head, "\177ELF", 4) != 0 &&
+           (strncmp(head, "#!", 2) != 0 || strstr(head, "python") != NULL);
+}
+
+static void add_head(trii_launch_command *command, const char *word)
+{
+    command->head[command->n_head++] = word;
+}
+
+/* The interpreter and its flags, up to the script or module. */
+static tri_status use_python(trii_launch_command *command, const trii_launch_options *options)
+{
+    const char *python = getenv("PYTHON_EXEC");
+
+    if (!options->module && !trii_path_exists(options->program))
+        return TRII_FAIL(TRI_ERR_NOT_FOUND, "cannot run %s: no such script", options->program);
+    add_head(command, python != NULL && *python ? python : "python3");
+    add_head(command, "-u");
+    if (options->run_path) {
+        add_head(command, "-c");
+        add_head(command, "import runpy, sys; sys.argv = sys.argv[1:]; "
+                          "runpy.run_path(sys.argv[0], run_name='__main__')");
+    } else if (options->module) {
+        add_head(command, "-m");
+    }
+    return TRI_OK;
+}
+
 tri_status trii_launch_command_find(trii_launch_command *command,
                                     const trii_launch_options *options)
 {
     const char *program = options->program;
-    bool script = ends_with(program, ".py") || ends_with(program, ".pyc");
+    bool python =
+        options->run_path || options->module || (!options->no_python && is_for_python(program));
+    tri_status status = TRI_OK;
 
     memset(command, 0, sizeof(*command));
     command->args = options->args;
-    if (options->module || (script && !options->no_python)) {
-        const char *python = getenv("PYTHON_EXEC");
-        FILE *file;
-
-        command->head[command->n_head++] = python != NULL && *python ? python : "python3";
-        command->head[command->n_head++] = "-u";
-        if (options->module)
-            command->head[command->n_head++] = "-m";
-        file = options->module ? NULL : fopen(program, "r");
-        if (file == NULL && !options->module)
-            return TRII_FAIL(TRI_ERR_NOT_FOUND, "cannot run %s: no such script", program);
-        if (file != NULL)
-            fclose(file);
-    }
-    command->head[command->n_head++] = program;
+    command->local_rank_arg = options->launch_compat;
+    if (python)
+        status = use_python(command, options);
+    if (status != TRI_OK)
+        return status;
+    add_head(command, program);
     return trii_process_find(command->head[0], command->path, sizeof(command->path));
 }
 
@@ -88,22 +132,25 @@ static size_t substitute(const char *text, const char *rank, char *to)
 tri_status trii_launch_command_argv(const trii_launch_command *command, int local_rank,
                                     const char ***argv_out)
 {
-    size_t n_args = 0, bytes = 0, n;
+    size_t n_args = 0, bytes = 0, n = (size_t)command->n_head;
     const char **argv;
     char rank[16], *text;
 
     snprintf(rank, sizeof(rank), "%d", local_rank);
     for (; command->args[n_args] != NULL; n_args++)
         bytes += substitute(command->args[n_args], rank, NULL) + 1;
-    n = (size_t)command->n_head + n_args;
-    argv = trii_alloc(1, (n + 1) * sizeof(*argv) + bytes, "arguments of a worker");
+    bytes += sizeof("--local-rank=") + sizeof(rank);
+    argv = trii_alloc(1, (n + n_args + 2) * sizeof(*argv) + bytes, "arguments of a worker");
     if (argv == NULL)
         return TRI_ERR_NO_MEMORY;
-    text = (char *)(argv + n + 1);
-    for (int i = 0; i < command->n_head; i++)
-        argv[i] = command->head[i];
+    text = (char *)(argv + n + n_args + 2);
+    memcpy(argv, command->head, n * sizeof(*argv));
+    if (command->local_rank_arg) {
+        argv[n++] = text;
+        text += sprintf(text, "--local-rank=%s", rank) + 1;
+    }
     for (size_t i = 0; i < n_args; i++) {
-        argv[(size_t)command->n_head + i] = text;
+        argv[n++] = text;
         text += substitute(command->args[i], rank, text) + 1;
     }
     *argv_out = argv;

@@ -11,13 +11,14 @@
 
 typedef struct trii_launch_command {
     char path[TRII_COMMAND_PATH_BYTES]; /* the file to execute */
-    const char *head[5];                /* argv before the user's arguments */
+    const char *head[6];                /* argv before the user's arguments */
     int n_head;
-    char *const *args; /* the user's, ends with NULL */
+    bool local_rank_arg; /* --local-rank=N comes before the user's arguments */
+    char *const *args;   /* the user's, ends with NULL */
 } trii_launch_command;
 
-/* Finds the file: a worker that cannot start is told before any is started.
- * Errors: NOT_FOUND, IO (not executable). */
+/* Finds the file: a worker that cannot start is told before any is started. Errors: NOT_FOUND,
+ * IO (not executable); the message says what to type instead where that is known. */
 tri_status trii_launch_command_find(trii_launch_command *command,
                                     const trii_launch_options *options) TRI_MUST_CHECK;
 /* argv of one worker, ends with NULL; one piece of memory: release with trii_free. */

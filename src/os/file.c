@@ -189,6 +189,11 @@ tri_status trii_dir_create(const char *path)
     return fail_path("create folder", path);
 }
 
+tri_status trii_dir_create_unique(char *template_inout)
+{
+    return mkdtemp(template_inout) != NULL ? TRI_OK : fail_path("create folder", template_inout);
+}
+
 tri_status trii_dir_create_above(const char *path)
 {
     tri_status status = TRI_OK;
@@ -230,6 +235,11 @@ tri_status trii_path_rename(const char *src, const char *dst)
     if (renameat2(AT_FDCWD, src, AT_FDCWD, dst, RENAME_EXCHANGE) == 0)
         return TRI_OK;
     return fail_path("exchange with", dst);
+}
+
+tri_status trii_path_remove(const char *path)
+{
+    return unlink(path) == 0 || errno == ENOENT ? TRI_OK : fail_path("remove", path);
 }
 
 bool trii_path_exists(const char *path)

@@ -35,6 +35,8 @@ void trii_writer_abort(trii_writer *writer); /* harmless after open's failure or
 
 /* OK also if it is there already. Its parent must exist. */
 tri_status trii_dir_create(const char *path) TRI_MUST_CHECK;
+/* A new folder of ours alone: TEMPLATE ends in XXXXXX, which is replaced by what makes it new. */
+tri_status trii_dir_create_unique(char *template_inout) TRI_MUST_CHECK;
 /* Makes what is missing of the folders above `path`. */
 tri_status trii_dir_create_above(const char *path) TRI_MUST_CHECK;
 /* Names made or renamed in it are on disk afterwards. */
@@ -43,6 +45,8 @@ tri_status trii_dir_sync(const char *path) TRI_MUST_CHECK;
  * system can. */
 tri_status trii_path_rename(const char *src, const char *dst) TRI_MUST_CHECK;
 bool trii_path_exists(const char *path);
+/* A file; a missing one is no failure. */
+tri_status trii_path_remove(const char *path) TRI_MUST_CHECK;
 
 /* Appends `bytes` to a stream's file in one write, past the stream's own buffer. */
 tri_status trii_append(int fd, const char *path, const void *data, size_t bytes) TRI_MUST_CHECK;

@@ -1,0 +1,223 @@
+/*
+ * launcher_logs_test.c - where the workers' output goes: files in torchrun's layout, the terminal,
+ * both, or nowhere.
+ */
+#include <dirent.h>
+#include <signal.h>
+
+#include "testing/launcher_job.h"
+
+/* The one entry of a folder that begins with `begin`. */
+static void only_entry(const char *folder, const char *begin, char *path, size_t bytes)
+{
+    DIR *dir = opendir(folder);
+    const struct dirent *entry;
+    int n = 0;
+
+    assert_non_null(dir);
+    while ((entry = readdir(dir)) != NULL) {
+        if (strncmp(entry->d_name, begin, strlen(begin)) == 0 && entry->d_name[0] != '.') {
+            snprintf(path, bytes, "%s/%s", folder, entry->d_name);
+            n++;
+        }
+    }
+    closedir(dir);
+    assert_int_equal(n, 1);
+}
+
+static void expect_file(const char *run, const char *name, const char *text)
+{
+    char path[600], seen[4096];
+
+    snprintf(path, sizeof(path), "%s/%s", run, name);
+    if (!slurp(path, seen, sizeof(seen))) {
+        if (text != NULL)
+            fail_msg("%s is missing", path);
+        return;
+    }
+    if (text == NULL)
+        fail_msg("%s should not be there", path);
+    assert_string_equal(seen, text);
+}
+
+#define SPEAK "echo out $RANK; echo err $RANK >&2"
+
+static void redirected_output_is_in_torchruns_files_only(void **state)
+{
+    char logs[300], run[400];
+    launcher_job j;
+
+    (void)state;
+    spawn_make_folder(logs, sizeof(logs) - 10);
+    strcat(logs, "/a/b"); /* made if it is missing */
+    TRIRUN(&j, "--nproc-per-node=2", "--log-dir", logs, "--rdzv-id=job", "-r", "0:1,1:3", "sh",
+           "-c", SPEAK);
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_string_equal(SPAWN_OUT(&j.trirun), "");
+    assert_string_equal(SPAWN_ERR(&j.trirun), "err 0\n");
+    only_entry(logs, "job_", run, sizeof(run));
+    expect_file(run, "attempt_0/0/stdout.log", "out 0\n");
+    expect_file(run, "attempt_0/0/stderr.log", NULL);
+    expect_file(run, "attempt_0/1/stdout.log", "out 1\n");
+    expect_file(run, "attempt_0/1/stderr.log", "err 1\n");
+    trirun_end(&j, 0);
+    *strstr(logs, "/a/b") = '\0';
+    spawn_remove_folder(logs);
+}
+
+static void teed_output_is_in_both_places_with_torchruns_label(void **state)
+{
+    char logs[300], run[400];
+    launcher_job j;
+
+    (void)state;
+    spawn_make_folder(logs, sizeof(logs));
+    TRIRUN(&j, "--nproc-per-node=2", "--log-dir", logs, "--role=train", "-t3",
+           "--local-ranks-filter=1", "--duplicate-stdout-filters=out 1,x,,y", "sh", "-c", SPEAK);
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_string_equal(SPAWN_OUT(&j.trirun), "[train1]:out 1\n");
+    assert_string_equal(SPAWN_ERR(&j.trirun), "[train1]:err 1\n");
+    only_entry(logs, "", run, sizeof(run));
+    expect_file(run, "attempt_0/0/stdout.log", "out 0\n");
+    expect_file(run, "attempt_0/0/stderr.log", "err 0\n");
+    expect_file(run, "attempt_0/1/stdout.log", "out 1\n");
+    expect_file(run, "attempt_0/filtered_stdout.log", "[train1]:out 1\n");
+    expect_file(run, "attempt_0/filtered_stderr.log", NULL);
+    trirun_end(&j, 0);
+    spawn_remove_folder(logs);
+}
+
+static void the_users_label_takes_torchruns_variables(void **state)
+{
+    launcher_job j;
+
+    (void)state;
+    TRIRUN_ENV(&j, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=<${role_name}.$rank.$local_rank$$> ",
+               "--nproc-per-node=1", "--tee=1", "echo", "hello");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_string_equal(SPAWN_OUT(&j.trirun), "<default.0.0$> hello\n");
+    /* without --log-dir the files are below TMPDIR, and the user is told where */
+    assert_has(SPAWN_ERR(&j.trirun), "log files are in ");
+    assert_has(SPAWN_ERR(&j.trirun), "/torchelastic_");
+    trirun_end(&j, 0);
+}
+
+static void ranks_that_are_filtered_out_are_silent(void **state)
+{
+    launcher_job j;
+
+    (void)state;
+    TRIRUN(&j, "--nproc-per-node=3", "--local-ranks-filter", "0,2", "--log-dir=/dev/null",
+           "--redirects=3", "sh", "-c", SPEAK "; echo file \"$TORCHELASTIC_ERROR_FILE\"");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_has(SPAWN_OUT(&j.trirun), "out 0\nfile \n");
+    assert_has(SPAWN_OUT(&j.trirun), "out 2\nfile \n");
+    assert_has_not(SPAWN_OUT(&j.trirun), "out 1");
+    assert_has_not(SPAWN_ERR(&j.trirun), "err 1");
+    trirun_end(&j, 0);
+}
+
+static void a_silent_rank_is_heard_when_it_fails(void **state)
+{
+    char logs[300];
+    launcher_job j;
+
+    (void)state;
+    spawn_make_folder(logs, sizeof(logs));
+    TRIRUN(&j, "--nproc-per-node=1", "--log-dir", logs, "-r3", "sh", "-c",
+           "echo the reason >&2; exit 3");
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "| the reason\n");
+    assert_has(SPAWN_ERR(&j.trirun), "exitcode : 3");
+    trirun_end(&j, 1);
+    spawn_remove_folder(logs);
+}
+
+static void a_large_log_is_turned_over_between_lines(void **state)
+{
+    char logs[300], run[400], path[500], text[8192], older[8192];
+    launcher_job j;
+
+    (void)state;
+    spawn_make_folder(logs, sizeof(logs));
+    TRIRUN(&j, "--log-dir", logs, "-r1", "--log-max-size=4k", "sh", "-c",
+           "i=1000; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    only_entry(logs, "", run, sizeof(run));
+    snprintf(path, sizeof(path), "%s/attempt_0/0/stdout.log", run);
+    assert_true(slurp(path, text, sizeof(text)));
+    strcat(path, ".1");
+    assert_true(slurp(path, older, sizeof(older)));
+    assert_true(strlen(text) <= 4096);
+    assert_true(strlen(older) <= 4096 && strlen(older) > 4096 - 10);
+    assert_has(text, "line 2999\n");
+    assert_int_equal(atoi(text + 5), atoi(older + strlen(older) - 5) + 1);
+    trirun_end(&j, 0);
+    spawn_remove_folder(logs);
+}
+
+/* Nobody reads trirun's stdout. One worker fills it, the other prints now and then. */
+static void a_worker_that_floods_does_not_stop_another(void **state)
+{
+    char mark[300];
+    launcher_job j;
+    char home[256];
+
+    (void)state;
+    spawn_make_folder(home, sizeof(home));
+    snprintf(mark, sizeof(mark), "%s/done", home);
+    TRIRUN(&j, "--nproc-per-node=2", "sh", "-c",
+           "[ $RANK = 1 ] || exec cat /dev/zero; i=0; while [ $i -lt 2000 ]; do echo $i 90 kB do "
+           "not fit into a pipe of 64 kB; "
+           "i=$((i+1)); done; echo over >$1; exec sleep 1000",
+           "x", mark);
+    for (int i = 0; access(mark, F_OK) != 0; i++) {
+        if (i == SPAWN_DEADLINE_MS)
+            fail_msg("the quiet worker waits for the other");
+        usleep(1000);
+    }
+    spawn_signal(&j.trirun, SIGKILL);
+    spawn_wait(&j.trirun);
+    spawn_expect_no_process(&j.trirun);
+    spawn_free(&j.trirun);
+    spawn_remove_folder(j.home);
+    spawn_remove_folder(home);
+}
+
+static void a_label_is_coloured_on_a_terminal_only(void **state)
+{
+    char home[256], command[4200], variable[300], seen[64];
+    const char *const argv[] = {"script", "-qec", command, "/dev/null", NULL};
+    const char *env[] = {variable, NULL, NULL};
+    spawn s;
+
+    (void)state;
+    if (access("/dev/ptmx", R_OK | W_OK) != 0)
+        return;
+    spawn_make_folder(home, sizeof(home));
+    snprintf(variable, sizeof(variable), "XDG_RUNTIME_DIR=%s", home);
+    snprintf(command, sizeof(command), "%s --nproc-per-node=1 -l echo hello", spawn_bin("trirun"));
+    for (int plain = 0; plain < 2; plain++) {
+        env[1] = plain ? "NO_COLOR=1" : NULL;
+        spawn_start(&s, argv, env);
+        assert_int_equal(spawn_wait(&s), 0);
+        snprintf(seen, sizeof(seen), "%s", plain ? "[0]: hello" : "\033[31m[0]: \033[0mhello");
+        assert_has(SPAWN_OUT(&s), seen);
+        spawn_expect_no_process(&s);
+        spawn_free(&s);
+    }
+    spawn_remove_folder(home);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(redirected_output_is_in_torchruns_files_only),
+    cmocka_unit_test(teed_output_is_in_both_places_with_torchruns_label),
+    cmocka_unit_test(the_users_label_takes_torchruns_variables),
+    cmocka_unit_test(ranks_that_are_filtered_out_are_silent),
+    cmocka_unit_test(a_silent_rank_is_heard_when_it_fails),
+    cmocka_unit_test(a_large_log_is_turned_over_between_lines),
+    cmocka_unit_test(a_worker_that_floods_does_not_stop_another),
+    cmocka_unit_test(a_label_is_coloured_on_a_terminal_only),
+};
+
+TEST_MAIN(tests)

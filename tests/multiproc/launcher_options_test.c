@@ -1,0 +1,139 @@
+/*
+ * launcher_options_test.c - flags of torchrun and torch.distributed.launch that change how a
+ * worker is run.
+ */
+#include "testing/launcher_job.h"
+
+/* A python3 that shows how it was called. */
+static void fake_python(const char *folder, char *variable, size_t bytes)
+{
+    char path[400];
+
+    snprintf(path, sizeof(path), "%s/python", folder);
+    write_text(path, "#!/bin/sh\nprintf '<%s>' \"$@\"\necho\n", 0755);
+    snprintf(variable, bytes, "PYTHON_EXEC=%s", path);
+}
+
+static void local_rank_becomes_an_argument_where_launch_gave_it(void **state)
+{
+    char folder[256], variable[320], script[300], expected[400];
+    launcher_job j;
+
+    (void)state;
+    spawn_make_folder(folder, sizeof(folder));
+    fake_python(folder, variable, sizeof(variable));
+    snprintf(script, sizeof(script), "%s/train.py", folder);
+    write_text(script, "", 0644);
+    TRIRUN_ENV(&j, variable, "--launch-compat", "--nproc_per_node=1", script, "--lr", "1");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    snprintf(expected, sizeof(expected), "<-u><%s><--local-rank=0><--lr><1>\n", script);
+    assert_string_equal(SPAWN_OUT(&j.trirun), expected);
+    trirun_end(&j, 0);
+    TRIRUN_ENV(&j, variable, "--launch-compat", "--use_env", script, "--lr", "1");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    snprintf(expected, sizeof(expected), "<-u><%s><--lr><1>\n", script);
+    assert_string_equal(SPAWN_OUT(&j.trirun), expected);
+    trirun_end(&j, 0);
+    spawn_remove_folder(folder);
+}
+
+static void what_only_python_can_run_is_run_by_python(void **state)
+{
+    static const struct {
+        const char *name, *text;
+        unsigned mode;
+        const char *flag, *expected; /* %s is the path */
+    } cases[] = {
+        {"train.py", "", 0755, NULL, "<-u><%s><x>\n"},
+        {"train", "print(1)\n", 0644, NULL, "<-u><%s><x>\n"},
+        {"script", "#!/bin/sh\necho own\n", 0755, NULL, "own\n"},
+        {"no.py", "#!/bin/sh\necho own\n", 0755, "--no-python", "own\n"},
+        {"path.py", "", 0644, "--run-path",
+         "<-u><-c><import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], "
+         "run_name='__main__')><%s><x>\n"},
+        {"some.module", "", 0644, "-m", "<-u><-m><%s><x>\n"},
+    };
+    char folder[256], variable[320], path[300], expected[600];
+
+    (void)state;
+    spawn_make_folder(folder, sizeof(folder));
+    fake_python(folder, variable, sizeof(variable));
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        launcher_job j;
+        const char *args[4] = {path, "x", NULL, NULL};
+
+        snprintf(path, sizeof(path), "%s/%s", folder, cases[i].name);
+        write_text(path, cases[i].text, cases[i].mode);
+        if (cases[i].flag != NULL) {
+            args[0] = cases[i].flag;
+            args[1] = path;
+            args[2] = "x";
+        }
+        trirun_start(&j, args, (const char *const[]){variable, NULL});
+        assert_int_equal(spawn_wait(&j.trirun), 0);
+        snprintf(expected, sizeof(expected), "%s", "");
+        for (const char *at = cases[i].expected; *at != '\0'; at++) {
+            size_t used = strlen(expected);
+
+            if (at[0] == '%' && at[1] == 's')
+                snprintf(expected + used, sizeof(expected) - used, "%s", path);
+            else
+                snprintf(expected + used, sizeof(expected) - used, "%c", *at);
+            at += at[0] == '%';
+        }
+        assert_string_equal(SPAWN_OUT(&j.trirun), expected);
+        trirun_end(&j, 0);
+    }
+    spawn_remove_folder(folder);
+}
+
+static void each_worker_sees_one_gpu_with_a_virtual_rank(void **state)
+{
+    launcher_job j;
+
+    (void)state;
+    TRIRUN_ENV(&j, "CUDA_VISIBLE_DEVICES=4,6", "--nproc-per-node=2", "--virtual-local-rank", "sh",
+               "-c", "echo $RANK $LOCAL_RANK $CUDA_VISIBLE_DEVICES ${local_rank}");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_has(SPAWN_OUT(&j.trirun), "0 0 4 0\n");
+    assert_has(SPAWN_OUT(&j.trirun), "1 0 6 1\n");
+    trirun_end(&j, 0);
+}
+
+static void mpiruns_habits_and_a_forgotten_folder_get_a_hint(void **state)
+{
+    static const struct {
+        const char *args[4], *hint;
+    } cases[] = {
+        {{"-np", "2", "true"}, "--nproc-per-node N"},
+        {{"-n", "2", "true"}, "--nproc-per-node N"},
+        {{"train_here"}, "did you mean ./train_here"},
+    };
+    char folder[256], path[300], *old = getcwd(NULL, 0);
+
+    (void)state;
+    spawn_make_folder(folder, sizeof(folder));
+    snprintf(path, sizeof(path), "%s/train_here", folder);
+    write_text(path, "#!/bin/sh\n", 0755);
+    assert_int_equal(chdir(folder), 0);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        launcher_job j;
+
+        trirun_start(&j, cases[i].args, NULL);
+        assert_int_not_equal(spawn_wait(&j.trirun), 0);
+        assert_has(SPAWN_ERR(&j.trirun), cases[i].hint);
+        trirun_end(&j, 0);
+    }
+    assert_int_equal(chdir(old), 0);
+    free(old);
+    spawn_remove_folder(folder);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(local_rank_becomes_an_argument_where_launch_gave_it),
+    cmocka_unit_test(what_only_python_can_run_is_run_by_python),
+    cmocka_unit_test(each_worker_sees_one_gpu_with_a_virtual_rank),
+    cmocka_unit_test(mpiruns_habits_and_a_forgotten_folder_get_a_hint),
+};
+
+TEST_MAIN(tests)
