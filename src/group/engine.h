@@ -21,7 +21,7 @@
 #include "base/err.h"
 #include "base/site.h"
 
-#define TRII_ENGINE_ABI 1u
+#define TRII_ENGINE_ABI 2u
 
 typedef enum trii_kind {
     TRII_KIND_NONE = 0,
@@ -89,7 +89,18 @@ typedef struct trii_collective {
     uint64_t signature; /* collectives: hash of kind, dtype, op, root and count: equal on all
                            ranks or the call is a MISMATCH */
     trii_site site;     /* caller's source line; file NULL if unknown */
+    /* An engine made of others. A piece of a larger call: the one that the user made, which is
+     * compared between the ranks and told in messages in place of this; NULL = this one. A message:
+     * the numbers that messages give to the ranks; NULL = 0, 1, ... */
+    const struct trii_collective *piece_of;
+    const int *names;
 } trii_collective;
+
+/* The call that ranks agree about and hear of. */
+static inline const trii_collective *trii_collective_whole(const trii_collective *call)
+{
+    return call->piece_of != NULL ? call->piece_of : call;
+}
 
 /* "all_reduce #7 of 100 f32, sum (train.c:12)": the call in words, into text. */
 void trii_collective_describe(const trii_collective *call, char *text, size_t size);
@@ -179,7 +190,14 @@ typedef struct trii_group_args {
     const char *name;      /* for messages; copy it */
     const char *bind_host; /* tri_group_options.bind_host or NULL; borrowed for create */
     trii_fault *fault;     /* the group's; outlives self */
+    const int *names;      /* [size]: the ranks' numbers in messages and in fault->lost_rank; NULL =
+                              0, 1, ...; outlives self */
 } trii_group_args;
+
+static inline int trii_rank_name(const int *names, int rank)
+{
+    return names != NULL ? names[rank] : rank;
+}
 
 typedef struct trii_engine {
     uint32_t abi;     /* TRII_ENGINE_ABI; another number is refused */
@@ -229,6 +247,10 @@ typedef struct trii_engine {
     /* Optional. Breaks the connection to some peer (which one, `draw` says), as a network would;
      * `half`: only the direction away from us. For chaos.h; any thread, never blocks. */
     void (*sever)(void *self, uint32_t draw, bool half);
+
+    /* Optional: `other`, a group of this engine with the same ranks in the same order, outlives
+     * self, and its memory is taken for self's too. */
+    void (*adopt)(void *self, const void *other);
 } trii_engine;
 
 /* registry/comm.c: the engines of this library, best first, NULL at the end. */

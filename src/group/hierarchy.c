@@ -1,50 +1,30 @@
 /*
- * hierarchy.c - two child engines as one: ranks of a host meet in shared memory, and what leaves a
- * host leaves it once. Three groups: `local` (the ranks of this host), `cross` (the rank of each
- * host that has our number in its host) and `flat` (everybody, over tcp).
+ * hierarchy.c - child engines as one: ranks of a host meet in shared memory, and what leaves a host
+ * leaves it once. See hierarchy.h for the children, hierarchy_stages.c for what calls make of them.
  *
- * Some calls go in stages, which are in hierarchy_stages.c: every rank sends its slice over a
- * connection of its own. Other calls, and sends and receives, go through `flat`. Sums keep the
- * canonical order where the tree over all ranks is the tree over hosts of the trees inside them:
- * hosts with 2^n ranks each; for other numbers reductions are flat.
- * f16 and bf16 travel as f32 and are rounded once.
- *
- * Staged calls run one after the other, so that every rank makes the calls of a child in the same
- * order. Whoever waits drives them, one thread for all.
+ * Calls are begun in order, on every child in the same one, and several are under way at a time.
+ * Whoever waits drives them, one thread for all: it helps the children of this host along itself,
+ * and what is between hosts is moved by the process's control thread meanwhile.
  */
 #include "group/hierarchy.h"
 
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/param.h"
 #include "os/clock.h"
-#include "os/socket.h"
 
 #define LOOK_NS (10 * TRII_NS_PER_MS) /* between two looks at the faults of the other children */
+#define MIXED_NS ((int64_t)200000)    /* between two looks at what moves elsewhere */
 
 /* --- faults -------------------------------------------------------------------------------- */
 
-/* A child's line counts ranks in its own way. */
 static void raise_from(hierarchy *h, const hierarchy_child *c)
 {
-    tri_status status = trii_fault_status(&c->fault);
     int lost = atomic_load(&c->fault.lost_rank); /* + 1 */
 
-    if (lost > 0 && c == &h->children[HIERARCHY_LOCAL])
-        lost += h->host * h->local_size;
-    else if (lost > 0 && c == &h->children[HIERARCHY_CROSS])
-        lost = (lost - 1) * h->local_size + h->local_rank + 1;
-    atomic_store(&h->fault->lost_rank, lost);
-    if (c == &h->children[HIERARCHY_FLAT])
-        trii_fault_raise(h->fault, status, "%s", c->fault.text);
-    else if (c == &h->children[HIERARCHY_LOCAL])
-        trii_fault_raise(h->fault, status, "among ranks %d to %d, of one host, counted from 0: %s",
-                         h->host * h->local_size, (h->host + 1) * h->local_size - 1, c->fault.text);
-    else
-        trii_fault_raise(h->fault, status,
-                         "among ranks %d, %d, ..., one of each host, counted from 0: %s",
-                         h->local_rank, h->local_rank + h->local_size, c->fault.text);
+    if (lost > 0 && lost <= h->size)
+        atomic_store(&h->fault->lost_rank, lost);
+    trii_fault_raise(h->fault, trii_fault_status(&c->fault), "%s", c->fault.text);
 }
 
 static void abort_children(hierarchy *h)
@@ -66,13 +46,11 @@ static void abort_children(hierarchy *h)
 /* What has failed in a child, or was raised from outside, fails everything. True if failed. */
 static bool check_faults(hierarchy *h)
 {
-    static const int order[HIERARCHY_CHILDREN] = {HIERARCHY_FLAT, HIERARCHY_LOCAL,
-                                                  HIERARCHY_CROSS}; /* flat has the best words */
     bool failed = trii_fault_status(h->fault) != TRI_OK;
     bool all = true;
 
-    for (int i = 0; i < HIERARCHY_CHILDREN; i++) {
-        const hierarchy_child *c = &h->children[order[i]];
+    for (int i = HIERARCHY_CHILDREN - 1; i >= 0; i--) { /* flat has the best words */
+        const hierarchy_child *c = &h->children[i];
         bool fault = c->self != NULL && trii_fault_status(&c->fault) != TRI_OK;
 
         if (fault && !failed)
@@ -85,17 +63,142 @@ static bool check_faults(hierarchy *h)
     return failed;
 }
 
-/* --- driving --------------------------------------------------------------------------------- */
+/* --- calls under way (guard: mutex) ---------------------------------------------------------- */
 
-/* Guard: mutex. Everything staged ends with the group's failure, once the children let go. */
+static bool is_under_way(const hierarchy_child *on, const trii_op *op)
+{
+    return on != NULL && trii_op_status(op) == TRI_INPROGRESS;
+}
+
+static hierarchy_child *notice_on(hierarchy *h, const hierarchy_call *c)
+{
+    return c->noticed ? &h->children[HIERARCHY_IN] : NULL;
+}
+
+static tri_status post(hierarchy_child *child, trii_op *op, const trii_collective *piece,
+                       const trii_op *whole)
+{
+    tri_status st;
+
+    trii_op_init(op, piece);
+    op->call.piece_of = &whole->call;
+    op->call.temporary = NULL;
+    op->call.from = NULL;
+    op->call.seq = ++child->seq;
+    st = child->engine->submit(child->self, op);
+    if (st != TRI_OK)
+        trii_fault_raise(&child->fault, st, "%s", tri_last_error());
+    return st;
+}
+
+tri_status hierarchy_post(hierarchy *h, hierarchy_call *c, int child, const trii_collective *piece)
+{
+    tri_status st = post(&h->children[child], &c->inner, piece, c->op);
+
+    if (st == TRI_OK)
+        c->inner_on = &h->children[child];
+    return st;
+}
+
+/* So that ranks of this host notice if they make different calls, of which some begin here and
+ * some elsewhere. Nobody waits for it but the end. */
+static tri_status notice(hierarchy *h, hierarchy_call *c)
+{
+    const trii_collective piece = {.kind = TRII_KIND_BARRIER, .site = c->op->call.site};
+    tri_status st = TRI_OK;
+
+    if (h->layout.local_size > 1) {
+        st = post(&h->children[HIERARCHY_IN], &c->notice, &piece, c->op);
+        c->noticed = st == TRI_OK;
+    }
+    return st;
+}
+
+static void begin_stage(hierarchy *h, hierarchy_call *c)
+{
+    tri_status st = hierarchy_next_stage(h, c);
+
+    if (st == TRI_OK && c->stage == HIERARCHY_IN && c->inner_on == NULL)
+        st = notice(h, c);
+    c->stage++;
+    if (st != TRI_OK)
+        trii_fault_raise(h->fault, st, "rank %d: %s", h->rank, tri_last_error());
+}
+
+/* Ends what a child has done, begins what can be begun. False if nothing could be done. */
+static bool step(hierarchy *h, hierarchy_call *c, const hierarchy_call *before)
+{
+    if (is_under_way(c->inner_on, &c->inner))
+        return false;
+    if (c->inner_on != NULL && trii_op_status(&c->inner) != TRI_OK)
+        trii_fault_raise(&c->inner_on->fault, trii_op_status(&c->inner), "%s", c->inner.error);
+    c->inner_on = NULL;
+    if (check_faults(h))
+        return false;
+    if (c->stage == HIERARCHY_STAGES ||
+        (before != NULL && before->stage <= c->stage && c->stage <= HIERARCHY_OUT))
+        return false;
+    begin_stage(h, c);
+    return true;
+}
+
+static hierarchy_call *free_call(hierarchy *h)
+{
+    for (int i = 0; i < HIERARCHY_CALLS; i++) {
+        if (h->calls[i].op == NULL)
+            return &h->calls[i];
+    }
+    return NULL;
+}
+
+/* Queued calls get room; *last: behind which. */
+static void begin_queued(hierarchy *h)
+{
+    hierarchy_call **at = &h->first, *c;
+
+    while (*at != NULL)
+        at = &(*at)->next;
+    while (h->queue != NULL && (c = free_call(h)) != NULL) {
+        c->op = h->queue;
+        h->queue = c->op->next;
+        c->next = NULL;
+        c->stage = 0;
+        c->inner_on = NULL;
+        c->noticed = false;
+        *at = c;
+        at = &c->next;
+    }
+}
+
+static void end_call(hierarchy *h, hierarchy_call **link, tri_status status)
+{
+    hierarchy_call *c = *link;
+    trii_op *op = c->op;
+
+    *link = c->next;
+    c->op = NULL;
+    trii_op_finish(op, status, status != TRI_OK ? h->fault->text : NULL);
+}
+
+/* Everything ends with the group's failure, as far as the children let go. */
 static void finish_all(hierarchy *h)
 {
     tri_status status = trii_fault_status(h->fault);
 
-    if (h->inner_on != NULL && trii_op_status(&h->inner) == TRI_INPROGRESS)
-        return;
-    h->inner_on = NULL;
-    while (h->queue != NULL) {
+    for (hierarchy_call **link = &h->first; *link != NULL;) {
+        hierarchy_call *c = *link;
+        hierarchy_child *in = notice_on(h, c);
+
+        if (is_under_way(c->inner_on, &c->inner))
+            c->inner_on->engine->progress(c->inner_on->self, &c->inner, 0);
+        if (is_under_way(in, &c->notice))
+            in->engine->progress(in->self, &c->notice, 0);
+        if (is_under_way(c->inner_on, &c->inner) || is_under_way(in, &c->notice))
+            link = &c->next;
+        else
+            end_call(h, link, status);
+    }
+    while (h->queue != NULL && h->first == NULL) {
         trii_op *op = h->queue;
 
         h->queue = op->next;
@@ -104,36 +207,117 @@ static void finish_all(hierarchy *h)
     trii_cond_broadcast(&h->turn);
 }
 
-/* Guard: mutex. Does what can be done now without a child. */
+/* Does what can be done now without a child. While a thread drives, what it looks at stays as it
+ * is: only calls that it does not know yet begin. */
 static void advance(hierarchy *h)
 {
-    while (h->queue != NULL) {
-        trii_op *op = h->queue;
+    bool did = true, ended = false;
 
-        if (check_faults(h)) {
-            finish_all(h);
-            return;
-        }
-        if (h->inner_on != NULL && trii_op_status(&h->inner) == TRI_INPROGRESS)
-            return;
-        if (h->inner_on != NULL && trii_op_status(&h->inner) != TRI_OK) {
-            trii_fault_raise(&h->inner_on->fault, trii_op_status(&h->inner), "%s", h->inner.error);
-            continue;
-        }
-        h->inner_on = NULL;
-        if (h->stage <= hierarchy_last_stage(op->call.kind)) {
-            tri_status st = hierarchy_next_stage(h, &op->call);
+    while (did && !check_faults(h)) {
+        const hierarchy_call *before = NULL;
 
-            h->stage++;
-            if (st != TRI_OK)
-                trii_fault_raise(h->fault, st, "rank %d: %s", h->rank, tri_last_error());
-            continue;
+        did = false;
+        begin_queued(h);
+        for (hierarchy_call **link = &h->first; *link != NULL;) {
+            hierarchy_call *c = *link;
+
+            while (!(h->driving && c->inner_on != NULL) && step(h, c, before))
+                did = true;
+            if (!h->driving && c->stage == HIERARCHY_STAGES && c->inner_on == NULL &&
+                !is_under_way(notice_on(h, c), &c->notice)) {
+                end_call(h, link, TRI_OK);
+                did = ended = true;
+            } else {
+                before = c;
+                link = &c->next;
+            }
         }
-        h->queue = op->next;
-        h->stage = 0;
-        trii_op_finish(op, TRI_OK, NULL);
-        trii_cond_broadcast(&h->turn);
     }
+    if (check_faults(h) && !h->driving)
+        finish_all(h);
+    else if (ended)
+        trii_cond_broadcast(&h->turn);
+}
+
+/* --- waiting --------------------------------------------------------------------------------- */
+
+static int64_t sooner(int64_t until_ns, int64_t moment_ns)
+{
+    int64_t look = trii_now_ns() + moment_ns;
+
+    return until_ns < look ? until_ns : look;
+}
+
+static bool is_local(const hierarchy *h, const hierarchy_child *child)
+{
+    return child == &h->children[HIERARCHY_IN] || child == &h->children[HIERARCHY_OUT];
+}
+
+/* What the driver has to look after: the oldest calls of children here and elsewhere. */
+typedef struct duty {
+    hierarchy_child *near, *far;
+    trii_op *near_op, *far_op;
+    int n_far;
+} duty;
+
+static void note(const hierarchy *h, duty *d, hierarchy_child *on, trii_op *op)
+{
+    if (!is_under_way(on, op))
+        return;
+    if (!is_local(h, on)) {
+        d->n_far++;
+        d->far_op = d->far == NULL ? op : d->far_op;
+        d->far = d->far == NULL ? on : d->far;
+    } else if (d->near == NULL) {
+        d->near = on;
+        d->near_op = op;
+    }
+}
+
+static duty duty_of(hierarchy *h)
+{
+    duty d = {0};
+
+    for (hierarchy_call *c = h->first; c != NULL; c = c->next) {
+        note(h, &d, c->inner_on, &c->inner);
+        note(h, &d, notice_on(h, c), &c->notice);
+    }
+    return d;
+}
+
+/* Guard: mutex. One look at every child that has something to do. */
+static void look(hierarchy *h)
+{
+    for (hierarchy_call *c = h->first; c != NULL; c = c->next) {
+        hierarchy_child *in = notice_on(h, c);
+
+        if (is_under_way(c->inner_on, &c->inner))
+            c->inner_on->engine->progress(c->inner_on->self, &c->inner, 0);
+        if (is_under_way(in, &c->notice))
+            in->engine->progress(in->self, &c->notice, 0);
+    }
+    advance(h);
+}
+
+/* Guard: mutex, given back meanwhile. Helps what is under way along, for a moment at most. */
+static void drive(hierarchy *h, int64_t until_ns)
+{
+    duty d = duty_of(h);
+
+    if (d.near == NULL && d.far == NULL)
+        return;
+    h->driving = true;
+    trii_mutex_unlock(&h->mutex);
+    if (d.near != NULL)
+        d.near->engine->progress(d.near->self, d.near_op,
+                                 sooner(until_ns, d.far != NULL ? MIXED_NS : LOOK_NS));
+    if (d.far != NULL && d.near == NULL)
+        d.far->engine->progress(d.far->self, d.far_op,
+                                sooner(until_ns, d.n_far > 1 ? MIXED_NS : LOOK_NS));
+    trii_mutex_lock(&h->mutex);
+    h->driving = false;
+    look(h);
+    trii_cond_broadcast(&h->turn);
 }
 
 static tri_status hierarchy_submit(void *self, trii_op *op)
@@ -146,7 +330,7 @@ static tri_status hierarchy_submit(void *self, trii_op *op)
     trii_mutex_lock(&h->mutex);
     if (check_faults(h)) {
         st = TRII_FAIL(trii_fault_status(h->fault), "%s", h->fault->text);
-    } else if (hierarchy_is_staged(h, op->call.kind)) {
+    } else if (!trii_kind_in(op->call.kind, TRII_KINDS_PAIR)) {
         op->next = NULL;
         while (*at != NULL)
             at = &(*at)->next;
@@ -154,29 +338,26 @@ static tri_status hierarchy_submit(void *self, trii_op *op)
         advance(h);
     }
     trii_mutex_unlock(&h->mutex);
-    if (st != TRI_OK || hierarchy_is_staged(h, op->call.kind))
+    if (st != TRI_OK || !trii_kind_in(op->call.kind, TRII_KINDS_PAIR))
         return st;
     return flat->engine->submit(flat->self, op);
 }
 
-static int64_t sooner(int64_t until_ns)
-{
-    int64_t look = trii_now_ns() + LOOK_NS;
-
-    return until_ns < look ? until_ns : look;
-}
-
-static void progress_flat(hierarchy *h, trii_op *op, int64_t until_ns)
+static void progress_message(hierarchy *h, trii_op *op, int64_t until_ns)
 {
     const hierarchy_child *flat = &h->children[HIERARCHY_FLAT];
+    bool busy = false;
 
     do {
-        flat->engine->progress(flat->self, op, until_ns == 0 ? 0 : sooner(until_ns));
+        flat->engine->progress(flat->self, op,
+                               until_ns == 0 ? 0 : sooner(until_ns, busy ? MIXED_NS : LOOK_NS));
         if (trii_op_status(op) != TRI_INPROGRESS)
             break;
         trii_mutex_lock(&h->mutex);
         (void)check_faults(h);
-        advance(h);
+        busy = h->first != NULL;
+        if (!h->driving)
+            look(h);
         trii_mutex_unlock(&h->mutex);
     } while (until_ns != 0 && trii_now_ns() < until_ns);
     trii_mutex_lock(&h->mutex);
@@ -188,33 +369,18 @@ static void hierarchy_progress(void *self, trii_op *op, int64_t until_ns)
 {
     hierarchy *h = self;
 
-    if (!hierarchy_is_staged(h, op->call.kind)) {
-        progress_flat(h, op, until_ns);
+    if (trii_kind_in(op->call.kind, TRII_KINDS_PAIR)) {
+        progress_message(h, op, until_ns);
         return;
     }
     trii_mutex_lock(&h->mutex);
-    for (bool again = true; again;) {
-        const hierarchy_child *on;
-
-        again = until_ns != 0;
-        if (!h->driving)
-            advance(h);
-        if (trii_op_status(op) != TRI_INPROGRESS)
-            break;
-        on = h->inner_on;
-        if (h->driving || on == NULL) {
-            if (again)
-                (void)trii_cond_wait_until(&h->turn, &h->mutex, sooner(until_ns));
-        } else {
-            h->driving = true;
-            trii_mutex_unlock(&h->mutex);
-            on->engine->progress(on->self, &h->inner, until_ns == 0 ? 0 : sooner(until_ns));
-            trii_mutex_lock(&h->mutex);
-            h->driving = false;
-            advance(h);
-            trii_cond_broadcast(&h->turn);
-        }
-        again = again && trii_op_status(op) == TRI_INPROGRESS && trii_now_ns() < until_ns;
+    if (!h->driving)
+        look(h);
+    while (until_ns != 0 && trii_op_status(op) == TRI_INPROGRESS && trii_now_ns() < until_ns) {
+        if (h->driving)
+            (void)trii_cond_wait_until(&h->turn, &h->mutex, sooner(until_ns, LOOK_NS));
+        else
+            drive(h, until_ns);
     }
     trii_mutex_unlock(&h->mutex);
 }
@@ -223,28 +389,30 @@ static void hierarchy_describe_wait(void *self, trii_op *op, char *text, size_t 
 {
     hierarchy *h = self;
     const hierarchy_child *flat = &h->children[HIERARCHY_FLAT];
-    const hierarchy_child *on;
+    hierarchy_call *c;
     char inner[300] = "nobody";
-    bool first;
 
-    if (!hierarchy_is_staged(h, op->call.kind)) {
+    if (trii_kind_in(op->call.kind, TRII_KINDS_PAIR)) {
         flat->engine->describe_wait(flat->self, op, text, size);
         return;
     }
     trii_mutex_lock(&h->mutex);
-    on = h->inner_on;
-    first = h->queue == op;
-    if (on != NULL)
-        on->engine->describe_wait(on->self, &h->inner, inner, sizeof(inner));
+    c = h->first;
+    while (c != NULL && c->op != op)
+        c = c->next;
+    c = c != NULL && (c->inner_on != NULL || c->noticed) ? c : h->first;
+    if (c != NULL && is_under_way(c->inner_on, &c->inner))
+        c->inner_on->engine->describe_wait(c->inner_on->self, &c->inner, inner, sizeof(inner));
+    else if (c != NULL && is_under_way(notice_on(h, c), &c->notice))
+        notice_on(h, c)->engine->describe_wait(notice_on(h, c)->self, &c->notice, inner,
+                                               sizeof(inner));
+    snprintf(text, size, "%s%s%s",
+             c != NULL && c->op != op ? "an earlier call, which waits for " : "", inner,
+             c != NULL && (c->inner_on == &h->children[HIERARCHY_CROSS] ||
+                           c->inner_on == &h->children[HIERARCHY_BACK])
+                 ? "; or for a rank of the same host"
+                 : "");
     trii_mutex_unlock(&h->mutex);
-    if (on == &h->children[HIERARCHY_LOCAL])
-        snprintf(text, size, "%samong ranks %d to %d, of one host, counted from 0: %s",
-                 first ? "" : "an earlier call, ", h->host * h->local_size,
-                 (h->host + 1) * h->local_size - 1, inner);
-    else
-        snprintf(text, size, "%samong ranks %d, %d, ..., one of each host, counted from 0: %s",
-                 first ? "" : "an earlier call, ", h->local_rank, h->local_rank + h->local_size,
-                 inner);
 }
 
 static void hierarchy_abort(void *self)
@@ -255,24 +423,40 @@ static void hierarchy_abort(void *self)
         return; /* somebody is just writing it, and will come here */
     abort_children(h);
     trii_mutex_lock(&h->mutex);
-    if (!h->driving)
-        advance(h);
+    advance(h);
     trii_cond_broadcast(&h->turn);
     trii_mutex_unlock(&h->mutex);
 }
 
+/* A rank that is alone on its host has no child that shares memory. */
 static tri_status hierarchy_alloc(void *self, size_t bytes, void **p_out)
 {
-    const hierarchy_child *local = &((hierarchy *)self)->children[HIERARCHY_LOCAL];
+    const hierarchy_child *in = &((hierarchy *)self)->children[HIERARCHY_IN];
 
-    return local->engine->alloc(local->self, bytes, p_out);
+    if (in->self != NULL)
+        return in->engine->alloc(in->self, bytes, p_out);
+    *p_out = trii_alloc_aligned(TRII_CACHE_LINE, bytes, "group_alloc");
+    if (*p_out == NULL)
+        return TRI_ERR_NO_MEMORY;
+    memset(*p_out, 0, bytes);
+    return TRI_OK;
 }
 
 static void hierarchy_free(void *self, void *p)
 {
-    const hierarchy_child *local = &((hierarchy *)self)->children[HIERARCHY_LOCAL];
+    const hierarchy_child *in = &((hierarchy *)self)->children[HIERARCHY_IN];
 
-    local->engine->free(local->self, p);
+    if (in->self != NULL)
+        in->engine->free(in->self, p);
+    else
+        trii_free(p);
+}
+
+static void hierarchy_sever(void *self, uint32_t draw, bool half)
+{
+    const hierarchy_child *flat = &((hierarchy *)self)->children[HIERARCHY_FLAT];
+
+    flat->engine->sever(flat->self, draw, half);
 }
 
 /* --- life ------------------------------------------------------------------------------------ */
@@ -283,10 +467,15 @@ static void release(hierarchy *h)
         if (h->children[i].self != NULL)
             h->children[i].engine->destroy(h->children[i].self);
     }
+    for (int i = 0; i < HIERARCHY_CALLS; i++)
+        trii_free(h->calls[i].memory);
+    trii_free(h->calls[0].columns); /* and all others' */
+    trii_free(h->sources);
+    trii_free(h->from);
+    trii_free(h->sum_room);
+    hierarchy_layout_fini(&h->layout);
     trii_cond_fini(&h->turn);
     trii_mutex_fini(&h->mutex);
-    trii_free(h->wide);
-    trii_free(h->places);
     trii_free(h);
 }
 
@@ -295,13 +484,12 @@ static void hierarchy_destroy(void *self)
     hierarchy *h = self;
 
     trii_mutex_lock(&h->mutex);
-    if (h->queue != NULL) {
+    if (h->first != NULL || h->queue != NULL) {
         trii_fault_raise(h->fault, TRI_ERR_ABORTED, "rank %d left the group during a call",
                          h->rank);
         abort_children(h);
-        while (h->queue != NULL) {
-            if (h->inner_on != NULL)
-                h->inner_on->engine->progress(h->inner_on->self, &h->inner, sooner(INT64_MAX));
+        while (h->first != NULL || h->queue != NULL) {
+            drive(h, INT64_MAX);
             advance(h);
         }
     }
@@ -309,90 +497,35 @@ static void hierarchy_destroy(void *self)
     release(h);
 }
 
-/* Which host a rank is on: all that share a loopback interface share memory too. TRI_HOSTS
- * pretends: host numbers of the ranks, "0,0,1,1". */
-static void host_of(int rank, char text_out[96])
+/* Its place among the children: its ranks, its key in the store; size 0: this rank is not in it. */
+static void place_child(const hierarchy *h, int which, trii_group_args *its, char key[24])
 {
-    const char *pretended = trii_param_text(TRII_PARAM_HOSTS);
+    static const char *const names[HIERARCHY_CHILDREN] = {"in", "cross", "back", "out", "flat"};
+    const hierarchy_layout *l = &h->layout;
 
-    for (int r = 0; r < rank && pretended != NULL; r++) {
-        pretended = strchr(pretended, ',');
-        pretended = pretended != NULL ? pretended + 1 : NULL;
+    if (which == HIERARCHY_FLAT) {
+        its->rank = h->rank;
+        its->size = h->size;
+        snprintf(key, 24, "%s", names[which]);
+    } else if (which == HIERARCHY_IN || which == HIERARCHY_OUT) {
+        its->rank = l->local_rank;
+        its->size = l->local_size > 1 ? l->local_size : 0;
+        its->names = l->by_host + l->host_at[l->host];
+        snprintf(key, 24, "%s/%d", names[which], l->host);
+    } else {
+        its->rank = l->host;
+        its->size = l->column >= 0 ? l->n_hosts : 0;
+        its->names = l->column_ranks;
+        snprintf(key, 24, "%s/%d", names[which], l->column);
     }
-    if (pretended != NULL)
-        snprintf(text_out, 96, "%.*s", (int)strcspn(pretended, ","), pretended);
-    else
-        trii_socket_network_id(text_out);
 }
 
-/* The layout: hosts one after the other, of one number of ranks, at least 2 and 2. */
-static tri_status read_layout(hierarchy *h, const trii_group_args *args)
+static tri_status create_child(hierarchy *h, const trii_group_args *args, int which)
 {
-    char mine[96], key[32], first[96] = "";
-    int n = 1;
-    tri_status st;
-
-    host_of(args->rank, mine);
-    snprintf(key, sizeof(key), "host/%d", args->rank);
-    st = tri_store_set(args->store, key, mine, strlen(mine));
-    for (int r = 0; r < args->size && st == TRI_OK; r++) {
-        char *host = NULL;
-
-        snprintf(key, sizeof(key), "host/%d", r);
-        st = tri_store_get(args->store, key, trii_group_left_ms(args), (void **)&host, NULL);
-        if (st != TRI_OK)
-            break;
-        if (r == 0)
-            snprintf(first, sizeof(first), "%s", host);
-        else if (n == r && strcmp(host, first) == 0)
-            n++;
-        tri_store_free(host);
-    }
-    if (st != TRI_OK)
-        return st;
-    if (n < 2 || n == args->size || args->size % n != 0)
-        return TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                         "engine hierarchy: the first host has %d of %d ranks; it needs several "
-                         "hosts with as many ranks each, at least 2",
-                         n, args->size);
-    h->local_size = n;
-    h->n_hosts = args->size / n;
-    h->host = args->rank / n;
-    h->local_rank = args->rank % n;
-    h->tree_fits = (n & (n - 1)) == 0;
-    return TRI_OK;
-}
-
-/* The ranks of a block of local_size are on one host, others on others. */
-static tri_status check_blocks(const hierarchy *h, const trii_group_args *args)
-{
-    char mine[96], key[32];
-    tri_status st = TRI_OK;
-
-    host_of(args->rank, mine);
-    for (int r = 0; r < args->size && st == TRI_OK; r++) {
-        char *host = NULL;
-
-        snprintf(key, sizeof(key), "host/%d", r);
-        st = tri_store_get(args->store, key, trii_group_left_ms(args), (void **)&host, NULL);
-        if (st == TRI_OK && (strcmp(host, mine) == 0) != (r / h->local_size == h->host))
-            st = TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                           "engine hierarchy: rank %d is not where a layout of %d ranks on each "
-                           "host has it",
-                           r, h->local_size);
-        if (host != NULL)
-            tri_store_free(host);
-    }
-    return st;
-}
-
-static tri_status create_child(hierarchy *h, const trii_group_args *args, int which, int rank,
-                               int size)
-{
-    static const char *const engines[HIERARCHY_CHILDREN] = {"shm", "tcp", "tcp"};
+    static const char *const engines[HIERARCHY_CHILDREN] = {"shm", "tcp", "tcp", "shm", "tcp"};
     hierarchy_child *c = &h->children[which];
     trii_group_args its = *args;
-    char key[40];
+    char key[24];
     tri_status st;
 
     for (const trii_engine *const *e = trii_engines(); *e != NULL; e++) {
@@ -401,15 +534,11 @@ static tri_status create_child(hierarchy *h, const trii_group_args *args, int wh
     }
     if (c->engine == NULL)
         return TRII_FAIL(TRI_ERR_UNSUPPORTED, "engine hierarchy: it needs %s", engines[which]);
-    if (which == HIERARCHY_FLAT)
-        snprintf(key, sizeof(key), "flat");
-    else
-        snprintf(key, sizeof(key), "%s/%d", which == HIERARCHY_LOCAL ? "local" : "cross",
-                 which == HIERARCHY_LOCAL ? h->host : h->local_rank);
+    place_child(h, which, &its, key);
+    if (its.size == 0)
+        return TRI_OK;
     snprintf(c->name, sizeof(c->name), "%.15s/%s", args->name, key);
     its.name = c->name;
-    its.rank = rank;
-    its.size = size;
     its.fault = &c->fault;
     st = tri_store_prefix(key, args->store, &its.store);
     if (st != TRI_OK)
@@ -419,15 +548,35 @@ static tri_status create_child(hierarchy *h, const trii_group_args *args, int wh
     return st;
 }
 
+static tri_status allocate(hierarchy *h)
+{
+    size_t n = (size_t)h->size + 1;
+    size_t *places = trii_alloc(4 * n * HIERARCHY_CALLS, sizeof(*places), "hierarchy");
+
+    h->calls[0].columns = places;
+    h->sources = trii_alloc(n, sizeof(*h->sources), "hierarchy");
+    h->from = trii_alloc(n, sizeof(*h->from), "hierarchy");
+    h->sum_room = trii_alloc_aligned(64, HIERARCHY_SUM_BYTES * HIERARCHY_SUM_DEPTH, "hierarchy");
+    if (places == NULL || h->sources == NULL || h->from == NULL || h->sum_room == NULL)
+        return TRI_ERR_NO_MEMORY;
+    for (int i = 0; i < HIERARCHY_CALLS; i++, places += 4 * n) {
+        h->calls[i].columns = places;
+        h->calls[i].pieces = places + n;
+        h->calls[i].src_at = places + 2 * n;
+        h->calls[i].dst_at = places + 3 * n;
+    }
+    return TRI_OK;
+}
+
 static tri_status hierarchy_create(const trii_group_args *args, void **self_out)
 {
     hierarchy *h = NULL;
     tri_status st = TRI_OK;
 
-    if (args->size < 4)
+    if (args->size < 3)
         return TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                         "engine hierarchy: a group of %d, it needs several hosts with at least 2 "
-                         "ranks each",
+                         "engine hierarchy: a group of %d; it needs several hosts, and one with "
+                         "several ranks",
                          args->size);
     h = trii_alloc(1, sizeof(*h), "hierarchy");
     if (h == NULL)
@@ -438,28 +587,29 @@ static tri_status hierarchy_create(const trii_group_args *args, void **self_out)
         h->fault = args->fault;
         trii_mutex_init(&h->mutex);
         trii_cond_init(&h->turn);
-        st = read_layout(h, args);
+        st = allocate(h);
         if (st == TRI_OK)
-            st = check_blocks(h, args);
-        if (st == TRI_OK) {
-            h->places = trii_alloc((size_t)h->local_size + 1, sizeof(*h->places), "hierarchy");
-            st = h->places != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
-        }
+            st = hierarchy_layout_init(&h->layout, args);
     }
     st = trii_group_agree(args, "layout", st);
     if (st == TRI_OK && h != NULL)
-        st = trii_group_agree(args, "local",
-                              create_child(h, args, HIERARCHY_LOCAL, h->local_rank, h->local_size));
+        st = trii_group_agree(args, "in", create_child(h, args, HIERARCHY_IN));
     if (st == TRI_OK && h != NULL)
-        st = create_child(h, args, HIERARCHY_FLAT, args->rank, args->size); /* agrees */
+        st = trii_group_agree(args, "out", create_child(h, args, HIERARCHY_OUT));
     if (st == TRI_OK && h != NULL)
-        st = trii_group_agree(args, "cross",
-                              create_child(h, args, HIERARCHY_CROSS, h->host, h->n_hosts));
+        st = create_child(h, args, HIERARCHY_FLAT); /* agrees */
+    if (st == TRI_OK && h != NULL)
+        st = trii_group_agree(args, "cross", create_child(h, args, HIERARCHY_CROSS));
+    if (st == TRI_OK && h != NULL)
+        st = trii_group_agree(args, "back", create_child(h, args, HIERARCHY_BACK));
     if (st != TRI_OK) {
         if (h != NULL)
             release(h);
         return st;
     }
+    if (h->children[HIERARCHY_OUT].self != NULL)
+        h->children[HIERARCHY_OUT].engine->adopt(h->children[HIERARCHY_OUT].self,
+                                                 h->children[HIERARCHY_IN].self);
     *self_out = h;
     return TRI_OK;
 }
@@ -477,4 +627,5 @@ const trii_engine trii_engine_hierarchy = {
     .describe_wait = hierarchy_describe_wait,
     .abort = hierarchy_abort,
     .destroy = hierarchy_destroy,
+    .sever = hierarchy_sever,
 };

@@ -41,6 +41,7 @@ const char *trii_kind_name(trii_kind kind)
 static void describe_detail(const trii_collective *call, char *text, size_t size)
 {
     const char *dtype = tri_dtype_name(call->dtype);
+    int peer = call->root >= 0 ? trii_rank_name(call->names, call->root) : -1;
 
     switch (call->kind) {
     case TRII_KIND_ALL_REDUCE:
@@ -70,7 +71,7 @@ static void describe_detail(const trii_collective *call, char *text, size_t size
     case TRII_KIND_SEND:
     case TRII_KIND_RECV:
         snprintf(text, size, " of %zu %s %s rank %d, tag %d", call->count, dtype,
-                 call->kind == TRII_KIND_SEND ? "to" : "from", call->root, call->tag);
+                 call->kind == TRII_KIND_SEND ? "to" : "from", peer, call->tag);
         break;
     case TRII_KIND_RECV_ANY:
         snprintf(text, size, " of %zu %s, tag %d", call->count, dtype, call->tag);
@@ -156,7 +157,7 @@ void trii_op_finish(trii_op *op, tri_status status, const char *why)
     atomic_int *word = &op->status;
 
     if (status == TRI_OK && op->call.from != NULL)
-        *op->call.from = op->call.root;
+        *op->call.from = trii_rank_name(op->call.names, op->call.root);
     if (status < 0)
         snprintf(op->error, sizeof(op->error), "%s", why != NULL ? why : tri_status_name(status));
     /* From here a blocking caller may return and the operation may be gone, unless it is a

@@ -5,9 +5,14 @@
 #include "testing/check.h"
 #include "testing/ranks.h"
 
+#include <stdlib.h>
+
 #include "base/alloc.h"
 
-static const char *engines[] = {"shm", "tcp"};
+/* With pretended hosts: rank 2 disagrees with a rank of its host, or of another. */
+static const struct {
+    const char *engine, *hosts;
+} engines[] = {{"shm", NULL}, {"tcp", NULL}, {"hierarchy", "a,b,b"}, {"hierarchy", "a,a,b"}};
 
 /* One way to disagree; odd is another rank's side of it. */
 static tri_status disagree(tri_group *g, int what, bool odd, int rank, tri_work **work)
@@ -78,11 +83,14 @@ static const char *sides(rank_env *env)
 static void ranks_that_disagree_about_any_call_are_named(void **state)
 {
     (void)state;
-    for (int e = 0; e < 2; e++) {
-        tri_group_options options = {.engine = engines[e], .timeout_ms = 20000};
+    for (size_t e = 0; e < sizeof(engines) / sizeof(engines[0]); e++) {
+        tri_group_options options = {.engine = engines[e].engine, .timeout_ms = 20000};
 
+        if (engines[e].hosts != NULL)
+            setenv("TRI_HOSTS", engines[e].hosts, 1);
         for (int what = 0; what <= 7; what++)
             run_threads(3, &options, sides, &what);
+        unsetenv("TRI_HOSTS");
     }
     assert_int_equal(trii_alloc_live(), 0);
 }

@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 
 static const size_t small_counts[] = {0, 1, 17, 1009, SIZE_MAX};
+static const size_t odd_counts[] = {17, 5003, SIZE_MAX};
 static const size_t counts[] = {0, 1, 23, 4099, 40009, SIZE_MAX};
 static const tri_dtype every_dtype[] = {
     TRI_DTYPE_U8,   TRI_DTYPE_I8,  TRI_DTYPE_I16, TRI_DTYPE_I32,  TRI_DTYPE_I64, TRI_DTYPE_F16,
@@ -53,17 +54,70 @@ static void two_hosts_of_four(void **state)
     conform(hosts_of_4, 8, small_counts, few_dtypes);
 }
 
-/* No power of two: reductions go another way, to the same bits. */
+/* The canonical tree does not split between the hosts: hosts exchange what they sum alone. */
 static void two_hosts_of_three(void **state)
 {
     (void)state;
     conform(hosts_of_3, 6, counts, few_dtypes);
 }
 
+/* Hosts of different sizes, some ranks without a column. */
+static void two_ranks_and_one(void **state)
+{
+    (void)state;
+    conform("a,a,b", 3, counts, few_dtypes);
+}
+
+static void one_rank_and_two(void **state)
+{
+    (void)state;
+    conform("a,b,b", 3, counts, few_dtypes);
+}
+
+static void three_three_and_one(void **state)
+{
+    (void)state;
+    conform("a,a,a,b,b,b,c", 7, counts, few_dtypes);
+}
+
+static void five_and_three(void **state)
+{
+    (void)state;
+    conform("a,a,a,a,a,b,b,b", 8, small_counts, few_dtypes);
+}
+
+/* The tree splits between these, though they differ: it is one over three hosts. */
+static void four_four_and_three(void **state)
+{
+    (void)state;
+    conform("a,a,a,a,b,b,b,b,c,c,c", 11, small_counts, few_dtypes);
+}
+
+/* As srun --distribution=cyclic places them. */
+static void interleaved(void **state)
+{
+    (void)state;
+    conform("a,b,a,b", 4, counts, few_dtypes);
+    conform("a,b,c,a,b,c", 6, small_counts, few_dtypes);
+}
+
+static void interleaved_and_uneven(void **state)
+{
+    (void)state;
+    conform("a,b,c,a,b,c,a", 7, counts, few_dtypes);
+    conform("a,b,b,c,a,a,b,a,c,b", 10, small_counts, few_dtypes);
+}
+
 static void every_dtype_and_op(void **state)
 {
     (void)state;
     conform(hosts_of_2, 4, small_counts, every_dtype);
+}
+
+static void every_dtype_and_op_elsewhere(void **state)
+{
+    (void)state;
+    conform("a,a,b,a,b", 5, odd_counts, every_dtype);
 }
 
 static const char *engine_is(rank_env *env)
@@ -87,9 +141,13 @@ static void the_layout_of_hosts_chooses_the_engine(void **state)
     static const struct {
         const char *hosts, *engine;
         int size;
-    } cases[] = {{"a,a,b,b", "hierarchy", 4}, {"a,b,c,d", "tcp", 4}, {"a,a,b", "tcp", 3},
-                 {"a,b,a,b", "tcp", 4},       {"a,a,b,c", "tcp", 4}, {"a,a,b,b,b,b", "tcp", 6},
-                 {"a,a,b,b,a,a", "tcp", 6},   {NULL, "shm", 4}};
+    } cases[] = {{"a,a,b,b", "hierarchy", 4},
+                 {"a,b,c,d", "tcp", 4},
+                 {"a,a,b", "hierarchy", 3},
+                 {"a,b", "tcp", 2},
+                 {"a,b,a,b", "hierarchy", 4},
+                 {"a,a,b,c", "hierarchy", 4},
+                 {NULL, "shm", 4}};
     tri_group_options options = {.timeout_ms = 40000};
 
     (void)state;
@@ -168,16 +226,57 @@ static void a_timeout_ends_all_calls_on_all_hosts(void **state)
     assert_int_equal(trii_alloc_live(), 0);
 }
 
+/* One of them would go one way and the other another. */
+static const char *ways_apart(rank_env *env)
+{
+    enum { COUNT = 20000 };
+    float *x = calloc(COUNT, sizeof(*x));
+    tri_group *g = NULL;
+    tri_status st;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &g));
+    RANK_TRY(env, tri_all_reduce(g, x, x, COUNT, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL));
+    if (env->rank == 2)
+        st = tri_barrier(g, NULL);
+    else
+        st = tri_all_reduce(g, x, x, COUNT, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL);
+    if (st != TRI_ERR_MISMATCH || strstr(tri_last_error(), "rank 1 calls all_reduce #2") == NULL ||
+        strstr(tri_last_error(), "rank 2 calls barrier #2 (hierarchy_test.c") == NULL)
+        return RANK_FAIL(env, "rank %d: %s: %s", env->rank, tri_status_name(st), tri_last_error());
+    tri_group_unref(g);
+    free(x);
+    return NULL;
+}
+
+static void calls_that_go_different_ways_are_a_mismatch(void **state)
+{
+    tri_group_options options = {.engine = "hierarchy", .timeout_ms = 20000};
+
+    (void)state;
+    setenv("TRI_HOSTS", "a,b,b", 1);
+    run_threads(3, &options, ways_apart, NULL);
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(two_hosts_of_two),
     cmocka_unit_test(three_hosts_of_two),
     cmocka_unit_test(four_hosts_of_two),
     cmocka_unit_test(two_hosts_of_four),
     cmocka_unit_test(two_hosts_of_three),
+    cmocka_unit_test(two_ranks_and_one),
+    cmocka_unit_test(one_rank_and_two),
+    cmocka_unit_test(three_three_and_one),
+    cmocka_unit_test(five_and_three),
+    cmocka_unit_test(four_four_and_three),
+    cmocka_unit_test(interleaved),
+    cmocka_unit_test(interleaved_and_uneven),
+    cmocka_unit_test(every_dtype_and_op_elsewhere),
     cmocka_unit_test(every_dtype_and_op),
     cmocka_unit_test(the_layout_of_hosts_chooses_the_engine),
     cmocka_unit_test(a_dead_rank_ends_all_calls_on_all_hosts),
     cmocka_unit_test(a_timeout_ends_all_calls_on_all_hosts),
+    cmocka_unit_test(calls_that_go_different_ways_are_a_mismatch),
 };
 
 TEST_MAIN(tests)

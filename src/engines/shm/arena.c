@@ -35,10 +35,11 @@ typedef struct arena_message {
     int32_t grow;
 } arena_message;
 
-uint64_t shm_arena_find(shm_group *g, const void *p, size_t bytes)
+uint64_t shm_arena_find(const shm_group *g, const void *p, size_t bytes)
 {
-    int n = atomic_load_explicit(&g->n_extents, memory_order_acquire);
+    int n = atomic_load_explicit(&g->arena->n_extents, memory_order_acquire);
 
+    g = g->arena;
     for (int e = 0; e < n; e++) {
         uintptr_t base = (uintptr_t)g->extents[e].memory[g->rank].base;
         uintptr_t at = (uintptr_t)p;
@@ -60,7 +61,7 @@ static tri_status exchange(shm_group *g, const arena_message *mine, int pass_fd,
         if (r != g->rank)
             st = trii_unix_send(g->peers[r].socket, mine, sizeof(*mine), pass_fd, deadline_ns);
         if (st != TRI_OK)
-            return TRII_FAIL_CTX(st, "to rank %d", r);
+            return TRII_FAIL_CTX(st, "to rank %d", shm_name(g, r));
     }
     for (int r = 0; r < g->size; r++) {
         tri_status st = TRI_OK;
@@ -71,9 +72,10 @@ static tri_status exchange(shm_group *g, const arena_message *mine, int pass_fd,
             st = trii_unix_recv(g->peers[r].socket, &theirs[r], sizeof(theirs[r]),
                                 fds != NULL ? &fds[r] : NULL, deadline_ns);
         if (st != TRI_OK)
-            return TRII_FAIL_CTX(st, "from rank %d", r);
+            return TRII_FAIL_CTX(st, "from rank %d", shm_name(g, r));
         if (theirs[r].magic != SHM_MAGIC)
-            return TRII_FAIL(TRI_ERR_INTERNAL, "rank %d does not speak our language", r);
+            return TRII_FAIL(TRI_ERR_INTERNAL, "rank %d does not speak our language",
+                             shm_name(g, r));
     }
     return TRI_OK;
 }
@@ -88,7 +90,7 @@ static tri_status agree(shm_group *g, tri_status mine, arena_message *theirs, in
         return st != TRI_OK ? st : mine;
     for (int r = 0; r < g->size; r++) {
         if (theirs[r].status != TRI_OK)
-            return TRII_FAIL((tri_status)theirs[r].status, "rank %d could not", r);
+            return TRII_FAIL((tri_status)theirs[r].status, "rank %d could not", shm_name(g, r));
     }
     return TRI_OK;
 }
@@ -187,7 +189,7 @@ static tri_status grow(shm_group *g, size_t bytes, arena_message *theirs, int *f
         if (st == TRI_OK && heard == TRI_OK && r != g->rank && fds[r] >= 0)
             st = trii_shmem_attach(fds[r], extent->bytes, &extent->memory[r]);
         else if (st == TRI_OK && heard == TRI_OK && r != g->rank)
-            st = TRII_FAIL(TRI_ERR_NO_MEMORY, "rank %d could not make an extent", r);
+            st = TRII_FAIL(TRI_ERR_NO_MEMORY, "rank %d could not make an extent", shm_name(g, r));
         trii_unix_close(fds[r]);
     }
     if (heard == TRI_OK)
@@ -242,7 +244,7 @@ static tri_status alloc_locked(shm_group *g, size_t bytes, arena_message *theirs
         if (theirs[r].bytes != bytes) {
             return TRII_FAIL(TRI_ERR_MISMATCH,
                              "the ranks disagree: rank %d allocates %zu bytes, rank %d %" PRIu64,
-                             g->rank, bytes, r, theirs[r].bytes);
+                             shm_name(g, g->rank), bytes, shm_name(g, r), theirs[r].bytes);
         }
         must_grow |= theirs[r].grow != 0;
     }
@@ -296,7 +298,8 @@ tri_status shm_arena_alloc(void *self, size_t bytes, void **p_out)
         return TRI_OK;
     /* The peers would wait for the rest of it: the group ends, by the first cause. */
     shm_check_peers(g);
-    shm_fail(g, st, "rank %d, group_alloc of %zu bytes: %s", g->rank, bytes, tri_last_error());
+    shm_fail(g, st, "rank %d, group_alloc of %zu bytes: %s", shm_name(g, g->rank), bytes,
+             tri_last_error());
     shm_abort(g);
     return TRII_FAIL(trii_fault_status(g->fault), "%s", g->fault->text);
 }

@@ -52,9 +52,9 @@ static void peer_ended(shm_peer *peer, const char *how)
         shm_check_peers(g);
     } else if (state == SHM_ACTIVE) {
         shm_describe_last(g, peer->rank, last, sizeof(last));
-        atomic_store(&g->fault->lost_rank, peer->rank + 1);
-        shm_fail(g, TRI_ERR_PEER_LOST, "rank %d (process %d) %s; its last call: %s", peer->rank,
-                 (int)peer->block->head.pid, how, last);
+        atomic_store(&g->fault->lost_rank, shm_name(g, peer->rank) + 1);
+        shm_fail(g, TRI_ERR_PEER_LOST, "rank %d (process %d) %s; its last call: %s",
+                 shm_name(g, peer->rank), (int)peer->block->head.pid, how, last);
         shm_abort(g);
     }
     shm_wake_self(g); /* who waits for one that left learns it now */
@@ -166,16 +166,18 @@ static tri_status read_address(const trii_group_args *args, int rank, shm_addres
     st = tri_store_get(args->store, key, trii_group_left_ms(args), (void **)&text, NULL);
     if (st == TRI_ERR_TIMEOUT)
         return TRII_FAIL(st, "group %s, rank %d of %d: waited for rank %d", args->name, args->rank,
-                         args->size, rank);
+                         args->size, trii_rank_name(args->names, rank));
     if (st != TRI_OK)
         return st;
     if (text[0] == '!') {
         long status = strtol(text + 1, &why, 10);
 
-        st = TRII_FAIL(status < 0 ? (tri_status)status : TRI_ERR_FORMAT, "rank %d:%s", rank, why);
+        st = TRII_FAIL(status < 0 ? (tri_status)status : TRI_ERR_FORMAT, "rank %d:%s",
+                       trii_rank_name(args->names, rank), why);
     } else if (sscanf(text, "%39s %63s %" SCNu64, address_out->boot, address_out->socket,
                       &address_out->nonce) != 3)
-        st = TRII_FAIL(TRI_ERR_FORMAT, "rank %d published no address: %s", rank, text);
+        st = TRII_FAIL(TRI_ERR_FORMAT, "rank %d published no address: %s",
+                       trii_rank_name(args->names, rank), text);
     tri_store_free(text);
     return st;
 }
@@ -214,7 +216,7 @@ static tri_status take_hello(shm_group *g, int fd, const shm_address *addresses,
     if (peer->block->head.magic != SHM_MAGIC ||
         peer->block->head.nonce != addresses[theirs.rank].nonce)
         return TRII_FAIL(TRI_ERR_UNSUPPORTED, "rank %d: its memory is not what it published",
-                         theirs.rank);
+                         shm_name(g, theirs.rank));
     *rank_out = theirs.rank;
     return TRI_OK;
 }
@@ -227,13 +229,13 @@ static tri_status connect_down(shm_group *g, const shm_address *addresses,
         tri_status st = TRI_OK;
 
         if (strcmp(addresses[r].boot, addresses[g->rank].boot) != 0)
-            return TRII_FAIL(TRI_ERR_UNSUPPORTED, "rank %d is on another host", r);
+            return TRII_FAIL(TRI_ERR_UNSUPPORTED, "rank %d is on another host", shm_name(g, r));
         if (r < g->rank)
             st = trii_unix_connect(addresses[r].socket, &g->peers[r].socket);
         if (r < g->rank && st == TRI_OK)
             st = send_hello(g, g->peers[r].socket, args->deadline_ns);
         if (st != TRI_OK)
-            return TRII_FAIL_CTX(st, "rank %d", r);
+            return TRII_FAIL_CTX(st, "rank %d", shm_name(g, r));
     }
     return TRI_OK;
 }
@@ -342,6 +344,8 @@ tri_status shm_create(const trii_group_args *args, void **self_out)
     g->size = args->size;
     g->name = args->name;
     g->fault = args->fault;
+    g->names = args->names;
+    g->arena = g;
     g->timeout_ns = args->timeout_ns;
     g->queue_tail = &g->queue;
     trii_mutex_init(&g->arena_lock);

@@ -19,6 +19,7 @@ static inline void store(shm_u64 *word, uint64_t value)
 
 static uint64_t call_word(const trii_collective *call)
 {
+    call = trii_collective_whole(call);
     return (uint64_t)call->kind | (uint64_t)call->dtype << 8 | (uint64_t)call->op << 16 |
            (uint64_t)(uint32_t)call->root << 32;
 }
@@ -146,7 +147,7 @@ void shm_arrive(shm_group *g, trii_op *op)
     else
         put_data(g, op, lane);
     store(&lane->arrival.call, call_word(&op->call));
-    store(&lane->arrival.count, op->call.count);
+    store(&lane->arrival.count, trii_collective_whole(&op->call)->count);
     store(&lane->arrival.place, shm_place(g, &op->call.site, step->flags));
     atomic_store_explicit(&lane->arrival.seq, op->call.seq, memory_order_release);
     step->phase = SHM_ARRIVED;
@@ -206,14 +207,15 @@ void shm_describe_last(const shm_group *g, int rank, char *text, size_t size)
 /* Compares a peer's call with ours. */
 static bool same_call(shm_group *g, trii_op *op, int rank, const shm_arrival *arrival)
 {
+    const trii_collective *ours = trii_collective_whole(&op->call);
     trii_collective theirs;
     char file[SHM_FILE_TEXT], text[TRII_ERR_BYTES];
 
-    if (TRII_LIKELY(load(&arrival->call) == call_word(&op->call) &&
-                    load(&arrival->count) == op->call.count))
+    if (TRII_LIKELY(load(&arrival->call) == call_word(ours) && load(&arrival->count) == ours->count))
         return true;
     theirs = call_of(g->peers[rank].block, arrival, file);
-    trii_collective_disagree(g->rank, &op->call, rank, &theirs, text, sizeof(text));
+    trii_collective_disagree(shm_name(g, g->rank), ours, shm_name(g, rank), &theirs, text,
+                             sizeof(text));
     shm_fail(g, TRI_ERR_MISMATCH, "%s", text);
     return false;
 }

@@ -158,7 +158,8 @@ static bool check_message(shm_group *g, const shm_message *message, const trii_o
     theirs.count = (size_t)load(&message->count);
     theirs.seq = load(&message->seq);
     theirs.site = shm_site_of(g->peers[call->root].block, load(&message->place), file);
-    trii_collective_disagree(g->rank, call, call->root, &theirs, text, sizeof(text));
+    trii_collective_disagree(shm_name(g, g->rank), call, shm_name(g, call->root), &theirs, text,
+                             sizeof(text));
     shm_fail(g, TRI_ERR_MISMATCH, "%s", text);
     return false;
 }
@@ -328,6 +329,6 @@ void shm_pair_describe(const shm_group *g, trii_op *op, char *text, size_t size)
         return;
     }
     shm_describe_last(g, op->call.root, last, sizeof(last));
-    snprintf(text, size, "rank %d to %s (its last call: %s)", op->call.root,
+    snprintf(text, size, "rank %d to %s (its last call: %s)", shm_name(g, op->call.root),
              op->call.kind == TRII_KIND_SEND ? "receive" : "send", last);
 }

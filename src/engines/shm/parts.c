@@ -166,11 +166,11 @@ bool shm_parts_agree(shm_group *g, const trii_op *op)
 
         if (sent == expected)
             continue;
-        trii_collective_describe(call, what, sizeof(what));
+        trii_collective_describe(trii_collective_whole(call), what, sizeof(what));
         shm_fail(g, TRI_ERR_MISMATCH,
                  "the ranks disagree in %s: rank %d sends %llu elements to rank %d, which expects "
                  "%zu",
-                 what, r, (unsigned long long)sent, g->rank, expected);
+                 what, shm_name(g, r), (unsigned long long)sent, shm_name(g, g->rank), expected);
         return false;
     }
     return true;

@@ -223,9 +223,9 @@ static void check_left(shm_group *g)
             needs = any_recv_in_vain(g);
         if (needs == NULL)
             continue;
-        trii_collective_describe(&needs->call, what, sizeof(what));
+        trii_collective_describe(trii_collective_whole(&needs->call), what, sizeof(what));
         shm_fail(g, TRI_ERR_PEER_LOST, "rank %d left the group; rank %d still waits for it in %s",
-                 r, g->rank, what);
+                 shm_name(g, r), shm_name(g, g->rank), what);
         return;
     }
 }
@@ -411,18 +411,29 @@ static void shm_describe_wait(void *self, trii_op *op, char *text, size_t size)
         return;
     }
     if (n > 1) { /* all of them, as what follows may not fit */
-        used = trii_ranks_text(ranks, n, text, size);
+        int names[SHM_MAX_RANKS];
+
+        for (int i = 0; i < n; i++)
+            names[i] = shm_name(g, ranks[i]);
+        used = trii_ranks_text(names, n, text, size);
         used += (size_t)snprintf(text + used, size - used, ": ");
     }
     for (int i = 0; i < n && used < size; i++) {
         char last[240];
+        int name = shm_name(g, ranks[i]);
         bool stopped = trii_process_is_stopped(g->peers[ranks[i]].block->head.pid);
 
         shm_describe_last(g, ranks[i], last, sizeof(last));
         used += (size_t)snprintf(text + used, size - used, "%srank %d (%s%s: %s)",
-                                 i > 0 ? ", " : "", ranks[i], stopped ? "stopped; " : "",
+                                 i > 0 ? ", " : "", name, stopped ? "stopped; " : "",
                                  arrived ? "in the call, not through" : "its last call", last);
     }
+}
+
+/* The extents only grow, and each is the same on all ranks. */
+static void shm_adopt(void *self, const void *other)
+{
+    ((shm_group *)self)->arena = other;
 }
 
 static void shm_destroy(void *self)
@@ -434,7 +445,7 @@ static void shm_destroy(void *self)
     unfinished = g->queue != NULL || g->n_pair_ops > 0;
     if (!unfinished && atomic_exchange(&g->told, 1) == 0)
         atomic_store_explicit(&g->block->head.state, SHM_LEFT, memory_order_release);
-    shm_fail(g, TRI_ERR_ABORTED, "rank %d left the group", g->rank);
+    shm_fail(g, TRI_ERR_ABORTED, "rank %d left the group", shm_name(g, g->rank));
     finish_all(g); /* tells the peers of a failure if there was work left */
     trii_lock_drop(&g->lock);
     shm_release(g);
@@ -467,4 +478,5 @@ const trii_engine trii_engine_shm = {
     .abort = shm_abort,
     .destroy = shm_destroy,
     .sever = shm_sever,
+    .adopt = shm_adopt,
 };

@@ -85,6 +85,7 @@ struct shm_group {
     int size;
     const char *name;
     trii_fault *fault;
+    const int *names; /* of the ranks, in messages; NULL = their numbers */
     int64_t timeout_ns;
     shm_block *block; /* ours */
     shm_peer *peers;  /* [size], ourselves too */
@@ -109,11 +110,18 @@ struct shm_group {
     int64_t spin_max_ns;
     const char *files[SHM_FILES]; /* guard: lock; whose text is in head.files */
 
+    const shm_group *arena; /* whose extents are looked at: this group, or the adopted one */
     trii_mutex arena_lock;
     atomic_int n_extents; /* grows under arena_lock; an extent never changes once counted */
     shm_extent extents[SHM_MAX_EXTENTS];
     struct shm_span *spans; /* guard: arena_lock; pieces of the extents, in order */
 };
+
+/* What messages call a rank. */
+static inline int shm_name(const shm_group *g, int rank)
+{
+    return trii_rank_name(g->names, rank);
+}
 
 /* --- connect.c --- */
 tri_status shm_create(const trii_group_args *args, void **self_out);
@@ -205,11 +213,11 @@ tri_status shm_arena_alloc(void *self, size_t bytes, void **p_out);
 void shm_arena_free(void *self, void *p);
 void shm_arena_release(shm_group *g);
 /* Arena address of `bytes` at p, or 0 if they are not in our arena. */
-uint64_t shm_arena_find(shm_group *g, const void *p, size_t bytes);
+uint64_t shm_arena_find(const shm_group *g, const void *p, size_t bytes);
 /* Where a rank's arena address lies in this process. */
 static inline char *shm_arena_at(const shm_group *g, int rank, uint64_t at)
 {
-    return (char *)g->extents[(at >> 48) - 1].memory[rank].base + (at & ((UINT64_C(1) << 48) - 1));
+    return (char *)g->arena->extents[(at >> 48) - 1].memory[rank].base + (at & ((UINT64_C(1) << 48) - 1));
 }
 
 #endif

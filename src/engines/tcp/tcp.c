@@ -192,11 +192,11 @@ static void tcp_describe_wait(void *self, trii_op *op, char *text, size_t size)
 
     trii_mutex_lock(&g->mutex);
     if (kind == TRII_KIND_SEND)
-        snprintf(text, size, "rank %d to take the message", op->call.root);
+        snprintf(text, size, "rank %d to take the message", tcp_name(g, op->call.root));
     else if (kind == TRII_KIND_RECV_ANY && op->call.root < 0)
         snprintf(text, size, "any rank to send the message");
     else if (trii_kind_in(kind, TRII_KINDS_PAIR))
-        snprintf(text, size, "rank %d to send the message", op->call.root);
+        snprintf(text, size, "rank %d to send the message", tcp_name(g, op->call.root));
     else
         tcp_coll_describe_wait(g, op, text, size);
     trii_mutex_unlock(&g->mutex);
@@ -316,6 +316,7 @@ static tri_status tcp_create(const trii_group_args *args, void **self_out)
         g->rank = args->rank;
         g->size = args->size;
         g->fault = args->fault;
+        g->names = args->names;
         g->wake_fd = -1;
         trii_mutex_init(&g->mutex);
         trii_cond_init(&g->turn);
@@ -387,7 +388,8 @@ static void tcp_destroy(void *self)
 
     trii_mutex_lock(&g->mutex);
     if (g->pending > 0)
-        tcp_fail(g, TRI_ERR_ABORTED, "rank %d left the group during a call", g->rank);
+        tcp_fail(g, TRI_ERR_ABORTED, "rank %d left the group during a call",
+                 tcp_name(g, g->rank));
     trii_mutex_unlock(&g->mutex);
     unwatch_all(g);
     for (int r = 0; r < g->size && !g->failed; r++) {

@@ -158,6 +158,7 @@ typedef struct tcp_conn {
 typedef struct tcp_group {
     int rank, size;
     trii_fault *fault;
+    const int *names; /* of the ranks, in messages; NULL = their numbers */
     trii_loop *loop;
     trii_mutex mutex;
     trii_cond turn;  /* the thread that polls has left, or an operation is finished */
@@ -185,6 +186,12 @@ typedef struct tcp_group {
     unsigned *poll_events, *poll_ready;
 } tcp_group;
 
+/* What messages call a rank. */
+static inline int tcp_name(const tcp_group *g, int rank)
+{
+    return trii_rank_name(g->names, rank);
+}
+
 /* --- tcp_connect.c -------------------------------------------------------------------------- */
 
 /* Connects all pairs. g may be NULL if status says why: this rank has failed already, and
@@ -208,7 +215,7 @@ void tcp_frame_describe(const tcp_group *g, const tcp_frame *frame, char *text, 
 /* The peer's frame is of another call than ours. */
 void tcp_fail_mismatch(tcp_group *g, const trii_collective *ours, int peer,
                        const tcp_frame *theirs);
-void tcp_frame_fill(tcp_frame *frame, tcp_frame_type type, const trii_collective *call);
+void tcp_frame_fill(tcp_frame *frame, tcp_frame_type type, const trii_collective *piece);
 /* Ends an operation that is in no list any more. */
 void tcp_finish(tcp_group *g, trii_op *op, tri_status status, const char *why);
 /* The peer has left in order, but `op` still needs it. */

@@ -51,9 +51,9 @@ static void look(tcp_group *g)
         c->want_out = c->want_out || c->want_beat;
         if (!tcp_beat_is_silent(&health, now, g->silence_ns, &c->owed_ns))
             continue;
-        atomic_store(&g->fault->lost_rank, r + 1);
+        atomic_store(&g->fault->lost_rank, tcp_name(g, r) + 1);
         tcp_fail(g, TRI_ERR_PEER_LOST,
-                 "rank %d is lost: its host, %s, has not answered for %lld ms", r, c->peer,
+                 "rank %d is lost: its host, %s, has not answered for %lld ms", tcp_name(g, r), c->peer,
                  (long long)((now - c->owed_ns) / TRII_NS_PER_MS));
     }
     if (!g->failed)

@@ -18,7 +18,8 @@ static void start_one(tcp_group *g, tcp_coll *coll, trii_op *op)
     size_t size = tri_dtype_size(op->call.dtype);
 
     g->started = op->call.seq;
-    g->past[op->call.seq % TCP_PAST] = op->call;
+    g->past[op->call.seq % TCP_PAST] = *trii_collective_whole(&op->call);
+    g->past[op->call.seq % TCP_PAST].seq = op->call.seq;
     *coll = (tcp_coll){.op = op,
                        .peers = coll->peers,
                        .elem_bytes = size > 0 ? size : 1,
@@ -27,7 +28,7 @@ static void start_one(tcp_group *g, tcp_coll *coll, trii_op *op)
     memset(coll->peers, 0, (size_t)g->size * sizeof(*coll->peers));
     g->running[g->n_running++] = coll;
     if (tcp_plan(g, coll) != TRI_OK) {
-        tcp_fail(g, TRI_ERR_NO_MEMORY, "rank %d: %s", g->rank, tri_last_error());
+        tcp_fail(g, TRI_ERR_NO_MEMORY, "rank %d: %s", tcp_name(g, g->rank), tri_last_error());
         return;
     }
     for (int r = 0; r < g->size; r++) {
@@ -255,7 +256,8 @@ tcp_coll *tcp_coll_accept(tcp_conn *c, const tcp_frame *frame, tcp_stream **stre
             tcp_fail(
                 g, TRI_ERR_MISMATCH,
                 "the ranks disagree: rank %d sends %zu bytes to rank %d, which expects %zu: %s",
-                c->rank, (size_t)frame->bytes, g->rank, stream->total, text);
+                tcp_name(g, c->rank), (size_t)frame->bytes, tcp_name(g, g->rank), stream->total,
+                text);
             return NULL;
         }
         if (stream->open && frame->bytes <= stream->total - stream->framed &&
@@ -267,7 +269,7 @@ tcp_coll *tcp_coll_accept(tcp_conn *c, const tcp_frame *frame, tcp_stream **stre
     }
     tcp_frame_describe(g, frame, text, sizeof(text));
     tcp_fail(g, TRI_ERR_MISMATCH, "rank %d got bytes that it does not expect from rank %d: %s",
-             g->rank, c->rank, text);
+             tcp_name(g, g->rank), tcp_name(g, c->rank), text);
     return NULL;
 }
 
@@ -304,7 +306,7 @@ static size_t append_rank(const tcp_conn *c, char *text, size_t used, bool more,
         tcp_frame_describe(c->group, &c->last, last, sizeof(last));
     if (used < size)
         used += (size_t)snprintf(text + used, size - used, "%srank %d (its last call: %s)",
-                                 more ? ", " : "", c->rank, last);
+                                 more ? ", " : "", tcp_name(c->group, c->rank), last);
     return tcp_beat_describe(c, text, used, size);
 }
 
@@ -324,7 +326,11 @@ static void describe_coll(tcp_group *g, const tcp_coll *coll, char *text, size_t
     }
     text[0] = '\0';
     if (n > 1) { /* all of them, as what follows may not fit */
-        used = trii_ranks_text(ranks, n, text, size);
+        int names[TRII_POLL_MAX];
+
+        for (int i = 0; i < n; i++)
+            names[i] = tcp_name(g, ranks[i]);
+        used = trii_ranks_text(names, n, text, size);
         used += (size_t)snprintf(text + used, size - used, ": ");
     }
     for (int i = 0; i < n && used < size; i++)
@@ -346,7 +352,7 @@ void tcp_coll_describe_wait(tcp_group *g, const trii_op *op, char *text, size_t 
         snprintf(text, size, "nobody");
         return;
     }
-    trii_collective_describe(&coll->op->call, call, sizeof(call));
+    trii_collective_describe(trii_collective_whole(&coll->op->call), call, sizeof(call));
     describe_coll(g, coll, whom, sizeof(whom));
     snprintf(text, size, "an earlier call, %s, which waits for %s", call, whom);
 }

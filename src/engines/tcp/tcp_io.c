@@ -15,8 +15,9 @@
 
 /* --- frames ------------------------------------------------------------------------------- */
 
-void tcp_frame_fill(tcp_frame *frame, tcp_frame_type type, const trii_collective *call)
+void tcp_frame_fill(tcp_frame *frame, tcp_frame_type type, const trii_collective *piece)
 {
+    const trii_collective *call = trii_collective_whole(piece);
     const char *slash = call->site.file != NULL ? strrchr(call->site.file, '/') : NULL;
     const char *file = slash != NULL ? slash + 1 : call->site.file;
 
@@ -25,9 +26,9 @@ void tcp_frame_fill(tcp_frame *frame, tcp_frame_type type, const trii_collective
                          .dtype = (uint8_t)call->dtype,
                          .op = (uint8_t)call->op,
                          .root = call->root,
-                         .seq = call->seq,
+                         .seq = piece->seq,
                          .count = call->count,
-                         .bytes = call->bytes,
+                         .bytes = piece->bytes,
                          .line = (uint32_t)call->site.line};
     if (file != NULL)
         strncpy(frame->file, file, sizeof(frame->file) - 1);
@@ -65,7 +66,8 @@ void tcp_fail_mismatch(tcp_group *g, const trii_collective *ours, int peer, cons
     char file[TCP_FILE_TEXT], text[TRII_ERR_BYTES];
     trii_collective call = call_of(theirs, g->rank, file);
 
-    trii_collective_disagree(g->rank, ours, peer, &call, text, sizeof(text));
+    trii_collective_disagree(tcp_name(g, g->rank), ours, tcp_name(g, peer), &call, text,
+                             sizeof(text));
     tcp_fail(g, TRI_ERR_MISMATCH, "%s", text);
 }
 
@@ -159,16 +161,17 @@ void tcp_fail_gone(tcp_conn *c, const trii_op *op)
 {
     char call[192];
 
-    trii_collective_describe(&op->call, call, sizeof(call));
-    tcp_fail(c->group, TRI_ERR_PEER_LOST, "rank %d left the group, but %s needs it", c->rank, call);
+    trii_collective_describe(trii_collective_whole(&op->call), call, sizeof(call));
+    tcp_fail(c->group, TRI_ERR_PEER_LOST, "rank %d left the group, but %s needs it",
+             tcp_name(c->group, c->rank), call);
 }
 
 static void doom_lost(tcp_conn *c, const char *how)
 {
     c->doom = TRI_ERR_PEER_LOST;
-    atomic_store(&c->group->fault->lost_rank, c->rank + 1);
+    atomic_store(&c->group->fault->lost_rank, tcp_name(c->group, c->rank) + 1);
     snprintf(c->doom_text, sizeof(c->doom_text), "rank %d is lost: its connection from %s %s",
-             c->rank, c->peer, how);
+             tcp_name(c->group, c->rank), c->peer, how);
 }
 
 /* --- the end of a connection ------------------------------------------------------------------ */
@@ -266,10 +269,12 @@ void tcp_hang_up(tcp_conn *c)
         doom_lost(c, whole ? "closed without a goodbye" : "broke");
     } else if (frame.type == TCP_FRAME_FAULT) {
         c->doom = fault_status(frame.root);
-        if (frame.part > 0 && frame.part <= (uint32_t)c->group->size)
+        if (frame.part > 0 &&
+            frame.part <= (c->group->names != NULL ? INT32_MAX : (uint32_t)c->group->size))
             atomic_store(&c->group->fault->lost_rank, (int)frame.part);
         snprintf(c->doom_text, sizeof(c->doom_text), "%.*s (told by rank %d)",
-                 (int)(bytes < TRII_ERR_BYTES ? bytes : TRII_ERR_BYTES), text, c->rank);
+                 (int)(bytes < TRII_ERR_BYTES ? bytes : TRII_ERR_BYTES), text,
+                 tcp_name(c->group, c->rank));
     }
     note_doom(c);
     /* What the failing rank took part in may be whole here too: all that came is taken first. */
