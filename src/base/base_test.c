@@ -71,15 +71,47 @@ static void settings_say_which_variable_is_wrong(void **state)
 
     (void)state;
     setenv("TRI_TIMEOUT_MS", "soon", 1);
-    CHECK_FAILS(trii_param_i64(TRII_PARAM_TIMEOUT_MS, 1, 0, 10, &value), TRI_ERR_INVALID_ARG,
-                "TRI_TIMEOUT_MS=soon");
-    setenv("TRI_TIMEOUT_MS", "11", 1);
-    CHECK_FAILS(trii_param_i64(TRII_PARAM_TIMEOUT_MS, 1, 0, 10, &value), TRI_ERR_INVALID_ARG,
-                "outside 0 to 10");
+    CHECK_FAILS(trii_param_i64(TRII_PARAM_TIMEOUT_MS, 1, &value), TRI_ERR_INVALID_ARG,
+                "TRI_TIMEOUT_MS=soon must be an integer from -1");
+    setenv("TRI_NUM_THREADS", "0", 1);
+    CHECK_FAILS(trii_param_i64(TRII_PARAM_NUM_THREADS, 1, &value), TRI_ERR_INVALID_ARG,
+                "TRI_NUM_THREADS=0 must be an integer from 1 to 1024");
     assert_int_equal(value, 7);
     unsetenv("TRI_TIMEOUT_MS");
-    CHECK_OK(trii_param_i64(TRII_PARAM_TIMEOUT_MS, 1, 0, 10, &value));
+    CHECK_OK(trii_param_i64(TRII_PARAM_TIMEOUT_MS, 1, &value));
     assert_int_equal(value, 1);
+    CHECK_FAILS(trii_param_check_all(), TRI_ERR_INVALID_ARG, "TRI_NUM_THREADS=0");
+    setenv("TRI_NUM_THREADS", "1024", 1);
+    setenv("TRI_CHECK", "inf", 1);
+    CHECK_FAILS(trii_param_check_all(), TRI_ERR_INVALID_ARG, "TRI_CHECK=inf must be nan");
+    unsetenv("TRI_CHECK");
+    CHECK_OK(trii_param_check_all());
+    unsetenv("TRI_NUM_THREADS");
+}
+
+static void a_name_that_nobody_reads_gets_the_nearest(void **state)
+{
+    static const struct {
+        const char *entry, *like;
+    } cases[] = {{"TRI_TIMEOUT=5", "did you mean TRI_TIMEOUT_MS?"},
+                 {"TRI_TIMEOTU_MS=5", "TRI_TIMEOTU_MS is no setting of Trireme (did you mean "
+                                      "TRI_TIMEOUT_MS?"},
+                 {"TRI_NUMTHREADS", "TRI_NUM_THREADS"},
+                 {"TRI_LGO=debug", "did you mean TRI_LOG?"},
+                 {"TRI_ENGIN=shm", "did you mean TRI_ENGINE?"},
+                 {"TRI_JOB_KEY=/x", "did you mean TRI_JOB_KEY_FILE?"}};
+    static const char *const known[] = {"TRI_TIMEOUT_MS=5", "TRI_LOG=",          "TRIP=1",
+                                        "HOME=/root",       "TRI_TEST_SOURCE=/", "PATH"};
+    char text[TRII_PARAM_UNKNOWN];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_true(trii_param_unknown(cases[i].entry, text));
+        if (strstr(text, cases[i].like) == NULL)
+            fail_msg("%s: %s", cases[i].entry, text);
+    }
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        assert_false(trii_param_unknown(known[i], text));
 }
 
 static void a_setting_of_choices_names_them(void **state)
@@ -107,6 +139,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_chosen_allocation_fails_and_only_that_one),
     cmocka_unit_test(every_f16_survives_f32_and_rounding_is_to_even),
     cmocka_unit_test(settings_say_which_variable_is_wrong),
+    cmocka_unit_test(a_name_that_nobody_reads_gets_the_nearest),
     cmocka_unit_test(a_setting_of_choices_names_them),
 };
 

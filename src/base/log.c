@@ -12,6 +12,13 @@
 
 static const char *const level_names[] = {"error", "warn", "info", "debug", "trace"};
 
+/* The rooms, whose names messages begin with. */
+static const char *const components[] = {
+    "base",     "os",   "store",   "group",   "self",      "shm", "tcp",    "mpi",
+    "mpich",    "gloo", "nccl",    "reducer", "elastic",   "rpc", "launch", "tensor",
+    "graph",    "plan", "device",  "cpu",     "cuda",      "nn",  "optim",  "data",
+    "parallel", "ddp",  "trainer", "log",     "checkpoint"};
+
 static atomic_int shown_rank = -1;
 
 /* Level of one "name" or "component:name" entry if it concerns `component`, else -1.
@@ -34,22 +41,36 @@ static int entry_level(const char *entry, size_t length, const char *component)
     return named ? TRII_LOG_DEBUG : -1;
 }
 
-/* A component's level that is none would silence what was asked for. */
+static bool is_one_of(const char *text, size_t length, const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (strlen(names[i]) == length && memcmp(names[i], text, length) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* What is neither a level nor a component would silence what was asked for. */
 static void check_spec(const char *spec)
 {
     for (size_t length; *spec != '\0'; spec += length + (spec[length] == ',')) {
-        const char *colon;
-        size_t n = 0;
+        const char *colon, *level;
+        size_t name_length;
 
         length = strcspn(spec, ",");
         colon = memchr(spec, ':', length);
-        if (colon == NULL)
-            continue; /* a level, or a component */
-        while (n < TRII_COUNT_OF(level_names) &&
-               (strlen(level_names[n]) != (size_t)(spec + length - colon) - 1 ||
-                strncmp(level_names[n], colon + 1, strlen(level_names[n])) != 0))
-            n++;
-        if (n == TRII_COUNT_OF(level_names))
+        level = colon != NULL ? colon + 1 : spec;
+        name_length = colon != NULL ? (size_t)(colon - spec) : length;
+        if (colon == NULL && is_one_of(spec, length, level_names, TRII_COUNT_OF(level_names)))
+            continue;
+        if (!is_one_of(spec, name_length, components, TRII_COUNT_OF(components)))
+            trii_log_write(TRII_LOG_WARN, "log",
+                           "TRI_LOG: %.*s is no %s; LEVEL or COMPONENT:LEVEL, with commas between "
+                           "several; levels are error, warn, info, debug and trace, components "
+                           "the library's rooms, such as group, store, plan and checkpoint",
+                           (int)name_length, spec, colon != NULL ? "component" : "level");
+        else if (colon != NULL && !is_one_of(level, length - name_length - 1, level_names,
+                                             TRII_COUNT_OF(level_names)))
             trii_log_write(TRII_LOG_WARN, "log",
                            "TRI_LOG: %.*s must end with error, warn, info, debug or trace",
                            (int)length, spec);

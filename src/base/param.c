@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/compiler.h"
 #include "base/err.h"
 
 /* The only values of a setting; NULL = any text or number. */
@@ -17,13 +18,34 @@ static const char *const *const choices_of[TRII_PARAM_COUNT] = {
     [TRII_PARAM_ISA] = (const char *const[]){"portable", "avx2", "avx512", NULL},
 };
 
+/* The least and the largest value of a number; both 0 = no number. What launchers set is checked
+ * where it is read (group/launch_env.c), and a list of OpenMP's by libgomp. */
+static const struct {
+    int64_t min, max;
+} ranges[TRII_PARAM_COUNT] = {
+    [TRII_PARAM_EAGER] = {0, 1},
+    [TRII_PARAM_HEARTBEAT_MS] = {0, INT64_MAX / 1000000000},
+    [TRII_PARAM_NOTE_MS] = {1, INT32_MAX},
+    [TRII_PARAM_NUM_THREADS] = {1, 1024},
+    [TRII_PARAM_SHM_CMA] = {0, 1},
+    [TRII_PARAM_SPIN_US] = {0, 1000000},
+    [TRII_PARAM_TIMEOUT_MS] = {-1, INT64_MAX / 1000000},
+};
+
+/* What begins with TRI_ and is none of the library's: tests, benchmarks and ./run read them. */
+static const char *const foreign_names[] = {
+    "TRI_BENCH_", "TRI_BUILD",  "TRI_CHECK_ROOT", "TRI_FUZZ_",    "TRI_HOME",
+    "TRI_JOBS",   "TRI_MPIRUN", "TRI_PEER_",      "TRI_SANITIZE", "TRI_TEST_"};
+
 static const trii_param_info params[TRII_PARAM_COUNT] = {
     [TRII_PARAM_CHAOS] =
         {"TRI_CHAOS", "",
          "faults on purpose: seed=N,delay=P:MS,kill=P,stop=P,drop=P,half=P,rank=LIST"},
     [TRII_PARAM_CHECK] = {"TRI_CHECK", "", "nan: stop at the first operation that makes a NaN"},
     [TRII_PARAM_EAGER] = {"TRI_EAGER", "0", "1: run every operation when it is recorded"},
-    [TRII_PARAM_ENGINE] = {"TRI_ENGINE", "", "engine of every group: self, shm, hierarchy or tcp"},
+    [TRII_PARAM_ENGINE] =
+        {"TRI_ENGINE", "",
+         "engine of every group: self, shm, hierarchy, tcp, or a plug-in (mpi, mpich, gloo, nccl)"},
     [TRII_PARAM_HEARTBEAT_MS] = {"TRI_HEARTBEAT_MS", "1000",
                                  "tcp: how long another host may be silent before it is lost; 0 = "
                                  "for ever"},
@@ -84,16 +106,22 @@ tri_status trii_parse_i64(const char *text, const char *what, int64_t min, int64
     return TRI_OK;
 }
 
-tri_status trii_param_i64(trii_param param, int64_t fallback, int64_t min, int64_t max,
-                          int64_t *value_out)
+tri_status trii_param_i64(trii_param param, int64_t fallback, int64_t *value_out)
 {
+    const int64_t min = ranges[param].min, max = ranges[param].max;
     const char *text = trii_param_text(param);
 
     if (text == NULL) {
         *value_out = fallback;
         return TRI_OK;
     }
-    return trii_parse_i64(text, params[param].name, min, max, value_out);
+    if (trii_parse_i64(text, params[param].name, min, max, value_out) == TRI_OK)
+        return TRI_OK;
+    if (max > INT32_MAX)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s=%s must be an integer from %" PRId64,
+                         params[param].name, text, min);
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s=%s must be an integer from %" PRId64 " to %" PRId64,
+                     params[param].name, text, min, max);
 }
 
 /* "a, b or c" */
@@ -128,4 +156,87 @@ tri_status trii_param_choice(trii_param param, int *index_out)
     }
     list_choices(choices, allowed, sizeof(allowed));
     return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s=%s must be %s", params[param].name, text, allowed);
+}
+
+tri_status trii_param_check(trii_param param)
+{
+    int64_t number;
+    int choice;
+
+    return ranges[param].max > 0 ? trii_param_i64(param, 0, &number)
+                                 : trii_param_choice(param, &choice);
+}
+
+tri_status trii_param_check_all(void)
+{
+    tri_status status = TRI_OK;
+
+    for (int i = 0; i < TRII_PARAM_COUNT && status == TRI_OK; i++)
+        status = trii_param_check((trii_param)i);
+    return status;
+}
+
+/* --- names that nobody reads ---------------------------------------------------------------- */
+
+/* How many letters must be put in, taken out, replaced or swapped with the next one; lengths as
+ * the table's, more is far. */
+static int distance(const char *a, size_t n_a, const char *b)
+{
+    enum { LONGEST = 40 };
+    int rows[3][LONGEST + 1]; /* of the letters of a: before the last, the last, this one */
+    size_t n_b = strlen(b);
+
+    if (n_a > LONGEST || n_b > LONGEST)
+        return LONGEST;
+    for (size_t j = 0; j <= n_b; j++)
+        rows[2][j] = (int)j;
+    for (size_t i = 1; i <= n_a; i++) {
+        memmove(rows[0], rows[1], 2 * sizeof(rows[0]));
+        rows[2][0] = (int)i;
+        for (size_t j = 1; j <= n_b; j++) {
+            int best = rows[1][j - 1] + (a[i - 1] != b[j - 1]);
+
+            best = rows[1][j] + 1 < best ? rows[1][j] + 1 : best;
+            best = rows[2][j - 1] + 1 < best ? rows[2][j - 1] + 1 : best;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+                rows[0][j - 2] + 1 < best)
+                best = rows[0][j - 2] + 1;
+            rows[2][j] = best;
+        }
+    }
+    return rows[2][n_b];
+}
+
+static bool is_ours(const char *entry, size_t length)
+{
+    bool ours = strncmp(entry, "TRI_", 4) != 0;
+
+    for (size_t i = 0; i < TRII_COUNT_OF(foreign_names); i++)
+        ours = ours || strncmp(entry, foreign_names[i], strlen(foreign_names[i])) == 0;
+    for (int i = 0; i < TRII_PARAM_COUNT; i++)
+        ours = ours ||
+               (strlen(params[i].name) == length && memcmp(params[i].name, entry, length) == 0);
+    return ours;
+}
+
+bool trii_param_unknown(const char *entry, char text_out[TRII_PARAM_UNKNOWN])
+{
+    size_t length = strcspn(entry, "=");
+    int best = 0, best_distance = INT32_MAX;
+
+    if (is_ours(entry, length))
+        return false;
+    for (int i = 0; i < TRII_PARAM_COUNT; i++) {
+        int d = strncmp(params[i].name, "TRI_", 4) == 0 ? distance(entry, length, params[i].name)
+                                                        : INT32_MAX;
+
+        if (d < best_distance) {
+            best = i;
+            best_distance = d;
+        }
+    }
+    snprintf(text_out, TRII_PARAM_UNKNOWN,
+             "%.*s is no setting of Trireme (did you mean %s? `trireme info` lists all)",
+             (int)(length < 60 ? length : 60), entry, params[best].name);
+    return true;
 }

@@ -1,10 +1,10 @@
 /*
  * param.h - every setting from the environment, in one table: `trireme info` prints it.
  *
- * A room that needs a new setting adds a line to the table in param.c and an enum value here. A
- * value that is not understood is never passed over in silence: whoever reads the setting fails or
- * warns with the line that these functions leave. What launchers say of rank and world is read in
- * one other place, group/launch_env.c.
+ * A room that needs a new setting adds a line to the table in param.c, for a number its range, and
+ * an enum value here. A value that is not understood is never passed over in silence: whoever reads
+ * the setting fails or warns with the line that these functions leave. What launchers say of rank
+ * and world is read in one other place, group/launch_env.c.
  */
 #ifndef TRII_PARAM_H
 #define TRII_PARAM_H
@@ -43,13 +43,18 @@ typedef struct trii_param_info {
 const trii_param_info *trii_param_describe(trii_param param);
 /* The environment's text, or NULL if unset or empty. Reads the environment each time. */
 const char *trii_param_text(trii_param param);
-/* INVALID_ARG names the variable and the value if it is no integer of [min, max]; `fallback`
- * if unset. */
-tri_status trii_param_i64(trii_param param, int64_t fallback, int64_t min, int64_t max,
-                          int64_t *value_out) TRI_MUST_CHECK;
+/* `fallback` if unset. INVALID_ARG names the variable, the value and the range in the table. */
+tri_status trii_param_i64(trii_param param, int64_t fallback, int64_t *value_out) TRI_MUST_CHECK;
 /* The number of the value among the setting's choices; -1 if it is unset or has none. INVALID_ARG
  * names the variable, the value and the choices. */
 tri_status trii_param_choice(trii_param param, int *index_out) TRI_MUST_CHECK;
+/* INVALID_ARG if what is set is none of the setting's choices or outside its range; OK for text. */
+tri_status trii_param_check(trii_param param) TRI_MUST_CHECK;
+tri_status trii_param_check_all(void) TRI_MUST_CHECK; /* the first one that fails */
+/* Whether an entry of the environment, "NAME=value", begins with TRI_ and nothing reads it; says
+ * so with the name that is most like it. */
+#define TRII_PARAM_UNKNOWN 160
+bool trii_param_unknown(const char *entry, char text_out[TRII_PARAM_UNKNOWN]);
 /* The whole text must be a decimal integer of [min, max]; `what` names it in the message. */
 tri_status trii_parse_i64(const char *text, const char *what, int64_t min, int64_t max,
                           int64_t *value_out) TRI_MUST_CHECK;

@@ -58,7 +58,7 @@ static trii_recorder *recorder_create(void)
     r->segment = 1;
     r->step.recorder = r;
     if (trii_param_choice(TRII_PARAM_CHECK, &check) != TRI_OK ||
-        trii_param_i64(TRII_PARAM_EAGER, 0, 0, 1, &eager) != TRI_OK)
+        trii_param_i64(TRII_PARAM_EAGER, 0, &eager) != TRI_OK)
         trii_step_fail(&r->step, TRI_ERR_INVALID_ARG);
     r->check = check == 0; /* its one choice */
     r->eager = eager == 1;

@@ -284,8 +284,7 @@ static tri_status group_timeout(const tri_group_options *opt, int64_t *timeout_n
     int64_t ms = opt->timeout_ms;
 
     if (ms == 0) {
-        tri_status st = trii_param_i64(TRII_PARAM_TIMEOUT_MS, TRI_GROUP_TIMEOUT_MS, TRI_FOREVER,
-                                       INT64_MAX / TRII_NS_PER_MS, &ms);
+        tri_status st = trii_param_i64(TRII_PARAM_TIMEOUT_MS, TRI_GROUP_TIMEOUT_MS, &ms);
         if (st != TRI_OK)
             return st;
         ms = ms == 0 ? TRI_GROUP_TIMEOUT_MS : ms;

@@ -196,6 +196,18 @@ static tri_status open_store(const trii_launch_env *env, int64_t timeout_ms, tri
                                 : open_tcp(env, timeout_ms, store_out);
 }
 
+/* Once a host: its ranks have one environment. */
+static void warn_of_settings(const trii_launch_env *env)
+{
+    char text[TRII_PARAM_UNKNOWN];
+
+    for (const char *const *e = trii_process_environment(); env->local_rank == 0 && *e != NULL;
+         e++) {
+        if (trii_param_unknown(*e, text))
+            TRII_LOG(TRII_LOG_WARN, "group", "%s", text);
+    }
+}
+
 static tri_status join(const tri_init_options *opt)
 {
     const char *url = opt->url != NULL ? opt->url : trii_param_text(TRII_PARAM_INIT);
@@ -204,13 +216,15 @@ static tri_status join(const tri_init_options *opt)
     tri_store *store = NULL;
     tri_group *world = NULL;
     int64_t timeout_ms = options.timeout_ms;
-    tri_status status = trii_launch_env_read(url, &env);
+    tri_status status = trii_param_check_all();
 
+    if (status == TRI_OK)
+        status = trii_launch_env_read(url, &env);
     if (status == TRI_OK && timeout_ms == 0)
-        status = trii_param_i64(TRII_PARAM_TIMEOUT_MS, TRI_GROUP_TIMEOUT_MS, TRI_FOREVER,
-                                INT64_MAX / 1000000, &timeout_ms);
+        status = trii_param_i64(TRII_PARAM_TIMEOUT_MS, TRI_GROUP_TIMEOUT_MS, &timeout_ms);
     if (status == TRI_OK) {
         trii_log_set_rank(env.size > 1 ? env.rank : -1); /* for what is said of waits */
+        warn_of_settings(&env);
         status = open_store(&env, timeout_ms, &store);
     }
     if (status != TRI_OK) {

@@ -419,5 +419,7 @@ void trii_process_host(char *name_out, size_t bytes)
 
 const char *const *trii_process_environment(void)
 {
-    return (const char *const *)environ;
+    static const char *const none[] = {NULL};
+
+    return environ != NULL ? (const char *const *)environ : none; /* after clearenv */
 }

@@ -28,13 +28,11 @@ static void assert_has(const char *text, const char *part)
 static void info_says_what_is_here_and_where_settings_come_from(void **state)
 {
     const char *const argv[] = {spawn_bin("trireme"), "info", NULL};
-    const char *const env[] = {"TRI_TIMEOUT_MS=1234",
-                               "TRI_ENGINE",
-                               "TRI_CHECK=bogus",
-                               "OMP_NUM_THREADS=7",
-                               "LOCAL_WORLD_SIZE=two",
-                               "TRI_LOG=group:loud",
-                               NULL};
+    const char *const env[] = {"TRI_TIMEOUT_MS=1234",       "TRI_ENGINE",
+                               "TRI_CHECK=bogus",           "OMP_NUM_THREADS=7",
+                               "LOCAL_WORLD_SIZE=two",      "TRI_NUM_THREADS=x",
+                               "TRI_TIMEOTU_MS=5",          "TRI_PLUGIN_PATH=/no/such/folder",
+                               "TRI_LOG=group:loud,louder", NULL};
     spawn s;
 
     (void)state;
@@ -44,12 +42,19 @@ static void info_says_what_is_here_and_where_settings_come_from(void **state)
     assert_has(SPAWN_OUT(&s), "\nkernels       ");
     assert_has(SPAWN_OUT(&s), "\nself          yes\n");
     assert_has(SPAWN_OUT(&s), "\nshm           yes\n");
+    assert_has(SPAWN_OUT(&s), "\nhierarchy     yes\n");
     assert_has(SPAWN_OUT(&s), "\nnccl          ");
+    assert_null(strstr(SPAWN_OUT(&s), "nor is there"));
     assert_has(SPAWN_OUT(&s), "\nTRI_TIMEOUT_MS     1234                 environment  600000 ");
     assert_has(SPAWN_OUT(&s), "\nTRI_ENGINE         -                    default ");
     assert_has(SPAWN_OUT(&s), "\nOMP_NUM_THREADS    7                    environment ");
     assert_has(SPAWN_OUT(&s), "\nLOCAL_WORLD_SIZE   two                  environment ");
     assert_has(SPAWN_OUT(&s), "not understood: TRI_CHECK=bogus must be nan\n");
+    assert_has(SPAWN_OUT(&s),
+               "not understood: TRI_NUM_THREADS=x must be an integer from 1 to 1024");
+    assert_has(SPAWN_OUT(&s),
+               "TRI_TIMEOTU_MS is no setting of Trireme (did you mean TRI_TIMEOUT_MS");
+    assert_has(SPAWN_ERR(&s), "TRI_LOG: louder is no level");
     assert_has(SPAWN_ERR(&s), "TRI_LOG: group:loud must end with error, warn, info, debug or ");
     spawn_free(&s);
 }

@@ -216,6 +216,30 @@ static void a_bad_environment_is_one_clear_line(void **state)
     spawn_free(&s);
 }
 
+static void a_setting_that_nobody_reads_is_told_once(void **state)
+{
+    const char *const argv[] = {spawn_bin("trirun"), "--nproc-per-node", "3",
+                                spawn_bin("plain_mlp"), NULL};
+    const char *const unknown[] = {"TRI_TIMEOTU_MS=5", "TRI_LOG=loud", NULL};
+    const char *const bad[] = {"TRI_SPIN_US=often", NULL};
+    const char *at;
+    spawn s;
+
+    (void)state;
+    spawn_start(&s, argv, unknown);
+    assert_int_equal(spawn_wait(&s), 0);
+    at = strstr(SPAWN_ERR(&s), "TRI_TIMEOTU_MS is no setting of Trireme (did you mean TRI_TIMEOUT");
+    assert_non_null(at);
+    assert_null(strstr(at + 1, "TRI_TIMEOTU_MS"));
+    assert_non_null(strstr(SPAWN_ERR(&s), "TRI_LOG: loud is no level"));
+    spawn_free(&s);
+    spawn_start(&s, argv, bad);
+    assert_int_equal(spawn_wait(&s), 1);
+    assert_non_null(strstr(SPAWN_ERR(&s), "INVALID_ARG: init: TRI_SPIN_US=often must be an integer "
+                                          "from 0 to 1000000"));
+    spawn_free(&s);
+}
+
 static void a_world_is_joined_once_and_left(void **state)
 {
     (void)state;
@@ -265,6 +289,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(mpiruns_variables_are_enough),
     cmocka_unit_test(a_worker_that_dies_is_named_before_its_peers),
     cmocka_unit_test(a_bad_environment_is_one_clear_line),
+    cmocka_unit_test(a_setting_that_nobody_reads_is_told_once),
     cmocka_unit_test(a_world_is_joined_once_and_left),
     cmocka_unit_test(a_missing_rank_ends_in_a_timeout),
 };

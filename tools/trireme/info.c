@@ -50,13 +50,21 @@ static void print_processor(void)
 
 static void print_engines(void)
 {
-    static const char *const names[] = {"self", "shm", "tcp", "mpi", "mpich", "gloo", "nccl"};
+    static const char *const names[] = {"self", "shm",   "hierarchy", "tcp",
+                                        "mpi",  "mpich", "gloo",      "nccl"};
 
     puts("\nengine        here");
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         bool here = tri_is_available(names[i]);
 
-        printf("%-13s %s%s\n", names[i], here ? "yes" : "no: ", here ? "" : tri_last_error());
+        const char *missing = here ? NULL : strstr(tri_last_error(), "a plug-in ");
+
+        if (here)
+            printf("%-13s yes\n", names[i]);
+        else if (missing != NULL) /* the rest of the line says what else there is */
+            printf("%-13s no: there is no %s\n", names[i], missing + 2);
+        else
+            printf("%-13s no: %s\n", names[i], tri_last_error());
     }
 }
 
@@ -68,13 +76,17 @@ static void print_settings(void)
         const char *text = trii_param_text((trii_param)i);
         const char *value = text != NULL ? text : info->default_value;
 
-        int choice;
-
         printf("%-18s %-20s %-12s %-13s %s\n", info->name, *value != '\0' ? value : "-",
                text != NULL ? "environment" : "default",
                *info->default_value != '\0' ? info->default_value : "-", info->help);
-        if (trii_param_choice((trii_param)i, &choice) != TRI_OK)
+        if (trii_param_check((trii_param)i) != TRI_OK)
             printf("%-18s not understood: %s\n", "", tri_last_error());
+    }
+    for (const char *const *e = trii_process_environment(); *e != NULL; e++) {
+        char unknown[TRII_PARAM_UNKNOWN];
+
+        if (trii_param_unknown(*e, unknown))
+            puts(unknown);
     }
 }
 

@@ -55,16 +55,18 @@ static int64_t omp_threads(void)
 
 static int choose_threads(void)
 {
+    const char *launcher = trii_param_text(TRII_PARAM_LOCAL_WORLD_SIZE);
     int64_t n = 0, ranks = tri_local_world_size();
 
-    if (trii_param_i64(TRII_PARAM_NUM_THREADS, 0, 1, MAX_THREADS, &n) != TRI_OK)
+    if (trii_param_i64(TRII_PARAM_NUM_THREADS, 0, &n) != TRI_OK)
         TRII_LOG(TRII_LOG_WARN, "cpu", "%s; ignored", tri_last_error());
     if (n == 0)
         n = omp_threads();
     if (n > 0)
         return (int)n;
     /* known before tri_init, too */
-    if (trii_param_i64(TRII_PARAM_LOCAL_WORLD_SIZE, ranks, 1, MAX_RANKS, &ranks) != TRI_OK)
+    if (launcher != NULL &&
+        trii_parse_i64(launcher, "LOCAL_WORLD_SIZE", 1, MAX_RANKS, &ranks) != TRI_OK)
         TRII_LOG(TRII_LOG_WARN, "cpu", "%s; ignored", tri_last_error());
     n = omp_get_num_procs() / ranks;
     return n > 0 ? (int)n : 1;

@@ -125,7 +125,7 @@ static tri_status make_block(shm_group *g, uint64_t *nonce_out)
 static tri_status offer_peek(shm_group *g)
 {
     int64_t allowed = 1;
-    tri_status st = trii_param_i64(TRII_PARAM_SHM_CMA, 1, 0, 1, &allowed);
+    tri_status st = trii_param_i64(TRII_PARAM_SHM_CMA, 1, &allowed);
 
     if (st == TRI_OK && allowed == 1 && shm_peek_works(g))
         atomic_store(&g->block->head.peeks, 1);
@@ -323,7 +323,7 @@ static tri_status choose_spin(shm_group *g)
         trii_cpu_set_unite(&cpus, &g->peers[r].block->head.cpus);
     g->crowded = g->size > trii_cpu_set_count(&cpus);
     us = 50;
-    st = trii_param_i64(TRII_PARAM_SPIN_US, us, 0, 1000000, &us);
+    st = trii_param_i64(TRII_PARAM_SPIN_US, us, &us);
     g->spin_ns = g->spin_max_ns = us * 1000;
     return st;
 }

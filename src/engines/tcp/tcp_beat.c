@@ -76,7 +76,7 @@ tri_status tcp_beat_start(tcp_group *g)
     int64_t ms = SILENCE_MS;
     bool remote = false;
     tri_status status =
-        trii_param_i64(TRII_PARAM_HEARTBEAT_MS, SILENCE_MS, 0, INT64_MAX / TRII_NS_PER_S, &ms);
+        trii_param_i64(TRII_PARAM_HEARTBEAT_MS, SILENCE_MS, &ms);
 
     if (status != TRI_OK)
         return status;
