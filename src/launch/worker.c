@@ -65,7 +65,7 @@ void trii_worker_report(trii_worker *worker, const char *program, trii_sink *sin
                     "  host     : %s\n"
                     "  rank     : %d (local_rank: %d)\n"
                     "  exitcode : %d (pid: %d)%s%s%s\n",
-                    program, worker->rank, what, when, host, worker->rank, worker->rank,
+                    program, worker->rank, what, when, host, worker->rank, worker->local_rank,
                     worker->exit.signal != 0 ? -worker->exit.signal : worker->exit.code,
                     worker->process.pid, worker->exit.signal != 0 ? " (" : "",
                     worker->exit.signal != 0 ? trii_signal_name(worker->exit.signal) : "",

@@ -12,7 +12,7 @@ typedef struct trii_worker {
     void *owner;      /* its agent */
     trii_process process;
     trii_process_exit exit;
-    int rank;
+    int rank, local_rank;
     bool live;
     bool suspect; /* it was ending already when the first failure was seen */
     bool told;    /* it was sent a signal by us before it ended */

@@ -1,0 +1,84 @@
+/*
+ * agent_inside.h - the agent's state, shared by the files that make it up: agent.c (life of the
+ * job), attempt.c (one start of the workers), ending.c (how an attempt ends), signals.c (what the
+ * user says), job_store.c (the workers' store).
+ */
+#ifndef TRII_LAUNCH_AGENT_INSIDE_H
+#define TRII_LAUNCH_AGENT_INSIDE_H
+
+#include "launch/agent.h"
+#include "launch/environment.h"
+#include "launch/guard.h"
+#include "launch/run_folder.h"
+#include "launch/worker.h"
+#include "launch/worker_command.h"
+#include "launch/worker_output.h"
+#include "os/loop.h"
+#include "store/tcp_server.h"
+
+/* Of an attempt: RUN until a worker fails, a signal comes or all have ended; STOP while the others
+ * get their polite signal, their grace and then SIGKILL; SWEEP while what the workers left behind
+ * is ended in the same way. Of the job: FLUSH while output is queued. */
+typedef enum trii_agent_phase {
+    TRII_PHASE_RUN,
+    TRII_PHASE_STOP,
+    TRII_PHASE_SWEEP,
+    TRII_PHASE_ENDED, /* nothing of the attempt runs */
+    TRII_PHASE_FLUSH,
+    TRII_PHASE_OVER
+} trii_agent_phase;
+
+typedef struct trii_agent {
+    const trii_launch_options *options;
+    trii_loop *loop;
+    trii_run_folder folder;
+    trii_guard guard;
+    trii_launch_command command;
+    char run_id[64];
+    trii_outputs outputs;
+    trii_sink *err_sink; /* of outputs */
+    trii_watch signals;
+    trii_timer grace, guard_start;
+    trii_agent_phase phase;
+    int stop_signal; /* the user's signal that ends the job, or 0 */
+    bool gave_up;    /* SIGKILL did not help */
+    int restarts;    /* attempts that failed and were followed by another */
+
+    /* of the attempt */
+    trii_tcp_server *store;
+    bool killed;        /* SIGKILL was sent */
+    trii_worker *cause; /* who failed first, or NULL */
+    trii_worker *workers;
+    int n_workers, n_live;
+    trii_process *live; /* room for n_workers */
+} trii_agent;
+
+/* --- attempt.c --- */
+/* Opens the store and starts all workers. Errors: one of them cannot be; those that run are still
+ * there. */
+tri_status trii_attempt_start(trii_agent *a) TRI_MUST_CHECK;
+/* Prints who failed first and why; `more` says that another attempt follows. */
+void trii_attempt_report(trii_agent *a, bool more);
+/* Closes what the attempt holds; may come twice. */
+void trii_attempt_dispose(trii_agent *a);
+
+/* --- ending.c --- */
+/* Sends the signal to all live workers and begins to wait for their end. */
+void trii_ending_begin(trii_agent *a, int number);
+/* The next phase, if this one has nothing left to wait for. */
+void trii_ending_advance(trii_agent *a);
+/* What the grace is for has not happened; also what a second signal of the user asks for. */
+void trii_ending_grace_over(trii_timer *timer);
+/* Takes the status of what was left to us by processes that ended. */
+void trii_ending_reap(trii_agent *a);
+
+/* --- signals.c --- */
+tri_status trii_agent_signals_open(trii_agent *a) TRI_MUST_CHECK;
+void trii_agent_signals_close(trii_agent *a);
+
+/* --- job_store.c --- */
+/* A store without any key, for one attempt: keys of an earlier one are never read. */
+tri_status trii_job_store_open(trii_agent *a) TRI_MUST_CHECK;
+void trii_job_store_close(trii_agent *a);
+
+#endif

@@ -1,0 +1,215 @@
+/*
+ * attempt.c - one start of the workers: their streams and processes, whose failure came first, and
+ * what is told about it.
+ */
+#include "launch/agent_inside.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "launch/devices.h"
+#include "os/clock.h"
+#include "os/pipe.h"
+#include "os/signal.h"
+
+/* --- a worker ends ------------------------------------------------------------------------ */
+
+/* Deaths are seen in the order in which they are complete. A process can take long to end, and
+ * its peers notice at once: who is ending at this moment may have begun before `worker`. */
+static const trii_worker *find_suspects(trii_agent *a)
+{
+    const trii_worker *first = NULL;
+
+    for (int i = a->n_workers - 1; i >= 0; i--) {
+        trii_worker *w = &a->workers[i];
+
+        w->suspect = w->live && trii_process_is_ending(&w->process);
+        if (w->suspect)
+            first = w;
+    }
+    return first;
+}
+
+static void first_failure(trii_agent *a, trii_worker *worker)
+{
+    const trii_worker *suspect = worker->exit.signal == 0 ? find_suspects(a) : NULL;
+    char what[80], too[60] = "";
+
+    a->cause = worker;
+    trii_worker_describe(worker, what, sizeof(what));
+    if (suspect != NULL)
+        snprintf(too, sizeof(too), " while rank %d was ending", suspect->rank);
+    if (a->n_live > 0)
+        trii_sink_print(a->err_sink, "trirun: rank %d (pid %d) %s%s; stopping the other%s\n",
+                        worker->rank, worker->process.pid, what, too, a->n_live == 1 ? "" : "s");
+    trii_ending_begin(a, SIGTERM);
+}
+
+static void worker_ready(trii_watch *watch, unsigned events)
+{
+    trii_worker *worker = TRII_CONTAINER(watch, trii_worker, watch);
+    trii_agent *a = (trii_agent *)worker->owner;
+    tri_status status;
+
+    (void)events;
+    trii_loop_unwatch(watch); /* before the descriptor is closed */
+    status = trii_process_reap(&worker->process, &worker->exit);
+    if (status != TRI_OK) { /* cannot happen: a pidfd is readable at the end only */
+        worker->exit = (trii_process_exit){.code = 1};
+    }
+    worker->live = false;
+    worker->ended_wall_ns = trii_wall_ns();
+    a->n_live--;
+    trii_stream_drain(&worker->out);
+    trii_stream_drain(&worker->err);
+    if (trii_worker_failed(worker) && a->phase == TRII_PHASE_RUN)
+        first_failure(a, worker);
+    else
+        trii_ending_advance(a);
+}
+
+/* --- starting ----------------------------------------------------------------------------- */
+
+static tri_status start_worker(trii_agent *a, trii_worker *w, const trii_launch_job *job)
+{
+    trii_process_spec spec = {.path = a->command.path, .in_fd = -1, .out_fd = -1, .err_fd = -1};
+    const char **argv = NULL, **envp = NULL;
+    tri_status status = trii_launch_command_argv(&a->command, w->local_rank, &argv);
+
+    if (status == TRI_OK)
+        status = trii_launch_environment(job, w->local_rank, trii_process_environment(), &envp);
+    if (status == TRI_OK)
+        status = trii_outputs_open(&a->outputs, job, w->local_rank, &w->out, &w->err, &spec.out_fd,
+                                   &spec.err_fd);
+    spec.argv = argv;
+    spec.envp = envp;
+    if (status == TRI_OK)
+        status = trii_process_start(&spec, &w->process);
+    if (status == TRI_OK) {
+        w->live = true;
+        a->n_live++;
+        status = trii_loop_watch(a->loop, &w->watch, w->process.pidfd, TRII_READABLE, worker_ready);
+    }
+    trii_fd_close(spec.out_fd);
+    trii_fd_close(spec.err_fd);
+    trii_free(argv);
+    trii_free(envp);
+    return status;
+}
+
+static tri_status start_workers(trii_agent *a)
+{
+    const trii_launch_job job = {
+        .local_size = a->n_workers,
+        .world_size = a->n_workers,
+        .group_size = 1,
+        .role_size = a->n_workers,
+        .use_agent_store = true,
+        .error_dir = trii_log_folder_error_dir(&a->outputs.folder),
+        .virtual_local_rank = a->options->virtual_local_rank,
+        .master_addr = a->options->master_addr,
+        .master_port = trii_tcp_server_port(a->store),
+        .run_id = a->run_id,
+        .run_dir = a->folder.path,
+        .role = a->options->role,
+        .signals = a->options->signals,
+        .restart_count = a->restarts,
+        .max_restarts = a->options->max_restarts,
+        .cores = trii_launch_count_cores(),
+    };
+
+    for (int i = 0; i < a->n_workers; i++) {
+        tri_status status;
+
+        a->workers[i].rank = job.first_rank + i;
+        a->workers[i].local_rank = i;
+        a->workers[i].owner = a;
+        status = start_worker(a, &a->workers[i], &job);
+        if (status != TRI_OK)
+            return TRII_FAIL_CTX(status, "rank %d", i);
+    }
+    return TRI_OK;
+}
+
+tri_status trii_attempt_start(trii_agent *a)
+{
+    tri_status status;
+
+    memset(a->workers, 0, (size_t)a->n_workers * sizeof(*a->workers));
+    a->phase = TRII_PHASE_RUN;
+    a->killed = false;
+    a->cause = NULL;
+    a->n_live = 0;
+    status = trii_outputs_attempt(&a->outputs, a->restarts, a->n_workers);
+    if (status == TRI_OK)
+        status = trii_job_store_open(a);
+    return status == TRI_OK ? start_workers(a) : status;
+}
+
+/* --- the report --------------------------------------------------------------------------- */
+
+/* Once all have ended: the worker that failed first, or a suspect that is more to blame. */
+static void settle_cause(trii_agent *a)
+{
+    for (int i = 0; i < a->n_workers && a->cause != NULL; i++) {
+        trii_worker *w = &a->workers[i];
+
+        if (w->suspect && trii_worker_failed(w) &&
+            trii_worker_blame(w) > trii_worker_blame(a->cause))
+            a->cause = w;
+    }
+}
+
+static void count_victims(const trii_agent *a, int *stopped_out, int *failed_out)
+{
+    *stopped_out = *failed_out = 0;
+    for (int i = 0; i < a->n_workers; i++) {
+        const trii_worker *w = &a->workers[i];
+
+        if (w == a->cause || !trii_worker_failed(w))
+            continue;
+        if (w->told && !w->suspect)
+            (*stopped_out)++;
+        else
+            (*failed_out)++;
+    }
+}
+
+void trii_attempt_report(trii_agent *a, bool more)
+{
+    int stopped, failed;
+    char words[80];
+
+    for (int i = 0; i < a->n_workers; i++) {
+        trii_stream_close(&a->workers[i].out);
+        trii_stream_close(&a->workers[i].err);
+        if (a->workers[i].live)
+            trii_sink_print(a->err_sink, "trirun: rank %d (pid %d) does not die of SIGKILL\n",
+                            a->workers[i].rank, a->workers[i].process.pid);
+    }
+    if (a->cause == NULL)
+        return;
+    settle_cause(a);
+    count_victims(a, &stopped, &failed);
+    trii_worker_describe(a->cause, words, sizeof(words));
+    trii_run_folder_note(&a->folder, a->cause->rank, words);
+    trii_worker_report(a->cause, a->options->program, a->err_sink);
+    if (stopped + failed > 0)
+        trii_sink_print(a->err_sink, "  victims  : %d stopped because of it, %d failed after it\n",
+                        stopped, failed);
+    if (more)
+        trii_sink_print(a->err_sink, "trirun: starting again (restart %d of %d)\n", a->restarts + 1,
+                        a->options->max_restarts);
+    else
+        trii_sink_print(a->err_sink, "  kept     : %s\n", a->folder.path);
+}
+
+void trii_attempt_dispose(trii_agent *a)
+{
+    for (int i = 0; i < a->n_workers; i++) {
+        trii_stream_close(&a->workers[i].out);
+        trii_stream_close(&a->workers[i].err);
+    }
+    trii_job_store_close(a);
+}

@@ -1,0 +1,103 @@
+/*
+ * ending.c - how an attempt ends: the polite signal, its grace, SIGKILL, and the same for whatever
+ * the workers left behind. Only events move it on.
+ */
+#include "launch/agent_inside.h"
+
+#include "os/clock.h"
+#include "os/signal.h"
+
+/* What workers left behind gets at most so much grace. */
+#define SWEEP_GRACE_MS INT64_C(5000)
+/* A process that SIGKILL does not end is stuck in the kernel: give up, and say so. */
+#define KILL_MS INT64_C(10000)
+
+static void signal_workers(trii_agent *a, int number)
+{
+    for (int i = 0; i < a->n_workers; i++) {
+        trii_worker *w = &a->workers[i];
+
+        if (!w->live)
+            continue;
+        w->told = true;
+        trii_process_signal(&w->process, number);
+        if (number != SIGKILL)
+            trii_process_signal(&w->process, SIGCONT); /* a stopped one would not hear it */
+    }
+}
+
+void trii_ending_grace_over(trii_timer *timer)
+{
+    trii_agent *a = TRII_CONTAINER(timer, trii_agent, grace);
+
+    if (a->phase >= TRII_PHASE_ENDED) {
+        a->phase = TRII_PHASE_OVER; /* asked to stop, and nobody takes our output */
+        return;
+    }
+    if (a->killed) {
+        a->gave_up = true;
+        trii_ending_advance(a);
+        return;
+    }
+    a->killed = true;
+    if (a->phase == TRII_PHASE_STOP) {
+        trii_sink_print(a->err_sink, "trirun: %d worker%s did not end within %g s: killing\n",
+                        a->n_live, a->n_live == 1 ? "" : "s",
+                        (double)a->options->shutdown_timeout_ms / 1000);
+        signal_workers(a, SIGKILL);
+    } else {
+        trii_process_signal_children(SIGKILL, a->guard.pid);
+    }
+    trii_loop_timer(a->loop, &a->grace, trii_deadline_ms(KILL_MS), trii_ending_grace_over);
+}
+
+void trii_ending_begin(trii_agent *a, int number)
+{
+    a->phase = TRII_PHASE_STOP;
+    signal_workers(a, number);
+    trii_loop_timer(a->loop, &a->grace, trii_deadline_ms(a->options->shutdown_timeout_ms),
+                    trii_ending_grace_over);
+    trii_ending_advance(a);
+}
+
+void trii_ending_advance(trii_agent *a)
+{
+    if (a->phase <= TRII_PHASE_STOP && (a->n_live == 0 || a->gave_up)) {
+        int n_left = trii_process_signal_children(SIGTERM, a->guard.pid);
+
+        a->phase = TRII_PHASE_SWEEP;
+        if (n_left > 0 && !a->gave_up) {
+            int64_t grace_ms = a->options->shutdown_timeout_ms;
+
+            a->killed = false;
+            grace_ms = grace_ms < SWEEP_GRACE_MS ? grace_ms : SWEEP_GRACE_MS;
+            trii_loop_timer(a->loop, &a->grace, trii_deadline_ms(grace_ms), trii_ending_grace_over);
+            return;
+        }
+        a->phase = TRII_PHASE_ENDED;
+    }
+    if (a->phase == TRII_PHASE_SWEEP) {
+        /* Children of what ended came to us, and get the same. */
+        int n_left = trii_process_signal_children(a->killed ? SIGKILL : SIGTERM, a->guard.pid);
+
+        if (n_left > 0 && !a->gave_up)
+            return;
+        a->phase = TRII_PHASE_ENDED;
+    }
+    if (a->phase == TRII_PHASE_ENDED)
+        trii_loop_timer_stop(a->loop, &a->grace);
+}
+
+void trii_ending_reap(trii_agent *a)
+{
+    int n = 0;
+
+    for (int i = 0; i < a->n_workers; i++) {
+        if (a->workers[i].live)
+            a->live[n++] = a->workers[i].process;
+    }
+    while (trii_process_reap_orphan(a->live, n) > 0)
+        ;
+    if (a->phase == TRII_PHASE_SWEEP)
+        trii_ending_advance(a);
+}

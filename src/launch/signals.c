@@ -1,0 +1,91 @@
+/*
+ * signals.c - what the user and the kernel tell the agent by signals, as events of its loop.
+ */
+#include "launch/agent_inside.h"
+
+#include <string.h>
+
+#include "base/err.h"
+#include "os/clock.h"
+#include "os/pipe.h"
+#include "os/signal.h"
+
+#define MAX_SIGNALS 16
+
+static void resize(trii_agent *a)
+{
+    for (int i = 0; i < a->n_workers; i++) {
+        trii_terminal_resize(a->workers[i].out.fd, 1);
+        trii_terminal_resize(a->workers[i].err.fd, 2);
+    }
+}
+
+static void user_signal(trii_agent *a, int number)
+{
+    if (a->phase == TRII_PHASE_RUN) {
+        a->stop_signal = number;
+        trii_sink_print(a->err_sink, "trirun: received %s: stopping %d worker%s\n",
+                        trii_signal_name(number), a->n_live, a->n_live == 1 ? "" : "s");
+        trii_ending_begin(a, number);
+    } else if (a->stop_signal == 0 && a->phase < TRII_PHASE_FLUSH) {
+        a->stop_signal = number; /* already stopping for another reason */
+    } else {
+        /* The second time means now. */
+        trii_loop_timer(a->loop, &a->grace, trii_now_ns(), trii_ending_grace_over);
+    }
+}
+
+static void signal_ready(trii_watch *watch, unsigned events)
+{
+    trii_agent *a = TRII_CONTAINER(watch, trii_agent, signals);
+    int number;
+
+    (void)events;
+    while ((number = trii_signal_next(watch->fd)) != 0) {
+        if (number == SIGCHLD)
+            trii_ending_reap(a);
+        else if (number == SIGWINCH)
+            resize(a);
+        else
+            user_signal(a, number);
+    }
+}
+
+tri_status trii_agent_signals_open(trii_agent *a)
+{
+    int numbers[MAX_SIGNALS] = {SIGCHLD, SIGWINCH}, n = 2, fd;
+    const char *list = a->options->signals;
+    tri_status status;
+
+    while (*list != '\0') {
+        size_t length = strcspn(list, ",");
+        char name[24];
+        int number;
+
+        snprintf(name, sizeof(name), "%.*s", (int)length, list);
+        number = trii_signal_number(name);
+        if (number == 0 || number == SIGKILL || number == SIGSTOP || number == SIGCHLD ||
+            number == SIGWINCH)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "--signals-to-handle: cannot handle %s", name);
+        /* nohup wants us to outlive the terminal. */
+        if (n < MAX_SIGNALS && !(number == SIGHUP && trii_signal_is_ignored(SIGHUP)))
+            numbers[n++] = number;
+        list += length + (list[length] == ',');
+    }
+    trii_signal_ignore(SIGPIPE);
+    status = trii_signal_open(numbers, n, &fd);
+    if (status != TRI_OK)
+        return status;
+    status = trii_loop_watch(a->loop, &a->signals, fd, TRII_READABLE, signal_ready);
+    if (status != TRI_OK)
+        trii_fd_close(fd);
+    return status;
+}
+
+void trii_agent_signals_close(trii_agent *a)
+{
+    int fd = a->signals.loop != NULL ? a->signals.fd : -1;
+
+    trii_loop_unwatch(&a->signals);
+    trii_fd_close(fd);
+}
