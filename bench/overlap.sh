@@ -12,7 +12,9 @@ bench_begin overlap
 rounds=${ROUNDS:-3}
 bytes=${BYTES:-26214400}
 link=${LINK:-1gbit}
-bind='[ "$(nproc)" -lt 2 ] || exec taskset -c "$((RANK % $(nproc)))" "$0" "$@"; exec "$0" "$@"'
+cores=$(nproc)
+export cores
+bind='[ "$cores" -lt 2 ] || exec taskset -c "$((RANK % cores))" "$0" "$@"; exec "$0" "$@"'
 
 hosts_begin 2 "$link"
 round=0

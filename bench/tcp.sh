@@ -18,15 +18,20 @@ hosts=${HOSTS-1 2 4}
 engines=${ENGINES:-tcp}
 link=${LINK:-1gbit}
 ! with_peers || need_pytorch
+# Ours are bound to cores; Gloo, which has more threads than ranks, is not: that is its best.
+cores=$(nproc)
+export cores
+bind='[ "$cores" -lt 2 ] || exec taskset -c "$((LOCAL_RANK % cores))" "$0" "$@"; exec "$0" "$@"'
 touch "$bench_work/gloo"
 
 ours() { # ours HOSTS ENGINE OP
     export TRI_ENGINE=$2
     [ "$2" != auto ] || unset TRI_ENGINE
     if [ "$1" -eq 1 ]; then
-        "$bench_bin/trirun" --standalone --nproc-per-node 2 "$bench_bin/bench_collectives" heap "$max_bytes" "$3"
+        "$bench_bin/trirun" --standalone --nproc-per-node 2 sh -c "$bind" "$bench_bin/bench_collectives" \
+            heap "$max_bytes" "$3"
     else
-        hosts_run 2 "$bench_bin/bench_collectives" heap "$max_bytes" "$3"
+        hosts_run 2 sh -c "$bind" "$bench_bin/bench_collectives" heap "$max_bytes" "$3"
     fi
     unset TRI_ENGINE
 }

@@ -11,11 +11,15 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/param.h"
 #include "os/clock.h"
 #include "os/socket.h"
 
 #define LEAVE_MS 1000 /* for the goodbye to fit into a full socket */
 #define PART_MS 500   /* for peers to take the news of a failure */
+#define SPIN_US 50
+#define SPIN_LEAST_NS 1000 /* below this a sleep it is */
+#define SPIN_TRY 64        /* in so many polls spinning is tried once, whatever came of it */
 
 /* --- the control thread's share --------------------------------------------------------------- */
 
@@ -123,6 +127,30 @@ static tri_status tcp_run(void *self, trii_op *op)
     return post(self, op, true);
 }
 
+/* Looks again and again for as long as that has paid lately: asleep, the answer of a peer on
+ * another core costs several times as much. Where it does not pay, since the peer computes or needs
+ * this core, it is not done but for a try now and then. Returns as the poll. */
+static int spin(tcp_group *g, int64_t until_ns)
+{
+    bool try_it = ++g->n_polls % SPIN_TRY == 0;
+    int64_t end = trii_now_ns() + (try_it ? g->spin_max_ns : g->spin_ns);
+    int n;
+
+    if (!try_it && g->spin_ns == 0)
+        return 0;
+    n = trii_socket_poll(g->poll_fds, g->poll_events, g->poll_ready, g->size + 1, 0);
+    if (n > 0)
+        return n; /* it was there already: this says nothing */
+    end = end < until_ns ? end : until_ns;
+    while (n == 0 && trii_now_ns() < end)
+        n = trii_socket_poll(g->poll_fds, g->poll_events, g->poll_ready, g->size + 1, 0);
+    if (n > 0)
+        g->spin_ns = g->spin_max_ns;
+    else
+        g->spin_ns = g->spin_ns / 2 < SPIN_LEAST_NS ? 0 : g->spin_ns / 2;
+    return n;
+}
+
 /* Sleeps in poll, without the mutex, and notes what is ready. */
 static void poll_once(tcp_group *g, int64_t until_ns)
 {
@@ -137,7 +165,8 @@ static void poll_once(tcp_group *g, int64_t until_ns)
     g->poll_fds[g->size] = g->wake_fd;
     g->poll_events[g->size] = TRII_READABLE;
     trii_mutex_unlock(&g->mutex);
-    (void)trii_socket_poll(g->poll_fds, g->poll_events, g->poll_ready, g->size + 1, until_ns);
+    if (spin(g, until_ns) == 0)
+        (void)trii_socket_poll(g->poll_fds, g->poll_events, g->poll_ready, g->size + 1, until_ns);
     trii_mutex_lock(&g->mutex);
     g->polling = false;
     if (g->poll_ready[g->size])
@@ -304,6 +333,7 @@ static void unwatch_all(tcp_group *g)
 
 static tri_status tcp_create(const trii_group_args *args, void **self_out)
 {
+    int64_t spin_us = SPIN_US;
     tcp_group *g;
     bool agreed;
     tri_status status;
@@ -322,6 +352,10 @@ static tri_status tcp_create(const trii_group_args *args, void **self_out)
         trii_cond_init(&g->turn);
     }
     status = g != NULL ? allocate(g) : TRI_ERR_NO_MEMORY;
+    if (status == TRI_OK)
+        status = trii_param_i64(TRII_PARAM_SPIN_US, SPIN_US, &spin_us);
+    if (g != NULL)
+        g->spin_ns = g->spin_max_ns = spin_us * 1000;
     status = tcp_connect_all(status == TRI_OK ? g : NULL, args, status, &agreed);
     if (status == TRI_OK && g != NULL)
         status = watch_all(g);
@@ -388,8 +422,7 @@ static void tcp_destroy(void *self)
 
     trii_mutex_lock(&g->mutex);
     if (g->pending > 0)
-        tcp_fail(g, TRI_ERR_ABORTED, "rank %d left the group during a call",
-                 tcp_name(g, g->rank));
+        tcp_fail(g, TRI_ERR_ABORTED, "rank %d left the group during a call", tcp_name(g, g->rank));
     trii_mutex_unlock(&g->mutex);
     unwatch_all(g);
     for (int r = 0; r < g->size && !g->failed; r++) {

@@ -184,6 +184,8 @@ typedef struct tcp_group {
     const void **sources;         /* [size]: for the reduction */
     int *poll_fds;                /* [size + 1], as the next two */
     unsigned *poll_events, *poll_ready;
+    int64_t spin_ns, spin_max_ns; /* of the thread that polls, before it sleeps */
+    unsigned n_polls;
 } tcp_group;
 
 /* What messages call a rank. */

@@ -53,8 +53,8 @@ static void look(tcp_group *g)
             continue;
         atomic_store(&g->fault->lost_rank, tcp_name(g, r) + 1);
         tcp_fail(g, TRI_ERR_PEER_LOST,
-                 "rank %d is lost: its host, %s, has not answered for %lld ms", tcp_name(g, r), c->peer,
-                 (long long)((now - c->owed_ns) / TRII_NS_PER_MS));
+                 "rank %d is lost: its host, %s, has not answered for %lld ms", tcp_name(g, r),
+                 c->peer, (long long)((now - c->owed_ns) / TRII_NS_PER_MS));
     }
     if (!g->failed)
         tcp_advance(g);
@@ -75,8 +75,7 @@ tri_status tcp_beat_start(tcp_group *g)
 {
     int64_t ms = SILENCE_MS;
     bool remote = false;
-    tri_status status =
-        trii_param_i64(TRII_PARAM_HEARTBEAT_MS, SILENCE_MS, &ms);
+    tri_status status = trii_param_i64(TRII_PARAM_HEARTBEAT_MS, SILENCE_MS, &ms);
 
     if (status != TRI_OK)
         return status;
