@@ -147,7 +147,7 @@ tri_status trii_launch_command_argv(const trii_launch_command *command, int loca
     memcpy(argv, command->head, n * sizeof(*argv));
     if (command->local_rank_arg) {
         argv[n++] = text;
-        text += sprintf(text, "--local-rank=%s", rank) + 1;
+        text += snprintf(text, sizeof("--local-rank=") + sizeof(rank), "--local-rank=%s", rank) + 1;
     }
     for (size_t i = 0; i < n_args; i++) {
         argv[n++] = text;

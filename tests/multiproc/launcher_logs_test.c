@@ -3,6 +3,8 @@
  * both, or nowhere.
  */
 #include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 
 #include "testing/launcher_job.h"
@@ -44,12 +46,12 @@ static void expect_file(const char *run, const char *name, const char *text)
 
 static void redirected_output_is_in_torchruns_files_only(void **state)
 {
-    char logs[300], run[400];
+    char folder[256], logs[300], run[400];
     launcher_job j;
 
     (void)state;
-    spawn_make_folder(logs, sizeof(logs) - 10);
-    strcat(logs, "/a/b"); /* made if it is missing */
+    spawn_make_folder(folder, sizeof(folder));
+    snprintf(logs, sizeof(logs), "%s/a/b", folder); /* made if it is missing */
     TRIRUN(&j, "--nproc-per-node=2", "--log-dir", logs, "--rdzv-id=job", "-r", "0:1,1:3", "sh",
            "-c", SPEAK);
     assert_int_equal(spawn_wait(&j.trirun), 0);
@@ -61,8 +63,7 @@ static void redirected_output_is_in_torchruns_files_only(void **state)
     expect_file(run, "attempt_0/1/stdout.log", "out 1\n");
     expect_file(run, "attempt_0/1/stderr.log", "err 1\n");
     trirun_end(&j, 0);
-    *strstr(logs, "/a/b") = '\0';
-    spawn_remove_folder(logs);
+    spawn_remove_folder(folder);
 }
 
 static void teed_output_is_in_both_places_with_torchruns_label(void **state)
@@ -146,12 +147,12 @@ static void a_large_log_is_turned_over_between_lines(void **state)
     only_entry(logs, "", run, sizeof(run));
     snprintf(path, sizeof(path), "%s/attempt_0/0/stdout.log", run);
     assert_true(slurp(path, text, sizeof(text)));
-    strcat(path, ".1");
+    snprintf(path, sizeof(path), "%s/attempt_0/0/stdout.log.1", run);
     assert_true(slurp(path, older, sizeof(older)));
     assert_true(strlen(text) <= 4096);
     assert_true(strlen(older) <= 4096 && strlen(older) > 4096 - 10);
     assert_has(text, "line 2999\n");
-    assert_int_equal(atoi(text + 5), atoi(older + strlen(older) - 5) + 1);
+    assert_int_equal(strtol(text + 5, NULL, 10), strtol(older + strlen(older) - 5, NULL, 10) + 1);
     trirun_end(&j, 0);
     spawn_remove_folder(logs);
 }
@@ -159,23 +160,24 @@ static void a_large_log_is_turned_over_between_lines(void **state)
 /* Nobody reads trirun's stdout. One worker fills it, the other prints now and then. */
 static void a_worker_that_floods_does_not_stop_another(void **state)
 {
-    char mark[300];
+    struct pollfd wait = {.events = POLLIN};
+    char mark[300], home[256];
     launcher_job j;
-    char home[256];
 
     (void)state;
     spawn_make_folder(home, sizeof(home));
     snprintf(mark, sizeof(mark), "%s/done", home);
+    assert_int_equal(mkfifo(mark, 0600), 0);
+    wait.fd = open(mark, O_RDWR | O_NONBLOCK);
+    assert_true(wait.fd >= 0);
     TRIRUN(&j, "--nproc-per-node=2", "sh", "-c",
            "[ $RANK = 1 ] || exec cat /dev/zero; i=0; while [ $i -lt 2000 ]; do echo $i 90 kB do "
            "not fit into a pipe of 64 kB; "
            "i=$((i+1)); done; echo over >$1; exec sleep 1000",
            "x", mark);
-    for (int i = 0; access(mark, F_OK) != 0; i++) {
-        if (i == SPAWN_DEADLINE_MS)
-            fail_msg("the quiet worker waits for the other");
-        usleep(1000);
-    }
+    if (poll(&wait, 1, SPAWN_DEADLINE_MS) != 1)
+        fail_msg("the quiet worker waits for the other");
+    close(wait.fd);
     spawn_signal(&j.trirun, SIGKILL);
     spawn_wait(&j.trirun);
     spawn_expect_no_process(&j.trirun);

@@ -4,64 +4,21 @@
 #include <string.h>
 
 #include "command.h"
-#include "os/clock.h"
-#include "os/folder.h"
+#include "inspect/jobs.h"
+#include "inspect/why.h"
 #include "tool_json.h"
-#include "why.h"
 
-enum { MAX_LINES = 10, MAX_JOBS = 1024 };
+enum { MAX_LINES = 10 };
 
 /* --- which job ------------------------------------------------------------------------------ */
-
-static void jobs_folder(char *path, size_t bytes)
-{
-    const char *base = getenv("XDG_RUNTIME_DIR");
-
-    if (base == NULL || *base != '/')
-        base = "/tmp";
-    snprintf(path, bytes, "%s/trireme-%d", base, trii_user_id());
-}
-
-static bool has_records(const char *folder)
-{
-    char **names = NULL;
-    int n = 0;
-    bool found = false;
-
-    if (trii_folder_list(folder, MAX_JOBS, &names, &n) != TRI_OK)
-        return false;
-    for (int i = 0; i < n && !found; i++)
-        found = strncmp(names[i], "rank-", 5) == 0;
-    trii_folder_free_names(names, n);
-    return found;
-}
-
-/* The newest job of this user with records; their names begin with the time. */
-static bool newest_job(char *path, size_t bytes)
-{
-    char parent[256];
-    char **names = NULL;
-    int n = 0;
-    bool found = false;
-
-    jobs_folder(parent, sizeof(parent));
-    if (trii_folder_list(parent, MAX_JOBS, &names, &n) != TRI_OK)
-        return false;
-    for (int i = n - 1; i >= 0 && !found; i--) {
-        snprintf(path, bytes, "%s/%s", parent, names[i]);
-        found = has_records(path);
-    }
-    trii_folder_free_names(names, n);
-    return found;
-}
 
 static int find_folder(const char *given, char *path, size_t bytes)
 {
     const char *now = getenv("TRI_RUN_DIR");
     char parent[256];
 
-    if (given != NULL && strchr(given, '/') == NULL && !has_records(given)) {
-        jobs_folder(parent, sizeof(parent));
+    if (given != NULL && strchr(given, '/') == NULL && !trii_jobs_has_records(given)) {
+        trii_jobs_folder(parent, sizeof(parent));
         snprintf(path, bytes, "%s/%s", parent, given); /* the name of a job */
         return COMMAND_OK;
     }
@@ -69,9 +26,9 @@ static int find_folder(const char *given, char *path, size_t bytes)
         snprintf(path, bytes, "%s", given != NULL ? given : now);
         return COMMAND_OK;
     }
-    if (newest_job(path, bytes))
+    if (trii_jobs_newest(path, bytes))
         return COMMAND_OK;
-    jobs_folder(parent, sizeof(parent));
+    trii_jobs_folder(parent, sizeof(parent));
     fprintf(
         stderr,
         "trireme why: there is no job with flight records below %s: trirun keeps those of jobs\n"
@@ -82,14 +39,14 @@ static int find_folder(const char *given, char *path, size_t bytes)
 
 /* --- words ---------------------------------------------------------------------------------- */
 
-static const char *const state_names[] = {[WHY_ABSENT] = "without a record",
-                                          [WHY_RUNNING] = "running",
-                                          [WHY_STOPPED] = "stopped",
-                                          [WHY_DEAD] = "dead",
-                                          [WHY_LEFT] = "left"};
+static const char *const state_names[] = {[TRII_WHY_ABSENT] = "without a record",
+                                          [TRII_WHY_RUNNING] = "running",
+                                          [TRII_WHY_STOPPED] = "stopped",
+                                          [TRII_WHY_DEAD] = "dead",
+                                          [TRII_WHY_LEFT] = "left"};
 
 /* "4 ranks on HOST: 3 running, 1 stopped". */
-static void print_head(const why_job *job)
+static void print_head(const trii_why_job *job)
 {
     const char *host = NULL;
     bool one_host = true;
@@ -97,7 +54,7 @@ static void print_head(const why_job *job)
     const char *comma = "";
 
     for (int r = 0; r < job->size; r++) {
-        const why_rank *rank = &job->ranks[r];
+        const trii_why_rank *rank = &job->ranks[r];
 
         count[rank->state]++;
         if (rank->log == NULL)
@@ -107,8 +64,8 @@ static void print_head(const why_job *job)
     }
     printf("%d rank%s on %s:", job->size, job->size == 1 ? "" : "s",
            one_host && host != NULL ? host : "several hosts");
-    for (int i = 1; i <= WHY_LEFT + 1; i++) {
-        int s = i % (WHY_LEFT + 1); /* those without a record last */
+    for (int i = 1; i <= TRII_WHY_LEFT + 1; i++) {
+        int s = i % (TRII_WHY_LEFT + 1); /* those without a record last */
 
         if (count[s] == 0)
             continue;
@@ -120,7 +77,7 @@ static void print_head(const why_job *job)
 
 static const char nothing[] = "no rank waits for another: each is in its own code or has left";
 
-static void print_text(const why_job *job)
+static void print_text(const trii_why_job *job)
 {
     /* The head is a line too, and so is what says that there are more. */
     int shown = job->n_findings < MAX_LINES ? job->n_findings : MAX_LINES - 2;
@@ -143,11 +100,12 @@ static json_t *ranks_json(const int *ranks, int n)
     return list;
 }
 
-static json_t *call_json(const why_job *job, const why_rank *rank, const trii_record *record)
+static json_t *call_json(const trii_why_job *job, const trii_why_rank *rank,
+                         const trii_record *record)
 {
-    const trii_record_group *group = why_group_of(rank->log, record);
-    trii_collective call = why_call_of(rank->log, record);
-    double seconds = why_seconds(job, rank, record);
+    const trii_record_group *group = trii_why_group_of(rank->log, record);
+    trii_collective call = trii_why_call_of(rank->log, record);
+    double seconds = trii_why_seconds(job, rank, record);
     char text[256];
 
     trii_collective_describe(&call, text, sizeof(text));
@@ -161,19 +119,20 @@ static json_t *call_json(const why_job *job, const why_rank *rank, const trii_re
                      "seconds", seconds >= 0.0 ? json_real(seconds) : json_null());
 }
 
-static json_t *rank_json(const why_job *job, int r)
+static json_t *rank_json(const trii_why_job *job, int r)
 {
-    const why_rank *rank = &job->ranks[r];
-    json_t *object = json_pack("{s:i, s:s}", "rank", r, "state",
-                               rank->state == WHY_ABSENT ? "absent" : state_names[rank->state]);
+    const trii_why_rank *rank = &job->ranks[r];
+    json_t *object =
+        json_pack("{s:i, s:s}", "rank", r, "state",
+                  rank->state == TRII_WHY_ABSENT ? "absent" : state_names[rank->state]);
     const trii_record *in, *last;
 
     if (rank->log == NULL)
         return object;
     json_object_set_new(object, "pid", json_integer(rank->pid));
     json_object_set_new(object, "host", json_string(rank->log->host));
-    in = why_last(rank->log, true);
-    last = why_last(rank->log, false);
+    in = trii_why_last(rank->log, true);
+    last = trii_why_last(rank->log, false);
     json_object_set_new(object, "in", in != NULL ? call_json(job, rank, in) : json_null());
     json_object_set_new(object, "last", last != NULL ? call_json(job, rank, last) : json_null());
     json_object_set_new(object, "calls", json_integer((json_int_t)rank->log->begun));
@@ -182,7 +141,7 @@ static json_t *rank_json(const why_job *job, int r)
     return object;
 }
 
-static int print_json(const why_job *job)
+static int print_json(const trii_why_job *job)
 {
     json_t *ranks = json_array(), *findings = json_array();
     json_t *all = json_pack("{s:s, s:s, s:o, s:o}", "folder", job->folder, "verdict",
@@ -191,7 +150,7 @@ static int print_json(const why_job *job)
     int failed;
 
     for (int i = 0; i < job->n_findings; i++) {
-        const why_finding *f = &job->findings[i];
+        const trii_why_finding *f = &job->findings[i];
 
         json_array_append_new(findings, json_pack("{s:s, s:s, s:s, s:o, s:o}", "kind", f->kind,
                                                   "text", f->text, "group", f->group, "waiting",
@@ -211,7 +170,7 @@ static int run(int argc, char **argv)
     const char *given = NULL;
     char folder[512] = "";
     bool json = false;
-    why_job job;
+    trii_why_job job;
     tri_status status;
     int result;
 
@@ -228,19 +187,19 @@ static int run(int argc, char **argv)
     result = find_folder(given, folder, sizeof(folder));
     if (result != COMMAND_OK)
         return result;
-    status = why_read(folder, &job);
+    status = trii_why_read(folder, &job);
     if (status == TRI_OK)
-        status = why_find(&job);
+        status = trii_why_find(&job);
     if (status != TRI_OK) {
         fprintf(stderr, "trireme why: %s\n", tri_last_error());
-        why_free(&job);
+        trii_why_free(&job);
         return COMMAND_FAILED;
     }
     if (json)
         result = print_json(&job);
     else
         print_text(&job);
-    why_free(&job);
+    trii_why_free(&job);
     return ferror(stdout) || fflush(stdout) != 0 ? COMMAND_FAILED : result;
 }
 

@@ -1,16 +1,16 @@
 /*
- * why_read.c - reads the flight records of a job. Each is copied whole before it is looked at: its
- * writer may go on, and nothing in it is taken for granted.
+ * why_read.c - reads the flight records of a job. Each is copied whole before it is looked
+ * at: its writer may go on, and nothing in it is taken for granted.
  */
 #include <inttypes.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "inspect/why.h"
 #include "os/clock.h"
 #include "os/file.h"
 #include "os/folder.h"
-#include "why.h"
 
 enum { MAX_RANKS = 65536, MAX_FILES = 2 * MAX_RANKS };
 
@@ -43,9 +43,9 @@ static bool sound(trii_record_file *log, size_t bytes)
     return true;
 }
 
-static tri_status room_for(why_job *job, int size)
+static tri_status room_for(trii_why_job *job, int size)
 {
-    why_rank *ranks;
+    trii_why_rank *ranks;
 
     if (size <= job->size)
         return TRI_OK;
@@ -59,10 +59,10 @@ static tri_status room_for(why_job *job, int size)
 }
 
 /* Takes the copy. */
-static tri_status take(why_job *job, const char *path, trii_record_file *own_log)
+static tri_status take(trii_why_job *job, const char *path, trii_record_file *own_log)
 {
     int64_t offset = trii_wall_ns() - job->now_ns, pid_wall;
-    why_rank *rank;
+    trii_why_rank *rank;
     int pid = 0;
     int largest = own_log->rank + 1 > own_log->size ? own_log->rank + 1 : own_log->size;
     tri_status status = room_for(job, largest);
@@ -78,22 +78,22 @@ static tri_status take(why_job *job, const char *path, trii_record_file *own_log
     rank->same_boot = pid_wall < BOOT_DRIFT_NS && pid_wall > -BOOT_DRIFT_NS;
     switch (trii_liveness_look(path, &pid)) {
     case TRII_LIVENESS_RUNS:
-        rank->state = WHY_RUNNING;
+        rank->state = TRII_WHY_RUNNING;
         break;
     case TRII_LIVENESS_STOPPED:
-        rank->state = WHY_STOPPED;
+        rank->state = TRII_WHY_STOPPED;
         break;
     case TRII_LIVENESS_GONE:
-        rank->state = WHY_DEAD;
+        rank->state = TRII_WHY_DEAD;
         break;
     }
     if (own_log->state == TRII_RECORD_FILE_LEFT)
-        rank->state = WHY_LEFT;
+        rank->state = TRII_WHY_LEFT;
     rank->pid = pid != 0 ? pid : own_log->pid;
     return TRI_OK;
 }
 
-static tri_status read_one(why_job *job, const char *name)
+static tri_status read_one(trii_why_job *job, const char *name)
 {
     char path[1024];
     trii_mapping mapping = {0};
@@ -123,7 +123,7 @@ static tri_status read_one(why_job *job, const char *name)
 }
 
 /* What trirun noted of the first failure. */
-static tri_status read_cause(why_job *job)
+static tri_status read_cause(trii_why_job *job)
 {
     char path[1024], text[128] = "";
     trii_mapping mapping = {0};
@@ -151,7 +151,7 @@ static bool is_record(const char *name)
     return strncmp(name, "rank-", 5) == 0 && length > 9 && strcmp(name + length - 4, ".rec") == 0;
 }
 
-tri_status why_read(const char *folder, why_job *job_out)
+tri_status trii_why_read(const char *folder, trii_why_job *job_out)
 {
     char **names = NULL;
     int n = 0, found = 0;
@@ -179,7 +179,7 @@ tri_status why_read(const char *folder, why_job *job_out)
     return status;
 }
 
-void why_free(why_job *job)
+void trii_why_free(trii_why_job *job)
 {
     for (int r = 0; r < job->size; r++)
         trii_free(job->ranks[r].log);
@@ -193,7 +193,7 @@ void why_free(why_job *job)
 
 /* --- records --------------------------------------------------------------------------- */
 
-const trii_record_group *why_group_of(const trii_record_file *log, const trii_record *record)
+const trii_record_group *trii_why_group_of(const trii_record_file *log, const trii_record *record)
 {
     for (int i = 0; i < TRII_RECORD_GROUPS; i++) {
         if (log->groups[i].number != 0 && log->groups[i].number == record->group)
@@ -202,7 +202,7 @@ const trii_record_group *why_group_of(const trii_record_file *log, const trii_re
     return NULL;
 }
 
-trii_collective why_call_of(const trii_record_file *log, const trii_record *record)
+trii_collective trii_why_call_of(const trii_record_file *log, const trii_record *record)
 {
     trii_collective call = {.kind = (trii_kind)record->kind,
                             .dtype = (tri_dtype)record->dtype,
@@ -219,14 +219,15 @@ trii_collective why_call_of(const trii_record_file *log, const trii_record *reco
     return call;
 }
 
-void why_describe(const trii_record_file *log, const trii_record *record, char *text, size_t size)
+void trii_why_describe(const trii_record_file *log, const trii_record *record, char *text,
+                       size_t size)
 {
-    trii_collective call = why_call_of(log, record);
+    trii_collective call = trii_why_call_of(log, record);
 
     trii_collective_describe(&call, text, size);
 }
 
-const trii_record *why_last(const trii_record_file *log, bool running)
+const trii_record *trii_why_last(const trii_record_file *log, bool running)
 {
     const trii_record *last = NULL;
 
@@ -241,9 +242,10 @@ const trii_record *why_last(const trii_record_file *log, bool running)
     return last;
 }
 
-double why_seconds(const why_job *job, const why_rank *rank, const trii_record *record)
+double trii_why_seconds(const trii_why_job *job, const trii_why_rank *rank,
+                        const trii_record *record)
 {
-    if (!rank->same_boot || (rank->state != WHY_RUNNING && rank->state != WHY_STOPPED) ||
+    if (!rank->same_boot || (rank->state != TRII_WHY_RUNNING && rank->state != TRII_WHY_STOPPED) ||
         job->now_ns < record->began_ns)
         return -1.0;
     return (double)(job->now_ns - record->began_ns) / (double)TRII_NS_PER_S;

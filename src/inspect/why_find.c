@@ -1,7 +1,8 @@
 /*
- * why_find.c - from the ranks' records to findings. Per group, the first call that has not ended on
- * some rank is looked at on all of them: who is in it, who made another one, who is missing, and
- * what those do instead. Then sends and receives, and ranks whose process is gone or stopped.
+ * why_find.c - from the ranks' records to findings. Per group, the first call that has not
+ * ended on some rank is looked at on all of them: who is in it, who made another one, who is
+ * missing, and what those do instead. Then sends and receives, and ranks whose process is gone or
+ * stopped.
  */
 #include <inttypes.h>
 #include <stdarg.h>
@@ -9,7 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
-#include "why.h"
+#include "inspect/why.h"
 
 /* The heaviest finding is the likeliest cause. */
 enum {
@@ -72,38 +73,38 @@ static void append_seconds(char *text, size_t size, double seconds)
 static const trii_record *call_of(const trii_record_file *log, uint16_t group, uint64_t seq);
 
 /* What a rank that others wait for does instead; group 0 = whichever. */
-static void append_doing(const why_job *job, int r, uint16_t group, char *text, size_t size)
+static void append_doing(const trii_why_job *job, int r, uint16_t group, char *text, size_t size)
 {
-    const why_rank *rank = &job->ranks[r];
-    const trii_record *in = rank->log != NULL ? why_last(rank->log, true) : NULL;
-    const trii_record *last = rank->log != NULL ? why_last(rank->log, false) : NULL;
+    const trii_why_rank *rank = &job->ranks[r];
+    const trii_record *in = rank->log != NULL ? trii_why_last(rank->log, true) : NULL;
+    const trii_record *last = rank->log != NULL ? trii_why_last(rank->log, false) : NULL;
     const trii_record_group *other;
     char call[256];
 
     switch (rank->state) {
-    case WHY_ABSENT:
+    case TRII_WHY_ABSENT:
         append(text, size, " (no record here: on another host, or it never joined)");
         return;
-    case WHY_LEFT:
+    case TRII_WHY_LEFT:
         append(text, size, " (left the job)");
         return;
-    case WHY_DEAD:
+    case TRII_WHY_DEAD:
         append(text, size, " (dead)");
         break;
-    case WHY_STOPPED:
+    case TRII_WHY_STOPPED:
         append(text, size, " (stopped)");
         break;
-    case WHY_RUNNING:
+    case TRII_WHY_RUNNING:
         break;
     }
     if (in != NULL) {
-        other = why_group_of(rank->log, in);
-        why_describe(rank->log, in, call, sizeof(call));
+        other = trii_why_group_of(rank->log, in);
+        trii_why_describe(rank->log, in, call, sizeof(call));
         append(text, size, ", which is in %s", call);
         if (other != NULL && in->group != group)
             append(text, size, " of group %s", other->name);
     } else if (last != NULL) {
-        why_describe(rank->log, last, call, sizeof(call));
+        trii_why_describe(rank->log, last, call, sizeof(call));
         append(text, size, ", which is in its own code after %s", call);
     } else {
         append(text, size, ", which has called nothing yet");
@@ -112,9 +113,9 @@ static void append_doing(const why_job *job, int r, uint16_t group, char *text, 
 
 /* --- findings ------------------------------------------------------------------------------ */
 
-static why_finding *add(why_job *job, int weight, const char *kind, const char *group)
+static trii_why_finding *add(trii_why_job *job, int weight, const char *kind, const char *group)
 {
-    why_finding *f;
+    trii_why_finding *f;
 
     if (job->n_findings == job->room) {
         int room = job->room == 0 ? 16 : 2 * job->room;
@@ -126,7 +127,7 @@ static why_finding *add(why_job *job, int weight, const char *kind, const char *
         job->room = room;
     }
     f = &job->findings[job->n_findings++];
-    *f = (why_finding){.weight = weight, .kind = kind};
+    *f = (trii_why_finding){.weight = weight, .kind = kind};
     snprintf(f->group, sizeof(f->group), "%s", group != NULL ? group : "");
     return f;
 }
@@ -140,7 +141,7 @@ static int *ranks_copy(const int *ranks, int n)
     return copy;
 }
 
-static void set_ranks(why_finding *f, const int *waiting, int n_waiting, const int *whom,
+static void set_ranks(trii_why_finding *f, const int *waiting, int n_waiting, const int *whom,
                       int n_whom)
 {
     f->waiting = ranks_copy(waiting, n_waiting);
@@ -150,7 +151,7 @@ static void set_ranks(why_finding *f, const int *waiting, int n_waiting, const i
 }
 
 /* Whether another rank's failure line names this one. */
-static bool named_by_others(const why_job *job, int r)
+static bool named_by_others(const trii_why_job *job, int r)
 {
     char name[24];
     size_t length = (size_t)snprintf(name, sizeof(name), "rank %d", r);
@@ -169,17 +170,17 @@ static bool named_by_others(const why_job *job, int r)
 }
 
 /* Gone, and not because of an error of the group: that is a consequence, told by find_failures. */
-static bool is_lost(const why_rank *rank)
+static bool is_lost(const trii_why_rank *rank)
 {
-    return rank->state == WHY_DEAD && rank->log->failed == 0;
+    return rank->state == TRII_WHY_DEAD && rank->log->failed == 0;
 }
 
 /* A job that was ended as a whole: its ranks' deaths say nothing one by one. */
-static tri_status find_all_lost(why_job *job, bool *found_out)
+static tri_status find_all_lost(trii_why_job *job, bool *found_out)
 {
     int *lost = trii_alloc((size_t)job->size, sizeof(*lost), "ranks");
     int n = 0, alive = 0;
-    why_finding *f;
+    trii_why_finding *f;
 
     *found_out = false;
     if (lost == NULL)
@@ -207,27 +208,27 @@ static tri_status find_all_lost(why_job *job, bool *found_out)
 /* " in all_reduce ..." or " in its own code after ...": where a rank was. */
 static void append_where(const trii_record_file *log, char *text, size_t size)
 {
-    const trii_record *in = why_last(log, true);
-    const trii_record *last = in != NULL ? in : why_last(log, false);
+    const trii_record *in = trii_why_last(log, true);
+    const trii_record *last = in != NULL ? in : trii_why_last(log, false);
     char call[256];
 
     if (last == NULL) {
         append(text, size, " before its first call");
         return;
     }
-    why_describe(log, last, call, sizeof(call));
+    trii_why_describe(log, last, call, sizeof(call));
     append(text, size, in != NULL ? " in %s" : " in its own code after %s", call);
 }
 
-static tri_status find_lost(why_job *job, int r)
+static tri_status find_lost(trii_why_job *job, int r)
 {
-    const why_rank *rank = &job->ranks[r];
+    const trii_why_rank *rank = &job->ranks[r];
     bool dead = is_lost(rank);
-    why_finding *f;
+    trii_why_finding *f;
     int weight = WEIGHT_STOPPED;
 
     /* Once trirun saw a failure it ended the others. */
-    if ((!dead && rank->state != WHY_STOPPED) || (dead && job->cause >= 0))
+    if ((!dead && rank->state != TRII_WHY_STOPPED) || (dead && job->cause >= 0))
         return TRI_OK;
     if (dead)
         weight = named_by_others(job, r) ? WEIGHT_NAMED_DEAD : WEIGHT_DEAD;
@@ -243,10 +244,10 @@ static tri_status find_lost(why_job *job, int r)
 }
 
 /* What trirun saw first. */
-static tri_status find_cause(why_job *job)
+static tri_status find_cause(trii_why_job *job)
 {
-    const why_rank *rank;
-    why_finding *f;
+    const trii_why_rank *rank;
+    trii_why_finding *f;
 
     if (job->cause < 0)
         return TRI_OK;
@@ -265,7 +266,7 @@ static tri_status find_cause(why_job *job)
 }
 
 /* One line for all ranks that failed with the same words. */
-static tri_status find_failures(why_job *job)
+static tri_status find_failures(trii_why_job *job)
 {
     int *same = trii_alloc((size_t)job->size, sizeof(*same), "ranks");
     tri_status status = same != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
@@ -273,7 +274,7 @@ static tri_status find_failures(why_job *job)
     for (int r = 0; r < job->size && status == TRI_OK; r++) {
         const trii_record_file *log = job->ranks[r].log;
         bool told = false;
-        why_finding *f;
+        trii_why_finding *f;
         int n = 0;
 
         if (log == NULL || log->failed == 0)
@@ -339,13 +340,13 @@ static const trii_record *edge_of(const trii_record_file *log, uint16_t group, b
     return edge;
 }
 
-static const trii_record_file *log_of(const why_job *job, const view *v, int member)
+static const trii_record_file *log_of(const trii_why_job *job, const view *v, int member)
 {
     return v->world[member] >= 0 ? job->ranks[v->world[member]].log : NULL;
 }
 
 /* Two ranks that made different calls of one number. */
-static tri_status find_mismatch(why_job *job, const view *v, uint64_t seq, bool *found_out)
+static tri_status find_mismatch(trii_why_job *job, const view *v, uint64_t seq, bool *found_out)
 {
     const trii_record *first = NULL;
     int first_rank = 0;
@@ -356,7 +357,7 @@ static tri_status find_mismatch(why_job *job, const view *v, uint64_t seq, bool 
         const trii_record *record = log != NULL ? call_of(log, v->number[m], seq) : NULL;
         trii_collective mine, theirs;
         char one[256], other[256];
-        why_finding *f;
+        trii_why_finding *f;
 
         if (record == NULL)
             continue;
@@ -365,8 +366,8 @@ static tri_status find_mismatch(why_job *job, const view *v, uint64_t seq, bool 
             first_rank = v->world[m];
             continue;
         }
-        mine = why_call_of(job->ranks[first_rank].log, first);
-        theirs = why_call_of(log, record);
+        mine = trii_why_call_of(job->ranks[first_rank].log, first);
+        theirs = trii_why_call_of(log, record);
         if (trii_collective_signature(&mine) == trii_collective_signature(&theirs))
             continue;
         f = add(job, WEIGHT_MISMATCH, "mismatch", v->name);
@@ -385,14 +386,14 @@ static tri_status find_mismatch(why_job *job, const view *v, uint64_t seq, bool 
 }
 
 /* Who is in call `seq` and who has not made it. */
-static tri_status find_missing(why_job *job, const view *v, uint64_t seq, int *waiting,
+static tri_status find_missing(trii_why_job *job, const view *v, uint64_t seq, int *waiting,
                                int *missing)
 {
     int n_waiting = 0, n_missing = 0, n_stopped = 0;
     const trii_record *call = NULL;
     double longest = -1.0;
     char words[256];
-    why_finding *f;
+    trii_why_finding *f;
 
     for (int m = 0; m < v->size; m++) {
         const trii_record_file *log = log_of(job, v, m);
@@ -401,9 +402,9 @@ static tri_status find_missing(why_job *job, const view *v, uint64_t seq, int *w
         int r = v->world[m];
 
         if (record != NULL && record->state == TRII_RECORD_RUNNING) {
-            double seconds = why_seconds(job, &job->ranks[r], record);
+            double seconds = trii_why_seconds(job, &job->ranks[r], record);
 
-            if (job->ranks[r].state == WHY_STOPPED)
+            if (job->ranks[r].state == TRII_WHY_STOPPED)
                 n_stopped++;
             waiting[n_waiting++] = r;
             longest = seconds > longest ? seconds : longest;
@@ -419,9 +420,9 @@ static tri_status find_missing(why_job *job, const view *v, uint64_t seq, int *w
     if (f == NULL)
         return TRI_ERR_NO_MEMORY;
     set_ranks(f, waiting, n_waiting, missing, n_missing);
-    why_describe(job->ranks[waiting[0]].log, call, words, sizeof(words));
+    trii_why_describe(job->ranks[waiting[0]].log, call, words, sizeof(words));
     append_ranks(f->text, sizeof(f->text), waiting, n_waiting);
-    if (job->ranks[waiting[0]].state == WHY_DEAD)
+    if (job->ranks[waiting[0]].state == TRII_WHY_DEAD)
         append(f->text, sizeof(f->text), " waited");
     else
         append(f->text, sizeof(f->text), n_waiting == 1 ? " waits" : " wait");
@@ -439,7 +440,7 @@ static tri_status find_missing(why_job *job, const view *v, uint64_t seq, int *w
     return TRI_OK;
 }
 
-static tri_status find_in_group(why_job *job, const view *v)
+static tri_status find_in_group(trii_why_job *job, const view *v)
 {
     int *ranks = trii_alloc(2 * (size_t)v->size, sizeof(*ranks), "ranks");
     uint64_t seq = UINT64_MAX;
@@ -462,7 +463,7 @@ static tri_status find_in_group(why_job *job, const view *v)
 }
 
 /* Sends and receives that have not ended, on ranks that live. */
-static tri_status find_pairs(why_job *job, const view *v)
+static tri_status find_pairs(trii_why_job *job, const view *v)
 {
     for (int m = 0; m < v->size; m++) {
         const trii_record_file *log = log_of(job, v, m);
@@ -472,19 +473,19 @@ static tri_status find_pairs(why_job *job, const view *v)
             const trii_record *record = &log->records[i];
             int peer;
             char words[256];
-            why_finding *f;
+            trii_why_finding *f;
 
             if (record->number == 0 || record->group != v->number[m] || !is_pair(record) ||
-                record->state != TRII_RECORD_RUNNING || job->ranks[r].state != WHY_RUNNING)
+                record->state != TRII_RECORD_RUNNING || job->ranks[r].state != TRII_WHY_RUNNING)
                 continue;
             peer = record->root >= 0 && record->root < v->size ? v->world[record->root] : -1;
             f = add(job, WEIGHT_PAIR, "pair", v->name);
             if (f == NULL)
                 return TRI_ERR_NO_MEMORY;
             set_ranks(f, &r, 1, &peer, peer >= 0 ? 1 : 0);
-            why_describe(log, record, words, sizeof(words));
+            trii_why_describe(log, record, words, sizeof(words));
             append(f->text, sizeof(f->text), "rank %d waits", r);
-            append_seconds(f->text, sizeof(f->text), why_seconds(job, &job->ranks[r], record));
+            append_seconds(f->text, sizeof(f->text), trii_why_seconds(job, &job->ranks[r], record));
             append(f->text, sizeof(f->text), " in group %s, %s", v->name, words);
             if (peer >= 0) {
                 append(f->text, sizeof(f->text), ", for rank %d", peer);
@@ -496,24 +497,24 @@ static tri_status find_pairs(why_job *job, const view *v)
 }
 
 /* Ranks that are still forming the group, and those that are not there. */
-static tri_status find_forming(why_job *job, const view *v)
+static tri_status find_forming(trii_why_job *job, const view *v)
 {
     int *forming = trii_alloc(2 * (size_t)v->size, sizeof(*forming), "ranks");
     int *absent = forming + v->size;
     int n_forming = 0, n_absent = 0;
-    why_finding *f;
+    trii_why_finding *f;
 
     if (forming == NULL)
         return TRI_ERR_NO_MEMORY;
     for (int m = 0; m < v->size; m++) {
         const trii_record_file *log = log_of(job, v, m);
         const trii_record find = {.group = v->number[m]};
-        const trii_record_group *group = log != NULL ? why_group_of(log, &find) : NULL;
+        const trii_record_group *group = log != NULL ? trii_why_group_of(log, &find) : NULL;
 
         if (group == NULL)
             absent[n_absent++] = m;
         else if (group->state == TRII_RECORD_GROUP_FORMING &&
-                 job->ranks[v->world[m]].state == WHY_RUNNING)
+                 job->ranks[v->world[m]].state == TRII_WHY_RUNNING)
             forming[n_forming++] = v->world[m];
     }
     if (n_forming > 0) {
@@ -537,7 +538,7 @@ static tri_status find_forming(why_job *job, const view *v)
 /* --- all groups ------------------------------------------------------------------------------ */
 
 /* Who is in the group that rank r calls `group`. False if a lower rank has shown it already. */
-static bool view_fill(const why_job *job, int r, const trii_record_group *group, view *v)
+static bool view_fill(const trii_why_job *job, int r, const trii_record_group *group, view *v)
 {
     for (int m = 0; m < v->size; m++)
         v->world[m] = -1;
@@ -562,7 +563,7 @@ static bool view_fill(const why_job *job, int r, const trii_record_group *group,
     return true;
 }
 
-static tri_status find_in_groups(why_job *job, int r)
+static tri_status find_in_groups(trii_why_job *job, int r)
 {
     tri_status status = TRI_OK;
 
@@ -591,12 +592,12 @@ static tri_status find_in_groups(why_job *job, int r)
 
 static int heavier_first(const void *a, const void *b)
 {
-    const why_finding *x = a, *y = b;
+    const trii_why_finding *x = a, *y = b;
 
     return (x->weight < y->weight) - (x->weight > y->weight);
 }
 
-tri_status why_find(why_job *job)
+tri_status trii_why_find(trii_why_job *job)
 {
     bool all_lost = false;
     tri_status status = find_cause(job);

@@ -1,0 +1,71 @@
+/*
+ * why.h - what is known about a job that stands still or failed: the flight records of its ranks
+ * (why_read.c) and what they say about who waits for whom (why_find.c). Shown by `trireme why` and
+ * by trirun when a job hangs.
+ */
+#ifndef TRII_INSPECT_WHY_H
+#define TRII_INSPECT_WHY_H
+
+#include <trireme/status.h>
+
+#include "group/flight_recorder.h"
+#include "os/liveness.h"
+
+#define TRII_WHY_TEXT 512
+
+typedef enum trii_why_state {
+    TRII_WHY_ABSENT = 0, /* no record here: another host, or it never joined */
+    TRII_WHY_RUNNING,
+    TRII_WHY_STOPPED,
+    TRII_WHY_DEAD, /* its process is gone, and it had not left */
+    TRII_WHY_LEFT  /* it left the job in order */
+} trii_why_state;
+
+typedef struct trii_why_rank {
+    trii_why_state state;
+    int pid;               /* as seen from here, else as the rank wrote it */
+    bool same_boot;        /* its clock is ours: times since can be told */
+    trii_record_file *log; /* a copy, checked; NULL if absent */
+} trii_why_rank;
+
+typedef struct trii_why_finding {
+    int weight;       /* the heaviest first */
+    const char *kind; /* "dead", "stopped", "mismatch", "missing", ... (static) */
+    char group[32];   /* name, or "" */
+    char text[TRII_WHY_TEXT];
+    int *waiting; /* world ranks, [n_waiting] */
+    int *for_whom;
+    int n_waiting, n_for_whom;
+} trii_why_finding;
+
+typedef struct trii_why_job {
+    char folder[512];
+    int64_t now_ns;
+    int cause;            /* the rank whose failure trirun saw first; -1 = it noted none */
+    char cause_words[96]; /* "was killed by SIGSEGV" */
+    trii_why_rank *ranks; /* [size], by rank in the job */
+    int size;
+    trii_why_finding *findings;
+    int n_findings, room;
+} trii_why_job;
+
+/* Reads RUN_FOLDER/rank-*.rec; job_out is released with trii_why_free, also after a failure.
+ * Errors: NOT_FOUND (no folder, no records), FORMAT, NO_MEMORY. */
+tri_status trii_why_read(const char *folder, trii_why_job *job_out);
+void trii_why_free(trii_why_job *job);
+/* Fills job->findings, heaviest first. */
+tri_status trii_why_find(trii_why_job *job);
+
+/* The group of a record, or NULL if it is no longer in the table. */
+const trii_record_group *trii_why_group_of(const trii_record_file *log, const trii_record *record);
+/* The call as it was made: what trii_collective_describe says of it, into text. */
+void trii_why_describe(const trii_record_file *log, const trii_record *record, char *text,
+                       size_t size);
+trii_collective trii_why_call_of(const trii_record_file *log, const trii_record *record);
+/* The newest record; NULL if there is none. running: among those that have not ended. */
+const trii_record *trii_why_last(const trii_record_file *log, bool running);
+/* Seconds since a record began; negative if that cannot be told. */
+double trii_why_seconds(const trii_why_job *job, const trii_why_rank *rank,
+                        const trii_record *record);
+
+#endif

@@ -1,0 +1,238 @@
+/*
+ * failure_report.c - see failure_report.h.
+ */
+#include "launch/failure_report.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "launch/error_file.h"
+#include "os/clock.h"
+#include "os/signal.h"
+
+enum { REPORT_LINES = 12, MAX_LEAVERS = 8 };
+
+static void error_path(const trii_failure *f, const trii_worker *worker, char *path, size_t bytes)
+{
+    path[0] = '\0';
+    if (f->error_dir != NULL)
+        snprintf(path, bytes, "%s/%d/error.json", f->error_dir, (int)(worker - f->workers));
+}
+
+static bool read_error(const trii_failure *f, const trii_worker *worker, char *path, size_t bytes,
+                       trii_error_file *error)
+{
+    error_path(f, worker, path, bytes);
+    return path[0] != '\0' && trii_error_file_read(path, error);
+}
+
+void trii_failure_settle(trii_failure *f)
+{
+    char path[TRII_LOG_PATH_BYTES];
+    trii_error_file error;
+    int64_t first = 0;
+
+    for (int i = 0; i < f->n_workers && f->cause != NULL; i++) {
+        trii_worker *w = &f->workers[i];
+
+        if (w != f->cause && trii_worker_failed(w) && (w->suspect || !w->told) &&
+            trii_worker_blame(w) > trii_worker_blame(f->cause))
+            f->cause = w;
+    }
+    if (f->cause == NULL || f->cause->exit.signal != 0)
+        return;
+    /* Python writes its error before it ends, which takes a while. */
+    if (read_error(f, f->cause, path, sizeof(path), &error))
+        first = error.timestamp;
+    for (int i = 0; i < f->n_workers && first > 0; i++) {
+        trii_worker *w = &f->workers[i];
+
+        if (w != f->cause && trii_worker_failed(w) && w->exit.signal == 0 &&
+            read_error(f, w, path, sizeof(path), &error) && error.timestamp > 0 &&
+            error.timestamp < first) {
+            first = error.timestamp;
+            f->cause = w;
+        }
+    }
+}
+
+/* ISO, as torchrun prints it; local time. */
+static void describe_time(int64_t wall_ns, char *text_out, size_t bytes)
+{
+    time_t seconds = (time_t)(wall_ns / TRII_NS_PER_S);
+    const struct tm *local = localtime(&seconds);
+
+    text_out[0] = '\0';
+    if (local != NULL)
+        strftime(text_out, bytes, "%Y-%m-%d_%H:%M:%S", local);
+}
+
+static void print_lines(const char *line, trii_sink *sink)
+{
+    while (*line != '\0') {
+        int length = (int)strcspn(line, "\n");
+
+        trii_sink_print(sink, "    | %.*s\n", length, line);
+        line += length + (line[length] == '\n');
+    }
+}
+
+/* Where a core went, or how to get one. */
+static void print_core_hint(const trii_worker *worker, trii_sink *sink)
+{
+    static const int fatal[] = {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL};
+    char pattern[256] = "";
+    FILE *file = fopen("/proc/sys/kernel/core_pattern", "r");
+    bool crashed = false;
+
+    for (size_t i = 0; i < TRII_COUNT_OF(fatal); i++)
+        crashed = crashed || worker->exit.signal == fatal[i];
+    if (file != NULL) {
+        pattern[fread(pattern, 1, sizeof(pattern) - 1, file)] = '\0';
+        pattern[strcspn(pattern, "\n")] = '\0';
+        fclose(file);
+    }
+    if (!crashed)
+        return;
+    if (!worker->exit.core_dumped)
+        trii_sink_print(sink, "  core     : none (ulimit -c unlimited before trirun keeps one)\n");
+    else if (strstr(pattern, "systemd-coredump") != NULL)
+        trii_sink_print(sink, "  core     : coredumpctl debug %d\n", worker->process.pid);
+    else if (pattern[0] == '|')
+        trii_sink_print(sink, "  core     : given to %.*s\n", (int)strcspn(pattern + 1, " "),
+                        pattern + 1);
+    else
+        trii_sink_print(sink, "  core     : \"%s\", in the worker's folder unless it has a /\n",
+                        pattern);
+}
+
+static void print_memory_hint(const trii_failure *f, trii_sink *sink)
+{
+    trii_memory_kills now;
+    const char *why;
+
+    if (f->cause->exit.signal != SIGKILL || f->before == NULL)
+        return;
+    trii_memory_kills_read(&now);
+    why = trii_memory_kills_explain(f->before, &now);
+    trii_sink_print(sink, "  reason   : %s\n",
+                    why != NULL ? why
+                                : "somebody sent SIGKILL: not trirun, and the kernel counts no "
+                                  "kill for lack of memory");
+}
+
+/* What the worker itself wrote down, and its copy for our parent. */
+static bool print_error_file(const trii_failure *f, trii_sink *sink)
+{
+    const char *ours = getenv("TORCHELASTIC_ERROR_FILE");
+    char path[TRII_LOG_PATH_BYTES];
+    trii_error_file error;
+
+    if (!read_error(f, f->cause, path, sizeof(path), &error))
+        return false;
+    trii_sink_print(sink, "  message  : %s\n  error_file: %s\n", error.message, path);
+    if (error.traceback[0] != '\0') {
+        trii_sink_print(sink, "  traceback:\n");
+        print_lines(error.traceback, sink);
+    }
+    if (ours != NULL && *ours != '\0' &&
+        trii_error_file_copy(path, ours,
+                             f->cause->exit.signal != 0 ? -f->cause->exit.signal
+                                                        : f->cause->exit.code) != TRI_OK)
+        trii_sink_print(sink, "  its error file was not copied: %s\n", tri_last_error());
+    return error.traceback[0] != '\0';
+}
+
+static void print_words(trii_worker *worker, trii_sink *sink)
+{
+    const char *line = trii_stream_tail(&worker->err, REPORT_LINES);
+
+    if (*line == '\0') {
+        trii_sink_print(sink, "  it printed nothing to stderr\n");
+        return;
+    }
+    trii_sink_print(sink, "  its last lines on stderr:\n");
+    print_lines(line, sink);
+}
+
+static void print_victims(const trii_failure *f, trii_sink *sink)
+{
+    int stopped = 0, failed = 0;
+
+    for (int i = 0; i < f->n_workers; i++) {
+        const trii_worker *w = &f->workers[i];
+
+        if (w == f->cause || !trii_worker_failed(w))
+            continue;
+        if (w->told && !w->suspect)
+            stopped++;
+        else
+            failed++;
+    }
+    if (stopped + failed > 0)
+        trii_sink_print(sink, "  victims  : %d stopped because of it, %d failed after it\n",
+                        stopped, failed);
+}
+
+/* Others may have failed only because somebody had left early. */
+static void print_left_before(const trii_failure *f, trii_sink *sink)
+{
+    int shown = 0;
+
+    for (int i = 0; i < f->n_workers && shown < MAX_LEAVERS; i++) {
+        const trii_worker *w = &f->workers[i];
+
+        if (w->live || trii_worker_failed(w) || w->told ||
+            w->ended_wall_ns > f->cause->ended_wall_ns)
+            continue;
+        trii_sink_print(sink, "  left     : rank %d had ended with status 0 %.1f s before\n",
+                        w->rank,
+                        (double)(f->cause->ended_wall_ns - w->ended_wall_ns) / TRII_NS_PER_S);
+        shown++;
+    }
+}
+
+void trii_failure_report_leavers(const trii_worker *workers, int n_workers, trii_sink *sink)
+{
+    int shown = 0, others = 0;
+
+    for (int i = 0; i < n_workers; i++)
+        others += workers[i].told;
+    for (int i = 0; i < n_workers && others > 0 && shown < MAX_LEAVERS; i++) {
+        if (workers[i].live || trii_worker_failed(&workers[i]) || workers[i].told)
+            continue;
+        trii_sink_print(sink, "trirun: rank %d had left with status 0 %.1f s before, %d %s on\n",
+                        workers[i].rank,
+                        (double)(trii_wall_ns() - workers[i].ended_wall_ns) / TRII_NS_PER_S, others,
+                        others == 1 ? "other went" : "others went");
+        shown++;
+    }
+}
+
+void trii_failure_report(const trii_failure *f, trii_sink *sink)
+{
+    const trii_worker *worker = f->cause;
+    int signal = worker->exit.signal;
+    char what[80], when[40], host[256];
+
+    trii_worker_describe(worker, what, sizeof(what));
+    describe_time(worker->ended_wall_ns, when, sizeof(when));
+    trii_process_host(host, sizeof(host));
+    trii_sink_print(sink,
+                    "trirun: %s failed: rank %d %s\n"
+                    "  time     : %s\n"
+                    "  host     : %s\n"
+                    "  rank     : %d (local_rank: %d)\n"
+                    "  exitcode : %d (pid: %d)%s%s%s\n",
+                    f->program, worker->rank, what, when, host, worker->rank,
+                    (int)(worker - f->workers), signal != 0 ? -signal : worker->exit.code,
+                    worker->process.pid, signal != 0 ? " (" : "",
+                    signal != 0 ? trii_signal_name(signal) : "", signal != 0 ? ")" : "");
+    print_memory_hint(f, sink);
+    print_core_hint(worker, sink);
+    print_left_before(f, sink);
+    if (!print_error_file(f, sink))
+        print_words(f->cause, sink);
+    print_victims(f, sink);
+}
