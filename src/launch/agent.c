@@ -35,6 +35,16 @@ static void make_run_id(trii_agent *a)
         snprintf(a->run_id, sizeof(a->run_id), "%s", strrchr(a->folder.path, '/') + 1);
 }
 
+static void hung(void *agent)
+{
+    trii_agent *a = (trii_agent *)agent;
+
+    if (a->phase != TRII_PHASE_RUN)
+        return;
+    a->hung = true;
+    trii_ending_begin(a, SIGTERM);
+}
+
 static tri_status prepare(trii_agent *a)
 {
     tri_status status = trii_loop_create(&a->loop);
@@ -50,6 +60,9 @@ static tri_status prepare(trii_agent *a)
         make_run_id(a);
     if (status == TRI_OK)
         status = trii_outputs_prepare(&a->outputs, a->run_id, a->folder.path);
+    if (status == TRI_OK)
+        status = trii_monitor_open(&a->monitor, a->options, a->loop, a->err_sink, a->run_id,
+                                   a->folder.path, hung, a);
     trii_process_adopt_orphans();
     trii_loop_timer(a->loop, &a->guard_start, trii_deadline_ms(GUARD_DELAY_MS), guard_due);
     return status;
@@ -78,7 +91,7 @@ static void abandon(trii_agent *a)
 
 static bool may_start_again(const trii_agent *a)
 {
-    return a->cause != NULL && a->stop_signal == 0 && !a->gave_up &&
+    return a->cause != NULL && a->stop_signal == 0 && !a->gave_up && !a->hung &&
            a->restarts < a->options->max_restarts;
 }
 
@@ -94,6 +107,7 @@ static tri_status run_attempts(trii_agent *a)
         }
         run_to_the_end(a);
         more = may_start_again(a);
+        trii_monitor_ended(&a->monitor, a->cause, more);
         trii_attempt_report(a, more);
         trii_attempt_dispose(a);
         if (!more)
@@ -156,10 +170,11 @@ tri_status trii_agent_run(const trii_launch_options *options, int *exit_out)
         status = run_attempts(&a);
     if (status == TRI_OK) {
         flush_output(&a);
-        *exit_out = a.cause != NULL || a.stop_signal != 0 || a.gave_up;
+        *exit_out = a.cause != NULL || a.stop_signal != 0 || a.gave_up || a.hung;
     }
+    trii_monitor_close(&a.monitor, status == TRI_OK ? *exit_out : TRII_LAUNCH_FAILED);
     trii_guard_dismiss(&a.guard);
-    if (a.cause != NULL)
+    if (a.cause != NULL || a.hung)
         trii_run_folder_keep(&a.folder);
     else if (a.folder.lock_fd >= 0)
         trii_run_folder_remove(&a.folder);

@@ -9,6 +9,7 @@
 #include "launch/agent.h"
 #include "launch/environment.h"
 #include "launch/guard.h"
+#include "launch/monitor.h"
 #include "launch/run_folder.h"
 #include "launch/worker.h"
 #include "launch/worker_command.h"
@@ -37,11 +38,13 @@ typedef struct trii_agent {
     char run_id[64];
     trii_outputs outputs;
     trii_sink *err_sink; /* of outputs */
+    trii_monitor monitor;
     trii_watch signals;
     trii_timer grace, guard_start;
     trii_agent_phase phase;
     int stop_signal; /* the user's signal that ends the job, or 0 */
     bool gave_up;    /* SIGKILL did not help */
+    bool hung;       /* the job stood still and was stopped */
     int restarts;    /* attempts that failed and were followed by another */
 
     /* of the attempt */

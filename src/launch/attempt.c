@@ -63,6 +63,7 @@ static void worker_ready(trii_watch *watch, unsigned events)
     a->n_live--;
     trii_stream_drain(&worker->out);
     trii_stream_drain(&worker->err);
+    trii_monitor_worker_ended(&a->monitor, worker);
     if (trii_worker_failed(worker) && a->phase == TRII_PHASE_RUN)
         first_failure(a, worker);
     else
@@ -129,6 +130,7 @@ static tri_status start_workers(trii_agent *a)
         if (status != TRI_OK)
             return TRII_FAIL_CTX(status, "rank %d", i);
     }
+    trii_monitor_started(&a->monitor, &job, a->workers);
     return TRI_OK;
 }
 
@@ -141,6 +143,7 @@ tri_status trii_attempt_start(trii_agent *a)
     a->killed = false;
     a->cause = NULL;
     a->n_live = 0;
+    trii_monitor_begin(&a->monitor);
     status = trii_outputs_attempt(&a->outputs, a->restarts, a->n_workers);
     if (status == TRI_OK)
         status = trii_job_store_open(a);
@@ -149,36 +152,14 @@ tri_status trii_attempt_start(trii_agent *a)
 
 /* --- the report --------------------------------------------------------------------------- */
 
-/* Once all have ended: the worker that failed first, or a suspect that is more to blame. */
-static void settle_cause(trii_agent *a)
-{
-    for (int i = 0; i < a->n_workers && a->cause != NULL; i++) {
-        trii_worker *w = &a->workers[i];
-
-        if (w->suspect && trii_worker_failed(w) &&
-            trii_worker_blame(w) > trii_worker_blame(a->cause))
-            a->cause = w;
-    }
-}
-
-static void count_victims(const trii_agent *a, int *stopped_out, int *failed_out)
-{
-    *stopped_out = *failed_out = 0;
-    for (int i = 0; i < a->n_workers; i++) {
-        const trii_worker *w = &a->workers[i];
-
-        if (w == a->cause || !trii_worker_failed(w))
-            continue;
-        if (w->told && !w->suspect)
-            (*stopped_out)++;
-        else
-            (*failed_out)++;
-    }
-}
-
 void trii_attempt_report(trii_agent *a, bool more)
 {
-    int stopped, failed;
+    trii_failure failure = {.workers = a->workers,
+                            .n_workers = a->n_workers,
+                            .cause = a->cause,
+                            .program = a->options->program,
+                            .error_dir = trii_log_folder_error_dir(&a->outputs.folder),
+                            .before = &a->monitor.kills};
     char words[80];
 
     for (int i = 0; i < a->n_workers; i++) {
@@ -188,16 +169,17 @@ void trii_attempt_report(trii_agent *a, bool more)
             trii_sink_print(a->err_sink, "trirun: rank %d (pid %d) does not die of SIGKILL\n",
                             a->workers[i].rank, a->workers[i].process.pid);
     }
-    if (a->cause == NULL)
+    if (a->cause == NULL) {
+        trii_failure_report_leavers(a->workers, a->n_workers, a->err_sink);
+        if (a->hung)
+            trii_sink_print(a->err_sink, "  kept     : %s\n", a->folder.path);
         return;
-    settle_cause(a);
-    count_victims(a, &stopped, &failed);
+    }
+    trii_failure_settle(&failure);
+    a->cause = failure.cause;
     trii_worker_describe(a->cause, words, sizeof(words));
     trii_run_folder_note(&a->folder, a->cause->rank, words);
-    trii_worker_report(a->cause, a->options->program, a->err_sink);
-    if (stopped + failed > 0)
-        trii_sink_print(a->err_sink, "  victims  : %d stopped because of it, %d failed after it\n",
-                        stopped, failed);
+    trii_failure_report(&failure, a->err_sink);
     if (more)
         trii_sink_print(a->err_sink, "trirun: starting again (restart %d of %d)\n", a->restarts + 1,
                         a->options->max_restarts);

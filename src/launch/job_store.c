@@ -30,6 +30,12 @@ tri_status trii_job_store_open(trii_agent *a)
     if (status == TRI_OK)
         status = trii_tcp_server_create(&server, &a->store);
     trii_secret_wipe(&key, sizeof(key));
+    if (status == TRI_ERR_STATE && a->options->master_port != 0)
+        return TRII_FAIL_CTX(status,
+                             "store of the job: another job or program has the port (who: ss -ltnp "
+                             "| grep :%d); choose another --master-port, or for one host "
+                             "--master-port 0",
+                             a->options->master_port);
     return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "store of the job");
 }
 

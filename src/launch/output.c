@@ -336,6 +336,7 @@ static bool stream_read(trii_stream *stream)
         stream->fd = -1;
         return false;
     }
+    stream->total += got;
     remember(stream, stream->line + stream->used, got);
     if (stream->log.path[0] != '\0')
         trii_log_file_put(&stream->log, stream->line + stream->used, got);
@@ -493,6 +494,19 @@ static void load_tail(trii_stream *stream)
     stream->tail_used = fread(stream->tail, 1, sizeof(stream->tail) - 1, file);
     stream->tail[stream->tail_used] = '\0';
     fclose(file);
+}
+
+uint64_t trii_stream_total(const trii_stream *stream)
+{
+    FILE *file = stream->direct ? fopen(stream->log.path, "r") : NULL;
+    long bytes = 0;
+
+    if (file == NULL)
+        return stream->total;
+    if (fseek(file, 0, SEEK_END) == 0)
+        bytes = ftell(file);
+    fclose(file);
+    return bytes > 0 ? (uint64_t)bytes : 0;
 }
 
 const char *trii_stream_tail(trii_stream *stream, int n_lines)

@@ -57,6 +57,7 @@ struct trii_stream {
     char label[TRII_STREAM_LABEL_BYTES];
     bool direct;      /* the worker writes to log.path by itself */
     int fd;           /* -1: closed */
+    uint64_t total;   /* bytes that came */
     int64_t grown_ns; /* when the unfinished line last grew */
     bool flushing;    /* the timer runs */
     bool held;        /* not read until the sink has room again */
@@ -86,6 +87,8 @@ tri_status trii_stream_open_direct(trii_stream *stream, const char *path,
 void trii_stream_drain(trii_stream *stream);
 /* Drains, shows an unfinished line; never opened: nothing. The tail stays. */
 void trii_stream_close(trii_stream *stream);
+/* Bytes that the worker wrote so far. */
+uint64_t trii_stream_total(const trii_stream *stream);
 /* Start of the last n_lines lines that came (a text inside the stream). */
 const char *trii_stream_tail(trii_stream *stream, int n_lines);
 

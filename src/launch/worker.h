@@ -30,7 +30,5 @@ static inline bool trii_worker_failed(const trii_worker *worker)
 int trii_worker_blame(trii_worker *worker);
 /* "was killed by SIGSEGV (core dumped)", "exited with code 3", "succeeded", "is running". */
 void trii_worker_describe(const trii_worker *worker, char *text_out, size_t bytes);
-/* Root cause, where, when, and its last words. program: as the user named it. */
-void trii_worker_report(trii_worker *worker, const char *program, trii_sink *sink);
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "launch/agent.h"
+#include "launch/dry_run.h"
 
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
@@ -29,7 +30,11 @@ int main(int argc, char **argv)
         puts("trirun " VERSION);
         return STATUS_OK;
     }
-    status = trii_agent_run(&options, &exit_status);
+    exit_status = STATUS_OK;
+    if (options.dry_run)
+        status = trii_dry_run(&options, stdout);
+    else
+        status = trii_agent_run(&options, &exit_status);
     if (status != TRI_OK) {
         fprintf(stderr, "trirun: %s\n", tri_last_error());
         return STATUS_FAILED;

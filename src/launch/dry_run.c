@@ -1,0 +1,141 @@
+/*
+ * dry_run.c - see dry_run.h. What only a meeting of the hosts decides is shown as if all hosts had
+ * as many workers as this one, and said so.
+ */
+#include "launch/dry_run.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "launch/devices.h"
+#include "launch/environment.h"
+#include "launch/worker_command.h"
+#include "os/process.h"
+
+static bool is_static(const trii_launch_options *options)
+{
+    return strcmp(options->rdzv_backend, "static") == 0;
+}
+
+static void print_hosts(const trii_launch_options *o, FILE *out)
+{
+    char host[256];
+
+    trii_process_host(host, sizeof(host));
+    fprintf(out, "  host      : %s, with %d worker%s\n", host, o->nproc, o->nproc == 1 ? "" : "s");
+    if (o->max_nodes == 1)
+        fprintf(out, "  hosts     : this one only\n");
+    else if (o->min_nodes == o->max_nodes)
+        fprintf(out, "  hosts     : %d", o->min_nodes);
+    else
+        fprintf(out, "  hosts     : %d to %d", o->min_nodes, o->max_nodes);
+    if (o->max_nodes > 1)
+        fprintf(out, "%s\n", is_static(o) ? "" : "; who has which rank is decided when they meet");
+    if (o->max_nodes > 1 || !o->standalone) {
+        fprintf(out, "  rendezvous: %s at %s", o->rdzv_backend,
+                o->rdzv_host[0] != '\0' ? o->rdzv_host : "localhost");
+        if (o->rdzv_port >= 0)
+            fprintf(out, ":%d", o->rdzv_port);
+        fprintf(out, "%s%s\n", *o->rdzv_conf != '\0' ? " with " : "", o->rdzv_conf);
+    }
+    if (o->max_nodes > 1 && is_static(o))
+        fprintf(out, "  node rank : %d%s\n", o->node_rank,
+                o->node_rank == 0 ? ", serves the store" : "");
+    if (o->master_port != 0)
+        fprintf(out, "  store     : %s port %d\n", o->master_addr, o->master_port);
+    else
+        fprintf(out, "  store     : %s, any free port\n", o->master_addr);
+}
+
+static void print_rest(const trii_launch_options *o, FILE *out)
+{
+    fprintf(out, "  job id    : %s\n", o->run_id != NULL ? o->run_id : "made at the start");
+    fprintf(out, "  restarts  : %d\n", o->max_restarts);
+    fprintf(out, "  ending    : %s are passed on; after %g s SIGKILL\n", o->signals,
+            (double)o->shutdown_timeout_ms / 1000);
+    if (o->hang_timeout_ms > 0)
+        fprintf(out, "  hang      : stopped after %g s without any progress\n",
+                (double)o->hang_timeout_ms / 1000);
+    if (o->log_dir != NULL)
+        fprintf(out, "  logs      : below %s\n", o->log_dir);
+    if (o->numa_binding != NULL)
+        fprintf(out, "  binding   : %s\n", o->numa_binding);
+}
+
+/* One word of a command line as a shell would take it. */
+static void print_word(const char *word, FILE *out)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "_-+=./:,@%";
+
+    if (*word != '\0' && strspn(word, plain) == strlen(word)) {
+        fputs(word, out);
+        return;
+    }
+    fputc('\'', out);
+    for (; *word != '\0'; word++) {
+        if (*word == '\'')
+            fputs("'\\''", out);
+        else
+            fputc(*word, out);
+    }
+    fputc('\'', out);
+}
+
+static tri_status print_worker(const trii_launch_job *job, const trii_launch_command *command,
+                               int local_rank, FILE *out)
+{
+    static const char *const nothing[] = {NULL};
+    const char **argv = NULL, **envp = NULL;
+    tri_status status = trii_launch_command_argv(command, local_rank, &argv);
+
+    if (status == TRI_OK)
+        status = trii_launch_environment(job, local_rank, nothing, &envp);
+    if (status == TRI_OK) {
+        fprintf(out, "  rank %d    :", job->first_rank + local_rank);
+        for (int i = 0; argv[i] != NULL; i++) {
+            fputc(' ', out);
+            print_word(argv[i], out);
+        }
+        fputc('\n', out);
+        for (int i = 0; envp[i] != NULL; i++)
+            fprintf(out, "      %s\n", envp[i]);
+    }
+    trii_free(argv);
+    trii_free(envp);
+    return status;
+}
+
+tri_status trii_dry_run(const trii_launch_options *o, FILE *out)
+{
+    trii_launch_command command;
+    tri_status status = trii_launch_command_find(&command, o);
+    int group_rank = is_static(o) ? o->node_rank : 0;
+    const trii_launch_job job = {.local_size = o->nproc,
+                                 .world_size = o->nproc * o->max_nodes,
+                                 .first_rank = o->nproc * group_rank,
+                                 .group_rank = group_rank,
+                                 .group_size = o->max_nodes,
+                                 .role = o->role,
+                                 .first_role_rank = o->nproc * group_rank,
+                                 .role_size = o->nproc * o->max_nodes,
+                                 .master_addr = o->master_addr,
+                                 .master_port = o->master_port,
+                                 .use_agent_store = true,
+                                 .run_id = o->run_id != NULL ? o->run_id : "(made at the start)",
+                                 .run_dir = "(made at the start)",
+                                 .error_dir = NULL,
+                                 .signals = o->signals,
+                                 .max_restarts = o->max_restarts,
+                                 .cores = trii_launch_count_cores(),
+                                 .virtual_local_rank = o->virtual_local_rank};
+
+    if (status != TRI_OK)
+        return status;
+    fprintf(out, "trirun would run %s, and runs nothing:\n", o->program);
+    print_hosts(o, out);
+    print_rest(o, out);
+    for (int i = 0; i < o->nproc && status == TRI_OK; i++)
+        status = print_worker(&job, &command, i, out);
+    return status;
+}

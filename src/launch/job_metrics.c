@@ -1,0 +1,330 @@
+/*
+ * job_metrics.c - see job_metrics.h.
+ */
+#include "launch/job_metrics.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "base/param.h"
+#include "launch/events.h"
+#include "launch/hang.h"
+#include "os/clock.h"
+#include "os/file.h"
+
+#define REFRESH_MS 5000
+#define BYTES_PER_WORKER 1024
+
+/* --- the text ----------------------------------------------------------------------------- */
+
+typedef struct text_buffer {
+    char *text;
+    size_t used, room;
+} text_buffer;
+
+TRII_PRINTF(2, 3) static void add(text_buffer *b, const char *format, ...)
+{
+    va_list args;
+    int n;
+
+    va_start(args, format);
+    n = vsnprintf(b->text + b->used, b->room - b->used, format, args);
+    va_end(args);
+    if (n > 0 && (size_t)n < b->room - b->used)
+        b->used += (size_t)n;
+    else
+        b->text[b->used] = '\0'; /* whole lines only */
+}
+
+static void add_head(text_buffer *b, const char *name, const char *type, const char *help)
+{
+    add(b, "# HELP trirun_%s %s\n# TYPE trirun_%s %s\n", name, help, name, type);
+}
+
+/* Seconds of processor time and resident bytes, from /proc. */
+static void process_figures(int pid, double *seconds_out, double *resident_out)
+{
+    char path[64], line[1024] = "";
+    const char *at;
+    unsigned long long user = 0, system = 0;
+    long long resident = 0;
+    FILE *file;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    file = fopen(path, "r");
+    if (file != NULL) {
+        line[fread(line, 1, sizeof(line) - 1, file)] = '\0';
+        fclose(file);
+    }
+    at = strrchr(line, ')');
+    if (at == NULL)
+        return;
+    at += 1;
+    for (int field = 3; field <= 24 && *at != '\0'; field++) {
+        at += strspn(at, " ");
+        if (field == 14)
+            user = strtoull(at, NULL, 10);
+        else if (field == 15)
+            system = strtoull(at, NULL, 10);
+        else if (field == 24)
+            resident = strtoll(at, NULL, 10);
+        at += strcspn(at, " ");
+    }
+    *seconds_out = (double)(user + system) / 100.0; /* USER_HZ, the same on every Linux */
+    *resident_out = (double)resident * 4096.0;
+}
+
+static void add_workers(text_buffer *b, const trii_metrics_facts *facts)
+{
+    add_head(b, "worker_up", "gauge", "1 while the worker runs");
+    for (int i = 0; i < facts->n_workers; i++)
+        add(b, "trirun_worker_up{rank=\"%d\"} %d\n", facts->workers[i].rank,
+            facts->workers[i].live);
+    add_head(b, "worker_calls_total", "counter", "collective calls begun, by the flight record");
+    for (int i = 0; i < facts->n_workers; i++)
+        add(b, "trirun_worker_calls_total{rank=\"%d\"} %llu\n", facts->workers[i].rank,
+            (unsigned long long)trii_rank_calls(facts->run_dir, facts->workers[i].rank));
+    add_head(b, "worker_output_bytes_total", "counter", "bytes printed");
+    for (int i = 0; i < facts->n_workers; i++) {
+        const trii_worker *w = &facts->workers[i];
+
+        add(b,
+            "trirun_worker_output_bytes_total{rank=\"%d\",stream=\"stdout\"} %llu\n"
+            "trirun_worker_output_bytes_total{rank=\"%d\",stream=\"stderr\"} %llu\n",
+            w->rank, (unsigned long long)trii_stream_total(&w->out), w->rank,
+            (unsigned long long)trii_stream_total(&w->err));
+    }
+    add_head(b, "worker_cpu_seconds_total", "counter", "processor time");
+    for (int i = 0; i < facts->n_workers; i++) {
+        double seconds = 0, resident = 0;
+
+        if (facts->workers[i].live)
+            process_figures(facts->workers[i].process.pid, &seconds, &resident);
+        add(b,
+            "trirun_worker_cpu_seconds_total{rank=\"%d\"} %.2f\n"
+            "trirun_worker_resident_bytes{rank=\"%d\"} %.0f\n",
+            facts->workers[i].rank, seconds, facts->workers[i].rank, resident);
+    }
+}
+
+/* All of it, to be released; NULL without memory. */
+static char *make_text(const trii_metrics_facts *facts, size_t *bytes_out)
+{
+    text_buffer b = {.room = 4096 + (size_t)facts->n_workers * BYTES_PER_WORKER};
+    char id[300];
+    int live = 0;
+
+    b.text = trii_alloc(1, b.room, "metrics");
+    if (b.text == NULL)
+        return NULL;
+    for (int i = 0; i < facts->n_workers; i++)
+        live += facts->workers[i].live;
+    add_head(&b, "info", "gauge", "the job");
+    add(&b, "trirun_info{run_id=%s} 1\n", trii_json_quote(facts->run_id, id, sizeof(id)));
+    add_head(&b, "start_time_seconds", "gauge", "when the job started, since 1970");
+    add(&b, "trirun_start_time_seconds %.3f\n", (double)facts->started_wall_ns / TRII_NS_PER_S);
+    add_head(&b, "workers", "gauge", "workers of this host that run");
+    add(&b, "trirun_workers %d\n", live);
+    add_head(&b, "restarts_total", "counter", "how often the workers were started again");
+    add(&b, "trirun_restarts_total %d\n", facts->restarts);
+    add_head(&b, "restarts_max", "gauge", "how often they may be");
+    add(&b, "trirun_restarts_max %d\n", facts->max_restarts);
+    add_head(&b, "failures_total", "counter", "failures of workers that were a cause");
+    add(&b, "trirun_failures_total %d\n", facts->failures);
+    add_workers(&b, facts);
+    *bytes_out = b.used;
+    return b.text;
+}
+
+/* --- the file ----------------------------------------------------------------------------- */
+
+/* Not synced to disk: the next one comes in seconds. */
+void trii_metrics_refresh(trii_metrics *metrics)
+{
+    char path[TRII_LOG_PATH_BYTES], *text;
+    size_t bytes;
+    FILE *file;
+
+    if (metrics->loop == NULL || metrics->path == NULL ||
+        (size_t)snprintf(path, sizeof(path), "%s.new", metrics->path) >= sizeof(path))
+        return;
+    text = make_text(metrics->facts, &bytes);
+    file = text != NULL ? fopen(path, "w") : NULL;
+    if (file != NULL) {
+        bool whole = fwrite(text, 1, bytes, file) == bytes;
+
+        if (fclose(file) == 0 && whole && trii_path_rename(path, metrics->path) != TRI_OK)
+            trii_err_set("metrics: %s was not replaced", metrics->path);
+    }
+    trii_free(text);
+}
+
+static void refresh_due(trii_timer *timer)
+{
+    trii_metrics *metrics = TRII_CONTAINER(timer, trii_metrics, refresh);
+
+    trii_metrics_refresh(metrics);
+    trii_loop_timer(metrics->loop, timer, trii_deadline_ms(REFRESH_MS), refresh_due);
+}
+
+/* --- HTTP --------------------------------------------------------------------------------- */
+
+static void client_close(trii_metrics_client *client)
+{
+    trii_loop_unwatch(&client->watch);
+    trii_socket_close(client->fd);
+    trii_free(client->reply);
+    client->reply = NULL;
+    client->fd = -1;
+}
+
+static bool make_reply(trii_metrics_client *client)
+{
+    size_t bytes = 0;
+    char *text = make_text(client->owner->facts, &bytes);
+
+    if (text == NULL)
+        return false;
+    client->reply = trii_alloc(1, bytes + 256, "metrics");
+    if (client->reply != NULL) {
+        int head = snprintf(client->reply, 256,
+                            "HTTP/1.0 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\n"
+                            "Content-Length: %zu\r\nConnection: close\r\n\r\n",
+                            bytes);
+
+        memcpy(client->reply + head, text, bytes);
+        client->bytes = (size_t)head + bytes;
+        client->sent = 0;
+    }
+    trii_free(text);
+    return client->reply != NULL;
+}
+
+static void client_send(trii_metrics_client *client)
+{
+    while (client->sent < client->bytes) {
+        const trii_span span = {client->reply + client->sent, client->bytes - client->sent};
+        size_t sent;
+        tri_status status = trii_socket_send(client->fd, &span, 1, &sent);
+
+        if (status == TRI_INPROGRESS) {
+            trii_loop_change(&client->watch, TRII_WRITABLE);
+            return;
+        }
+        if (status != TRI_OK)
+            break;
+        client->sent += sent;
+    }
+    client_close(client);
+}
+
+/* Whatever is asked for, the figures are the answer; a request that is too long is dropped. */
+static void client_ready(trii_watch *watch, unsigned events)
+{
+    trii_metrics_client *client = TRII_CONTAINER(watch, trii_metrics_client, watch);
+    size_t got;
+    tri_status status;
+
+    (void)events;
+    if (client->reply != NULL) {
+        client_send(client);
+        return;
+    }
+    status = trii_socket_recv(client->fd, client->request + client->got,
+                              sizeof(client->request) - 1 - client->got, &got);
+    if (status == TRI_INPROGRESS)
+        return;
+    if (status == TRI_OK) {
+        client->got += got;
+        client->request[client->got] = '\0';
+        if (strstr(client->request, "\r\n\r\n") == NULL &&
+            client->got < sizeof(client->request) - 1)
+            return;
+    }
+    if (status != TRI_OK || !make_reply(client))
+        client_close(client);
+    else
+        client_send(client);
+}
+
+static void listener_ready(trii_watch *watch, unsigned events)
+{
+    trii_metrics *metrics = TRII_CONTAINER(watch, trii_metrics, listener);
+    int fd, free_slot = 0;
+
+    (void)events;
+    if (trii_socket_accept(metrics->listen_fd, &fd) != TRI_OK)
+        return;
+    while (free_slot < TRII_METRICS_CLIENTS && metrics->clients[free_slot].fd >= 0)
+        free_slot++;
+    if (free_slot == TRII_METRICS_CLIENTS) { /* one that is slow makes room */
+        free_slot = 0;
+        client_close(&metrics->clients[0]);
+    }
+    metrics->clients[free_slot].fd = fd;
+    metrics->clients[free_slot].got = 0;
+    metrics->clients[free_slot].owner = metrics;
+    if (trii_loop_watch(metrics->loop, &metrics->clients[free_slot].watch, fd, TRII_READABLE,
+                        client_ready) != TRI_OK)
+        client_close(&metrics->clients[free_slot]);
+}
+
+static tri_status listen_on(trii_metrics *metrics, const char *where)
+{
+    const char *colon = strrchr(where, ':');
+    size_t length = (size_t)(colon - where);
+    char host[256] = "127.0.0.1";
+    int64_t port;
+    int bound;
+    tri_status status = trii_parse_i64(colon + 1, "port of --metrics", 0, 65535, &port);
+
+    if (status == TRI_OK && length >= sizeof(host))
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "--metrics %s: the host is too long", where);
+    if (status != TRI_OK)
+        return status;
+    if (length > 2 && where[0] == '[')
+        snprintf(host, sizeof(host), "%.*s", (int)length - 2, where + 1);
+    else if (length > 0)
+        snprintf(host, sizeof(host), "%.*s", (int)length, where);
+    status = trii_socket_listen(host, (int)port, &metrics->listen_fd, &bound);
+    if (status == TRI_OK)
+        status = trii_loop_watch(metrics->loop, &metrics->listener, metrics->listen_fd,
+                                 TRII_READABLE, listener_ready);
+    return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "--metrics");
+}
+
+tri_status trii_metrics_open(trii_metrics *metrics, trii_loop *loop, const char *where,
+                             const trii_metrics_facts *facts)
+{
+    memset(metrics, 0, sizeof(*metrics));
+    metrics->listen_fd = -1;
+    for (int i = 0; i < TRII_METRICS_CLIENTS; i++)
+        metrics->clients[i].fd = -1;
+    if (where == NULL)
+        return TRI_OK;
+    metrics->loop = loop;
+    metrics->facts = facts;
+    if (strchr(where, '/') == NULL && strchr(where, ':') != NULL)
+        return listen_on(metrics, where);
+    metrics->path = where;
+    trii_loop_timer(loop, &metrics->refresh, trii_deadline_ms(REFRESH_MS), refresh_due);
+    return TRI_OK;
+}
+
+void trii_metrics_close(trii_metrics *metrics)
+{
+    if (metrics->loop == NULL)
+        return;
+    trii_metrics_refresh(metrics);
+    trii_loop_timer_stop(metrics->loop, &metrics->refresh);
+    trii_loop_unwatch(&metrics->listener);
+    trii_socket_close(metrics->listen_fd);
+    for (int i = 0; i < TRII_METRICS_CLIENTS; i++) {
+        if (metrics->clients[i].fd >= 0)
+            client_close(&metrics->clients[i]);
+    }
+    metrics->loop = NULL;
+}

@@ -1,0 +1,49 @@
+/*
+ * monitor.h - what a job tells others while it runs: events, figures, the job file that
+ * `trireme ps` shows, and whether it hangs. The agent says what happened; nothing here decides.
+ */
+#ifndef TRII_LAUNCH_MONITOR_H
+#define TRII_LAUNCH_MONITOR_H
+
+#include "launch/environment.h"
+#include "launch/events.h"
+#include "launch/failure_report.h"
+#include "launch/hang.h"
+#include "launch/job_metrics.h"
+#include "launch/options.h"
+
+typedef struct trii_monitor {
+    const trii_launch_options *options;
+    trii_loop *loop; /* NULL = not open */
+    trii_sink *sink;
+    trii_events events;
+    trii_metrics metrics;
+    trii_metrics_facts facts;
+    trii_launch_job job;     /* of the attempt; its texts are the agent's */
+    trii_timer job_file;     /* written once the job has lived a moment */
+    trii_memory_kills kills; /* when the attempt started */
+    trii_hang hang;
+    void (*hung)(void *agent);
+    void *agent;
+} trii_monitor;
+
+/* options, loop, sink and texts are borrowed. hung: the job stands still; who is stuck has been
+ * printed. Errors: as --events and --metrics. */
+tri_status trii_monitor_open(trii_monitor *monitor, const trii_launch_options *options,
+                             trii_loop *loop, trii_sink *sink, const char *run_id,
+                             const char *run_dir, void (*hung)(void *agent),
+                             void *agent) TRI_MUST_CHECK;
+/* Before the workers of an attempt start: the kernel's counters. */
+void trii_monitor_begin(trii_monitor *monitor);
+/* All workers of the attempt run; borrowed until trii_monitor_ended. */
+void trii_monitor_started(trii_monitor *monitor, const trii_launch_job *job,
+                          const trii_worker *workers);
+void trii_monitor_worker_ended(trii_monitor *monitor, const trii_worker *worker);
+/* A signal of the user, to be passed on. */
+void trii_monitor_signal(trii_monitor *monitor, int number);
+/* No worker runs any more; cause: NULL = none failed. more: another attempt follows. */
+void trii_monitor_ended(trii_monitor *monitor, const trii_worker *cause, bool more);
+/* The job is over. */
+void trii_monitor_close(trii_monitor *monitor, int exit_status);
+
+#endif

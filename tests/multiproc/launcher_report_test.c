@@ -1,0 +1,299 @@
+/*
+ * launcher_report_test.c - what trirun tells about a job: why it failed, who hangs, what happens
+ * while it runs, and what would happen.
+ */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+
+#include <trireme/comm.h>
+
+#include "testing/launcher_job.h"
+
+/* A worker that writes an error file as torchelastic's @record does, then fails. */
+static void a_workers_error_file_is_reported_and_handed_on(void **state)
+{
+    char home[256], ours[300], variable[340], script[600], text[1024];
+    launcher_job j;
+
+    (void)state;
+    spawn_make_folder(home, sizeof(home));
+    snprintf(ours, sizeof(ours), "%s/error.json", home);
+    snprintf(variable, sizeof(variable), "TORCHELASTIC_ERROR_FILE=%s", ours);
+    snprintf(script, sizeof(script),
+             "cat >$TORCHELASTIC_ERROR_FILE <<'E'\n"
+             "{\"message\": {\"message\": \"ValueError: bo\\\"om\", \"extraInfo\": "
+             "{\"py_callstack\": \"Traceback\\n  line 7\\n\", \"timestamp\": \"1700000000\"}}}\n"
+             "E\nexit 3");
+    TRIRUN_ENV(&j, variable, "--nproc-per-node=1", "sh", "-c", script);
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "message  : ValueError: bo\"om\n");
+    assert_has(SPAWN_ERR(&j.trirun), "/attempt_0/0/error.json\n");
+    assert_has(SPAWN_ERR(&j.trirun), "    | Traceback\n    |   line 7\n");
+    assert_true(slurp(ours, text, sizeof(text)));
+    assert_has(text, "{\"message\": {\"errorCode\": 3, \"message\": \"ValueError: bo\\\"om\"");
+    trirun_end(&j, 1);
+    spawn_remove_folder(home);
+}
+
+static void who_left_before_the_failure_is_named(void **state)
+{
+    launcher_job j;
+
+    (void)state;
+    /* rank 0 fails once rank 1 is no more: its end of the pipe is the only other one */
+    TRIRUN(&j, "--nproc-per-node=2", "sh", "-c",
+           "mkfifo $TRI_RUN_DIR/p 2>/dev/null; [ $RANK = 1 ] && { exec 9>$TRI_RUN_DIR/p; exit 0; };"
+           "cat $TRI_RUN_DIR/p; exit 5");
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "exitcode : 5");
+    assert_has(SPAWN_ERR(&j.trirun), "left     : rank 1 had ended with status 0 ");
+    trirun_end(&j, 1);
+}
+
+static void a_stopped_job_names_who_left(void **state)
+{
+    launcher_job j;
+
+    (void)state;
+    TRIRUN(&j, "--nproc-per-node=2", "--events=/dev/stdout", "sh", "-c",
+           "[ $RANK = 1 ] && exit 0; exec sleep 1000");
+    spawn_expect(&j.trirun, "\"event\": \"worker_ended\"");
+    spawn_signal(&j.trirun, SIGTERM);
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "rank 1 had left with status 0 ");
+    assert_has(SPAWN_ERR(&j.trirun), "1 other went on");
+    trirun_end(&j, 0);
+}
+
+static void a_crash_says_where_its_core_is_and_sigkill_who_sent_it(void **state)
+{
+    launcher_job j;
+
+    (void)state;
+    TRIRUN(&j, "sh", "-c", "ulimit -c 0; kill -SEGV $$$$");
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "exitcode : -11");
+    assert_has(SPAWN_ERR(&j.trirun), "ulimit -c unlimited");
+    trirun_end(&j, 1);
+    TRIRUN(&j, "sh", "-c", "kill -KILL $$$$");
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "reason   : somebody sent SIGKILL");
+    trirun_end(&j, 1);
+}
+
+static void a_hang_is_ended_and_says_who_hangs(void **state)
+{
+    launcher_job j;
+
+    (void)state;
+    TRIRUN(&j, "--nproc-per-node=2", "--hang-timeout=0.3", "sh", "-c",
+           "[ $RANK = 1 ] && exit 0; exec sleep 1000");
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "the job hangs: for 0.3 s");
+    assert_has(SPAWN_ERR(&j.trirun), "rank 1 left with status 0");
+    assert_has(SPAWN_ERR(&j.trirun), "rank 0 (pid ");
+    assert_has(SPAWN_ERR(&j.trirun), ") is sleeping");
+    trirun_end(&j, 1);
+}
+
+/* What prints lives, however slowly. */
+static void a_job_that_prints_does_not_hang(void **state)
+{
+    launcher_job j;
+
+    (void)state;
+    TRIRUN(&j, "--hang-timeout=2", "sh", "-c",
+           "for i in 1 2 3 4 5 6 7 8 9 10; do echo $i; sleep 0.3; done");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_string_equal(SPAWN_ERR(&j.trirun), "");
+    trirun_end(&j, 0);
+}
+
+/* What a worker of the test below runs: rank 1 never makes the call. */
+static int call_alone(void)
+{
+    float x = 1;
+
+    if (tri_init(NULL) != TRI_OK)
+        return 9;
+    if (tri_rank() == 1)
+        pause();
+    return tri_all_reduce(NULL, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL) != TRI_OK;
+}
+
+/* Ranks of ours have flight records: the call and its line are named. */
+static void a_hang_in_a_collective_names_the_call(void **state)
+{
+    char self[4096] = "";
+    launcher_job j;
+
+    (void)state;
+    assert_true(readlink("/proc/self/exe", self, sizeof(self) - 1) > 0);
+    TRIRUN(&j, "--nproc-per-node=2", "--hang-timeout=0.5", "--shutdown-timeout=1", self,
+           "--worker");
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "the job hangs");
+    assert_has(SPAWN_ERR(&j.trirun), "launcher_report_test.c:");
+    assert_has(SPAWN_ERR(&j.trirun), "all_reduce");
+    trirun_end(&j, 1);
+}
+
+static void every_change_is_a_line_of_json(void **state)
+{
+    static const char *const names[] = {"job_started",  "attempt_started", "worker_started",
+                                        "worker_ended", "failure",         "attempt_ended",
+                                        "job_ended"};
+    char home[256], path[300], text[8192];
+    launcher_job j;
+
+    (void)state;
+    spawn_make_folder(home, sizeof(home));
+    snprintf(path, sizeof(path), "%s/events", home);
+    TRIRUN(&j, "--nproc-per-node=2", "--rdzv-id=j\"1", "--events", path, "sh", "-c",
+           "[ $RANK = 0 ] || exec sleep 1000; exit 3");
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_true(slurp(path, text, sizeof(text)));
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        char part[80];
+
+        snprintf(part, sizeof(part), "\"event\": \"%s\", \"run_id\": \"j\\\"1\", ", names[i]);
+        assert_has(text, part);
+    }
+    assert_int_equal(count_in(text, "\"event\": \"worker_started\""), 2);
+    assert_has(text, "\"rank\": 0, \"pid\": ");
+    assert_has(text, "\"code\": 3, \"signal\": 0, \"stopped_by_us\": false");
+    assert_has(text, "\"exit_status\": 1}\n");
+    for (char *line = text; *line != '\0'; line = strchr(line, '\n') + 1)
+        assert_true(line[0] == '{' && strchr(line, '\n')[-1] == '}');
+    trirun_end(&j, 1);
+    spawn_remove_folder(home);
+}
+
+/* The answer to one HTTP request to 127.0.0.1. */
+static void fetch(int port, char *reply, size_t bytes)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    size_t used = 0;
+    ssize_t n;
+
+    inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
+    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
+    assert_true(write(fd, "GET /metrics HTTP/1.1\r\n", 23) == 23);
+    assert_true(write(fd, "Host: x\r\n\r\n", 11) == 11);
+    while (used + 1 < bytes && (n = read(fd, reply + used, bytes - 1 - used)) > 0)
+        used += (size_t)n;
+    reply[used] = '\0';
+    close(fd);
+}
+
+static int free_port(void)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    socklen_t size = sizeof(at);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    inet_pton(AF_INET, "127.0.0.1", &at.sin_addr);
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof(at)), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &size), 0);
+    close(fd);
+    return ntohs(at.sin_port);
+}
+
+static void figures_are_there_for_prometheus(void **state)
+{
+    char home[256], path[300], where[32], text[16384];
+    launcher_job j;
+    int port = free_port();
+
+    (void)state;
+    snprintf(where, sizeof(where), ":%d", port);
+    TRIRUN(&j, "--nproc-per-node=2", "--metrics", where, "sh", "-c",
+           "echo ready $RANK; exec sleep 1000");
+    spawn_expect(&j.trirun, "ready 0");
+    spawn_expect(&j.trirun, "ready 1");
+    fetch(port, text, sizeof(text));
+    assert_has(text, "HTTP/1.0 200 OK\r\n");
+    assert_has(text, "\ntrirun_workers 2\n");
+    assert_has(text, "\ntrirun_worker_up{rank=\"1\"} 1\n");
+    assert_has(text, "\ntrirun_worker_output_bytes_total{rank=\"1\",stream=\"stdout\"} 8\n");
+    spawn_signal(&j.trirun, SIGTERM);
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    trirun_end(&j, 0);
+
+    spawn_make_folder(home, sizeof(home));
+    snprintf(path, sizeof(path), "%s/job.prom", home);
+    TRIRUN(&j, "--metrics", path, "true");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_true(slurp(path, text, sizeof(text)));
+    assert_has(text, "\ntrirun_workers 0\n");
+    assert_int_equal(spawn_count_entries(home), 1);
+    trirun_end(&j, 0);
+    spawn_remove_folder(home);
+}
+
+static void a_dry_run_shows_the_plan_and_runs_nothing(void **state)
+{
+    launcher_job j;
+
+    (void)state;
+    TRIRUN(&j, "--dry-run", "--nnodes=2", "--node-rank=1", "--nproc-per-node=2",
+           "--master-addr=10.0.0.1", "sh", "-c", "echo a b $RANK", "${local_rank}");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_has(SPAWN_OUT(&j.trirun), "runs nothing");
+    assert_has(SPAWN_OUT(&j.trirun), "static at 10.0.0.1:29500");
+    assert_has(SPAWN_OUT(&j.trirun), "  rank 3    : sh -c 'echo a b $RANK' 1\n");
+    assert_has(SPAWN_OUT(&j.trirun), "      WORLD_SIZE=4\n");
+    assert_has(SPAWN_OUT(&j.trirun), "      RANK=2\n");
+    assert_has(SPAWN_OUT(&j.trirun), "      MASTER_PORT=29500\n");
+    trirun_end(&j, 0);
+    TRIRUN(&j, "--dry-run", "no-such-program-anywhere");
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    trirun_end(&j, 0);
+}
+
+static void a_busy_port_is_told_with_what_to_do(void **state)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    socklen_t size = sizeof(at);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    char port[16];
+    launcher_job j;
+
+    (void)state;
+    inet_pton(AF_INET, "127.0.0.1", &at.sin_addr);
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof(at)), 0);
+    assert_int_equal(listen(fd, 1), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &size), 0);
+    snprintf(port, sizeof(port), "%d", ntohs(at.sin_port));
+    TRIRUN(&j, "--master-port", port, "true");
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_ERR(&j.trirun), port);
+    assert_has(SPAWN_ERR(&j.trirun), "in use");
+    assert_has(SPAWN_ERR(&j.trirun), "--master-port 0");
+    trirun_end(&j, 0);
+    close(fd);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_workers_error_file_is_reported_and_handed_on),
+    cmocka_unit_test(who_left_before_the_failure_is_named),
+    cmocka_unit_test(a_stopped_job_names_who_left),
+    cmocka_unit_test(a_crash_says_where_its_core_is_and_sigkill_who_sent_it),
+    cmocka_unit_test(a_hang_is_ended_and_says_who_hangs),
+    cmocka_unit_test(a_job_that_prints_does_not_hang),
+    cmocka_unit_test(a_hang_in_a_collective_names_the_call),
+    cmocka_unit_test(every_change_is_a_line_of_json),
+    cmocka_unit_test(figures_are_there_for_prometheus),
+    cmocka_unit_test(a_dry_run_shows_the_plan_and_runs_nothing),
+    cmocka_unit_test(a_busy_port_is_told_with_what_to_do),
+};
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "--worker") == 0)
+        return call_alone();
+    return test_main(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
+}
