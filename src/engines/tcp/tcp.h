@@ -28,7 +28,7 @@ extern const trii_engine trii_engine_tcp;
 #define TCP_CHUNK ((size_t)128 << 10) /* reduced and sent on at once: stays in the cache */
 #define TCP_RING ((size_t)1 << 20)    /* of all peers' parts that are not summed yet: as well */
 #define TCP_FULL ((size_t)64 << 10)   /* sent by a rank in total: one phase instead of two */
-#define TCP_EARLY ((size_t)64 << 20)  /* frames kept before their call, per connection */
+#define TCP_EARLY ((size_t)64 << 20)  /* messages kept before their recv, per connection */
 #define TCP_TAIL ((size_t)64 << 20)   /* read after the peer has closed */
 #define TCP_GRACE_MS 40               /* for pending calls after a failure elsewhere */
 #define TCP_READ ((size_t)4096)       /* headers and small payloads come with one read */

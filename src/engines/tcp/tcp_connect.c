@@ -8,8 +8,9 @@
  * Rank R connects to all ranks below it, then accepts those above. Each side proves with the
  * other's token that it read the same store: a port scanner, or a process that now has the
  * address of one that ended, is no peer. Of several addresses the first that answers so is
- * taken. With a job key both prove that first (store/handshake.h). Strangers are listened to side
- * by side, each for a moment, so that many of them keep nobody out.
+ * taken, and told so: one whose answer came too late was given up, and is not waited for. With a
+ * job key both prove that first (store/handshake.h). Strangers are listened to side by side, each
+ * for a moment, so that many of them keep nobody out.
  */
 #include <assert.h>
 #include <string.h>
@@ -27,6 +28,7 @@
 #define TOKEN_TEXT 33
 #define ADDRESS_TEXT (TOKEN_TEXT + 8 + MAX_HOSTS * TRII_ADDR_TEXT)
 #define HELLO_MAGIC 0x54524931u /* "TRI1" */
+#define TAKEN_MAGIC 0x54524932u /* "TRI2" */
 #define STRANGER_MS 2000        /* for a connection to say who it is */
 #define MAX_STRANGERS 1000      /* at once; others wait until one of them has spoken or gone */
 #define CANDIDATE_MS 3000       /* for one of several addresses to answer */
@@ -117,6 +119,7 @@ static tri_status greet(int fd, const tcp_group *g, const trii_job_key *key, int
                         const char *peer_token, const char *own_token, int64_t deadline_ns)
 {
     hello out = {.magic = HELLO_MAGIC, .rank = g->rank, .size = g->size}, in;
+    const uint32_t taken = TAKEN_MAGIC;
     tri_status status = trii_handshake_connect(fd, key, "tcp", deadline_ns);
 
     snprintf(out.token, sizeof(out.token), "%s", peer_token);
@@ -130,7 +133,7 @@ static tri_status greet(int fd, const tcp_group *g, const trii_job_key *key, int
     if (in.magic != HELLO_MAGIC || in.rank != peer || in.size != g->size ||
         strcmp(in.token, own_token) != 0)
         return TRII_FAIL(TRI_ERR_FORMAT, "somebody else answers there");
-    return TRI_OK;
+    return trii_socket_send_all(fd, &taken, sizeof(taken), deadline_ns);
 }
 
 /* Tries the peer's addresses in turn until one answers as it must. */
@@ -182,6 +185,9 @@ typedef struct stranger {
     bool knows_key;
     hello in;
     size_t got;
+    bool welcome; /* a rank that is missing, and was told so: it may have gone meanwhile */
+    uint32_t taken;
+    size_t taken_got;
     int64_t deadline_ns;
 } stranger;
 
@@ -194,22 +200,32 @@ typedef struct door {
     int n;
 } door;
 
-/* Takes the connection if it is one of the ranks above us that is still missing. */
+/* Answers if it is one of the ranks above us that is still missing. */
 static tri_status welcome(const door *d, stranger *s)
 {
     tcp_group *g = d->g;
-    hello out = {.magic = HELLO_MAGIC, .rank = g->rank, .size = g->size}, in = s->in;
-    tri_status status;
+    hello out = {.magic = HELLO_MAGIC, .rank = g->rank, .size = g->size};
 
-    in.token[TOKEN_TEXT - 1] = '\0';
-    if (in.magic != HELLO_MAGIC || in.size != g->size || in.rank <= g->rank || in.rank >= g->size ||
-        g->conns[in.rank].fd >= 0 || strcmp(in.token, d->own_token) != 0)
+    s->in.token[TOKEN_TEXT - 1] = '\0';
+    if (s->in.magic != HELLO_MAGIC || s->in.size != g->size || s->in.rank <= g->rank ||
+        s->in.rank >= g->size || g->conns[s->in.rank].fd >= 0 ||
+        strcmp(s->in.token, d->own_token) != 0)
         return TRII_FAIL(TRI_ERR_FORMAT, "no rank that is missing");
-    memcpy(out.token, d->tokens[in.rank], TOKEN_TEXT);
-    status = trii_socket_send_all(s->fd, &out, sizeof(out), s->deadline_ns);
-    if (status == TRI_OK)
-        g->conns[in.rank].fd = s->fd;
-    return status;
+    memcpy(out.token, d->tokens[s->in.rank], TOKEN_TEXT);
+    s->welcome = true;
+    s->deadline_ns = trii_deadline_ms(STRANGER_MS);
+    return trii_socket_send_all(s->fd, &out, sizeof(out), s->deadline_ns);
+}
+
+/* The rank has taken our answer: the connection is the one. */
+static tri_status take_in(const door *d, const stranger *s)
+{
+    tcp_conn *c = &d->g->conns[s->in.rank];
+
+    if (s->taken != TAKEN_MAGIC || c->fd >= 0)
+        return TRII_FAIL(TRI_ERR_FORMAT, "no rank that is missing");
+    c->fd = s->fd;
+    return TRI_OK;
 }
 
 static tri_status hear_key(const door *d, stranger *s)
@@ -230,19 +246,33 @@ static tri_status hear_key(const door *d, stranger *s)
     return sent == TRI_OK ? status : sent;
 }
 
-/* What has come of it, never a byte too much: behind it begins what the peer sends as a rank.
- * OK: it is a rank now; INPROGRESS; anything else: close it. */
+/* More of a part that it has to say, never a byte too much. */
+static tri_status hear_more(int fd, void *part, size_t bytes, size_t *got)
+{
+    tri_status status = TRI_OK;
+
+    while (status == TRI_OK && *got < bytes) {
+        size_t more = 0;
+
+        status = trii_socket_recv(fd, (char *)part + *got, bytes - *got, &more);
+        *got += more;
+    }
+    return status;
+}
+
+/* What has come of it; behind it begins what the peer sends as a rank. OK: it is a rank now;
+ * INPROGRESS; anything else: close it. */
 static tri_status hear(const door *d, stranger *s)
 {
     tri_status status = s->knows_key ? TRI_OK : hear_key(d, s);
 
-    while (status == TRI_OK && s->got < sizeof(s->in)) {
-        size_t got = 0;
-
-        status = trii_socket_recv(s->fd, (char *)&s->in + s->got, sizeof(s->in) - s->got, &got);
-        s->got += got;
-    }
-    return status == TRI_OK ? welcome(d, s) : status;
+    if (status == TRI_OK)
+        status = hear_more(s->fd, &s->in, sizeof(s->in), &s->got);
+    if (status == TRI_OK && !s->welcome)
+        status = welcome(d, s);
+    if (status == TRI_OK)
+        status = hear_more(s->fd, &s->taken, sizeof(s->taken), &s->taken_got);
+    return status == TRI_OK ? take_in(d, s) : status;
 }
 
 static void forget_stranger(door *d, int i)

@@ -29,6 +29,34 @@ static void there_is_a_limit_to_empty_messages(void **state)
     assert_int_equal(trii_alloc_live(), live);
 }
 
+/* Behind what a rank gives to an all_reduce may be the message that this rank waits for before it
+ * comes to the all_reduce itself. A peer has few of those under way; it may end any number of
+ * broadcasts without us. */
+static void a_share_of_any_size_is_put_aside_for_a_message(void **state)
+{
+    static trii_fault fault;
+    static trii_op recv = {.call = {.kind = TRII_KIND_RECV}};
+    tcp_group g = {.size = 2, .fault = &fault};
+    tcp_conn c = {.group = &g, .rank = 1, .fd = -1, .recvs = &recv};
+    long live = trii_alloc_live();
+
+    (void)state;
+    c.head = (tcp_frame){
+        .type = TCP_FRAME_PART, .kind = TRII_KIND_ALL_REDUCE, .bytes = 2 * (uint64_t)TCP_EARLY};
+    for (int i = 0; i < TCP_SLOTS; i++)
+        assert_true(tcp_stash_accept(&c));
+    c.head = (tcp_frame){
+        .type = TCP_FRAME_RESULT, .kind = TRII_KIND_BROADCAST, .bytes = 2 * (uint64_t)TCP_EARLY};
+    assert_true(tcp_stash_accept(&c));
+    assert_false(tcp_stash_accept(&c));
+    c.head = (tcp_frame){.type = TCP_FRAME_MESSAGE, .part = 1};
+    assert_false(tcp_p2p_accept(&c));
+    c.recvs = NULL;
+    tcp_p2p_fail_all(&c, TRI_ERR_ABORTED, "the end");
+    assert_int_equal(c.early_bytes, 0);
+    assert_int_equal(trii_alloc_live(), live);
+}
+
 /* --- order ------------------------------------------------------------------------------------ */
 
 enum { SUMMED = 262144, SUMMED_BYTES = SUMMED * 4 }; /* more than a ring */
@@ -139,6 +167,7 @@ static void no_frame_overtakes_one_that_was_put_aside(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(there_is_a_limit_to_empty_messages),
+    cmocka_unit_test(a_share_of_any_size_is_put_aside_for_a_message),
     cmocka_unit_test(no_frame_overtakes_one_that_was_put_aside),
 };
 

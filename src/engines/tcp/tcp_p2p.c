@@ -3,12 +3,21 @@
  * with its tag. A message that comes first is kept, up to TCP_EARLY bytes; beyond that it
  * waits in the connection, and what is behind it too. A collective of which the peer has begun
  * more than we have is put aside likewise, when a recv waits for a message behind it, and so is
- * what its ring has no room for while another rank keeps it from being summed.
+ * what its ring has no room for while another rank keeps it from being summed. Of calls that the
+ * peer cannot end without us there are at most TCP_SLOTS: these are put aside whatever they take.
  */
 #include <string.h>
 
 #include "base/alloc.h"
 #include "engines/tcp/tcp.h"
+
+/* Calls that end on no rank before all have given their share. */
+#define NEED_ALL                                                                                   \
+    (1u << TRII_KIND_ALL_REDUCE | 1u << TRII_KIND_ALL_GATHER | 1u << TRII_KIND_ALL_GATHER_V |      \
+     1u << TRII_KIND_REDUCE_SCATTER | 1u << TRII_KIND_REDUCE_SCATTER_V |                           \
+     1u << TRII_KIND_ALL_TO_ALL | 1u << TRII_KIND_ALL_TO_ALL_V | 1u << TRII_KIND_BARRIER)
+
+#define EARLY_MOST (SIZE_MAX / 2) /* a frame: more can only be nonsense */
 
 /* Order of posting, of a receive. */
 static uint64_t posted(const trii_op *recv)
@@ -37,6 +46,15 @@ static size_t early_size(const tcp_frame *head)
     return sizeof(tcp_early) + (size_t)head->bytes;
 }
 
+/* What of that counts against TCP_EARLY. */
+static size_t counted_size(const tcp_frame *head)
+{
+    bool bounded = head->type != TCP_FRAME_MESSAGE && head->kind < TRII_KIND_COUNT &&
+                   trii_kind_in((trii_kind)head->kind, NEED_ALL);
+
+    return bounded ? 0 : early_size(head);
+}
+
 static void drop_early(tcp_conn *c, tcp_early *early)
 {
     tcp_early **link = &c->early, *before = NULL;
@@ -48,7 +66,7 @@ static void drop_early(tcp_conn *c, tcp_early *early)
     *link = early->next;
     if (c->last_early == early)
         c->last_early = before;
-    c->early_bytes -= early_size(&early->head);
+    c->early_bytes -= counted_size(&early->head);
     trii_free(early);
     c->want_in = c->want_in || c->parked; /* there is room again */
 }
@@ -167,13 +185,22 @@ void tcp_p2p_sent(tcp_conn *c)
 static tcp_early *begin_early(tcp_conn *c)
 {
     tcp_early *early = NULL;
+    size_t counted;
+    bool room;
 
-    if (c->head.bytes <= TCP_EARLY && early_size(&c->head) <= TCP_EARLY - c->early_bytes)
+    if (c->head.bytes > EARLY_MOST)
+        return NULL;
+    counted = counted_size(&c->head);
+    if (c->head.type == TCP_FRAME_MESSAGE)
+        room = counted <= TCP_EARLY && c->early_bytes <= TCP_EARLY - counted;
+    else
+        room = counted == 0 || c->early_bytes < TCP_EARLY; /* one may be larger than that */
+    if (room)
         early = trii_alloc(1, early_size(&c->head), "early message");
     if (early == NULL)
         return NULL;
     early->head = c->head;
-    c->early_bytes += early_size(&c->head);
+    c->early_bytes += counted;
     c->in_early = early;
     c->in_to = early->data;
     return early;
@@ -255,7 +282,7 @@ static void drop_stash(tcp_conn *c)
     tcp_early *early = c->stash;
 
     c->stash = early->next;
-    c->early_bytes -= early_size(&early->head);
+    c->early_bytes -= counted_size(&early->head);
     trii_free(early);
 }
 

@@ -1,6 +1,6 @@
 /*
  * tcp_strangers_test.c - a rank that waits for its peers hears strangers beside them: neither
- * many silent ones nor slow ones keep a peer out.
+ * many silent ones nor slow ones keep a peer out, nor one that was the peer and gave up.
  */
 #include <trireme/comm.h>
 
@@ -105,57 +105,102 @@ static void rank_main(void *arg)
     tri_group_unref(group);
 }
 
+/* Two ranks, the second of which has not yet learnt where the first listens. */
+typedef struct meeting {
+    tri_store *store;
+    gated gate;
+    rank ranks[2];
+    char host[64], token[40]; /* of rank 0 */
+    int port;
+} meeting;
+
+static void begin(meeting *m)
+{
+    void *value = NULL;
+
+    unsetenv("TRI_JOB_KEY_FILE");
+    *m = (meeting){.ranks = {{.number = 0}, {.number = 1}}};
+    CHECK_OK(tri_store_hash(&m->store));
+    trii_store_init(&m->gate.base, &gated_ops, 20000);
+    trii_mutex_init(&m->gate.mutex);
+    trii_cond_init(&m->gate.opened);
+    m->gate.under = m->store;
+    m->ranks[0].store = m->store;
+    m->ranks[1].store = &m->gate.base;
+    for (int r = 0; r < 2; r++)
+        CHECK_OK(trii_thread_start(&m->ranks[r].thread, "rank", rank_main, &m->ranks[r]));
+    CHECK_OK(tri_store_get(m->store, "tri_group/1/tcp/addr/0", 20000, &value, NULL));
+    assert_int_equal(sscanf(value, "%39s %d %63s", m->token, &m->port, m->host), 3);
+    tri_store_free(value);
+}
+
+/* The second comes too: they must meet. */
+static void end(meeting *m)
+{
+    trii_mutex_lock(&m->gate.mutex);
+    m->gate.open = true;
+    trii_cond_broadcast(&m->gate.opened);
+    trii_mutex_unlock(&m->gate.mutex);
+    for (int r = 0; r < 2; r++) {
+        trii_thread_join(&m->ranks[r].thread);
+        if (m->ranks[r].status != TRI_OK)
+            fail_msg("rank %d: %s: %s", r, tri_status_name(m->ranks[r].status), m->ranks[r].why);
+    }
+    tri_store_unref(m->store);
+    trii_cond_fini(&m->gate.opened);
+    trii_mutex_fini(&m->gate.mutex);
+}
+
 static void a_crowd_of_strangers_keeps_no_peer_out(void **state)
 {
     enum { CROWD = 200 };
-    gated gate = {0};
-    rank ranks[2] = {{.number = 0}, {.number = 1}};
-    tri_store *store = NULL;
-    int fds[CROWD], port = 0;
-    char host[64];
-    void *value = NULL;
+    meeting m;
+    int fds[CROWD];
     int64_t start;
 
     (void)state;
-    unsetenv("TRI_JOB_KEY_FILE");
-    CHECK_OK(tri_store_hash(&store));
-    trii_store_init(&gate.base, &gated_ops, 20000);
-    trii_mutex_init(&gate.mutex);
-    trii_cond_init(&gate.opened);
-    gate.under = store;
-    ranks[0].store = store;
-    ranks[1].store = &gate.base;
-    for (int r = 0; r < 2; r++)
-        CHECK_OK(trii_thread_start(&ranks[r].thread, "rank", rank_main, &ranks[r]));
-    CHECK_OK(tri_store_get(store, "tri_group/1/tcp/addr/0", 20000, &value, NULL));
-    assert_int_equal(sscanf(value, "%*s %d %63s", &port, host), 2);
-    tri_store_free(value);
+    begin(&m);
     for (int i = 0; i < CROWD; i++) {
-        CHECK_OK(trii_socket_connect(host, port, trii_deadline_ms(20000), false, &fds[i]));
+        CHECK_OK(trii_socket_connect(m.host, m.port, trii_deadline_ms(20000), false, &fds[i]));
         /* silence, or the beginning of what a rank says */
         CHECK_OK(trii_socket_send_all(fds[i], "1IRT", (size_t)(i % 5), trii_deadline_ms(20000)));
     }
     start = trii_now_ns();
-    trii_mutex_lock(&gate.mutex);
-    gate.open = true;
-    trii_cond_broadcast(&gate.opened);
-    trii_mutex_unlock(&gate.mutex);
-    for (int r = 0; r < 2; r++) {
-        trii_thread_join(&ranks[r].thread);
-        if (ranks[r].status != TRI_OK)
-            fail_msg("rank %d: %s: %s", r, tri_status_name(ranks[r].status), ranks[r].why);
-    }
+    end(&m);
     /* one after the other they would take two seconds each */
     assert_true(trii_now_ns() - start < 10 * TRII_NS_PER_S);
     for (int i = 0; i < CROWD; i++)
         trii_socket_close(fds[i]);
-    tri_store_unref(store);
-    trii_cond_fini(&gate.opened);
-    trii_mutex_fini(&gate.mutex);
+}
+
+/* What a rank says first (tcp_connect.c). */
+typedef struct greeting {
+    uint32_t magic;
+    int32_t rank, size;
+    char token[33];
+} greeting;
+
+/* The peer heard the answer too late and tries again, perhaps at another address. */
+static void a_connection_that_its_rank_gave_up_is_not_taken(void **state)
+{
+    greeting out = {.magic = 0x54524931, .rank = 1, .size = 2}, in;
+    meeting m;
+    int fd;
+
+    (void)state;
+    begin(&m);
+    memcpy(out.token, m.token, sizeof(out.token));
+    CHECK_OK(trii_socket_connect(m.host, m.port, trii_deadline_ms(20000), false, &fd));
+    CHECK_OK(trii_socket_send_all(fd, &out, sizeof(out), trii_deadline_ms(20000)));
+    CHECK_OK(trii_socket_recv_all(fd, &in, sizeof(in), trii_deadline_ms(20000)));
+    assert_int_equal(in.magic, out.magic);
+    trii_socket_close(fd);
+    end(&m);
 }
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_crowd_of_strangers_keeps_no_peer_out),
+    cmocka_unit_test(a_connection_that_its_rank_gave_up_is_not_taken),
 };
 
 TEST_MAIN(tests)
