@@ -2,7 +2,6 @@
  * wait.c - posting a call and waiting for it: the one place where a caller blocks, times out and
  * is told for whom it waits. Work handles are in work.c.
  */
-#include <inttypes.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -16,15 +15,36 @@ int64_t trii_deadline_after(int64_t start_ns, int64_t timeout_ns)
     return timeout_ns >= TRII_NO_DEADLINE - start_ns ? TRII_NO_DEADLINE : start_ns + timeout_ns;
 }
 
+/* What the reader may do, at the end of a line. */
+static const char *remedy(tri_status st)
+{
+    switch (st) {
+    case TRI_ERR_TIMEOUT:
+        return "; if it is only slow, allow more (TRI_TIMEOUT_MS)";
+    case TRI_ERR_MISMATCH:
+        return "; all ranks must make the same calls in one order";
+    case TRI_ERR_PEER_LOST:
+        return "; its own output says why, or `trireme why`";
+    default:
+        return "";
+    }
+}
+
 tri_status trii_op_report(const tri_group *group, const trii_op *op)
 {
     tri_status st = trii_op_status(op);
-    char text[256];
+    char call[256], rank[32];
+    bool names_call, names_rank;
 
     if (st >= 0)
         return st;
-    trii_collective_describe(&op->call, text, sizeof(text));
-    return TRII_FAIL(st, "%s, rank %d: %s", text, group->rank, op->error);
+    trii_collective_describe(&op->call, call, sizeof(call));
+    snprintf(rank, sizeof(rank), "rank %d", group->rank);
+    names_call = strstr(op->error, call) != NULL;
+    names_rank = strncmp(op->error, rank, strlen(rank)) == 0;
+    return TRII_FAIL(st, "%s%s%s%s%s%s", names_call ? "" : call, names_call ? "" : ", ",
+                     names_call && names_rank ? "" : rank, names_call && names_rank ? "" : ": ",
+                     op->error, remedy(st));
 }
 
 /* The group's deadline passed: everything pending on it ends with TIMEOUT. */
@@ -35,21 +55,23 @@ static void group_times_out(tri_group *group, trii_op *op, int64_t waited_ns)
 
     group->engine->describe_wait(group->self, op, whom, sizeof(whom));
     trii_collective_describe(&op->call, what, sizeof(what));
-    trii_fault_raise(&group->fault, TRI_ERR_TIMEOUT, "rank %d waited %" PRId64 " ms in %s for %s",
-                     group->rank, waited_ns / TRII_NS_PER_MS, what, whom);
+    trii_fault_raise(&group->fault, TRI_ERR_TIMEOUT, "rank %d waited %.1f s in %s for %s",
+                     group->rank, (double)waited_ns / (double)TRII_NS_PER_S, what, whom);
     group->engine->abort(group->self);
 }
 
 static void warn_of_wait(tri_group *group, trii_op *op, int64_t waited_ns)
 {
+    char who[TRII_GROUP_NAME + 24] = "";
     char whom[400];
     char what[256];
 
     group->engine->describe_wait(group->self, op, whom, sizeof(whom));
     trii_collective_describe(&op->call, what, sizeof(what));
-    TRII_LOG(TRII_LOG_WARN, "group",
-             "%s: rank %d has waited %" PRId64 " ms in %s for %s (trireme why looks at all ranks)",
-             group->name, group->rank, waited_ns / TRII_NS_PER_MS, what, whom);
+    if (group != trii_group_get_world()) /* else the log says which rank it is */
+        snprintf(who, sizeof(who), "%s: rank %d ", group->name, group->rank);
+    TRII_LOG(TRII_LOG_WARN, "group", "%shas waited %.1f s in %s for %s; `trireme why` looks at all",
+             who, (double)waited_ns / (double)TRII_NS_PER_S, what, whom);
 }
 
 tri_status trii_group_wait(tri_group *group, trii_op *op, int64_t deadline_ns, bool fatal)
@@ -151,8 +173,8 @@ tri_status trii_group_post(tri_group *group, trii_collective *call, tri_work **w
         trii_chaos_strike(group->chaos, group->engine, group->self, call);
     st = trii_fault_status(&group->fault);
     if (TRII_UNLIKELY(st != TRI_OK)) {
-        st = TRII_FAIL(st, "%s, rank %d: the group has failed: %s", trii_kind_name(call->kind),
-                       group->rank, group->fault.text);
+        st = TRII_FAIL(st, "%s, rank %d: the group has failed: %s%s", trii_kind_name(call->kind),
+                       group->rank, group->fault.text, remedy(st));
         if (group->recorder != NULL) /* a failure between two calls has no other record */
             trii_recorder_failed(group->recorder, trii_fault_status(&group->fault),
                                  group->fault.text);

@@ -338,6 +338,8 @@ static const char *calls_differ(rank_env *env)
              strstr(tri_last_error(), "the ranks disagree"));
     if (strstr(disagreement[env->rank], " (told by") != NULL)
         *strstr(disagreement[env->rank], " (told by") = '\0';
+    if (strstr(disagreement[env->rank], "; all ranks must") != NULL)
+        *strstr(disagreement[env->rank], "; all ranks must") = '\0';
     tri_group_unref(group);
     return NULL;
 }

@@ -272,9 +272,14 @@ void tcp_hang_up(tcp_conn *c)
         if (frame.part > 0 &&
             frame.part <= (c->group->names != NULL ? INT32_MAX : (uint32_t)c->group->size))
             atomic_store(&c->group->fault->lost_rank, (int)frame.part);
-        snprintf(c->doom_text, sizeof(c->doom_text), "%.*s (told by rank %d)",
-                 (int)(bytes < TRII_ERR_BYTES ? bytes : TRII_ERR_BYTES), text,
-                 tcp_name(c->group, c->rank));
+        snprintf(c->doom_text, sizeof(c->doom_text), "%.*s",
+                 (int)(bytes < TRII_ERR_BYTES ? bytes : TRII_ERR_BYTES), text);
+        if (strstr(c->doom_text, "(told by ") == NULL) { /* by the first who told it */
+            size_t used = strlen(c->doom_text);
+
+            snprintf(c->doom_text + used, sizeof(c->doom_text) - used, " (told by rank %d)",
+                     tcp_name(c->group, c->rank));
+        }
     }
     note_doom(c);
     /* What the failing rank took part in may be whole here too: all that came is taken first. */
