@@ -50,6 +50,7 @@ static trii_recorder *recorder_create(const char *folder, int rank, int size)
     recorder->file->wall_ns = trii_wall_ns();
     recorder->file->state = TRII_RECORD_FILE_USED;
     trii_process_host(recorder->file->host, sizeof(recorder->file->host));
+    trii_process_command_line(recorder->file->program, sizeof(recorder->file->program));
     memcpy(recorder->file->magic, TRII_RECORD_MAGIC, sizeof(TRII_RECORD_MAGIC));
     recorder->next = recorders;
     recorders = recorder;

@@ -6,7 +6,7 @@
  * holds a lock on it (os/liveness.h) as long as it lives:
  *
  *   offset size  header
- *        0    8  magic "TRIREC2\0"
+ *        0    8  magic "TRIREC3\0"
  *        8    4  rank
  *       12    4  size of the first group
  *       16    4  process id
@@ -18,7 +18,8 @@
  *       52    4  status of the first failure of a group, 0 = none; written after its text
  *       56    8  zero
  *       64   64  name of the host
- *      128  512  the first failure's line
+ *      128   64  the program and its arguments, as many as fit
+ *      192  448  the first failure's line
  *      640       table of groups, n records, table of source files
  *
  *   offset size  group (TRII_RECORD_GROUPS of them; number 0 = not used)
@@ -62,7 +63,8 @@
 #define TRII_RECORD_GROUPS 64
 #define TRII_RECORD_FILES 64
 #define TRII_RECORD_FILE_BYTES 64
-#define TRII_RECORD_MAGIC "TRIREC2"
+#define TRII_RECORD_MAGIC "TRIREC3"
+#define TRII_RECORD_FAILURE_BYTES 448
 
 enum { TRII_RECORD_RUNNING = 1, TRII_RECORD_DONE = 2, TRII_RECORD_FAILED = 3 };
 enum { TRII_RECORD_GROUP_FORMING = 1, TRII_RECORD_GROUP_FORMED = 2, TRII_RECORD_GROUP_LEFT = 3 };
@@ -110,7 +112,8 @@ typedef struct trii_record_file {
     atomic_int failed;
     uint64_t zero;
     char host[64];
-    char failure[TRII_ERR_BYTES];
+    char program[64];
+    char failure[TRII_RECORD_FAILURE_BYTES];
     trii_record_group groups[TRII_RECORD_GROUPS];
     trii_record records[TRII_RECORDS];
     char files[TRII_RECORD_FILES][TRII_RECORD_FILE_BYTES];

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "os/folder.h"
 
 enum { MAX_JOBS = 1024 };
@@ -33,20 +34,32 @@ bool trii_jobs_has_records(const char *folder)
     return found;
 }
 
-bool trii_jobs_newest(char *path_out, size_t bytes)
+int trii_jobs_list(char *parent_out, size_t bytes, char ***names_out)
 {
-    char parent[256];
     char **names = NULL;
-    int n = 0;
-    bool found = false;
+    char path[512];
+    int n = 0, n_jobs = 0;
 
-    trii_jobs_folder(parent, sizeof(parent));
-    if (trii_folder_list(parent, MAX_JOBS, &names, &n) != TRI_OK)
-        return false;
-    for (int i = n - 1; i >= 0 && !found; i--) {
-        snprintf(path_out, bytes, "%s/%s", parent, names[i]);
-        found = trii_jobs_has_records(path_out);
+    trii_jobs_folder(parent_out, bytes);
+    if (trii_folder_list(parent_out, MAX_JOBS, &names, &n) != TRI_OK)
+        n = 0;
+    for (int i = 0; i < n; i++) { /* those without records come to the end */
+        char *name = names[i];
+
+        snprintf(path, sizeof(path), "%s/%s", parent_out, name);
+        if (!trii_jobs_has_records(path))
+            continue;
+        memmove(names + n_jobs + 1, names + n_jobs, sizeof(*names) * (size_t)(i - n_jobs));
+        names[n_jobs++] = name;
     }
-    trii_folder_free_names(names, n);
-    return found;
+    for (int i = 0; i < n_jobs / 2; i++) {
+        char *name = names[i];
+
+        names[i] = names[n_jobs - 1 - i];
+        names[n_jobs - 1 - i] = name;
+    }
+    for (int i = n_jobs; i < n; i++)
+        trii_free(names[i]);
+    *names_out = names;
+    return n_jobs;
 }

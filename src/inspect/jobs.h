@@ -10,7 +10,8 @@
 void trii_jobs_folder(char *path_out, size_t bytes);
 /* Whether the run folder holds flight records. */
 bool trii_jobs_has_records(const char *folder);
-/* The newest job with records; false if there is none. */
-bool trii_jobs_newest(char *path_out, size_t bytes);
+/* The names of the jobs with records below *parent_out, the newest first (they begin with the
+ * time); released with trii_folder_free_names. */
+int trii_jobs_list(char *parent_out, size_t bytes, char ***names_out);
 
 #endif

@@ -417,6 +417,21 @@ void trii_process_host(char *name_out, size_t bytes)
     name_out[bytes - 1] = '\0';
 }
 
+void trii_process_command_line(char *text_out, size_t bytes)
+{
+    char block[512];
+    size_t got = read_proc("self", "cmdline", block, sizeof(block) - 1), at = 0;
+
+    block[got] = '\0';
+    for (size_t i = 0; i < got && block[i] != '\0'; i++)
+        at = block[i] == '/' ? i + 1 : at;
+    for (size_t i = at; i + 1 < got; i++) {
+        if (block[i] == '\0' || block[i] == '\n')
+            block[i] = ' ';
+    }
+    snprintf(text_out, bytes, "%s", block + at);
+}
+
 const char *const *trii_process_environment(void)
 {
     static const char *const none[] = {NULL};

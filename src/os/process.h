@@ -76,6 +76,8 @@ bool trii_process_is_stopped(int pid);
 void trii_process_signal_self(int number);
 /* The host's name; "localhost" if it has none. */
 void trii_process_host(char *name_out, size_t bytes);
+/* "train --lr 0.1": our program without its folder, and its arguments, as many as fit. */
+void trii_process_command_line(char *text_out, size_t bytes);
 /* The environment, "NAME=value" each, ends with NULL. */
 const char *const *trii_process_environment(void);
 

@@ -98,7 +98,7 @@ static void a_killed_rank_leaves_its_last_calls(void **state)
     (void)state;
     run_processes(2, &options, rank_1_is_killed_in_a_recv, NULL, ends, 30);
     data = read_record(1, &bytes);
-    assert_string_equal((char *)data, "TRIREC2");
+    assert_string_equal((char *)data, TRII_RECORD_MAGIC);
     assert_int_equal(number_at(data + 8, 4), 1);
     assert_int_equal(number_at(data + 12, 4), 2);
     n = number_at(data + 20, 4);
@@ -143,7 +143,8 @@ static void a_killed_rank_leaves_its_last_calls(void **state)
     assert_int_equal(number_at(data + 640, 8), id);
     assert_int_equal(number_at(data + 48, 4), 2);
     assert_int_equal((int32_t)number_at(data + 52, 4), TRI_ERR_PEER_LOST);
-    assert_non_null(strstr((char *)data + 128, "rank 1"));
+    assert_non_null(strstr((char *)data + 128, "flight_recorder_test"));
+    assert_non_null(strstr((char *)data + 192, "rank 1"));
     free(data);
 }
 

@@ -73,6 +73,7 @@ static void wrong_usage_ends_with_status_2(void **state)
         {"perf", "all_gather", "--bytes=4"},
         {"perf", "all_reduce", "--dtype=u4"},
         {"perf", "all_reduce", "--what", "1"},
+        {"perf", "all_reduce", "--engine", "foo"},
     };
 
     (void)state;
@@ -82,6 +83,7 @@ static void wrong_usage_ends_with_status_2(void **state)
         run(&s, cases[i], 2);
         assert_string_equal(SPAWN_OUT(&s), "");
         assert_has(SPAWN_ERR(&s), "trireme");
+        assert_null(strstr(SPAWN_ERR(&s), "trirun"));
         spawn_free(&s);
     }
 }

@@ -367,6 +367,61 @@ static void what_is_no_record_is_refused(void **state)
     free(whole);
 }
 
+/* --- which job ---------------------------------------------------------------------------------
+ */
+
+/* What `trireme why ARGUMENT` prints of the jobs below `home`. */
+static void why_at(const char *home, const char *argument, char *text)
+{
+    const char *argv[] = {spawn_bin("trireme"), "why", argument, NULL};
+    const char *const env[] = {home, "TRI_RUN_DIR", NULL};
+    spawn s;
+
+    spawn_start(&s, argv, env);
+    assert_int_equal(spawn_wait(&s), 0);
+    snprintf(text, TEXT_BYTES, "%s", SPAWN_OUT(&s));
+    spawn_free(&s);
+}
+
+static void assert_says(const char *text, const char *part)
+{
+    if (strstr(text, part) == NULL)
+        fail_msg("no \"%s\" in:\n%s", part, text);
+}
+
+static void jobs_are_told_apart(void **state)
+{
+    char home[256], variable[300], text[TEXT_BYTES], size[8], head[32];
+    const char *const argv[] = {spawn_bin("trirun"), "--nproc-per-node", size,
+                                spawn_bin("plain_mlp"), NULL};
+    const char *const env[] = {variable, "TRI_CHAOS=kill=1,rank=1", "TRI_RUN_DIR", NULL};
+
+    (void)state;
+    spawn_make_folder(home, sizeof(home));
+    snprintf(variable, sizeof(variable), "XDG_RUNTIME_DIR=%s", home);
+    for (int n = 1; n <= 2; n++) {
+        spawn s;
+
+        snprintf(size, sizeof(size), "%d", 1 + n);
+        snprintf(head, sizeof(head), "%s ranks on ", size);
+        spawn_start(&s, argv, env);
+        assert_int_equal(spawn_wait(&s), 1);
+        spawn_free(&s);
+        why_at(variable, NULL, text);
+        assert_says(text, head);
+        assert_says(text, ", plain_mlp, begun ");
+        assert_says(text, " s ago: ");
+        assert_says(text, "rank 1 (pid ");
+        if (n == 1)
+            assert_null(strstr(text, "this is the newest"));
+    }
+    assert_says(text, "this is the newest of 2 jobs; `trireme why --jobs` lists them");
+    why_at(variable, "--jobs", text);
+    assert_int_equal(lines_of(text), 2);
+    assert_says(strchr(text, '\n'), ", plain_mlp, begun ");
+    spawn_remove_folder(home);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(a_rank_that_never_calls_is_named, make_folder, remove_folder),
     cmocka_unit_test_setup_teardown(both_calls_of_a_mismatch_are_shown, make_folder, remove_folder),
@@ -378,6 +433,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(ranks_that_are_not_there_yet_are_named, make_folder,
                                     remove_folder),
     cmocka_unit_test_setup_teardown(what_is_no_record_is_refused, make_folder, remove_folder),
+    cmocka_unit_test(jobs_are_told_apart),
 };
 
 TEST_MAIN(tests)

@@ -540,6 +540,8 @@ static int run(int argc, char **argv)
     if (getenv("RANK") != NULL || getenv("OMPI_COMM_WORLD_RANK") != NULL ||
         getenv("SLURM_PROCID") != NULL || p.nproc == 1)
         return run_rank(&p);
+    if (p.engine != NULL && !tri_is_available(p.engine)) /* once, not by every rank */
+        return command_usage(argv[0], "--engine %s: %s", p.engine, tri_last_error());
     return launch(&p, argc, argv);
 }
 

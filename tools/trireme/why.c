@@ -6,17 +6,23 @@
 #include "command.h"
 #include "inspect/jobs.h"
 #include "inspect/why.h"
+#include "os/clock.h"
+#include "os/folder.h"
 #include "tool_json.h"
 
 enum { MAX_LINES = 10 };
 
 /* --- which job ------------------------------------------------------------------------------ */
 
-static int find_folder(const char *given, char *path, size_t bytes)
+/* *others_out: how many other jobs there are, if we chose. */
+static int find_folder(const char *given, char *path, size_t bytes, int *others_out)
 {
     const char *now = getenv("TRI_RUN_DIR");
     char parent[256];
+    char **names = NULL;
+    int n;
 
+    *others_out = 0;
     if (given != NULL && strchr(given, '/') == NULL && !trii_jobs_has_records(given)) {
         trii_jobs_folder(parent, sizeof(parent));
         snprintf(path, bytes, "%s/%s", parent, given); /* the name of a job */
@@ -26,9 +32,14 @@ static int find_folder(const char *given, char *path, size_t bytes)
         snprintf(path, bytes, "%s", given != NULL ? given : now);
         return COMMAND_OK;
     }
-    if (trii_jobs_newest(path, bytes))
+    n = trii_jobs_list(parent, sizeof(parent), &names);
+    if (n > 0) {
+        snprintf(path, bytes, "%s/%s", parent, names[0]);
+        *others_out = n - 1;
+        trii_folder_free_names(names, n);
         return COMMAND_OK;
-    trii_jobs_folder(parent, sizeof(parent));
+    }
+    trii_folder_free_names(names, n);
     fprintf(
         stderr,
         "trireme why: there is no job with flight records below %s: trirun keeps those of jobs\n"
@@ -45,25 +56,59 @@ static const char *const state_names[] = {[TRII_WHY_ABSENT] = "without a record"
                                           [TRII_WHY_DEAD] = "dead",
                                           [TRII_WHY_LEFT] = "left"};
 
-/* "4 ranks on HOST: 3 running, 1 stopped". */
+/* The record of the rank that came first; NULL if there is none. */
+static const trii_record_file *first_log(const trii_why_job *job)
+{
+    const trii_record_file *first = NULL;
+
+    for (int r = 0; r < job->size; r++) {
+        const trii_record_file *log = job->ranks[r].log;
+
+        if (log != NULL && (first == NULL || log->wall_ns < first->wall_ns))
+            first = log;
+    }
+    return first;
+}
+
+/* "begun 5 min ago" */
+static void age_text(int64_t wall_ns, char *text, size_t size)
+{
+    int64_t s = (trii_wall_ns() - wall_ns) / TRII_NS_PER_S;
+
+    if (s < 0)
+        snprintf(text, size, "begun later than now");
+    else if (s < 120)
+        snprintf(text, size, "begun %d s ago", (int)s);
+    else if (s < 120 * 60)
+        snprintf(text, size, "begun %d min ago", (int)(s / 60));
+    else if (s < 48 * 3600)
+        snprintf(text, size, "begun %d h ago", (int)(s / 3600));
+    else
+        snprintf(text, size, "begun %d days ago", (int)(s / 86400));
+}
+
+/* "4 ranks on HOST, PROGRAM, begun 5 min ago: 3 running, 1 stopped". */
 static void print_head(const trii_why_job *job)
 {
-    const char *host = NULL;
+    const trii_record_file *first = first_log(job);
     bool one_host = true;
     int count[5] = {0};
     const char *comma = "";
+    char age[40];
 
     for (int r = 0; r < job->size; r++) {
         const trii_why_rank *rank = &job->ranks[r];
 
         count[rank->state]++;
-        if (rank->log == NULL)
-            continue;
-        one_host = one_host && (host == NULL || strcmp(host, rank->log->host) == 0);
-        host = rank->log->host;
+        one_host = one_host && (rank->log == NULL || strcmp(first->host, rank->log->host) == 0);
     }
-    printf("%d rank%s on %s:", job->size, job->size == 1 ? "" : "s",
-           one_host && host != NULL ? host : "several hosts");
+    printf("%d rank%s on %s", job->size, job->size == 1 ? "" : "s",
+           one_host && first != NULL ? first->host : "several hosts");
+    if (first != NULL) {
+        age_text(first->wall_ns, age, sizeof(age));
+        printf(", %s, %s", first->program, age);
+    }
+    putchar(':');
     for (int i = 1; i <= TRII_WHY_LEFT + 1; i++) {
         int s = i % (TRII_WHY_LEFT + 1); /* those without a record last */
 
@@ -77,10 +122,11 @@ static void print_head(const trii_why_job *job)
 
 static const char nothing[] = "no rank waits for another: each is in its own code or has left";
 
-static void print_text(const trii_why_job *job)
+static void print_text(const trii_why_job *job, int others)
 {
-    /* The head is a line too, and so is what says that there are more. */
-    int shown = job->n_findings < MAX_LINES ? job->n_findings : MAX_LINES - 2;
+    /* The head is a line too, and so is what says that there are more, of either kind. */
+    int room = MAX_LINES - 1 - (others > 0);
+    int shown = job->n_findings <= room ? job->n_findings : room - 1;
 
     print_head(job);
     for (int i = 0; i < shown; i++)
@@ -89,6 +135,10 @@ static void print_text(const trii_why_job *job)
         printf("%s\n", nothing);
     if (shown < job->n_findings)
         printf("and %d more: --json shows all\n", job->n_findings - shown);
+    if (others > 0)
+        printf("this is the newest of %d jobs; `trireme why --jobs` lists them, and `trireme why "
+               "JOB` takes one\n",
+               others + 1);
 }
 
 static json_t *ranks_json(const int *ranks, int n)
@@ -144,9 +194,12 @@ static json_t *rank_json(const trii_why_job *job, int r)
 static int print_json(const trii_why_job *job)
 {
     json_t *ranks = json_array(), *findings = json_array();
-    json_t *all = json_pack("{s:s, s:s, s:o, s:o}", "folder", job->folder, "verdict",
-                            job->n_findings > 0 ? job->findings[0].text : nothing, "findings",
-                            findings, "ranks", ranks);
+    const trii_record_file *first = first_log(job);
+    json_t *all = json_pack("{s:s, s:s?, s:I, s:s, s:o, s:o}", "folder", job->folder, "program",
+                            first != NULL ? first->program : NULL, "begun",
+                            (json_int_t)(first != NULL ? first->wall_ns / TRII_NS_PER_S : 0),
+                            "verdict", job->n_findings > 0 ? job->findings[0].text : nothing,
+                            "findings", findings, "ranks", ranks);
     int failed;
 
     for (int i = 0; i < job->n_findings; i++) {
@@ -165,6 +218,28 @@ static int print_json(const trii_why_job *job)
     return failed == 0 ? COMMAND_OK : COMMAND_FAILED;
 }
 
+static int print_jobs(void)
+{
+    char parent[256], path[600];
+    char **names = NULL;
+    int n = trii_jobs_list(parent, sizeof(parent), &names);
+
+    for (int i = 0; i < n; i++) {
+        trii_why_job job;
+
+        snprintf(path, sizeof(path), "%s/%s", parent, names[i]);
+        if (trii_why_read(path, &job) == TRI_OK)
+            print_head(&job);
+        else
+            printf("%s\n", tri_last_error()); /* of another version, or just taken away */
+        trii_why_free(&job);
+    }
+    if (n == 0)
+        printf("no job with flight records below %s\n", parent);
+    trii_folder_free_names(names, n);
+    return ferror(stdout) || fflush(stdout) != 0 ? COMMAND_FAILED : COMMAND_OK;
+}
+
 static int run(int argc, char **argv)
 {
     const char *given = NULL;
@@ -172,11 +247,13 @@ static int run(int argc, char **argv)
     bool json = false;
     trii_why_job job;
     tri_status status;
-    int result;
+    int result, others;
 
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--json") == 0)
             json = true;
+        else if (strcmp(argv[i], "--jobs") == 0 && argc == 2)
+            return print_jobs();
         else if (argv[i][0] == '-')
             return command_usage(argv[0], "unknown option %s", argv[i]);
         else if (given != NULL)
@@ -184,7 +261,7 @@ static int run(int argc, char **argv)
         else
             given = argv[i];
     }
-    result = find_folder(given, folder, sizeof(folder));
+    result = find_folder(given, folder, sizeof(folder), &others);
     if (result != COMMAND_OK)
         return result;
     status = trii_why_read(folder, &job);
@@ -198,7 +275,7 @@ static int run(int argc, char **argv)
     if (json)
         result = print_json(&job);
     else
-        print_text(&job);
+        print_text(&job, others);
     trii_why_free(&job);
     return ferror(stdout) || fflush(stdout) != 0 ? COMMAND_FAILED : result;
 }
@@ -207,13 +284,16 @@ const command command_why = {
     .name = "why",
     .summary = "why a job stands still or failed: who waits for whom, in which call",
     .help =
-        "usage: trireme why [JOB] [--json]\n\n"
+        "usage: trireme why [JOB] [--json]\n"
+        "       trireme why --jobs\n\n"
         "Reads the flight records of a job and says, in at most ten lines and the likeliest\n"
         "cause first: which rank is dead or stopped, which calls do not match, who waits for\n"
         "whom in which call of which source line. JOB is a run folder, or its name below\n"
         "${XDG_RUNTIME_DIR:-/tmp}/trireme-UID; default: this user's newest. The job may run,\n"
         "hang or be over: trirun keeps the records of the last failed ones. Each rank writes its\n"
         "record on its own host: look there.\n\n"
+        "  --jobs   one line per job of this user that has records, the newest first: program, "
+        "age\n"
         "  --json   everything, for programs: verdict, findings, state and last call of each "
         "rank\n\n"
         "Examples:\n"
