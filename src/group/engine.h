@@ -94,6 +94,8 @@ typedef struct trii_collective {
      * the numbers that messages give to the ranks; NULL = 0, 1, ... */
     const struct trii_collective *piece_of;
     const int *names;
+    atomic_int
+        *claim; /* recv any that two engines have: whoever sets it takes a message; or NULL */
 } trii_collective;
 
 /* The call that ranks agree about and hear of. */
@@ -150,6 +152,7 @@ struct trii_op {
     atomic_int status;           /* TRI_INPROGRESS until finished; also a futex */
     void (*finished)(trii_op *); /* front's; NULL for blocking calls */
     uint64_t record;             /* front's; number in the flight recorder, 0 = none */
+    atomic_int *counted;         /* of an engine made of others: less one at the end; or NULL */
     trii_op *next;               /* engine's */
     uint64_t scratch[16];        /* engine's; zero at submit */
     char error[TRII_ERR_BYTES];  /* set by finish when status < 0 */
@@ -163,6 +166,17 @@ static inline tri_status trii_op_status(const trii_op *op)
     int status = atomic_load_explicit(&op->status, memory_order_acquire);
 
     return status > 0 ? TRI_INPROGRESS : (tri_status)status;
+}
+/* Whether a receive from any rank may take a message; if so, it must. */
+static inline bool trii_op_claim(const trii_op *op)
+{
+    int nobody = 0;
+
+    return op->call.claim == NULL || atomic_compare_exchange_strong(op->call.claim, &nobody, 1);
+}
+static inline bool trii_op_is_claimed(const trii_op *op)
+{
+    return op->call.claim != NULL && atomic_load(op->call.claim) != 0;
 }
 /* For engines whose operations are finished by another thread: sleep until op is finished or
  * the monotonic time until_ns has come. */
@@ -251,6 +265,11 @@ typedef struct trii_engine {
     /* Optional: `other`, a group of this engine with the same ranks in the same order, outlives
      * self, and its memory is taken for self's too. */
     void (*adopt)(void *self, const void *other);
+
+    /* Optional, with claims only: takes back a receive from any rank that has been claimed for
+     * another engine. False: it is finished already. An engine with this ends a receive with a
+     * claim that nobody is left for with PEER_LOST, and does not fail by it. */
+    bool (*withdraw)(void *self, trii_op *op);
 } trii_engine;
 
 /* registry/comm.c: the engines of this library, best first, NULL at the end. */

@@ -13,9 +13,6 @@
 #include "base/alloc.h"
 #include "os/clock.h"
 
-#define LOOK_NS (10 * TRII_NS_PER_MS) /* between two looks at the faults of the other children */
-#define MIXED_NS ((int64_t)200000)    /* between two looks at what moves elsewhere */
-
 /* --- faults -------------------------------------------------------------------------------- */
 
 static void raise_from(hierarchy *h, const hierarchy_child *c)
@@ -44,7 +41,7 @@ static void abort_children(hierarchy *h)
 }
 
 /* What has failed in a child, or was raised from outside, fails everything. True if failed. */
-static bool check_faults(hierarchy *h)
+bool hierarchy_check_faults(hierarchy *h)
 {
     bool failed = trii_fault_status(h->fault) != TRI_OK;
     bool all = true;
@@ -133,7 +130,7 @@ static bool step(hierarchy *h, hierarchy_call *c, const hierarchy_call *before)
     if (c->inner_on != NULL && trii_op_status(&c->inner) != TRI_OK)
         trii_fault_raise(&c->inner_on->fault, trii_op_status(&c->inner), "%s", c->inner.error);
     c->inner_on = NULL;
-    if (check_faults(h))
+    if (hierarchy_check_faults(h))
         return false;
     if (c->stage == HIERARCHY_STAGES ||
         (before != NULL && before->stage <= c->stage && c->stage <= HIERARCHY_OUT))
@@ -213,7 +210,7 @@ static void advance(hierarchy *h)
 {
     bool did = true, ended = false;
 
-    while (did && !check_faults(h)) {
+    while (did && !hierarchy_check_faults(h)) {
         const hierarchy_call *before = NULL;
 
         did = false;
@@ -233,7 +230,7 @@ static void advance(hierarchy *h)
             }
         }
     }
-    if (check_faults(h) && !h->driving)
+    if (hierarchy_check_faults(h) && !h->driving)
         finish_all(h);
     else if (ended)
         trii_cond_broadcast(&h->turn);
@@ -286,16 +283,18 @@ static duty duty_of(hierarchy *h)
 }
 
 /* Guard: mutex. One look at every child that has something to do. */
-static void look(hierarchy *h)
+void hierarchy_look(hierarchy *h)
 {
-    for (hierarchy_call *c = h->first; c != NULL; c = c->next) {
-        hierarchy_child *in = notice_on(h, c);
+    hierarchy_child *in = &h->children[HIERARCHY_IN];
 
+    for (hierarchy_call *c = h->first; c != NULL; c = c->next) {
         if (is_under_way(c->inner_on, &c->inner))
             c->inner_on->engine->progress(c->inner_on->self, &c->inner, 0);
-        if (is_under_way(in, &c->notice))
+        if (c->noticed && is_under_way(in, &c->notice))
             in->engine->progress(in->self, &c->notice, 0);
     }
+    if (atomic_load(&h->n_near) > 0) /* the operation does not matter for a look */
+        in->engine->progress(in->self, &h->calls[0].inner, 0);
     advance(h);
 }
 
@@ -303,32 +302,33 @@ static void look(hierarchy *h)
 static void drive(hierarchy *h, int64_t until_ns)
 {
     duty d = duty_of(h);
+    bool mixed = d.n_far > 1 || atomic_load(&h->n_near) > 0;
 
     if (d.near == NULL && d.far == NULL)
         return;
     h->driving = true;
     trii_mutex_unlock(&h->mutex);
     if (d.near != NULL)
-        d.near->engine->progress(d.near->self, d.near_op,
-                                 sooner(until_ns, d.far != NULL ? MIXED_NS : LOOK_NS));
+        d.near->engine->progress(
+            d.near->self, d.near_op,
+            sooner(until_ns, d.far != NULL ? HIERARCHY_MIXED_NS : HIERARCHY_LOOK_NS));
     if (d.far != NULL && d.near == NULL)
         d.far->engine->progress(d.far->self, d.far_op,
-                                sooner(until_ns, d.n_far > 1 ? MIXED_NS : LOOK_NS));
+                                sooner(until_ns, mixed ? HIERARCHY_MIXED_NS : HIERARCHY_LOOK_NS));
     trii_mutex_lock(&h->mutex);
     h->driving = false;
-    look(h);
+    hierarchy_look(h);
     trii_cond_broadcast(&h->turn);
 }
 
 static tri_status hierarchy_submit(void *self, trii_op *op)
 {
     hierarchy *h = self;
-    const hierarchy_child *flat = &h->children[HIERARCHY_FLAT];
     trii_op **at = &h->queue;
     tri_status st = TRI_OK;
 
     trii_mutex_lock(&h->mutex);
-    if (check_faults(h)) {
+    if (hierarchy_check_faults(h)) {
         st = TRII_FAIL(trii_fault_status(h->fault), "%s", h->fault->text);
     } else if (!trii_kind_in(op->call.kind, TRII_KINDS_PAIR)) {
         op->next = NULL;
@@ -340,29 +340,7 @@ static tri_status hierarchy_submit(void *self, trii_op *op)
     trii_mutex_unlock(&h->mutex);
     if (st != TRI_OK || !trii_kind_in(op->call.kind, TRII_KINDS_PAIR))
         return st;
-    return flat->engine->submit(flat->self, op);
-}
-
-static void progress_message(hierarchy *h, trii_op *op, int64_t until_ns)
-{
-    const hierarchy_child *flat = &h->children[HIERARCHY_FLAT];
-    bool busy = false;
-
-    do {
-        flat->engine->progress(flat->self, op,
-                               until_ns == 0 ? 0 : sooner(until_ns, busy ? MIXED_NS : LOOK_NS));
-        if (trii_op_status(op) != TRI_INPROGRESS)
-            break;
-        trii_mutex_lock(&h->mutex);
-        (void)check_faults(h);
-        busy = h->first != NULL;
-        if (!h->driving)
-            look(h);
-        trii_mutex_unlock(&h->mutex);
-    } while (until_ns != 0 && trii_now_ns() < until_ns);
-    trii_mutex_lock(&h->mutex);
-    (void)check_faults(h); /* the flat child's is the group's */
-    trii_mutex_unlock(&h->mutex);
+    return hierarchy_message_submit(h, op);
 }
 
 static void hierarchy_progress(void *self, trii_op *op, int64_t until_ns)
@@ -370,15 +348,15 @@ static void hierarchy_progress(void *self, trii_op *op, int64_t until_ns)
     hierarchy *h = self;
 
     if (trii_kind_in(op->call.kind, TRII_KINDS_PAIR)) {
-        progress_message(h, op, until_ns);
+        hierarchy_message_progress(h, op, until_ns);
         return;
     }
     trii_mutex_lock(&h->mutex);
     if (!h->driving)
-        look(h);
+        hierarchy_look(h);
     while (until_ns != 0 && trii_op_status(op) == TRI_INPROGRESS && trii_now_ns() < until_ns) {
         if (h->driving)
-            (void)trii_cond_wait_until(&h->turn, &h->mutex, sooner(until_ns, LOOK_NS));
+            (void)trii_cond_wait_until(&h->turn, &h->mutex, sooner(until_ns, HIERARCHY_LOOK_NS));
         else
             drive(h, until_ns);
     }
@@ -388,12 +366,11 @@ static void hierarchy_progress(void *self, trii_op *op, int64_t until_ns)
 static void hierarchy_describe_wait(void *self, trii_op *op, char *text, size_t size)
 {
     hierarchy *h = self;
-    const hierarchy_child *flat = &h->children[HIERARCHY_FLAT];
     hierarchy_call *c;
     char inner[300] = "nobody";
 
     if (trii_kind_in(op->call.kind, TRII_KINDS_PAIR)) {
-        flat->engine->describe_wait(flat->self, op, text, size);
+        hierarchy_message_describe(h, op, text, size);
         return;
     }
     trii_mutex_lock(&h->mutex);
@@ -463,6 +440,7 @@ static void hierarchy_sever(void *self, uint32_t draw, bool half)
 
 static void release(hierarchy *h)
 {
+    hierarchy_message_sweep(h);
     for (int i = HIERARCHY_CHILDREN - 1; i >= 0; i--) {
         if (h->children[i].self != NULL)
             h->children[i].engine->destroy(h->children[i].self);
@@ -470,6 +448,7 @@ static void release(hierarchy *h)
     for (int i = 0; i < HIERARCHY_CALLS; i++)
         trii_free(h->calls[i].memory);
     trii_free(h->calls[0].columns); /* and all others' */
+    hierarchy_message_fini(h);
     trii_free(h->sources);
     trii_free(h->from);
     trii_free(h->sum_room);

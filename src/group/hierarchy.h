@@ -5,6 +5,7 @@
  *   hierarchy.c         the engine: its groups, driving, waiting, faults
  *   hierarchy_layout.c  which rank is where, and what of the canonical tree a host can sum alone
  *   hierarchy_stages.c  calls as stages, each a call of a child
+ *   hierarchy_messages.c  send and recv
  *   hierarchy_sum.c     sums in the canonical order of what several hosts have summed
  */
 #ifndef TRII_HIERARCHY_H
@@ -101,11 +102,25 @@ typedef struct hierarchy_call {
     bool at_once;         /* an all_reduce is one call of CROSS */
 } hierarchy_call;
 
+/* A receive from any rank: both engines have it, and the first message claims it. */
+typedef struct hierarchy_any {
+    struct hierarchy_any *next; /* guard: mutex */
+    struct hierarchy *h;
+    trii_op *whole; /* until it is finished */
+    trii_op near, far;
+    atomic_int claim;
+    atomic_int vain;                 /* of the two, how many can get no message any more */
+    atomic_bool near_done, far_done; /* the engine does not have it any more */
+    int users;                       /* guard: mutex; threads that wait for it */
+} hierarchy_any;
+
 typedef struct hierarchy {
     int rank, size;
     trii_fault *fault;
     hierarchy_layout layout;
     hierarchy_child children[HIERARCHY_CHILDREN];
+
+    atomic_int n_near; /* messages on this host that are not done */
 
     trii_mutex mutex;
     trii_cond turn; /* the driver has left, or a call is over */
@@ -113,10 +128,34 @@ typedef struct hierarchy {
     hierarchy_call calls[HIERARCHY_CALLS];
     hierarchy_call *first; /* of those under way, in order */
     trii_op *queue;        /* calls that wait for room */
+    hierarchy_any *anys;   /* not freed yet */
     const void **sources;  /* [size]: for sums */
     const char **from;     /* [n_partials]: likewise */
     char *sum_room;        /* likewise */
 } hierarchy;
+
+/* hierarchy.c's (guard: mutex): looks for faults, true if failed; one look at every child that has
+ * something to do, and whatever follows from that. */
+bool hierarchy_check_faults(hierarchy *h);
+void hierarchy_look(hierarchy *h);
+
+#define HIERARCHY_LOOK_NS INT64_C(10000000) /* between two looks at the children's faults */
+#define HIERARCHY_MIXED_NS INT64_C(200000)  /* between two looks at what moves elsewhere */
+static inline bool hierarchy_is_near(const hierarchy *h, int rank)
+{
+    return h->layout.host_of[rank] == h->layout.host;
+}
+
+/* --- hierarchy_messages.c ------------------------------------------------------------------- */
+
+/* As the engine's functions, for sends and receives. */
+tri_status hierarchy_message_submit(hierarchy *h, trii_op *op) TRI_MUST_CHECK;
+void hierarchy_message_progress(hierarchy *h, trii_op *op, int64_t until_ns);
+void hierarchy_message_describe(hierarchy *h, trii_op *op, char *text, size_t size);
+/* Guard: mutex. Frees receives from any rank that no engine has any more. */
+void hierarchy_message_sweep(hierarchy *h);
+/* At the end: frees them all. */
+void hierarchy_message_fini(hierarchy *h);
 
 /* --- hierarchy_stages.c (guard: mutex) ------------------------------------------------------ */
 

@@ -154,12 +154,14 @@ bool trii_fault_raise(trii_fault *fault, tri_status status, const char *format, 
 void trii_op_finish(trii_op *op, tri_status status, const char *why)
 {
     void (*finished)(trii_op *) = op->finished;
-    atomic_int *word = &op->status;
+    atomic_int *word = &op->status, *counted = op->counted;
 
     if (status == TRI_OK && op->call.from != NULL)
         *op->call.from = trii_rank_name(op->call.names, op->call.root);
     if (status < 0)
         snprintf(op->error, sizeof(op->error), "%s", why != NULL ? why : tri_status_name(status));
+    if (TRII_UNLIKELY(counted != NULL))
+        atomic_fetch_sub(counted, 1);
     /* From here a blocking caller may return and the operation may be gone, unless it is a
      * work, which lives until its `finished` was told. */
     if (atomic_exchange_explicit(word, (int)status, memory_order_acq_rel) == OP_SLEPT_ON)

@@ -141,6 +141,7 @@ void trii_op_init(trii_op *op, const trii_collective *call)
     atomic_init(&op->status, TRI_INPROGRESS);
     op->finished = NULL;
     op->record = 0;
+    op->counted = NULL;
     op->next = NULL;
     memset(op->scratch, 0, sizeof(op->scratch));
 }

@@ -4,6 +4,8 @@
 #include "testing/check.h"
 #include "testing/ranks.h"
 
+#include <stdlib.h>
+
 #include "base/alloc.h"
 
 #define ROUNDS 40
@@ -14,6 +16,13 @@ static void run(const char *engine, int size, const char *(*main)(rank_env *env)
 
     run_threads(size, &options, main, NULL);
     assert_int_equal(trii_alloc_live(), 0);
+}
+
+/* hierarchy: ranks near and far. */
+static void run_hosts(const char *hosts, int size, const char *(*main)(rank_env *env))
+{
+    setenv("TRI_HOSTS", hosts, 1);
+    run("hierarchy", size, main);
 }
 
 static const char *join(rank_env *env, tri_group **group_out)
@@ -96,7 +105,7 @@ static const char *oldest_receive_first(rank_env *env)
             RANK_TRY(env, tri_store_set(env->store, posted, "", 0));
             RANK_TRY(env, tri_store_wait(env->store, &sent, 1, 20000));
         }
-        for (int i = 3; i >= 0; i--) {
+        for (int i = 3; i >= 0 && env->rank < 2; i--) {
             RANK_TRY(env, tri_work_wait(works[i], 0));
             tri_work_destroy(works[i]);
         }
@@ -267,7 +276,101 @@ static void tcp_receive_from_nobody_fails(void **state)
     run("tcp", 3, nobody_left);
 }
 
+static void hierarchy_takes_a_message_behind_a_reduction(void **state)
+{
+    (void)state;
+    run_hosts("a,a,b", 3, message_behind_a_reduction);
+    run_hosts("a,b,b", 3, message_behind_a_reduction);
+}
+
+static void hierarchy_receives_from_any_rank(void **state)
+{
+    (void)state;
+    run_hosts("a,b,a,b", 4, from_anybody);
+    run_hosts("a,b,a,b,a", 5, from_anybody);
+    run_hosts("a,b,b", 3, from_anybody);
+}
+
+static void hierarchy_gives_a_message_to_the_oldest_receive(void **state)
+{
+    (void)state;
+    run_hosts("a,a,b", 3, oldest_receive_first);
+    run_hosts("a,b,a", 3, oldest_receive_first);
+}
+
+static void hierarchy_batches(void **state)
+{
+    (void)state;
+    run_hosts("a,a,b,b", 4, exchange_in_a_batch);
+    run_hosts("a,b,b,a,b", 5, exchange_in_a_batch);
+}
+
+static void hierarchy_receive_from_nobody_fails(void **state)
+{
+    (void)state;
+    run_hosts("a,a,b", 3, nobody_left);
+    run_hosts("a,b,b", 3, nobody_left);
+}
+
+/* Everybody receives from anybody what everybody sends, one after the other, small and large. */
+static const char *all_from_anybody(rank_env *env)
+{
+    enum { COUNT = 70001, TURNS = 30 };
+    tri_group *g = NULL;
+    const char *failure = join(env, &g);
+    int32_t *out = calloc(COUNT, sizeof(*out)), *in = calloc(COUNT, sizeof(*in));
+
+    if (failure != NULL)
+        return failure;
+    for (int i = 0; i < TURNS; i++) {
+        size_t count = i % 3 == 0 ? COUNT : 1;
+        tri_work *sends[RANKS_MAX];
+        int seen = 0;
+
+        out[0] = 1000 * env->rank + i;
+        for (int r = 0; r < env->size; r++) {
+            if (r != env->rank)
+                RANK_TRY(env, tri_send(g, out, count, TRI_DTYPE_I32, r, i, &sends[r]));
+        }
+        for (int r = 1; r < env->size; r++) {
+            int from = -1;
+
+            RANK_TRY(env, tri_recv_any(g, in, count, TRI_DTYPE_I32, i, &from, NULL));
+            if (from < 0 || in[0] != 1000 * from + i)
+                return RANK_FAIL(env, "turn %d: from %d, says %d", i, from, in[0]);
+            seen |= 1 << from;
+        }
+        if (seen != ((1 << env->size) - 1 - (1 << env->rank)))
+            return RANK_FAIL(env, "turn %d: messages from %#x", i, seen);
+        for (int r = 0; r < env->size; r++) {
+            if (r == env->rank)
+                continue;
+            RANK_TRY(env, tri_work_wait(sends[r], 0));
+            tri_work_destroy(sends[r]);
+        }
+    }
+    tri_group_unref(g);
+    free(in);
+    free(out);
+    return NULL;
+}
+
+static void all_receive_from_any_rank(void **state)
+{
+    (void)state;
+    run("shm", 4, all_from_anybody);
+    run("tcp", 4, all_from_anybody);
+    run_hosts("a,b,a,b", 4, all_from_anybody);
+    run_hosts("a,a,b", 3, all_from_anybody);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(hierarchy_takes_a_message_behind_a_reduction),
+    cmocka_unit_test(hierarchy_receives_from_any_rank),
+    cmocka_unit_test(hierarchy_gives_a_message_to_the_oldest_receive),
+    cmocka_unit_test(hierarchy_batches),
+    cmocka_unit_test(hierarchy_receive_from_nobody_fails),
+    cmocka_unit_test(all_receive_from_any_rank),
     cmocka_unit_test(shm_receives_from_any_rank),
     cmocka_unit_test(tcp_receives_from_any_rank),
     cmocka_unit_test(shm_gives_a_message_to_the_oldest_receive),

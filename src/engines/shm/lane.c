@@ -211,7 +211,8 @@ static bool same_call(shm_group *g, trii_op *op, int rank, const shm_arrival *ar
     trii_collective theirs;
     char file[SHM_FILE_TEXT], text[TRII_ERR_BYTES];
 
-    if (TRII_LIKELY(load(&arrival->call) == call_word(ours) && load(&arrival->count) == ours->count))
+    if (TRII_LIKELY(load(&arrival->call) == call_word(ours) &&
+                    load(&arrival->count) == ours->count))
         return true;
     theirs = call_of(g->peers[rank].block, arrival, file);
     trii_collective_disagree(shm_name(g, g->rank), ours, shm_name(g, rank), &theirs, text,

@@ -238,8 +238,8 @@ static void claim_for_any(shm_group *g, shm_peer *peer, uint64_t last, trii_op *
 
         if (shm_step_of(op)->posted > before)
             return;
-        slot = find_message(peer, pair, last, &op->call);
-        if (slot < 0)
+        slot = trii_op_is_claimed(op) ? -1 : find_message(peer, pair, last, &op->call);
+        if (slot < 0 || !trii_op_claim(op))
             continue;
         op->call.root = peer->rank;
         if (!check_message(g, &pair->messages[slot], op))
@@ -318,6 +318,36 @@ void shm_pair_fail_all(shm_group *g, tri_status status, const char *why)
     }
     fail_list(&g->any_recvs, status, why);
     g->n_pair_ops = 0;
+}
+
+bool shm_pair_withdraw(shm_group *g, const trii_op *op)
+{
+    trii_op **link = &g->any_recvs;
+
+    while (*link != NULL && *link != op)
+        link = &(*link)->next;
+    if (*link == NULL)
+        return false;
+    *link = op->next;
+    g->n_pair_ops--;
+    return true;
+}
+
+void shm_pair_end_vain(shm_group *g)
+{
+    trii_op **link = &g->any_recvs;
+
+    while (*link != NULL) {
+        trii_op *op = *link;
+
+        if (op->call.claim == NULL) {
+            link = &op->next;
+            continue;
+        }
+        *link = op->next;
+        g->n_pair_ops--;
+        trii_op_finish(op, TRI_ERR_PEER_LOST, "every rank of this host left the group");
+    }
 }
 
 void shm_pair_describe(const shm_group *g, trii_op *op, char *text, size_t size)

@@ -190,12 +190,13 @@ static bool peer_left(const shm_group *g, int rank)
 }
 
 /* The receive that could take a message of any rank, if no rank is left to send one. */
-static trii_op *any_recv_in_vain(const shm_group *g)
+static trii_op *any_recv_in_vain(shm_group *g)
 {
     for (int r = 0; r < g->size && g->any_recvs != NULL; r++) {
         if (r != g->rank && !peer_left(g, r))
             return NULL;
     }
+    shm_pair_end_vain(g);
     return g->any_recvs;
 }
 
@@ -436,6 +437,17 @@ static void shm_adopt(void *self, const void *other)
     ((shm_group *)self)->arena = other;
 }
 
+static bool shm_withdraw(void *self, trii_op *op)
+{
+    shm_group *g = self;
+    bool found;
+
+    trii_lock_take(&g->lock);
+    found = shm_pair_withdraw(g, op);
+    trii_lock_drop(&g->lock);
+    return found;
+}
+
 static void shm_destroy(void *self)
 {
     shm_group *g = self;
@@ -479,4 +491,5 @@ const trii_engine trii_engine_shm = {
     .destroy = shm_destroy,
     .sever = shm_sever,
     .adopt = shm_adopt,
+    .withdraw = shm_withdraw,
 };

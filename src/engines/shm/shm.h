@@ -206,6 +206,10 @@ void shm_pair_submit(shm_group *g, trii_op *op);
 bool shm_pair_advance(shm_group *g);
 /* Ends all sends and receives; they are finished by the caller's status. */
 void shm_pair_fail_all(shm_group *g, tri_status status, const char *why);
+/* Takes a receive from any rank out of its list; false: it is not there. */
+bool shm_pair_withdraw(shm_group *g, const trii_op *op);
+/* Nobody is left: ends the receives from any rank that another engine has too. */
+void shm_pair_end_vain(shm_group *g);
 void shm_pair_describe(const shm_group *g, trii_op *op, char *text, size_t size);
 
 /* --- arena.c --- */
@@ -217,7 +221,8 @@ uint64_t shm_arena_find(const shm_group *g, const void *p, size_t bytes);
 /* Where a rank's arena address lies in this process. */
 static inline char *shm_arena_at(const shm_group *g, int rank, uint64_t at)
 {
-    return (char *)g->arena->extents[(at >> 48) - 1].memory[rank].base + (at & ((UINT64_C(1) << 48) - 1));
+    return (char *)g->arena->extents[(at >> 48) - 1].memory[rank].base +
+           (at & ((UINT64_C(1) << 48) - 1));
 }
 
 #endif

@@ -448,6 +448,17 @@ static void tcp_sever(void *self, uint32_t draw, bool half)
     trii_socket_sever(g->conns[r].fd, half);
 }
 
+static bool tcp_withdraw(void *self, trii_op *op)
+{
+    tcp_group *g = self;
+    bool found;
+
+    trii_mutex_lock(&g->mutex);
+    found = tcp_p2p_withdraw(g, op);
+    trii_mutex_unlock(&g->mutex);
+    return found;
+}
+
 const trii_engine trii_engine_tcp = {
     .abi = TRII_ENGINE_ABI,
     .size = sizeof(trii_engine),
@@ -461,4 +472,5 @@ const trii_engine trii_engine_tcp = {
     .abort = tcp_abort,
     .destroy = tcp_destroy,
     .sever = tcp_sever,
+    .withdraw = tcp_withdraw,
 };

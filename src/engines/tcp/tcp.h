@@ -277,8 +277,11 @@ bool tcp_stash_rest(tcp_conn *c);
 bool tcp_stash_replay(tcp_conn *c);
 /* The first operation that needs this peer, or NULL. */
 const trii_op *tcp_p2p_needing(const tcp_conn *c);
-/* The receive that could take a message of any rank, if no rank is left to send one. */
-const trii_op *tcp_any_recv_in_vain(const tcp_group *g);
+/* The receive that could take a message of any rank, if no rank is left to send one. Those that
+ * another engine has too are ended. */
+const trii_op *tcp_any_recv_in_vain(tcp_group *g);
+/* Takes a receive from any rank out of its list; false: it is not there. */
+bool tcp_p2p_withdraw(tcp_group *g, const trii_op *op);
 /* Ends the receives from any rank. */
 void tcp_p2p_fail_any(tcp_group *g, tri_status status, const char *why);
 /* Takes every operation out of its lists and ends it; drops early messages. */

@@ -122,7 +122,7 @@ static void post_recv_any(tcp_group *g, trii_op *op)
         tcp_conn *c = &g->conns[(g->rank + i) % g->size];
         tcp_early *early = find_early(c, op);
 
-        if (early != NULL) {
+        if (early != NULL && trii_op_claim(op)) {
             op->call.root = c->rank;
             take_early(c, early, op);
             return;
@@ -213,10 +213,16 @@ static trii_op *take_any_recv(tcp_conn *c, const trii_op *other)
     trii_op **link = &c->group->any_recvs;
     trii_op *op;
 
-    while (*link != NULL && !matches(&c->head, *link))
-        link = &(*link)->next;
+    for (; *link != NULL; link = &(*link)->next) {
+        if (!matches(&c->head, *link) || trii_op_is_claimed(*link))
+            continue;
+        if (other != NULL && posted(other) < posted(*link))
+            return NULL;
+        if (trii_op_claim(*link))
+            break;
+    }
     op = *link;
-    if (op == NULL || (other != NULL && posted(other) < posted(op)))
+    if (op == NULL)
         return NULL;
     *link = op->next;
     op->call.root = c->rank;
@@ -343,13 +349,36 @@ const trii_op *tcp_p2p_needing(const tcp_conn *c)
     return c->sends != NULL ? c->sends : c->recvs;
 }
 
-const trii_op *tcp_any_recv_in_vain(const tcp_group *g)
+const trii_op *tcp_any_recv_in_vain(tcp_group *g)
 {
+    trii_op **link = &g->any_recvs;
+
     for (int r = 0; r < g->size && g->any_recvs != NULL; r++) {
         if (r != g->rank && !g->conns[r].gone)
             return NULL;
     }
-    return g->any_recvs;
+    while (*link != NULL) {
+        trii_op *op = *link;
+
+        if (op->call.claim == NULL)
+            return op;
+        *link = op->next;
+        tcp_finish(g, op, TRI_ERR_PEER_LOST, "every rank left the group");
+    }
+    return NULL;
+}
+
+bool tcp_p2p_withdraw(tcp_group *g, const trii_op *op)
+{
+    trii_op **link = &g->any_recvs;
+
+    while (*link != NULL && *link != op)
+        link = &(*link)->next;
+    if (*link == NULL)
+        return false;
+    *link = op->next;
+    g->pending--;
+    return true;
 }
 
 void tcp_p2p_fail_any(tcp_group *g, tri_status status, const char *why)
