@@ -33,11 +33,14 @@ typedef struct tri_work tri_work;   /* owned by whoever posted the operation */
 
 /* Zero means default, everywhere: start from {0} and name what you change. */
 typedef struct tri_group_options {
-    const char *engine; /* "self", "shm", "hierarchy", "tcp", or a plug-in: "mpi", "gloo", "nccl";
-                           NULL = TRI_ENGINE, else the best for the hosts (never a plug-in) */
-    int64_t timeout_ms; /* per operation and for forming the group; 0 = TRI_TIMEOUT_MS, else
-                           TRI_GROUP_TIMEOUT_MS; TRI_FOREVER = none */
-    const char *name;   /* for messages and records; NULL = "world" or a number */
+    /* "self", "shm", "hierarchy", "tcp", or a plug-in: "mpi", "gloo", "nccl"; "auto" = the best for
+     * the hosts (never a plug-in). Calls may go elsewhere, by operation and size of one rank's
+     * part: "auto,all_reduce>=1M:hierarchy,send:tcp". The same on all ranks. NULL = TRI_ENGINE,
+     * where an item may be for groups of one name: "dp@tcp,all_gather<4K:shm"; else "auto" */
+    const char *engine;
+    int64_t timeout_ms;    /* per operation and for forming the group; 0 = TRI_TIMEOUT_MS, else
+                              TRI_GROUP_TIMEOUT_MS; TRI_FOREVER = none */
+    const char *name;      /* for messages and records; NULL = "world" or a number */
     const char *bind_host; /* tcp: address to listen on and to publish ("0.0.0.0": those of all
                               interfaces); NULL = by reachability, loopback if one host has all */
 } tri_group_options;
@@ -85,7 +88,7 @@ TRI_API void tri_group_abort(tri_group *group, const char *why);
 
 TRI_API int tri_group_rank(const tri_group *group);
 TRI_API int tri_group_size(const tri_group *group);
-TRI_API const char *tri_group_engine(const tri_group *group); /* static text */
+TRI_API const char *tri_group_engine(const tri_group *group); /* static text; "mixed" = several */
 /* Whether there is an engine of this name here: built in ("self", "shm", "tcp"), or a plug-in that
  * can be loaded ("mpi", "gloo", "nccl"); if not, tri_last_error says why. Any thread; the first
  * question about a plug-in loads it. */

@@ -45,7 +45,8 @@ static const trii_param_info params[TRII_PARAM_COUNT] = {
     [TRII_PARAM_EAGER] = {"TRI_EAGER", "0", "1: run every operation when it is recorded"},
     [TRII_PARAM_ENGINE] =
         {"TRI_ENGINE", "",
-         "engine of every group: self, shm, hierarchy, tcp, or a plug-in (mpi, mpich, gloo, nccl)"},
+         "engine of the groups (self, shm, hierarchy, tcp, or a plug-in: mpi, mpich, gloo, nccl), "
+         "also by group, operation and size: auto,all_reduce>=1M:tcp,dp@shm"},
     [TRII_PARAM_HEARTBEAT_MS] = {"TRI_HEARTBEAT_MS", "1000",
                                  "tcp: how long another host may be silent before it is lost; 0 = "
                                  "for ever"},

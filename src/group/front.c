@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/note.h"
 #include "base/param.h"
-#include "group/plugin.h"
+#include "group/choose.h"
 #include "os/clock.h"
 #include "store/store_ops.h"
 
@@ -136,7 +136,7 @@ static tri_status agree_failed(const trii_group_args *args, const char *step)
 }
 
 /* What this rank has to say about `step`; the last one to speak writes the verdict. */
-static tri_status agree_say(const trii_group_args *args, const char *step, tri_status mine)
+tri_status trii_group_say(const trii_group_args *args, const char *step, tri_status mine)
 {
     const int64_t failed = INT64_C(1) << 32;
     char key[96], text[TRII_ERR_BYTES + 16];
@@ -163,7 +163,7 @@ tri_status trii_group_agree(const trii_group_args *args, const char *step, tri_s
 
     if (args->size == 1)
         return mine;
-    st = agree_say(args, step, mine);
+    st = trii_group_say(args, step, mine);
     if (st != TRI_OK)
         return st;
     st = trii_agree_wait(args, step, &total);
@@ -175,109 +175,6 @@ tri_status trii_group_agree(const trii_group_args *args, const char *step, tri_s
 }
 
 /* --- creation --------------------------------------------------------------------------- */
-
-/* One attempt with one engine, under keys of its own. */
-static tri_status create_with(const trii_engine *engine, tri_store *store, trii_group_args *args,
-                              void **self_out)
-{
-    tri_status st;
-
-    if (engine->abi != TRII_ENGINE_ABI || engine->size != sizeof(*engine))
-        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "engine %s: built for another version (abi %u)",
-                         engine->name, engine->abi);
-    args->store = NULL;
-    if (store != NULL) {
-        st = tri_store_prefix(engine->name, store, &args->store);
-        if (st != TRI_OK)
-            return st;
-    }
-    st = engine->create(args, self_out);
-    tri_store_unref(args->store);
-    return st;
-}
-
-static bool is_built_in(const trii_engine *engine)
-{
-    for (const trii_engine *const *e = trii_engines(); *e != NULL; e++) {
-        if (*e == engine)
-            return true;
-    }
-    return false;
-}
-
-/* Once: a plug-in's library makes its connections itself. */
-static void warn_of_no_proof(const char *name)
-{
-    static atomic_bool warned;
-
-    if (trii_param_text(TRII_PARAM_JOB_KEY_FILE) != NULL && !atomic_exchange(&warned, true))
-        TRII_LOG(TRII_LOG_WARN, "group",
-                 "engine %s: its connections do not prove the key of TRI_JOB_KEY_FILE, only the "
-                 "store's do",
-                 name);
-}
-
-/* A named engine: built in, or a plug-in, which some rank may lack. That one says so and waits
- * for nobody (the name may be a mistake of its own); those that have it hear it. */
-static tri_status create_named(tri_group *g, tri_store *store, const char *name,
-                               trii_group_args *args)
-{
-    const trii_engine *engine = NULL;
-    tri_store *own = NULL;
-    tri_status st = trii_engine_find(name, &engine);
-
-    g->engine = engine;
-    if (st == TRI_OK && is_built_in(engine))
-        return create_with(engine, store, args, &g->self);
-    if (st == TRI_OK && g->size > 1)
-        warn_of_no_proof(name);
-    if (store != NULL && g->size > 1) {
-        char why[TRII_ERR_BYTES];
-        tri_status said;
-
-        snprintf(why, sizeof(why), "%s", st != TRI_OK ? tri_last_error() : "");
-        said = tri_store_prefix("plugin", store, &own);
-        args->store = own;
-        if (said == TRI_OK && st != TRI_OK)
-            said = agree_say(args, name, st);
-        else if (said == TRI_OK)
-            said = trii_group_agree(args, name, st);
-        tri_store_unref(own);
-        if (st == TRI_OK)
-            st = said;
-        else
-            trii_err_set("%s", why);
-    }
-    return st == TRI_OK ? create_with(engine, store, args, &g->self) : st;
-}
-
-/* The named engine, or the first that serves all ranks. create() agrees between the ranks, so
- * that all of them take the same turn here. */
-static tri_status create_engine(tri_group *g, tri_store *store, const char *name,
-                                trii_group_args *args)
-{
-    tri_status st = TRII_FAIL(TRI_ERR_UNSUPPORTED, "no engine for a group of %d", g->size);
-    char tried[TRII_ERR_BYTES / 2] = "";
-
-    if (name == NULL && g->size == 1)
-        name = "self";
-    if (name != NULL)
-        return create_named(g, store, name, args);
-    for (const trii_engine *const *e = trii_engines(); *e != NULL; e++) {
-        if (strcmp((*e)->name, "self") == 0)
-            continue;
-        if (strcmp((*e)->name, "shm") == 0 && trii_param_text(TRII_PARAM_HOSTS) != NULL)
-            continue; /* it would see through the pretence */
-        g->engine = *e;
-        st = create_with(*e, store, args, &g->self);
-        if (st != TRI_ERR_UNSUPPORTED)
-            return st;
-        TRII_LOG(TRII_LOG_INFO, "group", "%s: not %s: %s", g->name, (*e)->name, tri_last_error());
-        snprintf(tried + strlen(tried), sizeof(tried) - strlen(tried), "%s%s: %s",
-                 tried[0] != '\0' ? "; " : "", (*e)->name, tri_last_error());
-    }
-    return TRII_FAIL(st, "no engine serves all %d ranks: %s", g->size, tried);
-}
 
 static tri_status group_timeout(const tri_group_options *opt, int64_t *timeout_ns_out)
 {
@@ -351,6 +248,23 @@ static void close_recorder(tri_group *g)
     trii_recorder_close(g->recorder);
 }
 
+/* What the user asks for, in the options or by TRI_ENGINE: one engine, or several by rules. */
+static tri_status choose_engine(tri_group *g, tri_store *store, const char *text,
+                                trii_group_args *args)
+{
+    trii_choice choice = {0};
+    const char *name = choice.engine;
+    tri_status st = trii_choice_parse(text, g->name, &choice);
+
+    if (st != TRI_OK)
+        return st;
+    if (choice.n_rules > 0 && g->size > 1) {
+        g->engine = &trii_engine_mixed;
+        return trii_mixed_make(&choice, text, store, args, &g->self);
+    }
+    return trii_engine_make(*name != '\0' ? name : NULL, store, args, &g->engine, &g->self);
+}
+
 static tri_status create_self(tri_group *g, tri_store *store, const tri_group_options *opt)
 {
     const char *name = opt->engine != NULL ? opt->engine : trii_param_text(TRII_PARAM_ENGINE);
@@ -386,7 +300,7 @@ static tri_status create_self(tri_group *g, tri_store *store, const tri_group_op
     snprintf(g->bind_host, sizeof(g->bind_host), "%s",
              opt->bind_host != NULL ? opt->bind_host : "");
     open_recorder(g, view);
-    st = create_engine(g, view, name, &args);
+    st = choose_engine(g, view, name, &args);
     g->store = view;
     if (st != TRI_OK && g->recorder != NULL)
         trii_recorder_failed(g->recorder, st, tri_last_error());

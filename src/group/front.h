@@ -28,7 +28,7 @@ struct tri_group {
     tri_store *store;        /* this group's own view, for groups made of it; NULL if size is 1 */
     int *world_ranks;        /* [size]: in the outermost group; NULL = the same numbers */
     atomic_int n_splits, n_shrinks;
-    char engine_asked[16]; /* "" = none; groups made of this one inherit it, as the next */
+    char engine_asked[256]; /* "" = none; groups made of this one inherit it, as the next */
     char bind_host[64];
     _Atomic int64_t timeout_ns; /* INT64_MAX = none */
     atomic_int refs;
@@ -58,6 +58,10 @@ const char *trii_group_no_world(void);
 
 /* Frees the works that wait for calls: the last act of a group's end. */
 void trii_group_free_idle(tri_group *group);
+
+/* Says this rank's part of a trii_group_agree, without hearing the others. */
+tri_status trii_group_say(const trii_group_args *args, const char *step,
+                          tri_status mine) TRI_MUST_CHECK;
 
 /* Waits for op until it is finished or deadline_ns has come. When the deadline is the
  * group's, `fatal`, the group fails with TIMEOUT and op ends with that; else INPROGRESS. */

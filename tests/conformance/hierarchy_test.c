@@ -10,7 +10,7 @@
 
 static const size_t small_counts[] = {0, 1, 17, 1009, SIZE_MAX};
 static const size_t odd_counts[] = {17, 5003, SIZE_MAX};
-static const size_t counts[] = {0, 1, 23, 4099, 40009, SIZE_MAX};
+static const size_t counts[] = {0, 1, 4099, 30011, SIZE_MAX};
 static const tri_dtype every_dtype[] = {
     TRI_DTYPE_U8,   TRI_DTYPE_I8,  TRI_DTYPE_I16, TRI_DTYPE_I32,  TRI_DTYPE_I64, TRI_DTYPE_F16,
     TRI_DTYPE_BF16, TRI_DTYPE_F32, TRI_DTYPE_F64, TRI_DTYPE_BOOL, TRI_DTYPE_NONE};
