@@ -234,6 +234,45 @@ static void figures_are_there_for_prometheus(void **state)
     spawn_remove_folder(home);
 }
 
+/* What `trireme ps` says of the user's jobs. */
+static void ask_ps(const launcher_job *j, const char *option, char *text, size_t bytes)
+{
+    const char *argv[] = {spawn_bin("trireme"), "ps", option, NULL};
+    char home[300];
+    const char *env[] = {home, NULL};
+    spawn s;
+
+    snprintf(home, sizeof(home), "XDG_RUNTIME_DIR=%s", j->home);
+    spawn_start(&s, argv, env);
+    assert_int_equal(spawn_wait(&s), 0);
+    snprintf(text, bytes, "%s", SPAWN_OUT(&s));
+    spawn_free(&s);
+}
+
+static void ps_shows_the_ranks_of_jobs_that_run(void **state)
+{
+    char self[4096] = "", text[8192];
+    launcher_job j;
+
+    (void)state;
+    assert_true(readlink("/proc/self/exe", self, sizeof(self) - 1) > 0);
+    TRIRUN(&j, "--nproc-per-node=2", "--rdzv-id=job7", self, "--worker");
+    do /* until rank 0 is in its call; the deadline of the test ends it */
+        ask_ps(&j, NULL, text, sizeof(text));
+    while (strstr(text, "in all_reduce") == NULL);
+    assert_has(text, "id job7  host 1 of 1  world 2");
+    assert_has(text, "launcher_report_test.c:");
+    ask_ps(&j, "--json", text, sizeof(text));
+    assert_has(text, "\"steps_per_s\": ");
+    assert_has(text, "\"world_size\": 2");
+    spawn_signal(&j.trirun, SIGKILL);
+    spawn_wait(&j.trirun);
+    spawn_expect_no_process(&j.trirun);
+    ask_ps(&j, NULL, text, sizeof(text));
+    assert_has(text, "no job of this user runs on this host");
+    trirun_end(&j, 1);
+}
+
 static void a_dry_run_shows_the_plan_and_runs_nothing(void **state)
 {
     launcher_job j;
@@ -287,6 +326,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_hang_in_a_collective_names_the_call),
     cmocka_unit_test(every_change_is_a_line_of_json),
     cmocka_unit_test(figures_are_there_for_prometheus),
+    cmocka_unit_test(ps_shows_the_ranks_of_jobs_that_run),
     cmocka_unit_test(a_dry_run_shows_the_plan_and_runs_nothing),
     cmocka_unit_test(a_busy_port_is_told_with_what_to_do),
 };

@@ -19,6 +19,7 @@ typedef struct command {
 extern const command command_info;
 extern const command command_perf;
 extern const command command_plot;
+extern const command command_ps;
 extern const command command_store;
 extern const command command_why;
 
