@@ -5,6 +5,7 @@
 #define TRIREME_COMM_H
 
 #include <trireme/group.h>
+#include <trireme/launch.h>
 #include <trireme/reducer.h>
 #include <trireme/status.h>
 #include <trireme/store.h>

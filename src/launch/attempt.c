@@ -115,6 +115,7 @@ static tri_status start_workers(trii_agent *a)
         .run_dir = a->folder.path,
         .role = a->options->role,
         .signals = a->options->signals,
+        .grace_ms = a->options->shutdown_timeout_ms,
         .restart_count = a->restarts,
         .max_restarts = a->options->max_restarts,
         .cores = trii_launch_count_cores(),

@@ -126,6 +126,7 @@ tri_status trii_dry_run(const trii_launch_options *o, FILE *out)
                                  .run_dir = "(made at the start)",
                                  .error_dir = NULL,
                                  .signals = o->signals,
+                                 .grace_ms = o->shutdown_timeout_ms,
                                  .max_restarts = o->max_restarts,
                                  .cores = trii_launch_count_cores(),
                                  .virtual_local_rank = o->virtual_local_rank};

@@ -23,6 +23,7 @@ typedef struct trii_launch_job {
     const char *run_dir;
     const char *error_dir; /* holds LOCAL_RANK/error.json; NULL = no error files */
     const char *signals;   /* TORCHELASTIC_SIGNALS_TO_HANDLE */
+    int64_t grace_ms;      /* from a polite signal to SIGKILL */
     int restart_count;
     int max_restarts;
     int cores;               /* that the workers of this host share */

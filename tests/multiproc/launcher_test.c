@@ -142,7 +142,7 @@ static void workers_get_torchruns_variables_and_no_others(void **state)
             "TORCHELASTIC_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT\n"
             "TORCHELASTIC_ERROR_FILE=%s/attempt_0/%d/"
             "error.json\nTORCH_NCCL_ASYNC_ERROR_HANDLING=1\n"
-            "OMP_NUM_THREADS=1\nTRI_NUM_THREADS=%d\nTRI_RUN_DIR=%s\n",
+            "OMP_NUM_THREADS=1\nTRI_NUM_THREADS=%d\nTRI_STOP_GRACE_MS=30000\nTRI_RUN_DIR=%s\n",
             env_home, s.mark, rank, rank, rank, folder, rank,
             CPU_COUNT(&cores) > 2 ? CPU_COUNT(&cores) / 2 : 1, folder);
     }

@@ -1,0 +1,361 @@
+/*
+ * spawn_workers.c - tri_spawn (trireme/launch.h).
+ *
+ * A worker's standard input is a socket to its parent until fn begins: the parent says there where
+ * the store is, and reads there how fn ended. The parent serves the store in its own loop while it
+ * waits, without a thread, so it may be copied before.
+ */
+#include <trireme/group.h>
+#include <trireme/launch.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/compiler.h"
+#include "base/err.h"
+#include "base/param.h"
+#include "elastic/spawned.h"
+#include "os/branch.h"
+#include "os/clock.h"
+#include "os/loop.h"
+#include "os/pipe.h"
+#include "os/secret.h"
+#include "os/signal.h"
+#include "os/unix.h"
+#include "store/tcp_server.h"
+
+#define GRACE_MS 5000
+#define MAX_WORKERS 4096
+/* "CALL RANK SIZE": a worker that starts anew finds its call by it. */
+#define VARIABLE "TRIREME_SPAWN"
+
+/* What a worker says at its end. */
+typedef struct word {
+    int32_t status;
+    char text[TRII_ERR_BYTES];
+} word;
+
+typedef struct worker {
+    trii_watch watch;
+    struct spawner *owner;
+    trii_process process;
+    int fd; /* our end of its socket */
+    int rank;
+    bool live;
+} worker;
+
+typedef struct spawner {
+    trii_loop *loop;
+    trii_tcp_server *store;
+    trii_timer grace;
+    int64_t grace_ms;
+    worker *workers;
+    int n, n_live;
+    tri_status status; /* of the first that failed */
+    char text[TRII_ERR_BYTES];
+} spawner;
+
+static int n_calls; /* of tri_spawn in this process */
+static bool is_worker;
+
+bool trii_spawned(void)
+{
+    return is_worker;
+}
+
+/* --- the worker ----------------------------------------------------------------------------- */
+
+static void set_number(const char *name, int value)
+{
+    char text[16];
+
+    snprintf(text, sizeof(text), "%d", value);
+    setenv(name, text, 1);
+}
+
+static void set_environment(int rank, int size, int port)
+{
+    static const char *const ranks[] = {"RANK", "LOCAL_RANK", "ROLE_RANK"};
+    static const char *const sizes[] = {"WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"};
+
+    for (int i = 0; i < 3; i++) {
+        set_number(ranks[i], rank);
+        set_number(sizes[i], size);
+    }
+    set_number("GROUP_RANK", 0);
+    set_number("GROUP_WORLD_SIZE", 1);
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    set_number("MASTER_PORT", port);
+    setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
+    unsetenv("TORCHELASTIC_RESTART_COUNT"); /* an outer launcher's */
+    unsetenv("TORCHELASTIC_RUN_ID");
+    unsetenv(VARIABLE);
+}
+
+static _Noreturn void run_worker(tri_status (*fn)(int rank, void *arg), void *arg, int rank,
+                                 int size)
+{
+    int fd = trii_stdin_take();
+    int32_t port;
+    word last = {0};
+    tri_status status;
+
+    is_worker = true;
+    if (fd < 0 || trii_unix_recv(fd, &port, sizeof(port), NULL, TRII_NO_DEADLINE) != TRI_OK)
+        trii_process_leave(127); /* the parent is gone */
+    set_environment(rank, size, port);
+    status = fn(rank, arg);
+    last.status = (int32_t)status;
+    if (status != TRI_OK)
+        snprintf(last.text, sizeof(last.text), "%s", tri_last_error());
+    if (tri_is_initialized())
+        tri_finalize();
+    fflush(NULL);
+    if (trii_unix_send(fd, &last, sizeof(last), -1, TRII_NO_DEADLINE) != TRI_OK)
+        trii_process_leave(1);
+    trii_process_leave(status == TRI_OK ? 0 : 1);
+}
+
+/* Whether this process was started for a call of tri_spawn, and is it this one. */
+static bool find_call(int call, int *rank_out, int *size_out, bool *is_this_out)
+{
+    const char *text = getenv(VARIABLE);
+    int number;
+
+    if (text == NULL || sscanf(text, "%d %d %d", &number, rank_out, size_out) != 3)
+        return false;
+    *is_this_out = number == call;
+    return true;
+}
+
+/* --- the parent: workers end ------------------------------------------------------------------ */
+
+static void signal_all(spawner *s, int number)
+{
+    for (int i = 0; i < s->n; i++) {
+        if (s->workers[i].live)
+            trii_process_signal(&s->workers[i].process, number);
+    }
+}
+
+static void grace_over(trii_timer *timer)
+{
+    signal_all(TRII_CONTAINER(timer, spawner, grace), SIGKILL);
+}
+
+static void note_failure(spawner *s, const worker *w, const trii_process_exit *how)
+{
+    word last = {0};
+    bool said = how->signal == 0 &&
+                trii_unix_recv(w->fd, &last, sizeof(last), NULL, trii_now_ns()) == TRI_OK;
+
+    last.text[sizeof(last.text) - 1] = '\0';
+    if (how->signal == 0 && how->code == 0)
+        return;
+    if (s->status != TRI_OK)
+        return; /* an earlier one was the cause */
+    if (how->signal != 0) {
+        s->status = TRI_ERR_PEER_LOST;
+        snprintf(s->text, sizeof(s->text), "rank %d was killed by %s", w->rank,
+                 trii_signal_name(how->signal));
+    } else if (said && last.status != TRI_OK) {
+        s->status = (tri_status)last.status;
+        snprintf(s->text, sizeof(s->text), "rank %d: %.*s", w->rank, (int)sizeof(s->text) - 24,
+                 last.text);
+    } else {
+        s->status = TRI_ERR_PEER_LOST;
+        snprintf(s->text, sizeof(s->text), "rank %d exited with code %d", w->rank, how->code);
+    }
+    signal_all(s, SIGTERM);
+    trii_loop_timer(s->loop, &s->grace, trii_deadline_ms(s->grace_ms), grace_over);
+}
+
+static void worker_ended(trii_watch *watch, unsigned events)
+{
+    worker *w = TRII_CONTAINER(watch, worker, watch);
+    trii_process_exit how = {0};
+
+    (void)events;
+    trii_loop_unwatch(watch);
+    if (trii_process_reap(&w->process, &how) != TRI_OK)
+        how.code = 1; /* somebody else waited for it */
+    w->live = false;
+    w->owner->n_live--;
+    note_failure(w->owner, w, &how);
+}
+
+/* --- the parent: workers start ---------------------------------------------------------------- */
+
+/* Runs this program again. envp: ours with the variable. */
+static tri_status start_anew(worker *w, int in_fd, int call)
+{
+    const char *const *ours = trii_process_environment();
+    const char **argv, **envp;
+    char variable[80], path[4096];
+    size_t n = 0, used = 0;
+    tri_status status = trii_process_own_path(path, sizeof(path));
+
+    if (status == TRI_OK)
+        status = trii_process_arguments(&argv);
+    if (status != TRI_OK)
+        return status;
+    snprintf(variable, sizeof(variable), VARIABLE "=%d %d %d", call, w->rank, w->owner->n);
+    while (ours[n] != NULL)
+        n++;
+    envp = trii_alloc(n + 2, sizeof(*envp), "environment");
+    if (envp == NULL) {
+        trii_free(argv);
+        return TRI_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (strncmp(ours[i], VARIABLE "=", sizeof(VARIABLE)) != 0)
+            envp[used++] = ours[i];
+    }
+    envp[used++] = variable;
+    envp[used] = NULL;
+    status = trii_process_start(
+        &(trii_process_spec){
+            .path = path, .argv = argv, .envp = envp, .in_fd = in_fd, .out_fd = -1, .err_fd = -1},
+        &w->process);
+    trii_free(envp);
+    trii_free(argv);
+    return status;
+}
+
+/* Returns in the parent only, and in a copy with *is_child_out. */
+static tri_status start(spawner *s, worker *w, bool copy, int call, bool *is_child_out)
+{
+    int theirs;
+    tri_status status = trii_pair_open(&w->fd, &theirs);
+
+    *is_child_out = false;
+    if (status != TRI_OK)
+        return status;
+    status =
+        copy ? trii_process_branch(theirs, &w->process, is_child_out) : start_anew(w, theirs, call);
+    trii_fd_close(theirs);
+    if (status != TRI_OK || *is_child_out)
+        return status;
+    w->live = true;
+    s->n_live++;
+    return TRI_OK;
+}
+
+/* The store, and the word to all where it is. */
+static tri_status open_store(spawner *s)
+{
+    trii_job_key key = {0};
+    trii_tcp_server_options options = {.host = "127.0.0.1", .key = &key, .key_optional = true};
+    tri_status status = trii_loop_create(&s->loop);
+
+    options.loop = s->loop;
+    if (status == TRI_OK)
+        status = trii_job_key_load(&key);
+    if (status == TRI_OK)
+        status = trii_tcp_server_create(&options, &s->store);
+    trii_secret_wipe(&key, sizeof(key));
+    for (int i = 0; i < s->n && status == TRI_OK; i++) {
+        worker *w = &s->workers[i];
+        int32_t port = trii_tcp_server_port(s->store);
+
+        status = trii_loop_watch(s->loop, &w->watch, w->process.pidfd, TRII_READABLE, worker_ended);
+        /* One that is gone already is told by its end. */
+        if (status == TRI_OK &&
+            trii_unix_send(w->fd, &port, sizeof(port), -1, trii_deadline_ms(1000)) != TRI_OK)
+            port = 0;
+    }
+    return status;
+}
+
+static void dispose(spawner *s)
+{
+    for (int i = 0; i < s->n; i++) {
+        worker *w = &s->workers[i];
+
+        if (w->live) { /* the start of another failed */
+            trii_loop_unwatch(&w->watch);
+            trii_process_signal(&w->process, SIGKILL);
+            trii_process_wait(w->process.pid);
+            trii_fd_close(w->process.pidfd);
+        }
+        trii_fd_close(w->fd);
+    }
+    if (s->loop != NULL)
+        trii_loop_timer_stop(s->loop, &s->grace);
+    trii_tcp_server_destroy(s->store);
+    trii_loop_destroy(s->loop);
+    trii_free(s->workers);
+}
+
+static tri_status check(int nprocs, const tri_spawn_options *opt)
+{
+    if (tri_is_initialized())
+        return TRII_FAIL(TRI_ERR_STATE,
+                         "tri_spawn: this process has joined a world; call it before "
+                         "tri_init, which belongs into fn");
+    if (nprocs < 1 || nprocs > MAX_WORKERS)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_spawn: %d workers", nprocs);
+    if (opt != NULL && (opt->how > TRI_SPAWN_ANEW || opt->grace_ms < 0))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_spawn: unknown options");
+    return TRI_OK;
+}
+
+/* Starts them all; in a copy of this process it does not come back. */
+static tri_status start_all(spawner *s, bool copy, int call, tri_status (*fn)(int rank, void *arg),
+                            void *arg)
+{
+    for (int i = 0; i < s->n; i++) {
+        bool is_child;
+        tri_status status;
+
+        s->workers[i].rank = i;
+        s->workers[i].owner = s;
+        status = start(s, &s->workers[i], copy, call, &is_child);
+        if (is_child) {
+            for (int j = 0; j <= i; j++) /* the parent's ends */
+                trii_fd_close(s->workers[j].fd);
+            run_worker(fn, arg, i, s->n);
+        }
+        if (status != TRI_OK)
+            return TRII_FAIL_CTX(status, "rank %d", i);
+    }
+    return TRI_OK;
+}
+
+tri_status tri_spawn(tri_status (*fn)(int rank, void *arg), void *arg, int nprocs,
+                     const tri_spawn_options *opt)
+{
+    spawner s = {.n = nprocs,
+                 .grace_ms = opt != NULL && opt->grace_ms > 0 ? opt->grace_ms : GRACE_MS};
+    tri_spawn_how how = opt != NULL ? opt->how : TRI_SPAWN_AUTO;
+    int call = n_calls++, rank, size;
+    bool is_this;
+    tri_status status;
+
+    if (find_call(call, &rank, &size, &is_this)) {
+        if (is_this)
+            run_worker(fn, arg, rank, size);
+        return TRI_OK;
+    }
+    status = check(nprocs, opt);
+    if (status != TRI_OK)
+        return status;
+    s.workers = trii_alloc((size_t)nprocs, sizeof(*s.workers), "workers");
+    if (s.workers == NULL)
+        return TRI_ERR_NO_MEMORY;
+    for (int i = 0; i < nprocs; i++)
+        s.workers[i].fd = -1;
+    fflush(NULL); /* or a copy would write it again */
+    status = start_all(
+        &s, how == TRI_SPAWN_COPY || (how == TRI_SPAWN_AUTO && trii_process_threads() == 1), call,
+        fn, arg);
+    if (status == TRI_OK)
+        status = open_store(&s);
+    while (status == TRI_OK && s.n_live > 0)
+        trii_loop_run_once(s.loop, TRII_NO_DEADLINE);
+    if (status == TRI_OK && s.status != TRI_OK)
+        status = TRII_FAIL(s.status, "%s", s.text);
+    dispose(&s);
+    return status;
+}

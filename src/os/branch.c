@@ -1,0 +1,117 @@
+/*
+ * branch.c - see branch.h.
+ */
+#include "os/branch.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+
+tri_status trii_pair_open(int *a_out, int *b_out)
+{
+    int pair[2];
+
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
+        return TRII_FAIL(TRI_ERR_IO, "socketpair: %s", strerror(errno));
+    *a_out = pair[0];
+    *b_out = pair[1];
+    return TRI_OK;
+}
+
+tri_status trii_process_branch(int in_fd, trii_process *process_out, bool *is_child_out)
+{
+    int parent = getpid();
+    int pid = fork();
+
+    *is_child_out = pid == 0;
+    if (pid < 0)
+        return TRII_FAIL(TRI_ERR_IO, "fork: %s", strerror(errno));
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent || setpgid(0, 0) != 0 || dup2(in_fd, 0) < 0)
+            _exit(127);
+        return TRI_OK;
+    }
+    setpgid(pid, pid); /* whoever comes first: a signal to the group must find it */
+    process_out->pid = pid;
+    process_out->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (process_out->pidfd < 0) {
+        int error = errno;
+
+        kill(pid, SIGKILL);
+        trii_process_wait(pid);
+        return TRII_FAIL(TRI_ERR_IO, "pidfd_open: %s", strerror(error));
+    }
+    return TRI_OK;
+}
+
+int trii_stdin_take(void)
+{
+    int fd = fcntl(0, F_DUPFD_CLOEXEC, 3), nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+    if (nothing >= 0) {
+        dup2(nothing, 0);
+        close(nothing);
+    }
+    return fd;
+}
+
+int trii_process_threads(void)
+{
+    DIR *dir = opendir("/proc/self/task");
+    const struct dirent *entry;
+    int n = 0;
+
+    while (dir != NULL && (entry = readdir(dir)) != NULL)
+        n += entry->d_name[0] != '.';
+    if (dir != NULL)
+        closedir(dir);
+    return n;
+}
+
+tri_status trii_process_arguments(const char ***argv_out)
+{
+    enum { MAX_BYTES = 1 << 20 };
+    char *text = trii_alloc(1, MAX_BYTES, "arguments");
+    const char **argv = NULL;
+    size_t used = 0, n = 0, at = 0;
+    ssize_t got = 0;
+    int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+
+    while (text != NULL && fd >= 0 && used < MAX_BYTES &&
+           (got = read(fd, text + used, MAX_BYTES - used)) > 0)
+        used += (size_t)got;
+    if (fd >= 0)
+        close(fd);
+    for (size_t i = 0; i < used; i++)
+        n += text[i] == '\0';
+    if (text != NULL && n > 0 && used < MAX_BYTES)
+        argv = trii_alloc(1, (n + 1) * sizeof(*argv) + used, "arguments");
+    if (argv != NULL) {
+        char *copy = (char *)(argv + n + 1);
+
+        memcpy(copy, text, used);
+        for (size_t i = 0; i < n; i++, at += strlen(copy + at) + 1)
+            argv[i] = copy + at;
+        argv[n] = NULL;
+    }
+    trii_free(text);
+    if (argv == NULL)
+        return TRII_FAIL(TRI_ERR_IO, "/proc/self/cmdline cannot be read");
+    *argv_out = argv;
+    return TRI_OK;
+}
+
+_Noreturn void trii_process_leave(int code)
+{
+    _exit(code);
+}

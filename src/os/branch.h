@@ -1,0 +1,25 @@
+/*
+ * branch.h - copies of this process, and this program started again: what tri_spawn is made of.
+ */
+#ifndef TRII_BRANCH_H
+#define TRII_BRANCH_H
+
+#include "os/process.h"
+
+/* Two connected sockets, closed on exec. Errors: IO. */
+tri_status trii_pair_open(int *a_out, int *b_out) TRI_MUST_CHECK;
+/* A copy of this process, which has one thread; it is killed when we end. *is_child_out: true in
+ * the copy, whose standard input is in_fd. Errors: IO. */
+tri_status trii_process_branch(int in_fd, trii_process *process_out,
+                               bool *is_child_out) TRI_MUST_CHECK;
+/* Takes descriptor 0 away, closed on exec, and puts /dev/null in its place. -1: there is none. */
+int trii_stdin_take(void);
+/* Threads of this process. */
+int trii_process_threads(void);
+/* The arguments that this process was started with; ends with NULL, one piece of memory: release
+ * with trii_free. Errors: IO, NO_MEMORY. */
+tri_status trii_process_arguments(const char ***argv_out) TRI_MUST_CHECK;
+/* Ends at once, without what was registered for the end. */
+_Noreturn void trii_process_leave(int code);
+
+#endif

@@ -1,0 +1,56 @@
+/*
+ * stop_signal.c - see stop_signal.h.
+ */
+#include "os/stop_signal.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "os/clock.h"
+
+static atomic_int seen;           /* the latest signal */
+static _Atomic int64_t seen_ns;   /* written before `seen` */
+static _Atomic int64_t seen_told; /* ms, -1 = the sender did not say */
+
+/* Only atomics and what POSIX allows in a handler. */
+static void note(int number, siginfo_t *info, void *context)
+{
+    struct sigaction usual = {.sa_handler = SIG_DFL};
+
+    (void)context;
+    if (number == SIGTERM && atomic_load(&seen) == SIGTERM) {
+        sigaction(SIGTERM, &usual, NULL);
+        raise(SIGTERM);
+        return;
+    }
+    atomic_store(&seen_ns, trii_now_ns());
+    atomic_store(&seen_told, info->si_code == SI_QUEUE && info->si_value.sival_int > 0
+                                 ? info->si_value.sival_int
+                                 : -1);
+    atomic_store(&seen, number);
+}
+
+tri_status trii_stop_signal_watch(void)
+{
+    struct sigaction action = {.sa_flags = SA_SIGINFO | SA_RESTART};
+
+    action.sa_sigaction = note;
+    sigemptyset(&action.sa_mask);
+    sigaddset(&action.sa_mask, SIGTERM);
+    sigaddset(&action.sa_mask, SIGUSR1);
+    if (sigaction(SIGTERM, &action, NULL) != 0 || sigaction(SIGUSR1, &action, NULL) != 0)
+        return TRII_FAIL(TRI_ERR_IO, "sigaction: %s", strerror(errno));
+    return TRI_OK;
+}
+
+int trii_stop_signal_seen(int64_t *at_ns_out, int64_t *told_ms_out)
+{
+    int number = atomic_load(&seen);
+
+    *at_ns_out = atomic_load(&seen_ns);
+    *told_ms_out = atomic_load(&seen_told);
+    return number;
+}

@@ -1,0 +1,261 @@
+/*
+ * spawn_call_test.c - tri_spawn with real workers, and what a worker learns of its launcher. This
+ * program is also the worker: with an argument it runs that scene.
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <trireme/comm.h>
+
+#include "testing/launcher_job.h"
+
+/* --- scenes: what a started program does --------------------------------------------------------
+ */
+
+static tri_status sum_of_ranks(int rank, void *arg)
+{
+    float x = (float)(rank + *(int *)arg);
+    tri_status status = tri_init(NULL);
+
+    if (status == TRI_OK)
+        status = tri_all_reduce(NULL, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL);
+    if (status == TRI_OK)
+        printf("%s %d of %d: %g\n", tri_launched_by(), tri_rank(), tri_world_size(), (double)x);
+    return status;
+}
+
+static tri_status second_fails(int rank, void *arg)
+{
+    tri_store *store;
+
+    (void)arg;
+    if (rank != 1)
+        pause();
+    return tri_store_tcp("127.0.0.1", 70000, NULL, &store);
+}
+
+static tri_status first_crashes(int rank, void *arg)
+{
+    (void)arg;
+    if (rank == 0)
+        raise(SIGSEGV);
+    pause();
+    return TRI_OK;
+}
+
+static tri_status waits(int rank, void *arg)
+{
+    (void)arg;
+    printf("rank %d waits\n", rank);
+    fflush(stdout);
+    pause();
+    return TRI_OK;
+}
+
+static void *sleep_for_ever(void *arg)
+{
+    (void)arg;
+    pause();
+    return NULL;
+}
+
+static int show(tri_status status)
+{
+    printf("%s: %s\n", tri_status_name(status), status == TRI_OK ? "" : tri_last_error());
+    fflush(stdout);
+    return status == TRI_OK ? 0 : 1;
+}
+
+static int spawn_scene(const char *name)
+{
+    const tri_spawn_options anew = {.how = TRI_SPAWN_ANEW};
+    int base = 10, other = 1000;
+    pthread_t thread;
+
+    if (strcmp(name, "sum") == 0)
+        return show(tri_spawn(sum_of_ranks, &base, 3, NULL));
+    if (strcmp(name, "twice") == 0) /* a thread makes copies unsafe: workers start anew */
+        pthread_create(&thread, NULL, sleep_for_ever, NULL);
+    if (strcmp(name, "twice") == 0 && show(tri_spawn(sum_of_ranks, &base, 2, NULL)) == 0)
+        return show(tri_spawn(sum_of_ranks, &other, 2, &anew));
+    if (strcmp(name, "fails") == 0)
+        return show(tri_spawn(second_fails, NULL, 3, NULL));
+    if (strcmp(name, "crashes") == 0)
+        return show(tri_spawn(first_crashes, NULL, 2, &anew));
+    if (strcmp(name, "waits") == 0)
+        return show(tri_spawn(waits, NULL, 2, NULL));
+    return 9;
+}
+
+static int stop_scene(void)
+{
+    sigset_t none, term;
+
+    sigemptyset(&none);
+    sigemptyset(&term);
+    sigaddset(&term, SIGTERM);
+    sigprocmask(SIG_BLOCK, &term, NULL);
+    if (tri_stop_watch() != TRI_OK || tri_stop_signal() != 0 || tri_stop_left_ms() != TRI_FOREVER)
+        return 9;
+    printf("%s %d\n", tri_launched_by(), tri_restart_count());
+    printf("ready\n");
+    fflush(stdout);
+    while (tri_stop_signal() == 0)
+        sigsuspend(&none); /* the signal comes here only, so none is missed */
+    printf("signal %d left %s\n", tri_stop_signal(),
+           tri_stop_left_ms() > 0 && tri_stop_left_ms() <= 7000 ? "in time" : "wrong");
+    return 0;
+}
+
+/* --- tests --------------------------------------------------------------------------------------
+ */
+
+static void start_scene(spawn *s, const char *name)
+{
+    static char self[4096];
+    const char *argv[] = {self, name, NULL};
+    const char *env[] = {"RANK", "WORLD_SIZE", "TRI_RUN_DIR", NULL};
+
+    assert_true(readlink("/proc/self/exe", self, sizeof(self) - 1) > 0);
+    spawn_start(s, argv, env);
+}
+
+static void workers_form_a_world_and_see_our_memory(void **state)
+{
+    spawn s;
+
+    (void)state;
+    start_scene(&s, "sum");
+    assert_int_equal(spawn_wait(&s), 0);
+    for (int rank = 0; rank < 3; rank++) {
+        char line[40];
+
+        snprintf(line, sizeof(line), "spawn %d of 3: 33\n", rank);
+        assert_has(SPAWN_OUT(&s), line);
+    }
+    assert_int_equal(count_in(SPAWN_OUT(&s), "OK: \n"), 1);
+    spawn_expect_no_process(&s);
+    spawn_free(&s);
+}
+
+static void a_program_with_threads_starts_its_workers_anew(void **state)
+{
+    spawn s;
+
+    (void)state;
+    start_scene(&s, "twice");
+    assert_int_equal(spawn_wait(&s), 0);
+    assert_int_equal(count_in(SPAWN_OUT(&s), " of 2: 21\n"), 2);
+    assert_int_equal(count_in(SPAWN_OUT(&s), " of 2: 2001\n"), 2);
+    spawn_expect_no_process(&s);
+    spawn_free(&s);
+}
+
+static void a_failure_is_carried_to_the_parent_and_ends_the_others(void **state)
+{
+    spawn s;
+
+    (void)state;
+    start_scene(&s, "fails");
+    assert_int_equal(spawn_wait(&s), 1);
+    assert_has(SPAWN_OUT(&s), "INVALID_ARG: rank 1: ");
+    assert_has(SPAWN_OUT(&s), "70000");
+    spawn_expect_no_process(&s);
+    spawn_free(&s);
+    start_scene(&s, "crashes");
+    assert_int_equal(spawn_wait(&s), 1);
+    assert_has(SPAWN_OUT(&s), "PEER_LOST: rank 0 was killed by SIGSEGV\n");
+    spawn_expect_no_process(&s);
+    spawn_free(&s);
+}
+
+static void workers_die_with_their_parent(void **state)
+{
+    spawn s;
+
+    (void)state;
+    start_scene(&s, "waits");
+    spawn_expect(&s, "rank 0 waits");
+    spawn_expect(&s, "rank 1 waits");
+    spawn_signal(&s, SIGKILL);
+    spawn_wait(&s);
+    spawn_expect_no_process(&s);
+    spawn_free(&s);
+}
+
+static tri_status never(int rank, void *arg)
+{
+    (void)rank;
+    (void)arg;
+    return TRI_ERR_INTERNAL;
+}
+
+static void wrong_calls_are_refused(void **state)
+{
+    const tri_spawn_options wrong = {.how = (tri_spawn_how)7};
+
+    (void)state;
+    CHECK_FAILS(tri_spawn(never, NULL, 0, NULL), TRI_ERR_INVALID_ARG, "0 workers");
+    CHECK_FAILS(tri_spawn(never, NULL, 1, &wrong), TRI_ERR_INVALID_ARG, "options");
+}
+
+static void a_worker_learns_who_started_it_and_how_long_it_has(void **state)
+{
+    char self[4096] = "";
+    launcher_job j;
+
+    (void)state;
+    assert_true(readlink("/proc/self/exe", self, sizeof(self) - 1) > 0);
+    TRIRUN(&j, "--nproc-per-node=1", "--shutdown-timeout=7", self, "stop");
+    spawn_expect(&j.trirun, "trirun 0\nready\n");
+    spawn_signal(&j.trirun, SIGTERM);
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_OUT(&j.trirun), "signal 15 left in time\n");
+    trirun_end(&j, 0);
+}
+
+static void launchers_are_told_apart(void **state)
+{
+    static const struct {
+        const char *set, *name;
+    } cases[] = {
+        {"PMI_RANK", "pmi"},       {"OMPI_COMM_WORLD_RANK", "openmpi"},
+        {"RANK", "environment"},   {"TORCHELASTIC_RUN_ID", "torchrun"},
+        {"TRI_RUN_DIR", "trirun"},
+    };
+
+    (void)state;
+    clearenv();
+    assert_string_equal(tri_launched_by(), "none");
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        setenv(cases[i].set, "1", 1); /* each is stronger than those before */
+        assert_string_equal(tri_launched_by(), cases[i].name);
+    }
+    assert_int_equal(tri_restart_count(), 0);
+    setenv("TORCHELASTIC_RESTART_COUNT", "4", 1);
+    assert_int_equal(tri_restart_count(), 4);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(workers_form_a_world_and_see_our_memory),
+    cmocka_unit_test(a_program_with_threads_starts_its_workers_anew),
+    cmocka_unit_test(a_failure_is_carried_to_the_parent_and_ends_the_others),
+    cmocka_unit_test(workers_die_with_their_parent),
+    cmocka_unit_test(wrong_calls_are_refused),
+    cmocka_unit_test(a_worker_learns_who_started_it_and_how_long_it_has),
+    cmocka_unit_test(launchers_are_told_apart),
+};
+
+int main(int argc, char **argv)
+{
+    static const char *const scenes[] = {"sum", "twice", "fails", "crashes", "waits"};
+
+    for (size_t i = 0; argc > 1 && i < sizeof(scenes) / sizeof(scenes[0]); i++) {
+        if (strcmp(argv[1], scenes[i]) == 0)
+            return spawn_scene(argv[1]);
+    }
+    if (argc > 1 && strcmp(argv[1], "stop") == 0)
+        return stop_scene();
+    return test_main(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
+}
