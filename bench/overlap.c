@@ -129,7 +129,7 @@ static void link_speed(float *data, size_t n)
 int main(int argc, char **argv)
 {
     int alone = argc > 2 && strcmp(argv[1], "overlap") == 0;
-    int rounds = alone && argc > 3 ? atoi(argv[3]) : 9;
+    int rounds = alone && argc > 3 ? (int)strtol(argv[3], NULL, 10) : 9;
 
     if (argc < 3 || rounds < 1 || rounds > MOST_ROUNDS) {
         fprintf(stderr, "usage: bench_overlap overlap BYTES [ROUNDS] | link BYTES...\n");

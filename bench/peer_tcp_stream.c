@@ -103,8 +103,8 @@ static void exchange(int fd, const char *out, char *in, size_t bytes)
 int main(int argc, char **argv)
 {
     enum { ROUNDS = 7 };
-    const char *rank = getenv("RANK"), *host = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT");
-    int fd = meet(rank != NULL ? atoi(rank) : 0, host, port);
+    const char *text = getenv("RANK"), *host = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT");
+    int rank = text != NULL ? (int)strtol(text, NULL, 10) : 0, fd = meet(rank, host, port);
 
     for (int i = 1; i < argc; i++) {
         size_t bytes = (size_t)strtoull(argv[i], NULL, 10);
@@ -124,7 +124,7 @@ int main(int argc, char **argv)
                 samples[round] = now_us() - start;
         }
         qsort(samples, ROUNDS, sizeof(*samples), by_size);
-        if (rank != NULL && atoi(rank) == 0)
+        if (rank == 0)
             printf("%zu\t%.1f\n", bytes, samples[ROUNDS / 2]);
         free(out);
         free(in);

@@ -6,8 +6,8 @@ packages_build="gcc g++ cmake ninja-build pkg-config libdnnl-dev libcmocka-dev z
 packages_data="dataset-fashion-mnist"
 # clang: the second compiler of the tests; python3: trirun starts a Python script in one; groff-base:
 # the manual pages are formatted; openmpi-bin: programs start under its mpirun; libsodium: proofs of
-# a job key, loaded when one is used.
-packages_test="clang clang-format-14 python3-minimal groff-base openmpi-bin libsodium-dev"
+# a job key, loaded when one is used; iproute2: hosts in network namespaces.
+packages_test="clang clang-format-14 python3-minimal groff-base openmpi-bin libsodium-dev iproute2"
 packages_lint="clang-format-14 clang-tidy-14"
 # Releases that no longer have these do without: formatting is checked where version 14 is.
 packages_optional="clang-format-14 libmpich-dev mpich libgloo-dev"

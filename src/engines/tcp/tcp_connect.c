@@ -31,7 +31,8 @@
 #define TAKEN_MAGIC 0x54524932u /* "TRI2" */
 #define STRANGER_MS 2000        /* for a connection to say who it is */
 #define MAX_STRANGERS 1000      /* at once; others wait until one of them has spoken or gone */
-#define CANDIDATE_MS 3000       /* for one of several addresses to answer */
+#define CANDIDATE_MS 3000       /* for one of several addresses to say who is there */
+#define REACH_MS 200            /* for it to be reached, the first time; then twice as long */
 #define LOOK_MS 200             /* how often a waiting rank looks whether another gave up */
 
 typedef struct hello {
@@ -136,15 +137,17 @@ static tri_status greet(int fd, const tcp_group *g, const trii_job_key *key, int
     return trii_socket_send_all(fd, &taken, sizeof(taken), deadline_ns);
 }
 
-/* Tries the peer's addresses in turn until one answers as it must. */
+/* Tries the peer's addresses in turn until one answers as it must. Some of them may be swallowed by
+ * a network. *hint_inout: which one to begin with; hosts often have the same interfaces. */
 static tri_status connect_to(tcp_group *g, const trii_job_key *key, int peer, const char *address,
-                             const char *own_token, bool same_net, int64_t deadline_ns)
+                             const char *own_token, bool same_net, int *hint_inout,
+                             int64_t deadline_ns)
 {
     char text[ADDRESS_TEXT], *save = NULL, *token, *port, *host, *hosts[MAX_HOSTS + 1];
     tri_status status = TRII_FAIL(TRI_ERR_IO, "no address");
     char loopback[] = "127.0.0.1";
-    int64_t number = 0;
-    int n = 0, last;
+    int64_t number = 0, reach_ms = REACH_MS;
+    int n = 0, last, i;
 
     snprintf(text, sizeof(text), "%s", address);
     token = strtok_r(text, " ", &save);
@@ -157,21 +160,27 @@ static tri_status connect_to(tcp_group *g, const trii_job_key *key, int peer, co
     if (same_net && n > 1)
         hosts[0] = loopback;
     last = n - 1;
-    for (int i = 0; status != TRI_OK; i = i < last ? i + 1 : 0) {
-        int64_t until =
-            last > 0 ? sooner(deadline_ns, trii_deadline_ms(CANDIDATE_MS)) : deadline_ns;
+    for (i = *hint_inout < n ? *hint_inout : 0; status != TRI_OK; i = i < last ? i + 1 : 0) {
+        int64_t until = deadline_ns, reach = deadline_ns;
         int fd = -1;
 
-        status = trii_socket_connect(hosts[i], (int)number, until, false, &fd);
+        if (last > 0) {
+            until = sooner(deadline_ns, trii_deadline_ms(CANDIDATE_MS));
+            reach = sooner(until, trii_deadline_ms(reach_ms));
+        }
+        status = trii_socket_connect(hosts[i], (int)number, reach, false, &fd);
         if (status == TRI_OK)
             status = greet(fd, g, key, peer, token, own_token, until);
         if (status == TRI_OK) {
             g->conns[peer].fd = fd;
-        } else {
-            trii_socket_close(fd);
-            if (last == 0 || trii_now_ns() >= deadline_ns)
-                return TRII_FAIL_CTX(status, "connecting to rank %d at %s", peer, hosts[i]);
+            *hint_inout = i;
+            return TRI_OK;
         }
+        trii_socket_close(fd);
+        if (last == 0 || trii_now_ns() >= deadline_ns)
+            return TRII_FAIL_CTX(status, "connecting to rank %d at %s", peer, hosts[i]);
+        if (i == last && reach_ms < CANDIDATE_MS)
+            reach_ms *= 2;
     }
     return TRI_OK;
 }
@@ -400,13 +409,14 @@ static tri_status connect_mesh(tcp_group *g, const trii_group_args *args, const 
 {
     char(*tokens)[TOKEN_TEXT] = trii_alloc((size_t)g->size, TOKEN_TEXT, "tcp tokens");
     tri_status status = tokens != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+    int hint = 0;
 
     assert(addresses != NULL && nets != NULL);
     for (int r = 0; status == TRI_OK && r < g->size; r++)
         snprintf(tokens[r], TOKEN_TEXT, "%s", addresses[r]);
     for (int r = 0; status == TRI_OK && r < g->rank; r++)
         status = connect_to(g, key, r, addresses[r], own_token, strcmp(nets[r], nets[g->rank]) == 0,
-                            args->deadline_ns);
+                            &hint, args->deadline_ns);
     if (status == TRI_OK)
         status = accept_rest(g, args, key, listener, own_token, tokens);
     trii_free(tokens);
