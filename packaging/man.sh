@@ -1,8 +1,8 @@
 #!/bin/sh
 # man.sh OUT VERSION BIN - writes the manual pages into OUT/man1, man3 and man7:
 #
-#   include/trireme/x.h    a page of section 3 for the header's noun, and one that leads to it for
-#                          each function, so that `man tri_all_reduce` works
+#   include/trireme/x.h    a page of section 3 for the header's noun, and one for each function or
+#                          group of functions, so that `man tri_all_reduce` shows that alone
 #   docs/man/NAME.N.md     page NAME of section N; a line `help: PROGRAM [ARGS]` stands for what
 #                          BIN/PROGRAM [ARGS] --help prints
 #   docs/USING.md          trireme of section 7
@@ -60,10 +60,6 @@ for header in include/trireme/*.h; do
     export | comm | trireme | ops_sites) continue ;; # no declarations of their own
     esac
     page=tri_$(noun "$base")
-    awk -v page="$page" -v header="$base" -v version="$version" -v aliases="$out/aliases" \
-        -f packaging/man_header.awk "$header" >"$out/man3/$page.3"
-    while read -r alias; do
-        [ -e "$out/man3/$alias.3" ] || echo ".so man3/$page.3" >"$out/man3/$alias.3"
-    done <"$out/aliases"
-    rm "$out/aliases"
+    awk -v page="$page" -v header="$base" -v version="$version" -v folder="$out/man3" \
+        -f packaging/man_header.awk "$header"
 done

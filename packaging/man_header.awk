@@ -1,6 +1,8 @@
-# man_header.awk - a public header as a manual page: its head comment is the description, a comment
-# `--- title ---` begins a section, and each comment follows the declarations that it stands above.
-# POSIX awk. Variables: page, header, version; aliases: the file for the names that are declared.
+# man_header.awk - a public header as manual pages: one for the whole, whose description is its head
+# comment, and one for each group of declarations that stand under one comment (a comment that says
+# "the same" or "as" belongs to the group before). A comment `--- title ---` begins a section; what it
+# says holds for all of its functions and stands on their pages too.
+# POSIX awk. Variables: page, header, version; folder: where the pages go.
 
 # Text for roff: backslashes, and lines that would be requests.
 function escape(text) {
@@ -17,26 +19,26 @@ function paragraphs(text,    lines, n, i, verbatim, line) {
     for (i = 1; i <= n; i++) {
         line = lines[i]
         if (line ~ /^[ \t]*$/) {
-            if (i < n) print ".PP"
+            if (i < n) print ".PP" >out
             continue
         }
         if (line ~ /^  /) {
-            if (!verbatim) print ".EX"
+            if (!verbatim) print ".EX" >out
             verbatim = 1
-            print escape(line)
+            print escape(line) >out
             # The blank lines inside of an example are a part of it.
             while (i < n && lines[i + 1] ~ /^[ \t]*$/ && lines[i + 2] ~ /^  /) {
-                print ""
+                print "" >out
                 i++
             }
         } else if (line ~ /^(Blocks|Errors|Cost|Threads|Result|Source): /) {
-            print ".br"
-            print escape(line)
+            print ".br" >out
+            print escape(line) >out
         } else {
-            print escape(line)
+            print escape(line) >out
         }
         if (verbatim && (i == n || lines[i + 1] !~ /^  /)) {
-            print ".EE"
+            print ".EE" >out
             verbatim = 0
         }
     }
@@ -73,6 +75,7 @@ function note_name(name) {
     if (name in seen || name == page) return
     seen[name] = 1
     names[++n_names] = name
+    ours = ours (ours == "" ? "" : " ") name
 }
 
 # One block: declarations, and the comment that stood above them.
@@ -81,6 +84,8 @@ function flush_block() {
         body[++n_body] = code
         why[n_body] = comment
         kind[n_body] = "block"
+        names_of[n_body] = ours
+        ours = ""
         code = ""
         comment = ""
     } else if (comment != "") {
@@ -170,8 +175,86 @@ depth == 0 && /^\/\*/ && !continued {
     depth += gsub(/\{/, "", opened) - gsub(/\}/, "", opened)
 }
 
-END {
-    flush_block()
+function begin_page(name, list, summary) {
+    out = folder "/" name ".3"
+    gsub(/\n/, " ", summary)
+    sub(/\.$/, "", summary)
+    printf ".TH %s 3 \"\" \"Trireme %s\" \"Trireme manual\"\n", toupper(name), version >out
+    print ".SH NAME" >out
+    print escape(list) " \\- " escape(summary) >out
+    print ".SH SYNOPSIS" >out
+    print ".EX" >out
+    print "#include <trireme/" header ".h>" >out
+}
+
+function end_page(more) {
+    print ".SH \"SEE ALSO\"" >out
+    if (more != "") print ".BR " more " (3)," >out
+    print ".BR trireme (7)," >out
+    print ".BR trirun (1)," >out
+    print ".BR trireme (1)" >out
+    close(out)
+}
+
+function code_lines(text,    lines, n, i) {
+    n = split(text, lines, "\n")
+    for (i = 1; i <= n; i++) print escape(lines[i]) >out
+}
+
+# What a comment says before its second sentence or paragraph.
+function first_sentence(text,    at) {
+    gsub(/\n\n.*/, "", text)
+    gsub(/\n/, " ", text)
+    at = match(text, /[.;:] /)
+    if (at > 0) text = substr(text, 1, at - 1)
+    gsub(/[ \t]+/, " ", text)
+    return text
+}
+
+# Whether the block has no page of its own: nothing is declared, or its comment needs the one before.
+function continues(i) {
+    return why[i] == "" || why[i] ~ /^(The same|As |Likewise)/
+}
+
+# The page of blocks first..last, and those that lead to it.
+function write_group(first, last,    i, n, list, all, parts) {
+    list = ""
+    for (i = first; i <= last; i++) {
+        if (kind[i] == "block" && names_of[i] != "") list = list (list == "" ? "" : " ") names_of[i]
+    }
+    if (list == "") return
+    n = split(list, all, " ")
+    parts = all[1]
+    for (i = 2; i <= n; i++) parts = parts ", " all[i]
+    begin_page(all[1], parts, why[first] != "" ? first_sentence(why[first]) : "part of " page)
+    for (i = first; i <= last; i++) {
+        if (i > first) print "" >out
+        code_lines(body[i])
+    }
+    print ".EE" >out
+    print ".SH DESCRIPTION" >out
+    for (i = first; i <= last; i++) {
+        if (why[i] == "") continue
+        if (i > first) {
+            print ".PP" >out
+            gsub(/ /, ", ", names_of[i])
+            print ".B " escape(names_of[i]) >out
+            print ".br" >out
+        }
+        paragraphs(why[i])
+    }
+    if (section_text != "") {
+        print ".SH \"" toupper(substr(section, 1, 1)) substr(section, 2) "\"" >out
+        paragraphs(section_text)
+    }
+    end_page(page)
+    for (i = 2; i <= n; i++) {
+        print ".so man3/" all[1] ".3" >(folder "/" all[i] ".3")
+        close(folder "/" all[i] ".3")
+    }
+}
+
+function write_whole(    i, list, summary, rest, at) {
     # The first sentence is the summary, the rest the description.
     summary = head
     rest = ""
@@ -180,46 +263,46 @@ END {
         summary = substr(head, 1, at - 1)
         rest = substr(head, at + 2)
     }
-    gsub(/\n/, " ", summary)
-    sub(/\.$/, "", summary)
-    printf ".TH %s 3 \"\" \"Trireme %s\" \"Trireme manual\"\n", toupper(page), version
-    print ".SH NAME"
-    list = page
-    for (i = 1; i <= n_names; i++) list = list ", " names[i]
-    print escape(list) " \\- " escape(summary)
-    print ".SH SYNOPSIS"
-    print ".EX"
-    print "#include <trireme/" header ".h>"
-    print ".EE"
+    begin_page(page, page, summary)
+    print ".EE" >out
     if (rest != "") {
-        print ".SH DESCRIPTION"
+        print ".SH DESCRIPTION" >out
         paragraphs(rest)
     }
     for (i = 1; i <= n_body; i++) {
         if (kind[i] == "section") {
-            print ".SH \"" toupper(substr(body[i], 1, 1)) substr(body[i], 2) "\""
+            print ".SH \"" toupper(substr(body[i], 1, 1)) substr(body[i], 2) "\"" >out
         } else if (kind[i] == "text") {
-            print ".PP"
+            print ".PP" >out
             paragraphs(body[i])
         } else {
-            if (!sectioned) print ".SH DECLARATIONS"
-            print ".PP"
-            print ".EX"
-            n = split(body[i], lines, "\n")
-            for (j = 1; j <= n; j++) print escape(lines[j])
-            print ".EE"
+            if (i == 1) print ".SH DECLARATIONS" >out
+            print ".PP" >out
+            print ".EX" >out
+            code_lines(body[i])
+            print ".EE" >out
             if (why[i] != "") {
-                print ".RS 4"
+                print ".RS 4" >out
                 paragraphs(why[i])
-                print ".RE"
+                print ".RE" >out
             }
         }
-        sectioned = 1
     }
-    print ".SH \"SEE ALSO\""
-    print ".BR trireme (7),"
-    print ".BR trirun (1),"
-    print ".BR trireme (1)"
-    for (i = 1; i <= n_names; i++) print names[i] >aliases
-    close(aliases)
+    end_page("")
+}
+
+END {
+    flush_block()
+    write_whole()
+    first = 0
+    for (i = 1; i <= n_body; i++) {
+        if (kind[i] == "block" && first > 0 && continues(i)) continue
+        if (first > 0) write_group(first, i - 1)
+        first = kind[i] == "block" ? i : 0
+        if (kind[i] == "section") {
+            section = body[i]
+            section_text = kind[i + 1] == "text" ? body[i + 1] : ""
+        }
+    }
+    if (first > 0) write_group(first, n_body)
 }

@@ -141,6 +141,8 @@ TRI_API void tri_group_free(tri_group *group, void *p);
  * src, dst: borrowed until the operation is done; dst == src means in place, any other
  *   overlap is INVALID_ARG. Counts are elements of `dtype`; 0 is allowed. A complex number is
  *   two elements (sum, avg and premul_sum have meaning for it).
+ * work_out: NULL = the call returns when the operation is done; else it returns at once, with a
+ *   handle to wait for (tri_work_wait) and to destroy.
  * Errors (from the call, or from the wait of its work):
  *   INVALID_ARG, UNSUPPORTED; TIMEOUT (names who did not arrive, in which call),
  *   PEER_LOST (names the rank), MISMATCH (names both calls), ABORTED. After the last four
