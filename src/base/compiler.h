@@ -28,6 +28,14 @@
 
 #define TRII_CACHE_LINE 64
 
+/* Asks for the cache line at p, to write into it soon. gcc emits prefetchw only where it may assume
+ * the processor to have it; those that do not ignore it. */
+#if defined(__x86_64__)
+#define TRII_PREFETCH_WRITE(p) __asm__ __volatile__("prefetchw %0" : : "m"(*(const char *)(p)))
+#else
+#define TRII_PREFETCH_WRITE(p) __builtin_prefetch((p), 1)
+#endif
+
 #if defined(__x86_64__)
 #define TRII_PAUSE() __builtin_ia32_pause()
 #elif defined(__aarch64__)

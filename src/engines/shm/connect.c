@@ -349,6 +349,7 @@ tri_status shm_create(const trii_group_args *args, void **self_out)
     g->timeout_ns = args->timeout_ns;
     g->queue_tail = &g->queue;
     trii_mutex_init(&g->arena_lock);
+    g->scratch = trii_alloc(1, SHM_SCRATCH_BYTES, "shm scratch");
     g->peers = trii_alloc((size_t)g->size, sizeof(*g->peers), "shm peers");
     addresses = trii_alloc((size_t)g->size, sizeof(*addresses), "shm addresses");
     for (int r = 0; g->peers != NULL && r < g->size; r++) {
@@ -356,7 +357,7 @@ tri_status shm_create(const trii_group_args *args, void **self_out)
         g->peers[r].rank = r;
         g->peers[r].socket = g->peers[r].pidfd = -1;
     }
-    if (g->peers == NULL || addresses == NULL) {
+    if (g->scratch == NULL || g->peers == NULL || addresses == NULL) {
         st = TRI_ERR_NO_MEMORY;
         if (g->size > 1) /* the peers must hear of it */
             st = publish(args, st, NULL);
@@ -396,5 +397,6 @@ void shm_release(shm_group *g)
     }
     trii_mutex_fini(&g->arena_lock);
     trii_free(g->peers);
+    trii_free(g->scratch);
     trii_free(g);
 }

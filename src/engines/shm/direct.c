@@ -145,11 +145,32 @@ static const char *direct_data(const shm_group *g, int rank, const trii_op *op)
     return shm_arena_at(g, rank, shm_lane_of(g, rank, op->call.seq)->arrival.data.at.src);
 }
 
+void shm_finish_reading(shm_group *g, trii_op *op)
+{
+    uint64_t seq = op->call.seq;
+
+    atomic_store_explicit(&shm_lane_of(g, g->rank, seq)->finished.value, seq, memory_order_release);
+    g->must_wake = true;
+    shm_step_of(op)->phase = SHM_WAITING;
+}
+
+bool shm_all_finished(shm_group *g, trii_op *op)
+{
+    uint64_t seq = op->call.seq;
+
+    for (int r = 0; r < g->size; r++) {
+        if (atomic_load_explicit(&shm_lane_of(g, r, seq)->finished.value, memory_order_acquire) !=
+            seq)
+            return false;
+    }
+    shm_step_of(op)->phase = SHM_DONE;
+    return true;
+}
+
 /* Where each rank reads what it needs from its peers: out of arenas, or of heaps (peek). */
 static bool advance_reading(shm_group *g, trii_op *op)
 {
     shm_step *step = shm_step_of(op);
-    uint64_t seq = op->call.seq;
     bool did = false;
 
     if (step->phase == SHM_RUNNING) {
@@ -159,19 +180,10 @@ static bool advance_reading(shm_group *g, trii_op *op)
             return false;
         if (shm_check_peers(g))
             return false; /* perhaps while we read what was its owner's again */
-        atomic_store_explicit(&shm_lane_of(g, g->rank, seq)->finished.value, seq,
-                              memory_order_release);
-        g->must_wake = true;
-        step->phase = SHM_WAITING;
+        shm_finish_reading(g, op);
         did = true;
     }
-    for (int r = 0; r < g->size; r++) {
-        if (atomic_load_explicit(&shm_lane_of(g, r, seq)->finished.value, memory_order_acquire) !=
-            seq)
-            return did;
-    }
-    step->phase = SHM_DONE;
-    return true;
+    return shm_all_finished(g, op) || did;
 }
 
 /* --- choice ------------------------------------------------------------------------------- */
@@ -202,10 +214,11 @@ bool shm_advance(shm_group *g, trii_op *op)
         shm_step_of(op)->phase = SHM_DONE;
         return true;
     case SHM_PATH_DIRECT:
-    case SHM_PATH_PEEK:
         if (trii_kind_in(op->call.kind, 1u << TRII_KIND_ALL_REDUCE | 1u << TRII_KIND_REDUCE))
-            return direct_reduce(g, op); /* never a peek */
+            return direct_reduce(g, op);
         return advance_reading(g, op);
+    case SHM_PATH_PEEK:
+        return shm_peek_sums(op->call.kind) ? shm_peek_sum_advance(g, op) : advance_reading(g, op);
     default:
         return shm_rounds_advance(g, op);
     }

@@ -16,6 +16,7 @@
 #define TRII_SHM_LAYOUT_H
 
 #include <stdatomic.h>
+#include <stddef.h>
 
 #include "base/compiler.h"
 #include "base/err.h"
@@ -32,6 +33,10 @@
 #define SHM_FILE_TEXT (SHM_FILE_WORDS * 8 + 1)
 #define SHM_MESSAGES 8 /* sends of a pair that nobody has received yet */
 #define SHM_MESSAGE_BYTES ((size_t)256 << 10)
+#define SHM_MESSAGE_INLINE 80 /* fills two lines; 16 bytes of it the first */
+#define SHM_MESSAGE_FIRST                                                                          \
+    ((size_t)4 << 10) /* that much is there before the message is announced                        \
+                       */
 #define SHM_MESSAGE_PIECE ((size_t)64 << 10)
 #define SHM_MAGIC UINT64_C(0x54524953484d3031)
 
@@ -44,7 +49,8 @@ enum { SHM_ACTIVE = 0, SHM_LEFT = 1, SHM_FAILED = 2 };
 enum {
     SHM_SRC_IN_ARENA = 1,
     SHM_DST_IN_ARENA = 2,
-    SHM_COPIED = 4 /* src lies in the one-shot part */
+    SHM_COPIED = 4,    /* src lies in the one-shot part */
+    SHM_IN_MESSAGE = 8 /* the data of a send lies beside its announcement */
 };
 
 /* Source line of a call in one word: line << 32 | index in the table of files (SHM_FILES:
@@ -78,6 +84,7 @@ typedef struct shm_chunks {
 typedef struct shm_lane {
     TRII_ALIGNED(128) shm_arrival arrival;
     shm_chunks chunks;
+    shm_counter summed;   /* number of the call in which this rank has summed its slice */
     shm_counter finished; /* number of the call in which this rank reads no peer any more */
 } shm_lane;
 
@@ -114,7 +121,8 @@ typedef struct shm_message {
     shm_u64 count;
     shm_u64 place; /* SHM_PLACE; with SHM_SRC_IN_ARENA nothing is produced, `at` is read */
     shm_u64 at;
-    shm_u64 produced;                   /* bytes put into data so far */
+    shm_u64 produced; /* bytes put into data so far */
+    unsigned char payload[SHM_MESSAGE_INLINE];
     TRII_ALIGNED(128) shm_u64 consumed; /* receiver: bytes taken so far */
     shm_u64 released;                   /* receiver: seq of the last message that is over */
 } shm_message;
@@ -133,5 +141,6 @@ typedef struct shm_block {
 } shm_block;
 
 _Static_assert(sizeof(shm_arrival) == 128, "an arrival is two lines");
+_Static_assert(offsetof(shm_message, consumed) == 128, "an announcement is two lines");
 
 #endif

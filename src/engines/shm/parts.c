@@ -127,6 +127,12 @@ size_t shm_reads(const shm_group *g, const trii_collective *call, int rank, size
     }
 }
 
+/* Our own input we read where it is: our line in shared memory may just be with a peer. */
+static const char *base(const shm_group *g, int rank, const trii_op *op, shm_base_of *base_of)
+{
+    return rank == g->rank ? op->call.src : base_of(g, rank, op);
+}
+
 void shm_take_all(shm_group *g, const trii_op *op, shm_base_of *base_of)
 {
     const trii_collective *call = &op->call;
@@ -136,7 +142,7 @@ void shm_take_all(shm_group *g, const trii_op *op, shm_base_of *base_of)
 
     if (shm_sums(g, call, &from, &n)) {
         for (int r = 0; r < g->size && n > 0; r++)
-            src[r] = base_of(g, r, op) + from * size;
+            src[r] = base(g, r, op, base_of) + from * size;
         if (n > 0)
             trii_reduce(src, g->size, call->dst, n, call->dtype, call->op);
         return;
@@ -146,7 +152,7 @@ void shm_take_all(shm_group *g, const trii_op *op, shm_base_of *base_of)
 
         n = shm_reads(g, call, r, &from, &to);
         if (n > 0) {
-            const char *at = base_of(g, r, op) + from * size;
+            const char *at = base(g, r, op, base_of) + from * size;
 
             if (at != (char *)call->dst + to * size)
                 memcpy((char *)call->dst + to * size, at, n * size);

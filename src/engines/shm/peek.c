@@ -1,8 +1,8 @@
 /*
  * peek.c - gathers and exchanges of heap memory, each rank reading what it needs straight from its
  * peers (process_vm_readv): one copy where rounds make two, and none into lines that a peer's cache
- * holds. Sums and broadcasts are faster in rounds, where a piece is read from the caches; so is
- * what is larger than they are.
+ * holds. A broadcast is faster in rounds, where the root works too. Nobody writes to a peer's heap:
+ * who gave up a call has its buffers back.
  */
 #include <string.h>
 
@@ -10,10 +10,17 @@
 #include "os/foreign.h"
 
 #define MIN_BYTES ((size_t)48 << 10) /* of a part; below, system calls cost more than a copy */
-#define MAX_BYTES ((size_t)8 << 20)
-#define KINDS                                                                                      \
+#define MIN_SUM_BYTES ((size_t)512 << 10)
+#define READS                                                                                      \
     (1u << TRII_KIND_ALL_GATHER | 1u << TRII_KIND_ALL_GATHER_V | 1u << TRII_KIND_GATHER |          \
      1u << TRII_KIND_SCATTER | 1u << TRII_KIND_ALL_TO_ALL | 1u << TRII_KIND_ALL_TO_ALL_V)
+#define SUMS                                                                                       \
+    (1u << TRII_KIND_ALL_REDUCE | 1u << TRII_KIND_REDUCE_SCATTER | 1u << TRII_KIND_REDUCE_SCATTER_V)
+
+bool shm_peek_sums(trii_kind kind)
+{
+    return trii_kind_in(kind, SUMS);
+}
 
 bool shm_peek_works(shm_group *g)
 {
@@ -33,19 +40,21 @@ bool shm_peek_pays(const shm_group *g, const trii_collective *call)
 {
     size_t bytes = shm_limit(g, call) * tri_dtype_size(call->dtype);
 
-    return g->peeks && trii_kind_in(call->kind, KINDS) && bytes >= MIN_BYTES && bytes <= MAX_BYTES;
+    if (trii_kind_in(call->kind, SUMS))
+        return g->peeks && bytes >= MIN_SUM_BYTES && shm_peek_sum_fits(g);
+    return g->peeks && trii_kind_in(call->kind, READS) && bytes >= MIN_BYTES;
 }
 
-/* Reads from the src of rank r's call. */
-static bool read_peer(shm_group *g, int r, const trii_op *op, size_t offset, void *to, size_t bytes)
+bool shm_peek_read(shm_group *g, int r, const trii_op *op, shm_buffer which, size_t offset,
+                   void *to, size_t bytes)
 {
     const shm_arrival *arrival = &shm_lane_of(g, r, op->call.seq)->arrival;
     unsigned flags = (unsigned)atomic_load_explicit(&arrival->place, memory_order_relaxed);
-    uint64_t at = arrival->data.at.src;
+    uint64_t at = which == SHM_SRC ? arrival->data.at.src : arrival->data.at.dst;
     char what[200];
     int error;
 
-    if (flags & SHM_SRC_IN_ARENA) {
+    if (flags & (which == SHM_SRC ? SHM_SRC_IN_ARENA : SHM_DST_IN_ARENA)) {
         memcpy(to, shm_arena_at(g, r, at) + offset, bytes);
         return true;
     }
@@ -80,7 +89,7 @@ bool shm_peek_all(shm_group *g, const trii_op *op)
 
             if (src != dst)
                 memcpy(dst, src, n * size);
-        } else if (!read_peer(g, r, op, from * size, dst, n * size)) {
+        } else if (!shm_peek_read(g, r, op, SHM_SRC, from * size, dst, n * size)) {
             return false;
         }
     }

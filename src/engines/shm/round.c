@@ -245,6 +245,7 @@ bool shm_rounds_advance(shm_group *g, trii_op *op)
     do {
         again = put_in(g, op);
         again |= finish_one(g, op);
+        shm_wake_peers(g); /* a peer takes this piece while we make the next */
         did |= again;
     } while (again);
     if (step->out == step->n_rounds)

@@ -2,8 +2,9 @@
  * shm.c - the engine for ranks of one host: running operations, waiting, waking and failing.
  * What is shared is in layout.h, what is ours in shm.h.
  *
- * Waiting. A rank that has nothing to do spins for a budget that grows while spinning pays
- * and shrinks while it does not, then sleeps on its own futex word. Who publishes something
+ * Waiting. A rank that has nothing to do spins for about as long as a sleep would cost, then
+ * sleeps on its own futex word; where ranks share cores the budget grows while spinning pays and
+ * shrinks while it does not. Who publishes something
  * looks, after a full fence, whether anybody sleeps; who goes to sleep says so and looks once
  * more. Sleeps are bounded, so that even a lost wake costs milliseconds only.
  */
@@ -35,9 +36,10 @@ static void wake_rank(shm_group *g, int rank)
     }
 }
 
-/* Whoever sleeps sees what we published before. */
-static void wake_peers(shm_group *g)
+void shm_wake_peers(shm_group *g)
 {
+    if (!g->must_wake)
+        return;
     g->must_wake = false;
     atomic_thread_fence(memory_order_seq_cst);
     if (TRII_LIKELY(atomic_load_explicit(&g->peers[0].block->head.sleepers, memory_order_relaxed) ==
@@ -112,6 +114,8 @@ static void complete(shm_group *g, trii_op *op)
         g->completed++;
     }
     atomic_store_explicit(&g->block->head.completed.value, g->completed, memory_order_release);
+    /* We write there next, and the peers' caches have it: fetch it while the caller works. */
+    TRII_PREFETCH_WRITE(&shm_lane_of(g, g->rank, g->completed + 1)->arrival);
     trii_op_finish(op, TRI_OK, NULL);
 }
 
@@ -133,10 +137,13 @@ static bool advance_queue(shm_group *g)
         }
         if (step->phase == SHM_ARRIVED && !blocked) {
             blocked = !shm_all_arrived(g, op);
-            if (!blocked)
+            if (!blocked) {
                 shm_begin(g, op);
+                if (step->path > SHM_PATH_ONE_SHOT)
+                    shm_wake_peers(g); /* to work beside us, not after us */
+            }
         }
-        if (step->phase == SHM_RUNNING || step->phase == SHM_WAITING)
+        if (step->phase >= SHM_RUNNING && step->phase < SHM_DONE)
             did |= shm_advance(g, op);
         if (step->phase != SHM_DONE) {
             at = &op->next;
@@ -267,8 +274,7 @@ static bool spin(shm_group *g)
         if (n % (g->crowded ? YIELDS_PER_LOOK : SPINS_PER_LOOK) == 0) {
             int64_t now;
 
-            if (g->must_wake)
-                wake_peers(g);
+            shm_wake_peers(g);
             if (trii_fault_status(g->fault) != TRI_OK)
                 return false;
             now = trii_now_ns();
@@ -277,8 +283,7 @@ static bool spin(shm_group *g)
                 return false;
         }
         if (g->crowded) {
-            if (g->must_wake)
-                wake_peers(g);
+            shm_wake_peers(g);
             trii_thread_yield();
         } else if (n > SPINS_PER_LOOK) {
             TRII_PAUSE();
@@ -290,21 +295,24 @@ static bool spin(shm_group *g)
 static void run_spinning(shm_group *g, trii_op *op)
 {
     while (trii_op_status(op) == TRI_INPROGRESS && trii_fault_status(g->fault) == TRI_OK) {
-        if (!spin(g)) {
+        bool did = spin(g);
+
+        if (g->crowded && did && g->spin_ns < g->spin_max_ns)
+            g->spin_ns += g->spin_ns / 8 + 1;
+        if (did)
+            continue;
+        if (g->crowded) {
             g->spin_ns -= g->spin_ns / 4;
             g->spin_ns = g->spin_ns < SPIN_MIN_NS ? SPIN_MIN_NS : g->spin_ns;
-            break;
         }
-        if (g->spin_ns < g->spin_max_ns)
-            g->spin_ns += g->spin_ns / 8 + 1;
+        break;
     }
 }
 
 /* Tells the peers what we published and ends everything if the group has failed. Guard: lock. */
 static void settle(shm_group *g)
 {
-    if (g->must_wake)
-        wake_peers(g);
+    shm_wake_peers(g);
     if (TRII_UNLIKELY(trii_fault_status(g->fault) != TRI_OK))
         finish_all(g);
     /* Threads of this rank may sleep for operations that we have finished. */
@@ -361,8 +369,7 @@ static void shm_progress(void *self, trii_op *op, int64_t until_ns)
     while (until_ns != 0 && trii_op_status(op) == TRI_INPROGRESS &&
            trii_fault_status(g->fault) == TRI_OK) {
         run_spinning(g, op);
-        if (g->must_wake)
-            wake_peers(g);
+        shm_wake_peers(g);
         if (trii_op_status(op) != TRI_INPROGRESS || trii_fault_status(g->fault) != TRI_OK)
             break;
         if (trii_now_ns() >= until_ns)

@@ -6,6 +6,7 @@
  *   lane.c       arriving, who has arrived, disagreement
  *   direct.c     what happens once all have arrived
  *   peek.c       the same for memory that the peers do not map but may read
+ *   peek_sum.c   ... and sum
  *   round.c      the same for memory that they may not even read, or that is little
  *   parts.c      what a rank reads from which peer, for every kind of call
  *   pair.c       send and recv
@@ -26,6 +27,8 @@ extern const trii_engine trii_engine_shm;
 /* The largest group: parts of a round are at least a few lines for every rank. */
 #define SHM_MAX_RANKS 256
 #define SHM_MAX_EXTENTS 64
+#define SHM_SCRATCH_BYTES ((size_t)128 << 10) /* stays in the second-level cache */
+#define SHM_PEEK_PIECE_MIN ((size_t)8 << 10)  /* below, system calls cost more than the copy */
 
 /* How a collective is done, decided when all have arrived. */
 typedef enum shm_path {
@@ -36,7 +39,17 @@ typedef enum shm_path {
     SHM_PATH_ROUNDS    /* through the round parts, piece by piece */
 } shm_path;
 
-typedef enum shm_phase { SHM_QUEUED, SHM_ARRIVED, SHM_RUNNING, SHM_WAITING, SHM_DONE } shm_phase;
+typedef enum shm_phase {
+    SHM_QUEUED,
+    SHM_ARRIVED,
+    SHM_RUNNING,
+    SHM_SUMMED, /* peek_sum.c: our slice is */
+    SHM_WAITING,
+    SHM_DONE
+} shm_phase;
+
+/* A buffer of a call. */
+typedef enum shm_buffer { SHM_SRC, SHM_DST } shm_buffer;
 
 /* An operation's progress, in its scratch. */
 typedef struct shm_step {
@@ -105,6 +118,7 @@ struct shm_group {
     atomic_int told;           /* the peers were told that we failed */
     bool peeks;                /* all ranks may read each other's heap */
     uint64_t peek_word;        /* the block's nonce: what the peers read to find out */
+    unsigned char *scratch;    /* SHM_SCRATCH_BYTES; guard: lock */
     bool crowded;              /* more ranks than cores: who waits hands its core on */
     int64_t spin_ns;           /* guard: lock; how long to spin now */
     int64_t spin_max_ns;
@@ -129,6 +143,8 @@ tri_status shm_create(const trii_group_args *args, void **self_out);
 void shm_release(shm_group *g);
 
 /* --- shm.c --- */
+/* Whoever sleeps sees what we published since the last time. Guard: lock. */
+void shm_wake_peers(shm_group *g);
 /* Ends what our own rank waits for; any thread. */
 void shm_wake_self(shm_group *g);
 /* Whether a peer has failed: then so have we, with its reason. Any thread. */
@@ -159,6 +175,9 @@ static inline shm_lane *shm_lane_of(const shm_group *g, int rank, uint64_t seq)
 void shm_begin(shm_group *g, trii_op *op);
 /* Does what can be done now; sets SHM_DONE at the end. True if something was done. */
 bool shm_advance(shm_group *g, trii_op *op);
+/* We read nothing of the peers any more; whether that holds for all, then SHM_DONE. */
+void shm_finish_reading(shm_group *g, trii_op *op);
+bool shm_all_finished(shm_group *g, trii_op *op);
 /* The part of [0, count) that belongs to `rank`: whole lines but for the end. */
 void shm_slice(const shm_group *g, int rank, size_t count, size_t elem_bytes, size_t *from,
                size_t *to);
@@ -172,8 +191,18 @@ bool shm_rounds_advance(shm_group *g, trii_op *op);
 bool shm_peek_works(shm_group *g);
 /* Whether an operation in which all have arrived goes this way: the same answer on all ranks. */
 bool shm_peek_pays(const shm_group *g, const trii_collective *call);
+/* Whether it then sums (peek_sum.c). */
+bool shm_peek_sums(trii_kind kind);
 /* Reads all that this rank needs of the others; false: the group has failed. */
 bool shm_peek_all(shm_group *g, const trii_op *op);
+/* Reads `bytes` at `offset` of a buffer of rank r's call; false: the group has failed. */
+bool shm_peek_read(shm_group *g, int r, const trii_op *op, shm_buffer which, size_t offset,
+                   void *to, size_t bytes);
+
+/* --- peek_sum.c (guard: lock) --- */
+/* Whether the scratch has room for pieces of so many ranks. */
+bool shm_peek_sum_fits(const shm_group *g);
+bool shm_peek_sum_advance(shm_group *g, trii_op *op);
 
 /* --- parts.c --- */
 /* Whether a rank's input has a region for every rank (else all of it is for all, or the root). */
