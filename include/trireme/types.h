@@ -23,7 +23,10 @@ typedef enum tri_dtype {
     TRI_DTYPE_BOOL, /* one byte, 0 or 1 */
     TRI_DTYPE_F8_E4M3,
     TRI_DTYPE_F8_E5M2,
-    TRI_DTYPE_COUNT
+    TRI_DTYPE_COUNT,
+    /* In calls of groups only: complex numbers, two f32 or f64 each, which travel as those. */
+    TRI_DTYPE_C64 = 32,
+    TRI_DTYPE_C128
 } tri_dtype;
 
 /* Bytes of one element; 0 for TRI_DTYPE_NONE and unknown values. */

@@ -19,11 +19,15 @@ static const struct {
 
 size_t tri_dtype_size(tri_dtype dtype)
 {
+    if (trii_dtype_real(dtype) != dtype)
+        return 2 * dtypes[trii_dtype_real(dtype)].bytes;
     return (unsigned)dtype < TRI_DTYPE_COUNT ? dtypes[dtype].bytes : 0;
 }
 
 const char *tri_dtype_name(tri_dtype dtype)
 {
+    if (trii_dtype_real(dtype) != dtype)
+        return dtype == TRI_DTYPE_C64 ? "c64" : "c128";
     return (unsigned)dtype < TRI_DTYPE_COUNT ? dtypes[dtype].name : "unknown dtype";
 }
 

@@ -8,6 +8,12 @@
 
 #include <trireme/types.h>
 
+/* What a complex number is two of; other types are what they are. */
+static inline tri_dtype trii_dtype_real(tri_dtype dtype)
+{
+    return dtype == TRI_DTYPE_C64 ? TRI_DTYPE_F32 : dtype == TRI_DTYPE_C128 ? TRI_DTYPE_F64 : dtype;
+}
+
 static inline bool trii_dtype_is_float(tri_dtype dtype)
 {
     return dtype == TRI_DTYPE_F16 || dtype == TRI_DTYPE_BF16 || dtype == TRI_DTYPE_F32 ||

@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "base/dtype.h"
 #include "group/front.h"
 #include "group/premul.h"
 #include "group/reduce/reduce.h"
@@ -68,10 +69,31 @@ static tri_status check_shape(const tri_group *group, trii_collective *call)
     return TRI_OK;
 }
 
+/* Complex numbers go as what they are two of. */
+static tri_status as_real(trii_collective *call)
+{
+    tri_redop op = call->op;
+
+    if (trii_dtype_real(call->dtype) == call->dtype)
+        return TRI_OK;
+    if (trii_kind_in(call->kind, TRII_KINDS_REDUCING) && (unsigned)op < TRI_REDOP_COUNT &&
+        op != TRI_REDOP_SUM && op != TRI_REDOP_AVG && op != TRI_REDOP_PREMUL_SUM)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "%s of %s: complex numbers have sum, avg and premul_sum only",
+                         tri_redop_name(op), tri_dtype_name(call->dtype));
+    if (__builtin_mul_overflow(call->count, 2, &call->count))
+        return trii_call_bad(call, "count is more than memory can hold");
+    call->dtype = trii_dtype_real(call->dtype);
+    return TRI_OK;
+}
+
 tri_status trii_call_begin(tri_group **group, trii_collective *call)
 {
     const char *name = trii_kind_name(call->kind);
-    tri_status st = TRI_OK;
+    tri_status st = as_real(call);
+
+    if (st != TRI_OK)
+        return TRII_FAIL_CTX(st, "%s", name);
 
     if (*group == NULL)
         *group = trii_group_get_world();

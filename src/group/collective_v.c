@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/dtype.h"
 #include "group/front.h"
 
 #define FEW 64 /* ranks for which the places fit on the stack */
@@ -31,9 +32,15 @@ static tri_status places_init(places *p, int size)
     return TRI_OK;
 }
 
+/* Elements of the call for one of the caller's. */
+static size_t width_of(tri_dtype dtype)
+{
+    return trii_dtype_real(dtype) != dtype ? 2 : 1;
+}
+
 /* Where each part begins; *bytes_out: of all. */
 static tri_status place(const trii_collective *call, const char *what, const size_t *counts,
-                        int size, size_t *at, size_t *bytes_out)
+                        size_t width, int size, size_t *at, size_t *bytes_out)
 {
     size_t elem_bytes = tri_dtype_size(call->dtype);
 
@@ -41,7 +48,8 @@ static tri_status place(const trii_collective *call, const char *what, const siz
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: %s is NULL", trii_kind_name(call->kind), what);
     at[0] = 0;
     for (int r = 0; r < size; r++) {
-        if (__builtin_add_overflow(at[r], counts[r], &at[r + 1]))
+        if (__builtin_mul_overflow(counts[r], width, &at[r + 1]) ||
+            __builtin_add_overflow(at[r], at[r + 1], &at[r + 1]))
             return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: %s add up to more than memory can hold",
                              trii_kind_name(call->kind), what);
     }
@@ -76,6 +84,7 @@ static tri_status one_list(tri_group *group, trii_collective *call, const size_t
                            tri_work **work_out)
 {
     bool gathers = call->kind == TRII_KIND_ALL_GATHER_V;
+    size_t width = width_of(call->dtype);
     const void *whole, *own;
     size_t own_bytes, own_at;
     places p;
@@ -87,7 +96,7 @@ static tri_status one_list(tri_group *group, trii_collective *call, const size_t
         return st;
     st = places_init(&p, group->size);
     if (st == TRI_OK)
-        st = place(call, "counts", counts, group->size, p.src, &call->bytes);
+        st = place(call, "counts", counts, width, group->size, p.src, &call->bytes);
     if (st != TRI_OK)
         goto done;
     call->dst_parts = gathers ? p.src : NULL;
@@ -97,7 +106,7 @@ static tri_status one_list(tri_group *group, trii_collective *call, const size_t
     whole = gathers ? call->dst : call->src;
     own = gathers ? call->src : call->dst;
     own_at = p.src[group->rank] * tri_dtype_size(call->dtype);
-    own_bytes = counts[group->rank] * tri_dtype_size(call->dtype);
+    own_bytes = counts[group->rank] * width * tri_dtype_size(call->dtype);
     if (call->count > 0 && whole == NULL)
         st = trii_call_bad(call, gathers ? "dst is NULL" : "src is NULL");
     else if (own_bytes > 0 && own == NULL)
@@ -145,7 +154,7 @@ tri_status(tri_all_to_all_v)(tri_group *group, const void *src, const size_t *sr
                             .src = src,
                             .dst = dst,
                             .site = trii_site_take()};
-    size_t src_bytes = 0, dst_bytes = 0;
+    size_t src_bytes = 0, dst_bytes = 0, width = width_of(dtype);
     places p;
     tri_status st = check_dtype(&call);
 
@@ -155,9 +164,9 @@ tri_status(tri_all_to_all_v)(tri_group *group, const void *src, const size_t *sr
         return st;
     st = places_init(&p, group->size);
     if (st == TRI_OK)
-        st = place(&call, "src_counts", src_counts, group->size, p.src, &src_bytes);
+        st = place(&call, "src_counts", src_counts, width, group->size, p.src, &src_bytes);
     if (st == TRI_OK)
-        st = place(&call, "dst_counts", dst_counts, group->size, p.dst, &dst_bytes);
+        st = place(&call, "dst_counts", dst_counts, width, group->size, p.dst, &dst_bytes);
     if (st != TRI_OK)
         goto done;
     call.src_parts = p.src;

@@ -42,7 +42,7 @@ static tri_status check_shape(tri_dtype dtype, const int64_t *shape, int ndim, s
 {
     size_t bytes = tri_dtype_size(dtype);
 
-    if (bytes == 0)
+    if (bytes == 0 || dtype >= TRI_DTYPE_COUNT)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "tensor: dtype %d does not exist", (int)dtype);
     if (ndim < 0 || ndim > TRI_MAX_DIMS || (ndim > 0 && shape == NULL))
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "tensor: %d dimensions, 0 to %d are allowed", ndim,
