@@ -242,6 +242,40 @@ tri_status tri_store_wait(tri_store *store, const char *const *keys, int n_keys,
     return status;
 }
 
+/* Where the kind of store has no barrier of its own: keys of these names, as PyTorch's. */
+static tri_status barrier_of_keys(tri_store *store, const char *counter, const char *last,
+                                  int64_t size, int64_t timeout_ms)
+{
+    int64_t n = 0;
+    tri_status status = tri_store_add(store, counter, 1, &n);
+
+    if (status == TRI_OK && n == size)
+        status = tri_store_set(store, last, "1", 1);
+    return status == TRI_OK ? tri_store_wait(store, &last, 1, timeout_ms) : status;
+}
+
+tri_status tri_store_barrier(tri_store *store, const char *key, int64_t size, int64_t timeout_ms)
+{
+    char counter[TRI_STORE_MAX_KEY + 16], last[TRI_STORE_MAX_KEY + 16];
+    int64_t start = trii_now_ns(), n = 0;
+    tri_status status = check_keys(store, "store_barrier", &key, 1);
+    bool own = status == TRI_OK && store->ops->barrier != NULL;
+
+    if (status == TRI_OK && size < 1)
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "store_barrier: size %lld", (long long)size);
+    if (status != TRI_OK)
+        return status;
+    snprintf(counter, sizeof(counter), "%s%s", key, own ? "" : "/num_members");
+    snprintf(last, sizeof(last), "%s/last_member", key);
+    status = own ? store->ops->barrier(store, key, size, deadline_of(store, timeout_ms))
+                 : barrier_of_keys(store, counter, last, size, timeout_ms);
+    if (status == TRI_ERR_TIMEOUT && tri_store_add(store, counter, 0, &n) == TRI_OK)
+        return TRII_FAIL(status, "store_barrier: %lld of %lld came to %.80s in %.1f s",
+                         (long long)n, (long long)size, key,
+                         (double)(trii_now_ns() - start) / (double)TRII_NS_PER_S);
+    return status;
+}
+
 tri_status tri_store_check(tri_store *store, const char *const *keys, int n_keys, bool *present_out)
 {
     tri_status status = check_keys(store, "store_check", keys, n_keys);

@@ -531,6 +531,50 @@ static void every_allocation_may_fail(void **state)
     }
 }
 
+/* --- barriers --------------------------------------------------------------------------- */
+
+typedef struct comer {
+    tri_store *store;
+    tri_status status;
+} comer;
+
+static void come(void *arg)
+{
+    comer *c = arg;
+
+    c->status = tri_store_barrier(c->store, "b", 3, 0);
+}
+
+static void a_barrier_opens_when_all_have_come(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_KINDS; i++) {
+        comer comers[2];
+        trii_thread threads[2];
+        fixture f;
+
+        CHECK_OK(open_kind(i, &f));
+        CHECK_FAILS(tri_store_barrier(f.store, "b", 0, 0), TRI_ERR_INVALID_ARG, "size 0");
+        CHECK_FAILS(tri_store_barrier(f.store, "alone", 2, 30), TRI_ERR_TIMEOUT,
+                    "1 of 2 came to alone in 0.");
+        for (int t = 0; t < 2; t++) {
+            comers[t] = (comer){0};
+            CHECK_OK(tri_store_clone(f.store, &comers[t].store));
+            CHECK_OK(trii_thread_start(&threads[t], "comer", come, &comers[t]));
+        }
+        CHECK_OK(tri_store_barrier(f.store, "b", 3, 0));
+        for (int t = 0; t < 2; t++) {
+            trii_thread_join(&threads[t]);
+            CHECK_OK(comers[t].status);
+            tri_store_unref(comers[t].store);
+        }
+        CHECK_OK(tri_store_barrier(f.store, "b", 3, 0));     /* whoever comes later passes */
+        CHECK_OK(tri_store_barrier(f.store, "alone", 2, 0)); /* the first one stays counted */
+        close_kind(&f);
+    }
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(values_are_set_replaced_appended_and_deleted),
     cmocka_unit_test(counters_add_and_stay_text),
@@ -547,6 +591,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(prefixes_nest_as_in_pytorch),
     cmocka_unit_test(bad_calls_say_why),
     cmocka_unit_test(every_allocation_may_fail),
+    cmocka_unit_test(a_barrier_opens_when_all_have_come),
 };
 
 TEST_MAIN(tests)

@@ -10,6 +10,16 @@
 
 #define CANCEL_MS 5000 /* for the answer that calls a wait off */
 
+/* Sends the request, takes an answer of so many bytes, and leaves. */
+static tri_status ask(trii_tcp_store *store, const char *op, void *answer, size_t bytes)
+{
+    tri_status status = trii_tcp_send(store, op);
+
+    if (status == TRI_OK)
+        status = trii_tcp_receive(store, op, answer, bytes);
+    return trii_tcp_leave(store, status);
+}
+
 static tri_status tcp_set(tri_store *self, const char *key, const void *value, size_t bytes)
 {
     trii_tcp_store *store = trii_tcp_enter(self);
@@ -33,15 +43,16 @@ static tri_status tcp_append(tri_store *self, const char *key, const void *value
 static tri_status tcp_add(tri_store *self, const char *key, int64_t delta, int64_t *sum_out)
 {
     trii_tcp_store *store = trii_tcp_enter(self);
+    int64_t sum = 0;
     tri_status status;
 
     trii_wire_put_u8(&store->out, TRII_WIRE_ADD);
     trii_tcp_put_key(store, key);
     trii_wire_put_i64(&store->out, delta);
-    status = trii_tcp_send(store, "add");
+    status = ask(store, "add", &sum, sizeof(sum));
     if (status == TRI_OK)
-        status = trii_tcp_receive(store, "add", sum_out, sizeof(*sum_out));
-    return trii_tcp_leave(store, status);
+        *sum_out = sum;
+    return status;
 }
 
 static tri_status tcp_compare_set(tri_store *self, const char *key, const void *expected,
@@ -81,14 +92,12 @@ static tri_status cancel_wait(trii_tcp_store *store)
     return status == TRI_OK ? TRI_OK : trii_tcp_broken(store, "wait", status);
 }
 
-static tri_status wait_for(trii_tcp_store *store, const char *const *keys, int n_keys,
-                           int64_t deadline_ns)
+/* Sends a request that is answered when others have come, or calls it off. */
+static tri_status send_and_wait(trii_tcp_store *store, const char *op, int64_t deadline_ns)
 {
     uint8_t answer = 0;
-    tri_status status;
+    tri_status status = trii_tcp_send(store, op);
 
-    trii_tcp_put_keys(store, TRII_WIRE_WAIT, keys, n_keys);
-    status = trii_tcp_send(store, "wait");
     if (status != TRI_OK)
         return status;
     status = trii_socket_recv_all(store->fd, &answer, 1, deadline_ns);
@@ -96,7 +105,24 @@ static tri_status wait_for(trii_tcp_store *store, const char *const *keys, int n
         return cancel_wait(store);
     if (status == TRI_OK && answer != 0)
         status = TRII_FAIL(TRI_ERR_FORMAT, "answer %u", answer);
-    return status == TRI_OK ? TRI_OK : trii_tcp_broken(store, "wait", status);
+    return status == TRI_OK ? TRI_OK : trii_tcp_broken(store, op, status);
+}
+
+static tri_status wait_for(trii_tcp_store *store, const char *const *keys, int n_keys,
+                           int64_t deadline_ns)
+{
+    trii_tcp_put_keys(store, TRII_WIRE_WAIT, keys, n_keys);
+    return send_and_wait(store, "wait", deadline_ns);
+}
+
+static tri_status tcp_barrier(tri_store *self, const char *key, int64_t size, int64_t deadline_ns)
+{
+    trii_tcp_store *store = trii_tcp_enter(self);
+
+    trii_wire_put_u8(&store->out, TRII_WIRE_BARRIER);
+    trii_tcp_put_key(store, key);
+    trii_wire_put_i64(&store->out, size);
+    return trii_tcp_leave(store, send_and_wait(store, "barrier", deadline_ns));
 }
 
 static tri_status tcp_wait(tri_store *self, const char *const *keys, int n_keys,
@@ -155,12 +181,10 @@ static tri_status tcp_remove(tri_store *self, const char *key, bool *existed_out
 
     trii_wire_put_u8(&store->out, TRII_WIRE_DELETE_KEY);
     trii_tcp_put_key(store, key);
-    status = trii_tcp_send(store, "delete");
-    if (status == TRI_OK)
-        status = trii_tcp_receive(store, "delete", &answer, sizeof(answer));
+    status = ask(store, "delete", &answer, sizeof(answer));
     if (status == TRI_OK)
         *existed_out = answer != 0;
-    return trii_tcp_leave(store, status);
+    return status;
 }
 
 static tri_status tcp_num_keys(tri_store *self, int64_t *n_out)
@@ -170,12 +194,10 @@ static tri_status tcp_num_keys(tri_store *self, int64_t *n_out)
     tri_status status;
 
     trii_wire_put_u8(&store->out, TRII_WIRE_GETNUMKEYS);
-    status = trii_tcp_send(store, "num_keys");
-    if (status == TRI_OK)
-        status = trii_tcp_receive(store, "num_keys", &answer, sizeof(answer));
+    status = ask(store, "num_keys", &answer, sizeof(answer));
     if (status == TRI_OK)
         *n_out = answer;
-    return trii_tcp_leave(store, status);
+    return status;
 }
 
 static tri_status tcp_multi_set(tri_store *self, const char *const *keys, const void *const *values,
@@ -292,12 +314,10 @@ static tri_status tcp_queue_length(tri_store *self, const char *key, int64_t *n_
 
     trii_wire_put_u8(&store->out, TRII_WIRE_QUEUE_LEN);
     trii_tcp_put_key(store, key);
-    status = trii_tcp_send(store, "queue_length");
-    if (status == TRI_OK)
-        status = trii_tcp_receive(store, "queue_length", &answer, sizeof(answer));
+    status = ask(store, "queue_length", &answer, sizeof(answer));
     if (status == TRI_OK)
         *n_out = answer;
-    return trii_tcp_leave(store, status);
+    return status;
 }
 
 const trii_store_ops trii_tcp_ops = {
@@ -313,6 +333,7 @@ const trii_store_ops trii_tcp_ops = {
     .compare_set = tcp_compare_set,
     .append = tcp_append,
     .wait = tcp_wait,
+    .barrier = tcp_barrier,
     .check = tcp_check,
     .remove = tcp_remove,
     .num_keys = tcp_num_keys,

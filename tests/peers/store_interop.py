@@ -11,7 +11,6 @@ import os
 import sys
 import tempfile
 import threading
-import time
 
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # failures are provoked here
 os.environ.setdefault("TRI_LOG", "error")
@@ -65,6 +64,11 @@ class Ours:
     def file(path, world_size=0):
         handle, options = PTR(), FileOptions(world_size=world_size, timeout_ms=20000)
         call("tri_store_file", path.encode(), ctypes.byref(options), ctypes.byref(handle))
+        return Ours(0, handle=handle)
+
+    def prefix(self, prefix):
+        handle = PTR()
+        call("tri_store_prefix", prefix.encode(), self.handle, ctypes.byref(handle))
         return Ours(0, handle=handle)
 
     def close(self):
@@ -140,6 +144,9 @@ class Ours:
     def wait(self, keys, timeout_ms=0):
         call("tri_store_wait", self.handle, self.names(keys), len(keys), I64(timeout_ms))
 
+    def barrier(self, key, size, timeout_ms=0):
+        call("tri_store_barrier", self.handle, key.encode(), I64(size), I64(timeout_ms))
+
     def check(self, keys):
         present = ctypes.c_bool()
         call("tri_store_check", self.handle, self.names(keys), len(keys), ctypes.byref(present))
@@ -177,8 +184,11 @@ def raises(function, *args):
 
 
 def later(function, *args):
-    thread = threading.Thread(target=lambda: (time.sleep(0.05), function(*args)))
+    """Calls it in a thread that can go on once this one lets go of the interpreter: in its wait."""
+    go = threading.Event()
+    thread = threading.Thread(target=lambda: (go.wait(), function(*args)))
     thread.start()
+    go.set()
     return thread
 
 
@@ -236,29 +246,28 @@ def python_clients_of_our_server():
     assert raises(b.get, "bytes")
 
 
-def barrier_of_python_clients():
-    ours = Ours(0, serve=True)
-    stores = [dist.TCPStore("127.0.0.1", ours.port, None, False, seconds(10)) for _ in range(3)]
-    if not hasattr(stores[0], "barrier"):
-        print("  (this PyTorch has no store barrier)")
-        ours.close()
-        return
-    done = []
-
-    def arrive(store):
-        store.barrier("b", 3)
-        done.append(1)
-
-    threads = [threading.Thread(target=arrive, args=(s,)) for s in stores[:2]]
-    for thread in threads:
+def barriers_of_both(server):
+    """One barrier: clients of both, on a server of either; with a prefix and in a file too."""
+    ours = Ours(0, serve=True) if server == "ours" else None
+    theirs = dist.TCPStore("127.0.0.1", ours.port if ours else 0, None, not ours, seconds(20),
+                           use_libuv=server != "plain")
+    ours = ours or Ours(theirs.port)
+    folder = tempfile.mkdtemp(prefix="tri-interop-")
+    path = os.path.join(folder, "store")
+    pairs = [(ours, theirs), (ours.prefix("p"), dist.PrefixStore("p", theirs)),
+             (Ours.file(path), dist.FileStore(path, -1))]
+    for mine, other in pairs:
+        assert "1 of 2" in raises(mine.barrier, "short", 2, 50)
+        other.barrier("short", 2)  # the one that gave up stays counted
+        done = []
+        thread = threading.Thread(target=lambda: (other.barrier("b", 2), done.append(1)))
         thread.start()
-    time.sleep(0.05)
-    assert not done
-    arrive(stores[2])
-    for thread in threads:
+        mine.barrier("b", 2)
         thread.join()
-    assert len(done) == 3
-    ours.close()
+        assert done == [1]
+        mine.close()
+    os.remove(path)
+    os.rmdir(folder)
 
 
 def a_process_group_over_our_server():
@@ -429,7 +438,8 @@ def one_file_under_both():
 
 def main():
     print(f"PyTorch {torch.__version__}")
-    checks = [(python_clients_of_our_server, ()), (barrier_of_python_clients, ()),
+    checks = [(python_clients_of_our_server, ()), (barriers_of_both, ("ours",)),
+              (barriers_of_both, ("libuv",)), (barriers_of_both, ("plain",)),
               (a_process_group_over_our_server, ()), (our_client_of_python_server, (True,)),
               (our_client_of_python_server, (False,)), (worlds_join, (True,)),
               (worlds_join, (False,)), (our_server_waits_for_python, ()),

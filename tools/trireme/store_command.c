@@ -159,6 +159,15 @@ static int run_wait(tri_store *store, const request *r)
     return tri_store_wait(store, r->args, r->n_args, 0) == TRI_OK ? COMMAND_OK : failed();
 }
 
+static int run_barrier(tri_store *store, const request *r)
+{
+    int64_t size = 0;
+
+    if (trii_parse_i64(r->args[1], "the size", 1, INT64_MAX, &size) != TRI_OK)
+        return command_usage("store", "%s", tri_last_error());
+    return tri_store_barrier(store, r->args[0], size, 0) == TRI_OK ? COMMAND_OK : failed();
+}
+
 static int run_check(tri_store *store, const request *r)
 {
     bool present = false;
@@ -248,6 +257,7 @@ static const action actions[] = {
     {"append", 2, 2, "append KEY VALUE", run_append},
     {"compare-set", 3, 3, "compare-set KEY EXPECTED DESIRED", run_compare_set},
     {"wait", 1, -1, "wait KEY...", run_wait},
+    {"barrier", 2, 2, "barrier KEY SIZE", run_barrier},
     {"check", 1, -1, "check KEY...", run_check},
     {"delete", 1, -1, "delete KEY...", run_delete},
     {"keys", 0, 0, "keys", run_keys},
