@@ -45,6 +45,22 @@ static void hung(void *agent)
     trii_ending_begin(a, SIGTERM);
 }
 
+static tri_status open_binding(trii_agent *a)
+{
+    trii_cpu_set allowed;
+    tri_status status;
+
+    if (a->options->numa_binding == NULL)
+        return TRI_OK;
+    trii_cpu_allowed(&allowed);
+    status = trii_binding_open(&a->binding, a->options->numa_binding, "/sys", &allowed);
+    if (status == TRI_OK && a->binding.n_groups == 1 &&
+        strcmp(a->options->numa_binding, "exclusive") != 0)
+        trii_sink_print(a->err_sink, "trirun: --numa-binding: this host has one %s only\n",
+                        a->options->numa_binding);
+    return status;
+}
+
 static tri_status prepare(trii_agent *a)
 {
     tri_status status = trii_loop_create(&a->loop);
@@ -54,6 +70,8 @@ static tri_status prepare(trii_agent *a)
     trii_outputs_init(&a->outputs, a->loop, a->options);
     a->err_sink = a->outputs.err_sink;
     status = trii_agent_signals_open(a);
+    if (status == TRI_OK)
+        status = open_binding(a);
     if (status == TRI_OK)
         status = trii_run_folder_create(&a->folder);
     if (status == TRI_OK)
@@ -140,6 +158,7 @@ static void dispose(trii_agent *a)
         trii_loop_timer_stop(a->loop, &a->guard_start);
     }
     trii_agent_signals_close(a);
+    trii_binding_close(&a->binding);
     trii_free(a->workers);
     trii_free(a->live);
     trii_loop_destroy(a->loop);

@@ -7,6 +7,7 @@
 #define TRII_LAUNCH_AGENT_INSIDE_H
 
 #include "launch/agent.h"
+#include "launch/binding.h"
 #include "launch/environment.h"
 #include "launch/guard.h"
 #include "launch/monitor.h"
@@ -39,6 +40,7 @@ typedef struct trii_agent {
     trii_outputs outputs;
     trii_sink *err_sink; /* of outputs */
     trii_monitor monitor;
+    trii_binding binding; /* --numa-binding; no groups = none */
     trii_watch signals;
     trii_timer grace, guard_start;
     trii_agent_phase phase;

@@ -76,6 +76,7 @@ static tri_status start_worker(trii_agent *a, trii_worker *w, const trii_launch_
 {
     trii_process_spec spec = {.path = a->command.path, .in_fd = -1, .out_fd = -1, .err_fd = -1};
     const char **argv = NULL, **envp = NULL;
+    trii_cpu_set cores;
     tri_status status = trii_launch_command_argv(&a->command, w->local_rank, &argv);
 
     if (status == TRI_OK)
@@ -83,6 +84,10 @@ static tri_status start_worker(trii_agent *a, trii_worker *w, const trii_launch_
     if (status == TRI_OK)
         status = trii_outputs_open(&a->outputs, job, w->local_rank, &w->out, &w->err, &spec.out_fd,
                                    &spec.err_fd);
+    if (a->binding.n_groups > 0) {
+        trii_binding_of(&a->binding, w->local_rank, job->local_size, &cores);
+        spec.cores = &cores;
+    }
     spec.argv = argv;
     spec.envp = envp;
     if (status == TRI_OK)

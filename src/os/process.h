@@ -9,6 +9,8 @@
 
 #include <trireme/status.h>
 
+#include "os/cpu.h"
+
 typedef struct trii_process {
     int pid;
     int pidfd; /* becomes readable when the process ends; -1 after trii_process_reap */
@@ -19,6 +21,7 @@ typedef struct trii_process_spec {
     const char *const *argv;   /* ends with NULL */
     const char *const *envp;   /* ends with NULL */
     int in_fd, out_fd, err_fd; /* become 0, 1, 2; -1 = inherited */
+    const trii_cpu_set *cores; /* it may run on; NULL = inherited */
 } trii_process_spec;
 
 typedef struct trii_process_exit {

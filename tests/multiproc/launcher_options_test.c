@@ -100,6 +100,25 @@ static void each_worker_sees_one_gpu_with_a_virtual_rank(void **state)
     trirun_end(&j, 0);
 }
 
+static void workers_are_bound_to_cores_of_their_own(void **state)
+{
+    launcher_job j;
+
+    (void)state;
+    TRIRUN(&j, "--nproc-per-node=2", "--numa-binding=exclusive", "sh", "-c",
+           "echo $RANK $(nproc) $(grep Cpus_allowed_list /proc/self/status)");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    if (sysconf(_SC_NPROCESSORS_ONLN) > 1) { /* each has its half */
+        const char *first = strstr(SPAWN_OUT(&j.trirun), "0 ");
+        const char *second = strstr(SPAWN_OUT(&j.trirun), "1 ");
+
+        assert_non_null(first);
+        assert_non_null(second);
+        assert_string_not_equal(strchr(first, ':'), strchr(second, ':'));
+    }
+    trirun_end(&j, 0);
+}
+
 static void mpiruns_habits_and_a_forgotten_folder_get_a_hint(void **state)
 {
     static const struct {
@@ -133,6 +152,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(local_rank_becomes_an_argument_where_launch_gave_it),
     cmocka_unit_test(what_only_python_can_run_is_run_by_python),
     cmocka_unit_test(each_worker_sees_one_gpu_with_a_virtual_rank),
+    cmocka_unit_test(workers_are_bound_to_cores_of_their_own),
     cmocka_unit_test(mpiruns_habits_and_a_forgotten_folder_get_a_hint),
 };
 
