@@ -1,0 +1,147 @@
+/*
+ * rdzv_state.c - see rdzv_state.h. The rules are those of PyTorch's dynamic rendezvous, since its
+ * agents may take part.
+ */
+#include "launch/rendezvous/rdzv_state.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+
+void trii_rdzv_state_init(trii_rdzv_state *state)
+{
+    memset(state, 0, sizeof(*state));
+}
+
+void trii_rdzv_state_fini(trii_rdzv_state *state)
+{
+    trii_free(state->entries);
+    trii_rdzv_state_init(state);
+}
+
+bool trii_rdzv_node_same(const trii_rdzv_node *a, const trii_rdzv_node *b)
+{
+    return trii_rdzv_node_compare(a, b) == 0;
+}
+
+int trii_rdzv_node_compare(const trii_rdzv_node *a, const trii_rdzv_node *b)
+{
+    int order = strcmp(a->addr, b->addr);
+
+    if (order == 0)
+        order = (a->pid > b->pid) - (a->pid < b->pid);
+    if (order == 0)
+        order = (a->local_id > b->local_id) - (a->local_id < b->local_id);
+    return order;
+}
+
+trii_rdzv_entry *trii_rdzv_find(const trii_rdzv_state *state, const trii_rdzv_node *node)
+{
+    for (int i = 0; i < state->n; i++) {
+        if (trii_rdzv_node_same(&state->entries[i].node, node))
+            return &state->entries[i];
+    }
+    return NULL;
+}
+
+tri_status trii_rdzv_entry_of(trii_rdzv_state *state, const trii_rdzv_node *node,
+                              trii_rdzv_entry **entry_out)
+{
+    trii_rdzv_entry *entry = trii_rdzv_find(state, node);
+
+    if (entry == NULL) {
+        if (state->n == TRII_RDZV_MAX_NODES)
+            return TRII_FAIL(TRI_ERR_FORMAT, "rendezvous: more than %d nodes", TRII_RDZV_MAX_NODES);
+        if (state->n == state->room) {
+            int room = state->room > 0 ? 2 * state->room : 8;
+            trii_rdzv_entry *more =
+                trii_realloc(state->entries, (size_t)room, sizeof(*more), "rendezvous");
+
+            if (more == NULL)
+                return TRI_ERR_NO_MEMORY;
+            state->entries = more;
+            state->room = room;
+        }
+        entry = &state->entries[state->n++];
+        memset(entry, 0, sizeof(*entry));
+        entry->node = *node;
+    }
+    *entry_out = entry;
+    return TRI_OK;
+}
+
+int trii_rdzv_count_participants(const trii_rdzv_state *state)
+{
+    int n = 0;
+
+    for (int i = 0; i < state->n; i++)
+        n += state->entries[i].participant;
+    return n;
+}
+
+int trii_rdzv_count_waiting(const trii_rdzv_state *state)
+{
+    int n = 0;
+
+    for (int i = 0; i < state->n; i++)
+        n += state->entries[i].waiting;
+    return n;
+}
+
+void trii_rdzv_remove(trii_rdzv_state *state, const trii_rdzv_node *node, int min_nodes)
+{
+    trii_rdzv_entry *entry = trii_rdzv_find(state, node);
+    bool was_participant;
+    int left;
+
+    if (entry == NULL)
+        return;
+    was_participant = entry->participant;
+    *entry = state->entries[--state->n];
+    left = trii_rdzv_count_participants(state);
+    if (!was_participant)
+        return;
+    if (state->complete && left == 0) {
+        state->complete = false;
+        state->round++;
+    }
+    if (!state->complete && left < min_nodes)
+        state->has_deadline = false;
+}
+
+tri_status trii_rdzv_participate(trii_rdzv_state *state, const trii_rdzv_node *node, int min_nodes,
+                                 int max_nodes, int64_t now_us, int64_t last_call_us)
+{
+    trii_rdzv_entry *entry;
+    tri_status status = trii_rdzv_entry_of(state, node, &entry);
+    int n;
+
+    if (status != TRI_OK)
+        return status;
+    entry->waiting = entry->redundant = false;
+    entry->participant = entry->beats = true;
+    entry->rank = 0;
+    entry->beat_us = now_us;
+    n = trii_rdzv_count_participants(state);
+    if (n == min_nodes) {
+        state->has_deadline = true;
+        state->deadline_us = now_us + last_call_us;
+    }
+    if (n == max_nodes)
+        trii_rdzv_complete(state);
+    return TRI_OK;
+}
+
+void trii_rdzv_complete(trii_rdzv_state *state)
+{
+    state->complete = true;
+    state->has_deadline = false;
+    for (int i = 0; i < state->n; i++) {
+        state->entries[i].rank = 0;
+        for (int k = 0; k < state->n && state->entries[i].participant; k++)
+            state->entries[i].rank +=
+                state->entries[k].participant &&
+                trii_rdzv_node_compare(&state->entries[k].node, &state->entries[i].node) < 0;
+    }
+}

@@ -1,0 +1,58 @@
+/*
+ * rdzv_state.h - what the nodes of a dynamic rendezvous agree on: torch.distributed's
+ * _RendezvousState, as one table of nodes. Its rules are in rdzv_state.c, its bytes in
+ * rdzv_pickle.c; no clocks, no stores.
+ *
+ * Wall times are microseconds since 1970, UTC.
+ */
+#ifndef TRII_RDZV_STATE_H
+#define TRII_RDZV_STATE_H
+
+#include <trireme/status.h>
+
+#define TRII_RDZV_ADDR_BYTES 256
+#define TRII_RDZV_MAX_NODES 16384 /* of all lists together */
+
+typedef struct trii_rdzv_node {
+    char addr[TRII_RDZV_ADDR_BYTES];
+    int64_t pid, local_id;
+} trii_rdzv_node;
+
+typedef struct trii_rdzv_entry {
+    trii_rdzv_node node;
+    bool participant, waiting, redundant, beats;
+    int64_t rank;    /* of a participant, once the round is complete */
+    int64_t beat_us; /* if it beats */
+} trii_rdzv_entry;
+
+typedef struct trii_rdzv_state {
+    int64_t round;
+    bool complete, closed, has_deadline;
+    int64_t deadline_us; /* of the last call */
+    trii_rdzv_entry *entries;
+    int n, room;
+} trii_rdzv_state;
+
+void trii_rdzv_state_init(trii_rdzv_state *state);
+void trii_rdzv_state_fini(trii_rdzv_state *state);
+bool trii_rdzv_node_same(const trii_rdzv_node *a, const trii_rdzv_node *b);
+/* PyTorch's order, by which ranks are given. */
+int trii_rdzv_node_compare(const trii_rdzv_node *a, const trii_rdzv_node *b);
+/* NULL: unknown. */
+trii_rdzv_entry *trii_rdzv_find(const trii_rdzv_state *state, const trii_rdzv_node *node);
+/* Finds it or adds it, in no list. Errors: NO_MEMORY, FORMAT (too many). */
+tri_status trii_rdzv_entry_of(trii_rdzv_state *state, const trii_rdzv_node *node,
+                              trii_rdzv_entry **entry_out) TRI_MUST_CHECK;
+int trii_rdzv_count_participants(const trii_rdzv_state *state);
+int trii_rdzv_count_waiting(const trii_rdzv_state *state);
+
+/* Takes the node out of every list; a round that nobody is left in is over. */
+void trii_rdzv_remove(trii_rdzv_state *state, const trii_rdzv_node *node, int min_nodes);
+/* The node joins the round that is being formed. */
+tri_status trii_rdzv_participate(trii_rdzv_state *state, const trii_rdzv_node *node, int min_nodes,
+                                 int max_nodes, int64_t now_us,
+                                 int64_t last_call_us) TRI_MUST_CHECK;
+/* The round is formed: everybody gets a rank. */
+void trii_rdzv_complete(trii_rdzv_state *state);
+
+#endif
