@@ -82,7 +82,11 @@ static tri_status prepare(trii_agent *a)
         status = trii_monitor_open(&a->monitor, a->options, a->loop, a->err_sink, a->run_id,
                                    a->folder.path, hung, a);
     trii_process_adopt_orphans();
-    trii_loop_timer(a->loop, &a->guard_start, trii_deadline_ms(GUARD_DELAY_MS), guard_due);
+    /* With several hosts there will be threads, and it is a copy of a process that has one. */
+    if (status == TRI_OK && a->options->max_nodes > 1)
+        guard_due(&a->guard_start);
+    else if (status == TRI_OK)
+        trii_loop_timer(a->loop, &a->guard_start, trii_deadline_ms(GUARD_DELAY_MS), guard_due);
     return status;
 }
 
@@ -113,25 +117,43 @@ static bool may_start_again(const trii_agent *a)
            a->restarts < a->options->max_restarts;
 }
 
+/* Whether another attempt follows. */
+static bool settle(trii_agent *a)
+{
+    bool more;
+
+    if (a->meeting != NULL) {
+        more = trii_meeting_settle(a) == TRII_OUTCOME_AGAIN;
+        trii_monitor_ended(&a->monitor, a->cause, more);
+        return more;
+    }
+    more = may_start_again(a);
+    trii_monitor_ended(&a->monitor, a->cause, more);
+    trii_attempt_report(a, more);
+    a->restarts += more;
+    return more;
+}
+
 static tri_status run_attempts(trii_agent *a)
 {
-    for (;;) {
-        tri_status status = trii_attempt_start(a);
-        bool more;
+    bool more = true;
 
+    while (more) {
+        tri_status status = a->meeting != NULL ? trii_meeting_join(a) : TRI_OK;
+
+        if (status == TRI_END)
+            return TRI_OK;
+        if (status == TRI_OK)
+            status = trii_attempt_start(a);
         if (status != TRI_OK) {
             abandon(a);
             return status;
         }
         run_to_the_end(a);
-        more = may_start_again(a);
-        trii_monitor_ended(&a->monitor, a->cause, more);
-        trii_attempt_report(a, more);
+        more = settle(a);
         trii_attempt_dispose(a);
-        if (!more)
-            return TRI_OK;
-        a->restarts++;
     }
+    return TRI_OK;
 }
 
 /* --- the end ------------------------------------------------------------------------------ */
@@ -151,6 +173,7 @@ static void flush_output(trii_agent *a)
 
 static void dispose(trii_agent *a)
 {
+    trii_meeting_close(a);
     trii_attempt_dispose(a);
     trii_outputs_fini(&a->outputs);
     if (a->loop != NULL) {
@@ -167,12 +190,12 @@ static void dispose(trii_agent *a)
 tri_status trii_agent_run(const trii_launch_options *options, int *exit_out)
 {
     trii_agent a = {.options = options, .folder = {.lock_fd = -1}};
+    char why[TRII_ERR_BYTES];
     tri_status status;
 
     trii_fd_fill_standard();
-    if (options->max_nodes > 1 || strncmp(options->rdzv_backend, "etcd", 4) == 0)
-        return TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                         "several hosts and etcd are not there yet in this version");
+    if (options->max_nodes > 1 && strncmp(options->rdzv_backend, "etcd", 4) == 0)
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "etcd is not there yet in this version");
     status = trii_launch_command_find(&a.command, options);
     if (status != TRI_OK)
         return status;
@@ -186,11 +209,15 @@ tri_status trii_agent_run(const trii_launch_options *options, int *exit_out)
     a.n_workers = options->nproc;
     status = prepare(&a);
     if (status == TRI_OK)
+        status = trii_meeting_open(&a);
+    if (status == TRI_OK)
         status = run_attempts(&a);
     if (status == TRI_OK) {
         flush_output(&a);
-        *exit_out = a.cause != NULL || a.stop_signal != 0 || a.gave_up || a.hung;
+        *exit_out =
+            a.cause != NULL || a.stop_signal != 0 || a.gave_up || a.hung || a.failed_elsewhere;
     }
+    snprintf(why, sizeof(why), "%s", tri_last_error());
     trii_monitor_close(&a.monitor, status == TRI_OK ? *exit_out : TRII_LAUNCH_FAILED);
     trii_guard_dismiss(&a.guard);
     if (a.cause != NULL || a.hung)
@@ -198,5 +225,5 @@ tri_status trii_agent_run(const trii_launch_options *options, int *exit_out)
     else if (a.folder.lock_fd >= 0)
         trii_run_folder_remove(&a.folder);
     dispose(&a);
-    return status;
+    return status == TRI_OK ? TRI_OK : TRII_FAIL(status, "%s", why);
 }

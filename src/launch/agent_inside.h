@@ -1,7 +1,8 @@
 /*
  * agent_inside.h - the agent's state, shared by the files that make it up: agent.c (life of the
  * job), attempt.c (one start of the workers), ending.c (how an attempt ends), signals.c (what the
- * user says), job_store.c (the workers' store).
+ * user says), job_store.c (the workers' store),
+ * meeting.c (other hosts).
  */
 #ifndef TRII_LAUNCH_AGENT_INSIDE_H
 #define TRII_LAUNCH_AGENT_INSIDE_H
@@ -10,6 +11,7 @@
 #include "launch/binding.h"
 #include "launch/environment.h"
 #include "launch/guard.h"
+#include "launch/meeting.h"
 #include "launch/monitor.h"
 #include "launch/run_folder.h"
 #include "launch/worker.h"
@@ -22,6 +24,7 @@
  * get their polite signal, their grace and then SIGKILL; SWEEP while what the workers left behind
  * is ended in the same way. Of the job: FLUSH while output is queued. */
 typedef enum trii_agent_phase {
+    TRII_PHASE_MEET, /* no worker runs: the agent waits for other hosts */
     TRII_PHASE_RUN,
     TRII_PHASE_STOP,
     TRII_PHASE_SWEEP,
@@ -44,10 +47,12 @@ typedef struct trii_agent {
     trii_watch signals;
     trii_timer grace, guard_start;
     trii_agent_phase phase;
-    int stop_signal; /* the user's signal that ends the job, or 0 */
-    bool gave_up;    /* SIGKILL did not help */
-    bool hung;       /* the job stood still and was stopped */
-    int restarts;    /* attempts that failed and were followed by another */
+    int stop_signal;       /* the user's signal that ends the job, or 0 */
+    bool gave_up;          /* SIGKILL did not help */
+    bool hung;             /* the job stood still and was stopped */
+    bool failed_elsewhere; /* on another host, or there */
+    int restarts;          /* attempts that failed and were followed by another */
+    trii_meeting *meeting; /* with the agents of other hosts; NULL: there are none */
 
     /* of the attempt */
     trii_tcp_server *store;
@@ -64,6 +69,8 @@ typedef struct trii_agent {
 tri_status trii_attempt_start(trii_agent *a) TRI_MUST_CHECK;
 /* Prints who failed first and why; `more` says that another attempt follows. */
 void trii_attempt_report(trii_agent *a, bool more);
+/* Ends its streams without a word: what happened is told elsewhere. */
+void trii_attempt_quiet(trii_agent *a);
 /* Closes what the attempt holds; may come twice. */
 void trii_attempt_dispose(trii_agent *a);
 
@@ -83,7 +90,7 @@ void trii_agent_signals_close(trii_agent *a);
 
 /* --- job_store.c --- */
 /* A store without any key, for one attempt: keys of an earlier one are never read. */
-tri_status trii_job_store_open(trii_agent *a) TRI_MUST_CHECK;
+tri_status trii_job_store_open(trii_agent *a, const char *host, int port) TRI_MUST_CHECK;
 void trii_job_store_close(trii_agent *a);
 
 #endif

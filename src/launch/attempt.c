@@ -43,6 +43,8 @@ static void first_failure(trii_agent *a, trii_worker *worker)
     if (a->n_live > 0)
         trii_sink_print(a->err_sink, "trirun: rank %d (pid %d) %s%s; stopping the other%s\n",
                         worker->rank, worker->process.pid, what, too, a->n_live == 1 ? "" : "s");
+    if (a->meeting != NULL)
+        trii_meeting_failure(a);
     trii_ending_begin(a, SIGTERM);
 }
 
@@ -106,7 +108,7 @@ static tri_status start_worker(trii_agent *a, trii_worker *w, const trii_launch_
 
 static tri_status start_workers(trii_agent *a)
 {
-    const trii_launch_job job = {
+    trii_launch_job job = {
         .local_size = a->n_workers,
         .world_size = a->n_workers,
         .group_size = 1,
@@ -115,7 +117,6 @@ static tri_status start_workers(trii_agent *a)
         .error_dir = trii_log_folder_error_dir(&a->outputs.folder),
         .virtual_local_rank = a->options->virtual_local_rank,
         .master_addr = a->options->master_addr,
-        .master_port = trii_tcp_server_port(a->store),
         .run_id = a->run_id,
         .run_dir = a->folder.path,
         .role = a->options->role,
@@ -126,6 +127,10 @@ static tri_status start_workers(trii_agent *a)
         .cores = trii_launch_count_cores(),
     };
 
+    if (a->meeting != NULL)
+        trii_meeting_describe(a->meeting, &job);
+    else
+        job.master_port = trii_tcp_server_port(a->store);
     for (int i = 0; i < a->n_workers; i++) {
         tri_status status;
 
@@ -151,12 +156,23 @@ tri_status trii_attempt_start(trii_agent *a)
     a->n_live = 0;
     trii_monitor_begin(&a->monitor);
     status = trii_outputs_attempt(&a->outputs, a->restarts, a->n_workers);
-    if (status == TRI_OK)
-        status = trii_job_store_open(a);
+    if (status == TRI_OK && a->meeting == NULL)
+        status = trii_job_store_open(a, a->options->master_addr, a->options->master_port);
     return status == TRI_OK ? start_workers(a) : status;
 }
 
 /* --- the report --------------------------------------------------------------------------- */
+
+void trii_attempt_quiet(trii_agent *a)
+{
+    for (int i = 0; i < a->n_workers; i++) {
+        trii_stream_close(&a->workers[i].out);
+        trii_stream_close(&a->workers[i].err);
+        if (a->workers[i].live)
+            trii_sink_print(a->err_sink, "trirun: rank %d (pid %d) does not die of SIGKILL\n",
+                            a->workers[i].rank, a->workers[i].process.pid);
+    }
+}
 
 void trii_attempt_report(trii_agent *a, bool more)
 {
@@ -168,13 +184,7 @@ void trii_attempt_report(trii_agent *a, bool more)
                             .before = &a->monitor.kills};
     char words[80];
 
-    for (int i = 0; i < a->n_workers; i++) {
-        trii_stream_close(&a->workers[i].out);
-        trii_stream_close(&a->workers[i].err);
-        if (a->workers[i].live)
-            trii_sink_print(a->err_sink, "trirun: rank %d (pid %d) does not die of SIGKILL\n",
-                            a->workers[i].rank, a->workers[i].process.pid);
-    }
+    trii_attempt_quiet(a);
     if (a->cause == NULL) {
         trii_failure_report_leavers(a->workers, a->n_workers, a->err_sink);
         if (a->hung)

@@ -11,13 +11,12 @@
 
 /* A name that is not loopback is served everywhere, as torchrun does: workers may resolve it to
  * any of our addresses. */
-tri_status trii_job_store_open(trii_agent *a)
+tri_status trii_job_store_open(trii_agent *a, const char *host, int port)
 {
-    const char *host = a->options->master_addr;
     bool loopback = trii_socket_is_loopback(host);
     trii_job_key key = {0};
     const trii_tcp_server_options server = {.host = loopback ? host : NULL,
-                                            .port = a->options->master_port,
+                                            .port = port,
                                             .key = &key,
                                             .key_optional = loopback,
                                             .loop = a->loop};

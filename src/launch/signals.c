@@ -29,7 +29,7 @@ static void user_signal(trii_agent *a, int number)
                         trii_signal_name(number), a->n_live, a->n_live == 1 ? "" : "s");
         trii_ending_begin(a, number);
     } else if (a->stop_signal == 0 && a->phase < TRII_PHASE_FLUSH) {
-        a->stop_signal = number; /* already stopping for another reason */
+        a->stop_signal = number; /* already stopping for another reason, or nothing runs yet */
     } else {
         /* The second time means now. */
         trii_loop_timer(a->loop, &a->grace, trii_now_ns(), trii_ending_grace_over);

@@ -1,0 +1,377 @@
+/*
+ * meeting.c - see meeting.h.
+ */
+#include "launch/meeting.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "launch/agent_inside.h"
+#include "launch/peers.h"
+#include "os/clock.h"
+#include "os/signal.h"
+
+/* A worker that complains of a lost peer may be right: so long its host is given to be noticed. */
+#define VICTIM_MS (TRII_PEER_SILENCE_MS + 2 * TRII_PEER_BEAT_MS + 200)
+/* For the store to show that it lives although its agent's connection broke. */
+#define VERDICT_MS INT64_C(500)
+/* For leaving in order. */
+#define LEAVE_MS 5000
+
+/* For the rendezvous thread to end; where the network is dead it will not. */
+#define QUIT_MS 3000
+#define CUT_MS 50
+
+struct trii_meeting {
+    struct trii_agent *agent;
+    trii_rendezvous *rdzv;
+    trii_peers *peers;
+    trii_watch watch;
+    trii_rdzv_round round;
+    trii_timer verdict; /* whether the agents' store is gone */
+    bool joined, finished, left;
+    bool cut;                  /* it is, or cannot be reached */
+    bool told;                 /* the others know of our failure */
+    trii_rdzv_event_kind news; /* NOTHING, AGAIN or an end: the first of this round */
+    bool counts;
+    char why[TRII_ERR_BYTES];
+    char lost[TRII_ERR_BYTES / 2];
+};
+
+/* What is on is over; workers that run are stopped. */
+static void hear(trii_meeting *m, trii_rdzv_event_kind kind, bool counts, const char *why)
+{
+    trii_agent *a = m->agent;
+
+    if (m->news != TRII_RDZV_NOTHING)
+        return;
+    trii_loop_timer_stop(a->loop, &m->verdict);
+    m->news = kind;
+    m->counts = counts;
+    snprintf(m->why, sizeof(m->why), "%s", why);
+    if (a->phase != TRII_PHASE_RUN)
+        return;
+    trii_sink_print(a->err_sink, "trirun: %s; stopping %d worker%s\n", why, a->n_live,
+                    a->n_live == 1 ? "" : "s");
+    trii_ending_begin(a, SIGTERM);
+}
+
+static void store_lost(trii_timer *timer)
+{
+    trii_meeting *m = TRII_CONTAINER(timer, trii_meeting, verdict);
+    char text[TRII_ERR_BYTES];
+
+    if (m->news == TRII_RDZV_NOTHING || m->news == TRII_RDZV_FAILED)
+        m->cut = true;
+    snprintf(text, sizeof(text), "%s, and the agents' store with it: the job cannot go on",
+             m->lost);
+    hear(m, TRII_RDZV_ENDED, false, text);
+}
+
+static void rdzv_ready(trii_watch *watch, unsigned events)
+{
+    trii_meeting *m = TRII_CONTAINER(watch, trii_meeting, watch);
+    trii_rdzv_event event;
+
+    (void)events;
+    for (;;) {
+        trii_rendezvous_next(m->rdzv, &event);
+        switch (event.kind) {
+        case TRII_RDZV_NOTHING:
+            return;
+        case TRII_RDZV_NOTE:
+            trii_sink_print(m->agent->err_sink, "trirun: %s\n", event.why);
+            break;
+        case TRII_RDZV_JOINED:
+            m->round = event.round;
+            m->joined = true;
+            break;
+        case TRII_RDZV_FINISHED:
+            m->finished = true;
+            break;
+        case TRII_RDZV_LEFT:
+            m->left = true;
+            break;
+        case TRII_RDZV_AGAIN:
+        case TRII_RDZV_ENDED:
+        case TRII_RDZV_UNNEEDED:
+        case TRII_RDZV_FAILED:
+            if (event.kind == TRII_RDZV_FAILED && m->lost[0] != '\0' &&
+                m->news == TRII_RDZV_NOTHING) {
+                store_lost(&m->verdict);
+                break;
+            }
+            hear(m, event.kind, event.counts, event.why);
+            break;
+        }
+    }
+}
+
+/* Of the agent that serves the store the store itself tells whether it lives: perhaps it was us who
+ * were not heard for a while. */
+static void peer_lost(void *arg, int rank, const char *why)
+{
+    trii_meeting *m = arg;
+    trii_agent *a = m->agent;
+
+    if (m->finished || m->left || m->round.agents == NULL)
+        return;
+    trii_rendezvous_lost(m->rdzv, rank, why);
+    if (m->round.agents[rank].serves) {
+        snprintf(m->lost, sizeof(m->lost), "%s", why);
+        trii_loop_timer(a->loop, &m->verdict, trii_deadline_ms(VERDICT_MS), store_lost);
+        return;
+    }
+    hear(m, strcmp(a->options->rdzv_backend, "static") == 0 ? TRII_RDZV_ENDED : TRII_RDZV_AGAIN,
+         false, why);
+}
+
+tri_status trii_meeting_open(trii_agent *a)
+{
+    trii_rdzv_setup setup = {.options = a->options, .loop = a->loop};
+    trii_meeting *m;
+    tri_status status;
+
+    if (a->options->max_nodes == 1)
+        return TRI_OK;
+    m = trii_alloc(1, sizeof(*m), "other hosts");
+    if (m == NULL)
+        return TRI_ERR_NO_MEMORY;
+    m->agent = a;
+    a->meeting = m;
+    status = trii_peers_create(a->loop, peer_lost, m, &m->peers);
+    if (status != TRI_OK)
+        return status;
+    setup.peer_port = trii_peers_port(m->peers);
+    snprintf(setup.token, sizeof(setup.token), "%s", trii_peers_token(m->peers));
+    status = trii_rendezvous_create(&setup, &m->rdzv);
+    if (status == TRI_OK)
+        status = trii_loop_watch(a->loop, &m->watch, trii_rendezvous_fd(m->rdzv), TRII_READABLE,
+                                 rdzv_ready);
+    if (status == TRI_OK)
+        snprintf(a->run_id, sizeof(a->run_id), "%s", trii_rendezvous_id(m->rdzv));
+    return status;
+}
+
+/* In order, while the others may go on. */
+static void leave(trii_agent *a, bool close, const char *why)
+{
+    trii_meeting *m = a->meeting;
+    int64_t deadline = trii_deadline_ms(LEAVE_MS);
+
+    if (m->cut)
+        return;
+    if (close)
+        trii_rendezvous_close(m->rdzv);
+    else
+        trii_rendezvous_leave(m->rdzv, why);
+    while (!m->left && trii_now_ns() < deadline)
+        trii_loop_run_once(a->loop, deadline);
+}
+
+static void leave_for_signal(trii_agent *a)
+{
+    char host[256], why[320];
+
+    trii_process_host(host, sizeof(host));
+    snprintf(why, sizeof(why), "host %s was told to stop by %s", host,
+             trii_signal_name(a->stop_signal));
+    leave(a, false, why);
+}
+
+/* A store that only the master's agent keeps. Agents of torchrun go on to use the address that they
+ * were told first, so then it stays. */
+static tri_status open_worker_store(trii_agent *a)
+{
+    trii_meeting *m = a->meeting;
+    const trii_launch_options *o = a->options;
+    const char *host = o->local_addr != NULL ? o->local_addr : o->rdzv_host;
+    int port = m->round.mixed && m->round.master ? m->round.master_port : 0;
+
+    if (strcmp(o->rdzv_backend, "static") == 0)
+        return TRI_OK;
+    return trii_job_store_open(a, trii_socket_is_loopback(host) ? host : "0.0.0.0", port);
+}
+
+void trii_meeting_describe(const trii_meeting *m, trii_launch_job *job)
+{
+    job->world_size = m->round.world_size;
+    job->first_rank = m->round.first_rank;
+    job->group_rank = m->round.group_rank;
+    job->group_size = m->round.group_size;
+    job->first_role_rank = m->round.first_role_rank;
+    job->role_size = m->round.role_size;
+    job->master_addr = m->round.master_addr;
+    job->master_port = m->round.master_port;
+}
+
+static void tell_failure(trii_agent *a)
+{
+    char host[256], words[80], why[TRII_ERR_BYTES];
+    bool more = a->restarts < a->options->max_restarts;
+
+    trii_process_host(host, sizeof(host));
+    trii_worker_describe(a->cause, words, sizeof(words));
+    snprintf(why, sizeof(why), "rank %d on host %s %s", a->cause->rank, host, words);
+    a->meeting->told = true;
+    trii_rendezvous_tell(a->meeting->rdzv, !more, true, why);
+}
+
+void trii_meeting_failure(trii_agent *a)
+{
+    if (trii_worker_blame(a->cause) > 0)
+        tell_failure(a);
+}
+
+/* Runs the loop until there is news, a signal, or it is late. */
+static void wait_for_news(trii_agent *a, int64_t deadline_ns)
+{
+    trii_meeting *m = a->meeting;
+
+    while (m->news == TRII_RDZV_NOTHING && !m->finished && a->stop_signal == 0 &&
+           trii_now_ns() < deadline_ns)
+        trii_loop_run_once(a->loop, deadline_ns);
+}
+
+/* What the others say counts. */
+static trii_outcome settle_news(trii_agent *a)
+{
+    trii_meeting *m = a->meeting;
+
+    trii_attempt_quiet(a);
+    if (m->news == TRII_RDZV_AGAIN) {
+        a->cause = NULL; /* a victim */
+        if (m->counts)
+            a->restarts++;
+        trii_sink_print(a->err_sink, "trirun: %s; starting again with the hosts that are there\n",
+                        m->why);
+        return TRII_OUTCOME_AGAIN;
+    }
+    trii_sink_print(a->err_sink, "trirun: the job is over: %s\n", m->why);
+    a->failed_elsewhere = true;
+    leave(a, false, m->why);
+    return TRII_OUTCOME_OVER;
+}
+
+/* A round, or why there is none. */
+static tri_status join_once(trii_agent *a)
+{
+    trii_meeting *m = a->meeting;
+    tri_status status;
+
+    trii_attempt_dispose(a);
+    status = open_worker_store(a);
+    if (status != TRI_OK)
+        return status;
+    trii_free(m->round.agents);
+    m->round.agents = NULL;
+    m->joined = m->told = false;
+    m->news = TRII_RDZV_NOTHING;
+    m->lost[0] = '\0';
+    trii_rendezvous_join(m->rdzv, a->store != NULL ? trii_tcp_server_port(a->store) : 0,
+                         a->restarts);
+    while (!m->joined && a->stop_signal == 0 && m->news <= TRII_RDZV_AGAIN) {
+        m->news = TRII_RDZV_NOTHING; /* AGAIN is what we do */
+        trii_loop_run_once(a->loop, TRII_NO_DEADLINE);
+    }
+    if (!m->joined)
+        return TRI_OK;
+    if (!m->round.master)
+        trii_job_store_close(a);
+    if (a->restarts < m->round.restarts)
+        a->restarts = m->round.restarts;
+    trii_peers_round(m->peers, &m->round);
+    return TRI_OK;
+}
+
+tri_status trii_meeting_join(trii_agent *a)
+{
+    trii_meeting *m = a->meeting;
+    tri_status status;
+
+    a->phase = TRII_PHASE_MEET;
+    a->cause = NULL;
+    do {
+        status = join_once(a);
+        if (status != TRI_OK)
+            return status;
+        if (m->news == TRII_RDZV_AGAIN && m->counts)
+            a->restarts++; /* it failed before we had begun */
+    } while (m->news == TRII_RDZV_AGAIN && a->stop_signal == 0);
+    if (a->stop_signal != 0) {
+        leave_for_signal(a);
+        return TRI_END;
+    }
+    switch (m->news) {
+    case TRII_RDZV_NOTHING:
+        return TRI_OK;
+    case TRII_RDZV_UNNEEDED:
+        trii_sink_print(a->err_sink, "trirun: %s\n", m->why);
+        leave(a, false, "");
+        return TRI_END;
+    case TRII_RDZV_ENDED:
+        settle_news(a);
+        return TRI_END;
+    default:
+        return TRII_FAIL(TRI_ERR_STATE, "%s", m->why);
+    }
+}
+
+trii_outcome trii_meeting_settle(trii_agent *a)
+{
+    trii_meeting *m = a->meeting;
+
+    a->phase = TRII_PHASE_MEET;
+    if (a->stop_signal == 0 && m->news == TRII_RDZV_NOTHING && a->cause != NULL && !m->told) {
+        wait_for_news(a, trii_deadline_ms(VICTIM_MS));
+        if (m->news == TRII_RDZV_NOTHING && a->stop_signal == 0)
+            tell_failure(a);
+    }
+    if (a->stop_signal != 0) {
+        trii_attempt_report(a, false);
+        leave_for_signal(a);
+        return TRII_OUTCOME_OVER;
+    }
+    if (a->hung) {
+        trii_attempt_report(a, false);
+        leave(a, false, "the job stood still and was stopped");
+        return TRII_OUTCOME_OVER;
+    }
+    if (a->cause != NULL && m->told) {
+        bool more = a->restarts < a->options->max_restarts && !a->gave_up;
+
+        trii_attempt_report(a, more);
+        if (more) {
+            a->restarts++;
+            return TRII_OUTCOME_AGAIN;
+        }
+        leave(a, true, "");
+        return TRII_OUTCOME_OVER;
+    }
+    if (m->news == TRII_RDZV_NOTHING) {
+        trii_rendezvous_finish(m->rdzv);
+        wait_for_news(a, TRII_NO_DEADLINE);
+    }
+    if (m->finished || a->stop_signal != 0) {
+        trii_attempt_quiet(a);
+        leave(a, m->finished, "");
+        return m->finished ? TRII_OUTCOME_SUCCESS : TRII_OUTCOME_OVER;
+    }
+    return settle_news(a);
+}
+
+void trii_meeting_close(trii_agent *a)
+{
+    trii_meeting *m = a->meeting;
+
+    if (m == NULL)
+        return;
+    m->left = true;
+    trii_peers_destroy(m->peers);
+    trii_loop_unwatch(&m->watch);
+    trii_loop_timer_stop(a->loop, &m->verdict);
+    trii_rendezvous_destroy(m->rdzv, m->cut ? CUT_MS : QUIT_MS);
+    trii_free(m->round.agents);
+    trii_free(m);
+    a->meeting = NULL;
+}

@@ -1,0 +1,278 @@
+/*
+ * rdzv_exchange.c - what the members of a round tell each other: how many workers each has, so that
+ * everybody knows its ranks, where the workers' store is, and where the agents listen to each
+ * other. The first two are torchrun's keys:
+ *
+ *   torchelastic/role_info/RANK        {"role": TEXT, "rank": N, "local_world_size": N}
+ *   torchelastic/assigned_ranks/RANK   [FIRST_RANK, WORLD_SIZE, FIRST_ROLE_RANK, ROLE_SIZE]
+ *   MASTER_ADDR, MASTER_PORT
+ *   trireme/ROUND/agent/RANK           PORT SERVES TOKEN RESTARTS HOST NAME
+ */
+#include "launch/rendezvous/rdzv_inside.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "os/clock.h"
+
+/* A torchrun agent that was rank 0 before does not say again where its store is. */
+#define MASTER_MS 3000
+
+typedef struct role_info {
+    char role[128]; /* as it stands between the quotes */
+    int local_size;
+} role_info;
+
+static void agent_key(const trii_rendezvous *r, int rank, char *key, size_t bytes)
+{
+    snprintf(key, bytes, "trireme/%lld/agent/%d", (long long)r->round.number, rank);
+}
+
+static tri_status set_text(trii_rendezvous *r, const char *key, const char *text)
+{
+    return tri_store_set(r->kv, key, text, strlen(text));
+}
+
+tri_status trii_rdzv_introduce(trii_rendezvous *r)
+{
+    const trii_launch_options *o = r->options;
+    char key[64], text[2 * TRII_RDZV_ADDR_BYTES + 128], port[16], role[128];
+    size_t used = 0;
+    tri_status status;
+
+    agent_key(r, r->round.group_rank, key, sizeof(key));
+    snprintf(text, sizeof(text), "%d %d %s %d %s %s", r->setup.peer_port, r->serves, r->setup.token,
+             r->restarts, r->self.addr, r->node_name);
+    status = set_text(r, key, text);
+    if (status == TRI_OK && r->round.group_rank == 0 && !r->is_static) {
+        snprintf(port, sizeof(port), "%d", r->worker_port);
+        status = set_text(r, "MASTER_ADDR", r->self.addr);
+        if (status == TRI_OK)
+            status = set_text(r, "MASTER_PORT", port);
+    }
+    for (const char *c = o->role; *c != '\0' && used + 3 < sizeof(role); c++) {
+        if (*c == '"' || *c == '\\')
+            role[used++] = '\\';
+        role[used++] = *c;
+    }
+    role[used] = '\0';
+    snprintf(key, sizeof(key), "torchelastic/role_info/%d", r->round.group_rank);
+    snprintf(text, sizeof(text), "{\"role\": \"%s\", \"rank\": %d, \"local_world_size\": %d}", role,
+             r->round.group_rank, o->nproc);
+    return status == TRI_OK ? set_text(r, key, text) : status;
+}
+
+/* Behind `"name":` and blanks, or NULL. */
+static const char *json_field(const char *text, const char *name)
+{
+    char quoted[64];
+    const char *at;
+
+    snprintf(quoted, sizeof(quoted), "\"%s\"", name);
+    at = strstr(text, quoted);
+    if (at == NULL)
+        return NULL;
+    at += strlen(quoted);
+    at += strspn(at, " \t");
+    return *at == ':' ? at + 1 + strspn(at + 1, " \t") : NULL;
+}
+
+static tri_status read_role(const char *text, int rank, role_info *info_out)
+{
+    const char *role = json_field(text, "role"), *size = json_field(text, "local_world_size");
+    size_t used = 0;
+    long n = size != NULL ? strtol(size, NULL, 10) : 0;
+
+    if (role == NULL || *role != '"' || n < 1 || n > 100000)
+        return TRII_FAIL(TRI_ERR_FORMAT, "rendezvous: host %d says \"%s\" of itself", rank, text);
+    for (role++; *role != '\0' && *role != '"' && used + 2 < sizeof(info_out->role); role++) {
+        if (*role == '\\' && role[1] != '\0')
+            info_out->role[used++] = *role++;
+        info_out->role[used++] = *role;
+    }
+    info_out->role[used] = '\0';
+    info_out->local_size = (int)n;
+    return TRI_OK;
+}
+
+/* Rank 0 gives out the ranks: blocks in the order of hosts. */
+static tri_status assign(trii_rendezvous *r, const role_info *infos)
+{
+    int n = r->round.group_size, first = 0, world = 0;
+    tri_status status = TRI_OK;
+
+    for (int i = 0; i < n; i++)
+        world += infos[i].local_size;
+    for (int i = 0; i < n && status == TRI_OK; i++) {
+        int role_first = 0, role_size = 0;
+        char key[64], text[96];
+
+        for (int k = 0; k < n; k++) {
+            if (strcmp(infos[k].role, infos[i].role) != 0)
+                continue;
+            role_size += infos[k].local_size;
+            role_first += k < i ? infos[k].local_size : 0;
+        }
+        snprintf(key, sizeof(key), "torchelastic/assigned_ranks/%d", i);
+        snprintf(text, sizeof(text), "[%d, %d, %d, %d]", first, world, role_first, role_size);
+        status = set_text(r, key, text);
+        first += infos[i].local_size;
+    }
+    return status;
+}
+
+static tri_status wait_get(trii_rendezvous *r, const char *key, int64_t deadline_ns,
+                           void **value_out)
+{
+    tri_status status = trii_rdzv_wait_keys(r, &key, 1, deadline_ns);
+    size_t bytes;
+
+    return status == TRI_OK ? tri_store_get(r->kv, key, 0, value_out, &bytes) : status;
+}
+
+static tri_status collect_roles(trii_rendezvous *r, int64_t deadline_ns)
+{
+    int n = r->round.group_size;
+    role_info *infos = trii_alloc((size_t)n, sizeof(*infos), "rendezvous");
+    tri_status status = infos != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+
+    for (int i = 0; i < n && status == TRI_OK; i++) {
+        char key[64];
+        void *value;
+
+        snprintf(key, sizeof(key), "torchelastic/role_info/%d", i);
+        status = wait_get(r, key, deadline_ns, &value);
+        if (status == TRI_ERR_TIMEOUT)
+            status = TRII_FAIL(TRI_ERR_TIMEOUT,
+                               "rendezvous of job %s: host %d of %d did not say "
+                               "how many workers it has",
+                               r->id, i, n);
+        if (status != TRI_OK)
+            break;
+        status = read_role(value, i, &infos[i]);
+        tri_store_free(value);
+    }
+    if (status == TRI_OK)
+        status = assign(r, infos);
+    trii_free(infos);
+    return status;
+}
+
+static tri_status read_ranks(trii_rendezvous *r, int64_t deadline_ns)
+{
+    trii_rdzv_round *round = &r->round;
+    char key[64];
+    void *value;
+    tri_status status;
+
+    snprintf(key, sizeof(key), "torchelastic/assigned_ranks/%d", round->group_rank);
+    status = wait_get(r, key, deadline_ns, &value);
+    if (status == TRI_ERR_TIMEOUT)
+        return TRII_FAIL(TRI_ERR_TIMEOUT, "rendezvous of job %s: host 0 of %d gave out no ranks",
+                         r->id, round->group_size);
+    if (status != TRI_OK)
+        return status;
+    if (sscanf(value, " [ %d , %d , %d , %d", &round->first_rank, &round->world_size,
+               &round->first_role_rank, &round->role_size) != 4 ||
+        round->first_rank < 0 || round->world_size < round->first_rank + r->options->nproc ||
+        round->first_role_rank < 0 || round->role_size < 1)
+        status = TRII_FAIL(TRI_ERR_FORMAT, "rendezvous: ranks \"%s\"", (const char *)value);
+    tri_store_free(value);
+    return status;
+}
+
+static tri_status read_master(trii_rendezvous *r, int64_t deadline_ns)
+{
+    trii_rdzv_round *round = &r->round;
+    int64_t soon = trii_deadline_ms(MASTER_MS);
+    bool known = round->master_addr[0] != '\0' && round->mixed;
+    void *addr, *port;
+    tri_status status;
+
+    status = wait_get(r, "MASTER_ADDR", known && soon < deadline_ns ? soon : deadline_ns, &addr);
+    if (status == TRI_ERR_TIMEOUT && known)
+        return TRI_OK; /* torchrun: where it was before */
+    if (status == TRI_ERR_TIMEOUT)
+        return TRII_FAIL(TRI_ERR_TIMEOUT,
+                         "rendezvous of job %s: host 0 did not say where the "
+                         "workers' store is",
+                         r->id);
+    if (status != TRI_OK)
+        return status;
+    status = wait_get(r, "MASTER_PORT", deadline_ns, &port);
+    if (status == TRI_OK) {
+        snprintf(round->master_addr, sizeof(round->master_addr), "%s", (const char *)addr);
+        round->master_port = (int)strtol(port, NULL, 10);
+        tri_store_free(port);
+    }
+    tri_store_free(addr);
+    return status;
+}
+
+/* Ours say so before they say how many workers they have; who has not is torchrun's. */
+static tri_status read_agents(trii_rendezvous *r)
+{
+    trii_rdzv_round *round = &r->round;
+    tri_status status = TRI_OK;
+
+    trii_free(round->agents);
+    round->agents = trii_alloc((size_t)round->group_size, sizeof(*round->agents), "rendezvous");
+    if (round->agents == NULL)
+        return TRI_ERR_NO_MEMORY;
+    round->mixed = false;
+    r->round_serves = -1;
+    round->restarts = r->restarts;
+    for (int i = 0; i < round->group_size && status == TRI_OK; i++) {
+        trii_rdzv_agent *agent = &round->agents[i];
+        char key[64];
+        const char *keys[] = {key};
+        bool present;
+        void *value;
+        size_t bytes;
+        int serves = 0, restarts = 0;
+
+        agent_key(r, i, key, sizeof(key));
+        status = tri_store_check(r->kv, keys, 1, &present);
+        if (status == TRI_OK && !present) {
+            round->mixed = true;
+            if (r->nodes != NULL)
+                snprintf(agent->name, sizeof(agent->name), "%s", r->nodes[i].addr);
+        }
+        if (status != TRI_OK || !present)
+            continue;
+        status = tri_store_get(r->kv, key, 0, &value, &bytes);
+        if (status != TRI_OK)
+            break;
+        if (sscanf(value, "%d %d %16s %d %255s %255s", &agent->port, &serves, agent->token,
+                   &restarts, agent->host, agent->name) != 6)
+            agent->port = 0;
+        agent->serves = serves != 0;
+        r->round_serves = agent->serves ? i : r->round_serves;
+        if (restarts > round->restarts)
+            round->restarts = restarts;
+        tri_store_free(value);
+    }
+    return status;
+}
+
+/* All have said who they are once ranks are given out, since rank 0 waited for that. */
+tri_status trii_rdzv_exchange(trii_rendezvous *r)
+{
+    int64_t deadline = trii_deadline_ms(r->is_static ? r->join_ms : r->read_ms);
+    tri_status status = trii_rdzv_introduce(r);
+
+    if (status == TRI_OK && r->round.group_rank == 0)
+        status = collect_roles(r, deadline);
+    if (status == TRI_OK)
+        status = read_ranks(r, deadline);
+    if (status == TRI_OK)
+        status = read_agents(r);
+    r->round.master = r->round.group_rank == 0 && !r->is_static;
+    if (status == TRI_OK && !r->is_static)
+        status = read_master(r, deadline);
+    if (status == TRI_OK && r->is_static) {
+        snprintf(r->round.master_addr, sizeof(r->round.master_addr), "%s", r->options->rdzv_host);
+        r->round.master_port = r->server_port;
+    }
+    return status;
+}

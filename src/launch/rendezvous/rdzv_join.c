@@ -1,0 +1,358 @@
+/*
+ * rdzv_join.c - how a dynamic round is formed: every node reads the shared state, decides what it
+ * should do next, and tries to write the changed state, until the round is complete.
+ *
+ * The decisions are PyTorch's, so that its agents may be among us, with two additions. A round
+ * after the first need not wait for the last call once everybody who was there and lives is there
+ * again, and nobody waits. And who lives is judged by when its heartbeat last changed for us: the
+ * clocks of two hosts are never compared.
+ */
+#include "launch/rendezvous/rdzv_inside.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "launch/rendezvous/rdzv_pickle.h"
+#include "os/clock.h"
+
+#define POLL_MS 30       /* while a round is being formed, at first */
+#define POLL_LONG_MS 250 /* ... after SOON_MS */
+#define SOON_MS 10000
+
+int64_t trii_rdzv_wall_us(void)
+{
+    return trii_wall_ns() / 1000;
+}
+
+tri_status trii_rdzv_round_store(trii_rendezvous *r, int64_t round, tri_store **kv_out)
+{
+    char prefix[sizeof(r->id) + 64];
+
+    snprintf(prefix, sizeof(prefix), "torch.rendezvous.%s.%lld", r->id, (long long)round);
+    return tri_store_prefix(prefix, r->base, kv_out);
+}
+
+void trii_rdzv_forget(trii_rendezvous *r, const trii_rdzv_node *node)
+{
+    for (int i = 0; r->nodes != NULL && i < r->round.group_size; i++) {
+        if (trii_rdzv_node_same(&r->nodes[i], node))
+            r->nodes[i].addr[0] = '\0';
+    }
+}
+
+/* --- the shared state ------------------------------------------------------------------------- */
+
+static bool is_silent(trii_rendezvous *r, const trii_rdzv_entry *e)
+{
+    int64_t now = trii_now_ns();
+    trii_rdzv_watched *w = NULL;
+
+    for (int i = 0; i < r->n_watched && w == NULL; i++) {
+        if (trii_rdzv_node_same(&r->watched[i].node, &e->node))
+            w = &r->watched[i];
+    }
+    if (w == NULL && r->n_watched < TRII_RDZV_MAX_WATCHED) {
+        w = &r->watched[r->n_watched++];
+        *w = (trii_rdzv_watched){.node = e->node, .beat_us = e->beat_us, .seen_ns = now};
+    }
+    if (w == NULL)
+        return false;
+    if (w->beat_us != e->beat_us) {
+        w->beat_us = e->beat_us;
+        w->seen_ns = now;
+    }
+    return now - w->seen_ns > r->dead_ms * TRII_NS_PER_MS;
+}
+
+static void forget_gone(trii_rendezvous *r, const trii_rdzv_state *state)
+{
+    for (int i = 0; i < r->n_watched; i++) {
+        if (trii_rdzv_find(state, &r->watched[i].node) == NULL)
+            r->watched[i--] = r->watched[--r->n_watched];
+    }
+}
+
+/* Reads it and takes out who is silent. dirty_out: it was changed. */
+static tri_status load(trii_rendezvous *r, trii_rdzv_state *state, bool *dirty_out)
+{
+    trii_wire_buffer raw = {0};
+    tri_status status = r->backend->ops->load(r->backend, &raw);
+
+    trii_rdzv_state_init(state);
+    *dirty_out = false;
+    if (status == TRI_OK && raw.used > 0)
+        status = trii_rdzv_pickle_read(raw.data, raw.used, state);
+    trii_wire_buffer_fini(&raw);
+    if (status != TRI_OK)
+        return status;
+    forget_gone(r, state);
+    for (int i = 0; i < state->n; i++) {
+        trii_rdzv_node node = state->entries[i].node;
+
+        if (trii_rdzv_node_same(&node, &r->self) || !is_silent(r, &state->entries[i]))
+            continue;
+        trii_rdzv_remove(state, &node, r->options->min_nodes);
+        trii_rdzv_forget(r, &node);
+        *dirty_out = true;
+        i = -1;
+    }
+    return TRI_OK;
+}
+
+static tri_status save(trii_rendezvous *r, const trii_rdzv_state *state, bool *won_out)
+{
+    trii_wire_buffer raw = {0};
+    tri_status status = TRI_ERR_NO_MEMORY;
+
+    trii_rdzv_pickle_write(state, &raw);
+    if (!raw.failed)
+        status = r->backend->ops->swap(r->backend, raw.data, raw.used, won_out);
+    trii_wire_buffer_fini(&raw);
+    return status;
+}
+
+static bool beat_if_due(trii_rendezvous *r, trii_rdzv_state *state)
+{
+    trii_rdzv_entry *self = trii_rdzv_find(state, &r->self);
+
+    if (self == NULL || trii_now_ns() - r->beat_ns < r->beat_ms * TRII_NS_PER_MS)
+        return false;
+    self->beats = true;
+    self->beat_us = trii_rdzv_wall_us();
+    return true;
+}
+
+tri_status trii_rdzv_change(trii_rendezvous *r, const trii_rdzv_node *remove, bool close)
+{
+    tri_status status = TRI_OK;
+    bool won = false;
+
+    while (status == TRI_OK && !won) {
+        trii_rdzv_state state;
+        bool dirty;
+
+        status = load(r, &state, &dirty);
+        if (status != TRI_OK)
+            break;
+        if (remove != NULL && trii_rdzv_find(&state, remove) != NULL) {
+            trii_rdzv_remove(&state, remove, r->options->min_nodes);
+            dirty = true;
+        }
+        if (close && !state.closed) {
+            state.closed = true;
+            dirty = true;
+        }
+        won = !dirty;
+        if (dirty)
+            status = save(r, &state, &won);
+        trii_rdzv_state_fini(&state);
+    }
+    return status;
+}
+
+tri_status trii_rdzv_look(trii_rendezvous *r, trii_rdzv_state *state_out)
+{
+    trii_rdzv_state state;
+    bool dirty, beat, won = true;
+    tri_status status = load(r, &state, &dirty);
+
+    if (status != TRI_OK)
+        return status;
+    beat = beat_if_due(r, &state);
+    if (dirty || beat)
+        status = save(r, &state, &won);
+    if (status != TRI_OK) {
+        trii_rdzv_state_fini(&state);
+        return status;
+    }
+    if (beat && won)
+        r->beat_ns = trii_now_ns();
+    *state_out = state;
+    return TRI_OK;
+}
+
+/* --- deciding --------------------------------------------------------------------------------- */
+
+/* Everybody of the last round who lives is here again, and nobody else wants to come. */
+static bool is_reunion(const trii_rendezvous *r, const trii_rdzv_state *state)
+{
+    if (r->nodes == NULL || state->round <= r->round.number || trii_rdzv_count_waiting(state) > 0)
+        return false;
+    for (int i = 0; i < r->round.group_size; i++) {
+        const trii_rdzv_entry *e = trii_rdzv_find(state, &r->nodes[i]);
+
+        /* An empty address: known to be gone. Who left to come back is not there for a moment. */
+        if (r->nodes[i].addr[0] != '\0' && (e == NULL || !e->participant))
+            return false;
+    }
+    return true;
+}
+
+/* What we do now. dirty: the state was changed and is to be written. */
+static tri_status decide(trii_rendezvous *r, trii_rdzv_state *s, bool *dirty, int64_t *deadline)
+{
+    const trii_launch_options *o = r->options;
+    int64_t now = trii_rdzv_wall_us();
+    int n = trii_rdzv_count_participants(s);
+    trii_rdzv_entry *self = trii_rdzv_find(s, &r->self);
+
+    if (!s->complete) {
+        if (self == NULL || !self->participant) {
+            *dirty = true;
+            return trii_rdzv_participate(s, &r->self, o->min_nodes, o->max_nodes, now,
+                                         r->last_call_ms * 1000);
+        }
+        if (n >= o->min_nodes && ((s->has_deadline && s->deadline_us < now) || is_reunion(r, s))) {
+            trii_rdzv_complete(s);
+            *dirty = true;
+        }
+        return TRI_OK;
+    }
+    if (self != NULL && self->redundant) {
+        if (n < o->max_nodes) { /* there is room again, and new patience */
+            self->redundant = false;
+            *deadline = trii_deadline_ms(r->join_ms);
+            *dirty = true;
+        }
+        return TRI_OK;
+    }
+    if (self == NULL || !self->waiting) {
+        tri_status status = trii_rdzv_entry_of(s, &r->self, &self);
+
+        if (status != TRI_OK)
+            return status;
+        self->waiting = n < o->max_nodes;
+        self->redundant = !self->waiting;
+        self->beats = true;
+        self->beat_us = now;
+        *dirty = true;
+    }
+    return TRI_OK;
+}
+
+/* The members of the round that waits for nobody are told that we do. */
+static void announce(trii_rendezvous *r, const trii_rdzv_state *s)
+{
+    trii_rdzv_news news = {.gone = -1};
+    tri_store *kv;
+
+    if (trii_rdzv_round_store(r, s->round, &kv) != TRI_OK)
+        return; /* they look by themselves, too */
+    snprintf(news.why, sizeof(news.why), "host %s joins", r->node_name);
+    trii_rdzv_broadcast(r, kv, s->round, trii_rdzv_count_participants(s), &news);
+    tri_store_unref(kv);
+}
+
+static void note_full(trii_rendezvous *r, const trii_rdzv_state *s)
+{
+    char text[TRII_ERR_BYTES];
+
+    snprintf(text, sizeof(text), "job %s has its %d hosts; waiting for a place", r->id,
+             trii_rdzv_count_participants(s));
+    trii_rdzv_note(r, text);
+}
+
+static tri_status too_late(trii_rendezvous *r, const trii_rdzv_state *s)
+{
+    int n = trii_rdzv_count_participants(s);
+    tri_status status = trii_rdzv_change(r, &r->self, false);
+
+    (void)status; /* the store is gone too: they will see it */
+    if (s->complete)
+        return TRII_FAIL(TRI_ERR_TIMEOUT,
+                         "rendezvous of job %s: its %d hosts did not let us in within %g s", r->id,
+                         n, (double)r->join_ms / 1000);
+    return TRII_FAIL(TRI_ERR_TIMEOUT,
+                     "rendezvous of job %s: %d of at least %d hosts came within %g s", r->id, n,
+                     r->options->min_nodes, (double)r->join_ms / 1000);
+}
+
+/* The round is complete and we are in: who else, and which rank is ours. */
+static tri_status take_round(trii_rendezvous *r, const trii_rdzv_state *s)
+{
+    int n = trii_rdzv_count_participants(s);
+    trii_rdzv_node *nodes = trii_alloc((size_t)n, sizeof(*nodes), "rendezvous");
+
+    if (nodes == NULL)
+        return TRI_ERR_NO_MEMORY;
+    for (int i = 0; i < s->n; i++) {
+        const trii_rdzv_entry *e = &s->entries[i];
+
+        if (!e->participant)
+            continue;
+        if (e->rank < 0 || e->rank >= n) {
+            trii_free(nodes);
+            return TRII_FAIL(TRI_ERR_FORMAT, "rendezvous of job %s: rank %lld of %d", r->id,
+                             (long long)e->rank, n);
+        }
+        nodes[e->rank] = e->node;
+        if (trii_rdzv_node_same(&e->node, &r->self))
+            r->round.group_rank = (int)e->rank;
+    }
+    trii_free(r->nodes);
+    r->nodes = nodes;
+    r->round.number = s->round;
+    r->round.group_size = n;
+    return TRI_OK;
+}
+
+/* One look and one attempt to write. INPROGRESS: not yet. */
+static tri_status step(trii_rendezvous *r, int64_t *deadline)
+{
+    trii_rdzv_state s;
+    bool dirty, won = true, was_waiting, was_redundant;
+    const trii_rdzv_entry *self;
+    tri_status status = load(r, &s, &dirty);
+
+    if (status != TRI_OK)
+        return status;
+    self = trii_rdzv_find(&s, &r->self);
+    was_waiting = self != NULL && self->waiting;
+    was_redundant = self != NULL && self->redundant;
+    if (s.closed) {
+        status = self != NULL && self->redundant
+                     ? TRII_FAIL(TRI_END, "job %s is over; it had enough hosts without us", r->id)
+                     : TRII_FAIL(TRI_ERR_STATE, "rendezvous of job %s is closed: the job is over",
+                                 r->id);
+    } else if (s.complete && self != NULL && self->participant) {
+        status = take_round(r, &s);
+    } else if (trii_now_ns() > *deadline && !(self != NULL && self->redundant)) {
+        status = too_late(r, &s);
+    } else {
+        status = decide(r, &s, &dirty, deadline);
+        dirty = (status == TRI_OK && beat_if_due(r, &s)) || dirty;
+        if (status == TRI_OK && dirty)
+            status = save(r, &s, &won);
+        if (status == TRI_OK) {
+            self = trii_rdzv_find(&s, &r->self);
+            if (dirty && won)
+                r->beat_ns = trii_now_ns();
+            if (dirty && won && !was_waiting && self != NULL && self->waiting)
+                announce(r, &s);
+            if (dirty && won && !was_redundant && self != NULL && self->redundant)
+                note_full(r, &s);
+            status = TRI_INPROGRESS;
+        }
+    }
+    trii_rdzv_state_fini(&s);
+    return status;
+}
+
+tri_status trii_rdzv_join_dynamic(trii_rendezvous *r)
+{
+    int64_t start = trii_now_ns(), deadline = trii_deadline_ms(r->join_ms);
+    tri_status status = trii_rdzv_change(r, &r->self, false);
+
+    while (status == TRI_OK || status == TRI_INPROGRESS) {
+        int64_t poll = trii_now_ns() - start < SOON_MS * TRII_NS_PER_MS ? POLL_MS : POLL_LONG_MS;
+
+        if (trii_rdzv_interrupted(r))
+            return TRI_ERR_STATE;
+        status = step(r, &deadline);
+        if (status != TRI_INPROGRESS)
+            break;
+        trii_rdzv_pause(r, trii_now_ns() + poll * TRII_NS_PER_MS);
+        trii_rdzv_bury(r);
+    }
+    return status;
+}

@@ -1,0 +1,305 @@
+/*
+ * rdzv_setup.c - beginning and end of a rendezvous: its settings, who serves the store, by which
+ * address others know us, and the orders that the agent gives to the thread.
+ */
+#include "launch/rendezvous/rdzv_inside.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "os/clock.h"
+#include "os/process.h"
+#include "os/secret.h"
+#include "os/unix.h"
+
+static void order(trii_rendezvous *r, const trii_rdzv_order *o)
+{
+    trii_mutex_lock(&r->mutex);
+    if (r->n_orders < TRII_RDZV_ORDERS)
+        r->orders[r->n_orders++] = *o;
+    trii_cond_broadcast(&r->changed);
+    trii_mutex_unlock(&r->mutex);
+}
+
+/* --- beginning and end --- */
+
+/* Seconds of --rdzv-conf, as milliseconds. */
+static tri_status read_ms(const trii_launch_options *o, const char *key, int64_t fallback_ms,
+                          int64_t *ms_out)
+{
+    char text[64], *end;
+    double seconds;
+
+    *ms_out = fallback_ms;
+    if (!trii_rdzv_conf(o, key, text, sizeof(text)))
+        return TRI_OK;
+    seconds = strtod(text, &end);
+    if (end == text || *end != '\0' || !(seconds > 0 && seconds < 1e7))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "--rdzv-conf: %s=%s is no number of seconds", key,
+                         text);
+    *ms_out = (int64_t)(seconds * 1000);
+    return TRI_OK;
+}
+
+static tri_status read_settings(trii_rendezvous *r)
+{
+    const trii_launch_options *o = r->options;
+    int64_t attempts_ms;
+    tri_status status = read_ms(o, r->is_static ? "timeout" : "join_timeout",
+                                r->is_static ? 900000 : 600000, &r->join_ms);
+
+    if (status == TRI_OK)
+        status = read_ms(o, "last_call_timeout", 30000, &r->last_call_ms);
+    if (status == TRI_OK)
+        status = read_ms(o, "close_timeout", 30000, &r->close_ms);
+    if (status == TRI_OK)
+        status = read_ms(o, "keep_alive_interval", 5000, &r->beat_ms);
+    if (status == TRI_OK)
+        status = read_ms(o, "keep_alive_max_attempt", 3000, &attempts_ms);
+    if (status == TRI_OK)
+        status = read_ms(o, "read_timeout", 60000, &r->read_ms);
+    if (status == TRI_OK)
+        r->dead_ms = r->beat_ms * attempts_ms / 1000;
+    return status;
+}
+
+/* Whether the store's address is one of ours: only such a one can be bound. */
+static bool is_own_address(const char *host)
+{
+    int fd, port;
+
+    if (trii_socket_is_loopback(host))
+        return true;
+    if (trii_socket_listen(host, 0, &fd, &port) != TRI_OK)
+        return false;
+    trii_socket_close(fd);
+    return true;
+}
+
+static bool is_yes(const char *text)
+{
+    return *text == '1' || *text == 't' || *text == 'T' || *text == 'y' || *text == 'Y';
+}
+
+static tri_status serve(trii_rendezvous *r)
+{
+    const trii_launch_options *o = r->options;
+    bool loopback = trii_socket_is_loopback(o->rdzv_host), must = false;
+    trii_job_key key = {0};
+    trii_tcp_server_options server = {.host = loopback ? o->rdzv_host : NULL,
+                                      .port = r->server_port,
+                                      .key = &key,
+                                      .key_optional = loopback,
+                                      .loop = r->setup.loop};
+    char text[16];
+    tri_status status;
+
+    if (r->is_static) {
+        must = o->node_rank == 0;
+        if (!must)
+            return TRI_OK;
+    } else if (trii_rdzv_conf(o, "is_host", text, sizeof(text))) {
+        must = is_yes(text);
+        if (!must)
+            return TRI_OK;
+    } else if (!is_own_address(o->rdzv_host)) {
+        return TRI_OK;
+    }
+    status = trii_job_key_load(&key);
+    if (status == TRI_OK)
+        status = trii_tcp_server_create(&server, &r->server);
+    trii_secret_wipe(&key, sizeof(key));
+    if (status == TRI_ERR_STATE && !must)
+        return TRI_OK; /* another agent of this host was first */
+    if (status != TRI_OK)
+        return TRII_FAIL_CTX(status, "store of the agents");
+    r->server_port = trii_tcp_server_port(r->server);
+    r->serves = true;
+    return TRI_OK;
+}
+
+/* Who we are: the name that was given, the one by which others reach the store that we serve, or
+ * the address of our end of the connection to it. */
+static void find_self(trii_rendezvous *r)
+{
+    const trii_launch_options *o = r->options;
+    int fd = -1;
+    uint32_t any = 0;
+
+    r->self.pid = trii_process_id();
+    /* Two containers may have the same name and process numbers. */
+    if (trii_random_bytes(&any, sizeof(any)))
+        r->self.local_id = any >> 1;
+    if (o->local_addr != NULL) {
+        snprintf(r->self.addr, sizeof(r->self.addr), "%s", o->local_addr);
+        return;
+    }
+    snprintf(r->self.addr, sizeof(r->self.addr), "%s",
+             strcmp(o->rdzv_host, "localhost") == 0 ? "127.0.0.1" : o->rdzv_host);
+    if (!r->serves && trii_socket_connect(o->rdzv_host, r->server_port, trii_deadline_ms(5000),
+                                          false, &fd) == TRI_OK) {
+        char host[TRII_ADDR_TEXT];
+
+        if (trii_socket_local_host(fd, host) == TRI_OK)
+            snprintf(r->self.addr, sizeof(r->self.addr), "%s", host);
+        trii_socket_close(fd);
+    }
+}
+
+tri_status trii_rdzv_begin(trii_rendezvous *r)
+{
+    const trii_launch_options *o = r->options;
+    tri_store_tcp_options options = {.timeout_ms = r->read_ms};
+    tri_status status =
+        tri_store_tcp(r->serves && r->server != NULL && trii_socket_is_loopback(o->rdzv_host)
+                          ? o->rdzv_host
+                          : (r->serves ? "localhost" : o->rdzv_host),
+                      r->server_port, &options, &r->base);
+
+    if (status != TRI_OK)
+        return TRII_FAIL_CTX(status, "the agents' store at %s port %d", o->rdzv_host,
+                             r->server_port);
+    find_self(r);
+    if (!r->is_static)
+        status = trii_rdzv_c10d_create(r->base, r->id, &r->backend);
+    return status;
+}
+
+tri_status trii_rendezvous_create(const trii_rdzv_setup *setup, trii_rendezvous **rdzv_out)
+{
+    const trii_launch_options *o = setup->options;
+    trii_rendezvous *r = trii_alloc(1, sizeof(*r), "rendezvous");
+    tri_status status;
+
+    if (r == NULL)
+        return TRI_ERR_NO_MEMORY;
+    r->options = o;
+    r->setup = *setup;
+    r->event_fd = -1;
+    r->is_static = strcmp(o->rdzv_backend, "static") == 0;
+    r->server_port = o->rdzv_port > 0 ? o->rdzv_port : (r->is_static ? 29500 : 29400);
+    snprintf(r->id, sizeof(r->id), "%s", o->run_id != NULL ? o->run_id : "none");
+    trii_process_host(r->node_name, sizeof(r->node_name));
+    trii_mutex_init(&r->mutex);
+    trii_cond_init(&r->changed);
+    status = read_settings(r);
+    if (status == TRI_OK && o->rdzv_host[0] == '\0')
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG,
+                           "several hosts need --rdzv-endpoint HOST:PORT, or --master-addr with "
+                           "--node-rank");
+    if (status == TRI_OK)
+        status = serve(r);
+    if (status == TRI_OK)
+        status = trii_wakeup_create(&r->event_fd);
+    if (status == TRI_OK)
+        status = trii_thread_start(&r->thread, "rendezvous", trii_rdzv_main, r);
+    if (status != TRI_OK) {
+        trii_tcp_server_destroy(r->server);
+        trii_socket_close(r->event_fd);
+        trii_free(r);
+        return status;
+    }
+    *rdzv_out = r;
+    return TRI_OK;
+}
+
+void trii_rendezvous_destroy(trii_rendezvous *r, int64_t patience_ms)
+{
+    int64_t deadline = trii_deadline_ms(patience_ms);
+    bool done;
+
+    if (r == NULL)
+        return;
+    order(r, &(trii_rdzv_order){.kind = TRII_ORDER_QUIT});
+    for (;;) {
+        trii_mutex_lock(&r->mutex);
+        done = r->done;
+        trii_mutex_unlock(&r->mutex);
+        if (done || trii_now_ns() > deadline)
+            break;
+        /* the store may be served by this thread's loop, and the end needs it */
+        trii_loop_run_once(r->setup.loop, trii_now_ns() + TRII_NS_PER_MS);
+    }
+    if (!done)
+        return;
+    trii_thread_join(&r->thread);
+    trii_tcp_server_destroy(r->server);
+    while (r->events != NULL) {
+        trii_rdzv_event_list *next = r->events->next;
+
+        trii_free(r->events->event.round.agents);
+        trii_free(r->events);
+        r->events = next;
+    }
+    trii_socket_close(r->event_fd);
+    trii_cond_fini(&r->changed);
+    trii_mutex_fini(&r->mutex);
+    trii_free(r);
+}
+
+int trii_rendezvous_fd(const trii_rendezvous *r)
+{
+    return r->event_fd;
+}
+
+const char *trii_rendezvous_id(const trii_rendezvous *r)
+{
+    return r->id;
+}
+
+void trii_rendezvous_next(trii_rendezvous *r, trii_rdzv_event *event_out)
+{
+    trii_rdzv_event_list *item;
+
+    trii_mutex_lock(&r->mutex);
+    item = r->events;
+    if (item != NULL)
+        r->events = item->next;
+    else
+        trii_wakeup_clear(r->event_fd);
+    trii_mutex_unlock(&r->mutex);
+    event_out->kind = TRII_RDZV_NOTHING;
+    if (item != NULL)
+        *event_out = item->event;
+    trii_free(item);
+}
+
+void trii_rendezvous_join(trii_rendezvous *r, int worker_port, int restarts)
+{
+    order(r,
+          &(trii_rdzv_order){.kind = TRII_ORDER_JOIN, .number = worker_port, .restarts = restarts});
+}
+
+void trii_rendezvous_finish(trii_rendezvous *r)
+{
+    order(r, &(trii_rdzv_order){.kind = TRII_ORDER_FINISH});
+}
+
+void trii_rendezvous_tell(trii_rendezvous *r, bool over, bool counts, const char *why)
+{
+    trii_rdzv_order o = {.kind = TRII_ORDER_TELL, .over = over, .counts = counts};
+
+    snprintf(o.why, sizeof(o.why), "%s", why);
+    order(r, &o);
+}
+
+void trii_rendezvous_lost(trii_rendezvous *r, int group_rank, const char *why)
+{
+    trii_rdzv_order o = {.kind = TRII_ORDER_LOST, .number = group_rank};
+
+    snprintf(o.why, sizeof(o.why), "%s", why);
+    order(r, &o);
+}
+
+void trii_rendezvous_leave(trii_rendezvous *r, const char *why)
+{
+    trii_rdzv_order o = {.kind = TRII_ORDER_LEAVE};
+
+    snprintf(o.why, sizeof(o.why), "%s", why);
+    order(r, &o);
+}
+
+void trii_rendezvous_close(trii_rendezvous *r)
+{
+    order(r, &(trii_rdzv_order){.kind = TRII_ORDER_CLOSE});
+}

@@ -1,0 +1,247 @@
+/*
+ * membership_test.c - hosts that come, go, die and hang while a MIN:MAX job runs.
+ *
+ * Agents on one machine; a host that is killed is its agent with all that it started, one that is
+ * cut off is an agent that is stopped (it says nothing any more, and its connections stay).
+ */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+
+#include "testing/trirun_job.h"
+
+static int free_port(void)
+{
+    struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof(addr);
+    int fd = socket(AF_INET, SOCK_STREAM, 0), port;
+
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&addr, sizeof(addr)), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&addr, &bytes), 0);
+    port = ntohs(addr.sin_port);
+    close(fd);
+    return port;
+}
+
+/* Until somebody listens there. */
+static void wait_for_server(int port)
+{
+    struct sockaddr_in addr = {.sin_family = AF_INET,
+                               .sin_port = htons((uint16_t)port),
+                               .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd, refused;
+
+    do {
+        fd = socket(AF_INET, SOCK_STREAM, 0);
+        assert_true(fd >= 0);
+        refused = connect(fd, (struct sockaddr *)&addr, sizeof(addr));
+        close(fd);
+    } while (refused != 0);
+}
+
+static void start(trirun_job *j, int port, const char *nnodes, const char *conf, const char *script)
+{
+    char endpoint[40];
+    const char *const args[] = {"--rdzv-backend",
+                                "c10d",
+                                "--rdzv-id",
+                                "t",
+                                "--rdzv-endpoint",
+                                endpoint,
+                                "--nnodes",
+                                nnodes,
+                                "--rdzv-conf",
+                                conf,
+                                "sh",
+                                "-c",
+                                script,
+                                NULL};
+
+    snprintf(endpoint, sizeof(endpoint), "127.0.0.1:%d", port);
+    trirun_start(j, args);
+}
+
+/* Says how many there are, and stays until the file is there. */
+#define WORKER "echo size $WORLD_SIZE rank $RANK; exec sleep 1000"
+
+/* The first agent serves the store; the second comes when it does. */
+static void start_two(trirun_job *a, trirun_job *b, const char *nnodes, const char *conf)
+{
+    int port = free_port();
+
+    start(a, port, nnodes, conf, WORKER);
+    spawn_expect(&a->run, "size 1");
+    start(b, port, nnodes, conf, WORKER);
+    spawn_expect(&a->run, "size 2");
+    spawn_expect(&b->run, "size 2");
+}
+
+static void stop(trirun_job *j, int folders)
+{
+    spawn_signal(&j->run, SIGTERM);
+    assert_int_equal(spawn_wait(&j->run), 1);
+    trirun_end(j, folders);
+}
+
+/* How often the text was printed so far is counted from here on. */
+static void forget_output(trirun_job *j)
+{
+    j->run.used[0] = j->run.used[1] = 0;
+    j->run.text[0][0] = j->run.text[1][0] = '\0';
+}
+
+/* torchrun 2.13: the newcomer and then both agents die after 60 s. */
+static void a_host_that_joins_a_running_job_is_taken_in(void **state)
+{
+    trirun_job a, b;
+
+    (void)state;
+    start_two(&a, &b, "1:2", "last_call_timeout=0.2");
+    trirun_has(SPAWN_ERR(&a.run), "joins; stopping 1 worker");
+    stop(&b, 0);
+    stop(&a, 0);
+}
+
+/* torchrun 2.13 notices only when a worker fails or another host comes. */
+static void a_host_that_dies_is_noticed_and_the_others_go_on(void **state)
+{
+    trirun_job a, b;
+    double start_s;
+
+    (void)state;
+    start_two(&a, &b, "1:2", "last_call_timeout=0.2");
+    forget_output(&a);
+    start_s = trirun_seconds();
+    spawn_signal(&b.run, SIGKILL);
+    spawn_expect(&a.run, "size 1 rank 0");
+    assert_true(trirun_seconds() - start_s < 2);
+    trirun_has(SPAWN_ERR(&a.run), "is gone: its agent ended");
+    assert_int_equal(spawn_wait(&b.run), -SIGKILL);
+    trirun_end(&b, 1);
+    stop(&a, 0);
+}
+
+static void a_host_that_is_cut_off_is_noticed_and_comes_back(void **state)
+{
+    trirun_job a, b;
+    double start_s;
+
+    (void)state;
+    start_two(&a, &b, "1:2", "last_call_timeout=0.2");
+    forget_output(&a);
+    forget_output(&b);
+    start_s = trirun_seconds();
+    spawn_signal(&b.run, SIGSTOP);
+    spawn_expect(&a.run, "size 1 rank 0");
+    assert_true(trirun_seconds() - start_s < 2.5);
+    trirun_has(SPAWN_ERR(&a.run), "is silent: dead, stopped or cut off");
+    spawn_signal(&b.run, SIGCONT);
+    spawn_expect(&a.run, "size 2");
+    spawn_expect(&b.run, "size 2");
+    stop(&b, 0);
+    stop(&a, 0);
+}
+
+static void a_host_that_is_told_to_stop_leaves_the_others_running(void **state)
+{
+    trirun_job a, b;
+
+    (void)state;
+    start_two(&a, &b, "1:2", "last_call_timeout=0.2");
+    forget_output(&a);
+    stop(&b, 0);
+    spawn_expect(&a.run, "size 1 rank 0");
+    trirun_has(SPAWN_ERR(&a.run), "was told to stop by SIGTERM");
+    stop(&a, 0);
+}
+
+/* torchrun 2.13: a host beyond MAX ends with an error when the job succeeds. */
+static void hosts_beyond_max_wait_and_end_in_peace(void **state)
+{
+    int port = free_port();
+    char home[256], flag[300], script[400];
+    trirun_job a, b;
+
+    (void)state;
+    spawn_make_folder(home, sizeof(home));
+    snprintf(flag, sizeof(flag), "%s/go", home);
+    snprintf(script, sizeof(script), "echo up; until [ -e %s ]; do sleep 0.02; done", flag);
+    start(&a, port, "2", "join_timeout=20", script);
+    wait_for_server(port);
+    start(&b, port, "2", "join_timeout=20", script);
+    spawn_expect(&a.run, "up");
+    spawn_expect(&b.run, "up");
+    {
+        trirun_job c;
+        FILE *file;
+
+        start(&c, port, "2", "join_timeout=20", "echo never");
+        spawn_expect(&c.run, "job t has its 2 hosts; waiting for a place");
+        file = fopen(flag, "w");
+        assert_non_null(file);
+        fclose(file);
+        assert_int_equal(spawn_wait(&a.run), 0);
+        assert_int_equal(spawn_wait(&b.run), 0);
+        assert_int_equal(spawn_wait(&c.run), 0);
+        trirun_has(SPAWN_ERR(&c.run), "it had enough hosts without us");
+        assert_string_equal(SPAWN_OUT(&c.run), "");
+        trirun_end(&c, 0);
+    }
+    trirun_end(&a, 0);
+    trirun_end(&b, 0);
+    spawn_remove_folder(home);
+}
+
+static void a_host_beyond_max_takes_the_place_of_one_that_dies(void **state)
+{
+    int port = free_port();
+    trirun_job a, b, c;
+
+    (void)state;
+    start(&a, port, "2:2", "join_timeout=20", WORKER);
+    wait_for_server(port);
+    start(&b, port, "2:2", "join_timeout=20", WORKER);
+    spawn_expect(&a.run, "size 2");
+    spawn_expect(&b.run, "size 2");
+    start(&c, port, "2:2", "join_timeout=20", WORKER);
+    spawn_expect(&c.run, "waiting for a place");
+    forget_output(&a);
+    spawn_signal(&b.run, SIGKILL);
+    assert_int_equal(spawn_wait(&b.run), -SIGKILL);
+    spawn_expect(&a.run, "size 2");
+    spawn_expect(&c.run, "size 2");
+    trirun_end(&b, 1);
+    stop(&c, 0);
+    stop(&a, 0);
+}
+
+static void the_end_of_the_stores_host_ends_the_job_and_is_named(void **state)
+{
+    trirun_job a, b;
+    double start_s;
+
+    (void)state;
+    start_two(&a, &b, "1:2", "last_call_timeout=0.2");
+    start_s = trirun_seconds();
+    spawn_signal(&a.run, SIGKILL);
+    assert_int_equal(spawn_wait(&b.run), 1);
+    assert_true(trirun_seconds() - start_s < 5);
+    trirun_has(SPAWN_ERR(&b.run), "the job is over: ");
+    assert_int_equal(spawn_wait(&a.run), -SIGKILL);
+    trirun_end(&a, 1);
+    trirun_end(&b, 0);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_host_that_joins_a_running_job_is_taken_in),
+    cmocka_unit_test(a_host_that_dies_is_noticed_and_the_others_go_on),
+    cmocka_unit_test(a_host_that_is_cut_off_is_noticed_and_comes_back),
+    cmocka_unit_test(a_host_that_is_told_to_stop_leaves_the_others_running),
+    cmocka_unit_test(hosts_beyond_max_wait_and_end_in_peace),
+    cmocka_unit_test(a_host_beyond_max_takes_the_place_of_one_that_dies),
+    cmocka_unit_test(the_end_of_the_stores_host_ends_the_job_and_is_named),
+};
+
+TEST_MAIN(tests)

@@ -1,0 +1,323 @@
+/*
+ * rendezvous_test.c - several agents on loopback addresses: who finds whom, who gets which rank,
+ * and what is said when that cannot be.
+ */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+
+#include "testing/trirun_job.h"
+
+/* A port that was free a moment ago. */
+static int free_port(void)
+{
+    struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof(addr);
+    int fd = socket(AF_INET, SOCK_STREAM, 0), port;
+
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&addr, sizeof(addr)), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&addr, &bytes), 0);
+    port = ntohs(addr.sin_port);
+    close(fd);
+    return port;
+}
+
+static void start_c10d(trirun_job *j, int port, const char *nnodes, const char *conf,
+                       const char *more, const char *script)
+{
+    char endpoint[40], nodes[24];
+    const char *args[20] = {"--rdzv-backend",  "c10d",   "--rdzv-id", "t",
+                            "--rdzv-endpoint", endpoint, "--nnodes",  nodes,
+                            "--rdzv-conf",     conf};
+    int n = 10;
+
+    snprintf(endpoint, sizeof(endpoint), "127.0.0.1:%d", port);
+    snprintf(nodes, sizeof(nodes), "%s", nnodes);
+    if (more != NULL)
+        args[n++] = more;
+    args[n++] = "sh";
+    args[n++] = "-c";
+    args[n++] = script;
+    args[n] = NULL;
+    trirun_start(j, args);
+}
+
+static void start_static(trirun_job *j, int port, int rank, const char *conf, const char *more,
+                         const char *script)
+{
+    char text[4][40];
+    const char *const args[] = {"--nnodes=2",  text[0], text[1], "--master-addr=127.0.0.1",
+                                "--rdzv-conf", conf,    more,    "sh",
+                                "-c",          script,  NULL};
+
+    snprintf(text[0], sizeof(text[0]), "--node-rank=%d", rank);
+    snprintf(text[1], sizeof(text[1]), "--master-port=%d", port);
+    trirun_start(j, args);
+}
+
+/* --- static ---------------------------------------------------------------------------------- */
+
+static void static_ranks_are_those_that_were_given(void **state)
+{
+    static const char script[] =
+        "echo rank $RANK of $WORLD_SIZE local $LOCAL_RANK of $LOCAL_WORLD_SIZE group $GROUP_RANK "
+        "of $GROUP_WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT";
+    int port = free_port();
+    char line[200];
+    trirun_job a, b;
+
+    (void)state;
+    start_static(&b, port, 1, "timeout=20", "--nproc-per-node=1", script);
+    start_static(&a, port, 0, "timeout=20", "--nproc-per-node=2", script);
+    assert_int_equal(spawn_wait(&a.run), 0);
+    assert_int_equal(spawn_wait(&b.run), 0);
+    for (int rank = 0; rank < 2; rank++) {
+        snprintf(line, sizeof(line), "rank %d of 3 local %d of 2 group 0 of 2 at 127.0.0.1:%d\n",
+                 rank, rank, port);
+        trirun_has(SPAWN_OUT(&a.run), line);
+    }
+    snprintf(line, sizeof(line), "rank 2 of 3 local 0 of 1 group 1 of 2 at 127.0.0.1:%d\n", port);
+    assert_string_equal(SPAWN_OUT(&b.run), line);
+    trirun_end(&a, 0);
+    trirun_end(&b, 0);
+}
+
+static void static_hosts_start_again_together_with_an_empty_store(void **state)
+{
+    int port = free_port();
+    char script[1024];
+    trirun_job a, b;
+
+    (void)state;
+    snprintf(script, sizeof(script),
+             "t=%s; $t store set at/$RANK/$TORCHELASTIC_RESTART_COUNT x\n"
+             "$t store wait at/0/$TORCHELASTIC_RESTART_COUNT at/1/$TORCHELASTIC_RESTART_COUNT\n"
+             "[ $RANK$TORCHELASTIC_RESTART_COUNT = 10 ] && exit 3\n"
+             "[ $TORCHELASTIC_RESTART_COUNT = 0 ] && exec sleep 1000\n"
+             "$t store keys | grep at/ | sort; exit 0",
+             spawn_bin("trireme"));
+    start_static(&a, port, 0, "timeout=20", "--max-restarts=1", script);
+    start_static(&b, port, 1, "timeout=20", "--max-restarts=1", script);
+    assert_int_equal(spawn_wait(&a.run), 0);
+    assert_int_equal(spawn_wait(&b.run), 0);
+    assert_string_equal(SPAWN_OUT(&a.run), "at/0/1\nat/1/1\n");
+    trirun_has(SPAWN_ERR(&a.run), "exited with code 3; starting again");
+    trirun_has(SPAWN_ERR(&b.run), "starting again (restart 1 of 1)");
+    trirun_end(&a, 0);
+    trirun_end(&b, 0);
+}
+
+static void a_static_host_that_does_not_come_is_named(void **state)
+{
+    trirun_job a;
+
+    (void)state;
+    start_static(&a, free_port(), 0, "timeout=0.5", "--nproc-per-node=1", "true");
+    assert_int_equal(spawn_wait(&a.run), 1);
+    trirun_has(SPAWN_ERR(&a.run), "host 1 of 2 did not say how many workers it has");
+    trirun_end(&a, 0);
+}
+
+static void a_node_rank_that_is_taken_is_refused(void **state)
+{
+    int port = free_port();
+    trirun_job a, b, c;
+
+    (void)state;
+    start_static(&a, port, 0, "timeout=20", "--nproc-per-node=1", "echo up; exec sleep 1000");
+    start_static(&b, port, 1, "timeout=20", "--nproc-per-node=1", "exec sleep 1000");
+    spawn_expect(&a.run, "up");
+    start_static(&c, port, 1, "timeout=20", "--nproc-per-node=1", "true");
+    assert_int_equal(spawn_wait(&c.run), 1);
+    trirun_has(SPAWN_ERR(&c.run), "another host has --node-rank 1 already");
+    trirun_end(&c, 0);
+    spawn_signal(&a.run, SIGTERM);
+    assert_int_equal(spawn_wait(&a.run), 1);
+    assert_int_equal(spawn_wait(&b.run), 1);
+    trirun_has(SPAWN_ERR(&b.run), "was told to stop by SIGTERM");
+    trirun_end(&a, 0);
+    trirun_end(&b, 0);
+}
+
+/* --- c10d ------------------------------------------------------------------------------------- */
+
+static void hosts_meet_in_the_first_ones_store(void **state)
+{
+    static const char *const spellings[][2] = {
+        {"127.0.0.1", "127.0.0.1"}, {"localhost", "127.0.0.1"}, {"[::1]", "::1"}};
+
+    (void)state;
+    for (size_t k = 0; k < 3; k++) {
+        int port = free_port();
+        char endpoint[40], line[80];
+        const char *const args[] = {
+            "--nnodes=3",
+            "--rdzv-backend=c10d",
+            "--rdzv-endpoint",
+            endpoint,
+            "--rdzv-id=t",
+            "--nproc-per-node=2",
+            "sh",
+            "-c",
+            "echo $RANK/$WORLD_SIZE $ROLE_RANK/$ROLE_WORLD_SIZE $GROUP_RANK $MASTER_ADDR",
+            NULL};
+        trirun_job j[3];
+
+        snprintf(endpoint, sizeof(endpoint), "%s:%d", spellings[k][0], port);
+        for (int i = 0; i < 3; i++)
+            trirun_start(&j[i], args);
+        for (int i = 0; i < 3; i++)
+            assert_int_equal(spawn_wait(&j[i].run), 0);
+        for (int rank = 0; rank < 6; rank++) {
+            int n = 0;
+
+            for (int i = 0; i < 3; i++) {
+                snprintf(line, sizeof(line), "%d/6 %d/6 %d %s\n", rank, rank, rank / 2,
+                         spellings[k][1]);
+                n += trirun_count(SPAWN_OUT(&j[i].run), line);
+            }
+            assert_int_equal(n, 1);
+        }
+        for (int i = 0; i < 3; i++)
+            trirun_end(&j[i], 0);
+    }
+}
+
+static void workers_of_several_hosts_work_together(void **state)
+{
+    int port = free_port();
+    trirun_job j[2];
+
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        start_c10d(&j[i], port, "2", "join_timeout=20", "--nproc-per-node=2",
+                   "exec $TRI_TEST_BIN/plain_ddp");
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(spawn_wait(&j[i].run), 0);
+    for (int i = 0; i < 2; i++)
+        trirun_end(&j[i], 0);
+}
+
+static void too_few_hosts_end_with_their_number(void **state)
+{
+    trirun_job a;
+
+    (void)state;
+    start_c10d(&a, free_port(), "2:3", "join_timeout=0.4", NULL, "true");
+    assert_int_equal(spawn_wait(&a.run), 1);
+    trirun_has(SPAWN_ERR(&a.run), "rendezvous of job t: 1 of at least 2 hosts came within 0.4 s");
+    trirun_end(&a, 0);
+}
+
+static void a_wrong_id_is_another_job(void **state)
+{
+    int port = free_port();
+    char endpoint[40];
+    const char *const args[] = {"--nnodes=2",
+                                "--rdzv-backend=c10d",
+                                "--rdzv-endpoint",
+                                endpoint,
+                                "--rdzv-id=u",
+                                "--rdzv-conf=join_timeout=0.4",
+                                "true",
+                                NULL};
+    trirun_job a, b;
+
+    (void)state;
+    snprintf(endpoint, sizeof(endpoint), "127.0.0.1:%d", port);
+    start_c10d(&a, port, "2", "join_timeout=2", NULL, "true");
+    trirun_start(&b, args);
+    assert_int_equal(spawn_wait(&b.run), 1);
+    trirun_has(SPAWN_ERR(&b.run), "rendezvous of job u: 1 of at least 2 hosts");
+    spawn_signal(&a.run, SIGTERM);
+    assert_int_equal(spawn_wait(&a.run), 1);
+    trirun_end(&a, 0);
+    trirun_end(&b, 0);
+}
+
+static void a_store_that_nobody_serves_is_named(void **state)
+{
+    int port = free_port();
+    trirun_job a;
+
+    (void)state;
+    start_c10d(&a, port, "2", "is_host=0,read_timeout=0.4", NULL, "true");
+    assert_int_equal(spawn_wait(&a.run), 1);
+    trirun_has(SPAWN_ERR(&a.run), "the agents' store at 127.0.0.1 port");
+    trirun_end(&a, 0);
+}
+
+static void the_last_call_ends_the_wait_for_more(void **state)
+{
+    trirun_job a;
+
+    (void)state;
+    start_c10d(&a, free_port(), "1:3", "last_call_timeout=0.3", NULL, "echo size $WORLD_SIZE");
+    assert_int_equal(spawn_wait(&a.run), 0);
+    assert_string_equal(SPAWN_OUT(&a.run), "size 1\n");
+    trirun_end(&a, 0);
+}
+
+static void a_failure_starts_all_hosts_again_and_counts_once(void **state)
+{
+    int port = free_port(), n = 0;
+    trirun_job j[3];
+
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        start_c10d(&j[i], port, "3", "join_timeout=20", "--max-restarts=2",
+                   "n=$TORCHELASTIC_RESTART_COUNT; [ $n = 2 ] && { echo done; exit 0; }\n"
+                   "[ $RANK = $n ] && exit 3; exec sleep 1000");
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(spawn_wait(&j[i].run), 0);
+    for (int i = 0; i < 3; i++) {
+        assert_string_equal(SPAWN_OUT(&j[i].run), "done\n");
+        n += trirun_count(SPAWN_ERR(&j[i].run), "sh failed: ");
+    }
+    assert_int_equal(n, 2); /* told in full on the host where it happened */
+    for (int i = 0; i < 3; i++)
+        trirun_end(&j[i], 0);
+}
+
+static void the_last_failure_ends_all_hosts(void **state)
+{
+    int port = free_port(), n = 0, folders = 0;
+    trirun_job j[2];
+
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        start_c10d(&j[i], port, "2", "join_timeout=20", "--max-restarts=1",
+                   "[ $RANK = 1 ] && exit 7; exec sleep 1000");
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(spawn_wait(&j[i].run), 1);
+    for (int i = 0; i < 2; i++) {
+        bool here = strstr(SPAWN_ERR(&j[i].run), "sh failed: ") != NULL;
+
+        n += here;
+        if (!here)
+            trirun_has(SPAWN_ERR(&j[i].run), "the job is over: rank 1 on host");
+        trirun_end(&j[i], here); /* the folder of the cause is kept */
+        folders += here;
+    }
+    assert_int_equal(n, 1);
+    assert_int_equal(folders, 1);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(static_ranks_are_those_that_were_given),
+    cmocka_unit_test(static_hosts_start_again_together_with_an_empty_store),
+    cmocka_unit_test(a_static_host_that_does_not_come_is_named),
+    cmocka_unit_test(a_node_rank_that_is_taken_is_refused),
+    cmocka_unit_test(hosts_meet_in_the_first_ones_store),
+    cmocka_unit_test(workers_of_several_hosts_work_together),
+    cmocka_unit_test(too_few_hosts_end_with_their_number),
+    cmocka_unit_test(a_wrong_id_is_another_job),
+    cmocka_unit_test(a_store_that_nobody_serves_is_named),
+    cmocka_unit_test(the_last_call_ends_the_wait_for_more),
+    cmocka_unit_test(a_failure_starts_all_hosts_again_and_counts_once),
+    cmocka_unit_test(the_last_failure_ends_all_hosts),
+};
+
+TEST_MAIN(tests)
