@@ -114,9 +114,9 @@ TRI_API TRI_MUST_CHECK tri_status tri_store_append(tri_store *store, const char 
 /* Until all keys exist. A TIMEOUT names keys that are missing; the store stays usable. */
 TRI_API TRI_MUST_CHECK tri_status tri_store_wait(tri_store *store, const char *const *keys,
                                                  int n_keys, int64_t timeout_ms);
-/* Until `size` callers have come to the barrier of this name, each once; whoever comes later passes.
- * The same barriers as PyTorch 2.13's, on every kind of store; a PyTorch server before 2.12 closes
- * the connection: IO. A TIMEOUT says how many came; they stay counted. */
+/* Until `size` callers have come to the barrier of this name, each once; whoever comes later
+ * passes. The same barriers as PyTorch 2.13's, on every kind of store; a PyTorch server before 2.12
+ * closes the connection: IO. A TIMEOUT says how many came; they stay counted. */
 TRI_API TRI_MUST_CHECK tri_status tri_store_barrier(tri_store *store, const char *key, int64_t size,
                                                     int64_t timeout_ms);
 /* Whether all keys exist now. */
