@@ -176,8 +176,8 @@ tri_tensor *trii_handle_failed(trii_step *step, tri_status status)
     return trii_handle(step, step->n_values - 1);
 }
 
-tri_tensor *trii_record_failed(trii_step *step, const trii_op *op, tri_tensor *const *in, int n_in,
-                               tri_status status)
+tri_tensor *trii_record_failed(trii_step *step, const trii_graph_op *op, tri_tensor *const *in,
+                               int n_in, tri_status status)
 {
     char operands[TRII_ERR_BYTES / 2];
     size_t used = 0;

@@ -79,7 +79,7 @@ typedef enum trii_precision {
     TRII_PRECISION_LOWERED  /* the same, and under tri_autocast f32 activations are rounded */
 } trii_precision;
 
-typedef struct trii_op {
+typedef struct trii_graph_op {
     const char *name; /* public name without tri_, e.g. "conv2d" */
     trii_op_class op_class;
     trii_precision precision;
@@ -110,6 +110,6 @@ typedef struct trii_op {
     /* Floating-point operations of one run, for schedules and reports; NULL = one per output
      * element. */
     double (*flops)(const trii_type *const *in, int n_in, const trii_type *out);
-} trii_op;
+} trii_graph_op;
 
 #endif

@@ -41,13 +41,13 @@ void tri_autocast_end(void)
         trii_recorder_of(step)->autocast--;
 }
 
-static bool lowers(const trii_step *step, const trii_op *op)
+static bool lowers(const trii_step *step, const trii_graph_op *op)
 {
     return op->precision == TRII_PRECISION_LOWERED && step->recorder->autocast > 0;
 }
 
-bool trii_precision_matters(const trii_step *step, const trii_op *op, const trii_type *const *types,
-                            int n_in)
+bool trii_precision_matters(const trii_step *step, const trii_graph_op *op,
+                            const trii_type *const *types, int n_in)
 {
     bool bf16 = false;
 
@@ -59,7 +59,8 @@ bool trii_precision_matters(const trii_step *step, const trii_op *op, const trii
 }
 
 /* All activations are bf16, or may become so. */
-static bool runs_in_bf16(const trii_step *step, const trii_op *op, const trii_vid *in, int n_in)
+static bool runs_in_bf16(const trii_step *step, const trii_graph_op *op, const trii_vid *in,
+                         int n_in)
 {
     bool lower = lowers(step, op);
 
@@ -75,8 +76,8 @@ static bool runs_in_bf16(const trii_step *step, const trii_op *op, const trii_vi
     return true;
 }
 
-tri_status trii_precision_fit(trii_step *step, const trii_op *op, const trii_vid *in, int n_in,
-                              trii_vid *fitted, bool *bf16_out)
+tri_status trii_precision_fit(trii_step *step, const trii_graph_op *op, const trii_vid *in,
+                              int n_in, trii_vid *fitted, bool *bf16_out)
 {
     bool bf16 = runs_in_bf16(step, op, in, n_in);
     tri_status status = trii_step_reserve(step, n_in + 1);
@@ -135,7 +136,7 @@ static void round_to(const trii_array *to, const float *wide)
         narrow[i] = trii_f32_to_bf16(wide[i]);
 }
 
-tri_status trii_reference_kernel(const trii_op *op, const trii_kernel_args *args)
+tri_status trii_reference_kernel(const trii_graph_op *op, const trii_kernel_args *args)
 {
     trii_array array[8 + TRII_OP_OUTPUTS];
     trii_type type[8 + TRII_OP_OUTPUTS];

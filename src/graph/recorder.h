@@ -75,12 +75,12 @@ tri_status trii_step_reserve(trii_step *step, int32_t n_nodes);
 /* A new value: everything but its type is set. Room must be there. */
 trii_value *trii_value_append(trii_step *step);
 /* precision.c: whether the operation must be looked at (autocast, or operands in bf16). */
-bool trii_precision_matters(const trii_step *step, const trii_op *op, const trii_type *const *types,
-                            int n_in);
+bool trii_precision_matters(const trii_step *step, const trii_graph_op *op,
+                            const trii_type *const *types, int n_in);
 /* The operands as the operation wants them, cast where they differ: f32 throughout, or with
  * *bf16_out its activations in bf16. Leaves room for one more node. */
-tri_status trii_precision_fit(trii_step *step, const trii_op *op, const trii_vid *in, int n_in,
-                              trii_vid *fitted, bool *bf16_out) TRI_MUST_CHECK;
+tri_status trii_precision_fit(trii_step *step, const trii_graph_op *op, const trii_vid *in,
+                              int n_in, trii_vid *fitted, bool *bf16_out) TRI_MUST_CHECK;
 /* Runs what pends if TRI_EAGER=1 and nothing defers it. */
 tri_status trii_step_eager(trii_step *step);
 /* Marks values unreadable that lie in the tensor's old contents. */
@@ -98,8 +98,8 @@ tri_status trii_failure_get(trii_recorder *recorder, const trii_value *value);
 /* Turns the value into a failed one with the current error line. */
 void trii_value_fail(trii_recorder *recorder, trii_value *value, tri_status status);
 /* A handle of a refused operation. */
-tri_tensor *trii_record_failed(trii_step *step, const trii_op *op, tri_tensor *const *in, int n_in,
-                               tri_status status);
+tri_tensor *trii_record_failed(trii_step *step, const trii_graph_op *op, tri_tensor *const *in,
+                               int n_in, tri_status status);
 
 /* nan_check.c: see there. */
 tri_status trii_nan_before(trii_step *step, const trii_segment *segment);

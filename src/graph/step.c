@@ -321,9 +321,9 @@ static tri_status append_words(trii_recorder *r, const trii_node *node, const tr
 }
 
 /* Appends a node whose operands and result types are known. */
-static tri_status append_node(trii_step *step, const trii_op *op, const trii_vid *in, int n_in,
-                              const trii_attrs *attrs, trii_host_op *host, const trii_type *out,
-                              int n_out)
+static tri_status append_node(trii_step *step, const trii_graph_op *op, const trii_vid *in,
+                              int n_in, const trii_attrs *attrs, trii_host_op *host,
+                              const trii_type *out, int n_out)
 {
     trii_recorder *r = trii_recorder_of(step);
     trii_node *node = &step->nodes[step->n_nodes];
@@ -377,8 +377,8 @@ static tri_status append_node(trii_step *step, const trii_op *op, const trii_vid
     return TRI_OK;
 }
 
-static tri_status check_operands(trii_step *step, const trii_op *op, const trii_vid *in, int n_in,
-                                 const trii_type **types, tri_device *device_out)
+static tri_status check_operands(trii_step *step, const trii_graph_op *op, const trii_vid *in,
+                                 int n_in, const trii_type **types, tri_device *device_out)
 {
     tri_device device = 0;
     bool first = true;
@@ -416,8 +416,8 @@ static tri_status check_operands(trii_step *step, const trii_op *op, const trii_
     return TRI_OK;
 }
 
-tri_status trii_record_values(trii_step *step, const trii_op *op, const trii_vid *in, int n_in,
-                              const trii_attrs *attrs, trii_vid *first_out)
+tri_status trii_record_values(trii_step *step, const trii_graph_op *op, const trii_vid *in,
+                              int n_in, const trii_attrs *attrs, trii_vid *first_out)
 {
     static const trii_attrs no_attrs;
     const trii_type *types[8];
@@ -472,7 +472,7 @@ static tri_status host_shape(const trii_type *const *in, int n_in, const trii_at
     return TRII_FAIL(TRI_ERR_INTERNAL, "host operations are recorded by trii_record_host");
 }
 
-static const trii_op op_host = {
+static const trii_graph_op op_host = {
     .name = "host",
     .op_class = TRII_CLASS_HOST,
     .shape = host_shape,
@@ -526,7 +526,8 @@ void trii_orphans_free(trii_recorder *r)
     }
 }
 
-tri_tensor *trii_record(const trii_op *op, tri_tensor *const *in, int n_in, const trii_attrs *attrs)
+tri_tensor *trii_record(const trii_graph_op *op, tri_tensor *const *in, int n_in,
+                        const trii_attrs *attrs)
 {
     trii_step *step = trii_step_current();
     trii_vid ids[8];

@@ -75,7 +75,7 @@ static inline const trii_layout *trii_value_layout(const trii_value *value)
 }
 
 typedef struct trii_node {
-    const trii_op *op;
+    const trii_graph_op *op;
     trii_site site;
     int32_t first_in; /* into step->in_ids */
     int16_t n_in, n_out;
@@ -144,11 +144,12 @@ extern const trii_executor trii_executor_reference;
 /* What an operation's public function does: resolve handles, check by the shape rule, append.
  * `in` may hold NULL for an absent optional input. Returns output 0's handle, or a failed one
  * that names op, shapes and source line. Further outputs: trii_handle_output. */
-tri_tensor *trii_record(const trii_op *op, tri_tensor *const *in, int n_in,
+tri_tensor *trii_record(const trii_graph_op *op, tri_tensor *const *in, int n_in,
                         const trii_attrs *attrs);
 /* The same on values, for gradients and rewrites: writes the first output's id. */
-tri_status trii_record_values(trii_step *step, const trii_op *op, const trii_vid *in, int n_in,
-                              const trii_attrs *attrs, trii_vid *first_out) TRI_MUST_CHECK;
+tri_status trii_record_values(trii_step *step, const trii_graph_op *op, const trii_vid *in,
+                              int n_in, const trii_attrs *attrs,
+                              trii_vid *first_out) TRI_MUST_CHECK;
 /* The value that a handle or persistent tensor stands for now. */
 tri_status trii_resolve(trii_step *step, tri_tensor *tensor, trii_vid *value_out) TRI_MUST_CHECK;
 tri_tensor *trii_handle(trii_step *step, trii_vid value);

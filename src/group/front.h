@@ -8,6 +8,7 @@
 #include "group/chaos.h"
 #include "group/engine.h"
 #include "group/flight_recorder.h"
+#include "group/world.h"
 #include "os/futex.h"
 
 #define TRII_GROUP_NAME 32
@@ -48,11 +49,8 @@ struct tri_work {
     size_t *parts;  /* owned: what op.call's places point at; NULL = none */
 };
 
-/* The world: what a NULL group means. world.c sets and clears it; borrowed. */
+/* world.c sets and clears it. */
 void trii_group_set_world(tri_group *group);
-tri_group *trii_group_get_world(void);
-/* tri_group_alloc, with its status. */
-tri_status trii_group_alloc(tri_group *group, size_t bytes, void **p_out) TRI_MUST_CHECK;
 /* Why there is none: "tri_init was not called", or that it was left. */
 const char *trii_group_no_world(void);
 

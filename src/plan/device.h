@@ -33,7 +33,7 @@ typedef struct trii_ir_value {
 } trii_ir_value;
 
 typedef struct trii_ir_node {
-    const trii_op *op;
+    const trii_graph_op *op;
     int32_t source; /* number in the segment */
     int32_t n_in, n_out;
     int32_t *in; /* values; -1 = absent */

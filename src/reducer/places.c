@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "group/front.h"
+#include "group/world.h"
 #include "reducer/bucket.h"
 #include "reducer/inside.h"
 

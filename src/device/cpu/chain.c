@@ -59,7 +59,7 @@ static const struct {
 };
 
 /* The instruction for the operation, or TRII_EW_COUNT. */
-static trii_ew_code code_of(const trii_op *op)
+static trii_ew_code code_of(const trii_graph_op *op)
 {
     for (size_t i = 0; i < TRII_COUNT_OF(codes); i++) {
         if (strcmp(codes[i].op, op->name) == 0)

@@ -13,19 +13,11 @@
 typedef struct xent {
     trii_kernel base;
     trii_ew_fn exp;
+    float (*max)(const float *x, size_t n);
     int64_t rows, classes;
     int g, logits, target, out; /* arguments; g -1 = forward */
     int32_t f;
 } xent;
-
-static float row_max(const float *x, int64_t n)
-{
-    float best = x[0];
-
-    for (int64_t k = 1; k < n; k++)
-        best = x[k] > best ? x[k] : best;
-    return best;
-}
 
 /* Sum of e^(x - max); e, if not NULL, gets the terms. */
 static double exp_row(const xent *k, const float *x, float max, float *e)
@@ -62,7 +54,7 @@ static tri_status forward_run(const trii_kernel *kernel, void *const *args, cons
 
     for (int64_t r = 0; r < k->rows; r++) {
         const float *x = (const float *)args[k->logits] + r * k->classes;
-        float max = row_max(x, k->classes);
+        float max = k->max(x, (size_t)k->classes);
         double lse, sum = 0;
         tri_status status = check_target(k, target[r], r);
 
@@ -94,7 +86,7 @@ static tri_status backward_run(const trii_kernel *kernel, void *const *args, con
 
         if (status != TRI_OK)
             return status;
-        scale = (float)(1 / exp_row(k, x, row_max(x, k->classes), dx));
+        scale = (float)(1 / exp_row(k, x, k->max(x, (size_t)k->classes), dx));
         for (int64_t i = 0; i < k->classes; i++)
             dx[i] = (float)(g * (double)(dx[i] * scale - other));
         dx[target[r]] -= (float)(g * (1 - smoothing));
@@ -121,6 +113,7 @@ static tri_status xent_compile(const trii_ir *ir, const trii_group *group, trii_
                             .run = node->n_in == 3 ? backward_run : forward_run,
                             .destroy = trii_cpu_kernel_free};
     k->exp = trii_cpu_kernels_get()->ew[TRII_EW_EXP];
+    k->max = trii_cpu_kernels_get()->max;
     k->rows = logits->shape[0];
     k->classes = logits->shape[1];
     k->g = node->n_in == 3 ? trii_group_in(group, node->in[0]) : -1;

@@ -11,7 +11,7 @@
 
 typedef struct fallback {
     trii_kernel base;
-    const trii_op *op;
+    const trii_graph_op *op;
     trii_kernel_args args;
     trii_array in[MAX_OPERANDS], out[MAX_OPERANDS];
     trii_type in_type[MAX_OPERANDS], out_type[MAX_OPERANDS];

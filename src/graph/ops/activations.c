@@ -32,13 +32,13 @@ TRII_UNARY(silu, a *sigmoid(a))
 TRII_BINARY(silu_backward, a *sigmoid(b) * (1 + b * (1 - sigmoid(b))))
 
 /* The gradient `op` of the operation: from its result, or from its operand. */
-static tri_status from_result(trii_step *step, const trii_op *op, const trii_node *node, trii_vid g,
-                              trii_vid *out)
+static tri_status from_result(trii_step *step, const trii_graph_op *op, const trii_node *node,
+                              trii_vid g, trii_vid *out)
 {
     return trii_rec2(step, op, g, node->first_out, out);
 }
 
-static tri_status from_operand(trii_step *step, const trii_op *op, const trii_node *node,
+static tri_status from_operand(trii_step *step, const trii_graph_op *op, const trii_node *node,
                                trii_vid g, trii_vid *out)
 {
     trii_vid in[2] = {g, trii_node_in(step, node, 0)};

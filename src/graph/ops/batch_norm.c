@@ -127,8 +127,9 @@ static tri_status train_reference(const trii_kernel_args *args)
 }
 
 /* The gradient operation: outputs dx, dweight, dbias; those of absent ones are not asked for. */
-static tri_status record_backward(trii_step *step, const trii_op *op, const trii_vid *in, int n_in,
-                                  const trii_node *node, const bool *needs, trii_vid *grad_in)
+static tri_status record_backward(trii_step *step, const trii_graph_op *op, const trii_vid *in,
+                                  int n_in, const trii_node *node, const bool *needs,
+                                  trii_vid *grad_in)
 {
     trii_vid first = TRII_NO_VALUE;
     tri_status status = trii_record_values(step, op, in, n_in, &node->attrs, &first);
@@ -151,7 +152,7 @@ static tri_status train_grad(trii_step *step, const trii_node *node, const trii_
     return record_backward(step, &trii_op_batch_norm_backward, in, 5, node, needs, grad_in);
 }
 
-const trii_op trii_op_batch_norm = {
+const trii_graph_op trii_op_batch_norm = {
     .name = "batch_norm",
     .precision = TRII_PRECISION_FOLLOWS,
     .activations_in = 1 << 0,
@@ -221,7 +222,7 @@ static tri_status backward_reference(const trii_kernel_args *args)
     return trii_in_double(args, backward_kernel);
 }
 
-const trii_op trii_op_batch_norm_backward = {
+const trii_graph_op trii_op_batch_norm_backward = {
     .name = "batch_norm_backward",
     .precision = TRII_PRECISION_FOLLOWS,
     .activations_in = 1 << 0 | 1 << 1,
@@ -278,7 +279,7 @@ static tri_status eval_grad(trii_step *step, const trii_node *node, const trii_v
     return record_backward(step, &trii_op_batch_norm_eval_backward, in, 5, node, needs, grad_in);
 }
 
-const trii_op trii_op_batch_norm_eval = {
+const trii_graph_op trii_op_batch_norm_eval = {
     .name = "batch_norm_eval",
     .precision = TRII_PRECISION_FOLLOWS,
     .activations_in = 1 << 0,
@@ -321,7 +322,7 @@ static tri_status eval_backward_reference(const trii_kernel_args *args)
     return trii_in_double(args, eval_backward_kernel);
 }
 
-const trii_op trii_op_batch_norm_eval_backward = {
+const trii_graph_op trii_op_batch_norm_eval_backward = {
     .name = "batch_norm_eval_backward",
     .precision = TRII_PRECISION_FOLLOWS,
     .activations_in = 1 << 0 | 1 << 1,

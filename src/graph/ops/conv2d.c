@@ -370,7 +370,7 @@ static double conv2d_flops(const trii_type *const *in, int n_in, const trii_type
            (double)(in[1]->shape[0] > 0 ? in[1]->shape[0] : 1);
 }
 
-const trii_op trii_op_conv2d = {
+const trii_graph_op trii_op_conv2d = {
     .name = "conv2d",
     .precision = TRII_PRECISION_LOWERED,
     .activations_in = 1 << 0,
@@ -408,7 +408,7 @@ static double backward_weight_flops(const trii_type *const *in, int n_in, const 
            (double)(out->shape[0] > 0 ? out->shape[0] : 1);
 }
 
-const trii_op trii_op_conv2d_backward_data = {
+const trii_graph_op trii_op_conv2d_backward_data = {
     .name = "conv2d_backward_data",
     .precision = TRII_PRECISION_FOLLOWS,
     .activations_in = 1 << 0,
@@ -417,7 +417,7 @@ const trii_op trii_op_conv2d_backward_data = {
     .reference = conv2d_backward_data_reference,
     .flops = backward_data_flops,
 };
-const trii_op trii_op_conv2d_backward_weight = {
+const trii_graph_op trii_op_conv2d_backward_weight = {
     .name = "conv2d_backward_weight",
     .precision = TRII_PRECISION_FOLLOWS,
     .activations_in = 1 << 0 | 1 << 1,

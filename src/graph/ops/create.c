@@ -51,7 +51,7 @@ static tri_status fill_reference(const trii_kernel_args *args)
     return TRI_OK;
 }
 
-const trii_op trii_op_fill = {
+const trii_graph_op trii_op_fill = {
     .name = "fill",
     .op_class = TRII_CLASS_ELEMENTWISE,
     .shape = created_shape,
@@ -87,7 +87,7 @@ static tri_status copy_grad(trii_step *step, const trii_node *node, const trii_v
     return TRI_OK;
 }
 
-const trii_op trii_op_copy = {
+const trii_graph_op trii_op_copy = {
     .name = "copy",
     .precision = TRII_PRECISION_ANY,
     .op_class = TRII_CLASS_ELEMENTWISE,
@@ -142,7 +142,7 @@ static tri_status dropout_mask_reference(const trii_kernel_args *args)
     return TRI_OK;
 }
 
-const trii_op trii_op_dropout_mask = {
+const trii_graph_op trii_op_dropout_mask = {
     .name = "dropout_mask",
     .random = true,
     .shape = created_shape,
@@ -303,7 +303,7 @@ static tri_status cast_grad(trii_step *step, const trii_node *node, const trii_v
                          &grad_in[0]);
 }
 
-const trii_op trii_op_cast = {
+const trii_graph_op trii_op_cast = {
     .name = "cast",
     .precision = TRII_PRECISION_ANY,
     .op_class = TRII_CLASS_ELEMENTWISE,

@@ -58,7 +58,7 @@ static tri_status mse_grad(trii_step *step, const trii_node *node, const trii_vi
     return status;
 }
 
-const trii_op trii_op_mse_loss = {
+const trii_graph_op trii_op_mse_loss = {
     .name = "mse_loss",
     .op_class = TRII_CLASS_REDUCTION,
     .shape = mse_shape,
@@ -85,7 +85,7 @@ static tri_status mse_backward_reference(const trii_kernel_args *args)
     return trii_walk(args, mse_backward_f32, mse_backward_f64, NULL);
 }
 
-const trii_op trii_op_mse_loss_backward = {
+const trii_graph_op trii_op_mse_loss_backward = {
     .name = "mse_loss_backward",
     .op_class = TRII_CLASS_ELEMENTWISE,
     .shape = trii_shape_broadcast_float,
@@ -180,7 +180,7 @@ static tri_status cross_entropy_grad(trii_step *step, const trii_node *node, con
                               &grad_in[0]);
 }
 
-const trii_op trii_op_cross_entropy = {
+const trii_graph_op trii_op_cross_entropy = {
     .name = "cross_entropy",
     .shape = cross_entropy_shape,
     .grad = cross_entropy_grad,
@@ -225,7 +225,7 @@ static tri_status cross_entropy_backward_reference(const trii_kernel_args *args)
     return trii_in_double(args, cross_entropy_backward_kernel);
 }
 
-const trii_op trii_op_cross_entropy_backward = {
+const trii_graph_op trii_op_cross_entropy_backward = {
     .name = "cross_entropy_backward",
     .shape = cross_entropy_backward_shape,
     .reference = cross_entropy_backward_reference,
@@ -287,7 +287,7 @@ static tri_status count_correct_reference(const trii_kernel_args *args)
     return trii_in_double(args, count_correct_kernel);
 }
 
-const trii_op trii_op_count_correct = {
+const trii_graph_op trii_op_count_correct = {
     .name = "count_correct",
     .shape = count_correct_shape,
     .reference = count_correct_reference,

@@ -136,7 +136,7 @@ static double matmul_flops(const trii_type *const *in, int n_in, const trii_type
     return k == 0 ? 0 : 2 * k * (double)out->shape[out->ndim - 1];
 }
 
-const trii_op trii_op_matmul = {
+const trii_graph_op trii_op_matmul = {
     .name = "matmul",
     .precision = TRII_PRECISION_LOWERED,
     .activations_in = 1 << 0 | 1 << 1,
@@ -149,7 +149,7 @@ const trii_op trii_op_matmul = {
 
 /* The same product in the gradients of a linear layer in bf16: with a parameter on the right, and
  * to a parameter's gradient, neither of which is rounded to bf16. */
-const trii_op trii_op_matmul_weight = {
+const trii_graph_op trii_op_matmul_weight = {
     .name = "matmul",
     .precision = TRII_PRECISION_FOLLOWS,
     .activations_in = 1 << 0,
@@ -158,7 +158,7 @@ const trii_op trii_op_matmul_weight = {
     .reference = matmul_reference,
     .flops = matmul_flops,
 };
-const trii_op trii_op_matmul_to_weight = {
+const trii_graph_op trii_op_matmul_to_weight = {
     .name = "matmul",
     .precision = TRII_PRECISION_FOLLOWS,
     .activations_in = 1 << 0 | 1 << 1,
@@ -249,7 +249,7 @@ static tri_status linear_reference(const trii_kernel_args *args)
 }
 
 /* In f32 and f64 a product like any other. */
-static tri_status rec_product(trii_step *step, const trii_op *op, trii_vid a, trii_vid b,
+static tri_status rec_product(trii_step *step, const trii_graph_op *op, trii_vid a, trii_vid b,
                               bool transpose_a, trii_vid *out)
 {
     trii_vid in[2] = {a, b};
@@ -302,7 +302,7 @@ static double linear_flops(const trii_type *const *in, int n_in, const trii_type
     return 2 * (double)trii_type_numel(out) * (double)in[1]->shape[1];
 }
 
-const trii_op trii_op_linear = {
+const trii_graph_op trii_op_linear = {
     .name = "linear",
     .precision = TRII_PRECISION_LOWERED,
     .activations_in = 1 << 0,

@@ -237,7 +237,7 @@ static tri_status backward_shape(const trii_type *const *in, int n_in, const tri
 /* --- entries ------------------------------------------------------------------------------------
  */
 
-static tri_status record_backward(trii_step *step, const trii_op *op, const trii_node *node,
+static tri_status record_backward(trii_step *step, const trii_graph_op *op, const trii_node *node,
                                   trii_vid g, bool maximum, trii_vid *out)
 {
     trii_vid in[2] = {g, trii_node_in(step, node, 0)};
@@ -277,7 +277,7 @@ static tri_status record_backward(trii_step *step, const trii_op *op, const trii
         return record_backward(step, &trii_op_##kind##_backward, node, g[0], maximum,              \
                                &grad_in[0]);                                                       \
     }                                                                                              \
-    const trii_op trii_op_##kind = {                                                               \
+    const trii_graph_op trii_op_##kind = {                                                         \
         .name = #kind,                                                                             \
         .precision = TRII_PRECISION_FOLLOWS,                                                       \
         .activations_in = 1 << 0,                                                                  \
@@ -286,7 +286,7 @@ static tri_status record_backward(trii_step *step, const trii_op *op, const trii
         .grad = kind##_grad,                                                                       \
         .reference = kind##_reference,                                                             \
     };                                                                                             \
-    const trii_op trii_op_##kind##_backward = {                                                    \
+    const trii_graph_op trii_op_##kind##_backward = {                                              \
         .name = #kind "_backward",                                                                 \
         .precision = TRII_PRECISION_FOLLOWS,                                                       \
         .activations_in = 1 << 0 | 1 << 1,                                                         \
@@ -299,7 +299,7 @@ POOLING(avg_pool2d, windowed_shape, sliding, false)
 POOLING(adaptive_max_pool2d, adaptive_shape, adaptive, true)
 POOLING(adaptive_avg_pool2d, adaptive_shape, adaptive, false)
 
-static tri_tensor *windowed(const trii_op *op, tri_tensor *x, int kernel_h, int kernel_w,
+static tri_tensor *windowed(const trii_graph_op *op, tri_tensor *x, int kernel_h, int kernel_w,
                             const tri_pool2d_options *opt)
 {
     static const tri_pool2d_options defaults;
@@ -320,7 +320,7 @@ static tri_tensor *windowed(const trii_op *op, tri_tensor *x, int kernel_h, int 
     return trii_record(op, &x, 1, &attrs);
 }
 
-static tri_tensor *to_size(const trii_op *op, tri_tensor *x, int h, int w)
+static tri_tensor *to_size(const trii_graph_op *op, tri_tensor *x, int h, int w)
 {
     trii_attrs attrs;
 

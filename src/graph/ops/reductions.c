@@ -149,14 +149,14 @@ static tri_status mean_grad(trii_step *step, const trii_node *node, const trii_v
     return status == TRI_OK ? spread(step, node, scaled, &grad_in[0]) : status;
 }
 
-const trii_op trii_op_sum = {
+const trii_graph_op trii_op_sum = {
     .name = "sum",
     .op_class = TRII_CLASS_REDUCTION,
     .shape = reduce_shape,
     .grad = sum_grad,
     .reference = sum_reference,
 };
-const trii_op trii_op_mean = {
+const trii_graph_op trii_op_mean = {
     .name = "mean",
     .op_class = TRII_CLASS_REDUCTION,
     .shape = reduce_shape,
@@ -205,7 +205,7 @@ static tri_status sum_to_reference(const trii_kernel_args *args)
     return trii_in_double(args, sum_to_kernel);
 }
 
-const trii_op trii_op_sum_to = {
+const trii_graph_op trii_op_sum_to = {
     .name = "sum_to",
     .op_class = TRII_CLASS_REDUCTION,
     .shape = sum_to_shape,
@@ -280,7 +280,7 @@ static tri_status amax_grad(trii_step *step, const trii_node *node, const trii_v
     return trii_record_values(step, &trii_op_amax_backward, in, 3, &node->attrs, &grad_in[0]);
 }
 
-const trii_op trii_op_amax = {
+const trii_graph_op trii_op_amax = {
     .name = "amax",
     .op_class = TRII_CLASS_REDUCTION,
     .shape = amax_shape,
@@ -330,7 +330,7 @@ static tri_status amax_backward_reference(const trii_kernel_args *args)
     return trii_in_double(args, amax_backward_kernel);
 }
 
-const trii_op trii_op_amax_backward = {
+const trii_graph_op trii_op_amax_backward = {
     .name = "amax_backward",
     .shape = amax_backward_shape,
     .reference = amax_backward_reference,
@@ -388,7 +388,7 @@ static tri_status argmax_reference(const trii_kernel_args *args)
     return trii_in_double(args, argmax_kernel);
 }
 
-const trii_op trii_op_argmax = {
+const trii_graph_op trii_op_argmax = {
     .name = "argmax",
     .op_class = TRII_CLASS_REDUCTION,
     .shape = argmax_shape,
@@ -397,7 +397,7 @@ const trii_op trii_op_argmax = {
 
 /* --- public ----------------------------------------------------------------------------------- */
 
-static tri_tensor *reduced(const trii_op *op, tri_tensor *x, const int *dims, int n_dims,
+static tri_tensor *reduced(const trii_graph_op *op, tri_tensor *x, const int *dims, int n_dims,
                            bool keepdim)
 {
     int ndim = x != NULL ? tri_tensor_ndim(x) : -1;

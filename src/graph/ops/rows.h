@@ -65,7 +65,7 @@
 
 /* The table entry of an element-wise operation. */
 #define TRII_ELEMENTWISE(public_name, shape_rule, gradient)                                        \
-    const trii_op trii_op_##public_name = {                                                        \
+    const trii_graph_op trii_op_##public_name = {                                                  \
         .name = #public_name,                                                                      \
         .op_class = TRII_CLASS_ELEMENTWISE,                                                        \
         .precision = TRII_PRECISION_FOLLOWS,                                                       \
@@ -77,7 +77,7 @@
     }
 
 /* An operation on one tensor with one float attribute. */
-static inline tri_tensor *trii_record_number(const trii_op *op, tri_tensor *x, double value)
+static inline tri_tensor *trii_record_number(const trii_graph_op *op, tri_tensor *x, double value)
 {
     trii_attrs attrs;
 

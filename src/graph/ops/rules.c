@@ -121,12 +121,13 @@ tri_status trii_shape_broadcast_float(const trii_type *const *in, int n_in, cons
 
 /* --- recording ---------------------------------------------------------------------------- */
 
-tri_status trii_rec1(trii_step *step, const trii_op *op, trii_vid a, trii_vid *out)
+tri_status trii_rec1(trii_step *step, const trii_graph_op *op, trii_vid a, trii_vid *out)
 {
     return trii_record_values(step, op, &a, 1, NULL, out);
 }
 
-tri_status trii_rec2(trii_step *step, const trii_op *op, trii_vid a, trii_vid b, trii_vid *out)
+tri_status trii_rec2(trii_step *step, const trii_graph_op *op, trii_vid a, trii_vid b,
+                     trii_vid *out)
 {
     trii_vid in[2] = {a, b};
 
@@ -157,8 +158,8 @@ tri_status trii_rec_cast(trii_step *step, trii_vid a, tri_dtype dtype, trii_vid 
     return trii_record_values(step, &trii_op_cast, &a, 1, &attrs, out);
 }
 
-static tri_status rec_shaped(trii_step *step, const trii_op *op, trii_vid a, const int64_t *shape,
-                             int ndim, trii_vid *out)
+static tri_status rec_shaped(trii_step *step, const trii_graph_op *op, trii_vid a,
+                             const int64_t *shape, int ndim, trii_vid *out)
 {
     trii_attrs attrs;
 

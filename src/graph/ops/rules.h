@@ -51,8 +51,9 @@ static inline const trii_type *trii_type_of(const trii_step *step, trii_vid valu
 }
 
 /* An operation on at most four values with at most one float attribute. */
-tri_status trii_rec1(trii_step *step, const trii_op *op, trii_vid a, trii_vid *out) TRI_MUST_CHECK;
-tri_status trii_rec2(trii_step *step, const trii_op *op, trii_vid a, trii_vid b,
+tri_status trii_rec1(trii_step *step, const trii_graph_op *op, trii_vid a,
+                     trii_vid *out) TRI_MUST_CHECK;
+tri_status trii_rec2(trii_step *step, const trii_graph_op *op, trii_vid a, trii_vid b,
                      trii_vid *out) TRI_MUST_CHECK;
 tri_status trii_rec_scaled(trii_step *step, trii_vid a, double factor,
                            trii_vid *out) TRI_MUST_CHECK;

@@ -64,7 +64,7 @@ static tri_status sgd_reference(const trii_kernel_args *args)
     return TRI_OK;
 }
 
-const trii_op trii_op_sgd = {
+const trii_graph_op trii_op_sgd = {
     .name = "sgd",
     .op_class = TRII_CLASS_ELEMENTWISE,
     .optional = 1 << 2,

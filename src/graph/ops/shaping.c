@@ -67,7 +67,7 @@ static tri_status reshape_grad(trii_step *step, const trii_node *node, const tri
     return trii_rec_reshape(step, g[0], type.shape, type.ndim, &grad_in[0]);
 }
 
-const trii_op trii_op_reshape = {
+const trii_graph_op trii_op_reshape = {
     .name = "reshape",
     .precision = TRII_PRECISION_ANY,
     .op_class = TRII_CLASS_VIEW,
@@ -137,7 +137,7 @@ static tri_status expand_grad(trii_step *step, const trii_node *node, const trii
     return trii_rec_sum_to(step, g[0], &type, &grad_in[0]);
 }
 
-const trii_op trii_op_expand = {
+const trii_graph_op trii_op_expand = {
     .name = "expand",
     .precision = TRII_PRECISION_ANY,
     .op_class = TRII_CLASS_ELEMENTWISE,
@@ -225,7 +225,7 @@ static tri_status permute_grad(trii_step *step, const trii_node *node, const tri
     return trii_record_values(step, &trii_op_permute, g, 1, &attrs, &grad_in[0]);
 }
 
-const trii_op trii_op_permute = {
+const trii_graph_op trii_op_permute = {
     .name = "permute",
     .precision = TRII_PRECISION_ANY,
     .shape = permute_shape,
@@ -263,7 +263,7 @@ static tri_status flip_grad(trii_step *step, const trii_node *node, const trii_v
     return trii_record_values(step, &trii_op_flip, g, 1, &node->attrs, &grad_in[0]);
 }
 
-const trii_op trii_op_flip = {
+const trii_graph_op trii_op_flip = {
     .name = "flip",
     .precision = TRII_PRECISION_ANY,
     .shape = flip_shape,
@@ -273,7 +273,7 @@ const trii_op trii_op_flip = {
 
 /* --- public ----------------------------------------------------------------------------------- */
 
-static tri_tensor *shaped(const trii_op *op, tri_tensor *x, const int64_t *shape, int ndim)
+static tri_tensor *shaped(const trii_graph_op *op, tri_tensor *x, const int64_t *shape, int ndim)
 {
     trii_attrs attrs;
 
@@ -300,7 +300,7 @@ tri_tensor *tri_expand(tri_tensor *x, const int64_t *shape, int ndim)
     return shaped(&trii_op_expand, x, shape, ndim);
 }
 
-static tri_tensor *refused(const trii_op *op, tri_status status)
+static tri_tensor *refused(const trii_graph_op *op, tri_status status)
 {
     trii_step *step = trii_step_current();
 

@@ -107,7 +107,7 @@ static tri_status log_softmax_backward_reference(const trii_kernel_args *args)
     return trii_in_double(args, log_backward_kernel);
 }
 
-static tri_status record_backward(trii_step *step, const trii_op *op, const trii_node *node,
+static tri_status record_backward(trii_step *step, const trii_graph_op *op, const trii_node *node,
                                   trii_vid g, trii_vid *out)
 {
     trii_vid in[2] = {g, node->first_out};
@@ -129,30 +129,30 @@ static tri_status log_softmax_grad(trii_step *step, const trii_node *node, const
     return record_backward(step, &trii_op_log_softmax_backward, node, g[0], &grad_in[0]);
 }
 
-const trii_op trii_op_softmax = {
+const trii_graph_op trii_op_softmax = {
     .name = "softmax",
     .shape = trii_shape_unary_float,
     .grad = softmax_grad,
     .reference = softmax_reference,
 };
-const trii_op trii_op_softmax_backward = {
+const trii_graph_op trii_op_softmax_backward = {
     .name = "softmax_backward",
     .shape = trii_shape_broadcast_float,
     .reference = softmax_backward_reference,
 };
-const trii_op trii_op_log_softmax = {
+const trii_graph_op trii_op_log_softmax = {
     .name = "log_softmax",
     .shape = trii_shape_unary_float,
     .grad = log_softmax_grad,
     .reference = log_softmax_reference,
 };
-const trii_op trii_op_log_softmax_backward = {
+const trii_graph_op trii_op_log_softmax_backward = {
     .name = "log_softmax_backward",
     .shape = trii_shape_broadcast_float,
     .reference = log_softmax_backward_reference,
 };
 
-static tri_tensor *along(const trii_op *op, tri_tensor *x, int dim)
+static tri_tensor *along(const trii_graph_op *op, tri_tensor *x, int dim)
 {
     int ndim = x != NULL ? tri_tensor_ndim(x) : -1, d = 0;
     trii_attrs attrs;

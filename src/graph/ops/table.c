@@ -5,7 +5,7 @@
 
 #include "base/compiler.h"
 
-const trii_op *const trii_ops_all[] = {
+const trii_graph_op *const trii_ops_all[] = {
     &trii_op_add,
     &trii_op_sub,
     &trii_op_mul,

@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "group/world.h"
 #include "parallel/ddp/ddp.h"
 #include "reducer/bucket.h"
 
@@ -20,7 +21,7 @@
 
 static tri_status arena_alloc(void *ctx, size_t bytes, void **data_out)
 {
-    tri_status st = trii_ddp_group_alloc(ctx, bytes, data_out);
+    tri_status st = trii_group_alloc(ctx, bytes, data_out);
 
     if (st != TRI_OK)
         return TRII_FAIL_CTX(st, "ddp bucket of %zu bytes", bytes);

@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "group/world.h"
 
 static void ddp_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
                         int n_out);
@@ -24,6 +25,7 @@ static trii_ddp *ddp_of(const tri_module *model)
 
 static tri_status join_group(trii_ddp *ddp)
 {
+    tri_group *group;
     tri_status st;
 
     if (ddp->options.group == NULL && !tri_is_initialized()) {
@@ -31,11 +33,12 @@ static tri_status join_group(trii_ddp *ddp)
         if (st < 0)
             return st;
     }
+    group = ddp->options.group != NULL ? ddp->options.group : trii_group_get_world();
     ddp->size = tri_group_size(ddp->options.group);
     ddp->rank = tri_group_rank(ddp->options.group);
     trii_random_rank_set((uint32_t)ddp->rank);
-    if (ddp->size > 1)
-        ddp->group = trii_ddp_group_ref(ddp->options.group);
+    if (ddp->size > 1 && group != NULL)
+        ddp->group = tri_group_ref(group);
     return TRI_OK;
 }
 

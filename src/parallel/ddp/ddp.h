@@ -136,11 +136,6 @@ struct trii_ddp {
     int64_t sample_count;
 };
 
-/* The group behind NULL: a reference, or NULL if there is no world yet (group_ref.c). */
-tri_group *trii_ddp_group_ref(tri_group *group);
-/* tri_group_alloc, with its status. */
-tri_status trii_ddp_group_alloc(tri_group *group, size_t bytes, void **p_out) TRI_MUST_CHECK;
-
 /* agree.c. Collective. `contents`: compare values too, else names, types and shapes. */
 tri_status trii_ddp_compare(trii_ddp *ddp, bool contents, bool buffers) TRI_MUST_CHECK;
 tri_status trii_ddp_broadcast_state(trii_ddp *ddp) TRI_MUST_CHECK;
