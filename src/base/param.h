@@ -14,6 +14,7 @@
 typedef enum trii_param {
     TRII_PARAM_CHAOS,        /* TRI_CHAOS */
     TRII_PARAM_CHECK,        /* TRI_CHECK */
+    TRII_PARAM_CHECK_CALLS,  /* TRI_CHECK_CALLS */
     TRII_PARAM_EAGER,        /* TRI_EAGER */
     TRII_PARAM_ENGINE,       /* TRI_ENGINE */
     TRII_PARAM_HEARTBEAT_MS, /* TRI_HEARTBEAT_MS */

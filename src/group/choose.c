@@ -260,6 +260,38 @@ static tri_status create_named(const char *name, tri_store *store, trii_group_ar
     return st == TRI_OK ? create_with(engine, store, args, self_out) : st;
 }
 
+/* By name: does TRI_CHECK_CALLS want its calls compared? */
+static tri_status wants_comparing(const trii_engine *engine, int size, bool *wants_out)
+{
+    int choice = 0; /* "0", "1", "all" */
+    tri_status st = trii_param_choice(TRII_PARAM_CHECK_CALLS, &choice);
+
+    *wants_out = size > 1 && (choice == 2 || (choice == 1 && !is_built_in(engine)));
+    return st;
+}
+
+static tri_status make_named(const char *name, tri_store *store, trii_group_args *args,
+                             const trii_engine **engine_out, void **self_out)
+{
+    const trii_engine *engine = NULL;
+    void *self = NULL;
+    bool wants = false;
+    tri_status st = create_named(name, store, args, &engine, &self);
+
+    if (st != TRI_OK)
+        return st;
+    st = wants_comparing(engine, args->size, &wants);
+    if (st == TRI_OK && wants)
+        st = trii_compared_make(store, args, &engine, &self);
+    if (st != TRI_OK) {
+        engine->destroy(self);
+        return st;
+    }
+    *engine_out = engine;
+    *self_out = self;
+    return TRI_OK;
+}
+
 /* The named engine, or the first that serves all ranks. create() agrees between the ranks, so
  * that all of them take the same turn here. */
 tri_status trii_engine_make(const char *name, tri_store *store, trii_group_args *args,
@@ -271,7 +303,7 @@ tri_status trii_engine_make(const char *name, tri_store *store, trii_group_args 
     if (name == NULL && args->size == 1)
         name = "self";
     if (name != NULL)
-        return create_named(name, store, args, engine_out, self_out);
+        return make_named(name, store, args, engine_out, self_out);
     for (const trii_engine *const *e = trii_engines(); *e != NULL; e++) {
         if (strcmp((*e)->name, "self") == 0)
             continue;

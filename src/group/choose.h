@@ -44,6 +44,11 @@ int trii_choice_rule(const trii_choice *choice, const trii_collective *call);
 tri_status trii_engine_make(const char *name, tri_store *store, trii_group_args *args,
                             const trii_engine **engine_out, void **self_out) TRI_MUST_CHECK;
 
+/* An engine that does not compare the ranks' calls becomes one that does (compared.c), if
+ * TRI_CHECK_CALLS asks for it. On failure the engine is as it was. */
+tri_status trii_compared_make(tri_store *store, trii_group_args *args,
+                              const trii_engine **engine_inout, void **self_inout) TRI_MUST_CHECK;
+
 /* Several engines as one, by rules (mixed.c); no engine of a name. */
 extern const trii_engine trii_engine_mixed;
 tri_status trii_mixed_make(const trii_choice *choice, const char *text, tri_store *store,

@@ -218,6 +218,8 @@ typedef struct trii_engine {
     uint32_t size;    /* sizeof(trii_engine) that the engine was built with */
     const char *name; /* as in tri_group_options.engine */
     uint32_t kinds;   /* bit 1u << TRII_KIND_x: which calls it has; the front refuses others */
+    bool on_device;   /* buffers are a device's, which only it touches: a premul_sum comes unscaled,
+                         with call->factor */
 
     /* Required. Blocks until all ranks are connected, at most until args->deadline_ns. Every
      * rank succeeds or every rank fails (agree through the store). On failure leaves nothing

@@ -203,6 +203,12 @@ static tri_status make_child(mixed *m, const char *name, tri_store *store, trii_
         return st;
     st = trii_engine_make(*name != '\0' ? name : NULL, own, args, &c->engine, &c->self);
     tri_store_unref(own);
+    if (st == TRI_OK && c->engine->on_device) {
+        st = TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                       "engine %s: what is in a device's memory needs a group of its own",
+                       c->engine->name);
+        c->engine->destroy(c->self);
+    }
     if (st == TRI_OK)
         *child_out = m->n++;
     return st;

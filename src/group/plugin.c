@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/dtype.h"
 #include "base/log.h"
 #include "base/param.h"
 #include "group/reduce/reduce.h"
@@ -100,6 +101,7 @@ static const trii_host host = {
     .op_sleep = trii_op_sleep,
     .describe = trii_collective_describe,
     .dtype_size = tri_dtype_size,
+    .f32_to_f16 = trii_f32_to_f16,
     .reduce = host_reduce,
 };
 

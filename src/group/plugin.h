@@ -12,7 +12,7 @@
 #include "group/engine.h"
 #include "os/thread.h"
 
-#define TRII_HOST_ABI 1u
+#define TRII_HOST_ABI 2u
 
 /* What a plug-in may use, with the contracts of the functions that they are named after. */
 typedef struct trii_host {
@@ -60,6 +60,7 @@ typedef struct trii_host {
     void (*op_sleep)(trii_op *op, int64_t until_ns);
     void (*describe)(const trii_collective *call, char *text, size_t size);
     size_t (*dtype_size)(tri_dtype dtype);
+    uint16_t (*f32_to_f16)(float f);
     /* The canonical sum and its kin over parts that lie one behind the other. */
     void (*reduce)(const char *parts, int n_parts, void *dst, size_t count, tri_dtype dtype,
                    tri_redop op);

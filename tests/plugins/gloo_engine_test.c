@@ -5,7 +5,7 @@
 /* ctest: labels=full timeout=120 */
 #include <unistd.h>
 
-#include "conformance/calls.h"
+#include "conformance/compared.h"
 
 #include "base/alloc.h"
 #include "group/front.h"
@@ -228,7 +228,46 @@ static void a_key_that_is_not_proved_is_told(void **state)
     assert_null(strstr(strchr(first, '\n'), "do not prove"));
 }
 
+/* With an engine beside it that compares the calls. */
+static void compared(int size, const char *(*main)(rank_env *env), void *arg)
+{
+    setenv("TRI_CHECK_CALLS", "1", 1);
+    run_threads(size, &options, main, arg);
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
+static void compared_calls_are_what_they_were(void **state)
+{
+    script what = {.counts = small_counts, .dtypes = only_f32};
+
+    (void)state;
+    compared(3, run_script, &what);
+}
+
+static void calls_that_differ_are_named(void **state)
+{
+    (void)state;
+    compared(3, compared_sides, NULL);
+    compared(2, compared_message, NULL);
+}
+
+static void compared_messages_come_from_anybody(void **state)
+{
+    (void)state;
+    compared(4, compared_anybody, NULL);
+}
+
+static void who_is_late_is_named(void **state)
+{
+    (void)state;
+    compared(3, compared_late, NULL);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(compared_calls_are_what_they_were),
+    cmocka_unit_test(calls_that_differ_are_named),
+    cmocka_unit_test(compared_messages_come_from_anybody),
+    cmocka_unit_test(who_is_late_is_named),
     cmocka_unit_test(one_rank),
     cmocka_unit_test(two_ranks),
     cmocka_unit_test(five_ranks),

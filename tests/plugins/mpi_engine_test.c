@@ -6,7 +6,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "conformance/calls.h"
+#include "conformance/compared.h"
 #include "testing/spawn.h"
 
 /* --- as a rank ------------------------------------------------------------------------------- */
@@ -153,12 +153,23 @@ static const char *thread_refused(rank_env *env)
     return NULL;
 }
 
+/* Calls that do not match, with an engine beside it that compares them. */
+static const char *rank_compared(rank_env *env)
+{
+    const char *failure;
+
+    setenv("TRI_CHECK_CALLS", "1", 1);
+    failure = compared_anybody(env);
+    return failure == NULL ? compared_sides(env) : failure;
+}
+
 static const struct {
     const char *name;
     const char *(*main)(rank_env *env);
 } roles[] = {
-    {"script", rank_script}, {"every_dtype", rank_every_dtype}, {"messages", rank_messages},
-    {"groups", rank_groups}, {"deadline", rank_deadline},       {"many", rank_many},
+    {"compared", rank_compared}, {"script", rank_script}, {"every_dtype", rank_every_dtype},
+    {"messages", rank_messages}, {"groups", rank_groups}, {"deadline", rank_deadline},
+    {"many", rank_many},
 };
 
 static int number(const char *name, const char *other)
@@ -274,6 +285,12 @@ static void groups_work_beside_each_other(void **state)
     run_role("groups", 3, NULL);
 }
 
+static void calls_that_differ_are_named(void **state)
+{
+    (void)state;
+    run_role("compared", 3, NULL);
+}
+
 static void groups_come_and_go(void **state)
 {
     (void)state;
@@ -346,6 +363,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(messages_come_from_anybody),
     cmocka_unit_test(groups_work_beside_each_other),
     cmocka_unit_test(groups_come_and_go),
+    cmocka_unit_test(calls_that_differ_are_named),
     cmocka_unit_test(a_deadline_ends_the_wait),
     cmocka_unit_test(threads_are_refused),
     cmocka_unit_test(without_mpirun_it_is_refused),

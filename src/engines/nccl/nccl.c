@@ -47,10 +47,15 @@ static tri_status start(nccl_group *g, nccl_task *task)
     tri_status status = trii_fault_status(g->fault);
     cudaError_t error;
     ncclResult_t result;
+    ncclRedOp_t op = ncclSum;
 
     if (status != TRI_OK)
         return status;
-    result = settle(g, nccl_call_start(g, &task->op->call));
+    result = nccl_call_reduction(g, &task->op->call, &op);
+    if (result == ncclSuccess)
+        result = settle(g, nccl_call_start(g, &task->op->call, op));
+    if (task->op->call.op == TRI_REDOP_PREMUL_SUM && result == ncclSuccess)
+        result = ncclRedOpDestroy(op, g->comm); /* what is on the stream keeps it */
     if (result != ncclSuccess)
         return failed(g, task, ncclGetErrorString(result));
     error = cudaEventCreateWithFlags(&task->done, cudaEventDisableTiming);
@@ -329,6 +334,7 @@ static const trii_engine engine = {
     .size = sizeof(trii_engine),
     .name = TRII_PLUGIN_NAME,
     .kinds = TRII_KINDS_COLLECTIVE | 1u << TRII_KIND_SEND | 1u << TRII_KIND_RECV,
+    .on_device = true,
     .create = nccl_create,
     .submit = nccl_submit,
     .progress = nccl_progress,

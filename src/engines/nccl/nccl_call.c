@@ -3,6 +3,8 @@
  */
 #include "engines/nccl/nccl_engine.h"
 
+#include "base/dtype.h"
+
 static bool type_of(tri_dtype dtype, ncclDataType_t *type_out)
 {
     switch (dtype) {
@@ -53,6 +55,9 @@ static bool op_of(tri_redop op, ncclRedOp_t *op_out)
         return true;
     case TRI_REDOP_MAX:
         *op_out = ncclMax;
+        return true;
+    case TRI_REDOP_PREMUL_SUM: /* nccl_call_reduction makes it */
+        *op_out = ncclSum;
         return true;
     default:
         return false;
@@ -136,16 +141,16 @@ static ncclResult_t rooted(const nccl_group *g, const trii_collective *call, boo
 }
 
 /* Parts of different sizes: each rank's own is broadcast, or reduced to its owner. */
-static ncclResult_t by_parts(const nccl_group *g, const trii_collective *call, bool gather)
+static ncclResult_t by_parts(const nccl_group *g, const trii_collective *call, bool gather,
+                             ncclRedOp_t op)
 {
     const size_t *at = gather ? call->dst_parts : call->src_parts;
     size_t elem = nccl_host->dtype_size(call->dtype);
     ncclDataType_t type = ncclUint8;
-    ncclRedOp_t op = ncclSum;
     ncclResult_t result = ncclGroupStart(), end;
 
     if (!gather)
-        (void)(type_of(call->dtype, &type) && op_of(call->op, &op));
+        (void)type_of(call->dtype, &type);
     for (int r = 0; r < g->size && (result == ncclSuccess || result == ncclInProgress); r++) {
         size_t count = at[r + 1] - at[r];
 
@@ -160,13 +165,35 @@ static ncclResult_t by_parts(const nccl_group *g, const trii_collective *call, b
     return result != ncclSuccess && result != ncclInProgress ? result : end;
 }
 
-ncclResult_t nccl_call_start(const nccl_group *g, const trii_collective *call)
+ncclResult_t nccl_call_reduction(const nccl_group *g, const trii_collective *call,
+                                 ncclRedOp_t *op_out)
+{
+    ncclDataType_t type = ncclFloat32;
+    uint16_t half;
+    double wide = (double)call->factor;
+    float factor = call->factor;
+    void *scalar = &factor;
+
+    *op_out = ncclSum;
+    if (!trii_kind_in(call->kind, TRII_KINDS_REDUCING))
+        return ncclSuccess;
+    (void)(type_of(call->dtype, &type) && op_of(call->op, op_out));
+    if (call->op != TRI_REDOP_PREMUL_SUM)
+        return ncclSuccess;
+    half = call->dtype == TRI_DTYPE_F16 ? nccl_host->f32_to_f16(factor) : trii_f32_to_bf16(factor);
+    if (call->dtype == TRI_DTYPE_F16 || call->dtype == TRI_DTYPE_BF16)
+        scalar = &half;
+    else if (call->dtype == TRI_DTYPE_F64)
+        scalar = &wide;
+    return ncclRedOpCreatePreMulSum(op_out, scalar, type, ncclScalarHostImmediate, g->comm);
+}
+
+ncclResult_t nccl_call_start(const nccl_group *g, const trii_collective *call, ncclRedOp_t op)
 {
     ncclDataType_t type = ncclUint8;
-    ncclRedOp_t op = ncclSum;
 
     if (trii_kind_in(call->kind, TRII_KINDS_REDUCING))
-        (void)(type_of(call->dtype, &type) && op_of(call->op, &op));
+        (void)type_of(call->dtype, &type);
     switch (call->kind) {
     case TRII_KIND_ALL_REDUCE:
         return ncclAllReduce(call->src, call->dst, call->count, type, op, g->comm, g->stream);
@@ -185,9 +212,9 @@ ncclResult_t nccl_call_start(const nccl_group *g, const trii_collective *call)
     case TRII_KIND_SCATTER:
         return rooted(g, call, false);
     case TRII_KIND_ALL_GATHER_V:
-        return by_parts(g, call, true);
+        return by_parts(g, call, true, op);
     case TRII_KIND_REDUCE_SCATTER_V:
-        return by_parts(g, call, false);
+        return by_parts(g, call, false, op);
     case TRII_KIND_ALL_TO_ALL:
     case TRII_KIND_ALL_TO_ALL_V:
         return exchange(g, call, call->src, call->src_parts, call->dst, call->dst_parts);

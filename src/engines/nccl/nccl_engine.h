@@ -44,7 +44,11 @@ typedef struct nccl_group {
 /* Whether NCCL has the call: UNSUPPORTED names the dtype, the reduction or the buffer that it has
  * not, and which engine has. */
 tri_status nccl_call_check(const trii_collective *call);
+/* NCCL's reduction for the call, if it reduces. For a premul_sum it is made, with this rank's
+ * factor, and the caller destroys it once the call is on the stream. */
+ncclResult_t nccl_call_reduction(const nccl_group *group, const trii_collective *call,
+                                 ncclRedOp_t *op_out);
 /* Puts the call on the group's stream. */
-ncclResult_t nccl_call_start(const nccl_group *group, const trii_collective *call);
+ncclResult_t nccl_call_start(const nccl_group *group, const trii_collective *call, ncclRedOp_t op);
 
 #endif
