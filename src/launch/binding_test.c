@@ -1,8 +1,7 @@
 /* binding_test.c - cores of workers on a made-up host: two sockets of two nodes of four cores. */
 #include "launch/binding.h"
 
-#include <sys/stat.h>
-
+#include "os/file.h"
 #include "testing/check.h"
 #include "testing/spawn.h"
 
@@ -14,11 +13,7 @@ static void write_file(const char *name, const char *text)
     FILE *file;
 
     snprintf(path, sizeof(path), "%s/%s", host, name);
-    for (char *at = path + strlen(host) + 1; (at = strchr(at, '/')) != NULL; at++) {
-        *at = '\0';
-        mkdir(path, 0700);
-        *at = '/';
-    }
+    CHECK_OK(trii_dir_create_above(path));
     file = fopen(path, "w");
     assert_non_null(file);
     fputs(text, file);
