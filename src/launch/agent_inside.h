@@ -39,7 +39,7 @@ typedef struct trii_agent {
     trii_run_folder folder;
     trii_guard guard;
     trii_launch_command command;
-    char run_id[64];
+    char run_id[256];
     trii_outputs outputs;
     trii_sink *err_sink; /* of outputs */
     trii_monitor monitor;

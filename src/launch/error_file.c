@@ -54,8 +54,10 @@ static const char *skip_value(const char *at, const char *end)
             if (depth == 0)
                 return NULL;
             at++;
+        } else if (*at == '\0') {
+            return NULL; /* strchr would find it */
         } else {
-            while (at < end && strchr(",:{}[]\" \t\r\n", *at) == NULL)
+            while (at < end && *at != '\0' && strchr(",:{}[]\" \t\r\n", *at) == NULL)
                 at++;
         }
     } while (depth > 0);
