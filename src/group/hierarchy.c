@@ -304,8 +304,10 @@ static void drive(hierarchy *h, int64_t until_ns)
     duty d = duty_of(h);
     bool mixed = d.n_far > 1 || atomic_load(&h->n_near) > 0;
 
-    if (d.near == NULL && d.far == NULL)
+    if (d.near == NULL && d.far == NULL) { /* it ended since the last look */
+        hierarchy_look(h);
         return;
+    }
     h->driving = true;
     trii_mutex_unlock(&h->mutex);
     if (d.near != NULL)
