@@ -71,7 +71,8 @@ struct trii_rendezvous {
     trii_rdzv_order orders[TRII_RDZV_ORDERS];
     int n_orders;
     bool poked; /* somebody told this round something */
-    bool quit, done;
+    bool done;
+    bool waking, waker_quit; /* the second thread waits; it shall end */
     trii_rdzv_event_list *events;
 
     /* the thread's own */
@@ -91,7 +92,6 @@ struct trii_rendezvous {
     trii_thread waker;     /* waits for the key that pokes us */
     tri_store *waker_kv;
     char waker_key[64];
-    bool waking;
 };
 
 /* --- rdzv_setup.c --- */
@@ -116,7 +116,7 @@ tri_status trii_rdzv_wait_keys(trii_rendezvous *r, const char *const *keys, int 
 void trii_rdzv_broadcast(trii_rendezvous *r, tri_store *kv, int64_t number, int n,
                          const trii_rdzv_news *news);
 int64_t trii_rdzv_wall_us(void);
-/* Ends the second thread, which waits for a key of the round before. */
+/* Ends the second thread's wait for a key of the round. */
 void trii_rdzv_stop_waker(trii_rendezvous *r);
 
 /* --- rdzv_join.c --- */

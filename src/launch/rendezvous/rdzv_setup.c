@@ -149,7 +149,9 @@ static void find_self(trii_rendezvous *r)
 tri_status trii_rdzv_begin(trii_rendezvous *r)
 {
     const trii_launch_options *o = r->options;
-    tri_store_tcp_options options = {.timeout_ms = r->read_ms};
+    /* torchrun's rank 0 counts who has connected before it goes on */
+    tri_store_tcp_options options = {.timeout_ms = r->is_static ? r->join_ms : r->read_ms,
+                                     .world_size = r->is_static ? o->max_nodes : 0};
     tri_status status =
         tri_store_tcp(r->serves && r->server != NULL && trii_socket_is_loopback(o->rdzv_host)
                           ? o->rdzv_host

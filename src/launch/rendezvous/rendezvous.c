@@ -199,16 +199,26 @@ static tri_status read_news(trii_rendezvous *r, trii_rdzv_news *news_out, bool *
 static void waker_main(void *arg)
 {
     trii_rendezvous *r = arg;
-    const char *keys[] = {r->waker_key};
-    tri_status status;
 
-    do {
-        status = tri_store_wait(r->waker_kv, keys, 1, WAKER_MS);
-    } while (status == TRI_ERR_TIMEOUT);
-    /* also after a failure: then the thread looks, and sees it */
     trii_mutex_lock(&r->mutex);
-    r->poked = true;
-    trii_cond_broadcast(&r->changed);
+    while (!r->waker_quit) {
+        const char *keys[] = {r->waker_key};
+        tri_status status;
+
+        if (!r->waking) {
+            trii_cond_wait(&r->changed, &r->mutex);
+            continue;
+        }
+        trii_mutex_unlock(&r->mutex);
+        do {
+            status = tri_store_wait(r->waker_kv, keys, 1, WAKER_MS);
+        } while (status == TRI_ERR_TIMEOUT);
+        /* also after a failure: then the first thread looks, and sees it */
+        trii_mutex_lock(&r->mutex);
+        r->waking = false;
+        r->poked = true;
+        trii_cond_broadcast(&r->changed);
+    }
     trii_mutex_unlock(&r->mutex);
 }
 
@@ -216,13 +226,17 @@ void trii_rdzv_stop_waker(trii_rendezvous *r)
 {
     tri_status status;
 
-    if (!r->waking)
+    if (r->waker_kv == NULL)
         return;
     status = tri_store_set(r->kv, r->waker_key, "1", 1);
     (void)status; /* without a store its wait fails, too */
-    trii_thread_join(&r->waker);
+    trii_mutex_lock(&r->mutex);
+    while (r->waking)
+        trii_cond_wait(&r->changed, &r->mutex);
+    r->poked = false;
+    trii_mutex_unlock(&r->mutex);
     tri_store_unref(r->waker_kv);
-    r->waking = false;
+    r->waker_kv = NULL;
 }
 
 static tri_status start_waker(trii_rendezvous *r)
@@ -232,12 +246,12 @@ static tri_status start_waker(trii_rendezvous *r)
     if (status != TRI_OK)
         return status;
     news_key(r->waker_key, sizeof(r->waker_key), r->round.number, r->round.group_rank);
+    trii_mutex_lock(&r->mutex);
     r->poked = false;
-    status = trii_thread_start(&r->waker, "rdzv-waker", waker_main, r);
-    if (status != TRI_OK)
-        tri_store_unref(r->waker_kv);
-    r->waking = status == TRI_OK;
-    return status;
+    r->waking = true;
+    trii_cond_broadcast(&r->changed);
+    trii_mutex_unlock(&r->mutex);
+    return TRI_OK;
 }
 
 tri_status trii_rdzv_wait_keys(trii_rendezvous *r, const char *const *keys, int n,
@@ -280,8 +294,14 @@ static void end_round(trii_rendezvous *r)
     trii_mutex_unlock(&r->mutex);
 }
 
+/* An agent of torchrun that serves the store goes as soon as everybody has succeeded, whether or
+ * not the others have seen that. */
 static void fail(trii_rendezvous *r)
 {
+    if (r->finishing && r->round.mixed) {
+        emit_simple(r, TRII_RDZV_FINISHED, false, "");
+        return;
+    }
     emit_simple(r, TRII_RDZV_FAILED, false, tri_last_error());
 }
 
@@ -530,8 +550,11 @@ void trii_rdzv_main(void *arg)
 {
     trii_rendezvous *r = arg;
     bool alive = true, ordered;
-    tri_status status = trii_rdzv_begin(r);
+    tri_status status = trii_thread_start(&r->waker, "rdzv-waker", waker_main, r);
+    bool has_waker = status == TRI_OK;
 
+    if (status == TRI_OK)
+        status = trii_rdzv_begin(r);
     if (status != TRI_OK)
         fail(r);
     while (alive) {
@@ -550,6 +573,12 @@ void trii_rdzv_main(void *arg)
         if (r->on && !ordered)
             look(r);
     }
+    trii_mutex_lock(&r->mutex);
+    r->waker_quit = true;
+    trii_cond_broadcast(&r->changed);
+    trii_mutex_unlock(&r->mutex);
+    if (has_waker)
+        trii_thread_join(&r->waker);
     if (r->backend != NULL)
         r->backend->ops->destroy(r->backend);
     tri_store_unref(r->base);
