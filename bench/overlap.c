@@ -2,9 +2,9 @@
  * overlap.c - an asynchronous all_reduce beside a computation; bench/overlap.sh and bench/tcp.sh
  * start it, as each rank of two.
  *
- *   bench_overlap overlap BYTES [ROUNDS]   prints "alone compute both", microseconds each: the
- *       all_reduce alone, a computation of about the same duration alone, and both at once. Medians
- *       over rounds of one of each, in turn; of the slower rank.
+ *   bench_overlap overlap BYTES [ROUNDS]   prints "alone compute both after", microseconds each:
+ * the all_reduce alone, a computation of about the same duration alone, both at once, and one after
+ *       the other. Medians over rounds of one of each, in turn; of the slower rank.
  *   bench_overlap link BYTES...            prints "BYTES<TAB>microseconds" of a blocking all_reduce
  */
 #include <trireme/comm.h>
@@ -63,8 +63,8 @@ static double time_compute(float *x, long passes)
     return now_us() - start;
 }
 
-/* One all_reduce of ones, with a computation beside it (passes 0: none). */
-static double time_reduce(float *data, size_t n, float *x, long passes)
+/* One all_reduce of ones, with a computation beside it, or behind it (passes 0: none). */
+static double time_reduce(float *data, size_t n, float *x, long passes, int behind)
 {
     tri_work *work = NULL;
     double start;
@@ -74,8 +74,11 @@ static double time_reduce(float *data, size_t n, float *x, long passes)
     TRI_TRY(tri_barrier(NULL, NULL));
     start = now_us();
     TRI_TRY(tri_all_reduce(NULL, data, data, n, TRI_DTYPE_F32, TRI_REDOP_SUM, &work));
-    compute(x, passes);
+    if (!behind)
+        compute(x, passes);
     TRI_TRY(tri_work_wait(work, 0));
+    if (behind)
+        compute(x, passes);
     start = now_us() - start;
     TRI_TRY(data[n - 1] == (float)tri_world_size() ? TRI_OK : TRI_ERR_STATE);
     return start;
@@ -83,27 +86,29 @@ static double time_reduce(float *data, size_t n, float *x, long passes)
 
 static void overlap(float *data, size_t n, int rounds)
 {
-    static double alone[MOST_ROUNDS], computed[MOST_ROUNDS], both[MOST_ROUNDS];
+    static double alone[MOST_ROUNDS], computed[MOST_ROUNDS], both[MOST_ROUNDS], after[MOST_ROUNDS];
     static float x[COMPUTED];
-    double a, b, c, each;
+    double a, b, c, d, each;
     long passes;
 
     for (int i = 0; i < 3; i++)
-        alone[i] = time_reduce(data, n, x, 0);
+        alone[i] = time_reduce(data, n, x, 0, 0);
     each = worst(time_compute(x, 20000) / 20000);
     passes = (long)(worst(median(alone, 3)) / each);
     passes = passes > 0 ? passes : 1;
     for (int i = 0; i < rounds; i++) {
-        alone[i] = time_reduce(data, n, x, 0);
+        alone[i] = time_reduce(data, n, x, 0, 0);
         TRI_TRY(tri_barrier(NULL, NULL));
         computed[i] = time_compute(x, passes);
-        both[i] = time_reduce(data, n, x, passes);
+        both[i] = time_reduce(data, n, x, passes, 0);
+        after[i] = time_reduce(data, n, x, passes, 1);
     }
     a = worst(median(alone, rounds));
     b = worst(median(computed, rounds));
     c = worst(median(both, rounds));
+    d = worst(median(after, rounds));
     if (tri_rank() == 0)
-        printf("%.1f %.1f %.1f\n", a, b, c);
+        printf("%.1f %.1f %.1f %.1f\n", a, b, c, d);
 }
 
 static void link_speed(float *data, size_t n)

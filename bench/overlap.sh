@@ -29,14 +29,14 @@ hosts_end
 
 for where in "$link" "one host"; do
     i=1
-    for what in all_reduce computation both; do
-        time=$(awk -v i=$i '{ print $i }' "$bench_work/$where" | median)
-        bench_case "$where $((bytes >> 20)) MiB $what" us "$time"
+    for what in all_reduce computation both after; do
+        awk -v i=$i '{ print $i }' "$bench_work/$where" | median >"$bench_work/$what"
         i=$((i + 1))
     done
-    bench_case "$where $((bytes >> 20)) MiB one after the other" us \
-        "$(awk '{ print $3 }' "$bench_work/$where" | median)" \
-        "$(awk '{ print $1 + $2 }' "$bench_work/$where" | median)" "a + b"
+    bench_case "$where $((bytes >> 20)) MiB all_reduce" us "$(cat "$bench_work/all_reduce")"
+    bench_case "$where $((bytes >> 20)) MiB computation" us "$(cat "$bench_work/computation")"
+    bench_case "$where $((bytes >> 20)) MiB both" us "$(cat "$bench_work/both")" \
+        "$(cat "$bench_work/after")" "one after the other"
     bench_case "$where $((bytes >> 20)) MiB hidden" share \
         "$(awk '{ m = $1 < $2 ? $1 : $2; print ($1 + $2 - $3) / m }' "$bench_work/$where" | median)"
 done

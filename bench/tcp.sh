@@ -22,7 +22,7 @@ link=${LINK:-1gbit}
 cores=$(nproc)
 export cores
 bind='[ "$cores" -lt 2 ] || exec taskset -c "$((LOCAL_RANK % cores))" "$0" "$@"; exec "$0" "$@"'
-touch "$bench_work/gloo"
+touch "$bench_work/ours" "$bench_work/gloo"
 
 ours() { # ours HOSTS ENGINE OP
     export TRI_ENGINE=$2
