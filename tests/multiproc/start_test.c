@@ -62,6 +62,23 @@ static void check_rank(spawn *s, int rank, int size, int local_rank, int local_s
     spawn_free(s);
 }
 
+/* Until somebody serves there: the ranks that come next have little patience. */
+static void wait_for_server(int port)
+{
+    const struct sockaddr_in address = {.sin_family = AF_INET,
+                                        .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                                        .sin_port = htons((uint16_t)port)};
+    int failed = 1;
+
+    while (failed != 0) {
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+        failed = connect(fd, (const struct sockaddr *)&address, sizeof(address));
+        close(fd);
+        sched_yield();
+    }
+}
+
 /* --- file:// ------------------------------------------------------------------------------ */
 
 static void start_file(spawn *s, const char *path, int rank, int size, const char *timeout_ms)
@@ -284,14 +301,15 @@ static void a_rank_that_comes_twice_is_named(void **state)
     char a[MAX_ENTRIES][200] = {"RANK=0", "WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1", ""};
     char b[MAX_ENTRIES][200] = {"RANK=1", "WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1", ""};
     spawn s[3];
-    int failed = 0;
+    int failed = 0, port = spawn_free_port();
 
     (void)state;
-    snprintf(a[3], sizeof(a[3]), "MASTER_PORT=%d", spawn_free_port());
+    snprintf(a[3], sizeof(a[3]), "MASTER_PORT=%d", port);
     snprintf(b[3], sizeof(b[3]), "%s", a[3]);
-    start_rank(&s[0], a, "3000");
-    start_rank(&s[1], b, "1000");
-    start_rank(&s[2], b, "1000");
+    start_rank(&s[0], a, "20000");
+    wait_for_server(port);
+    start_rank(&s[1], b, "2000");
+    start_rank(&s[2], b, "2000");
     for (int i = 1; i < 3; i++) {
         assert_int_equal(spawn_wait(&s[i]), 1);
         failed += strstr(SPAWN_ERR(&s[i]), "rank 1 has come already (process ") != NULL;
@@ -330,7 +348,9 @@ static void a_job_key_is_asked_of_every_rank(void **state)
             snprintf(e[4], sizeof(e[4]), "RANK=%d", rank);
             if (*key != '\0')
                 snprintf(e[5], sizeof(e[5]), "TRI_JOB_KEY_FILE=%s", scratch_path(&folder, key));
-            start_rank(&s[rank], e, i == 0 ? NULL : rank == 0 ? "10000" : "1000");
+            start_rank(&s[rank], e, i == 0 || rank == 0 ? NULL : "2000");
+            if (rank == 0)
+                wait_for_server(port);
         }
         for (int rank = 0; i == 0 && rank < 2; rank++)
             check_rank(&s[rank], rank, 2, rank, 2);

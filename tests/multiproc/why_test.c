@@ -10,6 +10,8 @@
 #include "testing/spawn.h"
 
 #define TEXT_BYTES 8192
+/* A case starts the tool again and again: on a machine that is busy each start takes long. */
+#define PATIENCE_S 50
 
 static char folder[64];
 
@@ -116,10 +118,10 @@ static void a_rank_that_never_calls_is_named(void **state)
 {
     for (int shm = 0; shm < 2; shm++) {
         tri_group_options options = {
-            .engine = shm ? "shm" : "tcp", .timeout_ms = 40000, .name = "hanging"};
+            .engine = shm ? "shm" : "tcp", .timeout_ms = PATIENCE_S * 1000, .name = "hanging"};
 
         (void)state;
-        run_processes(3, &options, rank_1_does_not_call, NULL, NULL, 30);
+        run_processes(3, &options, rank_1_does_not_call, NULL, NULL, PATIENCE_S);
     }
 }
 
@@ -153,10 +155,10 @@ static const char *order_differs(rank_env *env)
 
 static void both_calls_of_a_mismatch_are_shown(void **state)
 {
-    tri_group_options options = {.engine = "shm", .timeout_ms = 40000, .name = "world"};
+    tri_group_options options = {.engine = "shm", .timeout_ms = PATIENCE_S * 1000, .name = "world"};
 
     (void)state;
-    run_processes(2, &options, order_differs, NULL, NULL, 30);
+    run_processes(2, &options, order_differs, NULL, NULL, PATIENCE_S);
 }
 
 /* --- a killed rank
@@ -192,11 +194,11 @@ static const char *rank_2_is_killed(rank_env *env)
 
 static void a_killed_rank_is_the_first_line(void **state)
 {
-    tri_group_options options = {.engine = "shm", .timeout_ms = 40000};
+    tri_group_options options = {.engine = "shm", .timeout_ms = PATIENCE_S * 1000};
     rank_end ends[] = {{0}, {0}, {.signal = SIGKILL}};
 
     (void)state;
-    run_processes(3, &options, rank_2_is_killed, NULL, ends, 30);
+    run_processes(3, &options, rank_2_is_killed, NULL, ends, PATIENCE_S);
 }
 
 /* --- a stopped rank
@@ -233,10 +235,10 @@ static const char *rank_1_is_stopped(rank_env *env)
 
 static void a_stopped_rank_is_told_from_a_dead_one(void **state)
 {
-    tri_group_options options = {.engine = "shm", .timeout_ms = 40000};
+    tri_group_options options = {.engine = "shm", .timeout_ms = PATIENCE_S * 1000};
 
     (void)state;
-    run_processes(3, &options, rank_1_is_stopped, NULL, NULL, 30);
+    run_processes(3, &options, rank_1_is_stopped, NULL, NULL, PATIENCE_S);
 }
 
 /* --- receives that wait for each other
@@ -270,10 +272,10 @@ static const char *both_receive(rank_env *env)
 
 static void receives_that_wait_for_each_other_are_shown(void **state)
 {
-    tri_group_options options = {.engine = "shm", .timeout_ms = 40000};
+    tri_group_options options = {.engine = "shm", .timeout_ms = PATIENCE_S * 1000};
 
     (void)state;
-    run_processes(2, &options, both_receive, NULL, NULL, 30);
+    run_processes(2, &options, both_receive, NULL, NULL, PATIENCE_S);
 }
 
 /* --- the others form the group
@@ -295,10 +297,10 @@ static const char *rank_1_is_late(rank_env *env)
 
 static void ranks_that_are_not_there_yet_are_named(void **state)
 {
-    tri_group_options options = {.engine = "shm", .timeout_ms = 40000, .name = "late"};
+    tri_group_options options = {.engine = "shm", .timeout_ms = PATIENCE_S * 1000, .name = "late"};
 
     (void)state;
-    run_processes(2, &options, rank_1_is_late, NULL, NULL, 30);
+    run_processes(2, &options, rank_1_is_late, NULL, NULL, PATIENCE_S);
 }
 
 /* --- what is no record
