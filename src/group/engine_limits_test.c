@@ -1,0 +1,83 @@
+/*
+ * engine_limits_test.c - what the front does for engines that lack something: a call is refused
+ * with the engine's name and who has it; what is in a device's memory is not touched.
+ */
+#include "testing/check.h"
+
+#include <string.h>
+
+#include "group/front.h"
+
+/* The engine of a group of one, with other facts, and what it was given. */
+static trii_engine lame;
+static trii_collective given;
+
+static tri_status take(void *self, trii_op *op)
+{
+    (void)self;
+    given = op->call;
+    trii_op_finish(op, TRI_OK, NULL);
+    return TRI_OK;
+}
+
+static tri_group *group_with(uint32_t lacks, bool on_device)
+{
+    tri_group *group = NULL;
+
+    CHECK_OK(tri_group_create(NULL, 0, 1, NULL, &group));
+    lame = *group->engine;
+    lame.name = "lame";
+    lame.kinds &= ~lacks;
+    lame.on_device = on_device;
+    lame.run = lame.submit = take;
+    group->engine = &lame;
+    return group;
+}
+
+static void what_is_lacking_is_refused_with_who_has_it(void **state)
+{
+    tri_group *group = group_with(1u << TRII_KIND_ALL_REDUCE, false);
+    float x = 1.0f, y = 2.0f;
+
+    (void)state;
+    CHECK_FAILS(tri_all_reduce(group, &x, &y, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL),
+                TRI_ERR_UNSUPPORTED,
+                "all_reduce: engine lame does not have it; shm, tcp and hierarchy do");
+    CHECK_OK(tri_barrier(group, NULL));
+    tri_group_unref(group);
+}
+
+static void factors_are_applied_for_an_engine(void **state)
+{
+    tri_group *group = group_with(0, false);
+    float x = 3.0f, y = 0.0f;
+
+    (void)state;
+    CHECK_OK(tri_all_reduce(group, &x, &y, 1, TRI_DTYPE_F32, tri_redop_premul_sum(0.5f), NULL));
+    assert_ptr_equal(given.src, &y);
+    assert_true(y == 1.5f);
+    tri_group_unref(group);
+}
+
+/* Memory that the processor may not be able to read. */
+static void factors_are_left_to_an_engine_on_a_device(void **state)
+{
+    tri_group *group = group_with(0, true);
+    void *device = (void *)(uintptr_t)4096; /* a touch would end the test */
+
+    (void)state;
+    CHECK_OK(tri_all_reduce(group, device, device, 1000, TRI_DTYPE_F16, tri_redop_premul_sum(0.5f),
+                            NULL));
+    assert_ptr_equal(given.src, device);
+    assert_int_equal(given.op, TRI_REDOP_PREMUL_SUM);
+    assert_true(given.factor == 0.5f);
+    tri_group_unref(group);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(what_is_lacking_is_refused_with_who_has_it),
+    cmocka_unit_test(factors_are_applied_for_an_engine),
+    cmocka_unit_test(factors_are_left_to_an_engine_on_a_device),
+};
+
+TEST_MAIN(tests)
