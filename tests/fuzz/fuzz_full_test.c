@@ -13,6 +13,12 @@ static void a_million_store_requests(void **state)
     fuzz_mutations(&requests_target, MILLION);
 }
 
+static void a_million_states_of_a_rendezvous(void **state)
+{
+    (void)state;
+    fuzz_mutations(&rendezvous_target, 1000000);
+}
+
 static void a_million_store_files(void **state)
 {
     (void)state;
@@ -51,6 +57,7 @@ static void many_rogue_ranks(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_million_store_requests),
+    cmocka_unit_test(a_million_states_of_a_rendezvous),
     cmocka_unit_test(a_million_store_files),
     cmocka_unit_test(a_million_handshakes),
     cmocka_unit_test(a_million_safetensors),

@@ -11,6 +11,13 @@ static void store_requests_take_anything(void **state)
     fuzz_mutations(&requests_target, 20000);
 }
 
+static void the_state_of_a_rendezvous_takes_anything(void **state)
+{
+    (void)state;
+    fuzz_corpus(&rendezvous_target);
+    fuzz_mutations(&rendezvous_target, 20000);
+}
+
 static void the_store_server_takes_anything(void **state)
 {
     (void)state;
@@ -53,6 +60,7 @@ static void idx_files_take_anything(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(store_requests_take_anything),
+    cmocka_unit_test(the_state_of_a_rendezvous_takes_anything),
     cmocka_unit_test(the_store_server_takes_anything),
     cmocka_unit_test(store_files_take_anything),
     cmocka_unit_test(handshakes_let_nobody_in_by_luck),

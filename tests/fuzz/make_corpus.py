@@ -22,6 +22,39 @@ def text(data):
     return struct.pack("<Q", len(data)) + data
 
 
+def rendezvous():
+    """States as Python's pickle writes them, without PyTorch: classes of its names will do."""
+    import datetime
+    import pickle
+    import sys
+    import types
+
+    name = "torch.distributed.elastic.rendezvous.dynamic_rendezvous"
+    for i in range(1, len(name.split("."))):
+        sys.modules.setdefault(".".join(name.split(".")[:i]), types.ModuleType("x"))
+    module = sys.modules[name] = types.ModuleType(name)
+
+    class _NodeDesc:
+        def __init__(self, addr, pid):
+            self.addr, self.pid, self.local_id = addr, pid, 0
+
+    class _RendezvousState:
+        pass
+
+    for kind in (_NodeDesc, _RendezvousState):
+        kind.__module__, kind.__qualname__ = name, kind.__name__
+        setattr(module, kind.__name__, kind)
+    now = datetime.datetime(2026, 11, 22, 1, 2, 3, 4, tzinfo=datetime.timezone.utc)
+    a, b, c = _NodeDesc("host-a", 11), _NodeDesc("10.0.0.2", 70000), _NodeDesc("::1", 1)
+    state = _RendezvousState()
+    state.__dict__.update(round=3, complete=True, deadline=None, closed=False,
+                          participants={a: 0, b: 1}, wait_list={c}, redundancy_list=set(),
+                          last_heartbeats={a: now, b: now})
+    for protocol in (2, 4, 5):
+        put("rendezvous", "two_and_one_%d" % protocol, pickle.dumps(state, protocol))
+    put("rendezvous", "call", b"\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x04true\x85R.")
+
+
 def store_requests():
     validate = b"\x00\xce\xf7\x85\x3c"
     ping = b"\x0d" + struct.pack("<I", 4711)
@@ -118,5 +151,5 @@ def idx():
     put("idx", "huge", b"\0\0\x0e\x04" + struct.pack(">IIII", *[2 ** 32 - 1] * 4))
 
 
-for make in (store_requests, store_file, handshake, tcp_frames, safetensors, idx):
+for make in (rendezvous, store_requests, store_file, handshake, tcp_frames, safetensors, idx):
     make()

@@ -16,6 +16,7 @@
 #include "engines/tcp/tcp.h"
 #include "fuzz/fuzz.h"
 #include "group/front.h"
+#include "launch/rendezvous/rdzv_pickle.h"
 #include "os/clock.h"
 #include "os/socket.h"
 #include "os/thread.h"
@@ -79,6 +80,38 @@ static void run_requests(const uint8_t *data, size_t bytes)
 }
 
 static const fuzz_target requests_target = {.name = "store_requests", .run = run_requests};
+
+/* --- the state of a rendezvous --- */
+
+/* What is understood is understood again once it was written down. */
+static void run_rendezvous(const uint8_t *data, size_t bytes)
+{
+    trii_rdzv_state state, again;
+    trii_wire_buffer out = {0}, text = {0}, back = {0};
+
+    trii_rdzv_state_init(&state);
+    trii_rdzv_state_init(&again);
+    if (trii_rdzv_pickle_read(data, bytes, &state) == TRI_OK) {
+        trii_rdzv_pickle_write(&state, &out);
+        assert_true(trii_rdzv_pickle_read(out.data, out.used, &again) == TRI_OK);
+        assert_int_equal(again.n, state.n);
+        assert_int_equal(again.round, state.round);
+    } else {
+        assert_int_equal(state.n, 0);
+    }
+    trii_base64_write(data, bytes, &text);
+    assert_true(trii_base64_read(text.data, text.used, &back) == TRI_OK);
+    assert_true(back.used == bytes && (bytes == 0 || memcmp(back.data, data, bytes) == 0));
+    if (trii_base64_read((const char *)data, bytes, &back) != TRI_OK)
+        assert_true(tri_last_error()[0] != '\0');
+    trii_rdzv_state_fini(&state);
+    trii_rdzv_state_fini(&again);
+    trii_wire_buffer_fini(&out);
+    trii_wire_buffer_fini(&text);
+    trii_wire_buffer_fini(&back);
+}
+
+static const fuzz_target rendezvous_target = {.name = "rendezvous", .run = run_rendezvous};
 
 /* The same to a server that is alive; an honest client is served in between. */
 static trii_tcp_server *live_server;

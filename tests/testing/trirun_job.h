@@ -23,7 +23,7 @@ static inline void trirun_start_behind(trirun_job *j, const char *const *head,
                                        const char *const *args, const char *extra)
 {
     const char *argv[64];
-    char home[300];
+    char own[sizeof(j->home)], home[300];
     const char *env[] = {home, "OMP_NUM_THREADS", "TRI_NUM_THREADS", "TRI_RUN_DIR", extra, NULL};
     int n = 0;
 
@@ -35,9 +35,10 @@ static inline void trirun_start_behind(trirun_job *j, const char *const *head,
         argv[n++] = *args;
     }
     argv[n] = NULL;
-    spawn_make_folder(j->home, sizeof(j->home));
-    snprintf(home, sizeof(home), "XDG_RUNTIME_DIR=%s", j->home);
-    snprintf(j->folder, sizeof(j->folder), "%s/trireme-%d", j->home, (int)getuid());
+    spawn_make_folder(own, sizeof(own));
+    memcpy(j->home, own, sizeof(own));
+    snprintf(home, sizeof(home), "XDG_RUNTIME_DIR=%s", own);
+    snprintf(j->folder, sizeof(j->folder), "%s/trireme-%d", own, (int)getuid());
     spawn_start(&j->run, argv, env);
 }
 
