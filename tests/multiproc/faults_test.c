@@ -7,6 +7,7 @@
 
 #include "testing/check.h"
 #include "testing/ranks.h"
+#include "testing/spawn.h"
 
 #include "base/alloc.h"
 #include "os/clock.h"
@@ -557,14 +558,13 @@ static const char *rank_0_complains(rank_env *env)
 
 static void a_long_wait_is_logged_with_whom_and_where(void **state)
 {
-    char path[] = "/tmp/trireme-complaint-XXXXXX";
-    int fd = mkstemp(path);
+    char folder[256], path[300];
 
     (void)state;
-    assert_true(fd >= 0);
-    close(fd);
+    spawn_make_folder(folder, sizeof(folder));
+    snprintf(path, sizeof(path), "%s/complaint", folder);
     run_processes(2, &shm_options, rank_0_complains, path, NULL, 30);
-    unlink(path);
+    spawn_remove_folder(folder);
 }
 
 static const struct CMUnitTest tests[] = {

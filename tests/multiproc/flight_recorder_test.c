@@ -6,6 +6,7 @@
 
 #include "testing/check.h"
 #include "testing/ranks.h"
+#include "testing/spawn.h"
 
 #include "base/alloc.h"
 #include "group/flight_recorder.h"
@@ -14,36 +15,28 @@
 
 enum { RECORDS_AT = 640 + 64 * TRII_RECORD_GROUPS };
 
-static char folder[64];
+static char folder[256];
 
 static int make_folder(void **state)
 {
     (void)state;
-    snprintf(folder, sizeof(folder), "/tmp/trireme-recorder-XXXXXX");
-    return mkdtemp(folder) != NULL ? setenv("TRI_RUN_DIR", folder, 1) : -1;
+    spawn_make_folder(folder, sizeof(folder));
+    return setenv("TRI_RUN_DIR", folder, 1);
 }
 
 static int remove_folder(void **state)
 {
-    DIR *dir = opendir(folder);
-    struct dirent *entry;
-    char path[512];
-
     (void)state;
-    while (dir != NULL && (entry = readdir(dir)) != NULL) {
-        snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name);
-        (void)unlink(path);
-    }
-    closedir(dir);
     unsetenv("TRI_RUN_DIR");
-    return rmdir(folder);
+    spawn_remove_folder(folder);
+    return 0;
 }
 
 /* The whole file of a rank; the caller frees it. */
 static unsigned char *read_record(int rank, size_t *bytes_out)
 {
     unsigned char *data = malloc((size_t)1 << 20);
-    char path[128];
+    char path[300];
     FILE *file;
 
     snprintf(path, sizeof(path), "%s/rank-%d.rec", folder, rank);
@@ -190,7 +183,7 @@ static void a_record_costs_some_nanoseconds(void **state)
 
 static void it_is_seen_whether_the_writer_lives(void **state)
 {
-    char path[128];
+    char path[300];
     int tell[2], pid, held_by, status;
 
     (void)state;

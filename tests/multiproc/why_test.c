@@ -13,13 +13,13 @@
 /* A case starts the tool again and again: on a machine that is busy each start takes long. */
 #define PATIENCE_S 50
 
-static char folder[64];
+static char folder[256];
 
 static int make_folder(void **state)
 {
     (void)state;
-    snprintf(folder, sizeof(folder), "/tmp/trireme-why-XXXXXX");
-    return mkdtemp(folder) != NULL ? setenv("TRI_RUN_DIR", folder, 1) : -1;
+    spawn_make_folder(folder, sizeof(folder));
+    return setenv("TRI_RUN_DIR", folder, 1);
 }
 
 static int remove_folder(void **state)
@@ -316,7 +316,7 @@ static void run_tool(spawn *s, const char *job, int status)
 static void what_is_no_record_is_refused(void **state)
 {
     static const size_t cuts[] = {0, 1, 8, 639, 5000};
-    char path[128], *whole = malloc(1 << 20);
+    char path[300], *whole = malloc(1 << 20);
     tri_group *group = NULL;
     size_t bytes;
     uint64_t random = 7;

@@ -1,0 +1,189 @@
+/*
+ * device_models.h - models that a test runs on the device and with the reference kernels, forward
+ * and backward, and compares. Tests only.
+ *
+ * f32 kernels add in another order than the reference, which adds in f64: differences up to
+ * TOLERANCE of the largest element are accepted, Winograd 10 times that.
+ *
+ * The same models run in bf16, where reference and kernels round in different places: a ReLU or
+ * maximum near a tie may go either way, so there the whole result is compared, by its norm.
+ */
+#ifndef TEST_DEVICE_MODELS_H
+#define TEST_DEVICE_MODELS_H
+
+#include <math.h>
+
+#include <trireme/ops.h>
+
+#include "base/alloc.h"
+#include "graph/step.h"
+#include "testing/check.h"
+
+#define TOLERANCE 2e-5
+#define MAX_ELEMS 400000
+#define MAX_LEAVES 8
+
+#define TOLERANCE_BF16 0.02 /* a rounding is at most 0.004 */
+/* Where a ReLU or a maximum decides otherwise for one element in 100, that is a tenth of the norm.
+ */
+#define TOLERANCE_BF16_TIES 0.3
+
+static bool in_bf16;
+static uint32_t random_state;
+
+static float random_float(void)
+{
+    random_state = random_state * 1664525u + 1013904223u;
+    return (float)((int)(random_state >> 8) % 20001 - 10000) / 5000;
+}
+
+static tri_tensor *noise(const int64_t *shape, int ndim)
+{
+    int64_t n = 1;
+    float *data;
+    tri_tensor *tensor;
+
+    for (int d = 0; d < ndim; d++)
+        n *= shape[d];
+    data = malloc((size_t)n * sizeof(float) + 1);
+    for (int64_t i = 0; i < n; i++)
+        data[i] = random_float();
+    tensor = tri_tensor_from(TRI_DTYPE_F32, shape, ndim, data);
+    free(data);
+    tri_requires_grad(tensor, true);
+    return tensor;
+}
+
+/* A model: made from leaves (x first), returns the tensor whose weighted sum is differentiated. */
+typedef struct model {
+    const char *name;
+    int n_leaves;
+    int64_t shape[MAX_LEAVES][4];
+    int ndim[MAX_LEAVES];
+    tri_tensor *(*build)(tri_tensor *const *leaves, const void *options);
+    const void *options;
+    double tolerance; /* 0 = TOLERANCE */
+    double tolerance_bf16;
+    bool all_bf16; /* parameters too are rounded for a run in bf16 */
+} model;
+
+typedef struct outcome {
+    float *data[2 * MAX_LEAVES + 2];
+    int64_t n[2 * MAX_LEAVES + 2];
+    int count;
+} outcome;
+
+static void read_out(outcome *o, tri_tensor *tensor)
+{
+    int64_t n = tri_tensor_numel(tensor);
+
+    o->n[o->count] = n;
+    o->data[o->count] = malloc((size_t)n * sizeof(float) + 1);
+    CHECK_OK(tri_copy_out(tensor, o->data[o->count], (size_t)n * sizeof(float)));
+    o->count++;
+}
+
+/* The model's result; in bf16 with images (what has x's shape) rounded beforehand. */
+static tri_tensor *apply(const model *m, tri_tensor *const *leaves)
+{
+    tri_tensor *in[MAX_LEAVES], *y;
+
+    if (!in_bf16)
+        return m->build(leaves, m->options);
+    for (int i = 0; i < m->n_leaves; i++) {
+        bool like_x = m->ndim[i] == m->ndim[0] &&
+                      memcmp(m->shape[i], m->shape[0], (size_t)m->ndim[0] * sizeof(int64_t)) == 0;
+
+        in[i] = like_x || m->all_bf16 ? tri_cast(leaves[i], TRI_DTYPE_BF16) : leaves[i];
+    }
+    tri_autocast_begin(TRI_DTYPE_BF16);
+    y = m->build(in, m->options);
+    tri_autocast_end();
+    assert_int_equal(tri_tensor_dtype(y), TRI_DTYPE_BF16);
+    return tri_cast(y, TRI_DTYPE_F32);
+}
+
+/* Value and gradients, twice: the second run finds weights in the layout of the first. */
+static outcome run(const model *m)
+{
+    outcome o = {.count = 0};
+    tri_tensor *leaves[MAX_LEAVES];
+
+    random_state = 1;
+    for (int i = 0; i < m->n_leaves; i++)
+        leaves[i] = noise(m->shape[i], m->ndim[i]);
+    for (int round = 0; round < 2; round++) {
+        tri_tensor *y = tri_keep(apply(m, leaves)), *w;
+        int64_t shape[4];
+
+        for (int d = 0; d < tri_tensor_ndim(y); d++)
+            shape[d] = tri_tensor_size(y, d);
+        CHECK_OK(tri_tensor_status(y));
+        w = noise(shape, tri_tensor_ndim(y));
+        tri_requires_grad(w, false);
+        tri_backward(tri_sum(tri_mul(y, w), NULL, 0, false));
+        CHECK_OK(tri_run());
+        if (round == 1) {
+            read_out(&o, y);
+            for (int i = 0; i < m->n_leaves; i++) {
+                if (tri_grad(leaves[i]) != NULL)
+                    read_out(&o, tri_grad(leaves[i]));
+                read_out(&o, leaves[i]);
+            }
+        }
+        CHECK_OK(tri_step_end_status());
+        tri_tensor_unref(w);
+    }
+    for (int i = 0; i < m->n_leaves; i++)
+        tri_tensor_unref(leaves[i]);
+    return o;
+}
+
+static void check_norm(const model *m, int k, const float *planned, const float *eager, int64_t n)
+{
+    double tolerance = m->tolerance_bf16 > 0 ? m->tolerance_bf16 : TOLERANCE_BF16;
+    double difference = 0, size = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        double a = (double)planned[i], b = (double)eager[i];
+
+        difference += (a - b) * (a - b);
+        size += b * b;
+    }
+    if (!(sqrt(difference) <= tolerance * sqrt(size) + 1e-6))
+        fail_msg("%s in bf16: result %d of %lld elements is off by %.3g of its norm %.3g", m->name,
+                 k, (long long)n, sqrt(difference / size), sqrt(size));
+}
+
+static void check_model(const model *m)
+{
+    outcome planned, eager;
+    double tolerance = m->tolerance > 0 ? m->tolerance : TOLERANCE;
+
+    trii_executor_set(NULL);
+    planned = run(m);
+    trii_executor_set(&trii_executor_reference);
+    eager = run(m);
+    trii_executor_set(NULL);
+    assert_int_equal(planned.count, eager.count);
+    for (int k = 0; k < planned.count; k++) {
+        double largest = 0;
+
+        assert_int_equal(planned.n[k], eager.n[k]);
+        if (in_bf16)
+            check_norm(m, k, planned.data[k], eager.data[k], planned.n[k]);
+        for (int64_t i = 0; i < planned.n[k]; i++)
+            largest = fmax(largest, fabs((double)eager.data[k][i]));
+        for (int64_t i = 0; i < planned.n[k] && !in_bf16; i++) {
+            double a = (double)planned.data[k][i], b = (double)eager.data[k][i];
+
+            if (!(fabs(a - b) <= tolerance * (largest + 1e-3)))
+                fail_msg("%s: result %d, element %lld of %lld: %.9g instead of %.9g (largest %g)",
+                         m->name, k, (long long)i, (long long)planned.n[k], a, b, largest);
+        }
+        free(planned.data[k]);
+        free(eager.data[k]);
+    }
+}
+
+#endif
