@@ -1,11 +1,12 @@
 /*
  * faults.c - one rank of a group in which one is killed (faults.sh runs it):
  *
- *     bench_faults ENGINE FILE RANK RANKS VICTIM SEED
+ *     bench_faults ENGINE FILE RANK RANKS VICTIM SEED [MIB]
  *
  * The ranks meet in FILE and reduce vectors of random sizes without a pause. A thread of VICTIM
  * kills it at a random moment, of which the store knows. The others print how many microseconds
- * after it their call failed. Exit code 1 if that named no lost rank.
+ * after it their call failed. MIB: the victim has so much memory in use, which the kernel frees
+ * before it closes the victim's sockets. Exit code 1 if that named no lost rank.
  */
 #include <signal.h>
 #include <stdint.h>
@@ -76,9 +77,20 @@ static int report(tri_store *store, int64_t failed_ns, tri_status st, const char
     return 1;
 }
 
+/* Memory in use, in pages of 4 KiB as everything that is not asked for otherwise. */
+static void fill_memory(long mib)
+{
+    size_t bytes = (size_t)mib << 20;
+    volatile char *p = malloc(bytes);
+
+    TRI_TRY(p != NULL ? TRI_OK : TRI_ERR_NO_MEMORY);
+    for (size_t i = 0; i < bytes; i += 4096)
+        p[i] = 1;
+}
+
 int main(int argc, char **argv)
 {
-    tri_group_options options = {.timeout_ms = 20000};
+    tri_group_options options = {.timeout_ms = 60000};
     tri_store *store = NULL;
     tri_group *g = NULL;
     tri_status st = TRI_OK;
@@ -88,12 +100,14 @@ int main(int argc, char **argv)
     char line[512];
     int result;
 
-    if (argc != 7) {
-        fprintf(stderr, "usage: bench_faults ENGINE FILE RANK RANKS VICTIM SEED\n");
+    if (argc != 7 && argc != 8) {
+        fprintf(stderr, "usage: bench_faults ENGINE FILE RANK RANKS VICTIM SEED [MIB]\n");
         return 2;
     }
     options.engine = argv[1];
     seed = strtoull(argv[6], NULL, 10);
+    if (argc == 8 && number(argv[3]) == number(argv[5]))
+        fill_memory(number(argv[7]));
     TRI_TRY(tri_store_file(argv[2], NULL, &store));
     TRI_TRY(tri_group_create(store, (int)number(argv[3]), (int)number(argv[4]), &options, &g));
     x = calloc(MAX_COUNT, sizeof(*x));

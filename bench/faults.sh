@@ -1,13 +1,15 @@
 #!/bin/sh
 # faults.sh - from SIGKILL of a rank, at a random moment under load, to the error in the hands of
-# each survivor: KILLS (200) for each engine, with a histogram. Ends with an error if a survivor
-# hangs for 10 s, or is not told who is lost.
+# each survivor: KILLS (200) for each engine, with a histogram, and BIG_KILLS (10) of a rank that has
+# BIG_MIB (8192) of memory in use, which the kernel frees before it closes the rank's sockets. Ends
+# with an error if a survivor hangs for 90 s, or is not told who is lost.
 . "$(dirname "$0")/lib.sh"
 bench_begin faults
 
-kills=${KILLS:-200}
 ranks=3
-for engine in shm tcp; do
+# cases NAME ENGINE KILLS [MIB]
+cases() {
+    name=$1 engine=$2 kills=$3 mib=${4:-}
     i=0
     while [ "$i" -lt "$kills" ]; do
         victim=$((i % ranks))
@@ -16,32 +18,32 @@ for engine in shm tcp; do
         while [ "$rank" -lt "$ranks" ]; do
             if [ "$rank" -eq "$victim" ]; then
                 "$bench_bin/bench_faults" "$engine" "$bench_work/store" "$rank" "$ranks" "$victim" "$i" \
-                    2>/dev/null &
+                    $mib 2>/dev/null &
             else
-                timeout 10 "$bench_bin/bench_faults" "$engine" "$bench_work/store" "$rank" "$ranks" \
-                    "$victim" "$i" >"$bench_work/rank$rank" &
+                timeout 90 "$bench_bin/bench_faults" "$engine" "$bench_work/store" "$rank" "$ranks" \
+                    "$victim" "$i" $mib >"$bench_work/rank$rank" &
                 waits="$waits $!"
             fi
             rank=$((rank + 1))
         done
         for one in $waits; do
             wait "$one" || {
-                echo "bench: kill $i of rank $victim, engine $engine: a survivor failed or hangs" >&2
+                echo "bench: kill $i of rank $victim, $name: a survivor failed or hangs" >&2
                 exit 1
             }
         done
         wait
         rank=0
         while [ "$rank" -lt "$ranks" ]; do
-            [ "$rank" -eq "$victim" ] || cat "$bench_work/rank$rank" >>"$bench_work/$engine"
+            [ "$rank" -eq "$victim" ] || cat "$bench_work/rank$rank" >>"$bench_work/$name"
             rank=$((rank + 1))
         done
         rm -f "$bench_work/store"
         i=$((i + 1))
     done
-    sort -g "$bench_work/$engine" >"$bench_work/sorted"
+    sort -g "$bench_work/$name" >"$bench_work/sorted"
     # Bars of doubling width, in ms.
-    awk -v engine="$engine" '
+    awk -v engine="$name" '
         { ms = $1 / 1000; k = 0; for (to = 0.125; to <= ms; to *= 2) k++; in_bar[k]++; if (k > last) last = k }
         END {
             printf "%s, %d waits\n", engine, NR
@@ -56,8 +58,13 @@ for engine in shm tcp; do
         awk -v share="$1" '{ v[NR] = $1 } END { i = int(NR * share) + 1; if (i > NR) i = NR; print v[i] / 1000 }' \
             "$bench_work/sorted"
     }
-    bench_case "$engine $ranks ranks, median" ms "$(quantile 0.5)"
-    bench_case "$engine $ranks ranks, 99 %" ms "$(quantile 0.99)"
-    bench_case "$engine $ranks ranks, worst" ms "$(quantile 1)"
-done
+    bench_case "$name $ranks ranks, median" ms "$(quantile 0.5)"
+    bench_case "$name $ranks ranks, 99 %" ms "$(quantile 0.99)"
+    bench_case "$name $ranks ranks, worst" ms "$(quantile 1)"
+}
+
+cases shm shm "${KILLS:-200}"
+cases tcp tcp "${KILLS:-200}"
+big=${BIG_MIB:-8192}
+cases "shm, $big MiB" shm "${BIG_KILLS:-10}" "$big"
 bench_end

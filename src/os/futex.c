@@ -3,6 +3,7 @@
  */
 #include "os/futex.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -20,6 +21,27 @@ void trii_futex_wait(atomic_int *word, int expected, int64_t until_ns)
 
     (void)syscall(SYS_futex, word, FUTEX_WAIT_BITSET, expected,
                   until_ns == TRII_NO_DEADLINE ? NULL : &until, NULL, FUTEX_BITSET_MATCH_ANY);
+}
+
+void trii_futex_wait_many(atomic_int *const *words, const int *expected, int n, int64_t until_ns)
+{
+#ifdef SYS_futex_waitv /* Linux 5.16 */
+    struct timespec until = {.tv_sec = until_ns / TRII_NS_PER_S,
+                             .tv_nsec = until_ns % TRII_NS_PER_S};
+    struct futex_waitv waits[TRII_FUTEX_MANY];
+
+    for (int i = 0; i < n; i++)
+        waits[i] = (struct futex_waitv){.val = (unsigned)expected[i],
+                                        .uaddr = (uint64_t)(uintptr_t)words[i],
+                                        .flags = FUTEX_32};
+    if (n > 1 && (syscall(SYS_futex_waitv, waits, n, 0,
+                          until_ns == TRII_NO_DEADLINE ? NULL : &until, CLOCK_MONOTONIC) >= 0 ||
+                  errno != ENOSYS))
+        return;
+#else
+    (void)n;
+#endif
+    trii_futex_wait(words[0], expected[0], until_ns);
 }
 
 void trii_futex_wake_all(atomic_int *word)

@@ -12,6 +12,10 @@
 /* Sleeps while *word == expected, until woken or the monotonic time until_ns has come
  * (TRII_NO_DEADLINE: none). May wake for nothing: callers loop over their condition. */
 void trii_futex_wait(atomic_int *word, int expected, int64_t until_ns);
+/* The same for several words at once, up to TRII_FUTEX_MANY; where the system cannot, only for the
+ * first. */
+#define TRII_FUTEX_MANY 128
+void trii_futex_wait_many(atomic_int *const *words, const int *expected, int n, int64_t until_ns);
 /* Wakes everybody who sleeps on word. The word may be gone already: then nothing happens. */
 void trii_futex_wake_all(atomic_int *word);
 

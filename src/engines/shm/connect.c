@@ -39,24 +39,30 @@ static size_t block_bytes(int size)
 
 /* --- the end of a peer ------------------------------------------------------------------ */
 
+bool shm_peer_ended(shm_group *g, int rank, const char *how)
+{
+    const shm_head *head = &g->peers[rank].block->head;
+    char last[240];
+
+    if (atomic_load_explicit(&head->state, memory_order_acquire) != SHM_ACTIVE)
+        return false;
+    shm_describe_last(g, rank, last, sizeof(last));
+    atomic_store(&g->fault->lost_rank, shm_name(g, rank) + 1);
+    shm_fail(g, TRI_ERR_PEER_LOST, "rank %d (process %d) %s; its last call: %s", shm_name(g, rank),
+             (int)head->pid, how, last);
+    shm_abort(g);
+    return true;
+}
+
 /* On the control thread. */
 static void peer_ended(shm_peer *peer, const char *how)
 {
     shm_group *g = peer->group;
-    int state = atomic_load_explicit(&peer->block->head.state, memory_order_acquire);
-    char last[240];
 
     trii_loop_unwatch(&peer->socket_watch);
     trii_loop_unwatch(&peer->process_watch);
-    if (state == SHM_FAILED) {
+    if (!shm_peer_ended(g, peer->rank, how))
         shm_check_peers(g);
-    } else if (state == SHM_ACTIVE) {
-        shm_describe_last(g, peer->rank, last, sizeof(last));
-        atomic_store(&g->fault->lost_rank, shm_name(g, peer->rank) + 1);
-        shm_fail(g, TRI_ERR_PEER_LOST, "rank %d (process %d) %s; its last call: %s",
-                 shm_name(g, peer->rank), (int)peer->block->head.pid, how, last);
-        shm_abort(g);
-    }
     shm_wake_self(g); /* who waits for one that left learns it now */
 }
 
@@ -74,6 +80,14 @@ static void process_ready(trii_watch *watch, unsigned events)
     peer_ended((shm_peer *)((char *)watch - offsetof(shm_peer, process_watch)), "has ended");
 }
 
+/* On the control thread, as soon as it runs. */
+static void hold_life(trii_timer *timer)
+{
+    shm_group *g = (shm_group *)((char *)timer - offsetof(shm_group, hold));
+
+    trii_lifeline_hold(&g->block->head.life);
+}
+
 static tri_status watch_peers(shm_group *g)
 {
     tri_status st;
@@ -81,6 +95,8 @@ static tri_status watch_peers(shm_group *g)
     if (g->size == 1)
         return TRI_OK;
     st = trii_control_take(&g->loop);
+    if (st == TRI_OK)
+        trii_loop_timer(g->loop, &g->hold, 0, hold_life);
     for (int r = 0; r < g->size && st == TRI_OK; r++) {
         shm_peer *peer = &g->peers[r];
 
@@ -386,6 +402,8 @@ void shm_release(shm_group *g)
     if (g->loop != NULL) {
         /* A callback that took its watch away itself may still be running. */
         trii_loop_lock(g->loop);
+        trii_loop_timer_stop(g->loop, &g->hold);
+        trii_lifeline_drop(&g->block->head.life);
         trii_loop_unlock(g->loop);
         trii_control_release();
     }

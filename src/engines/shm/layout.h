@@ -21,6 +21,7 @@
 #include "base/compiler.h"
 #include "base/err.h"
 #include "os/cpu.h"
+#include "os/lifeline.h"
 
 #define SHM_LANES 16
 #define SHM_INLINE_BYTES 96 /* payload that travels inside the arrival */
@@ -97,6 +98,8 @@ typedef struct shm_head {
     uint64_t peek_at; /* address in that process of a copy of the nonce */
     atomic_int peeks; /* this rank can read it in all others; valid once all have mapped */
     trii_cpu_set cpus;
+
+    TRII_ALIGNED(128) trii_lifeline life; /* marked by the kernel when the process ends */
 
     TRII_ALIGNED(128) atomic_int state; /* SHM_ACTIVE ..., after the two below */
     int32_t status;                     /* SHM_FAILED: the tri_status */

@@ -72,7 +72,12 @@ bool shm_check_peers(shm_group *g)
         const shm_head *head = &g->peers[r].block->head;
         tri_status status;
 
-        if (r == g->rank || atomic_load_explicit(&head->state, memory_order_acquire) != SHM_FAILED)
+        if (r == g->rank)
+            continue;
+        if (trii_lifeline_is_cut(atomic_load(&head->life.word)) &&
+            shm_peer_ended(g, r, "has ended"))
+            return true;
+        if (atomic_load_explicit(&head->state, memory_order_acquire) != SHM_FAILED)
             continue;
         /* A peer's timeout may be our lateness: for us the group was given up. */
         status = head->status == TRI_ERR_TIMEOUT ? TRI_ERR_ABORTED : (tri_status)head->status;
@@ -238,6 +243,28 @@ static void check_left(shm_group *g)
     }
 }
 
+/* Until somebody wakes us, or a peer's process ends. */
+static void wait_for_peers(shm_group *g, int seen, int64_t until_ns)
+{
+    atomic_int *words[TRII_FUTEX_MANY] = {&g->block->head.wake};
+    int expected[TRII_FUTEX_MANY] = {seen}, n = 1;
+
+    /* The next ranks, round the ring: of many ranks each is watched by some. */
+    for (int i = 1; i < g->size && n < TRII_FUTEX_MANY; i++) {
+        shm_head *head = &g->peers[(g->rank + i) % g->size].block->head;
+        int value = atomic_load(&head->life.word);
+
+        if (trii_lifeline_is_cut(value)) {
+            if (atomic_load(&head->state) == SHM_ACTIVE)
+                return;
+            continue;
+        }
+        words[n] = &head->life.word;
+        expected[n++] = value;
+    }
+    trii_futex_wait_many(words, expected, n, until_ns);
+}
+
 /* Sleeps until somebody publishes something, at most until until_ns. Guard: lock, which is
  * given back meanwhile. */
 static void sleep_once(shm_group *g, int64_t until_ns)
@@ -255,8 +282,9 @@ static void sleep_once(shm_group *g, int64_t until_ns)
         check_left(g);
         if (trii_fault_status(g->fault) == TRI_OK && !g->must_wake) {
             trii_lock_drop(&g->lock);
-            trii_futex_wait(&head->wake, seen, until_ns < bound ? until_ns : bound);
+            wait_for_peers(g, seen, until_ns < bound ? until_ns : bound);
             trii_lock_take(&g->lock);
+            shm_check_peers(g);
         }
     }
     atomic_fetch_sub(sleepers, 1);

@@ -103,6 +103,7 @@ struct shm_group {
     shm_block *block; /* ours */
     shm_peer *peers;  /* [size], ourselves too */
     trii_loop *loop;
+    trii_timer hold; /* has the control thread hold our lifeline */
 
     trii_lock lock;
     trii_op *queue; /* guard: lock; collectives not done, in order */
@@ -142,12 +143,16 @@ tri_status shm_create(const trii_group_args *args, void **self_out);
 /* Frees everything that create made; half-built groups too. */
 void shm_release(shm_group *g);
 
+/* A peer's process has ended: unless it left or failed before, so does the group, with what the
+ * peer did last. False: it had left or failed. Any thread. */
+bool shm_peer_ended(shm_group *g, int rank, const char *how);
+
 /* --- shm.c --- */
 /* Whoever sleeps sees what we published since the last time. Guard: lock. */
 void shm_wake_peers(shm_group *g);
 /* Ends what our own rank waits for; any thread. */
 void shm_wake_self(shm_group *g);
-/* Whether a peer has failed: then so have we, with its reason. Any thread. */
+/* Whether a peer has failed or ended: then so have we, with its reason. Any thread. */
 bool shm_check_peers(shm_group *g);
 /* The fault was raised: tell the peers and end local waits. Any thread. */
 void shm_abort(void *self);
