@@ -61,6 +61,34 @@ if(NOT TRI_SANITIZE)
     endif()
 endif()
 
+# --- the rendezvous in etcd ---------------------------------------------------
+# Tests link its sources themselves, with sanitizers too; trirun loads the module.
+pkg_check_modules(CURL QUIET IMPORTED_TARGET libcurl)
+if(CURL_FOUND)
+    file(GLOB etcd_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/launch/etcd/*.c)
+    set(etcd_entry ${CMAKE_SOURCE_DIR}/src/launch/etcd/etcd_plugin.c)
+    list(REMOVE_ITEM etcd_sources ${etcd_entry})
+    add_library(etcd_testing STATIC ${etcd_sources})
+    target_link_libraries(etcd_testing PRIVATE trireme_flags
+        PUBLIC trireme_testing PkgConfig::CURL PkgConfig::JANSSON)
+    if(NOT TRI_SANITIZE)
+        add_library(rendezvous-etcd MODULE ${etcd_sources} ${etcd_entry}
+            ${CMAKE_SOURCE_DIR}/src/store/wire.c ${CMAKE_SOURCE_DIR}/src/os/clock.c
+            ${CMAKE_SOURCE_DIR}/src/os/thread.c ${CMAKE_SOURCE_DIR}/src/os/lent_socket.c)
+        set_target_properties(rendezvous-etcd PROPERTIES PREFIX "" C_VISIBILITY_PRESET hidden
+            LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/trireme)
+        target_include_directories(rendezvous-etcd PRIVATE ${CMAKE_SOURCE_DIR}/include
+            ${CMAKE_SOURCE_DIR}/src)
+        target_compile_definitions(rendezvous-etcd PRIVATE TRI_NO_SITES)
+        target_link_options(rendezvous-etcd PRIVATE -Wl,-z,defs -Wl,--as-needed
+            -Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/rendezvous-etcd.map)
+        target_link_libraries(rendezvous-etcd PRIVATE trireme_flags Threads::Threads
+            PkgConfig::CURL PkgConfig::JANSSON)
+        install(TARGETS rendezvous-etcd LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/trireme)
+        set(TRI_PLUGINS ${TRI_PLUGINS} rendezvous-etcd)
+    endif()
+endif()
+
 # tri_add_plugin_test(SOURCE ENGINE VARIABLE...): its cases for one engine, ENGINE_engine.CASE; the
 # variables are set for them.
 function(tri_add_plugin_test source engine)
@@ -72,7 +100,29 @@ function(tri_add_plugin_test source engine)
     tri_register_cases(${source} ${engine}_engine "TRI_TEST_ENGINE=${engine};${ARGN}")
 endfunction()
 
+# tri_add_etcd_test(NAME VARIABLE...): tests/plugins/NAME.c, with the back end's sources.
+function(tri_add_etcd_test name)
+    set(source ${CMAKE_SOURCE_DIR}/tests/plugins/${name}.c)
+    tri_test_program(${source})
+    target_link_libraries(${name} PRIVATE etcd_testing)
+    tri_register_cases(${source} ${name} "${ARGN}")
+endfunction()
+
 function(tri_add_plugin_tests)
+    find_program(TRI_ETCD etcd)
+    if(TARGET etcd_testing)
+        tri_add_etcd_test(etcd_answers_test)
+        if(TRI_ETCD)
+            tri_add_etcd_test(etcd_store_test)
+            tri_add_etcd_test(etcd_cluster_test)
+            if(TARGET rendezvous-etcd)
+                tri_add_etcd_test(etcd_trirun_test)
+                add_dependencies(etcd_trirun_test rendezvous-etcd trirun)
+            endif()
+        else()
+            message(STATUS "etcd was not found: its back end is tested without it")
+        endif()
+    endif()
     if(TARGET engine-mpi)
         if(OMPI_FOUND)
             find_program(TRI_MPIRUN NAMES mpirun.openmpi mpirun)

@@ -15,10 +15,6 @@
 #include "os/library.h"
 #include "os/process.h"
 
-#ifndef TRII_LIBDIR
-#define TRII_LIBDIR "lib" /* below the prefix; the build says which */
-#endif
-
 /* --- what a plug-in may use ------------------------------------------------------------------ */
 
 static TRII_PRINTF(2, 3) tri_status host_fail(tri_status status, const char *format, ...)
@@ -138,66 +134,28 @@ static tri_status no_such_engine(const char *name, const char *places)
                      name, known, name, places);
 }
 
-static tri_status load(const char *path, const char *name, const trii_engine **engine_out)
+static tri_status load(const char *name, const trii_engine **engine_out)
 {
     void *library = NULL, *symbol;
+    char file[64], places[300];
     trii_plugin_entry entry;
-    tri_status status = trii_library_load(path, &library);
+    tri_status status;
 
+    snprintf(file, sizeof(file), "engine-%s.so", name);
+    status = trii_library_load_plugin(file, places, sizeof(places), &library);
     if (status == TRI_ERR_NOT_FOUND)
-        return status;
+        return no_such_engine(name, places);
     if (status != TRI_OK)
         return TRII_FAIL_CTX(TRI_ERR_UNSUPPORTED, "engine %s", name);
     symbol = trii_library_symbol(library, TRII_PLUGIN_ENTRY);
     if (symbol == NULL)
-        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "engine %s: %s has no function %s", name, path,
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "engine %s: %s has no function %s", name, file,
                          TRII_PLUGIN_ENTRY);
     memcpy(&entry, &symbol, sizeof(entry)); /* ISO C has no cast for this */
     *engine_out = entry(&host);
     if (*engine_out == NULL)
-        return TRII_FAIL_CTX(TRI_ERR_UNSUPPORTED, "engine %s: %s", name, path);
-    TRII_LOG(TRII_LOG_INFO, "group", "engine %s: loaded %s", name, path);
+        return TRII_FAIL_CTX(TRI_ERR_UNSUPPORTED, "engine %s: %s", name, file);
     return TRI_OK;
-}
-
-/* Tries FOLDER/engine-NAME.so; INPROGRESS if it is not there, and notes the place. */
-static tri_status look_in(const char *folder, const char *name, char *places, size_t bytes,
-                          const trii_engine **engine_out)
-{
-    char path[700];
-    tri_status status;
-
-    snprintf(path, sizeof(path), "%s/engine-%s.so", folder, name);
-    status = load(path, name, engine_out);
-    if (status != TRI_ERR_NOT_FOUND)
-        return status;
-    snprintf(places + strlen(places), bytes - strlen(places), " %s", folder);
-    return TRI_INPROGRESS;
-}
-
-/* TRI_PLUGIN_PATH, then beside our library, then beside a program that has us inside. */
-static tri_status search(const char *name, const trii_engine **engine_out)
-{
-    static const char *const beside[] = {"/trireme", "/../" TRII_LIBDIR "/trireme"};
-    const char *path = trii_param_text(TRII_PARAM_PLUGIN_PATH);
-    char places[300] = "", own[512], folder[600];
-    tri_status status = TRI_INPROGRESS;
-
-    while (path != NULL && *path != '\0' && status == TRI_INPROGRESS) {
-        int length = (int)strcspn(path, ":");
-
-        snprintf(folder, sizeof(folder), "%.*s", length, path);
-        if (length > 0)
-            status = look_in(folder, name, places, sizeof(places), engine_out);
-        path += length + (path[length] == ':');
-    }
-    if (status == TRI_INPROGRESS && !trii_library_folder(&loaded, own, sizeof(own)))
-        own[0] = '\0';
-    for (size_t i = 0; i < TRII_COUNT_OF(beside) && status == TRI_INPROGRESS; i++) {
-        snprintf(folder, sizeof(folder), "%s%s", own, beside[i]);
-        status = look_in(folder, name, places, sizeof(places), engine_out);
-    }
-    return status == TRI_INPROGRESS ? no_such_engine(name, places) : status;
 }
 
 tri_status trii_engine_find(const char *name, const trii_engine **engine_out)
@@ -221,7 +179,7 @@ tri_status trii_engine_find(const char *name, const trii_engine **engine_out)
         }
     }
     if (status == TRI_INPROGRESS) {
-        status = search(name, engine_out);
+        status = load(name, engine_out);
         if (status == TRI_OK && loaded.n < MAX_PLUGINS) {
             snprintf(loaded.names[loaded.n], NAME_BYTES, "%s", name);
             loaded.engines[loaded.n++] = *engine_out;

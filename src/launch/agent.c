@@ -194,8 +194,6 @@ tri_status trii_agent_run(const trii_launch_options *options, int *exit_out)
     tri_status status;
 
     trii_fd_fill_standard();
-    if (options->max_nodes > 1 && strncmp(options->rdzv_backend, "etcd", 4) == 0)
-        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "etcd is not there yet in this version");
     status = trii_launch_command_find(&a.command, options);
     if (status != TRI_OK)
         return status;

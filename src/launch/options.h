@@ -24,7 +24,7 @@ typedef struct trii_launch_options {
     int min_nodes, max_nodes;
     int node_rank;             /* static only */
     bool standalone;           /* asked for, or torchrun's rule for one host without addresses */
-    const char *rdzv_backend;  /* "static", "c10d", "etcd" or "etcd-v2" */
+    const char *rdzv_backend;  /* "static", "c10d", "etcd", "etcd-v2" or "etcd-v3" */
     const char *rdzv_endpoint; /* as it was given; "" */
     char rdzv_host[256];       /* of the endpoint, else of the master; "" = none */
     int rdzv_port;             /* of the endpoint, else of the master; -1 = none given */

@@ -162,6 +162,22 @@ static tri_status read_endpoint(trii_launch_options *options, const char *text)
     return TRI_OK;
 }
 
+/* The first of etcd's servers, "http://HOST:PORT,...": the plug-in reads them all. */
+static tri_status read_etcd_endpoint(trii_launch_options *options, const char *text)
+{
+    char one[sizeof(options->rdzv_host) + 8];
+    const char *host = strstr(text, "://");
+    size_t n = strcspn(text, ",");
+
+    host = host != NULL && (size_t)(host - text) < n ? host + 3 : text;
+    n -= (size_t)(host - text);
+    if (n >= sizeof(one))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "--rdzv-endpoint %s: no HOST:PORT", text);
+    memcpy(one, host, n);
+    one[n] = '\0';
+    return read_endpoint(options, one);
+}
+
 /* IPv6 in brackets is taken, as torchrun's help shows it. */
 static tri_status read_master(trii_option_values *values, trii_launch_options *options)
 {
@@ -206,9 +222,11 @@ static tri_status read_addresses(trii_option_values *values, trii_launch_options
         options->rdzv_endpoint = "";
         return TRI_OK;
     }
-    status = choice_of(values, TRII_OPT_RDZV_BACKEND, "static|c10d|etcd|etcd-v2");
+    status = choice_of(values, TRII_OPT_RDZV_BACKEND, "static|c10d|etcd|etcd-v2|etcd-v3");
     if (status == TRI_OK && *endpoint != '\0')
-        status = read_endpoint(options, endpoint);
+        status = strncmp(options->rdzv_backend, "etcd", 4) == 0
+                     ? read_etcd_endpoint(options, endpoint)
+                     : read_endpoint(options, endpoint);
     else if (status == TRI_OK && is_static)
         status = read_master(values, options);
     if (status == TRI_OK && is_static) {

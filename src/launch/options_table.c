@@ -10,7 +10,8 @@ const trii_option_row trii_option_rows[TRII_OPT_COUNT] = {
     [TRII_OPT_STANDALONE] = {"standalone", .is_flag = true,
                              .help = "one host, any free port: also the default for one host"},
     [TRII_OPT_RDZV_BACKEND] = {"rdzv-backend", .fallback = "static", .value = "NAME",
-                               .help = "how hosts meet: static, c10d, etcd, etcd-v2"},
+                               .help =
+                                   "how hosts meet: static, c10d, etcd (also etcd-v2, etcd-v3)"},
     [TRII_OPT_RDZV_ENDPOINT] = {"rdzv-endpoint", .fallback = "", .value = "HOST[:PORT]",
                                 .help = "where hosts meet"},
     [TRII_OPT_RDZV_ID] = {"rdzv-id", .fallback = "none", .value = "TEXT",

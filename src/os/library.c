@@ -4,10 +4,18 @@
 #include "os/library.h"
 
 #include <dlfcn.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/compiler.h"
 #include "base/err.h"
+#include "base/log.h"
+#include "base/param.h"
+
+#ifndef TRII_LIBDIR
+#define TRII_LIBDIR "lib" /* below the prefix; the build says which */
+#endif
 
 tri_status trii_library_load(const char *path, void **library_out)
 {
@@ -50,4 +58,48 @@ bool trii_library_folder(const void *address, char *path_out, size_t bytes)
     memcpy(path_out, file, (size_t)(slash - file));
     path_out[slash - file] = '\0';
     return true;
+}
+
+/* INPROGRESS if it is not there, and notes the place. */
+static tri_status look_in(const char *folder, const char *file, char *places, size_t bytes,
+                          void **library_out)
+{
+    char path[700];
+    tri_status status;
+
+    snprintf(path, sizeof(path), "%s/%s", folder, file);
+    status = trii_library_load(path, library_out);
+    if (status == TRI_OK)
+        TRII_LOG(TRII_LOG_INFO, "os", "loaded %s", path);
+    if (status != TRI_ERR_NOT_FOUND)
+        return status;
+    snprintf(places + strlen(places), bytes - strlen(places), " %s", folder);
+    return TRI_INPROGRESS;
+}
+
+tri_status trii_library_load_plugin(const char *file, char *places_out, size_t bytes,
+                                    void **library_out)
+{
+    static const char *const beside[] = {"/trireme", "/../" TRII_LIBDIR "/trireme"};
+    static const char anchor[] = ""; /* in our library, or the program */
+    const char *path = trii_param_text(TRII_PARAM_PLUGIN_PATH);
+    char own[512], folder[600];
+    tri_status status = TRI_INPROGRESS;
+
+    places_out[0] = '\0';
+    while (path != NULL && *path != '\0' && status == TRI_INPROGRESS) {
+        int length = (int)strcspn(path, ":");
+
+        snprintf(folder, sizeof(folder), "%.*s", length, path);
+        if (length > 0)
+            status = look_in(folder, file, places_out, bytes, library_out);
+        path += length + (path[length] == ':');
+    }
+    if (status == TRI_INPROGRESS && !trii_library_folder(anchor, own, sizeof(own)))
+        own[0] = '\0';
+    for (size_t i = 0; i < TRII_COUNT_OF(beside) && status == TRI_INPROGRESS; i++) {
+        snprintf(folder, sizeof(folder), "%s%s", own, beside[i]);
+        status = look_in(folder, file, places_out, bytes, library_out);
+    }
+    return status == TRI_INPROGRESS ? TRI_ERR_NOT_FOUND : status;
 }

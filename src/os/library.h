@@ -15,4 +15,13 @@ void *trii_library_symbol(void *library, const char *name);
  * False if it is not known. */
 bool trii_library_folder(const void *address, char *path_out, size_t bytes);
 
+/**
+ * Loads a plug-in of ours by its file's name: from the folders of TRI_PLUGIN_PATH, from trireme/
+ * beside our library, or from where that lies for a program that has us inside.
+ *
+ * Errors: NOT_FOUND (places_out, of so many bytes, has where it was looked for), IO.
+ */
+tri_status trii_library_load_plugin(const char *file, char *places_out, size_t bytes,
+                                    void **library_out) TRI_MUST_CHECK;
+
 #endif

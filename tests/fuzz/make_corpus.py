@@ -151,5 +151,35 @@ def idx():
     put("idx", "huge", b"\0\0\x0e\x04" + struct.pack(">IIII", *[2 ** 32 - 1] * 4))
 
 
-for make in (rendezvous, store_requests, store_file, handshake, tcp_frames, safetensors, idx):
+def etcd_answers():
+    header = {"cluster_id": "15875391935852295136", "member_id": "7383792418829112008",
+              "revision": "12", "raft_term": "2"}
+    kv = {"key": "YQ==", "create_revision": "3", "mod_revision": "12", "version": "4",
+          "value": "gASVAAE=", "lease": "1353509813800588549"}
+    lost = "etcdserver: requested lease not found"
+    for name, answer in (
+            ("range", {"header": header, "kvs": [kv], "count": "1"}),
+            ("txn_refused", {"header": header, "responses": [
+                {"response_range": {"header": header, "kvs": [kv], "count": "1"}},
+                {"response_range": {"header": header}}]}),
+            ("txn_done", {"header": header, "succeeded": True, "responses": [
+                {"response_put": {"header": header}}, {"response_delete_range": {"deleted": "2"}}]}),
+            ("grant", {"header": header, "ID": "1353509813800588549", "TTL": "10"}),
+            ("lease_lost", {"result": {"header": header, "ID": "77"}}),
+            ("watch_created", {"result": {"header": header, "created": True}}),
+            ("watch_events", {"result": {"header": header, "events": [
+                {"kv": kv}, {"type": "DELETE", "kv": {"key": "YQ==", "mod_revision": "14"}}]}}),
+            ("watch_compacted", {"result": {"header": header, "watch_id": "1", "canceled": True,
+                                            "compact_revision": "115"}}),
+            ("watch_no_leader", {"error": {"grpc_code": 14, "http_code": 503,
+                                           "message": "etcdserver: no leader"}}),
+            ("failure_34", {"error": lost, "message": lost, "code": 5}),
+            ("failure_36", {"code": 16, "message": "etcdserver: invalid auth token",
+                            "details": []}),
+            ("token", {"header": header, "token": "kHqRTsBhbSYdLkDn.15"})):
+        put("etcd_answers", name, json.dumps(answer, separators=(",", ":")).encode())
+
+
+for make in (rendezvous, store_requests, store_file, handshake, tcp_frames, safetensors, idx,
+             etcd_answers):
     make()

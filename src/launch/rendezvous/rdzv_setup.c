@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "launch/rendezvous/rdzv_etcd.h"
 #include "os/clock.h"
 #include "os/process.h"
 #include "os/secret.h"
@@ -120,6 +121,11 @@ static tri_status serve(trii_rendezvous *r)
 
 /* Who we are: the name that was given, the one by which others reach the store that we serve, or
  * the address of our end of the connection to it. */
+static bool is_etcd(const trii_launch_options *o)
+{
+    return strncmp(o->rdzv_backend, "etcd", 4) == 0;
+}
+
 static void find_self(trii_rendezvous *r)
 {
     const trii_launch_options *o = r->options;
@@ -134,6 +140,10 @@ static void find_self(trii_rendezvous *r)
         snprintf(r->self.addr, sizeof(r->self.addr), "%s", o->local_addr);
         return;
     }
+    if (is_etcd(o)) {
+        trii_rdzv_etcd_address(o->rdzv_endpoint, r->self.addr, sizeof(r->self.addr));
+        return;
+    }
     snprintf(r->self.addr, sizeof(r->self.addr), "%s",
              strcmp(o->rdzv_host, "localhost") == 0 ? "127.0.0.1" : o->rdzv_host);
     if (!r->serves && trii_socket_connect(o->rdzv_host, r->server_port, trii_deadline_ms(5000),
@@ -146,17 +156,31 @@ static void find_self(trii_rendezvous *r)
     }
 }
 
+static tri_status begin_etcd(trii_rendezvous *r)
+{
+    tri_status status = trii_rdzv_etcd_create(r->options, r->id, r->read_ms, &r->backend);
+
+    if (status != TRI_OK)
+        return status;
+    r->base = tri_store_ref(r->backend->store);
+    find_self(r);
+    return TRI_OK;
+}
+
 tri_status trii_rdzv_begin(trii_rendezvous *r)
 {
     const trii_launch_options *o = r->options;
     /* torchrun's rank 0 counts who has connected before it goes on */
     tri_store_tcp_options options = {.timeout_ms = r->is_static ? r->join_ms : r->read_ms,
                                      .world_size = r->is_static ? o->max_nodes : 0};
-    tri_status status =
-        tri_store_tcp(r->serves && r->server != NULL && trii_socket_is_loopback(o->rdzv_host)
-                          ? o->rdzv_host
-                          : (r->serves ? "localhost" : o->rdzv_host),
-                      r->server_port, &options, &r->base);
+    tri_status status;
+
+    if (is_etcd(o))
+        return begin_etcd(r);
+    status = tri_store_tcp(r->serves && r->server != NULL && trii_socket_is_loopback(o->rdzv_host)
+                               ? o->rdzv_host
+                               : (r->serves ? "localhost" : o->rdzv_host),
+                           r->server_port, &options, &r->base);
 
     if (status != TRI_OK)
         return TRII_FAIL_CTX(status, "the agents' store at %s port %d", o->rdzv_host,
@@ -189,7 +213,7 @@ tri_status trii_rendezvous_create(const trii_rdzv_setup *setup, trii_rendezvous 
         status = TRII_FAIL(TRI_ERR_INVALID_ARG,
                            "several hosts need --rdzv-endpoint HOST:PORT, or --master-addr with "
                            "--node-rank");
-    if (status == TRI_OK)
+    if (status == TRI_OK && !is_etcd(o))
         status = serve(r);
     if (status == TRI_OK)
         status = trii_wakeup_create(&r->event_fd);

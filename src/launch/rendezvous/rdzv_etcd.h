@@ -1,0 +1,19 @@
+/*
+ * rdzv_etcd.h - the back end in etcd: loads the plug-in, and says what --rdzv-conf means to it.
+ */
+#ifndef TRII_RDZV_ETCD_H
+#define TRII_RDZV_ETCD_H
+
+#include "launch/options.h"
+#include "launch/rendezvous/rdzv_backend.h"
+
+/* Blocks until etcd has answered. timeout_ms: of a call. Errors: UNSUPPORTED (no plug-in, or it
+ * cannot be loaded), INVALID_ARG, TIMEOUT, IO, FORMAT (not etcd), NO_MEMORY. */
+tri_status trii_rdzv_etcd_create(const trii_launch_options *options, const char *run_id,
+                                 int64_t timeout_ms,
+                                 trii_rdzv_backend **backend_out) TRI_MUST_CHECK;
+/* The address by which we reach the first of the servers that takes a connection: by it others
+ * reach us. The host's name if none does. */
+void trii_rdzv_etcd_address(const char *endpoints, char *address_out, size_t bytes);
+
+#endif

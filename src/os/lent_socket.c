@@ -1,0 +1,28 @@
+/*
+ * lent_socket.c - see lent_socket.h.
+ */
+#include "os/lent_socket.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+/* What a system does not know of is left as it is. */
+static void set(int fd, int level, int option, int value)
+{
+    (void)setsockopt(fd, level, option, &value, sizeof(value));
+}
+
+int trii_socket_make(int family, int type, int protocol, int dead_ms)
+{
+    int fd = socket(family, type | SOCK_CLOEXEC, protocol);
+
+    if (fd < 0 || (family != AF_INET && family != AF_INET6))
+        return fd;
+    set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set(fd, IPPROTO_TCP, TCP_KEEPIDLE, dead_ms > 4000 ? dead_ms / 2000 : 1);
+    set(fd, IPPROTO_TCP, TCP_KEEPINTVL, 1);
+    set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, dead_ms);
+    return fd;
+}
