@@ -173,10 +173,12 @@ tri_status trii_rdzv_look(trii_rendezvous *r, trii_rdzv_state *state_out)
 
 /* --- deciding --------------------------------------------------------------------------------- */
 
-/* Everybody of the last round who lives is here again, and nobody else wants to come. */
+/* Everybody of the round before this one who lives is here again, and nobody else wants to come.
+ * Who was not in that round cannot know. */
 static bool is_reunion(const trii_rendezvous *r, const trii_rdzv_state *state)
 {
-    if (r->nodes == NULL || state->round <= r->round.number || trii_rdzv_count_waiting(state) > 0)
+    if (r->nodes == NULL || state->round != r->round.number + 1 ||
+        trii_rdzv_count_waiting(state) > 0)
         return false;
     for (int i = 0; i < r->round.group_size; i++) {
         const trii_rdzv_entry *e = trii_rdzv_find(state, &r->nodes[i]);
