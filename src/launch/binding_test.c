@@ -2,6 +2,7 @@
 #include "launch/binding.h"
 
 #include "os/file.h"
+#include "os/folder.h"
 #include "testing/check.h"
 #include "testing/spawn.h"
 
