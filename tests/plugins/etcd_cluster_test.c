@@ -274,6 +274,25 @@ static void what_a_dead_job_leaves_ends_with_its_lease(void **state)
     close(ready[1]);
 }
 
+static void a_lease_lives_as_long_as_its_agent(void **state)
+{
+    trii_etcd_settings settings;
+    trii_rdzv_backend *backend = NULL;
+    const char *key = "k", *never = "never";
+    bool present = false;
+
+    (void)state;
+    start_etcd(1);
+    settings = etcd_settings(&cluster, "job");
+    settings.lease_s = 1;
+    CHECK_OK(trii_etcd_create(&settings, &backend));
+    CHECK_OK(tri_store_set(backend->store, key, "v", 1));
+    CHECK_FAILS(tri_store_wait(backend->store, &never, 1, 4500), TRI_ERR_TIMEOUT, "never");
+    CHECK_OK(tri_store_check(backend->store, &key, 1, &present));
+    assert_true(present);
+    backend->ops->destroy(backend);
+}
+
 static void who_goes_in_peace_leaves_the_state_alone(void **state)
 {
     trii_rdzv_backend *a, *b;
@@ -501,6 +520,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(who_has_seen_the_state_may_replace_it),
     cmocka_unit_test(a_write_whose_answer_is_lost_happens_once),
     cmocka_unit_test(what_a_dead_job_leaves_ends_with_its_lease),
+    cmocka_unit_test(a_lease_lives_as_long_as_its_agent),
     cmocka_unit_test(who_goes_in_peace_leaves_the_state_alone),
     cmocka_unit_test(a_client_whose_leases_ended_goes_on),
     cmocka_unit_test(a_leader_that_dies_costs_no_write),

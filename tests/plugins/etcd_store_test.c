@@ -7,7 +7,7 @@
 static tri_status open_etcd(const char *kind, tri_store **base_out);
 #define STORE_TEST_OPEN open_etcd
 #define STORE_TEST_KINDS "etcd", "prefix of etcd"
-#include "../../src/store/store_test.c"
+#include "../../src/store/store_test.c" /* NOLINT(bugprone-suspicious-include): its cases */
 
 #include "testing/etcd_calls.h"
 

@@ -241,15 +241,13 @@ static void beat_main(void *arg)
 /* --- end ---------------------------------------------------------------------------------------
  */
 
-/* Unless another agent is there, the store's keys go; the state stays until the lease ends, so
- * that who is late hears how it ended. */
+/* Unless another agent is there (one whose create_revision is not 0), the store's keys go; the
+ * state stays until the lease ends, so that who is late hears how it ended. */
 static void clean_up(trii_etcd_client *client, int64_t deadline_ns)
 {
     static const char *const parts[] = {
-        "{\"compare\":[{\"target\":\"CREATE\",\"result\":\"EQUAL\",\"create_revision\":\"0\","
-        "\"key\":",
-        ",\"range_end\":", "}],\"success\":[{\"request_delete_range\":{\"key\":", ",\"range_end\":",
-        "}}]}"};
+        "{\"compare\":[{\"target\":\"CREATE\",\"result\":\"EQUAL\",\"key\":", ",\"range_end\":",
+        "}],\"success\":[{\"request_delete_range\":{\"key\":", ",\"range_end\":", "}}]}"};
     static const char *const ends[] = {"agent/", "agent0", "kv/", "kv0"}; /* '0' follows '/' */
     size_t n = strlen(client->root);
     char *key = trii_alloc(n + 8, 1, "etcd key");
