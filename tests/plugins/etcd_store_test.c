@@ -68,6 +68,27 @@ static void values_have_the_limit_of_etcd(void **state)
     free(value);
 }
 
+/* Not with a look that comes every ten seconds. */
+static void a_wait_ends_with_the_write(void **state)
+{
+    const char *key = "late";
+    tri_store *store = NULL;
+
+    (void)state;
+    CHECK_OK(open_etcd("etcd", &store));
+    for (int i = 0; i < 5; i++) {
+        writer w = {.store = store, .key = key, .not_before_ns = trii_deadline_ms(50)};
+
+        CHECK_OK(tri_store_delete(store, key, NULL));
+        CHECK_OK(trii_thread_start(&w.thread, "w", write_key, &w));
+        CHECK_OK(tri_store_wait(store, &key, 1, 30000));
+        assert_true(trii_now_ns() - w.not_before_ns < 5 * TRII_NS_PER_S);
+        trii_thread_join(&w.thread);
+        CHECK_OK(w.status);
+    }
+    tri_store_unref(store);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(values_are_set_replaced_appended_and_deleted),
     cmocka_unit_test(counters_add_and_stay_text),
@@ -80,6 +101,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_timeout_names_the_missing_keys_and_the_store_goes_on),
     cmocka_unit_test(clones_share_keys_and_outlive_each_other),
     cmocka_unit_test(a_barrier_opens_when_all_have_come),
+    cmocka_unit_test(a_wait_ends_with_the_write),
     cmocka_unit_test(values_have_the_limit_of_etcd),
 };
 
