@@ -90,8 +90,8 @@ typedef struct trii_collective {
                            ranks or the call is a MISMATCH */
     trii_site site;     /* caller's source line; file NULL if unknown */
     /* An engine made of others. A piece of a larger call: the one that the user made, which is
-     * compared between the ranks and told in messages in place of this; NULL = this one. A message:
-     * the numbers that messages give to the ranks; NULL = 0, 1, ... */
+     * compared between the ranks and told in messages in place of this, and is no piece itself;
+     * NULL = this one. A message: the numbers that messages give to the ranks; NULL = 0, 1, ... */
     const struct trii_collective *piece_of;
     const int *names;
     atomic_int

@@ -78,7 +78,7 @@ static tri_status post(hierarchy_child *child, trii_op *op, const trii_collectiv
     tri_status st;
 
     trii_op_init(op, piece);
-    op->call.piece_of = &whole->call;
+    op->call.piece_of = trii_collective_whole(&whole->call);
     op->call.temporary = NULL;
     op->call.from = NULL;
     op->call.seq = ++child->seq;

@@ -30,6 +30,20 @@ static void calls_are_what_they_were(void **state)
     on_all(5, run_script, &what);
 }
 
+/* The engine that compares is hierarchy, whose own pieces of a comparison are compared too. */
+static void hosts_compare_too(void **state)
+{
+    script what = {.counts = counts, .dtypes = few_dtypes};
+    static const char *const hosts[] = {"a,a,b", "a,b,b"};
+
+    (void)state;
+    for (size_t i = 0; i < TRII_COUNT_OF(hosts); i++) {
+        setenv("TRI_HOSTS", hosts[i], 1);
+        on_all(3, run_script, &what);
+        on_all(3, compared_sides, NULL);
+    }
+}
+
 static void calls_that_differ_are_named(void **state)
 {
     (void)state;
@@ -89,9 +103,13 @@ static void a_dead_rank_ends_all_calls(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(calls_are_what_they_were),       cmocka_unit_test(calls_that_differ_are_named),
-    cmocka_unit_test(messages_that_differ_are_named), cmocka_unit_test(messages_come_from_anybody),
-    cmocka_unit_test(who_is_late_is_named),           cmocka_unit_test(a_dead_rank_ends_all_calls),
+    cmocka_unit_test(calls_are_what_they_were),
+    cmocka_unit_test(calls_that_differ_are_named),
+    cmocka_unit_test(messages_that_differ_are_named),
+    cmocka_unit_test(messages_come_from_anybody),
+    cmocka_unit_test(who_is_late_is_named),
+    cmocka_unit_test(a_dead_rank_ends_all_calls),
+    cmocka_unit_test(hosts_compare_too),
 };
 
 TEST_MAIN(tests)

@@ -17,9 +17,9 @@ static inline void store(shm_u64 *word, uint64_t value)
     atomic_store_explicit(word, value, memory_order_relaxed);
 }
 
+/* Of a whole call. */
 static uint64_t call_word(const trii_collective *call)
 {
-    call = trii_collective_whole(call);
     return (uint64_t)call->kind | (uint64_t)call->dtype << 8 | (uint64_t)call->op << 16 |
            (uint64_t)(uint32_t)call->root << 32;
 }
@@ -140,14 +140,15 @@ static void put_parts(shm_group *g, trii_op *op, shm_lane *lane)
 void shm_arrive(shm_group *g, trii_op *op)
 {
     shm_lane *lane = &g->block->lanes[op->call.seq % SHM_LANES];
+    const trii_collective *whole = trii_collective_whole(&op->call);
     shm_step *step = shm_step_of(op);
 
     if (op->call.kind == TRII_KIND_ALL_TO_ALL_V)
         put_parts(g, op, lane);
     else
         put_data(g, op, lane);
-    store(&lane->arrival.call, call_word(&op->call));
-    store(&lane->arrival.count, trii_collective_whole(&op->call)->count);
+    store(&lane->arrival.call, call_word(whole));
+    store(&lane->arrival.count, whole->count);
     store(&lane->arrival.place, shm_place(g, &op->call.site, step->flags));
     atomic_store_explicit(&lane->arrival.seq, op->call.seq, memory_order_release);
     step->phase = SHM_ARRIVED;
