@@ -148,6 +148,9 @@ TRI_API void tri_group_free(tri_group *group, void *p);
  *   INVALID_ARG, UNSUPPORTED; TIMEOUT (names who did not arrive, in which call),
  *   PEER_LOST (names the rank), MISMATCH (names both calls), ABORTED. After the last four
  *   the group stays failed and every later call returns the same at once.
+ *   Engine hierarchy: TIMEOUT in place of MISMATCH where the ranks of each host agree, but hosts
+ *   do not, and only one of their calls goes through hosts in stages (broadcast, all_gather,
+ *   reductions of more than 16 KiB). If it is named, TRI_CHECK_CALLS=all makes it a MISMATCH.
  * Threads: any, but all ranks must post a group's collectives in one order.
  */
 

@@ -42,7 +42,7 @@ static const trii_param_info params[TRII_PARAM_COUNT] = {
     [TRII_PARAM_CHECK] = {"TRI_CHECK", "", "nan: stop at the first operation that makes a NaN"},
     [TRII_PARAM_CHECK_CALLS] = {"TRI_CHECK_CALLS", "0",
                                 "1: plug-ins compare the ranks' calls too, before each (all: every "
-                                "engine, for tests)"},
+                                "engine that is named)"},
     [TRII_PARAM_EAGER] = {"TRI_EAGER", "0", "1: run every operation when it is recorded"},
     [TRII_PARAM_ENGINE] =
         {"TRI_ENGINE", "",

@@ -45,7 +45,9 @@ tri_status trii_engine_make(const char *name, tri_store *store, trii_group_args 
                             const trii_engine **engine_out, void **self_out) TRI_MUST_CHECK;
 
 /* An engine that does not compare the ranks' calls becomes one that does (compared.c), if
- * TRI_CHECK_CALLS asks for it. On failure the engine is as it was. */
+ * TRI_CHECK_CALLS asks for it, and if it was asked for by name: what is chosen for all ranks
+ * compares by itself, and is the one that compares for others. On failure the engine is as it was.
+ */
 tri_status trii_compared_make(tri_store *store, trii_group_args *args,
                               const trii_engine **engine_inout, void **self_inout) TRI_MUST_CHECK;
 

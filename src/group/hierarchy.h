@@ -159,7 +159,10 @@ void hierarchy_message_fini(hierarchy *h);
 
 /* --- hierarchy_stages.c (guard: mutex) ------------------------------------------------------ */
 
-/* Whether a call goes in stages; else it is one of `flat`. The same on all ranks that agree. */
+/* Whether a call goes in stages; else it is one of `flat`. The same on all ranks that agree.
+ * Ranks of a host that do not are noticed on IN. Hosts of which one goes in stages and another does
+ * not wait for each other on CROSS and FLAT, until the timeout: a notice there too would cost every
+ * small call a round between hosts. */
 bool hierarchy_is_staged(const hierarchy *h, const trii_collective *call);
 /* Begins stage c->stage: does this rank's part, posts what a child has to do, which may be
  * nothing. */

@@ -190,6 +190,7 @@ void hierarchy_message_progress(hierarchy *h, trii_op *op, int64_t until_ns)
     const hierarchy_child *in = &h->children[HIERARCHY_IN], *flat = &h->children[HIERARCHY_FLAT];
     hierarchy_any *a = any_of(h, op);
     const hierarchy_child *on = a != NULL || op->call.names != NULL ? in : flat;
+    trii_op *part = a != NULL ? &a->near : op;
     bool busy = a != NULL, first = true;
 
     trii_mutex_lock(&h->mutex);
@@ -199,15 +200,19 @@ void hierarchy_message_progress(hierarchy *h, trii_op *op, int64_t until_ns)
         first = false;
         if (a != NULL)
             a->users++;
+        if (a != NULL && atomic_load(&a->near_done)) { /* only another host has one for us */
+            on = flat;
+            part = &a->far;
+        }
         trii_mutex_unlock(&h->mutex);
-        on->engine->progress(on->self, a != NULL ? &a->near : op,
-                             moment < until_ns ? moment : until_ns);
+        on->engine->progress(on->self, part, moment < until_ns ? moment : until_ns);
         trii_mutex_lock(&h->mutex);
         if (a != NULL)
             a->users--;
         if (!h->driving)
             hierarchy_look(h);
-        busy = a != NULL || h->first != NULL || (on == flat && atomic_load(&h->n_near) > 0);
+        busy = (a != NULL && on == in) || h->first != NULL ||
+               (on == flat && atomic_load(&h->n_near) > 0);
     }
     (void)hierarchy_check_faults(h); /* a child's is the group's */
     hierarchy_message_sweep(h);

@@ -5,6 +5,7 @@
 #include "testing/ranks.h"
 
 #include <stdlib.h>
+#include <time.h>
 
 #include "base/alloc.h"
 
@@ -177,6 +178,63 @@ static const char *nobody_left(rank_env *env)
                    "left the group");
     tri_group_unref(g);
     return NULL;
+}
+
+static int64_t thread_cpu_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Rank 1, on rank 0's host, has left: rank 0 waits for the other host's message, and sleeps. */
+static const char *only_elsewhere(rank_env *env)
+{
+    enum { WAIT_MS = 400 };
+    static const char *const left[] = {"left"}, *const waited[] = {"waited"};
+    tri_group *g = NULL;
+    const char *failure = join(env, &g);
+    int32_t word = 7;
+    int from = -1;
+    tri_work *work = NULL;
+    int64_t used;
+    tri_status st;
+
+    if (failure != NULL)
+        return failure;
+    if (env->rank == 1) {
+        tri_group_unref(g);
+        RANK_TRY(env, tri_store_set(env->store, left[0], "", 0));
+        return NULL;
+    }
+    if (env->rank == 0) {
+        RANK_TRY(env, tri_store_wait(env->store, left, 1, 20000));
+        RANK_TRY(env, tri_recv_any(g, &word, 1, TRI_DTYPE_I32, 0, &from, &work));
+        used = thread_cpu_ns();
+        st = tri_work_wait(work, WAIT_MS);
+        used = thread_cpu_ns() - used;
+        if (st != TRI_ERR_TIMEOUT || used > WAIT_MS * INT64_C(1000000) / 5)
+            return RANK_FAIL(env, "%s: %lld us of work in %d ms", tri_status_name(st),
+                             (long long)used / 1000, WAIT_MS);
+        RANK_TRY(env, tri_store_set(env->store, waited[0], "", 0));
+        RANK_TRY(env, tri_work_wait(work, 0));
+        tri_work_destroy(work);
+        if (word != 8 || from != 2)
+            return RANK_FAIL(env, "%d from rank %d", word, from);
+    } else {
+        word = 8;
+        RANK_TRY(env, tri_store_wait(env->store, waited, 1, 20000));
+        RANK_TRY(env, tri_send(g, &word, 1, TRI_DTYPE_I32, 0, 0, NULL));
+    }
+    tri_group_unref(g);
+    return NULL;
+}
+
+static void hierarchy_sleeps_when_nobody_is_near(void **state)
+{
+    (void)state;
+    run_hosts("a,a,b", 3, only_elsewhere);
 }
 
 /* Rank 0 begins a large reduction and sends; the others take the message before they join in. */
@@ -367,6 +425,7 @@ static void all_receive_from_any_rank(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(hierarchy_takes_a_message_behind_a_reduction),
     cmocka_unit_test(hierarchy_receives_from_any_rank),
+    cmocka_unit_test(hierarchy_sleeps_when_nobody_is_near),
     cmocka_unit_test(hierarchy_gives_a_message_to_the_oldest_receive),
     cmocka_unit_test(hierarchy_batches),
     cmocka_unit_test(hierarchy_receive_from_nobody_fails),
