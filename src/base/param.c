@@ -181,9 +181,7 @@ tri_status trii_param_check_all(void)
 
 /* --- names that nobody reads ---------------------------------------------------------------- */
 
-/* How many letters must be put in, taken out, replaced or swapped with the next one; lengths as
- * the table's, more is far. */
-static int distance(const char *a, size_t n_a, const char *b)
+int trii_name_distance(const char *a, size_t n_a, const char *b)
 {
     enum { LONGEST = 40 };
     int rows[3][LONGEST + 1]; /* of the letters of a: before the last, the last, this one */
@@ -230,8 +228,9 @@ bool trii_param_unknown(const char *entry, char text_out[TRII_PARAM_UNKNOWN])
     if (is_ours(entry, length))
         return false;
     for (int i = 0; i < TRII_PARAM_COUNT; i++) {
-        int d = strncmp(params[i].name, "TRI_", 4) == 0 ? distance(entry, length, params[i].name)
-                                                        : INT32_MAX;
+        int d = strncmp(params[i].name, "TRI_", 4) == 0
+                    ? trii_name_distance(entry, length, params[i].name)
+                    : INT32_MAX;
 
         if (d < best_distance) {
             best = i;

@@ -57,6 +57,9 @@ tri_status trii_param_check_all(void) TRI_MUST_CHECK; /* the first one that fail
  * so with the name that is most like it. */
 #define TRII_PARAM_UNKNOWN 160
 bool trii_param_unknown(const char *entry, char text_out[TRII_PARAM_UNKNOWN]);
+/* How many letters of the name of n_a letters must be put in, taken out, replaced or swapped with
+ * the next one to make it b. Of more than 40 letters: 40, far. */
+int trii_name_distance(const char *a, size_t n_a, const char *b);
 /* The whole text must be a decimal integer of [min, max]; `what` names it in the message. */
 tri_status trii_parse_i64(const char *text, const char *what, int64_t min, int64_t max,
                           int64_t *value_out) TRI_MUST_CHECK;

@@ -17,6 +17,29 @@ static bool is_static(const trii_launch_options *options)
     return strcmp(options->rdzv_backend, "static") == 0;
 }
 
+/* Settings of the rendezvous; a dry run is shown to others, so what is secret stays out of it. */
+static void print_conf(const char *conf, FILE *out)
+{
+    const char *before = " with ";
+
+    while (*conf != '\0') {
+        int length = (int)strcspn(conf, ","), name = (int)strcspn(conf, "=,");
+        bool secret = false;
+
+        for (int i = 0; i + 4 <= name; i++)
+            secret = secret || strncmp(conf + i, "pass", 4) == 0 ||
+                     (i + 5 <= name && strncmp(conf + i, "token", 5) == 0) ||
+                     (i + 6 <= name && strncmp(conf + i, "secret", 6) == 0);
+        if (secret && name < length)
+            fprintf(out, "%s%.*s=***", before, name, conf);
+        else
+            fprintf(out, "%s%.*s", before, length, conf);
+        before = ",";
+        conf += length + (conf[length] == ',');
+    }
+    fputc('\n', out);
+}
+
 static void print_hosts(const trii_launch_options *o, FILE *out)
 {
     char host[256];
@@ -36,7 +59,7 @@ static void print_hosts(const trii_launch_options *o, FILE *out)
                 o->rdzv_host[0] != '\0' ? o->rdzv_host : "localhost");
         if (o->rdzv_port >= 0)
             fprintf(out, ":%d", o->rdzv_port);
-        fprintf(out, "%s%s\n", *o->rdzv_conf != '\0' ? " with " : "", o->rdzv_conf);
+        print_conf(o->rdzv_conf, out);
     }
     if (o->max_nodes > 1 && is_static(o))
         fprintf(out, "  node rank : %d%s\n", o->node_rank,
@@ -82,6 +105,18 @@ static void print_word(const char *word, FILE *out)
     fputc('\'', out);
 }
 
+/* One variable of a worker; some get their value only when the job starts. */
+static void print_variable(const char *variable, FILE *out)
+{
+    bool made =
+        strcmp(variable, "MASTER_PORT=0") == 0 || strcmp(variable, "TORCHELASTIC_ERROR_FILE=") == 0;
+
+    if (made)
+        fprintf(out, "      %.*s(made at the start)\n", (int)strcspn(variable, "=") + 1, variable);
+    else
+        fprintf(out, "      %s\n", variable);
+}
+
 static tri_status print_worker(const trii_launch_job *job, const trii_launch_command *command,
                                int local_rank, FILE *out)
 {
@@ -99,7 +134,7 @@ static tri_status print_worker(const trii_launch_job *job, const trii_launch_com
         }
         fputc('\n', out);
         for (int i = 0; envp[i] != NULL; i++)
-            fprintf(out, "      %s\n", envp[i]);
+            print_variable(envp[i], out);
     }
     trii_free(argv);
     trii_free(envp);

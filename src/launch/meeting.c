@@ -317,6 +317,16 @@ tri_status trii_meeting_join(trii_agent *a)
     }
 }
 
+/* All of ours ended well, by themselves. */
+static bool have_succeeded(const trii_agent *a)
+{
+    for (int i = 0; i < a->n_workers; i++) {
+        if (a->workers[i].told || trii_worker_failed(&a->workers[i]))
+            return false;
+    }
+    return true;
+}
+
 trii_outcome trii_meeting_settle(trii_agent *a)
 {
     trii_meeting *m = a->meeting;
@@ -348,6 +358,9 @@ trii_outcome trii_meeting_settle(trii_agent *a)
         leave(a, true, "");
         return TRII_OUTCOME_OVER;
     }
+    /* torchrun, with the store, goes once all have succeeded, and does not wait for us */
+    if (m->news == TRII_RDZV_FAILED && m->round.mixed && have_succeeded(a))
+        m->finished = true;
     if (m->news == TRII_RDZV_NOTHING) {
         trii_rendezvous_finish(m->rdzv);
         wait_for_news(a, TRII_NO_DEADLINE);

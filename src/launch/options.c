@@ -20,6 +20,30 @@ static bool same_name(const char *given, size_t length, const char *name)
     return true;
 }
 
+/* Nobody's name: the one that is most like it, if any is. */
+static tri_status unknown_long(const char *given, size_t length)
+{
+    char name[40];
+    int best = -1, best_distance = length < 6 ? 2 : 4;
+
+    snprintf(name, sizeof(name), "%.*s", (int)length, given);
+    for (char *c = name; *c != '\0'; c++)
+        *c = *c == '_' ? '-' : (char)tolower((unsigned char)*c);
+    for (int i = 0; i < TRII_OPT_COUNT && length < sizeof(name); i++) {
+        int d = trii_name_distance(name, length, trii_option_rows[i].name);
+
+        if (d < best_distance) {
+            best = i;
+            best_distance = d;
+        }
+    }
+    if (best < 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "unknown option --%.*s; --help lists all",
+                         (int)length, given);
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "unknown option --%.*s; did you mean --%s?", (int)length,
+                     given, trii_option_rows[best].name);
+}
+
 /* The row that `given` names in full, or the only one that begins with it. What is unique with
  * torchrun stays so: its names come before ours. */
 static tri_status find_long(const char *given, size_t length, int *row_out)
@@ -44,7 +68,7 @@ static tri_status find_long(const char *given, size_t length, int *row_out)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "--%.*s could be --%s or --%s", (int)length, given,
                          trii_option_rows[found].name, trii_option_rows[second].name);
     if (found < 0)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "unknown option --%.*s", (int)length, given);
+        return unknown_long(given, length);
     *row_out = found;
     return TRI_OK;
 }

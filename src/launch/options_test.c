@@ -188,6 +188,19 @@ static void streams_are_chosen_as_with_torchrun(void **state)
     assert_int_equal(options.exit_status, 1);
 }
 
+static void a_misspelt_name_gets_the_nearest(void **state)
+{
+    trii_launch_options options;
+
+    (void)state;
+    clearenv();
+    CHECK_FAILS(PARSE(&options, "--nprocs-per-node=2", "p"), TRI_ERR_INVALID_ARG,
+                "unknown option --nprocs-per-node; did you mean --nproc-per-node?");
+    CHECK_FAILS(PARSE(&options, "--Mater_Addr=h", "p"), TRI_ERR_INVALID_ARG, "--master-addr?");
+    CHECK_FAILS(PARSE(&options, "--frobnicate", "p"), TRI_ERR_INVALID_ARG, "--help lists all");
+    assert_int_equal(options.exit_status, 2);
+}
+
 static void torchruns_beginnings_stay_unique(void **state)
 {
     trii_launch_options options;
@@ -209,6 +222,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(seconds_become_milliseconds),
     cmocka_unit_test(the_command_lines_of_scripts_parse),
     cmocka_unit_test(streams_are_chosen_as_with_torchrun),
+    cmocka_unit_test(a_misspelt_name_gets_the_nearest),
     cmocka_unit_test(torchruns_beginnings_stay_unique),
     cmocka_unit_test(gpus_are_counted_without_a_driver),
 };

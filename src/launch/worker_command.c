@@ -44,6 +44,31 @@ static bool is_for_python(const char *program)
            (strncmp(head, "#!", 2) != 0 || strstr(head, "python") != NULL);
 }
 
+/* What nobody can run though Python would be asked to. */
+static tri_status refuse_others(const char *program)
+{
+    static const char *const ends[] = {".c", ".h", ".cc", ".cpp", ".cxx", ".cu", ".o"};
+    static const char *const kinds[] = {"C source",   "a C header",  "C++ source",    "C++ source",
+                                        "C++ source", "CUDA source", "an object file"};
+    char path[TRII_COMMAND_PATH_BYTES];
+
+    snprintf(path, sizeof(path), "%s/.", program);
+    if (trii_path_exists(path)) {
+        snprintf(path, sizeof(path), "%s/__main__.py", program);
+        if (!trii_path_exists(path))
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s is a folder, not a program", program);
+    }
+    for (size_t i = 0; i < TRII_COUNT_OF(ends); i++) {
+        int length = (int)(strlen(program) - (ends_with(program, ends[i]) ? strlen(ends[i]) : 0));
+
+        if (program[length] != '\0')
+            return TRII_FAIL(
+                TRI_ERR_INVALID_ARG, "%s is %s, not a program; did you mean %s%.*s, built from it?",
+                program, kinds[i], strchr(program, '/') != NULL ? "" : "./", length, program);
+    }
+    return TRI_OK;
+}
+
 static void add_head(trii_launch_command *command, const char *word)
 {
     command->head[command->n_head++] = word;
@@ -79,7 +104,9 @@ tri_status trii_launch_command_find(trii_launch_command *command,
     memset(command, 0, sizeof(*command));
     command->args = options->args;
     command->local_rank_arg = options->launch_compat;
-    if (python)
+    if (python && !options->module && !options->run_path)
+        status = refuse_others(program);
+    if (python && status == TRI_OK)
         status = use_python(command, options);
     if (status != TRI_OK)
         return status;

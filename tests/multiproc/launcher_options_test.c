@@ -2,6 +2,8 @@
  * launcher_options_test.c - flags of torchrun and torch.distributed.launch that change how a
  * worker is run.
  */
+#include <sys/stat.h>
+
 #include "testing/launcher_job.h"
 
 /* A python3 that shows how it was called. */
@@ -127,6 +129,8 @@ static void mpiruns_habits_and_a_forgotten_folder_get_a_hint(void **state)
         {{"-np", "2", "true"}, "--nproc-per-node N"},
         {{"-n", "2", "true"}, "--nproc-per-node N"},
         {{"train_here"}, "did you mean ./train_here"},
+        {{"average.c"}, "average.c is C source, not a program; did you mean ./average"},
+        {{"examples"}, "examples is a folder, not a program"},
     };
     char folder[256], path[300], *old = getcwd(NULL, 0);
 
@@ -134,6 +138,10 @@ static void mpiruns_habits_and_a_forgotten_folder_get_a_hint(void **state)
     spawn_make_folder(folder, sizeof(folder));
     snprintf(path, sizeof(path), "%s/train_here", folder);
     write_text(path, "#!/bin/sh\n", 0755);
+    snprintf(path, sizeof(path), "%s/average.c", folder);
+    write_text(path, "int main(void) {}\n", 0644);
+    snprintf(path, sizeof(path), "%s/examples", folder);
+    assert_int_equal(mkdir(path, 0755), 0);
     assert_int_equal(chdir(folder), 0);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         launcher_job j;

@@ -288,6 +288,14 @@ static void a_dry_run_shows_the_plan_and_runs_nothing(void **state)
     assert_has(SPAWN_OUT(&j.trirun), "      RANK=2\n");
     assert_has(SPAWN_OUT(&j.trirun), "      MASTER_PORT=29500\n");
     trirun_end(&j, 0);
+    TRIRUN(&j, "--dry-run", "--nnodes=2", "--rdzv-backend=etcd", "--rdzv-endpoint=h:1",
+           "--rdzv-conf=username=me,password=s3cret,ttl=5", "true");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_has(SPAWN_OUT(&j.trirun), "with username=me,password=***,ttl=5\n");
+    assert_has(SPAWN_OUT(&j.trirun), "      MASTER_PORT=(made at the start)\n");
+    assert_has(SPAWN_OUT(&j.trirun), "      TORCHELASTIC_ERROR_FILE=(made at the start)\n");
+    assert_null(strstr(SPAWN_OUT(&j.trirun), "s3cret"));
+    trirun_end(&j, 0);
     TRIRUN(&j, "--dry-run", "no-such-program-anywhere");
     assert_int_equal(spawn_wait(&j.trirun), 1);
     trirun_end(&j, 0);

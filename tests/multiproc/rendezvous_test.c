@@ -116,7 +116,8 @@ static void a_static_host_that_does_not_come_is_named(void **state)
     (void)state;
     start_static(&a, free_port(), 0, "timeout=0.5", "--nproc-per-node=1", "true");
     assert_int_equal(spawn_wait(&a.run), 1);
-    trirun_has(SPAWN_ERR(&a.run), "host 1 of 2 did not say how many workers it has");
+    trirun_has(SPAWN_ERR(&a.run), "rendezvous of job none: 1 of 2 hosts came within 0.5 s");
+    trirun_has(SPAWN_ERR(&a.run), "start the agent with --node-rank 1 there");
     trirun_end(&a, 0);
 }
 

@@ -130,6 +130,34 @@ static tri_status wait_get(trii_rendezvous *r, const char *key, int64_t deadline
     return status == TRI_OK ? tri_store_get(r->kv, key, 0, value_out, &bytes) : status;
 }
 
+/* Nobody came any more: who did, and who of given ranks did not. */
+static tri_status too_few(trii_rendezvous *r)
+{
+    int n = r->round.group_size, came = 0, missing = -1;
+    double seconds = (double)(r->is_static ? r->join_ms : r->read_ms) / 1000;
+
+    for (int i = 0; i < n; i++) {
+        char key[64];
+        const char *keys[] = {key};
+        bool present = false;
+
+        snprintf(key, sizeof(key), "torchelastic/role_info/%d", i);
+        if (tri_store_check(r->kv, keys, 1, &present) == TRI_OK && present)
+            came++;
+        else if (missing < 0)
+            missing = i;
+    }
+    if (!r->is_static || missing < 0)
+        return TRII_FAIL(TRI_ERR_TIMEOUT,
+                         "rendezvous of job %s: of %d hosts %d said how many workers they have "
+                         "within %g s",
+                         r->id, n, came, seconds);
+    return TRII_FAIL(TRI_ERR_TIMEOUT,
+                     "rendezvous of job %s: %d of %d hosts came within %g s; start the agent with "
+                     "--node-rank %d there, or is a firewall between?",
+                     r->id, came, n, seconds, missing);
+}
+
 static tri_status collect_roles(trii_rendezvous *r, int64_t deadline_ns)
 {
     int n = r->round.group_size;
@@ -143,10 +171,7 @@ static tri_status collect_roles(trii_rendezvous *r, int64_t deadline_ns)
         snprintf(key, sizeof(key), "torchelastic/role_info/%d", i);
         status = wait_get(r, key, deadline_ns, &value);
         if (status == TRI_ERR_TIMEOUT)
-            status = TRII_FAIL(TRI_ERR_TIMEOUT,
-                               "rendezvous of job %s: host %d of %d did not say "
-                               "how many workers it has",
-                               r->id, i, n);
+            status = too_few(r);
         if (status != TRI_OK)
             break;
         status = read_role(value, i, &infos[i]);

@@ -484,13 +484,20 @@ static tri_status look_at_state(trii_rendezvous *r)
 {
     trii_rdzv_state s;
     const trii_rdzv_entry *self;
+    bool passed = false;
     tri_status status = trii_rdzv_look(r, &s);
 
     if (status != TRI_OK)
         return status;
     self = trii_rdzv_find(&s, &r->self);
     r->on = false;
-    if (s.closed)
+    if (s.closed && r->finishing) /* all may have succeeded since we asked for that */
+        status = is_barrier_passed(r, &passed);
+    if (status != TRI_OK)
+        r->on = true;
+    else if (passed)
+        emit_simple(r, TRII_RDZV_FINISHED, false, "");
+    else if (s.closed)
         emit_simple(r, TRII_RDZV_ENDED, false, "another host has closed the job");
     else if (self == NULL || !self->participant || s.round != r->round.number)
         emit_simple(r, TRII_RDZV_AGAIN, false, "this host was taken for dead");
@@ -501,7 +508,7 @@ static tri_status look_at_state(trii_rendezvous *r)
     else
         r->on = true;
     trii_rdzv_state_fini(&s);
-    return TRI_OK;
+    return status;
 }
 
 static void look(trii_rendezvous *r)
