@@ -51,6 +51,8 @@ static void bad_arguments_are_named_with_their_values(void **state)
         tri_group_create(NULL, 0, 1, &(tri_group_options){.engine = "carrier pigeon"}, &group),
         TRI_ERR_UNSUPPORTED, "this library's: self, shm, hierarchy, tcp");
     CHECK_FAILS(tri_barrier(NULL, NULL), TRI_ERR_STATE, "tri_init");
+    CHECK_FAILS(tri_work_wait(NULL, 0), TRI_ERR_INVALID_ARG, "work is NULL");
+    CHECK_FAILS(tri_work_test(NULL), TRI_ERR_INVALID_ARG, "work is NULL");
     group = group_of_one();
     CHECK_FAILS(tri_all_reduce(group, x, x + 1, 2, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL),
                 TRI_ERR_INVALID_ARG, "overlap");

@@ -128,11 +128,19 @@ static tri_status wait_one(tri_work *work, int64_t given_ns, int64_t timeout_ms)
     return trii_op_report(work->group, &work->op);
 }
 
+static tri_status no_work(const char *call)
+{
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: work is NULL: did the call that makes it fail?",
+                     call);
+}
+
 tri_status tri_work_wait(tri_work *work, int64_t timeout_ms)
 {
     int64_t given_ns = timeout_ms > 0 ? trii_deadline_ms(timeout_ms) : TRII_NO_DEADLINE;
     tri_status st = TRI_OK;
 
+    if (work == NULL)
+        return no_work("work_wait");
     if (work->members == NULL)
         return wait_one(work, given_ns, timeout_ms);
     for (int i = 0; i < work->n_members && st == TRI_OK; i++)
@@ -154,6 +162,8 @@ tri_status tri_work_test(tri_work *work)
 {
     tri_status st = TRI_OK;
 
+    if (work == NULL)
+        return no_work("work_test");
     if (work->members == NULL)
         return test_one(work);
     for (int i = 0; i < work->n_members && st >= 0; i++) {

@@ -21,7 +21,9 @@ static void note(int number, siginfo_t *info, void *context)
     struct sigaction usual = {.sa_handler = SIG_DFL};
 
     (void)context;
-    if (number == SIGTERM && atomic_load(&seen) == SIGTERM) {
+    if (atomic_load(&seen) == SIGTERM) {
+        if (number != SIGTERM)
+            return; /* a notice says nothing new */
         sigaction(SIGTERM, &usual, NULL);
         raise(SIGTERM);
         return;

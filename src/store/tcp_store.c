@@ -226,9 +226,13 @@ typedef struct attempts {
 static tri_status connect_once(trii_tcp_store *store, attempts *a, bool *connected_out)
 {
     const trii_tcp_endpoint *end = store->end;
-    int64_t until = a->note_ns < a->deadline_ns ? a->note_ns : a->deadline_ns;
-    tri_status status = trii_socket_connect(end->everywhere ? "127.0.0.1,::1" : end->host,
-                                            end->port, until, false, &store->fd);
+    int64_t least = trii_now_ns() + TRII_NOTE_FIRST_NS; /* however often the log says so */
+    int64_t until = a->note_ns > least ? a->note_ns : least;
+    tri_status status;
+
+    until = until < a->deadline_ns ? until : a->deadline_ns;
+    status = trii_socket_connect(end->everywhere ? "127.0.0.1,::1" : end->host, end->port, until,
+                                 false, &store->fd);
 
     *connected_out = status == TRI_OK;
     if (status == TRI_OK)

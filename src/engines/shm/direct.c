@@ -173,6 +173,8 @@ static bool advance_reading(shm_group *g, trii_op *op)
     shm_step *step = shm_step_of(op);
     bool did = false;
 
+    if (step->phase == SHM_RUNNING && trii_fault_status(g->fault) != TRI_OK)
+        return false;
     if (step->phase == SHM_RUNNING) {
         if (step->path == SHM_PATH_DIRECT)
             shm_take_all(g, op, direct_data);

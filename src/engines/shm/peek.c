@@ -60,15 +60,13 @@ bool shm_peek_read(shm_group *g, int r, const trii_op *op, shm_buffer which, siz
     }
     if (trii_foreign_read(g->peers[r].block->head.pid, at + offset, to, bytes, &error))
         return true;
+    if (shm_check_peers(g) || (trii_foreign_is_gone(error) && shm_peer_ended(g, r, "has ended")))
+        return false; /* which has its buffers back, or none any more */
     trii_collective_describe(trii_collective_whole(&op->call), what, sizeof(what));
-    if (trii_foreign_is_gone(error))
-        shm_fail(g, TRI_ERR_PEER_LOST, "rank %d lost rank %d: its process ended in %s",
-                 shm_name(g, g->rank), shm_name(g, r), what);
-    else
-        shm_fail(g, TRI_ERR_IO,
-                 "rank %d cannot read a buffer of rank %d in %s (error %d): it was freed while in "
-                 "use, or is a device's; TRI_SHM_CMA=0 has each rank copy its own",
-                 shm_name(g, g->rank), shm_name(g, r), what, error);
+    shm_fail(g, TRI_ERR_IO,
+             "rank %d cannot read a buffer of rank %d in %s (error %d): it was freed while in "
+             "use, or is a device's; TRI_SHM_CMA=0 has each rank copy its own",
+             shm_name(g, g->rank), shm_name(g, r), what, error);
     return false;
 }
 

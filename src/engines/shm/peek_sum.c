@@ -102,6 +102,8 @@ bool shm_peek_sum_advance(shm_group *g, trii_op *op)
     uint64_t seq = op->call.seq;
     bool did = false;
 
+    if (step->phase < SHM_WAITING && trii_fault_status(g->fault) != TRI_OK)
+        return false; /* summed once is enough, and in place once too often */
     if (step->phase == SHM_RUNNING) {
         if (!sum_own(g, op) || shm_check_peers(g))
             return false; /* a failed peer's memory may have been its owner's again */

@@ -102,6 +102,10 @@ void shm_abort(void *self)
         atomic_store_explicit(&head->state, SHM_FAILED, memory_order_release);
         for (int r = 0; r < g->size; r++)
             trii_unix_shutdown(g->peers[r].socket); /* wakes the peers' control threads */
+    } else {
+        /* Another thread is at it: nobody has a buffer back before the peers can see why. */
+        while (atomic_load_explicit(&head->state, memory_order_acquire) == SHM_ACTIVE)
+            trii_thread_yield();
     }
     atomic_thread_fence(memory_order_seq_cst);
     for (int r = 0; r < g->size; r++)

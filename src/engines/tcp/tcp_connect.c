@@ -205,6 +205,7 @@ typedef struct door {
     const trii_job_key *key;
     const char *own_token;
     char (*tokens)[TOKEN_TEXT];
+    int64_t deadline_ns;               /* of the group's making */
     stranger strangers[MAX_STRANGERS]; /* oldest first */
     int n;
 } door;
@@ -222,8 +223,10 @@ static tri_status welcome(const door *d, stranger *s)
         return TRII_FAIL(TRI_ERR_FORMAT, "no rank that is missing");
     memcpy(out.token, d->tokens[s->in.rank], TOKEN_TEXT);
     s->welcome = true;
-    s->deadline_ns = trii_deadline_ms(STRANGER_MS);
-    return trii_socket_send_all(s->fd, &out, sizeof(out), s->deadline_ns);
+    /* It is a rank: it may be slow to take this as it may be slow to come. If it gave this
+     * connection up, it closes it. */
+    s->deadline_ns = d->deadline_ns;
+    return trii_socket_send_all(s->fd, &out, sizeof(out), trii_deadline_ms(STRANGER_MS));
 }
 
 /* The rank has taken our answer: the connection is the one. */
@@ -388,6 +391,7 @@ static tri_status accept_rest(tcp_group *g, const trii_group_args *args, const t
     d->key = key;
     d->own_token = own_token;
     d->tokens = tokens;
+    d->deadline_ns = args->deadline_ns;
     while (missing > 0 && status == TRI_OK) {
         int came = 0;
 
