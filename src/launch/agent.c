@@ -218,7 +218,7 @@ tri_status trii_agent_run(const trii_launch_options *options, int *exit_out)
     snprintf(why, sizeof(why), "%s", tri_last_error());
     trii_monitor_close(&a.monitor, status == TRI_OK ? *exit_out : TRII_LAUNCH_FAILED);
     trii_guard_dismiss(&a.guard);
-    if (a.cause != NULL || a.hung)
+    if (a.cause != NULL || a.hung || a.waited)
         trii_run_folder_keep(&a.folder);
     else if (a.folder.lock_fd >= 0)
         trii_run_folder_remove(&a.folder);

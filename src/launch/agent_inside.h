@@ -50,6 +50,7 @@ typedef struct trii_agent {
     int stop_signal;       /* the user's signal that ends the job, or 0 */
     bool gave_up;          /* SIGKILL did not help */
     bool hung;             /* the job stood still and was stopped */
+    bool waited;           /* workers waited in a call when the user's signal came */
     bool failed_elsewhere; /* on another host, or there */
     int restarts;          /* attempts that failed and were followed by another */
     trii_meeting *meeting; /* with the agents of other hosts; NULL: there are none */

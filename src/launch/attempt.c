@@ -189,6 +189,10 @@ void trii_attempt_report(trii_agent *a, bool more)
         trii_failure_report_leavers(a->workers, a->n_workers, a->err_sink);
         if (a->hung)
             trii_sink_print(a->err_sink, "  kept     : %s\n", a->folder.path);
+        else if (a->waited)
+            trii_sink_print(a->err_sink,
+                            "trirun: workers waited in a call; who for: trireme why %s\n",
+                            a->folder.path);
         return;
     }
     trii_failure_settle(&failure);

@@ -133,6 +133,19 @@ static bool report_records(const trii_hang *hang, trii_sink *sink)
     return any;
 }
 
+bool trii_hang_is_waiting(const char *run_dir)
+{
+    trii_why_job job;
+    tri_status status = trii_why_read(run_dir, &job);
+    bool waiting;
+
+    if (status == TRI_OK)
+        status = trii_why_find(&job);
+    waiting = status == TRI_OK && job.n_findings > 0;
+    trii_why_free(&job);
+    return waiting;
+}
+
 void trii_hang_report(const trii_hang *hang, trii_sink *sink)
 {
     bool known = report_records(hang, sink);

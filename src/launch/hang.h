@@ -29,4 +29,7 @@ void trii_hang_report(const trii_hang *hang, trii_sink *sink);
 /* Calls that the rank has begun by its flight record; 0 without one. */
 uint64_t trii_rank_calls(const char *run_dir, int rank);
 
+/* Whether the records of the job say that somebody waits for somebody. */
+bool trii_hang_is_waiting(const char *run_dir);
+
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/note.h"
 #include "launch/agent_inside.h"
 #include "launch/peers.h"
 #include "os/clock.h"
@@ -253,6 +254,24 @@ static trii_outcome settle_news(trii_agent *a)
     return TRII_OUTCOME_OVER;
 }
 
+/* Until the hosts have met; says now and then who is waited for. */
+static void wait_for_round(trii_agent *a)
+{
+    trii_meeting *m = a->meeting;
+    int64_t note_ns = trii_now_ns() + TRII_NOTE_FIRST_NS;
+    char text[TRII_ERR_BYTES];
+
+    while (!m->joined && a->stop_signal == 0 && m->news <= TRII_RDZV_AGAIN) {
+        m->news = TRII_RDZV_NOTHING; /* AGAIN is what we do */
+        trii_loop_run_once(a->loop, note_ns);
+        if (m->joined || trii_now_ns() < note_ns)
+            continue;
+        trii_rendezvous_describe(m->rdzv, text, sizeof(text));
+        trii_sink_print(a->err_sink, "trirun: %s\n", text);
+        note_ns = trii_note_next(trii_now_ns());
+    }
+}
+
 /* A round, or why there is none. */
 static tri_status join_once(trii_agent *a)
 {
@@ -270,10 +289,7 @@ static tri_status join_once(trii_agent *a)
     m->lost[0] = '\0';
     trii_rendezvous_join(m->rdzv, a->store != NULL ? trii_tcp_server_port(a->store) : 0,
                          a->restarts);
-    while (!m->joined && a->stop_signal == 0 && m->news <= TRII_RDZV_AGAIN) {
-        m->news = TRII_RDZV_NOTHING; /* AGAIN is what we do */
-        trii_loop_run_once(a->loop, TRII_NO_DEADLINE);
-    }
+    wait_for_round(a);
     if (!m->joined)
         return TRI_OK;
     if (!m->round.master)
@@ -299,6 +315,9 @@ tri_status trii_meeting_join(trii_agent *a)
             a->restarts++; /* it failed before we had begun */
     } while (m->news == TRII_RDZV_AGAIN && a->stop_signal == 0);
     if (a->stop_signal != 0) {
+        trii_sink_print(a->err_sink,
+                        "trirun: received %s while waiting for other hosts: stopping\n",
+                        trii_signal_name(a->stop_signal));
         leave_for_signal(a);
         return TRI_END;
     }

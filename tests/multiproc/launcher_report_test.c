@@ -140,6 +140,22 @@ static void a_hang_in_a_collective_names_the_call(void **state)
     trirun_end(&j, 1);
 }
 
+/* The log has promised that `trireme why` knows more. */
+static void a_signal_to_a_job_that_waits_keeps_its_records(void **state)
+{
+    char self[300] = {0};
+    launcher_job j;
+
+    (void)state;
+    assert_true(readlink("/proc/self/exe", self, sizeof(self) - 1) > 0);
+    TRIRUN(&j, "--nproc-per-node=2", "--shutdown-timeout=1", self, "--worker");
+    spawn_expect(&j.trirun, "trireme why");
+    spawn_signal(&j.trirun, SIGINT);
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "workers waited in a call; who for: trireme why /");
+    trirun_end(&j, 1);
+}
+
 static void every_change_is_a_line_of_json(void **state)
 {
     static const char *const names[] = {"job_started",  "attempt_started", "worker_started",
@@ -332,6 +348,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_hang_is_ended_and_says_who_hangs),
     cmocka_unit_test(a_job_that_prints_does_not_hang),
     cmocka_unit_test(a_hang_in_a_collective_names_the_call),
+    cmocka_unit_test(a_signal_to_a_job_that_waits_keeps_its_records),
     cmocka_unit_test(every_change_is_a_line_of_json),
     cmocka_unit_test(figures_are_there_for_prometheus),
     cmocka_unit_test(ps_shows_the_ranks_of_jobs_that_run),

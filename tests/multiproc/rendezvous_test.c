@@ -212,6 +212,31 @@ static void too_few_hosts_end_with_their_number(void **state)
     trirun_end(&a, 0);
 }
 
+static void who_waits_for_hosts_says_so_and_stops_when_told(void **state)
+{
+    trirun_job a, b;
+    int ports[2] = {free_port(), free_port()};
+    char text[2][120];
+
+    (void)state;
+    start_c10d(&a, ports[0], "2:3", "join_timeout=50", NULL, "true");
+    start_static(&b, ports[1], 0, "timeout=50", "--nproc-per-node=1", "true");
+    snprintf(text[0], sizeof(text[0]),
+             "trirun: 1 of 2 to 3 hosts came; waiting at 127.0.0.1:%d for job t\n", ports[0]);
+    snprintf(text[1], sizeof(text[1]),
+             "trirun: 1 of 2 hosts came; waiting at 127.0.0.1:%d for job none\n", ports[1]);
+    spawn_expect(&a.run, text[0]);
+    spawn_expect(&b.run, text[1]);
+    spawn_signal(&a.run, SIGTERM);
+    spawn_signal(&b.run, SIGTERM);
+    assert_int_equal(spawn_wait(&a.run), 1);
+    assert_int_equal(spawn_wait(&b.run), 1);
+    trirun_has(SPAWN_ERR(&a.run), "received SIGTERM while waiting for other hosts: stopping");
+    trirun_has(SPAWN_ERR(&b.run), "received SIGTERM while waiting for other hosts: stopping");
+    trirun_end(&a, 0);
+    trirun_end(&b, 0);
+}
+
 static void a_wrong_id_is_another_job(void **state)
 {
     int port = free_port();
@@ -314,6 +339,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(hosts_meet_in_the_first_ones_store),
     cmocka_unit_test(workers_of_several_hosts_work_together),
     cmocka_unit_test(too_few_hosts_end_with_their_number),
+    cmocka_unit_test(who_waits_for_hosts_says_so_and_stops_when_told),
     cmocka_unit_test(a_wrong_id_is_another_job),
     cmocka_unit_test(a_store_that_nobody_serves_is_named),
     cmocka_unit_test(the_last_call_ends_the_wait_for_more),

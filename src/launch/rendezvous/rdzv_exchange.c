@@ -130,13 +130,12 @@ static tri_status wait_get(trii_rendezvous *r, const char *key, int64_t deadline
     return status == TRI_OK ? tri_store_get(r->kv, key, 0, value_out, &bytes) : status;
 }
 
-/* Nobody came any more: who did, and who of given ranks did not. */
-static tri_status too_few(trii_rendezvous *r)
+int trii_rdzv_count_came(trii_rendezvous *r, int *missing_out)
 {
-    int n = r->round.group_size, came = 0, missing = -1;
-    double seconds = (double)(r->is_static ? r->join_ms : r->read_ms) / 1000;
+    int came = 0;
 
-    for (int i = 0; i < n; i++) {
+    *missing_out = -1;
+    for (int i = 0; i < r->round.group_size; i++) {
         char key[64];
         const char *keys[] = {key};
         bool present = false;
@@ -144,9 +143,18 @@ static tri_status too_few(trii_rendezvous *r)
         snprintf(key, sizeof(key), "torchelastic/role_info/%d", i);
         if (tri_store_check(r->kv, keys, 1, &present) == TRI_OK && present)
             came++;
-        else if (missing < 0)
-            missing = i;
+        else if (*missing_out < 0)
+            *missing_out = i;
     }
+    return came;
+}
+
+/* Nobody came any more: who did, and who of given ranks did not. */
+static tri_status too_few(trii_rendezvous *r)
+{
+    double seconds = (double)(r->is_static ? r->join_ms : r->read_ms) / 1000;
+    int n = r->round.group_size, missing, came = trii_rdzv_count_came(r, &missing);
+
     if (!r->is_static || missing < 0)
         return TRII_FAIL(TRI_ERR_TIMEOUT,
                          "rendezvous of job %s: of %d hosts %d said how many workers they have "

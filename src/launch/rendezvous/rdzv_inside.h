@@ -6,6 +6,8 @@
 #ifndef TRII_RDZV_INSIDE_H
 #define TRII_RDZV_INSIDE_H
 
+#include <stdatomic.h>
+
 #include <trireme/store.h>
 
 #include "launch/rendezvous/rdzv_backend.h"
@@ -65,6 +67,7 @@ struct trii_rendezvous {
     int server_port;
     trii_thread thread;
     int event_fd;
+    atomic_int came; /* hosts of the round that is being formed; 0 = no store yet, -1 = no place */
 
     trii_mutex mutex; /* guards what follows */
     trii_cond changed;
@@ -80,7 +83,8 @@ struct trii_rendezvous {
     tri_store *base; /* the backend's keys */
     trii_rdzv_node self;
     int worker_port, restarts;
-    int64_t beat_ns; /* when we last showed that we live */
+    int64_t counted_ns; /* when `came` was counted */
+    int64_t beat_ns;    /* when we last showed that we live */
     trii_rdzv_watched watched[TRII_RDZV_MAX_WATCHED];
     int n_watched;
     bool on, finishing;    /* a round is on; our workers have succeeded */
@@ -138,6 +142,8 @@ tri_status trii_rdzv_join_static(trii_rendezvous *r) TRI_MUST_CHECK;
 /* --- rdzv_exchange.c --- */
 /* r->round with number, rank and size; fills in the rest, and connects nobody. */
 tri_status trii_rdzv_exchange(trii_rendezvous *r) TRI_MUST_CHECK;
+/* How many hosts have said who they are. missing_out: the first who has not, or -1. */
+int trii_rdzv_count_came(trii_rendezvous *r, int *missing_out);
 /* Our own part of it. */
 tri_status trii_rdzv_introduce(trii_rendezvous *r) TRI_MUST_CHECK;
 

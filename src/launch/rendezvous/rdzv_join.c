@@ -327,6 +327,8 @@ static tri_status step(trii_rendezvous *r, int64_t *deadline)
             status = save(r, &s, &won);
         if (status == TRI_OK) {
             self = trii_rdzv_find(&s, &r->self);
+            atomic_store(&r->came,
+                         self != NULL && self->participant ? trii_rdzv_count_participants(&s) : -1);
             if (dirty && won)
                 r->beat_ns = trii_now_ns();
             if (dirty && won && !was_waiting && self != NULL && self->waiting)

@@ -273,6 +273,33 @@ const char *trii_rendezvous_id(const trii_rendezvous *r)
     return r->id;
 }
 
+void trii_rendezvous_describe(const trii_rendezvous *r, char *text_out, size_t bytes)
+{
+    const trii_launch_options *o = r->options;
+    int came = atomic_load(&r->came);
+    char at[300], wanted[32];
+
+    if (is_etcd(o))
+        snprintf(at, sizeof(at), "%s", o->rdzv_endpoint);
+    else
+        snprintf(at, sizeof(at), "%s:%d", o->rdzv_host, r->server_port);
+    if (o->min_nodes == o->max_nodes)
+        snprintf(wanted, sizeof(wanted), "%d", o->max_nodes);
+    else
+        snprintf(wanted, sizeof(wanted), "%d to %d", o->min_nodes, o->max_nodes);
+    if (came == 0)
+        snprintf(text_out, bytes, "no answer yet from %s, where the hosts of job %s meet", at,
+                 r->id);
+    else if (came < 0)
+        snprintf(text_out, bytes, "waiting at %s for a place in job %s", at, r->id);
+    else if (came >= o->max_nodes)
+        snprintf(text_out, bytes, "all %d hosts of job %s came; waiting for them to be ready", came,
+                 r->id);
+    else
+        snprintf(text_out, bytes, "%d of %s hosts came; waiting at %s for job %s", came, wanted, at,
+                 r->id);
+}
+
 void trii_rendezvous_next(trii_rendezvous *r, trii_rdzv_event *event_out)
 {
     trii_rdzv_event_list *item;

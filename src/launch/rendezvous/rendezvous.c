@@ -14,6 +14,7 @@
 #include "os/clock.h"
 
 #define LOOK_MS 1000
+#define COUNT_MS 500
 #define BARRIER_LOOK_MS 100
 #define WAKER_MS 5000   /* of one wait for the key */
 #define GOODBYE_MS 3000 /* who serves the store waits so long for the others */
@@ -254,6 +255,18 @@ static tri_status start_waker(trii_rendezvous *r)
     return TRI_OK;
 }
 
+/* Who waits says how many are there; with given ranks nothing else counts them. */
+static void count_now_and_then(trii_rendezvous *r)
+{
+    int64_t now = trii_now_ns();
+    int missing;
+
+    if (!r->is_static || now - r->counted_ns < COUNT_MS * TRII_NS_PER_MS)
+        return;
+    r->counted_ns = now;
+    atomic_store(&r->came, trii_rdzv_count_came(r, &missing));
+}
+
 tri_status trii_rdzv_wait_keys(trii_rendezvous *r, const char *const *keys, int n,
                                int64_t deadline_ns)
 {
@@ -268,6 +281,7 @@ tri_status trii_rdzv_wait_keys(trii_rendezvous *r, const char *const *keys, int 
         if (trii_rdzv_interrupted(r))
             return TRI_ERR_STATE;
         trii_rdzv_bury(r);
+        count_now_and_then(r);
         if (r->nodes != NULL) {
             trii_rdzv_news news;
 
@@ -381,6 +395,8 @@ static void say_goodbye(trii_rendezvous *r)
     tri_status status = TRI_OK;
 
     know_end(r);
+    if (r->round.world_size == 0)
+        return; /* there never was a round */
     while (r->serves && r->kv != NULL && status == TRI_OK && trii_now_ns() < deadline) {
         status = tri_store_add(r->kv, "trireme/left", 0, &n);
         if (status == TRI_OK && n >= r->round.group_size && is_unwanted(r))

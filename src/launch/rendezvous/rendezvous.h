@@ -89,6 +89,8 @@ void trii_rendezvous_lost(trii_rendezvous *rdzv, int group_rank, const char *why
 void trii_rendezvous_leave(trii_rendezvous *rdzv, const char *why);
 /* The job is over for everybody. */
 void trii_rendezvous_close(trii_rendezvous *rdzv);
+/* While a round is being formed: how many hosts have come, and where we wait for the others. */
+void trii_rendezvous_describe(const trii_rendezvous *rdzv, char *text_out, size_t bytes);
 /* The address by which others reach this host: known once joined. */
 const char *trii_rendezvous_id(const trii_rendezvous *rdzv);
 
