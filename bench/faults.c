@@ -90,7 +90,7 @@ static void fill_memory(long mib)
 
 int main(int argc, char **argv)
 {
-    tri_group_options options = {.timeout_ms = 60000};
+    tri_group_options options = {.timeout_ms = 300000};
     tri_store *store = NULL;
     tri_group *g = NULL;
     tri_status st = TRI_OK;

@@ -2,7 +2,7 @@
 # faults.sh - from SIGKILL of a rank, at a random moment under load, to the error in the hands of
 # each survivor: KILLS (200) for each engine, with a histogram, and BIG_KILLS (10) of a rank that has
 # BIG_MIB (8192) of memory in use, which the kernel frees before it closes the rank's sockets. Ends
-# with an error if a survivor hangs for 90 s, or is not told who is lost.
+# with an error if a survivor hangs for 300 s, or is not told who is lost.
 . "$(dirname "$0")/lib.sh"
 bench_begin faults
 
@@ -20,7 +20,7 @@ cases() {
                 "$bench_bin/bench_faults" "$engine" "$bench_work/store" "$rank" "$ranks" "$victim" "$i" \
                     $mib 2>/dev/null &
             else
-                timeout 90 "$bench_bin/bench_faults" "$engine" "$bench_work/store" "$rank" "$ranks" \
+                timeout 300 "$bench_bin/bench_faults" "$engine" "$bench_work/store" "$rank" "$ranks" \
                     "$victim" "$i" $mib >"$bench_work/rank$rank" &
                 waits="$waits $!"
             fi
