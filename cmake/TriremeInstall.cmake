@@ -34,7 +34,9 @@ target_link_libraries(trireme-static INTERFACE trireme-comm-static ${TRI_TRAIN_P
 
 set_target_properties(trireme-comm PROPERTIES EXPORT_NAME comm)
 # libtrireme finds libtrireme-comm beside itself.
-set_target_properties(trireme PROPERTIES INSTALL_RPATH "$ORIGIN")
+# Also in the build tree, whose folders are the same: a path that CMake rewrites at installation ends
+# with an empty entry, and the loader then looks for every library in the current folder first.
+set_target_properties(trireme PROPERTIES INSTALL_RPATH "$ORIGIN" BUILD_WITH_INSTALL_RPATH ON)
 
 install(TARGETS trireme-comm trireme trireme-comm-static trireme-static EXPORT triremeTargets
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
