@@ -57,6 +57,9 @@ static const trii_param_info params[TRII_PARAM_COUNT] = {
     [TRII_PARAM_JOB_KEY_FILE] = {"TRI_JOB_KEY_FILE", "",
                                  "file with a secret that every connection of the job must prove"},
     [TRII_PARAM_LOG] = {"TRI_LOG", "warn", "level, or list of component:level"},
+    [TRII_PARAM_NEW_STORE] = {"TRI_NEW_STORE", "",
+                              "HOST:PORT of the store that is new with each start of the workers "
+                              "(set by trirun)"},
     [TRII_PARAM_NOTE_MS] = {"TRI_NOTE_MS", "60000",
                             "how often a rank that still waits for others says for whom"},
     [TRII_PARAM_NUM_THREADS] = {"TRI_NUM_THREADS", "",

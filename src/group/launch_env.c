@@ -106,7 +106,8 @@ tri_status trii_launch_env_meet_at(trii_launch_env *env, const char *host, size_
 
 static tri_status read_torchrun(trii_launch_env *env, bool where)
 {
-    const char *agent = trii_launch_env_text("TORCHELASTIC_USE_AGENT_STORE");
+    const char *agent = trii_launch_env_text("TORCHELASTIC_USE_AGENT_STORE"), *fresh;
+    char place[sizeof(env->host) + 16];
     tri_status status = trii_launch_env_need("WORLD_SIZE", 1, TRII_LAUNCH_MAX_RANKS, &env->size);
 
     if (status == TRI_OK)
@@ -127,6 +128,10 @@ static tri_status read_torchrun(trii_launch_env *env, bool where)
     if (status != TRI_OK)
         return TRII_FAIL_CTX(status, "env:// needs RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT");
     env->agent_store = agent != NULL && strcmp(agent, "True") == 0;
+    /* a launcher that our launcher runs may have another */
+    snprintf(place, sizeof(place), "%s:%d", env->host, env->port);
+    fresh = trii_param_text(TRII_PARAM_NEW_STORE);
+    env->new_store = env->agent_store && fresh != NULL && strcmp(fresh, place) == 0;
     if (trii_launch_env_text("TORCHELASTIC_RUN_ID") != NULL)
         snprintf(env->job, sizeof(env->job), "run %.80s",
                  trii_launch_env_text("TORCHELASTIC_RUN_ID"));

@@ -16,6 +16,7 @@ typedef struct trii_launch_env {
     int port;
     char job[96];      /* what tells this job from others; "" = unknown */
     bool agent_store;  /* the launcher serves the store, else rank 0 does */
+    bool new_store;    /* the launcher made it for this start of the workers */
     int restart_count; /* of the launcher: a new life must not read the keys of an older one */
 } trii_launch_env;
 

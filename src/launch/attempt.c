@@ -114,6 +114,7 @@ static tri_status start_workers(trii_agent *a)
         .group_size = 1,
         .role_size = a->n_workers,
         .use_agent_store = true,
+        .new_store = true,
         .error_dir = trii_log_folder_error_dir(&a->outputs.folder),
         .virtual_local_rank = a->options->virtual_local_rank,
         .master_addr = a->options->master_addr,

@@ -157,6 +157,7 @@ tri_status trii_dry_run(const trii_launch_options *o, FILE *out)
                                  .master_addr = o->master_addr,
                                  .master_port = o->master_port,
                                  .use_agent_store = true,
+                                 .new_store = !is_static(o),
                                  .run_id = o->run_id != NULL ? o->run_id : "(made at the start)",
                                  .run_dir = "(made at the start)",
                                  .error_dir = NULL,

@@ -36,6 +36,7 @@ static const char *const owned[] = {
     "TORCHELASTIC_SIGNALS_TO_HANDLE",
     "TRI_RUN_DIR",
     "TRI_STOP_GRACE_MS",
+    "TRI_NEW_STORE",
 };
 
 enum { MAX_ADDED = 24 };
@@ -125,6 +126,8 @@ static void add_all(builder *b, const trii_launch_job *job, int local_rank)
         add(b, "TORCHELASTIC_ERROR_FILE=");
     add(b, "TORCHELASTIC_SIGNALS_TO_HANDLE=%s", job->signals);
     add(b, "TRI_RUN_DIR=%s", job->run_dir);
+    if (job->new_store)
+        add(b, "TRI_NEW_STORE=%s:%d", job->master_addr, job->master_port);
     add(b, "TRI_STOP_GRACE_MS=%lld", (long long)job->grace_ms);
     if (getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING") == NULL)
         add(b, "TORCH_NCCL_ASYNC_ERROR_HANDLING=1");

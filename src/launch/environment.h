@@ -19,6 +19,7 @@ typedef struct trii_launch_job {
     const char *master_addr;
     int master_port;
     bool use_agent_store; /* the store at the master's address is served by an agent */
+    bool new_store;       /* and it is new with every start of the workers */
     const char *run_id;
     const char *run_dir;
     const char *error_dir; /* holds LOCAL_RANK/error.json; NULL = no error files */

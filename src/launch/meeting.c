@@ -204,6 +204,7 @@ void trii_meeting_describe(const trii_meeting *m, trii_launch_job *job)
     job->role_size = m->round.role_size;
     job->master_addr = m->round.master_addr;
     job->master_port = m->round.master_port;
+    job->new_store = strcmp(m->agent->options->rdzv_backend, "static") != 0 && !m->round.mixed;
 }
 
 static void tell_failure(trii_agent *a)

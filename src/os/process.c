@@ -170,13 +170,25 @@ static size_t read_proc(const char *pid, const char *name, char *buf, size_t byt
     return used;
 }
 
+/* Whether the first thread still has to see that it is to die, or writes a core before it does:
+ * whatever ends a process sends SIGKILL to each other thread. */
+static bool is_doomed(const char *pid)
+{
+    static const char name[] = "\nSigPnd:";
+    char text[4096];
+    const char *at = read_proc(pid, "status", text, sizeof(text)) > 0 ? strstr(text, name) : NULL;
+
+    return at != NULL && ((strtoull(at + strlen(name), NULL, 16) & 1ULL << (SIGKILL - 1)) != 0 ||
+                          strstr(text, "\nCoreDumping:\t1") != NULL);
+}
+
 bool trii_process_is_ending(const trii_process *process)
 {
     enum { PF_EXITING = 4 }; /* the kernel's flag, field 9 of /proc/PID/stat */
     char stat[512], pid[16], *at;
 
     snprintf(pid, sizeof(pid), "%d", process->pid);
-    if (process->pidfd < 0 || read_proc(pid, "stat", stat, sizeof(stat)) == 0)
+    if (process->pidfd < 0 || is_doomed(pid) || read_proc(pid, "stat", stat, sizeof(stat)) == 0)
         return true;
     at = strrchr(stat, ')'); /* behind the name: state, field 3 */
     for (int field = 2; at != NULL && field < 9; field++)
@@ -397,15 +409,30 @@ void trii_process_signal_self(int number)
     (void)kill(getpid(), number);
 }
 
-bool trii_process_is_stopped(int pid)
+/* The letter that stands for what it does, see proc(5); 'X' if it is no more. */
+static char process_state(int pid)
 {
     char stat[512], name[16], *after;
 
     snprintf(name, sizeof(name), "%d", pid);
     if (read_proc(name, "stat", stat, sizeof(stat)) == 0)
-        return false;
+        return 'X';
     after = strrchr(stat, ')'); /* behind the name: state, field 3 */
-    return after != NULL && (after[2] == 'T' || after[2] == 't');
+    return after != NULL ? after[2] : 'X';
+}
+
+bool trii_process_is_stopped(int pid)
+{
+    char state = process_state(pid);
+
+    return state == 'T' || state == 't';
+}
+
+bool trii_process_exists(int pid)
+{
+    char state = process_state(pid);
+
+    return state != 'X' && state != 'Z';
 }
 
 int trii_process_id(void)

@@ -75,6 +75,8 @@ tri_status trii_process_find(const char *name, char *path_out, size_t bytes) TRI
 int trii_process_id(void);
 /* Whether a process of this host is stopped, as by SIGSTOP or a debugger. */
 bool trii_process_is_stopped(int pid);
+/* Whether there is a process of this host with that number, and it is no zombie. */
+bool trii_process_exists(int pid);
 /* As if it came from outside: all threads stop at SIGSTOP, all end at SIGKILL. */
 void trii_process_signal_self(int number);
 /* The host's name; "localhost" if it has none. */

@@ -319,6 +319,52 @@ static void a_rank_that_comes_twice_is_named(void **state)
         spawn_free(&s[i]);
 }
 
+/* --- trirun, whose store is new -------------------------------------------------------------- */
+
+static void start_script(spawn *s, const char *n, const char *script)
+{
+    const char *const argv[] = {
+        spawn_bin("trirun"), "--nproc-per-node", n, "sh", "-c", script, own_path, NULL};
+
+    spawn_start(s, argv, NULL);
+}
+
+static int count_lines(const char *text, const char *line)
+{
+    int n = 0;
+
+    for (; (text = strstr(text, line)) != NULL; text += strlen(line))
+        n++;
+    return n;
+}
+
+static void programs_of_a_script_join_one_after_the_other(void **state)
+{
+    spawn s;
+
+    (void)state;
+    start_script(&s, "2", "\"$0\" worker && \"$0\" worker && exec \"$0\" worker");
+    if (spawn_wait(&s) != 0)
+        fail_msg("%s", SPAWN_ERR(&s));
+    assert_int_equal(count_lines(SPAWN_OUT(&s), "rank 0 of 2, local 0 of 2: 3\n"), 3);
+    assert_int_equal(count_lines(SPAWN_OUT(&s), "rank 1 of 2, local 1 of 2: 3\n"), 3);
+    spawn_free(&s);
+}
+
+static void a_worker_that_joins_twice_at_once_is_named(void **state)
+{
+    spawn s;
+
+    (void)state;
+    start_script(&s, "3",
+                 "[ $RANK = 2 ] && exec sleep 1000; [ $RANK = 0 ] && exec \"$0\" worker 20000; "
+                 "\"$0\" worker 3000 & \"$0\" worker 3000; wait; exit 1");
+    assert_int_equal(spawn_wait(&s), 1);
+    if (count_lines(SPAWN_ERR(&s), "rank 1 has come already (process ") == 0)
+        fail_msg("%s", SPAWN_ERR(&s));
+    spawn_free(&s);
+}
+
 /* --- the job key ----------------------------------------------------------------------------- */
 
 static void make_key(scratch *folder, const char *name, const char *text)
@@ -415,6 +461,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(sruns_variables_are_enough),
     cmocka_unit_test(another_jobs_store_is_named),
     cmocka_unit_test(a_rank_that_comes_twice_is_named),
+    cmocka_unit_test(programs_of_a_script_join_one_after_the_other),
+    cmocka_unit_test(a_worker_that_joins_twice_at_once_is_named),
     cmocka_unit_test(a_job_key_is_asked_of_every_rank),
     cmocka_unit_test(trirun_requires_a_key_if_it_shall),
     cmocka_unit_test(a_running_program_can_load_the_library),
