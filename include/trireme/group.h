@@ -1,7 +1,7 @@
 /*
  * group.h - process groups: a fixed set of ranks that run collectives together.
  *
- * Six calls take a C program from nothing to averaged gradients:
+ * Five calls take a C program from nothing to averaged gradients:
  *
  *     tri_init(NULL);                              // rank and size from the launcher
  *     float *g = tri_group_alloc(NULL, bytes);     // optional: memory all local ranks map
@@ -148,9 +148,9 @@ TRI_API void tri_group_free(tri_group *group, void *p);
  *   INVALID_ARG, UNSUPPORTED; TIMEOUT (names who did not arrive, in which call),
  *   PEER_LOST (names the rank), MISMATCH (names both calls), ABORTED. After the last four
  *   the group stays failed and every later call returns the same at once.
- *   Engine hierarchy: TIMEOUT in place of MISMATCH where the ranks of each host agree, but hosts
- *   do not, and only one of their calls goes through hosts in stages (broadcast, all_gather,
- *   reductions of more than 16 KiB). If it is named, TRI_CHECK_CALLS=all makes it a MISMATCH.
+ *   Calls that do not match are noticed when their ranks meet, and after 0.3 s where each waits for
+ *   the other (tcp, hierarchy). TIMEOUT it is where rules send them to different engines, and for a
+ *   receive and a collective that wait for each other: a thread may still make the missing call.
  * Threads: any, but all ranks must post a group's collectives in one order.
  */
 

@@ -272,6 +272,14 @@ typedef struct trii_engine {
      * another engine. False: it is finished already. An engine with this ends a receive with a
      * claim that nobody is left for with PEER_LOST, and does not fail by it. */
     bool (*withdraw)(void *self, trii_op *op);
+
+    /* Optional, both or none, for calls that ranks disagree about, and that make none of them send
+     * anything to the others. note: a call of the group went elsewhere, its number will not come
+     * here; before any submit of a later one. say: op (of this engine or elsewhere) has not ended
+     * for long: tells all peers the first call that it waits for, and finds out whether their calls
+     * of this number, or what they have said, are others: MISMATCH. Any thread, never blocks. */
+    void (*note)(void *self, const trii_collective *call);
+    void (*say)(void *self, const trii_op *op);
 } trii_engine;
 
 /* registry/comm.c: the engines of this library, best first, NULL at the end. */

@@ -282,6 +282,20 @@ static duty duty_of(hierarchy *h)
     return d;
 }
 
+/* Now and then: what others say, of calls for which nothing is under way there. */
+static void listen(hierarchy *h)
+{
+    if (h->first == NULL || trii_now_ns() < h->listen_ns)
+        return;
+    h->listen_ns = trii_now_ns() + HIERARCHY_LISTEN_NS;
+    for (int i = 0; i < HIERARCHY_CHILDREN; i++) {
+        const hierarchy_child *child = &h->children[i];
+
+        if (child->self != NULL && !is_local(h, child))
+            child->engine->progress(child->self, h->first->op, 0);
+    }
+}
+
 /* Guard: mutex. One look at every child that has something to do. */
 void hierarchy_look(hierarchy *h)
 {
@@ -295,6 +309,7 @@ void hierarchy_look(hierarchy *h)
     }
     if (atomic_load(&h->n_near) > 0) /* the operation does not matter for a look */
         in->engine->progress(in->self, &h->calls[0].inner, 0);
+    listen(h);
     advance(h);
 }
 
@@ -391,6 +406,19 @@ static void hierarchy_describe_wait(void *self, trii_op *op, char *text, size_t 
                            c->inner_on == &h->children[HIERARCHY_BACK])
                  ? "; or for a rank of the same host"
                  : "");
+    trii_mutex_unlock(&h->mutex);
+}
+
+/* What the others hear is the call that holds this one up. */
+static void hierarchy_say(void *self, const trii_op *op)
+{
+    hierarchy *h = self;
+    const hierarchy_child *flat = &h->children[HIERARCHY_FLAT];
+
+    trii_mutex_lock(&h->mutex);
+    if (h->first != NULL && !trii_kind_in(op->call.kind, TRII_KINDS_PAIR))
+        op = h->first->op;
+    flat->engine->say(flat->self, op);
     trii_mutex_unlock(&h->mutex);
 }
 
@@ -609,4 +637,5 @@ const trii_engine trii_engine_hierarchy = {
     .abort = hierarchy_abort,
     .destroy = hierarchy_destroy,
     .sever = hierarchy_sever,
+    .say = hierarchy_say,
 };

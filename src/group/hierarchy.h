@@ -128,6 +128,7 @@ typedef struct hierarchy {
     hierarchy_call calls[HIERARCHY_CALLS];
     hierarchy_call *first; /* of those under way, in order */
     trii_op *queue;        /* calls that wait for room */
+    int64_t listen_ns;     /* when it is looked at children next that have nothing to do */
     hierarchy_any *anys;   /* not freed yet */
     const void **sources;  /* [size]: for sums */
     const char **from;     /* [n_partials]: likewise */
@@ -139,8 +140,9 @@ typedef struct hierarchy {
 bool hierarchy_check_faults(hierarchy *h);
 void hierarchy_look(hierarchy *h);
 
-#define HIERARCHY_LOOK_NS INT64_C(10000000) /* between two looks at the children's faults */
-#define HIERARCHY_MIXED_NS INT64_C(200000)  /* between two looks at what moves elsewhere */
+#define HIERARCHY_LOOK_NS INT64_C(10000000)   /* between two looks at the children's faults */
+#define HIERARCHY_MIXED_NS INT64_C(200000)    /* between two looks at what moves elsewhere */
+#define HIERARCHY_LISTEN_NS INT64_C(50000000) /* between two looks at what others say */
 static inline bool hierarchy_is_near(const hierarchy *h, int rank)
 {
     return h->layout.host_of[rank] == h->layout.host;
@@ -161,8 +163,8 @@ void hierarchy_message_fini(hierarchy *h);
 
 /* Whether a call goes in stages; else it is one of `flat`. The same on all ranks that agree.
  * Ranks of a host that do not are noticed on IN. Hosts of which one goes in stages and another does
- * not wait for each other on CROSS and FLAT, until the timeout: a notice there too would cost every
- * small call a round between hosts. */
+ * not wait for each other on CROSS and FLAT: a notice there too would cost every small call a round
+ * between hosts. So FLAT knows all calls, and ranks that wait for long compare them there. */
 bool hierarchy_is_staged(const hierarchy *h, const trii_collective *call);
 /* Begins stage c->stage: does this rank's part, posts what a child has to do, which may be
  * nothing. */

@@ -8,7 +8,7 @@
  *   reduce          either                 pieces to the root's  -                 columns to root
  *   reduce_scatter  either                 either                -                 parts to owners
  *   all_gather      parts to the columns   pieces to all         -                 columns to all
- *   broadcast       at the root's host     from there            -                 at the others
+ *   broadcast       at the root's host     column 0: from there  -                 at the others
  *
  * "Several": the canonical tree is not one over hosts. Then hosts exchange the sums of the subtrees
  * that they have alone, and whoever owns a piece sums those in the tree's order. f16 and bf16 are
@@ -525,19 +525,18 @@ static tri_status stage_broadcast(hierarchy *h, hierarchy_call *c)
 {
     const hierarchy_layout *l = &h->layout;
     const trii_collective *call = &c->op->call;
-    int host = l->host_of[call->root], column = l->local_of[call->root];
+    int host = l->host_of[call->root];
     trii_collective piece = piece_of(c, TRII_KIND_BROADCAST, call->dtype, call->count);
 
     piece.src = call->src;
     piece.dst = call->dst;
-    piece.root = column;
-    column = column < l->n_columns ? column : 0;
+    piece.root = l->local_of[call->root];
     if (c->stage == HIERARCHY_IN && host == l->host && l->local_size > 1)
         return hierarchy_post(h, c, HIERARCHY_IN, &piece);
     piece.root = host;
-    if (c->stage == HIERARCHY_CROSS && l->column == column)
+    if (c->stage == HIERARCHY_CROSS && l->column == 0) /* whatever the root: it is compared there */
         return hierarchy_post(h, c, HIERARCHY_CROSS, &piece);
-    piece.root = column;
+    piece.root = 0;
     if (c->stage == HIERARCHY_OUT && host != l->host && l->local_size > 1)
         return hierarchy_post(h, c, HIERARCHY_OUT, &piece);
     return TRI_OK;
@@ -545,12 +544,16 @@ static tri_status stage_broadcast(hierarchy *h, hierarchy_call *c)
 
 tri_status hierarchy_next_stage(hierarchy *h, hierarchy_call *c)
 {
-    trii_collective whole;
+    hierarchy_child *flat = &h->children[HIERARCHY_FLAT];
+    const trii_collective *call = &c->op->call;
+    bool staged = hierarchy_is_staged(h, call);
 
-    switch (hierarchy_is_staged(h, &c->op->call) ? c->op->call.kind : TRII_KIND_NONE) {
+    if (staged && c->stage == HIERARCHY_CROSS)
+        flat->engine->note(flat->self, call);
+    switch (staged ? call->kind : TRII_KIND_NONE) {
     case TRII_KIND_NONE:
-        whole = c->op->call;
-        return c->stage == HIERARCHY_CROSS ? hierarchy_post(h, c, HIERARCHY_FLAT, &whole) : TRI_OK;
+        flat->seq = call->seq - 1; /* calls that are noted have numbers there too */
+        return c->stage == HIERARCHY_CROSS ? hierarchy_post(h, c, HIERARCHY_FLAT, call) : TRI_OK;
     case TRII_KIND_ALL_GATHER:
     case TRII_KIND_ALL_GATHER_V:
         return stage_all_gather(h, c);

@@ -96,6 +96,14 @@ static void mixed_describe_wait(void *self, trii_op *op, char *text, size_t size
     c->engine->describe_wait(c->self, op, text, size);
 }
 
+static void mixed_say(void *self, const trii_op *op)
+{
+    const mixed_child *c = child_of(self, &op->call);
+
+    if (c->engine->say != NULL)
+        c->engine->say(c->self, op);
+}
+
 static tri_status mixed_alloc(void *self, size_t bytes, void **p_out)
 {
     const mixed_child *own = ((mixed *)self)->children;
@@ -151,6 +159,7 @@ const trii_engine trii_engine_mixed = {
     .abort = mixed_abort,
     .destroy = mixed_destroy,
     .sever = mixed_sever,
+    .say = mixed_say,
 };
 
 /* --- making ---------------------------------------------------------------------------------- */

@@ -10,6 +10,8 @@
 #include "group/front.h"
 #include "os/clock.h"
 
+#define SAY_NS (300 * TRII_NS_PER_MS) /* from then on a wait is long enough to compare calls */
+
 int64_t trii_deadline_after(int64_t start_ns, int64_t timeout_ns)
 {
     return timeout_ns >= TRII_NO_DEADLINE - start_ns ? TRII_NO_DEADLINE : start_ns + timeout_ns;
@@ -77,15 +79,22 @@ static void warn_of_wait(tri_group *group, trii_op *op, int64_t waited_ns)
 tri_status trii_group_wait(tri_group *group, trii_op *op, int64_t deadline_ns, bool fatal)
 {
     int64_t start_ns = trii_now_ns();
-    int64_t warn_ns = start_ns + TRII_NOTE_FIRST_NS;
+    int64_t say_ns = start_ns + SAY_NS, warn_ns = start_ns + TRII_NOTE_FIRST_NS;
 
+    if (!fatal && deadline_ns < say_ns)
+        say_ns = deadline_ns; /* it may be one of many short waits */
     while (trii_op_status(op) == TRI_INPROGRESS) {
-        int64_t now;
+        int64_t now, until_ns = say_ns < warn_ns ? say_ns : warn_ns;
 
-        group->engine->progress(group->self, op, warn_ns < deadline_ns ? warn_ns : deadline_ns);
+        group->engine->progress(group->self, op, until_ns < deadline_ns ? until_ns : deadline_ns);
         if (trii_op_status(op) != TRI_INPROGRESS)
             break;
         now = trii_now_ns();
+        if (now >= say_ns) {
+            if (group->engine->say != NULL)
+                group->engine->say(group->self, op);
+            say_ns = TRII_NO_DEADLINE;
+        }
         if (now >= deadline_ns) {
             if (!fatal)
                 return TRI_INPROGRESS;

@@ -14,19 +14,27 @@
 #include "base/param.h"
 #include "os/clock.h"
 
+/* Not by __builtin_cpu_supports: behind it is a constructor, which every program that loads us
+ * would run, and which asks the processor for all there is. */
 static trii_isa processor_isa(void)
 {
 #if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-        return TRII_ISA_AVX512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-        unsigned a, b, c, d;
+    enum { AVX_SAVED = 0x6, AVX512_SAVED = 0xe6 }; /* registers that the system keeps for us */
+    const unsigned avx512 = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
+    const unsigned beside_avx2 = bit_OSXSAVE | bit_FMA | bit_F16C;
+    unsigned a, b, c, d, saved, high;
 
-        if (__get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C))
-            return TRII_ISA_AVX2;
-    }
+    if (__get_cpuid_max(0, NULL) < 7)
+        return TRII_ISA_PORTABLE;
+    __cpuid(1, a, b, c, d);
+    if ((c & beside_avx2) != beside_avx2)
+        return TRII_ISA_PORTABLE;
+    __asm__("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
+    __cpuid_count(7, 0, a, b, c, d);
+    if ((saved & AVX512_SAVED) == AVX512_SAVED && (b & avx512) == avx512)
+        return TRII_ISA_AVX512;
+    if ((saved & AVX_SAVED) == AVX_SAVED && (b & bit_AVX2) != 0)
+        return TRII_ISA_AVX2;
 #endif
     return TRII_ISA_PORTABLE;
 }

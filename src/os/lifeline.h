@@ -5,7 +5,9 @@
  * Documentation/locking/robust-futex-ABI.)
  *
  * The process's control thread (loop.h) holds all lines of the process; who holds and drops lines
- * holds the lock of its loop.
+ * holds the lock of its loop. So strictly the mark is of that thread's end. A process that exits or
+ * is killed ends all its threads at once, each when it next enters the kernel or is interrupted:
+ * for microseconds after the mark another one may still run, and write into memory that it shares.
  */
 #ifndef TRII_LIFELINE_H
 #define TRII_LIFELINE_H

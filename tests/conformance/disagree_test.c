@@ -95,6 +95,244 @@ static void ranks_that_disagree_about_any_call_are_named(void **state)
     assert_int_equal(trii_alloc_live(), 0);
 }
 
+/* --- one half against the other ----------------------------------------------------------------
+ */
+
+enum { SMALL = 4, LARGE = 5000 }; /* elements */
+enum { PAST = 2, AFTERWARDS = 100000 };
+
+/* A call of one half of the ranks; roots: of the own half, or of the other one. */
+typedef enum half_call {
+    REDUCES,
+    REDUCES_MUCH,
+    GATHERS,
+    GATHERS_MUCH,
+    BARRIER,
+    REDUCES_TO_OWN,
+    GATHERS_AT_OTHER,
+    SCATTERS_FROM_OTHER,
+    BROADCASTS_OWN,
+    BROADCASTS_MUCH,
+    BROADCASTS_OTHER,
+} half_call;
+
+static const struct {
+    half_call calls[2][2]; /* of the halves: the first and the second one */
+    const char *names[2];
+} halves[] = {
+    {{{REDUCES, BARRIER}, {BARRIER, BARRIER}}, {"all_reduce #3", "barrier #3"}},
+    /* both are found */
+    {{{REDUCES_MUCH, BARRIER}, {BARRIER, REDUCES_MUCH}}, {"all_reduce #", "barrier #"}},
+    {{{REDUCES, BARRIER}, {GATHERS, BARRIER}}, {"all_reduce #3", "all_gather #3"}},
+    {{{REDUCES_MUCH, BARRIER}, {GATHERS_MUCH, BARRIER}}, {"all_reduce #3", "all_gather #3"}},
+    {{{BARRIER, GATHERS_MUCH}, {GATHERS_MUCH, BARRIER}}, {"barrier #3", "all_gather #3"}},
+    {{{REDUCES_TO_OWN, BARRIER}, {GATHERS, BARRIER}}, {"reduce #3", "all_gather #3"}},
+    {{{GATHERS_AT_OTHER, BARRIER}, {BROADCASTS_OTHER, BARRIER}}, {"gather #3", "broadcast #3"}},
+    {{{BROADCASTS_OWN, BARRIER}, {BARRIER, BARRIER}}, {"broadcast #3", "barrier #3"}},
+    {{{BROADCASTS_OWN, BARRIER}, {BROADCASTS_OWN, BARRIER}}, {"broadcast #3", "broadcast #3"}},
+    {{{BROADCASTS_OTHER, BARRIER}, {BROADCASTS_OTHER, BARRIER}}, {"broadcast #3", "broadcast #3"}},
+    {{{BROADCASTS_MUCH, BARRIER}, {BROADCASTS_MUCH, BARRIER}}, {"broadcast #3", "broadcast #3"}},
+    {{{SCATTERS_FROM_OTHER, BARRIER}, {SCATTERS_FROM_OTHER, BARRIER}},
+     {"scatter #3", "scatter #3"}},
+};
+
+/* x: room for what all ranks have, twice. */
+static tri_status call_half(const rank_env *env, tri_group *g, half_call what, float *x,
+                            tri_work **work)
+{
+    bool second = env->rank >= env->size / 2;
+    int own = second ? env->size - 1 : 0, other = second ? 0 : env->size - 1;
+    float *dst = x + LARGE * 4;
+
+    switch (what) {
+    case REDUCES:
+        return tri_all_reduce(g, x, x, SMALL, TRI_DTYPE_F32, TRI_REDOP_SUM, work);
+    case REDUCES_MUCH:
+        return tri_all_reduce(g, x, x, LARGE, TRI_DTYPE_F32, TRI_REDOP_SUM, work);
+    case GATHERS:
+        return tri_all_gather(g, x, dst, SMALL, TRI_DTYPE_F32, work);
+    case GATHERS_MUCH:
+        return tri_all_gather(g, x, dst, LARGE, TRI_DTYPE_F32, work);
+    case REDUCES_TO_OWN:
+        return tri_reduce(g, x, dst, SMALL, TRI_DTYPE_F32, TRI_REDOP_SUM, own, work);
+    case GATHERS_AT_OTHER:
+        return tri_gather(g, x, dst, SMALL, TRI_DTYPE_F32, other, work);
+    case SCATTERS_FROM_OTHER:
+        return tri_scatter(g, x, dst, SMALL, TRI_DTYPE_F32, other, work);
+    case BROADCASTS_OWN:
+        return tri_broadcast(g, x, SMALL, TRI_DTYPE_F32, own, work);
+    case BROADCASTS_OTHER:
+        return tri_broadcast(g, x, SMALL, TRI_DTYPE_F32, other, work);
+    case BROADCASTS_MUCH:
+        return tri_broadcast(g, x, 4 * LARGE, TRI_DTYPE_F32, other, work);
+    default:
+        return tri_barrier(g, work);
+    }
+}
+
+/* Posts both, waits for the second one first if the case is odd: the first still is what differs. A
+ * root may be done before it is heard; then one of the next calls tells. */
+static tri_status make_calls(const rank_env *env, tri_group *g, const half_call *calls, bool odd,
+                             float *x)
+{
+    tri_work *work[2] = {NULL, NULL};
+    tri_status st = TRI_OK;
+
+    for (int i = 0; i < 2 && st == TRI_OK; i++)
+        st = call_half(env, g, calls[i], x, odd ? &work[i] : NULL);
+    for (int i = 1; i >= 0; i--) {
+        if (work[i] != NULL && st == TRI_OK)
+            st = tri_work_wait(work[i], 0);
+        tri_work_destroy(work[i]);
+    }
+    for (int i = 0; i < AFTERWARDS && st == TRI_OK; i++)
+        st = tri_barrier(g, NULL);
+    return st;
+}
+
+static const char *one_half(rank_env *env)
+{
+    static const char *const through[] = {"0", "1", "2", "3", "4", "5"};
+    int what = *(const int *)env->arg, n = (int)(sizeof(halves) / sizeof(halves[0]));
+    bool swapped = what >= n, half = (env->rank >= env->size / 2) != swapped;
+    float *x = calloc(LARGE * 4 * 2, sizeof(*x));
+    tri_group *g = NULL;
+    tri_status st;
+    const char *line;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &g));
+    for (int i = 0; i < PAST; i++)
+        RANK_TRY(env, tri_all_reduce(g, x, x, LARGE, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL));
+    /* a failure may come before the end of a call that others have ended */
+    RANK_TRY(env, tri_store_set(env->store, through[env->rank], "", 0));
+    RANK_TRY(env, tri_store_wait(env->store, through, env->size, 20000));
+    st = make_calls(env, g, halves[what % n].calls[half], what % 2 != 0, x);
+    line = tri_last_error();
+    if (st != TRI_ERR_MISMATCH || strstr(line, "the ranks disagree: rank ") == NULL ||
+        strstr(line, halves[what % n].names[0]) == NULL ||
+        strstr(line, halves[what % n].names[1]) == NULL || strstr(line, "; rank ") == NULL ||
+        strstr(strstr(line, "; rank "), "(disagree_test.c:") == NULL)
+        return RANK_FAIL(env, "rank %d, case %d: %s: %s", env->rank, what, tri_status_name(st),
+                         line);
+    tri_group_unref(g);
+    free(x);
+    return NULL;
+}
+
+static void run_halves(const char *engine, const char *hosts, int size)
+{
+    tri_group_options options = {.engine = engine, .timeout_ms = 20000};
+    int n = (int)(sizeof(halves) / sizeof(halves[0]));
+
+    if (hosts != NULL)
+        setenv("TRI_HOSTS", hosts, 1);
+    for (int what = 0; what < 2 * n; what++)
+        run_threads(size, &options, one_half, &what);
+    unsetenv("TRI_HOSTS");
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
+static void hosts_that_disagree_are_named(void **state)
+{
+    (void)state;
+    run_halves("hierarchy", "a,a,b,b", 4);
+}
+
+static void hosts_that_share_no_subtree_are_named(void **state)
+{
+    (void)state;
+    run_halves("hierarchy", "a,a,a,b,b,b", 6);
+}
+
+static void halves_of_a_mesh_are_named(void **state)
+{
+    (void)state;
+    run_halves("tcp", NULL, 4);
+    run_halves("shm", NULL, 4);
+}
+
+/* No mismatch, as another thread could still make the call: but both sides are told. */
+static const char *one_receives(rank_env *env)
+{
+    float x[4] = {0};
+    tri_group *g = NULL;
+    tri_status st;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &g));
+    RANK_TRY(env, tri_barrier(g, NULL));
+    if (env->rank == 0)
+        st = tri_recv(g, x, 4, TRI_DTYPE_F32, env->size - 1, 7, NULL);
+    else
+        st = tri_barrier(g, NULL);
+    if ((st != TRI_ERR_TIMEOUT && st != TRI_ERR_ABORTED) ||
+        strstr(tri_last_error(), "barrier #2 (disagree_test.c:") == NULL ||
+        strstr(tri_last_error(), "recv #1 of 4 f32 from rank 3, tag 7 (disagree_test.c:") == NULL)
+        return RANK_FAIL(env, "rank %d: %s: %s", env->rank, tri_status_name(st), tri_last_error());
+    tri_group_unref(g);
+    return NULL;
+}
+
+static void a_receive_against_a_collective_is_told(void **state)
+{
+    tri_group_options tcp = {.engine = "tcp", .timeout_ms = 1500};
+    tri_group_options hierarchy = {.engine = "hierarchy", .timeout_ms = 1500};
+
+    (void)state;
+    run_threads(4, &tcp, one_receives, NULL);
+    setenv("TRI_HOSTS", "a,a,b,b", 1);
+    run_threads(4, &hierarchy, one_receives, NULL);
+    unsetenv("TRI_HOSTS");
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
+/* Who waits for a late rank says in what: that is no mismatch, whatever is under way. */
+static const char *one_is_late(rank_env *env)
+{
+    enum { CALLS = 30, EACH = LARGE * 4 * 2 };
+    float *x = calloc(CALLS * EACH, sizeof(*x));
+    char said[16];
+    const char *key = said;
+    tri_group *g = NULL;
+    tri_work *work[CALLS];
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &g));
+    for (int late = 0; late < env->size; late++) {
+        for (int r = 0; r < env->size && env->rank == late; r++) {
+            snprintf(said, sizeof(said), "%d waits %d", r, late);
+            if (r != late)
+                RANK_TRY(env, tri_store_wait(env->store, &key, 1, 20000));
+        }
+        snprintf(said, sizeof(said), "%d waits %d", env->rank, late);
+        for (int i = 0; i < CALLS; i++)
+            RANK_TRY(env,
+                     call_half(env, g, (half_call)(i % (BARRIER + 1)), x + i * EACH, &work[i]));
+        for (int i = 0; i < CALLS; i++) {
+            tri_status st;
+
+            while ((st = tri_work_wait(work[i], 1)) == TRI_ERR_TIMEOUT)
+                RANK_TRY(env, tri_store_set(env->store, said, "", 0));
+            RANK_TRY(env, st);
+            tri_work_destroy(work[i]);
+        }
+    }
+    tri_group_unref(g);
+    free(x);
+    return NULL;
+}
+
+static void a_late_rank_is_no_mismatch(void **state)
+{
+    tri_group_options tcp = {.engine = "tcp", .timeout_ms = 20000};
+    tri_group_options hierarchy = {.engine = "hierarchy", .timeout_ms = 20000};
+
+    (void)state;
+    run_threads(4, &tcp, one_is_late, NULL);
+    setenv("TRI_HOSTS", "a,a,b,b", 1);
+    run_threads(4, &hierarchy, one_is_late, NULL);
+    unsetenv("TRI_HOSTS");
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
 static const char *wrong_arguments(rank_env *env)
 {
     float x[16] = {0}, y[16] = {0};
@@ -144,6 +382,11 @@ static void wrong_arguments_are_named(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(ranks_that_disagree_about_any_call_are_named),
+    cmocka_unit_test(hosts_that_disagree_are_named),
+    cmocka_unit_test(hosts_that_share_no_subtree_are_named),
+    cmocka_unit_test(halves_of_a_mesh_are_named),
+    cmocka_unit_test(a_receive_against_a_collective_is_told),
+    cmocka_unit_test(a_late_rank_is_no_mismatch),
     cmocka_unit_test(wrong_arguments_are_named),
 };
 

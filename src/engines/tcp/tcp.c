@@ -218,16 +218,61 @@ static void tcp_describe_wait(void *self, trii_op *op, char *text, size_t size)
 {
     tcp_group *g = self;
     trii_kind kind = op->call.kind;
+    size_t used;
 
     trii_mutex_lock(&g->mutex);
-    if (kind == TRII_KIND_SEND)
-        snprintf(text, size, "rank %d to take the message", tcp_name(g, op->call.root));
-    else if (kind == TRII_KIND_RECV_ANY && op->call.root < 0)
-        snprintf(text, size, "any rank to send the message");
-    else if (trii_kind_in(kind, TRII_KINDS_PAIR))
-        snprintf(text, size, "rank %d to send the message", tcp_name(g, op->call.root));
-    else
+    if (!trii_kind_in(kind, TRII_KINDS_PAIR)) {
         tcp_coll_describe_wait(g, op, text, size);
+    } else {
+        used = op->call.root < 0
+                   ? (size_t)snprintf(text, size, "any rank")
+                   : tcp_peer_describe(&g->conns[op->call.root], text, 0, false, size);
+        if (used < size)
+            snprintf(text + used, size - used, " to %s the message",
+                     kind == TRII_KIND_SEND ? "take" : "send");
+    }
+    trii_mutex_unlock(&g->mutex);
+}
+
+static void tcp_note(void *self, const trii_collective *call)
+{
+    tcp_group *g = self;
+    trii_collective *past = &g->past[call->seq % TCP_PAST];
+
+    trii_mutex_lock(&g->mutex);
+    *past = *trii_collective_whole(call);
+    past->seq = call->seq;
+    trii_mutex_unlock(&g->mutex);
+}
+
+static void tcp_say(void *self, const trii_op *op)
+{
+    tcp_group *g = self;
+    const trii_collective *call = &op->call;
+    bool message = trii_kind_in(call->kind, TRII_KINDS_PAIR);
+
+    tcp_frame frame;
+
+    if (call->kind == TRII_KIND_RECV_ANY) /* it may be changing */
+        return;
+    trii_mutex_lock(&g->mutex);
+    if (!message && g->n_running > 0 && g->running[0]->op->call.seq < call->seq)
+        call = &g->running[0]->op->call; /* what it waits for */
+    tcp_frame_fill(&frame, message ? TCP_FRAME_LISTENS : TCP_FRAME_WAITS, call);
+    frame.bytes = 0;
+    frame.part = (uint32_t)call->tag;
+    if (call->names != NULL && call->root >= 0)
+        frame.root = call->names[call->root];
+    for (int r = 0; r < g->size && memcmp(&frame, &g->say, sizeof(frame)) != 0; r++) {
+        tcp_conn *c = &g->conns[r];
+
+        if (r == g->rank || c->ended || c->gone)
+            continue;
+        (void)tcp_coll_disagrees(c, &c->said); /* it came before our call */
+        c->want_say = c->want_out = true;
+    }
+    g->say = frame;
+    tcp_advance(g);
     trii_mutex_unlock(&g->mutex);
 }
 
@@ -473,4 +518,6 @@ const trii_engine trii_engine_tcp = {
     .destroy = tcp_destroy,
     .sever = tcp_sever,
     .withdraw = tcp_withdraw,
+    .note = tcp_note,
+    .say = tcp_say,
 };

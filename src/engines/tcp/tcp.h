@@ -41,6 +41,8 @@ typedef enum tcp_frame_type {
     TCP_FRAME_GOODBYE, /* the peer leaves, and this is no failure */
     TCP_FRAME_FAULT,   /* the peer's group failed: status in root, the line as payload */
     TCP_FRAME_BEAT,    /* the peer's process runs */
+    TCP_FRAME_WAITS,   /* the collective that the peer has not ended for long */
+    TCP_FRAME_LISTENS, /* likewise, in a send or receive */
 } tcp_frame_type;
 
 typedef struct tcp_frame {
@@ -50,7 +52,7 @@ typedef struct tcp_frame {
     uint64_t seq;
     uint64_t count;
     uint64_t bytes; /* of the payload */
-    uint32_t part;  /* message: tag; fault: 1 + the lost rank; else 0 */
+    uint32_t part;  /* message, listens: tag; fault: 1 + the lost rank; else 0 */
     uint32_t line;  /* of the caller; 0 = unknown */
     char file[24];  /* its start, zeros behind it */
 } tcp_frame;
@@ -129,6 +131,7 @@ typedef struct tcp_conn {
     tri_status doom; /* the end means this failure, once all that came was taken; 0 = none */
     char doom_text[TRII_ERR_BYTES];
     tcp_frame last; /* last call seen, for messages */
+    tcp_frame said; /* last that the peer has waited in for long */
 
     /* out */
     tcp_frame out;
@@ -141,6 +144,7 @@ typedef struct tcp_conn {
     bool out_stuck; /* the socket is full */
     bool want_out;  /* to be pumped: something may be sent */
     bool want_beat; /* nothing was sent for a while */
+    bool want_say;  /* the group's `say` is to be sent */
 
     bool remote;      /* on another host */
     int64_t owed_ns;  /* since when its host owes us an acknowledgement; 0 = it does not */
@@ -172,8 +176,10 @@ typedef struct tcp_group {
     trii_timer beat_timer;
     int64_t silence_ns;             /* how long a host may be silent; 0 = for ever */
     tcp_conn *doomed_by;            /* the first connection whose end means a failure */
+    tcp_frame say;                  /* the last call that we have waited in for long */
     uint64_t started;               /* seq of the last collective that was started */
-    trii_collective past[TCP_PAST]; /* the last ones, by seq; their buffers may be gone */
+    trii_collective past[TCP_PAST]; /* the last ones, by seq; their buffers may be gone; and those
+                                       that were noted */
     tcp_conn *conns;                /* [size]; the own one is unused */
     tcp_coll slots[TCP_SLOTS];
     tcp_coll *running[TCP_SLOTS]; /* by seq */
@@ -225,6 +231,8 @@ void tcp_fail_gone(tcp_conn *c, const trii_op *op);
 
 /* --- tcp_coll.c ----------------------------------------------------------------------------- */
 
+/* Whether the peer's frame is of another call than ours of this number: then the group fails. */
+bool tcp_coll_disagrees(tcp_conn *c, const tcp_frame *frame);
 /* Starts queued collectives as long as there is room. */
 void tcp_coll_start_queued(tcp_group *g);
 /* The collective of this frame, or NULL if it is not under way yet or the group failed, as a
@@ -241,6 +249,8 @@ void tcp_coll_sent(tcp_conn *c, tcp_coll *coll, tcp_stream *stream);
 /* The first collective under way that still needs this peer, or NULL. */
 const trii_op *tcp_coll_needing(const tcp_group *g, int peer);
 void tcp_coll_describe_wait(tcp_group *g, const trii_op *op, char *text, size_t size);
+/* Appends the peer and its last call; `more`: behind another one. Returns how long the text is. */
+size_t tcp_peer_describe(const tcp_conn *c, char *text, size_t used, bool more, size_t size);
 
 /* --- tcp_plan.c ----------------------------------------------------------------------------- */
 

@@ -229,21 +229,26 @@ static bool same_call(const trii_collective *ours, const tcp_frame *theirs)
            theirs->count == ours->count;
 }
 
+bool tcp_coll_disagrees(tcp_conn *c, const tcp_frame *frame)
+{
+    const trii_collective *ours = &c->group->past[frame->seq % TCP_PAST];
+
+    if (ours->seq != frame->seq || same_call(ours, frame))
+        return false;
+    tcp_fail_mismatch(c->group, ours, c->rank, frame);
+    return true;
+}
+
 tcp_coll *tcp_coll_accept(tcp_conn *c, const tcp_frame *frame, tcp_stream **stream_out)
 {
     tcp_group *g = c->group;
     tcp_coll *coll = NULL;
     tcp_stream *stream;
-    const trii_collective *ours = &g->past[frame->seq % TCP_PAST];
     char text[192];
 
-    if (frame->seq > g->started)
-        return NULL;
     /* also where it is over here, as for the root of a broadcast */
-    if (ours->seq == frame->seq && !same_call(ours, frame)) {
-        tcp_fail_mismatch(g, ours, c->rank, frame);
+    if (tcp_coll_disagrees(c, frame) || frame->seq > g->started)
         return NULL;
-    }
     for (int i = 0; i < g->n_running; i++) {
         if (g->running[i]->op->call.seq == frame->seq)
             coll = g->running[i];
@@ -298,7 +303,7 @@ static bool not_arrived(const tcp_coll *coll, int peer)
             !tcp_reduces(coll->op->call.kind));
 }
 
-static size_t append_rank(const tcp_conn *c, char *text, size_t used, bool more, size_t size)
+size_t tcp_peer_describe(const tcp_conn *c, char *text, size_t used, bool more, size_t size)
 {
     char last[160] = "no call yet";
 
@@ -334,7 +339,7 @@ static void describe_coll(tcp_group *g, const tcp_coll *coll, char *text, size_t
         used += (size_t)snprintf(text + used, size - used, ": ");
     }
     for (int i = 0; i < n && used < size; i++)
-        used = append_rank(&g->conns[ranks[i]], text, used, i > 0, size);
+        used = tcp_peer_describe(&g->conns[ranks[i]], text, used, i > 0, size);
 }
 
 void tcp_coll_describe_wait(tcp_group *g, const trii_op *op, char *text, size_t size)

@@ -37,12 +37,11 @@ void tcp_frame_fill(tcp_frame *frame, tcp_frame_type type, const trii_collective
 /* The call that a frame announces; its file is written into `file`. A message is sent to us. */
 static trii_collective call_of(const tcp_frame *frame, int rank, char file[TCP_FILE_TEXT])
 {
-    bool message = frame->type == TCP_FRAME_MESSAGE;
     trii_collective call = {.kind = (trii_kind)frame->kind,
                             .dtype = (tri_dtype)frame->dtype,
                             .op = (tri_redop)frame->op,
-                            .root = message ? rank : frame->root,
-                            .tag = message ? (int)frame->part : 0,
+                            .root = frame->type == TCP_FRAME_MESSAGE ? rank : frame->root,
+                            .tag = (int)frame->part,
                             .count = (size_t)frame->count,
                             .seq = frame->seq};
 
@@ -370,6 +369,13 @@ static bool head_came(tcp_conn *c)
         c->last = *head;
         c->parked = !tcp_p2p_accept(c);
         break;
+    case TCP_FRAME_WAITS:
+        c->said = *head;
+        (void)tcp_coll_disagrees(c, head);
+        /* fall through */
+    case TCP_FRAME_LISTENS:
+        c->last = *head;
+        /* fall through */
     case TCP_FRAME_BEAT:
         c->head_done = 0;
         return true;
@@ -440,9 +446,10 @@ static bool next_frame(tcp_conn *c)
     c->out_coll = NULL;
     c->out_send = NULL;
     if (!tcp_coll_next_frame(c) && !tcp_p2p_next_frame(c)) {
-        if (!c->want_beat)
+        if (!c->want_say && !c->want_beat)
             return false;
-        c->out = (tcp_frame){.type = TCP_FRAME_BEAT};
+        c->out = c->want_say ? c->group->say : (tcp_frame){.type = TCP_FRAME_BEAT};
+        c->want_say = false;
     }
     c->want_beat = false;
     c->out_head_left = sizeof(c->out);
