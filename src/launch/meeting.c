@@ -117,8 +117,10 @@ static void peer_lost(void *arg, int rank, const char *why)
 
     if (m->finished || m->left || m->round.agents == NULL)
         return;
-    trii_rendezvous_lost(m->rdzv, rank, why);
+    trii_rendezvous_lost(m->rdzv, &m->round, rank, why);
     if (m->round.agents[rank].serves) {
+        if (m->news != TRII_RDZV_NOTHING)
+            return; /* the next round needs the store, and sees whether it is there */
         snprintf(m->lost, sizeof(m->lost), "%s", why);
         trii_loop_timer(a->loop, &m->verdict, trii_deadline_ms(VERDICT_MS), store_lost);
         return;
@@ -175,7 +177,7 @@ static void leave_for_signal(trii_agent *a)
     char host[256], why[320];
 
     trii_process_host(host, sizeof(host));
-    snprintf(why, sizeof(why), "host %s was told to stop by %s", host,
+    snprintf(why, sizeof(why), "host %s (pid %d) was told to stop by %s", host, trii_process_id(),
              trii_signal_name(a->stop_signal));
     leave(a, false, why);
 }
@@ -288,6 +290,7 @@ static tri_status join_once(trii_agent *a)
     m->joined = m->told = false;
     m->news = TRII_RDZV_NOTHING;
     m->lost[0] = '\0';
+    trii_loop_timer_stop(a->loop, &m->verdict);
     trii_rendezvous_join(m->rdzv, a->store != NULL ? trii_tcp_server_port(a->store) : 0,
                          a->restarts);
     wait_for_round(a);

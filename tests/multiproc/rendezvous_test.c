@@ -117,8 +117,21 @@ static void a_static_host_that_does_not_come_is_named(void **state)
     start_static(&a, free_port(), 0, "timeout=0.5", "--nproc-per-node=1", "true");
     assert_int_equal(spawn_wait(&a.run), 1);
     trirun_has(SPAWN_ERR(&a.run), "rendezvous of job none: 1 of 2 hosts came within 0.5 s");
-    trirun_has(SPAWN_ERR(&a.run), "start the agent with --node-rank 1 there");
+    trirun_has(SPAWN_ERR(&a.run), "missing: --node-rank 1: start the agent there");
     trirun_end(&a, 0);
+}
+
+/* Whether it names the agent that was there, and itself, by host and process. */
+static void has_two(const trirun_job *refused, const char *before, const trirun_job *there,
+                    const char *between, const char *after)
+{
+    char host[256], text[800];
+
+    gethostname(host, sizeof(host));
+    snprintf(text, sizeof(text),
+             "%s the agent on host %s (pid %d)%s this one, on host %s (pid %d)%s", before, host,
+             there->run.pid, between, host, refused->run.pid, after);
+    trirun_has(SPAWN_ERR(&refused->run), text);
 }
 
 static void a_node_rank_that_is_taken_is_refused(void **state)
@@ -130,14 +143,65 @@ static void a_node_rank_that_is_taken_is_refused(void **state)
     start_static(&a, port, 0, "timeout=20", "--nproc-per-node=1", "echo up; exec sleep 1000");
     start_static(&b, port, 1, "timeout=20", "--nproc-per-node=1", "exec sleep 1000");
     spawn_expect(&a.run, "up");
-    start_static(&c, port, 1, "timeout=20", "--nproc-per-node=1", "true");
-    assert_int_equal(spawn_wait(&c.run), 1);
-    trirun_has(SPAWN_ERR(&c.run), "another host has --node-rank 1 already");
-    trirun_end(&c, 0);
+    for (int rank = 0; rank < 2; rank++) { /* who has rank 0 serves the store in the same port */
+        start_static(&c, port, rank, "timeout=20", "--nproc-per-node=1", "true");
+        assert_int_equal(spawn_wait(&c.run), 1);
+        has_two(&c, "job none:", rank == 0 ? &a : &b,
+                rank == 0 ? " has --node-rank 0 already, and" : " has --node-rank 1 already, and",
+                ", was given it too: give every agent its own, 0 to 1\n");
+        trirun_end(&c, 0);
+    }
     spawn_signal(&a.run, SIGTERM);
     assert_int_equal(spawn_wait(&a.run), 1);
     assert_int_equal(spawn_wait(&b.run), 1);
     trirun_has(SPAWN_ERR(&b.run), "was told to stop by SIGTERM");
+    trirun_end(&a, 0);
+    trirun_end(&b, 0);
+}
+
+static void a_port_that_is_no_store_is_no_duplicate(void **state)
+{
+    struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof(addr);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    trirun_job a;
+
+    (void)state;
+    assert_int_equal(bind(fd, (struct sockaddr *)&addr, sizeof(addr)), 0);
+    assert_int_equal(listen(fd, 1), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&addr, &bytes), 0);
+    start_static(&a, ntohs(addr.sin_port), 0, "timeout=20", "--nproc-per-node=1", "true");
+    assert_int_equal(spawn_wait(&a.run), 1);
+    trirun_has(SPAWN_ERR(&a.run), "another job or program has the port");
+    trirun_has(SPAWN_ERR(&a.run), "choose another --master-port, the same on all hosts");
+    trirun_end(&a, 0);
+    close(fd);
+}
+
+static void static_hosts_with_another_number_of_hosts_are_refused(void **state)
+{
+    int port = free_port();
+    char text[40];
+    bool at_0;
+    trirun_job a, b, c;
+
+    (void)state;
+    start_static(&a, port, 0, "timeout=20", "--nproc-per-node=1", "echo up; exec sleep 1000");
+    start_static(&b, port, 1, "timeout=20", "--nproc-per-node=1", "exec sleep 1000");
+    spawn_expect(&a.run, "up");
+    snprintf(text, sizeof(text), "--master-port=%d", port);
+    TRIRUN_START(&c, "--nnodes=3", "--node-rank=2", "--master-addr=127.0.0.1", text,
+                 "--rdzv-conf=timeout=20", "true");
+    assert_int_equal(spawn_wait(&c.run), 1);
+    at_0 = strstr(SPAWN_ERR(&c.run), "--node-rank 0, was") != NULL; /* whoever was first */
+    has_two(&c, "job none:", at_0 ? &a : &b,
+            at_0 ? ", --node-rank 0, was started with --nnodes 2,"
+                 : ", --node-rank 1, was started with --nnodes 2,",
+            ", --node-rank 2, with --nnodes 3: give all agents of a job the same --nnodes\n");
+    trirun_end(&c, 0);
+    spawn_signal(&a.run, SIGTERM);
+    assert_int_equal(spawn_wait(&a.run), 1);
+    assert_int_equal(spawn_wait(&b.run), 1);
     trirun_end(&a, 0);
     trirun_end(&b, 0);
 }
@@ -235,6 +299,26 @@ static void who_waits_for_hosts_says_so_and_stops_when_told(void **state)
     trirun_has(SPAWN_ERR(&b.run), "received SIGTERM while waiting for other hosts: stopping");
     trirun_end(&a, 0);
     trirun_end(&b, 0);
+}
+
+/* torchrun: the hosts wait for each other, or run with the numbers of whoever wrote last. */
+static void hosts_with_another_number_of_hosts_are_refused(void **state)
+{
+    int port = free_port();
+    trirun_job a, b;
+
+    (void)state;
+    start_c10d(&a, port, "1:3", "last_call_timeout=0.3", NULL, "echo up; exec sleep 1000");
+    spawn_expect(&a.run, "up");
+    start_c10d(&b, port, "2", "join_timeout=20", NULL, "true");
+    assert_int_equal(spawn_wait(&b.run), 1);
+    has_two(&b, "job t:", &a, " was started with --nnodes 1:3,",
+            ", with --nnodes 2: give all agents of a job the same --nnodes\n");
+    trirun_end(&b, 0);
+    assert_null(strstr(SPAWN_ERR(&a.run), "joins"));
+    spawn_signal(&a.run, SIGTERM);
+    assert_int_equal(spawn_wait(&a.run), 1);
+    trirun_end(&a, 0);
 }
 
 static void a_wrong_id_is_another_job(void **state)
@@ -336,10 +420,13 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(static_hosts_start_again_together_with_an_empty_store),
     cmocka_unit_test(a_static_host_that_does_not_come_is_named),
     cmocka_unit_test(a_node_rank_that_is_taken_is_refused),
+    cmocka_unit_test(a_port_that_is_no_store_is_no_duplicate),
+    cmocka_unit_test(static_hosts_with_another_number_of_hosts_are_refused),
     cmocka_unit_test(hosts_meet_in_the_first_ones_store),
     cmocka_unit_test(workers_of_several_hosts_work_together),
     cmocka_unit_test(too_few_hosts_end_with_their_number),
     cmocka_unit_test(who_waits_for_hosts_says_so_and_stops_when_told),
+    cmocka_unit_test(hosts_with_another_number_of_hosts_are_refused),
     cmocka_unit_test(a_wrong_id_is_another_job),
     cmocka_unit_test(a_store_that_nobody_serves_is_named),
     cmocka_unit_test(the_last_call_ends_the_wait_for_more),

@@ -162,6 +162,11 @@ static void give_up(spawn *s, const char *waited_for)
              waited_for, out, err);
 }
 
+void spawn_poll(spawn *s, int timeout_ms)
+{
+    step(s, timeout_ms);
+}
+
 void spawn_expect(spawn *s, const char *text)
 {
     long long deadline = now_ms() + SPAWN_DEADLINE_MS;

@@ -32,6 +32,8 @@ void spawn_start(spawn *s, const char *const *argv, const char *const *env);
 /* As spawn_start with no other environment than `env`. */
 void spawn_start_bare(spawn *s, const char *const *argv, const char *const *env);
 void spawn_signal(const spawn *s, int number);
+/* Reads what is there, or comes in this time. */
+void spawn_poll(spawn *s, int timeout_ms);
 /* Reads on until stdout or stderr contains the text. */
 void spawn_expect(spawn *s, const char *text);
 /* Reads until it has ended; returns status. */

@@ -6,7 +6,7 @@
  *   torchelastic/role_info/RANK        {"role": TEXT, "rank": N, "local_world_size": N}
  *   torchelastic/assigned_ranks/RANK   [FIRST_RANK, WORLD_SIZE, FIRST_ROLE_RANK, ROLE_SIZE]
  *   MASTER_ADDR, MASTER_PORT
- *   trireme/ROUND/agent/RANK           PORT SERVES TOKEN RESTARTS HOST NAME
+ *   trireme/ROUND/agent/RANK           PORT SERVES TOKEN RESTARTS HOST NAME PID
  */
 #include "launch/rendezvous/rdzv_inside.h"
 
@@ -36,13 +36,13 @@ static tri_status set_text(trii_rendezvous *r, const char *key, const char *text
 tri_status trii_rdzv_introduce(trii_rendezvous *r)
 {
     const trii_launch_options *o = r->options;
-    char key[64], text[2 * TRII_RDZV_ADDR_BYTES + 128], port[16], role[128];
+    char key[64], text[2 * TRII_RDZV_ADDR_BYTES + 160], port[16], role[128];
     size_t used = 0;
     tri_status status;
 
     agent_key(r, r->round.group_rank, key, sizeof(key));
-    snprintf(text, sizeof(text), "%d %d %s %d %s %s", r->setup.peer_port, r->serves, r->setup.token,
-             r->restarts, r->self.addr, r->node_name);
+    snprintf(text, sizeof(text), "%d %d %s %d %s %s %lld", r->setup.peer_port, r->serves,
+             r->setup.token, r->restarts, r->self.addr, r->node_name, (long long)r->self.pid);
     status = set_text(r, key, text);
     if (status == TRI_OK && r->round.group_rank == 0 && !r->is_static) {
         snprintf(port, sizeof(port), "%d", r->worker_port);
@@ -130,11 +130,24 @@ static tri_status wait_get(trii_rendezvous *r, const char *key, int64_t deadline
     return status == TRI_OK ? tri_store_get(r->kv, key, 0, value_out, &bytes) : status;
 }
 
-int trii_rdzv_count_came(trii_rendezvous *r, int *missing_out)
+/* Of given ranks nobody knows the host before it comes. */
+void trii_rdzv_name(const trii_rendezvous *r, int rank, char *text_out, size_t bytes)
 {
-    int came = 0;
+    if (r->is_static)
+        snprintf(text_out, bytes, "the host of --node-rank %d", rank);
+    else if (rank < 0 || r->nodes[rank].addr[0] == '\0')
+        snprintf(text_out, bytes, "a host");
+    else
+        snprintf(text_out, bytes, "host %.*s (pid %lld)", (int)bytes - 40, r->nodes[rank].addr,
+                 (long long)r->nodes[rank].pid);
+}
 
-    *missing_out = -1;
+int trii_rdzv_count_came(trii_rendezvous *r, char *missing_out, size_t bytes)
+{
+    int came = 0, missing = 0;
+    size_t used = 0;
+
+    snprintf(missing_out, bytes, "none");
     for (int i = 0; i < r->round.group_size; i++) {
         char key[64];
         const char *keys[] = {key};
@@ -143,27 +156,60 @@ int trii_rdzv_count_came(trii_rendezvous *r, int *missing_out)
         snprintf(key, sizeof(key), "torchelastic/role_info/%d", i);
         if (tri_store_check(r->kv, keys, 1, &present) == TRI_OK && present)
             came++;
-        else if (*missing_out < 0)
-            *missing_out = i;
+        else if (missing++ == 0)
+            used += (size_t)snprintf(missing_out, bytes, "%d", i);
+        else if (used + 24 < bytes)
+            used += (size_t)snprintf(missing_out + used, bytes - used, ", %d", i);
     }
+    if (used + 24 >= bytes)
+        snprintf(missing_out + used, bytes - used, " ...");
     return came;
 }
 
 /* Nobody came any more: who did, and who of given ranks did not. */
-static tri_status too_few(trii_rendezvous *r)
+static tri_status too_few(trii_rendezvous *r, int rank)
 {
     double seconds = (double)(r->is_static ? r->join_ms : r->read_ms) / 1000;
-    int n = r->round.group_size, missing, came = trii_rdzv_count_came(r, &missing);
+    char missing[120], name[TRII_RDZV_ADDR_BYTES + 40];
+    int n = r->round.group_size, came = trii_rdzv_count_came(r, missing, sizeof(missing));
 
-    if (!r->is_static || missing < 0)
+    trii_rdzv_name(r, rank, name, sizeof(name));
+    if (!r->is_static)
         return TRII_FAIL(TRI_ERR_TIMEOUT,
-                         "rendezvous of job %s: of %d hosts %d said how many workers they have "
-                         "within %g s",
-                         r->id, n, came, seconds);
+                         "rendezvous of job %s: all %d hosts came, but %d said how many workers "
+                         "they have within %g s; see why the agent on %s does not go on",
+                         r->id, n, came, seconds, name);
     return TRII_FAIL(TRI_ERR_TIMEOUT,
-                     "rendezvous of job %s: %d of %d hosts came within %g s; start the agent with "
-                     "--node-rank %d there, or is a firewall between?",
+                     "rendezvous of job %s: %d of %d hosts came within %g s; missing: --node-rank "
+                     "%s: start the agent there, or is a firewall between?",
                      r->id, came, n, seconds, missing);
+}
+
+/* Others came or did not: that is why rank 0 does not go on, unless it is itself the reason. */
+static tri_status no_ranks(trii_rendezvous *r)
+{
+    double seconds = (double)(r->is_static ? r->join_ms : r->read_ms) / 1000;
+    char missing[120], name[TRII_RDZV_ADDR_BYTES + 40];
+    int n = r->round.group_size, came = trii_rdzv_count_came(r, missing, sizeof(missing));
+
+    if (came < n && r->is_static)
+        return too_few(r, 0);
+    trii_rdzv_name(r, 0, name, sizeof(name));
+    return TRII_FAIL(TRI_ERR_TIMEOUT,
+                     "rendezvous of job %s: %d of %d hosts said how many workers they have, but "
+                     "%s, which gives out the ranks, gave none within %g s: is its agent stopped, "
+                     "or cut off?",
+                     r->id, came, n, name, seconds);
+}
+
+/* For who asks what we wait for. */
+static void wait_for(trii_rendezvous *r, int rank)
+{
+    trii_mutex_lock(&r->mutex);
+    trii_rdzv_name(r, rank, r->waited_for, sizeof(r->waited_for));
+    trii_mutex_unlock(&r->mutex);
+    if (!r->is_static)
+        atomic_store(&r->met, r->round.group_size);
 }
 
 static tri_status collect_roles(trii_rendezvous *r, int64_t deadline_ns)
@@ -177,9 +223,10 @@ static tri_status collect_roles(trii_rendezvous *r, int64_t deadline_ns)
         void *value;
 
         snprintf(key, sizeof(key), "torchelastic/role_info/%d", i);
+        wait_for(r, i);
         status = wait_get(r, key, deadline_ns, &value);
         if (status == TRI_ERR_TIMEOUT)
-            status = too_few(r);
+            status = too_few(r, i);
         if (status != TRI_OK)
             break;
         status = read_role(value, i, &infos[i]);
@@ -199,10 +246,10 @@ static tri_status read_ranks(trii_rendezvous *r, int64_t deadline_ns)
     tri_status status;
 
     snprintf(key, sizeof(key), "torchelastic/assigned_ranks/%d", round->group_rank);
+    wait_for(r, 0);
     status = wait_get(r, key, deadline_ns, &value);
     if (status == TRI_ERR_TIMEOUT)
-        return TRII_FAIL(TRI_ERR_TIMEOUT, "rendezvous of job %s: host 0 of %d gave out no ranks",
-                         r->id, round->group_size);
+        return no_ranks(r);
     if (status != TRI_OK)
         return status;
     if (sscanf(value, " [ %d , %d , %d , %d", &round->first_rank, &round->world_size,
@@ -263,7 +310,10 @@ static tri_status read_agents(trii_rendezvous *r)
         void *value;
         size_t bytes;
         int serves = 0, restarts = 0;
+        long long pid = 0;
 
+        if (r->nodes != NULL)
+            agent->node = r->nodes[i];
         agent_key(r, i, key, sizeof(key));
         status = tri_store_check(r->kv, keys, 1, &present);
         if (status == TRI_OK && !present) {
@@ -276,9 +326,11 @@ static tri_status read_agents(trii_rendezvous *r)
         status = tri_store_get(r->kv, key, 0, &value, &bytes);
         if (status != TRI_OK)
             break;
-        if (sscanf(value, "%d %d %16s %d %255s %255s", &agent->port, &serves, agent->token,
-                   &restarts, agent->host, agent->name) != 6)
+        if (sscanf(value, "%d %d %16s %d %255s %255s %lld", &agent->port, &serves, agent->token,
+                   &restarts, agent->host, agent->name, &pid) < 6)
             agent->port = 0;
+        if (r->nodes == NULL)
+            agent->node.pid = pid;
         agent->serves = serves != 0;
         r->round_serves = agent->serves ? i : r->round_serves;
         if (restarts > round->restarts)

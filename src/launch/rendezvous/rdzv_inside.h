@@ -1,7 +1,8 @@
 /*
  * rdzv_inside.h - the rendezvous thread's state, shared by rendezvous.c (the thread, a round
  * that is on), rdzv_setup.c (beginning and end), rdzv_join.c (how a round is formed), rdzv_static.c
- * (the same where ranks are given) and rdzv_exchange.c (what its members tell each other).
+ * (the same where ranks are given), rdzv_exchange.c (what its members say of themselves before it
+ * begins), rdzv_news.c (and afterwards) and rdzv_agree.c (whether they mean the same job).
  */
 #ifndef TRII_RDZV_INSIDE_H
 #define TRII_RDZV_INSIDE_H
@@ -31,16 +32,20 @@ typedef enum trii_rdzv_order_kind {
 
 typedef struct trii_rdzv_order {
     trii_rdzv_order_kind kind;
-    int number;   /* port, rank */
+    int number;   /* JOIN: port; LOST: rank in `round` */
     int restarts; /* JOIN */
     bool over, counts;
+    int64_t round;       /* LOST: in which it was there; by now it may be another */
+    trii_rdzv_node node; /* LOST: who */
+    bool serves;         /* LOST: the agents' store is there */
     char why[TRII_ERR_BYTES / 2];
 } trii_rdzv_order;
 
-/* When a node was last seen to be alive, by our own clock: those of hosts differ. */
+/* For how long a node did not say that it lives, by our own clock: those of hosts differ. Time in
+ * which we did not look does not count. */
 typedef struct trii_rdzv_watched {
     trii_rdzv_node node;
-    int64_t beat_us, seen_ns;
+    int64_t beat_us, silent_ns;
 } trii_rdzv_watched;
 
 typedef struct trii_rdzv_event_list {
@@ -49,10 +54,11 @@ typedef struct trii_rdzv_event_list {
 } trii_rdzv_event_list;
 
 /* What one agent tells all others of a round; the first of a round counts. In the store as
- * "OVER COUNTS GONE WHY". */
+ * "OVER COUNTS GONE LEFT WHY". */
 typedef struct trii_rdzv_news {
     bool over, counts;
-    int gone; /* rank of an agent that is not there any more, or -1 */
+    int gone;  /* rank of an agent that is not there any more, or -1 */
+    bool left; /* it went in order */
     char why[TRII_ERR_BYTES / 2];
 } trii_rdzv_news;
 
@@ -68,6 +74,7 @@ struct trii_rendezvous {
     trii_thread thread;
     int event_fd;
     atomic_int came; /* hosts of the round that is being formed; 0 = no store yet, -1 = no place */
+    atomic_int met;  /* the same of one that is complete, but not all have said who they are */
 
     trii_mutex mutex; /* guards what follows */
     trii_cond changed;
@@ -75,7 +82,8 @@ struct trii_rendezvous {
     int n_orders;
     bool poked; /* somebody told this round something */
     bool done;
-    bool waking, waker_quit; /* the second thread waits; it shall end */
+    char waited_for[TRII_RDZV_ADDR_BYTES + 40]; /* who of those that met is waited for */
+    bool waking, waker_quit;                    /* the second thread waits; it shall end */
     trii_rdzv_event_list *events;
 
     /* the thread's own */
@@ -83,8 +91,13 @@ struct trii_rendezvous {
     tri_store *base; /* the backend's keys */
     trii_rdzv_node self;
     int worker_port, restarts;
-    int64_t counted_ns; /* when `came` was counted */
-    int64_t beat_ns;    /* when we last showed that we live */
+    int64_t counted_ns;       /* when `came` was counted */
+    int64_t beat_ns;          /* when we last showed that we live */
+    int64_t looked_ns;        /* when the shared state was last read */
+    int64_t members_ns;       /* when we last looked whether the members are there */
+    int64_t call_us, call_ns; /* the last call's end that was seen last, and when first */
+    bool is_member;           /* we are in the shared state, and have to show that we live */
+    bool admitted;            /* our settings agree with those of the others */
     trii_rdzv_watched watched[TRII_RDZV_MAX_WATCHED];
     int n_watched;
     bool on, finishing;    /* a round is on; our workers have succeeded */
@@ -113,26 +126,38 @@ bool trii_rdzv_pause(trii_rendezvous *r, int64_t deadline_ns);
 bool trii_rdzv_interrupted(trii_rendezvous *r);
 /* LOST orders that wait, carried out. */
 void trii_rdzv_bury(trii_rendezvous *r);
-/* Waits for keys of the round, and sees to orders meanwhile. STATE: interrupted; TIMEOUT. */
+
+/* --- rdzv_news.c --- */
+/* Waits for keys of the round, and sees to orders meanwhile. STATE: interrupted; INPROGRESS: the
+ * round is over before it began; TIMEOUT. */
 tri_status trii_rdzv_wait_keys(trii_rendezvous *r, const char *const *keys, int n,
                                int64_t deadline_ns) TRI_MUST_CHECK;
 /* Tells all of ours in round `kv` something. */
-void trii_rdzv_broadcast(trii_rendezvous *r, tri_store *kv, int64_t number, int n,
-                         const trii_rdzv_news *news);
-int64_t trii_rdzv_wall_us(void);
-/* Ends the second thread's wait for a key of the round. */
+void trii_rdzv_broadcast(tri_store *kv, int64_t number, int n, const trii_rdzv_news *news);
+/* Wakes all of ours in the round that is on. */
+tri_status trii_rdzv_wake_all(trii_rendezvous *r) TRI_MUST_CHECK;
+/* What was told in this round; *there_out false: nothing yet. */
+tri_status trii_rdzv_read_news(trii_rendezvous *r, trii_rdzv_news *news_out,
+                               bool *there_out) TRI_MUST_CHECK;
+/* The second thread, which waits for the key of the round that wakes us, and its beginning and end
+ * for one round. */
+void trii_rdzv_waker_main(void *arg);
+tri_status trii_rdzv_start_waker(trii_rendezvous *r) TRI_MUST_CHECK;
 void trii_rdzv_stop_waker(trii_rendezvous *r);
 
 /* --- rdzv_join.c --- */
 /* Leaves and joins; a round that is complete, or an error. STATE: interrupted by an order. */
 tri_status trii_rdzv_join_dynamic(trii_rendezvous *r) TRI_MUST_CHECK;
-/* Changes the shared state until it took it: remove the node, or close, and show that we live. */
-tri_status trii_rdzv_change(trii_rendezvous *r, const trii_rdzv_node *remove,
+int64_t trii_rdzv_wall_us(void);
+/* Changes the shared state until it took it: removes the node unless a later round than `round` and
+ * its successor is there by now, or closes. */
+tri_status trii_rdzv_change(trii_rendezvous *r, const trii_rdzv_node *remove, int64_t round,
                             bool close) TRI_MUST_CHECK;
+#define TRII_RDZV_ANY_ROUND (INT64_MAX - 1)
 /* A look at the state while a round is on: keeps us alive there, buries the dead. */
 tri_status trii_rdzv_look(trii_rendezvous *r, trii_rdzv_state *state_out) TRI_MUST_CHECK;
-/* The node is known to be gone: no round waits for it. */
-void trii_rdzv_forget(trii_rendezvous *r, const trii_rdzv_node *node);
+/* The node is known to be gone: no round waits for it. Its rank in our last round, or -1. */
+int trii_rdzv_forget(trii_rendezvous *r, const trii_rdzv_node *node);
 tri_status trii_rdzv_round_store(trii_rendezvous *r, int64_t round,
                                  tri_store **kv_out) TRI_MUST_CHECK;
 
@@ -142,9 +167,23 @@ tri_status trii_rdzv_join_static(trii_rendezvous *r) TRI_MUST_CHECK;
 /* --- rdzv_exchange.c --- */
 /* r->round with number, rank and size; fills in the rest, and connects nobody. */
 tri_status trii_rdzv_exchange(trii_rendezvous *r) TRI_MUST_CHECK;
-/* How many hosts have said who they are. missing_out: the first who has not, or -1. */
-int trii_rdzv_count_came(trii_rendezvous *r, int *missing_out);
+/* How many hosts have said who they are; missing_out: "ranks 1, 3" of those that have not. */
+int trii_rdzv_count_came(trii_rendezvous *r, char *missing_out, size_t bytes);
+/* A member, for people: "host NAME (pid N)". */
+void trii_rdzv_name(const trii_rendezvous *r, int rank, char *text_out, size_t bytes);
 /* Our own part of it. */
 tri_status trii_rdzv_introduce(trii_rendezvous *r) TRI_MUST_CHECK;
+
+/* --- rdzv_agree.c --- */
+/* Dynamic: says with which --nnodes we were started, before anybody can see us in the state. */
+tri_status trii_rdzv_declare(trii_rendezvous *r) TRI_MUST_CHECK;
+/* ... and takes that back. */
+void trii_rdzv_withdraw(trii_rendezvous *r);
+/* Whether all in the state that have said so were started with ours. Errors: INVALID_ARG. */
+tri_status trii_rdzv_agrees(trii_rendezvous *r, const trii_rdzv_state *state) TRI_MUST_CHECK;
+/* Static: takes the rank. Errors: INVALID_ARG (another has it, or another --nnodes). */
+tri_status trii_rdzv_claim(trii_rendezvous *r) TRI_MUST_CHECK;
+/* Static, rank 0: says who has the port in which we would serve the store; returns a failure. */
+tri_status trii_rdzv_port_taken(const trii_rendezvous *r) TRI_MUST_CHECK;
 
 #endif

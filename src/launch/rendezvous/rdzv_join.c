@@ -18,6 +18,7 @@
 #define POLL_MS 30       /* while a round is being formed, at first */
 #define POLL_LONG_MS 250 /* ... after SOON_MS */
 #define SOON_MS 10000
+#define STEP_MS 2500 /* who looks is never longer between two looks */
 
 int64_t trii_rdzv_wall_us(void)
 {
@@ -32,19 +33,22 @@ tri_status trii_rdzv_round_store(trii_rendezvous *r, int64_t round, tri_store **
     return tri_store_prefix(prefix, r->base, kv_out);
 }
 
-void trii_rdzv_forget(trii_rendezvous *r, const trii_rdzv_node *node)
+int trii_rdzv_forget(trii_rendezvous *r, const trii_rdzv_node *node)
 {
     for (int i = 0; r->nodes != NULL && i < r->round.group_size; i++) {
-        if (trii_rdzv_node_same(&r->nodes[i], node))
+        if (trii_rdzv_node_same(&r->nodes[i], node)) {
             r->nodes[i].addr[0] = '\0';
+            return i;
+        }
     }
+    return -1;
 }
 
 /* --- the shared state ------------------------------------------------------------------------- */
 
-static bool is_silent(trii_rendezvous *r, const trii_rdzv_entry *e)
+/* step_ns: since our last look. */
+static bool is_silent(trii_rendezvous *r, const trii_rdzv_entry *e, int64_t step_ns)
 {
-    int64_t now = trii_now_ns();
     trii_rdzv_watched *w = NULL;
 
     for (int i = 0; i < r->n_watched && w == NULL; i++) {
@@ -53,15 +57,14 @@ static bool is_silent(trii_rendezvous *r, const trii_rdzv_entry *e)
     }
     if (w == NULL && r->n_watched < TRII_RDZV_MAX_WATCHED) {
         w = &r->watched[r->n_watched++];
-        *w = (trii_rdzv_watched){.node = e->node, .beat_us = e->beat_us, .seen_ns = now};
+        *w = (trii_rdzv_watched){.node = e->node, .beat_us = e->beat_us};
+        return false;
     }
     if (w == NULL)
         return false;
-    if (w->beat_us != e->beat_us) {
-        w->beat_us = e->beat_us;
-        w->seen_ns = now;
-    }
-    return now - w->seen_ns > r->dead_ms * TRII_NS_PER_MS;
+    w->silent_ns = w->beat_us == e->beat_us ? w->silent_ns + step_ns : 0;
+    w->beat_us = e->beat_us;
+    return w->silent_ns > r->dead_ms * TRII_NS_PER_MS;
 }
 
 static void forget_gone(trii_rendezvous *r, const trii_rdzv_state *state)
@@ -77,7 +80,12 @@ static tri_status load(trii_rendezvous *r, trii_rdzv_state *state, bool *dirty_o
 {
     trii_wire_buffer raw = {0};
     tri_status status = r->backend->ops->load(r->backend, &raw);
+    int64_t now = trii_now_ns(), step_ns = now - r->looked_ns;
 
+    /* A store that stood still, or we ourselves: then nobody was silent. */
+    if (step_ns > STEP_MS * TRII_NS_PER_MS)
+        step_ns = 0;
+    r->looked_ns = now;
     trii_rdzv_state_init(state);
     *dirty_out = false;
     if (status == TRI_OK && raw.used > 0)
@@ -89,12 +97,12 @@ static tri_status load(trii_rendezvous *r, trii_rdzv_state *state, bool *dirty_o
     for (int i = 0; i < state->n; i++) {
         trii_rdzv_node node = state->entries[i].node;
 
-        if (trii_rdzv_node_same(&node, &r->self) || !is_silent(r, &state->entries[i]))
+        if (trii_rdzv_node_same(&node, &r->self) || !is_silent(r, &state->entries[i], step_ns))
             continue;
         trii_rdzv_remove(state, &node, r->options->min_nodes);
         trii_rdzv_forget(r, &node);
         *dirty_out = true;
-        i = -1;
+        i--; /* another is there now */
     }
     return TRI_OK;
 }
@@ -122,7 +130,14 @@ static bool beat_if_due(trii_rendezvous *r, trii_rdzv_state *state)
     return true;
 }
 
-tri_status trii_rdzv_change(trii_rendezvous *r, const trii_rdzv_node *remove, bool close)
+/* Whoever knew the node in that round speaks of what the state shows. */
+static bool is_recent(const trii_rdzv_state *s, int64_t round)
+{
+    return s->complete ? s->round <= round : s->round <= round + 1;
+}
+
+tri_status trii_rdzv_change(trii_rendezvous *r, const trii_rdzv_node *remove, int64_t round,
+                            bool close)
 {
     tri_status status = TRI_OK;
     bool won = false;
@@ -134,7 +149,7 @@ tri_status trii_rdzv_change(trii_rendezvous *r, const trii_rdzv_node *remove, bo
         status = load(r, &state, &dirty);
         if (status != TRI_OK)
             break;
-        if (remove != NULL && trii_rdzv_find(&state, remove) != NULL) {
+        if (remove != NULL && is_recent(&state, round) && trii_rdzv_find(&state, remove) != NULL) {
             trii_rdzv_remove(&state, remove, r->options->min_nodes);
             dirty = true;
         }
@@ -190,6 +205,25 @@ static bool is_reunion(const trii_rendezvous *r, const trii_rdzv_state *state)
     return true;
 }
 
+/* Whether the last call is over. Its end is told by the clock of the host that set it; ours may
+ * differ, so if that is not within a whole last call from when we first heard of it, that counts.
+ */
+static bool is_last_call_over(trii_rendezvous *r, const trii_rdzv_state *s)
+{
+    int64_t now = trii_now_ns(), left_us;
+
+    if (!s->has_deadline)
+        return false;
+    if (s->deadline_us != r->call_us || r->call_ns == 0) {
+        left_us = s->deadline_us - trii_rdzv_wall_us();
+        if (left_us < 0 || left_us > r->last_call_ms * 1000)
+            left_us = r->last_call_ms * 1000;
+        r->call_us = s->deadline_us;
+        r->call_ns = now + left_us * 1000;
+    }
+    return now > r->call_ns;
+}
+
 /* What we do now. dirty: the state was changed and is to be written. */
 static tri_status decide(trii_rendezvous *r, trii_rdzv_state *s, bool *dirty, int64_t *deadline)
 {
@@ -204,7 +238,7 @@ static tri_status decide(trii_rendezvous *r, trii_rdzv_state *s, bool *dirty, in
             return trii_rdzv_participate(s, &r->self, o->min_nodes, o->max_nodes, now,
                                          r->last_call_ms * 1000);
         }
-        if (n >= o->min_nodes && ((s->has_deadline && s->deadline_us < now) || is_reunion(r, s))) {
+        if (n >= o->min_nodes && (is_last_call_over(r, s) || is_reunion(r, s))) {
             trii_rdzv_complete(s);
             *dirty = true;
         }
@@ -240,8 +274,9 @@ static void announce(trii_rendezvous *r, const trii_rdzv_state *s)
 
     if (trii_rdzv_round_store(r, s->round, &kv) != TRI_OK)
         return; /* they look by themselves, too */
-    snprintf(news.why, sizeof(news.why), "host %s joins", r->node_name);
-    trii_rdzv_broadcast(r, kv, s->round, trii_rdzv_count_participants(s), &news);
+    snprintf(news.why, sizeof(news.why), "host %s (pid %lld) joins", r->node_name,
+             (long long)r->self.pid);
+    trii_rdzv_broadcast(kv, s->round, trii_rdzv_count_participants(s), &news);
     tri_store_unref(kv);
 }
 
@@ -257,7 +292,7 @@ static void note_full(trii_rendezvous *r, const trii_rdzv_state *s)
 static tri_status too_late(trii_rendezvous *r, const trii_rdzv_state *s)
 {
     int n = trii_rdzv_count_participants(s);
-    tri_status status = trii_rdzv_change(r, &r->self, false);
+    tri_status status = trii_rdzv_change(r, &r->self, TRII_RDZV_ANY_ROUND, false);
 
     (void)status; /* the store is gone too: they will see it */
     if (s->complete)
@@ -269,7 +304,8 @@ static tri_status too_late(trii_rendezvous *r, const trii_rdzv_state *s)
                      r->options->min_nodes, (double)r->join_ms / 1000);
 }
 
-/* The round is complete and we are in: who else, and which rank is ours. */
+/* The round is complete and we are in: who else, and which rank is ours. INPROGRESS: somebody of it
+ * has left already, since it is over before we saw that it began; so have we now. */
 static tri_status take_round(trii_rendezvous *r, const trii_rdzv_state *s)
 {
     int n = trii_rdzv_count_participants(s);
@@ -283,9 +319,10 @@ static tri_status take_round(trii_rendezvous *r, const trii_rdzv_state *s)
         if (!e->participant)
             continue;
         if (e->rank < 0 || e->rank >= n) {
+            tri_status status = trii_rdzv_change(r, &r->self, TRII_RDZV_ANY_ROUND, false);
+
             trii_free(nodes);
-            return TRII_FAIL(TRI_ERR_FORMAT, "rendezvous of job %s: rank %lld of %d", r->id,
-                             (long long)e->rank, n);
+            return status == TRI_OK ? TRI_INPROGRESS : status;
         }
         nodes[e->rank] = e->node;
         if (trii_rdzv_node_same(&e->node, &r->self))
@@ -321,7 +358,9 @@ static tri_status step(trii_rendezvous *r, int64_t *deadline)
     } else if (trii_now_ns() > *deadline && !(self != NULL && self->redundant)) {
         status = too_late(r, &s);
     } else {
-        status = decide(r, &s, &dirty, deadline);
+        status = r->admitted ? TRI_OK : trii_rdzv_agrees(r, &s);
+        if (status == TRI_OK)
+            status = decide(r, &s, &dirty, deadline);
         dirty = (status == TRI_OK && beat_if_due(r, &s)) || dirty;
         if (status == TRI_OK && dirty)
             status = save(r, &s, &won);
@@ -329,8 +368,10 @@ static tri_status step(trii_rendezvous *r, int64_t *deadline)
             self = trii_rdzv_find(&s, &r->self);
             atomic_store(&r->came,
                          self != NULL && self->participant ? trii_rdzv_count_participants(&s) : -1);
-            if (dirty && won)
+            if (dirty && won) {
                 r->beat_ns = trii_now_ns();
+                r->admitted = true; /* whoever comes later finds us there, and our declaration */
+            }
             if (dirty && won && !was_waiting && self != NULL && self->waiting)
                 announce(r, &s);
             if (dirty && won && !was_redundant && self != NULL && self->redundant)
@@ -345,8 +386,9 @@ static tri_status step(trii_rendezvous *r, int64_t *deadline)
 tri_status trii_rdzv_join_dynamic(trii_rendezvous *r)
 {
     int64_t start = trii_now_ns(), deadline = trii_deadline_ms(r->join_ms);
-    tri_status status = trii_rdzv_change(r, &r->self, false);
+    tri_status status = trii_rdzv_change(r, &r->self, TRII_RDZV_ANY_ROUND, false);
 
+    atomic_store(&r->met, 0);
     while (status == TRI_OK || status == TRI_INPROGRESS) {
         int64_t poll = trii_now_ns() - start < SOON_MS * TRII_NS_PER_MS ? POLL_MS : POLL_LONG_MS;
 

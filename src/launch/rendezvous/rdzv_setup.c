@@ -112,6 +112,8 @@ static tri_status serve(trii_rendezvous *r)
     trii_secret_wipe(&key, sizeof(key));
     if (status == TRI_ERR_STATE && !must)
         return TRI_OK; /* another agent of this host was first */
+    if (status == TRI_ERR_STATE && r->is_static)
+        return trii_rdzv_port_taken(r);
     if (status != TRI_OK)
         return TRII_FAIL_CTX(status, "store of the agents");
     r->server_port = trii_tcp_server_port(r->server);
@@ -132,7 +134,6 @@ static void find_self(trii_rendezvous *r)
     int fd = -1;
     uint32_t any = 0;
 
-    r->self.pid = trii_process_id();
     /* Two containers may have the same name and process numbers. */
     if (trii_random_bytes(&any, sizeof(any)))
         r->self.local_id = any >> 1;
@@ -164,7 +165,7 @@ static tri_status begin_etcd(trii_rendezvous *r)
         return status;
     r->base = tri_store_ref(r->backend->store);
     find_self(r);
-    return TRI_OK;
+    return trii_rdzv_declare(r);
 }
 
 tri_status trii_rdzv_begin(trii_rendezvous *r)
@@ -186,9 +187,10 @@ tri_status trii_rdzv_begin(trii_rendezvous *r)
         return TRII_FAIL_CTX(status, "the agents' store at %s port %d", o->rdzv_host,
                              r->server_port);
     find_self(r);
-    if (!r->is_static)
-        status = trii_rdzv_c10d_create(r->base, r->id, &r->backend);
-    return status;
+    if (r->is_static)
+        return TRI_OK;
+    status = trii_rdzv_c10d_create(r->base, r->id, &r->backend);
+    return status == TRI_OK ? trii_rdzv_declare(r) : status;
 }
 
 tri_status trii_rendezvous_create(const trii_rdzv_setup *setup, trii_rendezvous **rdzv_out)
@@ -206,6 +208,7 @@ tri_status trii_rendezvous_create(const trii_rdzv_setup *setup, trii_rendezvous 
     r->server_port = o->rdzv_port > 0 ? o->rdzv_port : (r->is_static ? 29500 : 29400);
     snprintf(r->id, sizeof(r->id), "%s", o->run_id != NULL ? o->run_id : "none");
     trii_process_host(r->node_name, sizeof(r->node_name));
+    r->self.pid = trii_process_id();
     trii_mutex_init(&r->mutex);
     trii_cond_init(&r->changed);
     status = read_settings(r);
@@ -273,10 +276,10 @@ const char *trii_rendezvous_id(const trii_rendezvous *r)
     return r->id;
 }
 
-void trii_rendezvous_describe(const trii_rendezvous *r, char *text_out, size_t bytes)
+void trii_rendezvous_describe(trii_rendezvous *r, char *text_out, size_t bytes)
 {
     const trii_launch_options *o = r->options;
-    int came = atomic_load(&r->came);
+    int came = atomic_load(&r->came), met = atomic_load(&r->met);
     char at[300], wanted[32];
 
     if (is_etcd(o))
@@ -287,7 +290,12 @@ void trii_rendezvous_describe(const trii_rendezvous *r, char *text_out, size_t b
         snprintf(wanted, sizeof(wanted), "%d", o->max_nodes);
     else
         snprintf(wanted, sizeof(wanted), "%d to %d", o->min_nodes, o->max_nodes);
-    if (came == 0)
+    if (met > 0) {
+        trii_mutex_lock(&r->mutex);
+        snprintf(text_out, bytes, "the %d hosts of job %s have met; waiting for %s to be ready",
+                 met, r->id, r->waited_for);
+        trii_mutex_unlock(&r->mutex);
+    } else if (came == 0)
         snprintf(text_out, bytes, "no answer yet from %s, where the hosts of job %s meet", at,
                  r->id);
     else if (came < 0)
@@ -336,9 +344,14 @@ void trii_rendezvous_tell(trii_rendezvous *r, bool over, bool counts, const char
     order(r, &o);
 }
 
-void trii_rendezvous_lost(trii_rendezvous *r, int group_rank, const char *why)
+void trii_rendezvous_lost(trii_rendezvous *r, const trii_rdzv_round *round, int group_rank,
+                          const char *why)
 {
-    trii_rdzv_order o = {.kind = TRII_ORDER_LOST, .number = group_rank};
+    trii_rdzv_order o = {.kind = TRII_ORDER_LOST,
+                         .number = group_rank,
+                         .round = round->number,
+                         .node = round->agents[group_rank].node,
+                         .serves = round->agents[group_rank].serves};
 
     snprintf(o.why, sizeof(o.why), "%s", why);
     order(r, &o);

@@ -12,20 +12,6 @@
 #include "base/alloc.h"
 #include "os/clock.h"
 
-static tri_status claim(trii_rendezvous *r)
-{
-    char key[64];
-    int64_t n;
-    tri_status status;
-
-    snprintf(key, sizeof(key), "trireme/claim/%d", r->options->node_rank);
-    status = tri_store_add(r->kv, key, 1, &n);
-    if (status == TRI_OK && n > 1)
-        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "job %s: another host has --node-rank %d already",
-                           r->id, r->options->node_rank);
-    return status;
-}
-
 /* The workers' keys: all that are not the agents'. */
 static tri_status empty_store(trii_rendezvous *r)
 {
@@ -79,7 +65,7 @@ tri_status trii_rdzv_join_static(trii_rendezvous *r)
             return TRII_FAIL(TRI_ERR_INVALID_ARG, "--node-rank %d of --nnodes %d",
                              r->options->node_rank, r->options->max_nodes);
         status = tri_store_prefix(r->id, r->base, &r->kv);
-        return status == TRI_OK ? claim(r) : status;
+        return status == TRI_OK ? trii_rdzv_claim(r) : status;
     }
     if (r->round.mixed) {
         trii_rdzv_stop_waker(r);

@@ -14,9 +14,7 @@
 #include "os/clock.h"
 
 #define LOOK_MS 1000
-#define COUNT_MS 500
 #define BARRIER_LOOK_MS 100
-#define WAKER_MS 5000   /* of one wait for the key */
 #define GOODBYE_MS 3000 /* who serves the store waits so long for the others */
 #define GOODBYE_MIXED_MS 1000
 
@@ -54,7 +52,7 @@ static void emit(trii_rendezvous *r, const trii_rdzv_event *event)
 
 static void emit_simple(trii_rendezvous *r, trii_rdzv_event_kind kind, bool counts, const char *why)
 {
-    trii_rdzv_event event = {.kind = kind, .counts = counts};
+    trii_rdzv_event event = {.kind = kind, .counts = counts, .gone = -1};
 
     snprintf(event.why, sizeof(event.why), "%s", why);
     emit(r, &event);
@@ -90,25 +88,22 @@ bool trii_rdzv_interrupted(trii_rendezvous *r)
     return is;
 }
 
-static void bury(trii_rendezvous *r, int rank, const char *why)
+/* Ranks of the round in which it was lost may be others by now, so it goes by its name. Who was
+ * stopped for a while and is alone for that reason does not harm a round that is on without it. */
+static void bury(trii_rendezvous *r, const trii_rdzv_order *o)
 {
-    trii_rdzv_news news = {.gone = rank};
-    trii_rdzv_node node;
+    trii_rdzv_news news = {.gone = o->number};
     tri_status status = TRI_OK;
 
-    if (rank < 0 || rank >= r->round.group_size)
-        return;
-    snprintf(news.why, sizeof(news.why), "%s", why);
-    if (r->nodes != NULL) {
-        node = r->nodes[rank];
-        trii_rdzv_forget(r, &node);
-        if (node.addr[0] != '\0')
-            status = trii_rdzv_change(r, &node, false);
-    } else {
+    snprintf(news.why, sizeof(news.why), "%s", o->why);
+    if (r->is_static) {
         news.over = true; /* given ranks: nobody can take its place */
+    } else {
+        news.gone = trii_rdzv_forget(r, &o->node);
+        status = trii_rdzv_change(r, &o->node, o->round, false);
     }
-    if (status == TRI_OK && r->kv != NULL)
-        trii_rdzv_broadcast(r, r->kv, r->round.number, r->round.group_size, &news);
+    if (status == TRI_OK && r->kv != NULL && news.gone >= 0)
+        trii_rdzv_broadcast(r->kv, r->round.number, r->round.group_size, &news);
 }
 
 void trii_rdzv_bury(trii_rendezvous *r)
@@ -128,170 +123,8 @@ void trii_rdzv_bury(trii_rendezvous *r)
         trii_mutex_unlock(&r->mutex);
         if (lost.kind == TRII_ORDER_NONE)
             return;
-        bury(r, lost.number, lost.why);
-    }
-}
-
-/* --- news ---------------------------------------------------------------------------------------
- */
-
-static void news_key(char *key, size_t bytes, int64_t number, int rank)
-{
-    if (rank < 0)
-        snprintf(key, bytes, "trireme/%lld/news", (long long)number);
-    else
-        snprintf(key, bytes, "trireme/%lld/wake/%d", (long long)number, rank);
-}
-
-void trii_rdzv_broadcast(trii_rendezvous *r, tri_store *kv, int64_t number, int n,
-                         const trii_rdzv_news *news)
-{
-    char key[64], text[TRII_ERR_BYTES];
-    void *value;
-    size_t bytes;
-    tri_status status;
-
-    (void)r;
-    snprintf(text, sizeof(text), "%d %d %d %s", news->over, news->counts, news->gone, news->why);
-    news_key(key, sizeof(key), number, -1);
-    status = tri_store_compare_set(kv, key, "", 0, text, strlen(text), &value, &bytes);
-    if (status == TRI_OK)
-        tri_store_free(value);
-    for (int i = 0; i < n && status == TRI_OK; i++) {
-        news_key(key, sizeof(key), number, i);
-        status = tri_store_set(kv, key, "1", 1);
-    }
-    /* A store that is gone is noticed by whoever needs it next. */
-    (void)status;
-}
-
-/* What was told in this round; false: nothing yet. */
-static tri_status read_news(trii_rendezvous *r, trii_rdzv_news *news_out, bool *there_out)
-{
-    char key[64];
-    const char *keys[] = {key};
-    int over = 0, counts = 0, used = 0;
-    void *value;
-    size_t bytes;
-    tri_status status;
-
-    news_key(key, sizeof(key), r->round.number, -1);
-    status = tri_store_check(r->kv, keys, 1, there_out);
-    if (status != TRI_OK || !*there_out)
-        return status;
-    status = tri_store_get(r->kv, key, 0, &value, &bytes);
-    if (status != TRI_OK)
-        return status;
-    memset(news_out, 0, sizeof(*news_out));
-    if (sscanf(value, "%d %d %d %n", &over, &counts, &news_out->gone, &used) < 3 || used == 0) {
-        over = counts = 0;
-        news_out->gone = -1;
-    }
-    news_out->over = over != 0;
-    news_out->counts = counts != 0;
-    snprintf(news_out->why, sizeof(news_out->why), "%s", (const char *)value + used);
-    tri_store_free(value);
-    return TRI_OK;
-}
-
-/* --- the second thread --------------------------------------------------------------------------
- */
-
-static void waker_main(void *arg)
-{
-    trii_rendezvous *r = arg;
-
-    trii_mutex_lock(&r->mutex);
-    while (!r->waker_quit) {
-        const char *keys[] = {r->waker_key};
-        tri_status status;
-
-        if (!r->waking) {
-            trii_cond_wait(&r->changed, &r->mutex);
-            continue;
-        }
-        trii_mutex_unlock(&r->mutex);
-        do {
-            status = tri_store_wait(r->waker_kv, keys, 1, WAKER_MS);
-        } while (status == TRI_ERR_TIMEOUT);
-        /* also after a failure: then the first thread looks, and sees it */
-        trii_mutex_lock(&r->mutex);
-        r->waking = false;
-        r->poked = true;
-        trii_cond_broadcast(&r->changed);
-    }
-    trii_mutex_unlock(&r->mutex);
-}
-
-void trii_rdzv_stop_waker(trii_rendezvous *r)
-{
-    tri_status status;
-
-    if (r->waker_kv == NULL)
-        return;
-    status = tri_store_set(r->kv, r->waker_key, "1", 1);
-    (void)status; /* without a store its wait fails, too */
-    trii_mutex_lock(&r->mutex);
-    while (r->waking)
-        trii_cond_wait(&r->changed, &r->mutex);
-    r->poked = false;
-    trii_mutex_unlock(&r->mutex);
-    tri_store_unref(r->waker_kv);
-    r->waker_kv = NULL;
-}
-
-static tri_status start_waker(trii_rendezvous *r)
-{
-    tri_status status = tri_store_clone(r->kv, &r->waker_kv);
-
-    if (status != TRI_OK)
-        return status;
-    news_key(r->waker_key, sizeof(r->waker_key), r->round.number, r->round.group_rank);
-    trii_mutex_lock(&r->mutex);
-    r->poked = false;
-    r->waking = true;
-    trii_cond_broadcast(&r->changed);
-    trii_mutex_unlock(&r->mutex);
-    return TRI_OK;
-}
-
-/* Who waits says how many are there; with given ranks nothing else counts them. */
-static void count_now_and_then(trii_rendezvous *r)
-{
-    int64_t now = trii_now_ns();
-    int missing;
-
-    if (!r->is_static || now - r->counted_ns < COUNT_MS * TRII_NS_PER_MS)
-        return;
-    r->counted_ns = now;
-    atomic_store(&r->came, trii_rdzv_count_came(r, &missing));
-}
-
-tri_status trii_rdzv_wait_keys(trii_rendezvous *r, const char *const *keys, int n,
-                               int64_t deadline_ns)
-{
-    for (;;) {
-        bool present;
-        tri_status status = tri_store_check(r->kv, keys, n, &present);
-
-        if (status != TRI_OK || present)
-            return status;
-        if (trii_now_ns() > deadline_ns)
-            return TRI_ERR_TIMEOUT;
-        if (trii_rdzv_interrupted(r))
-            return TRI_ERR_STATE;
-        trii_rdzv_bury(r);
-        count_now_and_then(r);
-        if (r->nodes != NULL) {
-            trii_rdzv_news news;
-
-            status = read_news(r, &news, &present);
-            if (status == TRI_OK && present)
-                return TRI_INPROGRESS; /* the round is over already */
-            if (status != TRI_OK)
-                return status;
-        }
-        trii_rdzv_pause(r, trii_now_ns() + 5 * TRII_NS_PER_MS);
+        if (!lost.serves) /* without the store all ends anyway */
+            bury(r, &lost);
     }
 }
 
@@ -335,8 +168,9 @@ static void join(trii_rendezvous *r, const trii_rdzv_order *o)
         if (status == TRI_OK)
             status = trii_rdzv_exchange(r);
     } while (status == TRI_INPROGRESS);
+    atomic_store(&r->met, 0);
     if (status == TRI_OK)
-        status = start_waker(r);
+        status = trii_rdzv_start_waker(r);
     if (status == TRI_ERR_STATE && trii_rdzv_interrupted(r))
         return; /* the order that is there says what to do */
     if (status != TRI_OK) {
@@ -345,6 +179,7 @@ static void join(trii_rendezvous *r, const trii_rdzv_order *o)
         return;
     }
     r->on = true;
+    r->is_member = !r->is_static;
     r->knows_end = false;
     event.round = r->round;
     emit(r, &event);
@@ -353,13 +188,15 @@ static void join(trii_rendezvous *r, const trii_rdzv_order *o)
 
 static void tell(trii_rendezvous *r, const trii_rdzv_order *o, int gone)
 {
-    trii_rdzv_news news = {
-        .over = o->over || (gone >= 0 && r->is_static), .counts = o->counts, .gone = gone};
+    trii_rdzv_news news = {.over = o->over || (gone >= 0 && r->is_static),
+                           .counts = o->counts,
+                           .gone = gone,
+                           .left = true};
 
     if (r->kv == NULL)
         return;
     snprintf(news.why, sizeof(news.why), "%s", o->why);
-    trii_rdzv_broadcast(r, r->kv, r->round.number, r->round.group_size, &news);
+    trii_rdzv_broadcast(r->kv, r->round.number, r->round.group_size, &news);
     r->on = false; /* we know what was told */
 }
 
@@ -411,8 +248,11 @@ static void leave(trii_rendezvous *r, const trii_rdzv_order *o)
 
     if (o->kind == TRII_ORDER_LEAVE)
         tell(r, o, r->round.group_rank);
+    r->is_member = false;
     if (!r->is_static && r->backend != NULL)
-        status = trii_rdzv_change(r, &r->self, o->kind == TRII_ORDER_CLOSE);
+        status = trii_rdzv_change(r, &r->self, TRII_RDZV_ANY_ROUND, o->kind == TRII_ORDER_CLOSE);
+    if (status == TRI_OK)
+        trii_rdzv_withdraw(r);
     if (o->kind == TRII_ORDER_CLOSE || r->serves)
         say_goodbye(r);
     if (status != TRI_OK)
@@ -430,12 +270,8 @@ static void finish(trii_rendezvous *r)
 
     if (status == TRI_OK && n >= r->round.group_size) {
         status = tri_store_set(r->kv, last, "<val_ignored>", 13);
-        for (int i = 0; i < r->round.group_size && status == TRI_OK; i++) {
-            char key[64];
-
-            news_key(key, sizeof(key), r->round.number, i);
-            status = tri_store_set(r->kv, key, "1", 1);
-        }
+        if (status == TRI_OK)
+            status = trii_rdzv_wake_all(r);
     }
     r->finishing = true;
     if (status != TRI_OK)
@@ -445,10 +281,9 @@ static void finish(trii_rendezvous *r)
 static void lost(trii_rendezvous *r, const trii_rdzv_order *o)
 {
     int64_t n;
-    bool serves = r->round_serves == o->number;
 
-    if (!serves) {
-        bury(r, o->number, o->why);
+    if (!o->serves) {
+        bury(r, o);
         r->on = false;
         return;
     }
@@ -544,14 +379,18 @@ static void look(trii_rendezvous *r)
         return;
     }
     if (status == TRI_OK)
-        status = read_news(r, &news, &there);
+        status = trii_rdzv_read_news(r, &news, &there);
     if (status == TRI_OK && there) {
+        trii_rdzv_event event = {.kind = news.over ? TRII_RDZV_ENDED : TRII_RDZV_AGAIN,
+                                 .counts = news.counts,
+                                 .gone = news.gone,
+                                 .left = news.left};
+
         r->on = false;
-        if (news.gone >= 0 && news.gone < r->round.group_size && r->nodes != NULL)
-            r->nodes[news.gone].addr[0] = '\0';
         if (news.over)
             know_end(r);
-        emit_simple(r, news.over ? TRII_RDZV_ENDED : TRII_RDZV_AGAIN, news.counts, news.why);
+        snprintf(event.why, sizeof(event.why), "%s", news.why);
+        emit(r, &event);
         return;
     }
     if (status == TRI_OK && !r->is_static)
@@ -560,6 +399,17 @@ static void look(trii_rendezvous *r)
         r->on = false;
         fail(r);
     }
+}
+
+/* Nothing is on, but we are in the state: our workers are ending, or have not begun. */
+static void show_life(trii_rendezvous *r)
+{
+    trii_rdzv_state s;
+
+    if (trii_rdzv_look(r, &s) == TRI_OK)
+        trii_rdzv_state_fini(&s);
+    else
+        r->is_member = false; /* the next order meets the same failure, and tells it */
 }
 
 static bool obey_without_store(trii_rendezvous *r, const trii_rdzv_order *o)
@@ -573,7 +423,7 @@ void trii_rdzv_main(void *arg)
 {
     trii_rendezvous *r = arg;
     bool alive = true, ordered;
-    tri_status status = trii_thread_start(&r->waker, "rdzv-waker", waker_main, r);
+    tri_status status = trii_thread_start(&r->waker, "rdzv-waker", trii_rdzv_waker_main, r);
     bool has_waker = status == TRI_OK;
 
     if (status == TRI_OK)
@@ -584,17 +434,23 @@ void trii_rdzv_main(void *arg)
         trii_rdzv_order o;
         int64_t look_ms = r->finishing ? BARRIER_LOOK_MS : LOOK_MS;
 
+        if (!r->is_static && look_ms > r->beat_ms / 2)
+            look_ms = r->beat_ms / 2 + 1;
+
         if (next_order(r, &o)) {
             alive = status == TRI_OK ? obey(r, &o) : obey_without_store(r, &o);
             continue;
         }
-        trii_rdzv_pause(r, r->on ? trii_now_ns() + look_ms * TRII_NS_PER_MS : TRII_NO_DEADLINE);
+        trii_rdzv_pause(r, r->on || r->is_member ? trii_now_ns() + look_ms * TRII_NS_PER_MS
+                                                 : TRII_NO_DEADLINE);
         trii_mutex_lock(&r->mutex);
         ordered = r->n_orders > 0;
         r->poked = r->poked && r->on; /* else it is about nothing that is on */
         trii_mutex_unlock(&r->mutex);
         if (r->on && !ordered)
             look(r);
+        else if (r->is_member && !ordered)
+            show_life(r);
     }
     trii_mutex_lock(&r->mutex);
     r->waker_quit = true;

@@ -24,6 +24,8 @@ typedef struct trii_rdzv_agent {
     bool serves; /* the store in which agents meet */
     char token[17];
     char name[TRII_RDZV_ADDR_BYTES]; /* of its host, for people */
+    trii_rdzv_node node;             /* pid 0: unknown */
+    bool gone;                       /* for the agent: it was told that this one is gone */
 } trii_rdzv_agent;
 
 typedef struct trii_rdzv_round {
@@ -53,6 +55,8 @@ typedef enum trii_rdzv_event_kind {
 typedef struct trii_rdzv_event {
     trii_rdzv_event_kind kind;
     bool counts; /* AGAIN: after a failure, not because somebody came or left */
+    int gone;    /* AGAIN, ENDED: group rank of who is not there any more, or -1 */
+    bool left;   /* ... and went in order */
     char why[TRII_ERR_BYTES];
     trii_rdzv_round round;
 } trii_rdzv_event;
@@ -83,14 +87,16 @@ void trii_rendezvous_join(trii_rendezvous *rdzv, int worker_port, int restarts);
 void trii_rendezvous_finish(trii_rendezvous *rdzv);
 /* Tells the others: to start again, or that the job is over. */
 void trii_rendezvous_tell(trii_rendezvous *rdzv, bool over, bool counts, const char *why);
-/* The agent of that rank is gone: the others are told, and it is taken out of the state. */
-void trii_rendezvous_lost(trii_rendezvous *rdzv, int group_rank, const char *why);
+/* The agent of that rank in that round is gone: the others are told, and it is taken out of the
+ * state. */
+void trii_rendezvous_lost(trii_rendezvous *rdzv, const trii_rdzv_round *round, int group_rank,
+                          const char *why);
 /* This host goes; others may go on. */
 void trii_rendezvous_leave(trii_rendezvous *rdzv, const char *why);
 /* The job is over for everybody. */
 void trii_rendezvous_close(trii_rendezvous *rdzv);
 /* While a round is being formed: how many hosts have come, and where we wait for the others. */
-void trii_rendezvous_describe(const trii_rendezvous *rdzv, char *text_out, size_t bytes);
+void trii_rendezvous_describe(trii_rendezvous *rdzv, char *text_out, size_t bytes);
 /* The address by which others reach this host: known once joined. */
 const char *trii_rendezvous_id(const trii_rendezvous *rdzv);
 

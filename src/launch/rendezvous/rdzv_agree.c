@@ -1,0 +1,201 @@
+/*
+ * rdzv_agree.c - whether agents that meet mean the same job: the same --nnodes, and given ranks
+ * once each. torchrun compares nothing of this, and its jobs then hang or run with the wrong size;
+ * its agents say nothing, so they are taken as they are.
+ *
+ *   trireme/ID/declared/ADDR/PID/LOCAL_ID   MIN MAX NAME     of a dynamic rendezvous
+ *   trireme/claim/RANK                      PID NNODES NAME  of a static one
+ *   trireme/nnodes                          NNODES RANK PID NAME
+ */
+#include "launch/rendezvous/rdzv_inside.h"
+
+#include <string.h>
+
+#define PROBE_MS 1000 /* for a store to answer that has the port we want */
+
+/* As it was written on the command line. */
+static void nnodes_text(int min, int max, char *text_out, size_t bytes)
+{
+    if (min == max)
+        snprintf(text_out, bytes, "--nnodes %d", max);
+    else
+        snprintf(text_out, bytes, "--nnodes %d:%d", min, max);
+}
+
+/* --- dynamic ---------------------------------------------------------------------------------- */
+
+static void declared_key(const trii_rendezvous *r, const trii_rdzv_node *node, char *key_out,
+                         size_t bytes)
+{
+    snprintf(key_out, bytes, "trireme/%s/declared/%s/%lld/%lld", r->id, node->addr,
+             (long long)node->pid, (long long)node->local_id);
+}
+
+#define KEY_BYTES (2 * TRII_RDZV_ADDR_BYTES + 100)
+
+tri_status trii_rdzv_declare(trii_rendezvous *r)
+{
+    char key[KEY_BYTES], text[TRII_RDZV_ADDR_BYTES + 40];
+
+    declared_key(r, &r->self, key, sizeof(key));
+    snprintf(text, sizeof(text), "%d %d %s", r->options->min_nodes, r->options->max_nodes,
+             r->node_name);
+    return tri_store_set(r->base, key, text, strlen(text));
+}
+
+void trii_rdzv_withdraw(trii_rendezvous *r)
+{
+    char key[KEY_BYTES];
+    bool existed;
+    tri_status status = TRI_OK;
+
+    declared_key(r, &r->self, key, sizeof(key));
+    if (!r->is_static && r->base != NULL)
+        status = tri_store_delete(r->base, key, &existed);
+    (void)status; /* nobody looks at it without a node in the state */
+}
+
+static tri_status agrees_with(trii_rendezvous *r, const trii_rdzv_node *node)
+{
+    char key[KEY_BYTES], name[TRII_RDZV_ADDR_BYTES], ours[40], theirs[40];
+    const char *keys[] = {key};
+    const trii_launch_options *o = r->options;
+    bool present;
+    void *value;
+    int min, max, n;
+    tri_status status;
+
+    declared_key(r, node, key, sizeof(key));
+    status = tri_store_check(r->base, keys, 1, &present);
+    if (status != TRI_OK || !present)
+        return status; /* torchrun's */
+    status = tri_store_get(r->base, key, 0, &value, NULL);
+    if (status != TRI_OK)
+        return status;
+    n = sscanf(value, "%d %d %255s", &min, &max, name);
+    tri_store_free(value);
+    if (n != 3 || (min == o->min_nodes && max == o->max_nodes))
+        return TRI_OK;
+    nnodes_text(o->min_nodes, o->max_nodes, ours, sizeof(ours));
+    nnodes_text(min, max, theirs, sizeof(theirs));
+    return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                     "job %s: the agent on host %s (pid %lld) was started with %s, this one, on "
+                     "host %s (pid %lld), with %s: give all agents of a job the same --nnodes",
+                     r->id, name, (long long)node->pid, theirs, r->node_name,
+                     (long long)r->self.pid, ours);
+}
+
+tri_status trii_rdzv_agrees(trii_rendezvous *r, const trii_rdzv_state *state)
+{
+    tri_status status = TRI_OK;
+
+    for (int i = 0; i < state->n && status == TRI_OK; i++) {
+        if (!trii_rdzv_node_same(&state->entries[i].node, &r->self))
+            status = agrees_with(r, &state->entries[i].node);
+    }
+    return status;
+}
+
+/* --- static ----------------------------------------------------------------------------------- */
+
+static tri_status rank_taken(const trii_rendezvous *r, const char *claim)
+{
+    char name[TRII_RDZV_ADDR_BYTES];
+    int pid, nnodes;
+
+    if (sscanf(claim, "%d %d %255s", &pid, &nnodes, name) != 3)
+        return TRII_FAIL(TRI_ERR_FORMAT, "job %s: claim \"%s\"", r->id, claim);
+    return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                     "job %s: the agent on host %s (pid %d) has --node-rank %d already, and this "
+                     "one, on host %s (pid %d), was given it too: give every agent its own, 0 to "
+                     "%d",
+                     r->id, name, pid, r->options->node_rank, r->node_name, (int)r->self.pid,
+                     r->options->max_nodes - 1);
+}
+
+/* Writes the text unless another is there: then that, to be freed. NULL: ours is there. */
+static tri_status put_first(trii_rendezvous *r, const char *key, const char *text, char **other_out)
+{
+    void *value;
+    size_t bytes;
+    tri_status status =
+        tri_store_compare_set(r->kv, key, "", 0, text, strlen(text), &value, &bytes);
+
+    *other_out = NULL;
+    if (status != TRI_OK)
+        return status;
+    if (strcmp(value, text) == 0)
+        tri_store_free(value);
+    else
+        *other_out = value;
+    return TRI_OK;
+}
+
+static tri_status claim_nnodes(trii_rendezvous *r)
+{
+    char text[TRII_RDZV_ADDR_BYTES + 60], name[TRII_RDZV_ADDR_BYTES], *other;
+    int nnodes, rank, pid;
+    tri_status status;
+
+    snprintf(text, sizeof(text), "%d %d %d %s", r->options->max_nodes, r->options->node_rank,
+             (int)r->self.pid, r->node_name);
+    status = put_first(r, "trireme/nnodes", text, &other);
+    if (status != TRI_OK || other == NULL)
+        return status;
+    if (sscanf(other, "%d %d %d %255s", &nnodes, &rank, &pid, name) == 4 &&
+        nnodes != r->options->max_nodes)
+        status =
+            TRII_FAIL(TRI_ERR_INVALID_ARG,
+                      "job %s: the agent on host %s (pid %d), --node-rank %d, was started with "
+                      "--nnodes %d, this one, on host %s (pid %d), --node-rank %d, with "
+                      "--nnodes %d: give all agents of a job the same --nnodes",
+                      r->id, name, pid, rank, nnodes, r->node_name, (int)r->self.pid,
+                      r->options->node_rank, r->options->max_nodes);
+    tri_store_free(other);
+    return status;
+}
+
+tri_status trii_rdzv_claim(trii_rendezvous *r)
+{
+    char key[64], text[TRII_RDZV_ADDR_BYTES + 40], *other;
+    tri_status status = claim_nnodes(r);
+
+    if (status != TRI_OK)
+        return status;
+    snprintf(key, sizeof(key), "trireme/claim/%d", r->options->node_rank);
+    snprintf(text, sizeof(text), "%d %d %s", (int)r->self.pid, r->options->max_nodes, r->node_name);
+    status = put_first(r, key, text, &other);
+    if (status != TRI_OK || other == NULL)
+        return status;
+    status = rank_taken(r, other);
+    tri_store_free(other);
+    return status;
+}
+
+tri_status trii_rdzv_port_taken(const trii_rendezvous *r)
+{
+    const trii_launch_options *o = r->options;
+    const tri_store_tcp_options options = {.timeout_ms = PROBE_MS};
+    char why[TRII_ERR_BYTES];
+    tri_store *store, *kv = NULL;
+    void *value = NULL;
+    tri_status status;
+
+    snprintf(why, sizeof(why), "%s", tri_last_error());
+    status = tri_store_tcp(o->rdzv_host, r->server_port, &options, &store);
+    if (status == TRI_OK) {
+        status = tri_store_prefix(r->id, store, &kv);
+        if (status == TRI_OK)
+            status = tri_store_get(kv, "trireme/claim/0", PROBE_MS, &value, NULL);
+        tri_store_unref(kv);
+        tri_store_unref(store);
+    }
+    if (status != TRI_OK)
+        return TRII_FAIL(TRI_ERR_STATE,
+                         "store of the agents: %s: another job or program has the port (who: ss "
+                         "-ltnp | grep :%d); choose another --master-port, the same on all hosts",
+                         why, r->server_port);
+    status = rank_taken(r, value);
+    tri_store_free(value);
+    return status;
+}

@@ -1,0 +1,225 @@
+/*
+ * rdzv_news.c - what the members of a round tell each other while it is on, or being prepared: the
+ * first news of a round count, a second thread waits for them, and whoever waits for a member sees
+ * whether it is still there.
+ */
+#include "launch/rendezvous/rdzv_inside.h"
+
+#include <string.h>
+
+#include "os/clock.h"
+
+#define COUNT_MS 500
+#define MEMBERS_MS 300 /* between two looks at who is there, while one of them is waited for */
+#define WAKER_MS 5000  /* of one wait for the key */
+
+static void news_key(char *key, size_t bytes, int64_t number, int rank)
+{
+    if (rank < 0)
+        snprintf(key, bytes, "trireme/%lld/news", (long long)number);
+    else
+        snprintf(key, bytes, "trireme/%lld/wake/%d", (long long)number, rank);
+}
+
+void trii_rdzv_broadcast(tri_store *kv, int64_t number, int n, const trii_rdzv_news *news)
+{
+    char key[64], text[TRII_ERR_BYTES];
+    void *value;
+    size_t bytes;
+    tri_status status;
+
+    snprintf(text, sizeof(text), "%d %d %d %d %s", news->over, news->counts, news->gone, news->left,
+             news->why);
+    news_key(key, sizeof(key), number, -1);
+    status = tri_store_compare_set(kv, key, "", 0, text, strlen(text), &value, &bytes);
+    if (status == TRI_OK)
+        tri_store_free(value);
+    for (int i = 0; i < n && status == TRI_OK; i++) {
+        news_key(key, sizeof(key), number, i);
+        status = tri_store_set(kv, key, "1", 1);
+    }
+    /* A store that is gone is noticed by whoever needs it next. */
+    (void)status;
+}
+
+tri_status trii_rdzv_wake_all(trii_rendezvous *r)
+{
+    tri_status status = TRI_OK;
+
+    for (int i = 0; i < r->round.group_size && status == TRI_OK; i++) {
+        char key[64];
+
+        news_key(key, sizeof(key), r->round.number, i);
+        status = tri_store_set(r->kv, key, "1", 1);
+    }
+    return status;
+}
+
+tri_status trii_rdzv_read_news(trii_rendezvous *r, trii_rdzv_news *news_out, bool *there_out)
+{
+    char key[64];
+    const char *keys[] = {key};
+    int over = 0, counts = 0, left = 0, used = 0;
+    void *value;
+    size_t bytes;
+    tri_status status;
+
+    news_key(key, sizeof(key), r->round.number, -1);
+    status = tri_store_check(r->kv, keys, 1, there_out);
+    if (status != TRI_OK || !*there_out)
+        return status;
+    status = tri_store_get(r->kv, key, 0, &value, &bytes);
+    if (status != TRI_OK)
+        return status;
+    memset(news_out, 0, sizeof(*news_out));
+    if (sscanf(value, "%d %d %d %d %n", &over, &counts, &news_out->gone, &left, &used) < 4 ||
+        used == 0)
+        over = counts = used = 0;
+    if (used == 0 || news_out->gone < 0 || news_out->gone >= r->round.group_size)
+        news_out->gone = -1;
+    else if (r->nodes != NULL)
+        r->nodes[news_out->gone].addr[0] = '\0';
+    news_out->over = over != 0;
+    news_out->counts = counts != 0;
+    news_out->left = left != 0;
+    snprintf(news_out->why, sizeof(news_out->why), "%s", (const char *)value + used);
+    tri_store_free(value);
+    return TRI_OK;
+}
+
+/* --- the second thread --------------------------------------------------------------------------
+ */
+
+void trii_rdzv_waker_main(void *arg)
+{
+    trii_rendezvous *r = arg;
+
+    trii_mutex_lock(&r->mutex);
+    while (!r->waker_quit) {
+        const char *keys[] = {r->waker_key};
+        tri_status status;
+
+        if (!r->waking) {
+            trii_cond_wait(&r->changed, &r->mutex);
+            continue;
+        }
+        trii_mutex_unlock(&r->mutex);
+        do {
+            status = tri_store_wait(r->waker_kv, keys, 1, WAKER_MS);
+        } while (status == TRI_ERR_TIMEOUT);
+        /* also after a failure: then the first thread looks, and sees it */
+        trii_mutex_lock(&r->mutex);
+        r->waking = false;
+        r->poked = true;
+        trii_cond_broadcast(&r->changed);
+    }
+    trii_mutex_unlock(&r->mutex);
+}
+
+void trii_rdzv_stop_waker(trii_rendezvous *r)
+{
+    tri_status status;
+
+    if (r->waker_kv == NULL)
+        return;
+    status = tri_store_set(r->kv, r->waker_key, "1", 1);
+    (void)status; /* without a store its wait fails, too */
+    trii_mutex_lock(&r->mutex);
+    while (r->waking)
+        trii_cond_wait(&r->changed, &r->mutex);
+    r->poked = false;
+    trii_mutex_unlock(&r->mutex);
+    tri_store_unref(r->waker_kv);
+    r->waker_kv = NULL;
+}
+
+tri_status trii_rdzv_start_waker(trii_rendezvous *r)
+{
+    tri_status status = tri_store_clone(r->kv, &r->waker_kv);
+
+    if (status != TRI_OK)
+        return status;
+    news_key(r->waker_key, sizeof(r->waker_key), r->round.number, r->round.group_rank);
+    trii_mutex_lock(&r->mutex);
+    r->poked = false;
+    r->waking = true;
+    trii_cond_broadcast(&r->changed);
+    trii_mutex_unlock(&r->mutex);
+    return TRI_OK;
+}
+
+/* --- waiting for a member -----------------------------------------------------------------------
+ */
+
+/* Who waits says how many are there; with given ranks nothing else counts them. */
+static void count_now_and_then(trii_rendezvous *r)
+{
+    int64_t now = trii_now_ns();
+    char missing[120];
+
+    if (!r->is_static || now - r->counted_ns < COUNT_MS * TRII_NS_PER_MS)
+        return;
+    r->counted_ns = now;
+    atomic_store(&r->came, trii_rdzv_count_came(r, missing, sizeof(missing)));
+}
+
+/* Whether the round that is being prepared is still that of the shared state, with all its members;
+ * keeps us alive there. INPROGRESS: it is not. */
+static tri_status look_at_members(trii_rendezvous *r)
+{
+    int64_t now = trii_now_ns();
+    trii_rdzv_news news = {.gone = -1};
+    trii_rdzv_state s;
+    const trii_rdzv_entry *self;
+    tri_status status;
+
+    if (now - r->members_ns < MEMBERS_MS * TRII_NS_PER_MS)
+        return TRI_OK;
+    r->members_ns = now;
+    status = trii_rdzv_look(r, &s);
+    if (status != TRI_OK)
+        return status;
+    self = trii_rdzv_find(&s, &r->self);
+    if (self == NULL || !self->participant || s.round != r->round.number) {
+        status = TRI_INPROGRESS; /* we were taken for dead */
+    } else if (trii_rdzv_count_participants(&s) < r->round.group_size) {
+        for (int i = 0; i < r->round.group_size && news.gone < 0; i++)
+            news.gone = trii_rdzv_find(&s, &r->nodes[i]) == NULL ? i : -1;
+        trii_rdzv_name(r, news.gone, news.why, sizeof(news.why) - 16);
+        snprintf(news.why + strlen(news.why), 16, " is gone");
+        trii_rdzv_broadcast(r->kv, r->round.number, r->round.group_size, &news);
+        status = TRI_INPROGRESS;
+    }
+    trii_rdzv_state_fini(&s);
+    return status;
+}
+
+tri_status trii_rdzv_wait_keys(trii_rendezvous *r, const char *const *keys, int n,
+                               int64_t deadline_ns)
+{
+    for (;;) {
+        bool present;
+        tri_status status = tri_store_check(r->kv, keys, n, &present);
+
+        if (status != TRI_OK || present)
+            return status;
+        if (trii_now_ns() > deadline_ns)
+            return TRI_ERR_TIMEOUT;
+        if (trii_rdzv_interrupted(r))
+            return TRI_ERR_STATE;
+        trii_rdzv_bury(r);
+        count_now_and_then(r);
+        if (!r->is_static) {
+            trii_rdzv_news news;
+
+            status = trii_rdzv_read_news(r, &news, &present);
+            if (status == TRI_OK && present)
+                return TRI_INPROGRESS; /* the round is over already */
+            if (status == TRI_OK)
+                status = look_at_members(r);
+            if (status != TRI_OK)
+                return status;
+        }
+        trii_rdzv_pause(r, trii_now_ns() + 5 * TRII_NS_PER_MS);
+    }
+}
