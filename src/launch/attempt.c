@@ -48,28 +48,44 @@ static void first_failure(trii_agent *a, trii_worker *worker)
     trii_ending_begin(a, SIGTERM);
 }
 
-static void worker_ready(trii_watch *watch, unsigned events)
+static void take_end(trii_agent *a, trii_worker *worker, int64_t wall_ns)
 {
-    trii_worker *worker = TRII_CONTAINER(watch, trii_worker, watch);
-    trii_agent *a = (trii_agent *)worker->owner;
-    tri_status status;
-
-    (void)events;
-    trii_loop_unwatch(watch); /* before the descriptor is closed */
-    status = trii_process_reap(&worker->process, &worker->exit);
-    if (status != TRI_OK) { /* cannot happen: a pidfd is readable at the end only */
-        worker->exit = (trii_process_exit){.code = 1};
-    }
+    trii_loop_unwatch(&worker->watch); /* before the descriptor is closed */
+    if (trii_process_reap(&worker->process, &worker->exit) != TRI_OK)
+        worker->exit = (trii_process_exit){.code = 1}; /* cannot happen: it has ended */
     worker->live = false;
-    worker->ended_wall_ns = trii_wall_ns();
+    worker->ended_wall_ns = wall_ns;
     a->n_live--;
     trii_stream_drain(&worker->out);
     trii_stream_drain(&worker->err);
     trii_monitor_worker_ended(&a->monitor, worker);
-    if (trii_worker_failed(worker) && a->phase == TRII_PHASE_RUN)
+}
+
+/* The loop tells of ends one by one, in their order. Who else has ended by now did so in the same
+ * moment and by itself, so before the verdict. */
+static void take_other_ends(trii_agent *a, const trii_worker *first)
+{
+    for (int i = 0; i < a->n_workers; i++) {
+        trii_worker *w = &a->workers[i];
+
+        if (w->live && trii_process_has_ended(&w->process))
+            take_end(a, w, first->ended_wall_ns);
+    }
+}
+
+static void worker_ready(trii_watch *watch, unsigned events)
+{
+    trii_worker *worker = TRII_CONTAINER(watch, trii_worker, watch);
+    trii_agent *a = (trii_agent *)worker->owner;
+
+    (void)events;
+    take_end(a, worker, trii_wall_ns());
+    if (trii_worker_failed(worker) && a->phase == TRII_PHASE_RUN) {
+        take_other_ends(a, worker);
         first_failure(a, worker);
-    else
+    } else {
         trii_ending_advance(a);
+    }
 }
 
 /* --- starting ----------------------------------------------------------------------------- */

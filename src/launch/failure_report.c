@@ -175,6 +175,14 @@ static void print_victims(const trii_failure *f, trii_sink *sink)
                         stopped, failed);
 }
 
+/* Ended well by itself before the failure was seen, or was about to. */
+static bool has_left(const trii_failure *f, const trii_worker *w)
+{
+    if (w->live || trii_worker_failed(w))
+        return false;
+    return w->suspect || (!w->told && w->ended_wall_ns <= f->cause->ended_wall_ns);
+}
+
 /* Others may have failed only because somebody had left early. */
 static void print_left_before(const trii_failure *f, trii_sink *sink)
 {
@@ -182,13 +190,16 @@ static void print_left_before(const trii_failure *f, trii_sink *sink)
 
     for (int i = 0; i < f->n_workers && shown < MAX_LEAVERS; i++) {
         const trii_worker *w = &f->workers[i];
+        double seconds = (double)(f->cause->ended_wall_ns - w->ended_wall_ns) / TRII_NS_PER_S;
 
-        if (w->live || trii_worker_failed(w) || w->told ||
-            w->ended_wall_ns > f->cause->ended_wall_ns)
+        if (!has_left(f, w))
             continue;
-        trii_sink_print(sink, "  left     : rank %d had ended with status 0 %.1f s before\n",
-                        w->rank,
-                        (double)(f->cause->ended_wall_ns - w->ended_wall_ns) / TRII_NS_PER_S);
+        if (seconds >= 0.05)
+            trii_sink_print(sink, "  left     : rank %d had ended with status 0 %.1f s before\n",
+                            w->rank, seconds);
+        else
+            trii_sink_print(sink, "  left     : rank %d had ended with status 0 just before\n",
+                            w->rank);
         shown++;
     }
 }

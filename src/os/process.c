@@ -124,6 +124,14 @@ tri_status trii_process_reap(trii_process *process, trii_process_exit *exit_out)
     return TRI_OK;
 }
 
+bool trii_process_has_ended(const trii_process *process)
+{
+    siginfo_t info = {0};
+
+    return waitid(P_PID, (id_t)process->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           info.si_pid != 0;
+}
+
 void trii_process_signal(const trii_process *process, int number)
 {
     if (process->pidfd >= 0)

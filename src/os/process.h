@@ -37,6 +37,8 @@ tri_status trii_process_start(const trii_process_spec *spec,
                               trii_process *process_out) TRI_MUST_CHECK;
 /* OK and how it ended, once; INPROGRESS while it runs. */
 tri_status trii_process_reap(trii_process *process, trii_process_exit *exit_out) TRI_MUST_CHECK;
+/* Whether trii_process_reap would tell its end now. */
+bool trii_process_has_ended(const trii_process *process);
 /* Whether it has begun to end: peers can notice that long before it has ended, since a large
  * process takes a while. Only while it is not reaped. */
 bool trii_process_is_ending(const trii_process *process);

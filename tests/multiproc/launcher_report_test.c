@@ -37,18 +37,59 @@ static void a_workers_error_file_is_reported_and_handed_on(void **state)
     spawn_remove_folder(home);
 }
 
+/* Writes down who it is, as a whole. */
+#define NOTE_PID "echo $$$$ >$TRI_RUN_DIR/new.$RANK; mv $TRI_RUN_DIR/new.$RANK $TRI_RUN_DIR/$RANK;"
+/* Tries the condition again until it holds, for a minute at most. */
+#define UNTIL(condition)                                                                           \
+    "n=6000; until " condition "; do n=$((n-1)); [ $n = 0 ] && exit 9; sleep 0.01; done;"
+
 static void who_left_before_the_failure_is_named(void **state)
 {
     launcher_job j;
 
     (void)state;
-    /* rank 0 fails once rank 1 is no more: its end of the pipe is the only other one */
+    /* rank 0 fails once rank 1 is no more, which is so when trirun has taken its status */
     TRIRUN(&j, "--nproc-per-node=2", "sh", "-c",
-           "mkfifo $TRI_RUN_DIR/p 2>/dev/null; [ $RANK = 1 ] && { exec 9>$TRI_RUN_DIR/p; exit 0; };"
-           "cat $TRI_RUN_DIR/p; exit 5");
+           "[ $RANK = 1 ] && { " NOTE_PID " exit 0; };" UNTIL("[ -s $TRI_RUN_DIR/1 ]")
+               UNTIL("! kill -0 $(cat $TRI_RUN_DIR/1) 2>/dev/null") "exit 5");
     assert_int_equal(spawn_wait(&j.trirun), 1);
     assert_has(SPAWN_ERR(&j.trirun), "exitcode : 5");
     assert_has(SPAWN_ERR(&j.trirun), "left     : rank 1 had ended with status 0 ");
+    trirun_end(&j, 1);
+}
+
+/* Two workers, of which both have ended when trirun comes to look: it is stopped meanwhile. The
+ * second one ends after the first. */
+static void run_two_ends(launcher_job *j, int first, const char *end_first, const char *end_second)
+{
+    char script[1200];
+
+    /* trirun is stopped once it watches both: then it writes job.json */
+    snprintf(script, sizeof(script),
+             "zombie() { grep -q ') Z ' /proc/$(cat $TRI_RUN_DIR/$1)/stat; };"
+             "[ $RANK = %d ] && { " UNTIL("[ -e $TRI_RUN_DIR/job.json ]") "kill -STOP $PPID;" UNTIL(
+                 "grep -q ') T ' /proc/$PPID/stat") NOTE_PID
+             "%s; };" UNTIL("[ -s $TRI_RUN_DIR/%d ]") UNTIL("zombie %d") NOTE_PID
+             "{ " UNTIL("zombie $RANK") "kill -CONT $PPID; } & %s",
+             first, end_first, first, first, end_second);
+    TRIRUN(j, "--nproc-per-node=2", "sh", "-c", script);
+    assert_int_equal(spawn_wait(&j->trirun), 1);
+}
+
+static void who_ended_in_the_same_moment_is_asked_before_the_verdict(void **state)
+{
+    launcher_job j;
+
+    (void)state;
+    run_two_ends(&j, 0, "exit 5", "exit 0");
+    assert_has(SPAWN_ERR(&j.trirun), "rank 0 exited with code 5");
+    assert_has(SPAWN_ERR(&j.trirun), "left     : rank 1 had ended with status 0 just before");
+    assert_has_not(SPAWN_ERR(&j.trirun), "stopping the other");
+    trirun_end(&j, 1);
+    run_two_ends(&j, 1, "exit 7", "exit 5");
+    assert_has(SPAWN_ERR(&j.trirun), "rank 1 exited with code 7");
+    assert_has(SPAWN_ERR(&j.trirun), "victims  : 0 stopped because of it, 1 failed after it");
+    assert_has_not(SPAWN_ERR(&j.trirun), "stopping the other");
     trirun_end(&j, 1);
 }
 
@@ -343,6 +384,7 @@ static void a_busy_port_is_told_with_what_to_do(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_workers_error_file_is_reported_and_handed_on),
     cmocka_unit_test(who_left_before_the_failure_is_named),
+    cmocka_unit_test(who_ended_in_the_same_moment_is_asked_before_the_verdict),
     cmocka_unit_test(a_stopped_job_names_who_left),
     cmocka_unit_test(a_crash_says_where_its_core_is_and_sigkill_who_sent_it),
     cmocka_unit_test(a_hang_is_ended_and_says_who_hangs),
