@@ -26,7 +26,7 @@ static const struct {
 } ranges[TRII_PARAM_COUNT] = {
     [TRII_PARAM_EAGER] = {0, 1},           [TRII_PARAM_HEARTBEAT_MS] = {0, INT64_MAX / 1000000000},
     [TRII_PARAM_NOTE_MS] = {1, INT32_MAX}, [TRII_PARAM_NUM_THREADS] = {1, 1024},
-    [TRII_PARAM_SHM_CMA] = {0, 1},         [TRII_PARAM_STOP_GRACE] = {0, INT64_MAX / 1000000},
+    [TRII_PARAM_SHM_CMA] = {0, 2},         [TRII_PARAM_STOP_GRACE] = {0, INT64_MAX / 1000000},
     [TRII_PARAM_SPIN_US] = {0, 1000000},   [TRII_PARAM_TIMEOUT_MS] = {-1, INT64_MAX / 1000000},
 };
 
@@ -71,7 +71,8 @@ static const trii_param_info params[TRII_PARAM_COUNT] = {
     [TRII_PARAM_STOP_GRACE] = {"TRI_STOP_GRACE_MS", "", "from SIGTERM to SIGKILL (set by trirun)"},
     [TRII_PARAM_RUN_DIR] = {"TRI_RUN_DIR", "", "folder of the running job (set by trirun)"},
     [TRII_PARAM_SHM_CMA] = {"TRI_SHM_CMA", "1",
-                            "0: ranks of a host do not read each other's heap memory"},
+                            "0: ranks of a host do not read each other's heap memory; 2: also "
+                            "where rounds are faster, as where ranks share cores"},
     [TRII_PARAM_SPIN_US] = {"TRI_SPIN_US", "",
                             "how long a waiting rank spins before it sleeps "
                             "(default: adapts to cores per rank)"},

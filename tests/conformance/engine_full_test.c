@@ -24,22 +24,17 @@ static void conform(const char *engine, int size)
     assert_int_equal(trii_alloc_live(), 0);
 }
 
+/* Out of each other's memory, also where the ranks share cores. */
+static void conform_reading(int size)
+{
+    setenv("TRI_SHM_CMA", "2", 1);
+    conform("shm", size);
+}
+
 static void shm_large_with_2_ranks(void **state)
 {
     (void)state;
     conform("shm", 2);
-}
-
-static void shm_large_with_3_ranks(void **state)
-{
-    (void)state;
-    conform("shm", 3);
-}
-
-static void shm_large_with_8_ranks(void **state)
-{
-    (void)state;
-    conform("shm", 8);
 }
 
 static void shm_large_with_11_ranks(void **state)
@@ -54,6 +49,18 @@ static void shm_large_by_rounds_with_3_ranks(void **state)
     (void)state;
     setenv("TRI_SHM_CMA", "0", 1);
     conform("shm", 3);
+}
+
+static void shm_large_by_reading_with_3_ranks(void **state)
+{
+    (void)state;
+    conform_reading(3);
+}
+
+static void shm_large_by_reading_with_8_ranks(void **state)
+{
+    (void)state;
+    conform_reading(8);
 }
 
 static void tcp_large_with_2_ranks(void **state)
@@ -81,10 +88,14 @@ static void tcp_large_with_11_ranks(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(shm_large_with_2_ranks),           cmocka_unit_test(shm_large_with_3_ranks),
-    cmocka_unit_test(shm_large_by_rounds_with_3_ranks), cmocka_unit_test(shm_large_with_8_ranks),
-    cmocka_unit_test(shm_large_with_11_ranks),          cmocka_unit_test(tcp_large_with_2_ranks),
-    cmocka_unit_test(tcp_large_with_3_ranks),           cmocka_unit_test(tcp_large_with_8_ranks),
+    cmocka_unit_test(shm_large_with_2_ranks),
+    cmocka_unit_test(shm_large_by_reading_with_3_ranks),
+    cmocka_unit_test(shm_large_by_rounds_with_3_ranks),
+    cmocka_unit_test(shm_large_by_reading_with_8_ranks),
+    cmocka_unit_test(shm_large_with_11_ranks),
+    cmocka_unit_test(tcp_large_with_2_ranks),
+    cmocka_unit_test(tcp_large_with_3_ranks),
+    cmocka_unit_test(tcp_large_with_8_ranks),
     cmocka_unit_test(tcp_large_with_11_ranks),
 };
 

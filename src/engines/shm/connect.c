@@ -137,23 +137,26 @@ static tri_status make_block(shm_group *g, uint64_t *nonce_out)
     return trii_shmem_populate(g->block, offsetof(shm_block, one_shot));
 }
 
-/* Says whether we can read the others' memory; TRI_SHM_CMA=0: no. */
+/* Says whether we can read the others' memory: TRI_SHM_CMA if so. */
 static tri_status offer_peek(shm_group *g)
 {
     int64_t allowed = 1;
     tri_status st = trii_param_i64(TRII_PARAM_SHM_CMA, 1, &allowed);
 
-    if (st == TRI_OK && allowed == 1 && shm_peek_works(g))
-        atomic_store(&g->block->head.peeks, 1);
+    if (st == TRI_OK && allowed > 0 && shm_peek_works(g))
+        atomic_store(&g->block->head.peeks, (int)allowed);
     return st;
 }
 
 /* All have said so: what all can do is done. */
 static void settle_peek(shm_group *g)
 {
-    g->peeks = true;
-    for (int r = 0; r < g->size; r++)
-        g->peeks = g->peeks && atomic_load(&g->peers[r].block->head.peeks) != 0;
+    g->peeks = 2;
+    for (int r = 0; r < g->size; r++) {
+        int peeks = atomic_load(&g->peers[r].block->head.peeks);
+
+        g->peeks = peeks < g->peeks ? peeks : g->peeks;
+    }
 }
 
 /* Publishes where we are, or why we are nowhere: then nobody waits for us. */

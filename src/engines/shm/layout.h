@@ -96,7 +96,8 @@ typedef struct shm_head {
     int32_t size;
     int32_t pid;
     uint64_t peek_at; /* address in that process of a copy of the nonce */
-    atomic_int peeks; /* this rank can read it in all others; valid once all have mapped */
+    atomic_int peeks; /* this rank can read it in all others, 2: and shall wherever it can; valid
+                         once all have mapped */
     trii_cpu_set cpus;
 
     TRII_ALIGNED(128) trii_lifeline life; /* marked by the kernel when the process ends */

@@ -16,6 +16,9 @@
      1u << TRII_KIND_SCATTER | 1u << TRII_KIND_ALL_TO_ALL | 1u << TRII_KIND_ALL_TO_ALL_V)
 #define SUMS                                                                                       \
     (1u << TRII_KIND_ALL_REDUCE | 1u << TRII_KIND_REDUCE_SCATTER | 1u << TRII_KIND_REDUCE_SCATTER_V)
+/* Ranks that share cores find each other's data in their own cache when they go in rounds: 8 ranks
+ * on 2 cores sum 1 MiB in 1140 us, out of heaps in 1620 to 1970, and gather it in 408 and 791. */
+#define IN_ROUNDS (SUMS | 1u << TRII_KIND_ALL_GATHER | 1u << TRII_KIND_ALL_GATHER_V)
 
 bool shm_peek_sums(trii_kind kind)
 {
@@ -40,9 +43,11 @@ bool shm_peek_pays(const shm_group *g, const trii_collective *call)
 {
     size_t bytes = shm_limit(g, call) * tri_dtype_size(call->dtype);
 
+    if (g->peeks == 0 || (g->peeks == 1 && g->crowded && trii_kind_in(call->kind, IN_ROUNDS)))
+        return false;
     if (trii_kind_in(call->kind, SUMS))
-        return g->peeks && bytes >= MIN_SUM_BYTES && shm_peek_sum_fits(g);
-    return g->peeks && trii_kind_in(call->kind, READS) && bytes >= MIN_BYTES;
+        return bytes >= MIN_SUM_BYTES && shm_peek_sum_fits(g);
+    return trii_kind_in(call->kind, READS) && bytes >= MIN_BYTES;
 }
 
 bool shm_peek_read(shm_group *g, int r, const trii_op *op, shm_buffer which, size_t offset,

@@ -117,7 +117,7 @@ struct shm_group {
     trii_op *any_recvs;        /* guard: lock; from any rank, without a message yet; in order */
     bool must_wake;            /* guard: lock; we published something since the last wake */
     atomic_int told;           /* the peers were told that we failed */
-    bool peeks;                /* all ranks may read each other's heap */
+    int peeks;                 /* all ranks may read each other's heap; 2: wherever they can */
     uint64_t peek_word;        /* the block's nonce: what the peers read to find out */
     unsigned char *scratch;    /* SHM_SCRATCH_BYTES; guard: lock */
     bool crowded;              /* more ranks than cores: who waits hands its core on */
