@@ -36,6 +36,7 @@ struct trii_meeting {
     trii_rdzv_event_kind news; /* NOTHING, AGAIN or an end: the first of this round */
     bool counts;
     char why[TRII_ERR_BYTES];
+    int64_t lost_ns; /* when the agent that serves the store was lost, and why; "" = it was not */
     char lost[TRII_ERR_BYTES / 2];
 };
 
@@ -46,7 +47,6 @@ static void hear(trii_meeting *m, trii_rdzv_event_kind kind, bool counts, const 
 
     if (m->news != TRII_RDZV_NOTHING)
         return;
-    trii_loop_timer_stop(a->loop, &m->verdict);
     m->news = kind;
     m->counts = counts;
     snprintf(m->why, sizeof(m->why), "%s", why);
@@ -57,9 +57,8 @@ static void hear(trii_meeting *m, trii_rdzv_event_kind kind, bool counts, const 
     trii_ending_begin(a, SIGTERM);
 }
 
-static void store_lost(trii_timer *timer)
+static void store_lost(trii_meeting *m)
 {
-    trii_meeting *m = TRII_CONTAINER(timer, trii_meeting, verdict);
     char text[TRII_ERR_BYTES];
 
     if (m->news == TRII_RDZV_NOTHING || m->news == TRII_RDZV_FAILED)
@@ -67,6 +66,17 @@ static void store_lost(trii_timer *timer)
     snprintf(text, sizeof(text), "%s, and the agents' store with it: the job cannot go on",
              m->lost);
     hear(m, TRII_RDZV_ENDED, false, text);
+}
+
+/* Whether the store has answered anything since the connection to its agent broke. */
+static void verdict_due(trii_timer *timer)
+{
+    trii_meeting *m = TRII_CONTAINER(timer, trii_meeting, verdict);
+
+    if (trii_rendezvous_answered_ns(m->rdzv) < m->lost_ns)
+        store_lost(m);
+    else
+        m->lost[0] = '\0';
 }
 
 static void rdzv_ready(trii_watch *watch, unsigned events)
@@ -84,6 +94,7 @@ static void rdzv_ready(trii_watch *watch, unsigned events)
             trii_sink_print(m->agent->err_sink, "trirun: %s\n", event.why);
             break;
         case TRII_RDZV_JOINED:
+            trii_free(m->round.agents);
             m->round = event.round;
             m->joined = true;
             break;
@@ -99,7 +110,7 @@ static void rdzv_ready(trii_watch *watch, unsigned events)
         case TRII_RDZV_FAILED:
             if (event.kind == TRII_RDZV_FAILED && m->lost[0] != '\0' &&
                 m->news == TRII_RDZV_NOTHING) {
-                store_lost(&m->verdict);
+                store_lost(m);
                 break;
             }
             hear(m, event.kind, event.counts, event.why);
@@ -109,28 +120,45 @@ static void rdzv_ready(trii_watch *watch, unsigned events)
 }
 
 /* Of the agent that serves the store the store itself tells whether it lives: perhaps it was us who
- * were not heard for a while. */
-static void peer_lost(void *arg, int rank, const char *why)
+ * were not heard for a while. The round is that of the peers: another one may be forming. */
+static void peer_lost(void *arg, const trii_rdzv_round *round, int rank, const char *why)
 {
     trii_meeting *m = arg;
     trii_agent *a = m->agent;
+    bool ends = strcmp(a->options->rdzv_backend, "static") == 0;
 
-    if (m->finished || m->left || m->round.agents == NULL)
+    if (m->finished || m->left)
         return;
-    trii_rendezvous_lost(m->rdzv, &m->round, rank, why);
-    if (m->round.agents[rank].serves) {
-        if (m->news != TRII_RDZV_NOTHING)
-            return; /* the next round needs the store, and sees whether it is there */
+    trii_rendezvous_lost(m->rdzv, round, rank, why);
+    if (round->agents[rank].serves) {
+        m->lost_ns = trii_now_ns();
         snprintf(m->lost, sizeof(m->lost), "%s", why);
-        trii_loop_timer(a->loop, &m->verdict, trii_deadline_ms(VERDICT_MS), store_lost);
-        return;
+        trii_loop_timer(a->loop, &m->verdict, trii_deadline_ms(VERDICT_MS), verdict_due);
+    } else if (m->joined && m->lost[0] == '\0') {
+        hear(m, ends ? TRII_RDZV_ENDED : TRII_RDZV_AGAIN, false, why);
     }
-    hear(m, strcmp(a->options->rdzv_backend, "static") == 0 ? TRII_RDZV_ENDED : TRII_RDZV_AGAIN,
-         false, why);
+}
+
+/* There is an agent with which ours cannot work, and never will. */
+static void peer_refused(void *arg, const char *why)
+{
+    trii_meeting *m = arg;
+
+    if (!m->finished && !m->left)
+        hear(m, TRII_RDZV_FAILED, false, why);
+}
+
+/* Where peers call us: nobody else, if all agents are on this host. */
+static const char *peer_host(const trii_launch_options *o)
+{
+    const char *host = o->local_addr != NULL ? o->local_addr : o->rdzv_host;
+
+    return trii_socket_is_loopback_text(host) ? host : NULL;
 }
 
 tri_status trii_meeting_open(trii_agent *a)
 {
+    trii_peers_events events = {.lost = peer_lost, .refused = peer_refused};
     trii_rdzv_setup setup = {.options = a->options, .loop = a->loop};
     trii_meeting *m;
     tri_status status;
@@ -142,11 +170,13 @@ tri_status trii_meeting_open(trii_agent *a)
         return TRI_ERR_NO_MEMORY;
     m->agent = a;
     a->meeting = m;
-    status = trii_peers_create(a->loop, peer_lost, m, &m->peers);
+    events.arg = m;
+    status = trii_peers_create(a->loop, peer_host(a->options), &events, &m->peers);
     if (status != TRI_OK)
         return status;
     setup.peer_port = trii_peers_port(m->peers);
     snprintf(setup.token, sizeof(setup.token), "%s", trii_peers_token(m->peers));
+    setup.keyed = trii_peers_keyed(m->peers);
     status = trii_rendezvous_create(&setup, &m->rdzv);
     if (status == TRI_OK)
         status = trii_loop_watch(a->loop, &m->watch, trii_rendezvous_fd(m->rdzv), TRII_READABLE,
@@ -193,7 +223,7 @@ static tri_status open_worker_store(trii_agent *a)
 
     if (strcmp(o->rdzv_backend, "static") == 0)
         return TRI_OK;
-    return trii_job_store_open(a, trii_socket_is_loopback(host) ? host : "0.0.0.0", port);
+    return trii_job_store_open(a, trii_socket_is_loopback_text(host) ? host : "0.0.0.0", port);
 }
 
 void trii_meeting_describe(const trii_meeting *m, trii_launch_job *job)
@@ -285,12 +315,8 @@ static tri_status join_once(trii_agent *a)
     status = open_worker_store(a);
     if (status != TRI_OK)
         return status;
-    trii_free(m->round.agents);
-    m->round.agents = NULL;
     m->joined = m->told = false;
     m->news = TRII_RDZV_NOTHING;
-    m->lost[0] = '\0';
-    trii_loop_timer_stop(a->loop, &m->verdict);
     trii_rendezvous_join(m->rdzv, a->store != NULL ? trii_tcp_server_port(a->store) : 0,
                          a->restarts);
     wait_for_round(a);
@@ -402,8 +428,8 @@ void trii_meeting_close(trii_agent *a)
 
     if (m == NULL)
         return;
+    trii_peers_destroy(m->peers, m->left || m->cut || m->finished);
     m->left = true;
-    trii_peers_destroy(m->peers);
     trii_loop_unwatch(&m->watch);
     trii_loop_timer_stop(a->loop, &m->verdict);
     trii_rendezvous_destroy(m->rdzv, m->cut ? CUT_MS : QUIT_MS);

@@ -7,14 +7,21 @@
 
 #include "base/alloc.h"
 #include "base/compiler.h"
+#include "base/log.h"
+#include "launch/peer_calls.h"
+#include "launch/peer_hello.h"
 #include "os/clock.h"
+#include "os/secret.h"
 #include "os/socket.h"
 #include "os/unix.h"
 
-#define HELLO_BYTES 64
-#define HELLO_MS 5000  /* for a stranger to say who it is */
-#define CONNECT_MS 500 /* to an agent that was there a moment ago */
+#define HELLO_MS 5000 /* for a stranger to say who it is */
 #define MAX_LINKS 256
+/* An agent that is there, and that we cannot reach, in so many rounds running is a matter of the
+ * network, not of that agent. The higher rank of two goes first; who serves the store goes last,
+ * since that ends the job. */
+#define UNREACHED_MAX 3
+#define UNREACHED_MAX_SERVES 6
 
 typedef struct link {
     trii_watch watch;
@@ -23,26 +30,32 @@ typedef struct link {
     int64_t round;
     int rank; /* -1: it has not said who it is */
     bool dead, bye;
-    char hello[HELLO_BYTES];
-    size_t got;
-    int64_t heard_ns;
+    trii_peer_hello hello; /* of a stranger */
+    int64_t heard_ns;      /* of a stranger: when it came */
 } link;
+
+typedef struct unreached {
+    char token[TRII_PEER_TOKEN_BYTES];
+    int64_t round; /* the last in which it was called in vain */
+    int n;
+} unreached;
 
 struct trii_peers {
     trii_loop *loop;
     trii_watch listener;
     trii_timer beat;
     int port;
-    char token[17];
-    void (*lost)(void *arg, int rank, const char *why);
-    void *arg;
+    char token[TRII_PEER_TOKEN_BYTES];
+    trii_job_key key;
+    trii_peers_events events;
+    trii_peer_calls *calls;
     link *links;
     int n_links;
-    int64_t beat_ns; /* of the last beat */
-    int64_t round;
-    int rank, n;
-    trii_rdzv_agent *agents; /* n */
-    bool *told;              /* that it is lost */
+    int64_t beat_ns;       /* of the last beat */
+    trii_rdzv_round round; /* number -1: none yet */
+    int n;                 /* agents that are watched: its group_size, or 0 */
+    bool *told;            /* that it is lost */
+    unreached unreached[TRII_PEER_NEIGHBOURS];
 };
 
 static void say(const link *l, char word)
@@ -53,7 +66,8 @@ static void say(const link *l, char word)
     (void)status; /* one that takes nothing is about to be taken for dead */
 }
 
-static void drop(link *l)
+/* reset: at once, whatever has not been taken yet, so that who still hears us learns of it. */
+static void drop(link *l, bool reset)
 {
     link **at = &l->peers->links;
 
@@ -62,7 +76,10 @@ static void drop(link *l)
     *at = l->next;
     l->peers->n_links--;
     trii_loop_unwatch(&l->watch);
-    trii_socket_close(l->watch.fd);
+    if (reset)
+        trii_socket_close_linger(l->watch.fd, 0);
+    else
+        trii_socket_close(l->watch.fd);
     trii_free(l);
 }
 
@@ -73,8 +90,8 @@ static void tell_lost(trii_peers *p, int rank, const char *why)
     if (rank < 0 || rank >= p->n || p->told[rank])
         return;
     p->told[rank] = true;
-    snprintf(text, sizeof(text), "host %s (%d) %s", p->agents[rank].name, rank, why);
-    p->lost(p->arg, rank, text);
+    snprintf(text, sizeof(text), "host %s (%d) %s", p->round.agents[rank].name, rank, why);
+    p->events.lost(p->events.arg, &p->round, rank, text);
 }
 
 /* The link is of no use any more. One of a round that we have not heard of yet is kept, to be told
@@ -84,31 +101,50 @@ static void fail(link *l, const char *why)
     trii_peers *p = l->peers;
     int rank = l->rank;
 
-    if (!l->bye && rank >= 0 && l->round > p->round) {
+    if (!l->bye && rank >= 0 && l->round > p->round.number) {
         trii_loop_unwatch(&l->watch);
         l->dead = true;
         return;
     }
-    if (l->bye || l->round != p->round)
+    if (l->bye || l->round != p->round.number)
         rank = -1;
-    drop(l);
+    drop(l, true);
     tell_lost(p, rank, why);
 }
 
-static bool take_hello(link *l)
+/* What it says once it is no stranger any more. */
+static void take_words(link *l, const char *words, size_t n)
 {
-    long long round;
-    char token[17];
-    int rank;
+    l->heard_ns = trii_now_ns();
+    l->bye = l->bye || memchr(words, 'q', n) != NULL;
+}
 
-    if (memchr(l->hello, 0, sizeof(l->hello)) != NULL)
+/* Bytes of a stranger. False: it is none of ours. */
+static bool take_hello(link *l, const char *data, size_t bytes)
+{
+    unsigned char answer[TRII_ANSWER_BYTES];
+    tri_status status = TRI_INPROGRESS;
+    size_t at = 0;
+
+    while (status == TRI_INPROGRESS && at < bytes) {
+        size_t used = 0, answer_bytes = 0, sent = 0;
+
+        status = trii_peer_hello_feed(&l->hello, &l->peers->key, l->peers->token, data + at,
+                                      bytes - at, &used, answer, &answer_bytes);
+        at += used;
+        if (answer_bytes > 0 && /* the first that we send: there is room */
+            (trii_socket_send(l->watch.fd, &(trii_span){answer, answer_bytes}, 1, &sent) !=
+                 TRI_OK ||
+             sent != answer_bytes))
+            return false;
+    }
+    if (status == TRI_INPROGRESS)
+        return true;
+    if (status != TRI_OK || l->hello.round < l->peers->round.number)
         return false;
-    l->hello[HELLO_BYTES - 1] = '\0';
-    if (sscanf(l->hello, "TRA1 %16s %lld %d", token, &round, &rank) != 3 ||
-        strcmp(token, l->peers->token) != 0 || rank < 0 || round < l->peers->round)
-        return false;
-    l->round = round;
-    l->rank = rank;
+    l->round = l->hello.round;
+    l->rank = l->hello.rank;
+    take_words(l, data + at, bytes - at);
     return true;
 }
 
@@ -117,40 +153,46 @@ static void link_ready(trii_watch *watch, unsigned events)
     link *l = TRII_CONTAINER(watch, link, watch);
     char words[256];
     size_t got;
-    tri_status status;
+    tri_status status = trii_socket_recv(watch->fd, words, sizeof(words), &got);
 
     (void)events;
-    if (l->rank < 0) {
-        status = trii_socket_recv(watch->fd, l->hello + l->got, HELLO_BYTES - l->got, &got);
-        if (status == TRI_OK) {
-            l->got += got;
-            if (l->got < HELLO_BYTES || take_hello(l))
-                return;
-        }
-        if (status != TRI_INPROGRESS)
-            drop(l);
-        return;
-    }
-    status = trii_socket_recv(watch->fd, words, sizeof(words), &got);
     if (status == TRI_INPROGRESS)
         return;
-    if (status != TRI_OK) {
+    if (l->rank < 0) {
+        if (status != TRI_OK || !take_hello(l, words, got))
+            drop(l, false);
+    } else if (status == TRI_OK) {
+        take_words(l, words, got);
+    } else {
         fail(l, "is gone: its agent ended");
-        return;
     }
-    l->heard_ns = trii_now_ns();
-    l->bye = l->bye || memchr(words, 'q', got) != NULL;
+}
+
+/* Strangers must not keep out those who belong here: the one that came first goes. */
+static void make_room(trii_peers *p)
+{
+    link *oldest = NULL;
+
+    for (link *l = p->links; l != NULL && p->n_links >= MAX_LINKS; l = l->next) {
+        if (l->rank < 0)
+            oldest = l; /* new ones are in front */
+    }
+    if (oldest != NULL)
+        drop(oldest, false);
 }
 
 static link *add_link(trii_peers *p, int fd)
 {
-    link *l = p->n_links < MAX_LINKS ? trii_alloc(1, sizeof(*l), "peer agent") : NULL;
+    link *l;
 
+    make_room(p);
+    l = p->n_links < MAX_LINKS ? trii_alloc(1, sizeof(*l), "peer agent") : NULL;
     if (l == NULL || trii_loop_watch(p->loop, &l->watch, fd, TRII_READABLE, link_ready) != TRI_OK) {
         trii_free(l);
         trii_socket_close(fd);
         return NULL;
     }
+    trii_socket_prefer(fd);
     l->peers = p;
     l->rank = -1;
     l->heard_ns = trii_now_ns();
@@ -192,7 +234,7 @@ static void beat(trii_timer *timer)
         if (late)
             continue;
         if (l->rank < 0 && silent_ms > HELLO_MS) {
-            drop(l);
+            drop(l, false);
         } else if (l->rank >= 0 && silent_ms > TRII_PEER_SILENCE_MS) {
             fail(l, "is silent: dead, stopped or cut off");
             next = p->links; /* the list may be another now */
@@ -201,31 +243,128 @@ static void beat(trii_timer *timer)
     trii_loop_timer(p->loop, timer, now + TRII_PEER_BEAT_MS * TRII_NS_PER_MS, beat);
 }
 
-tri_status trii_peers_create(trii_loop *loop, void (*lost)(void *arg, int rank, const char *why),
-                             void *arg, trii_peers **peers_out)
+/* --- calls ------------------------------------------------------------------------------------ */
+
+/* In how many rounds running it was called in vain; the oldest entry makes room. */
+static int count_unreached(trii_peers *p, const trii_peer_call *call)
+{
+    unreached *u = &p->unreached[0];
+
+    for (int i = 0; i < TRII_PEER_NEIGHBOURS; i++) {
+        if (strcmp(p->unreached[i].token, call->agent.token) == 0) {
+            u = &p->unreached[i];
+            break;
+        }
+        if (p->unreached[i].round < u->round)
+            u = &p->unreached[i];
+    }
+    if (strcmp(u->token, call->agent.token) != 0)
+        u->n = 0;
+    snprintf(u->token, sizeof(u->token), "%s", call->agent.token);
+    u->round = call->round;
+    return ++u->n;
+}
+
+static void forget_unreached(trii_peers *p, const char *token)
+{
+    for (int i = 0; i < TRII_PEER_NEIGHBOURS; i++) {
+        if (strcmp(p->unreached[i].token, token) == 0)
+            memset(&p->unreached[i], 0, sizeof(p->unreached[i]));
+    }
+}
+
+static void answered(void *arg, const trii_peer_call *call, int fd, bool refused, const char *why)
+{
+    trii_peers *p = arg;
+    const trii_rdzv_agent *agent = &call->agent;
+    int max = UNREACHED_MAX + (p->round.group_rank < call->rank);
+    char text[TRII_ERR_BYTES];
+
+    if (call->round != p->round.number || call->rank >= p->n) {
+        trii_socket_close(fd); /* of a round that is over */
+    } else if (fd >= 0) {
+        link *l = add_link(p, fd);
+
+        forget_unreached(p, agent->token);
+        if (l != NULL) {
+            l->rank = call->rank;
+            l->round = call->round;
+        }
+    } else if (refused) {
+        snprintf(text, sizeof(text), "host %s (%d): %s", agent->name, call->rank, why);
+        p->events.refused(p->events.arg, text);
+    } else if (count_unreached(p, call) >=
+               (p->round.agents[p->round.group_rank].serves ? UNREACHED_MAX_SERVES : max)) {
+        snprintf(text, sizeof(text),
+                 "host %s (%d) takes part in the job, but this host cannot reach its agent: %s; is "
+                 "a firewall between, or --local-addr wrong there?",
+                 agent->name, call->rank, why);
+        p->events.refused(p->events.arg, text);
+    } else {
+        tell_lost(p, call->rank, "is gone: its agent does not answer");
+    }
+}
+
+static void call_agent(trii_peers *p, int rank)
+{
+    const trii_peer_call call = {.agent = p->round.agents[rank],
+                                 .round = p->round.number,
+                                 .rank = rank,
+                                 .caller_rank = p->round.group_rank};
+    char text[TRII_ERR_BYTES];
+
+    if (call.agent.port == 0)
+        return; /* torchrun's */
+    if (call.agent.keyed != p->key.set) {
+        snprintf(text, sizeof(text),
+                 "host %s (%d) has %s job key (TRI_JOB_KEY_FILE), and this one %s", call.agent.name,
+                 rank, p->key.set ? "no" : "a", p->key.set ? "has" : "has none");
+        p->events.refused(p->events.arg, text);
+        return;
+    }
+    if (trii_peer_calls_start(p->calls, &call) != TRI_OK)
+        TRII_LOG(TRII_LOG_WARN, "launch", "host %s (%d) is not watched: %s", call.agent.name, rank,
+                 tri_last_error());
+}
+
+/* --- beginning and end ------------------------------------------------------------------------ */
+
+static tri_status prepare(trii_peers *p, const char *host)
+{
+    unsigned char random[8] = {0};
+    int fd = -1;
+    tri_status status = trii_job_key_load(&p->key);
+
+    if (status == TRI_OK && !trii_random_bytes(random, sizeof(random)))
+        status = TRII_FAIL(TRI_ERR_IO, "no random numbers for the token of agents");
+    for (int i = 0; i < 8; i++)
+        snprintf(p->token + 2 * i, 3, "%02x", random[i]);
+    if (status == TRI_OK)
+        status = trii_peer_calls_create(p->loop, &p->key, answered, p, &p->calls);
+    if (status == TRI_OK)
+        status = trii_socket_listen(host, 0, &fd, &p->port);
+    if (status == TRI_OK)
+        status = trii_loop_watch(p->loop, &p->listener, fd, TRII_READABLE, accept_ready);
+    if (status != TRI_OK)
+        trii_socket_close(fd);
+    return status;
+}
+
+tri_status trii_peers_create(trii_loop *loop, const char *host, const trii_peers_events *events,
+                             trii_peers **peers_out)
 {
     trii_peers *p = trii_alloc(1, sizeof(*p), "peer agents");
-    unsigned char random[8] = {0};
     tri_status status;
-    int fd = -1;
 
     if (p == NULL)
         return TRI_ERR_NO_MEMORY;
     p->loop = loop;
-    p->lost = lost;
-    p->arg = arg;
-    p->round = -1;
-    if (!trii_random_bytes(random, sizeof(random))) {
-        trii_free(p);
-        return TRII_FAIL(TRI_ERR_IO, "no random numbers for the token of agents");
-    }
-    for (int i = 0; i < 8; i++)
-        snprintf(p->token + 2 * i, 3, "%02x", random[i]);
-    status = trii_socket_listen(NULL, 0, &fd, &p->port);
-    if (status == TRI_OK)
-        status = trii_loop_watch(loop, &p->listener, fd, TRII_READABLE, accept_ready);
+    p->events = *events;
+    p->round.number = -1;
+    status = prepare(p, host);
     if (status != TRI_OK) {
-        trii_socket_close(fd);
+        trii_peer_calls_destroy(p->calls);
+        trii_secret_wipe(&p->key, sizeof(p->key));
         trii_free(p);
         return status;
     }
@@ -245,31 +384,9 @@ const char *trii_peers_token(const trii_peers *peers)
     return peers->token;
 }
 
-static void connect_to(trii_peers *p, int rank)
+bool trii_peers_keyed(const trii_peers *peers)
 {
-    const trii_rdzv_agent *agent = &p->agents[rank];
-    char hello[HELLO_BYTES + 1], text[HELLO_BYTES + 64];
-    size_t sent = 0;
-    link *l;
-    int fd;
-
-    if (agent->port == 0)
-        return; /* torchrun's */
-    if (trii_socket_connect(agent->host, agent->port, trii_deadline_ms(CONNECT_MS), false, &fd) !=
-        TRI_OK) {
-        tell_lost(p, rank, "is gone: its agent does not answer");
-        return;
-    }
-    l = add_link(p, fd);
-    if (l == NULL)
-        return;
-    snprintf(text, sizeof(text), "TRA1 %s %lld %d", agent->token, (long long)p->round, p->rank);
-    snprintf(hello, sizeof(hello), "%-64s", text);
-    l->rank = rank;
-    l->round = p->round;
-    if (trii_socket_send(fd, &(trii_span){hello, HELLO_BYTES}, 1, &sent) != TRI_OK ||
-        sent != HELLO_BYTES)
-        fail(l, "is gone: its agent does not answer");
+    return peers->key.set;
 }
 
 void trii_peers_round(trii_peers *p, const trii_rdzv_round *round)
@@ -283,49 +400,50 @@ void trii_peers_round(trii_peers *p, const trii_rdzv_round *round)
             continue;
         if (!l->dead)
             say(l, 'q');
-        drop(l);
+        drop(l, false);
     }
-    trii_free(p->agents);
+    trii_free(p->round.agents);
     trii_free(p->told);
-    p->round = round->number;
-    p->rank = round->group_rank;
+    p->round = *round;
     p->n = 0;
-    p->agents = trii_alloc((size_t)n, sizeof(*p->agents), "peer agents");
+    p->round.agents = trii_alloc((size_t)n, sizeof(*round->agents), "peer agents");
     p->told = trii_alloc((size_t)n, sizeof(*p->told), "peer agents");
-    if (p->agents == NULL || p->told == NULL)
+    if (p->round.agents == NULL || p->told == NULL)
         return; /* nobody is watched; the shared state still tells who is dead */
-    memcpy(p->agents, round->agents, (size_t)n * sizeof(*p->agents));
+    memcpy(p->round.agents, round->agents, (size_t)n * sizeof(*round->agents));
     p->n = n;
     for (link *l = p->links; l != NULL; l = next) {
         next = l->next;
-        if (l->dead && l->round == p->round) {
+        if (l->dead && l->round == p->round.number) {
             int rank = l->rank;
 
-            drop(l);
+            drop(l, false);
             tell_lost(p, rank, "is gone: its agent ended");
             next = p->links;
         }
     }
     for (int i = 1; i <= TRII_PEER_NEIGHBOURS && i <= n / 2; i++)
-        connect_to(p, (p->rank + i) % n);
+        call_agent(p, (p->round.group_rank + i) % n);
 }
 
-void trii_peers_destroy(trii_peers *p)
+void trii_peers_destroy(trii_peers *p, bool in_order)
 {
     int fd;
 
     if (p == NULL)
         return;
     while (p->links != NULL) {
-        if (!p->links->dead && p->links->rank >= 0)
+        if (in_order && !p->links->dead && p->links->rank >= 0)
             say(p->links, 'q');
-        drop(p->links);
+        drop(p->links, false);
     }
     trii_loop_timer_stop(p->loop, &p->beat);
     fd = p->listener.fd;
     trii_loop_unwatch(&p->listener);
     trii_socket_close(fd);
-    trii_free(p->agents);
+    trii_peer_calls_destroy(p->calls);
+    trii_free(p->round.agents);
     trii_free(p->told);
+    trii_secret_wipe(&p->key, sizeof(p->key));
     trii_free(p);
 }

@@ -2,9 +2,9 @@
  * peers.h - whether the agents of other hosts live: a connection to some of them, over which both
  * sides say so five times a second. One that breaks, or is silent for a second, is told at once.
  *
- * Who connects knows the listener's token from the agents' store, and says it first:
- * "TRA1 TOKEN ROUND RANK", padded with blanks to 64 bytes. Then bytes follow: 'h' I live, 'q' I go
- * in order. Every agent connects to the next few by rank, so each has neighbours on both sides.
+ * Every agent calls the next few by rank, so each has neighbours on both sides. Who calls knows the
+ * other's token from the agents' store, and says it first (peer_hello.h); with a job key both prove
+ * that before. Then bytes follow: 'h' I live, 'q' I go in order.
  */
 #ifndef TRII_LAUNCH_PEERS_H
 #define TRII_LAUNCH_PEERS_H
@@ -17,14 +17,27 @@
 
 typedef struct trii_peers trii_peers;
 
-/* lost(arg, rank, why): once per rank and round; from the loop. Errors: IO, NO_MEMORY. */
-tri_status trii_peers_create(trii_loop *loop, void (*lost)(void *arg, int rank, const char *why),
-                             void *arg, trii_peers **peers_out) TRI_MUST_CHECK;
+/* From the loop, or from trii_peers_round. */
+typedef struct trii_peers_events {
+    /* Once per rank and round; the round is the one that is watched. */
+    void (*lost)(void *arg, const trii_rdzv_round *round, int rank, const char *why);
+    /* An agent takes part that we cannot work with: it has another job key, or answers in no round.
+     * To start again with it is in vain. */
+    void (*refused)(void *arg, const char *why);
+    void *arg;
+} trii_peers_events;
+
+/* host: an address of ours where the others call; NULL = all of ours. events: copied. Errors: of
+ * the job key, NOT_FOUND, IO, NO_MEMORY. */
+tri_status trii_peers_create(trii_loop *loop, const char *host, const trii_peers_events *events,
+                             trii_peers **peers_out) TRI_MUST_CHECK;
 int trii_peers_port(const trii_peers *peers);
 const char *trii_peers_token(const trii_peers *peers); /* 16 characters */
+bool trii_peers_keyed(const trii_peers *peers);        /* we have a job key */
 /* Watches the agents of this round; connections of earlier ones end in order. agents: copied. */
 void trii_peers_round(trii_peers *peers, const trii_rdzv_round *round);
-/* Says good-bye to all. NULL allowed. */
-void trii_peers_destroy(trii_peers *peers);
+/* in_order: the others know that we go, and need not wonder. Waits for calls that are under way.
+ * NULL allowed. */
+void trii_peers_destroy(trii_peers *peers, bool in_order);
 
 #endif

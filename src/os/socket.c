@@ -11,6 +11,7 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/ip.h>
 #include <linux/sockios.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -332,6 +333,13 @@ tri_status trii_socket_connect(const char *host, int port, int64_t deadline_ns, 
     }
 }
 
+void trii_socket_prefer(int fd)
+{
+    set_flag(fd, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, 1);
+    set_flag(fd, IPPROTO_IP, IP_TOS, IPTOS_LOWDELAY);
+    set_flag(fd, IPPROTO_IPV6, IPV6_TCLASS, IPTOS_LOWDELAY);
+}
+
 void trii_socket_close(int fd)
 {
     if (fd >= 0)
@@ -568,6 +576,15 @@ bool trii_socket_is_loopback(const char *host)
         all = all && is_loopback_address(a->ai_addr);
     freeaddrinfo(list);
     return all;
+}
+
+bool trii_socket_is_loopback_text(const char *host)
+{
+    struct in6_addr any;
+
+    return strcmp(host, "localhost") == 0 ||
+           ((inet_pton(AF_INET, host, &any) == 1 || inet_pton(AF_INET6, host, &any) == 1) &&
+            trii_socket_is_loopback(host));
 }
 
 void trii_socket_network_id(char text_out[96])

@@ -47,6 +47,9 @@ tri_status trii_socket_accept(int listen_fd, int *fd_out) TRI_MUST_CHECK;
  */
 tri_status trii_socket_connect(const char *host, int port, int64_t deadline_ns, bool retry,
                                int *fd_out) TRI_MUST_CHECK;
+/* For a few small messages whose delay means something: what is lost is sent again without pauses
+ * that grow, and they go before bulk data where a queue knows priorities. Best effort. */
+void trii_socket_prefer(int fd);
 void trii_socket_close(int fd); /* negative: nothing */
 /* Sends what was written and closes our side; the peer reads END. */
 void trii_socket_shutdown(int fd);
@@ -89,6 +92,9 @@ void trii_socket_peer_text(int fd, char text[TRII_ADDR_TEXT]);
 tri_status trii_socket_local_host(int fd, char host_out[TRII_ADDR_TEXT]) TRI_MUST_CHECK;
 /* Whether the name is, or resolves only to, addresses of the loopback interface. */
 bool trii_socket_is_loopback(const char *host);
+/* Whether the text itself is such an address, or "localhost"; no resolver is asked. On Debian it
+ * gives a loopback address for the host's own name, which means another address everywhere else. */
+bool trii_socket_is_loopback_text(const char *host);
 /* Text that is the same for all processes that share one loopback interface: the boot and the
  * network namespace. */
 void trii_socket_network_id(char text_out[96]);

@@ -1,6 +1,6 @@
 /*
- * etcd_server.h - an etcd of one or of three nodes, on free ports of loopback and in a folder of
- * its own. Tests only.
+ * etcd_server.h - an etcd of one or of three nodes, on free ports of loopback, or of an address of
+ * this host, and in a folder of its own. Tests only.
  */
 #ifndef TEST_ETCD_SERVER_H
 #define TEST_ETCD_SERVER_H
@@ -18,6 +18,7 @@ typedef struct etcd_cluster {
     bool runs[ETCD_MAX_NODES];
     int client_port[ETCD_MAX_NODES], peer_port[ETCD_MAX_NODES];
     char folder[256];
+    char host[64];       /* 127.0.0.1 */
     char endpoints[200]; /* "127.0.0.1:PORT,..." */
 } etcd_cluster;
 
@@ -56,7 +57,7 @@ static inline void etcd_start_node(etcd_cluster *c, int i, const char *more)
     size_t used = 0;
 
     snprintf(text[0], sizeof(text[0]), "n%d", i);
-    snprintf(text[1], sizeof(text[1]), "http%s://127.0.0.1:%d", s, c->client_port[i]);
+    snprintf(text[1], sizeof(text[1]), "http%s://%s:%d", s, c->host, c->client_port[i]);
     snprintf(text[2], sizeof(text[2]), "http://127.0.0.1:%d", c->peer_port[i]);
     snprintf(text[3], sizeof(text[3]), "t%d", c->peer_port[0]);
     snprintf(data, sizeof(data), "%s/n%d", c->folder, i);
@@ -68,21 +69,27 @@ static inline void etcd_start_node(etcd_cluster *c, int i, const char *more)
     c->runs[i] = true;
 }
 
-static inline void etcd_start_with(etcd_cluster *c, int n, const char *more)
+static inline void etcd_start_at(etcd_cluster *c, const char *host, int n, const char *more)
 {
     size_t used = 0;
 
     memset(c, 0, sizeof(*c));
     c->n = n;
+    snprintf(c->host, sizeof(c->host), "%s", host);
     spawn_make_folder(c->folder, sizeof(c->folder));
     for (int i = 0; i < n; i++) {
         c->client_port[i] = spawn_free_port();
         c->peer_port[i] = spawn_free_port();
-        used += (size_t)snprintf(c->endpoints + used, sizeof(c->endpoints) - used, "%s127.0.0.1:%d",
-                                 i > 0 ? "," : "", c->client_port[i]);
+        used += (size_t)snprintf(c->endpoints + used, sizeof(c->endpoints) - used, "%s%s:%d",
+                                 i > 0 ? "," : "", c->host, c->client_port[i]);
     }
     for (int i = 0; i < n; i++)
         etcd_start_node(c, i, more);
+}
+
+static inline void etcd_start_with(etcd_cluster *c, int n, const char *more)
+{
+    etcd_start_at(c, "127.0.0.1", n, more);
 }
 
 static inline void etcd_start(etcd_cluster *c, int n)

@@ -3,6 +3,7 @@
  */
 #include "testing/hosts.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -14,10 +15,12 @@
 #include <sys/wait.h>
 
 #include "testing/check.h"
+#include "testing/slow_wire.h"
 
 enum { MAX_ARGS = 20 };
 
 static int holders[HOSTS_MAX + 1]; /* processes that do nothing but have a namespace */
+static int wires[HOSTS_MAX + 1];   /* processes that are a slow wire */
 static int n_hosts;
 
 static bool write_file(const char *path, const char *text)
@@ -53,8 +56,12 @@ static void start_holder(int host)
     holders[host] = fork();
     assert_true(holders[host] >= 0);
     if (holders[host] == 0) {
+        char name[16];
+
+        snprintf(name, sizeof(name), "host%d", host);
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (unshare(CLONE_NEWNET) != 0 || write(ready[1], "", 1) != 1)
+        if (unshare(CLONE_NEWNET | CLONE_NEWUTS) != 0 || sethostname(name, strlen(name)) != 0 ||
+            write(ready[1], "", 1) != 1)
             _exit(1);
         for (;;)
             pause();
@@ -79,18 +86,38 @@ bool hosts_begin(int n)
     return true;
 }
 
+const char *const *hosts_prefix(int host)
+{
+    static char text[3][2][64];
+    static const char *words[3][5];
+    static int next;
+    int pid = host > 0 ? holders[host] : getpid(), n = 0;
+
+    next = (next + 1) % 3;
+    snprintf(text[next][0], sizeof(text[next][0]), "--net=/proc/%d/ns/net", pid);
+    snprintf(text[next][1], sizeof(text[next][1]), "--uts=/proc/%d/ns/uts", pid);
+    words[next][n++] = "nsenter";
+    words[next][n++] = text[next][0];
+    if (host > 0) /* the switch has the name of the machine */
+        words[next][n++] = text[next][1];
+    words[next][n++] = "--";
+    words[next][n] = NULL;
+    return words[next];
+}
+
 void hosts_spawn(int host, spawn *s, const char *const *argv, const char *const *env)
 {
-    const char *words[MAX_ARGS + 5] = {"nsenter", NULL, "--"};
-    char net[64];
-    int n = 3;
+    const char *const *prefix = hosts_prefix(host);
+    const char *words[MAX_ARGS + 6];
+    int n = 0;
 
-    snprintf(net, sizeof(net), "--net=/proc/%d/ns/net", host > 0 ? holders[host] : getpid());
-    words[1] = net;
+    while (*prefix != NULL)
+        words[n++] = *prefix++;
     for (int i = 0; argv[i] != NULL; i++) {
         assert_true(i < MAX_ARGS);
         words[n++] = argv[i];
     }
+    words[n] = NULL;
     spawn_start(s, words, env);
 }
 
@@ -125,11 +152,99 @@ void hosts_plug(int host)
     hosts_ip(host, "link set eth0 up");
 }
 
+bool hosts_plug_slow(int host, int delay_ms, int kbit, int queue_bytes)
+{
+    const slow_wire wire = {
+        .holder = holders[host], .delay_ms = delay_ms, .kbit = kbit, .queue_bytes = queue_bytes};
+    char port[16];
+
+    snprintf(port, sizeof(port), "port%d", host);
+    if (!slow_wire_start(&wire, port, "eth0", &wires[host]))
+        return false;
+    hosts_ip(0, "link set port%d master switch up", host);
+    hosts_ip(host, "link set eth0 up");
+    return true;
+}
+
+/* --- what happens to hosts ------------------------------------------------------------------ */
+
+void hosts_cut(int host)
+{
+    hosts_ip(0, "link set port%d nomaster", host);
+}
+
+void hosts_heal(int host)
+{
+    hosts_ip(0, "link set port%d master switch", host);
+}
+
+/* To an interface that nobody has. */
+void hosts_mute(int from, int to)
+{
+    hosts_ip(from, "neigh replace 10.77.0.%d lladdr 02:00:00:00:00:99 dev eth0 nud permanent", to);
+}
+
+void hosts_unmute(int from, int to)
+{
+    hosts_ip(from, "neigh del 10.77.0.%d dev eth0", to);
+}
+
+static bool is_in(const char *pid, const char *space)
+{
+    char path[64], text[64];
+    ssize_t got;
+
+    snprintf(path, sizeof(path), "/proc/%.20s/ns/net", pid);
+    got = readlink(path, text, sizeof(text) - 1);
+    if (got < 0)
+        return false; /* has ended */
+    text[got] = '\0';
+    return strcmp(text, space) == 0;
+}
+
+/* How many there were. */
+static int signal_once(int host, int number)
+{
+    DIR *proc = opendir("/proc");
+    const struct dirent *entry;
+    char path[64], space[64];
+    ssize_t got;
+    int n = 0;
+
+    assert_non_null(proc);
+    snprintf(path, sizeof(path), "/proc/%d/ns/net", holders[host]);
+    got = readlink(path, space, sizeof(space) - 1);
+    assert_true(got > 0);
+    space[got] = '\0';
+    while ((entry = readdir(proc)) != NULL) {
+        int pid = (int)strtol(entry->d_name, NULL, 10);
+
+        if (pid > 0 && pid != holders[host] && is_in(entry->d_name, space))
+            n += kill(pid, number) == 0;
+    }
+    closedir(proc);
+    return n;
+}
+
+void hosts_signal(int host, int number)
+{
+    (void)signal_once(host, number);
+    while (number == SIGKILL && signal_once(host, number) > 0)
+        ;
+}
+
 void hosts_end(void)
 {
     for (int host = 1; host <= n_hosts; host++) {
-        kill(holders[host], SIGKILL);
-        assert_int_equal(waitpid(holders[host], NULL, 0), holders[host]);
+        for (int i = 0; i < 2; i++) {
+            int pid = i == 0 ? holders[host] : wires[host];
+
+            if (pid == 0)
+                continue;
+            kill(pid, SIGKILL);
+            assert_int_equal(waitpid(pid, NULL, 0), pid);
+        }
+        wires[host] = 0;
     }
     n_hosts = 0;
 }

@@ -36,6 +36,8 @@ void spawn_signal(const spawn *s, int number);
 void spawn_poll(spawn *s, int timeout_ms);
 /* Reads on until stdout or stderr contains the text. */
 void spawn_expect(spawn *s, const char *text);
+/* Reads what comes for so long: that nothing happens takes its time. */
+void spawn_read(spawn *s, int ms);
 /* Reads until it has ended; returns status. */
 int spawn_wait(spawn *s);
 /* Waits until no process with our mark is alive; fails with a list of those that stay. */

@@ -6,7 +6,7 @@
  *   torchelastic/role_info/RANK        {"role": TEXT, "rank": N, "local_world_size": N}
  *   torchelastic/assigned_ranks/RANK   [FIRST_RANK, WORLD_SIZE, FIRST_ROLE_RANK, ROLE_SIZE]
  *   MASTER_ADDR, MASTER_PORT
- *   trireme/ROUND/agent/RANK           PORT SERVES TOKEN RESTARTS HOST NAME PID
+ *   trireme/ROUND/agent/RANK           PORT SERVES TOKEN RESTARTS HOST NAME PID KEYED
  */
 #include "launch/rendezvous/rdzv_inside.h"
 
@@ -41,8 +41,9 @@ tri_status trii_rdzv_introduce(trii_rendezvous *r)
     tri_status status;
 
     agent_key(r, r->round.group_rank, key, sizeof(key));
-    snprintf(text, sizeof(text), "%d %d %s %d %s %s %lld", r->setup.peer_port, r->serves,
-             r->setup.token, r->restarts, r->self.addr, r->node_name, (long long)r->self.pid);
+    snprintf(text, sizeof(text), "%d %d %s %d %s %s %lld %d", r->setup.peer_port, r->serves,
+             r->setup.token, r->restarts, r->self.addr, r->node_name, (long long)r->self.pid,
+             r->setup.keyed);
     status = set_text(r, key, text);
     if (status == TRI_OK && r->round.group_rank == 0 && !r->is_static) {
         snprintf(port, sizeof(port), "%d", r->worker_port);
@@ -309,7 +310,7 @@ static tri_status read_agents(trii_rendezvous *r)
         bool present;
         void *value;
         size_t bytes;
-        int serves = 0, restarts = 0;
+        int serves = 0, restarts = 0, keyed = 0;
         long long pid = 0;
 
         if (r->nodes != NULL)
@@ -326,12 +327,13 @@ static tri_status read_agents(trii_rendezvous *r)
         status = tri_store_get(r->kv, key, 0, &value, &bytes);
         if (status != TRI_OK)
             break;
-        if (sscanf(value, "%d %d %16s %d %255s %255s %lld", &agent->port, &serves, agent->token,
-                   &restarts, agent->host, agent->name, &pid) < 6)
+        if (sscanf(value, "%d %d %16s %d %255s %255s %lld %d", &agent->port, &serves, agent->token,
+                   &restarts, agent->host, agent->name, &pid, &keyed) < 6)
             agent->port = 0;
         if (r->nodes == NULL)
             agent->node.pid = pid;
         agent->serves = serves != 0;
+        agent->keyed = keyed != 0;
         r->round_serves = agent->serves ? i : r->round_serves;
         if (restarts > round->restarts)
             round->restarts = restarts;

@@ -13,6 +13,7 @@
 
 #include "launch/rendezvous/rdzv_backend.h"
 #include "launch/rendezvous/rendezvous.h"
+#include "os/clock.h"
 #include "os/thread.h"
 #include "store/tcp_server.h"
 
@@ -73,6 +74,7 @@ struct trii_rendezvous {
     int server_port;
     trii_thread thread;
     int event_fd;
+    _Atomic int64_t answered_ns; /* when the store did so last */
     atomic_int came; /* hosts of the round that is being formed; 0 = no store yet, -1 = no place */
     atomic_int met;  /* the same of one that is complete, but not all have said who they are */
 
@@ -101,6 +103,7 @@ struct trii_rendezvous {
     trii_rdzv_watched watched[TRII_RDZV_MAX_WATCHED];
     int n_watched;
     bool on, finishing;    /* a round is on; our workers have succeeded */
+    int gone;              /* rank of an agent that is dead; -1 = none */
     bool knows_end;        /* the others were told that we know how the round ended */
     trii_rdzv_round round; /* the last one */
     trii_rdzv_node *nodes; /* its members by rank; NULL before the first, and where static */
@@ -110,6 +113,12 @@ struct trii_rendezvous {
     tri_store *waker_kv;
     char waker_key[64];
 };
+
+/* The store has done what it was asked for. */
+static inline void trii_rdzv_answered(trii_rendezvous *r)
+{
+    atomic_store(&r->answered_ns, trii_now_ns());
+}
 
 /* --- rdzv_setup.c --- */
 /* Connects to the store, on the thread. */

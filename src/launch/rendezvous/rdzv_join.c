@@ -93,6 +93,7 @@ static tri_status load(trii_rendezvous *r, trii_rdzv_state *state, bool *dirty_o
     trii_wire_buffer_fini(&raw);
     if (status != TRI_OK)
         return status;
+    trii_rdzv_answered(r);
     forget_gone(r, state);
     for (int i = 0; i < state->n; i++) {
         trii_rdzv_node node = state->entries[i].node;

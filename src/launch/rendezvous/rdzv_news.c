@@ -201,6 +201,8 @@ tri_status trii_rdzv_wait_keys(trii_rendezvous *r, const char *const *keys, int 
         bool present;
         tri_status status = tri_store_check(r->kv, keys, n, &present);
 
+        if (status == TRI_OK)
+            trii_rdzv_answered(r);
         if (status != TRI_OK || present)
             return status;
         if (trii_now_ns() > deadline_ns)

@@ -85,7 +85,7 @@ static bool is_yes(const char *text)
 static tri_status serve(trii_rendezvous *r)
 {
     const trii_launch_options *o = r->options;
-    bool loopback = trii_socket_is_loopback(o->rdzv_host), must = false;
+    bool loopback = trii_socket_is_loopback_text(o->rdzv_host), must = false;
     trii_job_key key = {0};
     trii_tcp_server_options server = {.host = loopback ? o->rdzv_host : NULL,
                                       .port = r->server_port,
@@ -178,10 +178,11 @@ tri_status trii_rdzv_begin(trii_rendezvous *r)
 
     if (is_etcd(o))
         return begin_etcd(r);
-    status = tri_store_tcp(r->serves && r->server != NULL && trii_socket_is_loopback(o->rdzv_host)
-                               ? o->rdzv_host
-                               : (r->serves ? "localhost" : o->rdzv_host),
-                           r->server_port, &options, &r->base);
+    status =
+        tri_store_tcp(r->serves && r->server != NULL && trii_socket_is_loopback_text(o->rdzv_host)
+                          ? o->rdzv_host
+                          : (r->serves ? "localhost" : o->rdzv_host),
+                      r->server_port, &options, &r->base);
 
     if (status != TRI_OK)
         return TRII_FAIL_CTX(status, "the agents' store at %s port %d", o->rdzv_host,
@@ -269,6 +270,11 @@ void trii_rendezvous_destroy(trii_rendezvous *r, int64_t patience_ms)
 int trii_rendezvous_fd(const trii_rendezvous *r)
 {
     return r->event_fd;
+}
+
+int64_t trii_rendezvous_answered_ns(const trii_rendezvous *r)
+{
+    return atomic_load(&r->answered_ns);
 }
 
 const char *trii_rendezvous_id(const trii_rendezvous *r)

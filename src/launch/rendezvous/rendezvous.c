@@ -96,6 +96,8 @@ static void bury(trii_rendezvous *r, const trii_rdzv_order *o)
     tri_status status = TRI_OK;
 
     snprintf(news.why, sizeof(news.why), "%s", o->why);
+    if (o->round == r->round.number)
+        r->gone = o->number;
     if (r->is_static) {
         news.over = true; /* given ranks: nobody can take its place */
     } else {
@@ -180,6 +182,7 @@ static void join(trii_rendezvous *r, const trii_rdzv_order *o)
     }
     r->on = true;
     r->is_member = !r->is_static;
+    r->gone = -1;
     r->knows_end = false;
     event.round = r->round;
     emit(r, &event);
@@ -229,6 +232,7 @@ static bool is_unwanted(trii_rendezvous *r)
 static void say_goodbye(trii_rendezvous *r)
 {
     int64_t deadline = trii_deadline_ms(r->round.mixed ? GOODBYE_MIXED_MS : GOODBYE_MS), n = 0;
+    int others = r->round.group_size - (r->gone >= 0); /* the dead say nothing */
     tri_status status = TRI_OK;
 
     know_end(r);
@@ -236,7 +240,7 @@ static void say_goodbye(trii_rendezvous *r)
         return; /* there never was a round */
     while (r->serves && r->kv != NULL && status == TRI_OK && trii_now_ns() < deadline) {
         status = tri_store_add(r->kv, "trireme/left", 0, &n);
-        if (status == TRI_OK && n >= r->round.group_size && is_unwanted(r))
+        if (status == TRI_OK && n >= others && is_unwanted(r))
             break;
         trii_sleep_until(trii_now_ns() + 5 * TRII_NS_PER_MS);
     }
@@ -255,6 +259,8 @@ static void leave(trii_rendezvous *r, const trii_rdzv_order *o)
         trii_rdzv_withdraw(r);
     if (o->kind == TRII_ORDER_CLOSE || r->serves)
         say_goodbye(r);
+    else
+        know_end(r); /* who serves the store waits for that */
     if (status != TRI_OK)
         TRII_LOG(TRII_LOG_INFO, "launch", "leaving the rendezvous: %s", tri_last_error());
     end_round(r);
@@ -281,14 +287,18 @@ static void finish(trii_rendezvous *r)
 static void lost(trii_rendezvous *r, const trii_rdzv_order *o)
 {
     int64_t n;
+    tri_status status;
 
     if (!o->serves) {
         bury(r, o);
         r->on = false;
         return;
     }
+    status = tri_store_num_keys(r->base, &n);
+    if (status == TRI_OK)
+        trii_rdzv_answered(r);
     /* Its store answers, so it lives, and it was us who was not heard. */
-    if (tri_store_num_keys(r->base, &n) == TRI_OK)
+    if (status == TRI_OK)
         emit_simple(r, TRII_RDZV_AGAIN, false, "this host was taken for dead");
     else
         fail(r);

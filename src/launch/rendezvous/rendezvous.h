@@ -22,6 +22,7 @@ typedef struct trii_rdzv_agent {
     char host[TRII_RDZV_ADDR_BYTES]; /* where it listens to its peers */
     int port;
     bool serves; /* the store in which agents meet */
+    bool keyed;  /* it has a job key */
     char token[17];
     char name[TRII_RDZV_ADDR_BYTES]; /* of its host, for people */
     trii_rdzv_node node;             /* pid 0: unknown */
@@ -66,6 +67,7 @@ typedef struct trii_rdzv_setup {
     trii_loop *loop;                    /* where the agents' store is served, if we do */
     int peer_port;                      /* where peers reach us */
     char token[17];                     /* which they must know */
+    bool keyed;                         /* and a job key */
 } trii_rdzv_setup;
 
 /* Opens the store of the agents if that is our task, and starts the thread. Errors: INVALID_ARG
@@ -97,6 +99,8 @@ void trii_rendezvous_leave(trii_rendezvous *rdzv, const char *why);
 void trii_rendezvous_close(trii_rendezvous *rdzv);
 /* While a round is being formed: how many hosts have come, and where we wait for the others. */
 void trii_rendezvous_describe(trii_rendezvous *rdzv, char *text_out, size_t bytes);
+/* When the agents' store last did what it was asked for. */
+int64_t trii_rendezvous_answered_ns(const trii_rendezvous *rdzv);
 /* The address by which others reach this host: known once joined. */
 const char *trii_rendezvous_id(const trii_rendezvous *rdzv);
 
