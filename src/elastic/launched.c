@@ -4,6 +4,7 @@
 #include <trireme/launch.h>
 #include <trireme/types.h>
 
+#include <signal.h>
 #include <string.h>
 
 #include "base/param.h"
@@ -52,10 +53,12 @@ int tri_stop_signal(void)
 int64_t tri_stop_left_ms(void)
 {
     int64_t at_ns, told_ms, left_ms;
+    int number = trii_stop_signal_seen(&at_ns, &told_ms);
 
-    if (trii_stop_signal_seen(&at_ns, &told_ms) == 0)
+    if (number == 0)
         return TRI_FOREVER;
-    if (told_ms < 0 && trii_param_i64(TRII_PARAM_STOP_GRACE, -1, &told_ms) != TRI_OK)
+    if (number == SIGTERM && told_ms < 0 &&
+        trii_param_i64(TRII_PARAM_STOP_GRACE, -1, &told_ms) != TRI_OK)
         told_ms = -1;
     if (told_ms < 0)
         return TRI_FOREVER;

@@ -179,6 +179,7 @@ static void dispose(trii_agent *a)
     if (a->loop != NULL) {
         trii_loop_timer_stop(a->loop, &a->grace);
         trii_loop_timer_stop(a->loop, &a->guard_start);
+        trii_notice_stop(a);
     }
     trii_agent_signals_close(a);
     trii_binding_close(&a->binding);

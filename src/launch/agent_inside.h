@@ -1,8 +1,8 @@
 /*
  * agent_inside.h - the agent's state, shared by the files that make it up: agent.c (life of the
  * job), attempt.c (one start of the workers), ending.c (how an attempt ends), signals.c (what the
- * user says), job_store.c (the workers' store),
- * meeting.c (other hosts).
+ * user says), notice.c (this host will be taken away), job_store.c (the workers' store), meeting.c
+ * (other hosts).
  */
 #ifndef TRII_LAUNCH_AGENT_INSIDE_H
 #define TRII_LAUNCH_AGENT_INSIDE_H
@@ -33,6 +33,15 @@ typedef enum trii_agent_phase {
     TRII_PHASE_OVER
 } trii_agent_phase;
 
+/* This host will be taken away: workers are told so once, those that come to expect it later too.
+ */
+typedef struct trii_notice {
+    bool wanted; /* the signal means this */
+    trii_timer again;
+    int64_t deadline_ns; /* TRII_NO_DEADLINE = nobody said when */
+    int64_t until_ns;    /* so long workers are told that had no handler yet */
+} trii_notice;
+
 typedef struct trii_agent {
     const trii_launch_options *options;
     trii_loop *loop;
@@ -46,6 +55,7 @@ typedef struct trii_agent {
     trii_binding binding; /* --numa-binding; no groups = none */
     trii_watch signals;
     trii_timer grace, guard_start;
+    trii_notice notice;
     trii_agent_phase phase;
     int stop_signal;       /* the user's signal that ends the job, or 0 */
     bool gave_up;          /* SIGKILL did not help */
@@ -88,6 +98,13 @@ void trii_ending_reap(trii_agent *a);
 /* --- signals.c --- */
 tri_status trii_agent_signals_open(trii_agent *a) TRI_MUST_CHECK;
 void trii_agent_signals_close(trii_agent *a);
+
+/* --- notice.c --- */
+/* Somebody said so; value_ms: in how long, 0 = that was not said. */
+void trii_notice_given(trii_agent *a, int value_ms);
+/* Another host's agent was told so. left_ms: -1 = nobody said when. */
+void trii_notice_of_host(trii_agent *a, const char *host, int group_rank, int64_t left_ms);
+void trii_notice_stop(trii_agent *a);
 
 /* --- job_store.c --- */
 /* A store without any key, for one attempt: keys of an earlier one are never read. */

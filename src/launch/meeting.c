@@ -156,9 +156,20 @@ static const char *peer_host(const trii_launch_options *o)
     return trii_socket_is_loopback_text(host) ? host : NULL;
 }
 
+static void peer_noticed(void *arg, int rank, const char *host, int64_t left_ms)
+{
+    trii_notice_of_host(((trii_meeting *)arg)->agent, host, rank, left_ms);
+}
+
+void trii_meeting_notice(trii_meeting *m, int64_t left_ms)
+{
+    trii_peers_notice(m->peers, left_ms);
+}
+
 tri_status trii_meeting_open(trii_agent *a)
 {
-    trii_peers_events events = {.lost = peer_lost, .refused = peer_refused};
+    trii_peers_events events = {
+        .lost = peer_lost, .refused = peer_refused, .noticed = peer_noticed};
     trii_rdzv_setup setup = {.options = a->options, .loop = a->loop};
     trii_meeting *m;
     tri_status status;

@@ -27,6 +27,9 @@ void trii_meeting_describe(const trii_meeting *meeting, trii_launch_job *job);
 /* A worker has failed just now: the others are told, unless it looks as if one of them was the
  * cause. */
 void trii_meeting_failure(struct trii_agent *a);
+/* This host will be taken away: the agents of the others are told. left_ms: -1 = nobody said when.
+ */
+void trii_meeting_notice(trii_meeting *meeting, int64_t left_ms);
 /* No worker runs any more: what it means, with the others' news. Prints the report. Blocks until
  * all hosts agree. */
 trii_outcome trii_meeting_settle(struct trii_agent *a);

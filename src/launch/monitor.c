@@ -124,6 +124,21 @@ void trii_monitor_signal(trii_monitor *m, int number)
     trii_events_put(&m->events, "signal", "\"signal\": \"%s\"", trii_signal_name(number));
 }
 
+void trii_monitor_notice(trii_monitor *m, const char *host, int64_t left_ms, int told)
+{
+    char own[256], name[300], seconds[32] = "null", workers[32] = "null";
+
+    if (host == NULL)
+        trii_process_host(own, sizeof(own));
+    if (left_ms >= 0)
+        snprintf(seconds, sizeof(seconds), "%.3f", (double)left_ms / 1000);
+    if (told >= 0)
+        snprintf(workers, sizeof(workers), "%d", told);
+    trii_events_put(&m->events, "notice", "\"host\": %s, \"seconds\": %s, \"workers_told\": %s",
+                    trii_json_quote(host != NULL ? host : own, name, sizeof(name)), seconds,
+                    workers);
+}
+
 void trii_monitor_ended(trii_monitor *m, const trii_worker *cause, bool more)
 {
     if (m->loop == NULL)

@@ -420,6 +420,8 @@ static tri_status read_argparse(trii_option_values *values, trii_launch_options 
         status = seconds_of(values, TRII_OPT_SHUTDOWN_TIMEOUT, &options->shutdown_timeout_ms);
     if (status == TRI_OK)
         status = seconds_of(values, TRII_OPT_HANG_TIMEOUT, &options->hang_timeout_ms);
+    if (status == TRI_OK && text_or_null(values, TRII_OPT_NOTICE) != NULL)
+        status = seconds_of(values, TRII_OPT_NOTICE, &options->notice_ms);
     if (status == TRI_OK)
         status = choice_of(values, TRII_OPT_START_METHOD, "spawn|fork|forkserver");
     if (status == TRI_OK && values->text[TRII_OPT_NUMA] != NULL)

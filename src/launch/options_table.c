@@ -76,6 +76,8 @@ const trii_option_row trii_option_rows[TRII_OPT_COUNT] = {
     [TRII_OPT_HANG_TIMEOUT] = {"hang-timeout", .ours = true, .fallback = "0", .value = "S",
                                .help = "stop a job that does nothing for so long, and say who "
                                        "hangs; 0: never"},
+    [TRII_OPT_NOTICE] = {"notice-seconds", .ours = true, .fallback = "", .value = "S",
+                         .help = "SIGUSR1 to trirun means: this host is taken away in S seconds"},
     [TRII_OPT_EVENTS] = {"events", .ours = true, .fallback = "", .value = "FILE",
                          .help = "append what happens to the job as lines of JSON"},
     [TRII_OPT_METRICS] = {"metrics", .ours = true, .fallback = "", .value = "FILE|[HOST]:PORT",
@@ -114,6 +116,9 @@ void trii_launch_options_help(FILE *out)
           "In ARGS ${local_rank} stands for the worker's number on its host.\n\n"
           "Several workers get OMP_NUM_THREADS=1, as with torchrun, and TRI_NUM_THREADS, which\n"
           "programs of trireme read first, is their share of the cores. Set one to decide.\n\n"
+          "SIGUSR1 to trirun announces that this host will be taken away (Slurm: "
+          "--signal=B:USR1@60).\n"
+          "Workers that handle SIGUSR1 get it with the milliseconds left; the job goes on.\n\n"
           "Examples:\n"
           "  trirun --standalone --nproc-per-node 2 build/bin/toy_ddp\n"
           "  trirun --nproc-per-node auto --label-output ./train --epochs 10\n"

@@ -17,6 +17,7 @@
 
 #define HELLO_MS 5000 /* for a stranger to say who it is */
 #define MAX_LINKS 256
+#define NOTICE_BYTES 48
 /* An agent that is there, and that we cannot reach, in so many rounds running is a matter of the
  * network, not of that agent. The higher rank of two goes first; who serves the store goes last,
  * since that ends the job. */
@@ -30,8 +31,9 @@ typedef struct link {
     int64_t round;
     int rank; /* -1: it has not said who it is */
     bool dead, bye;
-    trii_peer_hello hello; /* of a stranger */
-    int64_t heard_ns;      /* of a stranger: when it came */
+    trii_peer_hello hello;     /* of a stranger */
+    int64_t heard_ns;          /* of a stranger: when it came */
+    char notice[NOTICE_BYTES]; /* the part of one that has come; "" outside of one */
 } link;
 
 typedef struct unreached {
@@ -55,13 +57,15 @@ struct trii_peers {
     trii_rdzv_round round; /* number -1: none yet */
     int n;                 /* agents that are watched: its group_size, or 0 */
     bool *told;            /* that it is lost */
+    int *notices;          /* the number of its last one */
+    int own_notices;
     unreached unreached[TRII_PEER_NEIGHBOURS];
 };
 
-static void say(const link *l, char word)
+static void say(const link *l, const char *words)
 {
     size_t sent;
-    tri_status status = trii_socket_send(l->watch.fd, &(trii_span){&word, 1}, 1, &sent);
+    tri_status status = trii_socket_send(l->watch.fd, &(trii_span){words, strlen(words)}, 1, &sent);
 
     (void)status; /* one that takes nothing is about to be taken for dead */
 }
@@ -112,11 +116,50 @@ static void fail(link *l, const char *why)
     tell_lost(p, rank, why);
 }
 
+/* To all agents that we have a connection with, but the one that told us. */
+static void spread(trii_peers *p, const link *from, int rank, int number, int64_t left_ms)
+{
+    char text[NOTICE_BYTES];
+
+    snprintf(text, sizeof(text), "n%d,%d,%lld;", rank, number, (long long)left_ms);
+    for (const link *l = p->links; l != NULL; l = l->next) {
+        if (l != from && l->rank >= 0 && !l->dead && l->round == p->round.number)
+            say(l, text);
+    }
+}
+
+static void take_notice(link *l)
+{
+    trii_peers *p = l->peers;
+    int rank, number;
+    long long left_ms;
+
+    if (sscanf(l->notice, "n%d,%d,%lld", &rank, &number, &left_ms) != 3 ||
+        l->round != p->round.number || rank < 0 || rank >= p->n || rank == p->round.group_rank ||
+        p->notices[rank] >= number)
+        return;
+    p->notices[rank] = number;
+    spread(p, l, rank, number, left_ms);
+    p->events.noticed(p->events.arg, rank, p->round.agents[rank].name, left_ms);
+}
+
 /* What it says once it is no stranger any more. */
 static void take_words(link *l, const char *words, size_t n)
 {
     l->heard_ns = trii_now_ns();
-    l->bye = l->bye || memchr(words, 'q', n) != NULL;
+    for (size_t i = 0; i < n; i++) {
+        size_t used = strlen(l->notice);
+
+        if (used == 0 && words[i] != 'n') {
+            l->bye = l->bye || words[i] == 'q';
+        } else if (words[i] == ';' || used + 1 >= sizeof(l->notice)) {
+            take_notice(l);
+            l->notice[0] = '\0';
+        } else {
+            l->notice[used] = words[i];
+            l->notice[used + 1] = '\0';
+        }
+    }
 }
 
 /* Bytes of a stranger. False: it is none of ours. */
@@ -230,7 +273,7 @@ static void beat(trii_timer *timer)
         if (late)
             l->heard_ns = now;
         if (l->rank >= 0)
-            say(l, 'h');
+            say(l, "h");
         if (late)
             continue;
         if (l->rank < 0 && silent_ms > HELLO_MS) {
@@ -399,16 +442,18 @@ void trii_peers_round(trii_peers *p, const trii_rdzv_round *round)
         if (l->rank < 0 || l->round >= round->number)
             continue;
         if (!l->dead)
-            say(l, 'q');
+            say(l, "q");
         drop(l, false);
     }
     trii_free(p->round.agents);
     trii_free(p->told);
+    trii_free(p->notices);
     p->round = *round;
     p->n = 0;
     p->round.agents = trii_alloc((size_t)n, sizeof(*round->agents), "peer agents");
     p->told = trii_alloc((size_t)n, sizeof(*p->told), "peer agents");
-    if (p->round.agents == NULL || p->told == NULL)
+    p->notices = trii_alloc((size_t)n, sizeof(*p->notices), "peer agents");
+    if (p->round.agents == NULL || p->told == NULL || p->notices == NULL)
         return; /* nobody is watched; the shared state still tells who is dead */
     memcpy(p->round.agents, round->agents, (size_t)n * sizeof(*round->agents));
     p->n = n;
@@ -426,6 +471,11 @@ void trii_peers_round(trii_peers *p, const trii_rdzv_round *round)
         call_agent(p, (p->round.group_rank + i) % n);
 }
 
+void trii_peers_notice(trii_peers *p, int64_t left_ms)
+{
+    spread(p, NULL, p->round.group_rank, ++p->own_notices, left_ms);
+}
+
 void trii_peers_destroy(trii_peers *p, bool in_order)
 {
     int fd;
@@ -434,7 +484,7 @@ void trii_peers_destroy(trii_peers *p, bool in_order)
         return;
     while (p->links != NULL) {
         if (in_order && !p->links->dead && p->links->rank >= 0)
-            say(p->links, 'q');
+            say(p->links, "q");
         drop(p->links, false);
     }
     trii_loop_timer_stop(p->loop, &p->beat);
@@ -444,6 +494,7 @@ void trii_peers_destroy(trii_peers *p, bool in_order)
     trii_peer_calls_destroy(p->calls);
     trii_free(p->round.agents);
     trii_free(p->told);
+    trii_free(p->notices);
     trii_secret_wipe(&p->key, sizeof(p->key));
     trii_free(p);
 }

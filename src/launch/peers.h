@@ -4,7 +4,9 @@
  *
  * Every agent calls the next few by rank, so each has neighbours on both sides. Who calls knows the
  * other's token from the agents' store, and says it first (peer_hello.h); with a job key both prove
- * that before. Then bytes follow: 'h' I live, 'q' I go in order.
+ * that before. Then bytes follow: 'h' I live, 'q' I go in order, "nRANK,NUMBER,MS;" the host of
+ * that agent will be taken away in so many milliseconds (-1: nobody said when), its NUMBER-th
+ * notice, which each hands on once.
  */
 #ifndef TRII_LAUNCH_PEERS_H
 #define TRII_LAUNCH_PEERS_H
@@ -24,6 +26,8 @@ typedef struct trii_peers_events {
     /* An agent takes part that we cannot work with: it has another job key, or answers in no round.
      * To start again with it is in vain. */
     void (*refused)(void *arg, const char *why);
+    /* The host of that rank will be taken away; left_ms: -1 = nobody said when. */
+    void (*noticed)(void *arg, int rank, const char *host, int64_t left_ms);
     void *arg;
 } trii_peers_events;
 
@@ -36,6 +40,8 @@ const char *trii_peers_token(const trii_peers *peers); /* 16 characters */
 bool trii_peers_keyed(const trii_peers *peers);        /* we have a job key */
 /* Watches the agents of this round; connections of earlier ones end in order. agents: copied. */
 void trii_peers_round(trii_peers *peers, const trii_rdzv_round *round);
+/* Tells the agents of this round that our host will be taken away. */
+void trii_peers_notice(trii_peers *peers, int64_t left_ms);
 /* in_order: the others know that we go, and need not wonder. Waits for calls that are under way.
  * NULL allowed. */
 void trii_peers_destroy(trii_peers *peers, bool in_order);

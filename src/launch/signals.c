@@ -11,6 +11,7 @@
 #include "os/signal.h"
 
 #define MAX_SIGNALS 16
+#define NOTICE SIGUSR1 /* unless the user wants it to stop the job */
 
 static void resize(trii_agent *a)
 {
@@ -40,14 +41,16 @@ static void user_signal(trii_agent *a, int number)
 static void signal_ready(trii_watch *watch, unsigned events)
 {
     trii_agent *a = TRII_CONTAINER(watch, trii_agent, signals);
-    int number;
+    int number, value;
 
     (void)events;
-    while ((number = trii_signal_next(watch->fd)) != 0) {
+    while ((number = trii_signal_next(watch->fd, &value)) != 0) {
         if (number == SIGCHLD)
             trii_ending_reap(a);
         else if (number == SIGWINCH)
             resize(a);
+        else if (number == NOTICE && a->notice.wanted)
+            trii_notice_given(a, value);
         else
             user_signal(a, number);
     }
@@ -55,10 +58,11 @@ static void signal_ready(trii_watch *watch, unsigned events)
 
 tri_status trii_agent_signals_open(trii_agent *a)
 {
-    int numbers[MAX_SIGNALS] = {SIGCHLD, SIGWINCH}, n = 2, fd;
+    int numbers[MAX_SIGNALS] = {SIGCHLD, SIGWINCH, NOTICE}, n = 3, fd;
     const char *list = a->options->signals;
     tri_status status;
 
+    a->notice.wanted = true;
     while (*list != '\0') {
         size_t length = strcspn(list, ",");
         char name[24];
@@ -69,6 +73,8 @@ tri_status trii_agent_signals_open(trii_agent *a)
         if (number == 0 || number == SIGKILL || number == SIGSTOP || number == SIGCHLD ||
             number == SIGWINCH)
             return TRII_FAIL(TRI_ERR_INVALID_ARG, "--signals-to-handle: cannot handle %s", name);
+        if (number == NOTICE)
+            a->notice.wanted = false; /* as torchrun then: it stops the job */
         /* nohup wants us to outlive the terminal. */
         if (n < MAX_SIGNALS && !(number == SIGHUP && trii_signal_is_ignored(SIGHUP)))
             numbers[n++] = number;

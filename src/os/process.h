@@ -45,6 +45,13 @@ bool trii_process_is_ending(const trii_process *process);
 /* To every process of its group; only while it is not reaped. */
 void trii_process_signal(const trii_process *process, int number);
 
+/* Tells each of n processes, started by us and not reaped, something by a signal that must not end
+ * it: sent with `value` (sigqueue) if the process handles the signal, or has it blocked in all of
+ * its threads, and not all signals, to wait for it; else to those of its descendants in its group
+ * that do, and not to theirs. n_told_out [n]: how many got it. Reads /proc. */
+void trii_process_tell(const trii_process *processes, int n, int number, int value,
+                       int *n_told_out);
+
 /* From now on descendants whose parent ends become our children. */
 void trii_process_adopt_orphans(void);
 /* Takes the status of one ended child that is not in `keep`: its pid, or 0 if there is none.

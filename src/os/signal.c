@@ -86,9 +86,13 @@ tri_status trii_signal_open(const int *numbers, int n, int *fd_out)
     return TRI_OK;
 }
 
-int trii_signal_next(int fd)
+int trii_signal_next(int fd, int *value_out)
 {
     struct signalfd_siginfo info;
 
-    return read(fd, &info, sizeof(info)) == (ssize_t)sizeof(info) ? (int)info.ssi_signo : 0;
+    if (read(fd, &info, sizeof(info)) != (ssize_t)sizeof(info))
+        return 0;
+    if (value_out != NULL)
+        *value_out = info.ssi_code == SI_QUEUE ? info.ssi_int : 0;
+    return (int)info.ssi_signo;
 }

@@ -20,7 +20,8 @@ void trii_signal_ignore(int number);
 /* Blocks the signals for the calling thread and those it will create, and opens a non-blocking
  * descriptor that reads them. Close it with trii_fd_close. Errors: IO. */
 tri_status trii_signal_open(const int *numbers, int n, int *fd_out) TRI_MUST_CHECK;
-/* The next signal that came, or 0. */
-int trii_signal_next(int fd);
+/* The next signal that came, or 0. value_out: the number that its sender gave it with sigqueue, 0 =
+ * none; NULL = unwanted. */
+int trii_signal_next(int fd, int *value_out);
 
 #endif

@@ -19,6 +19,7 @@ static _Atomic int64_t seen_told; /* ms, -1 = the sender did not say */
 static void note(int number, siginfo_t *info, void *context)
 {
     struct sigaction usual = {.sa_handler = SIG_DFL};
+    bool told = info->si_code == SI_QUEUE && info->si_value.sival_int > 0;
 
     (void)context;
     if (atomic_load(&seen) == SIGTERM) {
@@ -28,10 +29,10 @@ static void note(int number, siginfo_t *info, void *context)
         raise(SIGTERM);
         return;
     }
+    if (number == SIGUSR1 && !told && atomic_load(&seen_told) > 0)
+        return; /* the cluster's own, beside the launcher's that says more */
     atomic_store(&seen_ns, trii_now_ns());
-    atomic_store(&seen_told, info->si_code == SI_QUEUE && info->si_value.sival_int > 0
-                                 ? info->si_value.sival_int
-                                 : -1);
+    atomic_store(&seen_told, told ? info->si_value.sival_int : -1);
     atomic_store(&seen, number);
 }
 

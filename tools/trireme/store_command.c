@@ -330,7 +330,7 @@ static int serve(const char *host, int port, const request *r)
     else
         printf("serving at %s port %d\n", host, tri_store_port(store));
     fflush(stdout);
-    while (status == TRI_OK && trii_signal_next(fd) == 0)
+    while (status == TRI_OK && trii_signal_next(fd, NULL) == 0)
         status = trii_socket_wait(fd, TRII_READABLE, TRII_NO_DEADLINE);
     tri_store_unref(store);
     return status == TRI_OK ? COMMAND_OK : failed();

@@ -1,0 +1,150 @@
+/*
+ * process_notice.c - a signal for those processes only that it would not end (process.h).
+ */
+#include "os/process.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+
+/* Whom the others look for among all processes. */
+typedef struct relative {
+    int pid, parent, group;
+} relative;
+
+typedef struct family {
+    relative *all;
+    size_t n, room;
+    bool looked;
+    bool failed; /* too little memory: nobody has children */
+} family;
+
+static bool read_text(const char *path, char *text, size_t bytes)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd >= 0 ? read(fd, text, bytes - 1) : -1;
+
+    if (fd >= 0)
+        close(fd);
+    text[got > 0 ? got : 0] = '\0';
+    return got > 0;
+}
+
+/* Whether the signal is in the mask on the line "FIELD:\tHEX" of a status file. */
+static bool in_mask(const char *status, const char *field, int number)
+{
+    const char *at = strstr(status, field);
+
+    return at != NULL && (strtoull(at + strlen(field), NULL, 16) >> (number - 1) & 1) != 0;
+}
+
+/* One thread that does not block it is enough to end the process. With all signals blocked a thread
+ * may be about to begin, or to start a process: that says nothing. */
+static bool all_threads_block(int pid, int number)
+{
+    char path[300], text[4096];
+    const struct dirent *entry;
+    bool blocked = true;
+    DIR *threads;
+
+    snprintf(path, sizeof(path), "/proc/%d/task", pid);
+    threads = opendir(path);
+    while (threads != NULL && blocked && (entry = readdir(threads)) != NULL) {
+        if (!isdigit((unsigned char)*entry->d_name))
+            continue;
+        snprintf(path, sizeof(path), "/proc/%d/task/%.200s/status", pid, entry->d_name);
+        blocked = !read_text(path, text, sizeof(text)) ||
+                  (in_mask(text, "\nSigBlk:", number) && !in_mask(text, "\nSigBlk:", SIGSEGV));
+    }
+    if (threads != NULL)
+        closedir(threads);
+    return threads != NULL && blocked;
+}
+
+/* It handles the signal, or waits for it with the signal blocked. */
+static bool expects(int pid, int number)
+{
+    char path[64], text[4096];
+
+    snprintf(path, sizeof(path), "/proc/%d/status", pid);
+    if (!read_text(path, text, sizeof(text)))
+        return false;
+    if (in_mask(text, "\nSigCgt:", number))
+        return true;
+    return !in_mask(text, "\nSigIgn:", number) && all_threads_block(pid, number);
+}
+
+static void add_relative(family *f, const relative *one)
+{
+    if (f->n == f->room) {
+        size_t room = f->room == 0 ? 256 : 2 * f->room;
+        relative *all = trii_realloc(f->all, room, sizeof(*all), "processes");
+
+        f->failed = all == NULL;
+        if (all == NULL)
+            return;
+        f->all = all;
+        f->room = room;
+    }
+    f->all[f->n++] = *one;
+}
+
+static void look(family *f)
+{
+    DIR *proc = opendir("/proc");
+    const struct dirent *entry;
+
+    f->looked = true;
+    while (proc != NULL && !f->failed && (entry = readdir(proc)) != NULL) {
+        char path[300], text[512], *after;
+        relative one;
+
+        if (!isdigit((unsigned char)*entry->d_name))
+            continue;
+        one.pid = (int)strtol(entry->d_name, NULL, 10);
+        snprintf(path, sizeof(path), "/proc/%.200s/stat", entry->d_name);
+        if (!read_text(path, text, sizeof(text)))
+            continue;
+        after = strrchr(text, ')'); /* behind the name: state, parent, group */
+        if (after != NULL && strlen(after) > 4) {
+            one.parent = (int)strtol(after + 4, &after, 10);
+            one.group = (int)strtol(after, NULL, 10);
+            add_relative(f, &one);
+        }
+    }
+    if (proc != NULL)
+        closedir(proc);
+}
+
+/* To the process, or to those below it in its group that come first. */
+static int tell(family *f, int pid, int group, int number, int value)
+{
+    int told = 0;
+
+    if (expects(pid, number))
+        return sigqueue(pid, number, (union sigval){.sival_int = value}) == 0;
+    if (!f->looked)
+        look(f);
+    for (size_t i = 0; i < f->n; i++) {
+        if (f->all[i].parent == pid && f->all[i].group == group && f->all[i].pid != pid)
+            told += tell(f, f->all[i].pid, group, number, value);
+    }
+    return told;
+}
+
+void trii_process_tell(const trii_process *processes, int n, int number, int value, int *n_told_out)
+{
+    family f = {0};
+
+    for (int i = 0; i < n; i++)
+        n_told_out[i] = processes[i].pidfd >= 0
+                            ? tell(&f, processes[i].pid, processes[i].pid, number, value)
+                            : 0;
+    trii_free(f.all);
+}
