@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/note.h"
 #include "launch/agent_inside.h"
+#include "launch/host_events.h"
 #include "launch/peers.h"
 #include "os/clock.h"
 #include "os/signal.h"
@@ -29,6 +30,9 @@ struct trii_meeting {
     trii_peers *peers;
     trii_watch watch;
     trii_rdzv_round round;
+    trii_rdzv_agent *before; /* n_before agents of the round before it */
+    int n_before;
+    int lost_rank;      /* whose store may be gone, in `round` */
     trii_timer verdict; /* whether the agents' store is gone */
     bool joined, finished, left;
     bool cut;                  /* it is, or cannot be reached */
@@ -57,12 +61,20 @@ static void hear(trii_meeting *m, trii_rdzv_event_kind kind, bool counts, const 
     trii_ending_begin(a, SIGTERM);
 }
 
+/* A line of --events. */
+static void say_gone(trii_meeting *m, int rank, bool left, const char *why)
+{
+    trii_host_events_gone(&m->agent->monitor.events, m->agent->restarts, &m->round, rank, left,
+                          why);
+}
+
 static void store_lost(trii_meeting *m)
 {
     char text[TRII_ERR_BYTES];
 
     if (m->news == TRII_RDZV_NOTHING || m->news == TRII_RDZV_FAILED)
         m->cut = true;
+    say_gone(m, m->lost_rank, false, m->lost);
     snprintf(text, sizeof(text), "%s, and the agents' store with it: the job cannot go on",
              m->lost);
     hear(m, TRII_RDZV_ENDED, false, text);
@@ -94,7 +106,9 @@ static void rdzv_ready(trii_watch *watch, unsigned events)
             trii_sink_print(m->agent->err_sink, "trirun: %s\n", event.why);
             break;
         case TRII_RDZV_JOINED:
-            trii_free(m->round.agents);
+            trii_free(m->before);
+            m->before = m->round.agents;
+            m->n_before = m->round.group_size;
             m->round = event.round;
             m->joined = true;
             break;
@@ -113,6 +127,7 @@ static void rdzv_ready(trii_watch *watch, unsigned events)
                 store_lost(m);
                 break;
             }
+            say_gone(m, event.gone, event.left, event.why);
             hear(m, event.kind, event.counts, event.why);
             break;
         }
@@ -132,9 +147,14 @@ static void peer_lost(void *arg, const trii_rdzv_round *round, int rank, const c
     trii_rendezvous_lost(m->rdzv, round, rank, why);
     if (round->agents[rank].serves) {
         m->lost_ns = trii_now_ns();
+        m->lost_rank = round->number == m->round.number ? rank : -1;
         snprintf(m->lost, sizeof(m->lost), "%s", why);
         trii_loop_timer(a->loop, &m->verdict, trii_deadline_ms(VERDICT_MS), verdict_due);
-    } else if (m->joined && m->lost[0] == '\0') {
+        return;
+    }
+    if (round->number == m->round.number)
+        say_gone(m, rank, false, why);
+    if (m->joined && m->lost[0] == '\0') {
         hear(m, ends ? TRII_RDZV_ENDED : TRII_RDZV_AGAIN, false, why);
     }
 }
@@ -337,6 +357,7 @@ static tri_status join_once(trii_agent *a)
         trii_job_store_close(a);
     if (a->restarts < m->round.restarts)
         a->restarts = m->round.restarts;
+    trii_host_events_round(&a->monitor.events, a->restarts, m->before, m->n_before, &m->round);
     trii_peers_round(m->peers, &m->round);
     return TRI_OK;
 }
@@ -445,6 +466,7 @@ void trii_meeting_close(trii_agent *a)
     trii_loop_timer_stop(a->loop, &m->verdict);
     trii_rendezvous_destroy(m->rdzv, m->cut ? CUT_MS : QUIT_MS);
     trii_free(m->round.agents);
+    trii_free(m->before);
     trii_free(m);
     a->meeting = NULL;
 }

@@ -15,6 +15,7 @@ enum { N_HOSTS = 5, MAX_NODES = 4, MAX_AT_ONCE = 3, CHANGES = 25, SETTLE_S = 30 
 typedef struct host {
     trirun_job job;
     bool there, stopped;
+    int killed; /* its worker that was killed: another has to come; or 0 */
 } host;
 
 typedef struct report {
@@ -24,7 +25,6 @@ typedef struct report {
 typedef struct soak {
     int port;
     host hosts[N_HOSTS]; /* 0 serves the store and stays */
-    int failed_port;     /* of the round in which a worker was killed: it has to end; or 0 */
     char last[200];      /* what was done */
     uint64_t seed;
 } soak;
@@ -43,6 +43,7 @@ static void start(soak *s, int i)
                  "--max-restarts=100000", "sh", "-c", script);
     h->there = true;
     h->stopped = false;
+    h->killed = 0;
 }
 
 /* The last whole line of its workers; false: there is none. */
@@ -68,14 +69,14 @@ static bool is_settled(soak *s)
         if (!s->hosts[i].there || s->hosts[i].stopped)
             continue;
         live++;
-        if (!last_report(&s->hosts[i], &reports[i]))
+        if (!last_report(&s->hosts[i], &reports[i]) || reports[i].pid == s->hosts[i].killed)
             reports[i].port = 0;
     }
     want = live < MAX_NODES ? live : MAX_NODES;
     for (int i = 0; i < N_HOSTS; i++) {
         unsigned ranks = 0;
 
-        if (reports[i].port == 0 || reports[i].port == s->failed_port)
+        if (reports[i].port == 0)
             continue;
         for (int k = 0; k < N_HOSTS; k++) {
             if (reports[k].port == reports[i].port && reports[k].size == want)
@@ -87,7 +88,7 @@ static bool is_settled(soak *s)
     return false;
 }
 
-static void give_up(soak *s)
+static void give_up(soak *s, const char *why)
 {
     for (int i = 0; i < N_HOSTS; i++) {
         host *h = &s->hosts[i];
@@ -95,18 +96,20 @@ static void give_up(soak *s)
 
         if (!h->there)
             continue;
-        print_error("--- host %d, pid %d%s\n", i, h->job.run.pid, h->stopped ? ", stopped" : "");
+        print_error("--- host %d, pid %d%s%s\n", i, h->job.run.pid, h->stopped ? ", stopped" : "",
+                    h->job.run.ended ? ", ended" : "");
         for (int k = 0; k < 2; k++) {
-            size_t n = strlen(text[k]);
+            size_t n = strlen(text[k]), at = n > 2000 ? n - 2000 : 0;
 
-            print_error("%s", text[k] + (n > 1500 ? n - 1500 : 0));
+            for (; at < n; at += 500) /* cmocka takes a thousand characters at a time */
+                print_error("%.500s", text[k] + at);
         }
     }
     for (int i = 0; i < N_HOSTS; i++) {
         if (s->hosts[i].there)
             spawn_free(&s->hosts[i].job.run);
     }
-    fail_msg("not settled after %d s: %s", SETTLE_S, s->last);
+    fail_msg("%s:%s", why, s->last);
 }
 
 static void settle(soak *s)
@@ -115,7 +118,7 @@ static void settle(soak *s)
 
     while (!is_settled(s)) {
         if (trirun_seconds() > end)
-            give_up(s);
+            give_up(s, "the hosts do not settle");
         for (int i = 0; i < N_HOSTS; i++) {
             if (s->hosts[i].there)
                 spawn_poll(&s->hosts[i].job.run, 1);
@@ -146,15 +149,20 @@ static void kill_worker(soak *s, int i)
         return; /* one that waits for a place */
     note(s, "worker", i);
     if (kill(last.pid, SIGKILL) == 0)
-        s->failed_port = last.port;
+        s->hosts[i].killed = last.pid;
 }
 
 static void stop(soak *s, int i, int number)
 {
     host *h = &s->hosts[i];
+    int status;
 
     spawn_signal(&h->job.run, number);
-    assert_int_equal(spawn_wait(&h->job.run), number == SIGTERM ? 1 : -number);
+    status = spawn_wait(&h->job.run);
+    /* one that was started a moment ago may not hear signals yet */
+    if (number == SIGTERM ? status != 1 && (status != -SIGTERM || h->job.run.used[0] > 0)
+                          : status != -number)
+        give_up(s, "a wrong exit status");
     end(h);
 }
 
@@ -193,7 +201,6 @@ static void change(soak *s)
     unsigned done = 0;
 
     s->last[0] = '\0';
-    s->failed_port = 0;
     for (uint32_t k = 0; k < n; k++) {
         int i = (int)(scratch_random(&s->seed) % N_HOSTS);
 

@@ -234,7 +234,59 @@ static void the_end_of_the_stores_host_ends_the_job_and_is_named(void **state)
     trirun_end(&b, 0);
 }
 
+/* The line of --events about the host of `of`. */
+static void expect_event(trirun_job *at, const char *name, const char *round, int rank,
+                         const trirun_job *of, const char *end)
+{
+    char host[256], text[600];
+
+    gethostname(host, sizeof(host));
+    snprintf(text, sizeof(text),
+             "\"event\": \"%s\", \"run_id\": \"t\", \"attempt\": 0, \"round\": %s, "
+             "\"node_rank\": %d, \"host\": \"%s\", \"pid\": %d%s",
+             name, round, rank, host, of->run.pid, end);
+    spawn_expect(&at->run, text);
+}
+
+/* Which of the two has the lower rank: that of their process numbers, on one address. */
+static int rank_of(const trirun_job *job, const trirun_job *other)
+{
+    return job->run.pid > other->run.pid;
+}
+
+static void hosts_that_come_and_go_are_events(void **state)
+{
+    int port = free_port();
+    char endpoint[60], end[100];
+    trirun_job a, b;
+
+    (void)state;
+    snprintf(endpoint, sizeof(endpoint), "--rdzv-endpoint=127.0.0.1:%d", port);
+    TRIRUN_START(&a, "--rdzv-backend=c10d", "--rdzv-id=t", endpoint, "--nnodes=1:2",
+                 "--events=/dev/stdout", "--rdzv-conf=last_call_timeout=0.2", "sh", "-c", WORKER);
+    expect_event(&a, "host_joined", "0", 0, &a, "}\n");
+    start(&b, port, "1:2", "last_call_timeout=0.2", WORKER);
+    expect_event(&a, "host_joined", "1", rank_of(&b, &a), &b, "}\n");
+    assert_int_equal(trirun_count(SPAWN_OUT(&a.run), "host_joined"), 2);
+    spawn_expect(&a.run, "size 2");
+    spawn_expect(&b.run, "size 2");
+    forget_output(&a);
+    snprintf(end, sizeof(end), " (pid %d) was told to stop by SIGTERM\"}\n", b.run.pid);
+    stop(&b, 0);
+    spawn_expect(&a.run, end);
+    trirun_has(SPAWN_OUT(&a.run), "\"event\": \"host_left\"");
+    spawn_expect(&a.run, "size 1 rank 0");
+    start(&b, port, "1:2", "last_call_timeout=0.2", WORKER);
+    expect_event(&a, "host_joined", "3", rank_of(&b, &a), &b, "}\n");
+    spawn_signal(&b.run, SIGKILL);
+    assert_int_equal(spawn_wait(&b.run), -SIGKILL);
+    expect_event(&a, "host_lost", "3", rank_of(&b, &a), &b, ", \"reason\": \"host ");
+    trirun_end(&b, 1);
+    stop(&a, 0);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(hosts_that_come_and_go_are_events),
     cmocka_unit_test(a_host_that_joins_a_running_job_is_taken_in),
     cmocka_unit_test(a_host_that_dies_is_noticed_and_the_others_go_on),
     cmocka_unit_test(a_host_that_is_cut_off_is_noticed_and_comes_back),

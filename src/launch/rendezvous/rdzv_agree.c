@@ -58,18 +58,16 @@ void trii_rdzv_withdraw(trii_rendezvous *r)
 static tri_status agrees_with(trii_rendezvous *r, const trii_rdzv_node *node)
 {
     char key[KEY_BYTES], name[TRII_RDZV_ADDR_BYTES], ours[40], theirs[40];
-    const char *keys[] = {key};
     const trii_launch_options *o = r->options;
-    bool present;
     void *value;
+    size_t bytes;
     int min, max, n;
     tri_status status;
 
     declared_key(r, node, key, sizeof(key));
-    status = tri_store_check(r->base, keys, 1, &present);
-    if (status != TRI_OK || !present)
-        return status; /* torchrun's */
-    status = tri_store_get(r->base, key, 0, &value, NULL);
+    /* Reads it without waiting for it: torchrun's agents have none, and one that leaves at this
+     * moment takes it away. */
+    status = tri_store_compare_set(r->base, key, "?", 1, "?", 1, &value, &bytes);
     if (status != TRI_OK)
         return status;
     n = sscanf(value, "%d %d %255s", &min, &max, name);
