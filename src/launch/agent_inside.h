@@ -110,5 +110,7 @@ void trii_notice_stop(trii_agent *a);
 /* A store without any key, for one attempt: keys of an earlier one are never read. */
 tri_status trii_job_store_open(trii_agent *a, const char *host, int port) TRI_MUST_CHECK;
 void trii_job_store_close(trii_agent *a);
+/* INVALID_ARG: a job key is required, and there is none. */
+tri_status trii_job_key_check(const trii_agent *a, bool set) TRI_MUST_CHECK;
 
 #endif

@@ -9,6 +9,15 @@
 #include "base/err.h"
 #include "os/secret.h"
 
+tri_status trii_job_key_check(const trii_agent *a, bool set)
+{
+    return set || !a->options->require_key
+               ? TRI_OK
+               : TRII_FAIL(TRI_ERR_INVALID_ARG,
+                           "--require-key: TRI_JOB_KEY_FILE names no file with a key (head -c 32 "
+                           "/dev/urandom | base64 >FILE; chmod 600 FILE)");
+}
+
 /* A name that is not loopback is served everywhere, as torchrun does: workers may resolve it to
  * any of our addresses. */
 tri_status trii_job_store_open(trii_agent *a, const char *host, int port)
@@ -22,10 +31,8 @@ tri_status trii_job_store_open(trii_agent *a, const char *host, int port)
                                             .loop = a->loop};
     tri_status status = trii_job_key_load(&key);
 
-    if (status == TRI_OK && a->options->require_key && !key.set)
-        status = TRII_FAIL(TRI_ERR_INVALID_ARG,
-                           "--require-key: TRI_JOB_KEY_FILE names no file with a key (head -c 32 "
-                           "/dev/urandom | base64 >FILE; chmod 600 FILE)");
+    if (status == TRI_OK)
+        status = trii_job_key_check(a, key.set);
     if (status == TRI_OK)
         status = trii_tcp_server_create(&server, &a->store);
     trii_secret_wipe(&key, sizeof(key));

@@ -203,6 +203,8 @@ tri_status trii_meeting_open(trii_agent *a)
     a->meeting = m;
     events.arg = m;
     status = trii_peers_create(a->loop, peer_host(a->options), &events, &m->peers);
+    if (status == TRI_OK)
+        status = trii_job_key_check(a, trii_peers_keyed(m->peers));
     if (status != TRI_OK)
         return status;
     setup.peer_port = trii_peers_port(m->peers);

@@ -55,6 +55,16 @@ def rendezvous():
     put("rendezvous", "call", b"\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x04true\x85R.")
 
 
+def agent_hello():
+    for name, line in (("first", "TRA1 0123456789abcdef 0 1"),
+                       ("large", "TRA1 0123456789abcdef 9223372036854775807 2147483647"),
+                       ("another_token", "TRA1 fedcba9876543210 3 0"),
+                       ("negative", "TRA1 0123456789abcdef 1 -1")):
+        put("agent_hello", name, line.encode().ljust(64))
+    put("agent_hello", "and_beats", b"TRA1 0123456789abcdef 12 3".ljust(64) + b"hhhq")
+    put("agent_hello", "key", b"TRIKEY1\n" + bytes(range(32)) + bytes(32) + b"TRA1 ")
+
+
 def store_requests():
     validate = b"\x00\xce\xf7\x85\x3c"
     ping = b"\x0d" + struct.pack("<I", 4711)
@@ -180,6 +190,6 @@ def etcd_answers():
         put("etcd_answers", name, json.dumps(answer, separators=(",", ":")).encode())
 
 
-for make in (rendezvous, store_requests, store_file, handshake, tcp_frames, safetensors, idx,
-             etcd_answers):
+for make in (rendezvous, agent_hello, store_requests, store_file, handshake, tcp_frames, safetensors,
+             idx, etcd_answers):
     make()

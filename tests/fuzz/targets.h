@@ -16,6 +16,7 @@
 #include "engines/tcp/tcp.h"
 #include "fuzz/fuzz.h"
 #include "group/front.h"
+#include "launch/peer_hello.h"
 #include "launch/rendezvous/rdzv_pickle.h"
 #include "os/clock.h"
 #include "os/socket.h"
@@ -221,6 +222,50 @@ static void run_handshake(const uint8_t *data, size_t bytes)
 
 static const fuzz_target handshake_target = {
     .name = "handshake", .begin = begin_handshake, .run = run_handshake};
+
+/* --- the hello of an agent ---
+ */
+
+static const char agent_token[] = "0123456789abcdef";
+
+/* In pieces; what is understood is what would have been written. The handshake's corpus serves for
+ * the one with a key. */
+static void run_agent_hello(const uint8_t *data, size_t bytes)
+{
+    const trii_job_key none = {0};
+    trii_peer_hello hello = {0};
+    unsigned char answer[TRII_ANSWER_BYTES];
+    char again[TRII_PEER_HELLO_BYTES];
+    size_t at = 0;
+    tri_status status = TRI_INPROGRESS;
+
+    while (status == TRI_INPROGRESS && at < bytes) {
+        size_t n = at + 1 + bytes % 7 > bytes ? bytes - at : 1 + bytes % 7, used = 0, out = 0;
+
+        status =
+            trii_peer_hello_feed(&hello, &none, agent_token, data + at, n, &used, answer, &out);
+        assert_true(used <= n && out == 0 && (used == n || status != TRI_INPROGRESS));
+        at += used;
+    }
+    if (status == TRI_OK) {
+        assert_true(at == TRII_PEER_HELLO_BYTES && hello.round >= 0 && hello.rank >= 0);
+        trii_peer_hello_write(agent_token, hello.round, hello.rank, again);
+        assert_int_equal(memcmp(again, data, 5 + sizeof(agent_token)), 0);
+    }
+    memset(&hello, 0, sizeof(hello));
+    status = TRI_INPROGRESS;
+    for (at = 0; status == TRI_INPROGRESS && at < bytes;) {
+        size_t used = 0, out = 0;
+
+        status = trii_peer_hello_feed(&hello, &fuzz_key, agent_token, data + at, bytes - at, &used,
+                                      answer, &out);
+        at += used;
+    }
+    assert_true(status != TRI_OK); /* nobody gets in without the key */
+}
+
+static const fuzz_target agent_hello_target = {
+    .name = "agent_hello", .begin = begin_handshake, .run = run_agent_hello};
 
 /* --- files ---------------------------------------------------------------------------------------
  */

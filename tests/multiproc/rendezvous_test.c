@@ -6,6 +6,9 @@
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <trireme/store.h>
 
 #include "testing/trirun_job.h"
 
@@ -347,6 +350,64 @@ static void a_wrong_id_is_another_job(void **state)
     trirun_end(&b, 0);
 }
 
+/* Agents that have one let nobody else write what they tell each other, not even on loopback. */
+static void agents_with_a_key_hear_no_strangers(void **state)
+{
+    static const char key[] = "a secret of more than thirty-two characters\n";
+    const tri_store_tcp_options soon = {.timeout_ms = 2000};
+    char folder[256], path[300], extra[340], endpoint[40];
+    const char *const args[] = {"--nnodes=2",
+                                "--rdzv-backend=c10d",
+                                "--rdzv-id=t",
+                                "--rdzv-endpoint",
+                                endpoint,
+                                "--rdzv-conf=join_timeout=20",
+                                "--require-key",
+                                "sh",
+                                "-c",
+                                "echo up; exec sleep 1000",
+                                NULL};
+    int port = free_port();
+    tri_store *store = NULL;
+    trirun_job j[2];
+    FILE *file;
+
+    (void)state;
+    spawn_make_folder(folder, sizeof(folder));
+    snprintf(path, sizeof(path), "%s/key", folder);
+    snprintf(extra, sizeof(extra), "TRI_JOB_KEY_FILE=%s", path);
+    snprintf(endpoint, sizeof(endpoint), "127.0.0.1:%d", port);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(key, file);
+    fclose(file);
+    assert_int_equal(chmod(path, 0600), 0);
+    for (int i = 0; i < 2; i++)
+        trirun_start_behind(&j[i], NULL, args, extra);
+    for (int i = 0; i < 2; i++)
+        spawn_expect(&j[i].run, "up");
+    assert_int_not_equal(tri_store_tcp("127.0.0.1", port, &soon, &store), TRI_OK);
+    for (int i = 0; i < 2; i++)
+        spawn_signal(&j[i].run, SIGTERM);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(spawn_wait(&j[i].run), 1);
+        assert_int_equal(trirun_count(SPAWN_OUT(&j[i].run), "up"), 1);
+        trirun_end(&j[i], 0);
+    }
+    spawn_remove_folder(folder);
+}
+
+static void a_key_is_required_of_agents_with_given_ranks_too(void **state)
+{
+    trirun_job a;
+
+    (void)state;
+    start_static(&a, free_port(), 0, "timeout=1", "--require-key", "true");
+    assert_int_equal(spawn_wait(&a.run), 1);
+    trirun_has(SPAWN_ERR(&a.run), "--require-key: TRI_JOB_KEY_FILE names no file with a key");
+    trirun_end(&a, 0);
+}
+
 static void a_store_that_nobody_serves_is_named(void **state)
 {
     int port = free_port();
@@ -428,6 +489,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(who_waits_for_hosts_says_so_and_stops_when_told),
     cmocka_unit_test(hosts_with_another_number_of_hosts_are_refused),
     cmocka_unit_test(a_wrong_id_is_another_job),
+    cmocka_unit_test(agents_with_a_key_hear_no_strangers),
+    cmocka_unit_test(a_key_is_required_of_agents_with_given_ranks_too),
     cmocka_unit_test(a_store_that_nobody_serves_is_named),
     cmocka_unit_test(the_last_call_ends_the_wait_for_more),
     cmocka_unit_test(a_failure_starts_all_hosts_again_and_counts_once),

@@ -90,7 +90,8 @@ static tri_status serve(trii_rendezvous *r)
     trii_tcp_server_options server = {.host = loopback ? o->rdzv_host : NULL,
                                       .port = r->server_port,
                                       .key = &key,
-                                      .key_optional = loopback,
+                                      /* given ranks: PyTorch's workers use this store too */
+                                      .key_optional = loopback && r->is_static,
                                       .loop = r->setup.loop};
     char text[16];
     tri_status status;

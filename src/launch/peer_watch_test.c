@@ -1,0 +1,385 @@
+/*
+ * peer_watch_test.c - agents that watch each other: who is told of what, strangers, and the job
+ * key.
+ */
+#include "launch/peers.h"
+
+#include <sys/stat.h>
+
+#include "launch/peer_hello.h"
+#include "os/clock.h"
+#include "os/socket.h"
+#include "testing/check.h"
+#include "testing/scratch.h"
+
+#define SOON_MS 20000
+
+/* --- hellos ----------------------------------------------------------------------------------- */
+
+static const char token[] = "0123456789abcdef";
+
+static tri_status feed(trii_peer_hello *hello, const void *data, size_t bytes, size_t *used_out)
+{
+    const trii_job_key none = {0};
+    unsigned char answer[TRII_ANSWER_BYTES];
+    size_t answer_bytes;
+    tri_status status =
+        trii_peer_hello_feed(hello, &none, token, data, bytes, used_out, answer, &answer_bytes);
+
+    assert_int_equal(answer_bytes, 0);
+    return status;
+}
+
+static void a_hello_is_understood_in_any_pieces(void **state)
+{
+    char text[TRII_PEER_HELLO_BYTES + 2] = "";
+
+    (void)state;
+    trii_peer_hello_write(token, INT64_MAX, INT32_MAX, text);
+    memcpy(text + TRII_PEER_HELLO_BYTES, "hq", 2);
+    for (size_t piece = 1; piece <= sizeof(text); piece++) {
+        trii_peer_hello hello = {0};
+        tri_status status = TRI_INPROGRESS;
+        size_t at = 0, used;
+
+        while (status == TRI_INPROGRESS) {
+            size_t n = sizeof(text) - at < piece ? sizeof(text) - at : piece;
+
+            status = feed(&hello, text + at, n, &used);
+            at += used;
+        }
+        CHECK_OK(status);
+        assert_int_equal(at, TRII_PEER_HELLO_BYTES); /* what follows is not its own */
+        assert_true(hello.round == INT64_MAX && hello.rank == INT32_MAX);
+    }
+}
+
+static void what_is_no_hello_is_refused(void **state)
+{
+    static const char *const wrong[] = {
+        "GET / HTTP/1.1\r\n",
+        "TRA2 0123456789abcdef 1 0",
+        "TRA1 0123456789abcdeF 1 0",
+        "TRA1 0123456789abcdef",
+        "TRA1 0123456789abcdef 1",
+        "TRA1 0123456789abcdef -1 0",
+        "TRA1 0123456789abcdef 1 -1",
+        "TRA1 0123456789abcdef 1 2147483648",
+        "TRA1 0123456789abcdef 9223372036854775808 0",
+        "TRA1 0123456789abcdef 1 0 x",
+        "TRA1 0123456789abcdef 1 0\n",
+        "TRA1 0123456789abcdef  1 0",
+        "TRA1 0123456789abcde 1 0",
+        "",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        char text[TRII_PEER_HELLO_BYTES];
+        trii_peer_hello hello = {0};
+        size_t used;
+
+        memset(text, ' ', sizeof(text));
+        memcpy(text, wrong[i], strlen(wrong[i]));
+        if (feed(&hello, text, sizeof(text), &used) != TRI_ERR_FORMAT)
+            fail_msg("\"%s\" was understood", wrong[i]);
+    }
+}
+
+/* --- agents in one loop ----------------------------------------------------------------------- */
+
+typedef struct told {
+    int lost, refused; /* how often; the last rank */
+    int rank;
+    char why[TRII_ERR_BYTES];
+} told;
+
+static void on_lost(void *arg, const trii_rdzv_round *round, int rank, const char *why)
+{
+    told *t = arg;
+
+    assert_true(rank >= 0 && rank < round->group_size);
+    t->lost++;
+    t->rank = rank;
+    snprintf(t->why, sizeof(t->why), "%s", why);
+}
+
+static void on_refused(void *arg, const char *why)
+{
+    told *t = arg;
+
+    t->refused++;
+    snprintf(t->why, sizeof(t->why), "%s", why);
+}
+
+static void on_noticed(void *arg, int rank, const char *host, int64_t left_ms)
+{
+    (void)arg;
+    fail_msg("a notice of rank %d, host %s, %lld ms", rank, host, (long long)left_ms);
+}
+
+typedef struct pair {
+    scratch s;
+    trii_loop *loop;
+    trii_peers *peers[2];
+    trii_rdzv_agent agents[2];
+    told told[2];
+    int64_t round;
+} pair;
+
+static void use_key(pair *p, const char *name)
+{
+    char text[64];
+    const char *path;
+
+    if (name == NULL) {
+        unsetenv("TRI_JOB_KEY_FILE");
+        return;
+    }
+    snprintf(text, sizeof(text), "a secret of more than 32 characters: %s", name);
+    path = scratch_file(&p->s, name, text, strlen(text));
+    assert_int_equal(chmod(path, 0600), 0);
+    setenv("TRI_JOB_KEY_FILE", path, 1);
+}
+
+static void start(pair *p, int i, const char *key)
+{
+    const trii_peers_events events = {
+        .lost = on_lost, .refused = on_refused, .noticed = on_noticed, .arg = &p->told[i]};
+    trii_rdzv_agent *agent = &p->agents[i];
+
+    use_key(p, key);
+    CHECK_OK(trii_peers_create(p->loop, "127.0.0.1", &events, &p->peers[i]));
+    snprintf(agent->host, sizeof(agent->host), "127.0.0.1");
+    snprintf(agent->name, sizeof(agent->name), "host%d", i);
+    snprintf(agent->token, sizeof(agent->token), "%s", trii_peers_token(p->peers[i]));
+    agent->port = trii_peers_port(p->peers[i]);
+    agent->keyed = trii_peers_keyed(p->peers[i]);
+    assert_int_equal(agent->keyed, key != NULL);
+}
+
+static void begin(pair *p, const char *key0, const char *key1)
+{
+    memset(p, 0, sizeof(*p));
+    scratch_begin(&p->s);
+    CHECK_OK(trii_loop_create(&p->loop));
+    start(p, 0, key0);
+    start(p, 1, key1);
+}
+
+static void next_round(pair *p, int i)
+{
+    const trii_rdzv_round round = {
+        .number = p->round, .group_rank = i, .group_size = 2, .agents = p->agents};
+
+    trii_peers_round(p->peers[i], &round);
+}
+
+static void both_next(pair *p)
+{
+    p->round++;
+    next_round(p, 0);
+    next_round(p, 1);
+}
+
+static void run_for(pair *p, int ms)
+{
+    int64_t deadline = trii_deadline_ms(ms);
+
+    while (trii_now_ns() < deadline)
+        trii_loop_run_once(p->loop, deadline);
+}
+
+static void run_until(pair *p, const int *count, int wanted)
+{
+    int64_t deadline = trii_deadline_ms(SOON_MS);
+
+    while (*count < wanted && trii_now_ns() < deadline)
+        trii_loop_run_once(p->loop, deadline);
+    assert_int_equal(*count, wanted);
+}
+
+static void end(pair *p)
+{
+    for (int i = 0; i < 2; i++)
+        trii_peers_destroy(p->peers[i], false);
+    trii_loop_destroy(p->loop);
+    scratch_end(&p->s);
+    unsetenv("TRI_JOB_KEY_FILE");
+}
+
+static void expect_peace(const pair *p)
+{
+    for (int i = 0; i < 2; i++) {
+        if (p->told[i].lost + p->told[i].refused > 0)
+            fail_msg("agent %d was told: %s", i, p->told[i].why);
+    }
+}
+
+static void check_life(const char *key, bool in_order)
+{
+    pair p;
+
+    begin(&p, key, key);
+    both_next(&p);
+    run_for(&p, 2 * TRII_PEER_SILENCE_MS);
+    both_next(&p);
+    run_for(&p, 500);
+    expect_peace(&p);
+    trii_peers_destroy(p.peers[1], in_order);
+    p.peers[1] = NULL;
+    if (in_order) {
+        run_for(&p, 500);
+        expect_peace(&p);
+    } else {
+        run_until(&p, &p.told[0].lost, 1);
+        assert_int_equal(p.told[0].rank, 1);
+        assert_string_equal(p.told[0].why, "host host1 (1) is gone: its agent ended");
+    }
+    end(&p);
+}
+
+static void who_goes_in_order_is_not_lost(void **state)
+{
+    (void)state;
+    check_life(NULL, true);
+}
+
+static void who_goes_without_a_word_is_lost(void **state)
+{
+    (void)state;
+    check_life(NULL, false);
+}
+
+static void with_a_key_it_is_the_same(void **state)
+{
+    (void)state;
+    check_life("key", true);
+    check_life("key", false);
+}
+
+/* Says what agent 1 says, and hangs up. */
+static void pose(pair *p)
+{
+    char hello[TRII_PEER_HELLO_BYTES];
+    int fd;
+
+    trii_peer_hello_write(p->agents[0].token, p->round, 1, hello);
+    CHECK_OK(
+        trii_socket_connect("127.0.0.1", p->agents[0].port, trii_deadline_ms(SOON_MS), false, &fd));
+    CHECK_OK(trii_socket_send_all(fd, hello, sizeof(hello), trii_deadline_ms(SOON_MS)));
+    trii_socket_close(fd);
+    run_for(p, 300);
+}
+
+/* Without a key the token is all that a stranger must know. */
+static void with_a_key_no_stranger_announces_a_death(void **state)
+{
+    pair p;
+
+    (void)state;
+    begin(&p, "key", "key");
+    both_next(&p);
+    run_for(&p, 300);
+    pose(&p);
+    expect_peace(&p);
+    end(&p);
+    begin(&p, NULL, NULL);
+    both_next(&p);
+    run_for(&p, 300);
+    pose(&p);
+    assert_int_equal(p.told[0].lost, 1);
+    end(&p);
+}
+
+static void another_key_is_told_and_is_no_death(void **state)
+{
+    pair p;
+
+    (void)state;
+    begin(&p, "one", "two");
+    both_next(&p);
+    run_until(&p, &p.told[0].refused, 1);
+    assert_int_equal(p.told[0].lost, 0);
+    assert_non_null(strstr(p.told[0].why, "host host1 (1): "));
+    assert_non_null(strstr(p.told[0].why, "another job key"));
+    end(&p);
+}
+
+static void a_key_on_one_side_only_is_told(void **state)
+{
+    pair p;
+
+    (void)state;
+    begin(&p, "key", NULL);
+    both_next(&p);
+    assert_int_equal(p.told[0].refused, 1);
+    assert_string_equal(p.told[0].why,
+                        "host host1 (1) has no job key (TRI_JOB_KEY_FILE), and this one has");
+    assert_string_equal(p.told[1].why,
+                        "host host0 (0) has a job key (TRI_JOB_KEY_FILE), and this one has none");
+    end(&p);
+}
+
+/* However many connect and say nothing. */
+static void strangers_keep_nobody_out(void **state)
+{
+    enum { N = 300 };
+    int fds[N];
+    pair p;
+
+    (void)state;
+    begin(&p, NULL, NULL);
+    for (int i = 0; i < N; i++) {
+        CHECK_OK(trii_socket_connect("127.0.0.1", p.agents[0].port, trii_deadline_ms(SOON_MS),
+                                     false, &fds[i]));
+        trii_loop_run_once(p.loop, trii_now_ns());
+    }
+    both_next(&p);
+    run_for(&p, 2 * TRII_PEER_SILENCE_MS);
+    expect_peace(&p);
+    for (int i = 0; i < N; i++)
+        trii_socket_close(fds[i]);
+    end(&p);
+}
+
+/* An agent that takes part in round after round, and where nobody answers. */
+static void who_is_never_reached_is_refused_at_last(void **state)
+{
+    int fd, port;
+    pair p;
+
+    (void)state;
+    begin(&p, NULL, NULL);
+    CHECK_OK(trii_socket_listen("127.0.0.1", 0, &fd, &port));
+    trii_socket_close(fd);
+    p.agents[0].port = port;
+    for (int i = 1; i <= 2; i++) {
+        p.round++;
+        next_round(&p, 1);
+        run_until(&p, &p.told[1].lost, i);
+        assert_string_equal(p.told[1].why, "host host0 (0) is gone: its agent does not answer");
+    }
+    p.round++;
+    next_round(&p, 1);
+    run_until(&p, &p.told[1].refused, 1);
+    assert_int_equal(p.told[1].lost, 2);
+    assert_non_null(strstr(p.told[1].why, "host host0 (0) takes part in the job, but this host "
+                                          "cannot reach its agent: connect"));
+    end(&p);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_hello_is_understood_in_any_pieces),
+    cmocka_unit_test(what_is_no_hello_is_refused),
+    cmocka_unit_test(who_goes_in_order_is_not_lost),
+    cmocka_unit_test(who_goes_without_a_word_is_lost),
+    cmocka_unit_test(with_a_key_it_is_the_same),
+    cmocka_unit_test(with_a_key_no_stranger_announces_a_death),
+    cmocka_unit_test(another_key_is_told_and_is_no_death),
+    cmocka_unit_test(a_key_on_one_side_only_is_told),
+    cmocka_unit_test(strangers_keep_nobody_out),
+    cmocka_unit_test(who_is_never_reached_is_refused_at_last),
+};
+
+TEST_MAIN(tests)
