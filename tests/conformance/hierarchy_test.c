@@ -167,6 +167,23 @@ static void the_layout_of_hosts_chooses_the_engine(void **state)
 /* --- faults ------------------------------------------------------------------------------------
  */
 
+/* Leaving ends the others' calls too: nobody does before all but rank `gone` have failed. */
+static tri_status all_failed(rank_env *env, int gone)
+{
+    char text[RANKS_MAX][16];
+    const char *keys[RANKS_MAX];
+    int n = 0;
+
+    for (int r = 0; r < env->size; r++) {
+        snprintf(text[r], sizeof(text[r]), "%d failed", r);
+        if (r != gone)
+            keys[n++] = text[r];
+    }
+    if (env->rank != gone && tri_store_set(env->store, text[env->rank], "", 0) != TRI_OK)
+        return TRI_ERR_IO;
+    return tri_store_wait(env->store, keys, n, 8000);
+}
+
 static const char *one_dies(rank_env *env)
 {
     tri_group *g = NULL;
@@ -183,6 +200,7 @@ static const char *one_dies(rank_env *env)
         return RANK_FAIL(env, "rank %d: %s: %s", env->rank, tri_status_name(st), tri_last_error());
     if (tri_barrier(g, NULL) != st)
         return RANK_FAIL(env, "rank %d: the group does not stay failed", env->rank);
+    RANK_TRY(env, all_failed(env, 3));
     tri_group_unref(g);
     free(x);
     return NULL;
@@ -223,6 +241,47 @@ static void a_timeout_ends_all_calls_on_all_hosts(void **state)
     (void)state;
     setenv("TRI_HOSTS", hosts_of_2, 1);
     run_threads(4, &options, one_is_late, NULL);
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
+/* Rank 1 does not call, or gives up; in stages some wait on children where nobody failed. */
+static const char *stages_end(rank_env *env)
+{
+    enum { COUNT = 20000 };
+    bool gives_up = *(const bool *)env->arg;
+    float *x = calloc(COUNT, sizeof(*x));
+    tri_group *g = NULL;
+    tri_status st = TRI_OK, seen;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &g));
+    RANK_TRY(env, tri_all_reduce(g, x, x, COUNT, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL));
+    if (env->rank == 0 && !gives_up)
+        tri_group_set_timeout(g, 200);
+    if (env->rank != 1)
+        st = tri_all_reduce(g, x, x, COUNT, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL);
+    else if (gives_up)
+        tri_group_abort(g, "enough");
+    seen = all_failed(env, 1);
+    tri_group_unref(g); /* ends what hangs */
+    free(x);
+    RANK_TRY(env, seen);
+    if (env->rank == 0 && !gives_up ? st != TRI_ERR_TIMEOUT
+                                    : env->rank != 1 && st != TRI_ERR_ABORTED)
+        return RANK_FAIL(env, "rank %d: %s: %s", env->rank, tri_status_name(st), tri_last_error());
+    return NULL;
+}
+
+static void stages_that_nobody_failed_in_end_too(void **state)
+{
+    tri_group_options options = {.engine = "hierarchy", .timeout_ms = 20000};
+
+    (void)state;
+    setenv("TRI_HOSTS", hosts_of_2, 1);
+    for (int i = 0; i < 2; i++) {
+        bool gives_up = i != 0;
+
+        run_threads(4, &options, stages_end, &gives_up);
+    }
     assert_int_equal(trii_alloc_live(), 0);
 }
 
@@ -295,6 +354,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_layout_of_hosts_chooses_the_engine),
     cmocka_unit_test(a_dead_rank_ends_all_calls_on_all_hosts),
     cmocka_unit_test(a_timeout_ends_all_calls_on_all_hosts),
+    cmocka_unit_test(stages_that_nobody_failed_in_end_too),
     cmocka_unit_test(calls_that_go_different_ways_are_a_mismatch),
     cmocka_unit_test(hosts_that_go_different_ways_are_a_mismatch),
 };
