@@ -67,6 +67,7 @@ static void start(spawn *s, const char *const *argv, char *const *base, const ch
     int out[2], err[2];
 
     memset(s, 0, sizeof(*s));
+    s->deadline_ms = SPAWN_DEADLINE_MS;
     snprintf(s->mark, sizeof(s->mark), SPAWN_MARK "=%d-%d", getpid(), counter++);
     build_environment(all, base, changes, s->mark);
     assert_int_equal(pipe2(out, O_CLOEXEC), 0);
@@ -171,7 +172,7 @@ static void give_up(spawn *s, const char *waited_for)
     print_whole(out);
     print_error("--- stderr:\n");
     print_whole(err);
-    fail_msg("waited %d ms in vain for %s", SPAWN_DEADLINE_MS, waited_for);
+    fail_msg("waited %d ms in vain for %s", s->deadline_ms, waited_for);
 }
 
 void spawn_poll(spawn *s, int timeout_ms)
@@ -181,7 +182,7 @@ void spawn_poll(spawn *s, int timeout_ms)
 
 void spawn_expect(spawn *s, const char *text)
 {
-    long long deadline = now_ms() + SPAWN_DEADLINE_MS;
+    long long deadline = now_ms() + s->deadline_ms;
 
     while (strstr(s->text[0], text) == NULL && strstr(s->text[1], text) == NULL) {
         if (now_ms() > deadline || (s->ended && s->fd[0] < 0 && s->fd[1] < 0))
@@ -200,7 +201,7 @@ void spawn_read(spawn *s, int ms)
 
 int spawn_wait(spawn *s)
 {
-    long long deadline = now_ms() + SPAWN_DEADLINE_MS;
+    long long deadline = now_ms() + s->deadline_ms;
 
     while (!s->ended || s->fd[0] >= 0 || s->fd[1] >= 0) {
         if (now_ms() > deadline)
@@ -273,7 +274,7 @@ int spawn_count(const spawn *s)
 
 void spawn_expect_no_process(const spawn *s)
 {
-    long long deadline = now_ms() + SPAWN_DEADLINE_MS;
+    long long deadline = now_ms() + s->deadline_ms;
     char list[1000];
 
     while (list_marked(s, list, sizeof(list)) > 0) {

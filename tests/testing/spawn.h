@@ -20,7 +20,8 @@ typedef struct spawn {
     char *text[2]; /* what it printed there, zero at the end */
     size_t used[2];
     bool ended;
-    int status; /* once ended: exit code, or minus the signal */
+    int status;      /* once ended: exit code, or minus the signal */
+    int deadline_ms; /* of each wait; SPAWN_DEADLINE_MS until it is set after the start */
 } spawn;
 
 #define SPAWN_OUT(s) ((s)->text[0])
