@@ -110,6 +110,8 @@ static void rdzv_ready(trii_watch *watch, unsigned events)
             m->before = m->round.agents;
             m->n_before = m->round.group_size;
             m->round = event.round;
+            if (m->news == TRII_RDZV_AGAIN)
+                m->news = TRII_RDZV_NOTHING; /* of an earlier round */
             m->joined = true;
             break;
         case TRII_RDZV_FINISHED:

@@ -90,9 +90,12 @@ bool trii_rdzv_interrupted(trii_rendezvous *r)
 
 /* Ranks of the round in which it was lost may be others by now, so it goes by its name. Who was
  * stopped for a while and is alone for that reason does not harm a round that is on without it. */
-static void bury(trii_rendezvous *r, const trii_rdzv_order *o)
+static tri_status bury(trii_rendezvous *r, const trii_rdzv_order *o)
 {
+    /* while we wait for the members of a new round it may be one of them */
+    int64_t round = !r->on && r->round.number > o->round ? r->round.number : o->round;
     trii_rdzv_news news = {.gone = o->number};
+    int64_t n;
     tri_status status = TRI_OK;
 
     snprintf(news.why, sizeof(news.why), "%s", o->why);
@@ -102,10 +105,13 @@ static void bury(trii_rendezvous *r, const trii_rdzv_order *o)
         news.over = true; /* given ranks: nobody can take its place */
     } else {
         news.gone = trii_rdzv_forget(r, &o->node);
-        status = trii_rdzv_change(r, &o->node, o->round, false);
+        status = trii_rdzv_change(r, &o->node, round, false);
     }
-    if (status == TRI_OK && r->kv != NULL && news.gone >= 0)
+    if (status == TRI_OK && r->kv != NULL && news.gone >= 0) {
         trii_rdzv_broadcast(r->kv, r->round.number, r->round.group_size, &news);
+        status = tri_store_num_keys(r->base, &n);
+    }
+    return status;
 }
 
 void trii_rdzv_bury(trii_rendezvous *r)
@@ -125,8 +131,9 @@ void trii_rdzv_bury(trii_rendezvous *r)
         trii_mutex_unlock(&r->mutex);
         if (lost.kind == TRII_ORDER_NONE)
             return;
-        if (!lost.serves) /* without the store all ends anyway */
-            bury(r, &lost);
+        /* Without the store all ends anyway, as whoever needs it next will see. */
+        if (!lost.serves && bury(r, &lost) == TRI_OK)
+            trii_rdzv_answered(r);
     }
 }
 
@@ -286,20 +293,23 @@ static void finish(trii_rendezvous *r)
 
 static void lost(trii_rendezvous *r, const trii_rdzv_order *o)
 {
+    trii_rdzv_event event = {.kind = r->is_static && !o->serves ? TRII_RDZV_ENDED : TRII_RDZV_AGAIN,
+                             .gone = o->serves ? -1 : o->number};
     int64_t n;
     tri_status status;
 
-    if (!o->serves) {
-        bury(r, o);
-        r->on = false;
-        return;
-    }
-    status = tri_store_num_keys(r->base, &n);
+    if (r->on && !r->is_static && o->round != r->round.number)
+        return; /* the round that is on has links of its own */
+    /* If its store answers it lives, and it was us who was not heard. */
+    status = o->serves ? tri_store_num_keys(r->base, &n) : bury(r, o);
     if (status == TRI_OK)
         trii_rdzv_answered(r);
-    /* Its store answers, so it lives, and it was us who was not heard. */
+    if (!r->on)
+        return; /* it is over already */
+    snprintf(event.why, sizeof(event.why), "%s",
+             o->serves ? "this host was taken for dead" : o->why);
     if (status == TRI_OK)
-        emit_simple(r, TRII_RDZV_AGAIN, false, "this host was taken for dead");
+        emit(r, &event);
     else
         fail(r);
     r->on = false;
