@@ -4,8 +4,6 @@
  */
 #include "launch/peers.h"
 
-#include <sys/stat.h>
-
 #include "launch/peer_hello.h"
 #include "os/clock.h"
 #include "os/socket.h"

@@ -184,12 +184,47 @@ def survivors_of_rank_0_get_a_new_address(jobs):
         agent.wait()
 
 
+def an_agent_dies(jobs, survivor, victim, bound, broken=False):
+    """Workers that wait say nothing of it: the agents' keep-alives are all there is, 3 of 1 s here (of
+    5 s by default). broken: the survivor's worker ends with an error when the other host is gone, as
+    in a collective."""
+    port = free_port()
+    conf = "join_timeout=100,last_call_timeout=15,keep_alive_interval=1,keep_alive_max_attempt=3"
+    flag = os.path.join(tempfile.gettempdir(), "tri-gone-%d" % port)
+    then = ("if os.environ['WORLD_SIZE'] == '2':\n"
+            "    agent = os.getppid()\n"  # torchrun's workers outlive it
+            "    while not os.path.exists('%s') and os.getppid() == agent: time.sleep(0.05)\n"
+            "    os._exit(1)\n"
+            "print('alone', flush=True)" % flag)
+    args = c10d(port, "1:2", conf, ["--max-restarts", "3"])
+    a = jobs("survivor", survivor, args, then)
+    wait_for_server(port)
+    b = jobs("victim", victim, args, then)
+    a.expect("sum 2 of 2")
+    b.expect("sum 2 of 2")
+    start = time.monotonic()
+    b.kill()
+    try:
+        if broken:
+            open(flag, "w").close()
+        a.expect("alone")
+        seconds = time.monotonic() - start
+        assert seconds < bound, "it took %.1f s:\n%s" % (seconds, a.text())
+        print("        alone after %.1f s" % seconds, flush=True)
+        a.wait()
+    finally:
+        if os.path.exists(flag):
+            os.remove(flag)
+
+
 CASES = {
     "c10d, trirun serves": lambda jobs: mixed_c10d(jobs, TRIRUN, TORCHRUN),
     "c10d, torchrun serves": lambda jobs: mixed_c10d(jobs, TORCHRUN, TRIRUN),
     "static, trirun first": lambda jobs: mixed_static(jobs, TRIRUN, TORCHRUN),
     "static, torchrun first": lambda jobs: mixed_static(jobs, TORCHRUN, TRIRUN),
     "torchrun joins": lambda jobs: joiner_of_the_other_kind(jobs, TRIRUN, TORCHRUN),
+    "torchrun dies": lambda jobs: an_agent_dies(jobs, TRIRUN, TORCHRUN, 40),
+    "trirun dies": lambda jobs: an_agent_dies(jobs, TORCHRUN, TRIRUN, 60, broken=True),
     "restarts": restarts_find_no_old_addresses,
     "restarts on two hosts": restarts_on_two_hosts_find_no_old_addresses,
     "a node joins": a_joining_node_is_taken_in,

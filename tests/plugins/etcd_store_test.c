@@ -99,6 +99,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(queues_give_each_value_once_in_order),
     cmocka_unit_test(a_wait_ends_when_the_last_key_comes),
     cmocka_unit_test(a_timeout_names_the_missing_keys_and_the_store_goes_on),
+    cmocka_unit_test(short_timeouts_and_empty_values_take_no_longer),
     cmocka_unit_test(clones_share_keys_and_outlive_each_other),
     cmocka_unit_test(a_barrier_opens_when_all_have_come),
     cmocka_unit_test(a_wait_ends_with_the_write),
