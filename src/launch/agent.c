@@ -128,8 +128,8 @@ static bool settle(trii_agent *a)
         return more;
     }
     more = may_start_again(a);
-    trii_monitor_ended(&a->monitor, a->cause, more);
     trii_attempt_report(a, more);
+    trii_monitor_ended(&a->monitor, a->cause, more);
     a->restarts += more;
     return more;
 }

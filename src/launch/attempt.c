@@ -112,6 +112,7 @@ static tri_status start_worker(trii_agent *a, trii_worker *w, const trii_launch_
         status = trii_process_start(&spec, &w->process);
     if (status == TRI_OK) {
         w->live = true;
+        w->started_wall_ns = trii_wall_ns();
         a->n_live++;
         status = trii_loop_watch(a->loop, &w->watch, w->process.pidfd, TRII_READABLE, worker_ready);
     }
@@ -198,7 +199,8 @@ void trii_attempt_report(trii_agent *a, bool more)
                             .cause = a->cause,
                             .program = a->options->program,
                             .error_dir = trii_log_folder_error_dir(&a->outputs.folder),
-                            .before = &a->monitor.kills};
+                            .before = &a->monitor.kills,
+                            .run_dir = a->folder.path};
     char words[80];
 
     trii_attempt_quiet(a);
@@ -214,7 +216,7 @@ void trii_attempt_report(trii_agent *a, bool more)
     }
     trii_failure_settle(&failure);
     a->cause = failure.cause;
-    trii_worker_describe(a->cause, words, sizeof(words));
+    trii_failure_describe(&failure, words, sizeof(words));
     trii_run_folder_note(&a->folder, a->cause->rank, words);
     trii_failure_report(&failure, a->err_sink);
     if (more)

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "inspect/why.h"
 #include "launch/error_file.h"
 #include "os/clock.h"
 #include "os/signal.h"
@@ -27,7 +28,80 @@ static bool read_error(const trii_failure *f, const trii_worker *worker, char *p
     return path[0] != '\0' && trii_error_file_read(path, error);
 }
 
-void trii_failure_settle(trii_failure *f)
+/* --- who ended too early ------------------------------------------------------------------ */
+
+/* Ended well by itself before the failure was seen, or was about to. */
+static bool has_left(const trii_failure *f, const trii_worker *w)
+{
+    if (w->live || trii_worker_failed(w))
+        return false;
+    return w->suspect || (!w->told && w->ended_wall_ns <= f->cause->ended_wall_ns);
+}
+
+/* Who joined the job by its record and never left it, and is gone with status 0: the first. */
+static trii_worker *find_early(const trii_failure *f, const trii_why_job *job)
+{
+    trii_worker *early = NULL;
+
+    for (int i = 0; i < f->n_workers; i++) {
+        trii_worker *w = &f->workers[i];
+
+        if (has_left(f, w) && w->rank < job->size && job->ranks[w->rank].log != NULL &&
+            job->ranks[w->rank].state != TRII_WHY_LEFT &&
+            (early == NULL || w->ended_wall_ns < early->ended_wall_ns))
+            early = w;
+    }
+    return early;
+}
+
+/* The call in which the rank was or failed when its peer was gone, or NULL. */
+static const trii_record *waiting_call(const trii_why_job *job, int rank)
+{
+    const trii_record_file *log = rank < job->size ? job->ranks[rank].log : NULL;
+    const trii_record *last = log != NULL ? trii_why_last(log, false) : NULL;
+
+    if (last == NULL || last->state == TRII_RECORD_DONE)
+        return NULL;
+    return last->state == TRII_RECORD_RUNNING || last->status == TRI_ERR_PEER_LOST ? last : NULL;
+}
+
+/* The cause waited for a peer, and one was gone by its own will: that one is the cause. */
+static void settle_early(trii_failure *f)
+{
+    const trii_record *call = NULL;
+    trii_worker *early = NULL;
+    trii_why_job job;
+    char words[256];
+    int n = 0;
+
+    if (f->cause->exit.signal == 0 && trii_why_read(f->run_dir, &job) == TRI_OK) {
+        call = waiting_call(&job, f->cause->rank);
+        early = call != NULL ? find_early(f, &job) : NULL;
+    }
+    for (int i = 0; early != NULL && i < f->n_workers; i++)
+        n += waiting_call(&job, f->workers[i].rank) != NULL && &f->workers[i] != early;
+    if (early != NULL) {
+        trii_why_describe(job.ranks[f->cause->rank].log, call, words, sizeof(words));
+        snprintf(f->early, sizeof(f->early), "%d other%s waited in %s", n, n == 1 ? "" : "s",
+                 words);
+        f->cause = early;
+    }
+    if (f->cause->exit.signal == 0)
+        trii_why_free(&job);
+}
+
+void trii_failure_describe(const trii_failure *f, char *text_out, size_t bytes)
+{
+    const trii_worker *w = f->cause;
+
+    if (f->early[0] == '\0')
+        trii_worker_describe(w, text_out, bytes);
+    else
+        snprintf(text_out, bytes, "returned 0 after %.1f s without tri_finalize",
+                 (double)(w->ended_wall_ns - w->started_wall_ns) / TRII_NS_PER_S);
+}
+
+static void settle_failed(trii_failure *f)
 {
     char path[TRII_LOG_PATH_BYTES];
     trii_error_file error;
@@ -55,6 +129,13 @@ void trii_failure_settle(trii_failure *f)
             f->cause = w;
         }
     }
+}
+
+void trii_failure_settle(trii_failure *f)
+{
+    settle_failed(f);
+    if (f->cause != NULL)
+        settle_early(f);
 }
 
 /* ISO, as torchrun prints it; local time. */
@@ -152,6 +233,10 @@ static void print_words(trii_worker *worker, trii_sink *sink)
         trii_sink_print(sink, "  it printed nothing to stderr\n");
         return;
     }
+    if (trii_stream_is_in_view(&worker->err, sink)) {
+        trii_sink_print(sink, "  its last lines on stderr are shown above\n");
+        return;
+    }
     trii_sink_print(sink, "  its last lines on stderr:\n");
     print_lines(line, sink);
 }
@@ -175,14 +260,6 @@ static void print_victims(const trii_failure *f, trii_sink *sink)
                         stopped, failed);
 }
 
-/* Ended well by itself before the failure was seen, or was about to. */
-static bool has_left(const trii_failure *f, const trii_worker *w)
-{
-    if (w->live || trii_worker_failed(w))
-        return false;
-    return w->suspect || (!w->told && w->ended_wall_ns <= f->cause->ended_wall_ns);
-}
-
 /* Others may have failed only because somebody had left early. */
 static void print_left_before(const trii_failure *f, trii_sink *sink)
 {
@@ -192,7 +269,7 @@ static void print_left_before(const trii_failure *f, trii_sink *sink)
         const trii_worker *w = &f->workers[i];
         double seconds = (double)(f->cause->ended_wall_ns - w->ended_wall_ns) / TRII_NS_PER_S;
 
-        if (!has_left(f, w))
+        if (w == f->cause || !has_left(f, w))
             continue;
         if (seconds >= 0.05)
             trii_sink_print(sink, "  left     : rank %d had ended with status 0 %.1f s before\n",
@@ -227,19 +304,20 @@ void trii_failure_report(const trii_failure *f, trii_sink *sink)
     int signal = worker->exit.signal;
     char what[80], when[40], host[256];
 
-    trii_worker_describe(worker, what, sizeof(what));
+    trii_failure_describe(f, what, sizeof(what));
     describe_time(worker->ended_wall_ns, when, sizeof(when));
     trii_process_host(host, sizeof(host));
     trii_sink_print(sink,
-                    "trirun: %s failed: rank %d %s\n"
+                    "trirun: %s failed: rank %d %s%s%s\n"
                     "  time     : %s\n"
                     "  host     : %s\n"
                     "  rank     : %d (local_rank: %d)\n"
                     "  exitcode : %d (pid: %d)%s%s%s\n",
-                    f->program, worker->rank, what, when, host, worker->rank,
-                    (int)(worker - f->workers), signal != 0 ? -signal : worker->exit.code,
-                    worker->process.pid, signal != 0 ? " (" : "",
-                    signal != 0 ? trii_signal_name(signal) : "", signal != 0 ? ")" : "");
+                    f->program, worker->rank, what, f->early[0] != '\0' ? " while " : "", f->early,
+                    when, host, worker->rank, (int)(worker - f->workers),
+                    signal != 0 ? -signal : worker->exit.code, worker->process.pid,
+                    signal != 0 ? " (" : "", signal != 0 ? trii_signal_name(signal) : "",
+                    signal != 0 ? ")" : "");
     print_memory_hint(f, sink);
     print_core_hint(worker, sink);
     print_left_before(f, sink);

@@ -20,6 +20,8 @@
  * prompt; elsewhere whole lines matter more, and a busy machine may stop a worker within one. */
 #define FLUSH_TERMINAL_NS (INT64_C(100) * TRII_NS_PER_MS)
 #define FLUSH_NS (INT64_C(1000) * TRII_NS_PER_MS)
+/* Half a screen of a terminal: what is further up has to be looked for. */
+#define VIEW_BYTES ((uint64_t)1024)
 /* Read at most so much at a worker's end: its children may still write. */
 #define DRAIN_READS 64
 
@@ -143,6 +145,7 @@ static void sink_put(trii_sink *sink, const char *data, size_t bytes)
     }
     memcpy(sink->queue + sink->start + sink->used, data, bytes);
     sink->used += bytes;
+    sink->total += bytes;
 }
 
 /* Starts writing what was put. */
@@ -269,6 +272,8 @@ static void emit(trii_stream *stream, size_t bytes)
             sink->open = stream->line[bytes - 1] == '\n' ? NULL : stream;
         }
     }
+    if (!stream->options.hidden)
+        stream->shown = sink->total;
     stream->used -= bytes;
     memmove(stream->line, stream->line + bytes, stream->used);
     if (stream->options.hidden)
@@ -494,6 +499,11 @@ static void load_tail(trii_stream *stream)
     stream->tail_used = fread(stream->tail, 1, sizeof(stream->tail) - 1, file);
     stream->tail[stream->tail_used] = '\0';
     fclose(file);
+}
+
+bool trii_stream_is_in_view(const trii_stream *stream, const trii_sink *sink)
+{
+    return stream->sink == sink && stream->shown > 0 && sink->total - stream->shown <= VIEW_BYTES;
 }
 
 uint64_t trii_stream_total(const trii_stream *stream)

@@ -31,6 +31,7 @@ typedef struct trii_sink {
     bool colour;      /* labels are coloured */
     char *queue;      /* from start, `used` bytes */
     size_t start, used, capacity;
+    uint64_t total;          /* bytes that were put */
     const trii_stream *open; /* whose unfinished line is the last thing that was put, or NULL */
     trii_stream *streams;
 } trii_sink;
@@ -58,6 +59,7 @@ struct trii_stream {
     bool direct;      /* the worker writes to log.path by itself */
     int fd;           /* -1: closed */
     uint64_t total;   /* bytes that came */
+    uint64_t shown;   /* the sink's total when it last showed some; 0 = none */
     int64_t grown_ns; /* when the unfinished line last grew */
     bool flushing;    /* the timer runs */
     bool held;        /* not read until the sink has room again */
@@ -87,6 +89,9 @@ tri_status trii_stream_open_direct(trii_stream *stream, const char *path,
 void trii_stream_drain(trii_stream *stream);
 /* Drains, shows an unfinished line; never opened: nothing. The tail stays. */
 void trii_stream_close(trii_stream *stream);
+/* Whether its last lines were shown on this sink so shortly before that a reader still sees them.
+ */
+bool trii_stream_is_in_view(const trii_stream *stream, const trii_sink *sink);
 /* Bytes that the worker wrote so far. */
 uint64_t trii_stream_total(const trii_stream *stream);
 /* Start of the last n_lines lines that came (a text inside the stream). */

@@ -17,7 +17,7 @@ typedef struct trii_worker {
     bool suspect; /* it was ending already when the first failure was seen */
     bool told;    /* it was sent a signal by us before it ended */
     bool noticed; /* it was told that the host will be taken away */
-    int64_t ended_wall_ns;
+    int64_t started_wall_ns, ended_wall_ns;
     trii_stream out, err;
 } trii_worker;
 

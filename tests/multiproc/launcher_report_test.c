@@ -11,6 +11,26 @@
 
 #include "testing/launcher_job.h"
 
+#define PS ((const char *const[]){"ps", NULL})
+#define PS_JSON ((const char *const[]){"ps", "--json", NULL})
+
+/* What `trireme WORDS` says of the user's jobs. */
+static void ask(const launcher_job *j, const char *const *words, char *text, size_t bytes)
+{
+    const char *argv[8] = {spawn_bin("trireme")};
+    char home[300];
+    const char *env[] = {home, "TRI_RUN_DIR", NULL};
+    spawn s;
+
+    for (int i = 0; words[i] != NULL; i++)
+        argv[i + 1] = words[i];
+    snprintf(home, sizeof(home), "XDG_RUNTIME_DIR=%s", j->home);
+    spawn_start(&s, argv, env);
+    assert_int_equal(spawn_wait(&s), 0);
+    snprintf(text, bytes, "%s", SPAWN_OUT(&s));
+    spawn_free(&s);
+}
+
 /* A worker that writes an error file as torchelastic's @record does, then fails. */
 static void a_workers_error_file_is_reported_and_handed_on(void **state)
 {
@@ -164,6 +184,43 @@ static int call_alone(void)
     return tri_all_reduce(NULL, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL) != TRI_OK;
 }
 
+/* Rank 1 ends with status 0 after the first of two calls. */
+static int leave_early(void)
+{
+    float x = 1;
+
+    if (tri_init(NULL) != TRI_OK ||
+        tri_all_reduce(NULL, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL) != TRI_OK)
+        return 9;
+    if (tri_rank() == 1)
+        _exit(0);
+    return tri_all_reduce(NULL, &x, &x, 7, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL) != TRI_OK;
+}
+
+/* It is the cause, and the others, which failed, are its victims. */
+static void who_ended_well_while_others_waited_for_it_is_the_cause(void **state)
+{
+    char self[4096] = "";
+    launcher_job j;
+
+    (void)state;
+    assert_true(readlink("/proc/self/exe", self, sizeof(self) - 1) > 0);
+    TRIRUN(&j, "--nproc-per-node=3", self, "--early");
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "failed: rank 1 returned 0 after ");
+    assert_has(SPAWN_ERR(&j.trirun),
+               " s without tri_finalize while 2 others waited in all_reduce #2 "
+               "of 7 f32, sum (launcher_report_test.c:");
+    assert_has(SPAWN_ERR(&j.trirun), "exitcode : 0 (pid: ");
+    assert_has(SPAWN_ERR(&j.trirun), "  victims  : ");
+    assert_has_not(SPAWN_ERR(&j.trirun), "left     :");
+    ask(&j, (const char *const[]){"why", NULL}, self, sizeof(self));
+    assert_has(self, "returned 0 after ");
+    assert_has(self, " s without tri_finalize: the first failure; it was in its own code after "
+                     "all_reduce #1");
+    trirun_end(&j, 1);
+}
+
 /* Ranks of ours have flight records: the call and its line are named. */
 static void a_hang_in_a_collective_names_the_call(void **state)
 {
@@ -291,21 +348,6 @@ static void figures_are_there_for_prometheus(void **state)
     spawn_remove_folder(home);
 }
 
-/* What `trireme ps` says of the user's jobs. */
-static void ask_ps(const launcher_job *j, const char *option, char *text, size_t bytes)
-{
-    const char *argv[] = {spawn_bin("trireme"), "ps", option, NULL};
-    char home[300];
-    const char *env[] = {home, NULL};
-    spawn s;
-
-    snprintf(home, sizeof(home), "XDG_RUNTIME_DIR=%s", j->home);
-    spawn_start(&s, argv, env);
-    assert_int_equal(spawn_wait(&s), 0);
-    snprintf(text, bytes, "%s", SPAWN_OUT(&s));
-    spawn_free(&s);
-}
-
 static void ps_shows_the_ranks_of_jobs_that_run(void **state)
 {
     char self[4096] = "", text[8192];
@@ -315,17 +357,17 @@ static void ps_shows_the_ranks_of_jobs_that_run(void **state)
     assert_true(readlink("/proc/self/exe", self, sizeof(self) - 1) > 0);
     TRIRUN(&j, "--nproc-per-node=2", "--rdzv-id=job7", self, "--worker");
     do /* until rank 0 is in its call; the deadline of the test ends it */
-        ask_ps(&j, NULL, text, sizeof(text));
+        ask(&j, PS, text, sizeof(text));
     while (strstr(text, "in all_reduce") == NULL);
     assert_has(text, "id job7  host 1 of 1  world 2");
     assert_has(text, "launcher_report_test.c:");
-    ask_ps(&j, "--json", text, sizeof(text));
+    ask(&j, PS_JSON, text, sizeof(text));
     assert_has(text, "\"steps_per_s\": ");
     assert_has(text, "\"world_size\": 2");
     spawn_signal(&j.trirun, SIGKILL);
     spawn_wait(&j.trirun);
     spawn_expect_no_process(&j.trirun);
-    ask_ps(&j, NULL, text, sizeof(text));
+    ask(&j, PS, text, sizeof(text));
     assert_has(text, "no job of this user runs on this host");
     trirun_end(&j, 1);
 }
@@ -389,6 +431,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_crash_says_where_its_core_is_and_sigkill_who_sent_it),
     cmocka_unit_test(a_hang_is_ended_and_says_who_hangs),
     cmocka_unit_test(a_job_that_prints_does_not_hang),
+    cmocka_unit_test(who_ended_well_while_others_waited_for_it_is_the_cause),
     cmocka_unit_test(a_hang_in_a_collective_names_the_call),
     cmocka_unit_test(a_signal_to_a_job_that_waits_keeps_its_records),
     cmocka_unit_test(every_change_is_a_line_of_json),
@@ -402,5 +445,7 @@ int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "--worker") == 0)
         return call_alone();
+    if (argc > 1 && strcmp(argv[1], "--early") == 0)
+        return leave_early();
     return test_main(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
 }

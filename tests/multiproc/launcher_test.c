@@ -253,7 +253,10 @@ static void the_first_failure_is_named_with_its_last_lines(void **state)
 
     (void)state;
     JOB_START(&j, "--nproc-per-node", "3", "sh", "-c",
-              ("[ $RANK = 1 ] || exec sleep 1000\n"
+              ("[ $RANK = 0 ] && { trap 'head -c 3000 /dev/zero | tr \"\\0\" x >&2; exit 1' TERM\n"
+               "  : >$TRI_RUN_DIR/here; while :; do sleep 0.01; done; }\n"
+               "[ $RANK = 2 ] && exec sleep 1000\n"
+               "until [ -e $TRI_RUN_DIR/here ]; do sleep 0.01; done\n"
                "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13; do echo line $i >&2; done\n"
                "echo 'no file of this name' >&2; exit 3"));
     assert_int_equal(spawn_wait(&j.trirun), 1);
@@ -266,6 +269,23 @@ static void the_first_failure_is_named_with_its_last_lines(void **state)
     assert_has(SPAWN_ERR(&j.trirun), "victims  : 2 stopped because of it, 0 failed after it");
     assert_int_equal(count(SPAWN_ERR(&j.trirun), " failed: "), 1);
     job_end(&j, 1); /* kept for `why` */
+}
+
+/* Who reads the report has just read the lines. */
+static void lines_that_stand_right_above_are_not_said_again(void **state)
+{
+    job j;
+
+    (void)state;
+    JOB_START(&j, "sh", "-c", "echo 'no file of this name' >&2; exit 3");
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_int_equal(count(SPAWN_ERR(&j.trirun), "no file of this name"), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "its last lines on stderr are shown above\n");
+    job_end(&j, 1);
+    JOB_START(&j, "-r", "2", "sh", "-c", "echo 'no file of this name' >&2; exit 3");
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "    | no file of this name\n");
+    job_end(&j, 1);
 }
 
 static void a_signal_that_kills_a_worker_is_named(void **state)
@@ -720,6 +740,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(arguments_are_passed_on_and_local_rank_is_filled_in),
     cmocka_unit_test(python_files_and_modules_are_run_by_the_interpreter),
     cmocka_unit_test(the_first_failure_is_named_with_its_last_lines),
+    cmocka_unit_test(lines_that_stand_right_above_are_not_said_again),
     cmocka_unit_test(a_signal_that_kills_a_worker_is_named),
     cmocka_unit_test(the_cause_comes_before_its_victims),
     cmocka_unit_test(a_worker_deaf_to_sigterm_is_killed_after_the_grace),

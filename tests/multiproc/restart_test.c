@@ -48,9 +48,9 @@ static void each_attempt_names_its_own_cause_and_the_last_one_counts(void **stat
                   "echo words of attempt " ATTEMPT " >&2; kill -SEGV $$$$"));
     assert_int_equal(spawn_wait(&j.run), 1);
     trirun_has(SPAWN_ERR(&j.run), "sh failed: rank 1 was killed by SIGSEGV");
-    trirun_has(SPAWN_ERR(&j.run), "    | words of attempt 0\n");
+    trirun_has(SPAWN_ERR(&j.run), "words of attempt 0\n");
     trirun_has(SPAWN_ERR(&j.run), "sh failed: rank 2 was killed by SIGSEGV");
-    trirun_has(SPAWN_ERR(&j.run), "    | words of attempt 1\n");
+    trirun_has(SPAWN_ERR(&j.run), "words of attempt 1\n");
     assert_int_equal(trirun_count(SPAWN_ERR(&j.run), " failed: "), 2);
     assert_int_equal(trirun_count(SPAWN_ERR(&j.run), "starting again"), 1);
     assert_int_equal(trirun_count(SPAWN_ERR(&j.run), "  kept     : "), 1);
