@@ -1,7 +1,7 @@
 # A failed allocation must come back as NULL, as without a sanitizer: tests ask for too much.
 if(TRI_SANITIZE)
     set(TRI_TEST_ENVIRONMENT
-        "ASAN_OPTIONS=allocator_may_return_null=1;LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/cmake/lsan.supp:print_suppressions=0;UBSAN_OPTIONS=print_stacktrace=1;TSAN_OPTIONS=allocator_may_return_null=1:die_after_fork=0")
+        "ASAN_OPTIONS=allocator_may_return_null=1;LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/cmake/lsan.supp:print_suppressions=0;UBSAN_OPTIONS=print_stacktrace=1;TSAN_OPTIONS=allocator_may_return_null=1:die_after_fork=0:die_after_fork=0")
 endif()
 
 # One ctest entry per cmocka case: an own process and an own deadline, so that a
