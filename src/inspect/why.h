@@ -33,7 +33,8 @@ typedef struct trii_why_finding {
     const char *kind; /* "dead", "stopped", "mismatch", "missing", ... (static) */
     char group[32];   /* name, or "" */
     char text[TRII_WHY_TEXT];
-    int *waiting; /* world ranks, [n_waiting] */
+    double seconds; /* of the longest wait that it tells of; 0 or less: none, or not known */
+    int *waiting;   /* world ranks, [n_waiting] */
     int *for_whom;
     int n_waiting, n_for_whom;
 } trii_why_finding;
@@ -55,6 +56,8 @@ tri_status trii_why_read(const char *folder, trii_why_job *job_out);
 void trii_why_free(trii_why_job *job);
 /* Fills job->findings, heaviest first. */
 tri_status trii_why_find(trii_why_job *job);
+/* Something is wrong by the findings: a failure, or somebody waits for long. */
+bool trii_why_in_trouble(const trii_why_job *job);
 
 /* The group of a record, or NULL if it is no longer in the table. */
 const trii_record_group *trii_why_group_of(const trii_record_file *log, const trii_record *record);

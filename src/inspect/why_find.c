@@ -27,6 +27,9 @@ enum {
     WEIGHT_ALL_DEAD = 5
 };
 
+/* Ranks of a healthy job wait for each other too, but not for so long. */
+#define TROUBLE_S 1.5
+
 /* One group as all of its ranks saw it. */
 typedef struct view {
     uint64_t id;
@@ -109,6 +112,8 @@ static void append_doing(const trii_why_job *job, int r, uint16_t group, char *t
     } else {
         append(text, size, ", which has called nothing yet");
     }
+    if (rank->state != TRII_WHY_DEAD && rank->pid != 0)
+        append(text, size, " (rank %d: pid %d)", r, rank->pid);
 }
 
 /* --- findings ------------------------------------------------------------------------------ */
@@ -427,6 +432,7 @@ static tri_status find_missing(trii_why_job *job, const view *v, uint64_t seq, i
     else
         append(f->text, sizeof(f->text), n_waiting == 1 ? " waits" : " wait");
     append_seconds(f->text, sizeof(f->text), longest);
+    f->seconds = longest;
     append(f->text, sizeof(f->text), " in group %s, %s", v->name, words);
     if (n_missing > 0) {
         append(f->text, sizeof(f->text), ", for ");
@@ -485,7 +491,8 @@ static tri_status find_pairs(trii_why_job *job, const view *v)
             set_ranks(f, &r, 1, &peer, peer >= 0 ? 1 : 0);
             trii_why_describe(log, record, words, sizeof(words));
             append(f->text, sizeof(f->text), "rank %d waits", r);
-            append_seconds(f->text, sizeof(f->text), trii_why_seconds(job, &job->ranks[r], record));
+            f->seconds = trii_why_seconds(job, &job->ranks[r], record);
+            append_seconds(f->text, sizeof(f->text), f->seconds);
             append(f->text, sizeof(f->text), " in group %s, %s", v->name, words);
             if (peer >= 0) {
                 append(f->text, sizeof(f->text), ", for rank %d", peer);
@@ -595,6 +602,25 @@ static int heavier_first(const void *a, const void *b)
     const trii_why_finding *x = a, *y = b;
 
     return (x->weight < y->weight) - (x->weight > y->weight);
+}
+
+bool trii_why_in_trouble(const trii_why_job *job)
+{
+    static const char *const waits[] = {"missing", "inside", "pair", "forming"};
+
+    for (int i = 0; i < job->n_findings; i++) {
+        const trii_why_finding *f = &job->findings[i];
+        bool usual = f->seconds < TROUBLE_S;
+
+        for (size_t k = 0; k < TRII_COUNT_OF(waits) && usual; k++) {
+            if (strcmp(f->kind, waits[k]) == 0)
+                break;
+            usual = k + 1 < TRII_COUNT_OF(waits);
+        }
+        if (!usual)
+            return true;
+    }
+    return false;
 }
 
 tri_status trii_why_find(trii_why_job *job)

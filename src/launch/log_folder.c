@@ -48,7 +48,11 @@ tri_status trii_log_folder_create(trii_log_folder *folder, const trii_launch_opt
         snprintf(path, sizeof(path), "%s/", base);
     status = folder->temporary ? trii_dir_create_unique(path) : trii_dir_create_above(path);
     used = strlen(path);
-    if (status == TRI_OK && used + strlen(run_id) + 16 >= sizeof(path))
+    if (status != TRI_OK)
+        return TRII_FAIL_CTX(status, "%s %s: cannot be made (name a folder that you may write to)",
+                             folder->temporary ? "the folder of log files" : "--log-dir",
+                             folder->temporary ? path : base);
+    if (used + strlen(run_id) + 16 >= sizeof(path))
         status = TRII_FAIL(TRI_ERR_INVALID_ARG, "--log-dir: the name is too long");
     if (status != TRI_OK)
         return status;
@@ -56,6 +60,9 @@ tri_status trii_log_folder_create(trii_log_folder *folder, const trii_launch_opt
     for (char *at = path + used + folder->temporary; *at != '\0'; at++)
         *at = *at == '/' ? '_' : *at; /* an id may be anything */
     status = trii_dir_create_unique(path);
+    if (status != TRI_OK && !folder->temporary)
+        return TRII_FAIL_CTX(status, "--log-dir %s: cannot write there (name another folder)",
+                             base);
     if (status == TRI_OK)
         memcpy(folder->run, path, sizeof(path));
     return status;

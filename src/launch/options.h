@@ -67,6 +67,9 @@ typedef struct trii_launch_options {
  * moved afterwards. Errors: INVALID_ARG, with exit_status set. */
 tri_status trii_launch_options_parse(trii_launch_options *options_out, int argc,
                                      char *const *argv) TRI_MUST_CHECK;
+/* Says which PET_ variables and which keys of --rdzv-conf nobody reads, with the name that is most
+ * like each. */
+void trii_launch_options_warn(const trii_launch_options *options, FILE *out);
 /* The text of --help, from the table. */
 void trii_launch_options_help(FILE *out);
 

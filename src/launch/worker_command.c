@@ -93,6 +93,14 @@ static tri_status use_python(trii_launch_command *command, const trii_launch_opt
     return TRI_OK;
 }
 
+tri_status trii_launch_command_check(const trii_launch_options *options)
+{
+    bool python = !options->run_path && !options->module && !options->no_python &&
+                  is_for_python(options->program);
+
+    return python ? refuse_others(options->program) : TRI_OK;
+}
+
 tri_status trii_launch_command_find(trii_launch_command *command,
                                     const trii_launch_options *options)
 {
@@ -104,9 +112,7 @@ tri_status trii_launch_command_find(trii_launch_command *command,
     memset(command, 0, sizeof(*command));
     command->args = options->args;
     command->local_rank_arg = options->launch_compat;
-    if (python && !options->module && !options->run_path)
-        status = refuse_others(program);
-    if (python && status == TRI_OK)
+    if (python)
         status = use_python(command, options);
     if (status != TRI_OK)
         return status;

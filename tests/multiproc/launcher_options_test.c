@@ -150,7 +150,7 @@ static void mpiruns_habits_and_a_forgotten_folder_get_a_hint(void **state)
         launcher_job j;
 
         trirun_start(&j, cases[i].args, NULL);
-        assert_int_not_equal(spawn_wait(&j.trirun), 0);
+        assert_int_equal(spawn_wait(&j.trirun), strstr(cases[i].hint, "./train") != NULL ? 1 : 2);
         assert_has(SPAWN_ERR(&j.trirun), cases[i].hint);
         trirun_end(&j, 0);
     }
@@ -159,7 +159,41 @@ static void mpiruns_habits_and_a_forgotten_folder_get_a_hint(void **state)
     spawn_remove_folder(folder);
 }
 
+/* What is misspelt is said, and the job runs. */
+static void names_that_nobody_reads_are_named(void **state)
+{
+    launcher_job j;
+
+    (void)state;
+    TRIRUN_ENV(&j, "PET_NPROC=3", "--rdzv-conf=join_timout=3,frobnicate=1,is_host=1", "true");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_has(SPAWN_ERR(&j.trirun), "PET_NPROC is no option's variable and was not read; did you "
+                                     "mean PET_NPROC_PER_NODE?\n");
+    assert_has(SPAWN_ERR(&j.trirun), "nobody reads join_timout; did you mean join_timeout?\n");
+    assert_has(SPAWN_ERR(&j.trirun), "nobody reads frobnicate\n");
+    assert_int_equal(count_in(SPAWN_ERR(&j.trirun), "\n"), 3);
+    trirun_end(&j, 0);
+    TRIRUN_ENV(&j, "PET_NPROC_PER_NODE=2", "--rdzv-conf=timeout=3", "true");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_string_equal(SPAWN_ERR(&j.trirun), "");
+    trirun_end(&j, 0);
+}
+
+static void a_folder_that_cannot_be_made_names_its_flag(void **state)
+{
+    launcher_job j;
+
+    (void)state;
+    TRIRUN(&j, "--log-dir=/etc/passwd/x", "true");
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "trirun: --log-dir /etc/passwd/x: cannot be made (name a "
+                                     "folder that you may write to): ");
+    trirun_end(&j, 0);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(names_that_nobody_reads_are_named),
+    cmocka_unit_test(a_folder_that_cannot_be_made_names_its_flag),
     cmocka_unit_test(local_rank_becomes_an_argument_where_launch_gave_it),
     cmocka_unit_test(what_only_python_can_run_is_run_by_python),
     cmocka_unit_test(each_worker_sees_one_gpu_with_a_virtual_rank),

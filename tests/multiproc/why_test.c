@@ -97,6 +97,8 @@ static const char *rank_1_does_not_call(rank_env *env)
         RANK_SAYS(env, text, line);
         RANK_SAYS(env, text,
                   ", for rank 1, which is in its own code after barrier #1 (why_test.c:");
+        snprintf(line, sizeof(line), " (rank 1: pid %d)\n", (int)getpid());
+        RANK_SAYS(env, text, line);
         if (lines_of(text) != 2)
             return RANK_FAIL(env, "more than a head and a finding:\n%s", text);
         why("--json", text);

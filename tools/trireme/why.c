@@ -14,8 +14,45 @@ enum { MAX_LINES = 10 };
 
 /* --- which job ------------------------------------------------------------------------------ */
 
-/* *others_out: how many other jobs there are, if we chose. */
-static int find_folder(const char *given, char *path, size_t bytes, int *others_out)
+/* The newest that is in trouble, else the newest. */
+static int choose(const char *parent, char *const *names, int n)
+{
+    int chosen = -1;
+
+    for (int i = 0; i < n && chosen < 0; i++) {
+        char path[600];
+        trii_why_job job;
+
+        snprintf(path, sizeof(path), "%s/%s", parent, names[i]);
+        if (trii_why_read(path, &job) == TRI_OK && trii_why_find(&job) == TRI_OK &&
+            trii_why_in_trouble(&job))
+            chosen = i;
+        trii_why_free(&job);
+    }
+    return chosen >= 0 ? chosen : 0;
+}
+
+static int no_such_job(const char *parent, const char *given)
+{
+    char own[256];
+    char **names = NULL;
+    int n = trii_jobs_list(own, sizeof(own), &names);
+
+    fprintf(stderr, "trireme why: no job %s with flight records below %s", given, parent);
+    for (int i = 0; i < n && i < MAX_LINES; i++)
+        fprintf(stderr, "%s%s", i == 0 ? "; there are: " : ", ", names[i]);
+    fputs(n > MAX_LINES ? " and more (trireme why --jobs)\n"
+          : n == 0      ? ", nor any other\n"
+                        : "\n",
+          stderr);
+    trii_folder_free_names(names, n);
+    return COMMAND_FAILED;
+}
+
+/* *others_out: how many other jobs there are, if we chose; *newest_out: whether we took the newest.
+ */
+static int find_folder(const char *given, char *path, size_t bytes, int *others_out,
+                       bool *newest_out)
 {
     const char *now = getenv("TRI_RUN_DIR");
     char parent[256];
@@ -26,7 +63,7 @@ static int find_folder(const char *given, char *path, size_t bytes, int *others_
     if (given != NULL && strchr(given, '/') == NULL && !trii_jobs_has_records(given)) {
         trii_jobs_folder(parent, sizeof(parent));
         snprintf(path, bytes, "%s/%s", parent, given); /* the name of a job */
-        return COMMAND_OK;
+        return trii_jobs_has_records(path) ? COMMAND_OK : no_such_job(parent, given);
     }
     if (given != NULL || (now != NULL && *now != '\0')) {
         snprintf(path, bytes, "%s", given != NULL ? given : now);
@@ -34,7 +71,10 @@ static int find_folder(const char *given, char *path, size_t bytes, int *others_
     }
     n = trii_jobs_list(parent, sizeof(parent), &names);
     if (n > 0) {
-        snprintf(path, bytes, "%s/%s", parent, names[0]);
+        int chosen = choose(parent, names, n);
+
+        snprintf(path, bytes, "%s/%s", parent, names[chosen]);
+        *newest_out = chosen == 0;
         *others_out = n - 1;
         trii_folder_free_names(names, n);
         return COMMAND_OK;
@@ -122,7 +162,7 @@ static void print_head(const trii_why_job *job)
 
 static const char nothing[] = "no rank waits for another: each is in its own code or has left";
 
-static void print_text(const trii_why_job *job, int others)
+static void print_text(const trii_why_job *job, int others, bool newest)
 {
     /* The head is a line too, and so is what says that there are more, of either kind. */
     int room = MAX_LINES - 1 - (others > 0);
@@ -136,9 +176,9 @@ static void print_text(const trii_why_job *job, int others)
     if (shown < job->n_findings)
         printf("and %d more: --json shows all\n", job->n_findings - shown);
     if (others > 0)
-        printf("this is the newest of %d jobs; `trireme why --jobs` lists them, and `trireme why "
+        printf("this is the newest of %d jobs%s; `trireme why --jobs` lists them, and `trireme why "
                "JOB` takes one\n",
-               others + 1);
+               others + 1, newest ? "" : " that is in trouble");
 }
 
 static json_t *ranks_json(const int *ranks, int n)
@@ -248,6 +288,7 @@ static int run(int argc, char **argv)
     trii_why_job job;
     tri_status status;
     int result, others;
+    bool newest = true;
 
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--json") == 0)
@@ -261,7 +302,7 @@ static int run(int argc, char **argv)
         else
             given = argv[i];
     }
-    result = find_folder(given, folder, sizeof(folder), &others);
+    result = find_folder(given, folder, sizeof(folder), &others, &newest);
     if (result != COMMAND_OK)
         return result;
     status = trii_why_read(folder, &job);
@@ -275,7 +316,7 @@ static int run(int argc, char **argv)
     if (json)
         result = print_json(&job);
     else
-        print_text(&job, others);
+        print_text(&job, others, newest);
     trii_why_free(&job);
     return ferror(stdout) || fflush(stdout) != 0 ? COMMAND_FAILED : result;
 }
@@ -283,21 +324,20 @@ static int run(int argc, char **argv)
 const command command_why = {
     .name = "why",
     .summary = "why a job stands still or failed: who waits for whom, in which call",
-    .help =
-        "usage: trireme why [JOB] [--json]\n"
-        "       trireme why --jobs\n\n"
-        "Reads the flight records of a job and says, in at most ten lines and the likeliest\n"
-        "cause first: which rank is dead or stopped, which calls do not match, who waits for\n"
-        "whom in which call of which source line. JOB is a run folder, or its name below\n"
-        "${XDG_RUNTIME_DIR:-/tmp}/trireme-UID; default: this user's newest. The job may run,\n"
-        "hang or be over: trirun keeps the records of the last failed ones. Each rank writes its\n"
-        "record on its own host: look there.\n\n"
-        "  --jobs   one line per job of this user that has records, the newest first: program, "
-        "age\n"
-        "  --json   everything, for programs: verdict, findings, state and last call of each "
-        "rank\n\n"
-        "Examples:\n"
-        "  trireme why\n"
-        "  trireme why /tmp/trireme-1000/20260214-120000-4711 --json\n",
+    .help = "usage: trireme why [JOB] [--json]\n"
+            "       trireme why --jobs\n\n"
+            "Reads the flight records of a job and says, in at most ten lines and the likeliest\n"
+            "cause first: which rank is dead or stopped, which calls do not match, who waits for\n"
+            "whom in which call of which source line. JOB is a run folder, or its name below\n"
+            "${XDG_RUNTIME_DIR:-/tmp}/trireme-UID; default: this user's newest that hangs or\n"
+            "failed, else the newest. The job may run, hang or be over: trirun keeps the records\n"
+            "of the last failed ones. Each rank writes its record on its own host: look there.\n\n"
+            "  --jobs   one line per job of this user that has records, the newest first: program, "
+            "age\n"
+            "  --json   everything, for programs: verdict, findings, state and last call of each "
+            "rank\n\n"
+            "Examples:\n"
+            "  trireme why\n"
+            "  trireme why /tmp/trireme-1000/20260214-120000-4711 --json\n",
     .run = run,
 };

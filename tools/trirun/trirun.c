@@ -5,6 +5,7 @@
 
 #include "launch/agent.h"
 #include "launch/dry_run.h"
+#include "launch/worker_command.h"
 
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
@@ -29,6 +30,11 @@ int main(int argc, char **argv)
     if (options.version) {
         puts("trirun " VERSION);
         return STATUS_OK;
+    }
+    trii_launch_options_warn(&options, stderr);
+    if (trii_launch_command_check(&options) != TRI_OK) {
+        fprintf(stderr, "trirun: %s\n", tri_last_error());
+        return TRII_LAUNCH_USAGE;
     }
     exit_status = STATUS_OK;
     if (options.dry_run)
