@@ -68,7 +68,8 @@ static inline void host_agent_start(host_agent *a, const host_job *j, int host)
     char local[24], text[3][64];
     const char *args[24] = {text[0],     text[1],       text[2], "--rdzv-endpoint",
                             j->endpoint, "--rdzv-conf", j->conf};
-    int n = 7;
+    const char *head[12] = {"setpriv", "--pdeathsig", "KILL"};
+    int n = 7, n_head = 3;
 
     a->host = host;
     snprintf(text[0], sizeof(text[0]), "--rdzv-backend=%s", j->backend);
@@ -86,7 +87,10 @@ static inline void host_agent_start(host_agent *a, const host_job *j, int host)
     args[n++] = "worker";
     args[n++] = j->work;
     args[n] = NULL;
-    trirun_start_behind(&a->job, j->spread ? hosts_prefix(host) : nothing, args, "TRI_ENGINE");
+    /* it ends with the test, whatever ends that */
+    for (const char *const *word = j->spread ? hosts_prefix(host) : nothing; *word != NULL; word++)
+        head[n_head++] = *word;
+    trirun_start_behind(&a->job, head, args, "TRI_ENGINE");
 }
 
 /* The host's agent and workers end at once; without a word to anybody if it loses power. */
