@@ -86,6 +86,7 @@ struct trii_rendezvous {
     bool done;
     char waited_for[TRII_RDZV_ADDR_BYTES + 40]; /* who of those that met is waited for */
     bool waking, waker_quit;                    /* the second thread waits; it shall end */
+    bool waker_stop;                            /* it waits no more for this round */
     trii_rdzv_event_list *events;
 
     /* the thread's own */
@@ -149,7 +150,7 @@ tri_status trii_rdzv_wake_all(trii_rendezvous *r) TRI_MUST_CHECK;
 tri_status trii_rdzv_read_news(trii_rendezvous *r, trii_rdzv_news *news_out,
                                bool *there_out) TRI_MUST_CHECK;
 /* The second thread, which waits for the key of the round that wakes us, and its beginning and end
- * for one round. */
+ * for one round. The end takes a few seconds if the store does not answer. */
 void trii_rdzv_waker_main(void *arg);
 tri_status trii_rdzv_start_waker(trii_rendezvous *r) TRI_MUST_CHECK;
 void trii_rdzv_stop_waker(trii_rendezvous *r);

@@ -11,7 +11,7 @@
 
 #define COUNT_MS 500
 #define MEMBERS_MS 300 /* between two looks at who is there, while one of them is waited for */
-#define WAKER_MS 5000  /* of one wait for the key */
+#define WAKER_MS 3000  /* of one wait for the key */
 
 static void news_key(char *key, size_t bytes, int64_t number, int rank)
 {
@@ -90,25 +90,37 @@ tri_status trii_rdzv_read_news(trii_rendezvous *r, trii_rdzv_news *news_out, boo
 /* --- the second thread --------------------------------------------------------------------------
  */
 
+/* Until the key is there, the store fails or the round is over. A store that is broken says TIMEOUT
+ * too: at once, and for ever. */
+static void await_key(trii_rendezvous *r)
+{
+    const char *keys[] = {r->waker_key};
+    bool again = true;
+
+    while (again) {
+        int64_t began = trii_now_ns();
+        tri_status status;
+
+        trii_mutex_unlock(&r->mutex);
+        status = tri_store_wait(r->waker_kv, keys, 1, WAKER_MS);
+        trii_mutex_lock(&r->mutex);
+        again = status == TRI_ERR_TIMEOUT && !r->waker_stop &&
+                trii_now_ns() - began >= WAKER_MS / 2 * TRII_NS_PER_MS;
+    }
+}
+
 void trii_rdzv_waker_main(void *arg)
 {
     trii_rendezvous *r = arg;
 
     trii_mutex_lock(&r->mutex);
     while (!r->waker_quit) {
-        const char *keys[] = {r->waker_key};
-        tri_status status;
-
         if (!r->waking) {
             trii_cond_wait(&r->changed, &r->mutex);
             continue;
         }
-        trii_mutex_unlock(&r->mutex);
-        do {
-            status = tri_store_wait(r->waker_kv, keys, 1, WAKER_MS);
-        } while (status == TRI_ERR_TIMEOUT);
+        await_key(r);
         /* also after a failure: then the first thread looks, and sees it */
-        trii_mutex_lock(&r->mutex);
         r->waking = false;
         r->poked = true;
         trii_cond_broadcast(&r->changed);
@@ -122,8 +134,11 @@ void trii_rdzv_stop_waker(trii_rendezvous *r)
 
     if (r->waker_kv == NULL)
         return;
+    trii_mutex_lock(&r->mutex);
+    r->waker_stop = true;
+    trii_mutex_unlock(&r->mutex);
     status = tri_store_set(r->kv, r->waker_key, "1", 1);
-    (void)status; /* without a store its wait fails, too */
+    (void)status; /* without a store its wait ends by itself */
     trii_mutex_lock(&r->mutex);
     while (r->waking)
         trii_cond_wait(&r->changed, &r->mutex);
@@ -141,7 +156,7 @@ tri_status trii_rdzv_start_waker(trii_rendezvous *r)
         return status;
     news_key(r->waker_key, sizeof(r->waker_key), r->round.number, r->round.group_rank);
     trii_mutex_lock(&r->mutex);
-    r->poked = false;
+    r->poked = r->waker_stop = false;
     r->waking = true;
     trii_cond_broadcast(&r->changed);
     trii_mutex_unlock(&r->mutex);
