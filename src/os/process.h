@@ -48,7 +48,9 @@ void trii_process_signal(const trii_process *process, int number);
 /* Tells each of n processes, started by us and not reaped, something by a signal that must not end
  * it: sent with `value` (sigqueue) if the process handles the signal, or has it blocked in all of
  * its threads, and not all signals, to wait for it; else to those of its descendants in its group
- * that do, and not to theirs. n_told_out [n]: how many got it. Reads /proc. */
+ * that do, and not to theirs. A shell that handles all that would end it, as bash with a trap of
+ * EXIT, would still end: it counts as one that does not. n_told_out [n]: how many got it. Reads
+ * /proc. */
 void trii_process_tell(const trii_process *processes, int n, int number, int value,
                        int *n_told_out);
 

@@ -67,6 +67,20 @@ static bool all_threads_block(int pid, int number)
     return threads != NULL && blocked;
 }
 
+/* bash with a trap of EXIT handles whatever would end it, and then ends of it, trap or not.
+ * Programs that handle all signals for their own reasons, as Go's do, also handle the two that bash
+ * leaves. */
+static bool is_dying_shell(const char *status)
+{
+    static const int ends[] = {SIGUSR1, SIGUSR2, SIGXCPU, SIGXFSZ, SIGVTALRM, SIGSYS, SIGTRAP};
+
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+        if (!in_mask(status, "\nSigCgt:", ends[i]) && !in_mask(status, "\nSigIgn:", ends[i]))
+            return false;
+    }
+    return !in_mask(status, "\nSigCgt:", SIGPROF) && !in_mask(status, "\nSigCgt:", SIGURG);
+}
+
 /* It handles the signal, or waits for it with the signal blocked. */
 static bool expects(int pid, int number)
 {
@@ -76,7 +90,7 @@ static bool expects(int pid, int number)
     if (!read_text(path, text, sizeof(text)))
         return false;
     if (in_mask(text, "\nSigCgt:", number))
-        return true;
+        return !is_dying_shell(text);
     return !in_mask(text, "\nSigIgn:", number) && all_threads_block(pid, number);
 }
 

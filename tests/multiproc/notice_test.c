@@ -156,6 +156,33 @@ static void only_who_handles_it_gets_it(void **state)
     trirun_end(&j, 0);
 }
 
+/* bash with a trap of EXIT has a handler for every signal that would end it, and ends of it. */
+static void a_shell_with_an_exit_trap_is_not_ended(void **state)
+{
+    launcher_job j;
+
+    (void)state;
+    TRIRUN(&j, "--nproc-per-node=2", "bash", "-c",
+           "trap 'echo cleaned $RANK' EXIT;"
+           "[ $RANK = 0 ] && { sh -c \"trap 'echo below told; exit 0' USR1; echo ready 0;"
+           "  while :; do sleep 0.01; done\"; echo above lives; exit 0; };"
+           "echo ready 1; until [ -e $TRI_RUN_DIR/go ]; do sleep 0.01; done; echo lives");
+    spawn_expect(&j.trirun, "ready 0\n");
+    spawn_expect(&j.trirun, "ready 1\n");
+    spawn_signal(&j.trirun, SIGUSR1);
+    spawn_expect(&j.trirun, "told 1 of 2 workers\n");
+    let_go(&j);
+    if (spawn_wait(&j.trirun) != 0)
+        fail_msg("%s", SPAWN_ERR(&j.trirun));
+    assert_has(SPAWN_OUT(&j.trirun), "below told\n");
+    assert_has(SPAWN_OUT(&j.trirun), "above lives\n");
+    assert_has(SPAWN_OUT(&j.trirun), "cleaned 0\n");
+    assert_has(SPAWN_OUT(&j.trirun), "lives\n");
+    assert_has(SPAWN_OUT(&j.trirun), "cleaned 1\n");
+    assert_int_equal(count_in(SPAWN_ERR(&j.trirun), "was not told"), 1);
+    trirun_end(&j, 0);
+}
+
 static void a_thread_that_does_not_block_it_counts(void **state)
 {
     launcher_job j;
@@ -240,6 +267,7 @@ static void other_hosts_hear_of_it(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_worker_is_told_how_long_it_has),
     cmocka_unit_test(only_who_handles_it_gets_it),
+    cmocka_unit_test(a_shell_with_an_exit_trap_is_not_ended),
     cmocka_unit_test(a_thread_that_does_not_block_it_counts),
     cmocka_unit_test(who_handles_it_later_is_told_then),
     cmocka_unit_test(it_stops_the_job_if_the_user_wants_that),
