@@ -58,6 +58,7 @@ typedef struct trii_agent {
     trii_notice notice;
     trii_agent_phase phase;
     int stop_signal;       /* the user's signal that ends the job, or 0 */
+    bool hurry;            /* it came again: nothing is waited for */
     bool gave_up;          /* SIGKILL did not help */
     bool hung;             /* the job stood still and was stopped */
     bool waited;           /* workers waited in a call when the user's signal came */

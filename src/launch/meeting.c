@@ -227,14 +227,16 @@ static void leave(trii_agent *a, bool close, const char *why)
     trii_meeting *m = a->meeting;
     int64_t deadline = trii_deadline_ms(LEAVE_MS);
 
+    m->cut = m->cut || !trii_rendezvous_has_begun(m->rdzv);
     if (m->cut)
         return;
     if (close)
         trii_rendezvous_close(m->rdzv);
     else
         trii_rendezvous_leave(m->rdzv, why);
-    while (!m->left && trii_now_ns() < deadline)
+    while (!m->left && !a->hurry && trii_now_ns() < deadline)
         trii_loop_run_once(a->loop, deadline);
+    m->cut = !m->left && a->hurry; /* the others see that our links end */
 }
 
 static void leave_for_signal(trii_agent *a)

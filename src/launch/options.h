@@ -77,6 +77,8 @@ void trii_launch_options_help(FILE *out);
  * bytes - 1, and nothing is written. */
 bool trii_rdzv_conf(const trii_launch_options *options, const char *key, char *value_out,
                     size_t bytes);
+/* Where agents of several hosts meet if the endpoint or --master-port does not say. */
+int trii_rdzv_default_port(const trii_launch_options *options);
 /* Bits of local_rank's streams: 1 stdout, 2 stderr. */
 unsigned trii_std_of(const trii_std_spec *spec, int local_rank);
 /* Whether `number` stands in the comma list (NULL: every number does). */

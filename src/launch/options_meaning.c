@@ -12,9 +12,6 @@
 #include "launch/devices.h"
 #include "launch/options_table.h"
 
-/* torchrun's port of the master when several hosts need one that all know. */
-#define DEFAULT_MASTER_PORT 29500
-
 static const char *shown_name(const trii_option_values *values, trii_option i, char *buf,
                               size_t bytes)
 {
@@ -178,6 +175,13 @@ static tri_status read_etcd_endpoint(trii_launch_options *options, const char *t
     return read_endpoint(options, one);
 }
 
+int trii_rdzv_default_port(const trii_launch_options *options)
+{
+    if (strncmp(options->rdzv_backend, "etcd", 4) == 0)
+        return 2379;
+    return strcmp(options->rdzv_backend, "static") == 0 ? 29500 : 29400;
+}
+
 /* IPv6 in brackets is taken, as torchrun's help shows it. */
 static tri_status read_master(trii_option_values *values, trii_launch_options *options)
 {
@@ -192,10 +196,35 @@ static tri_status read_master(trii_option_values *values, trii_launch_options *o
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "--master-addr=%s is no host", host);
     memcpy(options->rdzv_host, host, length);
     options->rdzv_host[length] = '\0';
-    options->rdzv_port = options->max_nodes > 1 ? DEFAULT_MASTER_PORT : 0;
+    options->rdzv_port = options->max_nodes > 1 ? trii_rdzv_default_port(options) : 0;
     if (text_or_null(values, TRII_OPT_MASTER_PORT) == NULL)
         return TRI_OK;
     return integer_of(values, TRII_OPT_MASTER_PORT, 0, 65535, &options->rdzv_port);
+}
+
+static void use_default_endpoint(trii_launch_options *options)
+{
+    bool is_etcd = strncmp(options->rdzv_backend, "etcd", 4) == 0;
+
+    snprintf(options->rdzv_host, sizeof(options->rdzv_host), "localhost");
+    options->rdzv_endpoint = is_etcd ? "localhost:2379" : "";
+}
+
+/* The others ignore it, as with torchrun. */
+static tri_status check_node_rank(const trii_option_values *values,
+                                  const trii_launch_options *options)
+{
+    char name[64], range[32] = "0";
+
+    if (options->standalone || strcmp(options->rdzv_backend, "static") != 0 ||
+        options->node_rank < options->max_nodes)
+        return TRI_OK;
+
+    if (options->max_nodes > 1)
+        snprintf(range, sizeof(range), "0 to %d", options->max_nodes - 1);
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s %d: must be %s with --nnodes %d",
+                     shown_name(values, TRII_OPT_NODE_RANK, name, sizeof(name)), options->node_rank,
+                     range, options->max_nodes);
 }
 
 /* As torchrun: --standalone, which one host without addresses is too, ignores all addresses;
@@ -229,6 +258,10 @@ static tri_status read_addresses(trii_option_values *values, trii_launch_options
                      : read_endpoint(options, endpoint);
     else if (status == TRI_OK && is_static)
         status = read_master(values, options);
+    else if (status == TRI_OK)
+        use_default_endpoint(options);
+    if (status == TRI_OK && options->rdzv_port < 0 && (!is_static || options->max_nodes > 1))
+        options->rdzv_port = trii_rdzv_default_port(options);
     if (status == TRI_OK && is_static) {
         options->master_addr = options->rdzv_host;
         options->master_port = options->rdzv_port >= 0 ? options->rdzv_port : 0;
@@ -444,6 +477,8 @@ tri_status trii_option_values_read(trii_option_values *values, trii_launch_optio
         status = read_nproc(values, &options->nproc);
     if (status == TRI_OK)
         status = read_addresses(values, options);
+    if (status == TRI_OK)
+        status = check_node_rank(values, options);
     if (status == TRI_OK)
         status = check_conf(options->rdzv_conf);
     if (status == TRI_OK)

@@ -99,6 +99,43 @@ static void addresses_follow_torchruns_rules(void **state)
     CHECK_FAILS(PARSE(&options, "--master-port=70000", "prog"), TRI_ERR_INVALID_ARG, "70000");
 }
 
+static void where_hosts_meet_has_torchruns_defaults(void **state)
+{
+    trii_launch_options options;
+
+    (void)state;
+    clearenv();
+    CHECK_OK(PARSE(&options, "--nnodes=2", "--rdzv-backend=c10d", "p"));
+    assert_string_equal(options.rdzv_host, "localhost");
+    assert_int_equal(options.rdzv_port, 29400);
+    CHECK_OK(PARSE(&options, "--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=h", "p"));
+    assert_int_equal(options.rdzv_port, 29400);
+    CHECK_OK(PARSE(&options, "--nnodes=2", "--rdzv-backend=etcd-v2", "p"));
+    assert_string_equal(options.rdzv_endpoint, "localhost:2379");
+    assert_string_equal(options.rdzv_host, "localhost");
+    assert_int_equal(options.rdzv_port, 2379);
+    CHECK_OK(PARSE(&options, "--nnodes=2", "--rdzv-endpoint=h", "p"));
+    assert_int_equal(options.rdzv_port, 29500);
+}
+
+static void a_node_rank_is_one_of_the_job(void **state)
+{
+    trii_launch_options options;
+
+    (void)state;
+    clearenv();
+    CHECK_FAILS(PARSE(&options, "--nnodes=2", "--node-rank=5", "--dry-run", "p"),
+                TRI_ERR_INVALID_ARG, "--node-rank 5: must be 0 to 1 with --nnodes 2");
+    assert_int_equal(options.exit_status, 1);
+    CHECK_FAILS(PARSE(&options, "--node-rank=1", "--master-port=1", "p"), TRI_ERR_INVALID_ARG,
+                "--node-rank 1: must be 0 with --nnodes 1");
+    CHECK_OK(PARSE(&options, "--nnodes=2", "--node-rank=1", "p"));
+    CHECK_OK(PARSE(&options, "--nnodes=2", "--node-rank=5", "--rdzv-backend=c10d", "p"));
+    CHECK_OK(PARSE(&options, "--node-rank=1", "p")); /* one host without addresses */
+    setenv("PET_NODE_RANK", "2", 1);
+    CHECK_FAILS(PARSE(&options, "--nnodes=2", "p"), TRI_ERR_INVALID_ARG, "PET_NODE_RANK 2: must");
+}
+
 static void seconds_become_milliseconds(void **state)
 {
     trii_launch_options options;
@@ -219,6 +256,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_follows_the_program_is_its_own),
     cmocka_unit_test(the_environment_has_twins_and_the_command_line_wins),
     cmocka_unit_test(addresses_follow_torchruns_rules),
+    cmocka_unit_test(where_hosts_meet_has_torchruns_defaults),
+    cmocka_unit_test(a_node_rank_is_one_of_the_job),
     cmocka_unit_test(seconds_become_milliseconds),
     cmocka_unit_test(the_command_lines_of_scripts_parse),
     cmocka_unit_test(streams_are_chosen_as_with_torchrun),

@@ -34,6 +34,7 @@ static void user_signal(trii_agent *a, int number)
         a->stop_signal = number; /* already stopping for another reason, or nothing runs yet */
     } else {
         /* The second time means now. */
+        a->hurry = true;
         trii_loop_timer(a->loop, &a->grace, trii_now_ns(), trii_ending_grace_over);
     }
 }

@@ -304,6 +304,72 @@ static void who_waits_for_hosts_says_so_and_stops_when_told(void **state)
     trirun_end(&b, 0);
 }
 
+/* With a port in which nobody listens, or somebody who says nothing. */
+static void who_waits_for_a_store_stops_when_told(void **state)
+{
+    struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof(addr);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    trirun_job a[4];
+    double start;
+
+    (void)state;
+    assert_int_equal(bind(fd, (struct sockaddr *)&addr, sizeof(addr)), 0);
+    assert_int_equal(listen(fd, 8), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&addr, &bytes), 0);
+    for (int i = 0; i < 4; i++) {
+        int port = i < 2 ? free_port() : ntohs(addr.sin_port);
+
+        if (i % 2 == 0)
+            start_static(&a[i], port, 1, "timeout=50", "--nproc-per-node=1", "true");
+        else
+            start_c10d(&a[i], port, "2", "is_host=0", NULL, "true");
+    }
+    for (int i = 0; i < 4; i++)
+        spawn_expect(&a[i].run, "trirun: no answer yet from 127.0.0.1:");
+    start = trirun_seconds();
+    for (int i = 0; i < 4; i++)
+        spawn_signal(&a[i].run, i % 2 == 0 ? SIGTERM : SIGINT);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(spawn_wait(&a[i].run), 1);
+    if (trirun_seconds() - start > 3)
+        fail_msg("it took %.1f s", trirun_seconds() - start);
+    for (int i = 0; i < 4; i++) {
+        const char *last = strstr(SPAWN_ERR(&a[i].run), "while waiting for other hosts: stopping");
+
+        assert_non_null(last);
+        assert_null(strstr(last, "goes on"));
+        trirun_end(&a[i], 0);
+    }
+    close(fd);
+}
+
+static void a_second_signal_does_not_wait_for_a_store(void **state)
+{
+    int port = free_port();
+    trirun_job a, b;
+    double start;
+
+    (void)state;
+    start_c10d(&a, port, "3", "join_timeout=50", NULL, "true");
+    spawn_expect(&a.run, "trirun: 1 of 3 hosts came");
+    start_c10d(&b, port, "3", "join_timeout=50", NULL, "true");
+    spawn_expect(&b.run, "trirun: 2 of 3 hosts came");
+    spawn_signal(&a.run, SIGSTOP);
+    start = trirun_seconds();
+    spawn_signal(&b.run, SIGTERM);
+    spawn_expect(&b.run, "while waiting for other hosts: stopping");
+    spawn_signal(&b.run, SIGTERM);
+    assert_int_equal(spawn_wait(&b.run), 1);
+    if (trirun_seconds() - start > 3)
+        fail_msg("it took %.1f s", trirun_seconds() - start);
+    trirun_end(&b, 0);
+    spawn_signal(&a.run, SIGCONT);
+    spawn_signal(&a.run, SIGTERM);
+    assert_int_equal(spawn_wait(&a.run), 1);
+    trirun_end(&a, 0);
+}
+
 /* torchrun: the hosts wait for each other, or run with the numbers of whoever wrote last. */
 static void hosts_with_another_number_of_hosts_are_refused(void **state)
 {
@@ -487,6 +553,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(workers_of_several_hosts_work_together),
     cmocka_unit_test(too_few_hosts_end_with_their_number),
     cmocka_unit_test(who_waits_for_hosts_says_so_and_stops_when_told),
+    cmocka_unit_test(who_waits_for_a_store_stops_when_told),
+    cmocka_unit_test(a_second_signal_does_not_wait_for_a_store),
     cmocka_unit_test(hosts_with_another_number_of_hosts_are_refused),
     cmocka_unit_test(a_wrong_id_is_another_job),
     cmocka_unit_test(agents_with_a_key_hear_no_strangers),

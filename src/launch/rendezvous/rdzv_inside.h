@@ -74,6 +74,7 @@ struct trii_rendezvous {
     int server_port;
     trii_thread thread;
     int event_fd;
+    atomic_bool begun;           /* trii_rdzv_begin is over */
     _Atomic int64_t answered_ns; /* when the store did so last */
     atomic_int came; /* hosts of the round that is being formed; 0 = no store yet, -1 = no place */
     atomic_int met;  /* the same of one that is complete, but not all have said who they are */

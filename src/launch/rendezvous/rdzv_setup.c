@@ -16,6 +16,8 @@
 static void order(trii_rendezvous *r, const trii_rdzv_order *o)
 {
     trii_mutex_lock(&r->mutex);
+    if (o->kind == TRII_ORDER_QUIT && !atomic_load(&r->begun))
+        r->n_orders = 0; /* nobody shall hear of us now */
     if (r->n_orders < TRII_RDZV_ORDERS)
         r->orders[r->n_orders++] = *o;
     trii_cond_broadcast(&r->changed);
@@ -207,17 +209,13 @@ tri_status trii_rendezvous_create(const trii_rdzv_setup *setup, trii_rendezvous 
     r->setup = *setup;
     r->event_fd = -1;
     r->is_static = strcmp(o->rdzv_backend, "static") == 0;
-    r->server_port = o->rdzv_port > 0 ? o->rdzv_port : (r->is_static ? 29500 : 29400);
+    r->server_port = o->rdzv_port > 0 ? o->rdzv_port : trii_rdzv_default_port(o);
     snprintf(r->id, sizeof(r->id), "%s", o->run_id != NULL ? o->run_id : "none");
     trii_process_host(r->node_name, sizeof(r->node_name));
     r->self.pid = trii_process_id();
     trii_mutex_init(&r->mutex);
     trii_cond_init(&r->changed);
     status = read_settings(r);
-    if (status == TRI_OK && o->rdzv_host[0] == '\0')
-        status = TRII_FAIL(TRI_ERR_INVALID_ARG,
-                           "several hosts need --rdzv-endpoint HOST:PORT, or --master-addr with "
-                           "--node-rank");
     if (status == TRI_OK && !is_etcd(o))
         status = serve(r);
     if (status == TRI_OK)
@@ -273,6 +271,11 @@ int trii_rendezvous_fd(const trii_rendezvous *r)
     return r->event_fd;
 }
 
+bool trii_rendezvous_has_begun(const trii_rendezvous *r)
+{
+    return atomic_load(&r->begun);
+}
+
 int64_t trii_rendezvous_answered_ns(const trii_rendezvous *r)
 {
     return atomic_load(&r->answered_ns);
@@ -292,7 +295,8 @@ void trii_rendezvous_describe(trii_rendezvous *r, char *text_out, size_t bytes)
     if (is_etcd(o))
         snprintf(at, sizeof(at), "%s", o->rdzv_endpoint);
     else
-        snprintf(at, sizeof(at), "%s:%d", o->rdzv_host, r->server_port);
+        snprintf(at, sizeof(at), "%s:%d%s", o->rdzv_host, r->server_port,
+                 !r->is_static && *o->rdzv_endpoint == '\0' ? " (no --rdzv-endpoint)" : "");
     if (o->min_nodes == o->max_nodes)
         snprintf(wanted, sizeof(wanted), "%d", o->max_nodes);
     else

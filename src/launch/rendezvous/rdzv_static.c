@@ -61,9 +61,6 @@ tri_status trii_rdzv_join_static(trii_rendezvous *r)
     if (r->kv == NULL) {
         r->round.group_rank = r->options->node_rank;
         r->round.group_size = r->options->max_nodes;
-        if (r->options->node_rank >= r->options->max_nodes || r->options->node_rank < 0)
-            return TRII_FAIL(TRI_ERR_INVALID_ARG, "--node-rank %d of --nnodes %d",
-                             r->options->node_rank, r->options->max_nodes);
         status = tri_store_prefix(r->id, r->base, &r->kv);
         return status == TRI_OK ? trii_rdzv_claim(r) : status;
     }

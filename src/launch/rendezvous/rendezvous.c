@@ -448,6 +448,7 @@ void trii_rdzv_main(void *arg)
 
     if (status == TRI_OK)
         status = trii_rdzv_begin(r);
+    atomic_store(&r->begun, true);
     if (status != TRI_OK)
         fail(r);
     while (alive) {

@@ -99,6 +99,9 @@ void trii_rendezvous_leave(trii_rendezvous *rdzv, const char *why);
 void trii_rendezvous_close(trii_rendezvous *rdzv);
 /* While a round is being formed: how many hosts have come, and where we wait for the others. */
 void trii_rendezvous_describe(trii_rendezvous *rdzv, char *text_out, size_t bytes);
+/* Whether the thread has a store, or has failed to get one. Until then nobody knows of us, nothing
+ * has to be left in order, and the thread may be stuck in a connect. */
+bool trii_rendezvous_has_begun(const trii_rendezvous *rdzv);
 /* When the agents' store last did what it was asked for. */
 int64_t trii_rendezvous_answered_ns(const trii_rendezvous *rdzv);
 /* The address by which others reach this host: known once joined. */
