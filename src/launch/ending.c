@@ -41,9 +41,13 @@ void trii_ending_grace_over(trii_timer *timer)
     }
     a->killed = true;
     if (a->phase == TRII_PHASE_STOP) {
-        trii_sink_print(a->err_sink, "trirun: %d worker%s did not end within %g s: killing\n",
-                        a->n_live, a->n_live == 1 ? "" : "s",
-                        (double)a->options->shutdown_timeout_ms / 1000);
+        if (a->hurry)
+            trii_sink_print(a->err_sink, "trirun: a second signal: killing %d worker%s\n",
+                            a->n_live, a->n_live == 1 ? "" : "s");
+        else
+            trii_sink_print(a->err_sink, "trirun: %d worker%s did not end within %g s: killing\n",
+                            a->n_live, a->n_live == 1 ? "" : "s",
+                            (double)a->options->shutdown_timeout_ms / 1000);
         signal_workers(a, SIGKILL);
     } else {
         trii_process_signal_children(SIGKILL, a->guard.pid);

@@ -29,14 +29,14 @@ uint64_t trii_rank_calls(const char *run_dir, int rank)
     return begun;
 }
 
-static uint64_t measure(const trii_hang *hang)
+static uint64_t measure(trii_hang *hang)
 {
     uint64_t sum = 0;
 
     for (int i = 0; i < hang->n_workers; i++) {
-        const trii_worker *w = &hang->workers[i];
+        trii_worker *w = &hang->workers[i];
 
-        sum += trii_stream_total(&w->out) + trii_stream_total(&w->err) + !w->live;
+        sum += trii_stream_signs(&w->out) + trii_stream_signs(&w->err) + !w->live;
         sum += trii_rank_calls(hang->run_dir, w->rank);
     }
     return sum;
@@ -60,7 +60,7 @@ static void look(trii_timer *timer)
 }
 
 void trii_hang_start(trii_hang *hang, trii_loop *loop, int64_t limit_ms, const char *run_dir,
-                     const trii_worker *workers, int n_workers, void (*hung)(trii_hang *hang))
+                     trii_worker *workers, int n_workers, void (*hung)(trii_hang *hang))
 {
     memset(hang, 0, sizeof(*hang));
     if (limit_ms == 0)

@@ -1,5 +1,6 @@
 /*
- * hang.h - notices that a job does nothing: no rank begins a call, none prints.
+ * hang.h - notices that a job does nothing: no rank begins a call, none prints (our own warnings of
+ * ranks that wait do not count).
  */
 #ifndef TRII_LAUNCH_HANG_H
 #define TRII_LAUNCH_HANG_H
@@ -11,7 +12,7 @@ typedef struct trii_hang {
     trii_loop *loop;
     int64_t limit_ns; /* 0 = it may take its time */
     const char *run_dir;
-    const trii_worker *workers;
+    trii_worker *workers;
     int n_workers;
     uint64_t progress; /* calls begun and bytes printed, of all workers */
     int64_t since_ns;  /* when that last grew */
@@ -21,7 +22,7 @@ typedef struct trii_hang {
 /* Begins to watch the workers, which have been started; `hung` comes once. Looks four times
  * within limit_ms. run_dir, workers: borrowed. limit_ms 0: nothing is watched. */
 void trii_hang_start(trii_hang *hang, trii_loop *loop, int64_t limit_ms, const char *run_dir,
-                     const trii_worker *workers, int n_workers, void (*hung)(trii_hang *hang));
+                     trii_worker *workers, int n_workers, void (*hung)(trii_hang *hang));
 void trii_hang_stop(trii_hang *hang);
 /* Who is stuck and where: what the flight records say about who waits for whom; of workers without
  * records, what the kernel says. */

@@ -86,7 +86,7 @@ static void hung(trii_hang *hang)
     m->hung(m->agent);
 }
 
-void trii_monitor_started(trii_monitor *m, const trii_launch_job *job, const trii_worker *workers)
+void trii_monitor_started(trii_monitor *m, const trii_launch_job *job, trii_worker *workers)
 {
     m->job = *job;
     m->facts.workers = workers;

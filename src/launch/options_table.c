@@ -74,8 +74,9 @@ const trii_option_row trii_option_rows[TRII_OPT_COUNT] = {
     [TRII_OPT_LOG_MAX_BYTES] = {"log-max-size", .ours = true, .fallback = "", .value = "BYTES",
                                 .help = "rotate log files of this size: 512k, 64M, 2G"},
     [TRII_OPT_HANG_TIMEOUT] = {"hang-timeout", .ours = true, .fallback = "0", .value = "S",
-                               .help = "stop a job that does nothing for so long, and say who "
-                                       "hangs; 0: never"},
+                               .help =
+                                   "stop a job that neither prints nor, with Trireme, calls for "
+                                   "so long, and say who hangs; 0: never"},
     [TRII_OPT_NOTICE] = {"notice-seconds", .ours = true, .fallback = "", .value = "S",
                          .help = "SIGUSR1 to trirun means: this host is taken away in S seconds"},
     [TRII_OPT_EVENTS] = {"events", .ours = true, .fallback = "", .value = "FILE",

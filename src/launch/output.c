@@ -519,6 +519,35 @@ uint64_t trii_stream_total(const trii_stream *stream)
     return bytes > 0 ? (uint64_t)bytes : 0;
 }
 
+/* Whether the text is whole lines, all of them warnings of our library. */
+static bool is_warnings(const char *text, size_t bytes)
+{
+    static const char begin[] = "trireme warn ";
+
+    while (bytes > 0) {
+        const char *end = memchr(text, '\n', bytes);
+
+        if (end == NULL || strncmp(text, begin, strlen(begin)) != 0)
+            return false;
+        bytes -= (size_t)(end + 1 - text);
+        text = end + 1;
+    }
+    return true;
+}
+
+uint64_t trii_stream_signs(trii_stream *stream)
+{
+    uint64_t total = trii_stream_total(stream), more = total - stream->judged;
+
+    if (more > 0 && stream->direct)
+        load_tail(stream);
+    if (more <= stream->tail_used &&
+        is_warnings(stream->tail + stream->tail_used - more, (size_t)more))
+        stream->no_sign += more;
+    stream->judged = total;
+    return total - stream->no_sign;
+}
+
 const char *trii_stream_tail(trii_stream *stream, int n_lines)
 {
     size_t at;

@@ -56,9 +56,11 @@ struct trii_stream {
     trii_stream_options options; /* label and log_path are copied away */
     trii_log_file log;
     char label[TRII_STREAM_LABEL_BYTES];
-    bool direct;      /* the worker writes to log.path by itself */
-    int fd;           /* -1: closed */
-    uint64_t total;   /* bytes that came */
+    bool direct;     /* the worker writes to log.path by itself */
+    int fd;          /* -1: closed */
+    uint64_t total;  /* bytes that came */
+    uint64_t judged; /* the total at the last trii_stream_signs, and how much was no sign */
+    uint64_t no_sign;
     uint64_t shown;   /* the sink's total when it last showed some; 0 = none */
     int64_t grown_ns; /* when the unfinished line last grew */
     bool flushing;    /* the timer runs */
@@ -94,6 +96,9 @@ void trii_stream_close(trii_stream *stream);
 bool trii_stream_is_in_view(const trii_stream *stream, const trii_sink *sink);
 /* Bytes that the worker wrote so far. */
 uint64_t trii_stream_total(const trii_stream *stream);
+/* Those of them that show that the worker goes on: not what our library says, now and then, of
+ * ranks that wait. Looks at what came since the last look. */
+uint64_t trii_stream_signs(trii_stream *stream);
 /* Start of the last n_lines lines that came (a text inside the stream). */
 const char *trii_stream_tail(trii_stream *stream, int n_lines);
 

@@ -172,6 +172,23 @@ static void a_job_that_prints_does_not_hang(void **state)
     trirun_end(&j, 0);
 }
 
+/* Nor does one live that only says, each minute, that it waits: to a pipe of ours, to a file. */
+static void our_own_warnings_are_no_sign_of_life(void **state)
+{
+    static const char *const where[] = {"--redirects=0", "--redirects=3"};
+    launcher_job j;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        TRIRUN(
+            &j, "--hang-timeout=0.6", where[i], "sh", "-c",
+            "while :; do echo trireme warn group: rank 0 has waited 9.9 s >&2; sleep 0.05; done");
+        assert_int_equal(spawn_wait(&j.trirun), 1);
+        assert_has(SPAWN_ERR(&j.trirun), "the job hangs: for 0.6 s");
+        trirun_end(&j, 1);
+    }
+}
+
 /* What a worker of the test below runs: rank 1 never makes the call. */
 static int call_alone(void)
 {
@@ -431,6 +448,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_crash_says_where_its_core_is_and_sigkill_who_sent_it),
     cmocka_unit_test(a_hang_is_ended_and_says_who_hangs),
     cmocka_unit_test(a_job_that_prints_does_not_hang),
+    cmocka_unit_test(our_own_warnings_are_no_sign_of_life),
     cmocka_unit_test(who_ended_well_while_others_waited_for_it_is_the_cause),
     cmocka_unit_test(a_hang_in_a_collective_names_the_call),
     cmocka_unit_test(a_signal_to_a_job_that_waits_keeps_its_records),

@@ -475,6 +475,7 @@ static void a_second_signal_means_now(void **state)
     spawn_expect(&j.trirun, "heard 1");
     spawn_signal(&j.trirun, SIGTERM);
     assert_int_equal(spawn_wait(&j.trirun), 1); /* long before the grace of 30 s */
+    assert_has(SPAWN_ERR(&j.trirun), "trirun: a second signal: killing 2 workers\n");
     job_end(&j, 0);
 }
 
