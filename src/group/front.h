@@ -32,6 +32,7 @@ struct tri_group {
     char engine_asked[256]; /* "" = none; groups made of this one inherit it, as the next */
     char bind_host[64];
     _Atomic int64_t timeout_ns; /* INT64_MAX = none */
+    _Atomic int64_t said_ns;    /* when a wait last told the peers in which call it is */
     atomic_int refs;
     char name[TRII_GROUP_NAME];
     trii_fault fault;

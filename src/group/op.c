@@ -86,13 +86,14 @@ void trii_collective_describe(const trii_collective *call, char *text, size_t si
     const char *slash = call->site.file != NULL ? strrchr(call->site.file, '/') : NULL;
     const char *file = slash != NULL ? slash + 1 : call->site.file;
     char detail[96] = "";
-    char site[128] = "";
+    char site[128] = "", number[24] = "";
 
+    if (call->seq > 0) /* else it has not been made */
+        snprintf(number, sizeof(number), " #%" PRIu64, call->seq);
     if (file != NULL)
         snprintf(site, sizeof(site), " (%s:%d)", file, call->site.line);
     describe_detail(call, detail, sizeof(detail));
-    snprintf(text, size, "%s #%" PRIu64 "%s%s", trii_kind_name(call->kind), call->seq, detail,
-             site);
+    snprintf(text, size, "%s%s%s%s", trii_kind_name(call->kind), number, detail, site);
 }
 
 void trii_collective_disagree(int rank_a, const trii_collective *a, int rank_b,

@@ -18,7 +18,7 @@ int64_t trii_deadline_after(int64_t start_ns, int64_t timeout_ns)
 }
 
 /* What the reader may do, at the end of a line. */
-static const char *remedy(tri_status st)
+static const char *remedy(const tri_group *group, tri_status st)
 {
     switch (st) {
     case TRI_ERR_TIMEOUT:
@@ -26,7 +26,8 @@ static const char *remedy(tri_status st)
     case TRI_ERR_MISMATCH:
         return "; all ranks must make the same calls in one order";
     case TRI_ERR_PEER_LOST:
-        return "; its own output says why, or `trireme why`";
+        return group->recorder != NULL ? "; its own output says why, or `trireme why`"
+                                       : "; its own output says why";
     default:
         return "";
     }
@@ -46,7 +47,7 @@ tri_status trii_op_report(const tri_group *group, const trii_op *op)
     names_rank = strncmp(op->error, rank, strlen(rank)) == 0;
     return TRII_FAIL(st, "%s%s%s%s%s%s", names_call ? "" : call, names_call ? "" : ", ",
                      names_call && names_rank ? "" : rank, names_call && names_rank ? "" : ": ",
-                     op->error, remedy(st));
+                     op->error, remedy(group, st));
 }
 
 /* The group's deadline passed: everything pending on it ends with TIMEOUT. */
@@ -72,8 +73,9 @@ static void warn_of_wait(tri_group *group, trii_op *op, int64_t waited_ns)
     trii_collective_describe(&op->call, what, sizeof(what));
     if (group != trii_group_get_world()) /* else the log says which rank it is */
         snprintf(who, sizeof(who), "%s: rank %d ", group->name, group->rank);
-    TRII_LOG(TRII_LOG_WARN, "group", "%shas waited %.1f s in %s for %s; `trireme why` looks at all",
-             who, (double)waited_ns / (double)TRII_NS_PER_S, what, whom);
+    TRII_LOG(TRII_LOG_WARN, "group", "%shas waited %.1f s in %s for %s%s", who,
+             (double)waited_ns / (double)TRII_NS_PER_S, what, whom,
+             group->recorder != NULL ? "; `trireme why` looks at all" : "");
 }
 
 tri_status trii_group_wait(tri_group *group, trii_op *op, int64_t deadline_ns, bool fatal)
@@ -91,8 +93,10 @@ tri_status trii_group_wait(tri_group *group, trii_op *op, int64_t deadline_ns, b
             break;
         now = trii_now_ns();
         if (now >= say_ns) {
-            if (group->engine->say != NULL)
+            if (group->engine->say != NULL && (fatal || now - group->said_ns >= SAY_NS)) {
                 group->engine->say(group->self, op);
+                group->said_ns = now;
+            }
             say_ns = TRII_NO_DEADLINE;
         }
         if (now >= deadline_ns) {
@@ -177,14 +181,16 @@ static tri_status post_blocking(tri_group *group, const trii_collective *call)
 tri_status trii_group_post(tri_group *group, trii_collective *call, tri_work **work_out)
 {
     tri_work *member = NULL;
+    char what[256];
     tri_status st;
 
     if (TRII_UNLIKELY(group->chaos != NULL))
         trii_chaos_strike(group->chaos, group->engine, group->self, call);
     st = trii_fault_status(&group->fault);
     if (TRII_UNLIKELY(st != TRI_OK)) {
-        st = TRII_FAIL(st, "%s, rank %d: the group has failed: %s%s", trii_kind_name(call->kind),
-                       group->rank, group->fault.text, remedy(st));
+        trii_collective_describe(call, what, sizeof(what));
+        st = TRII_FAIL(st, "%s, rank %d: the group has failed: %s%s", what, group->rank,
+                       group->fault.text, remedy(group, st));
         if (group->recorder != NULL) /* a failure between two calls has no other record */
             trii_recorder_failed(group->recorder, trii_fault_status(&group->fault),
                                  group->fault.text);

@@ -121,8 +121,8 @@ static tri_status rank_is_taken(const trii_launch_env *env, const char *by)
                      env->rank, by, env->host, env->port);
 }
 
-/* One rank that is started twice. */
-static tri_status claim_rank(tri_store *store, const trii_launch_env *env)
+/* One rank that is started twice. again: it came in vain, and nobody is in its place. */
+static tri_status claim_rank(tri_store *store, const trii_launch_env *env, bool again)
 {
     char ours[160], theirs[160], key[32], host[64];
     tri_status status;
@@ -130,6 +130,8 @@ static tri_status claim_rank(tri_store *store, const trii_launch_env *env)
     trii_process_host(host, sizeof(host));
     snprintf(ours, sizeof(ours), "process %d on %s", trii_process_id(), host);
     snprintf(key, sizeof(key), "rank/%d", env->rank);
+    if (again)
+        return tri_store_set(store, key, ours, strlen(ours));
     status = claim(store, key, ours, theirs);
     return status == TRI_ERR_STATE ? rank_is_taken(env, theirs) : status;
 }
@@ -161,33 +163,57 @@ static tri_status check_turn(tri_store *life, const trii_launch_env *env, int tu
 }
 
 /* A view for the n-th time that this rank joins at a new store: a worker may be a script that runs
- * several programs one after the other. */
-static tri_status open_turn(tri_store *life, const trii_launch_env *env, tri_store **view_out)
+ * several programs one after the other. A turn in which this rank did not meet the others is
+ * still on: a program that tries again after a timeout finds them where they wait, or have met. */
+static tri_status open_turn(tri_store *life, const trii_launch_env *env, tri_store **view_out,
+                            bool *again_out)
 {
-    char key[48];
+    char key[48], met[48];
+    const char *keys[] = {met};
+    bool over = true;
     int64_t turn = 0;
     tri_status status;
 
     snprintf(key, sizeof(key), "turns/%d", env->rank);
-    status = tri_store_add(life, key, 1, &turn);
-    if (status == TRI_OK && turn > 1)
-        status = check_turn(life, env, (int)turn - 1);
+    status = tri_store_add(life, key, 0, &turn);
+    if (status == TRI_OK && turn > 0) {
+        snprintf(met, sizeof(met), "turn/%d/met/%d", (int)turn, env->rank);
+        status = tri_store_check(life, keys, 1, &over);
+    }
+    if (status == TRI_OK && over)
+        status = tri_store_add(life, key, 1, &turn);
+    if (status == TRI_OK && turn > over)
+        status = check_turn(life, env, (int)turn - over);
     if (status != TRI_OK)
         return status;
+    *again_out = !over;
     snprintf(key, sizeof(key), "turn/%d", (int)turn);
     return tri_store_prefix(key, life, view_out);
 }
 
 /* Until all have come to a store that is new. */
-static tri_status wait_for_all(tri_store *store, const trii_launch_env *env, int64_t deadline_ns)
+static tri_status wait_for_all(tri_store *store, const trii_launch_env *env, int64_t deadline_ns,
+                               bool again)
 {
+    char key[32], *verdict = NULL;
+    const char *keys[] = {key};
+    bool counted = false;
+    tri_status status = TRI_OK;
     const trii_group_args args = {.store = store,
                                   .rank = env->rank,
                                   .size = env->size,
                                   .name = "world",
                                   .deadline_ns = deadline_ns};
 
-    return trii_group_agree(&args, "come", TRI_OK);
+    snprintf(key, sizeof(key), "come/%d", env->rank);
+    if (again)
+        status = tri_store_check(store, keys, 1, &counted);
+    if (status == TRI_OK && !counted)
+        return trii_group_agree(&args, "come", TRI_OK);
+    if (status == TRI_OK)
+        status = trii_agree_wait(&args, "come", &verdict);
+    tri_store_free(verdict);
+    return status;
 }
 
 /* Adds what the reader may do about ranks that did not come. */
@@ -210,7 +236,7 @@ static tri_status open_tcp(const trii_launch_env *env, int64_t timeout_ms, tri_s
                                            .timeout_ms = timeout_ms};
     int64_t deadline_ns = trii_deadline_ms(timeout_ms);
     tri_store *base = NULL, *life = NULL, *view = NULL;
-    bool meet = env->agent_store && !env->new_store;
+    bool meet = env->agent_store && !env->new_store, again = false;
     char prefix[40];
     tri_status status = tri_store_tcp(env->host, env->port, &options, &base);
 
@@ -224,14 +250,18 @@ static tri_status open_tcp(const trii_launch_env *env, int64_t timeout_ms, tri_s
     if (status == TRI_OK && meet)
         status = with_remedy(open_session(life, env, deadline_ns, &view), env);
     else if (status == TRI_OK && env->new_store)
-        status = open_turn(life, env, &view);
+        status = open_turn(life, env, &view, &again);
     else if (status == TRI_OK)
         view = tri_store_ref(life);
     tri_store_unref(life);
     if (status == TRI_OK)
-        status = claim_rank(view, env);
+        status = claim_rank(view, env, again);
     if (status == TRI_OK && !meet)
-        status = with_remedy(wait_for_all(view, env, deadline_ns), env);
+        status = with_remedy(wait_for_all(view, env, deadline_ns, again), env);
+    if (status == TRI_OK && env->new_store) {
+        snprintf(prefix, sizeof(prefix), "met/%d", env->rank);
+        status = tri_store_set(view, prefix, "", 0);
+    }
     if (status != TRI_OK) {
         tri_store_unref(view);
         return status;

@@ -351,6 +351,28 @@ static void programs_of_a_script_join_one_after_the_other(void **state)
     spawn_free(&s);
 }
 
+/* Ranks 0 and 1 wait twice in vain before rank 2 comes; it comes once both have. */
+static void ranks_that_try_again_meet(void **state)
+{
+    spawn s;
+
+    (void)state;
+    start_script(
+        &s, "3",
+        "[ $RANK = 2 ] || { \"$0\" worker 300; echo >\"$TRI_RUN_DIR/a$RANK\"; \"$0\" worker "
+        "300; echo >\"$TRI_RUN_DIR/b$RANK\"; }; until [ -e \"$TRI_RUN_DIR/b0\" ] && [ -e "
+        "\"$TRI_RUN_DIR/b1\" ]; do sleep 0.01; done; exec \"$0\" worker");
+    if (spawn_wait(&s) != 0)
+        fail_msg("%s", SPAWN_ERR(&s));
+    for (int rank = 0; rank < 3; rank++) {
+        char line[60];
+
+        snprintf(line, sizeof(line), "rank %d of 3, local %d of 3: 7\n", rank, rank);
+        assert_int_equal(count_lines(SPAWN_OUT(&s), line), 1);
+    }
+    spawn_free(&s);
+}
+
 static void a_worker_that_joins_twice_at_once_is_named(void **state)
 {
     spawn s;
@@ -462,6 +484,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(another_jobs_store_is_named),
     cmocka_unit_test(a_rank_that_comes_twice_is_named),
     cmocka_unit_test(programs_of_a_script_join_one_after_the_other),
+    cmocka_unit_test(ranks_that_try_again_meet),
     cmocka_unit_test(a_worker_that_joins_twice_at_once_is_named),
     cmocka_unit_test(a_job_key_is_asked_of_every_rank),
     cmocka_unit_test(trirun_requires_a_key_if_it_shall),
