@@ -77,6 +77,25 @@ static void events_leases_and_failures_are_told_apart(void **state)
     assert_true(r.failed && r.code == 16);
 }
 
+/* etcd's simple tokens have 22 characters, its signed ones (JWT, RS256) some 600. */
+static void a_token_is_taken_whole_or_not_at_all(void **state)
+{
+    char text[6000];
+    trii_etcd_reply r;
+
+    (void)state;
+    for (int n = 20; n < 5500; n += 479) {
+        snprintf(text, sizeof(text), "{\"token\":\"%0*d\"}", n, 7);
+        if (n < (int)sizeof(r.token)) {
+            read_ok(text, &r);
+            assert_int_equal(strlen(r.token), n);
+            trii_etcd_reply_fini(&r);
+        } else {
+            CHECK_FAILS(trii_etcd_reply_read(text, strlen(text), &r), TRI_ERR_FORMAT, "a token of");
+        }
+    }
+}
+
 static void what_is_no_answer_is_refused(void **state)
 {
     trii_etcd_reply r;
@@ -153,6 +172,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_range_has_its_keys_and_numbers_beyond_doubles),
     cmocka_unit_test(a_transaction_says_which_branch_and_whose_keys),
     cmocka_unit_test(events_leases_and_failures_are_told_apart),
+    cmocka_unit_test(a_token_is_taken_whole_or_not_at_all),
     cmocka_unit_test(what_is_no_answer_is_refused),
     cmocka_unit_test(bytes_are_written_as_they_are_read),
     cmocka_unit_test(the_corpus_cut_anywhere),

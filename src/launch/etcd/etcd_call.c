@@ -94,7 +94,7 @@ void trii_etcd_avoid(trii_etcd_client *client, int endpoint)
 tri_status trii_etcd_attempt(trii_etcd_client *client, int endpoint, const char *path,
                              trii_etcd_post *post, trii_etcd_answer *answer_out)
 {
-    char url[400], token[TRII_ETCD_TEXT];
+    char url[400], token[sizeof(client->token)];
     trii_etcd_http *http = NULL;
     tri_status status = TRI_OK;
 

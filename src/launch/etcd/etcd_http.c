@@ -140,7 +140,8 @@ static bool add_header(trii_etcd_http *http, const char *text)
 static bool set_headers(trii_etcd_http *http, int64_t left_ms)
 {
     const char *token = http->post->token;
-    char text[TRII_ETCD_WHY];
+    char text[40], *login;
+    size_t bytes;
     bool ok = add_header(http, "Content-Type: application/json") && add_header(http, "Expect:") &&
               add_header(http, "Grpc-Metadata-hasleader: true");
 
@@ -149,8 +150,12 @@ static bool set_headers(trii_etcd_http *http, int64_t left_ms)
         ok = ok && add_header(http, text);
     }
     if (token != NULL && *token != '\0') {
-        snprintf(text, sizeof(text), "Authorization: %s", token);
-        ok = ok && add_header(http, text);
+        bytes = strlen(token) + sizeof("Authorization: ");
+        login = trii_alloc(1, bytes, "etcd token");
+        if (login != NULL)
+            snprintf(login, bytes, "Authorization: %s", token);
+        ok = ok && login != NULL && add_header(http, login);
+        trii_free(login);
     }
     curl_easy_setopt(http->curl, CURLOPT_HTTPHEADER, http->headers);
     return ok;

@@ -9,6 +9,7 @@
 
 #include "launch/etcd/etcd_client.h"
 #include "launch/etcd/etcd_http.h"
+#include "launch/etcd/etcd_json.h"
 #include "os/thread.h"
 
 #define TRII_ETCD_MAX_ENDPOINTS 16
@@ -27,7 +28,7 @@ struct trii_etcd_client {
     int current;      /* the server that is asked first */
     trii_etcd_http *idle[TRII_ETCD_IDLE];
     int n_idle;
-    char token[TRII_ETCD_TEXT]; /* "" = not logged in */
+    char token[TRII_ETCD_TOKEN]; /* "" = not logged in */
 
     trii_mutex write_mutex; /* guards what follows */
     int64_t serial;         /* of our last write, also if it failed: no two have the same */

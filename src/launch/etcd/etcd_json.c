@@ -243,8 +243,10 @@ static tri_status read_object(const json_t *object, trii_etcd_reply *reply)
     reply->created = json_is_true(json_object_get(object, "created"));
     reply->canceled = json_is_true(json_object_get(object, "canceled"));
     reply->compact_revision = number_in(object, "compact_revision");
-    if (token != NULL && strlen(token) < sizeof(reply->token))
-        snprintf(reply->token, sizeof(reply->token), "%s", token);
+    if (token != NULL && strlen(token) >= sizeof(reply->token))
+        return TRII_FAIL(TRI_ERR_FORMAT, "a token of %zu characters, at most %zu", strlen(token),
+                         sizeof(reply->token) - 1);
+    snprintf(reply->token, sizeof(reply->token), "%s", token != NULL ? token : "");
     status = read_range(object, 0, reply);
     if (status == TRI_OK)
         status = read_responses(json_object_get(object, "responses"), reply);

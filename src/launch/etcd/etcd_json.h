@@ -19,6 +19,7 @@ typedef struct trii_etcd_kv {
 } trii_etcd_kv;
 
 #define TRII_ETCD_TEXT 200
+#define TRII_ETCD_TOKEN 4096 /* a signed one (JWT) has some hundred characters */
 
 /* One answer of any kind, or one line of a stream; what it does not say is 0. */
 typedef struct trii_etcd_reply {
@@ -33,7 +34,7 @@ typedef struct trii_etcd_reply {
     bool failed; /* `code` and `message` say how; code is gRPC's */
     int code;
     char message[TRII_ETCD_TEXT];
-    char token[TRII_ETCD_TEXT];
+    char token[TRII_ETCD_TOKEN];
 } trii_etcd_reply;
 
 /* Errors: FORMAT (not such an answer; nothing to free), NO_MEMORY. */
