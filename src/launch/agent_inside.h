@@ -62,6 +62,7 @@ typedef struct trii_agent {
     bool gave_up;          /* SIGKILL did not help */
     bool hung;             /* the job stood still and was stopped */
     bool waited;           /* workers waited in a call when the user's signal came */
+    bool open_told;        /* that a store is open to the network */
     bool failed_elsewhere; /* on another host, or there */
     int restarts;          /* attempts that failed and were followed by another */
     trii_meeting *meeting; /* with the agents of other hosts; NULL: there are none */
@@ -111,6 +112,9 @@ void trii_notice_stop(trii_agent *a);
 /* A store without any key, for one attempt: keys of an earlier one are never read. */
 tri_status trii_job_store_open(trii_agent *a, const char *host, int port) TRI_MUST_CHECK;
 void trii_job_store_close(trii_agent *a);
+/* Says once that stores of this agent are open to the network: its own, and the agents' store at
+ * that port, 0 = none. */
+void trii_job_store_warn(trii_agent *a, int agents_port);
 /* INVALID_ARG: a job key is required, and there is none. */
 tri_status trii_job_key_check(const trii_agent *a, bool set) TRI_MUST_CHECK;
 

@@ -1,6 +1,6 @@
 /*
- * dry_run.c - see dry_run.h. What only a meeting of the hosts decides is shown as if all hosts had
- * as many workers as this one, and said so.
+ * dry_run.c - see dry_run.h. What only a meeting of the hosts decides is said to be so; given ranks
+ * are shown as if all hosts had as many workers as this one.
  */
 #include "launch/dry_run.h"
 
@@ -9,12 +9,19 @@
 #include "base/alloc.h"
 #include "launch/devices.h"
 #include "launch/environment.h"
+#include "launch/log_folder.h"
 #include "launch/worker_command.h"
 #include "os/process.h"
 
 static bool is_static(const trii_launch_options *options)
 {
     return strcmp(options->rdzv_backend, "static") == 0;
+}
+
+/* Several hosts meet, and ranks, sizes and addresses come of that. */
+static bool is_dynamic(const trii_launch_options *o)
+{
+    return o->max_nodes > 1 && !is_static(o);
 }
 
 /* Settings of the rendezvous; a dry run is shown to others, so what is secret stays out of it. */
@@ -54,33 +61,80 @@ static void print_hosts(const trii_launch_options *o, FILE *out)
         fprintf(out, "  hosts     : %d to %d", o->min_nodes, o->max_nodes);
     if (o->max_nodes > 1)
         fprintf(out, "%s\n", is_static(o) ? "" : "; who has which rank is decided when they meet");
-    if (o->max_nodes > 1 || !o->standalone) {
-        fprintf(out, "  rendezvous: %s at %s", o->rdzv_backend,
-                o->rdzv_host[0] != '\0' ? o->rdzv_host : "localhost");
+    if (o->max_nodes == 1 && !o->standalone && !is_static(o))
+        fprintf(out, "  rendezvous: one host needs none, so %s is not asked\n", o->rdzv_backend);
+    if (o->max_nodes > 1) {
+        fprintf(out, "  rendezvous: %s at %s", o->rdzv_backend, o->rdzv_host);
         if (o->rdzv_port >= 0)
             fprintf(out, ":%d", o->rdzv_port);
         print_conf(o->rdzv_conf, out);
     }
     if (o->max_nodes > 1 && is_static(o))
-        fprintf(out, "  node rank : %d%s\n", o->node_rank,
-                o->node_rank == 0 ? ", serves the store" : "");
-    if (o->master_port != 0)
+        fprintf(out, "  node rank : %d%s; ranks are shown as if every host had %d worker%s\n",
+                o->node_rank, o->node_rank == 0 ? ", serves the store" : "", o->nproc,
+                o->nproc == 1 ? "" : "s");
+    if (is_dynamic(o))
+        fprintf(out, "  store     : on the host that gets rank 0, any free port\n");
+    else if (o->master_port != 0)
         fprintf(out, "  store     : %s port %d\n", o->master_addr, o->master_port);
     else
         fprintf(out, "  store     : %s, any free port\n", o->master_addr);
 }
 
+static const char *job_id(const trii_launch_options *o)
+{
+    if (o->run_id != NULL)
+        return o->run_id;
+    return o->max_nodes > 1 ? "none" : "(made at the start)";
+}
+
+static void print_streams(const char *title, const trii_launch_options *o,
+                          const trii_std_spec *spec, FILE *out)
+{
+    static const char *const streams[] = {"", "stdout", "stderr", "stdout and stderr"};
+    const char *before = "";
+
+    if (!spec->per_rank && spec->all != 0)
+        fprintf(out, "  %-10s: %s of all workers\n", title, streams[spec->all]);
+    for (int i = 0; spec->per_rank && i < o->nproc; i++) {
+        if (trii_std_of(spec, i) == 0)
+            continue;
+        if (*before == '\0')
+            fprintf(out, "  %-10s:", title);
+        fprintf(out, "%s %s of local rank %d", before, streams[trii_std_of(spec, i)], i);
+        before = ",";
+    }
+    if (*before != '\0')
+        fputc('\n', out);
+}
+
+static void print_logs(const trii_launch_options *o, FILE *out)
+{
+    const char *temporary = getenv("TMPDIR");
+
+    if (o->log_dir != NULL && strcmp(o->log_dir, "/dev/null") == 0)
+        fprintf(out, "  logs      : none, and no error files\n");
+    else if (o->log_dir != NULL)
+        fprintf(out, "  logs      : below %s\n", o->log_dir);
+    else if (trii_log_folder_is_wanted(o))
+        fprintf(out, "  logs      : in a new folder below %s\n",
+                temporary != NULL && *temporary != '\0' ? temporary : "/tmp");
+    else
+        fprintf(out, "  logs      : none; error files are in the run folder\n");
+    print_streams("redirects", o, &o->redirects, out);
+    print_streams("tee", o, &o->tee, out);
+}
+
 static void print_rest(const trii_launch_options *o, FILE *out)
 {
-    fprintf(out, "  job id    : %s\n", o->run_id != NULL ? o->run_id : "made at the start");
+    fprintf(out, "  job id    : %s\n", job_id(o));
     fprintf(out, "  restarts  : %d\n", o->max_restarts);
     fprintf(out, "  ending    : %s are passed on; after %g s SIGKILL\n", o->signals,
             (double)o->shutdown_timeout_ms / 1000);
     if (o->hang_timeout_ms > 0)
         fprintf(out, "  hang      : stopped after %g s without any progress\n",
                 (double)o->hang_timeout_ms / 1000);
-    if (o->log_dir != NULL)
-        fprintf(out, "  logs      : below %s\n", o->log_dir);
+    print_logs(o, out);
     if (o->numa_binding != NULL)
         fprintf(out, "  binding   : %s\n", o->numa_binding);
 }
@@ -105,20 +159,37 @@ static void print_word(const char *word, FILE *out)
     fputc('\'', out);
 }
 
-/* One variable of a worker; some get their value only when the job starts. */
-static void print_variable(const char *variable, FILE *out)
+/* Whether the value comes of the meeting of the hosts. */
+static bool is_decided_then(const trii_launch_options *o, const char *variable)
 {
-    bool made =
-        strcmp(variable, "MASTER_PORT=0") == 0 || strcmp(variable, "TORCHELASTIC_ERROR_FILE=") == 0;
+    static const char *const names[] = {
+        "RANK=",        "GROUP_RANK=",  "ROLE_RANK=",       "WORLD_SIZE=",
+        "MASTER_ADDR=", "MASTER_PORT=", "ROLE_WORLD_SIZE=", "TRI_NEW_STORE="};
+    bool is = o->min_nodes < o->max_nodes && strncmp(variable, "GROUP_WORLD_SIZE=", 17) == 0;
 
-    if (made)
-        fprintf(out, "      %.*s(made at the start)\n", (int)strcspn(variable, "=") + 1, variable);
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+        is = is || strncmp(variable, names[i], strlen(names[i])) == 0;
+    return is && is_dynamic(o);
+}
+
+/* One variable of a worker; some get their value only when the job starts. */
+static void print_variable(const trii_launch_options *o, const char *variable, FILE *out)
+{
+    int name = (int)strcspn(variable, "=") + 1;
+    bool made = strcmp(variable, "MASTER_PORT=0") == 0 ||
+                strcmp(variable, "TORCHELASTIC_ERROR_FILE=") == 0 ||
+                (strncmp(variable, "TRI_NEW_STORE=", 14) == 0 && o->master_port == 0);
+
+    if (is_decided_then(o, variable))
+        fprintf(out, "      %.*s(decided when the hosts meet)\n", name, variable);
+    else if (made)
+        fprintf(out, "      %.*s(made at the start)\n", name, variable);
     else
         fprintf(out, "      %s\n", variable);
 }
 
-static tri_status print_worker(const trii_launch_job *job, const trii_launch_command *command,
-                               int local_rank, FILE *out)
+static tri_status print_worker(const trii_launch_options *o, const trii_launch_job *job,
+                               const trii_launch_command *command, int local_rank, FILE *out)
 {
     static const char *const nothing[] = {NULL};
     const char **argv = NULL, **envp = NULL;
@@ -127,14 +198,15 @@ static tri_status print_worker(const trii_launch_job *job, const trii_launch_com
     if (status == TRI_OK)
         status = trii_launch_environment(job, local_rank, nothing, &envp);
     if (status == TRI_OK) {
-        fprintf(out, "  rank %d    :", job->first_rank + local_rank);
+        fprintf(out, "  %s %d%s:", is_dynamic(o) ? "worker" : "rank", job->first_rank + local_rank,
+                is_dynamic(o) ? "  " : "    ");
         for (int i = 0; argv[i] != NULL; i++) {
             fputc(' ', out);
             print_word(argv[i], out);
         }
         fputc('\n', out);
         for (int i = 0; envp[i] != NULL; i++)
-            print_variable(envp[i], out);
+            print_variable(o, envp[i], out);
     }
     trii_free(argv);
     trii_free(envp);
@@ -158,7 +230,7 @@ tri_status trii_dry_run(const trii_launch_options *o, FILE *out)
                                  .master_port = o->master_port,
                                  .use_agent_store = true,
                                  .new_store = !is_static(o),
-                                 .run_id = o->run_id != NULL ? o->run_id : "(made at the start)",
+                                 .run_id = job_id(o),
                                  .run_dir = "(made at the start)",
                                  .error_dir = NULL,
                                  .signals = o->signals,
@@ -173,6 +245,6 @@ tri_status trii_dry_run(const trii_launch_options *o, FILE *out)
     print_hosts(o, out);
     print_rest(o, out);
     for (int i = 0; i < o->nproc && status == TRI_OK; i++)
-        status = print_worker(&job, &command, i, out);
+        status = print_worker(o, &job, &command, i, out);
     return status;
 }

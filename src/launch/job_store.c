@@ -6,7 +6,10 @@
  */
 #include "launch/agent_inside.h"
 
+#include <string.h>
+
 #include "base/err.h"
+#include "base/log.h"
 #include "os/secret.h"
 
 tri_status trii_job_key_check(const trii_agent *a, bool set)
@@ -16,6 +19,46 @@ tri_status trii_job_key_check(const trii_agent *a, bool set)
                : TRII_FAIL(TRI_ERR_INVALID_ARG,
                            "--require-key: TRI_JOB_KEY_FILE names no file with a key (head -c 32 "
                            "/dev/urandom | base64 >FILE; chmod 600 FILE)");
+}
+
+static tri_status port_taken(const trii_launch_options *o)
+{
+    char why[TRII_ERR_BYTES];
+
+    snprintf(why, sizeof(why), "%s", tri_last_error());
+    return TRII_FAIL(TRI_ERR_STATE,
+                     "the job's %s: another job or program has the port (who: ss -ltnp | grep "
+                     ":%d); choose another %s",
+                     why, o->master_port,
+                     *o->rdzv_endpoint != '\0' ? "one in --rdzv-endpoint"
+                                               : "--master-port, or --master-port 0 for any");
+}
+
+void trii_job_store_warn(trii_agent *a, int agents_port)
+{
+    const trii_launch_options *o = a->options;
+    bool open = a->store != NULL && trii_tcp_server_is_open(a->store);
+    int port = open ? trii_tcp_server_port(a->store) : 0;
+    char ports[64];
+    const char *what;
+
+    if (a->open_told || (port == 0 && agents_port == 0))
+        return;
+    a->open_told = true;
+    if (port != 0 && agents_port != 0)
+        snprintf(ports, sizeof(ports), "ports %d and %d are", agents_port, port);
+    else
+        snprintf(ports, sizeof(ports), "port %d is", port != 0 ? port : agents_port);
+    if (a->meeting != NULL)
+        what = "give all hosts the same TRI_JOB_KEY_FILE, or use a network that you trust";
+    else if (*o->rdzv_endpoint != '\0')
+        what = "name a loopback address (--rdzv-endpoint 127.0.0.1:PORT)";
+    else
+        what = "name a loopback address (--master-addr 127.0.0.1)";
+    TRII_LOG(TRII_LOG_WARN, "launch",
+             "%s open to the network, and no job key protects the job: whoever reaches it can "
+             "read and change the job's keys; %s",
+             ports, what);
 }
 
 /* A name that is not loopback is served everywhere, as torchrun does: workers may resolve it to
@@ -28,6 +71,7 @@ tri_status trii_job_store_open(trii_agent *a, const char *host, int port)
                                             .port = port,
                                             .key = &key,
                                             .key_optional = loopback,
+                                            .open_is_told = true,
                                             .loop = a->loop};
     tri_status status = trii_job_key_load(&key);
 
@@ -37,12 +81,12 @@ tri_status trii_job_store_open(trii_agent *a, const char *host, int port)
         status = trii_tcp_server_create(&server, &a->store);
     trii_secret_wipe(&key, sizeof(key));
     if (status == TRI_ERR_STATE && a->options->master_port != 0)
-        return TRII_FAIL_CTX(status,
-                             "store of the job: another job or program has the port (who: ss -ltnp "
-                             "| grep :%d); choose another --master-port, or for one host "
-                             "--master-port 0",
-                             a->options->master_port);
-    return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "store of the job");
+        return port_taken(a->options);
+    if (status != TRI_OK)
+        return TRII_FAIL_CTX(status, "the job's");
+    if (a->meeting == NULL)
+        trii_job_store_warn(a, 0);
+    return TRI_OK;
 }
 
 void trii_job_store_close(trii_agent *a)

@@ -10,7 +10,7 @@
 #include "os/file.h"
 #include "os/folder.h"
 
-static bool wants_files(const trii_launch_options *options)
+bool trii_log_folder_is_wanted(const trii_launch_options *options)
 {
     const trii_std_spec *specs[] = {&options->redirects, &options->tee};
 
@@ -36,7 +36,7 @@ tri_status trii_log_folder_create(trii_log_folder *folder, const trii_launch_opt
     memset(folder, 0, sizeof(*folder));
     if (base != NULL && strcmp(base, "/dev/null") == 0)
         return TRI_OK;
-    if (base == NULL && !wants_files(options)) {
+    if (base == NULL && !trii_log_folder_is_wanted(options)) {
         snprintf(folder->run, sizeof(folder->run), "%s", run_dir);
         return TRI_OK;
     }

@@ -19,6 +19,8 @@ typedef struct trii_log_folder {
     bool temporary; /* nobody said where, so we must */
 } trii_log_folder;
 
+/* Whether there will be log files, so that a folder is made although nobody named one. */
+bool trii_log_folder_is_wanted(const trii_launch_options *options);
 /* Makes the folder of this run. Errors: IO. */
 tri_status trii_log_folder_create(trii_log_folder *folder, const trii_launch_options *options,
                                   const char *run_id, const char *run_dir) TRI_MUST_CHECK;

@@ -361,6 +361,7 @@ static tri_status join_once(trii_agent *a)
         return TRI_OK;
     if (!m->round.master)
         trii_job_store_close(a);
+    trii_job_store_warn(a, trii_rendezvous_open_port(m->rdzv));
     if (a->restarts < m->round.restarts)
         a->restarts = m->round.restarts;
     trii_host_events_round(&a->monitor.events, a->restarts, m->before, m->n_before, &m->round);

@@ -38,8 +38,7 @@ static tri_status unknown_long(const char *given, size_t length)
         }
     }
     if (best < 0)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "unknown option --%.*s; --help lists all",
-                         (int)length, given);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "unknown option --%.*s", (int)length, given);
     return TRII_FAIL(TRI_ERR_INVALID_ARG, "unknown option --%.*s; did you mean --%s?", (int)length,
                      given, trii_option_rows[best].name);
 }

@@ -107,10 +107,11 @@ static tri_status read_nnodes(trii_option_values *values, trii_launch_options *o
 
 static tri_status read_nproc(trii_option_values *values, int *nproc_out)
 {
-    const char *text = trii_option_text(values, TRII_OPT_NPROC);
+    const char *text = trii_option_text(values, TRII_OPT_NPROC), *digits = text + (*text == '-');
+    char name[64];
     int n_gpus;
 
-    if (isdigit((unsigned char)*text) || *text == '-') {
+    if (*digits != '\0' && strspn(digits, "0123456789") == strlen(digits)) {
         tri_status status = integer_of(values, TRII_OPT_NPROC, 1, 4096, nproc_out);
 
         values->exit_status = TRII_LAUNCH_FAILED; /* torchrun takes it as a text first */
@@ -124,8 +125,8 @@ static tri_status read_nproc(trii_option_values *values, int *nproc_out)
     } else if (strcmp(text, "cpu") == 0 || strcmp(text, "auto") == 0) {
         *nproc_out = trii_launch_count_cores();
     } else {
-        return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "--nproc-per-node %s: neither a number nor auto, cpu or gpu", text);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s %s: neither a number nor auto, cpu or gpu",
+                         shown_name(values, TRII_OPT_NPROC, name, sizeof(name)), text);
     }
     return TRI_OK;
 }

@@ -25,7 +25,7 @@ const trii_option_row trii_option_rows[TRII_OPT_COUNT] = {
     [TRII_OPT_MASTER_PORT] = {"master-port", .fallback = "", .value = "PORT",
                               .help = "of the store; one host: any free one, several: 29500"},
     [TRII_OPT_LOCAL_ADDR] = {"local-addr", .fallback = "", .value = "HOST",
-                             .help = "of this host, instead of its name"},
+                             .help = "of this host, else that from which it reaches the store"},
     [TRII_OPT_MAX_RESTARTS] = {"max-restarts", .fallback = "0", .value = "N",
                                .help = "how often a failed job starts again"},
     [TRII_OPT_MONITOR_INTERVAL] = {"monitor-interval", .fallback = "0.1", .value = "S",

@@ -234,8 +234,23 @@ static void a_misspelt_name_gets_the_nearest(void **state)
     CHECK_FAILS(PARSE(&options, "--nprocs-per-node=2", "p"), TRI_ERR_INVALID_ARG,
                 "unknown option --nprocs-per-node; did you mean --nproc-per-node?");
     CHECK_FAILS(PARSE(&options, "--Mater_Addr=h", "p"), TRI_ERR_INVALID_ARG, "--master-addr?");
-    CHECK_FAILS(PARSE(&options, "--frobnicate", "p"), TRI_ERR_INVALID_ARG, "--help lists all");
+    CHECK_FAILS(PARSE(&options, "--frobnicate", "p"), TRI_ERR_INVALID_ARG,
+                "unknown option --frobnicate");
     assert_int_equal(options.exit_status, 2);
+}
+
+static void a_count_of_workers_that_is_none_gets_the_words(void **state)
+{
+    trii_launch_options options;
+
+    (void)state;
+    clearenv();
+    CHECK_FAILS(PARSE(&options, "--nproc-per-node=2x", "p"), TRI_ERR_INVALID_ARG,
+                "--nproc-per-node 2x: neither a number nor auto, cpu or gpu");
+    CHECK_FAILS(PARSE(&options, "--nproc-per-node=-1", "p"), TRI_ERR_INVALID_ARG, "between 1 and");
+    setenv("PET_NPROC_PER_NODE", "2x", 1);
+    CHECK_FAILS(PARSE(&options, "p"), TRI_ERR_INVALID_ARG,
+                "PET_NPROC_PER_NODE 2x: neither a number nor auto, cpu or gpu");
 }
 
 static void torchruns_beginnings_stay_unique(void **state)
@@ -262,6 +277,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_command_lines_of_scripts_parse),
     cmocka_unit_test(streams_are_chosen_as_with_torchrun),
     cmocka_unit_test(a_misspelt_name_gets_the_nearest),
+    cmocka_unit_test(a_count_of_workers_that_is_none_gets_the_words),
     cmocka_unit_test(torchruns_beginnings_stay_unique),
     cmocka_unit_test(gpus_are_counted_without_a_driver),
 };

@@ -57,6 +57,27 @@ static void signal_ready(trii_watch *watch, unsigned events)
     }
 }
 
+static bool can_handle(int number)
+{
+    return number != 0 && number != SIGKILL && number != SIGSTOP && number != SIGCHLD &&
+           number != SIGWINCH;
+}
+
+static tri_status cannot_handle(const char *name)
+{
+    char list[400] = "";
+    size_t used = 0;
+
+    for (size_t i = 0; trii_signal_at(i) != 0 && used < sizeof(list); i++) {
+        if (can_handle(trii_signal_at(i)))
+            used += (size_t)snprintf(list + used, sizeof(list) - used, " %s",
+                                     trii_signal_name(trii_signal_at(i)));
+    }
+    return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                     "--signals-to-handle: cannot handle %s; what it takes are numbers and%s", name,
+                     list);
+}
+
 tri_status trii_agent_signals_open(trii_agent *a)
 {
     int numbers[MAX_SIGNALS] = {SIGCHLD, SIGWINCH, NOTICE}, n = 3, fd;
@@ -71,9 +92,8 @@ tri_status trii_agent_signals_open(trii_agent *a)
 
         snprintf(name, sizeof(name), "%.*s", (int)length, list);
         number = trii_signal_number(name);
-        if (number == 0 || number == SIGKILL || number == SIGSTOP || number == SIGCHLD ||
-            number == SIGWINCH)
-            return TRII_FAIL(TRI_ERR_INVALID_ARG, "--signals-to-handle: cannot handle %s", name);
+        if (!can_handle(number))
+            return cannot_handle(name);
         if (number == NOTICE)
             a->notice.wanted = false; /* as torchrun then: it stops the job */
         /* nohup wants us to outlive the terminal. */

@@ -35,6 +35,8 @@ static bool is_for_python(const char *program)
     snprintf(path, sizeof(path), "%s%s", strchr(program, '/') != NULL ? "" : "./", program);
     if (trii_process_find(path, found, sizeof(found)) == TRI_OK)
         return false; /* the user meant to write ./ */
+    if (ends_with(program, ".sh"))
+        return false;
     file = fopen(program, "r");
     if (file == NULL)
         return false;

@@ -377,6 +377,15 @@ static bool is_program(const char *path)
     return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
 }
 
+static tri_status not_executable(const char *path)
+{
+    size_t length = strlen(path);
+    bool shell = length > 3 && strcmp(path + length - 3, ".sh") == 0;
+
+    return TRII_FAIL(TRI_ERR_IO, "cannot run %s: it is not executable; chmod +x %s%s%s", path, path,
+                     shell ? ", or run sh " : "", shell ? path : "");
+}
+
 tri_status trii_process_find(const char *name, char *path_out, size_t bytes)
 {
     const char *search = getenv("PATH");
@@ -389,8 +398,9 @@ tri_status trii_process_find(const char *name, char *path_out, size_t bytes)
         if (stat(name, &st) != 0)
             return TRII_FAIL(TRI_ERR_NOT_FOUND, "cannot run %s: %s", name, strerror(errno));
         if (!is_program(name))
-            return TRII_FAIL(TRI_ERR_IO, "cannot run %s: %s", name,
-                             S_ISDIR(st.st_mode) ? "it is a folder" : "it is not executable");
+            return S_ISREG(st.st_mode) ? not_executable(name)
+                                       : TRII_FAIL(TRI_ERR_IO, "cannot run %s: it is %s", name,
+                                                   S_ISDIR(st.st_mode) ? "a folder" : "no file");
         snprintf(path_out, bytes, "%s", name);
         return TRI_OK;
     }
@@ -408,6 +418,8 @@ tri_status trii_process_find(const char *name, char *path_out, size_t bytes)
         }
     }
     snprintf(path, sizeof(path), "./%s", name);
+    if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) != 0)
+        return not_executable(path);
     return TRII_FAIL(TRI_ERR_NOT_FOUND, "cannot find program %s in PATH%s%s", name,
                      is_program(path) ? "; did you mean " : "", is_program(path) ? path : "");
 }

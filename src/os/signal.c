@@ -38,6 +38,11 @@ const char *trii_signal_name(int number)
     return unnamed;
 }
 
+int trii_signal_at(size_t i)
+{
+    return i < TRII_COUNT_OF(names) ? names[i].number : 0;
+}
+
 int trii_signal_number(const char *name)
 {
     int64_t number;

@@ -372,18 +372,20 @@ static void on_accept(trii_watch *watch, unsigned events)
 /* --- life ------------------------------------------------------------------------------- */
 
 /* A job has one server, so it says this once. */
-static void warn_if_open(const trii_tcp_server *server, int fd)
+static void check_open(trii_tcp_server *server, int fd, bool told)
 {
     char host[TRII_ADDR_TEXT];
 
-    if (server->key.set || trii_unix_is_unix(fd) || trii_socket_local_host(fd, host) != TRI_OK ||
-        trii_socket_is_loopback(host))
+    server->open = !server->key.set && !trii_unix_is_unix(fd) &&
+                   trii_socket_local_host(fd, host) == TRI_OK && !trii_socket_is_loopback(host);
+    if (!server->open || told)
         return;
-    TRII_LOG(TRII_LOG_WARN, "store",
-             "port %d is open to the network, and no job key protects it: whoever reaches it can "
-             "read and change the job's keys; for one host name a loopback address (--master-addr "
-             "127.0.0.1), for several use a network that you trust",
-             server->port);
+    TRII_LOG(
+        TRII_LOG_WARN, "store",
+        "port %d is open to the network, and no job key protects it: whoever reaches it can "
+        "read and change the job's keys; for one host name a loopback address (127.0.0.1), for "
+        "several set TRI_JOB_KEY_FILE or use a network that you trust",
+        server->port);
 }
 
 static tri_status open_listener(trii_tcp_server *server, const trii_tcp_server_options *opt)
@@ -400,7 +402,7 @@ static tri_status open_listener(trii_tcp_server *server, const trii_tcp_server_o
     if (status == TRI_OK)
         status = trii_loop_watch(server->loop, &server->listener, fd, TRII_READABLE, on_accept);
     if (status == TRI_OK)
-        warn_if_open(server, fd);
+        check_open(server, fd, opt->open_is_told);
     else
         trii_socket_close(fd);
     return status;
@@ -481,6 +483,11 @@ void trii_tcp_server_destroy(trii_tcp_server *server)
 int trii_tcp_server_port(const trii_tcp_server *server)
 {
     return server->port;
+}
+
+bool trii_tcp_server_is_open(const trii_tcp_server *server)
+{
+    return server->open;
 }
 
 tri_status trii_tcp_server_wait_joined(trii_tcp_server *server, int n, int64_t deadline_ns)

@@ -21,8 +21,9 @@ typedef struct trii_tcp_server_options {
     int max_strangers;       /* connections that have not shown that they are clients; 0 = 2048 */
     size_t max_held;         /* bytes of unfinished requests, all clients together; 0 = 1 GiB */
     int64_t
-        patience_ms; /* for a connection to show that it is a client; 0 = 60 s, with a key 5 s */
-    trii_loop *loop; /* NULL = the control thread's, taken for the server's life */
+        patience_ms;   /* for a connection to show that it is a client; 0 = 60 s, with a key 5 s */
+    bool open_is_told; /* the caller says when the network reaches us and no key protects us */
+    trii_loop *loop;   /* NULL = the control thread's, taken for the server's life */
 } trii_tcp_server_options;
 
 /* Errors: STATE (port in use), NOT_FOUND, IO, INVALID_ARG, NO_MEMORY. */
@@ -31,6 +32,8 @@ tri_status trii_tcp_server_create(const trii_tcp_server_options *opt,
 /* Closes all connections. On any thread that holds no lock; not from a callback. */
 void trii_tcp_server_destroy(trii_tcp_server *server); /* NULL allowed */
 int trii_tcp_server_port(const trii_tcp_server *server);
+/* Whether the network reaches it, and no job key protects it. */
+bool trii_tcp_server_is_open(const trii_tcp_server *server);
 /* Blocks until n clients joined (ADD init/ 1); TIMEOUT says how many did. */
 tri_status trii_tcp_server_wait_joined(trii_tcp_server *server, int n,
                                        int64_t deadline_ns) TRI_MUST_CHECK;

@@ -40,6 +40,7 @@ struct trii_tcp_server {
     bool sweeping;
     trii_job_key key;
     bool key_optional;
+    bool open;                      /* the network reaches us, and no key protects us */
     int n_strangers, max_strangers; /* connections that are not validated */
     int64_t complained_ns;
     int64_t patience_ms;

@@ -207,8 +207,8 @@ static const char *remedy(tri_status status, bool connected, const char *why)
         return "somebody has this port who does not answer as a store: another program (choose a "
                "free port), or a store that is stopped";
     if (status == TRI_ERR_NOT_FOUND)
-        return "is the name (MASTER_ADDR, --master-addr) spelt right, and can this host resolve "
-               "it? An address needs no name service";
+        return "is the name spelt right, and can this host resolve it? An address needs no name "
+               "service";
     if (strstr(why, "refused") != NULL)
         return "nobody serves there: has the process that serves (rank 0) started, and are "
                "address and port its own?";

@@ -403,14 +403,36 @@ static void a_dry_run_shows_the_plan_and_runs_nothing(void **state)
     assert_has(SPAWN_OUT(&j.trirun), "      WORLD_SIZE=4\n");
     assert_has(SPAWN_OUT(&j.trirun), "      RANK=2\n");
     assert_has(SPAWN_OUT(&j.trirun), "      MASTER_PORT=29500\n");
+    assert_has(SPAWN_OUT(&j.trirun), "      TORCHELASTIC_RUN_ID=none\n");
+    assert_has(SPAWN_OUT(&j.trirun), "  job id    : none\n");
+    assert_has(SPAWN_OUT(&j.trirun), "as if every host had 2 workers\n");
+    assert_has(SPAWN_OUT(&j.trirun), "  logs      : none; error files are in the run folder\n");
     trirun_end(&j, 0);
     TRIRUN(&j, "--dry-run", "--nnodes=2", "--rdzv-backend=etcd", "--rdzv-endpoint=h:1",
            "--rdzv-conf=username=me,password=s3cret,ttl=5", "true");
     assert_int_equal(spawn_wait(&j.trirun), 0);
     assert_has(SPAWN_OUT(&j.trirun), "with username=me,password=***,ttl=5\n");
-    assert_has(SPAWN_OUT(&j.trirun), "      MASTER_PORT=(made at the start)\n");
+    assert_has(SPAWN_OUT(&j.trirun), "      MASTER_PORT=(decided when the hosts meet)\n");
+    assert_has(SPAWN_OUT(&j.trirun), "      GROUP_WORLD_SIZE=2\n");
     assert_has(SPAWN_OUT(&j.trirun), "      TORCHELASTIC_ERROR_FILE=(made at the start)\n");
     assert_null(strstr(SPAWN_OUT(&j.trirun), "s3cret"));
+    trirun_end(&j, 0);
+    TRIRUN(&j, "--dry-run", "--nnodes=1:3", "--nproc-per-node=2", "--rdzv-backend=c10d", "-r", "1",
+           "-t", "0:3", "--log-dir=/x", "true");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_has(SPAWN_OUT(&j.trirun), "  rendezvous: c10d at localhost:29400\n");
+    assert_has(SPAWN_OUT(&j.trirun), "  store     : on the host that gets rank 0, any free port\n");
+    assert_has(SPAWN_OUT(&j.trirun), "  logs      : below /x\n");
+    assert_has(SPAWN_OUT(&j.trirun), "  redirects : stdout of all workers\n");
+    assert_has(SPAWN_OUT(&j.trirun), "  tee       : stdout and stderr of local rank 0\n");
+    assert_has(SPAWN_OUT(&j.trirun), "  worker 1  : true\n");
+    assert_int_equal(count_in(SPAWN_OUT(&j.trirun), "=(decided when the hosts meet)"), 2 * 9);
+    assert_has_not(SPAWN_OUT(&j.trirun), "127.0.0.1");
+    trirun_end(&j, 0);
+    TRIRUN(&j, "--dry-run", "--rdzv-backend=etcd", "true");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_has(SPAWN_OUT(&j.trirun), "one host needs none, so etcd is not asked\n");
+    assert_has(SPAWN_OUT(&j.trirun), "      TRI_NEW_STORE=(made at the start)\n");
     trirun_end(&j, 0);
     TRIRUN(&j, "--dry-run", "no-such-program-anywhere");
     assert_int_equal(spawn_wait(&j.trirun), 1);
@@ -434,8 +456,10 @@ static void a_busy_port_is_told_with_what_to_do(void **state)
     TRIRUN(&j, "--master-port", port, "true");
     assert_int_equal(spawn_wait(&j.trirun), 1);
     assert_has(SPAWN_ERR(&j.trirun), port);
-    assert_has(SPAWN_ERR(&j.trirun), "in use");
-    assert_has(SPAWN_ERR(&j.trirun), "--master-port 0");
+    assert_has(SPAWN_ERR(&j.trirun),
+               "in use: another job or program has the port (who: ss -ltnp | grep :");
+    assert_has(SPAWN_ERR(&j.trirun),
+               "; choose another --master-port, or --master-port 0 for any\n");
     trirun_end(&j, 0);
     close(fd);
 }

@@ -175,7 +175,7 @@ static void a_port_that_is_no_store_is_no_duplicate(void **state)
     assert_int_equal(getsockname(fd, (struct sockaddr *)&addr, &bytes), 0);
     start_static(&a, ntohs(addr.sin_port), 0, "timeout=20", "--nproc-per-node=1", "true");
     assert_int_equal(spawn_wait(&a.run), 1);
-    trirun_has(SPAWN_ERR(&a.run), "another job or program has the port");
+    trirun_has(SPAWN_ERR(&a.run), "in use: another job or program has the port");
     trirun_has(SPAWN_ERR(&a.run), "choose another --master-port, the same on all hosts");
     trirun_end(&a, 0);
     close(fd);
@@ -482,8 +482,31 @@ static void a_store_that_nobody_serves_is_named(void **state)
     (void)state;
     start_c10d(&a, port, "2", "is_host=0,read_timeout=0.4", NULL, "true");
     assert_int_equal(spawn_wait(&a.run), 1);
-    trirun_has(SPAWN_ERR(&a.run), "the agents' store at 127.0.0.1 port");
+    trirun_has(SPAWN_ERR(&a.run), "trirun: --rdzv-endpoint: store at 127.0.0.1 port");
     trirun_end(&a, 0);
+}
+
+static void a_store_that_the_network_reaches_is_told_when_the_job_begins(void **state)
+{
+    trirun_job j[2];
+    char port[40], line[80];
+    int number = free_port();
+
+    (void)state;
+    snprintf(port, sizeof(port), "--master-port=%d", number);
+    snprintf(line, sizeof(line), "port %d is open to the network", number);
+    TRIRUN_START(&j[0], "--nnodes=2", "--master-addr=0.0.0.0", port, "true");
+    spawn_expect(&j[0].run, "1 of 2 hosts came");
+    assert_null(strstr(SPAWN_ERR(&j[0].run), "open to the network"));
+    TRIRUN_START(&j[1], "--nnodes=2", "--node-rank=1", "--master-addr=0.0.0.0", port, "true");
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(spawn_wait(&j[i].run), 0);
+    assert_int_equal(trirun_count(SPAWN_ERR(&j[0].run), line), 1);
+    trirun_has(SPAWN_ERR(&j[0].run), "give all hosts the same TRI_JOB_KEY_FILE");
+    assert_null(strstr(SPAWN_ERR(&j[0].run), "--master-addr"));
+    assert_string_equal(SPAWN_ERR(&j[1].run), "");
+    for (int i = 0; i < 2; i++)
+        trirun_end(&j[i], 0);
 }
 
 static void the_last_call_ends_the_wait_for_more(void **state)
@@ -560,6 +583,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(agents_with_a_key_hear_no_strangers),
     cmocka_unit_test(a_key_is_required_of_agents_with_given_ranks_too),
     cmocka_unit_test(a_store_that_nobody_serves_is_named),
+    cmocka_unit_test(a_store_that_the_network_reaches_is_told_when_the_job_begins),
     cmocka_unit_test(the_last_call_ends_the_wait_for_more),
     cmocka_unit_test(a_failure_starts_all_hosts_again_and_counts_once),
     cmocka_unit_test(the_last_failure_ends_all_hosts),

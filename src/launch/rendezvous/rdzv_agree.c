@@ -180,6 +180,12 @@ tri_status trii_rdzv_port_taken(const trii_rendezvous *r)
     tri_status status;
 
     snprintf(why, sizeof(why), "%s", tri_last_error());
+    if (!r->is_static)
+        return TRII_FAIL(TRI_ERR_STATE,
+                         "the agents' %s: another agent, job or program has the port (who: ss "
+                         "-ltnp | grep :%d); choose another one in --rdzv-endpoint, the same on "
+                         "all hosts, or give is_host to one agent only",
+                         why, r->server_port);
     status = tri_store_tcp(o->rdzv_host, r->server_port, &options, &store);
     if (status == TRI_OK) {
         status = tri_store_prefix(r->id, store, &kv);
@@ -190,9 +196,10 @@ tri_status trii_rdzv_port_taken(const trii_rendezvous *r)
     }
     if (status != TRI_OK)
         return TRII_FAIL(TRI_ERR_STATE,
-                         "store of the agents: %s: another job or program has the port (who: ss "
-                         "-ltnp | grep :%d); choose another --master-port, the same on all hosts",
-                         why, r->server_port);
+                         "the agents' %s: another job or program has the port (who: ss -ltnp | "
+                         "grep :%d); choose another %s, the same on all hosts",
+                         why, r->server_port,
+                         *o->rdzv_endpoint != '\0' ? "one in --rdzv-endpoint" : "--master-port");
     status = rank_taken(r, value);
     tri_store_free(value);
     return status;

@@ -194,7 +194,7 @@ void trii_rdzv_withdraw(trii_rendezvous *r);
 tri_status trii_rdzv_agrees(trii_rendezvous *r, const trii_rdzv_state *state) TRI_MUST_CHECK;
 /* Static: takes the rank. Errors: INVALID_ARG (another has it, or another --nnodes). */
 tri_status trii_rdzv_claim(trii_rendezvous *r) TRI_MUST_CHECK;
-/* Static, rank 0: says who has the port in which we would serve the store; returns a failure. */
+/* Says who has the port in which we would serve the store; returns a failure. */
 tri_status trii_rdzv_port_taken(const trii_rendezvous *r) TRI_MUST_CHECK;
 
 #endif

@@ -94,6 +94,7 @@ static tri_status serve(trii_rendezvous *r)
                                       .key = &key,
                                       /* given ranks: PyTorch's workers use this store too */
                                       .key_optional = loopback && r->is_static,
+                                      .open_is_told = true,
                                       .loop = r->setup.loop};
     char text[16];
     tri_status status;
@@ -115,10 +116,10 @@ static tri_status serve(trii_rendezvous *r)
     trii_secret_wipe(&key, sizeof(key));
     if (status == TRI_ERR_STATE && !must)
         return TRI_OK; /* another agent of this host was first */
-    if (status == TRI_ERR_STATE && r->is_static)
+    if (status == TRI_ERR_STATE)
         return trii_rdzv_port_taken(r);
     if (status != TRI_OK)
-        return TRII_FAIL_CTX(status, "store of the agents");
+        return TRII_FAIL_CTX(status, "the agents'");
     r->server_port = trii_tcp_server_port(r->server);
     r->serves = true;
     return TRI_OK;
@@ -188,8 +189,9 @@ tri_status trii_rdzv_begin(trii_rendezvous *r)
                       r->server_port, &options, &r->base);
 
     if (status != TRI_OK)
-        return TRII_FAIL_CTX(status, "the agents' store at %s port %d", o->rdzv_host,
-                             r->server_port);
+        return TRII_FAIL_CTX(status, "%s",
+                             *o->rdzv_endpoint != '\0' || !r->is_static ? "--rdzv-endpoint"
+                                                                        : "--master-addr");
     find_self(r);
     if (r->is_static)
         return TRI_OK;
@@ -274,6 +276,11 @@ int trii_rendezvous_fd(const trii_rendezvous *r)
 bool trii_rendezvous_has_begun(const trii_rendezvous *r)
 {
     return atomic_load(&r->begun);
+}
+
+int trii_rendezvous_open_port(const trii_rendezvous *r)
+{
+    return r->server != NULL && trii_tcp_server_is_open(r->server) ? r->server_port : 0;
 }
 
 int64_t trii_rendezvous_answered_ns(const trii_rendezvous *r)
