@@ -185,7 +185,8 @@ static void peer_noticed(void *arg, int rank, const char *host, int64_t left_ms)
 
 void trii_meeting_notice(trii_meeting *m, int64_t left_ms)
 {
-    trii_peers_notice(m->peers, left_ms);
+    if (m->peers != NULL) /* else we are about to go, or have not begun */
+        trii_peers_notice(m->peers, left_ms);
 }
 
 tri_status trii_meeting_open(trii_agent *a)
@@ -468,6 +469,7 @@ void trii_meeting_close(trii_agent *a)
     if (m == NULL)
         return;
     trii_peers_destroy(m->peers, m->left || m->cut || m->finished);
+    m->peers = NULL; /* the loop still runs below, and signals come */
     m->left = true;
     trii_loop_unwatch(&m->watch);
     trii_loop_timer_stop(a->loop, &m->verdict);

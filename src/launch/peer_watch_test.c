@@ -319,6 +319,26 @@ static void a_key_on_one_side_only_is_told(void **state)
     end(&p);
 }
 
+/* Who is in a later round does not take part in ours, and lives. */
+static void who_is_in_a_later_round_is_not_lost(void **state)
+{
+    pair p;
+
+    (void)state;
+    begin(&p, NULL, NULL);
+    p.round = 2;
+    next_round(&p, 0);
+    p.round = 1;
+    next_round(&p, 1);
+    run_for(&p, 500);
+    expect_peace(&p);
+    p.round = 2;
+    next_round(&p, 1);
+    run_for(&p, 500);
+    expect_peace(&p);
+    end(&p);
+}
+
 /* However many connect and say nothing. */
 static void strangers_keep_nobody_out(void **state)
 {
@@ -376,6 +396,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(with_a_key_no_stranger_announces_a_death),
     cmocka_unit_test(another_key_is_told_and_is_no_death),
     cmocka_unit_test(a_key_on_one_side_only_is_told),
+    cmocka_unit_test(who_is_in_a_later_round_is_not_lost),
     cmocka_unit_test(strangers_keep_nobody_out),
     cmocka_unit_test(who_is_never_reached_is_refused_at_last),
 };

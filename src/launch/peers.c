@@ -18,7 +18,7 @@
 #define HELLO_MS 5000 /* for a stranger to say who it is */
 #define MAX_LINKS 256
 #define NOTICE_BYTES 48
-/* An agent that is there, and that we cannot reach, in so many rounds running is a matter of the
+/* An agent that is there, and that we could not reach in so many rounds, is a matter of the
  * network, not of that agent. The higher rank of two goes first; who serves the store goes last,
  * since that ends the job. */
 #define UNREACHED_MAX 3
@@ -35,6 +35,12 @@ typedef struct link {
     int64_t heard_ns;          /* of a stranger: when it came */
     char notice[NOTICE_BYTES]; /* the part of one that has come; "" outside of one */
 } link;
+
+/* That a host will be taken away: its last one. */
+typedef struct notice {
+    int number; /* 0: none */
+    int64_t deadline_ns;
+} notice;
 
 typedef struct unreached {
     char token[TRII_PEER_TOKEN_BYTES];
@@ -57,8 +63,8 @@ struct trii_peers {
     trii_rdzv_round round; /* number -1: none yet */
     int n;                 /* agents that are watched: its group_size, or 0 */
     bool *told;            /* that it is lost */
-    int *notices;          /* the number of its last one */
-    int own_notices;
+    notice *notices;       /* by rank */
+    notice own;
     unreached unreached[TRII_PEER_NEIGHBOURS];
 };
 
@@ -116,15 +122,40 @@ static void fail(link *l, const char *why)
     tell_lost(p, rank, why);
 }
 
-/* To all agents that we have a connection with, but the one that told us. */
-static void spread(trii_peers *p, const link *from, int rank, int number, int64_t left_ms)
+/* One that is past is of no use to anybody. */
+static void say_notice(const link *l, int rank)
 {
+    const notice *n = &l->peers->notices[rank];
+    int64_t left_ms = -1;
     char text[NOTICE_BYTES];
 
-    snprintf(text, sizeof(text), "n%d,%d,%lld;", rank, number, (long long)left_ms);
+    if (n->number == 0 || n->deadline_ns <= trii_now_ns())
+        return;
+    if (n->deadline_ns != TRII_NO_DEADLINE)
+        left_ms = trii_deadline_left_ms(n->deadline_ns);
+    snprintf(text, sizeof(text), "n%d,%d,%lld;", rank, n->number, (long long)left_ms);
+    say(l, text);
+}
+
+/* It has said who it is, and that it is in our round. */
+static bool is_of_round(const link *l)
+{
+    return l->rank >= 0 && !l->dead && l->round == l->peers->round.number;
+}
+
+/* What we know of the hosts, to who is new to us. */
+static void say_notices(const link *l)
+{
+    for (int i = 0; is_of_round(l) && i < l->peers->n; i++)
+        say_notice(l, i);
+}
+
+/* To all agents that we have a connection with, but the one that told us. */
+static void spread(trii_peers *p, const link *from, int rank)
+{
     for (const link *l = p->links; l != NULL; l = l->next) {
-        if (l != from && l->rank >= 0 && !l->dead && l->round == p->round.number)
-            say(l, text);
+        if (l != from && is_of_round(l))
+            say_notice(l, rank);
     }
 }
 
@@ -134,12 +165,12 @@ static void take_notice(link *l)
     int rank, number;
     long long left_ms;
 
-    if (sscanf(l->notice, "n%d,%d,%lld", &rank, &number, &left_ms) != 3 ||
-        l->round != p->round.number || rank < 0 || rank >= p->n || rank == p->round.group_rank ||
-        p->notices[rank] >= number)
+    if (sscanf(l->notice, "n%d,%d,%lld", &rank, &number, &left_ms) != 3 || !is_of_round(l) ||
+        rank < 0 || rank >= p->n || rank == p->round.group_rank ||
+        p->notices[rank].number >= number)
         return;
-    p->notices[rank] = number;
-    spread(p, l, rank, number, left_ms);
+    p->notices[rank] = (notice){number, trii_deadline_ms(left_ms)};
+    spread(p, l, rank);
     p->events.noticed(p->events.arg, rank, p->round.agents[rank].name, left_ms);
 }
 
@@ -183,10 +214,13 @@ static bool take_hello(link *l, const char *data, size_t bytes)
     }
     if (status == TRI_INPROGRESS)
         return true;
+    if (status == TRI_OK && l->hello.round < l->peers->round.number)
+        say(l, "q"); /* we live, in a round that it has not heard of yet */
     if (status != TRI_OK || l->hello.round < l->peers->round.number)
         return false;
     l->round = l->hello.round;
     l->rank = l->hello.rank;
+    say_notices(l);
     take_words(l, data + at, bytes - at);
     return true;
 }
@@ -288,7 +322,7 @@ static void beat(trii_timer *timer)
 
 /* --- calls ------------------------------------------------------------------------------------ */
 
-/* In how many rounds running it was called in vain; the oldest entry makes room. */
+/* In how many rounds it was called in vain since it answered last; the oldest entry makes room. */
 static int count_unreached(trii_peers *p, const trii_peer_call *call)
 {
     unreached *u = &p->unreached[0];
@@ -332,6 +366,7 @@ static void answered(void *arg, const trii_peer_call *call, int fd, bool refused
         if (l != NULL) {
             l->rank = call->rank;
             l->round = call->round;
+            say_notices(l);
         }
     } else if (refused) {
         snprintf(text, sizeof(text), "host %s (%d): %s", agent->name, call->rank, why);
@@ -432,8 +467,27 @@ bool trii_peers_keyed(const trii_peers *peers)
     return peers->key.set;
 }
 
+/* What is known of the hosts of a new round, by its ranks; NULL: too little memory. */
+static notice *carry_notices(const trii_peers *p, const trii_rdzv_round *round)
+{
+    notice *notices = trii_alloc((size_t)round->group_size, sizeof(*notices), "peer agents");
+
+    for (int i = 0; notices != NULL && i < round->group_size; i++) {
+        const char *token = round->agents[i].token; /* "": torchrun's */
+
+        if (i == round->group_rank)
+            notices[i] = p->own;
+        for (int k = 0; i != round->group_rank && *token != '\0' && k < p->n; k++) {
+            if (p->notices[k].number > 0 && strcmp(token, p->round.agents[k].token) == 0)
+                notices[i] = p->notices[k];
+        }
+    }
+    return notices;
+}
+
 void trii_peers_round(trii_peers *p, const trii_rdzv_round *round)
 {
+    notice *notices = carry_notices(p, round);
     link *next;
     int n = round->group_size;
 
@@ -452,7 +506,7 @@ void trii_peers_round(trii_peers *p, const trii_rdzv_round *round)
     p->n = 0;
     p->round.agents = trii_alloc((size_t)n, sizeof(*round->agents), "peer agents");
     p->told = trii_alloc((size_t)n, sizeof(*p->told), "peer agents");
-    p->notices = trii_alloc((size_t)n, sizeof(*p->notices), "peer agents");
+    p->notices = notices;
     if (p->round.agents == NULL || p->told == NULL || p->notices == NULL)
         return; /* nobody is watched; the shared state still tells who is dead */
     memcpy(p->round.agents, round->agents, (size_t)n * sizeof(*round->agents));
@@ -467,13 +521,19 @@ void trii_peers_round(trii_peers *p, const trii_rdzv_round *round)
             next = p->links;
         }
     }
+    for (link *l = p->links; l != NULL; l = l->next)
+        say_notices(l);
     for (int i = 1; i <= TRII_PEER_NEIGHBOURS && i <= n / 2; i++)
         call_agent(p, (p->round.group_rank + i) % n);
 }
 
 void trii_peers_notice(trii_peers *p, int64_t left_ms)
 {
-    spread(p, NULL, p->round.group_rank, ++p->own_notices, left_ms);
+    p->own = (notice){p->own.number + 1, trii_deadline_ms(left_ms)};
+    if (p->n == 0)
+        return; /* who is in the first round with us will hear of it */
+    p->notices[p->round.group_rank] = p->own;
+    spread(p, NULL, p->round.group_rank);
 }
 
 void trii_peers_destroy(trii_peers *p, bool in_order)

@@ -6,7 +6,7 @@
  * other's token from the agents' store, and says it first (peer_hello.h); with a job key both prove
  * that before. Then bytes follow: 'h' I live, 'q' I go in order, "nRANK,NUMBER,MS;" the host of
  * that agent will be taken away in so many milliseconds (-1: nobody said when), its NUMBER-th
- * notice, which each hands on once.
+ * notice, which each hands on once, and says on every new connection.
  */
 #ifndef TRII_LAUNCH_PEERS_H
 #define TRII_LAUNCH_PEERS_H
@@ -40,7 +40,8 @@ const char *trii_peers_token(const trii_peers *peers); /* 16 characters */
 bool trii_peers_keyed(const trii_peers *peers);        /* we have a job key */
 /* Watches the agents of this round; connections of earlier ones end in order. agents: copied. */
 void trii_peers_round(trii_peers *peers, const trii_rdzv_round *round);
-/* Tells the agents of this round that our host will be taken away. */
+/* Tells the agents of this round that our host will be taken away, and those of later rounds that
+ * have not heard of it. */
 void trii_peers_notice(trii_peers *peers, int64_t left_ms);
 /* in_order: the others know that we go, and need not wonder. Waits for calls that are under way.
  * NULL allowed. */

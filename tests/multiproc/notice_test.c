@@ -249,7 +249,7 @@ static void other_hosts_hear_of_it(void **state)
     for (int i = 0; i < HOSTS; i++)
         spawn_expect(&j[i].trirun, "ready\n");
     spawn_signal(&j[TOLD].trirun, SIGUSR1);
-    snprintf(told, sizeof(told), "(%d) will be taken away in 60 s\n", TOLD);
+    snprintf(told, sizeof(told), "(%d) will be taken away in ", TOLD);
     for (int i = 0; i < HOSTS; i++)
         spawn_expect(&j[i].trirun, i == TOLD ? "told 0 of 1 worker\n" : told);
     for (int i = 0; i < HOSTS; i++)
@@ -257,7 +257,7 @@ static void other_hosts_hear_of_it(void **state)
     for (int i = 0; i < HOSTS; i++) {
         if (spawn_wait(&j[i].trirun) != 0)
             fail_msg("host %d: %s", i, SPAWN_ERR(&j[i].trirun));
-        assert_int_equal(count_in(SPAWN_ERR(&j[i].trirun), " will be taken away in 60 s"), 1);
+        assert_int_equal(count_in(SPAWN_ERR(&j[i].trirun), " will be taken away in "), 1);
         assert_has(SPAWN_OUT(&j[i].trirun),
                    i == TOLD ? "\"workers_told\": 0}" : "\"workers_told\": null}");
         trirun_end(&j[i], 0);
