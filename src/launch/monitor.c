@@ -44,11 +44,20 @@ void trii_monitor_begin(trii_monitor *monitor)
     trii_memory_kills_read(&monitor->kills);
 }
 
+/* Its address may come from the agents' store: anything. */
+static const char *quote_master(const trii_launch_job *job, char *out, size_t bytes)
+{
+    char text[320];
+
+    snprintf(text, sizeof(text), "%.300s:%d", job->master_addr, job->master_port);
+    return trii_json_quote(text, out, bytes);
+}
+
 /* RUN_DIR/job.json, for `trireme ps`: replaced as a whole, gone with the folder. */
 static void job_file_due(trii_timer *timer)
 {
     trii_monitor *m = TRII_CONTAINER(timer, trii_monitor, job_file);
-    char path[600], temporary[620], text[1024];
+    char path[600], temporary[620], text[1024], master[400];
     FILE *file;
 
     snprintf(path, sizeof(path), "%s/job.json", m->facts.run_dir);
@@ -60,11 +69,11 @@ static void job_file_due(trii_timer *timer)
     fprintf(file,
             "\"agent_pid\": %d, \"program\": %s, \"started\": %.3f, \"group_rank\": %d, "
             "\"group_size\": %d, \"world_size\": %d, \"restarts\": %d, \"max_restarts\": %d, "
-            "\"master\": \"%s:%d\", \"workers\": [",
+            "\"master\": %s, \"workers\": [",
             trii_process_id(), trii_json_quote(m->options->program, text, sizeof(text)),
             (double)m->facts.started_wall_ns / TRII_NS_PER_S, m->job.group_rank, m->job.group_size,
-            m->job.world_size, m->facts.restarts, m->facts.max_restarts, m->job.master_addr,
-            m->job.master_port);
+            m->job.world_size, m->facts.restarts, m->facts.max_restarts,
+            quote_master(&m->job, master, sizeof(master)));
     for (int i = 0; i < m->facts.n_workers; i++)
         fprintf(file, "%s{\"rank\": %d, \"pid\": %d}", i == 0 ? "" : ", ", m->facts.workers[i].rank,
                 m->facts.workers[i].process.pid);
@@ -88,15 +97,17 @@ static void hung(trii_hang *hang)
 
 void trii_monitor_started(trii_monitor *m, const trii_launch_job *job, trii_worker *workers)
 {
+    char master[400];
+
     m->job = *job;
     m->facts.workers = workers;
     m->facts.n_workers = job->local_size;
     m->facts.restarts = job->restart_count;
     trii_events_put(&m->events, "attempt_started",
                     "\"attempt\": %d, \"world_size\": %d, \"group_rank\": %d, \"group_size\": %d, "
-                    "\"master\": \"%s:%d\"",
+                    "\"master\": %s",
                     job->restart_count, job->world_size, job->group_rank, job->group_size,
-                    job->master_addr, job->master_port);
+                    quote_master(job, master, sizeof(master)));
     for (int i = 0; i < job->local_size; i++)
         trii_events_put(&m->events, "worker_started",
                         "\"attempt\": %d, \"rank\": %d, \"local_rank\": %d, \"pid\": %d",

@@ -124,6 +124,33 @@ static void a_static_host_that_does_not_come_is_named(void **state)
     trirun_end(&a, 0);
 }
 
+/* Rank 0 complains of a peer, and what rank 1 wrote down is older: the other host is told that one,
+ * as it would be if rank 1 had been seen first. */
+static void the_other_host_is_told_the_cause(void **state)
+{
+    static const char script[] =
+        "fail() { echo \"{\\\"message\\\": \\\"x\\\", \\\"timestamp\\\": $1}\""
+        "  >$TORCHELASTIC_ERROR_FILE; exit $2; }\n"
+        "[ $RANK = 2 ] && exec sleep 1000\n"
+        "[ $RANK = 1 ] && { trap 'fail 1700000000 3' TERM; touch $TRI_RUN_DIR/ready;"
+        "  while :; do sleep 0.01; done; }\n"
+        "until [ -e $TRI_RUN_DIR/ready ]; do sleep 0.01; done\n"
+        "echo PEER_LOST >&2; fail 1700000009 4";
+    int port = free_port();
+    trirun_job a, b;
+
+    (void)state;
+    start_static(&a, port, 0, "timeout=20", "--nproc-per-node=2", script);
+    start_static(&b, port, 1, "timeout=20", "--nproc-per-node=1", script);
+    assert_int_equal(spawn_wait(&a.run), 1);
+    assert_int_equal(spawn_wait(&b.run), 1);
+    trirun_has(SPAWN_ERR(&a.run), "failed: rank 1 exited with code 3");
+    trirun_has(SPAWN_ERR(&b.run), "exited with code 3");
+    trirun_has(SPAWN_ERR(&b.run), "rank 1 on host");
+    trirun_end(&a, 1);
+    trirun_end(&b, 0);
+}
+
 /* Whether it names the agent that was there, and itself, by host and process. */
 static void has_two(const trirun_job *refused, const char *before, const trirun_job *there,
                     const char *between, const char *after)
@@ -207,6 +234,21 @@ static void static_hosts_with_another_number_of_hosts_are_refused(void **state)
     assert_int_equal(spawn_wait(&b.run), 1);
     trirun_end(&a, 0);
     trirun_end(&b, 0);
+}
+
+/* Whatever a host calls itself. */
+static void an_odd_address_leaves_events_whole(void **state)
+{
+    char endpoint[60];
+    trirun_job a;
+
+    (void)state;
+    snprintf(endpoint, sizeof(endpoint), "--rdzv-endpoint=127.0.0.1:%d", free_port());
+    TRIRUN_START(&a, "--nnodes=1:2", "--rdzv-backend=c10d", endpoint, "--local-addr=a\"b",
+                 "--rdzv-conf=last_call_timeout=0.1", "--events=/dev/stdout", "true");
+    assert_int_equal(spawn_wait(&a.run), 0);
+    trirun_has(SPAWN_OUT(&a.run), "\"master\": \"a\\\"b:");
+    trirun_end(&a, 0);
 }
 
 /* --- c10d ------------------------------------------------------------------------------------- */
@@ -566,6 +608,8 @@ static void the_last_failure_ends_all_hosts(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(the_other_host_is_told_the_cause),
+    cmocka_unit_test(an_odd_address_leaves_events_whole),
     cmocka_unit_test(static_ranks_are_those_that_were_given),
     cmocka_unit_test(static_hosts_start_again_together_with_an_empty_store),
     cmocka_unit_test(a_static_host_that_does_not_come_is_named),

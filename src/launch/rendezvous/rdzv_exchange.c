@@ -262,6 +262,15 @@ static tri_status read_ranks(trii_rendezvous *r, int64_t deadline_ns)
     return status;
 }
 
+/* 0: it is none. */
+static int read_port(const char *text)
+{
+    char *end;
+    long port = strtol(text, &end, 10);
+
+    return text[0] >= '0' && text[0] <= '9' && *end == '\0' && port < 65536 ? (int)port : 0;
+}
+
 static tri_status read_master(trii_rendezvous *r, int64_t deadline_ns)
 {
     trii_rdzv_round *round = &r->round;
@@ -283,7 +292,12 @@ static tri_status read_master(trii_rendezvous *r, int64_t deadline_ns)
     status = wait_get(r, "MASTER_PORT", deadline_ns, &port);
     if (status == TRI_OK) {
         snprintf(round->master_addr, sizeof(round->master_addr), "%s", (const char *)addr);
-        round->master_port = (int)strtol(port, NULL, 10);
+        round->master_port = read_port(port);
+        if (round->master_port == 0)
+            status = TRII_FAIL(TRI_ERR_FORMAT,
+                               "rendezvous of job %s: host 0 said that the workers' store is in "
+                               "port \"%.20s\"",
+                               r->id, (const char *)port);
         tri_store_free(port);
     }
     tri_store_free(addr);
