@@ -10,6 +10,7 @@
 #include "launch/agent.h"
 #include "launch/binding.h"
 #include "launch/environment.h"
+#include "launch/failure_report.h"
 #include "launch/guard.h"
 #include "launch/meeting.h"
 #include "launch/monitor.h"
@@ -69,8 +70,10 @@ typedef struct trii_agent {
 
     /* of the attempt */
     trii_tcp_server *store;
-    bool killed;        /* SIGKILL was sent */
-    trii_worker *cause; /* who failed first, or NULL */
+    bool killed;          /* SIGKILL was sent */
+    trii_worker *cause;   /* who failed first, or NULL */
+    trii_failure failure; /* once `settled`: that one, when all have ended */
+    bool settled;
     trii_worker *workers;
     int n_workers, n_live;
     trii_process *live; /* room for n_workers */
@@ -80,6 +83,8 @@ typedef struct trii_agent {
 /* Opens the store and starts all workers. Errors: one of them cannot be; those that run are still
  * there. */
 tri_status trii_attempt_start(trii_agent *a) TRI_MUST_CHECK;
+/* Decides who failed first, a->cause (not NULL), once nothing of the attempt runs. */
+const trii_failure *trii_attempt_settle(trii_agent *a);
 /* Prints who failed first and why; `more` says that another attempt follows. */
 void trii_attempt_report(trii_agent *a, bool more);
 /* Ends its streams without a word: what happened is told elsewhere. */

@@ -169,7 +169,7 @@ tri_status trii_attempt_start(trii_agent *a)
 
     memset(a->workers, 0, (size_t)a->n_workers * sizeof(*a->workers));
     a->phase = TRII_PHASE_RUN;
-    a->killed = false;
+    a->killed = a->settled = false;
     a->cause = NULL;
     a->n_live = 0;
     trii_monitor_begin(&a->monitor);
@@ -192,15 +192,28 @@ void trii_attempt_quiet(trii_agent *a)
     }
 }
 
+const trii_failure *trii_attempt_settle(trii_agent *a)
+{
+    if (a->settled)
+        return &a->failure;
+    for (int i = 0; i < a->n_workers; i++) /* all that it said counts */
+        trii_stream_close(&a->workers[i].err);
+    a->failure = (trii_failure){.workers = a->workers,
+                                .n_workers = a->n_workers,
+                                .cause = a->cause,
+                                .program = a->options->program,
+                                .error_dir = trii_log_folder_error_dir(&a->outputs.folder),
+                                .before = &a->monitor.kills,
+                                .run_dir = a->folder.path};
+    trii_failure_settle(&a->failure);
+    a->cause = a->failure.cause;
+    a->settled = true;
+    return &a->failure;
+}
+
 void trii_attempt_report(trii_agent *a, bool more)
 {
-    trii_failure failure = {.workers = a->workers,
-                            .n_workers = a->n_workers,
-                            .cause = a->cause,
-                            .program = a->options->program,
-                            .error_dir = trii_log_folder_error_dir(&a->outputs.folder),
-                            .before = &a->monitor.kills,
-                            .run_dir = a->folder.path};
+    const trii_failure *failure;
     char words[80];
 
     trii_attempt_quiet(a);
@@ -214,11 +227,10 @@ void trii_attempt_report(trii_agent *a, bool more)
                             a->folder.path);
         return;
     }
-    trii_failure_settle(&failure);
-    a->cause = failure.cause;
-    trii_failure_describe(&failure, words, sizeof(words));
+    failure = trii_attempt_settle(a);
+    trii_failure_describe(failure, words, sizeof(words));
     trii_run_folder_note(&a->folder, a->cause->rank, words);
-    trii_failure_report(&failure, a->err_sink);
+    trii_failure_report(failure, a->err_sink);
     if (more)
         trii_sink_print(a->err_sink, "trirun: starting again (restart %d of %d)\n", a->restarts + 1,
                         a->options->max_restarts);

@@ -277,13 +277,12 @@ void trii_meeting_describe(const trii_meeting *m, trii_launch_job *job)
     job->new_store = strcmp(m->agent->options->rdzv_backend, "static") != 0 && !m->round.mixed;
 }
 
-static void tell_failure(trii_agent *a)
+static void tell_failure(trii_agent *a, const char *words)
 {
-    char host[256], words[80], why[TRII_ERR_BYTES];
+    char host[256], why[TRII_ERR_BYTES];
     bool more = a->restarts < a->options->max_restarts;
 
     trii_process_host(host, sizeof(host));
-    trii_worker_describe(a->cause, words, sizeof(words));
     snprintf(why, sizeof(why), "rank %d on host %s %s", a->cause->rank, host, words);
     a->meeting->told = true;
     trii_rendezvous_tell(a->meeting->rdzv, !more, true, why);
@@ -291,8 +290,11 @@ static void tell_failure(trii_agent *a)
 
 void trii_meeting_failure(trii_agent *a)
 {
+    char words[80];
+
+    trii_worker_describe(a->cause, words, sizeof(words));
     if (trii_worker_blame(a->cause) > 0)
-        tell_failure(a);
+        tell_failure(a, words);
 }
 
 /* Runs the loop until there is news, a signal, or it is late. */
@@ -303,6 +305,20 @@ static void wait_for_news(trii_agent *a, int64_t deadline_ns)
     while (m->news == TRII_RDZV_NOTHING && !m->finished && a->stop_signal == 0 &&
            trii_now_ns() < deadline_ns)
         trii_loop_run_once(a->loop, deadline_ns);
+}
+
+/* All have ended, and who was seen first may be the victim of another one here. One that complains
+ * of a lost peer is told of late: another host may know better. */
+static void tell_settled(trii_agent *a)
+{
+    const trii_failure *failure = trii_attempt_settle(a);
+    char words[80];
+
+    if (trii_worker_blame(a->cause) == 0)
+        wait_for_news(a, trii_deadline_ms(VICTIM_MS));
+    trii_failure_describe(failure, words, sizeof(words));
+    if (a->meeting->news == TRII_RDZV_NOTHING && a->stop_signal == 0)
+        tell_failure(a, words);
 }
 
 /* What the others say counts. */
@@ -421,11 +437,8 @@ trii_outcome trii_meeting_settle(trii_agent *a)
     trii_meeting *m = a->meeting;
 
     a->phase = TRII_PHASE_MEET;
-    if (a->stop_signal == 0 && m->news == TRII_RDZV_NOTHING && a->cause != NULL && !m->told) {
-        wait_for_news(a, trii_deadline_ms(VICTIM_MS));
-        if (m->news == TRII_RDZV_NOTHING && a->stop_signal == 0)
-            tell_failure(a);
-    }
+    if (a->stop_signal == 0 && m->news == TRII_RDZV_NOTHING && a->cause != NULL && !m->told)
+        tell_settled(a);
     if (a->stop_signal != 0) {
         trii_attempt_report(a, false);
         leave_for_signal(a);
