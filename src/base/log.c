@@ -20,6 +20,7 @@ static const char *const components[] = {
     "parallel", "ddp",  "trainer", "log",     "checkpoint"};
 
 static atomic_int shown_rank = -1;
+static atomic_bool ended;
 
 /* Level of one "name" or "component:name" entry if it concerns `component`, else -1.
  * A bare component means debug. */
@@ -107,6 +108,8 @@ void trii_log_write(trii_log_level level, const char *component, const char *for
     int used;
     va_list args;
 
+    if (atomic_load(&ended))
+        return;
     used = rank >= 0
                ? snprintf(line, sizeof(line), "trireme %s %s rank %d: ", level_names[level],
                           component, rank)
@@ -116,6 +119,11 @@ void trii_log_write(trii_log_level level, const char *component, const char *for
     va_end(args);
     memcpy(line + strlen(line), "\n", 2); /* room was left for it above */
     fputs(line, stderr);
+}
+
+void trii_log_end(void)
+{
+    atomic_store(&ended, true);
 }
 
 void trii_log_set_rank(int rank)

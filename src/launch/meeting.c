@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/log.h"
 #include "base/note.h"
 #include "launch/agent_inside.h"
 #include "launch/host_events.h"
@@ -401,6 +402,8 @@ tri_status trii_meeting_join(trii_agent *a)
             a->restarts++; /* it failed before we had begun */
     } while (m->news == TRII_RDZV_AGAIN && a->stop_signal == 0);
     if (a->stop_signal != 0) {
+        if (!trii_rendezvous_has_begun(m->rdzv))
+            trii_log_end(); /* its thread is left behind */
         trii_sink_print(a->err_sink,
                         "trirun: received %s while waiting for other hosts: stopping\n",
                         trii_signal_name(a->stop_signal));
