@@ -3,7 +3,6 @@
  */
 #include "launch/peer_calls.h"
 
-#include <stdatomic.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -18,6 +17,8 @@
  * take another two ways. */
 #define CONNECT_MS 1200
 #define PROVE_MS 1500
+/* More than both. To resolve a name may take any time. */
+#define END_MS 3000
 
 typedef struct call {
     trii_peer_calls *calls;
@@ -27,16 +28,20 @@ typedef struct call {
     int fd;
     bool refused;
     char why[TRII_ERR_BYTES];
-    atomic_bool done; /* what stands above is written */
+    bool done; /* what stands above is written */
 } call;
 
 struct trii_peer_calls {
     trii_loop *loop;
     trii_watch watch;
+    int wakeup_fd;
     trii_job_key key;
     trii_peer_answered *answered;
     void *arg;
-    call *list; /* the loop's */
+    call *list;       /* the loop's */
+    trii_mutex mutex; /* guards what follows, and `done` of each */
+    trii_cond changed;
+    int n_left; /* threads that nobody waits for any more: the last one frees this */
 };
 
 static tri_status introduce(const call *c, int fd, bool *refused_out)
@@ -51,6 +56,46 @@ static tri_status introduce(const call *c, int fd, bool *refused_out)
     }
     trii_peer_hello_write(c->what.agent.token, c->what.round, c->what.caller_rank, hello);
     return status == TRI_OK ? trii_socket_send_all(fd, hello, sizeof(hello), deadline) : status;
+}
+
+static void free_calls(trii_peer_calls *calls)
+{
+    trii_socket_close(calls->wakeup_fd);
+    trii_secret_wipe(&calls->key, sizeof(calls->key));
+    trii_cond_fini(&calls->changed);
+    trii_mutex_fini(&calls->mutex);
+    trii_free(calls);
+}
+
+/* Hands the result over, or drops it if nobody is there any more. */
+static void finish(call *c)
+{
+    trii_peer_calls *calls = c->calls;
+    bool last = false;
+
+    trii_mutex_lock(&calls->mutex);
+    c->done = true;
+    if (calls->n_left > 0) {
+        last = --calls->n_left == 0;
+        trii_socket_close(c->fd);
+        trii_free(c);
+    } else {
+        trii_wakeup_signal(calls->wakeup_fd);
+        trii_cond_broadcast(&calls->changed);
+    }
+    trii_mutex_unlock(&calls->mutex);
+    if (last)
+        free_calls(calls);
+}
+
+static bool is_done(call *c)
+{
+    bool done;
+
+    trii_mutex_lock(&c->calls->mutex);
+    done = c->done;
+    trii_mutex_unlock(&c->calls->mutex);
+    return done;
 }
 
 static void call_main(void *arg)
@@ -68,8 +113,7 @@ static void call_main(void *arg)
         fd = -1;
     }
     c->fd = fd;
-    atomic_store(&c->done, true);
-    trii_wakeup_signal(c->calls->watch.fd);
+    finish(c);
 }
 
 static void call_ready(trii_watch *watch, unsigned events)
@@ -82,7 +126,7 @@ static void call_ready(trii_watch *watch, unsigned events)
     while (*link != NULL) {
         call *c = *link;
 
-        if (!atomic_load(&c->done)) {
+        if (!is_done(c)) {
             link = &c->next;
             continue;
         }
@@ -104,6 +148,8 @@ tri_status trii_peer_calls_create(trii_loop *loop, const trii_job_key *key,
 
     if (calls == NULL)
         return TRI_ERR_NO_MEMORY;
+    trii_mutex_init(&calls->mutex);
+    trii_cond_init(&calls->changed);
     calls->loop = loop;
     calls->key = *key;
     calls->answered = answered;
@@ -111,9 +157,9 @@ tri_status trii_peer_calls_create(trii_loop *loop, const trii_job_key *key,
     status = trii_wakeup_create(&fd);
     if (status == TRI_OK)
         status = trii_loop_watch(loop, &calls->watch, fd, TRII_READABLE, call_ready);
+    calls->wakeup_fd = fd;
     if (status != TRI_OK) {
-        trii_socket_close(fd);
-        trii_free(calls);
+        free_calls(calls);
         return status;
     }
     *calls_out = calls;
@@ -142,23 +188,50 @@ tri_status trii_peer_calls_start(trii_peer_calls *calls, const trii_peer_call *w
     return status;
 }
 
+/* Waits, and takes those that are done off the list; returns how many are not. */
+static int await_calls(trii_peer_calls *calls, int64_t deadline_ns, call **done_out)
+{
+    call *next;
+    bool late = false;
+    int n;
+
+    do {
+        n = 0;
+        for (const call *c = calls->list; c != NULL; c = c->next)
+            n += !c->done;
+        late = n > 0 && !trii_cond_wait_until(&calls->changed, &calls->mutex, deadline_ns);
+    } while (n > 0 && !late);
+    *done_out = NULL;
+    n = 0;
+    for (call *c = calls->list; c != NULL; c = next) {
+        next = c->next;
+        n += !c->done;
+        if (c->done) {
+            c->next = *done_out;
+            *done_out = c;
+        }
+    }
+    return n;
+}
+
 void trii_peer_calls_destroy(trii_peer_calls *calls)
 {
-    int fd;
+    call *done, *next;
+    int n_left;
 
     if (calls == NULL)
         return;
-    fd = calls->watch.fd;
     trii_loop_unwatch(&calls->watch);
-    while (calls->list != NULL) {
-        call *c = calls->list;
-
-        calls->list = c->next;
-        trii_thread_join(&c->thread);
-        trii_socket_close(c->fd);
-        trii_free(c);
+    trii_mutex_lock(&calls->mutex);
+    n_left = await_calls(calls, trii_deadline_ms(END_MS), &done);
+    calls->n_left = n_left;
+    trii_mutex_unlock(&calls->mutex);
+    for (; done != NULL; done = next) {
+        next = done->next;
+        trii_thread_join(&done->thread);
+        trii_socket_close(done->fd);
+        trii_free(done);
     }
-    trii_socket_close(fd);
-    trii_secret_wipe(&calls->key, sizeof(calls->key));
-    trii_free(calls);
+    if (n_left == 0)
+        free_calls(calls);
 }

@@ -28,8 +28,8 @@ tri_status trii_peer_calls_create(trii_loop *loop, const trii_job_key *key,
                                   trii_peer_calls **calls_out) TRI_MUST_CHECK;
 /* Errors: NO_MEMORY. Copied. */
 tri_status trii_peer_calls_start(trii_peer_calls *calls, const trii_peer_call *call) TRI_MUST_CHECK;
-/* Waits for calls that are under way, some seconds at most; nobody is told of them. NULL allowed.
- */
+/* Waits for calls that are under way, some seconds at most; nobody is told of them. One that takes
+ * longer, to resolve a name, is left behind and ends by itself. NULL allowed. */
 void trii_peer_calls_destroy(trii_peer_calls *calls);
 
 #endif
