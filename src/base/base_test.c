@@ -72,7 +72,7 @@ static void settings_say_which_variable_is_wrong(void **state)
     (void)state;
     setenv("TRI_TIMEOUT_MS", "soon", 1);
     CHECK_FAILS(trii_param_i64(TRII_PARAM_TIMEOUT_MS, 1, &value), TRI_ERR_INVALID_ARG,
-                "TRI_TIMEOUT_MS=soon must be an integer from -1");
+                "TRI_TIMEOUT_MS=soon must be an integer (ms) from -1");
     setenv("TRI_NUM_THREADS", "0", 1);
     CHECK_FAILS(trii_param_i64(TRII_PARAM_NUM_THREADS, 1, &value), TRI_ERR_INVALID_ARG,
                 "TRI_NUM_THREADS=0 must be an integer from 1 to 1024");

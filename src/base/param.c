@@ -116,19 +116,20 @@ tri_status trii_parse_i64(const char *text, const char *what, int64_t min, int64
 tri_status trii_param_i64(trii_param param, int64_t fallback, int64_t *value_out)
 {
     const int64_t min = ranges[param].min, max = ranges[param].max;
-    const char *text = trii_param_text(param);
+    const char *text = trii_param_text(param), *name = params[param].name;
+    const char *unit = strstr(name, "_MS") != NULL ? " (ms)" : strstr(name, "_US") ? " (us)" : "";
 
     if (text == NULL) {
         *value_out = fallback;
         return TRI_OK;
     }
-    if (trii_parse_i64(text, params[param].name, min, max, value_out) == TRI_OK)
+    if (trii_parse_i64(text, name, min, max, value_out) == TRI_OK)
         return TRI_OK;
     if (max > INT32_MAX)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s=%s must be an integer from %" PRId64,
-                         params[param].name, text, min);
-    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s=%s must be an integer from %" PRId64 " to %" PRId64,
-                     params[param].name, text, min, max);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s=%s must be an integer%s from %" PRId64, name,
+                         text, unit, min);
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s=%s must be an integer%s from %" PRId64 " to %" PRId64,
+                     name, text, unit, min, max);
 }
 
 /* "a, b or c" */

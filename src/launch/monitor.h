@@ -36,8 +36,7 @@ tri_status trii_monitor_open(trii_monitor *monitor, const trii_launch_options *o
 /* Before the workers of an attempt start: the kernel's counters. */
 void trii_monitor_begin(trii_monitor *monitor);
 /* All workers of the attempt run; borrowed until trii_monitor_ended. */
-void trii_monitor_started(trii_monitor *monitor, const trii_launch_job *job,
-                          trii_worker *workers);
+void trii_monitor_started(trii_monitor *monitor, const trii_launch_job *job, trii_worker *workers);
 void trii_monitor_worker_ended(trii_monitor *monitor, const trii_worker *worker);
 /* A signal of the user, to be passed on. */
 void trii_monitor_signal(trii_monitor *monitor, int number);

@@ -236,8 +236,9 @@ static void a_setting_that_nobody_reads_is_told_once(void **state)
     spawn_free(&s);
     spawn_start(&s, argv, bad);
     assert_int_equal(spawn_wait(&s), 1);
-    assert_non_null(strstr(SPAWN_ERR(&s), "INVALID_ARG: init: TRI_SPIN_US=often must be an integer "
-                                          "from 0 to 1000000"));
+    assert_non_null(strstr(SPAWN_ERR(&s),
+                           "INVALID_ARG: init: TRI_SPIN_US=often must be an integer (us) "
+                           "from 0 to 1000000"));
     spawn_free(&s);
 }
 
