@@ -146,6 +146,24 @@ static const char *rank_deadline(rank_env *env)
     _exit(0); /* MPI_Finalize would wait: the group has failed on rank 0 only */
 }
 
+/* Rank 1 returns from main as if nothing were left to do; mpirun hears of it and ends the others.
+ */
+static const char *rank_forgets(rank_env *env)
+{
+    tri_group_options options = *env->options;
+    tri_group *g = NULL;
+
+    options.timeout_ms = TRI_FOREVER;
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, &options, &g));
+    RANK_TRY(env, tri_barrier(g, NULL));
+    if (env->rank == 1) {
+        printf("rank 1 goes\n");
+        return NULL;
+    }
+    RANK_TRY(env, tri_barrier(g, NULL));
+    return "a barrier without rank 1";
+}
+
 /* Two ranks in one process of MPI. */
 static const char *thread_refused(rank_env *env)
 {
@@ -172,7 +190,7 @@ static const struct {
 } roles[] = {
     {"compared", rank_compared}, {"script", rank_script}, {"every_dtype", rank_every_dtype},
     {"messages", rank_messages}, {"groups", rank_groups}, {"deadline", rank_deadline},
-    {"many", rank_many},
+    {"forgets", rank_forgets},   {"many", rank_many},
 };
 
 static int number(const char *name, const char *other)
@@ -307,6 +325,12 @@ static void a_deadline_ends_the_wait(void **state)
     run_role("deadline", 2, (const char *const[]){"rank 0 is through", "rank 1 is through", NULL});
 }
 
+static void a_rank_that_goes_without_a_word_ends_the_job(void **state)
+{
+    (void)state;
+    run_role("forgets", 2, (const char *const[]){"rank 1 goes", NULL});
+}
+
 static void threads_are_refused(void **state)
 {
     (void)state;
@@ -369,6 +393,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(groups_come_and_go),
     cmocka_unit_test(calls_that_differ_are_named),
     cmocka_unit_test(a_deadline_ends_the_wait),
+    cmocka_unit_test(a_rank_that_goes_without_a_word_ends_the_job),
     cmocka_unit_test(threads_are_refused),
     cmocka_unit_test(without_mpirun_it_is_refused),
     cmocka_unit_test(a_program_gives_the_same_bits),

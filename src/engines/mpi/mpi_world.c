@@ -27,7 +27,8 @@ static struct {
     int rank, size;
     mpi_order *orders;
     mpi_task *posted, **last_posted;
-    bool look; /* a group may have failed */
+    bool look;              /* a group may have failed */
+    const mpi_group *first; /* the world as a rule; NULL: none, or it was left */
 } world = {.mutex = TRII_MUTEX_INITIALIZER, .last_posted = &world.posted};
 
 /* --- beginning ------------------------------------------------------------------------------- */
@@ -192,12 +193,17 @@ static void carry_out(mpi_task **active, mpi_order *order)
     switch (order->kind) {
     case MPI_ORDER_FORM:
         status = form(order->group);
+        if (status == TRI_OK && world.first == NULL)
+            world.first = order->group;
         break;
     case MPI_ORDER_LEAVE:
         leave(active, order->group);
+        world.first = world.first == order->group ? NULL : world.first;
         break;
     case MPI_ORDER_END:
-        if (world.ours && !world.spoiled && *active == NULL)
+        /* Without tri_finalize MPI_Finalize would wait for ranks that wait for us: like this mpirun
+         * learns that a rank has gone. */
+        if (world.ours && !world.spoiled && *active == NULL && world.first == NULL)
             MPI_Finalize();
         break;
     }
