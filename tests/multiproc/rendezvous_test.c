@@ -369,6 +369,8 @@ static void who_waits_for_a_store_stops_when_told(void **state)
     }
     for (int i = 0; i < 4; i++)
         spawn_expect(&a[i].run, "trirun: no answer yet from 127.0.0.1:");
+    for (int i = 0; i < 2; i++)
+        spawn_expect(&a[i].run, "and goes on"); /* which is said once a minute */
     start = trirun_seconds();
     for (int i = 0; i < 4; i++)
         spawn_signal(&a[i].run, i % 2 == 0 ? SIGTERM : SIGINT);
@@ -380,7 +382,7 @@ static void who_waits_for_a_store_stops_when_told(void **state)
         const char *last = strstr(SPAWN_ERR(&a[i].run), "while waiting for other hosts: stopping");
 
         assert_non_null(last);
-        assert_null(strstr(last, "goes on"));
+        assert_true(i >= 2 || strstr(last, "goes on") == NULL);
         trirun_end(&a[i], 0);
     }
     close(fd);
