@@ -188,7 +188,7 @@ tri_status trii_peer_calls_start(trii_peer_calls *calls, const trii_peer_call *w
     return status;
 }
 
-/* Waits, and takes those that are done off the list; returns how many are not. */
+/* Waits, and gives out those that are done; returns how many are not, and go on alone. */
 static int await_calls(trii_peer_calls *calls, int64_t deadline_ns, call **done_out)
 {
     call *next;
@@ -205,8 +205,10 @@ static int await_calls(trii_peer_calls *calls, int64_t deadline_ns, call **done_
     n = 0;
     for (call *c = calls->list; c != NULL; c = next) {
         next = c->next;
-        n += !c->done;
-        if (c->done) {
+        if (!c->done) {
+            n++;
+            trii_thread_detach(&c->thread);
+        } else {
             c->next = *done_out;
             *done_out = c;
         }

@@ -148,6 +148,11 @@ void trii_thread_join(trii_thread *thread)
     must_work(pthread_join(thread->thread, NULL));
 }
 
+void trii_thread_detach(trii_thread *thread)
+{
+    must_work(pthread_detach(thread->thread));
+}
+
 bool trii_thread_is_self(const trii_thread *thread)
 {
     return pthread_equal(thread->thread, pthread_self()) != 0;

@@ -50,6 +50,8 @@ bool trii_cond_wait_until(trii_cond *cond, trii_mutex *mutex, int64_t deadline_n
 tri_status trii_thread_start(trii_thread *thread, const char *name, void (*run)(void *arg),
                              void *arg) TRI_MUST_CHECK;
 void trii_thread_join(trii_thread *thread);
+/* Instead of joining it: it ends by itself. */
+void trii_thread_detach(trii_thread *thread);
 /* Whether the calling thread is this one. */
 bool trii_thread_is_self(const trii_thread *thread);
 /* Calls release(arg) when the calling thread ends (not the main thread's return from main). One per
