@@ -274,8 +274,8 @@ static const char *one_receives(rank_env *env)
 
 static void a_receive_against_a_collective_is_told(void **state)
 {
-    tri_group_options tcp = {.engine = "tcp", .timeout_ms = 1500};
-    tri_group_options hierarchy = {.engine = "hierarchy", .timeout_ms = 1500};
+    tri_group_options tcp = {.engine = "tcp", .timeout_ms = 3000};
+    tri_group_options hierarchy = {.engine = "hierarchy", .timeout_ms = 3000};
 
     (void)state;
     run_threads(4, &tcp, one_receives, NULL);

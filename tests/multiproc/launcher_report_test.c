@@ -206,10 +206,10 @@ static int call_alone(void)
 /* Rank 1 ends with status 0 after the first of two calls. */
 static int leave_early(void)
 {
-    float x = 1;
+    float x[7] = {1};
 
     if (tri_init(NULL) != TRI_OK ||
-        tri_all_reduce(NULL, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL) != TRI_OK)
+        tri_all_reduce(NULL, x, x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL) != TRI_OK)
         return 9;
     if (tri_rank() == 1) {
         while (trii_rank_calls(getenv("TRI_RUN_DIR"), 0) < 2 ||
@@ -217,7 +217,7 @@ static int leave_early(void)
             sched_yield(); /* they wait soon */
         _exit(0);
     }
-    return tri_all_reduce(NULL, &x, &x, 7, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL) != TRI_OK;
+    return tri_all_reduce(NULL, x, x, 7, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL) != TRI_OK;
 }
 
 /* It is the cause, and the others, which failed, are its victims. */

@@ -109,6 +109,8 @@ def layout(folder):
             path = os.path.relpath(os.path.join(root, name), folder)
             with open(os.path.join(root, name)) as file:
                 text = "" if name == "error.json" else file.read()
+            if name.startswith("filtered_"):  # of several workers, in any order
+                text = "".join(sorted(text.splitlines(True)))
             found.append((re.sub(r"^job_[^/]+", "job_X", path), text))
     return sorted(found)
 
