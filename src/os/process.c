@@ -21,6 +21,7 @@
 #include "base/alloc.h"
 #include "base/compiler.h"
 #include "base/err.h"
+#include "os/proc.h"
 
 extern char **environ;
 
@@ -159,32 +160,14 @@ int trii_process_reap_orphan(const trii_process *keep, int n_keep)
 
 /* --- whom to end -------------------------------------------------------------------- */
 
-/* Reads at most bytes - 1 and ends them with a zero; the number read, 0 on failure. */
-static size_t read_proc(const char *pid, const char *name, char *buf, size_t bytes)
-{
-    char path[64];
-    size_t used = 0;
-    ssize_t got;
-    int fd;
-
-    snprintf(path, sizeof(path), "/proc/%.20s/%s", pid, name);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return 0;
-    while (used < bytes - 1 && (got = read(fd, buf + used, bytes - 1 - used)) > 0)
-        used += (size_t)got;
-    close(fd);
-    buf[used] = '\0';
-    return used;
-}
-
 /* Whether the first thread still has to see that it is to die, or writes a core before it does:
  * whatever ends a process sends SIGKILL to each other thread. */
 static bool is_doomed(const char *pid)
 {
     static const char name[] = "\nSigPnd:";
     char text[4096];
-    const char *at = read_proc(pid, "status", text, sizeof(text)) > 0 ? strstr(text, name) : NULL;
+    const char *at =
+        trii_proc_read(pid, "status", text, sizeof(text)) > 0 ? strstr(text, name) : NULL;
 
     return at != NULL && ((strtoull(at + strlen(name), NULL, 16) & 1ULL << (SIGKILL - 1)) != 0 ||
                           strstr(text, "\nCoreDumping:\t1") != NULL);
@@ -196,7 +179,8 @@ bool trii_process_is_ending(const trii_process *process)
     char stat[512], pid[16], *at;
 
     snprintf(pid, sizeof(pid), "%d", process->pid);
-    if (process->pidfd < 0 || is_doomed(pid) || read_proc(pid, "stat", stat, sizeof(stat)) == 0)
+    if (process->pidfd < 0 || is_doomed(pid) ||
+        trii_proc_read(pid, "stat", stat, sizeof(stat)) == 0)
         return true;
     at = strrchr(stat, ')'); /* behind the name: state, field 3 */
     for (int field = 2; at != NULL && field < 9; field++)
@@ -209,7 +193,7 @@ static int parent_of(const char *pid)
 {
     char stat[512], *after;
 
-    if (read_proc(pid, "stat", stat, sizeof(stat)) == 0)
+    if (trii_proc_read(pid, "stat", stat, sizeof(stat)) == 0)
         return -1;
     after = strrchr(stat, ')');
     if (after == NULL || strlen(after) < 5 || after[2] == 'Z')
@@ -261,7 +245,8 @@ int trii_process_signal_children(int number, int except)
     /* The kernel's own list, where it was built with one and fits; the caller has one thread. */
     if (access("/proc/thread-self/children", R_OK) != 0)
         return signal_children_slowly(number, except);
-    if (read_proc("thread-self", "children", children, sizeof(children)) == sizeof(children) - 1)
+    if (trii_proc_read("thread-self", "children", children, sizeof(children)) ==
+        sizeof(children) - 1)
         return signal_children_slowly(number, except);
     for (;; at = end) {
         char name[16];
@@ -300,7 +285,7 @@ int trii_process_kill_marked(const char *entry)
 
         if (pid == 0 || pid == self || parent_of(file->d_name) < 0)
             continue;
-        bytes = read_proc(file->d_name, "environ", block, MAX_ENVIRONMENT);
+        bytes = trii_proc_read(file->d_name, "environ", block, MAX_ENVIRONMENT);
         if (has_entry(block, bytes, entry)) {
             n++;
             kill(pid, SIGKILL);
@@ -429,28 +414,16 @@ void trii_process_signal_self(int number)
     (void)kill(getpid(), number);
 }
 
-/* The letter that stands for what it does, see proc(5); 'X' if it is no more. */
-static char process_state(int pid)
-{
-    char stat[512], name[16], *after;
-
-    snprintf(name, sizeof(name), "%d", pid);
-    if (read_proc(name, "stat", stat, sizeof(stat)) == 0)
-        return 'X';
-    after = strrchr(stat, ')'); /* behind the name: state, field 3 */
-    return after != NULL ? after[2] : 'X';
-}
-
 bool trii_process_is_stopped(int pid)
 {
-    char state = process_state(pid);
+    char state = trii_proc_state(pid);
 
     return state == 'T' || state == 't';
 }
 
 bool trii_process_exists(int pid)
 {
-    char state = process_state(pid);
+    char state = trii_proc_state(pid);
 
     return state != 'X' && state != 'Z';
 }
@@ -470,7 +443,7 @@ void trii_process_host(char *name_out, size_t bytes)
 void trii_process_command_line(char *text_out, size_t bytes)
 {
     char block[512];
-    size_t got = read_proc("self", "cmdline", block, sizeof(block) - 1), at = 0;
+    size_t got = trii_proc_read("self", "cmdline", block, sizeof(block) - 1), at = 0;
 
     block[got] = '\0';
     for (size_t i = 0; i < got && block[i] != '\0'; i++)

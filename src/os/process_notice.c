@@ -5,13 +5,13 @@
 
 #include <ctype.h>
 #include <dirent.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "os/proc.h"
 
 /* Whom the others look for among all processes. */
 typedef struct relative {
@@ -25,17 +25,6 @@ typedef struct family {
     bool failed; /* too little memory: nobody has children */
 } family;
 
-static bool read_text(const char *path, char *text, size_t bytes)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd >= 0 ? read(fd, text, bytes - 1) : -1;
-
-    if (fd >= 0)
-        close(fd);
-    text[got > 0 ? got : 0] = '\0';
-    return got > 0;
-}
-
 /* Whether the signal is in the mask on the line "FIELD:\tHEX" of a status file. */
 static bool in_mask(const char *status, const char *field, int number)
 {
@@ -48,7 +37,7 @@ static bool in_mask(const char *status, const char *field, int number)
  * may be about to begin, or to start a process: that says nothing. */
 static bool all_threads_block(int pid, int number)
 {
-    char path[300], text[4096];
+    char path[40], thread[60], text[4096];
     const struct dirent *entry;
     bool blocked = true;
     DIR *threads;
@@ -58,8 +47,8 @@ static bool all_threads_block(int pid, int number)
     while (threads != NULL && blocked && (entry = readdir(threads)) != NULL) {
         if (!isdigit((unsigned char)*entry->d_name))
             continue;
-        snprintf(path, sizeof(path), "/proc/%d/task/%.200s/status", pid, entry->d_name);
-        blocked = !read_text(path, text, sizeof(text)) ||
+        snprintf(thread, sizeof(thread), "%d/task/%.20s", pid, entry->d_name);
+        blocked = trii_proc_read(thread, "status", text, sizeof(text)) == 0 ||
                   (in_mask(text, "\nSigBlk:", number) && !in_mask(text, "\nSigBlk:", SIGSEGV));
     }
     if (threads != NULL)
@@ -84,10 +73,10 @@ static bool is_dying_shell(const char *status)
 /* It handles the signal, or waits for it with the signal blocked. */
 static bool expects(int pid, int number)
 {
-    char path[64], text[4096];
+    char name[16], text[4096];
 
-    snprintf(path, sizeof(path), "/proc/%d/status", pid);
-    if (!read_text(path, text, sizeof(text)))
+    snprintf(name, sizeof(name), "%d", pid);
+    if (trii_proc_read(name, "status", text, sizeof(text)) == 0)
         return false;
     if (in_mask(text, "\nSigCgt:", number))
         return !is_dying_shell(text);
@@ -116,14 +105,13 @@ static void look(family *f)
 
     f->looked = true;
     while (proc != NULL && !f->failed && (entry = readdir(proc)) != NULL) {
-        char path[300], text[512], *after;
+        char text[512], *after;
         relative one;
 
         if (!isdigit((unsigned char)*entry->d_name))
             continue;
         one.pid = (int)strtol(entry->d_name, NULL, 10);
-        snprintf(path, sizeof(path), "/proc/%.200s/stat", entry->d_name);
-        if (!read_text(path, text, sizeof(text)))
+        if (trii_proc_read(entry->d_name, "stat", text, sizeof(text)) == 0)
             continue;
         after = strrchr(text, ')'); /* behind the name: state, parent, group */
         if (after != NULL && strlen(after) > 4) {
