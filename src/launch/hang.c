@@ -141,7 +141,7 @@ bool trii_hang_is_waiting(const char *run_dir)
 
     if (status == TRI_OK)
         status = trii_why_find(&job);
-    waiting = status == TRI_OK && job.n_findings > 0;
+    waiting = status == TRI_OK && trii_why_in_trouble(&job);
     trii_why_free(&job);
     return waiting;
 }

@@ -30,7 +30,8 @@ void trii_hang_report(const trii_hang *hang, trii_sink *sink);
 /* Calls that the rank has begun by its flight record; 0 without one. */
 uint64_t trii_rank_calls(const char *run_dir, int rank);
 
-/* Whether the records of the job say that somebody waits for somebody. */
+/* Whether the records of the job say that somebody waits for somebody, for longer than ranks of a
+ * healthy job do, or that something else is wrong. */
 bool trii_hang_is_waiting(const char *run_dir);
 
 #endif

@@ -277,6 +277,41 @@ static void a_signal_to_a_job_that_waits_keeps_its_records(void **state)
     trirun_end(&j, 1);
 }
 
+/* Reduces for ever; rank 1 works between two calls, so that rank 0 nearly always waits for it. */
+static int call_for_ever(void)
+{
+    float x = 1;
+
+    if (tri_init(NULL) != TRI_OK)
+        return 9;
+    for (unsigned n = 0;; n++) {
+        if (tri_all_reduce(NULL, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_MAX, NULL) != TRI_OK)
+            return 1;
+        if (n == 0)
+            printf("rank %d reduces\n", tri_rank());
+        fflush(stdout);
+        for (volatile unsigned work = 0; tri_rank() == 1 && work < 10000000;)
+            work++;
+    }
+}
+
+/* Ranks of a healthy job wait for each other too: that is no trouble to be kept. */
+static void a_signal_to_a_healthy_job_leaves_nothing(void **state)
+{
+    char self[300] = {0};
+    launcher_job j;
+
+    (void)state;
+    assert_true(readlink("/proc/self/exe", self, sizeof(self) - 1) > 0);
+    TRIRUN(&j, "--nproc-per-node=2", self, "--for-ever");
+    spawn_expect(&j.trirun, "rank 0 reduces");
+    spawn_expect(&j.trirun, "rank 1 reduces");
+    spawn_signal(&j.trirun, SIGINT);
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has_not(SPAWN_ERR(&j.trirun), "waited in a call");
+    trirun_end(&j, 0);
+}
+
 static void every_change_is_a_line_of_json(void **state)
 {
     static const char *const names[] = {"job_started",  "attempt_started", "worker_started",
@@ -482,6 +517,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(who_ended_well_while_others_waited_for_it_is_the_cause),
     cmocka_unit_test(a_hang_in_a_collective_names_the_call),
     cmocka_unit_test(a_signal_to_a_job_that_waits_keeps_its_records),
+    cmocka_unit_test(a_signal_to_a_healthy_job_leaves_nothing),
     cmocka_unit_test(every_change_is_a_line_of_json),
     cmocka_unit_test(figures_are_there_for_prometheus),
     cmocka_unit_test(ps_shows_the_ranks_of_jobs_that_run),
@@ -493,6 +529,8 @@ int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "--worker") == 0)
         return call_alone();
+    if (argc > 1 && strcmp(argv[1], "--for-ever") == 0)
+        return call_for_ever();
     if (argc > 1 && strcmp(argv[1], "--early") == 0)
         return leave_early();
     return test_main(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
