@@ -5,7 +5,6 @@
  * Workers are shell scripts. In their text $$ reaches the shell as $, as with torchrun, so $$$$
  * is the shell's own process id.
  */
-#include <ctype.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -13,67 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "testing/check.h"
-#include "testing/spawn.h"
-
-typedef struct job {
-    spawn trirun;
-    char home[256]; /* its XDG_RUNTIME_DIR */
-    char folder[320];
-} job;
-
-/* trirun with these arguments; `extra` one more variable of its environment or NULL. */
-static void job_start(job *j, const char *const *args, const char *extra)
-{
-    const char *argv[40] = {spawn_bin("trirun")};
-    char home[300];
-    const char *env[] = {home, "OMP_NUM_THREADS", "TRI_NUM_THREADS", "TRI_RUN_DIR", extra, NULL};
-
-    for (int i = 0; args[i] != NULL; i++)
-        argv[i + 1] = args[i];
-    spawn_make_folder(j->home, sizeof(j->home));
-    snprintf(home, sizeof(home), "XDG_RUNTIME_DIR=%s", j->home);
-    snprintf(j->folder, sizeof(j->folder), "%s/trireme-%d", j->home, (int)getuid());
-    spawn_start(&j->trirun, argv, env);
-}
-#define JOB_START(j, ...) job_start(j, (const char *const[]){__VA_ARGS__, NULL}, NULL)
-
-/* Nothing of the job is left but `n_folders` run folders. */
-static void job_end(job *j, int n_folders)
-{
-    spawn_expect_no_process(&j->trirun);
-    assert_int_equal(spawn_count_entries(j->folder), n_folders);
-    spawn_free(&j->trirun);
-    spawn_remove_folder(j->home);
-}
-
-static void assert_has(const char *text, const char *part)
-{
-    if (strstr(text, part) == NULL)
-        fail_msg("\"%s\" is missing in:\n%s", part, text);
-}
-
-static int count(const char *text, const char *part)
-{
-    int n = 0;
-
-    while ((text = strstr(text, part)) != NULL) {
-        text += strlen(part);
-        n++;
-    }
-    return n;
-}
-
-/* Ends the line at `line` with a zero; where the next begins, NULL if this is none. */
-static char *next_line(char *line)
-{
-    char *end = strchr(line, '\n');
-
-    if (end == NULL)
-        return NULL;
-    *end = '\0';
-    return end + 1;
-}
+#include "testing/launcher_job.h"
 
 /* --- what workers are told ---------------------------------------------------------------- */
 
@@ -168,27 +107,27 @@ static void a_thread_count_of_the_user_is_obeyed(void **state)
 {
     static const char *const args[] = {"--nproc-per-node=2", "sh", "-c",
                                        "echo $OMP_NUM_THREADS,$TRI_NUM_THREADS", NULL};
-    job j;
+    launcher_job j;
 
     (void)state;
-    job_start(&j, args, "OMP_NUM_THREADS=3");
+    trirun_start(&j, args, (const char *const[]){"OMP_NUM_THREADS=3", NULL});
     assert_int_equal(spawn_wait(&j.trirun), 0);
     assert_string_equal(SPAWN_OUT(&j.trirun), "3,\n3,\n");
-    job_end(&j, 0);
-    job_start(&j, args, "TRI_NUM_THREADS=5");
+    trirun_end(&j, 0);
+    trirun_start(&j, args, (const char *const[]){"TRI_NUM_THREADS=5", NULL});
     assert_int_equal(spawn_wait(&j.trirun), 0);
     assert_string_equal(SPAWN_OUT(&j.trirun), "1,5\n1,5\n");
-    job_end(&j, 0);
+    trirun_end(&j, 0);
 }
 
 static void arguments_are_passed_on_and_local_rank_is_filled_in(void **state)
 {
-    job j;
+    launcher_job j;
 
     (void)state;
-    JOB_START(&j, "--standalone", "--label-output", "--nproc_per_node", "2", "sh", "-c",
-              "for a in \"$@\"; do echo \"<$a>\"; done", "x", "--nproc-per-node", "9", "a b", "",
-              "${local_rank}.$local_rank", "$local_ranks $HOME $$");
+    TRIRUN(&j, "--standalone", "--label-output", "--nproc_per_node", "2", "sh", "-c",
+           "for a in \"$@\"; do echo \"<$a>\"; done", "x", "--nproc-per-node", "9", "a b", "",
+           "${local_rank}.$local_rank", "$local_ranks $HOME $$");
     assert_int_equal(spawn_wait(&j.trirun), 0);
     for (int rank = 0; rank < 2; rank++) {
         char line[80];
@@ -200,7 +139,7 @@ static void arguments_are_passed_on_and_local_rank_is_filled_in(void **state)
     assert_has(SPAWN_OUT(&j.trirun), "[0]: <a b>\n");
     assert_has(SPAWN_OUT(&j.trirun), "[0]: <>\n");
     assert_has(SPAWN_OUT(&j.trirun), "[0]: <$local_ranks $HOME $>\n");
-    job_end(&j, 0);
+    trirun_end(&j, 0);
 }
 
 static void write_file(const char *path, const char *text, int mode)
@@ -216,7 +155,7 @@ static void write_file(const char *path, const char *text, int mode)
 static void python_files_and_modules_are_run_by_the_interpreter(void **state)
 {
     char folder[256], python[300], script[300], variable[320];
-    job j;
+    launcher_job j;
 
     (void)state;
     spawn_make_folder(folder, sizeof(folder));
@@ -226,22 +165,26 @@ static void python_files_and_modules_are_run_by_the_interpreter(void **state)
     write_file(python, "#!/bin/sh\necho \"python $*\"\n", 0755);
     write_file(script, "#!/bin/sh\necho \"script $*\"\n", 0755);
 
-    job_start(&j, (const char *const[]){script, "--lr", "1", NULL}, variable);
+    trirun_start(&j, (const char *const[]){script, "--lr", "1", NULL},
+                 (const char *const[]){variable, NULL});
     assert_int_equal(spawn_wait(&j.trirun), 0);
     assert_has(SPAWN_OUT(&j.trirun), "python -u ");
     assert_has(SPAWN_OUT(&j.trirun), "/train.py --lr 1\n");
-    job_end(&j, 0);
-    job_start(&j, (const char *const[]){"-m", "some.module", "x", NULL}, variable);
+    trirun_end(&j, 0);
+    trirun_start(&j, (const char *const[]){"-m", "some.module", "x", NULL},
+                 (const char *const[]){variable, NULL});
     assert_int_equal(spawn_wait(&j.trirun), 0);
     assert_string_equal(SPAWN_OUT(&j.trirun), "python -u -m some.module x\n");
-    job_end(&j, 0);
-    job_start(&j, (const char *const[]){"--no-python", script, "y", NULL}, variable);
+    trirun_end(&j, 0);
+    trirun_start(&j, (const char *const[]){"--no-python", script, "y", NULL},
+                 (const char *const[]){variable, NULL});
     assert_int_equal(spawn_wait(&j.trirun), 0);
     assert_string_equal(SPAWN_OUT(&j.trirun), "script y\n");
-    job_end(&j, 0);
-    job_start(&j, (const char *const[]){"--no-python", "-m", "some.module", NULL}, variable);
+    trirun_end(&j, 0);
+    trirun_start(&j, (const char *const[]){"--no-python", "-m", "some.module", NULL},
+                 (const char *const[]){variable, NULL});
     assert_int_equal(spawn_wait(&j.trirun), 1);
-    job_end(&j, 0);
+    trirun_end(&j, 0);
     spawn_remove_folder(folder);
 }
 
@@ -249,43 +192,43 @@ static void python_files_and_modules_are_run_by_the_interpreter(void **state)
 
 static void the_first_failure_is_named_with_its_last_lines(void **state)
 {
-    job j;
+    launcher_job j;
 
     (void)state;
-    JOB_START(&j, "--nproc-per-node", "3", "sh", "-c",
-              ("[ $RANK = 0 ] && { trap 'head -c 3000 /dev/zero | tr \"\\0\" x >&2; exit 1' TERM\n"
-               "  : >$TRI_RUN_DIR/here; while :; do sleep 0.01; done; }\n"
-               "[ $RANK = 2 ] && exec sleep 1000\n"
-               "until [ -e $TRI_RUN_DIR/here ]; do sleep 0.01; done\n"
-               "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13; do echo line $i >&2; done\n"
-               "echo 'no file of this name' >&2; exit 3"));
+    TRIRUN(&j, "--nproc-per-node", "3", "sh", "-c",
+           ("[ $RANK = 0 ] && { trap 'head -c 3000 /dev/zero | tr \"\\0\" x >&2; exit 1' TERM\n"
+            "  : >$TRI_RUN_DIR/here; while :; do sleep 0.01; done; }\n"
+            "[ $RANK = 2 ] && exec sleep 1000\n"
+            "until [ -e $TRI_RUN_DIR/here ]; do sleep 0.01; done\n"
+            "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13; do echo line $i >&2; done\n"
+            "echo 'no file of this name' >&2; exit 3"));
     assert_int_equal(spawn_wait(&j.trirun), 1);
     assert_has(SPAWN_ERR(&j.trirun), "sh failed: rank 1 exited with code 3");
     assert_has(SPAWN_ERR(&j.trirun), "rank     : 1 (local_rank: 1)");
     assert_has(SPAWN_ERR(&j.trirun), "exitcode : 3 (pid: ");
     assert_has(SPAWN_ERR(&j.trirun), "    | no file of this name\n");
     assert_has(SPAWN_ERR(&j.trirun), "    | line 3\n");
-    assert_int_equal(count(SPAWN_ERR(&j.trirun), "    | "), 12);
+    assert_int_equal(count_in(SPAWN_ERR(&j.trirun), "    | "), 12);
     assert_has(SPAWN_ERR(&j.trirun), "victims  : 2 stopped because of it, 0 failed after it");
-    assert_int_equal(count(SPAWN_ERR(&j.trirun), " failed: "), 1);
-    job_end(&j, 1); /* kept for `why` */
+    assert_int_equal(count_in(SPAWN_ERR(&j.trirun), " failed: "), 1);
+    trirun_end(&j, 1); /* kept for `why` */
 }
 
 /* Who reads the report has just read the lines. */
 static void lines_that_stand_right_above_are_not_said_again(void **state)
 {
-    job j;
+    launcher_job j;
 
     (void)state;
-    JOB_START(&j, "sh", "-c", "echo 'no file of this name' >&2; exit 3");
+    TRIRUN(&j, "sh", "-c", "echo 'no file of this name' >&2; exit 3");
     assert_int_equal(spawn_wait(&j.trirun), 1);
-    assert_int_equal(count(SPAWN_ERR(&j.trirun), "no file of this name"), 1);
+    assert_int_equal(count_in(SPAWN_ERR(&j.trirun), "no file of this name"), 1);
     assert_has(SPAWN_ERR(&j.trirun), "its last lines on stderr are shown above\n");
-    job_end(&j, 1);
-    JOB_START(&j, "-r", "2", "sh", "-c", "echo 'no file of this name' >&2; exit 3");
+    trirun_end(&j, 1);
+    TRIRUN(&j, "-r", "2", "sh", "-c", "echo 'no file of this name' >&2; exit 3");
     assert_int_equal(spawn_wait(&j.trirun), 1);
     assert_has(SPAWN_ERR(&j.trirun), "    | no file of this name\n");
-    job_end(&j, 1);
+    trirun_end(&j, 1);
 }
 
 static void a_signal_that_kills_a_worker_is_named(void **state)
@@ -303,14 +246,14 @@ static void a_signal_that_kills_a_worker_is_named(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        job j;
+        launcher_job j;
 
-        JOB_START(&j, "--nproc-per-node=2", "sh", "-c", cases[i].script);
+        TRIRUN(&j, "--nproc-per-node=2", "sh", "-c", cases[i].script);
         assert_int_equal(spawn_wait(&j.trirun), 1);
         assert_has(SPAWN_ERR(&j.trirun), cases[i].what);
         assert_has(SPAWN_ERR(&j.trirun), cases[i].code);
         assert_has(SPAWN_ERR(&j.trirun), "printed nothing to stderr");
-        job_end(&j, 1);
+        trirun_end(&j, 1);
     }
 }
 
@@ -319,62 +262,62 @@ static void a_signal_that_kills_a_worker_is_named(void **state)
 static void the_cause_comes_before_its_victims(void **state)
 {
     char folder[256], fifo[300];
-    job j;
+    launcher_job j;
 
     (void)state;
     spawn_make_folder(folder, sizeof(folder));
     snprintf(fifo, sizeof(fifo), "%s/fifo", folder);
     assert_int_equal(mkfifo(fifo, 0600), 0);
-    JOB_START(&j, "--nproc-per-node=2", "sh", "-c",
-              ("trap '' TERM; if [ $RANK = 0 ]; then exec 3>$1; exit 7; fi\n"
-               "cat $1; echo 'PEER_LOST: rank 0' >&2; exit 1"),
-              "x", fifo);
+    TRIRUN(&j, "--nproc-per-node=2", "sh", "-c",
+           ("trap '' TERM; if [ $RANK = 0 ]; then exec 3>$1; exit 7; fi\n"
+            "cat $1; echo 'PEER_LOST: rank 0' >&2; exit 1"),
+           "x", fifo);
     assert_int_equal(spawn_wait(&j.trirun), 1);
     assert_has(SPAWN_ERR(&j.trirun), "sh failed: rank 0 exited with code 7");
-    job_end(&j, 1);
+    trirun_end(&j, 1);
     spawn_remove_folder(folder);
 }
 
 static void a_worker_deaf_to_sigterm_is_killed_after_the_grace(void **state)
 {
-    job j;
+    launcher_job j;
 
     (void)state;
-    JOB_START(&j, "--shutdown-timeout", "0.3", "--nproc-per-node", "2", "sh", "-c",
-              ("if [ $RANK = 0 ]; then until [ -e $TRI_RUN_DIR/deaf ]; do :; done; exit 5; fi\n"
-               "trap '' TERM; : >$TRI_RUN_DIR/deaf; while :; do sleep 1000; done"));
+    TRIRUN(&j, "--shutdown-timeout", "0.3", "--nproc-per-node", "2", "sh", "-c",
+           ("if [ $RANK = 0 ]; then until [ -e $TRI_RUN_DIR/deaf ]; do :; done; exit 5; fi\n"
+            "trap '' TERM; : >$TRI_RUN_DIR/deaf; while :; do sleep 1000; done"));
     assert_int_equal(spawn_wait(&j.trirun), 1);
     assert_has(SPAWN_ERR(&j.trirun), "1 worker did not end within 0.3 s: killing");
     assert_has(SPAWN_ERR(&j.trirun), "rank 0 exited with code 5");
-    job_end(&j, 1);
+    trirun_end(&j, 1);
 }
 
 static void what_cannot_start_is_told_before_anything_runs(void **state)
 {
     char folder[256], plain[300];
-    job j;
+    launcher_job j;
 
     (void)state;
     spawn_make_folder(folder, sizeof(folder));
     snprintf(plain, sizeof(plain), "%s/plain", folder);
     write_file(plain, "not a program\n", 0644);
-    JOB_START(&j, "--nproc-per-node", "2", "no-such-program-anywhere");
+    TRIRUN(&j, "--nproc-per-node", "2", "no-such-program-anywhere");
     assert_int_equal(spawn_wait(&j.trirun), 1);
     assert_has(SPAWN_ERR(&j.trirun), "cannot find program no-such-program-anywhere in PATH");
-    job_end(&j, 0);
-    JOB_START(&j, "no-such-script.py");
+    trirun_end(&j, 0);
+    TRIRUN(&j, "no-such-script.py");
     assert_int_equal(spawn_wait(&j.trirun), 1);
     assert_has(SPAWN_ERR(&j.trirun), "cannot run no-such-script.py");
-    job_end(&j, 0);
-    JOB_START(&j, "--no-python", plain);
+    trirun_end(&j, 0);
+    TRIRUN(&j, "--no-python", plain);
     assert_int_equal(spawn_wait(&j.trirun), 1);
     assert_has(SPAWN_ERR(&j.trirun), "it is not executable");
-    job_end(&j, 0);
+    trirun_end(&j, 0);
     chmod(plain, 0755); /* exec itself refuses it: no format */
-    JOB_START(&j, "--nproc-per-node", "2", plain);
+    TRIRUN(&j, "--nproc-per-node", "2", plain);
     assert_int_equal(spawn_wait(&j.trirun), 1);
     assert_has(SPAWN_ERR(&j.trirun), "rank 0: cannot start");
-    job_end(&j, 0);
+    trirun_end(&j, 0);
     spawn_remove_folder(folder);
 }
 
@@ -411,14 +354,14 @@ static void wrong_usage_ends_with_torchruns_status(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        job j;
+        launcher_job j;
 
-        job_start(&j, cases[i].args, NULL);
+        trirun_start(&j, cases[i].args, NULL);
         if (spawn_wait(&j.trirun) != cases[i].status)
             fail_msg("trirun %s: status %d", cases[i].args[0], j.trirun.status);
         assert_has(SPAWN_ERR(&j.trirun), "trirun: ");
         assert_has(SPAWN_ERR(&j.trirun), "trirun --help");
-        job_end(&j, 0);
+        trirun_end(&j, 0);
     }
 }
 
@@ -430,44 +373,44 @@ static void a_signal_ends_the_job_and_leaves_nothing(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++) {
-        job j;
+        launcher_job j;
 
-        JOB_START(&j, "--nproc-per-node", "2", "sh", "-c",
-                  "sleep 1000 & echo ready $RANK $MASTER_PORT; wait");
+        TRIRUN(&j, "--nproc-per-node", "2", "sh", "-c",
+               "sleep 1000 & echo ready $RANK $MASTER_PORT; wait");
         spawn_expect(&j.trirun, "ready 0");
         spawn_expect(&j.trirun, "ready 1");
         spawn_signal(&j.trirun, signals[i]);
         assert_int_equal(spawn_wait(&j.trirun), 1);
         assert_has(SPAWN_ERR(&j.trirun), "stopping 2 workers");
         assert_null(strstr(SPAWN_ERR(&j.trirun), " failed: "));
-        job_end(&j, 0);
+        trirun_end(&j, 0);
     }
 }
 
 static void workers_hear_the_signal_and_may_end_in_peace(void **state)
 {
-    job j;
+    launcher_job j;
 
     (void)state;
-    JOB_START(&j, "--nproc-per-node=2", "sh", "-c",
-              ("trap 'echo goodbye $RANK; exit 0' INT; echo ready $RANK\n"
-               "while :; do sleep 0.01; done"));
+    TRIRUN(&j, "--nproc-per-node=2", "sh", "-c",
+           ("trap 'echo goodbye $RANK; exit 0' INT; echo ready $RANK\n"
+            "while :; do sleep 0.01; done"));
     spawn_expect(&j.trirun, "ready 0");
     spawn_expect(&j.trirun, "ready 1");
     spawn_signal(&j.trirun, SIGINT);
     assert_int_equal(spawn_wait(&j.trirun), 1);
     assert_has(SPAWN_OUT(&j.trirun), "goodbye 0\n");
     assert_has(SPAWN_OUT(&j.trirun), "goodbye 1\n");
-    job_end(&j, 0);
+    trirun_end(&j, 0);
 }
 
 static void a_second_signal_means_now(void **state)
 {
-    job j;
+    launcher_job j;
 
     (void)state;
-    JOB_START(&j, "--nproc-per-node=2", "sh", "-c",
-              "trap 'echo heard $RANK' TERM; echo ready $RANK; while :; do sleep 0.01; done");
+    TRIRUN(&j, "--nproc-per-node=2", "sh", "-c",
+           "trap 'echo heard $RANK' TERM; echo ready $RANK; while :; do sleep 0.01; done");
     spawn_expect(&j.trirun, "ready 0");
     spawn_expect(&j.trirun, "ready 1");
     spawn_signal(&j.trirun, SIGTERM);
@@ -476,18 +419,18 @@ static void a_second_signal_means_now(void **state)
     spawn_signal(&j.trirun, SIGTERM);
     assert_int_equal(spawn_wait(&j.trirun), 1); /* long before the grace of 30 s */
     assert_has(SPAWN_ERR(&j.trirun), "trirun: a second signal: killing 2 workers\n");
-    job_end(&j, 0);
+    trirun_end(&j, 0);
 }
 
 static void killing_trirun_kills_workers_and_what_they_started(void **state)
 {
-    job j;
+    launcher_job j;
 
     (void)state;
     /* a child in the worker's group, and one that left it for a session of its own */
-    JOB_START(&j, "--nproc-per-node", "2", "sh", "-c",
-              ("sleep 1000 & setsid sleep 1000 & trap '' TERM INT HUP; echo ready $RANK\n"
-               "while :; do sleep 1; done"));
+    TRIRUN(&j, "--nproc-per-node", "2", "sh", "-c",
+           ("sleep 1000 & setsid sleep 1000 & trap '' TERM INT HUP; echo ready $RANK\n"
+            "while :; do sleep 1; done"));
     spawn_expect(&j.trirun, "ready 0");
     spawn_expect(&j.trirun, "ready 1");
     /* trirun, its guard, and four processes of each worker */
@@ -495,50 +438,50 @@ static void killing_trirun_kills_workers_and_what_they_started(void **state)
         ;
     spawn_signal(&j.trirun, SIGKILL);
     assert_int_equal(spawn_wait(&j.trirun), -SIGKILL);
-    job_end(&j, 1);
+    trirun_end(&j, 1);
 }
 
 static void what_workers_leave_running_is_ended(void **state)
 {
-    job j;
+    launcher_job j;
 
     (void)state;
-    JOB_START(&j, "--shutdown-timeout=0.2", "--nproc-per-node", "2", "sh", "-c",
-              ("(sleep 1000 & setsid sleep 1000 & setsid sh -c 'trap \"\" TERM; sleep 1000' &)\n"
-               "echo done"));
+    TRIRUN(&j, "--shutdown-timeout=0.2", "--nproc-per-node", "2", "sh", "-c",
+           ("(sleep 1000 & setsid sleep 1000 & setsid sh -c 'trap \"\" TERM; sleep 1000' &)\n"
+            "echo done"));
     assert_int_equal(spawn_wait(&j.trirun), 0);
     assert_string_equal(SPAWN_OUT(&j.trirun), "done\ndone\n");
-    job_end(&j, 0);
+    trirun_end(&j, 0);
 }
 
 static void many_workers_end_as_few_do(void **state)
 {
-    job j;
+    launcher_job j;
 
     (void)state;
-    JOB_START(&j, "--nproc-per-node", "100", "sh", "-c", "echo $RANK");
+    TRIRUN(&j, "--nproc-per-node", "100", "sh", "-c", "echo $RANK");
     assert_int_equal(spawn_wait(&j.trirun), 0);
-    assert_int_equal(count(SPAWN_OUT(&j.trirun), "\n"), 100);
+    assert_int_equal(count_in(SPAWN_OUT(&j.trirun), "\n"), 100);
     assert_string_equal(SPAWN_ERR(&j.trirun), "");
-    job_end(&j, 0);
+    trirun_end(&j, 0);
 }
 
 /* A child that only ends when its own child has: both hear of the end, one after the other. */
 static void a_chain_of_leftovers_ends_without_the_grace(void **state)
 {
     struct timespec start, end;
-    job j;
+    launcher_job j;
 
     (void)state;
     clock_gettime(CLOCK_MONOTONIC, &start);
-    JOB_START(&j, "sh", "-c",
-              ("setsid sh -c 'setsid sh -c \": >$TRI_RUN_DIR/up; exec sleep 1000\" & wait' &\n"
-               "until [ -e $TRI_RUN_DIR/up ]; do :; done; echo done"));
+    TRIRUN(&j, "sh", "-c",
+           ("setsid sh -c 'setsid sh -c \": >$TRI_RUN_DIR/up; exec sleep 1000\" & wait' &\n"
+            "until [ -e $TRI_RUN_DIR/up ]; do :; done; echo done"));
     assert_int_equal(spawn_wait(&j.trirun), 0);
     assert_string_equal(SPAWN_OUT(&j.trirun), "done\n");
     clock_gettime(CLOCK_MONOTONIC, &end);
     assert_true(end.tv_sec - start.tv_sec < 4); /* the grace is 5 s */
-    job_end(&j, 0);
+    trirun_end(&j, 0);
 }
 
 static void only_the_last_five_failures_stay(void **state)
@@ -569,172 +512,6 @@ static void only_the_last_five_failures_stay(void **state)
     spawn_remove_folder(home);
 }
 
-/* --- output ------------------------------------------------------------------------------- */
-
-static void a_flood_arrives_whole_and_line_by_line(void **state)
-{
-    enum { WORKERS = 4, LINES = 20000 };
-    static int seen[WORKERS];
-    job j;
-
-    (void)state;
-    memset(seen, 0, sizeof(seen));
-    JOB_START(&j, "--nproc-per-node", "4", "awk",
-              ("BEGIN { r = ENVIRON[\"RANK\"]; for (i = 0; i < 20000; i++)"
-               " printf \"%d %d %080d\\n\", r, i, i }"));
-    assert_int_equal(spawn_wait(&j.trirun), 0);
-    for (char *line = SPAWN_OUT(&j.trirun), *next; (next = next_line(line)); line = next) {
-        int rank, number, again, end = 0;
-
-        if (sscanf(line, "%d %d %d%n", &rank, &number, &again, &end) != 3 || line[end] != '\0' ||
-            rank < 0 || rank >= WORKERS || number != seen[rank] || again != number)
-            fail_msg("a line that nobody wrote: %s", line);
-        seen[rank]++;
-    }
-    for (int i = 0; i < WORKERS; i++)
-        assert_int_equal(seen[i], LINES);
-    job_end(&j, 0);
-}
-
-static void output_passes_byte_by_byte_where_nobody_else_prints(void **state)
-{
-    job j;
-
-    (void)state;
-    JOB_START(&j, "printf", "a\\rb\\nno end");
-    assert_int_equal(spawn_wait(&j.trirun), 0);
-    assert_int_equal(j.trirun.used[0], 10);
-    assert_memory_equal(SPAWN_OUT(&j.trirun), "a\rb\nno end", 10);
-    job_end(&j, 0);
-    /* both went to the same pipe: the order stays */
-    JOB_START(&j, "sh", "-c", "exec 2>&1; echo one; echo two >&2; echo three");
-    assert_int_equal(spawn_wait(&j.trirun), 0);
-    assert_string_equal(SPAWN_OUT(&j.trirun), "one\ntwo\nthree\n");
-    job_end(&j, 0);
-}
-
-/* util-linux' script gives trirun a terminal. */
-/* A bare chroot has no pseudo-terminals: then nobody has one, and there is nothing to see. */
-static bool terminals_exist(void)
-{
-    int fd = posix_openpt(O_RDWR | O_NOCTTY), other = -1;
-
-    if (fd >= 0 && grantpt(fd) == 0 && unlockpt(fd) == 0 && ptsname(fd) != NULL)
-        other = open(ptsname(fd), O_RDWR | O_NOCTTY);
-    if (other >= 0)
-        close(other);
-    if (fd >= 0)
-        close(fd);
-    return other >= 0;
-}
-
-static void workers_see_a_terminal_where_trirun_has_one(void **state)
-{
-    char folder[256], command[4200], variable[300];
-    const char *const argv[] = {"script", "-qec", command, "/dev/null", NULL};
-    const char *const env[] = {variable, NULL};
-    spawn s;
-
-    (void)state;
-    if (!terminals_exist())
-        return;
-    spawn_make_folder(folder, sizeof(folder));
-    snprintf(variable, sizeof(variable), "XDG_RUNTIME_DIR=%s", folder);
-    snprintf(command, sizeof(command),
-             "stty cols 77; %s sh -c 'test -t 1 && test -t 2 && stty size <&1; echo a'",
-             spawn_bin("trirun"));
-    spawn_start(&s, argv, env);
-    assert_int_equal(spawn_wait(&s), 0);
-    assert_has(SPAWN_OUT(&s), " 77\r\na\r\n"); /* the terminal's own line ends, once */
-    spawn_expect_no_process(&s);
-    spawn_free(&s);
-    spawn_remove_folder(folder);
-}
-
-static void an_unfinished_line_is_shown_and_never_joined(void **state)
-{
-    job j;
-
-    (void)state;
-    JOB_START(&j, "--nproc-per-node", "2", "--label-output", "sh", "-c",
-              ("[ $RANK = 0 ] && { printf 'prompt> '; exec sleep 1000; }\n"
-               "while :; do echo tick; sleep 0.05; done"));
-    spawn_expect(&j.trirun, "[0]: prompt> ");
-    spawn_expect(&j.trirun, "[0]: prompt> \n[1]: tick\n");
-    spawn_signal(&j.trirun, SIGTERM);
-    assert_int_equal(spawn_wait(&j.trirun), 1);
-    job_end(&j, 0);
-}
-
-/* Nobody reads trirun's output: workers wait, trirun does not. */
-static void trirun_hears_signals_while_its_output_is_stuck(void **state)
-{
-    job j;
-    int n = 0, pipe_fd;
-
-    (void)state;
-    JOB_START(&j, "--nproc-per-node", "2", "--shutdown-timeout=1", "yes");
-    pipe_fd = j.trirun.fd[0];
-    spawn_expect(&j.trirun, "y\n"); /* and so the pipe will be full but for a little */
-    j.trirun.fd[0] = -1;            /* spawn no longer reads it */
-    while (spawn_count(&j.trirun) < 4 && n++ < 100000)
-        ;
-    spawn_signal(&j.trirun, SIGTERM);
-    assert_int_equal(spawn_wait(&j.trirun), 1);
-    close(pipe_fd);
-    job_end(&j, 0);
-}
-
-static void a_reader_that_leaves_ends_the_job(void **state)
-{
-    const char *const argv[] = {"sh", "-c", "\"$0\" --nproc-per-node 2 yes | head -n 2",
-                                spawn_bin("trirun"), NULL};
-    char home[256], variable[300];
-    const char *const env[] = {variable, NULL};
-    spawn s;
-
-    (void)state;
-    spawn_make_folder(home, sizeof(home));
-    snprintf(variable, sizeof(variable), "XDG_RUNTIME_DIR=%s", home);
-    spawn_start(&s, argv, env);
-    assert_int_equal(spawn_wait(&s), 0);
-    assert_string_equal(SPAWN_OUT(&s), "y\ny\n");
-    spawn_expect_no_process(&s);
-    spawn_free(&s);
-    spawn_remove_folder(home);
-}
-
-static void the_agent_serves_the_store(void **state)
-{
-    job j;
-
-    (void)state;
-    /* only the shell's tools: something accepts connections on the port that workers are told */
-    JOB_START(&j, "--nproc-per-node", "1", "sh", "-c",
-              ("port=$(printf %04X $MASTER_PORT); grep -q \"0100007F:$port 00000000:0000 0A\" "
-               "/proc/net/tcp && echo listening; echo port $MASTER_PORT"));
-    assert_int_equal(spawn_wait(&j.trirun), 0);
-    assert_has(SPAWN_OUT(&j.trirun), "listening\n");
-    job_end(&j, 0);
-}
-
-static void a_store_that_the_network_reaches_is_warned_of_once(void **state)
-{
-    job j;
-
-    (void)state;
-    JOB_START(&j, "--nproc-per-node", "2", "--master-addr", "0.0.0.0", "--master-port", "0",
-              "true");
-    assert_int_equal(spawn_wait(&j.trirun), 0);
-    assert_int_equal(count(SPAWN_ERR(&j.trirun), "is open to the network"), 1);
-    assert_has(SPAWN_ERR(&j.trirun), "--master-addr 127.0.0.1");
-    job_end(&j, 0);
-    JOB_START(&j, "--nproc-per-node", "2", "true");
-    assert_int_equal(spawn_wait(&j.trirun), 0);
-    assert_string_equal(SPAWN_ERR(&j.trirun), "");
-    job_end(&j, 0);
-}
-
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(workers_get_torchruns_variables_and_no_others),
     cmocka_unit_test(a_thread_count_of_the_user_is_obeyed),
@@ -755,14 +532,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(many_workers_end_as_few_do),
     cmocka_unit_test(a_chain_of_leftovers_ends_without_the_grace),
     cmocka_unit_test(only_the_last_five_failures_stay),
-    cmocka_unit_test(a_flood_arrives_whole_and_line_by_line),
-    cmocka_unit_test(output_passes_byte_by_byte_where_nobody_else_prints),
-    cmocka_unit_test(workers_see_a_terminal_where_trirun_has_one),
-    cmocka_unit_test(an_unfinished_line_is_shown_and_never_joined),
-    cmocka_unit_test(trirun_hears_signals_while_its_output_is_stuck),
-    cmocka_unit_test(a_reader_that_leaves_ends_the_job),
-    cmocka_unit_test(the_agent_serves_the_store),
-    cmocka_unit_test(a_store_that_the_network_reaches_is_warned_of_once),
 };
 
 TEST_MAIN(tests)

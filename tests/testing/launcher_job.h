@@ -72,6 +72,17 @@ static inline int count_in(const char *text, const char *part)
     return n;
 }
 
+/* Ends the line at `line` with a zero; where the next begins, NULL if this is none. */
+static inline char *next_line(char *line)
+{
+    char *end = strchr(line, '\n');
+
+    if (end == NULL)
+        return NULL;
+    *end = '\0';
+    return end + 1;
+}
+
 /* The whole file as text; "" and false if there is none. */
 static inline bool slurp(const char *path, char *out, size_t bytes)
 {

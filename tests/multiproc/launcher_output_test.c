@@ -1,0 +1,185 @@
+/*
+ * launcher_output_test.c - what workers print, through trirun: whole lines, byte by byte, to a
+ * terminal, to a reader that is slow or goes; and the store that trirun serves to them.
+ */
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "testing/launcher_job.h"
+
+static void a_flood_arrives_whole_and_line_by_line(void **state)
+{
+    enum { WORKERS = 4, LINES = 20000 };
+    static int seen[WORKERS];
+    launcher_job j;
+
+    (void)state;
+    memset(seen, 0, sizeof(seen));
+    TRIRUN(&j, "--nproc-per-node", "4", "awk",
+           ("BEGIN { r = ENVIRON[\"RANK\"]; for (i = 0; i < 20000; i++)"
+            " printf \"%d %d %080d\\n\", r, i, i }"));
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    for (char *line = SPAWN_OUT(&j.trirun), *next; (next = next_line(line)); line = next) {
+        int rank, number, again, end = 0;
+
+        if (sscanf(line, "%d %d %d%n", &rank, &number, &again, &end) != 3 || line[end] != '\0' ||
+            rank < 0 || rank >= WORKERS || number != seen[rank] || again != number)
+            fail_msg("a line that nobody wrote: %s", line);
+        seen[rank]++;
+    }
+    for (int i = 0; i < WORKERS; i++)
+        assert_int_equal(seen[i], LINES);
+    trirun_end(&j, 0);
+}
+
+static void output_passes_byte_by_byte_where_nobody_else_prints(void **state)
+{
+    launcher_job j;
+
+    (void)state;
+    TRIRUN(&j, "printf", "a\\rb\\nno end");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_int_equal(j.trirun.used[0], 10);
+    assert_memory_equal(SPAWN_OUT(&j.trirun), "a\rb\nno end", 10);
+    trirun_end(&j, 0);
+    /* both went to the same pipe: the order stays */
+    TRIRUN(&j, "sh", "-c", "exec 2>&1; echo one; echo two >&2; echo three");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_string_equal(SPAWN_OUT(&j.trirun), "one\ntwo\nthree\n");
+    trirun_end(&j, 0);
+}
+
+/* util-linux' script gives trirun a terminal. */
+/* A bare chroot has no pseudo-terminals: then nobody has one, and there is nothing to see. */
+static bool terminals_exist(void)
+{
+    int fd = posix_openpt(O_RDWR | O_NOCTTY), other = -1;
+
+    if (fd >= 0 && grantpt(fd) == 0 && unlockpt(fd) == 0 && ptsname(fd) != NULL)
+        other = open(ptsname(fd), O_RDWR | O_NOCTTY);
+    if (other >= 0)
+        close(other);
+    if (fd >= 0)
+        close(fd);
+    return other >= 0;
+}
+
+static void workers_see_a_terminal_where_trirun_has_one(void **state)
+{
+    char folder[256], command[4200], variable[300];
+    const char *const argv[] = {"script", "-qec", command, "/dev/null", NULL};
+    const char *const env[] = {variable, NULL};
+    spawn s;
+
+    (void)state;
+    if (!terminals_exist())
+        return;
+    spawn_make_folder(folder, sizeof(folder));
+    snprintf(variable, sizeof(variable), "XDG_RUNTIME_DIR=%s", folder);
+    snprintf(command, sizeof(command),
+             "stty cols 77; %s sh -c 'test -t 1 && test -t 2 && stty size <&1; echo a'",
+             spawn_bin("trirun"));
+    spawn_start(&s, argv, env);
+    assert_int_equal(spawn_wait(&s), 0);
+    assert_has(SPAWN_OUT(&s), " 77\r\na\r\n"); /* the terminal's own line ends, once */
+    spawn_expect_no_process(&s);
+    spawn_free(&s);
+    spawn_remove_folder(folder);
+}
+
+static void an_unfinished_line_is_shown_and_never_joined(void **state)
+{
+    launcher_job j;
+
+    (void)state;
+    TRIRUN(&j, "--nproc-per-node", "2", "--label-output", "sh", "-c",
+           ("[ $RANK = 0 ] && { printf 'prompt> '; exec sleep 1000; }\n"
+            "while :; do echo tick; sleep 0.05; done"));
+    spawn_expect(&j.trirun, "[0]: prompt> ");
+    spawn_expect(&j.trirun, "[0]: prompt> \n[1]: tick\n");
+    spawn_signal(&j.trirun, SIGTERM);
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    trirun_end(&j, 0);
+}
+
+/* Nobody reads trirun's output: workers wait, trirun does not. */
+static void trirun_hears_signals_while_its_output_is_stuck(void **state)
+{
+    launcher_job j;
+    int n = 0, pipe_fd;
+
+    (void)state;
+    TRIRUN(&j, "--nproc-per-node", "2", "--shutdown-timeout=1", "yes");
+    pipe_fd = j.trirun.fd[0];
+    spawn_expect(&j.trirun, "y\n"); /* and so the pipe will be full but for a little */
+    j.trirun.fd[0] = -1;            /* spawn no longer reads it */
+    while (spawn_count(&j.trirun) < 4 && n++ < 100000)
+        ;
+    spawn_signal(&j.trirun, SIGTERM);
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    close(pipe_fd);
+    trirun_end(&j, 0);
+}
+
+static void a_reader_that_leaves_ends_the_job(void **state)
+{
+    const char *const argv[] = {"sh", "-c", "\"$0\" --nproc-per-node 2 yes | head -n 2",
+                                spawn_bin("trirun"), NULL};
+    char home[256], variable[300];
+    const char *const env[] = {variable, NULL};
+    spawn s;
+
+    (void)state;
+    spawn_make_folder(home, sizeof(home));
+    snprintf(variable, sizeof(variable), "XDG_RUNTIME_DIR=%s", home);
+    spawn_start(&s, argv, env);
+    assert_int_equal(spawn_wait(&s), 0);
+    assert_string_equal(SPAWN_OUT(&s), "y\ny\n");
+    spawn_expect_no_process(&s);
+    spawn_free(&s);
+    spawn_remove_folder(home);
+}
+
+static void the_agent_serves_the_store(void **state)
+{
+    launcher_job j;
+
+    (void)state;
+    /* only the shell's tools: something accepts connections on the port that workers are told */
+    TRIRUN(&j, "--nproc-per-node", "1", "sh", "-c",
+           ("port=$(printf %04X $MASTER_PORT); grep -q \"0100007F:$port 00000000:0000 0A\" "
+            "/proc/net/tcp && echo listening; echo port $MASTER_PORT"));
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_has(SPAWN_OUT(&j.trirun), "listening\n");
+    trirun_end(&j, 0);
+}
+
+static void a_store_that_the_network_reaches_is_warned_of_once(void **state)
+{
+    launcher_job j;
+
+    (void)state;
+    TRIRUN(&j, "--nproc-per-node", "2", "--master-addr", "0.0.0.0", "--master-port", "0", "true");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_int_equal(count_in(SPAWN_ERR(&j.trirun), "is open to the network"), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "--master-addr 127.0.0.1");
+    trirun_end(&j, 0);
+    TRIRUN(&j, "--nproc-per-node", "2", "true");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_string_equal(SPAWN_ERR(&j.trirun), "");
+    trirun_end(&j, 0);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_flood_arrives_whole_and_line_by_line),
+    cmocka_unit_test(output_passes_byte_by_byte_where_nobody_else_prints),
+    cmocka_unit_test(workers_see_a_terminal_where_trirun_has_one),
+    cmocka_unit_test(an_unfinished_line_is_shown_and_never_joined),
+    cmocka_unit_test(trirun_hears_signals_while_its_output_is_stuck),
+    cmocka_unit_test(a_reader_that_leaves_ends_the_job),
+    cmocka_unit_test(the_agent_serves_the_store),
+    cmocka_unit_test(a_store_that_the_network_reaches_is_warned_of_once),
+};
+
+TEST_MAIN(tests)
