@@ -21,6 +21,7 @@
 #include "os/process.h"
 #include "os/shared_file.h"
 #include "os/thread.h"
+#include "store/own_address.h"
 
 /* How long rank 0, when it serves the store, waits for the others to leave too. */
 #define LEAVE_MS INT64_C(10000)
@@ -191,6 +192,52 @@ static tri_status open_turn(tri_store *life, const trii_launch_env *env, tri_sto
     return tri_store_prefix(key, life, view_out);
 }
 
+/* Adds what the reader may do about ranks that did not come. */
+static tri_status with_remedy(tri_status status, const trii_launch_env *env)
+{
+    char line[TRII_ERR_BYTES];
+
+    if (status != TRI_ERR_TIMEOUT)
+        return status;
+    snprintf(line, sizeof(line), "%s", tri_last_error());
+    return TRII_FAIL(status,
+                     "%s at %s port %d: do they run, with this MASTER_ADDR and MASTER_PORT, and "
+                     "does no firewall stop them?",
+                     line, env->host, env->port);
+}
+
+/* Rank 0 that serves the store: others who do not come may have been given the wrong address. */
+static tri_status watch_own(tri_store *base, const trii_launch_env *env, trii_own_address **own_out)
+{
+    char proof[40], claimed[40], end[40];
+    const trii_own_search search = {.host = env->host,
+                                    .port = env->port,
+                                    .store = base,
+                                    .proof_key = proof,
+                                    .claim_key = claimed,
+                                    .end_key = end,
+                                    .setting = "MASTER_ADDR"};
+
+    snprintf(proof, sizeof(proof), "trireme/%d/own", env->restart_count);
+    snprintf(claimed, sizeof(claimed), "trireme/%d/rank/0", env->restart_count);
+    snprintf(end, sizeof(end), "trireme/%d/come/all", env->restart_count);
+    return trii_own_address_start(&search, own_out);
+}
+
+/* What rank 0 knows better than that others did not come. */
+static tri_status judge_own(tri_status status, const trii_launch_env *env, trii_own_address *own)
+{
+    char why[TRII_ERR_BYTES], line[TRII_ERR_BYTES];
+    trii_own_verdict verdict = trii_own_address_verdict(own, why, sizeof(why));
+
+    if (verdict == TRII_OWN_OTHER)
+        return rank_is_taken(env, why);
+    if (status != TRI_ERR_TIMEOUT || verdict != TRII_OWN_NOBODY)
+        return with_remedy(status, env);
+    snprintf(line, sizeof(line), "%s", tri_last_error());
+    return TRII_FAIL(status, "%s; %s", line, why);
+}
+
 /* Until all have come to a store that is new. */
 static tri_status wait_for_all(tri_store *store, const trii_launch_env *env, int64_t deadline_ns,
                                bool again)
@@ -209,25 +256,11 @@ static tri_status wait_for_all(tri_store *store, const trii_launch_env *env, int
     if (again)
         status = tri_store_check(store, keys, 1, &counted);
     if (status == TRI_OK && !counted)
-        return trii_group_agree(&args, "come", TRI_OK);
+        status = trii_group_say(&args, "come", TRI_OK);
     if (status == TRI_OK)
         status = trii_agree_wait(&args, "come", &verdict);
     tri_store_free(verdict);
     return status;
-}
-
-/* Adds what the reader may do about ranks that did not come. */
-static tri_status with_remedy(tri_status status, const trii_launch_env *env)
-{
-    char line[TRII_ERR_BYTES];
-
-    if (status != TRI_ERR_TIMEOUT)
-        return status;
-    snprintf(line, sizeof(line), "%s", tri_last_error());
-    return TRII_FAIL(status,
-                     "%s at %s port %d: do they run, with this MASTER_ADDR and MASTER_PORT, and "
-                     "does no firewall stop them?",
-                     line, env->host, env->port);
 }
 
 static tri_status open_tcp(const trii_launch_env *env, int64_t timeout_ms, tri_store **store_out)
@@ -237,6 +270,7 @@ static tri_status open_tcp(const trii_launch_env *env, int64_t timeout_ms, tri_s
     int64_t deadline_ns = trii_deadline_ms(timeout_ms);
     tri_store *base = NULL, *life = NULL, *view = NULL;
     bool meet = env->agent_store && !env->new_store, again = false;
+    trii_own_address *own = NULL;
     char prefix[40];
     tri_status status = tri_store_tcp(env->host, env->port, &options, &base);
 
@@ -244,6 +278,8 @@ static tri_status open_tcp(const trii_launch_env *env, int64_t timeout_ms, tri_s
         return status;
     snprintf(prefix, sizeof(prefix), "trireme/%d", env->restart_count);
     status = tri_store_prefix(prefix, base, &life);
+    if (status == TRI_OK && options.serve)
+        status = watch_own(base, env, &own);
     tri_store_unref(base); /* the prefix holds it */
     if (status == TRI_OK)
         status = claim_job(life, env);
@@ -257,7 +293,8 @@ static tri_status open_tcp(const trii_launch_env *env, int64_t timeout_ms, tri_s
     if (status == TRI_OK)
         status = claim_rank(view, env, again);
     if (status == TRI_OK && !meet)
-        status = with_remedy(wait_for_all(view, env, deadline_ns, again), env);
+        status = judge_own(wait_for_all(view, env, deadline_ns, again), env, own);
+    trii_own_address_stop(own);
     if (status == TRI_OK && env->new_store) {
         snprintf(prefix, sizeof(prefix), "met/%d", env->rank);
         status = tri_store_set(view, prefix, "", 0);

@@ -25,7 +25,8 @@ typedef struct host_job {
     bool spread;         /* over hosts; else addresses of loopback */
     const char *backend, *endpoint;
     const char *nnodes, *conf;
-    const char *work; /* "rest" or "calls": see host_worker */
+    const char *node_rank; /* of all; NULL = each its own */
+    const char *work;      /* "rest" or "calls": see host_worker */
     char own_endpoint[64];
 } host_job;
 
@@ -76,7 +77,10 @@ static inline void host_agent_start(host_agent *a, const host_job *j, int host)
     snprintf(text[1], sizeof(text[1]), "--nnodes=%s", j->nnodes);
     snprintf(text[2], sizeof(text[2]), "--rdzv-id=j");
     if (strcmp(j->backend, "static") == 0) {
-        snprintf(text[2], sizeof(text[2]), "--node-rank=%d", host - 1);
+        if (j->node_rank != NULL)
+            snprintf(text[2], sizeof(text[2]), "--node-rank=%s", j->node_rank);
+        else
+            snprintf(text[2], sizeof(text[2]), "--node-rank=%d", host - 1);
     }
     if (!j->spread) {
         snprintf(local, sizeof(local), "127.0.0.%d", host);

@@ -6,6 +6,8 @@
  *   trireme/ID/declared/ADDR/PID/LOCAL_ID   MIN MAX NAME     of a dynamic rendezvous
  *   trireme/claim/RANK                      PID NNODES NAME  of a static one
  *   trireme/nnodes                          NNODES RANK PID NAME
+ *   trireme/serves                          PID NNODES NAME  who serves the store, if not static
+ *   trireme/own                             a number, by which it knows it (store/own_address.h)
  */
 #include "launch/rendezvous/rdzv_inside.h"
 
@@ -168,6 +170,50 @@ tri_status trii_rdzv_claim(trii_rendezvous *r)
     status = rank_taken(r, other);
     tri_store_free(other);
     return status;
+}
+
+/* Two that serve: on one host the port tells. */
+tri_status trii_rdzv_watch_own(trii_rendezvous *r)
+{
+    char proof[KEY_BYTES], claim[KEY_BYTES], text[TRII_RDZV_ADDR_BYTES + 40];
+    const trii_own_search search = {.host = r->options->rdzv_host,
+                                    .port = r->server_port,
+                                    .store = r->base,
+                                    .proof_key = proof,
+                                    .claim_key = claim,
+                                    .setting = r->is_static && *r->options->rdzv_endpoint == '\0'
+                                                   ? "--master-addr"
+                                                   : "--rdzv-endpoint"};
+    tri_status status = TRI_OK;
+
+    if (!r->serves)
+        return TRI_OK;
+    snprintf(proof, sizeof(proof), "%s/trireme/own", r->id);
+    snprintf(claim, sizeof(claim), "%s/trireme/%s", r->id, r->is_static ? "claim/0" : "serves");
+    snprintf(text, sizeof(text), "%d %d %s", (int)r->self.pid, r->options->max_nodes, r->node_name);
+    if (!r->is_static)
+        status = tri_store_set(r->base, claim, text, strlen(text));
+    return status == TRI_OK ? trii_own_address_start(&search, &r->own) : status;
+}
+
+tri_status trii_rdzv_check_own(const trii_rendezvous *r)
+{
+    char theirs[TRII_ERR_BYTES], name[TRII_RDZV_ADDR_BYTES];
+    int pid, nnodes;
+
+    if (r->own == NULL ||
+        trii_own_address_verdict(r->own, theirs, sizeof(theirs)) != TRII_OWN_OTHER)
+        return TRI_OK;
+    if (r->is_static)
+        return rank_taken(r, theirs);
+    if (sscanf(theirs, "%d %d %255s", &pid, &nnodes, name) != 3)
+        return TRII_FAIL(TRI_ERR_FORMAT, "job %s: server \"%s\"", r->id, theirs);
+    return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                     "job %s: %s port %d leads to the store of the agent on host %s (pid %d), and "
+                     "this one, on host %s (pid %d), was told to serve it too: give is_host to one "
+                     "agent only",
+                     r->id, r->options->rdzv_host, r->server_port, name, pid, r->node_name,
+                     (int)r->self.pid);
 }
 
 tri_status trii_rdzv_port_taken(const trii_rendezvous *r)

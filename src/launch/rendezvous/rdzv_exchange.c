@@ -171,7 +171,7 @@ int trii_rdzv_count_came(trii_rendezvous *r, char *missing_out, size_t bytes)
 static tri_status too_few(trii_rendezvous *r, int rank)
 {
     double seconds = (double)(r->is_static ? r->join_ms : r->read_ms) / 1000;
-    char missing[120], name[TRII_RDZV_ADDR_BYTES + 40];
+    char missing[120], name[TRII_RDZV_ADDR_BYTES + 40], why[TRII_ERR_BYTES];
     int n = r->round.group_size, came = trii_rdzv_count_came(r, missing, sizeof(missing));
 
     trii_rdzv_name(r, rank, name, sizeof(name));
@@ -180,6 +180,10 @@ static tri_status too_few(trii_rendezvous *r, int rank)
                          "rendezvous of job %s: all %d hosts came, but %d said how many workers "
                          "they have within %g s; see why the agent on %s does not go on",
                          r->id, n, came, seconds, name);
+    if (trii_own_address_verdict(r->own, why, sizeof(why)) == TRII_OWN_NOBODY)
+        return TRII_FAIL(TRI_ERR_TIMEOUT,
+                         "rendezvous of job %s: %d of %d hosts came within %g s; %s", r->id, came,
+                         n, seconds, why);
     return TRII_FAIL(TRI_ERR_TIMEOUT,
                      "rendezvous of job %s: %d of %d hosts came within %g s; missing: --node-rank "
                      "%s: start the agent there, or is a firewall between?",

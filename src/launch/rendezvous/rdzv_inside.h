@@ -15,6 +15,7 @@
 #include "launch/rendezvous/rendezvous.h"
 #include "os/clock.h"
 #include "os/thread.h"
+#include "store/own_address.h"
 #include "store/tcp_server.h"
 
 #define TRII_RDZV_ORDERS 64
@@ -92,7 +93,8 @@ struct trii_rendezvous {
 
     /* the thread's own */
     trii_rdzv_backend *backend;
-    tri_store *base; /* the backend's keys */
+    tri_store *base;       /* the backend's keys */
+    trii_own_address *own; /* whether the others find the store that we serve */
     trii_rdzv_node self;
     int worker_port, restarts;
     int64_t counted_ns;       /* when `came` was counted */
@@ -194,6 +196,10 @@ void trii_rdzv_withdraw(trii_rendezvous *r);
 tri_status trii_rdzv_agrees(trii_rendezvous *r, const trii_rdzv_state *state) TRI_MUST_CHECK;
 /* Static: takes the rank. Errors: INVALID_ARG (another has it, or another --nnodes). */
 tri_status trii_rdzv_claim(trii_rendezvous *r) TRI_MUST_CHECK;
+/* Who serves the store looks whether its address leads to it, and after a while knows whether it
+ * leads to another one of the job. Errors: INVALID_ARG (it does). */
+tri_status trii_rdzv_watch_own(trii_rendezvous *r) TRI_MUST_CHECK;
+tri_status trii_rdzv_check_own(const trii_rendezvous *r) TRI_MUST_CHECK;
 /* Says who has the port in which we would serve the store; returns a failure. */
 tri_status trii_rdzv_port_taken(const trii_rendezvous *r) TRI_MUST_CHECK;
 

@@ -293,6 +293,8 @@ static void note_full(trii_rendezvous *r, const trii_rdzv_state *s)
 static tri_status too_late(trii_rendezvous *r, const trii_rdzv_state *s)
 {
     int n = trii_rdzv_count_participants(s);
+    char why[TRII_ERR_BYTES] = "";
+    bool found = trii_own_address_verdict(r->own, why, sizeof(why)) != TRII_OWN_NOBODY;
     tri_status status = trii_rdzv_change(r, &r->self, TRII_RDZV_ANY_ROUND, false);
 
     (void)status; /* the store is gone too: they will see it */
@@ -301,8 +303,9 @@ static tri_status too_late(trii_rendezvous *r, const trii_rdzv_state *s)
                          "rendezvous of job %s: its %d hosts did not let us in within %g s", r->id,
                          n, (double)r->join_ms / 1000);
     return TRII_FAIL(TRI_ERR_TIMEOUT,
-                     "rendezvous of job %s: %d of at least %d hosts came within %g s", r->id, n,
-                     r->options->min_nodes, (double)r->join_ms / 1000);
+                     "rendezvous of job %s: %d of at least %d hosts came within %g s%s%s", r->id, n,
+                     r->options->min_nodes, (double)r->join_ms / 1000, found ? "" : "; ",
+                     found ? "" : why);
 }
 
 /* The round is complete and we are in: who else, and which rank is ours. INPROGRESS: somebody of it
@@ -395,7 +398,9 @@ tri_status trii_rdzv_join_dynamic(trii_rendezvous *r)
 
         if (trii_rdzv_interrupted(r))
             return TRI_ERR_STATE;
-        status = step(r, &deadline);
+        status = trii_rdzv_check_own(r);
+        if (status == TRI_OK)
+            status = step(r, &deadline);
         if (status != TRI_INPROGRESS)
             break;
         trii_rdzv_pause(r, trii_now_ns() + poll * TRII_NS_PER_MS);

@@ -224,6 +224,9 @@ tri_status trii_rdzv_wait_keys(trii_rendezvous *r, const char *const *keys, int 
             return TRI_ERR_TIMEOUT;
         if (trii_rdzv_interrupted(r))
             return TRI_ERR_STATE;
+        status = trii_rdzv_check_own(r);
+        if (status != TRI_OK)
+            return status;
         trii_rdzv_bury(r);
         count_now_and_then(r);
         if (!r->is_static) {

@@ -193,8 +193,9 @@ tri_status trii_rdzv_begin(trii_rendezvous *r)
                              *o->rdzv_endpoint != '\0' || !r->is_static ? "--rdzv-endpoint"
                                                                         : "--master-addr");
     find_self(r);
-    if (r->is_static)
-        return TRI_OK;
+    status = trii_rdzv_watch_own(r);
+    if (r->is_static || status != TRI_OK)
+        return status;
     status = trii_rdzv_c10d_create(r->base, r->id, &r->backend);
     return status == TRI_OK ? trii_rdzv_declare(r) : status;
 }

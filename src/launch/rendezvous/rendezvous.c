@@ -178,8 +178,11 @@ static void join(trii_rendezvous *r, const trii_rdzv_order *o)
             status = trii_rdzv_exchange(r);
     } while (status == TRI_INPROGRESS);
     atomic_store(&r->met, 0);
-    if (status == TRI_OK)
+    if (status == TRI_OK) { /* we were found */
+        trii_own_address_stop(r->own);
+        r->own = NULL;
         status = trii_rdzv_start_waker(r);
+    }
     if (status == TRI_ERR_STATE && trii_rdzv_interrupted(r))
         return; /* the order that is there says what to do */
     if (status != TRI_OK) {
@@ -481,6 +484,7 @@ void trii_rdzv_main(void *arg)
         trii_thread_join(&r->waker);
     if (r->backend != NULL)
         r->backend->ops->destroy(r->backend);
+    trii_own_address_stop(r->own);
     tri_store_unref(r->base);
     trii_free(r->nodes);
     trii_free(r->round.agents);
