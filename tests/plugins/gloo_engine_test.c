@@ -3,6 +3,8 @@
  * processes, messages, a peer that dies.
  */
 /* ctest: labels=full timeout=120 */
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "conformance/compared.h"
@@ -120,6 +122,63 @@ static void a_dead_peer_ends_the_waits(void **state)
 
     (void)state;
     run_processes(2, &options, rank_1_dies, NULL, ends, 60);
+}
+
+/* Rank 0's connections to other ranks take no more bytes, as those of a peer that is gone. */
+static void end_connections(rank_env *env)
+{
+    for (int fd = 3; fd < 256; fd++) {
+        struct sockaddr_storage to = {0};
+        socklen_t bytes = sizeof(to);
+        const struct sockaddr_in *to4 = (const struct sockaddr_in *)(const void *)&to;
+
+        if (getpeername(fd, (struct sockaddr *)&to, &bytes) == 0 && to.ss_family == AF_INET &&
+            ntohs(to4->sin_port) != tri_store_port(env->store))
+            (void)shutdown(fd, SHUT_WR);
+    }
+}
+
+static const size_t many = (size_t)16 << 20;
+
+/* What gloo writes meets a closed connection: in its own thread, as it is amid a long message, or
+ * in the thread that calls (arg). That raises SIGPIPE, of which the program must not hear. */
+static const char *connections_end(rank_env *env)
+{
+    bool amid_message = env->arg != NULL;
+    tri_group *g = NULL;
+    tri_work *work = NULL;
+    float *x = calloc(many, sizeof(*x));
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &g));
+    if (amid_message && env->rank == 1)
+        RANK_TRY(env, tri_recv(g, x, many, TRI_DTYPE_F32, 0, 9, &work));
+    RANK_TRY(env, tri_barrier(g, NULL));
+    if (amid_message && env->rank == 0)
+        RANK_TRY(env, tri_send(g, x, many, TRI_DTYPE_F32, 1, 9, &work));
+    if (env->rank == 0) {
+        end_connections(env);
+        RANK_FAILS(env, tri_send(g, x, 5, TRI_DTYPE_F32, 1, 8, NULL), TRI_ERR_PEER_LOST, "gloo");
+    }
+    RANK_FAILS(env, tri_barrier(g, NULL), TRI_ERR_PEER_LOST, "");
+    if (work != NULL) {
+        tri_status status = tri_work_wait(work, 0);
+
+        if (status != TRI_OK && status != TRI_ERR_PEER_LOST) /* the message may have been faster */
+            return RANK_FAIL(env, "the message ended as %s", tri_status_name(status));
+    }
+    tri_work_destroy(work);
+    tri_group_unref(g);
+    free(x);
+    return NULL;
+}
+
+static void a_closed_connection_raises_no_signal(void **state)
+{
+    static int amid_message = 1;
+
+    (void)state;
+    run_processes(2, &options, connections_end, NULL, NULL, 60);
+    run_processes(2, &options, connections_end, &amid_message, NULL, 60);
 }
 
 /* A call breaks while another thread has claimed the fault and still writes why: the call is
@@ -275,6 +334,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(three_processes),
     cmocka_unit_test(messages_come_from_anybody),
     cmocka_unit_test(a_dead_peer_ends_the_waits),
+    cmocka_unit_test(a_closed_connection_raises_no_signal),
     cmocka_unit_test(a_failure_waits_for_its_cause),
     cmocka_unit_test(a_deadline_ends_the_wait),
     cmocka_unit_test(a_key_that_is_not_proved_is_told),

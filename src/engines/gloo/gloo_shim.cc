@@ -11,6 +11,8 @@
 #include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/device.h>
 
+#include <signal.h>
+
 #include <cstdio>
 #include <exception>
 #include <memory>
@@ -71,6 +73,45 @@ bool failed(char *why, const char *text)
     return false;
 }
 
+/* Gloo writes to its sockets without MSG_NOSIGNAL, in its own thread and in those that call it: a
+ * write to a peer that died would end this process by SIGPIPE before gloo sees the error. While one
+ * of these exists the calling thread has the signal blocked; a thread that it starts has it blocked
+ * for good. The threads of gloo.c take no signals anyway. */
+class no_sigpipe
+{
+  public:
+    no_sigpipe()
+    {
+        sigemptyset(&pipe_);
+        sigaddset(&pipe_, SIGPIPE);
+        was_pending_ = pending();
+        pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+    }
+
+    ~no_sigpipe()
+    {
+        const timespec at_once = {};
+
+        if (!was_pending_ && pending()) /* gloo's: nobody else shall get it */
+            (void)sigtimedwait(&pipe_, nullptr, &at_once);
+        pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    }
+
+    no_sigpipe(const no_sigpipe &) = delete;
+    no_sigpipe &operator=(const no_sigpipe &) = delete;
+
+  private:
+    static bool pending()
+    {
+        sigset_t signals;
+
+        return sigpending(&signals) == 0 && sigismember(&signals, SIGPIPE) == 1;
+    }
+
+    sigset_t pipe_, before_;
+    bool was_pending_;
+};
+
 /* Gloo wants an address even of nothing. */
 char nothing;
 
@@ -102,6 +143,7 @@ struct gloo_message {
 extern "C" gloo_shim *gloo_shim_create(int rank, int size, const gloo_store *store,
                                        const char *host, int64_t connect_ms, char *why)
 try {
+    no_sigpipe quiet; /* also of the thread that gloo starts */
     auto shim = std::make_unique<gloo_shim>();
     host_store keys(store);
 
@@ -121,6 +163,7 @@ try {
  * sends. A receive from anybody hangs on no connection: it is given up by itself. */
 extern "C" void gloo_shim_close(gloo_shim *shim)
 {
+    no_sigpipe quiet;
     constexpr uint64_t no_tag = uint64_t(1) << 40; /* tags have 32 bits, gloo's own begin at 56 */
 
     for (int r = 0; r < shim->context->size; r++) {
@@ -144,6 +187,8 @@ extern "C" void gloo_shim_close(gloo_shim *shim)
 
 extern "C" void gloo_shim_destroy(gloo_shim *shim)
 {
+    no_sigpipe quiet;
+
     delete shim;
 }
 
@@ -247,6 +292,7 @@ void ended(gloo_message *message)
 extern "C" gloo_message *gloo_shim_send(gloo_shim *shim, const void *src, size_t bytes, int peer,
                                         int tag, char *why)
 try {
+    no_sigpipe quiet;
     auto message = message_of(shim, unconst(src), bytes, true);
 
     message->buffer->send(peer, uint32_t(tag), 0, bytes);
@@ -259,6 +305,7 @@ try {
 extern "C" gloo_message *gloo_shim_recv(gloo_shim *shim, void *dst, size_t bytes, int peer, int tag,
                                         char *why)
 try {
+    no_sigpipe quiet;
     auto message = message_of(shim, address(dst), bytes, false);
     std::vector<int> sources;
 
