@@ -10,6 +10,9 @@
 #define TRII_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define TRII_PRINTF(text, first) TRI_PRINTF(text, first)
 #define TRII_COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
+/* The value of a macro as a string. */
+#define TRII_TEXT(macro) TRII_TEXT_(macro)
+#define TRII_TEXT_(text) #text
 #define TRII_ALIGNED(n) __attribute__((aligned(n)))
 /* The struct whose member `pointer` points to. */
 #define TRII_CONTAINER(pointer, type, member)                                                      \

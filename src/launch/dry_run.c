@@ -83,9 +83,7 @@ static void print_hosts(const trii_launch_options *o, FILE *out)
 
 static const char *job_id(const trii_launch_options *o)
 {
-    if (o->run_id != NULL)
-        return o->run_id;
-    return o->max_nodes > 1 ? "none" : "(made at the start)";
+    return o->run_id != NULL ? o->run_id : "(made at the start)";
 }
 
 static void print_streams(const char *title, const trii_launch_options *o,

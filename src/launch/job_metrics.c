@@ -9,11 +9,13 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "base/param.h"
 #include "launch/events.h"
 #include "launch/hang.h"
 #include "os/clock.h"
 #include "os/file.h"
+#include "os/pipe.h"
 
 #define REFRESH_MS 5000
 #define BYTES_PER_WORKER 1024
@@ -142,24 +144,43 @@ static char *make_text(const trii_metrics_facts *facts, size_t *bytes_out)
 /* --- the file ----------------------------------------------------------------------------- */
 
 /* Not synced to disk: the next one comes in seconds. */
-void trii_metrics_refresh(trii_metrics *metrics)
+static tri_status replace_file(const trii_metrics *metrics)
 {
     char path[TRII_LOG_PATH_BYTES], *text;
     size_t bytes;
-    FILE *file;
+    tri_status status;
+    int fd;
 
-    if (metrics->loop == NULL || metrics->path == NULL ||
-        (size_t)snprintf(path, sizeof(path), "%s.new", metrics->path) >= sizeof(path))
-        return;
+    if ((size_t)snprintf(path, sizeof(path), "%s.new", metrics->path) >= sizeof(path))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "the name is too long");
     text = make_text(metrics->facts, &bytes);
-    file = text != NULL ? fopen(path, "w") : NULL;
-    if (file != NULL) {
-        bool whole = fwrite(text, 1, bytes, file) == bytes;
-
-        if (fclose(file) == 0 && whole && trii_path_rename(path, metrics->path) != TRI_OK)
-            trii_err_set("metrics: %s was not replaced", metrics->path);
+    if (text == NULL)
+        return TRI_ERR_NO_MEMORY;
+    status = trii_path_remove(path);
+    if (status == TRI_OK)
+        status = trii_append_open(path, &fd);
+    if (status == TRI_OK) {
+        status = trii_append(fd, path, text, bytes);
+        trii_fd_close(fd);
+        if (status == TRI_OK)
+            status = trii_path_rename(path, metrics->path);
     }
     trii_free(text);
+    return status;
+}
+
+void trii_metrics_refresh(trii_metrics *metrics)
+{
+    if (metrics->loop == NULL || metrics->path == NULL)
+        return;
+    if (replace_file(metrics) == TRI_OK) {
+        metrics->stale = false;
+        return;
+    }
+    if (!metrics->stale)
+        TRII_LOG(TRII_LOG_WARN, "launch", "--metrics %s is not up to date: %s", metrics->path,
+                 tri_last_error());
+    metrics->stale = true;
 }
 
 static void refresh_due(trii_timer *timer)
@@ -296,20 +317,40 @@ static tri_status listen_on(trii_metrics *metrics, const char *where)
     return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "--metrics");
 }
 
+static tri_status begin_file(trii_metrics *metrics, const char *path)
+{
+    tri_status status;
+
+    if (path[strspn(path, "0123456789")] == '\0')
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "--metrics %s: a port is :%s, a file of that name ./%s", path, path, path);
+    if (trii_path_exists(path) && !trii_path_is_file(path)) /* it would be replaced */
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "--metrics %s: not a file", path);
+    metrics->path = path;
+    status = replace_file(metrics);
+    return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "--metrics %s", path);
+}
+
 tri_status trii_metrics_open(trii_metrics *metrics, trii_loop *loop, const char *where,
                              const trii_metrics_facts *facts)
 {
+    tri_status status;
+
     memset(metrics, 0, sizeof(*metrics));
     metrics->listen_fd = -1;
     for (int i = 0; i < TRII_METRICS_CLIENTS; i++)
         metrics->clients[i].fd = -1;
     if (where == NULL)
         return TRI_OK;
-    metrics->loop = loop;
     metrics->facts = facts;
-    if (strchr(where, '/') == NULL && strchr(where, ':') != NULL)
+    if (strchr(where, '/') == NULL && strchr(where, ':') != NULL) {
+        metrics->loop = loop;
         return listen_on(metrics, where);
-    metrics->path = where;
+    }
+    status = begin_file(metrics, where);
+    if (status != TRI_OK)
+        return status;
+    metrics->loop = loop;
     trii_loop_timer(loop, &metrics->refresh, trii_deadline_ms(REFRESH_MS), refresh_due);
     return TRI_OK;
 }

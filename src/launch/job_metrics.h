@@ -34,13 +34,15 @@ typedef struct trii_metrics {
     const trii_metrics_facts *facts;
     const char *path;   /* NULL = by HTTP */
     trii_timer refresh; /* of the file */
+    bool stale;         /* it could not be replaced, and that was said */
     trii_watch listener;
     int listen_fd;
     trii_metrics_client clients[TRII_METRICS_CLIENTS];
 } trii_metrics;
 
 /* where: a path with a slash or without a colon, else [HOST]:PORT; NULL: nothing is shown. Texts
- * and facts are borrowed. Errors: INVALID_ARG, STATE (port in use), IO. */
+ * and facts are borrowed. A file is written at once. Errors: INVALID_ARG (also what is there and no
+ * file), STATE (port in use), IO. */
 tri_status trii_metrics_open(trii_metrics *metrics, trii_loop *loop, const char *where,
                              const trii_metrics_facts *facts) TRI_MUST_CHECK;
 /* Writes the file now, if there is one. */

@@ -218,8 +218,6 @@ tri_status trii_meeting_open(trii_agent *a)
     if (status == TRI_OK)
         status = trii_loop_watch(a->loop, &m->watch, trii_rendezvous_fd(m->rdzv), TRII_READABLE,
                                  rdzv_ready);
-    if (status == TRI_OK)
-        snprintf(a->run_id, sizeof(a->run_id), "%s", trii_rendezvous_id(m->rdzv));
     return status;
 }
 

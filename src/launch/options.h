@@ -29,7 +29,7 @@ typedef struct trii_launch_options {
     char rdzv_host[256];       /* of the endpoint, else of the master; "" = none */
     int rdzv_port;             /* of the endpoint, else of the master; -1 = none given */
     const char *rdzv_conf;     /* "k=v,k=v": trii_rdzv_conf */
-    const char *run_id;        /* NULL = make one */
+    const char *run_id;        /* NULL = make one: never with several hosts */
     const char *local_addr;    /* NULL = none */
     const char *master_addr;   /* static: where the store listens */
     int master_port;           /* ...; 0 = any free one */

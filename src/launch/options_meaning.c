@@ -7,10 +7,17 @@
 #include <ctype.h>
 #include <string.h>
 
+#include <trireme/store.h>
+
 #include "base/err.h"
 #include "base/param.h"
 #include "launch/devices.h"
+#include "launch/etcd/etcd.h"
 #include "launch/options_table.h"
+
+/* Where c10d's agents meet, and all others that were told no place. */
+#define C10D_PORT 29400
+#define MEETING_HOST "localhost"
 
 static const char *shown_name(const trii_option_values *values, trii_option i, char *buf,
                               size_t bytes)
@@ -176,11 +183,16 @@ static tri_status read_etcd_endpoint(trii_launch_options *options, const char *t
     return read_endpoint(options, one);
 }
 
+static bool is_etcd(const trii_launch_options *options)
+{
+    return strncmp(options->rdzv_backend, "etcd", 4) == 0;
+}
+
 int trii_rdzv_default_port(const trii_launch_options *options)
 {
-    if (strncmp(options->rdzv_backend, "etcd", 4) == 0)
-        return 2379;
-    return strcmp(options->rdzv_backend, "static") == 0 ? 29500 : 29400;
+    if (is_etcd(options))
+        return TRII_ETCD_PORT;
+    return strcmp(options->rdzv_backend, "static") == 0 ? TRI_STORE_PORT : C10D_PORT;
 }
 
 /* IPv6 in brackets is taken, as torchrun's help shows it. */
@@ -205,10 +217,10 @@ static tri_status read_master(trii_option_values *values, trii_launch_options *o
 
 static void use_default_endpoint(trii_launch_options *options)
 {
-    bool is_etcd = strncmp(options->rdzv_backend, "etcd", 4) == 0;
+    static const char etcd[] = MEETING_HOST ":" TRII_TEXT(TRII_ETCD_PORT);
 
-    snprintf(options->rdzv_host, sizeof(options->rdzv_host), "localhost");
-    options->rdzv_endpoint = is_etcd ? "localhost:2379" : "";
+    snprintf(options->rdzv_host, sizeof(options->rdzv_host), "%s", MEETING_HOST);
+    options->rdzv_endpoint = is_etcd(options) ? etcd : "";
 }
 
 /* The others ignore it, as with torchrun. */
@@ -243,6 +255,8 @@ static tri_status read_addresses(trii_option_values *values, trii_launch_options
     options->rdzv_conf = trii_option_text(values, TRII_OPT_RDZV_CONF);
     options->local_addr = text_or_null(values, TRII_OPT_LOCAL_ADDR);
     options->run_id = asked ? NULL : values->text[TRII_OPT_RDZV_ID];
+    if (options->run_id == NULL && options->max_nodes > 1) /* all agents must have the same */
+        options->run_id = trii_option_rows[TRII_OPT_RDZV_ID].fallback;
     options->master_addr = trii_option_rows[TRII_OPT_MASTER_ADDR].fallback;
     options->rdzv_port = -1;
     options->standalone = asked || (is_static && *endpoint == '\0' && options->max_nodes == 1 &&
@@ -254,9 +268,8 @@ static tri_status read_addresses(trii_option_values *values, trii_launch_options
     }
     status = choice_of(values, TRII_OPT_RDZV_BACKEND, "static|c10d|etcd|etcd-v2|etcd-v3");
     if (status == TRI_OK && *endpoint != '\0')
-        status = strncmp(options->rdzv_backend, "etcd", 4) == 0
-                     ? read_etcd_endpoint(options, endpoint)
-                     : read_endpoint(options, endpoint);
+        status = is_etcd(options) ? read_etcd_endpoint(options, endpoint)
+                                  : read_endpoint(options, endpoint);
     else if (status == TRI_OK && is_static)
         status = read_master(values, options);
     else if (status == TRI_OK)

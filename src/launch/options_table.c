@@ -3,6 +3,10 @@
  */
 #include "launch/options_table.h"
 
+#include <trireme/store.h>
+
+#include "base/compiler.h"
+
 const trii_option_row trii_option_rows[TRII_OPT_COUNT] = {
     [TRII_OPT_NNODES] = {"nnodes", .fallback = "1:1", .value = "N|MIN:MAX", .help = "hosts"},
     [TRII_OPT_NPROC] = {"nproc-per-node", .fallback = "1", .value = "N|auto|cpu|gpu",
@@ -23,7 +27,8 @@ const trii_option_row trii_option_rows[TRII_OPT_COUNT] = {
     [TRII_OPT_MASTER_ADDR] = {"master-addr", .fallback = "127.0.0.1", .value = "HOST",
                               .help = "where the store listens (static)"},
     [TRII_OPT_MASTER_PORT] = {"master-port", .fallback = "", .value = "PORT",
-                              .help = "of the store; one host: any free one, several: 29500"},
+                              .help = "of the store; one host: any free one, several: " TRII_TEXT(
+                                  TRI_STORE_PORT)},
     [TRII_OPT_LOCAL_ADDR] = {"local-addr", .fallback = "", .value = "HOST",
                              .help = "of this host, else that from which it reaches the store"},
     [TRII_OPT_MAX_RESTARTS] = {"max-restarts", .fallback = "0", .value = "N",

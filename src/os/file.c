@@ -247,6 +247,13 @@ bool trii_path_exists(const char *path)
     return access(path, F_OK) == 0;
 }
 
+bool trii_path_is_file(const char *path)
+{
+    struct stat info;
+
+    return stat(path, &info) == 0 && S_ISREG(info.st_mode);
+}
+
 /* --- lines -------------------------------------------------------------------------------------
  */
 

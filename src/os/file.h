@@ -45,6 +45,7 @@ tri_status trii_dir_sync(const char *path) TRI_MUST_CHECK;
  * system can. */
 tri_status trii_path_rename(const char *src, const char *dst) TRI_MUST_CHECK;
 bool trii_path_exists(const char *path);
+bool trii_path_is_file(const char *path); /* and no folder, device or pipe; links are followed */
 /* A file; a missing one is no failure. */
 tri_status trii_path_remove(const char *path) TRI_MUST_CHECK;
 

@@ -187,26 +187,40 @@ static void names_that_nobody_reads_are_named(void **state)
     trirun_end(&j, 0);
 }
 
-static void a_folder_that_cannot_be_made_names_its_flag(void **state)
+static void a_file_that_cannot_be_written_ends_the_job_before_it_begins(void **state)
 {
-    launcher_job j;
+    static const struct {
+        const char *flag, *says;
+    } cases[] = {
+        {"--metrics=/no/x", "trirun: --metrics /no/x: open /no/x.new: No such file or directory\n"},
+        {"--metrics=/etc/passwd/x", "--metrics /etc/passwd/x: open /etc/passwd/x.new: Not a dir"},
+        {"--metrics=/", "--metrics /: not a file\n"},
+        {"--metrics=9400", "--metrics 9400: a port is :9400, a file of that name ./9400\n"},
+        {"--events=/no/x", "trirun: --events: open /no/x: No such file or directory\n"},
+        {"--log-dir=/etc/passwd/x",
+         "--log-dir /etc/passwd/x: cannot be made (name a folder that you may write to): "},
+    };
 
     (void)state;
-    TRIRUN(&j, "--log-dir=/etc/passwd/x", "true");
-    assert_int_equal(spawn_wait(&j.trirun), 1);
-    assert_has(SPAWN_ERR(&j.trirun), "trirun: --log-dir /etc/passwd/x: cannot be made (name a "
-                                     "folder that you may write to): ");
-    trirun_end(&j, 0);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        launcher_job j;
+
+        TRIRUN(&j, cases[i].flag, "echo", "ran");
+        assert_int_equal(spawn_wait(&j.trirun), 1);
+        assert_string_equal(SPAWN_OUT(&j.trirun), "");
+        assert_has(SPAWN_ERR(&j.trirun), cases[i].says);
+        trirun_end(&j, 0);
+    }
 }
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(names_that_nobody_reads_are_named),
-    cmocka_unit_test(a_folder_that_cannot_be_made_names_its_flag),
     cmocka_unit_test(local_rank_becomes_an_argument_where_launch_gave_it),
     cmocka_unit_test(what_only_python_can_run_is_run_by_python),
     cmocka_unit_test(each_worker_sees_one_gpu_with_a_virtual_rank),
     cmocka_unit_test(workers_are_bound_to_cores_of_their_own),
     cmocka_unit_test(mpiruns_habits_and_a_forgotten_folder_get_a_hint),
+    cmocka_unit_test(a_file_that_cannot_be_written_ends_the_job_before_it_begins),
 };
 
 TEST_MAIN(tests)

@@ -343,6 +343,36 @@ static void every_change_is_a_line_of_json(void **state)
     spawn_remove_folder(home);
 }
 
+static int free_port(void)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    socklen_t size = sizeof(at);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    inet_pton(AF_INET, "127.0.0.1", &at.sin_addr);
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof(at)), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &size), 0);
+    close(fd);
+    return ntohs(at.sin_port);
+}
+
+/* Hosts that meet need one, and it is known before they have met. */
+static void all_lines_of_a_job_have_one_id(void **state)
+{
+    char endpoint[40];
+    launcher_job j;
+
+    (void)state;
+    snprintf(endpoint, sizeof(endpoint), "--rdzv-endpoint=127.0.0.1:%d", free_port());
+    TRIRUN(&j, "--nnodes=1:2", "--rdzv-backend=c10d", endpoint,
+           "--rdzv-conf=last_call_timeout=0.05", "--events=/dev/stdout", "true");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_has(SPAWN_OUT(&j.trirun), "\"event\": \"job_started\", \"run_id\": \"none\", ");
+    assert_int_equal(count_in(SPAWN_OUT(&j.trirun), "\"run_id\": \"none\""),
+                     count_in(SPAWN_OUT(&j.trirun), "\"event\": "));
+    trirun_end(&j, 0);
+}
+
 /* The answer to one HTTP request to 127.0.0.1. */
 static void fetch(int port, char *reply, size_t bytes)
 {
@@ -359,19 +389,6 @@ static void fetch(int port, char *reply, size_t bytes)
         used += (size_t)n;
     reply[used] = '\0';
     close(fd);
-}
-
-static int free_port(void)
-{
-    struct sockaddr_in at = {.sin_family = AF_INET};
-    socklen_t size = sizeof(at);
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-
-    inet_pton(AF_INET, "127.0.0.1", &at.sin_addr);
-    assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof(at)), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &size), 0);
-    close(fd);
-    return ntohs(at.sin_port);
 }
 
 static void figures_are_there_for_prometheus(void **state)
@@ -519,6 +536,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_signal_to_a_job_that_waits_keeps_its_records),
     cmocka_unit_test(a_signal_to_a_healthy_job_leaves_nothing),
     cmocka_unit_test(every_change_is_a_line_of_json),
+    cmocka_unit_test(all_lines_of_a_job_have_one_id),
     cmocka_unit_test(figures_are_there_for_prometheus),
     cmocka_unit_test(ps_shows_the_ranks_of_jobs_that_run),
     cmocka_unit_test(a_dry_run_shows_the_plan_and_runs_nothing),

@@ -213,7 +213,7 @@ tri_status trii_rendezvous_create(const trii_rdzv_setup *setup, trii_rendezvous 
     r->event_fd = -1;
     r->is_static = strcmp(o->rdzv_backend, "static") == 0;
     r->server_port = o->rdzv_port > 0 ? o->rdzv_port : trii_rdzv_default_port(o);
-    snprintf(r->id, sizeof(r->id), "%s", o->run_id != NULL ? o->run_id : "none");
+    snprintf(r->id, sizeof(r->id), "%s", o->run_id);
     trii_process_host(r->node_name, sizeof(r->node_name));
     r->self.pid = trii_process_id();
     trii_mutex_init(&r->mutex);
@@ -287,11 +287,6 @@ int trii_rendezvous_open_port(const trii_rendezvous *r)
 int64_t trii_rendezvous_answered_ns(const trii_rendezvous *r)
 {
     return atomic_load(&r->answered_ns);
-}
-
-const char *trii_rendezvous_id(const trii_rendezvous *r)
-{
-    return r->id;
 }
 
 void trii_rendezvous_describe(trii_rendezvous *r, char *text_out, size_t bytes)

@@ -106,7 +106,5 @@ bool trii_rendezvous_has_begun(const trii_rendezvous *rdzv);
 int64_t trii_rendezvous_answered_ns(const trii_rendezvous *rdzv);
 /* Where this agent serves the agents' store to the network without a job key; 0 = it does not. */
 int trii_rendezvous_open_port(const trii_rendezvous *rdzv);
-/* The address by which others reach this host: known once joined. */
-const char *trii_rendezvous_id(const trii_rendezvous *rdzv);
 
 #endif
