@@ -152,9 +152,13 @@ static void describe_time(int64_t wall_ns, char *text_out, size_t bytes)
 static void print_lines(const char *line, trii_sink *sink)
 {
     while (*line != '\0') {
-        int length = (int)strcspn(line, "\n");
+        int length = (int)strcspn(line, "\n"), end = length, begin;
 
-        trii_sink_print(sink, "    | %.*s\n", length, line);
+        while (end > 0 && line[end - 1] == '\r')
+            end--;
+        for (begin = end; begin > 0 && line[begin - 1] != '\r';) /* of a bar its last state */
+            begin--;
+        trii_sink_print(sink, "    | %.*s\n", end - begin, line + begin);
         line += length + (line[length] == '\n');
     }
 }

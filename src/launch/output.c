@@ -1,7 +1,7 @@
 /*
- * output.c - see output.h.
+ * output.c - see output.h: reading, queueing, writing. What a line looks like is output_lines.c.
  */
-#include "launch/output.h"
+#include "launch/output_inside.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,8 +14,7 @@
 #define READ_BYTES ((size_t)65536)
 #define LINE_BYTES ((size_t)65536)    /* a longer line is shown in pieces */
 #define QUEUE_FULL ((size_t)1 << 20)  /* above this, stop reading those who put more than ... */
-#define SHARE_BYTES ((size_t)1 << 16) /* ... so much since the sink had room, which it has ... */
-#define QUEUE_ROOM ((size_t)1 << 16)  /* ... below this */
+#define SHARE_BYTES ((size_t)1 << 16) /* ... so much since the sink had room */
 /* An unfinished line is shown after so long. Somebody may look at a terminal and wait for a
  * prompt; elsewhere whole lines matter more, and a busy machine may stop a worker within one. */
 #define FLUSH_TERMINAL_NS (INT64_C(100) * TRII_NS_PER_MS)
@@ -41,8 +40,9 @@ void trii_sink_init(trii_sink *sink, trii_loop *loop, int fd)
     sink->loop = loop;
     sink->fd = fd;
     sink->is_file = trii_fd_is_file(fd);
-    sink->flush_ns = trii_fd_is_terminal(fd) ? FLUSH_TERMINAL_NS : FLUSH_NS;
-    sink->colour = trii_fd_is_terminal(fd) && (no_colour == NULL || *no_colour == '\0');
+    sink->redraws = trii_fd_is_terminal(fd);
+    sink->flush_ns = sink->redraws ? FLUSH_TERMINAL_NS : FLUSH_NS;
+    sink->colour = sink->redraws && (no_colour == NULL || *no_colour == '\0');
 }
 
 void trii_sink_fini(trii_sink *sink)
@@ -106,7 +106,7 @@ static void sink_flush(trii_sink *sink)
     }
     if (sink->used == 0)
         sink->start = 0;
-    if (!sink->behind || sink->used >= QUEUE_ROOM)
+    if (!sink->behind || sink->used >= TRII_QUEUE_ROOM)
         return;
     sink->behind = sink->full = false;
     for (trii_stream *s = sink->streams; s != NULL; s = s->next)
@@ -123,7 +123,7 @@ static void sink_ready(trii_watch *watch, unsigned events)
         trii_loop_unwatch(watch);
 }
 
-static void sink_put(trii_sink *sink, const char *data, size_t bytes)
+void trii_sink_put(trii_sink *sink, const char *data, size_t bytes)
 {
     if (sink->broken)
         return;
@@ -148,8 +148,7 @@ static void sink_put(trii_sink *sink, const char *data, size_t bytes)
     sink->total += bytes;
 }
 
-/* Starts writing what was put. */
-static void sink_commit(trii_sink *sink)
+void trii_sink_commit(trii_sink *sink)
 {
     sink_flush(sink);
     if (!trii_sink_is_empty(sink) && sink->watch.loop == NULL &&
@@ -160,11 +159,10 @@ static void sink_commit(trii_sink *sink)
         stream_hold(s);
 }
 
-/* From here on the stream owns the sink's last line; ends another's unfinished one. */
-static void sink_begin(trii_sink *sink, const trii_stream *stream)
+void trii_sink_begin(trii_sink *sink, const trii_stream *stream)
 {
     if (sink->open != NULL && sink->open != stream) {
-        sink_put(sink, "\n", 1);
+        trii_sink_put(sink, "\n", 1);
         sink->open = NULL;
     }
 }
@@ -178,112 +176,12 @@ void trii_sink_print(trii_sink *sink, const char *format, ...)
     va_start(args, format);
     length = vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    sink_begin(sink, NULL);
-    sink_put(sink, text, (size_t)length < sizeof(text) ? (size_t)length : sizeof(text) - 1);
-    sink_commit(sink);
+    trii_sink_begin(sink, NULL);
+    trii_sink_put(sink, text, (size_t)length < sizeof(text) ? (size_t)length : sizeof(text) - 1);
+    trii_sink_commit(sink);
 }
 
 /* --- streams -------------------------------------------------------------------------- */
-
-/* Whether the line contains one of the texts of the list. */
-static bool matches(const char *list, const char *line, size_t bytes)
-{
-    char text[512];
-
-    while (*list != '\0') {
-        size_t n = 0;
-
-        for (; *list != '\0' && (*list != ',' || list[1] == ','); list++) {
-            list += *list == ',';
-            if (n < sizeof(text))
-                text[n++] = *list;
-        }
-        list += *list == ',';
-        /* An empty text is in every line, as torchrun has it. */
-        for (size_t at = 0; at + n <= bytes; at++) {
-            if (memcmp(line + at, text, n) == 0)
-                return true;
-        }
-    }
-    return false;
-}
-
-static void copy_matches(const trii_stream *stream, const char *data, size_t bytes)
-{
-    while (bytes > 0) {
-        const char *end = memchr(data, '\n', bytes);
-        size_t length = end != NULL ? (size_t)(end - data) + 1 : bytes;
-
-        if (matches(stream->options.filters, data, length)) {
-            trii_log_file_put(stream->options.filtered, stream->label, strlen(stream->label));
-            trii_log_file_put(stream->options.filtered, data, length);
-            if (end == NULL)
-                trii_log_file_put(stream->options.filtered, "\n", 1);
-        }
-        data += length;
-        bytes -= length;
-    }
-}
-
-static void put_label(const trii_stream *stream)
-{
-    char colour[16];
-
-    if (!stream->sink->colour) {
-        sink_put(stream->sink, stream->label, strlen(stream->label));
-        return;
-    }
-    snprintf(colour, sizeof(colour), "\033[%dm", 31 + stream->options.colour % 6);
-    sink_put(stream->sink, colour, strlen(colour));
-    sink_put(stream->sink, stream->label, strlen(stream->label));
-    sink_put(stream->sink, "\033[0m", 4);
-}
-
-static void emit_labelled(trii_stream *stream, const char *data, size_t bytes)
-{
-    while (bytes > 0) {
-        const char *end = memchr(data, '\n', bytes);
-        size_t length = end != NULL ? (size_t)(end - data) + 1 : bytes;
-
-        if (stream->sink->open != stream)
-            put_label(stream);
-        sink_put(stream->sink, data, length);
-        stream->sink->open = end != NULL ? NULL : stream;
-        data += length;
-        bytes -= length;
-    }
-}
-
-/* The first `bytes` of the stream's buffer go to the sink. */
-static void emit(trii_stream *stream, size_t bytes)
-{
-    trii_sink *sink = stream->sink;
-
-    if (bytes == 0)
-        return;
-    if (stream->options.filtered != NULL)
-        copy_matches(stream, stream->line, bytes);
-    if (!stream->options.hidden) {
-        sink_begin(sink, stream);
-        if (stream->options.label != NULL) {
-            emit_labelled(stream, stream->line, bytes);
-        } else {
-            sink_put(sink, stream->line, bytes);
-            sink->open = stream->line[bytes - 1] == '\n' ? NULL : stream;
-        }
-    }
-    if (!stream->options.hidden)
-        stream->shown = sink->total;
-    stream->used -= bytes;
-    memmove(stream->line, stream->line + bytes, stream->used);
-    if (stream->options.hidden)
-        return;
-    if (sink->used >= QUEUE_ROOM) {
-        sink->behind = true;
-        stream->share += bytes;
-    }
-    sink_commit(sink);
-}
 
 static void remember(trii_stream *stream, const char *data, size_t bytes)
 {
@@ -304,29 +202,41 @@ static void remember(trii_stream *stream, const char *data, size_t bytes)
     stream->tail[stream->tail_used] = '\0';
 }
 
-/* Where the last finished line ends; \r counts, for progress bars. */
+/* Where the last finished line ends; \r counts, for progress bars, unless \n may follow it. */
 static size_t finished(const char *data, size_t bytes)
 {
-    while (bytes > 0 && data[bytes - 1] != '\n' && data[bytes - 1] != '\r')
+    bool last = true;
+
+    while (bytes > 0 && data[bytes - 1] != '\n' && (data[bytes - 1] != '\r' || last)) {
         bytes--;
+        last = false;
+    }
     return bytes;
 }
 
 static void flush_fired(trii_timer *timer);
+
+/* A line that is not finished, or a state of a progress bar. */
+static int64_t flush_due_ns(const trii_stream *stream)
+{
+    int64_t due_ns = stream->grown_ns + stream->sink->flush_ns;
+    int64_t draw_ns = trii_stream_draw_ns(stream);
+
+    return draw_ns > due_ns ? draw_ns : due_ns;
+}
 
 static void flush_later(trii_stream *stream)
 {
     if (stream->used == 0 || stream->flushing)
         return;
     stream->flushing = true;
-    trii_loop_timer(stream->sink->loop, &stream->flush, stream->grown_ns + stream->sink->flush_ns,
-                    flush_fired);
+    trii_loop_timer(stream->sink->loop, &stream->flush, flush_due_ns(stream), flush_fired);
 }
 
 /* One read; false at the end of the pipe or when it is empty. */
 static bool stream_read(trii_stream *stream)
 {
-    size_t got, ready;
+    size_t got, ready, from;
 
     if (stream->fd < 0)
         return false;
@@ -345,12 +255,16 @@ static bool stream_read(trii_stream *stream)
     remember(stream, stream->line + stream->used, got);
     if (stream->log.path[0] != '\0')
         trii_log_file_put(&stream->log, stream->line + stream->used, got);
-    ready = finished(stream->line + stream->used, got);
+    from = stream->used > 0 && stream->line[stream->used - 1] == '\r' ? stream->used - 1
+                                                                      : stream->used;
     stream->used += got;
-    ready = ready > 0 ? stream->used - (got - ready) : 0;
+    ready = finished(stream->line + from, stream->used - from);
+    ready += ready > 0 ? from : 0;
     if (stream->options.immediate || stream->used - ready >= LINE_BYTES)
         ready = stream->used;
-    emit(stream, ready);
+    trii_stream_show(stream, ready);
+    if (stream->used >= LINE_BYTES)
+        trii_stream_show(stream, stream->used);
     stream->grown_ns = trii_now_ns();
     flush_later(stream);
     return true;
@@ -367,10 +281,12 @@ static void flush_fired(trii_timer *timer)
         stream->grown_ns = now_ns; /* its end may lie in the pipe, which we do not read now */
     /* The timer may have been set for an earlier line, or we were too busy to read on: only a
      * line that the worker itself left unfinished is shown. */
-    if (now_ns < stream->grown_ns + stream->sink->flush_ns)
+    if (now_ns < flush_due_ns(stream))
         flush_later(stream);
-    else if (!stream_read(stream))
-        emit(stream, stream->used);
+    else if (!stream_read(stream)) {
+        trii_stream_show(stream, stream->used);
+        flush_later(stream);
+    }
 }
 
 static void stream_ready(trii_watch *watch, unsigned events)
@@ -467,7 +383,8 @@ void trii_stream_close(trii_stream *stream)
     if (stream->line == NULL)
         return;
     trii_stream_drain(stream);
-    emit(stream, stream->used);
+    trii_stream_show(stream, stream->used);
+    trii_stream_show(stream, stream->used); /* a state that waits for its turn */
     trii_loop_timer_stop(sink->loop, &stream->flush);
     trii_loop_unwatch(&stream->watch);
     trii_fd_close(stream->fd);

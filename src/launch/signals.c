@@ -16,8 +16,10 @@
 static void resize(trii_agent *a)
 {
     for (int i = 0; i < a->n_workers; i++) {
-        trii_terminal_resize(a->workers[i].out.fd, 1);
-        trii_terminal_resize(a->workers[i].err.fd, 2);
+        const trii_worker *w = &a->workers[i];
+
+        trii_terminal_resize(w->out.fd, 1, strlen(w->out.label));
+        trii_terminal_resize(w->err.fd, 2, strlen(w->err.label));
     }
 }
 

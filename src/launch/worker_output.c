@@ -106,10 +106,13 @@ static void make_label(const trii_outputs *outputs, const trii_launch_job *job, 
 
 /* A terminal where ours is one, so that programs behave as they would without us; but what a
  * file gets too is written for a file. */
-static tri_status open_pipe(int like_fd, bool to_file, int *read_fd_out, int *write_fd_out)
+static tri_status open_pipe(int like_fd, const trii_stream_options *wanted, int *read_fd_out,
+                            int *write_fd_out)
 {
-    if (!to_file && trii_fd_is_terminal(like_fd) &&
-        trii_terminal_open(like_fd, read_fd_out, write_fd_out) == TRI_OK)
+    size_t margin = wanted->label != NULL ? strlen(wanted->label) : 0;
+
+    if (wanted->log_path == NULL && trii_fd_is_terminal(like_fd) &&
+        trii_terminal_open(like_fd, margin, read_fd_out, write_fd_out) == TRI_OK)
         return TRI_OK; /* some containers have no pseudo-terminals: then a pipe must do */
     return trii_pipe_open(read_fd_out, write_fd_out);
 }
@@ -142,7 +145,7 @@ static tri_status open_stream(trii_outputs *outputs, const trii_launch_job *job,
     }
     if (redirect && !tee && options->log_max_bytes == 0)
         return trii_stream_open_direct(stream, path, fd_out);
-    status = open_pipe(which + 1, wanted.log_path != NULL, &read_fd, &write_fd);
+    status = open_pipe(which + 1, &wanted, &read_fd, &write_fd);
     if (status != TRI_OK)
         return status;
     status =

@@ -30,15 +30,18 @@ tri_status trii_pipe_open(int *read_fd_out, int *write_fd_out)
     return TRI_OK;
 }
 
-void trii_terminal_resize(int read_fd, int like_fd)
+void trii_terminal_resize(int read_fd, int like_fd, size_t margin)
 {
     struct winsize size;
 
-    if (ioctl(like_fd, TIOCGWINSZ, &size) == 0)
-        ioctl(read_fd, TIOCSWINSZ, &size);
+    if (ioctl(like_fd, TIOCGWINSZ, &size) != 0)
+        return;
+    if (size.ws_col > 2 * margin)
+        size.ws_col = (unsigned short)(size.ws_col - margin);
+    ioctl(read_fd, TIOCSWINSZ, &size);
 }
 
-tri_status trii_terminal_open(int like_fd, int *read_fd_out, int *write_fd_out)
+tri_status trii_terminal_open(int like_fd, size_t margin, int *read_fd_out, int *write_fd_out)
 {
     struct termios mode;
     int slave = -1, master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
@@ -51,7 +54,7 @@ tri_status trii_terminal_open(int like_fd, int *read_fd_out, int *write_fd_out)
     cfmakeraw(&mode); /* the terminal behind us turns \n into \r\n itself */
     if (tcsetattr(slave, TCSANOW, &mode) != 0)
         goto err_close;
-    trii_terminal_resize(master, like_fd);
+    trii_terminal_resize(master, like_fd, margin);
     *read_fd_out = master;
     *write_fd_out = slave;
     return TRI_OK;

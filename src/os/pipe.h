@@ -10,10 +10,12 @@
 /* read_fd does not block, write_fd does. Errors: IO. */
 tri_status trii_pipe_open(int *read_fd_out, int *write_fd_out) TRI_MUST_CHECK;
 /* As a pipe, but what is written to write_fd looks like the terminal `like_fd` to its writer:
- * programs show progress and end lines at once. Bytes pass unchanged. Errors: IO. */
-tri_status trii_terminal_open(int like_fd, int *read_fd_out, int *write_fd_out) TRI_MUST_CHECK;
+ * programs show progress and end lines at once. margin: columns that its lines must leave free.
+ * Bytes pass unchanged. Errors: IO. */
+tri_status trii_terminal_open(int like_fd, size_t margin, int *read_fd_out,
+                              int *write_fd_out) TRI_MUST_CHECK;
 /* The size of the window, from like_fd to a read_fd of trii_terminal_open. */
-void trii_terminal_resize(int read_fd, int like_fd);
+void trii_terminal_resize(int read_fd, int like_fd, size_t margin);
 void trii_fd_close(int fd); /* negative: nothing */
 
 /* OK with at least one byte, INPROGRESS (a non-blocking descriptor has none now), END, IO. */

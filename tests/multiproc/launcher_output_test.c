@@ -103,6 +103,83 @@ static void an_unfinished_line_is_shown_and_never_joined(void **state)
     trirun_end(&j, 0);
 }
 
+/* As if trirun were not there. */
+static void a_bar_is_redrawn_in_place_while_nobody_else_prints(void **state)
+{
+    launcher_job j;
+
+    (void)state;
+    TRIRUN(&j, "--nproc-per-node", "2", "sh", "-c",
+           "[ $RANK = 0 ] && printf '\r 1%%\r 2%%\r 3%%\ndone\n'; exit 0");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_string_equal(SPAWN_OUT(&j.trirun), " 1%\r 2%\r 3%\ndone\n");
+    trirun_end(&j, 0);
+}
+
+/* Two that are redrawn at once cost a line now and then, not one for each of their states. */
+static void bars_of_several_workers_take_turns(void **state)
+{
+    static const char *const styles[] = {
+        "for (i = 1; i <= 2000; i++) printf \"\\r%d of 2000\", i; print \"\"", /* as tqdm */
+        "for (i = 1; i <= 2000; i++) printf \"%d of 2000\\r\", i; print \"\"", /* as C programs */
+        "for (i = 1; i <= 2000; i++) printf \"\\r    \\r%d of 2000\", i; print \"\"",
+        "for (i = 1; i <= 2000; i++) printf \"%d of 2000\\r\", i",
+    };
+    static const char *const labels[] = {"-l", "--nnodes=1"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(styles) / sizeof(styles[0]); i++) {
+        for (size_t k = 0; k < 2; k++) {
+            char program[300];
+            int lines;
+            launcher_job j;
+
+            snprintf(program, sizeof(program), "BEGIN { %s; print \"done\" }", styles[i]);
+            TRIRUN(&j, "--nproc-per-node", "2", labels[k], "awk", program);
+            assert_int_equal(spawn_wait(&j.trirun), 0);
+            lines = count_in(SPAWN_OUT(&j.trirun), "\n");
+            if (lines > 10)
+                fail_msg("%d lines:\n%.2000s", lines, SPAWN_OUT(&j.trirun));
+            for (int rank = 0; rank < 2 && k == 0; rank++) {
+                char last[40], done[40];
+
+                snprintf(last, sizeof(last), "[%d]: 2000 of 2000\n", rank);
+                snprintf(done, sizeof(done), "[%d]: done\n", rank);
+                if (i < 3)
+                    assert_has(SPAWN_OUT(&j.trirun), last);
+                assert_has(SPAWN_OUT(&j.trirun), done);
+                assert_has_not(SPAWN_OUT(&j.trirun), "\r");
+            }
+            assert_int_equal(count_in(SPAWN_OUT(&j.trirun), "done\n"), 2);
+            trirun_end(&j, 0);
+        }
+    }
+}
+
+static void on_a_terminal_a_bar_keeps_its_label_and_red_is_for_errors(void **state)
+{
+    char folder[256], command[4200], variable[300];
+    const char *const argv[] = {"script", "-qec", command, "/dev/null", NULL};
+    const char *const env[] = {variable, "NO_COLOR", NULL};
+    spawn s;
+
+    (void)state;
+    if (!terminals_exist())
+        return;
+    spawn_make_folder(folder, sizeof(folder));
+    snprintf(variable, sizeof(variable), "XDG_RUNTIME_DIR=%s", folder);
+    snprintf(command, sizeof(command),
+             "stty cols 77; %s -l --nproc-per-node=2 sh -c '[ $RANK = 0 ] && stty size <&1 &&"
+             " printf \"\\r1%%%%\\r2%%%%\\n\"; exit 0'",
+             spawn_bin("trirun"));
+    spawn_start(&s, argv, env);
+    assert_int_equal(spawn_wait(&s), 0);
+    assert_has(SPAWN_OUT(&s), " 72\r\n\033[36m[0]: \033[0m1%\r\033[36m[0]: \033[0m2%\r\n");
+    spawn_expect_no_process(&s);
+    spawn_free(&s);
+    spawn_remove_folder(folder);
+}
+
 /* Nobody reads trirun's output: workers wait, trirun does not. */
 static void trirun_hears_signals_while_its_output_is_stuck(void **state)
 {
@@ -176,6 +253,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(output_passes_byte_by_byte_where_nobody_else_prints),
     cmocka_unit_test(workers_see_a_terminal_where_trirun_has_one),
     cmocka_unit_test(an_unfinished_line_is_shown_and_never_joined),
+    cmocka_unit_test(a_bar_is_redrawn_in_place_while_nobody_else_prints),
+    cmocka_unit_test(bars_of_several_workers_take_turns),
+    cmocka_unit_test(on_a_terminal_a_bar_keeps_its_label_and_red_is_for_errors),
     cmocka_unit_test(trirun_hears_signals_while_its_output_is_stuck),
     cmocka_unit_test(a_reader_that_leaves_ends_the_job),
     cmocka_unit_test(the_agent_serves_the_store),
