@@ -669,8 +669,11 @@ static const char *waits_in_vain(rank_env *env)
     RANK_TRY(env, tri_reducer_add(r, &(tri_reducer_grad){.data = &x, .count = 1}, NULL));
     RANK_TRY(env, tri_reducer_commit(r));
     if (env->rank == 0) {
+        tri_group_set_timeout(group, 400);
         snprintf(begin_line, sizeof(begin_line), "(reducer_test.c:%d)", __LINE__ + 1);
         RANK_TRY(env, tri_reducer_begin(r, 1));
+        if (h->begun)
+            RANK_TRY(env, ranks_meet(env, "begun", -1));
         snprintf(ready_line, sizeof(ready_line), "(reducer_test.c:%d)", __LINE__ + 2);
         if (h->begun) {
             RANK_TRY(env, tri_reducer_ready(r, 0));
@@ -680,8 +683,10 @@ static const char *waits_in_vain(rank_env *env)
         }
         atomic_store(&h->over, 1);
     } else {
-        if (h->begun)
+        if (h->begun) {
             RANK_TRY(env, tri_reducer_begin(r, 1));
+            RANK_TRY(env, ranks_meet(env, "begun", -1));
+        }
         while (atomic_load(&h->over) == 0)
             trii_thread_yield();
     }
@@ -692,14 +697,13 @@ static const char *waits_in_vain(rank_env *env)
 
 static void a_hang_names_the_line_of_the_call(void **state)
 {
-    const tri_group_options impatient = {.engine = "shm", .timeout_ms = 400};
     hang h = {.begun = false};
 
     (void)state;
-    run_threads(2, &impatient, waits_in_vain, &h);
+    run_threads(2, &shm_options, waits_in_vain, &h);
     h.begun = true;
     atomic_store(&h.over, 0);
-    run_threads(2, &impatient, waits_in_vain, &h);
+    run_threads(2, &shm_options, waits_in_vain, &h);
     assert_int_equal(trii_alloc_live(), 0);
 }
 

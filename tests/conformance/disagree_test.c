@@ -192,7 +192,6 @@ static tri_status make_calls(const rank_env *env, tri_group *g, const half_call 
 
 static const char *one_half(rank_env *env)
 {
-    static const char *const through[] = {"0", "1", "2", "3", "4", "5"};
     int what = *(const int *)env->arg, n = (int)(sizeof(halves) / sizeof(halves[0]));
     bool swapped = what >= n, half = (env->rank >= env->size / 2) != swapped;
     float *x = calloc(LARGE * 4 * 2, sizeof(*x));
@@ -204,8 +203,7 @@ static const char *one_half(rank_env *env)
     for (int i = 0; i < PAST; i++)
         RANK_TRY(env, tri_all_reduce(g, x, x, LARGE, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL));
     /* a failure may come before the end of a call that others have ended */
-    RANK_TRY(env, tri_store_set(env->store, through[env->rank], "", 0));
-    RANK_TRY(env, tri_store_wait(env->store, through, env->size, 20000));
+    RANK_TRY(env, ranks_meet(env, "through", -1));
     st = make_calls(env, g, halves[what % n].calls[half], what % 2 != 0, x);
     line = tri_last_error();
     if (st != TRI_ERR_MISMATCH || strstr(line, "the ranks disagree: rank ") == NULL ||

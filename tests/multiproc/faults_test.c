@@ -42,6 +42,7 @@ static const char *rank_1_dies(rank_env *env)
     failure = reduce_once(env, group);
     if (failure != NULL)
         return failure;
+    RANK_TRY(env, ranks_meet(env, "reduced", -1));
     if (env->rank == 1) {
         int64_t now = trii_now_ns();
 
@@ -139,6 +140,7 @@ static const char *rank_1_dies_and_leaves_a_child(rank_env *env)
         failure = reduce_once(env, group);
         if (failure != NULL)
             return failure;
+        RANK_TRY(env, ranks_meet(env, "reduced", -1)); /* as in rank_1_dies */
         child = fork();
         if (child == 0) { /* ends when rank 0 has seen the death, or by the alarm */
             alarm(28);    /* longer than the group's patience: only the death itself can be seen */
@@ -185,6 +187,7 @@ static const char *rank_1_dies_in_the_middle(rank_env *env)
     x = tri_group_alloc(group, N * sizeof(float));
     if (x == NULL)
         return RANK_FAIL(env, "%s", tri_last_error());
+    RANK_TRY(env, ranks_meet(env, "begin", -1));
     if (env->rank == 1) /* the kernel kills us while we reduce */
         (void)signal(SIGALRM, SIG_DFL), (void)ualarm(30000, 0);
     for (int i = 0; st == TRI_OK; i++) {
@@ -228,8 +231,10 @@ static const char *rank_1_leaves(rank_env *env)
 
     JOIN(env, group);
     failure = reduce_once(env, group);
-    if (failure == NULL && env->rank != 1)
+    if (failure == NULL && env->rank != 1) {
+        RANK_TRY(env, ranks_meet(env, "reduced", 1)); /* whoever finds out ends the others' calls */
         RANK_FAILS(env, tri_barrier(group, NULL), TRI_ERR_PEER_LOST, "rank 1 left the group");
+    }
     tri_group_unref(group);
     return failure;
 }
@@ -257,6 +262,7 @@ static const char *rank_1_aborts(rank_env *env)
 
     JOIN(env, group);
     RANK_TRY(env, tri_barrier(group, NULL));
+    RANK_TRY(env, ranks_meet(env, "through", -1));
     if (env->rank == 1) {
         RANK_TRY(env, tri_recv(group, &group, 1, TRI_DTYPE_U8, 0, 0, &work));
         tri_group_abort(group, "the tea is cold");
@@ -454,6 +460,7 @@ static const char *rank_1_is_late(rank_env *env)
 
     JOIN(env, group);
     RANK_TRY(env, tri_barrier(group, NULL));
+    RANK_TRY(env, ranks_meet(env, "through", -1));
     if (env->rank == 1) { /* comes when the others have given up */
         void *value;
 
@@ -466,6 +473,7 @@ static const char *rank_1_is_late(rank_env *env)
         tri_group_unref(group);
         return NULL;
     }
+    tri_group_set_timeout(group, 300);
     RANK_TRY(env, tri_all_reduce(group, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, &work));
     if (tri_work_test(work) != TRI_INPROGRESS)
         return RANK_FAIL(env, "the work is over: %s", tri_last_error());
@@ -481,19 +489,15 @@ static const char *rank_1_is_late(rank_env *env)
 
 static void a_timeout_names_who_did_not_come(void **state)
 {
-    tri_group_options options = {.engine = "shm", .timeout_ms = 300};
-
     (void)state;
-    run_threads(2, &options, rank_1_is_late, NULL);
+    run_threads(2, &shm_options, rank_1_is_late, NULL);
     assert_int_equal(trii_alloc_live(), 0);
 }
 
 static void tcp_names_who_did_not_come(void **state)
 {
-    tri_group_options options = {.engine = "tcp", .timeout_ms = 300};
-
     (void)state;
-    run_threads(2, &options, rank_1_is_late, NULL);
+    run_threads(2, &tcp_options, rank_1_is_late, NULL);
     assert_int_equal(trii_alloc_live(), 0);
 }
 
@@ -538,7 +542,7 @@ static const char *rank_0_complains(rank_env *env)
         return RANK_FAIL(env, "%s", path);
     setvbuf(stderr, NULL, _IONBF, 0);
     RANK_TRY(env, tri_barrier(group, NULL));
-    while (env->rank == 1 && strstr(text, "\n") == NULL) {
+    while (env->rank == 1 && strstr(text, "barrier #2") == NULL) {
         FILE *file = fopen(path, "r");
 
         if (file != NULL) {

@@ -395,7 +395,7 @@ static void figures_are_there_for_prometheus(void **state)
 {
     char home[256], path[300], where[32], text[16384];
     launcher_job j;
-    int port = free_port();
+    int port = spawn_free_port();
 
     (void)state;
     snprintf(where, sizeof(where), ":%d", port);

@@ -11,20 +11,6 @@
 
 #include "testing/trirun_job.h"
 
-static int free_port(void)
-{
-    struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof(addr);
-    int fd = socket(AF_INET, SOCK_STREAM, 0), port;
-
-    assert_true(fd >= 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&addr, sizeof(addr)), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&addr, &bytes), 0);
-    port = ntohs(addr.sin_port);
-    close(fd);
-    return port;
-}
-
 /* Until somebody listens there. */
 static void wait_for_server(int port)
 {
@@ -69,7 +55,7 @@ static void start(trirun_job *j, int port, const char *nnodes, const char *conf,
 /* The first agent serves the store; the second comes when it does. */
 static void start_two(trirun_job *a, trirun_job *b, const char *nnodes, const char *conf)
 {
-    int port = free_port();
+    int port = spawn_free_port();
 
     start(a, port, nnodes, conf, WORKER);
     spawn_expect(&a->run, "size 1");
@@ -160,7 +146,7 @@ static void a_host_that_is_told_to_stop_leaves_the_others_running(void **state)
 /* torchrun 2.13: a host beyond MAX ends with an error when the job succeeds. */
 static void hosts_beyond_max_wait_and_end_in_peace(void **state)
 {
-    int port = free_port();
+    int port = spawn_free_port();
     char home[256], flag[300], script[400];
     trirun_job a, b;
 
@@ -196,7 +182,7 @@ static void hosts_beyond_max_wait_and_end_in_peace(void **state)
 
 static void a_host_beyond_max_takes_the_place_of_one_that_dies(void **state)
 {
-    int port = free_port();
+    int port = spawn_free_port();
     trirun_job a, b, c;
 
     (void)state;
@@ -256,7 +242,7 @@ static int rank_of(const trirun_job *job, const trirun_job *other)
 
 static void hosts_that_come_and_go_are_events(void **state)
 {
-    int port = free_port();
+    int port = spawn_free_port();
     char endpoint[60], end[100];
     trirun_job a, b;
 

@@ -12,21 +12,6 @@
 
 #include "testing/trirun_job.h"
 
-/* A port that was free a moment ago. */
-static int free_port(void)
-{
-    struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof(addr);
-    int fd = socket(AF_INET, SOCK_STREAM, 0), port;
-
-    assert_true(fd >= 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&addr, sizeof(addr)), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&addr, &bytes), 0);
-    port = ntohs(addr.sin_port);
-    close(fd);
-    return port;
-}
-
 static void start_c10d(trirun_job *j, int port, const char *nnodes, const char *conf,
                        const char *more, const char *script)
 {
@@ -67,7 +52,7 @@ static void static_ranks_are_those_that_were_given(void **state)
     static const char script[] =
         "echo rank $RANK of $WORLD_SIZE local $LOCAL_RANK of $LOCAL_WORLD_SIZE group $GROUP_RANK "
         "of $GROUP_WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT";
-    int port = free_port();
+    int port = spawn_free_port();
     char line[200];
     trirun_job a, b;
 
@@ -89,7 +74,7 @@ static void static_ranks_are_those_that_were_given(void **state)
 
 static void static_hosts_start_again_together_with_an_empty_store(void **state)
 {
-    int port = free_port();
+    int port = spawn_free_port();
     char script[1024];
     trirun_job a, b;
 
@@ -117,7 +102,7 @@ static void a_static_host_that_does_not_come_is_named(void **state)
     trirun_job a;
 
     (void)state;
-    start_static(&a, free_port(), 0, "timeout=0.5", "--nproc-per-node=1", "true");
+    start_static(&a, spawn_free_port(), 0, "timeout=0.5", "--nproc-per-node=1", "true");
     assert_int_equal(spawn_wait(&a.run), 1);
     trirun_has(SPAWN_ERR(&a.run), "rendezvous of job none: 1 of 2 hosts came within 0.5 s");
     trirun_has(SPAWN_ERR(&a.run), "missing: --node-rank 1: start the agent there");
@@ -136,7 +121,7 @@ static void the_other_host_is_told_the_cause(void **state)
         "  while :; do sleep 0.01; done; }\n"
         "until [ -e $TRI_RUN_DIR/ready ]; do sleep 0.01; done\n"
         "echo PEER_LOST >&2; fail 1700000009 4";
-    int port = free_port();
+    int port = spawn_free_port();
     trirun_job a, b;
 
     (void)state;
@@ -166,7 +151,7 @@ static void has_two(const trirun_job *refused, const char *before, const trirun_
 
 static void a_node_rank_that_is_taken_is_refused(void **state)
 {
-    int port = free_port();
+    int port = spawn_free_port();
     trirun_job a, b, c;
 
     (void)state;
@@ -210,7 +195,7 @@ static void a_port_that_is_no_store_is_no_duplicate(void **state)
 
 static void static_hosts_with_another_number_of_hosts_are_refused(void **state)
 {
-    int port = free_port();
+    int port = spawn_free_port();
     char text[40];
     bool at_0;
     trirun_job a, b, c;
@@ -243,7 +228,7 @@ static void an_odd_address_leaves_events_whole(void **state)
     trirun_job a;
 
     (void)state;
-    snprintf(endpoint, sizeof(endpoint), "--rdzv-endpoint=127.0.0.1:%d", free_port());
+    snprintf(endpoint, sizeof(endpoint), "--rdzv-endpoint=127.0.0.1:%d", spawn_free_port());
     TRIRUN_START(&a, "--nnodes=1:2", "--rdzv-backend=c10d", endpoint, "--local-addr=a\"b",
                  "--rdzv-conf=last_call_timeout=0.1", "--events=/dev/stdout", "true");
     assert_int_equal(spawn_wait(&a.run), 0);
@@ -260,7 +245,7 @@ static void hosts_meet_in_the_first_ones_store(void **state)
 
     (void)state;
     for (size_t k = 0; k < 3; k++) {
-        int port = free_port();
+        int port = spawn_free_port();
         char endpoint[40], line[80];
         const char *const args[] = {
             "--nnodes=3",
@@ -297,7 +282,7 @@ static void hosts_meet_in_the_first_ones_store(void **state)
 
 static void workers_of_several_hosts_work_together(void **state)
 {
-    int port = free_port();
+    int port = spawn_free_port();
     trirun_job j[2];
 
     (void)state;
@@ -315,7 +300,7 @@ static void too_few_hosts_end_with_their_number(void **state)
     trirun_job a;
 
     (void)state;
-    start_c10d(&a, free_port(), "2:3", "join_timeout=0.4", NULL, "true");
+    start_c10d(&a, spawn_free_port(), "2:3", "join_timeout=0.4", NULL, "true");
     assert_int_equal(spawn_wait(&a.run), 1);
     trirun_has(SPAWN_ERR(&a.run), "rendezvous of job t: 1 of at least 2 hosts came within 0.4 s");
     trirun_end(&a, 0);
@@ -324,7 +309,7 @@ static void too_few_hosts_end_with_their_number(void **state)
 static void who_waits_for_hosts_says_so_and_stops_when_told(void **state)
 {
     trirun_job a, b;
-    int ports[2] = {free_port(), free_port()};
+    int ports[2] = {spawn_free_port(), spawn_free_port()};
     char text[2][120];
 
     (void)state;
@@ -360,7 +345,7 @@ static void who_waits_for_a_store_stops_when_told(void **state)
     assert_int_equal(listen(fd, 8), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&addr, &bytes), 0);
     for (int i = 0; i < 4; i++) {
-        int port = i < 2 ? free_port() : ntohs(addr.sin_port);
+        int port = i < 2 ? spawn_free_port() : ntohs(addr.sin_port);
 
         if (i % 2 == 0)
             start_static(&a[i], port, 1, "timeout=50", "--nproc-per-node=1", "true");
@@ -390,7 +375,7 @@ static void who_waits_for_a_store_stops_when_told(void **state)
 
 static void a_second_signal_does_not_wait_for_a_store(void **state)
 {
-    int port = free_port();
+    int port = spawn_free_port();
     trirun_job a, b;
     double start;
 
@@ -417,7 +402,7 @@ static void a_second_signal_does_not_wait_for_a_store(void **state)
 /* torchrun: the hosts wait for each other, or run with the numbers of whoever wrote last. */
 static void hosts_with_another_number_of_hosts_are_refused(void **state)
 {
-    int port = free_port();
+    int port = spawn_free_port();
     trirun_job a, b;
 
     (void)state;
@@ -436,7 +421,7 @@ static void hosts_with_another_number_of_hosts_are_refused(void **state)
 
 static void a_wrong_id_is_another_job(void **state)
 {
-    int port = free_port();
+    int port = spawn_free_port();
     char endpoint[40];
     const char *const args[] = {"--nnodes=2",
                                 "--rdzv-backend=c10d",
@@ -477,7 +462,7 @@ static void agents_with_a_key_hear_no_strangers(void **state)
                                 "-c",
                                 "echo up; exec sleep 1000",
                                 NULL};
-    int port = free_port();
+    int port = spawn_free_port();
     tri_store *store = NULL;
     trirun_job j[2];
     FILE *file;
@@ -512,7 +497,7 @@ static void a_key_is_required_of_agents_with_given_ranks_too(void **state)
     trirun_job a;
 
     (void)state;
-    start_static(&a, free_port(), 0, "timeout=1", "--require-key", "true");
+    start_static(&a, spawn_free_port(), 0, "timeout=1", "--require-key", "true");
     assert_int_equal(spawn_wait(&a.run), 1);
     trirun_has(SPAWN_ERR(&a.run), "--require-key: TRI_JOB_KEY_FILE names no file with a key");
     trirun_end(&a, 0);
@@ -520,7 +505,7 @@ static void a_key_is_required_of_agents_with_given_ranks_too(void **state)
 
 static void a_store_that_nobody_serves_is_named(void **state)
 {
-    int port = free_port();
+    int port = spawn_free_port();
     trirun_job a;
 
     (void)state;
@@ -534,7 +519,7 @@ static void a_store_that_the_network_reaches_is_told_when_the_job_begins(void **
 {
     trirun_job j[2];
     char port[40], line[80];
-    int number = free_port();
+    int number = spawn_free_port();
 
     (void)state;
     snprintf(port, sizeof(port), "--master-port=%d", number);
@@ -558,7 +543,8 @@ static void the_last_call_ends_the_wait_for_more(void **state)
     trirun_job a;
 
     (void)state;
-    start_c10d(&a, free_port(), "1:3", "last_call_timeout=0.3", NULL, "echo size $WORLD_SIZE");
+    start_c10d(&a, spawn_free_port(), "1:3", "last_call_timeout=0.3", NULL,
+               "echo size $WORLD_SIZE");
     assert_int_equal(spawn_wait(&a.run), 0);
     assert_string_equal(SPAWN_OUT(&a.run), "size 1\n");
     trirun_end(&a, 0);
@@ -566,7 +552,7 @@ static void the_last_call_ends_the_wait_for_more(void **state)
 
 static void a_failure_starts_all_hosts_again_and_counts_once(void **state)
 {
-    int port = free_port(), n = 0;
+    int port = spawn_free_port(), n = 0;
     trirun_job j[3];
 
     (void)state;
@@ -587,7 +573,7 @@ static void a_failure_starts_all_hosts_again_and_counts_once(void **state)
 
 static void the_last_failure_ends_all_hosts(void **state)
 {
-    int port = free_port(), n = 0, folders = 0;
+    int port = spawn_free_port(), n = 0, folders = 0;
     trirun_job j[2];
 
     (void)state;

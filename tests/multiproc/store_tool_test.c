@@ -49,7 +49,7 @@ static void use_all_but_queues(void)
     assert_string_equal(RUN(1, "compare-set", "c", "two", "three"), "one\n");
     assert_string_equal(RUN(0, "delete", "c"), "");
     assert_string_equal(RUN(1, "delete", "c"), "");
-    assert_non_null(strstr(RUN(1, "--timeout=0.05", "wait", "none"), "1 of 1 keys still missing"));
+    assert_non_null(strstr(RUN(1, "--timeout=0.5", "wait", "none"), "1 of 1 keys still missing"));
     assert_string_equal(RUN(0, "set", "--dashes", "-1"), "");
     assert_string_equal(RUN(0, "get", "--dashes"), "-1\n");
 }
@@ -83,7 +83,7 @@ static void a_server_and_its_clients(void **state)
     assert_string_equal(RUN(0, "queue-length", "q"), "2\n");
     assert_string_equal(RUN(0, "pop", "q"), "a\n");
     assert_string_equal(RUN(0, "pop", "q"), "b\n");
-    assert_non_null(strstr(RUN(1, "--timeout=0.05", "pop", "q"), "queue q is still empty"));
+    assert_non_null(strstr(RUN(1, "--timeout=0.5", "pop", "q"), "queue q is still empty"));
     again[3] = endpoint;
     spawn_start(&second, again, NULL);
     assert_int_equal(spawn_wait(&second), 1);
@@ -93,7 +93,7 @@ static void a_server_and_its_clients(void **state)
     assert_int_equal(spawn_wait(&server), 0);
     spawn_expect_no_process(&server);
     spawn_free(&server);
-    assert_non_null(strstr(RUN(1, "--timeout=0.1", "get", "k"), "refused"));
+    assert_non_null(strstr(RUN(1, "--timeout=0.5", "get", "k"), "refused"));
 }
 
 static void a_file_needs_no_server(void **state)

@@ -85,7 +85,8 @@ static void a_host_joins_and_another_dies(void **state)
     snprintf(end, sizeof(end), "%s/end", cluster.folder);
     setenv("END", end, 1);
     start_agent(&a, "1:4", "etcd", "last_call_timeout=0.2", until_told);
-    spawn_expect(&a.run, "of 2\n");
+    spawn_expect(&a.run, "rank 0 of 2\n");
+    spawn_expect(&a.run, "rank 1 of 2\n");
     start_agent(&b, "1:4", "etcd", "last_call_timeout=0.2", until_told);
     spawn_expect(&b.run, "of 4\n");
     spawn_expect(&a.run, "of 4\n");

@@ -50,6 +50,26 @@ typedef struct rank_env {
                              tri_status_name(status), part, tri_last_error());                     \
     } while (0)
 
+/* Returns when all ranks but `gone` (-1 = all come) are at this point, which `where` names in at
+ * most eight characters; over the store, so that the group is not touched. A rank that dies, leaves
+ * or aborts at once ends calls of others that it has ended itself: what must be whole for all meets
+ * here first. */
+static inline tri_status ranks_meet(rank_env *env, const char *where, int gone)
+{
+    char text[RANKS_MAX][32];
+    const char *keys[RANKS_MAX];
+    int n = 0;
+
+    for (int r = 0; r < env->size; r++) {
+        snprintf(text[r], sizeof(text[r]), "met/%.8s/%d", where, r);
+        if (r != gone)
+            keys[n++] = text[r];
+    }
+    if (env->rank != gone && tri_store_set(env->store, text[env->rank], "", 0) != TRI_OK)
+        return TRI_ERR_IO;
+    return tri_store_wait(env->store, keys, n, 20000);
+}
+
 static inline void rank_thread(void *arg)
 {
     rank_env *env = arg;
