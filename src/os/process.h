@@ -3,6 +3,8 @@
  *
  * A child leads its own session and process group, so that a signal reaches all that it
  * started, and is killed by the kernel when the thread that started it ends, whatever ended it.
+ *
+ * What of this only the launcher needs is not in the library: process_kin.c, process_notice.c.
  */
 #ifndef TRII_PROCESS_H
 #define TRII_PROCESS_H

@@ -1,0 +1,217 @@
+/*
+ * process_kin.c - whom to end, and how: what an agent needs to know of its descendants (process.h).
+ */
+#include "os/process.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "os/proc.h"
+
+bool trii_process_has_ended(const trii_process *process)
+{
+    siginfo_t info = {0};
+
+    return waitid(P_PID, (id_t)process->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           info.si_pid != 0;
+}
+
+void trii_process_adopt_orphans(void)
+{
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+}
+
+int trii_process_reap_orphan(const trii_process *keep, int n_keep)
+{
+    siginfo_t info = {0};
+
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
+        return 0;
+    for (int i = 0; i < n_keep; i++) {
+        if (keep[i].pidfd >= 0 && keep[i].pid == info.si_pid)
+            return 0;
+    }
+    waitpid(info.si_pid, NULL, 0);
+    return info.si_pid;
+}
+
+/* Whether the first thread still has to see that it is to die, or writes a core before it does:
+ * whatever ends a process sends SIGKILL to each other thread. */
+static bool is_doomed(const char *pid)
+{
+    static const char name[] = "\nSigPnd:";
+    char text[4096];
+    const char *at =
+        trii_proc_read(pid, "status", text, sizeof(text)) > 0 ? strstr(text, name) : NULL;
+
+    return at != NULL && ((strtoull(at + strlen(name), NULL, 16) & 1ULL << (SIGKILL - 1)) != 0 ||
+                          strstr(text, "\nCoreDumping:\t1") != NULL);
+}
+
+bool trii_process_is_ending(const trii_process *process)
+{
+    enum { PF_EXITING = 4 }; /* the kernel's flag, field 9 of /proc/PID/stat */
+    char stat[512], pid[16], *at;
+
+    snprintf(pid, sizeof(pid), "%d", process->pid);
+    if (process->pidfd < 0 || is_doomed(pid) ||
+        trii_proc_read(pid, "stat", stat, sizeof(stat)) == 0)
+        return true;
+    at = strrchr(stat, ')'); /* behind the name: state, field 3 */
+    for (int field = 2; at != NULL && field < 9; field++)
+        at = strchr(at + 1, ' ');
+    return at != NULL && (strtoul(at, NULL, 10) & PF_EXITING) != 0;
+}
+
+/* Field 4 of /proc/PID/stat, behind the name in parentheses; 0 for a process that has ended. */
+static int parent_of(const char *pid)
+{
+    char stat[512], *after;
+
+    if (trii_proc_read(pid, "stat", stat, sizeof(stat)) == 0)
+        return -1;
+    after = strrchr(stat, ')');
+    if (after == NULL || strlen(after) < 5 || after[2] == 'Z')
+        return -1;
+    return (int)strtol(after + 4, NULL, 10);
+}
+
+/* The process of an entry of /proc; 0 for what else is there. */
+static int process_of(const char *name)
+{
+    return isdigit((unsigned char)*name) ? (int)strtol(name, NULL, 10) : 0;
+}
+
+/* Calls `kill` for our children by looking at every process there is. */
+static int signal_children_slowly(int number, int except)
+{
+    DIR *proc = opendir("/proc");
+    const struct dirent *entry;
+    int n = 0, self = getpid();
+
+    if (proc == NULL)
+        return 0;
+    while ((entry = readdir(proc)) != NULL) {
+        int pid = process_of(entry->d_name);
+
+        if (pid == 0 || pid == except || pid == self || parent_of(entry->d_name) != self)
+            continue;
+        n++;
+        kill(pid, number);
+    }
+    closedir(proc);
+    return n;
+}
+
+static bool has_no_children(void)
+{
+    siginfo_t info;
+
+    return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD;
+}
+
+int trii_process_signal_children(int number, int except)
+{
+    char children[65536], *at = children, *end;
+    int n = 0;
+
+    if (has_no_children())
+        return 0;
+    /* The kernel's own list, where it was built with one and fits; the caller has one thread. */
+    if (access("/proc/thread-self/children", R_OK) != 0)
+        return signal_children_slowly(number, except);
+    if (trii_proc_read("thread-self", "children", children, sizeof(children)) ==
+        sizeof(children) - 1)
+        return signal_children_slowly(number, except);
+    for (;; at = end) {
+        char name[16];
+        int pid = (int)strtol(at, &end, 10);
+
+        if (end == at)
+            return n;
+        snprintf(name, sizeof(name), "%d", pid);
+        if (pid == except || parent_of(name) < 0)
+            continue; /* the latter: ended, and not yet reaped */
+        n++;
+        kill(pid, number);
+    }
+}
+
+static bool has_entry(const char *block, size_t bytes, const char *entry)
+{
+    for (size_t at = 0; at < bytes; at += strlen(block + at) + 1) {
+        if (strcmp(block + at, entry) == 0)
+            return true;
+    }
+    return false;
+}
+
+int trii_process_kill_marked(const char *entry)
+{
+    enum { MAX_ENVIRONMENT = 1 << 20 };
+    char *block = trii_alloc(1, MAX_ENVIRONMENT, "environment of a process");
+    DIR *proc = opendir("/proc");
+    const struct dirent *file;
+    int n = 0, self = getpid();
+
+    while (block != NULL && proc != NULL && (file = readdir(proc)) != NULL) {
+        int pid = process_of(file->d_name);
+        size_t bytes;
+
+        if (pid == 0 || pid == self || parent_of(file->d_name) < 0)
+            continue;
+        bytes = trii_proc_read(file->d_name, "environ", block, MAX_ENVIRONMENT);
+        if (has_entry(block, bytes, entry)) {
+            n++;
+            kill(pid, SIGKILL);
+        }
+    }
+    if (proc != NULL)
+        closedir(proc);
+    trii_free(block);
+    return n;
+}
+
+tri_status trii_process_fork(int (*main)(void *arg), void *arg, const int *fds, int n_fds,
+                             int *pid_out)
+{
+    sigset_t all, before;
+    int pid;
+
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &before);
+    pid = fork();
+    if (pid == 0) {
+        int next = 0;
+
+        setsid();
+        for (;;) { /* closes the gaps between the kept descriptors, in their order */
+            int keep = INT_MAX;
+
+            for (int i = 0; i < n_fds; i++)
+                keep = fds[i] >= next && fds[i] < keep ? fds[i] : keep;
+            if (keep > next)
+                syscall(SYS_close_range, (unsigned)next, (unsigned)keep - 1, 0u);
+            if (keep == INT_MAX)
+                break;
+            next = keep + 1;
+        }
+        _exit(main(arg));
+    }
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    if (pid < 0)
+        return TRII_FAIL(TRI_ERR_IO, "fork: %s", strerror(errno));
+    *pid_out = pid;
+    return TRI_OK;
+}
