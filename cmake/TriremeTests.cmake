@@ -73,7 +73,7 @@ function(tri_add_tests)
     add_library(test_support STATIC ${support})
     target_link_libraries(test_support PRIVATE trireme_flags PkgConfig::CMOCKA)
     target_include_directories(test_support PRIVATE ${CMAKE_SOURCE_DIR}/tests
-        ${CMAKE_SOURCE_DIR}/include)
+        ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
     file(GLOB_RECURSE tests CONFIGURE_DEPENDS
         ${CMAKE_SOURCE_DIR}/src/*_test.c ${CMAKE_SOURCE_DIR}/tests/*_test.c
         ${CMAKE_SOURCE_DIR}/tools/*_test.c)

@@ -8,6 +8,8 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/log.h"
+#include "base/param.h"
 #include "os/clock.h"
 #include "os/pipe.h"
 #include "os/signal.h"
@@ -21,7 +23,7 @@ static void guard_due(trii_timer *timer)
 {
     trii_agent *a = TRII_CONTAINER(timer, trii_agent, guard_start);
 
-    if (trii_guard_start(&a->guard, &a->folder) != TRI_OK)
+    if (trii_guard_start(&a->guard, &a->folder, &a->cgroup) != TRI_OK)
         trii_sink_print(a->err_sink, "trirun: no guard: %s\n", tri_last_error());
 }
 
@@ -61,6 +63,23 @@ static tri_status open_binding(trii_agent *a)
     return status;
 }
 
+/* A job without a control group is as good, but for what hides from its agent and outlives it. */
+static tri_status open_cgroup(trii_agent *a)
+{
+    char own[TRII_CGROUP_BYTES];
+    int64_t wanted;
+    tri_status status = trii_param_i64(TRII_PARAM_CGROUP, 1, &wanted);
+
+    if (status != TRI_OK || wanted == 0)
+        return status;
+    status = trii_cgroup_own(own);
+    if (status == TRI_OK)
+        status = trii_cgroup_create(own, &a->cgroup);
+    if (status != TRI_OK)
+        TRII_LOG(TRII_LOG_DEBUG, "launch", "no control group: %s", tri_last_error());
+    return TRI_OK;
+}
+
 static tri_status prepare(trii_agent *a)
 {
     tri_status status = trii_loop_create(&a->loop);
@@ -76,6 +95,8 @@ static tri_status prepare(trii_agent *a)
         status = trii_run_folder_create(&a->folder);
     if (status == TRI_OK)
         make_run_id(a);
+    if (status == TRI_OK)
+        status = open_cgroup(a);
     if (status == TRI_OK)
         status = trii_outputs_prepare(&a->outputs, a->run_id, a->folder.path);
     if (status == TRI_OK)
@@ -190,7 +211,7 @@ static void dispose(trii_agent *a)
 
 tri_status trii_agent_run(const trii_launch_options *options, int *exit_out)
 {
-    trii_agent a = {.options = options, .folder = {.lock_fd = -1}};
+    trii_agent a = {.options = options, .folder = {.lock_fd = -1}, .cgroup = TRII_CGROUP_NONE};
     char why[TRII_ERR_BYTES];
     tri_status status;
 
@@ -219,6 +240,7 @@ tri_status trii_agent_run(const trii_launch_options *options, int *exit_out)
     snprintf(why, sizeof(why), "%s", tri_last_error());
     trii_monitor_close(&a.monitor, status == TRI_OK ? *exit_out : TRII_LAUNCH_FAILED);
     trii_guard_dismiss(&a.guard);
+    trii_cgroup_remove(&a.cgroup);
     if (a.cause != NULL || a.hung || a.waited)
         trii_run_folder_keep(&a.folder);
     else if (a.folder.lock_fd >= 0)

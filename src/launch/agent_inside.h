@@ -47,6 +47,7 @@ typedef struct trii_agent {
     const trii_launch_options *options;
     trii_loop *loop;
     trii_run_folder folder;
+    trii_cgroup cgroup; /* of the workers; none where that is not allowed */
     trii_guard guard;
     trii_launch_command command;
     char run_id[256];

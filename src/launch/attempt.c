@@ -106,6 +106,7 @@ static tri_status start_worker(trii_agent *a, trii_worker *w, const trii_launch_
         trii_binding_of(&a->binding, w->local_rank, job->local_size, &cores);
         spec.cores = &cores;
     }
+    spec.cgroup = a->cgroup.fd >= 0 ? &a->cgroup : NULL;
     spec.argv = argv;
     spec.envp = envp;
     if (status == TRI_OK)

@@ -51,6 +51,7 @@ void trii_ending_grace_over(trii_timer *timer)
         signal_workers(a, SIGKILL);
     } else {
         trii_process_signal_children(SIGKILL, a->guard.pid);
+        trii_cgroup_kill(&a->cgroup);
     }
     trii_loop_timer(a->loop, &a->grace, trii_deadline_ms(KILL_MS), trii_ending_grace_over);
 }
@@ -88,8 +89,12 @@ void trii_ending_advance(trii_agent *a)
             return;
         a->phase = TRII_PHASE_ENDED;
     }
-    if (a->phase == TRII_PHASE_ENDED)
+    if (a->phase == TRII_PHASE_ENDED) {
         trii_loop_timer_stop(a->loop, &a->grace);
+        /* No descendant of ours is left, so what is there came from elsewhere, or is a thread whose
+         * process has ended. */
+        trii_cgroup_clear(&a->cgroup);
+    }
 }
 
 void trii_ending_reap(trii_agent *a)

@@ -14,6 +14,7 @@ enum { MAX_ROUNDS = 200, ROUND_MS = 10 };
 
 typedef struct guard_args {
     const trii_run_folder *folder;
+    const trii_cgroup *cgroup;
     int fd;
 } guard_args;
 
@@ -21,6 +22,7 @@ static int guard_main(void *arg)
 {
     const guard_args *args = arg;
     trii_run_folder folder = *args->folder;
+    trii_cgroup cgroup = *args->cgroup;
     char word, mark[TRII_RUN_FOLDER_BYTES + 16];
     size_t got;
     tri_status status;
@@ -33,24 +35,29 @@ static int guard_main(void *arg)
     if (status == TRI_OK)
         return 0; /* dismissed */
     snprintf(mark, sizeof(mark), "TRI_RUN_DIR=%s", folder.path);
+    trii_cgroup_kill(&cgroup);
     /* What is killed may be starting something this moment, so look until nothing is found. */
     for (int i = 0; i < MAX_ROUNDS && trii_process_kill_marked(mark) > 0; i++)
         trii_sleep_until(trii_now_ns() + ROUND_MS * TRII_NS_PER_MS);
+    trii_cgroup_remove(&cgroup);
     trii_run_folder_keep(&folder);
     return 0;
 }
 
-tri_status trii_guard_start(trii_guard *guard, const trii_run_folder *folder)
+tri_status trii_guard_start(trii_guard *guard, const trii_run_folder *folder,
+                            const trii_cgroup *cgroup)
 {
-    guard_args args = {.folder = folder};
-    int kept[2];
+    guard_args args = {.folder = folder, .cgroup = cgroup};
+    int kept[4];
     tri_status status = trii_pipe_open(&args.fd, &guard->alive_fd);
 
     if (status != TRI_OK)
         return status;
     kept[0] = args.fd;
     kept[1] = folder->lock_fd;
-    status = trii_process_fork(guard_main, &args, kept, 2, &guard->pid);
+    kept[2] = cgroup->fd;
+    kept[3] = cgroup->kill_fd;
+    status = trii_process_fork(guard_main, &args, kept, cgroup->fd >= 0 ? 4 : 2, &guard->pid);
     trii_fd_close(args.fd);
     if (status != TRI_OK) {
         trii_fd_close(guard->alive_fd);

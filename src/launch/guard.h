@@ -3,20 +3,23 @@
  *
  * The kernel kills the workers with the agent (parent-death signal), but not what the workers
  * started. The guard sleeps on a pipe whose other end only the agent holds: when it closes
- * without a word, every process whose environment carries the job's TRI_RUN_DIR is killed.
+ * without a word, what is in the job's control group is killed, and every process whose environment
+ * carries the job's TRI_RUN_DIR: not all may have control groups, and some leave them.
  */
 #ifndef TRII_LAUNCH_GUARD_H
 #define TRII_LAUNCH_GUARD_H
 
 #include "launch/run_folder.h"
+#include "os/cgroup.h"
 
 typedef struct trii_guard {
     int pid;      /* 0: not started */
     int alive_fd; /* its end tells the guard that we died */
 } trii_guard;
 
-/* folder: borrowed for the call; the guard holds its lock too. Errors: IO. */
-tri_status trii_guard_start(trii_guard *guard, const trii_run_folder *folder) TRI_MUST_CHECK;
+/* folder, cgroup: borrowed for the call; the guard holds their locks too. Errors: IO. */
+tri_status trii_guard_start(trii_guard *guard, const trii_run_folder *folder,
+                            const trii_cgroup *cgroup) TRI_MUST_CHECK;
 /* All is well: the guard ends. Not started: nothing. */
 void trii_guard_dismiss(trii_guard *guard);
 

@@ -19,11 +19,12 @@ typedef struct trii_process {
 } trii_process;
 
 typedef struct trii_process_spec {
-    const char *path;          /* of the file to run: no search */
-    const char *const *argv;   /* ends with NULL */
-    const char *const *envp;   /* ends with NULL */
-    int in_fd, out_fd, err_fd; /* become 0, 1, 2; -1 = inherited */
-    const trii_cpu_set *cores; /* it may run on; NULL = inherited */
+    const char *path;                 /* of the file to run: no search */
+    const char *const *argv;          /* ends with NULL */
+    const char *const *envp;          /* ends with NULL */
+    int in_fd, out_fd, err_fd;        /* become 0, 1, 2; -1 = inherited */
+    const trii_cpu_set *cores;        /* it may run on; NULL = inherited */
+    const struct trii_cgroup *cgroup; /* it begins in, see cgroup.h; NULL = ours */
 } trii_process_spec;
 
 typedef struct trii_process_exit {
@@ -32,7 +33,8 @@ typedef struct trii_process_exit {
     bool core_dumped;
 } trii_process_exit;
 
-/* About 0.2 ms: no copy of our memory is made, we sleep until the child runs the file.
+/* About 0.2 ms: no copy of our memory is made, we sleep until the child runs the file. Where the
+ * kernel refuses its control group it begins in ours.
  * All signals are unblocked in the child, those ignored by trii_signal_ignore work again.
  * Errors: NOT_FOUND (no such file, or its interpreter), IO (no permission, no format, limits). */
 tri_status trii_process_start(const trii_process_spec *spec,

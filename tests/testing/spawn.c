@@ -17,6 +17,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
+#include "os/cgroup.h"
 #include "testing/check.h"
 
 extern char **environ;
@@ -272,6 +273,25 @@ int spawn_count(const spawn *s)
     return list_marked(s, list, sizeof(list));
 }
 
+/* Of trirun's control groups, those that it made. With nothing in it one can be removed. */
+static void expect_no_group(const spawn *s)
+{
+    char own[TRII_CGROUP_BYTES], name[40];
+    const struct dirent *entry;
+    DIR *dir;
+
+    snprintf(name, sizeof(name), TRII_CGROUP_PREFIX "%d-", s->pid);
+    dir = trii_cgroup_own(own) == TRI_OK ? opendir(own) : NULL;
+    while (dir != NULL && (entry = readdir(dir)) != NULL) {
+        if (strncmp(entry->d_name, name, strlen(name)) == 0 &&
+            !(s->guard_killed &&
+              (unlinkat(dirfd(dir), entry->d_name, AT_REMOVEDIR) == 0 || errno == ENOENT)))
+            fail_msg("left behind: the control group %s/%s", own, entry->d_name);
+    }
+    if (dir != NULL)
+        closedir(dir);
+}
+
 void spawn_expect_no_process(const spawn *s)
 {
     long long deadline = now_ms() + s->deadline_ms;
@@ -282,6 +302,7 @@ void spawn_expect_no_process(const spawn *s)
             fail_msg("left behind:%s", list);
         poll(NULL, 0, PAUSE_MS);
     }
+    expect_no_group(s);
 }
 
 void spawn_free(spawn *s)

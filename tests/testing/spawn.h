@@ -20,8 +20,9 @@ typedef struct spawn {
     char *text[2]; /* what it printed there, zero at the end */
     size_t used[2];
     bool ended;
-    int status;      /* once ended: exit code, or minus the signal */
-    int deadline_ms; /* of each wait; SPAWN_DEADLINE_MS until it is set after the start */
+    int status;        /* once ended: exit code, or minus the signal */
+    bool guard_killed; /* trirun with its guard: an empty control group of it may stay */
+    int deadline_ms;   /* of each wait; SPAWN_DEADLINE_MS until it is set after the start */
 } spawn;
 
 #define SPAWN_OUT(s) ((s)->text[0])
@@ -41,7 +42,8 @@ void spawn_expect(spawn *s, const char *text);
 void spawn_read(spawn *s, int ms);
 /* Reads until it has ended; returns status. */
 int spawn_wait(spawn *s);
-/* Waits until no process with our mark is alive; fails with a list of those that stay. */
+/* Waits until no process with our mark is alive; fails with a list of those that stay, and if a
+ * control group of the program is left, as trirun makes them. */
 void spawn_expect_no_process(const spawn *s);
 /* How many processes with our mark are alive now. */
 int spawn_count(const spawn *s);
