@@ -14,9 +14,11 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/param.h"
-#include "group/meet.h"
+#include "group/claims.h"
 #include "group/front.h"
 #include "group/launch_env.h"
+#include "group/meet.h"
+#include "group/turns.h"
 #include "os/clock.h"
 #include "os/process.h"
 #include "os/shared_file.h"
@@ -63,135 +65,6 @@ static tri_status open_file(const trii_launch_env *env, int64_t timeout_ms, tri_
     return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "rank %d at %s", env->rank, env->file);
 }
 
-/* OK if the key holds our text now, STATE with *theirs_out if it held another's. */
-static tri_status claim(tri_store *store, const char *key, const char *ours, char theirs_out[160])
-{
-    void *value = NULL;
-    tri_status status = tri_store_compare_set(store, key, "", 0, ours, strlen(ours), &value, NULL);
-
-    if (status == TRI_OK && strcmp(value, ours) != 0) {
-        snprintf(theirs_out, 160, "%s", (const char *)value);
-        status = TRI_ERR_STATE;
-    }
-    tri_store_free(value);
-    return status;
-}
-
-/* OK if the key holds our text, which rank 0 puts there; STATE with *theirs_out if another's. */
-static tri_status compare(tri_store *store, const char *key, const char *ours, char theirs_out[160])
-{
-    void *value = NULL;
-    tri_status status = tri_store_get(store, key, 0, &value, NULL);
-
-    if (status == TRI_OK && strcmp(value, ours) != 0) {
-        snprintf(theirs_out, 160, "%s", (const char *)value);
-        status = TRI_ERR_STATE;
-    }
-    tri_store_free(value);
-    return status;
-}
-
-/* Two jobs that chose one port would wait for each other in vain. Rank 0 says whose store it is: if
- * whoever comes first did, a stranger could turn out the job itself. An agent's store has the
- * lives of one job, which may differ in size. */
-static tri_status claim_job(tri_store *store, const trii_launch_env *env)
-{
-    char ours[160], theirs[160];
-    tri_status status;
-
-    if (env->agent_store)
-        snprintf(ours, sizeof(ours), "%s", *env->job != '\0' ? env->job : "no name");
-    else
-        snprintf(ours, sizeof(ours), "%s%s%d ranks", env->job, *env->job != '\0' ? ", " : "",
-                 env->size);
-    status =
-        env->rank == 0 ? claim(store, "job", ours, theirs) : compare(store, "job", ours, theirs);
-    if (status == TRI_ERR_STATE)
-        return TRII_FAIL(status,
-                         "the store at %s port %d serves another job (%s), this is %s: "
-                         "give each job a port of its own",
-                         env->host, env->port, theirs, ours);
-    return status;
-}
-
-static tri_status rank_is_taken(const trii_launch_env *env, const char *by)
-{
-    return TRII_FAIL(TRI_ERR_STATE,
-                     "rank %d has come already (%s) to the store at %s port %d: one rank started "
-                     "twice, or two jobs with one port",
-                     env->rank, by, env->host, env->port);
-}
-
-/* One rank that is started twice. again: it came in vain, and nobody is in its place. */
-static tri_status claim_rank(tri_store *store, const trii_launch_env *env, bool again)
-{
-    char ours[160], theirs[160], key[32], host[64];
-    tri_status status;
-
-    trii_process_host(host, sizeof(host));
-    snprintf(ours, sizeof(ours), "process %d on %s", trii_process_id(), host);
-    snprintf(key, sizeof(key), "rank/%d", env->rank);
-    if (again)
-        return tri_store_set(store, key, ours, strlen(ours));
-    status = claim(store, key, ours, theirs);
-    return status == TRI_ERR_STATE ? rank_is_taken(env, theirs) : status;
-}
-
-/* Who had this turn may not be there any more: that is how one rank that is started twice differs
- * from two programs in turn. */
-static tri_status check_turn(tri_store *life, const trii_launch_env *env, int turn)
-{
-    char key[48], host[64], its[64];
-    const char *place = key;
-    bool present = false, there;
-    char *text = NULL;
-    int pid = 0;
-    tri_status status;
-
-    snprintf(key, sizeof(key), "turn/%d/rank/%d", turn, env->rank);
-    status = tri_store_check(life, &place, 1, &present);
-    if (status == TRI_OK && present)
-        status = tri_store_get(life, key, 0, (void **)&text, NULL);
-    if (status != TRI_OK || !present)
-        return status;
-    trii_process_host(host, sizeof(host));
-    there = sscanf(text, "process %d on %63s", &pid, its) == 2 && strcmp(host, its) == 0 &&
-            pid != trii_process_id() && trii_process_exists(pid);
-    if (there)
-        status = rank_is_taken(env, text);
-    tri_store_free(text);
-    return status;
-}
-
-/* A view for the n-th time that this rank joins at a new store: a worker may be a script that runs
- * several programs one after the other. A turn in which this rank did not meet the others is
- * still on: a program that tries again after a timeout finds them where they wait, or have met. */
-static tri_status open_turn(tri_store *life, const trii_launch_env *env, tri_store **view_out,
-                            bool *again_out)
-{
-    char key[48], met[48];
-    const char *keys[] = {met};
-    bool over = true;
-    int64_t turn = 0;
-    tri_status status;
-
-    snprintf(key, sizeof(key), "turns/%d", env->rank);
-    status = tri_store_add(life, key, 0, &turn);
-    if (status == TRI_OK && turn > 0) {
-        snprintf(met, sizeof(met), "turn/%d/met/%d", (int)turn, env->rank);
-        status = tri_store_check(life, keys, 1, &over);
-    }
-    if (status == TRI_OK && over)
-        status = tri_store_add(life, key, 1, &turn);
-    if (status == TRI_OK && turn > over)
-        status = check_turn(life, env, (int)turn - over);
-    if (status != TRI_OK)
-        return status;
-    *again_out = !over;
-    snprintf(key, sizeof(key), "turn/%d", (int)turn);
-    return tri_store_prefix(key, life, view_out);
-}
-
 /* Adds what the reader may do about ranks that did not come. */
 static tri_status with_remedy(tri_status status, const trii_launch_env *env)
 {
@@ -231,7 +104,7 @@ static tri_status judge_own(tri_status status, const trii_launch_env *env, trii_
     trii_own_verdict verdict = trii_own_address_verdict(own, why, sizeof(why));
 
     if (verdict == TRII_OWN_OTHER)
-        return rank_is_taken(env, why);
+        return trii_claim_is_taken(env, why);
     if (status != TRI_ERR_TIMEOUT || verdict != TRII_OWN_NOBODY)
         return with_remedy(status, env);
     snprintf(line, sizeof(line), "%s", tri_last_error());
@@ -282,23 +155,21 @@ static tri_status open_tcp(const trii_launch_env *env, int64_t timeout_ms, tri_s
         status = watch_own(base, env, &own);
     tri_store_unref(base); /* the prefix holds it */
     if (status == TRI_OK)
-        status = claim_job(life, env);
+        status = trii_claim_job(life, env);
     if (status == TRI_OK && meet)
         status = with_remedy(open_session(life, env, deadline_ns, &view), env);
     else if (status == TRI_OK && env->new_store)
-        status = open_turn(life, env, &view, &again);
+        status = trii_turn_take(life, env, &view, &again);
     else if (status == TRI_OK)
         view = tri_store_ref(life);
     tri_store_unref(life);
-    if (status == TRI_OK)
-        status = claim_rank(view, env, again);
+    if (status == TRI_OK && !env->new_store)
+        status = trii_claim_rank(view, env);
     if (status == TRI_OK && !meet)
         status = judge_own(wait_for_all(view, env, deadline_ns, again), env, own);
     trii_own_address_stop(own);
-    if (status == TRI_OK && env->new_store) {
-        snprintf(prefix, sizeof(prefix), "met/%d", env->rank);
-        status = tri_store_set(view, prefix, "", 0);
-    }
+    if (status == TRI_OK && env->new_store)
+        status = trii_turn_met(view, env->rank);
     if (status != TRI_OK) {
         tri_store_unref(view);
         return status;
@@ -395,9 +266,8 @@ static void leave_file(const trii_launch_env *env, tri_store *store)
 static void leave_store(const trii_launch_env *env, tri_store *store)
 {
     static const char *const all_left[] = {"all-left"};
-    char claimed[32];
     int64_t n = 0;
-    tri_status status = TRI_OK;
+    tri_status status;
 
     if (env->size == 1)
         return;
@@ -405,8 +275,7 @@ static void leave_store(const trii_launch_env *env, tri_store *store)
         leave_file(env, store);
         return;
     }
-    snprintf(claimed, sizeof(claimed), "rank/%d", env->rank);
-    status = tri_store_delete(store, claimed, NULL); /* it may come again */
+    status = env->new_store ? trii_turn_left(store, env->rank) : trii_claim_drop(store, env->rank);
     if (env->agent_store)
         return;
     if (status == TRI_OK && env->rank != 0)
