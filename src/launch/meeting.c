@@ -24,6 +24,10 @@
 /* For the rendezvous thread to end; where the network is dead it will not. */
 #define QUIT_MS 3000
 #define CUT_MS 50
+/* Who waits for hosts no longer is not seen by `trireme ps`; then how often it is brought up to
+ * date. */
+#define SHOW_FIRST_MS 100
+#define SHOW_MS 1000
 
 struct trii_meeting {
     struct trii_agent *agent;
@@ -344,15 +348,19 @@ static trii_outcome settle_news(trii_agent *a)
 static void wait_for_round(trii_agent *a)
 {
     trii_meeting *m = a->meeting;
-    int64_t note_ns = trii_now_ns() + TRII_NOTE_FIRST_NS;
+    int64_t note_ns = trii_now_ns() + TRII_NOTE_FIRST_NS, show_ns = trii_deadline_ms(SHOW_FIRST_MS);
     char text[TRII_ERR_BYTES];
 
     while (!m->joined && a->stop_signal == 0 && m->news <= TRII_RDZV_AGAIN) {
         m->news = TRII_RDZV_NOTHING; /* AGAIN is what we do */
-        trii_loop_run_once(a->loop, note_ns);
-        if (m->joined || trii_now_ns() < note_ns)
+        trii_loop_run_once(a->loop, show_ns < note_ns ? show_ns : note_ns);
+        if (m->joined || trii_now_ns() < show_ns)
             continue;
         trii_rendezvous_describe(m->rdzv, text, sizeof(text));
+        trii_monitor_waits(&a->monitor, text);
+        show_ns = trii_deadline_ms(SHOW_MS);
+        if (trii_now_ns() < note_ns)
+            continue;
         trii_sink_print(a->err_sink, "trirun: %s\n", text);
         note_ns = trii_note_next(trii_now_ns());
     }

@@ -53,11 +53,19 @@ static const char *quote_master(const trii_launch_job *job, char *out, size_t by
     return trii_json_quote(text, out, bytes);
 }
 
-/* RUN_DIR/job.json, for `trireme ps`: replaced as a whole, gone with the folder. */
-static void job_file_due(trii_timer *timer)
+static void print_round(const trii_monitor *m, FILE *file)
 {
-    trii_monitor *m = TRII_CONTAINER(timer, trii_monitor, job_file);
-    char path[600], temporary[620], text[1024], master[400];
+    char master[400];
+
+    fprintf(file, "\"group_rank\": %d, \"group_size\": %d, \"world_size\": %d, \"master\": %s, ",
+            m->job.group_rank, m->job.group_size, m->job.world_size,
+            quote_master(&m->job, master, sizeof(master)));
+}
+
+/* RUN_DIR/job.json, for `trireme ps`: replaced as a whole, gone with the folder. */
+static void write_job_file(const trii_monitor *m)
+{
+    char path[600], temporary[620], text[1024];
     FILE *file;
 
     snprintf(path, sizeof(path), "%s/job.json", m->facts.run_dir);
@@ -66,20 +74,34 @@ static void job_file_due(trii_timer *timer)
     if (file == NULL)
         return;
     fprintf(file, "{\"run_id\": %s, ", trii_json_quote(m->facts.run_id, text, sizeof(text)));
-    fprintf(file,
-            "\"agent_pid\": %d, \"program\": %s, \"started\": %.3f, \"group_rank\": %d, "
-            "\"group_size\": %d, \"world_size\": %d, \"restarts\": %d, \"max_restarts\": %d, "
-            "\"master\": %s, \"workers\": [",
-            trii_process_id(), trii_json_quote(m->options->program, text, sizeof(text)),
-            (double)m->facts.started_wall_ns / TRII_NS_PER_S, m->job.group_rank, m->job.group_size,
-            m->job.world_size, m->facts.restarts, m->facts.max_restarts,
-            quote_master(&m->job, master, sizeof(master)));
-    for (int i = 0; i < m->facts.n_workers; i++)
+    fprintf(file, "\"agent_pid\": %d, \"program\": %s, \"started\": %.3f, ", trii_process_id(),
+            trii_json_quote(m->options->program, text, sizeof(text)),
+            (double)m->facts.started_wall_ns / TRII_NS_PER_S);
+    if (m->waits[0] != '\0')
+        fprintf(file, "\"waits\": %s, ", trii_json_quote(m->waits, text, sizeof(text)));
+    else
+        print_round(m, file);
+    fprintf(file, "\"restarts\": %d, \"max_restarts\": %d, \"workers\": [", m->facts.restarts,
+            m->facts.max_restarts);
+    for (int i = 0; i < m->facts.n_workers && m->waits[0] == '\0'; i++)
         fprintf(file, "%s{\"rank\": %d, \"pid\": %d}", i == 0 ? "" : ", ", m->facts.workers[i].rank,
                 m->facts.workers[i].process.pid);
     fputs("]}\n", file);
     if (fclose(file) != 0 || trii_path_rename(temporary, path) != TRI_OK)
         trii_sink_print(m->sink, "trirun: %s was not written\n", path);
+}
+
+static void job_file_due(trii_timer *timer)
+{
+    write_job_file(TRII_CONTAINER(timer, trii_monitor, job_file));
+}
+
+void trii_monitor_waits(trii_monitor *m, const char *what)
+{
+    if (strcmp(m->waits, what) == 0)
+        return;
+    snprintf(m->waits, sizeof(m->waits), "%s", what);
+    write_job_file(m);
 }
 
 static void hung(trii_hang *hang)
@@ -100,6 +122,7 @@ void trii_monitor_started(trii_monitor *m, const trii_launch_job *job, trii_work
     char master[400];
 
     m->job = *job;
+    m->waits[0] = '\0';
     m->facts.workers = workers;
     m->facts.n_workers = job->local_size;
     m->facts.restarts = job->restart_count;

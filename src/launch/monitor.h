@@ -5,6 +5,7 @@
 #ifndef TRII_LAUNCH_MONITOR_H
 #define TRII_LAUNCH_MONITOR_H
 
+#include "base/err.h"
 #include "launch/environment.h"
 #include "launch/events.h"
 #include "launch/failure_report.h"
@@ -19,9 +20,10 @@ typedef struct trii_monitor {
     trii_events events;
     trii_metrics metrics;
     trii_metrics_facts facts;
-    trii_launch_job job;     /* of the attempt; its texts are the agent's */
-    trii_timer job_file;     /* written once the job has lived a moment */
-    trii_memory_kills kills; /* when the attempt started */
+    trii_launch_job job;        /* of the attempt; its texts are the agent's */
+    trii_timer job_file;        /* written once the job has lived a moment */
+    char waits[TRII_ERR_BYTES]; /* for other hosts; "" = workers run */
+    trii_memory_kills kills;    /* when the attempt started */
     trii_hang hang;
     void (*hung)(void *agent);
     void *agent;
@@ -33,6 +35,8 @@ tri_status trii_monitor_open(trii_monitor *monitor, const trii_launch_options *o
                              trii_loop *loop, trii_sink *sink, const char *run_id,
                              const char *run_dir, void (*hung)(void *agent),
                              void *agent) TRI_MUST_CHECK;
+/* No worker runs, and the agent waits for other hosts: `what` says for whom and where. */
+void trii_monitor_waits(trii_monitor *monitor, const char *what);
 /* Before the workers of an attempt start: the kernel's counters. */
 void trii_monitor_begin(trii_monitor *monitor);
 /* All workers of the attempt run; borrowed until trii_monitor_ended. */

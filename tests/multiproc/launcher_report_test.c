@@ -447,6 +447,29 @@ static void ps_shows_the_ranks_of_jobs_that_run(void **state)
     trirun_end(&j, 1);
 }
 
+static void ps_shows_who_waits_for_other_hosts(void **state)
+{
+    char port[40], text[8192], says[100];
+    int number = free_port();
+    launcher_job j;
+
+    (void)state;
+    snprintf(port, sizeof(port), "--master-port=%d", number);
+    TRIRUN(&j, "--nnodes=2", "--master-addr=127.0.0.1", port, "--rdzv-id=job8", "true");
+    do /* the deadline of the test ends it */
+        ask(&j, PS, text, sizeof(text));
+    while (strstr(text, "1 of 2 hosts came") == NULL);
+    assert_has(text, "  waiting  true  id job8  for ");
+    snprintf(says, sizeof(says), "\n  1 of 2 hosts came; waiting at 127.0.0.1:%d for job job8\n",
+             number);
+    assert_has(text, says);
+    ask(&j, PS_JSON, text, sizeof(text));
+    assert_has(text, "\"state\": \"waiting\"");
+    spawn_signal(&j.trirun, SIGTERM);
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    trirun_end(&j, 0);
+}
+
 static void a_dry_run_shows_the_plan_and_runs_nothing(void **state)
 {
     launcher_job j;
@@ -539,6 +562,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(all_lines_of_a_job_have_one_id),
     cmocka_unit_test(figures_are_there_for_prometheus),
     cmocka_unit_test(ps_shows_the_ranks_of_jobs_that_run),
+    cmocka_unit_test(ps_shows_who_waits_for_other_hosts),
     cmocka_unit_test(a_dry_run_shows_the_plan_and_runs_nothing),
     cmocka_unit_test(a_busy_port_is_told_with_what_to_do),
 };

@@ -109,6 +109,27 @@ static void a_file_needs_no_server(void **state)
     scratch_end(&s);
 }
 
+/* Whoever asks wants to know soon. */
+static void a_port_where_nobody_serves_is_told_within_seconds(void **state)
+{
+    const char *argv[] = {spawn_bin("trireme"), "store", "--endpoint", NULL, "wait", "k", NULL};
+    char endpoint[64], says[64];
+    int port = spawn_free_port();
+    spawn s;
+
+    (void)state;
+    snprintf(endpoint, sizeof(endpoint), "127.0.0.1:%d", port);
+    snprintf(says, sizeof(says), "trireme store: store at 127.0.0.1 port %d: ", port);
+    argv[3] = endpoint;
+    spawn_start(&s, argv, NULL);
+    s.deadline_ms = 15000;
+    assert_int_equal(spawn_wait(&s), 1);
+    assert_non_null(strstr(SPAWN_ERR(&s), says));
+    assert_non_null(strstr(SPAWN_ERR(&s), "nobody serves there"));
+    assert_non_null(strstr(SPAWN_ERR(&s), "\n--timeout SECONDS says how long it is tried.\n"));
+    spawn_free(&s);
+}
+
 static void wrong_usage_is_explained(void **state)
 {
     static const char *const rows[][2] = {
@@ -137,6 +158,7 @@ static void wrong_usage_is_explained(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_server_and_its_clients),
     cmocka_unit_test(a_file_needs_no_server),
+    cmocka_unit_test(a_port_where_nobody_serves_is_told_within_seconds),
     cmocka_unit_test(wrong_usage_is_explained),
 };
 

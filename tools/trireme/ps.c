@@ -158,14 +158,26 @@ static json_t *rank_json(const ps_job *job, int rank, int pid)
     return object;
 }
 
+/* For whom the agent waits, instead of running workers; NULL = it does not. */
+static const char *waits_for(const ps_job *job)
+{
+    return job->live ? json_string_value(json_object_get(job->file, "waits")) : NULL;
+}
+
+static const char *state_of(const ps_job *job)
+{
+    if (!job->live)
+        return "failed";
+    return waits_for(job) != NULL ? "waiting" : job->file == NULL ? "starting" : "running";
+}
+
 static json_t *job_json(const ps_job *job)
 {
     json_t *ranks = json_array(), *worker, *object;
     size_t i;
 
-    object =
-        json_pack("{s:s, s:s, s:s, s:O*, s:o}", "job", job->name, "folder", job->folder, "state",
-                  job->live ? "running" : "failed", "trirun", job->file, "ranks", ranks);
+    object = json_pack("{s:s, s:s, s:s, s:O*, s:o}", "job", job->name, "folder", job->folder,
+                       "state", state_of(job), "trirun", job->file, "ranks", ranks);
     json_array_foreach(json_object_get(job->file, "workers"), i, worker)
     {
         int rank, pid;
@@ -201,19 +213,22 @@ static void print_job(const ps_job *job, const json_t *shown)
     const json_t *rank;
     size_t i;
 
-    printf("%s  %s", job->name, job->live ? "running" : "failed");
+    printf("%s  %s", job->name, state_of(job));
     if (job->file != NULL) {
         double seconds = (double)trii_wall_ns() / TRII_NS_PER_S - number_in(job, "started");
 
-        printf("  %s  id %s  host %d of %d  world %d", text_in(job, "program"),
-               text_in(job, "run_id"), (int)number_in(job, "group_rank") + 1,
-               (int)number_in(job, "group_size"), (int)number_in(job, "world_size"));
+        printf("  %s  id %s", text_in(job, "program"), text_in(job, "run_id"));
+        if (json_object_get(job->file, "world_size") != NULL)
+            printf("  host %d of %d  world %d", (int)number_in(job, "group_rank") + 1,
+                   (int)number_in(job, "group_size"), (int)number_in(job, "world_size"));
         if (number_in(job, "max_restarts") > 0)
             printf("  restart %d of %d", (int)number_in(job, "restarts"),
                    (int)number_in(job, "max_restarts"));
         printf("  %s %.0f s", job->live ? "for" : "began before", seconds);
     }
     putchar('\n');
+    if (waits_for(job) != NULL)
+        printf("  %s\n", waits_for(job));
     if (json_array_size(json_object_get(shown, "ranks")) > 0)
         printf("  %5s %8s  %-9s %9s  %s\n", "rank", "pid", "state", "steps/s", "call");
     json_array_foreach(json_object_get(shown, "ranks"), i, rank) print_rank(rank);
@@ -271,7 +286,8 @@ const command command_ps = {
         "usage: trireme ps [--all] [--json]\n\n"
         "Lists the jobs of this user that trirun runs on this host: program, id, hosts, and for\n"
         "each rank its process, its state, the call it is in or made last, and how often per\n"
-        "second it comes back to that call. Calls are known of programs of trireme only.\n\n"
+        "second it comes back to that call. Calls are known of programs of trireme only. Of a job\n"
+        "that waits for other hosts it says how many have come, and where they meet.\n\n"
         "  --all    also jobs that failed and whose run folder is kept\n"
         "  --json   for programs: a list of jobs\n\n"
         "Examples:\n"

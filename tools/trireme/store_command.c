@@ -15,9 +15,13 @@
 #include "os/signal.h"
 #include "os/socket.h"
 
+/* Who asks a server that is not there wants to know soon; who waits for others may have to wait. */
+#define ASK_MS INT64_C(3000)
+#define WAIT_MS TRI_STORE_TIMEOUT_MS
+
 typedef struct request {
     const char *endpoint, *file, *prefix;
-    int64_t timeout_ms;
+    int64_t timeout_ms; /* 0 = none given */
     bool raw;
     const char *action;
     const char *const *args;
@@ -154,9 +158,14 @@ static int run_add(tri_store *store, const request *r)
     return COMMAND_OK;
 }
 
+static int64_t wait_ms(const request *r)
+{
+    return r->timeout_ms > 0 ? r->timeout_ms : WAIT_MS;
+}
+
 static int run_wait(tri_store *store, const request *r)
 {
-    return tri_store_wait(store, r->args, r->n_args, 0) == TRI_OK ? COMMAND_OK : failed();
+    return tri_store_wait(store, r->args, r->n_args, wait_ms(r)) == TRI_OK ? COMMAND_OK : failed();
 }
 
 static int run_barrier(tri_store *store, const request *r)
@@ -165,7 +174,7 @@ static int run_barrier(tri_store *store, const request *r)
 
     if (trii_parse_i64(r->args[1], "the size", 1, INT64_MAX, &size) != TRI_OK)
         return command_usage("store", "%s", tri_last_error());
-    return tri_store_barrier(store, r->args[0], size, 0) == TRI_OK ? COMMAND_OK : failed();
+    return tri_store_barrier(store, r->args[0], size, wait_ms(r)) == TRI_OK ? COMMAND_OK : failed();
 }
 
 static int run_check(tri_store *store, const request *r)
@@ -338,8 +347,9 @@ static int serve(const char *host, int port, const request *r)
 
 static int open_store(const request *r, const char *host, int port, tri_store **store_out)
 {
-    const tri_store_tcp_options tcp = {.timeout_ms = r->timeout_ms};
-    const tri_store_file_options file = {.timeout_ms = r->timeout_ms};
+    int64_t ask_ms = r->timeout_ms > 0 ? r->timeout_ms : ASK_MS;
+    const tri_store_tcp_options tcp = {.timeout_ms = ask_ms};
+    const tri_store_file_options file = {.timeout_ms = ask_ms};
     tri_store *base = NULL;
     tri_status status = r->file != NULL ? tri_store_file(r->file, &file, &base)
                                         : tri_store_tcp(host, port, &tcp, &base);
@@ -350,7 +360,16 @@ static int open_store(const request *r, const char *host, int port, tri_store **
     } else if (status == TRI_OK) {
         *store_out = base;
     }
-    return status == TRI_OK ? COMMAND_OK : failed();
+    if (status == TRI_OK)
+        return COMMAND_OK;
+    failed();
+    if (r->file == NULL)
+        fprintf(stderr, "%s--timeout SECONDS says how long it is tried.\n",
+                r->endpoint != NULL
+                    ? ""
+                    : "--endpoint HOST:PORT names another server (the \"master\" of "
+                      "a job in `trireme ps --json`), ");
+    return COMMAND_FAILED;
 }
 
 static const action *find_action(const char *name)
@@ -463,7 +482,7 @@ const command command_store = {
         "usage: trireme store [OPTIONS] ACTION [ARGS]\n\n"
         "  serve                             serve until SIGINT or SIGTERM\n"
         "  set KEY VALUE                     VALUE - reads stdin, here and below\n"
-        "  get KEY...                        wait for the keys, print their values\n"
+        "  get KEY...                        print the values, once the keys are there\n"
         "  add KEY [N]                       add N (1) to a counter, print the sum\n"
         "  append KEY VALUE\n"
         "  compare-set KEY EXPECTED DESIRED  print what is there now; status 1 if not DESIRED\n"
@@ -476,7 +495,8 @@ const command command_store = {
         "                        127.0.0.1:29500); for serve, port 0 takes any free one\n"
         "  --file PATH           a file store instead (PyTorch's FileStore)\n"
         "  --prefix TEXT         only keys below TEXT/\n"
-        "  --timeout SECONDS     for connecting and waiting (default 300)\n"
+        "  --timeout SECONDS     for connecting and waiting (default 3; wait and barrier wait\n"
+        "                        for 300)\n"
         "  --raw                 no newline behind values\n\n"
         "Server and client speak the protocol of PyTorch's TCPStore. Without a prefix the keys\n"
         "are those of the job's ranks: writing them disturbs it.\n\n"
