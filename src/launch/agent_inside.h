@@ -111,7 +111,7 @@ void trii_agent_signals_close(trii_agent *a);
 /* Somebody said so; value_ms: in how long, 0 = that was not said. */
 void trii_notice_given(trii_agent *a, int value_ms);
 /* Another host's agent was told so. left_ms: -1 = nobody said when. */
-void trii_notice_of_host(trii_agent *a, const char *host, int group_rank, int64_t left_ms);
+void trii_notice_of_host(trii_agent *a, const char *host, int64_t pid, int64_t left_ms);
 void trii_notice_stop(trii_agent *a);
 
 /* --- job_store.c --- */

@@ -207,6 +207,30 @@ static void print_memory_hint(const trii_failure *f, trii_sink *sink)
                                   "kill for lack of memory");
 }
 
+/* Python prints what it dies of, also where it has written it down: the traceback's last line is
+ * among those that the worker printed last, and a reader still sees them. */
+static bool is_shown_above(trii_worker *worker, const char *traceback, const trii_sink *sink)
+{
+    size_t end = strlen(traceback), begin;
+    const char *tail;
+
+    while (end > 0 && traceback[end - 1] == '\n')
+        end--;
+    for (begin = end; begin > 0 && traceback[begin - 1] != '\n';)
+        begin--;
+    if (end == begin || !trii_stream_is_in_view(&worker->err, sink))
+        return false;
+    tail = trii_stream_tail(&worker->err, REPORT_LINES);
+    for (; *tail != '\0'; tail += *tail == '\n') {
+        size_t length = strcspn(tail, "\n");
+
+        if (length == end - begin && memcmp(tail, traceback + begin, length) == 0)
+            return true;
+        tail += length;
+    }
+    return false;
+}
+
 /* What the worker itself wrote down, and its copy for our parent. */
 static bool print_error_file(const trii_failure *f, trii_sink *sink)
 {
@@ -217,7 +241,9 @@ static bool print_error_file(const trii_failure *f, trii_sink *sink)
     if (!read_error(f, f->cause, path, sizeof(path), &error))
         return false;
     trii_sink_print(sink, "  message  : %s\n  error_file: %s\n", error.message, path);
-    if (error.traceback[0] != '\0') {
+    if (error.traceback[0] != '\0' && is_shown_above(f->cause, error.traceback, sink)) {
+        trii_sink_print(sink, "  traceback: shown above\n");
+    } else if (error.traceback[0] != '\0') {
         trii_sink_print(sink, "  traceback:\n");
         print_lines(error.traceback, sink);
     }

@@ -183,9 +183,10 @@ static const char *peer_host(const trii_launch_options *o)
     return trii_socket_is_loopback_text(host) ? host : NULL;
 }
 
-static void peer_noticed(void *arg, int rank, const char *host, int64_t left_ms)
+static void peer_noticed(void *arg, int rank, const trii_rdzv_agent *agent, int64_t left_ms)
 {
-    trii_notice_of_host(((trii_meeting *)arg)->agent, host, rank, left_ms);
+    (void)rank;
+    trii_notice_of_host(((trii_meeting *)arg)->agent, agent->name, agent->node.pid, left_ms);
 }
 
 void trii_meeting_notice(trii_meeting *m, int64_t left_ms)

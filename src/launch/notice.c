@@ -142,13 +142,13 @@ void trii_notice_given(trii_agent *a, int value_ms)
     trii_loop_timer(a->loop, &a->notice.again, trii_deadline_ms(AGAIN_MS), look_again);
 }
 
-void trii_notice_of_host(trii_agent *a, const char *host, int group_rank, int64_t ms)
+void trii_notice_of_host(trii_agent *a, const char *host, int64_t pid, int64_t ms)
 {
     char when[40];
 
     describe_left(ms, when, sizeof(when));
-    trii_sink_print(a->err_sink, "trirun: host %s (%d) will be taken away %s\n", host, group_rank,
-                    when);
+    trii_sink_print(a->err_sink, "trirun: host %s (pid %lld) will be taken away %s\n", host,
+                    (long long)pid, when);
     trii_monitor_notice(&a->monitor, host, ms, -1);
 }
 

@@ -110,10 +110,10 @@ static void on_refused(void *arg, const char *why)
     snprintf(t->why, sizeof(t->why), "%s", why);
 }
 
-static void on_noticed(void *arg, int rank, const char *host, int64_t left_ms)
+static void on_noticed(void *arg, int rank, const trii_rdzv_agent *agent, int64_t left_ms)
 {
     (void)arg;
-    fail_msg("a notice of rank %d, host %s, %lld ms", rank, host, (long long)left_ms);
+    fail_msg("a notice of rank %d, host %s, %lld ms", rank, agent->name, (long long)left_ms);
 }
 
 typedef struct pair {
@@ -150,6 +150,7 @@ static void start(pair *p, int i, const char *key)
     CHECK_OK(trii_peers_create(p->loop, "127.0.0.1", &events, &p->peers[i]));
     snprintf(agent->host, sizeof(agent->host), "127.0.0.1");
     snprintf(agent->name, sizeof(agent->name), "host%d", i);
+    agent->node.pid = 70 + i;
     snprintf(agent->token, sizeof(agent->token), "%s", trii_peers_token(p->peers[i]));
     agent->port = trii_peers_port(p->peers[i]);
     agent->keyed = trii_peers_keyed(p->peers[i]);
@@ -232,7 +233,7 @@ static void check_life(const char *key, bool in_order)
     } else {
         run_until(&p, &p.told[0].lost, 1);
         assert_int_equal(p.told[0].rank, 1);
-        assert_string_equal(p.told[0].why, "host host1 (1) is gone: its agent ended");
+        assert_string_equal(p.told[0].why, "host host1 (pid 71) is gone: its agent ended");
     }
     end(&p);
 }
@@ -299,7 +300,7 @@ static void another_key_is_told_and_is_no_death(void **state)
     both_next(&p);
     run_until(&p, &p.told[0].refused, 1);
     assert_int_equal(p.told[0].lost, 0);
-    assert_non_null(strstr(p.told[0].why, "host host1 (1): "));
+    assert_non_null(strstr(p.told[0].why, "host host1 (pid 71): "));
     assert_non_null(strstr(p.told[0].why, "another job key"));
     end(&p);
 }
@@ -313,9 +314,10 @@ static void a_key_on_one_side_only_is_told(void **state)
     both_next(&p);
     assert_int_equal(p.told[0].refused, 1);
     assert_string_equal(p.told[0].why,
-                        "host host1 (1) has no job key (TRI_JOB_KEY_FILE), and this one has");
-    assert_string_equal(p.told[1].why,
-                        "host host0 (0) has a job key (TRI_JOB_KEY_FILE), and this one has none");
+                        "host host1 (pid 71) has no job key (TRI_JOB_KEY_FILE), and this one has");
+    assert_string_equal(
+        p.told[1].why,
+        "host host0 (pid 70) has a job key (TRI_JOB_KEY_FILE), and this one has none");
     end(&p);
 }
 
@@ -376,14 +378,16 @@ static void who_is_never_reached_is_refused_at_last(void **state)
         p.round++;
         next_round(&p, 1);
         run_until(&p, &p.told[1].lost, i);
-        assert_string_equal(p.told[1].why, "host host0 (0) is gone: its agent does not answer");
+        assert_string_equal(p.told[1].why,
+                            "host host0 (pid 70) is gone: its agent does not answer");
     }
     p.round++;
     next_round(&p, 1);
     run_until(&p, &p.told[1].refused, 1);
     assert_int_equal(p.told[1].lost, 2);
-    assert_non_null(strstr(p.told[1].why, "host host0 (0) takes part in the job, but this host "
-                                          "cannot reach its agent: connect"));
+    assert_non_null(strstr(p.told[1].why,
+                           "host host0 (pid 70) takes part in the job, but this host "
+                           "cannot reach its agent: connect"));
     end(&p);
 }
 

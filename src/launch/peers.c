@@ -93,14 +93,22 @@ static void drop(link *l, bool reset)
     trii_free(l);
 }
 
+/* As everywhere: its rank is another one in the next round. */
+static const char *name_of(const trii_rdzv_agent *agent, char text_out[TRII_RDZV_ADDR_BYTES + 40])
+{
+    snprintf(text_out, TRII_RDZV_ADDR_BYTES + 40, "host %s (pid %lld)", agent->name,
+             (long long)agent->node.pid);
+    return text_out;
+}
+
 static void tell_lost(trii_peers *p, int rank, const char *why)
 {
-    char text[TRII_RDZV_ADDR_BYTES + 64];
+    char text[TRII_RDZV_ADDR_BYTES + 104], name[TRII_RDZV_ADDR_BYTES + 40];
 
     if (rank < 0 || rank >= p->n || p->told[rank])
         return;
     p->told[rank] = true;
-    snprintf(text, sizeof(text), "host %s (%d) %s", p->round.agents[rank].name, rank, why);
+    snprintf(text, sizeof(text), "%s %s", name_of(&p->round.agents[rank], name), why);
     p->events.lost(p->events.arg, &p->round, rank, text);
 }
 
@@ -171,7 +179,7 @@ static void take_notice(link *l)
         return;
     p->notices[rank] = (notice){number, trii_deadline_ms(left_ms)};
     spread(p, l, rank);
-    p->events.noticed(p->events.arg, rank, p->round.agents[rank].name, left_ms);
+    p->events.noticed(p->events.arg, rank, &p->round.agents[rank], left_ms);
 }
 
 /* What it says once it is no stranger any more. */
@@ -355,7 +363,7 @@ static void answered(void *arg, const trii_peer_call *call, int fd, bool refused
     trii_peers *p = arg;
     const trii_rdzv_agent *agent = &call->agent;
     int max = UNREACHED_MAX + (p->round.group_rank < call->rank);
-    char text[TRII_ERR_BYTES];
+    char text[TRII_ERR_BYTES], name[TRII_RDZV_ADDR_BYTES + 40];
 
     if (call->round != p->round.number || call->rank >= p->n) {
         trii_socket_close(fd); /* of a round that is over */
@@ -369,14 +377,15 @@ static void answered(void *arg, const trii_peer_call *call, int fd, bool refused
             say_notices(l);
         }
     } else if (refused) {
-        snprintf(text, sizeof(text), "host %s (%d): %s", agent->name, call->rank, why);
+        snprintf(text, sizeof(text), "%s: %s", name_of(agent, name), why);
         p->events.refused(p->events.arg, text);
     } else if (count_unreached(p, call) >=
                (p->round.agents[p->round.group_rank].serves ? UNREACHED_MAX_SERVES : max)) {
-        snprintf(text, sizeof(text),
-                 "host %s (%d) takes part in the job, but this host cannot reach its agent: %s; is "
-                 "a firewall between, or --local-addr wrong there?",
-                 agent->name, call->rank, why);
+        snprintf(
+            text, sizeof(text),
+            "%s takes part in the job, but this host cannot reach its agent: %s; is a firewall "
+            "between, or --local-addr wrong there?",
+            name_of(agent, name), why);
         p->events.refused(p->events.arg, text);
     } else {
         tell_lost(p, call->rank, "is gone: its agent does not answer");
@@ -389,19 +398,19 @@ static void call_agent(trii_peers *p, int rank)
                                  .round = p->round.number,
                                  .rank = rank,
                                  .caller_rank = p->round.group_rank};
-    char text[TRII_ERR_BYTES];
+    char text[TRII_ERR_BYTES], name[TRII_RDZV_ADDR_BYTES + 40];
 
     if (call.agent.port == 0)
         return; /* torchrun's */
     if (call.agent.keyed != p->key.set) {
-        snprintf(text, sizeof(text),
-                 "host %s (%d) has %s job key (TRI_JOB_KEY_FILE), and this one %s", call.agent.name,
-                 rank, p->key.set ? "no" : "a", p->key.set ? "has" : "has none");
+        snprintf(text, sizeof(text), "%s has %s job key (TRI_JOB_KEY_FILE), and this one %s",
+                 name_of(&call.agent, name), p->key.set ? "no" : "a",
+                 p->key.set ? "has" : "has none");
         p->events.refused(p->events.arg, text);
         return;
     }
     if (trii_peer_calls_start(p->calls, &call) != TRI_OK)
-        TRII_LOG(TRII_LOG_WARN, "launch", "host %s (%d) is not watched: %s", call.agent.name, rank,
+        TRII_LOG(TRII_LOG_WARN, "launch", "%s is not watched: %s", name_of(&call.agent, name),
                  tri_last_error());
 }
 

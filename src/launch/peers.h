@@ -27,7 +27,7 @@ typedef struct trii_peers_events {
      * To start again with it is in vain. */
     void (*refused)(void *arg, const char *why);
     /* The host of that rank will be taken away; left_ms: -1 = nobody said when. */
-    void (*noticed)(void *arg, int rank, const char *host, int64_t left_ms);
+    void (*noticed)(void *arg, int rank, const trii_rdzv_agent *agent, int64_t left_ms);
     void *arg;
 } trii_peers_events;
 

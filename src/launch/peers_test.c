@@ -24,14 +24,14 @@ static void lost(void *arg, const trii_rdzv_round *round, int rank, const char *
     ((agent *)arg)->lost++;
 }
 
-static void noticed(void *arg, int rank, const char *host, int64_t left_ms)
+static void noticed(void *arg, int rank, const trii_rdzv_agent *from, int64_t left_ms)
 {
     agent *a = arg;
 
     a->noticed++;
     a->rank = rank;
     a->left_ms = left_ms;
-    snprintf(a->host, sizeof(a->host), "%s", host);
+    snprintf(a->host, sizeof(a->host), "%s", from->name);
 }
 
 static void refused(void *arg, const char *why)

@@ -59,6 +59,29 @@ static void a_workers_error_file_is_reported_and_handed_on(void **state)
     spawn_remove_folder(home);
 }
 
+/* Python prints the traceback too: right above the report it is not told again. */
+static void a_traceback_is_told_once(void **state)
+{
+    static const char script[] =
+        "printf '%s' '{\"message\": {\"message\": \"E: x\", \"extraInfo\": {\"py_callstack\": "
+        "\"Traceback\\n  line 7\\nE: x\\n\", \"timestamp\": \"1700000000\"}}}' "
+        ">$TORCHELASTIC_ERROR_FILE; [ $0 = quiet ] || printf 'Traceback\\n  line 7\\nE: x\\n' >&2;"
+        "exit 3";
+    launcher_job j;
+
+    (void)state;
+    TRIRUN(&j, "sh", "-c", script, "loud");
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "message  : E: x\n");
+    assert_has(SPAWN_ERR(&j.trirun), "  traceback: shown above\n");
+    assert_int_equal(count_in(SPAWN_ERR(&j.trirun), "line 7"), 1);
+    trirun_end(&j, 1);
+    TRIRUN(&j, "sh", "-c", script, "quiet");
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "  traceback:\n    | Traceback\n    |   line 7\n    | E: x\n");
+    trirun_end(&j, 1);
+}
+
 /* Writes down who it is, as a whole. */
 #define NOTE_PID "echo $$$$ >$TRI_RUN_DIR/new.$RANK; mv $TRI_RUN_DIR/new.$RANK $TRI_RUN_DIR/$RANK;"
 /* Tries the condition again until it holds, for a minute at most. */
@@ -547,6 +570,7 @@ static void a_busy_port_is_told_with_what_to_do(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_workers_error_file_is_reported_and_handed_on),
+    cmocka_unit_test(a_traceback_is_told_once),
     cmocka_unit_test(who_left_before_the_failure_is_named),
     cmocka_unit_test(who_ended_in_the_same_moment_is_asked_before_the_verdict),
     cmocka_unit_test(a_stopped_job_names_who_left),

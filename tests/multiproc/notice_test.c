@@ -249,7 +249,7 @@ static void other_hosts_hear_of_it(void **state)
     for (int i = 0; i < HOSTS; i++)
         spawn_expect(&j[i].trirun, "ready\n");
     spawn_signal(&j[TOLD].trirun, SIGUSR1);
-    snprintf(told, sizeof(told), "(%d) will be taken away in ", TOLD);
+    snprintf(told, sizeof(told), "(pid %d) will be taken away in ", j[TOLD].trirun.pid);
     for (int i = 0; i < HOSTS; i++)
         spawn_expect(&j[i].trirun, i == TOLD ? "told 0 of 1 worker\n" : told);
     for (int i = 0; i < HOSTS; i++)

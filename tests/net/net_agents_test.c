@@ -40,7 +40,7 @@ static void check_death(bool power)
         &a[0], start_ms,
         power && j.spread ? "is silent: dead, stopped or cut off" : "is gone: its agent ended", 1);
     if (j.spread)
-        trirun_has(SPAWN_ERR(&a[0].job.run), "host host2 (1)");
+        trirun_has(SPAWN_ERR(&a[0].job.run), "host host2 (pid ");
     host_agent_bury(&a[1]);
     host_agent_stop(&a[0]);
     host_job_end(&j);
@@ -99,7 +99,7 @@ static void hosts_with_given_ranks_end_when_one_dies(void **state)
     for (int i = 0; i < 3; i += 2) {
         assert_int_equal(spawn_wait(&a[i].job.run), 1);
         trirun_has(SPAWN_ERR(&a[i].job.run), "the job is over: host ");
-        trirun_has(SPAWN_ERR(&a[i].job.run), j.spread ? "host2 (1) is " : "(1) is ");
+        trirun_has(SPAWN_ERR(&a[i].job.run), j.spread ? "host2 (pid " : "(pid ");
     }
     assert_true(host_now_ms() - start_ms < HOST_AGAIN_MS);
     host_agent_bury(&a[1]);
@@ -117,7 +117,7 @@ static void check_store_lost(host_agent *a, double start_ms, bool spread)
     print_message("          over after %.0f ms\n", host_now_ms() - start_ms);
     assert_true(host_now_ms() - start_ms < HOST_AGAIN_MS);
     trirun_has(SPAWN_ERR(&a->job.run), "the job is over: host ");
-    trirun_has(SPAWN_ERR(&a->job.run), spread ? "host1 (0) is " : " is ");
+    trirun_has(SPAWN_ERR(&a->job.run), spread ? "host1 (pid " : " is ");
     trirun_has(SPAWN_ERR(&a->job.run), "and the agents' store with it: the job cannot go on");
     assert_int_equal(host_agent_count(a, "ms: "), 0); /* and never ran without it */
 }
@@ -210,7 +210,7 @@ static void check_partition(cut_kind kind)
     host_agents_start(a, &j, 2);
     start_ms = host_now_ms();
     cut(kind);
-    check_goes_on(&a[0], start_ms, "host host2 (1) is ", 1);
+    check_goes_on(&a[0], start_ms, "host host2 (pid ", 1);
     check_store_lost(&a[1], start_ms, true);
     trirun_end(&a[1].job, 0);
     heal(kind);
