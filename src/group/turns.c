@@ -29,7 +29,7 @@ static tri_status has(tri_store *store, int turn, const char *what, int rank, bo
 static tri_status next_turn(tri_store *store, const trii_launch_env *env, const char *theirs,
                             int *turn_out, bool *again_out)
 {
-    int turn = atoi(theirs);
+    int turn = (int)strtol(theirs, NULL, 10);
     const char *who = strchr(theirs, ' ');
     bool left = false, met = false;
     tri_status status = has(store, turn, "left", env->rank, &left);
