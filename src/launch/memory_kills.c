@@ -2,13 +2,16 @@
  * memory_kills.c - see memory_kills.h.
  *
  * Control groups, version 2: oom_kill in memory.events; version 1: in memory.oom_control. Both
- * count our group and, in version 2, those below. /proc/vmstat counts the host.
+ * count our group and, in version 2, those below, such as the workers' own, which counts nothing.
+ * /proc/vmstat counts the host.
  */
 #include "launch/memory_kills.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "os/cgroup.h"
 
 static bool read_text(const char *path, char *text, size_t bytes)
 {
@@ -62,6 +65,7 @@ static int64_t read_group(void)
     }
     if (!group_path(groups, "0::", inside, sizeof(inside)))
         return -1;
+    trii_cgroup_outside(inside); /* if trirun runs as a worker of trirun */
     snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.events", inside);
     if (!read_text(path, text, sizeof(text)))
         read_text("/sys/fs/cgroup/memory.events", text, sizeof(text));

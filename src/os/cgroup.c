@@ -128,6 +128,24 @@ bool trii_cgroup_find(const char *groups, const char *mounts, char *path_out, si
     return false;
 }
 
+/* Whether it is a name of ours, "trireme-PID-N". */
+static bool is_our_name(const char *name)
+{
+    static const size_t length = sizeof(TRII_CGROUP_PREFIX) - 1;
+
+    return strncmp(name, TRII_CGROUP_PREFIX, length) == 0 && isdigit((unsigned char)name[length]);
+}
+
+void trii_cgroup_outside(char *path)
+{
+    char *last = strrchr(path, '/');
+
+    while (last != NULL && is_our_name(last + 1)) {
+        *last = '\0';
+        last = strrchr(path, '/');
+    }
+}
+
 tri_status trii_cgroup_own(char path_out[TRII_CGROUP_BYTES])
 {
     enum { MAX_MOUNTS = 1 << 20 };
@@ -242,14 +260,12 @@ static void sweep_one(const char *path)
 
 static void sweep(const char *parent)
 {
-    static const size_t length = sizeof(TRII_CGROUP_PREFIX) - 1;
     DIR *dir = opendir(parent);
     const struct dirent *entry;
     char path[TRII_CGROUP_BYTES];
 
     while (dir != NULL && (entry = readdir(dir)) != NULL) {
-        if (strncmp(entry->d_name, TRII_CGROUP_PREFIX, length) == 0 &&
-            isdigit((unsigned char)entry->d_name[length]) &&
+        if (is_our_name(entry->d_name) &&
             strlen(parent) + strlen(entry->d_name) + 1 < sizeof(path)) {
             snprintf(path, sizeof(path), "%s/%s", parent, entry->d_name);
             sweep_one(path);

@@ -30,6 +30,9 @@ typedef struct trii_cgroup {
  * and /proc/PID/mountinfo. False: it is in none, or none that is mounted, or the path is longer
  * than `bytes` allow. */
 bool trii_cgroup_find(const char *groups, const char *mounts, char *path_out, size_t bytes);
+/* Cuts off the end of a path the names of such groups, which have no counters: what is left is the
+ * group that the job was started in. */
+void trii_cgroup_outside(char *path);
 /* The folder of our group. Errors: UNSUPPORTED (there is none), NO_MEMORY. */
 tri_status trii_cgroup_own(char path_out[TRII_CGROUP_BYTES]) TRI_MUST_CHECK;
 

@@ -80,6 +80,28 @@ static void the_folder_of_our_group_is_found(void **state)
     assert_true(trii_cgroup_find(systems[0].groups, systems[0].mounts, path, 58));
 }
 
+static void names_of_ours_are_cut_off(void **state)
+{
+    static const struct {
+        const char *path, *outside;
+    } cases[] = {{"/", "/"},
+                 {"", ""},
+                 {"/a/b", "/a/b"},
+                 {"/trireme-12-0", ""},
+                 {"/a/trireme-12-0/trireme-13-1", "/a"},
+                 {"/trireme-12-0/a", "/trireme-12-0/a"},
+                 {"/a/trireme-test-1", "/a/trireme-test-1"},
+                 {"/a/trireme-", "/a/trireme-"}};
+    char path[80];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        snprintf(path, sizeof(path), "%s", cases[i].path);
+        trii_cgroup_outside(path);
+        assert_string_equal(path, cases[i].outside);
+    }
+}
+
 /* On the heap, so that a sanitizer sees each byte that is read behind the end. */
 static void look(const char *groups, size_t n_groups, const char *mounts, size_t n_mounts)
 {
@@ -282,6 +304,7 @@ static void a_group_whose_owner_is_gone_is_swept(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_folder_of_our_group_is_found),
     cmocka_unit_test(torn_texts_do_no_harm),
+    cmocka_unit_test(names_of_ours_are_cut_off),
     cmocka_unit_test(a_group_ends_all_that_is_in_it),
     cmocka_unit_test(what_cannot_start_in_a_group_says_so),
     cmocka_unit_test(a_group_that_the_kernel_refuses_is_done_without),

@@ -34,11 +34,13 @@ static bool find_own_group(char own[TRII_CGROUP_BYTES])
 static int read_pid(const char *folder)
 {
     char path[300], text[40];
+    long pid;
 
     snprintf(path, sizeof(path), "%s/daemon", folder);
     assert_true(slurp(path, text, sizeof(text)));
-    assert_true(atoi(text) > 1);
-    return atoi(text);
+    pid = strtol(text, NULL, 10);
+    assert_true(pid > 1);
+    return (int)pid;
 }
 
 /* Once nothing that carries trirun's mark is left. */
