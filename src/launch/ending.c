@@ -93,7 +93,8 @@ void trii_ending_advance(trii_agent *a)
         trii_loop_timer_stop(a->loop, &a->grace);
         /* No descendant of ours is left, so what is there came from elsewhere, or is a thread whose
          * process has ended. */
-        trii_cgroup_clear(&a->cgroup);
+        if (!a->gave_up)
+            trii_cgroup_clear(&a->cgroup);
     }
 }
 

@@ -19,8 +19,9 @@
 #include "os/folder.h"
 #include "os/proc.h"
 
-/* SIGKILL takes microseconds to milliseconds, unless the kernel is stuck. */
-#define END_MS 100
+/* What is killed ends in microseconds on an idle machine, but has to get a processor to do so; what
+ * is stuck in the kernel does not end. A job that begins does not wait long for another's ruins. */
+enum { END_MS = 2000, SWEEP_MS = 100 };
 
 /* --- where -------------------------------------------------------------------------------- */
 
@@ -196,12 +197,12 @@ static void write_kill(int kill_fd)
 }
 
 /* True: nothing is in it any more. */
-static bool clear(int folder_fd, int kill_fd)
+static bool clear(const trii_cgroup *group, int deadline_ms)
 {
-    if (!is_populated(folder_fd, 0))
+    if (!is_populated(group->fd, 0))
         return true;
-    write_kill(kill_fd);
-    return !is_populated(folder_fd, END_MS);
+    write_kill(group->kill_fd);
+    return !is_populated(group->fd, deadline_ms);
 }
 
 void trii_cgroup_kill(const trii_cgroup *group)
@@ -218,21 +219,26 @@ bool trii_cgroup_is_populated(const trii_cgroup *group)
 void trii_cgroup_clear(const trii_cgroup *group)
 {
     if (group->fd >= 0)
-        clear(group->fd, group->kill_fd);
+        clear(group, END_MS);
+}
+
+static void clear_and_remove(trii_cgroup *group, int deadline_ms)
+{
+    tri_status status;
+
+    if (clear(group, deadline_ms)) {
+        status = trii_folder_remove(group->path);
+        (void)status; /* as one that is not clear: the next job of this user tries again */
+    }
+    close(group->kill_fd);
+    close(group->fd);
+    group->fd = group->kill_fd = -1;
 }
 
 void trii_cgroup_remove(trii_cgroup *group)
 {
-    tri_status status;
-
-    if (group->fd < 0)
-        return;
-    clear(group->fd, group->kill_fd);
-    status = trii_folder_remove(group->path);
-    (void)status; /* what is stuck in the kernel keeps it; the next job of this user tries again */
-    close(group->kill_fd);
-    close(group->fd);
-    group->fd = group->kill_fd = -1;
+    if (group->fd >= 0)
+        clear_and_remove(group, END_MS);
 }
 
 /* --- making one --------------------------------------------------------------------------- */
@@ -250,7 +256,7 @@ static void sweep_one(const char *path)
         trii_cgroup group = {.fd = fd, .kill_fd = kill_fd};
 
         snprintf(group.path, sizeof(group.path), "%s", path);
-        trii_cgroup_remove(&group);
+        clear_and_remove(&group, SWEEP_MS);
         return;
     }
     if (kill_fd >= 0)
