@@ -136,6 +136,7 @@ static const char *rank_1_dies(rank_env *env)
     RANK_TRY(env, trainer_init(&t, env));
     for (int step = 0; step < 5; step++)
         RANK_TRY(env, train_step(&t, 0));
+    RANK_TRY(env, ranks_meet(env, "trained", -1));
     if (env->rank == 1)
         raise(SIGKILL);
     RANK_FAILS(env, train_step(&t, 0), TRI_ERR_PEER_LOST, "rank 1");

@@ -78,18 +78,11 @@ static void no_key_of_an_earlier_attempt_is_there(void **state)
 
 static void a_port_that_was_asked_for_stays_through_restarts(void **state)
 {
-    char port[8], script[256], line[80], probe[200];
-    const char *const probe_argv[] = {"sh", "-c", probe, NULL};
+    char port[8], script[256], line[80];
     trirun_job j;
-    spawn s;
 
     (void)state;
-    /* a port that was free a moment ago */
-    snprintf(probe, sizeof(probe), "%s sh -c 'echo $MASTER_PORT'", spawn_bin("trirun"));
-    spawn_start(&s, probe_argv, NULL);
-    assert_int_equal(spawn_wait(&s), 0);
-    snprintf(port, sizeof(port), "%.*s", (int)strcspn(SPAWN_OUT(&s), "\n"), SPAWN_OUT(&s));
-    spawn_free(&s);
+    snprintf(port, sizeof(port), "%d", spawn_free_port());
     snprintf(script, sizeof(script),
              "%s store set k" ATTEMPT " v && %s store num-keys; echo $MASTER_PORT; "
              "[ " ATTEMPT " = 1 ]",
@@ -153,19 +146,25 @@ static void what_an_attempt_left_running_is_ended_before_the_next(void **state)
 
 static void a_signal_of_the_user_ends_it_in_the_middle_of_a_restart(void **state)
 {
+    char home[256], told[300];
     trirun_job j;
 
     (void)state;
+    spawn_make_folder(home, sizeof(home));
+    snprintf(told, sizeof(told), "%s/told", home);
+    setenv("TOLD", told, 1);
     TRIRUN_START(&j, "--max-restarts=100", "--nproc-per-node=2", "sh", "-c",
-                 ("trap 'sleep 0.3; echo ended $RANK; exit 0' TERM\n"
+                 ("trap 'until [ -e $TOLD ]; do sleep 0.01; done; echo ended $RANK; exit 0' TERM\n"
                   "if [ $RANK = 0 ]; then until [ -e $TRI_RUN_DIR/up ]; do :; done; exit 1; fi\n"
                   ": >$TRI_RUN_DIR/up; while :; do sleep 0.01; done"));
     spawn_expect(&j.run, "stopping the other");
     spawn_signal(&j.run, SIGTERM);
+    fclose(fopen(told, "w")); /* the worker does not end, and no restart begins, before */
     assert_int_equal(spawn_wait(&j.run), 1);
     trirun_has(SPAWN_OUT(&j.run), "ended 1\n");
     assert_null(strstr(SPAWN_ERR(&j.run), "starting again"));
     trirun_end(&j, 1);
+    spawn_remove_folder(home);
 }
 
 static void killing_trirun_in_a_later_attempt_leaves_nothing(void **state)
