@@ -24,7 +24,7 @@ build_preset() {
             return 1
         }
     fi
-    if ! cmake --build --preset "$1" -j "$jobs" >"$folder/build.log" 2>&1; then
+    if ! ${build_nice:-} cmake --build --preset "$1" -j "$jobs" >"$folder/build.log" 2>&1; then
         grep -v '^\[[0-9]*/[0-9]*\] [A-Z]' "$folder/build.log" | tail -n 100
         echo "run: the preset $1 does not build (all of the output: $folder/build.log)" >&2
         return 1

@@ -15,6 +15,17 @@ count_failure() {
     failed_names="$failed_names $1"
 }
 
+# build_ahead PRESET...: builds them while tests run, which leave the processor idle now and then.
+# Whoever needs one waits for all, and builds again what did not succeed, to see why.
+building_ahead=
+build_ahead() {
+    (
+        build_nice="nice -n 19"
+        for ahead; do build_preset "$ahead" || :; done
+    ) >/dev/null 2>&1 </dev/null &
+    building_ahead=$!
+}
+
 # Of ctest's output: a line now and then about what passed, everything about what did not.
 progress_filter() {
     awk -v preset="$1" '
@@ -53,10 +64,16 @@ test_preset() {
     preset=$1
     shift
     started=$(date +%s)
+    if [ -n "$building_ahead" ]; then
+        wait "$building_ahead" || :
+        building_ahead=
+    fi
     if ! build_preset "$preset"; then
         count_failure "build:$preset"
         return
     fi
+    [ -z "$build_next" ] || build_ahead $build_next
+    build_next=
     folder=$(preset_folder "$preset")
     junit=$(pwd -P)/$folder/junit.xml
     rm -f "$junit"
@@ -108,7 +125,7 @@ test_peers() {
 }
 
 run_test() {
-    mode=all peers=
+    mode=all peers= build_next=
     while [ $# -gt 0 ]; do
         case $1 in
         --quick) mode=quick ;;
@@ -133,6 +150,7 @@ run_test() {
     preset-*) test_preset "${mode#preset-}" ;;
     all)
         # Everything once, as users get it; then what is quick, under each compiler and sanitizer.
+        build_next="dev clang asan tsan"
         test_preset release
         test_preset dev -L quick -LE tree
         test_preset clang -L quick -LE tree
