@@ -12,35 +12,84 @@ function escape(text) {
     return text
 }
 
-# A comment's lines as paragraphs; lines indented deeper than text stand as they are.
-function paragraphs(text,    lines, n, i, verbatim, line) {
-    n = split(text, lines, "\n")
-    verbatim = 0
-    for (i = 1; i <= n; i++) {
+# A line of an example; its comment goes above it if there is no room behind.
+function example_line(line,    at, indent) {
+    at = index(line, "// ")
+    if (!fits(line) && at > 0) {
+        match(line, /^ */)
+        indent = substr(line, 1, RLENGTH)
+        print escape(indent substr(line, at)) >out
+        line = substr(line, 1, at - 1)
+        sub(/ +$/, "", line)
+    }
+    code_line(line)
+}
+
+# Lines from..to, which are indented. Where each but the first of an entry is indented deeper and each
+# entry is a name, two blanks and what it is: a list. Else they stand as they are.
+function indented(lines, from, to, hangs,    i, base, list, line) {
+    match(lines[from], /^ */)
+    base = RLENGTH
+    list = 1
+    for (i = from; i <= to; i++) {
+        match(lines[i], /^ */)
+        if (RLENGTH < base || lines[i] ~ /^ *$/) list = 0
+        if (RLENGTH == base && lines[i] !~ /^ *[A-Za-z_.]+(, [A-Za-z_.]+)*  +[^ ]/) list = 0
+    }
+    if (!list && hangs) { # what began in the line before
+        for (i = from; i <= to; i++) {
+            line = lines[i]
+            sub(/^ */, "", line)
+            print escape(line) >out
+        }
+        return
+    }
+    if (!list) {
+        print ".EX" >out
+        for (i = from; i <= to; i++) example_line(lines[i])
+        print ".EE" >out
+        return
+    }
+    for (i = from; i <= to; i++) {
         line = lines[i]
-        if (line ~ /^[ \t]*$/) {
+        match(line, /^ */)
+        if (RLENGTH == base) {
+            sub(/^ */, "", line)
+            match(line, /  +/)
+            print ".TP" >out
+            print ".B " escape(substr(line, 1, RSTART - 1)) >out
+            line = substr(line, RSTART + RLENGTH)
+        }
+        sub(/^ */, "", line)
+        print escape(line) >out
+    }
+    print ".PP" >out
+}
+
+# A comment's lines as paragraphs. What begins with a word and a colon has its lines below it
+# indented.
+function paragraphs(text,    lines, n, i, from, hangs) {
+    n = split(text, lines, "\n")
+    hangs = 0
+    for (i = 1; i <= n; i++) {
+        if (lines[i] ~ /^[ \t]*$/) {
             if (i < n) print ".PP" >out
+            hangs = 0
             continue
         }
-        if (line ~ /^  /) {
-            if (!verbatim) print ".EX" >out
-            verbatim = 1
-            print escape(line) >out
+        if (lines[i] ~ /^  /) {
+            from = i
             # The blank lines inside of an example are a part of it.
-            while (i < n && lines[i + 1] ~ /^[ \t]*$/ && lines[i + 2] ~ /^  /) {
-                print "" >out
-                i++
-            }
-        } else if (line ~ /^(Blocks|Errors|Cost|Threads|Result|Source): /) {
-            print ".br" >out
-            print escape(line) >out
-        } else {
-            print escape(line) >out
+            while (i < n && (lines[i + 1] ~ /^  / ||
+                             (lines[i + 1] ~ /^[ \t]*$/ && lines[i + 2] ~ /^  /))) i++
+            indented(lines, from, i, hangs)
+            hangs = 0
+            continue
         }
-        if (verbatim && (i == n || lines[i + 1] !~ /^  /)) {
-            print ".EE" >out
-            verbatim = 0
-        }
+        hangs = lines[i] ~ /^(Blocks|Errors|Cost|Threads|Result|Source): / ||
+            (lines[i] ~ /^[A-Za-z_]+(, [A-Za-z_]+)*( \([^)]*\))?:( |$)/ && lines[i + 1] ~ /^  /)
+        if (hangs) print ".HP 2" >out
+        print escape(lines[i]) >out
     }
 }
 
@@ -64,6 +113,7 @@ function note_names(text,    rest, name) {
         if (rest !~ /^[ \t]*#/) note_name(name)
         rest = substr(rest, RSTART + RLENGTH)
     }
+    if (match(text, /^#define TRI_[A-Z_]*[A-Z]\(/)) note_name(substr(text, 9, RLENGTH - 9))
     if (match(text, /^typedef (struct|enum) tri_[a-z0-9_]+/)) {
         name = substr(text, RSTART, RLENGTH)
         sub(/^typedef (struct|enum) /, "", name)
@@ -196,9 +246,81 @@ function end_page(more) {
     close(out)
 }
 
-function code_lines(text,    lines, n, i) {
+# Whether the line fits a terminal of 80 columns, indented as examples are.
+function fits(line) { return length(line) <= 72 }
+
+# The text of a comment, in lines of their own above what it is about.
+function comment_lines(indent, text,    words, n, i, line) {
+    gsub(/\n[ \t]*(\* ?)?/, " ", text)
+    if (fits(indent "/* " text " */")) {
+        print escape(indent "/* " text " */") >out
+        return
+    }
+    n = split(text, words, / +/)
+    line = indent "/*"
+    for (i = 1; i <= n; i++) {
+        if (!fits(line " " words[i] " */") && line !~ /\*$/) {
+            print escape(line) >out
+            line = indent " *"
+        }
+        line = line " " words[i]
+    }
+    print escape(line " */") >out
+}
+
+# A line of code without a comment; its arguments may go on in the next.
+function code_line(line,    at, indent, i) {
+    while (!fits(line)) {
+        for (at = 72; at > 0 && substr(line, at, 2) != ", "; at--) continue
+        match(line, /^ */)
+        indent = RLENGTH + 4
+        if (at <= indent && RLENGTH > 8) {
+            line = "        " substr(line, RLENGTH + 1)
+            continue
+        }
+        if (at <= indent) at = index(line, "(")
+        if (at <= indent || at > 72 || at == length(line)) break
+        if (substr(line, at, 1) == "(") {
+            print escape(substr(line, 1, at)) >out
+            line = sprintf("%" indent "s%s", "", substr(line, at + 1))
+            continue
+        }
+        print escape(substr(line, 1, at)) >out
+        line = sprintf("%" indent "s%s", "", substr(line, at + 2))
+    }
+    print escape(line) >out
+}
+
+function code_lines(text,    lines, n, i, at, said, indent, line) {
     n = split(text, lines, "\n")
-    for (i = 1; i <= n; i++) print escape(lines[i]) >out
+    for (i = 1; i <= n; i++) {
+        line = lines[i]
+        if (line ~ /^#define/ && line ~ /\\$/) { # what it expands to is nobody's business
+            while (lines[i] ~ /\\$/) i++
+            sub(/ *\\$/, "", line)
+            print escape(line) >out
+            continue
+        }
+        at = index(line, "/*")
+        if (at == 0) {
+            code_line(line)
+            continue
+        }
+        said = substr(line, at + 2)
+        while (said !~ /\*\// && i < n) said = said "\n" lines[++i]
+        if (fits(line) && said !~ /\n/) {
+            print escape(line) >out
+            continue
+        }
+        sub(/ *\*\/.*$/, "", said)
+        sub(/^ */, "", said)
+        match(line, /^ */)
+        indent = substr(line, 1, RLENGTH)
+        line = substr(line, 1, at - 1)
+        sub(/ +$/, "", line)
+        comment_lines(indent, said)
+        if (line != "") code_line(line)
+    }
 }
 
 # What a comment says before its second sentence or paragraph.

@@ -28,7 +28,7 @@ function inline(text,    out, label) {
 }
 
 /^```/ {
-    print fenced ? ".EE" : ".PP\n.EX"
+    print fenced ? ".EE\n.in" : ".PP\n.in 1n\n.EX" # help has lines of up to 79 characters
     fenced = !fenced
     next
 }

@@ -3,9 +3,15 @@
  */
 #include "launch/options_table.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #include <trireme/store.h>
 
 #include "base/compiler.h"
+
+/* Of --help, on a terminal of the usual width. */
+enum { HELP_COLUMN = 33, WIDTH = 79 };
 
 const trii_option_row trii_option_rows[TRII_OPT_COUNT] = {
     [TRII_OPT_NNODES] = {"nnodes", .fallback = "1:1", .value = "N|MIN:MAX", .help = "hosts"},
@@ -97,39 +103,64 @@ const trii_option_row trii_option_rows[TRII_OPT_COUNT] = {
                           .help = "print the version"},
 };
 
+/* Words of the text, from the column HELP_COLUMN to WIDTH; the first line has been begun. */
+static void print_wrapped(FILE *out, const char *text)
+{
+    int at = HELP_COLUMN;
+
+    while (*text != '\0') {
+        int n = (int)strcspn(text, " ");
+
+        if (at > HELP_COLUMN && at + 1 + n > WIDTH) {
+            fprintf(out, "\n%*s", HELP_COLUMN, "");
+            at = HELP_COLUMN;
+        }
+        at += fprintf(out, "%s%.*s", at > HELP_COLUMN ? " " : "", n, text);
+        text += n + (text[n] == ' ');
+    }
+    fputc('\n', out);
+}
+
 static void print_row(FILE *out, const trii_option_row *row)
 {
     bool has_default = !row->is_flag && *row->fallback != '\0';
-    char left[80];
+    char left[80], text[256];
 
     snprintf(left, sizeof(left), "%c%c%s--%s%s%s", row->letter ? '-' : ' ',
              row->letter ? row->letter : ' ', row->letter ? ", " : "  ", row->name,
              row->is_flag ? "" : " ", row->is_flag ? "" : row->value);
-    fprintf(out, "  %-37s %s%s%s%s\n", left, row->help, has_default ? " (" : "",
-            has_default ? row->fallback : "", has_default ? ")" : "");
+    snprintf(text, sizeof(text), "%s%s%s%s", row->help, has_default ? " (" : "",
+             has_default ? row->fallback : "", has_default ? ")" : "");
+    fprintf(out, "  %-*s", HELP_COLUMN - 2, left);
+    if (strlen(left) >= HELP_COLUMN - 2)
+        fprintf(out, "\n%*s", HELP_COLUMN, "");
+    print_wrapped(out, text);
 }
 
 void trii_launch_options_help(FILE *out)
 {
     fputs("usage: trirun [OPTIONS] PROGRAM [ARGS]\n\n"
-          "Runs PROGRAM as several workers that work together: torchrun's command line and\n"
-          "worker variables, for any program. A .py file is run by $PYTHON_EXEC or python3.\n\n",
+          "Runs PROGRAM as several workers that work together: torchrun's command line\n"
+          "and worker variables, for any program. A .py file is run by $PYTHON_EXEC or\n"
+          "python3.\n\n",
           out);
     for (int i = 0; i < TRII_OPT_COUNT; i++)
         print_row(out, &trii_option_rows[i]);
     fputs("\n"
-          "Options may be written with _ for -, and come from PET_NAME (PET_NPROC_PER_NODE=2).\n"
-          "In ARGS ${local_rank} stands for the worker's number on its host.\n\n"
-          "Several workers get OMP_NUM_THREADS=1, as with torchrun, and TRI_NUM_THREADS, which\n"
-          "programs of trireme read first, is their share of the cores. Set one to decide.\n\n"
-          "SIGUSR1 to trirun announces that this host will be taken away (Slurm: "
-          "--signal=B:USR1@60).\n"
-          "Workers that handle SIGUSR1 get it with the milliseconds left; the job goes on.\n\n"
+          "Options may be written with _ for -, and come from PET_NAME\n"
+          "(PET_NPROC_PER_NODE=2). In ARGS ${local_rank} stands for the worker's number\n"
+          "on its host.\n\n"
+          "Several workers get OMP_NUM_THREADS=1, as with torchrun, and TRI_NUM_THREADS,\n"
+          "which programs of trireme read first, is their share of the cores. Set one to\n"
+          "decide.\n\n"
+          "SIGUSR1 to trirun announces that this host will be taken away (Slurm:\n"
+          "--signal=B:USR1@60). Workers that handle SIGUSR1 get it with the milliseconds\n"
+          "left; the job goes on.\n\n"
           "Examples:\n"
           "  trirun --standalone --nproc-per-node 2 build/bin/toy_ddp\n"
           "  trirun --nproc-per-node auto --label-output ./train --epochs 10\n"
           "  trirun --nproc_per_node=4 train.py --lr 0.1\n\n"
-          "Exit status: 0 all workers succeeded, 1 one failed, trirun was stopped by a signal\n"
-          "or could not start, 2 wrong usage.\n",
+          "Exit status: 0 all workers succeeded, 1 one failed, trirun was stopped by a\n"
+          "signal or could not start, 2 wrong usage.\n",
           out);
 }

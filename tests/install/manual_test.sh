@@ -43,4 +43,12 @@ grep -q 'dst\[i\] = op over ranks r of src_r\[i\]' "$work/page" ||
 grep -q 'MISMATCH (names both calls)' "$work/page" || fail "tri_all_reduce(3) names no errors"
 [ "$(wc -l <"$work/page")" -lt 80 ] || fail "tri_all_reduce(3) is too long"
 groff -man -Tascii -P-c man1/trirun.1 | grep -q 'nproc-per-node' || fail "trirun(1) has no options"
+
+# A terminal of 80 columns shows them whole.
+for page in man1/* man3/tri_all_gather.3 man3/tri_group.3 man3/tri_loader_options.3 man3/TRI_TRY.3; do
+    groff -man -Tascii -P-c -P-b -P-u -rLL=79n "$page" | awk 'length($0) > 80' >"$work/long"
+    [ ! -s "$work/long" ] || fail "$page is too wide: $(head -n 1 "$work/long")"
+done
+groff -man -Tascii -P-c -P-b -P-u man3/TRI_TRY.3 | grep -q 'define TRI_TRY(call)$' ||
+    fail "TRI_TRY(3) does not show how it is written"
 echo "manual_test: passed"

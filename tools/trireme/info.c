@@ -105,8 +105,9 @@ const command command_info = {
     .name = "info",
     .summary = "version, build, processor, engines and every setting",
     .help = "usage: trireme info\n\n"
-            "Prints the version, how it was built, what the processor offers, the engines and why\n"
-            "one is missing, and every setting with its value, default and where it comes from.\n\n"
+            "Prints the version, how it was built, what the processor offers, the engines\n"
+            "and why one is missing, and every setting with its value, default and where it\n"
+            "comes from.\n\n"
             "Example:\n"
             "  TRI_TIMEOUT_MS=5000 trireme info\n",
     .run = run,

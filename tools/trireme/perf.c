@@ -548,23 +548,22 @@ static int run(int argc, char **argv)
 const command command_perf = {
     .name = "perf",
     .summary = "how long a collective takes",
-    .help =
-        "usage: trireme perf OP [OPTIONS]\n\n"
-        "OP is all_reduce, broadcast, all_gather or reduce_scatter. Runs itself with trirun,\n"
-        "unless a launcher started it. Each iteration rewrites its buffers; its time is that of\n"
-        "the slowest rank.\n\n"
-        "  --nproc N             ranks on this host (2)\n"
-        "  --engine E            self, shm or tcp (the best one)\n"
-        "  --bytes LIST          sizes of the whole buffer: 4,16K,1M (4 to 64M)\n"
-        "  --dtype D             f32, f64, i32, i64, f16 or bf16 (f32)\n"
-        "  --buffers arena|heap  memory of the group, or of malloc (arena)\n"
-        "  --seconds S           time for each size (0.5)\n"
-        "  --check               compare the last result of each size with the truth\n"
-        "  --json FILE           also write the table as JSON\n\n"
-        "alg GB/s is bytes / median; bus GB/s counts what each rank must send and receive, so\n"
-        "that operations and numbers of ranks can be compared.\n\n"
-        "Examples:\n"
-        "  trireme perf all_reduce --nproc 4 --bytes 4,64K,16M --check\n"
-        "  trireme perf all_gather --engine tcp --json gather.json\n",
+    .help = "usage: trireme perf OP [OPTIONS]\n\n"
+            "OP is all_reduce, broadcast, all_gather or reduce_scatter. Runs itself with\n"
+            "trirun, unless a launcher started it. Each iteration rewrites its buffers; its\n"
+            "time is that of the slowest rank.\n\n"
+            "  --nproc N             ranks on this host (2)\n"
+            "  --engine E            self, shm or tcp (the best one)\n"
+            "  --bytes LIST          sizes of the whole buffer: 4,16K,1M (4 to 64M)\n"
+            "  --dtype D             f32, f64, i32, i64, f16 or bf16 (f32)\n"
+            "  --buffers arena|heap  memory of the group, or of malloc (arena)\n"
+            "  --seconds S           time for each size (0.5)\n"
+            "  --check               compare the last result of each size with the truth\n"
+            "  --json FILE           also write the table as JSON\n\n"
+            "alg GB/s is bytes / median; bus GB/s counts what each rank must send and\n"
+            "receive, so that operations and numbers of ranks can be compared.\n\n"
+            "Examples:\n"
+            "  trireme perf all_reduce --nproc 4 --bytes 4,64K,16M --check\n"
+            "  trireme perf all_gather --engine tcp --json gather.json\n",
     .run = run,
 };

@@ -14,8 +14,9 @@
 static const char help[] =
     "usage: trireme plot FILE.jsonl... -o FILE.svg|png [--keys LIST] [--x KEY]\n"
     "\n"
-    "Draws the numbers of metrics files (JSON lines, one object a record) as curves. Without\n"
-    "--keys: everything about loss in one panel, everything about accuracy in another.\n"
+    "Draws the numbers of metrics files (JSON lines, one object a record) as\n"
+    "curves. Without --keys: everything about loss in one panel, everything about\n"
+    "accuracy in another.\n"
     "\n"
     "  -o, --output FILE   the picture; its ending says which kind\n"
     "  --keys LIST         panels separated by commas, keys of one panel by +\n"

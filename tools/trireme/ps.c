@@ -282,16 +282,16 @@ static int run(int argc, char **argv)
 const command command_ps = {
     .name = "ps",
     .summary = "the jobs that run here: ranks, states, steps per second",
-    .help =
-        "usage: trireme ps [--all] [--json]\n\n"
-        "Lists the jobs of this user that trirun runs on this host: program, id, hosts, and for\n"
-        "each rank its process, its state, the call it is in or made last, and how often per\n"
-        "second it comes back to that call. Calls are known of programs of trireme only. Of a job\n"
-        "that waits for other hosts it says how many have come, and where they meet.\n\n"
-        "  --all    also jobs that failed and whose run folder is kept\n"
-        "  --json   for programs: a list of jobs\n\n"
-        "Examples:\n"
-        "  trireme ps\n"
-        "  trireme ps --json | jq '.[].ranks[].steps_per_s'\n",
+    .help = "usage: trireme ps [--all] [--json]\n\n"
+            "Lists the jobs of this user that trirun runs on this host: program, id, hosts,\n"
+            "and for each rank its process, its state, the call it is in or made last, and\n"
+            "how often per second it comes back to that call. Calls are known of programs\n"
+            "of trireme only. Of a job that waits for other hosts it says how many have\n"
+            "come, and where they meet.\n\n"
+            "  --all    also jobs that failed and whose run folder is kept\n"
+            "  --json   for programs: a list of jobs\n\n"
+            "Examples:\n"
+            "  trireme ps\n"
+            "  trireme ps --json | jq '.[].ranks[].steps_per_s'\n",
     .run = run,
 };
