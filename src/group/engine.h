@@ -189,6 +189,10 @@ void trii_op_sleep(trii_op *op, int64_t until_ns);
 struct trii_group_args;
 tri_status trii_group_agree(const struct trii_group_args *args, const char *step,
                             tri_status mine) TRI_MUST_CHECK;
+/* The same, and everybody's text: texts_out [size], to be freed with tri_store_free; written on OK
+ * only. text: NULL allowed if `mine` is a failure. size must be above 1. */
+tri_status trii_group_gather(const struct trii_group_args *args, const char *step, tri_status mine,
+                             const char *text, char **texts_out) TRI_MUST_CHECK;
 /* Milliseconds until args->deadline_ns for store calls: at least 1. */
 int64_t trii_group_left_ms(const struct trii_group_args *args);
 

@@ -58,16 +58,20 @@ const char *trii_group_no_world(void);
 /* Frees the works that wait for calls: the last act of a group's end. */
 void trii_group_free_idle(tri_group *group);
 
-/* Says this rank's part of a trii_group_agree, without hearing the others. */
+/* The two halves of a trii_group_agree. Hearing: is_over NULL, or asked four times a second: true
+ * ends it with ABORTED. */
+typedef bool trii_is_over(void *arg);
 tri_status trii_group_say(const trii_group_args *args, const char *step,
                           tri_status mine) TRI_MUST_CHECK;
+tri_status trii_group_hear(const trii_group_args *args, const char *step, trii_is_over *is_over,
+                           void *arg) TRI_MUST_CHECK;
 
 /* Waits for op until it is finished or deadline_ns has come. When the deadline is the
  * group's, `fatal`, the group fails with TIMEOUT and op ends with that; else INPROGRESS. */
 tri_status trii_group_wait(tri_group *group, trii_op *op, int64_t deadline_ns, bool fatal);
 
-/* STEP/all in args->store: the verdict on a step, which the last rank to speak writes, as text to
- * free. Says in the log for whom it waits, those without STEP/rank; so does TIMEOUT. */
+/* STEP/all in args->store, which somebody writes when all ranks wrote STEP/rank: its text, to be
+ * freed. Says in the log for whom it waits, those without STEP/rank; so does TIMEOUT. */
 tri_status trii_agree_wait(const trii_group_args *args, const char *step,
                            char **verdict_out) TRI_MUST_CHECK;
 

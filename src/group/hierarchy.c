@@ -597,9 +597,8 @@ static tri_status hierarchy_create(const trii_group_args *args, void **self_out)
         trii_mutex_init(&h->mutex);
         trii_cond_init(&h->turn);
         st = allocate(h);
-        if (st == TRI_OK)
-            st = hierarchy_layout_init(&h->layout, args);
     }
+    st = hierarchy_layout_init(h != NULL ? &h->layout : NULL, args, st);
     st = trii_group_agree(args, "layout", st);
     if (st == TRI_OK && h != NULL)
         st = trii_group_agree(args, "in", create_child(h, args, HIERARCHY_IN));

@@ -44,10 +44,10 @@ typedef struct hierarchy_layout {
     int *memory;
 } hierarchy_layout;
 
-/* Reads where the ranks are through the store. Blocks. Errors: UNSUPPORTED (one host, or a rank
- * for each). */
-tri_status hierarchy_layout_init(hierarchy_layout *layout,
-                                 const trii_group_args *args) TRI_MUST_CHECK;
+/* Reads where the ranks are through the store. mine: a failure of ours before, which the others
+ * hear; then layout may be NULL. Blocks. Errors: UNSUPPORTED (one host, or a rank for each). */
+tri_status hierarchy_layout_init(hierarchy_layout *layout, const trii_group_args *args,
+                                 tri_status mine) TRI_MUST_CHECK;
 /* hosts: [size] numbers of hosts, as above. For tests too. Errors: NO_MEMORY. */
 tri_status hierarchy_layout_fill(hierarchy_layout *layout, const int *hosts, int size,
                                  int rank) TRI_MUST_CHECK;

@@ -165,30 +165,26 @@ static void host_of(int rank, char text_out[HOST_TEXT])
         trii_socket_network_id(text_out);
 }
 
-/* names: [size]; hosts: [size], their numbers. */
-static tri_status read_hosts(const trii_group_args *args, char (*names)[HOST_TEXT], int *hosts)
+/* names: [size]; hosts: [size], their numbers. st: whether all went well until now. */
+static tri_status read_hosts(const trii_group_args *args, tri_status st, char (*names)[HOST_TEXT],
+                             int *hosts)
 {
-    char mine[HOST_TEXT], key[32];
+    char mine[HOST_TEXT], **texts = trii_alloc((size_t)args->size, sizeof(*texts), "hierarchy");
     int n_hosts = 0;
-    tri_status st;
 
+    if (texts == NULL)
+        st = TRI_ERR_NO_MEMORY;
     host_of(args->rank, mine);
-    snprintf(key, sizeof(key), "host/%d", args->rank);
-    st = tri_store_set(args->store, key, mine, strlen(mine));
-    for (int r = 0; r < args->size && st == TRI_OK; r++) {
-        char *host = NULL;
-
-        snprintf(key, sizeof(key), "host/%d", r);
-        st = tri_store_get(args->store, key, trii_group_left_ms(args), (void **)&host, NULL);
-        if (st != TRI_OK)
-            break;
+    st = trii_group_gather(args, "host", st, mine, texts);
+    for (int r = 0; r < args->size && st == TRI_OK && texts != NULL; r++) {
         hosts[r] = 0;
-        while (hosts[r] < n_hosts && strcmp(names[hosts[r]], host) != 0)
+        while (hosts[r] < n_hosts && strcmp(names[hosts[r]], texts[r]) != 0)
             hosts[r]++;
         if (hosts[r] == n_hosts)
-            snprintf(names[n_hosts++], HOST_TEXT, "%s", host);
-        tri_store_free(host);
+            snprintf(names[n_hosts++], HOST_TEXT, "%s", texts[r]);
+        tri_store_free(texts[r]);
     }
+    trii_free(texts);
     if (st == TRI_OK && (n_hosts == 1 || n_hosts == args->size))
         st = TRII_FAIL(TRI_ERR_UNSUPPORTED,
                        "engine hierarchy: %d ranks on %d host%s; it needs several hosts, and one "
@@ -197,15 +193,16 @@ static tri_status read_hosts(const trii_group_args *args, char (*names)[HOST_TEX
     return st;
 }
 
-tri_status hierarchy_layout_init(hierarchy_layout *layout, const trii_group_args *args)
+tri_status hierarchy_layout_init(hierarchy_layout *layout, const trii_group_args *args,
+                                 tri_status st)
 {
     size_t size = (size_t)args->size;
     char(*names)[HOST_TEXT] = trii_alloc(size, sizeof(*names), "hierarchy");
     int *hosts = trii_alloc(size, sizeof(*hosts), "hierarchy");
-    tri_status st = TRI_ERR_NO_MEMORY;
 
-    if (names != NULL && hosts != NULL)
-        st = read_hosts(args, names, hosts);
+    if (st == TRI_OK && (names == NULL || hosts == NULL || layout == NULL))
+        st = TRI_ERR_NO_MEMORY;
+    st = read_hosts(args, st, names, hosts);
     if (st == TRI_OK)
         st = hierarchy_layout_fill(layout, hosts, args->size, args->rank);
     trii_free(names);

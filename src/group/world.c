@@ -82,19 +82,24 @@ static tri_status with_remedy(tri_status status, const trii_launch_env *env)
 /* Rank 0 that serves the store: others who do not come may have been given the wrong address. */
 static tri_status watch_own(tri_store *base, const trii_launch_env *env, trii_own_address **own_out)
 {
-    char proof[40], claimed[40], end[40];
+    char proof[40], claimed[40];
     const trii_own_search search = {.host = env->host,
                                     .port = env->port,
                                     .store = base,
                                     .proof_key = proof,
                                     .claim_key = claimed,
-                                    .end_key = end,
                                     .setting = "MASTER_ADDR"};
 
     snprintf(proof, sizeof(proof), "trireme/%d/own", env->restart_count);
     snprintf(claimed, sizeof(claimed), "trireme/%d/rank/0", env->restart_count);
-    snprintf(end, sizeof(end), "trireme/%d/come/all", env->restart_count);
     return trii_own_address_start(&search, own_out);
+}
+
+static bool is_elsewhere(void *own)
+{
+    char why[TRII_ERR_BYTES];
+
+    return trii_own_address_verdict(own, why, sizeof(why)) == TRII_OWN_OTHER;
 }
 
 /* What rank 0 knows better than that others did not come. */
@@ -103,6 +108,8 @@ static tri_status judge_own(tri_status status, const trii_launch_env *env, trii_
     char why[TRII_ERR_BYTES], line[TRII_ERR_BYTES];
     trii_own_verdict verdict = trii_own_address_verdict(own, why, sizeof(why));
 
+    if (status == TRI_OK)
+        return status;
     if (verdict == TRII_OWN_OTHER)
         return trii_claim_is_taken(env, why);
     if (status != TRI_ERR_TIMEOUT || verdict != TRII_OWN_NOBODY)
@@ -113,11 +120,11 @@ static tri_status judge_own(tri_status status, const trii_launch_env *env, trii_
 
 /* Until all have come to a store that is new. */
 static tri_status wait_for_all(tri_store *store, const trii_launch_env *env, int64_t deadline_ns,
-                               bool again)
+                               bool again, trii_own_address *own)
 {
-    char key[32], *verdict = NULL;
+    char key[32];
     const char *keys[] = {key};
-    bool counted = false;
+    bool said = false;
     tri_status status = TRI_OK;
     const trii_group_args args = {.store = store,
                                   .rank = env->rank,
@@ -127,12 +134,11 @@ static tri_status wait_for_all(tri_store *store, const trii_launch_env *env, int
 
     snprintf(key, sizeof(key), "come/%d", env->rank);
     if (again)
-        status = tri_store_check(store, keys, 1, &counted);
-    if (status == TRI_OK && !counted)
+        status = tri_store_check(store, keys, 1, &said);
+    if (status == TRI_OK && !said)
         status = trii_group_say(&args, "come", TRI_OK);
     if (status == TRI_OK)
-        status = trii_agree_wait(&args, "come", &verdict);
-    tri_store_free(verdict);
+        status = trii_group_hear(&args, "come", own != NULL ? is_elsewhere : NULL, own);
     return status;
 }
 
@@ -166,7 +172,7 @@ static tri_status open_tcp(const trii_launch_env *env, int64_t timeout_ms, tri_s
     if (status == TRI_OK && !env->new_store)
         status = trii_claim_rank(view, env);
     if (status == TRI_OK && !meet)
-        status = judge_own(wait_for_all(view, env, deadline_ns, again), env, own);
+        status = judge_own(wait_for_all(view, env, deadline_ns, again, own), env, own);
     trii_own_address_stop(own);
     if (status == TRI_OK && env->new_store)
         status = trii_turn_met(view, env->rank);

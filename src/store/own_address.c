@@ -30,10 +30,9 @@ struct trii_own_address {
     char why[TRII_ERR_BYTES];
 
     trii_thread thread;
-    tri_store *store; /* a connection of the thread's own; NULL = no end_key */
     int port;
     char mark[MARK_BYTES];
-    char host[256], setting[32], proof_key[KEY_BYTES], claim_key[KEY_BYTES], end_key[KEY_BYTES];
+    char host[256], setting[32], proof_key[KEY_BYTES], claim_key[KEY_BYTES];
 };
 
 static void release(trii_own_address *own)
@@ -45,7 +44,6 @@ static void release(trii_own_address *own)
     trii_mutex_unlock(&own->mutex);
     if (!last)
         return;
-    tri_store_unref(own->store);
     trii_cond_fini(&own->changed);
     trii_mutex_fini(&own->mutex);
     trii_free(own);
@@ -150,16 +148,6 @@ static bool sleep_until(trii_own_address *own, int64_t deadline_ns)
     return !stop;
 }
 
-/* One that serves beside us ends the job. */
-static void tell_other(const trii_own_address *own, const char *claim)
-{
-    tri_status status = TRI_OK;
-
-    if (own->store != NULL)
-        status = tri_store_set(own->store, own->end_key, claim, strlen(claim));
-    (void)status; /* then whoever waits there does so until its deadline */
-}
-
 /* What is found at first may be about to change: a name that is not known yet, a service that still
  * leads to who was here before us. */
 static void look_there(trii_own_address *own)
@@ -174,8 +162,6 @@ static void look_there(trii_own_address *own)
         soon = trii_now_ns() < soon_ns;
         if (verdict == TRII_OWN_OURS || (verdict == TRII_OWN_OTHER && !soon)) {
             judge(own, verdict, what);
-            if (verdict == TRII_OWN_OTHER)
-                tell_other(own, what);
             return;
         }
         if (soon)
@@ -211,15 +197,8 @@ static tri_status prepare(trii_own_address *own, const trii_own_search *s)
     snprintf(own->setting, sizeof(own->setting), "%s", s->setting);
     snprintf(own->proof_key, sizeof(own->proof_key), "%s", s->proof_key);
     snprintf(own->claim_key, sizeof(own->claim_key), "%s", s->claim_key);
-    snprintf(own->end_key, sizeof(own->end_key), "%s", s->end_key != NULL ? s->end_key : "");
     own->port = s->port;
     own->refs = 2;
-    if (s->end_key != NULL) {
-        tri_status status = tri_store_clone(s->store, &own->store);
-
-        if (status != TRI_OK)
-            return status;
-    }
     return tri_store_set(s->store, own->proof_key, own->mark, strlen(own->mark));
 }
 

@@ -28,7 +28,6 @@ typedef struct trii_own_search {
     tri_store *store;      /* ours, without a prefix; used before start returns only */
     const char *proof_key; /* where we leave a mark by which it is known */
     const char *claim_key; /* in which another one that serves says who it is */
-    const char *end_key;   /* written to ours when that is found, with its value; NULL = none */
     const char *setting;   /* how the user names the address: --master-addr */
 } trii_own_search;
 

@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "os/clock.h"
 
 typedef struct prefix_store {
     tri_store base;
@@ -189,6 +190,33 @@ static tri_status prefix_multi_set(tri_store *self, const char *const *keys,
     return status;
 }
 
+static tri_status prefix_exchange(tri_store *self, trii_store_call *calls, int n_calls,
+                                  const char *const *keys, int n_keys, int64_t deadline_ns,
+                                  void **values_out, size_t *bytes_out)
+{
+    int64_t left_ms = trii_deadline_left_ms(deadline_ns);
+    tri_status status = TRI_ERR_NO_MEMORY;
+    const char **all = trii_alloc((size_t)(n_calls + n_keys), sizeof(*all), "store keys");
+    const char **full = NULL;
+
+    if (all == NULL)
+        return status;
+    for (int i = 0; i < n_calls + n_keys; i++)
+        all[i] = i < n_calls ? calls[i].key : keys[i - n_calls];
+    full = prefixed(self, all, n_calls + n_keys, &status);
+    if (full != NULL) {
+        for (int i = 0; i < n_calls; i++)
+            calls[i].key = full[i];
+        status = trii_store_exchange(under_of(self), calls, n_calls, full + n_calls, n_keys,
+                                     left_ms != 0 ? left_ms : 1, values_out, bytes_out);
+        for (int i = 0; i < n_calls; i++)
+            calls[i].key = all[i];
+    }
+    trii_free(full);
+    trii_free(all);
+    return status;
+}
+
 static tri_status prefix_list(tri_store *self, trii_key_list *list)
 {
     const prefix_store *store = (const prefix_store *)self;
@@ -265,6 +293,7 @@ static const trii_store_ops prefix_ops = {
     .num_keys = prefix_num_keys,
     .list = prefix_list,
     .multi_set = prefix_multi_set,
+    .exchange = prefix_exchange,
     .push = prefix_push,
     .pop = prefix_pop,
     .queue_length = prefix_queue_length,

@@ -10,7 +10,9 @@
 
 #include <trireme/store.h>
 
-#define TRII_STORE_ABI 3u
+#include "store/exchange.h"
+
+#define TRII_STORE_ABI 4u
 
 /* Texts one behind the other, each with its zero byte. */
 typedef struct trii_key_list {
@@ -55,6 +57,11 @@ typedef struct trii_store_ops {
     /* Optional: NULL = one set after the other. */
     tri_status (*multi_set)(tri_store *self, const char *const *keys, const void *const *values,
                             const size_t *bytes, int n_keys);
+    /* Optional: NULL = one call after the other. exchange.h; the results of calls that were done
+     * are left there on a failure. values_out and bytes_out: as multi_get, NULL if n_keys is 0. */
+    tri_status (*exchange)(tri_store *self, trii_store_call *calls, int n_calls,
+                           const char *const *keys, int n_keys, int64_t deadline_ns,
+                           void **values_out, size_t *bytes_out);
     /* Optional, all or none: NULL = no queues. pop: INPROGRESS if the queue is still empty at the
      * deadline (0 = do not wait). */
     tri_status (*push)(tri_store *self, const char *key, const void *value, size_t bytes);

@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "os/clock.h"
+#include "store/exchange.h"
 
 #define CANCEL_MS 5000 /* for the answer that calls a wait off */
 
@@ -72,8 +73,9 @@ static tri_status tcp_compare_set(tri_store *self, const char *key, const void *
     return trii_tcp_leave(store, status);
 }
 
-/* The deadline of a wait has passed: call it off, so that the stream can go on. */
-static tri_status cancel_wait(trii_tcp_store *store)
+/* The deadline of a wait has passed: call it off, so that the stream can go on. OK: it came at the
+ * last moment; *owed_out: the answer to the cancel is still to come, behind what was asked for. */
+static tri_status cancel_wait(trii_tcp_store *store, bool *owed_out)
 {
     const uint8_t cancel = TRII_WIRE_CANCEL_WAIT;
     int64_t deadline = trii_deadline_ms(CANCEL_MS);
@@ -84,28 +86,43 @@ static tri_status cancel_wait(trii_tcp_store *store)
         status = trii_socket_recv_all(store->fd, &answer, 1, deadline);
     if (status == TRI_OK && answer == 1)
         return TRI_ERR_TIMEOUT;
-    /* 0: the keys came at the last moment, and the answer to the cancel follows */
-    if (status == TRI_OK)
-        status = trii_socket_recv_all(store->fd, &answer, 1, deadline);
+    *owed_out = status == TRI_OK;
+    return status == TRI_OK ? TRI_OK : trii_tcp_broken(store, "wait", status);
+}
+
+static tri_status take_owed(trii_tcp_store *store)
+{
+    uint8_t answer = 0;
+    tri_status status = trii_socket_recv_all(store->fd, &answer, 1, trii_deadline_ms(CANCEL_MS));
+
     if (status == TRI_OK && answer != 1)
         status = TRII_FAIL(TRI_ERR_FORMAT, "answer %u to a cancelled wait", answer);
     return status == TRI_OK ? TRI_OK : trii_tcp_broken(store, "wait", status);
 }
 
-/* Sends a request that is answered when others have come, or calls it off. */
-static tri_status send_and_wait(trii_tcp_store *store, const char *op, int64_t deadline_ns)
+/* Of a request that is answered when others have come, or is called off. */
+static tri_status await_answer(trii_tcp_store *store, const char *op, int64_t deadline_ns,
+                               bool *owed_out)
 {
     uint8_t answer = 0;
-    tri_status status = trii_tcp_send(store, op);
+    tri_status status = trii_socket_recv_all(store->fd, &answer, 1, deadline_ns);
 
-    if (status != TRI_OK)
-        return status;
-    status = trii_socket_recv_all(store->fd, &answer, 1, deadline_ns);
+    *owed_out = false;
     if (status == TRI_ERR_TIMEOUT)
-        return cancel_wait(store);
+        return cancel_wait(store, owed_out);
     if (status == TRI_OK && answer != 0)
         status = TRII_FAIL(TRI_ERR_FORMAT, "answer %u", answer);
     return status == TRI_OK ? TRI_OK : trii_tcp_broken(store, op, status);
+}
+
+static tri_status send_and_wait(trii_tcp_store *store, const char *op, int64_t deadline_ns)
+{
+    bool owed = false;
+    tri_status status = trii_tcp_send(store, op);
+
+    if (status == TRI_OK)
+        status = await_answer(store, op, deadline_ns, &owed);
+    return status == TRI_OK && owed ? take_owed(store) : status;
 }
 
 static tri_status wait_for(trii_tcp_store *store, const char *const *keys, int n_keys,
@@ -133,19 +150,13 @@ static tri_status tcp_wait(tri_store *self, const char *const *keys, int n_keys,
     return trii_tcp_leave(store, wait_for(store, keys, n_keys, deadline_ns));
 }
 
-static tri_status tcp_multi_get(tri_store *self, const char *const *keys, int n_keys,
-                                int64_t deadline_ns, void **values_out, size_t *bytes_out)
+static tri_status receive_values(trii_tcp_store *store, int n_keys, void **values_out,
+                                 size_t *bytes_out)
 {
-    trii_tcp_store *store = trii_tcp_enter(self);
-    tri_status status = wait_for(store, keys, n_keys, deadline_ns);
+    tri_status status = TRI_OK;
     size_t bytes = 0;
     int n = 0;
 
-    if (status == TRI_OK) {
-        store->out.used = 0;
-        trii_tcp_put_keys(store, TRII_WIRE_MULTI_GET, keys, n_keys);
-        status = trii_tcp_send(store, "get");
-    }
     while (status == TRI_OK && n < n_keys) {
         status = trii_tcp_receive_value(store, "get", &values_out[n], &bytes);
         bytes_out[n] = bytes;
@@ -153,6 +164,127 @@ static tri_status tcp_multi_get(tri_store *self, const char *const *keys, int n_
     }
     while (status != TRI_OK && n > 0)
         trii_free(values_out[--n]);
+    return status;
+}
+
+/* A server of ours waits and answers in one. */
+static bool can_wait_get(const trii_tcp_store *store, const char *const *keys, int n_keys)
+{
+    size_t bytes = 0;
+
+    for (int i = 0; i < n_keys; i++)
+        bytes += strlen(keys[i]) + 1;
+    return store->ours && n_keys <= (int)TRII_WIRE_GET_KEYS && bytes <= TRII_WIRE_GET_BYTES;
+}
+
+/* What comes back after trii_tcp_put_keys(store, TRII_WIRE_WAIT_GET, ...) was sent. */
+static tri_status receive_wait_get(trii_tcp_store *store, int n_keys, int64_t deadline_ns,
+                                   void **values_out, size_t *bytes_out)
+{
+    bool owed = false;
+    tri_status status = await_answer(store, "get", deadline_ns, &owed);
+
+    if (status == TRI_OK)
+        status = receive_values(store, n_keys, values_out, bytes_out);
+    if (status != TRI_OK || !owed)
+        return status;
+    status = take_owed(store);
+    for (int i = 0; i < n_keys && status != TRI_OK; i++)
+        trii_free(values_out[i]);
+    return status;
+}
+
+static tri_status wait_then_get(trii_tcp_store *store, const char *const *keys, int n_keys,
+                                int64_t deadline_ns, void **values_out, size_t *bytes_out)
+{
+    tri_status status = wait_for(store, keys, n_keys, deadline_ns);
+
+    if (status != TRI_OK)
+        return status;
+    store->out.used = 0;
+    trii_tcp_put_keys(store, TRII_WIRE_MULTI_GET, keys, n_keys);
+    status = trii_tcp_send(store, "get");
+    return status == TRI_OK ? receive_values(store, n_keys, values_out, bytes_out) : status;
+}
+
+static tri_status tcp_multi_get(tri_store *self, const char *const *keys, int n_keys,
+                                int64_t deadline_ns, void **values_out, size_t *bytes_out)
+{
+    trii_tcp_store *store = trii_tcp_enter(self);
+    tri_status status;
+
+    if (!can_wait_get(store, keys, n_keys))
+        return trii_tcp_leave(
+            store, wait_then_get(store, keys, n_keys, deadline_ns, values_out, bytes_out));
+    trii_tcp_put_keys(store, TRII_WIRE_WAIT_GET, keys, n_keys);
+    status = trii_tcp_send(store, "get");
+    if (status == TRI_OK)
+        status = receive_wait_get(store, n_keys, deadline_ns, values_out, bytes_out);
+    return trii_tcp_leave(store, status);
+}
+
+/* --- several in one exchange (exchange.h) ----------------------------------------------------- */
+
+static void put_call(trii_tcp_store *store, const trii_store_call *call)
+{
+    static const char absent[] = TRII_STORE_ABSENT;
+
+    switch (call->kind) {
+    case TRII_STORE_SET:
+        trii_wire_put_u8(&store->out, TRII_WIRE_SET);
+        trii_tcp_put_key(store, call->key);
+        trii_tcp_put_bytes(store, call->text, strlen(call->text));
+        return;
+    case TRII_STORE_ADD:
+        trii_wire_put_u8(&store->out, TRII_WIRE_ADD);
+        trii_tcp_put_key(store, call->key);
+        trii_wire_put_i64(&store->out, call->number);
+        return;
+    case TRII_STORE_READ: /* GET would not tell an empty value from none */
+        trii_wire_put_u8(&store->out, TRII_WIRE_COMPARE_SET);
+        trii_tcp_put_key(store, call->key);
+        trii_tcp_put_bytes(store, absent, sizeof(absent) - 1);
+        trii_tcp_put_bytes(store, absent, sizeof(absent) - 1);
+        return;
+    case TRII_STORE_CLAIM:
+        trii_wire_put_u8(&store->out, TRII_WIRE_COMPARE_SET);
+        trii_tcp_put_key(store, call->key);
+        trii_tcp_put_bytes(store, "", 0);
+        trii_tcp_put_bytes(store, call->text, strlen(call->text));
+        return;
+    }
+}
+
+static tri_status receive_call(trii_tcp_store *store, trii_store_call *call)
+{
+    if (call->kind == TRII_STORE_SET)
+        return TRI_OK;
+    if (call->kind == TRII_STORE_ADD)
+        return trii_tcp_receive(store, "add", &call->number, sizeof(call->number));
+    return trii_tcp_receive_value(store, "compare_set", (void **)&call->value, &call->bytes);
+}
+
+static tri_status tcp_exchange(tri_store *self, trii_store_call *calls, int n_calls,
+                               const char *const *keys, int n_keys, int64_t deadline_ns,
+                               void **values_out, size_t *bytes_out)
+{
+    trii_tcp_store *store = trii_tcp_enter(self);
+    bool in_one = can_wait_get(store, keys, n_keys);
+    tri_status status;
+
+    for (int i = 0; i < n_calls; i++)
+        put_call(store, &calls[i]);
+    if (n_keys > 0 && in_one)
+        trii_tcp_put_keys(store, TRII_WIRE_WAIT_GET, keys, n_keys);
+    status = trii_tcp_send(store, "exchange");
+    for (int i = 0; i < n_calls && status == TRI_OK; i++)
+        status = receive_call(store, &calls[i]);
+    if (status == TRI_OK && n_keys > 0 && in_one) {
+        status = receive_wait_get(store, n_keys, deadline_ns, values_out, bytes_out);
+    } else if (status == TRI_OK && n_keys > 0) {
+        store->out.used = 0;
+        status = wait_then_get(store, keys, n_keys, deadline_ns, values_out, bytes_out);
+    }
     return trii_tcp_leave(store, status);
 }
 
@@ -339,6 +471,7 @@ const trii_store_ops trii_tcp_ops = {
     .num_keys = tcp_num_keys,
     .list = tcp_list,
     .multi_set = tcp_multi_set,
+    .exchange = tcp_exchange,
     .push = tcp_push,
     .pop = tcp_pop,
     .queue_length = tcp_queue_length,

@@ -30,7 +30,8 @@ typedef struct trii_tcp_store {
     tri_store base;
     trii_tcp_endpoint *end;
     trii_mutex mutex;
-    int fd; /* guarded by mutex, as all below; -1 = failed */
+    int fd;    /* guarded by mutex, as all below; -1 = failed */
+    bool ours; /* the server knows TRII_WIRE_WAIT_GET */
     trii_wire_buffer out;
     bool sends_big;           /* the request has a value that PyTorch's libuv server refuses */
     char why[TRII_ERR_BYTES]; /* it failed */

@@ -7,8 +7,10 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "os/clock.h"
 #include "store/tcp_server_inside.h"
 
+#define LATE_PASSES 2 /* the one in which it came, and one that saw all sockets after it */
 #define MAX_REPLY ((size_t)256 << 20) /* one reply; only MULTI_GET and LIST_KEYS come near */
 
 static size_t unsent(const trii_connection *c)
@@ -16,23 +18,71 @@ static size_t unsent(const trii_connection *c)
     return c->out.used - c->out_done;
 }
 
-static void forget_wait(trii_connection *c, const trii_kv_wait *wait)
+static tri_status do_multi_get(trii_connection *c, const trii_slice *keys, size_t n_keys)
 {
-    for (int i = 0; i < c->n_waits; i++) {
-        if (c->waits[i] == wait) {
-            c->waits[i] = c->waits[--c->n_waits];
-            return;
-        }
+    size_t before = c->out.used;
+
+    for (size_t i = 0; i < n_keys; i++) {
+        trii_slice value = {"", 0};
+
+        (void)trii_kv_get(c->server->kv, keys[i], &value);
+        if (c->out.used - before + value.bytes > MAX_REPLY)
+            return TRII_FAIL(TRI_ERR_FORMAT, "a reply of more than %zu bytes", MAX_REPLY);
+        trii_wire_put_slice(&c->out, value);
     }
+    return TRI_OK;
+}
+
+static bool all_present(const trii_kv *kv, const trii_slice *keys, size_t n_keys)
+{
+    const size_t ours = sizeof(TRII_WIRE_OURS) - 1;
+
+    if (n_keys == 1 && keys[0].bytes == ours && memcmp(keys[0].data, TRII_WIRE_OURS, ours) == 0)
+        return true;
+    for (size_t i = 0; i < n_keys; i++) {
+        if (!trii_kv_has(kv, keys[i]))
+            return false;
+    }
+    return true;
+}
+
+/* --- waits ------------------------------------------------------------------------------------ */
+
+/* The i-th wait is over. */
+static void answer_wait(trii_connection *c, int i)
+{
+    trii_server_wait done = c->waits[i];
+
+    c->waits[i] = c->waits[--c->n_waits];
+    trii_wire_put_u8(&c->out, 0);
+    if (done.keys != NULL && do_multi_get(c, done.keys, done.n_keys) != TRI_OK)
+        c->out.failed = true; /* closed when it is to be sent */
+    trii_free(done.keys);
+    trii_server_mark_dirty(c);
 }
 
 static void on_wait_ready(void *owner, trii_kv_wait *wait)
 {
     trii_connection *c = owner;
+    int i = 0;
 
-    forget_wait(c, wait);
-    trii_wire_put_u8(&c->out, 0);
-    trii_server_mark_dirty(c);
+    while (c->waits[i].wait != wait)
+        i++;
+    answer_wait(c, i);
+}
+
+/* Its keys are there: they are read when the loop has come round. */
+static void come_late(trii_connection *c)
+{
+    trii_tcp_server *server = c->server;
+
+    if (server->late == NULL)
+        trii_loop_timer(server->loop, &server->read_late, trii_now_ns() + 1, trii_server_read_late);
+    if (!c->late) {
+        c->late = true;
+        c->next_late = server->late;
+        server->late = c;
+    }
 }
 
 static tri_status start_wait(trii_connection *c, const trii_slice *keys, size_t n_keys,
@@ -49,9 +99,110 @@ static tri_status start_wait(trii_connection *c, const trii_slice *keys, size_t 
     if (wait == NULL)
         trii_wire_put_u8(&c->out, 0);
     else
-        c->waits[c->n_waits++] = wait;
+        c->waits[c->n_waits++] = (trii_server_wait){.wait = wait};
     return TRI_OK;
 }
+
+/* A copy in one block; the request's own go with the next. */
+static tri_status copy_keys(const trii_slice *keys, size_t n_keys, trii_slice **copy_out)
+{
+    size_t bytes = 0;
+    trii_slice *copy;
+    char *next;
+
+    for (size_t i = 0; i < n_keys; i++)
+        bytes += keys[i].bytes;
+    if (n_keys > TRII_WIRE_GET_KEYS || bytes > TRII_WIRE_GET_BYTES)
+        return TRII_FAIL(TRI_ERR_FORMAT, "WAIT_GET of %zu keys, %zu bytes", n_keys, bytes);
+    copy = trii_alloc(1, n_keys * sizeof(*copy) + bytes + 1, "store wait");
+    if (copy == NULL)
+        return TRI_ERR_NO_MEMORY;
+    next = (char *)(copy + n_keys);
+    for (size_t i = 0; i < n_keys; i++) {
+        copy[i] = (trii_slice){next, keys[i].bytes};
+        memcpy(next, keys[i].data, keys[i].bytes);
+        next += keys[i].bytes;
+    }
+    *copy_out = copy;
+    return TRI_OK;
+}
+
+static tri_status start_wait_get(trii_connection *c, const trii_slice *keys, size_t n_keys)
+{
+    trii_slice *copy;
+    int waits = c->n_waits;
+    tri_status status = copy_keys(keys, n_keys, &copy);
+
+    if (status != TRI_OK)
+        return status;
+    if (c->n_waits == TRII_SERVER_MAX_WAITS || !all_present(c->server->kv, keys, n_keys)) {
+        status = start_wait(c, keys, n_keys, false);
+        if (status != TRI_OK)
+            trii_free(copy);
+    } else {
+        c->waits[c->n_waits++] = (trii_server_wait){0};
+        come_late(c);
+    }
+    if (status == TRI_OK) {
+        c->waits[waits].keys = copy;
+        c->waits[waits].n_keys = n_keys;
+    }
+    return status;
+}
+
+/* Answers those that are old enough; true: another pass is wanted. */
+static bool answer_late(trii_connection *c)
+{
+    bool more = false;
+
+    for (int i = 0; i < c->n_waits; i++) {
+        trii_server_wait *w = &c->waits[i];
+
+        if (w->wait != NULL)
+            continue;
+        if (++w->passes < LATE_PASSES) {
+            more = true;
+            continue;
+        }
+        answer_wait(c, i--);
+    }
+    return more;
+}
+
+void trii_server_read_late(trii_timer *timer)
+{
+    trii_tcp_server *server =
+        (trii_tcp_server *)((char *)timer - offsetof(trii_tcp_server, read_late));
+    trii_connection *list = server->late, *next;
+
+    server->late = NULL;
+    for (trii_connection *c = list; c != NULL; c = next) {
+        next = c->next_late;
+        c->late = false;
+        if (answer_late(c))
+            come_late(c);
+    }
+    trii_server_flush(server);
+}
+
+void trii_server_cancel_waits(trii_connection *c)
+{
+    while (c->n_waits > 0) {
+        trii_server_wait *w = &c->waits[--c->n_waits];
+
+        if (w->wait != NULL)
+            trii_kv_cancel(c->server->kv, w->wait);
+        trii_free(w->keys);
+    }
+}
+
+static void cancel_waits(trii_connection *c)
+{
+    trii_server_cancel_waits(c);
+    trii_wire_put_u8(&c->out, 1);
+}
+
+/* --- the rest --------------------------------------------------------------------------------- */
 
 static tri_status do_barrier(trii_connection *c, trii_slice key, int64_t size)
 {
@@ -88,21 +239,6 @@ static tri_status do_add(trii_connection *c, trii_slice key, int64_t delta)
     return TRI_OK;
 }
 
-static tri_status do_multi_get(trii_connection *c, const trii_slice *keys, size_t n_keys)
-{
-    size_t before = c->out.used;
-
-    for (size_t i = 0; i < n_keys; i++) {
-        trii_slice value = {"", 0};
-
-        (void)trii_kv_get(c->server->kv, keys[i], &value);
-        if (c->out.used - before + value.bytes > MAX_REPLY)
-            return TRII_FAIL(TRI_ERR_FORMAT, "a reply of more than %zu bytes", MAX_REPLY);
-        trii_wire_put_slice(&c->out, value);
-    }
-    return TRI_OK;
-}
-
 static void do_pop(trii_connection *c, trii_slice key)
 {
     int64_t length = trii_kv_queue_length(c->server->kv, key);
@@ -130,22 +266,6 @@ static tri_status do_list_keys(trii_connection *c)
     if (unsent(c) >= MAX_REPLY)
         return TRII_FAIL(TRI_ERR_FORMAT, "a reply of more than %zu bytes", MAX_REPLY);
     return TRI_OK;
-}
-
-static void cancel_waits(trii_connection *c)
-{
-    while (c->n_waits > 0)
-        trii_kv_cancel(c->server->kv, c->waits[--c->n_waits]);
-    trii_wire_put_u8(&c->out, 1);
-}
-
-static bool all_present(const trii_kv *kv, const trii_slice *keys, size_t n_keys)
-{
-    for (size_t i = 0; i < n_keys; i++) {
-        if (!trii_kv_has(kv, keys[i]))
-            return false;
-    }
-    return true;
 }
 
 static tri_status do_compare_set(trii_connection *c, const trii_slice *parts)
@@ -197,6 +317,8 @@ tri_status trii_server_handle(trii_connection *c, const trii_wire_request *r)
         return TRI_OK;
     case TRII_WIRE_WAIT:
         return start_wait(c, parts, r->n_parts, false);
+    case TRII_WIRE_WAIT_GET:
+        return start_wait_get(c, parts, r->n_parts);
     case TRII_WIRE_GETNUMKEYS:
         trii_wire_put_i64(&c->out, trii_kv_count(kv));
         return TRI_OK;

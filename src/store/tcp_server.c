@@ -49,8 +49,14 @@ static void close_connection(trii_connection *c, const char *why)
         trii_socket_peer_text(c->watch.fd, peer);
         TRII_LOG(TRII_LOG_WARN, "store", "closing the connection from %s: %s", peer, why);
     }
-    for (int i = 0; i < c->n_waits; i++)
-        trii_kv_cancel(server->kv, c->waits[i]);
+    trii_server_cancel_waits(c);
+    for (trii_connection **link = &server->late; c->late && *link != NULL;
+         link = &(*link)->next_late) {
+        if (*link == c) {
+            *link = c->next_late;
+            break;
+        }
+    }
     for (trii_connection **link = &server->dirty; c->dirty && *link != NULL;
          link = &(*link)->next_dirty) {
         if (*link == c) {
@@ -225,7 +231,7 @@ static bool take_unread(trii_connection *c)
     return open;
 }
 
-static void flush_dirty(trii_tcp_server *server)
+void trii_server_flush(trii_tcp_server *server)
 {
     while (server->dirty != NULL) {
         trii_connection *c = server->dirty;
@@ -265,7 +271,7 @@ static void on_ready(trii_watch *watch, unsigned events)
         receive(c);
     else if (open && (events & TRII_HANGUP))
         close_connection(c, NULL); /* nobody will read what piled up */
-    flush_dirty(server);
+    trii_server_flush(server);
 }
 
 /* --- accepting -------------------------------------------------------------------------- */
@@ -466,6 +472,7 @@ void trii_tcp_server_destroy(trii_tcp_server *server)
         }
         while (server->connections != NULL)
             close_connection(server->connections, NULL);
+        trii_loop_timer_stop(server->loop, &server->read_late);
         trii_loop_timer_stop(server->loop, &server->resume);
         trii_loop_timer_stop(server->loop, &server->sweep);
         trii_loop_unlock(server->loop);

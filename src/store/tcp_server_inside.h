@@ -11,6 +11,16 @@
 
 #define TRII_SERVER_MAX_WAITS 64 /* of one connection */
 
+/* What a connection waits for; with keys, it wants their values then. Where all are there they are
+ * read a little later: whatever others had written before this was asked for lies in the sockets
+ * now, and is taken first. So a value is never older than what its reader may know. */
+typedef struct trii_server_wait {
+    trii_kv_wait *wait; /* NULL: all are there */
+    trii_slice *keys;   /* in one block with their bytes; NULL = it was a WAIT */
+    size_t n_keys;
+    int passes; /* of the loop since they were */
+} trii_server_wait;
+
 typedef struct trii_connection {
     trii_watch watch; /* first: callbacks get its address */
     trii_tcp_server *server;
@@ -20,7 +30,7 @@ typedef struct trii_connection {
     size_t out_done;
     char *unread; /* received, not parsed yet: replies had piled up */
     size_t unread_bytes;
-    trii_kv_wait *waits[TRII_SERVER_MAX_WAITS];
+    trii_server_wait waits[TRII_SERVER_MAX_WAITS];
     int n_waits;
     trii_handshake shake;
     size_t held;    /* of the server's `held` */
@@ -28,6 +38,8 @@ typedef struct trii_connection {
     bool validated;
     bool dirty; /* in the list of connections with new replies */
     struct trii_connection *next_dirty;
+    bool late; /* in the list of connections whose keys are all there */
+    struct trii_connection *next_late;
     int64_t accepted_ns;
 } trii_connection;
 
@@ -50,6 +62,8 @@ struct trii_tcp_server {
     trii_kv *kv;
     trii_connection *connections; /* oldest last */
     trii_connection *dirty;
+    trii_connection *late;
+    trii_timer read_late;
     char *scratch; /* READ_BYTES */
     trii_mutex join_mutex;
     trii_cond join_cond;
@@ -59,6 +73,12 @@ struct trii_tcp_server {
 /* Does what the request asks for; its reply, if there is one, goes to c->out. A failure closes
  * the connection. */
 tri_status trii_server_handle(trii_connection *c, const trii_wire_request *request) TRI_MUST_CHECK;
+/* Due when the sockets have been read once more. */
+void trii_server_read_late(trii_timer *timer);
+/* Forgets what the connection waits for. */
+void trii_server_cancel_waits(trii_connection *c);
+/* Sends all replies. */
+void trii_server_flush(trii_tcp_server *server);
 /* Replies are sent once per batch of requests. */
 void trii_server_mark_dirty(trii_connection *c);
 

@@ -40,7 +40,14 @@ static const struct {
 
 const char *trii_wire_op_name(unsigned op)
 {
+    if (op == TRII_WIRE_WAIT_GET)
+        return "WAIT_GET";
     return op < TRII_WIRE_OP_COUNT ? ops[op].name : "unknown op";
+}
+
+static const char *fields_of(unsigned op)
+{
+    return op == TRII_WIRE_WAIT_GET ? "K" : ops[op].fields;
 }
 
 void trii_wire_parser_init(trii_wire_parser *parser)
@@ -94,7 +101,7 @@ static void next_item(trii_wire_parser *parser)
 
 static tri_status start_request(trii_wire_parser *parser, unsigned op)
 {
-    if (op >= TRII_WIRE_OP_COUNT)
+    if (op >= TRII_WIRE_OP_COUNT && op != TRII_WIRE_WAIT_GET)
         return TRII_FAIL(TRI_ERR_FORMAT, "store request: unknown op %u", op);
     /* One large request must not keep its memory for the life of the connection. */
     if (parser->room > ((size_t)1 << 20))
@@ -103,14 +110,14 @@ static tri_status start_request(trii_wire_parser *parser, unsigned op)
     parser->used = parser->n_parts = 0;
     parser->repeats = 0;
     parser->request = (trii_wire_request){.op = (trii_wire_op)op};
-    parser->fields = ops[op].fields;
+    parser->fields = fields_of(op);
     next_item(parser);
     return TRI_OK;
 }
 
 static tri_status start_payload(trii_wire_parser *parser, uint64_t bytes, uint64_t max)
 {
-    const char *op = ops[parser->request.op].name;
+    const char *op = trii_wire_op_name(parser->request.op);
 
     if (bytes > max)
         return TRII_FAIL(TRI_ERR_FORMAT, "store request %s: length %llu is above %llu", op,
@@ -138,7 +145,7 @@ static tri_status start_repeats(trii_wire_parser *parser, uint64_t count, const 
 {
     if (count > TRII_WIRE_MAX_KEYS)
         return TRII_FAIL(TRI_ERR_FORMAT, "store request %s: %llu keys, at most %u",
-                         ops[parser->request.op].name, (unsigned long long)count,
+                         trii_wire_op_name(parser->request.op), (unsigned long long)count,
                          TRII_WIRE_MAX_KEYS);
     parser->repeats = count;
     parser->again = fields;

@@ -19,9 +19,10 @@
 
 #define ADDRESS_BYTES 160
 
-/* A rank's entry in the store: "<boot id> <socket> <nonce>", or "! <status> <why not>". */
+/* What a rank tells the others: "<network> <socket> <nonce>". Sockets without a file belong to a
+ * network namespace, and two of those may be on one host. */
 typedef struct shm_address {
-    char boot[40];
+    char net[96];
     char socket[TRII_UNIX_NAME];
     uint64_t nonce;
 } shm_address;
@@ -159,45 +160,32 @@ static void settle_peek(shm_group *g)
     }
 }
 
-/* Publishes where we are, or why we are nowhere: then nobody waits for us. */
-static tri_status publish(const trii_group_args *args, tri_status st, const shm_address *mine)
+/* Everybody's address, or why somebody has none: then all of us fail alike. */
+static tri_status tell_address(const trii_group_args *args, tri_status st, shm_address *addresses)
 {
-    char key[32], text[TRII_ERR_BYTES + 16];
-    tri_status published;
+    char mine[sizeof(shm_address) + 32] = "";
+    char **texts = NULL;
 
-    snprintf(key, sizeof(key), "at/%d", args->rank);
-    if (st == TRI_OK)
-        snprintf(text, sizeof(text), "%s %s %" PRIu64, mine->boot, mine->socket, mine->nonce);
-    else
-        snprintf(text, sizeof(text), "! %d %s", (int)st, tri_last_error());
-    published = tri_store_set(args->store, key, text, strlen(text));
-    return st != TRI_OK ? st : published;
-}
+    if (st == TRI_OK) {
+        const shm_address *own = &addresses[args->rank];
 
-/* All addresses; a rank that has none fails all of us alike. */
-static tri_status read_address(const trii_group_args *args, int rank, shm_address *address_out)
-{
-    char key[32];
-    char *text = NULL, *why;
-    tri_status st;
+        snprintf(mine, sizeof(mine), "%s %s %" PRIu64, own->net, own->socket, own->nonce);
+        texts = trii_alloc((size_t)args->size, sizeof(*texts), "shm addresses");
+        st = texts != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+    }
+    st = trii_group_gather(args, "at", st, mine, texts);
+    for (int r = 0; r < args->size && st == TRI_OK && texts != NULL; r++) {
+        shm_address *a = &addresses[r];
 
-    snprintf(key, sizeof(key), "at/%d", rank);
-    st = tri_store_get(args->store, key, trii_group_left_ms(args), (void **)&text, NULL);
-    if (st == TRI_ERR_TIMEOUT)
-        return TRII_FAIL(st, "group %s, rank %d of %d: waited for rank %d", args->name, args->rank,
-                         args->size, trii_rank_name(args->names, rank));
-    if (st != TRI_OK)
-        return st;
-    if (text[0] == '!') {
-        long status = strtol(text + 1, &why, 10);
-
-        st = TRII_FAIL(status < 0 ? (tri_status)status : TRI_ERR_FORMAT, "rank %d:%s",
-                       trii_rank_name(args->names, rank), why);
-    } else if (sscanf(text, "%39s %63s %" SCNu64, address_out->boot, address_out->socket,
-                      &address_out->nonce) != 3)
-        st = TRII_FAIL(TRI_ERR_FORMAT, "rank %d published no address: %s",
-                       trii_rank_name(args->names, rank), text);
-    tri_store_free(text);
+        if (sscanf(texts[r], "%95s %63s %" SCNu64, a->net, a->socket, &a->nonce) != 3)
+            st = TRII_FAIL(TRI_ERR_FORMAT, "rank %d published no address: %s",
+                           trii_rank_name(args->names, r), texts[r]);
+        if (st != TRI_OK)
+            break;
+    }
+    for (int r = 0; r < args->size && texts != NULL; r++)
+        tri_store_free(texts[r]);
+    trii_free(texts);
     return st;
 }
 
@@ -244,17 +232,23 @@ static tri_status take_hello(shm_group *g, int fd, const shm_address *addresses,
 static tri_status connect_down(shm_group *g, const shm_address *addresses,
                                const trii_group_args *args)
 {
-    for (int r = 0; r < g->size; r++) {
-        tri_status st = TRI_OK;
+    for (int r = 0; r < g->rank; r++) {
+        tri_status st = trii_unix_connect(addresses[r].socket, &g->peers[r].socket);
 
-        if (strcmp(addresses[r].boot, addresses[g->rank].boot) != 0)
-            return TRII_FAIL(TRI_ERR_UNSUPPORTED, "rank %d is on another host", shm_name(g, r));
-        if (r < g->rank)
-            st = trii_unix_connect(addresses[r].socket, &g->peers[r].socket);
-        if (r < g->rank && st == TRI_OK)
+        if (st == TRI_OK)
             st = send_hello(g, g->peers[r].socket, args->deadline_ns);
         if (st != TRI_OK)
             return TRII_FAIL_CTX(st, "rank %d", shm_name(g, r));
+    }
+    return TRI_OK;
+}
+
+/* All see the same if they compare: where two differ, every rank differs from one of them. */
+static tri_status check_place(const shm_group *g, const shm_address *addresses)
+{
+    for (int r = 0; r < g->size; r++) {
+        if (strcmp(addresses[r].net, addresses[g->rank].net) != 0)
+            return TRII_FAIL(TRI_ERR_UNSUPPORTED, "rank %d is on another host", shm_name(g, r));
     }
     return TRI_OK;
 }
@@ -292,21 +286,23 @@ static tri_status meet(shm_group *g, const trii_group_args *args, shm_address *a
 {
     shm_address *mine = &addresses[g->rank];
     int listen_fd = -1;
+    char *gap;
     tri_status st;
 
     st = make_block(g, &mine->nonce);
     if (g->size == 1)
         return st;
-    trii_boot_id(mine->boot);
-    if (st == TRI_OK && mine->boot[0] == '\0')
+    trii_socket_network_id(mine->net); /* "BOOT NAMESPACE" */
+    gap = strchr(mine->net, ' ');
+    if (st == TRI_OK && (gap == NULL || gap == mine->net))
         st = TRII_FAIL(TRI_ERR_UNSUPPORTED, "this system has no boot id");
+    else if (gap != NULL)
+        *gap = '/';
     if (st == TRI_OK)
         st = trii_unix_listen(&listen_fd, mine->socket);
-    st = publish(args, st, mine);
-    for (int r = 0; r < g->size && st == TRI_OK; r++) {
-        if (r != g->rank)
-            st = read_address(args, r, &addresses[r]);
-    }
+    st = tell_address(args, st, addresses);
+    if (st == TRI_OK)
+        st = check_place(g, addresses);
     if (st != TRI_OK)
         goto out;
     st = trii_group_agree(args, "connected", connect_down(g, addresses, args));
@@ -379,7 +375,7 @@ tri_status shm_create(const trii_group_args *args, void **self_out)
     if (g->scratch == NULL || g->peers == NULL || addresses == NULL) {
         st = TRI_ERR_NO_MEMORY;
         if (g->size > 1) /* the peers must hear of it */
-            st = publish(args, st, NULL);
+            st = tell_address(args, st, NULL);
     } else {
         st = meet(g, args, addresses);
     }

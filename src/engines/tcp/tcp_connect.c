@@ -47,32 +47,6 @@ static int64_t sooner(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Everybody's value of a key, freed with tri_store_free, on failure too. The ranks have agreed
- * that all are there. */
-static tri_status gather(const trii_group_args *args, const char *what, char **values_out)
-{
-    tri_status status = TRI_OK;
-
-    assert(values_out != NULL);
-    for (int r = 0; r < args->size && status == TRI_OK; r++) {
-        void *value = NULL;
-        char key[32];
-
-        snprintf(key, sizeof(key), "%s/%d", what, r);
-        status = tri_store_get(args->store, key, trii_group_left_ms(args), &value, NULL);
-        values_out[r] = value;
-    }
-    return status;
-}
-
-static tri_status publish(const trii_group_args *args, const char *what, const char *value)
-{
-    char key[32];
-
-    snprintf(key, sizeof(key), "%s/%d", what, args->rank);
-    return tri_store_set(args->store, key, value, strlen(value));
-}
-
 /* Where to listen: NULL = on all interfaces. */
 static const char *listen_host(const trii_group_args *args, char **nets)
 {
@@ -462,25 +436,16 @@ tri_status tcp_connect_all(tcp_group *g, const trii_group_args *args, tri_status
     trii_socket_network_id(net);
     if (status == TRI_OK)
         status = trii_job_key_load(&key);
-    if (status == TRI_OK)
-        status = publish(args, "net", net);
-    status = trii_group_agree(args, "here", status);
+    status = trii_group_gather(args, "net", status, net, nets);
     if (status != TRI_OK || nets == NULL || addresses == NULL)
         goto out;
-
-    status = gather(args, "net", nets);
-    if (status == TRI_OK)
-        status = open_listener(listen_host(args, nets), &listener, token, address);
-    if (status == TRI_OK)
-        status = publish(args, "addr", address);
-    status = trii_group_agree(args, "listening", status);
+    status = open_listener(listen_host(args, nets), &listener, token, address);
+    status = trii_group_gather(args, "addr", status, address, addresses);
     if (status != TRI_OK)
         goto out;
 
     *agreed_out = false;
-    status = gather(args, "addr", addresses);
-    if (status == TRI_OK)
-        status = connect_mesh(g, args, &key, listener, token, addresses, nets);
+    status = connect_mesh(g, args, &key, listener, token, addresses, nets);
 out:
     trii_secret_wipe(&key, sizeof(key));
     trii_socket_close(listener);

@@ -130,7 +130,7 @@ static void begin(meeting *m)
     for (int r = 0; r < 2; r++)
         CHECK_OK(trii_thread_start(&m->ranks[r].thread, "rank", rank_main, &m->ranks[r]));
     CHECK_OK(tri_store_get(m->store, "tri_group/1/tcp/addr/0", 20000, &value, NULL));
-    assert_int_equal(sscanf(value, "%39s %d %63s", m->token, &m->port, m->host), 3);
+    assert_int_equal(sscanf(value, "0 %39s %d %63s", m->token, &m->port, m->host), 3);
     tri_store_free(value);
 }
 

@@ -692,7 +692,7 @@ static void published_address(tri_store *store, char *host, int *port_out)
     void *value = NULL;
 
     CHECK_OK(tri_store_get(store, "tri_group/1/tcp/addr/0", 20000, &value, NULL));
-    assert_int_equal(sscanf(value, "%*s %d %63s", port_out, host), 2);
+    assert_int_equal(sscanf(value, "0 %*s %d %63s", port_out, host), 2);
     tri_store_free(value);
 }
 

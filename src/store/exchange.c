@@ -1,0 +1,105 @@
+/*
+ * exchange.c - see exchange.h.
+ */
+#include "store/exchange.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "os/clock.h"
+#include "store/store_ops.h"
+
+static tri_status do_call(tri_store *store, trii_store_call *call)
+{
+    static const char absent[] = TRII_STORE_ABSENT;
+    const size_t bytes = sizeof(absent) - 1;
+    void **value_out = (void **)&call->value;
+
+    switch (call->kind) {
+    case TRII_STORE_SET:
+        return tri_store_set(store, call->key, call->text, strlen(call->text));
+    case TRII_STORE_ADD:
+        return tri_store_add(store, call->key, call->number, &call->number);
+    case TRII_STORE_READ:
+        return tri_store_compare_set(store, call->key, absent, bytes, absent, bytes, value_out,
+                                     &call->bytes);
+    case TRII_STORE_CLAIM:
+        break;
+    }
+    return tri_store_compare_set(store, call->key, "", 0, call->text, strlen(call->text), value_out,
+                                 &call->bytes);
+}
+
+static tri_status one_by_one(tri_store *store, trii_store_call *calls, int n_calls,
+                             const char *const *keys, int n_keys, int64_t timeout_ms,
+                             void **values_out, size_t *bytes_out)
+{
+    tri_status status = TRI_OK;
+
+    for (int i = 0; i < n_calls && status == TRI_OK; i++)
+        status = do_call(store, &calls[i]);
+    return status == TRI_OK && n_keys > 0
+               ? tri_store_multi_get(store, keys, n_keys, timeout_ms, values_out, bytes_out)
+               : status;
+}
+
+/* Aside, so that a failure leaves the caller's arrays alone. */
+static tri_status in_one(tri_store *store, trii_store_call *calls, int n_calls,
+                         const char *const *keys, int n_keys, int64_t timeout_ms, void **values_out,
+                         size_t *bytes_out)
+{
+    size_t n = (size_t)n_keys;
+    void **values = NULL;
+    size_t *bytes = NULL;
+    tri_status status;
+
+    if (n > 0) {
+        values = trii_alloc(n, sizeof(*values) + sizeof(*bytes), "store values");
+        if (values == NULL)
+            return TRI_ERR_NO_MEMORY;
+        bytes = (size_t *)(values + n);
+    }
+    status = store->ops->exchange(
+        store, calls, n_calls, keys, n_keys,
+        trii_deadline_ms(timeout_ms != 0 ? timeout_ms : store->timeout_ms), values, bytes);
+    for (size_t i = 0; i < n && status == TRI_OK; i++) {
+        values_out[i] = values[i];
+        if (bytes_out != NULL)
+            bytes_out[i] = bytes[i];
+    }
+    trii_free(values);
+    return status;
+}
+
+tri_status trii_store_exchange(tri_store *store, trii_store_call *calls, int n_calls,
+                               const char *const *keys, int n_keys, int64_t timeout_ms,
+                               void **values_out, size_t *bytes_out)
+{
+    tri_status status;
+
+    for (int i = 0; i < n_calls; i++) {
+        calls[i].value = NULL;
+        if (strlen(calls[i].key) > TRI_STORE_MAX_KEY)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "store: key \"%.40s...\" is too long",
+                             calls[i].key);
+    }
+    status = (store->ops->exchange != NULL ? in_one : one_by_one)(
+        store, calls, n_calls, keys, n_keys, timeout_ms, values_out, bytes_out);
+    if (status != TRI_OK && status != TRI_ERR_TIMEOUT)
+        trii_store_calls_free(calls, n_calls);
+    for (int i = 0; i < n_calls; i++) {
+        if (calls[i].kind == TRII_STORE_READ && calls[i].value != NULL &&
+            strcmp(calls[i].value, TRII_STORE_ABSENT) == 0)
+            trii_store_calls_free(&calls[i], 1);
+    }
+    return status;
+}
+
+void trii_store_calls_free(trii_store_call *calls, int n_calls)
+{
+    for (int i = 0; i < n_calls; i++) {
+        tri_store_free(calls[i].value);
+        calls[i].value = NULL;
+    }
+}

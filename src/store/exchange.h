@@ -1,0 +1,46 @@
+/*
+ * exchange.h - several calls of a store in one exchange: between hosts each exchange may take 0.2
+ * s, and most steps of starting a job are a few keys that are written and a few that are waited
+ * for.
+ */
+#ifndef TRII_STORE_EXCHANGE_H
+#define TRII_STORE_EXCHANGE_H
+
+#include <trireme/store.h>
+
+typedef enum trii_store_kind {
+    TRII_STORE_SET,  /* key becomes text */
+    TRII_STORE_ADD,  /* number is added to key, and becomes the sum */
+    TRII_STORE_READ, /* value is what key has now; waits for nothing */
+    TRII_STORE_CLAIM /* key becomes text unless it has a value; value is what it has then */
+} trii_store_kind;
+
+/* What TRII_STORE_READ takes for no value, wherever it stands. */
+#define TRII_STORE_ABSENT "?absent"
+
+typedef struct trii_store_call {
+    trii_store_kind kind;
+    const char *key;
+    const char *text; /* SET, CLAIM */
+    int64_t number;   /* ADD */
+    char *value;      /* out, READ and CLAIM: tri_store_free; NULL = READ found none */
+    size_t bytes;     /* out: of value */
+} trii_store_call;
+
+/**
+ * Does the calls in their order, and then waits for n_keys keys (0: for nothing) and hands out
+ * their values, as tri_store_multi_get does. One exchange with a server of ours, two with another
+ * one that is asked for keys; other kinds of stores do one after the other.
+ *
+ *   values_out  [n_keys], written on OK only; bytes_out likewise, may be NULL
+ *
+ * Errors: as of the single calls. TIMEOUT: the calls were done and their results are there, to be
+ * freed; after other errors there are none.
+ */
+tri_status trii_store_exchange(tri_store *store, trii_store_call *calls, int n_calls,
+                               const char *const *keys, int n_keys, int64_t timeout_ms,
+                               void **values_out, size_t *bytes_out) TRI_MUST_CHECK;
+/* Frees their values. */
+void trii_store_calls_free(trii_store_call *calls, int n_calls);
+
+#endif

@@ -1,0 +1,194 @@
+/* exchange_test.c - several calls in one exchange: on every kind of store, and with a server that
+ * does not know our request. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "os/thread.h"
+#include "store/exchange.h"
+#include "store/tcp_client.h"
+#include "testing/check.h"
+
+/* Calls of every kind; the last two are made twice. */
+static void check_calls(tri_store *store)
+{
+    static const char *const keys[] = {"set", "sum"};
+    trii_store_call calls[] = {
+        {.kind = TRII_STORE_READ, .key = "set"},
+        {.kind = TRII_STORE_SET, .key = "set", .text = "value"},
+        {.kind = TRII_STORE_READ, .key = "set"},
+        {.kind = TRII_STORE_ADD, .key = "sum", .number = 3},
+        {.kind = TRII_STORE_CLAIM, .key = "claim", .text = "mine"},
+        {.kind = TRII_STORE_CLAIM, .key = "claim", .text = "theirs"},
+    };
+    void *values[2];
+    size_t bytes[2];
+
+    CHECK_OK(trii_store_exchange(store, calls, 6, keys, 2, 1000, values, bytes));
+    assert_null(calls[0].value);
+    assert_string_equal(calls[2].value, "value");
+    assert_int_equal(calls[2].bytes, 5);
+    assert_int_equal(calls[3].number, 3);
+    assert_string_equal(calls[4].value, "mine");
+    assert_string_equal(calls[5].value, "mine");
+    assert_string_equal(calls[0].key, "set");
+    assert_string_equal(values[0], "value");
+    assert_string_equal(values[1], "3");
+    assert_int_equal(bytes[1], 1);
+    tri_store_free(values[0]);
+    tri_store_free(values[1]);
+    trii_store_calls_free(calls, 6);
+}
+
+/* What was done before a wait in vain stays, and the store goes on. */
+static void check_timeout(tri_store *store)
+{
+    const char *key = "nobody";
+    trii_store_call call = {.kind = TRII_STORE_ADD, .key = "tried", .number = 1};
+    void *value = NULL;
+
+    for (int i = 1; i <= 2; i++) {
+        call.number = 1;
+        assert_int_equal(trii_store_exchange(store, &call, 1, &key, 1, 20, &value, NULL),
+                         TRI_ERR_TIMEOUT);
+        assert_int_equal(call.number, i);
+        assert_null(value);
+    }
+}
+
+static void check_store(tri_store *store)
+{
+    tri_store *view = NULL;
+
+    check_calls(store);
+    check_timeout(store);
+    CHECK_OK(tri_store_prefix("view", store, &view));
+    check_calls(view);
+    check_timeout(view);
+    tri_store_unref(view);
+    tri_store_unref(store);
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
+static tri_store *serve(void)
+{
+    tri_store *store = NULL;
+
+    CHECK_OK(tri_store_tcp("127.0.0.1", 0, &(tri_store_tcp_options){.serve = true}, &store));
+    return store;
+}
+
+static void a_store_without_them_does_one_after_the_other(void **state)
+{
+    tri_store *store = NULL;
+
+    (void)state;
+    CHECK_OK(tri_store_hash(&store));
+    check_store(store);
+}
+
+static void a_server_of_ours_does_all_in_one(void **state)
+{
+    tri_store *store = serve();
+
+    (void)state;
+    assert_true(((trii_tcp_store *)store)->ours);
+    check_store(store);
+}
+
+static void another_server_is_asked_in_its_own_words(void **state)
+{
+    tri_store *store = serve();
+
+    (void)state;
+    ((trii_tcp_store *)store)->ours = false;
+    check_store(store);
+}
+
+static void the_mark_of_our_server_is_no_key(void **state)
+{
+    tri_store *store = serve();
+    int64_t n = 0;
+    bool present = true;
+    const char *key = TRII_WIRE_OURS;
+
+    (void)state;
+    CHECK_OK(tri_store_num_keys(store, &n));
+    assert_int_equal(n, 0);
+    CHECK_OK(tri_store_check(store, &key, 1, &present)); /* a user's key of that name */
+    assert_false(present);
+    tri_store_unref(store);
+}
+
+typedef struct waiter {
+    tri_store *store;
+    tri_status status;
+    void *values[2];
+} waiter;
+
+static void wait_main(void *arg)
+{
+    static const char *const keys[] = {"a", "b"};
+    waiter *w = arg;
+
+    w->status = tri_store_multi_get(w->store, keys, 2, 20000, w->values, NULL);
+}
+
+/* One that is there from the beginning, and one that comes later: both are as they are then. */
+static void values_come_when_the_last_key_does(void **state)
+{
+    waiter w = {0};
+    tri_store *store = serve();
+    trii_thread thread;
+
+    (void)state;
+    CHECK_OK(tri_store_set(store, "a", "1", 1));
+    CHECK_OK(tri_store_clone(store, &w.store));
+    CHECK_OK(trii_thread_start(&thread, "waiter", wait_main, &w));
+    CHECK_OK(tri_store_set(store, "a", "22", 2));
+    CHECK_OK(tri_store_set(store, "b", "", 0));
+    trii_thread_join(&thread);
+    CHECK_OK(w.status);
+    assert_true(strcmp(w.values[0], "22") == 0);
+    assert_string_equal(w.values[1], "");
+    tri_store_free(w.values[0]);
+    tri_store_free(w.values[1]);
+    tri_store_unref(w.store);
+    tri_store_unref(store);
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
+/* More than our request takes. */
+static void many_keys_are_asked_for_in_the_old_way(void **state)
+{
+    enum { N = TRII_WIRE_GET_KEYS + 1 };
+    tri_store *store = serve();
+    static char text[N][16];
+    static const char *keys[N];
+    static void *values[N];
+
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        snprintf(text[i], sizeof(text[i]), "key/%d", i);
+        keys[i] = text[i];
+        CHECK_OK(tri_store_set(store, keys[i], text[i], strlen(text[i])));
+    }
+    for (int n = N - 1; n <= N; n++) {
+        CHECK_OK(tri_store_multi_get(store, keys, n, 1000, values, NULL));
+        for (int i = 0; i < n; i++) {
+            assert_string_equal(values[i], text[i]);
+            tri_store_free(values[i]);
+        }
+    }
+    tri_store_unref(store);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_store_without_them_does_one_after_the_other),
+    cmocka_unit_test(a_server_of_ours_does_all_in_one),
+    cmocka_unit_test(another_server_is_asked_in_its_own_words),
+    cmocka_unit_test(the_mark_of_our_server_is_no_key),
+    cmocka_unit_test(values_come_when_the_last_key_does),
+    cmocka_unit_test(many_keys_are_asked_for_in_the_old_way),
+};
+
+TEST_MAIN(tests)
