@@ -16,12 +16,13 @@ count_failure() {
 }
 
 # build_ahead PRESET...: builds them while tests run, which leave the processor idle now and then.
-# Whoever needs one waits for all, and builds again what did not succeed, to see why.
+# Whoever needs one waits for all, and builds again what did not succeed, to see why. Ctrl-C ends
+# ninja alone: a shell in the background does not hear it.
 building_ahead=
 build_ahead() {
     (
         build_nice="nice -n 19"
-        for ahead; do build_preset "$ahead" || :; done
+        for ahead; do build_preset "$ahead" || exit; done
     ) >/dev/null 2>&1 </dev/null &
     building_ahead=$!
 }

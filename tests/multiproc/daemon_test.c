@@ -119,6 +119,7 @@ static void start_with_guard(launcher_job *j, const char *folder)
     spawn_expect(&j->trirun, "ready\n");
     while (spawn_count(&j->trirun) < 3) /* trirun, its guard, the worker */
         ;
+    j->trirun.guarded = true;
 }
 
 static void a_daemon_ends_with_a_killed_trirun(void **state)
@@ -168,6 +169,7 @@ static void a_daemon_whose_guard_is_killed_too_ends_with_the_next_job(void **sta
     start_with_guard(&j, folder);
     pid = read_pid(folder);
     kill(find_guard(j.trirun.pid), SIGKILL);
+    j.trirun.guarded = false;
     spawn_signal(&j.trirun, SIGKILL);
     assert_int_equal(spawn_wait(&j.trirun), -SIGKILL);
     while (spawn_count(&j.trirun) > 0) /* the worker ends with its parent */
@@ -180,7 +182,6 @@ static void a_daemon_whose_guard_is_killed_too_ends_with_the_next_job(void **sta
     for (int i = 0; i < 2000 && grouped && trii_process_exists(pid); i++)
         poll(NULL, 0, 5);
     expect_daemon(pid, !grouped);
-    j.trirun.guard_killed = true;
     trirun_end(&j, 1);
     spawn_remove_folder(folder);
 }
@@ -203,6 +204,7 @@ static void a_daemon_of_a_trirun_in_a_trirun_ends_too(void **state)
     spawn_expect(&j.trirun, "ready\n");
     while (spawn_count(&j.trirun) < 5) /* two triruns, their guards, the worker */
         ;
+    j.trirun.guarded = true;
     spawn_signal(&j.trirun, SIGKILL);
     assert_int_equal(spawn_wait(&j.trirun), -SIGKILL);
     spawn_expect_no_process(&j.trirun);

@@ -102,7 +102,6 @@ static inline void host_agent_kill(host_agent *a, const host_job *j, bool power)
 {
     if (j->spread && power)
         hosts_cut(a->host);
-    a->job.run.guard_killed = j->spread;
     if (j->spread)
         hosts_signal(a->host, SIGKILL);
     else

@@ -284,7 +284,7 @@ static void expect_no_group(const spawn *s)
     dir = trii_cgroup_own(own) == TRI_OK ? opendir(own) : NULL;
     while (dir != NULL && (entry = readdir(dir)) != NULL) {
         if (strncmp(entry->d_name, name, strlen(name)) == 0 &&
-            !(s->guard_killed &&
+            !(s->status == -SIGKILL && !s->guarded &&
               (unlinkat(dirfd(dir), entry->d_name, AT_REMOVEDIR) == 0 || errno == ENOENT)))
             fail_msg("left behind: the control group %s/%s", own, entry->d_name);
     }

@@ -20,9 +20,9 @@ typedef struct spawn {
     char *text[2]; /* what it printed there, zero at the end */
     size_t used[2];
     bool ended;
-    int status;        /* once ended: exit code, or minus the signal */
-    bool guard_killed; /* trirun with its guard: an empty control group of it may stay */
-    int deadline_ms;   /* of each wait; SPAWN_DEADLINE_MS until it is set after the start */
+    int status;      /* once ended: exit code, or minus the signal */
+    bool guarded;    /* trirun has started its guard, so it leaves nothing even if killed */
+    int deadline_ms; /* of each wait; SPAWN_DEADLINE_MS until it is set after the start */
 } spawn;
 
 #define SPAWN_OUT(s) ((s)->text[0])
@@ -43,7 +43,8 @@ void spawn_read(spawn *s, int ms);
 /* Reads until it has ended; returns status. */
 int spawn_wait(spawn *s);
 /* Waits until no process with our mark is alive; fails with a list of those that stay, and if a
- * control group of the program is left, as trirun makes them. */
+ * control group of the program is left, as trirun makes them. A trirun that was killed may leave an
+ * empty one, which the next takes away, unless it is guarded. */
 void spawn_expect_no_process(const spawn *s);
 /* How many processes with our mark are alive now. */
 int spawn_count(const spawn *s);
