@@ -178,6 +178,9 @@ static void a_worker_that_floods_does_not_stop_another(void **state)
     if (poll(&wait, 1, SPAWN_DEADLINE_MS) != 1)
         fail_msg("the quiet worker waits for the other");
     close(wait.fd);
+    while (spawn_count(&j.trirun) <
+           4) /* trirun, its guard, which comes a little later, the workers */
+        ;
     spawn_signal(&j.trirun, SIGKILL);
     spawn_wait(&j.trirun);
     spawn_expect_no_process(&j.trirun);

@@ -462,6 +462,9 @@ static void ps_shows_the_ranks_of_jobs_that_run(void **state)
     ask(&j, PS_JSON, text, sizeof(text));
     assert_has(text, "\"steps_per_s\": ");
     assert_has(text, "\"world_size\": 2");
+    while (spawn_count(&j.trirun) <
+           4) /* trirun, its guard, which comes a little later, the workers */
+        ;
     spawn_signal(&j.trirun, SIGKILL);
     spawn_wait(&j.trirun);
     spawn_expect_no_process(&j.trirun);
