@@ -66,12 +66,6 @@ err_close:
     return TRI_ERR_IO;
 }
 
-void trii_fd_close(int fd)
-{
-    if (fd >= 0)
-        close(fd);
-}
-
 tri_status trii_fd_read(int fd, void *buf, size_t bytes, size_t *got_out)
 {
     ssize_t got;
@@ -129,9 +123,4 @@ void trii_fd_fill_standard(void)
         fd = open("/dev/null", O_RDWR); /* the lowest free number */
     } while (fd >= 0 && fd <= 2);
     trii_fd_close(fd);
-}
-
-bool trii_fd_is_terminal(int fd)
-{
-    return isatty(fd) == 1;
 }
