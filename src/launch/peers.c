@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "launch/peer_calls.h"
 #include "launch/peer_hello.h"
+#include "launch/peer_words.h"
 #include "os/clock.h"
 #include "os/secret.h"
 #include "os/socket.h"
@@ -17,7 +18,6 @@
 
 #define HELLO_MS 5000 /* for a stranger to say who it is */
 #define MAX_LINKS 256
-#define NOTICE_BYTES 48
 /* An agent that is there, and that we could not reach in so many rounds, is a matter of the
  * network, not of that agent. The higher rank of two goes first; who serves the store goes last,
  * since that ends the job. */
@@ -31,9 +31,9 @@ typedef struct link {
     int64_t round;
     int rank; /* -1: it has not said who it is */
     bool dead, bye;
-    trii_peer_hello hello;     /* of a stranger */
-    int64_t heard_ns;          /* of a stranger: when it came */
-    char notice[NOTICE_BYTES]; /* the part of one that has come; "" outside of one */
+    trii_peer_hello hello; /* of a stranger */
+    int64_t heard_ns;      /* of a stranger: when it came */
+    trii_peer_words words; /* of one that is none any more */
 } link;
 
 /* That a host will be taken away: its last one. */
@@ -134,14 +134,14 @@ static void fail(link *l, const char *why)
 static void say_notice(const link *l, int rank)
 {
     const notice *n = &l->peers->notices[rank];
-    int64_t left_ms = -1;
-    char text[NOTICE_BYTES];
+    trii_peer_word word = {TRII_PEER_NOTICE, rank, n->number, -1};
+    char text[TRII_PEER_NOTICE_BYTES];
 
     if (n->number == 0 || n->deadline_ns <= trii_now_ns())
         return;
     if (n->deadline_ns != TRII_NO_DEADLINE)
-        left_ms = trii_deadline_left_ms(n->deadline_ns);
-    snprintf(text, sizeof(text), "n%d,%d,%lld;", rank, n->number, (long long)left_ms);
+        word.left_ms = trii_deadline_left_ms(n->deadline_ns);
+    trii_peer_words_notice(&word, text);
     say(l, text);
 }
 
@@ -167,37 +167,29 @@ static void spread(trii_peers *p, const link *from, int rank)
     }
 }
 
-static void take_notice(link *l)
+static void take_notice(link *l, const trii_peer_word *word)
 {
     trii_peers *p = l->peers;
-    int rank, number;
-    long long left_ms;
+    int rank = word->rank;
 
-    if (sscanf(l->notice, "n%d,%d,%lld", &rank, &number, &left_ms) != 3 || !is_of_round(l) ||
-        rank < 0 || rank >= p->n || rank == p->round.group_rank ||
-        p->notices[rank].number >= number)
+    if (!is_of_round(l) || rank >= p->n || rank == p->round.group_rank ||
+        p->notices[rank].number >= word->number)
         return;
-    p->notices[rank] = (notice){number, trii_deadline_ms(left_ms)};
+    p->notices[rank] = (notice){word->number, trii_deadline_ms(word->left_ms)};
     spread(p, l, rank);
-    p->events.noticed(p->events.arg, rank, &p->round.agents[rank], left_ms);
+    p->events.noticed(p->events.arg, rank, &p->round.agents[rank], word->left_ms);
 }
 
 /* What it says once it is no stranger any more. */
-static void take_words(link *l, const char *words, size_t n)
+static void take_words(link *l, const char *data, size_t bytes)
 {
-    l->heard_ns = trii_now_ns();
-    for (size_t i = 0; i < n; i++) {
-        size_t used = strlen(l->notice);
+    trii_peer_word word;
 
-        if (used == 0 && words[i] != 'n') {
-            l->bye = l->bye || words[i] == 'q';
-        } else if (words[i] == ';' || used + 1 >= sizeof(l->notice)) {
-            take_notice(l);
-            l->notice[0] = '\0';
-        } else {
-            l->notice[used] = words[i];
-            l->notice[used + 1] = '\0';
-        }
+    l->heard_ns = trii_now_ns();
+    while (trii_peer_words_next(&l->words, &data, &bytes, &word)) {
+        l->bye = l->bye || word.kind == TRII_PEER_BYE;
+        if (word.kind == TRII_PEER_NOTICE)
+            take_notice(l, &word);
     }
 }
 

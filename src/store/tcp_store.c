@@ -135,6 +135,20 @@ int trii_tcp_port(const tri_store *self)
     return ((const trii_tcp_store *)self)->end->port;
 }
 
+tri_status trii_tcp_local_host(tri_store *self, char host_out[TRII_ADDR_TEXT])
+{
+    trii_tcp_store *store = (trii_tcp_store *)self;
+    tri_status status;
+
+    if (self->ops != &trii_tcp_ops)
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "a %s store has no address", self->ops->name);
+    trii_mutex_lock(&store->mutex);
+    status = store->fd >= 0 ? trii_socket_local_host(store->fd, host_out)
+                            : TRII_FAIL(store->failed, "%s", store->why);
+    trii_mutex_unlock(&store->mutex);
+    return status;
+}
+
 /* --- life ------------------------------------------------------------------------------- */
 
 static void endpoint_unref(trii_tcp_endpoint *end)

@@ -45,6 +45,13 @@ static void hellos_of_agents_take_anything(void **state)
     fuzz_mutations(&agent_hello_target, 20000);
 }
 
+static void words_of_agents_take_anything(void **state)
+{
+    (void)state;
+    fuzz_corpus(&agent_words_target);
+    fuzz_mutations(&agent_words_target, 20000);
+}
+
 static void tcp_frames_take_anything(void **state)
 {
     (void)state;
@@ -72,6 +79,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(store_files_take_anything),
     cmocka_unit_test(handshakes_let_nobody_in_by_luck),
     cmocka_unit_test(hellos_of_agents_take_anything),
+    cmocka_unit_test(words_of_agents_take_anything),
     cmocka_unit_test(tcp_frames_take_anything),
     cmocka_unit_test(safetensors_take_anything),
     cmocka_unit_test(idx_files_take_anything),

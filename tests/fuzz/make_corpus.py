@@ -65,6 +65,18 @@ def agent_hello():
     put("agent_hello", "key", b"TRIKEY1\n" + bytes(range(32)) + bytes(32) + b"TRA1 ")
 
 
+def agent_words():
+    for name, line in (("beats", b"hhhhhh"), ("bye", b"hhq"),
+                       ("notice", b"hn1,1,30000;h"), ("at_once", b"n0,2,0;"),
+                       ("nobody_said_when", b"hn3,1,-1;n3,2,5000;q"),
+                       ("large", b"n2147483647,2147483647,9223372036854775807;"),
+                       ("too_large", b"n2147483648,1,1;n1,1,9223372036854775808;"),
+                       ("no_number", b"n1,0,5;n,1,5;n1,1,;n-1,1,5;n1,1,-2;"),
+                       ("no_end", b"n1,1,5" + b"0" * 60 + b";h"),
+                       ("a_zero_byte", b"n1,\x001,5;hq")):
+        put("agent_words", name, line)
+
+
 def store_requests():
     validate = b"\x00\xce\xf7\x85\x3c"
     ping = b"\x0d" + struct.pack("<I", 4711)
@@ -86,6 +98,9 @@ def store_requests():
     put("store_requests", "append_barrier", validate + b"\x09" + text(b"/k") + text(b"+")
         + b"\x12" + text(b"/b") + struct.pack("<q", 1) + b"\x12" + text(b"/b")
         + struct.pack("<q", 3))
+    put("store_requests", "wait_get", validate + b"\x01" + text(b"/k") + text(b"value")
+        + b"\xc8" + struct.pack("<Q", 2) + text(b"/k") + text(b"/k") + b"\xc8"
+        + struct.pack("<Q", 1) + text(b"/later") + b"\x01" + text(b"/later") + text(b"2"))
     put("store_requests", "huge_length", validate + b"\x01" + struct.pack("<Q", 2 ** 63) + b"/k")
     put("store_requests", "many_keys", validate + b"\x05" + struct.pack("<Q", 131073))
     put("store_requests", "http", b"GET / HTTP/1.1\r\nHost: store\r\n\r\n")
@@ -190,6 +205,6 @@ def etcd_answers():
         put("etcd_answers", name, json.dumps(answer, separators=(",", ":")).encode())
 
 
-for make in (rendezvous, agent_hello, store_requests, store_file, handshake, tcp_frames, safetensors,
+for make in (rendezvous, agent_hello, agent_words, store_requests, store_file, handshake, tcp_frames, safetensors,
              idx, etcd_answers):
     make()

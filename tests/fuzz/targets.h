@@ -17,6 +17,7 @@
 #include "fuzz/fuzz.h"
 #include "group/front.h"
 #include "launch/peer_hello.h"
+#include "launch/peer_words.h"
 #include "launch/rendezvous/rdzv_pickle.h"
 #include "os/clock.h"
 #include "os/socket.h"
@@ -56,7 +57,8 @@ static uint64_t parse_requests(const uint8_t *data, size_t bytes, size_t piece,
         at += used;
         if (status != TRI_OK)
             continue;
-        assert_true(request.op < TRII_WIRE_OP_COUNT && request.n_parts <= bytes);
+        assert_true((request.op < TRII_WIRE_OP_COUNT || request.op == TRII_WIRE_WAIT_GET) &&
+                    request.n_parts <= bytes);
         hash = hash * 31 + (uint64_t)request.op + (uint64_t)request.number + request.word;
         for (size_t i = 0; i < request.n_parts; i++) {
             hash = hash * 31 + request.parts[i].bytes;
@@ -266,6 +268,49 @@ static void run_agent_hello(const uint8_t *data, size_t bytes)
 
 static const fuzz_target agent_hello_target = {
     .name = "agent_hello", .begin = begin_handshake, .run = run_agent_hello};
+
+/* --- and what agents say then ---
+ */
+
+/* A hash of all words, in pieces of `piece` bytes. */
+static uint64_t hear_words(const uint8_t *data, size_t bytes, size_t piece)
+{
+    trii_peer_words words = {0}, again_words = {0};
+    char text[TRII_PEER_NOTICE_BYTES];
+    uint64_t hash = 1;
+
+    for (size_t at = 0; at < bytes; at += piece) {
+        const char *from = (const char *)data + at, *next = text;
+        size_t n = bytes - at < piece ? bytes - at : piece, left;
+        trii_peer_word word, again;
+
+        while (trii_peer_words_next(&words, &from, &n, &word)) {
+            hash = hash * 31 + (uint64_t)word.kind;
+            if (word.kind != TRII_PEER_NOTICE)
+                continue;
+            assert_true(word.rank >= 0 && word.number > 0 && word.left_ms >= -1);
+            hash = (hash * 31 + (uint64_t)word.rank) * 31 + (uint64_t)word.number;
+            hash = hash * 31 + (uint64_t)word.left_ms;
+            trii_peer_words_notice(&word, text); /* it is understood when it is handed on */
+            next = text;
+            left = strlen(text);
+            assert_true(trii_peer_words_next(&again_words, &next, &left, &again) && left == 0);
+            assert_true(again.kind == word.kind && again.rank == word.rank &&
+                        again.number == word.number && again.left_ms == word.left_ms);
+        }
+        assert_true(n == 0 && words.used < TRII_PEER_NOTICE_BYTES);
+    }
+    return hash;
+}
+
+static void run_agent_words(const uint8_t *data, size_t bytes)
+{
+    uint64_t whole = hear_words(data, bytes, bytes + 1);
+
+    assert_true(whole == hear_words(data, bytes, 1 + bytes % 7));
+}
+
+static const fuzz_target agent_words_target = {.name = "agent_words", .run = run_agent_words};
 
 /* --- files ---------------------------------------------------------------------------------------
  */

@@ -26,6 +26,7 @@ typedef struct host_job {
     const char *backend, *endpoint;
     const char *nnodes, *conf;
     const char *node_rank; /* of all; NULL = each its own */
+    const char *nproc;     /* NULL = 1 */
     const char *work;      /* "rest" or "calls": see host_worker */
     char own_endpoint[64];
 } host_job;
@@ -81,6 +82,10 @@ static inline void host_agent_start(host_agent *a, const host_job *j, int host)
             snprintf(text[2], sizeof(text[2]), "--node-rank=%s", j->node_rank);
         else
             snprintf(text[2], sizeof(text[2]), "--node-rank=%d", host - 1);
+    }
+    if (j->nproc != NULL) {
+        args[n++] = "--nproc-per-node";
+        args[n++] = j->nproc;
     }
     if (!j->spread) {
         snprintf(local, sizeof(local), "127.0.0.%d", host);

@@ -13,6 +13,9 @@
 
 #include <string.h>
 
+#include "base/alloc.h"
+#include "store/exchange.h"
+
 #define PROBE_MS 1000 /* for a store to answer that has the port we want */
 
 /* As it was written on the command line. */
@@ -57,24 +60,16 @@ void trii_rdzv_withdraw(trii_rendezvous *r)
     (void)status; /* nobody looks at it without a node in the state */
 }
 
-static tri_status agrees_with(trii_rendezvous *r, const trii_rdzv_node *node)
+/* text: its declaration. */
+static tri_status agrees_with(const trii_rendezvous *r, const trii_rdzv_node *node,
+                              const char *text)
 {
-    char key[KEY_BYTES], name[TRII_RDZV_ADDR_BYTES], ours[40], theirs[40];
+    char name[TRII_RDZV_ADDR_BYTES], ours[40], theirs[40];
     const trii_launch_options *o = r->options;
-    void *value;
-    size_t bytes;
-    int min, max, n;
-    tri_status status;
+    int min, max;
 
-    declared_key(r, node, key, sizeof(key));
-    /* Reads it without waiting for it: torchrun's agents have none, and one that leaves at this
-     * moment takes it away. */
-    status = tri_store_compare_set(r->base, key, "?", 1, "?", 1, &value, &bytes);
-    if (status != TRI_OK)
-        return status;
-    n = sscanf(value, "%d %d %255s", &min, &max, name);
-    tri_store_free(value);
-    if (n != 3 || (min == o->min_nodes && max == o->max_nodes))
+    if (sscanf(text, "%d %d %255s", &min, &max, name) != 3 ||
+        (min == o->min_nodes && max == o->max_nodes))
         return TRI_OK;
     nnodes_text(o->min_nodes, o->max_nodes, ours, sizeof(ours));
     nnodes_text(min, max, theirs, sizeof(theirs));
@@ -85,14 +80,30 @@ static tri_status agrees_with(trii_rendezvous *r, const trii_rdzv_node *node)
                      (long long)r->self.pid, ours);
 }
 
+/* Reads without waiting: torchrun's agents declare nothing, and one that leaves at this moment
+ * takes its own away. */
 tri_status trii_rdzv_agrees(trii_rendezvous *r, const trii_rdzv_state *state)
 {
-    tri_status status = TRI_OK;
+    size_t n = (size_t)state->n;
+    char(*keys)[KEY_BYTES] = trii_alloc(n + 1, sizeof(*keys), "rendezvous");
+    trii_store_call *calls = trii_alloc(n + 1, sizeof(*calls), "rendezvous");
+    tri_status status = TRI_ERR_NO_MEMORY;
 
-    for (int i = 0; i < state->n && status == TRI_OK; i++) {
-        if (!trii_rdzv_node_same(&state->entries[i].node, &r->self))
-            status = agrees_with(r, &state->entries[i].node);
+    if (keys != NULL && calls != NULL) {
+        for (int i = 0; i < state->n; i++) {
+            declared_key(r, &state->entries[i].node, keys[i], KEY_BYTES);
+            calls[i] = (trii_store_call){.kind = TRII_STORE_READ, .key = keys[i]};
+        }
+        status =
+            n > 0 ? trii_store_exchange(r->base, calls, state->n, NULL, 0, 0, NULL, NULL) : TRI_OK;
+        for (int i = 0; i < state->n && status == TRI_OK; i++) {
+            if (calls[i].value != NULL)
+                status = agrees_with(r, &state->entries[i].node, calls[i].value);
+        }
+        trii_store_calls_free(calls, state->n);
     }
+    trii_free(calls);
+    trii_free(keys);
     return status;
 }
 

@@ -14,6 +14,7 @@
 
 #include "base/alloc.h"
 #include "os/clock.h"
+#include "store/exchange.h"
 
 /* A torchrun agent that was rank 0 before does not say again where its store is. */
 #define MASTER_MS 3000
@@ -122,15 +123,6 @@ static tri_status assign(trii_rendezvous *r, const role_info *infos)
     return status;
 }
 
-static tri_status wait_get(trii_rendezvous *r, const char *key, int64_t deadline_ns,
-                           void **value_out)
-{
-    tri_status status = trii_rdzv_wait_keys(r, &key, 1, deadline_ns);
-    size_t bytes;
-
-    return status == TRI_OK ? tri_store_get(r->kv, key, 0, value_out, &bytes) : status;
-}
-
 /* Of given ranks nobody knows the host before it comes. */
 void trii_rdzv_name(const trii_rendezvous *r, int rank, char *text_out, size_t bytes)
 {
@@ -143,27 +135,59 @@ void trii_rdzv_name(const trii_rendezvous *r, int rank, char *text_out, size_t b
                  (long long)r->nodes[rank].pid);
 }
 
+#define KEY_BYTES 64
+
+/* How many keys a round of n hosts has in one read: two arrays in one block. NULL = no memory. */
+static const char **key_list(int n)
+{
+    const char **keys = trii_alloc((size_t)n, sizeof(*keys) + KEY_BYTES, "rendezvous");
+    char(*text)[KEY_BYTES] = (char(*)[KEY_BYTES])(keys + n);
+
+    for (int i = 0; keys != NULL && i < n; i++)
+        keys[i] = text[i];
+    return keys;
+}
+
+static char *key_at(const char **keys, int n, int i)
+{
+    return (char *)(keys + n) + (size_t)i * KEY_BYTES;
+}
+
+static const char **role_keys(int n)
+{
+    const char **keys = key_list(n);
+
+    for (int i = 0; keys != NULL && i < n; i++)
+        snprintf(key_at(keys, n, i), KEY_BYTES, "torchelastic/role_info/%d", i);
+    return keys;
+}
+
 int trii_rdzv_count_came(trii_rendezvous *r, char *missing_out, size_t bytes)
 {
-    int came = 0, missing = 0;
+    int came = 0, missing = 0, n = r->round.group_size;
+    const char **keys = role_keys(n);
+    trii_store_call *calls = trii_alloc((size_t)n, sizeof(*calls), "rendezvous");
     size_t used = 0;
 
     snprintf(missing_out, bytes, "none");
-    for (int i = 0; i < r->round.group_size; i++) {
-        char key[64];
-        const char *keys[] = {key};
-        bool present = false;
-
-        snprintf(key, sizeof(key), "torchelastic/role_info/%d", i);
-        if (tri_store_check(r->kv, keys, 1, &present) == TRI_OK && present)
-            came++;
-        else if (missing++ == 0)
-            used += (size_t)snprintf(missing_out, bytes, "%d", i);
-        else if (used + 24 < bytes)
-            used += (size_t)snprintf(missing_out + used, bytes - used, ", %d", i);
+    for (int i = 0; i < n && keys != NULL && calls != NULL; i++)
+        calls[i] = (trii_store_call){.kind = TRII_STORE_READ, .key = keys[i]};
+    if (keys != NULL && calls != NULL &&
+        trii_store_exchange(r->kv, calls, n, NULL, 0, 0, NULL, NULL) == TRI_OK) {
+        for (int i = 0; i < n; i++) {
+            if (calls[i].value != NULL)
+                came++;
+            else if (missing++ == 0)
+                used += (size_t)snprintf(missing_out, bytes, "%d", i);
+            else if (used + 24 < bytes)
+                used += (size_t)snprintf(missing_out + used, bytes - used, ", %d", i);
+        }
+        trii_store_calls_free(calls, n);
     }
     if (used + 24 >= bytes)
         snprintf(missing_out + used, bytes - used, " ...");
+    trii_free(calls);
+    trii_free(keys);
     return came;
 }
 
@@ -217,53 +241,48 @@ static void wait_for(trii_rendezvous *r, int rank)
         atomic_store(&r->met, r->round.group_size);
 }
 
+static void wait_for_role(trii_rendezvous *r, int rank)
+{
+    r->waited_rank = rank;
+    wait_for(r, rank);
+}
+
 static tri_status collect_roles(trii_rendezvous *r, int64_t deadline_ns)
 {
     int n = r->round.group_size;
     role_info *infos = trii_alloc((size_t)n, sizeof(*infos), "rendezvous");
-    tri_status status = infos != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+    char **values = trii_alloc((size_t)n, sizeof(*values), "rendezvous");
+    const char **keys = role_keys(n);
+    tri_status status = TRI_ERR_NO_MEMORY;
 
-    for (int i = 0; i < n && status == TRI_OK; i++) {
-        char key[64];
-        void *value;
-
-        snprintf(key, sizeof(key), "torchelastic/role_info/%d", i);
-        wait_for(r, i);
-        status = wait_get(r, key, deadline_ns, &value);
+    if (infos != NULL && values != NULL && keys != NULL) {
+        status = trii_rdzv_read_keys(r, keys, n, n, deadline_ns, values, wait_for_role);
         if (status == TRI_ERR_TIMEOUT)
-            status = too_few(r, i);
-        if (status != TRI_OK)
-            break;
-        status = read_role(value, i, &infos[i]);
-        tri_store_free(value);
+            status = too_few(r, r->waited_rank);
+        for (int i = 0; i < n; i++) {
+            if (status == TRI_OK)
+                status = read_role(values[i], i, &infos[i]);
+            tri_store_free(values[i]);
+        }
+        if (status == TRI_OK)
+            status = assign(r, infos);
     }
-    if (status == TRI_OK)
-        status = assign(r, infos);
+    trii_free(keys);
+    trii_free(values);
     trii_free(infos);
     return status;
 }
 
-static tri_status read_ranks(trii_rendezvous *r, int64_t deadline_ns)
+static tri_status take_ranks(trii_rendezvous *r, const char *text)
 {
     trii_rdzv_round *round = &r->round;
-    char key[64];
-    void *value;
-    tri_status status;
 
-    snprintf(key, sizeof(key), "torchelastic/assigned_ranks/%d", round->group_rank);
-    wait_for(r, 0);
-    status = wait_get(r, key, deadline_ns, &value);
-    if (status == TRI_ERR_TIMEOUT)
-        return no_ranks(r);
-    if (status != TRI_OK)
-        return status;
-    if (sscanf(value, " [ %d , %d , %d , %d", &round->first_rank, &round->world_size,
+    if (sscanf(text, " [ %d , %d , %d , %d", &round->first_rank, &round->world_size,
                &round->first_role_rank, &round->role_size) != 4 ||
         round->first_rank < 0 || round->world_size < round->first_rank + r->options->nproc ||
         round->first_role_rank < 0 || round->role_size < 1)
-        status = TRII_FAIL(TRI_ERR_FORMAT, "rendezvous: ranks \"%s\"", (const char *)value);
-    tri_store_free(value);
-    return status;
+        return TRII_FAIL(TRI_ERR_FORMAT, "rendezvous: ranks \"%s\"", text);
+    return TRI_OK;
 }
 
 /* 0: it is none. */
@@ -275,17 +294,30 @@ static int read_port(const char *text)
     return text[0] >= '0' && text[0] <= '9' && *end == '\0' && port < 65536 ? (int)port : 0;
 }
 
-static tri_status read_master(trii_rendezvous *r, int64_t deadline_ns)
+static tri_status take_master(trii_rendezvous *r, const char *addr, const char *port)
 {
-    trii_rdzv_round *round = &r->round;
-    int64_t soon = trii_deadline_ms(MASTER_MS);
-    bool known = round->master_addr[0] != '\0' && round->mixed;
-    void *addr, *port;
-    tri_status status;
+    snprintf(r->round.master_addr, sizeof(r->round.master_addr), "%s", addr);
+    r->round.master_port = read_port(port);
+    if (r->round.master_port == 0)
+        return TRII_FAIL(TRI_ERR_FORMAT,
+                         "rendezvous of job %s: host 0 said that the workers' store is in "
+                         "port \"%.20s\"",
+                         r->id, port);
+    return TRI_OK;
+}
 
-    status = wait_get(r, "MASTER_ADDR", known && soon < deadline_ns ? soon : deadline_ns, &addr);
+/* Ours says so before it says how many workers it has; torchrun's perhaps not yet, or never. */
+static tri_status wait_for_master(trii_rendezvous *r, int64_t deadline_ns)
+{
+    static const char *const keys[] = {"MASTER_ADDR", "MASTER_PORT"};
+    int64_t soon = trii_deadline_ms(MASTER_MS);
+    bool known = r->round.master_addr[0] != '\0' && r->round.mixed;
+    char *values[2];
+    tri_status status = trii_rdzv_read_keys(
+        r, keys, 2, 2, known && soon < deadline_ns ? soon : deadline_ns, values, NULL);
+
     if (status == TRI_ERR_TIMEOUT && known)
-        return TRI_OK; /* torchrun: where it was before */
+        return TRI_OK; /* where it was before */
     if (status == TRI_ERR_TIMEOUT)
         return TRII_FAIL(TRI_ERR_TIMEOUT,
                          "rendezvous of job %s: host 0 did not say where the "
@@ -293,27 +325,55 @@ static tri_status read_master(trii_rendezvous *r, int64_t deadline_ns)
                          r->id);
     if (status != TRI_OK)
         return status;
-    status = wait_get(r, "MASTER_PORT", deadline_ns, &port);
-    if (status == TRI_OK) {
-        snprintf(round->master_addr, sizeof(round->master_addr), "%s", (const char *)addr);
-        round->master_port = read_port(port);
-        if (round->master_port == 0)
-            status = TRII_FAIL(TRI_ERR_FORMAT,
-                               "rendezvous of job %s: host 0 said that the workers' store is in "
-                               "port \"%.20s\"",
-                               r->id, (const char *)port);
-        tri_store_free(port);
-    }
-    tri_store_free(addr);
+    status = take_master(r, values[0], values[1]);
+    tri_store_free(values[0]);
+    tri_store_free(values[1]);
     return status;
 }
 
-/* Ours say so before they say how many workers they have; who has not is torchrun's. */
-static tri_status read_agents(trii_rendezvous *r)
+/* What an agent has said of itself; NULL: nothing, it is torchrun's. */
+static void take_agent(trii_rendezvous *r, int rank, const char *text)
 {
     trii_rdzv_round *round = &r->round;
-    tri_status status = TRI_OK;
+    trii_rdzv_agent *agent = &round->agents[rank];
+    int serves = 0, restarts = 0, keyed = 0;
+    long long pid = 0;
 
+    if (r->nodes != NULL)
+        agent->node = r->nodes[rank];
+    if (text == NULL) {
+        round->mixed = true;
+        if (r->nodes != NULL)
+            snprintf(agent->name, sizeof(agent->name), "%s", r->nodes[rank].addr);
+        return;
+    }
+    if (sscanf(text, "%d %d %16s %d %255s %255s %lld %d", &agent->port, &serves, agent->token,
+               &restarts, agent->host, agent->name, &pid, &keyed) < 6)
+        agent->port = 0;
+    if (r->nodes == NULL)
+        agent->node.pid = pid;
+    agent->serves = serves != 0;
+    agent->keyed = keyed != 0;
+    r->round_serves = agent->serves ? rank : r->round_serves;
+    if (restarts > round->restarts)
+        round->restarts = restarts;
+}
+
+static void wait_for_ranks(trii_rendezvous *r, int key)
+{
+    (void)key;
+    wait_for(r, 0);
+}
+
+enum { RANKS, ADDR, PORT, AGENTS }; /* the keys that everybody reads, and then one per agent */
+
+static tri_status take_all(trii_rendezvous *r, char **values, int64_t deadline_ns)
+{
+    trii_rdzv_round *round = &r->round;
+    tri_status status = take_ranks(r, values[RANKS]);
+
+    if (status != TRI_OK)
+        return status;
     trii_free(round->agents);
     round->agents = trii_alloc((size_t)round->group_size, sizeof(*round->agents), "rendezvous");
     if (round->agents == NULL)
@@ -321,46 +381,47 @@ static tri_status read_agents(trii_rendezvous *r)
     round->mixed = false;
     r->round_serves = -1;
     round->restarts = r->restarts;
-    for (int i = 0; i < round->group_size && status == TRI_OK; i++) {
-        trii_rdzv_agent *agent = &round->agents[i];
-        char key[64];
-        const char *keys[] = {key};
-        bool present;
-        void *value;
-        size_t bytes;
-        int serves = 0, restarts = 0, keyed = 0;
-        long long pid = 0;
-
-        if (r->nodes != NULL)
-            agent->node = r->nodes[i];
-        agent_key(r, i, key, sizeof(key));
-        status = tri_store_check(r->kv, keys, 1, &present);
-        if (status == TRI_OK && !present) {
-            round->mixed = true;
-            if (r->nodes != NULL)
-                snprintf(agent->name, sizeof(agent->name), "%s", r->nodes[i].addr);
-        }
-        if (status != TRI_OK || !present)
-            continue;
-        status = tri_store_get(r->kv, key, 0, &value, &bytes);
-        if (status != TRI_OK)
-            break;
-        if (sscanf(value, "%d %d %16s %d %255s %255s %lld %d", &agent->port, &serves, agent->token,
-                   &restarts, agent->host, agent->name, &pid, &keyed) < 6)
-            agent->port = 0;
-        if (r->nodes == NULL)
-            agent->node.pid = pid;
-        agent->serves = serves != 0;
-        agent->keyed = keyed != 0;
-        r->round_serves = agent->serves ? i : r->round_serves;
-        if (restarts > round->restarts)
-            round->restarts = restarts;
-        tri_store_free(value);
+    for (int i = 0; i < round->group_size; i++)
+        take_agent(r, i, values[AGENTS + i]);
+    round->master = round->group_rank == 0 && !r->is_static;
+    if (r->is_static) {
+        snprintf(round->master_addr, sizeof(round->master_addr), "%s", r->options->rdzv_host);
+        round->master_port = r->server_port;
+        return TRI_OK;
     }
+    return values[ADDR] != NULL && values[PORT] != NULL ? take_master(r, values[ADDR], values[PORT])
+                                                        : wait_for_master(r, deadline_ns);
+}
+
+/* Once ranks are given out: rank 0 waited until all had said who they are. */
+static tri_status read_round(trii_rendezvous *r, int64_t deadline_ns)
+{
+    int n = AGENTS + r->round.group_size;
+    const char **keys = key_list(n);
+    char **values = trii_alloc((size_t)n, sizeof(*values), "rendezvous");
+    tri_status status = TRI_ERR_NO_MEMORY;
+
+    if (keys != NULL && values != NULL) {
+        snprintf(key_at(keys, n, RANKS), KEY_BYTES, "torchelastic/assigned_ranks/%d",
+                 r->round.group_rank);
+        snprintf(key_at(keys, n, ADDR), KEY_BYTES, "MASTER_ADDR");
+        snprintf(key_at(keys, n, PORT), KEY_BYTES, "MASTER_PORT");
+        for (int i = AGENTS; i < n; i++)
+            agent_key(r, i - AGENTS, key_at(keys, n, i), KEY_BYTES);
+        wait_for(r, 0);
+        status = trii_rdzv_read_keys(r, keys, n, 1, deadline_ns, values, wait_for_ranks);
+        if (status == TRI_ERR_TIMEOUT)
+            status = no_ranks(r);
+        else if (status == TRI_OK)
+            status = take_all(r, values, deadline_ns);
+        for (int i = 0; i < n; i++)
+            tri_store_free(values[i]);
+    }
+    trii_free(values);
+    trii_free(keys);
     return status;
 }
 
-/* All have said who they are once ranks are given out, since rank 0 waited for that. */
 tri_status trii_rdzv_exchange(trii_rendezvous *r)
 {
     int64_t deadline = trii_deadline_ms(r->is_static ? r->join_ms : r->read_ms);
@@ -368,16 +429,5 @@ tri_status trii_rdzv_exchange(trii_rendezvous *r)
 
     if (status == TRI_OK && r->round.group_rank == 0)
         status = collect_roles(r, deadline);
-    if (status == TRI_OK)
-        status = read_ranks(r, deadline);
-    if (status == TRI_OK)
-        status = read_agents(r);
-    r->round.master = r->round.group_rank == 0 && !r->is_static;
-    if (status == TRI_OK && !r->is_static)
-        status = read_master(r, deadline);
-    if (status == TRI_OK && r->is_static) {
-        snprintf(r->round.master_addr, sizeof(r->round.master_addr), "%s", r->options->rdzv_host);
-        r->round.master_port = r->server_port;
-    }
-    return status;
+    return status == TRI_OK ? read_round(r, deadline) : status;
 }

@@ -111,10 +111,11 @@ struct trii_rendezvous {
     bool knows_end;        /* the others were told that we know how the round ended */
     trii_rdzv_round round; /* the last one */
     trii_rdzv_node *nodes; /* its members by rank; NULL before the first, and where static */
+    int waited_rank;       /* who did not say yet how many workers it has */
     int round_serves;      /* rank of the agent whose store this is; -1 = unknown */
     tri_store *kv;         /* its keys */
     trii_thread waker;     /* waits for the key that pokes us */
-    tri_store *waker_kv;
+    tri_store *waker_kv;   /* that round's keys; NULL = it has none to wait for */
     char waker_key[64];
 };
 
@@ -141,10 +142,13 @@ bool trii_rdzv_interrupted(trii_rendezvous *r);
 void trii_rdzv_bury(trii_rendezvous *r);
 
 /* --- rdzv_news.c --- */
-/* Waits for keys of the round, and sees to orders meanwhile. STATE: interrupted; INPROGRESS: the
+/* Waits for the first n_needed of n keys of the round, and sees to orders meanwhile; then all n are
+ * read, NULL for those that are not there (tri_store_free). waits: NULL, or told the first that is
+ * missing, each time that it looks in vain. STATE: interrupted; INPROGRESS: the
  * round is over before it began; TIMEOUT. */
-tri_status trii_rdzv_wait_keys(trii_rendezvous *r, const char *const *keys, int n,
-                               int64_t deadline_ns) TRI_MUST_CHECK;
+tri_status trii_rdzv_read_keys(trii_rendezvous *r, const char *const *keys, int n, int n_needed,
+                               int64_t deadline_ns, char **values_out,
+                               void (*waits)(trii_rendezvous *r, int key)) TRI_MUST_CHECK;
 /* Tells all of ours in round `kv` something. */
 void trii_rdzv_broadcast(tri_store *kv, int64_t number, int n, const trii_rdzv_news *news);
 /* Wakes all of ours in the round that is on. */
@@ -155,7 +159,7 @@ tri_status trii_rdzv_read_news(trii_rendezvous *r, trii_rdzv_news *news_out,
 /* The second thread, which waits for the key of the round that wakes us, and its beginning and end
  * for one round. The end takes a few seconds if the store does not answer. */
 void trii_rdzv_waker_main(void *arg);
-tri_status trii_rdzv_start_waker(trii_rendezvous *r) TRI_MUST_CHECK;
+void trii_rdzv_start_waker(trii_rendezvous *r);
 void trii_rdzv_stop_waker(trii_rendezvous *r);
 
 /* --- rdzv_join.c --- */

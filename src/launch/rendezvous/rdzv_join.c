@@ -380,7 +380,9 @@ static tri_status step(trii_rendezvous *r, int64_t *deadline)
                 announce(r, &s);
             if (dirty && won && !was_redundant && self != NULL && self->redundant)
                 note_full(r, &s);
-            status = TRI_INPROGRESS;
+            status = dirty && won && s.complete && self != NULL && self->participant
+                         ? take_round(r, &s)
+                         : TRI_INPROGRESS;
         }
     }
     trii_rdzv_state_fini(&s);
@@ -390,8 +392,10 @@ static tri_status step(trii_rendezvous *r, int64_t *deadline)
 tri_status trii_rdzv_join_dynamic(trii_rendezvous *r)
 {
     int64_t start = trii_now_ns(), deadline = trii_deadline_ms(r->join_ms);
-    tri_status status = trii_rdzv_change(r, &r->self, TRII_RDZV_ANY_ROUND, false);
+    tri_status status = TRI_OK;
 
+    if (r->admitted) /* else nobody has seen us yet */
+        status = trii_rdzv_change(r, &r->self, TRII_RDZV_ANY_ROUND, false);
     atomic_store(&r->met, 0);
     while (status == TRI_OK || status == TRI_INPROGRESS) {
         int64_t poll = trii_now_ns() - start < SOON_MS * TRII_NS_PER_MS ? POLL_MS : POLL_LONG_MS;

@@ -7,7 +7,9 @@
 
 #include <string.h>
 
+#include "base/alloc.h"
 #include "os/clock.h"
+#include "store/exchange.h"
 
 #define COUNT_MS 500
 #define MEMBERS_MS 300 /* between two looks at who is there, while one of them is waited for */
@@ -55,24 +57,12 @@ tri_status trii_rdzv_wake_all(trii_rendezvous *r)
     return status;
 }
 
-tri_status trii_rdzv_read_news(trii_rendezvous *r, trii_rdzv_news *news_out, bool *there_out)
+static void parse_news(trii_rendezvous *r, const char *text, trii_rdzv_news *news_out)
 {
-    char key[64];
-    const char *keys[] = {key};
     int over = 0, counts = 0, left = 0, used = 0;
-    void *value;
-    size_t bytes;
-    tri_status status;
 
-    news_key(key, sizeof(key), r->round.number, -1);
-    status = tri_store_check(r->kv, keys, 1, there_out);
-    if (status != TRI_OK || !*there_out)
-        return status;
-    status = tri_store_get(r->kv, key, 0, &value, &bytes);
-    if (status != TRI_OK)
-        return status;
     memset(news_out, 0, sizeof(*news_out));
-    if (sscanf(value, "%d %d %d %d %n", &over, &counts, &news_out->gone, &left, &used) < 4 ||
+    if (sscanf(text, "%d %d %d %d %n", &over, &counts, &news_out->gone, &left, &used) < 4 ||
         used == 0)
         over = counts = used = 0;
     if (used == 0 || news_out->gone < 0 || news_out->gone >= r->round.group_size)
@@ -82,9 +72,22 @@ tri_status trii_rdzv_read_news(trii_rendezvous *r, trii_rdzv_news *news_out, boo
     news_out->over = over != 0;
     news_out->counts = counts != 0;
     news_out->left = left != 0;
-    snprintf(news_out->why, sizeof(news_out->why), "%s", (const char *)value + used);
-    tri_store_free(value);
-    return TRI_OK;
+    snprintf(news_out->why, sizeof(news_out->why), "%s", text + used);
+}
+
+tri_status trii_rdzv_read_news(trii_rendezvous *r, trii_rdzv_news *news_out, bool *there_out)
+{
+    char key[64];
+    trii_store_call call = {.kind = TRII_STORE_READ, .key = key};
+    tri_status status;
+
+    news_key(key, sizeof(key), r->round.number, -1);
+    status = trii_store_exchange(r->kv, &call, 1, NULL, 0, 0, NULL, NULL);
+    *there_out = status == TRI_OK && call.value != NULL;
+    if (*there_out)
+        parse_news(r, call.value, news_out);
+    trii_store_calls_free(&call, 1);
+    return status;
 }
 
 /* --- the second thread --------------------------------------------------------------------------
@@ -95,18 +98,26 @@ tri_status trii_rdzv_read_news(trii_rendezvous *r, trii_rdzv_news *news_out, boo
 static void await_key(trii_rendezvous *r)
 {
     const char *keys[] = {r->waker_key};
+    tri_store *own = NULL; /* a connection that may wait */
     bool again = true;
+    tri_status status;
 
-    while (again) {
+    trii_mutex_unlock(&r->mutex);
+    status = tri_store_clone(r->waker_kv, &own);
+    trii_mutex_lock(&r->mutex);
+    while (again && status == TRI_OK) {
         int64_t began = trii_now_ns();
-        tri_status status;
 
         trii_mutex_unlock(&r->mutex);
-        status = tri_store_wait(r->waker_kv, keys, 1, WAKER_MS);
+        status = tri_store_wait(own, keys, 1, WAKER_MS);
         trii_mutex_lock(&r->mutex);
         again = status == TRI_ERR_TIMEOUT && !r->waker_stop &&
                 trii_now_ns() - began >= WAKER_MS / 2 * TRII_NS_PER_MS;
+        status = again ? TRI_OK : status;
     }
+    trii_mutex_unlock(&r->mutex);
+    tri_store_unref(own);
+    trii_mutex_lock(&r->mutex);
 }
 
 void trii_rdzv_waker_main(void *arg)
@@ -148,19 +159,15 @@ void trii_rdzv_stop_waker(trii_rendezvous *r)
     r->waker_kv = NULL;
 }
 
-tri_status trii_rdzv_start_waker(trii_rendezvous *r)
+void trii_rdzv_start_waker(trii_rendezvous *r)
 {
-    tri_status status = tri_store_clone(r->kv, &r->waker_kv);
-
-    if (status != TRI_OK)
-        return status;
     news_key(r->waker_key, sizeof(r->waker_key), r->round.number, r->round.group_rank);
+    r->waker_kv = tri_store_ref(r->kv);
     trii_mutex_lock(&r->mutex);
     r->poked = r->waker_stop = false;
     r->waking = true;
     trii_cond_broadcast(&r->changed);
     trii_mutex_unlock(&r->mutex);
-    return TRI_OK;
 }
 
 /* --- waiting for a member -----------------------------------------------------------------------
@@ -209,37 +216,101 @@ static tri_status look_at_members(trii_rendezvous *r)
     return status;
 }
 
-tri_status trii_rdzv_wait_keys(trii_rendezvous *r, const char *const *keys, int n,
-                               int64_t deadline_ns)
+/* The keys and the news of the round, in one exchange. */
+static tri_status look_once(trii_rendezvous *r, const char *const *keys, int n, char **values_out,
+                            bool *over_out)
 {
-    for (;;) {
-        bool present;
-        tri_status status = tri_store_check(r->kv, keys, n, &present);
+    trii_store_call *calls = trii_alloc((size_t)n + 1, sizeof(*calls), "rendezvous");
+    trii_rdzv_news news;
+    char news_name[64];
+    tri_status status;
 
-        if (status == TRI_OK)
-            trii_rdzv_answered(r);
-        if (status != TRI_OK || present)
+    if (calls == NULL)
+        return TRI_ERR_NO_MEMORY;
+    for (int i = 0; i < n; i++)
+        calls[i] = (trii_store_call){.kind = TRII_STORE_READ, .key = keys[i]};
+    news_key(news_name, sizeof(news_name), r->round.number, -1);
+    calls[n] = (trii_store_call){.kind = TRII_STORE_READ, .key = news_name};
+    status = trii_store_exchange(r->kv, calls, n + !r->is_static, NULL, 0, 0, NULL, NULL);
+    *over_out = status == TRI_OK && calls[n].value != NULL;
+    if (*over_out)
+        parse_news(r, calls[n].value, &news);
+    for (int i = 0; i < n; i++)
+        values_out[i] = status == TRI_OK ? calls[i].value : NULL;
+    tri_store_free(calls[n].value);
+    trii_free(calls);
+    return status;
+}
+
+static void free_values(char **values, int n)
+{
+    for (int i = 0; i < n; i++) {
+        tri_store_free(values[i]);
+        values[i] = NULL;
+    }
+}
+
+static bool are_there(char *const *values, int n)
+{
+    int there = 0;
+
+    while (there < n && values[there] != NULL)
+        there++;
+    return there == n;
+}
+
+/* Of many keys those that are needed are waited for one by one: each look costs the store all that
+ * it reads. */
+#define MANY_KEYS 64
+
+tri_status trii_rdzv_read_keys(trii_rendezvous *r, const char *const *keys, int n, int n_needed,
+                               int64_t deadline_ns, char **values_out,
+                               void (*waits)(trii_rendezvous *r, int key))
+{
+    r->members_ns = trii_now_ns();
+    for (int i = 0; n > MANY_KEYS && i < n_needed; i++) {
+        char *value = NULL;
+        tri_status status;
+
+        if (waits != NULL)
+            waits(r, i);
+        status = trii_rdzv_read_keys(r, &keys[i], 1, 1, deadline_ns, &value, NULL);
+
+        tri_store_free(value);
+        if (status != TRI_OK)
             return status;
+    }
+    for (;;) {
+        bool over;
+        tri_status status = look_once(r, keys, n, values_out, &over);
+
+        if (status != TRI_OK)
+            return status;
+        trii_rdzv_answered(r);
+        if (are_there(values_out, n_needed))
+            return TRI_OK;
+        for (int i = 0; i < n_needed && waits != NULL; i++) {
+            if (values_out[i] == NULL) {
+                waits(r, i);
+                break;
+            }
+        }
+        free_values(values_out, n);
         if (trii_now_ns() > deadline_ns)
             return TRI_ERR_TIMEOUT;
         if (trii_rdzv_interrupted(r))
             return TRI_ERR_STATE;
+        if (over)
+            return TRI_INPROGRESS; /* the round is over already */
         status = trii_rdzv_check_own(r);
         if (status != TRI_OK)
             return status;
         trii_rdzv_bury(r);
         count_now_and_then(r);
-        if (!r->is_static) {
-            trii_rdzv_news news;
-
-            status = trii_rdzv_read_news(r, &news, &present);
-            if (status == TRI_OK && present)
-                return TRI_INPROGRESS; /* the round is over already */
-            if (status == TRI_OK)
-                status = look_at_members(r);
-            if (status != TRI_OK)
-                return status;
-        }
+        if (!r->is_static)
+            status = look_at_members(r);
+        if (status != TRI_OK)
+            return status;
         trii_rdzv_pause(r, trii_now_ns() + 5 * TRII_NS_PER_MS);
     }
 }

@@ -12,6 +12,7 @@
 #include "os/process.h"
 #include "os/secret.h"
 #include "os/unix.h"
+#include "store/tcp_client.h"
 
 static void order(trii_rendezvous *r, const trii_rdzv_order *o)
 {
@@ -135,7 +136,7 @@ static bool is_etcd(const trii_launch_options *o)
 static void find_self(trii_rendezvous *r)
 {
     const trii_launch_options *o = r->options;
-    int fd = -1;
+    char host[TRII_ADDR_TEXT];
     uint32_t any = 0;
 
     /* Two containers may have the same name and process numbers. */
@@ -151,14 +152,8 @@ static void find_self(trii_rendezvous *r)
     }
     snprintf(r->self.addr, sizeof(r->self.addr), "%s",
              strcmp(o->rdzv_host, "localhost") == 0 ? "127.0.0.1" : o->rdzv_host);
-    if (!r->serves && trii_socket_connect(o->rdzv_host, r->server_port, trii_deadline_ms(5000),
-                                          false, &fd) == TRI_OK) {
-        char host[TRII_ADDR_TEXT];
-
-        if (trii_socket_local_host(fd, host) == TRI_OK)
-            snprintf(r->self.addr, sizeof(r->self.addr), "%s", host);
-        trii_socket_close(fd);
-    }
+    if (!r->serves && trii_tcp_local_host(r->base, host) == TRI_OK)
+        snprintf(r->self.addr, sizeof(r->self.addr), "%s", host);
 }
 
 static tri_status begin_etcd(trii_rendezvous *r)

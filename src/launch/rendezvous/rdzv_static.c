@@ -36,6 +36,7 @@ static tri_status assemble(trii_rendezvous *r)
 {
     char here[64], go[64];
     const char *keys[] = {go};
+    char *value = NULL;
     int64_t n, deadline = trii_deadline_ms(r->join_ms);
     tri_status status;
 
@@ -47,7 +48,8 @@ static tri_status assemble(trii_rendezvous *r)
         return status == TRI_OK ? tri_store_set(r->kv, go, "1", 1) : status;
     }
     if (status == TRI_OK)
-        status = trii_rdzv_wait_keys(r, keys, 1, deadline);
+        status = trii_rdzv_read_keys(r, keys, 1, 1, deadline, &value, NULL);
+    tri_store_free(value);
     if (status == TRI_ERR_TIMEOUT)
         status = TRII_FAIL(TRI_ERR_TIMEOUT, "job %s: not all of %d hosts were ready to start again",
                            r->id, r->round.group_size);

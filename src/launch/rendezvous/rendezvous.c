@@ -181,7 +181,7 @@ static void join(trii_rendezvous *r, const trii_rdzv_order *o)
     if (status == TRI_OK) { /* we were found */
         trii_own_address_stop(r->own);
         r->own = NULL;
-        status = trii_rdzv_start_waker(r);
+        trii_rdzv_start_waker(r);
     }
     if (status == TRI_ERR_STATE && trii_rdzv_interrupted(r))
         return; /* the order that is there says what to do */

@@ -1,0 +1,79 @@
+/*
+ * peer_words.c - see peer_words.h.
+ */
+#include "launch/peer_words.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Digits alone, at most `max`, and `end` behind them. NULL: none. Returns what follows. */
+static const char *read_number(const char *text, int64_t max, char end, int64_t *number_out)
+{
+    const char *c = text;
+    int64_t number = 0;
+
+    for (; *c >= '0' && *c <= '9'; c++) {
+        int digit = *c - '0';
+
+        if (number > (max - digit) / 10)
+            return NULL;
+        number = number * 10 + digit;
+    }
+    *number_out = number;
+    return c > text && *c == end ? c + 1 : NULL;
+}
+
+/* text: from behind the 'n', ended by ';' and a zero byte. */
+static bool understand(const char *text, trii_peer_word *word_out)
+{
+    int64_t rank = 0, number = 0, left_ms = -1;
+
+    text = read_number(text, INT32_MAX, ',', &rank);
+    if (text != NULL)
+        text = read_number(text, INT32_MAX, ',', &number);
+    if (text == NULL || number == 0)
+        return false;
+    text = strcmp(text, "-1;") == 0 ? text + 3 : read_number(text, INT64_MAX, ';', &left_ms);
+    if (text == NULL || *text != '\0')
+        return false;
+    *word_out = (trii_peer_word){TRII_PEER_NOTICE, (int)rank, (int)number, left_ms};
+    return true;
+}
+
+/* True: a word ends with this byte. */
+static bool take(trii_peer_words *words, char c, trii_peer_word *word_out)
+{
+    bool ends, fits = words->used + 2 < sizeof(words->notice);
+
+    if (words->used == 0 && c != 'n') {
+        *word_out = (trii_peer_word){.kind = c == 'q' ? TRII_PEER_BYE : TRII_PEER_BEAT};
+        return true;
+    }
+    words->notice[words->used++] = c;
+    words->notice[words->used] = '\0';
+    ends = c == ';' || !fits;
+    if (!ends)
+        return false;
+    words->used = 0;
+    return c == ';' && understand(words->notice + 1, word_out);
+}
+
+bool trii_peer_words_next(trii_peer_words *words, const char **data, size_t *bytes,
+                          trii_peer_word *word_out)
+{
+    while (*bytes > 0) {
+        char c = **data;
+
+        (*data)++;
+        (*bytes)--;
+        if (take(words, c, word_out))
+            return true;
+    }
+    return false;
+}
+
+void trii_peer_words_notice(const trii_peer_word *word, char text_out[TRII_PEER_NOTICE_BYTES])
+{
+    snprintf(text_out, TRII_PEER_NOTICE_BYTES, "n%d,%d,%lld;", word->rank, word->number,
+             (long long)word->left_ms);
+}
