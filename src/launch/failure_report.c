@@ -224,7 +224,9 @@ static bool is_shown_above(trii_worker *worker, const char *traceback, const tri
     for (; *tail != '\0'; tail += *tail == '\n') {
         size_t length = strcspn(tail, "\n");
 
-        if (length == end - begin && memcmp(tail, traceback + begin, length) == 0)
+        /* PyTorch puts [rank1]: before it */
+        if (length >= end - begin &&
+            memcmp(tail + length - (end - begin), traceback + begin, end - begin) == 0)
             return true;
         tail += length;
     }

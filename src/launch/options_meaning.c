@@ -39,6 +39,9 @@ static tri_status integer_of(trii_option_values *values, trii_option i, int64_t 
         values->exit_status = TRII_LAUNCH_USAGE;
         return status;
     }
+    if (value < min && max == INT32_MAX)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s=%lld: must be at least %lld", name,
+                         (long long)value, (long long)min);
     if (value < min || value > max)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s=%lld is not between %lld and %lld", name,
                          (long long)value, (long long)min, (long long)max);

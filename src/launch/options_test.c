@@ -99,6 +99,18 @@ static void addresses_follow_torchruns_rules(void **state)
     CHECK_FAILS(PARSE(&options, "--master-port=70000", "prog"), TRI_ERR_INVALID_ARG, "70000");
 }
 
+static void a_number_without_an_upper_limit_is_told_its_lower_one(void **state)
+{
+    trii_launch_options options;
+
+    (void)state;
+    clearenv();
+    CHECK_FAILS(PARSE(&options, "--max-restarts=-1", "p"), TRI_ERR_INVALID_ARG,
+                "--max-restarts=-1: must be at least 0");
+    CHECK_FAILS(PARSE(&options, "--master-port=-1", "p"), TRI_ERR_INVALID_ARG,
+                "--master-port=-1 is not between 0 and 65535");
+}
+
 static void where_hosts_meet_has_torchruns_defaults(void **state)
 {
     trii_launch_options options;
@@ -271,6 +283,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_follows_the_program_is_its_own),
     cmocka_unit_test(the_environment_has_twins_and_the_command_line_wins),
     cmocka_unit_test(addresses_follow_torchruns_rules),
+    cmocka_unit_test(a_number_without_an_upper_limit_is_told_its_lower_one),
     cmocka_unit_test(where_hosts_meet_has_torchruns_defaults),
     cmocka_unit_test(a_node_rank_is_one_of_the_job),
     cmocka_unit_test(seconds_become_milliseconds),

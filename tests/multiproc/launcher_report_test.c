@@ -65,7 +65,8 @@ static void a_traceback_is_told_once(void **state)
     static const char script[] =
         "printf '%s' '{\"message\": {\"message\": \"E: x\", \"extraInfo\": {\"py_callstack\": "
         "\"Traceback\\n  line 7\\nE: x\\n\", \"timestamp\": \"1700000000\"}}}' "
-        ">$TORCHELASTIC_ERROR_FILE; [ $0 = quiet ] || printf 'Traceback\\n  line 7\\nE: x\\n' >&2;"
+        ">$TORCHELASTIC_ERROR_FILE; [ $0 = quiet ] || printf '[rank0]: %s\\n' Traceback '  line 7' "
+        "'E: x' >&2;"
         "exit 3";
     launcher_job j;
 
