@@ -6,6 +6,9 @@
 #include "testing/scratch.h"
 #include "testing/spawn.h"
 
+/* It computes, which takes long where others do, too. */
+enum { TRAINING_MS = 120000 };
+
 /* trirun with two workers of fashion: 3 epochs of 640 images, results in `out`. */
 static void start(spawn *s, const char *out, const char *more, const char *more_value)
 {
@@ -29,6 +32,7 @@ static void start(spawn *s, const char *out, const char *more, const char *more_
                           NULL};
 
     spawn_start(s, argv, NULL);
+    s->deadline_ms = TRAINING_MS;
 }
 
 static void run_to_its_end(const char *out, const char *more)
@@ -129,6 +133,7 @@ static void another_run_is_not_gone_on_with(void **state)
     "--threads", "1", "--width", "4", "--limit", "256", "--batch-size", "64", "--out", out,        \
         "--resume", "--epochs"
     spawn_start(&run, (const char *const[]){spawn_bin("fashion"), SHORT, "1", NULL}, NULL);
+    run.deadline_ms = TRAINING_MS;
     assert_int_equal(spawn_wait(&run), 0);
     assert_non_null(strstr(SPAWN_OUT(&run), "no checkpoint in "));
     spawn_free(&run);
