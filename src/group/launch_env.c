@@ -7,7 +7,7 @@
 
 #include "base/err.h"
 #include "base/param.h"
-#include "os/folder.h" /* user id */
+#include "os/process.h"
 
 const char *trii_launch_env_text(const char *name)
 {
@@ -91,7 +91,7 @@ static int job_port(const char *job)
 
 tri_status trii_launch_env_meet_here(trii_launch_env *env)
 {
-    snprintf(env->host, sizeof(env->host), "@trireme-%d-%.80s", trii_user_id(), env->job);
+    snprintf(env->host, sizeof(env->host), "@trireme-%d-%.80s", trii_process_user(), env->job);
     env->port = 0;
     return TRI_OK;
 }

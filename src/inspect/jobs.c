@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "os/folder.h"
+#include "os/process.h"
 
 enum { MAX_JOBS = 1024 };
 
@@ -17,7 +18,7 @@ void trii_jobs_folder(char *path_out, size_t bytes)
 
     if (base == NULL || *base != '/')
         base = "/tmp";
-    snprintf(path_out, bytes, "%s/trireme-%d", base, trii_user_id());
+    snprintf(path_out, bytes, "%s/trireme-%d", base, trii_process_user());
 }
 
 bool trii_jobs_has_records(const char *folder)

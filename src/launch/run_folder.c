@@ -25,7 +25,7 @@ tri_status trii_run_folder_create(trii_run_folder *folder)
     folder->lock_fd = -1;
     if (base == NULL || *base != '/' || strlen(base) > sizeof(folder->parent) - 40)
         base = "/tmp";
-    snprintf(folder->parent, sizeof(folder->parent), "%s/trireme-%d", base, trii_user_id());
+    snprintf(folder->parent, sizeof(folder->parent), "%s/trireme-%d", base, trii_process_user());
     if (utc != NULL)
         strftime(stamp, sizeof(stamp), "%Y%m%d-%H%M%S", utc);
     snprintf(folder->path, sizeof(folder->path), "%s/%s-%d", folder->parent, stamp,

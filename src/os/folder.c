@@ -136,8 +136,3 @@ tri_status trii_folder_lock(const char *path, int *fd_out)
     *fd_out = fd;
     return TRI_OK;
 }
-
-int trii_user_id(void)
-{
-    return (int)getuid();
-}

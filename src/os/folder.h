@@ -19,7 +19,5 @@ void trii_folder_free_names(char **names, int n);
 /* A mark that ends with the last descriptor on it, so with its processes. STATE: marked by
  * somebody else. Close it with trii_fd_close. */
 tri_status trii_folder_lock(const char *path, int *fd_out) TRI_MUST_CHECK;
-/* Numeric id of the user. */
-int trii_user_id(void);
 
 #endif

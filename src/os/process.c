@@ -317,6 +317,11 @@ int trii_process_id(void)
     return getpid();
 }
 
+int trii_process_user(void)
+{
+    return (int)getuid();
+}
+
 void trii_process_host(char *name_out, size_t bytes)
 {
     if (gethostname(name_out, bytes) != 0 || name_out[0] == '\0')

@@ -88,6 +88,8 @@ tri_status trii_process_own_path(char *path_out, size_t bytes) TRI_MUST_CHECK;
 tri_status trii_process_find(const char *name, char *path_out, size_t bytes) TRI_MUST_CHECK;
 
 int trii_process_id(void);
+/* Number of the user whose it is. */
+int trii_process_user(void);
 /* Whether a process of this host is stopped, as by SIGSTOP or a debugger. */
 bool trii_process_is_stopped(int pid);
 /* Whether there is a process of this host with that number, and it is no zombie. */
