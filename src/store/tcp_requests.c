@@ -71,13 +71,14 @@ static void on_wait_ready(void *owner, trii_kv_wait *wait)
     answer_wait(c, i);
 }
 
-/* Its keys are there: they are read when the loop has come round. */
+/* Its keys are there: they are read when the loop has come round. Due now, since the loop sleeps
+ * whole milliseconds for what is due later. */
 static void come_late(trii_connection *c)
 {
     trii_tcp_server *server = c->server;
 
     if (server->late == NULL)
-        trii_loop_timer(server->loop, &server->read_late, trii_now_ns() + 1, trii_server_read_late);
+        trii_loop_timer(server->loop, &server->read_late, trii_now_ns(), trii_server_read_late);
     if (!c->late) {
         c->late = true;
         c->next_late = server->late;
