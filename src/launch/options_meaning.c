@@ -258,13 +258,19 @@ static tri_status read_addresses(trii_option_values *values, trii_launch_options
     options->rdzv_conf = trii_option_text(values, TRII_OPT_RDZV_CONF);
     options->local_addr = text_or_null(values, TRII_OPT_LOCAL_ADDR);
     options->run_id = asked ? NULL : values->text[TRII_OPT_RDZV_ID];
-    if (options->run_id == NULL && options->max_nodes > 1) /* all agents must have the same */
+    if (options->run_id == NULL && options->max_nodes > 1 &&
+        !asked) /* all agents must have the same */
         options->run_id = trii_option_rows[TRII_OPT_RDZV_ID].fallback;
     options->master_addr = trii_option_rows[TRII_OPT_MASTER_ADDR].fallback;
     options->rdzv_port = -1;
     options->standalone = asked || (is_static && *endpoint == '\0' && options->max_nodes == 1 &&
                                     text_or_null(values, TRII_OPT_MASTER_PORT) == NULL);
+    if (options->standalone && options->min_nodes > 1)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "--standalone is for one host, and --nnodes=%s asks for more",
+                         trii_option_text(values, TRII_OPT_NNODES));
     if (options->standalone) {
+        options->max_nodes = 1; /* there is no place where a second one could come */
         options->rdzv_backend = "c10d";
         options->rdzv_endpoint = "";
         return TRI_OK;

@@ -99,6 +99,18 @@ static void addresses_follow_torchruns_rules(void **state)
     CHECK_FAILS(PARSE(&options, "--master-port=70000", "prog"), TRI_ERR_INVALID_ARG, "70000");
 }
 
+static void one_host_alone_is_one_host(void **state)
+{
+    trii_launch_options options;
+
+    (void)state;
+    clearenv();
+    CHECK_OK(PARSE(&options, "--standalone", "--nnodes=1:4", "p"));
+    assert_int_equal(options.max_nodes, 1);
+    CHECK_FAILS(PARSE(&options, "--standalone", "--nnodes=2", "p"), TRI_ERR_INVALID_ARG,
+                "--standalone is for one host, and --nnodes=2 asks for more");
+}
+
 static void a_number_without_an_upper_limit_is_told_its_lower_one(void **state)
 {
     trii_launch_options options;
@@ -283,6 +295,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_follows_the_program_is_its_own),
     cmocka_unit_test(the_environment_has_twins_and_the_command_line_wins),
     cmocka_unit_test(addresses_follow_torchruns_rules),
+    cmocka_unit_test(one_host_alone_is_one_host),
     cmocka_unit_test(a_number_without_an_upper_limit_is_told_its_lower_one),
     cmocka_unit_test(where_hosts_meet_has_torchruns_defaults),
     cmocka_unit_test(a_node_rank_is_one_of_the_job),
