@@ -39,11 +39,6 @@ if(TRI_SANITIZE)
     target_compile_options(trireme_flags INTERFACE
         -fsanitize=${TRI_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
     target_link_options(trireme_flags INTERFACE -fsanitize=${TRI_SANITIZE})
-    if(TRI_SANITIZE MATCHES address)
-        add_library(sanitizer_exit OBJECT ${CMAKE_SOURCE_DIR}/cmake/sanitizer_exit.c)
-        target_sources(trireme_flags INTERFACE
-            $<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:$<TARGET_OBJECTS:sanitizer_exit>>)
-    endif()
     if(TRI_SANITIZE MATCHES thread)
         target_compile_options(trireme_flags INTERFACE -Wno-tsan)
     endif()

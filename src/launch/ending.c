@@ -22,7 +22,7 @@ static void signal_workers(trii_agent *a, int number)
         w->told = true;
         trii_process_signal(&w->process, number);
         if (number != SIGKILL)
-            trii_process_signal(&w->process, SIGCONT); /* a stopped one would not hear it */
+            trii_process_continue(&w->process); /* a stopped one would not hear it */
     }
 }
 

@@ -48,6 +48,10 @@ bool trii_process_has_ended(const trii_process *process);
 bool trii_process_is_ending(const trii_process *process);
 /* To every process of its group; only while it is not reaped. */
 void trii_process_signal(const trii_process *process, int number);
+/* SIGCONT to its group if it is stopped. Not to one that runs: SIGCONT takes back a stop that is
+ * under way, and a debugger, or a sanitizer that looks for leaks at the end, would wait for it for
+ * ever. */
+void trii_process_continue(const trii_process *process);
 
 /* Tells each of n processes, started by us and not reaped, something by a signal that must not end
  * it: sent with `value` (sigqueue) if the process handles the signal, or has it blocked in all of

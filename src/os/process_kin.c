@@ -121,6 +121,12 @@ static bool has_no_children(void)
     return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD;
 }
 
+void trii_process_continue(const trii_process *process)
+{
+    if (process->pidfd >= 0 && trii_proc_state(process->pid) == 'T')
+        kill(-process->pid, SIGCONT);
+}
+
 int trii_process_signal_children(int number, int except)
 {
     char children[65536], *at = children, *end;

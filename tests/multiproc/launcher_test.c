@@ -404,6 +404,22 @@ static void workers_hear_the_signal_and_may_end_in_peace(void **state)
     trirun_end(&j, 0);
 }
 
+static void a_stopped_worker_hears_that_it_shall_end(void **state)
+{
+    launcher_job j;
+
+    (void)state;
+    TRIRUN(&j, "--nproc-per-node=2", "sh", "-c",
+           ("[ $RANK = 1 ] && { until grep -qs 'State:.T' /proc/$(cat $TRI_RUN_DIR/0)/status\n"
+            "do sleep 0.01; done; exit 7; }\n"
+            "trap 'echo goodbye; exit 0' TERM; echo $$$$ >$TRI_RUN_DIR/0; kill -STOP $$$$\n"
+            "while :; do sleep 0.01; done"));
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "rank 1");
+    assert_has(SPAWN_OUT(&j.trirun), "goodbye\n");
+    trirun_end(&j, 1);
+}
+
 static void a_second_signal_means_now(void **state)
 {
     launcher_job j;
@@ -527,6 +543,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(wrong_usage_ends_with_torchruns_status),
     cmocka_unit_test(a_signal_ends_the_job_and_leaves_nothing),
     cmocka_unit_test(workers_hear_the_signal_and_may_end_in_peace),
+    cmocka_unit_test(a_stopped_worker_hears_that_it_shall_end),
     cmocka_unit_test(a_second_signal_means_now),
     cmocka_unit_test(killing_trirun_kills_workers_and_what_they_started),
     cmocka_unit_test(what_workers_leave_running_is_ended),
