@@ -113,7 +113,7 @@ int64_t trii_stream_draw_ns(const trii_stream *stream)
         is_in_place(stream))
         return 0;
     for (const trii_stream *s = stream->sink->streams; s != NULL; s = s->next)
-        n++;
+        n += s->redraw; /* this one at least */
     return stream->drawn_ns + n * DRAW_NS;
 }
 
@@ -253,6 +253,8 @@ void trii_stream_show(trii_stream *stream, size_t bytes)
     if (bytes == 0)
         return;
     if (stream->options.hidden) {
+        if (stream->options.filtered != NULL) /* the log is read by others than the sink is */
+            copy_matches(stream, stream->line, bytes);
         stream->state_bytes = 0;
     } else if (stream->options.immediate ||
                (!stream->redraw && memchr(stream->line, '\r', bytes) == NULL)) {

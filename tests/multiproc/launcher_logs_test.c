@@ -88,6 +88,44 @@ static void teed_output_is_in_both_places_with_torchruns_label(void **state)
     spawn_remove_folder(logs);
 }
 
+/* How many lines the file has. */
+static int count_lines(const char *path)
+{
+    FILE *file = fopen(path, "r");
+    int n = 0, c;
+
+    assert_non_null(file);
+    while ((c = getc(file)) != EOF)
+        n += c == '\n';
+    fclose(file);
+    return n;
+}
+
+/* More than fits into pipes and queues: most of it comes when nobody reads any more. */
+static void files_are_whole_after_the_reader_has_left(void **state)
+{
+    char logs[300], run[400], path[500];
+    launcher_job j;
+
+    (void)state;
+    spawn_make_folder(logs, sizeof(logs));
+    TRIRUN(&j, "--nproc-per-node=2", "--log-dir", logs, "--tee=3",
+           "--duplicate-stdout-filters=keep", "awk",
+           "BEGIN { for (i = 0; i < 60000; i++) printf \"%s %050d\\n\", i % 3 ? \"drop\" : "
+           "\"keep\", i }");
+    spawn_expect(&j.trirun, "keep");
+    close(j.trirun.fd[0]);
+    j.trirun.fd[0] = -1;
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    only_entry(logs, "", run, sizeof(run));
+    snprintf(path, sizeof(path), "%s/attempt_0/0/stdout.log", run);
+    assert_int_equal(count_lines(path), 60000);
+    snprintf(path, sizeof(path), "%s/attempt_0/filtered_stdout.log", run);
+    assert_int_equal(count_lines(path), 2 * 20000);
+    trirun_end(&j, 0);
+    spawn_remove_folder(logs);
+}
+
 static void the_users_label_takes_torchruns_variables(void **state)
 {
     launcher_job j;
@@ -217,6 +255,7 @@ static void a_label_is_coloured_on_a_terminal_only(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(redirected_output_is_in_torchruns_files_only),
     cmocka_unit_test(teed_output_is_in_both_places_with_torchruns_label),
+    cmocka_unit_test(files_are_whole_after_the_reader_has_left),
     cmocka_unit_test(the_users_label_takes_torchruns_variables),
     cmocka_unit_test(ranks_that_are_filtered_out_are_silent),
     cmocka_unit_test(a_silent_rank_is_heard_when_it_fails),
