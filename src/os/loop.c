@@ -1,9 +1,10 @@
 /*
  * loop.c - see loop.h. epoll, level-triggered; one eventfd ends a wait.
  *
- * Events of a batch may belong to a watch that another thread, or an earlier callback,
- * removed meanwhile. So every removal changes `removals`, and a batch is dropped when the
- * number changed since before the wait: what still holds is reported again.
+ * A batch has room for all that is watched, so that it tells of all that was ready. Events of it
+ * may belong to a watch that was removed meanwhile: an earlier callback's removal takes them out
+ * of the batch, and one by another thread between the wait and the batch drops it all: what still
+ * holds is reported again.
  */
 #include "os/loop.h"
 
@@ -19,14 +20,19 @@
 #include "os/clock.h"
 #include "os/thread.h"
 
-#define BATCH 64
+#define FIRST_ROOM 64
 
 struct trii_loop {
     int epoll_fd;
     int wake_fd;
     trii_mutex mutex;   /* recursive: callbacks hold it and call in again */
-    uint64_t removals;  /* guarded by mutex */
-    trii_timer *timers; /* guarded by mutex; few, unsorted */
+    uint64_t removals;  /* guarded by mutex, as all below */
+    trii_timer *timers; /* few, unsorted */
+    int n_watches;
+    uint64_t passes, sweeps;
+    struct epoll_event *batch; /* whoever runs the loop changes it */
+    int room;
+    int n_batch; /* events in it whose callbacks run now */
 };
 
 /* The loop whose callbacks this thread runs: it needs no wake to see a change. */
@@ -57,11 +63,17 @@ static unsigned from_epoll(uint32_t events)
 tri_status trii_loop_create(trii_loop **loop_out)
 {
     trii_loop *loop = trii_alloc(1, sizeof(*loop), "event loop");
-    struct epoll_event event = {.events = EPOLLIN};
+    struct epoll_event event = {.events = EPOLLIN, .data = {.ptr = loop}};
     tri_status status;
 
     if (loop == NULL)
         return TRI_ERR_NO_MEMORY;
+    loop->room = FIRST_ROOM;
+    loop->batch = trii_alloc(FIRST_ROOM, sizeof(*loop->batch), "event loop");
+    if (loop->batch == NULL) {
+        trii_free(loop);
+        return TRI_ERR_NO_MEMORY;
+    }
     loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     loop->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (loop->epoll_fd < 0 || loop->wake_fd < 0 ||
@@ -78,6 +90,7 @@ err_free:
         close(loop->epoll_fd);
     if (loop->wake_fd >= 0)
         close(loop->wake_fd);
+    trii_free(loop->batch);
     trii_free(loop);
     return status;
 }
@@ -89,6 +102,7 @@ void trii_loop_destroy(trii_loop *loop)
     close(loop->epoll_fd);
     close(loop->wake_fd);
     trii_mutex_fini(&loop->mutex);
+    trii_free(loop->batch);
     trii_free(loop);
 }
 
@@ -123,6 +137,13 @@ void trii_loop_wake(trii_loop *loop)
     trii_wakeup_signal(loop->wake_fd);
 }
 
+uint64_t trii_loop_sweeps(const trii_loop *loop)
+{
+    return loop->sweeps;
+}
+
+/* Those that were started in this pass wait for the next: a timer that is started again at once
+ * shall not keep us here. */
 static void fire_timers(trii_loop *loop)
 {
     int64_t now = trii_now_ns();
@@ -130,7 +151,7 @@ static void fire_timers(trii_loop *loop)
 
     do {
         due = loop->timers;
-        while (due != NULL && due->deadline_ns > now)
+        while (due != NULL && (due->deadline_ns > now || due->pass == loop->passes))
             due = due->next;
         if (due != NULL) {
             trii_loop_timer_stop(loop, due);
@@ -139,30 +160,51 @@ static void fire_timers(trii_loop *loop)
     } while (due != NULL);
 }
 
+/* Room for all that is watched, and one to see that nothing is left. Without memory it takes more
+ * passes. */
+static void grow_batch(trii_loop *loop)
+{
+    int room = 2 * (loop->n_watches + 1);
+    struct epoll_event *more;
+
+    if (loop->room > loop->n_watches + 1)
+        return;
+    more = trii_realloc(loop->batch, (size_t)room, sizeof(*more), "event loop");
+    if (more != NULL) {
+        loop->batch = more;
+        loop->room = room;
+    }
+}
+
 void trii_loop_run_once(trii_loop *loop, int64_t deadline_ns)
 {
-    struct epoll_event batch[BATCH];
     uint64_t removals;
     int n;
 
     trii_mutex_lock(&loop->mutex);
+    grow_batch(loop);
+    loop->passes++;
     removals = loop->removals;
     for (const trii_timer *t = loop->timers; t != NULL; t = t->next)
         deadline_ns = t->deadline_ns < deadline_ns ? t->deadline_ns : deadline_ns;
     trii_mutex_unlock(&loop->mutex);
 
-    n = epoll_wait(loop->epoll_fd, batch, BATCH, trii_deadline_left_ms(deadline_ns));
+    n = epoll_wait(loop->epoll_fd, loop->batch, loop->room, trii_deadline_left_ms(deadline_ns));
 
     trii_mutex_lock(&loop->mutex);
     running_loop = loop;
-    for (int i = 0; i < n && loop->removals == removals; i++) {
-        trii_watch *watch = batch[i].data.ptr;
+    loop->n_batch = loop->removals == removals && n > 0 ? n : 0;
+    if (loop->n_batch == n && n < loop->room)
+        loop->sweeps++;
+    for (int i = 0; i < loop->n_batch; i++) {
+        trii_watch *watch = loop->batch[i].data.ptr;
 
-        if (watch != NULL)
-            watch->ready(watch, from_epoll(batch[i].events));
-        else
+        if (loop->batch[i].data.ptr == loop)
             trii_wakeup_clear(loop->wake_fd);
+        else if (watch != NULL)
+            watch->ready(watch, from_epoll(loop->batch[i].events));
     }
+    loop->n_batch = 0;
     fire_timers(loop);
     running_loop = NULL;
     trii_mutex_unlock(&loop->mutex);
@@ -183,6 +225,7 @@ tri_status trii_loop_watch(trii_loop *loop, trii_watch *watch, int fd, unsigned 
         return TRII_FAIL(errno == ENOMEM ? TRI_ERR_NO_MEMORY : TRI_ERR_IO,
                          "event loop: descriptor %d: %s", fd, strerror(errno));
     }
+    loop->n_watches++;
     trii_loop_unlock(loop);
     return TRI_OK;
 }
@@ -198,6 +241,11 @@ void trii_loop_unwatch(trii_watch *watch)
         epoll_ctl(loop->epoll_fd, EPOLL_CTL_DEL, watch->fd, NULL);
         watch->loop = NULL;
         loop->removals++;
+        loop->n_watches--;
+        for (int i = 0; i < loop->n_batch; i++) {
+            if (loop->batch[i].data.ptr == watch)
+                loop->batch[i].data.ptr = NULL;
+        }
     }
     trii_loop_unlock(loop);
 }
@@ -228,6 +276,7 @@ void trii_loop_timer(trii_loop *loop, trii_timer *timer, int64_t deadline_ns,
     trii_loop_lock(loop);
     timer->deadline_ns = deadline_ns;
     timer->fire = fire;
+    timer->pass = loop->passes;
     timer->next = loop->timers;
     loop->timers = timer;
     trii_loop_unlock(loop);

@@ -26,12 +26,17 @@ typedef struct trii_timer {
     int64_t deadline_ns;
     void (*fire)(struct trii_timer *timer); /* once; may start the timer again */
     struct trii_timer *next;
+    uint64_t pass; /* of the loop in which it was started */
 } trii_timer;
 
 tri_status trii_loop_create(trii_loop **loop_out) TRI_MUST_CHECK;
 void trii_loop_destroy(trii_loop *loop); /* NULL allowed; nothing may be watched any more */
 /* Waits for events until the deadline or a wake, runs their callbacks. */
 void trii_loop_run_once(trii_loop *loop, int64_t deadline_ns);
+/* How often so far a pass has told of all that was ready when it began to look; asked by callbacks.
+ * What was ready before a callback asked has had its own callback once the number has grown, and
+ * the callbacks of that pass are done (its timers' come last). */
+uint64_t trii_loop_sweeps(const trii_loop *loop);
 /* Ends a running wait; any thread. */
 void trii_loop_wake(trii_loop *loop);
 
@@ -48,7 +53,8 @@ void trii_loop_change(trii_watch *watch, unsigned events);
 /* As change to nothing at all, not even broken connections, which level-triggered watching
  * would tell for ever; a callback that is on its way may still come. Unwatch it later. */
 void trii_loop_mute(trii_watch *watch);
-/* Start or move; TRII_NO_DEADLINE stops it. */
+/* Start or move; TRII_NO_DEADLINE stops it. One that a callback starts fires in the next pass at
+ * the earliest, after that pass's other callbacks. */
 void trii_loop_timer(trii_loop *loop, trii_timer *timer, int64_t deadline_ns,
                      void (*fire)(trii_timer *timer));
 void trii_loop_timer_stop(trii_loop *loop, trii_timer *timer);

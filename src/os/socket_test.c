@@ -143,6 +143,38 @@ static void a_watch_removed_by_another_is_not_called(void **state)
     trii_socket_close(b);
 }
 
+static void fire_again(trii_timer *timer)
+{
+    counter *c = (counter *)((char *)timer - offsetof(counter, timer));
+
+    count_fire(timer);
+    if (c->calls < 1000)
+        trii_loop_timer(c->watch.loop, timer, 0, fire_again);
+}
+
+/* One that is always due fires once in each pass. */
+static void a_timer_that_starts_itself_ends_no_pass_late(void **state)
+{
+    trii_loop *loop = NULL;
+    counter c = {.victim = NULL};
+    int a, b;
+
+    (void)state;
+    pair("127.0.0.1", &a, &b);
+    CHECK_OK(trii_loop_create(&loop));
+    CHECK_OK(trii_loop_watch(loop, &c.watch, a, 0, count_ready));
+    trii_loop_timer(loop, &c.timer, 0, fire_again);
+    for (int i = 1; i <= 3; i++) {
+        trii_loop_run_once(loop, TRII_NO_DEADLINE);
+        assert_int_equal(c.calls, i);
+    }
+    trii_loop_timer_stop(loop, &c.timer);
+    trii_loop_unwatch(&c.watch);
+    trii_loop_destroy(loop);
+    trii_socket_close(a);
+    trii_socket_close(b);
+}
+
 static void the_control_thread_serves_all_users(void **state)
 {
     long live = trii_alloc_live();
@@ -176,6 +208,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(failures_name_host_port_and_cause),
     cmocka_unit_test(waits_end_at_the_deadline_and_when_the_peer_dies),
     cmocka_unit_test(a_watch_removed_by_another_is_not_called),
+    cmocka_unit_test(a_timer_that_starts_itself_ends_no_pass_late),
     cmocka_unit_test(the_control_thread_serves_all_users),
 };
 

@@ -10,7 +10,6 @@
 #include "os/clock.h"
 #include "store/tcp_server_inside.h"
 
-#define LATE_PASSES 2 /* the one in which it came, and one that saw all sockets after it */
 #define MAX_REPLY ((size_t)256 << 20) /* one reply; only MULTI_GET and LIST_KEYS come near */
 
 static size_t unsent(const trii_connection *c)
@@ -71,8 +70,8 @@ static void on_wait_ready(void *owner, trii_kv_wait *wait)
     answer_wait(c, i);
 }
 
-/* Its keys are there: they are read when the loop has come round. Due now, since the loop sleeps
- * whole milliseconds for what is due later. */
+/* Its keys are there: they are read when the loop has seen all sockets after this. Due now, since
+ * the loop sleeps whole milliseconds for what is due later: it looks at once and does not sleep. */
 static void come_late(trii_connection *c)
 {
     trii_tcp_server *server = c->server;
@@ -141,7 +140,7 @@ static tri_status start_wait_get(trii_connection *c, const trii_slice *keys, siz
         if (status != TRI_OK)
             trii_free(copy);
     } else {
-        c->waits[c->n_waits++] = (trii_server_wait){0};
+        c->waits[c->n_waits++] = (trii_server_wait){.sweeps = trii_loop_sweeps(c->server->loop)};
         come_late(c);
     }
     if (status == TRI_OK) {
@@ -151,7 +150,7 @@ static tri_status start_wait_get(trii_connection *c, const trii_slice *keys, siz
     return status;
 }
 
-/* Answers those that are old enough; true: another pass is wanted. */
+/* Answers those that are old enough; true: another sweep is wanted. */
 static bool answer_late(trii_connection *c)
 {
     bool more = false;
@@ -161,7 +160,7 @@ static bool answer_late(trii_connection *c)
 
         if (w->wait != NULL)
             continue;
-        if (++w->passes < LATE_PASSES) {
+        if (w->sweeps == trii_loop_sweeps(c->server->loop)) {
             more = true;
             continue;
         }

@@ -12,13 +12,14 @@
 #define TRII_SERVER_MAX_WAITS 64 /* of one connection */
 
 /* What a connection waits for; with keys, it wants their values then. Where all are there they are
- * read a little later: whatever others had written before this was asked for lies in the sockets
- * now, and is taken first. So a value is never older than what its reader may know. */
+ * read a little later: what others had written before this was asked for lies in the sockets now,
+ * and each that has something is read once more first (READ_BYTES). So a value is not older than
+ * what its reader may know, as it would not be if it had waited first and then asked. */
 typedef struct trii_server_wait {
     trii_kv_wait *wait; /* NULL: all are there */
     trii_slice *keys;   /* in one block with their bytes; NULL = it was a WAIT */
     size_t n_keys;
-    int passes; /* of the loop since they were */
+    uint64_t sweeps; /* of the loop when they were */
 } trii_server_wait;
 
 typedef struct trii_connection {
