@@ -164,6 +164,8 @@ static tri_status replace_file(const trii_metrics *metrics)
         trii_fd_close(fd);
         if (status == TRI_OK)
             status = trii_path_rename(path, metrics->path);
+        if (status != TRI_OK && trii_path_remove(path) != TRI_OK) /* half a file helps nobody */
+            status = TRI_ERR_IO;                                  /* and this is what is told */
     }
     trii_free(text);
     return status;
