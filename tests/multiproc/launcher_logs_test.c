@@ -229,27 +229,17 @@ static void a_worker_that_floods_does_not_stop_another(void **state)
 
 static void a_label_is_coloured_on_a_terminal_only(void **state)
 {
-    char home[256], command[4200], variable[300], seen[64];
-    const char *const argv[] = {"script", "-qec", command, "/dev/null", NULL};
-    const char *env[] = {variable, NULL, NULL};
-    spawn s;
+    static const char *const env[2][2] = {{"NO_COLOR", NULL}, {"NO_COLOR=1", NULL}};
+    launcher_job j;
 
     (void)state;
-    if (access("/dev/ptmx", R_OK | W_OK) != 0)
-        return;
-    spawn_make_folder(home, sizeof(home));
-    snprintf(variable, sizeof(variable), "XDG_RUNTIME_DIR=%s", home);
-    snprintf(command, sizeof(command), "%s --nproc-per-node=1 -l echo hello", spawn_bin("trirun"));
     for (int plain = 0; plain < 2; plain++) {
-        env[1] = plain ? "NO_COLOR=1" : NULL;
-        spawn_start(&s, argv, env);
-        assert_int_equal(spawn_wait(&s), 0);
-        snprintf(seen, sizeof(seen), "%s", plain ? "[0]: hello" : "\033[36m[0]: \033[0mhello");
-        assert_has(SPAWN_OUT(&s), seen);
-        spawn_expect_no_process(&s);
-        spawn_free(&s);
+        if (!trirun_start_on_terminal(&j, "--nproc-per-node=1 -l echo hello", env[plain]))
+            return;
+        assert_int_equal(spawn_wait(&j.trirun), 0);
+        assert_has(SPAWN_OUT(&j.trirun), plain ? "[0]: hello" : "\033[36m[0]: \033[0mhello");
+        trirun_end(&j, 0);
     }
-    spawn_remove_folder(home);
 }
 
 static const struct CMUnitTest tests[] = {

@@ -2,7 +2,6 @@
  * launcher_output_test.c - what workers print, through trirun: whole lines, byte by byte, to a
  * terminal, to a reader that is slow or goes; and the store that trirun serves to them.
  */
-#include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -50,42 +49,17 @@ static void output_passes_byte_by_byte_where_nobody_else_prints(void **state)
     trirun_end(&j, 0);
 }
 
-/* util-linux' script gives trirun a terminal. */
-/* A bare chroot has no pseudo-terminals: then nobody has one, and there is nothing to see. */
-static bool terminals_exist(void)
-{
-    int fd = posix_openpt(O_RDWR | O_NOCTTY), other = -1;
-
-    if (fd >= 0 && grantpt(fd) == 0 && unlockpt(fd) == 0 && ptsname(fd) != NULL)
-        other = open(ptsname(fd), O_RDWR | O_NOCTTY);
-    if (other >= 0)
-        close(other);
-    if (fd >= 0)
-        close(fd);
-    return other >= 0;
-}
-
 static void workers_see_a_terminal_where_trirun_has_one(void **state)
 {
-    char folder[256], command[4200], variable[300];
-    const char *const argv[] = {"script", "-qec", command, "/dev/null", NULL};
-    const char *const env[] = {variable, NULL};
-    spawn s;
+    launcher_job j;
 
     (void)state;
-    if (!terminals_exist())
+    if (!trirun_start_on_terminal(&j, "sh -c 'test -t 1 && test -t 2 && stty size <&1; echo a'",
+                                  NULL))
         return;
-    spawn_make_folder(folder, sizeof(folder));
-    snprintf(variable, sizeof(variable), "XDG_RUNTIME_DIR=%s", folder);
-    snprintf(command, sizeof(command),
-             "stty cols 77; %s sh -c 'test -t 1 && test -t 2 && stty size <&1; echo a'",
-             spawn_bin("trirun"));
-    spawn_start(&s, argv, env);
-    assert_int_equal(spawn_wait(&s), 0);
-    assert_has(SPAWN_OUT(&s), " 77\r\na\r\n"); /* the terminal's own line ends, once */
-    spawn_expect_no_process(&s);
-    spawn_free(&s);
-    spawn_remove_folder(folder);
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_has(SPAWN_OUT(&j.trirun), " 77\r\na\r\n"); /* the terminal's own line ends, once */
+    trirun_end(&j, 0);
 }
 
 static void an_unfinished_line_is_shown_and_never_joined(void **state)
@@ -158,26 +132,18 @@ static void bars_of_several_workers_take_turns(void **state)
 
 static void on_a_terminal_a_bar_keeps_its_label_and_red_is_for_errors(void **state)
 {
-    char folder[256], command[4200], variable[300];
-    const char *const argv[] = {"script", "-qec", command, "/dev/null", NULL};
-    const char *const env[] = {variable, "NO_COLOR", NULL};
-    spawn s;
+    const char *const env[] = {"NO_COLOR", NULL};
+    launcher_job j;
 
     (void)state;
-    if (!terminals_exist())
+    if (!trirun_start_on_terminal(&j,
+                                  "-l --nproc-per-node=2 sh -c '[ $RANK = 0 ] && stty size <&1 &&"
+                                  " printf \"\\r1%%\\r2%%\\n\"; exit 0'",
+                                  env))
         return;
-    spawn_make_folder(folder, sizeof(folder));
-    snprintf(variable, sizeof(variable), "XDG_RUNTIME_DIR=%s", folder);
-    snprintf(command, sizeof(command),
-             "stty cols 77; %s -l --nproc-per-node=2 sh -c '[ $RANK = 0 ] && stty size <&1 &&"
-             " printf \"\\r1%%%%\\r2%%%%\\n\"; exit 0'",
-             spawn_bin("trirun"));
-    spawn_start(&s, argv, env);
-    assert_int_equal(spawn_wait(&s), 0);
-    assert_has(SPAWN_OUT(&s), " 72\r\n\033[36m[0]: \033[0m1%\r\033[36m[0]: \033[0m2%\r\n");
-    spawn_expect_no_process(&s);
-    spawn_free(&s);
-    spawn_remove_folder(folder);
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_has(SPAWN_OUT(&j.trirun), " 72\r\n\033[36m[0]: \033[0m1%\r\033[36m[0]: \033[0m2%\r\n");
+    trirun_end(&j, 0);
 }
 
 /* Nobody reads trirun's output: workers wait, trirun does not. */
@@ -203,19 +169,13 @@ static void a_reader_that_leaves_ends_the_job(void **state)
 {
     const char *const argv[] = {"sh", "-c", "\"$0\" --nproc-per-node 2 yes | head -n 2",
                                 spawn_bin("trirun"), NULL};
-    char home[256], variable[300];
-    const char *const env[] = {variable, NULL};
-    spawn s;
+    launcher_job j;
 
     (void)state;
-    spawn_make_folder(home, sizeof(home));
-    snprintf(variable, sizeof(variable), "XDG_RUNTIME_DIR=%s", home);
-    spawn_start(&s, argv, env);
-    assert_int_equal(spawn_wait(&s), 0);
-    assert_string_equal(SPAWN_OUT(&s), "y\ny\n");
-    spawn_expect_no_process(&s);
-    spawn_free(&s);
-    spawn_remove_folder(home);
+    trirun_start_by(&j, argv, NULL);
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_string_equal(SPAWN_OUT(&j.trirun), "y\ny\n");
+    trirun_end(&j, 1);
 }
 
 static void the_agent_serves_the_store(void **state)

@@ -367,19 +367,6 @@ static void every_change_is_a_line_of_json(void **state)
     spawn_remove_folder(home);
 }
 
-static int free_port(void)
-{
-    struct sockaddr_in at = {.sin_family = AF_INET};
-    socklen_t size = sizeof(at);
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-
-    inet_pton(AF_INET, "127.0.0.1", &at.sin_addr);
-    assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof(at)), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &size), 0);
-    close(fd);
-    return ntohs(at.sin_port);
-}
-
 /* Hosts that meet need one, and it is known before they have met. */
 static void all_lines_of_a_job_have_one_id(void **state)
 {
@@ -387,7 +374,7 @@ static void all_lines_of_a_job_have_one_id(void **state)
     launcher_job j;
 
     (void)state;
-    snprintf(endpoint, sizeof(endpoint), "--rdzv-endpoint=127.0.0.1:%d", free_port());
+    snprintf(endpoint, sizeof(endpoint), "--rdzv-endpoint=127.0.0.1:%d", spawn_free_port());
     TRIRUN(&j, "--nnodes=1:2", "--rdzv-backend=c10d", endpoint,
            "--rdzv-conf=last_call_timeout=0.05", "--events=/dev/stdout", "true");
     assert_int_equal(spawn_wait(&j.trirun), 0);
@@ -477,7 +464,7 @@ static void ps_shows_the_ranks_of_jobs_that_run(void **state)
 static void ps_shows_who_waits_for_other_hosts(void **state)
 {
     char port[40], text[8192], says[100];
-    int number = free_port();
+    int number = spawn_free_port();
     launcher_job j;
 
     (void)state;

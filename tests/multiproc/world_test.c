@@ -11,7 +11,7 @@
 #include <trireme/comm.h>
 
 #include "testing/check.h"
-#include "testing/spawn.h"
+#include "testing/launcher_job.h"
 
 static const char *own_path; /* of this program */
 
@@ -184,22 +184,13 @@ static int worker(void)
 
 static void a_worker_that_dies_is_named_before_its_peers(void **state)
 {
-    const char *const argv[] = {
-        spawn_bin("trirun"), "--nproc-per-node", "3", own_path, "worker", NULL};
-    char home[256], variable[300];
-    const char *const env[] = {variable, NULL};
-    spawn s;
+    launcher_job j;
 
     (void)state;
-    spawn_make_folder(home, sizeof(home));
-    snprintf(variable, sizeof(variable), "XDG_RUNTIME_DIR=%s", home);
-    spawn_start(&s, argv, env);
-    assert_int_equal(spawn_wait(&s), 1);
-    if (strstr(SPAWN_ERR(&s), "failed: rank 1 was killed by SIGKILL") == NULL)
-        fail_msg("%s", SPAWN_ERR(&s));
-    spawn_expect_no_process(&s);
-    spawn_free(&s);
-    spawn_remove_folder(home);
+    TRIRUN(&j, "--nproc-per-node", "3", own_path, "worker");
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "failed: rank 1 was killed by SIGKILL");
+    trirun_end(&j, 1);
 }
 
 static void a_bad_environment_is_one_clear_line(void **state)

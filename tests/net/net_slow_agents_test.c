@@ -7,11 +7,25 @@
 
 static const char *own_path; /* of this program */
 
-/* For so long may a start take over 200 ms there and back: nothing but the time of the ways, and
- * room for a loaded machine. When every key was two questions one rank per host took 15 s. */
-enum { START_MS = 9000, START_PAIRS_MS = 18000 };
+/* A start over 200 ms there and back takes seconds, and more on a loaded machine. Only the time is
+ * printed, for whoever looks; this is a watchdog. */
+enum { START_MS = 60000 };
 
-static void check_slow(const char *nproc, int delay_ms, int kbit, int queue_bytes, double limit_ms)
+/* Until so many workers of the agent have had their first sum. */
+static void all_run(host_agent *a, int size, int n)
+{
+    const double deadline_ms = host_now_ms() + START_MS;
+    char text[32];
+
+    snprintf(text, sizeof(text), "ms: %d of", size);
+    while (host_agent_count(a, text) < n || a->job.run.text[0][a->job.run.used[0] - 1] != '\n') {
+        if (host_now_ms() > deadline_ms)
+            fail_msg("not all %d run:\n%s%s", n, SPAWN_OUT(&a->job.run), SPAWN_ERR(&a->job.run));
+        spawn_poll(&a->job.run, 20);
+    }
+}
+
+static void check_slow(const char *nproc, int delay_ms, int kbit, int queue_bytes)
 {
     int size = nproc != NULL ? 2 * (int)strtol(nproc, NULL, 10) : 2;
     host_agent a[2];
@@ -33,10 +47,9 @@ static void check_slow(const char *nproc, int delay_ms, int kbit, int queue_byte
     for (int i = 0; i < 2; i++)
         host_agent_start(&a[i], &j, i + 1);
     for (int i = 0; i < 2; i++) {
-        double took_ms = host_agent_runs(&a[i], size) - start_ms;
-
-        print_message("          running after %.0f ms\n", took_ms);
-        assert_true(took_ms < limit_ms);
+        a[i].job.run.deadline_ms = START_MS;
+        print_message("          running after %.0f ms\n", host_agent_runs(&a[i], size) - start_ms);
+        all_run(&a[i], size, size / 2);
     }
     for (int i = 0; i < 2; i++)
         host_agent_forget(&a[i]);
@@ -48,19 +61,19 @@ static void check_slow(const char *nproc, int delay_ms, int kbit, int queue_byte
 static void a_slow_wire_is_no_death(void **state)
 {
     (void)state;
-    check_slow(NULL, 100, 0, 0, START_MS);
+    check_slow(NULL, 100, 0, 0);
 }
 
 static void pairs_of_ranks_start_over_a_slow_wire(void **state)
 {
     (void)state;
-    check_slow("2", 100, 0, 0, START_PAIRS_MS);
+    check_slow("2", 100, 0, 0);
 }
 
 static void a_full_wire_is_no_death(void **state)
 {
     (void)state;
-    check_slow(NULL, 20, 1000, 64 << 10, 60000);
+    check_slow(NULL, 20, 1000, 64 << 10);
 }
 
 static const struct CMUnitTest tests[] = {

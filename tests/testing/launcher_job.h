@@ -7,7 +7,9 @@
 #ifndef TEST_LAUNCHER_JOB_H
 #define TEST_LAUNCHER_JOB_H
 
+#include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -21,26 +23,56 @@ typedef struct launcher_job {
     char folder[320];
 } launcher_job;
 
-/* env: more variables of its environment, at most 8, ends with NULL; NULL = none. */
+/* Starts argv, which starts trirun, in a home of its own. env: more variables of its environment,
+ * at most 8, ends with NULL; NULL = none. */
+static inline void trirun_start_by(launcher_job *j, const char *const *argv, const char *const *env)
+{
+    char own[sizeof(j->home)], home[300], temporary[300];
+    const char *all[16] = {home, temporary, "OMP_NUM_THREADS", "TRI_NUM_THREADS", "TRI_RUN_DIR"};
+
+    for (int i = 0; env != NULL && env[i] != NULL; i++)
+        all[i + 5] = env[i];
+    spawn_make_folder(own, sizeof(own));
+    memcpy(j->home, own, sizeof(own));
+    snprintf(home, sizeof(home), "XDG_RUNTIME_DIR=%s", own);
+    snprintf(temporary, sizeof(temporary), "TMPDIR=%s", own);
+    snprintf(j->folder, sizeof(j->folder), "%s/trireme-%d", own, (int)getuid());
+    spawn_start(&j->trirun, argv, all);
+}
+
 static inline void trirun_start(launcher_job *j, const char *const *args, const char *const *env)
 {
     const char *argv[48] = {spawn_bin("trirun")};
-    char home[300], temporary[300];
-    const char *all[16] = {home, temporary, "OMP_NUM_THREADS", "TRI_NUM_THREADS", "TRI_RUN_DIR"};
 
     for (int i = 0; args[i] != NULL; i++)
         argv[i + 1] = args[i];
-    for (int i = 0; env != NULL && env[i] != NULL; i++)
-        all[i + 5] = env[i];
-    spawn_make_folder(j->home, sizeof(j->home));
-    snprintf(home, sizeof(home), "XDG_RUNTIME_DIR=%s", j->home);
-    snprintf(temporary, sizeof(temporary), "TMPDIR=%s", j->home);
-    snprintf(j->folder, sizeof(j->folder), "%s/trireme-%d", j->home, (int)getuid());
-    spawn_start(&j->trirun, argv, all);
+    trirun_start_by(j, argv, env);
 }
 #define TRIRUN(j, ...) trirun_start(j, (const char *const[]){__VA_ARGS__, NULL}, NULL)
 #define TRIRUN_ENV(j, env, ...)                                                                    \
     trirun_start(j, (const char *const[]){__VA_ARGS__, NULL}, (const char *const[]){env, NULL})
+
+/* `trirun WORDS`, in a shell, on a terminal of 77 columns, which util-linux' script gives. False: a
+ * bare chroot has no pseudo-terminals; then nobody has one, and there is nothing to see. */
+static inline bool trirun_start_on_terminal(launcher_job *j, const char *words,
+                                            const char *const *env)
+{
+    char command[4200];
+    const char *const argv[] = {"script", "-qec", command, "/dev/null", NULL};
+    int fd = posix_openpt(O_RDWR | O_NOCTTY), other = -1;
+
+    if (fd >= 0 && grantpt(fd) == 0 && unlockpt(fd) == 0 && ptsname(fd) != NULL)
+        other = open(ptsname(fd), O_RDWR | O_NOCTTY);
+    if (other >= 0)
+        close(other);
+    if (fd >= 0)
+        close(fd);
+    if (other < 0)
+        return false;
+    snprintf(command, sizeof(command), "stty cols 77; %s %s", spawn_bin("trirun"), words);
+    trirun_start_by(j, argv, env);
+    return true;
+}
 
 /* Nothing of the job is left but `n_folders` run folders, and then not those either. */
 static inline void trirun_end(launcher_job *j, int n_folders)
