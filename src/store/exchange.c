@@ -72,21 +72,30 @@ static tri_status in_one(tri_store *store, trii_store_call *calls, int n_calls,
     return status;
 }
 
+static tri_status check_key(const char *key)
+{
+    return strlen(key) <= TRI_STORE_MAX_KEY
+               ? TRI_OK
+               : TRII_FAIL(TRI_ERR_INVALID_ARG, "store: key \"%.40s...\" is too long", key);
+}
+
 tri_status trii_store_exchange(tri_store *store, trii_store_call *calls, int n_calls,
                                const char *const *keys, int n_keys, int64_t timeout_ms,
                                void **values_out, size_t *bytes_out)
 {
-    tri_status status;
+    tri_status status = TRI_OK;
 
-    for (int i = 0; i < n_calls; i++) {
+    for (int i = 0; i < n_calls; i++)
         calls[i].value = NULL;
-        if (strlen(calls[i].key) > TRI_STORE_MAX_KEY)
-            return TRII_FAIL(TRI_ERR_INVALID_ARG, "store: key \"%.40s...\" is too long",
-                             calls[i].key);
-    }
+    for (int i = 0; i < n_calls && status == TRI_OK; i++)
+        status = check_key(calls[i].key);
+    for (int i = 0; i < n_keys && status == TRI_OK; i++)
+        status = check_key(keys[i]);
+    if (status != TRI_OK)
+        return status;
     status = (store->ops->exchange != NULL ? in_one : one_by_one)(
         store, calls, n_calls, keys, n_keys, timeout_ms, values_out, bytes_out);
-    if (status != TRI_OK && status != TRI_ERR_TIMEOUT)
+    if (status != TRI_OK)
         trii_store_calls_free(calls, n_calls);
     for (int i = 0; i < n_calls; i++) {
         if (calls[i].kind == TRII_STORE_READ && calls[i].value != NULL &&

@@ -34,8 +34,10 @@ typedef struct trii_store_call {
  *
  *   values_out  [n_keys], written on OK only; bytes_out likewise, may be NULL
  *
- * Errors: as of the single calls. TIMEOUT: the calls were done and their results are there, to be
- * freed; after other errors there are none.
+ * Errors: as of the single calls. After any of them there are no values, so nothing is to be freed,
+ * and nothing is known of the calls: none, some or all may have been done, and an ADD has the sum
+ * in its number only if the answer came. INVALID_ARG (a key of either kind that is too long): none
+ * were.
  */
 tri_status trii_store_exchange(tri_store *store, trii_store_call *calls, int n_calls,
                                const char *const *keys, int n_keys, int64_t timeout_ms,

@@ -39,20 +39,40 @@ static void check_calls(tri_store *store)
     trii_store_calls_free(calls, 6);
 }
 
-/* What was done before a wait in vain stays, and the store goes on. */
+/* What was done before a wait in vain stays, its values do not, and the store goes on. */
 static void check_timeout(tri_store *store)
 {
     const char *key = "nobody";
-    trii_store_call call = {.kind = TRII_STORE_ADD, .key = "tried", .number = 1};
+    trii_store_call calls[] = {{.kind = TRII_STORE_ADD, .key = "tried", .number = 1},
+                               {.kind = TRII_STORE_READ, .key = "tried"}};
     void *value = NULL;
 
     for (int i = 1; i <= 2; i++) {
-        call.number = 1;
-        assert_int_equal(trii_store_exchange(store, &call, 1, &key, 1, 20, &value, NULL),
+        calls[0].number = 1;
+        assert_int_equal(trii_store_exchange(store, calls, 2, &key, 1, 20, &value, NULL),
                          TRI_ERR_TIMEOUT);
-        assert_int_equal(call.number, i);
+        assert_int_equal(calls[0].number, i);
+        assert_null(calls[1].value);
         assert_null(value);
     }
+}
+
+/* Of either kind: refused before anything is done. */
+static void check_long_keys(tri_store *store)
+{
+    static char text[TRI_STORE_MAX_KEY + 2];
+    const char *key = memset(text, 'k', TRI_STORE_MAX_KEY + 1);
+    trii_store_call calls[] = {{.kind = TRII_STORE_ADD, .key = "long", .number = 1},
+                               {.kind = TRII_STORE_READ, .key = key}};
+    void *value = NULL;
+    int64_t n = 0;
+
+    CHECK_FAILS(trii_store_exchange(store, calls, 2, NULL, 0, 20, NULL, NULL), TRI_ERR_INVALID_ARG,
+                "kkk");
+    CHECK_FAILS(trii_store_exchange(store, calls, 1, &key, 1, 20, &value, NULL),
+                TRI_ERR_INVALID_ARG, "kkk");
+    CHECK_OK(tri_store_add(store, "long", 0, &n));
+    assert_int_equal(n, 0);
 }
 
 static void check_store(tri_store *store)
@@ -61,9 +81,11 @@ static void check_store(tri_store *store)
 
     check_calls(store);
     check_timeout(store);
+    check_long_keys(store);
     CHECK_OK(tri_store_prefix("view", store, &view));
     check_calls(view);
     check_timeout(view);
+    check_long_keys(view);
     tri_store_unref(view);
     tri_store_unref(store);
     assert_int_equal(trii_alloc_live(), 0);

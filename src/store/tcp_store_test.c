@@ -10,6 +10,7 @@
 #include "os/clock.h"
 #include "os/socket.h"
 #include "os/thread.h"
+#include "store/exchange.h"
 #include "store/tcp_server.h"
 #include "store/wire.h"
 #include "testing/check.h"
@@ -496,6 +497,34 @@ static void a_silent_server_is_a_timeout(void **state)
     trii_socket_close(f.listener);
 }
 
+#define READ_OF(key) 2, U64(2), '/', key, U64(7), ABSENT, U64(7), ABSENT
+#define ABSENT '?', 'a', 'b', 's', 'e', 'n', 't'
+
+/* The first reply came, the second does not: no value is left behind. */
+static void an_exchange_without_all_replies_has_no_values(void **state)
+{
+    static const unsigned char quiet[] = {82, READ_OF('a'), READ_OF('b'), 9, U64(1), 'v', 1, 7,
+                                          0,  255};
+    trii_store_call calls[] = {{.kind = TRII_STORE_READ, .key = "a"},
+                               {.kind = TRII_STORE_READ, .key = "b"}};
+    fake_server f = {.script = quiet};
+    long live = trii_alloc_live();
+    tri_store *store = NULL;
+
+    (void)state;
+    start_fake(&f);
+    CHECK_OK(
+        tri_store_tcp("127.0.0.1", f.port, &(tri_store_tcp_options){.timeout_ms = 1000}, &store));
+    CHECK_FAILS(trii_store_exchange(store, calls, 2, NULL, 0, 0, NULL, NULL), TRI_ERR_TIMEOUT,
+                "no answer");
+    assert_null(calls[0].value);
+    assert_null(calls[1].value);
+    tri_store_unref(store);
+    trii_thread_join(&f.thread);
+    trii_socket_close(f.listener);
+    assert_int_equal(trii_alloc_live(), live);
+}
+
 /* --- both ours ------------------------------------------------------------------------------ */
 
 static void the_server_waits_for_its_world(void **state)
@@ -557,6 +586,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(requests_are_pytorchs_bytes),
     cmocka_unit_test(a_server_that_answers_nonsense_or_leaves_is_named),
     cmocka_unit_test(a_silent_server_is_a_timeout),
+    cmocka_unit_test(an_exchange_without_all_replies_has_no_values),
     cmocka_unit_test(the_server_waits_for_its_world),
     cmocka_unit_test(a_taken_port_is_an_error_or_a_client),
     cmocka_unit_test(an_inherited_listener_is_served),
