@@ -47,6 +47,14 @@ static bool all_present(const trii_kv *kv, const trii_slice *keys, size_t n_keys
 
 /* --- waits ------------------------------------------------------------------------------------ */
 
+/* So many bytes of keys are kept for its wait now. */
+static void keep(trii_connection *c, size_t bytes)
+{
+    c->held = c->held - c->kept + bytes;
+    c->server->held = c->server->held - c->kept + bytes;
+    c->kept = bytes;
+}
+
 /* The i-th wait is over. */
 static void answer_wait(trii_connection *c, int i)
 {
@@ -56,6 +64,8 @@ static void answer_wait(trii_connection *c, int i)
     trii_wire_put_u8(&c->out, 0);
     if (done.keys != NULL && do_multi_get(c, done.keys, done.n_keys) != TRI_OK)
         c->out.failed = true; /* closed when it is to be sent */
+    if (done.keys != NULL)
+        keep(c, 0);
     trii_free(done.keys);
     trii_server_mark_dirty(c);
 }
@@ -104,7 +114,8 @@ static tri_status start_wait(trii_connection *c, const trii_slice *keys, size_t 
 }
 
 /* A copy in one block; the request's own go with the next. */
-static tri_status copy_keys(const trii_slice *keys, size_t n_keys, trii_slice **copy_out)
+static tri_status copy_keys(const trii_slice *keys, size_t n_keys, trii_slice **copy_out,
+                            size_t *bytes_out)
 {
     size_t bytes = 0;
     trii_slice *copy;
@@ -114,7 +125,8 @@ static tri_status copy_keys(const trii_slice *keys, size_t n_keys, trii_slice **
         bytes += keys[i].bytes;
     if (n_keys > TRII_WIRE_GET_KEYS || bytes > TRII_WIRE_GET_BYTES)
         return TRII_FAIL(TRI_ERR_FORMAT, "WAIT_GET of %zu keys, %zu bytes", n_keys, bytes);
-    copy = trii_alloc(1, n_keys * sizeof(*copy) + bytes + 1, "store wait");
+    *bytes_out = n_keys * sizeof(*copy) + bytes + 1;
+    copy = trii_alloc(1, *bytes_out, "store wait");
     if (copy == NULL)
         return TRI_ERR_NO_MEMORY;
     next = (char *)(copy + n_keys);
@@ -130,9 +142,13 @@ static tri_status copy_keys(const trii_slice *keys, size_t n_keys, trii_slice **
 static tri_status start_wait_get(trii_connection *c, const trii_slice *keys, size_t n_keys)
 {
     trii_slice *copy;
+    size_t bytes = 0;
     int waits = c->n_waits;
-    tri_status status = copy_keys(keys, n_keys, &copy);
+    tri_status status;
 
+    if (c->kept > 0)
+        return TRII_FAIL(TRI_ERR_FORMAT, "a second WAIT_GET before the answer to the first");
+    status = copy_keys(keys, n_keys, &copy, &bytes);
     if (status != TRI_OK)
         return status;
     if (c->n_waits == TRII_SERVER_MAX_WAITS || !all_present(c->server->kv, keys, n_keys)) {
@@ -146,6 +162,7 @@ static tri_status start_wait_get(trii_connection *c, const trii_slice *keys, siz
     if (status == TRI_OK) {
         c->waits[waits].keys = copy;
         c->waits[waits].n_keys = n_keys;
+        keep(c, bytes);
     }
     return status;
 }
@@ -194,6 +211,7 @@ void trii_server_cancel_waits(trii_connection *c)
             trii_kv_cancel(c->server->kv, w->wait);
         trii_free(w->keys);
     }
+    keep(c, 0);
 }
 
 static void cancel_waits(trii_connection *c)

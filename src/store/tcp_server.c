@@ -18,7 +18,6 @@
 
 #define READ_BYTES ((size_t)64 << 10)
 #define MAX_UNSENT ((size_t)1 << 20) /* replies; above it requests stay unread */
-#define MAX_WAITS 64                 /* of one trii_connection */
 #define SILENCE_MS 60000             /* to show that it speaks our protocol */
 #define MAX_STRANGERS 2048           /* that have not shown it: then the oldest one goes */
 #define MAX_HELD ((size_t)1 << 30)   /* unfinished requests of all clients together */
@@ -179,7 +178,7 @@ static tri_status take_request(trii_connection *c, const char *data, size_t byte
         if (c->parser.room > MAX_UNSENT)
             trii_wire_parser_fini(&c->parser); /* one large request, then perhaps none */
     }
-    held = c->parser.room + c->parser.parts_room * sizeof(trii_slice);
+    held = c->parser.room + c->parser.parts_room * sizeof(trii_slice) + c->kept;
     c->server->held = c->server->held - c->held + held;
     c->held = held;
     return status >= 0 ? make_room(c) : status;

@@ -11,10 +11,11 @@
 
 #define TRII_SERVER_MAX_WAITS 64 /* of one connection */
 
-/* What a connection waits for; with keys, it wants their values then. Where all are there they are
- * read a little later: what others had written before this was asked for lies in the sockets now,
- * and each that has something is read once more first (READ_BYTES). So a value is not older than
- * what its reader may know, as it would not be if it had waited first and then asked. */
+/* What a connection waits for; with keys, it wants their values then: one such at a time, so that
+ * one write of another cannot make the server answer very much at once. Where all are there they
+ * are read a little later: what others had written before this was asked for lies in the sockets
+ * now, and each that has something is read once more first (READ_BYTES). So a value is not older
+ * than what its reader may know, as it would not be if it had waited first and then asked. */
 typedef struct trii_server_wait {
     trii_kv_wait *wait; /* NULL: all are there */
     trii_slice *keys;   /* in one block with their bytes; NULL = it was a WAIT */
@@ -35,6 +36,7 @@ typedef struct trii_connection {
     int n_waits;
     trii_handshake shake;
     size_t held;    /* of the server's `held` */
+    size_t kept;    /* of `held`: the keys of the wait that has some */
     bool knows_key; /* it has proved the job key, or need not */
     bool validated;
     bool dirty; /* in the list of connections with new replies */
@@ -58,7 +60,7 @@ struct trii_tcp_server {
     int64_t complained_ns;
     int64_t patience_ms;
     size_t max_held;
-    size_t held; /* memory of unfinished requests */
+    size_t held; /* memory of unfinished requests, and of keys that are waited for */
     int port;
     trii_kv *kv;
     trii_connection *connections; /* oldest last */

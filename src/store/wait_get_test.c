@@ -8,8 +8,7 @@
 #include "os/clock.h"
 #include "os/loop.h"
 #include "os/socket.h"
-#include "store/tcp_server.h"
-#include "store/wire.h"
+#include "store/tcp_server_inside.h"
 #include "testing/check.h"
 
 #define SOON trii_deadline_ms(20000)
@@ -179,10 +178,92 @@ static void a_value_that_is_there_is_read_in_the_next_pass(void **state)
     end(&s);
 }
 
+static void expect_closed(const scene *s, int fd)
+{
+    char byte;
+    tri_status status;
+
+    serve_until_readable(s, fd);
+    status = trii_socket_recv_all(fd, &byte, 1, SOON);
+    if (status != TRI_END && status != TRI_ERR_PEER_LOST)
+        fail_msg("not closed: %s: %s", tri_status_name(status), tri_last_error());
+}
+
+/* One at a time of a connection, whether its keys are there or not; others may wait as well. */
+static void a_second_one_before_the_answer_closes_the_connection(void **state)
+{
+    static const unsigned char want_x[] = {200, U64(1), U64(1), 'x'};
+    static const unsigned char wait_x[] = {6, U64(1), U64(1), 'x'};
+    static const unsigned char cancel[] = {12}, cancelled[] = {1};
+    static const unsigned char is_old[] = {0, U64(3), 'o', 'l', 'd'};
+    scene s;
+
+    (void)state;
+    begin(&s, 2);
+    for (int i = 0; i < 2; i++) { /* one after the other is well */
+        tell(s.reader, want_k, sizeof(want_k));
+        expect(&s, s.reader, is_old, sizeof(is_old));
+    }
+    for (int i = 0; i < 2; i++) {
+        tell(s.reader, wait_x, sizeof(wait_x));
+        tell(s.reader, want_x, sizeof(want_x));
+        tell(s.reader, cancel, sizeof(cancel));
+        expect(&s, s.reader, cancelled, sizeof(cancelled));
+    }
+    for (int i = 0; i < 2; i++) {
+        tell(s.others[i], want_x, sizeof(want_x));
+        tell(s.others[i], i == 0 ? want_x : want_k, sizeof(want_x));
+        expect_closed(&s, s.others[i]);
+    }
+    served_ping(&s, s.reader);
+    end(&s);
+}
+
+/* The keys that are waited for count as memory that clients hold, until the wait is over. */
+static void keys_that_are_kept_are_counted(void **state)
+{
+    enum { KEY = 8000, N = 8 };
+    static const unsigned char head[] = {200, U64(N)}, set[] = {1}, cancel[] = {12};
+    static const unsigned char nothing[] = {U64(0)};
+    static unsigned char key[8 + KEY], reply[1 + 8 * N];
+    const uint64_t length = KEY;
+    const trii_connection *reader; /* the list begins with the newest */
+    size_t waiting;
+    scene s;
+
+    (void)state;
+    memcpy(key, &length, sizeof(length));
+    for (int end_by = 0; end_by < 2; end_by++) {
+        begin(&s, 0);
+        tell(s.reader, head, sizeof(head));
+        for (int i = 0; i < N; i++)
+            tell(s.reader, key, sizeof(key));
+        served_ping(&s, s.reader);
+        reader = s.server->connections->next;
+        waiting = reader->held;
+        assert_int_equal(s.server->held, waiting + s.server->connections->held);
+        if (end_by == 0) {
+            tell(s.reader, cancel, sizeof(cancel));
+            expect(&s, s.reader, "\1", 1);
+        } else {
+            tell(s.writer, set, sizeof(set));
+            tell(s.writer, key, sizeof(key));
+            tell(s.writer, nothing, sizeof(nothing));
+            serve_until_readable(&s, s.reader);
+            CHECK_OK(trii_socket_recv_all(s.reader, reply, sizeof(reply), SOON));
+        }
+        assert_int_equal(s.server->held, reader->held + s.server->connections->held);
+        assert_in_range(waiting - reader->held, N * KEY, 2 * N * KEY);
+        end(&s);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_was_written_before_is_read),
     cmocka_unit_test(closing_clients_make_no_value_older),
     cmocka_unit_test(many_clients_make_no_value_older),
+    cmocka_unit_test(a_second_one_before_the_answer_closes_the_connection),
+    cmocka_unit_test(keys_that_are_kept_are_counted),
     cmocka_unit_test(a_value_that_is_there_is_read_in_the_next_pass),
 };
 

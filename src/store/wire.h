@@ -37,7 +37,7 @@
  * ours: it saves a way there and back, which between hosts may take 0.2 s. A server that knows it
  * says so by having the key TRII_WIRE_OURS, which is in no list and no count. At most
  * TRII_WIRE_GET_KEYS keys of TRII_WIRE_GET_BYTES together, which it keeps while they are waited
- * for.
+ * for; the next one only after the answer, or after CANCEL_WAIT.
  */
 #ifndef TRII_WIRE_H
 #define TRII_WIRE_H
