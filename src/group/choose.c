@@ -297,7 +297,7 @@ static tri_status make_named(const char *name, tri_store *store, trii_group_args
 tri_status trii_engine_make(const char *name, tri_store *store, trii_group_args *args,
                             const trii_engine **engine_out, void **self_out)
 {
-    tri_status st = TRII_FAIL(TRI_ERR_UNSUPPORTED, "no engine for a group of %d", args->size);
+    tri_status st = TRI_ERR_UNSUPPORTED;
     char tried[TRII_ERR_BYTES / 2] = "";
 
     if (name == NULL && args->size == 1)

@@ -51,9 +51,32 @@ static const char **step_keys(const char *step, int n)
     return keys;
 }
 
-/* Those that have not said anything about `step`. */
-static void name_missing(const trii_group_args *args, const char *step, char *text, size_t size)
+/* What a rank that failed said becomes everybody's. */
+static tri_status failure_of(const trii_group_args *args, int rank, char *text)
 {
+    char *line = strchr(text, ' ');
+    int64_t status = 0;
+    tri_status st;
+
+    if (line != NULL)
+        *line++ = '\0';
+    st = trii_parse_i64(text, "status", INT32_MIN, -1, &status);
+    return st == TRI_OK ? TRII_FAIL((tri_status)status, "rank %d: %s",
+                                    trii_rank_name(args->names, rank), line != NULL ? line : "")
+                        : st;
+}
+
+static bool is_well(const char *text)
+{
+    return strncmp(text, "0 ", 2) == 0;
+}
+
+/* Those that have not said anything about `step`. The failure of one that has, OK if all is well.
+ */
+static tri_status name_missing(const trii_group_args *args, const char *step, char *text,
+                               size_t size)
+{
+    tri_status st = TRI_OK;
     int missing[MAX_NAMED], n = 0, n_ranks = args->size < MAX_NAMED ? args->size : MAX_NAMED;
     const char **keys = step_keys(step, n_ranks);
     trii_store_call *calls = trii_alloc((size_t)n_ranks, sizeof(*calls), "ranks that agree");
@@ -65,6 +88,8 @@ static void name_missing(const trii_group_args *args, const char *step, char *te
         for (int r = 0; r < n_ranks; r++) {
             if (calls[r].value == NULL)
                 missing[n++] = r;
+            else if (st == TRI_OK && !is_well(calls[r].value))
+                st = failure_of(args, r, calls[r].value);
         }
         trii_store_calls_free(calls, n_ranks);
     }
@@ -74,15 +99,21 @@ static void name_missing(const trii_group_args *args, const char *step, char *te
         (void)trii_ranks_text(missing, n, text, size);
     else
         snprintf(text, size, "the others");
+    return st;
 }
 
+/* Who failed, more than who did not come, is why there is no group; but the one may have failed
+ * because of the other. */
 static tri_status agree_timed_out(const trii_group_args *args, const char *step, int64_t waited_ns)
 {
-    char missing[160];
+    char missing[160], why[TRII_ERR_BYTES] = "";
+    tri_status cause = name_missing(args, step, missing, sizeof(missing));
 
-    name_missing(args, step, missing, sizeof(missing));
-    return TRII_FAIL(TRI_ERR_TIMEOUT, "%s: rank %d of %d waited %.1f s for %s to join", args->name,
-                     args->rank, args->size, (double)waited_ns / TRII_NS_PER_S, missing);
+    if (cause != TRI_OK)
+        snprintf(why, sizeof(why), " (%s)", tri_last_error());
+    return TRII_FAIL(cause != TRI_OK ? cause : TRI_ERR_TIMEOUT,
+                     "%s: rank %d of %d waited %.1f s for %s to join%s", args->name, args->rank,
+                     args->size, (double)waited_ns / TRII_NS_PER_S, missing, why);
 }
 
 /* Waits for all keys; says in the log for whom. is_over: NULL, or asked now and then: ABORTED. */
@@ -129,28 +160,13 @@ tri_status trii_agree_wait(const trii_group_args *args, const char *step, char *
     return await(args, step, keys, 1, verdict_out, NULL, NULL);
 }
 
-/* What a rank that failed said becomes everybody's. */
-static tri_status failure_of(const trii_group_args *args, int rank, char *text)
-{
-    char *line = strchr(text, ' ');
-    int64_t status = 0;
-    tri_status st;
-
-    if (line != NULL)
-        *line++ = '\0';
-    st = trii_parse_i64(text, "status", INT32_MIN, -1, &status);
-    return st == TRI_OK ? TRII_FAIL((tri_status)status, "rank %d: %s",
-                                    trii_rank_name(args->names, rank), line != NULL ? line : "")
-                        : st;
-}
-
 /* texts: [size], which all have said; freed here unless texts_out takes them. */
 static tri_status judge(const trii_group_args *args, char **texts, char **texts_out)
 {
     tri_status st = TRI_OK;
 
     for (int r = 0; r < args->size && st == TRI_OK; r++) {
-        if (strncmp(texts[r], "0 ", 2) != 0)
+        if (!is_well(texts[r]))
             st = failure_of(args, r, texts[r]);
     }
     for (int r = 0; r < args->size; r++) {

@@ -134,7 +134,17 @@ static bool is_our_name(const char *name)
 {
     static const size_t length = sizeof(TRII_CGROUP_PREFIX) - 1;
 
-    return strncmp(name, TRII_CGROUP_PREFIX, length) == 0 && isdigit((unsigned char)name[length]);
+    static const char digits[] = "0123456789";
+    size_t pid, number;
+
+    if (strncmp(name, TRII_CGROUP_PREFIX, length) != 0)
+        return false;
+    name += length;
+    pid = strspn(name, digits);
+    if (pid == 0 || name[pid] != '-')
+        return false;
+    number = strspn(name + pid + 1, digits);
+    return number > 0 && name[pid + 1 + number] == '\0';
 }
 
 void trii_cgroup_outside(char *path)
@@ -170,7 +180,7 @@ static bool is_populated(int folder_fd, int deadline_ms)
     static const char name[] = "populated 1";
     const int64_t deadline_ns = trii_deadline_ms(deadline_ms);
     int fd = openat(folder_fd, "cgroup.events", O_RDONLY | O_CLOEXEC);
-    bool populated = false;
+    bool populated = fd < 0 && errno != ENOENT && errno != ENODEV; /* these: it is removed */
 
     while (fd >= 0) {
         char text[256];

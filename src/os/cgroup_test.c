@@ -92,7 +92,11 @@ static void names_of_ours_are_cut_off(void **state)
                  {"/a/trireme-12-0/trireme-13-1", "/a"},
                  {"/trireme-12-0/a", "/trireme-12-0/a"},
                  {"/a/trireme-test-1", "/a/trireme-test-1"},
-                 {"/a/trireme-", "/a/trireme-"}};
+                 {"/a/trireme-", "/a/trireme-"},
+                 {"/a/trireme-1", "/a/trireme-1"},
+                 {"/a/trireme-1-", "/a/trireme-1-"},
+                 {"/a/trireme-1-0a", "/a/trireme-1-0a"},
+                 {"/a/trireme-1.service", "/a/trireme-1.service"}};
     char path[80];
 
     (void)state;

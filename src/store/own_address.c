@@ -126,13 +126,17 @@ static void word_nobody(const trii_own_address *own, const char *what, char *why
              has);
 }
 
-/* For who asks. */
-static void judge(trii_own_address *own, trii_own_verdict verdict, const char *why)
+/* For who asks. False: nobody wants to know any more. */
+static bool judge(trii_own_address *own, trii_own_verdict verdict, const char *why)
 {
+    bool stop;
+
     trii_mutex_lock(&own->mutex);
     own->verdict = verdict;
     snprintf(own->why, sizeof(own->why), "%s", why);
+    stop = own->stop;
     trii_mutex_unlock(&own->mutex);
+    return !stop;
 }
 
 /* False: nobody wants to know any more. */
@@ -167,8 +171,7 @@ static void look_there(trii_own_address *own)
         if (soon)
             continue;
         word_nobody(own, what, why, sizeof(why));
-        judge(own, verdict, why);
-        if (!told)
+        if (judge(own, verdict, why) && !told)
             TRII_LOG(TRII_LOG_WARN, "store",
                      "%s (unless the others get here through it: NAT, a service)", why);
         told = true;

@@ -803,8 +803,10 @@ static void every_allocation_may_fail_while_forming(void **state)
             if (ranks[r].size > 0)
                 trii_thread_join(&ranks[r].thread);
             done = done && ranks[r].size > 0 && ranks[r].status == TRI_OK;
+            /* the other, without memory, may close its port without a word */
             if (ranks[r].size > 0 && ranks[r].status != TRI_OK &&
-                ranks[r].status != TRI_ERR_NO_MEMORY && ranks[r].status != TRI_ERR_TIMEOUT)
+                ranks[r].status != TRI_ERR_NO_MEMORY && ranks[r].status != TRI_ERR_TIMEOUT &&
+                strstr(ranks[r].error, "s for rank ") == NULL)
                 fail_msg("allocation %ld, rank %d: %s: %s", n, r, tri_status_name(ranks[r].status),
                          ranks[r].error);
         }

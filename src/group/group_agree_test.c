@@ -1,0 +1,105 @@
+/*
+ * group_agree_test.c - ranks agree by what each of them says: a failure is everybody's, also where
+ * somebody never says anything.
+ */
+#include "testing/check.h"
+#include "testing/ranks.h"
+
+#include "base/err.h"
+#include "group/engine.h"
+#include "os/clock.h"
+
+static trii_group_args args_of(const rank_env *env, int64_t deadline_ms)
+{
+    return (trii_group_args){.store = env->store,
+                             .rank = env->rank,
+                             .size = env->size,
+                             .name = "agree",
+                             .deadline_ns = trii_deadline_ms(deadline_ms)};
+}
+
+static const char *all_say_where_they_are(rank_env *env)
+{
+    const trii_group_args args = args_of(env, 30000);
+    char mine[32], *texts[RANKS_MAX] = {NULL};
+
+    snprintf(mine, sizeof(mine), "at %d", env->rank);
+    RANK_TRY(env, trii_group_gather(&args, "where", TRI_OK, mine, texts));
+    for (int r = 0; r < env->size; r++) {
+        char expected[32];
+
+        snprintf(expected, sizeof(expected), "at %d", r);
+        if (strcmp(texts[r], expected) != 0)
+            return RANK_FAIL(env, "rank %d says %s", r, texts[r]);
+        tri_store_free(texts[r]);
+    }
+    return NULL;
+}
+
+static void texts_come_in_the_order_of_ranks(void **state)
+{
+    (void)state;
+    run_threads(5, NULL, all_say_where_they_are, NULL);
+}
+
+/* Rank 1 fails; rank 2 comes (arg NULL) or does not. */
+static const char *one_fails(rank_env *env)
+{
+    const char *const said[] = {"step/1"};
+    char *texts[RANKS_MAX] = {NULL};
+    trii_group_args args;
+    tri_status mine = TRI_OK;
+
+    if (env->rank == 2 && env->arg != NULL)
+        return NULL;
+    if (env->rank == 0)
+        RANK_TRY(env, tri_store_wait(env->store, said, 1, 30000));
+    args = args_of(env, env->arg == NULL ? 30000 : 300);
+    if (env->rank == 1)
+        mine = TRII_FAIL(TRI_ERR_NO_MEMORY, "no room for it");
+    RANK_FAILS(env, trii_group_gather(&args, "step", mine, "well", texts), TRI_ERR_NO_MEMORY,
+               "rank 1: no room for it");
+    if (env->arg != NULL && env->rank == 0 &&
+        strstr(tri_last_error(), "s for rank 2 to join") == NULL)
+        return RANK_FAIL(env, "%s", tri_last_error());
+    return NULL;
+}
+
+static void a_failure_of_one_is_everybodys(void **state)
+{
+    (void)state;
+    run_threads(3, NULL, one_fails, NULL);
+}
+
+static void a_failure_comes_before_who_is_missing(void **state)
+{
+    static int gone;
+
+    (void)state;
+    run_threads(3, NULL, one_fails, &gone);
+}
+
+static const char *one_is_missing(rank_env *env)
+{
+    const trii_group_args args = args_of(env, 300);
+
+    if (env->rank == 0)
+        RANK_FAILS(env, trii_group_agree(&args, "step", TRI_OK), TRI_ERR_TIMEOUT,
+                   "s for rank 1 to join");
+    return NULL;
+}
+
+static void who_is_missing_is_named(void **state)
+{
+    (void)state;
+    run_threads(2, NULL, one_is_missing, NULL);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(texts_come_in_the_order_of_ranks),
+    cmocka_unit_test(a_failure_of_one_is_everybodys),
+    cmocka_unit_test(a_failure_comes_before_who_is_missing),
+    cmocka_unit_test(who_is_missing_is_named),
+};
+
+TEST_MAIN(tests)
