@@ -32,8 +32,6 @@ static int guard_main(void *arg)
         if (status == TRI_OK)
             status = trii_fd_read(args->fd, &word, 1, &got);
     } while (status == TRI_INPROGRESS);
-    if (status == TRI_OK)
-        return 0; /* dismissed */
     snprintf(mark, sizeof(mark), "TRI_RUN_DIR=%s", folder.path);
     trii_cgroup_kill(&cgroup);
     /* What is killed may be starting something this moment, so look until nothing is found. */
@@ -68,14 +66,9 @@ tri_status trii_guard_start(trii_guard *guard, const trii_run_folder *folder,
 
 void trii_guard_dismiss(trii_guard *guard)
 {
-    size_t put;
-    tri_status status;
-
     if (guard->pid == 0)
         return;
-    status = trii_fd_write(guard->alive_fd, "q", 1, &put);
-    (void)status; /* it may be dead; then there is nobody to tell */
+    trii_process_kill(guard->pid); /* it would not hear a word if it is stopped */
     trii_fd_close(guard->alive_fd);
-    trii_process_wait(guard->pid);
     guard->pid = 0;
 }

@@ -2,8 +2,8 @@
  * guard.h - a second process that cleans up when the agent was killed and cannot.
  *
  * The kernel kills the workers with the agent (parent-death signal), but not what the workers
- * started. The guard sleeps on a pipe whose other end only the agent holds: when it closes
- * without a word, what is in the job's control group is killed, and every process whose environment
+ * started. The guard sleeps on a pipe whose other end only the agent holds: when it closes,
+ * what is in the job's control group is killed, and every process whose environment
  * carries the job's TRI_RUN_DIR: not all may have control groups, and some leave them.
  */
 #ifndef TRII_LAUNCH_GUARD_H

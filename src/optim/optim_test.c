@@ -304,6 +304,12 @@ static void one_cycle_is_that_of_torch(void **state)
                 golden_cycle_three_lr, golden_cycle_three_momentum,
                 TRII_COUNT_OF(golden_cycle_three_lr));
     /* before the first step and behind the last it stands still */
+    for (int64_t step = 0; step < 5; step++) { /* a rise of 0.2 * 5 = 1 step */
+        tri_one_cycle_point p = tri_schedule_one_cycle(
+            0.4, 5, step, &(tri_one_cycle_options){.pct_start = 0.2, .linear = true});
+
+        assert_true(step == 0 ? p.lr == 0.4 : p.lr > 0.0 && p.lr < 0.4);
+    }
     assert_true(tri_schedule_one_cycle(0.4, 21, -3, NULL).lr ==
                 tri_schedule_one_cycle(0.4, 21, 0, NULL).lr);
     assert_true(tri_schedule_one_cycle(0.4, 21, 99, NULL).lr ==

@@ -60,7 +60,8 @@ tri_one_cycle_point tri_schedule_one_cycle(double lr_max, int64_t total_steps, i
     at = at < 0.0 ? 0.0 : at > last ? last : at;
     while (i < n_phases - 1 && at > phases[i].end)
         start = phases[i++].end;
-    share = (at - start) / (phases[i].end - start);
+    /* a rise of one step is over at once */
+    share = phases[i].end > start ? (at - start) / (phases[i].end - start) : 1.0;
     return (tri_one_cycle_point){
         .lr = anneal(o.linear, phases[i].lr_from, phases[i].lr_to, share),
         .momentum = anneal(o.linear, phases[i].momentum_from, phases[i].momentum_to, share)};

@@ -32,6 +32,7 @@ extern char **environ;
 
 /* What the child tells us until exec, in memory that both see. */
 typedef struct child_outcome {
+    bool began;
     int error; /* errno of the call that failed */
     const char *failed_call;
 } child_outcome;
@@ -39,6 +40,7 @@ typedef struct child_outcome {
 typedef struct child_args {
     const trii_process_spec *spec;
     int parent;
+    int group_fd; /* of cgroup.procs of the group into which it shall move; -1 = none */
     child_outcome *outcome;
 } child_args;
 
@@ -65,6 +67,10 @@ static int child_main(void *arg)
     struct sigaction action = {.sa_handler = SIG_DFL};
     sigset_t none;
 
+    args->outcome->began = true;
+    /* If it must not move, it runs where we are. */
+    if (args->group_fd >= 0 && write(args->group_fd, "0", 1) < 0)
+        errno = 0;
     if (setsid() < 0)
         return child_fail(args, "setsid");
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
@@ -85,8 +91,8 @@ static int child_main(void *arg)
 }
 
 /* Begins the child in its control group, which only clone3 can, and C has no way to give that a
- * stack: its process id, or -1. To begin in ours and to move by cgroup.procs would wait for other
- * users of a lock of the kernel, milliseconds for one start in ten. */
+ * stack: its process id, or -1. To begin in ours and to move by cgroup.procs waits for other users
+ * of a lock of the kernel, milliseconds for one start in ten. */
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 static int start_inside(child_args *args, char *stack, int *pidfd_out)
 {
@@ -123,7 +129,8 @@ static int start_inside(child_args *args, char *stack, int *pidfd_out)
 {
     child_outcome *shared =
         mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    child_args copy = {.spec = args->spec, .parent = args->parent, .outcome = shared};
+    child_args copy = {
+        .spec = args->spec, .parent = args->parent, .group_fd = -1, .outcome = shared};
     struct clone_args how = {.flags = CLONE_VFORK | CLONE_PIDFD | CLONE_INTO_CGROUP,
                              .pidfd = (uint64_t)(uintptr_t)pidfd_out,
                              .exit_signal = SIGCHLD,
@@ -145,25 +152,43 @@ static int start_inside(child_args *args, char *stack, int *pidfd_out)
 }
 #endif
 
+static int start_beside(child_args *args, char *stack, int *pidfd_out)
+{
+    return clone(child_main, stack + CHILD_STACK_BYTES,
+                 CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, args, pidfd_out);
+}
+
+/* Some kernels (6.14 and later) compare how often our own group and that of the child were killed,
+ * and kill a child at its birth in a group that was killed before: a second life after a first
+ * whose leftovers were deaf. Such a child has not begun; the next one moves there by itself. */
 static int start_child(child_args *args, char *stack, int *pidfd_out)
 {
-    int pid = -1;
+    const trii_cgroup *group = args->spec->cgroup;
+    int pid;
 
-    if (args->spec->cgroup != NULL) {
-        pid = start_inside(args, stack, pidfd_out);
-        if (pid < 0) /* an old kernel, a filter of system calls, no right to leave our own group */
-            TRII_LOG(TRII_LOG_DEBUG, "os", "start in %s: %s", args->spec->cgroup->path,
-                     strerror(errno));
+    if (group == NULL)
+        return start_beside(args, stack, pidfd_out);
+    pid = start_inside(args, stack, pidfd_out);
+    if (pid >= 0 && args->outcome->began)
+        return pid;
+    if (pid >= 0) {
+        trii_process_wait(pid);
+        close(*pidfd_out);
     }
-    return pid >= 0 ? pid
-                    : clone(child_main, stack + CHILD_STACK_BYTES,
-                            CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, args, pidfd_out);
+    TRII_LOG(TRII_LOG_DEBUG, "os", "start in %s: %s", group->path,
+             /* an old kernel, a filter of system calls, no right to leave our own group */
+             pid >= 0 ? "killed at once" : strerror(errno));
+    args->group_fd = openat(group->fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+    pid = start_beside(args, stack, pidfd_out);
+    if (args->group_fd >= 0)
+        close(args->group_fd);
+    return pid;
 }
 
 tri_status trii_process_start(const trii_process_spec *spec, trii_process *process_out)
 {
     child_outcome outcome = {0};
-    child_args args = {.spec = spec, .parent = getpid(), .outcome = &outcome};
+    child_args args = {.spec = spec, .parent = getpid(), .group_fd = -1, .outcome = &outcome};
     sigset_t all, before;
     char *stack;
     int pid, pidfd = -1, error;

@@ -81,6 +81,8 @@ tri_status trii_process_fork(int (*main)(void *arg), void *arg, const int *fds, 
 
 /* Blocks until the child has ended, and forgets it. */
 void trii_process_wait(int pid);
+/* SIGKILL to a child of trii_process_fork, and waits for its end. */
+void trii_process_kill(int pid);
 
 /* Runs the file instead of us; argv ends with NULL. Returns only if that failed: NOT_FOUND, IO. */
 tri_status trii_process_become(const char *path, const char *const *argv) TRI_MUST_CHECK;

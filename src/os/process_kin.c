@@ -121,6 +121,12 @@ static bool has_no_children(void)
     return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD;
 }
 
+void trii_process_kill(int pid)
+{
+    kill(pid, SIGKILL);
+    trii_process_wait(pid);
+}
+
 void trii_process_continue(const trii_process *process)
 {
     if (process->pidfd >= 0 && trii_proc_state(process->pid) == 'T')

@@ -112,6 +112,30 @@ static void a_daemon_ends_before_the_workers_start_again(void **state)
     spawn_remove_folder(folder);
 }
 
+/* Its group was killed for it: some kernels end at once what begins there afterwards. */
+static void workers_start_again_after_a_deaf_daemon(void **state)
+{
+    char own[TRII_CGROUP_BYTES], folder[256];
+    bool grouped = find_own_group(own);
+    launcher_job j;
+
+    (void)state;
+    spawn_make_folder(folder, sizeof(folder));
+    TRIRUN(&j, "--max-restarts=2", "--nproc-per-node=2", "--shutdown-timeout=0.1", "sh", "-c",
+           "if [ $TORCHELASTIC_RESTART_COUNT = 2 ]; then\n"
+           "  kill -0 $(cat $1/daemon) 2>/dev/null && echo lives || echo gone\n"
+           "  grep -q '^0:.*/trireme-' /proc/self/cgroup && echo inside || echo outside; exit 0\n"
+           "fi\n[ $RANK = 0 ] || exec sleep 1000\n"
+           "trap '' TERM; rm -f $1/daemon\n" START_DAEMON "exit 3",
+           "x", folder);
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_int_equal(count_in(SPAWN_OUT(&j.trirun), "gone\n"), 2);
+    assert_int_equal(count_in(SPAWN_OUT(&j.trirun), grouped ? "inside\n" : "outside\n"), 2);
+    expect_daemon(read_pid(folder), false);
+    trirun_end(&j, 0);
+    spawn_remove_folder(folder);
+}
+
 /* Starts one, and waits until its daemon, and its guard, are there. */
 static void start_with_guard(launcher_job *j, const char *folder)
 {
@@ -154,6 +178,22 @@ static int find_guard(int pid)
         if (slurp(path, name, sizeof(name)) && strcmp(name, "trirun\n") == 0)
             return child;
     }
+}
+
+static void a_stopped_guard_does_not_hold_up_the_end(void **state)
+{
+    char folder[256];
+    launcher_job j;
+
+    (void)state;
+    spawn_make_folder(folder, sizeof(folder));
+    start_with_guard(&j, folder);
+    kill(find_guard(j.trirun.pid), SIGSTOP);
+    spawn_signal(&j.trirun, SIGTERM);
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    expect_daemon(read_pid(folder), false);
+    trirun_end(&j, 0);
+    spawn_remove_folder(folder);
 }
 
 /* Nobody is left to end it but the next job. */
@@ -287,6 +327,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_daemon_ends_with_the_job),
     cmocka_unit_test(a_daemon_deaf_to_sigterm_ends_with_the_job),
     cmocka_unit_test(a_daemon_ends_before_the_workers_start_again),
+    cmocka_unit_test(workers_start_again_after_a_deaf_daemon),
+    cmocka_unit_test(a_stopped_guard_does_not_hold_up_the_end),
     cmocka_unit_test(a_daemon_ends_with_a_killed_trirun),
     cmocka_unit_test(a_daemon_whose_guard_is_killed_too_ends_with_the_next_job),
     cmocka_unit_test(a_daemon_of_a_trirun_in_a_trirun_ends_too),
