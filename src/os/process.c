@@ -158,9 +158,10 @@ static int start_beside(child_args *args, char *stack, int *pidfd_out)
                  CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, args, pidfd_out);
 }
 
-/* Some kernels (6.14 and later) compare how often our own group and that of the child were killed,
- * and kill a child at its birth in a group that was killed before: a second life after a first
- * whose leftovers were deaf. Such a child has not begun; the next one moves there by itself. */
+/* Some kernels (Linux 6.18 for one) compare how often our own group and that of the child were
+ * killed, and kill a child at its birth in a group that was killed before: a second life after a
+ * first whose leftovers were deaf. Such a child has not begun; the next one moves there by itself.
+ */
 static int start_child(child_args *args, char *stack, int *pidfd_out)
 {
     const trii_cgroup *group = args->spec->cgroup;
