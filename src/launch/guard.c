@@ -23,15 +23,11 @@ static int guard_main(void *arg)
     const guard_args *args = arg;
     trii_run_folder folder = *args->folder;
     trii_cgroup cgroup = *args->cgroup;
-    char word, mark[TRII_RUN_FOLDER_BYTES + 16];
-    size_t got;
-    tri_status status;
+    char mark[TRII_RUN_FOLDER_BYTES + 16];
 
-    do {
-        status = trii_socket_wait(args->fd, TRII_READABLE, TRII_NO_DEADLINE);
-        if (status == TRI_OK)
-            status = trii_fd_read(args->fd, &word, 1, &got);
-    } while (status == TRI_INPROGRESS);
+    /* Nothing is ever written there: it is readable when the agent's end is closed. */
+    while (trii_socket_wait(args->fd, TRII_READABLE, TRII_NO_DEADLINE) != TRI_OK)
+        ;
     snprintf(mark, sizeof(mark), "TRI_RUN_DIR=%s", folder.path);
     trii_cgroup_kill(&cgroup);
     /* What is killed may be starting something this moment, so look until nothing is found. */

@@ -2,9 +2,9 @@
  * guard.h - a second process that cleans up when the agent was killed and cannot.
  *
  * The kernel kills the workers with the agent (parent-death signal), but not what the workers
- * started. The guard sleeps on a pipe whose other end only the agent holds: when it closes,
- * what is in the job's control group is killed, and every process whose environment
- * carries the job's TRI_RUN_DIR: not all may have control groups, and some leave them.
+ * started. The guard sleeps on a pipe whose other end only the agent holds: when that closes, what
+ * is in the job's control group is killed, and every process whose environment carries the job's
+ * TRI_RUN_DIR: not all may have control groups, and some leave them.
  */
 #ifndef TRII_LAUNCH_GUARD_H
 #define TRII_LAUNCH_GUARD_H
@@ -20,7 +20,7 @@ typedef struct trii_guard {
 /* folder, cgroup: borrowed for the call; the guard holds their locks too. Errors: IO. */
 tri_status trii_guard_start(trii_guard *guard, const trii_run_folder *folder,
                             const trii_cgroup *cgroup) TRI_MUST_CHECK;
-/* All is well: the guard ends. Not started: nothing. */
+/* All is well: ends the guard. Not started: nothing. */
 void trii_guard_dismiss(trii_guard *guard);
 
 #endif

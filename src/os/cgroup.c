@@ -3,7 +3,6 @@
  */
 #include "os/cgroup.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

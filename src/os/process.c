@@ -65,12 +65,13 @@ static int child_main(void *arg)
     const child_args *args = arg;
     const trii_process_spec *spec = args->spec;
     struct sigaction action = {.sa_handler = SIG_DFL};
+    ssize_t moved = 0;
     sigset_t none;
 
     args->outcome->began = true;
-    /* If it must not move, it runs where we are. */
-    if (args->group_fd >= 0 && write(args->group_fd, "0", 1) < 0)
-        errno = 0;
+    if (args->group_fd >= 0)
+        moved = write(args->group_fd, "0", 1);
+    (void)moved; /* if it must not, it runs where we are */
     if (setsid() < 0)
         return child_fail(args, "setsid");
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
