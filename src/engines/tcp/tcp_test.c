@@ -1,6 +1,6 @@
 /*
- * tcp_test.c - what is the tcp engine's own: forming the mesh, frames under load, leaving,
- * and failures. Ranks are threads; tests/conformance runs what every engine promises.
+ * tcp_test.c - what is the tcp engine's own: frames under load, leaving, and failures. Ranks are
+ * threads; tests/conformance runs what every engine promises, tcp_forming_test.c forms the mesh.
  */
 #include <stdatomic.h>
 
@@ -10,45 +10,9 @@
 #include "base/dtype.h"
 #include "group/reduce/reduce.h"
 #include "os/clock.h"
-#include "os/socket.h"
 #include "os/thread.h"
 #include "testing/check.h"
-
-#define MAX_RANKS 11
-
-typedef struct rank_arg rank_arg;
-typedef tri_status (*rank_main)(rank_arg *a);
-
-struct rank_arg {
-    int rank, size;
-    tri_store *store;
-    tri_group *group;
-    rank_main main;
-    const void *what; /* the case's */
-    tri_group_options options;
-    tri_status status;
-    char error[512];
-    int64_t failed_ns; /* when main returned */
-    trii_thread thread;
-};
-
-static tri_status failed(const char *what)
-{
-    fprintf(stderr, "%s\n", what);
-    return TRI_ERR_INTERNAL;
-}
-
-static void run_rank(void *p)
-{
-    rank_arg *a = p;
-
-    a->status = tri_group_create(a->store, a->rank, a->size, &a->options, &a->group);
-    if (a->status == TRI_OK)
-        a->status = a->main(a);
-    a->failed_ns = trii_now_ns();
-    snprintf(a->error, sizeof(a->error), "%s", a->status != TRI_OK ? tri_last_error() : "");
-    tri_group_unref(a->group);
-}
+#include "testing/tcp_ranks.h"
 
 /* Runs `main` on every rank; statuses are left in ranks[]. */
 static void run_ranks(int size, rank_main run, const void *what, int64_t timeout_ms,
@@ -136,8 +100,6 @@ typedef struct reduce_case {
     tri_redop op;
     bool in_place;
 } reduce_case;
-
-static const reduce_case short_sum = {1000, TRI_REDOP_SUM, false};
 
 static tri_status reduce_main(rank_arg *a)
 {
@@ -422,13 +384,6 @@ static void a_message_passes_collectives_that_are_not_begun(void **state)
 
 /* --- failures --------------------------------------------------------------------------------- */
 
-static void expect_failure(const rank_arg *a, tri_status status, const char *text)
-{
-    if (a->status != status || strstr(a->error, text) == NULL)
-        fail_msg("rank %d: %s: \"%s\" instead of %s: \"%s\"", a->rank, tri_status_name(a->status),
-                 a->error, tri_status_name(status), text);
-}
-
 /* Rank 2 stays away from the second call until the others have given up. */
 static tri_status absent_main(rank_arg *a)
 {
@@ -664,159 +619,6 @@ static void threads_that_wait_share_the_polling(void **state)
     all_ok(3, two_waiters_main, NULL);
 }
 
-/* --- forming ---------------------------------------------------------------------------------- */
-
-static tri_status nothing_main(rank_arg *a)
-{
-    (void)a;
-    return TRI_OK;
-}
-
-static void a_rank_that_never_comes_is_named(void **state)
-{
-    tri_store *store = NULL;
-    tri_group *group = NULL;
-
-    (void)state;
-    CHECK_OK(tri_store_hash(&store));
-    CHECK_FAILS(tri_group_create(store, 0, 2,
-                                 &(tri_group_options){.engine = "tcp", .timeout_ms = 50}, &group),
-                TRI_ERR_TIMEOUT, "rank 1");
-    assert_null(group);
-    tri_store_unref(store);
-}
-
-/* Where rank 0 listens, as it was published. */
-static void published_address(tri_store *store, char *host, int *port_out)
-{
-    void *value = NULL;
-
-    CHECK_OK(tri_store_get(store, "tri_group/1/tcp/addr/0", 20000, &value, NULL));
-    assert_int_equal(sscanf(value, "0 %*s %d %63s", port_out, host), 2);
-    tri_store_free(value);
-}
-
-/* What a rank says first (tcp_connect.c), but with another token. */
-typedef struct impostor {
-    uint32_t magic;
-    int32_t rank, size;
-    char token[33];
-} impostor;
-
-static void one_host_listens_on_loopback_and_lets_no_stranger_in(void **state)
-{
-    static const impostor lie = {.magic = 0x54524931, .rank = 1, .size = 2, .token = "0123"};
-    char host[64], hosts[4][TRII_ADDR_TEXT];
-    int port;
-
-    (void)state;
-    for (int round = 0; round < 12; round++) {
-        rank_arg ranks[2];
-        tri_store *store = NULL;
-        int stranger = -1, other = -1;
-
-        CHECK_OK(tri_store_hash(&store));
-        for (int r = 0; r < 2; r++) {
-            ranks[r] = (rank_arg){.rank = r,
-                                  .size = 2,
-                                  .store = store,
-                                  .main = reduce_main,
-                                  .what = &short_sum,
-                                  .options = {.engine = "tcp", .timeout_ms = 20000}};
-            CHECK_OK(trii_thread_start(&ranks[r].thread, "rank", run_rank, &ranks[r]));
-        }
-        published_address(store, host, &port);
-        assert_string_equal(host, "127.0.0.1");
-        /* it comes at any moment of the forming, or too late: it makes no difference; the
-         * first says nothing, the second what a scanner says */
-        if (trii_socket_connect(host, port, trii_deadline_ms(5000), false, &stranger) == TRI_OK &&
-            round > 0 &&
-            trii_socket_send_all(stranger, round > 1 ? (const void *)&lie : "GET / HTTP/1.0 please",
-                                 round > 1 ? sizeof(lie) : 21, trii_deadline_ms(5000)) != TRI_OK)
-            assert_true(strlen(tri_last_error()) > 0);
-        if (trii_socket_addresses(hosts, 4) > 0)
-            assert_int_not_equal(
-                trii_socket_connect(hosts[0], port, trii_deadline_ms(1000), false, &other), TRI_OK);
-        for (int r = 0; r < 2; r++) {
-            trii_thread_join(&ranks[r].thread);
-            expect_failure(&ranks[r], TRI_OK, "");
-        }
-        trii_socket_close(stranger);
-        tri_store_unref(store);
-    }
-}
-
-static void addresses_of_all_kinds_are_found(void **state)
-{
-    static const char *const binds[] = {"127.0.0.2", "::1", "0.0.0.0"};
-
-    (void)state;
-    for (size_t b = 0; b < sizeof(binds) / sizeof(binds[0]); b++) {
-        rank_arg ranks[3];
-        tri_store *store = NULL;
-
-        CHECK_OK(tri_store_hash(&store));
-        for (int r = 0; r < 3; r++) {
-            ranks[r] = (rank_arg){
-                .rank = r,
-                .size = 3,
-                .store = store,
-                .main = reduce_main,
-                .what = &short_sum,
-                .options = {.engine = "tcp", .timeout_ms = 20000, .bind_host = binds[b]}};
-            CHECK_OK(trii_thread_start(&ranks[r].thread, "rank", run_rank, &ranks[r]));
-        }
-        for (int r = 0; r < 3; r++) {
-            trii_thread_join(&ranks[r].thread);
-            expect_failure(&ranks[r], TRI_OK, "");
-        }
-        tri_store_unref(store);
-    }
-}
-
-static void every_allocation_may_fail_while_forming(void **state)
-{
-    long live = trii_alloc_live();
-    bool done = false;
-
-    (void)state;
-    for (long n = 1; !done; n++) {
-        rank_arg ranks[MAX_RANKS];
-        tri_store *store = NULL;
-
-        CHECK_OK(tri_store_hash(&store));
-        for (int r = 0; r < 2; r++)
-            ranks[r] = (rank_arg){.rank = r,
-                                  .size = 2,
-                                  .store = store,
-                                  .main = nothing_main,
-                                  .options = {.engine = "tcp", .timeout_ms = 100}};
-        trii_alloc_fail_at(n);
-        for (int r = 0; r < 2; r++) {
-            if (trii_thread_start(&ranks[r].thread, "rank", run_rank, &ranks[r]) != TRI_OK) {
-                ranks[r].size = 0; /* could not start: the thread's own allocation failed */
-                trii_alloc_fail_at(0);
-            }
-        }
-        done = true;
-        for (int r = 0; r < 2; r++) {
-            if (ranks[r].size > 0)
-                trii_thread_join(&ranks[r].thread);
-            done = done && ranks[r].size > 0 && ranks[r].status == TRI_OK;
-            /* the other, without memory, may close its port without a word */
-            if (ranks[r].size > 0 && ranks[r].status != TRI_OK &&
-                ranks[r].status != TRI_ERR_NO_MEMORY && ranks[r].status != TRI_ERR_TIMEOUT &&
-                strstr(ranks[r].error, "s for rank ") == NULL)
-                fail_msg("allocation %ld, rank %d: %s: %s", n, r, tri_status_name(ranks[r].status),
-                         ranks[r].error);
-        }
-        trii_alloc_fail_at(0);
-        tri_store_unref(store);
-        assert_int_equal(trii_alloc_live(), live);
-        assert_in_range(n, 1, 2000);
-    }
-}
-
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(all_reduce_has_the_bits_of_the_reference),
     cmocka_unit_test(a_large_all_reduce_goes_round_the_rings),
@@ -831,10 +633,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(leaving_in_order_is_no_failure_until_it_is_needed),
     cmocka_unit_test(lack_of_memory_in_a_call_ends_it_on_all_ranks),
     cmocka_unit_test(threads_that_wait_share_the_polling),
-    cmocka_unit_test(a_rank_that_never_comes_is_named),
-    cmocka_unit_test(one_host_listens_on_loopback_and_lets_no_stranger_in),
-    cmocka_unit_test(addresses_of_all_kinds_are_found),
-    cmocka_unit_test(every_allocation_may_fail_while_forming),
 };
 
 TEST_MAIN(tests)
