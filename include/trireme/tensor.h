@@ -91,7 +91,10 @@ TRI_API void tri_backward(tri_tensor *loss);
  * first input of the loss; where that is a scalar, as in loss + penalty or loss * factor, of its
  * first input, and so on); replicas are weighted by it. */
 TRI_API void tri_backward_n(tri_tensor *loss, int64_t count);
-/* The gradient of a persistent tensor (borrowed; persistent), or NULL if it has none yet. */
+/* The gradient of a persistent tensor (borrowed; persistent), or NULL if it has none yet. Before
+ * the run that computes it, it stands for the value to come. A step that fails leaves no gradient
+ * of its own, and what had added up before stays; only if its run had begun to overwrite that,
+ * reading it and adding to it fail (STATE) until tri_optimizer_zero_grad. */
 TRI_API tri_tensor *tri_grad(tri_tensor *tensor);
 /* Operations between these record no gradient; they nest. */
 TRI_API void tri_no_grad_begin(void);

@@ -112,21 +112,6 @@ static tri_status node_backward(backward *b, int32_t n)
     return status;
 }
 
-static tri_status grad_tensor(tri_tensor *tensor)
-{
-    tri_tensor *grad = NULL;
-    tri_status status;
-
-    if (tensor->grad != NULL)
-        return TRI_OK;
-    status = trii_tensor_create(tensor->dtype, tensor->shape, tensor->ndim, NULL, NULL, &grad);
-    if (status != TRI_OK)
-        return status;
-    grad->device = tensor->device;
-    tensor->grad = grad;
-    return TRI_OK;
-}
-
 /* What tri_backward found: tensors of one hook (or of none) and their gradients. */
 typedef struct found {
     tri_tensor **tensors;
@@ -137,11 +122,10 @@ typedef struct found {
 static tri_status bind_grads(backward *b, const found *f)
 {
     for (int i = 0; i < f->n; i++) {
-        tri_status status = trii_bind(b->step, f->grads[i], f->tensors[i]->grad);
+        tri_status status = trii_grad_bind(b->step, f->grads[i], f->tensors[i]);
 
         if (status != TRI_OK)
             return status;
-        f->tensors[i]->has_grad = true;
     }
     return TRI_OK;
 }
@@ -177,7 +161,7 @@ static tri_status collect(backward *b, const struct trii_grad_hook *hook, found 
         if (b->grads[v] < 0 || tensor == NULL || tensor->grad_hook != hook)
             continue;
         at = place_of(f, tensor);
-        status = at >= 0 ? add_found(s, f, at, b->grads[v]) : grad_tensor(tensor);
+        status = at >= 0 ? add_found(s, f, at, b->grads[v]) : trii_grad_prepare(tensor);
         if (at < 0 && status == TRI_OK && tensor->has_grad) {
             trii_vid terms[2] = {TRII_NO_VALUE, b->grads[v]};
 
@@ -409,11 +393,6 @@ void tri_requires_grad(tri_tensor *tensor, bool on)
         r->step.values[tensor->step_value].requires_grad = on;
 }
 
-tri_tensor *tri_grad(tri_tensor *tensor)
-{
-    return tensor != NULL && !trii_is_handle(tensor) ? tensor->grad : NULL;
-}
-
 void tri_no_grad_begin(void)
 {
     trii_step *step = trii_step_current();
@@ -428,18 +407,4 @@ void tri_no_grad_end(void)
 
     if (step != NULL && trii_recorder_of(step)->no_grad > 0)
         trii_recorder_of(step)->no_grad--;
-}
-
-tri_status trii_grad_consume(trii_step *step, tri_tensor *tensor, trii_vid *grad_out)
-{
-    tri_status status = TRI_OK;
-    trii_vid grad = TRII_NO_VALUE;
-
-    if (tensor->has_grad)
-        status = trii_resolve(step, tensor->grad, &grad);
-    if (status != TRI_OK)
-        return status;
-    tensor->has_grad = false;
-    *grad_out = grad;
-    return TRI_OK;
 }

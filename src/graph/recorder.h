@@ -20,6 +20,12 @@ typedef struct trii_failure {
     char *line; /* owned; NULL = out of memory */
 } trii_failure;
 
+/* A tensor that got or lost its gradient in the pending segment, and whether it had one before. */
+typedef struct trii_grad_change {
+    tri_tensor *tensor; /* borrowed: the step holds it */
+    bool had;
+} trii_grad_change;
+
 typedef struct trii_recorder {
     trii_step step; /* first: a trii_step * of this thread is a recorder */
 
@@ -39,6 +45,8 @@ typedef struct trii_recorder {
     tri_tensor **found;    /* backward.c: tensors of one hook, and their gradients */
     trii_vid *found_grads;
     int32_t cap_found, cap_found_grads;
+    trii_grad_change *changes; /* gradient.c: of the pending segment, oldest first */
+    int32_t n_changes, cap_changes;
 
     trii_failure *failures; /* of failed handles */
     int32_t n_failures, cap_failures;
@@ -100,6 +108,12 @@ void trii_value_fail(trii_recorder *recorder, trii_value *value, tri_status stat
 /* A handle of a refused operation. */
 tri_tensor *trii_record_failed(trii_step *step, const trii_graph_op *op, tri_tensor *const *in,
                                int n_in, tri_status status);
+
+/* gradient.c: makes the tensor's grad, empty, unless it is there. */
+tri_status trii_grad_prepare(tri_tensor *tensor);
+/* The pending segment will never complete: what it changed is as before it. `segment` has run in
+ * part; NULL = it has not begun. */
+void trii_grads_revert(trii_recorder *recorder, const trii_segment *segment);
 
 /* nan_check.c: see there. */
 tri_status trii_nan_before(trii_step *step, const trii_segment *segment);

@@ -88,11 +88,12 @@ static void release_slot(slot *s)
 static tri_status make_output(run *r, const trii_node *node, int o)
 {
     trii_vid id = node->first_out + o;
-    const trii_value *value = &r->step->values[id];
+    trii_value *value = &r->step->values[id];
     slot *s = slot_of(r, id);
     tri_status status;
 
     if (node->host != NULL && !r->dry && value->bound != NULL && value->bound->layout == NULL) {
+        value->torn = true; /* until the run is through */
         s->storage = trii_storage_ref(value->bound->storage);
         s->data = trii_tensor_data(value->bound);
         return TRI_OK;
@@ -223,7 +224,10 @@ static tri_status deliver(run *r)
             value->offset = 0;
             value->layout = NULL;
             s->storage = NULL;
-        } else if (tensor->layout != NULL) {
+            continue;
+        }
+        value->torn = true;
+        if (tensor->layout != NULL) {
             tri_status status =
                 tensor->layout->from_plain(tensor->layout, s->data, trii_tensor_data(tensor));
 

@@ -28,7 +28,8 @@ static void tell_hooks(const trii_step *step, const char *why)
     }
 }
 
-void trii_step_fail(trii_step *step, tri_status status)
+/* `segment` has run in part; NULL = nothing of what pends has begun. */
+static void step_fail(trii_step *step, tri_status status, const trii_segment *segment)
 {
     trii_recorder *r = trii_recorder_of(step);
 
@@ -37,8 +38,14 @@ void trii_step_fail(trii_step *step, tri_status status)
     step->failed = status;
     trii_free(r->failed_line);
     r->failed_line = trii_strdup(tri_last_error(), "error line");
+    trii_grads_revert(r, segment);
     tell_hooks(step, r->failed_line != NULL ? r->failed_line : "out of memory");
     trii_err_set("%s", r->failed_line != NULL ? r->failed_line : "out of memory");
+}
+
+void trii_step_fail(trii_step *step, tri_status status)
+{
+    step_fail(step, status, NULL);
 }
 
 static tri_status push_output(trii_recorder *r, trii_vid id)
@@ -167,6 +174,7 @@ static void settle(trii_recorder *r, const trii_segment *segment)
 {
     trii_step *s = &r->step;
 
+    r->n_changes = 0;
     for (int32_t n = segment->first_node; n < segment->end_node; n++) {
         const trii_node *node = &s->nodes[n];
 
@@ -201,7 +209,7 @@ static void settle_failure(trii_recorder *r, const trii_segment *segment, tri_st
 {
     trii_step *s = &r->step;
 
-    trii_step_fail(s, status);
+    step_fail(s, status, segment);
     trii_hosts_abort(s, segment, r->failed_line != NULL ? r->failed_line : "out of memory");
     trii_err_set("%s", r->failed_line != NULL ? r->failed_line : "out of memory");
     for (int32_t n = segment->first_node; n < segment->end_node; n++) {
@@ -237,8 +245,11 @@ static tri_status run_segment(trii_recorder *r, bool ending)
         status = trii_nan_before(s, &segment);
     if (status == TRI_OK)
         status = executor->run(s, &segment);
-    if (status == TRI_OK && r->check)
+    if (status == TRI_OK && r->check) {
         status = trii_nan_after(s, &segment);
+        for (int32_t o = 0; o < segment.n_outputs && status != TRI_OK; o++)
+            s->values[segment.outputs[o]].torn = true;
+    }
     if (status == TRI_OK)
         settle(r, &segment);
     else
@@ -308,6 +319,9 @@ tri_status tri_step_end_status(void)
     status = earlier_failure(r);
     if (status == TRI_OK && pending_matters(s))
         status = run_segment(r, true);
+    if (status != TRI_OK)
+        trii_grads_revert(r, NULL); /* what was recorded after the failure */
+    r->n_changes = 0;
     for (int32_t v = 0; v < s->n_values; v++)
         trii_value_release(&s->values[v]);
     trii_orphans_free(r);

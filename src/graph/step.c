@@ -26,6 +26,7 @@ static void recorder_free(void *arg)
 
     if (r == NULL)
         return;
+    trii_grads_revert(r, NULL);
     for (int32_t v = 0; v < r->step.n_values; v++)
         trii_value_release(&r->step.values[v]);
     trii_orphans_free(r);
@@ -40,6 +41,7 @@ static void recorder_free(void *arg)
     trii_free(r->scratch);
     trii_free(r->found);
     trii_free(r->found_grads);
+    trii_free(r->changes);
     trii_free(r->failures);
     trii_free(r->failed_line);
     trii_free(r->carried_line);
@@ -240,6 +242,7 @@ trii_value *trii_value_append(trii_step *step)
     value->requires_grad = false;
     value->keep = false;
     value->used = false;
+    value->torn = false;
     value->leaf = NULL;
     value->bound = NULL;
     value->storage = NULL;

@@ -33,6 +33,7 @@ typedef struct trii_value {
     bool requires_grad;
     bool keep;         /* must be readable after the run */
     bool used;         /* an operand of a node */
+    bool torn;         /* bound: a run that failed had begun to write into the tensor */
     tri_tensor *leaf;  /* leaf: the persistent tensor it reads; a reference is held */
     tri_tensor *bound; /* where the result must be left; a reference is held; else NULL */
     /* READY: where the contents are; a reference is held. NULL for a leaf: in its tensor, and for
@@ -124,8 +125,9 @@ trii_step *trii_step_current(void);
 /* Who runs segments: the registry's choice unless a test swaps it. run() reads the inputs'
  * contents (trii_value_data) and returns the first failure. A bound output it leaves in its tensor
  * (whose layout it may choose); any other output's storage, offset and layout it sets, with one
- * reference for the value. The recorder then marks the values READY or DROPPED. `segment` and what
- * it points to live until run() returns. */
+ * reference for the value. On failure it marks the bound outputs torn whose tensors it had begun to
+ * write. The recorder then marks the values READY, DROPPED or FAILED. `segment` and what it points
+ * to live until run() returns. */
 typedef struct trii_executor {
     const char *name;
     tri_status (*run)(trii_step *step, const trii_segment *segment);
@@ -195,6 +197,12 @@ typedef struct trii_grad_hook {
  * starts a new one. */
 tri_status trii_grad_consume(trii_step *step, tri_tensor *tensor,
                              trii_vid *grad_out) TRI_MUST_CHECK;
+/* The value becomes the tensor's gradient: bound to its grad, which must be there. A step that
+ * fails before this has run leaves the tensor with the gradient that it had before, or with none.
+ */
+tri_status trii_grad_bind(trii_step *step, trii_vid value, tri_tensor *tensor) TRI_MUST_CHECK;
+/* The tensor has no gradient, whatever was recorded. */
+void trii_grad_clear(tri_tensor *tensor);
 /* The first failure of the step: what tri_backward and others without a status report; the next
  * run returns it. Keeps the current error line. */
 void trii_step_fail(trii_step *step, tri_status status);

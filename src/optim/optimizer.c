@@ -227,7 +227,7 @@ tri_status(tri_optimizer_step)(tri_optimizer *o)
 void tri_optimizer_zero_grad(tri_optimizer *o)
 {
     for (int i = 0; o != NULL && i < o->n_params; i++)
-        o->params[i].tensor->has_grad = false;
+        trii_grad_clear(o->params[i].tensor);
 }
 
 /* --- settings and state --------------------------------------------------------------------- */

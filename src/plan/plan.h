@@ -47,6 +47,7 @@ typedef struct trii_slots {
 #define TRII_OUTPUT_STORAGES 2
 typedef struct trii_plan_output {
     bool bound;
+    int32_t first; /* the first entry that writes where it lies */
     size_t bytes;
     const trii_layout *layout; /* how the plan leaves it */
     trii_storage *storages[TRII_OUTPUT_STORAGES];
@@ -71,6 +72,7 @@ typedef struct trii_plan {
     const uint64_t *words;
     size_t n_words;
     uint64_t runs;
+    int32_t reached;   /* of a run that failed: the entry at which it did */
     int64_t *entry_ns; /* TRI_LOG=plan:trace: time of each entry over all runs; else NULL */
 
     trii_entry *entries;

@@ -195,8 +195,20 @@ static tri_status walk(trii_plan *plan)
         }
         if (TRII_UNLIKELY(plan->entry_ns != NULL))
             plan->entry_ns[e] += trii_now_ns() - begin;
+        if (TRII_UNLIKELY(status != TRI_OK))
+            plan->reached = e;
     }
     return status;
+}
+
+/* After a failure: which tensors no longer have their old contents. */
+static void mark_torn(const trii_plan *plan, trii_step *step, const trii_segment *segment)
+{
+    for (int32_t o = 0; o < segment->n_outputs; o++) {
+        trii_value *value = &step->values[segment->outputs[o]];
+
+        value->torn = value->bound != NULL && plan->output[o].first <= plan->reached;
+    }
 }
 
 /* Changes the layout of persistent tensors for good, in their place. */
@@ -250,8 +262,10 @@ tri_status trii_plan_run(trii_plan *plan, trii_step *step, const trii_segment *s
     fill_scalars(plan, step, segment);
     plan->runs++;
     status = walk(plan);
-    if (TRII_UNLIKELY(status != TRI_OK))
+    if (TRII_UNLIKELY(status != TRI_OK)) {
         stop_hosts(plan, step, segment);
+        mark_torn(plan, step, segment);
+    }
     if (TRII_UNLIKELY(plan->entry_ns != NULL) && plan->runs >= 16 &&
         (plan->runs & (plan->runs - 1)) == 0)
         trii_plan_log_times(plan);

@@ -43,6 +43,7 @@ typedef struct schedule {
     int32_t *group_entry; /* [group] entry; -1 = none (views) */
     int32_t *entry_group; /* [entry] -1 for starts and waits */
     int32_t *scratch;     /* [entry] buffer or -1 */
+    int32_t *kept;        /* [entry] its number when idle views are gone */
     int32_t *late;        /* outputs that are copied at the end: values, and their buffers */
     int32_t n_late, n_entries, next_host;
 } schedule;
@@ -491,6 +492,7 @@ static tri_status add_late_copies(wiring *w, schedule *s)
         int32_t from = buffer_of(s, s->late[l]);
         int32_t to = add_buffer(s, PLACE_OUTPUT, value->output, s->buffers[from].bytes);
 
+        touch(s, to, s->n_entries);
         *entry = (trii_entry){.kind = TRII_ENTRY_COPY, .node = -1, .bytes = s->buffers[from].bytes};
         if (NEW(&s->plan->pool, 2, entry->args) == NULL)
             return TRI_ERR_NO_MEMORY;
@@ -534,6 +536,7 @@ static tri_status prepare_pointers(schedule *s)
     for (int32_t e = 0; e < s->n_entries; e++) {
         int32_t g = s->entry_group[e];
 
+        s->kept[e] = kept;
         if (g >= 0 && s->ir->groups[g]->kind == TRII_GROUP_VIEW &&
             buffer_of(s, s->ir->groups[g]->in[0]) == buffer_of(s, s->ir->groups[g]->out[0]))
             continue;
@@ -564,6 +567,15 @@ static tri_status describe_outputs(schedule *s)
                                                              .layout = group->out_layout[o]};
         }
     }
+    for (int32_t o = 0; o < s->segment->n_outputs; o++)
+        plan->output[o].first = INT32_MAX;
+    for (int32_t b = 0; b < s->n_buffers; b++) {
+        const buffer *buf = &s->buffers[b];
+
+        if (buf->place == PLACE_OUTPUT && buf->first < s->n_entries &&
+            s->kept[buf->first] < plan->output[buf->index].first)
+            plan->output[buf->index].first = s->kept[buf->first];
+    }
     return TRI_OK;
 }
 
@@ -585,6 +597,7 @@ static tri_status allocate(schedule *s, int32_t n_hosts, int32_t **host_group, b
     ok = ok && NEW(pool, ir->n_groups, *done) != NULL;
     ok = ok && NEW(pool, n_entries, s->entry_group) != NULL;
     ok = ok && NEW(pool, n_entries, s->scratch) != NULL;
+    ok = ok && NEW(pool, n_entries, s->kept) != NULL;
     ok = ok && NEW(&s->plan->pool, n_entries, s->plan->entries) != NULL;
     ok = ok && NEW(&s->plan->pool, n_hosts, s->plan->hosts) != NULL;
     return ok ? TRI_OK : TRI_ERR_NO_MEMORY;

@@ -42,6 +42,27 @@ static bool some_have_grads(const trii_ddp *ddp)
     return false;
 }
 
+static void remember(trii_ddp *ddp, const trii_step *step)
+{
+    if (ddp->before.generation == step->generation && ddp->before.first_node == step->first_pending)
+        return;
+    ddp->before.generation = step->generation;
+    ddp->before.first_node = step->first_pending;
+    ddp->before.local_count = ddp->local_count;
+    ddp->before.vote_stop = ddp->vote_stop;
+    ddp->before.unsettled = ddp->unsettled;
+}
+
+void trii_ddp_take_back(trii_ddp *ddp, const trii_step *step)
+{
+    if (ddp->before.generation != step->generation || ddp->before.first_node != step->first_pending)
+        return;
+    ddp->before.generation = 0;
+    ddp->local_count = ddp->before.local_count;
+    ddp->vote_stop = ddp->vote_stop || ddp->before.vote_stop;
+    ddp->unsettled = ddp->before.unsettled;
+}
+
 /* Gradients that were consumed or thrown away take along what was noted about them. */
 static bool forget_if_cleared(trii_ddp *ddp)
 {
@@ -60,6 +81,7 @@ tri_status trii_ddp_seed(trii_grad_hook *hook, trii_step *step, tri_dtype dtype,
 
     ddp->header = NULL;
     ddp->seeded = false;
+    remember(ddp, step);
     if (ddp->no_sync > 0 || !forget_if_cleared(ddp) ||
         (dtype != TRI_DTYPE_F32 && dtype != TRI_DTYPE_F64))
         return TRI_OK;
@@ -205,6 +227,7 @@ tri_status trii_ddp_attach(trii_grad_hook *hook, trii_step *step, tri_tensor *co
     trii_vid *grad_of = ddp->grad_of;
     tri_status st;
 
+    remember(ddp, step);
     (void)forget_if_cleared(ddp);
     if (ddp->no_sync > 0) {
         ddp->local_count += count;
@@ -238,7 +261,7 @@ tri_status trii_ddp_attach(trii_grad_hook *hook, trii_step *step, tri_tensor *co
     /* What is left was not reached by this loss: nobody else binds it. */
     for (int i = 0; i < ddp->n_params && st == TRI_OK; i++)
         if (grad_of[i] != TRII_NO_VALUE)
-            st = trii_bind(step, grad_of[i], ddp->params[i].tensor->grad);
+            st = trii_grad_bind(step, grad_of[i], ddp->params[i].tensor);
     return st;
 }
 

@@ -183,6 +183,7 @@ static void step_failed(trii_grad_hook *hook, const trii_step *step, const char 
 {
     trii_ddp *ddp = (trii_ddp *)hook;
 
+    trii_ddp_take_back(ddp, step);
     if (ddp->open_step == step->generation)
         tri_group_abort(ddp->group, why);
 }

@@ -134,6 +134,14 @@ struct trii_ddp {
     int64_t local_count; /* samples of backward passes without synchronisation */
     bool vote_stop, stopped;
     int64_t sample_count;
+    /* What recording a backward pass changes, as it was before the segment that pends; a step that
+     * fails gets it back. */
+    struct {
+        uint64_t generation; /* of the step, 0 = nothing is kept */
+        int32_t first_node;  /* of the segment */
+        int64_t local_count;
+        bool vote_stop, unsettled;
+    } before;
 };
 
 /* agree.c. Collective. `contents`: compare values too, else names, types and shapes. */
@@ -156,6 +164,9 @@ tri_status trii_ddp_seed(trii_grad_hook *hook, trii_step *step, tri_dtype dtype,
 tri_status trii_ddp_attach(trii_grad_hook *hook, trii_step *step, tri_tensor *const *params,
                            trii_vid *grads, int n, int64_t count);
 tri_status trii_ddp_settle(trii_grad_hook *hook, trii_step *step);
+
+/* The pending segment of the step will never complete. */
+void trii_ddp_take_back(trii_ddp *ddp, const trii_step *step);
 
 /* travel.c: a free one of the list (a new one if all are under way), marked as recorded. */
 tri_status trii_travel_take(trii_ddp *ddp, trii_travel **list, trii_step *step,
