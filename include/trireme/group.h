@@ -258,9 +258,12 @@ TRI_API void tri_object_free(void *data); /* NULL allowed */
 /* --- work ----------------------------------------------------------------------------- */
 
 /* Blocks until done; timeout_ms 0 = the group's. TIMEOUT leaves the work running only if the
- * given timeout is shorter than the group's. Any thread, several times. */
+ * given timeout is shorter than what is left of the group's, against which counts all time that was
+ * spent waiting for it, never what the caller did between posting it and asking for it. Any thread,
+ * several times. */
 TRI_API TRI_MUST_CHECK tri_status tri_work_wait(tri_work *work, int64_t timeout_ms);
-/* OK, INPROGRESS or the failure; helps the operation along, never blocks. */
+/* OK, INPROGRESS or the failure; helps the operation along, never blocks. Looks that are less than
+ * 0.1 s apart count as waiting from the one to the next. */
 TRI_API TRI_MUST_CHECK tri_status tri_work_test(tri_work *work);
 /* Why it failed (an error born on another thread is kept here); "" if it did not. */
 TRI_API const char *tri_work_error(const tri_work *work);

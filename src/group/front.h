@@ -40,10 +40,12 @@ struct tri_group {
 };
 
 struct tri_work {
-    tri_group *group; /* referenced by the handle, not by the running operation */
-    atomic_int refs;  /* the handle, the running operation */
-    int64_t deadline_ns;
-    tri_work **members; /* of a batch, owned, which has no operation of its own; else NULL */
+    tri_group *group;    /* referenced by the handle, not by the running operation */
+    atomic_int refs;     /* the handle, the running operation */
+    int64_t patience_ns; /* how long its callers may wait for it in all; INT64_MAX = for ever */
+    int64_t waited_ns;   /* guard: group's idle_lock, as the next; so long they have */
+    int64_t counted_ns;  /* until this moment; 0 = nobody has looked */
+    tri_work **members;  /* of a batch, owned, which has no operation of its own; else NULL */
     int n_members, member_room;
     trii_op op;
     tri_work *next; /* while it is idle */
@@ -66,9 +68,16 @@ tri_status trii_group_say(const trii_group_args *args, const char *step,
 tri_status trii_group_hear(const trii_group_args *args, const char *step, trii_is_over *is_over,
                            void *arg) TRI_MUST_CHECK;
 
-/* Waits for op until it is finished or deadline_ns has come. When the deadline is the
- * group's, `fatal`, the group fails with TIMEOUT and op ends with that; else INPROGRESS. */
-tri_status trii_group_wait(tri_group *group, trii_op *op, int64_t deadline_ns, bool fatal);
+/* How long a caller may wait for an operation. */
+typedef struct trii_patience {
+    int64_t deadline_ns;
+    int64_t before_ns; /* waited for it earlier: for messages */
+    bool fatal;        /* the deadline is the group's */
+} trii_patience;
+
+/* Waits for op until it is finished or the deadline has come. If that is fatal the group fails with
+ * TIMEOUT and op ends with that; else INPROGRESS. */
+tri_status trii_group_wait(tri_group *group, trii_op *op, trii_patience patience);
 
 /* STEP/all in args->store, which somebody writes when all ranks wrote STEP/rank: its text, to be
  * freed. Says in the log for whom it waits, those without STEP/rank; so does TIMEOUT. */

@@ -78,8 +78,10 @@ static void warn_of_wait(tri_group *group, trii_op *op, int64_t waited_ns)
              group->recorder != NULL ? "; `trireme why` looks at all" : "");
 }
 
-tri_status trii_group_wait(tri_group *group, trii_op *op, int64_t deadline_ns, bool fatal)
+tri_status trii_group_wait(tri_group *group, trii_op *op, trii_patience patience)
 {
+    int64_t deadline_ns = patience.deadline_ns;
+    bool fatal = patience.fatal;
     int64_t start_ns = trii_now_ns();
     int64_t say_ns = start_ns + SAY_NS, warn_ns = start_ns + TRII_NOTE_FIRST_NS;
 
@@ -102,10 +104,10 @@ tri_status trii_group_wait(tri_group *group, trii_op *op, int64_t deadline_ns, b
         if (now >= deadline_ns) {
             if (!fatal)
                 return TRI_INPROGRESS;
-            group_times_out(group, op, now - start_ns);
+            group_times_out(group, op, patience.before_ns + now - start_ns);
             deadline_ns = TRII_NO_DEADLINE; /* the engine finishes op soon: it must */
         } else if (now >= warn_ns) {
-            warn_of_wait(group, op, now - start_ns);
+            warn_of_wait(group, op, patience.before_ns + now - start_ns);
             warn_ns = trii_note_next(now);
         }
     }
@@ -172,8 +174,10 @@ static tri_status post_blocking(tri_group *group, const trii_collective *call)
         return TRII_FAIL_CTX(st, "%s, rank %d", trii_kind_name(call->kind), group->rank);
     }
     if (trii_op_status(&op) == TRI_INPROGRESS)
-        (void)trii_group_wait(
-            group, &op, trii_deadline_after(trii_now_ns(), trii_group_timeout_ns(group)), true);
+        (void)trii_group_wait(group, &op,
+                              (trii_patience){.deadline_ns = trii_deadline_after(
+                                                  trii_now_ns(), trii_group_timeout_ns(group)),
+                                              .fatal = true});
     trii_record_end(group, op.record, trii_op_status(&op));
     return trii_op_report(group, &op);
 }

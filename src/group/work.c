@@ -8,6 +8,8 @@
 #include "group/front.h"
 #include "os/clock.h"
 
+#define LOOKS_APART_NS (100 * TRII_NS_PER_MS) /* at most, of a caller that does nothing else */
+
 /* The batch that this thread collects, or NULL. */
 static _Thread_local tri_work *open_batch;
 
@@ -27,7 +29,8 @@ static tri_work *work_take(tri_group *group)
     if (work == NULL)
         return NULL;
     work->group = group;
-    work->deadline_ns = trii_deadline_after(trii_now_ns(), trii_group_timeout_ns(group));
+    work->patience_ns = trii_group_timeout_ns(group);
+    work->waited_ns = work->counted_ns = 0;
     work->members = NULL;
     work->n_members = work->member_room = 0;
     work->parts = NULL;
@@ -109,17 +112,49 @@ tri_status trii_work_post(tri_group *group, const trii_collective *call, tri_wor
 
 /* --- handles ----------------------------------------------------------------------------- */
 
+#define SINCE_LAST_LOOK INT64_C(-1)
+
+/* What counts is the time that callers spend waiting: between posting a call and asking for it they
+ * may compute for as long as they like. Two threads that wait at a time wait once. Who only looks,
+ * again and again, waits from look to look; if those are far apart, it computes. Returns how long
+ * has been waited for it in all. */
+static int64_t count_wait(tri_work *work, int64_t start_ns, int64_t now)
+{
+    int64_t waited_ns;
+
+    trii_lock_take(&work->group->idle_lock);
+    if (start_ns == SINCE_LAST_LOOK && now - work->counted_ns > LOOKS_APART_NS)
+        start_ns = now;
+    start_ns = start_ns > work->counted_ns ? start_ns : work->counted_ns;
+    if (now > start_ns)
+        work->waited_ns += now - start_ns;
+    work->counted_ns = now > work->counted_ns ? now : work->counted_ns;
+    waited_ns = work->waited_ns;
+    trii_lock_drop(&work->group->idle_lock);
+    return waited_ns;
+}
+
 /* given_ns: the caller's deadline, TRII_NO_DEADLINE = none but the work's. */
 static tri_status wait_one(tri_work *work, int64_t given_ns, int64_t timeout_ms)
 {
-    bool fatal = given_ns >= work->deadline_ns;
+    int64_t start_ns, own_ns = TRII_NO_DEADLINE;
+    trii_patience patience;
     tri_status st;
 
-    st = trii_group_wait(work->group, &work->op, fatal ? work->deadline_ns : given_ns, fatal);
+    if (trii_op_status(&work->op) != TRI_INPROGRESS)
+        return trii_op_report(work->group, &work->op);
+    start_ns = trii_now_ns();
+    patience.before_ns = count_wait(work, start_ns, start_ns);
+    if (work->patience_ns != TRII_NO_DEADLINE)
+        own_ns = trii_deadline_after(start_ns, work->patience_ns - patience.before_ns);
+    patience.fatal = given_ns >= own_ns;
+    patience.deadline_ns = patience.fatal ? own_ns : given_ns;
+    st = trii_group_wait(work->group, &work->op, patience);
     if (st == TRI_INPROGRESS) {
         char whom[256];
         char what[256];
 
+        (void)count_wait(work, start_ns, trii_now_ns());
         work->group->engine->describe_wait(work->group->self, &work->op, whom, sizeof(whom));
         trii_collective_describe(&work->op.call, what, sizeof(what));
         return TRII_FAIL(TRI_ERR_TIMEOUT, "%s, rank %d: still waiting after %" PRId64 " ms for %s",
@@ -148,30 +183,44 @@ tri_status tri_work_wait(tri_work *work, int64_t timeout_ms)
     return st;
 }
 
-static tri_status test_one(tri_work *work)
+/* One look. */
+static tri_status look_at(tri_work *work, bool waits)
 {
-    if (trii_op_status(&work->op) == TRI_INPROGRESS) {
-        work->group->engine->progress(work->group->self, &work->op, 0);
-        if (trii_op_status(&work->op) == TRI_INPROGRESS && trii_now_ns() >= work->deadline_ns)
-            (void)trii_group_wait(work->group, &work->op, work->deadline_ns, true);
+    if (trii_op_status(&work->op) != TRI_INPROGRESS)
+        return trii_op_report(work->group, &work->op);
+    work->group->engine->progress(work->group->self, &work->op, 0);
+    if (waits && trii_op_status(&work->op) == TRI_INPROGRESS) {
+        trii_patience patience = {.deadline_ns = trii_now_ns(), .fatal = true};
+
+        patience.before_ns = count_wait(work, SINCE_LAST_LOOK, patience.deadline_ns);
+        if (patience.before_ns >= work->patience_ns)
+            (void)trii_group_wait(work->group, &work->op, patience);
     }
     return trii_op_report(work->group, &work->op);
 }
 
-tri_status tri_work_test(tri_work *work)
+static tri_status look_at_all(tri_work *work, bool waits)
 {
     tri_status st = TRI_OK;
 
-    if (work == NULL)
-        return no_work("work_test");
     if (work->members == NULL)
-        return test_one(work);
+        return look_at(work, waits);
     for (int i = 0; i < work->n_members && st >= 0; i++) {
-        tri_status one = test_one(work->members[i]);
+        tri_status one = look_at(work->members[i], waits);
 
         st = one != TRI_OK ? one : st;
     }
     return st;
+}
+
+tri_status tri_work_test(tri_work *work)
+{
+    return work != NULL ? look_at_all(work, true) : no_work("work_test");
+}
+
+tri_status trii_work_poll(tri_work *work)
+{
+    return look_at_all(work, false);
 }
 
 const char *tri_work_error(const tri_work *work)
@@ -209,8 +258,8 @@ tri_status(tri_monitored_barrier)(tri_group *group, int64_t timeout_ms)
         st = trii_call_post(group, &call, &work);
     if (st != TRI_OK)
         return st;
-    if (timeout_ms > 0 && trii_deadline_ms(timeout_ms) < work->deadline_ns)
-        work->deadline_ns = trii_deadline_ms(timeout_ms); /* the group's, so to speak */
+    if (timeout_ms > 0 && timeout_ms < work->patience_ns / TRII_NS_PER_MS)
+        work->patience_ns = timeout_ms * TRII_NS_PER_MS; /* the group's, so to speak */
     st = tri_work_wait(work, 0);
     tri_work_destroy(work);
     return st;

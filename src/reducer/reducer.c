@@ -297,7 +297,7 @@ static void help(const tri_reducer *r)
     for (int b = 0; b < r->next; b++) {
         tri_work *work = r->buckets[b].work;
 
-        if (work != NULL && tri_work_test(work) == TRI_INPROGRESS)
+        if (work != NULL && trii_work_poll(work) == TRI_INPROGRESS)
             return;
     }
 }

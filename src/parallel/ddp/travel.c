@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "group/world.h"
 #include "parallel/ddp/ddp.h"
 
 #define POLLS_PER_LOOK 16
@@ -100,7 +101,7 @@ static tri_status work_poll(tri_work **work_io)
 
     if (*work_io == NULL)
         return TRI_OK;
-    st = tri_work_test(*work_io);
+    st = trii_work_poll(*work_io);
     return st == TRI_INPROGRESS ? st : work_ended(work_io, st);
 }
 
