@@ -175,6 +175,14 @@ static void a_forked_child_does_not_hide_a_death(void **state)
     run_processes(2, &shm_options, rank_1_dies_and_leaves_a_child, NULL, ends, 30);
 }
 
+static void tcp_sees_a_death_that_a_forked_child_outlives(void **state)
+{
+    rank_end ends[] = {{0}, {.signal = SIGKILL}};
+
+    (void)state;
+    run_processes(2, &tcp_options, rank_1_dies_and_leaves_a_child, NULL, ends, 30);
+}
+
 /* Rank 1 is killed at a random moment of a stream of large reductions. */
 static const char *rank_1_dies_in_the_middle(rank_env *env)
 {
@@ -579,6 +587,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_rank_that_exits_without_leaving_is_lost),
     cmocka_unit_test(tcp_loses_a_rank_that_exits_without_leaving),
     cmocka_unit_test(a_forked_child_does_not_hide_a_death),
+    cmocka_unit_test(tcp_sees_a_death_that_a_forked_child_outlives),
     cmocka_unit_test(a_death_in_the_middle_gives_no_wrong_sum),
     cmocka_unit_test(tcp_gives_no_wrong_sum_after_a_death_in_the_middle),
     cmocka_unit_test(a_rank_that_left_is_no_failure_until_it_is_needed),

@@ -296,6 +296,7 @@ static void free_group(tcp_group *g)
     for (int i = 0; i < TCP_SLOTS; i++)
         trii_free(g->slots[i].scratch);
     for (int r = 0; g->conns != NULL && r < g->size; r++) {
+        trii_unforked_drop(&g->conns[r].unforked);
         trii_socket_close(g->conns[r].fd);
         trii_free(g->conns[r].in);
     }

@@ -20,6 +20,7 @@
 #include "os/loop.h"
 #include "os/socket.h"
 #include "os/thread.h"
+#include "os/unforked.h"
 
 extern const trii_engine trii_engine_tcp;
 
@@ -107,8 +108,9 @@ struct tcp_group;
 typedef struct tcp_conn {
     trii_watch watch; /* first: callbacks get its address */
     struct tcp_group *group;
-    int rank; /* of the peer */
-    int fd;   /* -1 = none */
+    int rank;               /* of the peer */
+    int fd;                 /* -1 = none */
+    trii_unforked unforked; /* a forked child that has it too would hide our end */
     char peer[TRII_ADDR_TEXT];
     unsigned armed; /* what the control thread watches */
 
@@ -202,6 +204,8 @@ static inline int tcp_name(const tcp_group *g, int rank)
 
 /* --- tcp_connect.c -------------------------------------------------------------------------- */
 
+/* The connection to this peer, from now on the group's. */
+void tcp_conn_take(tcp_conn *c, int fd);
 /* Connects all pairs. g may be NULL if status says why: this rank has failed already, and
  * the others are told. *agreed_out (always written): all ranks know the result; else the
  * caller must agree with them. On failure some connections may be open. */

@@ -88,6 +88,12 @@ static tri_status open_listener(const char *host, int *fd_out, char token[TOKEN_
     return TRI_OK;
 }
 
+void tcp_conn_take(tcp_conn *c, int fd)
+{
+    c->fd = fd;
+    trii_unforked_hold(&c->unforked, fd);
+}
+
 /* --- connecting ------------------------------------------------------------------------------- */
 
 static tri_status greet(int fd, const tcp_group *g, const trii_job_key *key, int peer,
@@ -146,7 +152,7 @@ static tri_status connect_to(tcp_group *g, const trii_job_key *key, int peer, co
         if (status == TRI_OK)
             status = greet(fd, g, key, peer, token, own_token, until);
         if (status == TRI_OK) {
-            g->conns[peer].fd = fd;
+            tcp_conn_take(&g->conns[peer], fd);
             *hint_inout = i;
             return TRI_OK;
         }
@@ -210,7 +216,7 @@ static tri_status take_in(const door *d, const stranger *s)
 
     if (s->taken != TAKEN_MAGIC || c->fd >= 0)
         return TRII_FAIL(TRI_ERR_FORMAT, "no rank that is missing");
-    c->fd = s->fd;
+    tcp_conn_take(c, s->fd);
     return TRI_OK;
 }
 
