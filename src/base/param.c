@@ -54,7 +54,7 @@ static const trii_param_info params[TRII_PARAM_COUNT] = {
         {"TRI_ENGINE", "",
          "engine of the groups (self, shm, hierarchy, tcp, or a plug-in: mpi, mpich, gloo, nccl), "
          "also by group, operation and size: auto,all_reduce>=1M:tcp,dp@shm"},
-    [TRII_PARAM_HEARTBEAT_MS] = {"TRI_HEARTBEAT_MS", "1000",
+    [TRII_PARAM_HEARTBEAT_MS] = {"TRI_HEARTBEAT_MS", "21000",
                                  "tcp: how long another host may be silent before it is lost; 0 = "
                                  "for ever"},
     [TRII_PARAM_HOSTS] = {"TRI_HOSTS", "",

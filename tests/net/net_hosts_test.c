@@ -13,9 +13,10 @@
 #include "testing/hosts.h"
 #include "testing/spawn.h"
 
-enum { MAX_RANKS = 8, CUT_MS = 1500 };
+enum { MAX_RANKS = 8, CUT_MS = 1500, OUTAGE_MS = 2500 };
 
-static const char *own_path; /* of this program */
+static const char *own_path;                       /* of this program */
+static const char *heartbeat = "TRI_HEARTBEAT_MS"; /* of the ranks: an entry of the environment */
 
 static double now_ms(void)
 {
@@ -27,8 +28,29 @@ static double now_ms(void)
 
 /* --- what this program does as a worker --------------------------------------------------- */
 
+/* Sums until one of them took as long as an outage: all end with the same one. */
+static int go_through_outage(void)
+{
+    bool slept = false;
+    double begun;
+    float x;
+
+    puts("begins");
+    fflush(stdout);
+    do {
+        x = slept ? 1 : 0;
+        begun = now_ms();
+        TRI_TRY(tri_all_reduce(NULL, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL));
+        slept = slept || now_ms() - begun > (double)OUTAGE_MS / 2;
+    } while (x == 0);
+    puts("has slept through it");
+    fflush(stdout);
+    pause(); /* who leaves first ends the other's calls */
+    return 0;
+}
+
 /* sum: a sum over the ranks. calls: sums until one fails. wait: rank 0 waits in one, others do not
- * come. */
+ * come. goes: sums that go on after an outage. */
 static int worker(const char *what, const char *timeout_ms, const char *bind_host)
 {
     const tri_init_options options = {
@@ -45,6 +67,8 @@ static int worker(const char *what, const char *timeout_ms, const char *bind_hos
         tri_finalize();
         return 0;
     }
+    if (strcmp(what, "goes") == 0)
+        return go_through_outage();
     if (strcmp(what, "wait") == 0 && tri_rank() > 0)
         pause();
     do {
@@ -68,7 +92,8 @@ static void start_rank(job *j, int host, int rank, const char *what, const char 
     const char *const argv[] = {own_path, what, timeout_ms, bind_host, NULL};
     char text[4][100];
     const char *const env[] = {
-        text[0], text[1], text[2], text[3], "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TRI_ENGINE", NULL};
+        text[0],      text[1], text[2], text[3], heartbeat, "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+        "TRI_ENGINE", NULL};
 
     snprintf(text[0], sizeof(text[0]), "RANK=%d", rank);
     snprintf(text[1], sizeof(text[1]), "WORLD_SIZE=%d", j->size);
@@ -315,10 +340,12 @@ static void check_cut(const char *what)
         check_broken_connection();
         return;
     }
+    heartbeat = "TRI_HEARTBEAT_MS=1000";
     for (int rank = 0; rank < 2; rank++)
         start_rank(&j, 1 + rank, rank, what, "10.77.0.1", 29500, "20000", NULL);
     for (int rank = 0; rank < 2; rank++)
         spawn_expect(&j.s[rank], "rank ");
+    heartbeat = "TRI_HEARTBEAT_MS";
     cut_ms = now_ms();
     hosts_ip(0, "link set port2 nomaster"); /* nobody is told: all is swallowed */
     check_loss(&j.s[0], 0, cut_ms, "rank 1", "10.77.0.2");
@@ -342,6 +369,30 @@ static void a_link_that_is_cut_during_a_wait_is_known(void **state)
     check_cut("wait");
 }
 
+/* The link comes back after longer than any default of a second or two would have borne. */
+static void a_link_that_comes_back_costs_only_time(void **state)
+{
+    job j = {.size = 2};
+
+    (void)state;
+    if (!two_hosts()) {
+        check_addresses_of_loopback();
+        return;
+    }
+    for (int rank = 0; rank < 2; rank++)
+        start_rank(&j, 1 + rank, rank, "goes", "10.77.0.1", 29500, "20000", NULL);
+    for (int rank = 0; rank < 2; rank++)
+        spawn_expect(&j.s[rank], "begins");
+    hosts_ip(0, "link set port2 nomaster");
+    spawn_read(&j.s[0], OUTAGE_MS);
+    hosts_ip(0, "link set port2 master switch");
+    for (int rank = 0; rank < 2; rank++) {
+        spawn_expect(&j.s[rank], "has slept through it");
+        spawn_free(&j.s[rank]);
+    }
+    hosts_end();
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(ranks_meet_on_addresses_of_loopback),
     cmocka_unit_test(hosts_with_several_interfaces_meet),
@@ -351,13 +402,14 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_killed_rank_on_another_address_is_named),
     cmocka_unit_test(a_link_that_is_cut_during_calls_is_known),
     cmocka_unit_test(a_link_that_is_cut_during_a_wait_is_known),
+    cmocka_unit_test(a_link_that_comes_back_costs_only_time),
 };
 
 int main(int argc, char **argv)
 {
     own_path = argv[0];
     if (argc > 2 && (strcmp(argv[1], "sum") == 0 || strcmp(argv[1], "calls") == 0 ||
-                     strcmp(argv[1], "wait") == 0))
+                     strcmp(argv[1], "wait") == 0 || strcmp(argv[1], "goes") == 0))
         return worker(argv[1], argv[2], argc > 3 ? argv[3] : NULL);
     return test_main(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
 }

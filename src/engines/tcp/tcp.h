@@ -31,6 +31,7 @@ extern const trii_engine trii_engine_tcp;
 #define TCP_FULL ((size_t)64 << 10)   /* sent by a rank in total: one phase instead of two */
 #define TCP_EARLY ((size_t)64 << 20)  /* messages kept before their recv, per connection */
 #define TCP_TAIL ((size_t)64 << 20)   /* read after the peer has closed */
+#define TCP_SILENCE_MS 21000          /* of a host: an outage of ten seconds, twice, and a pause */
 #define TCP_GRACE_MS 40               /* for pending calls after a failure elsewhere */
 #define TCP_READ ((size_t)4096)       /* headers and small payloads come with one read */
 

@@ -5,6 +5,11 @@
  * The peer's system acknowledges it, whatever the peer's process does: if it does not for
  * TRI_HEARTBEAT_MS, the host is lost. A process that is stopped, or computes, is no loss: its host
  * answers. That no frames come from it any more is said when somebody waits for it.
+ *
+ * Networks mend themselves: a switch or a bond that fails over, and a virtual machine that is
+ * moved, swallow everything for seconds. Then the system sends again after pauses that double, so
+ * that the first word after an outage comes when it has lasted twice as long. Only silence is
+ * waited out like that: a connection that the other host resets is over at once.
  */
 #include "engines/tcp/tcp.h"
 
@@ -12,7 +17,6 @@
 #include "os/clock.h"
 #include "os/socket.h"
 
-#define SILENCE_MS 1000
 #define TICKS 8          /* in a silence: looks and beats */
 #define PROBES_IN_VAIN 2 /* of a full peer: after 0.2 and 0.4 s more */
 
@@ -73,9 +77,9 @@ static void on_beat(trii_timer *timer)
 
 tri_status tcp_beat_start(tcp_group *g)
 {
-    int64_t ms = SILENCE_MS;
+    int64_t ms = TCP_SILENCE_MS;
     bool remote = false;
-    tri_status status = trii_param_i64(TRII_PARAM_HEARTBEAT_MS, SILENCE_MS, &ms);
+    tri_status status = trii_param_i64(TRII_PARAM_HEARTBEAT_MS, TCP_SILENCE_MS, &ms);
 
     if (status != TRI_OK)
         return status;

@@ -60,10 +60,37 @@ static void a_full_peer_is_not_silent_while_it_answers(void **state)
     assert_int_equal(look(vain, 5000, 99000, 0), 6000);
 }
 
+/* Whether the default lasts through an outage that begins when a packet has just been sent:
+ * `rto_ms` and then twice as much pass between two attempts, and the first after the outage is
+ * answered. */
+static bool outlives(int64_t outage_ms, int64_t rto_ms)
+{
+    trii_socket_health health = {.owed = true};
+    int64_t owed_ns = 0, answer_ms = 0;
+
+    for (int64_t pause = rto_ms; answer_ms < outage_ms; pause *= 2)
+        answer_ms += pause;
+    for (int64_t ms = 1; ms < answer_ms; ms += 100) {
+        health.last_ack_ms = ms;
+        if (tcp_beat_is_silent(&health, (5000 + ms) * MS, TCP_SILENCE_MS * MS, &owed_ns))
+            return false;
+    }
+    return true;
+}
+
+static void a_network_may_take_ten_seconds_to_repair_itself(void **state)
+{
+    (void)state;
+    for (int64_t rto_ms = 200; rto_ms <= 400; rto_ms += 10)
+        assert_true(outlives(10000, rto_ms));
+    assert_false(outlives(60000, 200));
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_host_that_acknowledges_nothing_is_silent),
     cmocka_unit_test(a_host_that_owes_nothing_may_be_quiet),
     cmocka_unit_test(a_full_peer_is_not_silent_while_it_answers),
+    cmocka_unit_test(a_network_may_take_ten_seconds_to_repair_itself),
 };
 
 TEST_MAIN(tests)
