@@ -183,6 +183,103 @@ static void a_resumed_run_has_the_bits_of_one_that_never_stopped(void **state)
     scratch_end(&s);
 }
 
+/* Convolutions whose weights a step lays out for its kernels, in every combination of channels that
+ * chooses them differently. */
+static tri_module *make_image_net(int64_t width)
+{
+    static const tri_nn_conv2d_options same = {.padding = 1, .no_bias = true};
+
+    return tri_sequential(tri_nn_conv2d(1, width, 3, &same), tri_nn_batch_norm2d(width),
+                          tri_nn_relu(), tri_nn_conv2d(width, 2 * width, 3, &same), tri_nn_relu(),
+                          tri_nn_conv2d(2 * width, 2 * width, 3, &same), tri_nn_relu(),
+                          tri_nn_conv2d(2 * width, 4 * width, 3, &same),
+                          tri_nn_adaptive_max_pool2d(1, 1), tri_nn_flatten(),
+                          tri_nn_linear(4 * width, 3));
+}
+
+static void train_images(tri_module *net, tri_optimizer *opt, int64_t first, int64_t end)
+{
+    enum { PIXELS = 4 * 14 * 14 };
+    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, (const int64_t[]){4, 1, 14, 14}, 4);
+    tri_tensor *y = tri_tensor_create(TRI_DTYPE_I64, (const int64_t[]){4}, 1);
+
+    for (int64_t step = first; step < end; step++) {
+        uint64_t random = (uint64_t)step;
+        float pixels[PIXELS];
+        int64_t labels[4];
+
+        for (int i = 0; i < PIXELS; i++)
+            pixels[i] = (float)(scratch_random(&random) % 1000) / 500 - 1;
+        for (int i = 0; i < 4; i++)
+            labels[i] = (step + i) % 3;
+        CHECK_OK(tri_copy_in(x, pixels, sizeof(pixels)));
+        CHECK_OK(tri_copy_in(y, labels, sizeof(labels)));
+        tri_backward(tri_cross_entropy(tri_forward(net, x), y, NULL));
+        CHECK_OK(tri_optimizer_step(opt));
+        tri_step_end();
+    }
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+}
+
+static void evaluate_images(tri_module *net)
+{
+    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, (const int64_t[]){3, 1, 14, 14}, 4);
+
+    tri_module_train(net, false);
+    tri_no_grad_begin();
+    (void)tri_keep(tri_forward(net, x));
+    CHECK_OK(tri_run());
+    tri_no_grad_end();
+    tri_step_end();
+    tri_module_train(net, true);
+    tri_tensor_unref(x);
+}
+
+/* What an earlier step of the process made of the weights' layout is not in a file, so nothing may
+ * depend on it: not on the steps before, not on an evaluation that comes first. */
+static void layouts_of_earlier_steps_change_no_bit_of_later_ones(void **state)
+{
+    static const tri_sgd_options sgd = {.momentum = 0.9, .weight_decay = 1e-3};
+    static const int64_t widths[] = {1, 2, 3, 4, 5, 6, 8, 12, 16};
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    assert_int_equal(setenv("TRI_NUM_THREADS", "1", 1), 0);
+    for (size_t w = 0; w < TRII_COUNT_OF(widths); w++) {
+        for (int evaluated = 0; evaluated < 2; evaluated++) {
+            int64_t width = widths[w];
+            tri_module *net = make_image_net(width);
+            tri_optimizer *opt = tri_sgd(net, 0.1, &sgd);
+            tri_checkpoint *checkpoint;
+            uint64_t want;
+
+            train_images(net, opt, 0, 3);
+            CHECK_OK(tri_checkpoint_save(s.dir, net, opt, &(tri_checkpoint_info){.step = 3}, NULL));
+            train_images(net, opt, 3, 6);
+            want = hash_of(net);
+            tri_optimizer_destroy(opt);
+            tri_module_destroy(net);
+
+            net = make_image_net(width);
+            opt = tri_sgd(net, 0.1, &sgd);
+            CHECK_OK(tri_checkpoint_open(s.dir, &checkpoint));
+            CHECK_OK(tri_checkpoint_restore(checkpoint, net, opt));
+            tri_checkpoint_close(checkpoint);
+            if (evaluated)
+                evaluate_images(net);
+            train_images(net, opt, 3, 6);
+            if (hash_of(net) != want)
+                fail_msg("width %d%s: other bits", (int)width,
+                         evaluated ? ", evaluated first" : "");
+            tri_optimizer_destroy(opt);
+            tri_module_destroy(net);
+        }
+    }
+    scratch_end(&s);
+}
+
 static void state_of_another_structure_is_refused(void **state)
 {
     tri_checkpoint *checkpoint;
@@ -217,6 +314,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_leading_module_is_dropped),
     cmocka_unit_test(tensors_come_out_of_files),
     cmocka_unit_test(a_resumed_run_has_the_bits_of_one_that_never_stopped),
+    cmocka_unit_test(layouts_of_earlier_steps_change_no_bit_of_later_ones),
     cmocka_unit_test(state_of_another_structure_is_refused),
 };
 TEST_MAIN(tests)

@@ -5,6 +5,8 @@
  * Layouts that would be padded are refused, operand by operand, in favour of plain order. Where
  * nothing fits, the reference kernel runs. In bf16 things are simpler, see conv_bf16.c.
  */
+#include <string.h>
+
 #include "base/alloc.h"
 #include "device/cpu/onednn/conv.h"
 #include "graph/type.h"
@@ -149,7 +151,7 @@ const dnnl_memory_desc_t *trii_conv_side(const convolution *c, const_dnnl_primit
     return dnnl_primitive_desc_query_md(pd, queries[c->dir][side], 0);
 }
 
-/* With the weights in `have` layout if there is one. OK only if no side is padded. */
+/* With the weights in the order of `fixed_w` if it is not NULL. OK only if no side is padded. */
 static tri_status try_algorithm(const convolution *c, dnnl_alg_kind_t alg,
                                 const dnnl_memory_desc_t *fixed_w, choice *choice_out)
 {
@@ -193,26 +195,41 @@ static tri_status try_algorithm(const convolution *c, dnnl_alg_kind_t alg,
     return TRII_FAIL(TRI_ERR_UNSUPPORTED, "oneDNN: no layouts without padding");
 }
 
-/* fixed_w: the layout that the weights have already; NULL = free to choose. */
-static tri_status choose(const convolution *c, const trii_type *w_type, const trii_layout *fixed_w,
-                         choice *choice_out)
+/* Forward in blocks of 8 channels, where the library's own blocks of 16 would be padded and all
+ * would fall back to plain order. */
+static tri_status try_blocks_of_8(const convolution *c, choice *choice_out)
 {
-    const dnnl_alg_kind_t algs[2] = {dnnl_convolution_winograd, dnnl_convolution_direct};
-    dnnl_memory_desc_t md;
-    tri_status status = TRI_ERR_UNSUPPORTED;
+    dnnl_memory_desc_t eights;
+    const char *name = "ref";
+    tri_status status;
 
-    if (fixed_w != NULL) {
-        status = trii_onednn_md(w_type, fixed_w, &md);
-        if (status != TRI_OK)
-            return status;
-    }
-    for (int pass = fixed_w != NULL ? 0 : 1; pass < 2; pass++) {
-        for (int a = wants_winograd(c) ? 0 : 1; a < 2; a++) {
-            status = try_algorithm(c, algs[a], pass == 0 ? &md : NULL, choice_out);
-            if (status != TRI_ERR_UNSUPPORTED)
-                return status;
-        }
-    }
+    if (c->dir != FORWARD || c->ndims[W] != 4 || c->dims[W][0] % 16 != 8 ||
+        c->dims[W][1] % 8 != 0 ||
+        dnnl_memory_desc_init_by_tag(&eights, 4, c->dims[W], dnnl_f32, dnnl_ABcd8b8a) !=
+            dnnl_success)
+        return TRI_ERR_UNSUPPORTED;
+    status = try_algorithm(c, dnnl_convolution_direct, &eights, choice_out);
+    if (status != TRI_OK)
+        return status;
+    if (dnnl_primitive_desc_query(choice_out->pd, dnnl_query_impl_info_str, 0, &name) ==
+            dnnl_success &&
+        strncmp(name, "jit", 3) == 0)
+        return TRI_OK;
+    dnnl_primitive_desc_destroy(choice_out->pd);
+    *choice_out = (choice){0};
+    return TRI_ERR_UNSUPPORTED;
+}
+
+/* From shapes alone: a choice that heeded the layout which earlier steps gave to the weights would
+ * make the bits of a step depend on them, and a run that is resumed begins with plain weights. */
+static tri_status choose(const convolution *c, choice *choice_out)
+{
+    tri_status status = try_blocks_of_8(c, choice_out);
+
+    if (status == TRI_ERR_UNSUPPORTED && wants_winograd(c))
+        status = try_algorithm(c, dnnl_convolution_winograd, NULL, choice_out);
+    if (status == TRI_ERR_UNSUPPORTED)
+        status = try_algorithm(c, dnnl_convolution_direct, NULL, choice_out);
     return status;
 }
 
@@ -222,7 +239,6 @@ static void conv_layouts(const trii_ir *ir, const trii_group *group, const trii_
     const trii_ir_node *node = &ir->nodes[group->nodes[0]];
     convolution c;
     choice chosen = {0};
-    const trii_layout *fixed_w = NULL;
     int w;
 
     trii_conv_read(ir, node, &c);
@@ -231,12 +247,7 @@ static void conv_layouts(const trii_ir *ir, const trii_group *group, const trii_
         return;
     }
     w = trii_group_in(group, c.value[W]);
-    /* Weights in the layout of an earlier plan, or of the forward pass if that will do. */
-    if (c.dir == FORWARD && w >= 0)
-        fixed_w = have[w];
-    else if (c.dir == BACKWARD_WEIGHT && ir->values[c.value[W]].bound)
-        fixed_w = ir->values[c.value[W]].layout;
-    if (choose(&c, &ir->values[c.value[W]].type, fixed_w, &chosen) != TRI_OK)
+    if (choose(&c, &chosen) != TRI_OK)
         return; /* the reference kernel: all plain */
     for (int s = 0; s < N_SIDES; s++) {
         int i = trii_group_in(group, c.value[s]);
@@ -275,8 +286,7 @@ static tri_status conv_compile(const trii_ir *ir, const trii_group *group, trii_
     trii_conv_read(ir, node, &c);
     if (c.bf16)
         return trii_conv_bf16_compile(ir, group, &c, kernel_out);
-    /* The same choice as for the layouts: the weights' is fixed to it now. */
-    status = choose(&c, &ir->values[c.value[W]].type, trii_conv_layout(group, c.value[W]), &chosen);
+    status = choose(&c, &chosen); /* as for the layouts */
     for (int s = 0; s < N_SIDES && status == TRI_OK; s++) {
         if (chosen.layout[s] != trii_conv_layout(group, c.value[s])) {
             dnnl_primitive_desc_destroy(chosen.pd);
