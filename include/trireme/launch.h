@@ -22,6 +22,8 @@
 
 #include <trireme/status.h>
 
+TRI_BEGIN_DECLS
+
 /**
  * What started this process: "trirun", "torchrun" (or what sets its variables), "slurm",
  * "openmpi", "pmi" (MPICH, Intel MPI), "spawn" (tri_spawn), "environment" (RANK and WORLD_SIZE set
@@ -74,5 +76,7 @@ TRI_API int tri_stop_signal(void);
  * trirun's --shutdown-timeout from SIGTERM on; never negative. TRI_FOREVER if nobody asked it to
  * end, or nobody said when. */
 TRI_API int64_t tri_stop_left_ms(void);
+
+TRI_END_DECLS
 
 #endif
