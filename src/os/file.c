@@ -5,7 +5,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -27,7 +29,7 @@ static tri_status fail_path(const char *what, const char *path)
 
 tri_status trii_mapping_open(const char *path, trii_mapping *mapping_out)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO would wait for a writer */
     struct stat info;
     tri_status status = TRI_OK;
     void *data = NULL;
@@ -81,18 +83,66 @@ static tri_status write_all(int fd, const char *path, const void *data, size_t b
     return TRI_OK;
 }
 
+static tri_status not_a_file(const char *path, const char *target)
+{
+    return TRII_FAIL(TRI_ERR_IO, "write %s: %s%snot a file, and only files are replaced", path,
+                     strcmp(path, target) == 0 ? "" : target,
+                     strcmp(path, target) == 0 ? "" : " is ");
+}
+
+/* What a rename would take the place of: nothing, or a file. */
+static tri_status check_replaceable(const char *path, const char *target)
+{
+    struct stat info, own;
+
+    if (lstat(target, &info) != 0)
+        return errno == ENOENT ? TRI_OK : fail_path("write", path);
+    if (!S_ISREG(info.st_mode))
+        return not_a_file(path, target);
+    for (int fd = 0; fd <= 2; fd++) {
+        if (fstat(fd, &own) == 0 && own.st_dev == info.st_dev && own.st_ino == info.st_ino)
+            return TRII_FAIL(TRI_ERR_IO,
+                             "write %s: is this program's own output; name another file", path);
+    }
+    return TRI_OK;
+}
+
+/* The name that a rename shall go to: a link stays, and the file behind it is replaced. */
+static tri_status find_target(const char *path, char **target_out)
+{
+    char behind[PATH_MAX];
+    struct stat info;
+    tri_status status;
+
+    if (lstat(path, &info) == 0 && S_ISLNK(info.st_mode)) {
+        if (realpath(path, behind) == NULL)
+            return stat(path, &info) == 0 ? not_a_file(path, path) /* a pipe below /proc */
+                                          : fail_path("follow link", path);
+        path = behind;
+    }
+    status = check_replaceable(path, path);
+    if (status != TRI_OK)
+        return status;
+    *target_out = trii_strdup(path, "path");
+    return *target_out != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+}
+
 tri_status trii_writer_open(const char *path, trii_writer *writer_out)
 {
     static atomic_uint counter;
-    size_t room = strlen(path) + 48;
-    tri_status status = TRI_ERR_NO_MEMORY;
     trii_writer w = {.fd = -1};
+    size_t room;
+    tri_status status = find_target(path, &w.path);
 
-    w.path = trii_strdup(path, "path");
-    w.temporary = trii_alloc(room, 1, "path");
-    if (w.path == NULL || w.temporary == NULL)
+    if (status != TRI_OK)
         goto err_free;
-    snprintf(w.temporary, room, "%s.tmp-%d-%u", path, (int)getpid(), atomic_fetch_add(&counter, 1));
+    room = strlen(w.path) + 48;
+    status = TRI_ERR_NO_MEMORY;
+    w.temporary = trii_alloc(room, 1, "path");
+    if (w.temporary == NULL)
+        goto err_free;
+    snprintf(w.temporary, room, "%s.tmp-%d-%u", w.path, (int)getpid(),
+             atomic_fetch_add(&counter, 1));
     w.fd = open(w.temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (w.fd < 0) {
         status = fail_path("create", w.temporary);
@@ -153,6 +203,8 @@ tri_status trii_writer_commit(trii_writer *writer)
     writer->fd = -1;
     if (close(fd) != 0 && status == TRI_OK)
         status = fail_path("close", writer->path);
+    if (status == TRI_OK) /* something else may have taken the name meanwhile */
+        status = check_replaceable(writer->path, writer->path);
     if (status == TRI_OK && rename(writer->temporary, writer->path) != 0)
         status = fail_path("rename to", writer->path);
     if (status != TRI_OK)
@@ -259,10 +311,19 @@ bool trii_path_is_file(const char *path)
 
 tri_status trii_append_open(const char *path, int *fd_out)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    /* A FIFO would wait for a reader, a modem for its line. */
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
+    struct stat info;
 
+    if (fd < 0 && errno == ENXIO && stat(path, &info) == 0 && S_ISFIFO(info.st_mode))
+        return TRII_FAIL(TRI_ERR_IO, "open %s: nobody reads this FIFO; start its reader first",
+                         path);
     if (fd < 0)
         return fail_path("open", path);
+    if (fcntl(fd, F_SETFL, O_APPEND) != 0) {
+        close(fd);
+        return fail_path("open", path);
+    }
     *fd_out = fd;
     return TRI_OK;
 }

@@ -25,7 +25,9 @@ typedef struct trii_writer {
     uint64_t bytes; /* written so far */
 } trii_writer;
 
-/* Errors: NO_MEMORY, IO. After a failure nothing is left. */
+/* A name that is a link stays one: the file that it leads to is replaced, and only a file ever is.
+ * Errors: NO_MEMORY, IO (also what is there and no file, or our own output), NOT_FOUND. After a
+ * failure nothing is left. */
 tri_status trii_writer_open(const char *path, trii_writer *writer_out) TRI_MUST_CHECK;
 tri_status trii_writer_put(trii_writer *writer, const void *data, size_t bytes) TRI_MUST_CHECK;
 /* Syncs, renames, syncs the folder. The writer is closed, also on failure; then the temporary
@@ -51,6 +53,8 @@ tri_status trii_path_remove(const char *path) TRI_MUST_CHECK;
 
 /* Appends `bytes` to a stream's file in one write, past the stream's own buffer. */
 tri_status trii_append(int fd, const char *path, const void *data, size_t bytes) TRI_MUST_CHECK;
+/* Does not wait for the reader of a FIFO. Errors: IO (a FIFO without a reader is told), NOT_FOUND.
+ */
 tri_status trii_append_open(const char *path, int *fd_out) TRI_MUST_CHECK;
 
 /* Whether the stream is a terminal that can redraw a line, and its width in columns (80 if it
