@@ -18,6 +18,8 @@
 #define GUARD_DELAY_MS 20
 /* For the last words of a job that a signal ended. */
 #define FLUSH_MS INT64_C(500)
+/* For logs, events and figures, where nothing of them could be written for so long. */
+#define FILES_MS INT64_C(5000)
 
 static void guard_due(trii_timer *timer)
 {
@@ -80,13 +82,29 @@ static tri_status open_cgroup(trii_agent *a)
     return TRI_OK;
 }
 
+static tri_status open_monitor(trii_agent *a)
+{
+    const trii_monitor_setup setup = {.options = a->options,
+                                      .loop = a->loop,
+                                      .sink = a->err_sink,
+                                      .files = a->outputs.files,
+                                      .run_id = a->run_id,
+                                      .run_dir = a->folder.path,
+                                      .hung = hung,
+                                      .agent = a};
+
+    return trii_monitor_open(&a->monitor, &setup);
+}
+
 static tri_status prepare(trii_agent *a)
 {
     tri_status status = trii_loop_create(&a->loop);
 
     if (status != TRI_OK)
         return status;
-    trii_outputs_init(&a->outputs, a->loop, a->options);
+    status = trii_outputs_init(&a->outputs, a->loop, a->options);
+    if (status != TRI_OK)
+        return status;
     a->err_sink = a->outputs.err_sink;
     status = trii_agent_signals_open(a);
     if (status == TRI_OK)
@@ -100,10 +118,10 @@ static tri_status prepare(trii_agent *a)
     if (status == TRI_OK)
         status = trii_outputs_prepare(&a->outputs, a->run_id, a->folder.path);
     if (status == TRI_OK)
-        status = trii_monitor_open(&a->monitor, a->options, a->loop, a->err_sink, a->run_id,
-                                   a->folder.path, hung, a);
+        status = open_monitor(a);
     trii_process_adopt_orphans();
-    /* With several hosts there will be threads, and it is a copy of a process that has one. */
+    /* With several hosts there will be threads with locks, and it is a copy of a process without.
+     * The one that writes files holds none while it writes. */
     if (status == TRI_OK && a->options->max_nodes > 1)
         guard_due(&a->guard_start);
     else if (status == TRI_OK)
@@ -192,10 +210,41 @@ static void flush_output(trii_agent *a)
     a->phase = TRII_PHASE_OVER;
 }
 
+/* Waits for the files that are written in the background, while they get on and no further signal
+ * comes. Streams are closed. */
+static void finish_files(trii_agent *a)
+{
+    trii_background *const files[] = {a->outputs.files, a->monitor.event_files};
+    int64_t deadline_ns = trii_deadline_ms(FILES_MS);
+    uint64_t before = 0;
+
+    a->phase = TRII_PHASE_FLUSH;
+    while (a->phase == TRII_PHASE_FLUSH && trii_now_ns() < deadline_ns) {
+        bool idle = true;
+        uint64_t done = 0;
+
+        for (size_t i = 0; i < TRII_COUNT_OF(files); i++) {
+            if (files[i] == NULL)
+                continue;
+            idle = idle && trii_background_is_idle(files[i]);
+            done += trii_background_done(files[i]);
+        }
+        if (idle)
+            break;
+        if (done > before)
+            deadline_ns = trii_deadline_ms(FILES_MS);
+        before = done;
+        trii_loop_run_once(a->loop, deadline_ns);
+    }
+    trii_monitor_destroy(&a->monitor);
+}
+
 static void dispose(trii_agent *a)
 {
     trii_meeting_close(a);
     trii_attempt_dispose(a);
+    if (a->loop != NULL)
+        finish_files(a);
     trii_outputs_fini(&a->outputs);
     if (a->loop != NULL) {
         trii_loop_timer_stop(a->loop, &a->grace);

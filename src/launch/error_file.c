@@ -235,7 +235,7 @@ tri_status trii_error_file_copy(const char *from, const char *to, int exit_code)
             status =
                 trii_writer_put(&writer, (const char *)file.data + before, file.bytes - before);
         if (status == TRI_OK)
-            status = trii_writer_commit(&writer);
+            status = trii_writer_publish(&writer);
         else
             trii_writer_abort(&writer);
     }

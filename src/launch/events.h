@@ -12,16 +12,19 @@
 #include <trireme/status.h>
 
 #include "base/compiler.h"
+#include "launch/background.h"
 
 typedef struct trii_events {
-    int fd; /* -1 = nobody asked */
-    const char *path, *run_id;
+    trii_background_file *file; /* NULL = nobody asked */
+    const char *run_id;
 } trii_events;
 
-/* path NULL: nothing is written anywhere. Texts are borrowed. Errors: IO. */
-tri_status trii_events_open(trii_events *events, const char *path,
+/* path NULL: nothing is written anywhere. run_id is borrowed. Errors: IO (also a FIFO that nobody
+ * reads), NO_MEMORY. */
+tri_status trii_events_open(trii_events *events, trii_background *files, const char *path,
                             const char *run_id) TRI_MUST_CHECK;
-/* format: more members of the object, "" or "\"rank\": 3, ..."; one line, written at once. */
+/* format: more members of the object, "" or "\"rank\": 3, ..."; one line, written in the
+ * background. */
 void trii_events_put(const trii_events *events, const char *name, const char *format, ...)
     TRII_PRINTF(3, 4);
 void trii_events_close(trii_events *events);

@@ -9,7 +9,6 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
-#include "base/log.h"
 #include "base/param.h"
 #include "launch/events.h"
 #include "launch/hang.h"
@@ -143,46 +142,34 @@ static char *make_text(const trii_metrics_facts *facts, size_t *bytes_out)
 
 /* --- the file ----------------------------------------------------------------------------- */
 
-/* Not synced to disk: the next one comes in seconds. */
-static tri_status replace_file(const trii_metrics *metrics)
+static tri_status put(void *target, const char *data, size_t bytes)
 {
-    char path[TRII_LOG_PATH_BYTES], *text;
-    size_t bytes;
-    tri_status status;
-    int fd;
+    return trii_file_replace(target, data, bytes);
+}
 
-    if ((size_t)snprintf(path, sizeof(path), "%s.new", metrics->path) >= sizeof(path))
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "the name is too long");
-    text = make_text(metrics->facts, &bytes);
-    if (text == NULL)
-        return TRI_ERR_NO_MEMORY;
-    status = trii_path_remove(path);
-    if (status == TRI_OK)
-        status = trii_append_open(path, &fd);
-    if (status == TRI_OK) {
-        status = trii_append(fd, path, text, bytes);
-        trii_fd_close(fd);
-        if (status == TRI_OK)
-            status = trii_path_rename(path, metrics->path);
-        if (status != TRI_OK && trii_path_remove(path) != TRI_OK) /* half a file helps nobody */
-            status = TRI_ERR_IO;                                  /* and this is what is told */
-    }
+static const trii_background_kind kind = {.put = put, .release = trii_free, .newest = true};
+
+static tri_status write_first(const char *path, const trii_metrics_facts *facts)
+{
+    size_t bytes;
+    char *text = make_text(facts, &bytes);
+    tri_status status = text != NULL ? trii_file_replace(path, text, bytes) : TRI_ERR_NO_MEMORY;
+
     trii_free(text);
     return status;
 }
 
 void trii_metrics_refresh(trii_metrics *metrics)
 {
-    if (metrics->loop == NULL || metrics->path == NULL)
+    size_t bytes;
+    char *text;
+
+    if (metrics->loop == NULL || metrics->file == NULL)
         return;
-    if (replace_file(metrics) == TRI_OK) {
-        metrics->stale = false;
-        return;
-    }
-    if (!metrics->stale)
-        TRII_LOG(TRII_LOG_WARN, "launch", "--metrics %s is not up to date: %s", metrics->path,
-                 tri_last_error());
-    metrics->stale = true;
+    text = make_text(metrics->facts, &bytes);
+    if (text != NULL)
+        trii_background_put(metrics->file, text, bytes);
+    trii_free(text);
 }
 
 static void refresh_due(trii_timer *timer)
@@ -319,22 +306,26 @@ static tri_status listen_on(trii_metrics *metrics, const char *where)
     return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "--metrics");
 }
 
-static tri_status begin_file(trii_metrics *metrics, const char *path)
+static tri_status begin_file(trii_metrics *metrics, trii_background *files, const char *path)
 {
+    char what[TRII_LOG_PATH_BYTES], *target;
     tri_status status;
 
     if (path[strspn(path, "0123456789")] == '\0')
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "--metrics %s: a port is :%s, a file of that name ./%s", path, path, path);
-    if (trii_path_exists(path) && !trii_path_is_file(path)) /* it would be replaced */
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "--metrics %s: not a file", path);
-    metrics->path = path;
-    status = replace_file(metrics);
-    return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "--metrics %s", path);
+    status = write_first(path, metrics->facts);
+    if (status != TRI_OK)
+        return TRII_FAIL_CTX(status, "--metrics %s", path);
+    target = trii_strdup(path, "path");
+    if (target == NULL)
+        return TRI_ERR_NO_MEMORY;
+    snprintf(what, sizeof(what), "--metrics %s is not up to date", path);
+    return trii_background_open(files, &kind, what, target, &metrics->file);
 }
 
-tri_status trii_metrics_open(trii_metrics *metrics, trii_loop *loop, const char *where,
-                             const trii_metrics_facts *facts)
+tri_status trii_metrics_open(trii_metrics *metrics, trii_loop *loop, trii_background *files,
+                             const char *where, const trii_metrics_facts *facts)
 {
     tri_status status;
 
@@ -349,7 +340,7 @@ tri_status trii_metrics_open(trii_metrics *metrics, trii_loop *loop, const char 
         metrics->loop = loop;
         return listen_on(metrics, where);
     }
-    status = begin_file(metrics, where);
+    status = begin_file(metrics, files, where);
     if (status != TRI_OK)
         return status;
     metrics->loop = loop;
@@ -362,6 +353,8 @@ void trii_metrics_close(trii_metrics *metrics)
     if (metrics->loop == NULL)
         return;
     trii_metrics_refresh(metrics);
+    trii_background_close(metrics->file);
+    metrics->file = NULL;
     trii_loop_timer_stop(metrics->loop, &metrics->refresh);
     trii_loop_unwatch(&metrics->listener);
     trii_socket_close(metrics->listen_fd);

@@ -5,6 +5,7 @@
 #ifndef TRII_LAUNCH_JOB_METRICS_H
 #define TRII_LAUNCH_JOB_METRICS_H
 
+#include "launch/background.h"
 #include "launch/worker.h"
 
 #define TRII_METRICS_CLIENTS 8
@@ -32,21 +33,21 @@ typedef struct trii_metrics_client {
 typedef struct trii_metrics {
     trii_loop *loop; /* NULL = nobody asked */
     const trii_metrics_facts *facts;
-    const char *path;   /* NULL = by HTTP */
-    trii_timer refresh; /* of the file */
-    bool stale;         /* it could not be replaced, and that was said */
+    trii_background_file *file; /* NULL = by HTTP */
+    trii_timer refresh;         /* of the file */
     trii_watch listener;
     int listen_fd;
     trii_metrics_client clients[TRII_METRICS_CLIENTS];
 } trii_metrics;
 
 /* where: a path with a slash or without a colon, else [HOST]:PORT; NULL: nothing is shown. Texts
- * and facts are borrowed. A file is written at once. Errors: INVALID_ARG (also what is there and no
- * file), STATE (port in use), IO. */
-tri_status trii_metrics_open(trii_metrics *metrics, trii_loop *loop, const char *where,
-                             const trii_metrics_facts *facts) TRI_MUST_CHECK;
-/* Writes the file now, if there is one. */
+ * and facts are borrowed. A file is written at once, and from then on by `files`. Errors:
+ * INVALID_ARG, STATE (port in use), IO (also what is there and no file). */
+tri_status trii_metrics_open(trii_metrics *metrics, trii_loop *loop, trii_background *files,
+                             const char *where, const trii_metrics_facts *facts) TRI_MUST_CHECK;
+/* Writes the file anew, if there is one. */
 void trii_metrics_refresh(trii_metrics *metrics);
-void trii_metrics_close(trii_metrics *metrics); /* zero: nothing */
+/* Writes it a last time; zero: nothing. */
+void trii_metrics_close(trii_metrics *metrics);
 
 #endif

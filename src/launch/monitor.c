@@ -13,27 +13,43 @@
 /* Nobody looks at a job that is over sooner. */
 #define JOB_FILE_DELAY_MS 20
 
-tri_status trii_monitor_open(trii_monitor *monitor, const trii_launch_options *options,
-                             trii_loop *loop, trii_sink *sink, const char *run_id,
-                             const char *run_dir, void (*hung)(void *agent), void *agent)
+static void events_went_on(void *arg)
 {
+    (void)arg; /* who has something to say looks how far it got */
+}
+
+static void warn(void *arg, const char *text)
+{
+    const trii_monitor *m = arg;
+
+    trii_sink_print(m->sink, "trirun: %s\n", text);
+}
+
+tri_status trii_monitor_open(trii_monitor *monitor, const trii_monitor_setup *setup)
+{
+    const trii_launch_options *options = setup->options;
     char program[512];
     tri_status status;
 
     memset(monitor, 0, sizeof(*monitor));
     monitor->options = options;
-    monitor->sink = sink;
-    monitor->hung = hung;
-    monitor->agent = agent;
-    monitor->facts = (trii_metrics_facts){.run_id = run_id,
-                                          .run_dir = run_dir,
+    monitor->sink = setup->sink;
+    monitor->hung = setup->hung;
+    monitor->agent = setup->agent;
+    monitor->facts = (trii_metrics_facts){.run_id = setup->run_id,
+                                          .run_dir = setup->run_dir,
                                           .max_restarts = options->max_restarts,
                                           .started_wall_ns = trii_wall_ns()};
-    status = trii_events_open(&monitor->events, options->events, run_id);
+    status =
+        trii_background_create(setup->loop, events_went_on, warn, monitor, &monitor->event_files);
+    if (status == TRI_OK)
+        status = trii_events_open(&monitor->events, monitor->event_files, options->events,
+                                  setup->run_id);
     if (status != TRI_OK)
         return status;
-    monitor->loop = loop;
-    status = trii_metrics_open(&monitor->metrics, loop, options->metrics, &monitor->facts);
+    monitor->loop = setup->loop;
+    status = trii_metrics_open(&monitor->metrics, setup->loop, setup->files, options->metrics,
+                               &monitor->facts);
     trii_events_put(&monitor->events, "job_started", "\"agent_pid\": %d, \"program\": %s",
                     trii_process_id(), trii_json_quote(options->program, program, sizeof(program)));
     return status;
@@ -199,4 +215,10 @@ void trii_monitor_close(trii_monitor *m, int exit_status)
     trii_metrics_close(&m->metrics);
     trii_events_close(&m->events);
     m->loop = NULL;
+}
+
+void trii_monitor_destroy(trii_monitor *m)
+{
+    trii_background_destroy(m->event_files);
+    m->event_files = NULL;
 }

@@ -17,6 +17,7 @@ typedef struct trii_monitor {
     const trii_launch_options *options;
     trii_loop *loop; /* NULL = not open */
     trii_sink *sink;
+    trii_background *event_files; /* a thread of its own: events may go to a reader that is slow */
     trii_events events;
     trii_metrics metrics;
     trii_metrics_facts facts;
@@ -29,12 +30,18 @@ typedef struct trii_monitor {
     void *agent;
 } trii_monitor;
 
-/* options, loop, sink and texts are borrowed. hung: the job stands still; who is stuck has been
- * printed. Errors: as --events and --metrics. */
-tri_status trii_monitor_open(trii_monitor *monitor, const trii_launch_options *options,
-                             trii_loop *loop, trii_sink *sink, const char *run_id,
-                             const char *run_dir, void (*hung)(void *agent),
-                             void *agent) TRI_MUST_CHECK;
+typedef struct trii_monitor_setup {
+    const trii_launch_options *options;
+    trii_loop *loop;
+    trii_sink *sink;
+    trii_background *files; /* writes the figures' file */
+    const char *run_id, *run_dir;
+    void (*hung)(void *agent); /* the job stands still; who is stuck has been printed */
+    void *agent;
+} trii_monitor_setup;
+
+/* What setup points to is borrowed. Errors: as --events and --metrics. */
+tri_status trii_monitor_open(trii_monitor *monitor, const trii_monitor_setup *setup) TRI_MUST_CHECK;
 /* No worker runs, and the agent waits for other hosts: `what` says for whom and where. */
 void trii_monitor_waits(trii_monitor *monitor, const char *what);
 /* Before the workers of an attempt start: the kernel's counters. */
@@ -49,7 +56,9 @@ void trii_monitor_signal(trii_monitor *monitor, int number);
 void trii_monitor_notice(trii_monitor *monitor, const char *host, int64_t left_ms, int told);
 /* No worker runs any more; cause: NULL = none failed. more: another attempt follows. */
 void trii_monitor_ended(trii_monitor *monitor, const trii_worker *cause, bool more);
-/* The job is over. */
+/* The job is over: its last words are queued. */
 void trii_monitor_close(trii_monitor *monitor, int exit_status);
+/* Once they are written, or that has taken too long. */
+void trii_monitor_destroy(trii_monitor *monitor);
 
 #endif

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/err.h"
 #include "os/clock.h"
 #include "os/pipe.h"
 
@@ -29,20 +30,46 @@ static const trii_stream gone;
 
 static void stream_hold(trii_stream *stream);
 static void stream_resume(trii_stream *stream);
+static void stream_catch_up(trii_stream *stream);
 
 /* --- sinks ---------------------------------------------------------------------------- */
 
-void trii_sink_init(trii_sink *sink, trii_loop *loop, int fd)
+static tri_status put_in_file(void *target, const char *data, size_t bytes)
 {
+    int fd = (int)(intptr_t)target;
+    size_t put;
+
+    while (bytes > 0) {
+        if (trii_fd_write(fd, data, bytes, &put) != TRI_OK)
+            return TRII_FAIL(TRI_ERR_IO, "%s; lines are lost", tri_last_error());
+        data += put;
+        bytes -= put;
+    }
+    return TRI_OK;
+}
+
+static void leave_open(void *target)
+{
+    (void)target;
+}
+
+tri_status trii_sink_init(trii_sink *sink, trii_loop *loop, trii_background *files, int fd,
+                          const char *name)
+{
+    static const trii_background_kind kind = {.put = put_in_file, .release = leave_open};
     const char *no_colour = getenv("NO_COLOR");
+    tri_status status = TRI_OK;
 
     memset(sink, 0, sizeof(*sink));
     sink->loop = loop;
     sink->fd = fd;
-    sink->is_file = trii_fd_is_file(fd);
+    sink->name = name;
+    if (trii_fd_is_file(fd))
+        status = trii_background_open(files, &kind, name, (void *)(intptr_t)fd, &sink->file);
     sink->redraws = trii_fd_is_terminal(fd);
     sink->flush_ns = sink->redraws ? FLUSH_TERMINAL_NS : FLUSH_NS;
     sink->colour = sink->redraws && (no_colour == NULL || *no_colour == '\0');
+    return status;
 }
 
 void trii_sink_fini(trii_sink *sink)
@@ -55,7 +82,7 @@ void trii_sink_fini(trii_sink *sink)
 
 bool trii_sink_is_empty(const trii_sink *sink)
 {
-    return sink->used == 0 || sink->broken;
+    return (sink->used == 0 && trii_background_left(sink->file) == 0) || sink->broken;
 }
 
 /* Nobody reads: close the workers' pipes too, so that they learn it as if they had written
@@ -81,25 +108,55 @@ static bool sink_is_writable(const trii_sink *sink)
     const unsigned events = TRII_WRITABLE;
     unsigned ready = 0;
 
-    return sink->is_file ||
-           (trii_socket_poll(&sink->fd, &events, &ready, 1, trii_now_ns()) == 1 && ready != 0);
+    return trii_socket_poll(&sink->fd, &events, &ready, 1, trii_now_ns()) == 1 && ready != 0;
+}
+
+/* As trii_fd_write; never waits. */
+static tri_status sink_write(trii_sink *sink, size_t *put_out)
+{
+    const char *data = sink->queue + sink->start;
+    size_t bytes = sink->used;
+
+    if (sink->file != NULL) {
+        if (trii_background_left(sink->file) > 0)
+            return TRI_INPROGRESS;
+        trii_background_put(sink->file, data, bytes);
+        *put_out = bytes;
+        return TRI_OK;
+    }
+    if (!sink_is_writable(sink))
+        return TRI_INPROGRESS;
+    if (bytes > TRII_PIPE_ATOMIC_BYTES)
+        bytes = TRII_PIPE_ATOMIC_BYTES;
+    return trii_fd_write(sink->fd, data, bytes, put_out);
+}
+
+/* No room, or a device that fails: somebody may still read, so the workers' pipes stay open. */
+static void sink_lose(trii_sink *sink)
+{
+    sink->used = 0;
+    if (!sink->lost && sink->complaints != NULL)
+        trii_sink_print(sink->complaints, "trirun: %s: %s; lines are lost\n", sink->name,
+                        tri_last_error());
+    sink->lost = true;
 }
 
 static void sink_flush(trii_sink *sink)
 {
     /* A bounded number of pieces, so that a fast reader does not keep us from the workers. */
-    for (int i = 0; i < 64 && sink->used > 0 && sink_is_writable(sink); i++) {
-        size_t bytes = sink->used, put;
-        tri_status status;
+    for (int i = 0; i < 64 && sink->used > 0; i++) {
+        size_t put;
+        tri_status status = sink_write(sink, &put);
 
-        if (!sink->is_file && bytes > TRII_PIPE_ATOMIC_BYTES)
-            bytes = TRII_PIPE_ATOMIC_BYTES;
-        status = trii_fd_write(sink->fd, sink->queue + sink->start, bytes, &put);
         if (status == TRI_INPROGRESS)
             break;
-        if (status != TRI_OK) {
+        if (status == TRI_ERR_PEER_LOST) {
             sink_break(sink);
             return;
+        }
+        if (status != TRI_OK) {
+            sink_lose(sink);
+            break;
         }
         sink->start += put;
         sink->used -= put;
@@ -113,13 +170,21 @@ static void sink_flush(trii_sink *sink)
         stream_resume(s);
 }
 
+void trii_sink_go_on(trii_sink *sink)
+{
+    if (sink->file != NULL)
+        sink_flush(sink);
+    for (trii_stream *s = sink->streams; s != NULL; s = s->next)
+        stream_catch_up(s);
+}
+
 static void sink_ready(trii_watch *watch, unsigned events)
 {
     trii_sink *sink = TRII_CONTAINER(watch, trii_sink, watch);
 
     (void)events;
     sink_flush(sink);
-    if (trii_sink_is_empty(sink))
+    if (sink->used == 0 || sink->broken)
         trii_loop_unwatch(watch);
 }
 
@@ -151,7 +216,7 @@ void trii_sink_put(trii_sink *sink, const char *data, size_t bytes)
 void trii_sink_commit(trii_sink *sink)
 {
     sink_flush(sink);
-    if (!trii_sink_is_empty(sink) && sink->watch.loop == NULL &&
+    if (sink->file == NULL && sink->used > 0 && !sink->broken && sink->watch.loop == NULL &&
         trii_loop_watch(sink->loop, &sink->watch, sink->fd, TRII_WRITABLE, sink_ready) != TRI_OK)
         sink_break(sink);
     sink->full = sink->full || sink->used > QUEUE_FULL;
@@ -233,6 +298,12 @@ static void flush_later(trii_stream *stream)
     trii_loop_timer(stream->sink->loop, &stream->flush, flush_due_ns(stream), flush_fired);
 }
 
+static bool is_log_behind(const trii_stream *stream)
+{
+    return trii_log_file_is_behind(&stream->log) ||
+           (stream->options.filtered != NULL && trii_log_file_is_behind(stream->options.filtered));
+}
+
 /* One read; false at the end of the pipe or when it is empty. */
 static bool stream_read(trii_stream *stream)
 {
@@ -267,6 +338,10 @@ static bool stream_read(trii_stream *stream)
         trii_stream_show(stream, stream->used);
     stream->grown_ns = trii_now_ns();
     flush_later(stream);
+    if (is_log_behind(stream)) {
+        stream->waits = true;
+        trii_loop_unwatch(&stream->watch);
+    }
     return true;
 }
 
@@ -277,7 +352,7 @@ static void flush_fired(trii_timer *timer)
     int64_t now_ns = trii_now_ns();
 
     stream->flushing = false;
-    if (stream->held)
+    if (stream->held || stream->waits)
         stream->grown_ns = now_ns; /* its end may lie in the pipe, which we do not read now */
     /* The timer may have been set for an earlier line, or we were too busy to read on: only a
      * line that the worker itself left unfinished is shown. */
@@ -305,15 +380,30 @@ static void stream_hold(trii_stream *stream)
     trii_loop_unwatch(&stream->watch);
 }
 
+static void stream_watch(trii_stream *stream)
+{
+    if (stream->fd < 0 || stream->held || stream->waits)
+        return;
+    if (trii_loop_watch(stream->sink->loop, &stream->watch, stream->fd, TRII_READABLE,
+                        stream_ready) != TRI_OK)
+        trii_stream_close(stream); /* out of descriptors: the worker sees a closed pipe */
+}
+
 static void stream_resume(trii_stream *stream)
 {
     stream->share = 0;
     if (!stream->held)
         return;
     stream->held = false;
-    if (stream->fd >= 0 && trii_loop_watch(stream->sink->loop, &stream->watch, stream->fd,
-                                           TRII_READABLE, stream_ready) != TRI_OK)
-        trii_stream_close(stream); /* out of descriptors: the worker sees a closed pipe */
+    stream_watch(stream);
+}
+
+static void stream_catch_up(trii_stream *stream)
+{
+    if (!stream->waits || is_log_behind(stream))
+        return;
+    stream->waits = false;
+    stream_watch(stream);
 }
 
 tri_status trii_stream_open(trii_stream *stream, trii_sink *sink, int own_fd,
@@ -328,7 +418,8 @@ tri_status trii_stream_open(trii_stream *stream, trii_sink *sink, int own_fd,
     snprintf(stream->label, sizeof(stream->label), "%s",
              options->label != NULL ? options->label : "");
     if (options->log_path != NULL)
-        status = trii_log_file_open(&stream->log, options->log_path, options->log_max_bytes);
+        status = trii_log_file_open(&stream->log, options->files, options->log_path,
+                                    options->log_max_bytes);
     if (status != TRI_OK)
         goto err_close;
     stream->capacity = LINE_BYTES + READ_BYTES;
@@ -359,11 +450,10 @@ tri_status trii_stream_open_direct(trii_stream *stream, const char *path, int *f
 
     memset(stream, 0, sizeof(*stream));
     stream->fd = -1;
-    status = trii_log_file_open(&stream->log, path, 0);
+    status = trii_log_file_create(path, fd_out);
     if (status != TRI_OK)
         return status;
-    *fd_out = stream->log.fd;
-    stream->log.fd = -1;
+    snprintf(stream->log.path, sizeof(stream->log.path), "%s", path);
     stream->direct = true;
     return TRI_OK;
 }

@@ -5,12 +5,15 @@
  * worker is never cut by another's; a line that is not finished (a prompt) is shown after a moment.
  * Progress bars of several workers take turns: output_lines.c. A sink that takes nothing stops the
  * streams that fill its queue, so that their workers wait as they would for a slow terminal; trirun
- * itself never does, and a worker that prints little does not wait for one that prints much.
+ * itself never does, and a worker that prints little does not wait for one that prints much. A sink
+ * whose reader has gone closes the workers' pipes; one that cannot be written for another reason,
+ * such as a full disk, loses lines.
  */
 #ifndef TRII_LAUNCH_OUTPUT_H
 #define TRII_LAUNCH_OUTPUT_H
 
 #include "base/compiler.h"
+#include "launch/background.h"
 #include "launch/log_file.h"
 #include "os/loop.h"
 
@@ -23,14 +26,17 @@ typedef struct trii_sink {
     trii_loop *loop;
     trii_watch watch; /* while something is queued and the descriptor is full */
     int fd;
-    bool is_file;
-    int64_t flush_ns; /* an unfinished line is shown after so long */
-    bool broken;      /* nobody reads it any more: what comes is dropped */
-    bool behind;      /* more is queued than its reader took in a moment */
-    bool full;        /* streams that put more than their share are not read */
-    bool redraws;     /* a terminal: \r goes back to the beginning of the line */
-    bool colour;      /* labels are coloured */
-    char *queue;      /* from start, `used` bytes */
+    const char *name;             /* "stdout" */
+    trii_background_file *file;   /* a plain file is written there; NULL: by the loop */
+    struct trii_sink *complaints; /* where it is said that lines were lost; NULL = nowhere */
+    bool lost;                    /* that has been said */
+    int64_t flush_ns;             /* an unfinished line is shown after so long */
+    bool broken;                  /* nobody reads it any more: what comes is dropped */
+    bool behind;                  /* more is queued than its reader took in a moment */
+    bool full;                    /* streams that put more than their share are not read */
+    bool redraws;                 /* a terminal: \r goes back to the beginning of the line */
+    bool colour;                  /* labels are coloured */
+    char *queue;                  /* from start, `used` bytes */
     size_t start, used, capacity;
     uint64_t total;          /* bytes that were put */
     const trii_stream *open; /* whose unfinished line is the last thing that was put, or NULL */
@@ -44,6 +50,7 @@ typedef struct trii_stream_options {
     bool hidden;             /* lines are not shown */
     bool immediate;          /* show unfinished lines at once: nobody else prints */
     const char *log_path;    /* every byte goes there too; NULL = nowhere */
+    trii_background *files;  /* writes it */
     int64_t log_max_bytes;   /* 0 = it grows as it likes */
     const char *filters;     /* comma list of texts, ",," is a comma; NULL = none */
     trii_log_file *filtered; /* where lines go that contain one; borrowed */
@@ -66,6 +73,7 @@ struct trii_stream {
     int64_t grown_ns; /* when the unfinished line last grew */
     bool flushing;    /* the timer runs */
     bool held;        /* not read until the sink has room again */
+    bool waits;       /* not read until its log file has caught up */
     size_t share;     /* bytes put since the sink fell behind */
     char *line;       /* unfinished */
     size_t used, capacity;
@@ -76,10 +84,14 @@ struct trii_stream {
     size_t tail_used;
 };
 
-void trii_sink_init(trii_sink *sink, trii_loop *loop, int fd);
+/* files: writes fd where it is a plain file. name: static. Errors: NO_MEMORY. */
+tri_status trii_sink_init(trii_sink *sink, trii_loop *loop, trii_background *files, int fd,
+                          const char *name) TRI_MUST_CHECK;
 void trii_sink_fini(trii_sink *sink);
 /* Whole lines of trirun itself. */
 void trii_sink_print(trii_sink *sink, const char *format, ...) TRII_PRINTF(2, 3);
+/* A file in the background has less left to write: goes on with what waited for that. */
+void trii_sink_go_on(trii_sink *sink);
 /* Nothing is queued, or never will be taken. */
 bool trii_sink_is_empty(const trii_sink *sink);
 

@@ -56,14 +56,11 @@ void trii_run_folder_note(const trii_run_folder *folder, int rank, const char *w
 {
     char path[TRII_RUN_FOLDER_BYTES + 8], text[160];
     int n = snprintf(text, sizeof(text), "%d %s\n", rank, words);
-    trii_writer writer;
+    tri_status status;
 
     snprintf(path, sizeof(path), "%s/cause", folder->path);
-    if (trii_writer_open(path, &writer) != TRI_OK)
-        return; /* nothing hangs on it */
-    if (trii_writer_put(&writer, text, (size_t)n) != TRI_OK ||
-        trii_writer_commit(&writer) != TRI_OK)
-        trii_writer_abort(&writer);
+    status = trii_file_replace(path, text, (size_t)n);
+    (void)status; /* nothing hangs on it */
 }
 
 void trii_run_folder_keep(trii_run_folder *folder)

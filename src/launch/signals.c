@@ -104,6 +104,7 @@ tri_status trii_agent_signals_open(trii_agent *a)
         list += length + (list[length] == ',');
     }
     trii_signal_ignore(SIGPIPE);
+    trii_signal_ignore(SIGXFSZ); /* a file that may not grow is an error as any other */
     status = trii_signal_open(numbers, n, &fd);
     if (status != TRI_OK)
         return status;

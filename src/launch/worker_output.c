@@ -11,13 +11,37 @@
 
 static const char *const stream_names[] = {"stdout", "stderr"};
 
-void trii_outputs_init(trii_outputs *outputs, trii_loop *loop, const trii_launch_options *options)
+static void go_on(void *arg)
 {
+    trii_outputs *outputs = arg;
+
+    trii_sink_go_on(&outputs->out);
+    trii_sink_go_on(&outputs->err);
+}
+
+static void warn(void *arg, const char *text)
+{
+    trii_outputs *outputs = arg;
+
+    trii_sink_print(outputs->err_sink, "trirun: %s\n", text);
+}
+
+tri_status trii_outputs_init(trii_outputs *outputs, trii_loop *loop,
+                             const trii_launch_options *options)
+{
+    tri_status status;
+
     memset(outputs, 0, sizeof(*outputs));
     outputs->options = options;
-    trii_sink_init(&outputs->out, loop, 1);
-    trii_sink_init(&outputs->err, loop, 2);
+    status = trii_background_create(loop, go_on, warn, outputs, &outputs->files);
+    if (status == TRI_OK)
+        status = trii_sink_init(&outputs->out, loop, outputs->files, 1, stream_names[0]);
+    if (status == TRI_OK)
+        status = trii_sink_init(&outputs->err, loop, outputs->files, 2, stream_names[1]);
     outputs->err_sink = trii_fd_is_same(1, 2) ? &outputs->out : &outputs->err;
+    if (outputs->err_sink != &outputs->out)
+        outputs->out.complaints = outputs->err_sink;
+    return status;
 }
 
 tri_status trii_outputs_prepare(trii_outputs *outputs, const char *run_id, const char *run_dir)
@@ -42,7 +66,8 @@ tri_status trii_outputs_attempt(trii_outputs *outputs, int restart_count, int lo
             continue;
         snprintf(path, sizeof(path), "%s/filtered_%s.log", outputs->folder.attempt,
                  stream_names[i]);
-        status = trii_log_file_open(&outputs->filtered[i], path, outputs->options->log_max_bytes);
+        status = trii_log_file_open(&outputs->filtered[i], outputs->files, path,
+                                    outputs->options->log_max_bytes);
     }
     return status;
 }
@@ -131,6 +156,7 @@ static tri_status open_stream(trii_outputs *outputs, const trii_launch_job *job,
                                   .colour = local_rank,
                                   .hidden = !shown || (redirect && !tee),
                                   .log_path = tee || redirect ? path : NULL,
+                                  .files = outputs->files,
                                   .log_max_bytes = options->log_max_bytes};
     int read_fd, write_fd;
     tri_status status;
@@ -178,6 +204,8 @@ void trii_outputs_fini(trii_outputs *outputs)
 {
     for (int i = 0; i < 2; i++)
         trii_log_file_close(&outputs->filtered[i]);
+    trii_background_destroy(outputs->files);
+    outputs->files = NULL;
     trii_sink_fini(&outputs->out);
     trii_sink_fini(&outputs->err);
 }

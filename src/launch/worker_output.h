@@ -11,14 +11,16 @@
 
 typedef struct trii_outputs {
     const trii_launch_options *options;
+    trii_background *files; /* log files, and our own output where it is one */
     trii_sink out, err;
     trii_sink *err_sink; /* &out where both go to the same place, so that order is kept */
     trii_log_folder folder;
     trii_log_file filtered[2]; /* stdout, stderr */
 } trii_outputs;
 
-/* options, loop: borrowed. */
-void trii_outputs_init(trii_outputs *outputs, trii_loop *loop, const trii_launch_options *options);
+/* options, loop: borrowed. Errors: NO_MEMORY; what was made goes with trii_outputs_fini. */
+tri_status trii_outputs_init(trii_outputs *outputs, trii_loop *loop,
+                             const trii_launch_options *options) TRI_MUST_CHECK;
 /* Once per job: its log folder. Errors: IO. */
 tri_status trii_outputs_prepare(trii_outputs *outputs, const char *run_id,
                                 const char *run_dir) TRI_MUST_CHECK;

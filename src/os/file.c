@@ -145,7 +145,7 @@ tri_status trii_writer_open(const char *path, trii_writer *writer_out)
              atomic_fetch_add(&counter, 1));
     w.fd = open(w.temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (w.fd < 0) {
-        status = fail_path("create", w.temporary);
+        status = fail_path("create", w.path);
         goto err_free;
     }
     *writer_out = w;
@@ -193,12 +193,12 @@ static tri_status sync_parent(const char *path)
     return status;
 }
 
-tri_status trii_writer_commit(trii_writer *writer)
+static tri_status writer_end(trii_writer *writer, bool sync)
 {
     tri_status status = TRI_OK;
     int fd = writer->fd;
 
-    if (fsync(fd) != 0)
+    if (sync && fsync(fd) != 0)
         status = fail_path("sync", writer->path);
     writer->fd = -1;
     if (close(fd) != 0 && status == TRI_OK)
@@ -209,9 +209,33 @@ tri_status trii_writer_commit(trii_writer *writer)
         status = fail_path("rename to", writer->path);
     if (status != TRI_OK)
         unlink(writer->temporary);
-    else
+    else if (sync)
         status = sync_parent(writer->path);
     writer_release(writer);
+    return status;
+}
+
+tri_status trii_writer_commit(trii_writer *writer)
+{
+    return writer_end(writer, true);
+}
+
+tri_status trii_writer_publish(trii_writer *writer)
+{
+    return writer_end(writer, false);
+}
+
+tri_status trii_file_replace(const char *path, const void *data, size_t bytes)
+{
+    trii_writer writer;
+    tri_status status = trii_writer_open(path, &writer);
+
+    if (status != TRI_OK)
+        return status;
+    status = trii_writer_put(&writer, data, bytes);
+    if (status == TRI_OK)
+        return trii_writer_publish(&writer);
+    trii_writer_abort(&writer);
     return status;
 }
 

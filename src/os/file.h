@@ -33,6 +33,11 @@ tri_status trii_writer_put(trii_writer *writer, const void *data, size_t bytes) 
 /* Syncs, renames, syncs the folder. The writer is closed, also on failure; then the temporary
  * file is gone and an older file of that name as it was. */
 tri_status trii_writer_commit(trii_writer *writer) TRI_MUST_CHECK;
+/* As commit, but does not wait for the disk: for what is written again anyway, or of use only while
+ * the machine runs. */
+tri_status trii_writer_publish(trii_writer *writer) TRI_MUST_CHECK;
+/* Opens, puts and publishes. Errors: as those. */
+tri_status trii_file_replace(const char *path, const void *data, size_t bytes) TRI_MUST_CHECK;
 void trii_writer_abort(trii_writer *writer); /* harmless after open's failure or commit */
 
 /* OK also if it is there already. Its parent must exist. */

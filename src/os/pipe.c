@@ -95,7 +95,7 @@ tri_status trii_fd_write(int fd, const void *data, size_t bytes, size_t *put_out
     if (put < 0 && errno == EPIPE)
         return TRII_FAIL(TRI_ERR_PEER_LOST, "descriptor %d: nobody reads it any more", fd);
     if (put <= 0)
-        return TRII_FAIL(TRI_ERR_IO, "write to descriptor %d: %s", fd, strerror(errno));
+        return TRII_FAIL(TRI_ERR_IO, "%s", put < 0 ? strerror(errno) : "nothing was written");
     *put_out = (size_t)put;
     return TRI_OK;
 }

@@ -20,7 +20,8 @@ void trii_fd_close(int fd); /* negative: nothing */
 
 /* OK with at least one byte, INPROGRESS (a non-blocking descriptor has none now), END, IO. */
 tri_status trii_fd_read(int fd, void *buf, size_t bytes, size_t *got_out) TRI_MUST_CHECK;
-/* One attempt. OK with at least one byte written, INPROGRESS, PEER_LOST (nobody reads), IO. */
+/* One attempt. OK with at least one byte written, INPROGRESS, PEER_LOST (nobody reads), IO (the
+ * line is the bare reason: the caller knows the descriptor's name). */
 tri_status trii_fd_write(int fd, const void *data, size_t bytes, size_t *put_out) TRI_MUST_CHECK;
 
 /* A write of so much to a pipe that poll calls writable does not block (POSIX). */

@@ -84,6 +84,7 @@ static int child_main(void *arg)
         syscall(SYS_sched_setaffinity, 0, sizeof(spec->cores->words), spec->cores->words) != 0)
         return child_fail(args, "sched_setaffinity");
     sigaction(SIGPIPE, &action, NULL);
+    sigaction(SIGXFSZ, &action, NULL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     /* execve takes char *const *, and writes to neither. */

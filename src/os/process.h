@@ -74,8 +74,8 @@ int trii_process_signal_children(int number, int except);
 int trii_process_kill_marked(const char *entry);
 
 /* A copy of this process that runs `main(arg)` and ends with its result, in its own session,
- * deaf to all signals but SIGKILL, with no descriptor but the n_fds given ones. The caller has
- * one thread. Errors: IO. */
+ * deaf to all signals but SIGKILL, with no descriptor but the n_fds given ones. Other threads of
+ * the caller hold no lock that `main` takes, but libc's. Errors: IO. */
 tri_status trii_process_fork(int (*main)(void *arg), void *arg, const int *fds, int n_fds,
                              int *pid_out) TRI_MUST_CHECK;
 

@@ -192,9 +192,9 @@ static void a_file_that_cannot_be_written_ends_the_job_before_it_begins(void **s
     static const struct {
         const char *flag, *says;
     } cases[] = {
-        {"--metrics=/no/x", "trirun: --metrics /no/x: open /no/x.new: No such file or directory\n"},
+        {"--metrics=/no/x", "trirun: --metrics /no/x: create /no/x: No such file or directory\n"},
         {"--metrics=/etc/passwd/x", "trirun: --metrics /etc/passwd/x: "},
-        {"--metrics=/", "--metrics /: not a file\n"},
+        {"--metrics=/", "--metrics /: write /: not a file, and only files are replaced\n"},
         {"--metrics=9400", "--metrics 9400: a port is :9400, a file of that name ./9400\n"},
         {"--events=/no/x", "trirun: --events: open /no/x: No such file or directory\n"},
         {"--log-dir=/etc/passwd/x",

@@ -1,0 +1,209 @@
+/*
+ * launcher_disk_test.c - trirun where its files cannot be written: a disk that is full, a limit of
+ * file sizes, a FIFO whose reader is missing, slow or gone. Lines are lost, never a worker.
+ */
+#include <fcntl.h>
+#include <signal.h>
+
+#include "testing/launcher_job.h"
+
+/* A shell's `words`, in which "$@" is trirun with these arguments. */
+#define TRIRUN_SHELL(j, words, ...)                                                                \
+    trirun_start_by(                                                                               \
+        j, (const char *const[]){"sh", "-c", words, "sh", spawn_bin("trirun"), __VA_ARGS__, NULL}, \
+        NULL)
+
+static void a_full_disk_loses_lines_and_no_worker(void **state)
+{
+    static const char speak[] = "i=0; while [ $i -lt 300 ]; do echo line $i; i=$((i+1)); done; "
+                                "echo over >&2; echo done >$1.$RANK";
+    char home[256], mark[300], path[320], text[16], n[4];
+    launcher_job j;
+
+    (void)state;
+    for (int workers = 1; workers <= 3; workers += 2) {
+        spawn_make_folder(home, sizeof(home));
+        snprintf(mark, sizeof(mark), "%s/mark", home);
+        snprintf(n, sizeof(n), "%d", workers);
+        TRIRUN_SHELL(&j, "exec \"$@\" >/dev/full", "--nproc-per-node", n, "sh", "-c", speak, "x",
+                     mark);
+        assert_int_equal(spawn_wait(&j.trirun), 0);
+        assert_int_equal(count_in(SPAWN_ERR(&j.trirun), "No space left on device"), 1);
+        assert_has(SPAWN_ERR(&j.trirun), "trirun: stdout: ");
+        assert_int_equal(count_in(SPAWN_ERR(&j.trirun), "over\n"), workers);
+        for (int i = 0; i < workers; i++) {
+            snprintf(path, sizeof(path), "%s.%d", mark, i);
+            if (!slurp(path, text, sizeof(text)))
+                fail_msg("rank %d did not come to its end", i);
+        }
+        trirun_end(&j, 0);
+        spawn_remove_folder(home);
+    }
+}
+
+static void a_full_disk_beneath_stderr_is_no_failure(void **state)
+{
+    launcher_job j;
+
+    (void)state;
+    TRIRUN_SHELL(&j, "exec \"$@\" >/dev/full 2>&1", "--nproc-per-node=2", "sh", "-c",
+                 "for i in 1 2 3; do echo $i; echo $i >&2; done");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    trirun_end(&j, 0);
+    TRIRUN_SHELL(&j, "exec \"$@\" 2>/dev/full", "--nproc-per-node=2", "sh", "-c",
+                 "for i in 1 2 3; do echo $i; echo $i >&2; done; [ $RANK = 0 ]");
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_OUT(&j.trirun), "3\n");
+    trirun_end(&j, 1);
+}
+
+/* As under torchrun: Python sees an error where others die of SIGXFSZ, its children die again. */
+static void a_limit_of_file_sizes_costs_lines_and_workers_may_die_of_it(void **state)
+{
+    char home[256], out[300], logs[300];
+    launcher_job j;
+
+    (void)state;
+    spawn_make_folder(home, sizeof(home));
+    snprintf(out, sizeof(out), "OUT=%s/out", home);
+    snprintf(logs, sizeof(logs), "--log-dir=%s/logs", home);
+    trirun_start_by(&j,
+                    (const char *const[]){"sh", "-c", "ulimit -f 8; exec \"$@\" >$OUT", "sh",
+                                          spawn_bin("trirun"), "--nproc-per-node=2", logs,
+                                          "--tee=1", "sh", "-c",
+                                          "i=0; while [ $i -lt 3000 ]; do echo line $i; "
+                                          "i=$((i+1)); done; grep SigIgn /proc/self/status >&2",
+                                          NULL},
+                    (const char *const[]){out, NULL});
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_has(SPAWN_ERR(&j.trirun), "trirun: stdout: File too large");
+    assert_int_equal(count_in(SPAWN_ERR(&j.trirun), "File too large"), 3); /* and two log files */
+    assert_int_equal(count_in(SPAWN_ERR(&j.trirun), "SigIgn:\t0000000000000000\n"), 2);
+    trirun_end(&j, 0);
+    spawn_remove_folder(home);
+}
+
+static void a_file_that_may_not_grow_at_all_is_told_and_trirun_lives(void **state)
+{
+    launcher_job j;
+
+    (void)state;
+    TRIRUN_SHELL(&j, "ulimit -f 0; exec \"$@\"", "--metrics=/tmp/no-room.prom", "true");
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "--metrics /tmp/no-room.prom: write ");
+    assert_has(SPAWN_ERR(&j.trirun), "File too large");
+    trirun_end(&j, 0);
+    /* what trirun notes for others in its run folder */
+    TRIRUN_SHELL(&j, "ulimit -f 0; exec \"$@\"", "sh", "-c", "sleep 0.1; exit 3");
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "exitcode : 3");
+    trirun_end(&j, 1);
+}
+
+/* A FIFO that nobody reads is said at once: whoever waits in open() hears no Ctrl-C. */
+static void events_go_to_a_fifo_that_is_read(void **state)
+{
+    char home[256], path[300], text[65536];
+    launcher_job j;
+    ssize_t n;
+    int fd;
+
+    (void)state;
+    spawn_make_folder(home, sizeof(home));
+    snprintf(path, sizeof(path), "%s/fifo", home);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    TRIRUN(&j, "--events", path, "true");
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "nobody reads this FIFO");
+    trirun_end(&j, 0);
+
+    fd = open(path, O_RDONLY | O_NONBLOCK);
+    assert_true(fd >= 0);
+    TRIRUN(&j, "--events", path, "true");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    n = read(fd, text, sizeof(text) - 1);
+    assert_true(n > 0);
+    text[n] = '\0';
+    assert_has(text, "\"event\": \"job_ended\"");
+    trirun_end(&j, 0);
+
+    /* its reader has stopped: the pipe is full */
+    {
+        int own = open(path, O_WRONLY | O_NONBLOCK);
+
+        memset(text, '\n', sizeof(text));
+        while (write(own, text, sizeof(text)) > 0)
+            ;
+        while (write(own, text, 1) > 0)
+            ;
+        close(own);
+    }
+    TRIRUN(&j, "--events", path, "--nproc-per-node=2", "sh", "-c", "echo I live; exec sleep 1000");
+    spawn_expect(&j.trirun, "I live");
+    spawn_signal(&j.trirun, SIGINT);
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    trirun_end(&j, 0);
+    TRIRUN(&j, "--events", path, "true");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_has(SPAWN_ERR(&j.trirun), path);
+    close(fd);
+    trirun_end(&j, 0);
+    spawn_remove_folder(home);
+}
+
+static void an_error_file_that_is_a_fifo_does_not_hang_trirun(void **state)
+{
+    launcher_job j;
+
+    (void)state;
+    TRIRUN(&j, "sh", "-c", "mkfifo $TORCHELASTIC_ERROR_FILE; exit 3");
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "exitcode : 3");
+    trirun_end(&j, 1);
+}
+
+/* What has the name is a link: it stays one, and what is behind it is not always a file. */
+static void metrics_replace_files_only(void **state)
+{
+    char home[256], file[300], path[300], text[16384];
+    struct stat info;
+    launcher_job j;
+
+    (void)state;
+    spawn_make_folder(home, sizeof(home));
+    snprintf(file, sizeof(file), "%s/job.prom", home);
+    snprintf(path, sizeof(path), "%s/link", home);
+    write_text(file, "old\n", 0600);
+    assert_int_equal(symlink("job.prom", path), 0);
+    TRIRUN(&j, "--metrics", path, "true");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_int_equal(lstat(path, &info), 0);
+    assert_true(S_ISLNK(info.st_mode));
+    assert_true(slurp(file, text, sizeof(text)));
+    assert_has(text, "\ntrirun_workers 0\n");
+    assert_int_equal(spawn_count_entries(home), 2);
+    trirun_end(&j, 0);
+
+    /* /dev/stdout is such a link, and here it leads to a file; to replace it would destroy it */
+    assert_int_equal(remove(path), 0);
+    assert_int_equal(symlink("/proc/self/fd/1", path), 0);
+    TRIRUN_SHELL(&j, "out=${3%/*}/out; exec \"$@\" >$out", "--metrics", path, "true");
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "is this program's own output");
+    assert_int_equal(lstat(path, &info), 0);
+    assert_true(S_ISLNK(info.st_mode));
+    trirun_end(&j, 0);
+    spawn_remove_folder(home);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_full_disk_loses_lines_and_no_worker),
+    cmocka_unit_test(a_full_disk_beneath_stderr_is_no_failure),
+    cmocka_unit_test(a_limit_of_file_sizes_costs_lines_and_workers_may_die_of_it),
+    cmocka_unit_test(a_file_that_may_not_grow_at_all_is_told_and_trirun_lives),
+    cmocka_unit_test(events_go_to_a_fifo_that_is_read),
+    cmocka_unit_test(an_error_file_that_is_a_fifo_does_not_hang_trirun),
+    cmocka_unit_test(metrics_replace_files_only),
+};
+
+TEST_MAIN(tests)
