@@ -23,8 +23,6 @@
  * address that is a multiple of `align`. */
 #define TRII_VECTOR(bytes, align) __attribute__((vector_size(bytes), aligned(align), may_alias))
 #define TRII_INLINE inline __attribute__((always_inline))
-/* Per thread, one instruction to reach (a library's default model calls a function each time). */
-#define TRII_THREAD_LOCAL _Thread_local __attribute__((tls_model("initial-exec")))
 /* A function compiled for a newer processor than the rest; call it only after
  * os/cpu.h said that the processor has it. */
 #define TRII_TARGET(features) __attribute__((target(features)))

@@ -11,8 +11,8 @@
 
 TRI_API void tri_site_set(const char *file, int line);
 
-/* Not TRII_THREAD_LOCAL: one such variable, and programs that load the library while they run
- * (plug-ins, Python) find no room for all that is thread-local in it. */
+/* Like every thread-local of the libraries without a TLS model of its own: a single variable of the
+ * initial-exec model, and dlopen must find room for all of the library's in the static block. */
 static _Thread_local trii_site newest;
 static _Thread_local bool taken;
 

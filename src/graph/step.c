@@ -13,7 +13,7 @@
 #include "graph/ops/table.h"
 #include "graph/recorder.h"
 
-static TRII_THREAD_LOCAL trii_recorder *mine;
+static _Thread_local trii_recorder *mine;
 static atomic_uint_fast64_t last_generation;
 static atomic_uint_fast64_t seed_now, seed_count;
 static atomic_uint rank_now;

@@ -24,7 +24,7 @@ typedef struct plan_cache {
     trii_plan_stats stats;
 } plan_cache;
 
-static TRII_THREAD_LOCAL plan_cache *mine;
+static _Thread_local plan_cache *mine;
 
 static void clear(plan_cache *cache)
 {

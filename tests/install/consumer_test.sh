@@ -77,6 +77,12 @@ for language in c cpp; do
     works "$work/fit-$language-static" trained
 done
 
+# --- dlopen -----------------------------------------------------------------------------
+# shellcheck disable=SC2086
+$cc -std=c11 $warnings $sanitize "$source/load.c" -ldl -o "$work/load"
+"$work/load" "$libdir/libtrireme-comm.so" "$libdir/libtrireme.so" >"$work/loaded" || fail "$(cat "$work/loaded")"
+grep -q '^loaded 2$' "$work/loaded" || fail "load printed: $(cat "$work/loaded")"
+
 # --- CMake ------------------------------------------------------------------------------
 cmake -S "$source" -B "$work/build" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" \
     -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_C_FLAGS="$warnings $sanitize" \
@@ -93,7 +99,7 @@ cmake_minimum_required(VERSION 3.22)
 project(other LANGUAGES C)
 find_package(trireme 9.0 REQUIRED)
 END
-if cmake -S "$work/other" -B "$work/other/build" -DCMAKE_PREFIX_PATH="$prefix" >"$work/cmake.log" 2>&1; then
+if cmake -S "$work/other" -B "$work/other/build" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" >"$work/cmake.log" 2>&1; then
     fail "version 9.0 was found"
 fi
 grep -q 'version: 0' "$work/cmake.log" || fail "$(cat "$work/cmake.log")"
