@@ -1,0 +1,86 @@
+# fresh.sh - the verb `fresh`: the README's commands on a Debian 12 that has nothing but a shell and
+# apt. Sourced by ./run, after packages.sh.
+#
+# The roots lie in a temporary folder and are mounted in a namespace of their own, which takes every
+# mount and process with it when it ends, however it ends.
+
+fresh_release=bookworm
+fresh_path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+
+# fresh_root NAME FOLDER: a copy of the bare system, with the tree (what git would have, and nothing that
+# was built) in FOLDER of it.
+fresh_root() {
+    cp -a "$fresh_work/base" "$fresh_work/$1"
+    mkdir -p "$fresh_work/$1/$2"
+    tar --exclude=./.git --exclude=./build --exclude=./runs --exclude=./compile_commands.json -cf - . |
+        tar -C "$fresh_work/$1/$2" --no-same-owner -xf -
+    cp -L /etc/resolv.conf "$fresh_work/$1/etc/resolv.conf"
+}
+
+# fresh_sh NAME SCRIPT: runs the script as root in that system, in its own namespaces of mounts and
+# processes and with nothing of this environment but the way to the network.
+fresh_sh() {
+    env -i PATH=$fresh_path HOME=/root LC_ALL=C ${http_proxy:+http_proxy="$http_proxy"} \
+        ${https_proxy:+https_proxy="$https_proxy"} \
+        unshare --mount --pid --fork --kill-child --propagation private sh -eu -c '
+            root=$1
+            mount -t proc proc "$root/proc"
+            mount --rbind /sys "$root/sys"
+            mount --rbind /dev "$root/dev"
+            mount -t tmpfs tmpfs "$root/run"
+            mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
+            exec chroot "$root" sh -eu -c "$2"' sh "$fresh_work/$1" "$2" </dev/null
+}
+
+# fresh_step NAME SYSTEM SCRIPT: one line of the result.
+fresh_step() {
+    say "fresh: $1"
+    started=$(date +%s)
+    if fresh_sh "$2" "$3"; then outcome=passed; else outcome=FAILED; fi
+    [ $outcome = passed ] || fresh_failed=yes
+    fresh_results="$fresh_results
+$outcome in $(($(date +%s) - started)) s: $1"
+}
+
+run_fresh() {
+    quick=
+    for arg; do
+        case $arg in
+        --quick) quick=--quick ;;
+        *) wrong_usage "fresh: unknown option $arg" ;;
+        esac
+    done
+    [ "$(id -u)" -eq 0 ] || {
+        echo "run: fresh makes a system of its own to chroot into: run it as root" >&2
+        exit 1
+    }
+    need_packages debootstrap
+    fresh_failed= fresh_results=
+    fresh_work=$(mktemp -d "${TMPDIR:-/tmp}/trireme-fresh.XXXXXX")
+    trap 'rm -rf --one-file-system "$fresh_work"' EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+    say "fresh: making a Debian $fresh_release in $fresh_work"
+    debootstrap --variant=minbase "$fresh_release" "$fresh_work/base" >"$fresh_work/log" 2>&1 || {
+        tail -n 20 "$fresh_work/log" >&2
+        echo "run: debootstrap could not make a Debian $fresh_release (above)" >&2
+        exit 1
+    }
+
+    fresh_root root trireme
+    fresh_step "./run train, as root" root "cd /trireme && ./run train"
+    fresh_step "./run test $quick, as root" root "cd /trireme && ./run test $quick"
+    rm -rf --one-file-system "$fresh_work/root"
+
+    fresh_root user home/user/trireme
+    fresh_step "./run test --quick, as a user with sudo" user '
+        apt-get -q update >/dev/null
+        DEBIAN_FRONTEND=noninteractive apt-get -q -y install --no-install-recommends sudo >/dev/null 2>&1
+        useradd --shell /bin/sh user
+        echo "user ALL=(ALL) NOPASSWD: ALL" >/etc/sudoers.d/user
+        chown -R user:user /home/user
+        exec su - user -c "cd trireme && ./run test --quick"'
+
+    echo "$fresh_results"
+    [ -z "$fresh_failed" ] || exit 1
+}
