@@ -17,8 +17,34 @@ bind='exec "$0" "$@"'
 if command -v taskset >/dev/null 2>&1; then
     bind='exec taskset -c "$LOCAL_RANK" "$0" "$@"'
 fi
+touch "$bench_work/peer"
+
+# time_of FILE CASE: the median over the rounds.
+time_of() {
+    awk -F '\t' -v name="$2" '$1 == name { print $2 }' "$bench_work/$1" | median || true
+}
+
+bench_table() {
+    for size in '4 B' '1 KiB' '16 KiB' '64 KiB' '256 KiB' '1 MiB' '4 MiB' '16 MiB' '64 MiB' '256 MiB'; do
+        name="shm 2 ranks arena $size"
+        ours=$(time_of ours "$name")
+        [ -n "$ours" ] || continue
+        if [ "$size" = '4 B' ]; then
+            bench_case "$name" us "$ours" "$(time_of ours 'bare line exchange')" 'bare line exchange'
+        fi
+        floor=$(time_of ours "bare sum $size")
+        [ -z "$floor" ] || bench_case "$name" us "$ours" "$floor" 'bare sum'
+        peer=$(time_of peer "$name")
+        if [ -n "$peer" ]; then
+            bench_case "$name" us "$ours" "$peer" 'Open MPI'
+        elif [ "$size" != '4 B' ] && [ -z "$floor" ]; then
+            bench_case "$name" us "$ours"
+        fi
+    done
+}
+
 round=0
-while [ "$round" -lt "$rounds" ]; do
+while bench_round "$round" "$rounds"; do
     build/bench/peer_line_exchange >>"$bench_work/ours"
     build/bench/peer_input_sum >>"$bench_work/ours"
     "$bench_bin/trirun" --standalone --nproc-per-node 2 sh -c "$bind" \
@@ -30,27 +56,5 @@ while [ "$round" -lt "$rounds" ]; do
     fi
     round=$((round + 1))
 done
-touch "$bench_work/peer"
-
-# time_of FILE CASE: the median over the rounds.
-time_of() {
-    awk -F '\t' -v name="$2" '$1 == name { print $2 }' "$bench_work/$1" | median || true
-}
-
-for size in '4 B' '1 KiB' '16 KiB' '64 KiB' '256 KiB' '1 MiB' '4 MiB' '16 MiB' '64 MiB' '256 MiB'; do
-    name="shm 2 ranks arena $size"
-    ours=$(time_of ours "$name")
-    [ -n "$ours" ] || continue
-    if [ "$size" = '4 B' ]; then
-        bench_case "$name" us "$ours" "$(time_of ours 'bare line exchange')" 'bare line exchange'
-    fi
-    floor=$(time_of ours "bare sum $size")
-    [ -z "$floor" ] || bench_case "$name" us "$ours" "$floor" 'bare sum'
-    peer=$(time_of peer "$name")
-    if [ -n "$peer" ]; then
-        bench_case "$name" us "$ours" "$peer" 'Open MPI'
-    elif [ "$size" != '4 B' ] && [ -z "$floor" ]; then
-        bench_case "$name" us "$ours"
-    fi
-done
+bench_table
 bench_end

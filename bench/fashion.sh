@@ -4,12 +4,12 @@
 #
 #     ./run bench fashion [--peers]
 #
-# TRI_BENCH_SEEDS=N: so many seeds instead of 3. TRI_BENCH_PEER_MODES: the modes of PyTorch that
+# TRI_BENCH_SEEDS=N: so many seeds instead of 3 (1 without --full, whose accuracy is one sample). TRI_BENCH_PEER_MODES: the modes of PyTorch that
 # are tried for an eighth of an epoch each; the fastest one trains the whole recipe.
 . "$(dirname "$0")/lib.sh"
 bench_begin fashion
 
-seeds=${TRI_BENCH_SEEDS:-3}
+seeds=${TRI_BENCH_SEEDS:-$(full_or 3 1)}
 modes=${TRI_BENCH_PEER_MODES:-contiguous channels_last compile bf16 bf16_channels_last}
 recipe="--epochs 5 --batch-size 128 --lr 0.1 --weight-decay 0.0005"
 peer_recipe="--epochs 5 --batch 128 --lr 0.1 --weight-decay 0.0005 --shift 0 --warm 0.2 --anneal linear"
@@ -50,7 +50,17 @@ fastest_mode() {
     sort -g "$bench_work/modes" | sed -n '1s/.* //p'
 }
 
-peer_accuracy= peer_time= peer_name=
+bench_table() {
+    peer_time= peer_accuracy=
+    if [ -s "$bench_work/peer-times" ]; then
+        peer_time=$(median <"$bench_work/peer-times")
+        peer_accuracy=$(median <"$bench_work/peer-accuracies")
+    fi
+    bench_case "test accuracy" "0 to 1" "$(median <"$bench_work/accuracies")" "$peer_accuracy" "$peer_name" higher
+    bench_case "training time" s "$(median <"$bench_work/times")" "$peer_time" "$peer_name"
+}
+
+peer_name=
 if with_peers; then
     need_pytorch
     mode=$(fastest_mode)
@@ -61,7 +71,7 @@ if with_peers; then
     peer_name="PyTorch DDP $mode"
 fi
 seed=0
-while [ $seed -lt "$seeds" ]; do
+while bench_round $seed "$seeds"; do
     ours $seed
     if with_peers; then
         peer --mode "$mode" --seed $seed >"$bench_work/peer-last"
@@ -71,10 +81,5 @@ while [ $seed -lt "$seeds" ]; do
     fi
     seed=$((seed + 1))
 done
-if with_peers; then
-    peer_time=$(median <"$bench_work/peer-times")
-    peer_accuracy=$(median <"$bench_work/peer-accuracies")
-fi
-bench_case "test accuracy" "0 to 1" "$(median <"$bench_work/accuracies")" "$peer_accuracy" "$peer_name" higher
-bench_case "training time" s "$(median <"$bench_work/times")" "$peer_time" "$peer_name"
+bench_table
 bench_end

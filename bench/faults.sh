@@ -11,7 +11,7 @@ ranks=3
 cases() {
     name=$1 engine=$2 kills=$3 mib=${4:-}
     i=0
-    while [ "$i" -lt "$kills" ]; do
+    while bench_round "$i" "$kills"; do
         victim=$((i % ranks))
         waits=
         rank=0
@@ -63,8 +63,11 @@ cases() {
     bench_case "$name $ranks ranks, worst" ms "$(quantile 1)"
 }
 
+bench_part 1 3
 cases shm shm "${KILLS:-200}"
+bench_part 2 3
 cases tcp tcp "${KILLS:-200}"
+bench_part 1 1
 big=${BIG_MIB:-8192}
 cases "shm, $big MiB" shm "${BIG_KILLS:-10}" "$big"
 bench_end

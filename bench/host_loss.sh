@@ -76,11 +76,12 @@ lose_many() {
     shift
     : >"$bench_work/noticed"
     : >"$bench_work/again"
-    while [ "$runs" -gt 0 ]; do
+    run=0
+    while bench_round $run "$runs"; do
         lose "$@"
         echo "$noticed" >>"$bench_work/noticed" # nothing from torchrun
         echo "$again" >>"$bench_work/again"
-        runs=$((runs - 1))
+        run=$((run + 1))
     done
     median_noticed=$(median <"$bench_work/noticed") || :
     worst_noticed=$(sort -g "$bench_work/noticed" | tail -n 1)
@@ -98,18 +99,22 @@ if with_peers; then
     need_pytorch
     BENCH_FAILS=1
     conf=last_call_timeout=5, # by default 30 s; with less the first host goes on before the second has Python
+    bench_part 1 4
     lose_many 2 power "$TRI_PEER_PYTHON" -m torch.distributed.run
     peer_power=$median_again
+    bench_part 2 4
     lose_many 2 killed "$TRI_PEER_PYTHON" -m torch.distributed.run
     peer_killed=$median_again
     BENCH_FAILS=
     conf=
 fi
+bench_part 3 4
 lose_many "${TRI_BENCH_RUNS:-21}" power "$bench_bin/trirun"
 bench_case "power lost: noticed" ms "$median_noticed"
 bench_case "power lost: noticed, worst" ms "$worst_noticed"
 bench_case "power lost: running again" ms "$median_again" "$peer_power" "${peer_power:+torchrun, worker failed}"
 bench_case "power lost: running again, worst" ms "$worst_again"
+bench_part 1 1
 lose_many "${TRI_BENCH_RUNS:-21}" killed "$bench_bin/trirun"
 bench_case "killed: noticed" ms "$median_noticed"
 bench_case "killed: noticed, worst" ms "$worst_noticed"

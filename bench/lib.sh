@@ -7,6 +7,11 @@
 # table and writes build/bench/NAME.json: [{"case","ours","peer","peer_name","unit","ratio"}].
 # `./run bench NAME` has built the release preset before. With --peers TRI_BENCH_PEERS is 1: then
 # measure the peers in the same run, alternating (alternate), since machines drift.
+#
+# Without --full (TRI_BENCH_FULL) a benchmark ends within three minutes: loops ask bench_round
+# whether one more round fits, and what is slow has smaller defaults (full_or). A script whose rows
+# are made of what all rounds left makes them in a function bench_table, which runs at the end, and
+# also when the benchmark is stopped by Ctrl-C or SIGTERM: what was measured until then is printed.
 
 set -eu
 cd "$(dirname "$0")/.."
@@ -38,13 +43,58 @@ need_mpi() {
     [ "$(id -u)" -ne 0 ] || mpirun="$mpirun --allow-run-as-root"
 }
 
+# Seconds after which no round begins that would not end before the third minute does.
+bench_budget=150
+
+# bench_part K N: the rounds that follow are part K of N and share the time with the others.
+bench_part() {
+    bench_budget=$((150 * $1 / $2))
+}
+
+# full_or FULL SHORT: which of the two this run wants.
+full_or() {
+    if [ -n "${TRI_BENCH_FULL:-}" ]; then echo "$1"; else echo "$2"; fi
+}
+
+# bench_round I N: true if round I (from 0) of N is to be run: it takes as long as the one before.
+bench_round() {
+    bench_now=$(date +%s)
+    [ "$1" -ne 0 ] || bench_last=$bench_now
+    bench_took=$((bench_now - bench_last))
+    bench_last=$bench_now
+    [ "$1" -lt "$2" ] || return 1
+    [ -z "${TRI_BENCH_FULL:-}" ] && [ "$1" -gt 0 ] || return 0
+    [ $((bench_now - bench_started + bench_took)) -le $bench_budget ] || {
+        echo "bench: $bench_name: $1 of $2 rounds in the time there is (--full takes what it needs)" >&2
+        return 1
+    }
+}
+
+# Overridden by scripts that make their rows out of all rounds.
+bench_table() {
+    :
+}
+
+# bench_stop STATUS: stopped by a signal. The rows that there are, as far as they can be made.
+bench_stop() {
+    trap '' INT TERM
+    exec >&9 2>&8 # the signal may have come inside of a redirection
+    echo "bench: $bench_name was stopped; this is what it has:" >&2
+    set +e
+    bench_table 2>/dev/null
+    bench_end
+    exit "$1"
+}
+
 bench_begin() {
     bench_name=$1
+    bench_started=$(date +%s)
+    exec 8>&2 9>&1
     mkdir -p build/bench
     bench_work=$(mktemp -d "${TMPDIR:-/tmp}/trireme-bench.XXXXXX")
     trap 'rm -rf "$bench_work"' EXIT
-    trap 'exit 130' INT
-    trap 'exit 143' TERM
+    trap 'bench_stop 130' INT
+    trap 'bench_stop 143' TERM
     bench_rows=$bench_work/rows
     : >"$bench_rows"
 }
@@ -61,7 +111,7 @@ alternate() {
     : >"$bench_work/a"
     : >"$bench_work/b"
     alternate_round=0
-    while [ $alternate_round -lt "$1" ]; do
+    while bench_round $alternate_round "$1"; do
         sh -c "$2" >>"$bench_work/a" || return 1
         [ -z "$3" ] || sh -c "$3" >>"$bench_work/b" || return 1
         alternate_round=$((alternate_round + 1))
@@ -73,7 +123,9 @@ alternate() {
 
 # bench_case CASE UNIT OURS [PEER PEER_NAME [higher]]: one row. The ratio is above 1 where ours is
 # better; `higher` says that more is better (accuracy, throughput), else less is (times).
+# A case that was not reached (ours is empty) has no row.
 bench_case() {
+    [ -n "$3" ] || return 0
     printf '%s\t%s\t%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "${4:-}" "${5:-}" "${6:-lower}" >>"$bench_rows"
 }
 

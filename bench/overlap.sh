@@ -16,9 +16,25 @@ cores=$(nproc)
 export cores
 bind='[ "$cores" -lt 2 ] || exec taskset -c "$((RANK % cores))" "$0" "$@"; exec "$0" "$@"'
 
+bench_table() {
+    for where in "$link" "one host"; do
+        i=1
+        for what in all_reduce computation both after; do
+            awk -v i=$i '{ print $i }' "$bench_work/$where" | median >"$bench_work/$what"
+            i=$((i + 1))
+        done
+        bench_case "$where $((bytes >> 20)) MiB all_reduce" us "$(cat "$bench_work/all_reduce")"
+        bench_case "$where $((bytes >> 20)) MiB computation" us "$(cat "$bench_work/computation")"
+        bench_case "$where $((bytes >> 20)) MiB both" us "$(cat "$bench_work/both")" \
+            "$(cat "$bench_work/after")" "one after the other"
+        bench_case "$where $((bytes >> 20)) MiB hidden" share \
+            "$(awk '{ m = $1 < $2 ? $1 : $2; print ($1 + $2 - $3) / m }' "$bench_work/$where" | median)"
+    done
+}
+
 hosts_begin 2 "$link"
 round=0
-while [ "$round" -lt "$rounds" ]; do
+while bench_round "$round" "$rounds"; do
     hosts_run 1 sh -c "$bind" "$bench_bin/bench_overlap" overlap "$bytes" 9 >>"$bench_work/$link"
     "$bench_bin/trirun" --standalone --nproc-per-node 2 sh -c "$bind" \
         "$bench_bin/bench_overlap" overlap "$bytes" 31 >>"$bench_work/one host"
@@ -27,17 +43,5 @@ while [ "$round" -lt "$rounds" ]; do
 done
 hosts_end
 
-for where in "$link" "one host"; do
-    i=1
-    for what in all_reduce computation both after; do
-        awk -v i=$i '{ print $i }' "$bench_work/$where" | median >"$bench_work/$what"
-        i=$((i + 1))
-    done
-    bench_case "$where $((bytes >> 20)) MiB all_reduce" us "$(cat "$bench_work/all_reduce")"
-    bench_case "$where $((bytes >> 20)) MiB computation" us "$(cat "$bench_work/computation")"
-    bench_case "$where $((bytes >> 20)) MiB both" us "$(cat "$bench_work/both")" \
-        "$(cat "$bench_work/after")" "one after the other"
-    bench_case "$where $((bytes >> 20)) MiB hidden" share \
-        "$(awk '{ m = $1 < $2 ? $1 : $2; print ($1 + $2 - $3) / m }' "$bench_work/$where" | median)"
-done
+bench_table
 bench_end
