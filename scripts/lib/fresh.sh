@@ -72,13 +72,13 @@ run_fresh() {
     fresh_step "./run test $quick, as root" root "cd /trireme && ./run test $quick"
     rm -rf --one-file-system "$fresh_work/root"
 
-    fresh_root user home/user/trireme
+    fresh_root user srv/user/trireme
     fresh_step "./run test --quick, as a user with sudo" user '
         apt-get -q update >/dev/null
         DEBIAN_FRONTEND=noninteractive apt-get -q -y install --no-install-recommends sudo >/dev/null 2>&1
-        useradd --shell /bin/sh user
+        useradd --home-dir /srv/user --shell /bin/sh user
         echo "user ALL=(ALL) NOPASSWD: ALL" >/etc/sudoers.d/user
-        chown -R user:user /home/user
+        chown -R user:user /srv/user
         exec su - user -c "cd trireme && ./run test --quick"'
 
     echo "$fresh_results"
