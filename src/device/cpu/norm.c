@@ -231,7 +231,8 @@ static void forward_range(void *ctx, int64_t begin, int64_t end)
             if (k->training)
                 update_running(run, c, mean[l], var[l]);
         }
-        kernels->norm(&args, &k->images);
+        if (args.y != NULL)
+            kernels->norm(&args, &k->images);
     }
 }
 
@@ -296,9 +297,11 @@ static tri_status forward_compile(const trii_ir *ir, const trii_group *group,
                 trii_group_in(group, node->in[0] == norm->out[OUT_Y] ? node->in[1] : node->in[0]);
     }
     k->base.name = names[k->training][k->residual >= 0][k->relu];
-    /* A unit is read completely before it is written, element by element. */
-    k->in_place[k->out[OUT_Y] - group->n_in] =
-        UINT64_C(1) << k->in[IN_X] | (k->residual >= 0 ? UINT64_C(1) << k->residual : 0);
+    /* A unit is read completely before it is written, element by element. Nobody may need y: the
+     * gradient of a ReLU behind it takes the sign from x. */
+    if (k->out[OUT_Y] >= 0)
+        k->in_place[k->out[OUT_Y] - group->n_in] =
+            UINT64_C(1) << k->in[IN_X] | (k->residual >= 0 ? UINT64_C(1) << k->residual : 0);
     for (int o = OUT_RUNNING_MEAN; o < N_FORWARD_OUT; o++) {
         if (k->out[o] >= 0 && k->in[o] >= 0)
             k->in_place[k->out[o] - group->n_in] = UINT64_C(1) << k->in[o];
