@@ -5,8 +5,11 @@
  * f32 kernels add in another order than the reference, which adds in f64: differences up to
  * TOLERANCE of the largest element are accepted, Winograd 10 times that.
  *
- * The same models run in bf16, where reference and kernels round in different places: a ReLU or
- * maximum near a tie may go either way, so there the whole result is compared, by its norm.
+ * The same models run in bf16, where reference and kernels round in different places, so there the
+ * whole result is compared, by its norm. A ReLU or a maximum near a tie could go either way and
+ * hide a wrong kernel in a wide tolerance: so the images and matrices of these runs are small
+ * integers, which a first product keeps exactly, and every decision behind it is the same on both
+ * sides.
  */
 #ifndef TEST_DEVICE_MODELS_H
 #define TEST_DEVICE_MODELS_H
@@ -23,10 +26,8 @@
 #define MAX_ELEMS 400000
 #define MAX_LEAVES 8
 
-#define TOLERANCE_BF16 0.02 /* a rounding is at most 0.004 */
-/* Where a ReLU or a maximum decides otherwise for one element in 100, that is a tenth of the norm.
- */
-#define TOLERANCE_BF16_TIES 0.3
+#define TOLERANCE_BF16 0.005      /* one operation: a rounding is at most 0.004 */
+#define TOLERANCE_BF16_MODEL 0.01 /* several, one after the other */
 
 static bool in_bf16;
 static uint32_t random_state;
@@ -37,7 +38,33 @@ static float random_float(void)
     return (float)((int)(random_state >> 8) % 20001 - 10000) / 5000;
 }
 
-static tri_tensor *noise_of(const int64_t *shape, int ndim, bool positive)
+typedef enum leaf_kind {
+    LEAF_NOISE,    /* in [-2, 2] */
+    LEAF_POSITIVE, /* in [0.5, 2.5]: variances */
+    LEAF_INTEGERS, /* -3 .. 3 in f32 and bf16 alike */
+    LEAF_SIGNS,    /* -1, 0, 1 */
+    LEAF_FAR       /* -8 or 8: what it is added to has its sign */
+} leaf_kind;
+
+static float random_leaf(leaf_kind kind)
+{
+    float x = random_float();
+
+    switch (kind) {
+    case LEAF_POSITIVE:
+        return fabsf(x) + 0.5f;
+    case LEAF_INTEGERS:
+        return rintf(x * 1.7f);
+    case LEAF_SIGNS:
+        return rintf(x * 0.7f);
+    case LEAF_FAR:
+        return x < 0 ? -8 : 8;
+    default:
+        return x;
+    }
+}
+
+static tri_tensor *noise_of(const int64_t *shape, int ndim, leaf_kind kind)
 {
     int64_t n = 1;
     float *data;
@@ -46,11 +73,8 @@ static tri_tensor *noise_of(const int64_t *shape, int ndim, bool positive)
     for (int d = 0; d < ndim; d++)
         n *= shape[d];
     data = malloc((size_t)n * sizeof(float) + 1);
-    for (int64_t i = 0; i < n; i++) {
-        data[i] = random_float();
-        if (positive)
-            data[i] = fabsf(data[i]) + 0.5f;
-    }
+    for (int64_t i = 0; i < n; i++)
+        data[i] = random_leaf(kind);
     tensor = tri_tensor_from(TRI_DTYPE_F32, shape, ndim, data);
     free(data);
     tri_requires_grad(tensor, true);
@@ -59,7 +83,7 @@ static tri_tensor *noise_of(const int64_t *shape, int ndim, bool positive)
 
 static tri_tensor *noise(const int64_t *shape, int ndim)
 {
-    return noise_of(shape, ndim, false);
+    return noise_of(shape, ndim, LEAF_NOISE);
 }
 
 /* A model: made from leaves (x first), returns the tensor whose weighted sum is differentiated. */
@@ -68,7 +92,7 @@ typedef struct model {
     int n_leaves;
     int64_t shape[MAX_LEAVES][4];
     int ndim[MAX_LEAVES];
-    unsigned positive; /* bit i: leaf i is between 0.5 and 2.5 (variances) */
+    leaf_kind kind[MAX_LEAVES];
     tri_tensor *(*build)(tri_tensor *const *leaves, const void *options);
     const void *options;
     double tolerance; /* 0 = TOLERANCE */
@@ -112,6 +136,13 @@ static tri_tensor *apply(const model *m, tri_tensor *const *leaves)
     return tri_cast(y, TRI_DTYPE_F32);
 }
 
+static leaf_kind kind_of(const model *m, int i)
+{
+    if (!in_bf16 || m->kind[i] != LEAF_NOISE || m->ndim[i] < 2)
+        return m->kind[i];
+    return i == 0 ? LEAF_INTEGERS : LEAF_SIGNS;
+}
+
 /* Value and gradients, twice: the second run finds weights in the layout of the first. If the
  * value is dropped, nobody but the gradients needs it, and the plan may leave it out. */
 static outcome run(const model *m, bool drop)
@@ -121,7 +152,7 @@ static outcome run(const model *m, bool drop)
 
     random_state = 1;
     for (int i = 0; i < m->n_leaves; i++)
-        leaves[i] = noise_of(m->shape[i], m->ndim[i], (m->positive >> i & 1) != 0);
+        leaves[i] = noise_of(m->shape[i], m->ndim[i], kind_of(m, i));
     for (int round = 0; round < 2; round++) {
         tri_tensor *y = apply(m, leaves), *w;
         int64_t shape[4];

@@ -33,7 +33,7 @@ static void products(void **state)
                            .shape = {{n, a}, {b, a}, {b}, {a, b}},
                            .ndim = {2, 2, 1, 2},
                            .build = build_mlp,
-                           .tolerance_bf16 = TOLERANCE_BF16_TIES,
+                           .tolerance_bf16 = TOLERANCE_BF16_MODEL,
                            .tolerance = 10 * TOLERANCE};
         const model batched = {.name = "batched matmul",
                                .n_leaves = 3,
@@ -117,7 +117,7 @@ static void check_chains(void)
                      .shape = {{4, 6, 30, 41}, {41}, {6, 1, 1}, {1}},
                      .ndim = {4, 1, 3, 1},
                      .build = build_chain,
-                     .tolerance_bf16 = 0.05,
+                     .tolerance_bf16 = TOLERANCE_BF16_MODEL,
                      .all_bf16 = true};
 
     check_model(&m);

@@ -130,11 +130,11 @@ static void check_norms(void)
                                  {3, channels, 7, 5},
                                  {channels, channels, 3, 3}},
                        .ndim = {4, 1, 1, 1, 1, 4, 4},
-                       .positive = 1 << 4,
+                       .kind = {[4] = LEAF_POSITIVE, [5] = LEAF_FAR},
                        .build = build_norm,
                        .options = &opt,
                        .tolerance = 20 * TOLERANCE,
-                       .tolerance_bf16 = opt.relu ? TOLERANCE_BF16_TIES : 0};
+                       .tolerance_bf16 = opt.conv ? TOLERANCE_BF16_MODEL : 0};
 
             snprintf(name, sizeof(name), "norm variant %d, %d channels", variant, channels);
             check_model(&m);
@@ -221,7 +221,7 @@ static void check_pools(void)
                        .ndim = {4, 4},
                        .build = build_pool,
                        .options = &opt,
-                       .tolerance_bf16 = conv != 0 ? TOLERANCE_BF16_TIES : 0};
+                       .tolerance_bf16 = conv != 0 ? TOLERANCE_BF16_MODEL : 0};
 
             opt.conv = conv != 0;
             snprintf(name, sizeof(name), "pool %zu, blocked %d", i, conv);
@@ -289,7 +289,7 @@ static void check_all_in_bf16(void)
         .shape = {{4, 3, 12, 14}, {32, 3, 3, 3}, {32, 32, 3, 3}, {32}, {32}, {10, 32}, {10}},
         .ndim = {4, 4, 4, 1, 1, 2, 1},
         .build = build_small_network,
-        .tolerance_bf16 = TOLERANCE_BF16_TIES};
+        .tolerance_bf16 = TOLERANCE_BF16_MODEL};
 
     in_bf16 = true;
     check_convs();
