@@ -6,6 +6,7 @@
  * function binds to the buffers; evaluation normalises by the running ones.
  */
 #include <math.h>
+#include <string.h>
 
 #include "graph/ops/rules.h"
 
@@ -64,7 +65,7 @@ static tri_status train_shape(const trii_type *const *in, int n_in, const trii_a
     (void)attrs;
     if (status != TRI_OK)
         return status;
-    if (x->shape[1] > 0 && trii_type_numel(x) / x->shape[1] < 2)
+    if (x->shape[1] > 0 && trii_type_numel(x) / x->shape[1] == 1)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "training needs more than one value per channel for a variance");
     *n_out = in[3] != NULL ? 5 : 3;
@@ -74,6 +75,19 @@ static tri_status train_shape(const trii_type *const *in, int n_in, const trii_a
     return TRI_OK;
 }
 
+/* An empty batch (a rank's last one) has no statistics: the running ones stay. */
+static void train_nothing(const trii_kernel_args *args)
+{
+    size_t bytes = (size_t)args->in[0].type->shape[1] * sizeof(double);
+
+    for (int o = 1; o < args->n_out && bytes > 0; o++) {
+        if (o < 3)
+            memset(args->out[o].data, 0, bytes);
+        else
+            memmove(args->out[o].data, args->in[o].data, bytes);
+    }
+}
+
 /* f: momentum, eps */
 static tri_status train_kernel(const trii_kernel_args *args)
 {
@@ -81,6 +95,10 @@ static tri_status train_kernel(const trii_kernel_args *args)
     double count = (double)(geo.n * geo.inner), momentum = args->fattr[0], eps = args->fattr[1];
     const double *weight = args->in[1].data, *bias = args->in[2].data;
 
+    if (count == 0) {
+        train_nothing(args);
+        return TRI_OK;
+    }
     for (int64_t c = 0; c < geo.channels; c++) {
         double sum = 0, squares = 0, mean, invstd, scale, shift;
 

@@ -184,6 +184,11 @@ static tri_status conv2d_shape(const trii_type *const *in, int n_in, const trii_
     if (g.kh < 1 || g.kw < 1 || g.h + 2 * g.padding[0] < g.dilation[0] * (g.kh - 1) + 1 ||
         g.w + 2 * g.padding[1] < g.dilation[1] * (g.kw - 1) + 1)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "the kernel is larger than the padded image");
+    if (g.h == 0 || g.w == 0 || g.o == 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "images of %" PRId64 " x %" PRId64 " into %" PRId64
+                         " channels: only the batch and the channels of x may be empty",
+                         g.h, g.w, g.o);
     if (n_in > 2 && in[2] != NULL) {
         status = trii_rule_same_dtype(x, in[2]);
         if (status == TRI_OK)

@@ -181,18 +181,26 @@ static tri_status image_shape(const trii_type *x, const int64_t *sizes, trii_typ
     return TRI_OK;
 }
 
-static tri_status check_image(const trii_type *x)
+/* A batch may be empty, an image may not: no window has a largest element then, nor a mean. */
+static tri_status check_image(const trii_type *x, bool maximum)
 {
     tri_status status = trii_rule_float(x, "x");
 
-    return status == TRI_OK ? trii_rule_ndim(x, 4, "x") : status;
+    if (status == TRI_OK)
+        status = trii_rule_ndim(x, 4, "x");
+    if (status == TRI_OK && ((maximum && x->shape[1] == 0) || x->shape[2] == 0 || x->shape[3] == 0))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "images of %" PRId64 " channels, %" PRId64 " x %" PRId64
+                         " cannot be pooled: only the batch may be empty",
+                         x->shape[1], x->shape[2], x->shape[3]);
+    return status;
 }
 
 static tri_status windowed_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                                  trii_type *out, int *n_out)
 {
     int64_t sizes[2];
-    tri_status status = check_image(in[0]);
+    tri_status status = check_image(in[0], true);
 
     (void)n_in;
     *n_out = 1;
@@ -211,18 +219,34 @@ static tri_status windowed_shape(const trii_type *const *in, int n_in, const tri
     return status == TRI_OK ? image_shape(in[0], sizes, out) : status;
 }
 
-static tri_status adaptive_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
-                                 trii_type *out, int *n_out)
+static tri_status adaptive_to(const trii_type *x, const trii_attrs *attrs, bool maximum,
+                              trii_type *out)
 {
-    tri_status status = check_image(in[0]);
+    tri_status status = check_image(x, maximum);
 
-    (void)n_in;
-    *n_out = 1;
     if (status != TRI_OK)
         return status;
-    if (attrs->i[0] < 1 || attrs->i[1] < 1 || in[0]->shape[2] < 1 || in[0]->shape[3] < 1)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "sizes must be positive");
-    return image_shape(in[0], attrs->i, out);
+    if (attrs->i[0] < 0 || attrs->i[1] < 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "the size %" PRId64 " x %" PRId64 " of the result must not be negative",
+                         attrs->i[0], attrs->i[1]);
+    return image_shape(x, attrs->i, out);
+}
+
+static tri_status adaptive_max_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                                     trii_type *out, int *n_out)
+{
+    (void)n_in;
+    *n_out = 1;
+    return adaptive_to(in[0], attrs, true, out);
+}
+
+static tri_status adaptive_avg_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                                     trii_type *out, int *n_out)
+{
+    (void)n_in;
+    *n_out = 1;
+    return adaptive_to(in[0], attrs, false, out);
 }
 
 /* The last two integers are the image. */
@@ -296,8 +320,8 @@ static tri_status record_backward(trii_step *step, const trii_graph_op *op, cons
     };
 POOLING(max_pool2d, windowed_shape, sliding, true)
 POOLING(avg_pool2d, windowed_shape, sliding, false)
-POOLING(adaptive_max_pool2d, adaptive_shape, adaptive, true)
-POOLING(adaptive_avg_pool2d, adaptive_shape, adaptive, false)
+POOLING(adaptive_max_pool2d, adaptive_max_shape, adaptive, true)
+POOLING(adaptive_avg_pool2d, adaptive_avg_shape, adaptive, false)
 
 static tri_tensor *windowed(const trii_graph_op *op, tri_tensor *x, int kernel_h, int kernel_w,
                             const tri_pool2d_options *opt)
