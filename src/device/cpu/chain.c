@@ -15,7 +15,7 @@
 #include "device/cpu/cpu_parallel.h"
 #include "graph/type.h"
 
-#define BLOCK 1024 /* elements: blocks of all registers stay in the first-level cache */
+#define BLOCK 1024 /* elements: what a usual chain works on stays in the first-level cache */
 #define MAX_BUFFERS (TRII_GROUP_NODES + 32) /* temporaries and filled operands */
 #define MAX_OPERANDS 3
 #define GRAIN 16384 /* elements per thread at least */
@@ -421,6 +421,11 @@ tri_status trii_cpu_chain_compile(const trii_ir *ir, const trii_group *group,
     c->n_in = group->n_in;
     c->n_out = group->n_out;
     k.c = c;
+    if (c->n == 0) { /* no program: there is no period to fill a block by */
+        strcpy(c->name, "empty");
+        *kernel_out = &c->base;
+        return TRI_OK;
+    }
     find_uses(&k);
     if (!place_inputs(&k) || !place_results(&k)) {
         trii_free(c);

@@ -92,7 +92,7 @@ VEC_FN void gemm(const trii_gemm_args *args)
 {
     int64_t cols;
 
-    for (int64_t j = 0; j < args->n; j += cols) {
+    for (int64_t j = 0; j < args->n && args->m > 0; j += cols) {
         int vectors = args->n - j > VEC_LANES ? 2 : 1;
         int64_t width = (int64_t)vectors * VEC_LANES;
         const float *b = args->b + j;

@@ -74,11 +74,13 @@ static tri_status compile(const trii_ir *ir, const trii_group *group, const char
     const trii_matmul_shape *shape = &o->shape;
     int a = trii_group_in(group, o->a), b = trii_group_in(group, o->b);
     int bias = o->bias >= 0 ? trii_group_in(group, o->bias) : -1;
+    int64_t mul_adds = shape->batch * shape->m * shape->n * shape->k;
     product *p;
 
     if (ir->values[o->a].type.dtype == TRI_DTYPE_BF16)
         return compile_bf16(ir, group, o, kernel_out);
-    if (shape->k > SMALL_K || shape->batch * shape->m * shape->n * shape->k > SMALL_FLOPS / 2) {
+    /* The library refuses sizes of zero. */
+    if (mul_adds > 0 && (shape->k > SMALL_K || mul_adds > SMALL_FLOPS / 2)) {
         const int args[5] = {a, b, bias, group->n_in, group->n_in + group->n_out};
 
         return trii_onednn_matmul(shape, args, kernel_out);
@@ -90,7 +92,7 @@ static tri_status compile(const trii_ir *ir, const trii_group *group, const char
     p->base = (trii_kernel){.name = name,
                             .run = product_run,
                             .destroy = trii_cpu_kernel_free,
-                            .scratch_bytes = (size_t)(shape->k > 0 ? shape->k : 1) * 2 *
+                            .scratch_bytes = (size_t)(mul_adds > 0 ? shape->k : 1) * 2 *
                                              (size_t)trii_cpu_kernels_get()->lanes * sizeof(float)};
     p->gemm = (trii_gemm_args){.m = shape->m,
                                .n = shape->n,
