@@ -1,7 +1,7 @@
 /*
  * steps.c - time of a training step of one process, through the public API:
  *
- *     bench_steps MODEL [BATCH [STEPS [RUNS]]]      MODEL: toy, fashion, resnet18, resnet18_64
+ *     bench_steps MODEL [BATCH [STEPS [RUNS [bf16]]]]    MODEL: toy, fashion, resnet18, resnet18_64
  *
  * prints the median of RUNS runs of STEPS steps each, in microseconds a step. Inputs are copied in
  * anew each step, as training does; losses are not read. BENCH_CPU=1 counts processor time instead
@@ -101,7 +101,7 @@ typedef struct task {
     tri_tensor *x, *y;
     void *x_data, *y_data;
     size_t x_bytes, y_bytes;
-    bool classes;
+    bool classes, bf16;
 } task;
 
 static void step(task *t)
@@ -110,7 +110,11 @@ static void step(task *t)
 
     TRI_TRY(tri_copy_in(t->x, t->x_data, t->x_bytes));
     TRI_TRY(tri_copy_in(t->y, t->y_data, t->y_bytes));
+    if (t->bf16)
+        tri_autocast_begin(TRI_DTYPE_BF16);
     out = tri_forward(t->net, t->x);
+    if (t->bf16)
+        tri_autocast_end();
     loss = t->classes ? tri_cross_entropy(out, t->y, NULL) : tri_mse_loss(out, t->y);
     tri_backward(loss);
     TRI_TRY(tri_optimizer_step(t->opt));
@@ -178,7 +182,7 @@ int main(int argc, char **argv)
     int64_t batch = number(argc, argv, 2, 0);
     int steps = number(argc, argv, 3, 10), runs = number(argc, argv, 4, 5);
     double *times = malloc((size_t)runs * sizeof(double));
-    task t = {.classes = true};
+    task t = {.classes = true, .bf16 = argc > 5 && strcmp(argv[5], "bf16") == 0};
 
     if (strcmp(name, "toy") == 0) {
         t.classes = false;
@@ -193,7 +197,8 @@ int main(int argc, char **argv)
         t.net = resnet18();
         make_data(&t, (int64_t[]){batch > 0 ? batch : 16, 3, size, size}, 4, 1000);
     } else {
-        fprintf(stderr, "usage: %s toy|fashion|resnet18[_SIZE] [BATCH [STEPS [RUNS]]]\n", argv[0]);
+        fprintf(stderr, "usage: %s toy|fashion|resnet18[_SIZE] [BATCH [STEPS [RUNS [bf16]]]]\n",
+                argv[0]);
         return 2;
     }
     if (times == NULL)

@@ -209,7 +209,10 @@ static void check_pools(void)
         {1, 3, 2, 1, false, true, false},  {1, 3, 2, 1, true, false, false},
         {2, 1, 0, 0, false, false, false}, {2, 4, 0, 0, false, false, false},
         {2, 3, 0, 0, false, false, false}, {3, 1, 0, 0, false, false, false},
-        {3, 2, 0, 0, false, false, false}};
+        {3, 2, 0, 0, false, false, false}, {0, 3, 1, 1, false, false, false},
+        {0, 2, 3, 0, false, false, false}, {1, 1, 3, 0, false, false, false},
+        {2, 5, 0, 0, false, false, false}, {3, 5, 0, 0, false, false, false},
+        {2, 9, 0, 0, false, false, false}};
 
     for (size_t i = 0; i < TRII_COUNT_OF(all); i++) {
         for (int conv = 0; conv < 2; conv++) {

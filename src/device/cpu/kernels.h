@@ -98,7 +98,16 @@ typedef struct trii_pooling {
     int64_t out_h, out_w;
     int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
     bool exclude_padding; /* average: divide by the elements inside the image */
+    bool adaptive;        /* windows that cover the image as evenly as whole pixels can */
 } trii_pooling;
+
+/* Rows of the image that a window may reach. */
+static inline int64_t trii_pooling_rows(const trii_images *images, const trii_pooling *pool)
+{
+    int64_t rows = pool->adaptive ? images->h / pool->out_h + 2 : pool->kernel_h;
+
+    return rows < images->h ? rows : images->h;
+}
 
 /* c[m, n] = sum over k of a[m, k] * b[k, n] (+ bias[n]); strides in elements. c is row-major
  * with row stride ldc. k * 2 * lanes floats of `pack` are needed. */
@@ -139,12 +148,13 @@ typedef struct trii_image_kernels {
     /* One unit of one image each: x [h, w, step], y [out_h, out_w, step], of which the first
      * `block` are the unit's. */
     void (*max_pool)(const void *x, void *y, const trii_images *images, const trii_pooling *pool);
-    /* dy [out_h, out_w, step] of a window goes to its first largest element. dx is overwritten. */
+    /* dy [out_h, out_w, step] of a window goes to its first largest element. dx is overwritten.
+     * rows: for bf16, in which sums are rounded once: trii_pooling_rows * w * block floats. */
     void (*max_pool_backward)(const void *x, const void *dy, void *dx, const trii_images *images,
-                              const trii_pooling *pool);
+                              const trii_pooling *pool, float *rows);
     void (*avg_pool)(const void *x, void *y, const trii_images *images, const trii_pooling *pool);
     void (*avg_pool_backward)(const void *dy, void *dx, const trii_images *images,
-                              const trii_pooling *pool);
+                              const trii_pooling *pool, float *rows);
 } trii_image_kernels;
 
 typedef struct trii_cpu_kernels {

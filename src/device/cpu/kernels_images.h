@@ -69,6 +69,14 @@ VEC_INLINE window window_of(const trii_images *images, const trii_pooling *pool,
     int64_t h1 = h0 + pool->kernel_h, w1 = w0 + pool->kernel_w;
     window win;
 
+    if (pool->adaptive) {
+        win.h0 = oh * images->h / pool->out_h;
+        win.w0 = ow * images->w / pool->out_w;
+        win.h1 = ((oh + 1) * images->h + pool->out_h - 1) / pool->out_h;
+        win.w1 = ((ow + 1) * images->w + pool->out_w - 1) / pool->out_w;
+        win.elems = (win.h1 - win.h0) * (win.w1 - win.w0);
+        return win;
+    }
     /* With ceil_mode a window may start inside the padded image and end behind it; the average
      * counts padding, but nothing beyond it. */
     int64_t h_end = images->h + pool->pad_h, w_end = images->w + pool->pad_w;
@@ -81,6 +89,22 @@ VEC_INLINE window window_of(const trii_images *images, const trii_pooling *pool,
     if (pool->exclude_padding)
         win.elems = (win.h1 - win.h0) * (win.w1 - win.w0);
     return win;
+}
+
+typedef struct pool_sums {
+    float *rows;
+    int64_t row, ring;  /* floats of a row; rows, of which row h of the image is h % ring */
+    int64_t done, open; /* rows of the image that are written; that have been reached */
+} pool_sums;
+
+VEC_FN void to_bf16(uint16_t *y, const float *x, size_t n)
+{
+    size_t i = 0;
+
+    for (; i + VEC_LANES <= n; i += VEC_LANES)
+        vec_store_bf16(y + i, vec_load(x + i));
+    for (; i < n; i++)
+        y[i] = trii_f32_to_bf16(x[i]);
 }
 
 #define ELEM float
@@ -108,16 +132,6 @@ VEC_INLINE window window_of(const trii_images *images, const trii_pooling *pool,
 #define ELEM_PUT(x) trii_f32_to_bf16(x)
 #include "device/cpu/kernels_norm.h"
 #include "device/cpu/kernels_pool.h"
-
-VEC_FN void to_bf16(uint16_t *y, const float *x, size_t n)
-{
-    size_t i = 0;
-
-    for (; i + VEC_LANES <= n; i += VEC_LANES)
-        vec_store_bf16(y + i, vec_load(x + i));
-    for (; i < n; i++)
-        y[i] = trii_f32_to_bf16(x[i]);
-}
 
 VEC_FN void from_bf16(float *y, const uint16_t *x, size_t n)
 {

@@ -1,6 +1,5 @@
 /*
- * pool.c - pooling of images in plain or blocked order; adaptive pooling where the windows are
- * equal (the output divides the image).
+ * pool.c - pooling of images in plain or blocked order or channels last.
  */
 #include <string.h>
 
@@ -16,6 +15,8 @@ typedef struct pool_kernel {
     trii_pooling pooling;
     bool maximum, backward;
     int g, x, out; /* arguments: gradient, image; -1 = none */
+    int sums;      /* scratch for gradients in bf16, a part for each share; -1 = none */
+    int64_t shares, sums_floats;
 } pool_kernel;
 
 static bool starts_with(const char *text, const char *prefix)
@@ -48,24 +49,11 @@ static const trii_type *pooled_type(const trii_ir *ir, const trii_ir_node *node)
     return is_backward(node) ? trii_in_type(ir, node, 0) : trii_out_type(ir, node, 0);
 }
 
-/* A gradient in bf16 whose windows overlap would be rounded at each addition. */
-static bool adds_up_in_bf16(const trii_ir *ir, const trii_ir_node *node)
-{
-    const int64_t *i = node->iattr; /* kernel h w, stride h w */
-
-    return is_backward(node) && !is_adaptive(node) &&
-           image_type(ir, node)->dtype == TRI_DTYPE_BF16 && (i[2] < i[0] || i[3] < i[1]);
-}
-
 static bool pool_takes(const trii_ir *ir, const trii_ir_node *node)
 {
     const trii_type *image = image_type(ir, node), *pooled = pooled_type(ir, node);
 
-    if (!trii_node_computes_f32(ir, node) || image->ndim != 4 || trii_type_numel(pooled) == 0 ||
-        adds_up_in_bf16(ir, node))
-        return false;
-    return !is_adaptive(node) ||
-           (image->shape[2] % pooled->shape[2] == 0 && image->shape[3] % pooled->shape[3] == 0);
+    return trii_node_computes_f32(ir, node) && image->ndim == 4 && trii_type_numel(pooled) > 0;
 }
 
 /* How the image, or the gradient that stands for it, lies. */
@@ -116,9 +104,18 @@ typedef struct pool_run {
     void *const *args;
 } pool_run;
 
-static void pool_range(void *ctx, int64_t begin, int64_t end)
+static int64_t pool_units(const pool_kernel *k)
 {
-    const pool_run *run = ctx;
+    return k->images.n * k->images.c / k->images.block;
+}
+
+static int64_t pool_grain(const pool_kernel *k)
+{
+    return 1 + 16384 / (k->images.h * k->images.w * k->images.block);
+}
+
+static void pool_units_range(const pool_run *run, int64_t begin, int64_t end, float *sums)
+{
     const pool_kernel *k = run->k;
     const trii_image_kernels *kernels = trii_image_kernels_of(k->kernels, &k->images);
     int64_t size = k->images.bf16 ? (int64_t)sizeof(uint16_t) : (int64_t)sizeof(float);
@@ -131,25 +128,44 @@ static void pool_range(void *ctx, int64_t begin, int64_t end)
     for (int64_t p = begin; p < end; p++) {
         if (k->maximum && k->backward)
             kernels->max_pool_backward(x + p * image, g + p * pooled, out + p * image, &k->images,
-                                       &k->pooling);
+                                       &k->pooling, sums);
         else if (k->maximum)
             kernels->max_pool(x + p * image, out + p * pooled, &k->images, &k->pooling);
         else if (k->backward)
-            kernels->avg_pool_backward(g + p * pooled, out + p * image, &k->images, &k->pooling);
+            kernels->avg_pool_backward(g + p * pooled, out + p * image, &k->images, &k->pooling,
+                                       sums);
         else
             kernels->avg_pool(x + p * image, out + p * pooled, &k->images, &k->pooling);
     }
+}
+
+static void pool_range(void *ctx, int64_t begin, int64_t end)
+{
+    pool_units_range(ctx, begin, end, NULL);
+}
+
+/* Shares of the units, each with memory of its own for sums. */
+static void pool_shares_range(void *ctx, int64_t begin, int64_t end)
+{
+    const pool_run *run = ctx;
+    const pool_kernel *k = run->k;
+    int64_t units = pool_units(k);
+
+    for (int64_t s = begin; s < end; s++)
+        pool_units_range(run, units * s / k->shares, units * (s + 1) / k->shares,
+                         (float *)run->args[k->sums] + s * k->sums_floats);
 }
 
 static tri_status pool_run_kernel(const trii_kernel *kernel, void *const *args, const trii_run *run)
 {
     const pool_kernel *k = (const pool_kernel *)kernel;
     pool_run ctx = {k, args};
-    int64_t plane = k->images.h * k->images.w * k->images.block;
 
     (void)run;
-    trii_parallel_for(k->images.n * k->images.c / k->images.block, 1 + 16384 / plane, pool_range,
-                      &ctx);
+    if (k->sums >= 0)
+        trii_parallel_for(k->shares, 1, pool_shares_range, &ctx);
+    else
+        trii_parallel_for(pool_units(k), pool_grain(k), pool_range, &ctx);
     return TRI_OK;
 }
 
@@ -161,6 +177,7 @@ static void read_windows(const trii_ir *ir, const trii_ir_node *node, trii_pooli
     p->out_h = pooled->shape[2];
     p->out_w = pooled->shape[3];
     if (is_adaptive(node)) {
+        p->adaptive = image->shape[2] % p->out_h != 0 || image->shape[3] % p->out_w != 0;
         p->kernel_h = p->stride_h = (int)(image->shape[2] / p->out_h);
         p->kernel_w = p->stride_w = (int)(image->shape[3] / p->out_w);
         return;
@@ -172,6 +189,22 @@ static void read_windows(const trii_ir *ir, const trii_ir_node *node, trii_pooli
     p->pad_h = (int)i[4];
     p->pad_w = (int)i[5];
     p->exclude_padding = i[7] != 0;
+}
+
+/* Gradients in bf16 are added up in f32. */
+static void reserve_sums(const trii_group *group, pool_kernel *k)
+{
+    int64_t most = pool_units(k) / pool_grain(k);
+
+    k->sums = -1;
+    if (!k->backward || !k->images.bf16)
+        return;
+    k->shares = trii_parallel_threads();
+    if (k->shares > most)
+        k->shares = most > 0 ? most : 1;
+    k->sums = group->n_in + group->n_out;
+    k->sums_floats = trii_pooling_rows(&k->images, &k->pooling) * k->images.w * k->images.block;
+    k->base.scratch_bytes = (size_t)(k->shares * k->sums_floats) * sizeof(float);
 }
 
 static tri_status pool_compile(const trii_ir *ir, const trii_group *group, trii_kernel **kernel_out)
@@ -208,6 +241,7 @@ static tri_status pool_compile(const trii_ir *ir, const trii_group *group, trii_
     k->g = k->backward ? trii_group_in(group, node->in[0]) : -1;
     k->x = !k->backward || k->maximum ? trii_group_in(group, node->in[node->n_in - 1]) : -1;
     k->out = group->n_in;
+    reserve_sums(group, k);
     *kernel_out = &k->base;
     return TRI_OK;
 }
