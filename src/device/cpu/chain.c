@@ -422,7 +422,7 @@ tri_status trii_cpu_chain_compile(const trii_ir *ir, const trii_group *group,
     c->n_out = group->n_out;
     k.c = c;
     if (c->n == 0) { /* no program: there is no period to fill a block by */
-        strcpy(c->name, "empty");
+        memcpy(c->name, "empty", sizeof("empty"));
         *kernel_out = &c->base;
         return TRI_OK;
     }
