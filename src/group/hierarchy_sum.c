@@ -3,6 +3,7 @@
  */
 #include "base/alloc.h"
 #include "base/dtype.h"
+#include "base/float_env.h"
 #include "group/hierarchy.h"
 #include "group/reduce/reduce.h"
 
@@ -80,6 +81,7 @@ void hierarchy_finish(const trii_collective *call, int size, char *src, size_t c
     bool avg = call->op == TRI_REDOP_AVG;
     float *f = (float *)(void *)src;
     double *d = (double *)(void *)src;
+    uint64_t env = trii_float_env_enter();
 
     for (size_t i = 0; i < count && avg; i++) {
         if (call->dtype == TRI_DTYPE_F64)
@@ -92,4 +94,5 @@ void hierarchy_finish(const trii_collective *call, int size, char *src, size_t c
             ((uint16_t *)dst)[i] =
                 call->dtype == TRI_DTYPE_F16 ? trii_f32_to_f16(f[i]) : trii_f32_to_bf16(f[i]);
     }
+    trii_float_env_leave(env);
 }

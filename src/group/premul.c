@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/dtype.h"
+#include "base/float_env.h"
 #include "group/reduce/reduce.h"
 
 #define FACTOR_BIT 0x80000000u
@@ -67,6 +68,7 @@ tri_status trii_premul_apply(const tri_group *group, trii_collective *call)
 {
     size_t count = call->count;
     void *to = call->dst;
+    uint64_t env;
 
     if (call->kind == TRII_KIND_REDUCE_SCATTER)
         count *= (size_t)group->size;
@@ -76,7 +78,9 @@ tri_status trii_premul_apply(const tri_group *group, trii_collective *call)
             return TRI_ERR_NO_MEMORY;
         to = call->temporary;
     }
+    env = trii_float_env_enter();
     scale(call->src, to, count, call->dtype, call->factor);
+    trii_float_env_leave(env);
     call->src = to;
     return TRI_OK;
 }

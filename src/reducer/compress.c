@@ -3,6 +3,7 @@
  * rounded once, so a result has two roundings: on the way out and in the sum.
  */
 #include "base/dtype.h"
+#include "base/float_env.h"
 #include "reducer/inside.h"
 
 static float element(const tri_bucket *bucket, size_t i)
@@ -19,7 +20,7 @@ static void set_element(tri_bucket *bucket, size_t i, float value)
         ((float *)bucket->data)[i] = value;
 }
 
-static tri_status narrow(tri_bucket *bucket, int stage, tri_dtype wire_type, tri_work **work_out)
+static tri_status run_stage(tri_bucket *bucket, int stage, tri_dtype wire_type, tri_work **work_out)
 {
     bool f16 = wire_type == TRI_DTYPE_F16;
     uint16_t *wire;
@@ -41,6 +42,16 @@ static tri_status narrow(tri_bucket *bucket, int stage, tri_dtype wire_type, tri
     for (size_t i = 0; i < bucket->count; i++)
         set_element(bucket, i, f16 ? trii_f16_to_f32(wire[i]) : trii_bf16_to_f32(wire[i]));
     return TRI_OK;
+}
+
+/* The same bits on all ranks. */
+static tri_status narrow(tri_bucket *bucket, int stage, tri_dtype wire_type, tri_work **work_out)
+{
+    uint64_t env = trii_float_env_enter();
+    tri_status st = run_stage(bucket, stage, wire_type, work_out);
+
+    trii_float_env_leave(env);
+    return st;
 }
 
 tri_status tri_bucket_hook_f16(void *state, tri_bucket *bucket, int stage, tri_work **work_out)

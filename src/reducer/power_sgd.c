@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/float_env.h"
 #include "base/philox.h"
 #include "reducer/inside.h"
 
@@ -291,8 +292,7 @@ static tri_status sum_up(const tri_bucket *bucket, void *data, size_t count, tri
     return tri_all_reduce(bucket->group, data, data, count, dtype, TRI_REDOP_SUM, work_out);
 }
 
-tri_status tri_bucket_hook_power_sgd(void *hook_state, tri_bucket *bucket, int stage,
-                                     tri_work **work_out)
+static tri_status run_stage(void *hook_state, tri_bucket *bucket, int stage, tri_work **work_out)
 {
     const tri_power_sgd *state = hook_state;
     bool plain = bucket->pass < state->options.start_pass || bucket->dtype != TRI_DTYPE_F32;
@@ -324,6 +324,17 @@ tri_status tri_bucket_hook_power_sgd(void *hook_state, tri_bucket *bucket, int s
         each_matrix(state, bucket, &mem, unpack);
         return TRI_OK;
     }
+}
+
+/* The same bits on all ranks. */
+tri_status tri_bucket_hook_power_sgd(void *hook_state, tri_bucket *bucket, int stage,
+                                     tri_work **work_out)
+{
+    uint64_t env = trii_float_env_enter();
+    tri_status st = run_stage(hook_state, bucket, stage, work_out);
+
+    trii_float_env_leave(env);
+    return st;
 }
 
 tri_status tri_power_sgd_create(const tri_power_sgd_options *opt, tri_power_sgd **state_out)

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "base/float_env.h"
 #include "group/reduce/reduce_kernels.h"
 #include "os/cpu.h"
 
@@ -27,8 +28,8 @@ static bool sum_few(const void *const *src, int n_src, void *dst, size_t count, 
     return true;
 }
 
-void trii_reduce_push(const void *const *src, int n_src, void *const *dst, int n_dst, size_t count,
-                      tri_dtype dtype, tri_redop op)
+static void push(const void *const *src, int n_src, void *const *dst, int n_dst, size_t count,
+                 tri_dtype dtype, tri_redop op)
 {
     trii_reduce_args args = {.src = src,
                              .dst = dst,
@@ -54,9 +55,21 @@ void trii_reduce_push(const void *const *src, int n_src, void *const *dst, int n
     trii_reduce_portable(&args);
 }
 
+void trii_reduce_push(const void *const *src, int n_src, void *const *dst, int n_dst, size_t count,
+                      tri_dtype dtype, tri_redop op)
+{
+    uint64_t env = trii_float_env_enter();
+
+    push(src, n_src, dst, n_dst, count, dtype, op);
+    trii_float_env_leave(env);
+}
+
 void trii_reduce(const void *const *src, int n_src, void *dst, size_t count, tri_dtype dtype,
                  tri_redop op)
 {
+    uint64_t env = trii_float_env_enter();
+
     if (!sum_few(src, n_src, dst, count, dtype, op))
-        trii_reduce_push(src, n_src, &dst, 1, count, dtype, op);
+        push(src, n_src, &dst, 1, count, dtype, op);
+    trii_float_env_leave(env);
 }

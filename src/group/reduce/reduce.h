@@ -5,7 +5,8 @@
  * largest power of two below n (n = 5: ((0 1) (2 3)) 4). f16 and bf16 are widened to f32,
  * combined there and rounded once. avg is the sum divided by n, before the rounding. min and
  * max: a NaN wins, equal values keep the lower rank's. Integers wrap around. A sum of bool is
- * or. Every kernel gives the bits of trii_reduce_scalar; the payload of a NaN is free.
+ * or. Every kernel gives the bits of trii_reduce_scalar; the payload of a NaN is free. Denormal
+ * numbers count and all is rounded to the nearest, whatever the calling thread does otherwise.
  */
 #ifndef TRII_REDUCE_H
 #define TRII_REDUCE_H
