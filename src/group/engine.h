@@ -21,7 +21,7 @@
 #include "base/err.h"
 #include "base/site.h"
 
-#define TRII_ENGINE_ABI 2u
+#define TRII_ENGINE_ABI 3u
 
 typedef enum trii_kind {
     TRII_KIND_NONE = 0,
@@ -76,7 +76,8 @@ typedef struct trii_collective {
     const void *src; /* broadcast: the same as dst; recv, scatter but at the root: NULL */
     void *dst;       /* send, reduce and gather but at the root: NULL */
     size_t count;    /* elements of one rank's part (all_gather: src, reduce_scatter: dst);
-                        all_gather_v, reduce_scatter_v: of all parts; all_to_all_v: 0 */
+                        all_gather_v, reduce_scatter_v: of all parts; all_to_all_v: 0; recv: for
+                        which there is room, at the end those that came, bytes likewise */
     size_t bytes;    /* count * size of dtype */
     /* Element at which the part of rank r begins in src or dst, [size + 1]; NULL = r * count. Only
      * all_to_all_v has both; in src: reduce_scatter_v; in dst: all_gather_v. */
@@ -84,6 +85,7 @@ typedef struct trii_collective {
     int *from;          /* recv any: whose message it was, written before the end; else NULL */
     void *temporary;    /* front's: freed with the operation */
     float factor;       /* front's: of a premul_sum; src is scaled already */
+    int parts;          /* front's: numbers that make one element of the caller's: 2 = complex */
     uint64_t seq;       /* 1, 2, ... over the group's collectives; send, recv: over a pair's sends
                            or receives (each direction by itself, all tags together) */
     uint64_t signature; /* collectives: hash of kind, dtype, op, root and count: equal on all
@@ -222,6 +224,7 @@ typedef struct trii_engine {
     uint32_t size;    /* sizeof(trii_engine) that the engine was built with */
     const char *name; /* as in tri_group_options.engine */
     uint32_t kinds;   /* bit 1u << TRII_KIND_x: which calls it has; the front refuses others */
+    bool to_self;     /* has messages of a rank to itself, and withdraw */
     bool on_device;   /* buffers are a device's, which only it touches: a premul_sum comes unscaled,
                          with call->factor */
 
@@ -272,9 +275,10 @@ typedef struct trii_engine {
      * self, and its memory is taken for self's too. */
     void (*adopt)(void *self, const void *other);
 
-    /* Optional, with claims only: takes back a receive from any rank that has been claimed for
-     * another engine. False: it is finished already. An engine with this ends a receive with a
-     * claim that nobody is left for with PEER_LOST, and does not fail by it. */
+    /* Optional: takes back a receive from any rank that has been claimed for another engine, or a
+     * send to this rank itself that no receive has come for. False: it is finished already, or will
+     * be. An engine with this ends a receive with a claim that nobody is left for with PEER_LOST,
+     * and does not fail by it. */
     bool (*withdraw)(void *self, trii_op *op);
 
     /* Optional, both or none, for calls that ranks disagree about, and that make none of them send

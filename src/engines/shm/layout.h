@@ -20,6 +20,7 @@
 
 #include "base/compiler.h"
 #include "base/err.h"
+#include "group/algorithm/matching.h"
 #include "os/cpu.h"
 #include "os/lifeline.h"
 
@@ -32,14 +33,13 @@
 #define SHM_FILES 64
 #define SHM_FILE_WORDS 6
 #define SHM_FILE_TEXT (SHM_FILE_WORDS * 8 + 1)
-#define SHM_MESSAGES 8 /* sends of a pair that nobody has received yet */
-#define SHM_MESSAGE_BYTES ((size_t)256 << 10)
-#define SHM_MESSAGE_INLINE 80 /* fills two lines; 16 bytes of it the first */
-#define SHM_MESSAGE_FIRST                                                                          \
-    ((size_t)4 << 10) /* that much is there before the message is announced                        \
-                       */
+#define SHM_MESSAGES 8 /* announcements of a pair that the receiver is not done with */
+#define SHM_MESSAGE_BYTES TRII_EAGER_BYTES
+#define SHM_MESSAGE_INLINE 80               /* fills two lines; 16 bytes of it the first */
+#define SHM_MESSAGE_FIRST ((size_t)4 << 10) /* is there before the message is announced */
 #define SHM_MESSAGE_PIECE ((size_t)64 << 10)
-#define SHM_MAGIC UINT64_C(0x54524953484d3031)
+#define SHM_ANSWERS 16
+#define SHM_MAGIC UINT64_C(0x54524953484d3032)
 
 typedef _Atomic uint64_t shm_u64;
 
@@ -50,8 +50,9 @@ enum { SHM_ACTIVE = 0, SHM_LEFT = 1, SHM_FAILED = 2 };
 enum {
     SHM_SRC_IN_ARENA = 1,
     SHM_DST_IN_ARENA = 2,
-    SHM_COPIED = 4,    /* src lies in the one-shot part */
-    SHM_IN_MESSAGE = 8 /* the data of a send lies beside its announcement */
+    SHM_COPIED = 4,     /* src lies in the one-shot part */
+    SHM_IN_MESSAGE = 8, /* the data of a send lies beside its announcement */
+    SHM_OFFERED = 16    /* it stays with the sender until the receiver has answered */
 };
 
 /* Source line of a call in one word: line << 32 | index in the table of files (SHM_FILES:
@@ -118,22 +119,42 @@ typedef struct shm_head {
     shm_u64 files[SHM_FILES][SHM_FILE_WORDS]; /* zero-terminated ends of file names */
 } shm_head;
 
-/* A message on its way. Written by the sender but for the last group. */
+/* A message or its announcement. Written by the sender but for the last word. */
 typedef struct shm_message {
-    TRII_ALIGNED(128) shm_u64 seq; /* of the pair, from 1; stored last */
+    TRII_ALIGNED(128) shm_u64 seq; /* of the pair's announcements, from 1; stored last */
     shm_u64 call;                  /* dtype | tag << 32 */
     shm_u64 count;
-    shm_u64 place; /* SHM_PLACE; with SHM_SRC_IN_ARENA nothing is produced, `at` is read */
-    shm_u64 at;
-    shm_u64 produced; /* bytes put into data so far */
-    unsigned char payload[SHM_MESSAGE_INLINE];
-    TRII_ALIGNED(128) shm_u64 consumed; /* receiver: bytes taken so far */
-    shm_u64 released;                   /* receiver: seq of the last message that is over */
+    shm_u64 bytes;
+    shm_u64 place;  /* SHM_PLACE; says which one of `data` it is */
+    shm_u64 number; /* of the send */
+    union {
+        unsigned char payload[SHM_MESSAGE_INLINE]; /* SHM_IN_MESSAGE */
+        shm_u64 at;       /* SHM_OFFERED: arena address, or 0: the data has to be asked for */
+        shm_u64 produced; /* else: bytes put into the slot's data so far */
+    } data;
+    TRII_ALIGNED(128) shm_u64 released; /* receiver: seq of the last that is over */
 } shm_message;
 
+/* What the receiver says of messages that were offered, and the way of those that it asks for, one
+ * behind the other through a ring. */
+typedef struct shm_stream {
+    TRII_ALIGNED(128) shm_u64 produced; /* sender: bytes put into the ring, of all messages */
+    shm_u64 heard;                      /* sender: answers that it has acted on */
+    TRII_ALIGNED(128) shm_u64 consumed; /* receiver: bytes taken out of the ring */
+    shm_u64 answered;                   /* receiver: answers that it has given */
+    shm_u64 kept;                       /* receiver: bytes of messages that wait for a receive */
+    TRII_ALIGNED(128)
+    shm_u64 answers[SHM_ANSWERS]; /* receiver: number of the send << 1 | 1 if it
+                                     was read, 0 if its data shall come */
+} shm_stream;
+
+/* Data begins in the middle of a page: users' buffers begin at its start or little behind it, and a
+ * copy between two such addresses stalls the processor. */
 typedef struct shm_pair {
     shm_message messages[SHM_MESSAGES];
-    unsigned char data[SHM_MESSAGES][SHM_MESSAGE_BYTES]; /* rings */
+    unsigned char data[SHM_MESSAGES][SHM_MESSAGE_BYTES];
+    unsigned char ring[SHM_MESSAGE_BYTES]; /* of the stream */
+    TRII_ALIGNED(2048) shm_stream stream;
 } shm_pair;
 
 typedef struct shm_block {
@@ -145,6 +166,8 @@ typedef struct shm_block {
 } shm_block;
 
 _Static_assert(sizeof(shm_arrival) == 128, "an arrival is two lines");
-_Static_assert(offsetof(shm_message, consumed) == 128, "an announcement is two lines");
+_Static_assert(offsetof(shm_pair, data) % 4096 == 2048 && sizeof(shm_pair) % 4096 == 0,
+               "data begins in the middle of a page");
+_Static_assert(offsetof(shm_message, released) == 128, "an announcement is two lines");
 
 #endif

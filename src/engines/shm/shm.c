@@ -68,6 +68,8 @@ void shm_fail(shm_group *g, tri_status status, const char *format, ...)
 
 bool shm_check_peers(shm_group *g)
 {
+    /* Callers have read what a peer that gave up may write again: those reads come first. */
+    atomic_thread_fence(memory_order_acquire);
     for (int r = 0; r < g->size; r++) {
         const shm_head *head = &g->peers[r].block->head;
         tri_status status;
@@ -208,24 +210,27 @@ static bool peer_left(const shm_group *g, int rank)
 /* The receive that could take a message of any rank, if no rank is left to send one. */
 static trii_op *any_recv_in_vain(shm_group *g)
 {
-    for (int r = 0; r < g->size && g->any_recvs != NULL; r++) {
+    trii_tagged *one;
+
+    for (int r = 0; r < g->size && g->any_recvs.count > 0; r++) {
         if (r != g->rank && !peer_left(g, r))
             return NULL;
     }
     shm_pair_end_vain(g);
-    return g->any_recvs;
+    one = trii_tags_walk(&g->any_recvs, NULL);
+    return one != NULL ? trii_waiting_op(one) : NULL;
 }
 
 /* A rank that left will never come: whoever needs it fails. Guard: lock. */
 static void check_left(shm_group *g)
 {
     for (int r = 0; r < g->size; r++) {
-        const shm_peer *peer = &g->peers[r];
-        trii_op *needs = peer->recvs != NULL ? peer->recvs : peer->sends;
+        trii_op *needs;
         char what[200];
 
         if (!peer_left(g, r))
             continue;
+        needs = shm_pair_needing(&g->peers[r]);
         /* All that it published came before: look once more. */
         if (advance(g))
             return;
@@ -282,7 +287,8 @@ static void sleep_once(shm_group *g, int64_t until_ns)
     atomic_fetch_add(sleepers, 1);
     seen = atomic_load(&head->wake);
     atomic_thread_fence(memory_order_seq_cst);
-    if (!advance(g) && trii_fault_status(g->fault) == TRI_OK && !shm_check_peers(g)) {
+    if (!advance(g) && !shm_pair_listen(g) && trii_fault_status(g->fault) == TRI_OK &&
+        !shm_check_peers(g)) {
         check_left(g);
         if (trii_fault_status(g->fault) == TRI_OK && !g->must_wake) {
             trii_lock_drop(&g->lock);
@@ -393,8 +399,8 @@ static void shm_progress(void *self, trii_op *op, int64_t until_ns)
 
     trii_lock_take(&g->lock);
     if (until_ns == 0) {
-        if (trii_fault_status(g->fault) == TRI_OK)
-            advance(g);
+        if (trii_fault_status(g->fault) == TRI_OK && !advance(g))
+            (void)shm_pair_listen(g);
         if (!shm_check_peers(g))
             check_left(g);
     }
@@ -519,6 +525,7 @@ const trii_engine trii_engine_shm = {
     .size = sizeof(trii_engine),
     .name = "shm",
     .kinds = TRII_KINDS_COLLECTIVE | TRII_KINDS_PAIR,
+    .to_self = true,
     .create = shm_create,
     .alloc = shm_arena_alloc,
     .free = shm_arena_free,

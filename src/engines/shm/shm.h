@@ -9,7 +9,9 @@
  *   peek_sum.c   ... and sum
  *   round.c      the same for memory that they may not even read, or that is little
  *   parts.c      what a rank reads from which peer, for every kind of call
- *   pair.c       send and recv
+ *   pair.c       send and recv: posting, ending, describing
+ *   pair_in.c    ... what comes from a rank
+ *   pair_out.c   ... what goes to one
  *   arena.c      memory that all ranks map
  */
 #ifndef TRII_SHM_H
@@ -53,17 +55,18 @@ typedef enum shm_buffer { SHM_SRC, SHM_DST } shm_buffer;
 
 /* An operation's progress, in its scratch. */
 typedef struct shm_step {
+    trii_waiting waiting; /* send: while it is offered; recv: without a message */
     shm_phase phase;
     shm_path path;
     int seen;                /* ranks below this have arrived */
     unsigned flags;          /* of our arrival */
     unsigned everywhere;     /* flags that all ranks so far have (broadcast: that the root has) */
-    int message;             /* send, recv: 1 + slot of the message, 0 = none yet */
+    int slot;                /* recv: of the message */
     uint64_t src_at, dst_at; /* our arena addresses, 0 = heap */
     uint64_t first_round, n_rounds;
     uint64_t in, out; /* rounds of this operation that we have put in, taken out */
     uint64_t moved;   /* send, recv: bytes */
-    uint64_t posted;  /* recv: order of posting */
+    uint64_t number;  /* recv: of the send */
 } shm_step;
 
 static inline shm_step *shm_step_of(trii_op *op)
@@ -74,6 +77,11 @@ static inline shm_step *shm_step_of(trii_op *op)
 
 typedef struct shm_group shm_group;
 
+/* Operations, first in, first out. */
+typedef struct shm_queue {
+    trii_op *first, *last;
+} shm_queue;
+
 typedef struct shm_peer {
     shm_group *group;
     int rank;
@@ -83,8 +91,27 @@ typedef struct shm_peer {
     int pidfd;  /* -1 = none: same process, or not visible */
     trii_watch socket_watch;
     trii_watch process_watch;
-    trii_op *sends; /* guard: lock; in the order of posting */
-    trii_op *recvs; /* guard: lock */
+
+    /* Messages to it. Guard: lock, as all below. */
+    shm_queue sends;      /* not announced, in the order of posting */
+    trii_tags offered;    /* announced, by number: wait for the answer */
+    shm_queue asked;      /* their data go through the ring, one after the other */
+    uint64_t n_announced; /* announcements */
+    uint64_t n_acted;     /* answers that we have acted on */
+    uint64_t put;         /* bytes put into the ring */
+
+    /* Messages from it. */
+    trii_tags recvs; /* no message has come for them */
+    trii_tags kept;  /* messages that no receive has come for */
+    size_t kept_bytes;
+    struct shm_kept *in_slot[SHM_MESSAGES]; /* of those: whose data still lie in their slots */
+    int n_in_slot;
+    shm_queue taking;    /* the data come through their slots */
+    shm_queue to_answer; /* offered messages that we have to answer */
+    shm_queue awaited;   /* asked for, in that order */
+    uint64_t n_heard;    /* announcements */
+    uint64_t n_answered; /* answers that we have given */
+    uint64_t taken;      /* bytes taken out of the ring */
 } shm_peer;
 
 /* A file of arena memory, the same size on every rank. */
@@ -114,7 +141,7 @@ struct shm_group {
     uint64_t next_round;       /* guard: lock; the first that belongs to no operation yet */
     int n_pair_ops;            /* guard: lock; sends and receives that are not done */
     uint64_t n_recvs;          /* guard: lock; ever posted */
-    trii_op *any_recvs;        /* guard: lock; from any rank, without a message yet; in order */
+    trii_tags any_recvs;       /* guard: lock; from any rank, without a message yet */
     bool must_wake;            /* guard: lock; we published something since the last wake */
     atomic_int told;           /* the peers were told that we failed */
     int peeks;                 /* all ranks may read each other's heap; 2: wherever they can */
@@ -238,13 +265,36 @@ bool shm_parts_agree(shm_group *g, const trii_op *op);
 /* --- pair.c (guard: lock) --- */
 void shm_pair_submit(shm_group *g, trii_op *op);
 bool shm_pair_advance(shm_group *g);
+/* Puts aside what has come and no receive is there for, so that the senders can go on. */
+bool shm_pair_listen(shm_group *g);
 /* Ends all sends and receives; they are finished by the caller's status. */
 void shm_pair_fail_all(shm_group *g, tri_status status, const char *why);
-/* Takes a receive from any rank out of its list; false: it is not there. */
-bool shm_pair_withdraw(shm_group *g, const trii_op *op);
+/* Takes back a receive from any rank, or a send to ourselves, that has no message or receive yet;
+ * false: it has. */
+bool shm_pair_withdraw(shm_group *g, trii_op *op);
 /* Nobody is left: ends the receives from any rank that another engine has too. */
 void shm_pair_end_vain(shm_group *g);
+/* A send or receive that needs the peer, or NULL. */
+trii_op *shm_pair_needing(const shm_peer *peer);
 void shm_pair_describe(const shm_group *g, trii_op *op, char *text, size_t size);
+void shm_pair_finish(shm_group *g, trii_op *op, tri_status status, const char *why);
+void shm_queue_push(shm_queue *queue, trii_op *op);
+trii_op *shm_queue_pop(shm_queue *queue);
+
+/* --- pair_in.c (guard: lock) --- */
+/* A receive from this rank, or from any, was posted; true: its message was kept. */
+bool shm_pair_take_kept(shm_group *g, shm_peer *peer, trii_op *op);
+/* Looks for new announcements. */
+bool shm_pair_hear(shm_group *g, shm_peer *peer);
+bool shm_pair_advance_in(shm_group *g, shm_peer *peer);
+/* An offered message of this number is forgotten, if no receive has it. */
+bool shm_pair_forget(shm_group *g, shm_peer *peer, uint64_t number);
+/* Drops what no receive has come for. */
+void shm_pair_drop_kept(shm_peer *peer);
+
+/* --- pair_out.c (guard: lock) --- */
+/* *stuck_out is set if a send finds no room. */
+bool shm_pair_advance_out(shm_group *g, shm_peer *peer, bool *stuck_out);
 
 /* --- arena.c --- */
 tri_status shm_arena_alloc(void *self, size_t bytes, void **p_out);

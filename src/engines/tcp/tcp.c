@@ -217,20 +217,12 @@ static void tcp_progress(void *self, trii_op *op, int64_t until_ns)
 static void tcp_describe_wait(void *self, trii_op *op, char *text, size_t size)
 {
     tcp_group *g = self;
-    trii_kind kind = op->call.kind;
-    size_t used;
 
     trii_mutex_lock(&g->mutex);
-    if (!trii_kind_in(kind, TRII_KINDS_PAIR)) {
+    if (trii_kind_in(op->call.kind, TRII_KINDS_PAIR))
+        tcp_p2p_describe(g, op, text, size);
+    else
         tcp_coll_describe_wait(g, op, text, size);
-    } else {
-        used = op->call.root < 0
-                   ? (size_t)snprintf(text, size, "any rank")
-                   : tcp_peer_describe(&g->conns[op->call.root], text, 0, false, size);
-        if (used < size)
-            snprintf(text + used, size - used, " to %s the message",
-                     kind == TRII_KIND_SEND ? "take" : "send");
-    }
     trii_mutex_unlock(&g->mutex);
 }
 
@@ -300,6 +292,7 @@ static void free_group(tcp_group *g)
         trii_socket_close(g->conns[r].fd);
         trii_free(g->conns[r].in);
     }
+    trii_tags_clear(&g->any_recvs);
     trii_free(g->conns);
     trii_free(g->sources);
     trii_free(g->poll_fds);
@@ -510,6 +503,7 @@ const trii_engine trii_engine_tcp = {
     .size = sizeof(trii_engine),
     .name = "tcp",
     .kinds = TRII_KINDS_COLLECTIVE | TRII_KINDS_PAIR,
+    .to_self = true,
     .create = tcp_create,
     .submit = tcp_submit,
     .run = tcp_run,

@@ -7,15 +7,20 @@
  *   tcp_coll.c     collectives as streams between pairs, and the reduction
  *   tcp_plan.c     which streams a collective has
  *   tcp_p2p.c      send and recv
+ *   tcp_early.c    what comes before the call that it is for
  *   tcp_beat.c     hosts that fall silent, processes that stop
  *
  * Frames (host byte order, a header of 64 bytes and a payload) follow each other on each
- * connection in the order of the calls. Whoever has nothing to do with a frame yet leaves it
- * in the kernel: that is the flow control, and there are no clear-to-send messages.
+ * connection in the order of the calls. Whoever has nothing to do with a collective's frame yet
+ * leaves it in the kernel: that is the flow control. Of a message larger than TRII_EAGER_BYTES so
+ * much comes at once, and the rest when the receiver has a receive and asks for it; from a receiver
+ * that keeps TRII_KEPT_EAGER of messages without receives comes HOLD, and then nothing of a message
+ * goes out unasked unless it is tiny.
  */
 #ifndef TRII_ENGINE_TCP_H
 #define TRII_ENGINE_TCP_H
 
+#include "group/algorithm/matching.h"
 #include "group/engine.h"
 #include "os/loop.h"
 #include "os/socket.h"
@@ -29,7 +34,8 @@ extern const trii_engine trii_engine_tcp;
 #define TCP_CHUNK ((size_t)128 << 10) /* reduced and sent on at once: stays in the cache */
 #define TCP_RING ((size_t)1 << 20)    /* of all peers' parts that are not summed yet: as well */
 #define TCP_FULL ((size_t)64 << 10)   /* sent by a rank in total: one phase instead of two */
-#define TCP_EARLY ((size_t)64 << 20)  /* messages kept before their recv, per connection */
+#define TCP_EARLY TRII_KEPT_MOST      /* messages kept before their recv, per connection */
+#define TCP_TINY ((size_t)64)         /* a message that goes out in any case */
 #define TCP_TAIL ((size_t)64 << 20)   /* read after the peer has closed */
 #define TCP_SILENCE_MS 21000          /* of a host: an outage of ten seconds, twice, and a pause */
 #define TCP_GRACE_MS 40               /* for pending calls after a failure elsewhere */
@@ -40,6 +46,10 @@ typedef enum tcp_frame_type {
     TCP_FRAME_PART,    /* phase 1 of a collective: a rank's part, to be reduced or handed on */
     TCP_FRAME_RESULT,  /* phase 2: what is final */
     TCP_FRAME_MESSAGE, /* of a send */
+    TCP_FRAME_OFFER,   /* the same, of which the payload is but the first part */
+    TCP_FRAME_WANT,    /* the rest of the peer's message `seq` shall come */
+    TCP_FRAME_REST,    /* the rest of message `seq` */
+    TCP_FRAME_HOLD,    /* root 1: we keep much, offer without payload; 0: no more */
     TCP_FRAME_GOODBYE, /* the peer leaves, and this is no failure */
     TCP_FRAME_FAULT,   /* the peer's group failed: status in root, the line as payload */
     TCP_FRAME_BEAT,    /* the peer's process runs */
@@ -96,9 +106,11 @@ typedef struct tcp_coll {
 /* A frame that came before its call: a message before its recv, or a collective's frame that
  * a message was behind. */
 typedef struct tcp_early {
+    trii_tagged tagged; /* of a message */
     struct tcp_early *next;
     tcp_frame head;
-    trii_op *op; /* the recv that came while the payload was still coming */
+    trii_op *op;   /* the recv that came while the payload was still coming: in no table any more */
+    trii_op *send; /* to ourselves, and not copied */
     size_t done;
     size_t replayed; /* of a collective's frame */
     char data[];
@@ -153,9 +165,15 @@ typedef struct tcp_conn {
     int64_t owed_ns;  /* since when its host owes us an acknowledgement; 0 = it does not */
     int64_t heard_ns; /* last frame */
 
-    trii_op *sends, *last_send;
-    trii_op *recvs, *last_recv;
-    tcp_early *early, *last_early; /* messages */
+    trii_op *sends, *last_send;    /* not sent, or as far as they go unasked */
+    trii_tags offered;             /* the rest has to be asked for, by number */
+    trii_op *asked, *last_asked;   /* and was */
+    bool holds;                    /* the peer keeps much */
+    trii_tags recvs;               /* without a message yet */
+    trii_tags resting;             /* the first part came, by number of the send */
+    trii_op *wants, *last_want;    /* receives of which the rest is to be asked for */
+    bool held, want_hold;          /* we have told the peer that we keep much; shall tell it */
+    trii_tags early;               /* messages without a recv */
     tcp_early *stash, *last_stash; /* frames of collectives */
     tcp_coll *stash_coll;          /* of the oldest, if it is under way */
     tcp_stream *stash_stream;
@@ -188,7 +206,7 @@ typedef struct tcp_group {
     tcp_coll *running[TCP_SLOTS]; /* by seq */
     int n_running;
     trii_op *queue, *last_queued; /* collectives that wait for a slot */
-    trii_op *any_recvs;           /* from any rank, without a message yet; in order */
+    trii_tags any_recvs;          /* from any rank, without a message yet */
     uint64_t n_recvs;             /* ever posted */
     const void **sources;         /* [size]: for the reduction */
     int *poll_fds;                /* [size + 1], as the next two */
@@ -277,11 +295,47 @@ size_t tcp_beat_describe(const tcp_conn *c, char *text, size_t used, size_t size
 /* --- tcp_p2p.c ------------------------------------------------------------------------------ */
 
 void tcp_p2p_post(tcp_group *g, trii_op *op);
+/* The next frame for this peer: what is said about messages, and messages. */
+bool tcp_p2p_next_note(tcp_conn *c);
 bool tcp_p2p_next_frame(tcp_conn *c);
 void tcp_p2p_sent(tcp_conn *c);
 /* A message begins: says where it goes (fills in_to and the owner); false = parked. */
 bool tcp_p2p_accept(tcp_conn *c);
+/* The rest of one, likewise; false = nobody asked for it. */
+bool tcp_p2p_accept_rest(tcp_conn *c);
 void tcp_p2p_came(tcp_conn *c);
+/* The peer asks for the rest of a message. */
+void tcp_p2p_wanted(tcp_conn *c);
+/* The receive has the first part of a message, or all of it: ends it or asks for the rest. */
+void tcp_p2p_got(tcp_conn *c, const tcp_frame *head, trii_op *op);
+/* The first operation that needs this peer, or NULL. */
+const trii_op *tcp_p2p_needing(const tcp_conn *c);
+/* The receive that could take a message of any rank, if no rank is left to send one. Those that
+ * another engine has too are ended. */
+const trii_op *tcp_any_recv_in_vain(tcp_group *g);
+/* Takes back a receive from any rank or a send to ourselves; false: it has what it waits for. */
+bool tcp_p2p_withdraw(tcp_group *g, trii_op *op);
+/* Ends the receives from any rank. */
+void tcp_p2p_fail_any(tcp_group *g, tri_status status, const char *why);
+/* Takes every operation out of its lists and ends it; drops early messages. */
+void tcp_p2p_fail_all(tcp_conn *c, tri_status status, const char *why);
+void tcp_p2p_describe(tcp_group *g, const trii_op *op, char *text, size_t size);
+
+/* --- tcp_early.c ---------------------------------------------------------------------------- */
+
+/* What a frame says of its message. */
+trii_message tcp_message_of(const tcp_frame *head);
+/* Keeps the message that begins; false: there is no room. */
+bool tcp_early_keep(tcp_conn *c);
+/* What was kept is whole. */
+void tcp_early_came(tcp_conn *c);
+/* Gives a kept message to a receive; true: there was one. */
+bool tcp_early_take(tcp_conn *c, trii_op *op);
+/* A send to ourselves for which there is no receive yet. */
+void tcp_early_send(tcp_conn *self, trii_op *op);
+bool tcp_early_take_back(tcp_conn *self, const trii_op *send);
+/* At the end: ends the sends and receives among them. */
+void tcp_early_fail_all(tcp_conn *c, tri_status status, const char *why);
 /* A collective's frame cannot be taken yet, or others were put aside before it. If a recv waits for
  * what is behind it, it is put aside (fills in_to and the owner); else false: it stays in the
  * connection. */
@@ -290,16 +344,5 @@ bool tcp_stash_accept(tcp_conn *c);
 bool tcp_stash_rest(tcp_conn *c);
 /* The oldest frame that was put aside goes where it belongs, if that can be by now. */
 bool tcp_stash_replay(tcp_conn *c);
-/* The first operation that needs this peer, or NULL. */
-const trii_op *tcp_p2p_needing(const tcp_conn *c);
-/* The receive that could take a message of any rank, if no rank is left to send one. Those that
- * another engine has too are ended. */
-const trii_op *tcp_any_recv_in_vain(tcp_group *g);
-/* Takes a receive from any rank out of its list; false: it is not there. */
-bool tcp_p2p_withdraw(tcp_group *g, const trii_op *op);
-/* Ends the receives from any rank. */
-void tcp_p2p_fail_any(tcp_group *g, tri_status status, const char *why);
-/* Takes every operation out of its lists and ends it; drops early messages. */
-void tcp_p2p_fail_all(tcp_conn *c, tri_status status, const char *why);
 
 #endif

@@ -27,7 +27,7 @@
 #define MAX_HOSTS 8
 #define TOKEN_TEXT 33
 #define ADDRESS_TEXT (TOKEN_TEXT + 8 + MAX_HOSTS * TRII_ADDR_TEXT)
-#define HELLO_MAGIC 0x54524931u /* "TRI1" */
+#define HELLO_MAGIC 0x54524933u /* "TRI3" */
 #define TAKEN_MAGIC 0x54524932u /* "TRI2" */
 #define STRANGER_MS 2000        /* for a connection to say who it is */
 #define MAX_STRANGERS 1000      /* at once; others wait until one of them has spoken or gone */

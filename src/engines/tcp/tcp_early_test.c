@@ -29,6 +29,45 @@ static void there_is_a_limit_to_empty_messages(void **state)
     assert_int_equal(trii_alloc_live(), live);
 }
 
+/* Long before that the peer is told, once, and once more when half of it is gone. */
+static void a_peer_hears_that_much_is_kept(void **state)
+{
+    static trii_fault fault;
+    static trii_op recv = {.call = {.kind = TRII_KIND_RECV, .root = 1}};
+    static tcp_conn conns[2];
+    tcp_group g = {.size = 2, .fault = &fault, .pending = 1, .conns = conns};
+    tcp_early *early;
+    tcp_conn *c = &conns[1];
+    int n = 0;
+
+    (void)state;
+    conns[0] = (tcp_conn){.group = &g, .fd = -1};
+    conns[1] = (tcp_conn){.group = &g, .rank = 1, .fd = -1};
+    for (; !c->want_hold; n++) {
+        c->head = (tcp_frame){.type = TCP_FRAME_MESSAGE, .part = (uint32_t)n, .bytes = 1 << 20};
+        assert_true(tcp_p2p_accept(c));
+        tcp_p2p_came(c);
+    }
+    assert_int_equal(n, 16);
+    assert_true(tcp_p2p_next_note(c));
+    assert_int_equal(c->out.type, TCP_FRAME_HOLD);
+    assert_int_equal(c->out.root, 1);
+    assert_false(tcp_p2p_next_note(c));
+    while (!c->want_hold) {
+        recv.call.tag = --n;
+        early = (tcp_early *)trii_tags_find(&c->early, trii_tag_of(&recv.call));
+        early->head.bytes = 0; /* there is no buffer for it */
+        c->early_bytes -= 1 << 20;
+        recv = (trii_op){.call = recv.call, .status = TRI_INPROGRESS};
+        g.pending = 1;
+        tcp_p2p_post(&g, &recv);
+    }
+    assert_int_equal(n, 7);
+    assert_true(tcp_p2p_next_note(c));
+    assert_int_equal(c->out.root, 0);
+    tcp_p2p_fail_all(c, TRI_ERR_ABORTED, "the end");
+}
+
 /* Behind what a rank gives to an all_reduce may be the message that this rank waits for before it
  * comes to the all_reduce itself. A peer has few of those under way; it may end any number of
  * broadcasts without us. */
@@ -37,10 +76,11 @@ static void a_share_of_any_size_is_put_aside_for_a_message(void **state)
     static trii_fault fault;
     static trii_op recv = {.call = {.kind = TRII_KIND_RECV}};
     tcp_group g = {.size = 2, .fault = &fault};
-    tcp_conn c = {.group = &g, .rank = 1, .fd = -1, .recvs = &recv};
+    tcp_conn c = {.group = &g, .rank = 1, .fd = -1};
     long live = trii_alloc_live();
 
     (void)state;
+    trii_recv_wait(&c.recvs, &recv, 1);
     c.head = (tcp_frame){
         .type = TCP_FRAME_PART, .kind = TRII_KIND_ALL_REDUCE, .bytes = 2 * (uint64_t)TCP_EARLY};
     for (int i = 0; i < TCP_SLOTS; i++)
@@ -51,7 +91,7 @@ static void a_share_of_any_size_is_put_aside_for_a_message(void **state)
     assert_false(tcp_stash_accept(&c));
     c.head = (tcp_frame){.type = TCP_FRAME_MESSAGE, .part = 1};
     assert_false(tcp_p2p_accept(&c));
-    c.recvs = NULL;
+    assert_non_null(trii_recv_take(&c.recvs, &g.any_recvs, 0, 1));
     tcp_p2p_fail_all(&c, TRI_ERR_ABORTED, "the end");
     assert_int_equal(c.early_bytes, 0);
     assert_int_equal(trii_alloc_live(), live);
@@ -167,6 +207,7 @@ static void no_frame_overtakes_one_that_was_put_aside(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(there_is_a_limit_to_empty_messages),
+    cmocka_unit_test(a_peer_hears_that_much_is_kept),
     cmocka_unit_test(a_share_of_any_size_is_put_aside_for_a_message),
     cmocka_unit_test(no_frame_overtakes_one_that_was_put_aside),
 };

@@ -37,13 +37,15 @@ void tcp_frame_fill(tcp_frame *frame, tcp_frame_type type, const trii_collective
 /* The call that a frame announces; its file is written into `file`. A message is sent to us. */
 static trii_collective call_of(const tcp_frame *frame, int rank, char file[TCP_FILE_TEXT])
 {
-    trii_collective call = {.kind = (trii_kind)frame->kind,
-                            .dtype = (tri_dtype)frame->dtype,
-                            .op = (tri_redop)frame->op,
-                            .root = frame->type == TCP_FRAME_MESSAGE ? rank : frame->root,
-                            .tag = (int)frame->part,
-                            .count = (size_t)frame->count,
-                            .seq = frame->seq};
+    trii_collective call = {
+        .kind = (trii_kind)frame->kind,
+        .dtype = (tri_dtype)frame->dtype,
+        .op = (tri_redop)frame->op,
+        .root =
+            frame->type == TCP_FRAME_MESSAGE || frame->type == TCP_FRAME_OFFER ? rank : frame->root,
+        .tag = (int)frame->part,
+        .count = (size_t)frame->count,
+        .seq = frame->seq};
 
     memcpy(file, frame->file, sizeof(frame->file));
     file[TCP_FILE_TEXT - 1] = '\0';
@@ -149,10 +151,8 @@ void tcp_fail(tcp_group *g, tri_status status, const char *format, ...)
         g->queue = op->next;
         tcp_finish(g, op, status, g->fault->text);
     }
-    for (int r = 0; r < g->size; r++) {
-        if (r != g->rank)
-            tcp_p2p_fail_all(&g->conns[r], status, g->fault->text);
-    }
+    for (int r = 0; r < g->size; r++) /* ourselves, too */
+        tcp_p2p_fail_all(&g->conns[r], status, g->fault->text);
     tcp_p2p_fail_any(g, status, g->fault->text);
 }
 
@@ -350,6 +350,15 @@ static void goodbye_came(tcp_conn *c)
         tcp_fail_gone(c, op);
 }
 
+/* Always false. */
+static bool speaks_nonsense(tcp_conn *c)
+{
+    tcp_hang_up(c);
+    doom_lost(c, "carries something that is no frame");
+    note_doom(c);
+    return false;
+}
+
 /* A header is whole: finds out where the payload goes. False: not now. */
 static bool head_came(tcp_conn *c)
 {
@@ -366,9 +375,22 @@ static bool head_came(tcp_conn *c)
         c->parked = c->in_coll == NULL && (c->group->failed || !tcp_stash_accept(c));
         break;
     case TCP_FRAME_MESSAGE:
+    case TCP_FRAME_OFFER:
         c->last = *head;
         c->parked = !tcp_p2p_accept(c);
         break;
+    case TCP_FRAME_REST:
+        if (!tcp_p2p_accept_rest(c))
+            return speaks_nonsense(c);
+        break;
+    case TCP_FRAME_WANT:
+        tcp_p2p_wanted(c);
+        c->head_done = 0;
+        return true;
+    case TCP_FRAME_HOLD:
+        c->holds = head->root != 0;
+        c->head_done = 0;
+        return true;
     case TCP_FRAME_WAITS:
         c->said = *head;
         (void)tcp_coll_disagrees(c, head);
@@ -386,10 +408,7 @@ static bool head_came(tcp_conn *c)
         tcp_hang_up(c); /* the end follows: the sender closed behind it */
         return false;
     default:
-        tcp_hang_up(c);
-        doom_lost(c, "carries something that is no frame");
-        note_doom(c);
-        return false;
+        return speaks_nonsense(c);
     }
     if (c->parked || c->group->failed)
         return false;
@@ -445,7 +464,7 @@ static bool next_frame(tcp_conn *c)
 {
     c->out_coll = NULL;
     c->out_send = NULL;
-    if (!tcp_coll_next_frame(c) && !tcp_p2p_next_frame(c)) {
+    if (!tcp_p2p_next_note(c) && !tcp_coll_next_frame(c) && !tcp_p2p_next_frame(c)) {
         if (!c->want_say && !c->want_beat)
             return false;
         c->out = c->want_say ? c->group->say : (tcp_frame){.type = TCP_FRAME_BEAT};

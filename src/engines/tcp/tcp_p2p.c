@@ -1,114 +1,39 @@
 /*
- * tcp_p2p.c - send and recv. Messages of a pair travel in order; each goes to the oldest recv
- * with its tag. A message that comes first is kept, up to TCP_EARLY bytes; beyond that it
- * waits in the connection, and what is behind it too. A collective of which the peer has begun
- * more than we have is put aside likewise, when a recv waits for a message behind it, and so is
- * what its ring has no room for while another rank keeps it from being summed. Of calls that the
- * peer cannot end without us there are at most TCP_SLOTS: these are put aside whatever they take.
+ * tcp_p2p.c - send and recv. Messages of a pair travel in order; each goes to the oldest recv with
+ * its tag, or is kept (tcp_early.c). Of a large one the first part comes with its announcement, so
+ * that nothing is lost where the recv is there already: it is asked for when that begins to come.
  */
 #include <string.h>
 
-#include "base/alloc.h"
 #include "engines/tcp/tcp.h"
 
-/* Calls that end on no rank before all have given their share. */
-#define NEED_ALL                                                                                   \
-    (1u << TRII_KIND_ALL_REDUCE | 1u << TRII_KIND_ALL_GATHER | 1u << TRII_KIND_ALL_GATHER_V |      \
-     1u << TRII_KIND_REDUCE_SCATTER | 1u << TRII_KIND_REDUCE_SCATTER_V |                           \
-     1u << TRII_KIND_ALL_TO_ALL | 1u << TRII_KIND_ALL_TO_ALL_V | 1u << TRII_KIND_BARRIER)
+/* What the scratch of a send or receive holds behind its trii_waiting. */
+typedef struct progress {
+    trii_waiting waiting;
+    uint64_t moved; /* bytes of the first part */
+    uint64_t asked; /* send: the rest was asked for while the first part was under way */
+} progress;
 
-#define EARLY_MOST (SIZE_MAX / 2) /* a frame: more can only be nonsense */
-
-/* Order of posting, of a receive. */
-static uint64_t posted(const trii_op *recv)
+static progress *progress_of(trii_op *op)
 {
-    return recv->scratch[0];
+    _Static_assert(sizeof(progress) <= sizeof(op->scratch), "the scratch holds it");
+    return (progress *)(void *)op->scratch;
 }
 
-static bool matches(const tcp_frame *head, const trii_op *recv)
+static void append(trii_op **first, trii_op **last, trii_op *op)
 {
-    return head->part == (uint32_t)recv->call.tag;
+    op->next = NULL;
+    *(*first != NULL ? &(*last)->next : first) = op;
+    *last = op;
 }
 
-/* The message is the recv's by its tag: they must agree about what it is. */
-static bool check_match(tcp_conn *c, const tcp_frame *head, const trii_op *recv)
-{
-    if (head->dtype == (uint8_t)recv->call.dtype && head->count == recv->call.count &&
-        head->bytes == recv->call.bytes)
-        return true;
-    tcp_fail_mismatch(c->group, &recv->call, c->rank, head);
-    return false;
-}
-
-/* What a frame that is kept takes; also without a payload, so that there is a limit to those. */
-static size_t early_size(const tcp_frame *head)
-{
-    return sizeof(tcp_early) + (size_t)head->bytes;
-}
-
-/* What of that counts against TCP_EARLY. */
-static size_t counted_size(const tcp_frame *head)
-{
-    bool bounded = head->type != TCP_FRAME_MESSAGE && head->kind < TRII_KIND_COUNT &&
-                   trii_kind_in((trii_kind)head->kind, NEED_ALL);
-
-    return bounded ? 0 : early_size(head);
-}
-
-static void drop_early(tcp_conn *c, tcp_early *early)
-{
-    tcp_early **link = &c->early, *before = NULL;
-
-    while (*link != early) {
-        before = *link;
-        link = &before->next;
-    }
-    *link = early->next;
-    if (c->last_early == early)
-        c->last_early = before;
-    c->early_bytes -= counted_size(&early->head);
-    trii_free(early);
-    c->want_in = c->want_in || c->parked; /* there is room again */
-}
-
-/* An early message is whole and its recv is there. */
-static void deliver(tcp_conn *c, tcp_early *early)
-{
-    trii_op *op = early->op;
-    size_t bytes = (size_t)early->head.bytes;
-
-    if (bytes > 0)
-        memcpy(op->call.dst, early->data, bytes);
-    drop_early(c, early);
-    tcp_finish(c->group, op, TRI_OK, NULL);
-}
-
-static tcp_early *find_early(const tcp_conn *c, const trii_op *op)
-{
-    tcp_early *early = c->early;
-
-    while (early != NULL && (early->op != NULL || !matches(&early->head, op)))
-        early = early->next;
-    return early;
-}
-
-static void take_early(tcp_conn *c, tcp_early *early, trii_op *op)
-{
-    early->op = op;
-    if (check_match(c, &early->head, op) && early->done == early->head.bytes)
-        deliver(c, early);
-}
+/* --- posting ---------------------------------------------------------------------------------- */
 
 static void post_recv(tcp_conn *c, trii_op *op)
 {
-    tcp_early *early = find_early(c, op);
-
-    if (early != NULL) {
-        take_early(c, early, op);
+    if (tcp_early_take(c, op))
         return;
-    }
-    *(c->recvs != NULL ? &c->last_recv->next : &c->recvs) = op;
-    c->last_recv = op;
+    trii_recv_wait(&c->recvs, op, ++c->group->n_recvs);
     c->want_in = c->want_in || c->parked || c->full;
     if (c->gone)
         tcp_fail_gone(c, op);
@@ -116,32 +41,68 @@ static void post_recv(tcp_conn *c, trii_op *op)
 
 static void post_recv_any(tcp_group *g, trii_op *op)
 {
-    trii_op **at = &g->any_recvs;
-
-    for (int i = 1; i < g->size; i++) {
+    for (int i = 1; i <= g->size; i++) {
         tcp_conn *c = &g->conns[(g->rank + i) % g->size];
-        tcp_early *early = find_early(c, op);
 
-        if (early != NULL && trii_op_claim(op)) {
-            op->call.root = c->rank;
-            take_early(c, early, op);
+        if (tcp_early_take(c, op))
             return;
-        }
         c->want_in = c->want_in || c->parked || c->full;
     }
-    while (*at != NULL)
-        at = &(*at)->next;
-    *at = op;
+    trii_recv_wait(&g->any_recvs, op, ++g->n_recvs);
     if (tcp_any_recv_in_vain(g) != NULL)
         tcp_fail_gone(&g->conns[g->rank == 0 ? 1 : 0], op);
+}
+
+/* The oldest receive that takes the message, its call become the message's; those that have no room
+ * for it end. NULL: none. False: the group has failed, and *op_out ends with it. */
+static bool find_recv(tcp_conn *c, const tcp_frame *head, trii_op **op_out)
+{
+    trii_message message = tcp_message_of(head);
+    char why[TRII_ERR_BYTES];
+
+    for (;;) {
+        trii_op *op = trii_recv_take(&c->recvs, &c->group->any_recvs, head->part, c->rank);
+
+        *op_out = op;
+        if (op == NULL)
+            return true;
+        if (message.dtype != op->call.dtype) {
+            trii_recv_wait(&c->recvs, op, 0);
+            tcp_fail_mismatch(c->group, &op->call, c->rank, head);
+            return false;
+        }
+        if (trii_recv_fits(op, &message, why))
+            return true;
+        tcp_finish(c->group, op, TRI_ERR_INVALID_ARG, why);
+    }
+}
+
+static void post_to_self(tcp_conn *self, trii_op *op)
+{
+    tcp_group *g = self->group;
+    trii_op *recv;
+    tcp_frame head;
+
+    tcp_frame_fill(&head, TCP_FRAME_MESSAGE, &op->call);
+    head.part = (uint32_t)op->call.tag;
+    if (!find_recv(self, &head, &recv)) {
+        tcp_finish(g, op, trii_fault_status(g->fault), g->fault->text);
+        return;
+    }
+    if (recv == NULL) {
+        tcp_early_send(self, op);
+        return;
+    }
+    if (op->call.bytes > 0)
+        memcpy(recv->call.dst, op->call.src, op->call.bytes);
+    tcp_finish(g, recv, TRI_OK, NULL);
+    tcp_finish(g, op, TRI_OK, NULL);
 }
 
 void tcp_p2p_post(tcp_group *g, trii_op *op)
 {
     tcp_conn *c;
 
-    op->next = NULL;
-    op->scratch[0] = ++g->n_recvs;
     if (op->call.kind == TRII_KIND_RECV_ANY) {
         post_recv_any(g, op);
         return;
@@ -149,274 +110,293 @@ void tcp_p2p_post(tcp_group *g, trii_op *op)
     c = &g->conns[op->call.root];
     if (op->call.kind == TRII_KIND_RECV) {
         post_recv(c, op);
-        return;
+    } else if (c->rank == g->rank) {
+        post_to_self(c, op);
+    } else {
+        append(&c->sends, &c->last_send, op);
+        c->want_out = true;
+        if (c->gone)
+            tcp_fail_gone(c, op);
     }
-    *(c->sends != NULL ? &c->last_send->next : &c->sends) = op;
-    c->last_send = op;
-    c->want_out = true;
-    if (c->gone)
-        tcp_fail_gone(c, op);
+}
+
+/* --- out -------------------------------------------------------------------------------------- */
+
+bool tcp_p2p_next_note(tcp_conn *c)
+{
+    if (c->want_hold) {
+        c->want_hold = false;
+        c->out = (tcp_frame){.type = TCP_FRAME_HOLD, .root = c->held};
+        return true;
+    }
+    if (c->wants != NULL) {
+        c->out = (tcp_frame){.type = TCP_FRAME_WANT, .seq = progress_of(c->wants)->asked};
+        c->wants = c->wants->next;
+        return true;
+    }
+    return false;
+}
+
+/* How much of a message goes out before it is asked for. */
+static size_t first_part(const tcp_conn *c, size_t bytes)
+{
+    if (c->holds)
+        return bytes <= TCP_TINY ? bytes : 0;
+    return bytes < TRII_EAGER_BYTES ? bytes : TRII_EAGER_BYTES;
 }
 
 bool tcp_p2p_next_frame(tcp_conn *c)
 {
-    trii_op *op = c->sends;
+    trii_op *op = c->asked != NULL ? c->asked : c->sends;
 
     if (op == NULL)
         return false;
-    tcp_frame_fill(&c->out, TCP_FRAME_MESSAGE, &op->call);
-    c->out.root = c->rank;
-    c->out.part = (uint32_t)op->call.tag;
-    c->out_from = op->call.src;
+    if (op == c->asked) {
+        c->out = (tcp_frame){.type = TCP_FRAME_REST,
+                             .seq = op->call.seq,
+                             .bytes = op->call.bytes - progress_of(op)->moved};
+    } else {
+        tcp_frame_fill(&c->out, TCP_FRAME_MESSAGE, &op->call);
+        c->out.root = c->rank;
+        c->out.part = (uint32_t)op->call.tag;
+        c->out.bytes = first_part(c, op->call.bytes);
+        if (c->out.bytes < op->call.bytes)
+            c->out.type = TCP_FRAME_OFFER;
+    }
+    c->out_from = (const char *)op->call.src + progress_of(op)->moved;
     c->out_send = op;
     return true;
 }
 
 void tcp_p2p_sent(tcp_conn *c)
 {
-    trii_op *op = c->sends;
+    trii_op *op = c->out_send;
+    progress *p = progress_of(op);
 
-    c->sends = op->next;
     c->out_send = NULL;
-    tcp_finish(c->group, op, TRI_OK, NULL);
-}
-
-/* Room for the frame whose header has come; NULL: there is none, and it can wait. */
-static tcp_early *begin_early(tcp_conn *c)
-{
-    tcp_early *early = NULL;
-    size_t counted;
-    bool room;
-
-    if (c->head.bytes > EARLY_MOST)
-        return NULL;
-    counted = counted_size(&c->head);
-    if (c->head.type == TCP_FRAME_MESSAGE)
-        room = counted <= TCP_EARLY && c->early_bytes <= TCP_EARLY - counted;
+    if (op == c->asked)
+        c->asked = op->next;
     else
-        room = counted == 0 || c->early_bytes < TCP_EARLY; /* one may be larger than that */
-    if (room)
-        early = trii_alloc(1, early_size(&c->head), "early message");
-    if (early == NULL)
-        return NULL;
-    early->head = c->head;
-    c->early_bytes += counted;
-    c->in_early = early;
-    c->in_to = early->data;
-    return early;
+        c->sends = op->next;
+    if (c->out.type != TCP_FRAME_OFFER) {
+        tcp_finish(c->group, op, TRI_OK, NULL);
+        return;
+    }
+    p->moved = c->out.bytes;
+    p->waiting.tagged.tag = op->call.seq;
+    if (p->asked)
+        append(&c->asked, &c->last_asked, op);
+    else
+        trii_tags_add(&c->offered, &p->waiting.tagged);
 }
 
-/* The receive from any rank that takes the message in c->head before `other` does, out of its
- * list; or NULL. */
-static trii_op *take_any_recv(tcp_conn *c, const trii_op *other)
+void tcp_p2p_wanted(tcp_conn *c)
 {
-    trii_op **link = &c->group->any_recvs;
-    trii_op *op;
+    trii_tagged *one = trii_tags_find(&c->offered, c->head.seq);
 
-    for (; *link != NULL; link = &(*link)->next) {
-        if (!matches(&c->head, *link) || trii_op_is_claimed(*link))
-            continue;
-        if (other != NULL && posted(other) < posted(*link))
-            return NULL;
-        if (trii_op_claim(*link))
-            break;
+    if (one != NULL) {
+        trii_tags_remove(&c->offered, one);
+        append(&c->asked, &c->last_asked, trii_waiting_op(one));
+        c->want_out = true;
+    } else if (c->out_send != NULL && c->out_send->call.seq == c->head.seq) {
+        progress_of(c->out_send)->asked = 1;
     }
-    op = *link;
-    if (op == NULL)
-        return NULL;
-    *link = op->next;
-    op->call.root = c->rank;
-    return op;
+}
+
+/* --- in --------------------------------------------------------------------------------------- */
+
+/* The rest is asked for while the first part comes. */
+static void ask(tcp_conn *c, const tcp_frame *head, trii_op *op)
+{
+    progress_of(op)->asked = head->seq;
+    append(&c->wants, &c->last_want, op);
+    c->want_out = true;
 }
 
 bool tcp_p2p_accept(tcp_conn *c)
 {
-    trii_op **link = &c->recvs, *last = NULL;
-    tcp_early *early;
+    trii_op *op = NULL;
 
-    while (*link != NULL && !matches(&c->head, *link)) {
-        last = *link;
-        link = &(*link)->next;
-    }
-    c->in_recv = take_any_recv(c, *link);
-    if (c->in_recv == NULL && *link != NULL) {
-        c->in_recv = *link;
-        *link = c->in_recv->next;
-        if (c->last_recv == c->in_recv)
-            c->last_recv = last;
-    }
-    if (c->in_recv != NULL) {
-        c->in_to = c->in_recv->call.dst;
-        return check_match(c, &c->head, c->in_recv);
-    }
-    early = begin_early(c);
-    if (early == NULL)
+    if (!find_recv(c, &c->head, &op))
         return false;
-    *(c->early != NULL ? &c->last_early->next : &c->early) = early;
-    c->last_early = early;
+    if (op == NULL)
+        return tcp_early_keep(c);
+    c->in_recv = op;
+    c->in_to = op->call.dst;
+    if (c->head.type == TCP_FRAME_OFFER)
+        ask(c, &c->head, op);
     return true;
 }
 
-bool tcp_stash_rest(tcp_conn *c)
+/* The first part is there, and the rest was asked for. */
+static void rest_follows(tcp_conn *c, const tcp_frame *head, trii_op *op)
 {
-    tcp_coll *coll = c->in_coll;
+    progress *p = progress_of(op);
 
-    c->head.bytes = c->in_left; /* what was taken is no longer of it */
-    if (!tcp_stash_accept(c))
-        return false;
-    c->stash_coll = coll;
-    c->stash_stream = c->in_stream;
-    c->in_coll = NULL;
-    c->full = false;
-    return true;
+    p->moved = head->bytes;
+    p->waiting.tagged.tag = head->seq;
+    trii_tags_add(&c->resting, &p->waiting.tagged);
 }
 
-bool tcp_stash_accept(tcp_conn *c)
+void tcp_p2p_got(tcp_conn *c, const tcp_frame *head, trii_op *op)
 {
-    bool waited_for = c->recvs != NULL || c->group->any_recvs != NULL;
-    tcp_early *early = waited_for ? begin_early(c) : NULL;
-
-    if (early == NULL)
-        return false;
-    *(c->stash != NULL ? &c->last_stash->next : &c->stash) = early;
-    c->last_stash = early;
-    return true;
-}
-
-static void drop_stash(tcp_conn *c)
-{
-    tcp_early *early = c->stash;
-
-    c->stash = early->next;
-    c->early_bytes -= counted_size(&early->head);
-    trii_free(early);
-}
-
-bool tcp_stash_replay(tcp_conn *c)
-{
-    tcp_early *early = c->stash;
-    tcp_stream *stream;
-    tcp_coll *coll;
-    size_t bytes;
-    char *to;
-
-    if (early == NULL || early == c->in_early)
-        return false;
-    if (c->stash_coll == NULL)
-        c->stash_coll = tcp_coll_accept(c, &early->head, &c->stash_stream);
-    coll = c->stash_coll;
-    stream = c->stash_stream;
-    if (coll == NULL)
-        return false;
-    bytes = tcp_coll_room(coll, stream, (size_t)early->head.bytes - early->replayed, &to);
-    if (bytes > 0)
-        memcpy(to, early->data + early->replayed, bytes);
-    else if (early->replayed < early->head.bytes)
-        return false; /* the ring is full */
-    stream->done += bytes;
-    early->replayed += bytes;
-    if (early->replayed == early->head.bytes) {
-        drop_stash(c);
-        c->stash_coll = NULL;
+    if (head->type != TCP_FRAME_OFFER) {
+        tcp_finish(c->group, op, TRI_OK, NULL);
+        return;
     }
-    tcp_coll_came(c, coll, stream);
+    ask(c, head, op);
+    rest_follows(c, head, op);
+}
+
+bool tcp_p2p_accept_rest(tcp_conn *c)
+{
+    trii_tagged *one = trii_tags_find(&c->resting, c->head.seq);
+    trii_op *op = one != NULL ? trii_waiting_op(one) : NULL;
+
+    if (op == NULL || c->head.bytes != op->call.bytes - progress_of(op)->moved)
+        return false;
+    trii_tags_remove(&c->resting, one);
+    c->in_recv = op;
+    c->in_to = (char *)op->call.dst + progress_of(op)->moved;
     return true;
 }
 
 void tcp_p2p_came(tcp_conn *c)
 {
-    if (c->in_recv != NULL) {
-        trii_op *op = c->in_recv;
+    trii_op *op = c->in_recv;
 
-        c->in_recv = NULL;
+    c->in_recv = NULL;
+    if (op == NULL)
+        tcp_early_came(c);
+    else if (c->head.type == TCP_FRAME_OFFER)
+        rest_follows(c, &c->head, op);
+    else
         tcp_finish(c->group, op, TRI_OK, NULL);
-    } else {
-        tcp_early *early = c->in_early;
+}
 
-        c->in_early = NULL;
-        early->done = (size_t)early->head.bytes;
-        if (early->op != NULL)
-            deliver(c, early);
-    }
+/* --- ends ------------------------------------------------------------------------------------- */
+
+static const trii_op *some(const trii_tags *tags)
+{
+    const trii_tagged *one = trii_tags_walk(tags, NULL);
+
+    return one != NULL ? trii_waiting_op(one) : NULL;
 }
 
 const trii_op *tcp_p2p_needing(const tcp_conn *c)
 {
-    for (const tcp_early *e = c->early; e != NULL; e = e->next) {
-        if (e->op != NULL)
-            return e->op;
+    const trii_op *ops[] = {c->in_early != NULL ? c->in_early->op : NULL,
+                            c->in_recv,
+                            some(&c->resting),
+                            c->sends,
+                            some(&c->offered),
+                            c->asked,
+                            some(&c->recvs)};
+
+    for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
+        if (ops[i] != NULL)
+            return ops[i];
     }
-    return c->sends != NULL ? c->sends : c->recvs;
+    return NULL;
 }
 
 const trii_op *tcp_any_recv_in_vain(tcp_group *g)
 {
-    trii_op **link = &g->any_recvs;
-
-    for (int r = 0; r < g->size && g->any_recvs != NULL; r++) {
+    if (g->size == 1 || g->any_recvs.count == 0) /* alone, we may still send to ourselves */
+        return NULL;
+    for (int r = 0; r < g->size; r++) {
         if (r != g->rank && !g->conns[r].gone)
             return NULL;
     }
-    while (*link != NULL) {
-        trii_op *op = *link;
+    for (trii_tagged *one = trii_tags_walk(&g->any_recvs, NULL), *next; one != NULL; one = next) {
+        trii_op *op = trii_waiting_op(one);
 
+        next = trii_tags_walk(&g->any_recvs, one);
         if (op->call.claim == NULL)
             return op;
-        *link = op->next;
+        trii_tags_remove(&g->any_recvs, one);
         tcp_finish(g, op, TRI_ERR_PEER_LOST, "every rank left the group");
     }
     return NULL;
 }
 
-bool tcp_p2p_withdraw(tcp_group *g, const trii_op *op)
+bool tcp_p2p_withdraw(tcp_group *g, trii_op *op)
 {
-    trii_op **link = &g->any_recvs;
+    trii_tagged *one = trii_tags_find(&g->any_recvs, trii_tag_of(&op->call));
+    bool found = false;
 
-    while (*link != NULL && *link != op)
-        link = &(*link)->next;
-    if (*link == NULL)
+    if (trii_op_status(op) != TRI_INPROGRESS)
         return false;
-    *link = op->next;
-    g->pending--;
-    return true;
+    if (op->call.kind == TRII_KIND_SEND) {
+        found = tcp_early_take_back(&g->conns[g->rank], op);
+    } else {
+        while (one != NULL && trii_waiting_op(one) != op)
+            one = trii_tags_next(one);
+        found = one != NULL;
+        if (one != NULL)
+            trii_tags_remove(&g->any_recvs, one);
+    }
+    g->pending -= found;
+    return found;
+}
+
+static void fail_tags(tcp_group *g, trii_tags *tags, tri_status status, const char *why)
+{
+    trii_tagged *one;
+
+    while ((one = trii_tags_walk(tags, NULL)) != NULL) {
+        trii_tags_remove(tags, one);
+        tcp_finish(g, trii_waiting_op(one), status, why);
+    }
+    trii_tags_clear(tags);
+}
+
+static void fail_list(tcp_group *g, trii_op **list, tri_status status, const char *why)
+{
+    while (*list != NULL) {
+        trii_op *op = *list;
+
+        *list = op->next;
+        tcp_finish(g, op, status, why);
+    }
 }
 
 void tcp_p2p_fail_any(tcp_group *g, tri_status status, const char *why)
 {
-    while (g->any_recvs != NULL) {
-        trii_op *op = g->any_recvs;
-
-        g->any_recvs = op->next;
-        tcp_finish(g, op, status, why);
-    }
+    fail_tags(g, &g->any_recvs, status, why);
 }
 
 void tcp_p2p_fail_all(tcp_conn *c, tri_status status, const char *why)
 {
     tcp_group *g = c->group;
 
-    while (c->sends != NULL) {
-        trii_op *op = c->sends;
-
-        c->sends = op->next;
-        tcp_finish(g, op, status, why);
-    }
-    while (c->recvs != NULL) {
-        trii_op *op = c->recvs;
-
-        c->recvs = op->next;
-        tcp_finish(g, op, status, why);
-    }
+    c->wants = NULL; /* they are among the receives */
+    c->out_send = NULL;
+    fail_list(g, &c->sends, status, why);
+    fail_list(g, &c->asked, status, why);
+    fail_tags(g, &c->offered, status, why);
+    fail_tags(g, &c->recvs, status, why);
+    fail_tags(g, &c->resting, status, why);
     if (c->in_recv != NULL)
         tcp_finish(g, c->in_recv, status, why);
     c->in_recv = NULL;
-    while (c->early != NULL) {
-        if (c->early->op != NULL)
-            tcp_finish(g, c->early->op, status, why);
-        drop_early(c, c->early);
-    }
-    while (c->stash != NULL)
-        drop_stash(c);
-    c->stash_coll = NULL;
-    c->in_early = NULL;
+    tcp_early_fail_all(c, status, why);
+}
+
+void tcp_p2p_describe(tcp_group *g, const trii_op *op, char *text, size_t size)
+{
+    bool send = op->call.kind == TRII_KIND_SEND;
+    const tcp_conn *c = op->call.root >= 0 ? &g->conns[op->call.root] : NULL;
+    size_t used;
+
+    if (c == NULL || c->rank == g->rank)
+        used = (size_t)snprintf(text, size, "%s", c == NULL ? "any rank" : "this rank itself");
+    else
+        used = tcp_peer_describe(c, text, 0, false, size);
+    if (used < size)
+        used += (size_t)snprintf(text + used, size - used, " to %s the message",
+                                 send ? "take" : "send");
+    if (c != NULL && !send && c->early_bytes > TCP_EARLY - 1024 && used < size)
+        snprintf(text + used, size - used,
+                 "; this rank keeps %zu MiB of messages that it has not received", TCP_EARLY >> 20);
 }

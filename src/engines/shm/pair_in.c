@@ -1,0 +1,408 @@
+/*
+ * pair_in.c - messages from a rank: finding their receives, keeping those that have none yet, and
+ * answering offers. See pair.c.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "engines/shm/shm.h"
+
+/* Slots that the sender finds free whatever we keep: it need not wait for us to copy. */
+#define FREE_SLOTS (SHM_MESSAGES / 2)
+
+/* An announcement, once heard. */
+typedef struct notice {
+    trii_message message;
+    uint64_t number, place, at;
+} notice;
+
+/* A message that no receive has come for. */
+typedef struct shm_kept {
+    trii_tagged tagged;
+    notice notice;
+    size_t counted;      /* bytes, in the peer's kept_bytes */
+    int slot;            /* where its data lie; -1 = not in a slot any more */
+    unsigned char *data; /* or here */
+    unsigned char payload[SHM_MESSAGE_INLINE];
+} shm_kept;
+
+static inline uint64_t load(const shm_u64 *word)
+{
+    return atomic_load_explicit(word, memory_order_relaxed);
+}
+
+static inline uint64_t load_acquire(const shm_u64 *word)
+{
+    return atomic_load_explicit(word, memory_order_acquire);
+}
+
+static inline void store(shm_u64 *word, uint64_t value)
+{
+    atomic_store_explicit(word, value, memory_order_relaxed);
+}
+
+static shm_pair *pair_of(const shm_group *g, const shm_peer *peer)
+{
+    return &peer->block->pairs[g->rank];
+}
+
+static notice read_notice(const shm_message *message)
+{
+    uint64_t place = load(&message->place);
+
+    return (notice){.message = {.dtype = (tri_dtype)(load(&message->call) & 0xff),
+                                .count = (size_t)load(&message->count),
+                                .bytes = (size_t)load(&message->bytes)},
+                    .number = load(&message->number),
+                    .place = place,
+                    .at = place & SHM_OFFERED ? load(&message->data.at) : 0};
+}
+
+static void release(shm_group *g, shm_message *message)
+{
+    atomic_store_explicit(&message->released, load(&message->seq), memory_order_release);
+    g->must_wake = true;
+}
+
+/* The group fails if sender and receiver differ about what the elements are. */
+static bool check_dtype(shm_group *g, const shm_peer *peer, const trii_op *op, const notice *n)
+{
+    const trii_collective *call = &op->call;
+    trii_collective theirs = *call;
+    char file[SHM_FILE_TEXT], text[TRII_ERR_BYTES];
+
+    if (TRII_LIKELY(n->message.dtype == call->dtype))
+        return true;
+    theirs.kind = TRII_KIND_SEND;
+    theirs.root = g->rank;
+    theirs.dtype = n->message.dtype;
+    theirs.count = n->message.count;
+    theirs.seq = n->number;
+    theirs.site = shm_site_of(peer->block, n->place, file);
+    trii_collective_disagree(shm_name(g, g->rank), call, shm_name(g, peer->rank), &theirs, text,
+                             sizeof(text));
+    shm_fail(g, TRI_ERR_MISMATCH, "%s", text);
+    return false;
+}
+
+/* --- a receive that has its message ----------------------------------------------------------- */
+
+/* Moves what is there out of the slot; true: all of it. */
+static bool take_slot(shm_group *g, shm_peer *peer, trii_op *op)
+{
+    shm_step *step = shm_step_of(op);
+    shm_pair *pair = pair_of(g, peer);
+    shm_message *message = &pair->messages[step->slot];
+    uint64_t there = load_acquire(&message->data.produced);
+
+    if (there > step->moved)
+        memcpy((char *)op->call.dst + step->moved, pair->data[step->slot] + step->moved,
+               (size_t)(there - step->moved));
+    step->moved = there;
+    if (there < op->call.bytes)
+        return false;
+    release(g, message);
+    return true;
+}
+
+static void take(shm_group *g, shm_peer *peer, trii_op *op, const notice *n, int slot)
+{
+    shm_step *step = shm_step_of(op);
+
+    step->moved = 0;
+    step->slot = slot;
+    step->number = n->number;
+    step->src_at = n->at;
+    if (n->place & SHM_OFFERED)
+        shm_queue_push(&peer->to_answer, op);
+    else if (take_slot(g, peer, op))
+        shm_pair_finish(g, op, TRI_OK, NULL);
+    else
+        shm_queue_push(&peer->taking, op);
+}
+
+static void take_copy(shm_group *g, trii_op *op, const void *data)
+{
+    if (op->call.bytes > 0)
+        memcpy(op->call.dst, data, op->call.bytes);
+    shm_pair_finish(g, op, TRI_OK, NULL);
+}
+
+/* --- messages without a receive --------------------------------------------------------------- */
+
+static void count_kept(const shm_group *g, shm_peer *peer, size_t bytes)
+{
+    peer->kept_bytes = bytes;
+    store(&pair_of(g, peer)->stream.kept, bytes);
+}
+
+static bool keep(shm_group *g, shm_peer *peer, const notice *n, uint64_t tag, int slot)
+{
+    shm_message *message = &pair_of(g, peer)->messages[slot];
+    bool in_slot = (n->place & (SHM_IN_MESSAGE | SHM_OFFERED)) == 0;
+    size_t counted = sizeof(shm_kept) + (in_slot ? n->message.bytes : 0);
+    shm_kept *kept;
+
+    if (trii_fault_status(g->fault) != TRI_OK || peer->kept_bytes + counted > TRII_KEPT_MOST)
+        return false;
+    kept = trii_alloc(1, sizeof(*kept), "message without a receive");
+    if (kept == NULL)
+        return false; /* it can wait */
+    kept->tagged.tag = tag;
+    kept->notice = *n;
+    kept->counted = counted;
+    kept->slot = in_slot ? slot : -1;
+    if (n->place & SHM_IN_MESSAGE)
+        memcpy(kept->payload, message->data.payload, n->message.bytes);
+    if (in_slot) {
+        peer->in_slot[slot] = kept;
+        peer->n_in_slot++;
+    } else {
+        release(g, message);
+    }
+    trii_tags_add(&peer->kept, &kept->tagged);
+    count_kept(g, peer, peer->kept_bytes + counted);
+    return true;
+}
+
+static void drop(shm_peer *peer, shm_kept *kept)
+{
+    trii_tags_remove(&peer->kept, &kept->tagged);
+    if (kept->slot >= 0) {
+        peer->in_slot[kept->slot] = NULL;
+        peer->n_in_slot--;
+    }
+    peer->kept_bytes -= kept->counted;
+    trii_free(kept->data);
+    trii_free(kept);
+}
+
+void shm_pair_drop_kept(shm_peer *peer)
+{
+    trii_tagged *one;
+
+    while ((one = trii_tags_walk(&peer->kept, NULL)) != NULL)
+        drop(peer, (shm_kept *)one);
+    trii_tags_clear(&peer->kept);
+}
+
+bool shm_pair_forget(shm_group *g, shm_peer *peer, uint64_t number)
+{
+    for (trii_tagged *one = trii_tags_walk(&peer->kept, NULL); one != NULL;
+         one = trii_tags_walk(&peer->kept, one)) {
+        shm_kept *kept = (shm_kept *)one;
+
+        if (kept->notice.number == number) {
+            drop(peer, kept);
+            count_kept(g, peer, peer->kept_bytes);
+            return true;
+        }
+    }
+    return false;
+}
+
+bool shm_pair_take_kept(shm_group *g, shm_peer *peer, trii_op *op)
+{
+    trii_tagged *one = trii_tags_find(&peer->kept, trii_tag_of(&op->call));
+    shm_kept *kept = (shm_kept *)one;
+    char why[TRII_ERR_BYTES];
+
+    if (kept == NULL || (op->call.kind == TRII_KIND_RECV_ANY && !trii_op_claim(op)))
+        return false;
+    op->call.root = peer->rank;
+    if (!check_dtype(g, peer, op, &kept->notice)) {
+        trii_recv_wait(&peer->recvs, op, ++g->n_recvs); /* until it ends with the group */
+        return true;
+    }
+    if (!trii_recv_fits(op, &kept->notice.message, why)) {
+        shm_pair_finish(g, op, TRI_ERR_INVALID_ARG, why);
+        return true;
+    }
+    if (kept->notice.place & SHM_IN_MESSAGE)
+        take_copy(g, op, kept->payload);
+    else if (kept->data != NULL)
+        take_copy(g, op, kept->data);
+    else
+        take(g, peer, op, &kept->notice, kept->slot);
+    drop(peer, kept);
+    count_kept(g, peer, peer->kept_bytes);
+    return true;
+}
+
+/* Frees the slots that the sender comes to next of what is kept in them. */
+static bool make_room(shm_group *g, shm_peer *peer)
+{
+    shm_pair *pair = pair_of(g, peer);
+    bool did = false;
+
+    for (uint64_t seq = peer->n_heard + 1; seq <= peer->n_heard + FREE_SLOTS; seq++) {
+        int slot = (int)(seq % SHM_MESSAGES);
+        shm_kept *kept = peer->in_slot[slot];
+        size_t bytes = kept != NULL ? kept->notice.message.bytes : 0;
+
+        if (kept == NULL || load_acquire(&pair->messages[slot].data.produced) < bytes)
+            continue;
+        kept->data = trii_alloc_aligned(TRII_CACHE_LINE, bytes, "message without a receive");
+        if (kept->data == NULL)
+            continue; /* it can wait */
+        memcpy(kept->data, pair->data[slot], bytes);
+        kept->slot = -1;
+        peer->in_slot[slot] = NULL;
+        peer->n_in_slot--;
+        release(g, &pair->messages[slot]);
+        did = true;
+    }
+    return did;
+}
+
+/* --- announcements ---------------------------------------------------------------------------- */
+
+/* Hands the message to its receive or keeps it; false: not now. */
+static bool place_message(shm_group *g, shm_peer *peer, int slot)
+{
+    shm_message *message = &pair_of(g, peer)->messages[slot];
+    notice n = read_notice(message);
+    uint64_t tag = load(&message->call) >> 32;
+    char why[TRII_ERR_BYTES];
+
+    for (;;) {
+        trii_op *op = trii_recv_take(&peer->recvs, &g->any_recvs, tag, peer->rank);
+
+        if (op == NULL)
+            return keep(g, peer, &n, tag, slot);
+        if (!check_dtype(g, peer, op, &n)) {
+            trii_recv_wait(&peer->recvs, op, ++g->n_recvs); /* until it ends with the group */
+            return false;
+        }
+        if (!trii_recv_fits(op, &n.message, why)) {
+            shm_pair_finish(g, op, TRI_ERR_INVALID_ARG, why);
+            continue;
+        }
+        if (n.place & SHM_IN_MESSAGE) {
+            if (n.message.bytes > 0)
+                memcpy(op->call.dst, message->data.payload, n.message.bytes);
+            release(g, message);
+            shm_pair_finish(g, op, TRI_OK, NULL);
+            return true;
+        }
+        take(g, peer, op, &n, slot);
+        if (n.place & SHM_OFFERED)
+            release(g, message);
+        return true;
+    }
+}
+
+bool shm_pair_hear(shm_group *g, shm_peer *peer)
+{
+    shm_pair *pair = pair_of(g, peer);
+    bool did = false;
+
+    for (;;) {
+        uint64_t seq = peer->n_heard + 1;
+        int slot = (int)(seq % SHM_MESSAGES);
+
+        if (load_acquire(&pair->messages[slot].seq) != seq || !place_message(g, peer, slot))
+            break;
+        peer->n_heard = seq;
+        did = true;
+        if (peer->n_in_slot > 0)
+            (void)make_room(g, peer);
+    }
+    if (peer->n_in_slot > 0)
+        did |= make_room(g, peer);
+    return did;
+}
+
+/* --- what was offered ------------------------------------------------------------------------- */
+
+static bool answer(shm_group *g, shm_peer *peer, shm_stream *stream, uint64_t word)
+{
+    if (peer->n_answered - load_acquire(&stream->heard) >= SHM_ANSWERS)
+        return false;
+    store(&stream->answers[peer->n_answered % SHM_ANSWERS], word);
+    atomic_store_explicit(&stream->answered, ++peer->n_answered, memory_order_release);
+    g->must_wake = true;
+    return true;
+}
+
+/* Reads a message out of the sender's arena, or asks for it. */
+static bool answer_one(shm_group *g, shm_peer *peer, shm_stream *stream)
+{
+    trii_op *op = peer->to_answer.first;
+    shm_step *step = shm_step_of(op);
+    bool there = step->src_at != 0;
+
+    if (there && step->moved == 0) {
+        memcpy(op->call.dst, shm_arena_at(g, peer->rank, step->src_at), op->call.bytes);
+        if (shm_check_peers(g))
+            return false; /* perhaps while we read what was its owner's again */
+        step->moved = op->call.bytes;
+    }
+    if (!answer(g, peer, stream, step->number << 1 | there))
+        return false;
+    shm_queue_pop(&peer->to_answer);
+    if (there)
+        shm_pair_finish(g, op, TRI_OK, NULL);
+    else
+        shm_queue_push(&peer->awaited, op);
+    return true;
+}
+
+/* Takes what is in the ring. */
+static bool take_awaited(shm_group *g, shm_peer *peer, shm_pair *pair)
+{
+    trii_op *op = peer->awaited.first;
+    shm_step *step = shm_step_of(op);
+    size_t there = (size_t)(load_acquire(&pair->stream.produced) - peer->taken);
+    size_t left = op->call.bytes - step->moved, n = there < left ? there : left;
+    size_t offset = (size_t)(peer->taken % SHM_MESSAGE_BYTES);
+
+    n = n < SHM_MESSAGE_BYTES - offset ? n : SHM_MESSAGE_BYTES - offset;
+    if (n == 0)
+        return false;
+    memcpy((char *)op->call.dst + step->moved, pair->ring + offset, n);
+    step->moved += n;
+    peer->taken += n;
+    atomic_store_explicit(&pair->stream.consumed, peer->taken, memory_order_release);
+    g->must_wake = true;
+    if (step->moved == op->call.bytes)
+        shm_pair_finish(g, shm_queue_pop(&peer->awaited), TRI_OK, NULL);
+    return true;
+}
+
+/* What is in the slots of `taking`; one that is not whole does not hold up the others. */
+static bool take_slots(shm_group *g, shm_peer *peer)
+{
+    shm_queue rest = {NULL, NULL};
+    bool did = false;
+
+    while (peer->taking.first != NULL) {
+        trii_op *op = shm_queue_pop(&peer->taking);
+        uint64_t before = shm_step_of(op)->moved;
+
+        if (take_slot(g, peer, op)) {
+            shm_pair_finish(g, op, TRI_OK, NULL);
+            did = true;
+        } else {
+            did |= shm_step_of(op)->moved > before;
+            shm_queue_push(&rest, op);
+        }
+    }
+    peer->taking = rest;
+    return did;
+}
+
+bool shm_pair_advance_in(shm_group *g, shm_peer *peer)
+{
+    shm_pair *pair = pair_of(g, peer);
+    bool did = false;
+
+    if (peer->taking.first != NULL)
+        did |= take_slots(g, peer);
+    while (peer->to_answer.first != NULL && answer_one(g, peer, &pair->stream))
+        did = true;
+    if (peer->awaited.first != NULL)
+        did |= take_awaited(g, peer, pair);
+    return did;
+}
