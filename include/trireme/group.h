@@ -210,8 +210,24 @@ TRI_API TRI_MUST_CHECK tri_status tri_all_to_all_v(tri_group *group, const void 
                                                    const size_t *dst_counts, tri_dtype dtype,
                                                    tri_work **work_out);
 
-/* Point to point; messages between a pair with one tag arrive in order. A message goes to the
- * receive that was posted first of those that can take it. */
+/**
+ * Point to point; messages between a pair with one tag arrive in order. A message goes to the
+ * receive that was posted first of those that can take it. Others may be received before it: there
+ * may be any number of messages with any tags that nobody has received yet. The peer may be this
+ * rank itself (engines self, shm, tcp, hierarchy).
+ *
+ * A send of up to 256 KiB is over when it was copied, while the receiver keeps less than 16 MiB of
+ * this rank's messages that it has not received; a larger one, or a later one of more than a few
+ * bytes, when its receive takes it: two ranks that first send each other such messages with
+ * blocking calls wait in vain. Not even small ones are taken beyond 64 MiB, with 100 to 250 bytes
+ * for each message: then sends wait for receives. A blocking send to this rank itself that would
+ * wait is a STATE error.
+ *
+ * count: of a receive, for how many elements there is room; fewer may come (tri_work_count). More
+ * is INVALID_ARG, and names both: the message stays, for a receive with more room. Another dtype is
+ * a MISMATCH. (Engine gloo: count must be the message's, but with TRI_CHECK_CALLS=1; mpi: more is a
+ * MISMATCH.)
+ */
 TRI_API TRI_MUST_CHECK tri_status tri_send(tri_group *group, const void *src, size_t count,
                                            tri_dtype dtype, int peer, int tag, tri_work **work_out);
 TRI_API TRI_MUST_CHECK tri_status tri_recv(tri_group *group, void *dst, size_t count,
@@ -221,6 +237,9 @@ TRI_API TRI_MUST_CHECK tri_status tri_recv(tri_group *group, void *dst, size_t c
 TRI_API TRI_MUST_CHECK tri_status tri_recv_any(tri_group *group, void *dst, size_t count,
                                                tri_dtype dtype, int tag, int *from_out,
                                                tri_work **work_out);
+/* Elements that came with a receive that is over and OK; 0 for other calls and batches. work NULL:
+ * with this thread's last receive that had no handle. */
+TRI_API size_t tri_work_count(const tri_work *work);
 
 /**
  * Several calls as one: between begin and end, calls of this thread on the group whose work_out

@@ -84,6 +84,7 @@ static tri_status as_real(trii_collective *call)
     if (__builtin_mul_overflow(call->count, 2, &call->count))
         return trii_call_bad(call, "count is more than memory can hold");
     call->dtype = trii_dtype_real(call->dtype);
+    call->parts = 2;
     return TRI_OK;
 }
 

@@ -85,6 +85,10 @@ static void begin(compared *c, compared_call *call)
         whole->call.kind = TRII_KIND_RECV;
         whole->call.root = call->notice.call.root;
     }
+    if (whole->call.kind == TRII_KIND_RECV) { /* as long as the message is */
+        whole->call.count = call->notice.call.count;
+        whole->call.bytes = whole->call.count * tri_dtype_size(whole->call.dtype);
+    }
     call->whole = NULL;
     st = c->engine->submit(c->self, whole);
     if (st != TRI_OK) {
@@ -108,6 +112,8 @@ static void advance(compared *c)
             continue;
         if (st == TRI_OK && trii_fault_status(c->fault) == TRI_OK)
             begin(c, call);
+        else if (st < 0 && is_message(call->whole) && trii_fault_status(c->fault) == TRI_OK)
+            fail_call(call, st, call->notice.error); /* there is no room for the message */
         else if (!is_message(call->whole))
             blocked = true;
     }

@@ -120,6 +120,12 @@ tri_status trii_group_make(tri_group *g, const trii_subgroup *sub, const tri_gro
  * batch). Takes call->temporary, on failure too. */
 tri_status trii_group_post(tri_group *group, trii_collective *call, tri_work **work_out);
 
+/* --- point_to_point.c --- */
+/* Elements that came, 0 if it is no receive or has not ended well; the same is kept for this thread
+ * of a receive without a handle. */
+size_t trii_recv_count(const trii_op *op);
+void trii_recv_note(const trii_op *op);
+
 /* --- collective.c: checking, for all calls -------------------------------------------------- */
 
 /* How every call begins: its group (*group NULL = the world), whether dtype, reduction and root

@@ -63,7 +63,8 @@ static void bad_arguments_are_named_with_their_values(void **state)
     CHECK_FAILS(tri_all_reduce(group, x, x, SIZE_MAX / 2, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL),
                 TRI_ERR_INVALID_ARG, "count");
     CHECK_FAILS(tri_broadcast(group, x, 2, TRI_DTYPE_F32, 3, NULL), TRI_ERR_INVALID_ARG, "root 3");
-    CHECK_FAILS(tri_send(group, x, 2, TRI_DTYPE_F32, 0, 0, NULL), TRI_ERR_INVALID_ARG, "itself");
+    CHECK_FAILS(tri_send(group, x, 2, TRI_DTYPE_F32, 1, 0, NULL), TRI_ERR_INVALID_ARG,
+                "peer 1 is out of range (group of 1)");
     tri_group_unref(group);
 }
 

@@ -622,11 +622,17 @@ static tri_status hierarchy_create(const trii_group_args *args, void **self_out)
     return TRI_OK;
 }
 
+static bool hierarchy_withdraw(void *self, trii_op *op)
+{
+    return hierarchy_message_withdraw(self, op);
+}
+
 const trii_engine trii_engine_hierarchy = {
     .abi = TRII_ENGINE_ABI,
     .size = sizeof(trii_engine),
     .name = "hierarchy",
     .kinds = TRII_KINDS_COLLECTIVE | TRII_KINDS_PAIR,
+    .to_self = true,
     .create = hierarchy_create,
     .alloc = hierarchy_alloc,
     .free = hierarchy_free,
@@ -636,5 +642,6 @@ const trii_engine trii_engine_hierarchy = {
     .abort = hierarchy_abort,
     .destroy = hierarchy_destroy,
     .sever = hierarchy_sever,
+    .withdraw = hierarchy_withdraw,
     .say = hierarchy_say,
 };

@@ -154,6 +154,8 @@ static inline bool hierarchy_is_near(const hierarchy *h, int rank)
 tri_status hierarchy_message_submit(hierarchy *h, trii_op *op) TRI_MUST_CHECK;
 void hierarchy_message_progress(hierarchy *h, trii_op *op, int64_t until_ns);
 void hierarchy_message_describe(hierarchy *h, trii_op *op, char *text, size_t size);
+/* Of a send to ourselves only. */
+bool hierarchy_message_withdraw(hierarchy *h, trii_op *op);
 /* Guard: mutex. Frees receives from any rank that no engine has any more. */
 void hierarchy_message_sweep(hierarchy *h);
 /* At the end: frees them all. */

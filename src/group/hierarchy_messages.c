@@ -35,10 +35,12 @@ static void half_ended(hierarchy_any *a, const trii_op *op, bool near)
     tri_status status = trii_op_status(op);
     int nobody = 0;
 
-    if (status == TRI_OK) {
+    if (op->call.root >= 0 && trii_fault_status(fault) == TRI_OK) { /* it had a message */
         a->whole->call.root = near ? trii_rank_name(op->call.names, op->call.root) : op->call.root;
-        end_whole(a, TRI_OK, NULL);
-    } else if (trii_fault_status(fault) != TRI_OK) {
+        a->whole->call.count = op->call.count;
+        a->whole->call.bytes = op->call.bytes;
+        end_whole(a, status, op->error);
+    } else if (status == TRI_OK || trii_fault_status(fault) != TRI_OK) {
         /* with a message chosen the claim is ours already */
         if (op->call.root >= 0 || atomic_compare_exchange_strong(&a->claim, &nobody, 1))
             end_whole(a, status, op->error);
@@ -170,7 +172,8 @@ tri_status hierarchy_message_submit(hierarchy *h, trii_op *op)
 
     if (op->call.kind == TRII_KIND_RECV_ANY && in->self != NULL)
         return submit_any(h, op);
-    if (op->call.kind == TRII_KIND_RECV_ANY || !hierarchy_is_near(h, op->call.root))
+    if (op->call.kind == TRII_KIND_RECV_ANY || in->self == NULL ||
+        !hierarchy_is_near(h, op->call.root))
         return flat->engine->submit(flat->self, op);
     op->call.root = l->local_of[op->call.root];
     op->call.names = l->by_host + l->host_at[l->host];
@@ -217,6 +220,14 @@ void hierarchy_message_progress(hierarchy *h, trii_op *op, int64_t until_ns)
     (void)hierarchy_check_faults(h); /* a child's is the group's */
     hierarchy_message_sweep(h);
     trii_mutex_unlock(&h->mutex);
+}
+
+bool hierarchy_message_withdraw(hierarchy *h, trii_op *op)
+{
+    const hierarchy_child *on =
+        &h->children[op->call.names != NULL ? HIERARCHY_IN : HIERARCHY_FLAT];
+
+    return on->engine->withdraw(on->self, op);
 }
 
 void hierarchy_message_describe(hierarchy *h, trii_op *op, char *text, size_t size)

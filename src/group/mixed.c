@@ -51,6 +51,12 @@ static tri_status take(mixed *m, trii_op *op, bool run)
                          "%s: engine %s, which a rule of tri_group_options or TRI_ENGINE names, "
                          "does not have it",
                          trii_kind_name(op->call.kind), c->engine->name);
+    if (op->call.kind != TRII_KIND_RECV_ANY && trii_kind_in(op->call.kind, TRII_KINDS_PAIR) &&
+        op->call.root == m->rank && !c->engine->to_self)
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                         "%s: peer %d is this rank itself, and engine %s, which a rule of "
+                         "tri_group_options or TRI_ENGINE names, has no messages to oneself",
+                         trii_kind_name(op->call.kind), m->rank, c->engine->name);
     if (!trii_kind_in(op->call.kind, TRII_KINDS_PAIR))
         op->call.seq = ++c->seq;
     return run && c->engine->run != NULL ? c->engine->run(c->self, op)
@@ -87,6 +93,13 @@ static void mixed_progress(void *self, trii_op *op, int64_t until_ns)
                 other->engine->progress(other->self, &m->nothing, 0);
         }
     } while (until_ns != 0 && trii_now_ns() < until_ns);
+}
+
+static bool mixed_withdraw(void *self, trii_op *op)
+{
+    const mixed_child *c = child_of(self, &op->call);
+
+    return c->engine->withdraw(c->self, op);
 }
 
 static void mixed_describe_wait(void *self, trii_op *op, char *text, size_t size)
@@ -150,6 +163,7 @@ const trii_engine trii_engine_mixed = {
     .size = sizeof(trii_engine),
     .name = "mixed",
     .kinds = TRII_KINDS_COLLECTIVE | TRII_KINDS_PAIR,
+    .to_self = true,
     .alloc = mixed_alloc,
     .free = mixed_free,
     .submit = mixed_submit,
@@ -159,6 +173,7 @@ const trii_engine trii_engine_mixed = {
     .abort = mixed_abort,
     .destroy = mixed_destroy,
     .sever = mixed_sever,
+    .withdraw = mixed_withdraw,
     .say = mixed_say,
 };
 

@@ -119,7 +119,7 @@ tri_status mpi_task_failed(mpi_task *task, int error)
     return truncated ? TRI_ERR_MISMATCH : TRI_ERR_PEER_LOST;
 }
 
-/* A message must be as long as its receive. */
+/* A message may be shorter than its receive. */
 static tri_status check_message(mpi_task *task, const MPI_Status *status)
 {
     const trii_move *m = &task->moves.first;
@@ -131,8 +131,10 @@ static tri_status check_message(mpi_task *task, const MPI_Status *status)
         *task->op->call.from = status->MPI_SOURCE;
     if (m->kind == TRII_MOVE_RECV_ANY)
         task->op->call.root = status->MPI_SOURCE;
-    if (count == (int)m->count)
+    if (count >= 0 && count <= (int)m->count) {
+        task->op->call.count = (size_t)count;
         return TRI_OK;
+    }
     mpi_host->describe(&task->op->call, call, sizeof(call));
     mpi_host->fault_raise(task->group->fault, TRI_ERR_MISMATCH,
                           "rank %d: %s: rank %d sent %d elements", task->group->rank, call,

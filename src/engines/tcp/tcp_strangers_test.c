@@ -183,7 +183,7 @@ typedef struct greeting {
 /* The peer heard the answer too late and tries again, perhaps at another address. */
 static void a_connection_that_its_rank_gave_up_is_not_taken(void **state)
 {
-    greeting out = {.magic = 0x54524931, .rank = 1, .size = 2}, in;
+    greeting out = {.magic = 0x54524933, .rank = 1, .size = 2}, in;
     meeting m;
     int fd;
 
