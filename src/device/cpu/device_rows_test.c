@@ -110,6 +110,38 @@ static tri_tensor *build_chain(tri_tensor *const *l, const void *options)
     return tri_add(tri_gelu(c), tri_silu(tri_neg(tri_abs(b))));
 }
 
+/* One operation with a number each: bits of the reference kernels, which are PyTorch's. */
+static void numbers_have_the_bits_of_the_reference(void **state)
+{
+    enum { N_ELEMENTS = 100003 };
+    static float got[2][4 * N_ELEMENTS];
+    const int64_t n = N_ELEMENTS;
+
+    (void)state;
+    for (int eager = 0; eager < 2; eager++) {
+        tri_tensor *x, *y[4];
+
+        trii_executor_set(eager != 0 ? &trii_executor_reference : NULL);
+        random_state = 1;
+        x = noise(&n, 1);
+        tri_requires_grad(x, false);
+        y[0] = tri_keep(tri_mul_scalar(x, 0.1));
+        y[1] = tri_keep(tri_add_scalar(x, 0.1));
+        y[2] = tri_keep(tri_leaky_relu(x, 0.1));
+        y[3] = tri_keep(tri_sqrt(tri_square(x)));
+        for (int i = 0; i < 4; i++)
+            CHECK_OK(tri_copy_out(y[i], got[eager] + i * n, (size_t)n * sizeof(float)));
+        CHECK_OK(tri_step_end_status());
+        tri_tensor_unref(x);
+    }
+    trii_executor_set(NULL);
+    for (int64_t i = 0; i < 4 * n; i++) {
+        if (memcmp(&got[0][i], &got[1][i], sizeof(float)) != 0)
+            fail_msg("operation %d: %.9g instead of %.9g", (int)(i / n), (double)got[0][i],
+                     (double)got[1][i]);
+    }
+}
+
 static void check_chains(void)
 {
     const model m = {.name = "chain",
@@ -233,6 +265,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(products),
         cmocka_unit_test(losses),
         cmocka_unit_test(a_wrong_target_is_named),
+        cmocka_unit_test(numbers_have_the_bits_of_the_reference),
         cmocka_unit_test(chains),
         cmocka_unit_test(chains_portable),
         cmocka_unit_test(chains_on_two_threads),

@@ -26,7 +26,7 @@ typedef enum trii_ew_code {
     TRII_EW_DIV,
     TRII_EW_MAXIMUM, /* NaN wins */
     TRII_EW_MINIMUM,
-    TRII_EW_ADD_SCALAR, /* a + s[0] in double, as the reference kernels */
+    TRII_EW_ADD_SCALAR, /* a + s[0]; here and below s[0] is first rounded to f32, as in PyTorch */
     TRII_EW_MUL_SCALAR,
     TRII_EW_NEG,
     TRII_EW_ABS,
@@ -47,7 +47,7 @@ typedef enum trii_ew_code {
     TRII_EW_TANH_BACKWARD,
     TRII_EW_GELU_BACKWARD, /* a = gradient, b = operand */
     TRII_EW_SILU_BACKWARD,
-    TRII_EW_MSE_BACKWARD, /* a * s[0] * (b - c), in double */
+    TRII_EW_MSE_BACKWARD, /* a * s[0] * (b - c), in double, s[0] as it is */
     TRII_EW_FILL,         /* s[0] */
     TRII_EW_COUNT
 } trii_ew_code;

@@ -26,7 +26,7 @@
     VEC_FN void ew_##name(float *d, const float *a, const float *b, const float *c, size_t n,      \
                           const double *scalars)                                                   \
     {                                                                                              \
-        double s = scalars[0];                                                                     \
+        float s = (float)scalars[0];                                                               \
                                                                                                    \
         (void)b, (void)c;                                                                          \
         VEC_LOOP                                                                                   \
@@ -91,14 +91,14 @@ EW_BINARY(mul, x *y)
 EW_BINARY(div, x / y)
 EW_BINARY(maximum, x > y || x != x ? x : y)
 EW_BINARY(minimum, x < y || x != x ? x : y)
-/* With the scalar in double, rounded once, as the reference kernels do. */
-EW_SCALAR(add_scalar, (float)((double)x + s))
-EW_SCALAR(mul_scalar, (float)((double)x *s))
+EW_SCALAR(add_scalar, x + s)
+EW_SCALAR(mul_scalar, x *s)
 EW_UNARY(neg, -x)
 EW_UNARY(abs, x < 0 ? -x : x + 0.0f)
 EW_UNARY(square, x *x)
+EW_UNARY(sqrt, sqrtf(x))
 EW_UNARY(relu, x < 0 ? 0.0f : x)
-EW_SCALAR(leaky_relu, x > 0 ? x : (float)((double)x * s))
+EW_SCALAR(leaky_relu, x > 0 ? x : x * s)
 EW_BINARY(relu_backward, y <= 0 ? 0.0f : x)
 EW_BINARY(abs_backward, y > 0 ? x : y < 0 ? -x : 0 * y)
 EW_BINARY(sigmoid_backward, x *(1.0f - y) * y)
@@ -107,14 +107,14 @@ EW_BINARY(tanh_backward, x *(1.0f - y * y))
 VEC_FN void ew_leaky_relu_backward(float *d, const float *a, const float *b, const float *c,
                                    size_t n, const double *scalars)
 {
-    double s = scalars[0];
+    float s = (float)scalars[0];
 
     (void)c;
     VEC_LOOP
     for (size_t i = 0; i < n; i++) {
         float x = a[i];
 
-        d[i] = b[i] > 0 ? x : (float)((double)x * s);
+        d[i] = b[i] > 0 ? x : x * s;
     }
 }
 
@@ -204,15 +204,6 @@ VEC_INLINE vec vec_log(vec x)
     return vec_select(x != x, x, y);
 }
 
-VEC_INLINE vec vec_sqrt(vec x)
-{
-    vec y = x;
-
-    for (int i = 0; i < VEC_LANES; i++)
-        y[i] = sqrtf(x[i]);
-    return y;
-}
-
 VEC_INLINE vec vec_sigmoid(vec x)
 {
     return 1.0f / (1.0f + vec_exp(-x));
@@ -294,7 +285,6 @@ VEC_INLINE vec vec_silu_backward(vec g, vec x)
 
 EW_VECTOR2(gelu_backward, vec_gelu_backward)
 EW_VECTOR2(silu_backward, vec_silu_backward)
-EW_VECTOR(sqrt, vec_sqrt)
 EW_VECTOR(exp, vec_exp)
 EW_VECTOR(log, vec_log)
 EW_VECTOR(sigmoid, vec_sigmoid)

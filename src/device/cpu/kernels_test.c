@@ -85,6 +85,38 @@ static void element_wise_kernels_have_one_result(void **state)
     }
 }
 
+/* In f32, as PyTorch does: 0.1 is first rounded to it. */
+static void scalars_are_rounded_to_the_type_of_the_tensor(void **state)
+{
+    const trii_cpu_kernels *table[MAX_TABLES];
+    const double scalar = 0.1;
+    float s = (float)scalar, want[N], got[N];
+    int n = tables(table);
+
+    (void)state;
+    for (int round = 0; round < 100; round++) {
+        fill_operands(4);
+        for (int t = 0; t < n; t++) {
+            for (int i = 0; i < N; i++)
+                want[i] = a[i] * s;
+            table[t]->ew[TRII_EW_MUL_SCALAR](got, a, NULL, NULL, N, &scalar);
+            check_bits("mul_scalar, table", t, got, want, N);
+            for (int i = 0; i < N; i++)
+                want[i] = a[i] + s;
+            table[t]->ew[TRII_EW_ADD_SCALAR](got, a, NULL, NULL, N, &scalar);
+            check_bits("add_scalar, table", t, got, want, N);
+            for (int i = 0; i < N; i++)
+                want[i] = a[i] > 0 ? a[i] : a[i] * s;
+            table[t]->ew[TRII_EW_LEAKY_RELU](got, a, NULL, NULL, N, &scalar);
+            check_bits("leaky_relu, table", t, got, want, N);
+            for (int i = 0; i < N; i++)
+                want[i] = b[i] > 0 ? a[i] : a[i] * s;
+            table[t]->ew[TRII_EW_LEAKY_RELU_BACKWARD](got, a, b, NULL, N, &scalar);
+            check_bits("leaky_relu_backward, table", t, got, want, N);
+        }
+    }
+}
+
 static double exact(int code, double x)
 {
     switch (code) {
@@ -299,6 +331,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bf16_is_rounded_to_the_nearest_even),
         cmocka_unit_test(element_wise_kernels_have_one_result),
+        cmocka_unit_test(scalars_are_rounded_to_the_type_of_the_tensor),
         cmocka_unit_test(functions_are_those_of_the_c_library),
         cmocka_unit_test(updates_have_one_result),
         cmocka_unit_test(products_of_all_shapes),
