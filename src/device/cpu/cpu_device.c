@@ -26,6 +26,7 @@ static const trii_cpu_family *const families[] = {
     &trii_cpu_adaptive_avg_pool2d_backward,
     &trii_cpu_cross_entropy,
     &trii_cpu_cross_entropy_backward,
+    &trii_cpu_count_correct,
     &trii_cpu_softmax,
     &trii_cpu_softmax_backward,
     &trii_cpu_log_softmax,

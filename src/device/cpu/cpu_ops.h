@@ -24,7 +24,8 @@ typedef struct trii_cpu_family {
 /* The families, each in its file. */
 extern const trii_cpu_family trii_cpu_linear, trii_cpu_matmul;
 extern const trii_cpu_family trii_cpu_sum, trii_cpu_mean, trii_cpu_sum_to, trii_cpu_mse_loss;
-extern const trii_cpu_family trii_cpu_cross_entropy, trii_cpu_cross_entropy_backward;
+extern const trii_cpu_family trii_cpu_cross_entropy, trii_cpu_cross_entropy_backward,
+    trii_cpu_count_correct;
 extern const trii_cpu_family trii_cpu_softmax, trii_cpu_softmax_backward, trii_cpu_log_softmax,
     trii_cpu_log_softmax_backward;
 extern const trii_cpu_family trii_cpu_batch_norm, trii_cpu_batch_norm_eval,

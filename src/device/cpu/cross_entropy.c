@@ -1,107 +1,178 @@
 /*
- * cross_entropy.c - softmax and cross entropy in one, and its gradient.
+ * cross_entropy.c - softmax and cross entropy in one, its gradient, and how many rows have their
+ * largest element where it belongs: row by row on all threads. The losses of the rows are added as
+ * sum_tree.h says.
  */
 #include <inttypes.h>
 #include <math.h>
+#include <stdatomic.h>
 
 #include "base/alloc.h"
 #include "base/err.h"
 #include "device/cpu/cpu_ops.h"
+#include "device/cpu/cpu_parallel.h"
+#include "device/cpu/softmax_rows.h"
+#include "device/cpu/sum_tree.h"
 
-#define PIECE 512
+#define GRAIN 16384 /* elements per thread at least */
 
 typedef struct xent {
     trii_kernel base;
-    trii_ew_fn exp;
-    float (*max)(const float *x, size_t n);
+    const trii_cpu_kernels *kernels;
     int64_t rows, classes;
-    int g, logits, target, out; /* arguments; g -1 = forward */
+    int g, logits, target, out, scratch; /* arguments; g -1 = forward */
     int32_t f;
 } xent;
 
-/* Sum of e^(x - max); e, if not NULL, gets the terms. */
-static double exp_row(const xent *k, const float *x, float max, float *e)
+typedef struct xent_run {
+    const xent *k;
+    const float *logits;
+    const int64_t *target;
+    double smoothing;
+    double *losses;     /* forward: [rows] */
+    float *dx;          /* backward */
+    double g;           /* of a row */
+    atomic_llong count; /* of correct rows */
+} xent_run;
+
+static tri_status check_targets(const xent *k, const int64_t *target)
 {
-    double sum = 0;
-
-    for (int64_t at = 0; at < k->classes; at += PIECE) {
-        int64_t n = k->classes - at < PIECE ? k->classes - at : PIECE;
-        float piece[PIECE], *to = e != NULL ? e + at : piece;
-
-        for (int64_t i = 0; i < n; i++)
-            to[i] = x[at + i] - max;
-        k->exp(to, to, NULL, NULL, (size_t)n, NULL);
-        for (int64_t i = 0; i < n; i++)
-            sum += (double)to[i];
+    for (int64_t r = 0; r < k->rows; r++) {
+        if (target[r] < 0 || target[r] >= k->classes)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                             "target %" PRId64 " of row %" PRId64 " is not in [0, %" PRId64 ")",
+                             target[r], r, k->classes);
     }
-    return sum;
+    return TRI_OK;
 }
 
-static tri_status check_target(const xent *k, int64_t target, int64_t row)
+static void forward_range(void *ctx, int64_t begin, int64_t end)
 {
-    if (target >= 0 && target < k->classes)
-        return TRI_OK;
-    return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                     "target %" PRId64 " of row %" PRId64 " is not in [0, %" PRId64 ")", target,
-                     row, k->classes);
+    const xent_run *run = ctx;
+    const xent *k = run->k;
+
+    for (int64_t r = begin; r < end; r++) {
+        const float *x = run->logits + r * k->classes;
+        float max = k->kernels->max(x, (size_t)k->classes);
+        double lse = (double)max + log(trii_exp_row(k->kernels, x, max, k->classes, NULL));
+        double loss = lse - (double)x[run->target[r]];
+
+        if (run->smoothing != 0) { /* the mean of lse - x */
+            double all = lse - trii_sum_row(k->kernels, x, k->classes) / (double)k->classes;
+
+            loss = (1 - run->smoothing) * loss + run->smoothing * all;
+        }
+        run->losses[r] = loss;
+    }
 }
 
 static tri_status forward_run(const trii_kernel *kernel, void *const *args, const trii_run *run)
 {
     const xent *k = (const xent *)kernel;
-    const int64_t *target = args[k->target];
-    double smoothing = run->f[k->f], total = 0;
+    xent_run ctx = {.k = k,
+                    .logits = args[k->logits],
+                    .target = args[k->target],
+                    .smoothing = run->f[k->f],
+                    .losses = args[k->scratch]};
+    tri_status status = check_targets(k, ctx.target);
 
-    for (int64_t r = 0; r < k->rows; r++) {
-        const float *x = (const float *)args[k->logits] + r * k->classes;
-        float max = k->max(x, (size_t)k->classes);
-        double lse, sum = 0;
-        tri_status status = check_target(k, target[r], r);
-
-        if (status != TRI_OK)
-            return status;
-        lse = (double)max + log(exp_row(k, x, max, NULL));
-        for (int64_t i = 0; i < k->classes && smoothing != 0; i++)
-            sum += lse - (double)x[i];
-        total +=
-            (1 - smoothing) * (lse - (double)x[target[r]]) + smoothing / (double)k->classes * sum;
-    }
-    *(float *)args[k->out] = (float)(total / (double)k->rows);
+    if (status != TRI_OK)
+        return status;
+    trii_parallel_for(k->rows, 1 + GRAIN / k->classes, forward_range, &ctx);
+    *(float *)args[k->out] = (float)(trii_tree_total(ctx.losses, k->rows) / (double)k->rows);
     return TRI_OK;
+}
+
+/* g (softmax - smoothing / classes), and at the target - g (1 - smoothing) */
+static void backward_range(void *ctx, int64_t begin, int64_t end)
+{
+    const xent_run *run = ctx;
+    const xent *k = run->k;
+    const double other = -run->g * run->smoothing / (double)k->classes;
+
+    for (int64_t r = begin; r < end; r++) {
+        const float *x = run->logits + r * k->classes;
+        float *dx = run->dx + r * k->classes;
+        float max = k->kernels->max(x, (size_t)k->classes);
+        double scale = run->g / trii_exp_row(k->kernels, x, max, k->classes, dx);
+
+        k->kernels->ew[TRII_EW_MUL_SCALAR](dx, dx, NULL, NULL, (size_t)k->classes, &scale);
+        if (other != 0)
+            k->kernels->ew[TRII_EW_ADD_SCALAR](dx, dx, NULL, NULL, (size_t)k->classes, &other);
+        dx[run->target[r]] -= (float)(run->g * (1 - run->smoothing));
+    }
 }
 
 static tri_status backward_run(const trii_kernel *kernel, void *const *args, const trii_run *run)
 {
     const xent *k = (const xent *)kernel;
-    const int64_t *target = args[k->target];
-    double smoothing = run->f[k->f];
-    double g = (double)*(const float *)args[k->g] / (double)k->rows;
-    float other = (float)(smoothing / (double)k->classes);
+    xent_run ctx = {.k = k,
+                    .logits = args[k->logits],
+                    .target = args[k->target],
+                    .smoothing = run->f[k->f],
+                    .dx = args[k->out],
+                    .g = (double)*(const float *)args[k->g] / (double)k->rows};
+    tri_status status = check_targets(k, ctx.target);
 
-    for (int64_t r = 0; r < k->rows; r++) {
-        const float *x = (const float *)args[k->logits] + r * k->classes;
-        float *dx = (float *)args[k->out] + r * k->classes;
-        tri_status status = check_target(k, target[r], r);
-        float scale;
+    if (status == TRI_OK)
+        trii_parallel_for(k->rows, 1 + GRAIN / k->classes, backward_range, &ctx);
+    return status;
+}
 
-        if (status != TRI_OK)
-            return status;
-        scale = (float)(1 / exp_row(k, x, k->max(x, (size_t)k->classes), dx));
-        for (int64_t i = 0; i < k->classes; i++)
-            dx[i] = (float)(g * (double)(dx[i] * scale - other));
-        dx[target[r]] -= (float)(g * (1 - smoothing));
+/* Whether x[target] is the first largest element, or the first NaN. */
+static bool is_largest(const xent *k, const float *x, int64_t target)
+{
+    float max;
+
+    if (target < 0 || target >= k->classes)
+        return false;
+    max = k->kernels->max(x, (size_t)k->classes);
+    if (max != max) {
+        for (int64_t i = 0; i < target; i++) {
+            if (x[i] != x[i])
+                return false;
+        }
+        return x[target] != x[target];
     }
+    for (int64_t i = 0; i < target && x[target] == max; i++) {
+        if (x[i] == max)
+            return false;
+    }
+    return x[target] == max;
+}
+
+static void count_range(void *ctx, int64_t begin, int64_t end)
+{
+    xent_run *run = ctx;
+    long long count = 0;
+
+    for (int64_t r = begin; r < end; r++)
+        count += is_largest(run->k, run->logits + r * run->k->classes, run->target[r]);
+    atomic_fetch_add_explicit(&run->count, count, memory_order_relaxed);
+}
+
+static tri_status count_run(const trii_kernel *kernel, void *const *args, const trii_run *run)
+{
+    const xent *k = (const xent *)kernel;
+    xent_run ctx = {.k = k, .logits = args[k->logits], .target = args[k->target]};
+
+    (void)run;
+    trii_parallel_for(k->rows, 1 + GRAIN / k->classes, count_range, &ctx);
+    *(int64_t *)args[k->out] = atomic_load(&ctx.count);
     return TRI_OK;
 }
 
-static bool forward_takes(const trii_ir *ir, const trii_ir_node *node)
+static bool takes(const trii_ir *ir, const trii_ir_node *node)
 {
     const trii_type *logits = trii_in_type(ir, node, node->n_in - 2);
 
     return logits->dtype == TRI_DTYPE_F32 && logits->shape[0] > 0 && logits->shape[1] > 0;
 }
 
-static tri_status xent_compile(const trii_ir *ir, const trii_group *group, trii_kernel **kernel_out)
+static tri_status compile(const trii_ir *ir, const trii_group *group,
+                          tri_status (*run)(const trii_kernel *kernel, void *const *args,
+                                            const trii_run *run),
+                          trii_kernel **kernel_out)
 {
     const trii_ir_node *node = &ir->nodes[group->nodes[0]];
     const trii_type *logits = trii_in_type(ir, node, node->n_in - 2);
@@ -109,24 +180,45 @@ static tri_status xent_compile(const trii_ir *ir, const trii_group *group, trii_
 
     if (k == NULL)
         return TRI_ERR_NO_MEMORY;
-    k->base = (trii_kernel){.name = node->op->name,
-                            .run = node->n_in == 3 ? backward_run : forward_run,
-                            .destroy = trii_cpu_kernel_free};
-    k->exp = trii_cpu_kernels_get()->ew[TRII_EW_EXP];
-    k->max = trii_cpu_kernels_get()->max;
+    k->base = (trii_kernel){.name = node->op->name, .run = run, .destroy = trii_cpu_kernel_free};
+    k->kernels = trii_cpu_kernels_get();
     k->rows = logits->shape[0];
     k->classes = logits->shape[1];
     k->g = node->n_in == 3 ? trii_group_in(group, node->in[0]) : -1;
     k->logits = trii_group_in(group, node->in[node->n_in - 2]);
     k->target = trii_group_in(group, node->in[node->n_in - 1]);
     k->out = group->n_in;
+    k->scratch = group->n_in + group->n_out;
     k->f = node->first_f;
+    if (run == forward_run)
+        k->base.scratch_bytes = (size_t)k->rows * sizeof(double);
     *kernel_out = &k->base;
     return TRI_OK;
 }
 
+static tri_status forward_compile(const trii_ir *ir, const trii_group *group,
+                                  trii_kernel **kernel_out)
+{
+    return compile(ir, group, forward_run, kernel_out);
+}
+
+static tri_status backward_compile(const trii_ir *ir, const trii_group *group,
+                                   trii_kernel **kernel_out)
+{
+    return compile(ir, group, backward_run, kernel_out);
+}
+
+static tri_status count_compile(const trii_ir *ir, const trii_group *group,
+                                trii_kernel **kernel_out)
+{
+    return compile(ir, group, count_run, kernel_out);
+}
+
 /* in logits target; gradient: in g logits target; f: smoothing */
 const trii_cpu_family trii_cpu_cross_entropy = {
-    .op = "cross_entropy", .takes = forward_takes, .compile = xent_compile};
+    .op = "cross_entropy", .takes = takes, .compile = forward_compile};
 const trii_cpu_family trii_cpu_cross_entropy_backward = {
-    .op = "cross_entropy_backward", .takes = forward_takes, .compile = xent_compile};
+    .op = "cross_entropy_backward", .takes = takes, .compile = backward_compile};
+/* in logits target */
+const trii_cpu_family trii_cpu_count_correct = {
+    .op = "count_correct", .takes = takes, .compile = count_compile};

@@ -55,6 +55,8 @@ typedef enum trii_ew_code {
 typedef void (*trii_ew_fn)(float *d, const float *a, const float *b, const float *c, size_t n,
                            const double *s);
 
+#define TRII_SUM_LANES 32 /* of every sum */
+
 typedef struct trii_images {
     int64_t n, c, h, w;
     int block; /* channels that lie together and are a unit: 1 (plain), 8, 16; divides c */
@@ -161,11 +163,15 @@ typedef struct trii_cpu_kernels {
     int lanes;
     trii_ew_fn ew[TRII_EW_COUNT];
 
-    /* sums[0] += sum of x, accumulated in f32 vectors and then double. */
-    double (*sum)(const float *x, size_t n);
+    /* Sums in f64, the same bits in every table (sum_tree.h): element i of a row is added to
+     * lanes[i % TRII_SUM_LANES]. Rows of n elements, `stride` apart: */
+    void (*add_values)(const float *x, int64_t rows, int64_t stride, int64_t n, double *lanes);
+    /* a[i] * b[i], and (a[i] - b[i])^2 */
+    void (*add_products)(const float *a, const float *b, int64_t n, double *lanes);
+    void (*add_squared_differences)(const float *a, const float *b, int64_t n, double *lanes);
+    /* sums[j] += x[i * stride + j], i < rows, j < cols; rows in order. */
+    void (*add_rows)(const float *x, int64_t rows, int64_t stride, int64_t cols, double *sums);
     float (*max)(const float *x, size_t n); /* NaN wins; n >= 1 */
-    /* out[j] = sum over i of x[i * stride + j], i < rows, j < cols; rows in order. */
-    void (*sum_rows)(const float *x, int64_t rows, int64_t stride, int64_t cols, float *out);
 
     /* x[i] and y[i], i < n: rounded to the nearest even, and widened. */
     void (*to_bf16)(uint16_t *y, const float *x, size_t n);

@@ -7,6 +7,7 @@
 #include "device/cpu/kernels_gemm.h"
 #include "device/cpu/kernels_images.h"
 #include "device/cpu/kernels_sgd.h"
+#include "device/cpu/kernels_sums.h"
 
 const trii_cpu_kernels VEC_TABLE = {
     .lanes = VEC_LANES,
@@ -43,9 +44,11 @@ const trii_cpu_kernels VEC_TABLE = {
             [TRII_EW_MSE_BACKWARD] = ew_mse_backward,
             [TRII_EW_FILL] = ew_fill,
         },
-    .sum = sum,
+    .add_values = add_values,
+    .add_products = add_products,
+    .add_squared_differences = add_squared_differences,
+    .add_rows = add_rows,
     .max = max,
-    .sum_rows = sum_rows,
     .to_bf16 = to_bf16,
     .from_bf16 = from_bf16,
     .images =

@@ -1,6 +1,5 @@
 /*
- * kernels_elementwise.h - instructions of the element-wise interpreter and sums; a template, see
- * vec.h.
+ * kernels_elementwise.h - instructions of the element-wise interpreter; a template, see vec.h.
  */
 
 /* d[i] = EXPR of x = a[i], y = b[i], s = s[0] as f32. The loops are the compiler's to vectorise:
@@ -291,61 +290,3 @@ EW_VECTOR(sigmoid, vec_sigmoid)
 EW_VECTOR(silu, vec_silu)
 EW_VECTOR(tanh, vec_tanh)
 EW_VECTOR(gelu, vec_gelu)
-
-/* Vectors of at most this many additions go to double: keeps the rounding of long sums small. */
-#define SUM_RUN 512
-
-VEC_FN double sum(const float *x, size_t n)
-{
-    double total = 0;
-    size_t i = 0;
-
-    while (i + (size_t)4 * VEC_LANES <= n) {
-        vec s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
-
-        for (int run = 0; run < SUM_RUN && i + (size_t)4 * VEC_LANES <= n; run++) {
-            s0 += vec_load(x + i);
-            s1 += vec_load(x + i + VEC_LANES);
-            s2 += vec_load(x + i + (size_t)2 * VEC_LANES);
-            s3 += vec_load(x + i + (size_t)3 * VEC_LANES);
-            i += (size_t)4 * VEC_LANES;
-        }
-        total += vec_sum((s0 + s1) + (s2 + s3));
-    }
-    for (; i < n; i++)
-        total += (double)x[i];
-    return total;
-}
-
-VEC_FN float max(const float *x, size_t n)
-{
-    float best = x[0];
-
-    for (size_t i = 1; i < n; i++)
-        best = x[i] > best || x[i] != x[i] ? x[i] : best;
-    return best;
-}
-
-VEC_FN void sum_rows(const float *x, int64_t rows, int64_t stride, int64_t cols, float *out)
-{
-    int64_t j = 0;
-
-    for (; j + VEC_LANES <= cols; j += VEC_LANES) {
-        vec s = {0};
-
-        for (int64_t i = 0; i < rows; i++)
-            s += vec_load(x + i * stride + j);
-        vec_store(out + j, s);
-    }
-    if (j < cols) { /* row by row: independent sums beside each other, not one long chain */
-        float s[VEC_LANES] = {0};
-
-        for (int64_t i = 0; i < rows; i++) {
-            const float *row = x + i * stride + j;
-
-            for (int64_t l = 0; l < cols - j; l++)
-                s[l] += row[l];
-        }
-        memcpy(out + j, s, (size_t)(cols - j) * sizeof(float));
-    }
-}

@@ -8,6 +8,9 @@
  * multiple of the vector run through scalar loops.
  */
 
+/* Vectors of at most this many additions go to double: keeps the rounding of long sums small. */
+#define SUM_RUN 512
+
 typedef struct norm_view {
     int64_t n, stride;   /* images; elements from one to the next */
     int64_t count, step; /* vectors per image; elements between them */

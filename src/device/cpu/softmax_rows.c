@@ -2,15 +2,18 @@
  * softmax_rows.c - softmax, log_softmax and their gradients along the last dimension; along others
  * the reference kernels run.
  */
+#include "device/cpu/softmax_rows.h"
+
 #include <math.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "device/cpu/cpu_ops.h"
 #include "device/cpu/cpu_parallel.h"
+#include "device/cpu/sum_tree.h"
 #include "graph/type.h"
 
-#define PIECE 512   /* elements whose exponentials are kept at a time */
+#define PIECE 512   /* elements whose exponentials are kept at a time: whole rounds of the lanes */
 #define GRAIN 16384 /* elements per thread at least */
 
 typedef struct softmax {
@@ -26,56 +29,69 @@ typedef struct softmax_run {
     void *const *args;
 } softmax_run;
 
-/* e = e^(x - shift), n at most PIECE; returns their sum. */
-static double exp_piece(const softmax *k, const float *x, float shift, int64_t n, float *e)
+double trii_exp_row(const trii_cpu_kernels *kernels, const float *x, float shift, int64_t n,
+                    float *e)
 {
-    for (int64_t i = 0; i < n; i++)
-        e[i] = x[i] - shift;
-    k->kernels->ew[TRII_EW_EXP](e, e, NULL, NULL, (size_t)n, NULL);
-    return k->kernels->sum(e, (size_t)n);
+    const double minus = -(double)shift;
+    double lanes[TRII_SUM_LANES] = {0};
+    float piece[PIECE];
+
+    for (int64_t at = 0; at < n; at += PIECE) {
+        int64_t some = n - at < PIECE ? n - at : PIECE;
+        float *to = e != NULL ? e + at : piece;
+
+        kernels->ew[TRII_EW_ADD_SCALAR](to, x + at, NULL, NULL, (size_t)some, &minus);
+        kernels->ew[TRII_EW_EXP](to, to, NULL, NULL, (size_t)some, NULL);
+        kernels->add_values(to, 1, 0, some, lanes);
+    }
+    return trii_lanes_total(lanes);
+}
+
+double trii_sum_row(const trii_cpu_kernels *kernels, const float *x, int64_t n)
+{
+    double lanes[TRII_SUM_LANES] = {0};
+
+    kernels->add_values(x, 1, 0, n, lanes);
+    return trii_lanes_total(lanes);
 }
 
 static void forward_row(const softmax *k, const float *x, float *y)
 {
-    float max = k->kernels->max(x, (size_t)k->n), piece[PIECE];
-    double sum = 0;
+    float max = k->kernels->max(x, (size_t)k->n);
+    double sum = trii_exp_row(k->kernels, x, max, k->n, k->logarithm ? NULL : y);
 
-    for (int64_t at = 0; at < k->n; at += PIECE) {
-        int64_t n = k->n - at < PIECE ? k->n - at : PIECE;
-
-        sum += exp_piece(k, x + at, max, n, k->logarithm ? piece : y + at);
-    }
     if (k->logarithm) {
         double shift = (double)max + log(sum);
 
         for (int64_t i = 0; i < k->n; i++)
             y[i] = (float)((double)x[i] - shift);
     } else {
-        float scale = (float)(1 / sum);
+        double scale = 1 / sum;
 
-        for (int64_t i = 0; i < k->n; i++)
-            y[i] *= scale;
+        k->kernels->ew[TRII_EW_MUL_SCALAR](y, y, NULL, NULL, (size_t)k->n, &scale);
     }
 }
 
 /* softmax: y (g - sum g y); log_softmax: g - e^y sum g */
 static void backward_row(const softmax *k, const float *g, const float *y, float *dx)
 {
-    float piece[PIECE];
-    double sum = 0;
+    double lanes[TRII_SUM_LANES] = {0};
+    float piece[PIECE], sum;
 
-    if (k->logarithm)
-        sum = k->kernels->sum(g, (size_t)k->n);
-    for (int64_t i = 0; i < k->n && !k->logarithm; i++)
-        sum += (double)g[i] * (double)y[i];
+    if (!k->logarithm) {
+        k->kernels->add_products(g, y, k->n, lanes);
+        sum = (float)trii_lanes_total(lanes);
+        for (int64_t i = 0; i < k->n; i++)
+            dx[i] = y[i] * (g[i] - sum);
+        return;
+    }
+    sum = (float)trii_sum_row(k->kernels, g, k->n);
     for (int64_t at = 0; at < k->n; at += PIECE) {
         int64_t n = k->n - at < PIECE ? k->n - at : PIECE;
 
-        if (k->logarithm)
-            exp_piece(k, y + at, 0, n, piece);
+        k->kernels->ew[TRII_EW_EXP](piece, y + at, NULL, NULL, (size_t)n, NULL);
         for (int64_t i = 0; i < n; i++)
-            dx[at + i] = k->logarithm ? g[at + i] - piece[i] * (float)sum
-                                      : y[at + i] * (g[at + i] - (float)sum);
+            dx[at + i] = g[at + i] - piece[i] * sum;
     }
 }
 

@@ -1,118 +1,333 @@
 /*
- * sums.c - sums, means and scalar losses in f32. Each result is added by one thread in one
- * order, whatever the number of threads.
+ * sums.c - sums and means in f32 over any dimensions, on all threads; sum_tree.h says in which
+ * order.
+ *
+ * Neighbouring dimensions that are both reduced, or both kept, are one axis. If the last axis is
+ * reduced, its elements lie together: a sum is over *rows* of them. If it is kept, *columns* are
+ * added, row by row.
  */
+#include <string.h>
+
 #include "base/alloc.h"
 #include "device/cpu/cpu_ops.h"
 #include "device/cpu/cpu_parallel.h"
+#include "device/cpu/sum_tree.h"
+#include "graph/ops/table.h"
 #include "graph/type.h"
 
-/* Dimensions fold into [outer, kept, inner]: sums over outer and inner, one result per kept. */
-typedef struct fold {
-    int64_t outer, kept, inner;
-} fold;
+#define MAX_AXES (TRI_MAX_DIMS / 2)
+#define BLOCK_ROWS 1024   /* of columns: elements that one thread adds to a sum */
+#define BLOCK_COLUMNS 256 /* that it adds beside each other */
+#define SHORT_SUM 16      /* elements that lanes do not pay for */
+
+/* Axes but the last, slowest first. */
+typedef struct axes {
+    int n;
+    int64_t size[MAX_AXES], stride[MAX_AXES];
+    int64_t count; /* all sizes multiplied */
+} axes;
 
 typedef struct reduction {
     trii_kernel base;
     const trii_cpu_kernels *kernels;
-    fold fold;
-    double scale; /* of the sum */
-    bool mean;
+    axes kept, reduced;
+    bool columns;   /* the last axis is kept */
+    int64_t last;   /* its size */
+    int64_t blocks; /* that each sum is cut into */
+    double divisor;
 } reduction;
 
-/* False where the mask alternates more often than that. */
-static bool fold_of(const trii_type *in, int64_t mask, fold *f)
+static void add_axis(axes *to, int64_t size, int64_t stride)
 {
-    int d = 0;
-
-    f->outer = f->kept = f->inner = 1;
-    for (; d < in->ndim && ((mask >> d & 1) != 0 || in->shape[d] == 1); d++)
-        f->outer *= in->shape[d];
-    for (; d < in->ndim && ((mask >> d & 1) == 0 || in->shape[d] == 1); d++)
-        f->kept *= in->shape[d];
-    for (; d < in->ndim && ((mask >> d & 1) != 0 || in->shape[d] == 1); d++)
-        f->inner *= in->shape[d];
-    return d == in->ndim;
+    to->size[to->n] = size;
+    to->stride[to->n++] = stride;
+    to->count *= size;
 }
 
-static int64_t sum_to_mask(const trii_type *in, const trii_type *out)
+/* Cuts the shape into axes, from the last one. */
+static void find_axes(reduction *r, const trii_type *in, int64_t mask)
 {
-    int64_t mask = 0;
+    int64_t size = 1, stride = 1;
+    int kind = -1; /* of the axis at hand: 1 = reduced; -1 = none so far */
+    axes *found[2] = {&r->kept, &r->reduced};
 
-    for (int d = 0; d < in->ndim; d++) {
-        int e = d - (in->ndim - out->ndim);
+    r->last = r->kept.count = r->reduced.count = 1;
+    for (int d = in->ndim; d >= 0; d--) {
+        int of = d > 0 ? (int)(mask >> (d - 1) & 1) : -1;
 
-        if (e < 0 || (out->shape[e] == 1 && in->shape[d] != 1))
-            mask |= INT64_C(1) << d;
+        if (d > 0 && in->shape[d - 1] == 1)
+            continue;
+        if (of == kind && d > 0) {
+            size *= in->shape[d - 1];
+            continue;
+        }
+        if (kind >= 0 && stride == 1) {
+            r->last = size;
+            r->columns = kind == 0;
+        } else if (kind >= 0) {
+            add_axis(found[kind], size, stride);
+        }
+        stride *= size;
+        size = d > 0 ? in->shape[d - 1] : 1;
+        kind = of;
     }
-    return mask;
+    for (int k = 0; k < 2; k++) { /* slowest first */
+        for (int i = 0, j = found[k]->n - 1; i < j; i++, j--) {
+            int64_t n = found[k]->size[i], s = found[k]->stride[i];
+
+            found[k]->size[i] = found[k]->size[j];
+            found[k]->stride[i] = found[k]->stride[j];
+            found[k]->size[j] = n;
+            found[k]->stride[j] = s;
+        }
+    }
 }
 
-static int64_t mask_of(const trii_ir *ir, const trii_ir_node *node)
+static int64_t offset_of(const axes *a, int64_t index)
 {
-    if (node->op->name[3] == '_') /* sum_to */
-        return sum_to_mask(trii_in_type(ir, node, 0), trii_out_type(ir, node, 0));
-    return node->iattr[0];
+    int64_t offset = 0;
+
+    for (int i = a->n - 1; i > 0; i--) {
+        offset += index % a->size[i] * a->stride[i];
+        index /= a->size[i];
+    }
+    return a->n > 0 ? offset + index * a->stride[0] : 0;
 }
 
-static bool sum_takes(const trii_ir *ir, const trii_ir_node *node)
+/* Rows [begin, end) of the reduced axes, in runs of one stride: add(from, rows, stride, n, to). */
+static void add_run(const reduction *r, const float *x, int64_t begin, int64_t end, int64_t n,
+                    double *to)
 {
-    fold f;
+    const axes *a = &r->reduced;
+    int64_t size = a->n > 0 ? a->size[a->n - 1] : 1, stride = a->n > 0 ? a->stride[a->n - 1] : 0;
 
-    return trii_node_f32(ir, node) && fold_of(trii_in_type(ir, node, 0), mask_of(ir, node), &f) &&
-           trii_type_numel(trii_in_type(ir, node, 0)) > 0;
+    while (begin < end) {
+        int64_t rows = size - begin % size;
+
+        rows = rows < end - begin ? rows : end - begin;
+        if (r->columns)
+            r->kernels->add_rows(x + offset_of(a, begin), rows, stride, n, to);
+        else
+            r->kernels->add_values(x + offset_of(a, begin), rows, stride, n, to);
+        begin += rows;
+    }
 }
 
 typedef struct sum_run {
     const reduction *r;
     const float *x;
     float *y;
+    double *partial; /* [kept, blocks, ...] where there are several blocks */
 } sum_run;
 
-static void sum_range(void *ctx, int64_t begin, int64_t end)
+/* --- the last axis is reduced ------------------------------------------------------------------
+ */
+
+/* Rows that a block holds; 0: a row is longer than that. */
+static int64_t rows_of_a_block(const reduction *r)
+{
+    return r->last <= TRII_SUM_BLOCK ? TRII_SUM_BLOCK / r->last : 0;
+}
+
+static double short_sum(const reduction *r, const float *x)
+{
+    double total = 0;
+
+    for (int64_t row = 0; row < r->reduced.count; row++) {
+        const float *from = x + offset_of(&r->reduced, row);
+
+        for (int64_t i = 0; i < r->last; i++)
+            total += (double)from[i];
+    }
+    return total;
+}
+
+static double block_of_rows(const reduction *r, const float *x, int64_t block)
+{
+    double lanes[TRII_SUM_LANES] = {0};
+    int64_t rows = rows_of_a_block(r);
+
+    if (rows > 0) {
+        int64_t begin = block * rows, left = r->reduced.count - begin;
+
+        add_run(r, x, begin, begin + (left < rows ? left : rows), r->last, lanes);
+    } else {
+        int64_t pieces = trii_sum_blocks(r->last), row = block / pieces;
+        int64_t at = block % pieces * TRII_SUM_BLOCK, left = r->last - at;
+
+        add_run(r, x + at, row, row + 1, left < TRII_SUM_BLOCK ? left : TRII_SUM_BLOCK, lanes);
+    }
+    return trii_lanes_total(lanes);
+}
+
+/* Items are blocks of sums. */
+static void rows_range(void *ctx, int64_t begin, int64_t end)
 {
     const sum_run *run = ctx;
     const reduction *r = run->r;
-    const fold *f = &r->fold;
 
-    if (f->inner == 1) {
-        r->kernels->sum_rows(run->x + begin, f->outer, f->kept, end - begin, run->y + begin);
-        for (int64_t k = begin; r->mean && k < end; k++)
-            run->y[k] = (float)((double)run->y[k] * r->scale);
-        return;
-    }
-    for (int64_t k = begin; k < end; k++) {
-        double total = 0;
+    for (int64_t i = begin; i < end; i++) {
+        const float *x = run->x + offset_of(&r->kept, i / r->blocks);
 
-        for (int64_t o = 0; o < f->outer; o++)
-            total += r->kernels->sum(run->x + (o * f->kept + k) * f->inner, (size_t)f->inner);
-        run->y[k] = (float)(total * r->scale);
+        if (r->blocks > 1)
+            run->partial[i] = block_of_rows(r, x, i % r->blocks);
+        else if (r->reduced.count * r->last <= SHORT_SUM)
+            run->y[i] = (float)(short_sum(r, x) / r->divisor);
+        else
+            run->y[i] = (float)(block_of_rows(r, x, 0) / r->divisor);
     }
 }
 
-static tri_status sum_run_kernel(const trii_kernel *kernel, void *const *args, const trii_run *run)
+static void rows_end_range(void *ctx, int64_t begin, int64_t end)
+{
+    const sum_run *run = ctx;
+    const reduction *r = run->r;
+
+    for (int64_t k = begin; k < end; k++)
+        run->y[k] = (float)(trii_tree_total(run->partial + k * r->blocks, r->blocks) / r->divisor);
+}
+
+/* --- the last axis is kept ---------------------------------------------------------------------
+ */
+
+static int64_t column_chunks(const reduction *r)
+{
+    return (r->last + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS;
+}
+
+static int64_t chunk_size(const reduction *r, int64_t chunk)
+{
+    int64_t left = r->last - chunk * BLOCK_COLUMNS;
+
+    return left < BLOCK_COLUMNS ? left : BLOCK_COLUMNS;
+}
+
+/* Items are chunks of columns of blocks of sums. */
+static void columns_range(void *ctx, int64_t begin, int64_t end)
+{
+    const sum_run *run = ctx;
+    const reduction *r = run->r;
+    int64_t chunks = column_chunks(r);
+
+    for (int64_t i = begin; i < end; i++) {
+        int64_t chunk = i % chunks, block = i / chunks % r->blocks, k = i / chunks / r->blocks;
+        int64_t first = block * BLOCK_ROWS, left = r->reduced.count - first;
+        int64_t n = chunk_size(r, chunk), at = chunk * BLOCK_COLUMNS;
+        double own[BLOCK_COLUMNS];
+        double *sums = r->blocks > 1 ? run->partial + i / chunks * r->last + at : own;
+
+        memset(sums, 0, (size_t)n * sizeof(*sums));
+        add_run(r, run->x + offset_of(&r->kept, k) + at, first,
+                first + (left < BLOCK_ROWS ? left : BLOCK_ROWS), n, sums);
+        for (int64_t j = 0; r->blocks == 1 && j < n; j++)
+            run->y[k * r->last + at + j] = (float)(sums[j] / r->divisor);
+    }
+}
+
+/* The tree over blocks, of a chunk of columns at a time. */
+static void columns_end_range(void *ctx, int64_t begin, int64_t end)
+{
+    const sum_run *run = ctx;
+    const reduction *r = run->r;
+    int64_t chunks = column_chunks(r);
+
+    for (int64_t i = begin; i < end; i++) {
+        int64_t k = i / chunks, at = i % chunks * BLOCK_COLUMNS, n = chunk_size(r, i % chunks);
+        double *top = run->partial + k * r->blocks * r->last + at;
+
+        for (int64_t step = 1; step < r->blocks; step *= 2) {
+            for (int64_t b = 0; b + step < r->blocks; b += 2 * step) {
+                double *to = top + b * r->last;
+                const double *from = to + step * r->last;
+
+                for (int64_t j = 0; j < n; j++)
+                    to[j] += from[j];
+            }
+        }
+        for (int64_t j = 0; j < n; j++)
+            run->y[k * r->last + at + j] = (float)(top[j] / r->divisor);
+    }
+}
+
+/* --- the kernel --------------------------------------------------------------------------------
+ */
+
+static tri_status run_rows(const trii_kernel *kernel, void *const *args, const trii_run *run)
 {
     const reduction *r = (const reduction *)kernel;
-    sum_run ctx = {r, args[0], args[1]};
+    sum_run ctx = {r, args[0], args[1], r->blocks > 1 ? args[2] : NULL};
+    int64_t elements = r->reduced.count * r->last / r->blocks;
 
     (void)run;
-    trii_parallel_for(r->fold.kept, 1 + 65536 / (r->fold.outer * r->fold.inner), sum_range, &ctx);
+    trii_parallel_for(r->kept.count * r->blocks, 1 + TRII_SUM_GRAIN / elements, rows_range, &ctx);
+    if (r->blocks > 1)
+        trii_parallel_for(r->kept.count, 1 + TRII_SUM_GRAIN / r->blocks, rows_end_range, &ctx);
     return TRI_OK;
+}
+
+static tri_status run_columns(const trii_kernel *kernel, void *const *args, const trii_run *run)
+{
+    const reduction *r = (const reduction *)kernel;
+    sum_run ctx = {r, args[0], args[1], r->blocks > 1 ? args[2] : NULL};
+    int64_t chunks = column_chunks(r), width = r->last / chunks;
+    int64_t elements = 1 + r->reduced.count / r->blocks * width;
+
+    (void)run;
+    trii_parallel_for(r->kept.count * r->blocks * chunks, 1 + TRII_SUM_GRAIN / elements,
+                      columns_range, &ctx);
+    if (r->blocks > 1)
+        trii_parallel_for(r->kept.count * chunks, 1 + TRII_SUM_GRAIN / (r->blocks * width),
+                          columns_end_range, &ctx);
+    return TRI_OK;
+}
+
+static int64_t mask_of(const trii_ir *ir, const trii_ir_node *node)
+{
+    const trii_type *in = trii_in_type(ir, node, 0), *out = trii_out_type(ir, node, 0);
+    int64_t mask = 0;
+
+    if (node->op != &trii_op_sum_to)
+        return node->iattr[0];
+    for (int d = 0; d < in->ndim; d++) {
+        int e = d - (in->ndim - out->ndim);
+
+        if (e < 0 || out->shape[e] == 1)
+            mask |= INT64_C(1) << d;
+    }
+    return mask;
+}
+
+static bool sum_takes(const trii_ir *ir, const trii_ir_node *node)
+{
+    return trii_node_f32(ir, node) && trii_type_numel(trii_in_type(ir, node, 0)) > 0;
 }
 
 static tri_status sum_compile(const trii_ir *ir, const trii_group *group, trii_kernel **kernel_out)
 {
     const trii_ir_node *node = &ir->nodes[group->nodes[0]];
     reduction *r = trii_alloc(1, sizeof(*r), "kernel");
+    int64_t width = 1;
 
     if (r == NULL)
         return TRI_ERR_NO_MEMORY;
-    r->base = (trii_kernel){
-        .name = node->op->name, .run = sum_run_kernel, .destroy = trii_cpu_kernel_free};
+    r->base = (trii_kernel){.name = node->op->name, .destroy = trii_cpu_kernel_free};
     r->kernels = trii_cpu_kernels_get();
-    fold_of(trii_in_type(ir, node, 0), mask_of(ir, node), &r->fold);
-    r->mean = node->op->name[0] == 'm';
-    r->scale = r->mean ? 1 / (double)(r->fold.outer * r->fold.inner) : 1;
+    find_axes(r, trii_in_type(ir, node, 0), mask_of(ir, node));
+    if (r->columns) {
+        r->base.run = run_columns;
+        r->blocks = (r->reduced.count + BLOCK_ROWS - 1) / BLOCK_ROWS;
+        width = r->last;
+    } else {
+        int64_t rows = rows_of_a_block(r);
+
+        r->base.run = run_rows;
+        r->blocks = rows > 0 ? (r->reduced.count + rows - 1) / rows
+                             : r->reduced.count * trii_sum_blocks(r->last);
+    }
+    if (r->blocks > 1)
+        r->base.scratch_bytes = (size_t)(r->kept.count * r->blocks * width) * sizeof(double);
+    r->divisor =
+        node->op == &trii_op_mean ? (double)(r->reduced.count * (r->columns ? 1 : r->last)) : 1;
     *kernel_out = &r->base;
     return TRI_OK;
 }
@@ -121,60 +336,3 @@ const trii_cpu_family trii_cpu_sum = {.op = "sum", .takes = sum_takes, .compile 
 const trii_cpu_family trii_cpu_mean = {.op = "mean", .takes = sum_takes, .compile = sum_compile};
 const trii_cpu_family trii_cpu_sum_to = {
     .op = "sum_to", .takes = sum_takes, .compile = sum_compile};
-
-/* --- mse_loss -------------------------------------------------------------------------------- */
-
-typedef struct mse {
-    trii_kernel base;
-    int64_t n;
-    int a, b, y;
-} mse;
-
-static tri_status mse_run(const trii_kernel *kernel, void *const *args, const trii_run *run)
-{
-    const mse *m = (const mse *)kernel;
-    const float *a = args[m->a], *b = args[m->b];
-    double s[4] = {0};
-    int64_t i = 0;
-
-    (void)run;
-    for (; i + 4 <= m->n; i += 4) {
-        for (int64_t l = 0; l < 4; l++) {
-            double d = (double)a[i + l] - (double)b[i + l];
-
-            s[l] += d * d;
-        }
-    }
-    for (; i < m->n; i++) {
-        double d = (double)a[i] - (double)b[i];
-
-        s[0] += d * d;
-    }
-    *(float *)args[m->y] = (float)((s[0] + s[1] + s[2] + s[3]) / (double)m->n);
-    return TRI_OK;
-}
-
-static bool mse_takes(const trii_ir *ir, const trii_ir_node *node)
-{
-    return trii_node_f32(ir, node);
-}
-
-static tri_status mse_compile(const trii_ir *ir, const trii_group *group, trii_kernel **kernel_out)
-{
-    const trii_ir_node *node = &ir->nodes[group->nodes[0]];
-    mse *m = trii_alloc(1, sizeof(*m), "kernel");
-
-    if (m == NULL)
-        return TRI_ERR_NO_MEMORY;
-    m->base =
-        (trii_kernel){.name = node->op->name, .run = mse_run, .destroy = trii_cpu_kernel_free};
-    m->n = trii_type_numel(trii_in_type(ir, node, 0));
-    m->a = trii_group_in(group, node->in[0]);
-    m->b = trii_group_in(group, node->in[1]);
-    m->y = group->n_in;
-    *kernel_out = &m->base;
-    return TRI_OK;
-}
-
-const trii_cpu_family trii_cpu_mse_loss = {
-    .op = "mse_loss", .takes = mse_takes, .compile = mse_compile};

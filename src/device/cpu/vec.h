@@ -10,8 +10,8 @@
  * and followed by the kernels_*.h templates, which define static functions only.
  *
  * Element-wise kernels are plain loops that the compiler vectorises, without FMA: each rounds
- * as C does, so all instruction sets give the same bits. Reductions add in an order that
- * depends on the width; matrix products use FMA.
+ * as C does, so all instruction sets give the same bits. Sums do so, too (kernels_sums.h), but for
+ * the statistics of normalisation, whose order depends on the width; matrix products use FMA.
  */
 #ifndef VEC_LANES
 #error "vec.h is a template: define VEC_LANES, VEC_TARGET and VEC_FMA first"

@@ -1,0 +1,567 @@
+/*
+ * sums_test.c - sums, means and losses: the kernels against sums written out, results against exact
+ * ones, and the same bits for every instruction set and number of threads.
+ */
+#include <math.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <trireme/ops.h>
+
+#include "base/compiler.h"
+#include "device/cpu/cpu_parallel.h"
+#include "device/cpu/softmax_rows.h"
+#include "device/cpu/sum_tree.h"
+#include "graph/step.h"
+#include "testing/check.h"
+
+#define MAX_TABLES (TRII_ISA_COUNT + 1)
+
+static uint32_t state_of_random;
+
+static float random_float(void)
+{
+    state_of_random = state_of_random * 1664525u + 1013904223u;
+    return (float)(state_of_random >> 8) / 8388608.0f - 1;
+}
+
+static float *random_floats(int64_t n)
+{
+    float *x = malloc((size_t)n * sizeof(*x) + 1);
+
+    state_of_random = 11;
+    for (int64_t i = 0; i < n; i++)
+        x[i] = random_float();
+    return x;
+}
+
+static int tables(const trii_cpu_kernels *out[MAX_TABLES])
+{
+    int n = 0;
+
+    for (int isa = 0; isa <= (int)trii_cpu_isa(); isa++)
+        out[n++] = trii_cpu_kernels_of((trii_isa)isa);
+#if defined(__x86_64__)
+    if (trii_cpu_has_avx512_bf16()) /* two tables of one instruction set */
+        out[n++] = &trii_cpu_kernels_avx512;
+#endif
+    return n;
+}
+
+/* --- kernels -----------------------------------------------------------------------------------
+ */
+
+enum { KIND_VALUES, KIND_PRODUCTS, KIND_SQUARES, KINDS };
+
+static double term(int kind, float a, float b)
+{
+    double d = (double)a - (double)b;
+
+    return kind == KIND_VALUES ? (double)a : kind == KIND_PRODUCTS ? (double)a * (double)b : d * d;
+}
+
+static void add(const trii_cpu_kernels *table, int kind, const float *a, const float *b, int64_t n,
+                double *lanes)
+{
+    if (kind == KIND_VALUES)
+        table->add_values(a, 1, 0, n, lanes);
+    else if (kind == KIND_PRODUCTS)
+        table->add_products(a, b, n, lanes);
+    else
+        table->add_squared_differences(a, b, n, lanes);
+}
+
+static void kernels_add_in_fixed_lanes(void **state)
+{
+    enum { N = 4097 };
+    static const int64_t sizes[] = {0, 1, 2, 7, 8, 31, 32, 33, 63, 64, 65, 97, 4095, 4096, N};
+    const trii_cpu_kernels *table[MAX_TABLES];
+    int n_tables = tables(table);
+    float *a = random_floats(2 * N), *b = a + N;
+
+    (void)state;
+    for (int t = 0; t < n_tables; t++) {
+        for (int kind = 0; kind < KINDS; kind++) {
+            for (size_t s = 0; s < TRII_COUNT_OF(sizes); s++) {
+                double want[TRII_SUM_LANES], got[TRII_SUM_LANES];
+
+                for (int l = 0; l < TRII_SUM_LANES; l++)
+                    want[l] = got[l] = l;
+                for (int64_t i = 0; i < sizes[s]; i++)
+                    want[i % TRII_SUM_LANES] += term(kind, a[i], b[i]);
+                add(table[t], kind, a, b, sizes[s], got);
+                if (memcmp(want, got, sizeof(want)) != 0)
+                    fail_msg("table %d, kind %d, %d elements", t, kind, (int)sizes[s]);
+            }
+        }
+    }
+    free(a);
+}
+
+static void kernels_add_rows_at_a_stride(void **state)
+{
+    enum { ROWS = 11, STRIDE = 300 };
+    const trii_cpu_kernels *table[MAX_TABLES];
+    int n_tables = tables(table);
+    float *x = random_floats(ROWS * STRIDE);
+
+    (void)state;
+    for (int t = 0; t < n_tables; t++) {
+        for (int64_t n = 0; n <= STRIDE; n += n < 70 ? 1 : 23) {
+            for (int64_t rows = 0; rows <= ROWS; rows++) {
+                double lanes[TRII_SUM_LANES] = {0}, want[TRII_SUM_LANES] = {0};
+                double sums[STRIDE] = {0}, want_sums[STRIDE] = {0};
+
+                for (int64_t r = 0; r < rows; r++) {
+                    for (int64_t i = 0; i < n; i++) {
+                        want[i % TRII_SUM_LANES] += (double)x[r * STRIDE + i];
+                        want_sums[i] += (double)x[r * STRIDE + i];
+                    }
+                }
+                table[t]->add_values(x, rows, STRIDE, n, lanes);
+                table[t]->add_rows(x, rows, STRIDE, n, sums);
+                assert_memory_equal(lanes, want, sizeof(want));
+                assert_memory_equal(sums, want_sums, sizeof(want_sums));
+            }
+        }
+    }
+    free(x);
+}
+
+static void the_largest_element_wherever_it_is(void **state)
+{
+    enum { N = 70 };
+    const trii_cpu_kernels *table[MAX_TABLES];
+    int n_tables = tables(table);
+    float *x = random_floats(N);
+
+    (void)state;
+    for (int t = 0; t < n_tables; t++) {
+        for (size_t n = 1; n <= N; n++) {
+            for (size_t at = 0; at < n; at++) {
+                float kept = x[at];
+
+                x[at] = 2;
+                assert_true(table[t]->max(x, n) == 2);
+                x[at] = INFINITY;
+                assert_true(table[t]->max(x, n) == INFINITY);
+                x[at] = NAN;
+                assert_true(isnan(table[t]->max(x, n)));
+                x[at] = -INFINITY;
+                assert_true(table[t]->max(x, n) == (n == 1 ? -INFINITY : table[0]->max(x, n)));
+                x[at] = kept;
+            }
+        }
+    }
+    for (int i = 0; i < N; i++)
+        x[i] = -INFINITY;
+    for (int t = 0; t < n_tables; t++)
+        assert_true(table[t]->max(x, N) == -INFINITY);
+    free(x);
+}
+
+static void a_tree_adds_neighbours_first(void **state)
+{
+    double x[7] = {1, 0x1p53, 1, -0x1p53, 0x1p-60, 1, 3};
+
+    (void)state;
+    assert_true(trii_tree_total(x, 0) == 0);
+    assert_true(trii_tree_total((double[]){5}, 1) == 5);
+    assert_true(trii_tree_total(x, 7) == ((1 + 0x1p53) + (1 - 0x1p53)) + ((0x1p-60 + 1) + 3));
+    assert_true(trii_sum_blocks(0) == 0 && trii_sum_blocks(TRII_SUM_BLOCK) == 1 &&
+                trii_sum_blocks(TRII_SUM_BLOCK + 1) == 2);
+}
+
+static void exponentials_of_a_row_have_one_sum(void **state)
+{
+    enum { N = 1301 };
+    const trii_cpu_kernels *table[MAX_TABLES];
+    int n_tables = tables(table);
+    float *x = random_floats(N), e[2][N];
+
+    (void)state;
+    for (int64_t n = 0; n <= N; n += n < 40 ? 1 : 97) {
+        double exact = 0, want = trii_exp_row(table[0], x, 0.5f, n, e[0]);
+
+        for (int64_t i = 0; i < n; i++)
+            exact += exp((double)x[i] - 0.5);
+        assert_true(fabs(want - exact) <= 4e-7 * exact);
+        for (int t = 0; t < n_tables; t++) {
+            assert_true(trii_exp_row(table[t], x, 0.5f, n, NULL) == want);
+            assert_true(trii_exp_row(table[t], x, 0.5f, n, e[1]) == want);
+            assert_memory_equal(e[0], e[1], (size_t)n * sizeof(float));
+        }
+    }
+    free(x);
+}
+
+/* --- long sums ---------------------------------------------------------------------------------
+ */
+
+static tri_tensor *filled(int64_t n, float value, const int64_t *shape, int ndim)
+{
+    float *data = malloc((size_t)n * sizeof(*data));
+    tri_tensor *x;
+
+    for (int64_t i = 0; i < n; i++)
+        data[i] = value;
+    x = tri_tensor_from(TRI_DTYPE_F32, shape, ndim, data);
+    free(data);
+    return x;
+}
+
+static void long_sums_are_exact(void **state)
+{
+    int64_t tenths = TEST_TSAN ? 100000 : 10000000, ones = TEST_TSAN ? 200000 : 20000000;
+    tri_tensor *x = filled(tenths, 0.1f, &tenths, 1);
+    tri_tensor *y = filled(ones, 1, (int64_t[]){ones, 1}, 2);
+    const int first = 0;
+
+    (void)state;
+    for (int eager = 0; eager < 2; eager++) {
+        trii_executor_set(eager ? &trii_executor_reference : NULL);
+        assert_true((float)tri_item(tri_mean(x, NULL, 0, false)) == 0.1f);
+        tri_step_end();
+        assert_true(tri_item(tri_sum(y, NULL, 0, false)) == (double)ones);
+        tri_step_end();
+        assert_true(tri_item(tri_sum(y, &first, 1, false)) == (double)ones); /* a column */
+        tri_step_end();
+        assert_true(tri_item(tri_mse_loss(x, tri_mul_scalar(x, 2))) == (double)(0.1f * 0.1f));
+        CHECK_OK(tri_step_end_status());
+    }
+    trii_executor_set(NULL);
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+}
+
+/* --- any dimensions ----------------------------------------------------------------------------
+ */
+
+typedef struct shape_case {
+    int ndim;
+    int64_t shape[5];
+    int mask; /* bit d: dimension d is reduced */
+} shape_case;
+
+static const shape_case shapes[] = {
+    {0, {0}, 0},
+    {1, {1}, 1},
+    {1, {9973}, 1},
+    {1, {4095}, 1},
+    {1, {4096}, 1},
+    {1, {4097}, 1},
+    {1, {(1 << 22) + 3}, 1},
+    {2, {(1 << 20) + 7, 3}, 1},
+    {2, {4099, 1031}, 1},
+    {2, {4099, 1031}, 2},
+    {2, {3, 300007}, 2},
+    {2, {40009, 3}, 2},
+    {3, {5, 1025, 7}, 2},
+    {3, {7, 1, 2053}, 1},
+    {3, {61, 31, 49}, 5},
+    {4, {16, 5, 67, 71}, 13},
+    {4, {13, 3, 1201, 5}, 5},
+    {4, {13, 3, 1201, 5}, 10},
+    {5, {3, 11, 5, 130, 17}, 10},
+    {5, {3, 11, 5, 130, 17}, 21},
+    {3, {2, 3, 4}, 0},
+};
+
+/* Every sum by Neumaier's method, in plain order of the kept dimensions. */
+static double *exact_sums(const shape_case *c, const float *x, int64_t *n_out)
+{
+    int64_t n = 1, kept = 1, at[5] = {0}, stride[5];
+    double *sum, *rest;
+
+    for (int d = c->ndim - 1; d >= 0; d--) {
+        bool reduced = c->mask >> d & 1;
+
+        stride[d] = reduced ? 0 : kept;
+        kept *= reduced ? 1 : c->shape[d];
+        n *= c->shape[d];
+    }
+    sum = calloc((size_t)kept, sizeof(*sum));
+    rest = calloc((size_t)kept, sizeof(*rest));
+    for (int64_t i = 0; i < n; i++) {
+        int64_t k = 0;
+        double v = (double)x[i], t;
+
+        for (int d = 0; d < c->ndim; d++)
+            k += at[d] * stride[d];
+        t = sum[k] + v;
+        rest[k] += fabs(sum[k]) >= fabs(v) ? sum[k] - t + v : v - t + sum[k];
+        sum[k] = t;
+        for (int d = c->ndim - 1; d >= 0 && ++at[d] == c->shape[d]; d--)
+            at[d] = 0;
+    }
+    for (int64_t k = 0; k < kept; k++)
+        sum[k] += rest[k];
+    free(rest);
+    *n_out = kept;
+    return sum;
+}
+
+/* Sum and mean over the dimensions, each [n]. */
+static void device_sums(const shape_case *c, const float *x, int64_t n, float *out)
+{
+    tri_tensor *t = tri_tensor_from(TRI_DTYPE_F32, c->shape, c->ndim, x), *y[2];
+    int dims[5], n_dims = 0;
+
+    for (int d = 0; d < c->ndim; d++) {
+        if (c->mask >> d & 1)
+            dims[n_dims++] = d;
+    }
+    y[0] = tri_keep(tri_sum(t, dims, n_dims, false));
+    y[1] = tri_keep(tri_mean(t, dims, n_dims, true));
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(tri_copy_out(y[i], out + i * n, (size_t)n * sizeof(float)));
+    CHECK_OK(tri_step_end_status());
+    tri_tensor_unref(t);
+}
+
+static void sums_over_any_dimensions(void **state)
+{
+    (void)state;
+    for (size_t s = TEST_TSAN ? 9 : 0; s < TRII_COUNT_OF(shapes); s++) {
+        const shape_case *c = &shapes[s];
+        int64_t total = 1, n;
+        float *x, *got;
+        double *want;
+
+        for (int d = 0; d < c->ndim; d++)
+            total *= c->shape[d];
+        x = random_floats(total);
+        want = exact_sums(c, x, &n);
+        got = malloc((size_t)n * 2 * sizeof(*got));
+        for (int variant = 0; variant < 5; variant++) { /* threads; last: the reference */
+            static const int threads[] = {1, 2, 3, 8, 1};
+
+            trii_parallel_set_threads(threads[variant]);
+            trii_executor_set(variant == 4 ? &trii_executor_reference : NULL);
+            device_sums(c, x, n, got);
+            for (int64_t k = 0; k < n; k++) {
+                double count = (double)(total / n);
+
+                /* rounded once from f64, which is off by less than 1e-10 */
+                if (!(fabs((double)got[k] - want[k]) <= 6e-8 * fabs(want[k]) + 1e-10) ||
+                    !(fabs((double)got[n + k] * count - want[k]) <= 6e-8 * fabs(want[k]) + 1e-10))
+                    fail_msg("case %zu, variant %d, sum %lld: %.9g instead of %.17g", s, variant,
+                             (long long)k, (double)got[k], want[k]);
+            }
+        }
+        free(got);
+        free(want);
+        free(x);
+    }
+    trii_executor_set(NULL);
+}
+
+/* --- the same bits -----------------------------------------------------------------------------
+ */
+
+#define MAX_RESULTS 8192
+#define WRITE_RESULTS "--write-results"
+
+typedef struct results {
+    int n;
+    uint32_t bits[MAX_RESULTS];
+} results;
+
+static void keep_result(results *r, tri_tensor *y)
+{
+    float values[2048];
+    int64_t n = tri_tensor_numel(y);
+
+    assert_true(n <= 2048 && r->n + n <= MAX_RESULTS);
+    CHECK_OK(tri_copy_out(y, values, (size_t)n * sizeof(float)));
+    memcpy(&r->bits[r->n], values, (size_t)n * sizeof(float));
+    r->n += (int)n;
+}
+
+/* Large numbers that cancel: what is left depends on the order of every addition. */
+static void order_of_sums(results *r)
+{
+    static const int64_t sizes[][3] = {{500003, 1, 1}, {5003, 12, 1}, {3001, 2, 67}, {101, 5, 401}};
+
+    for (size_t s = 0; s < TRII_COUNT_OF(sizes); s++) {
+        int64_t rows = sizes[s][0], cols = sizes[s][1], inner = sizes[s][2], row = cols * inner;
+        float *x = random_floats(rows * row);
+        tri_tensor *t;
+
+        for (int64_t i = 0; i < rows * row; i++)
+            x[i] = ldexpf(x[i], (int)(i * 7919 % 60));
+        for (int64_t i = 0; i < rows / 2; i++) {
+            for (int64_t j = 0; j < row; j++)
+                x[(rows - 1 - i) * row + j] = -x[i * row + j];
+        }
+        t = tri_tensor_from(TRI_DTYPE_F32, sizes[s], 3, x);
+        keep_result(r, tri_keep(tri_sum(t, (const int[]){0, 2}, 2, false)));
+        keep_result(r, tri_keep(tri_sum(t, (const int[]){0}, 1, false)));
+        keep_result(r, tri_keep(tri_sum(tri_sum(t, (const int[]){0, 1}, 2, true), NULL, 0, false)));
+        keep_result(r, tri_keep(tri_mean(t, NULL, 0, false)));
+        CHECK_OK(tri_step_end_status());
+        tri_tensor_unref(t);
+        free(x);
+    }
+}
+
+static void losses_of(results *r, int64_t rows, int64_t classes, double smoothing)
+{
+    const tri_cross_entropy_options opt = {.label_smoothing = smoothing};
+    float *x = random_floats(2 * rows * classes);
+    int64_t *target = malloc((size_t)rows * sizeof(*target)), shape[2] = {rows, classes};
+    tri_tensor *a, *b, *t, *loss;
+
+    for (int64_t i = 0; i < rows; i++)
+        target[i] = i * 7 % classes;
+    a = tri_tensor_from(TRI_DTYPE_F32, shape, 2, x);
+    b = tri_tensor_from(TRI_DTYPE_F32, shape, 2, x + rows * classes);
+    t = tri_tensor_from(TRI_DTYPE_I64, &rows, 1, target);
+    tri_requires_grad(a, true);
+    loss = tri_keep(tri_cross_entropy(a, t, &opt));
+    tri_backward(loss);
+    CHECK_OK(tri_run());
+    keep_result(r, loss);
+    keep_result(r, tri_keep(tri_sum(tri_square(tri_grad(a)), (const int[]){0}, 1, false)));
+    keep_result(r, tri_keep(tri_mse_loss(a, b)));
+    keep_result(r, tri_keep(tri_cast(tri_count_correct(a, t), TRI_DTYPE_F32)));
+    keep_result(r, tri_keep(tri_sum(tri_softmax(a, 1), (const int[]){0}, 1, false)));
+    CHECK_OK(tri_step_end_status());
+    tri_tensor_unref(a);
+    tri_tensor_unref(b);
+    tri_tensor_unref(t);
+    free(target);
+    free(x);
+}
+
+static void all_results(results *r)
+{
+    r->n = 0;
+    order_of_sums(r);
+    losses_of(r, 1, 2, 0);
+    losses_of(r, 9973, 10, 0);
+    losses_of(r, 67, 1009, 0.1);
+}
+
+/* What the child of results_of does. */
+static int write_results(const char *threads, const char *fd)
+{
+    static results r;
+    ssize_t n = 0;
+
+    trii_parallel_set_threads(atoi(threads));
+    all_results(&r);
+    for (size_t sent = 0; sent < sizeof(r); sent += (size_t)n) {
+        n = write(atoi(fd), (const char *)&r + sent, sizeof(r) - sent);
+        if (n <= 0)
+            return 1;
+    }
+    return 0;
+}
+
+/* By this program again, in a process that chooses its instruction set. */
+static bool results_of(const char *isa, const char *threads, results *r)
+{
+    int fds[2], status = 0;
+    ssize_t n = 0;
+    char *to = (char *)r, fd[16];
+    pid_t child;
+
+    assert_int_equal(pipe(fds), 0);
+    snprintf(fd, sizeof(fd), "%d", fds[1]);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        setenv("TRI_ISA", isa, 1);
+        execl("/proc/self/exe", "sums_test", WRITE_RESULTS, threads, fd, (char *)NULL);
+        _exit(1);
+    }
+    close(fds[1]);
+    while (to < (char *)(r + 1) && (n = read(fds[0], to, (size_t)((char *)(r + 1) - to))) > 0)
+        to += n;
+    close(fds[0]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0 && to == (char *)(r + 1);
+}
+
+static void sums_and_losses_have_the_same_bits_everywhere(void **state)
+{
+    static const char *const isa[] = {"portable", "avx2", "avx512"};
+    static const char *const threads[] = {"1", "2", "3", "8"};
+    static results want, got;
+
+    (void)state;
+    assert_true(results_of("portable", "1", &want));
+    assert_true(want.n > 1000);
+    for (size_t i = 0; i < TRII_COUNT_OF(isa); i++) {
+        for (size_t t = 0; t < TRII_COUNT_OF(threads); t++) {
+            memset(&got, 0, sizeof(got));
+            assert_true(results_of(isa[i], threads[t], &got));
+            assert_int_equal(got.n, want.n);
+            for (int k = 0; k < want.n; k++) {
+                if (got.bits[k] != want.bits[k])
+                    fail_msg("result %d with %s on %s threads: %08x instead of %08x", k, isa[i],
+                             threads[t], got.bits[k], want.bits[k]);
+            }
+        }
+    }
+}
+
+/* --- how often the largest element is where it belongs ------------------------------------------
+ */
+
+static void rows_with_ties_and_nan_are_counted_as_the_reference_does(void **state)
+{
+    enum { ROWS = 6007, CLASSES = 37 };
+    static const float odd[] = {NAN, INFINITY, -INFINITY, 0.0f, -0.0f, 1, 1, 1};
+    static float x[ROWS * CLASSES];
+    static int64_t target[ROWS];
+    const int64_t shape[2] = {ROWS, CLASSES};
+    int64_t count[5];
+
+    (void)state;
+    state_of_random = 3;
+    for (int i = 0; i < ROWS * CLASSES; i++) {
+        int from = i / CLASSES % 3; /* with NaN, without, without infinity */
+
+        x[i] = odd[from + (int)((random_float() + 1) * 4000) % (8 - from)];
+    }
+    for (int r = 0; r < ROWS; r++) /* few classes, and some that there are not */
+        target[r] = r % 50 == 0 ? 100 - r : (int64_t)((random_float() + 1) * 3);
+    for (int variant = 0; variant < 5; variant++) {
+        static const int threads[] = {1, 2, 3, 8, 1};
+        tri_tensor *a = tri_tensor_from(TRI_DTYPE_F32, shape, 2, x);
+        tri_tensor *t = tri_tensor_from(TRI_DTYPE_I64, shape, 1, target);
+
+        trii_parallel_set_threads(threads[variant]);
+        trii_executor_set(variant == 4 ? &trii_executor_reference : NULL);
+        CHECK_OK(
+            tri_copy_out(tri_keep(tri_count_correct(a, t)), &count[variant], sizeof(count[0])));
+        CHECK_OK(tri_step_end_status());
+        tri_tensor_unref(a);
+        tri_tensor_unref(t);
+    }
+    trii_executor_set(NULL);
+    assert_true(count[4] > ROWS / 10);
+    for (int variant = 0; variant < 4; variant++)
+        assert_int_equal(count[variant], count[4]);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(kernels_add_in_fixed_lanes),
+        cmocka_unit_test(kernels_add_rows_at_a_stride),
+        cmocka_unit_test(the_largest_element_wherever_it_is),
+        cmocka_unit_test(a_tree_adds_neighbours_first),
+        cmocka_unit_test(exponentials_of_a_row_have_one_sum),
+        cmocka_unit_test(long_sums_are_exact),
+        cmocka_unit_test(sums_over_any_dimensions),
+        cmocka_unit_test(sums_and_losses_have_the_same_bits_everywhere),
+        cmocka_unit_test(rows_with_ties_and_nan_are_counted_as_the_reference_does),
+    };
+
+    if (argc == 4 && strcmp(argv[1], WRITE_RESULTS) == 0)
+        return write_results(argv[2], argv[3]);
+    return test_main(argc, argv, tests, TRII_COUNT_OF(tests));
+}
