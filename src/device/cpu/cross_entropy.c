@@ -46,24 +46,30 @@ static tri_status check_targets(const xent *k, const int64_t *target)
     return TRI_OK;
 }
 
-static void forward_range(void *ctx, int64_t begin, int64_t end)
+static void forward_rows(const xent_run *run, int64_t first, int64_t rows)
 {
-    const xent_run *run = ctx;
     const xent *k = run->k;
+    const float *x = run->logits + first * k->classes;
+    trii_exp_sums sums;
 
-    for (int64_t r = begin; r < end; r++) {
-        const float *x = run->logits + r * k->classes;
-        float max = k->kernels->max(x, (size_t)k->classes);
-        double lse = (double)max + log(trii_exp_row(k->kernels, x, max, k->classes, NULL));
-        double loss = lse - (double)x[run->target[r]];
+    trii_exp_rows(k->kernels, x, rows, k->classes, NULL, &sums);
+    for (int64_t r = 0; r < rows; r++, x += k->classes) {
+        double lse = (double)sums.max[r] + log(sums.sum[r]);
+        double loss = lse - (double)x[run->target[first + r]];
 
         if (run->smoothing != 0) { /* the mean of lse - x */
             double all = lse - trii_sum_row(k->kernels, x, k->classes) / (double)k->classes;
 
             loss = (1 - run->smoothing) * loss + run->smoothing * all;
         }
-        run->losses[r] = loss;
+        run->losses[first + r] = loss;
     }
+}
+
+static void forward_range(void *ctx, int64_t begin, int64_t end)
+{
+    for (int64_t r = begin; r < end; r += TRII_EXP_ROWS)
+        forward_rows(ctx, r, end - r < TRII_EXP_ROWS ? end - r : TRII_EXP_ROWS);
 }
 
 static tri_status forward_run(const trii_kernel *kernel, void *const *args, const trii_run *run)
@@ -84,23 +90,28 @@ static tri_status forward_run(const trii_kernel *kernel, void *const *args, cons
 }
 
 /* g (softmax - smoothing / classes), and at the target - g (1 - smoothing) */
-static void backward_range(void *ctx, int64_t begin, int64_t end)
+static void backward_rows(const xent_run *run, int64_t first, int64_t rows)
 {
-    const xent_run *run = ctx;
     const xent *k = run->k;
     const double other = -run->g * run->smoothing / (double)k->classes;
+    float *dx = run->dx + first * k->classes;
+    trii_exp_sums sums;
 
-    for (int64_t r = begin; r < end; r++) {
-        const float *x = run->logits + r * k->classes;
-        float *dx = run->dx + r * k->classes;
-        float max = k->kernels->max(x, (size_t)k->classes);
-        double scale = run->g / trii_exp_row(k->kernels, x, max, k->classes, dx);
+    trii_exp_rows(k->kernels, run->logits + first * k->classes, rows, k->classes, dx, &sums);
+    for (int64_t r = 0; r < rows; r++, dx += k->classes) {
+        double scale = run->g / sums.sum[r];
 
         k->kernels->ew[TRII_EW_MUL_SCALAR](dx, dx, NULL, NULL, (size_t)k->classes, &scale);
         if (other != 0)
             k->kernels->ew[TRII_EW_ADD_SCALAR](dx, dx, NULL, NULL, (size_t)k->classes, &other);
-        dx[run->target[r]] -= (float)(run->g * (1 - run->smoothing));
+        dx[run->target[first + r]] -= (float)(run->g * (1 - run->smoothing));
     }
+}
+
+static void backward_range(void *ctx, int64_t begin, int64_t end)
+{
+    for (int64_t r = begin; r < end; r += TRII_EXP_ROWS)
+        backward_rows(ctx, r, end - r < TRII_EXP_ROWS ? end - r : TRII_EXP_ROWS);
 }
 
 static tri_status backward_run(const trii_kernel *kernel, void *const *args, const trii_run *run)

@@ -164,12 +164,13 @@ typedef struct trii_cpu_kernels {
     trii_ew_fn ew[TRII_EW_COUNT];
 
     /* Sums in f64, the same bits in every table (sum_tree.h): element i of a row is added to
-     * lanes[i % TRII_SUM_LANES]. Rows of n elements, `stride` apart: */
+     * lanes[i % TRII_SUM_LANES]; as long as there are, four of a lane at once, a tree in f32. Rows
+     * of n elements, `stride` apart: */
     void (*add_values)(const float *x, int64_t rows, int64_t stride, int64_t n, double *lanes);
-    /* a[i] * b[i], and (a[i] - b[i])^2 */
+    /* a[i] * b[i], and (a[i] - b[i])^2, one by one */
     void (*add_products)(const float *a, const float *b, int64_t n, double *lanes);
     void (*add_squared_differences)(const float *a, const float *b, int64_t n, double *lanes);
-    /* sums[j] += x[i * stride + j], i < rows, j < cols; rows in order. */
+    /* sums[j] += x[i * stride + j], i < rows, j < cols; also four rows at once. */
     void (*add_rows)(const float *x, int64_t rows, int64_t stride, int64_t cols, double *sums);
     float (*max)(const float *x, size_t n); /* NaN wins; n >= 1 */
 

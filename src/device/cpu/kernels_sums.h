@@ -1,8 +1,9 @@
 /*
  * kernels_sums.h - sums and maxima; a template, see vec.h.
  *
- * Elements are widened to f64 and added in TRII_SUM_LANES lanes, as many in every instruction set,
- * so all of them give the same bits. From memory that is as fast as adding in f32.
+ * Sums are kept in f64, in TRII_SUM_LANES lanes, as many in every instruction set, so all of them
+ * give the same bits. Of plain values four are first added in f32, as a tree: widening each costs
+ * more than reading it, and the roundings of neighbours do not pile up.
  */
 
 typedef double vec_d __attribute__((vector_size(4 * VEC_LANES)));
@@ -11,12 +12,17 @@ typedef float vec_half __attribute__((vector_size(2 * VEC_LANES)));
 #define WIDE_LANES (VEC_LANES / 2)
 #define SUM_VECS (TRII_SUM_LANES / WIDE_LANES)
 
-VEC_INLINE vec_d vec_load_wide(const float *p)
+VEC_INLINE vec_half vec_load_half(const float *p)
 {
     vec_half v;
 
     memcpy(&v, p, sizeof(v));
-    return __builtin_convertvector(v, vec_d);
+    return v;
+}
+
+VEC_INLINE vec_d vec_load_wide(const float *p)
+{
+    return __builtin_convertvector(vec_load_half(p), vec_d);
 }
 
 VEC_INLINE vec_d vec_load_d(const double *p)
@@ -81,9 +87,37 @@ VEC_INLINE void sum_rows_of(sum_term term, const float *a, const float *b, int64
         vec_store_d(lanes + v * WIDE_LANES, s[v]);
 }
 
+/* The same of single values, after rounds of four elements for each lane. */
 VEC_FN void add_values(const float *x, int64_t rows, int64_t stride, int64_t n, double *lanes)
 {
-    sum_rows_of(SUM_VALUE, x, x, rows, stride, n, lanes);
+    enum { L = TRII_SUM_LANES };
+    int64_t rounds = n / (4 * L) * 4 * L;
+
+    if (rounds > 0) {
+        vec_d s[SUM_VECS];
+        const float *row = x;
+
+        for (int v = 0; v < SUM_VECS; v++)
+            s[v] = vec_load_d(lanes + v * WIDE_LANES);
+        for (int64_t r = 0; r < rows; r++, row += stride) {
+            for (int64_t i = 0; i < rounds; i += 4 * L) {
+                for (int v = 0; v < L / VEC_LANES; v++) {
+                    const float *p = row + i + v * VEC_LANES;
+                    vec four = (vec_load(p) + vec_load(p + L)) +
+                               (vec_load(p + 2 * L) + vec_load(p + 3 * L));
+                    vec_half half[2];
+
+                    memcpy(half, &four, sizeof(four));
+                    s[2 * v] += __builtin_convertvector(half[0], vec_d);
+                    s[2 * v + 1] += __builtin_convertvector(half[1], vec_d);
+                }
+            }
+        }
+        for (int v = 0; v < SUM_VECS; v++)
+            vec_store_d(lanes + v * WIDE_LANES, s[v]);
+    }
+    if (rounds < n)
+        sum_rows_of(SUM_VALUE, x + rounds, x + rounds, rows, stride, n - rounds, lanes);
 }
 
 VEC_FN void add_products(const float *a, const float *b, int64_t n, double *lanes)
@@ -96,8 +130,7 @@ VEC_FN void add_squared_differences(const float *a, const float *b, int64_t n, d
     sum_rows_of(SUM_SQUARED_DIFFERENCE, a, b, 1, 0, n, lanes);
 }
 
-/* Each sum runs over the rows in order, whatever the width; four rows at a time save its way
- * through memory. */
+/* Four rows at a time as a tree in f32, then those below them in order. */
 VEC_FN void add_rows(const float *x, int64_t rows, int64_t stride, int64_t cols, double *sums)
 {
     int64_t r = 0;
@@ -106,17 +139,13 @@ VEC_FN void add_rows(const float *x, int64_t rows, int64_t stride, int64_t cols,
         int64_t j = 0;
 
         for (; j + WIDE_LANES <= cols; j += WIDE_LANES) {
-            vec_d s = vec_load_d(sums + j);
+            vec_half four = (vec_load_half(x + j) + vec_load_half(x + stride + j)) +
+                            (vec_load_half(x + 2 * stride + j) + vec_load_half(x + 3 * stride + j));
 
-            s += vec_load_wide(x + j);
-            s += vec_load_wide(x + stride + j);
-            s += vec_load_wide(x + 2 * stride + j);
-            s += vec_load_wide(x + 3 * stride + j);
-            vec_store_d(sums + j, s);
+            vec_store_d(sums + j, vec_load_d(sums + j) + __builtin_convertvector(four, vec_d));
         }
         for (; j < cols; j++)
-            sums[j] = sums[j] + (double)x[j] + (double)x[stride + j] + (double)x[2 * stride + j] +
-                      (double)x[3 * stride + j];
+            sums[j] += (double)((x[j] + x[stride + j]) + (x[2 * stride + j] + x[3 * stride + j]));
     }
     for (; r < rows; r++, x += stride) {
         for (int64_t j = 0; j < cols; j++)

@@ -13,8 +13,9 @@
 #include "device/cpu/sum_tree.h"
 #include "graph/type.h"
 
-#define PIECE 512   /* elements whose exponentials are kept at a time: whole rounds of the lanes */
-#define GRAIN 16384 /* elements per thread at least */
+#define PIECE 512    /* elements whose exponentials are kept at a time: whole rounds of the lanes */
+#define SHORT_ROW 32 /* elements that lanes do not pay for */
+#define GRAIN 16384  /* elements per thread at least */
 
 typedef struct softmax {
     trii_kernel base;
@@ -29,10 +30,10 @@ typedef struct softmax_run {
     void *const *args;
 } softmax_run;
 
-double trii_exp_row(const trii_cpu_kernels *kernels, const float *x, float shift, int64_t n,
-                    float *e)
+static double exp_row(const trii_cpu_kernels *kernels, const float *x, float max, int64_t n,
+                      float *e)
 {
-    const double minus = -(double)shift;
+    const double minus = -(double)max;
     double lanes[TRII_SUM_LANES] = {0};
     float piece[PIECE];
 
@@ -47,6 +48,52 @@ double trii_exp_row(const trii_cpu_kernels *kernels, const float *x, float shift
     return trii_lanes_total(lanes);
 }
 
+/* Together at most PIECE elements, so that short rows fill vectors, too. */
+static void exp_short_rows(const trii_cpu_kernels *kernels, const float *x, int64_t rows, int64_t n,
+                           float *e, float *max, double *sum)
+{
+    float piece[PIECE], *to = e != NULL ? e : piece;
+
+    for (int64_t r = 0; r < rows; r++) {
+        const float *row = x + r * n;
+        float best = row[0];
+
+        for (int64_t i = 1; i < n; i++)
+            best = row[i] > best || row[i] != row[i] ? row[i] : best;
+        for (int64_t i = 0; i < n; i++)
+            to[r * n + i] = row[i] - best;
+        max[r] = best;
+    }
+    kernels->ew[TRII_EW_EXP](to, to, NULL, NULL, (size_t)(rows * n), NULL);
+    for (int64_t r = 0; r < rows; r++) {
+        double total = 0;
+
+        for (int64_t i = 0; i < n; i++)
+            total += (double)to[r * n + i];
+        sum[r] = total;
+    }
+}
+
+void trii_exp_rows(const trii_cpu_kernels *kernels, const float *x, int64_t rows, int64_t n,
+                   float *e, trii_exp_sums *sums_out)
+{
+    int64_t some;
+
+    if (n > SHORT_ROW) {
+        for (int64_t r = 0; r < rows; r++) {
+            sums_out->max[r] = kernels->max(x + r * n, (size_t)n);
+            sums_out->sum[r] =
+                exp_row(kernels, x + r * n, sums_out->max[r], n, e != NULL ? e + r * n : NULL);
+        }
+        return;
+    }
+    for (int64_t r = 0; r < rows; r += some) {
+        some = rows - r < PIECE / n ? rows - r : PIECE / n;
+        exp_short_rows(kernels, x + r * n, some, n, e != NULL ? e + r * n : NULL, sums_out->max + r,
+                       sums_out->sum + r);
+    }
+}
+
 double trii_sum_row(const trii_cpu_kernels *kernels, const float *x, int64_t n)
 {
     double lanes[TRII_SUM_LANES] = {0};
@@ -55,20 +102,22 @@ double trii_sum_row(const trii_cpu_kernels *kernels, const float *x, int64_t n)
     return trii_lanes_total(lanes);
 }
 
-static void forward_row(const softmax *k, const float *x, float *y)
+static void forward_rows(const softmax *k, const float *x, int64_t rows, float *y)
 {
-    float max = k->kernels->max(x, (size_t)k->n);
-    double sum = trii_exp_row(k->kernels, x, max, k->n, k->logarithm ? NULL : y);
+    trii_exp_sums sums;
 
-    if (k->logarithm) {
-        double shift = (double)max + log(sum);
+    trii_exp_rows(k->kernels, x, rows, k->n, k->logarithm ? NULL : y, &sums);
+    for (int64_t r = 0; r < rows; r++, x += k->n, y += k->n) {
+        if (k->logarithm) {
+            double shift = (double)sums.max[r] + log(sums.sum[r]);
 
-        for (int64_t i = 0; i < k->n; i++)
-            y[i] = (float)((double)x[i] - shift);
-    } else {
-        double scale = 1 / sum;
+            for (int64_t i = 0; i < k->n; i++)
+                y[i] = (float)((double)x[i] - shift);
+        } else {
+            double scale = 1 / sums.sum[r];
 
-        k->kernels->ew[TRII_EW_MUL_SCALAR](y, y, NULL, NULL, (size_t)k->n, &scale);
+            k->kernels->ew[TRII_EW_MUL_SCALAR](y, y, NULL, NULL, (size_t)k->n, &scale);
+        }
     }
 }
 
@@ -100,14 +149,15 @@ static void range(void *ctx, int64_t begin, int64_t end)
     const softmax_run *run = ctx;
     const softmax *k = run->k;
 
-    for (int64_t r = begin; r < end; r++) {
+    for (int64_t r = begin, rows; r < end; r += rows) {
         const float *a = (const float *)run->args[k->in[0]] + r * k->n;
         float *out = (float *)run->args[k->out] + r * k->n;
 
+        rows = k->in[1] >= 0 ? 1 : end - r < TRII_EXP_ROWS ? end - r : TRII_EXP_ROWS;
         if (k->in[1] >= 0)
             backward_row(k, a, (const float *)run->args[k->in[1]] + r * k->n, out);
         else
-            forward_row(k, a, out);
+            forward_rows(k, a, rows, out);
     }
 }
 

@@ -16,11 +16,18 @@ double trii_tree_total(double *x, int64_t n)
     return x[0];
 }
 
+static inline __attribute__((always_inline)) void halve(double *lanes, int width)
+{
+    for (int l = 0; l < width; l++)
+        lanes[l] += lanes[l + width];
+}
+
 double trii_lanes_total(double lanes[TRII_SUM_LANES])
 {
-    for (int width = TRII_SUM_LANES / 2; width > 0; width /= 2) {
-        for (int l = 0; l < width; l++)
-            lanes[l] += lanes[l + width];
-    }
-    return lanes[0];
+    _Static_assert(TRII_SUM_LANES == 32, "below are its halves");
+    halve(lanes, 16); /* constants, so that the compiler sees vectors */
+    halve(lanes, 8);
+    halve(lanes, 4);
+    halve(lanes, 2);
+    return lanes[0] + lanes[1];
 }

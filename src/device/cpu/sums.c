@@ -134,7 +134,7 @@ static double short_sum(const reduction *r, const float *x)
     double total = 0;
 
     for (int64_t row = 0; row < r->reduced.count; row++) {
-        const float *from = x + offset_of(&r->reduced, row);
+        const float *from = r->reduced.count > 1 ? x + offset_of(&r->reduced, row) : x;
 
         for (int64_t i = 0; i < r->last; i++)
             total += (double)from[i];
@@ -160,22 +160,22 @@ static double block_of_rows(const reduction *r, const float *x, int64_t block)
     return trii_lanes_total(lanes);
 }
 
+static double whole_sum(const reduction *r, const float *x)
+{
+    return r->reduced.count * r->last <= SHORT_SUM ? short_sum(r, x) : block_of_rows(r, x, 0);
+}
+
 /* Items are blocks of sums. */
 static void rows_range(void *ctx, int64_t begin, int64_t end)
 {
     const sum_run *run = ctx;
     const reduction *r = run->r;
 
-    for (int64_t i = begin; i < end; i++) {
-        const float *x = run->x + offset_of(&r->kept, i / r->blocks);
-
-        if (r->blocks > 1)
-            run->partial[i] = block_of_rows(r, x, i % r->blocks);
-        else if (r->reduced.count * r->last <= SHORT_SUM)
-            run->y[i] = (float)(short_sum(r, x) / r->divisor);
-        else
-            run->y[i] = (float)(block_of_rows(r, x, 0) / r->divisor);
-    }
+    for (int64_t i = begin; i < end && r->blocks == 1; i++)
+        run->y[i] = (float)(whole_sum(r, run->x + offset_of(&r->kept, i)) / r->divisor);
+    for (int64_t i = begin; i < end && r->blocks > 1; i++)
+        run->partial[i] =
+            block_of_rows(r, run->x + offset_of(&r->kept, i / r->blocks), i % r->blocks);
 }
 
 static void rows_end_range(void *ctx, int64_t begin, int64_t end)
