@@ -1,10 +1,8 @@
 /*
- * sums_test.c - sums, means and losses: the kernels against sums written out, results against exact
- * ones, and the same bits for every instruction set and number of threads.
+ * sums_test.c - sums and means: the kernels against sums written out, results against exact ones;
+ * and how many rows are counted as correct. tests/conformance/number_bits_test.c compares bits.
  */
 #include <math.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <trireme/ops.h>
 
@@ -401,157 +399,6 @@ static void sums_over_any_dimensions(void **state)
     trii_executor_set(NULL);
 }
 
-/* --- the same bits -----------------------------------------------------------------------------
- */
-
-#define MAX_RESULTS 8192
-#define WRITE_RESULTS "--write-results"
-
-typedef struct results {
-    int n;
-    uint32_t bits[MAX_RESULTS];
-} results;
-
-static void keep_result(results *r, tri_tensor *y)
-{
-    float values[2048];
-    int64_t n = tri_tensor_numel(y);
-
-    assert_true(n <= 2048 && r->n + n <= MAX_RESULTS);
-    CHECK_OK(tri_copy_out(y, values, (size_t)n * sizeof(float)));
-    memcpy(&r->bits[r->n], values, (size_t)n * sizeof(float));
-    r->n += (int)n;
-}
-
-/* Large numbers that cancel: what is left depends on the order of every addition. */
-static void order_of_sums(results *r)
-{
-    static const int64_t sizes[][3] = {{500003, 1, 1}, {5003, 12, 1}, {3001, 2, 67}, {101, 5, 401}};
-
-    for (size_t s = 0; s < TRII_COUNT_OF(sizes); s++) {
-        int64_t rows = sizes[s][0], cols = sizes[s][1], inner = sizes[s][2], row = cols * inner;
-        float *x = random_floats(rows * row);
-        tri_tensor *t;
-
-        for (int64_t i = 0; i < rows * row; i++)
-            x[i] = ldexpf(x[i], (int)(i * 7919 % 60));
-        for (int64_t i = 0; i < rows / 2; i++) {
-            for (int64_t j = 0; j < row; j++)
-                x[(rows - 1 - i) * row + j] = -x[i * row + j];
-        }
-        t = tri_tensor_from(TRI_DTYPE_F32, sizes[s], 3, x);
-        keep_result(r, tri_keep(tri_sum(t, (const int[]){0, 2}, 2, false)));
-        keep_result(r, tri_keep(tri_sum(t, (const int[]){0}, 1, false)));
-        keep_result(r, tri_keep(tri_sum(tri_sum(t, (const int[]){0, 1}, 2, true), NULL, 0, false)));
-        keep_result(r, tri_keep(tri_mean(t, NULL, 0, false)));
-        CHECK_OK(tri_step_end_status());
-        tri_tensor_unref(t);
-        free(x);
-    }
-}
-
-static void losses_of(results *r, int64_t rows, int64_t classes, double smoothing)
-{
-    const tri_cross_entropy_options opt = {.label_smoothing = smoothing};
-    float *x = random_floats(2 * rows * classes);
-    int64_t *target = malloc((size_t)rows * sizeof(*target)), shape[2] = {rows, classes};
-    tri_tensor *a, *b, *t, *loss;
-
-    for (int64_t i = 0; i < rows; i++)
-        target[i] = i * 7 % classes;
-    a = tri_tensor_from(TRI_DTYPE_F32, shape, 2, x);
-    b = tri_tensor_from(TRI_DTYPE_F32, shape, 2, x + rows * classes);
-    t = tri_tensor_from(TRI_DTYPE_I64, &rows, 1, target);
-    tri_requires_grad(a, true);
-    loss = tri_keep(tri_cross_entropy(a, t, &opt));
-    tri_backward(loss);
-    CHECK_OK(tri_run());
-    keep_result(r, loss);
-    keep_result(r, tri_keep(tri_sum(tri_square(tri_grad(a)), (const int[]){0}, 1, false)));
-    keep_result(r, tri_keep(tri_mse_loss(a, b)));
-    keep_result(r, tri_keep(tri_cast(tri_count_correct(a, t), TRI_DTYPE_F32)));
-    keep_result(r, tri_keep(tri_sum(tri_softmax(a, 1), (const int[]){0}, 1, false)));
-    CHECK_OK(tri_step_end_status());
-    tri_tensor_unref(a);
-    tri_tensor_unref(b);
-    tri_tensor_unref(t);
-    free(target);
-    free(x);
-}
-
-static void all_results(results *r)
-{
-    r->n = 0;
-    order_of_sums(r);
-    losses_of(r, 1, 2, 0);
-    losses_of(r, 9973, 10, 0);
-    losses_of(r, 67, 1009, 0.1);
-}
-
-/* What the child of results_of does. */
-static int write_results(const char *threads, const char *fd)
-{
-    static results r;
-    ssize_t n = 0;
-
-    trii_parallel_set_threads(atoi(threads));
-    all_results(&r);
-    for (size_t sent = 0; sent < sizeof(r); sent += (size_t)n) {
-        n = write(atoi(fd), (const char *)&r + sent, sizeof(r) - sent);
-        if (n <= 0)
-            return 1;
-    }
-    return 0;
-}
-
-/* By this program again, in a process that chooses its instruction set. */
-static bool results_of(const char *isa, const char *threads, results *r)
-{
-    int fds[2], status = 0;
-    ssize_t n = 0;
-    char *to = (char *)r, fd[16];
-    pid_t child;
-
-    assert_int_equal(pipe(fds), 0);
-    snprintf(fd, sizeof(fd), "%d", fds[1]);
-    child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        setenv("TRI_ISA", isa, 1);
-        execl("/proc/self/exe", "sums_test", WRITE_RESULTS, threads, fd, (char *)NULL);
-        _exit(1);
-    }
-    close(fds[1]);
-    while (to < (char *)(r + 1) && (n = read(fds[0], to, (size_t)((char *)(r + 1) - to))) > 0)
-        to += n;
-    close(fds[0]);
-    assert_int_equal(waitpid(child, &status, 0), child);
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0 && to == (char *)(r + 1);
-}
-
-static void sums_and_losses_have_the_same_bits_everywhere(void **state)
-{
-    static const char *const isa[] = {"portable", "avx2", "avx512"};
-    static const char *const threads[] = {"1", "2", "3", "8"};
-    static results want, got;
-
-    (void)state;
-    assert_true(results_of("portable", "1", &want));
-    assert_true(want.n > 1000);
-    for (size_t i = 0; i < TRII_COUNT_OF(isa); i++) {
-        for (size_t t = 0; t < TRII_COUNT_OF(threads); t++) {
-            memset(&got, 0, sizeof(got));
-            assert_true(results_of(isa[i], threads[t], &got));
-            assert_int_equal(got.n, want.n);
-            for (int k = 0; k < want.n; k++) {
-                if (got.bits[k] != want.bits[k])
-                    fail_msg("result %d with %s on %s threads: %08x instead of %08x", k, isa[i],
-                             threads[t], got.bits[k], want.bits[k]);
-            }
-        }
-    }
-}
-
 /* --- how often the largest element is where it belongs ------------------------------------------
  */
 
@@ -602,11 +449,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(exponentials_of_rows_have_one_sum),
         cmocka_unit_test(long_sums_are_exact),
         cmocka_unit_test(sums_over_any_dimensions),
-        cmocka_unit_test(sums_and_losses_have_the_same_bits_everywhere),
         cmocka_unit_test(rows_with_ties_and_nan_are_counted_as_the_reference_does),
     };
 
-    if (argc == 4 && strcmp(argv[1], WRITE_RESULTS) == 0)
-        return write_results(argv[2], argv[3]);
     return test_main(argc, argv, tests, TRII_COUNT_OF(tests));
 }
