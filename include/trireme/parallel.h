@@ -6,9 +6,10 @@
  *
  * and nothing else changes: tri_forward(model, x), tri_backward(loss), tri_optimizer_step(opt).
  *
- * The average is over samples, not over ranks: each rank weighs as many rows as stood under its
- * loss's mean (tri_backward_n overrides), so batches of different sizes, also empty ones, give the
- * gradient of the whole batch. With equal batches this is torch's DistributedDataParallel.
+ * The average is over samples, not over ranks: each rank weighs as many samples as its loss is the
+ * mean of (see tri_backward_n in tensor.h, which overrides), so batches of different sizes, also
+ * empty ones, give the gradient of the whole batch. With equal batches this is torch's
+ * DistributedDataParallel.
  */
 #ifndef TRIREME_PARALLEL_H
 #define TRIREME_PARALLEL_H

@@ -257,23 +257,16 @@ static tri_status seed_of(backward *b, trii_vid loss)
     return status == TRI_OK ? trii_rec_cast(b->step, seed, dtype, &b->grads[loss]) : status;
 }
 
-/* Rows under the loss's mean: dimension 0 of the first input of the loss. Of a composed loss, such
- * as a scaled one or one with a penalty added, it is the first input of the first scalar that has
- * one with dimensions. */
-static int64_t default_count(const trii_step *s, trii_vid loss)
+/* Whether anybody asks for the count. */
+static bool is_hooked(const backward *b)
 {
-    const trii_value *value = &s->values[loss];
+    for (int32_t v = 0; v < b->n_values; v++) {
+        const tri_tensor *tensor = owner_of(&b->step->values[v]);
 
-    while (value->node >= 0 && s->nodes[value->node].n_in > 0) {
-        trii_vid in = s->in_ids[s->nodes[value->node].first_in];
-
-        if (in == TRII_NO_VALUE)
-            break;
-        value = &s->values[in];
-        if (value->type.ndim > 0)
-            return value->type.shape[0];
+        if (b->grads[v] == REACHED && tensor != NULL && tensor->grad_hook != NULL)
+            return true;
     }
-    return 1;
+    return false;
 }
 
 static tri_status check_loss(trii_step *s, tri_tensor *loss, trii_vid *id)
@@ -307,16 +300,19 @@ static tri_status backward_on(trii_step *s, tri_tensor *loss, int64_t count)
 
     if (status != TRI_OK)
         return status;
-    status = trii_grow(&scratch, &r->cap_scratch, s->n_values, sizeof(*r->scratch), "gradients");
+    status =
+        trii_grow(&scratch, &r->cap_scratch, 2 * s->n_values, sizeof(*r->scratch), "gradients");
     r->scratch = scratch;
     if (status != TRI_OK)
         return status;
     b.grads = r->scratch;
     b.n_values = s->n_values;
-    b.count = count >= 0 ? count : default_count(s, id);
+    b.count = count;
     if (s->values[id].state == TRII_VALUE_PENDING)
         s->values[id].keep = true;
     mark(&b, id);
+    if (count < 0)
+        b.count = is_hooked(&b) ? trii_samples_under(s, id, b.grads, b.grads + b.n_values) : 1;
     status = seed_of(&b, id);
     for (int32_t n = s->values[id].node; n >= 0 && status == TRI_OK; n--)
         status = node_backward(&b, n);

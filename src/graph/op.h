@@ -88,6 +88,7 @@ typedef struct trii_graph_op {
      * reference kernel see f32 in either case; results are rounded once. */
     uint8_t activations_in, activations_out;
     bool random;
+    bool is_loss;     /* a mean over samples is what it is for; see samples.c */
     uint8_t optional; /* bit i set: input i may be absent */
     /* Bit o set: output o may lie on input `alias[o]` (an update in place); the reference kernel
      * must allow it too. */
@@ -107,6 +108,8 @@ typedef struct trii_graph_op {
     /* Plain C for f32 and f64 (and the integer types the shape rule admits): the truth. Called
      * through trii_reference_kernel (ops/table.h), which widens and rounds bf16. */
     tri_status (*reference)(const trii_kernel_args *args);
+    /* How many samples the result is the mean of, -1 = of none. NULL: it is no mean. */
+    int64_t (*samples)(const trii_type *const *in, const trii_attrs *attrs);
     /* Floating-point operations of one run, for schedules and reports; NULL = one per output
      * element. */
     double (*flops)(const trii_type *const *in, int n_in, const trii_type *out);

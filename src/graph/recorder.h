@@ -115,6 +115,10 @@ tri_status trii_grad_prepare(tri_tensor *tensor);
  * part; NULL = it has not begun. */
 void trii_grads_revert(trii_recorder *recorder, const trii_segment *segment);
 
+/* samples.c: reached[v] == TRII_NO_VALUE: the loss depends on value v; scratch: as many numbers. */
+int64_t trii_samples_under(const trii_step *step, trii_vid loss, const int32_t *reached,
+                           int32_t *scratch);
+
 /* nan_check.c: see there. */
 tri_status trii_nan_before(trii_step *step, const trii_segment *segment);
 tri_status trii_nan_after(trii_step *step, const trii_segment *segment);

@@ -22,6 +22,13 @@ static tri_status mse_shape(const trii_type *const *in, int n_in, const trii_att
     return status == TRI_OK ? trii_rule_shape(in[1], "b", in[0]->ndim, in[0]->shape) : status;
 }
 
+/* Of both losses: dimension 0 of the first operand. */
+static int64_t rows_of_loss(const trii_type *const *in, const trii_attrs *attrs)
+{
+    (void)attrs;
+    return in[0]->ndim > 0 ? in[0]->shape[0] : 1;
+}
+
 static tri_status mse_kernel(const trii_kernel_args *args)
 {
     const double *a = args->in[0].data, *b = args->in[1].data;
@@ -61,6 +68,8 @@ static tri_status mse_grad(trii_step *step, const trii_node *node, const trii_vi
 const trii_graph_op trii_op_mse_loss = {
     .name = "mse_loss",
     .op_class = TRII_CLASS_REDUCTION,
+    .is_loss = true,
+    .samples = rows_of_loss,
     .shape = mse_shape,
     .grad = mse_grad,
     .reference = mse_reference,
@@ -182,6 +191,8 @@ static tri_status cross_entropy_grad(trii_step *step, const trii_node *node, con
 
 const trii_graph_op trii_op_cross_entropy = {
     .name = "cross_entropy",
+    .is_loss = true,
+    .samples = rows_of_loss,
     .shape = cross_entropy_shape,
     .grad = cross_entropy_grad,
     .reference = cross_entropy_reference,

@@ -149,6 +149,12 @@ static tri_status mean_grad(trii_step *step, const trii_node *node, const trii_v
     return status == TRI_OK ? spread(step, node, scaled, &grad_in[0]) : status;
 }
 
+/* Means over dimension 0 are over samples; others are part of the network. */
+static int64_t mean_samples(const trii_type *const *in, const trii_attrs *attrs)
+{
+    return (attrs->i[0] & 1) != 0 && in[0]->ndim > 0 ? in[0]->shape[0] : -1;
+}
+
 const trii_graph_op trii_op_sum = {
     .name = "sum",
     .op_class = TRII_CLASS_REDUCTION,
@@ -159,6 +165,7 @@ const trii_graph_op trii_op_sum = {
 const trii_graph_op trii_op_mean = {
     .name = "mean",
     .op_class = TRII_CLASS_REDUCTION,
+    .samples = mean_samples,
     .shape = reduce_shape,
     .grad = mean_grad,
     .reference = mean_reference,

@@ -17,7 +17,7 @@ typedef struct plan {
     tri_ddp_options options;
     int micro; /* micro-batches of each step; all but the last inside no_sync if no_sync */
     bool no_sync;
-    bool composed; /* the loss has a factor and a penalty */
+    bool composed; /* the loss has a penalty, which stands first, and a factor */
 } plan;
 
 static tri_tensor *penalty(tri_module *model)
@@ -55,7 +55,7 @@ static tri_status train(rank *r)
                 tri_no_sync_begin(model);
             loss = tri_mse_loss(tri_forward(model, x[m]), y[m]);
             if (p->composed)
-                loss = tri_add(tri_mul_scalar(loss, 0.5), penalty(model));
+                loss = tri_add(penalty(model), tri_mul_scalar(loss, 0.5));
             tri_backward(loss);
             if (local)
                 tri_no_sync_end(model);

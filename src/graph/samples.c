@@ -1,0 +1,107 @@
+/*
+ * samples.c - of how many samples is a loss the mean? Replicas are weighted by that.
+ *
+ * The mean says so that made it, wherever it stands in the loss: a loss operation before a plain
+ * tri_mean, of several the one nearest to the loss. A mean of parameters alone is a penalty and has
+ * no samples, and neither has a sum: where nothing else is found, ranks count equally.
+ */
+#include <stdatomic.h>
+
+#include "base/log.h"
+#include "graph/recorder.h"
+
+static bool is_reached(const trii_node *node, const int32_t *reached)
+{
+    for (int o = 0; o < node->n_out; o++) {
+        if (reached[node->first_out + o] == TRII_NO_VALUE)
+            return true;
+    }
+    return false;
+}
+
+/* Samples under this node's mean; -1 = it is none. */
+static int64_t samples_of(const trii_step *s, const trii_node *node)
+{
+    const trii_type *types[8] = {NULL};
+
+    if (node->op->samples == NULL)
+        return -1;
+    for (int i = 0; i < node->n_in && i < 8; i++) {
+        trii_vid in = s->in_ids[node->first_in + i];
+
+        types[i] = in != TRII_NO_VALUE ? &s->values[in].type : NULL;
+    }
+    return node->op->samples(types, &node->attrs);
+}
+
+static void warn_once(const trii_step *s, int32_t chosen, int64_t rows, int32_t other,
+                      int64_t other_rows)
+{
+    static atomic_bool warned;
+    const trii_node *a = &s->nodes[chosen], *b = &s->nodes[other];
+
+    if (atomic_exchange(&warned, true))
+        return;
+    TRII_LOG(TRII_LOG_WARN, "graph",
+             "the loss has means over different numbers of samples: tri_%s at %s:%d over %lld, "
+             "tri_%s at %s:%d over %lld; replicas are weighted by the first (tri_backward_n "
+             "takes another number)",
+             a->op->name, a->site.file != NULL ? a->site.file : "?", a->site.line, (long long)rows,
+             b->op->name, b->site.file != NULL ? b->site.file : "?", b->site.line,
+             (long long)other_rows);
+}
+
+/* from_data[v]: the value depends on a leaf that is no parameter. */
+static void mark_data(const trii_step *s, trii_vid last, int32_t *from_data)
+{
+    for (trii_vid v = 0; v <= last; v++) {
+        const trii_value *value = &s->values[v];
+
+        from_data[v] = value->node < 0 && !value->requires_grad;
+        for (int i = 0; value->node >= 0 && i < s->nodes[value->node].n_in; i++) {
+            trii_vid in = s->in_ids[s->nodes[value->node].first_in + i];
+
+            from_data[v] |= in != TRII_NO_VALUE && from_data[in] != 0;
+        }
+    }
+}
+
+/* Among the loss operations, or (with from_data) among the plain means. */
+static int64_t look(const trii_step *s, trii_vid loss, const int32_t *reached,
+                    const int32_t *from_data)
+{
+    int64_t found = -1;
+    int32_t at = -1;
+
+    for (int32_t n = s->values[loss].node; n >= 0; n--) {
+        const trii_node *node = &s->nodes[n];
+        int64_t rows;
+
+        if (!node->requires_grad || node->op->is_loss != (from_data == NULL) ||
+            !is_reached(node, reached) ||
+            (from_data != NULL && from_data[s->in_ids[node->first_in]] == 0))
+            continue;
+        rows = samples_of(s, node);
+        if (rows < 0 || rows == found)
+            continue;
+        if (at >= 0) {
+            warn_once(s, at, found, n, rows);
+            break;
+        }
+        found = rows;
+        at = n;
+    }
+    return found;
+}
+
+int64_t trii_samples_under(const trii_step *s, trii_vid loss, const int32_t *reached,
+                           int32_t *scratch)
+{
+    int64_t found = look(s, loss, reached, NULL);
+
+    if (found < 0) {
+        mark_data(s, loss, scratch);
+        found = look(s, loss, reached, scratch);
+    }
+    return found >= 0 ? found : 1;
+}
