@@ -76,7 +76,7 @@ static struct settings {
     .epochs = 5, .batch = 128, .width = 16, .lr = 0.1, .weight_decay = 5e-4, .precision = "auto"};
 
 typedef struct run {
-    tri_module *net, *model; /* model = net wrapped for data-parallel training */
+    tri_module *model; /* the network, wrapped for data-parallel training */
     tri_optimizer *optimizer;
     tri_loader *train, *test;
     tri_meter *loss, *right;
@@ -153,27 +153,6 @@ static void train_epoch(run *r)
     TRI_TRY(status);
 }
 
-/* Batch norm's running statistics follow each worker's own samples; rank 0's are the ones that
- * are saved, so they are the ones to test with. */
-static void share_buffers(tri_module *net)
-{
-    for (int64_t i = 0; i < tri_module_state_count(net); i++) {
-        tri_state_entry entry = tri_module_state(net, i);
-        size_t bytes =
-            tri_dtype_size(tri_tensor_dtype(entry.tensor)) * (size_t)tri_tensor_numel(entry.tensor);
-        void *values;
-
-        if (entry.parameter)
-            continue;
-        values = malloc(bytes);
-        TRI_TRY(values != NULL ? TRI_OK : TRI_ERR_NO_MEMORY);
-        TRI_TRY(tri_copy_out(entry.tensor, values, bytes));
-        TRI_TRY(tri_broadcast(NULL, values, bytes, TRI_DTYPE_U8, 0, NULL));
-        TRI_TRY(tri_copy_in(entry.tensor, values, bytes));
-        free(values);
-    }
-}
-
 /* Every worker tests its share of the test images; the counts are added up. An image and its
  * mirror image vote together. */
 static double evaluate(run *r)
@@ -182,13 +161,15 @@ static double evaluate(run *r)
     tri_status status;
     tri_batch batch;
 
-    share_buffers(r->net);
+    /* Batch norm's running statistics follow each worker's own samples; rank 0's are the ones that
+     * are saved, so they are the ones to test with. */
+    TRI_TRY(tri_ddp_sync_buffers(r->model));
     tri_module_train(r->model, false);
     tri_no_grad_begin();
     TRI_TRY(tri_loader_begin(r->test, 0));
     while ((status = tri_loader_next(r->test, &batch)) == TRI_OK) {
         tri_tensor *x = batch.fields[0];
-        tri_tensor *logits = tri_add(forward(r->net, x), forward(r->net, tri_flip(x, 3)));
+        tri_tensor *logits = tri_add(forward(r->model, x), forward(r->model, tri_flip(x, 3)));
 
         counts[0] += tri_item(tri_keep(tri_count_correct(logits, batch.fields[1])));
         counts[1] += (double)batch.size;
@@ -504,8 +485,7 @@ int main(int argc, char **argv)
     choose_precision();
 
     tri_manual_seed((uint64_t)settings.seed);
-    r.net = make_network(settings.width);
-    r.model = tri_ddp(r.net, NULL);
+    r.model = tri_ddp(make_network(settings.width), NULL);
     r.optimizer =
         tri_sgd(r.model, settings.lr,
                 &(tri_sgd_options){

@@ -6,6 +6,14 @@
  *
  * and nothing else changes: tri_forward(model, x), tri_backward(loss), tri_optimizer_step(opt).
  *
+ * A forward in training (tri_module_train) gives all ranks rank 0's buffers first, if they were
+ * changed since. One in evaluation communicates nothing: `if (tri_rank() == 0) evaluate(model)` is
+ * fine. Each rank then evaluates with the running statistics of its own samples;
+ * tri_ddp_sync_buffers gives all of them rank 0's.
+ *
+ * A parameter that is unfrozen later (tri_requires_grad, on all ranks) is averaged from the next
+ * synchronised forward on.
+ *
  * The average is over samples, not over ranks: each rank weighs as many samples as its loss is the
  * mean of (see tri_backward_n in tensor.h, which overrides), so batches of different sizes, also
  * empty ones, give the gradient of the whole batch. With equal batches this is torch's
@@ -24,7 +32,7 @@ typedef struct tri_ddp_options {
     tri_group *group;        /* NULL = the world (joined now if it was not); a reference is taken */
     size_t bucket_cap_bytes; /* gradients travel in pieces of about this; 0 = 25 MiB */
     size_t first_bucket_bytes; /* the first piece, so that sending starts early; 0 = 1 MiB */
-    bool no_buffer_sync;       /* do not broadcast buffers before each synchronised forward */
+    bool no_buffer_sync;       /* leave buffers to each rank: no broadcast before a forward */
 } tri_ddp_options;
 
 /**
@@ -36,7 +44,7 @@ typedef struct tri_ddp_options {
  * Never NULL: a failed one carries its error (tri_module_status) into forward and optimizer.
  * Errors: MISMATCH on every rank if the networks differ (names the rank and the first parameter
  *   or buffer that differs), INVALID_ARG (no parameter that requires a gradient), those of the
- *   group. A group of one costs nothing.
+ *   group. A group of one sends nothing.
  * Blocks: until all ranks called it.
  */
 TRI_API tri_module *tri_ddp(tri_module *own_net, const tri_ddp_options *opt);
@@ -56,9 +64,17 @@ TRI_API bool tri_ddp_stopped(const tri_module *model);
 TRI_API int64_t tri_ddp_sample_count(const tri_module *model);
 
 /**
+ * Gives all ranks rank 0's buffers (running statistics and the like), after running what was
+ * recorded: before an evaluation on all ranks that is to give what rank 0's model gives.
+ * Collective.
+ * Errors: INVALID_ARG (not a model of tri_ddp), of the step, those of the group.
+ */
+TRI_API TRI_MUST_CHECK tri_status tri_ddp_sync_buffers(tri_module *model);
+
+/**
  * Proves that all replicas are equal: compares the hashes of the state (tri_module_hash).
  * Collective. With `buffers` false only parameters are compared (running statistics are equal
- * only right after a synchronised forward began).
+ * only right after a synchronised forward in training began, or after tri_ddp_sync_buffers).
  * Errors: MISMATCH (names the rank and the first entry that differs), those of the group.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_ddp_verify(tri_module *model, bool buffers);

@@ -34,14 +34,6 @@ static tri_status record_header(trii_ddp *ddp, trii_step *step, int64_t count,
     return st;
 }
 
-static bool some_have_grads(const trii_ddp *ddp)
-{
-    for (int i = 0; i < ddp->n_params; i++)
-        if (ddp->params[i].tensor->has_grad)
-            return true;
-    return false;
-}
-
 static void remember(trii_ddp *ddp, const trii_step *step)
 {
     if (ddp->before.generation == step->generation && ddp->before.first_node == step->first_pending)
@@ -49,6 +41,7 @@ static void remember(trii_ddp *ddp, const trii_step *step)
     ddp->before.generation = step->generation;
     ddp->before.first_node = step->first_pending;
     ddp->before.local_count = ddp->local_count;
+    ddp->before.sample_count = ddp->sample_count;
     ddp->before.vote_stop = ddp->vote_stop;
     ddp->before.unsettled = ddp->unsettled;
 }
@@ -59,6 +52,7 @@ void trii_ddp_take_back(trii_ddp *ddp, const trii_step *step)
         return;
     ddp->before.generation = 0;
     ddp->local_count = ddp->before.local_count;
+    ddp->sample_count = ddp->before.sample_count;
     ddp->vote_stop = ddp->vote_stop || ddp->before.vote_stop;
     ddp->unsettled = ddp->before.unsettled;
 }
@@ -66,7 +60,7 @@ void trii_ddp_take_back(trii_ddp *ddp, const trii_step *step)
 /* Gradients that were consumed or thrown away take along what was noted about them. */
 static bool forget_if_cleared(trii_ddp *ddp)
 {
-    if (some_have_grads(ddp))
+    if (trii_ddp_params_have_grads(ddp))
         return false;
     ddp->local_count = 0;
     ddp->unsettled = false;
@@ -245,7 +239,10 @@ tri_status trii_ddp_attach(trii_grad_hook *hook, trii_step *step, tri_tensor *co
         int i = index_of(ddp, params[k], k);
 
         if (i < 0)
-            return TRII_FAIL(TRI_ERR_INTERNAL, "ddp: a gradient of no parameter of the model");
+            return TRII_FAIL(TRI_ERR_STATE,
+                             "ddp: %s requires a gradient only since this forward began: call "
+                             "tri_requires_grad before tri_forward, on all ranks",
+                             trii_ddp_param_name(ddp, params[k]));
         grad_of[i] = grads[k];
     }
     if (!ddp->has_observed)
@@ -263,6 +260,24 @@ tri_status trii_ddp_attach(trii_grad_hook *hook, trii_step *step, tri_tensor *co
         if (grad_of[i] != TRII_NO_VALUE)
             st = trii_grad_bind(step, grad_of[i], ddp->params[i].tensor);
     return st;
+}
+
+tri_status trii_ddp_count_alone(trii_grad_hook *hook, trii_step *step, tri_tensor *const *params,
+                                trii_vid *grads, int n, int64_t count)
+{
+    trii_ddp *ddp = (trii_ddp *)hook;
+
+    (void)params;
+    (void)grads;
+    (void)n;
+    remember(ddp, step);
+    (void)forget_if_cleared(ddp);
+    ddp->local_count += count;
+    if (ddp->no_sync > 0)
+        return TRI_OK;
+    ddp->sample_count = ddp->local_count;
+    ddp->local_count = 0;
+    return TRI_OK;
 }
 
 /* --- before the update ---------------------------------------------------------------------- */

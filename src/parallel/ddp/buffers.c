@@ -1,6 +1,6 @@
 /*
- * buffers.c - running statistics: before a synchronised forward all ranks get rank 0's. They lie
- * together in the group's arena, so that this is one broadcast.
+ * buffers.c - running statistics: before a synchronised forward in training all ranks get rank 0's.
+ * They lie together in the group's arena, so that this is one broadcast.
  */
 #include "base/alloc.h"
 #include "base/dtype.h"

@@ -42,53 +42,6 @@ static tri_status join_group(trii_ddp *ddp)
     return TRI_OK;
 }
 
-/* A tensor that stands under several names travels once. */
-static bool is_listed(const trii_ddp *ddp, const tri_tensor *tensor)
-{
-    for (int i = 0; i < ddp->n_params; i++)
-        if (ddp->params[i].tensor == tensor)
-            return true;
-    return false;
-}
-
-static tri_status list_params(trii_ddp *ddp)
-{
-    int64_t total = tri_module_state_count(ddp->net);
-    size_t n;
-
-    for (int64_t i = 0; i < total; i++) {
-        tri_state_entry entry = tri_module_state(ddp->net, i);
-
-        ddp->n_params += entry.parameter && entry.tensor->requires_grad;
-    }
-    if (ddp->n_params == 0)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "ddp: no parameter requires a gradient");
-    n = (size_t)ddp->n_params;
-    ddp->params = trii_alloc(n, sizeof(*ddp->params), "ddp parameters");
-    ddp->observed = trii_alloc(n, sizeof(*ddp->observed), "ddp order");
-    ddp->sequence = trii_alloc(n, sizeof(*ddp->sequence), "ddp order");
-    ddp->grad_of = trii_alloc(n, sizeof(*ddp->grad_of), "ddp gradients");
-    ddp->map = trii_alloc(n, 1, "ddp map");
-    if (ddp->params == NULL || ddp->observed == NULL || ddp->sequence == NULL ||
-        ddp->grad_of == NULL || ddp->map == NULL)
-        return TRI_ERR_NO_MEMORY;
-    ddp->n_params = 0;
-    for (int64_t i = 0; i < total; i++) {
-        tri_state_entry entry = tri_module_state(ddp->net, i);
-        trii_ddp_param *param = &ddp->params[ddp->n_params];
-
-        if (!entry.parameter || !entry.tensor->requires_grad || is_listed(ddp, entry.tensor))
-            continue;
-        if (entry.tensor->dtype != TRI_DTYPE_F32 && entry.tensor->dtype != TRI_DTYPE_F64)
-            return TRII_FAIL(TRI_ERR_UNSUPPORTED, "ddp: %s is %s", entry.name,
-                             tri_dtype_name(entry.tensor->dtype));
-        param->name = entry.name;
-        param->tensor = tri_tensor_ref(entry.tensor);
-        ddp->n_params++;
-    }
-    return TRI_OK;
-}
-
 static tri_status first_buckets(trii_ddp *ddp)
 {
     /* Gradients come out about in reverse order of use. */
@@ -104,8 +57,6 @@ static tri_status set_up(trii_ddp *ddp)
     if (st == TRI_OK)
         st = trii_ddp_broadcast_state(ddp);
     if (st == TRI_OK)
-        st = list_params(ddp);
-    if (st == TRI_OK)
         st = first_buckets(ddp);
     if (st == TRI_OK)
         st = trii_ddp_buffers_make(ddp);
@@ -113,16 +64,35 @@ static tri_status set_up(trii_ddp *ddp)
     ddp->unit[1] = tri_tensor_from(TRI_DTYPE_F64, NULL, 0, &(const double){1});
     for (int i = 0; i < 2 && st == TRI_OK; i++)
         st = tri_tensor_status(ddp->unit[i]);
+    return st;
+}
+
+static uint64_t new_id(void)
+{
+    static _Atomic uint32_t last_id;
+
+    return ++last_id;
+}
+
+/* Parameters were unfrozen: all ranks make their buckets anew. Collective. */
+static tri_status relist(trii_ddp *ddp)
+{
+    trii_step *step = trii_step_current();
+    tri_status st = step != NULL ? trii_step_run(step) : TRI_ERR_NO_MEMORY;
+
+    if (st == TRI_OK)
+        st = trii_ddp_compare(ddp, false, true);
+    if (st == TRI_OK)
+        st = trii_ddp_params_list(ddp);
     if (st < 0)
         return st;
-    for (int i = 0; i < ddp->n_params; i++)
-        ddp->params[i].tensor->grad_hook = &ddp->hook;
-    return TRI_OK;
+    ddp->id = new_id(); /* the plans of before had other buckets */
+    ddp->has_observed = ddp->rebuilt = ddp->any_layout = false;
+    return first_buckets(ddp);
 }
 
 tri_module *tri_ddp(tri_module *own_net, const tri_ddp_options *opt)
 {
-    static _Atomic uint32_t last_id;
     tri_module *model = tri_module_create(&ddp_class);
     trii_ddp *ddp = ddp_of(model);
     tri_status st;
@@ -136,15 +106,23 @@ tri_module *tri_ddp(tri_module *own_net, const tri_ddp_options *opt)
                                  .settle = trii_ddp_settle,
                                  .failed = step_failed};
     ddp->options = opt != NULL ? *opt : (tri_ddp_options){0};
-    ddp->id = ++last_id;
+    ddp->id = new_id();
     ddp->net = trii_module_adopt(model, "", own_net);
     st = tri_module_status(model);
     if (st == TRI_OK)
         st = trii_module_flatten(ddp->net);
     if (st == TRI_OK)
         st = join_group(ddp);
+    if (st == TRI_OK && ddp->group == NULL)
+        ddp->hook = (trii_grad_hook){.attach = trii_ddp_count_alone, .failed = step_failed};
+    if (st == TRI_OK)
+        st = trii_ddp_params_watch(ddp);
+    if (st == TRI_OK)
+        st = trii_ddp_params_list(ddp);
     if (st == TRI_OK && ddp->group != NULL)
         st = set_up(ddp);
+    if (st == TRI_OK)
+        trii_ddp_params_hook(ddp);
     if (st < 0) {
         (void)TRII_FAIL_CTX(st, "tri_ddp");
         trii_module_fail(model, st);
@@ -156,23 +134,12 @@ static void ddp_destroy(tri_module *self)
 {
     trii_ddp *ddp = self->data;
 
-    for (int i = 0; i < ddp->n_params && ddp->params != NULL; i++) {
-        tri_tensor *tensor = ddp->params[i].tensor;
-
-        if (tensor != NULL && tensor->grad_hook == &ddp->hook)
-            tensor->grad_hook = NULL;
-        tri_tensor_unref(tensor);
-    }
     trii_ddp_buckets_free(ddp);
     trii_ddp_buffers_free(ddp);
     trii_travels_free(ddp->headers);
     tri_tensor_unref(ddp->unit[0]);
     tri_tensor_unref(ddp->unit[1]);
-    trii_free(ddp->params);
-    trii_free(ddp->observed);
-    trii_free(ddp->sequence);
-    trii_free(ddp->grad_of);
-    trii_free(ddp->map);
+    trii_ddp_params_free(ddp);
     tri_group_unref(ddp->group);
 }
 
@@ -184,7 +151,7 @@ static void step_failed(trii_grad_hook *hook, const trii_step *step, const char 
     trii_ddp *ddp = (trii_ddp *)hook;
 
     trii_ddp_take_back(ddp, step);
-    if (ddp->open_step == step->generation)
+    if (ddp->group != NULL && ddp->open_step == step->generation)
         tri_group_abort(ddp->group, why);
 }
 
@@ -203,15 +170,17 @@ static tri_status open_pass(trii_ddp *ddp)
     return st;
 }
 
-/* What comes before the network's own forward on a synchronised pass. */
-static tri_status before_forward(trii_ddp *ddp, bool training)
+/* What comes before the network's own forward in training. */
+static tri_status before_forward(trii_ddp *ddp)
 {
     trii_step *step;
     tri_status st = TRI_OK;
 
     if (ddp->no_sync > 0)
         return TRI_OK;
-    if (ddp->has_observed && !ddp->rebuilt && training) {
+    if (trii_ddp_params_grew(ddp))
+        st = relist(ddp);
+    if (st == TRI_OK && ddp->has_observed && !ddp->rebuilt) {
         step = trii_step_current();
         st = step != NULL ? trii_step_run(step) : TRI_ERR_NO_MEMORY;
         if (st == TRI_OK)
@@ -222,7 +191,7 @@ static tri_status before_forward(trii_ddp *ddp, bool training)
         st = step != NULL ? trii_ddp_buffers_record(ddp, step) : TRI_ERR_NO_MEMORY;
         ddp->buffers_stale = false;
     }
-    if (st == TRI_OK && training)
+    if (st == TRI_OK)
         st = open_pass(ddp);
     return st;
 }
@@ -232,15 +201,15 @@ static void ddp_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_t
 {
     trii_ddp *ddp = self->data;
 
-    if (ddp->group != NULL) {
-        tri_status st = before_forward(ddp, self->training);
+    if (ddp->group != NULL && self->training) {
+        tri_status st = before_forward(ddp);
 
         if (st < 0) {
             for (int i = 0; i < n_out; i++)
                 out[i] = trii_forward_failed(st);
             return;
         }
-        ddp->buffers_stale = ddp->buffers_stale || self->training;
+        ddp->buffers_stale = true;
     }
     tri_forward_n(ddp->net, in, n_in, out, n_out);
 }
@@ -296,9 +265,32 @@ tri_status tri_ddp_verify(tri_module *model, bool buffers)
     if (st < 0)
         return st;
     if (ddp == NULL)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "ddp_verify: the module is no tri_ddp");
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "ddp_verify: the module was not made by tri_ddp");
     if (ddp->group == NULL)
         return TRI_OK;
     st = tri_run();
     return st == TRI_OK ? trii_ddp_compare(ddp, true, buffers) : st;
+}
+
+tri_status tri_ddp_sync_buffers(tri_module *model)
+{
+    trii_ddp *ddp = ddp_of(model);
+    trii_step *step = trii_step_current();
+    tri_status st = tri_module_status(model);
+
+    if (st < 0)
+        return st;
+    if (ddp == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "ddp_sync_buffers: the module was not made by tri_ddp");
+    if (step == NULL)
+        return TRI_ERR_NO_MEMORY;
+    st = trii_step_run(step);
+    if (st < 0 || ddp->group == NULL)
+        return st;
+    st = trii_ddp_buffers_record(ddp, step);
+    if (st == TRI_OK)
+        st = trii_step_run(step);
+    ddp->buffers_stale = ddp->buffers_stale && st < 0;
+    return st;
 }

@@ -2,11 +2,12 @@
  * ddp.h - the inside of data-parallel training, for the files of this folder.
  *
  *   ddp.c      the module: options, construction, forward, no_sync, the stop vote
+ *   params.c   which parameters are averaged
  *   agree.c    ranks compare their models; rank 0's state to all
  *   buckets.c  where gradients lie: storages in the group's arena, their order, the rebuild
  *   attach.c   what tri_backward gets to record: the header, one collective per bucket
  *   travel.c   the recorded collectives while they run
- *   buffers.c  rank 0's buffers to all before a forward
+ *   buffers.c  rank 0's buffers to all before a forward in training
  *
  * How the average is made. With c_r samples on rank r and N = sum of c_r, the gradient of the mean
  * over all samples is sum of (c_r / N) g_r. A header (two 8-byte sums: samples; stop votes and
@@ -36,12 +37,19 @@ typedef struct trii_ddp_bucket trii_ddp_bucket;
 #define TRII_DDP_ITEMS 63
 
 typedef struct trii_ddp_param {
-    const char *name; /* the module's */
-    tri_tensor *tensor;
+    const char *name;   /* the module's */
+    tri_tensor *tensor; /* borrowed from its trii_ddp_watched */
     trii_ddp_bucket *bucket;
     size_t offset, bytes; /* of its place in the bucket */
     bool used_here;       /* by the last synchronised backward */
 } trii_ddp_param;
+
+/* A parameter of the network, whether it is trained or not. */
+typedef struct trii_ddp_watched {
+    const char *name;   /* the module's */
+    tri_tensor *tensor; /* a reference is held */
+    bool listed;        /* among ddp->params, for good */
+} trii_ddp_watched;
 
 /* One recorded collective, from recording until it is done. */
 typedef enum trii_travel_state {
@@ -99,11 +107,13 @@ typedef struct trii_ddp_buffer {
 
 struct trii_ddp {
     trii_grad_hook hook; /* first */
-    tri_group *group;    /* a reference; NULL = one rank, and nothing below is used */
+    tri_group *group;    /* a reference; NULL = one rank, which only counts its samples */
     int rank, size;
     uint64_t id; /* unique in the process: part of plans' identity */
     tri_ddp_options options;
     tri_module *net;
+    trii_ddp_watched *watched;
+    int n_watched;
     trii_ddp_param *params;
     int n_params;
     trii_ddp_bucket *buckets; /* in the order in which they are sent */
@@ -139,7 +149,7 @@ struct trii_ddp {
     struct {
         uint64_t generation; /* of the step, 0 = nothing is kept */
         int32_t first_node;  /* of the segment */
-        int64_t local_count;
+        int64_t local_count, sample_count;
         bool vote_stop, unsettled;
     } before;
 };
@@ -158,7 +168,21 @@ tri_status trii_ddp_buckets_make(trii_ddp *ddp, const int *order) TRI_MUST_CHECK
 tri_status trii_ddp_buckets_rebuild(trii_ddp *ddp) TRI_MUST_CHECK;
 void trii_ddp_buckets_free(trii_ddp *ddp);
 
+/* params.c. */
+tri_status trii_ddp_params_watch(trii_ddp *ddp) TRI_MUST_CHECK;
+/* Fills params with those that require a gradient, and those that did; the lists start anew. */
+tri_status trii_ddp_params_list(trii_ddp *ddp) TRI_MUST_CHECK;
+void trii_ddp_params_hook(trii_ddp *ddp);
+/* Whether one that is not listed requires a gradient by now. */
+bool trii_ddp_params_grew(const trii_ddp *ddp);
+bool trii_ddp_params_have_grads(const trii_ddp *ddp);
+const char *trii_ddp_param_name(const trii_ddp *ddp, const tri_tensor *tensor);
+void trii_ddp_params_free(trii_ddp *ddp);
+
 /* attach.c: the hook's functions. */
+/* attach of a world of one. */
+tri_status trii_ddp_count_alone(trii_grad_hook *hook, trii_step *step, tri_tensor *const *params,
+                                trii_vid *grads, int n, int64_t count);
 tri_status trii_ddp_seed(trii_grad_hook *hook, trii_step *step, tri_dtype dtype, int64_t count,
                          trii_vid *seed_out);
 tri_status trii_ddp_attach(trii_grad_hook *hook, trii_step *step, tri_tensor *const *params,

@@ -71,8 +71,142 @@ static void a_bad_micro_batch_leaves_nothing_behind(void **state)
     assert_true(with[0].hash == without[0].hash);
 }
 
+/* Alone or not, the loop is the same. */
+static void a_world_of_one_counts_its_samples(void **state)
+{
+    tri_module *model = tri_ddp(mlp(1), NULL);
+    tri_optimizer *opt = tri_sgd(model, 0.1, NULL);
+
+    (void)state;
+    make_data();
+    CHECK_OK(tri_module_status(model));
+    assert_int_equal(tri_ddp_sample_count(model), 0);
+    CHECK_OK(micro_batch(model, 0, 5, false, false));
+    CHECK_OK(tri_optimizer_step(opt));
+    CHECK_OK(tri_step_end_status());
+    assert_int_equal(tri_ddp_sample_count(model), 5);
+    CHECK_OK(micro_batch(model, 0, 4, true, false));
+    CHECK_OK(micro_batch(model, 4, 4, true, true)); /* fails, and does not count */
+    CHECK_OK(micro_batch(model, 8, 3, false, false));
+    CHECK_OK(tri_optimizer_step(opt));
+    CHECK_OK(tri_step_end_status());
+    assert_int_equal(tri_ddp_sample_count(model), 7);
+    CHECK_OK(micro_batch(model, 0, 5, false, true));
+    assert_int_equal(tri_ddp_sample_count(model), 7);
+    CHECK_OK(micro_batch(model, 0, 2, true, false));
+    tri_optimizer_zero_grad(opt); /* thrown away */
+    CHECK_OK(micro_batch(model, 0, 6, false, false));
+    CHECK_OK(tri_step_end_status());
+    assert_int_equal(tri_ddp_sample_count(model), 6);
+    CHECK_OK(tri_ddp_sync_buffers(model));
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(model);
+    tri_finalize();
+}
+
+/* --- frozen, and later not ------------------------------------------------------------------ */
+
+static void freeze(tri_module *net, bool on)
+{
+    tri_requires_grad(tri_module_find(net, "0.weight"), !on);
+    tri_requires_grad(tri_module_find(net, "0.bias"), !on);
+}
+
+/* The first layer is frozen for three steps, and trained for three more. */
+static tri_status fine_tune(rank *r)
+{
+    tri_module *net = mlp(1), *model;
+    int n = ROWS / r->size;
+    tri_tensor *x = rows_of(x_data, IN, r->index * n, n),
+               *y = rows_of(y_data, OUT, r->index * n, n);
+    tri_optimizer *opt;
+
+    freeze(net, true);
+    model = tri_ddp(net, &(tri_ddp_options){.group = r->group, .bucket_cap_bytes = 200});
+    opt = tri_sgd(model, 0.1, &(tri_sgd_options){.momentum = 0.9});
+    for (int step = 0; step < 6; step++) {
+        if (step == 3)
+            freeze(net, false);
+        tri_backward(tri_mse_loss(tri_forward(model, x), y));
+        TRY(tri_optimizer_step(opt));
+        TRY(tri_step_end_status());
+        TRY(tri_ddp_verify(model, true));
+    }
+    TRY(take_weights(r, model));
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(model);
+    return TRI_OK;
+}
+
+static void a_parameter_that_is_unfrozen_is_averaged(void **state)
+{
+    static rank one[1], ranks[3];
+
+    (void)state;
+    make_data();
+    run_ranks(one, 1, fine_tune, NULL);
+    check_ranks(one, 1);
+    for (int size = 2; size <= 3; size++) {
+        run_ranks(ranks, size, fine_tune, NULL);
+        check_ranks(ranks, size);
+        for (int i = 0; i < one[0].n_weights; i++)
+            assert_true(fabs(ranks[0].weights[i] - one[0].weights[i]) < 1e-12);
+    }
+}
+
+/* Rank 1 forgets to, or unfreezes when forward has begun. */
+static tri_status unfreeze_wrongly(rank *r)
+{
+    const bool *late = r->arg;
+    tri_module *net = mlp(1), *model;
+    tri_tensor *x = rows_of(x_data, IN, 0, 4), *y = rows_of(y_data, OUT, 0, 4), *loss;
+    tri_optimizer *opt;
+    tri_status st;
+
+    freeze(net, true);
+    model = tri_ddp(net, &(tri_ddp_options){.group = r->group});
+    opt = tri_sgd(model, 0.1, NULL);
+    if (!*late && r->index == 0)
+        freeze(net, false);
+    loss = tri_mse_loss(tri_forward(model, x), y);
+    if (*late) {
+        freeze(net, false);
+        loss = tri_add(loss, tri_sum(tri_module_find(net, "0.weight"), NULL, 0, false));
+    }
+    tri_backward(loss);
+    st = tri_optimizer_step(opt);
+    snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
+    tri_step_end();
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(model);
+    return st;
+}
+
+static void unfreezing_on_one_rank_or_too_late_is_an_error(void **state)
+{
+    static rank ranks[2];
+
+    (void)state;
+    make_data();
+    run_ranks(ranks, 2, unfreeze_wrongly, &(const bool){false});
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(ranks[i].status, TRI_ERR_MISMATCH);
+    run_ranks(ranks, 2, unfreeze_wrongly, &(const bool){true});
+    for (int i = 0; i < 2; i++) {
+        assert_true(ranks[i].status < 0);
+        assert_non_null(strstr(ranks[i].line, "ddp: 0.weight requires a gradient only since this"));
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_bad_micro_batch_leaves_nothing_behind),
+    cmocka_unit_test(a_world_of_one_counts_its_samples),
+    cmocka_unit_test(a_parameter_that_is_unfrozen_is_averaged),
+    cmocka_unit_test(unfreezing_on_one_rank_or_too_late_is_an_error),
 };
 
 TEST_MAIN(tests)

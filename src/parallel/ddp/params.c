@@ -1,0 +1,140 @@
+/*
+ * params.c - which parameters are averaged: those that require a gradient. All others are watched,
+ * since one that is unfrozen later must not be trained on each rank alone: before the next
+ * synchronised forward it gets its place in the buckets, on all ranks.
+ */
+#include "base/alloc.h"
+#include "base/err.h"
+#include "parallel/ddp/ddp.h"
+
+/* A tensor that stands under several names travels once. */
+static bool is_watched(const trii_ddp *ddp, const tri_tensor *tensor)
+{
+    for (int i = 0; i < ddp->n_watched; i++)
+        if (ddp->watched[i].tensor == tensor)
+            return true;
+    return false;
+}
+
+tri_status trii_ddp_params_watch(trii_ddp *ddp)
+{
+    int64_t total = tri_module_state_count(ddp->net);
+
+    ddp->watched = trii_alloc((size_t)total, sizeof(*ddp->watched), "ddp parameters");
+    if (ddp->watched == NULL)
+        return TRI_ERR_NO_MEMORY;
+    for (int64_t i = 0; i < total; i++) {
+        tri_state_entry entry = tri_module_state(ddp->net, i);
+
+        if (!entry.parameter || is_watched(ddp, entry.tensor))
+            continue;
+        ddp->watched[ddp->n_watched++] =
+            (trii_ddp_watched){.name = entry.name, .tensor = tri_tensor_ref(entry.tensor)};
+    }
+    return TRI_OK;
+}
+
+static tri_status count_trained(const trii_ddp *ddp, int *n_out)
+{
+    *n_out = 0;
+    for (int i = 0; i < ddp->n_watched; i++) {
+        const trii_ddp_watched *w = &ddp->watched[i];
+
+        if (!w->listed && !w->tensor->requires_grad)
+            continue;
+        if (w->tensor->dtype != TRI_DTYPE_F32 && w->tensor->dtype != TRI_DTYPE_F64)
+            return TRII_FAIL(TRI_ERR_UNSUPPORTED, "ddp: %s is %s", w->name,
+                             tri_dtype_name(w->tensor->dtype));
+        ++*n_out;
+    }
+    return *n_out > 0 ? TRI_OK
+                      : TRII_FAIL(TRI_ERR_INVALID_ARG, "ddp: no parameter requires a gradient");
+}
+
+static void free_lists(trii_ddp *ddp)
+{
+    trii_free(ddp->params);
+    trii_free(ddp->observed);
+    trii_free(ddp->sequence);
+    trii_free(ddp->grad_of);
+    trii_free(ddp->map);
+    ddp->params = NULL;
+    ddp->observed = ddp->sequence = NULL;
+    ddp->grad_of = NULL;
+    ddp->map = NULL;
+    ddp->n_params = 0;
+}
+
+tri_status trii_ddp_params_list(trii_ddp *ddp)
+{
+    int count = 0;
+    size_t n;
+    tri_status st = count_trained(ddp, &count);
+
+    if (st < 0)
+        return st;
+    free_lists(ddp);
+    n = (size_t)count;
+    ddp->params = trii_alloc(n, sizeof(*ddp->params), "ddp parameters");
+    ddp->observed = trii_alloc(n, sizeof(*ddp->observed), "ddp order");
+    ddp->sequence = trii_alloc(n, sizeof(*ddp->sequence), "ddp order");
+    ddp->grad_of = trii_alloc(n, sizeof(*ddp->grad_of), "ddp gradients");
+    ddp->map = trii_alloc(n, 1, "ddp map");
+    if (ddp->params == NULL || ddp->observed == NULL || ddp->sequence == NULL ||
+        ddp->grad_of == NULL || ddp->map == NULL) {
+        free_lists(ddp);
+        return TRI_ERR_NO_MEMORY;
+    }
+    for (int i = 0; i < ddp->n_watched; i++) {
+        trii_ddp_watched *w = &ddp->watched[i];
+
+        if (!w->listed && !w->tensor->requires_grad)
+            continue;
+        w->listed = true;
+        ddp->params[ddp->n_params++] = (trii_ddp_param){.name = w->name, .tensor = w->tensor};
+    }
+    return TRI_OK;
+}
+
+void trii_ddp_params_hook(trii_ddp *ddp)
+{
+    for (int i = 0; i < ddp->n_watched; i++)
+        ddp->watched[i].tensor->grad_hook = &ddp->hook;
+}
+
+bool trii_ddp_params_grew(const trii_ddp *ddp)
+{
+    for (int i = 0; i < ddp->n_watched; i++)
+        if (TRII_UNLIKELY(!ddp->watched[i].listed && ddp->watched[i].tensor->requires_grad))
+            return true;
+    return false;
+}
+
+bool trii_ddp_params_have_grads(const trii_ddp *ddp)
+{
+    for (int i = 0; i < ddp->n_watched; i++)
+        if (ddp->watched[i].tensor->has_grad)
+            return true;
+    return false;
+}
+
+const char *trii_ddp_param_name(const trii_ddp *ddp, const tri_tensor *tensor)
+{
+    for (int i = 0; i < ddp->n_watched; i++)
+        if (ddp->watched[i].tensor == tensor)
+            return ddp->watched[i].name;
+    return "?";
+}
+
+void trii_ddp_params_free(trii_ddp *ddp)
+{
+    for (int i = 0; i < ddp->n_watched; i++) {
+        tri_tensor *tensor = ddp->watched[i].tensor;
+
+        if (tensor->grad_hook == &ddp->hook)
+            tensor->grad_hook = NULL;
+        tri_tensor_unref(tensor);
+    }
+    trii_free(ddp->watched);
+    free_lists(ddp);
+}
