@@ -12,7 +12,9 @@
  * Both are `tri_tensor *`. Functions that return one never return NULL: on failure the handle
  * carries the error (the call, the shapes, the source line), operations on it return it on,
  * and whoever needs the value gets it as a status. A step is recorded by one thread; step
- * tensors of another thread are refused with an error.
+ * tensors of another thread are refused with an error. A persistent tensor is part of one step at a
+ * time: from its first use in a step until tri_step_end other threads' use of it is refused as well
+ * (STATE, naming both threads).
  *
  * Layout is plain row-major (C order) wherever a user can see it.
  */

@@ -18,7 +18,9 @@ typedef struct backward {
     trii_step *step;
     int32_t *grads; /* of each value that was there when it began: UNREACHED, REACHED or a value */
     int32_t n_values;
-    int64_t count;
+    int64_t count;               /* samples; -1 = not known yet */
+    struct trii_grad_hook *next; /* of the tensors that are collected next */
+    bool more;
 } backward;
 
 /* The persistent tensor whose gradient this value's gradient is, or NULL. */
@@ -147,19 +149,26 @@ static tri_status add_found(trii_step *s, found *f, int at, trii_vid grad)
     return trii_record_values(s, &trii_op_add, terms, 2, NULL, &f->grads[at]);
 }
 
-/* The tensors of this hook, first use first; adds what their gradients held before. */
+/* The tensors of this hook, first use first; adds what their gradients held before. Says whether
+ * there are others, and the hook of the first of them. */
 static tri_status collect(backward *b, const struct trii_grad_hook *hook, found *f)
 {
     trii_step *s = b->step;
 
     f->n = 0;
+    b->more = false;
     for (int32_t v = 0; v < b->n_values; v++) {
-        tri_tensor *tensor = owner_of(&s->values[v]);
+        tri_tensor *tensor = b->grads[v] >= 0 ? owner_of(&s->values[v]) : NULL;
         tri_status status;
         int at;
 
-        if (b->grads[v] < 0 || tensor == NULL || tensor->grad_hook != hook)
+        if (tensor == NULL)
             continue;
+        if (tensor->grad_hook != hook) {
+            b->next = b->more ? b->next : tensor->grad_hook;
+            b->more = true;
+            continue;
+        }
         at = place_of(f, tensor);
         status = at >= 0 ? add_found(s, f, at, b->grads[v]) : trii_grad_prepare(tensor);
         if (at < 0 && status == TRI_OK && tensor->has_grad) {
@@ -181,23 +190,9 @@ static tri_status collect(backward *b, const struct trii_grad_hook *hook, found 
     return TRI_OK;
 }
 
-/* The first hook that still has gradients to attach. */
-static bool next_hook(const backward *b, struct trii_grad_hook **hook_out)
-{
-    for (int32_t v = 0; v < b->n_values; v++) {
-        const tri_tensor *tensor = owner_of(&b->step->values[v]);
-
-        if (b->grads[v] >= 0 && tensor != NULL) {
-            *hook_out = tensor->grad_hook;
-            return true;
-        }
-    }
-    return false;
-}
-
 static tri_status attach_all(backward *b)
 {
-    struct trii_grad_hook *hook = NULL;
+    struct trii_grad_hook *hook = b->next;
     trii_recorder *r = trii_recorder_of(b->step);
     void *array = r->found;
     found f;
@@ -212,9 +207,9 @@ static tri_status attach_all(backward *b)
         trii_grow(&array, &r->cap_found_grads, b->n_values, sizeof(*r->found_grads), "gradients");
     r->found_grads = array;
     f = (found){r->found, r->found_grads, 0};
-    while (status == TRI_OK && next_hook(b, &hook)) {
+    for (b->more = true; status == TRI_OK && b->more; hook = b->next) {
         status = collect(b, hook, &f);
-        if (status == TRI_OK && hook != NULL)
+        if (status == TRI_OK && hook != NULL && f.n > 0)
             status = hook->attach(hook, b->step, f.tensors, f.grads, f.n, b->count);
         if (status == TRI_OK)
             status = bind_grads(b, &f);
@@ -228,20 +223,24 @@ static tri_status seed_of(backward *b, trii_vid loss)
     trii_type type = b->step->values[loss].type;
     tri_dtype dtype = type.dtype;
     struct trii_grad_hook *hook = NULL;
-    bool first = true, same = true;
+    bool same = true, counted = false;
     trii_vid seed = TRII_NO_VALUE;
     trii_attrs attrs;
     tri_status status = TRI_OK;
 
     for (int32_t v = 0; v < b->n_values; v++) {
-        const tri_tensor *tensor = owner_of(&b->step->values[v]);
+        const tri_tensor *tensor = b->grads[v] == REACHED ? owner_of(&b->step->values[v]) : NULL;
 
-        if (b->grads[v] != REACHED || tensor == NULL)
+        if (tensor == NULL)
             continue;
-        same = same && (first || tensor->grad_hook == hook);
+        same = same && (!b->more || tensor->grad_hook == hook);
         hook = tensor->grad_hook;
-        first = false;
+        b->next = b->more ? b->next : hook;
+        b->more = true;
+        counted = counted || hook != NULL;
     }
+    if (counted && b->count < 0)
+        b->count = trii_samples_under(b->step, loss, b->grads, b->grads + b->n_values);
     if (dtype == TRI_DTYPE_BF16)
         type.dtype = TRI_DTYPE_F32; /* and is rounded at last */
     if (same && hook != NULL && hook->seed != NULL)
@@ -255,18 +254,6 @@ static tri_status seed_of(backward *b, trii_vid loss)
         status = trii_rec_expand(b->step, seed, type.shape, type.ndim, &seed);
     }
     return status == TRI_OK ? trii_rec_cast(b->step, seed, dtype, &b->grads[loss]) : status;
-}
-
-/* Whether anybody asks for the count. */
-static bool is_hooked(const backward *b)
-{
-    for (int32_t v = 0; v < b->n_values; v++) {
-        const tri_tensor *tensor = owner_of(&b->step->values[v]);
-
-        if (b->grads[v] == REACHED && tensor != NULL && tensor->grad_hook != NULL)
-            return true;
-    }
-    return false;
 }
 
 static tri_status check_loss(trii_step *s, tri_tensor *loss, trii_vid *id)
@@ -311,8 +298,6 @@ static tri_status backward_on(trii_step *s, tri_tensor *loss, int64_t count)
     if (s->values[id].state == TRII_VALUE_PENDING)
         s->values[id].keep = true;
     mark(&b, id);
-    if (count < 0)
-        b.count = is_hooked(&b) ? trii_samples_under(s, id, b.grads, b.grads + b.n_values) : 1;
     status = seed_of(&b, id);
     for (int32_t n = s->values[id].node; n >= 0 && status == TRI_OK; n--)
         status = node_backward(&b, n);
@@ -373,6 +358,7 @@ void tri_requires_grad(tri_tensor *tensor, bool on)
 {
     trii_recorder *r = trii_recorder_mine();
     trii_step *step;
+    uint64_t mark;
 
     if (tensor == NULL || (!trii_is_handle(tensor) && tensor->status != TRI_OK))
         return; /* whoever uses the tensor gets its error */
@@ -385,8 +371,9 @@ void tri_requires_grad(tri_tensor *tensor, bool on)
         return;
     }
     tensor->requires_grad = on;
-    if (r != NULL && r->active && tensor->step_generation == r->step.generation)
-        r->step.values[tensor->step_value].requires_grad = on;
+    mark = atomic_load_explicit(&tensor->mark, memory_order_relaxed);
+    if (r != NULL && r->active && mark >> TRII_INDEX_BITS == r->step.generation)
+        r->step.values[mark & TRII_INDEX_MASK].requires_grad = on;
 }
 
 void tri_no_grad_begin(void)

@@ -23,26 +23,20 @@ static tri_status no_step(void)
     return TRI_ERR_NO_MEMORY; /* the line is there already */
 }
 
-/* The tensor's current value in this step, or NO_VALUE if the step does not know it. */
-static trii_vid known_value(const trii_step *step, const tri_tensor *tensor)
-{
-    return tensor->step_generation == step->generation ? tensor->step_value : TRII_NO_VALUE;
-}
-
 /* Recorded work keeps the old contents: they leave the tensor, which gets storage of its own. */
 static tri_status detach(trii_step *step, tri_tensor *tensor)
 {
-    trii_vid id = known_value(step, tensor);
+    trii_vid id;
     trii_value *value;
     trii_storage *fresh = NULL;
-    tri_status status;
+    tri_status status = trii_known_value(step, tensor, &id);
 
-    if (id == TRII_NO_VALUE)
-        return TRI_OK;
+    if (status != TRI_OK || id == TRII_NO_VALUE)
+        return status;
     value = &step->values[id];
     if (value->state == TRII_VALUE_READY && value->leaf != NULL && !value->used)
         return TRI_OK;
-    tensor->step_generation = 0;
+    trii_unclaim(step, tensor);
     if (value->bound == tensor && value->state == TRII_VALUE_PENDING) {
         trii_vid before = value->replaces;
 
@@ -123,8 +117,12 @@ static tri_status make_readable(trii_step *step, tri_tensor *tensor, trii_value 
 
     if (tensor == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "the tensor is NULL");
-    if (!trii_is_handle(tensor) && known_value(step, tensor) == TRII_NO_VALUE &&
-        tensor->status == TRI_OK) {
+    if (!trii_is_handle(tensor) && tensor->status == TRI_OK) {
+        status = trii_known_value(step, tensor, &id);
+        if (status != TRI_OK)
+            return status;
+    }
+    if (!trii_is_handle(tensor) && id == TRII_NO_VALUE && tensor->status == TRI_OK) {
         /* nothing recorded touches it: no need to become part of the step */
         *value_out = (trii_value){.leaf = tensor};
         value_out->type.dtype = tensor->dtype;

@@ -35,19 +35,26 @@ static void mend(tri_tensor *grad)
     grad->why = NULL;
 }
 
-static tri_status note(trii_recorder *r, tri_tensor *tensor)
+static TRII_NOINLINE tri_status grow(trii_recorder *r)
 {
     void *array = r->changes;
-    trii_vid id;
+    tri_status status =
+        trii_grow(&array, &r->cap_changes, r->n_changes + 1, sizeof(*r->changes), "gradients");
+
+    r->changes = array;
+    return status;
+}
+
+static tri_status note(trii_recorder *r, tri_tensor *tensor)
+{
     tri_status status = TRI_OK;
+    trii_vid id;
 
     /* The step holds what it has read, until it ends. */
-    if (TRII_UNLIKELY(tensor->step_generation != r->step.generation))
+    if (TRII_UNLIKELY(!trii_is_known(&r->step, tensor)))
         status = trii_resolve(&r->step, tensor, &id);
-    if (status == TRI_OK)
-        status =
-            trii_grow(&array, &r->cap_changes, r->n_changes + 1, sizeof(*r->changes), "gradients");
-    r->changes = array;
+    if (status == TRI_OK && TRII_UNLIKELY(r->n_changes == r->cap_changes))
+        status = grow(r);
     if (status == TRI_OK)
         r->changes[r->n_changes++] = (trii_grad_change){tensor, tensor->has_grad};
     return status;

@@ -14,57 +14,29 @@
 #include "base/alloc.h"
 #include "graph/recorder.h"
 
-#define INDEX_BITS 24
-#define INDEX_MASK ((UINT64_C(1) << INDEX_BITS) - 1)
-#define LIVE_STEPS 256
-
-/* Generations of the steps that threads are recording: only to word an error. */
-static atomic_uint_fast64_t live[LIVE_STEPS];
-
 tri_tensor *trii_handle(trii_step *step, trii_vid value)
 {
-    uint64_t word = step->generation << (INDEX_BITS + 1) | (uint64_t)(uint32_t)value << 1 | 1;
+    uint64_t word = step->generation << (TRII_INDEX_BITS + 1) | (uint64_t)(uint32_t)value << 1 | 1;
 
     return (tri_tensor *)(uintptr_t)word; // NOLINT: a handle is no address, see above
 }
 
 static uint64_t generation_of(const tri_tensor *tensor)
 {
-    return (uint64_t)(uintptr_t)tensor >> (INDEX_BITS + 1);
+    return (uint64_t)(uintptr_t)tensor >> (TRII_INDEX_BITS + 1);
 }
 
 static trii_vid index_of(const tri_tensor *tensor)
 {
-    return (trii_vid)((uint64_t)(uintptr_t)tensor >> 1 & INDEX_MASK);
-}
-
-void trii_handle_announce(trii_recorder *r)
-{
-    for (int i = 0; i < LIVE_STEPS && r->table_slot < 0; i++) {
-        uint_fast64_t expected = 0;
-
-        if (atomic_compare_exchange_strong(&live[i], &expected, r->step.generation))
-            r->table_slot = i;
-    }
-    if (r->table_slot >= 0)
-        atomic_store_explicit(&live[r->table_slot], r->step.generation, memory_order_relaxed);
-}
-
-void trii_handle_forget(trii_recorder *r)
-{
-    if (r->table_slot >= 0)
-        atomic_store(&live[r->table_slot], 0);
-    r->table_slot = -1;
+    return (trii_vid)((uint64_t)(uintptr_t)tensor >> 1 & TRII_INDEX_MASK);
 }
 
 static TRII_NOINLINE tri_status refuse(const tri_tensor *tensor)
 {
     uint64_t generation = generation_of(tensor);
 
-    for (int i = 0; i < LIVE_STEPS; i++) {
-        if (atomic_load_explicit(&live[i], memory_order_relaxed) == generation)
-            return TRII_FAIL(TRI_ERR_STATE, "this step tensor belongs to another thread's step");
-    }
+    if (trii_live_is(generation))
+        return TRII_FAIL(TRI_ERR_STATE, "this step tensor belongs to another thread's step");
     return TRII_FAIL(TRI_ERR_STATE,
                      "this step tensor's step has ended (tri_tensor_clone keeps a value longer)");
 }
@@ -77,6 +49,8 @@ static tri_status leaf_create(trii_step *step, tri_tensor *tensor, trii_vid *val
     if (tensor->status != TRI_OK)
         return TRII_FAIL(tensor->status, "%s", tensor->why);
     status = trii_step_reserve(step, 1);
+    if (status == TRI_OK)
+        status = trii_claim(step, tensor, step->n_values);
     if (status != TRI_OK)
         return status;
     value = trii_value_append(step);
@@ -87,24 +61,24 @@ static tri_status leaf_create(trii_step *step, tri_tensor *tensor, trii_vid *val
         value->type.shape[d] = tensor->shape[d];
     value->leaf = tri_tensor_ref(tensor);
     value->requires_grad = tensor->requires_grad;
-    tensor->step_generation = step->generation;
-    tensor->step_value = step->n_values - 1;
-    *value_out = tensor->step_value;
+    *value_out = step->n_values - 1;
     return TRI_OK;
 }
 
 tri_status trii_resolve(trii_step *step, tri_tensor *tensor, trii_vid *value_out)
 {
     trii_vid id;
+    uint64_t mark;
 
     if (trii_is_handle(tensor)) {
         id = index_of(tensor);
         if (TRII_UNLIKELY(generation_of(tensor) != step->generation || id >= step->n_values))
             return refuse(tensor);
-    } else if (tensor->step_generation == step->generation) {
-        id = tensor->step_value;
     } else {
-        return leaf_create(step, tensor, value_out);
+        mark = atomic_load_explicit(&tensor->mark, memory_order_relaxed);
+        if (mark >> TRII_INDEX_BITS != step->generation)
+            return leaf_create(step, tensor, value_out);
+        id = (trii_vid)(mark & TRII_INDEX_MASK);
     }
     if (TRII_UNLIKELY(step->values[id].state == TRII_VALUE_FAILED))
         return trii_failure_get(trii_recorder_of(step), &step->values[id]);

@@ -1,5 +1,5 @@
 /*
- * recorder.h - what step.c, handle.c, backward.c and contents.c share of a thread's recorder.
+ * recorder.h - what the files of this folder share of a thread's recorder.
  * Nobody else includes it.
  */
 #ifndef TRII_RECORDER_H
@@ -73,6 +73,10 @@ static inline trii_recorder *trii_recorder_of(trii_step *step)
 #define TRII_WORD_INPUT 0x80000000u
 #define TRII_WORD_ABSENT 0xffffffffu
 
+/* Handles and marks: the index of a value, and above it the generation of its step. */
+#define TRII_INDEX_BITS 24
+#define TRII_INDEX_MASK ((UINT64_C(1) << TRII_INDEX_BITS) - 1)
+
 /* This thread's recorder; NULL if it recorded nothing yet. */
 trii_recorder *trii_recorder_mine(void);
 tri_status trii_words_reserve(trii_recorder *r, size_t n);
@@ -92,13 +96,40 @@ tri_status trii_precision_fit(trii_step *step, const trii_graph_op *op, const tr
 /* Runs what pends if TRI_EAGER=1 and nothing defers it. */
 tri_status trii_step_eager(trii_step *step);
 /* Marks values unreadable that lie in the tensor's old contents. */
-void trii_value_release(trii_value *value);
+void trii_value_release(const trii_step *step, trii_value *value);
 /* Frees the host operations that their owners left. */
 void trii_orphans_free(trii_recorder *recorder);
 
-/* handle.c: makes the generation known to other threads' error messages. */
-void trii_handle_announce(trii_recorder *recorder);
-void trii_handle_forget(trii_recorder *recorder);
+/* claim.c: makes the step known to other threads' error messages. */
+void trii_live_announce(trii_recorder *recorder);
+void trii_live_forget(trii_recorder *recorder);
+bool trii_live_is(uint64_t generation);
+/* A tensor that is not becomes part of the step, as value `id`. STATE if it is of another thread's.
+ */
+tri_status trii_claim(trii_step *step, tri_tensor *tensor, trii_vid id);
+static inline bool trii_is_known(const trii_step *step, tri_tensor *tensor)
+{
+    return atomic_load_explicit(&tensor->mark, memory_order_relaxed) >> TRII_INDEX_BITS ==
+           step->generation;
+}
+/* Of a tensor that is part of this step: its contents are value `id` now; returns what they were.
+ */
+static inline trii_vid trii_mark_move(tri_tensor *tensor, trii_vid id)
+{
+    uint64_t mark = atomic_load_explicit(&tensor->mark, memory_order_relaxed);
+
+    atomic_store_explicit(&tensor->mark, (mark & ~TRII_INDEX_MASK) | (uint64_t)id,
+                          memory_order_relaxed);
+    return (trii_vid)(mark & TRII_INDEX_MASK);
+}
+/* Says that the tensor is part of this step. */
+tri_status trii_claim_refuse(uint64_t generation);
+/* Gives it back, if it is part of this step. */
+void trii_unclaim(const trii_step *step, tri_tensor *tensor);
+/* The tensor's current value in the step, or NO_VALUE if no step knows it; STATE if another
+ * thread's does. */
+tri_status trii_known_value(const trii_step *step, tri_tensor *tensor, trii_vid *value_out);
+
 /* Frees the messages of failed handles. */
 void trii_failures_clear(trii_recorder *recorder);
 /* The value's message becomes the error line; returns its status. */

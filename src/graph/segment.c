@@ -323,7 +323,7 @@ tri_status tri_step_end_status(void)
         trii_grads_revert(r, NULL); /* what was recorded after the failure */
     r->n_changes = 0;
     for (int32_t v = 0; v < s->n_values; v++)
-        trii_value_release(&s->values[v]);
+        trii_value_release(s, &s->values[v]);
     trii_orphans_free(r);
     trii_failures_clear(r);
     s->n_values = s->n_nodes = s->n_in_ids = 0;

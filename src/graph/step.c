@@ -28,10 +28,10 @@ static void recorder_free(void *arg)
         return;
     trii_grads_revert(r, NULL);
     for (int32_t v = 0; v < r->step.n_values; v++)
-        trii_value_release(&r->step.values[v]);
+        trii_value_release(&r->step, &r->step.values[v]);
     trii_orphans_free(r);
     trii_failures_clear(r);
-    trii_handle_forget(r);
+    trii_live_forget(r);
     trii_free(r->step.values);
     trii_free(r->step.nodes);
     trii_free(r->step.in_ids);
@@ -85,7 +85,7 @@ static void step_begin(trii_recorder *r)
     r->step.generation = atomic_fetch_add_explicit(&last_generation, 1, memory_order_relaxed) + 1;
     r->step.seed = atomic_load_explicit(&seed_now, memory_order_relaxed);
     r->step.rank = atomic_load_explicit(&rank_now, memory_order_relaxed);
-    trii_handle_announce(r);
+    trii_live_announce(r);
 }
 
 static TRII_NOINLINE trii_step *step_first(void)
@@ -254,14 +254,20 @@ trii_value *trii_value_append(trii_step *step)
     return value;
 }
 
-void trii_value_release(trii_value *value)
+static void release_tensor(const trii_step *step, tri_tensor *tensor)
+{
+    trii_unclaim(step, tensor);
+    tri_tensor_unref(tensor);
+}
+
+void trii_value_release(const trii_step *step, trii_value *value)
 {
     if (value->storage != NULL)
         trii_storage_unref(value->storage);
     if (value->leaf != NULL)
-        tri_tensor_unref(value->leaf);
+        release_tensor(step, value->leaf);
     if (value->bound != NULL)
-        tri_tensor_unref(value->bound);
+        release_tensor(step, value->bound);
     value->storage = NULL;
     value->leaf = NULL;
     value->bound = NULL;
@@ -589,10 +595,16 @@ tri_status trii_bind(trii_step *step, trii_vid id, tri_tensor *tensor)
             return status;
         value = &step->values[id];
     }
-    if (tensor->step_generation == step->generation) {
-        trii_value *old = &step->values[tensor->step_value];
+    if (!trii_is_known(step, tensor)) {
+        tri_status status = trii_claim(step, tensor, id);
 
-        before = tensor->step_value;
+        if (status != TRI_OK)
+            return status;
+    } else {
+        trii_value *old;
+
+        before = trii_mark_move(tensor, id);
+        old = &step->values[before];
         if (old->bound == tensor && old->state == TRII_VALUE_PENDING) {
             before = old->replaces;
             old->replaces = TRII_NO_VALUE;
@@ -603,7 +615,5 @@ tri_status trii_bind(trii_step *step, trii_vid id, tri_tensor *tensor)
     value->bound = tri_tensor_ref(tensor);
     value->replaces = before;
     value->requires_grad = tensor->requires_grad;
-    tensor->step_generation = step->generation;
-    tensor->step_value = id;
     return trii_step_eager(step);
 }

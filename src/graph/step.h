@@ -137,6 +137,7 @@ typedef struct trii_executor {
 void trii_executor_set(const trii_executor *executor); /* NULL: the registry's again */
 /* registry/train.c fills these, which the graph may not know: */
 extern const trii_executor *const trii_executor_default;
+int64_t trii_step_thread_id(void); /* the system's number of this thread */
 void trii_step_at_thread_exit(void (*release)(void *arg), void *arg); /* NULL: no longer */
 /* Node by node through the reference kernels; what TRI_EAGER=1 uses. */
 extern const trii_executor trii_executor_reference;

@@ -2,6 +2,8 @@
  * one thread alone gets. */
 #include <math.h>
 
+#include <trireme/nn.h>
+
 #include "base/alloc.h"
 #include "graph/step.h"
 #include "os/thread.h"
@@ -63,8 +65,156 @@ static void threads_do_not_disturb_each_other(void **state)
         assert_true(isfinite(alone.losses[k]));
 }
 
+/* --- one tensor, several threads ---------------------------------------------------------------
+ */
+
+static tri_tensor *table; /* f32 [2]: 1, 2 */
+
+static void make_table(void)
+{
+    table = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){2}, 1, (const float[]){1, 2});
+}
+
+typedef struct reader {
+    trii_thread thread;
+    tri_status status[4];
+    char line[512];
+    double sum;
+    int refused;
+} reader;
+
+/* Every way to touch it; each is the first of a step. */
+static void touch(void *arg)
+{
+    reader *r = arg;
+    float values[2] = {1, 2};
+    tri_tensor *sum = tri_sum(table, NULL, 0, false);
+
+    r->status[0] = tri_tensor_status(sum);
+    snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
+    if (r->status[0] == TRI_OK)
+        r->sum = tri_item(sum);
+    tri_step_end();
+    r->status[1] = tri_copy_out(table, values, sizeof(values));
+    tri_step_end();
+    r->status[2] = tri_copy_in(table, values, sizeof(values));
+    tri_step_end();
+    r->status[3] = tri_init_constant(table, 0) == TRI_OK
+                       ? tri_copy_in(table, values, sizeof(values))
+                       : TRI_ERR_STATE;
+    tri_step_end();
+}
+
+static reader touch_on_a_thread(void)
+{
+    reader r = {.sum = 0};
+
+    CHECK_OK(trii_thread_start(&r.thread, "reader", touch, &r));
+    trii_thread_join(&r.thread);
+    return r;
+}
+
+static void a_tensor_of_another_threads_step_is_refused(void **state)
+{
+    char mine[64];
+    reader r;
+
+    (void)state;
+    make_table();
+    snprintf(mine, sizeof(mine), "of the step of thread %lld, begun", (long long)trii_thread_id());
+    assert_float_equal(tri_item(tri_sum(table, NULL, 0, false)), 3, 0);
+    r = touch_on_a_thread(); /* our step has not ended */
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(r.status[i], TRI_ERR_STATE);
+    assert_non_null(strstr(r.line, "thread "));
+    assert_non_null(strstr(r.line, mine));
+    assert_non_null(strstr(r.line, "step_threads_test.c:"));
+    CHECK_OK(tri_step_end_status());
+    r = touch_on_a_thread(); /* one after the other */
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(r.status[i], TRI_OK);
+    assert_float_equal(r.sum, 3, 0);
+    assert_float_equal(tri_item(tri_sum(table, NULL, 0, false)), 3, 0);
+    CHECK_OK(tri_step_end_status());
+    tri_tensor_unref(table);
+}
+
+/* Also one that a step has written, and not only read. */
+static void a_tensor_that_a_step_writes_is_refused_too(void **state)
+{
+    trii_vid id = TRII_NO_VALUE;
+    tri_tensor *two = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){2}, 1, (const float[]){4, 5});
+    reader r;
+
+    (void)state;
+    make_table();
+    CHECK_OK(trii_resolve(trii_step_current(), tri_add(two, two), &id));
+    CHECK_OK(trii_bind(trii_step_current(), id, table));
+    r = touch_on_a_thread();
+    assert_int_equal(r.status[0], TRI_ERR_STATE);
+    CHECK_OK(tri_step_end_status());
+    r = touch_on_a_thread();
+    assert_int_equal(r.status[0], TRI_OK);
+    assert_float_equal(r.sum, 18, 0);
+    tri_tensor_unref(two);
+    tri_tensor_unref(table);
+}
+
+#define ROUNDS 300
+
+/* Adds 1 to both elements, again and again; who is refused tries again later. */
+static void hammer(void *arg)
+{
+    reader *r = arg;
+
+    for (int done = 0; done < ROUNDS && r->status[0] == TRI_OK;) {
+        trii_step *step = trii_step_current();
+        trii_vid id = TRII_NO_VALUE;
+        tri_tensor *next = tri_add_scalar(table, 1);
+        tri_status st = tri_tensor_status(next);
+
+        if (st == TRI_OK)
+            st = trii_resolve(step, next, &id);
+        if (st == TRI_OK)
+            st = trii_bind(step, id, table);
+        if (st == TRI_OK)
+            st = tri_step_end_status();
+        else
+            tri_step_end();
+        done += st == TRI_OK;
+        r->refused += st == TRI_ERR_STATE;
+        if (st != TRI_OK && st != TRI_ERR_STATE)
+            r->status[0] = st;
+        if (st == TRI_ERR_STATE)
+            trii_thread_yield();
+    }
+}
+
+/* No update is lost, whoever comes first. */
+static void who_is_not_refused_has_the_tensor_alone(void **state)
+{
+    static reader readers[THREADS];
+    float values[2];
+
+    (void)state;
+    make_table();
+    for (int t = 0; t < THREADS; t++)
+        CHECK_OK(trii_thread_start(&readers[t].thread, "hammer", hammer, &readers[t]));
+    for (int t = 0; t < THREADS; t++)
+        trii_thread_join(&readers[t].thread);
+    for (int t = 0; t < THREADS; t++)
+        CHECK_OK(readers[t].status[0]);
+    CHECK_OK(tri_copy_out(table, values, sizeof(values)));
+    assert_float_equal(values[0], 1 + THREADS * ROUNDS, 0);
+    assert_float_equal(values[1], 2 + THREADS * ROUNDS, 0);
+    tri_tensor_unref(table);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(threads_do_not_disturb_each_other),
+    cmocka_unit_test(a_tensor_of_another_threads_step_is_refused),
+    cmocka_unit_test(a_tensor_that_a_step_writes_is_refused_too),
+    cmocka_unit_test(who_is_not_refused_has_the_tensor_alone),
 };
 
 TEST_MAIN(tests)

@@ -8,7 +8,9 @@
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/err.h"
@@ -151,6 +153,11 @@ void trii_thread_join(trii_thread *thread)
 void trii_thread_detach(trii_thread *thread)
 {
     must_work(pthread_detach(thread->thread));
+}
+
+int64_t trii_thread_id(void)
+{
+    return syscall(SYS_gettid);
 }
 
 bool trii_thread_is_self(const trii_thread *thread)

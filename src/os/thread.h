@@ -52,6 +52,8 @@ tri_status trii_thread_start(trii_thread *thread, const char *name, void (*run)(
 void trii_thread_join(trii_thread *thread);
 /* Instead of joining it: it ends by itself. */
 void trii_thread_detach(trii_thread *thread);
+/* The kernel's number of the calling thread: what ps -L and gdb call it. */
+int64_t trii_thread_id(void);
 /* Whether the calling thread is this one. */
 bool trii_thread_is_self(const trii_thread *thread);
 /* Calls release(arg) when the calling thread ends (not the main thread's return from main). One per

@@ -10,6 +10,11 @@
 const trii_executor *const trii_executor_default = &trii_executor_plan;
 const trii_device_ops *const trii_plan_device = &trii_device_cpu;
 
+int64_t trii_step_thread_id(void)
+{
+    return trii_thread_id();
+}
+
 void trii_step_at_thread_exit(void (*release)(void *arg), void *arg)
 {
     trii_thread_at_exit(release, arg);

@@ -12,6 +12,10 @@ struct trii_grad_hook; /* parallel strategies; graph/step.h */
 
 struct tri_tensor {
     atomic_int refs;
+    int32_t found_at; /* tri_backward's: the place in its list, if it stands there */
+    /* The recorder's: the step that the tensor is part of, and the value of it that is its contents
+     * (graph/claim.c). 0 = of none. */
+    atomic_uint_fast64_t mark;
     tri_status status; /* a failed handle: everything below is unset, `why` says it */
     char *why;
     tri_dtype dtype;
@@ -26,12 +30,6 @@ struct tri_tensor {
     bool has_grad;    /* `grad` holds what the optimizer has not consumed yet */
     tri_tensor *grad; /* owned; same shape; may lie in a bucket of a group's arena */
     struct trii_grad_hook *grad_hook; /* borrowed; NULL = gradients stay local */
-
-    /* The recorder's mark: in the step of this generation the tensor's current contents are
-     * this value. */
-    uint64_t step_generation;
-    int32_t step_value;
-    int32_t found_at; /* and of tri_backward: the place in its list, if it stands there */
 };
 
 /* A step's handle is no address: its low bit is 1. graph/handle.c knows what the others mean. */
