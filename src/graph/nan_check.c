@@ -1,11 +1,12 @@
 /*
  * nan_check.c - TRI_CHECK=nan: which operation made the first NaN?
  *
- * Works with any executor: before a run the old contents of the tensors that it overwrites are
- * set aside; afterwards its results are scanned, and only if one has a NaN the segment runs again
- * through the reference interpreter, which looks at every result. It does not communicate again: a
- * host operation's results are taken as they are, and blamed only if its operands were clean. A NaN
- * of a device's own making, which cannot be repeated, is blamed on the result that has it.
+ * Works with any executor, and changes nothing of what it does: before a run the old contents of
+ * the tensors that it overwrites are copied; afterwards its results are scanned, and only if one
+ * has a NaN the segment runs again through the reference interpreter, which looks at every result.
+ * It does not communicate again: a host operation's results are taken as they are, and blamed only
+ * if its operands were clean. A NaN of a device's own making, which cannot be repeated, is blamed
+ * on the result that has it.
  */
 #include "base/dtype.h"
 #include "graph/recorder.h"
@@ -102,33 +103,54 @@ static tri_status check_inputs(const trii_step *step, const trii_segment *segmen
     return TRI_OK;
 }
 
+/* The old contents of a tensor that the run will overwrite. */
+static tri_status set_aside(trii_recorder *r, trii_vid id)
+{
+    const trii_value *old = &r->step.values[id];
+    const trii_layout *layout = trii_value_layout(old);
+    size_t bytes = layout != NULL ? layout->bytes : trii_type_bytes(&old->type);
+    trii_storage *copy = NULL;
+    void *array = r->aside;
+    tri_status status =
+        trii_grow(&array, &r->cap_aside, r->n_aside + 1, sizeof(*r->aside), "contents set aside");
+
+    r->aside = array;
+    if (status == TRI_OK)
+        status = trii_storage_create(NULL, NULL, bytes, &copy);
+    if (status != TRI_OK)
+        return status;
+    memcpy(copy->data, trii_value_data(old), bytes);
+    r->aside[r->n_aside++] = (trii_aside){id, copy, layout};
+    return TRI_OK;
+}
+
 tri_status trii_nan_before(trii_step *step, const trii_segment *segment)
 {
     tri_status status = check_inputs(step, segment);
 
     for (int32_t o = 0; o < segment->n_outputs && status == TRI_OK; o++) {
         const trii_value *value = &step->values[segment->outputs[o]];
-        trii_storage *copy = NULL;
-        const trii_layout *layout;
-        trii_value *old;
-        size_t bytes;
 
-        if (value->bound == NULL || value->replaces == TRII_NO_VALUE)
-            continue;
-        old = &step->values[value->replaces];
-        if (old->storage != NULL || old->state != TRII_VALUE_READY)
-            continue;
-        layout = trii_value_layout(old);
-        bytes = layout != NULL ? layout->bytes : trii_type_bytes(&old->type);
-        status = trii_storage_create(NULL, NULL, bytes, &copy);
-        if (status != TRI_OK)
-            break;
-        memcpy(copy->data, trii_value_data(old), bytes);
-        old->layout = layout;
-        old->offset = 0;
-        old->storage = copy;
+        if (value->bound != NULL && value->replaces != TRII_NO_VALUE &&
+            step->values[value->replaces].storage == NULL &&
+            step->values[value->replaces].state == TRII_VALUE_READY)
+            status = set_aside(trii_recorder_of(step), value->replaces);
     }
     return status;
+}
+
+/* Once more, from what there was before. Values keep the copies: the step has failed. */
+static tri_status run_again(trii_recorder *r, const trii_segment *segment)
+{
+    for (int32_t i = 0; i < r->n_aside; i++) {
+        trii_value *old = &r->step.values[r->aside[i].id];
+
+        old->storage = r->aside[i].storage;
+        old->offset = 0;
+        old->layout = r->aside[i].layout;
+    }
+    r->n_aside = 0;
+    return trii_reference_run(&r->step, segment, true);
 }
 
 tri_status trii_nan_after(trii_step *step, const trii_segment *segment)
@@ -139,8 +161,14 @@ tri_status trii_nan_after(trii_step *step, const trii_segment *segment)
 
         if (!value_has_nan(value))
             continue;
-        status = trii_reference_run(step, segment, true);
+        status = run_again(trii_recorder_of(step), segment);
         return status != TRI_OK ? status : blame(step, value->node);
     }
     return TRI_OK;
+}
+
+void trii_nan_done(trii_recorder *r)
+{
+    while (r->n_aside > 0)
+        trii_storage_unref(r->aside[--r->n_aside].storage);
 }

@@ -26,6 +26,13 @@ typedef struct trii_grad_change {
     bool had;
 } trii_grad_change;
 
+/* What a value was before the run that overwrites it. */
+typedef struct trii_aside {
+    trii_vid id;
+    trii_storage *storage; /* owned */
+    const trii_layout *layout;
+} trii_aside;
+
 typedef struct trii_recorder {
     trii_step step; /* first: a trii_step * of this thread is a recorder */
 
@@ -47,6 +54,8 @@ typedef struct trii_recorder {
     int32_t cap_found, cap_found_grads;
     trii_grad_change *changes; /* gradient.c: of the pending segment, oldest first */
     int32_t n_changes, cap_changes;
+    trii_aside *aside; /* nan_check.c: during a run */
+    int32_t n_aside, cap_aside;
 
     trii_failure *failures; /* of failed handles */
     int32_t n_failures, cap_failures;
@@ -153,6 +162,7 @@ int64_t trii_samples_under(const trii_step *step, trii_vid loss, const int32_t *
 /* nan_check.c: see there. */
 tri_status trii_nan_before(trii_step *step, const trii_segment *segment);
 tri_status trii_nan_after(trii_step *step, const trii_segment *segment);
+void trii_nan_done(trii_recorder *recorder);
 /* The reference interpreter. With `dry` (after the segment has run): keeps nothing, passes over
  * host operations, which do not communicate again, and checks every result for NaN. */
 tri_status trii_reference_run(trii_step *step, const trii_segment *segment, bool dry);

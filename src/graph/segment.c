@@ -250,6 +250,8 @@ static tri_status run_segment(trii_recorder *r, bool ending)
         for (int32_t o = 0; o < segment.n_outputs && status != TRI_OK; o++)
             s->values[segment.outputs[o]].torn = true;
     }
+    if (r->check)
+        trii_nan_done(r);
     if (status == TRI_OK)
         settle(r, &segment);
     else

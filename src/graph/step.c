@@ -42,6 +42,7 @@ static void recorder_free(void *arg)
     trii_free(r->found);
     trii_free(r->found_grads);
     trii_free(r->changes);
+    trii_free(r->aside);
     trii_free(r->failures);
     trii_free(r->failed_line);
     trii_free(r->carried_line);
