@@ -1,11 +1,9 @@
 /* samples_test.c - how many samples tri_backward finds under a loss. */
-#include <stdio.h>
-#include <unistd.h>
-
 #include <trireme/ops.h>
 
 #include "graph/step.h"
 #include "testing/check.h"
+#include "testing/scratch.h" /* redirecting stderr */
 
 #define N 5
 
