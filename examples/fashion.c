@@ -221,13 +221,11 @@ static void save_checkpoint(run *r)
     snprintf(seconds, sizeof(seconds), "%.6f", train_seconds(r));
     meta[N_KEPT] = (tri_metadata){"train_seconds", seconds};
     snprintf(dir, sizeof(dir), "%s/checkpoints", r->dir);
-    TRI_TRY(tri_checkpoint_save(dir, r->model, r->optimizer,
-                                &(tri_checkpoint_info){.step = r->step,
-                                                       .epoch = r->epoch,
-                                                       .seed = (uint64_t)settings.seed,
-                                                       .meta = meta,
-                                                       .n_meta = N_KEPT + 1},
-                                NULL));
+    TRI_TRY(tri_checkpoint_save(
+        dir, r->model, r->optimizer,
+        &(tri_checkpoint_info){
+            .step = r->step, .epoch = r->epoch, .meta = meta, .n_meta = N_KEPT + 1},
+        NULL));
 }
 
 /* After an epoch: test, and rank 0 writes down what there is. */

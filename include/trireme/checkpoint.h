@@ -6,10 +6,12 @@
  *
  *     FOLDER/step-000000001234/model.safetensors       state of the module, PyTorch's names
  *                              optimizer.safetensors   state of the optimizer
- *                              manifest.json           step, epoch, seed, metadata, checksums
+ *                              manifest.json           step, epoch, metadata, checksums, where
+ *                                                      random numbers go on
  *
  * It is written beside its name, synced and renamed: whatever happens at any instant, the last
- * good one stays, and a damaged one is passed over.
+ * good one stays, and a damaged one is passed over. Other files and folders of FOLDER are the
+ * user's and never touched.
  */
 #ifndef TRIREME_CHECKPOINT_H
 #define TRIREME_CHECKPOINT_H
@@ -81,7 +83,8 @@ TRI_API TRI_MUST_CHECK tri_status tri_safetensors_write(const char *path,
 
 /* --- module state ------------------------------------------------------------------------- */
 
-/* Parameters and buffers of a module under PyTorch's names, as one safetensors file. */
+/* Parameters and buffers of a module under PyTorch's names, as one safetensors file. Errors:
+ * INVALID_ARG, NO_MEMORY, IO, as tri_safetensors_write, and those of the module. */
 TRI_API TRI_MUST_CHECK tri_status tri_save(tri_module *module, const char *path);
 /* The other way; a leading "module." of the file's names is dropped. Every tensor of the module
  * must be in the file with its shape and dtype, and every tensor of the file in the module; else
@@ -95,35 +98,37 @@ typedef struct tri_checkpoint tri_checkpoint; /* an open one */
 typedef struct tri_checkpoint_info {
     int64_t step;             /* finished optimizer steps: the checkpoint's name */
     int64_t epoch;            /* finished epochs */
-    uint64_t seed;            /* of the run */
     const tri_metadata *meta; /* [n_meta]: whatever else the program wants back */
     int n_meta;
 } tri_checkpoint_info;
 
 typedef struct tri_checkpoint_options {
-    int keep; /* the newest so many stay; 0 = 3 */
+    int keep; /* the so many that were saved last stay; 0 = 3 */
 } tri_checkpoint_options;
 
 /**
  * Write FOLDER/step-N and remove older ones. One process calls it (rank 0); what is replicated
- * is the same everywhere.
+ * is the same everywhere. The state of the random numbers (seed and step number of this process,
+ * the generator of initial values of this thread) is saved with it.
  *
  *   folder     made if missing, as what is above it
  *   optimizer  NULL allowed
- *   info       copied
+ *   info       copied; keys of meta are unique
  *   opt        NULL = defaults
  *
- * Runs what was recorded. Blocks until the disk has it.
- * Errors: INVALID_ARG, NO_MEMORY, IO (names file and reason). After a failure all earlier
- *         checkpoints are as they were.
+ * Age is the order of saving, not of steps: a run that went back to an earlier step goes on from
+ * there. Runs what was recorded. Blocks until the disk has it.
+ * Errors: INVALID_ARG, NO_MEMORY, IO (names file and reason; also where something that is no
+ *         checkpoint has the name), STATE (another process or thread is saving into the folder
+ *         now). After a failure all earlier checkpoints are as they were.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_checkpoint_save(const char *folder, tri_module *module,
                                                       tri_optimizer *optimizer,
                                                       const tri_checkpoint_info *info,
                                                       const tri_checkpoint_options *opt);
 /**
- * Open the newest good checkpoint below `folder`, or `folder` itself if it is one. Sizes and
- * checksums are verified; damaged ones are passed over with a warning in the log.
+ * Open the good checkpoint below `folder` that was saved last, or `folder` itself if it is one.
+ * Sizes and checksums are verified; damaged ones are passed over with a warning in the log.
  * Errors: NOT_FOUND (there is none), FORMAT (there are, but none is whole; or `folder` itself is
  *         one and is damaged), IO, NO_MEMORY.
  */
@@ -135,9 +140,11 @@ TRI_API const tri_checkpoint_info *tri_checkpoint_get_info(const tri_checkpoint 
 TRI_API const char *tri_checkpoint_get_path(const tri_checkpoint *checkpoint);
 /* The value under a key of info->meta, or NULL. */
 TRI_API const char *tri_checkpoint_get_meta(const tri_checkpoint *checkpoint, const char *key);
-/* State back into a module and an optimizer (NULL allowed) of the same structure, and the seed
- * and step number of the random numbers (tri_manual_seed, tri_step_number_set): what follows has
- * the bits of a run that never stopped. Every rank calls it. Errors: FORMAT as tri_load. */
+/* State back into a module and an optimizer (NULL allowed) of the same structure, and into the
+ * random numbers of this process and thread: what follows has the bits of a run that never
+ * stopped. Every rank calls it; ranks whose seeds differ set theirs again afterwards. All is
+ * checked before anything changes. Errors: INVALID_ARG, FORMAT (as tri_load; also a checkpoint
+ * without optimizer for an optimizer): nothing has changed; NO_MEMORY: a part may have. */
 TRI_API TRI_MUST_CHECK tri_status tri_checkpoint_restore(const tri_checkpoint *checkpoint,
                                                          tri_module *module,
                                                          tri_optimizer *optimizer);

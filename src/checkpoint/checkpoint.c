@@ -11,9 +11,8 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "checkpoint/format.h"
-
-#define MODEL_FILE "model.safetensors"
-#define OPTIMIZER_FILE "optimizer.safetensors"
+#include "nn/module.h"
+#include "os/file.h"
 
 /* --- state as entries of a file ----------------------------------------------------------------
  */
@@ -113,18 +112,21 @@ static tri_status snapshot_take(state_list list, snapshot *s)
 /* --- modules -------------------------------------------------------------------------------------
  */
 
+/* Its state can be listed. */
 static tri_status check_module(tri_module *module)
 {
-    tri_status status = tri_module_status(module);
+    tri_status status = trii_module_flatten(module);
 
-    return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "state of a failed module");
+    return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "state of a module");
 }
 
 tri_status tri_save(tri_module *module, const char *path)
 {
     snapshot s;
-    tri_status status = check_module(module);
+    tri_status status = trii_need_text(path, "tri_save", "path");
 
+    if (status == TRI_OK)
+        status = check_module(module);
     if (status == TRI_OK)
         status = snapshot_take(list_of_module(module), &s);
     if (status != TRI_OK)
@@ -134,23 +136,18 @@ tri_status tri_save(tri_module *module, const char *path)
     return status;
 }
 
-tri_status tri_load(tri_module *module, const char *path)
-{
-    tri_safetensors *file;
-    tri_state_source *sources;
-    tri_status status = check_module(module);
-    int64_t n;
+/* Writes what is in a file into a module (nothing before all is known to fit), or only checks. */
+typedef tri_status (*load_fn)(tri_module *module, const tri_state_source *sources, int64_t n);
 
-    if (status == TRI_OK)
-        status = tri_safetensors_open(path, &file);
-    if (status != TRI_OK)
-        return status;
-    n = tri_safetensors_count(file);
-    sources = trii_alloc((size_t)n, sizeof(*sources), "state sources");
-    if (sources == NULL) {
-        status = TRI_ERR_NO_MEMORY;
-        goto end;
-    }
+static tri_status load(tri_module *module, const char *path, const tri_safetensors *file,
+                       load_fn how)
+{
+    int64_t n = tri_safetensors_count(file);
+    tri_state_source *sources = trii_alloc((size_t)n, sizeof(*sources), "state sources");
+    tri_status status;
+
+    if (sources == NULL)
+        return TRI_ERR_NO_MEMORY;
     for (int64_t i = 0; i < n; i++) {
         const tri_safetensors_entry *e = tri_safetensors_get(file, i);
 
@@ -158,11 +155,24 @@ tri_status tri_load(tri_module *module, const char *path)
             .name = e->name, .dtype = e->dtype, .ndim = e->ndim, .data = e->data};
         memcpy(sources[i].shape, e->shape, sizeof(e->shape));
     }
-    status = tri_module_load(module, sources, n);
+    status = how(module, sources, n);
     if (status != TRI_OK) /* what does not fit is the file */
         status = TRII_FAIL_CTX(status == TRI_ERR_INVALID_ARG ? TRI_ERR_FORMAT : status, "%s", path);
     trii_free(sources);
-end:
+    return status;
+}
+
+tri_status tri_load(tri_module *module, const char *path)
+{
+    tri_safetensors *file = NULL;
+    tri_status status = trii_need_text(path, "tri_load", "path");
+
+    if (status == TRI_OK)
+        status = check_module(module);
+    if (status == TRI_OK)
+        status = tri_safetensors_open(path, &file);
+    if (status == TRI_OK)
+        status = load(module, path, file, tri_module_load);
     tri_safetensors_close(file);
     return status;
 }
@@ -185,30 +195,37 @@ static tri_status check_fits(const char *path, const tri_safetensors_entry *want
     return TRI_OK;
 }
 
-/* All is checked before the first tensor is written. */
-static tri_status restore_optimizer(tri_optimizer *optimizer, const char *path)
+static tri_status check_optimizer(tri_optimizer *optimizer, const char *path,
+                                  const tri_safetensors *file)
 {
     int64_t n = tri_optimizer_state_count(optimizer);
-    tri_safetensors *file;
-    tri_status status = tri_safetensors_open(path, &file);
+    tri_status status = TRI_OK;
 
-    if (status != TRI_OK)
-        return status;
     if (tri_safetensors_count(file) != n)
-        status = TRII_FAIL(TRI_ERR_FORMAT, "%s: %" PRId64 " tensors, the optimizer has %" PRId64,
-                           path, tri_safetensors_count(file), n);
-    for (int pass = 0; pass < 2; pass++) {
-        for (int64_t i = 0; i < n && status == TRI_OK; i++) {
-            tri_state_entry state = tri_optimizer_state(optimizer, i);
-            const tri_safetensors_entry *have = tri_safetensors_find(file, state.name);
-            tri_safetensors_entry want;
+        return TRII_FAIL(TRI_ERR_FORMAT,
+                         "%s: %" PRId64 " tensors, the optimizer has %" PRId64
+                         ": made with other options?",
+                         path, tri_safetensors_count(file), n);
+    for (int64_t i = 0; i < n && status == TRI_OK; i++) {
+        tri_state_entry state = tri_optimizer_state(optimizer, i);
+        tri_safetensors_entry want;
 
-            describe(state, &want);
-            status = pass == 0 ? check_fits(path, &want, have)
-                               : tri_copy_in(state.tensor, have->data, have->bytes);
-        }
+        describe(state, &want);
+        status = check_fits(path, &want, tri_safetensors_find(file, state.name));
     }
-    tri_safetensors_close(file);
+    return status;
+}
+
+static tri_status load_optimizer(tri_optimizer *optimizer, const tri_safetensors *file)
+{
+    tri_status status = TRI_OK;
+
+    for (int64_t i = 0; i < tri_optimizer_state_count(optimizer) && status == TRI_OK; i++) {
+        tri_state_entry state = tri_optimizer_state(optimizer, i);
+        const tri_safetensors_entry *have = tri_safetensors_find(file, state.name);
+
+        status = tri_copy_in(state.tensor, have->data, have->bytes);
+    }
     return status;
 }
 
@@ -220,17 +237,42 @@ struct tri_checkpoint {
     trii_manifest manifest;
 };
 
+static tri_status check_info(const tri_checkpoint_info *info)
+{
+    tri_status status = trii_need(info, "tri_checkpoint_save", "info");
+
+    if (status != TRI_OK)
+        return status;
+    if (info->n_meta < 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_checkpoint_save: info has %d texts",
+                         info->n_meta);
+    if (info->n_meta > 0)
+        status = trii_need(info->meta, "tri_checkpoint_save", "info->meta");
+    for (int i = 0; i < info->n_meta && status == TRI_OK; i++) {
+        if (info->meta[i].key == NULL || info->meta[i].value == NULL)
+            status = TRII_FAIL(TRI_ERR_INVALID_ARG,
+                               "tri_checkpoint_save: metadata %d has no key or no value", i);
+    }
+    return status;
+}
+
 tri_status tri_checkpoint_save(const char *folder, tri_module *module, tri_optimizer *optimizer,
                                const tri_checkpoint_info *info, const tri_checkpoint_options *opt)
 {
     int keep = opt == NULL || opt->keep == 0 ? 3 : opt->keep;
     snapshot weights = {0}, rest = {0};
+    trii_random_state random;
     trii_part parts[2];
     int n_parts = 1;
-    tri_status status = check_module(module);
+    tri_status status = trii_need_text(folder, "tri_checkpoint_save", "folder");
 
+    if (status == TRI_OK)
+        status = check_info(info);
+    if (status == TRI_OK)
+        status = check_module(module);
     if (status == TRI_OK && keep < 1)
-        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "checkpoint: keep %d", keep);
+        status =
+            TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_checkpoint_save: keep %d: at least 1 stays", keep);
     if (status == TRI_OK && optimizer != NULL)
         status = tri_optimizer_status(optimizer);
     if (status == TRI_OK)
@@ -238,10 +280,11 @@ tri_status tri_checkpoint_save(const char *folder, tri_module *module, tri_optim
     if (status == TRI_OK && optimizer != NULL)
         status = snapshot_take(list_of_optimizer(optimizer), &rest);
     if (status == TRI_OK) {
-        parts[0] = (trii_part){MODEL_FILE, weights.entries, weights.n};
+        parts[0] = (trii_part){TRII_MODEL_FILE, weights.entries, weights.n};
         if (optimizer != NULL)
-            parts[n_parts++] = (trii_part){OPTIMIZER_FILE, rest.entries, rest.n};
-        status = trii_checkpoint_commit(folder, info, tri_step_number(), parts, n_parts, keep);
+            parts[n_parts++] = (trii_part){TRII_OPTIMIZER_FILE, rest.entries, rest.n};
+        trii_random_state_get(&random);
+        status = trii_checkpoint_commit(folder, info, &random, parts, n_parts, keep);
     }
     snapshot_fini(&rest);
     snapshot_fini(&weights);
@@ -250,9 +293,14 @@ tri_status tri_checkpoint_save(const char *folder, tri_module *module, tri_optim
 
 tri_status tri_checkpoint_open(const char *folder, tri_checkpoint **checkpoint_out)
 {
-    tri_checkpoint *c = trii_alloc(1, sizeof(*c), "checkpoint");
-    tri_status status;
+    tri_status status = trii_need_text(folder, "tri_checkpoint_open", "folder");
+    tri_checkpoint *c;
 
+    if (status == TRI_OK)
+        status = trii_need(checkpoint_out, "tri_checkpoint_open", "checkpoint_out");
+    if (status != TRI_OK)
+        return status;
+    c = trii_alloc(1, sizeof(*c), "checkpoint");
     if (c == NULL)
         return TRI_ERR_NO_MEMORY;
     status = trii_checkpoint_find(folder, &c->dir, &c->manifest);
@@ -275,51 +323,79 @@ void tri_checkpoint_close(tri_checkpoint *checkpoint)
 
 const tri_checkpoint_info *tri_checkpoint_get_info(const tri_checkpoint *checkpoint)
 {
-    return &checkpoint->manifest.info;
+    return checkpoint != NULL ? &checkpoint->manifest.info : NULL;
 }
 
 const char *tri_checkpoint_get_path(const tri_checkpoint *checkpoint)
 {
-    return checkpoint->dir;
+    return checkpoint != NULL ? checkpoint->dir : NULL;
 }
 
 const char *tri_checkpoint_get_meta(const tri_checkpoint *checkpoint, const char *key)
 {
-    const tri_checkpoint_info *info = &checkpoint->manifest.info;
+    const tri_checkpoint_info *info = tri_checkpoint_get_info(checkpoint);
 
-    for (int i = 0; i < info->n_meta; i++) {
+    for (int i = 0; info != NULL && key != NULL && i < info->n_meta; i++) {
         if (strcmp(info->meta[i].key, key) == 0)
             return info->meta[i].value;
     }
     return NULL;
 }
 
-static tri_status restore_from(const tri_checkpoint *checkpoint, tri_module *module,
-                               tri_optimizer *optimizer)
-{
-    char *model = trii_path_join(checkpoint->dir, MODEL_FILE);
-    char *rest = trii_path_join(checkpoint->dir, OPTIMIZER_FILE);
-    tri_status status = model != NULL && rest != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+/* The files of a checkpoint, open while its state is checked and written. */
+typedef struct sources {
+    char *model_path, *rest_path;
+    tri_safetensors *model, *rest; /* rest: NULL without an optimizer */
+} sources;
 
-    if (status == TRI_OK && optimizer != NULL)
-        status = tri_optimizer_status(optimizer);
-    if (status == TRI_OK)
-        status = tri_load(module, model);
-    if (status == TRI_OK && optimizer != NULL)
-        status = restore_optimizer(optimizer, rest);
-    trii_free(rest);
-    trii_free(model);
-    return status;
+static tri_status sources_open(const tri_checkpoint *checkpoint, bool with_optimizer, sources *s)
+{
+    tri_status status;
+
+    *s = (sources){.model_path = trii_path_join(checkpoint->dir, TRII_MODEL_FILE),
+                   .rest_path = trii_path_join(checkpoint->dir, TRII_OPTIMIZER_FILE)};
+    if (s->model_path == NULL || s->rest_path == NULL)
+        return TRI_ERR_NO_MEMORY;
+    status = tri_safetensors_open(s->model_path, &s->model);
+    if (status != TRI_OK || !with_optimizer)
+        return status;
+    if (!trii_path_exists(s->rest_path))
+        return TRII_FAIL(TRI_ERR_FORMAT, "checkpoint %s holds no optimizer: restore it without one",
+                         checkpoint->dir);
+    return tri_safetensors_open(s->rest_path, &s->rest);
+}
+
+static void sources_close(sources *s)
+{
+    tri_safetensors_close(s->rest);
+    tri_safetensors_close(s->model);
+    trii_free(s->rest_path);
+    trii_free(s->model_path);
 }
 
 tri_status tri_checkpoint_restore(const tri_checkpoint *checkpoint, tri_module *module,
                                   tri_optimizer *optimizer)
 {
-    tri_status status = restore_from(checkpoint, module, optimizer);
+    sources from = {0};
+    tri_status status = trii_need(checkpoint, "tri_checkpoint_restore", "checkpoint");
 
-    if (status != TRI_OK)
-        return status;
-    tri_manual_seed(checkpoint->manifest.info.seed);
-    tri_step_number_set(checkpoint->manifest.step_number);
-    return TRI_OK;
+    if (status == TRI_OK)
+        status = check_module(module);
+    if (status == TRI_OK && optimizer != NULL)
+        status = tri_optimizer_status(optimizer);
+    if (status == TRI_OK)
+        status = sources_open(checkpoint, optimizer != NULL, &from);
+    if (status == TRI_OK)
+        status = load(module, from.model_path, from.model, trii_module_fits);
+    if (status == TRI_OK && optimizer != NULL)
+        status = check_optimizer(optimizer, from.rest_path, from.rest);
+    /* All fits: nothing was written before this line. */
+    if (status == TRI_OK)
+        status = load(module, from.model_path, from.model, tri_module_load);
+    if (status == TRI_OK && optimizer != NULL)
+        status = load_optimizer(optimizer, from.rest);
+    if (status == TRI_OK)
+        trii_random_state_set(&checkpoint->manifest.random);
+    sources_close(&from);
+    return status;
 }

@@ -158,7 +158,7 @@ static void a_resumed_run_has_the_bits_of_one_that_never_stopped(void **state)
     CHECK_OK(tri_checkpoint_save(
         s.dir, net, opt,
         &(tri_checkpoint_info){
-            .step = 5, .epoch = 1, .seed = 7, .meta = &(tri_metadata){"best", "0.5"}, .n_meta = 1},
+            .step = 5, .epoch = 1, .meta = &(tri_metadata){"best", "0.5"}, .n_meta = 1},
         NULL));
     train(net, opt, 5, 12);
     want = hash_of(net);
@@ -181,6 +181,72 @@ static void a_resumed_run_has_the_bits_of_one_that_never_stopped(void **state)
     tri_optimizer_destroy(opt);
     tri_module_destroy(net);
     scratch_end(&s);
+}
+
+/* One process of a run: trains from step `first` to `end`, after going on from what is in the
+ * folder unless it begins there, and leaves a checkpoint. Its exit code is 0, its hash in `hash`.
+ */
+static void run_process(scratch *s, int64_t first, int64_t end, uint64_t *hash)
+{
+    int result[2], status;
+    pid_t pid;
+
+    assert_int_equal(pipe(result), 0);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        tri_checkpoint *checkpoint = NULL;
+        tri_module *net;
+        tri_optimizer *opt;
+        float drawn[2];
+        tri_tensor *t;
+
+        if (first == 0)
+            tri_manual_seed(42);
+        net = make_net();
+        opt = tri_sgd(net, 0.1, &(tri_sgd_options){.momentum = 0.9});
+        if (first > 0 && (tri_checkpoint_open(s->dir, &checkpoint) != TRI_OK ||
+                          tri_checkpoint_restore(checkpoint, net, opt) != TRI_OK))
+            _exit(2);
+        train(net, opt, first, end);
+        if (tri_checkpoint_save(s->dir, net, opt, &(tri_checkpoint_info){.step = end}, NULL) !=
+            TRI_OK)
+            _exit(3);
+        *hash = hash_of(net);
+        /* What the program itself draws afterwards (a new head, say). */
+        t = tri_tensor_create(TRI_DTYPE_F32, (const int64_t[]){2}, 1);
+        if (tri_init_uniform(t, 0, 1) != TRI_OK || tri_copy_out(t, drawn, sizeof(drawn)) != TRI_OK)
+            _exit(4);
+        if (write(result[1], hash, sizeof(*hash)) != sizeof(*hash) ||
+            write(result[1], drawn, sizeof(drawn)) != sizeof(drawn))
+            _exit(5);
+        _exit(0);
+    }
+    close(result[1]);
+    assert_int_equal(read(result[0], hash, sizeof(*hash)), sizeof(*hash));
+    assert_int_equal(read(result[0], hash + 1, sizeof(*hash)), sizeof(*hash));
+    close(result[0]);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+}
+
+/* The program seeds its first process and says nothing of seeds later. */
+static void random_numbers_go_on_in_another_process(void **state)
+{
+    uint64_t whole[2], parts[2];
+    scratch a, b;
+
+    (void)state;
+    scratch_begin(&a);
+    scratch_begin(&b);
+    run_process(&a, 0, 9, whole);
+    run_process(&b, 0, 4, parts);
+    run_process(&b, 4, 6, parts);
+    run_process(&b, 6, 9, parts);
+    assert_true(parts[0] == whole[0]);
+    assert_true(parts[1] == whole[1]);
+    scratch_end(&b);
+    scratch_end(&a);
 }
 
 /* Convolutions whose weights a step lays out for its kernels, in every combination of channels that
@@ -285,6 +351,7 @@ static void state_of_another_structure_is_refused(void **state)
     tri_checkpoint *checkpoint;
     tri_optimizer *opt, *plain;
     tri_module *net, *other;
+    uint64_t before;
     scratch s;
 
     (void)state;
@@ -296,9 +363,18 @@ static void state_of_another_structure_is_refused(void **state)
     train(net, opt, 0, 1);
     CHECK_OK(tri_checkpoint_save(s.dir, net, opt, &(tri_checkpoint_info){.step = 1}, NULL));
     CHECK_OK(tri_checkpoint_open(s.dir, &checkpoint));
+    train(net, opt, 1, 2);
+    before = hash_of(net);
+    tri_manual_seed(5);
+    tri_step_number_set(77);
     assert_int_equal(tri_checkpoint_restore(checkpoint, other, NULL), TRI_ERR_FORMAT);
     CHECK_FAILS(tri_checkpoint_restore(checkpoint, net, plain), TRI_ERR_FORMAT,
                 "optimizer.safetensors");
+    assert_true(hash_of(net) == before); /* all of it, or nothing */
+    assert_int_equal(tri_step_number(), 77);
+    assert_int_equal(unlink(scratch_path(&s, "step-000000000001/optimizer.safetensors")), 0);
+    CHECK_FAILS(tri_checkpoint_restore(checkpoint, net, opt), TRI_ERR_FORMAT, "holds no optimizer");
+    assert_true(hash_of(net) == before);
     CHECK_FAILS(tri_checkpoint_save(s.dir, net, opt, &(tri_checkpoint_info){.step = -1}, NULL),
                 TRI_ERR_INVALID_ARG, "step -1");
     tri_checkpoint_close(checkpoint);
@@ -309,11 +385,135 @@ static void state_of_another_structure_is_refused(void **state)
     scratch_end(&s);
 }
 
+/* As deep as names get where a model is generated. */
+static void names_of_any_length_are_saved(void **state)
+{
+    tri_module *net = tri_nn_linear(2, 2), *other = tri_nn_linear(2, 2);
+    tri_optimizer *opt, *rest;
+    tri_checkpoint *checkpoint;
+    tri_safetensors *file;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    for (int depth = 0; depth < 700; depth++) {
+        net = tri_sequential(net);
+        other = tri_sequential(other);
+    }
+    opt = tri_sgd(net, 0.1, &(tri_sgd_options){.momentum = 0.9});
+    rest = tri_sgd(other, 0.1, &(tri_sgd_options){.momentum = 0.9});
+    CHECK_OK(tri_save(net, scratch_path(&s, "w")));
+    CHECK_OK(tri_safetensors_open(scratch_path(&s, "w"), &file));
+    assert_int_equal(tri_safetensors_count(file), 2);
+    assert_int_equal(strlen(tri_safetensors_get(file, 0)->name), 2 * 700 + strlen("bias"));
+    tri_safetensors_close(file);
+    CHECK_OK(tri_checkpoint_save(s.dir, net, opt, &(tri_checkpoint_info){.step = 1}, NULL));
+    CHECK_OK(tri_checkpoint_open(s.dir, &checkpoint));
+    CHECK_OK(tri_checkpoint_restore(checkpoint, other, rest));
+    assert_true(hash_of(net) == hash_of(other));
+    tri_checkpoint_close(checkpoint);
+    tri_optimizer_destroy(rest);
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(other);
+    tri_module_destroy(net);
+    scratch_end(&s);
+}
+
+static void arguments_that_cannot_be_are_named(void **state)
+{
+    static const tri_checkpoint_info info = {.step = 1};
+    static const float value = 1;
+    tri_safetensors_entry entry = {
+        .name = "w", .dtype = TRI_DTYPE_F32, .data = &value, .bytes = sizeof(value)};
+    tri_module *net = make_net();
+    tri_optimizer *opt = tri_sgd(net, 0.1, NULL);
+    tri_checkpoint *checkpoint = NULL;
+    tri_safetensors *file = NULL;
+    tri_tensor *none;
+    const char *path;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    path = scratch_path(&s, "w");
+#define REFUSED(call, what) CHECK_FAILS(call, TRI_ERR_INVALID_ARG, what)
+    REFUSED(tri_save(NULL, path), "module");
+    REFUSED(tri_save(net, NULL), "path is NULL");
+    REFUSED(tri_load(NULL, path), "module");
+    REFUSED(tri_load(net, NULL), "path is NULL");
+    REFUSED(tri_safetensors_write(NULL, &entry, 1, NULL, 0), "path is NULL");
+    REFUSED(tri_safetensors_write(path, NULL, 1, NULL, 0), "entries is NULL");
+    REFUSED(tri_safetensors_write(path, &entry, -1, NULL, 0), "-1 entries");
+    REFUSED(tri_safetensors_write(path, &entry, 1, NULL, 1), "meta is NULL");
+    REFUSED(tri_safetensors_write(path, &entry, 1, NULL, -1), "-1 texts");
+    REFUSED(tri_safetensors_write(path, &entry, 1, &(tri_metadata){"a", NULL}, 1), "metadata");
+    REFUSED(tri_safetensors_write(path, &entry, 1, &(tri_metadata){NULL, "a"}, 1), "metadata");
+    entry.name = NULL;
+    REFUSED(tri_safetensors_write(path, &entry, 1, NULL, 0), "entry 0 has no name");
+    entry.name = "w";
+    entry.data = NULL;
+    REFUSED(tri_safetensors_write(path, &entry, 1, NULL, 0), "tensor w: data is NULL");
+    REFUSED(tri_safetensors_open(NULL, &file), "path is NULL");
+    REFUSED(tri_safetensors_open(path, NULL), "file_out is NULL");
+    assert_int_equal(tri_safetensors_count(NULL), 0);
+    assert_null(tri_safetensors_get(NULL, 0));
+    assert_null(tri_safetensors_find(NULL, "w"));
+    assert_null(tri_safetensors_metadata(NULL, "w"));
+    none = tri_safetensors_tensor(NULL, "w");
+    REFUSED(tri_tensor_status(none), "file is NULL");
+    tri_tensor_unref(none);
+    entry.data = &value;
+    CHECK_OK(tri_safetensors_write(path, &entry, 1, NULL, 0));
+    CHECK_OK(tri_safetensors_open(path, &file));
+    assert_null(tri_safetensors_find(file, NULL));
+    assert_null(tri_safetensors_metadata(file, NULL));
+    assert_null(tri_safetensors_get(file, -1));
+    none = tri_safetensors_tensor(file, NULL);
+    REFUSED(tri_tensor_status(none), "name is NULL");
+    tri_tensor_unref(none);
+    tri_safetensors_close(file);
+
+    REFUSED(tri_checkpoint_save(NULL, net, opt, &info, NULL), "folder is NULL");
+    REFUSED(tri_checkpoint_save("", net, opt, &info, NULL), "folder is empty");
+    REFUSED(tri_checkpoint_save(s.dir, NULL, opt, &info, NULL), "module");
+    REFUSED(tri_checkpoint_save(s.dir, net, opt, NULL, NULL), "info is NULL");
+    REFUSED(tri_checkpoint_save(s.dir, net, opt, &info, &(tri_checkpoint_options){.keep = -1}),
+            "keep -1");
+    REFUSED(tri_checkpoint_save(s.dir, net, opt, &(tri_checkpoint_info){.n_meta = -1}, NULL),
+            "-1 texts");
+    REFUSED(tri_checkpoint_save(s.dir, net, opt, &(tri_checkpoint_info){.n_meta = 1}, NULL),
+            "meta is NULL");
+    REFUSED(tri_checkpoint_save(s.dir, net, opt,
+                                &(tri_checkpoint_info){
+                                    .meta = (tri_metadata[]){{"a", "1"}, {"a", "2"}}, .n_meta = 2},
+                                NULL),
+            "metadata a is there twice");
+    REFUSED(tri_checkpoint_open(NULL, &checkpoint), "folder is NULL");
+    REFUSED(tri_checkpoint_open("", &checkpoint), "folder is empty");
+    REFUSED(tri_checkpoint_open(s.dir, NULL), "checkpoint_out is NULL");
+    REFUSED(tri_checkpoint_restore(NULL, net, opt), "checkpoint is NULL");
+    assert_null(tri_checkpoint_get_info(NULL));
+    assert_null(tri_checkpoint_get_path(NULL));
+    assert_null(tri_checkpoint_get_meta(NULL, "a"));
+    CHECK_OK(tri_checkpoint_save(s.dir, net, opt, &info, NULL));
+    CHECK_OK(tri_checkpoint_open(s.dir, &checkpoint));
+    REFUSED(tri_checkpoint_restore(checkpoint, NULL, opt), "module");
+    assert_null(tri_checkpoint_get_meta(checkpoint, NULL));
+    tri_checkpoint_close(checkpoint);
+#undef REFUSED
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(net);
+    scratch_end(&s);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(weights_go_into_a_file_and_back),
     cmocka_unit_test(a_leading_module_is_dropped),
     cmocka_unit_test(tensors_come_out_of_files),
     cmocka_unit_test(a_resumed_run_has_the_bits_of_one_that_never_stopped),
+    cmocka_unit_test(random_numbers_go_on_in_another_process),
+    cmocka_unit_test(names_of_any_length_are_saved),
+    cmocka_unit_test(arguments_that_cannot_be_are_named),
     cmocka_unit_test(layouts_of_earlier_steps_change_no_bit_of_later_ones),
     cmocka_unit_test(state_of_another_structure_is_refused),
 };

@@ -2,7 +2,7 @@
  * commit.c - writes a checkpoint so that it appears whole or not at all (format.h).
  *
  * Parts and manifest are written and synced in a folder of a temporary name; one rename makes it
- * a checkpoint. What a killed writer left is removed by the next one.
+ * a checkpoint. What a killed writer left is removed by the next one, under the folder's lock.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,8 +16,6 @@
 #include "checkpoint/json.h"
 #include "os/file.h"
 #include "os/folder.h"
-
-#define TEMPORARY ".tmp-"
 
 static tri_status no_memory(const char *folder)
 {
@@ -57,25 +55,43 @@ static tri_status write_part(const char *dir, const trii_part *part, json_t *lis
     return TRI_OK;
 }
 
-static tri_status fill_manifest(const char *dir, const tri_checkpoint_info *info,
-                                int64_t step_number, json_t *root)
+static json_t *random_to_json(const trii_random_state *random)
 {
-    json_t *meta = json_object();
-    char seed[24];
+    char words[8 * TRII_MT_WORDS + 1], seed[24];
+    json_t *object = json_object();
 
-    snprintf(seed, sizeof(seed), "%" PRIu64, info->seed);
+    for (int i = 0; i < TRII_MT_WORDS; i++)
+        snprintf(words + 8 * (size_t)i, 9, "%08" PRIx32, random->generator.words[i]);
+    snprintf(seed, sizeof(seed), "%" PRIu64, random->seed);
+    if (trii_json_put(object, "seed", json_string(seed)) &&
+        trii_json_put(object, "step", json_integer(random->step)) &&
+        trii_json_put(object, "generator", json_string(words)) &&
+        trii_json_put(object, "next", json_integer(random->generator.next)))
+        return object;
+    json_decref(object);
+    return NULL;
+}
+
+static tri_status fill_manifest(const char *dir, const trii_manifest *m, json_t *root)
+{
+    const tri_checkpoint_info *info = &m->info;
+    json_t *meta = json_object();
+
     if (!trii_json_put(root, "format", json_string("trireme checkpoint")) ||
-        !trii_json_put(root, "version", json_integer(1)) ||
+        !trii_json_put(root, "version", json_integer(TRII_CHECKPOINT_VERSION)) ||
+        !trii_json_put(root, "sequence", json_integer(m->sequence)) ||
         !trii_json_put(root, "step", json_integer(info->step)) ||
         !trii_json_put(root, "epoch", json_integer(info->epoch)) ||
-        !trii_json_put(root, "seed", json_string(seed)) ||
-        !trii_json_put(root, "step_number", json_integer(step_number)) ||
+        !trii_json_put(root, "random", random_to_json(&m->random)) ||
         !trii_json_put(root, "metadata", meta))
         return no_memory(dir);
     for (int i = 0; i < info->n_meta; i++) {
-        if (!trii_json_put(meta, info->meta[i].key, json_string(info->meta[i].value)))
-            return TRII_FAIL(TRI_ERR_INVALID_ARG, "metadata %s: no UTF-8, or memory is out",
-                             info->meta[i].key);
+        const char *key = info->meta[i].key, *value = info->meta[i].value;
+
+        if (json_object_get(meta, key) != NULL)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "metadata %s is there twice", key);
+        if (!trii_json_put(meta, key, json_string(value)))
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "metadata %s: no UTF-8, or memory is out", key);
     }
     return TRI_OK;
 }
@@ -83,7 +99,7 @@ static tri_status fill_manifest(const char *dir, const tri_checkpoint_info *info
 /* Appends the checksum and writes the file. */
 static tri_status write_manifest(const char *dir, json_t *root)
 {
-    char *path = trii_path_join(dir, "manifest.json");
+    char *path = trii_path_join(dir, TRII_MANIFEST_FILE);
     char *text = trii_json_text(root);
     tri_status status = TRI_OK;
     trii_writer writer;
@@ -111,8 +127,8 @@ static tri_status write_manifest(const char *dir, json_t *root)
     return status;
 }
 
-static tri_status fill_folder(const char *dir, const tri_checkpoint_info *info, int64_t step_number,
-                              const trii_part *parts, int n_parts)
+static tri_status fill_folder(const char *dir, const trii_manifest *m, const trii_part *parts,
+                              int n_parts)
 {
     json_t *root = json_object(), *list = json_array();
     tri_status status = TRI_OK;
@@ -122,7 +138,7 @@ static tri_status fill_folder(const char *dir, const tri_checkpoint_info *info, 
     for (int i = 0; i < n_parts && status == TRI_OK; i++)
         status = write_part(dir, &parts[i], list);
     if (status == TRI_OK)
-        status = fill_manifest(dir, info, step_number, root);
+        status = fill_manifest(dir, m, root);
     if (status == TRI_OK && json_object_set(root, "parts", list) != 0)
         status = no_memory(dir);
     if (status == TRI_OK)
@@ -132,64 +148,73 @@ static tri_status fill_folder(const char *dir, const tri_checkpoint_info *info, 
     return status;
 }
 
-static void remove_logged(const char *folder, const char *name)
-{
-    char *path = trii_path_join(folder, name);
+/* --- the folder ---------------------------------------------------------------------------------
+ */
 
-    if (path == NULL || trii_folder_remove(path) != TRI_OK)
-        TRII_LOG(TRII_LOG_WARN, "checkpoint", "%s", tri_last_error());
-    trii_free(path);
+/* Made, and nobody else's until it is unlocked. */
+static tri_status open_folder(const char *folder, int *lock_out)
+{
+    tri_status status = trii_dir_create_above(folder);
+
+    *lock_out = -1;
+    if (status == TRI_OK)
+        status = trii_dir_create(folder);
+    if (status != TRI_OK)
+        return status;
+    status = trii_folder_lock(folder, lock_out);
+    if (status == TRI_ERR_UNSUPPORTED) {
+        TRII_LOG(TRII_LOG_INFO, "checkpoint", "%s", tri_last_error());
+        status = TRI_OK;
+    }
+    if (status == TRI_ERR_STATE)
+        return TRII_FAIL(status,
+                         "checkpoint: %s is being written by another process or thread: one at a "
+                         "time saves into a folder (rank 0)",
+                         folder);
+    return status;
 }
 
-/* Removes what killed writers left (before a checkpoint is made) or the oldest checkpoints beyond
- * `keep` (after): never the one just made, even if another run left later steps there. */
-static tri_status sweep(const char *folder, bool leftovers, int keep, const char *made)
+static tri_status next_sequence(const char *folder, int64_t *sequence_out)
 {
-    char **names = NULL;
-    int n = 0, kept = 1;
-    tri_status status = trii_folder_list(folder, TRII_CHECKPOINT_MAX_NAMES, &names, &n);
+    trii_saved *saved;
+    int n;
+    tri_status status = trii_saved_list(folder, &saved, &n);
 
     if (status != TRI_OK)
         return status;
-    for (int i = n - 1; i >= 0; i--) {
-        if (leftovers && strncmp(names[i], TEMPORARY, strlen(TEMPORARY)) == 0)
-            remove_logged(folder, names[i]);
-        else if (!leftovers && strncmp(names[i], "step-", 5) == 0 && strcmp(names[i], made) != 0 &&
-                 ++kept > keep)
-            remove_logged(folder, names[i]);
-    }
-    trii_folder_free_names(names, n);
+    *sequence_out = n > 0 ? saved[0].sequence + 1 : 0;
+    trii_saved_free(saved, n);
     return TRI_OK;
 }
 
-tri_status trii_checkpoint_commit(const char *folder, const tri_checkpoint_info *info,
-                                  int64_t step_number, const trii_part *parts, int n_parts,
-                                  int keep)
+/* Removes those beyond the `keep` that were saved last. */
+static void drop_old(const char *folder, int keep)
 {
-    char name[64];
-    char *temporary = NULL, *final = NULL;
+    trii_saved *saved;
+    int n;
+
+    if (trii_saved_list(folder, &saved, &n) != TRI_OK) {
+        TRII_LOG(TRII_LOG_WARN, "checkpoint", "old ones stay: %s", tri_last_error());
+        return;
+    }
+    for (int i = keep; i < n; i++)
+        trii_saved_remove(folder, saved[i].name);
+    trii_saved_free(saved, n);
+}
+
+/* FOLDER/NAME, by way of a temporary name. */
+static tri_status make(const char *folder, const char *name, const char *temporary,
+                       const char *final, const trii_manifest *m, const trii_part *parts,
+                       int n_parts)
+{
     tri_status status;
 
-    if (info->step < 0 || info->epoch < 0)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "checkpoint of step %" PRId64 ", epoch %" PRId64,
-                         info->step, info->epoch);
-    status = trii_dir_create_above(folder);
-    if (status == TRI_OK)
-        status = trii_dir_create(folder);
-    if (status == TRI_OK)
-        status = sweep(folder, true, 0, NULL);
-    if (status != TRI_OK)
-        return status;
-    snprintf(name, sizeof(name), TEMPORARY "step-%012" PRId64, info->step);
-    temporary = trii_path_join(folder, name);
-    final = trii_path_join(folder, name + strlen(TEMPORARY));
-    if (temporary == NULL || final == NULL) {
-        status = TRI_ERR_NO_MEMORY;
-        goto end;
-    }
+    if (trii_path_exists(final) && !trii_saved_is_ours(final))
+        return TRII_FAIL(TRI_ERR_IO, "%s is there already and is no checkpoint: move it away",
+                         final);
     status = trii_dir_create(temporary);
     if (status == TRI_OK)
-        status = fill_folder(temporary, info, step_number, parts, n_parts);
+        status = fill_folder(temporary, m, parts, n_parts);
     if (status == TRI_OK)
         status = trii_dir_sync(temporary);
     if (status == TRI_OK)
@@ -200,15 +225,45 @@ tri_status trii_checkpoint_commit(const char *folder, const tri_checkpoint_info 
         char why[TRII_ERR_BYTES];
 
         snprintf(why, sizeof(why), "%s", tri_last_error());
-        remove_logged(folder, name);
+        trii_saved_remove(folder, name);
         trii_err_set("checkpoint %s: %s", final, why);
-        goto end;
     }
-    status = sweep(folder, false, keep, name + strlen(TEMPORARY));
+    return status;
+}
+
+tri_status trii_checkpoint_commit(const char *folder, const tri_checkpoint_info *info,
+                                  const trii_random_state *random, const trii_part *parts,
+                                  int n_parts, int keep)
+{
+    trii_manifest m = {.info = *info, .random = *random};
+    char *temporary = NULL, *final = NULL;
+    char name[64];
+    tri_status status;
+    int lock;
+
+    if (info->step < 0 || info->epoch < 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "checkpoint of step %" PRId64 ", epoch %" PRId64,
+                         info->step, info->epoch);
+    status = open_folder(folder, &lock);
     if (status == TRI_OK)
-        remove_logged(folder, name); /* what had this step's name before, if anything */
+        status = trii_saved_sweep(folder);
+    if (status == TRI_OK)
+        status = next_sequence(folder, &m.sequence);
+    if (status != TRI_OK)
+        goto end;
+    snprintf(name, sizeof(name), TRII_TEMPORARY "step-%012" PRId64, info->step);
+    temporary = trii_path_join(folder, name);
+    final = trii_path_join(folder, name + strlen(TRII_TEMPORARY));
+    status = temporary != NULL && final != NULL
+                 ? make(folder, name, temporary, final, &m, parts, n_parts)
+                 : TRI_ERR_NO_MEMORY;
+    if (status == TRI_OK) {
+        drop_old(folder, keep);
+        trii_saved_remove(folder, name); /* what had this step's name before, if anything */
+    }
 end:
     trii_free(final);
     trii_free(temporary);
+    trii_folder_unlock(lock);
     return status;
 }

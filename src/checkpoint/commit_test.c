@@ -25,8 +25,11 @@ static tri_status commit(const char *folder, int64_t n, int keep)
                                .shape = {ELEMS},
                                .data = momentum,
                                .bytes = sizeof(momentum)};
+    trii_random_state random = {.seed = UINT64_MAX - (uint64_t)n, .step = 2 * n};
     char text[24];
 
+    trii_mt_seed(&random.generator, (uint64_t)n);
+    random.generator.next = (int)(n % 600);
     for (int i = 0; i < ELEMS; i++) {
         model[i] = (float)n;
         momentum[i] = n;
@@ -34,19 +37,18 @@ static tri_status commit(const char *folder, int64_t n, int keep)
     snprintf(text, sizeof(text), "%" PRId64, n);
     return trii_checkpoint_commit(
         folder,
-        &(tri_checkpoint_info){.step = n,
-                               .epoch = n / 10,
-                               .seed = UINT64_MAX - (uint64_t)n,
-                               .meta = &(tri_metadata){"best", text},
-                               .n_meta = 1},
-        2 * n, (const trii_part[]){{"model.safetensors", &a, 1}, {"optimizer.safetensors", &b, 1}},
-        2, keep);
+        &(tri_checkpoint_info){
+            .step = n, .epoch = n / 10, .meta = &(tri_metadata){"best", text}, .n_meta = 1},
+        &random,
+        (const trii_part[]){{"model.safetensors", &a, 1}, {"optimizer.safetensors", &b, 1}}, 2,
+        keep);
 }
 
 /* The newest whole checkpoint's number; all of it is checked. */
 static int64_t check_newest(const char *folder)
 {
     trii_manifest m;
+    trii_mt19937 generator;
     char *dir, *path;
     tri_safetensors *file;
     char text[24];
@@ -55,8 +57,11 @@ static int64_t check_newest(const char *folder)
     CHECK_OK(trii_checkpoint_find(folder, &dir, &m));
     n = m.info.step;
     assert_int_equal(m.info.epoch, n / 10);
-    assert_int_equal(m.step_number, 2 * n);
-    assert_true(m.info.seed == UINT64_MAX - (uint64_t)n);
+    assert_int_equal(m.random.step, 2 * n);
+    assert_true(m.random.seed == UINT64_MAX - (uint64_t)n);
+    trii_mt_seed(&generator, (uint64_t)n);
+    generator.next = (int)(n % 600);
+    assert_memory_equal(&m.random.generator, &generator, sizeof(generator));
     assert_int_equal(m.info.n_meta, 1);
     assert_string_equal(m.info.meta[0].key, "best");
     snprintf(text, sizeof(text), "%" PRId64, n);

@@ -12,13 +12,16 @@
  *
  * A training checkpoint is a folder FOLDER/step-%012d with safetensors files and manifest.json:
  *
- *     {"format":"trireme checkpoint","version":1,
- *      "step":1234,"epoch":5,"seed":"42","step_number":1300,"metadata":{"key":"value",..},
+ *     {"format":"trireme checkpoint","version":2,"sequence":7,
+ *      "step":1234,"epoch":5,"metadata":{"key":"value",..},
+ *      "random":{"seed":"42","step":1300,"generator":"(624 words of 8 digits)","next":17},
  *      "parts":[{"file":"model.safetensors","bytes":4096,"xxh3":"0123456789abcdef"},..],
  *      "xxh3":"..."}        the checksum of the compact text of all that stands before it
  *
- * It is made as FOLDER/.tmp-..., every file synced, and renamed: a name step-N never shows less
- * than a whole checkpoint.
+ * It is made as FOLDER/.tmp-step-..., every file synced, and renamed: a name step-N never shows
+ * less than a whole checkpoint. `sequence` counts the saves of a folder: the highest is the newest,
+ * of whatever step. A lock on FOLDER keeps savers apart. Only what has exactly such a name and
+ * holds our files is ever removed.
  */
 #ifndef TRII_FORMAT_H
 #define TRII_FORMAT_H
@@ -26,11 +29,15 @@
 #include <trireme/checkpoint.h>
 
 #include "base/compiler.h"
+#include "nn/random_state.h"
 
 #define TRII_SAFETENSORS_MAX_HEADER UINT64_C(100000000)
 
-/* Entries of a folder of checkpoints that are looked at. */
-#define TRII_CHECKPOINT_MAX_NAMES 65536
+#define TRII_CHECKPOINT_VERSION 2
+#define TRII_MODEL_FILE "model.safetensors"
+#define TRII_OPTIMIZER_FILE "optimizer.safetensors"
+#define TRII_MANIFEST_FILE "manifest.json"
+#define TRII_TEMPORARY ".tmp-" /* what a checkpoint's name begins with while it is made */
 
 /* tri_safetensors_write, and what was written: its bytes and their XXH3. */
 tri_status trii_safetensors_write(const char *path, const tri_safetensors_entry *entries, int64_t n,
@@ -46,13 +53,14 @@ typedef struct trii_part {
 
 /* Writes FOLDER/step-N of these parts and removes the oldest beyond `keep`. */
 tri_status trii_checkpoint_commit(const char *folder, const tri_checkpoint_info *info,
-                                  int64_t step_number, const trii_part *parts, int n_parts,
-                                  int keep) TRI_MUST_CHECK;
+                                  const trii_random_state *random, const trii_part *parts,
+                                  int n_parts, int keep) TRI_MUST_CHECK;
 
 /* What a manifest says. */
 typedef struct trii_manifest {
     tri_checkpoint_info info; /* its texts are owned */
-    int64_t step_number;
+    int64_t sequence;
+    trii_random_state random;
     tri_metadata *meta; /* = info.meta */
 } trii_manifest;
 
@@ -63,6 +71,28 @@ void trii_manifest_fini(trii_manifest *manifest);
  * with trii_free) and manifest. */
 tri_status trii_checkpoint_find(const char *folder, char **dir_out,
                                 trii_manifest *manifest_out) TRI_MUST_CHECK;
+
+/* A checkpoint of a folder, by name; nothing of it is verified. */
+typedef struct trii_saved {
+    char *name;       /* step-... */
+    int64_t step;     /* as the name says */
+    int64_t sequence; /* -1 = the manifest does not say */
+} trii_saved;
+
+/* Those of a folder, newest first; release with trii_saved_free. A missing folder has none. */
+tri_status trii_saved_list(const char *folder, trii_saved **saved_out, int *n_out) TRI_MUST_CHECK;
+void trii_saved_free(trii_saved *saved, int n);
+/* Removes what killed writers left; nobody else may be writing. */
+tri_status trii_saved_sweep(const char *folder) TRI_MUST_CHECK;
+/* Whether DIR is a checkpoint of ours, damaged or not: it has a manifest that says so or nothing
+ * but our files. */
+bool trii_saved_is_ours(const char *dir);
+/* Removes FOLDER/NAME; a failure goes to the log. */
+void trii_saved_remove(const char *folder, const char *name);
+
+/* INVALID_ARG for a pointer that is NULL or a text that is empty: "CALL: NAME is NULL". */
+tri_status trii_need(const void *pointer, const char *call, const char *name) TRI_MUST_CHECK;
+tri_status trii_need_text(const char *text, const char *call, const char *name) TRI_MUST_CHECK;
 
 /* "a/b"; release with trii_free. NULL when memory is out. */
 char *trii_path_join(const char *a, const char *b);

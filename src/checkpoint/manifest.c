@@ -12,7 +12,6 @@
 #include "checkpoint/format.h"
 #include "checkpoint/json.h"
 #include "os/file.h"
-#include "os/folder.h"
 
 char *trii_path_join(const char *a, const char *b)
 {
@@ -22,6 +21,18 @@ char *trii_path_join(const char *a, const char *b)
     if (path != NULL)
         snprintf(path, room, "%s/%s", a, b);
     return path;
+}
+
+tri_status trii_need(const void *pointer, const char *call, const char *name)
+{
+    return pointer != NULL ? TRI_OK : TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: %s is NULL", call, name);
+}
+
+tri_status trii_need_text(const char *text, const char *call, const char *name)
+{
+    if (text != NULL && *text == '\0')
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: %s is empty", call, name);
+    return trii_need(text, call, name);
 }
 
 /* --- one manifest -------------------------------------------------------------------------------
@@ -113,32 +124,54 @@ static tri_status read_metadata(const char *path, json_t *object, trii_manifest 
     return TRI_OK;
 }
 
+static bool read_random(const json_t *object, trii_random_state *random)
+{
+    const char *seed = json_string_value(json_object_get(object, "seed"));
+    const char *words = json_string_value(json_object_get(object, "generator"));
+    uint64_t step, next;
+
+    if (seed == NULL || words == NULL || strlen(words) != 8 * (size_t)TRII_MT_WORDS ||
+        strspn(words, "0123456789abcdef") != 8 * (size_t)TRII_MT_WORDS ||
+        !trii_json_size(json_object_get(object, "step"), &step) ||
+        !trii_json_size(json_object_get(object, "next"), &next) || next > TRII_MT_WORDS)
+        return false;
+    random->seed = strtoull(seed, NULL, 10);
+    random->step = (int64_t)step;
+    random->generator.next = (int)next;
+    for (size_t i = 0; i < TRII_MT_WORDS; i++) {
+        char word[9] = "";
+
+        memcpy(word, words + 8 * i, 8);
+        random->generator.words[i] = (uint32_t)strtoul(word, NULL, 16);
+    }
+    return true;
+}
+
 static tri_status read_fields(const char *dir, const char *path, json_t *root, trii_manifest *m)
 {
     const char *format = json_string_value(json_object_get(root, "format"));
-    const char *seed = json_string_value(json_object_get(root, "seed"));
     const json_t *parts = json_object_get(root, "parts");
-    uint64_t version, step, epoch, number;
+    uint64_t version, step, epoch, sequence;
     tri_status status;
 
     if (format == NULL || strcmp(format, "trireme checkpoint") != 0 ||
         !trii_json_size(json_object_get(root, "version"), &version))
         return TRII_FAIL(TRI_ERR_FORMAT, "%s: not the manifest of a checkpoint", path);
-    if (version != 1)
-        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "%s: version %" PRIu64 ", this program reads 1", path,
-                         version);
+    if (version != TRII_CHECKPOINT_VERSION)
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "%s: version %" PRIu64 ", this program reads %d",
+                         path, version, TRII_CHECKPOINT_VERSION);
     status = verify_self(path, root);
     if (status != TRI_OK)
         return status;
     if (!trii_json_size(json_object_get(root, "step"), &step) ||
         !trii_json_size(json_object_get(root, "epoch"), &epoch) ||
-        !trii_json_size(json_object_get(root, "step_number"), &number) || seed == NULL ||
-        !json_is_array(parts))
-        return TRII_FAIL(TRI_ERR_FORMAT, "%s: step, epoch, seed or parts are missing", path);
+        !trii_json_size(json_object_get(root, "sequence"), &sequence) ||
+        !read_random(json_object_get(root, "random"), &m->random) || !json_is_array(parts))
+        return TRII_FAIL(TRI_ERR_FORMAT, "%s: step, epoch, sequence, random or parts are missing",
+                         path);
     m->info.step = (int64_t)step;
     m->info.epoch = (int64_t)epoch;
-    m->info.seed = strtoull(seed, NULL, 10);
-    m->step_number = (int64_t)number;
+    m->sequence = (int64_t)sequence;
     status = read_metadata(path, json_object_get(root, "metadata"), m);
     for (size_t i = 0; i < json_array_size(parts) && status == TRI_OK; i++)
         status = verify_part(dir, json_array_get(parts, i));
@@ -147,7 +180,7 @@ static tri_status read_fields(const char *dir, const char *path, json_t *root, t
 
 tri_status trii_manifest_read(const char *dir, trii_manifest *manifest_out)
 {
-    char *path = trii_path_join(dir, "manifest.json");
+    char *path = trii_path_join(dir, TRII_MANIFEST_FILE);
     trii_manifest manifest = {0};
     json_error_t error;
     trii_mapping map;
@@ -193,19 +226,14 @@ void trii_manifest_fini(trii_manifest *manifest)
 /* --- the newest ----------------------------------------------------------------------------------
  */
 
-/* Names sort by step, so from the end: the first that is whole. */
-static tri_status find_in(const char *folder, char *const *names, int n, char **dir_out,
+/* The newest that is whole. */
+static tri_status find_in(const char *folder, const trii_saved *saved, int n, char **dir_out,
                           trii_manifest *manifest_out)
 {
-    int damaged = 0;
-
-    for (int i = n - 1; i >= 0; i--) {
+    for (int i = 0; i < n; i++) {
         tri_status status;
-        char *dir;
+        char *dir = trii_path_join(folder, saved[i].name);
 
-        if (strncmp(names[i], "step-", 5) != 0)
-            continue;
-        dir = trii_path_join(folder, names[i]);
         if (dir == NULL)
             return TRI_ERR_NO_MEMORY;
         status = trii_manifest_read(dir, manifest_out);
@@ -217,27 +245,30 @@ static tri_status find_in(const char *folder, char *const *names, int n, char **
         if (status == TRI_ERR_NO_MEMORY)
             return status;
         TRII_LOG(TRII_LOG_WARN, "checkpoint", "passed over: %s", tri_last_error());
-        damaged++;
     }
-    if (damaged > 0)
+    if (n > 0)
         return TRII_FAIL_CTX(TRI_ERR_FORMAT, "%s: none of %d checkpoints is whole; the oldest",
-                             folder, damaged);
+                             folder, n);
     return TRII_FAIL(TRI_ERR_NOT_FOUND, "%s: no checkpoint there", folder);
+}
+
+/* A manifest may also be that of something else, which keeps its checkpoints beside it. */
+static bool is_checkpoint(const char *folder)
+{
+    char *manifest = trii_path_join(folder, TRII_MANIFEST_FILE);
+    bool is = manifest != NULL && trii_path_exists(manifest) && trii_saved_is_ours(folder);
+
+    trii_free(manifest);
+    return is;
 }
 
 tri_status trii_checkpoint_find(const char *folder, char **dir_out, trii_manifest *manifest_out)
 {
-    char *own = trii_path_join(folder, "manifest.json");
-    char **names = NULL;
-    int n = 0;
+    trii_saved *saved;
     tri_status status;
-    bool is_one;
+    int n;
 
-    if (own == NULL)
-        return TRI_ERR_NO_MEMORY;
-    is_one = trii_path_exists(own);
-    trii_free(own);
-    if (is_one) {
+    if (is_checkpoint(folder)) {
         char *dir = trii_strdup(folder, "path");
 
         status = dir != NULL ? trii_manifest_read(folder, manifest_out) : TRI_ERR_NO_MEMORY;
@@ -247,10 +278,10 @@ tri_status trii_checkpoint_find(const char *folder, char **dir_out, trii_manifes
             trii_free(dir);
         return status;
     }
-    status = trii_folder_list(folder, TRII_CHECKPOINT_MAX_NAMES, &names, &n);
+    status = trii_saved_list(folder, &saved, &n);
     if (status != TRI_OK)
         return status;
-    status = find_in(folder, names, n, dir_out, manifest_out);
-    trii_folder_free_names(names, n);
+    status = find_in(folder, saved, n, dir_out, manifest_out);
+    trii_saved_free(saved, n);
     return status;
 }

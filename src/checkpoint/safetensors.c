@@ -270,9 +270,14 @@ static tri_status parse(tri_safetensors *f)
 
 tri_status tri_safetensors_open(const char *path, tri_safetensors **file_out)
 {
-    tri_safetensors *f = trii_alloc(1, sizeof(*f), "safetensors file");
-    tri_status status;
+    tri_status status = trii_need_text(path, "tri_safetensors_open", "path");
+    tri_safetensors *f;
 
+    if (status == TRI_OK)
+        status = trii_need(file_out, "tri_safetensors_open", "file_out");
+    if (status != TRI_OK)
+        return status;
+    f = trii_alloc(1, sizeof(*f), "safetensors file");
     if (f == NULL)
         return TRI_ERR_NO_MEMORY;
     f->path = trii_strdup(path, "path");
@@ -315,25 +320,27 @@ void tri_safetensors_close(tri_safetensors *file)
 
 int64_t tri_safetensors_count(const tri_safetensors *file)
 {
-    return file->n;
+    return file != NULL ? file->n : 0;
 }
 
 const tri_safetensors_entry *tri_safetensors_get(const tri_safetensors *file, int64_t index)
 {
-    return index >= 0 && index < file->n ? &file->entries[index] : NULL;
+    return file != NULL && index >= 0 && index < file->n ? &file->entries[index] : NULL;
 }
 
 const tri_safetensors_entry *tri_safetensors_find(const tri_safetensors *file, const char *name)
 {
     const tri_safetensors_entry key = {.name = name}, *key_at = &key, **found;
 
+    if (file == NULL || name == NULL)
+        return NULL;
     found = bsearch(&key_at, file->by_name, (size_t)file->n, sizeof(*file->by_name), compare_name);
     return found != NULL ? *found : NULL;
 }
 
 const char *tri_safetensors_metadata(const tri_safetensors *file, const char *key)
 {
-    for (int64_t i = 0; i < file->n_meta; i++) {
+    for (int64_t i = 0; file != NULL && key != NULL && i < file->n_meta; i++) {
         if (strcmp(file->meta[i].key, key) == 0)
             return file->meta[i].value;
     }
@@ -342,8 +349,14 @@ const char *tri_safetensors_metadata(const tri_safetensors *file, const char *ke
 
 tri_tensor *tri_safetensors_tensor(const tri_safetensors *file, const char *name)
 {
-    const tri_safetensors_entry *e = tri_safetensors_find(file, name);
+    const tri_safetensors_entry *e;
+    tri_status status = trii_need(file, "tri_safetensors_tensor", "file");
 
+    if (status == TRI_OK)
+        status = trii_need(name, "tri_safetensors_tensor", "name");
+    if (status != TRI_OK)
+        return trii_tensor_failed(status);
+    e = tri_safetensors_find(file, name);
     if (e == NULL)
         return trii_tensor_failed(
             TRII_FAIL(TRI_ERR_NOT_FOUND, "%s: no tensor %s", file->path, name));

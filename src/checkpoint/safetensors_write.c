@@ -42,6 +42,8 @@ static tri_status check_entry(const tri_safetensors_entry *e)
             return TRII_FAIL(TRI_ERR_INVALID_ARG, "tensor %s: size %" PRId64 " of dimension %d",
                              e->name, e->shape[d], d);
     }
+    if (e->data == NULL && bytes > 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "tensor %s: data is NULL", e->name);
     if (bytes != e->bytes)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "tensor %s: its shape is %zu bytes, not %zu", e->name,
                          bytes, e->bytes);
@@ -170,6 +172,31 @@ static tri_status write_file(const char *path, const char *header, size_t header
     return status;
 }
 
+static tri_status check_arguments(const char *path, const tri_safetensors_entry *entries, int64_t n,
+                                  const tri_metadata *meta, int n_meta)
+{
+    const char *call = "tri_safetensors_write";
+    tri_status status = trii_need_text(path, call, "path");
+
+    if (status == TRI_OK && (n < 0 || n_meta < 0))
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: %" PRId64 " entries, %d texts of metadata",
+                           call, n, n_meta);
+    if (status == TRI_OK && n > 0)
+        status = trii_need(entries, call, "entries");
+    if (status == TRI_OK && n_meta > 0)
+        status = trii_need(meta, call, "meta");
+    for (int64_t i = 0; i < n && status == TRI_OK; i++) {
+        if (entries[i].name == NULL)
+            status = TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: entry %" PRId64 " has no name", call, i);
+    }
+    for (int i = 0; i < n_meta && status == TRI_OK; i++) {
+        if (meta[i].key == NULL || meta[i].value == NULL)
+            status =
+                TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: metadata %d has no key or no value", call, i);
+    }
+    return status;
+}
+
 tri_status trii_safetensors_write(const char *path, const tri_safetensors_entry *entries, int64_t n,
                                   const tri_metadata *meta, int n_meta, uint64_t *bytes_out,
                                   uint64_t *hash_out)
@@ -204,6 +231,9 @@ tri_status tri_safetensors_write(const char *path, const tri_safetensors_entry *
                                  const tri_metadata *meta, int n_meta)
 {
     uint64_t bytes, hash;
+    tri_status status = check_arguments(path, entries, n, meta, n_meta);
 
+    if (status != TRI_OK)
+        return status;
     return trii_safetensors_write(path, entries, n, meta, n_meta, &bytes, &hash);
 }

@@ -7,9 +7,8 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
-#include "base/mt19937.h"
-#include "graph/step.h"
 #include "nn/module.h"
+#include "nn/random_state.h"
 #include "tensor/persistent.h"
 
 #define NORMAL_BLOCK 16 /* torch draws normals in pairs, 8 apart, once there are this many */
@@ -35,19 +34,6 @@ tri_tensor *trii_parameter_new(const int64_t *shape, int ndim)
     return tri_tensor_create(default_dtype, shape, ndim);
 }
 
-/* This thread's generator; starts anew after each tri_manual_seed. */
-static trii_mt19937 *generator(void)
-{
-    static _Thread_local uint64_t seen;
-    uint64_t count, seed = trii_seed(&count);
-
-    if (count != seen) {
-        trii_mt_seed(trii_mt_default(), seed);
-        seen = count;
-    }
-    return trii_mt_default();
-}
-
 typedef struct filler {
     void (*f32)(trii_mt19937 *mt, float *out, int64_t n, double a, double b);
     void (*f64)(trii_mt19937 *mt, double *out, int64_t n, double a, double b);
@@ -71,9 +57,9 @@ static tri_status fill(tri_tensor *tensor, const filler *with, double a, double 
     if (plain == NULL)
         return TRI_ERR_NO_MEMORY;
     if (tensor->dtype == TRI_DTYPE_F32)
-        with->f32(generator(), plain, n, a, b);
+        with->f32(trii_generator(), plain, n, a, b);
     else
-        with->f64(generator(), plain, n, a, b);
+        with->f64(trii_generator(), plain, n, a, b);
     st = tri_copy_in(tensor, plain, bytes);
     trii_free(plain);
     return st;

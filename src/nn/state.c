@@ -10,7 +10,6 @@
 #include "graph/step.h"
 #include "nn/module.h"
 
-#define PATH_BYTES 512
 #define LOAD_NAMES 4 /* so many names of each kind of mistake are listed */
 
 /* --- flattening ----------------------------------------------------------------------------- */
@@ -24,16 +23,24 @@ static int64_t count_entries(const tri_module *module)
     return n;
 }
 
+/* "a", "b", "c" in one text; release with trii_free. */
+static char *join(const char *a, const char *b, const char *c)
+{
+    size_t bytes = strlen(a) + strlen(b) + strlen(c) + 1;
+    char *text = trii_alloc(bytes, 1, "state name");
+
+    if (text != NULL)
+        snprintf(text, bytes, "%s%s%s", a, b, c);
+    return text;
+}
+
 static tri_status add_slots(tri_module *root, const trii_slots *slots, bool parameter,
                             const char *path)
 {
-    char name[2 * PATH_BYTES];
-
     for (int i = 0; i < slots->n; i++) {
         tri_state_entry *entry = &root->state[root->n_state];
 
-        snprintf(name, sizeof(name), "%s%s", path, slots->items[i].name);
-        entry->name = trii_strdup(name, "state name");
+        entry->name = join(path, slots->items[i].name, "");
         if (entry->name == NULL)
             return TRI_ERR_NO_MEMORY;
         entry->tensor = slots->items[i].tensor;
@@ -45,20 +52,16 @@ static tri_status add_slots(tri_module *root, const trii_slots *slots, bool para
 
 static tri_status add_module(tri_module *root, const tri_module *module, const char *path)
 {
-    char below[PATH_BYTES];
     tri_status st = add_slots(root, &module->parameters, true, path);
 
     if (st == TRI_OK)
         st = add_slots(root, &module->buffers, false, path);
     for (int i = 0; i < module->n_children && st == TRI_OK; i++) {
         const tri_module *child = module->children[i];
-        int n = snprintf(below, sizeof(below), "%s%s%s", path, child->name,
-                         child->name[0] != '\0' ? "." : "");
+        char *below = join(path, child->name, child->name[0] != '\0' ? "." : "");
 
-        if (n < 0 || n >= (int)sizeof(below))
-            return TRII_FAIL(TRI_ERR_INVALID_ARG, "state: a name is longer than %d bytes",
-                             PATH_BYTES);
-        st = add_module(root, child, below);
+        st = below != NULL ? add_module(root, child, below) : TRI_ERR_NO_MEMORY;
+        trii_free(below);
     }
     return st;
 }
@@ -235,7 +238,9 @@ static tri_status match(tri_module *module, const tri_state_source *sources, int
                      misfit.n > 0 ? " of another kind: " : "", misfit.text);
 }
 
-tri_status tri_module_load(tri_module *module, const tri_state_source *sources, int64_t n)
+/* Which source belongs to each entry; release with trii_free. Nothing is written. */
+static tri_status match_sources(tri_module *module, const tri_state_source *sources, int64_t n,
+                                int64_t **source_of_out)
 {
     int64_t *source_of;
     tri_status st = trii_module_flatten(module);
@@ -244,10 +249,38 @@ tri_status tri_module_load(tri_module *module, const tri_state_source *sources, 
         return st;
     if (n < 0 || (n > 0 && sources == NULL))
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "module_load: %lld sources", (long long)n);
+    for (int64_t i = 0; i < n; i++)
+        if (sources[i].name == NULL)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "module_load: source %lld has no name",
+                             (long long)i);
     source_of = trii_alloc((size_t)module->n_state, sizeof(*source_of), "state match");
     if (source_of == NULL)
         return TRI_ERR_NO_MEMORY;
     st = match(module, sources, n, source_of);
+    if (st == TRI_OK)
+        *source_of_out = source_of;
+    else
+        trii_free(source_of);
+    return st;
+}
+
+tri_status trii_module_fits(tri_module *module, const tri_state_source *sources, int64_t n)
+{
+    int64_t *source_of;
+    tri_status st = match_sources(module, sources, n, &source_of);
+
+    if (st == TRI_OK)
+        trii_free(source_of);
+    return st;
+}
+
+tri_status tri_module_load(tri_module *module, const tri_state_source *sources, int64_t n)
+{
+    int64_t *source_of;
+    tri_status st = match_sources(module, sources, n, &source_of);
+
+    if (st < 0)
+        return st;
     for (int64_t i = 0; i < module->n_state && st == TRI_OK; i++) {
         tri_tensor *tensor = module->state[i].tensor;
 

@@ -5,6 +5,7 @@
 #include "optim/optimizer.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/err.h"
@@ -35,10 +36,12 @@ tri_status tri_optimizer_status(const tri_optimizer *optimizer)
 
 static char *state_name(const char *parameter, const char *state)
 {
-    char name[1024];
+    size_t bytes = strlen(parameter) + strlen(state) + 2;
+    char *name = trii_alloc(bytes, 1, "optimizer state name");
 
-    snprintf(name, sizeof(name), "%s.%s", parameter, state);
-    return trii_strdup(name, "optimizer state name");
+    if (name != NULL)
+        snprintf(name, bytes, "%s.%s", parameter, state);
+    return name;
 }
 
 static tri_status add_param(tri_optimizer *o, const tri_state_entry *entry, int n_states)

@@ -141,7 +141,7 @@ tri_status trii_writer_open(const char *path, trii_writer *writer_out)
     w.temporary = trii_alloc(room, 1, "path");
     if (w.temporary == NULL)
         goto err_free;
-    snprintf(w.temporary, room, "%s.tmp-%d-%u", w.path, (int)getpid(),
+    snprintf(w.temporary, room, "%s" TRII_WRITER_MARK "%d-%u", w.path, (int)getpid(),
              atomic_fetch_add(&counter, 1));
     w.fd = open(w.temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (w.fd < 0) {
@@ -321,6 +321,13 @@ tri_status trii_path_remove(const char *path)
 bool trii_path_exists(const char *path)
 {
     return access(path, F_OK) == 0;
+}
+
+bool trii_path_is_folder(const char *path)
+{
+    struct stat info;
+
+    return lstat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
 bool trii_path_is_file(const char *path)

@@ -18,6 +18,9 @@ typedef struct trii_mapping {
 tri_status trii_mapping_open(const char *path, trii_mapping *mapping_out) TRI_MUST_CHECK;
 void trii_mapping_close(trii_mapping *mapping); /* zeroed ones allowed */
 
+/* What follows a file's name in the name that it has while it is written. */
+#define TRII_WRITER_MARK ".tmp-"
+
 /* A file that is being written: under a temporary name beside its own until the commit. */
 typedef struct trii_writer {
     char *path, *temporary;
@@ -52,7 +55,8 @@ tri_status trii_dir_sync(const char *path) TRI_MUST_CHECK;
  * system can. */
 tri_status trii_path_rename(const char *src, const char *dst) TRI_MUST_CHECK;
 bool trii_path_exists(const char *path);
-bool trii_path_is_file(const char *path); /* and no folder, device or pipe; links are followed */
+bool trii_path_is_folder(const char *path); /* and no link to one */
+bool trii_path_is_file(const char *path);   /* and no folder, device or pipe; links are followed */
 /* A file; a missing one is no failure. */
 tri_status trii_path_remove(const char *path) TRI_MUST_CHECK;
 

@@ -127,12 +127,24 @@ tri_status trii_folder_lock(const char *path, int *fd_out)
     if (fd < 0)
         return TRII_FAIL(TRI_ERR_IO, "%s: %s", path, strerror(errno));
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-        status = errno == EWOULDBLOCK
-                     ? TRII_FAIL(TRI_ERR_STATE, "%s is in use", path)
-                     : TRII_FAIL(TRI_ERR_IO, "cannot lock %s: %s", path, strerror(errno));
+        if (errno == EWOULDBLOCK)
+            status = TRII_FAIL(TRI_ERR_STATE, "%s is in use", path);
+        else
+            status = TRII_FAIL(errno == EOPNOTSUPP || errno == ENOLCK || errno == ENOSYS
+                                   ? TRI_ERR_UNSUPPORTED
+                                   : TRI_ERR_IO,
+                               "cannot lock %s: %s", path, strerror(errno));
         close(fd);
         return status;
     }
     *fd_out = fd;
     return TRI_OK;
+}
+
+void trii_folder_unlock(int fd)
+{
+    if (fd < 0)
+        return;
+    flock(fd, LOCK_UN);
+    close(fd);
 }

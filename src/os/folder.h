@@ -17,7 +17,10 @@ tri_status trii_folder_list(const char *path, int max, char ***names_out,
                             int *n_out) TRI_MUST_CHECK;
 void trii_folder_free_names(char **names, int n);
 /* A mark that ends with the last descriptor on it, so with its processes. STATE: marked by
- * somebody else. Close it with trii_fd_close. */
+ * somebody else; UNSUPPORTED: the file system has no locks. Close it with trii_fd_close; children
+ * that were forked meanwhile keep it. */
 tri_status trii_folder_lock(const char *path, int *fd_out) TRI_MUST_CHECK;
+/* Ends the mark for forked children, too. -1 allowed. */
+void trii_folder_unlock(int fd);
 
 #endif

@@ -1,0 +1,23 @@
+/*
+ * random_state.h - what random numbers go on from: Philox's key and step, and the generator of
+ * initial values.
+ */
+#ifndef TRII_RANDOM_STATE_H
+#define TRII_RANDOM_STATE_H
+
+#include <stdint.h>
+
+#include "base/mt19937.h"
+
+typedef struct trii_random_state {
+    uint64_t seed;          /* of the process */
+    int64_t step;           /* tri_step_number of the thread */
+    trii_mt19937 generator; /* of the thread */
+} trii_random_state;
+
+void trii_random_state_get(trii_random_state *state_out);
+void trii_random_state_set(const trii_random_state *state);
+/* This thread's generator of initial values; starts anew after each tri_manual_seed. */
+trii_mt19937 *trii_generator(void);
+
+#endif
