@@ -6,6 +6,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/err.h"
+#include "inspect/jobs.h"
 #include "os/clock.h"
 #include "os/file.h"
 #include "os/folder.h"
@@ -14,28 +16,47 @@
 
 enum { MAX_FOLDERS = 1024 };
 
+/* `trireme ps` and the end of another job hold the lock of a new folder for a moment, to see
+ * whether somebody has it, before we do; then another name is tried. */
+static tri_status create_locked(trii_run_folder *folder, const char *stamp)
+{
+    enum { TRIES = 16 };
+    tri_status status = TRI_OK, ignored;
+
+    for (int i = 0; i < TRIES; i++) {
+        char again[16] = "";
+
+        if (i > 0)
+            snprintf(again, sizeof(again), "-%d", i);
+        snprintf(folder->path, sizeof(folder->path), "%s/%s-%d%s", folder->parent, stamp,
+                 trii_process_id(), again);
+        status = trii_folder_create_private(folder->path);
+        if (status != TRI_OK)
+            return status;
+        status = trii_folder_lock(folder->path, &folder->lock_fd);
+        if (status == TRI_OK && trii_path_exists(folder->path))
+            return TRI_OK;
+        trii_fd_close(folder->lock_fd);
+        folder->lock_fd = -1;
+        ignored = trii_folder_remove(folder->path);
+        (void)ignored;
+    }
+    return status != TRI_OK ? status
+                            : TRII_FAIL(TRI_ERR_IO, "%s is removed again and again", folder->path);
+}
+
 tri_status trii_run_folder_create(trii_run_folder *folder)
 {
-    const char *base = getenv("XDG_RUNTIME_DIR");
     time_t seconds = (time_t)(trii_wall_ns() / TRII_NS_PER_S);
-    char stamp[32] = "";
     const struct tm *utc = gmtime(&seconds);
+    char stamp[32] = "";
     tri_status status;
 
     folder->lock_fd = -1;
-    if (base == NULL || *base != '/' || strlen(base) > sizeof(folder->parent) - 40)
-        base = "/tmp";
-    snprintf(folder->parent, sizeof(folder->parent), "%s/trireme-%d", base, trii_process_user());
     if (utc != NULL)
         strftime(stamp, sizeof(stamp), "%Y%m%d-%H%M%S", utc);
-    snprintf(folder->path, sizeof(folder->path), "%s/%s-%d", folder->parent, stamp,
-             trii_process_id());
-    status = trii_folder_create_private(folder->parent);
-    if (status == TRI_OK)
-        status = trii_folder_create_private(folder->path);
-    if (status == TRI_OK)
-        status = trii_folder_lock(folder->path, &folder->lock_fd);
-    return status;
+    status = trii_jobs_folder_create(folder->parent);
+    return status == TRI_OK ? create_locked(folder, stamp) : status;
 }
 
 static void unlock(trii_run_folder *folder)

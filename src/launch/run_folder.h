@@ -1,5 +1,6 @@
 /*
- * run_folder.h - the folder of one job: ${XDG_RUNTIME_DIR:-/tmp}/trireme-UID/JOB/, 0700.
+ * run_folder.h - the folder of one job: ${XDG_RUNTIME_DIR:-/tmp}/trireme-UID/JOB/, 0700
+ * (inspect/jobs.h: where else, if that cannot be).
  *
  * JOB is the UTC time of the start and the agent's pid, so names sort by age. The agent and its
  * guard hold a lock on the folder while they live; a folder without one belongs to a job that
@@ -8,14 +9,14 @@
 #ifndef TRII_LAUNCH_RUN_FOLDER_H
 #define TRII_LAUNCH_RUN_FOLDER_H
 
-#include <trireme/status.h>
+#include "inspect/jobs.h"
 
 #define TRII_RUN_FOLDER_BYTES 512
 #define TRII_RUN_FOLDERS_KEPT 5
 
 typedef struct trii_run_folder {
     char path[TRII_RUN_FOLDER_BYTES];
-    char parent[TRII_RUN_FOLDER_BYTES / 2];
+    char parent[TRII_JOBS_FOLDER_BYTES];
     int lock_fd; /* -1: none */
 } trii_run_folder;
 

@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -31,6 +32,39 @@ tri_status trii_folder_create_private(const char *path)
         return TRII_FAIL(TRI_ERR_IO, "%s belongs to user %d with mode %o, not to us alone", path,
                          (int)st.st_uid, st.st_mode & 0777u);
     return TRI_OK;
+}
+
+bool trii_folder_is_private(const char *path)
+{
+    struct stat st;
+
+    return lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == getuid() &&
+           (st.st_mode & 022) == 0;
+}
+
+bool trii_folder_is_writable(const char *path, bool ours)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode) && (!ours || st.st_uid == getuid()) &&
+           access(path, W_OK | X_OK) == 0;
+}
+
+bool trii_folder_find_private(const char *parent, const char *prefix, char *path_out, size_t bytes)
+{
+    DIR *dir = opendir(parent);
+    const struct dirent *entry;
+    bool found = false;
+
+    while (dir != NULL && !found && (entry = readdir(dir)) != NULL) {
+        if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0)
+            continue;
+        found = (size_t)snprintf(path_out, bytes, "%s/%s", parent, entry->d_name) < bytes &&
+                trii_folder_is_private(path_out);
+    }
+    if (dir != NULL)
+        closedir(dir);
+    return found;
 }
 
 static bool is_dots(const char *name)

@@ -9,6 +9,12 @@
 /* Makes it with mode 0700; one that exists must be a real folder of ours that nobody else may
  * write. Errors: IO (says what is wrong with it). */
 tri_status trii_folder_create_private(const char *path) TRI_MUST_CHECK;
+/* Whether it is there as trii_folder_create_private makes it. */
+bool trii_folder_is_private(const char *path);
+/* Whether we may make something in it. ours: it must also be a folder of ours. */
+bool trii_folder_is_writable(const char *path, bool ours);
+/* The first private folder of ours below `parent` whose name begins so. False: there is none. */
+bool trii_folder_find_private(const char *parent, const char *prefix, char *path_out, size_t bytes);
 /* With what is in it; a missing one is no failure. */
 tri_status trii_folder_remove(const char *path) TRI_MUST_CHECK;
 /* Names of the entries in order, at most max; release with trii_folder_free_names. A missing

@@ -237,7 +237,7 @@ static void print_job(const ps_job *job, const json_t *shown)
 static int run(int argc, char **argv)
 {
     bool json = false, all = false;
-    char parent[256];
+    char parent[TRII_JOBS_FOLDER_BYTES];
     char **names = NULL;
     int n = 0, n_shown = 0, failed = 0;
     json_t *list = json_array();
@@ -250,7 +250,7 @@ static int run(int argc, char **argv)
         else
             return command_usage(argv[0], "unknown option %s", argv[i]);
     }
-    trii_jobs_folder(parent, sizeof(parent));
+    trii_jobs_folder(parent);
     if (trii_folder_list(parent, MAX_JOBS, &names, &n) != TRI_OK)
         n = 0;
     for (int i = n - 1; i >= 0; i--) {

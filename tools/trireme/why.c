@@ -34,9 +34,9 @@ static int choose(const char *parent, char *const *names, int n)
 
 static int no_such_job(const char *parent, const char *given)
 {
-    char own[256];
+    char own[TRII_JOBS_FOLDER_BYTES];
     char **names = NULL;
-    int n = trii_jobs_list(own, sizeof(own), &names);
+    int n = trii_jobs_list(own, &names);
 
     fprintf(stderr, "trireme why: no job %s with flight records below %s", given, parent);
     for (int i = 0; i < n && i < MAX_LINES; i++)
@@ -55,13 +55,13 @@ static int find_folder(const char *given, char *path, size_t bytes, int *others_
                        bool *newest_out)
 {
     const char *now = getenv("TRI_RUN_DIR");
-    char parent[256];
+    char parent[TRII_JOBS_FOLDER_BYTES];
     char **names = NULL;
     int n;
 
     *others_out = 0;
     if (given != NULL && strchr(given, '/') == NULL && !trii_jobs_has_records(given)) {
-        trii_jobs_folder(parent, sizeof(parent));
+        trii_jobs_folder(parent);
         snprintf(path, bytes, "%s/%s", parent, given); /* the name of a job */
         return trii_jobs_has_records(path) ? COMMAND_OK : no_such_job(parent, given);
     }
@@ -69,7 +69,7 @@ static int find_folder(const char *given, char *path, size_t bytes, int *others_
         snprintf(path, bytes, "%s", given != NULL ? given : now);
         return COMMAND_OK;
     }
-    n = trii_jobs_list(parent, sizeof(parent), &names);
+    n = trii_jobs_list(parent, &names);
     if (n > 0) {
         int chosen = choose(parent, names, n);
 
@@ -262,7 +262,7 @@ static int print_jobs(void)
 {
     char parent[256], path[600];
     char **names = NULL;
-    int n = trii_jobs_list(parent, sizeof(parent), &names);
+    int n = trii_jobs_list(parent, &names);
 
     for (int i = 0; i < n; i++) {
         trii_why_job job;
