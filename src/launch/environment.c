@@ -13,6 +13,7 @@
 
 #include "base/alloc.h"
 #include "base/compiler.h"
+#include "base/err.h"
 #include "base/param.h"
 
 /* Ours; an inherited value never shines through, even where we leave one out. */
@@ -76,21 +77,45 @@ TRII_PRINTF(2, 3) static void add(builder *b, const char *format, ...)
     b->left -= (size_t)length + 1;
 }
 
-/* One GPU each: the n-th of those that we see. */
+static bool is_blank(char c)
+{
+    return strchr(" \t\n\v\f\r", c) != NULL && c != '\0';
+}
+
+/* One GPU each: the n-th of those that we see, which may be the empty name, without the blanks
+ * around it. False: there are fewer. */
+static bool find_gpu(int local_rank, const char **name_out, int *length_out)
+{
+    const char *list = getenv("CUDA_VISIBLE_DEVICES"), *end;
+
+    *name_out = NULL;
+    if (list == NULL)
+        return true;
+    for (int i = 0; i < local_rank; i++) {
+        list = strchr(list, ',');
+        if (list == NULL)
+            return false;
+        list++;
+    }
+    end = list + strcspn(list, ",");
+    while (list < end && is_blank(*list))
+        list++;
+    while (end > list && is_blank(end[-1]))
+        end--;
+    *name_out = list;
+    *length_out = (int)(end - list);
+    return true;
+}
+
 static void add_gpu(builder *b, int local_rank)
 {
-    const char *list = getenv("CUDA_VISIBLE_DEVICES");
+    const char *name;
+    int length;
 
-    for (int i = 0; list != NULL && *list != '\0'; i++) {
-        size_t length = strcspn(list, ",");
-
-        if (i == local_rank) {
-            add(b, "CUDA_VISIBLE_DEVICES=%.*s", (int)length, list);
-            return;
-        }
-        list += length + (list[length] == ',');
-    }
-    add(b, "CUDA_VISIBLE_DEVICES=%d", local_rank);
+    if (find_gpu(local_rank, &name, &length) && name != NULL)
+        add(b, "CUDA_VISIBLE_DEVICES=%.*s", length, name);
+    else
+        add(b, "CUDA_VISIBLE_DEVICES=%d", local_rank);
 }
 
 static void add_threads(builder *b, const trii_launch_job *job)
@@ -141,7 +166,14 @@ tri_status trii_launch_environment(const trii_launch_job *job, int local_rank,
 {
     builder measure = {0}, b = {0};
     size_t n = 0, n_slots;
+    const char *gpu;
+    int length;
 
+    if (job->virtual_local_rank && !find_gpu(local_rank, &gpu, &length))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "--virtual-local-rank: CUDA_VISIBLE_DEVICES=%s has no GPU for local rank "
+                         "%d; start fewer workers (--nproc-per-node)",
+                         getenv("CUDA_VISIBLE_DEVICES"), local_rank);
     while (inherited[n] != NULL)
         n++;
     add_all(&measure, job, local_rank);

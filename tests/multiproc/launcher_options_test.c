@@ -101,6 +101,24 @@ static void each_worker_sees_one_gpu_with_a_virtual_rank(void **state)
     assert_has(SPAWN_OUT(&j.trirun), "0 0 4 0\n");
     assert_has(SPAWN_OUT(&j.trirun), "1 0 6 1\n");
     trirun_end(&j, 0);
+    TRIRUN_ENV(&j, "CUDA_VISIBLE_DEVICES=3, 7 ,GPU-a", "--nproc-per-node=3", "--virtual-local-rank",
+               "sh", "-c", "echo \"$RANK=$CUDA_VISIBLE_DEVICES.\"");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_has(SPAWN_OUT(&j.trirun), "0=3.\n");
+    assert_has(SPAWN_OUT(&j.trirun), "1=7.\n");
+    assert_has(SPAWN_OUT(&j.trirun), "2=GPU-a.\n");
+    trirun_end(&j, 0);
+    /* no GPU at all: not the first one */
+    TRIRUN_ENV(&j, "CUDA_VISIBLE_DEVICES=", "--virtual-local-rank", "sh", "-c",
+               "echo \"$CUDA_VISIBLE_DEVICES.\"");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_string_equal(SPAWN_OUT(&j.trirun), ".\n");
+    trirun_end(&j, 0);
+    TRIRUN_ENV(&j, "CUDA_VISIBLE_DEVICES=0,1", "--nproc-per-node=3", "--virtual-local-rank",
+               "true");
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "has no GPU for local rank 2");
+    trirun_end(&j, 0);
 }
 
 static void workers_are_bound_to_cores_of_their_own(void **state)

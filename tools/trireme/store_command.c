@@ -384,64 +384,86 @@ static const action *find_action(const char *name)
 /* --- options -------------------------------------------------------------------------------------
  */
 
-/* The value of "--name VALUE" or "--name=VALUE" at argv[*i_io]; NULL if it is another option. */
-static const char *option(const char *name, int argc, char **argv, int *i_io)
+/* Whether argv[*i_io] is "--name=VALUE", or "--name" with its value behind it; NULL: that is
+ * missing. */
+static bool is_option(const char *name, int argc, char **argv, int *i_io, const char **value_out)
 {
     size_t length = strlen(name);
+    const char *text = argv[*i_io];
 
-    if (strncmp(argv[*i_io], name, length) != 0)
-        return NULL;
-    if (argv[*i_io][length] == '=')
-        return argv[*i_io] + length + 1;
-    if (argv[*i_io][length] == '\0' && *i_io + 1 < argc)
-        return argv[++*i_io];
-    return NULL;
+    if (strncmp(text, name, length) != 0 || (text[length] != '=' && text[length] != '\0'))
+        return false;
+    if (text[length] == '=')
+        *value_out = text + length + 1;
+    else
+        *value_out = *i_io + 1 < argc ? argv[++*i_io] : NULL;
+    return true;
 }
 
-/* Options come before the action, so that keys and values may begin with a dash. */
+static int read_timeout(const char *value, request *r)
+{
+    char *end;
+    double seconds = strtod(value, &end);
+
+    if (end == value || *end != '\0' || !(seconds > 0 && seconds < 1e9))
+        return command_usage("store", "--timeout %s is no number of seconds", value);
+    r->timeout_ms = (int64_t)(seconds * 1000) + (seconds < 0.001);
+    return COMMAND_OK;
+}
+
+/* *taken_out: whether argv[*i_io] is one of our options; *i_io then moves on to its last word. */
+static int take_option(int argc, char **argv, int *i_io, request *r, bool *taken_out)
+{
+    const char *name = argv[*i_io], *value = NULL, *timeout = NULL;
+    const struct {
+        const char *name, **value;
+    } options[] = {{"--endpoint", &r->endpoint},
+                   {"--file", &r->file},
+                   {"--prefix", &r->prefix},
+                   {"--timeout", &timeout}};
+
+    *taken_out = strcmp(name, "--raw") == 0;
+    r->raw = r->raw || *taken_out;
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]) && !*taken_out; i++) {
+        if (!is_option(options[i].name, argc, argv, i_io, &value))
+            continue;
+        *taken_out = true;
+        *options[i].value = value;
+        if (value == NULL)
+            return command_usage("store", "%s: its value is missing", name);
+    }
+    return timeout != NULL ? read_timeout(timeout, r) : COMMAND_OK;
+}
+
+/* Options stand before or behind the action; what is behind "--" is none, and a key may begin with
+ * a dash if it is not one of ours. */
 static int parse(int argc, char **argv, request *r)
 {
-    int i = 1;
+    bool over = false;
+    int n = 1;
 
-    for (; i < argc && strncmp(argv[i], "--", 2) == 0; i++) {
-        const char *value, *text = argv[i];
+    for (int i = 1; i < argc; i++) {
+        bool taken = false;
+        int result = COMMAND_OK;
 
-        if (strcmp(argv[i], "--raw") == 0) {
-            r->raw = true;
-        } else if ((value = option("--endpoint", argc, argv, &i)) != NULL) {
-            r->endpoint = value;
-        } else if ((value = option("--file", argc, argv, &i)) != NULL) {
-            r->file = value;
-        } else if ((value = option("--prefix", argc, argv, &i)) != NULL) {
-            r->prefix = value;
-        } else if ((value = option("--timeout", argc, argv, &i)) != NULL) {
-            char *end;
-            double seconds = strtod(value, &end);
-
-            if (end == value || *end != '\0' || !(seconds > 0 && seconds < 1e9))
-                return command_usage("store", "--timeout %s is no number of seconds", value);
-            r->timeout_ms = (int64_t)(seconds * 1000) + (seconds < 0.001);
-        } else {
-            return command_usage("store", "%s: unknown option, or its value is missing", text);
+        if (!over && strcmp(argv[i], "--") == 0) {
+            over = true;
+            continue;
         }
+        if (!over && strncmp(argv[i], "--", 2) == 0)
+            result = take_option(argc, argv, &i, r, &taken);
+        if (result != COMMAND_OK)
+            return result;
+        if (!taken && !over && n == 1 && strncmp(argv[i], "--", 2) == 0)
+            return command_usage("store", "%s: unknown option", argv[i]);
+        if (!taken)
+            argv[n++] = argv[i];
     }
-    if (i == argc)
+    if (n == 1)
         return command_usage("store", "what shall it do?");
-    for (int k = i + 1; k < argc; k++) { /* would wait for a key of that name, for minutes */
-        static const char *const names[] = {"--raw", "--endpoint", "--file", "--prefix",
-                                            "--timeout"};
-
-        for (size_t n = 0; n < sizeof(names) / sizeof(names[0]); n++) {
-            size_t length = strlen(names[n]);
-
-            if (strncmp(argv[k], names[n], length) == 0 &&
-                (argv[k][length] == '\0' || argv[k][length] == '='))
-                return command_usage("store", "%s comes before the action (%s)", names[n], argv[i]);
-        }
-    }
-    r->action = argv[i];
-    r->args = (const char *const *)argv + i + 1;
-    r->n_args = argc - i - 1;
+    r->action = argv[1];
+    r->args = (const char *const *)argv + 2;
+    r->n_args = n - 2;
     if (r->file != NULL && (r->endpoint != NULL || strcmp(r->action, "serve") == 0))
         return command_usage("store", "--file needs no server and no --endpoint");
     return COMMAND_OK;
@@ -478,7 +500,7 @@ static int run(int argc, char **argv)
 const command command_store = {
     .name = "store",
     .summary = "serve the key-value store of a job, or look into it",
-    .help = "usage: trireme store [OPTIONS] ACTION [ARGS]\n\n"
+    .help = "usage: trireme store [OPTIONS] ACTION [OPTIONS] [ARGS]\n\n"
             "  serve                             serve until SIGINT or SIGTERM\n"
             "  set KEY VALUE                     VALUE - reads stdin, here and below\n"
             "  get KEY...                        print the values, once the keys are there\n"
@@ -500,7 +522,8 @@ const command command_store = {
             "                        wait for 300)\n"
             "  --raw                 no newline behind values\n\n"
             "Server and client speak the protocol of PyTorch's TCPStore. Without a prefix\n"
-            "the keys are those of the job's ranks: writing them disturbs it.\n\n"
+            "the keys are those of the job's ranks: writing them disturbs it. A key or value\n"
+            "that reads like an option comes behind --.\n\n"
             "Examples:\n"
             "  trireme store --endpoint 0.0.0.0:29500 serve\n"
             "  trireme store --endpoint node1:29500 keys\n"
