@@ -92,7 +92,11 @@ static void worker_ready(trii_watch *watch, unsigned events)
 
 static tri_status start_worker(trii_agent *a, trii_worker *w, const trii_launch_job *job)
 {
-    trii_process_spec spec = {.path = a->command.path, .in_fd = -1, .out_fd = -1, .err_fd = -1};
+    trii_process_spec spec = {.path = a->command.path,
+                              .in_fd = -1,
+                              .out_fd = -1,
+                              .err_fd = -1,
+                              .only_standard = true}; /* as torchrun's */
     const char **argv = NULL, **envp = NULL;
     trii_cpu_set cores;
     tri_status status = trii_launch_command_argv(&a->command, w->local_rank, &argv);

@@ -1,7 +1,6 @@
 /* error_file_test.c - error files of torchelastic, of its older versions, and what is none. */
 #include "launch/error_file.h"
 
-#include "launch/events.h"
 #include "launch/memory_kills.h"
 #include "testing/check.h"
 #include "testing/spawn.h"
@@ -95,16 +94,6 @@ static void what_is_no_error_file_does_no_harm(void **state)
     assert_false(trii_error_file_read(path, &error));
 }
 
-static void quotes_make_json_of_any_text(void **state)
-{
-    char out[24];
-
-    (void)state;
-    assert_string_equal(trii_json_quote("a\"\\\n", out, sizeof(out)), "\"a\\\"\\\\\\u000a\"");
-    trii_json_quote("a long text that does not fit into it", out, sizeof(out));
-    assert_true(strlen(out) < sizeof(out) && out[strlen(out) - 1] == '"');
-}
-
 static void a_kill_for_memory_is_told_from_the_counters(void **state)
 {
     const trii_memory_kills before = {.group = 2, .host = 7}, same = before;
@@ -123,7 +112,6 @@ static void a_kill_for_memory_is_told_from_the_counters(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(both_forms_are_understood, make_folder, remove_folder),
     cmocka_unit_test_setup_teardown(what_is_no_error_file_does_no_harm, make_folder, remove_folder),
-    cmocka_unit_test(quotes_make_json_of_any_text),
     cmocka_unit_test(a_kill_for_memory_is_told_from_the_counters),
 };
 

@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "launch/text.h"
 #include "os/clock.h"
 #include "os/file.h"
 #include "os/pipe.h"
@@ -15,26 +16,6 @@
 /* To a reader that is further behind no lines are sent; at the end it is said that some are
  * missing. */
 #define MAX_BEHIND ((size_t)4 << 20)
-
-char *trii_json_quote(const char *text, char *out, size_t bytes)
-{
-    size_t used = 0;
-
-    out[used++] = '"';
-    for (; *text != '\0' && used + 8 < bytes; text++) {
-        unsigned char c = (unsigned char)*text;
-
-        if (c == '"' || c == '\\')
-            used += (size_t)snprintf(out + used, bytes - used, "\\%c", c);
-        else if (c < 0x20)
-            used += (size_t)snprintf(out + used, bytes - used, "\\u%04x", c);
-        else
-            out[used++] = (char)c;
-    }
-    out[used++] = '"';
-    out[used] = '\0';
-    return out;
-}
 
 typedef struct event_file {
     int fd;

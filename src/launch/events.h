@@ -1,5 +1,5 @@
 /*
- * events.h - what happens to a job, as lines of JSON (--events FILE), and JSON texts.
+ * events.h - what happens to a job, as lines of JSON (--events FILE).
  *
  * Every line has "time" (seconds since 1970, to the millisecond), "event" and "run_id"; then what
  * belongs to the event: docs/TORCHRUN.md lists them.
@@ -28,8 +28,5 @@ tri_status trii_events_open(trii_events *events, trii_background *files, const c
 void trii_events_put(const trii_events *events, const char *name, const char *format, ...)
     TRII_PRINTF(3, 4);
 void trii_events_close(trii_events *events);
-
-/* The text as a JSON string with its quotes; cut where it does not fit. Returns out. */
-char *trii_json_quote(const char *text, char *out, size_t bytes);
 
 #endif

@@ -9,6 +9,7 @@
 
 #include "inspect/why.h"
 #include "launch/error_file.h"
+#include "launch/text.h"
 #include "os/clock.h"
 #include "os/signal.h"
 
@@ -237,12 +238,13 @@ static bool is_shown_above(trii_worker *worker, const char *traceback, const tri
 static bool print_error_file(const trii_failure *f, trii_sink *sink)
 {
     const char *ours = getenv("TORCHELASTIC_ERROR_FILE");
-    char path[TRII_LOG_PATH_BYTES];
+    char path[TRII_LOG_PATH_BYTES], message[2048];
     trii_error_file error;
 
     if (!read_error(f, f->cause, path, sizeof(path), &error))
         return false;
-    trii_sink_print(sink, "  message  : %s\n  error_file: %s\n", error.message, path);
+    trii_sink_print(sink, "  message  : %s\n  error_file: %s\n",
+                    trii_text_plain(error.message, message, sizeof(message)), path);
     if (error.traceback[0] != '\0' && is_shown_above(f->cause, error.traceback, sink)) {
         trii_sink_print(sink, "  traceback: shown above\n");
     } else if (error.traceback[0] != '\0') {
@@ -334,7 +336,7 @@ void trii_failure_report(const trii_failure *f, trii_sink *sink)
 {
     const trii_worker *worker = f->cause;
     int signal = worker->exit.signal;
-    char what[80], when[40], host[256];
+    char what[80], when[40], host[256], program[4096];
 
     trii_failure_describe(f, what, sizeof(what));
     describe_time(worker->ended_wall_ns, when, sizeof(when));
@@ -345,11 +347,11 @@ void trii_failure_report(const trii_failure *f, trii_sink *sink)
                     "  host     : %s\n"
                     "  rank     : %d (local_rank: %d)\n"
                     "  exitcode : %d (pid: %d)%s%s%s\n",
-                    f->program, worker->rank, what, f->early[0] != '\0' ? " while " : "", f->early,
-                    when, host, worker->rank, (int)(worker - f->workers),
-                    signal != 0 ? -signal : worker->exit.code, worker->process.pid,
-                    signal != 0 ? " (" : "", signal != 0 ? trii_signal_name(signal) : "",
-                    signal != 0 ? ")" : "");
+                    trii_text_plain(f->program, program, sizeof(program)), worker->rank, what,
+                    f->early[0] != '\0' ? " while " : "", f->early, when, host, worker->rank,
+                    (int)(worker - f->workers), signal != 0 ? -signal : worker->exit.code,
+                    worker->process.pid, signal != 0 ? " (" : "",
+                    signal != 0 ? trii_signal_name(signal) : "", signal != 0 ? ")" : "");
     print_memory_hint(f, sink);
     print_core_hint(worker, sink);
     print_left_before(f, sink);

@@ -3,6 +3,8 @@
  */
 #include "launch/host_events.h"
 
+#include "launch/text.h"
+
 #include "base/err.h"
 
 static void put(const trii_events *events, const char *name, int attempt, int64_t round, int rank,

@@ -10,8 +10,8 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/param.h"
-#include "launch/events.h"
 #include "launch/hang.h"
+#include "launch/text.h"
 #include "os/clock.h"
 #include "os/file.h"
 #include "os/pipe.h"
@@ -124,7 +124,7 @@ static char *make_text(const trii_metrics_facts *facts, size_t *bytes_out)
     for (int i = 0; i < facts->n_workers; i++)
         live += facts->workers[i].live;
     add_head(&b, "info", "gauge", "the job");
-    add(&b, "trirun_info{run_id=%s} 1\n", trii_json_quote(facts->run_id, id, sizeof(id)));
+    add(&b, "trirun_info{run_id=%s} 1\n", trii_metrics_quote(facts->run_id, id, sizeof(id)));
     add_head(&b, "start_time_seconds", "gauge", "when the job started, since 1970");
     add(&b, "trirun_start_time_seconds %.3f\n", (double)facts->started_wall_ns / TRII_NS_PER_S);
     add_head(&b, "workers", "gauge", "workers of this host that run");

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "launch/text.h"
 #include "os/clock.h"
 #include "os/file.h"
 #include "os/signal.h"

@@ -57,7 +57,7 @@ tri_status trii_sink_init(trii_sink *sink, trii_loop *loop, trii_background *fil
                           const char *name)
 {
     static const trii_background_kind kind = {.put = put_in_file, .release = leave_open};
-    const char *no_colour = getenv("NO_COLOR");
+    const char *no_colour = getenv("NO_COLOR"), *terminal = getenv("TERM");
     tri_status status = TRI_OK;
 
     memset(sink, 0, sizeof(*sink));
@@ -68,7 +68,8 @@ tri_status trii_sink_init(trii_sink *sink, trii_loop *loop, trii_background *fil
         status = trii_background_open(files, &kind, name, (void *)(intptr_t)fd, &sink->file);
     sink->redraws = trii_fd_is_terminal(fd);
     sink->flush_ns = sink->redraws ? FLUSH_TERMINAL_NS : FLUSH_NS;
-    sink->colour = sink->redraws && (no_colour == NULL || *no_colour == '\0');
+    sink->colour = sink->redraws && (no_colour == NULL || *no_colour == '\0') &&
+                   (terminal == NULL || strcmp(terminal, "dumb") != 0);
     return status;
 }
 
@@ -234,16 +235,26 @@ void trii_sink_begin(trii_sink *sink, const trii_stream *stream)
 
 void trii_sink_print(trii_sink *sink, const char *format, ...)
 {
-    char text[2048];
+    char text[2048], *longer = NULL;
     va_list args;
     int length;
 
     va_start(args, format);
     length = vsnprintf(text, sizeof(text), format, args);
     va_end(args);
+    if ((size_t)length >= sizeof(text))
+        longer = trii_alloc((size_t)length + 1, 1, "message");
+    if (longer != NULL) {
+        va_start(args, format);
+        vsnprintf(longer, (size_t)length + 1, format, args);
+        va_end(args);
+    } else if ((size_t)length >= sizeof(text)) {
+        length = (int)sizeof(text) - 1; /* no memory: its beginning */
+    }
     trii_sink_begin(sink, NULL);
-    trii_sink_put(sink, text, (size_t)length < sizeof(text) ? (size_t)length : sizeof(text) - 1);
+    trii_sink_put(sink, longer != NULL ? longer : text, (size_t)length);
     trii_sink_commit(sink);
+    trii_free(longer);
 }
 
 /* --- streams -------------------------------------------------------------------------- */

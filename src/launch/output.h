@@ -2,7 +2,8 @@
  * output.h - what the workers print, line by line, to trirun's own stdout and stderr.
  *
  * A stream is the reading end of a worker's pipe, a sink is where lines go. A line of one
- * worker is never cut by another's; a line that is not finished (a prompt) is shown after a moment.
+ * worker is not cut by another's, unless it stays unfinished (a prompt): then it is shown after a
+ * moment, and ends where another's follows.
  * Progress bars of several workers take turns: output_lines.c. A sink that takes nothing stops the
  * streams that fill its queue, so that their workers wait as they would for a slow terminal; trirun
  * itself never does, and a worker that prints little does not wait for one that prints much. A sink

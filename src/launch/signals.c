@@ -10,7 +10,6 @@
 #include "os/pipe.h"
 #include "os/signal.h"
 
-#define MAX_SIGNALS 16
 #define NOTICE SIGUSR1 /* unless the user wants it to stop the job */
 
 static void resize(trii_agent *a)
@@ -82,8 +81,9 @@ static tri_status cannot_handle(const char *name)
 
 tri_status trii_agent_signals_open(trii_agent *a)
 {
-    int numbers[MAX_SIGNALS] = {SIGCHLD, SIGWINCH, NOTICE}, n = 3, fd;
+    bool wanted[NSIG] = {[SIGCHLD] = true, [SIGWINCH] = true, [NOTICE] = true};
     const char *list = a->options->signals;
+    int numbers[NSIG], n = 0, fd;
     tri_status status;
 
     a->notice.wanted = true;
@@ -99,9 +99,13 @@ tri_status trii_agent_signals_open(trii_agent *a)
         if (number == NOTICE)
             a->notice.wanted = false; /* as torchrun then: it stops the job */
         /* nohup wants us to outlive the terminal. */
-        if (n < MAX_SIGNALS && !(number == SIGHUP && trii_signal_is_ignored(SIGHUP)))
-            numbers[n++] = number;
+        if (!(number == SIGHUP && trii_signal_is_ignored(SIGHUP)))
+            wanted[number] = true;
         list += length + (list[length] == ',');
+    }
+    for (int i = 1; i < NSIG; i++) {
+        if (wanted[i])
+            numbers[n++] = i;
     }
     trii_signal_ignore(SIGPIPE);
     trii_signal_ignore(SIGXFSZ); /* a file that may not grow is an error as any other */

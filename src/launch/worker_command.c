@@ -18,6 +18,21 @@ static bool ends_with(const char *text, const char *end)
     return length > end_length && strcmp(text + length - end_length, end) == 0;
 }
 
+/* Whether the kernel would not know what to do with it, though it may be executed: no #!, and
+ * nothing but text. */
+static bool is_bare_text(const char *path)
+{
+    FILE *file = trii_path_is_file(path) ? fopen(path, "r") : NULL;
+    char head[256];
+    size_t got;
+
+    if (file == NULL)
+        return false;
+    got = fread(head, 1, sizeof(head), file);
+    fclose(file);
+    return (got < 2 || memcmp(head, "#!", 2) != 0) && memchr(head, '\0', got) == NULL;
+}
+
 /* What Python runs though it cannot be executed: torchrun gives everything to Python, so a script
  * of any name must work. An executable file is a program of its own. */
 static bool is_for_python(const char *program)
@@ -28,7 +43,7 @@ static bool is_for_python(const char *program)
     if (ends_with(program, ".py") || ends_with(program, ".pyc") || ends_with(program, ".pyz"))
         return true;
     if (trii_process_find(program, path, sizeof(path)) == TRI_OK)
-        return false;
+        return strchr(program, '/') != NULL && !ends_with(program, ".sh") && is_bare_text(path);
     snprintf(path, sizeof(path), "%s/__main__.py", program);
     if (trii_path_exists(path))
         return true;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "launch/text.h"
 #include "os/pipe.h"
 
 static const char *const stream_names[] = {"stdout", "stderr"};
@@ -89,7 +90,7 @@ static size_t template_variable(const char *text, const trii_launch_job *job, in
                    : isalnum((unsigned char)text[length]) || text[length] == '_')
             continue;
         if (i == 0)
-            snprintf(value, bytes, "%s", job->role);
+            trii_text_plain(job->role, value, bytes);
         else
             snprintf(value, bytes, "%d", i == 1 ? local_rank : job->first_rank + local_rank);
         return length + 2 * braces;
@@ -121,12 +122,15 @@ static void fill_template(const char *text, const trii_launch_job *job, int loca
 static void make_label(const trii_outputs *outputs, const trii_launch_job *job, int local_rank,
                        char *label, size_t bytes)
 {
+    char role[TRII_STREAM_LABEL_BYTES - 16];
+
     if (outputs->options->line_prefix != NULL)
         fill_template(outputs->options->line_prefix, job, local_rank, label, bytes);
     else if (outputs->options->label_output)
         snprintf(label, bytes, "[%d]: ", job->first_rank + local_rank);
     else
-        snprintf(label, bytes, "[%s%d]:", job->role, local_rank);
+        snprintf(label, bytes, "[%s%d]:", trii_text_plain(job->role, role, sizeof(role)),
+                 local_rank);
 }
 
 /* A terminal where ours is one, so that programs behave as they would without us; but what a

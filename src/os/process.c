@@ -80,6 +80,8 @@ static int child_main(void *arg)
         _exit(127); /* our parent ended before it could be watched */
     if (move_fd(spec->in_fd, 0) < 0 || move_fd(spec->out_fd, 1) < 0 || move_fd(spec->err_fd, 2) < 0)
         return child_fail(args, "dup2");
+    if (spec->only_standard)
+        syscall(SYS_close_range, 3u, ~0u, 0u);
     if (spec->cores != NULL && /* the kernel's own form is the same words */
         syscall(SYS_sched_setaffinity, 0, sizeof(spec->cores->words), spec->cores->words) != 0)
         return child_fail(args, "sched_setaffinity");

@@ -23,6 +23,7 @@ typedef struct trii_process_spec {
     const char *const *argv;          /* ends with NULL */
     const char *const *envp;          /* ends with NULL */
     int in_fd, out_fd, err_fd;        /* become 0, 1, 2; -1 = inherited */
+    bool only_standard;               /* no other descriptor is inherited (Linux 5.9) */
     const trii_cpu_set *cores;        /* it may run on; NULL = inherited */
     const struct trii_cgroup *cgroup; /* it begins in, see cgroup.h; NULL = ours */
 } trii_process_spec;

@@ -229,15 +229,19 @@ static void a_worker_that_floods_does_not_stop_another(void **state)
 
 static void a_label_is_coloured_on_a_terminal_only(void **state)
 {
-    static const char *const env[2][2] = {{"NO_COLOR", NULL}, {"NO_COLOR=1", NULL}};
+    static const char *const env[3][3] = {{"NO_COLOR", "TERM=xterm", NULL},
+                                          {"NO_COLOR=1", "TERM=xterm", NULL},
+                                          {"NO_COLOR", "TERM=dumb", NULL}};
     launcher_job j;
 
     (void)state;
-    for (int plain = 0; plain < 2; plain++) {
+    for (int plain = 0; plain < 3; plain++) {
         if (!trirun_start_on_terminal(&j, "--nproc-per-node=1 -l echo hello", env[plain]))
             return;
         assert_int_equal(spawn_wait(&j.trirun), 0);
         assert_has(SPAWN_OUT(&j.trirun), plain ? "[0]: hello" : "\033[36m[0]: \033[0mhello");
+        if (plain)
+            assert_has_not(SPAWN_OUT(&j.trirun), "\033");
         trirun_end(&j, 0);
     }
 }

@@ -2,6 +2,7 @@
  * launcher_options_test.c - flags of torchrun and torch.distributed.launch that change how a
  * worker is run.
  */
+#include <signal.h>
 #include <sys/stat.h>
 
 #include "os/cpu.h"
@@ -49,6 +50,9 @@ static void what_only_python_can_run_is_run_by_python(void **state)
     } cases[] = {
         {"train.py", "", 0755, NULL, "<-u><%s><x>\n"},
         {"train", "print(1)\n", 0644, NULL, "<-u><%s><x>\n"},
+        {"bare", "print(1)\n", 0755, NULL,
+         "<-u><%s><x>\n"}, /* executable, but not for the kernel */
+        {"empty", "", 0755, NULL, "<-u><%s><x>\n"},
         {"script", "#!/bin/sh\necho own\n", 0755, NULL, "own\n"},
         {"no.py", "#!/bin/sh\necho own\n", 0755, "--no-python", "own\n"},
         {"path.py", "", 0644, "--run-path",
@@ -119,6 +123,53 @@ static void each_worker_sees_one_gpu_with_a_virtual_rank(void **state)
     assert_int_equal(spawn_wait(&j.trirun), 1);
     assert_has(SPAWN_ERR(&j.trirun), "has no GPU for local rank 2");
     trirun_end(&j, 0);
+}
+
+/* 64 names and numbers, and then one more, which must not be lost. */
+static void all_signals_of_a_long_list_are_handled(void **state)
+{
+    char list[600] = "--signals-to-handle=SIGTERM";
+    size_t used = strlen(list);
+    launcher_job j;
+
+    (void)state;
+    for (int i = 0; i < 73; i++)
+        used +=
+            (size_t)snprintf(list + used, sizeof(list) - used, ",%d", i < 60 ? 2 + i % 2 : i - 25);
+    snprintf(list + used, sizeof(list) - used, ",SIGUSR2");
+    TRIRUN(&j, list, "sh", "-c", "echo ready; exec sleep 1000");
+    spawn_expect(&j.trirun, "ready");
+    spawn_signal(&j.trirun, SIGUSR2);
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "trirun: received SIGUSR2: stopping 1 worker");
+    trirun_end(&j, 0);
+}
+
+/* As under torchrun: 0, 1, 2; and 3, which `ls` itself opens to look. */
+static void a_worker_gets_no_descriptors_but_the_standard_ones(void **state)
+{
+    static const char *const words =
+        "exec \"$0\" --nproc-per-node=2 --events=\"$1\" --log-dir=\"$1.d\" --tee=3 "
+        "--metrics=\"$1.m\" ls /proc/self/fd 3</dev/null 5>/dev/null 9</dev/null";
+    char folder[256], events[300];
+    launcher_job j;
+
+    (void)state;
+    spawn_make_folder(folder, sizeof(folder));
+    snprintf(events, sizeof(events), "%s/events", folder);
+    trirun_start_by(&j, (const char *const[]){"sh", "-c", words, spawn_bin("trirun"), events, NULL},
+                    NULL);
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    for (int fd = 0; fd < 50; fd++) {
+        for (int rank = 0; rank < 2; rank++) {
+            char line[40];
+
+            snprintf(line, sizeof(line), "[default%d]:%d\n", rank, fd);
+            assert_int_equal(count_in(SPAWN_OUT(&j.trirun), line), fd <= 3);
+        }
+    }
+    trirun_end(&j, 0);
+    spawn_remove_folder(folder);
 }
 
 static void workers_are_bound_to_cores_of_their_own(void **state)
@@ -236,6 +287,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(local_rank_becomes_an_argument_where_launch_gave_it),
     cmocka_unit_test(what_only_python_can_run_is_run_by_python),
     cmocka_unit_test(each_worker_sees_one_gpu_with_a_virtual_rank),
+    cmocka_unit_test(all_signals_of_a_long_list_are_handled),
+    cmocka_unit_test(a_worker_gets_no_descriptors_but_the_standard_ones),
     cmocka_unit_test(workers_are_bound_to_cores_of_their_own),
     cmocka_unit_test(mpiruns_habits_and_a_forgotten_folder_get_a_hint),
     cmocka_unit_test(a_file_that_cannot_be_written_ends_the_job_before_it_begins),

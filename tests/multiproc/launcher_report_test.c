@@ -367,6 +367,61 @@ static void every_change_is_a_line_of_json(void **state)
     spawn_remove_folder(home);
 }
 
+/* Bytes of an id or a name are anything; the files are JSON all the same. */
+static void what_is_no_utf8_is_told_in_json(void **state)
+{
+    char home[256], path[300], text[16384], name[320];
+    launcher_job j;
+
+    (void)state;
+    spawn_make_folder(home, sizeof(home));
+    snprintf(path, sizeof(path), "%s/events", home);
+    snprintf(name, sizeof(name), "%s/Gr\xfc\xdf\x65", home);
+    write_text(name, "#!/bin/sh\nsleep 1000\n", 0755);
+    TRIRUN(&j, "--rdzv-id=\xff\n\"id", "--events", path, name);
+    do /* until the job file is there; the deadline of the test ends it */
+        ask(&j, PS_JSON, text, sizeof(text));
+    while (strstr(text, "Gr\\ufffd\\ufffde") == NULL && strstr(text, "Gr\xef\xbf\xbd") == NULL);
+    spawn_signal(&j.trirun, SIGTERM);
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_true(slurp(path, text, sizeof(text)));
+    assert_has(text, "\"run_id\": \"\xef\xbf\xbd\\u000a\\\"id\", ");
+    assert_has_not(text, "\xff");
+    trirun_end(&j, 0);
+    spawn_remove_folder(home);
+}
+
+static void a_report_is_whole_and_has_no_control_characters(void **state)
+{
+    char folder[300], name[3000], line[3100];
+    size_t used;
+    launcher_job j;
+
+    (void)state;
+    spawn_make_folder(folder, sizeof(folder));
+    used = (size_t)snprintf(name, sizeof(name), "%s/", folder);
+    for (int i = 0; i < 10; i++) { /* more than fits where most lines fit */
+        memset(name + used, 'a' + i, 220);
+        name[used += 220] = '\0';
+        assert_int_equal(mkdir(name, 0700), 0);
+        name[used++] = '/';
+    }
+    snprintf(name + used, sizeof(name) - used, "x\033[2J");
+    write_text(name,
+               "#!/bin/sh\necho '{\"message\": {\"message\": \"bad\\u001b[2J\\nend\", "
+               "\"extraInfo\": {}}}' >$TORCHELASTIC_ERROR_FILE\nexit 3\n",
+               0755);
+    TRIRUN(&j, "--role=a\033b", "-t3", "--nproc-per-node=1", name);
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    snprintf(line, sizeof(line), "trirun: %.*sx\\x1b[2J failed: rank 0", (int)strlen(name) - 5,
+             name);
+    assert_has(SPAWN_ERR(&j.trirun), line);
+    assert_has(SPAWN_ERR(&j.trirun), "  message  : bad\\x1b[2J\\nend\n");
+    assert_has_not(SPAWN_ERR(&j.trirun), "\033");
+    trirun_end(&j, 1);
+    spawn_remove_folder(folder);
+}
+
 /* Hosts that meet need one, and it is known before they have met. */
 static void all_lines_of_a_job_have_one_id(void **state)
 {
@@ -575,6 +630,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_signal_to_a_healthy_job_leaves_nothing),
     cmocka_unit_test(every_change_is_a_line_of_json),
     cmocka_unit_test(all_lines_of_a_job_have_one_id),
+    cmocka_unit_test(what_is_no_utf8_is_told_in_json),
+    cmocka_unit_test(a_report_is_whole_and_has_no_control_characters),
     cmocka_unit_test(figures_are_there_for_prometheus),
     cmocka_unit_test(ps_shows_the_ranks_of_jobs_that_run),
     cmocka_unit_test(ps_shows_who_waits_for_other_hosts),

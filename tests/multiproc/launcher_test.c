@@ -314,7 +314,7 @@ static void what_cannot_start_is_told_before_anything_runs(void **state)
     assert_has(SPAWN_ERR(&j.trirun), "it is not executable");
     trirun_end(&j, 0);
     chmod(plain, 0755); /* exec itself refuses it: no format */
-    TRIRUN(&j, "--nproc-per-node", "2", plain);
+    TRIRUN(&j, "--nproc-per-node", "2", "--no-python", plain);
     assert_int_equal(spawn_wait(&j.trirun), 1);
     assert_has(SPAWN_ERR(&j.trirun), "rank 0: cannot start");
     trirun_end(&j, 0);
