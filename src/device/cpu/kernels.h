@@ -135,6 +135,16 @@ typedef struct trii_sgd_args {
     bool nesterov, maximize;
 } trii_sgd_args;
 
+/* The mask of dropout (graph/ops/create.c): element e is word e % 4 of Philox at its counter, whose
+ * first word is e / 4, below the limit: 0, else `keep`. */
+typedef struct trii_mask_args {
+    int64_t n;
+    uint64_t key;
+    uint32_t counter[4]; /* [0] and the upper bits of [1] are the element's */
+    uint32_t limit;
+    float keep;
+} trii_mask_args;
+
 /* Loops over images of one element type. */
 typedef struct trii_image_kernels {
     /* Mean and biased variance of each channel of one unit: [block]. */
@@ -179,6 +189,9 @@ typedef struct trii_cpu_kernels {
     void (*from_bf16)(float *y, const uint16_t *x, size_t n);
 
     trii_image_kernels images[2]; /* f32, bf16 */
+
+    /* Blocks begin .. end of four elements each; y is element 0, and the n-th is the last. */
+    void (*random_mask)(float *y, const trii_mask_args *args, int64_t begin, int64_t end);
 
     void (*gemm)(const trii_gemm_args *args);
     void (*sgd)(const trii_sgd_args *args, int64_t begin, int64_t end);

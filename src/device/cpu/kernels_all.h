@@ -6,6 +6,7 @@
 #include "device/cpu/kernels_elementwise.h"
 #include "device/cpu/kernels_gemm.h"
 #include "device/cpu/kernels_images.h"
+#include "device/cpu/kernels_random.h"
 #include "device/cpu/kernels_sgd.h"
 #include "device/cpu/kernels_sums.h"
 
@@ -74,6 +75,7 @@ const trii_cpu_kernels VEC_TABLE = {
                 .avg_pool_backward = avg_pool_backward_bf16,
             },
         },
+    .random_mask = random_mask,
     .gemm = gemm,
     .sgd = sgd,
 };

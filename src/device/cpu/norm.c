@@ -20,8 +20,9 @@
 /* Operands of batch_norm and batch_norm_eval, outputs of the former. */
 enum { IN_X, IN_WEIGHT, IN_BIAS, IN_RUNNING_MEAN, IN_RUNNING_VAR, N_FORWARD_IN };
 enum { OUT_Y, OUT_MEAN, OUT_INVSTD, OUT_RUNNING_MEAN, OUT_RUNNING_VAR, N_FORWARD_OUT };
-/* Of batch_norm_backward. */
+/* Of batch_norm_backward; batch_norm_eval_backward has the running mean and variance instead. */
 enum { IN_G, IN_BX, IN_BWEIGHT, IN_MEAN, IN_INVSTD, N_BACKWARD_IN };
+#define IN_VAR IN_INVSTD
 
 static bool is_op(const trii_ir_node *node, const char *name)
 {
@@ -148,7 +149,7 @@ typedef struct norm_kernel {
     int mask, masked; /* backward: where the sign comes from, where dy after the mask goes */
     trii_norm_mask mask_kind;
     int32_t f;
-    bool training, relu;
+    bool training, relu, sums; /* sums: somebody needs the parameters' gradients */
     uint64_t in_place[8];
 } norm_kernel;
 
@@ -392,6 +393,61 @@ static tri_status backward_run(const trii_kernel *kernel, void *const *args, con
     return TRI_OK;
 }
 
+/* By the running statistics, which no gradient goes through: dx = dy * scale. */
+static void eval_backward_range(void *ctx, int64_t begin, int64_t end)
+{
+    const norm_run *run = ctx;
+    const norm_kernel *k = run->k;
+    const trii_image_kernels *kernels = trii_image_kernels_of(k->kernels, &k->images);
+    const float zero[MAX_BLOCK] = {0};
+    int64_t block = k->images.block;
+
+    for (int64_t u = begin; u < end; u++) {
+        float invstd[MAX_BLOCK], scale[MAX_BLOCK];
+        double sum_dy[MAX_BLOCK], sum_dy_x[MAX_BLOCK];
+        const float *var = floats(run, k->in[IN_VAR], u * block);
+        const float *weight = floats(run, k->in[IN_BWEIGHT], u * block);
+        trii_norm_backward_args sums = {.x = unit_of(run, k->in[IN_BX], u),
+                                        .dy = unit_of(run, k->in[IN_G], u),
+                                        .alpha = zero,
+                                        .beta = zero,
+                                        .mean = floats(run, k->in[IN_MEAN], u * block)};
+        trii_norm_args dx = {
+            .x = sums.dy, .y = unit_of(run, k->out[OUT_DX], u), .alpha = scale, .beta = zero};
+
+        assert(var != NULL && sums.mean != NULL);
+        if (k->sums)
+            kernels->norm_backward_sums(&sums, &k->images, sum_dy, sum_dy_x);
+        for (int64_t l = 0; l < block; l++) {
+            invstd[l] = (float)(1 / sqrt((double)var[l] + run->eps));
+            scale[l] = weight != NULL ? weight[l] * invstd[l] : invstd[l];
+            if (k->out[OUT_DWEIGHT] >= 0)
+                *floats(run, k->out[OUT_DWEIGHT], u * block + l) =
+                    (float)(sum_dy_x[l] * (double)invstd[l]);
+            if (k->out[OUT_DBIAS] >= 0)
+                *floats(run, k->out[OUT_DBIAS], u * block + l) = (float)sum_dy[l];
+        }
+        if (dx.y != NULL)
+            kernels->norm(&dx, &k->images);
+    }
+}
+
+static tri_status eval_backward_run(const trii_kernel *kernel, void *const *args,
+                                    const trii_run *run)
+{
+    const norm_kernel *k = (const norm_kernel *)kernel;
+    norm_run ctx = {k, args, 0, run->f[k->f + 1]};
+
+    trii_parallel_for(k->images.c / k->images.block, 1, eval_backward_range, &ctx);
+    return TRI_OK;
+}
+
+/* An operation alone has all its outputs, also those that nobody needs. */
+static bool is_needed(const trii_ir *ir, int32_t value)
+{
+    return ir->values[value].n_readers > 0 || ir->values[value].output >= 0;
+}
+
 static tri_status backward_compile(const trii_ir *ir, const trii_group *group,
                                    trii_kernel **kernel_out)
 {
@@ -403,10 +459,16 @@ static tri_status backward_compile(const trii_ir *ir, const trii_group *group,
     if (k == NULL)
         return TRI_ERR_NO_MEMORY;
     k->base.run = backward_run;
+    if (is_op(norm, "batch_norm_eval_backward")) {
+        k->base.name = norm->op->name;
+        k->base.run = eval_backward_run;
+        k->f = norm->first_f;
+    }
     for (int i = 0; i < N_BACKWARD_IN; i++)
         k->in[i] = trii_has_in(norm, i) ? trii_group_in(group, norm->in[i]) : -1;
     for (int o = 0; o < N_FORWARD_OUT; o++)
-        k->out[o] = o < norm->n_out ? out_arg(group, norm->out[o]) : -1;
+        k->out[o] =
+            o < norm->n_out && is_needed(ir, norm->out[o]) ? out_arg(group, norm->out[o]) : -1;
     if (relu != NULL) {
         k->in[IN_G] = trii_group_in(group, relu->in[0]);
         k->mask = trii_group_in(group, relu->in[1]);
@@ -415,6 +477,7 @@ static tri_status backward_compile(const trii_ir *ir, const trii_group *group,
         k->base.name = k->mask_kind == TRII_NORM_MASK_X ? "relu_backward(x)+batch_norm_backward"
                                                         : "relu_backward(y)+batch_norm_backward";
     }
+    k->sums = k->out[OUT_DWEIGHT] >= 0 || k->out[OUT_DBIAS] >= 0;
     dx = k->out[OUT_DX] - group->n_in;
     if (k->out[OUT_DX] >= 0) {
         k->in_place[dx] = UINT64_C(1) << k->in[IN_BX] | UINT64_C(1) << k->in[IN_G];
@@ -437,6 +500,10 @@ const trii_cpu_family trii_cpu_batch_norm_eval = {.op = "batch_norm_eval",
                                                   .takes = forward_takes,
                                                   .layouts = forward_layouts,
                                                   .compile = forward_compile};
+const trii_cpu_family trii_cpu_batch_norm_eval_backward = {.op = "batch_norm_eval_backward",
+                                                           .takes = backward_takes,
+                                                           .layouts = backward_layouts,
+                                                           .compile = backward_compile};
 const trii_cpu_family trii_cpu_batch_norm_backward = {.op = "batch_norm_backward",
                                                       .takes = backward_takes,
                                                       .layouts = backward_layouts,
