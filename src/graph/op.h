@@ -53,6 +53,12 @@ typedef struct trii_random {
     uint32_t index; /* n-th random operation of the step */
 } trii_random;
 
+/* Memory that a caller lends to reference kernels, so that they need none of their own. */
+typedef struct trii_work {
+    char *begin, *at;
+    size_t bytes; /* from `at` on */
+} trii_work;
+
 typedef struct trii_kernel_args {
     int n_in, n_out;
     const trii_array *in;
@@ -60,6 +66,7 @@ typedef struct trii_kernel_args {
     const int64_t *iattr;
     const double *fattr;
     trii_random random;
+    trii_work *work; /* NULL: none is lent */
 } trii_kernel_args;
 
 /* What fusion may do with the operation. */

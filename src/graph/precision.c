@@ -10,7 +10,6 @@
  * The reference kernels know f32 and f64 only: bf16 operands are widened for them, and results
  * rounded once, which is what a device's kernels are held to.
  */
-#include "base/alloc.h"
 #include "base/dtype.h"
 #include "graph/ops/rules.h"
 #include "graph/recorder.h"
@@ -110,11 +109,11 @@ static bool has_bf16(const trii_array *arrays, int n)
 }
 
 /* `array` as f32 in memory of its own. */
-static tri_status widen(trii_array *array, trii_type *type, bool fill)
+static tri_status widen(const trii_kernel_args *args, trii_array *array, trii_type *type, bool fill)
 {
     const uint16_t *narrow = array->data;
     int64_t n = trii_type_numel(array->type);
-    float *wide = trii_alloc((size_t)n, sizeof(*wide), "reference kernel");
+    float *wide = trii_work_take(args, (size_t)n, sizeof(*wide));
 
     if (wide == NULL)
         return TRI_ERR_NO_MEMORY;
@@ -150,7 +149,7 @@ tri_status trii_reference_kernel(const trii_graph_op *op, const trii_kernel_args
     for (; done < n && status == TRI_OK; done++) {
         array[done] = done < n_in ? args->in[done] : args->out[done - n_in];
         if (has_bf16(&array[done], 1))
-            status = widen(&array[done], &type[done], done < n_in);
+            status = widen(args, &array[done], &type[done], done < n_in);
     }
     wide.in = array;
     wide.out = array + n_in;
@@ -163,7 +162,7 @@ tri_status trii_reference_kernel(const trii_graph_op *op, const trii_kernel_args
             continue;
         if (i >= n_in && status == TRI_OK)
             round_to(from, array[i].data);
-        trii_free(array[i].data);
+        trii_work_return(args, array[i].data);
     }
     return status;
 }

@@ -17,7 +17,8 @@ typedef struct fallback {
     trii_type in_type[MAX_OPERANDS], out_type[MAX_OPERANDS];
     int8_t in_arg[MAX_OPERANDS], out_arg[MAX_OPERANDS]; /* where their pointers are; -1 = absent */
     int64_t iattr[TRII_MAX_IATTRS];
-    int32_t first_f, random;
+    int32_t first_f, random, work_arg;
+    trii_work work;
 } fallback;
 
 static tri_status fallback_run(const trii_kernel *kernel, void *const *args, const trii_run *run)
@@ -32,6 +33,9 @@ static tri_status fallback_run(const trii_kernel *kernel, void *const *args, con
     f->args.fattr = run->f + f->first_f;
     if (f->random >= 0)
         f->args.random = run->random[f->random];
+    if (f->args.work != NULL)
+        f->work.begin = f->work.at = args[f->work_arg];
+    f->work.bytes = f->base.scratch_bytes;
     return trii_reference_kernel(f->op, &f->args);
 }
 
@@ -64,6 +68,9 @@ tri_status trii_cpu_fallback_compile(const trii_ir *ir, const trii_group *group,
         f->out[o].type = &f->out_type[o];
         f->out_arg[o] = (int8_t)(group->n_in + trii_group_out(group, node->out[o]));
     }
+    f->base.scratch_bytes = trii_work_bytes(&f->args);
+    f->work_arg = group->n_in + group->n_out;
+    f->args.work = f->base.scratch_bytes > 0 ? &f->work : NULL;
     *kernel_out = &f->base;
     return TRI_OK;
 }

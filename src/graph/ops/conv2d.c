@@ -7,7 +7,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "base/alloc.h"
 #include "graph/ops/rules.h"
 
 #define TILE 64 /* pixels */
@@ -212,12 +211,14 @@ static tri_status forward_kernel(const trii_kernel_args *args)
     int64_t pixels = g.n * g.oh * g.ow;
     const double *weight = args->in[1].data, *bias = args->in[2].data;
     double *y = args->out[0].data;
-    double *work = trii_alloc((size_t)(g.patch * g.og + TILE * (g.patch + g.og)), sizeof(*work),
-                              "reference conv2d");
-    double *turned = work, *rows, *results; /* [patch, og], [TILE, patch], [TILE, og] */
+    double *work, *turned, *rows, *results; /* [patch, og], [TILE, patch], [TILE, og] */
 
+    if (pixels == 0)
+        return TRI_OK;
+    work = trii_work_take(args, (size_t)(g.patch * g.og + TILE * (g.patch + g.og)), sizeof(*work));
     if (work == NULL)
         return TRI_ERR_NO_MEMORY;
+    turned = work;
     rows = turned + g.patch * g.og;
     results = rows + TILE * g.patch;
     for (int64_t group = 0; group < g.groups; group++) {
@@ -244,7 +245,7 @@ static tri_status forward_kernel(const trii_kernel_args *args)
             scatter_outputs(&g, results, group, first, count, y);
         }
     }
-    trii_free(work);
+    trii_work_return(args, work);
     return TRI_OK;
 }
 
@@ -258,13 +259,15 @@ static tri_status backward_data_kernel(const trii_kernel_args *args)
 {
     geometry g = geometry_of(args->iattr, args->out[0].type->shape, args->in[1].type->shape);
     int64_t pixels = g.n * g.oh * g.ow;
-    double *work = trii_alloc((size_t)(TILE * (g.patch + g.og)), sizeof(*work), "reference conv2d");
-    double *rows = work, *results;
+    double *work, *rows, *results;
 
+    memset(args->out[0].data, 0, (size_t)(g.n * g.c * g.h * g.w) * sizeof(double));
+    if (pixels == 0)
+        return TRI_OK;
+    rows = work = trii_work_take(args, (size_t)(TILE * (g.patch + g.og)), sizeof(*work));
     if (work == NULL)
         return TRI_ERR_NO_MEMORY;
     results = rows + TILE * g.patch;
-    memset(args->out[0].data, 0, (size_t)(g.n * g.c * g.h * g.w) * sizeof(double));
     for (int64_t group = 0; group < g.groups; group++) {
         for (int64_t first = 0; first < pixels; first += TILE) {
             int64_t count = pixels - first < TILE ? pixels - first : TILE;
@@ -284,7 +287,7 @@ static tri_status backward_data_kernel(const trii_kernel_args *args)
             scatter_patches(&g, rows, group, first, count, args->out[0].data);
         }
     }
-    trii_free(work);
+    trii_work_return(args, work);
     return TRI_OK;
 }
 
@@ -299,13 +302,15 @@ static tri_status backward_weight_kernel(const trii_kernel_args *args)
     geometry g = geometry_of(args->iattr, args->in[1].type->shape, args->out[0].type->shape);
     int64_t pixels = g.n * g.oh * g.ow;
     double *dw = args->out[0].data;
-    double *work = trii_alloc((size_t)(TILE * (g.patch + g.og)), sizeof(*work), "reference conv2d");
-    double *rows = work, *results;
+    double *work, *rows, *results;
 
+    memset(dw, 0, (size_t)(g.o * g.patch) * sizeof(double));
+    if (pixels == 0)
+        return TRI_OK;
+    rows = work = trii_work_take(args, (size_t)(TILE * (g.patch + g.og)), sizeof(*work));
     if (work == NULL)
         return TRI_ERR_NO_MEMORY;
     results = rows + TILE * g.patch;
-    memset(dw, 0, (size_t)(g.o * g.patch) * sizeof(double));
     for (int64_t group = 0; group < g.groups; group++) {
         for (int64_t first = 0; first < pixels; first += TILE) {
             int64_t count = pixels - first < TILE ? pixels - first : TILE;
@@ -325,7 +330,7 @@ static tri_status backward_weight_kernel(const trii_kernel_args *args)
                                        .accumulate = true});
         }
     }
-    trii_free(work);
+    trii_work_return(args, work);
     return TRI_OK;
 }
 

@@ -3,7 +3,6 @@
  */
 #include <inttypes.h>
 
-#include "base/alloc.h"
 #include "graph/ops/rules.h"
 
 /* --- matmul ------------------------------------------------------------------------------------
@@ -63,7 +62,7 @@ static tri_status matmul_kernel(const trii_kernel_args *args)
     for (int d = 0; d + 2 < c->ndim; d++)
         batch *= c->shape[d];
     if (tb) {
-        packed = trii_alloc((size_t)(k * n), sizeof(*packed), "reference matmul");
+        packed = trii_work_take(args, (size_t)(k * n), sizeof(*packed));
         if (packed == NULL)
             return TRI_ERR_NO_MEMORY;
     }
@@ -92,7 +91,7 @@ static tri_status matmul_kernel(const trii_kernel_args *args)
             g.b = packed;
         trii_gemm_run(&g);
     }
-    trii_free(packed);
+    trii_work_return(args, packed);
     return TRI_OK;
 }
 
@@ -217,7 +216,7 @@ static tri_status linear_kernel(const trii_kernel_args *args)
     int64_t n_out = w->shape[0], n_in = w->shape[1];
     int64_t rows = 1;
     const double *weight = args->in[1].data, *bias = args->in[2].data;
-    double *packed = trii_alloc((size_t)(n_out * n_in), sizeof(*packed), "reference linear");
+    double *packed = trii_work_take(args, (size_t)(n_out * n_in), sizeof(*packed));
     double *y = args->out[0].data;
     trii_gemm g = {.n = n_out, .k = n_in, .a = args->in[0].data, .a_row = n_in, .a_col = 1};
 
@@ -239,7 +238,7 @@ static tri_status linear_kernel(const trii_kernel_args *args)
         for (int64_t o = 0; o < n_out; o++)
             y[r * n_out + o] += bias[o];
     }
-    trii_free(packed);
+    trii_work_return(args, packed);
     return TRI_OK;
 }
 

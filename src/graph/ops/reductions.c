@@ -5,7 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/alloc.h"
 #include "graph/ops/rules.h"
 
 /* i: mask of the reduced dimensions, keepdim. */
@@ -313,7 +312,7 @@ static tri_status amax_backward_kernel(const trii_kernel_args *args)
     int64_t at[TRI_MAX_DIMS] = {0}, stride[TRI_MAX_DIMS], offset = 0;
     const double *g = args->in[0].data, *x = args->in[1].data, *y = args->in[2].data;
     double *dx = args->out[0].data;
-    double *count = trii_alloc((size_t)n_y, sizeof(*count), "reference amax");
+    double *count = trii_work_take(args, (size_t)n_y, sizeof(*count));
 
     if (count == NULL)
         return TRI_ERR_NO_MEMORY;
@@ -328,7 +327,7 @@ static tri_status amax_backward_kernel(const trii_kernel_args *args)
         dx[i] = x[i] == y[offset] ? g[offset] / count[offset] : 0;
         offset = advance(in, at, stride);
     }
-    trii_free(count);
+    trii_work_return(args, count);
     return TRI_OK;
 }
 

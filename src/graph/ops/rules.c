@@ -6,8 +6,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "base/alloc.h"
-
 /* --- shape rules ---------------------------------------------------------------------------- */
 
 tri_status trii_rule_float(const trii_type *type, const char *what)
@@ -300,10 +298,10 @@ tri_status trii_walk(const trii_kernel_args *args, trii_row_fn f32, trii_row_fn 
     return TRI_OK;
 }
 
-static double *widen(const trii_array *array, bool fill)
+static double *widen(const trii_kernel_args *args, const trii_array *array, bool fill)
 {
     int64_t n = trii_type_numel(array->type);
-    double *wide = trii_alloc((size_t)n, sizeof(*wide), "reference kernel");
+    double *wide = trii_work_take(args, (size_t)n, sizeof(*wide));
     const float *x = array->data;
 
     for (int64_t i = 0; wide != NULL && fill && i < n; i++)
@@ -324,7 +322,7 @@ tri_status trii_in_double(const trii_kernel_args *args,
         array[i] = i < n_in ? args->in[i] : args->out[i - n_in];
         if (array[i].data == NULL || array[i].type->dtype != TRI_DTYPE_F32)
             continue;
-        array[i].data = widen(&array[i], i < n_in);
+        array[i].data = widen(args, &array[i], i < n_in);
         ours[i] = any = true;
         if (array[i].data == NULL)
             status = TRI_ERR_NO_MEMORY;
@@ -344,7 +342,7 @@ tri_status trii_in_double(const trii_kernel_args *args,
             for (int64_t k = 0; k < count; k++)
                 y[k] = (float)x[k];
         }
-        trii_free(array[i].data);
+        trii_work_return(args, array[i].data);
     }
     return status;
 }

@@ -1,0 +1,60 @@
+/*
+ * reference_work.c - memory for reference kernels: what a plan lends them, or the heap's.
+ */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "graph/ops/table.h"
+#include "graph/type.h"
+
+#define ALIGNMENT 64
+
+/* At least one: a block of nothing has an address of its own, too. */
+static size_t rounded(size_t bytes)
+{
+    return (bytes / ALIGNMENT + 1) * ALIGNMENT;
+}
+
+void *trii_work_take(const trii_kernel_args *args, size_t n, size_t size)
+{
+    trii_work *work = args->work;
+    size_t bytes;
+    void *block;
+
+    if (work == NULL || __builtin_mul_overflow(n, size, &bytes) || rounded(bytes) > work->bytes)
+        return trii_alloc(n, size, "reference kernel");
+    bytes = rounded(bytes);
+    block = work->at;
+    memset(block, 0, bytes);
+    work->at += bytes;
+    work->bytes -= bytes;
+    return block;
+}
+
+/* What is lent lies before the rest of it; all of it is free again when the kernel has run. */
+void trii_work_return(const trii_kernel_args *args, void *block)
+{
+    const trii_work *work = args->work;
+
+    if (work == NULL || (char *)block < work->begin || (char *)block >= work->at)
+        trii_free(block);
+}
+
+size_t trii_work_bytes(const trii_kernel_args *args)
+{
+    size_t bytes = 0;
+
+    for (int i = 0; i < args->n_in + args->n_out; i++) {
+        const trii_array *array = i < args->n_in ? &args->in[i] : &args->out[i - args->n_in];
+        size_t n;
+
+        if (array->type == NULL)
+            continue;
+        n = (size_t)trii_type_numel(array->type);
+        if (array->type->dtype == TRI_DTYPE_BF16)
+            bytes += rounded(n * sizeof(float));
+        if (array->type->dtype == TRI_DTYPE_BF16 || array->type->dtype == TRI_DTYPE_F32)
+            bytes += 2 * rounded(n * sizeof(double)); /* and what it makes of it */
+    }
+    return bytes;
+}
