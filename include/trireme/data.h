@@ -128,7 +128,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_image_dataset(tri_dataset *own_base,
 
 typedef struct tri_sampler_options {
     int n_replicas;  /* 0 = this process's world size, and its rank */
-    int rank;        /* 0 .. n_replicas-1; only with n_replicas */
+    int rank;        /* 0 .. n_replicas-1; INVALID_ARG without n_replicas */
     bool sequential; /* do not shuffle */
     bool drop_last;  /* true: samples that do not fill every replica are left out; false: some
                         come twice */

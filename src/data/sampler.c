@@ -35,6 +35,12 @@ tri_status tri_sampler_create(int64_t length, const tri_sampler_options *opt,
     rank = opt->n_replicas == 0 ? tri_rank() : opt->rank;
     if (length < 1 || length > INT64_MAX / 16)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "sampler over %" PRId64 " samples", length);
+    if (opt->n_replicas == 0 && opt->rank != 0 && opt->rank != rank)
+        return TRII_FAIL(
+            TRI_ERR_INVALID_ARG,
+            "sampler: rank %d without n_replicas: set both, or neither for the world's "
+            "(here rank %d of %d)",
+            opt->rank, rank, n_replicas);
     if (n_replicas < 1 || rank < 0 || rank >= n_replicas)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "sampler: rank %d of %d replicas", rank, n_replicas);
 

@@ -70,6 +70,8 @@ static void impossible_shares_are_refused(void **state)
 
     (void)state;
     CHECK_FAILS(tri_sampler_create(0, NULL, &sampler), TRI_ERR_INVALID_ARG, "0 samples");
+    CHECK_FAILS(tri_sampler_create(5, &(tri_sampler_options){.rank = 2}, &sampler),
+                TRI_ERR_INVALID_ARG, "rank 2 without n_replicas");
     CHECK_FAILS(tri_sampler_create(5, &(tri_sampler_options){.n_replicas = 2, .rank = 2}, &sampler),
                 TRI_ERR_INVALID_ARG, "rank 2 of 2");
     CHECK_FAILS(tri_sampler_create(5, &(tri_sampler_options){.n_replicas = -1}, &sampler),
