@@ -90,11 +90,12 @@ TRI_API tri_tensor *tri_adaptive_max_pool2d(tri_tensor *x, int h, int w);
 /* --- normalisation --------------------------------------------------------------------------- */
 /* x [N, C, ..]; weight, bias [C] or both NULL; running_mean, running_var [C], persistent, or both
  * NULL. Training: batch statistics normalise (biased variance) and update the running ones
- * (unbiased) by momentum; else the running ones normalise. PyTorch: momentum 0.1, eps 1e-5. */
+ * (unbiased) by momentum; else the running ones normalise. */
 typedef struct tri_batch_norm_args {
     tri_tensor *weight, *bias, *running_mean, *running_var;
     bool training;
-    double momentum, eps;
+    double momentum; /* 0 = 0.1; TRI_ZERO: the running statistics stay as they are */
+    double eps;      /* 0 = 1e-5; TRI_ZERO: nothing is added to the variance */
 } tri_batch_norm_args;
 TRI_API tri_tensor *tri_batch_norm(tri_tensor *x, const tri_batch_norm_args *args);
 

@@ -29,6 +29,8 @@ TRI_BEGIN_DECLS
 typedef struct tri_tensor tri_tensor;
 
 #define TRI_MAX_DIMS 8
+/* A real zero for an option whose 0 means a default, such as the momentum of tri_batch_norm. */
+#define TRI_ZERO (-0.0)
 
 /* cpu:0, cpu:1, ... are virtual devices of one process; 0 is cpu:0. */
 typedef int32_t tri_device;

@@ -42,8 +42,6 @@ tri_module *tri_nn_batch_norm2d(int64_t channels)
         return self;
     layer = tri_module_data(self);
     a = &layer->args;
-    a->momentum = 0.1;
-    a->eps = 1e-5;
     a->weight = tri_module_parameter(self, "weight", trii_parameter_new(&channels, 1));
     a->bias = tri_module_parameter(self, "bias", trii_parameter_new(&channels, 1));
     a->running_mean = tri_module_buffer(self, "running_mean", trii_parameter_new(&channels, 1));

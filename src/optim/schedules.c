@@ -5,6 +5,8 @@
 
 #include <trireme/optim.h>
 
+#include "base/option.h"
+
 #define PI 3.14159265358979323846
 
 double tri_schedule_constant(double lr, int64_t step)
@@ -18,11 +20,6 @@ double tri_schedule_cosine(double lr, double lr_min, int64_t total_steps, int64_
     if (total_steps < 1)
         return lr_min;
     return lr_min + (lr - lr_min) * (1.0 + cos(PI * (double)step / (double)total_steps)) / 2.0;
-}
-
-static double or_default(double value, double fallback)
-{
-    return value != 0.0 ? value : fallback;
 }
 
 static double anneal(bool linear, double from, double to, double share)
@@ -43,10 +40,10 @@ tri_one_cycle_point tri_schedule_one_cycle(double lr_max, int64_t total_steps, i
                                            const tri_one_cycle_options *opt)
 {
     tri_one_cycle_options o = opt != NULL ? *opt : (tri_one_cycle_options){0};
-    double rise = or_default(o.pct_start, 0.3) * (double)total_steps;
-    double lr_start = lr_max / or_default(o.div_factor, 25.0);
-    double lr_end = lr_start / or_default(o.final_div_factor, 1e4);
-    double low = or_default(o.momentum_base, 0.85), high = or_default(o.momentum_max, 0.95);
+    double rise = trii_option(o.pct_start, 0.3) * (double)total_steps;
+    double lr_start = lr_max / trii_option(o.div_factor, 25.0);
+    double lr_end = lr_start / trii_option(o.final_div_factor, 1e4);
+    double low = trii_option(o.momentum_base, 0.85), high = trii_option(o.momentum_max, 0.95);
     double last = (double)total_steps - 1.0;
     phase phases[] = {{rise - 1.0, lr_start, lr_max, high, low},
                       {2.0 * rise - 2.0, lr_max, lr_start, low, high},

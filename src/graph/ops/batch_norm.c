@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/option.h"
 #include "graph/ops/rules.h"
 
 /* x as [n, channels, inner] */
@@ -374,15 +375,28 @@ static tri_status bind_running(tri_tensor *y, const tri_batch_norm_args *args)
 
 tri_tensor *tri_batch_norm(tri_tensor *x, const tri_batch_norm_args *args)
 {
-    tri_tensor *const in[5] = {x, args->weight, args->bias, args->running_mean, args->running_var};
+    static const tri_batch_norm_args defaults;
+    tri_tensor *in[5] = {x};
     tri_tensor *y;
     trii_attrs attrs;
     tri_status status;
 
+    if (args == NULL)
+        args = &defaults;
+    in[1] = args->weight;
+    in[2] = args->bias;
+    in[3] = args->running_mean;
+    in[4] = args->running_var;
     attrs.n_i = 0;
     attrs.n_f = 2;
-    attrs.f[0] = args->momentum;
-    attrs.f[1] = args->eps;
+    attrs.f[0] = trii_option(args->momentum, 0.1);
+    attrs.f[1] = trii_option(args->eps, 1e-5);
+    if (!isfinite(attrs.f[0]) || !isfinite(attrs.f[1]) || attrs.f[1] < 0)
+        return trii_handle_failed(
+            trii_step_current(),
+            TRII_FAIL(TRI_ERR_INVALID_ARG,
+                      "tri_batch_norm: momentum %g, eps %g: both must be finite, eps not negative",
+                      attrs.f[0], attrs.f[1]));
     if (!args->training)
         return trii_record(&trii_op_batch_norm_eval, in, 5, &attrs);
     y = trii_record(&trii_op_batch_norm, in, 5, &attrs);
