@@ -21,6 +21,7 @@ typedef struct tri_sgd_options {
     double dampening;
     double weight_decay;
     bool nesterov; /* needs momentum > 0 and dampening 0 */
+    bool maximize; /* go up the gradient */
 } tri_sgd_options;
 
 /* torch.optim.SGD over the model's parameters. The model is borrowed and must outlive the
@@ -42,6 +43,8 @@ TRI_API TRI_MUST_CHECK tri_status tri_optimizer_step(tri_optimizer *optimizer);
 /* Forget the gradients that were not consumed. */
 TRI_API void tri_optimizer_zero_grad(tri_optimizer *optimizer);
 
+/* A rate that tri_sgd would refuse (negative, infinite, NaN) fails the optimizer: so do all its
+ * steps from then on. The same of a momentum. */
 TRI_API void tri_optimizer_set_lr(tri_optimizer *optimizer, double lr);
 TRI_API double tri_optimizer_lr(const tri_optimizer *optimizer);
 /* Of SGD; whether momentum is used at all is decided by tri_sgd. */
@@ -61,7 +64,7 @@ TRI_API double tri_schedule_constant(double lr, int64_t step);
 /* torch's CosineAnnealingLR: from lr to lr_min over total_steps, closed form. */
 TRI_API double tri_schedule_cosine(double lr, double lr_min, int64_t total_steps, int64_t step);
 
-/* torch's OneCycleLR. Zero means the default. */
+/* torch's OneCycleLR. Zero means the default, TRI_ZERO zero. */
 typedef struct tri_one_cycle_options {
     double pct_start;        /* 0.3: share of the steps in which the rate rises */
     double div_factor;       /* 25: it starts at lr_max / div_factor */

@@ -80,7 +80,8 @@ static tri_sgd_options options_of(const struct golden_sgd *g)
     return (tri_sgd_options){.momentum = g->momentum,
                              .dampening = g->dampening,
                              .weight_decay = g->weight_decay,
-                             .nesterov = g->nesterov};
+                             .nesterov = g->nesterov,
+                             .maximize = g->maximize};
 }
 
 static void sgd_is_that_of_torch_in_double(void **state)
@@ -222,6 +223,33 @@ static void bad_options_come_out_of_the_step(void **state)
     tri_module_destroy(p.net);
 }
 
+/* What a schedule or a slip gives later is held to the same. */
+static void a_bad_rate_later_comes_out_of_the_step(void **state)
+{
+    const double bad[] = {-1.0, (double)NAN, (double)INFINITY};
+
+    (void)state;
+    for (size_t i = 0; i < 2 * TRII_COUNT_OF(bad); i++) {
+        problem p = problem_create(TRI_DTYPE_F32);
+        tri_optimizer *opt = tri_sgd(p.net, 0.1, &(tri_sgd_options){.momentum = 0.9});
+        uint64_t before, after;
+
+        CHECK_OK(tri_module_hash(p.net, &before));
+        if (i % 2 == 0)
+            tri_optimizer_set_lr(opt, bad[i / 2]);
+        else
+            tri_optimizer_set_momentum(opt, bad[i / 2]);
+        tri_backward(tri_mse_loss(tri_forward(p.net, p.x), p.y));
+        CHECK_FAILS(tri_optimizer_step(opt), TRI_ERR_INVALID_ARG,
+                    i % 2 == 0 ? "sgd: lr " : "sgd: momentum ");
+        tri_step_end();
+        CHECK_OK(tri_module_hash(p.net, &after));
+        assert_true(before == after);
+        tri_optimizer_destroy(opt);
+        problem_destroy(&p);
+    }
+}
+
 static void errors_of_the_step_come_out_of_the_optimizer(void **state)
 {
     problem p = problem_create(TRI_DTYPE_F32);
@@ -310,6 +338,9 @@ static void one_cycle_is_that_of_torch(void **state)
 
         assert_true(step == 0 ? p.lr == 0.4 : p.lr > 0.0 && p.lr < 0.4);
     }
+    assert_true(
+        tri_schedule_one_cycle(0.4, 21, 0, &(tri_one_cycle_options){.momentum_max = TRI_ZERO})
+            .momentum == 0);
     assert_true(tri_schedule_one_cycle(0.4, 21, -3, NULL).lr ==
                 tri_schedule_one_cycle(0.4, 21, 0, NULL).lr);
     assert_true(tri_schedule_one_cycle(0.4, 21, 99, NULL).lr ==
@@ -326,6 +357,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_restored_optimizer_goes_on_with_the_same_bits),
         cmocka_unit_test(gradients_add_up_until_they_are_consumed),
         cmocka_unit_test(bad_options_come_out_of_the_step),
+        cmocka_unit_test(a_bad_rate_later_comes_out_of_the_step),
         cmocka_unit_test(errors_of_the_step_come_out_of_the_optimizer),
         cmocka_unit_test(a_failed_step_is_no_update),
         cmocka_unit_test(cosine_is_that_of_torch),

@@ -4,6 +4,7 @@
  */
 #include "optim/optimizer.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -235,10 +236,20 @@ void tri_optimizer_zero_grad(tri_optimizer *o)
 
 /* --- settings and state --------------------------------------------------------------------- */
 
+void trii_optimizer_check(tri_optimizer *o, const char *what, double value)
+{
+    if (!isfinite(value) || value < 0.0)
+        trii_optimizer_fail(o, TRII_FAIL(TRI_ERR_INVALID_ARG,
+                                         "%s: %s %g: it must be finite and not negative",
+                                         o->ops->name, what, value));
+}
+
 void tri_optimizer_set_lr(tri_optimizer *o, double lr)
 {
-    if (o != NULL && o != &out_of_memory)
-        o->lr = lr;
+    if (o == NULL || o == &out_of_memory)
+        return;
+    trii_optimizer_check(o, "lr", lr);
+    o->lr = lr;
 }
 
 double tri_optimizer_lr(const tri_optimizer *o)
@@ -248,8 +259,10 @@ double tri_optimizer_lr(const tri_optimizer *o)
 
 void tri_optimizer_set_momentum(tri_optimizer *o, double momentum)
 {
-    if (o != NULL && o != &out_of_memory)
-        o->sgd.momentum = momentum;
+    if (o == NULL || o == &out_of_memory)
+        return;
+    trii_optimizer_check(o, "momentum", momentum);
+    o->sgd.momentum = momentum;
 }
 
 double tri_optimizer_momentum(const tri_optimizer *o)

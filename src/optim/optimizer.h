@@ -44,6 +44,8 @@ struct tri_optimizer {
 /* Gathers the model's parameters and makes their state. Never NULL. */
 tri_optimizer *trii_optimizer_create(const trii_optimizer_ops *ops, tri_module *model, double lr,
                                      int n_states);
+/* Fails the optimizer if the value of the setting is negative or not finite. */
+void trii_optimizer_check(tri_optimizer *optimizer, const char *what, double value);
 /* Keeps the current error line as the optimizer's failure. */
 void trii_optimizer_fail(tri_optimizer *optimizer, tri_status status);
 

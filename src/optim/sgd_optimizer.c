@@ -1,7 +1,7 @@
 /*
  * sgd_optimizer.c - torch.optim.SGD: one operation per parameter,
  *
- *     d = g + weight_decay * p
+ *     d = g + weight_decay * p                (-g to maximize)
  *     v = d                                   the first time
  *     v = momentum * v + (1 - dampening) * d  later
  *     d = d + momentum * v if nesterov, else v (with momentum)
@@ -10,6 +10,8 @@
  * Rates are floating-point attributes, so a schedule changes no plan. Nor does the first time: v
  * starts as zeros, and without dampening becomes d.
  */
+#include <math.h>
+
 #include "base/err.h"
 #include "graph/ops/table.h"
 #include "optim/optimizer.h"
@@ -22,7 +24,7 @@ static tri_status sgd_update(tri_optimizer *o, trii_step *step, trii_optim_param
     bool later = v != NULL && updates > 0;
     trii_attrs attrs = {
         .n_i = 3,
-        .i = {opt->nesterov, 0, 0},
+        .i = {opt->nesterov, 0, opt->maximize},
         .n_f = 4,
         .f = {o->lr, opt->momentum, later ? opt->dampening : 0.0, opt->weight_decay}};
     trii_vid in[3], first;
@@ -56,12 +58,13 @@ tri_optimizer *tri_sgd(tri_module *model, double lr, const tri_sgd_options *opt)
     if (o->status < 0)
         return o;
     o->sgd = options;
-    if (!(lr >= 0.0) || !(options.momentum >= 0.0) || !(options.weight_decay >= 0.0))
-        trii_optimizer_fail(o, TRII_FAIL(TRI_ERR_INVALID_ARG,
-                                         "sgd: lr %g, momentum %g, weight_decay %g: none may be "
-                                         "negative",
-                                         lr, options.momentum, options.weight_decay));
-    else if (options.nesterov && (options.momentum == 0.0 || options.dampening != 0.0))
+    trii_optimizer_check(o, "lr", lr);
+    trii_optimizer_check(o, "momentum", options.momentum);
+    trii_optimizer_check(o, "weight_decay", options.weight_decay);
+    if (!isfinite(options.dampening))
+        trii_optimizer_fail(o, TRII_FAIL(TRI_ERR_INVALID_ARG, "sgd: dampening %g must be finite",
+                                         options.dampening));
+    if (options.nesterov && (options.momentum == 0.0 || options.dampening != 0.0))
         trii_optimizer_fail(
             o, TRII_FAIL(TRI_ERR_INVALID_ARG, "sgd: nesterov needs a momentum and no dampening"));
     return o;

@@ -78,6 +78,8 @@ SGD = [
     dict(momentum=0.8, nesterov=True),
     dict(momentum=0.8, nesterov=True, weight_decay=0.05),
     dict(momentum=0.7, dampening=0.2, weight_decay=0.01),
+    dict(maximize=True),
+    dict(momentum=0.8, nesterov=True, weight_decay=0.05, maximize=True),
 ]
 
 
@@ -91,7 +93,7 @@ def sgd(out):
         block(out, "double", f"golden_sgd_{name}", t.flatten())
     out.append("static const struct golden_sgd {")
     out.append("    double momentum, dampening, weight_decay;")
-    out.append("    bool nesterov;")
+    out.append("    bool nesterov, maximize;")
     out.append("    double losses[4], weight64[6], bias64[2], weight32[6];")
     out.append("} golden_sgd[] = {")
     for options in SGD:
@@ -112,10 +114,11 @@ def sgd(out):
                 losses.append(loss.item())
             result[dtype] = (losses, m.weight.detach().flatten(), m.bias.detach())
         r64, r32 = result[torch.float64], result[torch.float32]
-        out.append("    {%s, %s, %s, %s," % (options.get("momentum", 0.0),
+        out.append("    {%s, %s, %s, %s, %s," % (options.get("momentum", 0.0),
                                              options.get("dampening", 0.0),
                                              options.get("weight_decay", 0.0),
-                                             str(options.get("nesterov", False)).lower()))
+                                             str(options.get("nesterov", False)).lower(),
+                                             str(options.get("maximize", False)).lower()))
         out.append(f"     {{{floats(r64[0])}}},")
         out.append(f"     {{{floats(r64[1])}}},")
         out.append(f"     {{{floats(r64[2])}}},")
