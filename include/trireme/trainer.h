@@ -90,15 +90,17 @@ TRI_API TRI_MUST_CHECK tri_status tri_meter_create(tri_meter **meter_out);
 TRI_API void tri_meter_destroy(tri_meter *meter); /* NULL allowed */
 /* A step tensor of one element. add_mean: the mean of `weight` samples (a loss), counts value *
  * weight; add_count: a sum over `weight` samples (tri_count_correct), counts as it is. To be called
- * before the step runs (tri_optimizer_step), so that it runs as a part of it. */
+ * before the step runs (tri_optimizer_step), so that it runs as a part of it; a step that fails
+ * counts neither the value nor the weight. */
 TRI_API TRI_MUST_CHECK tri_status tri_meter_add_mean(tri_meter *meter, tri_tensor *mean,
                                                      int64_t weight);
 TRI_API TRI_MUST_CHECK tri_status tri_meter_add_count(tri_meter *meter, tri_tensor *count,
                                                       int64_t weight);
-/* Sum over weight since the last reset; runs what was recorded. NaN if there was nothing. */
+/* Sum over weight since the last reset; these run what was recorded. NaN if there was nothing; the
+ * weight is 0 then, and in a step that has failed. */
 TRI_API double tri_meter_value(tri_meter *meter);
 TRI_API double tri_meter_sum(tri_meter *meter);
-TRI_API int64_t tri_meter_weight(const tri_meter *meter);
+TRI_API int64_t tri_meter_weight(tri_meter *meter);
 TRI_API TRI_MUST_CHECK tri_status tri_meter_reset(tri_meter *meter);
 
 TRI_END_DECLS

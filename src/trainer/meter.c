@@ -2,7 +2,8 @@
  * meter.c - means over steps, summed inside the steps themselves.
  *
  * "sum = sum + x * scale" is recorded with its result bound to the sum's tensor, like a parameter's
- * update: it is a part of the step's plan and costs no run of its own.
+ * update: it is a part of the step's plan and costs no run of its own. So is the weight: a step
+ * that fails counts with neither.
  */
 #include <math.h>
 
@@ -14,8 +15,8 @@
 #include "graph/step.h"
 
 struct tri_meter {
-    tri_tensor *sum; /* f32 [] */
-    int64_t weight;
+    tri_tensor *sum;    /* f32 [] */
+    tri_tensor *weight; /* f64 [] */
 };
 
 tri_status tri_meter_create(tri_meter **meter_out)
@@ -26,7 +27,10 @@ tri_status tri_meter_create(tri_meter **meter_out)
     if (m == NULL)
         return TRI_ERR_NO_MEMORY;
     m->sum = tri_tensor_create(TRI_DTYPE_F32, NULL, 0);
+    m->weight = tri_tensor_create(TRI_DTYPE_F64, NULL, 0);
     status = tri_tensor_status(m->sum);
+    if (status == TRI_OK)
+        status = tri_tensor_status(m->weight);
     if (status != TRI_OK) {
         tri_meter_destroy(m);
         return status;
@@ -40,19 +44,35 @@ void tri_meter_destroy(tri_meter *meter)
     if (meter == NULL)
         return;
     tri_tensor_unref(meter->sum);
+    tri_tensor_unref(meter->weight);
     trii_free(meter);
+}
+
+static tri_status bind(trii_step *step, tri_tensor *next, tri_tensor *to)
+{
+    trii_vid value = TRII_NO_VALUE;
+    tri_status status = tri_tensor_status(next);
+
+    if (status == TRI_OK)
+        status = trii_resolve(step, next, &value);
+    return status == TRI_OK ? trii_bind(step, value, to) : status;
 }
 
 static tri_status add(tri_meter *meter, tri_tensor *x, double scale, int64_t weight)
 {
     trii_step *step = trii_step_current();
-    tri_tensor *sum;
-    trii_vid value;
+    tri_tensor *sum, *total;
     tri_status status;
 
     if (step == NULL)
         return TRI_ERR_NO_MEMORY;
-    if (tri_tensor_numel(x) != 1 && tri_tensor_status(x) == TRI_OK)
+    if (meter == NULL || weight < 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "meter: %s %lld",
+                         meter == NULL ? "it is NULL, weight" : "weight", (long long)weight);
+    status = tri_tensor_status(x);
+    if (status != TRI_OK)
+        return TRII_FAIL_CTX(status, "meter");
+    if (tri_tensor_numel(x) != 1)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "meter: a tensor of %lld elements",
                          (long long)tri_tensor_numel(x));
     tri_no_grad_begin();
@@ -61,15 +81,12 @@ static tri_status add(tri_meter *meter, tri_tensor *x, double scale, int64_t wei
     if (tri_tensor_ndim(x) != 0)
         x = tri_reshape(x, NULL, 0);
     sum = tri_add(meter->sum, tri_mul_scalar(x, scale));
+    total = tri_add_scalar(meter->weight, (double)weight);
     tri_no_grad_end();
-    status = tri_tensor_status(sum);
+    status = tri_tensor_status(total);
     if (status == TRI_OK)
-        status = trii_resolve(step, sum, &value);
-    if (status == TRI_OK)
-        status = trii_bind(step, value, meter->sum);
-    if (status == TRI_OK)
-        meter->weight += weight;
-    return status;
+        status = bind(step, sum, meter->sum);
+    return status == TRI_OK ? bind(step, total, meter->weight) : status;
 }
 
 tri_status tri_meter_add_mean(tri_meter *meter, tri_tensor *mean, int64_t weight)
@@ -84,21 +101,29 @@ tri_status tri_meter_add_count(tri_meter *meter, tri_tensor *count, int64_t weig
 
 double tri_meter_sum(tri_meter *meter)
 {
-    return tri_item(meter->sum);
+    return meter != NULL ? tri_item(meter->sum) : (double)NAN;
 }
 
 double tri_meter_value(tri_meter *meter)
 {
-    return meter->weight > 0 ? tri_item(meter->sum) / (double)meter->weight : NAN;
+    double weight = meter != NULL ? tri_item(meter->weight) : 0;
+
+    return weight > 0 ? tri_item(meter->sum) / weight : (double)NAN;
 }
 
-int64_t tri_meter_weight(const tri_meter *meter)
+int64_t tri_meter_weight(tri_meter *meter)
 {
-    return meter->weight;
+    double weight = meter != NULL ? tri_item(meter->weight) : 0;
+
+    return isnan(weight) ? 0 : (int64_t)weight;
 }
 
 tri_status tri_meter_reset(tri_meter *meter)
 {
-    meter->weight = 0;
-    return tri_copy_in(meter->sum, &(float){0.0f}, sizeof(float));
+    tri_status status;
+
+    if (meter == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "meter_reset: the meter is NULL");
+    status = tri_copy_in(meter->sum, &(float){0.0f}, sizeof(float));
+    return status == TRI_OK ? tri_copy_in(meter->weight, &(double){0.0}, sizeof(double)) : status;
 }

@@ -188,6 +188,36 @@ static void a_full_disk_is_an_error(void **state)
     scratch_end(&s);
 }
 
+/* The bad batch is skipped, and the mean is that of the others. */
+static void a_failed_step_counts_nothing(void **state)
+{
+    tri_tensor *logits = tri_tensor_create(TRI_DTYPE_F32, (int64_t[]){2, 3}, 2);
+    tri_tensor *target = tri_tensor_create(TRI_DTYPE_I64, (int64_t[]){2}, 1);
+    tri_meter *meter;
+
+    (void)state;
+    CHECK_OK(tri_meter_create(&meter));
+    for (int step = 0; step < 6; step++) {
+        const int64_t labels[2] = {0, step % 2 == 1 ? 3 : 2};
+        tri_tensor *loss;
+
+        CHECK_OK(tri_copy_in(target, labels, sizeof(labels)));
+        loss = tri_cross_entropy(logits, target, NULL);
+        CHECK_OK(tri_meter_add_mean(meter, loss, 2));
+        assert_int_equal(tri_step_end_status(), step % 2 == 1 ? TRI_ERR_INVALID_ARG : TRI_OK);
+    }
+    assert_int_equal(tri_meter_weight(meter), 6);
+    assert_true(fabs(tri_meter_value(meter) - log(3)) < 1e-6);
+    CHECK_FAILS(tri_meter_add_mean(meter, tri_add(logits, target), 1), TRI_ERR_INVALID_ARG,
+                "meter");
+    CHECK_FAILS(tri_meter_add_mean(meter, NULL, 1), TRI_ERR_INVALID_ARG, "the tensor is NULL");
+    assert_int_equal(tri_meter_weight(meter), 6);
+    tri_step_end();
+    tri_meter_destroy(meter);
+    tri_tensor_unref(logits);
+    tri_tensor_unref(target);
+}
+
 static void meters_average_over_steps(void **state)
 {
     tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, (const int64_t[]){4}, 1);
@@ -259,6 +289,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_resumed_run_keeps_what_lies_before_it),
     cmocka_unit_test(a_full_disk_is_an_error),
     cmocka_unit_test(meters_average_over_steps),
+    cmocka_unit_test(a_failed_step_counts_nothing),
     cmocka_unit_test(curves_are_drawn_by_the_tool),
 };
 TEST_MAIN(tests)
