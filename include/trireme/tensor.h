@@ -89,7 +89,9 @@ TRI_API void tri_step_number_set(int64_t step);
 
 TRI_API void tri_requires_grad(tri_tensor *tensor, bool on); /* persistent, floating point */
 /* Record the gradients of a scalar loss with respect to every persistent tensor that requires
- * one; they add up over calls until the optimizer consumes them. */
+ * one; they add up over calls until the optimizer consumes them. What a loss was made of is dropped
+ * by the run after its tri_backward (tri_item, tri_optimizer_step): a second tri_backward through
+ * it belongs before that run, or behind another forward; else it fails the step (STATE). */
 TRI_API void tri_backward(tri_tensor *loss);
 /* The same for a loss that is the mean over `count` samples; replicas are weighted by it. What
  * tri_backward finds by itself: dimension 0 of the operand of the loss (tri_cross_entropy,

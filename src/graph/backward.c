@@ -69,6 +69,29 @@ static tri_status add_grad(backward *b, trii_vid value, trii_vid grad)
     return trii_record_values(b->step, &trii_op_add, terms, 2, NULL, &b->grads[value]);
 }
 
+static tri_status name_gradient(const trii_step *s, const trii_node *node, tri_status status)
+{
+    bool dropped = false;
+
+    for (int i = 0; i < node->n_in; i++) {
+        trii_vid in = s->in_ids[node->first_in + i];
+
+        dropped = dropped || (in != TRII_NO_VALUE && s->values[in].state == TRII_VALUE_DROPPED);
+    }
+    for (int o = 0; o < node->n_out; o++)
+        dropped = dropped || s->values[node->first_out + o].state == TRII_VALUE_DROPPED;
+    if (node->differentiated && dropped)
+        status =
+            TRII_FAIL(TRI_ERR_STATE,
+                      "a second tri_backward through what has run since the first: call both "
+                      "before anything runs the step (tri_item, tri_optimizer_step), or record "
+                      "forward again");
+    if (node->site.file != NULL)
+        return TRII_FAIL_CTX(status, "gradient of tri_%s at %s:%d", node->op->name, node->site.file,
+                             node->site.line);
+    return TRII_FAIL_CTX(status, "gradient of tri_%s", node->op->name);
+}
+
 static tri_status node_backward(backward *b, int32_t n)
 {
     trii_step *s = b->step;
@@ -100,12 +123,8 @@ static tri_status node_backward(backward *b, int32_t n)
         return status;
     node = &s->nodes[n]; /* may have moved */
     status = node->op->grad(s, node, grad_out, needs, grad_in);
-    if (status != TRI_OK) {
-        if (node->site.file != NULL)
-            return TRII_FAIL_CTX(status, "gradient of tri_%s at %s:%d", node->op->name,
-                                 node->site.file, node->site.line);
-        return TRII_FAIL_CTX(status, "gradient of tri_%s", node->op->name);
-    }
+    if (status != TRI_OK)
+        return name_gradient(s, &s->nodes[n], status);
     for (int i = 0; i < n_in && status == TRI_OK; i++) {
         if (needs[i] && grad_in[i] != TRII_NO_VALUE)
             status = add_grad(b, s->in_ids[s->nodes[n].first_in + i], grad_in[i]);

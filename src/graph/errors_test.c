@@ -121,6 +121,31 @@ static void an_error_without_a_status_reaches_the_next_run(void **state)
     tri_tensor_unref(x);
 }
 
+/* Between the two, the run has dropped what the first one had no more use for. */
+static void a_second_backward_behind_a_run_names_the_remedy(void **state)
+{
+    const float two[2] = {2, 3};
+    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){2}, 1, two), *loss;
+    float grad[2];
+
+    (void)state;
+    tri_requires_grad(x, true);
+    loss = tri_sum(tri_mul(tri_square(x), tri_exp(x)), NULL, 0, false);
+    tri_backward(loss);
+    assert_false(isnan(tri_item(loss)));
+    tri_backward(loss);
+    CHECK_FAILS(tri_step_end_status(), TRI_ERR_STATE,
+                "a second tri_backward through what has run since the first: call both before");
+    assert_non_null(strstr(tri_last_error(), "errors_test.c:"));
+    loss = tri_sum(tri_mul(tri_square(x), x), NULL, 0, false);
+    tri_backward(loss); /* both before the run add up, to what the first had left */
+    tri_backward(loss);
+    CHECK_OK(tri_copy_out(tri_grad(x), grad, sizeof(grad)));
+    assert_float_equal(grad[0], (4 + 4) * expf(2) + 2 * 3 * 4, 1e-4);
+    CHECK_OK(tri_step_end_status());
+    tri_tensor_unref(x);
+}
+
 static void a_wrong_target_is_found_when_the_step_runs(void **state)
 {
     const int64_t target[2] = {1, 7};
@@ -200,6 +225,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(wrong_shapes_and_dtypes_are_named),
     cmocka_unit_test(a_failed_tensor_fails_whatever_uses_it),
     cmocka_unit_test(an_error_without_a_status_reaches_the_next_run),
+    cmocka_unit_test(a_second_backward_behind_a_run_names_the_remedy),
     cmocka_unit_test(a_wrong_target_is_found_when_the_step_runs),
     cmocka_unit_test(another_thread_cannot_use_a_step_tensor),
     cmocka_unit_test(a_step_without_an_end_is_an_error),
