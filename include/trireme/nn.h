@@ -8,7 +8,8 @@
  * Names, layouts, defaults and initial values are those of torch.nn, so that weights move over
  * unchanged. A parent owns its children: destroying the root destroys all. Functions that return
  * a module never return NULL; a failed one carries its error (tri_module_status), a parent takes
- * over the error of a child, and a forward through it gives a failed tensor.
+ * over the error of a child, and a forward through it gives a failed tensor. Trees have 1024 levels
+ * at most.
  *
  * A module is used by one thread at a time. N batch, C channels, H height, W width.
  */

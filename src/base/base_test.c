@@ -17,6 +17,15 @@ static void a_failure_keeps_its_line_and_takes_context(void **state)
     for (int i = 0; i < 12; i++)
         trii_err_set("%s %s", tri_last_error(), tri_last_error());
     assert_int_equal(strlen(tri_last_error()), TRII_ERR_BYTES - 1);
+    /* Context goes before the cause, and is cut rather than it. */
+    (void)TRII_FAIL(TRI_ERR_STATE, "the cause");
+    for (int i = 0; i < TRII_ERR_BYTES; i++)
+        trii_err_prepend("level %d", i);
+    assert_true(strlen(tri_last_error()) < TRII_ERR_BYTES);
+    assert_non_null(strstr(tri_last_error(), "level 1: level 0: the cause"));
+    trii_err_set("%0*d", TRII_ERR_BYTES - 1, 7);
+    trii_err_prepend("no room");
+    assert_int_equal(tri_last_error()[TRII_ERR_BYTES - 2], '7');
 }
 
 static void the_chosen_allocation_fails_and_only_that_one(void **state)

@@ -24,12 +24,19 @@ void trii_err_prepend(const char *format, ...)
 {
     char line[TRII_ERR_BYTES];
     va_list args;
-    size_t used;
+    size_t used, room = sizeof(line) - 1 - strlen(err_line);
 
+    /* The cause is what must not be lost: what does not fit in front of it is cut. */
+    if (room < sizeof("...: "))
+        return;
     va_start(args, format);
     vsnprintf(line, sizeof(line), format, args);
     va_end(args);
     used = strlen(line);
+    if (used + 2 > room) {
+        used = room - 2;
+        memcpy(line + used - 3, "...", 3);
+    }
     snprintf(line + used, sizeof(line) - used, ": %s", err_line);
     memcpy(err_line, line, sizeof(line));
 }

@@ -169,6 +169,40 @@ static void changed(tri_module *module)
         drop_state(module);
 }
 
+/* Whether `module` is `above` or stands below it. */
+static bool stands_below(const tri_module *module, const tri_module *above)
+{
+    for (; module != NULL; module = module->parent)
+        if (module == above)
+            return true;
+    return false;
+}
+
+static tri_status check_place(const tri_module *self, const char *name, const tri_module *child)
+{
+    int levels = child->height + 2; /* self and the child are one each */
+
+    if (stands_below(self, child))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: child \"%s\" contains this module already",
+                         self->type->name, name);
+    if (child->parent != NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: child \"%s\" has a parent already",
+                         self->type->name, name);
+    for (const tri_module *m = self->parent; m != NULL; m = m->parent)
+        levels++;
+    if (levels > TRII_MODULE_LEVELS)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "%s: modules nested %d deep with child \"%s\": %d levels are allowed",
+                         self->type->name, levels, name, TRII_MODULE_LEVELS);
+    return TRI_OK;
+}
+
+static void grow_higher(tri_module *module, int height)
+{
+    for (; module != NULL && module->height < height; module = module->parent)
+        module->height = height++;
+}
+
 static tri_status link_child(tri_module *self, const char *name, tri_module *child)
 {
     void *items = self->children;
@@ -179,10 +213,9 @@ static tri_status link_child(tri_module *self, const char *name, tri_module *chi
     st = tri_module_status(child);
     if (st < 0)
         return TRII_FAIL_CTX(st, "%s", name);
-    if (child->parent != NULL || child == self)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: child \"%s\" has a parent already",
-                         self->type->name, name);
-    st = check_name(self, name);
+    st = check_place(self, name, child);
+    if (st == TRI_OK)
+        st = check_name(self, name);
     if (st < 0)
         return st;
     st = reserve(&items, &self->children_capacity, self->n_children, sizeof(tri_module *));
@@ -194,6 +227,7 @@ static tri_status link_child(tri_module *self, const char *name, tri_module *chi
         return TRI_ERR_NO_MEMORY;
     self->children[self->n_children++] = child;
     child->parent = self;
+    grow_higher(self, child->height + 1);
     changed(self);
     return TRI_OK;
 }
@@ -208,7 +242,7 @@ tri_module *trii_module_adopt(tri_module *self, const char *name, tri_module *ow
             return own_child;
         trii_module_fail(self, st);
     }
-    if (own_child != self)
+    if (!stands_below(self, own_child))
         tri_module_destroy(own_child); /* unless it is another parent's */
     return self != NULL ? self : &out_of_memory;
 }

@@ -8,6 +8,9 @@
 
 #include "base/compiler.h"
 
+/* Levels of a tree: what walks it, forward above all, calls itself once a level. */
+#define TRII_MODULE_LEVELS 1024
+
 typedef struct trii_slot {
     char *name;
     tri_tensor *tensor; /* a reference is held */
@@ -25,6 +28,7 @@ struct tri_module {
     char *name;         /* in the parent; NULL: a root; "": adds nothing to the names of state */
     tri_module **children;
     int n_children, children_capacity;
+    int height; /* levels below */
     trii_slots parameters, buffers;
     bool training;
     tri_status status; /* the first failure; `why` is its line */

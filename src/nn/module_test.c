@@ -307,6 +307,50 @@ static void a_linear_layer_computes(void **state)
     tri_module_destroy(net);
 }
 
+static void a_module_does_not_contain_itself(void **state)
+{
+    tri_module *inner = tri_sequential(tri_nn_relu()), *outer = tri_sequential(inner), *root;
+
+    (void)state;
+    root = tri_sequential(outer);
+    CHECK_OK(tri_module_status(root));
+    assert_ptr_equal(tri_module_child(inner, "root", root), inner);
+    CHECK_FAILS(tri_module_status(inner), TRI_ERR_INVALID_ARG,
+                "child \"root\" contains this module already");
+    assert_ptr_equal(tri_module_child(outer, "self", outer), outer);
+    CHECK_FAILS(tri_module_status(outer), TRI_ERR_INVALID_ARG, "contains this module");
+    tri_module_train(root, false); /* still a tree */
+    assert_false(tri_module_is_training(inner));
+    tri_module_destroy(root);
+}
+
+/* As deep as is allowed works; deeper is an error from either end, and no overflow of the stack. */
+static void nesting_ends_with_an_error(void **state)
+{
+    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){1}, 1, (const float[]){-3});
+    tri_module *net = tri_nn_relu(), *root, *at;
+
+    (void)state;
+    for (int level = 1; level < 1024; level++)
+        net = tri_sequential(net);
+    CHECK_OK(tri_module_status(net));
+    assert_true(tri_item(tri_forward(net, x)) == 0.0);
+    for (int level = 0; level < 100000; level++)
+        net = tri_sequential(net);
+    CHECK_FAILS(tri_module_status(net), TRI_ERR_INVALID_ARG, "1024 levels are allowed");
+    assert_true(isnan(tri_item(tri_forward(net, x))));
+    tri_step_end();
+    tri_module_destroy(net);
+    root = at = tri_sequential(tri_nn_relu());
+    for (int level = 2; level < 1024; level++)
+        at = tri_module_child(at, "down", tri_sequential(tri_nn_relu()));
+    CHECK_OK(tri_module_status(at));
+    CHECK_FAILS(tri_module_status(tri_module_child(at, "down", tri_sequential(tri_nn_relu()))),
+                TRI_ERR_INVALID_ARG, "nested 1025 deep");
+    tri_module_destroy(root);
+    tri_tensor_unref(x);
+}
+
 static void every_allocation_may_fail(void **state)
 {
     tri_status st = TRI_ERR_NO_MEMORY;
@@ -347,6 +391,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(loading_is_strict_and_all_or_nothing),
         cmocka_unit_test(modules_take_and_give_several),
         cmocka_unit_test(a_linear_layer_computes),
+        cmocka_unit_test(a_module_does_not_contain_itself),
+        cmocka_unit_test(nesting_ends_with_an_error),
         cmocka_unit_test(every_allocation_may_fail),
     };
 
