@@ -4,7 +4,8 @@
  *
  * Operands that are smaller than the result are broadcast by filling a block with what they stand
  * for: element i of the result reads element (i / repeat) % period. Operands in bf16 are widened
- * into a block, results rounded from one; what passes between the nodes of a chain stays f32.
+ * into a block, results rounded from one; what passes between the nodes of a chain stays f32, but
+ * for what was cast to bf16: who asks for a rounding gets it.
  */
 #include <string.h>
 
@@ -13,6 +14,7 @@
 #include "base/err.h"
 #include "device/cpu/cpu_ops.h"
 #include "device/cpu/cpu_parallel.h"
+#include "graph/ops/table.h"
 #include "graph/type.h"
 
 #define BLOCK 1024 /* elements: what a usual chain works on stays in the first-level cache */
@@ -382,6 +384,9 @@ static void write_program(compile *k)
         instr *p = &c->program[c->n_instr++];
 
         p->fn = kernels->ew[code_of(node->op)];
+        if (node->op == &trii_op_cast && k->last_use[n] > n &&
+            trii_out_type(k->ir, node, 0)->dtype == TRI_DTYPE_BF16)
+            p->fn = kernels->ew[TRII_EW_ROUND_BF16];
         p->f = node->first_f;
         p->dst = (uint8_t)k->reg[n];
         for (int i = 0; i < node->n_in; i++) {

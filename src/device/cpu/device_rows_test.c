@@ -2,6 +2,7 @@
  * device_rows_test.c - what the device computes of rows, against the reference kernels: products,
  * losses, chains of element-wise operations, softmax and normalisation.
  */
+#include "base/dtype.h"
 #include "device/cpu/cpu_parallel.h"
 #include "testing/device_models.h"
 
@@ -22,8 +23,11 @@ static tri_tensor *build_matmul(tri_tensor *const *l, const void *options)
 
 static void products(void **state)
 {
-    static const int64_t sizes[][3] = {{20, 10, 5},   {1, 1, 1},      {7, 33, 19},
-                                       {64, 70, 130}, {300, 257, 90}, {512, 512, 64}};
+    /* around where products go to the library: a depth of 2048, 2^21 multiplications */
+    static const int64_t sizes[][3] = {{20, 10, 5},     {1, 1, 1},       {7, 33, 19},
+                                       {64, 70, 130},   {1, 2048, 3},    {2, 2049, 1},
+                                       {1, 1, 2053},    {127, 129, 128}, {128, 128, 128},
+                                       {131, 127, 127}, {300, 257, 90},  {512, 512, 64}};
 
     (void)state;
     for (size_t i = 0; i < TRII_COUNT_OF(sizes) - TEST_TSAN; i++) {
@@ -47,6 +51,14 @@ static void products(void **state)
     }
 }
 
+static void products_on_several_threads(void **state)
+{
+    for (int threads = 2; threads <= 8; threads += threads == 3 ? 5 : 1) {
+        trii_parallel_set_threads(threads);
+        products(state);
+    }
+}
+
 static tri_tensor *target_of_losses;
 
 static tri_tensor *build_loss(tri_tensor *const *l, const void *options)
@@ -59,10 +71,10 @@ static tri_tensor *build_loss(tri_tensor *const *l, const void *options)
 
 static void losses(void **state)
 {
-    int64_t rows[3] = {1, 37, 64}, classes[3] = {3, 10, 1200};
+    int64_t rows[4] = {1, 37, 64, 63}, classes[4] = {3, 10, 1200, 33};
 
     (void)state;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         for (int smooth = 0; smooth < 2; smooth++) {
             int64_t target[64];
             const model m = {.name = "losses",
@@ -142,6 +154,32 @@ static void numbers_have_the_bits_of_the_reference(void **state)
     }
 }
 
+/* Also where nothing but the chain reads it. */
+static void a_cast_to_bf16_rounds(void **state)
+{
+    enum { N_ELEMENTS = 5003 };
+    static float wide[N_ELEMENTS], got[2][N_ELEMENTS];
+    const int64_t n = N_ELEMENTS;
+
+    (void)state;
+    for (int kept = 0; kept < 2; kept++) { /* the rounded value is a result, too */
+        tri_tensor *x, *y;
+
+        random_state = 1;
+        x = noise(&n, 1);
+        CHECK_OK(tri_copy_out(x, wide, sizeof(wide)));
+        y = tri_cast(x, TRI_DTYPE_BF16);
+        if (kept != 0)
+            tri_keep(y);
+        y = tri_keep(tri_neg(tri_cast(y, TRI_DTYPE_F32)));
+        CHECK_OK(tri_copy_out(y, got[kept], sizeof(got[kept])));
+        CHECK_OK(tri_step_end_status());
+        tri_tensor_unref(x);
+        for (int i = 0; i < N_ELEMENTS; i++)
+            assert_true(got[kept][i] == -trii_bf16_to_f32(trii_f32_to_bf16(wide[i])));
+    }
+}
+
 static void check_chains(void)
 {
     const model m = {.name = "chain",
@@ -173,6 +211,73 @@ static void chains_on_two_threads(void **state)
     (void)state;
     trii_parallel_set_threads(2);
     check_chains();
+}
+
+/* One chain of [rows, cols] with operands that broadcast. In bf16 all in between stays f32: the
+ * reference computes in f32 with operands that were rounded. */
+static void run_chain(int64_t rows, int64_t cols, bool bf16, bool reference, float *result)
+{
+    tri_tensor *x[4], *in[4], *y;
+
+    random_state = 5;
+    x[0] = noise((int64_t[]){rows, cols}, 2);
+    x[1] = noise(&cols, 1);
+    x[2] = noise((int64_t[]){rows, 1}, 2);
+    x[3] = noise(NULL, 0);
+    for (int i = 0; i < 4; i++) {
+        tri_requires_grad(x[i], false);
+        in[i] = bf16 ? tri_cast(x[i], TRI_DTYPE_BF16) : x[i];
+        in[i] = bf16 && reference ? tri_cast(in[i], TRI_DTYPE_F32) : in[i];
+    }
+    y = tri_leaky_relu(tri_add(tri_mul(in[0], in[1]), in[2]), 0.3);
+    y = tri_sub(tri_maximum(tri_mul_scalar(y, 0.7), in[3]), in[0]);
+    y = tri_keep(tri_cast(y, TRI_DTYPE_F32));
+    CHECK_OK(tri_copy_out(y, result, (size_t)(rows * cols) * sizeof(float)));
+    CHECK_OK(tri_step_end_status());
+    for (int i = 0; i < 4; i++)
+        tri_tensor_unref(x[i]);
+}
+
+/* Lengths around the blocks of a chain and of threads. */
+static void check_lengths(bool bf16)
+{
+    static const int64_t shapes[][2] = {{1, 1},     {1, 1023},   {1, 1024},    {1025, 1},
+                                        {9973, 1},  {1, 9973},   {4095, 1},    {1, 4096},
+                                        {17, 241},  {3, 1024},   {5, 5003},    {1024, 32},
+                                        {32769, 1}, {127, 1031}, {6, 1 << 16}, {1031, 1009}};
+
+    for (size_t s = 0; s < TRII_COUNT_OF(shapes); s++) {
+        int64_t n = shapes[s][0] * shapes[s][1];
+        float *want = malloc((size_t)n * sizeof(*want)), *got = malloc((size_t)n * sizeof(*got));
+
+        trii_executor_set(&trii_executor_reference);
+        run_chain(shapes[s][0], shapes[s][1], bf16, true, want);
+        trii_executor_set(NULL);
+        for (int threads = 1; threads <= 8; threads += threads == 3 ? 5 : 1) {
+            trii_parallel_set_threads(threads);
+            run_chain(shapes[s][0], shapes[s][1], bf16, false, got);
+            for (int64_t i = 0; i < n; i++) {
+                if (memcmp(&got[i], &want[i], sizeof(float)) != 0)
+                    fail_msg("[%d, %d] on %d threads, element %d: %.9g instead of %.9g",
+                             (int)shapes[s][0], (int)shapes[s][1], threads, (int)i, (double)got[i],
+                             (double)want[i]);
+            }
+        }
+        free(want);
+        free(got);
+    }
+}
+
+static void chains_of_every_length(void **state)
+{
+    (void)state;
+    check_lengths(false);
+}
+
+static void bf16_chains_of_every_length(void **state)
+{
+    (void)state;
+    check_lengths(true);
 }
 
 /* --- softmax, gradients of activations, normalisation of rows -----------------------------------
@@ -263,12 +368,16 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products),
+        cmocka_unit_test(products_on_several_threads),
         cmocka_unit_test(losses),
         cmocka_unit_test(a_wrong_target_is_named),
         cmocka_unit_test(numbers_have_the_bits_of_the_reference),
+        cmocka_unit_test(a_cast_to_bf16_rounds),
         cmocka_unit_test(chains),
         cmocka_unit_test(chains_portable),
         cmocka_unit_test(chains_on_two_threads),
+        cmocka_unit_test(chains_of_every_length),
+        cmocka_unit_test(bf16_chains_of_every_length),
         cmocka_unit_test(softmax_of_rows),
         cmocka_unit_test(normalisation_of_rows),
         cmocka_unit_test(bf16_products),

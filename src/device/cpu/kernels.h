@@ -20,6 +20,7 @@
 /* Instructions of the element-wise interpreter: d[i] = f(a[i], b[i], c[i]; s). */
 typedef enum trii_ew_code {
     TRII_EW_COPY,
+    TRII_EW_ROUND_BF16, /* to the nearest even, in f32 */
     TRII_EW_ADD,
     TRII_EW_SUB,
     TRII_EW_MUL,

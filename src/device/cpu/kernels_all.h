@@ -15,6 +15,7 @@ const trii_cpu_kernels VEC_TABLE = {
     .ew =
         {
             [TRII_EW_COPY] = ew_copy,
+            [TRII_EW_ROUND_BF16] = ew_round_bf16,
             [TRII_EW_ADD] = ew_add,
             [TRII_EW_SUB] = ew_sub,
             [TRII_EW_MUL] = ew_mul,

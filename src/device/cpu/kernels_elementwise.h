@@ -137,6 +137,13 @@ VEC_FN void ew_fill(float *d, const float *a, const float *b, const float *c, si
         d[i] = s;
 }
 
+VEC_INLINE vec vec_round_bf16(vec x)
+{
+    vec_u u = (vec_u)x, rounded = (u + (0x7fffu + (u >> 16 & 1u))) & 0xffff0000u;
+
+    return vec_select(x != x, x, (vec)rounded);
+}
+
 VEC_INLINE vec vec_abs(vec x)
 {
     return (vec)((vec_i)x & 0x7fffffff);
@@ -284,6 +291,7 @@ VEC_INLINE vec vec_silu_backward(vec g, vec x)
 
 EW_VECTOR2(gelu_backward, vec_gelu_backward)
 EW_VECTOR2(silu_backward, vec_silu_backward)
+EW_VECTOR(round_bf16, vec_round_bf16)
 EW_VECTOR(exp, vec_exp)
 EW_VECTOR(log, vec_log)
 EW_VECTOR(sigmoid, vec_sigmoid)
