@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Writes ops.txt: results and gradients of every case of tests/testing/op_cases.h by PyTorch, f64.
+"""Writes results and gradients of every case of tests/testing/op_cases.h by PyTorch.
 
-Usage: make_ops.py > ops.txt   (PyTorch 2.13; nothing of the build needs it)
+Usage: make_ops.py > ops.txt              in f64
+       make_ops.py bf16 > ops_bf16.txt    with activations in bf16, under autocast
+(PyTorch 2.13; nothing of the build needs it)
 
 Operands come from a formula that both sides know (operand()); the loss is sum(result * w), w being
 operand 9 of the result's shape. One line an array: name, dimensions, sizes, then the elements:
@@ -63,6 +65,7 @@ CASES = [
     ("add_broadcast", torch.add, [("n", (2, 3, 4)), ("n", (3, 1))]),
     ("add_scalar_tensor", torch.add, [("n", ()), ("n", (2, 3))]),
     ("add_empty", torch.add, [("n", (0, 3)), ("n", (3,))]),
+    ("mul_empty", torch.mul, [("n", (4, 1)), ("n", (1, 0))]),
     ("sub_broadcast", torch.sub, [("n", (4, 1)), ("n", (1, 3))]),
     ("mul", torch.mul, [("n", (3, 4)), ("n", (3, 4))]),
     ("mul_broadcast", torch.mul, [("n", (4,)), ("n", (2, 3, 4))]),
@@ -83,6 +86,7 @@ CASES = [
     ("log", torch.log, [("p", (3, 4))]),
     ("relu", F.relu, EW),
     ("relu_zero", F.relu, [("q", (3, 4))]),
+    ("relu_empty", F.relu, [("n", (0, 4))]),
     ("leaky_relu", lambda a: F.leaky_relu(a, 0.125), EW),
     ("sigmoid", torch.sigmoid, EW),
     ("tanh", torch.tanh, EW),
@@ -98,10 +102,13 @@ CASES = [
     ("flip", lambda a: a.flip(1), [("n", (2, 3, 4))]),
     ("sum_all", torch.sum, [("n", (2, 3, 4))]),
     ("sum_empty", torch.sum, [("n", (0, 3))]),
+    ("sum_empty_dim", lambda a: a.sum((0, 2)), [("n", (2, 3, 0))]),
     ("sum_dims", lambda a: a.sum((0, 2)), [("n", (2, 3, 4))]),
     ("sum_keep", lambda a: a.sum(-2, keepdim=True), [("n", (2, 3, 4))]),
     ("mean_all", torch.mean, [("n", (2, 3, 4))]),
     ("mean_dims", lambda a: a.mean(1, keepdim=True), [("n", (2, 3, 4))]),
+    ("mean_empty", torch.mean, [("n", (0, 3))]),
+    ("mean_empty_dim", lambda a: a.mean(1, keepdim=True), [("n", (2, 0, 4))]),
     ("amax_all", torch.amax, [("n", (2, 3, 4))]),
     ("amax_dims", lambda a: a.amax((0, 2)), [("n", (2, 3, 4))]),
     ("amax_ties", lambda a: a.amax(1, keepdim=True), [("q", (2, 5, 4))]),
@@ -112,6 +119,8 @@ CASES = [
     ("matmul_left", torch.matmul, [("n", (2, 3, 4)), ("n", (4, 5))]),
     ("matmul_right", torch.matmul, [("n", (3, 4)), ("n", (2, 2, 4, 5))]),
     ("matmul_inner_empty", torch.matmul, [("n", (3, 0)), ("n", (0, 5))]),
+    ("matmul_outer_empty", torch.matmul, [("n", (0, 4)), ("n", (4, 5))]),
+    ("matmul_batch_empty", torch.matmul, [("n", (0, 3, 4)), ("n", (0, 4, 5))]),
     ("linear", F.linear, [("n", (5, 6)), ("n", (9, 6)), ("n", (9,))]),
     ("linear_plain", F.linear, [("n", (3, 4)), ("n", (5, 4))]),
     ("linear_deep", F.linear, [("n", (2, 3, 4)), ("n", (5, 4)), ("n", (5,))]),
@@ -150,12 +159,16 @@ CASES = [
     ("bn_eval", bn(False), [("n", (2, 3, 2, 3)), C3, C3, RM, RV]),
     ("bn_eval_bare", bn(False), [("n", (2, 3, 4)), NONE, NONE, RM, RV]),
     ("softmax", lambda a: F.softmax(a, 1), [("n", (3, 5))]),
+    ("softmax_empty", lambda a: F.softmax(a, 1), [("n", (0, 5))]),
     ("softmax_first", lambda a: F.softmax(a, 0), [("n", (3, 2, 2))]),
     ("log_softmax", lambda a: F.log_softmax(a, -1), [("n", (3, 5))]),
+    ("log_softmax_empty", lambda a: F.log_softmax(a, -1), [("n", (5, 0))]),
     ("log_softmax_mid", lambda a: F.log_softmax(a, 1), [("n", (2, 3, 2))]),
     ("cross_entropy", F.cross_entropy, [("n", (5, 3)), ("C", (5,))]),
     ("cross_entropy_smooth", lambda a, b: F.cross_entropy(a, b, label_smoothing=0.1),
      [("n", (5, 3)), ("C", (5,))]),
+    ("cross_entropy_empty", F.cross_entropy, [("n", (0, 3)), ("C", (0,))]),
+    ("mse_loss_empty", F.mse_loss, [("n", (0, 4)), ("n", (0, 4))]),
     ("mse_loss", F.mse_loss, [("n", (3, 4)), ("n", (3, 4))]),
     ("count_correct", lambda a, b: (a.argmax(1) == b).sum(), [("N", (9, 3)), ("C", (9,))]),
 ]
@@ -163,29 +176,50 @@ CASES = [
 
 def line(name, tensor):
     values = tensor.detach().reshape(-1).tolist()
-    text = " ".join("%.15g" % v for v in values)
+    digits = "%.15g" if tensor.dtype == torch.float64 else "%.9g"
+    text = " ".join(digits % v for v in values)
     sizes = "".join(" %d" % s for s in tensor.shape)
     print(("%s %d%s %s" % (name, tensor.dim(), sizes, text)).rstrip())
 
 
+def is_activation(name, k):
+    """Operand 0; weights, biases and statistics stay f32. Of other operations all operands."""
+    return k == 0 or not name.startswith(("linear", "conv", "bn"))
+
+
+def arguments(name, inputs, bf16):
+    """The leaves, and what the function is called with."""
+    leaves = [None if kind is None else operand(kind, k, shape)
+              for k, (kind, shape) in enumerate(inputs)]
+    if bf16:
+        leaves = [x.float() if x is not None and x.dtype == torch.float64 else x for x in leaves]
+    for (kind, _), leaf in zip(inputs, leaves):
+        if kind in ("n", "p", "q"):
+            leaf.requires_grad_(True)
+    if not bf16:
+        return leaves, leaves
+    return leaves, [x.bfloat16() if x is not None and x.dtype == torch.float32 and is_activation(name, k)
+                    else x for k, x in enumerate(leaves)]
+
+
 def main():
-    print("# PyTorch %s, f64; made by make_ops.py" % torch.__version__)
+    bf16 = sys.argv[1:] == ["bf16"]
+    print("# PyTorch %s, %s; made by make_ops.py" % (torch.__version__, "bf16" if bf16 else "f64"))
     for name, function, inputs in CASES:
-        args = [None if kind is None else operand(kind, k, shape)
-                for k, (kind, shape) in enumerate(inputs)]
-        for (kind, _), arg in zip(inputs, args):
-            if kind in ("n", "p", "q"):
-                arg.requires_grad_(True)
-        y = function(*args)
+        leaves, args = arguments(name, inputs, bf16)
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            y = function(*args)
+        if bf16 and y.is_floating_point():
+            y = y.float()
         print("case", name)
         line("y", y)
         if y.requires_grad:
-            (y * operand("n", 9, tuple(y.shape))).sum().backward()
+            (y * operand("n", 9, tuple(y.shape)).to(y.dtype)).sum().backward()
         for k, (kind, _) in enumerate(inputs):
             if kind in ("n", "p", "q") and y.requires_grad:
-                line("g%d" % k, args[k].grad)
+                line("g%d" % k, leaves[k].grad)
             elif name.startswith("bn") and kind in ("N", "P"):
-                line("a%d" % k, args[k])
+                line("a%d" % k, leaves[k])
     print("end")
 
 

@@ -1,5 +1,6 @@
-/* ops_golden_test.c - every operation forward and backward against PyTorch's numbers (ops.txt, made
- * by make_ops.py), in f64 to rounding and in f32 to its precision. */
+/* ops_golden_test.c - every operation forward and backward against PyTorch's numbers (made by
+ * make_ops.py): in f64 to rounding and in f32 to its precision (ops.txt), and in bf16 under
+ * autocast (ops_bf16.txt), where both round to 8 bits, each in places of its own. */
 #include <math.h>
 
 #include "graph/step.h"
@@ -11,13 +12,13 @@ typedef struct golden {
     char line[1 << 16];
 } golden;
 
-static golden golden_open(void)
+static golden golden_open(const char *name)
 {
     golden g = {0};
     char path[4096];
     const char *root = getenv("TRI_TEST_SOURCE");
 
-    snprintf(path, sizeof(path), "%s/tests/golden/ops.txt", root != NULL ? root : ".");
+    snprintf(path, sizeof(path), "%s/tests/golden/%s", root != NULL ? root : ".", name);
     g.file = fopen(path, "r");
     if (g.file == NULL)
         fail_msg("%s cannot be read", path);
@@ -39,33 +40,56 @@ static const op_case *find_case(const char *name)
     return NULL;
 }
 
-/* The line's array equals the tensor. */
-static void check_array(const char *line, const char *name, tri_tensor *tensor, double tolerance)
+/* How near the tensor is to the line's array: each element, or all together by their norm. */
+typedef struct nearness {
+    double element; /* times 1 + |element| */
+    double norm;    /* times the norm; 0: elements are compared */
+} nearness;
+
+static double *elements(tri_tensor *tensor)
 {
-    char *at;
     int64_t n = tri_tensor_numel(tensor);
     tri_dtype dtype = tri_tensor_dtype(tensor);
     void *data = calloc((size_t)(n > 0 ? n : 1), 8);
+    double *x = calloc((size_t)(n > 0 ? n : 1), sizeof(*x));
 
-    at = strchr(line, ' ');
+    CHECK_OK(tri_copy_out(tensor, data, (size_t)n * tri_dtype_size(dtype)));
+    for (int64_t i = 0; i < n; i++) {
+        if (dtype == TRI_DTYPE_F64)
+            x[i] = ((double *)data)[i];
+        else if (dtype == TRI_DTYPE_F32)
+            x[i] = (double)((float *)data)[i];
+        else
+            x[i] = (double)((int64_t *)data)[i];
+    }
+    free(data);
+    return x;
+}
+
+static void check_array(const char *line, const char *name, tri_tensor *tensor, nearness near)
+{
+    int64_t n = tri_tensor_numel(tensor);
+    double *have = elements(tensor), difference = 0, size = 0;
+    char *at = strchr(line, ' ');
+
     assert_int_equal(strtol(at, &at, 10), tri_tensor_ndim(tensor));
     for (int d = 0; d < tri_tensor_ndim(tensor); d++)
         assert_int_equal(strtol(at, &at, 10), tri_tensor_size(tensor, d));
-    CHECK_OK(tri_copy_out(tensor, data, (size_t)n * tri_dtype_size(dtype)));
     for (int64_t i = 0; i < n; i++) {
-        double want = strtod(at, &at), have;
+        double want = strtod(at, &at);
 
-        if (dtype == TRI_DTYPE_F64)
-            have = ((double *)data)[i];
-        else if (dtype == TRI_DTYPE_F32)
-            have = (double)((float *)data)[i];
-        else
-            have = (double)((int64_t *)data)[i];
-        if (!(fabs(have - want) <= tolerance * (1 + fabs(want))))
+        if (isnan(want) && isnan(have[i]))
+            continue;
+        difference += (have[i] - want) * (have[i] - want);
+        size += want * want;
+        if (near.norm == 0 && !(fabs(have[i] - want) <= near.element * (1 + fabs(want))))
             fail_msg("%s: %.*s [%lld]: %.17g, PyTorch %.17g", name, (int)strcspn(line, " "), line,
-                     (long long)i, have, want);
+                     (long long)i, have[i], want);
     }
-    free(data);
+    if (near.norm > 0 && !(sqrt(difference) <= near.norm * sqrt(size)))
+        fail_msg("%s: %.*s is off by %.3g of PyTorch's norm %.3g", name, (int)strcspn(line, " "),
+                 line, sqrt(difference / size), sqrt(size));
+    free(have);
 }
 
 typedef struct running {
@@ -74,15 +98,34 @@ typedef struct running {
     tri_tensor *y;
 } running;
 
+/* In bf16, activations are rounded first and the operation runs under autocast. */
+static tri_tensor *build(const running *r, tri_dtype dtype)
+{
+    tri_tensor *in[OP_CASE_INPUTS], *y;
+
+    memcpy(in, r->in, sizeof(in));
+    if (dtype != TRI_DTYPE_BF16)
+        return r->op->build(in);
+    for (int k = 0; k < OP_CASE_INPUTS; k++) {
+        if (in[k] != NULL && op_case_is_activation(r->op, k))
+            in[k] = tri_cast(in[k], TRI_DTYPE_BF16);
+    }
+    tri_autocast_begin(TRI_DTYPE_BF16);
+    y = r->op->build(in);
+    tri_autocast_end();
+    return tri_tensor_dtype(y) == TRI_DTYPE_BF16 ? tri_cast(y, TRI_DTYPE_F32) : y;
+}
+
 static void begin_case(running *r, const char *name, tri_dtype dtype)
 {
+    tri_dtype leaves = dtype == TRI_DTYPE_BF16 ? TRI_DTYPE_F32 : dtype;
     op_input like = {.kind = 'N'};
     tri_tensor *weights;
 
     r->op = find_case(name);
     for (int k = 0; k < OP_CASE_INPUTS; k++)
-        r->in[k] = op_case_tensor(&r->op->in[k], k, dtype);
-    r->y = tri_keep(r->op->build(r->in));
+        r->in[k] = op_case_tensor(&r->op->in[k], k, leaves);
+    r->y = tri_keep(build(r, dtype));
     CHECK_OK(tri_tensor_status(r->y));
     like.ndim = tri_tensor_ndim(r->y);
     for (int d = 0; d < like.ndim; d++)
@@ -102,9 +145,9 @@ static void end_case(running *r)
     r->op = NULL;
 }
 
-static void compare_all(tri_dtype dtype, double tolerance)
+static void compare_all(const char *file, tri_dtype dtype, nearness near)
 {
-    golden g = golden_open();
+    golden g = golden_open(file);
     running r = {0};
     int cases = 0, arrays = 0;
     char name[64] = "";
@@ -117,14 +160,14 @@ static void compare_all(tri_dtype dtype, double tolerance)
             begin_case(&r, name, dtype);
             cases++;
         } else if (line[0] == 'y') {
-            check_array(line, name, r.y, tolerance);
+            check_array(line, name, r.y, near);
             arrays++;
         } else if (line[0] == 'g') {
             assert_non_null(tri_grad(r.in[line[1] - '0']));
-            check_array(line, name, tri_grad(r.in[line[1] - '0']), tolerance);
+            check_array(line, name, tri_grad(r.in[line[1] - '0']), near);
             arrays++;
         } else if (line[0] == 'a') {
-            check_array(line, name, r.in[line[1] - '0'], tolerance);
+            check_array(line, name, r.in[line[1] - '0'], near);
             arrays++;
         }
     }
@@ -134,25 +177,56 @@ static void compare_all(tri_dtype dtype, double tolerance)
     assert_true(arrays > 2 * cases);
 }
 
+/* On the device, and with the reference kernels. */
+static void compare(const char *file, tri_dtype dtype, nearness near)
+{
+    compare_all(file, dtype, near);
+    trii_executor_set(&trii_executor_reference);
+    compare_all(file, dtype, near);
+    trii_executor_set(NULL);
+}
+
 static void f64_gives_the_numbers_of_pytorch(void **state)
 {
     (void)state;
-    compare_all(TRI_DTYPE_F64, 1e-13);
-    trii_executor_set(&trii_executor_reference);
-    compare_all(TRI_DTYPE_F64, 1e-13);
+    compare("ops.txt", TRI_DTYPE_F64, (nearness){.element = 1e-13});
 }
 
 static void f32_gives_the_numbers_of_pytorch_to_its_precision(void **state)
 {
     (void)state;
-    compare_all(TRI_DTYPE_F32, 3e-6);
-    trii_executor_set(&trii_executor_reference);
-    compare_all(TRI_DTYPE_F32, 3e-6);
+    compare("ops.txt", TRI_DTYPE_F32, (nearness){.element = 3e-6});
+}
+
+/* A rounding to bf16 is at most 0.0039, and 0.0016 of the norm of many elements. */
+static const nearness near_in_bf16 = {.norm = 5e-3};
+
+static void bf16_gives_the_numbers_of_pytorch_to_its_precision(void **state)
+{
+    (void)state;
+    compare("ops_bf16.txt", TRI_DTYPE_BF16, near_in_bf16);
+}
+
+static void bf16_on_avx2(void **state)
+{
+    (void)state;
+    setenv("TRI_ISA", "avx2", 1);
+    compare_all("ops_bf16.txt", TRI_DTYPE_BF16, near_in_bf16);
+}
+
+static void bf16_on_portable_kernels(void **state)
+{
+    (void)state;
+    setenv("TRI_ISA", "portable", 1);
+    compare_all("ops_bf16.txt", TRI_DTYPE_BF16, near_in_bf16);
 }
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(f64_gives_the_numbers_of_pytorch),
     cmocka_unit_test(f32_gives_the_numbers_of_pytorch_to_its_precision),
+    cmocka_unit_test(bf16_gives_the_numbers_of_pytorch_to_its_precision),
+    cmocka_unit_test(bf16_on_avx2),
+    cmocka_unit_test(bf16_on_portable_kernels),
 };
 
 TEST_MAIN(tests)

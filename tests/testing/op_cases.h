@@ -158,6 +158,7 @@ static const op_case op_cases[] = {
     {"add_broadcast", op_add, {{'n', 3, {2, 3, 4}}, {'n', 2, {3, 1}}}, false},
     {"add_scalar_tensor", op_add, {{'n', 0, {0}}, {'n', 2, {2, 3}}}, false},
     {"add_empty", op_add, {{'n', 2, {0, 3}}, {'n', 1, {3}}}, false},
+    {"mul_empty", op_mul, {{'n', 2, {4, 1}}, {'n', 2, {1, 0}}}, false},
     {"sub_broadcast", op_sub, {{'n', 2, {4, 1}}, {'n', 2, {1, 3}}}, false},
     {"mul", op_mul, {{'n', 2, {3, 4}}, {'n', 2, {3, 4}}}, false},
     {"mul_broadcast", op_mul, {{'n', 1, {4}}, {'n', 3, {2, 3, 4}}}, false},
@@ -178,6 +179,7 @@ static const op_case op_cases[] = {
     {"log", op_log, {{'p', 2, {3, 4}}}, false},
     {"relu", op_relu, {{'n', 2, {3, 4}}}, false},
     {"relu_zero", op_relu, {{'q', 2, {3, 4}}}, true},
+    {"relu_empty", op_relu, {{'n', 2, {0, 4}}}, false},
     {"leaky_relu", op_leaky_relu, {{'n', 2, {3, 4}}}, false},
     {"sigmoid", op_sigmoid, {{'n', 2, {3, 4}}}, false},
     {"tanh", op_tanh, {{'n', 2, {3, 4}}}, false},
@@ -194,10 +196,13 @@ static const op_case op_cases[] = {
     {"flip", op_flip, {{'n', 3, {2, 3, 4}}}, false},
     {"sum_all", op_sum_all, {{'n', 3, {2, 3, 4}}}, false},
     {"sum_empty", op_sum_all, {{'n', 2, {0, 3}}}, false},
+    {"sum_empty_dim", op_sum_dims, {{'n', 3, {2, 3, 0}}}, false},
     {"sum_dims", op_sum_dims, {{'n', 3, {2, 3, 4}}}, false},
     {"sum_keep", op_sum_keep, {{'n', 3, {2, 3, 4}}}, false},
     {"mean_all", op_mean_all, {{'n', 3, {2, 3, 4}}}, false},
     {"mean_dims", op_mean_dims, {{'n', 3, {2, 3, 4}}}, false},
+    {"mean_empty", op_mean_all, {{'n', 2, {0, 3}}}, true},
+    {"mean_empty_dim", op_mean_dims, {{'n', 3, {2, 0, 4}}}, true},
     {"amax_all", op_amax_all, {{'n', 3, {2, 3, 4}}}, false},
     {"amax_dims", op_amax_dims, {{'n', 3, {2, 3, 4}}}, false},
     {"amax_ties", op_amax_keep, {{'q', 3, {2, 5, 4}}}, true},
@@ -208,6 +213,8 @@ static const op_case op_cases[] = {
     {"matmul_left", op_matmul, {{'n', 3, {2, 3, 4}}, {'n', 2, {4, 5}}}, false},
     {"matmul_right", op_matmul, {{'n', 2, {3, 4}}, {'n', 4, {2, 2, 4, 5}}}, false},
     {"matmul_inner_empty", op_matmul, {{'n', 2, {3, 0}}, {'n', 2, {0, 5}}}, false},
+    {"matmul_outer_empty", op_matmul, {{'n', 2, {0, 4}}, {'n', 2, {4, 5}}}, false},
+    {"matmul_batch_empty", op_matmul, {{'n', 3, {0, 3, 4}}, {'n', 3, {0, 4, 5}}}, false},
     {"linear", op_linear, {{'n', 2, {5, 6}}, {'n', 2, {9, 6}}, {'n', 1, {9}}}, false},
     {"linear_plain", op_linear, {{'n', 2, {3, 4}}, {'n', 2, {5, 4}}}, false},
     {"linear_deep", op_linear, {{'n', 3, {2, 3, 4}}, {'n', 2, {5, 4}}, {'n', 1, {5}}}, false},
@@ -239,11 +246,15 @@ static const op_case op_cases[] = {
     {"bn_eval", op_bn_eval, {{'n', 4, {2, 3, 2, 3}}, C3, C3, {'N', 1, {3}}, {'P', 1, {3}}}, false},
     {"bn_eval_bare", op_bn_eval, {{'n', 3, {2, 3, 4}}, {0, 0, {0}}, {0, 0, {0}}, {'N', 1, {3}}, {'P', 1, {3}}}, false},
     {"softmax", op_softmax, {{'n', 2, {3, 5}}}, false},
+    {"softmax_empty", op_softmax, {{'n', 2, {0, 5}}}, false},
     {"softmax_first", op_softmax_first, {{'n', 3, {3, 2, 2}}}, false},
     {"log_softmax", op_log_softmax, {{'n', 2, {3, 5}}}, false},
+    {"log_softmax_empty", op_log_softmax, {{'n', 2, {5, 0}}}, false},
     {"log_softmax_mid", op_log_softmax_mid, {{'n', 3, {2, 3, 2}}}, false},
     {"cross_entropy", op_cross_entropy, {{'n', 2, {5, 3}}, {'C', 1, {5}}}, false},
     {"cross_entropy_smooth", op_cross_entropy_smooth, {{'n', 2, {5, 3}}, {'C', 1, {5}}}, false},
+    {"cross_entropy_empty", op_cross_entropy, {{'n', 2, {0, 3}}, {'C', 1, {0}}}, true},
+    {"mse_loss_empty", op_mse_loss, {{'n', 2, {0, 4}}, {'n', 2, {0, 4}}}, true},
     {"mse_loss", op_mse_loss, {{'n', 2, {3, 4}}, {'n', 2, {3, 4}}}, false},
     {"count_correct", op_count_correct, {{'N', 2, {9, 3}}, {'C', 1, {9}}}, true},
 };
@@ -291,6 +302,14 @@ static inline double op_case_value(const op_input *in, int k, int64_t i)
     default:
         return (double)(int)(u * 3);
     }
+}
+
+/* What a step in bf16 rounds; weights, biases and statistics stay f32. */
+static inline bool op_case_is_activation(const op_case *op, int k)
+{
+    return (op->in[k].kind | 0x20) != 'c' &&
+           (k == 0 || (strncmp(op->name, "linear", 6) != 0 && strncmp(op->name, "conv", 4) != 0 &&
+                       strncmp(op->name, "bn", 2) != 0));
 }
 
 /* The operand as a persistent tensor of the floating-point dtype (targets: i64); NULL if the case
