@@ -49,7 +49,12 @@ TRI_API tri_tensor *tri_expand(tri_tensor *x, const int64_t *shape, int ndim);
 /* Mirror along a dimension (test-time augmentation). */
 TRI_API tri_tensor *tri_flip(tri_tensor *x, int dim);
 
-/* --- reductions (dims NULL: all dimensions) --------------------------------------------------- */
+/* --- reductions (dims NULL: all dimensions) -----------------------------------------------------
+ *
+ * Sums and means have the same bits on any number of threads and any instruction set. Of no
+ * elements a sum is 0 and a mean NaN, and so is the loss of an empty batch, with gradients of zeros
+ * for what has elements.
+ */
 TRI_API tri_tensor *tri_sum(tri_tensor *x, const int *dims, int n_dims, bool keepdim);
 TRI_API tri_tensor *tri_mean(tri_tensor *x, const int *dims, int n_dims, bool keepdim);
 TRI_API tri_tensor *tri_amax(tri_tensor *x, const int *dims, int n_dims, bool keepdim);

@@ -3,7 +3,7 @@
  *
  * The threads are libgomp's, the same that oneDNN uses: two pools that spin on the same cores
  * cost a hundredfold. How a loop is split never changes a result: kernels give each output
- * element to one thread, which adds in one order.
+ * element, or each block of a sum (sum_tree.h), to one thread, which adds in one order.
  */
 #ifndef TRII_CPU_PARALLEL_H
 #define TRII_CPU_PARALLEL_H
