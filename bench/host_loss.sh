@@ -67,7 +67,7 @@ lose() {
     [ "$how" = killed ] || ip -n "$hosts_name-0" link set port2 master switch
     again=$(tail -n 1 "$stamp.out1")
     read -r start <"$stamp"
-    noticed=$(awk -v start="$start" '/10.77.0.2|is silent|is gone/ { printf "%.3f\n", ($1 - start) * 1000; exit }' "$stamp.told")
+    noticed=$(awk -v start="$start" '/10.77.0.2|was silent|is gone/ { printf "%.3f\n", ($1 - start) * 1000; exit }' "$stamp.told")
 }
 
 # lose_many RUNS HOW LAUNCHER...: medians and the worst in median_noticed, worst_noticed, ..._again.

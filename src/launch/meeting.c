@@ -14,8 +14,10 @@
 #include "os/clock.h"
 #include "os/signal.h"
 
-/* A worker that complains of a lost peer may be right: so long its host is given to be noticed. */
-#define VICTIM_MS (TRII_PEER_SILENCE_MS + 2 * TRII_PEER_BEAT_MS + 200)
+/* A worker that complains of a lost peer may be right: so long its host is given to be noticed;
+ * and, behind the silence that is allowed, while one is silent. */
+#define VICTIM_MS 1600
+#define VICTIM_MORE_MS (3 * TRII_PEER_BEAT_MS)
 /* For the store to show that it lives although its agent's connection broke. */
 #define VERDICT_MS INT64_C(500)
 /* For leaving in order. */
@@ -175,6 +177,11 @@ static void peer_refused(void *arg, const char *why)
         hear(m, TRII_RDZV_FAILED, false, why);
 }
 
+static void peer_remarked(void *arg, const char *text)
+{
+    trii_sink_print(((trii_meeting *)arg)->agent->err_sink, "trirun: %s\n", text);
+}
+
 /* Where peers call us: nobody else, if all agents are on this host. */
 static const char *peer_host(const trii_launch_options *o)
 {
@@ -197,8 +204,10 @@ void trii_meeting_notice(trii_meeting *m, int64_t left_ms)
 
 tri_status trii_meeting_open(trii_agent *a)
 {
-    trii_peers_events events = {
-        .lost = peer_lost, .refused = peer_refused, .noticed = peer_noticed};
+    trii_peers_events events = {.lost = peer_lost,
+                                .refused = peer_refused,
+                                .noticed = peer_noticed,
+                                .remarked = peer_remarked};
     trii_rdzv_setup setup = {.options = a->options, .loop = a->loop};
     trii_meeting *m;
     tri_status status;
@@ -211,7 +220,8 @@ tri_status trii_meeting_open(trii_agent *a)
     m->agent = a;
     a->meeting = m;
     events.arg = m;
-    status = trii_peers_create(a->loop, peer_host(a->options), &events, &m->peers);
+    status = trii_peers_create(a->loop, peer_host(a->options), a->options->host_timeout_ms, &events,
+                               &m->peers);
     if (status == TRI_OK)
         status = trii_job_key_check(a, trii_peers_keyed(m->peers));
     if (status != TRI_OK)
@@ -311,6 +321,18 @@ static void wait_for_news(trii_agent *a, int64_t deadline_ns)
         trii_loop_run_once(a->loop, deadline_ns);
 }
 
+/* Until it is known who was the cause of a failure here, or that nobody else was. */
+static void wait_for_culprit(trii_agent *a)
+{
+    int64_t late = trii_deadline_ms(a->options->host_timeout_ms + VICTIM_MORE_MS);
+    const trii_meeting *m = a->meeting;
+
+    wait_for_news(a, trii_deadline_ms(VICTIM_MS));
+    while (m->news == TRII_RDZV_NOTHING && !m->finished && a->stop_signal == 0 &&
+           trii_now_ns() < late && trii_peers_are_doubtful(m->peers))
+        wait_for_news(a, trii_deadline_ms(TRII_PEER_BEAT_MS));
+}
+
 /* All have ended, and who was seen first may be the victim of another one here. One that complains
  * of a lost peer is told of late: another host may know better. */
 static void tell_settled(trii_agent *a)
@@ -319,7 +341,7 @@ static void tell_settled(trii_agent *a)
     char words[80];
 
     if (trii_worker_blame(a->cause) == 0)
-        wait_for_news(a, trii_deadline_ms(VICTIM_MS));
+        wait_for_culprit(a);
     trii_failure_describe(failure, words, sizeof(words));
     if (a->meeting->news == TRII_RDZV_NOTHING && a->stop_signal == 0)
         tell_failure(a, words);

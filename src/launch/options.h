@@ -37,6 +37,7 @@ typedef struct trii_launch_options {
     int64_t monitor_interval_ms;
     int64_t shutdown_timeout_ms; /* between a polite signal and SIGKILL */
     int64_t hang_timeout_ms;     /* 0 = a job may take its time */
+    int64_t host_timeout_ms;     /* an agent that is silent for so long is lost */
     int64_t notice_ms;           /* after SIGUSR1 this host is taken away; 0 = not said */
     const char *signals;         /* comma list of what is forwarded to the workers */
 

@@ -64,6 +64,21 @@ static tri_status seconds_of(trii_option_values *values, trii_option i, int64_t 
     return TRI_OK;
 }
 
+/* Agents say five times a second that they live, and a lost packet takes a while to be repeated. */
+static tri_status host_timeout_of(trii_option_values *values, int64_t *ms_out)
+{
+    char name[64];
+    tri_status status = seconds_of(values, TRII_OPT_HOST_TIMEOUT, ms_out);
+
+    if (status != TRI_OK || *ms_out >= 1000)
+        return status;
+    values->exit_status = TRII_LAUNCH_USAGE;
+    return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                     "%s=%s: must be at least 1 second; shorter pauses are ordinary",
+                     shown_name(values, TRII_OPT_HOST_TIMEOUT, name, sizeof(name)),
+                     trii_option_text(values, TRII_OPT_HOST_TIMEOUT));
+}
+
 /* One of the words in the list "a|b". */
 static tri_status choice_of(trii_option_values *values, trii_option i, const char *words)
 {
@@ -476,6 +491,8 @@ static tri_status read_argparse(trii_option_values *values, trii_launch_options 
         status = seconds_of(values, TRII_OPT_SHUTDOWN_TIMEOUT, &options->shutdown_timeout_ms);
     if (status == TRI_OK)
         status = seconds_of(values, TRII_OPT_HANG_TIMEOUT, &options->hang_timeout_ms);
+    if (status == TRI_OK)
+        status = host_timeout_of(values, &options->host_timeout_ms);
     if (status == TRI_OK && text_or_null(values, TRII_OPT_NOTICE) != NULL)
         status = seconds_of(values, TRII_OPT_NOTICE, &options->notice_ms);
     if (status == TRI_OK)

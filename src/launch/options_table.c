@@ -88,6 +88,8 @@ const trii_option_row trii_option_rows[TRII_OPT_COUNT] = {
                                .help =
                                    "stop a job that neither prints nor, with Trireme, calls for "
                                    "so long, and say who hangs; 0: never"},
+    [TRII_OPT_HOST_TIMEOUT] = {"host-timeout", .ours = true, .fallback = "5", .value = "S",
+                               .help = "a host whose agent is silent for so long is lost"},
     [TRII_OPT_NOTICE] = {"notice-seconds", .ours = true, .fallback = "", .value = "S",
                          .help = "SIGUSR1 to trirun means: this host is taken away in S seconds"},
     [TRII_OPT_EVENTS] = {"events", .ours = true, .fallback = "", .value = "FILE",

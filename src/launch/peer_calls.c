@@ -13,12 +13,13 @@
 #include "os/socket.h"
 #include "os/thread.h"
 
-/* For the connection: as long as silence is suffered. For the proofs of the key behind it, which
- * take another two ways. */
-#define CONNECT_MS 1200
+/* At least, and at most, for the connection; and for the proofs of the key behind it, which take
+ * another two ways. */
+#define CONNECT_MIN_MS 1000
+#define CONNECT_MAX_MS 5000
 #define PROVE_MS 1500
-/* More than both. To resolve a name may take any time. */
-#define END_MS 3000
+/* Who ends does not wait for hosts that are silent: a call that takes longer is left alone. */
+#define END_MS 1000
 
 typedef struct call {
     trii_peer_calls *calls;
@@ -26,7 +27,7 @@ typedef struct call {
     trii_thread thread;
     struct call *next;
     int fd;
-    bool refused;
+    trii_peer_answer answer;
     char why[TRII_ERR_BYTES];
     bool done; /* what stands above is written */
 } call;
@@ -36,7 +37,7 @@ struct trii_peer_calls {
     trii_watch watch;
     int wakeup_fd;
     trii_job_key key;
-    trii_peer_answered *answered;
+    trii_peer_call_answered *answered;
     void *arg;
     call *list;       /* the loop's */
     trii_mutex mutex; /* guards what follows, and `done` of each */
@@ -44,18 +45,18 @@ struct trii_peer_calls {
     int n_left; /* threads that nobody waits for any more: the last one frees this */
 };
 
-static tri_status introduce(const call *c, int fd, bool *refused_out)
+/* It took the call. */
+static tri_status introduce(call *c, int fd)
 {
     char hello[TRII_PEER_HELLO_BYTES];
     int64_t deadline = trii_deadline_ms(PROVE_MS);
     tri_status status = trii_handshake_connect(fd, &c->calls->key, TRII_PEER_PURPOSE, deadline);
 
-    if (status == TRI_ERR_FORMAT) {
-        *refused_out = true;
+    c->answer = status == TRI_ERR_FORMAT ? TRII_PEER_STRANGER : TRII_PEER_MUTE;
+    if (status != TRI_OK)
         return status;
-    }
     trii_peer_hello_write(c->what.agent.token, c->what.round, c->what.caller_rank, hello);
-    return status == TRI_OK ? trii_socket_send_all(fd, hello, sizeof(hello), deadline) : status;
+    return trii_socket_send_all(fd, hello, sizeof(hello), deadline);
 }
 
 static void free_calls(trii_peer_calls *calls)
@@ -101,18 +102,24 @@ static bool is_done(call *c)
 static void call_main(void *arg)
 {
     call *c = arg;
+    int64_t patience_ms = c->what.patience_ms;
     int fd = -1;
-    tri_status status = trii_socket_connect(c->what.agent.host, c->what.agent.port,
-                                            trii_deadline_ms(CONNECT_MS), false, &fd);
+    tri_status status;
 
+    if (patience_ms < CONNECT_MIN_MS || patience_ms > CONNECT_MAX_MS)
+        patience_ms = patience_ms < CONNECT_MIN_MS ? CONNECT_MIN_MS : CONNECT_MAX_MS;
+    status = trii_socket_connect(c->what.agent.host, c->what.agent.port,
+                                 trii_deadline_ms(patience_ms), false, &fd);
+    c->answer = status == TRI_ERR_PEER_LOST ? TRII_PEER_NOBODY : TRII_PEER_SILENT;
     if (status == TRI_OK)
-        status = introduce(c, fd, &c->refused);
-    if (status != TRI_OK) {
+        status = introduce(c, fd);
+    if (status == TRI_OK) {
+        c->answer = TRII_PEER_CONNECTED;
+        c->fd = fd;
+    } else {
         snprintf(c->why, sizeof(c->why), "%s", tri_last_error());
         trii_socket_close(fd);
-        fd = -1;
     }
-    c->fd = fd;
     finish(c);
 }
 
@@ -132,14 +139,14 @@ static void call_ready(trii_watch *watch, unsigned events)
         }
         *link = c->next;
         trii_thread_join(&c->thread);
-        calls->answered(calls->arg, &c->what, c->fd, c->refused, c->why);
+        calls->answered(calls->arg, &c->what, c->fd, c->answer, c->why);
         trii_free(c);
         link = &calls->list; /* it may be another now */
     }
 }
 
 tri_status trii_peer_calls_create(trii_loop *loop, const trii_job_key *key,
-                                  trii_peer_answered *answered, void *arg,
+                                  trii_peer_call_answered *answered, void *arg,
                                   trii_peer_calls **calls_out)
 {
     trii_peer_calls *calls = trii_alloc(1, sizeof(*calls), "peer agents");

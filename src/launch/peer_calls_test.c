@@ -36,13 +36,14 @@ int getaddrinfo(const char *node, const char *service, const struct addrinfo *hi
     return -2;
 }
 
-static void answered(void *arg, const trii_peer_call *call, int fd, bool refused, const char *why)
+static void answered(void *arg, const trii_peer_call *call, int fd, trii_peer_answer answer,
+                     const char *why)
 {
     (void)arg;
     (void)call;
-    (void)refused;
     (void)why;
     assert_int_equal(fd, -1);
+    assert_int_equal(answer, TRII_PEER_SILENT);
     atomic_fetch_add(&n_answered, 1);
 }
 

@@ -4,6 +4,7 @@
  */
 #include "launch/peers.h"
 
+#include "base/compiler.h"
 #include "launch/peer_hello.h"
 #include "os/clock.h"
 #include "os/socket.h"
@@ -11,6 +12,7 @@
 #include "testing/scratch.h"
 
 #define SOON_MS 20000
+#define SILENCE_MS 1000
 
 /* --- hellos ----------------------------------------------------------------------------------- */
 
@@ -87,7 +89,7 @@ static void what_is_no_hello_is_refused(void **state)
 /* --- agents in one loop ----------------------------------------------------------------------- */
 
 typedef struct told {
-    int lost, refused; /* how often; the last rank */
+    int lost, refused, remarked; /* how often; the last rank */
     int rank;
     char why[TRII_ERR_BYTES];
 } told;
@@ -110,6 +112,14 @@ static void on_refused(void *arg, const char *why)
     snprintf(t->why, sizeof(t->why), "%s", why);
 }
 
+static void on_remarked(void *arg, const char *text)
+{
+    told *t = arg;
+
+    t->remarked++;
+    snprintf(t->why, sizeof(t->why), "%s", text);
+}
+
 static void on_noticed(void *arg, int rank, const trii_rdzv_agent *agent, int64_t left_ms)
 {
     (void)arg;
@@ -118,7 +128,8 @@ static void on_noticed(void *arg, int rank, const trii_rdzv_agent *agent, int64_
 
 typedef struct pair {
     scratch s;
-    trii_loop *loop;
+    trii_loop *loop;     /* of both agents, */
+    trii_loop *loops[2]; /* unless a test gives the second one its own */
     trii_peers *peers[2];
     trii_rdzv_agent agents[2];
     told told[2];
@@ -142,12 +153,15 @@ static void use_key(pair *p, const char *name)
 
 static void start(pair *p, int i, const char *key)
 {
-    const trii_peers_events events = {
-        .lost = on_lost, .refused = on_refused, .noticed = on_noticed, .arg = &p->told[i]};
+    const trii_peers_events events = {.lost = on_lost,
+                                      .refused = on_refused,
+                                      .noticed = on_noticed,
+                                      .remarked = on_remarked,
+                                      .arg = &p->told[i]};
     trii_rdzv_agent *agent = &p->agents[i];
 
     use_key(p, key);
-    CHECK_OK(trii_peers_create(p->loop, "127.0.0.1", &events, &p->peers[i]));
+    CHECK_OK(trii_peers_create(p->loops[i], "127.0.0.1", SILENCE_MS, &events, &p->peers[i]));
     snprintf(agent->host, sizeof(agent->host), "127.0.0.1");
     snprintf(agent->name, sizeof(agent->name), "host%d", i);
     agent->node.pid = 70 + i;
@@ -157,13 +171,21 @@ static void start(pair *p, int i, const char *key)
     assert_int_equal(agent->keyed, key != NULL);
 }
 
-static void begin(pair *p, const char *key0, const char *key1)
+static void begin_with(pair *p, bool two_loops, const char *key0, const char *key1)
 {
     memset(p, 0, sizeof(*p));
     scratch_begin(&p->s);
     CHECK_OK(trii_loop_create(&p->loop));
+    p->loops[0] = p->loops[1] = p->loop;
+    if (two_loops)
+        CHECK_OK(trii_loop_create(&p->loops[1]));
     start(p, 0, key0);
     start(p, 1, key1);
+}
+
+static void begin(pair *p, const char *key0, const char *key1)
+{
+    begin_with(p, false, key0, key1);
 }
 
 static void next_round(pair *p, int i)
@@ -202,6 +224,8 @@ static void end(pair *p)
 {
     for (int i = 0; i < 2; i++)
         trii_peers_destroy(p->peers[i], false);
+    if (p->loops[1] != p->loop)
+        trii_loop_destroy(p->loops[1]);
     trii_loop_destroy(p->loop);
     scratch_end(&p->s);
     unsetenv("TRI_JOB_KEY_FILE");
@@ -221,7 +245,7 @@ static void check_life(const char *key, bool in_order)
 
     begin(&p, key, key);
     both_next(&p);
-    run_for(&p, 2 * TRII_PEER_SILENCE_MS);
+    run_for(&p, 2 * SILENCE_MS);
     both_next(&p);
     run_for(&p, 500);
     expect_peace(&p);
@@ -271,24 +295,22 @@ static void pose(pair *p)
     run_for(p, 300);
 }
 
-/* Without a key the token is all that a stranger must know. */
-static void with_a_key_no_stranger_announces_a_death(void **state)
+/* Without a key the token is all that a stranger must know; the agent's own connection outlives
+ * the stranger's. */
+static void no_stranger_announces_a_death(void **state)
 {
+    static const char *const keys[] = {"key", NULL};
     pair p;
 
     (void)state;
-    begin(&p, "key", "key");
-    both_next(&p);
-    run_for(&p, 300);
-    pose(&p);
-    expect_peace(&p);
-    end(&p);
-    begin(&p, NULL, NULL);
-    both_next(&p);
-    run_for(&p, 300);
-    pose(&p);
-    run_until(&p, &p.told[0].lost, 1);
-    end(&p);
+    for (int i = 0; i < 2; i++) {
+        begin(&p, keys[i], keys[i]);
+        both_next(&p);
+        run_for(&p, 300);
+        pose(&p);
+        expect_peace(&p);
+        end(&p);
+    }
 }
 
 static void another_key_is_told_and_is_no_death(void **state)
@@ -312,7 +334,8 @@ static void a_key_on_one_side_only_is_told(void **state)
     (void)state;
     begin(&p, "key", NULL);
     both_next(&p);
-    assert_int_equal(p.told[0].refused, 1);
+    run_until(&p, &p.told[0].refused, 1);
+    run_until(&p, &p.told[1].refused, 1);
     assert_string_equal(p.told[0].why,
                         "host host1 (pid 71) has no job key (TRI_JOB_KEY_FILE), and this one has");
     assert_string_equal(
@@ -356,7 +379,7 @@ static void strangers_keep_nobody_out(void **state)
         trii_loop_run_once(p.loop, trii_now_ns());
     }
     both_next(&p);
-    run_for(&p, 2 * TRII_PEER_SILENCE_MS);
+    run_for(&p, 2 * SILENCE_MS);
     expect_peace(&p);
     for (int i = 0; i < N; i++)
         trii_socket_close(fds[i]);
@@ -391,18 +414,141 @@ static void who_is_never_reached_is_refused_at_last(void **state)
     end(&p);
 }
 
+/* --- silence ---------------------------------------------------------------------------------- */
+
+/* As while it waits for a disk: it is heard for as long as that takes. */
+static void an_agent_whose_loop_stands_still_is_not_lost(void **state)
+{
+    pair p;
+
+    (void)state;
+    begin_with(&p, true, NULL, NULL);
+    both_next(&p);
+    run_until(&p, &p.told[0].remarked, 1);
+    assert_int_equal(p.told[0].lost + p.told[0].refused, 0);
+    assert_non_null(strstr(p.told[0].why, "host host1 (pid 71) lives, but its agent has been held "
+                                          "up for 10 s: does a disk"));
+    end(&p);
+}
+
+/* Takes calls and says nothing, as the system of a host whose agent is stopped. */
+typedef struct mute {
+    trii_watch listener;
+    int port, n_calls;
+} mute;
+
+static void mute_called(trii_watch *watch, unsigned events)
+{
+    mute *m = TRII_CONTAINER(watch, mute, listener);
+    int fd;
+
+    (void)events;
+    CHECK_OK(trii_socket_accept(watch->fd, &fd));
+    m->n_calls++;
+}
+
+/* Agent 1 is played by the test, and those who call it reach `m`. */
+static void begin_mute(pair *p, mute *m)
+{
+    int fd;
+
+    memset(m, 0, sizeof(*m));
+    begin(p, NULL, NULL);
+    CHECK_OK(trii_socket_listen("127.0.0.1", 0, &fd, &m->port));
+    CHECK_OK(trii_loop_watch(p->loop, &m->listener, fd, TRII_READABLE, mute_called));
+    p->agents[1].port = m->port;
+    p->round++;
+    next_round(p, 0);
+}
+
+/* Says who it is, as agent 1 does. */
+static int call_as_agent_1(const pair *p)
+{
+    char hello[TRII_PEER_HELLO_BYTES];
+    int fd;
+
+    trii_peer_hello_write(p->agents[0].token, p->round, 1, hello);
+    CHECK_OK(
+        trii_socket_connect("127.0.0.1", p->agents[0].port, trii_deadline_ms(SOON_MS), false, &fd));
+    CHECK_OK(trii_socket_send_all(fd, hello, sizeof(hello), trii_deadline_ms(SOON_MS)));
+    return fd;
+}
+
+static void who_is_silent_is_called_once_more_and_then_lost(void **state)
+{
+    mute m;
+    pair p;
+    int fd;
+
+    (void)state;
+    begin_mute(&p, &m);
+    fd = call_as_agent_1(&p);
+    run_until(&p, &p.told[0].lost, 1);
+    assert_true(m.n_calls >= 2);
+    assert_string_equal(p.told[0].why, "host host1 (pid 71) was silent for 1 s: its host answers, "
+                                       "so its agent is stopped or frozen");
+    trii_socket_close(fd);
+    trii_socket_close(m.listener.fd);
+    trii_loop_unwatch(&m.listener);
+    end(&p);
+}
+
+/* A firewall may forget a connection without a word: then the agent calls anew. */
+static void who_is_heard_over_any_connection_lives(void **state)
+{
+    mute m;
+    pair p;
+    int fds[16], n = 0;
+
+    (void)state;
+    begin_mute(&p, &m);
+    while (n < 16) {
+        fds[n++] = call_as_agent_1(&p);
+        run_for(&p, SILENCE_MS / 4);
+    }
+    expect_peace(&p);
+    run_until(&p, &p.told[0].lost, 1);
+    for (int i = 0; i < n; i++)
+        trii_socket_close(fds[i]);
+    trii_socket_close(m.listener.fd);
+    trii_loop_unwatch(&m.listener);
+    end(&p);
+}
+
+/* Nobody listens there any more: that is known before the silence is over. */
+static void a_second_call_that_is_refused_decides_at_once(void **state)
+{
+    mute m;
+    pair p;
+    int fd;
+
+    (void)state;
+    begin_mute(&p, &m);
+    fd = call_as_agent_1(&p);
+    run_until(&p, &m.n_calls, 1);
+    trii_socket_close(m.listener.fd);
+    run_until(&p, &p.told[0].lost, 1);
+    assert_string_equal(p.told[0].why, "host host1 (pid 71) is gone: its agent ended");
+    trii_socket_close(fd);
+    end(&p);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_hello_is_understood_in_any_pieces),
     cmocka_unit_test(what_is_no_hello_is_refused),
     cmocka_unit_test(who_goes_in_order_is_not_lost),
     cmocka_unit_test(who_goes_without_a_word_is_lost),
     cmocka_unit_test(with_a_key_it_is_the_same),
-    cmocka_unit_test(with_a_key_no_stranger_announces_a_death),
+    cmocka_unit_test(no_stranger_announces_a_death),
     cmocka_unit_test(another_key_is_told_and_is_no_death),
     cmocka_unit_test(a_key_on_one_side_only_is_told),
     cmocka_unit_test(who_is_in_a_later_round_is_not_lost),
     cmocka_unit_test(strangers_keep_nobody_out),
     cmocka_unit_test(who_is_never_reached_is_refused_at_last),
+    cmocka_unit_test(an_agent_whose_loop_stands_still_is_not_lost),
+    cmocka_unit_test(who_is_silent_is_called_once_more_and_then_lost),
+    cmocka_unit_test(who_is_heard_over_any_connection_lives),
+    cmocka_unit_test(a_second_call_that_is_refused_decides_at_once),
 };
 
 TEST_MAIN(tests)

@@ -24,7 +24,7 @@ static const char *read_number(const char *text, int64_t max, char end, int64_t 
 }
 
 /* text: from behind the 'n', ended by ';' and a zero byte. */
-static bool understand(const char *text, trii_peer_word *word_out)
+static bool understand_notice(const char *text, trii_peer_word *word_out)
 {
     int64_t rank = 0, number = 0, left_ms = -1;
 
@@ -40,22 +40,35 @@ static bool understand(const char *text, trii_peer_word *word_out)
     return true;
 }
 
+static bool understand(const char *text, trii_peer_word *word_out)
+{
+    int64_t ms = 0;
+
+    if (*text == 'n')
+        return understand_notice(text + 1, word_out);
+    text = read_number(text + 1, INT64_MAX, ';', &ms);
+    if (text == NULL || *text != '\0')
+        return false;
+    *word_out = (trii_peer_word){.kind = TRII_PEER_HELD_UP, .left_ms = ms};
+    return true;
+}
+
 /* True: a word ends with this byte. */
 static bool take(trii_peer_words *words, char c, trii_peer_word *word_out)
 {
-    bool ends, fits = words->used + 2 < sizeof(words->notice);
+    bool ends, fits = words->used + 2 < sizeof(words->text);
 
-    if (words->used == 0 && c != 'n') {
+    if (words->used == 0 && c != 'n' && c != 'b') {
         *word_out = (trii_peer_word){.kind = c == 'q' ? TRII_PEER_BYE : TRII_PEER_BEAT};
         return true;
     }
-    words->notice[words->used++] = c;
-    words->notice[words->used] = '\0';
+    words->text[words->used++] = c;
+    words->text[words->used] = '\0';
     ends = c == ';' || !fits;
     if (!ends)
         return false;
     words->used = 0;
-    return c == ';' && understand(words->notice + 1, word_out);
+    return c == ';' && understand(words->text, word_out);
 }
 
 bool trii_peer_words_next(trii_peer_words *words, const char **data, size_t *bytes,
@@ -76,4 +89,9 @@ void trii_peer_words_notice(const trii_peer_word *word, char text_out[TRII_PEER_
 {
     snprintf(text_out, TRII_PEER_NOTICE_BYTES, "n%d,%d,%lld;", word->rank, word->number,
              (long long)word->left_ms);
+}
+
+void trii_peer_words_held_up(int64_t ms, char text_out[TRII_PEER_NOTICE_BYTES])
+{
+    snprintf(text_out, TRII_PEER_NOTICE_BYTES, "b%lld;", (long long)ms);
 }

@@ -61,11 +61,14 @@ static void begin(job *j)
     memset(j, 0, sizeof(*j));
     CHECK_OK(trii_loop_create(&j->loop));
     for (int i = 0; i < N; i++) {
-        trii_peers_events events = {
-            .lost = lost, .refused = refused, .noticed = noticed, .arg = &j->agents[i]};
+        trii_peers_events events = {.lost = lost,
+                                    .refused = refused,
+                                    .noticed = noticed,
+                                    .remarked = refused,
+                                    .arg = &j->agents[i]};
         trii_rdzv_agent *a = &j->list[i];
 
-        CHECK_OK(trii_peers_create(j->loop, "127.0.0.1", &events, &j->agents[i].peers));
+        CHECK_OK(trii_peers_create(j->loop, "127.0.0.1", 5000, &events, &j->agents[i].peers));
         a->port = trii_peers_port(j->agents[i].peers);
         snprintf(a->host, sizeof(a->host), "127.0.0.1");
         snprintf(a->token, sizeof(a->token), "%s", trii_peers_token(j->agents[i].peers));

@@ -241,6 +241,19 @@ static bool is_self_connection(int fd)
            ours_bytes == theirs_bytes && memcmp(&ours, &theirs, ours_bytes) == 0;
 }
 
+static tri_status connect_status(int error)
+{
+    switch (error) {
+    case ETIMEDOUT:
+        return TRI_ERR_TIMEOUT;
+    case ECONNREFUSED:
+    case ECONNRESET:
+        return TRI_ERR_PEER_LOST;
+    default:
+        return TRI_ERR_IO;
+    }
+}
+
 /* One round over all addresses of the host, which share the time that is left. */
 static tri_status connect_host(const char *host, int port, int64_t deadline_ns, int *fd_out)
 {
@@ -267,8 +280,8 @@ static tri_status connect_host(const char *host, int port, int64_t deadline_ns, 
     }
     freeaddrinfo(list);
     if (fd < 0)
-        return TRII_FAIL(fd == -ETIMEDOUT ? TRI_ERR_TIMEOUT : TRI_ERR_IO, "host %s port %d: %s",
-                         host, port, fd == -ETIMEDOUT ? "no answer" : strerror(-fd));
+        return TRII_FAIL(connect_status(-fd), "host %s port %d: %s", host, port,
+                         fd == -ETIMEDOUT ? "no answer" : strerror(-fd));
     *fd_out = fd;
     return TRI_OK;
 }

@@ -43,7 +43,8 @@ tri_status trii_socket_accept(int listen_fd, int *fd_out) TRI_MUST_CHECK;
  * interfaces: not all may be reachable), "@NAME" as for listen. With `retry`, a host that is
  * unknown, refuses or is silent is tried again until the deadline (then TIMEOUT says which it was).
  * Blocks until the deadline at most, beside the time that the system's resolver takes.
- * Errors: TIMEOUT; without retry also NOT_FOUND (unknown host), IO (refused).
+ * Errors: TIMEOUT; without retry also NOT_FOUND (unknown host), PEER_LOST (the host refuses: nobody
+ * listens there), IO (anything else, such as no way to it).
  */
 tri_status trii_socket_connect(const char *host, int port, int64_t deadline_ns, bool retry,
                                int *fd_out) TRI_MUST_CHECK;

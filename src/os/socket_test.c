@@ -52,7 +52,7 @@ static void failures_name_host_port_and_cause(void **state)
     CHECK_FAILS(trii_socket_listen("127.0.0.1", 70000, &fd, &taken), TRI_ERR_INVALID_ARG, "70000");
     trii_socket_close(listener);
     CHECK_FAILS(trii_socket_connect("127.0.0.1", port, trii_deadline_ms(5000), false, &fd),
-                TRI_ERR_IO, "Connection refused");
+                TRI_ERR_PEER_LOST, "Connection refused");
     CHECK_FAILS(trii_socket_connect("127.0.0.1", port, trii_deadline_ms(30), true, &fd),
                 TRI_ERR_TIMEOUT, "Connection refused");
     CHECK_FAILS(trii_socket_connect("no.such.host.invalid", 1, trii_deadline_ms(5000), false, &fd),

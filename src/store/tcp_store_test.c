@@ -572,7 +572,8 @@ static void an_inherited_listener_is_served(void **state)
     assert_int_equal(tri_store_port(store), port);
     CHECK_OK(tri_store_set(store, "k", "v", 1));
     tri_store_unref(store);
-    CHECK_FAILS(trii_socket_connect("127.0.0.1", port, SOON, false, &fd), TRI_ERR_IO, "refused");
+    CHECK_FAILS(trii_socket_connect("127.0.0.1", port, SOON, false, &fd), TRI_ERR_PEER_LOST,
+                "refused");
 }
 
 static const struct CMUnitTest tests[] = {
