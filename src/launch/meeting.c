@@ -51,6 +51,11 @@ struct trii_meeting {
     char lost[TRII_ERR_BYTES / 2];
 };
 
+static bool has_given_ranks(const trii_meeting *m)
+{
+    return strcmp(m->agent->options->rdzv_backend, "static") == 0;
+}
+
 /* What is on is over; workers that run are stopped. */
 static void hear(trii_meeting *m, trii_rdzv_event_kind kind, bool counts, const char *why)
 {
@@ -149,7 +154,8 @@ static void peer_lost(void *arg, const trii_rdzv_round *round, int rank, const c
 {
     trii_meeting *m = arg;
     trii_agent *a = m->agent;
-    bool ends = strcmp(a->options->rdzv_backend, "static") == 0;
+    bool given = has_given_ranks(m);
+    bool ends = given && (round->mixed || a->restarts >= a->options->max_restarts);
 
     if (m->finished || m->left)
         return;
@@ -164,7 +170,7 @@ static void peer_lost(void *arg, const trii_rdzv_round *round, int rank, const c
     if (round->number == m->round.number)
         say_gone(m, rank, false, why);
     if (m->joined && m->lost[0] == '\0') {
-        hear(m, ends ? TRII_RDZV_ENDED : TRII_RDZV_AGAIN, false, why);
+        hear(m, ends ? TRII_RDZV_ENDED : TRII_RDZV_AGAIN, given, why);
     }
 }
 
@@ -273,7 +279,7 @@ static tri_status open_worker_store(trii_agent *a)
     const char *host = o->local_addr != NULL ? o->local_addr : o->rdzv_host;
     int port = m->round.mixed && m->round.master ? m->round.master_port : 0;
 
-    if (strcmp(o->rdzv_backend, "static") == 0)
+    if (has_given_ranks(m))
         return TRI_OK;
     return trii_job_store_open(a, trii_socket_is_loopback_text(host) ? host : "0.0.0.0", port);
 }
@@ -288,7 +294,7 @@ void trii_meeting_describe(const trii_meeting *m, trii_launch_job *job)
     job->role_size = m->round.role_size;
     job->master_addr = m->round.master_addr;
     job->master_port = m->round.master_port;
-    job->new_store = strcmp(m->agent->options->rdzv_backend, "static") != 0 && !m->round.mixed;
+    job->new_store = !has_given_ranks(m) && !m->round.mixed;
 }
 
 static void tell_failure(trii_agent *a, const char *words)
@@ -357,8 +363,14 @@ static trii_outcome settle_news(trii_agent *a)
         a->cause = NULL; /* a victim */
         if (m->counts)
             a->restarts++;
-        trii_sink_print(a->err_sink, "trirun: %s; starting again with the hosts that are there\n",
-                        m->why);
+        if (has_given_ranks(m))
+            trii_sink_print(a->err_sink,
+                            "trirun: %s; starting again once all %d hosts are there (restart %d of "
+                            "%d)\n",
+                            m->why, m->round.group_size, a->restarts, a->options->max_restarts);
+        else
+            trii_sink_print(a->err_sink,
+                            "trirun: %s; starting again with the hosts that are there\n", m->why);
         return TRII_OUTCOME_AGAIN;
     }
     trii_sink_print(a->err_sink, "trirun: the job is over: %s\n", m->why);

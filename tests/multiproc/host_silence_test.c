@@ -10,14 +10,14 @@
 /* A worker that says so when it runs, and then rests. */
 static const char rests[] = "echo rank $RANK runs; exec sleep 1000";
 
-/* Agent `rank` of two, on loopback. */
-static void start(trirun_job *j, const char *backend, int port, int rank, const char *flag,
-                  const char *script)
+/* Agent `rank` of n, on loopback. */
+static void start_of(trirun_job *j, int n, const char *backend, int port, int rank,
+                     const char *flag, const char *script)
 {
-    char endpoint[40], text[2][40];
+    char endpoint[40], text[3][40];
     const char *const args[] = {text[0],
                                 text[1],
-                                "--nnodes=2",
+                                text[2],
                                 "--rdzv-id=s",
                                 "--rdzv-conf",
                                 "timeout=20,join_timeout=20",
@@ -33,7 +33,14 @@ static void start(trirun_job *j, const char *backend, int port, int rank, const 
     snprintf(endpoint, sizeof(endpoint), "127.0.0.1:%d", port);
     snprintf(text[0], sizeof(text[0]), "--rdzv-backend=%s", backend);
     snprintf(text[1], sizeof(text[1]), "--node-rank=%d", rank);
+    snprintf(text[2], sizeof(text[2]), "--nnodes=%d", n);
     trirun_start(j, args);
+}
+
+static void start(trirun_job *j, const char *backend, int port, int rank, const char *flag,
+                  const char *script)
+{
+    start_of(j, 2, backend, port, rank, flag, script);
 }
 
 static void stop_both(trirun_job *agents)
@@ -83,9 +90,112 @@ static void neither_does_the_one_with_the_store(void **state)
     check_pause("c10d", 0);
 }
 
+/* --- a host is lost --------------------------------------------------------------------------- */
+
+/* Rests at first; after a restart it says so and ends well. */
+static const char ends_the_second_time[] =
+    "echo rank $RANK of $WORLD_SIZE runs; [ $TORCHELASTIC_RESTART_COUNT = 0 ] && exec sleep 1000; "
+    "echo restarted";
+
+/* As with torchrun, whose host is replaced under the same rank; here by one with two workers. */
+static void a_lost_host_with_a_given_rank_may_come_back(void **state)
+{
+    int port = spawn_free_port();
+    trirun_job a, b, c;
+
+    (void)state;
+    start(&a, "static", port, 0, "--nproc-per-node=1", ends_the_second_time);
+    start(&b, "static", port, 1, "--nproc-per-node=1", ends_the_second_time);
+    spawn_expect(&a.run, "rank 0 of 2 runs\n");
+    spawn_expect(&b.run, "rank 1 of 2 runs\n");
+    spawn_signal(&b.run, SIGKILL);
+    assert_int_equal(spawn_wait(&b.run), -SIGKILL);
+    spawn_expect(&a.run, "is gone: its agent ended; starting again once all 2 hosts are there");
+    start(&c, "static", port, 1, "--nproc-per-node=2", ends_the_second_time);
+    assert_int_equal(spawn_wait(&a.run), 0);
+    assert_int_equal(spawn_wait(&c.run), 0);
+    trirun_has(SPAWN_OUT(&a.run), "rank 0 of 3 runs\nrestarted\n");
+    trirun_has(SPAWN_OUT(&c.run), "rank 2 of 3 runs\n");
+    trirun_end(&b, 1);
+    trirun_end(&a, 0);
+    trirun_end(&c, 0);
+}
+
+/* Twice, and the second one while the first is still away. */
+static void two_lost_hosts_with_given_ranks_may_come_back(void **state)
+{
+    int port = spawn_free_port();
+    trirun_job agents[3], again[3];
+
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        start_of(&agents[i], 3, "static", port, i, "--host-timeout=1", ends_the_second_time);
+    for (int i = 0; i < 3; i++)
+        spawn_expect(&agents[i].run, " of 3 runs\n");
+    for (int i = 1; i < 3; i++) {
+        spawn_signal(&agents[i].run, SIGKILL);
+        assert_int_equal(spawn_wait(&agents[i].run), -SIGKILL);
+        trirun_end(&agents[i], 1);
+        if (i == 1)
+            spawn_expect(&agents[0].run, "starting again once all 3 hosts are there");
+    }
+    for (int i = 1; i < 3; i++)
+        start_of(&again[i], 3, "static", port, i, "--host-timeout=1", ends_the_second_time);
+    again[0] = agents[0];
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(spawn_wait(&again[i].run), 0);
+        trirun_has(SPAWN_OUT(&again[i].run), "restarted\n");
+        trirun_end(&again[i], 0);
+    }
+}
+
+static void without_restarts_the_loss_of_a_given_rank_is_the_end(void **state)
+{
+    int port = spawn_free_port();
+    trirun_job agents[2];
+
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        start(&agents[i], "static", port, i, "--max-restarts=0", rests);
+    for (int i = 0; i < 2; i++)
+        spawn_expect(&agents[i].run, " runs\n");
+    spawn_signal(&agents[1].run, SIGKILL);
+    assert_int_equal(spawn_wait(&agents[0].run), 1);
+    assert_int_equal(spawn_wait(&agents[1].run), -SIGKILL);
+    trirun_has(SPAWN_ERR(&agents[0].run), "the job is over: host ");
+    trirun_end(&agents[1], 1);
+    trirun_end(&agents[0], 0);
+}
+
+/* It is lost after the silence that was allowed, and taken in again when it goes on. */
+static void the_silence_that_is_allowed_can_be_chosen(void **state)
+{
+    int port = spawn_free_port();
+    trirun_job agents[2];
+
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        start(&agents[i], "static", port, i, "--host-timeout=1", ends_the_second_time);
+    for (int i = 0; i < 2; i++)
+        spawn_expect(&agents[i].run, " runs\n");
+    spawn_signal(&agents[1].run, SIGSTOP);
+    spawn_expect(&agents[0].run, "was silent for 1 s: its host answers, so its agent is stopped or "
+                                 "frozen");
+    spawn_signal(&agents[1].run, SIGCONT);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(spawn_wait(&agents[i].run), 0);
+        trirun_has(SPAWN_OUT(&agents[i].run), "restarted\n");
+        trirun_end(&agents[i], 0);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(an_agent_that_stands_still_for_two_seconds_loses_nothing),
     cmocka_unit_test(neither_does_the_one_with_the_store),
+    cmocka_unit_test(a_lost_host_with_a_given_rank_may_come_back),
+    cmocka_unit_test(two_lost_hosts_with_given_ranks_may_come_back),
+    cmocka_unit_test(without_restarts_the_loss_of_a_given_rank_is_the_end),
+    cmocka_unit_test(the_silence_that_is_allowed_can_be_chosen),
 };
 
 TEST_MAIN(tests)

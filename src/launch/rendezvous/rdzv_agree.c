@@ -4,7 +4,7 @@
  * its agents say nothing, so they are taken as they are.
  *
  *   trireme/ID/declared/ADDR/PID/LOCAL_ID   MIN MAX NAME     of a dynamic rendezvous
- *   trireme/claim/RANK                      PID NNODES NAME  of a static one
+ *   trireme/claim/RANK                      PID NNODES NAME  of a static one, or "gone ROUND"
  *   trireme/nnodes                          NNODES RANK PID NAME
  *   trireme/serves                          PID NNODES NAME  who serves the store, if not static
  *   trireme/own                             a number, by which it knows it (store/own_address.h)
@@ -124,13 +124,15 @@ static tri_status rank_taken(const trii_rendezvous *r, const char *claim)
                      r->options->max_nodes - 1);
 }
 
-/* Writes the text unless another is there: then that, to be freed. NULL: ours is there. */
-static tri_status put_first(trii_rendezvous *r, const char *key, const char *text, char **other_out)
+/* Writes the text if `expected` is there ("": nothing), else gives out what is, to be freed. NULL:
+ * ours is there. */
+static tri_status put(trii_rendezvous *r, const char *key, const char *expected, const char *text,
+                      char **other_out)
 {
     void *value;
     size_t bytes;
-    tri_status status =
-        tri_store_compare_set(r->kv, key, "", 0, text, strlen(text), &value, &bytes);
+    tri_status status = tri_store_compare_set(r->kv, key, expected, strlen(expected), text,
+                                              strlen(text), &value, &bytes);
 
     *other_out = NULL;
     if (status != TRI_OK)
@@ -150,7 +152,7 @@ static tri_status claim_nnodes(trii_rendezvous *r)
 
     snprintf(text, sizeof(text), "%d %d %d %s", r->options->max_nodes, r->options->node_rank,
              (int)r->self.pid, r->node_name);
-    status = put_first(r, "trireme/nnodes", text, &other);
+    status = put(r, "trireme/nnodes", "", text, &other);
     if (status != TRI_OK || other == NULL)
         return status;
     if (sscanf(other, "%d %d %d %255s", &nnodes, &rank, &pid, name) == 4 &&
@@ -166,20 +168,56 @@ static tri_status claim_nnodes(trii_rendezvous *r)
     return status;
 }
 
+static void claim_key(int rank, char *key_out, size_t bytes)
+{
+    snprintf(key_out, bytes, "trireme/claim/%d", rank);
+}
+
 tri_status trii_rdzv_claim(trii_rendezvous *r)
 {
-    char key[64], text[TRII_RDZV_ADDR_BYTES + 40], *other;
+    char key[64], text[TRII_RDZV_ADDR_BYTES + 40], *other, *last = NULL;
+    long long lost_round;
     tri_status status = claim_nnodes(r);
 
     if (status != TRI_OK)
         return status;
-    snprintf(key, sizeof(key), "trireme/claim/%d", r->options->node_rank);
+    claim_key(r->options->node_rank, key, sizeof(key));
     snprintf(text, sizeof(text), "%d %d %s", (int)r->self.pid, r->options->max_nodes, r->node_name);
-    status = put_first(r, key, text, &other);
+    status = put(r, key, "", text, &other);
+    if (status == TRI_OK && other != NULL && sscanf(other, "gone %lld", &lost_round) == 1) {
+        last = other;
+        status = put(r, key, last, text, &other);
+        if (status == TRI_OK && other == NULL)
+            r->round.number = lost_round + 1;
+    }
+    tri_store_free(last);
     if (status != TRI_OK || other == NULL)
         return status;
     status = rank_taken(r, other);
     tri_store_free(other);
+    return status;
+}
+
+bool trii_rdzv_may_replace(const trii_rendezvous *r)
+{
+    return r->round.restarts < r->options->max_restarts && !r->round.mixed;
+}
+
+tri_status trii_rdzv_vacate(trii_rendezvous *r, int rank, int64_t pid, int64_t round)
+{
+    char key[64], text[40], *other = NULL;
+    trii_store_call call = {.kind = TRII_STORE_READ, .key = key};
+    long long claimed = -1;
+    tri_status status;
+
+    claim_key(rank, key, sizeof(key));
+    snprintf(text, sizeof(text), "gone %lld", (long long)round);
+    status = trii_store_exchange(r->kv, &call, 1, NULL, 0, 0, NULL, NULL);
+    if (status == TRI_OK && call.value != NULL && sscanf(call.value, "%lld", &claimed) == 1 &&
+        claimed == pid)
+        status = put(r, key, call.value, text, &other); /* another may have been quicker */
+    tri_store_free(other);
+    trii_store_calls_free(&call, 1);
     return status;
 }
 

@@ -126,7 +126,9 @@ static tri_status assign(trii_rendezvous *r, const role_info *infos)
 /* Of given ranks nobody knows the host before it comes. */
 void trii_rdzv_name(const trii_rendezvous *r, int rank, char *text_out, size_t bytes)
 {
-    if (r->is_static)
+    if (r->is_static && rank < 0)
+        snprintf(text_out, bytes, "all of them");
+    else if (r->is_static)
         snprintf(text_out, bytes, "the host of --node-rank %d", rank);
     else if (rank < 0 || r->nodes[rank].addr[0] == '\0')
         snprintf(text_out, bytes, "a host");
@@ -231,20 +233,19 @@ static tri_status no_ranks(trii_rendezvous *r)
                      r->id, came, n, name, seconds);
 }
 
-/* For who asks what we wait for. */
-static void wait_for(trii_rendezvous *r, int rank)
+void trii_rdzv_wait_for(trii_rendezvous *r, int rank)
 {
     trii_mutex_lock(&r->mutex);
     trii_rdzv_name(r, rank, r->waited_for, sizeof(r->waited_for));
     trii_mutex_unlock(&r->mutex);
-    if (!r->is_static)
+    if (!r->is_static || r->round.number > 0)
         atomic_store(&r->met, r->round.group_size);
 }
 
 static void wait_for_role(trii_rendezvous *r, int rank)
 {
     r->waited_rank = rank;
-    wait_for(r, rank);
+    trii_rdzv_wait_for(r, rank);
 }
 
 static tri_status collect_roles(trii_rendezvous *r, int64_t deadline_ns)
@@ -362,7 +363,7 @@ static void take_agent(trii_rendezvous *r, int rank, const char *text)
 static void wait_for_ranks(trii_rendezvous *r, int key)
 {
     (void)key;
-    wait_for(r, 0);
+    trii_rdzv_wait_for(r, 0);
 }
 
 enum { RANKS, ADDR, PORT, AGENTS }; /* the keys that everybody reads, and then one per agent */
@@ -408,7 +409,7 @@ static tri_status read_round(trii_rendezvous *r, int64_t deadline_ns)
         snprintf(key_at(keys, n, PORT), KEY_BYTES, "MASTER_PORT");
         for (int i = AGENTS; i < n; i++)
             agent_key(r, i - AGENTS, key_at(keys, n, i), KEY_BYTES);
-        wait_for(r, 0);
+        trii_rdzv_wait_for(r, 0);
         status = trii_rdzv_read_keys(r, keys, n, 1, deadline_ns, values, wait_for_ranks);
         if (status == TRI_ERR_TIMEOUT)
             status = no_ranks(r);

@@ -188,6 +188,8 @@ tri_status trii_rdzv_exchange(trii_rendezvous *r) TRI_MUST_CHECK;
 int trii_rdzv_count_came(trii_rendezvous *r, char *missing_out, size_t bytes);
 /* A member, for people: "host NAME (pid N)". */
 void trii_rdzv_name(const trii_rendezvous *r, int rank, char *text_out, size_t bytes);
+/* For who asks: we wait for that rank; -1: for all. */
+void trii_rdzv_wait_for(trii_rendezvous *r, int rank);
 /* Our own part of it. */
 tri_status trii_rdzv_introduce(trii_rendezvous *r) TRI_MUST_CHECK;
 
@@ -198,8 +200,14 @@ tri_status trii_rdzv_declare(trii_rendezvous *r) TRI_MUST_CHECK;
 void trii_rdzv_withdraw(trii_rendezvous *r);
 /* Whether all in the state that have said so were started with ours. Errors: INVALID_ARG. */
 tri_status trii_rdzv_agrees(trii_rendezvous *r, const trii_rdzv_state *state) TRI_MUST_CHECK;
-/* Static: takes the rank. Errors: INVALID_ARG (another has it, or another --nnodes). */
+/* Static: takes the rank; of an agent that was lost with the number of the round that begins then.
+ * Errors: INVALID_ARG (another has it, or another --nnodes). */
 tri_status trii_rdzv_claim(trii_rendezvous *r) TRI_MUST_CHECK;
+/* Static: whether the loss of a host is followed by another start, for which somebody may come in
+ * its place; and lets somebody come in the place of that agent, lost in that round. */
+bool trii_rdzv_may_replace(const trii_rendezvous *r);
+tri_status trii_rdzv_vacate(trii_rendezvous *r, int rank, int64_t pid,
+                            int64_t round) TRI_MUST_CHECK;
 /* Who serves the store looks whether its address leads to it, and after a while knows whether it
  * leads to another one of the job. Errors: INVALID_ARG (it does). */
 tri_status trii_rdzv_watch_own(trii_rendezvous *r) TRI_MUST_CHECK;

@@ -3,7 +3,8 @@
  * --master-addr that the agent of rank 0 serves and the workers use too.
  *
  * Workers keep that store through restarts, as with torchrun, so its address does not change; but
- * unlike there, everybody first says that its workers are gone, and then rank 0 empties it.
+ * unlike there, everybody first says that its workers are gone, and then rank 0 empties it. That
+ * goes for the agent that comes in the place of one that was lost, too.
  */
 #include "launch/rendezvous/rdzv_inside.h"
 
@@ -31,28 +32,77 @@ static tri_status empty_store(trii_rendezvous *r)
     return status;
 }
 
-/* All are here and none of their workers runs. */
+/* Who comes in the place of another may have another number of workers. */
+static tri_status forget_ranks(trii_rendezvous *r)
+{
+    tri_status status = TRI_OK;
+
+    for (int i = 0; i < r->round.group_size && status == TRI_OK; i++) {
+        char key[64];
+        bool existed;
+
+        snprintf(key, sizeof(key), "torchelastic/assigned_ranks/%d", i);
+        status = tri_store_delete(r->kv, key, &existed);
+    }
+    return status;
+}
+
+static void stopped_key(const trii_rendezvous *r, int rank, char *key, size_t bytes)
+{
+    snprintf(key, bytes, "trireme/%lld/stopped/%d", (long long)r->round.number, rank);
+}
+
+/* One after the other: of a host that is lost this can take long. */
+static tri_status await_all(trii_rendezvous *r, int64_t deadline_ns)
+{
+    tri_status status = TRI_OK;
+
+    for (int i = 0; i < r->round.group_size && status == TRI_OK; i++) {
+        char key[64], *value = NULL;
+        const char *keys[] = {key};
+
+        stopped_key(r, i, key, sizeof(key));
+        trii_rdzv_wait_for(r, i);
+        status = trii_rdzv_read_keys(r, keys, 1, 1, deadline_ns, &value, NULL);
+        tri_store_free(value);
+        if (status == TRI_ERR_TIMEOUT)
+            status = TRII_FAIL(TRI_ERR_TIMEOUT,
+                               "job %s: the host of --node-rank %d was not ready to start again "
+                               "within %g s: start its agent there",
+                               r->id, i, (double)r->join_ms / 1000);
+    }
+    return status;
+}
+
+/* All are here and none of their workers runs: rank 0 waits for that, the others for its word. */
 static tri_status assemble(trii_rendezvous *r)
 {
-    char here[64], go[64];
-    const char *keys[] = {go};
+    char key[64];
+    const char *keys[] = {key};
     char *value = NULL;
-    int64_t n, deadline = trii_deadline_ms(r->join_ms);
+    int64_t deadline = trii_deadline_ms(r->join_ms);
     tri_status status;
 
-    snprintf(here, sizeof(here), "trireme/%lld/stopped", (long long)r->round.number);
-    snprintf(go, sizeof(go), "trireme/%lld/go", (long long)r->round.number);
-    status = tri_store_add(r->kv, here, 1, &n);
-    if (status == TRI_OK && n == r->round.group_size) {
-        status = empty_store(r);
-        return status == TRI_OK ? tri_store_set(r->kv, go, "1", 1) : status;
+    stopped_key(r, r->round.group_rank, key, sizeof(key));
+    status = tri_store_set(r->kv, key, "1", 1);
+    snprintf(key, sizeof(key), "trireme/%lld/go", (long long)r->round.number);
+    if (r->round.group_rank == 0) {
+        if (status == TRI_OK)
+            status = await_all(r, deadline);
+        if (status == TRI_OK)
+            status = empty_store(r);
+        if (status == TRI_OK)
+            status = forget_ranks(r);
+        return status == TRI_OK ? tri_store_set(r->kv, key, "1", 1) : status;
     }
+    trii_rdzv_wait_for(r, -1);
     if (status == TRI_OK)
         status = trii_rdzv_read_keys(r, keys, 1, 1, deadline, &value, NULL);
     tri_store_free(value);
     if (status == TRI_ERR_TIMEOUT)
-        status = TRII_FAIL(TRI_ERR_TIMEOUT, "job %s: not all of %d hosts were ready to start again",
-                           r->id, r->round.group_size);
+        status = TRII_FAIL(TRI_ERR_TIMEOUT,
+                           "job %s: not all of %d hosts were ready to start again within %g s",
+                           r->id, r->round.group_size, (double)r->join_ms / 1000);
     return status;
 }
 
@@ -64,14 +114,16 @@ tri_status trii_rdzv_join_static(trii_rendezvous *r)
         r->round.group_rank = r->options->node_rank;
         r->round.group_size = r->options->max_nodes;
         status = tri_store_prefix(r->id, r->base, &r->kv);
-        return status == TRI_OK ? trii_rdzv_claim(r) : status;
-    }
-    if (r->round.mixed) {
+        if (status == TRI_OK)
+            status = trii_rdzv_claim(r);
+        if (status != TRI_OK || r->round.number == 0)
+            return status;
+    } else {
         trii_rdzv_stop_waker(r);
-        return TRI_OK; /* torchrun's agents start their own workers again, alone */
+        if (r->round.mixed)
+            return TRI_OK; /* torchrun's agents start their own workers again, alone */
+        r->round.number++;
     }
-    trii_rdzv_stop_waker(r);
-    r->round.number++;
     status = trii_rdzv_introduce(r);
     return status == TRI_OK ? assemble(r) : status;
 }

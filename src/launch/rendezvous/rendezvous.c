@@ -102,7 +102,12 @@ static tri_status bury(trii_rendezvous *r, const trii_rdzv_order *o)
     if (o->round == r->round.number)
         r->gone = o->number;
     if (r->is_static) {
-        news.over = true; /* given ranks: nobody can take its place */
+        news.counts = trii_rdzv_may_replace(r);
+        news.over = !news.counts;
+        if (news.counts && r->kv != NULL)
+            status = trii_rdzv_vacate(r, o->number, o->node.pid, o->round);
+        if (o->round != r->round.number) /* everybody waits for its place to be taken already */
+            return status;
     } else {
         news.gone = trii_rdzv_forget(r, &o->node);
         status = trii_rdzv_change(r, &o->node, round, false);
@@ -296,12 +301,14 @@ static void finish(trii_rendezvous *r)
 
 static void lost(trii_rendezvous *r, const trii_rdzv_order *o)
 {
-    trii_rdzv_event event = {.kind = r->is_static && !o->serves ? TRII_RDZV_ENDED : TRII_RDZV_AGAIN,
+    bool ends = r->is_static && !o->serves && !trii_rdzv_may_replace(r);
+    trii_rdzv_event event = {.kind = ends ? TRII_RDZV_ENDED : TRII_RDZV_AGAIN,
+                             .counts = r->is_static && !o->serves,
                              .gone = o->serves ? -1 : o->number};
     int64_t n;
     tri_status status;
 
-    if (r->on && !r->is_static && o->round != r->round.number)
+    if (r->on && o->round != r->round.number)
         return; /* the round that is on has links of its own */
     /* If its store answers it lives, and it was us who was not heard. */
     status = o->serves ? tri_store_num_keys(r->base, &n) : bury(r, o);
