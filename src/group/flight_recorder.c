@@ -12,6 +12,7 @@
 #include "os/process.h"
 #include "os/shmem.h"
 #include "os/thread.h"
+#include "os/unix.h"
 
 struct trii_recorder {
     trii_recorder *next;
@@ -48,6 +49,7 @@ static trii_recorder *recorder_create(const char *folder, int rank, int size)
     recorder->file->n_records = TRII_RECORDS;
     recorder->file->monotonic_ns = trii_now_ns();
     recorder->file->wall_ns = trii_wall_ns();
+    recorder->file->boot = trii_boot_number();
     recorder->file->state = TRII_RECORD_FILE_USED;
     trii_process_host(recorder->file->host, sizeof(recorder->file->host));
     trii_process_command_line(recorder->file->program, sizeof(recorder->file->program));

@@ -6,7 +6,7 @@
  * holds a lock on it (os/liveness.h) as long as it lives:
  *
  *   offset size  header
- *        0    8  magic "TRIREC3\0"
+ *        0    8  magic "TRIREC4\0"
  *        8    4  rank
  *       12    4  size of the first group
  *       16    4  process id
@@ -16,7 +16,7 @@
  *       40    8  wall clock then, ns since 1970
  *       48    4  state: 1 in use, 2 left in order
  *       52    4  status of the first failure of a group, 0 = none; written after its text
- *       56    8  zero
+ *       56    8  the boot of its system (os/unix.h), by which others know its monotonic clock
  *       64   64  name of the host
  *      128   64  the program and its arguments, as many as fit
  *      192  448  the first failure's line
@@ -63,7 +63,7 @@
 #define TRII_RECORD_GROUPS 64
 #define TRII_RECORD_FILES 64
 #define TRII_RECORD_FILE_BYTES 64
-#define TRII_RECORD_MAGIC "TRIREC3"
+#define TRII_RECORD_MAGIC "TRIREC4"
 #define TRII_RECORD_FAILURE_BYTES 448
 
 enum { TRII_RECORD_RUNNING = 1, TRII_RECORD_DONE = 2, TRII_RECORD_FAILED = 3 };
@@ -110,7 +110,7 @@ typedef struct trii_record_file {
     int64_t wall_ns;
     int32_t state;
     atomic_int failed;
-    uint64_t zero;
+    uint64_t boot;
     char host[64];
     char program[64];
     char failure[TRII_RECORD_FAILURE_BYTES];

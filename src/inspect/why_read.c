@@ -11,10 +11,9 @@
 #include "os/clock.h"
 #include "os/file.h"
 #include "os/folder.h"
+#include "os/unix.h"
 
 enum { MAX_RANKS = 65536, MAX_FILES = 2 * MAX_RANKS };
-
-#define BOOT_DRIFT_NS (60 * TRII_NS_PER_S) /* what setting the wall clock may change */
 
 /* Texts end, numbers are in range. */
 static bool sound(trii_record_file *log, size_t bytes)
@@ -62,7 +61,6 @@ static tri_status room_for(trii_why_job *job, int size)
 /* Takes the copy. */
 static tri_status take(trii_why_job *job, const char *path, trii_record_file *own_log)
 {
-    int64_t offset = trii_wall_ns() - job->now_ns, pid_wall;
     trii_why_rank *rank;
     int pid = 0;
     int largest = own_log->rank + 1 > own_log->size ? own_log->rank + 1 : own_log->size;
@@ -75,8 +73,7 @@ static tri_status take(trii_why_job *job, const char *path, trii_record_file *ow
     rank = &job->ranks[own_log->rank];
     trii_free(rank->log);
     rank->log = own_log;
-    pid_wall = own_log->wall_ns - own_log->monotonic_ns - offset;
-    rank->same_boot = pid_wall < BOOT_DRIFT_NS && pid_wall > -BOOT_DRIFT_NS;
+    rank->same_boot = own_log->boot == trii_boot_number();
     switch (trii_liveness_look(path, &pid)) {
     case TRII_LIVENESS_RUNS:
         rank->state = TRII_WHY_RUNNING;

@@ -33,12 +33,12 @@ static const trii_worker *find_suspects(trii_agent *a)
 
 static void first_failure(trii_agent *a, trii_worker *worker)
 {
-    const trii_worker *suspect = worker->exit.signal == 0 ? find_suspects(a) : NULL;
+    const trii_worker *suspect = find_suspects(a);
     char what[80], too[60] = "";
 
     a->cause = worker;
     trii_worker_describe(worker, what, sizeof(what));
-    if (suspect != NULL)
+    if (suspect != NULL && worker->exit.signal == 0)
         snprintf(too, sizeof(too), " while rank %d was ending", suspect->rank);
     if (a->n_live > 0)
         trii_sink_print(a->err_sink, "trirun: rank %d (pid %d) %s%s; stopping the other%s\n",
@@ -48,13 +48,13 @@ static void first_failure(trii_agent *a, trii_worker *worker)
     trii_ending_begin(a, SIGTERM);
 }
 
-static void take_end(trii_agent *a, trii_worker *worker, int64_t wall_ns)
+static void take_end(trii_agent *a, trii_worker *worker, int64_t ended_ns)
 {
     trii_loop_unwatch(&worker->watch); /* before the descriptor is closed */
     if (trii_process_reap(&worker->process, &worker->exit) != TRI_OK)
         worker->exit = (trii_process_exit){.code = 1}; /* cannot happen: it has ended */
     worker->live = false;
-    worker->ended_wall_ns = wall_ns;
+    worker->ended_ns = ended_ns;
     a->n_live--;
     trii_stream_drain(&worker->out);
     trii_stream_drain(&worker->err);
@@ -69,7 +69,7 @@ static void take_other_ends(trii_agent *a, const trii_worker *first)
         trii_worker *w = &a->workers[i];
 
         if (w->live && trii_process_has_ended(&w->process))
-            take_end(a, w, first->ended_wall_ns);
+            take_end(a, w, first->ended_ns);
     }
 }
 
@@ -79,7 +79,7 @@ static void worker_ready(trii_watch *watch, unsigned events)
     trii_agent *a = (trii_agent *)worker->owner;
 
     (void)events;
-    take_end(a, worker, trii_wall_ns());
+    take_end(a, worker, trii_now_ns());
     if (trii_worker_failed(worker) && a->phase == TRII_PHASE_RUN) {
         take_other_ends(a, worker);
         first_failure(a, worker);
@@ -117,7 +117,8 @@ static tri_status start_worker(trii_agent *a, trii_worker *w, const trii_launch_
         status = trii_process_start(&spec, &w->process);
     if (status == TRI_OK) {
         w->live = true;
-        w->started_wall_ns = trii_wall_ns();
+        w->started_ns = trii_now_ns();
+        w->wall_ahead_ns = trii_wall_ns() - w->started_ns;
         a->n_live++;
         status = trii_loop_watch(a->loop, &w->watch, w->process.pidfd, TRII_READABLE, worker_ready);
     }

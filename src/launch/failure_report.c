@@ -15,6 +15,9 @@
 
 enum { REPORT_LINES = 12, MAX_LEAVERS = 8 };
 
+/* What is less was slewed, and changes no order that error files could tell. */
+#define CLOCK_STEP_NS (200 * TRII_NS_PER_MS)
+
 static void error_path(const trii_failure *f, const trii_worker *worker, char *path, size_t bytes)
 {
     path[0] = '\0';
@@ -36,7 +39,7 @@ static bool has_left(const trii_failure *f, const trii_worker *w)
 {
     if (w->live || trii_worker_failed(w))
         return false;
-    return w->suspect || (!w->told && w->ended_wall_ns <= f->cause->ended_wall_ns);
+    return w->suspect || (!w->told && w->ended_ns <= f->cause->ended_ns);
 }
 
 /* Who joined the job by its record and never left it, and is gone with status 0: the first. */
@@ -49,16 +52,29 @@ static trii_worker *find_early(const trii_failure *f, const trii_why_job *job)
 
         if (has_left(f, w) && w->rank < job->size && job->ranks[w->rank].log != NULL &&
             job->ranks[w->rank].state != TRII_WHY_LEFT &&
-            (early == NULL || w->ended_wall_ns < early->ended_wall_ns))
+            (early == NULL || w->ended_ns < early->ended_ns))
             early = w;
     }
     return early;
 }
 
+static const trii_record_file *log_of(const trii_why_job *job, int rank)
+{
+    return rank < job->size ? job->ranks[rank].log : NULL;
+}
+
+/* The first failure of its groups was that a peer was gone: before a call, or in one. */
+static bool has_lost_a_peer(const trii_why_job *job, int rank)
+{
+    const trii_record_file *log = log_of(job, rank);
+
+    return log != NULL && log->failed == TRI_ERR_PEER_LOST;
+}
+
 /* The call in which the rank was or failed when its peer was gone, or NULL. */
 static const trii_record *waiting_call(const trii_why_job *job, int rank)
 {
-    const trii_record_file *log = rank < job->size ? job->ranks[rank].log : NULL;
+    const trii_record_file *log = log_of(job, rank);
     const trii_record *last = log != NULL ? trii_why_last(log, false) : NULL;
 
     if (last == NULL || last->state == TRII_RECORD_DONE)
@@ -66,7 +82,8 @@ static const trii_record *waiting_call(const trii_why_job *job, int rank)
     return last->state == TRII_RECORD_RUNNING || last->status == TRI_ERR_PEER_LOST ? last : NULL;
 }
 
-/* The cause waited for a peer, and one was gone by its own will: that one is the cause. */
+/* The cause waited for a peer or lost one, and one was gone by its own will: that one is the cause.
+ * What a program makes of a lost peer is its own: it may end by abort(). */
 static void settle_early(trii_failure *f)
 {
     const trii_record *call = NULL;
@@ -75,20 +92,28 @@ static void settle_early(trii_failure *f)
     char words[256];
     int n = 0;
 
-    if (f->cause->exit.signal == 0 && trii_why_read(f->run_dir, &job) == TRI_OK) {
-        call = waiting_call(&job, f->cause->rank);
-        early = call != NULL ? find_early(f, &job) : NULL;
+    if (trii_why_read(f->run_dir, &job) == TRI_OK) {
+        if (f->cause->exit.signal == 0 || has_lost_a_peer(&job, f->cause->rank))
+            call = waiting_call(&job, f->cause->rank);
+        if (call != NULL || has_lost_a_peer(&job, f->cause->rank))
+            early = find_early(f, &job);
     }
-    for (int i = 0; early != NULL && i < f->n_workers; i++)
-        n += waiting_call(&job, f->workers[i].rank) != NULL && &f->workers[i] != early;
-    if (early != NULL) {
+    for (int i = 0; early != NULL && i < f->n_workers; i++) {
+        int rank = f->workers[i].rank;
+
+        n += &f->workers[i] != early &&
+             (waiting_call(&job, rank) != NULL || has_lost_a_peer(&job, rank));
+    }
+    if (early != NULL && call != NULL) {
         trii_why_describe(job.ranks[f->cause->rank].log, call, words, sizeof(words));
         snprintf(f->early, sizeof(f->early), "%d other%s waited in %s", n, n == 1 ? "" : "s",
                  words);
-        f->cause = early;
+    } else if (early != NULL) {
+        snprintf(f->early, sizeof(f->early), "%d other%s needed it", n, n == 1 ? "" : "s");
     }
-    if (f->cause->exit.signal == 0)
-        trii_why_free(&job);
+    if (early != NULL)
+        f->cause = early;
+    trii_why_free(&job);
 }
 
 void trii_failure_describe(const trii_failure *f, char *text_out, size_t bytes)
@@ -99,7 +124,15 @@ void trii_failure_describe(const trii_failure *f, char *text_out, size_t bytes)
         trii_worker_describe(w, text_out, bytes);
     else
         snprintf(text_out, bytes, "returned 0 after %.1f s without tri_finalize",
-                 (double)(w->ended_wall_ns - w->started_wall_ns) / TRII_NS_PER_S);
+                 (double)(w->ended_ns - w->started_ns) / TRII_NS_PER_S);
+}
+
+/* Since that worker began. */
+static bool clock_was_set(const trii_worker *w)
+{
+    int64_t now_ns = trii_now_ns(), moved_ns = trii_wall_ns() - now_ns - w->wall_ahead_ns;
+
+    return moved_ns > CLOCK_STEP_NS || moved_ns < -CLOCK_STEP_NS;
 }
 
 static void settle_failed(trii_failure *f)
@@ -115,9 +148,9 @@ static void settle_failed(trii_failure *f)
             trii_worker_blame(w) > trii_worker_blame(f->cause))
             f->cause = w;
     }
-    if (f->cause == NULL || f->cause->exit.signal != 0)
+    if (f->cause == NULL || f->cause->exit.signal != 0 || clock_was_set(f->cause))
         return;
-    /* Python writes its error before it ends, which takes a while. */
+    /* Python writes its error before it ends, which takes a while; by the clock that people set. */
     if (read_error(f, f->cause, path, sizeof(path), &error))
         first = error.timestamp;
     for (int i = 0; i < f->n_workers && first > 0; i++) {
@@ -301,7 +334,7 @@ static void print_left_before(const trii_failure *f, trii_sink *sink)
 
     for (int i = 0; i < f->n_workers && shown < MAX_LEAVERS; i++) {
         const trii_worker *w = &f->workers[i];
-        double seconds = (double)(f->cause->ended_wall_ns - w->ended_wall_ns) / TRII_NS_PER_S;
+        double seconds = (double)(f->cause->ended_ns - w->ended_ns) / TRII_NS_PER_S;
 
         if (w == f->cause || !has_left(f, w))
             continue;
@@ -326,7 +359,7 @@ void trii_failure_report_leavers(const trii_worker *workers, int n_workers, trii
             continue;
         trii_sink_print(sink, "trirun: rank %d had left with status 0 %.1f s before, %d %s on\n",
                         workers[i].rank,
-                        (double)(trii_wall_ns() - workers[i].ended_wall_ns) / TRII_NS_PER_S, others,
+                        (double)(trii_now_ns() - workers[i].ended_ns) / TRII_NS_PER_S, others,
                         others == 1 ? "other went" : "others went");
         shown++;
     }
@@ -339,7 +372,7 @@ void trii_failure_report(const trii_failure *f, trii_sink *sink)
     char what[80], when[40], host[256], program[4096];
 
     trii_failure_describe(f, what, sizeof(what));
-    describe_time(worker->ended_wall_ns, when, sizeof(when));
+    describe_time(trii_wall_ns() - (trii_now_ns() - worker->ended_ns), when, sizeof(when));
     trii_process_host(host, sizeof(host));
     trii_sink_print(sink,
                     "trirun: %s failed: rank %d %s%s%s\n"

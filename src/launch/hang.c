@@ -158,7 +158,7 @@ void trii_hang_report(const trii_hang *hang, trii_sink *sink)
         if (!w->live) {
             if (!trii_worker_failed(w))
                 trii_sink_print(sink, "  rank %d left with status 0 %.1f s ago\n", w->rank,
-                                (double)(trii_wall_ns() - w->ended_wall_ns) / TRII_NS_PER_S);
+                                (double)(trii_now_ns() - w->ended_ns) / TRII_NS_PER_S);
             continue;
         }
         if (known && trii_rank_calls(hang->run_dir, w->rank) > 0)

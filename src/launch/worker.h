@@ -14,10 +14,11 @@ typedef struct trii_worker {
     trii_process_exit exit;
     int rank, local_rank;
     bool live;
-    bool suspect; /* it was ending already when the first failure was seen */
-    bool told;    /* it was sent a signal by us before it ended */
-    bool noticed; /* it was told that the host will be taken away */
-    int64_t started_wall_ns, ended_wall_ns;
+    bool suspect;                 /* it was ending already when the first failure was seen */
+    bool told;                    /* it was sent a signal by us before it ended */
+    bool noticed;                 /* it was told that the host will be taken away */
+    int64_t started_ns, ended_ns; /* monotonic: their order is the order of events */
+    int64_t wall_ahead_ns;        /* wall clock less the monotonic one, when it started */
     trii_stream out, err;
 } trii_worker;
 

@@ -68,6 +68,19 @@ void trii_boot_id(char text_out[40])
     text_out[n > 0 ? n : 0] = '\0';
 }
 
+uint64_t trii_boot_number(void)
+{
+    char text[40], digits[17] = "";
+    size_t n = 0;
+
+    trii_boot_id(text);
+    for (const char *c = text; *c != '\0' && n < 16; c++) {
+        if (*c != '-')
+            digits[n++] = *c;
+    }
+    return strtoull(digits, NULL, 16);
+}
+
 static socklen_t abstract_address(const char *name, struct sockaddr_un *address)
 {
     size_t length = strlen(name);
