@@ -100,14 +100,19 @@ void trii_ending_advance(trii_agent *a)
 
 void trii_ending_reap(trii_agent *a)
 {
-    int n = 0;
+    int n = 0, pid;
 
     for (int i = 0; i < a->n_workers; i++) {
         if (a->workers[i].live)
             a->live[n++] = a->workers[i].process;
     }
-    while (trii_process_reap_orphan(a->live, n) > 0)
-        ;
+    while ((pid = trii_process_reap_orphan(a->live, n)) > 0) {
+        if (trii_guard_reaped(&a->guard, pid))
+            trii_sink_print(a->err_sink,
+                            "trirun: its guard (pid %d) was killed: if trirun is killed too, what "
+                            "the workers have started may go on\n",
+                            pid);
+    }
     if (a->phase == TRII_PHASE_SWEEP)
         trii_ending_advance(a);
 }

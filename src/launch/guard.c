@@ -60,6 +60,15 @@ tri_status trii_guard_start(trii_guard *guard, const trii_run_folder *folder,
     return status;
 }
 
+bool trii_guard_reaped(trii_guard *guard, int pid)
+{
+    if (guard->pid == 0 || guard->pid != pid)
+        return false;
+    trii_fd_close(guard->alive_fd);
+    guard->pid = 0;
+    return true;
+}
+
 void trii_guard_dismiss(trii_guard *guard)
 {
     if (guard->pid == 0)
