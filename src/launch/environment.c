@@ -16,7 +16,8 @@
 #include "base/err.h"
 #include "base/param.h"
 
-/* Ours; an inherited value never shines through, even where we leave one out. */
+/* Ours; an inherited value never shines through, even where we leave one out. The settings of the
+ * rendezvous are the agent's alone: they may hold a password. */
 static const char *const owned[] = {
     "LOCAL_RANK",
     "RANK",
@@ -38,6 +39,7 @@ static const char *const owned[] = {
     "TRI_RUN_DIR",
     "TRI_STOP_GRACE_MS",
     "TRI_NEW_STORE",
+    "PET_RDZV_CONF",
 };
 
 enum { MAX_ADDED = 24 };
