@@ -353,6 +353,17 @@ void trii_socket_prefer(int fd)
     set_flag(fd, IPPROTO_IPV6, IPV6_TCLASS, IPTOS_LOWDELAY);
 }
 
+/* TCP_USER_TIMEOUT would also break the connection of a process that does not read for long. */
+void trii_socket_keep_alive(int fd)
+{
+    enum { IDLE_S = 30, BETWEEN_S = 10, PROBES = 4 };
+
+    set_flag(fd, IPPROTO_TCP, TCP_KEEPIDLE, IDLE_S);
+    set_flag(fd, IPPROTO_TCP, TCP_KEEPINTVL, BETWEEN_S);
+    set_flag(fd, IPPROTO_TCP, TCP_KEEPCNT, PROBES);
+    set_flag(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+}
+
 void trii_socket_close(int fd)
 {
     if (fd >= 0)

@@ -328,6 +328,7 @@ static tri_status add_connection(trii_tcp_server *server, int fd)
         trii_free(c);
         return status;
     }
+    trii_socket_keep_alive(fd); /* hosts vanish without a word */
     c->next = server->connections;
     if (c->next != NULL)
         c->next->prev = c;

@@ -259,6 +259,8 @@ static tri_status connect_once(trii_tcp_store *store, attempts *a, bool *connect
 
     *connected_out = status == TRI_OK;
     if (status == TRI_OK)
+        trii_socket_keep_alive(store->fd);
+    if (status == TRI_OK)
         status = greet(store, until);
     if (status == TRI_OK)
         return TRI_OK;
