@@ -19,7 +19,6 @@
 #include "store/tcp_server.h"
 
 #define TRII_RDZV_ORDERS 64
-#define TRII_RDZV_MAX_WATCHED 256
 
 typedef enum trii_rdzv_order_kind {
     TRII_ORDER_NONE,
@@ -48,6 +47,7 @@ typedef struct trii_rdzv_order {
 typedef struct trii_rdzv_watched {
     trii_rdzv_node node;
     int64_t beat_us, silent_ns;
+    uint64_t look; /* in which it was there last */
 } trii_rdzv_watched;
 
 typedef struct trii_rdzv_event_list {
@@ -104,8 +104,10 @@ struct trii_rendezvous {
     int64_t call_us, call_ns; /* the last call's end that was seen last, and when first */
     bool is_member;           /* we are in the shared state, and have to show that we live */
     bool admitted;            /* our settings agree with those of the others */
-    trii_rdzv_watched watched[TRII_RDZV_MAX_WATCHED];
-    int n_watched;
+    trii_rdzv_watched *watched;
+    int n_watched, watched_room;
+    int watched_next; /* where the next node of the state is likely to be */
+    uint64_t n_looks;
     bool on, finishing;    /* a round is on; our workers have succeeded */
     int gone;              /* rank of an agent that is dead; -1 = none */
     bool knows_end;        /* the others were told that we know how the round ended */

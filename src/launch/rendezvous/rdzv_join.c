@@ -46,31 +46,51 @@ int trii_rdzv_forget(trii_rendezvous *r, const trii_rdzv_node *node)
 
 /* --- the shared state ------------------------------------------------------------------------- */
 
+/* What we know of a node, which is new to us if need be; NULL: too little memory. The state keeps
+ * its order from look to look, so it is mostly where the last search ended. */
+static trii_rdzv_watched *watched_of(trii_rendezvous *r, const trii_rdzv_entry *e)
+{
+    for (int i = 0; i < r->n_watched; i++) {
+        int at = (r->watched_next + i) % r->n_watched;
+
+        if (trii_rdzv_node_same(&r->watched[at].node, &e->node)) {
+            r->watched_next = at + 1;
+            return &r->watched[at];
+        }
+    }
+    if (r->n_watched == r->watched_room) {
+        int room = r->watched_room > 0 ? 2 * r->watched_room : 64;
+        trii_rdzv_watched *more =
+            trii_realloc(r->watched, (size_t)room, sizeof(*more), "rendezvous");
+
+        if (more == NULL)
+            return NULL;
+        r->watched = more;
+        r->watched_room = room;
+    }
+    r->watched_next = r->n_watched + 1;
+    r->watched[r->n_watched] = (trii_rdzv_watched){.node = e->node, .beat_us = e->beat_us};
+    return &r->watched[r->n_watched++];
+}
+
 /* step_ns: since our last look. */
 static bool is_silent(trii_rendezvous *r, const trii_rdzv_entry *e, int64_t step_ns)
 {
-    trii_rdzv_watched *w = NULL;
+    trii_rdzv_watched *w = watched_of(r, e);
 
-    for (int i = 0; i < r->n_watched && w == NULL; i++) {
-        if (trii_rdzv_node_same(&r->watched[i].node, &e->node))
-            w = &r->watched[i];
-    }
-    if (w == NULL && r->n_watched < TRII_RDZV_MAX_WATCHED) {
-        w = &r->watched[r->n_watched++];
-        *w = (trii_rdzv_watched){.node = e->node, .beat_us = e->beat_us};
-        return false;
-    }
     if (w == NULL)
         return false;
-    w->silent_ns = w->beat_us == e->beat_us ? w->silent_ns + step_ns : 0;
+    w->silent_ns = w->beat_us == e->beat_us && w->look != 0 ? w->silent_ns + step_ns : 0;
     w->beat_us = e->beat_us;
+    w->look = r->n_looks;
     return w->silent_ns > r->dead_ms * TRII_NS_PER_MS;
 }
 
-static void forget_gone(trii_rendezvous *r, const trii_rdzv_state *state)
+/* Who was not in the state this time. */
+static void forget_gone(trii_rendezvous *r)
 {
     for (int i = 0; i < r->n_watched; i++) {
-        if (trii_rdzv_find(state, &r->watched[i].node) == NULL)
+        if (r->watched[i].look != r->n_looks)
             r->watched[i--] = r->watched[--r->n_watched];
     }
 }
@@ -94,7 +114,8 @@ static tri_status load(trii_rendezvous *r, trii_rdzv_state *state, bool *dirty_o
     if (status != TRI_OK)
         return status;
     trii_rdzv_answered(r);
-    forget_gone(r, state);
+    r->n_looks++;
+    r->watched_next = 0;
     for (int i = 0; i < state->n; i++) {
         trii_rdzv_node node = state->entries[i].node;
 
@@ -105,6 +126,7 @@ static tri_status load(trii_rendezvous *r, trii_rdzv_state *state, bool *dirty_o
         *dirty_out = true;
         i--; /* another is there now */
     }
+    forget_gone(r);
     return TRI_OK;
 }
 

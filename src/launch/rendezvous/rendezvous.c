@@ -494,6 +494,7 @@ void trii_rdzv_main(void *arg)
     trii_own_address_stop(r->own);
     tri_store_unref(r->base);
     trii_free(r->nodes);
+    trii_free(r->watched);
     trii_free(r->round.agents);
     trii_mutex_lock(&r->mutex);
     r->done = true;
