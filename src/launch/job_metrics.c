@@ -17,6 +17,7 @@
 #include "os/pipe.h"
 
 #define REFRESH_MS 5000
+#define ACCEPT_PAUSE_MS 100 /* where no descriptor was left for who asks */
 #define BYTES_PER_WORKER 1024
 
 /* --- the text ----------------------------------------------------------------------------- */
@@ -260,13 +261,23 @@ static void client_ready(trii_watch *watch, unsigned events)
         client_send(client);
 }
 
+static void resume(trii_timer *timer)
+{
+    trii_loop_change(&TRII_CONTAINER(timer, trii_metrics, resume)->listener, TRII_READABLE);
+}
+
 static void listener_ready(trii_watch *watch, unsigned events)
 {
     trii_metrics *metrics = TRII_CONTAINER(watch, trii_metrics, listener);
     int fd, free_slot = 0;
+    tri_status status = trii_socket_accept(metrics->listen_fd, &fd);
 
     (void)events;
-    if (trii_socket_accept(metrics->listen_fd, &fd) != TRI_OK)
+    if (status != TRI_OK && status != TRI_INPROGRESS) { /* it stays ready: no asking without end */
+        trii_loop_change(watch, 0);
+        trii_loop_timer(metrics->loop, &metrics->resume, trii_deadline_ms(ACCEPT_PAUSE_MS), resume);
+    }
+    if (status != TRI_OK)
         return;
     while (free_slot < TRII_METRICS_CLIENTS && metrics->clients[free_slot].fd >= 0)
         free_slot++;
@@ -356,6 +367,7 @@ void trii_metrics_close(trii_metrics *metrics)
     trii_background_close(metrics->file);
     metrics->file = NULL;
     trii_loop_timer_stop(metrics->loop, &metrics->refresh);
+    trii_loop_timer_stop(metrics->loop, &metrics->resume);
     trii_loop_unwatch(&metrics->listener);
     trii_socket_close(metrics->listen_fd);
     for (int i = 0; i < TRII_METRICS_CLIENTS; i++) {

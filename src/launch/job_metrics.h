@@ -36,6 +36,7 @@ typedef struct trii_metrics {
     trii_background_file *file; /* NULL = by HTTP */
     trii_timer refresh;         /* of the file */
     trii_watch listener;
+    trii_timer resume; /* of the listener */
     int listen_fd;
     trii_metrics_client clients[TRII_METRICS_CLIENTS];
 } trii_metrics;

@@ -4,11 +4,14 @@
  */
 #include "launch/peers.h"
 
+#include <time.h>
+
 #include "base/compiler.h"
 #include "launch/peer_hello.h"
 #include "os/clock.h"
 #include "os/socket.h"
 #include "testing/check.h"
+#include "testing/no_descriptors.h"
 #include "testing/scratch.h"
 
 #define SOON_MS 20000
@@ -386,6 +389,36 @@ static void strangers_keep_nobody_out(void **state)
     end(&p);
 }
 
+static int64_t own_cpu_ms(void)
+{
+    struct timespec used;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return used.tv_sec * 1000 + used.tv_nsec / 1000000;
+}
+
+/* The listener stays ready while nobody can be let in; an agent that asked all the time would use a
+ * processor for itself, and one that calls after that is let in. */
+static void without_descriptors_nobody_is_asked_without_end(void **state)
+{
+    int64_t before;
+    int fd;
+    pair p;
+
+    (void)state;
+    begin(&p, NULL, NULL);
+    fd = descriptors_end_and_call(p.agents[0].port);
+    before = own_cpu_ms();
+    run_for(&p, 1000);
+    assert_in_range(own_cpu_ms() - before, 0, 300);
+    descriptors_allow();
+    both_next(&p);
+    run_for(&p, 2 * SILENCE_MS);
+    expect_peace(&p);
+    trii_socket_close(fd);
+    end(&p);
+}
+
 /* An agent that takes part in round after round, and where nobody answers. */
 static void who_is_never_reached_is_refused_at_last(void **state)
 {
@@ -544,6 +577,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_key_on_one_side_only_is_told),
     cmocka_unit_test(who_is_in_a_later_round_is_not_lost),
     cmocka_unit_test(strangers_keep_nobody_out),
+    cmocka_unit_test(without_descriptors_nobody_is_asked_without_end),
     cmocka_unit_test(who_is_never_reached_is_refused_at_last),
     cmocka_unit_test(an_agent_whose_loop_stands_still_is_not_lost),
     cmocka_unit_test(who_is_silent_is_called_once_more_and_then_lost),
