@@ -23,6 +23,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "os/cgroup.h"
+#include "os/limits.h"
 #include "os/proc.h"
 
 extern char **environ;
@@ -87,6 +88,7 @@ static int child_main(void *arg)
         return child_fail(args, "sched_setaffinity");
     sigaction(SIGPIPE, &action, NULL);
     sigaction(SIGXFSZ, &action, NULL);
+    trii_descriptor_limit_restore();
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     /* execve takes char *const *, and writes to neither. */

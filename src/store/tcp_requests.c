@@ -11,25 +11,40 @@
 #include "store/tcp_server_inside.h"
 
 #define MAX_REPLY ((size_t)256 << 20) /* one reply; only MULTI_GET and LIST_KEYS come near */
+#define UNCOUNTED ((size_t)64 << 10)  /* a reply that is let through however full the server is */
 
-static size_t unsent(const trii_connection *c)
+/* Whether there is room for a reply of so many bytes beside what all clients hold already. */
+static tri_status check_reply(const trii_connection *c, size_t bytes)
 {
-    return c->out.used - c->out_done;
+    const trii_tcp_server *server = c->server;
+
+    if (bytes > MAX_REPLY)
+        return TRII_FAIL(TRI_ERR_FORMAT, "a reply of more than %zu bytes", MAX_REPLY);
+    if (bytes > UNCOUNTED && server->held + bytes > server->max_held)
+        return TRII_FAIL(TRI_ERR_NO_MEMORY,
+                         "a reply of %zu bytes beside %zu that clients hold, of %zu", bytes,
+                         server->held, server->max_held);
+    return TRI_OK;
 }
 
 static tri_status do_multi_get(trii_connection *c, const trii_slice *keys, size_t n_keys)
 {
-    size_t before = c->out.used;
+    trii_slice value;
+    size_t bytes = 0;
+    tri_status status;
 
     for (size_t i = 0; i < n_keys; i++) {
-        trii_slice value = {"", 0};
-
+        if (trii_kv_get(c->server->kv, keys[i], &value))
+            bytes += value.bytes;
+    }
+    status = check_reply(c, bytes);
+    for (size_t i = 0; i < n_keys && status == TRI_OK; i++) {
+        value = (trii_slice){"", 0};
         (void)trii_kv_get(c->server->kv, keys[i], &value);
-        if (c->out.used - before + value.bytes > MAX_REPLY)
-            return TRII_FAIL(TRI_ERR_FORMAT, "a reply of more than %zu bytes", MAX_REPLY);
         trii_wire_put_slice(&c->out, value);
     }
-    return TRI_OK;
+    trii_server_account(c);
+    return status;
 }
 
 static bool all_present(const trii_kv *kv, const trii_slice *keys, size_t n_keys)
@@ -63,7 +78,7 @@ static void answer_wait(trii_connection *c, int i)
     c->waits[i] = c->waits[--c->n_waits];
     trii_wire_put_u8(&c->out, 0);
     if (done.keys != NULL && do_multi_get(c, done.keys, done.n_keys) != TRI_OK)
-        c->out.failed = true; /* closed when it is to be sent */
+        c->out.failed = true; /* closed, with that line, when it is to be sent */
     if (done.keys != NULL)
         keep(c, 0);
     trii_free(done.keys);
@@ -274,15 +289,27 @@ static bool put_key(void *arg, trii_slice key)
     trii_connection *c = arg;
 
     trii_wire_put_slice(&c->out, key);
-    return !c->out.failed && unsent(c) < MAX_REPLY;
+    return !c->out.failed;
+}
+
+static bool count_key(void *arg, trii_slice key)
+{
+    *(size_t *)arg += sizeof(uint64_t) + key.bytes;
+    return true;
 }
 
 static tri_status do_list_keys(trii_connection *c)
 {
+    size_t bytes = sizeof(int64_t);
+    tri_status status;
+
+    trii_kv_each(c->server->kv, count_key, &bytes);
+    status = check_reply(c, bytes);
+    if (status != TRI_OK)
+        return status;
     trii_wire_put_i64(&c->out, trii_kv_count(c->server->kv));
     trii_kv_each(c->server->kv, put_key, c);
-    if (unsent(c) >= MAX_REPLY)
-        return TRII_FAIL(TRI_ERR_FORMAT, "a reply of more than %zu bytes", MAX_REPLY);
+    trii_server_account(c);
     return TRI_OK;
 }
 

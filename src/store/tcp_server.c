@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "os/clock.h"
+#include "os/limits.h"
 #include "os/secret.h"
 #include "os/unix.h"
 #include "store/tcp_server_inside.h"
@@ -69,11 +70,21 @@ static void close_connection(trii_connection *c, const char *why)
     trii_loop_unwatch(&c->watch);
     trii_socket_close(c->watch.fd);
     server->n_strangers -= !c->validated;
+    server->n_connections--;
     server->held -= c->held;
     trii_wire_parser_fini(&c->parser);
     trii_wire_buffer_fini(&c->out);
     trii_free(c->unread);
     trii_free(c);
+}
+
+void trii_server_account(trii_connection *c)
+{
+    size_t held = c->parser.room + c->parser.parts_room * sizeof(trii_slice) + c->kept +
+                  c->out.room + (c->unread != NULL ? c->unread_bytes : 0);
+
+    c->server->held = c->server->held - c->held + held;
+    c->held = held;
 }
 
 /* Replies are sent once per batch of requests. */
@@ -119,6 +130,7 @@ static bool flush(trii_connection *c)
     }
     if (c->out.used == 0 && c->out.room > MAX_UNSENT)
         trii_wire_buffer_fini(&c->out);
+    trii_server_account(c);
     trii_loop_change(&c->watch, (unsent(c) < MAX_UNSENT && c->unread == NULL ? TRII_READABLE : 0u) |
                                     (unsent(c) > 0 ? TRII_WRITABLE : 0u));
     return true;
@@ -160,9 +172,10 @@ static tri_status make_room(trii_connection *c)
         for (trii_connection *other = server->connections; other != NULL; other = other->next)
             largest = other->held > largest->held ? other : largest;
         if (largest == c)
-            return TRII_FAIL(TRI_ERR_NO_MEMORY, "unfinished requests of more than %zu bytes",
+            return TRII_FAIL(TRI_ERR_NO_MEMORY,
+                             "unfinished requests and unread replies of more than %zu bytes",
                              server->max_held);
-        close_connection(largest, "unfinished requests hold too much memory");
+        close_connection(largest, "unfinished requests or unread replies hold too much memory");
     }
     return TRI_OK;
 }
@@ -171,16 +184,13 @@ static tri_status take_request(trii_connection *c, const char *data, size_t byte
 {
     trii_wire_request request;
     tri_status status = trii_wire_feed(&c->parser, data, bytes, used_out, &request);
-    size_t held;
 
     if (status == TRI_OK) {
         status = trii_server_handle(c, &request);
         if (c->parser.room > MAX_UNSENT)
             trii_wire_parser_fini(&c->parser); /* one large request, then perhaps none */
     }
-    held = c->parser.room + c->parser.parts_room * sizeof(trii_slice) + c->kept;
-    c->server->held = c->server->held - c->held + held;
-    c->held = held;
+    trii_server_account(c);
     return status >= 0 ? make_room(c) : status;
 }
 
@@ -290,19 +300,20 @@ static void on_sweep(trii_timer *timer)
 {
     trii_tcp_server *server = (trii_tcp_server *)((char *)timer - offsetof(trii_tcp_server, sweep));
     int64_t limit = trii_now_ns() - server->patience_ms * TRII_NS_PER_MS;
-    bool silent = false;
+    int64_t oldest = TRII_NO_DEADLINE;
     trii_connection *next;
 
     for (trii_connection *c = server->connections; c != NULL; c = next) {
         next = c->next;
-        if (!c->validated && c->accepted_ns < limit)
+        if (!c->validated && c->accepted_ns <= limit)
             close_connection(c, "no handshake");
-        else
-            silent = silent || !c->validated;
+        else if (!c->validated && c->accepted_ns < oldest)
+            oldest = c->accepted_ns;
     }
-    server->sweeping = silent;
-    if (silent)
-        trii_loop_timer(server->loop, timer, trii_deadline_ms(server->patience_ms), on_sweep);
+    server->sweeping = oldest != TRII_NO_DEADLINE;
+    if (server->sweeping)
+        trii_loop_timer(server->loop, timer, oldest + server->patience_ms * TRII_NS_PER_MS,
+                        on_sweep);
 }
 
 static void on_resume(trii_timer *timer)
@@ -313,11 +324,28 @@ static void on_resume(trii_timer *timer)
     trii_loop_change(&server->listener, TRII_READABLE);
 }
 
+/* A place for one more: that of a stranger, if there is one. */
+static tri_status make_place(trii_tcp_server *server)
+{
+    if (server->n_connections < server->max_connections)
+        return TRI_OK;
+    if (server->n_strangers == 0)
+        return TRII_FAIL(TRI_ERR_STATE,
+                         "%d clients are connected, as many as the limit of descriptors allows "
+                         "beside everything else: raise it (ulimit -n)",
+                         server->n_connections);
+    close_connection(oldest_stranger(server), "too many connections");
+    return TRI_OK;
+}
+
 static tri_status add_connection(trii_tcp_server *server, int fd)
 {
-    trii_connection *c = trii_alloc(1, sizeof(*c), "store connection");
-    tri_status status;
+    trii_connection *c;
+    tri_status status = make_place(server);
 
+    if (status != TRI_OK)
+        return status;
+    c = trii_alloc(1, sizeof(*c), "store connection");
     if (c == NULL)
         return TRI_ERR_NO_MEMORY;
     c->server = server;
@@ -334,6 +362,7 @@ static tri_status add_connection(trii_tcp_server *server, int fd)
         c->next->prev = c;
     server->connections = c;
     server->n_strangers++;
+    server->n_connections++;
     /* a user's own socket: the system has told us who it is */
     c->knows_key = !server->key.set || trii_unix_is_unix(fd);
     if (server->n_strangers > server->max_strangers)
@@ -414,6 +443,14 @@ static tri_status open_listener(trii_tcp_server *server, const trii_tcp_server_o
     return status;
 }
 
+/* What a flood of clients may take of the process's descriptors leaves enough to start workers. */
+static int max_connections(const trii_tcp_server_options *opt)
+{
+    int limit = trii_descriptor_limit_raise();
+
+    return opt->max_connections > 0 ? opt->max_connections : limit - limit / 4;
+}
+
 tri_status trii_tcp_server_create(const trii_tcp_server_options *opt, trii_tcp_server **server_out)
 {
     trii_tcp_server *server = trii_alloc(1, sizeof(*server), "store server");
@@ -431,6 +468,7 @@ tri_status trii_tcp_server_create(const trii_tcp_server_options *opt, trii_tcp_s
         goto err_server;
     server->loop = opt->loop;
     server->max_strangers = opt->max_strangers > 0 ? opt->max_strangers : MAX_STRANGERS;
+    server->max_connections = max_connections(opt);
     server->max_held = opt->max_held > 0 ? opt->max_held : MAX_HELD;
     if (opt->key != NULL)
         server->key = *opt->key;

@@ -16,10 +16,13 @@ typedef struct trii_tcp_server_options {
     int listen_fd;           /* > 0: serve on this bound and listening socket instead; adopted,
                                 on failure too */
     const trii_job_key *key; /* what clients prove first; NULL or not set = nothing; copied */
-    bool key_optional;       /* clients without a key are served too: for PyTorch\'s workers, where
+    bool key_optional;       /* clients without a key are served too: for PyTorch's workers, where
                                 nobody but this host reaches us */
     int max_strangers;       /* connections that have not shown that they are clients; 0 = 2048 */
-    size_t max_held;         /* bytes of unfinished requests, all clients together; 0 = 1 GiB */
+    int max_connections;     /* of clients and strangers; 0 = the limit of descriptors, which is
+                                raised as far as it goes, less a quarter for everything else */
+    size_t max_held;         /* bytes of unfinished requests and unread replies, all clients
+                                together; 0 = 1 GiB */
     int64_t
         patience_ms;   /* for a connection to show that it is a client; 0 = 60 s, with a key 5 s */
     bool open_is_told; /* the caller says when the network reaches us and no key protects us */

@@ -57,10 +57,11 @@ struct trii_tcp_server {
     bool key_optional;
     bool open;                      /* the network reaches us, and no key protects us */
     int n_strangers, max_strangers; /* connections that are not validated */
+    int n_connections, max_connections;
     int64_t complained_ns;
     int64_t patience_ms;
     size_t max_held;
-    size_t held; /* memory of unfinished requests, and of keys that are waited for */
+    size_t held; /* memory of unfinished requests, unread replies and keys that are waited for */
     int port;
     trii_kv *kv;
     trii_connection *connections; /* oldest last */
@@ -82,6 +83,8 @@ void trii_server_read_late(trii_timer *timer);
 void trii_server_cancel_waits(trii_connection *c);
 /* Sends all replies. */
 void trii_server_flush(trii_tcp_server *server);
+/* Counts what the connection holds now into the server's `held`. */
+void trii_server_account(trii_connection *c);
 /* Replies are sent once per batch of requests. */
 void trii_server_mark_dirty(trii_connection *c);
 

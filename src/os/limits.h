@@ -1,0 +1,21 @@
+/*
+ * limits.h - how many descriptors this process may have. The soft limit is 1,024 on most systems,
+ * kept low for programs that call select(); the hard one is what the administrator allows.
+ */
+#ifndef TRII_LIMITS_H
+#define TRII_LIMITS_H
+
+#include <trireme/status.h>
+
+/* The soft limit now. */
+int trii_descriptor_limit(void);
+/* Raises the soft limit as far as the hard one allows, at most to 2^20, and returns it. Processes
+ * that trii_process_start begins get back what we were started with. */
+int trii_descriptor_limit_raise(void);
+/* Makes sure that `n` more descriptors than now may be opened, raising the soft limit if it must.
+ * Errors: STATE, which names `what` (as in "a group of 900 ranks"), the limit and the remedy. */
+tri_status trii_descriptors_want(int n, const char *what) TRI_MUST_CHECK;
+/* In a child before it becomes another program; a system call, nothing else. */
+void trii_descriptor_limit_restore(void);
+
+#endif
