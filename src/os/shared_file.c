@@ -24,14 +24,27 @@ static tri_status fail(const char *what, const char *path)
 
 tri_status trii_shared_file_open(const char *path, bool create, int *fd_out)
 {
-    int fd = open(path, O_RDWR | O_CLOEXEC | (create ? O_CREAT : 0), 0600);
+    /* not blocking: it may be a FIFO */
+    int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | (create ? O_CREAT : 0);
+    int fd = open(path, flags, 0600);
     struct stat st;
+    tri_status status = TRI_OK;
 
+    if (fd < 0 && errno == ELOOP)
+        return TRII_FAIL(TRI_ERR_IO, "%s is a symbolic link, which another user may have put there",
+                         path);
     if (fd < 0)
         return fail("open", path);
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
+        status = TRII_FAIL(TRI_ERR_IO, "%s is not a regular file", path);
+    else if (st.st_uid != geteuid() && st.st_uid != 0)
+        status = TRII_FAIL(TRI_ERR_IO,
+                           "%s belongs to user %u, who could change what is read from it, not to "
+                           "user %u",
+                           path, (unsigned)st.st_uid, (unsigned)geteuid());
+    if (status != TRI_OK) {
         close(fd);
-        return TRII_FAIL(TRI_ERR_IO, "%s is no plain file", path);
+        return status;
     }
     *fd_out = fd;
     return TRI_OK;

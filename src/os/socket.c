@@ -295,7 +295,7 @@ static tri_status connect_once(const char *hosts, int port, int64_t deadline_ns,
     int left = 1;
 
     if (hosts[0] == '@')
-        return trii_unix_connect(hosts + 1, fd_out);
+        return trii_unix_connect(hosts + 1, deadline_ns, fd_out);
     for (const char *c = hosts; *c != '\0'; c++)
         left += *c == ',';
     while (left > 0) {

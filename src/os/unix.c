@@ -18,6 +18,8 @@
 #include "base/log.h"
 #include "os/clock.h"
 
+#define FULL_QUEUE_PAUSE_NS (500 * TRII_NS_PER_MS / 1000)
+
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
 #endif
@@ -152,21 +154,39 @@ int trii_unix_peer_pid(int fd)
                : 0;
 }
 
-tri_status trii_unix_connect(const char *name, int *fd_out)
+/* A full queue cannot be waited for: the system has no event for it. */
+static tri_status connect_patiently(int fd, const char *name, int64_t deadline_ns)
 {
     struct sockaddr_un address;
-    socklen_t length;
+    socklen_t length = abstract_address(name, &address);
+
+    while (connect(fd, (struct sockaddr *)&address, length) != 0) {
+        if (errno == EINTR)
+            continue;
+        if (errno != EAGAIN)
+            return TRII_FAIL(TRI_ERR_UNSUPPORTED, "unix socket %s: %s", name, strerror(errno));
+        if (trii_deadline_left_ms(deadline_ns) == 0)
+            return TRII_FAIL(TRI_ERR_TIMEOUT,
+                             "unix socket %s: its queue of connections stays full "
+                             "(net.core.somaxconn)",
+                             name);
+        trii_sleep_until(trii_now_ns() + FULL_QUEUE_PAUSE_NS);
+    }
+    return TRI_OK;
+}
+
+tri_status trii_unix_connect(const char *name, int64_t deadline_ns, int *fd_out)
+{
+    tri_status st;
     int fd;
 
-    if (strlen(name) >= sizeof(address.sun_path))
+    if (strlen(name) >= sizeof(((struct sockaddr_un *)NULL)->sun_path))
         return TRII_FAIL(TRI_ERR_FORMAT, "unix socket: name of %zu characters", strlen(name));
-    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return TRII_FAIL(TRI_ERR_IO, "unix socket: %s", strerror(errno));
-    length = abstract_address(name, &address);
-    if (connect(fd, (struct sockaddr *)&address, length) != 0) {
-        tri_status st = TRII_FAIL(TRI_ERR_UNSUPPORTED, "unix socket %s: %s", name, strerror(errno));
-
+    st = connect_patiently(fd, name, deadline_ns);
+    if (st != TRI_OK) {
         close(fd);
         return st;
     }
@@ -174,7 +194,6 @@ tri_status trii_unix_connect(const char *name, int *fd_out)
         close(fd);
         return TRII_FAIL(TRI_ERR_UNSUPPORTED, "unix socket %s belongs to another user", name);
     }
-    (void)fcntl(fd, F_SETFL, O_NONBLOCK);
     *fd_out = fd;
     return TRI_OK;
 }

@@ -12,8 +12,10 @@
 
 /* A listening socket with a random name. Errors: IO. */
 tri_status trii_unix_listen(int *fd_out, char name_out[TRII_UNIX_NAME]) TRI_MUST_CHECK;
-/* Errors: UNSUPPORTED (nobody listens there: another host or network namespace), IO. */
-tri_status trii_unix_connect(const char *name, int *fd_out) TRI_MUST_CHECK;
+/* Never blocks while connecting; where the listener's queue (net.core.somaxconn) is full it tries
+ * again until the deadline. Errors: UNSUPPORTED (nobody listens there: another host or network
+ * namespace, or another user does), TIMEOUT (the queue stays full), IO. */
+tri_status trii_unix_connect(const char *name, int64_t deadline_ns, int *fd_out) TRI_MUST_CHECK;
 /* As listen, under a name that others can know. Errors: STATE (the name is taken), IO,
  * INVALID_ARG (too long: 107 bytes at most). */
 tri_status trii_unix_listen_as(const char *name, int *fd_out) TRI_MUST_CHECK;

@@ -3,6 +3,9 @@
  * left torn, damage, locks that are held, files that vanish. What every store promises is in
  * store_test.c.
  */
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <trireme/store.h>
 
 #include "base/alloc.h"
@@ -163,7 +166,7 @@ static void damage_and_other_files_are_named(void **state)
     snprintf(path, sizeof(path), "%s/none/f", s.dir);
     CHECK_FAILS(tri_store_file(path, NULL, &store), TRI_ERR_NOT_FOUND, "No such file");
     CHECK_FAILS(tri_store_file(s.dir, NULL, &store), TRI_ERR_IO, "Is a directory");
-    CHECK_FAILS(tri_store_file("/dev/null", NULL, &store), TRI_ERR_IO, "is no plain file");
+    CHECK_FAILS(tri_store_file("/dev/null", NULL, &store), TRI_ERR_IO, "is not a regular file");
     CHECK_FAILS(tri_store_file("", NULL, &store), TRI_ERR_INVALID_ARG, "empty");
     assert_null(store);
     scratch_end(&s);
@@ -189,6 +192,35 @@ static void a_lock_that_is_not_given_back_is_a_timeout(void **state)
     assert_false(is_there(store, "k"));
     trii_shared_file_close(fd);
     CHECK_OK(tri_store_set(store, "k", "v", 1));
+    tri_store_unref(store);
+    scratch_end(&s);
+}
+
+/* In a folder that everybody may write to, whoever was first would own the rendezvous. */
+static void another_users_file_is_refused(void **state)
+{
+    tri_store *store = NULL;
+    scratch s;
+    FILE *f;
+
+    (void)state;
+    scratch_begin(&s);
+    f = fopen(scratch_path(&s, "theirs"), "w");
+    assert_non_null(f);
+    fclose(f);
+    assert_int_equal(symlink("theirs", scratch_path(&s, "link")), 0);
+    assert_int_equal(tri_store_file(scratch_path(&s, "link"), NULL, &store), TRI_ERR_IO);
+    assert_non_null(strstr(tri_last_error(), "symbolic link"));
+    assert_int_equal(mkfifo(scratch_path(&s, "fifo"), 0600), 0);
+    assert_int_equal(tri_store_file(scratch_path(&s, "fifo"), NULL, &store), TRI_ERR_IO);
+    assert_non_null(strstr(tri_last_error(), "not a regular file"));
+    if (geteuid() == 0) { /* nobody else can give files away */
+        assert_int_equal(chown(scratch_path(&s, "theirs"), 4711, (gid_t)-1), 0);
+        assert_int_equal(tri_store_file(scratch_path(&s, "theirs"), NULL, &store), TRI_ERR_IO);
+        assert_non_null(strstr(tri_last_error(), "user 4711"));
+        assert_int_equal(chown(scratch_path(&s, "theirs"), 0, (gid_t)-1), 0);
+    }
+    CHECK_OK(tri_store_file(scratch_path(&s, "theirs"), NULL, &store));
     tri_store_unref(store);
     scratch_end(&s);
 }
@@ -346,6 +378,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_torn_record_is_skipped_and_then_cut_off),
     cmocka_unit_test(damage_and_other_files_are_named),
     cmocka_unit_test(a_lock_that_is_not_given_back_is_a_timeout),
+    cmocka_unit_test(another_users_file_is_refused),
     cmocka_unit_test(a_file_that_was_removed_is_made_again),
     cmocka_unit_test(the_last_of_a_world_removes_the_file),
     cmocka_unit_test(a_full_disk_is_an_error_and_loses_nothing),

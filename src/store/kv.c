@@ -11,6 +11,9 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/siphash.h"
+#include "os/clock.h"
+#include "os/unix.h"
 
 typedef struct queue_item {
     struct queue_item *next;
@@ -53,17 +56,13 @@ struct trii_kv {
     size_t n_entries;
     int64_t n_values;
     size_t bytes; /* of entries, keys, values, queues and waits */
+    trii_siphash_key secret;
 };
 
-/* FNV-1a, then a finalizer, since buckets take the low bits. */
-static uint64_t hash_key(trii_slice key)
+/* Clients choose the keys, so the hash has a key that they do not know: chains stay short. */
+static uint64_t hash_key(const trii_kv *kv, trii_slice key)
 {
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
-
-    for (size_t i = 0; i < key.bytes; i++)
-        h = (h ^ (unsigned char)key.data[i]) * UINT64_C(0x100000001b3);
-    h = (h ^ (h >> 32)) * UINT64_C(0xd6e8feb86659fd93);
-    return h ^ (h >> 32);
+    return trii_siphash(kv->secret, key.data, key.bytes);
 }
 
 tri_status trii_kv_create(trii_kv **kv_out)
@@ -72,6 +71,8 @@ tri_status trii_kv_create(trii_kv **kv_out)
 
     if (kv == NULL)
         return TRI_ERR_NO_MEMORY;
+    if (!trii_random_bytes(&kv->secret, sizeof(kv->secret)))
+        kv->secret.low = (uint64_t)trii_now_ns(); /* better than none */
     kv->n_buckets = 64;
     kv->buckets = trii_alloc(kv->n_buckets, sizeof(*kv->buckets), "store table");
     if (kv->buckets == NULL) {
@@ -124,7 +125,7 @@ static kv_entry **find_link(const trii_kv *kv, trii_slice key, uint64_t hash)
 
 static kv_entry *find(const trii_kv *kv, trii_slice key)
 {
-    return *find_link(kv, key, hash_key(key));
+    return *find_link(kv, key, hash_key(kv, key));
 }
 
 /* Best effort: a table that could not grow is only slower. */
@@ -160,7 +161,7 @@ static bool has_room(const trii_kv *kv, size_t bytes)
 /* The entry, made if missing; NULL = no memory. */
 static kv_entry *obtain(trii_kv *kv, trii_slice key)
 {
-    uint64_t hash = hash_key(key);
+    uint64_t hash = hash_key(kv, key);
     kv_entry *entry = *find_link(kv, key, hash);
 
     if (entry != NULL || !has_room(kv, key.bytes + sizeof(*entry)))

@@ -91,13 +91,9 @@ static void hold_life(trii_timer *timer)
 
 static tri_status watch_peers(shm_group *g)
 {
-    tri_status st;
+    tri_status st = TRI_OK;
 
-    if (g->size == 1)
-        return TRI_OK;
-    st = trii_control_take(&g->loop);
-    if (st == TRI_OK)
-        trii_loop_timer(g->loop, &g->hold, 0, hold_life);
+    trii_loop_timer(g->loop, &g->hold, 0, hold_life);
     for (int r = 0; r < g->size && st == TRI_OK; r++) {
         shm_peer *peer = &g->peers[r];
 
@@ -228,12 +224,81 @@ static tri_status take_hello(shm_group *g, int fd, const shm_address *addresses,
     return TRI_OK;
 }
 
-/* Connects to the lower ranks; that succeeds at once or never. */
+/* Accepts on the control thread while this rank connects and waits for the others: a socket's queue
+ * may be shorter than the group. Guarded by the loop's lock. */
+typedef struct doorman {
+    trii_watch watch;
+    int *fds; /* accepted, of our own user */
+    int n_fds, room;
+    bool failed; /* with the error below */
+    char error[TRII_ERR_BYTES];
+} doorman;
+
+static void someone_connects(trii_watch *watch, unsigned events)
+{
+    doorman *d = (doorman *)watch;
+
+    (void)events;
+    while (!d->failed && d->n_fds < d->room) {
+        int fd = -1;
+        tri_status st = trii_unix_accept(watch->fd, 0, &fd);
+
+        if (st == TRI_ERR_TIMEOUT)
+            return;
+        d->failed = st != TRI_OK;
+        if (d->failed)
+            snprintf(d->error, sizeof(d->error), "%s", tri_last_error());
+        else
+            d->fds[d->n_fds++] = fd;
+    }
+    trii_loop_change(watch, 0); /* all have come, or nobody can */
+}
+
+static tri_status doorman_begin(doorman *d, shm_group *g, int listen_fd)
+{
+    tri_status st;
+
+    d->room = g->size - 1 - g->rank;
+    d->fds = trii_alloc((size_t)d->room + 1, sizeof(*d->fds), "shm connections");
+    if (d->fds == NULL)
+        return TRI_ERR_NO_MEMORY;
+    st = trii_control_take(&g->loop);
+    if (st == TRI_OK && d->room > 0)
+        st = trii_loop_watch(g->loop, &d->watch, listen_fd, TRII_READABLE, someone_connects);
+    return st;
+}
+
+/* From now on the caller accepts itself. */
+static tri_status doorman_leave(doorman *d)
+{
+    trii_loop_unwatch(&d->watch);
+    return d->failed ? TRII_FAIL(TRI_ERR_IO, "%s", d->error) : TRI_OK;
+}
+
+static void doorman_end(doorman *d)
+{
+    trii_loop_unwatch(&d->watch);
+    for (int i = 0; i < d->n_fds; i++)
+        trii_unix_close(d->fds[i]);
+    trii_free(d->fds);
+}
+
+/* The next one that connected or connects. */
+static tri_status doorman_next(doorman *d, int listen_fd, int64_t deadline_ns, int *fd_out)
+{
+    if (d->n_fds == 0)
+        return trii_unix_accept(listen_fd, deadline_ns, fd_out);
+    *fd_out = d->fds[--d->n_fds];
+    return TRI_OK;
+}
+
+/* Connects to the lower ranks; that succeeds soon or never. */
 static tri_status connect_down(shm_group *g, const shm_address *addresses,
                                const trii_group_args *args)
 {
     for (int r = 0; r < g->rank; r++) {
-        tri_status st = trii_unix_connect(addresses[r].socket, &g->peers[r].socket);
+        tri_status st =
+            trii_unix_connect(addresses[r].socket, args->deadline_ns, &g->peers[r].socket);
 
         if (st == TRI_OK)
             st = send_hello(g, g->peers[r].socket, args->deadline_ns);
@@ -253,7 +318,7 @@ static tri_status check_place(const shm_group *g, const shm_address *addresses)
     return TRI_OK;
 }
 
-static tri_status accept_up(shm_group *g, int listen_fd, const shm_address *addresses,
+static tri_status accept_up(shm_group *g, doorman *d, int listen_fd, const shm_address *addresses,
                             const trii_group_args *args)
 {
     tri_status st;
@@ -262,7 +327,7 @@ static tri_status accept_up(shm_group *g, int listen_fd, const shm_address *addr
     for (int n = g->rank + 1; n < g->size; n++) {
         int fd = -1;
 
-        st = trii_unix_accept(listen_fd, args->deadline_ns, &fd);
+        st = doorman_next(d, listen_fd, args->deadline_ns, &fd);
         if (st != TRI_OK)
             return st;
         st = take_hello(g, fd, addresses, args, &rank);
@@ -285,6 +350,7 @@ static tri_status accept_up(shm_group *g, int listen_fd, const shm_address *addr
 static tri_status meet(shm_group *g, const trii_group_args *args, shm_address *addresses)
 {
     shm_address *mine = &addresses[g->rank];
+    doorman d = {0};
     int listen_fd = -1;
     char *gap;
     tri_status st;
@@ -300,6 +366,8 @@ static tri_status meet(shm_group *g, const trii_group_args *args, shm_address *a
         *gap = '/';
     if (st == TRI_OK)
         st = trii_unix_listen(&listen_fd, mine->socket);
+    if (st == TRI_OK)
+        st = doorman_begin(&d, g, listen_fd);
     st = tell_address(args, st, addresses);
     if (st == TRI_OK)
         st = check_place(g, addresses);
@@ -307,7 +375,9 @@ static tri_status meet(shm_group *g, const trii_group_args *args, shm_address *a
         goto out;
     st = trii_group_agree(args, "connected", connect_down(g, addresses, args));
     if (st == TRI_OK) {
-        st = accept_up(g, listen_fd, addresses, args);
+        st = doorman_leave(&d);
+        if (st == TRI_OK)
+            st = accept_up(g, &d, listen_fd, addresses, args);
         for (int r = 0; r < g->size && st == TRI_OK; r++) {
             if (r != g->rank)
                 g->peers[r].pidfd = trii_unix_peer_process(g->peers[r].socket);
@@ -319,6 +389,7 @@ static tri_status meet(shm_group *g, const trii_group_args *args, shm_address *a
         st = trii_group_agree(args, "mapped", st);
     }
 out:
+    doorman_end(&d);
     trii_unix_close(listen_fd);
     trii_shmem_close_fd(&g->peers[g->rank].memory);
     return st;
