@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "os/clock.h"
+#include "os/limits.h"
 #include "os/pipe.h"
 #include "os/signal.h"
 
@@ -265,6 +266,7 @@ tri_status trii_agent_run(const trii_launch_options *options, int *exit_out)
     tri_status status;
 
     trii_fd_fill_standard();
+    (void)trii_descriptor_limit_raise(); /* pipes of workers, connections to their store */
     status = trii_launch_command_find(&a.command, options);
     if (status != TRI_OK)
         return status;

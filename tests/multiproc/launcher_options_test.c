@@ -3,6 +3,7 @@
  * worker is run.
  */
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "os/cpu.h"
@@ -92,6 +93,25 @@ static void what_only_python_can_run_is_run_by_python(void **state)
         trirun_end(&j, 0);
     }
     spawn_remove_folder(folder);
+}
+
+/* trirun raises its own limit of descriptors as far as it may; workers have what was given. */
+static void workers_keep_the_limit_of_descriptors(void **state)
+{
+    struct rlimit before, few;
+    launcher_job j;
+
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = (struct rlimit){.rlim_cur = 200, .rlim_max = before.rlim_max};
+    assert_true(before.rlim_max > 200);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    TRIRUN(&j, "--nproc-per-node=1", "sh", "-c",
+           "echo worker $(ulimit -Sn), trirun $(grep 'open files' /proc/$PPID/limits)");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_has(SPAWN_OUT(&j.trirun), "worker 200, trirun ");
+    assert_null(strstr(SPAWN_OUT(&j.trirun), "files 200 ")); /* the shell joins blanks */
+    trirun_end(&j, 0);
 }
 
 static void each_worker_sees_one_gpu_with_a_virtual_rank(void **state)
@@ -286,6 +306,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(names_that_nobody_reads_are_named),
     cmocka_unit_test(local_rank_becomes_an_argument_where_launch_gave_it),
     cmocka_unit_test(what_only_python_can_run_is_run_by_python),
+    cmocka_unit_test(workers_keep_the_limit_of_descriptors),
     cmocka_unit_test(each_worker_sees_one_gpu_with_a_virtual_rank),
     cmocka_unit_test(all_signals_of_a_long_list_are_handled),
     cmocka_unit_test(a_worker_gets_no_descriptors_but_the_standard_ones),

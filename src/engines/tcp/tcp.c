@@ -13,6 +13,7 @@
 #include "base/alloc.h"
 #include "base/param.h"
 #include "os/clock.h"
+#include "os/limits.h"
 #include "os/socket.h"
 
 #define LEAVE_MS 1000 /* for the goodbye to fit into a full socket */
@@ -373,13 +374,16 @@ static void unwatch_all(tcp_group *g)
 static tri_status tcp_create(const trii_group_args *args, void **self_out)
 {
     int64_t spin_us = SPIN_US;
+    char what[64];
     tcp_group *g;
     bool agreed;
-    tri_status status;
+    tri_status status, enough;
 
     if (args->size + 1 > TRII_POLL_MAX)
         return TRII_FAIL(TRI_ERR_UNSUPPORTED, "engine tcp: a group of %d, at most %d", args->size,
                          TRII_POLL_MAX - 1);
+    snprintf(what, sizeof(what), "a group of %d ranks over tcp", args->size);
+    enough = trii_descriptors_want(args->size, what);
     g = trii_alloc(1, sizeof(*g), "tcp group");
     if (g != NULL) {
         g->rank = args->rank;
@@ -391,6 +395,8 @@ static tri_status tcp_create(const trii_group_args *args, void **self_out)
         trii_cond_init(&g->turn);
     }
     status = g != NULL ? allocate(g) : TRI_ERR_NO_MEMORY;
+    if (status == TRI_OK)
+        status = enough;
     if (status == TRI_OK)
         status = trii_param_i64(TRII_PARAM_SPIN_US, SPIN_US, &spin_us);
     if (g != NULL)

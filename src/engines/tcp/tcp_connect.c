@@ -303,6 +303,12 @@ static tri_status let_in(door *d, int listener)
         int fd = -1;
 
         status = trii_socket_accept(listener, &fd);
+        if (status < 0 && d->n > 0) { /* out of descriptors: whoever has kept one longest in vain */
+            trii_socket_close(d->strangers[0].fd);
+            forget_stranger(d, 0);
+            status = TRI_OK;
+            continue;
+        }
         if (status != TRI_OK)
             break;
         d->strangers[d->n++] = (stranger){

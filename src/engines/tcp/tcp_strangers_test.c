@@ -2,6 +2,9 @@
  * tcp_strangers_test.c - a rank that waits for its peers hears strangers beside them: neither
  * many silent ones nor slow ones keep a peer out, nor one that was the peer and gave up.
  */
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <trireme/comm.h>
 
 #include "os/clock.h"
@@ -173,6 +176,31 @@ static void a_crowd_of_strangers_keeps_no_peer_out(void **state)
         trii_socket_close(fds[i]);
 }
 
+/* Nobody accepts with no descriptor left; strangers, who have some, give way to a rank. */
+static void strangers_give_way_when_descriptors_are_out(void **state)
+{
+    enum { CROWD = 30, MOST = 4096 };
+    static int fillers[MOST];
+    const struct rlimit limit = {256, 256};
+    meeting m;
+    int fds[CROWD], n = 0;
+
+    (void)state;
+    begin(&m);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    for (int i = 0; i < CROWD; i++)
+        CHECK_OK(trii_socket_connect(m.host, m.port, trii_deadline_ms(20000), false, &fds[i]));
+    while (n < MOST && (fillers[n] = dup(0)) >= 0)
+        n++;
+    assert_in_range(n, 1, MOST - 1);
+    close(fillers[--n]); /* for the second rank to connect with */
+    end(&m);
+    while (n > 0)
+        close(fillers[--n]);
+    for (int i = 0; i < CROWD; i++)
+        trii_socket_close(fds[i]);
+}
+
 /* What a rank says first (tcp_connect.c). */
 typedef struct greeting {
     uint32_t magic;
@@ -200,6 +228,7 @@ static void a_connection_that_its_rank_gave_up_is_not_taken(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_crowd_of_strangers_keeps_no_peer_out),
+    cmocka_unit_test(strangers_give_way_when_descriptors_are_out),
     cmocka_unit_test(a_connection_that_its_rank_gave_up_is_not_taken),
 };
 
