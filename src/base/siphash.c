@@ -3,9 +3,6 @@
  */
 #include "base/siphash.h"
 
-#include <endian.h>
-#include <string.h>
-
 typedef struct sip_state {
     uint64_t v0, v1, v2, v3;
 } sip_state;
@@ -31,6 +28,15 @@ static void sip_rounds(sip_state *s, int n)
     }
 }
 
+static uint64_t load_bytes(const unsigned char *p, size_t n)
+{
+    uint64_t word = 0;
+
+    for (size_t i = 0; i < n; i++)
+        word |= (uint64_t)p[i] << (8 * i);
+    return word;
+}
+
 static void sip_word(sip_state *s, uint64_t word)
 {
     s->v3 ^= word;
@@ -45,16 +51,11 @@ uint64_t trii_siphash(trii_siphash_key key, const void *data, size_t bytes)
                    .v1 = key.high ^ UINT64_C(0x646f72616e646f6d),
                    .v2 = key.low ^ UINT64_C(0x6c7967656e657261),
                    .v3 = key.high ^ UINT64_C(0x7465646279746573)};
-    uint64_t word, last = (uint64_t)bytes << 56;
     size_t left = bytes;
 
-    for (; left >= sizeof(word); left -= sizeof(word), p += sizeof(word)) {
-        memcpy(&word, p, sizeof(word));
-        sip_word(&s, le64toh(word));
-    }
-    for (size_t i = 0; i < left; i++)
-        last |= (uint64_t)p[i] << (8 * i);
-    sip_word(&s, last);
+    for (; left >= 8; left -= 8, p += 8)
+        sip_word(&s, load_bytes(p, 8));
+    sip_word(&s, (uint64_t)bytes << 56 | load_bytes(p, left));
     s.v2 ^= 0xff;
     sip_rounds(&s, 4);
     return s.v0 ^ s.v1 ^ s.v2 ^ s.v3;

@@ -3,9 +3,6 @@
  * left torn, damage, locks that are held, files that vanish. What every store promises is in
  * store_test.c.
  */
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <trireme/store.h>
 
 #include "base/alloc.h"

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/log.h"
 #include "base/param.h"
 #include "engines/tcp/tcp.h"
 #include "os/clock.h"
@@ -187,6 +188,7 @@ typedef struct door {
     char (*tokens)[TOKEN_TEXT];
     int64_t deadline_ns;               /* of the group's making */
     stranger strangers[MAX_STRANGERS]; /* oldest first */
+    int64_t closed_until_ns;           /* nobody is let in until then: no descriptor was left */
     int n;
 } door;
 
@@ -309,6 +311,11 @@ static tri_status let_in(door *d, int listener)
             status = TRI_OK;
             continue;
         }
+        if (status < 0) { /* nobody to send away: others of this process may give some back */
+            TRII_LOG(TRII_LOG_WARN, "tcp", "%s", tri_last_error());
+            d->closed_until_ns = trii_deadline_ms(LOOK_MS);
+            return TRI_OK;
+        }
         if (status != TRI_OK)
             break;
         d->strangers[d->n++] = (stranger){
@@ -335,7 +342,9 @@ static tri_status open_door(door *d, int listener, int64_t deadline_ns, int *cam
 
     for (int i = 0; i <= d->n; i++) {
         fds[i] = i < d->n ? d->strangers[i].fd : listener;
-        events[i] = i < MAX_STRANGERS ? TRII_READABLE : 0u;
+        events[i] = i < d->n || (d->n < MAX_STRANGERS && trii_now_ns() >= d->closed_until_ns)
+                        ? TRII_READABLE
+                        : 0u;
         ready[i] = 0;
         if (i < d->n)
             until = sooner(until, d->strangers[i].deadline_ns);
