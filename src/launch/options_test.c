@@ -177,6 +177,25 @@ static void seconds_become_milliseconds(void **state)
     CHECK_FAILS(PARSE(&options, "--monitor-interval=x", "prog"), TRI_ERR_INVALID_ARG, "seconds");
 }
 
+static void the_silence_of_a_host_is_at_least_a_second(void **state)
+{
+    trii_launch_options options;
+
+    (void)state;
+    clearenv();
+    CHECK_OK(PARSE(&options, "prog"));
+    assert_int_equal(options.host_timeout_ms, 5000);
+    setenv("PET_HOST_TIMEOUT", "7.5", 1);
+    CHECK_OK(PARSE(&options, "prog"));
+    assert_int_equal(options.host_timeout_ms, 7500);
+    CHECK_OK(PARSE(&options, "--host-timeout=1", "prog"));
+    assert_int_equal(options.host_timeout_ms, 1000);
+    CHECK_FAILS(PARSE(&options, "--host-timeout=0.9", "prog"), TRI_ERR_INVALID_ARG,
+                "must be at least 1 second");
+    CHECK_FAILS(PARSE(&options, "--host-timeout=x", "prog"), TRI_ERR_INVALID_ARG, "seconds");
+    clearenv();
+}
+
 static void gpus_are_counted_without_a_driver(void **state)
 {
     trii_launch_options options;
@@ -305,6 +324,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_misspelt_name_gets_the_nearest),
     cmocka_unit_test(a_count_of_workers_that_is_none_gets_the_words),
     cmocka_unit_test(torchruns_beginnings_stay_unique),
+    cmocka_unit_test(the_silence_of_a_host_is_at_least_a_second),
     cmocka_unit_test(gpus_are_counted_without_a_driver),
 };
 
