@@ -167,6 +167,14 @@ static bool settle(trii_agent *a)
         trii_monitor_ended(&a->monitor, a->cause, more);
         return more;
     }
+    if (trii_attempt_is_outlived(a)) {
+        trii_attempt_report(a, false);
+        trii_sink_print(a->err_sink, "trirun: those that were left have succeeded without it\n");
+        a->outlived = true;
+        a->cause = NULL;
+        trii_monitor_ended(&a->monitor, NULL, false);
+        return false;
+    }
     more = may_start_again(a);
     trii_attempt_report(a, more);
     trii_monitor_ended(&a->monitor, a->cause, more);
@@ -292,7 +300,7 @@ tri_status trii_agent_run(const trii_launch_options *options, int *exit_out)
     trii_monitor_close(&a.monitor, status == TRI_OK ? *exit_out : TRII_LAUNCH_FAILED);
     trii_guard_dismiss(&a.guard);
     trii_cgroup_remove(&a.cgroup);
-    if (a.cause != NULL || a.hung || a.waited)
+    if (a.cause != NULL || a.hung || a.waited || a.outlived)
         trii_run_folder_keep(&a.folder);
     else if (a.folder.lock_fd >= 0)
         trii_run_folder_remove(&a.folder);

@@ -64,6 +64,7 @@ typedef struct trii_agent {
     bool gave_up;          /* SIGKILL did not help */
     bool hung;             /* the job stood still and was stopped */
     bool waited;           /* workers waited in a call when the user's signal came */
+    bool outlived;         /* workers failed, and others succeeded without them */
     bool open_told;        /* that a store is open to the network */
     bool failed_elsewhere; /* on another host, or there */
     int restarts;          /* attempts that failed and were followed by another */
@@ -86,6 +87,8 @@ typedef struct trii_agent {
 tri_status trii_attempt_start(trii_agent *a) TRI_MUST_CHECK;
 /* Decides who failed first, a->cause (not NULL), once nothing of the attempt runs. */
 const trii_failure *trii_attempt_settle(trii_agent *a);
+/* --keep-survivors: a worker failed, and another one succeeded after the last that did. */
+bool trii_attempt_is_outlived(const trii_agent *a);
 /* Prints who failed first and why; `more` says that another attempt follows. */
 void trii_attempt_report(trii_agent *a, bool more);
 /* Ends its streams without a word: what happened is told elsewhere. */

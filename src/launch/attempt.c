@@ -36,7 +36,8 @@ static void first_failure(trii_agent *a, trii_worker *worker)
     const trii_worker *suspect = find_suspects(a);
     char what[80], too[60] = "";
 
-    a->cause = worker;
+    if (a->cause == NULL) /* else the others went on without that one */
+        a->cause = worker;
     trii_worker_describe(worker, what, sizeof(what));
     if (suspect != NULL && worker->exit.signal == 0)
         snprintf(too, sizeof(too), " while rank %d was ending", suspect->rank);
@@ -46,6 +47,34 @@ static void first_failure(trii_agent *a, trii_worker *worker)
     if (a->meeting != NULL)
         trii_meeting_failure(a);
     trii_ending_begin(a, SIGTERM);
+}
+
+/* --keep-survivors: they know what to do without it. */
+static void go_on_without(trii_agent *a, trii_worker *worker)
+{
+    char what[80];
+
+    if (a->cause == NULL)
+        a->cause = worker;
+    trii_worker_describe(worker, what, sizeof(what));
+    trii_sink_print(a->err_sink, "trirun: rank %d (pid %d) %s; %d other%s on\n", worker->rank,
+                    worker->process.pid, what, a->n_live, a->n_live == 1 ? " goes" : "s go");
+}
+
+bool trii_attempt_is_outlived(const trii_agent *a)
+{
+    int64_t failed_ns = 0, succeeded_ns = 0;
+
+    if (!a->options->keep_survivors || a->cause == NULL || a->stop_signal != 0 || a->gave_up ||
+        a->hung)
+        return false;
+    for (int i = 0; i < a->n_workers; i++) {
+        const trii_worker *w = &a->workers[i];
+        int64_t *last_ns = trii_worker_failed(w) ? &failed_ns : &succeeded_ns;
+
+        *last_ns = *last_ns > w->ended_ns ? *last_ns : w->ended_ns;
+    }
+    return succeeded_ns > failed_ns;
 }
 
 static void take_end(trii_agent *a, trii_worker *worker, int64_t ended_ns)
@@ -82,7 +111,10 @@ static void worker_ready(trii_watch *watch, unsigned events)
     take_end(a, worker, trii_now_ns());
     if (trii_worker_failed(worker) && a->phase == TRII_PHASE_RUN) {
         take_other_ends(a, worker);
-        first_failure(a, worker);
+        if (a->options->keep_survivors && a->n_live > 0)
+            go_on_without(a, worker);
+        else
+            first_failure(a, worker);
     } else {
         trii_ending_advance(a);
     }

@@ -54,6 +54,7 @@ typedef struct trii_launch_options {
     const char *metrics; /* path or address; NULL = none */
 
     bool dry_run;
+    bool keep_survivors;     /* the failure of a worker does not end the others */
     bool require_key;        /* refuse to start without a job key */
     bool launch_compat;      /* --local-rank=N is the program's first argument */
     bool virtual_local_rank; /* LOCAL_RANK is 0 and each worker sees one GPU */

@@ -472,6 +472,7 @@ static tri_status read_program(trii_option_values *values, trii_launch_options *
     options->launch_compat = values->text[TRII_OPT_LAUNCH_COMPAT] != NULL && !use_env;
     options->virtual_local_rank = values->text[TRII_OPT_VIRTUAL_RANK] != NULL;
     options->dry_run = values->text[TRII_OPT_DRY_RUN] != NULL;
+    options->keep_survivors = values->text[TRII_OPT_KEEP_SURVIVORS] != NULL;
     options->require_key = values->text[TRII_OPT_REQUIRE_KEY] != NULL;
     options->role = trii_option_text(values, TRII_OPT_ROLE);
     options->signals = trii_option_text(values, TRII_OPT_SIGNALS);
@@ -519,6 +520,12 @@ tri_status trii_option_values_read(trii_option_values *values, trii_launch_optio
         status = read_addresses(values, options);
     if (status == TRI_OK)
         status = check_node_rank(values, options);
+    if (status == TRI_OK && options->max_nodes > 1 && values->text[TRII_OPT_KEEP_SURVIVORS] != NULL)
+        status =
+            TRII_FAIL(TRI_ERR_INVALID_ARG,
+                      "--keep-survivors works on one host only, and --nnodes is %d: hosts form "
+                      "a smaller job by --nnodes MIN:MAX and --max-restarts",
+                      options->max_nodes);
     if (status == TRI_OK)
         status = check_conf(options->rdzv_conf);
     if (status == TRI_OK)

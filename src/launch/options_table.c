@@ -98,6 +98,9 @@ const trii_option_row trii_option_rows[TRII_OPT_COUNT] = {
                           .help = "figures for Prometheus, in a file or by HTTP"},
     [TRII_OPT_DRY_RUN] = {"dry-run", .is_flag = true, .ours = true,
                           .help = "show what would run, and run nothing"},
+    [TRII_OPT_KEEP_SURVIVORS] = {"keep-survivors", .is_flag = true, .ours = true,
+                                 .help = "when a worker fails the others go on, without it; one "
+                                         "host only"},
     [TRII_OPT_REQUIRE_KEY] = {"require-key", .is_flag = true, .ours = true,
                               .help = "refuse to start unless TRI_JOB_KEY_FILE names a job key"},
     [TRII_OPT_HELP] = {"help", 'h', .is_flag = true, .no_environment = true, .help = "this text"},
