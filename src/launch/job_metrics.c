@@ -13,6 +13,7 @@
 #include "launch/hang.h"
 #include "launch/text.h"
 #include "os/clock.h"
+#include "os/endpoint.h"
 #include "os/file.h"
 #include "os/pipe.h"
 
@@ -295,22 +296,17 @@ static void listener_ready(trii_watch *watch, unsigned events)
 
 static tri_status listen_on(trii_metrics *metrics, const char *where)
 {
-    const char *colon = strrchr(where, ':');
-    size_t length = (size_t)(colon - where);
-    char host[256] = "127.0.0.1";
-    int64_t port;
-    int bound;
-    tri_status status = trii_parse_i64(colon + 1, "port of --metrics", 0, 65535, &port);
+    char host[256];
+    int port = -1, bound;
+    tri_status status = trii_endpoint_read(where, "--metrics", host, sizeof(host), &port);
 
-    if (status == TRI_OK && length >= sizeof(host))
-        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "--metrics %s: the host is too long", where);
+    if (status == TRI_OK && port < 0)
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "--metrics %s: a port is missing: %s:PORT", where,
+                           where);
     if (status != TRI_OK)
         return status;
-    if (length > 2 && where[0] == '[')
-        snprintf(host, sizeof(host), "%.*s", (int)length - 2, where + 1);
-    else if (length > 0)
-        snprintf(host, sizeof(host), "%.*s", (int)length, where);
-    status = trii_socket_listen(host, (int)port, &metrics->listen_fd, &bound);
+    status =
+        trii_socket_listen(host[0] != '\0' ? host : "127.0.0.1", port, &metrics->listen_fd, &bound);
     if (status == TRI_OK)
         status = trii_loop_watch(metrics->loop, &metrics->listener, metrics->listen_fd,
                                  TRII_READABLE, listener_ready);

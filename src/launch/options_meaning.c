@@ -14,6 +14,7 @@
 #include "launch/devices.h"
 #include "launch/etcd/etcd.h"
 #include "launch/options_table.h"
+#include "os/endpoint.h"
 
 /* Where c10d's agents meet, and all others that were told no place. */
 #define C10D_PORT 29400
@@ -156,33 +157,26 @@ static tri_status read_nproc(trii_option_values *values, int *nproc_out)
     return TRI_OK;
 }
 
-/* "host", "host:port", "[v6]" or "[v6]:port". */
+static tri_status check_host(const char *what, const char *host)
+{
+    if (trii_host_lacks_interface(host))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "%s: %s is the same on every network: name the interface too, %s%%eth0",
+                         what, host, host);
+    return TRI_OK;
+}
+
 static tri_status read_endpoint(trii_launch_options *options, const char *text)
 {
-    const char *host = text, *port = strrchr(text, ':');
-    size_t length = port != NULL ? (size_t)(port - text) : strlen(text);
-    int64_t number = -1;
-    tri_status status = TRI_OK;
+    static const char what[] = "--rdzv-endpoint";
+    int port = -1;
+    tri_status status =
+        trii_endpoint_read(text, what, options->rdzv_host, sizeof(options->rdzv_host), &port);
 
-    if (*text == '[') {
-        const char *end = strchr(text, ']');
-
-        if (end == NULL || (end[1] != '\0' && end[1] != ':'))
-            return TRII_FAIL(TRI_ERR_INVALID_ARG, "--rdzv-endpoint %s: no HOST:PORT", text);
-        host = text + 1;
-        length = (size_t)(end - host);
-        port = end[1] == ':' ? end + 1 : NULL;
-    }
-    if (port != NULL)
-        status = trii_parse_i64(port + 1, "port of --rdzv-endpoint", 0, 65535, &number);
-    if (status != TRI_OK)
-        return status;
-    if (length == 0 || length >= sizeof(options->rdzv_host))
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "--rdzv-endpoint %s: no HOST:PORT", text);
-    memcpy(options->rdzv_host, host, length);
-    options->rdzv_host[length] = '\0';
-    options->rdzv_port = (int)number;
-    return TRI_OK;
+    if (status == TRI_OK && options->rdzv_host[0] == '\0')
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "%s %s: no HOST:PORT", what, text);
+    options->rdzv_port = port;
+    return status == TRI_OK ? check_host(what, options->rdzv_host) : status;
 }
 
 /* The first of etcd's servers, "http://HOST:PORT,...": the plug-in reads them all. */
@@ -218,15 +212,21 @@ static tri_status read_master(trii_option_values *values, trii_launch_options *o
 {
     const char *host = trii_option_text(values, TRII_OPT_MASTER_ADDR);
     size_t length = strlen(host);
+    tri_status status;
 
     if (length > 2 && host[0] == '[' && host[length - 1] == ']') {
         host++;
         length -= 2;
     }
-    if (length == 0 || length >= sizeof(options->rdzv_host))
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "--master-addr=%s is no host", host);
+    if (length == 0 || length >= sizeof(options->rdzv_host) || memchr(host, '[', length) != NULL ||
+        memchr(host, ']', length) != NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "--master-addr=%s is no host",
+                         trii_option_text(values, TRII_OPT_MASTER_ADDR));
     memcpy(options->rdzv_host, host, length);
     options->rdzv_host[length] = '\0';
+    status = check_host("--master-addr", options->rdzv_host);
+    if (status != TRI_OK)
+        return status;
     options->rdzv_port = options->max_nodes > 1 ? trii_rdzv_default_port(options) : 0;
     if (text_or_null(values, TRII_OPT_MASTER_PORT) == NULL)
         return TRI_OK;

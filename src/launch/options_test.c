@@ -96,6 +96,15 @@ static void addresses_follow_torchruns_rules(void **state)
     assert_int_equal(options.master_port, 0);
     CHECK_FAILS(PARSE(&options, "--rdzv-endpoint=h:x", "prog"), TRI_ERR_INVALID_ARG, "endpoint");
     CHECK_FAILS(PARSE(&options, "--rdzv-endpoint=:80", "prog"), TRI_ERR_INVALID_ARG, "HOST:PORT");
+    CHECK_FAILS(PARSE(&options, "--nnodes=2", "--rdzv-endpoint=::1", "prog"), TRI_ERR_INVALID_ARG,
+                "--rdzv-endpoint ::1: an IPv6 address stands in brackets");
+    CHECK_FAILS(PARSE(&options, "--nnodes=2", "--rdzv-endpoint=[::1:1", "prog"),
+                TRI_ERR_INVALID_ARG, "is [ADDRESS]:PORT");
+    CHECK_FAILS(PARSE(&options, "--nnodes=2", "--master-addr=[::1", "prog"), TRI_ERR_INVALID_ARG,
+                "--master-addr=[::1 is no host");
+    CHECK_FAILS(PARSE(&options, "--nnodes=2", "--master-addr=fe80::1", "prog"), TRI_ERR_INVALID_ARG,
+                "name the interface too, fe80::1%eth0");
+    CHECK_OK(PARSE(&options, "--nnodes=2", "--master-addr=fe80::1%lo", "prog"));
     CHECK_FAILS(PARSE(&options, "--master-port=70000", "prog"), TRI_ERR_INVALID_ARG, "70000");
 }
 

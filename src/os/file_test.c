@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "os/secret.h"
 #include "testing/check.h"
 #include "testing/scratch.h"
 
@@ -124,12 +125,16 @@ static void a_file_that_is_our_own_output_is_not_replaced(void **state)
 static void a_fifo_is_refused_and_not_waited_for(void **state)
 {
     trii_mapping mapping;
+    char key[64];
+    size_t bytes;
     scratch s;
 
     (void)state;
     scratch_begin(&s);
     assert_int_equal(mkfifo(scratch_path(&s, "fifo"), 0600), 0);
     CHECK_FAILS(trii_mapping_open(scratch_path(&s, "fifo"), &mapping), TRI_ERR_IO, "not a file");
+    CHECK_FAILS(trii_secret_read(scratch_path(&s, "fifo"), key, sizeof(key), &bytes), TRI_ERR_IO,
+                "no plain file");
     scratch_end(&s);
 }
 

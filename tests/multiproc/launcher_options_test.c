@@ -285,6 +285,8 @@ static void a_file_that_cannot_be_written_ends_the_job_before_it_begins(void **s
         {"--metrics=/etc/passwd/x", "trirun: --metrics /etc/passwd/x: "},
         {"--metrics=/", "--metrics /: write /: not a file, and only files are replaced\n"},
         {"--metrics=9400", "--metrics 9400: a port is :9400, a file of that name ./9400\n"},
+        {"--metrics=[::1:1", "--metrics [::1:1: an IPv6 endpoint is [ADDRESS]:PORT\n"},
+        {"--metrics=::1", "--metrics ::1: an IPv6 address stands in brackets"},
         {"--events=/no/x", "trirun: --events: open /no/x: No such file or directory\n"},
         {"--log-dir=/etc/passwd/x",
          "--log-dir /etc/passwd/x: cannot be made (name a folder that you may write to): "},

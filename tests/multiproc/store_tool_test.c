@@ -156,7 +156,7 @@ static void wrong_usage_is_explained(void **state)
     assert_non_null(strstr(RUN(1, "keys"), "No such file or directory"));
     where[0] = "--endpoint";
     where[1] = "host:99999";
-    assert_non_null(strstr(RUN(2, "keys"), "port=99999"));
+    assert_non_null(strstr(RUN(2, "keys"), "port of --endpoint=99999"));
 }
 
 static const struct CMUnitTest tests[] = {

@@ -12,6 +12,7 @@
 #include "base/param.h"
 #include "command.h"
 #include "os/clock.h"
+#include "os/endpoint.h"
 #include "os/signal.h"
 #include "os/socket.h"
 
@@ -279,30 +280,18 @@ static const action actions[] = {
 /* --- where -------------------------------------------------------------------------------------
  */
 
-/* "HOST:PORT", "[v6]:PORT", "@NAME"; PORT may be missing. */
+/* As trii_endpoint_read, and "@NAME". */
 static int split_endpoint(const char *text, char *host, size_t room, int *port_out)
 {
-    const char *end = *text == '[' ? strchr(text, ']') : NULL;
-    const char *colon = strrchr(end != NULL ? end : text, ':');
-    size_t length = colon != NULL ? (size_t)(colon - text) : strlen(text);
-    int64_t port = *port_out;
-
-    if (*text == '@') {
-        colon = NULL;
-        length = strlen(text);
-        port = 0;
+    if (*text == '@' && strlen(text) < room) {
+        memcpy(host, text, strlen(text) + 1);
+        *port_out = 0;
+        return COMMAND_OK;
     }
-    if (colon != NULL && trii_parse_i64(colon + 1, "port", 0, 65535, &port) != TRI_OK)
-        return command_usage("store", "--endpoint %s: %s", text, tri_last_error());
-    if (end != NULL) {
-        text++;
-        length = (size_t)(end - text);
-    }
-    if (length == 0 || length >= room)
+    if (trii_endpoint_read(text, "--endpoint", host, room, port_out) != TRI_OK)
+        return command_usage("store", "%s", tri_last_error());
+    if (host[0] == '\0')
         return command_usage("store", "--endpoint %s names no host", text);
-    memcpy(host, text, length);
-    host[length] = '\0';
-    *port_out = (int)port;
     return COMMAND_OK;
 }
 
