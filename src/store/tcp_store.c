@@ -217,7 +217,7 @@ static tri_status hint(tri_status status, const trii_tcp_endpoint *end, const ch
 }
 
 /* What the reader may do about a store that cannot be reached, or does not answer as one. */
-static const char *remedy(tri_status status, bool connected, const char *why)
+static const char *remedy(const char *host, tri_status status, bool connected, const char *why)
 {
     if (strstr(why, "job key") != NULL)
         return connected && status != TRI_ERR_FORMAT
@@ -235,6 +235,11 @@ static const char *remedy(tri_status status, bool connected, const char *why)
     if (strstr(why, "refused") != NULL)
         return "nobody serves there: has the process that serves (rank 0) started, and are "
                "address and port its own?";
+    /* nothing but this host is between it and itself */
+    if (strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 || strcmp(host, "localhost") == 0)
+        return "is the loopback interface up (`ip link set lo up`)?";
+    if (strstr(why, "Network is unreachable") != NULL)
+        return "this host has no route there: is its network up?";
     return "is this the address of the host that serves (rank 0's), and does a network or a "
            "firewall let us through?";
 }
@@ -291,7 +296,7 @@ static tri_status attempt_failed(const trii_tcp_endpoint *end, attempts *a, tri_
     snprintf(where, sizeof(where), "connect: host %s port %d: ", end->host, end->port);
     if (strncmp(why, where, strlen(where)) == 0)
         cause += strlen(where); /* said once */
-    what = remedy(status, connected, why);
+    what = remedy(end->host, status, connected, why);
     if (status != TRI_ERR_FORMAT)
         snprintf(waited, sizeof(waited), " (tried for %.1f s)",
                  (double)(now - a->start_ns) / (double)TRII_NS_PER_S);

@@ -264,6 +264,24 @@ static void a_second_agent_of_rank_0_is_told_of_the_first(void **state)
     host_job_end(&j);
 }
 
+/* No firewall, and no wrong address. */
+static void a_loopback_that_is_down_is_named(void **state)
+{
+    const char *const argv[] = {spawn_bin("trireme"), "store", "--endpoint", "127.0.0.1:29500",
+                                "--timeout",          "0.2",   "keys",       NULL};
+    spawn s;
+
+    (void)state;
+    if (!hosts_begin(1))
+        return;
+    hosts_ip(1, "link set lo down");
+    hosts_spawn(1, &s, argv, NULL);
+    assert_int_equal(spawn_wait(&s), 1);
+    trirun_has(SPAWN_ERR(&s), "is the loopback interface up (`ip link set lo up`)?");
+    spawn_free(&s);
+    hosts_end();
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(rank_0_says_that_the_address_is_not_its_own),
     cmocka_unit_test(rank_0_says_that_the_name_is_not_known),
@@ -271,6 +289,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(an_address_that_leads_back_here_is_right),
     cmocka_unit_test(a_second_rank_0_on_another_host_is_told_of_the_first),
     cmocka_unit_test(a_second_agent_of_rank_0_is_told_of_the_first),
+    cmocka_unit_test(a_loopback_that_is_down_is_named),
 };
 
 int main(int argc, char **argv)
