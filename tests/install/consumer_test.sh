@@ -77,6 +77,15 @@ for language in c cpp; do
     works "$work/fit-$language-static" trained
 done
 
+# The command lines of the manual give programs that start as they are.
+mkdir "$work/manual"
+cp "$source/average.c" "$work/manual/"
+sed -n '/^cc average.c .*--libs trireme-comm) /,/-o average$/p' "$TRI_TEST_SOURCE/docs/USING.md" |
+    sed "s|^cc |$cc $sanitize |" >"$work/manual/lines"
+grep -q -e '-o average$' "$work/manual/lines" || fail "docs/USING.md does not say how to link"
+(cd "$work/manual" && . ./lines) || fail "the command line of docs/USING.md fails"
+works "$work/manual/average" "average of 1 on rank 0"
+
 # --- dlopen -----------------------------------------------------------------------------
 # shellcheck disable=SC2086
 $cc -std=c11 $warnings $sanitize "$source/load.c" -ldl -o "$work/load"
