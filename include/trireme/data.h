@@ -57,8 +57,8 @@ typedef struct tri_request {
 typedef struct tri_dataset_class {
     const char *name; /* for messages */
     /* Writes field f of the request's i-th sample to (char *)slots[f] + i * its bytes. Called by
-     * several threads at once; may block; a failure ends the epoch with this status and this
-     * thread's error line. NULL: samples are copied from where `peek` says. */
+     * several threads at once; may block; returns OK or an error (< 0), which ends the epoch with
+     * this status and this thread's error line. NULL: samples are copied from where `peek` says. */
     tri_status (*get)(tri_dataset *self, const tri_request *request, void *const *slots);
     /* Where field f of a sample lies in memory, for sets that have it there unchanged; never
      * fails. NULL: `get` makes it. One of the two is required. */

@@ -41,6 +41,18 @@ void trii_err_prepend(const char *format, ...)
     memcpy(err_line, line, sizeof(line));
 }
 
+tri_status trii_need(const void *pointer, const char *call, const char *name)
+{
+    return pointer != NULL ? TRI_OK : TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: %s is NULL", call, name);
+}
+
+tri_status trii_need_text(const char *text, const char *call, const char *name)
+{
+    if (text != NULL && *text == '\0')
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: %s is empty", call, name);
+    return trii_need(text, call, name);
+}
+
 const char *tri_last_error(void)
 {
     return err_line;

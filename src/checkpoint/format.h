@@ -90,10 +90,6 @@ bool trii_saved_is_ours(const char *dir);
 /* Removes FOLDER/NAME; a failure goes to the log. */
 void trii_saved_remove(const char *folder, const char *name);
 
-/* INVALID_ARG for a pointer that is NULL or a text that is empty: "CALL: NAME is NULL". */
-tri_status trii_need(const void *pointer, const char *call, const char *name) TRI_MUST_CHECK;
-tri_status trii_need_text(const char *text, const char *call, const char *name) TRI_MUST_CHECK;
-
 /* "a/b"; release with trii_free. NULL when memory is out. */
 char *trii_path_join(const char *a, const char *b);
 

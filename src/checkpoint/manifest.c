@@ -23,18 +23,6 @@ char *trii_path_join(const char *a, const char *b)
     return path;
 }
 
-tri_status trii_need(const void *pointer, const char *call, const char *name)
-{
-    return pointer != NULL ? TRI_OK : TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: %s is NULL", call, name);
-}
-
-tri_status trii_need_text(const char *text, const char *call, const char *name)
-{
-    if (text != NULL && *text == '\0')
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: %s is empty", call, name);
-    return trii_need(text, call, name);
-}
-
 /* --- one manifest -------------------------------------------------------------------------------
  */
 

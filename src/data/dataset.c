@@ -36,14 +36,37 @@ tri_status trii_field_check(const tri_field *field, const char *what, int index)
     return TRI_OK;
 }
 
+tri_status trii_dataset_check(const tri_dataset *dataset, const char *call)
+{
+    tri_status status = trii_need(dataset, call, "dataset");
+
+    if (status == TRI_OK)
+        status = trii_need(dataset->cls, call, "dataset->cls");
+    if (status != TRI_OK)
+        return status;
+    if (dataset->cls->get == NULL && dataset->cls->peek == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "%s: data set %s has neither get nor peek: one of them is required", call,
+                         dataset->cls->name);
+    if (dataset->n_fields < 1 || dataset->n_fields > TRI_MAX_FIELDS)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: data set %s has %d fields: 1 to %d can be", call,
+                         dataset->cls->name, dataset->n_fields, TRI_MAX_FIELDS);
+    if (dataset->length < 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: data set %s has %" PRId64 " samples", call,
+                         dataset->cls->name, dataset->length);
+    for (int f = 0; f < dataset->n_fields && status == TRI_OK; f++)
+        status = trii_field_check(&dataset->fields[f], call, f);
+    return status;
+}
+
 int64_t tri_dataset_length(const tri_dataset *dataset)
 {
-    return dataset->length;
+    return dataset != NULL ? dataset->length : 0;
 }
 
 void tri_dataset_destroy(tri_dataset *dataset)
 {
-    if (dataset != NULL && dataset->cls->destroy != NULL)
+    if (dataset != NULL && dataset->cls != NULL && dataset->cls->destroy != NULL)
         dataset->cls->destroy(dataset);
 }
 
@@ -59,14 +82,35 @@ void trii_dataset_copy_field(const tri_dataset *dataset, const tri_request *requ
 
 tri_status tri_dataset_get(tri_dataset *dataset, const tri_request *request, void *const *slots)
 {
+    tri_status status = trii_need(dataset, "tri_dataset_get", "dataset");
+
+    if (status == TRI_OK)
+        status = trii_need(dataset->cls, "tri_dataset_get", "dataset->cls");
+    if (status == TRI_OK)
+        status = trii_need(request, "tri_dataset_get", "request");
+    if (status == TRI_OK)
+        status = trii_need(slots, "tri_dataset_get", "slots");
+    if (status == TRI_OK && request->n > 0)
+        status = trii_need(request->indices, "tri_dataset_get", "request->indices");
+    if (status != TRI_OK)
+        return status;
+    if (request->n < 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_dataset_get: %" PRId64 " samples", request->n);
     for (int64_t i = 0; i < request->n; i++) {
         if (request->indices[i] < 0 || request->indices[i] >= dataset->length)
             return TRII_FAIL(TRI_ERR_INVALID_ARG,
                              "data set %s: sample %" PRId64 " of %" PRId64 " was asked for",
                              dataset->cls->name, request->indices[i], dataset->length);
     }
-    if (dataset->cls->get != NULL)
-        return dataset->cls->get(dataset, request, slots);
+    if (dataset->cls->get != NULL) {
+        status = dataset->cls->get(dataset, request, slots);
+        if (status > 0) /* "not done" would pass for samples that were never written */
+            return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                             "data set %s: its get returned %s: OK or an error can be, and length "
+                             "says how many samples there are",
+                             dataset->cls->name, tri_status_name(status));
+        return status;
+    }
     for (int f = 0; f < dataset->n_fields; f++)
         trii_dataset_copy_field(dataset, request, f, slots[f]);
     return TRI_OK;
@@ -108,7 +152,14 @@ tri_status tri_dataset_arrays(int64_t length, const tri_field *fields, const voi
                               int n_fields, tri_dataset **dataset_out)
 {
     array_set *set;
+    tri_status given = trii_need(fields, "tri_dataset_arrays", "fields");
 
+    if (given == TRI_OK)
+        given = trii_need(data, "tri_dataset_arrays", "data");
+    if (given == TRI_OK)
+        given = trii_need(dataset_out, "tri_dataset_arrays", "dataset_out");
+    if (given != TRI_OK)
+        return given;
     if (length < 0 || n_fields < 1 || n_fields > TRI_MAX_FIELDS)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "data set of %" PRId64 " samples with %d fields: 1 to %d can be", length,
@@ -218,9 +269,13 @@ static const tri_dataset_class subset_memory_class = {
 tri_status tri_dataset_subset(tri_dataset *own_base, int64_t first, int64_t count,
                               tri_dataset **dataset_out)
 {
-    tri_status status;
+    tri_status status = trii_dataset_check(own_base, "tri_dataset_subset");
     subset *s;
 
+    if (status == TRI_OK)
+        status = trii_need(dataset_out, "tri_dataset_subset", "dataset_out");
+    if (status != TRI_OK)
+        goto err_base;
     if (first < 0 || count < 0 || first > own_base->length || count > own_base->length - first) {
         status = TRII_FAIL(TRI_ERR_INVALID_ARG,
                            "subset: %" PRId64 " samples from %" PRId64 " on, of %" PRId64, count,

@@ -21,4 +21,7 @@ void trii_dataset_copy_field(const tri_dataset *dataset, const tri_request *requ
 tri_status trii_dataset_take_arrays(int64_t length, const tri_field *fields, void *const *own_data,
                                     int n_fields, tri_dataset **dataset_out) TRI_MUST_CHECK;
 
+/* INVALID_ARG unless it is a data set that can give samples; CALL is named. */
+tri_status trii_dataset_check(const tri_dataset *dataset, const char *call) TRI_MUST_CHECK;
+
 #endif

@@ -34,8 +34,10 @@ tri_status tri_fashion_mnist(const char *dir, bool train, tri_dataset **dataset_
 {
     const char *part = train ? "train" : "t10k";
     char images[PATH_BYTES], labels[PATH_BYTES], name[64];
-    tri_status status;
+    tri_status status = trii_need(dataset_out, "tri_fashion_mnist", "dataset_out");
 
+    if (status != TRI_OK)
+        return status;
     if (dir == NULL)
         dir = TRI_FASHION_MNIST_DIR;
     snprintf(name, sizeof(name), "%s-images-idx3-ubyte", part);

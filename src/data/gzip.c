@@ -1,43 +1,47 @@
 /*
- * gzip.c - see gzip.h. zlib passes plain files through unchanged.
+ * gzip.c - see gzip.h. The only user of zlib.
  */
 #include "data/gzip.h"
 
-#include <errno.h>
 #include <string.h>
 #include <zlib.h>
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "os/file.h"
+
+#define GZIP_WINDOW (15 + 16) /* the largest window, in gzip's wrapping */
+#define MAX_AT_ONCE (1u << 30)
 
 struct trii_gzip {
-    gzFile file;
     char *path;
+    trii_mapping map;
+    size_t at; /* bytes of the file that were used */
+    bool compressed, open, ended;
+    z_stream stream; /* of the current member, if open */
 };
+
+static bool is_member(const trii_gzip *g)
+{
+    const unsigned char *bytes = g->map.data;
+
+    return g->map.bytes - g->at >= 2 && bytes[g->at] == 0x1f && bytes[g->at + 1] == 0x8b;
+}
 
 tri_status trii_gzip_open(const char *path, trii_gzip **gzip_out)
 {
     trii_gzip *g = trii_alloc(1, sizeof(*g), "compressed file");
-    int cause;
+    tri_status status;
 
     if (g == NULL)
         return TRI_ERR_NO_MEMORY;
     g->path = trii_strdup(path, "path");
-    if (g->path == NULL) {
-        trii_free(g);
-        return TRI_ERR_NO_MEMORY;
-    }
-    errno = 0;
-    g->file = gzopen(path, "rbe");
-    cause = errno;
-    if (g->file == NULL) {
+    status = g->path != NULL ? trii_mapping_open(path, &g->map) : TRI_ERR_NO_MEMORY;
+    if (status != TRI_OK) {
         trii_gzip_close(g);
-        if (cause == 0)
-            return TRII_FAIL(TRI_ERR_NO_MEMORY, "open %s: out of memory", path);
-        return TRII_FAIL(cause == ENOENT ? TRI_ERR_NOT_FOUND : TRI_ERR_IO, "open %s: %s", path,
-                         strerror(cause));
+        return status;
     }
-    (void)gzbuffer(g->file, 1u << 17);
+    g->compressed = is_member(g);
     *gzip_out = g;
     return TRI_OK;
 }
@@ -46,45 +50,94 @@ void trii_gzip_close(trii_gzip *gzip)
 {
     if (gzip == NULL)
         return;
-    if (gzip->file != NULL)
-        (void)gzclose_r(gzip->file);
+    if (gzip->open)
+        (void)inflateEnd(&gzip->stream);
+    trii_mapping_close(&gzip->map);
     trii_free(gzip->path);
     trii_free(gzip);
 }
 
-/* OK at the proper end of the file. */
-static tri_status why_short(trii_gzip *gzip)
+/* What follows a member: another one, zeros that fill up a tape's block, or nothing. */
+static tri_status next_member(trii_gzip *g)
 {
-    int code = Z_OK;
-    const char *text = gzerror(gzip->file, &code);
+    const unsigned char *bytes = g->map.data;
+    size_t end = g->at;
 
-    if (code == Z_OK || code == Z_STREAM_END)
+    if (g->open)
+        (void)inflateEnd(&g->stream);
+    g->open = false;
+    if (is_member(g)) {
+        g->stream = (z_stream){0};
+        if (inflateInit2(&g->stream, GZIP_WINDOW) != Z_OK)
+            return TRII_FAIL(TRI_ERR_NO_MEMORY, "read %s: out of memory", g->path);
+        g->open = true;
         return TRI_OK;
-    if (code == Z_ERRNO)
-        return TRII_FAIL(TRI_ERR_IO, "read %s: %s", gzip->path, strerror(errno));
-    if (code == Z_BUF_ERROR)
+    }
+    while (end < g->map.bytes && bytes[end] == 0)
+        end++;
+    if (end < g->map.bytes)
+        return TRII_FAIL(TRI_ERR_FORMAT,
+                         "%s: %zu bytes that are no gzip data follow the compressed data", g->path,
+                         g->map.bytes - g->at);
+    g->ended = true;
+    return TRI_OK;
+}
+
+/* Some more of the compressed bytes, at least one unless the file ends. */
+static tri_status inflate_some(trii_gzip *g, char *data, size_t bytes, size_t *n_out)
+{
+    size_t have = g->map.bytes - g->at;
+    void *in;
+    int code;
+
+    if (!g->open) {
+        tri_status status = next_member(g);
+
+        if (status != TRI_OK || g->ended)
+            return status;
+    }
+    memcpy(&in, &g->map.data, sizeof(in)); /* zlib takes no const, and writes nothing there */
+    g->stream.next_in = (unsigned char *)in + g->at;
+    g->stream.avail_in = (unsigned)(have < MAX_AT_ONCE ? have : MAX_AT_ONCE);
+    have = g->stream.avail_in;
+    g->stream.next_out = (unsigned char *)data;
+    g->stream.avail_out = (unsigned)(bytes < MAX_AT_ONCE ? bytes : MAX_AT_ONCE);
+    bytes = g->stream.avail_out;
+    code = inflate(&g->stream, Z_NO_FLUSH);
+    g->at += have - g->stream.avail_in;
+    *n_out = bytes - g->stream.avail_out;
+    if (code == Z_STREAM_END)
+        return next_member(g);
+    if (code == Z_MEM_ERROR)
+        return TRII_FAIL(TRI_ERR_NO_MEMORY, "read %s: out of memory", g->path);
+    if (code != Z_OK && code != Z_BUF_ERROR)
+        return TRII_FAIL(TRI_ERR_FORMAT, "%s: damaged compressed data: %s", g->path,
+                         g->stream.msg != NULL ? g->stream.msg : "a dictionary is needed");
+    if (*n_out == 0 && g->at == g->map.bytes)
         return TRII_FAIL(TRI_ERR_FORMAT, "%s: truncated: the compressed data end too early",
-                         gzip->path);
-    return TRII_FAIL(TRI_ERR_FORMAT, "%s: damaged compressed data: %s", gzip->path, text);
+                         g->path);
+    return TRI_OK;
 }
 
 tri_status trii_gzip_read(trii_gzip *gzip, void *data, size_t bytes, size_t *n_out)
 {
     size_t done = 0;
 
-    while (done < bytes) {
-        size_t want = bytes - done < (1u << 30) ? bytes - done : (1u << 30);
-        int n = gzread(gzip->file, (char *)data + done, (unsigned)want);
+    if (!gzip->compressed) {
+        done = gzip->map.bytes - gzip->at;
+        done = done < bytes ? done : bytes;
+        memcpy(data, (const char *)gzip->map.data + gzip->at, done);
+        gzip->at += done;
+        *n_out = done;
+        return TRI_OK;
+    }
+    while (done < bytes && !gzip->ended) {
+        size_t n = 0;
+        tri_status status = inflate_some(gzip, (char *)data + done, bytes - done, &n);
 
-        if (n < (int)want) {
-            tri_status status = why_short(gzip);
-
-            if (status != TRI_OK)
-                return status;
-        }
-        if (n <= 0)
-            break;
-        done += (size_t)n;
+        if (status != TRI_OK)
+            return status;
+        done += n;
     }
     *n_out = done;
     return TRI_OK;

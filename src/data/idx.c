@@ -174,9 +174,15 @@ tri_status tri_dataset_idx(const char *images_path, const char *labels_path,
                            tri_dataset **dataset_out)
 {
     trii_idx images = {0}, labels = {0};
-    tri_status status = trii_idx_read(images_path, &images);
+    tri_status status = trii_need_text(images_path, "tri_dataset_idx", "images_path");
     void *data[2];
 
+    if (status == TRI_OK)
+        status = trii_need_text(labels_path, "tri_dataset_idx", "labels_path");
+    if (status == TRI_OK)
+        status = trii_need(dataset_out, "tri_dataset_idx", "dataset_out");
+    if (status == TRI_OK)
+        status = trii_idx_read(images_path, &images);
     if (status == TRI_OK)
         status = trii_idx_read(labels_path, &labels);
     if (status == TRI_OK)

@@ -118,6 +118,56 @@ static void damaged_files_are_named(void **state)
     scratch_end(&s);
 }
 
+/* What stands behind the compressed data: more of them, zeros (tapes), or what gzip refuses too. */
+static void what_follows_compressed_data_is_looked_at(void **state)
+{
+    unsigned char packed[512];
+    size_t half;
+    trii_idx idx;
+    scratch s;
+    gzFile file;
+    char *bytes;
+    size_t n;
+
+    (void)state;
+    scratch_begin(&s);
+    for (int part = 0; part < 2; part++) { /* two members, as of `cat a.gz b.gz` */
+        half = sizeof(images) / 2;
+        file = gzopen(scratch_path(&s, "i.gz"), part == 0 ? "wb" : "ab");
+        assert_non_null(file);
+        assert_int_equal(gzwrite(file, images + (size_t)part * half, (unsigned)half), half);
+        assert_int_equal(gzclose(file), Z_OK);
+    }
+    CHECK_OK(trii_idx_read(scratch_path(&s, "i.gz"), &idx));
+    assert_memory_equal(idx.data, images + 16, 12);
+    trii_idx_fini(&idx);
+    bytes = scratch_read(scratch_path(&s, "i.gz"), &n);
+    assert_true(n + 20 < sizeof(packed));
+    memset(packed, 0, sizeof(packed));
+    memcpy(packed, bytes, n);
+    free(bytes);
+    CHECK_OK(trii_idx_read(scratch_file(&s, "zeros.gz", packed, n + 20), &idx));
+    trii_idx_fini(&idx);
+    packed[n + 5] = 'x';
+    CHECK_FAILS(trii_idx_read(scratch_file(&s, "more.gz", packed, n + 20), &idx), TRI_ERR_FORMAT,
+                "more.gz: 20 bytes that are no gzip data follow");
+    packed[n - 6] ^= 1; /* the checksum */
+    CHECK_FAILS(trii_idx_read(scratch_file(&s, "crc.gz", packed, n), &idx), TRI_ERR_FORMAT,
+                "crc.gz: damaged");
+    scratch_end(&s);
+}
+
+static void paths_that_cannot_be_are_named(void **state)
+{
+    tri_dataset *dataset;
+
+    (void)state;
+    CHECK_FAILS(tri_dataset_idx(NULL, "l", &dataset), TRI_ERR_INVALID_ARG, "images_path is NULL");
+    CHECK_FAILS(tri_dataset_idx("i", "", &dataset), TRI_ERR_INVALID_ARG, "labels_path is empty");
+    CHECK_FAILS(tri_dataset_idx("i", "l", NULL), TRI_ERR_INVALID_ARG, "dataset_out is NULL");
+    CHECK_FAILS(tri_fashion_mnist("/tmp", true, NULL), TRI_ERR_INVALID_ARG, "dataset_out is NULL");
+}
+
 static void damaged_compression_is_named(void **state)
 {
     scratch s;
@@ -213,6 +263,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(wide_elements_change_their_byte_order),
     cmocka_unit_test(damaged_files_are_named),
     cmocka_unit_test(damaged_compression_is_named),
+    cmocka_unit_test(what_follows_compressed_data_is_looked_at),
+    cmocka_unit_test(paths_that_cannot_be_are_named),
     cmocka_unit_test(missing_data_say_where_to_get_them),
     cmocka_unit_test(fashion_mnist_of_the_package_is_read),
     cmocka_unit_test(mutated_files_are_read_or_refused),

@@ -190,7 +190,11 @@ tri_status tri_image_dataset(tri_dataset *own_base, const tri_image_options *opt
 
     if (opt == NULL)
         opt = &defaults;
-    status = check_images(own_base, opt);
+    status = trii_dataset_check(own_base, "tri_image_dataset");
+    if (status == TRI_OK)
+        status = trii_need(dataset_out, "tri_image_dataset", "dataset_out");
+    if (status == TRI_OK)
+        status = check_images(own_base, opt);
     if (status != TRI_OK)
         goto err_base;
     set = trii_alloc(1, sizeof(*set), "image data set");

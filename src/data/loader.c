@@ -214,15 +214,6 @@ static tri_status check(const tri_dataset *dataset, const tri_sampler *sampler, 
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "loader: %d threads (0 to %d), %d batches ahead (0 to %d)", opt->n_threads,
                          MAX_THREADS, opt->n_prefetch, MAX_PREFETCH);
-    if (dataset->n_fields < 1 || dataset->n_fields > TRI_MAX_FIELDS)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "loader: data set %s has %d fields",
-                         dataset->cls->name, dataset->n_fields);
-    for (int f = 0; f < dataset->n_fields; f++) {
-        tri_status status = trii_field_check(&dataset->fields[f], "loader", f);
-
-        if (status != TRI_OK)
-            return status;
-    }
     if (sampler == NULL && dataset->length < 1)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "loader: data set %s is empty", dataset->cls->name);
     return TRI_OK;
@@ -274,7 +265,11 @@ tri_status tri_loader_create(tri_dataset *dataset, tri_sampler *sampler, int64_t
 
     if (opt == NULL)
         opt = &defaults;
-    status = check(dataset, sampler, batch_size, opt);
+    status = trii_dataset_check(dataset, "tri_loader_create");
+    if (status == TRI_OK)
+        status = trii_need(loader_out, "tri_loader_create", "loader_out");
+    if (status == TRI_OK)
+        status = check(dataset, sampler, batch_size, opt);
     if (status != TRI_OK)
         return status;
     l = trii_alloc(1, sizeof(*l), "loader");
@@ -334,7 +329,7 @@ void tri_loader_destroy(tri_loader *loader)
 
 int64_t tri_loader_length(const tri_loader *loader)
 {
-    return loader->n_batches;
+    return loader != NULL ? loader->n_batches : 0;
 }
 
 /* Batches that the caller has seen and not yet given back: the last one that it got. */
@@ -357,8 +352,10 @@ static tri_status give_back(tri_loader *l)
 tri_status tri_loader_begin(tri_loader *loader, int64_t epoch)
 {
     tri_loader *l = loader;
-    tri_status status;
+    tri_status status = trii_need(loader, "tri_loader_begin", "loader");
 
+    if (status != TRI_OK)
+        return status;
     stop_epoch(l);
     if (l->order != NULL) { /* not the first epoch */
         status = give_back(l);
@@ -401,9 +398,13 @@ static tri_status await_batch(tri_loader *l, slot *s)
 tri_status tri_loader_next(tri_loader *loader, tri_batch *batch_out)
 {
     tri_loader *l = loader;
-    tri_status status;
+    tri_status status = trii_need(loader, "tri_loader_next", "loader");
     slot *s;
 
+    if (status == TRI_OK)
+        status = trii_need(batch_out, "tri_loader_next", "batch_out");
+    if (status != TRI_OK)
+        return status;
     if (l->order == NULL)
         return TRII_FAIL(TRI_ERR_STATE, "loader: next before tri_loader_begin");
     if (l->failed != TRI_OK)

@@ -287,6 +287,89 @@ static void wrong_arguments_are_refused(void **state)
     CHECK_FAILS(tri_loader_create(&set.base, NULL, 1, NULL, &loader), TRI_ERR_INVALID_ARG, "empty");
 }
 
+static tri_status ends_early(tri_dataset *self, const tri_request *request, void *const *slots)
+{
+    (void)self;
+    (void)slots;
+    return request->indices[0] >= 4 ? TRI_END : TRI_OK;
+}
+
+/* "Not done" is no way for a data set to fail: its samples would be what lay there before. */
+static void a_data_set_cannot_end_in_the_middle(void **state)
+{
+    static const tri_dataset_class cls = {.name = "short", .get = ends_early};
+
+    (void)state;
+    for (int threads = 0; threads < 3; threads += 2) {
+        tri_dataset set = {
+            .cls = &cls, .length = 12, .n_fields = 1, .fields = {{.dtype = TRI_DTYPE_F32}}};
+        tri_loader *loader;
+        tri_batch batch;
+
+        CHECK_OK(
+            tri_loader_create(&set, NULL, 4, &(tri_loader_options){.n_threads = threads}, &loader));
+        CHECK_OK(tri_loader_begin(loader, 0));
+        CHECK_OK(tri_loader_next(loader, &batch));
+        CHECK_FAILS(tri_loader_next(loader, &batch), TRI_ERR_INVALID_ARG,
+                    "data set short: its get returned END");
+        tri_loader_destroy(loader);
+    }
+}
+
+static void arguments_that_cannot_be_are_named(void **state)
+{
+    static const float data[4];
+    static const void *const at[] = {data};
+    static const tri_dataset_class nothing = {.name = "nothing"};
+    const tri_field field = {.dtype = TRI_DTYPE_F32};
+    tri_dataset empty = {.cls = &nothing, .length = 4, .n_fields = 1, .fields = {field}};
+    tri_dataset unfinished = {.length = 4, .n_fields = 1, .fields = {field}};
+    tri_request request = {.indices = (const int64_t[]){0}, .n = 1};
+    float slot;
+    void *const slots[] = {&slot};
+    tri_dataset *set, *out = NULL;
+    tri_sampler *sampler;
+    tri_loader *loader;
+    tri_batch batch;
+
+    (void)state;
+#define REFUSED(call, what) CHECK_FAILS(call, TRI_ERR_INVALID_ARG, what)
+    CHECK_OK(tri_dataset_arrays(4, &field, at, 1, &set));
+    assert_int_equal(tri_dataset_length(NULL), 0);
+    tri_dataset_destroy(NULL);
+    REFUSED(tri_dataset_arrays(4, NULL, at, 1, &out), "fields is NULL");
+    REFUSED(tri_dataset_arrays(4, &field, NULL, 1, &out), "data is NULL");
+    REFUSED(tri_dataset_arrays(4, &field, at, 1, NULL), "dataset_out is NULL");
+    REFUSED(tri_dataset_arrays(-1, &field, at, 1, &out), "-1 samples");
+    REFUSED(tri_dataset_get(NULL, &request, slots), "dataset is NULL");
+    REFUSED(tri_dataset_get(set, NULL, slots), "request is NULL");
+    REFUSED(tri_dataset_get(set, &request, NULL), "slots is NULL");
+    REFUSED(tri_dataset_get(set, &(tri_request){.n = 1}, slots), "request->indices is NULL");
+    REFUSED(tri_dataset_get(set, &(tri_request){.n = -1}, slots), "-1 samples");
+    REFUSED(tri_dataset_subset(NULL, 0, 1, &out), "dataset is NULL");
+    REFUSED(tri_dataset_subset(&empty, 0, 1, &out), "neither get nor peek");
+    REFUSED(tri_image_dataset(NULL, NULL, &out), "dataset is NULL");
+    REFUSED(tri_sampler_create(4, NULL, NULL), "sampler_out is NULL");
+    REFUSED(tri_sampler_create(-1, NULL, &sampler), "-1 samples");
+    tri_sampler_set_epoch(NULL, 1);
+    assert_int_equal(tri_sampler_length(NULL), 0);
+    assert_null(tri_sampler_indices(NULL));
+    REFUSED(tri_loader_create(NULL, NULL, 1, NULL, &loader), "dataset is NULL");
+    REFUSED(tri_loader_create(&unfinished, NULL, 1, NULL, &loader), "dataset->cls is NULL");
+    REFUSED(tri_loader_create(&empty, NULL, 1, NULL, &loader), "neither get nor peek");
+    REFUSED(tri_loader_create(set, NULL, 0, NULL, &loader), "batches of 0");
+    REFUSED(tri_loader_create(set, NULL, 1, NULL, NULL), "loader_out is NULL");
+    assert_int_equal(tri_loader_length(NULL), 0);
+    REFUSED(tri_loader_begin(NULL, 0), "loader is NULL");
+    REFUSED(tri_loader_next(NULL, &batch), "loader is NULL");
+    CHECK_OK(tri_loader_create(set, NULL, 1, NULL, &loader));
+    CHECK_OK(tri_loader_begin(loader, 0));
+    REFUSED(tri_loader_next(loader, NULL), "batch_out is NULL");
+    tri_loader_destroy(loader);
+    REFUSED(tri_dataset_subset(set, 0, 1, NULL), "dataset_out is NULL"); /* set is gone */
+#undef REFUSED
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(batches_come_in_order_with_any_number_of_threads),
     cmocka_unit_test(without_a_sampler_they_count_up),
@@ -297,5 +380,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_kept_batch_is_not_overwritten),
     cmocka_unit_test(every_allocation_may_fail),
     cmocka_unit_test(wrong_arguments_are_refused),
+    cmocka_unit_test(a_data_set_cannot_end_in_the_middle),
+    cmocka_unit_test(arguments_that_cannot_be_are_named),
 };
 TEST_MAIN(tests)

@@ -26,9 +26,12 @@ tri_status tri_sampler_create(int64_t length, const tri_sampler_options *opt,
                               tri_sampler **sampler_out)
 {
     static const tri_sampler_options defaults;
+    tri_status status = trii_need(sampler_out, "tri_sampler_create", "sampler_out");
     int n_replicas, rank;
     tri_sampler *s;
 
+    if (status != TRI_OK)
+        return status;
     if (opt == NULL)
         opt = &defaults;
     n_replicas = opt->n_replicas == 0 ? tri_world_size() : opt->n_replicas;
@@ -76,6 +79,8 @@ void tri_sampler_destroy(tri_sampler *sampler)
 
 void tri_sampler_set_epoch(tri_sampler *sampler, int64_t epoch)
 {
+    if (sampler == NULL)
+        return;
     if (!sampler->sequential) {
         trii_mt19937 mt;
 
@@ -91,10 +96,10 @@ void tri_sampler_set_epoch(tri_sampler *sampler, int64_t epoch)
 
 int64_t tri_sampler_length(const tri_sampler *sampler)
 {
-    return sampler->share;
+    return sampler != NULL ? sampler->share : 0;
 }
 
 const int64_t *tri_sampler_indices(const tri_sampler *sampler)
 {
-    return sampler->indices;
+    return sampler != NULL ? sampler->indices : NULL;
 }
