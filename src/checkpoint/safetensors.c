@@ -256,6 +256,14 @@ static tri_status parse(tri_safetensors *f)
                          "%s: truncated: a header of %" PRIu64 " bytes in a file of %zu", f->path,
                          length, f->map.bytes);
     header = json_loadb((const char *)bytes + 8, (size_t)length, JSON_REJECT_DUPLICATES, &error);
+    if (header == NULL && json_error_code(&error) == json_error_null_character)
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                         "%s: header, byte %d: a text with \\u0000, which no name in C can hold",
+                         f->path, error.position);
+    if (header == NULL && json_error_code(&error) == json_error_null_byte_in_key)
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                         "%s: header, byte %d: a name with \\u0000, which no name in C can hold",
+                         f->path, error.position);
     if (header == NULL)
         return TRII_FAIL(TRI_ERR_FORMAT, "%s: header, byte %d: %s", f->path, error.position,
                          error.text);

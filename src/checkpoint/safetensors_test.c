@@ -383,6 +383,50 @@ static void every_allocation_may_fail(void **state)
     scratch_end(&s);
 }
 
+/* serde's way, which the Python package has: short forms where there are, else small hexadecimal.
+ */
+static void control_characters_are_written_as_by_the_python_package(void **state)
+{
+    static const float value = 1;
+    tri_safetensors_entry entry = {.name = "a\x1f\x01\n\b\\u001F\x7f\"/",
+                                   .dtype = TRI_DTYPE_F32,
+                                   .data = &value,
+                                   .bytes = sizeof(value)};
+    tri_safetensors *file;
+    char *bytes;
+    size_t n;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    CHECK_OK(tri_safetensors_write(scratch_path(&s, "f"), &entry, 1, NULL, 0));
+    bytes = scratch_read(scratch_path(&s, "f"), &n);
+    assert_non_null(
+        strstr(bytes + 8, "{\"a\\u001f\\u0001\\n\\b\\\\u001F\x7f\\\"/\":{\"dtype\":\"F32\""));
+    free(bytes);
+    CHECK_OK(tri_safetensors_open(scratch_path(&s, "f"), &file));
+    assert_non_null(tri_safetensors_find(file, entry.name));
+    tri_safetensors_close(file);
+    scratch_end(&s);
+}
+
+static void names_that_no_c_text_can_hold_are_refused(void **state)
+{
+    static const char header[] =
+        "{\"a\\u0000b\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}  ";
+    char bytes[8 + sizeof(header) + 4] = {(char)(sizeof(header) - 1)};
+    tri_safetensors *file;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    memcpy(bytes + 8, header, sizeof(header));
+    CHECK_FAILS(
+        tri_safetensors_open(scratch_file(&s, "f", bytes, 8 + sizeof(header) - 1 + 4), &file),
+        TRI_ERR_UNSUPPORTED, "which no name in C can hold");
+    scratch_end(&s);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(files_of_the_python_package_are_read),
     cmocka_unit_test(files_are_written_byte_for_byte),
@@ -392,5 +436,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(wrong_entries_are_refused),
     cmocka_unit_test(a_full_disk_leaves_the_old_file),
     cmocka_unit_test(every_allocation_may_fail),
+    cmocka_unit_test(control_characters_are_written_as_by_the_python_package),
+    cmocka_unit_test(names_that_no_c_text_can_hold_are_refused),
 };
 TEST_MAIN(tests)

@@ -1,6 +1,7 @@
 /*
  * safetensors_write.c - the writing half of safetensors.c; the layout is format.h's.
  */
+#include <ctype.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -111,6 +112,19 @@ static tri_status build_header(const tri_safetensors_entry *const *sorted, int64
     return status;
 }
 
+/* Control characters as the Python package writes them, \u001f and not \u001F; backslashes stand in
+ * texts only. */
+static void lower_escapes(char *json, size_t n)
+{
+    for (size_t i = 0; i + 1 < n; i++) {
+        if (json[i] != '\\')
+            continue;
+        i++;
+        for (size_t k = 1; json[i] == 'u' && k <= 4 && i + k < n; k++)
+            json[i + k] = (char)tolower((unsigned char)json[i + k]);
+    }
+}
+
 /* Length, JSON, spaces up to a multiple of 8; release with trii_free. */
 static tri_status dump_header(const json_t *header, char **bytes_out, size_t *n_out)
 {
@@ -132,6 +146,7 @@ static tri_status dump_header(const json_t *header, char **bytes_out, size_t *n_
         trii_free(bytes);
         return TRII_FAIL(TRI_ERR_NO_MEMORY, "header: out of memory");
     }
+    lower_escapes(bytes + 8, length);
     *bytes_out = bytes;
     *n_out = 8 + padded;
     return TRI_OK;
