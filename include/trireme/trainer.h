@@ -28,7 +28,7 @@ typedef struct tri_progress_options {
 } tri_progress_options;
 
 /* `total` units of work in all (samples, say), of which `done` are done already when a run is
- * resumed. `unit` names them in the plural. Errors: INVALID_ARG, NO_MEMORY. */
+ * resumed. `unit` names them in the plural (NULL = "steps"). Errors: INVALID_ARG, NO_MEMORY. */
 TRI_API TRI_MUST_CHECK tri_status tri_progress_create(int64_t total, int64_t done, const char *unit,
                                                       const tri_progress_options *opt,
                                                       tri_progress **progress_out);
@@ -55,18 +55,19 @@ TRI_API double tri_progress_rate(const tri_progress *progress);
 typedef struct tri_metrics tri_metrics;
 
 typedef struct tri_metric {
-    const char *key;
-    double value; /* whole numbers are written without a point; NaN and infinities as null */
+    const char *key; /* UTF-8 without quotes, backslashes and control characters */
+    double value;    /* whole numbers are written without a point; NaN and infinities as null */
 } tri_metric;
 
 /* Opens `path`: anew, or with keep_steps >= 0 with its records of "step" <= keep_steps kept and
  * the others gone (a run that resumes there). A last line that was cut short is dropped.
- * Missing folders above it are made.
- * Errors: IO, NO_MEMORY. */
+ * Missing folders above it are made. What is no file (a pipe, /dev/stderr) is only written to.
+ * Errors: INVALID_ARG, IO, NO_MEMORY. */
 TRI_API TRI_MUST_CHECK tri_status tri_metrics_open(const char *path, int64_t keep_steps,
                                                    tri_metrics **metrics_out);
 TRI_API void tri_metrics_close(tri_metrics *metrics); /* NULL allowed */
-/* One record, one line, one write. Errors: IO (names the file and the reason). */
+/* One record, one line, one write, whatever the locale. Errors: INVALID_ARG (a key that is not as
+ * above, or there twice), IO (names the file and the reason). */
 TRI_API TRI_MUST_CHECK tri_status tri_metrics_write(tri_metrics *metrics, const tri_metric *values,
                                                     int n);
 /* tri_metrics_log(m, {"step", 10}, {"loss", 0.5}) */

@@ -127,6 +127,19 @@ static tri_status find_target(const char *path, char **target_out)
     return *target_out != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
 }
 
+/* A program whose standard output is closed gets its number for the next file that it opens, and
+ * what somebody prints then would land there: moves such a descriptor out of the way. */
+static int above_standard(int fd)
+{
+    int moved;
+
+    if (fd > 2)
+        return fd;
+    moved = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    close(fd);
+    return moved;
+}
+
 tri_status trii_writer_open(const char *path, trii_writer *writer_out)
 {
     static atomic_uint counter;
@@ -144,6 +157,8 @@ tri_status trii_writer_open(const char *path, trii_writer *writer_out)
     snprintf(w.temporary, room, "%s" TRII_WRITER_MARK "%d-%u", w.path, (int)getpid(),
              atomic_fetch_add(&counter, 1));
     w.fd = open(w.temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (w.fd >= 0)
+        w.fd = above_standard(w.fd);
     if (w.fd < 0) {
         status = fail_path("create", w.path);
         goto err_free;
@@ -349,6 +364,9 @@ tri_status trii_append_open(const char *path, int *fd_out)
     if (fd < 0 && errno == ENXIO && stat(path, &info) == 0 && S_ISFIFO(info.st_mode))
         return TRII_FAIL(TRI_ERR_IO, "open %s: nobody reads this FIFO; start its reader first",
                          path);
+    if (fd < 0)
+        return fail_path("open", path);
+    fd = above_standard(fd);
     if (fd < 0)
         return fail_path("open", path);
     if (fcntl(fd, F_SETFL, O_APPEND) != 0) {

@@ -35,7 +35,14 @@ tri_status tri_plot(const char *const *paths, int n_paths, const char *out_path)
     int n = 0;
 
     if (n_paths < 1)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "plot: no file of metrics");
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_plot: no file of metrics");
+    status = trii_need_text(out_path, "tri_plot", "out_path");
+    if (status == TRI_OK)
+        status = trii_need(paths, "tri_plot", "paths");
+    for (int i = 0; i < n_paths && status == TRI_OK; i++)
+        status = trii_need_text(paths[i], "tri_plot", "a path");
+    if (status != TRI_OK)
+        return status;
     status = find_tool(tool);
     if (status != TRI_OK)
         return TRII_FAIL_CTX(status, "plot %s", out_path);

@@ -21,9 +21,12 @@ struct tri_meter {
 
 tri_status tri_meter_create(tri_meter **meter_out)
 {
-    tri_meter *m = trii_alloc(1, sizeof(*m), "meter");
-    tri_status status;
+    tri_status status = trii_need(meter_out, "tri_meter_create", "meter_out");
+    tri_meter *m;
 
+    if (status != TRI_OK)
+        return status;
+    m = trii_alloc(1, sizeof(*m), "meter");
     if (m == NULL)
         return TRI_ERR_NO_MEMORY;
     m->sum = tri_tensor_create(TRI_DTYPE_F32, NULL, 0);

@@ -4,6 +4,8 @@
  * A record is one write, so a killed run leaves whole lines, but for the last one at worst; and
  * whoever opens the file to go on drops what cannot be read and what lies after its step.
  */
+#include "trainer/metrics.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -78,16 +80,21 @@ static tri_status rewrite(const char *path, int64_t keep_steps)
 
 tri_status tri_metrics_open(const char *path, int64_t keep_steps, tri_metrics **metrics_out)
 {
-    tri_metrics *m = trii_alloc(1, sizeof(*m), "metrics");
-    tri_status status;
+    tri_status status = trii_need_text(path, "tri_metrics_open", "path");
+    tri_metrics *m;
 
+    if (status == TRI_OK)
+        status = trii_need(metrics_out, "tri_metrics_open", "metrics_out");
+    if (status != TRI_OK)
+        return status;
+    m = trii_alloc(1, sizeof(*m), "metrics");
     if (m == NULL)
         return TRI_ERR_NO_MEMORY;
     m->fd = -1;
     m->path = trii_strdup(path, "path");
     status = m->path != NULL ? trii_dir_create_above(path) : TRI_ERR_NO_MEMORY;
-    if (status == TRI_OK)
-        status = rewrite(path, keep_steps);
+    if (status == TRI_OK && (!trii_path_exists(path) || trii_path_is_file(path)))
+        status = rewrite(path, keep_steps); /* a pipe or /dev/stderr is only written to */
     if (status == TRI_OK)
         status = trii_append_open(path, &m->fd);
     if (status != TRI_OK) {
@@ -107,27 +114,62 @@ void tri_metrics_close(tri_metrics *metrics)
     trii_free(metrics);
 }
 
+int trii_decimal_point(char *text, int length)
+{
+    int at = (int)strspn(text, "+-0123456789");
+    int end = at + (int)strcspn(text + at, "+-0123456789e");
+
+    if (at == end)
+        return length;
+    text[at] = '.';
+    memmove(text + at + 1, text + end, (size_t)(length - end) + 1);
+    return length - (end - at - 1);
+}
+
 static int format_value(double value, char *out, size_t bytes)
 {
     if (!isfinite(value))
         return snprintf(out, bytes, "null");
     if (value == floor(value) && fabs(value) < 9007199254740992.0)
         return snprintf(out, bytes, "%.0f", value);
-    return snprintf(out, bytes, "%.9g", value);
+    return trii_decimal_point(out, snprintf(out, bytes, "%.9g", value));
+}
+
+/* A text that JSON takes as it is, and no other before it has it. */
+static bool key_is_good(const tri_metric *values, int index)
+{
+    const char *key = values[index].key;
+    json_t *text = key != NULL && *key != '\0' ? json_string(key) : NULL; /* NULL: no UTF-8 */
+    bool good = text != NULL;
+
+    json_decref(text);
+    for (const char *at = key; good && *at != '\0'; at++)
+        good = (unsigned char)*at >= ' ' && *at != '"' && *at != '\\';
+    for (int i = 0; i < index && good; i++)
+        good = strcmp(values[i].key, key) != 0;
+    return good;
 }
 
 tri_status tri_metrics_write(tri_metrics *metrics, const tri_metric *values, int n)
 {
     char record[RECORD_BYTES];
     size_t at = 0;
+    tri_status status = trii_need(metrics, "tri_metrics_write", "metrics");
 
+    if (status == TRI_OK && n > 0)
+        status = trii_need(values, "tri_metrics_write", "values");
+    if (status != TRI_OK)
+        return status;
     for (int i = 0; i < n; i++) {
-        size_t length = strlen(values[i].key);
-        size_t plain = strcspn(values[i].key, "\"\\\n\r\t");
-
-        if (length == 0 || length != plain || at + length + 48 > sizeof(record))
-            return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: metric %d of %d has key \"%s\"",
-                             metrics->path, i + 1, n, values[i].key);
+        if (!key_is_good(values, i))
+            return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                             "%s: metric %d of %d has key \"%s\": keys are UTF-8 without quotes, "
+                             "backslashes and control characters, each once",
+                             metrics->path, i + 1, n,
+                             values[i].key != NULL ? values[i].key : "(NULL)");
+        if (at + strlen(values[i].key) + 48 > sizeof(record))
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: a record of more than %d bytes",
+                             metrics->path, RECORD_BYTES);
         at += (size_t)snprintf(record + at, sizeof(record) - at, "%s\"%s\":", i == 0 ? "{" : ",",
                                values[i].key);
         at += (size_t)format_value(values[i].value, record + at, sizeof(record) - at);

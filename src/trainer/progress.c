@@ -37,6 +37,10 @@ tri_status tri_progress_create(int64_t total, int64_t done, const char *unit,
     static const tri_progress_options defaults;
     tri_progress *p;
 
+    tri_status status = trii_need(progress_out, "tri_progress_create", "progress_out");
+
+    if (status != TRI_OK)
+        return status;
     if (opt == NULL)
         opt = &defaults;
     if (total < 1 || done < 0 || done > total || opt->plain_seconds < 0)
@@ -46,7 +50,7 @@ tri_status tri_progress_create(int64_t total, int64_t done, const char *unit,
     p = trii_alloc(1, sizeof(*p), "progress");
     if (p == NULL)
         return TRI_ERR_NO_MEMORY;
-    p->unit = trii_strdup(unit, "progress");
+    p->unit = trii_strdup(unit != NULL ? unit : "steps", "progress");
     if (p->unit == NULL) {
         trii_free(p);
         return TRI_ERR_NO_MEMORY;
@@ -86,11 +90,13 @@ void tri_progress_destroy(tri_progress *progress)
 
 bool tri_progress_due(const tri_progress *progress)
 {
-    return progress->stream != NULL && trii_now_ns() >= progress->next_ns;
+    return progress != NULL && progress->stream != NULL && trii_now_ns() >= progress->next_ns;
 }
 
 void tri_progress_pause(tri_progress *progress)
 {
+    if (progress == NULL)
+        return;
     if (!progress->paused)
         progress->counted_ns += trii_now_ns() - progress->started_ns;
     progress->paused = true;
@@ -98,6 +104,8 @@ void tri_progress_pause(tri_progress *progress)
 
 void tri_progress_resume(tri_progress *progress)
 {
+    if (progress == NULL)
+        return;
     if (progress->paused)
         progress->started_ns = trii_now_ns();
     progress->paused = false;
@@ -105,9 +113,9 @@ void tri_progress_resume(tri_progress *progress)
 
 double tri_progress_seconds(const tri_progress *progress)
 {
-    int64_t ns = progress->counted_ns;
+    int64_t ns = progress != NULL ? progress->counted_ns : 0;
 
-    if (!progress->paused)
+    if (progress != NULL && !progress->paused)
         ns += trii_now_ns() - progress->started_ns;
     return (double)ns / (double)TRII_NS_PER_S;
 }
@@ -196,7 +204,9 @@ void tri_progress_update(tri_progress *progress, int64_t done, const char *forma
     char text[LINE_BYTES / 2];
     va_list args;
 
-    p->done = done < p->total ? done : p->total;
+    if (p == NULL || format == NULL)
+        return;
+    p->done = done < 0 ? 0 : done < p->total ? done : p->total;
     if (p->stream == NULL)
         return;
     va_start(args, format);
@@ -211,7 +221,7 @@ void tri_progress_line(tri_progress *progress, const char *format, ...)
     tri_progress *p = progress;
     va_list args;
 
-    if (p->stream == NULL)
+    if (p == NULL || p->stream == NULL || format == NULL)
         return;
     if (p->open_line)
         fputs("\r\033[K", p->stream);

@@ -1,11 +1,15 @@
 /* trainer_test.c - progress, metrics, meters. */
+#include <fcntl.h>
 #include <math.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <trireme/ops.h>
 #include <trireme/trainer.h>
 
 #include "base/alloc.h"
 #include "testing/scratch.h"
+#include "trainer/metrics.h"
 
 static void progress_without_a_terminal_is_plain_lines(void **state)
 {
@@ -281,6 +285,153 @@ static void curves_are_drawn_by_the_tool(void **state)
     scratch_end(&s);
 }
 
+/* Numbers as printf writes them where the decimal mark is no point, one of more than a byte too. */
+static void metrics_are_json_in_every_locale(void **state)
+{
+    static const char *const cases[][2] = {{"0,5", "0.5"},
+                                           {"-1,25e-30", "-1.25e-30"},
+                                           {"1\xd9\xab"
+                                            "5e+300",
+                                            "1.5e+300"},
+                                           {"1e+300", "1e+300"},
+                                           {"0.5", "0.5"},
+                                           {"-3", "-3"}};
+
+    (void)state;
+    for (size_t i = 0; i < TRII_COUNT_OF(cases); i++) {
+        char text[32];
+
+        snprintf(text, sizeof(text), "%s", cases[i][0]);
+        assert_int_equal(trii_decimal_point(text, (int)strlen(text)), strlen(cases[i][1]));
+        assert_string_equal(text, cases[i][1]);
+    }
+}
+
+static void keys_of_metrics_are_checked(void **state)
+{
+    static const char *const bad[] = {"", "a\"b", "a\\b", "a\nb", "a\x01z", "\xff", "step", NULL};
+    tri_metrics *m;
+    char *text;
+    size_t n;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    CHECK_OK(tri_metrics_open(scratch_path(&s, "m"), -1, &m));
+    for (size_t i = 0; i < TRII_COUNT_OF(bad); i++)
+        CHECK_FAILS(tri_metrics_log(m, {"step", 1}, {bad[i], 0.5}), TRI_ERR_INVALID_ARG,
+                    "metric 2 of 2 has key");
+    CHECK_FAILS(tri_metrics_write(m, NULL, 1), TRI_ERR_INVALID_ARG, "values is NULL");
+    CHECK_FAILS(tri_metrics_write(m, NULL, 0), TRI_ERR_INVALID_ARG, "without metrics");
+    CHECK_OK(tri_metrics_log(m, {"Verlust \xc3\xbc", 1}));
+    tri_metrics_close(m);
+    text = scratch_read(scratch_path(&s, "m"), &n);
+    assert_string_equal(text, "{\"Verlust \xc3\xbc\":1}\n");
+    free(text);
+    scratch_end(&s);
+}
+
+/* Started by a daemon with its outputs closed: what somebody prints must not land in our files. */
+static void closed_outputs_spoil_no_metrics(void **state)
+{
+    tri_metrics *m;
+    char *text;
+    size_t n;
+    int kept[3];
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    for (int fd = 1; fd < 3; fd++) {
+        kept[fd] = fcntl(fd, F_DUPFD_CLOEXEC, 10);
+        close(fd);
+    }
+    if (tri_metrics_open(scratch_path(&s, "m"), -1, &m) == TRI_OK) {
+        ssize_t lost = write(1, "hello\n", 6) + write(2, "warning\n", 8);
+
+        (void)lost;
+        if (tri_metrics_log(m, {"step", 1}) != TRI_OK)
+            (void)unlink(scratch_path(&s, "m"));
+        tri_metrics_close(m);
+    }
+    for (int fd = 1; fd < 3; fd++) {
+        (void)dup2(kept[fd], fd);
+        close(kept[fd]);
+    }
+    text = scratch_read(scratch_path(&s, "m"), &n);
+    assert_string_equal(text, "{\"step\":1}\n");
+    free(text);
+    scratch_end(&s);
+}
+
+static void a_link_to_metrics_stays_one(void **state)
+{
+    tri_metrics *m;
+    struct stat info;
+    char *text;
+    size_t n;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    scratch_file(&s, "real", "{\"step\":1}\n{\"step\":9}\n", 24);
+    assert_int_equal(symlink("real", scratch_path(&s, "m")), 0);
+    CHECK_OK(tri_metrics_open(scratch_path(&s, "m"), 1, &m));
+    CHECK_OK(tri_metrics_log(m, {"step", 2}));
+    tri_metrics_close(m);
+    assert_int_equal(lstat(scratch_path(&s, "m"), &info), 0);
+    assert_true(S_ISLNK(info.st_mode));
+    text = scratch_read(scratch_path(&s, "real"), &n);
+    assert_string_equal(text, "{\"step\":1}\n{\"step\":2}\n");
+    free(text);
+    CHECK_OK(tri_metrics_open("/dev/null", -1, &m)); /* only written to */
+    CHECK_OK(tri_metrics_log(m, {"step", 2}));
+    tri_metrics_close(m);
+    CHECK_OK(tri_metrics_open("/dev/full", -1, &m));
+    CHECK_FAILS(tri_metrics_log(m, {"step", 2}), TRI_ERR_IO, "/dev/full");
+    tri_metrics_close(m);
+    scratch_end(&s);
+}
+
+static void arguments_that_cannot_be_are_named(void **state)
+{
+    static const char *const no_path[] = {NULL};
+    tri_progress *p = NULL;
+    tri_metrics *m = NULL;
+    FILE *stream = tmpfile();
+
+    (void)state;
+    assert_non_null(stream);
+    CHECK_OK(tri_progress_create(10, 0, NULL, &(tri_progress_options){.stream = stream}, &p));
+    tri_progress_update(p, -5, "%s", "x");
+    tri_progress_update(p, 5, NULL);
+    tri_progress_line(p, NULL);
+    tri_progress_destroy(p);
+    fclose(stream);
+    CHECK_FAILS(tri_progress_create(10, 0, "x", NULL, NULL), TRI_ERR_INVALID_ARG, "progress_out");
+    CHECK_FAILS(tri_progress_create(0, 0, "x", NULL, &p), TRI_ERR_INVALID_ARG, "0 of 0");
+    assert_false(tri_progress_due(NULL));
+    tri_progress_update(NULL, 1, "%s", "x");
+    tri_progress_line(NULL, "%s", "x");
+    tri_progress_pause(NULL);
+    tri_progress_resume(NULL);
+    assert_true(tri_progress_seconds(NULL) == 0 && tri_progress_rate(NULL) == 0);
+    CHECK_FAILS(tri_metrics_open(NULL, -1, &m), TRI_ERR_INVALID_ARG, "path is NULL");
+    CHECK_FAILS(tri_metrics_open("", -1, &m), TRI_ERR_INVALID_ARG, "path is empty");
+    CHECK_FAILS(tri_metrics_open("/tmp", -1, NULL), TRI_ERR_INVALID_ARG, "metrics_out is NULL");
+    CHECK_FAILS(tri_metrics_log(NULL, {"step", 1}), TRI_ERR_INVALID_ARG, "metrics is NULL");
+    CHECK_FAILS(tri_meter_create(NULL), TRI_ERR_INVALID_ARG, "meter_out is NULL");
+    CHECK_FAILS(tri_meter_add_mean(NULL, NULL, 1), TRI_ERR_INVALID_ARG, "is NULL");
+    CHECK_FAILS(tri_meter_add_count(NULL, NULL, 1), TRI_ERR_INVALID_ARG, "is NULL");
+    CHECK_FAILS(tri_meter_reset(NULL), TRI_ERR_INVALID_ARG, "is NULL");
+    assert_true(isnan(tri_meter_value(NULL)) && isnan(tri_meter_sum(NULL)));
+    assert_int_equal(tri_meter_weight(NULL), 0);
+    CHECK_FAILS(tri_plot(NULL, 1, "x.svg"), TRI_ERR_INVALID_ARG, "paths is NULL");
+    CHECK_FAILS(tri_plot(no_path, 1, "x.svg"), TRI_ERR_INVALID_ARG, "a path is NULL");
+    CHECK_FAILS(tri_plot(no_path, 0, "x.svg"), TRI_ERR_INVALID_ARG, "no file of metrics");
+    CHECK_FAILS(tri_plot(no_path, 1, NULL), TRI_ERR_INVALID_ARG, "out_path is NULL");
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(progress_without_a_terminal_is_plain_lines),
     cmocka_unit_test(rates_and_times_are_written_in_full),
@@ -291,5 +442,10 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(meters_average_over_steps),
     cmocka_unit_test(a_failed_step_counts_nothing),
     cmocka_unit_test(curves_are_drawn_by_the_tool),
+    cmocka_unit_test(metrics_are_json_in_every_locale),
+    cmocka_unit_test(keys_of_metrics_are_checked),
+    cmocka_unit_test(closed_outputs_spoil_no_metrics),
+    cmocka_unit_test(a_link_to_metrics_stays_one),
+    cmocka_unit_test(arguments_that_cannot_be_are_named),
 };
 TEST_MAIN(tests)
