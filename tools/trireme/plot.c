@@ -8,7 +8,9 @@
 
 #include <trireme/status.h>
 
+#include "base/alloc.h"
 #include "plot_draw.h"
+#include "plot_names.h"
 #include "plot_read.h"
 
 static const char help[] =
@@ -28,20 +30,21 @@ static const char help[] =
 
 typedef struct arguments {
     const char *output, *keys, *x;
-    char **files;
+    const char **files;
     int n_files;
 } arguments;
 
-static int parse(int argc, char **argv, arguments *args)
+/* files: [argc], for their names */
+static int parse(int argc, char **argv, const char **files, arguments *args)
 {
     bool only_files = false;
 
-    *args = (arguments){.x = "step", .files = argv};
+    *args = (arguments){.x = "step", .files = files};
     for (int i = 1; i < argc; i++) {
         const char **value = NULL;
 
         if (only_files || argv[i][0] != '-') {
-            args->files[args->n_files++] = argv[i]; /* behind i: nothing is overwritten unread */
+            args->files[args->n_files++] = argv[i];
             continue;
         }
         if (strcmp(argv[i], "--") == 0) {
@@ -67,41 +70,29 @@ static int parse(int argc, char **argv, arguments *args)
     return COMMAND_OK;
 }
 
-/* "runs/a/metrics.jsonl" -> "a": the folder says more than the file's name. */
-static void short_name(const char *path, char *out, size_t bytes)
-{
-    const char *slash = strrchr(path, '/');
-    const char *start = path, *end = path + strlen(path);
-
-    if (slash != NULL && slash > path) {
-        end = slash;
-        for (const char *at = path; at < slash; at++) {
-            if (*at == '/')
-                start = at + 1;
-        }
-    }
-    snprintf(out, bytes, "%.*s", (int)(end - start), start);
-}
-
 static void label_of(const plot_data *data, const plot_series *series, char *out, size_t bytes)
 {
-    char name[48] = "";
+    char name[64] = "";
 
     if (data->n_files > 1)
-        short_name(series->file, name, sizeof(name));
+        plot_name_file(data->files, data->n_files, series->file, name, sizeof(name));
     snprintf(out, bytes, "%s%s%s", name, name[0] != '\0' ? ": " : "", series->key);
-    for (char *at = out; *at != '\0'; at++) {
+    for (char *at = out + strlen(name); *at != '\0'; at++) {
         if (*at == '_')
             *at = ' ';
     }
+    plot_make_utf8(out);
 }
 
 static void add_curve(plot_panel *panel, const plot_data *data, const plot_series *series)
 {
     plot_curve *curve;
 
-    if (panel->n == PLOT_MAX_CURVES)
+    if (panel->n == PLOT_MAX_CURVES) {
+        fprintf(stderr, "trireme plot: %s of %s is left out: a panel has at most %d curves\n",
+                series->key, data->files[series->file], PLOT_MAX_CURVES);
         return;
+    }
     curve = &panel->curves[panel->n++];
     curve->series = series;
     label_of(data, series, curve->label, sizeof(curve->label));
@@ -143,12 +134,19 @@ static int chosen_panels(const plot_data *data, const char *keys, plot_panel *pa
 {
     int n = 0;
 
-    for (const char *at = keys; *at != '\0' && n < PLOT_MAX_PANELS;) {
+    for (const char *at = keys; *at != '\0';) {
         size_t bytes = strcspn(at, ",");
         plot_panel *panel = &panels[n];
 
+        if (n == PLOT_MAX_PANELS) {
+            fprintf(stderr, "trireme plot: %s is left out: a picture has at most %d panels\n", at,
+                    PLOT_MAX_PANELS);
+            break;
+        }
+
         *panel = (plot_panel){0};
         snprintf(panel->title, sizeof(panel->title), "%.*s", (int)strcspn(at, "+,"), at);
+        plot_make_utf8(panel->title);
         for (int i = 0; i < data->n; i++) {
             if (is_listed(at, bytes, data->series[i].key))
                 add_curve(panel, data, &data->series[i]);
@@ -202,14 +200,21 @@ static int run(int argc, char **argv)
 {
     static plot_panel panels[PLOT_MAX_PANELS];
     plot_data data = {0};
+    char x_label[64];
     tri_status status = TRI_OK;
+    const char **files = trii_alloc((size_t)argc, sizeof(*files), "names of files");
     arguments args;
-    int n, result = parse(argc, argv, &args);
+    int n, result = files != NULL ? parse(argc, argv, files, &args) : COMMAND_FAILED;
 
-    if (result != COMMAND_OK)
+    if (result != COMMAND_OK) {
+        trii_free(files);
         return result;
+    }
+    data.files = args.files;
     for (int i = 0; i < args.n_files && status == TRI_OK; i++)
         status = plot_read(args.files[i], args.x, &data);
+    snprintf(x_label, sizeof(x_label), "%s", args.x);
+    plot_make_utf8(x_label);
     if (status == TRI_OK && data.n > 0 && args.keys != NULL && !keys_exist(&data, args.keys)) {
         result = COMMAND_FAILED;
     } else if (status == TRI_OK) {
@@ -218,9 +223,10 @@ static int run(int argc, char **argv)
         if (n == 0)
             result = fail("there is nothing to draw in these files");
         else
-            status = plot_draw(args.output, panels, n, args.x);
+            status = plot_draw(args.output, panels, n, x_label);
     }
     plot_data_fini(&data);
+    trii_free(files);
     return status == TRI_OK ? result : fail(tri_last_error());
 }
 

@@ -28,6 +28,8 @@
 #define PNG_SCALE 2.0
 #define FEW_POINTS 60 /* curves of at most so many points show each one */
 
+#define MAX_STEPS 1000 /* a line through more points is thinned out: no eye sees them */
+
 typedef struct colour {
     double r, g, b;
 } colour;
@@ -74,8 +76,6 @@ static double nice_step(double span, int count)
 
 static void widen(range *r, double v)
 {
-    if (!isfinite(v))
-        return;
     if (v < r->min)
         r->min = v;
     if (v > r->max)
@@ -210,42 +210,82 @@ static void draw_axes(const frame *f)
     cairo_stroke(f->cr);
 }
 
+/* One line through points that come one by one. */
+typedef struct pen {
+    const frame *f;
+    bool drawing;
+} pen;
+
+static void pen_to(pen *p, double x, double y)
+{
+    if (p->drawing)
+        cairo_line_to(p->f->cr, at_x(p->f, x), at_y(p->f, y));
+    else
+        cairo_move_to(p->f->cr, at_x(p->f, x), at_y(p->f, y));
+    p->drawing = true;
+}
+
+/* Every point, or of as many neighbours as fall together the lowest and the highest. */
+static void draw_points(const frame *f, const plot_series *s)
+{
+    pen p = {f, false};
+    int group = s->n / MAX_STEPS + 1;
+
+    for (int first = 0; first < s->n; first += group) {
+        int end = first + group < s->n ? first + group : s->n, low = first, high = first;
+
+        for (int i = first; i < end; i++) {
+            low = s->points[i].y < s->points[low].y ? i : low;
+            high = s->points[i].y > s->points[high].y ? i : high;
+        }
+        pen_to(&p, s->points[low < high ? low : high].x, s->points[low < high ? low : high].y);
+        if (low != high)
+            pen_to(&p, s->points[low < high ? high : low].x, s->points[low < high ? high : low].y);
+    }
+    cairo_stroke(f->cr);
+}
+
+/* Of `half` points on either side of each: one sum, to which points come and from which they go.
+ * Halved, so that it stays finite; anew now and then, so that what was rounded does not stay. */
+static void draw_mean(const frame *f, const plot_series *s, int half)
+{
+    pen p = {f, false};
+    int first = 0, end = 0, group = s->n / MAX_STEPS + 1;
+    double sum = 0;
+
+    for (int i = 0; i < s->n; i += group) {
+        int want_first = i - half < 0 ? 0 : i - half;
+        int want_end = i + half >= s->n ? s->n : i + half + 1;
+
+        if (want_first >= end || i % (64 * group) == 0) {
+            sum = 0;
+            first = end = want_first;
+        }
+        while (end < want_end)
+            sum += s->points[end++].y / s->n;
+        while (first < want_first)
+            sum -= s->points[first++].y / s->n;
+        pen_to(&p, s->points[i].x, sum / (end - first) * s->n);
+    }
+    cairo_stroke(f->cr);
+}
+
 /* Curves of many points: the points pale, and over them a running mean that can be read. */
 static void draw_curve(const frame *f, const plot_series *s, int index)
 {
     bool few = s->n <= FEW_POINTS;
-    int half = few ? 0 : s->n / 60;
-    bool drawing = false;
 
     cairo_save(f->cr);
     cairo_rectangle(f->cr, f->left, f->top - 3, f->width, f->height + 3);
     cairo_clip(f->cr);
-    for (int pass = few ? 1 : 0; pass < 2; pass++) {
-        int reach = pass == 0 ? 0 : half;
-
-        set_colour(f->cr, index, pass == 0 ? 0.22 : 1);
-        cairo_set_line_width(f->cr, pass == 0 ? 1 : 2);
-        drawing = false;
-        for (int i = 0; i < s->n; i++) {
-            double sum = 0;
-            int first = i - reach < 0 ? 0 : i - reach;
-            int last = i + reach >= s->n ? s->n - 1 : i + reach;
-
-            for (int k = first; k <= last; k++)
-                sum += s->points[k].y;
-            sum /= last - first + 1;
-            if (!isfinite(sum)) {
-                drawing = false;
-                continue;
-            }
-            if (drawing)
-                cairo_line_to(f->cr, at_x(f, s->points[i].x), at_y(f, sum));
-            else
-                cairo_move_to(f->cr, at_x(f, s->points[i].x), at_y(f, sum));
-            drawing = true;
-        }
-        cairo_stroke(f->cr);
+    if (!few) {
+        set_colour(f->cr, index, 0.22);
+        cairo_set_line_width(f->cr, 1);
+        draw_points(f, s);
     }
+    set_colour(f->cr, index, 1);
+    cairo_set_line_width(f->cr, 2);
+    draw_mean(f, s, few ? 0 : s->n / 60);
     for (int i = 0; few && i < s->n; i++) {
         cairo_arc(f->cr, at_x(f, s->points[i].x), at_y(f, s->points[i].y), 3.2, 0, 2 * 3.14159265);
         cairo_fill(f->cr);

@@ -11,14 +11,16 @@
 #include "os/file.h"
 #include "tool_json.h"
 
-static tri_status find_series(plot_data *data, const char *file, const char *key,
-                              plot_series **series_out)
+#define MAX_VALUE 1e300
+#define MIN_VALUE 1e-300
+
+static tri_status find_series(plot_data *data, const char *key, plot_series **series_out)
 {
     plot_series *s;
 
     for (int i = data->n - 1; i >= 0; i--) {
         s = &data->series[i];
-        if (strcmp(s->key, key) == 0 && strcmp(s->file, file) == 0) {
+        if (s->file == data->n_files && strcmp(s->key, key) == 0) {
             *series_out = s;
             return TRI_OK;
         }
@@ -33,12 +35,9 @@ static tri_status find_series(plot_data *data, const char *file, const char *key
         data->room = room;
     }
     s = &data->series[data->n];
-    *s = (plot_series){.file = trii_strdup(file, "series"), .key = trii_strdup(key, "series")};
-    if (s->file == NULL || s->key == NULL) {
-        trii_free(s->file);
-        trii_free(s->key);
+    *s = (plot_series){.file = data->n_files, .key = trii_strdup(key, "series")};
+    if (s->key == NULL)
         return TRI_ERR_NO_MEMORY;
-    }
     data->n++;
     *series_out = s;
     return TRI_OK;
@@ -55,32 +54,86 @@ static tri_status add_point(plot_series *s, double x, double y)
         s->points = points;
         s->room = room;
     }
-    s->points[s->n++] = (plot_point){x, y};
+    s->points[s->n++] = (plot_point){fabs(x) < MIN_VALUE ? 0 : x, fabs(y) < MIN_VALUE ? 0 : y};
     return TRI_OK;
 }
 
-static tri_status add_record(plot_data *data, const char *path, const char *x_key, json_t *record)
+static tri_status add_record(plot_data *data, const char *x_key, json_t *record)
 {
     const json_t *x = json_object_get(record, x_key);
     tri_status status = TRI_OK;
     const char *key;
     json_t *value;
 
-    if (!json_is_number(x))
+    if (!json_is_number(x) || !(fabs(json_number_value(x)) <= MAX_VALUE))
         return TRI_OK;
     json_object_foreach(record, key, value)
     {
         plot_series *series;
 
-        if (!json_is_number(value) || strcmp(key, x_key) == 0)
+        if (!json_is_number(value) || strcmp(key, x_key) == 0 ||
+            !(fabs(json_number_value(value)) <= MAX_VALUE))
             continue;
-        status = find_series(data, path, key, &series);
+        status = find_series(data, key, &series);
         if (status == TRI_OK)
             status = add_point(series, json_number_value(x), json_number_value(value));
         if (status != TRI_OK)
             break;
     }
     return status;
+}
+
+/* What is no JSON but common in such files: NaN, Infinity and -Infinity, each of which is left out
+ * as null is. The copy is as long as the line at most, but for NaN: 4 bytes for 3. */
+static char *without_nan(const char *line, size_t bytes)
+{
+    static const char *const words[] = {"NaN", "-Infinity", "Infinity"};
+    char *copy = trii_alloc(bytes + bytes / 3 + 2, 1, "line");
+    bool in_text = false;
+    size_t n = 0;
+
+    for (size_t i = 0; copy != NULL && i < bytes;) {
+        size_t word = 0;
+
+        for (size_t w = 0; !in_text && word == 0 && w < TRII_COUNT_OF(words); w++) {
+            size_t length = strlen(words[w]);
+
+            if (length <= bytes - i && memcmp(line + i, words[w], length) == 0)
+                word = length;
+        }
+        if (word > 0) {
+            memcpy(copy + n, "null", 4);
+            n += 4;
+            i += word;
+            continue;
+        }
+        if (line[i] == '\\' && in_text && i + 1 < bytes)
+            copy[n++] = line[i++];
+        else if (line[i] == '"')
+            in_text = !in_text;
+        copy[n++] = line[i++];
+    }
+    return copy;
+}
+
+static json_t *read_record(const char *line, size_t bytes)
+{
+    json_t *record = json_loadb(line, bytes, 0, NULL);
+    char *clean = record == NULL ? without_nan(line, bytes) : NULL;
+
+    if (clean != NULL)
+        record = json_loads(clean, 0, NULL);
+    trii_free(clean);
+    return record;
+}
+
+static bool is_blank(const char *line, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        if (line[i] != ' ' && line[i] != '\t' && line[i] != '\r')
+            return false;
+    }
+    return true;
 }
 
 static tri_status read_lines(const char *path, const trii_mapping *map, const char *x_key,
@@ -91,17 +144,17 @@ static tri_status read_lines(const char *path, const trii_mapping *map, const ch
     for (int line = 1; at < end; line++) {
         const char *newline = memchr(at, '\n', (size_t)(end - at));
         size_t bytes = (size_t)((newline != NULL ? newline : end) - at);
-        json_error_t error;
-        json_t *record = json_loadb(at, bytes, 0, &error);
+        bool blank = is_blank(at, bytes);
+        json_t *record = blank ? NULL : read_record(at, bytes);
         tri_status status;
 
         if (record == NULL && newline == NULL)
             return TRI_OK; /* cut short: the run goes on, or was killed */
-        if (!json_is_object(record)) {
+        if (!blank && !json_is_object(record)) {
             json_decref(record);
             return TRII_FAIL(TRI_ERR_FORMAT, "%s, line %d: not a JSON object", path, line);
         }
-        status = add_record(data, path, x_key, record);
+        status = blank ? TRI_OK : add_record(data, x_key, record);
         json_decref(record);
         if (status != TRI_OK)
             return status;
@@ -127,7 +180,6 @@ tri_status plot_read(const char *path, const char *x_key, plot_data *data)
 void plot_data_fini(plot_data *data)
 {
     for (int i = 0; i < data->n; i++) {
-        trii_free(data->series[i].file);
         trii_free(data->series[i].key);
         trii_free(data->series[i].points);
     }

@@ -1,6 +1,9 @@
 /* plot_test.c - `trireme plot` as users run it: pictures, and what it says when there is none. */
+#include "base/compiler.h"
 #include "testing/scratch.h"
 #include "testing/spawn.h"
+
+#include "plot_names.c" /* of the program, which tests do not link */
 
 /* `trireme plot` with these arguments (up to a NULL); what it said stays in `said`. */
 static char said[2048];
@@ -119,9 +122,140 @@ static void mistakes_are_named(void **state)
     scratch_end(&s);
 }
 
+/* "x_key": 0, 1, 2, ...; "y_key": a and b in turns; "accuracy". */
+static void write_points(scratch *s, int n, const char *x_key, const char *y_key, double a,
+                         double b)
+{
+    FILE *file = fopen(scratch_path(s, "m.jsonl"), "w");
+
+    assert_non_null(file);
+    for (int i = 0; i < n; i++)
+        fprintf(file, "{\"%s\":%d,\"%s\":%.17g,\"accuracy\":1}\n", x_key, i, y_key,
+                i % 2 == 0 ? a : b);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* In time that grows with them: the test's deadline is far below their square. */
+static void very_many_points_are_drawn(void **state)
+{
+    scratch s;
+    char *bytes;
+    size_t n;
+
+    (void)state;
+    scratch_begin(&s);
+    write_points(&s, 400000, "step", "loss", 1, 2);
+    assert_int_equal(plot(scratch_path(&s, "m.jsonl"), "-o", scratch_path(&s, "m.svg"), NULL), 0);
+    bytes = scratch_read(scratch_path(&s, "m.svg"), &n);
+    assert_true(n < 400000);
+    free(bytes);
+    scratch_end(&s);
+}
+
+static void numbers_of_any_size_are_drawn(void **state)
+{
+    static const double pairs[][2] = {
+        {0, 5e-324},       {1.7e308, -1.7e308}, {1e300, -1e300},   {1e-300, 2e-300},
+        {1e17, 1e17 + 16}, {1, 1 + 2.3e-16},    {-1e300, 1e-300},  {0, 0},
+        {1e-310, 1e-320},  {9.99e299, 1e300},   {-5e-324, 5e-324}, {1e308, 1e308}};
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    for (size_t i = 0; i < TRII_COUNT_OF(pairs); i++) {
+        int status;
+
+        for (int points = 2; points <= 200; points += 198) {
+            write_points(&s, points, "step", "loss", pairs[i][0], pairs[i][1]);
+            status = plot(scratch_path(&s, "m.jsonl"), "-o", scratch_path(&s, "m.png"), NULL);
+            if (status != 0)
+                fail_msg("%g, %g: %s", pairs[i][0], pairs[i][1], said);
+        }
+        write_points(&s, 2, "other", "step", pairs[i][0], pairs[i][1]);
+        status = plot(scratch_path(&s, "m.jsonl"), "-o", scratch_path(&s, "m.png"), NULL);
+        assert_true(status == 0 || strstr(said, "nothing to draw") != NULL);
+    }
+    scratch_end(&s);
+}
+
+/* What Python's json writes, and what editors leave. */
+static void blank_lines_and_nan_are_left_out(void **state)
+{
+    static const char text[] =
+        "\n{\"step\":1,\"loss\":2.5}\n  \r\n"
+        "{\"step\":2,\"loss\":NaN,\"accuracy\":Infinity,\"note\":\"\\\"NaN\"}\n"
+        "{\"step\":3,\"loss\":-Infinity}\n{\"step\":NaN,\"loss\":1}\n"
+        "{\"step\":4,\"loss\":0.5}\n\n";
+    static const char wrong[] = "{\"step\":1,\"loss\":NaN}\n{\"step\":2,\"loss\":Nan}\n";
+    const char *in;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    in = scratch_file(&s, "m.jsonl", text, sizeof(text) - 1);
+    assert_int_equal(plot(in, "-o", scratch_path(&s, "m.svg"), NULL), 0);
+    assert_string_equal(said, "");
+    in = scratch_file(&s, "m.jsonl", wrong, sizeof(wrong) - 1);
+    assert_int_equal(plot(in, "-o", scratch_path(&s, "m.svg"), NULL), 1);
+    assert_non_null(strstr(said, "m.jsonl, line 2"));
+    scratch_end(&s);
+}
+
+static void names_tell_files_apart(void **state)
+{
+    static const struct {
+        const char *files[2], *names[2];
+    } cases[] = {
+        {{"runs/a/metrics.jsonl", "runs/b/metrics.jsonl"}, {"a", "b"}},
+        {{"runs/a/train.jsonl", "runs/a/test.jsonl"}, {"train.jsonl", "test.jsonl"}},
+        {{"/x/run/m", "/y/run/m"}, {"x", "y"}},
+        {{"a/m", "b/c/m"}, {"a", "b/c"}},
+        {{"a/m", "a/m"}, {"m", "m"}},
+        {{"a.jsonl", "b.jsonl"}, {"a.jsonl", "b.jsonl"}},
+        {{"m", "a/m"}, {"m", "a"}},
+        {{"aa/xm", "ba/m"}, {"aa/xm", "ba/m"}},
+        {{"\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4", "b\xff\x01"},
+         {"\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4", "b??"}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < TRII_COUNT_OF(cases); i++) {
+        for (int k = 0; k < 2; k++) {
+            char name[16];
+
+            plot_name_file(cases[i].files, 2, k, name, sizeof(name));
+            if (strcmp(name, cases[i].names[k]) != 0)
+                fail_msg("%s is called %s, not %s", cases[i].files[k], name, cases[i].names[k]);
+        }
+    }
+}
+
+static void names_in_every_script_are_drawn(void **state)
+{
+    char text[512], keys[256] = "";
+    const char *a, *b;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    for (int i = 0; i < 60; i++) /* too long for a label, and cut inside a character */
+        strcat(keys, i == 0 ? "x" : "\xe6\xbc\xa2");
+    snprintf(text, sizeof(text), "{\"step\":1,\"%s\":1}\n{\"step\":2,\"%s\":2}\n", keys, keys);
+    a = scratch_file(&s, "verlust-\xc3\xa4\xff.jsonl", text, strlen(text));
+    b = scratch_file(&s, "b.jsonl", text, strlen(text));
+    assert_int_equal(plot(a, b, "-o", scratch_path(&s, "m.svg"), "--keys", keys, NULL), 0);
+    assert_string_equal(said, "");
+    scratch_end(&s);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(curves_become_pictures),
     cmocka_unit_test(many_names_get_lines_of_their_own),
     cmocka_unit_test(mistakes_are_named),
+    cmocka_unit_test(very_many_points_are_drawn),
+    cmocka_unit_test(numbers_of_any_size_are_drawn),
+    cmocka_unit_test(blank_lines_and_nan_are_left_out),
+    cmocka_unit_test(names_tell_files_apart),
+    cmocka_unit_test(names_in_every_script_are_drawn),
 };
 TEST_MAIN(tests)
