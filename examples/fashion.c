@@ -64,6 +64,8 @@ static tri_module *make_network(int64_t width)
         tri_nn_flatten(), tri_nn_linear(4 * width, 10));
 }
 
+#define PATH_BYTES 4096
+
 /* --- a run ------------------------------------------------------------------------------------ */
 
 static struct settings {
@@ -82,7 +84,7 @@ typedef struct run {
     tri_meter *loss, *right;
     tri_progress *progress;
     tri_metrics *metrics; /* of rank 0 */
-    char dir[512];
+    char dir[PATH_BYTES - 64];
     int64_t step, total_steps, epoch;
     double seconds_before; /* trained before this run was resumed */
 } run;
@@ -98,6 +100,13 @@ static tri_tensor *forward(tri_module *model, tri_tensor *x)
     logits = tri_forward(model, x);
     tri_autocast_end();
     return logits;
+}
+
+/* "FOLDER/NAME" of the run. Its name was checked to be short enough. */
+static const char *path_of(const run *r, const char *name, char path[PATH_BYTES])
+{
+    snprintf(path, PATH_BYTES, "%s/%s", r->dir, name);
+    return path;
 }
 
 static double train_seconds(const run *r)
@@ -211,7 +220,7 @@ static void kept_value(const struct kept *k, char text[32])
 
 static void save_checkpoint(run *r)
 {
-    char seconds[32], values[N_KEPT][32], dir[600];
+    char seconds[32], values[N_KEPT][32], dir[PATH_BYTES];
     tri_metadata meta[N_KEPT + 1];
 
     for (int i = 0; i < N_KEPT; i++) {
@@ -220,9 +229,8 @@ static void save_checkpoint(run *r)
     }
     snprintf(seconds, sizeof(seconds), "%.6f", train_seconds(r));
     meta[N_KEPT] = (tri_metadata){"train_seconds", seconds};
-    snprintf(dir, sizeof(dir), "%s/checkpoints", r->dir);
     TRI_TRY(tri_checkpoint_save(
-        dir, r->model, r->optimizer,
+        path_of(r, "checkpoints", dir), r->model, r->optimizer,
         &(tri_checkpoint_info){
             .step = r->step, .epoch = r->epoch, .meta = meta, .n_meta = N_KEPT + 1},
         NULL));
@@ -271,43 +279,61 @@ static _Noreturn void refuse(const char *format, ...)
     exit(2);
 }
 
-static bool file_exists(const char *dir, const char *name)
+static bool holds_run(const char *dir)
 {
-    char path[600];
+    char path[PATH_BYTES];
     FILE *file;
 
-    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    snprintf(path, sizeof(path), "%s/metrics.jsonl", dir);
     file = fopen(path, "rb");
     if (file != NULL)
         fclose(file);
     return file != NULL;
 }
 
-/* --out, else runs/fashion-N: the next N that is free, or with --resume the last that is not.
- * Rank 0 looks, the others follow. */
+/* The last runs/fashion-N that holds a run; 0: none. Others may have been removed before it. */
+static int64_t last_run(void)
+{
+    int64_t last = 0;
+    char dir[64];
+
+    for (int64_t n = 1; n <= last + 1000; n++) {
+        snprintf(dir, sizeof(dir), "runs/fashion-%lld", (long long)n);
+        last = holds_run(dir) ? n : last;
+    }
+    return last;
+}
+
+/* --out, else runs/fashion-N. Workers that trirun started again go on without being told. */
 static void choose_folder(run *r)
 {
-    if (settings.out != NULL) {
-        snprintf(r->dir, sizeof(r->dir), "%s", settings.out);
-    } else {
-        int64_t n = 1;
+    const char *restarts = getenv("TORCHELASTIC_RESTART_COUNT");
+    bool restarted = restarts != NULL && strtol(restarts, NULL, 10) > 0;
+    int64_t found[2] = {0, 0}; /* what rank 0 sees: the number of the folder; it holds a run */
 
-        do {
-            snprintf(r->dir, sizeof(r->dir), "runs/fashion-%lld", (long long)n);
-        } while (file_exists(r->dir, "metrics.jsonl") && n++ < 100000);
-        if (settings.resume && n > 1)
-            n--;
-        TRI_TRY(tri_broadcast(NULL, &n, 1, TRI_DTYPE_I64, 0, NULL));
-        snprintf(r->dir, sizeof(r->dir), "runs/fashion-%lld", (long long)n);
+    if (settings.out != NULL && (settings.out[0] == '\0' || strlen(settings.out) >= sizeof(r->dir)))
+        refuse("--out: a name of %zu bytes: 1 to %zu can be", strlen(settings.out),
+               sizeof(r->dir) - 1);
+    if (tri_rank() == 0 && settings.out != NULL) {
+        found[1] = holds_run(settings.out);
+    } else if (tri_rank() == 0) {
+        found[0] = settings.resume || restarted ? last_run() : 0;
+        found[1] = found[0] > 0;
+        if (!settings.resume && found[0] == 0)
+            TRI_TRY(tri_run_folder_create("runs/fashion-", &found[0]));
     }
-    if (settings.out != NULL && !settings.resume && tri_rank() == 0 &&
-        file_exists(r->dir, "metrics.jsonl")) {
-        fprintf(stderr,
-                "fashion: %s holds a run already: --resume goes on with it, another --out begins "
-                "anew\n",
-                r->dir);
-        exit(1);
-    }
+    TRI_TRY(tri_broadcast(NULL, found, 2, TRI_DTYPE_I64, 0, NULL));
+    if (settings.out != NULL)
+        snprintf(r->dir, sizeof(r->dir), "%s", settings.out);
+    else
+        snprintf(r->dir, sizeof(r->dir), "runs/fashion-%lld", (long long)found[0]);
+    if (settings.resume && found[1] == 0)
+        refuse("--resume: no run in %s; without --resume one begins there",
+               settings.out != NULL ? r->dir : "runs/fashion-N");
+    if (settings.out != NULL && !settings.resume && !restarted && found[1] != 0)
+        refuse("%s holds a run already: --resume goes on with it, another --out begins anew",
+               r->dir);
+    settings.resume = found[1] != 0;
 }
 
 /* --precision; rank 0's processor decides for all. */
@@ -339,11 +365,9 @@ static void check_same_run(const tri_checkpoint *checkpoint)
 static void restore(run *r)
 {
     tri_checkpoint *checkpoint;
-    char dir[600];
-    tri_status status;
+    char dir[PATH_BYTES];
+    tri_status status = tri_checkpoint_open(path_of(r, "checkpoints", dir), &checkpoint);
 
-    snprintf(dir, sizeof(dir), "%s/checkpoints", r->dir);
-    status = tri_checkpoint_open(dir, &checkpoint);
     if (status == TRI_ERR_NOT_FOUND) { /* stopped before its first one? */
         if (tri_rank() == 0)
             printf("no checkpoint in %s, starting anew\n", r->dir);
@@ -397,14 +421,12 @@ static void open_data(run *r, tri_dataset **train_out, tri_dataset **test_out,
 
 static void finish(run *r, double accuracy)
 {
-    char metrics[600], curves[600], weights[600];
+    char metrics[PATH_BYTES], curves[PATH_BYTES], weights[PATH_BYTES];
 
     if (tri_rank() == 0) {
-        snprintf(weights, sizeof(weights), "%s/model.safetensors", r->dir);
-        TRI_TRY(tri_save(r->model, weights));
-        snprintf(metrics, sizeof(metrics), "%s/metrics.jsonl", r->dir);
-        snprintf(curves, sizeof(curves), "%s/curves.svg", r->dir);
-        if (tri_plot((const char *const[]){metrics}, 1, curves) != TRI_OK)
+        TRI_TRY(tri_save(r->model, path_of(r, "model.safetensors", weights)));
+        if (tri_plot((const char *const[]){path_of(r, "metrics.jsonl", metrics)}, 1,
+                     path_of(r, "curves.svg", curves)) != TRI_OK)
             fprintf(stderr, "no curves: %s\n", tri_last_error());
         printf("training time %.1f s, test accuracy %.4f\nin %s: model.safetensors, "
                "metrics.jsonl, curves.svg, checkpoints\n",
@@ -452,7 +474,8 @@ static void parse_options(int argc, char **argv)
         {.name = "--out", .text = &settings.out, .help = "results (runs/fashion-1, -2, ...)"},
         {.name = "--resume",
          .flag = &settings.resume,
-         .help = "go on in --out, or in the last runs/fashion-N; repeat its options"},
+         .help = "go on in --out, or in the last runs/fashion-N; repeat its options (workers "
+                 "that trirun starts again do so by themselves)"},
     };
 
     options_parse(argc, argv, usage, options, (int)(sizeof(options) / sizeof(options[0])));
@@ -469,7 +492,7 @@ int main(int argc, char **argv)
     tri_dataset *train, *test;
     tri_sampler *sampler;
     double accuracy = NAN;
-    char path[600];
+    char path[PATH_BYTES];
     run r = {0};
 
     setvbuf(stdout, NULL, _IOLBF, 0); /* each line at once, through trirun's pipe too */
@@ -479,7 +502,6 @@ int main(int argc, char **argv)
     if (settings.batch % settings.workers != 0)
         refuse("--batch-size %lld is not a multiple of the %lld workers", (long long)settings.batch,
                (long long)settings.workers);
-    choose_folder(&r);
     choose_precision();
 
     tri_manual_seed((uint64_t)settings.seed);
@@ -488,9 +510,10 @@ int main(int argc, char **argv)
         tri_sgd(r.model, settings.lr,
                 &(tri_sgd_options){
                     .momentum = 0.9, .nesterov = true, .weight_decay = settings.weight_decay});
+    open_data(&r, &train, &test, &sampler);
+    choose_folder(&r);
     if (settings.resume)
         restore(&r);
-    open_data(&r, &train, &test, &sampler);
     r.total_steps = settings.epochs * tri_loader_length(r.train);
     if (r.step > r.total_steps) /* other data than before */
         refuse("this run already did %lld steps, --epochs %lld has %lld", (long long)r.step,
@@ -501,9 +524,9 @@ int main(int argc, char **argv)
 
     TRI_TRY(tri_meter_create(&r.loss));
     TRI_TRY(tri_meter_create(&r.right));
-    snprintf(path, sizeof(path), "%s/metrics.jsonl", r.dir);
     if (tri_rank() == 0)
-        TRI_TRY(tri_metrics_open(path, settings.resume ? r.step : -1, &r.metrics));
+        TRI_TRY(tri_metrics_open(path_of(&r, "metrics.jsonl", path), settings.resume ? r.step : -1,
+                                 &r.metrics));
     TRI_TRY(tri_progress_create(r.total_steps * settings.batch, r.step * settings.batch, "samples",
                                 &(tri_progress_options){.quiet = tri_rank() != 0}, &r.progress));
 

@@ -280,6 +280,12 @@ tri_status trii_dir_create(const char *path)
     return fail_path("create folder", path);
 }
 
+tri_status trii_dir_create_new(const char *path, bool *made_out)
+{
+    *made_out = mkdir(path, 0777) == 0;
+    return *made_out || errno == EEXIST ? TRI_OK : fail_path("create folder", path);
+}
+
 tri_status trii_dir_create_unique(char *template_inout)
 {
     return mkdtemp(template_inout) != NULL ? TRI_OK : fail_path("create folder", template_inout);

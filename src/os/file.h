@@ -45,6 +45,8 @@ void trii_writer_abort(trii_writer *writer); /* harmless after open's failure or
 
 /* OK also if it is there already. Its parent must exist. */
 tri_status trii_dir_create(const char *path) TRI_MUST_CHECK;
+/* *made_out: false if something of that name is there already. Its parent must exist. */
+tri_status trii_dir_create_new(const char *path, bool *made_out) TRI_MUST_CHECK;
 /* A new folder of ours alone: TEMPLATE ends in XXXXXX, which is replaced by what makes it new. */
 tri_status trii_dir_create_unique(char *template_inout) TRI_MUST_CHECK;
 /* Makes what is missing of the folders above `path`. */

@@ -361,6 +361,26 @@ static void closed_outputs_spoil_no_metrics(void **state)
     scratch_end(&s);
 }
 
+static void every_run_gets_a_folder_of_its_own(void **state)
+{
+    int64_t n = 0;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    CHECK_OK(tri_run_folder_create(scratch_path(&s, "runs/try-"), &n));
+    assert_int_equal(n, 1);
+    scratch_file(&s, "runs/try-2", "", 0); /* not ours */
+    CHECK_OK(tri_run_folder_create(scratch_path(&s, "runs/try-"), &n));
+    assert_int_equal(n, 3);
+    assert_int_equal(scratch_count(scratch_path(&s, "runs")), 3);
+    CHECK_FAILS(tri_run_folder_create(scratch_path(&s, "runs/try-2/x-"), &n), TRI_ERR_IO,
+                "a file of that name exists");
+    CHECK_FAILS(tri_run_folder_create(NULL, &n), TRI_ERR_INVALID_ARG, "prefix is NULL");
+    CHECK_FAILS(tri_run_folder_create("x", NULL), TRI_ERR_INVALID_ARG, "number_out is NULL");
+    scratch_end(&s);
+}
+
 static void a_link_to_metrics_stays_one(void **state)
 {
     tri_metrics *m;
@@ -442,6 +462,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(metrics_are_json_in_every_locale),
     cmocka_unit_test(keys_of_metrics_are_checked),
     cmocka_unit_test(closed_outputs_spoil_no_metrics),
+    cmocka_unit_test(every_run_gets_a_folder_of_its_own),
     cmocka_unit_test(a_link_to_metrics_stays_one),
     cmocka_unit_test(arguments_that_cannot_be_are_named),
 };

@@ -1,6 +1,7 @@
 /* fashion_test.c - the main job with two workers, on a few images: it learns, it can be killed and
  * goes on bit for bit, and it says what is missing. */
 /* ctest: labels=full timeout=300 */
+#include <limits.h>
 #include <signal.h>
 
 #include "testing/scratch.h"
@@ -119,6 +120,68 @@ static void wrong_options_are_refused_in_one_line(void **state)
     scratch_end(&s);
 }
 
+/* Rank 0 says what is wrong, in one line, and nobody else takes its end for a loss. */
+static void folders_that_cannot_be_are_refused(void **state)
+{
+    char longest[5000];
+    const char *out;
+    scratch s;
+    spawn two;
+
+    (void)state;
+    scratch_begin(&s);
+    memset(longest, 'x', sizeof(longest));
+    longest[sizeof(longest) - 1] = '\0';
+    CHECK_REFUSED("--out: a name of 0 bytes", "--limit", "256", "--out", "");
+    CHECK_REFUSED("--out: a name of 4999 bytes", "--limit", "256", "--out", longest);
+    out = scratch_path(&s, "a");
+    assert_int_equal(mkdir(out, 0777), 0);
+    scratch_file(&s, "a/metrics.jsonl", "", 0);
+    start(&two, out, NULL, NULL);
+    assert_int_equal(spawn_wait(&two), 1); /* trirun's */
+    assert_non_null(strstr(SPAWN_ERR(&two), "a holds a run already: --resume goes on with it"));
+    assert_null(strstr(SPAWN_ERR(&two), "PEER_LOST"));
+    spawn_expect_no_process(&two);
+    spawn_free(&two);
+    scratch_end(&s);
+}
+
+/* Several at once, none with --out: each has a folder of its own. */
+static void runs_that_start_together_share_no_folder(void **state)
+{
+    enum { RUNS = 3 };
+    char folder[PATH_MAX];
+    spawn runs[RUNS];
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    assert_non_null(getcwd(folder, sizeof(folder)));
+    assert_int_equal(chdir(s.dir), 0);
+    for (int i = 0; i < RUNS; i++) {
+        spawn_start(&runs[i],
+                    (const char *const[]){spawn_bin("fashion"), "--threads", "1", "--width", "1",
+                                          "--limit", "64", "--batch-size", "64", "--epochs", "1",
+                                          NULL},
+                    NULL);
+        runs[i].deadline_ms = TRAINING_MS;
+    }
+    for (int i = 0; i < RUNS; i++) {
+        if (spawn_wait(&runs[i]) != 0)
+            fail_msg("fashion: %s", SPAWN_ERR(&runs[i]));
+        spawn_free(&runs[i]);
+    }
+    assert_int_equal(scratch_count("runs"), RUNS);
+    for (int i = 1; i <= RUNS; i++) {
+        char name[64];
+
+        snprintf(name, sizeof(name), "runs/fashion-%d/model.safetensors", i);
+        assert_int_equal(access(name, F_OK), 0);
+    }
+    assert_int_equal(chdir(folder), 0);
+    scratch_end(&s);
+}
+
 /* One epoch of one worker, and what may not change when it goes on. */
 static void another_run_is_not_gone_on_with(void **state)
 {
@@ -132,6 +195,9 @@ static void another_run_is_not_gone_on_with(void **state)
 #define SHORT                                                                                      \
     "--threads", "1", "--width", "4", "--limit", "256", "--batch-size", "64", "--out", out,        \
         "--resume", "--epochs"
+    CHECK_REFUSED("--resume: no run in ", SHORT, "1"); /* a slip of the pen begins nothing */
+    assert_int_equal(mkdir(out, 0777), 0);
+    scratch_file(&s, "a/metrics.jsonl", "", 0); /* stopped before its first checkpoint */
     spawn_start(&run, (const char *const[]){spawn_bin("fashion"), SHORT, "1", NULL}, NULL);
     run.deadline_ms = TRAINING_MS;
     assert_int_equal(spawn_wait(&run), 0);
@@ -203,6 +269,8 @@ static void missing_data_say_where_to_get_them(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_run_leaves_its_results),
     cmocka_unit_test(wrong_options_are_refused_in_one_line),
+    cmocka_unit_test(folders_that_cannot_be_are_refused),
+    cmocka_unit_test(runs_that_start_together_share_no_folder),
     cmocka_unit_test(another_run_is_not_gone_on_with),
     cmocka_unit_test(a_killed_run_goes_on_bit_for_bit),
     cmocka_unit_test(an_interrupt_leaves_a_checkpoint),
