@@ -13,7 +13,11 @@
 #include "base/param.h"
 #include "group/choose.h"
 #include "os/clock.h"
+#include "os/memory_room.h"
 #include "store/store_ops.h"
+
+#define HEAP_LOOK_BYTES ((size_t)64 << 20) /* from there on it is worth to look how much there is  \
+                                            */
 
 static _Atomic(tri_group *) world;
 static atomic_bool world_left;
@@ -292,22 +296,35 @@ const char *tri_group_engine(const tri_group *group)
     return group != NULL ? group->engine->name : "none";
 }
 
+tri_status trii_group_heap(size_t bytes, void **p_out)
+{
+    trii_memory_room room = {.host_bytes = SIZE_MAX, .cgroup_bytes = SIZE_MAX};
+    size_t left;
+    void *p;
+
+    if (bytes >= HEAP_LOOK_BYTES)
+        trii_memory_room_look("", &room);
+    left = room.host_bytes < room.cgroup_bytes ? room.host_bytes : room.cgroup_bytes;
+    if (bytes > left)
+        return TRII_FAIL(TRI_ERR_NO_MEMORY, "%zu MiB are asked for, %zu MiB are available here",
+                         bytes >> 20, left >> 20);
+    p = trii_alloc_aligned(TRII_CACHE_LINE, bytes, "group_alloc");
+    if (p == NULL)
+        return TRI_ERR_NO_MEMORY;
+    *p_out = memset(p, 0, bytes);
+    return TRI_OK;
+}
+
 tri_status trii_group_alloc(tri_group *group, size_t bytes, void **p_out)
 {
     tri_status st;
-    void *p;
 
     group = group != NULL ? group : trii_group_get_world();
     if (group == NULL)
         return TRII_FAIL(TRI_ERR_STATE, "group_alloc: the group is NULL and there is no world: %s",
                          trii_group_no_world());
-    if (group->engine->alloc == NULL) {
-        p = trii_alloc_aligned(TRII_CACHE_LINE, bytes, "group_alloc");
-        if (p == NULL)
-            return TRI_ERR_NO_MEMORY;
-        *p_out = memset(p, 0, bytes);
-        return TRI_OK;
-    }
+    if (group->engine->alloc == NULL)
+        return trii_group_heap(bytes, p_out);
     st = trii_fault_status(&group->fault);
     if (st != TRI_OK)
         return TRII_FAIL(st, "group_alloc: the group has failed: %s", group->fault.text);

@@ -60,6 +60,10 @@ const char *trii_group_no_world(void);
 /* Frees the works that wait for calls: the last act of a group's end. */
 void trii_group_free_idle(tri_group *group);
 
+/* Memory of tri_group_alloc where the engine has none of its own: zeroed. Refused before it is
+ * touched if there is not so much. Released with trii_free. */
+tri_status trii_group_heap(size_t bytes, void **p_out) TRI_MUST_CHECK;
+
 /* The two halves of a trii_group_agree. Hearing: is_over NULL, or asked four times a second: true
  * ends it with ABORTED. */
 typedef bool trii_is_over(void *arg);

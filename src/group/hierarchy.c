@@ -442,11 +442,7 @@ static tri_status hierarchy_alloc(void *self, size_t bytes, void **p_out)
 
     if (in->self != NULL)
         return in->engine->alloc(in->self, bytes, p_out);
-    *p_out = trii_alloc_aligned(TRII_CACHE_LINE, bytes, "group_alloc");
-    if (*p_out == NULL)
-        return TRI_ERR_NO_MEMORY;
-    memset(*p_out, 0, bytes);
-    return TRI_OK;
+    return trii_group_heap(bytes, p_out);
 }
 
 static void hierarchy_free(void *self, void *p)

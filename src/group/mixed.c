@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "group/choose.h"
+#include "group/front.h"
 #include "os/clock.h"
 
 #define LOOK_NS TRII_NS_PER_MS /* between two looks at the engines that are not waited for */
@@ -123,11 +124,7 @@ static tri_status mixed_alloc(void *self, size_t bytes, void **p_out)
 
     if (own->engine->alloc != NULL)
         return own->engine->alloc(own->self, bytes, p_out);
-    *p_out = trii_alloc_aligned(TRII_CACHE_LINE, bytes, "group_alloc");
-    if (*p_out == NULL)
-        return TRI_ERR_NO_MEMORY;
-    memset(*p_out, 0, bytes);
-    return TRI_OK;
+    return trii_group_heap(bytes, p_out);
 }
 
 static void mixed_free(void *self, void *p)

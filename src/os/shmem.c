@@ -208,6 +208,12 @@ tri_status trii_shmem_populate(void *start, size_t bytes)
     return TRI_OK;
 }
 
+bool trii_shmem_drop(void *start, size_t bytes)
+{
+    return (uintptr_t)start % SMALL_PAGE == 0 && bytes % SMALL_PAGE == 0 &&
+           madvise(start, bytes, MADV_REMOVE) == 0;
+}
+
 tri_status trii_shmem_map_file(const char *path, size_t bytes, int *fd_out, void **base_out)
 {
     int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);

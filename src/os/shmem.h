@@ -28,6 +28,10 @@ void trii_shmem_release(trii_shmem *shmem);
  * later would run at a tenth of the speed. Errors: NO_MEMORY. */
 tri_status trii_shmem_populate(void *start, size_t bytes) TRI_MUST_CHECK;
 
+/* Gives the memory of a range back to the system, for all who map it: it reads as zeros, until it
+ * is taken anew. False: not, or not all of it. */
+bool trii_shmem_drop(void *start, size_t bytes);
+
 /**
  * A file of `bytes` that is created (or emptied) at `path` and mapped: what is written there
  * survives the death of the process, without a system call. The lock of os/liveness.h is taken

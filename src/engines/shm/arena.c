@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "engines/shm/shm.h"
 #include "os/clock.h"
+#include "os/memory_room.h"
 #include "os/unix.h"
 
 /* Address space is free, memory is taken piece by piece: few extents, quick look-ups. */
@@ -31,9 +32,19 @@ typedef struct shm_span {
 typedef struct arena_message {
     uint64_t magic;
     uint64_t bytes;
+    uint64_t cgroup; /* the rank's memory comes out of this control group's */
     int32_t status;
     int32_t grow;
+    char why[128];
 } arena_message;
+
+/* A call of alloc. */
+typedef struct arena_call {
+    arena_message *theirs; /* [size] */
+    int *fds;              /* [size] */
+    int64_t deadline_ns;
+    tri_status verdict; /* what all ranks know to be the result of the last step */
+} arena_call;
 
 uint64_t shm_arena_find(const shm_group *g, const void *p, size_t bytes)
 {
@@ -80,19 +91,36 @@ static tri_status exchange(shm_group *g, const arena_message *mine, int pass_fd,
     return TRI_OK;
 }
 
-/* The ranks agree that a step went well, or on the first that failed. */
-static tri_status agree(shm_group *g, tri_status mine, arena_message *theirs, int64_t deadline_ns)
+static arena_message message_of(tri_status status)
 {
-    arena_message message = {.magic = SHM_MAGIC, .status = mine};
-    tri_status st = exchange(g, &message, -1, theirs, NULL, deadline_ns);
+    arena_message message = {.magic = SHM_MAGIC, .status = status};
 
-    if (st != TRI_OK || mine != TRI_OK)
-        return st != TRI_OK ? st : mine;
+    if (status != TRI_OK)
+        snprintf(message.why, sizeof(message.why), "%s", tri_last_error());
+    return message;
+}
+
+/* The first failure of all ranks, in all their words alike. */
+static tri_status judge(const shm_group *g, const arena_message *theirs)
+{
     for (int r = 0; r < g->size; r++) {
         if (theirs[r].status != TRI_OK)
-            return TRII_FAIL((tri_status)theirs[r].status, "rank %d could not", shm_name(g, r));
+            return TRII_FAIL((tri_status)theirs[r].status, "rank %d: %.*s", shm_name(g, r),
+                             (int)sizeof(theirs[r].why), theirs[r].why);
     }
     return TRI_OK;
+}
+
+/* The ranks agree that a step went well, or on the first that failed: the verdict. A failure of
+ * this itself is returned. */
+static tri_status agree(shm_group *g, tri_status mine, arena_call *call)
+{
+    arena_message message = message_of(mine);
+    tri_status st = exchange(g, &message, -1, call->theirs, NULL, call->deadline_ns);
+
+    if (st == TRI_OK)
+        call->verdict = judge(g, call->theirs);
+    return st;
 }
 
 static shm_span *span_create(int extent, size_t offset, size_t bytes)
@@ -157,50 +185,70 @@ static void extent_release(shm_group *g, shm_extent *extent)
     extent->memory = NULL;
 }
 
-/* Every rank makes a file and maps everybody's. */
-static tri_status grow(shm_group *g, size_t bytes, arena_message *theirs, int *fds,
-                       int64_t deadline_ns)
+/* The next extent with room for `bytes`: our file of it. */
+static tri_status make_extent(shm_group *g, size_t bytes, shm_extent **extent_out)
 {
     int e = atomic_load_explicit(&g->n_extents, memory_order_relaxed);
-    shm_extent none = {0}; /* beyond the table: the others still have to hear of it */
-    shm_extent *extent = e < SHM_MAX_EXTENTS ? &g->extents[e] : &none;
-    arena_message mine = {.magic = SHM_MAGIC};
-    shm_span *span = NULL, **tail = &g->spans;
-    int fd = -1;
-    tri_status st = TRI_OK;
+    shm_extent *extent = &g->extents[e];
 
+    if (e == SHM_MAX_EXTENTS)
+        return TRII_FAIL(TRI_ERR_NO_MEMORY,
+                         "the group has %d blocks of shared memory, none with %zu bytes free: give "
+                         "memory back (tri_group_free), or allocate once for several uses",
+                         e, bytes);
     extent->bytes =
         bytes > EXTENT_BYTES ? (bytes + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE : EXTENT_BYTES;
-    extent->memory = e < SHM_MAX_EXTENTS
-                         ? trii_alloc((size_t)g->size, sizeof(*extent->memory), "arena extent")
-                         : NULL;
-    span = span_create(e, 0, extent->bytes);
-    if (extent->memory == NULL || span == NULL)
-        st = TRII_FAIL(TRI_ERR_NO_MEMORY, "arena: extent %d", e);
-    else
-        st = trii_shmem_create("trireme-arena", extent->bytes, &extent->memory[g->rank]);
-    if (st == TRI_OK)
-        fd = extent->memory[g->rank].fd;
-    mine.status = st;
-    for (int r = 0; r < g->size; r++)
-        fds[r] = -1;
-    tri_status heard = exchange(g, &mine, fd, theirs, fds, deadline_ns);
+    extent->memory = trii_alloc((size_t)g->size, sizeof(*extent->memory), "arena extent");
+    if (extent->memory == NULL)
+        return TRI_ERR_NO_MEMORY;
+    *extent_out = extent;
+    return trii_shmem_create("trireme-arena", extent->bytes, &extent->memory[g->rank]);
+}
+
+/* Maps what the others made. */
+static tri_status map_extent(shm_group *g, shm_extent *extent, const int *fds)
+{
     for (int r = 0; r < g->size; r++) {
-        if (st == TRI_OK && heard == TRI_OK && r != g->rank && fds[r] >= 0)
+        tri_status st = TRI_OK;
+
+        if (r != g->rank)
             st = trii_shmem_attach(fds[r], extent->bytes, &extent->memory[r]);
-        else if (st == TRI_OK && heard == TRI_OK && r != g->rank)
-            st = TRII_FAIL(TRI_ERR_NO_MEMORY, "rank %d could not make an extent", shm_name(g, r));
-        trii_unix_close(fds[r]);
+        if (st != TRI_OK)
+            return st;
     }
-    if (heard == TRI_OK)
-        st = agree(g, st, theirs, deadline_ns);
-    else
-        st = heard;
-    if (st != TRI_OK) {
+    return TRI_OK;
+}
+
+/* Every rank makes a file and maps everybody's. st: what failed here before. */
+static tri_status grow(shm_group *g, tri_status st, size_t bytes, arena_call *call)
+{
+    int e = atomic_load_explicit(&g->n_extents, memory_order_relaxed);
+    shm_extent *extent = NULL;
+    arena_message mine;
+    shm_span *span = NULL, **tail = &g->spans;
+    tri_status heard;
+
+    if (st == TRI_OK)
+        st = make_extent(g, bytes, &extent);
+    if (st == TRI_OK && (span = span_create(e, 0, extent->bytes)) == NULL)
+        st = TRI_ERR_NO_MEMORY;
+    mine = message_of(st);
+    for (int r = 0; r < g->size; r++)
+        call->fds[r] = -1;
+    heard = exchange(g, &mine, st == TRI_OK ? extent->memory[g->rank].fd : -1, call->theirs,
+                     call->fds, call->deadline_ns);
+    if (heard == TRI_OK) {
+        call->verdict = judge(g, call->theirs);
+        if (call->verdict == TRI_OK)
+            heard = agree(g, map_extent(g, extent, call->fds), call);
+    }
+    for (int r = 0; r < g->size; r++)
+        trii_unix_close(call->fds[r]);
+    if (heard != TRI_OK || call->verdict != TRI_OK) {
         trii_free(span);
-        if (extent->memory != NULL)
+        if (extent != NULL)
             extent_release(g, extent);
-        return st;
+        return heard;
     }
     trii_shmem_close_fd(&extent->memory[g->rank]);
     while (*tail != NULL)
@@ -212,57 +260,92 @@ static tri_status grow(shm_group *g, size_t bytes, arena_message *theirs, int *f
 
 /* Every rank takes the memory of its own part first (its node's memory, and the kernel zeroes
  * it once), then enters everybody's into its page tables. */
-static tri_status take_memory(shm_group *g, const shm_span *s, arena_message *theirs,
-                              int64_t deadline_ns)
+static tri_status take_memory(shm_group *g, const shm_span *s, arena_call *call)
 {
     const shm_extent *extent = &g->extents[s->extent];
     tri_status st;
 
     st = trii_shmem_populate((char *)extent->memory[g->rank].base + s->offset, s->bytes);
-    st = agree(g, st, theirs, deadline_ns);
+    st = agree(g, st, call);
+    if (st != TRI_OK || call->verdict != TRI_OK)
+        return st;
     for (int r = 0; r < g->size && st == TRI_OK; r++) {
         if (r != g->rank)
             st = trii_shmem_populate((char *)extent->memory[r].base + s->offset, s->bytes);
     }
-    return agree(g, st, theirs, deadline_ns);
+    return agree(g, st, call);
 }
 
-static tri_status alloc_locked(shm_group *g, size_t bytes, arena_message *theirs, int *fds,
-                               void **p_out)
+/* Back to the system, on this rank: what is not written again is zero then. */
+static void give_back(shm_group *g, shm_span *s)
 {
-    int64_t deadline_ns =
-        g->timeout_ns == TRII_NO_DEADLINE ? TRII_NO_DEADLINE : trii_now_ns() + g->timeout_ns;
-    arena_message mine = {.magic = SHM_MAGIC, .bytes = bytes, .grow = span_find(g, bytes) == NULL};
-    shm_span *s;
-    tri_status st;
-    bool must_grow = false;
+    s->used = false;
+    if (s->bytes >= LARGE_PAGE &&
+        trii_shmem_drop((char *)g->extents[s->extent].memory[g->rank].base + s->offset, s->bytes))
+        s->taken = 0;
+}
 
-    st = exchange(g, &mine, -1, theirs, NULL, deadline_ns);
+/* Refused before it is touched: when memory runs out later, the kernel kills. All ranks take as
+ * much, those of our control group out of the same. */
+static tri_status check_room(const shm_group *g, size_t bytes, const trii_memory_room *room,
+                             const arena_message *theirs)
+{
+    size_t n_same = 0;
+
+    for (int r = 0; r < g->size; r++)
+        n_same += theirs[r].cgroup == room->cgroup;
+    if (bytes > room->host_bytes / (size_t)g->size)
+        return TRII_FAIL(TRI_ERR_NO_MEMORY,
+                         "%d ranks would take %zu MiB each, this host has %zu MiB available",
+                         g->size, bytes >> 20, room->host_bytes >> 20);
+    if (bytes > room->cgroup_bytes / n_same)
+        return TRII_FAIL(TRI_ERR_NO_MEMORY,
+                         "%zu ranks would take %zu MiB each, their control group has %zu MiB left",
+                         n_same, bytes >> 20, room->cgroup_bytes >> 20);
+    return TRI_OK;
+}
+
+static tri_status alloc_locked(shm_group *g, size_t bytes, arena_call *call, void **p_out)
+{
+    arena_message mine = {.magic = SHM_MAGIC, .bytes = bytes, .grow = span_find(g, bytes) == NULL};
+    trii_memory_room room = {.host_bytes = SIZE_MAX, .cgroup_bytes = SIZE_MAX};
+    bool must_grow = false;
+    shm_span *s = NULL;
+    tri_status st, fits;
+
+    if (bytes >= LARGE_PAGE)
+        trii_memory_room_look("", &room);
+    mine.cgroup = room.cgroup;
+    st = exchange(g, &mine, -1, call->theirs, NULL, call->deadline_ns);
     if (st != TRI_OK)
         return st;
     for (int r = 0; r < g->size; r++) {
-        if (theirs[r].bytes != bytes) {
+        const arena_message *theirs = &call->theirs[r];
+
+        if (theirs->bytes != bytes)
             return TRII_FAIL(TRI_ERR_MISMATCH,
                              "the ranks disagree: rank %d allocates %zu bytes, rank %d %" PRIu64,
-                             shm_name(g, g->rank), bytes, shm_name(g, r), theirs[r].bytes);
-        }
-        must_grow |= theirs[r].grow != 0;
+                             shm_name(g, g->rank), bytes, shm_name(g, r), theirs->bytes);
+        must_grow |= theirs->grow != 0;
     }
+    fits = check_room(g, bytes, &room, call->theirs);
     if (must_grow)
-        st = grow(g, bytes, theirs, fds, deadline_ns);
-    if (st != TRI_OK)
+        st = grow(g, fits, bytes, call);
+    if (st != TRI_OK || (must_grow && call->verdict != TRI_OK))
         return st;
-    s = span_find(g, bytes);
-    st = s != NULL ? span_take(s, bytes) : TRI_ERR_INTERNAL;
-    st = agree(g, st, theirs, deadline_ns);
-    assert(st != TRI_OK || s != NULL); /* all agree, so ours is there too */
-    if (st == TRI_OK)
-        st = take_memory(g, s, theirs, deadline_ns);
-    if (st != TRI_OK) {
-        if (s != NULL)
-            s->used = false;
+    s = fits == TRI_OK ? span_find(g, bytes) : NULL;
+    if (fits == TRI_OK)
+        fits = s != NULL ? span_take(s, bytes) : TRI_ERR_INTERNAL;
+    st = agree(g, fits, call);
+    if (st == TRI_OK && call->verdict == TRI_OK)
+        st = take_memory(g, s, call);
+    if (st != TRI_OK || call->verdict != TRI_OK) {
+        if (fits == TRI_OK)
+            give_back(g, s);
+        spans_join(g);
         return st;
     }
+    assert(s != NULL); /* all agree, so ours is there too */
     *p_out = (char *)g->extents[s->extent].memory[g->rank].base + s->offset;
     if (s->taken > 0) /* used before: fresh memory is zero */
         memset(*p_out, 0, s->taken < bytes ? s->taken : bytes);
@@ -273,8 +356,7 @@ static tri_status alloc_locked(shm_group *g, size_t bytes, arena_message *theirs
 tri_status shm_arena_alloc(void *self, size_t bytes, void **p_out)
 {
     shm_group *g = self;
-    arena_message *theirs;
-    int *fds;
+    arena_call call = {.deadline_ns = TRII_NO_DEADLINE};
     tri_status st;
 
     if (bytes > SIZE_MAX / 2)
@@ -283,19 +365,21 @@ tri_status shm_arena_alloc(void *self, size_t bytes, void **p_out)
     bytes = bytes == 0 ? PIECE_ALIGN : bytes;
     if (bytes >= LARGE_PAGE) /* whole large pages: the reductions run faster in them */
         bytes = (bytes + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;
-    theirs = trii_alloc((size_t)g->size, sizeof(*theirs), "arena");
-    fds = trii_alloc((size_t)g->size, sizeof(*fds), "arena");
-    if (theirs == NULL || fds == NULL) {
+    if (g->timeout_ns != TRII_NO_DEADLINE)
+        call.deadline_ns = trii_now_ns() + g->timeout_ns;
+    call.theirs = trii_alloc((size_t)g->size, sizeof(*call.theirs), "arena");
+    call.fds = trii_alloc((size_t)g->size, sizeof(*call.fds), "arena");
+    if (call.theirs == NULL || call.fds == NULL) {
         st = TRI_ERR_NO_MEMORY;
     } else {
         trii_mutex_lock(&g->arena_lock);
-        st = alloc_locked(g, bytes, theirs, fds, p_out);
+        st = alloc_locked(g, bytes, &call, p_out);
         trii_mutex_unlock(&g->arena_lock);
     }
-    trii_free(theirs);
-    trii_free(fds);
+    trii_free(call.theirs);
+    trii_free(call.fds);
     if (st == TRI_OK)
-        return TRI_OK;
+        return call.verdict; /* a failure too: all have heard of it, and go on */
     /* The peers would wait for the rest of it: the group ends, by the first cause. */
     shm_check_peers(g);
     shm_fail(g, st, "rank %d, group_alloc of %zu bytes: %s", shm_name(g, g->rank), bytes,
@@ -313,7 +397,7 @@ void shm_arena_free(void *self, void *p)
     for (shm_span *s = g->spans; s != NULL && at != 0; s = s->next) {
         if ((uint64_t)(s->extent + 1) << 48 == (at & (UINT64_C(0xffff) << 48)) &&
             s->offset == (at & ((UINT64_C(1) << 48) - 1)))
-            s->used = false;
+            give_back(g, s);
     }
     spans_join(g);
     trii_mutex_unlock(&g->arena_lock);
