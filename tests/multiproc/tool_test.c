@@ -73,6 +73,8 @@ static void wrong_usage_ends_with_status_2(void **state)
         {"perf", "all_gather", "--bytes=4"},
         {"perf", "all_reduce", "--dtype=u4"},
         {"perf", "all_reduce", "--what", "1"},
+        {"perf", "all_reduce", "--outstanding", "2"},
+        {"perf", "send_recv", "--outstanding", "0"},
         {"perf", "all_reduce", "--engine", "foo"},
     };
 
@@ -109,6 +111,25 @@ static void perf_times_right_results(void **state)
     }
 }
 
+/* Every message is sent before any is received, and the last one is received first. */
+static void perf_has_many_messages_under_way(void **state)
+{
+    static const char *const engines[] = {"shm", "tcp"};
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        spawn s;
+
+        RUN(&s, 0, "perf", "send_recv", "--engine", engines[i % 2], "--nproc=3", "--bytes",
+            "4,6K,300000", "--seconds=0.01", "--check", "--outstanding", i < 2 ? "64" : "1",
+            "--buffers", i < 2 ? "heap" : "arena");
+        if (i < 2)
+            assert_has(SPAWN_OUT(&s), "64 messages at a time\n");
+        assert_has(SPAWN_OUT(&s), "results are right\n");
+        spawn_free(&s);
+    }
+}
+
 static void perf_writes_its_table_as_json(void **state)
 {
     char folder[256], path[300], text[4096];
@@ -140,6 +161,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(info_says_what_is_here_and_where_settings_come_from),
     cmocka_unit_test(wrong_usage_ends_with_status_2),
     cmocka_unit_test(perf_times_right_results),
+    cmocka_unit_test(perf_has_many_messages_under_way),
     cmocka_unit_test(perf_writes_its_table_as_json),
 };
 

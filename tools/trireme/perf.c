@@ -7,6 +7,7 @@
  * slowest rank.
  */
 #include "command.h"
+#include "perf_send_recv.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,6 +95,7 @@ static const operation operations[] = {
     {"broadcast", false, false, once, call_broadcast},
     {"all_gather", true, false, all_but_one, call_all_gather},
     {"reduce_scatter", false, true, all_but_one, call_reduce_scatter},
+    {"send_recv", false, false, once, perf_send_recv},
 };
 
 /* --- the command line -------------------------------------------------------------------- */
@@ -170,6 +172,12 @@ static int read_option(plan *p, const char *self, const char *name, const char *
         p->seconds = strtod(value, NULL);
         if (!(p->seconds > 0 && p->seconds < 1e6))
             return command_usage(self, "--seconds %s: no time", value);
+    } else if (strcmp(name, "--outstanding") == 0) {
+        if (trii_parse_i64(value, name, 1, PERF_MOST_OUTSTANDING, &n) != TRI_OK)
+            return command_usage(self, "%s", tri_last_error());
+        if (p->op->call != perf_send_recv)
+            return command_usage(self, "--outstanding: for send_recv only");
+        perf_outstanding = (int)n;
     } else if (strcmp(name, "--json") == 0) {
         p->json = value;
     } else {
@@ -291,6 +299,12 @@ static double value_at(const void *buf, size_t i, tri_dtype dtype)
     }
 }
 
+/* Parts of --bytes that a call moves at a time. */
+static size_t messages_of(const plan *p)
+{
+    return p->op->call == perf_send_recv ? (size_t)perf_outstanding : 1;
+}
+
 /* What element i of this rank's dst must be; `part` elements come from or go to one rank. */
 static double expected_at(const plan *p, size_t i, size_t part)
 {
@@ -298,6 +312,8 @@ static double expected_at(const plan *p, size_t i, size_t part)
 
     if (p->op->call == call_broadcast)
         return pattern(i, 0);
+    if (p->op->call == perf_send_recv) /* of the rank before, message by message */
+        return pattern(i % part, (tri_rank() + size - 1) % size);
     if (p->op->call == call_all_gather)
         return pattern(i % part, (int)(i / part));
     if (p->op->dst_is_part)
@@ -307,8 +323,10 @@ static double expected_at(const plan *p, size_t i, size_t part)
 
 static bool check_result(const plan *p, const void *dst, size_t count, size_t part)
 {
-    size_t n = p->op->dst_is_part ? part : count;
+    size_t n = p->op->dst_is_part ? part : count * messages_of(p);
 
+    if (p->op->call == perf_send_recv)
+        part = count;
     for (size_t i = 0; i < n; i++) {
         double seen = value_at(dst, i, p->dtype), expected = expected_at(p, i, part);
 
@@ -391,7 +409,7 @@ static tri_status measure(const plan *p, void *src, void *dst, size_t bytes, boo
                   .min_us = us[0],
                   .median_us = us[n / 2],
                   .p99_us = us[(n * 99 + 99) / 100 - 1]};
-    r->algorithm_gbs = (double)r->bytes / r->median_us * 1e-3;
+    r->algorithm_gbs = (double)(r->bytes * messages_of(p)) / r->median_us * 1e-3;
     r->bus_gbs = r->algorithm_gbs * p->op->bus_share(size);
     return TRI_OK;
 }
@@ -416,8 +434,11 @@ static void free_buffer(const plan *p, void *buffer)
 
 static void print_head(const plan *p)
 {
-    printf("%s: engine %s, %d ranks, %s, %s buffers\n", p->op->name, tri_group_engine(NULL),
+    printf("%s: engine %s, %d ranks, %s, %s buffers", p->op->name, tri_group_engine(NULL),
            tri_world_size(), tri_dtype_name(p->dtype), p->heap ? "heap" : "arena");
+    if (messages_of(p) > 1)
+        printf(", %d messages at a time", perf_outstanding);
+    putchar('\n');
     printf("%12s %10s %12s %12s %12s %10s %10s\n", "bytes", "iterations", "min us", "median us",
            "p99 us", "alg GB/s", "bus GB/s");
 }
@@ -444,12 +465,13 @@ static bool write_json(const plan *p, const result *results)
 
         fprintf(file,
                 "%s\n  {\"op\": \"%s\", \"engine\": \"%s\", \"ranks\": %d, \"dtype\": \"%s\", "
-                "\"buffers\": \"%s\", \"bytes\": %zu, \"iterations\": %d, \"min_us\": %.4f, "
+                "\"buffers\": \"%s\", \"outstanding\": %zu, \"bytes\": %zu, \"iterations\": %d, "
+                "\"min_us\": %.4f, "
                 "\"median_us\": %.4f, \"p99_us\": %.4f, \"algorithm_gb_per_s\": %.4f, "
                 "\"bus_gb_per_s\": %.4f}",
                 i > 0 ? "," : "", p->op->name, tri_group_engine(NULL), tri_world_size(),
-                tri_dtype_name(p->dtype), p->heap ? "heap" : "arena", r->bytes, r->iterations,
-                r->min_us, r->median_us, r->p99_us, r->algorithm_gbs, r->bus_gbs);
+                tri_dtype_name(p->dtype), p->heap ? "heap" : "arena", messages_of(p), r->bytes,
+                r->iterations, r->min_us, r->median_us, r->p99_us, r->algorithm_gbs, r->bus_gbs);
     }
     fputs("\n]\n", file);
     ok = !ferror(file);
@@ -466,7 +488,7 @@ static tri_status measure_all(const plan *p, result *results, bool *right)
         largest = p->bytes[i] > largest ? p->bytes[i] : largest;
     status = make_buffer(p, largest, &src);
     if (status == TRI_OK)
-        status = make_buffer(p, largest, &dst);
+        status = make_buffer(p, largest * messages_of(p), &dst);
     if (status == TRI_OK && tri_rank() == 0)
         print_head(p);
     for (int i = 0; i < p->n_sizes && status == TRI_OK; i++) {
@@ -549,14 +571,16 @@ const command command_perf = {
     .name = "perf",
     .summary = "how long a collective takes",
     .help = "usage: trireme perf OP [OPTIONS]\n\n"
-            "OP is all_reduce, broadcast, all_gather or reduce_scatter. Runs itself with\n"
-            "trirun, unless a launcher started it. Each iteration rewrites its buffers; its\n"
-            "time is that of the slowest rank.\n\n"
+            "OP is all_reduce, broadcast, all_gather, reduce_scatter or send_recv (each rank\n"
+            "sends to the next one). Runs itself with trirun, unless a launcher started it.\n"
+            "Each iteration rewrites its buffers; its time is that of the slowest rank.\n\n"
             "  --nproc N             ranks on this host (2)\n"
             "  --engine E            self, shm or tcp (the best one)\n"
             "  --bytes LIST          sizes of the whole buffer: 4,16K,1M (4 to 64M)\n"
             "  --dtype D             f32, f64, i32, i64, f16 or bf16 (f32)\n"
             "  --buffers arena|heap  memory of the group, or of malloc (arena)\n"
+            "  --outstanding N       send_recv: messages at a time, each with its tag, the last\n"
+            "                        received first (1)\n"
             "  --seconds S           time for each size (0.5)\n"
             "  --check               compare the last result of each size with the truth\n"
             "  --json FILE           also write the table as JSON\n\n"
@@ -564,6 +588,7 @@ const command command_perf = {
             "receive, so that operations and numbers of ranks can be compared.\n\n"
             "Examples:\n"
             "  trireme perf all_reduce --nproc 4 --bytes 4,64K,16M --check\n"
-            "  trireme perf all_gather --engine tcp --json gather.json\n",
+            "  trireme perf all_gather --engine tcp --json gather.json\n"
+            "  trireme perf send_recv --outstanding 64 --bytes 4,64K,1M\n",
     .run = run,
 };
