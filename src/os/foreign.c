@@ -31,3 +31,19 @@ bool trii_foreign_is_gone(int error)
 {
     return error == ESRCH;
 }
+
+const char *trii_foreign_why(int error)
+{
+    switch (error) {
+    case EPERM:
+    case EACCES:
+        return "the system does not allow it any more (a process called prctl(PR_SET_DUMPABLE) or "
+               "changed its user, or kernel.yama.ptrace_scope was raised)";
+    case ENOSYS:
+        return "the system does not have it any more (a seccomp filter was put in)";
+    case ENOMEM:
+        return "the system has no memory for it";
+    default:
+        return "it was freed while in use, or is a device's";
+    }
+}

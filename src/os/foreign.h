@@ -15,4 +15,7 @@ bool trii_foreign_read(int pid, uint64_t address, void *to, size_t bytes, int *e
 /* Whether that error means that there is no such process any more. */
 bool trii_foreign_is_gone(int error);
 
+/* What that error tells of a read that worked between the same processes before. Static text. */
+const char *trii_foreign_why(int error);
+
 #endif

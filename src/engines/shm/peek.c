@@ -69,9 +69,9 @@ bool shm_peek_read(shm_group *g, int r, const trii_op *op, shm_buffer which, siz
         return false; /* which has its buffers back, or none any more */
     trii_collective_describe(trii_collective_whole(&op->call), what, sizeof(what));
     shm_fail(g, TRI_ERR_IO,
-             "rank %d cannot read a buffer of rank %d in %s (error %d): it was freed while in "
-             "use, or is a device's; TRI_SHM_CMA=0 has each rank copy its own",
-             shm_name(g, g->rank), shm_name(g, r), what, error);
+             "rank %d cannot read a buffer of rank %d in %s: %s; TRI_SHM_CMA=0 has each rank copy "
+             "its own",
+             shm_name(g, g->rank), shm_name(g, r), what, trii_foreign_why(error));
     return false;
 }
 
