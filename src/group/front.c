@@ -16,8 +16,8 @@
 #include "os/memory_room.h"
 #include "store/store_ops.h"
 
-#define HEAP_LOOK_BYTES ((size_t)64 << 20) /* from there on it is worth to look how much there is  \
-                                            */
+/* From there on it is worth to look how much there is. */
+#define HEAP_LOOK_BYTES ((size_t)64 << 20)
 
 static _Atomic(tri_group *) world;
 static atomic_bool world_left;

@@ -97,18 +97,31 @@ static void tell(tcp_conn *c, tri_status status, const char *text)
                              .bytes = strlen(text)};
     size_t skip = sizeof(c->out) - c->out_head_left, head = c->out_head_left;
     size_t payload = c->out_left, sent = 0;
+    tri_status st = TRI_OK;
 
     if (c->fd < 0 || c->ended)
         return;
     if (head == sizeof(c->out)) /* not begun: it may stay unsent */
         head = payload = 0;
-    if (trii_socket_send(c->fd,
-                         (trii_span[]){{(const char *)&c->out + skip, head},
-                                       {c->out_from, payload},
-                                       {&frame, sizeof(frame)},
-                                       {text, strlen(text)}},
-                         4, &sent) != TRI_OK)
-        sent = 0;
+    trii_span spans[] = {{(const char *)&c->out + skip, head},
+                         {c->out_from, payload},
+                         {(const char *)&frame, sizeof(frame)},
+                         {text, strlen(text)}};
+
+    while (st == TRI_OK && spans[3].bytes > 0) { /* a piece, then the next */
+        size_t left;
+
+        st = trii_socket_send(c->fd, spans, 4, &left);
+        left = st == TRI_OK ? left : 0;
+        sent += left;
+        for (int i = 0; i < 4; i++) {
+            size_t n = left < spans[i].bytes ? left : spans[i].bytes;
+
+            spans[i].data = (const char *)spans[i].data + n;
+            spans[i].bytes -= n;
+            left -= n;
+        }
+    }
     if (sent >= head + payload + sizeof(frame) || status != TRI_ERR_PEER_LOST)
         trii_socket_shutdown(c->fd);
 }
