@@ -54,11 +54,11 @@ void trii_unforked_hold(trii_unforked *own, int fd)
 
 void trii_unforked_drop(trii_unforked *own)
 {
-    if (own->next == NULL)
-        return;
-    pthread_mutex_lock(&lock);
-    own->prev->next = own->next;
-    own->next->prev = own->prev;
-    own->prev = own->next = NULL;
+    pthread_mutex_lock(&lock); /* a neighbour that goes writes into this one */
+    if (own->next != NULL) {
+        own->prev->next = own->next;
+        own->next->prev = own->prev;
+        own->prev = own->next = NULL;
+    }
     pthread_mutex_unlock(&lock);
 }
