@@ -88,5 +88,5 @@ tri_status trii_log_folder_attempt(trii_log_folder *folder, int restart_count, i
 
 const char *trii_log_folder_error_dir(const trii_log_folder *folder)
 {
-    return folder->run[0] != '\0' ? folder->attempt : NULL;
+    return folder->attempt[0] != '\0' ? folder->attempt : NULL;
 }

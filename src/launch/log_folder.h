@@ -14,9 +14,9 @@
 #include "launch/options.h"
 
 typedef struct trii_log_folder {
-    char run[TRII_LOG_PATH_BYTES / 2]; /* "" = none: --log-dir=/dev/null */
-    char attempt[TRII_LOG_PATH_BYTES / 2 + 32];
-    bool temporary; /* nobody said where, so we must */
+    char run[TRII_LOG_PATH_BYTES / 2];          /* "" = none: --log-dir=/dev/null */
+    char attempt[TRII_LOG_PATH_BYTES / 2 + 32]; /* "" = it has no files */
+    bool temporary;                             /* nobody said where, so we must */
 } trii_log_folder;
 
 /* Whether there will be log files, so that a folder is made although nobody named one. */

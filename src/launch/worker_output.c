@@ -54,7 +54,7 @@ tri_status trii_outputs_prepare(trii_outputs *outputs, const char *run_id, const
     return status;
 }
 
-tri_status trii_outputs_attempt(trii_outputs *outputs, int restart_count, int local_size)
+static tri_status make_files(trii_outputs *outputs, int restart_count, int local_size)
 {
     const char *lists[] = {outputs->options->stdout_filters, outputs->options->stderr_filters};
     tri_status status = trii_log_folder_attempt(&outputs->folder, restart_count, local_size);
@@ -62,7 +62,6 @@ tri_status trii_outputs_attempt(trii_outputs *outputs, int restart_count, int lo
     for (int i = 0; i < 2 && status == TRI_OK; i++) {
         char path[TRII_LOG_PATH_BYTES];
 
-        trii_log_file_close(&outputs->filtered[i]);
         if (lists[i] == NULL || outputs->folder.run[0] == '\0')
             continue;
         snprintf(path, sizeof(path), "%s/filtered_%s.log", outputs->folder.attempt,
@@ -70,6 +69,23 @@ tri_status trii_outputs_attempt(trii_outputs *outputs, int restart_count, int lo
         status = trii_log_file_open(&outputs->filtered[i], outputs->files, path,
                                     outputs->options->log_max_bytes);
     }
+    return status;
+}
+
+tri_status trii_outputs_attempt(trii_outputs *outputs, int restart_count, int local_size)
+{
+    tri_status status;
+
+    for (int i = 0; i < 2; i++)
+        trii_log_file_close(&outputs->filtered[i]);
+    status = make_files(outputs, restart_count, local_size);
+    if (status != TRI_OK && outputs->begun) {
+        trii_sink_print(outputs->err_sink, "trirun: no files of this attempt: %s\n",
+                        tri_last_error());
+        outputs->folder.attempt[0] = '\0';
+        return TRI_OK;
+    }
+    outputs->begun = true;
     return status;
 }
 
@@ -151,7 +167,7 @@ static tri_status open_stream(trii_outputs *outputs, const trii_launch_job *job,
                               int which, trii_stream *stream, int *fd_out)
 {
     const trii_launch_options *options = outputs->options;
-    bool files = outputs->folder.run[0] != '\0';
+    bool files = outputs->folder.attempt[0] != '\0';
     bool tee = files && (trii_std_of(&options->tee, local_rank) >> which & 1) != 0;
     bool redirect = files && (trii_std_of(&options->redirects, local_rank) >> which & 1) != 0;
     bool shown = trii_number_in_list(options->local_ranks_filter, local_rank);

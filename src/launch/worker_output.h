@@ -16,6 +16,7 @@ typedef struct trii_outputs {
     trii_sink *err_sink; /* &out where both go to the same place, so that order is kept */
     trii_log_folder folder;
     trii_log_file filtered[2]; /* stdout, stderr */
+    bool begun;                /* an attempt had its files */
 } trii_outputs;
 
 /* options, loop: borrowed. Errors: NO_MEMORY; what was made goes with trii_outputs_fini. */
@@ -25,7 +26,8 @@ tri_status trii_outputs_init(trii_outputs *outputs, trii_loop *loop,
 tri_status trii_outputs_prepare(trii_outputs *outputs, const char *run_id,
                                 const char *run_dir) TRI_MUST_CHECK;
 /* Before each start of the workers; the streams of the one before are closed. Then
- * trii_log_folder_error_dir(&outputs->folder) holds. Errors: IO. */
+ * trii_log_folder_error_dir(&outputs->folder) holds. Errors: IO, of the first start; a later one
+ * goes on without files, and says so. */
 tri_status trii_outputs_attempt(trii_outputs *outputs, int restart_count,
                                 int local_size) TRI_MUST_CHECK;
 /* The streams of one worker. out_fd, err_fd: for its process, and then closed by the caller;

@@ -100,6 +100,33 @@ static void a_file_that_may_not_grow_at_all_is_told_and_trirun_lives(void **stat
     trirun_end(&j, 1);
 }
 
+/* The first attempt takes the folder away, as a disk that fills up would. */
+static void a_restart_goes_on_without_logs_that_cannot_be_made(void **state)
+{
+    static const char spoil[] =
+        "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && { echo second $RANK; exit 0; }\n"
+        "run=${TORCHELASTIC_ERROR_FILE%%/attempt_*}\n"
+        "[ $RANK = 0 ] || { : >$run/here; exec sleep 1000; }\n"
+        "while [ ! -e $run/here ]; do :; done\n"
+        "rm -rf $run; echo full >$run; exit 1";
+    static const char *const kinds[] = {"-t3", "-r0:3,1:0", "--nnodes=1"};
+    char logs[300], home[256];
+    launcher_job j;
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        spawn_make_folder(home, sizeof(home));
+        snprintf(logs, sizeof(logs), "--log-dir=%s", home);
+        TRIRUN(&j, "--nproc-per-node=2", "--max-restarts=1", logs, kinds[i],
+               "--duplicate-stdout-filters=second", "sh", "-c", spoil);
+        assert_int_equal(spawn_wait(&j.trirun), 0);
+        assert_has(SPAWN_OUT(&j.trirun), "second 1\n");
+        assert_int_equal(count_in(SPAWN_ERR(&j.trirun), "trirun: no files of this attempt: "), 1);
+        trirun_end(&j, 0);
+        spawn_remove_folder(home);
+    }
+}
+
 /* A FIFO that nobody reads is said at once: whoever waits in open() hears no Ctrl-C. */
 static void events_go_to_a_fifo_that_is_read(void **state)
 {
@@ -201,6 +228,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_full_disk_beneath_stderr_is_no_failure),
     cmocka_unit_test(a_limit_of_file_sizes_costs_lines_and_workers_may_die_of_it),
     cmocka_unit_test(a_file_that_may_not_grow_at_all_is_told_and_trirun_lives),
+    cmocka_unit_test(a_restart_goes_on_without_logs_that_cannot_be_made),
     cmocka_unit_test(events_go_to_a_fifo_that_is_read),
     cmocka_unit_test(an_error_file_that_is_a_fifo_does_not_hang_trirun),
     cmocka_unit_test(metrics_replace_files_only),
