@@ -85,13 +85,17 @@ static tri_status copy_in(tri_tensor *tensor, const void *data, size_t bytes)
 
     if (step == NULL)
         return no_step();
-    if (tensor == NULL || trii_is_handle(tensor))
+    if (tensor == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "the tensor is NULL");
+    if (trii_is_handle(tensor))
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "only persistent tensors can be written");
     if (tensor->status != TRI_OK)
         return TRII_FAIL(tensor->status, "%s", tensor->why);
     if (bytes != trii_tensor_bytes(tensor))
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%zu bytes for a tensor of %zu", bytes,
                          trii_tensor_bytes(tensor));
+    if (bytes > 0 && data == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "data is NULL, for %zu bytes", bytes);
     status = detach(step, tensor);
     if (status != TRI_OK || bytes == 0)
         return status;
@@ -165,6 +169,8 @@ static tri_status copy_out(tri_tensor *tensor, void *data, size_t bytes)
 
     if (step == NULL)
         return no_step();
+    if (bytes > 0 && data == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "data is NULL, for %zu bytes", bytes);
     status = make_readable(step, tensor, &value);
     if (status != TRI_OK)
         return status;
@@ -252,7 +258,10 @@ tri_tensor *tri_keep(tri_tensor *tensor)
     trii_vid id = TRII_NO_VALUE;
     tri_status status;
 
-    if (tensor == NULL || !trii_is_handle(tensor) || step == NULL)
+    if (tensor == NULL)
+        return trii_handle_failed(
+            step, fail_at(TRII_FAIL(TRI_ERR_INVALID_ARG, "the tensor is NULL"), "tri_keep"));
+    if (!trii_is_handle(tensor) || step == NULL)
         return tensor;
     status = trii_resolve(step, tensor, &id);
     if (status != TRI_OK)

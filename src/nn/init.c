@@ -29,8 +29,9 @@ tri_dtype trii_default_dtype(void)
 tri_tensor *trii_parameter_new(const int64_t *shape, int ndim)
 {
     if (default_dtype != TRI_DTYPE_F32 && default_dtype != TRI_DTYPE_F64)
-        return trii_tensor_failed(
-            TRII_FAIL(TRI_ERR_UNSUPPORTED, "parameters of type %s", tri_dtype_name(default_dtype)));
+        return trii_tensor_failed(TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                                            "parameters of type %s (%d): f32 and f64 are supported",
+                                            tri_dtype_name(default_dtype), (int)default_dtype));
     return tri_tensor_create(default_dtype, shape, ndim);
 }
 
@@ -49,8 +50,12 @@ static tri_status fill(tri_tensor *tensor, const filler *with, double a, double 
 
     if (st < 0)
         return st;
+    if (trii_is_handle(tensor))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "init: only persistent tensors can be filled");
     if (tensor->dtype != TRI_DTYPE_F32 && tensor->dtype != TRI_DTYPE_F64)
-        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "init of a %s tensor", tri_dtype_name(tensor->dtype));
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                         "init: a tensor of type %s, f32 and f64 are supported",
+                         tri_dtype_name(tensor->dtype));
     n = tri_tensor_numel(tensor);
     bytes = trii_tensor_bytes(tensor);
     plain = trii_alloc(1, bytes, "initial values");

@@ -13,13 +13,26 @@
 /* When there is no memory even for a failed module. Never written, never destroyed. */
 static tri_module out_of_memory = {.status = TRI_ERR_NO_MEMORY, .n_state = -1};
 
+/* What was asked of NULL. Both are never written and never destroyed. */
+static tri_module no_module = {
+    .status = TRI_ERR_INVALID_ARG, .why = (char[]){"module is NULL"}, .n_state = -1};
+static tri_tensor no_tensor = {.refs = INT32_MAX / 2,
+                               .status = TRI_ERR_INVALID_ARG,
+                               .why = (char[]){"module is NULL"},
+                               .ndim = -1};
+
+static bool is_shared(const tri_module *module)
+{
+    return module == &out_of_memory || module == &no_module;
+}
+
 static const tri_module_class failed_class = {.name = "failed"};
 
 /* --- making and failing --------------------------------------------------------------------- */
 
 void trii_module_fail(tri_module *module, tri_status status)
 {
-    if (module == &out_of_memory || module->status < 0)
+    if (is_shared(module) || module->status < 0)
         return;
     module->status = status;
     module->why = trii_strdup(tri_last_error(), "module error");
@@ -96,7 +109,7 @@ static void drop_state(tri_module *module)
 
 static void destroy_tree(tri_module *module)
 {
-    if (module == NULL || module == &out_of_memory)
+    if (module == NULL || is_shared(module))
         return;
     if (module->type->destroy != NULL)
         module->type->destroy(module);
@@ -244,7 +257,7 @@ tri_module *trii_module_adopt(tri_module *self, const char *name, tri_module *ow
     }
     if (!stands_below(self, own_child))
         tri_module_destroy(own_child); /* unless it is another parent's */
-    return self != NULL ? self : &out_of_memory;
+    return self != NULL ? self : &no_module;
 }
 
 tri_module *tri_module_child(tri_module *self, const char *name, tri_module *own_child)
@@ -294,8 +307,10 @@ static tri_tensor *add_tensor(tri_module *self, bool parameter, const char *name
         trii_module_fail(self, st);
     }
     tri_tensor_unref(own_tensor);
-    if (self == NULL || self == &out_of_memory)
-        return trii_tensor_failed(st);
+    if (self == NULL || self == &no_module)
+        return &no_tensor;
+    if (self == &out_of_memory)
+        return trii_tensor_no_memory();
     if (self->failed_tensor == NULL)
         self->failed_tensor = trii_tensor_failed(st);
     return self->failed_tensor;
@@ -354,6 +369,13 @@ void tri_forward_n(tri_module *module, tri_tensor *const *in, int n_in, tri_tens
     tri_status st = tri_module_status(module);
     bool any = false;
 
+    if (out == NULL || n_out < 0)
+        return; /* nowhere to say so */
+    if (st == TRI_OK && n_in < 0)
+        st = TRII_FAIL(TRI_ERR_INVALID_ARG, "forward of %s: %d inputs", module->type->name, n_in);
+    else if (st == TRI_OK && n_in > 0 && in == NULL)
+        st = TRII_FAIL(TRI_ERR_INVALID_ARG, "forward of %s: the inputs are NULL",
+                       module->type->name);
     for (int i = 0; i < n_out; i++)
         out[i] = NULL;
     if (st == TRI_OK)
@@ -364,7 +386,7 @@ void tri_forward_n(tri_module *module, tri_tensor *const *in, int n_in, tri_tens
         else
             any = any || failed(out[i]);
     }
-    if (any)
+    if (any && st == TRI_OK)
         name_failures(module, in, n_in, out, n_out);
 }
 
@@ -378,7 +400,7 @@ tri_tensor *tri_forward(tri_module *module, tri_tensor *x)
 
 void tri_module_train(tri_module *module, bool training)
 {
-    if (module == NULL || module == &out_of_memory)
+    if (module == NULL || is_shared(module))
         return;
     module->training = training;
     for (int i = 0; i < module->n_children; i++)

@@ -50,7 +50,12 @@ tri_module *tri_sequential_of(int n, tri_module *const *own_modules)
 {
     tri_module *self = sequential_new();
 
-    for (int i = 0; i < n; i++)
+    if (n < 0)
+        trii_module_fail(self, TRII_FAIL(TRI_ERR_INVALID_ARG, "sequential_of: %d modules", n));
+    else if (n > 0 && own_modules == NULL)
+        trii_module_fail(self,
+                         TRII_FAIL(TRI_ERR_INVALID_ARG, "sequential_of: own_modules is NULL"));
+    for (int i = 0; i < n && own_modules != NULL; i++)
         append(self, i, own_modules[i]);
     return self;
 }

@@ -178,7 +178,7 @@ static void shape_text(char *text, size_t bytes, tri_dtype dtype, const int64_t 
 {
     size_t used = (size_t)snprintf(text, bytes, "%s[", tri_dtype_name(dtype));
 
-    for (int d = 0; d < ndim && used < bytes; d++)
+    for (int d = 0; d < ndim && d < TRI_MAX_DIMS && used < bytes; d++)
         used += (size_t)snprintf(text + used, bytes - used, d > 0 ? ", %lld" : "%lld",
                                  (long long)shape[d]);
     if (used < bytes)
@@ -219,6 +219,9 @@ static tri_status match(tri_module *module, const tri_state_source *sources, int
 
         if (at < 0 || source_of[at] >= 0)
             names_add(&unexpected, sources[s].name);
+        else if (sources[s].data == NULL && trii_tensor_bytes(module->state[at].tensor) > 0)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "module_load: the data of %s is NULL",
+                             sources[s].name);
         else if (!fits(module->state[at].tensor, &sources[s]))
             add_misfit(&misfit, module->state[at].name, module->state[at].tensor, &sources[s]);
         if (at >= 0)
@@ -247,12 +250,20 @@ static tri_status match_sources(tri_module *module, const tri_state_source *sour
 
     if (st < 0)
         return st;
-    if (n < 0 || (n > 0 && sources == NULL))
+    if (n < 0)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "module_load: %lld sources", (long long)n);
-    for (int64_t i = 0; i < n; i++)
+    if (n > 0 && sources == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "module_load: sources are NULL");
+    for (int64_t i = 0; i < n; i++) {
         if (sources[i].name == NULL)
             return TRII_FAIL(TRI_ERR_INVALID_ARG, "module_load: source %lld has no name",
                              (long long)i);
+        if (sources[i].ndim < 0 || sources[i].ndim > TRI_MAX_DIMS)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                             "module_load: %s has %d dimensions, 0 to %d are "
+                             "allowed",
+                             sources[i].name, sources[i].ndim, TRI_MAX_DIMS);
+    }
     source_of = trii_alloc((size_t)module->n_state, sizeof(*source_of), "state match");
     if (source_of == NULL)
         return TRI_ERR_NO_MEMORY;
@@ -338,6 +349,8 @@ tri_status tri_module_hash(tri_module *module, uint64_t *hash_out)
     uint64_t hash = 1;
     tri_status st = trii_module_flatten(module);
 
+    if (st == TRI_OK && hash_out == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "module_hash: hash_out is NULL");
     for (int64_t i = 0; st == TRI_OK && i < module->n_state; i++)
         st = trii_hash_entry(&module->state[i], &hash);
     if (st == TRI_OK)

@@ -44,9 +44,11 @@ static tri_status check_shape(tri_dtype dtype, const int64_t *shape, int ndim, s
 
     if (bytes == 0 || dtype >= TRI_DTYPE_COUNT)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "tensor: dtype %d does not exist", (int)dtype);
-    if (ndim < 0 || ndim > TRI_MAX_DIMS || (ndim > 0 && shape == NULL))
+    if (ndim < 0 || ndim > TRI_MAX_DIMS)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "tensor: %d dimensions, 0 to %d are allowed", ndim,
                          TRI_MAX_DIMS);
+    if (ndim > 0 && shape == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "tensor: shape is NULL, with %d dimensions", ndim);
     for (int d = 0; d < ndim; d++) {
         if (shape[d] < 0)
             return TRII_FAIL(TRI_ERR_INVALID_ARG, "tensor: size %lld of dimension %d is negative",
@@ -103,8 +105,15 @@ tri_tensor *tri_tensor_from(tri_dtype dtype, const int64_t *shape, int ndim, con
 {
     tri_tensor *tensor = tri_tensor_create(dtype, shape, ndim);
 
-    if (tensor->status == TRI_OK && tensor->storage->bytes > 0)
-        memcpy(tensor->storage->data, data, tensor->storage->bytes);
+    if (tensor->status != TRI_OK || tensor->storage->bytes == 0)
+        return tensor;
+    if (data == NULL) {
+        (void)TRII_FAIL(TRI_ERR_INVALID_ARG, "tensor: data is NULL, for %zu bytes",
+                        tensor->storage->bytes);
+        tri_tensor_unref(tensor);
+        return trii_tensor_failed(TRI_ERR_INVALID_ARG);
+    }
+    memcpy(tensor->storage->data, data, tensor->storage->bytes);
     return tensor;
 }
 

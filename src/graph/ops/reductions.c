@@ -416,6 +416,9 @@ static tri_tensor *reduced(const trii_graph_op *op, tri_tensor *x, const int *di
     attrs.i[1] = keepdim;
     if (ndim < 0)
         return trii_record(op, &x, 1, &attrs);
+    if (dims != NULL && (n_dims < 0 || n_dims > ndim))
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "%d dimensions are named, the tensor has %d",
+                           n_dims, ndim);
     for (int i = 0; dims != NULL && i < n_dims && status == TRI_OK; i++) {
         int dim = 0;
 

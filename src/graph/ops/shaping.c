@@ -194,7 +194,9 @@ static tri_status permute_shape(const trii_type *const *in, int n_in, const trii
         int64_t from = attrs->i[d];
 
         if (from < 0 || from >= out->ndim || (seen >> from & 1))
-            return TRII_FAIL(TRI_ERR_INVALID_ARG, "the dimensions are no permutation");
+            return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                             "dims[%d] is %d: each of 0 to %d must stand there once", d,
+                             (int)attrs->i[d], in[0]->ndim - 1);
         seen |= 1u << from;
         out->shape[d] = in[0]->shape[from];
     }
@@ -273,16 +275,33 @@ const trii_graph_op trii_op_flip = {
 
 /* --- public ----------------------------------------------------------------------------------- */
 
+static tri_tensor *refused(const trii_graph_op *op, tri_status status)
+{
+    trii_step *step = trii_step_current();
+
+    status = TRII_FAIL_CTX(status, "tri_%s", op->name);
+    return trii_handle_failed(step, status);
+}
+
+/* A list of sizes or dimensions that a user gives. */
+static tri_status check_list(const void *list, const char *what, int ndim)
+{
+    if (ndim < 0 || ndim > TRI_MAX_DIMS)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%d dimensions, 0 to %d are allowed", ndim,
+                         TRI_MAX_DIMS);
+    if (ndim > 0 && list == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s is NULL, with %d dimensions", what, ndim);
+    return TRI_OK;
+}
+
 static tri_tensor *shaped(const trii_graph_op *op, tri_tensor *x, const int64_t *shape, int ndim)
 {
     trii_attrs attrs;
 
-    if (ndim < 0 || ndim > TRI_MAX_DIMS || (ndim > 0 && shape == NULL)) {
-        trii_step *step = trii_step_current();
-        tri_status status = TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_%s: %d dimensions", op->name, ndim);
+    tri_status status = check_list(shape, "shape", ndim);
 
-        return trii_handle_failed(step, status);
-    }
+    if (status != TRI_OK)
+        return refused(op, status);
     attrs.n_i = ndim;
     attrs.n_f = 0;
     for (int d = 0; d < ndim; d++)
@@ -298,14 +317,6 @@ tri_tensor *tri_reshape(tri_tensor *x, const int64_t *shape, int ndim)
 tri_tensor *tri_expand(tri_tensor *x, const int64_t *shape, int ndim)
 {
     return shaped(&trii_op_expand, x, shape, ndim);
-}
-
-static tri_tensor *refused(const trii_graph_op *op, tri_status status)
-{
-    trii_step *step = trii_step_current();
-
-    status = TRII_FAIL_CTX(status, "tri_%s", op->name);
-    return trii_handle_failed(step, status);
 }
 
 tri_tensor *tri_flatten(tri_tensor *x, int start_dim)
@@ -333,9 +344,13 @@ tri_tensor *tri_permute(tri_tensor *x, const int *dims, int ndim)
 {
     trii_attrs attrs;
 
+    tri_status status = check_list(dims, "dims", ndim);
+
+    if (status != TRI_OK)
+        return refused(&trii_op_permute, status);
     attrs.n_f = 0;
-    attrs.n_i = ndim >= 0 && ndim <= TRI_MAX_DIMS ? ndim : 0;
-    for (int d = 0; d < attrs.n_i; d++)
+    attrs.n_i = ndim;
+    for (int d = 0; d < ndim; d++)
         attrs.i[d] = dims[d] < 0 ? dims[d] + ndim : dims[d];
     return trii_record(&trii_op_permute, &x, 1, &attrs);
 }
