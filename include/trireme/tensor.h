@@ -32,7 +32,7 @@ typedef struct tri_tensor tri_tensor;
 /* A real zero for an option whose 0 means a default, such as the momentum of tri_batch_norm. */
 #define TRI_ZERO (-0.0)
 
-/* cpu:0, cpu:1, ... are virtual devices of one process; 0 is cpu:0. */
+/* Where a tensor lies. There is one device: TRI_CPU(0), all threads of the process. */
 typedef int32_t tri_device;
 #define TRI_CPU(index) ((tri_device)(index))
 
