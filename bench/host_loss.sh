@@ -2,7 +2,8 @@
 # host_loss.sh - two agents on hosts of their own (network namespaces), workers on both; one host is
 # gone, and the other one goes on alone: when its agent noticed, and when its worker had started
 # again and finished an all_reduce. "power": the wire is cut and all processes of the host are killed,
-# so that nothing is heard of it any more; "killed": the processes only, whose connections break.
+# so that nothing is heard of it any more, which is noticed after --host-timeout (5 s); "killed": the
+# processes only, whose connections break.
 # Needs root. TRI_BENCH_RUNS: losses of each kind (default 21).
 . "$(dirname "$0")/lib.sh"
 bench_begin host_loss
