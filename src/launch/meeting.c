@@ -20,6 +20,8 @@
 #define VICTIM_MORE_MS (3 * TRII_PEER_BEAT_MS)
 /* For the store to show that it lives although its agent's connection broke. */
 #define VERDICT_MS INT64_C(500)
+/* The store may be seen to be gone before the agent that served it. */
+#define FAILED_MS INT64_C(200)
 /* For leaving in order. */
 #define LEAVE_MS 5000
 
@@ -49,6 +51,8 @@ struct trii_meeting {
     char why[TRII_ERR_BYTES];
     int64_t lost_ns; /* when the agent that serves the store was lost, and why; "" = it was not */
     char lost[TRII_ERR_BYTES / 2];
+    trii_timer failure;          /* until then its agent may be told to be lost */
+    char failed[TRII_ERR_BYTES]; /* why the rendezvous failed */
 };
 
 static bool has_given_ranks(const trii_meeting *m)
@@ -103,6 +107,30 @@ static void verdict_due(trii_timer *timer)
         m->lost[0] = '\0';
 }
 
+static void failure_due(trii_timer *timer)
+{
+    trii_meeting *m = TRII_CONTAINER(timer, trii_meeting, failure);
+
+    hear(m, TRII_RDZV_FAILED, false, m->failed);
+}
+
+/* What is known of the end of its agent says more than what a call to the store met. */
+static void rdzv_failed(trii_meeting *m, const char *why)
+{
+    bool served = false; /* by another agent that we may hear of */
+
+    for (int i = 0; m->joined && i < m->round.group_size; i++)
+        served = served || (m->round.agents[i].serves && i != m->round.group_rank);
+    if (m->lost[0] != '\0' && m->news == TRII_RDZV_NOTHING) {
+        store_lost(m);
+    } else if (served && m->news == TRII_RDZV_NOTHING) {
+        snprintf(m->failed, sizeof(m->failed), "%s", why);
+        trii_loop_timer(m->agent->loop, &m->failure, trii_deadline_ms(FAILED_MS), failure_due);
+    } else {
+        hear(m, TRII_RDZV_FAILED, false, why);
+    }
+}
+
 static void rdzv_ready(trii_watch *watch, unsigned events)
 {
     trii_meeting *m = TRII_CONTAINER(watch, trii_meeting, watch);
@@ -132,15 +160,12 @@ static void rdzv_ready(trii_watch *watch, unsigned events)
         case TRII_RDZV_LEFT:
             m->left = true;
             break;
+        case TRII_RDZV_FAILED:
+            rdzv_failed(m, event.why);
+            break;
         case TRII_RDZV_AGAIN:
         case TRII_RDZV_ENDED:
         case TRII_RDZV_UNNEEDED:
-        case TRII_RDZV_FAILED:
-            if (event.kind == TRII_RDZV_FAILED && m->lost[0] != '\0' &&
-                m->news == TRII_RDZV_NOTHING) {
-                store_lost(m);
-                break;
-            }
             say_gone(m, event.gone, event.left, event.why);
             hear(m, event.kind, event.counts, event.why);
             break;
@@ -164,7 +189,10 @@ static void peer_lost(void *arg, const trii_rdzv_round *round, int rank, const c
         m->lost_ns = trii_now_ns();
         m->lost_rank = round->number == m->round.number ? rank : -1;
         snprintf(m->lost, sizeof(m->lost), "%s", why);
-        trii_loop_timer(a->loop, &m->verdict, trii_deadline_ms(VERDICT_MS), verdict_due);
+        if (m->failed[0] != '\0')
+            store_lost(m);
+        else
+            trii_loop_timer(a->loop, &m->verdict, trii_deadline_ms(VERDICT_MS), verdict_due);
         return;
     }
     if (round->number == m->round.number)
@@ -413,6 +441,8 @@ static tri_status join_once(trii_agent *a)
         return status;
     m->joined = m->told = false;
     m->news = TRII_RDZV_NOTHING;
+    trii_loop_timer_stop(a->loop, &m->failure);
+    m->failed[0] = '\0';
     trii_rendezvous_join(m->rdzv, a->store != NULL ? trii_tcp_server_port(a->store) : 0,
                          a->restarts);
     wait_for_round(a);
@@ -530,6 +560,7 @@ void trii_meeting_close(trii_agent *a)
     m->left = true;
     trii_loop_unwatch(&m->watch);
     trii_loop_timer_stop(a->loop, &m->verdict);
+    trii_loop_timer_stop(a->loop, &m->failure);
     trii_rendezvous_destroy(m->rdzv, m->cut ? CUT_MS : QUIT_MS);
     trii_free(m->round.agents);
     trii_free(m->before);
