@@ -7,6 +7,8 @@
 #include "device/cpu/sum_tree.h"
 #include "graph/type.h"
 
+#define SHORT_SUM 128 /* elements that lanes do not pay for */
+
 typedef struct mse {
     trii_kernel base;
     const trii_cpu_kernels *kernels;
@@ -34,15 +36,40 @@ static void mse_range(void *ctx, int64_t begin, int64_t end)
     }
 }
 
+static double short_sum(const float *a, const float *b, int64_t n)
+{
+    double s[4] = {0};
+    int64_t i = 0;
+
+    for (; i + 4 <= n; i += 4) {
+        for (int64_t l = 0; l < 4; l++) {
+            double d = (double)a[i + l] - (double)b[i + l];
+
+            s[l] += d * d;
+        }
+    }
+    for (; i < n; i++) {
+        double d = (double)a[i] - (double)b[i];
+
+        s[0] += d * d;
+    }
+    return (s[0] + s[1]) + (s[2] + s[3]);
+}
+
 static tri_status mse_run_kernel(const trii_kernel *kernel, void *const *args, const trii_run *run)
 {
     const mse *m = (const mse *)kernel;
-    double one;
-    mse_run ctx = {m, args[m->a], args[m->b], m->blocks > 1 ? args[m->scratch] : &one};
+    double total;
+    mse_run ctx = {m, args[m->a], args[m->b], m->blocks > 1 ? args[m->scratch] : &total};
 
     (void)run;
-    trii_parallel_for(m->blocks, TRII_SUM_GRAIN / TRII_SUM_BLOCK, mse_range, &ctx);
-    *(float *)args[m->y] = (float)(trii_tree_total(ctx.partial, m->blocks) / (double)m->n);
+    if (m->n <= SHORT_SUM) {
+        total = short_sum(ctx.a, ctx.b, m->n);
+    } else {
+        trii_parallel_for(m->blocks, TRII_SUM_GRAIN / TRII_SUM_BLOCK, mse_range, &ctx);
+        total = trii_tree_total(ctx.partial, m->blocks);
+    }
+    *(float *)args[m->y] = (float)(total / (double)m->n);
     return TRI_OK;
 }
 

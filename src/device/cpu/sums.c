@@ -31,9 +31,11 @@ typedef struct reduction {
     trii_kernel base;
     const trii_cpu_kernels *kernels;
     axes kept, reduced;
-    bool columns;   /* the last axis is kept */
-    int64_t last;   /* its size */
-    int64_t blocks; /* that each sum is cut into */
+    bool columns;             /* the last axis is kept */
+    int64_t last;             /* its size */
+    int64_t blocks;           /* that each sum is cut into */
+    int64_t chunks;           /* that the columns are cut into; 1 for rows */
+    int64_t grain, end_grain; /* items per thread at least: of blocks, of the tree over them */
     double divisor;
 } reduction;
 
@@ -190,11 +192,6 @@ static void rows_end_range(void *ctx, int64_t begin, int64_t end)
 /* --- the last axis is kept ---------------------------------------------------------------------
  */
 
-static int64_t column_chunks(const reduction *r)
-{
-    return (r->last + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS;
-}
-
 static int64_t chunk_size(const reduction *r, int64_t chunk)
 {
     int64_t left = r->last - chunk * BLOCK_COLUMNS;
@@ -207,14 +204,15 @@ static void columns_range(void *ctx, int64_t begin, int64_t end)
 {
     const sum_run *run = ctx;
     const reduction *r = run->r;
-    int64_t chunks = column_chunks(r);
 
     for (int64_t i = begin; i < end; i++) {
-        int64_t chunk = i % chunks, block = i / chunks % r->blocks, k = i / chunks / r->blocks;
+        bool whole = r->chunks == 1 && r->blocks == 1; /* saves divisions in small steps */
+        int64_t unit = whole ? i : i / r->chunks, chunk = i - unit * r->chunks;
+        int64_t k = whole ? i : unit / r->blocks, block = unit - k * r->blocks;
         int64_t first = block * BLOCK_ROWS, left = r->reduced.count - first;
         int64_t n = chunk_size(r, chunk), at = chunk * BLOCK_COLUMNS;
         double own[BLOCK_COLUMNS];
-        double *sums = r->blocks > 1 ? run->partial + i / chunks * r->last + at : own;
+        double *sums = r->blocks > 1 ? run->partial + unit * r->last + at : own;
 
         memset(sums, 0, (size_t)n * sizeof(*sums));
         add_run(r, run->x + offset_of(&r->kept, k) + at, first,
@@ -229,10 +227,10 @@ static void columns_end_range(void *ctx, int64_t begin, int64_t end)
 {
     const sum_run *run = ctx;
     const reduction *r = run->r;
-    int64_t chunks = column_chunks(r);
 
     for (int64_t i = begin; i < end; i++) {
-        int64_t k = i / chunks, at = i % chunks * BLOCK_COLUMNS, n = chunk_size(r, i % chunks);
+        int64_t k = i / r->chunks, chunk = i % r->chunks;
+        int64_t at = chunk * BLOCK_COLUMNS, n = chunk_size(r, chunk);
         double *top = run->partial + k * r->blocks * r->last + at;
 
         for (int64_t step = 1; step < r->blocks; step *= 2) {
@@ -252,33 +250,38 @@ static void columns_end_range(void *ctx, int64_t begin, int64_t end)
 /* --- the kernel --------------------------------------------------------------------------------
  */
 
-static tri_status run_rows(const trii_kernel *kernel, void *const *args, const trii_run *run)
+static tri_status sum_run_kernel(const trii_kernel *kernel, void *const *args, const trii_run *run)
 {
     const reduction *r = (const reduction *)kernel;
     sum_run ctx = {r, args[0], args[1], r->blocks > 1 ? args[2] : NULL};
-    int64_t elements = r->reduced.count * r->last / r->blocks;
 
     (void)run;
-    trii_parallel_for(r->kept.count * r->blocks, 1 + TRII_SUM_GRAIN / elements, rows_range, &ctx);
+    trii_parallel_for(r->kept.count * r->blocks * r->chunks, r->grain,
+                      r->columns ? columns_range : rows_range, &ctx);
     if (r->blocks > 1)
-        trii_parallel_for(r->kept.count, 1 + TRII_SUM_GRAIN / r->blocks, rows_end_range, &ctx);
+        trii_parallel_for(r->kept.count * r->chunks, r->end_grain,
+                          r->columns ? columns_end_range : rows_end_range, &ctx);
     return TRI_OK;
 }
 
-static tri_status run_columns(const trii_kernel *kernel, void *const *args, const trii_run *run)
+/* How many blocks and chunks, and when threads pay. */
+static void cut(reduction *r)
 {
-    const reduction *r = (const reduction *)kernel;
-    sum_run ctx = {r, args[0], args[1], r->blocks > 1 ? args[2] : NULL};
-    int64_t chunks = column_chunks(r), width = r->last / chunks;
-    int64_t elements = 1 + r->reduced.count / r->blocks * width;
+    int64_t rows = r->columns ? BLOCK_ROWS : rows_of_a_block(r), width = 1, length;
 
-    (void)run;
-    trii_parallel_for(r->kept.count * r->blocks * chunks, 1 + TRII_SUM_GRAIN / elements,
-                      columns_range, &ctx);
+    r->chunks = 1;
+    if (r->columns) {
+        r->chunks = (r->last + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS;
+        width = r->last / r->chunks;
+    }
+    r->blocks = rows > 0 ? (r->reduced.count + rows - 1) / rows
+                         : r->reduced.count * trii_sum_blocks(r->last);
+    length = r->reduced.count * (r->columns ? width : r->last) / r->blocks;
+    r->grain = 1 + TRII_SUM_GRAIN / (length + 1);
+    r->end_grain = 1 + TRII_SUM_GRAIN / (r->blocks * width);
     if (r->blocks > 1)
-        trii_parallel_for(r->kept.count * chunks, 1 + TRII_SUM_GRAIN / (r->blocks * width),
-                          columns_end_range, &ctx);
-    return TRI_OK;
+        r->base.scratch_bytes =
+            (size_t)(r->kept.count * r->blocks * (r->columns ? r->last : 1)) * sizeof(double);
 }
 
 static int64_t mask_of(const trii_ir *ir, const trii_ir_node *node)
@@ -306,26 +309,14 @@ static tri_status sum_compile(const trii_ir *ir, const trii_group *group, trii_k
 {
     const trii_ir_node *node = &ir->nodes[group->nodes[0]];
     reduction *r = trii_alloc(1, sizeof(*r), "kernel");
-    int64_t width = 1;
 
     if (r == NULL)
         return TRI_ERR_NO_MEMORY;
-    r->base = (trii_kernel){.name = node->op->name, .destroy = trii_cpu_kernel_free};
+    r->base = (trii_kernel){
+        .name = node->op->name, .run = sum_run_kernel, .destroy = trii_cpu_kernel_free};
     r->kernels = trii_cpu_kernels_get();
     find_axes(r, trii_in_type(ir, node, 0), mask_of(ir, node));
-    if (r->columns) {
-        r->base.run = run_columns;
-        r->blocks = (r->reduced.count + BLOCK_ROWS - 1) / BLOCK_ROWS;
-        width = r->last;
-    } else {
-        int64_t rows = rows_of_a_block(r);
-
-        r->base.run = run_rows;
-        r->blocks = rows > 0 ? (r->reduced.count + rows - 1) / rows
-                             : r->reduced.count * trii_sum_blocks(r->last);
-    }
-    if (r->blocks > 1)
-        r->base.scratch_bytes = (size_t)(r->kept.count * r->blocks * width) * sizeof(double);
+    cut(r);
     r->divisor =
         node->op == &trii_op_mean ? (double)(r->reduced.count * (r->columns ? 1 : r->last)) : 1;
     *kernel_out = &r->base;
