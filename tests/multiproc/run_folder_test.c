@@ -102,7 +102,7 @@ static void look_at_locks(const char *folder)
 static void jobs_begin_while_others_look_at_their_locks(void **state)
 {
     const char *const argv[] = {
-        "sh", "-c", "i=0; while [ $i -lt 200 ]; do \"$0\" true || exit; i=$((i+1)); done",
+        "sh", "-c", "i=0; while [ $i -lt 60 ]; do \"$0\" true || exit; i=$((i+1)); done",
         spawn_bin("trirun"), NULL};
     launcher_job j;
     int looker;
