@@ -137,13 +137,13 @@ bench_end() {
             gsub(/\\/, "\\\\", text); gsub(/"/, "\\\"", text)
             return "\"" text "\""
         }
-        BEGIN { printf "[" >json; printf "%-32s %12s %12s  %-8s %-24s %s\n", "case", "ours", "peer", "unit", "peer name", "ratio" }
+        BEGIN { printf "[" >json; printf "%-36s %12s %12s  %-8s %-24s %s\n", "case", "ours", "peer", "unit", "peer name", "ratio" }
         {
             ratio = ""
             if ($4 + 0 > 0 && $3 + 0 > 0) ratio = $6 == "higher" ? $3 / $4 : $4 / $3
             printf "%s\n  {\"case\": %s, \"ours\": %s, \"peer\": %s, \"peer_name\": %s, \"unit\": %s, \"ratio\": %s}",
                 (NR > 1 ? "," : ""), quoted($1), number($3), number($4), quoted($5), quoted($2), number(ratio) >json
-            printf "%-32s %12s %12s  %-8s %-24s %s\n", $1, $3, $4 == "" ? "-" : $4, $2, $5 == "" ? "-" : $5,
+            printf "%-36s %12s %12s  %-8s %-24s %s\n", $1, $3, $4 == "" ? "-" : $4, $2, $5 == "" ? "-" : $5,
                 ratio == "" ? "-" : sprintf("%.2f", ratio)
         }
         END { printf "\n]\n" >json }' "$bench_rows"

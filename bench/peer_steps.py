@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
-"""peer_steps.py MODEL [BATCH [STEPS [RUNS [contiguous|channels_last]]]] - bench/steps.c in PyTorch.
+"""peer_steps.py MODEL [BATCH [STEPS [RUNS]]] [f32|bf16] [MODE] - bench/steps.c in PyTorch.
 
-One thread, one process; prints the median time of a training step in microseconds.
+One thread, one process; prints the median time of a training step in microseconds. MODE: contiguous,
+channels_last, compile, compile_channels_last.
+
+peer_steps.py --choose MODEL BATCH f32|bf16 MODE.. prints the fastest of these modes.
 """
 import os
 import statistics
@@ -64,13 +67,14 @@ def fashion():
                          nn.Flatten(), nn.Linear(64, 10))
 
 
-def main():
-    name = sys.argv[1]
-    batch, steps, runs = [int(a) for a in (sys.argv[2:5] + ["0", "10", "5"][len(sys.argv[2:5]):])]
-    layout = torch.channels_last if "channels_last" in sys.argv else torch.contiguous_format
+def task(name, batch, narrow, mode):
+    """A function that makes one training step, and another that makes it `n` times and says how
+    many microseconds each took."""
+    torch.manual_seed(0)
+    layout = torch.channels_last if "channels_last" in mode else torch.contiguous_format
     classes = True
     if name == "toy":
-        classes = False
+        classes, layout = False, torch.contiguous_format
         net = nn.Sequential(nn.Linear(10, 10), nn.ReLU(), nn.Linear(10, 5))
         x, y = torch.randn(batch or 20, 10), torch.randn(batch or 20, 5)
     elif name == "fashion":
@@ -83,24 +87,57 @@ def main():
         x = torch.randn(batch or 16, 3, size, size).to(memory_format=layout)
         y = torch.randint(1000, (batch or 16,))
     opt = torch.optim.SGD(net.parameters(), 0.001, momentum=0.9 if classes else 0)
+    forward = torch.compile(net) if "compile" in mode else net
+    clock = time.process_time if "BENCH_CPU" in os.environ else time.perf_counter
 
     def step():
         opt.zero_grad()
-        out = net(x)
+        with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
+            out = forward(x)
+        out = out.float()
         loss = F.cross_entropy(out, y) if classes else F.mse_loss(out, y)
         loss.backward()
         opt.step()
 
+    def timed(n):
+        begin = clock()
+        for _ in range(n):
+            step()
+        return (clock() - begin) / n * 1e6
+
+    return step, timed
+
+
+def choose(name, batch, narrow, modes):
+    """The mode whose second step is the fastest; one that does not work here is out of question."""
+    best = None
+    for mode in modes:
+        try:
+            step, timed = task(name, batch, narrow, mode)
+            step()
+            took = min(timed(1), timed(1))
+        except Exception as error:  # no compiler, an operation that cannot be compiled
+            print("peer_steps: %s: %s" % (mode, str(error).splitlines()[0]), file=sys.stderr)
+            continue
+        if best is None or took < best[0]:
+            best = (took, mode)
+    print(best[1])
+
+
+def main():
+    words = sys.argv[1:]
+    precisions = [w for w in words if w in ("f32", "bf16")]
+    modes = [w for w in words if "contiguous" in w or "channels_last" in w or "compile" in w]
+    words = [w for w in words if w not in precisions + modes]
+    narrow = "bf16" in precisions
+    if words[0] == "--choose":
+        choose(words[1], int(words[2]), narrow, modes)
+        return
+    batch, steps, runs = [int(a) for a in (words[1:4] + ["0", "10", "5"][len(words[1:4]):])]
+    step, timed = task(words[0], batch, narrow, (modes + ["contiguous"])[0])
     for _ in range(3):
         step()
-    clock = time.process_time if "BENCH_CPU" in os.environ else time.perf_counter
-    times = []
-    for _ in range(runs):
-        begin = clock()
-        for _ in range(steps):
-            step()
-        times.append((clock() - begin) / steps * 1e6)
-    print("%.3f" % statistics.median(times))
+    print("%.3f" % statistics.median(timed(steps) for _ in range(runs)))
 
 
 main()

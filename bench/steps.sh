@@ -1,6 +1,7 @@
 #!/bin/sh
 # steps.sh - training steps of one process on one thread: the toy model, the Fashion-MNIST network
-# and ResNet-18; the peer is PyTorch, in channels_last where there are images.
+# and ResNet-18, the last also in bf16. The peer is PyTorch in the mode that is fastest for the model
+# on this machine: contiguous or channels_last; with --full also compiled.
 . "$(dirname "$0")/lib.sh"
 bench_begin steps
 export TRI_NUM_THREADS=1 OMP_NUM_THREADS=1
@@ -10,13 +11,19 @@ if with_peers; then
     need_pytorch
     peer="$TRI_PEER_PYTHON bench/peer_steps.py"
 fi
-# case MODEL BATCH STEPS FORMAT
+# measure MODEL BATCH STEPS f32|bf16 TENTHS: TENTHS of the time have passed when it should be done
 measure() {
-    alternate 3 "$bench_bin/bench_steps $1 $2 $3 3" "${peer:+$peer $1 $2 $3 3 $4}"
-    bench_case "$1 batch $2" us "$median_a" "$median_b" "${peer:+PyTorch $4}"
+    mode=
+    modes="contiguous $(full_or compile "")"
+    [ "$1" = toy ] || modes="$modes channels_last $(full_or compile_channels_last "")"
+    [ -z "$peer" ] || mode=$($peer --choose "$1" "$2" "$4" $modes) || exit 1
+    bench_part "$5" 10
+    alternate 3 "$bench_bin/bench_steps $1 $2 $3 3 $4" "${peer:+$peer $1 $2 $3 3 $4 $mode}"
+    bench_case "$1 batch $2, 1 thread, $4" us "$median_a" "$median_b" "${peer:+PyTorch $mode}"
 }
-measure toy 20 2000 contiguous
-measure fashion 64 10 channels_last
-measure fashion 256 3 channels_last
-measure resnet18 16 1 channels_last
+measure toy 20 2000 f32 1
+measure fashion 64 10 f32 2
+measure fashion 256 3 f32 3
+measure resnet18 16 1 f32 7
+measure resnet18 16 1 bf16 10
 bench_end
