@@ -15,7 +15,7 @@
 #include "testing/op_cases.h"
 #include "testing/random_graph.h"
 
-#define MAX_RESULTS 512
+#define MAX_RESULTS 1024
 
 typedef struct results {
     double *data[MAX_RESULTS];
@@ -63,24 +63,51 @@ static void check_results(const char *name, results *a, results *b, double toler
     }
 }
 
+/* What a random graph begins with, how long it is, and whether anybody looks at more than its
+ * gradients. */
+typedef struct graph_kind {
+    const char *name;
+    int n_ops;
+    bool sized, quiet;
+    int64_t image[4], matrix[2];
+} graph_kind;
+
+static void begin_graph(random_graph *g, uint64_t seed, tri_dtype dtype, const graph_kind *kind)
+{
+    random_graph_init(g, seed, kind->n_ops, dtype);
+    g->sized = kind->sized;
+    g->quiet = kind->quiet;
+    memcpy(g->image, kind->image, sizeof(g->image));
+    memcpy(g->matrix, kind->matrix, sizeof(g->matrix));
+}
+
 /* Three steps; splits of the steps and what is read differ, and must not matter. */
-static results run_graph(uint64_t seed, tri_dtype dtype)
+static results run_graph(uint64_t seed, tri_dtype dtype, const graph_kind *kind)
 {
     results r = {.count = 0};
     random_graph g;
 
     tri_step_number_set(1); /* part of random numbers */
-    random_graph_init(&g, seed, 20, dtype);
+    begin_graph(&g, seed, dtype, kind);
     for (int step = 0; step < 3; step++) {
         tri_tensor *loss = random_graph_record(&g);
 
-        if (step == 1 && seed % 2 == 0)
+        CHECK_OK(tri_tensor_status(loss));
+        if (step == 1 && seed % 2 == 0 && !kind->quiet)
             CHECK_OK(tri_run()); /* the gradients come in a segment of their own */
         tri_backward(loss);
-        CHECK_OK(tri_run());
-        for (int k = 0; k < g.n_kept; k++)
-            read_result(&r, g.kept[k]);
-        read_result(&r, loss);
+        if (kind->quiet) {
+            CHECK_OK(tri_step_end_status());
+        } else {
+            CHECK_OK(tri_run());
+            for (int k = 0; k < g.n_kept; k++)
+                read_result(&r, g.kept[k]);
+            read_result(&r, loss);
+        }
+        for (int p = 0; p < g.n_params; p++) {
+            if (tri_grad(g.params[p]) != NULL)
+                read_result(&r, tri_grad(g.params[p]));
+        }
         CHECK_OK(random_graph_update(&g, 0.01));
         CHECK_OK(tri_step_end_status());
     }
@@ -90,20 +117,30 @@ static results run_graph(uint64_t seed, tri_dtype dtype)
     return r;
 }
 
-static void check_graphs(tri_dtype dtype, uint64_t first, uint64_t end, double tolerance)
+static void check_kind(tri_dtype dtype, uint64_t first, uint64_t end, const graph_kind *kind,
+                       double tolerance)
 {
     for (uint64_t seed = first; seed < end; seed++) {
         results planned, eager;
         char name[64];
 
-        snprintf(name, sizeof(name), "seed %llu", (unsigned long long)seed);
+        snprintf(name, sizeof(name), "%s, seed %llu", kind->name, (unsigned long long)seed);
         trii_executor_set(NULL);
-        planned = run_graph(seed, dtype);
+        planned = run_graph(seed, dtype, kind);
         trii_executor_set(&trii_executor_reference);
-        eager = run_graph(seed, dtype);
+        eager = run_graph(seed, dtype, kind);
         trii_executor_set(NULL);
         check_results(name, &planned, &eager, tolerance);
     }
+}
+
+static void check_graphs(tri_dtype dtype, uint64_t first, uint64_t end, double tolerance)
+{
+    const graph_kind kind = {.name = "kept", .n_ops = 20};
+    const graph_kind quiet = {.name = "unseen", .n_ops = 20, .quiet = true};
+
+    check_kind(dtype, first, end, &kind, tolerance);
+    check_kind(dtype, first, end, &quiet, tolerance);
 }
 
 static void random_graphs_in_f64_are_exact(void **state)
@@ -130,6 +167,27 @@ static void random_graphs_on_avx2(void **state)
     (void)state;
     setenv("TRI_ISA", "avx2", 1);
     check_graphs(TRI_DTYPE_F32, 240, 255, 1e-3);
+}
+
+/* Sizes at which kernels change what they do: nothing, one, primes, just below and above blocks and
+ * shares of threads. */
+static void random_graphs_of_all_sizes(void **state)
+{
+    static const graph_kind kinds[] = {
+        {"no images, no rows", 12, true, false, {0, 4, 6, 5}, {0, 7}},
+        {"one pixel, one row", 12, true, false, {1, 4, 1, 1}, {1, 1}},
+        {"two pixels", 12, true, false, {2, 2, 1, 1}, {2, 3}},
+        {"primes", 12, true, false, {3, 2, 13, 11}, {131, 17}},
+        {"4095", 10, true, true, {3, 2, 21, 65}, {4095, 1}},
+        {"4096", 10, true, false, {1, 16, 16, 16}, {64, 64}},
+        {"4097", 10, true, true, {1, 16, 17, 241}, {1, 4097}},
+        {"blocks of channels", 10, true, true, {2, 32, 9, 7}, {33, 48}},
+        {"65537", 8, true, false, {2, 16, 32, 65}, {65537, 2}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < TRII_COUNT_OF(kinds); i++)
+        check_kind(TRI_DTYPE_F32, 300, 304, &kinds[i], 1e-3);
 }
 
 static results run_case(const op_case *c, tri_dtype dtype)
@@ -190,6 +248,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_graphs_in_f64_are_exact),
         cmocka_unit_test(random_graphs_in_f32_are_close),
+        cmocka_unit_test(random_graphs_of_all_sizes),
         cmocka_unit_test(random_graphs_on_portable_kernels),
         cmocka_unit_test(random_graphs_on_avx2),
         cmocka_unit_test(every_operation_in_f32),

@@ -23,6 +23,10 @@ typedef struct random_graph {
     uint64_t seed;
     int n_ops;
     tri_dtype dtype;
+    /* May be set after init: the sizes of the first values (image[1] even); keep nothing, so that
+     * plans may leave out what only gradients need. */
+    bool sized, quiet;
+    int64_t image[4], matrix[2];
 
     tri_tensor *params[RANDOM_GRAPH_MAX]; /* persistent; most require a gradient */
     int n_params;
@@ -169,12 +173,22 @@ static inline tri_tensor *random_graph_norm(random_graph *g, tri_tensor *x)
     const int64_t c[1] = {tri_tensor_size(x, 1)};
     tri_batch_norm_args args = {
         .training = random_graph_below(g, 4) != 0, .momentum = 0.1, .eps = 1e-5};
+    int64_t values = tri_tensor_numel(x) / (c[0] > 0 ? c[0] : 1);
 
+    args.training = args.training && values != 1; /* which has no variance */
     args.weight = random_graph_param(g, c, 1, 0.5, 1, true);
     args.bias = random_graph_param(g, c, 1, -0.5, 1, true);
     args.running_mean = random_graph_param(g, c, 1, -0.5, 0.5, false);
     args.running_var = random_graph_param(g, c, 1, 0.5, 1, false);
-    return tri_batch_norm(x, &args);
+    x = tri_batch_norm(x, &args);
+    switch (random_graph_below(g, 4)) { /* what kernels take along, or leave out */
+    case 0:
+        return tri_relu(x);
+    case 1:
+        return tri_adaptive_avg_pool2d(tri_relu(x), 3, 2);
+    default:
+        return x;
+    }
 }
 
 static inline tri_tensor *random_graph_conv(random_graph *g, tri_tensor *x)
@@ -269,11 +283,14 @@ static inline tri_tensor *random_graph_record(random_graph *g)
     g->state = g->seed * UINT64_C(0x2545f4914f6cdd1d) + 1;
     g->next_param = g->n_kept = g->n_pool = 0;
     size = 5 + random_graph_below(g, 5);
-    random_graph_push(
-        g, tri_mul_scalar(
-               random_graph_param(g, (const int64_t[]){2, 4, size, size}, 4, -0.5, 2, true), 1));
-    random_graph_push(
-        g, tri_mul_scalar(random_graph_param(g, (const int64_t[]){4, 6}, 2, -0.5, 2, true), 1));
+    if (!g->sized) {
+        const int64_t image[4] = {2, 4, size, size}, matrix[2] = {4, 6};
+
+        memcpy(g->image, image, sizeof(image));
+        memcpy(g->matrix, matrix, sizeof(matrix));
+    }
+    random_graph_push(g, tri_mul_scalar(random_graph_param(g, g->image, 4, -0.5, 2, true), 1));
+    random_graph_push(g, tri_mul_scalar(random_graph_param(g, g->matrix, 2, -0.5, 2, true), 1));
     for (int k = 0; k < g->n_ops; k++) {
         /* prefer what is new, so that graphs get deep */
         int recent = g->n_pool < 4 ? g->n_pool : 4;
@@ -292,7 +309,7 @@ static inline tri_tensor *random_graph_record(random_graph *g)
         else
             y = random_graph_matrix_op(g, x);
         random_graph_push(g, y);
-        if (random_graph_below(g, 6) == 0)
+        if (random_graph_below(g, 6) == 0 && !g->quiet)
             g->kept[g->n_kept++] = tri_keep(y);
     }
     for (int i = 0; i < g->n_pool; i++) {
