@@ -77,7 +77,7 @@ typedef struct tri_conv2d_options {
 /* x [N, C, H, W], weight [O, C/groups, KH, KW], bias [O] or NULL -> [N, O, H', W']. */
 TRI_API tri_tensor *tri_conv2d(tri_tensor *x, tri_tensor *weight, tri_tensor *bias,
                                const tri_conv2d_options *opt);
-/* Zero means the default: stride = kernel, padding 0. */
+/* Zero means the default: stride = kernel, padding 0. Of x [N, C, H, W] only N may be 0. */
 typedef struct tri_pool2d_options {
     int stride[2];
     int padding[2];
@@ -88,14 +88,15 @@ TRI_API tri_tensor *tri_max_pool2d(tri_tensor *x, int kernel_h, int kernel_w,
                                    const tri_pool2d_options *opt);
 TRI_API tri_tensor *tri_avg_pool2d(tri_tensor *x, int kernel_h, int kernel_w,
                                    const tri_pool2d_options *opt);
-/* [N, C, H, W] -> [N, C, h, w]. */
+/* [N, C, H, W] -> [N, C, h, w]; h and w may be 0, H and W not, nor C for the maximum. */
 TRI_API tri_tensor *tri_adaptive_avg_pool2d(tri_tensor *x, int h, int w);
 TRI_API tri_tensor *tri_adaptive_max_pool2d(tri_tensor *x, int h, int w);
 
 /* --- normalisation --------------------------------------------------------------------------- */
 /* x [N, C, ..]; weight, bias [C] or both NULL; running_mean, running_var [C], persistent, or both
  * NULL. Training: batch statistics normalise (biased variance) and update the running ones
- * (unbiased) by momentum; else the running ones normalise. */
+ * (unbiased) by momentum; else the running ones normalise. An empty batch leaves them as they
+ * are. */
 typedef struct tri_batch_norm_args {
     tri_tensor *weight, *bias, *running_mean, *running_var;
     bool training;

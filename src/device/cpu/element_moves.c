@@ -13,7 +13,8 @@
 #include "device/cpu/cpu_parallel.h"
 #include "graph/type.h"
 
-#define LINE 64         /* bytes of a tile in the direction of x, and twice that in the result's */
+#define LINE 64         /* bytes of a tile as the result has them */
+#define WIDE 256        /* and as x does: what is read should be long */
 #define MIN_BYTES 65536 /* for a thread */
 
 typedef struct move_kernel {
@@ -112,7 +113,7 @@ static void rows_range(void *ctx, int64_t begin, int64_t end)
 #define TURN(T)                                                                                    \
     static void turn_##T(T *y, int64_t to, const T *x, int64_t from, int64_t n_j, int64_t n_l)     \
     {                                                                                              \
-        T tile[2 * LINE / sizeof(T)][LINE / sizeof(T)];                                            \
+        T tile[LINE / sizeof(T)][WIDE / sizeof(T)];                                                \
                                                                                                    \
         for (int64_t l = 0; l < n_l; l++)                                                          \
             memcpy(tile[l], x + l * from, (size_t)n_j * sizeof(T));                                \
@@ -131,24 +132,24 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Items: bands of one line's elements of the turned dimension. */
+/* Items: bands of the turned dimension, as wide as a tile. */
 static void bands_range(void *ctx, int64_t begin, int64_t end)
 {
     const move_run *run = ctx;
     const move_kernel *k = run->k;
     int last = k->n_dims - 1, turned = k->turned;
-    int64_t elem = (int64_t)k->elem, line = LINE / elem, n = k->size[last];
+    int64_t elem = (int64_t)k->elem, wide = WIDE / elem, line = LINE / elem, n = k->size[last];
     int64_t from = k->from[last], to = k->to[turned];
-    int64_t bands = (k->size[turned] + line - 1) / line;
+    int64_t bands = (k->size[turned] + wide - 1) / wide;
 
     for (int64_t item = begin; item < end; item++) {
         place p = place_of(k, item / bands);
-        int64_t j = item % bands * line, n_j = least(line, k->size[turned] - j);
+        int64_t j = item % bands * wide, n_j = least(wide, k->size[turned] - j);
         const char *x = run->x + (p.x + j) * elem;
         char *y = run->y + (p.y + j * to) * elem;
 
-        for (int64_t l = 0; l < n; l += 2 * line) {
-            int64_t n_l = least(2 * line, n - l);
+        for (int64_t l = 0; l < n; l += line) {
+            int64_t n_l = least(line, n - l);
             const void *tile_x = x + l * from * elem;
             void *tile_y = y + l * elem;
 
@@ -244,7 +245,7 @@ static tri_status move_compile(const trii_ir *ir, const trii_group *group, trii_
     const trii_ir_node *node = &ir->nodes[group->nodes[0]];
     const trii_type *out = trii_out_type(ir, node, 0);
     move_kernel *k = trii_alloc(1, sizeof(*k), "kernel");
-    int64_t from[TRI_MAX_DIMS], line;
+    int64_t from[TRI_MAX_DIMS], wide;
     int last;
 
     if (k == NULL)
@@ -256,12 +257,12 @@ static tri_status move_compile(const trii_ir *ir, const trii_group *group, trii_
     read_strides(ir, node, from, &k->start);
     merge(out, from, k);
     last = k->n_dims - 1;
-    line = LINE / (int64_t)k->elem;
+    wide = WIDE / (int64_t)k->elem;
     for (int d = 0; d < last && k->from[last] != 1; d++) {
         if (k->from[d] == 1)
             k->turned = d;
     }
-    k->items = k->turned >= 0 ? (k->size[k->turned] + line - 1) / line : 1;
+    k->items = k->turned >= 0 ? (k->size[k->turned] + wide - 1) / wide : 1;
     for (int d = 0; d < last; d++)
         k->items *= d == k->turned ? 1 : k->size[d];
     k->grain = 1 + MIN_BYTES / (1 + (int64_t)trii_type_bytes(out) / k->items);
