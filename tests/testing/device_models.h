@@ -19,7 +19,6 @@
 #include <trireme/ops.h>
 
 #include "base/alloc.h"
-#include "device/cpu/cpu_parallel.h"
 #include "graph/step.h"
 #include "testing/check.h"
 
@@ -229,28 +228,6 @@ static void check_run(const model *m, bool drop)
         free(planned.data[k]);
         free(eager.data[k]);
     }
-}
-
-/* The plan's results have the same bits on one thread and on more than there is work for. */
-static void check_threads(const model *m)
-{
-    outcome alone, several;
-
-    trii_parallel_set_threads(1);
-    trii_step_release(); /* plans of another number of threads */
-    alone = run(m, false);
-    for (int threads = 2; threads <= 8; threads += threads == 2 ? 1 : 5) {
-        trii_parallel_set_threads(threads);
-        trii_step_release();
-        several = run(m, false);
-        for (int k = 0; k < alone.count; k++) {
-            if (memcmp(alone.data[k], several.data[k], (size_t)alone.n[k] * sizeof(float)) != 0)
-                fail_msg("%s: result %d has other bits on %d threads", m->name, k, threads);
-            free(several.data[k]);
-        }
-    }
-    for (int k = 0; k < alone.count; k++)
-        free(alone.data[k]);
 }
 
 static void check_model(const model *m)
