@@ -139,8 +139,8 @@ static void check_graphs(tri_dtype dtype, uint64_t first, uint64_t end, double t
     const graph_kind kind = {.name = "kept", .n_ops = 20};
     const graph_kind quiet = {.name = "unseen", .n_ops = 20, .quiet = true};
 
-    check_kind(dtype, first, end, &kind, tolerance);
-    check_kind(dtype, first, end, &quiet, tolerance);
+    for (uint64_t seed = first; seed < end; seed++)
+        check_kind(dtype, seed, seed + 1, seed % 2 == 0 ? &kind : &quiet, tolerance);
 }
 
 static void random_graphs_in_f64_are_exact(void **state)
