@@ -113,14 +113,30 @@ TRI_API TRI_MUST_CHECK tri_status tri_group_split(tri_group *group, int color, i
 TRI_API TRI_MUST_CHECK tri_status tri_group_new(tri_group *group, const int *ranks, int n,
                                                 const tri_group_options *opt,
                                                 tri_group **group_out);
+typedef struct tri_shrink_options {
+    tri_group_options group; /* of the new group; what it leaves open is as in the old one */
+    int64_t
+        grace_ms; /* how long a rank that is not known to be lost may take to come, from when the
+                     last one came; 0 = the old group's timeout, TRI_FOREVER = until it comes */
+    int min_size; /* with fewer ranks than that there is no new group; 0 = 1. size / 2 + 1 = a
+                     majority. The same on all ranks */
+} tri_shrink_options;
+
 /**
  * The ranks that are left of a group that failed (else it is aborted now), as a new group in the
- * old order. Collective over those that are left, which agree in the store who they are: at once
- * if the lost rank is known, else a second after the last one came; a rank that comes later is
- * told PEER_LOST. The old group is still to be released. Without agent, the store ends with rank 0.
- * ncclCommShrink, c10d shrink_group.
+ * old order. Collective over those that are left, which agree in the store who they are: once every
+ * rank has come or is known to be lost (its process has ended, its host is silent). Slow is not
+ * lost: a rank that still computes is waited for, for grace_ms. A rank that comes after that is
+ * told PEER_LOST. If another rank ends meanwhile, they agree anew. opt NULL = defaults.
+ *
+ * After a failure it may be called again, which a rank that failed by itself (NO_MEMORY) must do,
+ * as the others wait for it. The old group is still to be released. Without agent, the store ends
+ * with rank 0. ncclCommShrink, c10d shrink_group.
+ *
+ * Errors: PEER_LOST (too late, or fewer than min_size are left), STATE (done already), and those of
+ * tri_group_create.
  */
-TRI_API TRI_MUST_CHECK tri_status tri_group_shrink(tri_group *group, const tri_group_options *opt,
+TRI_API TRI_MUST_CHECK tri_status tri_group_shrink(tri_group *group, const tri_shrink_options *opt,
                                                    tri_group **group_out);
 /* Deadline of the calls from now on, in place of the options'; as timeout_ms there. */
 TRI_API void tri_group_set_timeout(tri_group *group, int64_t timeout_ms);

@@ -232,6 +232,13 @@ static void compared_free(void *self, void *p)
     c->engine->free(c->self, p);
 }
 
+static trii_loss compared_loss(void *self, int rank)
+{
+    const compared *c = self;
+
+    return c->guard->loss != NULL ? c->guard->loss(c->guard_self, rank) : TRII_LOSS_NONE;
+}
+
 static void compared_sever(void *self, uint32_t draw, bool half)
 {
     const compared *c = self;
@@ -299,6 +306,7 @@ tri_status trii_compared_make(tri_store *store, trii_group_args *args,
         .abort = compared_abort,
         .destroy = compared_destroy,
         .sever = compared_sever,
+        .loss = compared_loss,
         .on_device = c->engine->on_device,
     };
     *engine_inout = &c->table;

@@ -195,6 +195,8 @@ tri_status trii_group_agree(const struct trii_group_args *args, const char *step
  * only. text: NULL allowed if `mine` is a failure. size must be above 1. */
 tri_status trii_group_gather(const struct trii_group_args *args, const char *step, tri_status mine,
                              const char *text, char **texts_out) TRI_MUST_CHECK;
+/* The failure that args->is_over means. */
+tri_status trii_group_is_over(const struct trii_group_args *args);
 /* Milliseconds until args->deadline_ns for store calls: at least 1. */
 int64_t trii_group_left_ms(const struct trii_group_args *args);
 
@@ -212,7 +214,18 @@ typedef struct trii_group_args {
     trii_fault *fault;     /* the group's; outlives self */
     const int *names;      /* [size]: the ranks' numbers in messages and in fault->lost_rank; NULL =
                               0, 1, ...; outlives self */
+    /* NULL, or asked now and then by whoever waits while the group forms: true = a rank of it will
+     * never come. */
+    bool (*is_over)(void *arg);
+    void *is_over_arg;
 } trii_group_args;
+
+/* What is known of another rank. */
+typedef enum trii_loss {
+    TRII_LOSS_NONE = 0, /* nothing bad */
+    TRII_LOSS_CUT,      /* its connection broke or its host is silent, its process may run */
+    TRII_LOSS_ENDED,    /* its process has ended, or it has left the group */
+} trii_loss;
 
 static inline int trii_rank_name(const int *names, int rank)
 {
@@ -270,6 +283,10 @@ typedef struct trii_engine {
     /* Optional. Breaks the connection to some peer (which one, `draw` says), as a network would;
      * `half`: only the direction away from us. For chaos.h; any thread, never blocks. */
     void (*sever)(void *self, uint32_t draw, bool half);
+
+    /* Optional: what is known of this other rank, also after a failure. NULL = nothing. Any thread,
+     * never blocks. */
+    trii_loss (*loss)(void *self, int rank);
 
     /* Optional: `other`, a group of this engine with the same ranks in the same order, outlives
      * self, and its memory is taken for self's too. */

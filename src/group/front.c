@@ -129,7 +129,8 @@ static tri_status choose_engine(tri_group *g, tri_store *store, const char *text
     return trii_engine_make(*name != '\0' ? name : NULL, store, args, &g->engine, &g->self);
 }
 
-static tri_status create_self(tri_group *g, tri_store *store, const tri_group_options *opt)
+static tri_status create_self(tri_group *g, tri_store *store, const tri_group_options *opt,
+                              const trii_forming *forming)
 {
     const char *name = opt->engine != NULL ? opt->engine : trii_param_text(TRII_PARAM_ENGINE);
     trii_group_args args = {.rank = g->rank, .size = g->size, .name = g->name};
@@ -150,8 +151,10 @@ static tri_status create_self(tri_group *g, tri_store *store, const tri_group_op
         snprintf(g->name, sizeof(g->name), "%s", opt->name);
     else
         snprintf(g->name, sizeof(g->name), "%" PRId64, n);
-    args.deadline_ns =
-        args.timeout_ns == TRII_NO_DEADLINE ? TRII_NO_DEADLINE : trii_now_ns() + args.timeout_ns;
+    args.deadline_ns = trii_deadline_after(
+        trii_now_ns(), forming->timeout_ns > 0 ? forming->timeout_ns : args.timeout_ns);
+    args.is_over = forming->is_over;
+    args.is_over_arg = forming->arg;
     args.bind_host = opt->bind_host;
     args.fault = &g->fault;
     st = trii_chaos_create(world_rank(g), g->name, &g->chaos);
@@ -175,10 +178,11 @@ static tri_status create_self(tri_group *g, tri_store *store, const tri_group_op
     return st;
 }
 
-tri_status tri_group_create(tri_store *store, int rank, int size, const tri_group_options *opt,
-                            tri_group **group_out)
+tri_status trii_group_form(tri_store *store, int rank, int size, const tri_group_options *opt,
+                           const trii_forming *forming, tri_group **group_out)
 {
     const tri_group_options defaults = {0};
+    const trii_forming usual = {0};
     tri_group *g;
     tri_status st;
 
@@ -196,7 +200,7 @@ tri_status tri_group_create(tri_store *store, int rank, int size, const tri_grou
         st = TRI_ERR_NO_MEMORY;
         goto err_group;
     }
-    st = create_self(g, store, opt != NULL ? opt : &defaults);
+    st = create_self(g, store, opt != NULL ? opt : &defaults, forming != NULL ? forming : &usual);
     if (st != TRI_OK) {
         st = TRII_FAIL_CTX(st, "group_create, rank %d of %d", rank, size);
         goto err_pairs;
@@ -213,6 +217,23 @@ err_pairs:
 err_group:
     trii_free(g);
     return st;
+}
+
+tri_status tri_group_create(tri_store *store, int rank, int size, const tri_group_options *opt,
+                            tri_group **group_out)
+{
+    return trii_group_form(store, rank, size, opt, NULL, group_out);
+}
+
+trii_loss trii_group_loss(tri_group *group, int rank)
+{
+    trii_loss loss = TRII_LOSS_NONE;
+
+    if (rank != group->rank && group->engine->loss != NULL)
+        loss = group->engine->loss(group->self, rank);
+    return loss == TRII_LOSS_NONE && atomic_load(&group->fault.lost_rank) == rank + 1
+               ? TRII_LOSS_CUT
+               : loss;
 }
 
 tri_group *tri_group_ref(tri_group *group)

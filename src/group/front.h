@@ -28,7 +28,7 @@ struct tri_group {
     tri_work *idle;          /* guard: idle_lock; works for the next calls */
     tri_store *store;        /* this group's own view, for groups made of it; NULL if size is 1 */
     int *world_ranks;        /* [size]: in the outermost group; NULL = the same numbers */
-    atomic_int n_splits, n_shrinks;
+    atomic_int n_splits;
     char engine_asked[256]; /* "" = none; groups made of this one inherit it, as the next */
     char bind_host[64];
     _Atomic int64_t timeout_ns; /* INT64_MAX = none */
@@ -110,12 +110,26 @@ bool trii_batch_is_open(const tri_group *group);
 tri_status trii_batch_reserve(void);
 void trii_batch_add(tri_work *own_work);
 
+/* What is known of a rank of the group: its engine's answer, or the fault's. */
+trii_loss trii_group_loss(tri_group *group, int rank);
+
+/* What those who wait while a group forms look at now and then, and until when; NULL allowed. */
+typedef struct trii_forming {
+    bool (*is_over)(void *arg);
+    void *arg;
+    int64_t timeout_ns; /* 0 = the group's */
+} trii_forming;
+/* tri_group_create. */
+tri_status trii_group_form(tri_store *store, int rank, int size, const tri_group_options *opt,
+                           const trii_forming *forming, tri_group **group_out);
+
 /* Makes a group of ranks of g, under `key` in its store (subgroup.c has the rest). world_ranks:
  * [size], taken. What opt leaves open comes from g. */
 typedef struct trii_subgroup {
     const char *key;
     int rank, size;
     int *own_world_ranks;
+    int64_t timeout_ns; /* of the forming; 0 = the new group's */
 } trii_subgroup;
 tri_status trii_group_make(tri_group *g, const trii_subgroup *sub, const tri_group_options *opt,
                            tri_group **group_out);

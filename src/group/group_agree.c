@@ -116,6 +116,11 @@ static tri_status agree_timed_out(const trii_group_args *args, const char *step,
                      args->size, (double)waited_ns / TRII_NS_PER_S, missing, why);
 }
 
+tri_status trii_group_is_over(const trii_group_args *args)
+{
+    return TRII_FAIL(TRI_ERR_PEER_LOST, "%s: a rank ended while the group was formed", args->name);
+}
+
 /* Waits for all keys; says in the log for whom. is_over: NULL, or asked now and then: ABORTED. */
 static tri_status await(const trii_group_args *args, const char *step, const char *const *keys,
                         int n_keys, char **values_out, trii_is_over *is_over, void *arg)
@@ -127,7 +132,7 @@ static tri_status await(const trii_group_args *args, const char *step, const cha
         int64_t until = note < args->deadline_ns ? note : args->deadline_ns, left_ms;
         tri_status st;
 
-        if (is_over != NULL && until > now + ASK_MS * TRII_NS_PER_MS)
+        if ((is_over != NULL || args->is_over != NULL) && until > now + ASK_MS * TRII_NS_PER_MS)
             until = now + ASK_MS * TRII_NS_PER_MS;
         left_ms = until > now ? (until - now) / TRII_NS_PER_MS + 1 : 1;
         st = trii_store_exchange(args->store, NULL, 0, keys, n_keys, left_ms, (void **)values_out,
@@ -137,6 +142,8 @@ static tri_status await(const trii_group_args *args, const char *step, const cha
             return st;
         if (is_over != NULL && is_over(arg))
             return TRII_FAIL(TRI_ERR_ABORTED, "%s: nobody will come", args->name);
+        if (args->is_over != NULL && args->is_over(args->is_over_arg))
+            return trii_group_is_over(args);
         if (now >= args->deadline_ns)
             return agree_timed_out(args, step, now - start);
         if (now < until)

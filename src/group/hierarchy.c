@@ -455,6 +455,15 @@ static void hierarchy_free(void *self, void *p)
         trii_free(p);
 }
 
+/* FLAT has everybody, and knows of each process. */
+static trii_loss hierarchy_loss(void *self, int rank)
+{
+    const hierarchy *h = self;
+    const hierarchy_child *flat = &h->children[HIERARCHY_FLAT];
+
+    return flat->engine->loss(flat->self, rank);
+}
+
 static void hierarchy_sever(void *self, uint32_t draw, bool half)
 {
     const hierarchy_child *flat = &((hierarchy *)self)->children[HIERARCHY_FLAT];
@@ -639,5 +648,6 @@ const trii_engine trii_engine_hierarchy = {
     .destroy = hierarchy_destroy,
     .sever = hierarchy_sever,
     .withdraw = hierarchy_withdraw,
+    .loss = hierarchy_loss,
     .say = hierarchy_say,
 };

@@ -137,6 +137,21 @@ static void mixed_free(void *self, void *p)
         trii_free(p);
 }
 
+static trii_loss mixed_loss(void *self, int rank)
+{
+    const mixed *m = self;
+    trii_loss most = TRII_LOSS_NONE;
+
+    for (int i = 0; i < m->n; i++) {
+        const trii_engine *engine = m->children[i].engine;
+        trii_loss loss =
+            engine->loss != NULL ? engine->loss(m->children[i].self, rank) : TRII_LOSS_NONE;
+
+        most = loss > most ? loss : most;
+    }
+    return most;
+}
+
 static void mixed_sever(void *self, uint32_t draw, bool half)
 {
     mixed *m = self;
@@ -171,6 +186,7 @@ const trii_engine trii_engine_mixed = {
     .destroy = mixed_destroy,
     .sever = mixed_sever,
     .withdraw = mixed_withdraw,
+    .loss = mixed_loss,
     .say = mixed_say,
 };
 

@@ -24,10 +24,32 @@ static tri_status resolve(tri_group **group, const char *what, tri_group **group
     return TRI_OK;
 }
 
+/* A group that forms, and the one that its ranks are of. */
+typedef struct watched {
+    tri_group *of;
+    const trii_subgroup *sub;
+} watched;
+
+static bool has_lost_one(void *arg)
+{
+    const watched *w = arg;
+
+    for (int i = 0; i < w->sub->size; i++) {
+        int rank = tri_group_rank_of(w->of, w->sub->own_world_ranks[i]);
+
+        if (rank >= 0 && trii_group_loss(w->of, rank) == TRII_LOSS_ENDED)
+            return true;
+    }
+    return false;
+}
+
 tri_status trii_group_make(tri_group *g, const trii_subgroup *sub, const tri_group_options *opt,
                            tri_group **group_out)
 {
     tri_group_options options = opt != NULL ? *opt : (tri_group_options){0};
+    watched w = {.of = g, .sub = sub};
+    const trii_forming forming = {
+        .is_over = has_lost_one, .arg = &w, .timeout_ns = sub->timeout_ns};
     tri_store *clone = NULL, *view = NULL;
     tri_group *made = NULL;
     char name[TRII_GROUP_NAME];
@@ -50,7 +72,7 @@ tri_status trii_group_make(tri_group *g, const trii_subgroup *sub, const tri_gro
             st = tri_store_prefix(sub->key, clone, &view);
     }
     if (st == TRI_OK)
-        st = tri_group_create(view, sub->rank, sub->size, &options, &made);
+        st = trii_group_form(view, sub->rank, sub->size, &options, &forming, &made);
     tri_store_unref(view);
     tri_store_unref(clone);
     if (st != TRI_OK) {

@@ -4,9 +4,13 @@
 #include "os/proc.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "os/unix.h"
 
 size_t trii_proc_read(const char *pid, const char *name, char *buf, size_t bytes)
 {
@@ -26,14 +30,70 @@ size_t trii_proc_read(const char *pid, const char *name, char *buf, size_t bytes
     return used;
 }
 
+/* /proc/PID/stat from the state on, which is field 3; NULL if there is no such process. */
+static const char *read_stat(const char *pid, char *stat, size_t bytes)
+{
+    const char *after;
+
+    if (trii_proc_read(pid, "stat", stat, bytes) == 0)
+        return NULL;
+    after = strrchr(stat, ')'); /* the name may have spaces and parentheses of its own */
+    return after != NULL && after[1] == ' ' ? after + 2 : NULL;
+}
+
 char trii_proc_state(int pid)
 {
     char stat[512], name[16];
-    const char *after;
+    const char *fields;
 
     snprintf(name, sizeof(name), "%d", pid);
-    if (trii_proc_read(name, "stat", stat, sizeof(stat)) == 0)
-        return 'X';
-    after = strrchr(stat, ')'); /* the name may have spaces and parentheses of its own */
-    return after != NULL && after[1] == ' ' ? after[2] : 'X';
+    fields = read_stat(name, stat, sizeof(stat));
+    return fields != NULL ? fields[0] : 'X';
+}
+
+/* Field 22. */
+static uint64_t started_at(const char *fields)
+{
+    for (int field = 3; field < 22 && fields != NULL; field++) {
+        fields = strchr(fields, ' ');
+        fields = fields != NULL ? fields + 1 : NULL;
+    }
+    return fields != NULL ? strtoull(fields, NULL, 10) : 0;
+}
+
+static uint64_t own_space(void)
+{
+    char boot[40], space[64] = "";
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+
+    trii_boot_id(boot);
+    if (boot[0] == '\0' || readlink("/proc/self/ns/pid", space, sizeof(space) - 1) < 0)
+        return 0;
+    for (const char *p = boot; *p != '\0'; p++)
+        hash = (hash ^ (unsigned char)*p) * UINT64_C(0x100000001b3);
+    for (const char *p = space; *p != '\0'; p++)
+        hash = (hash ^ (unsigned char)*p) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+void trii_proc_id_own(trii_proc_id *id_out)
+{
+    char stat[512];
+
+    id_out->pid = getpid();
+    id_out->started = started_at(read_stat("self", stat, sizeof(stat)));
+    id_out->space = own_space();
+}
+
+bool trii_proc_has_ended(const trii_proc_id *id)
+{
+    char stat[512], name[24];
+    const char *fields;
+
+    if (id->started == 0 || id->space == 0 || id->space != own_space())
+        return false;
+    snprintf(name, sizeof(name), "%" PRId64, id->pid);
+    fields = read_stat(name, stat, sizeof(stat));
+    return fields == NULL || fields[0] == 'Z' || fields[0] == 'X' ||
+           started_at(fields) != id->started;
 }

@@ -71,7 +71,9 @@ static void socket_ready(trii_watch *watch, unsigned events)
 {
     shm_peer *peer = (shm_peer *)((char *)watch - offsetof(shm_peer, socket_watch));
 
-    if (events & TRII_HANGUP)
+    if (atomic_load(&peer->group->told) != 0) /* we broke it off, which says nothing of the peer */
+        trii_loop_unwatch(watch);
+    else if (events & TRII_HANGUP)
         peer_ended(peer, "is gone: its connection closed");
 }
 

@@ -482,6 +482,19 @@ static void shm_adopt(void *self, const void *other)
     ((shm_group *)self)->arena = other;
 }
 
+static trii_loss shm_loss(void *self, int rank)
+{
+    const shm_group *g = self;
+    const shm_peer *peer = &g->peers[rank];
+    const shm_head *head = &peer->block->head;
+
+    return trii_lifeline_is_cut(atomic_load(&head->life.word)) ||
+                   atomic_load_explicit(&head->state, memory_order_acquire) == SHM_LEFT ||
+                   (peer->pidfd >= 0 && trii_socket_wait(peer->pidfd, TRII_READABLE, 0) == TRI_OK)
+               ? TRII_LOSS_ENDED
+               : TRII_LOSS_NONE;
+}
+
 static bool shm_withdraw(void *self, trii_op *op)
 {
     shm_group *g = self;
@@ -537,5 +550,6 @@ const trii_engine trii_engine_shm = {
     .destroy = shm_destroy,
     .sever = shm_sever,
     .adopt = shm_adopt,
+    .loss = shm_loss,
     .withdraw = shm_withdraw,
 };

@@ -391,6 +391,7 @@ static tri_status tcp_create(const trii_group_args *args, void **self_out)
         g->fault = args->fault;
         g->names = args->names;
         g->wake_fd = -1;
+        trii_proc_id_own(&g->process);
         trii_mutex_init(&g->mutex);
         trii_cond_init(&g->turn);
     }
@@ -493,6 +494,17 @@ static void tcp_sever(void *self, uint32_t draw, bool half)
     trii_socket_sever(g->conns[r].fd, half);
 }
 
+static trii_loss tcp_loss_of(void *self, int rank)
+{
+    tcp_group *g = self;
+    trii_loss loss;
+
+    trii_mutex_lock(&g->mutex);
+    loss = tcp_loss(&g->conns[rank]);
+    trii_mutex_unlock(&g->mutex);
+    return loss;
+}
+
 static bool tcp_withdraw(void *self, trii_op *op)
 {
     tcp_group *g = self;
@@ -518,6 +530,7 @@ const trii_engine trii_engine_tcp = {
     .abort = tcp_abort,
     .destroy = tcp_destroy,
     .sever = tcp_sever,
+    .loss = tcp_loss_of,
     .withdraw = tcp_withdraw,
     .note = tcp_note,
     .say = tcp_say,

@@ -23,6 +23,7 @@
 #include "group/algorithm/matching.h"
 #include "group/engine.h"
 #include "os/loop.h"
+#include "os/proc.h"
 #include "os/socket.h"
 #include "os/thread.h"
 #include "os/unforked.h"
@@ -124,6 +125,7 @@ typedef struct tcp_conn {
     int rank;               /* of the peer */
     int fd;                 /* -1 = none */
     trii_unforked unforked; /* a forked child that has it too would hide our end */
+    trii_proc_id process;   /* the peer's */
     char peer[TRII_ADDR_TEXT];
     unsigned armed; /* what the control thread watches */
 
@@ -143,6 +145,7 @@ typedef struct tcp_conn {
     bool want_in;    /* to be pumped: something may have come, or the parked call has */
     bool ended;      /* all that will ever come is in `in` */
     bool gone;       /* it said goodbye, and all before that was taken */
+    bool is_lost;    /* it ended without a word */
     tri_status doom; /* the end means this failure, once all that came was taken; 0 = none */
     char doom_text[TRII_ERR_BYTES];
     tcp_frame last; /* last call seen, for messages */
@@ -183,7 +186,8 @@ typedef struct tcp_conn {
 typedef struct tcp_group {
     int rank, size;
     trii_fault *fault;
-    const int *names; /* of the ranks, in messages; NULL = their numbers */
+    const int *names;     /* of the ranks, in messages; NULL = their numbers */
+    trii_proc_id process; /* ours */
     trii_loop *loop;
     trii_mutex mutex;
     trii_cond turn;  /* the thread that polls has left, or an operation is finished */
@@ -238,6 +242,8 @@ void tcp_advance(tcp_group *g);
 /* The peer closed or the connection broke: reads what is left and finds out what it means.
  * tcp_advance must follow: it fails the group if that is called for. */
 void tcp_hang_up(tcp_conn *c);
+/* What is known of the peer, also after a failure. Guard: mutex. */
+trii_loss tcp_loss(tcp_conn *c);
 /* Raises the fault, or takes the one that was raised: everything pending ends with it, peers
  * are told. */
 void tcp_fail(tcp_group *g, tri_status status, const char *format, ...) TRII_PRINTF(3, 4);

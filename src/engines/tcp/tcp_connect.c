@@ -41,6 +41,7 @@ typedef struct hello {
     int32_t rank;
     int32_t size;
     char token[TOKEN_TEXT]; /* of the receiver */
+    trii_proc_id process;
 } hello;
 
 static int64_t sooner(int64_t a, int64_t b)
@@ -97,10 +98,10 @@ void tcp_conn_take(tcp_conn *c, int fd)
 
 /* --- connecting ------------------------------------------------------------------------------- */
 
-static tri_status greet(int fd, const tcp_group *g, const trii_job_key *key, int peer,
+static tri_status greet(int fd, tcp_group *g, const trii_job_key *key, int peer,
                         const char *peer_token, const char *own_token, int64_t deadline_ns)
 {
-    hello out = {.magic = HELLO_MAGIC, .rank = g->rank, .size = g->size}, in;
+    hello out = {.magic = HELLO_MAGIC, .rank = g->rank, .size = g->size, .process = g->process}, in;
     const uint32_t taken = TAKEN_MAGIC;
     tri_status status = trii_handshake_connect(fd, key, "tcp", deadline_ns);
 
@@ -115,6 +116,7 @@ static tri_status greet(int fd, const tcp_group *g, const trii_job_key *key, int
     if (in.magic != HELLO_MAGIC || in.rank != peer || in.size != g->size ||
         strcmp(in.token, own_token) != 0)
         return TRII_FAIL(TRI_ERR_FORMAT, "somebody else answers there");
+    g->conns[peer].process = in.process;
     return trii_socket_send_all(fd, &taken, sizeof(taken), deadline_ns);
 }
 
@@ -196,7 +198,7 @@ typedef struct door {
 static tri_status welcome(const door *d, stranger *s)
 {
     tcp_group *g = d->g;
-    hello out = {.magic = HELLO_MAGIC, .rank = g->rank, .size = g->size};
+    hello out = {.magic = HELLO_MAGIC, .rank = g->rank, .size = g->size, .process = g->process};
 
     s->in.token[TOKEN_TEXT - 1] = '\0';
     if (s->in.magic != HELLO_MAGIC || s->in.size != g->size || s->in.rank <= g->rank ||
@@ -218,6 +220,7 @@ static tri_status take_in(const door *d, const stranger *s)
 
     if (s->taken != TAKEN_MAGIC || c->fd >= 0)
         return TRII_FAIL(TRI_ERR_FORMAT, "no rank that is missing");
+    c->process = s->in.process;
     tcp_conn_take(c, s->fd);
     return TRI_OK;
 }
@@ -363,6 +366,8 @@ static tri_status check_failed(const tcp_group *g, const trii_group_args *args)
 
     if (trii_now_ns() >= args->deadline_ns)
         return missing_rank(g);
+    if (args->is_over != NULL && args->is_over(args->is_over_arg))
+        return trii_group_is_over(args);
     status = tri_store_check(args->store, &key, 1, &failed);
     if (status == TRI_OK && failed)
         return TRII_FAIL(TRI_ERR_ABORTED, "another rank could not connect");

@@ -181,6 +181,7 @@ void tcp_fail_gone(tcp_conn *c, const trii_op *op)
 static void doom_lost(tcp_conn *c, const char *how)
 {
     c->doom = TRI_ERR_PEER_LOST;
+    c->is_lost = true;
     atomic_store(&c->group->fault->lost_rank, tcp_name(c->group, c->rank) + 1);
     snprintf(c->doom_text, sizeof(c->doom_text), "rank %d is lost: its connection from %s %s",
              tcp_name(c->group, c->rank), c->peer, how);
@@ -301,6 +302,30 @@ void tcp_hang_up(tcp_conn *c)
         if (r != c->group->rank)
             other->want_in = other->want_in || !other->parked;
     }
+}
+
+trii_loss tcp_loss(tcp_conn *c)
+{
+    trii_socket_health health;
+    const char *text;
+    tcp_frame frame;
+    size_t bytes;
+
+    if (c->gone || trii_proc_has_ended(&c->process))
+        return TRII_LOSS_ENDED;
+    if (c->group->failed && !c->ended && read_to_end(c)) {
+        c->ended = true;
+        if (!last_words(c, &frame, &text, &bytes))
+            c->is_lost = true;
+        else if (frame.type == TCP_FRAME_GOODBYE)
+            c->gone = true;
+    }
+    if (c->gone || c->is_lost)
+        return c->gone ? TRII_LOSS_ENDED : TRII_LOSS_CUT;
+    return !c->ended && c->remote && trii_socket_health_get(c->fd, &health) &&
+                   tcp_beat_is_silent(&health, trii_now_ns(), c->group->silence_ns, &c->owed_ns)
+               ? TRII_LOSS_CUT
+               : TRII_LOSS_NONE;
 }
 
 /* --- in --------------------------------------------------------------------------------------- */
