@@ -85,6 +85,9 @@ TRI_API void tri_group_unref(tri_group *group); /* NULL allowed; the last one le
 /* Give up: every pending and later operation on the group returns ABORTED here, and PEER_LOST
  * or ABORTED on the peers. Never blocks; any thread. */
 TRI_API void tri_group_abort(tri_group *group, const char *why);
+/* TRI_OK, or what the group has failed with, and the line that says why; of the group's range, so
+ * that a new group is needed. STATE: there is no world. Never blocks; any thread. */
+TRI_API tri_status tri_group_status(const tri_group *group);
 
 TRI_API int tri_group_rank(const tri_group *group);
 TRI_API int tri_group_size(const tri_group *group);
@@ -164,13 +167,13 @@ TRI_API void tri_group_free(tri_group *group, void *p);
  * work_out: NULL = the call returns when the operation is done; else it returns at once, with a
  *   handle to wait for (tri_work_wait) and to destroy.
  * Errors (from the call, or from the wait of its work):
- *   INVALID_ARG, UNSUPPORTED; TIMEOUT (names who did not arrive, in which call),
- *   PEER_LOST (names the rank), MISMATCH (names both calls), ABORTED. After the last four
- *   the group stays failed and every later call returns the same at once.
+ *   INVALID_ARG, UNSUPPORTED, NO_MEMORY: of this call; GROUP_TIMEOUT (names who did not arrive, in
+ *   which call), PEER_LOST (names the rank), MISMATCH (names both calls), ABORTED. After the last
+ *   four the group stays failed and every later call returns the same at once.
  *   Calls that do not match are noticed when their ranks meet, and after 0.3 s where each waits for
- *   the other (tcp, hierarchy). TIMEOUT it is where rules send them to different engines, and for a
- *   receive and a collective that wait for each other: a thread may still make the missing call.
- * Threads: any, but all ranks must post a group's collectives in one order.
+ *   the other (tcp, hierarchy). GROUP_TIMEOUT it is where rules send them to different engines, and
+ * for a receive and a collective that wait for each other: a thread may still make the missing
+ * call. Threads: any, but all ranks must post a group's collectives in one order.
  */
 
 /* dst[i] = op over ranks r of src_r[i]. c10d all_reduce. */
@@ -208,8 +211,8 @@ TRI_API TRI_MUST_CHECK tri_status tri_all_to_all(tri_group *group, const void *s
                                                  size_t count, tri_dtype dtype,
                                                  tri_work **work_out);
 TRI_API TRI_MUST_CHECK tri_status tri_barrier(tri_group *group, tri_work **work_out);
-/* A barrier with a deadline of its own (0 = the group's) whose TIMEOUT names every rank that did
- * not come. c10d monitored_barrier. */
+/* A barrier with a deadline of its own (0 = the group's) whose GROUP_TIMEOUT names every rank that
+ * did not come. c10d monitored_barrier. */
 TRI_API TRI_MUST_CHECK tri_status tri_monitored_barrier(tri_group *group, int64_t timeout_ms);
 
 /* Parts that differ in size: counts[size] are elements of the ranks' parts, which lie one behind
@@ -295,8 +298,8 @@ TRI_API void tri_object_free(void *data); /* NULL allowed */
 
 /* --- work ----------------------------------------------------------------------------- */
 
-/* Blocks until done; timeout_ms 0 = the group's. TIMEOUT leaves the work running only if the
- * given timeout is shorter than what is left of the group's, against which counts all time that was
+/* Blocks until done; timeout_ms 0 = the group's. TIMEOUT: the given one is over, and the work goes
+ * on. GROUP_TIMEOUT: what was left of the group's is over, against which counts all time that was
  * spent waiting for it, never what the caller did between posting it and asking for it. Any thread,
  * several times. */
 TRI_API TRI_MUST_CHECK tri_status tri_work_wait(tri_work *work, int64_t timeout_ms);

@@ -17,9 +17,9 @@
  * says. With g the gradient of the mean over the rank's own samples, what comes out is that of the
  * mean over everybody's. Results are bit for bit the same on all ranks, whatever the buckets.
  *
- * Threads: one at a time. Errors of the group (PEER_LOST, TIMEOUT, MISMATCH, ABORTED) stay: every
- * later call returns them. A failure on one rank aborts the group, so that its peers get the
- * reason and do not wait.
+ * Threads: one at a time. Errors of the group (PEER_LOST, GROUP_TIMEOUT, MISMATCH, ABORTED) stay:
+ * every later call returns them. A failure on one rank aborts the group, so that its peers get the
+ * reason and do not wait; it comes out as ABORTED here too, with its cause in the line.
  */
 #ifndef TRIREME_REDUCER_H
 #define TRIREME_REDUCER_H

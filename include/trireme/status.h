@@ -12,7 +12,8 @@
 TRI_BEGIN_DECLS
 
 /* 0 is success, > 0 is "no error, not done", < 0 is failure. The ranges say what
- * the caller has to replace: the call, the group or the process. */
+ * the caller has to replace: the call, the group or the process. What fails a group comes out in
+ * the group's range, whatever caused it (TRI_ERR_ABORTED, and the line begins with the cause). */
 typedef enum tri_status {
     TRI_OK = 0,
     TRI_INPROGRESS = 1,
@@ -33,6 +34,8 @@ typedef enum tri_status {
     TRI_ERR_PEER_LOST = -40,
     TRI_ERR_ABORTED = -41,
     TRI_ERR_MISMATCH = -42, /* ranks disagree about the call; the line names both calls */
+    TRI_ERR_GROUP_TIMEOUT =
+        -43, /* the group's patience is over; the line says for whom it waited */
 
     /* the process: a bug of ours, please report it */
     TRI_ERR_INTERNAL = -80

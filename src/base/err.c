@@ -91,6 +91,8 @@ const char *tri_status_name(tri_status status)
         return "ABORTED";
     case TRI_ERR_MISMATCH:
         return "MISMATCH";
+    case TRI_ERR_GROUP_TIMEOUT:
+        return "GROUP_TIMEOUT";
     case TRI_ERR_INTERNAL:
         return "INTERNAL";
     }

@@ -267,6 +267,18 @@ void tri_group_abort(tri_group *group, const char *why)
     group->engine->abort(group->self);
 }
 
+tri_status tri_group_status(const tri_group *group)
+{
+    tri_status st;
+
+    group = group != NULL ? group : trii_group_get_world();
+    if (group == NULL)
+        return TRII_FAIL(TRI_ERR_STATE, "group_status: the group is NULL and there is no world: %s",
+                         trii_group_no_world());
+    st = trii_fault_status(&group->fault);
+    return st == TRI_OK ? TRI_OK : TRII_FAIL(st, "%s", group->fault.text);
+}
+
 void tri_group_set_timeout(tri_group *group, int64_t timeout_ms)
 {
     const tri_group_options options = {.timeout_ms = timeout_ms};

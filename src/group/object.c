@@ -2,6 +2,7 @@
  * object.c - collectives over bytes whose length only their owner knows: the lengths travel first,
  * then the bytes as parts of different sizes. Engines see ordinary calls.
  */
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -38,6 +39,9 @@ static void *receive_room(tri_group *group, const char *what, uint64_t bytes)
 
     if (room == NULL)
         tri_group_abort(group, what);
+    if (room == NULL)
+        (void)TRII_FAIL(TRI_ERR_ABORTED, "%s, rank %d: no memory for %" PRIu64 " bytes", what,
+                        group->rank, bytes);
     return room;
 }
 
@@ -96,7 +100,7 @@ tri_status(tri_all_gather_object)(tri_group *group, const void *src, size_t byte
         return st;
     data = receive_room(group, what, sum(sizes, group->size));
     blame(&site);
-    st = data == NULL ? TRI_ERR_NO_MEMORY
+    st = data == NULL ? TRI_ERR_ABORTED
                       : (tri_all_gather_v)(group, src, data, sizes, TRI_DTYPE_U8, NULL);
     if (st == TRI_OK) {
         memcpy(bytes_out, sizes, (size_t)group->size * sizeof(*sizes));
@@ -142,7 +146,7 @@ tri_status(tri_gather_object)(tri_group *group, const void *src, size_t bytes, i
     counts[root] = bytes;
     if (at_root) {
         data = receive_room(group, what, sum(sizes, group->size));
-        st = data == NULL ? TRI_ERR_NO_MEMORY : exchange(group, &site, src, counts, data, sizes);
+        st = data == NULL ? TRI_ERR_ABORTED : exchange(group, &site, src, counts, data, sizes);
     } else {
         memset(sizes, 0, (size_t)group->size * sizeof(*sizes));
         st = exchange(group, &site, src, counts, NULL, sizes);
@@ -177,7 +181,7 @@ tri_status(tri_broadcast_object)(tri_group *group, const void *src, size_t bytes
         return st;
     data = receive_room(group, what, (uint64_t)size);
     if (data == NULL)
-        return TRI_ERR_NO_MEMORY;
+        return TRI_ERR_ABORTED;
     if (group->rank == root && bytes > 0)
         memcpy(data, src, bytes);
     blame(&site);
@@ -238,7 +242,7 @@ tri_status(tri_scatter_object)(tri_group *group, const void *const *src, const s
         goto done;
     data = receive_room(group, what, (uint64_t)mine);
     comes[root] = (size_t)mine;
-    st = data == NULL ? TRI_ERR_NO_MEMORY
+    st = data == NULL ? TRI_ERR_ABORTED
                       : exchange(group, &site, all, at_root ? bytes : none, data, comes);
     if (st == TRI_OK) {
         *data_out = data;

@@ -138,17 +138,28 @@ uint64_t trii_collective_signature(const trii_collective *call)
     return h ^ (h >> 31);
 }
 
+/* What replaces the group, whatever the cause would replace. */
+static tri_status of_group(tri_status cause)
+{
+    if (cause == TRI_ERR_TIMEOUT)
+        return TRI_ERR_GROUP_TIMEOUT;
+    return cause > TRI_ERR_PEER_LOST ? TRI_ERR_ABORTED : cause;
+}
+
 bool trii_fault_raise(trii_fault *fault, tri_status status, const char *format, ...)
 {
-    int unclaimed = 0;
+    tri_status raised = of_group(status);
+    int unclaimed = 0, used = 0;
     va_list args;
 
     if (!atomic_compare_exchange_strong(&fault->claimed, &unclaimed, 1))
         return false;
+    if (raised != status && raised == TRI_ERR_ABORTED)
+        used = snprintf(fault->text, sizeof(fault->text), "%s: ", tri_status_name(status));
     va_start(args, format);
-    vsnprintf(fault->text, sizeof(fault->text), format, args);
+    vsnprintf(fault->text + used, sizeof(fault->text) - (size_t)used, format, args);
     va_end(args);
-    atomic_store_explicit(&fault->status, (int)status, memory_order_release);
+    atomic_store_explicit(&fault->status, (int)raised, memory_order_release);
     return true;
 }
 

@@ -21,7 +21,7 @@ int64_t trii_deadline_after(int64_t start_ns, int64_t timeout_ns)
 static const char *remedy(const tri_group *group, tri_status st)
 {
     switch (st) {
-    case TRI_ERR_TIMEOUT:
+    case TRI_ERR_GROUP_TIMEOUT:
         return "; if it is only slow, allow more (TRI_TIMEOUT_MS)";
     case TRI_ERR_MISMATCH:
         return "; all ranks must make the same calls in one order";

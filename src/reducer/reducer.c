@@ -14,8 +14,8 @@
 /* Every later call says what this one says, and the peers are told. */
 static tri_status fail(tri_reducer *r, tri_status st)
 {
-    if (r->status == TRI_OK) {
-        r->status = st;
+    if (r->status == TRI_OK) { /* whatever it was, the group is to be replaced */
+        r->status = st = st > TRI_ERR_PEER_LOST ? TRI_ERR_ABORTED : st;
         snprintf(r->why, sizeof(r->why), "%s", tri_last_error());
         tri_group_abort(r->group, r->why);
         trii_err_set("%s", r->why);

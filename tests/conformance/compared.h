@@ -133,7 +133,7 @@ static inline const char *compared_late(rank_env *env)
     options.timeout_ms = 1500;
     RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, &options, &g));
     if (env->rank == 0) {
-        RANK_FAILS(env, tri_barrier(g, NULL), TRI_ERR_TIMEOUT, "for ranks 1, 2");
+        RANK_FAILS(env, tri_barrier(g, NULL), TRI_ERR_GROUP_TIMEOUT, "for ranks 1, 2");
         RANK_TRY(env, tri_store_set(env->store, "late", "", 0));
     }
     RANK_TRY(env, tri_store_wait(env->store, (const char *const[]){"late"}, 1, 0));

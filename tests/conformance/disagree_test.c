@@ -262,7 +262,7 @@ static const char *one_receives(rank_env *env)
         st = tri_recv(g, x, 4, TRI_DTYPE_F32, env->size - 1, 7, NULL);
     else
         st = tri_barrier(g, NULL);
-    if ((st != TRI_ERR_TIMEOUT && st != TRI_ERR_ABORTED) ||
+    if ((st != TRI_ERR_GROUP_TIMEOUT && st != TRI_ERR_ABORTED) ||
         strstr(tri_last_error(), "barrier #2 (disagree_test.c:") == NULL ||
         strstr(tri_last_error(), "recv #1 of 4 f32 from rank 3, tag 7 (disagree_test.c:") == NULL)
         return RANK_FAIL(env, "rank %d: %s: %s", env->rank, tri_status_name(st), tri_last_error());

@@ -259,7 +259,8 @@ static const char *some_are_missing(rank_env *env)
     RANK_TRY(env, ranks_meet(env, "through", -1));
     if (env->rank == 0) {
         RANK_TRY(env, tri_store_wait(env->store, &comes, 1, 20000));
-        RANK_FAILS(env, tri_monitored_barrier(g, 400), TRI_ERR_TIMEOUT, "ranks 1, 3-5: rank 1");
+        RANK_FAILS(env, tri_monitored_barrier(g, 400), TRI_ERR_GROUP_TIMEOUT,
+                   "ranks 1, 3-5: rank 1");
         if (strstr(tri_last_error(), "groups_test.c") == NULL)
             return RANK_FAIL(env, "no line: %s", tri_last_error());
         RANK_TRY(env, tri_store_set(env->store, given_up[0], "", 0));
@@ -268,7 +269,7 @@ static const char *some_are_missing(rank_env *env)
 
         if (st == TRI_OK)
             st = tri_monitored_barrier(g, 20000);
-        if (st != TRI_ERR_ABORTED && st != TRI_ERR_TIMEOUT)
+        if (st != TRI_ERR_ABORTED && st != TRI_ERR_GROUP_TIMEOUT)
             return RANK_FAIL(env, "rank 2: %s", tri_last_error());
         if (strstr(tri_last_error(), "ranks 1, 3-5") == NULL)
             return RANK_FAIL(env, "rank 2 was not told: %s", tri_last_error());

@@ -212,7 +212,7 @@ static const char *one_is_late(rank_env *env)
 
     RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &g));
     if (env->rank == 0)
-        RANK_FAILS(env, tri_monitored_barrier(g, 200), TRI_ERR_TIMEOUT, "rank");
+        RANK_FAILS(env, tri_monitored_barrier(g, 200), TRI_ERR_GROUP_TIMEOUT, "rank");
     if (env->rank == 1)
         RANK_TRY(env, tri_store_wait(env->store, &key, 1, 20000));
     if (env->rank > 1 && tri_barrier(g, NULL) == TRI_OK)
@@ -255,7 +255,7 @@ static const char *stages_end(rank_env *env)
     tri_group_unref(g); /* ends what hangs */
     free(x);
     RANK_TRY(env, seen);
-    if (env->rank == 0 && !gives_up ? st != TRI_ERR_TIMEOUT
+    if (env->rank == 0 && !gives_up ? st != TRI_ERR_GROUP_TIMEOUT
                                     : env->rank != 1 && st != TRI_ERR_ABORTED)
         return RANK_FAIL(env, "rank %d: %s: %s", env->rank, tri_status_name(st), tri_last_error());
     return NULL;

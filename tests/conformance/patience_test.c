@@ -92,7 +92,7 @@ static const char *waits_in_vain(rank_env *env)
     if (env->rank == 0) {
         RANK_TRY(env, tri_all_reduce(g, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, &work));
         compute(TIMEOUT_MS * 3 / 2);
-        RANK_FAILS(env, tri_work_wait(work, 0), TRI_ERR_TIMEOUT, "rank");
+        RANK_FAILS(env, tri_work_wait(work, 0), TRI_ERR_GROUP_TIMEOUT, "rank");
         if (sscanf(strstr(tri_last_error(), "waited "), "waited %lf", &waited_s) != 1 ||
             waited_s < TIMEOUT_MS * 1e-3)
             return RANK_FAIL(env, "%s", tri_last_error());
@@ -129,9 +129,9 @@ static const char *waits_bit_by_bit(rank_env *env)
         begun_ns = trii_now_ns();
         while (strstr(tri_work_error(work), "waited 0.") == NULL && st != TRI_ERR_PEER_LOST)
             st = looks ? tri_work_test(work) : tri_work_wait(work, TIMEOUT_MS / 10);
-        if (st != TRI_ERR_TIMEOUT || trii_now_ns() - begun_ns < TIMEOUT_MS * TRII_NS_PER_MS)
+        if (st != TRI_ERR_GROUP_TIMEOUT || trii_now_ns() - begun_ns < TIMEOUT_MS * TRII_NS_PER_MS)
             return RANK_FAIL(env, "%s", tri_last_error());
-        RANK_FAILS(env, tri_barrier(g, NULL), TRI_ERR_TIMEOUT, "rank 1");
+        RANK_FAILS(env, tri_barrier(g, NULL), TRI_ERR_GROUP_TIMEOUT, "rank 1");
         tri_work_destroy(work);
         RANK_TRY(env, tri_store_set(env->store, given_up[0], "", 0));
     }

@@ -486,8 +486,8 @@ static const char *rank_1_is_late(rank_env *env)
         return RANK_FAIL(env, "the work is over: %s", tri_last_error());
     /* The wait's own patience ends first: the work goes on. */
     RANK_FAILS(env, tri_work_wait(work, 5), TRI_ERR_TIMEOUT, "rank 1");
-    RANK_FAILS(env, tri_work_wait(work, 0), TRI_ERR_TIMEOUT, "rank 1");
-    RANK_FAILS(env, tri_barrier(group, NULL), TRI_ERR_TIMEOUT, "rank 1");
+    RANK_FAILS(env, tri_work_wait(work, 0), TRI_ERR_GROUP_TIMEOUT, "rank 1");
+    RANK_FAILS(env, tri_barrier(group, NULL), TRI_ERR_GROUP_TIMEOUT, "rank 1");
     tri_work_destroy(work);
     RANK_TRY(env, tri_store_set(env->store, "gave up", "1", 1));
     tri_group_unref(group);

@@ -296,7 +296,7 @@ static const char *deadline_changes(rank_env *env)
     RANK_TRY(env, tri_barrier(g, NULL));
     if (env->rank == 0) {
         tri_group_set_timeout(g, 80);
-        RANK_FAILS(env, tri_barrier(g, NULL), TRI_ERR_TIMEOUT, "rank 1");
+        RANK_FAILS(env, tri_barrier(g, NULL), TRI_ERR_GROUP_TIMEOUT, "rank 1");
         RANK_TRY(env, tri_store_set(env->store, key, "", 0));
     } else {
         RANK_TRY(env, tri_store_wait(env->store, &key, 1, 15000));

@@ -238,7 +238,7 @@ static const char *deadline(rank_env *env)
     short_ones.timeout_ms = 1500;
     RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, &short_ones, &g));
     if (env->rank == 0) {
-        RANK_FAILS(env, tri_barrier(g, NULL), TRI_ERR_TIMEOUT, "barrier #1");
+        RANK_FAILS(env, tri_barrier(g, NULL), TRI_ERR_GROUP_TIMEOUT, "barrier #1");
         RANK_TRY(env, tri_store_set(env->store, "late", "", 0));
     }
     RANK_TRY(env, tri_store_wait(env->store, (const char *const[]){"late"}, 1, 0));

@@ -130,8 +130,8 @@ static const char *rank_deadline(rank_env *env)
     options.timeout_ms = 2000;
     RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, &options, &g));
     if (env->rank == 0) {
-        RANK_FAILS(env, tri_barrier(g, NULL), TRI_ERR_TIMEOUT, "barrier #1");
-        RANK_FAILS(env, tri_barrier(g, NULL), TRI_ERR_TIMEOUT, "the group has failed");
+        RANK_FAILS(env, tri_barrier(g, NULL), TRI_ERR_GROUP_TIMEOUT, "barrier #1");
+        RANK_FAILS(env, tri_barrier(g, NULL), TRI_ERR_GROUP_TIMEOUT, "the group has failed");
         RANK_TRY(env, tri_store_set(env->store, "late", "", 0));
     } else {
         RANK_TRY(env, tri_store_wait(env->store, (const char *const[]){"late"}, 1, 0));

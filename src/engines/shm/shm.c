@@ -82,8 +82,8 @@ bool shm_check_peers(shm_group *g)
         if (atomic_load_explicit(&head->state, memory_order_acquire) != SHM_FAILED)
             continue;
         /* A peer's timeout may be our lateness: for us the group was given up. */
-        status = head->status == TRI_ERR_TIMEOUT ? TRI_ERR_ABORTED : (tri_status)head->status;
-        shm_fail(g, status, "%s%.*s", head->status == TRI_ERR_TIMEOUT ? "given up: " : "",
+        status = head->status == TRI_ERR_GROUP_TIMEOUT ? TRI_ERR_ABORTED : (tri_status)head->status;
+        shm_fail(g, status, "%s%.*s", head->status == TRI_ERR_GROUP_TIMEOUT ? "given up: " : "",
                  (int)sizeof(head->text), head->text);
         shm_abort(g);
         return true;

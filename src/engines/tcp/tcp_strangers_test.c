@@ -5,6 +5,7 @@
 #include <trireme/comm.h>
 
 #include "os/clock.h"
+#include "os/proc.h"
 #include "os/socket.h"
 #include "os/thread.h"
 #include "store/store_ops.h"
@@ -206,6 +207,7 @@ typedef struct greeting {
     uint32_t magic;
     int32_t rank, size;
     char token[33];
+    trii_proc_id process;
 } greeting;
 
 /* The peer heard the answer too late and tries again, perhaps at another address. */
