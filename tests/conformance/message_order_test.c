@@ -368,7 +368,7 @@ static const char *floods(rank_env *env)
     }
     if (env->rank == 1) {
         tri_group_set_timeout(g, 300);
-        RANK_FAILS(env, tri_recv(g, &word, 1, TRI_DTYPE_I32, 0, 2, NULL), TRI_ERR_TIMEOUT,
+        RANK_FAILS(env, tri_recv(g, &word, 1, TRI_DTYPE_I32, 0, 2, NULL), TRI_ERR_GROUP_TIMEOUT,
                    "this rank keeps 64 MiB of messages that it has not received");
     } else {
         RANK_FAILS(env, tri_work_wait(work, 0), TRI_ERR_ABORTED, "keeps 64 MiB");
