@@ -31,11 +31,12 @@ static trii_recorder *recorder_create(const char *folder, int rank, int size)
 {
     trii_recorder *recorder = trii_alloc(1, sizeof(*recorder), "flight recorder");
     void *base = NULL;
-    char path[512];
+    char path[512], wanted[512];
 
     if (recorder == NULL)
         return NULL;
-    snprintf(path, sizeof(path), "%s/rank-%d.rec", folder, rank);
+    snprintf(path, sizeof(path), "%s/rank-%d.%d.rec", folder, rank, trii_process_id());
+    snprintf(wanted, sizeof(wanted), "%s/rank-%d.rec", folder, rank);
     if (trii_shmem_map_file(path, sizeof(trii_record_file), &recorder->fd, &base) != TRI_OK) {
         TRII_LOG(TRII_LOG_WARN, "group", "no flight record: %s", tri_last_error());
         trii_free(recorder);
@@ -54,6 +55,7 @@ static trii_recorder *recorder_create(const char *folder, int rank, int size)
     trii_process_host(recorder->file->host, sizeof(recorder->file->host));
     trii_process_command_line(recorder->file->program, sizeof(recorder->file->program));
     memcpy(recorder->file->magic, TRII_RECORD_MAGIC, sizeof(TRII_RECORD_MAGIC));
+    trii_shmem_name_file(path, wanted);
     recorder->next = recorders;
     recorders = recorder;
     return recorder;

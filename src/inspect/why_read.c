@@ -58,10 +58,22 @@ static tri_status room_for(trii_why_job *job, int size)
     return TRI_OK;
 }
 
+/* Of two programs that were one rank in the job's folder, as a worker and one that it started,
+ * which is the job's: that of the larger group, else that which lives, else the later one. */
+static bool is_better(const trii_why_rank *have, const trii_record_file *log, bool lives)
+{
+    bool had_lives = have->state == TRII_WHY_RUNNING || have->state == TRII_WHY_STOPPED;
+
+    if (log->size != have->log->size)
+        return log->size > have->log->size;
+    return lives != had_lives ? lives : log->wall_ns > have->log->wall_ns;
+}
+
 /* Takes the copy. */
 static tri_status take(trii_why_job *job, const char *path, trii_record_file *own_log)
 {
     trii_why_rank *rank;
+    trii_liveness liveness;
     int pid = 0;
     int largest = own_log->rank + 1 > own_log->size ? own_log->rank + 1 : own_log->size;
     tri_status status = room_for(job, largest);
@@ -71,10 +83,15 @@ static tri_status take(trii_why_job *job, const char *path, trii_record_file *ow
         return status;
     }
     rank = &job->ranks[own_log->rank];
+    liveness = trii_liveness_look(path, &pid);
+    if (rank->log != NULL && !is_better(rank, own_log, liveness != TRII_LIVENESS_GONE)) {
+        trii_free(own_log);
+        return TRI_OK;
+    }
     trii_free(rank->log);
     rank->log = own_log;
     rank->same_boot = own_log->boot == trii_boot_number();
-    switch (trii_liveness_look(path, &pid)) {
+    switch (liveness) {
     case TRII_LIVENESS_RUNS:
         rank->state = TRII_WHY_RUNNING;
         break;

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -216,9 +217,11 @@ bool trii_shmem_drop(void *start, size_t bytes)
 
 tri_status trii_shmem_map_file(const char *path, size_t bytes, int *fd_out, void **base_out)
 {
-    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     void *base;
+    int fd;
 
+    (void)unlink(path);
+    fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return TRII_FAIL(TRI_ERR_IO, "%s: %s", path, strerror(errno));
     /* The space is taken now: a full disk must be an error here, not a signal later. */
@@ -235,6 +238,16 @@ tri_status trii_shmem_map_file(const char *path, size_t bytes, int *fd_out, void
     *fd_out = fd;
     *base_out = base;
     return TRI_OK;
+}
+
+void trii_shmem_name_file(const char *path, const char *wanted)
+{
+    int pid = 0;
+
+    if (link(path, wanted) == 0)
+        (void)unlink(path);
+    else if (errno != EEXIST || trii_liveness_look(wanted, &pid) == TRII_LIVENESS_GONE)
+        (void)rename(path, wanted);
 }
 
 void trii_shmem_unmap_file(int fd, void *base, size_t bytes)

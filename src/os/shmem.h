@@ -33,12 +33,16 @@ tri_status trii_shmem_populate(void *start, size_t bytes) TRI_MUST_CHECK;
 bool trii_shmem_drop(void *start, size_t bytes);
 
 /**
- * A file of `bytes` that is created (or emptied) at `path` and mapped: what is written there
- * survives the death of the process, without a system call. The lock of os/liveness.h is taken
- * on it until it is unmapped, where the file system has locks. Errors: IO.
+ * A new file of `bytes` that is created at `path`, in place of any that is there, and mapped: what
+ * is written there survives the death of the process, without a system call. The lock of
+ * os/liveness.h is taken on it until it is unmapped, where the file system has locks. A file that
+ * another process has mapped must never become shorter, so nothing is emptied. Errors: IO.
  */
 tri_status trii_shmem_map_file(const char *path, size_t bytes, int *fd_out,
                                void **base_out) TRI_MUST_CHECK;
 void trii_shmem_unmap_file(int fd, void *base, size_t bytes);
+/* Gives the file the name `wanted` of the same folder, unless a living process holds the file that
+ * has it. */
+void trii_shmem_name_file(const char *path, const char *wanted);
 
 #endif

@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "group/flight_recorder.h"
+#include "inspect/why.h"
 #include "os/clock.h"
 #include "os/liveness.h"
 
@@ -224,6 +225,66 @@ static void without_a_folder_nothing_is_recorded(void **state)
     assert_int_equal(trii_alloc_live(), 0);
 }
 
+/* A program that a rank starts is rank 0 of a world of its own, in the same folder. Below it, the
+ * rank goes on recording. */
+static const char *rank_0_starts_another_program(rank_env *env)
+{
+    tri_group *group = NULL;
+    int status = 0;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    RANK_TRY(env, tri_barrier(group, NULL));
+    if (env->rank == 0) {
+        const char *const argv[] = {"/proc/self/exe", "--alone", NULL};
+        pid_t child = fork();
+
+        if (child == 0) {
+            execv(argv[0], (char *const *)(uintptr_t)argv);
+            _exit(127);
+        }
+        if (child < 0 || waitpid(child, &status, 0) != child || status != 0)
+            return RANK_FAIL(env, "the other program: status %#x", (unsigned)status);
+    }
+    for (int i = 0; i < 2000; i++) /* all of the record is written once more */
+        RANK_TRY(env, tri_barrier(group, NULL));
+    tri_group_unref(group);
+    return NULL;
+}
+
+static int be_alone(void)
+{
+    tri_group *own = NULL;
+    tri_store *store = NULL;
+
+    TRI_TRY(tri_store_hash(&store));
+    TRI_TRY(tri_group_create(store, 0, 1, NULL, &own));
+    TRI_TRY(tri_barrier(own, NULL));
+    tri_group_unref(own);
+    tri_store_unref(store);
+    return 0;
+}
+
+static void another_program_of_a_rank_leaves_its_record_whole(void **state)
+{
+    tri_group_options options = {.engine = "shm", .timeout_ms = 20000};
+    trii_why_job job;
+    size_t bytes = 0;
+    unsigned char *data;
+
+    (void)state;
+    run_processes(2, &options, rank_0_starts_another_program, NULL, NULL, 30);
+    assert_int_equal(spawn_count_entries(folder), 3); /* and that of the other program */
+    data = read_record(0, &bytes);
+    assert_int_equal(bytes, sizeof(trii_record_file));
+    assert_int_equal(((const trii_record_file *)(const void *)data)->size, 2);
+    assert_int_equal(((const trii_record_file *)(const void *)data)->begun, 2001);
+    free(data);
+    CHECK_OK(trii_why_read(folder, &job));
+    assert_int_equal(job.size, 2);
+    assert_int_equal(job.ranks[0].log->size, 2);
+    trii_why_free(&job);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(a_killed_rank_leaves_its_last_calls, make_folder,
                                     remove_folder),
@@ -231,7 +292,14 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(a_record_costs_some_nanoseconds, make_folder, remove_folder),
     cmocka_unit_test_setup_teardown(it_is_seen_whether_the_writer_lives, make_folder,
                                     remove_folder),
+    cmocka_unit_test_setup_teardown(another_program_of_a_rank_leaves_its_record_whole, make_folder,
+                                    remove_folder),
     cmocka_unit_test(without_a_folder_nothing_is_recorded),
 };
 
-TEST_MAIN(tests)
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "--alone") == 0)
+        return be_alone();
+    return test_main(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
+}
