@@ -134,9 +134,9 @@ typedef struct trii_fault {
     char text[TRII_ERR_BYTES];
 } trii_fault;
 
-/* The first caller wins; later causes are dropped. Any thread. True if this call set it. A cause that
- * is not of the group's range becomes one that is: GROUP_TIMEOUT, or ABORTED with its name before the
- * text. */
+/* The first caller wins; later causes are dropped. Any thread. True if this call set it. A cause
+ * that is not of the group's range becomes one that is: GROUP_TIMEOUT, or ABORTED with its name
+ * before the text. */
 bool trii_fault_raise(trii_fault *fault, tri_status status, const char *format, ...)
     TRII_PRINTF(3, 4);
 /* TRI_OK or the cause. */
