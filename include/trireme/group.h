@@ -80,7 +80,7 @@ TRI_API int tri_local_world_size(void);
 TRI_API TRI_MUST_CHECK tri_status tri_group_create(tri_store *store, int rank, int size,
                                                    const tri_group_options *opt,
                                                    tri_group **group_out);
-TRI_API tri_group *tri_group_ref(tri_group *group);
+TRI_API tri_group *tri_group_ref(tri_group *group); /* NULL allowed */
 TRI_API void tri_group_unref(tri_group *group); /* NULL allowed; the last one leaves the group */
 /* Give up: every pending and later operation on the group returns ABORTED here, and PEER_LOST
  * or ABORTED on the peers. Never blocks; any thread. */

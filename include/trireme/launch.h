@@ -48,7 +48,8 @@ typedef struct tri_spawn_options {
  * Starts nprocs workers on this host, which run fn(rank, arg) with the environment of a worker
  * (RANK, WORLD_SIZE, MASTER_ADDR ...: tri_init(NULL) joins them), and waits for their end.
  *
- *   fn    its status is the worker's; a failure ends the other workers, SIGTERM first
+ *   fn    its status is the worker's; a failure ends the other workers, SIGTERM first. One that is
+ *         positive is a failure too (STATE). It may call tri_spawn, down to eight levels
  *   opt   NULL = defaults
  *
  * A worker's standard input is empty. If this process ends, the kernel kills its workers.

@@ -29,6 +29,10 @@
 #define MAX_WORKERS 4096
 /* "CALL RANK SIZE": a worker that starts anew finds its call by it. */
 #define VARIABLE "TRIREME_SPAWN"
+/* How many calls this process is below: fn may call tri_spawn, but not without end. */
+#define DEPTH "TRIREME_SPAWN_DEPTH"
+#define MAX_DEPTH 8
+#define UNSEEN (-1) /* an exit code that the system kept for itself */
 
 /* What a worker says at its end. */
 typedef struct word {
@@ -74,6 +78,16 @@ static void set_number(const char *name, int value)
     setenv(name, text, 1);
 }
 
+static int own_depth(void)
+{
+    const char *text = getenv(DEPTH);
+    int64_t depth = 0;
+
+    if (text != NULL && trii_parse_i64(text, DEPTH, 0, INT32_MAX - 1, &depth) != TRI_OK)
+        depth = 0;
+    return (int)depth;
+}
+
 static void set_environment(int rank, int size, int port)
 {
     static const char *const ranks[] = {"RANK", "LOCAL_RANK", "ROLE_RANK"};
@@ -91,6 +105,23 @@ static void set_environment(int rank, int size, int port)
     unsetenv("TORCHELASTIC_RESTART_COUNT"); /* an outer launcher's */
     unsetenv("TORCHELASTIC_RUN_ID");
     unsetenv(VARIABLE);
+    set_number(DEPTH, own_depth() + 1);
+}
+
+/* What fn returned, as a failure with a line if it was none of the other. */
+static tri_status judge_result(tri_status status, word *last)
+{
+    const char *line = tri_last_error();
+
+    if (status > 0)
+        snprintf(last->text, sizeof(last->text), "fn returned %s, which is no end of it",
+                 tri_status_name(status));
+    else if (status < 0)
+        snprintf(last->text, sizeof(last->text), "%s",
+                 line[0] != '\0' ? line : "fn returned this status and no line");
+    status = status > 0 ? TRI_ERR_STATE : status;
+    last->status = (int32_t)status;
+    return status;
 }
 
 static _Noreturn void run_worker(tri_status (*fn)(int rank, void *arg), void *arg, int rank,
@@ -105,10 +136,7 @@ static _Noreturn void run_worker(tri_status (*fn)(int rank, void *arg), void *ar
     if (fd < 0 || trii_unix_recv(fd, &port, sizeof(port), NULL, TRII_NO_DEADLINE) != TRI_OK)
         trii_process_leave(127); /* the parent is gone */
     set_environment(rank, size, port);
-    status = fn(rank, arg);
-    last.status = (int32_t)status;
-    if (status != TRI_OK)
-        snprintf(last.text, sizeof(last.text), "%s", tri_last_error());
+    status = judge_result(fn(rank, arg), &last);
     if (tri_is_initialized())
         tri_finalize();
     fflush(NULL);
@@ -151,7 +179,7 @@ static void note_failure(spawner *s, const worker *w, const trii_process_exit *h
                 trii_unix_recv(w->fd, &last, sizeof(last), NULL, trii_now_ns()) == TRI_OK;
 
     last.text[sizeof(last.text) - 1] = '\0';
-    if (how->signal == 0 && how->code == 0)
+    if (how->signal == 0 && (how->code == 0 || (said && last.status == TRI_OK)))
         return;
     if (s->status != TRI_OK)
         return; /* an earlier one was the cause */
@@ -165,7 +193,12 @@ static void note_failure(spawner *s, const worker *w, const trii_process_exit *h
                  last.text);
     } else {
         s->status = TRI_ERR_PEER_LOST;
-        snprintf(s->text, sizeof(s->text), "rank %d exited with code %d", w->rank, how->code);
+        if (how->code == UNSEEN)
+            snprintf(s->text, sizeof(s->text),
+                     "rank %d ended before fn did (how, is not known: SIGCHLD is ignored here)",
+                     w->rank);
+        else
+            snprintf(s->text, sizeof(s->text), "rank %d exited with code %d", w->rank, how->code);
     }
     signal_all(s, SIGTERM);
     trii_loop_timer(s->loop, &s->grace, trii_deadline_ms(s->grace_ms), grace_over);
@@ -179,7 +212,7 @@ static void worker_ended(trii_watch *watch, unsigned events)
     (void)events;
     trii_loop_unwatch(watch);
     if (trii_process_reap(&w->process, &how) != TRI_OK)
-        how.code = 1; /* somebody else waited for it */
+        how.code = UNSEEN; /* SIGCHLD is ignored, or somebody else waited for it */
     w->live = false;
     w->owner->n_live--;
     note_failure(w->owner, w, &how);
@@ -288,14 +321,23 @@ static void dispose(spawner *s)
     trii_free(s->workers);
 }
 
-static tri_status check(int nprocs, const tri_spawn_options *opt)
+static tri_status check(tri_status (*fn)(int rank, void *arg), int nprocs,
+                        const tri_spawn_options *opt)
 {
     if (tri_is_initialized())
         return TRII_FAIL(TRI_ERR_STATE,
                          "tri_spawn: this process has joined a world; call it before "
                          "tri_init, which belongs into fn");
     if (nprocs < 1 || nprocs > MAX_WORKERS)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_spawn: %d workers", nprocs);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_spawn: nprocs is %d, not 1 to %d", nprocs,
+                         MAX_WORKERS);
+    if (fn == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_spawn: fn is NULL");
+    if (own_depth() >= MAX_DEPTH)
+        return TRII_FAIL(TRI_ERR_STATE,
+                         "tri_spawn: called in a worker of a worker, %d deep: does fn call what "
+                         "started it?",
+                         MAX_DEPTH);
     if (opt != NULL && (opt->how > TRI_SPAWN_ANEW || opt->grace_ms < 0))
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_spawn: unknown options");
     return TRI_OK;
@@ -338,7 +380,7 @@ tri_status tri_spawn(tri_status (*fn)(int rank, void *arg), void *arg, int nproc
             run_worker(fn, arg, rank, size);
         return TRI_OK;
     }
-    status = check(nprocs, opt);
+    status = check(fn, nprocs, opt);
     if (status != TRI_OK)
         return status;
     s.workers = trii_alloc((size_t)nprocs, sizeof(*s.workers), "workers");

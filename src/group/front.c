@@ -12,6 +12,7 @@
 #include "base/note.h"
 #include "base/param.h"
 #include "group/choose.h"
+#include "group/reduce/reduce.h"
 #include "os/clock.h"
 #include "os/memory_room.h"
 #include "store/store_ops.h"
@@ -77,6 +78,9 @@ static tri_status check_create(tri_store *store, int rank, int size, tri_group *
     if (size < 1 || rank < 0 || rank >= size)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "group_create: rank %d of %d does not exist", rank,
                          size);
+    if (size > TRII_REDUCE_MAX_RANKS)
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "group_create: a group of %d; at most %d ranks", size,
+                         TRII_REDUCE_MAX_RANKS);
     if (store == NULL && size > 1)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "group_create: store is NULL for a group of %d",
                          size);
@@ -238,7 +242,8 @@ trii_loss trii_group_loss(tri_group *group, int rank)
 
 tri_group *tri_group_ref(tri_group *group)
 {
-    atomic_fetch_add_explicit(&group->refs, 1, memory_order_relaxed);
+    if (group != NULL)
+        atomic_fetch_add_explicit(&group->refs, 1, memory_order_relaxed);
     return group;
 }
 

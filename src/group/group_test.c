@@ -140,7 +140,31 @@ static void a_call_after_finalize_says_so(void **state)
     tri_finalize();
 }
 
+static void a_group_has_a_largest_size(void **state)
+{
+    tri_group *group = NULL;
+    tri_store *store = NULL;
+
+    (void)state;
+    CHECK_OK(tri_store_hash(&store));
+    CHECK_FAILS(tri_group_create(store, 0, 1025, NULL, &group), TRI_ERR_UNSUPPORTED,
+                "a group of 1025; at most 1024 ranks");
+    tri_store_unref(store);
+}
+
+static void nothing_is_harmless(void **state)
+{
+    (void)state;
+    assert_null(tri_group_ref(NULL));
+    tri_group_unref(NULL);
+    assert_string_equal(tri_work_error(NULL), "");
+    tri_work_destroy(NULL);
+    tri_object_free(NULL);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_group_has_a_largest_size),
+    cmocka_unit_test(nothing_is_harmless),
     cmocka_unit_test(collectives_of_one_rank_copy),
     cmocka_unit_test(bad_arguments_are_named_with_their_values),
     cmocka_unit_test(an_aborted_group_stays_failed),

@@ -225,6 +225,8 @@ tri_status trii_work_poll(tri_work *work)
 
 const char *tri_work_error(const tri_work *work)
 {
+    if (work == NULL)
+        return "";
     if (work->members == NULL)
         return trii_op_status(&work->op) < 0 ? work->op.error : "";
     for (int i = 0; i < work->n_members; i++) {

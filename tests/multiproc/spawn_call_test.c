@@ -196,7 +196,7 @@ static void wrong_calls_are_refused(void **state)
     const tri_spawn_options wrong = {.how = (tri_spawn_how)7};
 
     (void)state;
-    CHECK_FAILS(tri_spawn(never, NULL, 0, NULL), TRI_ERR_INVALID_ARG, "0 workers");
+    CHECK_FAILS(tri_spawn(never, NULL, 0, NULL), TRI_ERR_INVALID_ARG, "nprocs is 0");
     CHECK_FAILS(tri_spawn(never, NULL, 1, &wrong), TRI_ERR_INVALID_ARG, "options");
 }
 
@@ -237,12 +237,64 @@ static void launchers_are_told_apart(void **state)
     assert_int_equal(tri_restart_count(), 4);
 }
 
+static tri_status says_no_line(int rank, void *arg)
+{
+    (void)arg;
+    return rank == 1 ? TRI_ERR_FORMAT : TRI_OK;
+}
+
+static tri_status says_it_goes_on(int rank, void *arg)
+{
+    (void)arg;
+    return rank == 1 ? TRI_INPROGRESS : TRI_OK;
+}
+
+static void a_status_alone_is_told_in_words(void **state)
+{
+    (void)state;
+    CHECK_FAILS(tri_spawn(says_no_line, NULL, 2, NULL), TRI_ERR_FORMAT,
+                "rank 1: fn returned this status and no line");
+    CHECK_FAILS(tri_spawn(says_it_goes_on, NULL, 2, NULL), TRI_ERR_STATE, "INPROGRESS");
+}
+
+static tri_status calls_itself(int rank, void *arg)
+{
+    (void)rank;
+    return tri_spawn(calls_itself, arg, 1, NULL);
+}
+
+static void workers_of_workers_without_end_are_refused(void **state)
+{
+    (void)state;
+    CHECK_FAILS(tri_spawn(calls_itself, NULL, 1, NULL), TRI_ERR_STATE, "8 deep");
+}
+
+static tri_status does_nothing(int rank, void *arg)
+{
+    (void)rank;
+    (void)arg;
+    return TRI_OK;
+}
+
+/* As a parent may have left it: (trap '' CHLD; ./program). */
+static void ignored_ends_of_children_are_seen_all_the_same(void **state)
+{
+    (void)state;
+    signal(SIGCHLD, SIG_IGN);
+    CHECK_OK(tri_spawn(does_nothing, NULL, 2, NULL));
+    CHECK_FAILS(tri_spawn(says_no_line, NULL, 2, NULL), TRI_ERR_FORMAT, "rank 1");
+    signal(SIGCHLD, SIG_DFL);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(workers_form_a_world_and_see_our_memory),
     cmocka_unit_test(a_program_with_threads_starts_its_workers_anew),
     cmocka_unit_test(a_failure_is_carried_to_the_parent_and_ends_the_others),
     cmocka_unit_test(workers_die_with_their_parent),
     cmocka_unit_test(wrong_calls_are_refused),
+    cmocka_unit_test(a_status_alone_is_told_in_words),
+    cmocka_unit_test(workers_of_workers_without_end_are_refused),
+    cmocka_unit_test(ignored_ends_of_children_are_seen_all_the_same),
     cmocka_unit_test(a_worker_learns_who_started_it_and_how_long_it_has),
     cmocka_unit_test(launchers_are_told_apart),
 };
