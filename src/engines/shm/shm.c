@@ -21,7 +21,9 @@
 
 #define SLEEP_NS (50 * TRII_NS_PER_MS)
 #define SPIN_MIN_NS 1000
-#define SPINS_PER_LOOK 32 /* between two looks at the clock */
+#define WATCHED 8 /* lifelines that a sleeper has in its sight; the control threads see all */
+#define CHECK_NS (TRII_NS_PER_MS / 2) /* between two looks at all peers by tri_work_test */
+#define SPINS_PER_LOOK 32             /* between two looks at the clock */
 #define YIELDS_PER_LOOK 4
 
 /* --- waking and failing ---------------------------------------------------------------------- */
@@ -255,11 +257,11 @@ static void check_left(shm_group *g)
 /* Until somebody wakes us, or a peer's process ends. */
 static void wait_for_peers(shm_group *g, int seen, int64_t until_ns)
 {
-    atomic_int *words[TRII_FUTEX_MANY] = {&g->block->head.wake};
-    int expected[TRII_FUTEX_MANY] = {seen}, n = 1;
+    atomic_int *words[1 + WATCHED] = {&g->block->head.wake};
+    int expected[1 + WATCHED] = {seen}, n = 1;
 
     /* The next ranks, round the ring: of many ranks each is watched by some. */
-    for (int i = 1; i < g->size && n < TRII_FUTEX_MANY; i++) {
+    for (int i = 1; i < g->size && n <= WATCHED; i++) {
         shm_head *head = &g->peers[(g->rank + i) % g->size].block->head;
         int value = atomic_load(&head->life.word);
 
@@ -401,8 +403,11 @@ static void shm_progress(void *self, trii_op *op, int64_t until_ns)
     if (until_ns == 0) {
         if (trii_fault_status(g->fault) == TRI_OK && !advance(g))
             (void)shm_pair_listen(g);
-        if (!shm_check_peers(g))
-            check_left(g);
+        if (trii_op_status(op) == TRI_INPROGRESS && trii_now_ns() - g->checked_ns >= CHECK_NS) {
+            if (!shm_check_peers(g))
+                check_left(g);
+            g->checked_ns = trii_now_ns();
+        }
     }
     while (until_ns != 0 && trii_op_status(op) == TRI_INPROGRESS &&
            trii_fault_status(g->fault) == TRI_OK) {

@@ -147,6 +147,7 @@ struct shm_group {
     int peeks;                 /* all ranks may read each other's heap; 2: wherever they can */
     uint64_t peek_word;        /* the block's nonce: what the peers read to find out */
     unsigned char *scratch;    /* SHM_SCRATCH_BYTES; guard: lock */
+    int64_t checked_ns;        /* guard: lock; when a look last saw how the peers are */
     bool crowded;              /* more ranks than cores: who waits hands its core on */
     int64_t spin_ns;           /* guard: lock; how long to spin now */
     int64_t spin_max_ns;

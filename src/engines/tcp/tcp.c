@@ -16,6 +16,7 @@
 #include "os/limits.h"
 #include "os/socket.h"
 
+#define LOOKED 15     /* of an operation's scratch: posting it looked at all connections just now */
 #define LEAVE_MS 1000 /* for the goodbye to fit into a full socket */
 #define PART_MS 500   /* for peers to take the news of a failure */
 #define SPIN_US 50
@@ -107,8 +108,10 @@ static tri_status post(tcp_group *g, trii_op *op, bool waited_for)
         return TRII_FAIL(status, "%s", g->fault->text);
     }
     enqueue(g, op);
-    if (waited_for && !g->polling)
+    if (waited_for && !g->polling) {
         look_everywhere(g); /* the last one to come finds everything there */
+        op->scratch[LOOKED] = 1;
+    }
     tcp_advance(g);
     if (g->polling)
         trii_wakeup_signal(g->wake_fd); /* there may be more to poll for */
@@ -187,9 +190,10 @@ static void poll_once(tcp_group *g, int64_t until_ns)
 static void tcp_progress(void *self, trii_op *op, int64_t until_ns)
 {
     tcp_group *g = self;
-    bool looked = false;
+    bool looked;
 
     trii_mutex_lock(&g->mutex);
+    looked = trii_op_status(op) == TRI_INPROGRESS && op->scratch[LOOKED] != 0;
     while (trii_op_status(op) == TRI_INPROGRESS) {
         if (!g->polling) {
             if (!looked)
@@ -200,6 +204,7 @@ static void tcp_progress(void *self, trii_op *op, int64_t until_ns)
             until_ns == 0)
             break;
         looked = true;
+        op->scratch[LOOKED] = 0;
         if (g->polling) {
             g->waiting++;
             (void)trii_cond_wait_until(&g->turn, &g->mutex, until_ns);
