@@ -160,10 +160,10 @@ TRI_API void *tri_group_alloc(tri_group *group, size_t bytes);
 TRI_API void tri_group_free(tri_group *group, void *p);
 
 /* --- collectives ---------------------------------------------------------------------
- * src, dst: borrowed until the operation is done; dst == src means in place, any other
- *   overlap is INVALID_ARG. Counts are elements of `dtype`; 0 is allowed. Complex numbers
- *   (C64, C128) have sum, avg and premul_sum, other reductions of them are INVALID_ARG; messages
- *   about such calls count their parts.
+ * src, dst: aligned as an array of `dtype` is in C; borrowed until the operation is done;
+ *   dst == src means in place, any other overlap is INVALID_ARG. Counts are elements of `dtype`; 0
+ *   is allowed. Complex numbers (C64, C128) have sum, avg and premul_sum, other reductions of them
+ *   are INVALID_ARG; messages about such calls count their parts.
  * work_out: NULL = the call returns when the operation is done; else it returns at once, with a
  *   handle to wait for (tri_work_wait) and to destroy.
  * Errors (from the call, or from the wait of its work):

@@ -21,7 +21,7 @@
 #include "base/err.h"
 #include "base/site.h"
 
-#define TRII_ENGINE_ABI 3u
+#define TRII_ENGINE_ABI 4u
 
 typedef enum trii_kind {
     TRII_KIND_NONE = 0,
@@ -82,15 +82,13 @@ typedef struct trii_collective {
     /* Element at which the part of rank r begins in src or dst, [size + 1]; NULL = r * count. Only
      * all_to_all_v has both; in src: reduce_scatter_v; in dst: all_gather_v. */
     const size_t *src_parts, *dst_parts;
-    int *from;          /* recv any: whose message it was, written before the end; else NULL */
-    void *temporary;    /* front's: freed with the operation */
-    float factor;       /* front's: of a premul_sum; src is scaled already */
-    int parts;          /* front's: numbers that make one element of the caller's: 2 = complex */
-    uint64_t seq;       /* 1, 2, ... over the group's collectives; send, recv: over a pair's sends
-                           or receives (each direction by itself, all tags together) */
-    uint64_t signature; /* collectives: hash of kind, dtype, op, root and count: equal on all
-                           ranks or the call is a MISMATCH */
-    trii_site site;     /* caller's source line; file NULL if unknown */
+    int *from;       /* recv any: whose message it was, written before the end; else NULL */
+    void *temporary; /* front's: freed with the operation */
+    float factor;    /* front's: of a premul_sum; src is scaled already */
+    int parts;       /* front's: numbers that make one element of the caller's: 2 = complex */
+    uint64_t seq;    /* 1, 2, ... over the group's collectives; send, recv: over a pair's sends
+                        or receives (each direction by itself, all tags together) */
+    trii_site site;  /* caller's source line; file NULL if unknown */
     /* An engine made of others. A piece of a larger call: the one that the user made, which is
      * compared between the ranks and told in messages in place of this, and is no piece itself;
      * NULL = this one. A message: the numbers that messages give to the ranks; NULL = 0, 1, ... */
@@ -114,7 +112,12 @@ void trii_collective_disagree(int rank_a, const trii_collective *a, int rank_b,
                               const trii_collective *b, char *text, size_t size);
 /* "rank 3", "ranks 1, 3-5": n of them, rising, into text; returns how long that is. */
 size_t trii_ranks_text(const int *ranks, int n, char *text, size_t size);
-uint64_t trii_collective_signature(const trii_collective *call);
+/* Whether the calls are one, as two ranks make it. */
+static inline bool trii_collective_agree(const trii_collective *a, const trii_collective *b)
+{
+    return a->kind == b->kind && a->dtype == b->dtype && a->op == b->op && a->root == b->root &&
+           a->count == b->count;
+}
 /* Where the part of `rank` begins and how long it is, in elements; parts as in the call. */
 static inline size_t trii_part_at(const size_t *parts, size_t count, int rank)
 {

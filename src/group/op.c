@@ -1,5 +1,5 @@
 /*
- * op.c - what engine.h promises on the front's side: calls in words, signatures, the group's
+ * op.c - what engine.h promises on the front's side: calls in words, the group's
  * first failure, the end of an operation.
  */
 #include <inttypes.h>
@@ -124,18 +124,6 @@ size_t trii_ranks_text(const int *ranks, int n, char *text, size_t size)
         i = last;
     }
     return used < size ? used : size - 1;
-}
-
-uint64_t trii_collective_signature(const trii_collective *call)
-{
-    /* splitmix64's finaliser over the fields: a difference in any of them shows. */
-    uint64_t h = (uint64_t)call->kind | (uint64_t)call->dtype << 8 | (uint64_t)call->op << 16 |
-                 (uint64_t)(uint32_t)call->root << 24;
-
-    h += (uint64_t)call->count * UINT64_C(0x9e3779b97f4a7c15);
-    h = (h ^ (h >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    h = (h ^ (h >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return h ^ (h >> 31);
 }
 
 /* What replaces the group, whatever the cause would replace. */

@@ -152,7 +152,6 @@ tri_status trii_op_start(tri_group *group, trii_op *op, tri_status (*take)(void 
 void trii_op_init(trii_op *op, const trii_collective *call)
 {
     op->call = *call;
-    op->call.signature = trii_collective_signature(call);
     atomic_init(&op->status, TRI_INPROGRESS);
     op->finished = NULL;
     op->record = 0;

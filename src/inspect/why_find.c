@@ -373,7 +373,7 @@ static tri_status find_mismatch(trii_why_job *job, const view *v, uint64_t seq, 
         }
         mine = trii_why_call_of(job->ranks[first_rank].log, first);
         theirs = trii_why_call_of(log, record);
-        if (trii_collective_signature(&mine) == trii_collective_signature(&theirs))
+        if (trii_collective_agree(&mine, &theirs))
             continue;
         f = add(job, WEIGHT_MISMATCH, "mismatch", v->name);
         if (f == NULL)
