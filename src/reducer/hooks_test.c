@@ -368,8 +368,7 @@ static const char *own_hook(rank_env *env)
         j.fail_at = -1;
     st = pass(r, 1, 3);
     if (*(int *)env->arg >= 0) {
-        if (st != (env->rank == 0 ? TRI_ERR_IO : TRI_ERR_ABORTED) ||
-            strstr(tri_last_error(), "no ink") == NULL)
+        if (st != TRI_ERR_ABORTED || strstr(tri_last_error(), "no ink") == NULL)
             return RANK_FAIL(env, "rank %d: %s: %s", env->rank, tri_status_name(st),
                              tri_last_error());
     } else {
