@@ -70,7 +70,8 @@ static const trii_param_info params[TRII_PARAM_COUNT] = {
                             "how often a rank that still waits for others says for whom"},
     [TRII_PARAM_NUM_THREADS] = {"TRI_NUM_THREADS", "",
                                 "threads of one process (default: "
-                                "OMP_NUM_THREADS, else allowed cores / local ranks)"},
+                                "OMP_NUM_THREADS, else allowed cores (affinity, quota of "
+                                "the control group) / local ranks)"},
     [TRII_PARAM_PLUGIN_PATH] =
         {"TRI_PLUGIN_PATH", "",
          "folders with engines as plug-ins, before those beside the library"},

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "os/cpu.h"
+#include "os/cpu_quota.h"
 #include "os/folder.h"
 
 int trii_launch_count_cores(void)
@@ -13,7 +14,7 @@ int trii_launch_count_cores(void)
     trii_cpu_set allowed;
 
     trii_cpu_allowed(&allowed);
-    return trii_cpu_set_count(&allowed);
+    return trii_cpu_quota_cap(trii_cpu_set_count(&allowed));
 }
 
 int trii_launch_count_gpus(void)

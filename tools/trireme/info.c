@@ -11,6 +11,7 @@
 
 #include "base/param.h"
 #include "os/cpu.h"
+#include "os/cpu_quota.h"
 #include "os/process.h"
 
 static void print_build(void)
@@ -37,11 +38,16 @@ static void print_processor(void)
 {
     char host[256];
     trii_cpu_set allowed;
+    trii_cpu_quota quota;
 
     trii_process_host(host, sizeof(host));
     trii_cpu_allowed(&allowed);
     printf("\nhost          %s\n", host);
-    printf("cores         %d allowed to this process\n", trii_cpu_set_count(&allowed));
+    trii_cpu_quota_look("", &quota);
+    printf("cores         %d allowed to this process", trii_cpu_set_count(&allowed));
+    if (quota.cores > 0)
+        printf(", %d by the quota of its control group", quota.cores);
+    puts("");
     printf("kernels       %s%s\n", trii_isa_name(trii_cpu_isa()),
            trii_param_text(TRII_PARAM_ISA) != NULL ? " (limited by TRI_ISA)" : "");
     printf("avx512 bf16   %s\n", yes_no(trii_cpu_has_avx512_bf16()));

@@ -14,6 +14,7 @@
 #include "base/compiler.h"
 #include "base/log.h"
 #include "base/param.h"
+#include "os/cpu_quota.h"
 
 /* libgomp; declared here because clang comes without <omp.h>. */
 extern void GOMP_parallel(void (*run)(void *), void *data, unsigned n_threads, unsigned flags);
@@ -68,7 +69,7 @@ static int choose_threads(void)
     if (launcher != NULL &&
         trii_parse_i64(launcher, "LOCAL_WORLD_SIZE", 1, MAX_RANKS, &ranks) != TRI_OK)
         TRII_LOG(TRII_LOG_WARN, "cpu", "%s; ignored", tri_last_error());
-    n = omp_get_num_procs() / ranks;
+    n = trii_cpu_quota_cap(omp_get_num_procs()) / ranks;
     return n > 0 ? (int)n : 1;
 }
 

@@ -129,6 +129,7 @@ static tri_status make_block(shm_group *g, uint64_t *nonce_out)
     head->size = g->size;
     head->pid = trii_process_id();
     trii_cpu_allowed(&head->cpus);
+    trii_cpu_quota_look("", &head->quota);
     g->peek_word = head->nonce;
     head->peek_at = (uint64_t)(uintptr_t)&g->peek_word;
     *nonce_out = head->nonce;
@@ -399,18 +400,34 @@ out:
 
 /* --- creation ------------------------------------------------------------------------------ */
 
+/* What all ranks may use together: of the cores, and of the time that their control groups have. */
+static tri_status count_cores(const shm_group *g, int *cores_out)
+{
+    trii_cpu_quota *quotas = trii_alloc((size_t)g->size, sizeof(*quotas), "shm quotas");
+    trii_cpu_set cpus = {0};
+
+    if (quotas == NULL)
+        return TRI_ERR_NO_MEMORY;
+    for (int r = 0; r < g->size; r++) {
+        trii_cpu_set_unite(&cpus, &g->peers[r].block->head.cpus);
+        quotas[r] = g->peers[r].block->head.quota;
+    }
+    *cores_out = trii_cpu_quota_share(trii_cpu_set_count(&cpus), quotas, g->size);
+    trii_free(quotas);
+    return TRI_OK;
+}
+
 /* Ranks that fit on the cores spin. Others look, and hand their core to the next rank that can
  * run: a switch costs a microsecond or two, a sleep and its end ten times that. */
 static tri_status choose_spin(shm_group *g)
 {
-    trii_cpu_set cpus = {0};
-    int64_t us;
-    tri_status st;
+    int64_t us = 50;
+    int cores;
+    tri_status st = count_cores(g, &cores);
 
-    for (int r = 0; r < g->size; r++)
-        trii_cpu_set_unite(&cpus, &g->peers[r].block->head.cpus);
-    g->crowded = g->size > trii_cpu_set_count(&cpus);
-    us = 50;
+    if (st != TRI_OK)
+        return st;
+    g->crowded = g->size > cores;
     st = trii_param_i64(TRII_PARAM_SPIN_US, us, &us);
     g->spin_ns = g->spin_max_ns = us * 1000;
     return st;

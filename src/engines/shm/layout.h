@@ -22,6 +22,7 @@
 #include "base/err.h"
 #include "group/algorithm/matching.h"
 #include "os/cpu.h"
+#include "os/cpu_quota.h"
 #include "os/lifeline.h"
 
 #define SHM_LANES 16
@@ -100,6 +101,7 @@ typedef struct shm_head {
     atomic_int peeks; /* this rank can read it in all others, 2: and shall wherever it can; valid
                          once all have mapped */
     trii_cpu_set cpus;
+    trii_cpu_quota quota;
 
     TRII_ALIGNED(128) trii_lifeline life; /* marked by the kernel when the process ends */
 
