@@ -37,16 +37,18 @@ VEC_INLINE void philox_vector(vec_u c[4], uint64_t key)
 VEC_INLINE void mask_blocks(float *y, const trii_mask_args *args, uint64_t block, int64_t n)
 {
     float kept[4][VEC_LANES];
+    uint32_t counters[4][VEC_LANES];
     vec_u c[4];
 
     for (int l = 0; l < VEC_LANES; l++) {
         uint64_t b = block + (uint64_t)l;
 
-        c[0][l] = (uint32_t)b;
-        c[1][l] = args->counter[1] | (uint32_t)(b >> 32) << 20;
-        c[2][l] = args->counter[2];
-        c[3][l] = args->counter[3];
+        counters[0][l] = (uint32_t)b;
+        counters[1][l] = args->counter[1] | (uint32_t)(b >> 32) << 20;
+        counters[2][l] = args->counter[2];
+        counters[3][l] = args->counter[3];
     }
+    memcpy(c, counters, sizeof(c));
     philox_vector(c, args->key);
     for (int k = 0; k < 4; k++)
         vec_store(kept[k],
