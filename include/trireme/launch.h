@@ -49,7 +49,8 @@ typedef struct tri_spawn_options {
  * (RANK, WORLD_SIZE, MASTER_ADDR ...: tri_init(NULL) joins them), and waits for their end.
  *
  *   fn    its status is the worker's; a failure ends the other workers, SIGTERM first. One that is
- *         positive is a failure too (STATE). It may call tri_spawn, down to eight levels
+ *         positive is a failure too (STATE). It may call tri_spawn, down to eight levels. Where a
+ *         worker ends well and has not joined, tri_init of those that wait for it fails (PEER_LOST)
  *   opt   NULL = defaults
  *
  * A worker's standard input is empty. If this process ends, the kernel kills its workers.

@@ -14,6 +14,7 @@
 #include "base/alloc.h"
 #include "base/compiler.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "base/param.h"
 #include "elastic/spawned.h"
 #include "os/branch.h"
@@ -92,6 +93,7 @@ static void set_environment(int rank, int size, int port)
 {
     static const char *const ranks[] = {"RANK", "LOCAL_RANK", "ROLE_RANK"};
     static const char *const sizes[] = {"WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"};
+    char store[32];
 
     for (int i = 0; i < 3; i++) {
         set_number(ranks[i], rank);
@@ -105,6 +107,8 @@ static void set_environment(int rank, int size, int port)
     unsetenv("TORCHELASTIC_RESTART_COUNT"); /* an outer launcher's */
     unsetenv("TORCHELASTIC_RUN_ID");
     unsetenv(VARIABLE);
+    snprintf(store, sizeof(store), "127.0.0.1:%d", port);
+    setenv("TRI_NEW_STORE", store, 1);
     set_number(DEPTH, own_depth() + 1);
 }
 
@@ -204,6 +208,17 @@ static void note_failure(spawner *s, const worker *w, const trii_process_exit *h
     trii_loop_timer(s->loop, &s->grace, trii_deadline_ms(s->grace_ms), grace_over);
 }
 
+/* Others may wait in tri_init for one that ended well, and will not come. */
+static void tell_end(spawner *s, int rank)
+{
+    char key[48];
+
+    snprintf(key, sizeof(key), "trireme/0/ended/%d", rank);
+    if (trii_tcp_server_tell(s->store, key, "") != TRI_OK ||
+        trii_tcp_server_tell(s->store, "trireme/0/ended", "") != TRI_OK)
+        TRII_LOG(TRII_LOG_WARN, "spawn", "%s", tri_last_error());
+}
+
 static void worker_ended(trii_watch *watch, unsigned events)
 {
     worker *w = TRII_CONTAINER(watch, worker, watch);
@@ -216,6 +231,8 @@ static void worker_ended(trii_watch *watch, unsigned events)
     w->live = false;
     w->owner->n_live--;
     note_failure(w->owner, w, &how);
+    if (w->owner->status == TRI_OK)
+        tell_end(w->owner, w->rank);
 }
 
 /* --- the parent: workers start ---------------------------------------------------------------- */

@@ -118,19 +118,58 @@ static tri_status judge_own(tri_status status, const trii_launch_env *env, trii_
     return TRII_FAIL(status, "%s; %s", line, why);
 }
 
+/* Who waits for a rank that has ended would wait until the deadline. A launcher that serves the
+ * store tells there of those that ended well: "ended/R", and then "ended". */
+typedef struct ended {
+    tri_store *life, *store;
+    int size;
+    int rank; /* out: that ended and had not come; -1 = none */
+} ended;
+
+/* Whether RANK of `what` is there; a store that fails says so elsewhere. */
+static bool is_told(tri_store *store, const char *what, int rank)
+{
+    char key[32];
+    const char *keys[] = {key};
+    bool there = false;
+
+    snprintf(key, sizeof(key), "%s/%d", what, rank);
+    return tri_store_check(store, keys, 1, &there) == TRI_OK && there;
+}
+
+/* Of those that a launcher tells of; end before come, or one that came in between has ended. */
+static bool one_has_ended(void *arg)
+{
+    static const char *const any[] = {"ended"};
+    ended *e = arg;
+    bool there = false;
+
+    if (tri_store_check(e->life, any, 1, &there) != TRI_OK || !there)
+        return false;
+    for (int r = 0; r < e->size && e->rank < 0; r++) {
+        if (is_told(e->life, "ended", r) && !is_told(e->store, "come", r))
+            e->rank = r;
+    }
+    return e->rank >= 0;
+}
+
 /* Until all have come to a store that is new. */
-static tri_status wait_for_all(tri_store *store, const trii_launch_env *env, int64_t deadline_ns,
-                               bool again, trii_own_address *own)
+static tri_status wait_for_all(tri_store *life, tri_store *store, const trii_launch_env *env,
+                               int64_t deadline_ns, bool again, trii_own_address *own)
 {
     char key[32];
     const char *keys[] = {key};
     bool said = false;
     tri_status status = TRI_OK;
-    const trii_group_args args = {.store = store,
-                                  .rank = env->rank,
-                                  .size = env->size,
-                                  .name = "world",
-                                  .deadline_ns = deadline_ns};
+    ended e = {.life = life, .store = store, .size = env->size, .rank = -1};
+    const trii_group_args args = {
+        .store = store,
+        .rank = env->rank,
+        .size = env->size,
+        .name = "world",
+        .deadline_ns = deadline_ns,
+        .is_over = env->new_store && env->local_size == env->size ? one_has_ended : NULL,
+        .is_over_arg = &e};
 
     snprintf(key, sizeof(key), "come/%d", env->rank);
     if (again)
@@ -139,6 +178,9 @@ static tri_status wait_for_all(tri_store *store, const trii_launch_env *env, int
         status = trii_group_say(&args, "come", TRI_OK);
     if (status == TRI_OK)
         status = trii_group_hear(&args, "come", own != NULL ? is_elsewhere : NULL, own);
+    if (e.rank >= 0 && status == TRI_ERR_PEER_LOST)
+        return TRII_FAIL(status, "world: rank %d of %d ended, with success, before it joined",
+                         e.rank, env->size);
     return status;
 }
 
@@ -168,11 +210,11 @@ static tri_status open_tcp(const trii_launch_env *env, int64_t timeout_ms, tri_s
         status = trii_turn_take(life, env, &view, &again);
     else if (status == TRI_OK)
         view = tri_store_ref(life);
-    tri_store_unref(life);
     if (status == TRI_OK && !env->new_store)
         status = trii_claim_rank(view, env);
     if (status == TRI_OK && !meet)
-        status = judge_own(wait_for_all(view, env, deadline_ns, again, own), env, own);
+        status = judge_own(wait_for_all(life, view, env, deadline_ns, again, own), env, own);
+    tri_store_unref(life);
     trii_own_address_stop(own);
     if (status == TRI_OK && env->new_store)
         status = trii_turn_met(view, env->rank);

@@ -8,6 +8,8 @@
  */
 #include <string.h>
 
+#include <trireme/store.h>
+
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/log.h"
@@ -533,6 +535,19 @@ int trii_tcp_server_port(const trii_tcp_server *server)
 bool trii_tcp_server_is_open(const trii_tcp_server *server)
 {
     return server->open;
+}
+
+tri_status trii_tcp_server_tell(trii_tcp_server *server, const char *key, const char *text)
+{
+    char name[TRI_STORE_MAX_KEY + 2]; /* clients put a slash before theirs, as PyTorch's do */
+    tri_status status;
+
+    snprintf(name, sizeof(name), "/%s", key);
+    trii_loop_lock(server->loop);
+    status =
+        trii_kv_set(server->kv, (trii_slice){name, strlen(name)}, (trii_slice){text, strlen(text)});
+    trii_loop_unlock(server->loop);
+    return status;
 }
 
 tri_status trii_tcp_server_wait_joined(trii_tcp_server *server, int n, int64_t deadline_ns)

@@ -37,6 +37,10 @@ void trii_tcp_server_destroy(trii_tcp_server *server); /* NULL allowed */
 int trii_tcp_server_port(const trii_tcp_server *server);
 /* Whether the network reaches it, and no job key protects it. */
 bool trii_tcp_server_is_open(const trii_tcp_server *server);
+/* Sets a key from outside: for who serves the store and knows what clients want to know. Those who
+ * look find it; nobody may wait for it. Holding no lock, or on the loop's thread. */
+tri_status trii_tcp_server_tell(trii_tcp_server *server, const char *key,
+                                const char *text) TRI_MUST_CHECK;
 /* Blocks until n clients joined (ADD init/ 1); TIMEOUT says how many did. */
 tri_status trii_tcp_server_wait_joined(trii_tcp_server *server, int n,
                                        int64_t deadline_ns) TRI_MUST_CHECK;

@@ -276,6 +276,43 @@ static tri_status does_nothing(int rank, void *arg)
     return TRI_OK;
 }
 
+static tri_status second_returns_at_once(int rank, void *arg)
+{
+    (void)arg;
+    return rank == 1 ? TRI_OK : tri_init(NULL);
+}
+
+static tri_status second_leaves(int rank, void *arg)
+{
+    (void)arg;
+    if (rank == 1)
+        _exit(0);
+    return tri_init(NULL);
+}
+
+static tri_status second_joins_once(int rank, void *arg)
+{
+    tri_status status = tri_init(NULL);
+
+    (void)arg;
+    tri_finalize();
+    return status != TRI_OK || rank == 1 ? status : tri_init(NULL);
+}
+
+/* The others would wait for it until their deadline. */
+static void one_that_ends_before_it_joined_is_not_waited_for(void **state)
+{
+    (void)state;
+    CHECK_FAILS(tri_spawn(second_returns_at_once, NULL, 3, NULL), TRI_ERR_PEER_LOST,
+                "rank 1 of 3 ended, with success, before it joined");
+    CHECK_FAILS(tri_spawn(second_leaves, NULL, 3, NULL), TRI_ERR_PEER_LOST,
+                "rank 1 of 3 ended, with success, before it joined");
+    CHECK_FAILS(tri_spawn(second_joins_once, NULL, 3, NULL), TRI_ERR_PEER_LOST,
+                "rank 1 of 3 ended, with success, before it joined");
+    CHECK_FAILS(tri_spawn(second_leaves, NULL, 40, NULL), TRI_ERR_PEER_LOST,
+                "rank 1 of 40 ended, with success, before it joined");
+}
+
 /* As a parent may have left it: (trap '' CHLD; ./program). */
 static void ignored_ends_of_children_are_seen_all_the_same(void **state)
 {
@@ -294,6 +331,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(wrong_calls_are_refused),
     cmocka_unit_test(a_status_alone_is_told_in_words),
     cmocka_unit_test(workers_of_workers_without_end_are_refused),
+    cmocka_unit_test(one_that_ends_before_it_joined_is_not_waited_for),
     cmocka_unit_test(ignored_ends_of_children_are_seen_all_the_same),
     cmocka_unit_test(a_worker_learns_who_started_it_and_how_long_it_has),
     cmocka_unit_test(launchers_are_told_apart),
