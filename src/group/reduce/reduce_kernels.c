@@ -175,10 +175,18 @@ DEFINE_INT_PAIR(int16_t, uint32_t)
 DEFINE_INT_PAIR(int32_t, uint32_t)
 DEFINE_INT_PAIR(int64_t, uint64_t)
 
-/* dtype: of the accumulators, so never f16 or bf16. */
+/* dtype: of the accumulators, so never f16 or bf16. `integers`, a constant, says whether it may be
+ * another than f32 and f64: that takes 7 KB for each instruction set. */
 static TRII_INLINE void pair(const void *a, const void *b, void *out, size_t n, tri_dtype dtype,
-                             tri_redop op)
+                             tri_redop op, bool integers)
 {
+    if (!integers) {
+        if (dtype == TRI_DTYPE_F32)
+            pair_float(a, b, out, n, op);
+        else
+            pair_double(a, b, out, n, op);
+        return;
+    }
     switch (dtype) {
     case TRI_DTYPE_F32:
         pair_float(a, b, out, n, op);
@@ -244,7 +252,7 @@ static TRII_INLINE const void *leaf(const trii_reduce_args *args, const half_fun
  * of the same size, at the end from the right: that is the balanced tree split at the largest
  * power of two. Returns where the result lies. */
 static TRII_INLINE const void *tree(const trii_reduce_args *args, const half_functions *half,
-                                    size_t at, size_t n, tri_dtype acc, tri_redop op,
+                                    size_t at, size_t n, tri_dtype acc, tri_redop op, bool integers,
                                     block_space *space)
 {
     const void *stack[DEPTH] = {NULL};
@@ -259,7 +267,7 @@ static TRII_INLINE const void *tree(const trii_reduce_args *args, const half_fun
             void *out = stack[depth - 2] == space->left[depth - 2] ? space->right[depth - 2]
                                                                    : space->left[depth - 2];
 
-            pair(stack[depth - 2], stack[depth - 1], out, n, acc, op);
+            pair(stack[depth - 2], stack[depth - 1], out, n, acc, op, integers);
             stack[depth - 2] = out;
             height[depth - 2]++;
             depth--;
@@ -310,7 +318,8 @@ static TRII_INLINE tri_redop bool_op(tri_redop op)
     return op == TRI_REDOP_BXOR ? TRI_REDOP_BXOR : TRI_REDOP_BOR;
 }
 
-static TRII_INLINE void reduce(const trii_reduce_args *args, const half_functions *half)
+static TRII_INLINE void reduce(const trii_reduce_args *args, const half_functions *half,
+                               bool integers)
 {
     bool is_half = args->dtype == TRI_DTYPE_F16 || args->dtype == TRI_DTYPE_BF16;
     tri_dtype acc = is_half ? TRI_DTYPE_F32 : args->dtype;
@@ -323,7 +332,7 @@ static TRII_INLINE void reduce(const trii_reduce_args *args, const half_function
         const void *result;
 
         n = args->count - at < BLOCK ? args->count - at : BLOCK;
-        result = tree(args, half, at, n, acc, op, &space);
+        result = tree(args, half, at, n, acc, op, integers, &space);
         if (args->op == TRI_REDOP_AVG) {
             void *own = space.left[DEPTH - 1];
 
@@ -357,7 +366,7 @@ static void narrow_portable(const float *src, uint16_t *dst, size_t n)
 
 void trii_reduce_portable(const trii_reduce_args *args)
 {
-    reduce(args, &(half_functions){widen_portable, narrow_portable, NULL});
+    reduce(args, &(half_functions){widen_portable, narrow_portable, NULL}, true);
 }
 
 #if defined(__x86_64__)
@@ -529,11 +538,18 @@ static size_t half_sum_avx512(const trii_reduce_args *args)
 
 AVX2 void trii_reduce_avx2(const trii_reduce_args *args)
 {
-    reduce(args, &(half_functions){widen_f16c, narrow_f16c, half_sum_avx2});
+    reduce(args, &(half_functions){widen_f16c, narrow_f16c, half_sum_avx2}, true);
 }
 
+/* Sums of integers wait for memory: wider registers add nothing to them. */
 AVX512 void trii_reduce_avx512(const trii_reduce_args *args)
 {
-    reduce(args, &(half_functions){widen_f16c, narrow_f16c, half_sum_avx512});
+    bool floats = args->dtype == TRI_DTYPE_F32 || args->dtype == TRI_DTYPE_F64 ||
+                  args->dtype == TRI_DTYPE_F16 || args->dtype == TRI_DTYPE_BF16;
+
+    if (floats)
+        reduce(args, &(half_functions){widen_f16c, narrow_f16c, half_sum_avx512}, false);
+    else
+        trii_reduce_avx2(args);
 }
 #endif
