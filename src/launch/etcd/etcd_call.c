@@ -46,6 +46,7 @@ static tri_status add_endpoint(trii_etcd_client *client, const char *text, size_
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "--rdzv-endpoint: %s is no HOST:PORT", one);
     snprintf(client->endpoints[client->n_endpoints], sizeof(client->endpoints[0]),
              port != NULL ? "%s://%s" : "%s://%s:%d", protocol, one, TRII_ETCD_PORT);
+    client->has_scheme[client->n_endpoints] = protocol != client->settings.protocol;
     client->n_endpoints++;
     return TRI_OK;
 }
@@ -133,8 +134,8 @@ static bool is_login_asked(int code, const trii_etcd_reply *reply)
            strstr(reply->message, "invalid auth token") != NULL;
 }
 
-/* INPROGRESS: the server did not answer. */
-static tri_status login(trii_etcd_client *client, int endpoint, int64_t deadline_ns)
+/* INPROGRESS: the server did not answer; why says what came instead. */
+static tri_status login(trii_etcd_client *client, int endpoint, int64_t deadline_ns, char *why)
 {
     trii_wire_buffer body = {0};
     trii_etcd_answer answer;
@@ -160,6 +161,11 @@ static tri_status login(trii_etcd_client *client, int endpoint, int64_t deadline
     trii_wire_buffer_fini(&body);
     if (status == TRI_ERR_NO_MEMORY)
         return status;
+    if (answer.code != 0)
+        snprintf(why, TRII_ETCD_WHY, "HTTP status %d to the login of user %s", answer.code,
+                 client->settings.user);
+    else
+        snprintf(why, TRII_ETCD_WHY, "%s", answer.why);
     if (status != TRI_OK || answer.code >= 500)
         status = TRI_INPROGRESS;
     else if (strstr(reply.message, "not enabled") != NULL)
@@ -213,7 +219,10 @@ static tri_status judge(trii_etcd_client *client, int endpoint, const char *path
     if (status == TRI_ERR_NO_MEMORY)
         return status;
     if (status != TRI_OK && answer->code >= 500) {
-        snprintf(why, TRII_ETCD_WHY, "HTTP status %d", answer->code);
+        size_t line = strcspn(text, "\r\n");
+
+        snprintf(why, TRII_ETCD_WHY, "HTTP status %d and \"%.*s\"", answer->code,
+                 (int)(line < 80 ? line : 80), text);
         return TRI_INPROGRESS;
     }
     if (status != TRI_OK)
@@ -241,10 +250,18 @@ static tri_status judge(trii_etcd_client *client, int endpoint, const char *path
                      client->endpoints[endpoint], path, why);
 }
 
-static tri_status try_one(trii_etcd_client *client, int endpoint, const char *path,
-                          const trii_wire_buffer *body, int64_t deadline_ns,
-                          trii_etcd_reply *reply_out, char *why)
+/* Why a server did not do what was asked. */
+typedef struct refusal {
+    int endpoint;
+    bool cut; /* our deadline ended the attempt: that says nothing of the server */
+    char why[TRII_ETCD_WHY];
+} refusal;
+
+static tri_status try_one(trii_etcd_client *client, const char *path, const trii_wire_buffer *body,
+                          int64_t deadline_ns, trii_etcd_reply *reply_out, refusal *refusal_out)
 {
+    const int endpoint = refusal_out->endpoint;
+    char *why = refusal_out->why;
     int64_t one = trii_deadline_ms(client->n_endpoints > 1 ? ONE_MS : ALONE_MS);
     trii_etcd_post post = {.body = body->data,
                            .bytes = body->used,
@@ -253,17 +270,19 @@ static tri_status try_one(trii_etcd_client *client, int endpoint, const char *pa
     trii_etcd_reply reply = {0};
     tri_status status = TRI_OK;
 
-    if (!is_logged_in(client)) {
-        snprintf(why, TRII_ETCD_WHY, "it does not log us in");
-        status = login(client, endpoint, post.deadline_ns);
-    }
-    if (status != TRI_OK)
+    if (!is_logged_in(client))
+        status = login(client, endpoint, post.deadline_ns, why);
+    if (status != TRI_OK) {
+        refusal_out->cut = trii_now_ns() >= deadline_ns;
         return status;
+    }
     status = trii_etcd_attempt(client, endpoint, path, &post, &answer);
     if (status == TRI_OK) {
         status = judge(client, endpoint, path, &answer, &reply, why);
     } else if (status == TRI_ERR_IO || status == TRI_ERR_TIMEOUT) {
         snprintf(why, TRII_ETCD_WHY, "%s", answer.why);
+        refusal_out->cut = (status == TRI_ERR_TIMEOUT && post.deadline_ns == deadline_ns) ||
+                           trii_now_ns() >= deadline_ns;
         status = TRI_INPROGRESS;
     } else if (status == TRI_ERR_INVALID_ARG) {
         status = TRII_FAIL(status,
@@ -278,12 +297,27 @@ static tri_status try_one(trii_etcd_client *client, int endpoint, const char *pa
     return status;
 }
 
+static tri_status nobody_answered(const trii_etcd_client *client, const refusal *told,
+                                  int64_t start_ns)
+{
+    const char *url = client->endpoints[told->endpoint];
+    const char *way = client->has_scheme[told->endpoint] ? "as --rdzv-endpoint says"
+                                                         : "by protocol of --rdzv-conf";
+
+    return TRII_FAIL(TRI_ERR_TIMEOUT,
+                     "etcd at %s: no server answered within %.1f s; the last one, %s: %s. "
+                     "Check --rdzv-endpoint, that %.*s is what is spoken there (%s), and that a "
+                     "majority of etcd's servers runs",
+                     client->where, (double)(trii_now_ns() - start_ns) / TRII_NS_PER_S, url,
+                     told->why, (int)strcspn(url, ":"), url, way);
+}
+
 tri_status trii_etcd_call(trii_etcd_client *client, const char *path, const trii_wire_buffer *body,
                           int64_t deadline_ns, trii_etcd_reply *reply_out)
 {
     int64_t start = trii_now_ns(), latest = trii_deadline_ms(client->settings.timeout_ms);
     int64_t pause_ms = PAUSE_MS;
-    char why[TRII_ETCD_WHY] = "";
+    refusal told = {.cut = true};
     int failed = 0;
 
     if (body->failed)
@@ -291,24 +325,20 @@ tri_status trii_etcd_call(trii_etcd_client *client, const char *path, const trii
     if (deadline_ns > latest)
         deadline_ns = latest;
     for (;;) {
-        int endpoint = trii_etcd_endpoint(client);
-        tri_status status = try_one(client, endpoint, path, body, deadline_ns, reply_out, why);
+        refusal last = {.endpoint = trii_etcd_endpoint(client)};
+        tri_status status = try_one(client, path, body, deadline_ns, reply_out, &last);
 
         if (status == TRI_ERR_STATE && atomic_load(&client->stop))
             return TRII_FAIL(status, "etcd: stopped");
         if (status != TRI_INPROGRESS)
             return status;
-        TRII_LOG(TRII_LOG_DEBUG, "launch", "etcd %s at %s: %s", path, client->endpoints[endpoint],
-                 why);
-        trii_etcd_avoid(client, endpoint);
+        TRII_LOG(TRII_LOG_DEBUG, "launch", "etcd %s at %s: %s", path,
+                 client->endpoints[last.endpoint], last.why);
+        if (!last.cut || told.cut)
+            told = last;
+        trii_etcd_avoid(client, last.endpoint);
         if (trii_now_ns() >= deadline_ns)
-            return TRII_FAIL(
-                TRI_ERR_TIMEOUT,
-                "etcd at %s: no server answered within %.1f s; the last one, %s: %s. "
-                "Check --rdzv-endpoint, protocol=%s of --rdzv-conf, and that a majority of "
-                "etcd's servers runs",
-                client->where, (double)(trii_now_ns() - start) / TRII_NS_PER_S,
-                client->endpoints[endpoint], why, client->settings.protocol);
+            return nobody_answered(client, &told, start);
         if (++failed % client->n_endpoints == 0) {
             int64_t until = trii_deadline_ms(pause_ms);
 

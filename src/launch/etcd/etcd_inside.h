@@ -19,6 +19,7 @@ struct trii_etcd_client {
     trii_etcd_settings settings; /* texts are in `texts` */
     char *texts, *root, *agent_key, *lease_key;
     char endpoints[TRII_ETCD_MAX_ENDPOINTS][300]; /* "http://HOST:PORT" */
+    bool has_scheme[TRII_ETCD_MAX_ENDPOINTS];     /* by --rdzv-endpoint, not by protocol */
     int n_endpoints;
     char where[160]; /* all of them, for people */
     atomic_int refs;

@@ -1,0 +1,124 @@
+/*
+ * etcd_causes_test.c - the cause that is told when no server does what is asked: what the last one
+ * said, not that our own time was over while we asked once more.
+ */
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "os/thread.h"
+#include "testing/check.h"
+#include "testing/etcd_calls.h"
+
+/* Answers the first call and leaves all others without a word. */
+typedef struct gateway {
+    int listen_fd, port;
+    const char *answer;
+    atomic_bool stop;
+    trii_thread thread;
+} gateway;
+
+static void serve(void *arg)
+{
+    gateway *g = arg;
+    int fds[64], n = 0;
+    char request[4096];
+
+    while (!atomic_load(&g->stop) && n < 64) {
+        struct pollfd ready = {.fd = g->listen_fd, .events = POLLIN};
+
+        if (poll(&ready, 1, 10) != 1 || (fds[n] = accept(g->listen_fd, NULL, NULL)) < 0)
+            continue;
+        if (n++ == 0 && read(fds[0], request, sizeof(request)) > 0)
+            (void)!write(fds[0], g->answer, strlen(g->answer));
+        if (n == 1)
+            (void)shutdown(fds[0], SHUT_WR);
+    }
+    while (n > 0)
+        close(fds[--n]);
+}
+
+static void gateway_start(gateway *g, const char *answer)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t length = sizeof(address);
+
+    *g = (gateway){.answer = answer, .listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    assert_true(g->listen_fd >= 0);
+    assert_int_equal(bind(g->listen_fd, (const struct sockaddr *)&address, sizeof(address)), 0);
+    assert_int_equal(listen(g->listen_fd, 64), 0);
+    assert_int_equal(getsockname(g->listen_fd, (struct sockaddr *)&address, &length), 0);
+    g->port = ntohs(address.sin_port);
+    CHECK_OK(trii_thread_start(&g->thread, "gateway", serve, g));
+}
+
+static void gateway_stop(gateway *g)
+{
+    atomic_store(&g->stop, true);
+    trii_thread_join(&g->thread);
+    close(g->listen_fd);
+}
+
+/* The error of a client that cannot begin. */
+static const char *failure(const char *scheme, int port)
+{
+    etcd_cluster none = {0};
+    trii_etcd_settings settings;
+    trii_rdzv_backend *backend = NULL;
+
+    snprintf(none.endpoints, sizeof(none.endpoints), "%s127.0.0.1:%d", scheme, port);
+    settings = etcd_settings(&none, "job");
+    settings.open_timeout_ms = settings.timeout_ms = 700;
+    assert_int_equal(trii_etcd_create(&settings, &backend), TRI_ERR_TIMEOUT);
+    return tri_last_error();
+}
+
+static void what_a_gateway_said_is_told(void **state)
+{
+    gateway g;
+    const char *told;
+
+    (void)state;
+    gateway_start(&g, "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 19\r\n"
+                      "Connection: close\r\n\r\nno healthy upstream");
+    told = failure("", g.port);
+    assert_non_null(strstr(told, "HTTP status 503 and \"no healthy upstream\""));
+    assert_non_null(strstr(told, "that http is what is spoken there (by protocol of --rdzv-conf)"));
+    assert_null(strstr(told, "timed out"));
+    gateway_stop(&g);
+}
+
+static void another_protocol_is_told(void **state)
+{
+    gateway g;
+    const char *told;
+
+    (void)state;
+    gateway_start(&g, "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+    told = failure("https://", g.port);
+    assert_non_null(strstr(told, "wrong version number"));
+    assert_non_null(strstr(told, "that https is what is spoken there (as --rdzv-endpoint says)"));
+    assert_null(strstr(told, "protocol=http"));
+    gateway_stop(&g);
+}
+
+/* One that never says a word: the only thing to tell. */
+static void silence_is_told(void **state)
+{
+    gateway g;
+
+    (void)state;
+    gateway_start(&g, "");
+    assert_non_null(strstr(failure("", g.port), "within 0.7 s; the last one, http://127.0.0.1:"));
+    gateway_stop(&g);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(what_a_gateway_said_is_told),
+    cmocka_unit_test(another_protocol_is_told),
+    cmocka_unit_test(silence_is_told),
+};
+
+TEST_MAIN(tests)
