@@ -55,7 +55,7 @@ struct trii_kv {
     size_t n_buckets; /* a power of two */
     size_t n_entries;
     int64_t n_values;
-    size_t bytes; /* of entries, keys, values, queues and waits */
+    size_t bytes; /* of entries, keys, room of values, queues and waits */
     trii_siphash_key secret;
 };
 
@@ -312,27 +312,36 @@ tri_status trii_kv_wait_for(trii_kv *kv, const trii_slice *keys, size_t n_keys, 
 
 /* --- values ------------------------------------------------------------------------- */
 
+/* How much room the value shall have: appending doubles, so that many small pieces stay linear, and
+ * a small value does not keep the memory of a large one. */
+static size_t choose_room(const trii_kv *kv, const kv_entry *entry, size_t bytes, bool append)
+{
+    const size_t room = entry->value_room;
+
+    if (bytes <= room)
+        return append || bytes >= room / 2 ? room : bytes;
+    return append && bytes < 2 * room && room <= TRII_KV_MAX_BYTES - kv->bytes ? 2 * room : bytes;
+}
+
 /* Replaces or extends the value; wakes nobody. */
 static tri_status write_value(trii_kv *kv, kv_entry *entry, trii_slice value, bool append)
 {
     size_t kept = append ? entry->value_bytes : 0;
-    size_t bytes = kept + value.bytes;
+    size_t bytes = kept + value.bytes, room = choose_room(kv, entry, bytes, append);
 
-    if (bytes > entry->value_bytes && !has_room(kv, bytes - entry->value_bytes))
+    if (room > entry->value_room && !has_room(kv, room - entry->value_room))
         return TRI_ERR_NO_MEMORY;
-    if (entry->value == NULL || bytes > entry->value_room) {
-        /* appending doubles, so that many small pieces stay linear */
-        size_t room = append && bytes < 2 * entry->value_room ? 2 * entry->value_room : bytes;
+    if (entry->value == NULL || room != entry->value_room) {
         char *data = trii_realloc(entry->value, room, 1, "store value");
 
         if (data == NULL)
             return TRI_ERR_NO_MEMORY;
         kv->n_values += entry->value == NULL;
+        kv->bytes = kv->bytes - entry->value_room + room;
         entry->value = data;
         entry->value_room = room;
     }
     memcpy(entry->value + kept, value.data, value.bytes);
-    kv->bytes += bytes - entry->value_bytes;
     entry->value_bytes = bytes;
     return TRI_OK;
 }
@@ -460,7 +469,7 @@ bool trii_kv_delete(trii_kv *kv, trii_slice key)
 
     if (entry == NULL || entry->value == NULL)
         return false;
-    kv->bytes -= entry->value_bytes;
+    kv->bytes -= entry->value_room;
     kv->n_values--;
     trii_free(entry->value);
     entry->value = NULL;
