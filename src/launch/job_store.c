@@ -10,6 +10,8 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "launch/rendezvous/rendezvous.h"
+#include "os/limits.h"
 #include "os/secret.h"
 
 tri_status trii_job_key_check(const trii_agent *a, bool set)
@@ -61,6 +63,17 @@ void trii_job_store_warn(trii_agent *a, int agents_port)
              ports, what);
 }
 
+/* What clients may take leaves the agent what it needs to start its workers again, and the agents'
+ * store its part. */
+static int max_clients(const trii_agent *a)
+{
+    int agents = a->meeting != NULL ? TRII_RDZV_QUARTERS : 0;
+    int keep = TRII_FDS_OF_AGENT + TRII_FDS_OF_WORKER * a->n_workers +
+               trii_descriptors_share(agents, 0, 0);
+
+    return trii_descriptors_share(3 - agents, keep, a->n_workers + TRII_FDS_OF_AGENT);
+}
+
 /* A name that is not loopback is served everywhere, as torchrun does: workers may resolve it to
  * any of our addresses. */
 tri_status trii_job_store_open(trii_agent *a, const char *host, int port)
@@ -72,6 +85,7 @@ tri_status trii_job_store_open(trii_agent *a, const char *host, int port)
                                             .key = &key,
                                             .key_optional = loopback,
                                             .open_is_told = true,
+                                            .max_connections = max_clients(a),
                                             .loop = a->loop};
     tri_status status = trii_job_key_load(&key);
 

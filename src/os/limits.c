@@ -4,6 +4,7 @@
 #include "os/limits.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <stdatomic.h>
 #include <sys/resource.h>
 
@@ -48,6 +49,20 @@ void trii_descriptor_limit_restore(void)
         return;
     limit.rlim_cur = before < limit.rlim_max ? before : limit.rlim_max;
     (void)setrlimit(RLIMIT_NOFILE, &limit); /* lowering is always allowed */
+}
+
+int trii_descriptors_share(int quarters, int keep, int least)
+{
+    int limit = trii_descriptor_limit_raise(), n = limit / 4 * quarters;
+
+    if (n > limit - keep)
+        n = limit - keep;
+    return n > least ? n : least;
+}
+
+const char *trii_descriptors_hint(int error)
+{
+    return error == EMFILE ? ": this process may have no more; raise the limit (ulimit -n)" : "";
 }
 
 /* Without /proc nobody knows: few. */

@@ -13,13 +13,14 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "os/limits.h"
 
 tri_status trii_pipe_open(int *read_fd_out, int *write_fd_out)
 {
     int fds[2];
 
     if (pipe2(fds, O_CLOEXEC) != 0)
-        return TRII_FAIL(TRI_ERR_IO, "pipe: %s", strerror(errno));
+        return TRII_FAIL(TRI_ERR_IO, "pipe: %s%s", strerror(errno), trii_descriptors_hint(errno));
     if (fcntl(fds[0], F_SETFL, O_NONBLOCK) != 0) {
         close(fds[0]);
         close(fds[1]);

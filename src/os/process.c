@@ -211,7 +211,8 @@ tri_status trii_process_start(const trii_process_spec *spec, trii_process *proce
     sigprocmask(SIG_SETMASK, &before, NULL);
     trii_free(stack);
     if (pid < 0)
-        return TRII_FAIL(TRI_ERR_IO, "cannot start %s: clone: %s", spec->path, strerror(error));
+        return TRII_FAIL(TRI_ERR_IO, "cannot start %s: clone: %s%s", spec->path, strerror(error),
+                         trii_descriptors_hint(error));
     if (outcome.failed_call != NULL) {
         waitpid(pid, NULL, 0);
         close(pidfd);

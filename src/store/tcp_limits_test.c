@@ -214,6 +214,31 @@ static void connections_are_capped(void **state)
     end(&s);
 }
 
+/* However many call at once, who is connected has its turn between them. */
+static void a_flood_of_calls_keeps_nobody_waiting(void **state)
+{
+    enum { MANY = 200, AT_ONCE = 64 };
+    scene s;
+    int fds[MANY], first;
+
+    (void)state;
+    begin(&s, (trii_tcp_server_options){0});
+    first = client(&s);
+    for (int i = 0; i < MANY; i++)
+        CHECK_OK(
+            trii_socket_connect("127.0.0.1", trii_tcp_server_port(s.server), SOON, false, &fds[i]));
+    CHECK_OK(trii_socket_send_all(first, ping, sizeof(ping), SOON));
+    trii_loop_run_once(s.loop, 0);
+    assert_in_range(s.server->n_connections, 2, 1 + AT_ONCE);
+    CHECK_OK(trii_socket_wait(first, TRII_READABLE, 0));
+    serve(&s);
+    assert_int_equal(s.server->n_connections, 1 + MANY);
+    for (int i = 0; i < MANY; i++)
+        trii_socket_close(fds[i]);
+    trii_socket_close(first);
+    end(&s);
+}
+
 /* Each silent connection has its own patience, whenever it came. */
 static void a_stranger_is_closed_when_its_own_time_is_over(void **state)
 {
@@ -241,6 +266,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(unread_replies_are_bounded),
     cmocka_unit_test(replies_of_one_write_are_bounded),
     cmocka_unit_test(connections_are_capped),
+    cmocka_unit_test(a_flood_of_calls_keeps_nobody_waiting),
     cmocka_unit_test(a_stranger_is_closed_when_its_own_time_is_over),
 };
 

@@ -23,19 +23,18 @@
 #define MAX_UNSENT ((size_t)1 << 20) /* replies; above it requests stay unread */
 #define SILENCE_MS 60000             /* to show that it speaks our protocol */
 #define MAX_STRANGERS 2048           /* that have not shown it: then the oldest one goes */
-#define MAX_HELD ((size_t)1 << 30)   /* unfinished requests of all clients together */
-#define COMPLAIN_NS TRII_NS_PER_S    /* of strangers, at most so often: they may be many */
-#define ACCEPT_PAUSE_MS 100          /* when the process is out of descriptors */
+#define MAX_CONNECTIONS (1 << 17)
+#define MAX_HELD ((size_t)1 << 30) /* unfinished requests of all clients together */
+#define COMPLAIN_NS TRII_NS_PER_S  /* of strangers, at most so often: they may be many */
+#define MAX_ACCEPTS 64             /* before those that are connected have their turn */
+#define ACCEPT_PAUSE_MS 100        /* when the process is out of descriptors */
 
 /* --- connections ---------------------------------------------------------------------- */
 
-static bool may_complain(const trii_connection *c)
+static bool may_complain(trii_tcp_server *server)
 {
-    trii_tcp_server *server = c->server;
     int64_t now = trii_now_ns();
 
-    if (c->validated)
-        return true;
     if (now < server->complained_ns + COMPLAIN_NS && server->complained_ns != 0)
         return false;
     server->complained_ns = now;
@@ -47,7 +46,7 @@ static void close_connection(trii_connection *c, const char *why)
     trii_tcp_server *server = c->server;
     char peer[TRII_ADDR_TEXT];
 
-    if (why != NULL && may_complain(c)) {
+    if (why != NULL && (c->validated || may_complain(server))) {
         trii_socket_peer_text(c->watch.fd, peer);
         TRII_LOG(TRII_LOG_WARN, "store", "closing the connection from %s: %s", peer, why);
     }
@@ -382,13 +381,14 @@ static void on_accept(trii_watch *watch, unsigned events)
     trii_tcp_server *server =
         (trii_tcp_server *)((char *)watch - offsetof(trii_tcp_server, listener));
     tri_status status;
-    int fd = -1;
+    int fd = -1, left = MAX_ACCEPTS;
 
     (void)events;
     do {
         status = trii_socket_accept(watch->fd, &fd);
         if (status == TRI_OK && add_connection(server, fd) != TRI_OK) {
-            TRII_LOG(TRII_LOG_WARN, "store", "refused a client: %s", tri_last_error());
+            if (may_complain(server))
+                TRII_LOG(TRII_LOG_WARN, "store", "refused a client: %s", tri_last_error());
             trii_socket_close(fd);
         }
         /* strangers must not use up the descriptors that clients need */
@@ -396,7 +396,7 @@ static void on_accept(trii_watch *watch, unsigned events)
             close_connection(oldest_stranger(server), "no descriptors left");
             status = TRI_OK;
         }
-    } while (status == TRI_OK);
+    } while (status == TRI_OK && --left > 0);
     if (status < 0) {
         /* out of descriptors: the listener stays readable and would spin */
         TRII_LOG(TRII_LOG_WARN, "store", "%s", tri_last_error());
@@ -445,12 +445,13 @@ static tri_status open_listener(trii_tcp_server *server, const trii_tcp_server_o
     return status;
 }
 
-/* What a flood of clients may take of the process's descriptors leaves enough to start workers. */
+/* A flood of clients leaves a quarter of the process's descriptors for everything else, and memory:
+ * a connection takes some 3 KiB before it asks for anything. */
 static int max_connections(const trii_tcp_server_options *opt)
 {
-    int limit = trii_descriptor_limit_raise();
+    int n = opt->max_connections > 0 ? opt->max_connections : trii_descriptors_share(3, 0, 1);
 
-    return opt->max_connections > 0 ? opt->max_connections : limit - limit / 4;
+    return n < MAX_CONNECTIONS ? n : MAX_CONNECTIONS;
 }
 
 tri_status trii_tcp_server_create(const trii_tcp_server_options *opt, trii_tcp_server **server_out)

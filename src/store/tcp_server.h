@@ -19,8 +19,8 @@ typedef struct trii_tcp_server_options {
     bool key_optional;       /* clients without a key are served too: for PyTorch's workers, where
                                 nobody but this host reaches us */
     int max_strangers;       /* connections that have not shown that they are clients; 0 = 2048 */
-    int max_connections;     /* of clients and strangers; 0 = the limit of descriptors, which is
-                                raised as far as it goes, less a quarter for everything else */
+    int max_connections;     /* of clients and strangers; 0 = three quarters of the limit of
+                                descriptors, which is raised as far as it goes; at most 131,072 */
     size_t max_held;         /* bytes of unfinished requests and unread replies, all clients
                                 together; 0 = 1 GiB */
     int64_t

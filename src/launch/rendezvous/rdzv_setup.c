@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "launch/rendezvous/rdzv_etcd.h"
 #include "os/clock.h"
+#include "os/limits.h"
 #include "os/process.h"
 #include "os/secret.h"
 #include "os/unix.h"
@@ -85,6 +86,17 @@ static bool is_yes(const char *text)
     return *text == '1' || *text == 't' || *text == 'T' || *text == 'y' || *text == 'Y';
 }
 
+/* With given ranks this is the workers' store, too. */
+static int max_clients(const trii_rendezvous *r)
+{
+    int n = r->options->nproc;
+
+    if (!r->is_static)
+        return trii_descriptors_share(TRII_RDZV_QUARTERS, 0, 1);
+    return trii_descriptors_share(3, TRII_FDS_OF_AGENT + TRII_FDS_OF_WORKER * n,
+                                  n + TRII_FDS_OF_AGENT);
+}
+
 static tri_status serve(trii_rendezvous *r)
 {
     const trii_launch_options *o = r->options;
@@ -96,6 +108,7 @@ static tri_status serve(trii_rendezvous *r)
                                       /* given ranks: PyTorch's workers use this store too */
                                       .key_optional = loopback && r->is_static,
                                       .open_is_told = true,
+                                      .max_connections = max_clients(r),
                                       .loop = r->setup.loop};
     char text[16];
     tri_status status;

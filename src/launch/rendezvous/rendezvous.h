@@ -15,6 +15,11 @@
 #include "launch/rendezvous/rdzv_state.h"
 #include "os/loop.h"
 
+/* Of an agent's descriptors: what a worker takes (pipes, files, a process), what the agent itself
+ * does, and how many quarters the clients of the agents' store may have where the workers have
+ * one, too; theirs may have the rest of three, less what the workers take. */
+enum { TRII_FDS_OF_WORKER = 5, TRII_FDS_OF_AGENT = 32, TRII_RDZV_QUARTERS = 1 };
+
 typedef struct trii_rendezvous trii_rendezvous;
 
 /* One agent of a round; those of torchrun have no port. */
