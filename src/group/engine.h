@@ -225,6 +225,14 @@ typedef struct trii_group_args {
     void *is_over_arg;
 } trii_group_args;
 
+/* Whether all ranks run one build: each tells the text of its own, and compares everybody's before
+ * anything of another is read by its layout. sizes: of the structures that ranks share or send. The
+ * text has no spaces. Errors: STATE (names both builds). */
+#define TRII_BUILD_TEXT 64
+void trii_build_text(const size_t *sizes, int n, char text_out[TRII_BUILD_TEXT]);
+tri_status trii_build_check(const trii_group_args *args, int rank, const char *theirs,
+                            const char *ours) TRI_MUST_CHECK;
+
 /* What is known of another rank. */
 typedef enum trii_loss {
     TRII_LOSS_NONE = 0, /* nothing bad */

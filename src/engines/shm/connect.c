@@ -19,12 +19,13 @@
 
 #define ADDRESS_BYTES 160
 
-/* What a rank tells the others: "<network> <socket> <nonce>". Sockets without a file belong to a
- * network namespace, and two of those may be on one host. */
+/* What a rank tells the others: "<network> <socket> <nonce> <build>". Sockets without a file belong
+ * to a network namespace, and two of those may be on one host. */
 typedef struct shm_address {
     char net[96];
     char socket[TRII_UNIX_NAME];
     uint64_t nonce;
+    char build[TRII_BUILD_TEXT];
 } shm_address;
 
 typedef struct hello {
@@ -32,6 +33,13 @@ typedef struct hello {
     int32_t rank;
     int32_t size;
 } hello;
+
+static void own_build(char text_out[TRII_BUILD_TEXT])
+{
+    static const size_t sizes[] = {sizeof(shm_block), sizeof(shm_pair), sizeof(hello)};
+
+    trii_build_text(sizes, TRII_COUNT_OF(sizes), text_out);
+}
 
 static size_t block_bytes(int size)
 {
@@ -168,7 +176,8 @@ static tri_status tell_address(const trii_group_args *args, tri_status st, shm_a
     if (st == TRI_OK) {
         const shm_address *own = &addresses[args->rank];
 
-        snprintf(mine, sizeof(mine), "%s %s %" PRIu64, own->net, own->socket, own->nonce);
+        snprintf(mine, sizeof(mine), "%s %s %" PRIu64 " %s", own->net, own->socket, own->nonce,
+                 own->build);
         texts = trii_alloc((size_t)args->size, sizeof(*texts), "shm addresses");
         st = texts != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
     }
@@ -176,7 +185,9 @@ static tri_status tell_address(const trii_group_args *args, tri_status st, shm_a
     for (int r = 0; r < args->size && st == TRI_OK && texts != NULL; r++) {
         shm_address *a = &addresses[r];
 
-        if (sscanf(texts[r], "%95s %63s %" SCNu64, a->net, a->socket, &a->nonce) != 3)
+        a->build[0] = '\0'; /* of a build that does not tell */
+        if (sscanf(texts[r], "%95s %63s %" SCNu64 " %63s", a->net, a->socket, &a->nonce, a->build) <
+            3)
             st = TRII_FAIL(TRI_ERR_FORMAT, "rank %d published no address: %s",
                            trii_rank_name(args->names, r), texts[r]);
         if (st != TRI_OK)
@@ -312,8 +323,15 @@ static tri_status connect_down(shm_group *g, const shm_address *addresses,
 }
 
 /* All see the same if they compare: where two differ, every rank differs from one of them. */
-static tri_status check_place(const shm_group *g, const shm_address *addresses)
+static tri_status check_place(const shm_group *g, const trii_group_args *args,
+                              const shm_address *addresses)
 {
+    for (int r = 0; r < g->size; r++) {
+        tri_status st = trii_build_check(args, r, addresses[r].build, addresses[g->rank].build);
+
+        if (st != TRI_OK)
+            return st;
+    }
     for (int r = 0; r < g->size; r++) {
         if (strcmp(addresses[r].net, addresses[g->rank].net) != 0)
             return TRII_FAIL(TRI_ERR_UNSUPPORTED, "rank %d is on another host", shm_name(g, r));
@@ -361,6 +379,7 @@ static tri_status meet(shm_group *g, const trii_group_args *args, shm_address *a
     st = make_block(g, &mine->nonce);
     if (g->size == 1)
         return st;
+    own_build(mine->build);
     trii_socket_network_id(mine->net); /* "BOOT NAMESPACE" */
     gap = strchr(mine->net, ' ');
     if (st == TRI_OK && (gap == NULL || gap == mine->net))
@@ -373,7 +392,7 @@ static tri_status meet(shm_group *g, const trii_group_args *args, shm_address *a
         st = doorman_begin(&d, g, listen_fd);
     st = tell_address(args, st, addresses);
     if (st == TRI_OK)
-        st = check_place(g, addresses);
+        st = check_place(g, args, addresses);
     if (st != TRI_OK)
         goto out;
     st = trii_group_agree(args, "connected", connect_down(g, addresses, args));

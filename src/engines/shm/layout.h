@@ -40,7 +40,7 @@
 #define SHM_MESSAGE_FIRST ((size_t)4 << 10) /* is there before the message is announced */
 #define SHM_MESSAGE_PIECE ((size_t)64 << 10)
 #define SHM_ANSWERS 16
-#define SHM_MAGIC UINT64_C(0x54524953484d3032)
+#define SHM_MAGIC UINT64_C(0x54524953484d3033)
 
 typedef _Atomic uint64_t shm_u64;
 

@@ -1,7 +1,8 @@
 /*
  * tcp_connect.c - forming the mesh. Keys in the group's part of the store:
  *
- *   net/R   which loopback interface rank R sees; if all see the same, nothing listens beyond
+ *   net/R   "BUILD NET": the build that rank R runs, and which loopback interface it sees; if all
+ *           see the same, nothing listens beyond
  *   addr/R  "TOKEN PORT HOST HOST ...": where rank R listens, and a secret
  *   failed  somebody gave up: do not wait for it
  *
@@ -443,10 +444,35 @@ static void free_values(char **values, int n)
     trii_free(values);
 }
 
+static void own_build(char text_out[TRII_BUILD_TEXT])
+{
+    static const size_t sizes[] = {sizeof(tcp_frame), sizeof(hello)};
+
+    trii_build_text(sizes, TRII_COUNT_OF(sizes), text_out);
+}
+
+/* Compares the builds, and cuts them off. */
+static tri_status check_builds(const trii_group_args *args, const char *build, char **nets)
+{
+    for (int r = 0; r < args->size; r++) {
+        size_t length = strcspn(nets[r], " ");
+        bool more = nets[r][length] != '\0';
+        tri_status status;
+
+        nets[r][length] = '\0';
+        status = trii_build_check(args, r, nets[r], build);
+        if (status != TRI_OK)
+            return status;
+        memmove(nets[r], nets[r] + length + more, strlen(nets[r] + length + more) + 1);
+    }
+    return TRI_OK;
+}
+
 tri_status tcp_connect_all(tcp_group *g, const trii_group_args *args, tri_status status,
                            bool *agreed_out)
 {
-    char net[96], token[TOKEN_TEXT], address[ADDRESS_TEXT];
+    char build[TRII_BUILD_TEXT], net[96], told[sizeof(build) + sizeof(net)], token[TOKEN_TEXT],
+        address[ADDRESS_TEXT];
     char **nets = NULL, **addresses = NULL;
     trii_job_key key = {0};
     int listener = -1;
@@ -462,7 +488,11 @@ tri_status tcp_connect_all(tcp_group *g, const trii_group_args *args, tri_status
     trii_socket_network_id(net);
     if (status == TRI_OK)
         status = trii_job_key_load(&key);
-    status = trii_group_gather(args, "net", status, net, nets);
+    own_build(build);
+    snprintf(told, sizeof(told), "%s %s", build, net);
+    status = trii_group_gather(args, "net", status, told, nets);
+    if (status == TRI_OK && nets != NULL)
+        status = check_builds(args, build, nets);
     if (status != TRI_OK || nets == NULL || addresses == NULL)
         goto out;
     status = open_listener(listen_host(args, nets), &listener, token, address);

@@ -170,7 +170,39 @@ static void every_allocation_may_fail_while_forming(void **state)
     }
 }
 
+/* All see it, so none waits for another. */
+static void another_build_is_named(void **state)
+{
+    static const struct {
+        const char *engine, *key, *text, *says;
+    } strangers[] = {
+        {"tcp", "tcp/net/1", "0 0.0.9/3-18-60 boot ns",
+         "rank 1 runs Trireme 0.0.9 (layout 3-18-60), this rank 0.1.0 (layout "},
+        {"tcp", "tcp/net/1", "0 boot ns", "rank 1 runs another Trireme than this rank (0.1.0/"},
+        {"shm", "shm/at/1", "0 boot/ns @sock 77 0.0.9/3-18-60",
+         "rank 1 runs Trireme 0.0.9 (layout"},
+        {"shm", "shm/at/1", "0 boot/ns @sock 77", "rank 1 runs another Trireme"},
+        {NULL, "shm/at/1", "0 boot/ns @sock 77 0.1.0/4-1-2-3", "one build of the library"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(strangers) / sizeof(strangers[0]); i++) {
+        const tri_group_options options = {.engine = strangers[i].engine, .timeout_ms = 20000};
+        tri_store *store = NULL;
+        tri_group *group = NULL;
+        char key[64];
+
+        CHECK_OK(tri_store_hash(&store));
+        snprintf(key, sizeof(key), "tri_group/1/%s", strangers[i].key);
+        CHECK_OK(tri_store_set(store, key, strangers[i].text, strlen(strangers[i].text)));
+        CHECK_FAILS(tri_group_create(store, 0, 2, &options, &group), TRI_ERR_STATE,
+                    strangers[i].says);
+        tri_store_unref(store);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(another_build_is_named),
     cmocka_unit_test(a_rank_that_never_comes_is_named),
     cmocka_unit_test(one_host_listens_on_loopback_and_lets_no_stranger_in),
     cmocka_unit_test(addresses_of_all_kinds_are_found),
