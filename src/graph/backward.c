@@ -331,9 +331,11 @@ static void backward_run(tri_tensor *loss, int64_t count)
     trii_site site = trii_site_last();
     tri_status status;
     int autocast;
+    bool failed;
 
     if (step == NULL)
         return; /* the next run has no memory either */
+    failed = step->failed != TRI_OK;
     r = trii_recorder_of(step);
     autocast = r->autocast;
     r->autocast = 0; /* gradients have the types of their values */
@@ -351,7 +353,7 @@ static void backward_run(tri_tensor *loss, int64_t count)
         status = TRII_FAIL_CTX(status, "tri_backward");
     if (status != TRI_OK) {
         trii_step_fail(step, status);
-        r->told = false; /* there is no status here to say so */
+        r->told = r->told && failed; /* there is no status here to say so */
     }
 }
 

@@ -234,6 +234,25 @@ static void what_was_cleared_stays_cleared_when_the_step_fails(void **state)
     free_problem(p);
 }
 
+/* tri_item said NaN and why; that the loop goes on to tri_backward is no second failure. */
+static void what_a_call_has_returned_does_not_fail_the_next_step(void **state)
+{
+    problem p = make_problem();
+    tri_tensor *loss;
+
+    (void)state;
+    set_target(p, bad);
+    loss = tri_cross_entropy(p.w, p.target, NULL);
+    assert_true(isnan(tri_item(loss)));
+    tri_backward(loss);
+    tri_step_end();
+    set_target(p, good);
+    tri_backward(tri_cross_entropy(p.w, p.target, NULL));
+    CHECK_OK(tri_step_end_status());
+    assert_true(p.w->has_grad);
+    free_problem(p);
+}
+
 /* The thread ends, its step never ran. */
 static void a_step_that_is_given_up_publishes_nothing(void **state)
 {
@@ -256,6 +275,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_half_made_gradient_is_none),
     cmocka_unit_test(a_nan_that_was_found_spoils_what_it_reached),
     cmocka_unit_test(what_was_cleared_stays_cleared_when_the_step_fails),
+    cmocka_unit_test(what_a_call_has_returned_does_not_fail_the_next_step),
     cmocka_unit_test(a_step_that_is_given_up_publishes_nothing),
 };
 
