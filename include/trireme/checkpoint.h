@@ -142,9 +142,11 @@ TRI_API const char *tri_checkpoint_get_path(const tri_checkpoint *checkpoint);
 TRI_API const char *tri_checkpoint_get_meta(const tri_checkpoint *checkpoint, const char *key);
 /* State back into a module and an optimizer (NULL allowed) of the same structure, and into the
  * random numbers of this process and thread: what follows has the bits of a run that never
- * stopped. Every rank calls it; ranks whose seeds differ set theirs again afterwards. All is
- * checked before anything changes. Errors: INVALID_ARG, FORMAT (as tri_load; also a checkpoint
- * without optimizer for an optimizer): nothing has changed; NO_MEMORY: a part may have. */
+ * stopped. Every rank calls it, and gets the seed and the step number of the one that saved: ranks
+ * that had others (an evaluation on one rank alone counts steps there only) set theirs again
+ * afterwards, with tri_manual_seed and tri_step_number_set. All is checked before anything changes.
+ * Errors: INVALID_ARG, FORMAT (as tri_load; also a checkpoint without optimizer for an optimizer):
+ * nothing has changed; NO_MEMORY: a part may have. */
 TRI_API TRI_MUST_CHECK tri_status tri_checkpoint_restore(const tri_checkpoint *checkpoint,
                                                          tri_module *module,
                                                          tri_optimizer *optimizer);
