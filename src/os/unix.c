@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -216,6 +217,17 @@ static tri_status wait_for(int fd, short events, int64_t deadline_ns)
     }
 }
 
+/* They may be many: once a second. */
+static void complain_of_others(void)
+{
+    static _Atomic int64_t last_ns;
+    int64_t now = trii_now_ns(), last = atomic_load(&last_ns);
+
+    if ((last == 0 || now > last + TRII_NS_PER_S) &&
+        atomic_compare_exchange_strong(&last_ns, &last, now))
+        TRII_LOG(TRII_LOG_WARN, "os", "refused a connection of another user");
+}
+
 tri_status trii_unix_accept(int listen_fd, int64_t deadline_ns, int *fd_out)
 {
     for (;;) {
@@ -227,8 +239,10 @@ tri_status trii_unix_accept(int listen_fd, int64_t deadline_ns, int *fd_out)
             return TRI_OK;
         }
         if (fd >= 0) {
-            TRII_LOG(TRII_LOG_WARN, "os", "refused a connection of another user");
             close(fd);
+            complain_of_others();
+            if (trii_deadline_left_ms(deadline_ns) == 0)
+                return TRII_FAIL(TRI_ERR_TIMEOUT, "unix socket: only other users connected");
             continue;
         }
         if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
@@ -336,6 +350,15 @@ tri_status trii_unix_recv(int fd, void *data, size_t bytes, int *passed_fd_out, 
     if (passed_fd >= 0)
         close(passed_fd);
     return st;
+}
+
+int trii_unix_peek(int fd, void *data, size_t bytes)
+{
+    ssize_t n = recv(fd, data, bytes, MSG_PEEK | MSG_DONTWAIT);
+
+    if (n > 0)
+        return (int)n;
+    return n < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : -1;
 }
 
 void trii_unix_shutdown(int fd)

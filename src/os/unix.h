@@ -24,7 +24,8 @@ bool trii_unix_is_ours(int fd);
 bool trii_unix_is_unix(int fd);
 /* Process that made the other end; 0 if the system does not say. */
 int trii_unix_peer_pid(int fd);
-/* The next connection of our own user; others are closed. TIMEOUT, IO. */
+/* The next connection of our own user; others are closed, however many, until the deadline.
+ * TIMEOUT, IO. */
 tri_status trii_unix_accept(int listen_fd, int64_t deadline_ns, int *fd_out) TRI_MUST_CHECK;
 void trii_unix_close(int fd); /* negative: nothing */
 
@@ -36,6 +37,9 @@ tri_status trii_unix_send(int fd, const void *data, size_t bytes, int pass_fd,
  * expected (and one that comes is closed). */
 tri_status trii_unix_recv(int fd, void *data, size_t bytes, int *passed_fd_out,
                           int64_t deadline_ns) TRI_MUST_CHECK;
+
+/* Bytes that are there now, up to `bytes`, and stay there; 0 = none yet, -1 = it has ended. */
+int trii_unix_peek(int fd, void *data, size_t bytes);
 
 /* Both ends learn that the connection is over; the descriptor stays. Negative: nothing. */
 void trii_unix_shutdown(int fd);

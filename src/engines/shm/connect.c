@@ -17,7 +17,7 @@
 #include "os/process.h"
 #include "os/unix.h"
 
-#define ADDRESS_BYTES 160
+#define STRANGERS 64 /* connections that are no rank's, at once, while a group forms */
 
 /* What a rank tells the others: "<network> <socket> <nonce> <build>". Sockets without a file belong
  * to a network namespace, and two of those may be on one host. */
@@ -206,34 +206,41 @@ static tri_status send_hello(shm_group *g, int fd, int64_t deadline_ns)
     return trii_unix_send(fd, &mine, sizeof(mine), g->peers[g->rank].memory.fd, deadline_ns);
 }
 
+static bool is_hello(const shm_group *g, const hello *h)
+{
+    return h->magic == SHM_MAGIC && h->size == g->size && h->rank >= 0 && h->rank < g->size &&
+           h->rank != g->rank;
+}
+
 /* Their block arrives: maps it and reads the nonce that the store told. */
 static tri_status take_hello(shm_group *g, int fd, const shm_address *addresses,
-                             const trii_group_args *args, int *rank_out)
+                             int64_t deadline_ns, int *rank_out)
 {
     hello theirs;
     int block_fd = -1;
-    shm_peer *peer;
+    trii_shmem memory = {.fd = -1};
+    const shm_head *head;
     tri_status st;
 
-    st = trii_unix_recv(fd, &theirs, sizeof(theirs), &block_fd, args->deadline_ns);
+    st = trii_unix_recv(fd, &theirs, sizeof(theirs), &block_fd, deadline_ns);
     if (st != TRI_OK)
         return st;
-    if (theirs.magic != SHM_MAGIC || theirs.size != g->size || theirs.rank < 0 ||
-        theirs.rank >= g->size || theirs.rank == g->rank || block_fd < 0 ||
-        g->peers[theirs.rank].block != NULL) {
+    if (!is_hello(g, &theirs) || block_fd < 0 || g->peers[theirs.rank].block != NULL) {
         trii_unix_close(block_fd);
         return TRII_FAIL(TRI_ERR_UNSUPPORTED, "a stranger connected");
     }
-    peer = &g->peers[theirs.rank];
-    st = trii_shmem_attach(block_fd, block_bytes(g->size), &peer->memory);
+    st = trii_shmem_attach(block_fd, block_bytes(g->size), &memory);
     trii_unix_close(block_fd);
     if (st != TRI_OK)
         return st;
-    peer->block = peer->memory.base;
-    if (peer->block->head.magic != SHM_MAGIC ||
-        peer->block->head.nonce != addresses[theirs.rank].nonce)
+    head = memory.base;
+    if (head->magic != SHM_MAGIC || head->nonce != addresses[theirs.rank].nonce) {
+        trii_shmem_release(&memory);
         return TRII_FAIL(TRI_ERR_UNSUPPORTED, "rank %d: its memory is not what it published",
                          shm_name(g, theirs.rank));
+    }
+    g->peers[theirs.rank].memory = memory;
+    g->peers[theirs.rank].block = memory.base;
     *rank_out = theirs.rank;
     return TRI_OK;
 }
@@ -242,18 +249,37 @@ static tri_status take_hello(shm_group *g, int fd, const shm_address *addresses,
  * may be shorter than the group. Guarded by the loop's lock. */
 typedef struct doorman {
     trii_watch watch;
-    int *fds; /* accepted, of our own user */
+    const shm_group *group;
+    int *fds; /* accepted, of our own user: ranks and, first come first, strangers */
     int n_fds, room;
     bool failed; /* with the error below */
     char error[TRII_ERR_BYTES];
 } doorman;
+
+/* The system shows our sockets to everybody, and processes of our user may call them: whoever is
+ * there and has not spoken as a rank does goes, the one that came first. False: all have. */
+static bool turn_away(doorman *d)
+{
+    for (int i = 0; i < d->n_fds; i++) {
+        hello theirs;
+
+        if (trii_unix_peek(d->fds[i], &theirs, sizeof(theirs)) == (int)sizeof(theirs) &&
+            is_hello(d->group, &theirs))
+            continue;
+        trii_unix_close(d->fds[i]);
+        d->n_fds--;
+        memmove(&d->fds[i], &d->fds[i + 1], (size_t)(d->n_fds - i) * sizeof(*d->fds));
+        return true;
+    }
+    return false;
+}
 
 static void someone_connects(trii_watch *watch, unsigned events)
 {
     doorman *d = (doorman *)watch;
 
     (void)events;
-    while (!d->failed && d->n_fds < d->room) {
+    while (!d->failed) {
         int fd = -1;
         tri_status st = trii_unix_accept(watch->fd, 0, &fd);
 
@@ -264,20 +290,25 @@ static void someone_connects(trii_watch *watch, unsigned events)
             snprintf(d->error, sizeof(d->error), "%s", tri_last_error());
         else
             d->fds[d->n_fds++] = fd;
+        if (d->n_fds == d->room && !turn_away(d))
+            break;
     }
-    trii_loop_change(watch, 0); /* all have come, or nobody can */
+    trii_loop_change(watch, 0); /* nobody else can */
 }
 
 static tri_status doorman_begin(doorman *d, shm_group *g, int listen_fd)
 {
     tri_status st;
 
-    d->room = g->size - 1 - g->rank;
-    d->fds = trii_alloc((size_t)d->room + 1, sizeof(*d->fds), "shm connections");
+    int callers = g->size - 1 - g->rank;
+
+    d->group = g;
+    d->room = callers + STRANGERS;
+    d->fds = trii_alloc((size_t)d->room, sizeof(*d->fds), "shm connections");
     if (d->fds == NULL)
         return TRI_ERR_NO_MEMORY;
     st = trii_control_take(&g->loop);
-    if (st == TRI_OK && d->room > 0)
+    if (st == TRI_OK && callers > 0)
         st = trii_loop_watch(g->loop, &d->watch, listen_fd, TRII_READABLE, someone_connects);
     return st;
 }
@@ -339,19 +370,33 @@ static tri_status check_place(const shm_group *g, const trii_group_args *args,
     return TRI_OK;
 }
 
+/* Whether a hello failed because of who sent it, or did not. */
+static bool is_of_stranger(tri_status st)
+{
+    return st == TRI_ERR_UNSUPPORTED || st == TRI_ERR_TIMEOUT || st == TRI_ERR_PEER_LOST ||
+           st == TRI_ERR_FORMAT;
+}
+
 static tri_status accept_up(shm_group *g, doorman *d, int listen_fd, const shm_address *addresses,
                             const trii_group_args *args)
 {
     tri_status st;
     int rank;
 
-    for (int n = g->rank + 1; n < g->size; n++) {
+    for (int n = g->rank + 1; n < g->size;) {
         int fd = -1;
 
         st = doorman_next(d, listen_fd, args->deadline_ns, &fd);
         if (st != TRI_OK)
             return st;
-        st = take_hello(g, fd, addresses, args, &rank);
+        /* all ranks have said that they have connected and sent theirs */
+        st = take_hello(g, fd, addresses, 0, &rank);
+        if (is_of_stranger(st)) {
+            TRII_LOG(TRII_LOG_DEBUG, "shm", "closed a connection that is no rank's: %s",
+                     tri_last_error());
+            trii_unix_close(fd);
+            continue;
+        }
         if (st == TRI_OK)
             st = send_hello(g, fd, args->deadline_ns);
         if (st != TRI_OK) {
@@ -359,9 +404,10 @@ static tri_status accept_up(shm_group *g, doorman *d, int listen_fd, const shm_a
             return st;
         }
         g->peers[rank].socket = fd;
+        n++;
     }
     for (int r = 0; r < g->rank; r++) {
-        st = take_hello(g, g->peers[r].socket, addresses, args, &rank);
+        st = take_hello(g, g->peers[r].socket, addresses, args->deadline_ns, &rank);
         if (st != TRI_OK)
             return st;
     }
