@@ -3,6 +3,8 @@
  */
 #include "group/front.h"
 
+#include "group/algorithm/matching.h"
+
 /* The elements of this thread's last receive without a handle. */
 static _Thread_local size_t received;
 
@@ -41,10 +43,18 @@ static tri_status send_to_self(tri_group *group, trii_collective *call)
     if (st == TRI_INPROGRESS && group->engine->withdraw(group->self, &work->op)) {
         trii_op_finish(&work->op, TRI_ERR_STATE, "no receive is posted");
         trii_collective_describe(&work->op.call, what, sizeof(what));
-        st = TRII_FAIL(TRI_ERR_STATE,
-                       "%s, rank %d: a rank sends itself up to %zu KiB before the receive is "
-                       "posted; for more post the receive first, with a work, or send with one",
-                       what, group->rank, (size_t)256);
+        if (call->bytes > TRII_EAGER_BYTES)
+            st = TRII_FAIL(TRI_ERR_STATE,
+                           "%s, rank %d: a rank sends itself up to %zu KiB before the receive is "
+                           "posted; for more post the receive first, with a work, or send with one",
+                           what, group->rank, TRII_EAGER_BYTES >> 10);
+        else
+            st =
+                TRII_FAIL(TRI_ERR_STATE,
+                          "%s, rank %d: the rank keeps %zu MiB of messages to itself that it has "
+                          "not received; receive some first, or send with a work",
+                          what, group->rank,
+                          (call->bytes > TRII_TINY_BYTES ? TRII_KEPT_EAGER : TRII_KEPT_MOST) >> 20);
     } else if (st == TRI_INPROGRESS) {
         st = tri_work_wait(work, 0);
     }

@@ -127,6 +127,88 @@ static void too_much_to_oneself_is_refused(void **state)
     run_everywhere(too_much_to_itself);
 }
 
+/* What was posted first is served first, by name or not. */
+static const char *in_order_of_posting(rank_env *env)
+{
+    tri_group *g = NULL;
+    const char *failure = join(env, &g);
+    int32_t in[2] = {0, 0};
+    tri_work *works[2];
+
+    if (failure != NULL)
+        return failure;
+    for (int named = 0; named < 2; named++) {
+        for (int i = 0; i < 2; i++) {
+            if (i == named)
+                RANK_TRY(env, tri_recv(g, &in[i], 1, TRI_DTYPE_I32, env->rank, 4, &works[i]));
+            else
+                RANK_TRY(env, tri_recv_any(g, &in[i], 1, TRI_DTYPE_I32, 4, NULL, &works[i]));
+        }
+        for (int32_t word = 1; word <= 2; word++)
+            RANK_TRY(env, tri_send(g, &word, 1, TRI_DTYPE_I32, env->rank, 4, NULL));
+        for (int i = 0; i < 2; i++) {
+            RANK_TRY(env, tri_work_wait(works[i], 0));
+            tri_work_destroy(works[i]);
+        }
+        if (in[0] != 1 || in[1] != 2)
+            return RANK_FAIL(env, "named %d: got %d and %d", named, in[0], in[1]);
+        RANK_TRY(env, tri_barrier(g, NULL));
+    }
+    tri_group_unref(g);
+    return NULL;
+}
+
+static void receives_from_oneself_are_served_in_the_order_of_posting(void **state)
+{
+    (void)state;
+    run_everywhere(in_order_of_posting);
+}
+
+/* A large message waits in its buffer: that is nothing that is kept. */
+static const char *small_after_large(rank_env *env)
+{
+    enum { BYTES = 17 << 20 };
+    char *out = calloc(1, BYTES), *in = calloc(1, BYTES);
+    tri_group *g = NULL;
+    const char *failure = join(env, &g);
+    tri_work *work = NULL;
+    int64_t word = 3, got = 0;
+
+    if (failure != NULL)
+        return failure;
+    out[BYTES - 1] = 9;
+    RANK_TRY(env, tri_send(g, out, BYTES, TRI_DTYPE_I8, env->rank, 1, &work));
+    for (int i = 0; i < 100; i++)
+        RANK_TRY(env, tri_send(g, out, 1000, TRI_DTYPE_I8, env->rank, 2, NULL));
+    RANK_TRY(env, tri_recv(g, in, BYTES, TRI_DTYPE_I8, env->rank, 1, NULL));
+    RANK_TRY(env, tri_work_wait(work, 0));
+    tri_work_destroy(work);
+    if (in[BYTES - 1] != 9)
+        return RANK_FAIL(env, "the large one ends with %d", in[BYTES - 1]);
+    /* Now much is kept: a few bytes are taken all the same. */
+    for (int i = 0; i < 66; i++) {
+        RANK_TRY(env, tri_send(g, out, 256 << 10, TRI_DTYPE_I8, env->rank, 2, &work));
+        tri_work_destroy(work);
+    }
+    RANK_TRY(env, tri_send(g, &word, 1, TRI_DTYPE_I64, env->rank, 3, NULL));
+    RANK_FAILS(env, tri_send(g, out, 1000, TRI_DTYPE_I8, env->rank, 2, NULL), TRI_ERR_STATE,
+               "keeps 16 MiB of messages to itself");
+    RANK_TRY(env, tri_recv(g, &got, 1, TRI_DTYPE_I64, env->rank, 3, NULL));
+    for (int i = 0; i < 166; i++)
+        RANK_TRY(env, tri_recv(g, in, 256 << 10, TRI_DTYPE_I8, env->rank, 2, NULL));
+    RANK_TRY(env, tri_barrier(g, NULL));
+    tri_group_unref(g);
+    free(out);
+    free(in);
+    return got == word ? NULL : RANK_FAIL(env, "got %d", (int)got);
+}
+
+static void small_messages_to_oneself_are_taken_after_large_ones(void **state)
+{
+    (void)state;
+    run_everywhere(small_after_large);
+}
+
 static const char *any_number_to_itself(rank_env *env)
 {
     enum { N = 2000, EACH = 10000 };
@@ -307,6 +389,8 @@ static void a_receive_with_less_room_fails_alone(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_rank_sends_to_itself),
     cmocka_unit_test(too_much_to_oneself_is_refused),
+    cmocka_unit_test(receives_from_oneself_are_served_in_the_order_of_posting),
+    cmocka_unit_test(small_messages_to_oneself_are_taken_after_large_ones),
     cmocka_unit_test(a_rank_sends_itself_any_number),
     cmocka_unit_test(an_abort_ends_messages_to_oneself),
     cmocka_unit_test(a_receive_may_have_more_room),

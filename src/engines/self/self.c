@@ -17,6 +17,7 @@ typedef struct self_group {
     trii_tags recvs, any_recvs; /* guard: lock, as all below */
     trii_tags kept;             /* messages without a receive */
     size_t kept_bytes;
+    uint64_t n_recvs;
 } self_group;
 
 typedef struct self_kept {
@@ -84,7 +85,7 @@ static void drop(self_group *g, self_kept *kept)
 static void post_send(self_group *g, trii_op *op)
 {
     trii_message message = message_of(op);
-    bool copied = message.bytes <= TRII_EAGER_BYTES && g->kept_bytes < TRII_KEPT_EAGER;
+    bool copied = trii_is_copied(message.bytes, g->kept_bytes);
     trii_op *recv;
     self_kept *kept;
 
@@ -116,7 +117,8 @@ static void post_recv(self_group *g, trii_op *op)
     trii_op *send;
 
     if (kept == NULL) {
-        trii_recv_wait(op->call.kind == TRII_KIND_RECV ? &g->recvs : &g->any_recvs, op, 0);
+        trii_recv_wait(op->call.kind == TRII_KIND_RECV ? &g->recvs : &g->any_recvs, op,
+                       ++g->n_recvs);
         return;
     }
     send = kept->send;

@@ -36,7 +36,6 @@ extern const trii_engine trii_engine_tcp;
 #define TCP_RING ((size_t)1 << 20)    /* of all peers' parts that are not summed yet: as well */
 #define TCP_FULL ((size_t)64 << 10)   /* sent by a rank in total: one phase instead of two */
 #define TCP_EARLY TRII_KEPT_MOST      /* messages kept before their recv, per connection */
-#define TCP_TINY ((size_t)64)         /* a message that goes out in any case */
 #define TCP_TAIL ((size_t)64 << 20)   /* read after the peer has closed */
 #define TCP_SILENCE_MS 21000          /* of a host: an outage of ten seconds, twice, and a pause */
 #define TCP_GRACE_MS 40               /* for pending calls after a failure elsewhere */

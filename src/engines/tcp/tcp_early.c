@@ -62,9 +62,15 @@ static void count(tcp_conn *c, size_t bytes)
     c->held = hold;
 }
 
+/* A message to oneself that was not copied waits in its sender's buffer. */
+static size_t counted_of(const tcp_early *early)
+{
+    return early->send != NULL ? sizeof(*early) : counted_size(&early->head);
+}
+
 static void free_early(tcp_conn *c, tcp_early *early)
 {
-    count(c, c->early_bytes - counted_size(&early->head));
+    count(c, c->early_bytes - counted_of(early));
     trii_free(early);
     c->want_in = c->want_in || c->parked; /* there is room again */
 }
@@ -159,7 +165,7 @@ void tcp_early_came(tcp_conn *c)
 void tcp_early_send(tcp_conn *self, trii_op *op)
 {
     tcp_group *g = self->group;
-    bool copied = op->call.bytes <= TRII_EAGER_BYTES && self->early_bytes < TRII_KEPT_EAGER;
+    bool copied = trii_is_copied(op->call.bytes, self->early_bytes);
     tcp_early *early =
         trii_alloc(1, sizeof(*early) + (copied ? op->call.bytes : 0), "message to oneself");
 
@@ -170,12 +176,11 @@ void tcp_early_send(tcp_conn *self, trii_op *op)
     tcp_frame_fill(&early->head, TCP_FRAME_MESSAGE, &op->call);
     early->head.part = (uint32_t)op->call.tag;
     early->tagged.tag = early->head.part;
-    count(self, self->early_bytes + counted_size(&early->head));
+    early->send = copied ? NULL : op;
+    count(self, self->early_bytes + counted_of(early));
     trii_tags_add(&self->early, &early->tagged);
-    if (!copied) {
-        early->send = op;
+    if (!copied)
         return;
-    }
     if (op->call.bytes > 0)
         memcpy(early->data, op->call.src, op->call.bytes);
     tcp_finish(g, op, TRI_OK, NULL);

@@ -141,7 +141,7 @@ bool tcp_p2p_next_note(tcp_conn *c)
 static size_t first_part(const tcp_conn *c, size_t bytes)
 {
     if (c->holds)
-        return bytes <= TCP_TINY ? bytes : 0;
+        return bytes <= TRII_TINY_BYTES ? bytes : 0;
     return bytes < TRII_EAGER_BYTES ? bytes : TRII_EAGER_BYTES;
 }
 

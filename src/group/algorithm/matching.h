@@ -16,6 +16,15 @@
 #define TRII_EAGER_BYTES ((size_t)256 << 10)
 #define TRII_KEPT_EAGER ((size_t)16 << 20)
 #define TRII_KEPT_MOST ((size_t)64 << 20)
+#define TRII_TINY_BYTES ((size_t)64) /* a message that is copied though much is kept */
+
+/* Whether a message is copied where `kept` bytes of its sender wait already. */
+static inline bool trii_is_copied(size_t bytes, size_t kept)
+{
+    if (kept >= TRII_KEPT_EAGER)
+        return bytes <= TRII_TINY_BYTES && kept < TRII_KEPT_MOST;
+    return bytes <= TRII_EAGER_BYTES;
+}
 
 /* --- tables by tag --------------------------------------------------------------------------- */
 
