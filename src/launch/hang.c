@@ -8,17 +8,18 @@
 
 #include "inspect/why.h"
 #include "os/clock.h"
+#include "os/folder.h"
 
-enum { MAX_FINDINGS = 8, LOOKS = 4 };
+enum { MAX_FINDINGS = 8, LOOKS = 4, MAX_FILES = 1 << 14 };
 
-uint64_t trii_rank_calls(const char *run_dir, int rank)
+static uint64_t calls_of(const char *run_dir, const char *name)
 {
     unsigned char head[offsetof(trii_record_file, begun) + sizeof(uint64_t)];
     char path[600];
     uint64_t begun = 0;
     FILE *file;
 
-    snprintf(path, sizeof(path), "%s/rank-%d.rec", run_dir, rank);
+    snprintf(path, sizeof(path), "%s/%s", run_dir, name);
     file = fopen(path, "rb");
     if (file == NULL)
         return 0;
@@ -29,15 +30,48 @@ uint64_t trii_rank_calls(const char *run_dir, int rank)
     return begun;
 }
 
+/* "rank-N.rec", or "rank-N.PID.rec" of a program beside another one that has the first. */
+static bool is_record_of(const char *name, int rank)
+{
+    int its = -1, pid = 0, end = 0;
+
+    if (sscanf(name, "rank-%d.rec%n", &its, &end) == 1 && end > 0 && name[end] == '\0')
+        return its == rank || rank < 0;
+    end = 0;
+    return sscanf(name, "rank-%d.%d.rec%n", &its, &pid, &end) == 2 && end > 0 &&
+           name[end] == '\0' && (its == rank || rank < 0);
+}
+
+/* rank -1: of all. */
+static uint64_t count_calls(const char *run_dir, int rank)
+{
+    char **names = NULL;
+    uint64_t sum = 0;
+    int n = 0;
+
+    if (trii_folder_list(run_dir, MAX_FILES, &names, &n) != TRI_OK)
+        return 0;
+    for (int i = 0; i < n; i++) {
+        if (is_record_of(names[i], rank))
+            sum += calls_of(run_dir, names[i]);
+    }
+    trii_folder_free_names(names, n);
+    return sum;
+}
+
+uint64_t trii_rank_calls(const char *run_dir, int rank)
+{
+    return count_calls(run_dir, rank);
+}
+
 static uint64_t measure(trii_hang *hang)
 {
-    uint64_t sum = 0;
+    uint64_t sum = count_calls(hang->run_dir, -1);
 
     for (int i = 0; i < hang->n_workers; i++) {
         trii_worker *w = &hang->workers[i];
 
         sum += trii_stream_signs(&w->out) + trii_stream_signs(&w->err) + !w->live;
-        sum += trii_rank_calls(hang->run_dir, w->rank);
     }
     return sum;
 }

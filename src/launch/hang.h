@@ -27,7 +27,7 @@ void trii_hang_stop(trii_hang *hang);
 /* Who is stuck and where: what the flight records say about who waits for whom; of workers without
  * records, what the kernel says. */
 void trii_hang_report(const trii_hang *hang, trii_sink *sink);
-/* Calls that the rank has begun by its flight record; 0 without one. */
+/* Calls that the programs of the rank have begun by their flight records; 0 without one. */
 uint64_t trii_rank_calls(const char *run_dir, int rank);
 
 /* Whether the records of the job say that somebody waits for somebody, for longer than ranks of a
