@@ -35,6 +35,15 @@ void *trii_library_symbol(void *library, const char *name)
     return dlsym(library, name);
 }
 
+void trii_library_stay(const void *address)
+{
+    Dl_info info;
+
+    /* No handle: what is the program itself needs none, and nothing closes it. */
+    if (dladdr(address, &info) != 0 && info.dli_fname != NULL)
+        (void)dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
+}
+
 bool trii_library_folder(const void *address, char *path_out, size_t bytes)
 {
     Dl_info info;

@@ -11,6 +11,9 @@
 tri_status trii_library_load(const char *path, void **library_out) TRI_MUST_CHECK;
 /* The address of a function; NULL if it has none of this name. */
 void *trii_library_symbol(void *library, const char *name);
+/* Keeps what `address` is in where it is, whatever a program that loaded it closes: for a thread
+ * that may outlive its wish to. */
+void trii_library_stay(const void *address);
 /* The folder of the file that holds `address`: of our library, or of a program that has us inside.
  * False if it is not known. */
 bool trii_library_folder(const void *address, char *path_out, size_t bytes);

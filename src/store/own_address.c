@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "os/clock.h"
+#include "os/library.h"
 #include "os/socket.h"
 #include "os/thread.h"
 #include "os/unix.h" /* random bytes */
@@ -26,6 +27,7 @@ struct trii_own_address {
     trii_cond changed;
     int refs; /* guarded by mutex, as all down to `why`: who waits, and the thread */
     bool stop;
+    bool done; /* the thread does no more than end */
     trii_own_verdict verdict;
     char why[TRII_ERR_BYTES];
 
@@ -186,6 +188,9 @@ static void look(void *arg)
         judge(own, TRII_OWN_OURS, "");
     else
         look_there(own);
+    trii_mutex_lock(&own->mutex);
+    own->done = true;
+    trii_mutex_unlock(&own->mutex);
     release(own);
 }
 
@@ -246,12 +251,21 @@ trii_own_verdict trii_own_address_verdict(trii_own_address *own, char *why_out, 
 
 void trii_own_address_stop(trii_own_address *own)
 {
+    static const char own_code[] = "lies in the same file";
+    bool done;
+
     if (own == NULL)
         return;
     trii_mutex_lock(&own->mutex);
     own->stop = true;
+    done = own->done;
     trii_cond_broadcast(&own->changed);
     trii_mutex_unlock(&own->mutex);
-    trii_thread_detach(&own->thread);
+    if (done) {
+        trii_thread_join(&own->thread);
+    } else { /* a resolver may hold it for long, and then it comes back to this code */
+        trii_library_stay(own_code);
+        trii_thread_detach(&own->thread);
+    }
     release(own);
 }

@@ -38,7 +38,8 @@ tri_status trii_own_address_start(const trii_own_search *search,
 /* NULL: OURS. why_out: NOBODY: a clause for an error line, with what to do; OTHER: the value of
  * claim_key. */
 trii_own_verdict trii_own_address_verdict(trii_own_address *own, char *why_out, size_t bytes);
-/* Waits for nobody: a thread that is stuck in a resolver ends by itself. NULL allowed. */
+/* Waits for nobody: a thread that is stuck in a resolver ends by itself, and until the process ends
+ * the library stays loaded for it. NULL allowed. */
 void trii_own_address_stop(trii_own_address *own);
 
 #endif
