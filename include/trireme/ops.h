@@ -3,6 +3,7 @@
  * computes. Shapes are in brackets; N batch, C channels, H height, W width.
  *
  * Binary element-wise operations broadcast as NumPy does; both sides have one dtype.
+ * No result has more than 2^48 elements (INVALID_ARG).
  * Semantics, names and defaults are those of torch.nn.functional and torch.
  */
 #ifndef TRIREME_OPS_H

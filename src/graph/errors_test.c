@@ -221,11 +221,36 @@ static void a_step_without_an_end_is_an_error(void **state)
     tri_tensor_unref(x);
 }
 
+/* Sizes whose product wraps around: a result of 2^64 elements had none, one of 2^62 no bytes. */
+static void a_result_beyond_any_memory_is_refused(void **state)
+{
+    const int64_t k31 = INT64_C(1) << 31, k32 = INT64_C(1) << 32;
+    tri_tensor *one = zeros(TRI_DTYPE_F32, 2, 1, 1, 0, 0);
+    tri_tensor *tall = zeros(TRI_DTYPE_F32, 2, k31, 0, 0, 0);
+    tri_tensor *wide = zeros(TRI_DTYPE_F32, 2, 0, k31, 0, 0);
+    tri_tensor *empty = zeros(TRI_DTYPE_F32, 3, 0, k32, k32, 0);
+    const char *why = "has more than 2^48 elements";
+
+    (void)state;
+    refused(tri_expand(one, (const int64_t[]){k31, k31}, 2), "tri_expand(f32 [1, 1])", why);
+    refused(tri_expand(one, (const int64_t[]){k32, k32}, 2), "tri_expand(f32 [1, 1])", why);
+    refused(tri_matmul(tall, wide), "tri_matmul", "f32 [2147483648, 2147483648]");
+    refused(tri_linear(tall, tall, NULL), "tri_linear", why);
+    refused(tri_sum(empty, (const int[]){0}, 1, false), "tri_sum", why);
+    CHECK_OK(tri_tensor_status(tri_relu(empty)));
+    tri_step_end();
+    tri_tensor_unref(one);
+    tri_tensor_unref(tall);
+    tri_tensor_unref(wide);
+    tri_tensor_unref(empty);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(wrong_shapes_and_dtypes_are_named),
     cmocka_unit_test(a_failed_tensor_fails_whatever_uses_it),
     cmocka_unit_test(an_error_without_a_status_reaches_the_next_run),
     cmocka_unit_test(a_second_backward_behind_a_run_names_the_remedy),
+    cmocka_unit_test(a_result_beyond_any_memory_is_refused),
     cmocka_unit_test(a_wrong_target_is_found_when_the_step_runs),
     cmocka_unit_test(another_thread_cannot_use_a_step_tensor),
     cmocka_unit_test(a_step_without_an_end_is_an_error),

@@ -457,6 +457,8 @@ tri_status trii_record_values(trii_step *step, const trii_graph_op *op, const tr
     }
     if (status == TRI_OK)
         status = op->shape(types, n_in, attrs != NULL ? attrs : &no_attrs, out, &n_out);
+    for (int o = 0; o < n_out && status == TRI_OK; o++)
+        status = trii_type_check(&out[o]);
     if (TRII_UNLIKELY(status != TRI_OK))
         return status;
     for (int o = 0; o < n_out && n_in > 0; o++)

@@ -5,6 +5,20 @@
 
 #include <inttypes.h>
 
+#include "base/err.h"
+
+tri_status trii_type_check_large(const trii_type *type)
+{
+    char text[TRII_TYPE_TEXT];
+
+    for (int d = 0; d < type->ndim; d++) {
+        if (type->shape[d] == 0)
+            return TRI_OK;
+    }
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "the result %s has more than 2^48 elements",
+                     trii_type_text(type, text));
+}
+
 const char *trii_type_text(const trii_type *type, char text[TRII_TYPE_TEXT])
 {
     int n = snprintf(text, TRII_TYPE_TEXT, "%s [", tri_dtype_name(type->dtype));

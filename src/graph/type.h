@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "base/compiler.h"
 #include "graph/op.h"
 
 static inline int64_t trii_type_numel(const trii_type *type)
@@ -41,6 +42,24 @@ static inline void trii_type_copy(trii_type *dst, const trii_type *src)
     dst->device = src->device;
     for (int d = 0; d < src->ndim; d++)
         dst->shape[d] = src->shape[d];
+}
+
+/* No address space holds more elements; of fewer no number of bytes overflows, neither widened nor
+ * in a layout that pads. */
+#define TRII_TYPE_ELEMENTS (INT64_C(1) << 48)
+
+tri_status trii_type_check_large(const trii_type *type) TRI_MUST_CHECK;
+
+/* Whether there can be such a value: INVALID_ARG if it has too many elements. */
+static inline tri_status trii_type_check(const trii_type *type)
+{
+    int64_t n = 1;
+
+    for (int d = 0; d < type->ndim; d++) {
+        if (TRII_UNLIKELY(__builtin_mul_overflow(n, type->shape[d], &n) || n > TRII_TYPE_ELEMENTS))
+            return trii_type_check_large(type);
+    }
+    return TRI_OK;
 }
 
 #define TRII_TYPE_TEXT 128
