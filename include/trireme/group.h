@@ -160,7 +160,8 @@ TRI_API void *tri_group_alloc(tri_group *group, size_t bytes);
 TRI_API void tri_group_free(tri_group *group, void *p);
 
 /* --- collectives ---------------------------------------------------------------------
- * src, dst: aligned as an array of `dtype` is in C; borrowed until the operation is done;
+ * src, dst: where there is a reduction aligned as an array of `dtype` is (else INVALID_ARG), in the
+ *   other calls anywhere; borrowed until the operation is done;
  *   dst == src means in place, any other overlap is INVALID_ARG. Counts are elements of `dtype`; 0
  *   is allowed. Complex numbers (C64, C128) have sum, avg and premul_sum, other reductions of them
  *   are INVALID_ARG; messages about such calls count their parts.

@@ -120,8 +120,29 @@ tri_status trii_call_begin(tri_group **group, trii_collective *call)
     return TRI_OK;
 }
 
+/* What is added is read as the dtype; the rest moves as bytes, from and to anywhere. */
+static tri_status check_alignment(const trii_collective *call)
+{
+    uintptr_t size = tri_dtype_size(call->dtype);
+    bool src = ((uintptr_t)call->src & (size - 1)) != 0;
+
+    if (!src && ((uintptr_t)call->dst & (size - 1)) == 0)
+        return TRI_OK;
+    return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                     "%s: %s is %p, which is no multiple of %zu, the size of %s: align it, or copy "
+                     "it out of the packed structure",
+                     trii_kind_name(call->kind), src ? "src" : "dst", src ? call->src : call->dst,
+                     (size_t)size, tri_dtype_name(call->dtype));
+}
+
 tri_status trii_call_post(tri_group *group, trii_collective *call, tri_work **work_out)
 {
+    if (trii_kind_in(call->kind, TRII_KINDS_REDUCING)) {
+        tri_status st = check_alignment(call);
+
+        if (st != TRI_OK)
+            return st;
+    }
     if (!trii_kind_in(call->kind, group->engine->kinds))
         return TRII_FAIL(
             TRI_ERR_UNSUPPORTED, "%s: engine %s does not have it; shm, tcp and hierarchy do%s",

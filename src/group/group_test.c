@@ -162,7 +162,35 @@ static void nothing_is_harmless(void **state)
     tri_object_free(NULL);
 }
 
+/* As a member of a packed structure is. */
+static void a_reduction_wants_aligned_buffers_and_a_copy_does_not(void **state)
+{
+    TRII_ALIGNED(16) char bytes[200] = {0};
+    const size_t counts[] = {3};
+    tri_group *group = NULL;
+    char *at = bytes + 64, *off = bytes + 1;
+
+    (void)state;
+    CHECK_OK(tri_group_create(NULL, 0, 1, NULL, &group));
+    CHECK_FAILS(tri_all_reduce(group, off, at, 3, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL),
+                TRI_ERR_INVALID_ARG, "no multiple of 4, the size of f32");
+    CHECK_FAILS(tri_all_reduce(group, at, off, 3, TRI_DTYPE_F64, TRI_REDOP_MAX, NULL),
+                TRI_ERR_INVALID_ARG, "all_reduce: dst is 0x");
+    CHECK_FAILS(tri_reduce(group, off, at, 0, TRI_DTYPE_BF16, TRI_REDOP_SUM, 0, NULL),
+                TRI_ERR_INVALID_ARG, "reduce: src is 0x");
+    CHECK_FAILS(tri_reduce_scatter(group, at + 2, bytes, 3, TRI_DTYPE_C64, TRI_REDOP_SUM, NULL),
+                TRI_ERR_INVALID_ARG, "no multiple of 4");
+    CHECK_FAILS(tri_reduce_scatter_v(group, off, at, counts, TRI_DTYPE_I64, TRI_REDOP_SUM, NULL),
+                TRI_ERR_INVALID_ARG, "no multiple of 8, the size of i64");
+    CHECK_OK(tri_all_reduce(group, off, at, 3, TRI_DTYPE_U8, TRI_REDOP_SUM, NULL));
+    CHECK_OK(tri_all_reduce(group, at + 4, at + 40, 3, TRI_DTYPE_C64, TRI_REDOP_SUM, NULL));
+    CHECK_OK(tri_all_gather(group, off, at, 3, TRI_DTYPE_F32, NULL));
+    CHECK_OK(tri_broadcast(group, off, 3, TRI_DTYPE_F64, 0, NULL));
+    tri_group_unref(group);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_reduction_wants_aligned_buffers_and_a_copy_does_not),
     cmocka_unit_test(a_group_has_a_largest_size),
     cmocka_unit_test(nothing_is_harmless),
     cmocka_unit_test(collectives_of_one_rank_copy),
