@@ -15,6 +15,7 @@
 #include "group/reduce/reduce.h"
 #include "os/clock.h"
 #include "os/memory_room.h"
+#include "os/process.h"
 #include "store/store_ops.h"
 
 /* From there on it is worth to look how much there is. */
@@ -197,6 +198,7 @@ tri_status trii_group_form(tri_store *store, int rank, int size, const tri_group
     if (g == NULL)
         return TRI_ERR_NO_MEMORY;
     atomic_init(&g->refs, 1);
+    g->process = trii_process_id();
     g->rank = rank;
     g->size = size;
     g->pair_seq = trii_alloc(2 * (size_t)size, sizeof(*g->pair_seq), "group, pairs");
@@ -247,9 +249,14 @@ tri_group *tri_group_ref(tri_group *group)
     return group;
 }
 
+bool trii_group_is_ours(const tri_group *group)
+{
+    return group->process == trii_process_id();
+}
+
 void tri_group_unref(tri_group *group)
 {
-    if (group == NULL || atomic_fetch_sub(&group->refs, 1) != 1)
+    if (group == NULL || atomic_fetch_sub(&group->refs, 1) != 1 || !trii_group_is_ours(group))
         return;
     group->engine->destroy(group->self);
     trii_group_free_idle(group);
@@ -265,7 +272,7 @@ void tri_group_abort(tri_group *group, const char *why)
 {
     if (group == NULL)
         group = trii_group_get_world();
-    if (group == NULL)
+    if (group == NULL || !trii_group_is_ours(group))
         return;
     trii_fault_raise(&group->fault, TRI_ERR_ABORTED, "rank %d aborted the group: %s", group->rank,
                      why != NULL ? why : "no reason given");

@@ -34,10 +34,15 @@ struct tri_group {
     _Atomic int64_t timeout_ns; /* INT64_MAX = none */
     _Atomic int64_t said_ns;    /* when a wait last told the peers in which call it is */
     atomic_int refs;
+    int process; /* whose it is: see trii_group_is_ours */
     char name[TRII_GROUP_NAME];
     trii_fault fault;
     trii_chaos *chaos; /* NULL = none */
 };
+
+/* False in a forked child: what it has a copy of is shared with the parent, memory and connections,
+ * and so it neither leaves nor gives up in the parent's name. */
+bool trii_group_is_ours(const tri_group *group);
 
 struct tri_work {
     tri_group *group;    /* referenced by the handle, not by the running operation */

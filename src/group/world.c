@@ -344,10 +344,14 @@ void tri_finalize(void)
     trii_mutex_lock(&joined.mutex);
     world = trii_group_get_world();
     if (world != NULL) {
+        bool ours = trii_group_is_ours(world);
+
         trii_group_set_world(NULL);
         tri_group_unref(world);
-        leave_store(&joined.env, joined.store);
-        tri_store_unref(joined.store);
+        if (ours) { /* else its connection is the parent's, too */
+            leave_store(&joined.env, joined.store);
+            tri_store_unref(joined.store);
+        }
         joined.store = NULL;
         publish(&alone);
         trii_log_set_rank(-1);

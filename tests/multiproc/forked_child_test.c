@@ -1,0 +1,92 @@
+/*
+ * forked_child_test.c - a child of fork that ends as programs end, by exit and what stands in
+ * atexit, does its parent's groups no harm.
+ */
+#include <sys/wait.h>
+
+#include "testing/check.h"
+#include "testing/ranks.h"
+#include "testing/scratch.h"
+
+static const tri_group_options shm_options = {.engine = "shm", .timeout_ms = 20000};
+static const tri_group_options tcp_options = {.engine = "tcp", .timeout_ms = 20000};
+
+/* The child leaves what it inherited: as it is, or after giving up. */
+static const char *a_child_leaves(rank_env *env, tri_group *group, bool aborts)
+{
+    int status = -1;
+    pid_t child = fork();
+
+    if (child == 0) {
+        alarm(20);
+        if (aborts) {
+            tri_group_abort(NULL, "the child's own affair");
+            tri_group_abort(group, "the child's own affair");
+        }
+        tri_group_unref(group);
+        tri_finalize();
+        _exit(tri_is_initialized() || tri_world_size() != 1);
+    }
+    if (waitpid(child, &status, 0) != child || status != 0)
+        return RANK_FAIL(env, "the child ended with %#x", (unsigned)status);
+    return NULL;
+}
+
+static const char *children_leave(rank_env *env)
+{
+    tri_init_options opt = {.group = *env->options};
+    const char *failure = NULL;
+    tri_group *group = NULL;
+    char url[256];
+
+    snprintf(url, sizeof(url), "file://%s?rank=%d&world_size=%d", (const char *)env->arg, env->rank,
+             env->size);
+    opt.url = url;
+    RANK_TRY(env, tri_init(&opt));
+    RANK_TRY(env, tri_group_split(NULL, 0, 0, NULL, &group));
+    for (int round = 0; round < 2 && failure == NULL; round++) {
+        float x = 1.0f;
+
+        /* The others wait for rank 1 meanwhile. */
+        for (int i = 0; i < 20 && env->rank == 1 && failure == NULL; i++)
+            failure = a_child_leaves(env, group, round == 1);
+        RANK_TRY(env, tri_all_reduce(NULL, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL));
+        RANK_TRY(env, tri_all_reduce(group, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL));
+        if (failure == NULL && x != (float)(env->size * env->size))
+            failure = RANK_FAIL(env, "sum %g", (double)x);
+    }
+    tri_group_unref(group);
+    tri_finalize();
+    return failure;
+}
+
+static void run(const tri_group_options *options)
+{
+    rank_end ends[] = {{0}, {0}, {0}};
+    char path[192];
+    scratch s;
+
+    scratch_begin(&s);
+    snprintf(path, sizeof(path), "%s", scratch_path(&s, "world"));
+    run_processes(3, options, children_leave, path, ends, 30);
+    scratch_end(&s);
+}
+
+static void a_child_that_exits_does_not_leave_for_its_parent(void **state)
+{
+    (void)state;
+    run(&shm_options);
+}
+
+static void nor_does_one_over_tcp(void **state)
+{
+    (void)state;
+    run(&tcp_options);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_child_that_exits_does_not_leave_for_its_parent),
+    cmocka_unit_test(nor_does_one_over_tcp),
+};
+
+TEST_MAIN(tests)
