@@ -173,8 +173,9 @@ TRI_API void tri_group_free(tri_group *group, void *p);
  *   four the group stays failed and every later call returns the same at once.
  *   Calls that do not match are noticed when their ranks meet, and after 0.3 s where each waits for
  *   the other (tcp, hierarchy). GROUP_TIMEOUT it is where rules send them to different engines, and
- * for a receive and a collective that wait for each other: a thread may still make the missing
- * call. Threads: any, but all ranks must post a group's collectives in one order.
+ *   for a receive and a collective that wait for each other: a thread may yet make the other call.
+ *
+ * Threads: any, but all ranks must post a group's collectives in one order.
  */
 
 /* dst[i] = op over ranks r of src_r[i]. c10d all_reduce. */
