@@ -77,6 +77,15 @@ function(tri_add_tests)
     file(GLOB_RECURSE tests CONFIGURE_DEPENDS
         ${CMAKE_SOURCE_DIR}/src/*_test.c ${CMAKE_SOURCE_DIR}/tests/*_test.c
         ${CMAKE_SOURCE_DIR}/tools/*_test.c)
+    # What programs load first, so that their system calls fail. Sanitizers want to be first.
+    if(TRI_SANITIZE)
+        list(FILTER tests EXCLUDE REGEX "/failing_calls_test")
+    else()
+        add_library(failing_calls MODULE ${CMAKE_SOURCE_DIR}/tests/preload/failing_calls.c)
+        set_target_properties(failing_calls PROPERTIES PREFIX ""
+            LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test)
+        target_link_libraries(failing_calls PRIVATE trireme_flags)
+    endif()
     # Those of plug-ins are added where the plug-in is.
     list(FILTER tests EXCLUDE REGEX "/tests/plugins/")
     tri_add_plugin_tests()

@@ -15,6 +15,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "os/proc.h"
 
 tri_status trii_pair_open(int *a_out, int *b_out)
 {
@@ -84,12 +85,10 @@ tri_status trii_process_arguments(const char ***argv_out)
     char *text = trii_alloc(1, MAX_BYTES, "arguments");
     const char **argv = NULL;
     size_t used = 0, n = 0, at = 0;
-    ssize_t got = 0;
     int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
 
-    while (text != NULL && fd >= 0 && used < MAX_BYTES &&
-           (got = read(fd, text + used, MAX_BYTES - used)) > 0)
-        used += (size_t)got;
+    if (text != NULL && fd >= 0)
+        used = trii_read_whole(fd, text, MAX_BYTES);
     if (fd >= 0)
         close(fd);
     for (size_t i = 0; i < used; i++)

@@ -14,19 +14,21 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "os/proc.h"
+
 static bool read_text(const char *root, const char *folder, const char *name, char *text,
                       size_t size)
 {
     char path[PATH_MAX];
     int fd = -1;
-    ssize_t n;
+    size_t n;
 
     if ((size_t)snprintf(path, sizeof(path), "%s%s/%s", root, folder, name) < sizeof(path))
         fd = open(path, O_RDONLY | O_CLOEXEC);
-    n = fd >= 0 ? read(fd, text, size - 1) : -1;
+    n = fd >= 0 ? trii_read_whole(fd, text, size - 1) : 0;
     if (fd >= 0)
         close(fd);
-    text[n > 0 ? n : 0] = '\0';
+    text[n] = '\0';
     return n > 0;
 }
 

@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "os/proc.h"
+
 /* The two layouts of control groups. */
 typedef struct layout {
     const char *line; /* before our path in /proc/self/cgroup */
@@ -27,11 +29,11 @@ static const layout layouts[] = {
 static bool read_text(const char *path, char *text, size_t size)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, text, size - 1) : -1;
+    size_t n = fd >= 0 ? trii_read_whole(fd, text, size - 1) : 0;
 
     if (fd >= 0)
         close(fd);
-    text[n > 0 ? n : 0] = '\0';
+    text[n] = '\0';
     return n > 0;
 }
 

@@ -3,6 +3,7 @@
  */
 #include "os/proc.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,19 +13,31 @@
 
 #include "os/unix.h"
 
+size_t trii_read_whole(int fd, void *buf, size_t bytes)
+{
+    size_t used = 0;
+    ssize_t got = 1;
+
+    while (used < bytes && got != 0) {
+        got = read(fd, (char *)buf + used, bytes - used);
+        if (got < 0 && errno != EINTR)
+            break;
+        used += got > 0 ? (size_t)got : 0;
+    }
+    return used;
+}
+
 size_t trii_proc_read(const char *pid, const char *name, char *buf, size_t bytes)
 {
     char path[80];
-    size_t used = 0;
-    ssize_t got;
+    size_t used;
     int fd;
 
     snprintf(path, sizeof(path), "/proc/%.40s/%.20s", pid, name);
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return 0;
-    while (used < bytes - 1 && (got = read(fd, buf + used, bytes - 1 - used)) > 0)
-        used += (size_t)got;
+    used = trii_read_whole(fd, buf, bytes - 1);
     close(fd);
     buf[used] = '\0';
     return used;

@@ -18,6 +18,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "os/clock.h"
+#include "os/proc.h"
 
 #define FULL_QUEUE_PAUSE_NS (500 * TRII_NS_PER_MS / 1000)
 
@@ -62,13 +63,13 @@ bool trii_random_bytes(void *out, size_t bytes)
 void trii_boot_id(char text_out[40])
 {
     int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    ssize_t n = -1;
+    size_t n = 0;
 
     if (fd >= 0) {
-        n = read(fd, text_out, 36);
+        n = trii_read_whole(fd, text_out, 36);
         close(fd);
     }
-    text_out[n > 0 ? n : 0] = '\0';
+    text_out[n] = '\0';
 }
 
 uint64_t trii_boot_number(void)
