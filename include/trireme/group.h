@@ -62,7 +62,9 @@ typedef struct tri_init_options {
  * Errors: INVALID_ARG (a variable is missing or no number), TIMEOUT, STATE (already joined).
  */
 TRI_API TRI_MUST_CHECK tri_status tri_init(const tri_init_options *opt);
-/* Leave the world; waits until its peers know that this is no failure. Harmless without init. */
+/* Leave the world; waits until its peers know that this is no failure, and rank 0 where it serves
+ * the store for the others to leave: for 10 s or the world's timeout at most, then the log names
+ * those that have not. Harmless without init. */
 TRI_API void tri_finalize(void);
 TRI_API bool tri_is_initialized(void);
 /* Rank and size in the world; 0 and 1 before tri_init. */

@@ -162,6 +162,20 @@ static void nothing_is_harmless(void **state)
     tri_object_free(NULL);
 }
 
+/* One that a debugger holds in the middle of it. */
+static void a_fault_whose_author_stops_is_waited_for_with_an_end(void **state)
+{
+    static trii_fault fault, whole;
+
+    (void)state;
+    atomic_store(&fault.claimed, 1);
+    assert_false(trii_fault_raise(&fault, TRI_ERR_PEER_LOST, "another"));
+    assert_int_equal(trii_fault_settled(&fault), TRI_ERR_ABORTED);
+    assert_true(trii_fault_raise(&whole, TRI_ERR_PEER_LOST, "rank %d", 3));
+    assert_int_equal(trii_fault_settled(&whole), TRI_ERR_PEER_LOST);
+    assert_string_equal(whole.text, "rank 3");
+}
+
 /* As a member of a packed structure is. */
 static void a_reduction_wants_aligned_buffers_and_a_copy_does_not(void **state)
 {
@@ -190,6 +204,7 @@ static void a_reduction_wants_aligned_buffers_and_a_copy_does_not(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_fault_whose_author_stops_is_waited_for_with_an_end),
     cmocka_unit_test(a_reduction_wants_aligned_buffers_and_a_copy_does_not),
     cmocka_unit_test(a_group_has_a_largest_size),
     cmocka_unit_test(nothing_is_harmless),

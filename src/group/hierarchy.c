@@ -26,10 +26,8 @@ static void raise_from(hierarchy *h, const hierarchy_child *c)
 
 static void abort_children(hierarchy *h)
 {
-    tri_status status;
+    tri_status status = trii_fault_settled(h->fault);
 
-    while ((status = trii_fault_status(h->fault)) == TRI_OK)
-        trii_thread_yield(); /* another thread is just writing it */
     for (int i = 0; i < HIERARCHY_CHILDREN; i++) {
         hierarchy_child *c = &h->children[i];
 

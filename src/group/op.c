@@ -9,9 +9,12 @@
 #include "group/engine.h"
 #include "os/clock.h"
 #include "os/futex.h"
+#include "os/thread.h"
 
 /* Status of an operation on whose word somebody sleeps: finish must wake. */
 enum { OP_SLEPT_ON = 1000 };
+/* For a thread that has claimed a fault to copy its text. */
+enum { SETTLE_MS = 1000 };
 
 const char *trii_kind_name(trii_kind kind)
 {
@@ -134,21 +137,36 @@ static tri_status of_group(tri_status cause)
     return cause > TRI_ERR_PEER_LOST ? TRI_ERR_ABORTED : cause;
 }
 
+/* The text is made before it is claimed, so that who waits for it waits for a copy. */
 bool trii_fault_raise(trii_fault *fault, tri_status status, const char *format, ...)
 {
     tri_status raised = of_group(status);
+    char text[TRII_ERR_BYTES];
     int unclaimed = 0, used = 0;
     va_list args;
 
-    if (!atomic_compare_exchange_strong(&fault->claimed, &unclaimed, 1))
+    if (atomic_load_explicit(&fault->claimed, memory_order_relaxed) != 0)
         return false;
     if (raised != status && raised == TRI_ERR_ABORTED)
-        used = snprintf(fault->text, sizeof(fault->text), "%s: ", tri_status_name(status));
+        used = snprintf(text, sizeof(text), "%s: ", tri_status_name(status));
     va_start(args, format);
-    vsnprintf(fault->text + used, sizeof(fault->text) - (size_t)used, format, args);
+    vsnprintf(text + used, sizeof(text) - (size_t)used, format, args);
     va_end(args);
+    if (!atomic_compare_exchange_strong(&fault->claimed, &unclaimed, 1))
+        return false;
+    memcpy(fault->text, text, strlen(text) + 1);
     atomic_store_explicit(&fault->status, (int)raised, memory_order_release);
     return true;
+}
+
+tri_status trii_fault_settled(const trii_fault *fault)
+{
+    const int64_t deadline_ns = trii_deadline_ms(SETTLE_MS);
+    tri_status status;
+
+    while ((status = trii_fault_status(fault)) == TRI_OK && trii_now_ns() < deadline_ns)
+        trii_thread_yield();
+    return status != TRI_OK ? status : TRI_ERR_ABORTED;
 }
 
 void trii_op_finish(trii_op *op, tri_status status, const char *why)

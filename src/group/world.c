@@ -26,12 +26,13 @@
 #include "store/own_address.h"
 
 /* How long rank 0, when it serves the store, waits for the others to leave too. */
-#define LEAVE_MS INT64_C(10000)
+#define LEAVE_MS INT64_C(10000) /* no longer than the group's timeout */
 
 static struct {
     trii_mutex mutex; /* serialises init and finalize; the rest is read without it */
     trii_launch_env env;
     tri_store *store;
+    int64_t timeout_ms;
     atomic_int rank, size, local_rank, local_size;
 } joined = {.mutex = TRII_MUTEX_INITIALIZER, .size = 1, .local_size = 1};
 
@@ -278,6 +279,7 @@ static tri_status join(const tri_init_options *opt)
     }
     joined.env = env;
     joined.store = store;
+    joined.timeout_ms = timeout_ms;
     publish(&env);
     trii_group_set_world(world);
     return TRI_OK;
@@ -309,11 +311,31 @@ static void leave_file(const trii_launch_env *env, tri_store *store)
         TRII_LOG(TRII_LOG_INFO, "group", "finalize: %s", tri_last_error());
 }
 
+/* Who has not left still holds its number. */
+static void say_who_stays(const trii_launch_env *env, tri_store *store, int64_t waited_ms)
+{
+    int ranks[64], n = 0;
+    char whom[160];
+
+    for (int r = 1; r < env->size && n < (int)TRII_COUNT_OF(ranks); r++) {
+        if (is_told(store, "rank", r))
+            ranks[n++] = r;
+    }
+    if (n == 0)
+        return;
+    (void)trii_ranks_text(ranks, n, whom, sizeof(whom));
+    TRII_LOG(TRII_LOG_WARN, "group",
+             "finalize: rank 0, which serves the store, waited %.1f s for %s to call tri_finalize, "
+             "and leaves now",
+             (double)waited_ms / 1000, whom);
+}
+
 /* The store ends with rank 0 if that serves it, so rank 0 leaves last. A peer that ended
  * without a word only costs the wait. */
-static void leave_store(const trii_launch_env *env, tri_store *store)
+static void leave_store(const trii_launch_env *env, tri_store *store, int64_t timeout_ms)
 {
     static const char *const all_left[] = {"all-left"};
+    int64_t patience_ms = timeout_ms > 0 && timeout_ms < LEAVE_MS ? timeout_ms : LEAVE_MS;
     int64_t n = 0;
     tri_status status;
 
@@ -331,7 +353,9 @@ static void leave_store(const trii_launch_env *env, tri_store *store)
     if (status == TRI_OK && env->rank != 0 && n == env->size - 1)
         status = tri_store_set(store, all_left[0], "", 0);
     if (status == TRI_OK && env->rank == 0)
-        status = tri_store_wait(store, all_left, 1, LEAVE_MS);
+        status = tri_store_wait(store, all_left, 1, patience_ms);
+    if (status == TRI_ERR_TIMEOUT)
+        say_who_stays(env, store, patience_ms);
     if (status != TRI_OK)
         TRII_LOG(TRII_LOG_INFO, "group", "finalize: %s", tri_last_error());
 }
@@ -349,7 +373,7 @@ void tri_finalize(void)
         trii_group_set_world(NULL);
         tri_group_unref(world);
         if (ours) { /* else its connection is the parent's, too */
-            leave_store(&joined.env, joined.store);
+            leave_store(&joined.env, joined.store, joined.timeout_ms);
             tri_store_unref(joined.store);
         }
         joined.store = NULL;

@@ -32,6 +32,10 @@ static int worker(const char *timeout_ms)
     TRI_TRY(tri_all_reduce(NULL, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL));
     printf("rank %d of %d, local %d of %d: %g\n", tri_rank(), tri_world_size(), tri_local_rank(),
            tri_local_world_size(), x);
+    if (getenv("NO_WORD") != NULL) {
+        fflush(stdout);
+        _exit(0);
+    }
     tri_finalize();
     return 0;
 }
@@ -296,6 +300,28 @@ static void another_jobs_store_is_named(void **state)
     spawn_free(&s[1]);
 }
 
+/* It serves the store and would leave last. */
+static void rank_0_says_for_whom_it_waits_in_the_end(void **state)
+{
+    char env[2][MAX_ENTRIES][200] = {
+        {"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "", ""},
+        {"RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "", "NO_WORD=1"}};
+    int port = spawn_free_port();
+    spawn s[2];
+
+    (void)state;
+    for (int rank = 0; rank < 2; rank++) {
+        snprintf(env[rank][3], sizeof(env[rank][3]), "MASTER_PORT=%d", port);
+        start_rank(&s[rank], env[rank], "4000");
+    }
+    check_rank(&s[1], 1, 2, 1, 2);
+    assert_int_equal(spawn_wait(&s[0]), 0);
+    if (strstr(SPAWN_ERR(&s[0]), "waited 4.0 s for rank 1 to call tri_finalize, and leaves now") ==
+        NULL)
+        fail_msg("%s", SPAWN_ERR(&s[0]));
+    spawn_free(&s[0]);
+}
+
 static void a_rank_that_comes_twice_is_named(void **state)
 {
     char a[MAX_ENTRIES][200] = {"RANK=0", "WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1", ""};
@@ -482,6 +508,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(mpirun_starts_it_unchanged),
     cmocka_unit_test(sruns_variables_are_enough),
     cmocka_unit_test(another_jobs_store_is_named),
+    cmocka_unit_test(rank_0_says_for_whom_it_waits_in_the_end),
     cmocka_unit_test(a_rank_that_comes_twice_is_named),
     cmocka_unit_test(programs_of_a_script_join_one_after_the_other),
     cmocka_unit_test(ranks_that_try_again_meet),

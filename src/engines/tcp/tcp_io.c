@@ -126,16 +126,6 @@ static void tell(tcp_conn *c, tri_status status, const char *text)
         trii_socket_shutdown(c->fd);
 }
 
-/* The raised fault, which another thread may still be writing. */
-static tri_status settled_fault(const trii_fault *fault)
-{
-    tri_status status;
-
-    while ((status = trii_fault_status(fault)) == TRI_OK)
-        trii_thread_yield();
-    return status;
-}
-
 void tcp_fail(tcp_group *g, tri_status status, const char *format, ...)
 {
     char text[TRII_ERR_BYTES];
@@ -148,7 +138,7 @@ void tcp_fail(tcp_group *g, tri_status status, const char *format, ...)
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
     trii_fault_raise(g->fault, status, "%s", text);
-    status = settled_fault(g->fault); /* ours, or an earlier one */
+    status = trii_fault_settled(g->fault); /* ours, or an earlier one */
     for (int r = 0; r < g->size; r++) {
         if (r != g->rank)
             tell(&g->conns[r], status, g->fault->text);
