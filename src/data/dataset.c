@@ -162,15 +162,16 @@ tri_status tri_dataset_arrays(int64_t length, const tri_field *fields, const voi
         return given;
     if (length < 0 || n_fields < 1 || n_fields > TRI_MAX_FIELDS)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "data set of %" PRId64 " samples with %d fields: 1 to %d can be", length,
-                         n_fields, TRI_MAX_FIELDS);
+                         "dataset_arrays: data set of %" PRId64
+                         " samples with %d fields: 1 to %d can be",
+                         length, n_fields, TRI_MAX_FIELDS);
     for (int f = 0; f < n_fields; f++) {
-        tri_status status = trii_field_check(&fields[f], "data set of arrays", f);
+        tri_status status = trii_field_check(&fields[f], "dataset_arrays", f);
 
         if (status != TRI_OK)
             return status;
         if (data[f] == NULL && length > 0)
-            return TRII_FAIL(TRI_ERR_INVALID_ARG, "data set of arrays: field %d has no data", f);
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "dataset_arrays: field %d has no data", f);
     }
     set = trii_alloc(1, sizeof(*set), "data set");
     if (set == NULL)
@@ -278,8 +279,8 @@ tri_status tri_dataset_subset(tri_dataset *own_base, int64_t first, int64_t coun
         goto err_base;
     if (first < 0 || count < 0 || first > own_base->length || count > own_base->length - first) {
         status = TRII_FAIL(TRI_ERR_INVALID_ARG,
-                           "subset: %" PRId64 " samples from %" PRId64 " on, of %" PRId64, count,
-                           first, own_base->length);
+                           "dataset_subset: %" PRId64 " samples from %" PRId64 " on, of %" PRId64,
+                           count, first, own_base->length);
         goto err_base;
     }
     s = trii_alloc(1, sizeof(*s), "subset");

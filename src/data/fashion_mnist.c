@@ -18,8 +18,8 @@ static tri_status find_file(const char *dir, const char *name, char path_out[PAT
         int n = snprintf(path_out, PATH_BYTES, "%s/%s%s", dir, name, endings[i]);
 
         if (n >= PATH_BYTES)
-            return TRII_FAIL(TRI_ERR_INVALID_ARG, "path of data is longer than %d bytes",
-                             PATH_BYTES);
+            return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                             "fashion_mnist: the path in dir is longer than %d bytes", PATH_BYTES);
         if (trii_path_exists(path_out))
             return TRI_OK;
     }

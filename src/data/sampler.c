@@ -37,7 +37,9 @@ tri_status tri_sampler_create(int64_t length, const tri_sampler_options *opt,
     n_replicas = opt->n_replicas == 0 ? tri_world_size() : opt->n_replicas;
     rank = opt->n_replicas == 0 ? tri_rank() : opt->rank;
     if (length < 1 || length > INT64_MAX / 16)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "sampler over %" PRId64 " samples", length);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "sampler_create: length is %" PRId64 " samples, at least 1 is needed",
+                         length);
     if (opt->n_replicas == 0 && opt->rank != 0 && opt->rank != rank)
         return TRII_FAIL(
             TRI_ERR_INVALID_ARG,

@@ -66,9 +66,10 @@ static tri_module *linear_new(int64_t in_features, int64_t out_features, bool bi
     linear *layer;
 
     if (in_features < 1 || out_features < 1)
-        return trii_module_failed(TRII_FAIL(
-            TRI_ERR_INVALID_ARG, "nn_linear(%lld, %lld): %s must be at least 1",
-            (long long)in_features, (long long)out_features, in_features < 1 ? "in" : "out"));
+        return trii_module_failed(
+            TRII_FAIL(TRI_ERR_INVALID_ARG, "nn_linear%s(%lld, %lld): %s must be at least 1",
+                      bias ? "" : "_no_bias", (long long)in_features, (long long)out_features,
+                      in_features < 1 ? "in_features" : "out_features"));
     self = tri_module_create(&type);
     if (tri_module_status(self) < 0)
         return self;

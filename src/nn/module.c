@@ -273,7 +273,10 @@ static tri_status link_tensor(tri_module *self, trii_slots *slots, const char *n
     tri_status st = tri_tensor_status(tensor);
 
     if (st < 0)
-        return TRII_FAIL_CTX(st, "%s", name);
+        return TRII_FAIL_CTX(st, "%s: %s", self->type->name, name);
+    if (name != NULL && *name == '\0')
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: the name of a tensor is empty",
+                         self->type->name);
     if (trii_is_handle(tensor))
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: \"%s\" is a value of a step; it must persist",
                          self->type->name, name);

@@ -140,8 +140,8 @@ static void refused_with(tri_module *layer, const char *line)
 static void refused_layers_say_why(void **state)
 {
     (void)state;
-    refused_with(tri_nn_linear(-1, 5), "nn_linear(-1, 5): in must be at least 1");
-    refused_with(tri_nn_linear(3, 0), "nn_linear(3, 0): out must be at least 1");
+    refused_with(tri_nn_linear(-1, 5), "nn_linear(-1, 5): in_features must be at least 1");
+    refused_with(tri_nn_linear(3, 0), "nn_linear(3, 0): out_features must be at least 1");
     refused_with(tri_nn_batch_norm2d(0), "nn_batch_norm2d(0): channels must be at least 1");
     refused_with(tri_nn_conv2d(3, 0, 3, NULL), "channels must be at least 1");
     refused_with(tri_nn_conv2d(3, 4, 0, NULL), "the kernel must be at least 1");
@@ -200,6 +200,10 @@ static void names_are_checked(void **state)
         tri_module *net = tri_sequential(tri_nn_relu());
 
         (void)tri_module_child(net, bad[i], tri_nn_relu());
+        assert_int_equal(tri_module_status(net), TRI_ERR_INVALID_ARG);
+        tri_module_destroy(net);
+        net = tri_sequential(tri_nn_relu());
+        (void)tri_module_buffer(net, bad[i], tri_tensor_create(TRI_DTYPE_F32, NULL, 0));
         assert_int_equal(tri_module_status(net), TRI_ERR_INVALID_ARG);
         tri_module_destroy(net);
     }

@@ -3,6 +3,7 @@
  * rounded once, so a result has two roundings: on the way out and in the sum.
  */
 #include "base/dtype.h"
+#include "base/err.h"
 #include "base/float_env.h"
 #include "reducer/inside.h"
 
@@ -47,9 +48,16 @@ static tri_status run_stage(tri_bucket *bucket, int stage, tri_dtype wire_type, 
 /* The same bits on all ranks. */
 static tri_status narrow(tri_bucket *bucket, int stage, tri_dtype wire_type, tri_work **work_out)
 {
-    uint64_t env = trii_float_env_enter();
-    tri_status st = run_stage(bucket, stage, wire_type, work_out);
+    const char *call = wire_type == TRI_DTYPE_F16 ? "bucket_hook_f16" : "bucket_hook_bf16";
+    tri_status st = trii_need(bucket, call, "bucket");
+    uint64_t env;
 
+    if (st == TRI_OK)
+        st = trii_need(work_out, call, "work_out");
+    if (st != TRI_OK)
+        return st;
+    env = trii_float_env_enter();
+    st = run_stage(bucket, stage, wire_type, work_out);
     trii_float_env_leave(env);
     return st;
 }

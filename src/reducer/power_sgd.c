@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/err.h"
 #include "base/float_env.h"
 #include "base/philox.h"
 #include "reducer/inside.h"
@@ -330,9 +331,17 @@ static tri_status run_stage(void *hook_state, tri_bucket *bucket, int stage, tri
 tri_status tri_bucket_hook_power_sgd(void *hook_state, tri_bucket *bucket, int stage,
                                      tri_work **work_out)
 {
-    uint64_t env = trii_float_env_enter();
-    tri_status st = run_stage(hook_state, bucket, stage, work_out);
+    tri_status st = trii_need(hook_state, "bucket_hook_power_sgd", "state");
+    uint64_t env;
 
+    if (st == TRI_OK)
+        st = trii_need(bucket, "bucket_hook_power_sgd", "bucket");
+    if (st == TRI_OK)
+        st = trii_need(work_out, "bucket_hook_power_sgd", "work_out");
+    if (st != TRI_OK)
+        return st;
+    env = trii_float_env_enter();
+    st = run_stage(hook_state, bucket, stage, work_out);
     trii_float_env_leave(env);
     return st;
 }
@@ -341,7 +350,10 @@ tri_status tri_power_sgd_create(const tri_power_sgd_options *opt, tri_power_sgd 
 {
     tri_power_sgd_options o = opt != NULL ? *opt : (tri_power_sgd_options){0};
     tri_power_sgd *state;
+    tri_status status = trii_need(state_out, "power_sgd_create", "state_out");
 
+    if (status != TRI_OK)
+        return status;
     if (o.rank < 0 || o.rank > 1024 || !(o.min_rate >= 0.0) || o.start_pass < -1)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "power_sgd: rank %d, min_rate %g, start_pass %lld",
                          o.rank, o.min_rate, (long long)o.start_pass);

@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/dtype.h"
+#include "base/err.h"
 #include "group/world.h"
 #include "reducer/bucket.h"
 #include "reducer/inside.h"
@@ -50,9 +51,12 @@ static tri_status find_group(tri_reducer *r)
 
 tri_status tri_reducer_create(const tri_reducer_options *opt, tri_reducer **reducer_out)
 {
-    tri_reducer *r = trii_alloc(1, sizeof(*r), "reducer");
-    tri_status st;
+    tri_status st = trii_need(reducer_out, "reducer_create", "reducer_out");
+    tri_reducer *r;
 
+    if (st != TRI_OK)
+        return st;
+    r = trii_alloc(1, sizeof(*r), "reducer");
     if (r == NULL)
         return TRI_ERR_NO_MEMORY;
     if (opt != NULL)
@@ -192,8 +196,13 @@ void *tri_reducer_data(tri_reducer *r, int index)
 
 void *tri_bucket_memory(tri_bucket *bucket, size_t bytes)
 {
-    reducer_bucket *b = bucket->owner;
+    reducer_bucket *b = bucket != NULL ? bucket->owner : NULL;
 
+    if (b == NULL) {
+        (void)TRII_FAIL(TRI_ERR_INVALID_ARG, "bucket_memory: bucket is %s",
+                        bucket == NULL ? "NULL" : "not one that a reducer made");
+        return NULL;
+    }
     if (bytes > b->memory_bytes || b->memory == NULL) {
         void *memory = trii_alloc(1, bytes, "memory of a hook");
 

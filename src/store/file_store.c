@@ -534,13 +534,14 @@ tri_status tri_store_file(const char *path, const tri_store_file_options *opt,
                           tri_store **store_out)
 {
     static const tri_store_file_options defaults = {0};
+    tri_status status = trii_need_text(path, "store_file", "path");
     file_store *store;
-    tri_status status;
 
     opt = opt != NULL ? opt : &defaults;
-    if (path == NULL || *path == '\0')
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "store_file: path is %s",
-                         path == NULL ? "NULL" : "empty");
+    if (status == TRI_OK)
+        status = trii_need(store_out, "store_file", "store_out");
+    if (status != TRI_OK)
+        return status;
     store = trii_alloc(1, sizeof(*store) + strlen(path) + 1, "file store");
     if (store == NULL)
         return TRI_ERR_NO_MEMORY;

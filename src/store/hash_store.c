@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/err.h"
 #include "os/thread.h"
 #include "store/kv.h"
 
@@ -250,8 +251,12 @@ static const trii_store_ops hash_ops = {
 
 tri_status tri_store_hash(tri_store **store_out)
 {
-    hash_store *store = trii_alloc(1, sizeof(*store), "hash store");
+    tri_status status = trii_need(store_out, "store_hash", "store_out");
+    hash_store *store;
 
+    if (status != TRI_OK)
+        return status;
+    store = trii_alloc(1, sizeof(*store), "hash store");
     if (store == NULL)
         return TRI_ERR_NO_MEMORY;
     if (trii_kv_create(&store->kv) != TRI_OK) {

@@ -331,9 +331,14 @@ static tri_status prefix_clone(tri_store *self, tri_store **store_out)
 
 tri_status tri_store_prefix(const char *prefix, tri_store *base, tri_store **store_out)
 {
-    if (prefix == NULL || base == NULL)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "store_prefix: %s is NULL",
-                         prefix == NULL ? "prefix" : "base");
+    tri_status status = trii_need(prefix, "store_prefix", "prefix");
+
+    if (status == TRI_OK)
+        status = trii_need(base, "store_prefix", "base");
+    if (status == TRI_OK)
+        status = trii_need(store_out, "store_prefix", "store_out");
+    if (status != TRI_OK)
+        return status;
     return create(prefix, strlen(prefix), tri_store_ref(base), store_out);
 }
 

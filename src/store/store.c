@@ -119,8 +119,12 @@ void tri_store_unref(tri_store *store)
 
 tri_status tri_store_clone(tri_store *store, tri_store **store_out)
 {
-    if (store == NULL)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "store_clone: store is NULL");
+    tri_status status = trii_need(store, "store_clone", "store");
+
+    if (status == TRI_OK)
+        status = trii_need(store_out, "store_clone", "store_out");
+    if (status != TRI_OK)
+        return status;
     if (store->ops->clone != NULL)
         return store->ops->clone(store, store_out);
     *store_out = tri_store_ref(store);
@@ -147,11 +151,11 @@ tri_status tri_store_set(tri_store *store, const char *key, const void *value, s
                             : status;
 }
 
-tri_status tri_store_multi_get(tri_store *store, const char *const *keys, int n_keys,
-                               int64_t timeout_ms, void **values_out, size_t *bytes_out)
+static tri_status get_keys(tri_store *store, const char *call, const char *const *keys, int n_keys,
+                           int64_t timeout_ms, void **values_out, size_t *bytes_out)
 {
     int64_t start = trii_now_ns();
-    tri_status status = check_keys(store, "store_get", keys, n_keys);
+    tri_status status = check_keys(store, call, keys, n_keys);
     void **values; /* aside, so that a failure leaves the caller's array alone */
     size_t *bytes;
 
@@ -164,7 +168,7 @@ tri_status tri_store_multi_get(tri_store *store, const char *const *keys, int n_
     status =
         store->ops->multi_get(store, keys, n_keys, deadline_of(store, timeout_ms), values, bytes);
     if (status == TRI_ERR_TIMEOUT)
-        status = name_missing(store, "store_get", keys, n_keys, trii_now_ns() - start);
+        status = name_missing(store, call, keys, n_keys, trii_now_ns() - start);
     for (int i = 0; status == TRI_OK && i < n_keys; i++) {
         values_out[i] = values[i];
         if (bytes_out != NULL)
@@ -177,7 +181,22 @@ tri_status tri_store_multi_get(tri_store *store, const char *const *keys, int n_
 tri_status tri_store_get(tri_store *store, const char *key, int64_t timeout_ms, void **value_out,
                          size_t *bytes_out)
 {
-    return tri_store_multi_get(store, &key, 1, timeout_ms, value_out, bytes_out);
+    tri_status status = trii_need(value_out, "store_get", "value_out");
+
+    return status == TRI_OK
+               ? get_keys(store, "store_get", &key, 1, timeout_ms, value_out, bytes_out)
+               : status;
+}
+
+tri_status tri_store_multi_get(tri_store *store, const char *const *keys, int n_keys,
+                               int64_t timeout_ms, void **values_out, size_t *bytes_out)
+{
+    tri_status status =
+        n_keys == 0 ? TRI_OK : trii_need(values_out, "store_multi_get", "values_out");
+
+    return status == TRI_OK
+               ? get_keys(store, "store_multi_get", keys, n_keys, timeout_ms, values_out, bytes_out)
+               : status;
 }
 
 tri_status tri_store_add(tri_store *store, const char *key, int64_t delta, int64_t *sum_out)
@@ -280,6 +299,8 @@ tri_status tri_store_check(tri_store *store, const char *const *keys, int n_keys
 {
     tri_status status = check_keys(store, "store_check", keys, n_keys);
 
+    if (status == TRI_OK)
+        status = trii_need(present_out, "store_check", "present_out");
     return status == TRI_OK ? store->ops->check(store, keys, n_keys, present_out) : status;
 }
 
@@ -299,6 +320,8 @@ tri_status tri_store_num_keys(tri_store *store, int64_t *n_out)
 {
     tri_status status = check_keys(store, "store_num_keys", NULL, 0);
 
+    if (status == TRI_OK)
+        status = trii_need(n_out, "store_num_keys", "n_out");
     return status == TRI_OK ? store->ops->num_keys(store, n_out) : status;
 }
 
@@ -327,6 +350,10 @@ tri_status tri_store_list_keys(tri_store *store, char ***keys_out, int64_t *n_ou
     trii_key_list list = {0};
     char **keys = NULL, *text;
 
+    if (status == TRI_OK)
+        status = trii_need(keys_out, "store_list_keys", "keys_out");
+    if (status == TRI_OK)
+        status = trii_need(n_out, "store_list_keys", "n_out");
     if (status == TRI_OK)
         status = store->ops->list(store, &list);
     if (status == TRI_OK) {
@@ -391,6 +418,8 @@ tri_status tri_store_queue_pop(tri_store *store, const char *key, int64_t timeou
     int64_t start = trii_now_ns();
     tri_status status = check_queue(store, "store_queue_pop", key);
 
+    if (status == TRI_OK)
+        status = trii_need(value_out, "store_queue_pop", "value_out");
     if (status != TRI_OK)
         return status;
     status = pop(store, key, deadline_of(store, timeout_ms), value_out, bytes_out);
@@ -405,6 +434,8 @@ tri_status tri_store_queue_try_pop(tri_store *store, const char *key, void **val
 {
     tri_status status = check_queue(store, "store_queue_try_pop", key);
 
+    if (status == TRI_OK)
+        status = trii_need(value_out, "store_queue_try_pop", "value_out");
     return status == TRI_OK ? pop(store, key, 0, value_out, bytes_out) : status;
 }
 
@@ -412,5 +443,7 @@ tri_status tri_store_queue_length(tri_store *store, const char *key, int64_t *n_
 {
     tri_status status = check_queue(store, "store_queue_length", key);
 
+    if (status == TRI_OK)
+        status = trii_need(n_out, "store_queue_length", "n_out");
     return status == TRI_OK ? store->ops->queue_length(store, key, n_out) : status;
 }

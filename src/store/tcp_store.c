@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/err.h"
 #include "base/log.h"
 #include "base/note.h"
 #include "os/clock.h"
@@ -419,9 +420,11 @@ tri_status tri_store_tcp(const char *host, int port, const tri_store_tcp_options
     trii_tcp_store *store = NULL;
     int64_t timeout_ms, deadline;
     trii_tcp_endpoint *end;
-    tri_status status = TRI_OK;
+    tri_status status = trii_need(store_out, "store_tcp", "store_out");
 
     opt = opt != NULL ? opt : &defaults;
+    if (status != TRI_OK)
+        return status;
     if (host == NULL || port < 0 || port > 65535)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "store_tcp: host %s port %d",
                          host != NULL ? host : "NULL", port);

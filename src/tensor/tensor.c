@@ -45,13 +45,14 @@ static tri_status check_shape(tri_dtype dtype, const int64_t *shape, int ndim, s
     if (bytes == 0 || dtype >= TRI_DTYPE_COUNT)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "tensor: dtype %d does not exist", (int)dtype);
     if (ndim < 0 || ndim > TRI_MAX_DIMS)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "tensor: %d dimensions, 0 to %d are allowed", ndim,
-                         TRI_MAX_DIMS);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "tensor: %d dimensions (ndim), 0 to %d are allowed",
+                         ndim, TRI_MAX_DIMS);
     if (ndim > 0 && shape == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "tensor: shape is NULL, with %d dimensions", ndim);
     for (int d = 0; d < ndim; d++) {
         if (shape[d] < 0)
-            return TRII_FAIL(TRI_ERR_INVALID_ARG, "tensor: size %lld of dimension %d is negative",
+            return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                             "tensor: shape: size %lld of dimension %d is negative",
                              (long long)shape[d], d);
     }
     /* a size of 0 makes the product 0, whatever the others are */
@@ -61,7 +62,8 @@ static tri_status check_shape(tri_dtype dtype, const int64_t *shape, int ndim, s
     }
     for (int d = 0; d < ndim; d++) {
         if (__builtin_mul_overflow(bytes, (size_t)shape[d], &bytes) || bytes > PTRDIFF_MAX)
-            return TRII_FAIL(TRI_ERR_INVALID_ARG, "tensor: the sizes exceed the address space");
+            return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                             "tensor: the sizes of the shape exceed the address space");
     }
     *bytes_out = bytes;
     return TRI_OK;

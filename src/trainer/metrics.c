@@ -175,7 +175,8 @@ tri_status tri_metrics_write(tri_metrics *metrics, const tri_metric *values, int
         at += (size_t)format_value(values[i].value, record + at, sizeof(record) - at);
     }
     if (n < 1)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: a record without metrics", metrics->path);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: a record without metrics: n is %d",
+                         metrics->path, n);
     memcpy(record + at, "}\n", 2);
     return trii_append(metrics->fd, metrics->path, record, at + 2);
 }

@@ -45,8 +45,8 @@ tri_status tri_progress_create(int64_t total, int64_t done, const char *unit,
         opt = &defaults;
     if (total < 1 || done < 0 || done > total || opt->plain_seconds < 0)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "progress: %" PRId64 " of %" PRId64 " done, a line every %d s", done,
-                         total, opt->plain_seconds);
+                         "progress_create: %" PRId64 " of %" PRId64 " done, a line every %d s",
+                         done, total, opt->plain_seconds);
     p = trii_alloc(1, sizeof(*p), "progress");
     if (p == NULL)
         return TRI_ERR_NO_MEMORY;
