@@ -92,6 +92,14 @@ function(tri_add_tests)
     foreach(source IN LISTS tests)
         tri_add_test_file(${source})
     endforeach()
+    # Calls of every public function, made from the headers.
+    set(calls ${CMAKE_BINARY_DIR}/misuse_calls.c)
+    set(make_calls ${CMAKE_SOURCE_DIR}/tests/misuse/make_calls.awk)
+    file(GLOB headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/include/trireme/*.h)
+    add_custom_command(OUTPUT ${calls} DEPENDS ${make_calls} ${headers}
+        COMMAND awk -f ${make_calls} ${headers} >${calls})
+    set_source_files_properties(${calls} PROPERTIES COMPILE_OPTIONS -w)
+    target_sources(misuse_test PRIVATE ${calls} ${CMAKE_SOURCE_DIR}/tests/misuse/misuse_values.c)
     # What is tested from outside, by a script of POSIX sh: tests/DIR/x_test.sh, one entry each.
     file(GLOB scripts CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/*/*_test.sh)
     foreach(script IN LISTS scripts)
