@@ -93,12 +93,12 @@ TRI_API void tri_requires_grad(tri_tensor *tensor, bool on); /* persistent, floa
  * by the run after its tri_backward (tri_item, tri_optimizer_step): a second tri_backward through
  * it belongs before that run, or behind another forward; else it fails the step (STATE). */
 TRI_API void tri_backward(tri_tensor *loss);
-/* The same for a loss that is the mean over `count` samples; replicas are weighted by it. What
- * tri_backward finds by itself: dimension 0 of the operand of the loss (tri_cross_entropy,
- * tri_mse_loss) that the given one is made of, wherever it stands in it; without one, of the
- * operand of a tri_mean over dimension 0 that depends on data (a mean of parameters alone is a
- * penalty). Of two that differ the one recorded last counts, and a warning, once, names both. A
- * sum, or no mean at all: every rank counts as one sample. */
+/* The same for a loss that is the mean over `count` samples, at most 2^40; replicas are weighted
+ * by it. What tri_backward finds by itself: dimension 0 of the operand of the loss
+ * (tri_cross_entropy, tri_mse_loss) that the given one is made of, wherever it stands in it;
+ * without one, of the operand of a tri_mean over dimension 0 that depends on data (a mean of
+ * parameters alone is a penalty). Of two that differ the one recorded last counts, and a warning,
+ * once, names both. A sum, or no mean at all: every rank counts as one sample. */
 TRI_API void tri_backward_n(tri_tensor *loss, int64_t count);
 /* The gradient of a persistent tensor (borrowed; persistent), or NULL if it has none yet. Before
  * the run that computes it, it stands for the value to come. A step that fails leaves no gradient

@@ -362,13 +362,17 @@ void tri_backward(tri_tensor *loss)
     backward_run(loss, -1);
 }
 
+/* Of which the sum over ranks and micro-batches does not overflow. */
+#define MAX_COUNT (INT64_C(1) << 40)
+
 void tri_backward_n(tri_tensor *loss, int64_t count)
 {
-    if (count < 0) {
+    if (count < 0 || count > MAX_COUNT) {
         trii_step *step = trii_step_current();
 
         if (step != NULL)
-            trii_step_fail(step, TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_backward_n: count %lld",
+            trii_step_fail(step, TRII_FAIL(TRI_ERR_INVALID_ARG,
+                                           "tri_backward_n: count %lld: 0 to 2^40 samples",
                                            (long long)count));
         return;
     }

@@ -123,6 +123,18 @@ static void a_count_overrides(void **state)
     assert_int_equal(counter.count, 17);
     tri_backward_n(cross_entropy(), 0);
     assert_int_equal(counter.count, 0);
+    tri_backward_n(cross_entropy(), INT64_C(1) << 40);
+    assert_int_equal(counter.count, INT64_C(1) << 40);
+}
+
+/* Two ranks' 2^62 add up to a negative number, and all gradients were multiplied by 0. */
+static void a_count_that_could_overflow_is_refused(void **state)
+{
+    (void)state;
+    counter.count = -1;
+    tri_backward_n(cross_entropy(), INT64_C(1) << 62);
+    CHECK_FAILS(tri_step_end_status(), TRI_ERR_INVALID_ARG, "0 to 2^40 samples");
+    assert_int_equal(counter.count, -1);
 }
 
 /* What is written to stderr while both losses are differentiated, twice. */
@@ -170,6 +182,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(a_mean_over_dimension_0_of_data_counts, set_up, tear_down),
     cmocka_unit_test_setup_teardown(without_a_mean_of_data_ranks_count_equally, set_up, tear_down),
     cmocka_unit_test_setup_teardown(a_count_overrides, set_up, tear_down),
+    cmocka_unit_test_setup_teardown(a_count_that_could_overflow_is_refused, set_up, tear_down),
     cmocka_unit_test_setup_teardown(losses_that_disagree_are_warned_about_once, set_up, tear_down),
 };
 
