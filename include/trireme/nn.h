@@ -62,9 +62,16 @@ TRI_API tri_module *tri_nn_identity(void);
 
 /* One after the other; children are named "0", "1", ... Takes the modules, also on failure. */
 TRI_API tri_module *tri_sequential_of(int n, tri_module *const *own_modules);
-/* The same, modules up to a NULL; called through the macro below. */
-TRI_API tri_module *tri_sequential_list(tri_module *own_first, ...);
-#define tri_sequential(...) tri_sequential_list(__VA_ARGS__, (tri_module *)0)
+/* The same for modules that are written one after the other, and made in that order: initial values
+ * are drawn as torch draws them. (Arguments of a function have no order, and compilers use that;
+ * elements of a list gcc and clang make from left to right, and C++ says so.) */
+#ifdef __cplusplus
+#define tri_sequential(...) tri_sequential_of_list({__VA_ARGS__})
+#else
+#define tri_sequential(...)                                                                        \
+    tri_sequential_of((int)(sizeof((tri_module *[]){__VA_ARGS__}) / sizeof(tri_module *)),         \
+                      (tri_module *[]){__VA_ARGS__})
+#endif
 
 /* --- modules of one's own ------------------------------------------------------------------- */
 
@@ -160,6 +167,13 @@ TRI_API TRI_MUST_CHECK tri_status tri_init_kaiming_uniform(tri_tensor *tensor, d
 TRI_API TRI_MUST_CHECK tri_status tri_init_kaiming_normal(tri_tensor *tensor);
 
 TRI_END_DECLS
+
+#ifdef __cplusplus
+template <int n> inline tri_module *tri_sequential_of_list(tri_module *const (&own_modules)[n])
+{
+    return tri_sequential_of(n, own_modules);
+}
+#endif
 
 /* A forward remembers the caller's line for the messages of its operations. */
 #ifndef TRI_NO_SITES

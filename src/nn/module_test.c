@@ -378,6 +378,32 @@ static void every_allocation_may_fail(void **state)
     assert_true(n > 10 && n < 1000);
 }
 
+static float first_weight(const char *name, tri_module *net)
+{
+    float weights[9];
+
+    CHECK_OK(tri_copy_out(tri_module_find(net, name), weights, sizeof(weights)));
+    return weights[0];
+}
+
+/* Compilers may make the arguments of a function in any order, and gcc begins with the last. */
+static void layers_of_a_sequential_are_made_in_order(void **state)
+{
+    tri_module *first, *second, *apart, *together;
+
+    (void)state;
+    tri_manual_seed(7);
+    first = tri_nn_linear(3, 3);
+    second = tri_nn_linear(3, 3);
+    apart = tri_sequential(first, second);
+    tri_manual_seed(7);
+    together = tri_sequential(tri_nn_linear(3, 3), tri_nn_linear(3, 3));
+    assert_true(first_weight("0.weight", apart) == first_weight("0.weight", together));
+    assert_true(first_weight("1.weight", apart) == first_weight("1.weight", together));
+    tri_module_destroy(apart);
+    tri_module_destroy(together);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -390,6 +416,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(refused_layers_say_why),
         cmocka_unit_test(layers_refuse_other_numbers),
         cmocka_unit_test(groups_divide_the_weights),
+        cmocka_unit_test(layers_of_a_sequential_are_made_in_order),
         cmocka_unit_test(names_are_checked),
         cmocka_unit_test(wrong_shapes_name_module_and_line),
         cmocka_unit_test(loading_is_strict_and_all_or_nothing),

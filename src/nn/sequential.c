@@ -1,7 +1,6 @@
 /*
  * sequential.c - modules one after the other.
  */
-#include <stdarg.h>
 #include <stdio.h>
 
 #include "base/err.h"
@@ -57,20 +56,5 @@ tri_module *tri_sequential_of(int n, tri_module *const *own_modules)
                          TRII_FAIL(TRI_ERR_INVALID_ARG, "sequential_of: own_modules is NULL"));
     for (int i = 0; i < n && own_modules != NULL; i++)
         append(self, i, own_modules[i]);
-    return self;
-}
-
-tri_module *tri_sequential_list(tri_module *own_first, ...)
-{
-    tri_module *self = sequential_new();
-    tri_module *module = own_first;
-    va_list list;
-
-    va_start(list, own_first);
-    for (int i = 0; module != NULL; i++) {
-        append(self, i, module);
-        module = va_arg(list, tri_module *);
-    }
-    va_end(list);
     return self;
 }
