@@ -11,7 +11,7 @@
 #include "store/tcp_server_inside.h"
 
 #define MAX_REPLY ((size_t)256 << 20) /* one reply; only MULTI_GET and LIST_KEYS come near */
-#define UNCOUNTED ((size_t)64 << 10)  /* a reply that is let through however full the server is */
+#define UNCOUNTED ((size_t)4 << 10)   /* a reply that is let through however full the server is */
 
 /* Whether there is room for a reply of so many bytes beside what all clients hold already. */
 static tri_status check_reply(const trii_connection *c, size_t bytes)
