@@ -417,7 +417,7 @@ static tri_status accept_up(shm_group *g, doorman *d, int listen_fd, const shm_a
 static tri_status meet(shm_group *g, const trii_group_args *args, shm_address *addresses)
 {
     shm_address *mine = &addresses[g->rank];
-    doorman d = {0};
+    doorman d = {.fds = NULL};
     int listen_fd = -1;
     char *gap;
     tri_status st;
