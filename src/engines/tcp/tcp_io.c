@@ -256,6 +256,24 @@ static void note_doom(tcp_conn *c)
     c->group->doom_ns = trii_deadline_ms(TCP_GRACE_MS);
 }
 
+/* The peer writes its last words at once and closes; they may still come in two pieces. Waits for
+ * the second a moment: a cause that breaks off in the middle helps nobody. True: the end came. */
+static bool hear_out(tcp_conn *c)
+{
+    const int64_t deadline = trii_deadline_ms(TCP_GRACE_MS);
+    tcp_frame frame;
+    const char *text;
+    size_t bytes;
+
+    for (;;) {
+        if (read_to_end(c))
+            return true;
+        if (!last_words(c, &frame, &text, &bytes) || bytes == frame.bytes ||
+            trii_socket_wait(c->fd, TRII_READABLE, deadline) != TRI_OK)
+            return false;
+    }
+}
+
 void tcp_hang_up(tcp_conn *c)
 {
     tcp_frame frame;
@@ -266,7 +284,7 @@ void tcp_hang_up(tcp_conn *c)
     if (c->ended || c->fd < 0 || c->group->failed)
         return;
     trii_loop_mute(&c->watch);
-    whole = read_to_end(c);
+    whole = hear_out(c);
     c->ended = true;
     if (!last_words(c, &frame, &text, &bytes)) {
         doom_lost(c, whole ? "closed without a goodbye" : "broke");
