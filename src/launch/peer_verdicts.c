@@ -20,6 +20,7 @@
  * since that ends the job. */
 #define UNREACHED_MAX 3
 #define UNREACHED_MAX_SERVES 6
+#define UNREACHED_MORE 2 /* the higher one may still be in the next round when it has ended */
 
 void trii_peer_lost(trii_peers *p, int rank, const char *why)
 {
@@ -66,7 +67,7 @@ static void forget_unreached(trii_peers *p, const char *token)
 static void not_reached(trii_peers *p, int rank, const char *why)
 {
     const trii_rdzv_agent *agent = &p->round.agents[rank];
-    int max = UNREACHED_MAX + (p->round.group_rank < rank);
+    int max = UNREACHED_MAX + (p->round.group_rank < rank ? UNREACHED_MORE : 0);
     char text[TRII_ERR_BYTES], name[TRII_PEER_NAME_BYTES];
 
     if (p->round.agents[p->round.group_rank].serves)
