@@ -36,7 +36,8 @@ TRI_API int tri_restart_count(void);
 typedef enum tri_spawn_how {
     TRI_SPAWN_AUTO = 0, /* a copy of this process while it has one thread, else anew */
     TRI_SPAWN_COPY,     /* fork: workers see this process's memory as it is now */
-    TRI_SPAWN_ANEW      /* the program starts again, safe whatever threads and devices this has */
+    TRI_SPAWN_ANEW      /* the program starts again, safe whatever threads and devices this has; not
+                           in a worker: STATE */
 } tri_spawn_how;
 
 typedef struct tri_spawn_options {

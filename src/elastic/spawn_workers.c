@@ -389,7 +389,8 @@ tri_status tri_spawn(tri_status (*fn)(int rank, void *arg), void *arg, int nproc
                  .grace_ms = opt != NULL && opt->grace_ms > 0 ? opt->grace_ms : GRACE_MS};
     tri_spawn_how how = opt != NULL ? opt->how : TRI_SPAWN_AUTO;
     int call = n_calls++, rank, size;
-    bool is_this;
+    bool is_this,
+        copy = how == TRI_SPAWN_COPY || (how == TRI_SPAWN_AUTO && trii_process_threads() == 1);
     tri_status status;
 
     if (find_call(call, &rank, &size, &is_this)) {
@@ -398,6 +399,11 @@ tri_status tri_spawn(tri_status (*fn)(int rank, void *arg), void *arg, int nproc
         return TRI_OK;
     }
     status = check(fn, nprocs, opt);
+    if (status == TRI_OK && !copy && own_depth() > 0)
+        status =
+            TRII_FAIL(TRI_ERR_STATE,
+                      "tri_spawn: a worker cannot start workers anew: they would begin at main "
+                      "and not come here; use TRI_SPAWN_COPY");
     if (status != TRI_OK)
         return status;
     s.workers = trii_alloc((size_t)nprocs, sizeof(*s.workers), "workers");
@@ -406,9 +412,7 @@ tri_status tri_spawn(tri_status (*fn)(int rank, void *arg), void *arg, int nproc
     for (int i = 0; i < nprocs; i++)
         s.workers[i].fd = -1;
     fflush(NULL); /* or a copy would write it again */
-    status = start_all(
-        &s, how == TRI_SPAWN_COPY || (how == TRI_SPAWN_AUTO && trii_process_threads() == 1), call,
-        fn, arg);
+    status = start_all(&s, copy, call, fn, arg);
     if (status == TRI_OK)
         status = open_store(&s);
     while (status == TRI_OK && s.n_live > 0)

@@ -260,13 +260,29 @@ static void a_status_alone_is_told_in_words(void **state)
 static tri_status calls_itself(int rank, void *arg)
 {
     (void)rank;
-    return tri_spawn(calls_itself, arg, 1, NULL);
+    return tri_spawn(calls_itself, arg, 1, arg);
 }
 
 static void workers_of_workers_without_end_are_refused(void **state)
 {
+    tri_spawn_options copies = {.how = TRI_SPAWN_COPY};
+
     (void)state;
-    CHECK_FAILS(tri_spawn(calls_itself, NULL, 1, NULL), TRI_ERR_STATE, "8 deep");
+    CHECK_FAILS(tri_spawn(calls_itself, &copies, 1, &copies), TRI_ERR_STATE, "8 deep");
+}
+
+static tri_status starts_anew(int rank, void *arg)
+{
+    (void)rank;
+    return tri_spawn(starts_anew, arg, 1, &(tri_spawn_options){.how = TRI_SPAWN_ANEW});
+}
+
+/* They would begin at main, whose call of tri_spawn is not theirs. */
+static void workers_cannot_start_workers_anew(void **state)
+{
+    (void)state;
+    CHECK_FAILS(tri_spawn(starts_anew, NULL, 1, &(tri_spawn_options){.how = TRI_SPAWN_COPY}),
+                TRI_ERR_STATE, "TRI_SPAWN_COPY");
 }
 
 static tri_status does_nothing(int rank, void *arg)
@@ -331,6 +347,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(wrong_calls_are_refused),
     cmocka_unit_test(a_status_alone_is_told_in_words),
     cmocka_unit_test(workers_of_workers_without_end_are_refused),
+    cmocka_unit_test(workers_cannot_start_workers_anew),
     cmocka_unit_test(one_that_ends_before_it_joined_is_not_waited_for),
     cmocka_unit_test(ignored_ends_of_children_are_seen_all_the_same),
     cmocka_unit_test(a_worker_learns_who_started_it_and_how_long_it_has),
