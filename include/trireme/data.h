@@ -7,7 +7,7 @@
  *     tri_batch batch;
  *
  *     TRI_TRY(tri_fashion_mnist("/usr/share/datasets/fashion-mnist", true, &train));
- *     train = tri_image_dataset(train, &(tri_image_options){.pad = 2, .flip = true});
+ *     TRI_TRY(tri_image_dataset(train, &(tri_image_options){.pad = 2, .flip = true}, &train));
  *     TRI_TRY(tri_sampler_create(tri_dataset_length(train), NULL, &sampler));
  *     TRI_TRY(tri_loader_create(train, sampler, 64, NULL, &loader));
  *     TRI_TRY(tri_loader_begin(loader, epoch));

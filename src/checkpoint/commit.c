@@ -210,7 +210,7 @@ static tri_status make(const char *folder, const char *name, const char *tempora
     tri_status status;
 
     if (trii_path_exists(final) && !trii_saved_is_ours(final))
-        return TRII_FAIL(TRI_ERR_IO, "%s is there already and is no checkpoint: move it away",
+        return TRII_FAIL(TRI_ERR_IO, "%s is there already and is not a checkpoint: move it away",
                          final);
     status = trii_dir_create(temporary);
     if (status == TRI_OK)

@@ -1,8 +1,9 @@
 /*
  * saved.c - which checkpoints a folder holds, and what of it is ours to remove.
  *
- * A folder of checkpoints is the user's: what does not have exactly a name that we give, or holds
- * something else than our files, is neither read nor removed.
+ * A folder of checkpoints is the user's: what does not have exactly a name that we give, or has no
+ * manifest of ours, is neither read nor removed. A checkpoint of ours that is old is removed with
+ * everything in its folder, also what a user has put there.
  */
 #include <ctype.h>
 #include <inttypes.h>

@@ -77,7 +77,7 @@ static tri_status next_member(trii_gzip *g)
         end++;
     if (end < g->map.bytes)
         return TRII_FAIL(TRI_ERR_FORMAT,
-                         "%s: %zu bytes that are no gzip data follow the compressed data", g->path,
+                         "%s: %zu bytes that are not gzip data follow the compressed data", g->path,
                          g->map.bytes - g->at);
     g->ended = true;
     return TRI_OK;

@@ -150,7 +150,7 @@ static void what_follows_compressed_data_is_looked_at(void **state)
     trii_idx_fini(&idx);
     packed[n + 5] = 'x';
     CHECK_FAILS(trii_idx_read(scratch_file(&s, "more.gz", packed, n + 20), &idx), TRI_ERR_FORMAT,
-                "more.gz: 20 bytes that are no gzip data follow");
+                "more.gz: 20 bytes that are not gzip data follow");
     packed[n - 6] ^= 1; /* the checksum */
     CHECK_FAILS(trii_idx_read(scratch_file(&s, "crc.gz", packed, n), &idx), TRI_ERR_FORMAT,
                 "crc.gz: damaged");

@@ -118,7 +118,7 @@ static tri_status judge_result(tri_status status, word *last)
     const char *line = tri_last_error();
 
     if (status > 0)
-        snprintf(last->text, sizeof(last->text), "fn returned %s, which is no end of it",
+        snprintf(last->text, sizeof(last->text), "fn returned %s instead of TRI_OK or an error",
                  tri_status_name(status));
     else if (status < 0)
         snprintf(last->text, sizeof(last->text), "%s",
