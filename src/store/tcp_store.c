@@ -13,9 +13,10 @@
 #include "os/clock.h"
 #include "os/secret.h"
 
-#define MAX_REPLY ((uint64_t)1 << 30) /* of one value: appending may build large ones */
-#define KEPT_BYTES ((size_t)1 << 20)  /* of the buffer for requests, after a larger one */
-#define LIBUV_MAX ((size_t)8 << 20)   /* PyTorch's libuv server takes no larger value */
+#define MAX_REPLY ((uint64_t)1 << 30)     /* of one value: appending may build large ones */
+#define KEPT_BYTES ((size_t)1 << 20)      /* of the buffer for requests, after a larger one */
+#define LIBUV_MAX ((size_t)8 << 20)       /* PyTorch's libuv server takes no larger value */
+#define STANDSTILL_NS (TRII_NS_PER_S / 4) /* schedulers are rarely that late */
 
 /* --- one exchange ----------------------------------------------------------------------- */
 
@@ -248,6 +249,7 @@ static const char *remedy(const char *host, tri_status status, bool connected, c
 /* What is tried again and again. */
 typedef struct attempts {
     int64_t start_ns, deadline_ns, note_ns; /* note: when the log says next that we still try */
+    int64_t until_ns;                       /* how long the present one may take */
     int64_t pause_ns;
     char closed[TRII_ERR_BYTES]; /* how it was closed: says more than the last time-out */
 } attempts;
@@ -260,6 +262,7 @@ static tri_status connect_once(trii_tcp_store *store, attempts *a, bool *connect
     tri_status status;
 
     until = until < a->deadline_ns ? until : a->deadline_ns;
+    a->until_ns = until;
     status = trii_socket_connect(end->everywhere ? "127.0.0.1,::1" : end->host, end->port, until,
                                  false, &store->fd);
 
@@ -277,6 +280,20 @@ static tri_status connect_once(trii_tcp_store *store, attempts *a, bool *connect
     else if (*connected_out && a->closed[0] != '\0')
         trii_err_set("%s", a->closed);
     return status;
+}
+
+/* An attempt ends at its own deadline within milliseconds, unless this process did not run
+ * (SIGSTOP, a frozen virtual machine). That time tells nothing of the server, and does not count.
+ */
+static void forgive_standstill(attempts *a)
+{
+    int64_t late_ns = trii_now_ns() - a->until_ns;
+
+    if (late_ns < STANDSTILL_NS)
+        return;
+    a->start_ns += late_ns;
+    a->deadline_ns += late_ns;
+    a->note_ns = trii_now_ns() + TRII_NOTE_FIRST_NS;
 }
 
 /* The line of an attempt that failed, which the log shows if it is time for that, and the end
@@ -324,10 +341,11 @@ static tri_status connect_store(trii_tcp_store *store, int64_t deadline_ns)
     while ((status = connect_once(store, &a, &connected)) != TRI_OK) {
         int64_t next = trii_now_ns() + a.pause_ns;
 
+        forgive_standstill(&a);
         status = attempt_failed(store->end, &a, status, connected);
         if (status != TRI_INPROGRESS)
             return status;
-        trii_sleep_until(next < deadline_ns ? next : deadline_ns);
+        trii_sleep_until(next < a.deadline_ns ? next : a.deadline_ns);
         a.pause_ns = a.pause_ns < TRII_NS_PER_S / 2 ? a.pause_ns * 3 / 2 : a.pause_ns;
     }
     return TRI_OK;
