@@ -78,7 +78,8 @@ TRI_API tri_tensor *tri_tensor_clone(tri_tensor *tensor);
 
 /* Run everything recorded so far on this thread. */
 TRI_API TRI_MUST_CHECK tri_status tri_run(void);
-/* Run, then end the step: its handles die. */
+/* Run, then end the step: its handles die. Once a batch: a step that is not ended keeps all that it
+ * recorded, so that each round is slower than the one before (one warning says so, after 500). */
 TRI_API TRI_MUST_CHECK tri_status tri_step_end_status(void);
 /* The same for loops; an error that no call of the step returned comes out of the next call that
  * needs a value. */

@@ -46,6 +46,8 @@ typedef struct trii_recorder {
     uint32_t segment;  /* number of the pending segment, unique in the recorder */
     int32_t n_ordinal; /* outputs of nodes in it */
 
+    int32_t counted_nodes, rounds; /* segment.c: how often values were asked for in this step */
+
     int32_t *scratch; /* backward.c: one number per value */
     int32_t cap_scratch;
     trii_host_op *orphans; /* freed when the step ends */
@@ -102,6 +104,8 @@ bool trii_precision_matters(const trii_step *step, const trii_graph_op *op,
  * *bf16_out its activations in bf16. Leaves room for one more node. */
 tri_status trii_precision_fit(trii_step *step, const trii_graph_op *op, const trii_vid *in,
                               int n_in, trii_vid *fitted, bool *bf16_out) TRI_MUST_CHECK;
+/* trii_step_run for the recorder itself: nobody has asked for a value. */
+tri_status trii_step_catch_up(trii_step *step) TRI_MUST_CHECK;
 /* Runs what pends if TRI_EAGER=1 and nothing defers it. */
 tri_status trii_step_eager(trii_step *step);
 /* Marks values unreadable that lie in the tensor's old contents. */

@@ -1,8 +1,15 @@
 /*
  * segment.c - what is pending of a step becomes a segment, is run, and settles.
  */
+#include <stdatomic.h>
+
 #include "base/alloc.h"
+#include "base/log.h"
 #include "graph/recorder.h"
+
+/* Rounds of one step after which it looks forgotten: more than anybody accumulates on purpose, and
+ * few enough that a toy model warns within its first second. */
+#define TRII_LONG_STEP 500
 
 static _Atomic(const trii_executor *) executor_now;
 
@@ -275,7 +282,39 @@ static tri_status earlier_failure(trii_recorder *r)
     return TRI_OK;
 }
 
+/* A loop that never ends its step keeps all that it recorded, and goes through it again and again:
+ * each round is slower than the one before, and nothing fails. */
+static TRII_NOINLINE void warn_of_endless_step(const trii_step *s)
+{
+    static atomic_bool warned;
+    trii_site site = trii_site_last();
+
+    if (atomic_exchange(&warned, true))
+        return;
+    TRII_LOG(TRII_LOG_WARN, "graph",
+             "values were asked for in %d rounds of one step, which has %d operations now (%s:%d): "
+             "it grows with each round, and so do its time and memory; call tri_step_end after "
+             "each batch",
+             TRII_LONG_STEP, s->n_nodes, site.file != NULL ? site.file : "?", site.line);
+}
+
+/* A round: something was recorded, then somebody asks for a value. */
+static void count_round(trii_recorder *r)
+{
+    if (r->step.n_nodes == r->counted_nodes)
+        return;
+    r->counted_nodes = r->step.n_nodes;
+    if (TRII_UNLIKELY(++r->rounds == TRII_LONG_STEP))
+        warn_of_endless_step(&r->step);
+}
+
 tri_status trii_step_run(trii_step *step)
+{
+    count_round(trii_recorder_of(step));
+    return trii_step_catch_up(step);
+}
+
+tri_status trii_step_catch_up(trii_step *step)
 {
     trii_recorder *r = trii_recorder_of(step);
     tri_status status = earlier_failure(r);
@@ -330,6 +369,7 @@ tri_status tri_step_end_status(void)
     trii_failures_clear(r);
     s->n_values = s->n_nodes = s->n_in_ids = 0;
     s->random_count = 0;
+    r->counted_nodes = r->rounds = 0;
     s->failed = TRI_OK;
     r->told = false;
     trii_free(r->failed_line);

@@ -577,7 +577,7 @@ tri_status trii_step_eager(trii_step *step)
 
     if (!r->eager || r->deferred > 0)
         return TRI_OK;
-    return trii_step_run(step);
+    return trii_step_catch_up(step);
 }
 
 tri_status trii_bind(trii_step *step, trii_vid id, tri_tensor *tensor)
