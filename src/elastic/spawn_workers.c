@@ -48,6 +48,7 @@ typedef struct worker {
     int fd; /* our end of its socket */
     int rank;
     bool live;
+    bool ended_itself; /* was ending, or had ended, when the first failure was seen */
 } worker;
 
 typedef struct spawner {
@@ -57,7 +58,8 @@ typedef struct spawner {
     int64_t grace_ms;
     worker *workers;
     int n, n_live;
-    tri_status status; /* of the first that failed */
+    tri_status status; /* of the likeliest cause; TRI_OK = nobody has failed */
+    int blame;
     char text[TRII_ERR_BYTES];
 } spawner;
 
@@ -176,8 +178,51 @@ static void grace_over(trii_timer *timer)
     signal_all(TRII_CONTAINER(timer, spawner, grace), SIGKILL);
 }
 
+/* How likely it is a cause: 2 killed by a signal, 1 by itself, 0 it says that a peer is gone. */
+static int blame_of(const trii_process_exit *how, const word *last)
+{
+    if (how->signal != 0)
+        return 2;
+    return last->status == TRI_ERR_PEER_LOST ? 0 : 1;
+}
+
+static void keep_failure(spawner *s, const worker *w, const trii_process_exit *how,
+                         const word *last)
+{
+    s->blame = blame_of(how, last);
+    s->status = TRI_ERR_PEER_LOST;
+    if (how->signal != 0) {
+        snprintf(s->text, sizeof(s->text), "rank %d was killed by %s", w->rank,
+                 trii_signal_name(how->signal));
+    } else if (last->status != TRI_OK) {
+        s->status = (tri_status)last->status;
+        snprintf(s->text, sizeof(s->text), "rank %d: %.*s", w->rank, (int)sizeof(s->text) - 24,
+                 last->text);
+    } else if (how->code == UNSEEN) {
+        snprintf(s->text, sizeof(s->text),
+                 "rank %d ended before fn did (how, is not known: SIGCHLD is ignored here)",
+                 w->rank);
+    } else {
+        snprintf(s->text, sizeof(s->text), "rank %d exited with code %d", w->rank, how->code);
+    }
+}
+
+/* Deaths are seen when they are complete. The kernel closes a process's files first, so that its
+ * peers may have failed, and ended, before it: who is on the way by now went by itself. */
+static void stop_others(spawner *s)
+{
+    for (int i = 0; i < s->n; i++) {
+        worker *w = &s->workers[i];
+
+        w->ended_itself = w->live && trii_process_is_ending(&w->process);
+    }
+    signal_all(s, SIGTERM);
+    trii_loop_timer(s->loop, &s->grace, trii_deadline_ms(s->grace_ms), grace_over);
+}
+
 static void note_failure(spawner *s, const worker *w, const trii_process_exit *how)
 {
+    bool is_first = s->status == TRI_OK;
     word last = {0};
     bool said = how->signal == 0 &&
                 trii_unix_recv(w->fd, &last, sizeof(last), NULL, trii_now_ns()) == TRI_OK;
@@ -185,27 +230,10 @@ static void note_failure(spawner *s, const worker *w, const trii_process_exit *h
     last.text[sizeof(last.text) - 1] = '\0';
     if (how->signal == 0 && (how->code == 0 || (said && last.status == TRI_OK)))
         return;
-    if (s->status != TRI_OK)
-        return; /* an earlier one was the cause */
-    if (how->signal != 0) {
-        s->status = TRI_ERR_PEER_LOST;
-        snprintf(s->text, sizeof(s->text), "rank %d was killed by %s", w->rank,
-                 trii_signal_name(how->signal));
-    } else if (said && last.status != TRI_OK) {
-        s->status = (tri_status)last.status;
-        snprintf(s->text, sizeof(s->text), "rank %d: %.*s", w->rank, (int)sizeof(s->text) - 24,
-                 last.text);
-    } else {
-        s->status = TRI_ERR_PEER_LOST;
-        if (how->code == UNSEEN)
-            snprintf(s->text, sizeof(s->text),
-                     "rank %d ended before fn did (how, is not known: SIGCHLD is ignored here)",
-                     w->rank);
-        else
-            snprintf(s->text, sizeof(s->text), "rank %d exited with code %d", w->rank, how->code);
-    }
-    signal_all(s, SIGTERM);
-    trii_loop_timer(s->loop, &s->grace, trii_deadline_ms(s->grace_ms), grace_over);
+    if (is_first || (w->ended_itself && blame_of(how, &last) > s->blame))
+        keep_failure(s, w, how, &last);
+    if (is_first)
+        stop_others(s);
 }
 
 /* Others may wait in tri_init for one that ended well, and will not come. */

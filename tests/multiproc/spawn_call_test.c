@@ -4,6 +4,7 @@
  */
 #include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <trireme/comm.h>
@@ -42,6 +43,39 @@ static tri_status first_crashes(int rank, void *arg)
         raise(SIGKILL);
     pause();
     return TRI_OK;
+}
+
+/* Memory that only its descriptor holds: freeing it is a part of the process's end, for which its
+ * peers do not wait. */
+static void grow_old(void)
+{
+    static char page[1 << 20];
+    int fd = memfd_create("slow to close", MFD_CLOEXEC);
+
+    memset(page, 1, sizeof(page));
+    for (int i = 0; fd >= 0 && i < 96; i++) {
+        if (write(fd, page, sizeof(page)) < 0)
+            return;
+    }
+}
+
+/* Its files are closed, which its peers see at once, long before it has ended. */
+static tri_status dies_slowly(int rank, void *arg)
+{
+    float x = 1;
+    tri_status status;
+
+    (void)arg;
+    if (rank == 1)
+        grow_old();
+    status = tri_init(NULL);
+    if (rank == 1)
+        grow_old();
+    if (status == TRI_OK)
+        status = tri_all_reduce(NULL, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL);
+    if (rank == 1)
+        raise(SIGKILL);
+    return status == TRI_OK ? tri_recv(NULL, &x, 1, TRI_DTYPE_F32, 1, 0, NULL) : status;
 }
 
 static tri_status waits(int rank, void *arg)
@@ -83,6 +117,8 @@ static int spawn_scene(const char *name)
         return show(tri_spawn(second_fails, NULL, 3, NULL));
     if (strcmp(name, "crashes") == 0)
         return show(tri_spawn(first_crashes, NULL, 2, &anew));
+    if (strcmp(name, "dies slowly") == 0)
+        return show(tri_spawn(dies_slowly, NULL, 3, &anew));
     if (strcmp(name, "waits") == 0)
         return show(tri_spawn(waits, NULL, 2, NULL));
     return 9;
@@ -168,6 +204,20 @@ static void a_failure_is_carried_to_the_parent_and_ends_the_others(void **state)
     assert_has(SPAWN_OUT(&s), "PEER_LOST: rank 0 was killed by SIGKILL\n");
     spawn_expect_no_process(&s);
     spawn_free(&s);
+}
+
+static void the_cause_is_told_and_not_who_was_faster(void **state)
+{
+    spawn s;
+
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        start_scene(&s, "dies slowly");
+        assert_int_equal(spawn_wait(&s), 1);
+        assert_has(SPAWN_OUT(&s), "PEER_LOST: rank 1 was killed by SIGKILL\n");
+        spawn_expect_no_process(&s);
+        spawn_free(&s);
+    }
 }
 
 static void workers_die_with_their_parent(void **state)
@@ -343,6 +393,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(workers_form_a_world_and_see_our_memory),
     cmocka_unit_test(a_program_with_threads_starts_its_workers_anew),
     cmocka_unit_test(a_failure_is_carried_to_the_parent_and_ends_the_others),
+    cmocka_unit_test(the_cause_is_told_and_not_who_was_faster),
     cmocka_unit_test(workers_die_with_their_parent),
     cmocka_unit_test(wrong_calls_are_refused),
     cmocka_unit_test(a_status_alone_is_told_in_words),
@@ -356,7 +407,8 @@ static const struct CMUnitTest tests[] = {
 
 int main(int argc, char **argv)
 {
-    static const char *const scenes[] = {"sum", "twice", "fails", "crashes", "waits"};
+    static const char *const scenes[] = {"sum",     "twice",       "fails",
+                                         "crashes", "dies slowly", "waits"};
 
     for (size_t i = 0; argc > 1 && i < sizeof(scenes) / sizeof(scenes[0]); i++) {
         if (strcmp(argv[1], scenes[i]) == 0)
