@@ -246,7 +246,7 @@ static void compared_sever(void *self, uint32_t draw, bool half)
     c->guard->sever(c->guard_self, draw, half);
 }
 
-static void compared_destroy(void *self)
+static void compared_leave(void *self)
 {
     compared *c = self;
 
@@ -260,6 +260,16 @@ static void compared_destroy(void *self)
     }
     advance(c);
     trii_mutex_unlock(&c->mutex);
+    if (c->engine->leave != NULL)
+        c->engine->leave(c->self);
+    c->guard->leave(c->guard_self);
+}
+
+static void compared_destroy(void *self)
+{
+    compared *c = self;
+
+    compared_leave(c);
     c->engine->destroy(c->self);
     c->guard->destroy(c->guard_self);
     while (c->calls != NULL) {
@@ -305,6 +315,7 @@ tri_status trii_compared_make(tri_store *store, trii_group_args *args,
         .describe_wait = compared_describe_wait,
         .abort = compared_abort,
         .destroy = compared_destroy,
+        .leave = compared_leave,
         .sever = compared_sever,
         .loss = compared_loss,
         .on_device = c->engine->on_device,

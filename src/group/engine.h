@@ -21,7 +21,7 @@
 #include "base/err.h"
 #include "base/site.h"
 
-#define TRII_ENGINE_ABI 4u
+#define TRII_ENGINE_ABI 5u
 
 typedef enum trii_kind {
     TRII_KIND_NONE = 0,
@@ -296,6 +296,11 @@ typedef struct trii_engine {
      * unfinished operations, whose handles nobody holds, the engine raises ABORTED, and they are
      * finished with it. Must not wait for peers for more than a moment. */
     void (*destroy)(void *self);
+
+    /* Optional. No call will come any more, but somebody holds on to the group, as handles of calls
+     * that are over do: as destroy, but self and the memory that alloc gave stay, until destroy
+     * comes. All operations are finished then; once is enough. NULL = peers learn it by destroy. */
+    void (*leave)(void *self);
 
     /* Optional. Breaks the connection to some peer (which one, `draw` says), as a network would;
      * `half`: only the direction away from us. For chaos.h; any thread, never blocks. */

@@ -268,6 +268,29 @@ void tri_group_unref(tri_group *group)
     trii_free(group);
 }
 
+void trii_group_leave(tri_group *group)
+{
+    char what[600];
+    int n;
+
+    if (group->engine->leave != NULL) {
+        group->engine->leave(group->self);
+        trii_fault_raise(&group->fault, TRI_ERR_ABORTED, "rank %d left the group", group->rank);
+        if (group->recorder != NULL)
+            trii_recorder_group_left(group->recorder, group->record_group);
+    }
+    group->left = true;
+    tri_store_unref(group->store); /* a rank that serves it must not go on with that */
+    group->store = NULL;
+    n = trii_group_name_works(group, what, sizeof(what));
+    if (n == 1)
+        TRII_LOG(TRII_LOG_WARN, "group",
+                 "finalize: one call was not given back (tri_work_destroy): %s", what);
+    else if (n > 1)
+        TRII_LOG(TRII_LOG_WARN, "group",
+                 "finalize: %d calls were not given back (tri_work_destroy): %s", n, what);
+}
+
 void tri_group_abort(tri_group *group, const char *why)
 {
     if (group == NULL)

@@ -26,8 +26,10 @@ struct tri_group {
     uint16_t record_group;   /* our number there */
     trii_lock idle_lock;     /* nothing is called under it */
     tri_work *idle;          /* guard: idle_lock; works for the next calls */
-    tri_store *store;        /* this group's own view, for groups made of it; NULL if size is 1 */
-    int *world_ranks;        /* [size]: in the outermost group; NULL = the same numbers */
+    tri_work *live;          /* guard: idle_lock; those of calls, the last one first */
+    tri_store *store; /* this group's own view, for groups made of it; NULL if size is 1 or left */
+    bool left;        /* by tri_finalize, and still referenced */
+    int *world_ranks; /* [size]: in the outermost group; NULL = the same numbers */
     atomic_int n_splits;
     char engine_asked[256]; /* "" = none; groups made of this one inherit it, as the next */
     char bind_host[64];
@@ -53,8 +55,8 @@ struct tri_work {
     tri_work **members;  /* of a batch, owned, which has no operation of its own; else NULL */
     int n_members, member_room;
     trii_op op;
-    tri_work *next; /* while it is idle */
-    size_t *parts;  /* owned: what op.call's places point at; NULL = none */
+    tri_work *prev, *next; /* of those alike, idle or live */
+    size_t *parts;         /* owned: what op.call's places point at; NULL = none */
 };
 
 /* world.c sets and clears it. */
@@ -64,6 +66,12 @@ const char *trii_group_no_world(void);
 
 /* Frees the works that wait for calls: the last act of a group's end. */
 void trii_group_free_idle(tri_group *group);
+
+/* Leaves the group although others still hold it, as handles of calls do: they can give it back,
+ * and its memory stays until then. Names in the log the calls that nobody has given back. */
+void trii_group_leave(tri_group *group);
+/* The calls of the handles that are not destroyed, some of them, into text; how many there are. */
+int trii_group_name_works(tri_group *group, char *text, size_t size);
 
 /* Memory of tri_group_alloc where the engine has none of its own: zeroed. Refused before it is
  * touched if there is not so much. Released with trii_free. */

@@ -491,7 +491,7 @@ static void release(hierarchy *h)
     trii_free(h);
 }
 
-static void hierarchy_destroy(void *self)
+static void hierarchy_leave(void *self)
 {
     hierarchy *h = self;
 
@@ -506,7 +506,17 @@ static void hierarchy_destroy(void *self)
         }
     }
     trii_mutex_unlock(&h->mutex);
-    release(h);
+    hierarchy_message_sweep(h);
+    for (int i = HIERARCHY_CHILDREN - 1; i >= 0; i--) {
+        if (h->children[i].self != NULL)
+            h->children[i].engine->leave(h->children[i].self);
+    }
+}
+
+static void hierarchy_destroy(void *self)
+{
+    hierarchy_leave(self);
+    release(self);
 }
 
 /* Its place among the children: its ranks, its key in the store; size 0: this rank is not in it. */
@@ -644,6 +654,7 @@ const trii_engine trii_engine_hierarchy = {
     .describe_wait = hierarchy_describe_wait,
     .abort = hierarchy_abort,
     .destroy = hierarchy_destroy,
+    .leave = hierarchy_leave,
     .sever = hierarchy_sever,
     .withdraw = hierarchy_withdraw,
     .loss = hierarchy_loss,

@@ -161,6 +161,16 @@ static void mixed_sever(void *self, uint32_t draw, bool half)
         c->engine->sever(c->self, draw, half);
 }
 
+static void mixed_leave(void *self)
+{
+    const mixed *m = self;
+
+    for (int i = m->n - 1; i >= 0; i--) {
+        if (m->children[i].engine->leave != NULL)
+            m->children[i].engine->leave(m->children[i].self);
+    }
+}
+
 static void mixed_destroy(void *self)
 {
     mixed *m = self;
@@ -184,6 +194,7 @@ const trii_engine trii_engine_mixed = {
     .describe_wait = mixed_describe_wait,
     .abort = mixed_abort,
     .destroy = mixed_destroy,
+    .leave = mixed_leave,
     .sever = mixed_sever,
     .withdraw = mixed_withdraw,
     .loss = mixed_loss,

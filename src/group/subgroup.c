@@ -66,7 +66,9 @@ tri_status trii_group_make(tri_group *g, const trii_subgroup *sub, const tri_gro
     snprintf(name, sizeof(name), "%.15s/%s", g->name, sub->key);
     if (options.name == NULL)
         options.name = name;
-    if (g->store != NULL && sub->size > 1) {
+    if (g->left)
+        st = TRII_FAIL(TRI_ERR_ABORTED, "rank %d left the group", g->rank);
+    else if (g->store != NULL && sub->size > 1) {
         st = tri_store_clone(g->store, &clone);
         if (st == TRI_OK)
             st = tri_store_prefix(sub->key, clone, &view);

@@ -8,10 +8,28 @@
 #include "group/front.h"
 #include "os/clock.h"
 
+#define NAMED_WORKS 3
 #define LOOKS_APART_NS (100 * TRII_NS_PER_MS) /* at most, of a caller that does nothing else */
 
 /* The batch that this thread collects, or NULL. */
 static _Thread_local tri_work *open_batch;
+
+/* Guard: idle_lock, as the next. */
+static void link_live(tri_group *group, tri_work *work)
+{
+    work->prev = NULL;
+    work->next = group->live;
+    if (work->next != NULL)
+        work->next->prev = work;
+    group->live = work;
+}
+
+static void unlink_live(tri_group *group, tri_work *work)
+{
+    if (work->next != NULL)
+        work->next->prev = work->prev;
+    *(work->prev != NULL ? &work->prev->next : &group->live) = work->next;
+}
 
 /* Works that are over serve the next calls, so that a steady state allocates nothing. Whoever
  * drops the last reference has the group: it holds the handle, or the engine has not ended. */
@@ -21,13 +39,19 @@ static tri_work *work_take(tri_group *group)
 
     trii_lock_take(&group->idle_lock);
     work = group->idle;
-    if (work != NULL)
+    if (work != NULL) {
         group->idle = work->next;
+        link_live(group, work);
+    }
     trii_lock_drop(&group->idle_lock);
-    if (work == NULL)
+    if (work == NULL) {
         work = trii_alloc(1, sizeof(*work), "work");
-    if (work == NULL)
-        return NULL;
+        if (work == NULL)
+            return NULL;
+        trii_lock_take(&group->idle_lock);
+        link_live(group, work);
+        trii_lock_drop(&group->idle_lock);
+    }
     work->group = group;
     work->patience_ns = trii_group_timeout_ns(group);
     work->waited_ns = work->counted_ns = 0;
@@ -41,6 +65,7 @@ static void work_give(tri_group *group, tri_work *work)
 {
     trii_free(work->parts);
     trii_lock_take(&group->idle_lock);
+    unlink_live(group, work);
     work->next = group->idle;
     group->idle = work;
     trii_lock_drop(&group->idle_lock);
@@ -54,6 +79,33 @@ void trii_group_free_idle(tri_group *group)
         trii_free(group->idle);
         group->idle = next;
     }
+}
+
+int trii_group_name_works(tri_group *group, char *text, size_t size)
+{
+    const tri_work *work;
+    size_t used = 0;
+    int n = 0;
+
+    text[0] = '\0';
+    trii_lock_take(&group->idle_lock);
+    work = group->live;
+    while (work != NULL && work->next != NULL)
+        work = work->next;
+    for (; work != NULL; work = work->prev) { /* the oldest first */
+        char what[256];
+
+        if (work->members != NULL)
+            continue;
+        if (n++ == NAMED_WORKS)
+            (void)snprintf(text + used, size - used, ", ...");
+        if (n > NAMED_WORKS || used >= size)
+            continue;
+        trii_collective_describe(&work->op.call, what, sizeof(what));
+        used += (size_t)snprintf(text + used, size - used, "%s%s", n > 1 ? ", " : "", what);
+    }
+    trii_lock_drop(&group->idle_lock);
+    return n;
 }
 
 static void work_unref(tri_work *work)

@@ -371,6 +371,8 @@ void tri_finalize(void)
         bool ours = trii_group_is_ours(world);
 
         trii_group_set_world(NULL);
+        if (ours && atomic_load(&world->refs) > 1)
+            trii_group_leave(world);
         tri_group_unref(world);
         if (ours) { /* else its connection is the parent's, too */
             leave_store(&joined.env, joined.store, joined.timeout_ms);

@@ -207,13 +207,18 @@ static void self_abort(void *self)
     trii_lock_drop(&g->lock);
 }
 
-static void self_destroy(void *self)
+static void self_leave(void *self)
 {
     self_group *g = self;
 
     trii_fault_raise(g->fault, TRI_ERR_ABORTED, "the only rank left the group");
-    end_all(g, TRI_ERR_ABORTED, "the only rank left the group");
-    trii_free(g);
+    self_abort(g);
+}
+
+static void self_destroy(void *self)
+{
+    self_leave(self);
+    trii_free(self);
 }
 
 static bool self_withdraw(void *self, trii_op *op)
@@ -243,5 +248,6 @@ const trii_engine trii_engine_self = {
     .describe_wait = self_describe_wait,
     .abort = self_abort,
     .destroy = self_destroy,
+    .leave = self_leave,
     .withdraw = self_withdraw,
 };

@@ -511,7 +511,7 @@ static bool shm_withdraw(void *self, trii_op *op)
     return found;
 }
 
-static void shm_destroy(void *self)
+static void shm_leave(void *self)
 {
     shm_group *g = self;
     bool unfinished;
@@ -523,7 +523,12 @@ static void shm_destroy(void *self)
     shm_fail(g, TRI_ERR_ABORTED, "rank %d left the group", shm_name(g, g->rank));
     finish_all(g); /* tells the peers of a failure if there was work left */
     trii_lock_drop(&g->lock);
-    shm_release(g);
+}
+
+static void shm_destroy(void *self)
+{
+    shm_leave(self);
+    shm_release(self);
 }
 
 /* The sockets carry nothing but the news that a peer is gone. */
@@ -553,6 +558,7 @@ const trii_engine trii_engine_shm = {
     .describe_wait = shm_describe_wait,
     .abort = shm_abort,
     .destroy = shm_destroy,
+    .leave = shm_leave,
     .sever = shm_sever,
     .adopt = shm_adopt,
     .loss = shm_loss,

@@ -466,11 +466,14 @@ static void part(tcp_group *g)
     }
 }
 
-static void tcp_destroy(void *self)
+static void tcp_leave(void *self)
 {
     tcp_group *g = self;
     int64_t deadline = trii_deadline_ms(LEAVE_MS);
 
+    if (g->left)
+        return;
+    g->left = true;
     trii_mutex_lock(&g->mutex);
     if (g->pending > 0)
         tcp_fail(g, TRI_ERR_ABORTED, "rank %d left the group during a call", tcp_name(g, g->rank));
@@ -485,7 +488,21 @@ static void tcp_destroy(void *self)
             tcp_p2p_fail_all(&g->conns[r], TRI_ERR_ABORTED, "");
     if (g->failed)
         part(g);
-    free_group(g);
+    g->failed = true; /* nothing can be told any more */
+    for (int r = 0; r < g->size; r++) {
+        tcp_conn *c = &g->conns[r];
+
+        trii_unforked_drop(&c->unforked);
+        trii_socket_close(c->fd);
+        c->fd = -1;
+        c->ended = true;
+    }
+}
+
+static void tcp_destroy(void *self)
+{
+    tcp_leave(self);
+    free_group(self);
 }
 
 static void tcp_sever(void *self, uint32_t draw, bool half)
@@ -534,6 +551,7 @@ const trii_engine trii_engine_tcp = {
     .describe_wait = tcp_describe_wait,
     .abort = tcp_abort,
     .destroy = tcp_destroy,
+    .leave = tcp_leave,
     .sever = tcp_sever,
     .loss = tcp_loss_of,
     .withdraw = tcp_withdraw,

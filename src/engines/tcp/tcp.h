@@ -194,6 +194,7 @@ typedef struct tcp_group {
     int waiting;     /* threads on `turn` */
     int wake_fd;     /* ends the poll */
     bool failed;     /* the fault was acted on */
+    bool left;       /* only destroy is to come */
     int pending;     /* operations */
     int64_t doom_ns; /* it happens then at the latest */
     trii_timer doom_timer;
