@@ -43,8 +43,8 @@ int main(int argc, char **argv)
 
     make_data(inputs, BATCH * 10, 1 + (unsigned)tri_rank());
     make_data(targets, BATCH * 5, 1001 + (unsigned)tri_rank());
-    x = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){BATCH, 10}, 2, inputs);
-    y = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){BATCH, 5}, 2, targets);
+    x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(BATCH, 10), inputs);
+    y = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(BATCH, 5), targets);
 
     tri_manual_seed(0);
     net = tri_sequential(tri_nn_linear(10, 10), tri_nn_relu(), tri_nn_linear(10, 5));

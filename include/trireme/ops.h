@@ -43,7 +43,7 @@ TRI_API tri_tensor *tri_dropout(tri_tensor *x, double p, bool training);
 TRI_API tri_tensor *tri_reshape(tri_tensor *x, const int64_t *shape, int ndim);
 /* [d0.. start_dim..] -> dims from start_dim on become one. */
 TRI_API tri_tensor *tri_flatten(tri_tensor *x, int start_dim);
-TRI_API tri_tensor *tri_permute(tri_tensor *x, const int *dims, int ndim);
+TRI_API tri_tensor *tri_permute(tri_tensor *x, const int64_t *dims, int ndim);
 TRI_API tri_tensor *tri_transpose(tri_tensor *x, int dim0, int dim1);
 /* Sizes of 1 grow to `shape`. */
 TRI_API tri_tensor *tri_expand(tri_tensor *x, const int64_t *shape, int ndim);
@@ -56,9 +56,9 @@ TRI_API tri_tensor *tri_flip(tri_tensor *x, int dim);
  * elements a sum is 0 and a mean NaN, and so is the loss of an empty batch, with gradients of zeros
  * for what has elements.
  */
-TRI_API tri_tensor *tri_sum(tri_tensor *x, const int *dims, int n_dims, bool keepdim);
-TRI_API tri_tensor *tri_mean(tri_tensor *x, const int *dims, int n_dims, bool keepdim);
-TRI_API tri_tensor *tri_amax(tri_tensor *x, const int *dims, int n_dims, bool keepdim);
+TRI_API tri_tensor *tri_sum(tri_tensor *x, const int64_t *dims, int n_dims, bool keepdim);
+TRI_API tri_tensor *tri_mean(tri_tensor *x, const int64_t *dims, int n_dims, bool keepdim);
+TRI_API tri_tensor *tri_amax(tri_tensor *x, const int64_t *dims, int n_dims, bool keepdim);
 TRI_API tri_tensor *tri_argmax(tri_tensor *x, int dim); /* i64; the first of equals */
 
 /* --- matrix products ---------------------------------------------------------------------- */

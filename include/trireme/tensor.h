@@ -29,6 +29,16 @@ TRI_BEGIN_DECLS
 typedef struct tri_tensor tri_tensor;
 
 #define TRI_MAX_DIMS 8
+/* For what takes int64_t numbers and how many there are, a shape or a list of dimensions:
+ * tri_reshape(x, TRI_SHAPE(2, -1)), tri_sum(x, TRI_SHAPE(0, 2), false). None at all: NULL, 0. */
+#ifdef __cplusplus
+#define TRI_SHAPE(...)                                                                             \
+    (tri_int64_list_of(__VA_ARGS__).at),                                                           \
+        (int)(sizeof(tri_int64_list_of(__VA_ARGS__).at) / sizeof(int64_t))
+#else
+#define TRI_SHAPE(...)                                                                             \
+    (const int64_t[]){__VA_ARGS__}, (int)(sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
+#endif
 /* A real zero for an option whose 0 means a default, such as the momentum of tri_batch_norm. */
 #define TRI_ZERO (-0.0)
 
@@ -130,5 +140,16 @@ TRI_API bool tri_is_bf16_fast(void);
 TRI_API void tri_manual_seed(uint64_t seed);
 
 TRI_END_DECLS
+
+#ifdef __cplusplus
+/* What TRI_SHAPE needs in C++. */
+template <typename... number> struct tri_int64_list {
+    int64_t at[sizeof...(number)];
+};
+template <typename... number> inline tri_int64_list<number...> tri_int64_list_of(number... numbers)
+{
+    return {{static_cast<int64_t>(numbers)...}};
+}
+#endif
 
 #endif

@@ -49,9 +49,9 @@ static void wrong_shapes_and_dtypes_are_named(void **state)
     refused(tri_reshape(m, (int64_t[]){5, -1}, 2), "tri_reshape", "24 elements do not divide");
     refused(tri_reshape(m, (int64_t[]){5, 5}, 2), "tri_reshape", "24 elements do not fit 25");
     refused(tri_expand(m, (int64_t[]){2, 4, 7}, 3), "tri_expand", "size 6 cannot grow to 7");
-    refused(tri_permute(m, (int[]){0, 0}, 2), "tri_permute", "dims[1] is 0");
+    refused(tri_permute(m, TRI_SHAPE(0, 0)), "tri_permute", "dims[1] is 0");
     refused(tri_flatten(m, 3), "tri_reshape", "dimension 3 of a tensor of 2");
-    refused(tri_sum(m, (int[]){0, -2}, 2, false), "tri_sum", "named twice");
+    refused(tri_sum(m, TRI_SHAPE(0, -2), false), "tri_sum", "named twice");
     refused(tri_softmax(m, 2), "tri_softmax", "dimension 2");
     refused(tri_cross_entropy(m, i, &(tri_cross_entropy_options){.label_smoothing = 1}),
             "tri_cross_entropy", "not in [0, 1)");
@@ -236,7 +236,7 @@ static void a_result_beyond_any_memory_is_refused(void **state)
     refused(tri_expand(one, (const int64_t[]){k32, k32}, 2), "tri_expand(f32 [1, 1])", why);
     refused(tri_matmul(tall, wide), "tri_matmul", "f32 [2147483648, 2147483648]");
     refused(tri_linear(tall, tall, NULL), "tri_linear", why);
-    refused(tri_sum(empty, (const int[]){0}, 1, false), "tri_sum", why);
+    refused(tri_sum(empty, TRI_SHAPE(0), false), "tri_sum", why);
     CHECK_OK(tri_tensor_status(tri_relu(empty)));
     tri_step_end();
     tri_tensor_unref(one);

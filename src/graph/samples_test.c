@@ -94,7 +94,7 @@ static void a_loss_is_found_wherever_it_stands(void **state)
         samples_of(tri_add(tri_add(penalty, penalty), tri_sqrt(tri_mse_loss(logits, x)))), N);
     /* a mean of parameters is a penalty as well, and means inside the network are its own */
     assert_int_equal(samples_of(tri_add(mean(tri_square(w)), cross_entropy())), N);
-    logits = tri_sub(logits, tri_mean(w, (const int[]){0}, 1, true));
+    logits = tri_sub(logits, tri_mean(w, TRI_SHAPE(0), true));
     assert_int_equal(samples_of(cross_entropy()), N);
 }
 
@@ -102,8 +102,8 @@ static void a_mean_over_dimension_0_of_data_counts(void **state)
 {
     (void)state;
     assert_int_equal(samples_of(mean(tri_square(logits))), N);
-    assert_int_equal(samples_of(sum(tri_mean(logits, (const int[]){0}, 1, false))), N);
-    assert_int_equal(samples_of(mean(tri_mean(logits, (const int[]){1}, 1, false))), N);
+    assert_int_equal(samples_of(sum(tri_mean(logits, TRI_SHAPE(0), false))), N);
+    assert_int_equal(samples_of(mean(tri_mean(logits, TRI_SHAPE(1), false))), N);
     assert_int_equal(samples_of(tri_add(mean(tri_square(w)), mean(tri_square(logits)))), N);
 }
 
@@ -112,7 +112,7 @@ static void without_a_mean_of_data_ranks_count_equally(void **state)
     (void)state;
     assert_int_equal(samples_of(sum(logits)), 1);
     assert_int_equal(samples_of(mean(tri_square(w))), 1);
-    assert_int_equal(samples_of(sum(tri_mean(logits, (const int[]){1}, 1, false))), 1);
+    assert_int_equal(samples_of(sum(tri_mean(logits, TRI_SHAPE(1), false))), 1);
     assert_int_equal(samples_of(sum(w)), 1);
 }
 

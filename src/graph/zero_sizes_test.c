@@ -71,7 +71,7 @@ static tri_tensor *norm_eval(tri_tensor *x, tri_tensor *w)
 static tri_tensor *permute(tri_tensor *x, tri_tensor *w)
 {
     (void)w;
-    return tri_permute(x, (int[]){2, 0, 1}, 3);
+    return tri_permute(x, TRI_SHAPE(2, 0, 1));
 }
 
 static tri_tensor *flip(tri_tensor *x, tri_tensor *w)
@@ -89,7 +89,7 @@ static tri_tensor *dropout(tri_tensor *x, tri_tensor *w)
 static tri_tensor *amax(tri_tensor *x, tri_tensor *w)
 {
     (void)w;
-    return tri_amax(x, (int[]){1}, 1, false);
+    return tri_amax(x, TRI_SHAPE(1), false);
 }
 
 static tri_tensor *amax_all(tri_tensor *x, tri_tensor *w)

@@ -55,9 +55,9 @@ static void order_of_sums(void)
                 x[(rows - 1 - i) * row + j] = -x[i * row + j];
         }
         t = tri_tensor_from(TRI_DTYPE_F32, sizes[s], 3, x);
-        print_result(tri_keep(tri_sum(t, (const int[]){0, 2}, 2, false)));
-        print_result(tri_keep(tri_sum(t, (const int[]){0}, 1, false)));
-        print_result(tri_keep(tri_sum(tri_sum(t, (const int[]){0, 1}, 2, true), NULL, 0, false)));
+        print_result(tri_keep(tri_sum(t, TRI_SHAPE(0, 2), false)));
+        print_result(tri_keep(tri_sum(t, TRI_SHAPE(0), false)));
+        print_result(tri_keep(tri_sum(tri_sum(t, TRI_SHAPE(0, 1), true), NULL, 0, false)));
         print_result(tri_keep(tri_mean(t, NULL, 0, false)));
         tri_step_end();
         tri_tensor_unref(t);
@@ -83,10 +83,10 @@ static void losses_of(int64_t rows, int64_t classes, double smoothing)
     if (tri_run() != TRI_OK)
         printf("failed: %s", tri_last_error());
     print_result(loss);
-    print_result(tri_keep(tri_sum(tri_square(tri_grad(a)), (const int[]){0}, 1, false)));
+    print_result(tri_keep(tri_sum(tri_square(tri_grad(a)), TRI_SHAPE(0), false)));
     print_result(tri_keep(tri_mse_loss(a, b)));
     print_result(tri_keep(tri_cast(tri_count_correct(a, t), TRI_DTYPE_F32)));
-    print_result(tri_keep(tri_sum(tri_softmax(a, 1), (const int[]){0}, 1, false)));
+    print_result(tri_keep(tri_sum(tri_softmax(a, 1), TRI_SHAPE(0), false)));
     tri_step_end();
     tri_tensor_unref(a);
     tri_tensor_unref(b);

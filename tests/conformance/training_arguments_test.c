@@ -169,7 +169,7 @@ static void element_wise(void **state)
 static void shapes(void **state)
 {
     const int64_t sizes[2] = {-2, 3};
-    const int dims[2] = {0, 1}, far[2] = {0, 7};
+    const int64_t dims[2] = {0, 1}, far[2] = {0, 7};
 
     (void)state;
     TENSOR(tri_reshape(NULL, (const int64_t[]){6}, 1), "argument 0 is NULL");
@@ -199,7 +199,7 @@ static void shapes(void **state)
 
 static void reductions_and_products(void **state)
 {
-    const int dims[1] = {0}, far[1] = {5};
+    const int64_t dims[1] = {0}, far[1] = {5};
 
     (void)state;
     TENSOR(tri_sum(NULL, NULL, 0, false), "argument 0 is NULL");

@@ -138,7 +138,7 @@ static tri_tensor *matmul(tri_tensor **in)
 
 static tri_tensor *permute(tri_tensor **in)
 {
-    return tri_permute(in[0], (const int[]){2, 0, 3, 1}, 4);
+    return tri_permute(in[0], TRI_SHAPE(2, 0, 3, 1));
 }
 
 static tri_tensor *flip(tri_tensor **in)

@@ -393,7 +393,8 @@ static bool is_struct(const char *type)
 static void *good_pointer(const misuse_pick *p, int i)
 {
     static const int64_t shape[8] = {2, 3, 1, 1, 1, 1, 1, 1};
-    static const int ranks[8] = {0}, dims[8] = {1, 0};
+    static const int ranks[8] = {0};
+    static const int64_t dims[8] = {1, 0};
     static const size_t counts[8] = {1, 1, 1, 1, 1, 1, 1, 1};
     static _Alignas(64) char scratch[16][SCRATCH];
     static int turn;
@@ -402,9 +403,9 @@ static void *good_pointer(const misuse_pick *p, int i)
     if (is(type, "const char *"))
         return (void *)(uintptr_t)good_text(p, i);
     if (is(type, "const int64_t *"))
-        return (void *)(uintptr_t)shape;
+        return (void *)(uintptr_t)(is(name, "dims") ? dims : shape);
     if (is(type, "const int *"))
-        return (void *)(uintptr_t)(is(name, "dims") ? dims : ranks);
+        return (void *)(uintptr_t)ranks;
     if (is(type, "const size_t *"))
         return (void *)(uintptr_t)counts;
     if (strstr(type, "*const *") != NULL)

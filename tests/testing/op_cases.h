@@ -40,7 +40,7 @@ typedef struct op_case {
         (void)c;                                                                                   \
         return expression;                                                                         \
     }
-#define DIMS(...) ((const int[]){__VA_ARGS__})
+#define DIMS(...) ((const int64_t[]){__VA_ARGS__})
 #define SHAPE(...) ((const int64_t[]){__VA_ARGS__})
 
 OP_CASE(add, tri_add(a, b))

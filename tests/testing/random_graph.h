@@ -232,7 +232,7 @@ static inline tri_tensor *random_graph_image_op(random_graph *g, tri_tensor *x)
     case 7:
         return tri_flatten(tri_adaptive_avg_pool2d(x, 1, 1), 1);
     case 8:
-        return tri_mean(x, (const int[]){2, 3}, 2, false);
+        return tri_mean(x, TRI_SHAPE(2, 3), false);
     default:
         return tri_adaptive_max_pool2d(x, 3, 2);
     }
@@ -257,9 +257,9 @@ static inline tri_tensor *random_graph_matrix_op(random_graph *g, tri_tensor *x)
     case 4:
         return tri_log_softmax(x, 1);
     case 5:
-        return tri_sub(x, tri_amax(x, (const int[]){1}, 1, true));
+        return tri_sub(x, tri_amax(x, TRI_SHAPE(1), true));
     case 6:
-        return tri_mul(x, tri_mean(x, (const int[]){0}, 1, true));
+        return tri_mul(x, tri_mean(x, TRI_SHAPE(0), true));
     default:
         return tri_transpose(tri_transpose(tri_reshape(x, (const int64_t[]){cols, rows}, 2), 0, 1),
                              0, 1);

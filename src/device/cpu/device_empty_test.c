@@ -154,11 +154,11 @@ static void element_wise_operations_that_broadcast(void **state)
 
 static void check_reductions(tri_dtype dtype)
 {
-    static const int dims[2] = {0, 1};
+    static const int64_t dims[2] = {0, 1};
 
     for (int variant = 0; variant < 12; variant++) {
         int64_t shape[2] = {variant & 1 ? 3 : 0, variant & 1 ? 0 : 3};
-        const int *over = variant / 4 == 2 ? NULL : &dims[variant / 4];
+        const int64_t *over = variant / 4 == 2 ? NULL : &dims[variant / 4];
         bool mean = variant & 2;
         tri_tensor *x = leaf(dtype, shape, 2), *a = in_dtype(x, dtype), *y;
         double values[3] = {7, 7, 7};

@@ -34,8 +34,8 @@ static void take(outcome *o, tri_tensor *tensor)
 /* An operation on one operand; `arg` is its own. */
 typedef struct task {
     const char *name;
-    tri_tensor *(*build)(tri_tensor *x, const int *arg);
-    int arg[4];
+    tri_tensor *(*build)(tri_tensor *x, const int64_t *arg);
+    int64_t arg[4];
     int ndim;
     int64_t shape[4];
     tri_dtype dtype;
@@ -146,14 +146,14 @@ static void check_task(const task *t, bool odd)
 
 /* --- permute, flip ---------------------------------------------------------------------------- */
 
-static tri_tensor *permute(tri_tensor *x, const int *arg)
+static tri_tensor *permute(tri_tensor *x, const int64_t *arg)
 {
     return tri_permute(x, arg, tri_tensor_ndim(x));
 }
 
-static tri_tensor *flip(tri_tensor *x, const int *arg)
+static tri_tensor *flip(tri_tensor *x, const int64_t *arg)
 {
-    return tri_flip(x, arg[0]);
+    return tri_flip(x, (int)arg[0]);
 }
 
 static const task moves[] = {
@@ -216,14 +216,14 @@ static void millions_of_elements_move(void **state)
 /* --- the largest ------------------------------------------------------------------------------ */
 
 /* arg: how many dimensions, and which */
-static tri_tensor *amax(tri_tensor *x, const int *arg)
+static tri_tensor *amax(tri_tensor *x, const int64_t *arg)
 {
-    return tri_amax(x, arg + 1, arg[0], false);
+    return tri_amax(x, arg + 1, (int)arg[0], false);
 }
 
-static tri_tensor *argmax(tri_tensor *x, const int *arg)
+static tri_tensor *argmax(tri_tensor *x, const int64_t *arg)
 {
-    return tri_argmax(x, arg[0]);
+    return tri_argmax(x, (int)arg[0]);
 }
 
 static const task largest[] = {
@@ -289,9 +289,9 @@ static void the_largest_on_portable_kernels(void **state)
 
 /* --- dropout ---------------------------------------------------------------------------------- */
 
-static tri_tensor *dropout(tri_tensor *x, const int *arg)
+static tri_tensor *dropout(tri_tensor *x, const int64_t *arg)
 {
-    return tri_dropout(x, arg[0] / 1000.0, true);
+    return tri_dropout(x, (double)arg[0] / 1000.0, true);
 }
 
 static void check_dropout(void)

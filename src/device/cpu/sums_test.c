@@ -257,7 +257,7 @@ static void long_sums_are_exact(void **state)
     int64_t tenths = TEST_TSAN ? 100000 : 10000000, ones = TEST_TSAN ? 200000 : 20000000;
     tri_tensor *x = filled(tenths, 0.1f, &tenths, 1);
     tri_tensor *y = filled(ones, 1, (int64_t[]){ones, 1}, 2);
-    const int first = 0;
+    const int64_t first = 0;
 
     (void)state;
     for (int eager = 0; eager < 2; eager++) {
@@ -347,7 +347,8 @@ static double *exact_sums(const shape_case *c, const float *x, int64_t *n_out)
 static void device_sums(const shape_case *c, const float *x, int64_t n, float *out)
 {
     tri_tensor *t = tri_tensor_from(TRI_DTYPE_F32, c->shape, c->ndim, x), *y[2];
-    int dims[5], n_dims = 0;
+    int64_t dims[5];
+    int n_dims = 0;
 
     for (int d = 0; d < c->ndim; d++) {
         if (c->mask >> d & 1)

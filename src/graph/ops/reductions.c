@@ -403,7 +403,7 @@ const trii_graph_op trii_op_argmax = {
 
 /* --- public ----------------------------------------------------------------------------------- */
 
-static tri_tensor *reduced(const trii_graph_op *op, tri_tensor *x, const int *dims, int n_dims,
+static tri_tensor *reduced(const trii_graph_op *op, tri_tensor *x, const int64_t *dims, int n_dims,
                            bool keepdim)
 {
     int ndim = x != NULL ? tri_tensor_ndim(x) : -1;
@@ -436,17 +436,17 @@ static tri_tensor *reduced(const trii_graph_op *op, tri_tensor *x, const int *di
     return trii_record(op, &x, 1, &attrs);
 }
 
-tri_tensor *tri_sum(tri_tensor *x, const int *dims, int n_dims, bool keepdim)
+tri_tensor *tri_sum(tri_tensor *x, const int64_t *dims, int n_dims, bool keepdim)
 {
     return reduced(&trii_op_sum, x, dims, n_dims, keepdim);
 }
 
-tri_tensor *tri_mean(tri_tensor *x, const int *dims, int n_dims, bool keepdim)
+tri_tensor *tri_mean(tri_tensor *x, const int64_t *dims, int n_dims, bool keepdim)
 {
     return reduced(&trii_op_mean, x, dims, n_dims, keepdim);
 }
 
-tri_tensor *tri_amax(tri_tensor *x, const int *dims, int n_dims, bool keepdim)
+tri_tensor *tri_amax(tri_tensor *x, const int64_t *dims, int n_dims, bool keepdim)
 {
     return reduced(&trii_op_amax, x, dims, n_dims, keepdim);
 }

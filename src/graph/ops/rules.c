@@ -45,12 +45,12 @@ tri_status trii_rule_shape(const trii_type *type, const char *what, int ndim, co
                      trii_type_text(&want, want_text), trii_type_text(type, have_text));
 }
 
-tri_status trii_rule_dim(int dim, int ndim, int *dim_out)
+tri_status trii_rule_dim(int64_t dim, int ndim, int *dim_out)
 {
     if (dim < -ndim || dim >= ndim)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "dimension %d of a tensor of %d dimensions", dim,
-                         ndim);
-    *dim_out = dim < 0 ? dim + ndim : dim;
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "dimension %lld of a tensor of %d dimensions",
+                         (long long)dim, ndim);
+    *dim_out = (int)(dim < 0 ? dim + ndim : dim);
     return TRI_OK;
 }
 

@@ -29,7 +29,7 @@ tri_status trii_rule_broadcast(const trii_type *a, const trii_type *b, trii_type
 /* The operand `what` has exactly this shape. */
 tri_status trii_rule_shape(const trii_type *type, const char *what, int ndim, const int64_t *shape);
 /* dim from [-ndim, ndim) to [0, ndim). */
-tri_status trii_rule_dim(int dim, int ndim, int *dim_out);
+tri_status trii_rule_dim(int64_t dim, int ndim, int *dim_out);
 void trii_type_scalar(trii_type *out, tri_dtype dtype);
 /* out = one floating-point input, as it is. */
 tri_status trii_shape_unary_float(const trii_type *const *in, int n_in, const trii_attrs *attrs,

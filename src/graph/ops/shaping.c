@@ -195,8 +195,8 @@ static tri_status permute_shape(const trii_type *const *in, int n_in, const trii
 
         if (from < 0 || from >= out->ndim || (seen >> from & 1))
             return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                             "dims[%d] is %d: each of 0 to %d must stand there once", d,
-                             (int)attrs->i[d], in[0]->ndim - 1);
+                             "dims[%d] is %lld: each of 0 to %d must stand there once", d,
+                             (long long)attrs->i[d], in[0]->ndim - 1);
         seen |= 1u << from;
         out->shape[d] = in[0]->shape[from];
     }
@@ -340,7 +340,7 @@ tri_tensor *tri_flatten(tri_tensor *x, int start_dim)
     return shaped(&trii_op_reshape, x, shape, dim + 1);
 }
 
-tri_tensor *tri_permute(tri_tensor *x, const int *dims, int ndim)
+tri_tensor *tri_permute(tri_tensor *x, const int64_t *dims, int ndim)
 {
     trii_attrs attrs;
 
@@ -358,7 +358,7 @@ tri_tensor *tri_permute(tri_tensor *x, const int *dims, int ndim)
 tri_tensor *tri_transpose(tri_tensor *x, int dim0, int dim1)
 {
     int ndim = x != NULL ? tri_tensor_ndim(x) : -1, a = 0, b = 0;
-    int dims[TRI_MAX_DIMS];
+    int64_t dims[TRI_MAX_DIMS];
     tri_status status;
 
     if (ndim < 0)

@@ -6,14 +6,13 @@
 int main()
 {
     const float xs[4] = {0, 1, 2, 3}, ys[4] = {1, 3, 5, 7};
-    const int64_t shape[] = {4, 1};
     tri_sgd_options options = {};
     tri_module *model = tri_nn_linear(1, 1);
 
     options.momentum = 0.5;
     tri_optimizer *opt = tri_sgd(model, 0.05, &options);
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, shape, 2, xs);
-    tri_tensor *y = tri_tensor_from(TRI_DTYPE_F32, shape, 2, ys);
+    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(4, 1), xs);
+    tri_tensor *y = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(4, 1), ys);
     double last = 1.0;
 
     for (int step = 0; step < 200; step++) {
