@@ -561,7 +561,7 @@ static const char *rank_0_complains(rank_env *env)
     RANK_TRY(env, tri_barrier(group, NULL));
     if (env->rank == 1 && (strstr(text, "rank 0 has waited") == NULL ||
                            strstr(text, "barrier #2 (faults_test.c:") == NULL ||
-                           strstr(text, "rank 1 (its last call: barrier #1") == NULL))
+                           strstr(text, "rank 1 (its last collective: barrier #1") == NULL))
         return RANK_FAIL(env, "complained: %s", text);
     tri_group_unref(group);
     return NULL;

@@ -57,8 +57,8 @@ bool shm_peer_ended(shm_group *g, int rank, const char *how)
         return false;
     shm_describe_last(g, rank, last, sizeof(last));
     atomic_store(&g->fault->lost_rank, shm_name(g, rank) + 1);
-    shm_fail(g, TRI_ERR_PEER_LOST, "rank %d (process %d) %s; its last call: %s", shm_name(g, rank),
-             (int)head->pid, how, last);
+    shm_fail(g, TRI_ERR_PEER_LOST, "rank %d (process %d) %s; its last collective: %s",
+             shm_name(g, rank), (int)head->pid, how, last);
     shm_abort(g);
     return true;
 }

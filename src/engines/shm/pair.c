@@ -226,6 +226,6 @@ void shm_pair_describe(const shm_group *g, trii_op *op, char *text, size_t size)
         snprintf(full, sizeof(full), "; %s keeps %zu MiB of messages that it has not received",
                  send ? "it" : "this rank", TRII_KEPT_MOST >> 20);
     shm_describe_last(g, r, last, sizeof(last));
-    snprintf(text, size, "rank %d to %s (its last call: %s)%s", shm_name(g, r),
+    snprintf(text, size, "rank %d to %s (its last collective: %s)%s", shm_name(g, r),
              send ? "receive" : "send", last, full);
 }

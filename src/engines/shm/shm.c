@@ -475,9 +475,10 @@ static void shm_describe_wait(void *self, trii_op *op, char *text, size_t size)
         bool stopped = trii_process_is_stopped(g->peers[ranks[i]].block->head.pid);
 
         shm_describe_last(g, ranks[i], last, sizeof(last));
-        used += (size_t)snprintf(text + used, size - used, "%srank %d (%s%s: %s)",
-                                 i > 0 ? ", " : "", name, stopped ? "stopped; " : "",
-                                 arrived ? "in the call, not through" : "its last call", last);
+        used +=
+            (size_t)snprintf(text + used, size - used, "%srank %d (%s%s: %s)", i > 0 ? ", " : "",
+                             name, stopped ? "stopped; " : "",
+                             arrived ? "in the call, not through" : "its last collective", last);
     }
 }
 
