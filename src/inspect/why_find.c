@@ -75,12 +75,23 @@ static void append_seconds(char *text, size_t size, double seconds)
 
 static const trii_record *call_of(const trii_record_file *log, uint16_t group, uint64_t seq);
 
+/* Nobody who has a record here goes on. */
+static bool is_over(const trii_why_job *job)
+{
+    for (int r = 0; r < job->size; r++) {
+        if (job->ranks[r].state == TRII_WHY_RUNNING || job->ranks[r].state == TRII_WHY_STOPPED)
+            return false;
+    }
+    return true;
+}
+
 /* What a rank that others wait for does instead; group 0 = whichever. */
 static void append_doing(const trii_why_job *job, int r, uint16_t group, char *text, size_t size)
 {
     const trii_why_rank *rank = &job->ranks[r];
     const trii_record *in = rank->log != NULL ? trii_why_last(rank->log, true) : NULL;
     const trii_record *last = rank->log != NULL ? trii_why_last(rank->log, false) : NULL;
+    const char *is = rank->state == TRII_WHY_DEAD ? "was" : "is";
     const trii_record_group *other;
     char call[256];
 
@@ -92,7 +103,8 @@ static void append_doing(const trii_why_job *job, int r, uint16_t group, char *t
         append(text, size, " (left the job)");
         return;
     case TRII_WHY_DEAD:
-        append(text, size, " (dead)");
+        if (!is_over(job))
+            append(text, size, " (dead)");
         break;
     case TRII_WHY_STOPPED:
         append(text, size, " (stopped)");
@@ -103,14 +115,16 @@ static void append_doing(const trii_why_job *job, int r, uint16_t group, char *t
     if (in != NULL) {
         other = trii_why_group_of(rank->log, in);
         trii_why_describe(rank->log, in, call, sizeof(call));
-        append(text, size, ", which is in %s", call);
+        append(text, size, ", which %s in %s", is, call);
         if (other != NULL && in->group != group)
             append(text, size, " of group %s", other->name);
     } else if (last != NULL) {
         trii_why_describe(rank->log, last, call, sizeof(call));
-        append(text, size, ", which is in its own code after %s", call);
+        append(text, size, ", which %s in its own code after %s", is, call);
     } else {
-        append(text, size, ", which has called nothing yet");
+        append(text, size,
+               rank->state == TRII_WHY_DEAD ? ", which had called nothing yet"
+                                            : ", which has called nothing yet");
     }
     if (rank->state != TRII_WHY_DEAD && rank->pid != 0)
         append(text, size, " (rank %d: pid %d)", r, rank->pid);
@@ -207,6 +221,17 @@ static tri_status find_all_lost(trii_why_job *job, bool *found_out)
         }
     }
     trii_free(lost);
+    return TRI_OK;
+}
+
+/* By somebody's signal to trirun: who waited for whom then is the news. */
+static tri_status find_stop(trii_why_job *job)
+{
+    trii_why_finding *f = add(job, WEIGHT_ALL_DEAD, "ended", NULL);
+
+    if (f == NULL)
+        return TRI_ERR_NO_MEMORY;
+    append(f->text, sizeof(f->text), "trirun ended the job: it received %s", job->stopped_words);
     return TRI_OK;
 }
 
@@ -468,7 +493,15 @@ static tri_status find_in_group(trii_why_job *job, const view *v)
     return status;
 }
 
-/* Sends and receives that have not ended, on ranks that live. */
+/* Whether what the rank has not ended is a wait: a rank that died in a call of a job that goes on
+ * is told of by its death. */
+static bool can_wait(const trii_why_job *job, int r)
+{
+    return job->ranks[r].state == TRII_WHY_RUNNING ||
+           (job->ranks[r].state == TRII_WHY_DEAD && is_over(job));
+}
+
+/* Sends and receives that have not ended. */
 static tri_status find_pairs(trii_why_job *job, const view *v)
 {
     for (int m = 0; m < v->size; m++) {
@@ -482,7 +515,7 @@ static tri_status find_pairs(trii_why_job *job, const view *v)
             trii_why_finding *f;
 
             if (record->number == 0 || record->group != v->number[m] || !is_pair(record) ||
-                record->state != TRII_RECORD_RUNNING || job->ranks[r].state != TRII_WHY_RUNNING)
+                record->state != TRII_RECORD_RUNNING || !can_wait(job, r))
                 continue;
             peer = record->root >= 0 && record->root < v->size ? v->world[record->root] : -1;
             f = add(job, WEIGHT_PAIR, "pair", v->name);
@@ -490,7 +523,8 @@ static tri_status find_pairs(trii_why_job *job, const view *v)
                 return TRI_ERR_NO_MEMORY;
             set_ranks(f, &r, 1, &peer, peer >= 0 ? 1 : 0);
             trii_why_describe(log, record, words, sizeof(words));
-            append(f->text, sizeof(f->text), "rank %d waits", r);
+            append(f->text, sizeof(f->text),
+                   job->ranks[r].state == TRII_WHY_DEAD ? "rank %d waited" : "rank %d waits", r);
             f->seconds = trii_why_seconds(job, &job->ranks[r], record);
             append_seconds(f->text, sizeof(f->text), f->seconds);
             append(f->text, sizeof(f->text), " in group %s, %s", v->name, words);
@@ -628,9 +662,12 @@ tri_status trii_why_find(trii_why_job *job)
     bool all_lost = false;
     tri_status status = find_cause(job);
 
-    if (status == TRI_OK && job->cause < 0)
+    if (status == TRI_OK && job->stopped_ns > 0 && is_over(job)) {
+        status = find_stop(job);
+        all_lost = true;
+    } else if (status == TRI_OK && job->cause < 0) {
         status = find_all_lost(job, &all_lost);
-
+    }
     for (int r = 0; r < job->size && status == TRI_OK; r++) {
         if (job->ranks[r].log == NULL)
             continue;

@@ -137,26 +137,67 @@ static tri_status read_one(trii_why_job *job, const char *name)
     return status;
 }
 
-/* What trirun noted of the first failure. */
-static tri_status read_cause(trii_why_job *job)
+/* A note of trirun, "NUMBER WORDS\n". TRI_END: there is none, as of a job that goes on, or that
+ * trirun did not start. */
+static tri_status read_note(const trii_why_job *job, const char *name, int64_t end_of_range,
+                            int64_t *number_out, char *words_out, size_t bytes)
 {
     char path[1024], text[128] = "";
     trii_mapping mapping = {0};
     char *end;
-    long rank;
 
-    snprintf(path, sizeof(path), "%s/cause", job->folder);
+    snprintf(path, sizeof(path), "%s/%s", job->folder, name);
     if (trii_mapping_open(path, &mapping) != TRI_OK)
-        return TRI_OK; /* it goes on, or was not started by trirun */
+        return TRI_END;
     memcpy(text, mapping.data, mapping.bytes < sizeof(text) ? mapping.bytes : sizeof(text) - 1);
     trii_mapping_close(&mapping);
-    rank = strtol(text, &end, 10);
-    if (end == text || *end != ' ' || rank < 0 || rank >= MAX_RANKS)
+    *number_out = strtoll(text, &end, 10);
+    if (end == text || *end != ' ' || *number_out < 0 || *number_out >= end_of_range)
         return TRII_FAIL(TRI_ERR_FORMAT, "%s: is not what trirun writes", path);
     end[1 + strcspn(end + 1, "\n")] = '\0';
-    snprintf(job->cause_words, sizeof(job->cause_words), "%s", end + 1);
+    snprintf(words_out, bytes, "%s", end + 1);
+    return TRI_OK;
+}
+
+/* What trirun noted of the first failure. */
+static tri_status read_cause(trii_why_job *job)
+{
+    int64_t rank;
+    tri_status status =
+        read_note(job, "cause", MAX_RANKS, &rank, job->cause_words, sizeof(job->cause_words));
+
+    if (status != TRI_OK)
+        return status > 0 ? TRI_OK : status;
     job->cause = (int)rank;
     return room_for(job, job->cause + 1);
+}
+
+/* To the moment when trirun ended the job: what the ranks did since is its doing. They lose each
+ * other one by one, and a call that waited then may have failed before its own rank ended. */
+static void wind_back(trii_record_file *log, int64_t stopped_ns)
+{
+    for (int i = 0; i < TRII_RECORDS; i++) {
+        trii_record *record = &log->records[i];
+
+        if (record->began_ns > stopped_ns)
+            record->number = 0;
+        else if (record->state == TRII_RECORD_FAILED && record->status == TRI_ERR_PEER_LOST)
+            record->state = TRII_RECORD_RUNNING;
+    }
+    if (log->failed == TRI_ERR_PEER_LOST)
+        log->failed = 0;
+}
+
+static tri_status read_stop(trii_why_job *job)
+{
+    tri_status status = read_note(job, "stopped", INT64_MAX, &job->stopped_ns, job->stopped_words,
+                                  sizeof(job->stopped_words));
+
+    for (int r = 0; r < job->size && status == TRI_OK; r++) {
+        if (job->ranks[r].log != NULL)
+            wind_back(job->ranks[r].log, job->stopped_ns);
+    }
+    return status > 0 ? TRI_OK : status;
 }
 
 static bool is_record(const char *name)
@@ -188,6 +229,8 @@ tri_status trii_why_read(const char *folder, trii_why_job *job_out)
     trii_folder_free_names(names, n);
     if (status == TRI_OK)
         status = read_cause(job_out);
+    if (status == TRI_OK && job_out->cause < 0)
+        status = read_stop(job_out);
     if (status == TRI_OK && found == 0)
         status =
             TRII_FAIL(TRI_ERR_NOT_FOUND, "%s: there are no flight records (rank-N.rec)", folder);
@@ -260,6 +303,8 @@ const trii_record *trii_why_last(const trii_record_file *log, bool running)
 double trii_why_seconds(const trii_why_job *job, const trii_why_rank *rank,
                         const trii_record *record)
 {
+    if (job->stopped_ns > 0)
+        return (double)(job->stopped_ns - record->began_ns) / (double)TRII_NS_PER_S;
     if (!rank->same_boot || (rank->state != TRII_WHY_RUNNING && rank->state != TRII_WHY_STOPPED) ||
         job->now_ns < record->began_ns)
         return -1.0;

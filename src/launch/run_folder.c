@@ -73,15 +73,26 @@ void trii_run_folder_remove(trii_run_folder *folder)
     unlock(folder);
 }
 
-void trii_run_folder_note(const trii_run_folder *folder, int rank, const char *words)
+static void note(const trii_run_folder *folder, const char *name, long long number,
+                 const char *words)
 {
-    char path[TRII_RUN_FOLDER_BYTES + 8], text[160];
-    int n = snprintf(text, sizeof(text), "%d %s\n", rank, words);
+    char path[TRII_RUN_FOLDER_BYTES + 16], text[160];
+    int n = snprintf(text, sizeof(text), "%lld %s\n", number, words);
     tri_status status;
 
-    snprintf(path, sizeof(path), "%s/cause", folder->path);
+    snprintf(path, sizeof(path), "%s/%s", folder->path, name);
     status = trii_file_replace(path, text, (size_t)n);
     (void)status; /* nothing hangs on it */
+}
+
+void trii_run_folder_note(const trii_run_folder *folder, int rank, const char *words)
+{
+    note(folder, "cause", rank, words);
+}
+
+void trii_run_folder_note_stop(const trii_run_folder *folder, const char *words)
+{
+    note(folder, "stopped", trii_now_ns(), words);
 }
 
 void trii_run_folder_keep(trii_run_folder *folder)

@@ -148,12 +148,14 @@ static json_t *rank_json(const ps_job *job, int rank, int pid)
     in = trii_why_last(record->log, true);
     last = in != NULL ? in : trii_why_last(record->log, false);
     json_object_set_new(object, "calls", json_integer((json_int_t)record->log->begun));
-    json_object_set_new(object, "steps_per_s", json_real(step_rate(&job->seen, record)));
+    json_object_set_new(object, "steps_per_s",
+                        json_real(job->live ? step_rate(&job->seen, record) : 0));
     if (last != NULL) {
+        double seconds = trii_why_seconds(&job->seen, record, last);
+
         trii_why_describe(record->log, last, text, sizeof(text));
         json_object_set_new(object, in != NULL ? "in" : "last", json_string(text));
-        json_object_set_new(object, "seconds",
-                            json_real(trii_why_seconds(&job->seen, record, last)));
+        json_object_set_new(object, "seconds", seconds >= 0 ? json_real(seconds) : json_null());
     }
     return object;
 }
@@ -202,8 +204,10 @@ static void print_rank(const json_t *rank)
     printf("  %5lld %8lld  %-9s %9s  ", json_integer_value(json_object_get(rank, "rank")),
            json_integer_value(json_object_get(rank, "pid")),
            json_string_value(json_object_get(rank, "state")), steps);
-    if (in != NULL)
+    if (in != NULL && json_is_real(json_object_get(rank, "seconds")))
         printf("in %s for %.1f s\n", in, json_real_value(json_object_get(rank, "seconds")));
+    else if (in != NULL) /* it has ended, nobody knows when */
+        printf("in %s\n", in);
     else
         printf("%s%s\n", last != NULL ? "after " : "", last != NULL ? last : "");
 }
