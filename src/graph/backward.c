@@ -96,8 +96,8 @@ static tri_status node_backward(backward *b, int32_t n)
 {
     trii_step *s = b->step;
     const trii_node *node = &s->nodes[n];
-    trii_vid grad_out[TRII_OP_OUTPUTS], grad_in[8];
-    bool needs[8], any = false;
+    trii_vid grad_out[TRII_MAX_OUTPUTS], grad_in[TRII_MAX_INPUTS];
+    bool needs[TRII_MAX_INPUTS], any = false;
     int n_in = node->n_in;
     tri_status status;
 

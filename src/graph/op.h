@@ -3,7 +3,7 @@
  *
  * Adding an operation: its entry with shape rule, gradient, reference kernel, cost and what it
  * makes of bf16 (nothing said: it is widened to f32) in graph/ops/FAMILY.c, its public function
- * beside it, its name in graph/ops/table.h. The plan runs it through the reference kernel until a
+ * beside it, its name in graph/ops/list.h. The plan runs it through the reference kernel until a
  * device offers a faster one.
  */
 #ifndef TRII_OP_H
@@ -17,10 +17,11 @@ struct trii_node;
 typedef int32_t trii_vid; /* a value of the current step; -1 = none (an absent optional input) */
 #define TRII_NO_VALUE (-1)
 
-#define TRII_MAX_INPUTS 64 /* operations have at most 8; host operations more */
+/* Of one node; what takes more operands (tri_concat) or gives more results (tri_split) is a tree of
+ * nodes. */
+#define TRII_MAX_INPUTS 64
 #define TRII_MAX_OUTPUTS 64
-#define TRII_OP_OUTPUTS 8
-#define TRII_MAX_IATTRS 16
+#define TRII_MAX_IATTRS 40 /* five numbers for each of eight dimensions */
 #define TRII_MAX_FATTRS 8
 
 /* Shape and type of a value. */
@@ -34,10 +35,24 @@ typedef struct trii_type {
 /* Integers are part of a plan's identity; floats are not: they sit in the plan's scalar block
  * and are rewritten each run. */
 typedef struct trii_attrs {
-    int64_t i[TRII_MAX_IATTRS];
-    double f[TRII_MAX_FATTRS];
     int n_i, n_f;
+    double f[TRII_MAX_FATTRS];
+    int64_t i[TRII_MAX_IATTRS]; /* last: of most operations only the first few are touched */
 } trii_attrs;
+
+/* One more attribute. One too many is counted but not written, and recording then fails. */
+static inline void trii_attrs_add(trii_attrs *attrs, int64_t value)
+{
+    if (attrs->n_i < TRII_MAX_IATTRS)
+        attrs->i[attrs->n_i] = value;
+    attrs->n_i++;
+}
+static inline void trii_attrs_add_f(trii_attrs *attrs, double value)
+{
+    if (attrs->n_f < TRII_MAX_FATTRS)
+        attrs->f[attrs->n_f] = value;
+    attrs->n_f++;
+}
 
 /* How a reference kernel sees its operands: plain, contiguous. data NULL = absent input. */
 typedef struct trii_array {
@@ -96,14 +111,14 @@ typedef struct trii_graph_op {
     uint8_t activations_in, activations_out;
     bool random;
     bool is_loss;     /* a mean over samples is what it is for; see samples.c */
-    uint8_t optional; /* bit i set: input i may be absent */
+    uint8_t optional; /* bit i set: input i may be absent; inputs from 8 on may not */
     /* Bit o set: output o may lie on input `alias[o]` (an update in place); the reference kernel
      * must allow it too. */
     uint32_t alias_mask;
     int8_t alias[8];
 
     /* Required. Checks the operands (in[i] NULL = absent; presence and equal devices were checked)
-     * and fills out[0 .. *n_out), at most TRII_OP_OUTPUTS, without the device. On failure one line
+     * and fills out[0 .. *n_out), at most TRII_MAX_OUTPUTS, without the device. On failure one line
      * with the reason (TRII_FAIL); the caller prepends operation, operands and source line. */
     tri_status (*shape)(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                         trii_type *out, int *n_out);

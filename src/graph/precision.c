@@ -137,8 +137,8 @@ static void round_to(const trii_array *to, const float *wide)
 
 tri_status trii_reference_kernel(const trii_graph_op *op, const trii_kernel_args *args)
 {
-    trii_array array[8 + TRII_OP_OUTPUTS];
-    trii_type type[8 + TRII_OP_OUTPUTS];
+    trii_array array[TRII_MAX_INPUTS + TRII_MAX_OUTPUTS];
+    trii_type type[TRII_MAX_INPUTS + TRII_MAX_OUTPUTS];
     trii_kernel_args wide = *args;
     int n_in = args->n_in, n = n_in + args->n_out, done = 0;
     tri_status status = TRI_OK;

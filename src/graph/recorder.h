@@ -12,8 +12,10 @@
 
 /* A step nobody reads is a program that forgot tri_step_end: refused at this many nodes. */
 #define TRII_STEP_MAX_NODES 1000000
-/* Room for what one gradient rule records, so that its `node` stays where it is. */
+/* Room for what one gradient rule records, so that its `node` stays where it is: so many nodes of
+ * at most so many values and edges each, and one that has as many as there may be. */
 #define TRII_RESERVE_NODES 64
+#define TRII_RESERVE_VALUES 8
 
 typedef struct trii_failure {
     tri_status status;
@@ -93,7 +95,7 @@ trii_recorder *trii_recorder_mine(void);
 tri_status trii_words_reserve(trii_recorder *r, size_t n);
 /* Grows *array to at least `need` elements. */
 tri_status trii_grow(void **array, int32_t *cap, int32_t need, size_t size, const char *what);
-/* Room for n more nodes, and 4 values and 8 edges for each. */
+/* Room for n more nodes: see TRII_RESERVE_NODES. */
 tri_status trii_step_reserve(trii_step *step, int32_t n_nodes);
 /* A new value: everything but its type is set. Room must be there. */
 trii_value *trii_value_append(trii_step *step);

@@ -184,12 +184,22 @@ tri_status trii_grow(void **array, int32_t *cap, int32_t need, size_t size, cons
     return TRI_OK;
 }
 
+static inline int32_t values_after(const trii_step *step, int32_t n_nodes)
+{
+    return step->n_values + n_nodes * TRII_RESERVE_VALUES + TRII_MAX_OUTPUTS;
+}
+
+static inline int32_t edges_after(const trii_step *step, int32_t n_nodes)
+{
+    return step->n_in_ids + n_nodes * TRII_RESERVE_VALUES + TRII_MAX_INPUTS;
+}
+
 static TRII_NOINLINE tri_status reserve_slow(trii_recorder *r, int32_t n)
 {
     trii_step *s = &r->step;
     void *array = s->values;
-    tri_status status = trii_grow(&array, &r->cap_values, s->n_values + n * TRII_OP_OUTPUTS,
-                                  sizeof(*s->values), "values of a step");
+    tri_status status = trii_grow(&array, &r->cap_values, values_after(s, n), sizeof(*s->values),
+                                  "values of a step");
 
     s->values = array;
     if (status != TRI_OK)
@@ -200,8 +210,8 @@ static TRII_NOINLINE tri_status reserve_slow(trii_recorder *r, int32_t n)
     if (status != TRI_OK)
         return status;
     array = s->in_ids;
-    status = trii_grow(&array, &r->cap_in_ids, s->n_in_ids + n * 8, sizeof(*s->in_ids),
-                       "edges of a step");
+    status =
+        trii_grow(&array, &r->cap_in_ids, edges_after(s, n), sizeof(*s->in_ids), "edges of a step");
     s->in_ids = array;
     return status;
 }
@@ -210,8 +220,8 @@ tri_status trii_step_reserve(trii_step *step, int32_t n)
 {
     trii_recorder *r = trii_recorder_of(step);
 
-    if (TRII_LIKELY(step->n_values + n * TRII_OP_OUTPUTS <= r->cap_values &&
-                    step->n_nodes + n <= r->cap_nodes && step->n_in_ids + n * 8 <= r->cap_in_ids))
+    if (TRII_LIKELY(values_after(step, n) <= r->cap_values && step->n_nodes + n <= r->cap_nodes &&
+                    edges_after(step, n) <= r->cap_in_ids))
         return TRI_OK;
     return reserve_slow(r, n);
 }
@@ -430,16 +440,20 @@ tri_status trii_record_values(trii_step *step, const trii_graph_op *op, const tr
                               int n_in, const trii_attrs *attrs, trii_vid *first_out)
 {
     static const trii_attrs no_attrs;
-    const trii_type *types[8];
-    trii_type out[TRII_OP_OUTPUTS], wide[8];
-    trii_vid fitted[8];
+    const trii_type *types[TRII_MAX_INPUTS];
+    trii_type out[TRII_MAX_OUTPUTS], wide[TRII_MAX_INPUTS];
+    trii_vid fitted[TRII_MAX_INPUTS];
     tri_device device = 0;
     bool bf16 = false;
     int n_out = 0;
     tri_status status;
 
-    if (n_in > 8)
+    if (TRII_UNLIKELY(n_in > TRII_MAX_INPUTS))
         return TRII_FAIL(TRI_ERR_INTERNAL, "%s: %d inputs", op->name, n_in);
+    if (TRII_UNLIKELY(attrs != NULL &&
+                      (attrs->n_i > TRII_MAX_IATTRS || attrs->n_f > TRII_MAX_FATTRS)))
+        return TRII_FAIL(TRI_ERR_INTERNAL, "%s: %d integer and %d real attributes", op->name,
+                         attrs->n_i, attrs->n_f);
     status = trii_step_reserve(step, 1);
     if (status == TRI_OK)
         status = check_operands(step, op, in, n_in, types, &device);
@@ -542,12 +556,14 @@ tri_tensor *trii_record(const trii_graph_op *op, tri_tensor *const *in, int n_in
                         const trii_attrs *attrs)
 {
     trii_step *step = trii_step_current();
-    trii_vid ids[8];
+    trii_vid ids[TRII_MAX_INPUTS];
     trii_vid first = TRII_NO_VALUE;
     tri_status status = TRI_OK;
 
     if (TRII_UNLIKELY(step == NULL))
         return trii_tensor_no_memory();
+    if (TRII_UNLIKELY(n_in > TRII_MAX_INPUTS))
+        status = TRII_FAIL(TRI_ERR_INTERNAL, "%d inputs", n_in);
     for (int i = 0; i < n_in && status == TRI_OK; i++) {
         ids[i] = TRII_NO_VALUE;
         if (in[i] != NULL)

@@ -7,15 +7,18 @@
 #include "device/cpu/cpu_ops.h"
 #include "graph/ops/table.h"
 
-#define MAX_OPERANDS 8
+/* An operand or a result. */
+typedef struct operand {
+    trii_type type;
+    int arg; /* where its pointer is; -1 = absent */
+} operand;
 
 typedef struct fallback {
     trii_kernel base;
     const trii_graph_op *op;
     trii_kernel_args args;
-    trii_array in[MAX_OPERANDS], out[MAX_OPERANDS];
-    trii_type in_type[MAX_OPERANDS], out_type[MAX_OPERANDS];
-    int8_t in_arg[MAX_OPERANDS], out_arg[MAX_OPERANDS]; /* where their pointers are; -1 = absent */
+    trii_array *array; /* [n_in + n_out] inputs, then outputs; */
+    operand *operands; /* and so are these: both lie behind the kernel */
     int64_t iattr[TRII_MAX_IATTRS];
     int32_t first_f, random, work_arg;
     trii_work work;
@@ -26,10 +29,8 @@ static tri_status fallback_run(const trii_kernel *kernel, void *const *args, con
     /* Prepared operands, of which only the pointers change: one thread runs a plan. */
     fallback *f = (fallback *)(uintptr_t)kernel;
 
-    for (int i = 0; i < f->args.n_in; i++)
-        f->in[i].data = f->in_arg[i] >= 0 ? args[f->in_arg[i]] : NULL;
-    for (int o = 0; o < f->args.n_out; o++)
-        f->out[o].data = args[f->out_arg[o]];
+    for (int i = 0; i < f->args.n_in + f->args.n_out; i++)
+        f->array[i].data = f->operands[i].arg >= 0 ? args[f->operands[i].arg] : NULL;
     f->args.fattr = run->f + f->first_f;
     if (f->random >= 0)
         f->args.random = run->random[f->random];
@@ -43,30 +44,36 @@ tri_status trii_cpu_fallback_compile(const trii_ir *ir, const trii_group *group,
                                      trii_kernel **kernel_out)
 {
     const trii_ir_node *node = &ir->nodes[group->nodes[0]];
-    fallback *f = trii_alloc(1, sizeof(*f), "kernel");
+    size_t n = (size_t)(node->n_in + node->n_out);
+    fallback *f =
+        trii_alloc(1, sizeof(*f) + n * (sizeof(*f->array) + sizeof(*f->operands)), "kernel");
 
     if (f == NULL)
         return TRI_ERR_NO_MEMORY;
     f->base =
         (trii_kernel){.name = node->op->name, .run = fallback_run, .destroy = trii_cpu_kernel_free};
     f->op = node->op;
-    f->args = (trii_kernel_args){
-        .n_in = node->n_in, .n_out = node->n_out, .in = f->in, .out = f->out, .iattr = f->iattr};
+    f->array = (trii_array *)(f + 1);
+    f->operands = (operand *)(f->array + n);
+    f->args = (trii_kernel_args){.n_in = node->n_in,
+                                 .n_out = node->n_out,
+                                 .in = f->array,
+                                 .out = f->array + node->n_in,
+                                 .iattr = f->iattr};
     f->first_f = node->first_f;
     f->random = node->random;
     memcpy(f->iattr, node->iattr, (size_t)node->n_i * sizeof(f->iattr[0]));
-    for (int i = 0; i < node->n_in; i++) {
-        f->in_arg[i] = -1;
-        if (!trii_has_in(node, i))
+    for (int i = 0; i < node->n_in + node->n_out; i++) {
+        bool is_in = i < node->n_in;
+        operand *o = &f->operands[i];
+
+        o->arg = -1;
+        if (is_in && !trii_has_in(node, i))
             continue;
-        f->in_type[i] = *trii_in_type(ir, node, i);
-        f->in[i].type = &f->in_type[i];
-        f->in_arg[i] = (int8_t)trii_group_in(group, node->in[i]);
-    }
-    for (int o = 0; o < node->n_out; o++) {
-        f->out_type[o] = *trii_out_type(ir, node, o);
-        f->out[o].type = &f->out_type[o];
-        f->out_arg[o] = (int8_t)(group->n_in + trii_group_out(group, node->out[o]));
+        o->type = is_in ? *trii_in_type(ir, node, i) : *trii_out_type(ir, node, i - node->n_in);
+        o->arg = is_in ? trii_group_in(group, node->in[i])
+                       : group->n_in + trii_group_out(group, node->out[i - node->n_in]);
+        f->array[i].type = &o->type;
     }
     f->base.scratch_bytes = trii_work_bytes(&f->args);
     f->work_arg = group->n_in + group->n_out;

@@ -312,10 +312,10 @@ static double *widen(const trii_kernel_args *args, const trii_array *array, bool
 tri_status trii_in_double(const trii_kernel_args *args,
                           tri_status (*kernel)(const trii_kernel_args *args))
 {
-    trii_array array[16];
+    trii_array array[TRII_MAX_INPUTS + TRII_MAX_OUTPUTS];
     trii_kernel_args wide = *args;
     int n_in = args->n_in, n = n_in + args->n_out;
-    bool ours[16] = {false}, any = false;
+    bool ours[TRII_MAX_INPUTS + TRII_MAX_OUTPUTS] = {false}, any = false;
     tri_status status = TRI_OK;
 
     for (int i = 0; i < n; i++) {

@@ -1,0 +1,91 @@
+/*
+ * list.h - every operation once, with its operands and attributes. A template: include it with
+ * TRII_OP(name) defined: table.h declares trii_op_NAME from it, table.c makes the table that tests
+ * iterate.
+ *
+ *   in   inputs; "w?" may be absent     i  integer attributes (part of a plan's identity)
+ *   out  outputs, "y" if not said       f  floating-point attributes (rewritten each run)
+ *
+ * [E] element-wise with broadcasting, [R] reduction, [V] view. Operations called _backward are
+ * the gradients that tri_backward records: g is the gradient of the result.
+ */
+/* clang-format off */
+
+/* elementwise.c [E] */
+TRII_OP(add) TRII_OP(sub) TRII_OP(mul) /* in a b; f32 f64 i64 */
+TRII_OP(div)                           /* in a b */
+TRII_OP(maximum) TRII_OP(minimum)      /* in a b; NaN wins */
+TRII_OP(extremum_backward) /* in g a b; i: 1 = of the minimum, 1 = gradient of b. g where the operand won, g/2 where equal. */
+TRII_OP(add_scalar) TRII_OP(mul_scalar) /* in x; f: number */
+TRII_OP(neg) TRII_OP(abs) TRII_OP(square) TRII_OP(sqrt) TRII_OP(exp) TRII_OP(log) /* in x */
+TRII_OP(abs_backward) /* in g x */
+
+/* activations.c [E]; in x. Gradients: in g y, or g x where noted. */
+TRII_OP(relu) TRII_OP(sigmoid) TRII_OP(tanh) TRII_OP(gelu) TRII_OP(silu)
+TRII_OP(leaky_relu)    /* f: slope */
+TRII_OP(relu_backward) /* g where y > 0 (or NaN), else 0 */
+TRII_OP(sigmoid_backward) TRII_OP(tanh_backward)
+TRII_OP(leaky_relu_backward)                 /* in g x; f: slope */
+TRII_OP(gelu_backward) TRII_OP(silu_backward) /* in g x */
+
+/* create.c */
+TRII_OP(fill) /* [E] no input; i: dtype, device, sizes..; f: value */
+TRII_OP(dropout_mask) /* no input, random; i: dtype, device, sizes..; f: p. 0 with probability p, else 1/(1-p): which element is which is written there, bit by bit. */
+TRII_OP(copy) /* [E] in x of any dtype */
+TRII_OP(cast) /* [E] in x; i: dtype */
+
+/* shaping.c; in x of any dtype */
+TRII_OP(reshape) /* [V]; i: sizes.. of the result (one may be -1) */
+TRII_OP(expand)  /* [E] the input broadcast; i: sizes.. of the result */
+TRII_OP(permute) /* i: for each result dimension, which of x it is */
+TRII_OP(flip)    /* i: dim */
+
+/* reductions.c [R]; in x; i: bit mask of dims, keepdim */
+TRII_OP(sum) TRII_OP(mean) TRII_OP(amax)
+TRII_OP(argmax)        /* i: dim; i64 */
+TRII_OP(amax_backward) /* in g x y; not [R] */
+TRII_OP(sum_to)        /* i: sizes.. of the result: undoes broadcasting */
+
+/* matmul.c */
+TRII_OP(matmul) /* in a b; i: transpose_a, transpose_b (last two dims) */
+TRII_OP(matmul_weight) TRII_OP(matmul_to_weight) /* of linear's gradients in bf16: b is f32; the result is f32 */
+TRII_OP(linear) /* in x [.., I] w [O, I] b? [O]; gradients by matmul, sum_to */
+
+/* conv2d.c; i: stride h w, padding h w, dilation h w, groups */
+TRII_OP(conv2d)                 /* in x w b? */
+TRII_OP(conv2d_backward_data)   /* in g w; i: .., shape of x */
+TRII_OP(conv2d_backward_weight) /* in g x; i: .., shape of w */
+
+/* pool2d.c; in x; i: kernel h w, stride h w, padding h w, ceil_mode, exclude_padding */
+TRII_OP(max_pool2d) TRII_OP(avg_pool2d)
+/* in g, for the maximum also x; i: .., image h w. The first of equals (row by row) gets all. */
+TRII_OP(max_pool2d_backward) TRII_OP(avg_pool2d_backward)
+/* i: output h w; window of output o: [floor(o H / h), ceil((o + 1) H / h)) */
+TRII_OP(adaptive_max_pool2d) TRII_OP(adaptive_avg_pool2d)
+TRII_OP(adaptive_max_pool2d_backward) TRII_OP(adaptive_avg_pool2d_backward)
+
+/* batch_norm.c; f: momentum, eps */
+/* in x w? b? running_mean? running_var?; out y, mean [C], invstd [C], and with running ones the new running_mean, running_var (which may lie on the old). */
+TRII_OP(batch_norm)
+TRII_OP(batch_norm_backward)      /* in g x w? mean invstd; out dx dw db */
+TRII_OP(batch_norm_eval)          /* in as batch_norm; out y */
+TRII_OP(batch_norm_eval_backward) /* in g x w? r_mean r_var; out dx dw db */
+
+/* softmax.c; in x; i: dim. Gradients: in g y. */
+TRII_OP(softmax) TRII_OP(log_softmax)
+TRII_OP(softmax_backward) TRII_OP(log_softmax_backward)
+
+/* losses.c; out: a scalar */
+TRII_OP(mse_loss)               /* [R] in a b */
+TRII_OP(mse_loss_backward)      /* [E] in g a b; f: 2/n. g (a - b) f */
+TRII_OP(cross_entropy)          /* in logits target; f: smoothing */
+TRII_OP(cross_entropy_backward) /* in g logits target; f: smoothing */
+TRII_OP(count_correct)          /* in logits target; i64 */
+
+/* sgd.c [E] in p g m?; i: nesterov, first_step, maximize; f: lr, momentum, dampening, weight_decay.
+ * out p' (may lie on p), and m' (may lie on m) if m is given or first_step is 1:
+ *   d = (maximize ? -g : g) + weight_decay p;  m' = m ? momentum m + (1 - dampening) d : d;
+ *   d = nesterov ? d + momentum m' : m' (if there is m');  p' = p - lr d
+ * Every product and sum is rounded to the tensor's type, in this order: the same bits everywhere.
+ * Optimisers bind p' to the parameter and m' to its state. */
+TRII_OP(sgd)
