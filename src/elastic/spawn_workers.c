@@ -242,7 +242,7 @@ static void tell_end(spawner *s, int rank)
     char key[48];
 
     snprintf(key, sizeof(key), "trireme/0/ended/%d", rank);
-    if (trii_tcp_server_tell(s->store, key, "") != TRI_OK ||
+    if (trii_tcp_server_tell(s->store, key, "ended with status 0") != TRI_OK ||
         trii_tcp_server_tell(s->store, "trireme/0/ended", "") != TRI_OK)
         TRII_LOG(TRII_LOG_WARN, "spawn", "%s", tri_last_error());
 }

@@ -120,7 +120,7 @@ static tri_status judge_own(tri_status status, const trii_launch_env *env, trii_
 }
 
 /* Who waits for a rank that has ended would wait until the deadline. A launcher that serves the
- * store tells there of those that ended well: "ended/R", and then "ended". */
+ * store tells there of those that ended while others go on: how, at "ended/R", and then "ended". */
 typedef struct ended {
     tri_store *life, *store;
     int size;
@@ -154,6 +154,20 @@ static bool one_has_ended(void *arg)
     return e->rank >= 0;
 }
 
+static tri_status ended_early(const ended *e)
+{
+    char key[32];
+    void *how = NULL;
+
+    snprintf(key, sizeof(key), "ended/%d", e->rank);
+    if (tri_store_get(e->life, key, 0, &how, NULL) != TRI_OK)
+        how = NULL;
+    (void)TRII_FAIL(TRI_ERR_PEER_LOST, "world: rank %d of %d %s before it joined the group",
+                    e->rank, e->size, how != NULL ? (const char *)how : "ended");
+    tri_store_free(how);
+    return TRI_ERR_PEER_LOST;
+}
+
 /* Until all have come to a store that is new. */
 static tri_status wait_for_all(tri_store *life, tri_store *store, const trii_launch_env *env,
                                int64_t deadline_ns, bool again, trii_own_address *own)
@@ -163,14 +177,13 @@ static tri_status wait_for_all(tri_store *life, tri_store *store, const trii_lau
     bool said = false;
     tri_status status = TRI_OK;
     ended e = {.life = life, .store = store, .size = env->size, .rank = -1};
-    const trii_group_args args = {
-        .store = store,
-        .rank = env->rank,
-        .size = env->size,
-        .name = "world",
-        .deadline_ns = deadline_ns,
-        .is_over = env->new_store && env->local_size == env->size ? one_has_ended : NULL,
-        .is_over_arg = &e};
+    const trii_group_args args = {.store = store,
+                                  .rank = env->rank,
+                                  .size = env->size,
+                                  .name = "world",
+                                  .deadline_ns = deadline_ns,
+                                  .is_over = env->new_store ? one_has_ended : NULL,
+                                  .is_over_arg = &e};
 
     snprintf(key, sizeof(key), "come/%d", env->rank);
     if (again)
@@ -179,10 +192,7 @@ static tri_status wait_for_all(tri_store *life, tri_store *store, const trii_lau
         status = trii_group_say(&args, "come", TRI_OK);
     if (status == TRI_OK)
         status = trii_group_hear(&args, "come", own != NULL ? is_elsewhere : NULL, own);
-    if (e.rank >= 0 && status == TRI_ERR_PEER_LOST)
-        return TRII_FAIL(status, "world: rank %d of %d ended, with success, before it joined",
-                         e.rank, env->size);
-    return status;
+    return e.rank >= 0 && status == TRI_ERR_PEER_LOST ? ended_early(&e) : status;
 }
 
 static tri_status open_tcp(const trii_launch_env *env, int64_t timeout_ms, tri_store **store_out)

@@ -9,6 +9,7 @@
 
 #include "launch/agent.h"
 #include "launch/binding.h"
+#include "launch/early_end.h"
 #include "launch/environment.h"
 #include "launch/failure_report.h"
 #include "launch/guard.h"
@@ -72,6 +73,7 @@ typedef struct trii_agent {
 
     /* of the attempt */
     trii_tcp_server *store;
+    trii_early_end *early;
     bool killed;          /* SIGKILL was sent */
     trii_worker *cause;   /* who failed first, or NULL */
     trii_failure failure; /* once `settled`: that one, when all have ended */

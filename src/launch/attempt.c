@@ -109,6 +109,9 @@ static void worker_ready(trii_watch *watch, unsigned events)
 
     (void)events;
     take_end(a, worker, trii_now_ns());
+    if (a->phase == TRII_PHASE_RUN && (!trii_worker_failed(worker) || a->options->keep_survivors) &&
+        (a->n_live > 0 || a->meeting != NULL))
+        trii_early_end_tell(a->early, worker);
     if (trii_worker_failed(worker) && a->phase == TRII_PHASE_RUN) {
         take_other_ends(a, worker);
         if (a->options->keep_survivors && a->n_live > 0)
@@ -182,21 +185,23 @@ static tri_status start_workers(trii_agent *a)
         .max_restarts = a->options->max_restarts,
         .cores = trii_launch_count_cores(),
     };
+    tri_status status;
 
     if (a->meeting != NULL)
         trii_meeting_describe(a->meeting, &job);
     else
         job.master_port = trii_tcp_server_port(a->store);
-    for (int i = 0; i < a->n_workers; i++) {
-        tri_status status;
-
+    status = trii_early_end_create(&job, a->store, a->loop, &a->early);
+    for (int i = 0; i < a->n_workers && status == TRI_OK; i++) {
         a->workers[i].rank = job.first_rank + i;
         a->workers[i].local_rank = i;
         a->workers[i].owner = a;
         status = start_worker(a, &a->workers[i], &job);
         if (status != TRI_OK)
-            return TRII_FAIL_CTX(status, "rank %d", i);
+            status = TRII_FAIL_CTX(status, "rank %d", i);
     }
+    if (status != TRI_OK)
+        return status;
     trii_monitor_started(&a->monitor, &job, a->workers);
     return TRI_OK;
 }
@@ -282,5 +287,7 @@ void trii_attempt_dispose(trii_agent *a)
         trii_stream_close(&a->workers[i].out);
         trii_stream_close(&a->workers[i].err);
     }
+    trii_early_end_destroy(a->early);
+    a->early = NULL;
     trii_job_store_close(a);
 }

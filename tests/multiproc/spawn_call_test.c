@@ -370,13 +370,13 @@ static void one_that_ends_before_it_joined_is_not_waited_for(void **state)
 {
     (void)state;
     CHECK_FAILS(tri_spawn(second_returns_at_once, NULL, 3, NULL), TRI_ERR_PEER_LOST,
-                "rank 1 of 3 ended, with success, before it joined");
+                "rank 1 of 3 ended with status 0 before it joined the group");
     CHECK_FAILS(tri_spawn(second_leaves, NULL, 3, NULL), TRI_ERR_PEER_LOST,
-                "rank 1 of 3 ended, with success, before it joined");
+                "rank 1 of 3 ended with status 0 before it joined the group");
     CHECK_FAILS(tri_spawn(second_joins_once, NULL, 3, NULL), TRI_ERR_PEER_LOST,
-                "rank 1 of 3 ended, with success, before it joined");
+                "rank 1 of 3 ended with status 0 before it joined the group");
     CHECK_FAILS(tri_spawn(second_leaves, NULL, 40, NULL), TRI_ERR_PEER_LOST,
-                "rank 1 of 40 ended, with success, before it joined");
+                "rank 1 of 40 ended with status 0 before it joined the group");
 }
 
 /* As a parent may have left it: (trap '' CHLD; ./program). */
