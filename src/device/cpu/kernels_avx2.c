@@ -14,6 +14,9 @@
                         _mm256_cmpgt_epi32(_mm256_set1_epi32((int)(n)),                            \
                                            _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)),             \
                         (__m256)(v))
+#define VEC_WIDEN(h) ((vec_d)_mm256_cvtps_pd((__m128)(h)))
+#define VEC_LOAD_HALF_FEW(p, n)                                                                    \
+    _mm_maskload_ps(p, _mm_cmpgt_epi32(_mm_set1_epi32((int)(n)), _mm_setr_epi32(0, 1, 2, 3)))
 #define VEC_TABLE trii_cpu_kernels_avx2
 #include "device/cpu/kernels_all.h"
 #else

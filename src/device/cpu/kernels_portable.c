@@ -11,5 +11,7 @@
         for (int few = 0; few < (int)(n); few++)                                                   \
             (p)[few] = (v)[few];                                                                   \
     } while (0)
+#define VEC_WIDEN(h) __builtin_convertvector(h, vec_d)
+#define VEC_LOAD_HALF_FEW(p, n) ((vec_half){(n) > 0 ? (p)[0] : 0})
 #define VEC_TABLE trii_cpu_kernels_portable
 #include "device/cpu/kernels_all.h"

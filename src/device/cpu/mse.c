@@ -7,8 +7,6 @@
 #include "device/cpu/sum_tree.h"
 #include "graph/type.h"
 
-#define SHORT_SUM 128 /* elements that lanes do not pay for */
-
 typedef struct mse {
     trii_kernel base;
     const trii_cpu_kernels *kernels;
@@ -28,44 +26,24 @@ static void mse_range(void *ctx, int64_t begin, int64_t end)
 
     for (int64_t i = begin; i < end; i++) {
         int64_t at = i * TRII_SUM_BLOCK, left = run->m->n - at;
-        double lanes[TRII_SUM_LANES] = {0};
 
-        run->m->kernels->add_squared_differences(
-            run->a + at, run->b + at, left < TRII_SUM_BLOCK ? left : TRII_SUM_BLOCK, lanes);
-        run->partial[i] = trii_lanes_total(lanes);
+        run->partial[i] = run->m->kernels->total_squared_difference(
+            run->a + at, run->b + at, left < TRII_SUM_BLOCK ? left : TRII_SUM_BLOCK);
     }
-}
-
-static double short_sum(const float *a, const float *b, int64_t n)
-{
-    double s[4] = {0};
-    int64_t i = 0;
-
-    for (; i + 4 <= n; i += 4) {
-        for (int64_t l = 0; l < 4; l++) {
-            double d = (double)a[i + l] - (double)b[i + l];
-
-            s[l] += d * d;
-        }
-    }
-    for (; i < n; i++) {
-        double d = (double)a[i] - (double)b[i];
-
-        s[0] += d * d;
-    }
-    return (s[0] + s[1]) + (s[2] + s[3]);
 }
 
 static tri_status mse_run_kernel(const trii_kernel *kernel, void *const *args, const trii_run *run)
 {
     const mse *m = (const mse *)kernel;
+    const float *a = args[m->a], *b = args[m->b];
     double total;
-    mse_run ctx = {m, args[m->a], args[m->b], m->blocks > 1 ? args[m->scratch] : &total};
 
     (void)run;
-    if (m->n <= SHORT_SUM) {
-        total = short_sum(ctx.a, ctx.b, m->n);
+    if (m->blocks <= 1) {
+        total = m->kernels->total_squared_difference(a, b, m->n);
     } else {
+        mse_run ctx = {m, a, b, args[m->scratch]};
+
         trii_parallel_for(m->blocks, TRII_SUM_GRAIN / TRII_SUM_BLOCK, mse_range, &ctx);
         total = trii_tree_total(ctx.partial, m->blocks);
     }

@@ -96,10 +96,10 @@ void trii_exp_rows(const trii_cpu_kernels *kernels, const float *x, int64_t rows
 
 double trii_sum_row(const trii_cpu_kernels *kernels, const float *x, int64_t n)
 {
-    double lanes[TRII_SUM_LANES] = {0};
+    double total;
 
-    kernels->add_values(x, 1, 0, n, lanes);
-    return trii_lanes_total(lanes);
+    kernels->row_totals(x, 1, 0, n, &total);
+    return total;
 }
 
 static void forward_rows(const softmax *k, const float *x, int64_t rows, float *y)
@@ -124,12 +124,10 @@ static void forward_rows(const softmax *k, const float *x, int64_t rows, float *
 /* softmax: y (g - sum g y); log_softmax: g - e^y sum g */
 static void backward_row(const softmax *k, const float *g, const float *y, float *dx)
 {
-    double lanes[TRII_SUM_LANES] = {0};
     float piece[PIECE], sum;
 
     if (!k->logarithm) {
-        k->kernels->add_products(g, y, k->n, lanes);
-        sum = (float)trii_lanes_total(lanes);
+        sum = (float)k->kernels->total_product(g, y, k->n);
         for (int64_t i = 0; i < k->n; i++)
             dx[i] = y[i] * (g[i] - sum);
         return;

@@ -18,7 +18,8 @@
 #define MAX_AXES (TRI_MAX_DIMS / 2)
 #define BLOCK_ROWS 1024   /* of columns: elements that one thread adds to a sum */
 #define BLOCK_COLUMNS 256 /* that it adds beside each other */
-#define SHORT_SUM 16      /* elements that lanes do not pay for */
+#define SHORT_SUM 16      /* elements of several rows that lanes do not pay for */
+#define ROWS_AT_ONCE 64
 
 /* Axes but the last, slowest first. */
 typedef struct axes {
@@ -122,6 +123,18 @@ typedef struct sum_run {
     double *partial; /* [kept, blocks, ...] where there are several blocks */
 } sum_run;
 
+/* The results: sums, or means, rounded. */
+static void store(const reduction *r, const double *sums, int64_t n, float *y)
+{
+    if (r->divisor == 1) {
+        for (int64_t i = 0; i < n; i++)
+            y[i] = (float)sums[i];
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        y[i] = (float)(sums[i] / r->divisor);
+}
+
 /* --- the last axis is reduced ------------------------------------------------------------------
  */
 
@@ -136,7 +149,7 @@ static double short_sum(const reduction *r, const float *x)
     double total = 0;
 
     for (int64_t row = 0; row < r->reduced.count; row++) {
-        const float *from = r->reduced.count > 1 ? x + offset_of(&r->reduced, row) : x;
+        const float *from = x + offset_of(&r->reduced, row);
 
         for (int64_t i = 0; i < r->last; i++)
             total += (double)from[i];
@@ -162,9 +175,47 @@ static double block_of_rows(const reduction *r, const float *x, int64_t block)
     return trii_lanes_total(lanes);
 }
 
-static double whole_sum(const reduction *r, const float *x)
+/* The same where there is one row. */
+static double block_of_a_row(const reduction *r, const float *x, int64_t block)
 {
-    return r->reduced.count * r->last <= SHORT_SUM ? short_sum(r, x) : block_of_rows(r, x, 0);
+    int64_t at = block * TRII_SUM_BLOCK, left = r->last - at;
+    double total;
+
+    r->kernels->row_totals(x + at, 1, 0, left < TRII_SUM_BLOCK ? left : TRII_SUM_BLOCK, &total);
+    return total;
+}
+
+/* n sums of one block each, which lie `stride` apart. */
+static void whole_sums(const reduction *r, const float *x, int64_t stride, int64_t n, double *sums)
+{
+    if (r->reduced.count == 1) {
+        r->kernels->row_totals(x, n, stride, r->last, sums);
+    } else if (r->reduced.count * r->last <= SHORT_SUM) {
+        for (int64_t i = 0; i < n; i++)
+            sums[i] = short_sum(r, x + i * stride);
+    } else {
+        for (int64_t i = 0; i < n; i++)
+            sums[i] = block_of_rows(r, x + i * stride, 0);
+    }
+}
+
+/* Sums [begin, end) of one block each, in runs along the fastest of the kept axes. */
+static void whole_range(const sum_run *run, int64_t begin, int64_t end)
+{
+    const reduction *r = run->r;
+    const axes *a = &r->kept;
+    int64_t size = a->n > 0 ? a->size[a->n - 1] : 1, stride = a->n > 0 ? a->stride[a->n - 1] : 0;
+    double sums[ROWS_AT_ONCE];
+
+    while (begin < end) {
+        int64_t n = a->n > 1 ? size - begin % size : end - begin;
+
+        n = n < end - begin ? n : end - begin;
+        n = n < ROWS_AT_ONCE ? n : ROWS_AT_ONCE;
+        whole_sums(r, run->x + offset_of(a, begin), stride, n, sums);
+        store(r, sums, n, run->y + begin);
+        begin += n;
+    }
 }
 
 /* Items are blocks of sums. */
@@ -173,11 +224,17 @@ static void rows_range(void *ctx, int64_t begin, int64_t end)
     const sum_run *run = ctx;
     const reduction *r = run->r;
 
-    for (int64_t i = begin; i < end && r->blocks == 1; i++)
-        run->y[i] = (float)(whole_sum(r, run->x + offset_of(&r->kept, i)) / r->divisor);
-    for (int64_t i = begin; i < end && r->blocks > 1; i++)
+    if (r->blocks == 1) {
+        whole_range(run, begin, end);
+        return;
+    }
+    for (int64_t i = begin; i < end; i++) {
+        int64_t k = i / r->blocks, block = i - k * r->blocks;
+        const float *x = run->x + offset_of(&r->kept, k);
+
         run->partial[i] =
-            block_of_rows(r, run->x + offset_of(&r->kept, i / r->blocks), i % r->blocks);
+            r->reduced.count == 1 ? block_of_a_row(r, x, block) : block_of_rows(r, x, block);
+    }
 }
 
 static void rows_end_range(void *ctx, int64_t begin, int64_t end)
@@ -217,8 +274,8 @@ static void columns_range(void *ctx, int64_t begin, int64_t end)
         memset(sums, 0, (size_t)n * sizeof(*sums));
         add_run(r, run->x + offset_of(&r->kept, k) + at, first,
                 first + (left < BLOCK_ROWS ? left : BLOCK_ROWS), n, sums);
-        for (int64_t j = 0; r->blocks == 1 && j < n; j++)
-            run->y[k * r->last + at + j] = (float)(sums[j] / r->divisor);
+        if (r->blocks == 1)
+            store(r, sums, n, run->y + k * r->last + at);
     }
 }
 
@@ -242,8 +299,7 @@ static void columns_end_range(void *ctx, int64_t begin, int64_t end)
                     to[j] += from[j];
             }
         }
-        for (int64_t j = 0; j < n; j++)
-            run->y[k * r->last + at + j] = (float)(top[j] / r->divisor);
+        store(r, top, n, run->y + k * r->last + at);
     }
 }
 

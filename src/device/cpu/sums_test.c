@@ -76,21 +76,24 @@ static void add_plainly(int kind, const float *a, const float *b, int64_t n, dou
         lanes[i % L] += term(kind, a[i], b[i]);
 }
 
-static void add(const trii_cpu_kernels *table, int kind, const float *a, const float *b, int64_t n,
-                double *lanes)
+static double total_of(const trii_cpu_kernels *table, int kind, const float *a, const float *b,
+                       int64_t n)
 {
-    if (kind == KIND_VALUES)
-        table->add_values(a, 1, 0, n, lanes);
-    else if (kind == KIND_PRODUCTS)
-        table->add_products(a, b, n, lanes);
-    else
-        table->add_squared_differences(a, b, n, lanes);
+    double total;
+
+    if (kind == KIND_PRODUCTS)
+        return table->total_product(a, b, n);
+    if (kind == KIND_SQUARES)
+        return table->total_squared_difference(a, b, n);
+    table->row_totals(a, 1, 0, n, &total);
+    return total;
 }
 
 static void kernels_add_in_fixed_lanes(void **state)
 {
     enum { N = 4097 };
-    static const int64_t sizes[] = {0, 1, 2, 7, 8, 31, 32, 33, 63, 64, 65, 97, 4095, 4096, N};
+    static const int64_t sizes[] = {0,  1,  2,  3,  5,   7,   8,   13,  31,   32,   33,
+                                    63, 64, 65, 97, 127, 128, 129, 300, 4095, 4096, N};
     const trii_cpu_kernels *table[MAX_TABLES];
     int n_tables = tables(table);
     float *a = random_floats(2 * N), *b = a + N;
@@ -99,14 +102,17 @@ static void kernels_add_in_fixed_lanes(void **state)
     for (int t = 0; t < n_tables; t++) {
         for (int kind = 0; kind < KINDS; kind++) {
             for (size_t s = 0; s < TRII_COUNT_OF(sizes); s++) {
-                double want[TRII_SUM_LANES], got[TRII_SUM_LANES];
+                double want[TRII_SUM_LANES] = {0}, from[TRII_SUM_LANES], lanes[TRII_SUM_LANES];
+                double total = total_of(table[t], kind, a, b, sizes[s]);
 
-                for (int l = 0; l < TRII_SUM_LANES; l++)
-                    want[l] = got[l] = l;
                 add_plainly(kind, a, b, sizes[s], want);
-                add(table[t], kind, a, b, sizes[s], got);
-                if (memcmp(want, got, sizeof(want)) != 0)
+                if (total != trii_lanes_total(want))
                     fail_msg("table %d, kind %d, %d elements", t, kind, (int)sizes[s]);
+                for (int l = 0; l < TRII_SUM_LANES; l++)
+                    from[l] = lanes[l] = l;
+                add_plainly(KIND_VALUES, a, b, sizes[s], from);
+                table[t]->add_values(a, 1, 0, sizes[s], lanes);
+                assert_memory_equal(lanes, from, sizeof(from));
             }
         }
     }
@@ -126,9 +132,19 @@ static void kernels_add_rows_at_a_stride(void **state)
             for (int64_t rows = 0; rows <= ROWS; rows++) {
                 double lanes[TRII_SUM_LANES] = {0}, want[TRII_SUM_LANES] = {0};
                 double sums[STRIDE] = {0}, want_sums[STRIDE] = {0};
+                double totals[ROWS + 1], want_total;
 
-                for (int64_t r = 0; r < rows; r++)
+                totals[rows] = -1;
+                table[t]->row_totals(x, rows, STRIDE, n, totals);
+                assert_true(totals[rows] == -1);
+                for (int64_t r = 0; r < rows; r++) {
+                    double alone[TRII_SUM_LANES] = {0};
+
                     add_plainly(KIND_VALUES, x + r * STRIDE, x, n, want);
+                    add_plainly(KIND_VALUES, x + r * STRIDE, x, n, alone);
+                    want_total = trii_lanes_total(alone);
+                    assert_memory_equal(&totals[r], &want_total, sizeof(want_total));
+                }
                 for (int64_t i = 0; i < n; i++) {
                     int64_t r = 0;
 
