@@ -40,7 +40,8 @@
 #define SHM_MESSAGE_FIRST ((size_t)4 << 10) /* is there before the message is announced */
 #define SHM_MESSAGE_PIECE ((size_t)64 << 10)
 #define SHM_ANSWERS 16
-#define SHM_MAGIC UINT64_C(0x54524953484d3033)
+#define SHM_RING_BYTES ((size_t)2 << 20) /* a piece that was read has left its reader's cache */
+#define SHM_MAGIC UINT64_C(0x54524953484d3034)
 
 typedef _Atomic uint64_t shm_u64;
 
@@ -53,7 +54,8 @@ enum {
     SHM_DST_IN_ARENA = 2,
     SHM_COPIED = 4,     /* src lies in the one-shot part */
     SHM_IN_MESSAGE = 8, /* the data of a send lies beside its announcement */
-    SHM_OFFERED = 16    /* it stays with the sender until the receiver has answered */
+    SHM_OFFERED = 16    /* it stays with the sender until the receiver has answered; beside it
+                            SHM_SRC_IN_ARENA says where */
 };
 
 /* Source line of a call in one word: line << 32 | index in the table of files (SHM_FILES:
@@ -131,7 +133,8 @@ typedef struct shm_message {
     shm_u64 number; /* of the send */
     union {
         unsigned char payload[SHM_MESSAGE_INLINE]; /* SHM_IN_MESSAGE */
-        shm_u64 at;       /* SHM_OFFERED: arena address, or 0: the data has to be asked for */
+        shm_u64 at;       /* SHM_OFFERED: arena address, or that in the sender's process, or 0: the
+                             data has to be asked for */
         shm_u64 produced; /* else: bytes put into the slot's data so far */
     } data;
     TRII_ALIGNED(128) shm_u64 released; /* receiver: seq of the last that is over */
@@ -155,7 +158,7 @@ typedef struct shm_stream {
 typedef struct shm_pair {
     shm_message messages[SHM_MESSAGES];
     unsigned char data[SHM_MESSAGES][SHM_MESSAGE_BYTES];
-    unsigned char ring[SHM_MESSAGE_BYTES]; /* of the stream */
+    unsigned char ring[SHM_RING_BYTES]; /* of the stream */
     TRII_ALIGNED(2048) shm_stream stream;
 } shm_pair;
 

@@ -2,7 +2,8 @@
  * pair.c - send and recv. The announcements of a pair lie in the sender's block, SHM_MESSAGES of
  * them at a time, each with room for the data of a message that is not large: such a message is
  * gone for the sender when it was copied. A larger one is offered: it stays with its sender until
- * the receiver answers, who reads it out of the sender's arena or has it sent through a ring.
+ * the receiver answers, who reads it where it lies, in one copy, or, where the system does not let
+ * ranks read each other's memory, has it sent through a ring.
  *
  * The receiver hears announcements in order and finds the receive by tag. What nobody receives yet
  * it keeps, in its slot while that is not needed, then in memory of its own: so no message is ever

@@ -7,7 +7,10 @@
 
 #include "base/alloc.h"
 #include "engines/shm/shm.h"
+#include "os/foreign.h"
 
+/* Of a heap, at a time: meanwhile nobody else of this rank has a turn. */
+#define READ_PIECE ((size_t)4 << 20)
 /* Slots that the sender finds free whatever we keep: it need not wait for us to copy. */
 #define FREE_SLOTS (SHM_MESSAGES / 2)
 
@@ -114,6 +117,7 @@ static void take(shm_group *g, shm_peer *peer, trii_op *op, const notice *n, int
     step->slot = slot;
     step->number = n->number;
     step->src_at = n->at;
+    step->flags = (unsigned)n->place;
     if (n->place & SHM_OFFERED)
         shm_queue_push(&peer->to_answer, op);
     else if (take_slot(g, peer, op))
@@ -326,27 +330,53 @@ static bool answer(shm_group *g, shm_peer *peer, shm_stream *stream, uint64_t wo
     return true;
 }
 
-/* Reads a message out of the sender's arena, or asks for it. */
-static bool answer_one(shm_group *g, shm_peer *peer, shm_stream *stream)
+/* Reads a message, or a piece of it, where it lies with its sender. Who may not any more has to ask
+ * for it. */
+static void read_offered(shm_group *g, const shm_peer *peer, trii_op *op)
 {
-    trii_op *op = peer->to_answer.first;
     shm_step *step = shm_step_of(op);
-    bool there = step->src_at != 0;
+    size_t left = op->call.bytes - step->moved, piece = left < READ_PIECE ? left : READ_PIECE;
+    int error;
 
-    if (there && step->moved == 0) {
+    if (step->flags & SHM_SRC_IN_ARENA) {
         memcpy(op->call.dst, shm_arena_at(g, peer->rank, step->src_at), op->call.bytes);
-        if (shm_check_peers(g))
-            return false; /* perhaps while we read what was its owner's again */
         step->moved = op->call.bytes;
+    } else if (trii_foreign_read(peer->block->head.pid, step->src_at + step->moved,
+                                 (char *)op->call.dst + step->moved, piece, &error)) {
+        step->moved += piece;
+    } else {
+        step->moved = 0;
+        step->src_at = 0;
     }
-    if (!answer(g, peer, stream, step->number << 1 | there))
-        return false;
-    shm_queue_pop(&peer->to_answer);
-    if (there)
-        shm_pair_finish(g, op, TRI_OK, NULL);
-    else
-        shm_queue_push(&peer->awaited, op);
-    return true;
+}
+
+/* Reads what was offered, or asks for it. */
+static bool answer_offers(shm_group *g, shm_peer *peer, shm_stream *stream)
+{
+    bool did = false;
+
+    while (peer->to_answer.first != NULL) {
+        trii_op *op = peer->to_answer.first;
+        shm_step *step = shm_step_of(op);
+
+        if (step->src_at != 0 && step->moved < op->call.bytes) {
+            read_offered(g, peer, op);
+            did = true;
+            if (shm_check_peers(g))
+                return did; /* perhaps while we read what was its owner's again */
+            if (step->src_at != 0 && step->moved < op->call.bytes)
+                return did; /* the rest when others had their turn */
+        }
+        if (!answer(g, peer, stream, step->number << 1 | (step->src_at != 0)))
+            return did;
+        did = true;
+        shm_queue_pop(&peer->to_answer);
+        if (step->src_at != 0)
+            shm_pair_finish(g, op, TRI_OK, NULL);
+        else
+            shm_queue_push(&peer->awaited, op);
+    }
+    return did;
 }
 
 /* Takes what is in the ring. */
@@ -356,9 +386,9 @@ static bool take_awaited(shm_group *g, shm_peer *peer, shm_pair *pair)
     shm_step *step = shm_step_of(op);
     size_t there = (size_t)(load_acquire(&pair->stream.produced) - peer->taken);
     size_t left = op->call.bytes - step->moved, n = there < left ? there : left;
-    size_t offset = (size_t)(peer->taken % SHM_MESSAGE_BYTES);
+    size_t offset = (size_t)(peer->taken % SHM_RING_BYTES);
 
-    n = n < SHM_MESSAGE_BYTES - offset ? n : SHM_MESSAGE_BYTES - offset;
+    n = n < SHM_RING_BYTES - offset ? n : SHM_RING_BYTES - offset;
     if (n == 0)
         return false;
     memcpy((char *)op->call.dst + step->moved, pair->ring + offset, n);
@@ -400,8 +430,8 @@ bool shm_pair_advance_in(shm_group *g, shm_peer *peer)
 
     if (peer->taking.first != NULL)
         did |= take_slots(g, peer);
-    while (peer->to_answer.first != NULL && answer_one(g, peer, &pair->stream))
-        did = true;
+    if (peer->to_answer.first != NULL)
+        did |= answer_offers(g, peer, &pair->stream);
     if (peer->awaited.first != NULL)
         did |= take_awaited(g, peer, pair);
     return did;

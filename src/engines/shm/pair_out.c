@@ -64,6 +64,20 @@ static void send_data(shm_group *g, shm_message *message, unsigned char *slot, c
     }
 }
 
+/* Says where the data lies; 0: it has to be asked for. */
+static void offer(shm_group *g, shm_peer *peer, shm_message *message, trii_op *op, uint64_t seq)
+{
+    const trii_collective *call = &op->call;
+    shm_step *step = shm_step_of(op);
+    uint64_t in_arena = shm_arena_find(g, call->src, call->bytes);
+    uint64_t in_heap = g->peeks > 0 ? (uint64_t)(uintptr_t)call->src : 0;
+
+    store(&message->data.at, in_arena != 0 ? in_arena : in_heap);
+    step->waiting.tagged.tag = call->seq;
+    trii_tags_add(&peer->offered, &step->waiting.tagged);
+    publish(g, message, op, SHM_OFFERED | (in_arena != 0 ? SHM_SRC_IN_ARENA : 0), seq);
+}
+
 /* Announces the oldest send; false: its slot is not free. */
 static bool announce(shm_group *g, shm_peer *peer)
 {
@@ -72,17 +86,13 @@ static bool announce(shm_group *g, shm_peer *peer)
     shm_message *message = &pair->messages[seq % SHM_MESSAGES];
     trii_op *op = peer->sends.first;
     const trii_collective *call = &op->call;
-    shm_step *step = shm_step_of(op);
 
     if (seq > SHM_MESSAGES && load_acquire(&message->released) != seq - SHM_MESSAGES)
         return false;
     peer->n_announced = seq;
     shm_queue_pop(&peer->sends);
     if (is_offered(pair, call)) {
-        store(&message->data.at, shm_arena_find(g, call->src, call->bytes));
-        step->waiting.tagged.tag = call->seq;
-        trii_tags_add(&peer->offered, &step->waiting.tagged);
-        publish(g, message, op, SHM_OFFERED, seq);
+        offer(g, peer, message, op, seq);
         return true;
     }
     if (call->bytes <= SHM_MESSAGE_INLINE) {
@@ -128,12 +138,12 @@ static bool send_asked(shm_group *g, shm_peer *peer, shm_pair *pair)
 {
     trii_op *op = peer->asked.first;
     shm_step *step = shm_step_of(op);
-    size_t offset = (size_t)(peer->put % SHM_MESSAGE_BYTES), left = op->call.bytes - step->moved;
-    size_t room = SHM_MESSAGE_BYTES - (size_t)(peer->put - load_acquire(&pair->stream.consumed));
+    size_t offset = (size_t)(peer->put % SHM_RING_BYTES), left = op->call.bytes - step->moved;
+    size_t room = SHM_RING_BYTES - (size_t)(peer->put - load_acquire(&pair->stream.consumed));
     size_t n = left < room ? left : room;
 
     n = n < SHM_MESSAGE_PIECE ? n : SHM_MESSAGE_PIECE; /* which the receiver takes meanwhile */
-    n = n < SHM_MESSAGE_BYTES - offset ? n : SHM_MESSAGE_BYTES - offset;
+    n = n < SHM_RING_BYTES - offset ? n : SHM_RING_BYTES - offset;
     if (n == 0)
         return false;
     memcpy(pair->ring + offset, (const char *)op->call.src + step->moved, n);
