@@ -63,10 +63,10 @@ typedef struct tri_init_options {
  */
 TRI_API TRI_MUST_CHECK tri_status tri_init(const tri_init_options *opt);
 /* Leave the world; waits until its peers know that this is no failure, and rank 0 where it serves
- * the store for the others to leave: for 10 s or the world's timeout at most, then the log names
- * those that have not. Harmless without init. Handles of calls, memory and models that outlive it
- * can be given back later; the log names the calls, of which those that are not over end with
- * ABORTED, here and on the ranks that wait for them. */
+ * the store for the others to leave, or to end: for 10 s or the world's timeout at most; the log
+ * names those that have not left. Harmless without init. Handles of calls, memory and models that
+ * outlive it can be given back later; the log names the calls, of which those that are not over end
+ * with ABORTED, here and on the ranks that wait for them. */
 TRI_API void tri_finalize(void);
 TRI_API bool tri_is_initialized(void);
 /* Rank and size in the world; 0 and 1 before tri_init. */

@@ -24,9 +24,11 @@
 #include "os/shared_file.h"
 #include "os/thread.h"
 #include "store/own_address.h"
+#include "store/store_ops.h"
 
 /* How long rank 0, when it serves the store, waits for the others to leave too. */
 #define LEAVE_MS INT64_C(10000) /* no longer than the group's timeout */
+#define LOOK_MS INT64_C(100)    /* between two looks whether there are others */
 
 static struct {
     trii_mutex mutex; /* serialises init and finalize; the rest is read without it */
@@ -321,7 +323,7 @@ static void leave_file(const trii_launch_env *env, tri_store *store)
         TRII_LOG(TRII_LOG_INFO, "group", "finalize: %s", tri_last_error());
 }
 
-/* Who has not left still holds its number. */
+/* Who has not left still holds its number. waited_ms: -1 = none of them runs. */
 static void say_who_stays(const trii_launch_env *env, tri_store *store, int64_t waited_ms)
 {
     int ranks[64], n = 0;
@@ -334,17 +336,37 @@ static void say_who_stays(const trii_launch_env *env, tri_store *store, int64_t 
     if (n == 0)
         return;
     (void)trii_ranks_text(ranks, n, whom, sizeof(whom));
-    TRII_LOG(TRII_LOG_WARN, "group",
-             "finalize: rank 0, which serves the store, waited %.1f s for %s to call tri_finalize, "
-             "and leaves now",
-             (double)waited_ms / 1000, whom);
+    if (waited_ms < 0)
+        TRII_LOG(TRII_LOG_WARN, "group", "finalize: %s ended without tri_finalize", whom);
+    else
+        TRII_LOG(
+            TRII_LOG_WARN, "group",
+            "finalize: rank 0, which serves the store, waited %.1f s for %s to call tri_finalize, "
+            "and leaves now",
+            (double)waited_ms / 1000, whom);
 }
 
-/* The store ends with rank 0 if that serves it, so rank 0 leaves last. A peer that ended
- * without a word only costs the wait. */
-static void leave_store(const trii_launch_env *env, tri_store *store, int64_t timeout_ms)
+/* Of rank 0, which serves the store: until all others have left it, or have ended without a word
+ * and so are not connected to it any more. */
+static tri_status outstay(const trii_launch_env *env, tri_store *store, int64_t patience_ms)
 {
     static const char *const all_left[] = {"all-left"};
+    int64_t deadline_ns = trii_deadline_ms(patience_ms);
+    tri_status status = TRI_ERR_TIMEOUT;
+    bool alone = false;
+
+    while (status == TRI_ERR_TIMEOUT && !alone && trii_now_ns() < deadline_ns) {
+        alone = trii_store_is_alone(store); /* what they had said is there */
+        status = tri_store_wait(store, all_left, 1, patience_ms < LOOK_MS ? patience_ms : LOOK_MS);
+    }
+    if (status == TRI_ERR_TIMEOUT)
+        say_who_stays(env, store, alone ? -1 : patience_ms);
+    return status;
+}
+
+/* The store ends with rank 0 if that serves it, so rank 0 leaves last. */
+static void leave_store(const trii_launch_env *env, tri_store *store, int64_t timeout_ms)
+{
     int64_t patience_ms = timeout_ms > 0 && timeout_ms < LEAVE_MS ? timeout_ms : LEAVE_MS;
     int64_t n = 0;
     tri_status status;
@@ -361,11 +383,9 @@ static void leave_store(const trii_launch_env *env, tri_store *store, int64_t ti
     if (status == TRI_OK && env->rank != 0)
         status = tri_store_add(store, "left", 1, &n);
     if (status == TRI_OK && env->rank != 0 && n == env->size - 1)
-        status = tri_store_set(store, all_left[0], "", 0);
+        status = tri_store_set(store, "all-left", "", 0);
     if (status == TRI_OK && env->rank == 0)
-        status = tri_store_wait(store, all_left, 1, patience_ms);
-    if (status == TRI_ERR_TIMEOUT)
-        say_who_stays(env, store, patience_ms);
+        status = outstay(env, store, patience_ms);
     if (status != TRI_OK)
         TRII_LOG(TRII_LOG_INFO, "group", "finalize: %s", tri_last_error());
 }

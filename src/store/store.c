@@ -76,6 +76,11 @@ static tri_status check_value(const char *call, const char *key, const void *val
     return TRI_OK;
 }
 
+bool trii_store_is_alone(tri_store *store)
+{
+    return store->ops->is_alone != NULL && store->ops->is_alone(store);
+}
+
 static int64_t deadline_of(const tri_store *store, int64_t timeout_ms)
 {
     return trii_deadline_ms(timeout_ms != 0 ? timeout_ms : store->timeout_ms);

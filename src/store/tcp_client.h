@@ -59,10 +59,11 @@ void trii_tcp_put_bytes(trii_tcp_store *store, const void *data, size_t bytes);
 /* The address of our end of the connection. Errors: UNSUPPORTED (no TCP store), IO. */
 tri_status trii_tcp_local_host(tri_store *self, char host_out[TRII_ADDR_TEXT]) TRI_MUST_CHECK;
 
-/* The table is tcp_calls.c's, these three are tcp_store.c's. */
+/* The table is tcp_calls.c's, these four are tcp_store.c's. */
 extern const trii_store_ops trii_tcp_ops;
 void trii_tcp_destroy(tri_store *self);
 tri_status trii_tcp_clone(tri_store *self, tri_store **store_out);
 int trii_tcp_port(const tri_store *self);
+bool trii_tcp_is_alone(tri_store *self);
 
 #endif

@@ -538,6 +538,16 @@ bool trii_tcp_server_is_open(const trii_tcp_server *server)
     return server->open;
 }
 
+int trii_tcp_server_clients(trii_tcp_server *server)
+{
+    int n;
+
+    trii_loop_lock(server->loop);
+    n = server->n_connections - server->n_strangers;
+    trii_loop_unlock(server->loop);
+    return n;
+}
+
 tri_status trii_tcp_server_tell(trii_tcp_server *server, const char *key, const char *text)
 {
     char name[TRI_STORE_MAX_KEY + 2]; /* clients put a slash before theirs, as PyTorch's do */

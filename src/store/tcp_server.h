@@ -37,6 +37,8 @@ void trii_tcp_server_destroy(trii_tcp_server *server); /* NULL allowed */
 int trii_tcp_server_port(const trii_tcp_server *server);
 /* Whether the network reaches it, and no job key protects it. */
 bool trii_tcp_server_is_open(const trii_tcp_server *server);
+/* Connections of clients, this process's among them. Holding no lock. */
+int trii_tcp_server_clients(trii_tcp_server *server);
 /* Sets a key from outside: for who serves the store and knows what clients want to know. Those who
  * look find it; nobody may wait for it. Holding no lock, or on the loop's thread. */
 tri_status trii_tcp_server_tell(trii_tcp_server *server, const char *key,

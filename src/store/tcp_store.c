@@ -137,6 +137,14 @@ int trii_tcp_port(const tri_store *self)
     return ((const trii_tcp_store *)self)->end->port;
 }
 
+/* Each reference of the endpoint is a connection of ours. */
+bool trii_tcp_is_alone(tri_store *self)
+{
+    const trii_tcp_endpoint *end = ((const trii_tcp_store *)self)->end;
+
+    return end->server != NULL && trii_tcp_server_clients(end->server) <= atomic_load(&end->refs);
+}
+
 tri_status trii_tcp_local_host(tri_store *self, char host_out[TRII_ADDR_TEXT])
 {
     trii_tcp_store *store = (trii_tcp_store *)self;
