@@ -21,6 +21,8 @@
 #ifndef TRIREME_TENSOR_H
 #define TRIREME_TENSOR_H
 
+#include <stdio.h>
+
 #include <trireme/status.h>
 #include <trireme/types.h>
 
@@ -77,8 +79,16 @@ TRI_API TRI_MUST_CHECK tri_status tri_copy_in(tri_tensor *tensor, const void *da
  * STATE ("keep it"). */
 TRI_API TRI_MUST_CHECK tri_status tri_copy_out(tri_tensor *tensor, void *data, size_t bytes);
 /* The value of a tensor of one element; runs what was recorded. NaN and tri_last_error on
- * failure. */
+ * failure, which is also a warning in the log. */
 TRI_API double tri_item(tri_tensor *tensor);
+/* The same with a status, so that a NaN is the tensor's own. *value_out is NaN on failure. */
+TRI_API TRI_MUST_CHECK tri_status tri_item_get(tri_tensor *tensor, double *value_out);
+/* Writes the value and a newline as torch.Tensor prints (four digits; of more than 1,000 elements
+ * the corners); runs what was recorded. NULL: stdout. A failure is printed in the value's place. */
+TRI_API void tri_print(tri_tensor *tensor, FILE *file);
+/* The same text without the newline into text[bytes], cut off where it does not fit but always
+ * terminated. Returns the length of the whole, as snprintf. */
+TRI_API size_t tri_tensor_text(tri_tensor *tensor, char *text, size_t bytes);
 /* Marks a step tensor as wanted after the next run; returns it. */
 TRI_API tri_tensor *tri_keep(tri_tensor *tensor);
 /* A persistent copy of a step tensor's value (runs what was recorded). */

@@ -4,12 +4,11 @@
 #include <math.h>
 
 #include "base/alloc.h"
-#include "base/dtype.h"
 #include "base/log.h"
+#include "graph/contents.h"
 #include "graph/recorder.h"
 
-/* Prepends "tri_x at file:line". */
-static tri_status fail_at(tri_status status, const char *call)
+tri_status trii_contents_fail(tri_status status, const char *call)
 {
     trii_site site = trii_site_last();
 
@@ -109,7 +108,7 @@ tri_status tri_copy_in(tri_tensor *tensor, const void *data, size_t bytes)
 {
     tri_status status = copy_in(tensor, data, bytes);
 
-    return status == TRI_OK ? TRI_OK : fail_at(status, "tri_copy_in");
+    return status == TRI_OK ? TRI_OK : trii_contents_fail(status, "tri_copy_in");
 }
 
 /* Runs what pends so that the tensor can be read. *value_out is filled with what it takes to read
@@ -184,72 +183,80 @@ tri_status tri_copy_out(tri_tensor *tensor, void *data, size_t bytes)
 {
     tri_status status = copy_out(tensor, data, bytes);
 
-    return status == TRI_OK ? TRI_OK : fail_at(status, "tri_copy_out");
+    return status == TRI_OK ? TRI_OK : trii_contents_fail(status, "tri_copy_out");
 }
 
-static double as_double(tri_dtype dtype, const void *data)
-{
-    union {
-        int8_t i8;
-        int16_t i16;
-        int32_t i32;
-        int64_t i64;
-        uint8_t u8;
-        uint16_t u16;
-        float f32;
-        double f64;
-    } u;
+/* --- reading -----------------------------------------------------------------------------------
+ */
 
-    memcpy(&u, data, tri_dtype_size(dtype));
-    switch (dtype) {
-    case TRI_DTYPE_U8:
-    case TRI_DTYPE_BOOL:
-        return u.u8;
-    case TRI_DTYPE_I8:
-        return u.i8;
-    case TRI_DTYPE_I16:
-        return u.i16;
-    case TRI_DTYPE_I32:
-        return u.i32;
-    case TRI_DTYPE_I64:
-        return (double)u.i64;
-    case TRI_DTYPE_F16:
-        return (double)trii_f16_to_f32(u.u16);
-    case TRI_DTYPE_BF16:
-        return (double)trii_bf16_to_f32(u.u16);
-    case TRI_DTYPE_F32:
-        return (double)u.f32;
-    case TRI_DTYPE_F64:
-        return u.f64;
-    default:
-        return (double)NAN;
+tri_status trii_contents_visit(tri_tensor *tensor,
+                               void (*see)(void *arg, const trii_type *type, const void *data),
+                               void *arg)
+{
+    trii_step *step = trii_step_current();
+    trii_value value;
+    void *plain;
+    tri_status status = step != NULL ? make_readable(step, tensor, &value) : no_step();
+
+    if (status != TRI_OK)
+        return status;
+    if (trii_value_layout(&value) == NULL) {
+        see(arg, &value.type, trii_value_data(&value));
+        return TRI_OK;
     }
+    plain = trii_alloc(trii_type_bytes(&value.type), 1, "plain contents");
+    status =
+        plain != NULL ? read_plain(&value, plain, trii_type_bytes(&value.type)) : TRI_ERR_NO_MEMORY;
+    if (status == TRI_OK)
+        see(arg, &value.type, plain);
+    trii_free(plain);
+    return status;
+}
+
+typedef struct item {
+    double value;
+    tri_status status;
+} item;
+
+static void see_item(void *arg, const trii_type *type, const void *data)
+{
+    item *it = arg;
+    char text[TRII_TYPE_TEXT];
+
+    it->status = TRI_OK;
+    if (trii_type_numel(type) == 1)
+        it->value = trii_element_double(type->dtype, data);
+    else
+        it->status =
+            TRII_FAIL(TRI_ERR_INVALID_ARG, "%s has not one element", trii_type_text(type, text));
+}
+
+tri_status tri_item_get(tri_tensor *tensor, double *value_out)
+{
+    item it = {.value = (double)NAN};
+    tri_status status = value_out == NULL ? TRII_FAIL(TRI_ERR_INVALID_ARG, "value_out is NULL")
+                                          : trii_contents_visit(tensor, see_item, &it);
+
+    if (status == TRI_OK)
+        status = it.status;
+    if (value_out != NULL)
+        *value_out = it.value;
+    return status == TRI_OK ? TRI_OK : trii_contents_fail(status, "tri_item_get");
 }
 
 double tri_item(tri_tensor *tensor)
 {
-    trii_step *step = trii_step_current();
-    trii_value value;
-    tri_status status = step != NULL ? TRI_OK : no_step();
-    _Alignas(8) char element[8];
+    item it = {.value = (double)NAN};
+    tri_status status = trii_contents_visit(tensor, see_item, &it);
 
     if (status == TRI_OK)
-        status = make_readable(step, tensor, &value);
-    if (status == TRI_OK && trii_type_numel(&value.type) != 1) {
-        char text[TRII_TYPE_TEXT];
-
-        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "%s has not one element",
-                           trii_type_text(&value.type, text));
-    }
-    if (status == TRI_OK)
-        status = read_plain(&value, element, trii_type_bytes(&value.type));
+        status = it.status;
     if (status != TRI_OK) {
-        (void)fail_at(status, "tri_item");
+        (void)trii_contents_fail(status, "tri_item");
         /* printed, this NaN would look like a loss that diverged */
         TRII_LOG(TRII_LOG_WARN, "graph", "%s", tri_last_error());
-        return (double)NAN;
     }
-    return as_double(value.type.dtype, element);
+    return it.value;
 }
 
 tri_tensor *tri_keep(tri_tensor *tensor)
@@ -260,7 +267,8 @@ tri_tensor *tri_keep(tri_tensor *tensor)
 
     if (tensor == NULL)
         return trii_handle_failed(
-            step, fail_at(TRII_FAIL(TRI_ERR_INVALID_ARG, "the tensor is NULL"), "tri_keep"));
+            step,
+            trii_contents_fail(TRII_FAIL(TRI_ERR_INVALID_ARG, "the tensor is NULL"), "tri_keep"));
     if (!trii_is_handle(tensor) || step == NULL)
         return tensor;
     status = trii_resolve(step, tensor, &id);
@@ -302,5 +310,6 @@ tri_tensor *tri_tensor_clone(tri_tensor *tensor)
     tri_tensor *copy = NULL;
     tri_status status = clone(tensor, &copy);
 
-    return status == TRI_OK ? copy : trii_tensor_failed(fail_at(status, "tri_tensor_clone"));
+    return status == TRI_OK ? copy
+                            : trii_tensor_failed(trii_contents_fail(status, "tri_tensor_clone"));
 }

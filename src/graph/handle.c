@@ -12,6 +12,7 @@
 #include <math.h>
 
 #include "base/alloc.h"
+#include "graph/contents.h"
 #include "graph/recorder.h"
 
 tri_tensor *trii_handle(trii_step *step, trii_vid value)
@@ -222,6 +223,25 @@ static tri_status facts(const tri_tensor *tensor, trii_type *type)
         return trii_failure_get(trii_recorder_of(step), value);
     trii_type_copy(type, &value->type);
     return TRI_OK;
+}
+
+void trii_contents_origin(const tri_tensor *tensor, bool *requires_grad_out,
+                          const char **operation_out)
+{
+    const trii_step *step = trii_step_current();
+    const trii_value *value;
+
+    *requires_grad_out = false;
+    *operation_out = NULL;
+    if (tensor != NULL && !trii_is_handle(tensor))
+        *requires_grad_out = tensor->requires_grad;
+    if (tensor == NULL || !trii_is_handle(tensor) || step == NULL ||
+        generation_of(tensor) != step->generation || index_of(tensor) >= step->n_values)
+        return;
+    value = &step->values[index_of(tensor)];
+    *requires_grad_out = value->requires_grad;
+    if (value->node >= 0)
+        *operation_out = step->nodes[value->node].op->name;
 }
 
 tri_dtype tri_tensor_dtype(const tri_tensor *tensor)
