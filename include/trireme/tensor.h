@@ -23,6 +23,7 @@
 
 #include <stdio.h>
 
+#include <trireme/scope.h>
 #include <trireme/status.h>
 #include <trireme/types.h>
 
@@ -84,7 +85,7 @@ TRI_API double tri_item(tri_tensor *tensor);
 /* The same with a status, so that a NaN is the tensor's own. *value_out is NaN on failure. */
 TRI_API TRI_MUST_CHECK tri_status tri_item_get(tri_tensor *tensor, double *value_out);
 /* Writes the value and a newline as torch.Tensor prints (four digits; of more than 1,000 elements
- * the corners); runs what was recorded. NULL: stdout. A failure is printed in the value's place. */
+ * the corners); runs what was recorded. NULL: stderr. A failure is printed in the value's place. */
 TRI_API void tri_print(tri_tensor *tensor, FILE *file);
 /* The same text without the newline into text[bytes], cut off where it does not fit but always
  * terminated. Returns the length of the whole, as snprintf. */
@@ -129,6 +130,10 @@ TRI_API tri_tensor *tri_grad(tri_tensor *tensor);
 /* Operations between these record no gradient; they nest. */
 TRI_API void tri_no_grad_begin(void);
 TRI_API void tri_no_grad_end(void);
+/* The same for a block, TRI_NO_GRAD { ... }, which may be left by return or goto as well (break and
+ * continue leave its braces only), and TRI_NO_GRAD_HERE; for the rest of the enclosing block. */
+#define TRI_NO_GRAD TRI_SCOPE_BLOCK_((tri_no_grad_begin(), tri_no_grad_end))
+#define TRI_NO_GRAD_HERE TRI_SCOPE_HERE_((tri_no_grad_begin(), tri_no_grad_end))
 
 /* Mixed precision on this thread, as torch.autocast("cpu", dtype): between these, convolutions,
  * linear layers and matrix products round their f32 activations to `dtype`, of which BF16 is
@@ -140,6 +145,9 @@ TRI_API void tri_no_grad_end(void);
  * the step (INVALID_ARG, STATE). */
 TRI_API void tri_autocast_begin(tri_dtype dtype);
 TRI_API void tri_autocast_end(void);
+/* For a block, as TRI_NO_GRAD: TRI_AUTOCAST(TRI_DTYPE_BF16) { ... }. */
+#define TRI_AUTOCAST(dtype) TRI_SCOPE_BLOCK_((tri_autocast_begin(dtype), tri_autocast_end))
+#define TRI_AUTOCAST_HERE(dtype) TRI_SCOPE_HERE_((tri_autocast_begin(dtype), tri_autocast_end))
 /* Whether the processor multiplies bf16 faster than f32 (AMX or AVX512_BF16). Elsewhere bf16 saves
  * memory at best, and its convolutions are slow. */
 TRI_API bool tri_is_bf16_fast(void);

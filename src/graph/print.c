@@ -295,7 +295,7 @@ static void put_any(sink *s, tri_tensor *x, const char *call)
 
 void tri_print(tri_tensor *x, FILE *file)
 {
-    sink s = {.file = file != NULL ? file : stdout};
+    sink s = {.file = file != NULL ? file : stderr};
 
     put_any(&s, x, "tri_print");
     put(&s, "\n");

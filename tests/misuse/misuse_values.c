@@ -109,6 +109,7 @@ static const struct {
     {"tri_meter_add_mean", "mean", TRI_DTYPE_F32, 0, {0}},
     {"tri_meter_add_count", "count", TRI_DTYPE_F32, 0, {0}},
     {"tri_item", "tensor", TRI_DTYPE_F32, 0, {0}},
+    {"tri_item_get", "tensor", TRI_DTYPE_F32, 0, {0}},
     {"tri_expand", "x", TRI_DTYPE_F32, 2, {2, 1}},
 };
 

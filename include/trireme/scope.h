@@ -1,0 +1,36 @@
+/*
+ * scope.h - what ends with its block, however the block is left: the mechanism behind TRI_NO_GRAD
+ * and its sisters. Needs GCC or Clang (the attribute "cleanup"). A part of tensor.h.
+ */
+#ifndef TRIREME_SCOPE_H
+#define TRIREME_SCOPE_H
+
+#include <trireme/export.h>
+
+TRI_BEGIN_DECLS
+
+/* Something that was begun; `end` takes it back. */
+typedef struct tri_scope {
+    void (*end)(void);
+    bool open; /* false: the block has run */
+} tri_scope;
+
+static inline void tri_scope_close(tri_scope *scope)
+{
+    scope->end();
+}
+
+TRI_END_DECLS
+
+#define TRI_SCOPE_NAME_2_(line) tri_scope_##line
+#define TRI_SCOPE_NAME_(line) TRI_SCOPE_NAME_2_(line)
+/* `begin` begins it and has the function that ends it as its value. */
+#define TRI_SCOPE_BLOCK_(begin)                                                                    \
+    for (__attribute__((cleanup(tri_scope_close)))                                                 \
+         tri_scope TRI_SCOPE_NAME_(__LINE__) = {begin, true};                                      \
+         TRI_SCOPE_NAME_(__LINE__).open; TRI_SCOPE_NAME_(__LINE__).open = false)
+#define TRI_SCOPE_HERE_(begin)                                                                     \
+    __attribute__((cleanup(tri_scope_close), unused)) tri_scope TRI_SCOPE_NAME_(__LINE__) = {      \
+        begin, true}
+
+#endif
