@@ -47,51 +47,39 @@ static void add_head(text_buffer *b, const char *name, const char *type, const c
     add(b, "# HELP trirun_%s %s\n# TYPE trirun_%s %s\n", name, help, name, type);
 }
 
-/* Seconds of processor time and resident bytes, from /proc. */
-static void process_figures(int pid, double *seconds_out, double *resident_out)
-{
-    char path[64], line[1024] = "";
-    const char *at;
-    unsigned long long user = 0, system = 0;
-    long long resident = 0;
-    FILE *file;
+/* One worker's figures, of one moment. */
+typedef struct figures {
+    uint64_t calls;
+    int64_t cpu_ns, resident_bytes;
+} figures;
 
-    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-    file = fopen(path, "r");
-    if (file != NULL) {
-        line[fread(line, 1, sizeof(line) - 1, file)] = '\0';
-        fclose(file);
+static void measure(const trii_metrics_facts *facts, figures *all)
+{
+    for (int i = 0; i < facts->n_workers; i++) {
+        const trii_worker *w = &facts->workers[i];
+
+        all[i] =
+            (figures){.calls = trii_rank_calls(facts->run_dir, w->rank), .cpu_ns = w->exit.cpu_ns};
+        if (w->live)
+            trii_process_usage(w->process.pid, &all[i].cpu_ns, &all[i].resident_bytes);
     }
-    at = strrchr(line, ')');
-    if (at == NULL)
-        return;
-    at += 1;
-    for (int field = 3; field <= 24 && *at != '\0'; field++) {
-        at += strspn(at, " ");
-        if (field == 14)
-            user = strtoull(at, NULL, 10);
-        else if (field == 15)
-            system = strtoull(at, NULL, 10);
-        else if (field == 24)
-            resident = strtoll(at, NULL, 10);
-        at += strcspn(at, " ");
-    }
-    *seconds_out = (double)(user + system) / 100.0; /* USER_HZ, the same on every Linux */
-    *resident_out = (double)resident * 4096.0;
 }
 
-static void add_workers(text_buffer *b, const trii_metrics_facts *facts)
+/* The lines of one metric follow each other, behind its head. */
+static void add_workers(text_buffer *b, const trii_metrics_facts *facts, const figures *all)
 {
+    int n = facts->n_workers;
+
     add_head(b, "worker_up", "gauge", "1 while the worker runs");
-    for (int i = 0; i < facts->n_workers; i++)
+    for (int i = 0; i < n; i++)
         add(b, "trirun_worker_up{rank=\"%d\"} %d\n", facts->workers[i].rank,
             facts->workers[i].live);
     add_head(b, "worker_calls_total", "counter", "collective calls begun, by the flight record");
-    for (int i = 0; i < facts->n_workers; i++)
+    for (int i = 0; i < n; i++)
         add(b, "trirun_worker_calls_total{rank=\"%d\"} %llu\n", facts->workers[i].rank,
-            (unsigned long long)trii_rank_calls(facts->run_dir, facts->workers[i].rank));
+            (unsigned long long)all[i].calls);
     add_head(b, "worker_output_bytes_total", "counter", "bytes printed");
-    for (int i = 0; i < facts->n_workers; i++) {
+    for (int i = 0; i < n; i++) {
         const trii_worker *w = &facts->workers[i];
 
         add(b,
@@ -100,29 +88,31 @@ static void add_workers(text_buffer *b, const trii_metrics_facts *facts)
             w->rank, (unsigned long long)trii_stream_total(&w->out), w->rank,
             (unsigned long long)trii_stream_total(&w->err));
     }
-    add_head(b, "worker_cpu_seconds_total", "counter", "processor time");
-    for (int i = 0; i < facts->n_workers; i++) {
-        double seconds = 0, resident = 0;
-
-        if (facts->workers[i].live)
-            process_figures(facts->workers[i].process.pid, &seconds, &resident);
-        add(b,
-            "trirun_worker_cpu_seconds_total{rank=\"%d\"} %.2f\n"
-            "trirun_worker_resident_bytes{rank=\"%d\"} %.0f\n",
-            facts->workers[i].rank, seconds, facts->workers[i].rank, resident);
-    }
+    add_head(b, "worker_cpu_seconds_total", "counter",
+             "processor time of the worker, and of its children that it waited for");
+    for (int i = 0; i < n; i++)
+        add(b, "trirun_worker_cpu_seconds_total{rank=\"%d\"} %.6f\n", facts->workers[i].rank,
+            (double)all[i].cpu_ns / TRII_NS_PER_S);
+    add_head(b, "worker_resident_bytes", "gauge", "memory of the worker, 0 once it has ended");
+    for (int i = 0; i < n; i++)
+        add(b, "trirun_worker_resident_bytes{rank=\"%d\"} %lld\n", facts->workers[i].rank,
+            (long long)all[i].resident_bytes);
 }
 
 /* All of it, to be released; NULL without memory. */
 static char *make_text(const trii_metrics_facts *facts, size_t *bytes_out)
 {
     text_buffer b = {.room = 4096 + (size_t)facts->n_workers * BYTES_PER_WORKER};
+    figures *all = trii_alloc((size_t)facts->n_workers + 1, sizeof(*all), "metrics");
     char id[300];
     int live = 0;
 
-    b.text = trii_alloc(1, b.room, "metrics");
-    if (b.text == NULL)
+    b.text = all != NULL ? trii_alloc(1, b.room, "metrics") : NULL;
+    if (b.text == NULL) {
+        trii_free(all);
         return NULL;
+    }
+    measure(facts, all);
     for (int i = 0; i < facts->n_workers; i++)
         live += facts->workers[i].live;
     add_head(&b, "info", "gauge", "the job");
@@ -137,7 +127,9 @@ static char *make_text(const trii_metrics_facts *facts, size_t *bytes_out)
     add(&b, "trirun_restarts_max %d\n", facts->max_restarts);
     add_head(&b, "failures_total", "counter", "failures of workers that were a cause");
     add(&b, "trirun_failures_total %d\n", facts->failures);
-    add_workers(&b, facts);
+    if (facts->n_workers > 0)
+        add_workers(&b, facts, all);
+    trii_free(all);
     *bytes_out = b.used;
     return b.text;
 }

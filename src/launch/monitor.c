@@ -155,6 +155,7 @@ void trii_monitor_started(trii_monitor *m, const trii_launch_job *job, trii_work
     trii_loop_timer(m->loop, &m->job_file, trii_deadline_ms(JOB_FILE_DELAY_MS), job_file_due);
     trii_hang_start(&m->hang, m->loop, m->options->hang_timeout_ms, m->facts.run_dir, workers,
                     job->local_size, hung);
+    trii_metrics_refresh(&m->metrics);
 }
 
 void trii_monitor_worker_ended(trii_monitor *m, const trii_worker *worker)

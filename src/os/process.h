@@ -32,6 +32,7 @@ typedef struct trii_process_exit {
     int signal; /* that killed it, or 0 */
     int code;   /* exit code if signal is 0 */
     bool core_dumped;
+    int64_t cpu_ns; /* processor time of it, and of its children that it waited for */
 } trii_process_exit;
 
 /* About 0.2 ms: no copy of our memory is made, we sleep until the child runs the file. Where the
@@ -47,6 +48,9 @@ bool trii_process_has_ended(const trii_process *process);
 /* Whether it has begun to end: peers can notice that long before it has ended, since a large
  * process takes a while. Only while it is not reaped. */
 bool trii_process_is_ending(const trii_process *process);
+/* What a process that lives has used: processor time as in trii_process_exit, to 10 ms, and bytes
+ * in memory; both 0 where nobody knows. */
+void trii_process_usage(int pid, int64_t *cpu_ns_out, int64_t *resident_bytes_out);
 /* To every process of its group; only while it is not reaped. */
 void trii_process_signal(const trii_process *process, int number);
 /* SIGCONT to its group if it is stopped. Not to one that runs: SIGCONT takes back a stop that is

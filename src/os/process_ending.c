@@ -1,5 +1,5 @@
 /*
- * process_ending.c - whether a child is over, or on its way out (process.h).
+ * process_ending.c - whether a child is over, or on its way out, and what it has used (process.h).
  */
 #include "os/process.h"
 
@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include "os/clock.h"
 #include "os/proc.h"
 
 bool trii_process_has_ended(const trii_process *process)
@@ -45,4 +47,23 @@ bool trii_process_is_ending(const trii_process *process)
     for (int field = 2; at != NULL && field < 9; field++)
         at = strchr(at + 1, ' ');
     return at != NULL && (strtoul(at, NULL, 10) & PF_EXITING) != 0;
+}
+
+void trii_process_usage(int pid, int64_t *cpu_ns_out, int64_t *resident_bytes_out)
+{
+    enum { USER = 14, CHILDREN_SYSTEM = 17, RESIDENT = 24, TICKS_PER_S = 100 };
+    char stat[1024], name[16], *at;
+    long long ticks = 0, pages = 0;
+
+    snprintf(name, sizeof(name), "%d", pid);
+    at = trii_proc_read(name, "stat", stat, sizeof(stat)) > 0 ? strrchr(stat, ')') : NULL;
+    for (int field = 3; at != NULL && field <= RESIDENT; field++) {
+        at = strchr(at + 1, ' ');
+        if (at != NULL && field >= USER && field <= CHILDREN_SYSTEM)
+            ticks += strtoll(at, NULL, 10);
+        else if (at != NULL && field == RESIDENT)
+            pages = strtoll(at, NULL, 10);
+    }
+    *cpu_ns_out = ticks * (TRII_NS_PER_S / TICKS_PER_S);
+    *resident_bytes_out = pages * sysconf(_SC_PAGESIZE);
 }

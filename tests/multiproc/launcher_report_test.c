@@ -439,56 +439,6 @@ static void all_lines_of_a_job_have_one_id(void **state)
     trirun_end(&j, 0);
 }
 
-/* The answer to one HTTP request to 127.0.0.1. */
-static void fetch(int port, char *reply, size_t bytes)
-{
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    size_t used = 0;
-    ssize_t n;
-
-    inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
-    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
-    assert_true(write(fd, "GET /metrics HTTP/1.1\r\n", 23) == 23);
-    assert_true(write(fd, "Host: x\r\n\r\n", 11) == 11);
-    while (used + 1 < bytes && (n = read(fd, reply + used, bytes - 1 - used)) > 0)
-        used += (size_t)n;
-    reply[used] = '\0';
-    close(fd);
-}
-
-static void figures_are_there_for_prometheus(void **state)
-{
-    char home[256], path[300], where[32], text[16384];
-    launcher_job j;
-    int port = spawn_free_port();
-
-    (void)state;
-    snprintf(where, sizeof(where), ":%d", port);
-    TRIRUN(&j, "--nproc-per-node=2", "--metrics", where, "sh", "-c",
-           "echo ready $RANK; exec sleep 1000");
-    spawn_expect(&j.trirun, "ready 0");
-    spawn_expect(&j.trirun, "ready 1");
-    fetch(port, text, sizeof(text));
-    assert_has(text, "HTTP/1.0 200 OK\r\n");
-    assert_has(text, "\ntrirun_workers 2\n");
-    assert_has(text, "\ntrirun_worker_up{rank=\"1\"} 1\n");
-    assert_has(text, "\ntrirun_worker_output_bytes_total{rank=\"1\",stream=\"stdout\"} 8\n");
-    spawn_signal(&j.trirun, SIGTERM);
-    assert_int_equal(spawn_wait(&j.trirun), 1);
-    trirun_end(&j, 0);
-
-    spawn_make_folder(home, sizeof(home));
-    snprintf(path, sizeof(path), "%s/job.prom", home);
-    TRIRUN(&j, "--metrics", path, "true");
-    assert_int_equal(spawn_wait(&j.trirun), 0);
-    assert_true(slurp(path, text, sizeof(text)));
-    assert_has(text, "\ntrirun_workers 0\n");
-    assert_int_equal(spawn_count_entries(home), 1);
-    trirun_end(&j, 0);
-    spawn_remove_folder(home);
-}
-
 static void ps_shows_the_ranks_of_jobs_that_run(void **state)
 {
     char self[4096] = "", text[8192];
@@ -632,7 +582,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(all_lines_of_a_job_have_one_id),
     cmocka_unit_test(what_is_no_utf8_is_told_in_json),
     cmocka_unit_test(a_report_is_whole_and_has_no_control_characters),
-    cmocka_unit_test(figures_are_there_for_prometheus),
     cmocka_unit_test(ps_shows_the_ranks_of_jobs_that_run),
     cmocka_unit_test(ps_shows_who_waits_for_other_hosts),
     cmocka_unit_test(a_dry_run_shows_the_plan_and_runs_nothing),
