@@ -90,20 +90,30 @@ static tri_status not_a_file(const char *path, const char *target)
                      strcmp(path, target) == 0 ? "" : " is ");
 }
 
+/* The first of our standard descriptors, from this one on, that is this file; -1 = none. */
+static int standard_of(const struct stat *file, int from)
+{
+    struct stat own;
+
+    for (int fd = from; fd <= 2; fd++) {
+        if (fstat(fd, &own) == 0 && own.st_dev == file->st_dev && own.st_ino == file->st_ino)
+            return fd;
+    }
+    return -1;
+}
+
 /* What a rename would take the place of: nothing, or a file. */
 static tri_status check_replaceable(const char *path, const char *target)
 {
-    struct stat info, own;
+    struct stat info;
 
     if (lstat(target, &info) != 0)
         return errno == ENOENT ? TRI_OK : fail_path("write", path);
     if (!S_ISREG(info.st_mode))
         return not_a_file(path, target);
-    for (int fd = 0; fd <= 2; fd++) {
-        if (fstat(fd, &own) == 0 && own.st_dev == info.st_dev && own.st_ino == info.st_ino)
-            return TRII_FAIL(TRI_ERR_IO,
-                             "write %s: is this program's own output; name another file", path);
-    }
+    if (standard_of(&info, 0) >= 0)
+        return TRII_FAIL(TRI_ERR_IO, "write %s: is this program's own output; name another file",
+                         path);
     return TRI_OK;
 }
 
@@ -358,6 +368,37 @@ bool trii_path_is_file(const char *path)
     return stat(path, &info) == 0 && S_ISREG(info.st_mode);
 }
 
+/* Of one that is not there: its folder and what it will be called. */
+static bool split_path(const char *path, char *folder, size_t bytes, const char **name_out)
+{
+    const char *slash = strrchr(path, '/');
+
+    *name_out = slash != NULL ? slash + 1 : path;
+    if (slash == NULL || slash == path)
+        snprintf(folder, bytes, slash == NULL ? "." : "/");
+    else
+        return (size_t)snprintf(folder, bytes, "%.*s", (int)(slash - path), path) < bytes;
+    return true;
+}
+
+bool trii_path_is_same_file(const char *a, const char *b)
+{
+    char folder_a[PATH_MAX], folder_b[PATH_MAX];
+    struct stat info_a, info_b;
+    const char *name_a, *name_b;
+    bool has_a = stat(a, &info_a) == 0, has_b = stat(b, &info_b) == 0;
+
+    if (has_a != has_b)
+        return false;
+    if (!has_a &&
+        (!split_path(a, folder_a, sizeof(folder_a), &name_a) ||
+         !split_path(b, folder_b, sizeof(folder_b), &name_b) || strcmp(name_a, name_b) != 0 ||
+         stat(folder_a, &info_a) != 0 || stat(folder_b, &info_b) != 0))
+        return false;
+    return info_a.st_dev == info_b.st_dev && info_a.st_ino == info_b.st_ino &&
+           (!has_a || S_ISREG(info_a.st_mode));
+}
+
 /* --- lines -------------------------------------------------------------------------------------
  */
 
@@ -366,12 +407,25 @@ tri_status trii_append_open(const char *path, int *fd_out)
     /* A FIFO would wait for a reader, a modem for its line. */
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
     struct stat info;
+    int own = -1;
 
     if (fd < 0 && errno == ENXIO && stat(path, &info) == 0 && S_ISFIFO(info.st_mode))
         return TRII_FAIL(TRI_ERR_IO, "open %s: nobody reads this FIFO; start its reader first",
                          path);
     if (fd < 0)
         return fail_path("open", path);
+    /* `>file` writes where the last write ended, not at the end: two descriptors with places of
+     * their own would write over each other. */
+    if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode))
+        own = standard_of(&info, 1);
+    if (own > 0) {
+        close(fd);
+        fd = fcntl(own, F_DUPFD_CLOEXEC, 3);
+        if (fd < 0)
+            return fail_path("open", path);
+        *fd_out = fd;
+        return TRI_OK;
+    }
     fd = above_standard(fd);
     if (fd < 0)
         return fail_path("open", path);

@@ -59,12 +59,16 @@ tri_status trii_path_rename(const char *src, const char *dst) TRI_MUST_CHECK;
 bool trii_path_exists(const char *path);
 bool trii_path_is_folder(const char *path); /* and no link to one */
 bool trii_path_is_file(const char *path);   /* and no folder, device or pipe; links are followed */
+/* Whether writing to both is writing to one file, which need not be there yet; links are followed.
+ * What is there and no file, such as /dev/null, is never the same. */
+bool trii_path_is_same_file(const char *a, const char *b);
 /* A file; a missing one is no failure. */
 tri_status trii_path_remove(const char *path) TRI_MUST_CHECK;
 
 /* Appends `bytes` to a stream's file in one write, past the stream's own buffer. */
 tri_status trii_append(int fd, const char *path, const void *data, size_t bytes) TRI_MUST_CHECK;
-/* Does not wait for the reader of a FIFO. Errors: IO (a FIFO without a reader is told), NOT_FOUND.
+/* Does not wait for the reader of a FIFO. A file that is our standard output or error already is
+ * written in turn with it. Errors: IO (a FIFO without a reader is told), NOT_FOUND.
  */
 tri_status trii_append_open(const char *path, int *fd_out) TRI_MUST_CHECK;
 

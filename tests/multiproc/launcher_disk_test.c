@@ -179,6 +179,30 @@ static void events_go_to_a_fifo_that_is_read(void **state)
     spawn_remove_folder(home);
 }
 
+/* `>file` has a place where it writes, and appending has none: each wrote over the other. */
+static void events_and_output_of_one_file_stand_one_after_the_other(void **state)
+{
+    static const char *const names[] = {"/dev/stdout", "/dev/stderr", NULL};
+    char home[256], path[300], words[340], text[8192];
+    launcher_job j;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        spawn_make_folder(home, sizeof(home));
+        snprintf(path, sizeof(path), "%s/out", home);
+        snprintf(words, sizeof(words), "exec \"$@\" >%s 2>&1", path);
+        TRIRUN_SHELL(&j, words, "--events", names[i] != NULL ? names[i] : path, "sh", "-c",
+                     "echo first; echo second");
+        assert_int_equal(spawn_wait(&j.trirun), 0);
+        assert_true(slurp(path, text, sizeof(text)));
+        assert_has(text, "first\nsecond\n");
+        assert_int_equal(count_in(text, "\n"), 2 + 6);
+        assert_int_equal(count_in(text, "{\"time\": "), 6);
+        trirun_end(&j, 0);
+        spawn_remove_folder(home);
+    }
+}
+
 static void an_error_file_that_is_a_fifo_does_not_hang_trirun(void **state)
 {
     launcher_job j;
@@ -231,6 +255,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_file_that_may_not_grow_is_told_and_trirun_lives),
     cmocka_unit_test(a_restart_goes_on_without_logs_that_cannot_be_made),
     cmocka_unit_test(events_go_to_a_fifo_that_is_read),
+    cmocka_unit_test(events_and_output_of_one_file_stand_one_after_the_other),
     cmocka_unit_test(an_error_file_that_is_a_fifo_does_not_hang_trirun),
     cmocka_unit_test(metrics_replace_files_only),
 };
