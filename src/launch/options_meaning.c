@@ -15,6 +15,7 @@
 #include "launch/etcd/etcd.h"
 #include "launch/options_table.h"
 #include "os/endpoint.h"
+#include "os/file.h"
 
 /* Where c10d's agents meet, and all others that were told no place. */
 #define C10D_PORT 29400
@@ -439,6 +440,23 @@ static tri_status read_bytes(trii_option_values *values, trii_option i, int64_t 
     return TRI_OK;
 }
 
+/* Two that write to one file would destroy each other's text. */
+static tri_status check_files_differ(const trii_launch_options *options)
+{
+    const char *const names[] = {"--events", "--metrics", "TORCHELASTIC_ERROR_FILE"};
+    const char *const paths[] = {options->events, options->metrics,
+                                 getenv("TORCHELASTIC_ERROR_FILE")};
+
+    for (int i = 0; i < 2; i++) {
+        for (int j = i + 1; j < 3; j++) {
+            if (paths[i] != NULL && paths[j] != NULL && trii_path_is_same_file(paths[i], paths[j]))
+                return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s and %s both name %s: name two files",
+                                 names[i], names[j], paths[j]);
+        }
+    }
+    return TRI_OK;
+}
+
 static tri_status read_output(trii_option_values *values, trii_launch_options *options)
 {
     tri_status status = read_std(values, TRII_OPT_REDIRECTS, &options->redirects);
@@ -457,6 +475,8 @@ static tri_status read_output(trii_option_values *values, trii_launch_options *o
     options->line_prefix = getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
     if (status == TRI_OK)
         status = check_numbers(options->local_ranks_filter, "--local-ranks-filter");
+    if (status == TRI_OK)
+        status = check_files_differ(options);
     return status;
 }
 

@@ -1,8 +1,10 @@
 /*
- * options_unread.c - names that nobody reads, most likely misspelt: variables PET_NAME and keys of
- * --rdzv-conf. Passed over in silence they cost hours.
+ * options_unread.c - what nobody reads, most likely a mistake: variables PET_NAME and keys of
+ * --rdzv-conf that are misspelt, ranks that are not there, filters of what does not come by.
+ * torchrun passes it over in silence, which costs hours.
  */
 #include <ctype.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/compiler.h"
@@ -95,6 +97,45 @@ static void check_key(const char *key, size_t length, FILE *out)
             best.name != NULL ? "?" : "");
 }
 
+static void check_rank(const char *option, int rank, int nproc, FILE *out)
+{
+    if (rank >= nproc)
+        fprintf(out, "trirun: %s: local rank %d is out of range (%d worker%s here)\n", option, rank,
+                nproc, nproc == 1 ? "" : "s");
+}
+
+static void check_ranks(const trii_launch_options *o, FILE *out)
+{
+    const char *at = o->local_ranks_filter;
+
+    for (; at != NULL; at = strchr(at, ',') != NULL ? strchr(at, ',') + 1 : NULL)
+        check_rank("--local-ranks-filter", (int)strtol(at, NULL, 10), o->nproc, out);
+    for (int i = 0; i < 10; i++) {
+        if (o->redirects.per_rank && o->redirects.of_rank[i] != 0)
+            check_rank("--redirects", i, o->nproc, out);
+        if (o->tee.per_rank && o->tee.of_rank[i] != 0)
+            check_rank("--tee", i, o->nproc, out);
+    }
+}
+
+/* As with torchrun, the filters see what is teed, and of that what is shown. */
+static void check_filter(const trii_launch_options *o, const char *filters, int which, FILE *out)
+{
+    static const char *const names[] = {"stdout", "stderr"};
+
+    if (filters == NULL)
+        return;
+    for (int i = 0; i < o->nproc; i++) {
+        if ((trii_std_of(&o->tee, i) >> which & 1) != 0 &&
+            trii_number_in_list(o->local_ranks_filter, i))
+            return;
+    }
+    fprintf(out,
+            "trirun: --duplicate-%s-filters reads what --tee shows, and no worker's %s is teed: "
+            "add -t %d (3 for both)\n",
+            names[which], names[which], which + 1);
+}
+
 void trii_launch_options_warn(const trii_launch_options *options, FILE *out)
 {
     const char *const *entry = trii_process_environment();
@@ -104,6 +145,14 @@ void trii_launch_options_warn(const trii_launch_options *options, FILE *out)
         if (strncmp(*entry, "PET_", 4) == 0)
             check_variable(*entry, out);
     }
+    check_ranks(options, out);
+    check_filter(options, options->stdout_filters, 0, out);
+    check_filter(options, options->stderr_filters, 1, out);
+    if (options->standalone && options->node_rank > 0)
+        fprintf(out,
+                "trirun: --node-rank %d is not read: without an address this is a job of one "
+                "host; for N hosts give all of them --nnodes N and --master-addr\n",
+                options->node_rank);
     while (at != NULL && *at != '\0') {
         size_t length;
 

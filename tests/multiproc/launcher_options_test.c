@@ -276,6 +276,84 @@ static void names_that_nobody_reads_are_named(void **state)
     trirun_end(&j, 0);
 }
 
+/* torchrun passes over all of it in silence, or in Python's log. */
+static void what_has_no_effect_is_said(void **state)
+{
+    static const struct {
+        const char *args[4];
+        const char *line; /* NULL: nothing is said */
+    } cases[] = {
+        {{"--local-ranks-filter=0,9"},
+         "trirun: --local-ranks-filter: local rank 9 is out of range (2 workers here)\n"},
+        {{"-r", "9:2,0:1", "--log-dir=/dev/null"},
+         "trirun: --redirects: local rank 9 is out of range (2 workers here)\n"},
+        {{"-t", "2:1,1:2", "--log-dir=/dev/null"},
+         "trirun: --tee: local rank 2 is out of range (2 workers here)\n"},
+        {{"-r", "9:0,0:1", "--log-dir=/dev/null", "--local-ranks-filter=1"}, NULL},
+        {{"--duplicate-stdout-filters=x", "--log-dir=/dev/null"},
+         "trirun: --duplicate-stdout-filters reads what --tee shows, and no worker's stdout is "
+         "teed: add -t 1 (3 for both)\n"},
+        {{"--duplicate-stderr-filters=x", "-t", "1", "--log-dir=/dev/null"},
+         "trirun: --duplicate-stderr-filters reads what --tee shows, and no worker's stderr is "
+         "teed: add -t 2 (3 for both)\n"},
+        {{"--duplicate-stderr-filters=x", "-t", "2", "--log-dir=/dev/null"}, NULL},
+        {{"--nnodes=1", "--node-rank=3"},
+         "trirun: --node-rank 3 is not read: without an address this is a job of one host; for N "
+         "hosts give all of them --nnodes N and --master-addr\n"},
+        {{"--nnodes=1", "--node-rank=0"}, NULL},
+    };
+    launcher_job j;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const char *args[8] = {"--nproc-per-node=2"};
+        int n = 1;
+
+        for (int k = 0; k < 4 && cases[i].args[k] != NULL; k++)
+            args[n++] = cases[i].args[k];
+        args[n] = "true";
+        trirun_start(&j, args, NULL);
+        assert_int_equal(spawn_wait(&j.trirun), 0);
+        assert_string_equal(SPAWN_ERR(&j.trirun), cases[i].line != NULL ? cases[i].line : "");
+        trirun_end(&j, 0);
+    }
+}
+
+/* However they are spelled; before anything runs. */
+static void outputs_that_are_one_file_are_refused(void **state)
+{
+    char folder[256], events[300], metrics[320], error[340];
+    launcher_job j;
+
+    (void)state;
+    spawn_make_folder(folder, sizeof(folder));
+    snprintf(events, sizeof(events), "--events=%s/out", folder);
+    snprintf(metrics, sizeof(metrics), "--metrics=%s/../%s/out", folder, strrchr(folder, '/') + 1);
+    for (int round = 0; round < 2; round++) { /* the file is not there; is there, behind a link */
+        TRIRUN(&j, events, metrics, "echo", "ran");
+        assert_int_equal(spawn_wait(&j.trirun), 1);
+        assert_has(SPAWN_ERR(&j.trirun), "trirun: --events and --metrics both name ");
+        assert_has(SPAWN_ERR(&j.trirun), ": name two files\n");
+        assert_has_not(SPAWN_OUT(&j.trirun), "ran");
+        trirun_end(&j, 0);
+        assert_int_equal(spawn_count_entries(folder), round == 0 ? 0 : 2);
+        snprintf(error, sizeof(error), "%s/out", folder);
+        write_text(error, "kept\n", 0600);
+        snprintf(error, sizeof(error), "%s/link", folder);
+        assert_int_equal(round == 0 ? symlink("out", error) : 0, 0);
+        snprintf(metrics, sizeof(metrics), "--metrics=%s/link", folder);
+    }
+    snprintf(error, sizeof(error), "TORCHELASTIC_ERROR_FILE=%s/out", folder);
+    TRIRUN_ENV(&j, error, metrics, "true");
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "--metrics and TORCHELASTIC_ERROR_FILE both name ");
+    trirun_end(&j, 0);
+    TRIRUN(&j, "--events=/dev/null", "--metrics=:0", "true");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    trirun_end(&j, 0);
+    spawn_remove_folder(folder);
+}
+
 static void a_file_that_cannot_be_written_ends_the_job_before_it_begins(void **state)
 {
     static const struct {
@@ -306,6 +384,8 @@ static void a_file_that_cannot_be_written_ends_the_job_before_it_begins(void **s
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(names_that_nobody_reads_are_named),
+    cmocka_unit_test(what_has_no_effect_is_said),
+    cmocka_unit_test(outputs_that_are_one_file_are_refused),
     cmocka_unit_test(local_rank_becomes_an_argument_where_launch_gave_it),
     cmocka_unit_test(what_only_python_can_run_is_run_by_python),
     cmocka_unit_test(workers_keep_the_limit_of_descriptors),
