@@ -134,6 +134,36 @@ static void a_port_where_nobody_serves_is_told_within_seconds(void **state)
     spawn_free(&s);
 }
 
+/* With its arguments, as it is told to who gives it too few or too many of them. */
+static void the_help_has_every_action(void **state)
+{
+    static const char *const actions[] = {
+        "set",   "get",    "add",  "append",   "compare-set", "wait", "barrier",
+        "check", "delete", "keys", "num-keys", "push",        "pop",  "queue-length"};
+    static const char usage[] = "usage: trireme store [OPTIONS] ";
+    spawn help;
+
+    (void)state;
+    spawn_start(&help, (const char *const[]){spawn_bin("trireme"), "store", "--help", NULL}, NULL);
+    assert_int_equal(spawn_wait(&help), 0);
+    where[0] = "--file";
+    where[1] = "/nowhere/store";
+    for (size_t i = 0; i < sizeof(actions) / sizeof(actions[0]); i++) {
+        bool takes_none = strstr(actions[i], "keys") != NULL;
+        const char *line = strstr(RUN(2, actions[i], takes_none ? "x" : NULL), usage);
+        char row[80];
+
+        assert_non_null(line);
+        line += sizeof(usage) - 1;
+        snprintf(row, sizeof(row), "%.*s", (int)strcspn(line, "\n"), line);
+        if (strchr(row, '[') != NULL)
+            *strchr(row, '[') = '\0';
+        if (strstr(SPAWN_OUT(&help), row) == NULL)
+            fail_msg("no \"%s\" in:\n%s", row, SPAWN_OUT(&help));
+    }
+    spawn_free(&help);
+}
+
 static void wrong_usage_is_explained(void **state)
 {
     static const char *const rows[][2] = {
@@ -163,6 +193,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_server_and_its_clients),
     cmocka_unit_test(a_file_needs_no_server),
     cmocka_unit_test(a_port_where_nobody_serves_is_told_within_seconds),
+    cmocka_unit_test(the_help_has_every_action),
     cmocka_unit_test(wrong_usage_is_explained),
 };
 

@@ -498,6 +498,7 @@ const command command_store = {
             "  compare-set KEY EXPECTED DESIRED  print what is there now; status 1 if not\n"
             "                                    DESIRED\n"
             "  wait KEY...                       until all keys are there\n"
+            "  barrier KEY SIZE                  until SIZE callers have come to KEY\n"
             "  check KEY...                      status 1 if one is missing\n"
             "  delete KEY...                     status 1 if one was missing\n"
             "  keys, num-keys                    list or count the keys\n"
