@@ -105,4 +105,5 @@ def main():
                 sketch("g%d" % k, t.grad)
 
 
-main()
+if __name__ == "__main__":
+    main()
