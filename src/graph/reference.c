@@ -145,17 +145,6 @@ static tri_status pass_over(run *r, const trii_node *node, void **in)
     return status;
 }
 
-static tri_status name_node(tri_status status, const trii_node *node)
-{
-    const char *prefix = node->host != NULL ? "" : "tri_";
-    const char *name = node->host != NULL ? node->host->name : node->op->name;
-
-    if (node->site.file != NULL)
-        return TRII_FAIL_CTX(status, "%s%s at %s:%d", prefix, name, node->site.file,
-                             node->site.line);
-    return TRII_FAIL_CTX(status, "%s%s", prefix, name);
-}
-
 static tri_status run_node(run *r, int32_t n)
 {
     static const trii_type absent;
@@ -195,7 +184,7 @@ static tri_status run_node(run *r, int32_t n)
         status = trii_reference_kernel(node->op, &args);
     }
     if (status != TRI_OK)
-        return name_node(status, node);
+        return trii_node_failed(step, n, status);
     for (int o = 0; o < node->n_out && r->dry && status == TRI_OK; o++)
         status = trii_nan_check_output(step, n, o, out_data[o]);
     for (int i = 0; i < node->n_in; i++) {

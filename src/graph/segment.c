@@ -308,6 +308,18 @@ static void count_round(trii_recorder *r)
         warn_of_endless_step(&r->step);
 }
 
+tri_status trii_node_failed(const trii_step *step, int32_t n, tri_status status)
+{
+    const trii_node *node = &step->nodes[n];
+    const char *prefix = node->host != NULL ? "" : "tri_";
+    const char *name = node->host != NULL ? node->host->name : node->op->name;
+
+    if (node->site.file != NULL)
+        return TRII_FAIL_CTX(status, "%s%s at %s:%d, operation %d of the step", prefix, name,
+                             node->site.file, node->site.line, n + 1);
+    return TRII_FAIL_CTX(status, "%s%s, operation %d of the step", prefix, name, n + 1);
+}
+
 tri_status trii_step_run(trii_step *step)
 {
     count_round(trii_recorder_of(step));

@@ -210,6 +210,9 @@ void trii_step_fail(trii_step *step, tri_status status);
 
 /* Run everything pending of the step. */
 tri_status trii_step_run(trii_step *step) TRI_MUST_CHECK;
+/* Prepends which operation of the step it was whose run failed; returns `status`. */
+tri_status trii_node_failed(const trii_step *step, int32_t node, tri_status status);
+
 /* Frees this thread's recorder (its step must have ended) and what the default executor keeps;
  * also done when a thread exits. */
 void trii_step_release(void);

@@ -164,7 +164,16 @@ static void stop_hosts(trii_plan *plan, const trii_step *step, const trii_segmen
     trii_err_set("%s", line);
 }
 
-static tri_status walk(trii_plan *plan)
+/* Says which operation it was; those that communicate name themselves. */
+static TRII_NOINLINE tri_status kernel_failed(const trii_entry *entry, const trii_step *step,
+                                              const trii_segment *segment, tri_status status)
+{
+    if (entry->node < 0)
+        return status; /* a change of layout */
+    return trii_node_failed(step, segment->first_node + entry->node, status);
+}
+
+static tri_status walk(trii_plan *plan, const trii_step *step, const trii_segment *segment)
 {
     trii_run run = {plan->f, plan->random};
     int32_t n_running = 0;
@@ -177,7 +186,9 @@ static tri_status walk(trii_plan *plan)
         switch (entry->kind) {
         case TRII_ENTRY_KERNEL:
             status = entry->kernel->run(entry->kernel, entry->args, &run);
-            if (n_running > 0 && status == TRI_OK)
+            if (TRII_UNLIKELY(status != TRI_OK))
+                status = kernel_failed(entry, step, segment, status);
+            else if (n_running > 0)
                 status = poll_hosts(plan, &n_running);
             break;
         case TRII_ENTRY_COPY:
@@ -261,7 +272,7 @@ tri_status trii_plan_run(trii_plan *plan, trii_step *step, const trii_segment *s
         return status;
     fill_scalars(plan, step, segment);
     plan->runs++;
-    status = walk(plan);
+    status = walk(plan, step, segment);
     if (TRII_UNLIKELY(status != TRI_OK)) {
         stop_hosts(plan, step, segment);
         mark_torn(plan, step, segment);

@@ -3,16 +3,15 @@
  * largest element where it belongs: row by row on all threads. The losses of the rows are added as
  * sum_tree.h says.
  */
-#include <inttypes.h>
 #include <math.h>
 #include <stdatomic.h>
 
 #include "base/alloc.h"
-#include "base/err.h"
 #include "device/cpu/cpu_ops.h"
 #include "device/cpu/cpu_parallel.h"
 #include "device/cpu/softmax_rows.h"
 #include "device/cpu/sum_tree.h"
+#include "graph/ops/table.h"
 
 #define GRAIN 16384 /* elements per thread at least */
 
@@ -39,9 +38,7 @@ static tri_status check_targets(const xent *k, const int64_t *target)
 {
     for (int64_t r = 0; r < k->rows; r++) {
         if (target[r] < 0 || target[r] >= k->classes)
-            return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                             "target %" PRId64 " of row %" PRId64 " is not in [0, %" PRId64 ")",
-                             target[r], r, k->classes);
+            return trii_target_check(target[r], r, k->classes); /* says so */
     }
     return TRI_OK;
 }

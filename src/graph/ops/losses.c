@@ -121,13 +121,13 @@ static tri_status check_logits(const trii_type *logits, const trii_type *target)
     return status == TRI_OK ? trii_rule_shape(target, "target", 1, &logits->shape[0]) : status;
 }
 
-static tri_status check_target(int64_t target, int64_t row, int64_t n_classes)
+tri_status trii_target_check(int64_t target, int64_t row, int64_t n_classes)
 {
     if (target >= 0 && target < n_classes)
         return TRI_OK;
     return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                     "target %" PRId64 " of row %" PRId64 " is not in [0, %" PRId64 ")", target,
-                     row, n_classes);
+                     "target %" PRId64 " of row %" PRId64 " is out of range (%" PRId64 " classes)",
+                     target, row, n_classes);
 }
 
 static tri_status cross_entropy_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
@@ -162,7 +162,7 @@ static tri_status cross_entropy_kernel(const trii_kernel_args *args)
     for (int64_t r = 0; r < rows; r++) {
         const double *x = (const double *)args->in[0].data + r * classes;
         double lse = log_sum_exp(x, classes), sum = 0;
-        tri_status status = check_target(target[r], r, classes);
+        tri_status status = trii_target_check(target[r], r, classes);
 
         if (status != TRI_OK)
             return status;
@@ -218,7 +218,7 @@ static tri_status cross_entropy_backward_kernel(const trii_kernel_args *args)
         const double *x = (const double *)args->in[1].data + r * classes;
         double *dx = (double *)args->out[0].data + r * classes;
         double lse = log_sum_exp(x, classes);
-        tri_status status = check_target(target[r], r, classes);
+        tri_status status = trii_target_check(target[r], r, classes);
 
         if (status != TRI_OK)
             return status;

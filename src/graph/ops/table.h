@@ -26,4 +26,7 @@ void trii_work_return(const trii_kernel_args *args, void *block);
 size_t trii_work_bytes(const trii_kernel_args *args);
 void trii_fill_attrs(const trii_type *type, double value, trii_attrs *attrs);
 
+/* losses.c: the target of a row must be one of its classes. */
+tri_status trii_target_check(int64_t target, int64_t row, int64_t n_classes) TRI_MUST_CHECK;
+
 #endif
