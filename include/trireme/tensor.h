@@ -97,7 +97,11 @@ TRI_API tri_tensor *tri_tensor_clone(tri_tensor *tensor);
 
 /* --- steps and gradients -------------------------------------------------------------- */
 
-/* Run everything recorded so far on this thread. */
+/* Run everything recorded so far on this thread. If that fails, parameters, running statistics and
+ * counters are what they were before. But an update of a large tensor that had begun when a peer
+ * was lost (or whatever came after it failed) is not taken back: the contents of that tensor are
+ * lost, and reading them fails (STATE) until they are set again, by tri_copy_in or from a
+ * checkpoint. */
 TRI_API TRI_MUST_CHECK tri_status tri_run(void);
 /* Run, then end the step: its handles die. Once a batch: a step that is not ended keeps all that it
  * recorded, so that each round is slower than the one before (one warning says so, after 500). */

@@ -88,7 +88,7 @@ static tri_status copy_in(tri_tensor *tensor, const void *data, size_t bytes)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "the tensor is NULL");
     if (trii_is_handle(tensor))
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "only persistent tensors can be written");
-    if (tensor->status != TRI_OK)
+    if (tensor->status != TRI_OK && !trii_tensor_is_lost(tensor))
         return TRII_FAIL(tensor->status, "%s", tensor->why);
     if (bytes != trii_tensor_bytes(tensor))
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%zu bytes for a tensor of %zu", bytes,
@@ -96,8 +96,12 @@ static tri_status copy_in(tri_tensor *tensor, const void *data, size_t bytes)
     if (bytes > 0 && data == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "data is NULL, for %zu bytes", bytes);
     status = detach(step, tensor);
-    if (status != TRI_OK || bytes == 0)
+    if (status != TRI_OK)
         return status;
+    if (TRII_UNLIKELY(trii_tensor_is_lost(tensor)))
+        trii_tensor_mend(tensor);
+    if (bytes == 0)
+        return TRI_OK;
     if (tensor->layout != NULL)
         return tensor->layout->from_plain(tensor->layout, data, trii_tensor_data(tensor));
     memcpy(trii_tensor_data(tensor), data, bytes);

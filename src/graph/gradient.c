@@ -20,19 +20,7 @@ static void spoil(tri_tensor *grad, bool held, const char *cause)
                         "there is no gradient: the step that computed it failed "
                         "(%s)",
                         cause);
-    trii_free(grad->why);
-    grad->why = trii_strdup(tri_last_error(), "error line");
-    grad->status = TRI_ERR_STATE;
-}
-
-/* A gradient that begins anew is as good as any. */
-static void mend(tri_tensor *grad)
-{
-    if (TRII_LIKELY(grad == NULL || grad->status == TRI_OK))
-        return;
-    grad->status = TRI_OK;
-    trii_free(grad->why);
-    grad->why = NULL;
+    trii_tensor_lose(grad);
 }
 
 static TRII_NOINLINE tri_status grow(trii_recorder *r)
@@ -65,14 +53,15 @@ tri_status trii_grad_prepare(tri_tensor *tensor)
     tri_tensor *grad = NULL;
     tri_status status;
 
-    if (!tensor->has_grad)
-        mend(tensor->grad);
+    if (!tensor->has_grad && TRII_UNLIKELY(tensor->grad != NULL && tensor->grad->status != TRI_OK))
+        trii_tensor_mend(tensor->grad); /* one that begins anew is as good as any */
     if (tensor->grad != NULL)
         return TRI_OK;
     status = trii_tensor_create(tensor->dtype, tensor->shape, tensor->ndim, NULL, NULL, &grad);
     if (status != TRI_OK)
         return status;
     grad->device = tensor->device;
+    grad->is_grad = true;
     tensor->grad = grad;
     return TRI_OK;
 }

@@ -204,7 +204,7 @@ static tri_status facts(const tri_tensor *tensor, trii_type *type)
     if (tensor == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "the tensor is NULL");
     if (!trii_is_handle(tensor)) {
-        if (tensor->status != TRI_OK)
+        if (tensor->status != TRI_OK && !trii_tensor_is_lost(tensor))
             return TRII_FAIL(tensor->status, "%s", tensor->why);
         type->dtype = tensor->dtype;
         type->ndim = tensor->ndim;
@@ -286,6 +286,9 @@ tri_device tri_tensor_device(const tri_tensor *tensor)
 tri_status tri_tensor_status(const tri_tensor *tensor)
 {
     trii_type type;
+    tri_status status = facts(tensor, &type);
 
-    return facts(tensor, &type);
+    if (status == TRI_OK && !trii_is_handle(tensor) && trii_tensor_is_lost(tensor))
+        status = TRII_FAIL(tensor->status, "%s", tensor->why);
+    return status;
 }

@@ -3,7 +3,8 @@
  *
  * Works with any executor, and changes nothing of what it does: before a run the old contents of
  * the tensors that it overwrites are copied; afterwards its results are scanned, and only if one
- * has a NaN the segment runs again through the reference interpreter, which looks at every result.
+ * has a NaN the segment runs again through the reference interpreter, which looks at every result,
+ * and the tensors get their old contents back.
  * It does not communicate again: a host operation's results are taken as they are, and blamed only
  * if its operands were clean. A NaN of a device's own making, which cannot be repeated, is blamed
  * on the result that has it.
@@ -145,12 +146,30 @@ static tri_status run_again(trii_recorder *r, const trii_segment *segment)
     for (int32_t i = 0; i < r->n_aside; i++) {
         trii_value *old = &r->step.values[r->aside[i].id];
 
-        old->storage = r->aside[i].storage;
+        old->storage = trii_storage_ref(r->aside[i].storage);
         old->offset = 0;
         old->layout = r->aside[i].layout;
     }
-    r->n_aside = 0;
     return trii_reference_run(&r->step, segment, true);
+}
+
+/* What the run has overwritten gets its old contents; what had none of worth is torn. */
+static void put_back(trii_recorder *r, const trii_segment *segment)
+{
+    for (int32_t o = 0; o < segment->n_outputs; o++) {
+        trii_value *value = &r->step.values[segment->outputs[o]];
+
+        value->torn = value->bound != NULL;
+        for (int32_t i = 0; i < r->n_aside && value->torn; i++) {
+            const trii_aside *aside = &r->aside[i];
+
+            if (aside->id != value->replaces)
+                continue;
+            value->bound->layout = aside->layout;
+            memcpy(trii_tensor_data(value->bound), aside->storage->data, aside->storage->bytes);
+            value->torn = false;
+        }
+    }
 }
 
 tri_status trii_nan_after(trii_step *step, const trii_segment *segment)
@@ -162,7 +181,10 @@ tri_status trii_nan_after(trii_step *step, const trii_segment *segment)
         if (!value_has_nan(value))
             continue;
         status = run_again(trii_recorder_of(step), segment);
-        return status != TRI_OK ? status : blame(step, value->node);
+        if (status == TRI_OK)
+            status = blame(step, value->node);
+        put_back(trii_recorder_of(step), segment);
+        return status;
     }
     return TRI_OK;
 }

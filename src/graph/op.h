@@ -111,6 +111,7 @@ typedef struct trii_graph_op {
     uint8_t activations_in, activations_out;
     bool random;
     bool is_loss;     /* a mean over samples is what it is for; see samples.c */
+    bool may_refuse;  /* its kernels look at the operands, and may fail */
     uint8_t optional; /* bit i set: input i may be absent; inputs from 8 on may not */
     /* Bit o set: output o may lie on input `alias[o]` (an update in place); the reference kernel
      * must allow it too. */

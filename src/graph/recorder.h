@@ -155,10 +155,8 @@ void trii_value_fail(trii_recorder *recorder, trii_value *value, tri_status stat
 tri_tensor *trii_record_failed(trii_step *step, const trii_graph_op *op, tri_tensor *const *in,
                                int n_in, tri_status status);
 
-/* gradient.c: makes the tensor's grad, empty, unless it is there. */
-tri_status trii_grad_prepare(tri_tensor *tensor);
-/* The pending segment will never complete: what it changed is as before it. `segment` has run in
- * part; NULL = it has not begun. */
+/* gradient.c: the pending segment will never complete: what it changed is as before it. `segment`
+ * has run in part; NULL = it has not begun. */
 void trii_grads_revert(trii_recorder *recorder, const trii_segment *segment);
 
 /* samples.c: reached[v] == TRII_NO_VALUE: the loss depends on value v; scratch: as many numbers. */

@@ -136,7 +136,8 @@ static tri_status close_words(trii_recorder *r)
             s->values[value->replaces].slot_segment == r->segment)
             over = (uint32_t)s->values[value->replaces].slot;
         *w++ = (uint64_t)(uint32_t)value->slot | over << 32;
-        *w++ = (uint64_t)value->keep | (uint64_t)(value->bound != NULL) << 1;
+        *w++ = (uint64_t)value->keep | (uint64_t)(value->bound != NULL) << 1 |
+               (uint64_t)(value->bound != NULL && value->bound->is_grad) << 2;
         *w++ = value->bound != NULL ? (uint64_t)(uintptr_t)value->bound->layout : 0;
     }
     r->n_words = (size_t)(w - r->words);
@@ -212,11 +213,30 @@ void trii_hosts_abort(const trii_step *step, const trii_segment *segment, const 
     }
 }
 
+/* What the run had begun to overwrite. Gradients know more of themselves (gradient.c). */
+static void lose_torn(trii_recorder *r, const trii_segment *segment)
+{
+    const char *cause = r->failed_line != NULL ? r->failed_line : "out of memory";
+
+    for (int32_t o = 0; o < segment->n_outputs; o++) {
+        const trii_value *value = &r->step.values[segment->outputs[o]];
+
+        if (value->bound == NULL || !value->torn || value->bound->is_grad)
+            continue;
+        (void)TRII_FAIL(TRI_ERR_STATE,
+                        "the contents are lost, since a step that was overwriting them failed "
+                        "(%s): set them again (tri_copy_in, or load a checkpoint)",
+                        cause);
+        trii_tensor_lose(value->bound);
+    }
+}
+
 static void settle_failure(trii_recorder *r, const trii_segment *segment, tri_status status)
 {
     trii_step *s = &r->step;
 
     step_fail(s, status, segment);
+    lose_torn(r, segment);
     trii_hosts_abort(s, segment, r->failed_line != NULL ? r->failed_line : "out of memory");
     trii_err_set("%s", r->failed_line != NULL ? r->failed_line : "out of memory");
     for (int32_t n = segment->first_node; n < segment->end_node; n++) {
@@ -252,11 +272,8 @@ static tri_status run_segment(trii_recorder *r, bool ending)
         status = trii_nan_before(s, &segment);
     if (status == TRI_OK)
         status = executor->run(s, &segment);
-    if (status == TRI_OK && r->check) {
+    if (status == TRI_OK && r->check)
         status = trii_nan_after(s, &segment);
-        for (int32_t o = 0; o < segment.n_outputs && status != TRI_OK; o++)
-            s->values[segment.outputs[o]].torn = true;
-    }
     if (r->check)
         trii_nan_done(r);
     if (status == TRI_OK)
@@ -265,6 +282,18 @@ static tri_status run_segment(trii_recorder *r, bool ending)
         settle_failure(r, &segment, status);
     segment_begin(r);
     return status;
+}
+
+tri_status trii_node_failed(const trii_step *step, int32_t n, tri_status status)
+{
+    const trii_node *node = &step->nodes[n];
+    const char *prefix = node->host != NULL ? "" : "tri_";
+    const char *name = node->host != NULL ? node->host->name : node->op->name;
+
+    if (node->site.file != NULL)
+        return TRII_FAIL_CTX(status, "%s%s at %s:%d, operation %d of the step", prefix, name,
+                             node->site.file, node->site.line, n + 1);
+    return TRII_FAIL_CTX(status, "%s%s, operation %d of the step", prefix, name, n + 1);
 }
 
 /* The error that an earlier call could not return, once. */
@@ -306,18 +335,6 @@ static void count_round(trii_recorder *r)
     r->counted_nodes = r->step.n_nodes;
     if (TRII_UNLIKELY(++r->rounds == TRII_LONG_STEP))
         warn_of_endless_step(&r->step);
-}
-
-tri_status trii_node_failed(const trii_step *step, int32_t n, tri_status status)
-{
-    const trii_node *node = &step->nodes[n];
-    const char *prefix = node->host != NULL ? "" : "tri_";
-    const char *name = node->host != NULL ? node->host->name : node->op->name;
-
-    if (node->site.file != NULL)
-        return TRII_FAIL_CTX(status, "%s%s at %s:%d, operation %d of the step", prefix, name,
-                             node->site.file, node->site.line, n + 1);
-    return TRII_FAIL_CTX(status, "%s%s, operation %d of the step", prefix, name, n + 1);
 }
 
 tri_status trii_step_run(trii_step *step)

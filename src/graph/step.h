@@ -198,6 +198,8 @@ typedef struct trii_grad_hook {
  * starts a new one. */
 tri_status trii_grad_consume(trii_step *step, tri_tensor *tensor,
                              trii_vid *grad_out) TRI_MUST_CHECK;
+/* Makes the tensor's grad, empty, unless it is there. */
+tri_status trii_grad_prepare(tri_tensor *tensor) TRI_MUST_CHECK;
 /* The value becomes the tensor's gradient: bound to its grad, which must be there. A step that
  * fails before this has run leaves the tensor with the gradient that it had before, or with none.
  */
@@ -208,11 +210,11 @@ void trii_grad_clear(tri_tensor *tensor);
  * run returns it. Keeps the current error line. */
 void trii_step_fail(trii_step *step, tri_status status);
 
-/* Run everything pending of the step. */
-tri_status trii_step_run(trii_step *step) TRI_MUST_CHECK;
 /* Prepends which operation of the step it was whose run failed; returns `status`. */
 tri_status trii_node_failed(const trii_step *step, int32_t node, tri_status status);
 
+/* Run everything pending of the step. */
+tri_status trii_step_run(trii_step *step) TRI_MUST_CHECK;
 /* Frees this thread's recorder (its step must have ended) and what the default executor keeps;
  * also done when a thread exits. */
 void trii_step_release(void);

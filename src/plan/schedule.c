@@ -7,7 +7,8 @@
  * Memory: every value has a buffer. Buffers lie in the arena, are an input's contents, or are an
  * output (a bound tensor, or storage that outlives the run). A value shares its reader's buffer
  * where that saves a copy: what a host operation or a view passes on, and what an element-wise
- * kernel may overwrite.
+ * kernel may overwrite. What a step updates is written when nothing of it can fail any more, where
+ * that is cheap.
  */
 #include <string.h>
 
@@ -16,6 +17,8 @@
 #include "plan/ir.h"
 #include "plan/memory.h"
 #include "plan/plan.h"
+
+#define SMALL_BYTES 16384
 
 typedef enum place { PLACE_ARENA, PLACE_INPUT, PLACE_OUTPUT } place;
 
@@ -294,15 +297,48 @@ static bool safe_to_bind(const schedule *s, int32_t value)
     return true;
 }
 
+/* The last entry that may fail although the step was recorded: it communicates, or looks at data.
+ */
+static int32_t last_risk(const schedule *s)
+{
+    for (int32_t e = s->n_entries - 1; e >= 0; e--) {
+        const trii_group *group = s->entry_group[e] >= 0 ? s->ir->groups[s->entry_group[e]] : NULL;
+
+        if (group == NULL || group->kind == TRII_GROUP_HOST)
+            return e; /* a start or a wait */
+        for (int32_t n = 0; n < group->n_nodes; n++) {
+            if (s->ir->nodes[group->nodes[n]].op->may_refuse)
+                return e;
+        }
+    }
+    return -1;
+}
+
+/* Would the value be in its tensor although the step fails behind it? Running statistics, counters
+ * and small parameters wait for the end: copying them costs nothing that shows. Large ones are
+ * reported as lost if it comes to that. A gradient that was not complete is none, and a host
+ * operation's result has to lie in its tensor. */
+static bool is_hasty(const schedule *s, int32_t value, int32_t risk)
+{
+    const trii_ir *ir = s->ir;
+    const buffer *b = &s->buffers[buffer_of(s, value)];
+
+    return b->first < risk && b->bytes <= SMALL_BYTES &&
+           ir->groups[ir->values[value].group]->kind != TRII_GROUP_HOST &&
+           !s->step->values[s->segment->outputs[ir->values[value].output]].bound->is_grad;
+}
+
 /* Outputs that must not be written where they end up until all is done go through the arena. */
 static void defer_unsafe_outputs(schedule *s)
 {
     trii_ir *ir = s->ir;
+    int32_t risk = last_risk(s);
 
     for (int32_t v = 0; v < ir->n_values; v++) {
         buffer *b;
 
-        if (ir->values[v].output < 0 || !ir->values[v].bound || safe_to_bind(s, v))
+        if (ir->values[v].output < 0 || !ir->values[v].bound ||
+            (safe_to_bind(s, v) && !is_hasty(s, v, risk)))
             continue;
         b = &s->buffers[buffer_of(s, v)];
         b->place = PLACE_ARENA;

@@ -16,7 +16,9 @@ struct tri_tensor {
     /* The recorder's: the step that the tensor is part of, and the value of it that is its contents
      * (graph/claim.c). 0 = of none. */
     atomic_uint_fast64_t mark;
-    tri_status status; /* a failed handle: everything below is unset, `why` says it */
+    /* Not OK, and `why` says it: a failed handle, of which everything below is unset, or with a
+     * storage a tensor whose contents are lost (trii_tensor_lose). */
+    tri_status status;
     char *why;
     tri_dtype dtype;
     int ndim;
@@ -27,6 +29,7 @@ struct tri_tensor {
     const trii_layout *layout; /* NULL = plain */
 
     bool requires_grad;
+    bool is_grad;     /* of another tensor */
     bool has_grad;    /* `grad` holds what the optimizer has not consumed yet */
     tri_tensor *grad; /* owned; same shape; may lie in a bucket of a group's arena */
     struct trii_grad_hook *grad_hook; /* borrowed; NULL = gradients stay local */
@@ -50,6 +53,14 @@ tri_status trii_tensor_move(tri_tensor *tensor, trii_storage *storage,
 size_t trii_tensor_bytes(const tri_tensor *tensor);
 /* Contents in place: only where the caller knows that the layout is plain and no work pends. */
 void *trii_tensor_data(const tri_tensor *tensor);
+/* The contents are worth nothing: whoever reads them gets the current error line, as STATE, until
+ * the tensor is mended, by new contents. */
+void trii_tensor_lose(tri_tensor *tensor);
+void trii_tensor_mend(tri_tensor *tensor);
+static inline bool trii_tensor_is_lost(const tri_tensor *tensor)
+{
+    return tensor->status != TRI_OK && tensor->storage != NULL;
+}
 /* The shared failed tensor of NO_MEMORY: for those whose result nobody releases. */
 tri_tensor *trii_tensor_no_memory(void);
 /* A failed handle with the current error line; never NULL (a shared static one when memory is

@@ -192,6 +192,7 @@ static tri_status cross_entropy_grad(trii_step *step, const trii_node *node, con
 const trii_graph_op trii_op_cross_entropy = {
     .name = "cross_entropy",
     .is_loss = true,
+    .may_refuse = true,
     .samples = rows_of_loss,
     .shape = cross_entropy_shape,
     .grad = cross_entropy_grad,
@@ -238,6 +239,7 @@ static tri_status cross_entropy_backward_reference(const trii_kernel_args *args)
 
 const trii_graph_op trii_op_cross_entropy_backward = {
     .name = "cross_entropy_backward",
+    .may_refuse = true,
     .shape = cross_entropy_backward_shape,
     .reference = cross_entropy_backward_reference,
 };

@@ -91,19 +91,9 @@ static tri_status move_grad(trii_ddp_param *param, const trii_layout *layout)
 
 static tri_status make_grad(trii_ddp_param *param, const trii_layout *layout)
 {
-    tri_tensor *tensor = param->tensor;
+    tri_status st = trii_grad_prepare(param->tensor);
 
-    if (tensor->grad == NULL) {
-        tri_tensor *grad = NULL;
-        tri_status st =
-            trii_tensor_create(tensor->dtype, tensor->shape, tensor->ndim, NULL, NULL, &grad);
-
-        if (st < 0 || grad == NULL)
-            return st;
-        grad->device = tensor->device;
-        tensor->grad = grad;
-    }
-    return move_grad(param, layout);
+    return st == TRI_OK ? move_grad(param, layout) : st;
 }
 
 static tri_status fill_buckets(trii_ddp *ddp, const int *order, const int *bucket_of,
