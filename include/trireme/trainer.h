@@ -89,7 +89,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_run_folder_create(const char *prefix, int6
 /* --- running means --------------------------------------------------------------------------- */
 
 /* Mean of a scalar over steps. Adding records one addition into the step; the value is only
- * fetched when it is asked for. Sums are f32: good for some ten million samples. */
+ * fetched when it is asked for. Sums are f64. */
 typedef struct tri_meter tri_meter;
 
 TRI_API TRI_MUST_CHECK tri_status tri_meter_create(tri_meter **meter_out);

@@ -15,7 +15,7 @@
 #include "graph/step.h"
 
 struct tri_meter {
-    tri_tensor *sum;    /* f32 [] */
+    tri_tensor *sum;    /* f64 [] */
     tri_tensor *weight; /* f64 [] */
 };
 
@@ -29,7 +29,7 @@ tri_status tri_meter_create(tri_meter **meter_out)
     m = trii_alloc(1, sizeof(*m), "meter");
     if (m == NULL)
         return TRI_ERR_NO_MEMORY;
-    m->sum = tri_tensor_create(TRI_DTYPE_F32, NULL, 0);
+    m->sum = tri_tensor_create(TRI_DTYPE_F64, NULL, 0);
     m->weight = tri_tensor_create(TRI_DTYPE_F64, NULL, 0);
     status = tri_tensor_status(m->sum);
     if (status == TRI_OK)
@@ -79,8 +79,8 @@ static tri_status add(tri_meter *meter, tri_tensor *x, double scale, int64_t wei
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "meter: a tensor of %lld elements",
                          (long long)tri_tensor_numel(x));
     tri_no_grad_begin();
-    if (tri_tensor_dtype(x) != TRI_DTYPE_F32)
-        x = tri_cast(x, TRI_DTYPE_F32);
+    if (tri_tensor_dtype(x) != TRI_DTYPE_F64)
+        x = tri_cast(x, TRI_DTYPE_F64);
     if (tri_tensor_ndim(x) != 0)
         x = tri_reshape(x, NULL, 0);
     sum = tri_add(meter->sum, tri_mul_scalar(x, scale));
@@ -127,6 +127,6 @@ tri_status tri_meter_reset(tri_meter *meter)
 
     if (meter == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "meter_reset: the meter is NULL");
-    status = tri_copy_in(meter->sum, &(float){0.0f}, sizeof(float));
+    status = tri_copy_in(meter->sum, &(double){0.0}, sizeof(double));
     return status == TRI_OK ? tri_copy_in(meter->weight, &(double){0.0}, sizeof(double)) : status;
 }

@@ -219,6 +219,32 @@ static void a_failed_step_counts_nothing(void **state)
     tri_tensor_unref(target);
 }
 
+/* In f32 the sum would stand still at 2^24. */
+static void a_long_sum_keeps_its_last_digits(void **state)
+{
+    tri_tensor *big = tri_tensor_from(TRI_DTYPE_F32, NULL, 0, &(float){16777216});
+    tri_tensor *third = tri_tensor_from(TRI_DTYPE_F32, NULL, 0, &(float){1.0f / 3});
+    tri_tensor *many = tri_tensor_from(TRI_DTYPE_I64, NULL, 0, &(int64_t){(INT64_C(1) << 40) + 1});
+    tri_meter *meter;
+
+    (void)state;
+    CHECK_OK(tri_meter_create(&meter));
+    CHECK_OK(tri_meter_add_count(meter, big, 1));
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(tri_meter_add_mean(meter, third, 1));
+    CHECK_OK(tri_step_end_status());
+    assert_true(fabs(tri_meter_sum(meter) - 16777217) < 1e-6);
+    CHECK_OK(tri_meter_reset(meter));
+    assert_true(tri_meter_sum(meter) == 0);
+    CHECK_OK(tri_meter_add_count(meter, many, 1));
+    CHECK_OK(tri_step_end_status());
+    assert_true(tri_meter_sum(meter) == 0x1p40 + 1);
+    tri_meter_destroy(meter);
+    tri_tensor_unref(big);
+    tri_tensor_unref(third);
+    tri_tensor_unref(many);
+}
+
 static void meters_average_over_steps(void **state)
 {
     tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, (const int64_t[]){4}, 1);
@@ -457,6 +483,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_resumed_run_keeps_what_lies_before_it),
     cmocka_unit_test(a_full_disk_is_an_error),
     cmocka_unit_test(meters_average_over_steps),
+    cmocka_unit_test(a_long_sum_keeps_its_last_digits),
     cmocka_unit_test(a_failed_step_counts_nothing),
     cmocka_unit_test(curves_are_drawn_by_the_tool),
     cmocka_unit_test(metrics_are_json_in_every_locale),
