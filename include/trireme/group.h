@@ -155,10 +155,11 @@ TRI_API int tri_group_rank_of(const tri_group *group, int world_rank);
  * Memory that the engine reduces without copies: under shm all local ranks map it. Zeroed,
  * 64-byte aligned, already touched. Collective: all ranks allocate the same sizes in the same
  * order. Heap memory works everywhere too; it is staged. What is freed goes back to the system.
- * NULL on failure (tri_last_error): where it fails under shm for one rank it does for all of the
- * host, and the group goes on; more than the host or the control group has left is refused before
- * it is touched. Ranks that ask for different sizes fail the group (MISMATCH). Once the group has
- * failed a peer that has not noticed yet may still write into it: do not use it again.
+ * NULL on failure (tri_last_error): where it fails for one rank under shm or hierarchy it does for
+ * all, and the group goes on (hierarchy makes a call of it: in one order with the others); more
+ * than the host or the control group has left is refused before it is touched. Ranks that ask for
+ * different sizes fail the group (MISMATCH). Once the group has failed a peer that has not noticed
+ * yet may still write into it: do not use it again.
  */
 TRI_API void *tri_group_alloc(tri_group *group, size_t bytes);
 TRI_API void tri_group_free(tri_group *group, void *p);

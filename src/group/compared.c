@@ -232,6 +232,13 @@ static void compared_free(void *self, void *p)
     c->engine->free(c->self, p);
 }
 
+static void *compared_alloc_room(void *self)
+{
+    const compared *c = self;
+
+    return c->engine->alloc_room(c->self);
+}
+
 static trii_loss compared_loss(void *self, int rank)
 {
     const compared *c = self;
@@ -310,6 +317,7 @@ tri_status trii_compared_make(tri_store *store, trii_group_args *args,
         .kinds = c->engine->kinds | 1u << TRII_KIND_RECV_ANY,
         .alloc = c->engine->alloc != NULL ? compared_alloc : NULL,
         .free = c->engine->free != NULL ? compared_free : NULL,
+        .alloc_room = c->engine->alloc_room != NULL ? compared_alloc_room : NULL,
         .submit = compared_submit,
         .progress = compared_progress,
         .describe_wait = compared_describe_wait,

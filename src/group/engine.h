@@ -22,6 +22,7 @@
 #include "base/site.h"
 
 #define TRII_ENGINE_ABI 5u
+#define TRII_ALLOC_ROOM ((size_t)256)
 
 typedef enum trii_kind {
     TRII_KIND_NONE = 0,
@@ -268,6 +269,10 @@ typedef struct trii_engine {
      * zeroed, 64-byte aligned. Collective. NULL = heap. May block. */
     tri_status (*alloc)(void *self, size_t bytes, void **p_out);
     void (*free)(void *self, void *p);
+    /* Optional, of an engine whose alloc may fail for some ranks while others get their memory: all
+     * tell each other then, in this room of TRII_ALLOC_ROOM bytes a rank, since to get some may be
+     * just what fails. NULL, or NULL returned = alloc fails for all ranks or none. */
+    void *(*alloc_room)(void *self);
 
     /* Required. Takes op and starts it; never blocks on peers. On failure (returned, with
      * the error line) the operation was not taken. A failed group: finish or return its

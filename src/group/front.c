@@ -14,12 +14,8 @@
 #include "group/choose.h"
 #include "group/reduce/reduce.h"
 #include "os/clock.h"
-#include "os/memory_room.h"
 #include "os/process.h"
 #include "store/store_ops.h"
-
-/* From there on it is worth to look how much there is. */
-#define HEAP_LOOK_BYTES ((size_t)64 << 20)
 
 static _Atomic(tri_group *) world;
 static atomic_bool world_left;
@@ -206,6 +202,7 @@ tri_status trii_group_form(tri_store *store, int rank, int size, const tri_group
         st = TRI_ERR_NO_MEMORY;
         goto err_group;
     }
+    trii_mutex_init(&g->memory_lock);
     st = create_self(g, store, opt != NULL ? opt : &defaults, forming != NULL ? forming : &usual);
     if (st != TRI_OK) {
         st = TRII_FAIL_CTX(st, "group_create, rank %d of %d", rank, size);
@@ -217,6 +214,7 @@ tri_status trii_group_form(tri_store *store, int rank, int size, const tri_group
     return TRI_OK;
 
 err_pairs:
+    trii_mutex_fini(&g->memory_lock);
     trii_chaos_destroy(g->chaos);
     tri_store_unref(g->store);
     trii_free(g->pair_seq);
@@ -263,6 +261,7 @@ void tri_group_unref(tri_group *group)
     close_recorder(group);
     trii_chaos_destroy(group->chaos);
     tri_store_unref(group->store);
+    trii_mutex_fini(&group->memory_lock);
     trii_free(group->world_ranks);
     trii_free(group->pair_seq);
     trii_free(group);
@@ -362,60 +361,4 @@ const char *tri_group_engine(const tri_group *group)
 {
     group = group != NULL ? group : trii_group_get_world();
     return group != NULL ? group->engine->name : "none";
-}
-
-tri_status trii_group_heap(size_t bytes, void **p_out)
-{
-    trii_memory_room room = {.host_bytes = SIZE_MAX, .cgroup_bytes = SIZE_MAX};
-    size_t left;
-    void *p;
-
-    if (bytes >= HEAP_LOOK_BYTES)
-        trii_memory_room_look("", &room);
-    left = room.host_bytes < room.cgroup_bytes ? room.host_bytes : room.cgroup_bytes;
-    if (bytes > left)
-        return TRII_FAIL(TRI_ERR_NO_MEMORY, "%zu MiB are asked for, %zu MiB are available here",
-                         bytes >> 20, left >> 20);
-    p = trii_alloc_aligned(TRII_CACHE_LINE, bytes, "group_alloc");
-    if (p == NULL)
-        return TRI_ERR_NO_MEMORY;
-    *p_out = memset(p, 0, bytes);
-    return TRI_OK;
-}
-
-tri_status trii_group_alloc(tri_group *group, size_t bytes, void **p_out)
-{
-    tri_status st;
-
-    group = group != NULL ? group : trii_group_get_world();
-    if (group == NULL)
-        return TRII_FAIL(TRI_ERR_STATE, "group_alloc: the group is NULL and there is no world: %s",
-                         trii_group_no_world());
-    if (group->engine->alloc == NULL)
-        return trii_group_heap(bytes, p_out);
-    st = trii_fault_status(&group->fault);
-    if (st != TRI_OK)
-        return TRII_FAIL(st, "group_alloc: the group has failed: %s", group->fault.text);
-    st = group->engine->alloc(group->self, bytes, p_out);
-    if (st != TRI_OK)
-        return TRII_FAIL_CTX(st, "group_alloc of %zu bytes, rank %d", bytes, group->rank);
-    return TRI_OK;
-}
-
-void *tri_group_alloc(tri_group *group, size_t bytes)
-{
-    void *p = NULL;
-
-    return trii_group_alloc(group, bytes, &p) == TRI_OK ? p : NULL;
-}
-
-void tri_group_free(tri_group *group, void *p)
-{
-    group = group != NULL ? group : trii_group_get_world();
-    if (p == NULL || group == NULL)
-        return;
-    if (group->engine->free == NULL)
-        trii_free(p);
-    else
-        group->engine->free(group->self, p);
 }

@@ -10,6 +10,7 @@
 #include "group/flight_recorder.h"
 #include "group/world.h"
 #include "os/futex.h"
+#include "os/thread.h"
 
 #define TRII_GROUP_NAME 32
 
@@ -29,7 +30,8 @@ struct tri_group {
     tri_work *live;          /* guard: idle_lock; those of calls, the last one first */
     tri_store *store; /* this group's own view, for groups made of it; NULL if size is 1 or left */
     bool left;        /* by tri_finalize, and still referenced */
-    int *world_ranks; /* [size]: in the outermost group; NULL = the same numbers */
+    trii_mutex memory_lock; /* of tri_group_alloc */
+    int *world_ranks;       /* [size]: in the outermost group; NULL = the same numbers */
     atomic_int n_splits;
     char engine_asked[256]; /* "" = none; groups made of this one inherit it, as the next */
     char bind_host[64];
@@ -115,6 +117,8 @@ static inline int64_t trii_group_timeout_ns(const tri_group *group)
     return atomic_load_explicit(&group->timeout_ns, memory_order_relaxed);
 }
 
+/* Posts a checked call and waits for it, whatever batch is open; allocates nothing. */
+tri_status trii_group_run(tri_group *group, const trii_collective *call) TRI_MUST_CHECK;
 /* Posts an asynchronous call (work.c). */
 tri_status trii_work_post(tri_group *group, const trii_collective *call, tri_work **work_out);
 /* Whether this thread collects calls on the group. */

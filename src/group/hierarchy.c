@@ -453,6 +453,12 @@ static void hierarchy_free(void *self, void *p)
         trii_free(p);
 }
 
+/* Ranks of a host agree, hosts do not. */
+static void *hierarchy_alloc_room(void *self)
+{
+    return ((hierarchy *)self)->alloc_room;
+}
+
 /* FLAT has everybody, and knows of each process. */
 static trii_loss hierarchy_loss(void *self, int rank)
 {
@@ -485,6 +491,7 @@ static void release(hierarchy *h)
     trii_free(h->sources);
     trii_free(h->from);
     trii_free(h->sum_room);
+    trii_free(h->alloc_room);
     hierarchy_layout_fini(&h->layout);
     trii_cond_fini(&h->turn);
     trii_mutex_fini(&h->mutex);
@@ -579,7 +586,9 @@ static tri_status allocate(hierarchy *h)
     h->sources = trii_alloc(n, sizeof(*h->sources), "hierarchy");
     h->from = trii_alloc(n, sizeof(*h->from), "hierarchy");
     h->sum_room = trii_alloc_aligned(64, HIERARCHY_SUM_BYTES * HIERARCHY_SUM_DEPTH, "hierarchy");
-    if (places == NULL || h->sources == NULL || h->from == NULL || h->sum_room == NULL)
+    h->alloc_room = trii_alloc((size_t)h->size, TRII_ALLOC_ROOM, "hierarchy");
+    if (places == NULL || h->sources == NULL || h->from == NULL || h->sum_room == NULL ||
+        h->alloc_room == NULL)
         return TRI_ERR_NO_MEMORY;
     for (int i = 0; i < HIERARCHY_CALLS; i++, places += 4 * n) {
         h->calls[i].columns = places;
@@ -649,6 +658,7 @@ const trii_engine trii_engine_hierarchy = {
     .create = hierarchy_create,
     .alloc = hierarchy_alloc,
     .free = hierarchy_free,
+    .alloc_room = hierarchy_alloc_room,
     .submit = hierarchy_submit,
     .progress = hierarchy_progress,
     .describe_wait = hierarchy_describe_wait,

@@ -133,6 +133,7 @@ typedef struct hierarchy {
     const void **sources;  /* [size]: for sums */
     const char **from;     /* [n_partials]: likewise */
     char *sum_room;        /* likewise */
+    void *alloc_room;      /* the front's */
 } hierarchy;
 
 /* hierarchy.c's (guard: mutex): looks for faults, true if failed; one look at every child that has

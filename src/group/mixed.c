@@ -137,6 +137,13 @@ static void mixed_free(void *self, void *p)
         trii_free(p);
 }
 
+static void *mixed_alloc_room(void *self)
+{
+    const mixed_child *own = ((mixed *)self)->children;
+
+    return own->engine->alloc_room != NULL ? own->engine->alloc_room(own->self) : NULL;
+}
+
 static trii_loss mixed_loss(void *self, int rank)
 {
     const mixed *m = self;
@@ -188,6 +195,7 @@ const trii_engine trii_engine_mixed = {
     .to_self = true,
     .alloc = mixed_alloc,
     .free = mixed_free,
+    .alloc_room = mixed_alloc_room,
     .submit = mixed_submit,
     .run = mixed_run,
     .progress = mixed_progress,

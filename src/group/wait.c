@@ -160,7 +160,7 @@ void trii_op_init(trii_op *op, const trii_collective *call)
     memset(op->scratch, 0, sizeof(op->scratch));
 }
 
-static tri_status post_blocking(tri_group *group, const trii_collective *call)
+tri_status trii_group_run(tri_group *group, const trii_collective *call)
 {
     const trii_engine *engine = group->engine;
     trii_op op;
@@ -202,7 +202,7 @@ tri_status trii_group_post(tri_group *group, trii_collective *call, tri_work **w
     } else if (work_out != NULL) {
         st = trii_work_post(group, call, work_out);
     } else if (TRII_LIKELY(!trii_batch_is_open(group))) {
-        st = post_blocking(group, call);
+        st = trii_group_run(group, call);
         trii_free(call->temporary);
         return st;
     } else {

@@ -38,12 +38,12 @@ typedef struct arena_message {
     char why[128];
 } arena_message;
 
-/* A call of alloc. */
-typedef struct arena_call {
-    arena_message *theirs; /* [size] */
-    int *fds;              /* [size] */
+/* A call of alloc; the group has one, since a rank that has no room for it could not tell. */
+typedef struct shm_arena_call {
     int64_t deadline_ns;
     tri_status verdict; /* what all ranks know to be the result of the last step */
+    int *fds;           /* [size] */
+    arena_message theirs[];
 } arena_call;
 
 uint64_t shm_arena_find(const shm_group *g, const void *p, size_t bytes)
@@ -305,6 +305,11 @@ static tri_status check_room(const shm_group *g, size_t bytes, const trii_memory
     return TRI_OK;
 }
 
+static bool is_absurd(size_t bytes)
+{
+    return bytes > SIZE_MAX / 2;
+}
+
 static tri_status alloc_locked(shm_group *g, size_t bytes, arena_call *call, void **p_out)
 {
     arena_message mine = {.magic = SHM_MAGIC, .bytes = bytes, .grow = span_find(g, bytes) == NULL};
@@ -328,7 +333,9 @@ static tri_status alloc_locked(shm_group *g, size_t bytes, arena_call *call, voi
                              shm_name(g, g->rank), bytes, shm_name(g, r), theirs->bytes);
         must_grow |= theirs->grow != 0;
     }
-    fits = check_room(g, bytes, &room, call->theirs);
+    fits = is_absurd(bytes)
+               ? TRII_FAIL(TRI_ERR_INVALID_ARG, "%zu bytes are more than memory can hold", bytes)
+               : check_room(g, bytes, &room, call->theirs);
     if (must_grow)
         st = grow(g, fits, bytes, call);
     if (st != TRI_OK || (must_grow && call->verdict != TRI_OK))
@@ -353,33 +360,45 @@ static tri_status alloc_locked(shm_group *g, size_t bytes, arena_call *call, voi
     return TRI_OK;
 }
 
+static size_t whole_pieces(size_t bytes)
+{
+    if (is_absurd(bytes))
+        return bytes; /* to be refused */
+    bytes = (bytes + PIECE_ALIGN - 1) / PIECE_ALIGN * PIECE_ALIGN;
+    if (bytes >= LARGE_PAGE) /* whole large pages: the reductions run faster in them */
+        bytes = (bytes + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;
+    return bytes == 0 ? PIECE_ALIGN : bytes;
+}
+
+tri_status shm_arena_init(shm_group *g)
+{
+    size_t n = (size_t)g->size;
+    arena_call *call =
+        trii_alloc(1, sizeof(*call) + n * sizeof(call->theirs[0]) + n * sizeof(int), "arena");
+
+    if (call == NULL)
+        return TRI_ERR_NO_MEMORY;
+    call->fds = (int *)(call->theirs + n);
+    g->arena_call = call;
+    return TRI_OK;
+}
+
 tri_status shm_arena_alloc(void *self, size_t bytes, void **p_out)
 {
     shm_group *g = self;
-    arena_call call = {.deadline_ns = TRII_NO_DEADLINE};
-    tri_status st;
+    arena_call *call = g->arena_call;
+    tri_status st, verdict;
 
-    if (bytes > SIZE_MAX / 2)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%zu bytes are more than memory can hold", bytes);
-    bytes = (bytes + PIECE_ALIGN - 1) / PIECE_ALIGN * PIECE_ALIGN;
-    bytes = bytes == 0 ? PIECE_ALIGN : bytes;
-    if (bytes >= LARGE_PAGE) /* whole large pages: the reductions run faster in them */
-        bytes = (bytes + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;
-    if (g->timeout_ns != TRII_NO_DEADLINE)
-        call.deadline_ns = trii_now_ns() + g->timeout_ns;
-    call.theirs = trii_alloc((size_t)g->size, sizeof(*call.theirs), "arena");
-    call.fds = trii_alloc((size_t)g->size, sizeof(*call.fds), "arena");
-    if (call.theirs == NULL || call.fds == NULL) {
-        st = TRI_ERR_NO_MEMORY;
-    } else {
-        trii_mutex_lock(&g->arena_lock);
-        st = alloc_locked(g, bytes, &call, p_out);
-        trii_mutex_unlock(&g->arena_lock);
-    }
-    trii_free(call.theirs);
-    trii_free(call.fds);
+    bytes = whole_pieces(bytes);
+    trii_mutex_lock(&g->arena_lock);
+    call->verdict = TRI_OK;
+    call->deadline_ns =
+        g->timeout_ns != TRII_NO_DEADLINE ? trii_now_ns() + g->timeout_ns : TRII_NO_DEADLINE;
+    st = alloc_locked(g, bytes, call, p_out);
+    verdict = call->verdict;
+    trii_mutex_unlock(&g->arena_lock);
     if (st == TRI_OK)
-        return call.verdict; /* a failure too: all have heard of it, and go on */
+        return verdict; /* a failure too: all have heard of it, and go on */
     /* The peers would wait for the rest of it: the group ends, by the first cause. */
     shm_check_peers(g);
     shm_fail(g, st, "rank %d, group_alloc of %zu bytes: %s", shm_name(g, g->rank), bytes,
@@ -410,6 +429,8 @@ void shm_arena_release(shm_group *g)
         trii_free(s);
     }
     g->spans = NULL;
+    trii_free(g->arena_call);
+    g->arena_call = NULL;
     for (int e = 0; e < atomic_load(&g->n_extents); e++)
         extent_release(g, &g->extents[e]);
 }

@@ -527,7 +527,8 @@ tri_status shm_create(const trii_group_args *args, void **self_out)
         g->peers[r].rank = r;
         g->peers[r].socket = g->peers[r].pidfd = -1;
     }
-    if (g->scratch == NULL || g->peers == NULL || addresses == NULL) {
+    st = shm_arena_init(g);
+    if (st != TRI_OK || g->scratch == NULL || g->peers == NULL || addresses == NULL) {
         st = TRI_ERR_NO_MEMORY;
         if (g->size > 1) /* the peers must hear of it */
             st = tell_address(args, st, NULL);

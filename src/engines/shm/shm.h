@@ -155,6 +155,7 @@ struct shm_group {
 
     const shm_group *arena; /* whose extents are looked at: this group, or the adopted one */
     trii_mutex arena_lock;
+    struct shm_arena_call *arena_call; /* guard: arena_lock; of arena.c */
     atomic_int n_extents; /* grows under arena_lock; an extent never changes once counted */
     shm_extent extents[SHM_MAX_EXTENTS];
     struct shm_span *spans; /* guard: arena_lock; pieces of the extents, in order */
@@ -298,6 +299,7 @@ void shm_pair_drop_kept(shm_peer *peer);
 bool shm_pair_advance_out(shm_group *g, shm_peer *peer, bool *stuck_out);
 
 /* --- arena.c --- */
+tri_status shm_arena_init(shm_group *g);
 tri_status shm_arena_alloc(void *self, size_t bytes, void **p_out);
 void shm_arena_free(void *self, void *p);
 void shm_arena_release(shm_group *g);
