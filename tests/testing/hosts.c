@@ -152,18 +152,32 @@ void hosts_plug(int host)
     hosts_ip(host, "link set eth0 up");
 }
 
-bool hosts_plug_slow(int host, int delay_ms, int kbit, int queue_bytes)
+static bool plug_wire(int host, const slow_wire *wire)
 {
-    const slow_wire wire = {
-        .holder = holders[host], .delay_ms = delay_ms, .kbit = kbit, .queue_bytes = queue_bytes};
     char port[16];
 
     snprintf(port, sizeof(port), "port%d", host);
-    if (!slow_wire_start(&wire, port, "eth0", &wires[host]))
+    if (!slow_wire_start(wire, port, "eth0", &wires[host]))
         return false;
     hosts_ip(0, "link set port%d master switch up", host);
     hosts_ip(host, "link set eth0 up");
     return true;
+}
+
+bool hosts_plug_slow(int host, int delay_ms, int kbit, int queue_bytes)
+{
+    return plug_wire(host, &(slow_wire){.holder = holders[host],
+                                        .delay_ms = delay_ms,
+                                        .kbit = kbit,
+                                        .queue_bytes = queue_bytes});
+}
+
+bool hosts_plug_lossy(int host, int delay_ms, int jitter_ms, int loss_per_mille)
+{
+    return plug_wire(host, &(slow_wire){.holder = holders[host],
+                                        .delay_ms = delay_ms,
+                                        .jitter_ms = jitter_ms,
+                                        .loss_per_mille = loss_per_mille});
 }
 
 /* --- what happens to hosts ------------------------------------------------------------------ */

@@ -25,6 +25,9 @@ void hosts_plug(int host);
  * as come), and drops what more than queue_bytes wait for. False: this system has no /dev/net/tun
  * for us. */
 bool hosts_plug_slow(int host, int delay_ms, int kbit, int queue_bytes);
+/* The same by a wire that takes delay_ms and, frame by frame, up to jitter_ms more, so that some
+ * overtake others, and that loses loss_per_mille of 1000. */
+bool hosts_plug_lossy(int host, int delay_ms, int jitter_ms, int loss_per_mille);
 /* The host's wire is cut, at the switch, so that nobody is told; or whole again. */
 void hosts_cut(int host);
 void hosts_heal(int host);

@@ -28,12 +28,14 @@ typedef struct frame {
     char data[FRAME_BYTES];
 } frame;
 
-/* One direction: a ring of frames in the order in which they came. */
+/* One direction: frames by the moment at which they are due. */
 typedef struct lane {
     int from, to;
     frame *frames;
-    int first, n;
+    int order[FRAMES]; /* the first n are on their way, the others unused */
+    int n;
     long long free_us; /* when the last of them is through, if there is a rate */
+    unsigned draws;
 } lane;
 
 static long long now_us(void)
@@ -78,23 +80,46 @@ static bool open_both(const slow_wire *w, const char *near, const char *far, int
     return done;
 }
 
+/* Below `limit`; the same numbers in every run. */
+static int draw(lane *l, int limit)
+{
+    l->draws = l->draws * 1664525u + 1013904223u;
+    return limit > 0 ? (int)((l->draws >> 8) % (unsigned)limit) : 0;
+}
+
+/* The frame that was read, the first that is unused, goes behind those that are due before it. */
+static void put_in_order(lane *l, long long due_us, size_t bytes)
+{
+    int own = l->order[l->n], at = l->n;
+
+    l->frames[own].due_us = due_us;
+    l->frames[own].bytes = bytes;
+    while (at > 0 && l->frames[l->order[at - 1]].due_us > due_us) {
+        l->order[at] = l->order[at - 1];
+        at--;
+    }
+    l->order[at] = own;
+    l->n++;
+}
+
 static void take(const slow_wire *w, lane *l)
 {
     long long now = now_us();
-    frame *f = &l->frames[(l->first + l->n) % FRAMES];
     ssize_t got;
 
-    while ((got = read(l->from, f->data, FRAME_BYTES)) > 0) {
+    while ((got = read(l->from, l->frames[l->order[l->n]].data, FRAME_BYTES)) > 0) {
         long long wait_us = l->free_us > now ? l->free_us - now : 0;
 
         if (l->n == FRAMES - 1 || (w->kbit > 0 && wait_us * w->kbit / 8000 + got > w->queue_bytes))
             continue; /* no room: lost */
+        if (draw(l, 1000) < w->loss_per_mille)
+            continue;
         if (w->kbit > 0)
             l->free_us = now + wait_us + got * 8000 / w->kbit;
-        f->bytes = (size_t)got;
-        f->due_us = (w->kbit > 0 ? l->free_us : now) + w->delay_ms * 1000LL;
-        l->n++;
-        f = &l->frames[(l->first + l->n) % FRAMES];
+        put_in_order(l,
+                     (w->kbit > 0 ? l->free_us : now) + w->delay_ms * 1000LL +
+                         draw(l, w->jitter_ms * 1000),
+                     (size_t)got);
     }
 }
 
@@ -102,28 +127,41 @@ static void take(const slow_wire *w, lane *l)
 static int give(lane *l)
 {
     long long now = now_us();
+    int done = 0;
 
-    while (l->n > 0 && l->frames[l->first].due_us <= now) {
-        const frame *f = &l->frames[l->first];
+    while (done < l->n && l->frames[l->order[done]].due_us <= now) {
+        const frame *f = &l->frames[l->order[done++]];
 
         if (write(l->to, f->data, f->bytes) < 0) {
             /* the interface is down: lost */
         }
-        l->first = (l->first + 1) % FRAMES;
-        l->n--;
     }
-    return l->n > 0 ? (int)((l->frames[l->first].due_us - now + 999) / 1000) : -1;
+    for (int at = 0; done > 0 && at < l->n; at++) { /* those that are left go to the front */
+        int index = l->order[at];
+
+        if (at + done < l->n) {
+            l->order[at] = l->order[at + done];
+            l->order[at + done] = index;
+        }
+    }
+    l->n -= done;
+    return l->n > 0 ? (int)((l->frames[l->order[0]].due_us - now + 999) / 1000) : -1;
 }
 
 static void carry(const slow_wire *w, const int fds[2])
 {
-    lane lanes[2] = {{.from = fds[0], .to = fds[1]}, {.from = fds[1], .to = fds[0]}};
+    static lane lanes[2];
     struct pollfd p[2] = {{.fd = fds[0], .events = POLLIN}, {.fd = fds[1], .events = POLLIN}};
 
     for (int i = 0; i < 2; i++) {
+        lanes[i].from = fds[i];
+        lanes[i].to = fds[1 - i];
+        lanes[i].draws = (unsigned)i;
         lanes[i].frames = calloc(FRAMES, sizeof(frame));
         if (lanes[i].frames == NULL)
             _exit(1);
+        for (int k = 0; k < FRAMES; k++)
+            lanes[i].order[k] = k;
     }
     for (;;) {
         int a = give(&lanes[0]), b = give(&lanes[1]);

@@ -1,6 +1,7 @@
 /*
- * slow_wire.h - an Ethernet wire that is slow: two TAP interfaces and a process that carries frames
- * from one to the other, late, so many bits a second, and drops what its queue has no room for.
+ * slow_wire.h - an Ethernet wire that is slow or bad: two TAP interfaces and a process that carries
+ * frames from one to the other, late, some later than those behind them, so many bits a second, and
+ * drops some and what its queue has no room for.
  * (The kernel's netem does the same, where there is one.) Tests only.
  */
 #ifndef TEST_SLOW_WIRE_H
@@ -9,8 +10,9 @@
 #include <stdbool.h>
 
 typedef struct slow_wire {
-    int holder; /* process in whose network namespace the far end is */
-    int delay_ms;
+    int holder;              /* process in whose network namespace the far end is */
+    int delay_ms, jitter_ms; /* each frame takes so long, and up to the second more */
+    int loss_per_mille;
     int kbit; /* a second; 0 = as many as come */
     int queue_bytes;
 } slow_wire;

@@ -1,0 +1,216 @@
+/*
+ * net_bad_wire_test.c - ranks on hosts whose wires lose packets, delay them, and deliver later ones
+ * before earlier ones: what arrives is right all the same. Where a system gives no namespaces or no
+ * TAP interfaces the wires are good ones.
+ */
+/* ctest: labels=full timeout=120 */
+#include <stdlib.h>
+
+#include <trireme/comm.h>
+
+#include "testing/check.h"
+#include "testing/hosts.h"
+#include "testing/spawn.h"
+
+enum { MAX_RANKS = 4, PORT = 29500, RUN_MS = 100000 };
+
+static const char *own_path; /* of this program */
+
+/* --- what this program does as a worker ------------------------------------------------------- */
+
+static int element(int rank, size_t i, int round)
+{
+    return (int)((unsigned)rank * 7919u + (unsigned)i * 31u + (unsigned)round * 1013u) % 1000;
+}
+
+static tri_status wrong(const char *what, size_t n, size_t i)
+{
+    fprintf(stderr, "rank %d: %s of %zu: element %zu is wrong\n", tri_rank(), what, n, i);
+    return TRI_ERR_INTERNAL;
+}
+
+static tri_status check_sum(size_t n, int round)
+{
+    int *x = calloc(n + 1, sizeof(*x));
+    tri_status st;
+
+    for (size_t i = 0; i < n; i++)
+        x[i] = element(tri_rank(), i, round);
+    st = tri_all_reduce(NULL, x, x, n, TRI_DTYPE_I32, TRI_REDOP_SUM, NULL);
+    for (size_t i = 0; i < n && st == TRI_OK; i++) {
+        int sum = 0;
+
+        for (int r = 0; r < tri_world_size(); r++)
+            sum += element(r, i, round);
+        st = x[i] == sum ? TRI_OK : wrong("all_reduce", n, i);
+    }
+    free(x);
+    return st;
+}
+
+/* Everybody to the next one, two tags at a time, of which the later one is received first. */
+static tri_status check_ring(size_t n, int round)
+{
+    int size = tri_world_size(), next = (tri_rank() + 1) % size;
+    int before = (tri_rank() + size - 1) % size;
+    int *out = calloc(2 * n + 1, sizeof(*out)), *in = calloc(n + 1, sizeof(*in));
+    tri_work *sends[2] = {NULL, NULL};
+    tri_status st = TRI_OK;
+
+    for (size_t i = 0; i < 2 * n; i++)
+        out[i] = element(tri_rank(), i, round);
+    for (int tag = 0; tag < 2 && st == TRI_OK; tag++)
+        st = tri_send(NULL, out + (size_t)tag * n, n, TRI_DTYPE_I32, next, tag, &sends[tag]);
+    for (int tag = 1; tag >= 0 && st == TRI_OK; tag--) {
+        st = tri_recv(NULL, in, n, TRI_DTYPE_I32, before, tag, NULL);
+        for (size_t i = 0; i < n && st == TRI_OK; i++)
+            st =
+                in[i] == element(before, (size_t)tag * n + i, round) ? TRI_OK : wrong("recv", n, i);
+    }
+    for (int tag = 0; tag < 2; tag++) {
+        if (st == TRI_OK)
+            st = tri_work_wait(sends[tag], 0);
+        tri_work_destroy(sends[tag]);
+    }
+    free(out);
+    free(in);
+    return st;
+}
+
+/* Nobody is through before the last one came: each counts itself before. */
+static tri_status check_barrier(tri_store *store, int round)
+{
+    int64_t n = 0;
+    tri_status st = tri_store_add(store, "came", 1, &n);
+
+    if (st == TRI_OK)
+        st = tri_barrier(NULL, NULL);
+    if (st == TRI_OK)
+        st = tri_store_add(store, "came", 0, &n);
+    if (st == TRI_OK && n < (int64_t)tri_world_size() * (round + 1)) {
+        fprintf(stderr, "rank %d: only %d had come to barrier %d\n", tri_rank(), (int)n, round);
+        st = TRI_ERR_INTERNAL;
+    }
+    return st;
+}
+
+static int worker(void)
+{
+    static const size_t counts[] = {0, 1, 1009, 20011};
+    const size_t large = 66047; /* as a message it is fetched when its receive is there */
+    tri_store *store = NULL;
+
+    TRI_TRY(tri_init(NULL));
+    TRI_TRY(tri_store_tcp(getenv("MASTER_ADDR"), (int)strtol(getenv("MASTER_PORT"), NULL, 10), NULL,
+                          &store));
+    for (int round = 0; round < 4; round++) {
+        TRI_TRY(check_sum(counts[round], round));
+        TRI_TRY(check_ring(counts[round], round));
+        TRI_TRY(check_barrier(store, round));
+    }
+    TRI_TRY(check_ring(large, 4));
+    tri_store_unref(store);
+    printf("rank %d is through\n", tri_rank());
+    fflush(stdout);
+    tri_finalize();
+    return 0;
+}
+
+/* --- the tests ----------------------------------------------------------------------------------
+ */
+
+typedef struct wires {
+    int delay_ms, jitter_ms, loss_per_mille;
+    int mtu; /* 0 = as it is */
+} wires;
+
+/* Hosts with one address each, 10.77.0.HOST. False: there are none. */
+static bool plug_hosts(int n, const wires *w)
+{
+    if (!hosts_begin(n))
+        return false;
+    for (int host = 1; host <= n; host++) {
+        if (!hosts_plug_lossy(host, w->delay_ms, w->jitter_ms, w->loss_per_mille))
+            hosts_plug(host);
+        hosts_ip(host, "addr add 10.77.0.%d/24 dev eth0", host);
+        if (w->mtu > 0)
+            hosts_ip(host, "link set eth0 mtu %d", w->mtu);
+    }
+    return true;
+}
+
+static void check_job(int n_hosts, int per_host, const char *engine, const wires *w)
+{
+    const char *const argv[] = {own_path, "worker", NULL};
+    int size = n_hosts * per_host;
+    char rank[32], world[32], port[32], which[32];
+    bool spread = plug_hosts(n_hosts, w);
+    const char *const env[] = {rank,
+                               world,
+                               port,
+                               which,
+                               spread ? "MASTER_ADDR=10.77.0.1" : "MASTER_ADDR=127.0.0.1",
+                               "TRI_TIMEOUT_MS=60000",
+                               "LOCAL_RANK",
+                               "LOCAL_WORLD_SIZE",
+                               NULL};
+    spawn s[MAX_RANKS];
+
+    snprintf(world, sizeof(world), "WORLD_SIZE=%d", size);
+    snprintf(port, sizeof(port), "MASTER_PORT=%d", spread ? PORT : spawn_free_port());
+    snprintf(which, sizeof(which), "TRI_ENGINE=%s", spread ? engine : "tcp");
+    for (int r = 0; r < size; r++) {
+        snprintf(rank, sizeof(rank), "RANK=%d", r);
+        if (spread)
+            hosts_spawn(1 + r / per_host, &s[r], argv, env);
+        else
+            spawn_start(&s[r], argv, env);
+        s[r].deadline_ms = RUN_MS;
+    }
+    for (int r = 0; r < size; r++) {
+        if (spawn_wait(&s[r]) != 0)
+            fail_msg("rank %d: status %d: %s", r, s[r].status, SPAWN_ERR(&s[r]));
+        spawn_free(&s[r]);
+    }
+    if (spread)
+        hosts_end();
+}
+
+static void lost_late_and_reordered_packets_change_nothing(void **state)
+{
+    const wires w = {.delay_ms = 20, .jitter_ms = 10, .loss_per_mille = 20};
+
+    (void)state;
+    check_job(3, 1, "tcp", &w);
+}
+
+static void the_hierarchy_bears_a_bad_wire(void **state)
+{
+    const wires w = {.delay_ms = 20, .jitter_ms = 10, .loss_per_mille = 20};
+
+    (void)state;
+    check_job(2, 2, "hierarchy", &w);
+}
+
+/* Every frame of ours comes in pieces, and the pieces in any order. */
+static void tiny_packets_change_nothing(void **state)
+{
+    const wires w = {.delay_ms = 1, .jitter_ms = 2, .loss_per_mille = 2, .mtu = 128};
+
+    (void)state;
+    check_job(2, 1, "tcp", &w);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(lost_late_and_reordered_packets_change_nothing),
+    cmocka_unit_test(the_hierarchy_bears_a_bad_wire),
+    cmocka_unit_test(tiny_packets_change_nothing),
+};
+
+int main(int argc, char **argv)
+{
+    own_path = argv[0];
+    if (argc > 1 && strcmp(argv[1], "worker") == 0)
+        return worker();
+    return test_main(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
+}
