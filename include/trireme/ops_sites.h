@@ -64,6 +64,8 @@ TRI_END_DECLS
 #define tri_backward_n(...) TRI_SITE_(tri_backward_n(__VA_ARGS__))
 #define tri_item(...) TRI_SITE_(tri_item(__VA_ARGS__))
 #define tri_item_get(...) TRI_SITE_(tri_item_get(__VA_ARGS__))
+#define tri_data(...) TRI_SITE_(tri_data(__VA_ARGS__))
+#define tri_set_name(...) TRI_SITE_(tri_set_name(__VA_ARGS__))
 #define tri_print(...) TRI_SITE_(tri_print(__VA_ARGS__))
 #define tri_tensor_text(...) TRI_SITE_(tri_tensor_text(__VA_ARGS__))
 #define tri_copy_out(...) TRI_SITE_(tri_copy_out(__VA_ARGS__))

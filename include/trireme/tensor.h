@@ -56,6 +56,12 @@ TRI_API tri_tensor *tri_tensor_create(tri_dtype dtype, const int64_t *shape, int
 /* A copy of `data` (plain, numel elements of dtype). */
 TRI_API tri_tensor *tri_tensor_from(tri_dtype dtype, const int64_t *shape, int ndim,
                                     const void *data);
+/* A tensor over memory of the caller's, which is neither copied nor cleared: what is trained, or
+ * copied in, changes it. `data` is plain, aligned for its elements (64 bytes are best) and must
+ * stay until `release` is called with `arg`, by the thread that gives the tensor up last; release
+ * NULL: until then the caller must know by himself. A failed tensor has not taken the memory. */
+TRI_API tri_tensor *tri_tensor_wrap(tri_dtype dtype, const int64_t *shape, int ndim, void *data,
+                                    void (*release)(void *arg), void *arg);
 TRI_API tri_tensor *tri_tensor_ref(tri_tensor *tensor);
 TRI_API void tri_tensor_unref(tri_tensor *tensor); /* NULL and step tensors: does nothing */
 
@@ -70,6 +76,18 @@ TRI_API tri_device tri_tensor_device(const tri_tensor *tensor);
 /* OK, or the error that the handle carries (then also in tri_last_error). */
 TRI_API TRI_MUST_CHECK tri_status tri_tensor_status(const tri_tensor *tensor);
 
+/* A name for messages and tri_debug, such as "wte"; copied, NULL takes it away. Returns the tensor.
+ * A step tensor has it until tri_step_end. */
+TRI_API tri_tensor *tri_set_name(tri_tensor *tensor, const char *name);
+/* The name, or NULL; until it is changed. */
+TRI_API const char *tri_tensor_name(const tri_tensor *tensor);
+/* For debuggers (`call tri_debug(x)` in gdb): type, name, the operation and line that made it,
+ * whether it has run, and its first values. Runs and changes nothing, may be called at any time
+ * with anything that a `tri_tensor *` was, ended steps too. The text lives until this thread's next
+ * call.
+ */
+TRI_API const char *tri_debug(const tri_tensor *tensor);
+
 /* --- contents ----------------------------------------------------------------------- */
 
 /* Plain bytes into a persistent tensor; `bytes` must be its size. If recorded work still
@@ -79,6 +97,11 @@ TRI_API TRI_MUST_CHECK tri_status tri_copy_in(tri_tensor *tensor, const void *da
  * persistent tensors, arguments of tri_backward and values held by tri_keep; others give
  * STATE ("keep it"). */
 TRI_API TRI_MUST_CHECK tri_status tri_copy_out(tri_tensor *tensor, void *data, size_t bytes);
+/* The plain contents themselves, after running what was recorded: of a step tensor until
+ * tri_step_end, of a persistent one until something that writes it is recorded or it is released.
+ * NULL and tri_last_error on failure; a persistent tensor may lie in the order that a kernel wants
+ * (weights of convolutions; STATE), then tri_copy_out reads it. Not NULL for empty ones either. */
+TRI_API const void *tri_data(tri_tensor *tensor);
 /* The value of a tensor of one element; runs what was recorded. NaN and tri_last_error on
  * failure, which is also a warning in the log. */
 TRI_API double tri_item(tri_tensor *tensor);

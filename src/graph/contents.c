@@ -263,6 +263,54 @@ double tri_item(tri_tensor *tensor)
     return it.value;
 }
 
+/* A step's value moves into plain order, if need be. */
+static tri_status plain_data(tri_tensor *tensor, const void **data_out)
+{
+    static const char nothing[64];
+    trii_step *step = trii_step_current();
+    trii_storage *plain = NULL;
+    trii_value read, *value;
+    trii_vid id;
+    tri_status status = step != NULL ? make_readable(step, tensor, &read) : no_step();
+
+    if (status != TRI_OK)
+        return status;
+    *data_out = trii_type_bytes(&read.type) > 0 ? trii_value_data(&read) : nothing;
+    if (trii_value_layout(&read) == NULL)
+        return TRI_OK;
+    if (trii_value_tensor(&read) != NULL)
+        return TRII_FAIL(TRI_ERR_STATE,
+                         "the tensor lies in the order of a kernel (%s): tri_copy_out reads it",
+                         trii_value_layout(&read)->name);
+    status = trii_resolve(step, tensor, &id);
+    if (status == TRI_OK)
+        status = trii_storage_create(NULL, NULL, trii_type_bytes(&read.type), &plain);
+    if (status == TRI_OK)
+        status = read_plain(&read, plain->data, plain->bytes);
+    if (status != TRI_OK) {
+        trii_storage_unref(plain);
+        return status;
+    }
+    value = &step->values[id];
+    trii_storage_unref(value->storage);
+    value->storage = plain;
+    value->offset = 0;
+    value->layout = NULL;
+    *data_out = plain->data;
+    return TRI_OK;
+}
+
+const void *tri_data(tri_tensor *tensor)
+{
+    const void *data = NULL;
+    tri_status status = plain_data(tensor, &data);
+
+    if (status == TRI_OK)
+        return data;
+    (void)trii_contents_fail(status, "tri_data");
+    return NULL;
+}
+
 tri_tensor *tri_keep(tri_tensor *tensor)
 {
     trii_step *step = trii_step_current();

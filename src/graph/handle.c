@@ -32,6 +32,13 @@ static trii_vid index_of(const tri_tensor *tensor)
     return (trii_vid)((uint64_t)(uintptr_t)tensor >> 1 & TRII_INDEX_MASK);
 }
 
+trii_vid trii_handle_value(const trii_step *step, const tri_tensor *handle)
+{
+    return generation_of(handle) == step->generation && index_of(handle) < step->n_values
+               ? index_of(handle)
+               : TRII_NO_VALUE;
+}
+
 static TRII_NOINLINE tri_status refuse(const tri_tensor *tensor)
 {
     uint64_t generation = generation_of(tensor);
@@ -164,11 +171,18 @@ tri_tensor *trii_record_failed(trii_step *step, const trii_graph_op *op, tri_ten
         const char *what = "NULL";
         char line[TRII_ERR_BYTES];
         trii_vid id = TRII_NO_VALUE;
+        bool named = false;
 
         if (in[i] != NULL) {
             snprintf(line, sizeof(line), "%s", tri_last_error());
             if (trii_resolve(step, in[i], &id) == TRI_OK) {
+                const char *name = tri_tensor_name(in[i]);
+
                 what = trii_type_text(&step->values[id].type, text);
+                if (name != NULL && used < sizeof(operands))
+                    used += (size_t)snprintf(operands + used, sizeof(operands) - used,
+                                             "%s%s: ", i > 0 ? ", " : "", name);
+                named = name != NULL;
             } else {
                 what = "?";
                 /* a failed operand's own line says more than ours could */
@@ -181,7 +195,7 @@ tri_tensor *trii_record_failed(trii_step *step, const trii_graph_op *op, tri_ten
         }
         if (used < sizeof(operands))
             used += (size_t)snprintf(operands + used, sizeof(operands) - used, "%s%s",
-                                     i > 0 ? ", " : "", what);
+                                     i > 0 && !named ? ", " : "", what);
     }
     if (site.file != NULL)
         trii_err_prepend("tri_%s(%s) at %s:%d", op->name, operands, site.file, site.line);

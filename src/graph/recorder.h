@@ -61,6 +61,8 @@ typedef struct trii_recorder {
     trii_aside *aside; /* nan_check.c: during a run */
     int32_t n_aside, cap_aside;
 
+    struct trii_named_value *names; /* names.c: of values */
+    int32_t n_names, cap_names;
     trii_failure *failures; /* of failed handles */
     int32_t n_failures, cap_failures;
     char *failed_line;  /* of step.failed; NULL = out of memory */
@@ -144,6 +146,12 @@ void trii_unclaim(const trii_step *step, tri_tensor *tensor);
 /* The tensor's current value in the step, or NO_VALUE if no step knows it; STATE if another
  * thread's does. */
 tri_status trii_known_value(const trii_step *step, tri_tensor *tensor, trii_vid *value_out);
+
+/* names.c: forgets the names of values. The name of one, or NULL. */
+void trii_names_clear(trii_recorder *recorder);
+const char *trii_value_name(const trii_recorder *recorder, trii_vid value);
+/* The value that a handle of this step stands for, or NO_VALUE. */
+trii_vid trii_handle_value(const trii_step *step, const tri_tensor *handle);
 
 /* Frees the messages of failed handles. */
 void trii_failures_clear(trii_recorder *recorder);

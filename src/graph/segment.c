@@ -105,6 +105,12 @@ static tri_status collect_outputs(trii_recorder *r, bool ending)
     return status;
 }
 
+/* 0 = of no tensor, 1 = of one, 3 = of one that stays plain. */
+static unsigned placement(const tri_tensor *tensor)
+{
+    return tensor == NULL ? 0 : tensor->stays_plain ? 3 : 1;
+}
+
 /* The end of the words: inputs with their types and layouts, and what must survive where. */
 static tri_status close_words(trii_recorder *r)
 {
@@ -122,7 +128,7 @@ static tri_status close_words(trii_recorder *r)
         const trii_type *type = &value->type;
 
         *w++ = (uint64_t)type->dtype | (uint64_t)type->ndim << 8 |
-               (uint64_t)(trii_value_tensor(value) != NULL) << 16 |
+               (uint64_t)placement(trii_value_tensor(value)) << 16 |
                (uint64_t)(uint32_t)type->device << 32;
         *w++ = (uint64_t)(uintptr_t)trii_value_layout(value);
         for (int d = 0; d < type->ndim; d++)
@@ -136,8 +142,8 @@ static tri_status close_words(trii_recorder *r)
             s->values[value->replaces].slot_segment == r->segment)
             over = (uint32_t)s->values[value->replaces].slot;
         *w++ = (uint64_t)(uint32_t)value->slot | over << 32;
-        *w++ = (uint64_t)value->keep | (uint64_t)(value->bound != NULL) << 1 |
-               (uint64_t)(value->bound != NULL && value->bound->is_grad) << 2;
+        *w++ = (uint64_t)value->keep | (uint64_t)placement(value->bound) << 1 |
+               (uint64_t)(value->bound != NULL && value->bound->is_grad) << 3;
         *w++ = value->bound != NULL ? (uint64_t)(uintptr_t)value->bound->layout : 0;
     }
     r->n_words = (size_t)(w - r->words);
@@ -396,6 +402,8 @@ tri_status tri_step_end_status(void)
         trii_value_release(s, &s->values[v]);
     trii_orphans_free(r);
     trii_failures_clear(r);
+    if (r->n_names > 0)
+        trii_names_clear(r);
     s->n_values = s->n_nodes = s->n_in_ids = 0;
     s->random_count = 0;
     r->counted_nodes = r->rounds = 0;

@@ -31,11 +31,13 @@ static void recorder_free(void *arg)
         trii_value_release(&r->step, &r->step.values[v]);
     trii_orphans_free(r);
     trii_failures_clear(r);
+    trii_names_clear(r);
     trii_live_forget(r);
     trii_free(r->step.values);
     trii_free(r->step.nodes);
     trii_free(r->step.in_ids);
     trii_free(r->words);
+    trii_free(r->names);
     trii_free(r->inputs);
     trii_free(r->outputs);
     trii_free(r->scratch);

@@ -26,6 +26,7 @@ typedef struct trii_ir_value {
     /* Of what the value is made of or left in, when the plan was compiled; NULL = plain. */
     const trii_layout *layout;
     bool persistent;   /* an input that lies in a persistent tensor */
+    bool stays_plain;  /* and that tensor, or the one it is bound to, may have no other layout */
     bool updated;      /* that tensor is written by this segment */
     int32_t n_readers; /* live nodes that read it */
     int32_t group;     /* producer, or -1 */

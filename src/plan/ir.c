@@ -57,6 +57,8 @@ static tri_status add_inputs(const build *b)
         b->ir->values[id].input = i;
         b->ir->values[id].layout = trii_value_layout(value);
         b->ir->values[id].persistent = trii_value_tensor(value) != NULL;
+        b->ir->values[id].stays_plain =
+            b->ir->values[id].persistent && trii_value_tensor(value)->stays_plain;
     }
     return TRI_OK;
 }
@@ -115,6 +117,7 @@ static tri_status mark_outputs(const build *b)
         if (value->bound == NULL)
             continue;
         ir->values[id].layout = value->bound->layout;
+        ir->values[id].stays_plain = value->bound->stays_plain;
         for (int32_t v = 0; v < ir->n_values; v++) {
             const trii_ir_value *other = &ir->values[v];
 

@@ -112,8 +112,9 @@ static bool can_adopt(const choose *c, int32_t v, const trii_layout *want, bool 
 {
     const trii_ir_value *value = &c->ir->values[v];
 
-    return value->input >= 0 && value->persistent && (wanted || value->updated) &&
-           c->now[v] == NULL && !c->used[v] && want->bytes == trii_type_bytes(&value->type);
+    return value->input >= 0 && value->persistent && !value->stays_plain &&
+           (wanted || value->updated) && c->now[v] == NULL && !c->used[v] &&
+           want->bytes == trii_type_bytes(&value->type);
 }
 
 static tri_status fit_input(choose *c, trii_group *group, int32_t i, const trii_layouts *want)
@@ -158,8 +159,8 @@ static tri_status fit_output(choose *c, trii_group *group, int32_t o, const trii
 {
     int32_t v = group->out[o], made;
     const trii_ir_value *value = &c->ir->values[v];
-    bool fits = layout == value->layout ||
-                (value->layout == NULL && layout->bytes == trii_type_bytes(&value->type));
+    bool fits = layout == value->layout || (value->layout == NULL && !value->stays_plain &&
+                                            layout->bytes == trii_type_bytes(&value->type));
 
     group->out_layout[o] = layout;
     if (!value->bound || fits) {

@@ -27,7 +27,9 @@ struct tri_tensor {
     trii_storage *storage;
     size_t offset;             /* bytes into the storage */
     const trii_layout *layout; /* NULL = plain */
+    char *name;                /* owned; the user's, for messages; may be NULL */
 
+    bool stays_plain; /* the user looks at the memory: no kernel's layout */
     bool requires_grad;
     bool is_grad;     /* of another tensor */
     bool has_grad;    /* `grad` holds what the optimizer has not consumed yet */

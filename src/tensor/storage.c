@@ -51,6 +51,59 @@ tri_status trii_storage_create(const trii_storage_ops *ops, void *ctx, size_t by
     return TRI_OK;
 }
 
+/* --- memory of the user's ------------------------------------------------------------------------
+ */
+
+typedef struct wrapped {
+    void (*release)(void *arg);
+    void *arg;
+} wrapped;
+
+static tri_status wrapped_alloc(void *ctx, size_t bytes, void **data_out)
+{
+    (void)ctx;
+    (void)bytes;
+    (void)data_out;
+    return TRII_FAIL(TRI_ERR_INTERNAL, "wrapped storage has its memory from the user");
+}
+
+static void wrapped_free(void *ctx, void *data, size_t bytes)
+{
+    wrapped *w = ctx;
+
+    (void)data;
+    (void)bytes;
+    if (w->release != NULL)
+        w->release(w->arg);
+    trii_free(w);
+}
+
+static const trii_storage_ops wrapped_ops = {"the user", wrapped_alloc, wrapped_free};
+
+void trii_storage_on_release(trii_storage *storage, void (*release)(void *arg), void *arg)
+{
+    *(wrapped *)storage->ctx = (wrapped){release, arg};
+}
+
+tri_status trii_storage_wrap(void *data, size_t bytes, trii_storage **storage_out)
+{
+    trii_storage *storage = trii_alloc(1, sizeof(*storage), "storage");
+    wrapped *w = trii_alloc(1, sizeof(*w), "storage");
+
+    if (storage == NULL || w == NULL) {
+        trii_free(storage);
+        trii_free(w);
+        return TRI_ERR_NO_MEMORY;
+    }
+    storage->ops = &wrapped_ops;
+    storage->ctx = w;
+    storage->data = data;
+    storage->bytes = bytes;
+    atomic_init(&storage->refs, 1);
+    *storage_out = storage;
+    return TRI_OK;
+}
+
 trii_storage *trii_storage_ref(trii_storage *storage)
 {
     atomic_fetch_add_explicit(&storage->refs, 1, memory_order_relaxed);

@@ -39,6 +39,10 @@ typedef struct trii_storage {
 /* NULL ops = heap. One reference. */
 tri_status trii_storage_create(const trii_storage_ops *ops, void *ctx, size_t bytes,
                                trii_storage **storage_out) TRI_MUST_CHECK;
+/* Memory of the user's, which stays plain, since he looks at it. */
+tri_status trii_storage_wrap(void *data, size_t bytes, trii_storage **storage_out) TRI_MUST_CHECK;
+/* Of such storage: what is called once nobody needs the memory. NULL: nothing. */
+void trii_storage_on_release(trii_storage *storage, void (*release)(void *arg), void *arg);
 trii_storage *trii_storage_ref(trii_storage *storage);
 void trii_storage_unref(trii_storage *storage); /* NULL allowed */
 

@@ -83,30 +83,72 @@ static tri_status check_shape(tri_dtype dtype, const int64_t *shape, int ndim, s
     return TRI_OK;
 }
 
-tri_status trii_tensor_create(tri_dtype dtype, const int64_t *shape, int ndim,
-                              const trii_storage_ops *ops, void *ctx, tri_tensor **tensor_out)
+/* Takes the storage, on failure too. */
+static tri_status over_storage(tri_dtype dtype, const int64_t *shape, int ndim,
+                               trii_storage *own_storage, tri_tensor **tensor_out)
 {
-    tri_tensor *tensor;
-    size_t bytes = 0;
-    tri_status status = check_shape(dtype, shape, ndim, &bytes);
+    tri_tensor *tensor = trii_alloc(1, sizeof(*tensor), "tensor");
 
-    if (status != TRI_OK)
-        return status;
-    tensor = trii_alloc(1, sizeof(*tensor), "tensor");
-    if (tensor == NULL)
+    if (tensor == NULL) {
+        trii_storage_unref(own_storage);
         return TRI_ERR_NO_MEMORY;
-    status = trii_storage_create(ops, ctx, bytes, &tensor->storage);
-    if (status != TRI_OK) {
-        trii_free(tensor);
-        return status;
     }
     atomic_init(&tensor->refs, 1);
+    tensor->storage = own_storage;
     tensor->dtype = dtype;
     tensor->ndim = ndim;
     if (ndim > 0)
         memcpy(tensor->shape, shape, (size_t)ndim * sizeof(*shape));
     *tensor_out = tensor;
     return TRI_OK;
+}
+
+tri_status trii_tensor_create(tri_dtype dtype, const int64_t *shape, int ndim,
+                              const trii_storage_ops *ops, void *ctx, tri_tensor **tensor_out)
+{
+    trii_storage *storage = NULL;
+    size_t bytes = 0;
+    tri_status status = check_shape(dtype, shape, ndim, &bytes);
+
+    if (status == TRI_OK)
+        status = trii_storage_create(ops, ctx, bytes, &storage);
+    if (status == TRI_OK)
+        status = over_storage(dtype, shape, ndim, storage, tensor_out);
+    return status;
+}
+
+static tri_status wrap(tri_dtype dtype, const int64_t *shape, int ndim, void *data,
+                       void (*release)(void *arg), void *arg, tri_tensor **tensor_out)
+{
+    trii_storage *storage = NULL;
+    size_t bytes = 0;
+    tri_status status = check_shape(dtype, shape, ndim, &bytes);
+
+    if (status != TRI_OK)
+        return status;
+    if (data == NULL && bytes > 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "tensor: data is NULL, for %zu bytes", bytes);
+    if ((uintptr_t)data % tri_dtype_size(dtype) != 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "tensor: data is not aligned: %s wants a multiple of %zu bytes",
+                         tri_dtype_name(dtype), tri_dtype_size(dtype));
+    status = trii_storage_wrap(data, bytes, &storage);
+    if (status == TRI_OK)
+        status = over_storage(dtype, shape, ndim, storage, tensor_out);
+    if (status == TRI_OK) {
+        (*tensor_out)->stays_plain = true;
+        trii_storage_on_release(storage, release, arg);
+    }
+    return status;
+}
+
+tri_tensor *tri_tensor_wrap(tri_dtype dtype, const int64_t *shape, int ndim, void *data,
+                            void (*release)(void *arg), void *arg)
+{
+    tri_tensor *tensor = NULL;
+    tri_status status = wrap(dtype, shape, ndim, data, release, arg, &tensor);
+
+    return status == TRI_OK ? tensor : trii_tensor_failed(status);
 }
 
 tri_tensor *tri_tensor_create(tri_dtype dtype, const int64_t *shape, int ndim)
@@ -149,6 +191,7 @@ void tri_tensor_unref(tri_tensor *tensor)
     tri_tensor_unref(tensor->grad);
     trii_storage_unref(tensor->storage);
     trii_free(tensor->why);
+    trii_free(tensor->name);
     trii_free(tensor);
 }
 
