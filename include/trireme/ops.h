@@ -38,7 +38,11 @@ TRI_API tri_tensor *tri_cast(tri_tensor *x, tri_dtype dtype);
 /* Training: zero with probability p, scale the rest by 1/(1-p); else the identity. */
 TRI_API tri_tensor *tri_dropout(tri_tensor *x, double p, bool training);
 
-/* --- shape -------------------------------------------------------------------------------- */
+/* --- shape --------------------------------------------------------------------------------
+ *
+ * Here and below a dimension counts from the end where it is negative: -1 is the last. A tensor
+ * without dimensions has 0 and -1 for those that name one, as in PyTorch.
+ */
 /* One size may be -1. */
 TRI_API tri_tensor *tri_reshape(tri_tensor *x, const int64_t *shape, int ndim);
 /* [d0.. start_dim..] -> dims from start_dim on become one. */

@@ -416,7 +416,7 @@ static tri_tensor *reduced(const trii_graph_op *op, tri_tensor *x, const int64_t
     attrs.i[1] = keepdim;
     if (ndim < 0)
         return trii_record(op, &x, 1, &attrs);
-    if (dims != NULL && (n_dims < 0 || n_dims > ndim))
+    if (dims != NULL && (n_dims < 0 || n_dims > (ndim > 0 ? ndim : 1)))
         status = TRII_FAIL(TRI_ERR_INVALID_ARG, "%d dimensions are named, the tensor has %d",
                            n_dims, ndim);
     for (int i = 0; dims != NULL && i < n_dims && status == TRI_OK; i++) {
@@ -427,7 +427,7 @@ static tri_tensor *reduced(const trii_graph_op *op, tri_tensor *x, const int64_t
             status = TRII_FAIL(TRI_ERR_INVALID_ARG, "dimension %d is named twice", dim);
         attrs.i[0] |= INT64_C(1) << dim;
     }
-    if (dims == NULL)
+    if (dims == NULL || ndim == 0)
         attrs.i[0] = (INT64_C(1) << ndim) - 1;
     if (status != TRI_OK) {
         status = TRII_FAIL_CTX(status, "tri_%s", op->name);
@@ -455,10 +455,12 @@ tri_tensor *tri_argmax(tri_tensor *x, int dim)
 {
     int ndim = x != NULL ? tri_tensor_ndim(x) : -1, d = 0;
     trii_attrs attrs;
-    tri_status status = ndim <= 0 ? TRI_OK : trii_rule_dim(dim, ndim, &d);
+    tri_status status = ndim < 0 ? TRI_OK : trii_rule_dim(dim, ndim, &d);
 
     if (status != TRI_OK)
         return trii_handle_failed(trii_step_current(), TRII_FAIL_CTX(status, "tri_argmax"));
+    if (ndim == 0)
+        x = tri_reshape(x, TRI_SHAPE(1));
     attrs.n_i = 1;
     attrs.n_f = 0;
     attrs.i[0] = d;

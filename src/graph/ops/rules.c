@@ -47,10 +47,13 @@ tri_status trii_rule_shape(const trii_type *type, const char *what, int ndim, co
 
 tri_status trii_rule_dim(int64_t dim, int ndim, int *dim_out)
 {
-    if (dim < -ndim || dim >= ndim)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "dimension %lld of a tensor of %d dimensions",
-                         (long long)dim, ndim);
-    *dim_out = (int)(dim < 0 ? dim + ndim : dim);
+    int named = ndim > 0 ? ndim : 1;
+
+    if (dim < -named || dim >= named)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "dimension %lld is out of range (tensor of %d dimensions)", (long long)dim,
+                         ndim);
+    *dim_out = (int)(dim < 0 ? dim + named : dim);
     return TRI_OK;
 }
 

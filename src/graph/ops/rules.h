@@ -28,7 +28,7 @@ tri_status trii_rule_ndim(const trii_type *type, int ndim, const char *what);
 tri_status trii_rule_broadcast(const trii_type *a, const trii_type *b, trii_type *out);
 /* The operand `what` has exactly this shape. */
 tri_status trii_rule_shape(const trii_type *type, const char *what, int ndim, const int64_t *shape);
-/* dim from [-ndim, ndim) to [0, ndim). */
+/* dim from [-ndim, ndim) to [0, ndim); a scalar has dimension 0 to those that name one. */
 tri_status trii_rule_dim(int64_t dim, int ndim, int *dim_out);
 void trii_type_scalar(trii_type *out, tri_dtype dtype);
 /* out = one floating-point input, as it is. */

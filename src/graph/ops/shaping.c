@@ -275,11 +275,11 @@ const trii_graph_op trii_op_flip = {
 
 /* --- public ----------------------------------------------------------------------------------- */
 
-static tri_tensor *refused(const trii_graph_op *op, tri_status status)
+static tri_tensor *refused(const char *name, tri_status status)
 {
     trii_step *step = trii_step_current();
 
-    status = TRII_FAIL_CTX(status, "tri_%s", op->name);
+    status = TRII_FAIL_CTX(status, "tri_%s", name);
     return trii_handle_failed(step, status);
 }
 
@@ -301,7 +301,7 @@ static tri_tensor *shaped(const trii_graph_op *op, tri_tensor *x, const int64_t 
     tri_status status = check_list(shape, "shape", ndim);
 
     if (status != TRI_OK)
-        return refused(op, status);
+        return refused(op->name, status);
     attrs.n_i = ndim;
     attrs.n_f = 0;
     for (int d = 0; d < ndim; d++)
@@ -327,11 +327,11 @@ tri_tensor *tri_flatten(tri_tensor *x, int start_dim)
 
     if (ndim < 0)
         return trii_record(&trii_op_reshape, &x, 1, NULL); /* says what is wrong with x */
-    if (ndim == 0)
-        return shaped(&trii_op_reshape, x, (int64_t[]){1}, 1);
     status = trii_rule_dim(start_dim, ndim, &dim);
     if (status != TRI_OK)
-        return refused(&trii_op_reshape, status);
+        return refused("flatten", status);
+    if (ndim == 0)
+        return shaped(&trii_op_reshape, x, TRI_SHAPE(1));
     for (int d = 0; d < dim; d++)
         shape[d] = tri_tensor_size(x, d);
     shape[dim] = 1;
@@ -347,7 +347,7 @@ tri_tensor *tri_permute(tri_tensor *x, const int64_t *dims, int ndim)
     tri_status status = check_list(dims, "dims", ndim);
 
     if (status != TRI_OK)
-        return refused(&trii_op_permute, status);
+        return refused("permute", status);
     attrs.n_f = 0;
     attrs.n_i = ndim;
     for (int d = 0; d < ndim; d++)
@@ -367,7 +367,7 @@ tri_tensor *tri_transpose(tri_tensor *x, int dim0, int dim1)
     if (status == TRI_OK)
         status = trii_rule_dim(dim1, ndim, &b);
     if (status != TRI_OK)
-        return refused(&trii_op_permute, status);
+        return refused("transpose", status);
     for (int d = 0; d < ndim; d++)
         dims[d] = d == a ? b : d == b ? a : d;
     return tri_permute(x, dims, ndim);
@@ -380,7 +380,9 @@ tri_tensor *tri_flip(tri_tensor *x, int dim)
     tri_status status = ndim < 0 ? TRI_OK : trii_rule_dim(dim, ndim, &d);
 
     if (status != TRI_OK)
-        return refused(&trii_op_flip, status);
+        return refused("flip", status);
+    if (ndim == 0)
+        return shaped(&trii_op_reshape, x, NULL, 0);
     attrs.n_i = 1;
     attrs.n_f = 0;
     attrs.i[0] = d;

@@ -156,8 +156,7 @@ static tri_tensor *along(const trii_graph_op *op, tri_tensor *x, int dim)
 {
     int ndim = x != NULL ? tri_tensor_ndim(x) : -1, d = 0;
     trii_attrs attrs;
-    /* a scalar counts as one row, as in PyTorch */
-    tri_status status = ndim < 0 ? TRI_OK : trii_rule_dim(dim, ndim > 0 ? ndim : 1, &d);
+    tri_status status = ndim < 0 ? TRI_OK : trii_rule_dim(dim, ndim, &d);
 
     if (status != TRI_OK)
         return trii_handle_failed(trii_step_current(), TRII_FAIL_CTX(status, "tri_%s", op->name));
