@@ -29,6 +29,7 @@ typedef struct extremes {
     int64_t width, run;   /* the last dimension: kept, or reduced; the other is 1 */
     int64_t items, parts; /* parts: of steps if there are several, else of the run */
     int64_t grain;
+    bool where;                /* argmax: its place is wanted, not the largest itself */
     int x, y, g, out, scratch; /* arguments */
 } extremes;
 
@@ -172,32 +173,34 @@ static int64_t *part_where(const extremes_run *run, int64_t part)
     return (int64_t *)(void *)(part_best(run, part) + 2 * run->k->kept * run->k->width);
 }
 
-static void amax_range(void *ctx, int64_t begin, int64_t end)
+static void range(void *ctx, int64_t begin, int64_t end)
 {
     const extremes_run *run = ctx;
+    const extremes *k = run->k;
 
     for (int64_t i = begin; i < end; i++) {
-        int64_t part = i % run->k->parts;
-        piece p = piece_of(run, i / run->k->parts, part);
+        int64_t part = i % k->parts;
+        piece p = piece_of(run, i / k->parts, part);
+        bool whole = k->parts == 1;
+        float here[STRIP], *best = whole ? here : part_best(run, part) + p.at;
 
-        largest_of(run, &p, (run->k->parts > 1 ? part_best(run, part) : (float *)run->out) + p.at);
+        if (k->where)
+            where_of(run, &p, best, (whole ? (int64_t *)run->out : part_where(run, part)) + p.at);
+        else
+            largest_of(run, &p, whole ? (float *)run->out + p.at : best);
     }
 }
 
-static void argmax_range(void *ctx, int64_t begin, int64_t end)
+/* The part that has the largest of the parts' elements i, the first of equals. */
+static int64_t best_part(const extremes_run *run, int64_t i)
 {
-    const extremes_run *run = ctx;
+    int64_t at = 0;
 
-    for (int64_t i = begin; i < end; i++) {
-        int64_t part = i % run->k->parts;
-        piece p = piece_of(run, i / run->k->parts, part);
-        float best[STRIP];
-
-        if (run->k->parts > 1)
-            where_of(run, &p, part_best(run, part) + p.at, part_where(run, part) + p.at);
-        else
-            where_of(run, &p, best, (int64_t *)run->out + p.at);
+    for (int64_t part = 1; part < run->k->parts; part++) {
+        if (wins(part_best(run, part)[i], part_best(run, at)[i]))
+            at = part;
     }
+    return at;
 }
 
 static extremes_run begin_run(const trii_kernel *kernel, void *const *args)
@@ -212,42 +215,20 @@ static extremes_run begin_run(const trii_kernel *kernel, void *const *args)
                           .scratch = k->base.scratch_bytes > 0 ? args[k->scratch] : NULL};
 }
 
-static tri_status amax_run(const trii_kernel *kernel, void *const *args, const trii_run *unused)
+static tri_status forward_run(const trii_kernel *kernel, void *const *args, const trii_run *unused)
 {
     extremes_run run = begin_run(kernel, args);
     const extremes *k = run.k;
-    float *y = run.out;
 
     (void)unused;
-    trii_parallel_for(k->items * k->parts, k->grain, amax_range, &run);
-    for (int64_t part = 0; k->parts > 1 && part < k->parts; part++) {
-        for (int64_t i = 0; i < k->kept * k->width; i++) {
-            float best = part_best(&run, part)[i];
-
-            y[i] = part == 0 || wins(best, y[i]) ? best : y[i];
-        }
-    }
-    return TRI_OK;
-}
-
-static tri_status argmax_run(const trii_kernel *kernel, void *const *args, const trii_run *unused)
-{
-    extremes_run run = begin_run(kernel, args);
-    const extremes *k = run.k;
-    int64_t *y = run.out;
-
-    (void)unused;
-    trii_parallel_for(k->items * k->parts, k->grain, argmax_range, &run);
+    trii_parallel_for(k->items * k->parts, k->grain, range, &run);
     for (int64_t i = 0; k->parts > 1 && i < k->kept * k->width; i++) {
-        float best = part_best(&run, 0)[i];
+        int64_t part = best_part(&run, i);
 
-        y[i] = part_where(&run, 0)[i];
-        for (int64_t part = 1; part < k->parts; part++) {
-            if (!wins(part_best(&run, part)[i], best))
-                continue;
-            best = part_best(&run, part)[i];
-            y[i] = part_where(&run, part)[i];
-        }
+        if (k->where)
+            ((int64_t *)run.out)[i] = part_where(&run, part)[i];
+        else
+            ((float *)run.out)[i] = part_best(&run, part)[i];
     }
     return TRI_OK;
 }
@@ -450,31 +431,29 @@ static tri_status new_kernel(const trii_ir *ir, const trii_group *group, int x, 
     return TRI_OK;
 }
 
-static tri_status amax_compile(const trii_ir *ir, const trii_group *group, trii_kernel **kernel_out)
+static tri_status compile(const trii_ir *ir, const trii_group *group, int64_t mask, bool where,
+                          trii_kernel **kernel_out)
 {
-    const trii_ir_node *node = &ir->nodes[group->nodes[0]];
     extremes *k = NULL;
-    tri_status status = new_kernel(ir, group, 0, node->iattr[0], 16, &k);
+    tri_status status = new_kernel(ir, group, 0, mask, 16, &k);
 
     if (status != TRI_OK)
         return status;
-    k->base.run = amax_run;
+    k->base.run = forward_run;
+    k->where = where;
     *kernel_out = &k->base;
     return TRI_OK;
+}
+
+static tri_status amax_compile(const trii_ir *ir, const trii_group *group, trii_kernel **kernel_out)
+{
+    return compile(ir, group, ir->nodes[group->nodes[0]].iattr[0], false, kernel_out);
 }
 
 static tri_status argmax_compile(const trii_ir *ir, const trii_group *group,
                                  trii_kernel **kernel_out)
 {
-    const trii_ir_node *node = &ir->nodes[group->nodes[0]];
-    extremes *k = NULL;
-    tri_status status = new_kernel(ir, group, 0, INT64_C(1) << node->iattr[0], 16, &k);
-
-    if (status != TRI_OK)
-        return status;
-    k->base.run = argmax_run;
-    *kernel_out = &k->base;
-    return TRI_OK;
+    return compile(ir, group, INT64_C(1) << ir->nodes[group->nodes[0]].iattr[0], true, kernel_out);
 }
 
 static tri_status amax_backward_compile(const trii_ir *ir, const trii_group *group,
