@@ -162,19 +162,28 @@ static void a_tensor_that_a_step_writes_is_refused_too(void **state)
 
 #define ROUNDS 300
 
-/* Adds 1 to both elements, again and again; who is refused tries again later. */
+static atomic_int hammers; /* that are there */
+
+/* Adds 1 to both elements, again and again; who is refused tries again later. Between reading the
+ * old contents and writing the new ones the others have their turn. */
 static void hammer(void *arg)
 {
     reader *r = arg;
 
+    atomic_fetch_add(&hammers, 1);
+    while (atomic_load(&hammers) < THREADS)
+        trii_thread_yield();
     for (int done = 0; done < ROUNDS && r->status[0] == TRI_OK;) {
         trii_step *step = trii_step_current();
         trii_vid id = TRII_NO_VALUE;
-        tri_tensor *next = tri_add_scalar(table, 1);
+        tri_tensor *next = tri_keep(tri_add_scalar(table, 1));
         tri_status st = tri_tensor_status(next);
 
         if (st == TRI_OK)
-            st = trii_resolve(step, next, &id);
+            st = tri_run();
+        trii_thread_yield();
+        if (st == TRI_OK)
+            st = trii_resolve(step, tri_add_scalar(next, 0), &id);
         if (st == TRI_OK)
             st = trii_bind(step, id, table);
         if (st == TRI_OK)
