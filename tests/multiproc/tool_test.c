@@ -157,12 +157,47 @@ static void perf_writes_its_table_as_json(void **state)
     spawn_remove_folder(folder);
 }
 
+/* A status alone would be a riddle. */
+static void an_output_that_is_full_is_told(void **state)
+{
+    static const char *const cases[][2] = {
+        {"info", "info"},           {"ps", "ps"},
+        {"ps --json", "ps"},        {"why --jobs", "why"},
+        {"why --help", "why"},      {"--help", "--help"},
+        {"--version", "--version"}, {"perf all_reduce --nproc=1 --bytes=16 --seconds=0.01", "perf"},
+    };
+    char folder[256], home[300], words[300], line[100];
+    spawn s;
+
+    (void)state;
+    spawn_make_folder(folder, sizeof(folder));
+    snprintf(home, sizeof(home), "XDG_RUNTIME_DIR=%s", folder);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const char *const argv[] = {"sh", "-c", words, spawn_bin("trireme"), NULL};
+        const char *const env[] = {home, NULL};
+
+        snprintf(words, sizeof(words), "exec \"$0\" %s >/dev/full", cases[i][0]);
+        snprintf(line, sizeof(line), "trireme %s: cannot write to stdout", cases[i][1]);
+        spawn_start(&s, argv, env);
+        if (spawn_wait(&s) != 1 || strstr(SPAWN_ERR(&s), line) == NULL)
+            fail_msg("%s: %d: %s", cases[i][0], s.status, SPAWN_ERR(&s));
+        if (i < 2)
+            assert_has(SPAWN_ERR(&s), ": No space left on device\n");
+        spawn_free(&s);
+    }
+    RUN(&s, 1, "perf", "all_reduce", "--nproc=1", "--bytes=16", "--json", "/dev/full");
+    assert_has(SPAWN_ERR(&s), "trireme perf: cannot write /dev/full: No space left on device\n");
+    spawn_free(&s);
+    spawn_remove_folder(folder);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(info_says_what_is_here_and_where_settings_come_from),
     cmocka_unit_test(wrong_usage_ends_with_status_2),
     cmocka_unit_test(perf_times_right_results),
     cmocka_unit_test(perf_has_many_messages_under_way),
     cmocka_unit_test(perf_writes_its_table_as_json),
+    cmocka_unit_test(an_output_that_is_full_is_told),
 };
 
 TEST_MAIN(tests)

@@ -12,7 +12,8 @@ typedef struct command {
     const char *name;
     const char *summary; /* one line for `trireme --help` */
     const char *help;    /* what --help prints: usage, options, examples */
-    /* argv[0] is the command's name; main has answered --help. Returns the exit status. */
+    /* argv[0] is the command's name; main has answered --help, and looks afterwards whether all
+     * that was printed was taken. Returns the exit status. */
     int (*run)(int argc, char **argv);
 } command;
 

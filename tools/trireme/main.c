@@ -4,7 +4,9 @@
  */
 #include "command.h"
 
+#include <errno.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -42,6 +44,19 @@ int command_usage(const char *name, const char *format, ...)
     return COMMAND_USAGE;
 }
 
+/* The disk is full, or the reader has gone: a status without a line would be a riddle. */
+static int finish(const char *name, int result)
+{
+    bool lost = ferror(stdout) != 0; /* and errno is long another one's */
+
+    errno = 0;
+    if (fflush(stdout) == 0 && !lost)
+        return result;
+    fprintf(stderr, "trireme %s: cannot write to stdout%s%s\n", name, errno != 0 ? ": " : "",
+            errno != 0 ? strerror(errno) : "");
+    return COMMAND_FAILED;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2) {
@@ -50,21 +65,21 @@ int main(int argc, char **argv)
     }
     if (strcmp(argv[1], "--version") == 0) {
         puts("trireme " VERSION);
-        return COMMAND_OK;
+        return finish(argv[1], COMMAND_OK);
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
         strcmp(argv[1], "help") == 0) {
         print_help(stdout);
-        return COMMAND_OK;
+        return finish(argv[1], COMMAND_OK);
     }
     for (size_t i = 0; i < N_COMMANDS; i++) {
         if (strcmp(argv[1], commands[i]->name) != 0)
             continue;
         if (argc > 2 && (strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-h") == 0)) {
             fputs(commands[i]->help, stdout);
-            return COMMAND_OK;
+            return finish(argv[1], COMMAND_OK);
         }
-        return commands[i]->run(argc - 1, argv + 1);
+        return finish(argv[1], commands[i]->run(argc - 1, argv + 1));
     }
     fprintf(stderr, "trireme: no command named %s; `trireme --help` lists them\n", argv[1]);
     return COMMAND_USAGE;

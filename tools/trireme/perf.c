@@ -9,6 +9,7 @@
 #include "command.h"
 #include "perf_send_recv.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -456,7 +457,7 @@ static bool write_json(const plan *p, const result *results)
     bool ok;
 
     if (file == NULL) {
-        fprintf(stderr, "trireme perf: cannot write %s\n", p->json);
+        fprintf(stderr, "trireme perf: cannot write %s: %s\n", p->json, strerror(errno));
         return false;
     }
     fputs("[", file);
@@ -475,7 +476,12 @@ static bool write_json(const plan *p, const result *results)
     }
     fputs("\n]\n", file);
     ok = !ferror(file);
-    return fclose(file) == 0 && ok;
+    errno = 0;
+    if (fclose(file) == 0 && ok)
+        return true;
+    fprintf(stderr, "trireme perf: cannot write %s%s%s\n", p->json, errno != 0 ? ": " : "",
+            errno != 0 ? strerror(errno) : "");
+    return false;
 }
 
 static tri_status measure_all(const plan *p, result *results, bool *right)

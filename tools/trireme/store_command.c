@@ -481,8 +481,6 @@ static int run(int argc, char **argv)
     if (result == COMMAND_OK)
         result = act->run(store, &r);
     tri_store_unref(store);
-    if (ferror(stdout) || fflush(stdout) != 0)
-        result = COMMAND_FAILED;
     return result;
 }
 

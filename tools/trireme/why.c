@@ -277,7 +277,7 @@ static int print_jobs(void)
     if (n == 0)
         printf("no job with flight records below %s\n", parent);
     trii_folder_free_names(names, n);
-    return ferror(stdout) || fflush(stdout) != 0 ? COMMAND_FAILED : COMMAND_OK;
+    return COMMAND_OK;
 }
 
 static int run(int argc, char **argv)
@@ -318,7 +318,7 @@ static int run(int argc, char **argv)
     else
         print_text(&job, others, newest);
     trii_why_free(&job);
-    return ferror(stdout) || fflush(stdout) != 0 ? COMMAND_FAILED : result;
+    return result;
 }
 
 const command command_why = {
