@@ -174,7 +174,7 @@ static int parse_sizes(const char *text, int64_t *sizes)
 
         sizes[n] = strtoll(text, &end, 10);
         if (end == text || sizes[n] < 1 || (*end != ',' && *end != '\0'))
-            usage("--model: no list of sizes:", text);
+            usage("--model: not a list of sizes:", text);
         n++;
         text = *end == ',' ? end + 1 : end;
     }

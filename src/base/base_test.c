@@ -103,7 +103,7 @@ static void a_name_that_nobody_reads_gets_the_nearest(void **state)
     static const struct {
         const char *entry, *like;
     } cases[] = {{"TRI_TIMEOUT=5", "did you mean TRI_TIMEOUT_MS?"},
-                 {"TRI_TIMEOTU_MS=5", "TRI_TIMEOTU_MS is no setting of Trireme (did you mean "
+                 {"TRI_TIMEOTU_MS=5", "TRI_TIMEOTU_MS is not a setting of Trireme (did you mean "
                                       "TRI_TIMEOUT_MS?"},
                  {"TRI_NUMTHREADS", "TRI_NUM_THREADS"},
                  {"TRI_LGO=debug", "did you mean TRI_LOG?"},

@@ -65,11 +65,12 @@ static void check_spec(const char *spec)
         if (colon == NULL && is_one_of(spec, length, level_names, TRII_COUNT_OF(level_names)))
             continue;
         if (!is_one_of(spec, name_length, components, TRII_COUNT_OF(components)))
-            trii_log_write(TRII_LOG_WARN, "log",
-                           "TRI_LOG: %.*s is no %s; LEVEL or COMPONENT:LEVEL, with commas between "
-                           "several; levels are error, warn, info, debug and trace, components "
-                           "the library's rooms, such as group, store, plan and checkpoint",
-                           (int)name_length, spec, colon != NULL ? "component" : "level");
+            trii_log_write(
+                TRII_LOG_WARN, "log",
+                "TRI_LOG: %.*s is not a %s; LEVEL or COMPONENT:LEVEL, with commas between "
+                "several; levels are error, warn, info, debug and trace, components "
+                "the library's rooms, such as group, store, plan and checkpoint",
+                (int)name_length, spec, colon != NULL ? "component" : "level");
         else if (colon != NULL && !is_one_of(level, length - name_length - 1, level_names,
                                              TRII_COUNT_OF(level_names)))
             trii_log_write(TRII_LOG_WARN, "log",

@@ -112,7 +112,7 @@ tri_status trii_parse_i64(const char *text, const char *what, int64_t min, int64
     errno = 0;
     value = strtoll(text, &end, 10);
     if (end == text || *end != '\0' || errno != 0)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s=%s is no integer", what, text);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s=%s is not an integer", what, text);
     if (value < min || value > max)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s=%s is outside %" PRId64 " to %" PRId64, what,
                          text, min, max);
@@ -250,7 +250,7 @@ bool trii_param_unknown(const char *entry, char text_out[TRII_PARAM_UNKNOWN])
         }
     }
     snprintf(text_out, TRII_PARAM_UNKNOWN,
-             "%.*s is no setting of Trireme (did you mean %s? `trireme info` lists all)",
+             "%.*s is not a setting of Trireme (did you mean %s? `trireme info` lists all)",
              (int)(length < 60 ? length : 60), entry, params[best].name);
     return true;
 }

@@ -102,7 +102,7 @@ static tri_status read_metadata(const char *path, json_t *object, trii_manifest 
         tri_metadata *entry = &m->meta[m->info.n_meta];
 
         if (!json_is_string(value))
-            return TRII_FAIL(TRI_ERR_FORMAT, "%s: metadata %s is no text", path, key);
+            return TRII_FAIL(TRI_ERR_FORMAT, "%s: metadata %s is not text", path, key);
         m->info.n_meta++;
         entry->key = trii_strdup(key, "metadata");
         entry->value = trii_strdup(json_string_value(value), "metadata");

@@ -64,7 +64,7 @@ static tri_status read_shape(const char *path, const json_t *shape, tri_safetens
     uint64_t elems = 1;
 
     if (!json_is_array(shape))
-        return TRII_FAIL(TRI_ERR_FORMAT, "%s: tensor %s: its shape is no list", path, e->name);
+        return TRII_FAIL(TRI_ERR_FORMAT, "%s: tensor %s: its shape is not a list", path, e->name);
     if (json_array_size(shape) > TRI_MAX_DIMS)
         return TRII_FAIL(TRI_ERR_UNSUPPORTED, "%s: tensor %s has %zu dimensions, at most %d can be",
                          path, e->name, json_array_size(shape), TRI_MAX_DIMS);
@@ -107,7 +107,7 @@ static tri_status read_entry(const char *path, const json_t *object, const char 
     if (!json_is_array(offsets) || json_array_size(offsets) != 2 ||
         !trii_json_size(json_array_get(offsets, 0), &begin) ||
         !trii_json_size(json_array_get(offsets, 1), &end))
-        return TRII_FAIL(TRI_ERR_FORMAT, "%s: tensor %s: data_offsets are no two sizes", path,
+        return TRII_FAIL(TRI_ERR_FORMAT, "%s: tensor %s: data_offsets are not two sizes", path,
                          e->name);
     if (begin > end || end > data_bytes)
         return TRII_FAIL(TRI_ERR_FORMAT,
@@ -175,7 +175,7 @@ static tri_status read_metadata(tri_safetensors *f, json_t *object)
     json_t *value;
 
     if (!json_is_object(object))
-        return TRII_FAIL(TRI_ERR_FORMAT, "%s: __metadata__ is no object", f->path);
+        return TRII_FAIL(TRI_ERR_FORMAT, "%s: __metadata__ is not an object", f->path);
     f->meta = trii_alloc(json_object_size(object), sizeof(*f->meta), "metadata");
     if (f->meta == NULL)
         return TRI_ERR_NO_MEMORY;
@@ -184,7 +184,7 @@ static tri_status read_metadata(tri_safetensors *f, json_t *object)
         tri_metadata *m = &f->meta[f->n_meta];
 
         if (!json_is_string(value))
-            return TRII_FAIL(TRI_ERR_FORMAT, "%s: __metadata__ %s is no text", f->path, key);
+            return TRII_FAIL(TRI_ERR_FORMAT, "%s: __metadata__ %s is not text", f->path, key);
         f->n_meta++;
         m->key = trii_strdup(key, "metadata");
         m->value = trii_strdup(json_string_value(value), "metadata");
@@ -271,7 +271,7 @@ static tri_status parse(tri_safetensors *f)
         status =
             read_header(f, header, (const char *)bytes + 8 + length, f->map.bytes - 8 - length);
     else
-        status = TRII_FAIL(TRI_ERR_FORMAT, "%s: the header is no JSON object", f->path);
+        status = TRII_FAIL(TRI_ERR_FORMAT, "%s: the header is not a JSON object", f->path);
     json_decref(header);
     return status;
 }

@@ -192,14 +192,14 @@ static void damaged_headers_are_named(void **state)
         const char *text;
     } cases[] = {
         {"", 0, "header"},
-        {"[]", 0, "no JSON object"},
+        {"[]", 0, "not a JSON object"},
         {"{\"a\":1}", 0, "tensor a: unknown dtype"},
         {"{\"a\":{\"dtype\":\"F33\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "dtype F33"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":1,\"data_offsets\":[0,4]}}", 4, "is no list"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":1,\"data_offsets\":[0,4]}}", 4, "is not a list"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", 4, "dimension 0"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1.0],\"data_offsets\":[0,4]}}", 4, "dimension 0"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4,8]}}", 4, "no two sizes"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,-4]}}", 4, "no two sizes"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4,8]}}", 4, "not two sizes"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,-4]}}", 4, "not two sizes"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", 4, "offsets 4 to 0"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,8]}}", 4, "offsets 0 to 8"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4,
@@ -217,8 +217,8 @@ static void damaged_headers_are_named(void **state)
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
          "\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
          8, "duplicate"},
-        {"{\"__metadata__\":{\"a\":1}}", 0, "__metadata__ a is no text"},
-        {"{\"__metadata__\":[]}", 0, "__metadata__ is no object"},
+        {"{\"__metadata__\":{\"a\":1}}", 0, "__metadata__ a is not text"},
+        {"{\"__metadata__\":[]}", 0, "__metadata__ is not an object"},
         {"{\"a\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,2]}}", 2, "3 elements of F4"},
     };
     long live = trii_alloc_live();

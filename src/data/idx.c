@@ -30,7 +30,7 @@ static tri_status read_head(trii_gzip *gzip, const char *path, trii_idx *idx, si
     if (status != TRI_OK)
         return status;
     if (n < sizeof(head))
-        return TRII_FAIL(TRI_ERR_FORMAT, "%s: truncated: %zu bytes are no IDX file", path, n);
+        return TRII_FAIL(TRI_ERR_FORMAT, "%s: truncated: %zu bytes are not an IDX file", path, n);
     idx->dtype = dtype_of_code(head[2]);
     idx->ndim = head[3];
     if (head[0] != 0 || head[1] != 0 || idx->dtype == TRI_DTYPE_NONE || idx->ndim < 1 ||

@@ -41,7 +41,7 @@ static tri_status bad(const char *item, const char *what)
                      item, what);
 }
 
-/* "64K": moves *at behind it. False: that is no number of bytes. */
+/* "64K": moves *at behind it. False: that is not a number of bytes. */
 static bool read_bytes(const char **at, size_t *bytes_out)
 {
     static const char units[] = "KMG";
@@ -88,7 +88,7 @@ static tri_status read_condition(const char *item, const char *text, trii_rule *
             return bad(item, "a size is >=BYTES or <BYTES");
         text += least ? 2 : 1;
         if (!read_bytes(&text, bytes) || (!least && *bytes == 0))
-            return bad(item, "that is no number of bytes");
+            return bad(item, "that is not a number of bytes");
     }
     if (sized && (rule->kinds & TRII_KINDS_PAIR) != 0)
         return bad(item, "messages go one way whatever their size");
@@ -133,7 +133,7 @@ static tri_status read_item(const char *item, const char *group, trii_choice *ch
     if (st != TRI_OK)
         return st;
     if (*engine == '\0' || strlen(engine) >= TRII_ENGINE_NAME)
-        return bad(item, "that is no name of an engine");
+        return bad(item, "that is not the name of an engine");
     if (!ours)
         return TRI_OK;
     if (strcmp(engine, "auto") == 0)

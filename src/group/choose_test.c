@@ -63,15 +63,15 @@ static void what_is_wrong_is_named(void **state)
         {"shm,allreduce:tcp", "\"allreduce:tcp\" (tri_group_options or TRI_ENGINE): there is no "
                               "such operation"},
         {"all_reduce>1M:tcp", "a size is >=BYTES or <BYTES"},
-        {"all_reduce>=x:tcp", "no number of bytes"},
-        {"all_reduce<0:tcp", "no number of bytes"},
-        {"all_reduce>=99999999999999999999:tcp", "no number of bytes"},
+        {"all_reduce>=x:tcp", "not a number of bytes"},
+        {"all_reduce<0:tcp", "not a number of bytes"},
+        {"all_reduce>=99999999999999999999:tcp", "not a number of bytes"},
         {"all_reduce>=2K<1K:tcp", "no size fits"},
         {"send>=2K:tcp", "whatever their size"},
-        {"all_reduce:", "no name of an engine"},
-        {"shm,,tcp", "no name of an engine"},
+        {"all_reduce:", "not the name of an engine"},
+        {"shm,,tcp", "not the name of an engine"},
         {"cpu:gloo,cuda:nccl", "\"cuda:nccl\" (tri_group_options or TRI_ENGINE): what is in a GPU"},
-        {"a_name_that_is_too_long", "no name of an engine"},
+        {"a_name_that_is_too_long", "not the name of an engine"},
         {"other@all_reduce>1M:tcp", "a size is"},
     };
     char long_text[TRII_ENGINE_TEXT + 1];

@@ -106,7 +106,7 @@ tri_status trii_call_begin(tri_group **group, trii_collective *call)
     if (st != TRI_OK)
         return TRII_FAIL_CTX(st, "%s", name);
     if (trii_kind_in(call->kind, ROOTED) && (call->root < 0 || call->root >= (*group)->size))
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: root %d is no rank of a group of %d", name,
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: root %d is out of range (group of %d)", name,
                          call->root, (*group)->size);
     if (trii_kind_in(call->kind, UNCHECKED_SHAPE))
         return TRI_OK;
@@ -128,11 +128,12 @@ static tri_status check_alignment(const trii_collective *call)
 
     if (!src && ((uintptr_t)call->dst & (size - 1)) == 0)
         return TRI_OK;
-    return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                     "%s: %s is %p, which is no multiple of %zu, the size of %s: align it, or copy "
-                     "it out of the packed structure",
-                     trii_kind_name(call->kind), src ? "src" : "dst", src ? call->src : call->dst,
-                     (size_t)size, tri_dtype_name(call->dtype));
+    return TRII_FAIL(
+        TRI_ERR_INVALID_ARG,
+        "%s: %s is %p, which is not a multiple of %zu, the size of %s: align it, or copy "
+        "it out of the packed structure",
+        trii_kind_name(call->kind), src ? "src" : "dst", src ? call->src : call->dst, (size_t)size,
+        tri_dtype_name(call->dtype));
 }
 
 tri_status trii_call_post(tri_group *group, trii_collective *call, tri_work **work_out)

@@ -41,7 +41,7 @@ tri_status trii_launch_env_int(const char *name, int64_t min, int64_t max, int f
 tri_status trii_launch_env_set_host(trii_launch_env *env, const char *host, size_t length)
 {
     if (length == 0 || length >= sizeof(env->host))
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%.*s is no host name",
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%.*s is not a host name",
                          (int)(length < 80 ? length : 80), host);
     memcpy(env->host, host, length);
     env->host[length] = '\0';

@@ -81,7 +81,7 @@ static void a_missing_or_bad_variable_is_named(void **state)
     GIVEN("WORLD_SIZE=2", "RANK=0", "MASTER_ADDR=h", "MASTER_PORT=");
     check_bad(NULL, "MASTER_PORT is not set");
     GIVEN("WORLD_SIZE=two", "RANK=0", "MASTER_ADDR=h", "MASTER_PORT=1");
-    check_bad(NULL, "WORLD_SIZE=two is no integer");
+    check_bad(NULL, "WORLD_SIZE=two is not an integer");
     GIVEN("WORLD_SIZE=2", "RANK=2", "MASTER_ADDR=h", "MASTER_PORT=1");
     check_bad(NULL, "RANK=2 is not below WORLD_SIZE=2");
     GIVEN("WORLD_SIZE=2", "RANK=0", "MASTER_ADDR=h", "MASTER_PORT=70000");
@@ -226,8 +226,10 @@ static void slurms_lists_of_nodes_begin_with_a_host(void **state)
         CHECK_OK(trii_launch_slurm_host(rows[i][0], host));
         assert_string_equal(host, rows[i][1]);
     }
-    CHECK_FAILS(trii_launch_slurm_host("", host), TRI_ERR_INVALID_ARG, "no host name");
-    CHECK_FAILS(trii_launch_slurm_host(",a", host), TRI_ERR_INVALID_ARG, "no host name");
+    CHECK_FAILS(trii_launch_slurm_host("", host), TRI_ERR_INVALID_ARG,
+                "not begin with a host name");
+    CHECK_FAILS(trii_launch_slurm_host(",a", host), TRI_ERR_INVALID_ARG,
+                "not begin with a host name");
 }
 
 static void urls_name_host_rank_and_size(void **state)
@@ -239,7 +241,7 @@ static void urls_name_host_rank_and_size(void **state)
     check_bad("tcp://h?rank=1&world_size=3", "port number missing");
     check_bad("tcp://h:4000?world_size=3", "rank parameter missing");
     check_bad("tcp://h:4000?rank=0", "world size parameter missing");
-    check_bad("tcp://h:4000?rank=x&world_size=3", "rank=x is no integer");
+    check_bad("tcp://h:4000?rank=x&world_size=3", "rank=x is not an integer");
     check_bad("tcp://h:4000?rank=3&world_size=3", "rank=3 is not below world_size=3");
     check_bad("tcp://h:4000?color=3", "unknown parameter \"color=3\"");
     check_bad("mpi://", "neither env:// nor tcp://");
@@ -263,11 +265,11 @@ static void file_urls_name_a_path(void **state)
     check_bad("file:///tmp/x", "rank parameter missing");
     check_bad("file:///tmp/x?rank=0", "world size parameter missing");
     check_bad("file://elsewhere/x?rank=0&world_size=1", "must be absolute");
-    check_bad("file:///tmp/?rank=0&world_size=1", "no name of a file");
+    check_bad("file:///tmp/?rank=0&world_size=1", "not the name of a file");
     memset(url, 'x', sizeof(url));
     memcpy(url, "file:///", 8);
     url[sizeof(url) - 1] = '\0';
-    check_bad(url, "no name of a file");
+    check_bad(url, "not the name of a file");
     GIVEN("SLURM_PROCID=1", "SLURM_NTASKS=2", "SLURM_LOCALID=1");
     check_world("file:///tmp/x", 1, 2, 1, 2);
 }

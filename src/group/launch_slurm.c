@@ -54,7 +54,7 @@ tri_status trii_launch_slurm_host(const char *list, char host_out[256])
     }
     host[used] = '\0';
     if (used == 0 || used == sizeof(host) - 1)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "\"%.40s\" begins with no host name", list);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "\"%.40s\" does not begin with a host name", list);
     memcpy(host_out, host, used + 1);
     return TRI_OK;
 }

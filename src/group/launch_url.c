@@ -107,7 +107,7 @@ static tri_status read_file(const char *rest, trii_launch_env *env)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "the path must be absolute: file:///PATH");
     length = strcspn(rest, "?");
     if (length >= sizeof(env->file) || rest[length - 1] == '/')
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%.80s is no name of a file", rest);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%.80s is not the name of a file", rest);
     memcpy(env->file, rest, length);
     env->file[length] = '\0';
     return read_query(rest + length + (rest[length] == '?'), env);

@@ -132,8 +132,8 @@ tri_status(tri_gather_object)(tri_group *group, const void *src, size_t bytes, i
     if (st != TRI_OK)
         return st;
     if (root < 0 || root >= group->size)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: root %d is no rank of a group of %d", what, root,
-                         group->size);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: root %d is out of range (group of %d)", what,
+                         root, group->size);
     at_root = group->rank == root;
     if (at_root && bytes_out == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: bytes_out is NULL", what);

@@ -170,7 +170,7 @@ tri_status trii_engine_find(const char *name, const trii_engine **engine_out)
         }
     }
     if (!is_name(name))
-        return no_such_engine(name, " any place: that is no name");
+        return no_such_engine(name, " any place: that is not a name");
     trii_mutex_lock(&loaded.mutex);
     for (int i = 0; i < loaded.n && status == TRI_INPROGRESS; i++) {
         if (strcmp(loaded.names[i], name) == 0) {

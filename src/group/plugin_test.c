@@ -29,9 +29,9 @@ static void unknown_names_are_refused(void **state)
     CHECK_FAILS(trii_engine_find("nonesuch", &engine), TRI_ERR_UNSUPPORTED,
                 "engine-nonesuch.so in");
     CHECK_FAILS(trii_engine_find("../../etc/passwd", &engine), TRI_ERR_UNSUPPORTED,
-                "that is no name");
+                "that is not a name");
     CHECK_FAILS(trii_engine_find("a_name_that_is_too_long", &engine), TRI_ERR_UNSUPPORTED,
-                "that is no name");
+                "that is not a name");
     assert_null(engine);
 }
 

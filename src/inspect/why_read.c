@@ -127,7 +127,7 @@ static tri_status read_one(trii_why_job *job, const char *name)
     if (mapping.bytes == sizeof(*log))
         memcpy((void *)log, mapping.data, sizeof(*log));
     if (!sound(log, mapping.bytes)) {
-        status = TRII_FAIL(TRI_ERR_FORMAT, "%s: is no flight record of this version (%zu bytes)",
+        status = TRII_FAIL(TRI_ERR_FORMAT, "%s: is not a flight record of this version (%zu bytes)",
                            path, mapping.bytes);
         trii_free(log);
     } else {

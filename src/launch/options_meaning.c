@@ -59,7 +59,7 @@ static tri_status seconds_of(trii_option_values *values, trii_option i, int64_t 
 
     if (end == text || *end != '\0' || !(seconds >= 0 && seconds <= 1e6)) {
         values->exit_status = TRII_LAUNCH_USAGE;
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s=%s is no number of seconds",
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s=%s is not a number of seconds",
                          shown_name(values, i, name, sizeof(name)), text);
     }
     *ms_out = (int64_t)(seconds * 1000);
@@ -221,7 +221,7 @@ static tri_status read_master(trii_option_values *values, trii_launch_options *o
     }
     if (length == 0 || length >= sizeof(options->rdzv_host) || memchr(host, '[', length) != NULL ||
         memchr(host, ']', length) != NULL)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "--master-addr=%s is no host",
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "--master-addr=%s is not a host",
                          trii_option_text(values, TRII_OPT_MASTER_ADDR));
     memcpy(options->rdzv_host, host, length);
     options->rdzv_host[length] = '\0';
@@ -433,7 +433,7 @@ static tri_status read_bytes(trii_option_values *values, trii_option i, int64_t 
     if (end == text || n < 1 || n > INT64_C(1) << 32 ||
         (*end != '\0' && (unit == NULL || end[1] != '\0'))) {
         values->exit_status = TRII_LAUNCH_USAGE;
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "--%s=%s is no size: 65536, 512k, 64M, 2G",
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "--%s=%s is not a size: 65536, 512k, 64M, 2G",
                          trii_option_rows[i].name, text);
     }
     *bytes_out = (int64_t)n << (unit != NULL ? 10 * (unit - units + 1) : 0);

@@ -101,7 +101,7 @@ static void addresses_follow_torchruns_rules(void **state)
     CHECK_FAILS(PARSE(&options, "--nnodes=2", "--rdzv-endpoint=[::1:1", "prog"),
                 TRI_ERR_INVALID_ARG, "is [ADDRESS]:PORT");
     CHECK_FAILS(PARSE(&options, "--nnodes=2", "--master-addr=[::1", "prog"), TRI_ERR_INVALID_ARG,
-                "--master-addr=[::1 is no host");
+                "--master-addr=[::1 is not a host");
     CHECK_FAILS(PARSE(&options, "--nnodes=2", "--master-addr=fe80::1", "prog"), TRI_ERR_INVALID_ARG,
                 "name the interface too, fe80::1%eth0");
     CHECK_OK(PARSE(&options, "--nnodes=2", "--master-addr=fe80::1%lo", "prog"));

@@ -78,8 +78,8 @@ static void check_variable(const char *entry, FILE *out)
     snprintf(like, sizeof(like), "%s", best.name != NULL ? best.name : "");
     for (char *c = like; *c != '\0'; c++)
         *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
-    fprintf(out, "trirun: PET_%.*s is no option's variable and was not read%s%s%s\n", (int)length,
-            entry + 4, best.name != NULL ? "; did you mean PET_" : "", like,
+    fprintf(out, "trirun: PET_%.*s is not the variable of an option and was not read%s%s%s\n",
+            (int)length, entry + 4, best.name != NULL ? "; did you mean PET_" : "", like,
             best.name != NULL ? "?" : "");
 }
 

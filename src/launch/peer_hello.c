@@ -78,9 +78,9 @@ tri_status trii_peer_hello_feed(trii_peer_hello *hello, const trii_job_key *key,
     *used_out += n;
     /* a stranger is known by its first word, and need not be waited for */
     if (memcmp(hello->text, word, hello->got < 5 ? hello->got : 5) != 0)
-        return TRII_FAIL(TRI_ERR_FORMAT, "it is no agent");
+        return TRII_FAIL(TRI_ERR_FORMAT, "it is not an agent");
     if (hello->got < TRII_PEER_HELLO_BYTES)
         return TRI_INPROGRESS;
     return understand(hello, token) ? TRI_OK
-                                    : TRII_FAIL(TRI_ERR_FORMAT, "it is no agent of this job");
+                                    : TRII_FAIL(TRI_ERR_FORMAT, "it is not an agent of this job");
 }

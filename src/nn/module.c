@@ -152,7 +152,8 @@ static bool name_taken(const tri_module *self, const char *name)
 static tri_status check_name(const tri_module *self, const char *name)
 {
     if (name == NULL || strchr(name, '.') != NULL)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: \"%s\" is no name for a part of a module",
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "%s: \"%s\" cannot name a part of a module: a name has no dots",
                          self->type->name, name != NULL ? name : "NULL");
     if (name_taken(self, name))
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: there is a \"%s\" already", self->type->name,

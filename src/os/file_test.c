@@ -134,7 +134,7 @@ static void a_fifo_is_refused_and_not_waited_for(void **state)
     assert_int_equal(mkfifo(scratch_path(&s, "fifo"), 0600), 0);
     CHECK_FAILS(trii_mapping_open(scratch_path(&s, "fifo"), &mapping), TRI_ERR_IO, "not a file");
     CHECK_FAILS(trii_secret_read(scratch_path(&s, "fifo"), key, sizeof(key), &bytes), TRI_ERR_IO,
-                "no plain file");
+                "not a plain file");
     scratch_end(&s);
 }
 

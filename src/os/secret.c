@@ -19,7 +19,7 @@ static tri_status check_owner(int fd, const char *path, size_t room)
     if (fstat(fd, &st) != 0)
         return TRII_FAIL(TRI_ERR_IO, "%s: %s", path, strerror(errno));
     if (!S_ISREG(st.st_mode))
-        return TRII_FAIL(TRI_ERR_IO, "%s is no plain file", path);
+        return TRII_FAIL(TRI_ERR_IO, "%s is not a plain file", path);
     if (st.st_uid != geteuid() && st.st_uid != 0)
         return TRII_FAIL(TRI_ERR_IO, "%s belongs to user %d, neither to us nor to root", path,
                          (int)st.st_uid);

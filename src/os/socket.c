@@ -94,7 +94,7 @@ static tri_status bound_port(int fd, int *port_out)
 
     if (getsockname(fd, (struct sockaddr *)&addr, &bytes) != 0 ||
         (addr.ss_family != AF_INET && addr.ss_family != AF_INET6))
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "descriptor %d is no internet socket", fd);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "descriptor %d is not an internet socket", fd);
     address_text((const struct sockaddr *)&addr, host, port_out);
     return TRI_OK;
 }
@@ -176,7 +176,7 @@ tri_status trii_socket_adopt(int fd, int *port_out)
 
     if (flags < 0 || getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &bytes) != 0 ||
         listening == 0)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "descriptor %d is no listening socket", fd);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "descriptor %d is not a listening socket", fd);
     (void)fcntl(fd, F_SETFL, flags | O_NONBLOCK);
     (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
     return bound_port(fd, port_out);

@@ -117,7 +117,7 @@ static tri_status check_grad(const tri_reducer_grad *grad, int index)
                          grad->count);
     if (grad->rows > 0 && grad->count % grad->rows != 0)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "reducer_add: gradient %d: count %zu is no multiple of rows %zu", index,
+                         "reducer_add: gradient %d: count %zu is not a multiple of rows %zu", index,
                          grad->count, grad->rows);
     return TRI_OK;
 }

@@ -501,7 +501,7 @@ static const char *mistakes(rank_env *env)
                tri_reducer_add(r, &(tri_reducer_grad){.count = 1, .dtype = TRI_DTYPE_I32}, NULL),
                TRI_ERR_INVALID_ARG, "gradient 0 is i32");
     RANK_FAILS(env, tri_reducer_add(r, &(tri_reducer_grad){.count = 4, .rows = 3}, NULL),
-               TRI_ERR_INVALID_ARG, "count 4 is no multiple of rows 3");
+               TRI_ERR_INVALID_ARG, "count 4 is not a multiple of rows 3");
     RANK_FAILS(env, tri_reducer_add(r, &(tri_reducer_grad){.count = SIZE_MAX / 3}, NULL),
                TRI_ERR_INVALID_ARG, "more than memory can hold");
     RANK_TRY(env, tri_reducer_add(r, &(tri_reducer_grad){.data = x, .count = 4}, &index));

@@ -60,7 +60,7 @@ static void a_key_file_is_private_and_long(void **state)
     setenv("TRI_JOB_KEY_FILE", "/nowhere/key", 1);
     CHECK_FAILS(trii_job_key_load(&other), TRI_ERR_NOT_FOUND, "/nowhere/key");
     setenv("TRI_JOB_KEY_FILE", s.dir, 1);
-    CHECK_FAILS(trii_job_key_load(&other), TRI_ERR_IO, "is no plain file");
+    CHECK_FAILS(trii_job_key_load(&other), TRI_ERR_IO, "is not a plain file");
     scratch_end(&s);
 }
 

@@ -102,8 +102,8 @@ static trii_own_verdict ask(const trii_own_address *own, char *what_out, size_t 
     }
     if (status != TRI_OK) {
         snprintf(what_out, bytes, "%s",
-                 status == TRI_ERR_NOT_FOUND ? "is no name that is known here"
-                                             : "is no address of this host");
+                 status == TRI_ERR_NOT_FOUND ? "is not a name that is known here"
+                                             : "is not an address of this host");
         return TRII_OWN_NOBODY;
     }
     snprintf(what_out, bytes, "leads to another host's store");

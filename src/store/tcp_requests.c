@@ -338,8 +338,8 @@ tri_status trii_server_handle(trii_connection *c, const trii_wire_request *r)
     const trii_slice *parts = r->parts;
 
     if (c->validated == (r->op == TRII_WIRE_VALIDATE))
-        return TRII_FAIL(TRI_ERR_FORMAT,
-                         c->validated ? "a second handshake" : "the first request is no handshake");
+        return TRII_FAIL(TRI_ERR_FORMAT, c->validated ? "a second handshake"
+                                                      : "the first request is not a handshake");
     trii_server_mark_dirty(c);
     switch (r->op) {
     case TRII_WIRE_VALIDATE:

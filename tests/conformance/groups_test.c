@@ -236,7 +236,7 @@ static const char *objects(rank_env *env)
         tri_object_free(data);
     }
     RANK_FAILS(env, tri_gather_object(g, mine, 1, 77, (void **)&mine, NULL), TRI_ERR_INVALID_ARG,
-               "root 77");
+               "root 77 is out of range (group of ");
     tri_group_unref(g);
     free(mine);
     free(scratch);

@@ -264,8 +264,9 @@ static void names_that_nobody_reads_are_named(void **state)
     (void)state;
     TRIRUN_ENV(&j, "PET_NPROC=3", "--rdzv-conf=join_timout=3,frobnicate=1,is_host=1", "true");
     assert_int_equal(spawn_wait(&j.trirun), 0);
-    assert_has(SPAWN_ERR(&j.trirun), "PET_NPROC is no option's variable and was not read; did you "
-                                     "mean PET_NPROC_PER_NODE?\n");
+    assert_has(SPAWN_ERR(&j.trirun),
+               "PET_NPROC is not the variable of an option and was not read; did you "
+               "mean PET_NPROC_PER_NODE?\n");
     assert_has(SPAWN_ERR(&j.trirun), "nobody reads join_timout; did you mean join_timeout?\n");
     assert_has(SPAWN_ERR(&j.trirun), "nobody reads frobnicate\n");
     assert_int_equal(count_in(SPAWN_ERR(&j.trirun), "\n"), 3);

@@ -53,8 +53,8 @@ static void info_says_what_is_here_and_where_settings_come_from(void **state)
     assert_has(SPAWN_OUT(&s),
                "not understood: TRI_NUM_THREADS=x must be an integer from 1 to 1024");
     assert_has(SPAWN_OUT(&s),
-               "TRI_TIMEOTU_MS is no setting of Trireme (did you mean TRI_TIMEOUT_MS");
-    assert_has(SPAWN_ERR(&s), "TRI_LOG: louder is no level");
+               "TRI_TIMEOTU_MS is not a setting of Trireme (did you mean TRI_TIMEOUT_MS");
+    assert_has(SPAWN_ERR(&s), "TRI_LOG: louder is not a level");
     assert_has(SPAWN_ERR(&s), "TRI_LOG: group:loud must end with error, warn, info, debug or ");
     spawn_free(&s);
 }

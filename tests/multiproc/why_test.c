@@ -349,7 +349,7 @@ static void what_is_no_record_is_refused(void **state)
         assert_int_equal(fwrite(whole, 1, cuts[i], file), cuts[i]);
         fclose(file);
         run_tool(&s, folder, 1);
-        assert_non_null(strstr(SPAWN_ERR(&s), "no flight record of this version"));
+        assert_non_null(strstr(SPAWN_ERR(&s), "not a flight record of this version"));
         spawn_free(&s);
     }
     /* Bytes that lie: whatever it says, it says it and ends. */

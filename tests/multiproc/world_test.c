@@ -220,10 +220,11 @@ static void a_setting_that_nobody_reads_is_told_once(void **state)
     (void)state;
     spawn_start(&s, argv, unknown);
     assert_int_equal(spawn_wait(&s), 0);
-    at = strstr(SPAWN_ERR(&s), "TRI_TIMEOTU_MS is no setting of Trireme (did you mean TRI_TIMEOUT");
+    at = strstr(SPAWN_ERR(&s),
+                "TRI_TIMEOTU_MS is not a setting of Trireme (did you mean TRI_TIMEOUT");
     assert_non_null(at);
     assert_null(strstr(at + 1, "TRI_TIMEOTU_MS"));
-    assert_non_null(strstr(SPAWN_ERR(&s), "TRI_LOG: loud is no level"));
+    assert_non_null(strstr(SPAWN_ERR(&s), "TRI_LOG: loud is not a level"));
     spawn_free(&s);
     spawn_start(&s, argv, bad);
     assert_int_equal(spawn_wait(&s), 1);

@@ -148,7 +148,7 @@ static void rank_0_says_that_the_address_is_not_its_own(void **state)
 
     (void)state;
     (void)begin(&j, 1);
-    check_rank(nobody_there(&j), "is no address of this host", j.spread);
+    check_rank(nobody_there(&j), "is not an address of this host", j.spread);
     host_job_end(&j);
 }
 
@@ -157,7 +157,7 @@ static void rank_0_says_that_the_name_is_not_known(void **state)
     host_job j;
 
     (void)state;
-    check_rank("no-such-host.invalid", "is no name that is known here", begin(&j, 1));
+    check_rank("no-such-host.invalid", "is not a name that is known here", begin(&j, 1));
     host_job_end(&j);
 }
 
@@ -171,7 +171,8 @@ static void an_agent_of_rank_0_says_that_the_address_is_not_its_own(void **state
     (void)begin(&j, 1);
     make_job(&j, nobody_there(&j), "timeout=4");
     host_agent_start(&a, &j, 1);
-    snprintf(want, sizeof(want), "%s is no address of this host: give --rdzv-endpoint one of its",
+    snprintf(want, sizeof(want),
+             "%s is not an address of this host: give --rdzv-endpoint one of its",
              nobody_there(&j));
     spawn_expect(&a.job.run, want);
     assert_int_not_equal(spawn_wait(&a.job.run), 0);
@@ -193,7 +194,7 @@ static void an_address_that_leads_back_here_is_right(void **state)
 
     (void)state;
     if (!begin(&j, 2)) {
-        check_rank("192.0.2.1", "is no address of this host", false);
+        check_rank("192.0.2.1", "is not an address of this host", false);
         return;
     }
     hosts_spawn(2, &service, argv, env);
@@ -204,7 +205,7 @@ static void an_address_that_leads_back_here_is_right(void **state)
     for (int i = 0; i < 2; i++) {
         assert_int_equal(spawn_wait(&s[i]), 0);
         trirun_has(SPAWN_OUT(&s[i]), "of 2 is here");
-        assert_null(strstr(SPAWN_ERR(&s[i]), "is no address"));
+        assert_null(strstr(SPAWN_ERR(&s[i]), "is not an address"));
         spawn_free(&s[i]);
     }
     spawn_signal(&service, SIGKILL);
@@ -224,7 +225,7 @@ static void a_second_rank_0_on_another_host_is_told_of_the_first(void **state)
 
     (void)state;
     if (!begin(&j, 2)) {
-        check_rank("192.0.2.1", "is no address of this host", false);
+        check_rank("192.0.2.1", "is not an address of this host", false);
         return;
     }
     start_rank(&s[0], 1, 0, "10.77.0.1", "30000");
@@ -249,7 +250,7 @@ static void a_second_agent_of_rank_0_is_told_of_the_first(void **state)
 
     (void)state;
     if (!begin(&j, 2)) {
-        check_rank("192.0.2.1", "is no address of this host", false);
+        check_rank("192.0.2.1", "is not an address of this host", false);
         return;
     }
     make_job(&j, "10.77.0.1", "timeout=40");

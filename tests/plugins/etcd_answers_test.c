@@ -102,7 +102,7 @@ static void what_is_no_answer_is_refused(void **state)
 
     (void)state;
     CHECK_FAILS(trii_etcd_reply_read("<html>", 6, &r), TRI_ERR_FORMAT, "<html>");
-    CHECK_FAILS(trii_etcd_reply_read("[]", 2, &r), TRI_ERR_FORMAT, "no JSON object");
+    CHECK_FAILS(trii_etcd_reply_read("[]", 2, &r), TRI_ERR_FORMAT, "not a JSON object");
     CHECK_FAILS(trii_etcd_reply_read("{\"kvs\":[{\"key\":\"a_==\"}]}", 24, &r), TRI_ERR_FORMAT,
                 "base64");
     CHECK_FAILS(trii_etcd_reply_read("{\"kvs\":[{\"key\":\"YQ=\"}]}", 23, &r), TRI_ERR_FORMAT,

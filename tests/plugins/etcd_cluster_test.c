@@ -451,7 +451,7 @@ static void who_is_no_etcd_is_named(void **state)
     settings.open_timeout_ms = 300;
     CHECK_FAILS(trii_etcd_create(&settings, &backend), TRI_ERR_TIMEOUT, endpoints);
     settings.endpoints = "a b:1";
-    CHECK_FAILS(trii_etcd_create(&settings, &backend), TRI_ERR_INVALID_ARG, "is no HOST:PORT");
+    CHECK_FAILS(trii_etcd_create(&settings, &backend), TRI_ERR_INVALID_ARG, "is not HOST:PORT");
     assert_null(backend);
     assert_int_equal(trii_alloc_live(), 0);
 }

@@ -395,7 +395,7 @@ static int read_timeout(const char *value, request *r)
     double seconds = strtod(value, &end);
 
     if (end == value || *end != '\0' || !(seconds > 0 && seconds < 1e9))
-        return command_usage("store", "--timeout %s is no number of seconds", value);
+        return command_usage("store", "--timeout %s is not a number of seconds", value);
     r->timeout_ms = (int64_t)(seconds * 1000) + (seconds < 0.001);
     return COMMAND_OK;
 }

@@ -392,7 +392,7 @@ static tri_status accept_up(shm_group *g, doorman *d, int listen_fd, const shm_a
         /* all ranks have said that they have connected and sent theirs */
         st = take_hello(g, fd, addresses, 0, &rank);
         if (is_of_stranger(st)) {
-            TRII_LOG(TRII_LOG_DEBUG, "shm", "closed a connection that is no rank's: %s",
+            TRII_LOG(TRII_LOG_DEBUG, "shm", "closed a connection that is not a rank's: %s",
                      tri_last_error());
             trii_unix_close(fd);
             continue;

@@ -400,7 +400,7 @@ static void goodbye_came(tcp_conn *c)
 static bool speaks_nonsense(tcp_conn *c)
 {
     tcp_hang_up(c);
-    doom_lost(c, "carries something that is no frame");
+    doom_lost(c, "carries something that is not a frame");
     note_doom(c);
     return false;
 }

@@ -43,7 +43,7 @@ static tri_status add_endpoint(trii_etcd_client *client, const char *text, size_
     port = strchr(end != NULL ? end : one, ':');
     if (strspn(one, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.:-_[]%") != n ||
         (*one == '[') != (end != NULL))
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "--rdzv-endpoint: %s is no HOST:PORT", one);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "--rdzv-endpoint: %s is not HOST:PORT", one);
     snprintf(client->endpoints[client->n_endpoints], sizeof(client->endpoints[0]),
              port != NULL ? "%s://%s" : "%s://%s:%d", protocol, one, TRII_ETCD_PORT);
     client->has_scheme[client->n_endpoints] = protocol != client->settings.protocol;

@@ -265,7 +265,7 @@ tri_status trii_etcd_reply_read(const char *text, size_t bytes, trii_etcd_reply 
 
     if (!json_is_object(whole)) {
         json_decref(whole);
-        return TRII_FAIL(TRI_ERR_FORMAT, "an answer that is no JSON object: \"%.*s\"",
+        return TRII_FAIL(TRI_ERR_FORMAT, "an answer that is not a JSON object: \"%.*s\"",
                          (int)(bytes < 60 ? bytes : 60), text);
     }
     read_failure(whole, &reply);

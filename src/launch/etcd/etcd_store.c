@@ -154,7 +154,7 @@ static tri_status make_sum(const char *key, const trii_etcd_kv *there, change *c
     if (there != NULL) {
         before = strtoll(there->value, &end, 10);
         if (end == there->value)
-            return TRII_FAIL(TRI_ERR_FORMAT, "store_add %s: \"%.40s\" is no number", key,
+            return TRII_FAIL(TRI_ERR_FORMAT, "store_add %s: \"%.40s\" is not a number", key,
                              there->value);
     }
     c->sum = (int64_t)((uint64_t)before + (uint64_t)c->delta);

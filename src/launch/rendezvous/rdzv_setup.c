@@ -40,7 +40,7 @@ static tri_status read_ms(const trii_launch_options *o, const char *key, int64_t
         return TRI_OK;
     seconds = strtod(text, &end);
     if (end == text || *end != '\0' || !(seconds > 0 && seconds < 1e7))
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "--rdzv-conf: %s=%s is no number of seconds", key,
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "--rdzv-conf: %s=%s is not a number of seconds", key,
                          text);
     *ms_out = (int64_t)(seconds * 1000);
     return TRI_OK;
