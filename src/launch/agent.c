@@ -267,6 +267,19 @@ static void dispose(trii_agent *a)
     trii_loop_destroy(a->loop);
 }
 
+/* Three for each worker are taken when it starts; without them nobody needs to begin. A fourth is
+ * its connection to the store. */
+static tri_status check_descriptors(int nproc)
+{
+    char what[48];
+
+    snprintf(what, sizeof(what), "an agent of %d workers", nproc);
+    (void)trii_descriptor_limit_raise(); /* pipes of workers, connections to their store */
+    if (trii_descriptors_want(3 * nproc, what) == TRI_OK)
+        return TRI_OK;
+    return trii_descriptors_want(4 * nproc, what);
+}
+
 tri_status trii_agent_run(const trii_launch_options *options, int *exit_out)
 {
     trii_agent a = {.options = options, .folder = {.lock_fd = -1}, .cgroup = TRII_CGROUP_NONE};
@@ -274,8 +287,9 @@ tri_status trii_agent_run(const trii_launch_options *options, int *exit_out)
     tri_status status;
 
     trii_fd_fill_standard();
-    (void)trii_descriptor_limit_raise(); /* pipes of workers, connections to their store */
-    status = trii_launch_command_find(&a.command, options);
+    status = check_descriptors(options->nproc);
+    if (status == TRI_OK)
+        status = trii_launch_command_find(&a.command, options);
     if (status != TRI_OK)
         return status;
     a.workers = trii_alloc((size_t)options->nproc, sizeof(*a.workers), "workers");

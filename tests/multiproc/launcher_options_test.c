@@ -355,6 +355,37 @@ static void outputs_that_are_one_file_are_refused(void **state)
     spawn_remove_folder(folder);
 }
 
+/* The limit, the need and the remedy, before any worker runs. */
+static void too_few_descriptors_for_the_workers_are_told(void **state)
+{
+    const char *const argv[] = {"sh",
+                                "-c",
+                                "ulimit -n 256; exec \"$@\"",
+                                "sh",
+                                spawn_bin("trirun"),
+                                "--nproc-per-node=200",
+                                "sh",
+                                "-c",
+                                "echo ran",
+                                NULL};
+    int need = 0, limit = 0, advice = 0;
+    launcher_job j;
+
+    (void)state;
+    trirun_start_by(&j, argv, NULL);
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_int_equal(sscanf(SPAWN_ERR(&j.trirun),
+                            "trirun: an agent of 200 workers needs %d descriptors and this process "
+                            "may have %d: raise the limit (ulimit -n %d, ",
+                            &need, &limit, &advice),
+                     3);
+    assert_int_equal(limit, 256);
+    assert_in_range(need, 800, 1000);
+    assert_int_equal(advice, need);
+    assert_string_equal(SPAWN_OUT(&j.trirun), "");
+    trirun_end(&j, 0);
+}
+
 static void a_file_that_cannot_be_written_ends_the_job_before_it_begins(void **state)
 {
     static const struct {
@@ -385,6 +416,7 @@ static void a_file_that_cannot_be_written_ends_the_job_before_it_begins(void **s
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(names_that_nobody_reads_are_named),
+    cmocka_unit_test(too_few_descriptors_for_the_workers_are_told),
     cmocka_unit_test(what_has_no_effect_is_said),
     cmocka_unit_test(outputs_that_are_one_file_are_refused),
     cmocka_unit_test(local_rank_becomes_an_argument_where_launch_gave_it),
