@@ -2,40 +2,21 @@
  * message_forms_test.c - messages to oneself, and receives with more or less room than a message
  * needs: each engine with ranks as threads.
  */
-#include "testing/check.h"
-#include "testing/ranks.h"
-
 #include <complex.h>
-#include <stdlib.h>
 
-#include "base/alloc.h"
+#include "testing/message_ranks.h"
 
-static void run(const char *engine, const char *hosts, int size, const char *(*main)(rank_env *env))
-{
-    tri_group_options options = {.engine = engine, .timeout_ms = 20000};
-
-    if (hosts != NULL)
-        setenv("TRI_HOSTS", hosts, 1);
-    run_threads(size, &options, main, NULL);
-    unsetenv("TRI_HOSTS");
-    assert_int_equal(trii_alloc_live(), 0);
-}
+enum { TIMEOUT_MS = 20000 };
 
 static void run_everywhere(const char *(*main)(rank_env *env))
 {
-    run("self", NULL, 1, main);
-    run("shm", NULL, 1, main);
-    run("tcp", NULL, 1, main);
-    run("shm", NULL, 2, main);
-    run("tcp", NULL, 2, main);
-    run("hierarchy", "a,a,b", 3, main);
-    run("shm,send:tcp", NULL, 2, main);
-}
-
-static const char *join(rank_env *env, tri_group **group_out)
-{
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, group_out));
-    return NULL;
+    run_ranks("self", NULL, 1, TIMEOUT_MS, main);
+    run_ranks("shm", NULL, 1, TIMEOUT_MS, main);
+    run_ranks("tcp", NULL, 1, TIMEOUT_MS, main);
+    run_ranks("shm", NULL, 2, TIMEOUT_MS, main);
+    run_ranks("tcp", NULL, 2, TIMEOUT_MS, main);
+    run_ranks("hierarchy", "a,a,b", 3, TIMEOUT_MS, main);
+    run_ranks("shm,send:tcp", NULL, 2, TIMEOUT_MS, main);
 }
 
 /* --- to oneself ------------------------------------------------------------------------------- */
@@ -268,9 +249,9 @@ static const char *waits_for_itself(rank_env *env)
 static void an_abort_ends_messages_to_oneself(void **state)
 {
     (void)state;
-    run("self", NULL, 1, waits_for_itself);
-    run("shm", NULL, 1, waits_for_itself);
-    run("tcp", NULL, 1, waits_for_itself);
+    run_ranks("self", NULL, 1, TIMEOUT_MS, waits_for_itself);
+    run_ranks("shm", NULL, 1, TIMEOUT_MS, waits_for_itself);
+    run_ranks("tcp", NULL, 1, TIMEOUT_MS, waits_for_itself);
 }
 
 /* --- more room, less room --------------------------------------------------------------------- */

@@ -2,38 +2,15 @@
  * message_order_test.c - any number of messages that nobody has received yet, in any order of tags:
  * each engine with ranks as threads.
  */
-#include "testing/check.h"
-#include "testing/ranks.h"
-
-#include <stdlib.h>
-
-#include "base/alloc.h"
-
-static void run(const char *engine, const char *hosts, int size, int64_t timeout_ms,
-                const char *(*main)(rank_env *env))
-{
-    tri_group_options options = {.engine = engine, .timeout_ms = timeout_ms};
-
-    if (hosts != NULL)
-        setenv("TRI_HOSTS", hosts, 1);
-    run_threads(size, &options, main, NULL);
-    unsetenv("TRI_HOSTS");
-    assert_int_equal(trii_alloc_live(), 0);
-}
+#include "testing/message_ranks.h"
 
 /* hierarchy: the two ranks on one host, and apart. */
 static void run_everywhere(const char *(*main)(rank_env *env))
 {
-    run("shm", NULL, 2, 40000, main);
-    run("tcp", NULL, 2, 40000, main);
-    run("hierarchy", "a,a,b", 3, 40000, main);
-    run("hierarchy", "a,b,b", 3, 40000, main);
-}
-
-static const char *join(rank_env *env, tri_group **group_out)
-{
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, group_out));
-    return NULL;
+    run_ranks("shm", NULL, 2, 40000, main);
+    run_ranks("tcp", NULL, 2, 40000, main);
+    run_ranks("hierarchy", "a,a,b", 3, 40000, main);
+    run_ranks("hierarchy", "a,b,b", 3, 40000, main);
 }
 
 /* --- backwards -------------------------------------------------------------------------------- */
@@ -381,7 +358,7 @@ static const char *floods(rank_env *env)
 static void a_flood_ends_with_a_deadline_that_says_why(void **state)
 {
     (void)state;
-    run("shm", NULL, 2, 60000, floods);
+    run_ranks("shm", NULL, 2, 60000, floods);
 }
 
 static const struct CMUnitTest tests[] = {

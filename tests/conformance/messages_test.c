@@ -1,35 +1,21 @@
 /*
  * messages_test.c - receives from any rank, and batches: each engine with ranks as threads.
  */
-#include "testing/check.h"
-#include "testing/ranks.h"
-
-#include <stdlib.h>
 #include <time.h>
 
-#include "base/alloc.h"
+#include "testing/message_ranks.h"
 
 #define ROUNDS 40
 
 static void run(const char *engine, int size, const char *(*main)(rank_env *env))
 {
-    tri_group_options options = {.engine = engine, .timeout_ms = 40000};
-
-    run_threads(size, &options, main, NULL);
-    assert_int_equal(trii_alloc_live(), 0);
+    run_ranks(engine, NULL, size, 40000, main);
 }
 
 /* hierarchy: ranks near and far. */
 static void run_hosts(const char *hosts, int size, const char *(*main)(rank_env *env))
 {
-    setenv("TRI_HOSTS", hosts, 1);
-    run("hierarchy", size, main);
-}
-
-static const char *join(rank_env *env, tri_group **group_out)
-{
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, group_out));
-    return NULL;
+    run_ranks("hierarchy", hosts, size, 40000, main);
 }
 
 /* Rank 0 takes what comes, with sizes from nothing to more than fits into any ring, and learns
