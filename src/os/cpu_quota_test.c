@@ -44,6 +44,7 @@ static void no_file_is_no_limit(void **state)
     assert_int_equal(look(&s).cores, 0);
     put(&s, "proc/self/cgroup", "no line of it\n:\n0:\n1::\n2:cpu:\n0::relative");
     put(&s, "sys/fs/cgroup/cpu.max", "200000 100000\n");
+    put(&s, "sys/fs/cgrouprelative/cpu.max", "200000 100000\n");
     assert_int_equal(look(&s).cores, 0);
     scratch_end(&s);
 }
@@ -98,6 +99,9 @@ static void the_tightest_group_counts(void **state)
     put(&s, "sys/fs/cgroup/pod/other/cpu.max", "150000 100000\n");
     assert_int_equal(look(&s).cores, 1);
     assert_true(look(&s).group != quota.group);
+    put(&s, "sys/fs/cgroup/pod/other/cpu.max", "800000 100000\n"); /* more than the pod has */
+    assert_int_equal(look(&s).cores, 3);
+    assert_true(look(&s).group == quota.group);
     scratch_end(&s);
 }
 
