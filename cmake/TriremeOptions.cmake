@@ -8,6 +8,11 @@ endif()
 # Dev keeps assertions; Release drops them.
 set(CMAKE_C_FLAGS_DEV "-O1 -g")
 set(CMAKE_CXX_FLAGS_DEV "-O1 -g")
+if(TRI_SANITIZE)
+    # Functions and lines are what a report names; variables take a quarter of the compiler's time.
+    set(CMAKE_C_FLAGS_DEV "-O1 -g1")
+    set(CMAKE_CXX_FLAGS_DEV "-O1 -g1")
+endif()
 set(CMAKE_C_FLAGS_RELEASE "-O3 -g1 -DNDEBUG")
 
 set(CMAKE_C_STANDARD 17)

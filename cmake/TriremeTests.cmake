@@ -9,6 +9,7 @@ endif()
 # `cmocka_unit_test*(name` of a x_test.c. A line of the file may say
 #   /* ctest: labels=full timeout=120 */
 # (default: labels=quick timeout=60); a file of nothing but scripts is not used.
+# What waits for processes and wires more than it computes has the label "processes" too.
 
 # tri_read_test_header(FILE): sets labels and timeout by the line above.
 function(tri_read_test_header source)
@@ -17,6 +18,9 @@ function(tri_read_test_header source)
     file(STRINGS ${source} header REGEX "ctest:")
     if(header MATCHES "labels=([a-z;]+)")
         set(labels ${CMAKE_MATCH_1})
+    endif()
+    if(source MATCHES "/tests/(multiproc|net|plugins/etcd)")
+        list(APPEND labels processes)
     endif()
     if(header MATCHES "timeout=([0-9]+)")
         set(timeout ${CMAKE_MATCH_1})
