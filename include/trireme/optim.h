@@ -1,10 +1,18 @@
 /*
  * optim.h - optimisers and learning-rate schedules, with torch.optim's formulas and defaults.
  *
- *     tri_optimizer *opt = tri_sgd(model, 0.1, &(tri_sgd_options){.momentum = 0.9});
+ *     tri_optimizer *opt = tri_adamw(model, 3e-4, &(tri_adam_options){.weight_decay = 0.1});
  *     ...
  *     tri_backward(loss);
+ *     norm = tri_clip_grad_norm(opt, 1.0);
  *     TRI_TRY(tri_optimizer_step(opt));
+ *
+ * Lists of tensors, and groups of parameters with settings of their own:
+ *
+ *     tri_optimizer *opt = tri_adamw_of(
+ *         (tri_param_group[]){{.params = matrices, .n_params = 8},
+ *                             {.params = vectors, .n_params = 17, .weight_decay = TRI_ZERO}},
+ *         2, 3e-4, NULL);
  */
 #ifndef TRIREME_OPTIM_H
 #define TRIREME_OPTIM_H
@@ -15,7 +23,28 @@ TRI_BEGIN_DECLS
 
 typedef struct tri_optimizer tri_optimizer;
 
-/* Zero means the default: plain gradient descent. */
+/* --- making -----------------------------------------------------------------------------------
+ *
+ * Each optimiser comes in two forms. tri_NAME(model, ..) takes the parameters that the model has at
+ * this moment. tri_NAME_of(groups, n, ..) takes groups, of models or of lists of tensors, that may
+ * differ in their settings. Models are borrowed and must outlive the optimizer; of tensors it holds
+ * references. They are f32 or f64; those that never get a gradient are never changed.
+ *
+ * Never NULL: a failed one (bad options, a failed model, no parameters, a tensor in two groups)
+ * carries its error into tri_optimizer_step. In options and groups zero means the default, TRI_ZERO
+ * zero.
+ */
+
+/* Give either a model or a list. */
+typedef struct tri_param_group {
+    tri_module *model;
+    tri_tensor *const *params; /* persistent tensors */
+    int n_params;
+    const char *const *names; /* of the list, for states and messages; NULL: "param_0", ... */
+    double lr;                /* 0 = that of the optimizer; so are the others */
+    double weight_decay;
+} tri_param_group;
+
 typedef struct tri_sgd_options {
     double momentum;
     double dampening;
@@ -24,12 +53,59 @@ typedef struct tri_sgd_options {
     bool maximize; /* go up the gradient */
 } tri_sgd_options;
 
-/* torch.optim.SGD over the model's parameters. The model is borrowed and must outlive the
- * optimizer; its parameters at this moment are the ones that are updated. Never NULL: a failed
- * one (bad options, a failed model) carries its error into tri_optimizer_step. */
+/* torch.optim.SGD. */
 TRI_API tri_optimizer *tri_sgd(tri_module *model, double lr, const tri_sgd_options *opt);
+TRI_API tri_optimizer *tri_sgd_of(const tri_param_group *groups, int n, double lr,
+                                  const tri_sgd_options *opt);
+
+typedef struct tri_adam_options {
+    double beta1;        /* 0.9 */
+    double beta2;        /* 0.999 */
+    double eps;          /* 1e-8 */
+    double weight_decay; /* tri_adam: 0, added to the gradient; tri_adamw: 0.01, decoupled */
+    bool amsgrad;
+    bool maximize;
+} tri_adam_options;
+
+/* torch.optim.Adam and torch.optim.AdamW; the usual lr is 1e-3. */
+TRI_API tri_optimizer *tri_adam(tri_module *model, double lr, const tri_adam_options *opt);
+TRI_API tri_optimizer *tri_adam_of(const tri_param_group *groups, int n, double lr,
+                                   const tri_adam_options *opt);
+TRI_API tri_optimizer *tri_adamw(tri_module *model, double lr, const tri_adam_options *opt);
+TRI_API tri_optimizer *tri_adamw_of(const tri_param_group *groups, int n, double lr,
+                                    const tri_adam_options *opt);
+
+typedef struct tri_rmsprop_options {
+    double alpha; /* 0.99 */
+    double eps;   /* 1e-8 */
+    double weight_decay;
+    double momentum;
+    bool centered;
+    bool maximize;
+} tri_rmsprop_options;
+
+/* torch.optim.RMSprop; the usual lr is 1e-2. */
+TRI_API tri_optimizer *tri_rmsprop(tri_module *model, double lr, const tri_rmsprop_options *opt);
+TRI_API tri_optimizer *tri_rmsprop_of(const tri_param_group *groups, int n, double lr,
+                                      const tri_rmsprop_options *opt);
+
+typedef struct tri_adagrad_options {
+    double lr_decay;
+    double weight_decay;
+    double initial_accumulator_value;
+    double eps; /* 1e-10 */
+    bool maximize;
+} tri_adagrad_options;
+
+/* torch.optim.Adagrad; the usual lr is 1e-2. */
+TRI_API tri_optimizer *tri_adagrad(tri_module *model, double lr, const tri_adagrad_options *opt);
+TRI_API tri_optimizer *tri_adagrad_of(const tri_param_group *groups, int n, double lr,
+                                      const tri_adagrad_options *opt);
+
 TRI_API void tri_optimizer_destroy(tri_optimizer *optimizer); /* NULL allowed */
 TRI_API TRI_MUST_CHECK tri_status tri_optimizer_status(const tri_optimizer *optimizer);
+
+/* --- the step --------------------------------------------------------------------------------- */
 
 /**
  * Updates every parameter that has a gradient, consumes the gradients, and runs everything that
@@ -37,32 +113,129 @@ TRI_API TRI_MUST_CHECK tri_status tri_optimizer_status(const tri_optimizer *opti
  *
  * Blocks: for the step, with data-parallel peers for their gradients.
  * Errors: whatever failed in the step: INVALID_ARG (a failed handle reached the loss), NAN,
- *   NO_MEMORY; PEER_LOST, TIMEOUT, MISMATCH, ABORTED of the group.
+ *   NO_MEMORY, STATE; PEER_LOST, TIMEOUT, MISMATCH, ABORTED of the group.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_optimizer_step(tri_optimizer *optimizer);
 /* Forget the gradients that were not consumed. */
 TRI_API void tri_optimizer_zero_grad(tri_optimizer *optimizer);
 
-/* A rate that tri_sgd would refuse (negative, infinite, NaN) fails the optimizer: so do all its
- * steps from then on. The same of a momentum. */
+/**
+ * torch's clip_grad_norm_ with the 2-norm: over all gradients of the optimizer together; if their
+ * norm is above max_norm (which may be INFINITY, to measure only), the next tri_optimizer_step
+ * reads them scaled by max_norm / (norm + 1e-6). Called between the last tri_backward and
+ * tri_optimizer_step, and recorded as a part of the step: nothing runs. The same bits on every
+ * rank; under tri_ddp the norm is that of the averages. tri_grad shows gradients before clipping.
+ *
+ * Returns the norm before clipping, a scalar of the step in the parameters' type: tri_item reads
+ * it, best after tri_optimizer_step. NaN or infinite if a gradient is, as torch has it.
+ *
+ * Errors, by tri_optimizer_step and in the handle: INVALID_ARG (max_norm negative or NaN), those
+ *   of the step; STATE if tri_backward, tri_step_end or tri_optimizer_zero_grad come between
+ *   clipping and tri_optimizer_step.
+ */
+TRI_API tri_tensor *tri_clip_grad_norm(tri_optimizer *optimizer, double max_norm);
+/* torch's clip_grad_value_: each element of the gradients to [-limit, limit]; else as above. Clips
+ * follow each other in the order of their calls. Errors: INVALID_ARG (limit not above 0). */
+TRI_API void tri_clip_grad_value(tri_optimizer *optimizer, double limit);
+/* The same over a list of persistent tensors, whatever updates them later (several optimisers, or
+ * none): their gradients themselves are changed. n = 0 is allowed, and the norm 0. */
+TRI_API tri_tensor *tri_clip_grad_norm_of(tri_tensor *const *params, int n, double max_norm);
+TRI_API void tri_clip_grad_value_of(tri_tensor *const *params, int n, double limit);
+
+/* --- settings ----------------------------------------------------------------------------------
+ *
+ * Each group has its own. Whether there is a momentum at all is decided when the optimizer is made.
+ * A value that would have been refused then (negative, infinite, NaN, a beta of 1), or a setting or
+ * group that there is not, fails the optimizer: so do all its steps from then on.
+ */
+typedef enum tri_hyper {
+    TRI_HYPER_LR,
+    TRI_HYPER_WEIGHT_DECAY,
+    TRI_HYPER_MOMENTUM,  /* SGD, RMSprop */
+    TRI_HYPER_DAMPENING, /* SGD */
+    TRI_HYPER_BETA1,     /* Adam, AdamW */
+    TRI_HYPER_BETA2,
+    TRI_HYPER_EPS,      /* Adam, AdamW, RMSprop, Adagrad */
+    TRI_HYPER_ALPHA,    /* RMSprop */
+    TRI_HYPER_LR_DECAY, /* Adagrad */
+} tri_hyper;
+#define TRI_ALL_GROUPS (-1)
+
+TRI_API int tri_optimizer_groups(const tri_optimizer *optimizer); /* 0 of NULL or a failed one */
+/* group: 0 to groups - 1, or TRI_ALL_GROUPS. */
+TRI_API void tri_optimizer_set(tri_optimizer *optimizer, int group, tri_hyper what, double value);
+/* NaN if there is no such optimizer, group or setting. */
+TRI_API double tri_optimizer_get(const tri_optimizer *optimizer, int group, tri_hyper what);
+/* Short for the rate: of all groups; of the first one. */
 TRI_API void tri_optimizer_set_lr(tri_optimizer *optimizer, double lr);
 TRI_API double tri_optimizer_lr(const tri_optimizer *optimizer);
-/* Of SGD; whether momentum is used at all is decided by tri_sgd. */
-TRI_API void tri_optimizer_set_momentum(tri_optimizer *optimizer, double momentum);
-TRI_API double tri_optimizer_momentum(const tri_optimizer *optimizer);
 
-/* --- state, for checkpoints
- * ------------------------------------------------------------------------ Entry names are
- * "PARAMETER.momentum_buffer" and "steps" (i64, one per parameter: how often it was updated). To
- * restore, tri_copy_in the saved contents of every entry. */
+/* --- state, for checkpoints --------------------------------------------------------------------
+ *
+ * Entries are called "PARAMETER.STATE" with torch's names (momentum_buffer; exp_avg, exp_avg_sq,
+ * max_exp_avg_sq; square_avg, grad_avg; sum), and "step" (i64, one per parameter: how often it was
+ * updated). To restore, tri_copy_in the saved contents of every entry. Settings are not state. */
 TRI_API int64_t tri_optimizer_state_count(tri_optimizer *optimizer);
 TRI_API tri_state_entry tri_optimizer_state(tri_optimizer *optimizer, int64_t index);
+
+/* --- averages of parameters --------------------------------------------------------------------
+ */
+
+/* Moving averages of a model's parameters, which often generalise better than the parameters:
+ *     average = decay * average + (1 - decay) * parameter
+ * as AveragedModel with get_ema_multi_avg_fn in torch.optim.swa_utils: the first update copies, and
+ * buffers (running statistics) stay the model's. On every rank the same bits. */
+typedef struct tri_ema tri_ema;
+/* decay: 0 to 1, usually 0.999. The model is borrowed. Errors: INVALID_ARG, NO_MEMORY. */
+TRI_API TRI_MUST_CHECK tri_status tri_ema_create(tri_module *model, double decay,
+                                                 tri_ema **ema_out);
+TRI_API void tri_ema_destroy(tri_ema *ema); /* NULL allowed */
+/* After tri_optimizer_step. Runs what was recorded; its errors. */
+TRI_API TRI_MUST_CHECK tri_status tri_ema_update(tri_ema *ema);
+/* Parameters and averages change places: before an evaluation or tri_save, and after it. */
+TRI_API TRI_MUST_CHECK tri_status tri_ema_swap(tri_ema *ema);
+/* For checkpoints: the averages under the parameters' names, and "n_averaged" (i64). */
+TRI_API int64_t tri_ema_state_count(const tri_ema *ema);
+TRI_API tri_state_entry tri_ema_state(const tri_ema *ema, int64_t index);
 
 /* --- schedules: pure functions of the step number (0 = before the first update) ------------- */
 
 TRI_API double tri_schedule_constant(double lr, int64_t step);
 /* torch's CosineAnnealingLR: from lr to lr_min over total_steps, closed form. */
 TRI_API double tri_schedule_cosine(double lr, double lr_min, int64_t total_steps, int64_t step);
+
+/* torch's StepLR: times gamma every step_size steps (at least 1). */
+TRI_API double tri_schedule_step(double lr, int64_t step_size, double gamma, int64_t step);
+/* torch's MultiStepLR: times gamma at each of the n milestones, in any order. */
+TRI_API double tri_schedule_multi_step(double lr, const int64_t *milestones, int n, double gamma,
+                                       int64_t step);
+/* torch's ExponentialLR: times gamma each step. */
+TRI_API double tri_schedule_exponential(double lr, double gamma, int64_t step);
+/* torch's LinearLR: lr times a factor from start_factor (step 0) to end_factor (total_steps, and
+ * from then on). */
+TRI_API double tri_schedule_linear(double lr, double start_factor, double end_factor,
+                                   int64_t total_steps, int64_t step);
+/* torch's CosineAnnealingWarmRestarts: a cycle has first_cycle steps, the next one cycle_factor
+ * (at least 1) times as many. */
+TRI_API double tri_schedule_cosine_restarts(double lr, double lr_min, int64_t first_cycle,
+                                            int cycle_factor, int64_t step);
+/* As GPT is trained: up in warmup_steps equal steps (lr / (warmup_steps + 1) first), then by a
+ * cosine to lr_min at total_steps, and lr_min from then on. */
+TRI_API double tri_schedule_warmup_cosine(double lr, double lr_min, int64_t warmup_steps,
+                                          int64_t total_steps, int64_t step);
+
+/* A schedule as a function, to put several together. */
+typedef double (*tri_schedule_fn)(double lr, int64_t step, void *arg);
+typedef struct tri_schedule_part {
+    tri_schedule_fn fn; /* NULL: constant */
+    void *arg;
+    int64_t steps; /* sequential: for how many it holds; that of the last part is not read */
+} tri_schedule_part;
+/* torch's SequentialLR: one after the other, each counting its steps from 0. */
+TRI_API double tri_schedule_sequential(double lr, const tri_schedule_part *parts, int n,
+                                       int64_t step);
+/* torch's ChainedScheduler: lr times the factors of all of them, which are asked with lr 1. */
+TRI_API double tri_schedule_chained(double lr, const tri_schedule_part *parts, int n, int64_t step);
 
 /* torch's OneCycleLR. Zero means the default, TRI_ZERO zero. */
 typedef struct tri_one_cycle_options {
@@ -86,6 +259,10 @@ TRI_END_DECLS
 
 #ifndef TRI_NO_SITES
 #define tri_optimizer_step(...) TRI_SITE_(tri_optimizer_step(__VA_ARGS__))
+#define tri_clip_grad_norm(...) TRI_SITE_(tri_clip_grad_norm(__VA_ARGS__))
+#define tri_clip_grad_value(...) TRI_SITE_(tri_clip_grad_value(__VA_ARGS__))
+#define tri_clip_grad_norm_of(...) TRI_SITE_(tri_clip_grad_norm_of(__VA_ARGS__))
+#define tri_clip_grad_value_of(...) TRI_SITE_(tri_clip_grad_value_of(__VA_ARGS__))
 #endif
 
 #endif

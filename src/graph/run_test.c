@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "graph/host_op.h"
 #include "graph/ops/table.h"
+#include "graph/ops/update.h"
 #include "testing/check.h"
 #include "testing/scratch.h" /* redirecting stderr */
 
@@ -225,9 +226,12 @@ static void sgd_step(tri_tensor *p, tri_tensor *m, float g, bool first, bool nes
 {
     tri_tensor *grad = vec(1, &g), *next;
     const trii_attrs attrs = {
-        .i = {nesterov, first, 0}, .n_i = 3, .f = {0.1, 0.9, 0.5, 0.01}, .n_f = 4};
+        .i = {TRII_UPDATE_SGD, TRII_UPDATE_MOMENTUM | (nesterov ? TRII_UPDATE_NESTEROV : 0)},
+        .n_i = 2,
+        .f = {0, 0.1, 0.9, first ? 0 : 0.5, 0.01},
+        .n_f = 5};
 
-    next = trii_record(&trii_op_sgd, (tri_tensor *const[]){p, grad, first ? NULL : m}, 3, &attrs);
+    next = trii_record(&trii_op_update, (tri_tensor *const[]){p, grad, m}, 3, &attrs);
     CHECK_OK(tri_tensor_status(next));
     bind_value(trii_handle_output(next, 1), m);
     bind_value(next, p);

@@ -6,74 +6,9 @@
 #include "base/compiler.h"
 #include "testing/check.h"
 #include "testing/nn_golden.h"
+#include "testing/optim_problem.h"
 
 /* --- SGD ------------------------------------------------------------------------------------ */
-
-typedef struct problem {
-    tri_module *net;
-    tri_tensor *x, *y;
-} problem;
-
-static tri_tensor *tensor_of(tri_dtype dtype, int64_t rows, int64_t cols, const double *values)
-{
-    const int64_t shape[2] = {rows, cols};
-    float narrow[16];
-
-    for (int i = 0; i < rows * cols; i++)
-        narrow[i] = (float)values[i];
-    return tri_tensor_from(dtype, shape, 2,
-                           dtype == TRI_DTYPE_F64 ? (const void *)values : (const void *)narrow);
-}
-
-static problem problem_create(tri_dtype dtype)
-{
-    problem p;
-    float w[6], b[2];
-    bool wide = dtype == TRI_DTYPE_F64;
-
-    for (int i = 0; i < 6; i++)
-        w[i] = (float)golden_sgd_w[i];
-    for (int i = 0; i < 2; i++)
-        b[i] = (float)golden_sgd_b[i];
-    tri_set_default_dtype(dtype);
-    p.net = tri_nn_linear(3, 2);
-    tri_set_default_dtype(TRI_DTYPE_F32);
-    CHECK_OK(tri_module_load(
-        p.net,
-        (tri_state_source[]){
-            {"weight", dtype, 2, {2, 3}, wide ? (const void *)golden_sgd_w : (const void *)w},
-            {"bias", dtype, 1, {2}, wide ? (const void *)golden_sgd_b : (const void *)b}},
-        2));
-    p.x = tensor_of(dtype, 4, 3, golden_sgd_x);
-    p.y = tensor_of(dtype, 4, 2, golden_sgd_y);
-    return p;
-}
-
-static void problem_destroy(problem *p)
-{
-    tri_module_destroy(p->net);
-    tri_tensor_unref(p->x);
-    tri_tensor_unref(p->y);
-}
-
-static double one_step(problem *p, tri_optimizer *opt)
-{
-    tri_tensor *loss = tri_mse_loss(tri_forward(p->net, p->x), p->y);
-    double value;
-
-    tri_backward(loss);
-    CHECK_OK(tri_optimizer_step(opt));
-    value = tri_item(loss);
-    tri_step_end();
-    return value;
-}
-
-static void check_near(const double *got, const double *wanted, int n, double bound)
-{
-    for (int i = 0; i < n; i++)
-        if (!(fabs(got[i] - wanted[i]) <= bound * fmax(1.0, fabs(wanted[i]))))
-            fail_msg("element %d: %.17g instead of %.17g", i, got[i], wanted[i]);
-}
 
 static tri_sgd_options options_of(const struct golden_sgd *g)
 {
@@ -144,7 +79,7 @@ static void a_restored_optimizer_goes_on_with_the_same_bits(void **state)
     (void)one_step(&p, a);
     assert_int_equal(tri_optimizer_state_count(a), 3);
     assert_string_equal(tri_optimizer_state(a, 0).name, "weight.momentum_buffer");
-    assert_string_equal(tri_optimizer_state(a, 2).name, "steps");
+    assert_string_equal(tri_optimizer_state(a, 2).name, "step");
     for (int i = 0; i < 5; i++) {
         tri_tensor *from =
             i < 3 ? tri_optimizer_state(a, i).tensor : tri_module_state(p.net, i - 3).tensor;
@@ -238,7 +173,7 @@ static void a_bad_rate_later_comes_out_of_the_step(void **state)
         if (i % 2 == 0)
             tri_optimizer_set_lr(opt, bad[i / 2]);
         else
-            tri_optimizer_set_momentum(opt, bad[i / 2]);
+            tri_optimizer_set(opt, 0, TRI_HYPER_MOMENTUM, bad[i / 2]);
         tri_backward(tri_mse_loss(tri_forward(p.net, p.x), p.y));
         CHECK_FAILS(tri_optimizer_step(opt), TRI_ERR_INVALID_ARG,
                     i % 2 == 0 ? "sgd: lr " : "sgd: momentum ");
@@ -275,7 +210,7 @@ static void a_failed_step_is_no_update(void **state)
 
     (void)state;
     for (int i = 0; i < tri_optimizer_state_count(opt); i++)
-        if (strcmp(tri_optimizer_state(opt, i).name, "steps") == 0)
+        if (strcmp(tri_optimizer_state(opt, i).name, "step") == 0)
             steps = tri_optimizer_state(opt, i).tensor;
     assert_non_null(steps);
     tri_backward(tri_cross_entropy(tri_forward(p.net, p.x), t, NULL));

@@ -1,15 +1,17 @@
 /*
  * optimizer.c - what all optimisers share: the list of parameters, the step, the state for
- * checkpoints. The formulas are in one file each (sgd_optimizer.c).
+ * checkpoints. The formulas are those of graph/ops/update.h; what each optimiser has of its own is
+ * in one file each (sgd_optimizer.c).
  */
 #include "optim/optimizer.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/option.h"
+#include "graph/ops/table.h"
 #include "nn/module.h"
 
 /* When there is no memory even for a failed optimizer. Never written, never destroyed. */
@@ -35,99 +37,230 @@ tri_status tri_optimizer_status(const tri_optimizer *optimizer)
 
 /* --- making --------------------------------------------------------------------------------- */
 
-static char *state_name(const char *parameter, const char *state)
+static char *joined(const char *first, const char *second)
 {
-    size_t bytes = strlen(parameter) + strlen(state) + 2;
+    size_t bytes = strlen(first) + strlen(second) + 2;
     char *name = trii_alloc(bytes, 1, "optimizer state name");
 
     if (name != NULL)
-        snprintf(name, bytes, "%s.%s", parameter, state);
+        snprintf(name, bytes, "%s.%s", first, second);
     return name;
 }
 
-static tri_status add_param(tri_optimizer *o, const tri_state_entry *entry, int n_states)
+/* A name that another group's parameter has is told apart by the group. */
+static char *unique_name(const tri_optimizer *o, const char *name, int group)
 {
-    trii_optim_param *param = &o->params[o->n_params++];
+    char prefix[32];
 
-    param->tensor = tri_tensor_ref(entry->tensor);
-    param->name = trii_strdup(entry->name, "parameter name");
-    if (param->name == NULL)
-        return TRI_ERR_NO_MEMORY;
-    for (int s = 0; s < n_states; s++) {
-        tri_state_entry *listed = &o->state[o->n_state];
-        tri_status st;
-
-        param->state[s] =
-            tri_tensor_create(entry->tensor->dtype, entry->tensor->shape, entry->tensor->ndim);
-        st = tri_tensor_status(param->state[s]);
-        if (st < 0)
-            return TRII_FAIL_CTX(st, "%s of %s", o->ops->state_names[s], entry->name);
-        listed->name = state_name(entry->name, o->ops->state_names[s]);
-        if (listed->name == NULL)
-            return TRI_ERR_NO_MEMORY;
-        listed->tensor = param->state[s];
-        o->n_state++;
+    for (int i = 0; i < o->n_params; i++) {
+        if (o->params[i].group != group && strcmp(o->params[i].name, name) == 0) {
+            snprintf(prefix, sizeof(prefix), "group_%d", group);
+            return joined(prefix, name);
+        }
     }
+    return trii_strdup(name, "parameter name");
+}
+
+static tri_status grow(tri_optimizer *o)
+{
+    int cap = o->cap_params == 0 ? 64 : 2 * o->cap_params;
+    trii_optim_param *params;
+
+    if (o->n_params < o->cap_params)
+        return TRI_OK;
+    params = trii_realloc(o->params, (size_t)cap, sizeof(*params), "optimizer parameters");
+    if (params == NULL)
+        return TRI_ERR_NO_MEMORY;
+    o->params = params;
+    o->cap_params = cap;
     return TRI_OK;
 }
 
-/* A tensor that stands under several names is updated once. */
-static bool is_listed(const tri_optimizer *o, const tri_tensor *tensor)
+static tri_status check_param(const tri_optimizer *o, const tri_tensor *tensor, const char *name)
 {
-    for (int i = 0; i < o->n_params; i++)
-        if (o->params[i].tensor == tensor)
-            return true;
-    return false;
+    if (tensor == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: %s is NULL", o->ops->name, name);
+    if (trii_is_handle(tensor))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "%s: %s is a value of a step; only persistent tensors (parameters, "
+                         "tri_tensor_create) can be updated",
+                         o->ops->name, name);
+    if (tensor->status < 0)
+        return tri_tensor_status(tensor);
+    if (tensor->dtype != TRI_DTYPE_F32 && tensor->dtype != TRI_DTYPE_F64)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: %s is %s: only f32 and f64 can be updated",
+                         o->ops->name, name, tri_dtype_name(tensor->dtype));
+    return TRI_OK;
 }
 
-static tri_status gather(tri_optimizer *o, tri_module *model, int n_states)
+/* A tensor that stands under several names of a group is updated once. */
+static tri_status add_param(tri_optimizer *o, tri_tensor *tensor, const char *name, int group)
 {
-    int64_t total, n = 0;
+    trii_optim_param *param;
+    tri_status st = check_param(o, tensor, name);
+
+    if (st < 0)
+        return st;
+    for (int i = 0; i < o->n_params; i++) {
+        if (o->params[i].tensor != tensor)
+            continue;
+        if (o->params[i].group == group)
+            return TRI_OK;
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "%s: %s of group %d is %s of group %d: a tensor can be in one group only",
+                         o->ops->name, name, group, o->params[i].name, o->params[i].group);
+    }
+    st = grow(o);
+    if (st < 0)
+        return st;
+    param = &o->params[o->n_params];
+    *param = (trii_optim_param){.group = group, .clipped = TRII_NO_VALUE};
+    param->name = unique_name(o, name, group);
+    if (param->name == NULL)
+        return TRI_ERR_NO_MEMORY;
+    param->tensor = tri_tensor_ref(tensor);
+    o->n_params++;
+    return TRI_OK;
+}
+
+static tri_status add_model(tri_optimizer *o, tri_module *model, int group)
+{
+    int64_t total;
     tri_status st = trii_module_flatten(model);
 
     if (st < 0)
         return st;
     total = tri_module_state_count(model);
-    o->params = trii_alloc((size_t)total, sizeof(*o->params), "optimizer parameters");
-    o->state =
-        trii_alloc((size_t)(total * n_states + 1), sizeof(*o->state), "optimizer state list");
-    if (o->params == NULL || o->state == NULL)
-        return TRI_ERR_NO_MEMORY;
     for (int64_t i = 0; i < total && st == TRI_OK; i++) {
         tri_state_entry entry = tri_module_state(model, i);
 
-        if (entry.parameter && !is_listed(o, entry.tensor))
-            st = add_param(o, &entry, n_states);
+        if (entry.parameter)
+            st = add_param(o, entry.tensor, entry.name, group);
     }
+    return st;
+}
+
+static tri_status add_list(tri_optimizer *o, const tri_param_group *from, int group)
+{
+    tri_status st = TRI_OK;
+
+    if (from->n_params < 0 || (from->n_params > 0 && from->params == NULL))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: group %d: a list of %d parameters at %s",
+                         o->ops->name, group, from->n_params,
+                         from->params == NULL ? "NULL" : "a valid address");
+    for (int i = 0; i < from->n_params && st == TRI_OK; i++) {
+        char number[32];
+        const char *name = from->names != NULL ? from->names[i] : NULL;
+
+        snprintf(number, sizeof(number), "param_%d", o->n_params);
+        st = add_param(o, from->params[i], name != NULL ? name : number, group);
+    }
+    return st;
+}
+
+static tri_status add_group(tri_optimizer *o, const trii_optim_recipe *recipe,
+                            const tri_param_group *from)
+{
+    int group = o->n_groups++;
+    double *hyper = o->groups[group].hyper;
+
+    memcpy(hyper, recipe->hyper, sizeof(recipe->hyper));
+    hyper[TRI_HYPER_LR] = trii_option(from->lr, hyper[TRI_HYPER_LR]);
+    hyper[TRI_HYPER_WEIGHT_DECAY] = trii_option(from->weight_decay, hyper[TRI_HYPER_WEIGHT_DECAY]);
+    if (from->model != NULL && from->n_params != 0 && from->n_params != TRII_MODEL_ONLY)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "%s: group %d has a model and a list of parameters: give one of them",
+                         o->ops->name, group);
+    if (from->model != NULL || from->n_params == TRII_MODEL_ONLY)
+        return add_model(o, from->model, group);
+    if (from->params == NULL && from->n_params == 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "%s_of: groups[%d] has neither a model nor a list of parameters",
+                         o->ops->name, group);
+    return add_list(o, from, group);
+}
+
+static tri_status add_states(tri_optimizer *o, const trii_optim_recipe *recipe, int n_states)
+{
+    o->state = trii_alloc((size_t)o->n_params * (size_t)n_states + 1, sizeof(*o->state),
+                          "optimizer state list");
+    if (o->state == NULL)
+        return TRI_ERR_NO_MEMORY;
+    for (int i = 0; i < o->n_params; i++) {
+        trii_optim_param *param = &o->params[i];
+
+        for (int s = 0; s < n_states; s++) {
+            tri_state_entry *listed = &o->state[o->n_state];
+            tri_status st;
+
+            param->state[s] =
+                tri_tensor_create(param->tensor->dtype, param->tensor->shape, param->tensor->ndim);
+            st = tri_tensor_status(param->state[s]);
+            if (st == TRI_OK && recipe->state_value != 0.0)
+                st = tri_init_constant(param->state[s], recipe->state_value);
+            if (st < 0)
+                return TRII_FAIL_CTX(st, "%s of %s", recipe->state_names[s], param->name);
+            listed->name = joined(param->name, recipe->state_names[s]);
+            if (listed->name == NULL)
+                return TRI_ERR_NO_MEMORY;
+            listed->tensor = param->state[s];
+            o->n_state++;
+        }
+    }
+    return TRI_OK;
+}
+
+static tri_status gather(tri_optimizer *o, const trii_optim_recipe *recipe,
+                         const tri_param_group *groups, int n_groups)
+{
+    int64_t n;
+    tri_status st = TRI_OK;
+
+    if (groups == NULL || n_groups < 1)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s_of: groups at %p, n is %d: there must be a group",
+                         o->ops->name, (const void *)groups, n_groups);
+    o->groups = trii_alloc((size_t)n_groups, sizeof(*o->groups), "optimizer groups");
+    if (o->groups == NULL)
+        return TRI_ERR_NO_MEMORY;
+    for (int g = 0; g < n_groups && st == TRI_OK; g++)
+        st = add_group(o, recipe, &groups[g]);
     if (st < 0)
         return st;
     n = o->n_params;
     if (n == 0)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: the model has no parameters", o->ops->name);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: there are no parameters", o->ops->name);
+    st = add_states(o, recipe, trii_update_states(o->ops->rule, o->flags));
+    if (st < 0)
+        return st;
+    o->grads = trii_alloc((size_t)n, sizeof(*o->grads), "optimizer gradients");
+    if (o->grads == NULL)
+        return TRI_ERR_NO_MEMORY;
     o->updates = tri_tensor_create(TRI_DTYPE_I64, &n, 1);
     st = tri_tensor_status(o->updates);
     if (st < 0)
         return st;
-    o->state[o->n_state].name = trii_strdup("steps", "optimizer state name");
+    o->state[o->n_state].name = trii_strdup("step", "optimizer state name");
     if (o->state[o->n_state].name == NULL)
         return TRI_ERR_NO_MEMORY;
     o->state[o->n_state++].tensor = o->updates;
     return TRI_OK;
 }
 
-tri_optimizer *trii_optimizer_create(const trii_optimizer_ops *ops, tri_module *model, double lr,
-                                     int n_states)
+tri_optimizer *trii_optimizer_create(const trii_optim_recipe *recipe, const tri_param_group *groups,
+                                     int n_groups)
 {
     tri_optimizer *o = trii_alloc(1, sizeof(*o), "optimizer");
     tri_status st;
 
     if (o == NULL)
         return &out_of_memory;
-    o->ops = ops;
-    o->lr = lr;
-    st = gather(o, model, n_states);
+    o->ops = recipe->ops;
+    o->flags = recipe->flags;
+    st = gather(o, recipe, groups, n_groups);
     if (st < 0)
         trii_optimizer_fail(o, st);
+    else
+        trii_optimizer_check(o);
     return o;
 }
 
@@ -136,7 +269,7 @@ void tri_optimizer_destroy(tri_optimizer *o)
     if (o == NULL || o == &out_of_memory)
         return;
     for (int i = 0; i < o->n_params; i++) {
-        for (int s = 0; s < TRII_OPTIM_STATES; s++)
+        for (int s = 0; s < TRII_UPDATE_STATES; s++)
             tri_tensor_unref(o->params[i].state[s]);
         tri_tensor_unref(o->params[i].tensor);
         trii_free(o->params[i].name);
@@ -144,6 +277,8 @@ void tri_optimizer_destroy(tri_optimizer *o)
     for (int i = 0; i < o->n_state; i++)
         trii_free((void *)(uintptr_t)o->state[i].name);
     tri_tensor_unref(o->updates);
+    trii_free(o->grads);
+    trii_free(o->groups);
     trii_free(o->params);
     trii_free(o->state);
     trii_free(o->why);
@@ -153,24 +288,68 @@ void tri_optimizer_destroy(tri_optimizer *o)
 /* --- the step ------------------------------------------------------------------------------- */
 
 /* Every hook has its say once: parameters of one hook follow each other. */
-static tri_status settle(tri_optimizer *o, trii_step *step)
+tri_status trii_hook_settle(const tri_tensor *tensor, trii_grad_hook **last_io, trii_step *step)
+{
+    trii_grad_hook *hook = tensor->grad_hook;
+
+    if (hook == NULL || hook == *last_io)
+        return TRI_OK;
+    *last_io = hook;
+    return hook->settle != NULL ? hook->settle(hook, step) : TRI_OK;
+}
+
+tri_status trii_optimizer_settle(tri_optimizer *o, trii_step *step)
 {
     trii_grad_hook *last = NULL;
+    tri_status st = TRI_OK;
 
-    for (int i = 0; i < o->n_params; i++) {
-        trii_grad_hook *hook = o->params[i].tensor->grad_hook;
-        tri_status st;
+    for (int i = 0; i < o->n_params && st == TRI_OK; i++)
+        st = trii_hook_settle(o->params[i].tensor, &last, step);
+    return st;
+}
 
-        if (hook == NULL || hook == last)
-            continue;
-        last = hook;
-        if (hook->settle == NULL)
-            continue;
-        st = hook->settle(hook, step);
-        if (st < 0)
-            return st;
-    }
-    return TRI_OK;
+tri_status trii_update_record(trii_step *step, const trii_attrs *attrs, tri_tensor *tensor,
+                              trii_vid grad, tri_tensor *const *state, int n_states, trii_vid scale)
+{
+    trii_vid in[3 + TRII_UPDATE_STATES], first;
+    tri_status st = trii_resolve(step, tensor, &in[0]);
+
+    in[1] = grad;
+    for (int s = 0; s < n_states && st == TRI_OK; s++)
+        st = trii_resolve(step, state[s], &in[2 + s]);
+    in[2 + n_states] = scale;
+    if (st == TRI_OK)
+        st =
+            trii_record_values(step, &trii_op_update, in,
+                               scale != TRII_NO_VALUE ? 3 + n_states : 2 + n_states, attrs, &first);
+    if (st == TRI_OK && trii_handle_recorded(step, first) != NULL) /* eager mode runs it now */
+        st = trii_bind(step, first, tensor);
+    for (int s = 0; s < n_states && st == TRI_OK; s++)
+        st = trii_bind(step, first + 1 + s, state[s]);
+    return st;
+}
+
+static tri_status record_update(tri_optimizer *o, trii_step *step, trii_optim_param *param,
+                                int64_t updates)
+{
+    trii_vid grad = TRII_NO_VALUE, scale = TRII_NO_VALUE;
+    trii_attrs attrs;
+    tri_status st = trii_grad_consume(step, param->tensor, &grad);
+
+    attrs.f[0] = 0.0;
+    if (st == TRI_OK && TRII_UNLIKELY(o->n_clips > 0))
+        st = trii_optimizer_clipped(o, step, param, &grad, &scale, &attrs.f[0]);
+    if (st < 0 || grad == TRII_NO_VALUE)
+        return st;
+    attrs.n_i = 2;
+    attrs.i[0] = o->ops->rule;
+    attrs.i[1] = o->flags;
+    attrs.n_f = 1 + trii_update_numbers(o->ops->rule);
+    o->ops->numbers(o, o->groups[param->group].hyper, updates, attrs.f + 1);
+    st = trii_update_record(step, &attrs, param->tensor, grad, param->state,
+                            trii_update_states(o->ops->rule, o->flags), scale);
+    param->recorded = st == TRI_OK;
+    return st;
 }
 
 static tri_status record_updates(tri_optimizer *o, trii_step *step)
@@ -180,16 +359,10 @@ static tri_status record_updates(tri_optimizer *o, trii_step *step)
     for (int i = 0; i < o->n_params; i++)
         o->params[i].recorded = false;
     for (int i = 0; i < o->n_params; i++) {
-        trii_optim_param *param = &o->params[i];
-        trii_vid grad = TRII_NO_VALUE;
-        tri_status st = trii_grad_consume(step, param->tensor, &grad);
+        tri_status st = record_update(o, step, &o->params[i], updates[i]);
 
-        if (st == TRI_OK && grad != TRII_NO_VALUE) {
-            st = o->ops->update(o, step, param, trii_handle(step, grad), updates[i]);
-            o->params[i].recorded = st == TRI_OK;
-        }
         if (st < 0)
-            return TRII_FAIL_CTX(st, "update of %s", param->name);
+            return TRII_FAIL_CTX(st, "update of %s", o->params[i].name);
     }
     return TRI_OK;
 }
@@ -212,12 +385,15 @@ tri_status(tri_optimizer_step)(tri_optimizer *o)
     step = trii_step_current();
     if (step == NULL)
         return TRI_ERR_NO_MEMORY;
-    st = settle(o, step);
-    if (st < 0)
+    st = trii_optimizer_settle(o, step);
+    if (st < 0) {
+        o->n_clips = 0;
         return st;
+    }
     tri_no_grad_begin();
     st = record_updates(o, step);
     tri_no_grad_end();
+    o->n_clips = 0;
     if (st < 0) {
         count_updates(o); /* those before the failure run when the step ends */
         return st;
@@ -232,43 +408,11 @@ void tri_optimizer_zero_grad(tri_optimizer *o)
 {
     for (int i = 0; o != NULL && i < o->n_params; i++)
         trii_grad_clear(o->params[i].tensor);
+    if (o != NULL && o != &out_of_memory)
+        o->n_clips = 0;
 }
 
-/* --- settings and state --------------------------------------------------------------------- */
-
-void trii_optimizer_check(tri_optimizer *o, const char *what, double value)
-{
-    if (!isfinite(value) || value < 0.0)
-        trii_optimizer_fail(o, TRII_FAIL(TRI_ERR_INVALID_ARG,
-                                         "%s: %s %g: it must be finite and not negative",
-                                         o->ops->name, what, value));
-}
-
-void tri_optimizer_set_lr(tri_optimizer *o, double lr)
-{
-    if (o == NULL || o == &out_of_memory)
-        return;
-    trii_optimizer_check(o, "lr", lr);
-    o->lr = lr;
-}
-
-double tri_optimizer_lr(const tri_optimizer *o)
-{
-    return o != NULL ? o->lr : 0.0;
-}
-
-void tri_optimizer_set_momentum(tri_optimizer *o, double momentum)
-{
-    if (o == NULL || o == &out_of_memory)
-        return;
-    trii_optimizer_check(o, "momentum", momentum);
-    o->sgd.momentum = momentum;
-}
-
-double tri_optimizer_momentum(const tri_optimizer *o)
-{
-    return o != NULL ? o->sgd.momentum : 0.0;
-}
+/* --- state ---------------------------------------------------------------------------------- */
 
 int64_t tri_optimizer_state_count(tri_optimizer *o)
 {

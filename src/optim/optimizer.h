@@ -1,52 +1,102 @@
 /*
- * optimizer.h - what an optimiser is: the parameters, their extra state, and a rule that records
- * the update of one parameter. A new optimiser is one file with such a table.
+ * optimizer.h - what an optimiser is: groups of parameters with their settings, the parameters'
+ * extra state, and a rule of graph/ops/update.h with its numbers. A new optimiser is one file with
+ * such a table, and its loop there.
  */
 #ifndef TRII_OPTIMIZER_H
 #define TRII_OPTIMIZER_H
 
+#include <limits.h>
+
 #include <trireme/optim.h>
 
+#include "graph/ops/update.h"
 #include "graph/step.h"
 
-#define TRII_OPTIM_STATES 2 /* at most, per parameter */
+#define TRII_HYPERS (TRI_HYPER_LR_DECAY + 1)
+#define TRII_CLIPS 4 /* at most, between two steps */
+
+typedef struct trii_optim_group {
+    double hyper[TRII_HYPERS];
+} trii_optim_group;
 
 typedef struct trii_optim_param {
     char *name;
-    tri_tensor *tensor;                   /* a reference is held */
-    tri_tensor *state[TRII_OPTIM_STATES]; /* same shape and type; NULL = not used */
-    bool recorded;                        /* by the last tri_optimizer_step: its update */
+    tri_tensor *tensor;                    /* a reference is held */
+    tri_tensor *state[TRII_UPDATE_STATES]; /* same shape and type; references are held */
+    int group;
+    bool recorded;    /* by the last tri_optimizer_step: its update */
+    trii_vid clipped; /* the gradient that was clipped; NO_VALUE = it had none */
 } trii_optim_param;
 
+/* What tri_clip_grad_norm or tri_clip_grad_value asks the next update to do. */
+typedef struct trii_optim_clip {
+    trii_vid factor[2]; /* for f32 and f64; NO_VALUE: by value */
+    double limit;
+} trii_optim_clip;
+
+/* What is the same for all optimizers of a kind. */
 typedef struct trii_optimizer_ops {
     const char *name;
-    int n_states;
-    const char *state_names[TRII_OPTIM_STATES];
-    /* Records the update of one parameter by its gradient. `updates` is how often it was updated
-     * before. */
-    tri_status (*update)(tri_optimizer *optimizer, trii_step *step, trii_optim_param *param,
-                         tri_tensor *grad, int64_t updates);
+    trii_update_rule rule;
+    uint32_t hypers; /* bit h set: it has the setting h */
+    /* The rule's numbers for a parameter that was updated `updates` times before. */
+    void (*numbers)(const tri_optimizer *optimizer, const double *hyper, int64_t updates,
+                    double *f_out);
 } trii_optimizer_ops;
 
 struct tri_optimizer {
     const trii_optimizer_ops *ops;
-    double lr;
-    tri_sgd_options sgd;
+    int flags; /* of the rule */
+    trii_optim_group *groups;
+    int n_groups;
     trii_optim_param *params;
-    int n_params;
+    int n_params, cap_params;
     tri_tensor *updates;    /* i64 [n_params]; never part of a step */
     tri_state_entry *state; /* what tri_optimizer_state lists; names owned */
     int n_state;
-    tri_status status; /* of its making */
+    trii_optim_clip clips[TRII_CLIPS];
+    int n_clips;
+    trii_vid *grads;          /* [n_params] clip.c's */
+    uint64_t clip_generation; /* of the step in which they were recorded */
+    tri_status status;        /* of its making */
     char *why;
 };
 
-/* Gathers the model's parameters and makes their state. Never NULL. */
-tri_optimizer *trii_optimizer_create(const trii_optimizer_ops *ops, tri_module *model, double lr,
-                                     int n_states);
-/* Fails the optimizer if the value of the setting is negative or not finite. */
-void trii_optimizer_check(tri_optimizer *optimizer, const char *what, double value);
+/* What an optimiser's own file says when it makes one. */
+typedef struct trii_optim_recipe {
+    const trii_optimizer_ops *ops;
+    int flags;
+    const char *state_names[TRII_UPDATE_STATES]; /* as many as the rule with the flags has */
+    double state_value;                          /* what they start with */
+    double hyper[TRII_HYPERS];                   /* of a group that says nothing else */
+} trii_optim_recipe;
+
+/* n_params of the group that tri_NAME(model, ..) makes of its model, which may be missing. */
+#define TRII_MODEL_ONLY INT_MIN
+
+/* Gathers the parameters, makes their state and checks the settings. Never NULL. */
+tri_optimizer *trii_optimizer_create(const trii_optim_recipe *recipe, const tri_param_group *groups,
+                                     int n_groups);
 /* Keeps the current error line as the optimizer's failure. */
 void trii_optimizer_fail(tri_optimizer *optimizer, tri_status status);
+/* settings.c: fails the optimizer if a group's setting is out of its range. */
+void trii_optimizer_check(tri_optimizer *optimizer);
+
+/* clip.c: the gradient as the update shall read it: *grad_io, then times *scale_out (NO_VALUE:
+ * none), then within *limit_out (0: none). */
+tri_status trii_optimizer_clipped(tri_optimizer *optimizer, trii_step *step,
+                                  const trii_optim_param *param, trii_vid *grad_io,
+                                  trii_vid *scale_out, double *limit_out) TRI_MUST_CHECK;
+/* The hooks' last word on which parameters have a gradient, once for parameters of one hook that
+ * follow each other; may run the step. *last_io starts as NULL. */
+tri_status trii_hook_settle(const tri_tensor *tensor, trii_grad_hook **last_io,
+                            trii_step *step) TRI_MUST_CHECK;
+tri_status trii_optimizer_settle(tri_optimizer *optimizer, trii_step *step) TRI_MUST_CHECK;
+/* Records one update; binds the result to `tensor` and the new state to the old. scale NO_VALUE:
+ * none. */
+tri_status trii_update_record(trii_step *step, const trii_attrs *attrs, tri_tensor *tensor,
+                              trii_vid grad, tri_tensor *const *state, int n_states,
+                              trii_vid scale) TRI_MUST_CHECK;
 
 #endif

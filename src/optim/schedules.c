@@ -22,6 +22,86 @@ double tri_schedule_cosine(double lr, double lr_min, int64_t total_steps, int64_
     return lr_min + (lr - lr_min) * (1.0 + cos(PI * (double)step / (double)total_steps)) / 2.0;
 }
 
+double tri_schedule_step(double lr, int64_t step_size, double gamma, int64_t step)
+{
+    return lr * pow(gamma, (double)(step / (step_size > 1 ? step_size : 1)));
+}
+
+double tri_schedule_multi_step(double lr, const int64_t *milestones, int n, double gamma,
+                               int64_t step)
+{
+    int reached = 0;
+
+    for (int i = 0; milestones != NULL && i < n; i++)
+        reached += milestones[i] <= step;
+    return lr * pow(gamma, (double)reached);
+}
+
+double tri_schedule_exponential(double lr, double gamma, int64_t step)
+{
+    return lr * pow(gamma, (double)step);
+}
+
+double tri_schedule_linear(double lr, double start_factor, double end_factor, int64_t total_steps,
+                           int64_t step)
+{
+    if (step >= total_steps)
+        return lr * end_factor;
+    return lr * (start_factor +
+                 (end_factor - start_factor) * (double)(step > 0 ? step : 0) / (double)total_steps);
+}
+
+double tri_schedule_cosine_restarts(double lr, double lr_min, int64_t first_cycle, int cycle_factor,
+                                    int64_t step)
+{
+    double cycle = (double)(first_cycle > 1 ? first_cycle : 1), at = (double)(step > 0 ? step : 0);
+
+    if (cycle_factor > 1) {
+        for (; at >= cycle; cycle *= cycle_factor)
+            at -= cycle;
+    } else {
+        at = fmod(at, cycle);
+    }
+    return lr_min + (lr - lr_min) * (1.0 + cos(PI * at / cycle)) / 2.0;
+}
+
+double tri_schedule_warmup_cosine(double lr, double lr_min, int64_t warmup_steps,
+                                  int64_t total_steps, int64_t step)
+{
+    double warmup = (double)(warmup_steps > 0 ? warmup_steps : 0);
+    double at = (double)(step > 0 ? step : 0);
+
+    if (at < warmup)
+        return lr * (at + 1.0) / (warmup + 1.0);
+    if (step >= total_steps)
+        return lr_min;
+    return lr_min +
+           (lr - lr_min) * (1.0 + cos(PI * (at - warmup) / ((double)total_steps - warmup))) / 2.0;
+}
+
+static double ask(const tri_schedule_part *part, double lr, int64_t step)
+{
+    return part->fn != NULL ? part->fn(lr, step, part->arg) : lr;
+}
+
+double tri_schedule_sequential(double lr, const tri_schedule_part *parts, int n, int64_t step)
+{
+    int i = 0;
+
+    if (parts == NULL || n < 1)
+        return lr;
+    for (; i < n - 1 && step >= parts[i].steps; i++)
+        step -= parts[i].steps > 0 ? parts[i].steps : 0;
+    return ask(&parts[i], lr, step);
+}
+
+double tri_schedule_chained(double lr, const tri_schedule_part *parts, int n, int64_t step)
+{
+    for (int i = 0; parts != NULL && i < n; i++)
+        lr *= ask(&parts[i], 1.0, step);
+    return lr;
+}
+
 static double anneal(bool linear, double from, double to, double share)
 {
     if (linear)

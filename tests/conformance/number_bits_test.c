@@ -1,11 +1,12 @@
 /*
- * number_bits_test.c - sums and losses have the same bits for every instruction set and number of
- * threads. This program runs itself, with settings from the environment, and compares what it
- * prints.
+ * number_bits_test.c - sums, losses and updates have the same bits for every instruction set and
+ * number of threads. This program runs itself, with settings from the environment, and compares
+ * what it prints.
  */
 #include <math.h>
 
 #include <trireme/ops.h>
+#include <trireme/optim.h>
 
 #include "testing/check.h"
 #include "testing/spawn.h"
@@ -95,8 +96,82 @@ static void losses_of(int64_t rows, int64_t classes, double smoothing)
     free(x);
 }
 
+/* Updates by gradients that are the same everywhere, clipped by their norm. */
+static void updates_of(tri_optimizer *(*make)(const tri_param_group *group), tri_dtype dtype)
+{
+    static const int64_t sizes[] = {1, 0, 5003, 300007, 4096, 17};
+    enum { N = sizeof(sizes) / sizeof(sizes[0]) };
+    tri_tensor *params[N], *factors[N], *norm;
+    tri_optimizer *opt;
+
+    for (int i = 0; i < N; i++) {
+        float *x = random_floats(2 * sizes[i] + 1);
+
+        params[i] = tri_tensor_create(dtype, &sizes[i], 1);
+        for (int64_t k = 0; k < sizes[i]; k++)
+            x[k] = ldexpf(x[k], (int)(k * 7919 % 30) - 20);
+        factors[i] = tri_tensor_from(TRI_DTYPE_F32, &sizes[i], 1, x);
+        tri_requires_grad(params[i], true);
+        free(x);
+    }
+    opt = make(&(tri_param_group){.params = params, .n_params = N});
+    for (int step = 0; step < 3; step++) {
+        tri_tensor *loss = NULL;
+
+        for (int i = 0; i < N; i++) {
+            tri_tensor *term =
+                tri_sum(tri_mul(params[i], tri_cast(factors[i], dtype)), NULL, 0, false);
+
+            loss = loss != NULL ? tri_add(loss, term) : term;
+        }
+        tri_backward(loss);
+        norm = tri_clip_grad_norm(opt, 10);
+        if (tri_optimizer_step(opt) != TRI_OK)
+            printf("failed: %s", tri_last_error());
+        printf("%.17g\n", tri_item(norm));
+        tri_step_end();
+    }
+    for (int i = 0; i < N; i++) {
+        int64_t n = sizes[i] < 4096 ? sizes[i] : 4096, rest = sizes[i] / (n > 0 ? n : 1);
+        tri_tensor *all = tri_cast(params[i], TRI_DTYPE_F32);
+
+        print_result(tri_keep(tri_sum(all, NULL, 0, false)));
+        if (n * rest == sizes[i])
+            print_result(tri_keep(all));
+        tri_step_end();
+        tri_tensor_unref(params[i]);
+        tri_tensor_unref(factors[i]);
+    }
+    tri_optimizer_destroy(opt);
+}
+
+static tri_optimizer *make_adamw(const tri_param_group *group)
+{
+    return tri_adamw_of(group, 1, 0.1, &(tri_adam_options){.amsgrad = true});
+}
+
+static tri_optimizer *make_rmsprop(const tri_param_group *group)
+{
+    return tri_rmsprop_of(group, 1, 0.1, &(tri_rmsprop_options){.centered = true});
+}
+
+static tri_optimizer *make_adagrad(const tri_param_group *group)
+{
+    return tri_adagrad_of(group, 1, 0.1, &(tri_adagrad_options){.weight_decay = 0.1});
+}
+
+static tri_optimizer *make_sgd(const tri_param_group *group)
+{
+    return tri_sgd_of(group, 1, 0.1, &(tri_sgd_options){.momentum = 0.9, .nesterov = true});
+}
+
 static int print_all(void)
 {
+    updates_of(make_adamw, TRI_DTYPE_F32);
+    updates_of(make_adamw, TRI_DTYPE_F64);
+    updates_of(make_rmsprop, TRI_DTYPE_F32);
+    updates_of(make_adagrad, TRI_DTYPE_F32);
+    updates_of(make_sgd, TRI_DTYPE_F32);
     order_of_sums();
     losses_of(1, 2, 0);
     losses_of(9973, 10, 0);
@@ -120,7 +195,7 @@ static void start(spawn *s, const char *isa, const char *threads)
     assert_null(strstr(SPAWN_OUT(s), "failed"));
 }
 
-static void sums_and_losses_have_the_same_bits_everywhere(void **state)
+static void sums_losses_and_updates_have_the_same_bits_everywhere(void **state)
 {
     static const char *const isa[] = {"portable", "avx2", "avx512"};
     static const char *const threads[] = {"1", "2", "3", "8"};
@@ -150,7 +225,7 @@ static void sums_and_losses_have_the_same_bits_everywhere(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_and_losses_have_the_same_bits_everywhere),
+        cmocka_unit_test(sums_losses_and_updates_have_the_same_bits_everywhere),
     };
 
     if (argc == 2 && strcmp(argv[1], PRINT) == 0)

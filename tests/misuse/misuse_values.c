@@ -47,7 +47,8 @@ static bool is_struct(const char *type);
 
 static bool is_enum(const char *type)
 {
-    return is(type, "tri_dtype") || is(type, "tri_redop") || is(type, "tri_status");
+    return is(type, "tri_dtype") || is(type, "tri_redop") || is(type, "tri_hyper") ||
+           is(type, "tri_status");
 }
 
 int misuse_kinds(const misuse_parameter *parameter)
@@ -233,6 +234,7 @@ static void *good_object(const misuse_pick *p, int i)
         tri_reducer *reducer;
         tri_safetensors *file;
         tri_checkpoint *checkpoint;
+        tri_ema *ema;
     } made = {NULL};
     static float numbers[4];
     tri_status status = TRI_ERR_INVALID_ARG;
@@ -270,6 +272,8 @@ static void *good_object(const misuse_pick *p, int i)
         status = tri_power_sgd_create(NULL, &made.power);
     else if (strstr(type, "tri_reducer ") != NULL)
         status = good_reducer(p->row->name, &made.reducer);
+    else if (strstr(type, "tri_ema ") != NULL)
+        status = tri_ema_create(tri_nn_linear(3, 2), 0.9, &made.ema);
     else if (strstr(type, "tri_safetensors ") != NULL)
         status = tri_safetensors_open(good_file(), &made.file);
     else if (strstr(type, "tri_checkpoint ") != NULL)
@@ -367,6 +371,8 @@ static const void *good_struct(const char *type)
         .name = "weight", .dtype = TRI_DTYPE_F32, .ndim = 2, .shape = {2, 3}, .data = values};
     static const tri_module_class class = {.name = "same", .forward = good_forward};
     static const tri_store_tcp_options serve = {.serve = true, .timeout_ms = 200};
+    static const tri_schedule_part part = {.steps = 1};
+    static tri_param_group group;
     const struct {
         const char *type;
         const void *value;
@@ -376,8 +382,11 @@ static const void *good_struct(const char *type)
         {"const tri_request *", &request},         {"const tri_metric *", &metric},
         {"const tri_reducer_grad *", &grad},       {"const tri_state_source *", &source},
         {"const tri_module_class *", &class},      {"const tri_store_tcp_options *", &serve},
+        {"const tri_param_group *", &group},       {"const tri_schedule_part *", &part},
     };
 
+    if (is(type, "const tri_param_group *"))
+        group.model = tri_nn_linear(3, 2);
     for (int r = 0; r < COUNT(rows); r++) {
         if (is(type, rows[r].type))
             return rows[r].value;
@@ -450,8 +459,8 @@ void *misuse_pointer(const misuse_pick *p, int i)
 
 static int64_t good_integer(const misuse_pick *p, int i)
 {
-    static const char *const zero[] = {"rank",  "root",      "peer", "index",     "dim",
-                                       "first", "start_dim", "port", "world_rank"};
+    static const char *const zero[] = {"rank",  "root",      "peer", "index",      "dim",
+                                       "first", "start_dim", "port", "world_rank", "group"};
     const char *name = p->row->parameters[i].name, *type = p->row->parameters[i].type;
 
     for (int z = 0; z < COUNT(zero); z++) {

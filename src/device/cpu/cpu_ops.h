@@ -33,7 +33,7 @@ extern const trii_cpu_family trii_cpu_batch_norm, trii_cpu_batch_norm_eval,
 extern const trii_cpu_family trii_cpu_dropout_mask;
 extern const trii_cpu_family trii_cpu_permute, trii_cpu_flip;
 extern const trii_cpu_family trii_cpu_amax, trii_cpu_amax_backward, trii_cpu_argmax;
-extern const trii_cpu_family trii_cpu_sgd;
+extern const trii_cpu_family trii_cpu_update, trii_cpu_square_sum;
 extern const trii_cpu_family trii_cpu_max_pool2d, trii_cpu_max_pool2d_backward;
 extern const trii_cpu_family trii_cpu_avg_pool2d, trii_cpu_avg_pool2d_backward;
 extern const trii_cpu_family trii_cpu_adaptive_avg_pool2d, trii_cpu_adaptive_avg_pool2d_backward;

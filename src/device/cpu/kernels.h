@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "graph/ops/update.h"
 #include "os/cpu.h"
 
 /* Instructions of the element-wise interpreter: d[i] = f(a[i], b[i], c[i]; s). */
@@ -126,16 +127,6 @@ typedef struct trii_gemm_args {
     float *pack;
 } trii_gemm_args;
 
-/* torch.optim.SGD in its order of operations, each rounded to f32 and none contracted: replicas
- * get the same bits from every table. m_new NULL: no momentum; m NULL: its first step. p_new may
- * be any of the inputs; m_new may be g or m. */
-typedef struct trii_sgd_args {
-    const float *p, *g, *m;
-    float *p_new, *m_new;
-    float lr, momentum, fresh, decay; /* lr negated; fresh = 1 - dampening */
-    bool nesterov, maximize;
-} trii_sgd_args;
-
 /* The mask of dropout (graph/ops/create.c): element e is word e % 4 of Philox at its counter, whose
  * first word is e / 4, below the limit: 0, else `keep`. */
 typedef struct trii_mask_args {
@@ -197,7 +188,7 @@ typedef struct trii_cpu_kernels {
     void (*random_mask)(float *y, const trii_mask_args *args, int64_t begin, int64_t end);
 
     void (*gemm)(const trii_gemm_args *args);
-    void (*sgd)(const trii_sgd_args *args, int64_t begin, int64_t end);
+    trii_update_fn update[TRII_UPDATE_RULES][2]; /* f32, f64 */
 } trii_cpu_kernels;
 
 /* The table of an instruction set; a missing one (other processor families) is the portable. */

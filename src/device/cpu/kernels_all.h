@@ -7,8 +7,8 @@
 #include "device/cpu/kernels_gemm.h"
 #include "device/cpu/kernels_images.h"
 #include "device/cpu/kernels_random.h"
-#include "device/cpu/kernels_sgd.h"
 #include "device/cpu/kernels_sums.h"
+#include "device/cpu/kernels_update.h"
 
 const trii_cpu_kernels VEC_TABLE = {
     .lanes = VEC_LANES,
@@ -79,5 +79,13 @@ const trii_cpu_kernels VEC_TABLE = {
         },
     .random_mask = random_mask,
     .gemm = gemm,
-    .sgd = sgd,
+    .update =
+        {
+            [TRII_UPDATE_SGD] = {sgd_f32, sgd_f64},
+            [TRII_UPDATE_ADAM] = {adam_f32, adam_f64},
+            [TRII_UPDATE_RMSPROP] = {rmsprop_f32, rmsprop_f64},
+            [TRII_UPDATE_ADAGRAD] = {adagrad_f32, adagrad_f64},
+            [TRII_UPDATE_LERP] = {lerp_f32, lerp_f64},
+            [TRII_UPDATE_CLIP] = {clip_f32, clip_f64},
+        },
 };

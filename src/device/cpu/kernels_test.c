@@ -168,47 +168,160 @@ static void functions_are_those_of_the_c_library(void **state)
     }
 }
 
-static void updates_have_one_result(void **state)
+/* --- updates; spelled out here, and the compiler must not contract them either ---------------- */
+
+static void sgd_wanted(const trii_update_args *args, float d, int i, float *p_want, float *m_want)
+{
+    float buffer;
+
+    if ((args->flags & TRII_UPDATE_MAXIMIZE) != 0)
+        d = -d;
+    if (args->f[3] != 0)
+        d = d + (float)args->f[3] * a[i];
+    if ((args->flags & TRII_UPDATE_MOMENTUM) != 0) {
+        buffer = c[i] * (float)args->f[1] + (float)(1 - args->f[2]) * d;
+        m_want[i] = buffer;
+        d = (args->flags & TRII_UPDATE_NESTEROV) != 0 ? d + (float)args->f[1] * buffer : buffer;
+    }
+    p_want[i] = a[i] + (float)-args->f[0] * d;
+}
+
+static void sgd_has_one_result(void **state)
 {
     const trii_cpu_kernels *table[MAX_TABLES];
     int n = tables(table);
 
     (void)state;
     fill_operands(1);
-    for (int variant = 0; variant < 32; variant++) {
+    for (int variant = 0; variant < 64; variant++) {
         float p_want[N], m_want[N], p[N], m[N];
-        bool has_m = variant & 1, has_new = (variant & 3) != 0;
-        trii_sgd_args args = {.p = a,
-                              .g = b,
-                              .lr = -0.1f,
-                              .momentum = 0.9f,
-                              .fresh = 0.7f,
-                              .decay = variant & 4 ? 1e-3f : 0,
-                              .nesterov = variant & 8,
-                              .maximize = variant & 16};
+        const double f[] = {0.1, 0.9, 0.3, variant & 4 ? 1e-3 : 0};
+        trii_update_args args = {.g = b,
+                                 .f = f,
+                                 .scale = variant & 16 ? 0.3 : 1,
+                                 .limit = variant & 32 ? 0.2 : 0,
+                                 .flags = (variant & 1 ? TRII_UPDATE_MOMENTUM : 0) |
+                                          (variant & 2 ? TRII_UPDATE_NESTEROV : 0) |
+                                          (variant & 8 ? TRII_UPDATE_MAXIMIZE : 0)};
 
-        for (int i = 0; i < N; i++) { /* spelled out; the compiler must not contract it either */
-            float d = args.maximize ? -b[i] : b[i];
+        for (int i = 0; i < N; i++) {
+            float d = b[i] * (float)args.scale;
 
-            if (args.decay != 0)
-                d = d + args.decay * a[i];
-            if (has_new) {
-                m_want[i] = has_m ? c[i] * args.momentum + args.fresh * d : d;
-                d = args.nesterov ? d + args.momentum * m_want[i] : m_want[i];
-            }
-            p_want[i] = a[i] + args.lr * d;
+            if (args.limit > 0)
+                d = d > 0.2f ? 0.2f : d < -0.2f ? -0.2f : d;
+            sgd_wanted(&args, d, i, p_want, m_want);
         }
         for (int t = 0; t < n; t++) {
+            trii_update_fn run = table[t]->update[TRII_UPDATE_SGD][0];
+
             memcpy(p, a, sizeof(p));
             memcpy(m, c, sizeof(m));
             args.p = args.p_new = p;
-            args.m = has_m ? m : NULL;
-            args.m_new = has_new ? m : NULL;
-            table[t]->sgd(&args, 0, 17); /* as two threads would */
-            table[t]->sgd(&args, 17, N);
+            args.s[0] = args.s_new[0] = m;
+            run(&args, 0, 17); /* as two threads would */
+            run(&args, 17, N);
             check_bits("sgd", variant, p, p_want, N);
-            if (has_new)
-                check_bits("sgd momentum", variant, m, m_want, N);
+            check_bits("sgd momentum", variant, m, args.flags & 2 ? m_want : c, N);
+        }
+    }
+}
+
+static void adam_has_one_result(void **state)
+{
+    const trii_cpu_kernels *table[MAX_TABLES];
+    int n = tables(table);
+
+    (void)state;
+    fill_operands(1);
+    for (int variant = 0; variant < 16; variant++) {
+        float want[4][N], got[4][N]; /* p m v w */
+        bool decoupled = variant & 1, amsgrad = variant & 2, maximize = variant & 4;
+        double beta1 = variant & 8 ? 0.3 : 0.9; /* the average is formed from its nearer end */
+        const double f[] = {0.01, 1 - beta1, 0.99, 1 - 0.99, 0.7, 1e-8, decoupled ? 0.999 : 0.1};
+        trii_update_args args = {.g = b,
+                                 .f = f,
+                                 .scale = 0.5,
+                                 .flags = (decoupled ? TRII_UPDATE_DECOUPLED : 0) |
+                                          (amsgrad ? TRII_UPDATE_AMSGRAD : 0) |
+                                          (maximize ? TRII_UPDATE_MAXIMIZE : 0)};
+
+        for (int i = 0; i < N; i++) {
+            float old = a[i], d = b[i] * (maximize ? -0.5f : 0.5f), w = (float)f[1], v;
+
+            if (decoupled)
+                old = old * 0.999f;
+            else
+                d = d + 0.1f * old;
+            want[1][i] = w < 0.5f ? c[i] + w * (d - c[i]) : d - (d - c[i]) * (1 - w);
+            v = fabsf(a[i]) * 0.99f + ((float)f[3] * d) * d;
+            want[2][i] = v;
+            want[3][i] = amsgrad && !(v <= fabsf(c[i])) ? v : fabsf(c[i]);
+            v = amsgrad ? want[3][i] : v;
+            want[0][i] = old + (-0.01f * want[1][i]) / (sqrtf(v) / 0.7f + 1e-8f);
+        }
+        for (int t = 0; t < n; t++) {
+            trii_update_fn run = table[t]->update[TRII_UPDATE_ADAM][0];
+
+            for (int i = 0; i < N; i++) {
+                got[0][i] = a[i];
+                got[1][i] = c[i];
+                got[2][i] = fabsf(a[i]);
+                got[3][i] = fabsf(c[i]);
+            }
+            args.p = args.p_new = got[0];
+            for (int s = 0; s < 3; s++)
+                args.s[s] = args.s_new[s] = got[1 + s];
+            run(&args, 0, 33);
+            run(&args, 33, N);
+            for (int k = 0; k < 4; k++)
+                check_bits("adam", 4 * variant + k, got[k], want[k], N);
+        }
+    }
+}
+
+/* The other rules, and f64: every table against the portable one, whose loop is the reference's. */
+static void every_update_has_one_result(void **state)
+{
+    const trii_cpu_kernels *table[MAX_TABLES];
+    int n = tables(table);
+
+    (void)state;
+    fill_operands(1);
+    for (int rule = 0; rule < TRII_UPDATE_RULES; rule++) {
+        for (int variant = 0; variant < 128; variant++) {
+            double room[2][1 + TRII_UPDATE_STATES][N];
+            float narrow[2][1 + TRII_UPDATE_STATES][N];
+            static double g[N];
+            const double f[] = {0.01, 0.9, 1e-8, 0.05, 0.8, 1e-6, 0.9};
+            bool wide = variant & 64;
+            trii_update_args args = {.f = f, .scale = 0.7, .limit = 0.9, .flags = variant & 63};
+
+            for (int i = 0; i < N; i++)
+                g[i] = (double)b[i];
+            args.g = wide ? (const void *)g : (const void *)b;
+            for (int t = 0; t < n; t++) {
+                int at = t > 0;
+
+                for (int k = 0; k <= TRII_UPDATE_STATES; k++) {
+                    void *x = wide ? (void *)room[at][k] : (void *)narrow[at][k];
+
+                    for (int i = 0; i < N; i++) {
+                        narrow[at][k][i] = 1 + (k % 2 == 0 ? a[i] : fabsf(c[i]));
+                        room[at][k][i] = (double)narrow[at][k][i];
+                    }
+                    if (k == 0) {
+                        args.p = args.p_new = x;
+                    } else {
+                        args.s[k - 1] = x;
+                        args.s_new[k - 1] = x;
+                    }
+                }
+                table[t]->update[rule][wide](&args, 0, N);
+                if (t > 0)
+                    assert_memory_equal(wide ? (void *)room[0] : (void *)narrow[0],
+                                        wide ? (void *)room[1] : (void *)narrow[1],
+                                        wide ? sizeof(room[0]) : sizeof(narrow[0]));
+            }
         }
     }
 }
@@ -333,7 +446,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(element_wise_kernels_have_one_result),
         cmocka_unit_test(scalars_are_rounded_to_the_type_of_the_tensor),
         cmocka_unit_test(functions_are_those_of_the_c_library),
-        cmocka_unit_test(updates_have_one_result),
+        cmocka_unit_test(sgd_has_one_result),
+        cmocka_unit_test(adam_has_one_result),
+        cmocka_unit_test(every_update_has_one_result),
         cmocka_unit_test(products_of_all_shapes),
         cmocka_unit_test(equal_elements_of_a_window),
     };

@@ -1,5 +1,5 @@
 /*
- * update.c - the optimiser's update of one parameter, in place.
+ * update.c - an optimiser's update of one parameter, in place.
  */
 #include "base/alloc.h"
 #include "device/cpu/cpu_ops.h"
@@ -8,87 +8,99 @@
 
 #define GRAIN 65536 /* elements per thread at least */
 
-/* in p g m?, i: nesterov, first_step, maximize, f: lr, momentum, dampening, weight_decay. */
-typedef struct sgd_kernel {
+typedef struct update_kernel {
     trii_kernel base;
-    void (*run)(const trii_sgd_args *args, int64_t begin, int64_t end);
+    trii_update_fn run;
     int64_t n;
-    int p, g, m, p_new, m_new; /* arguments; -1 = none */
-    bool nesterov, maximize;
+    int p, g, scale, p_new; /* arguments; scale -1 = none */
+    int s[TRII_UPDATE_STATES], s_new[TRII_UPDATE_STATES];
+    int n_states, flags;
+    bool wide; /* f64 */
     int32_t f;
-    uint64_t in_place[2];
-} sgd_kernel;
+    uint64_t in_place[1 + TRII_UPDATE_STATES];
+} update_kernel;
 
-typedef struct sgd_run {
-    const sgd_kernel *k;
-    trii_sgd_args args;
-} sgd_run;
+typedef struct update_run {
+    trii_update_fn run;
+    trii_update_args args;
+} update_run;
 
-static void sgd_range(void *ctx, int64_t begin, int64_t end)
+static void update_range(void *ctx, int64_t begin, int64_t end)
 {
-    const sgd_run *run = ctx;
+    const update_run *run = ctx;
 
-    run->k->run(&run->args, begin, end);
+    run->run(&run->args, begin, end);
 }
 
-static tri_status sgd_run_kernel(const trii_kernel *kernel, void *const *args, const trii_run *run)
+static tri_status update_run_kernel(const trii_kernel *kernel, void *const *args,
+                                    const trii_run *run)
 {
-    const sgd_kernel *k = (const sgd_kernel *)kernel;
+    const update_kernel *k = (const update_kernel *)kernel;
     const double *f = run->f + k->f;
-    sgd_run ctx = {.k = k,
-                   .args = {.p = args[k->p],
-                            .g = args[k->g],
-                            .m = k->m >= 0 ? args[k->m] : NULL,
-                            .p_new = args[k->p_new],
-                            .m_new = k->m_new >= 0 ? args[k->m_new] : NULL,
-                            .lr = (float)-f[0],
-                            .momentum = (float)f[1],
-                            .fresh = (float)(1 - f[2]),
-                            .decay = (float)f[3],
-                            .nesterov = k->nesterov,
-                            .maximize = k->maximize}};
+    update_run ctx;
 
+    ctx.run = k->run;
+    ctx.args.p = args[k->p];
+    ctx.args.g = args[k->g];
+    ctx.args.p_new = args[k->p_new];
+    for (int s = 0; s < k->n_states; s++) {
+        ctx.args.s[s] = args[k->s[s]];
+        ctx.args.s_new[s] = args[k->s_new[s]];
+    }
+    ctx.args.limit = f[0];
+    ctx.args.f = f + 1;
+    ctx.args.scale = 1;
+    if (k->scale >= 0)
+        ctx.args.scale =
+            k->wide ? *(const double *)args[k->scale] : (double)*(const float *)args[k->scale];
+    ctx.args.flags = k->flags;
     if (k->n < 2 * GRAIN)
         k->run(&ctx.args, 0, k->n);
     else
-        trii_parallel_for(k->n, GRAIN, sgd_range, &ctx);
+        trii_parallel_for(k->n, GRAIN, update_range, &ctx);
     return TRI_OK;
 }
 
-static bool sgd_takes(const trii_ir *ir, const trii_ir_node *node)
+static bool update_takes(const trii_ir *ir, const trii_ir_node *node)
 {
-    return trii_node_f32(ir, node) && node->n_i == 3 && node->n_f == 4;
+    (void)ir;
+    return node->n_out <= 1 + TRII_UPDATE_STATES;
 }
 
-static tri_status sgd_compile(const trii_ir *ir, const trii_group *group, trii_kernel **kernel_out)
+static tri_status update_compile(const trii_ir *ir, const trii_group *group,
+                                 trii_kernel **kernel_out)
 {
     const trii_ir_node *node = &ir->nodes[group->nodes[0]];
-    sgd_kernel *k = trii_alloc(1, sizeof(*k), "kernel");
+    update_kernel *k = trii_alloc(1, sizeof(*k), "kernel");
 
     if (k == NULL)
         return TRI_ERR_NO_MEMORY;
-    k->base = (trii_kernel){.name = "sgd",
-                            .run = sgd_run_kernel,
+    k->base = (trii_kernel){.name = "update",
+                            .run = update_run_kernel,
                             .destroy = trii_cpu_kernel_free,
                             .in_place = k->in_place};
-    k->run = trii_cpu_kernels_get()->sgd;
+    k->wide = trii_in_type(ir, node, 0)->dtype == TRI_DTYPE_F64;
+    k->run = trii_cpu_kernels_get()->update[node->iattr[0]][k->wide];
+    k->flags = (int)node->iattr[1];
+    k->n_states = node->n_out - 1;
     k->n = trii_type_numel(trii_in_type(ir, node, 0));
     k->p = trii_group_in(group, node->in[0]);
     k->g = trii_group_in(group, node->in[1]);
-    k->m = trii_has_in(node, 2) ? trii_group_in(group, node->in[2]) : -1;
     k->p_new = group->n_in + trii_group_out(group, node->out[0]);
-    k->m_new = node->n_out > 1 ? group->n_in + trii_group_out(group, node->out[1]) : -1;
-    k->nesterov = node->iattr[0] != 0;
-    k->maximize = node->iattr[2] != 0;
-    k->f = node->first_f;
     k->in_place[k->p_new - group->n_in] = ~UINT64_C(0);
-    if (k->m_new >= 0)
-        k->in_place[k->m_new - group->n_in] =
-            UINT64_C(1) << k->g | (k->m >= 0 ? UINT64_C(1) << k->m : 0);
+    for (int s = 0; s < k->n_states; s++) {
+        k->s[s] = trii_group_in(group, node->in[2 + s]);
+        k->s_new[s] = group->n_in + trii_group_out(group, node->out[1 + s]);
+        k->in_place[k->s_new[s] - group->n_in] = UINT64_C(1) << k->g | UINT64_C(1) << k->s[s];
+    }
+    k->scale = node->n_in == 3 + k->n_states ? trii_group_in(group, node->in[2 + k->n_states]) : -1;
+    k->f = node->first_f;
     *kernel_out = &k->base;
     return TRI_OK;
 }
 
 /* Operands are alike, so any order of their elements will do: that of the parameter. */
-const trii_cpu_family trii_cpu_sgd = {
-    .op = "sgd", .takes = sgd_takes, .layouts = trii_cpu_chain_layouts, .compile = sgd_compile};
+const trii_cpu_family trii_cpu_update = {.op = "update",
+                                         .takes = update_takes,
+                                         .layouts = trii_cpu_chain_layouts,
+                                         .compile = update_compile};

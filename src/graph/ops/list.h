@@ -82,10 +82,12 @@ TRII_OP(cross_entropy)          /* in logits target; f: smoothing */
 TRII_OP(cross_entropy_backward) /* in g logits target; f: smoothing */
 TRII_OP(count_correct)          /* in logits target; i64 */
 
-/* sgd.c [E] in p g m?; i: nesterov, first_step, maximize; f: lr, momentum, dampening, weight_decay.
- * out p' (may lie on p), and m' (may lie on m) if m is given or first_step is 1:
- *   d = (maximize ? -g : g) + weight_decay p;  m' = m ? momentum m + (1 - dampening) d : d;
- *   d = nesterov ? d + momentum m' : m' (if there is m');  p' = p - lr d
- * Every product and sum is rounded to the tensor's type, in this order: the same bits everywhere.
- * Optimisers bind p' to the parameter and m' to its state. */
-TRII_OP(sgd)
+/* update_op.c [E] in p g state.. scale?; i: rule, flags; f: limit, the rule's numbers; out p' (may
+ * lie on p), state'.. (each may lie on its state): see update.h. The same bits everywhere.
+ * Optimisers bind the results to the parameter and its state. */
+TRII_OP(update)
+
+/* grad_norm.c */
+TRII_OP(square_sum) /* in total? (f64) x..; i: has_total; out f64 */
+/* in total (f64); i: dtype; f: max_norm; out norm, factor = min(1, max_norm / (norm + 1e-6)) */
+TRII_OP(clip_factor)

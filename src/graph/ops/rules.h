@@ -4,8 +4,8 @@
  * Reference kernels of floating-point operations compute in f64 and round once to the type of
  * their result, so for f32 they are the truth to half a unit in the last place per operation
  * (for one sum, product, quotient or root that is exactly the f32 operation). The exception are
- * updates (sgd.c): there each step rounds to the tensor's type, because replicas must agree to the
- * bit with every device.
+ * updates (update.h): there each step rounds to the tensor's type, because replicas must agree to
+ * the bit with every device.
  */
 #ifndef TRII_RULES_H
 #define TRII_RULES_H

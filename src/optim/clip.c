@@ -1,0 +1,352 @@
+/*
+ * clip.c - gradients clipped by their norm or by value, as a part of the recorded step.
+ *
+ * Of an optimizer nothing is rewritten: the factor is an operand of its updates, so that clipping
+ * costs one pass over the gradients, and under DDP they stay in their buckets. Clips before the
+ * last are recorded as values of their own.
+ */
+#include "base/alloc.h"
+#include "base/err.h"
+#include "graph/ops/table.h"
+#include "graph/type.h"
+#include "optim/optimizer.h"
+
+/* --- values ----------------------------------------------------------------------------------- */
+
+/* The gradient times the factor (NO_VALUE: as it is), then within the limit (0: none). */
+static tri_status clip_value(trii_step *step, trii_vid *grad_io, trii_vid factor, double limit)
+{
+    trii_vid in[3] = {*grad_io, *grad_io, factor};
+    trii_attrs attrs;
+
+    attrs.n_i = 2;
+    attrs.i[0] = TRII_UPDATE_CLIP;
+    attrs.i[1] = 0;
+    attrs.n_f = 1;
+    attrs.f[0] = limit;
+    return trii_record_values(step, &trii_op_update, in, factor != TRII_NO_VALUE ? 3 : 2, &attrs,
+                              grad_io);
+}
+
+/* The squares of n gradients (some of which may be NO_VALUE) added up; NO_VALUE of none. */
+static tri_status total_of(trii_step *step, const trii_vid *grads, int n, trii_vid *total_out)
+{
+    trii_attrs attrs;
+    int at = 0;
+
+    attrs.n_i = 1;
+    attrs.n_f = 0;
+    *total_out = TRII_NO_VALUE;
+    while (at < n) {
+        trii_vid in[TRII_MAX_INPUTS];
+        int n_in = 0;
+        tri_status st;
+
+        attrs.i[0] = *total_out != TRII_NO_VALUE;
+        if (attrs.i[0] != 0)
+            in[n_in++] = *total_out;
+        for (; at < n && n_in < TRII_MAX_INPUTS; at++) {
+            if (grads[at] != TRII_NO_VALUE)
+                in[n_in++] = grads[at];
+        }
+        if (n_in == (int)attrs.i[0])
+            return TRI_OK;
+        st = trii_record_values(step, &trii_op_square_sum, in, n_in, &attrs, total_out);
+        if (st < 0)
+            return st;
+    }
+    return TRI_OK;
+}
+
+/* Of each type that is among the gradients the norm, and the factor that brings it to max_norm:
+ * [0] f32, [1] f64, else NO_VALUE. */
+static tri_status factors_of(trii_step *step, const trii_vid *grads, int n, double max_norm,
+                             trii_vid norm[2], trii_vid factor[2])
+{
+    static const tri_dtype dtypes[2] = {TRI_DTYPE_F32, TRI_DTYPE_F64};
+    bool there[2] = {false, false};
+    trii_vid total;
+    tri_status st = total_of(step, grads, n, &total);
+
+    for (int i = 0; i < n; i++) {
+        if (grads[i] != TRII_NO_VALUE)
+            there[step->values[grads[i]].type.dtype == TRI_DTYPE_F64] = true;
+    }
+    for (int d = 0; d < 2; d++) {
+        trii_attrs attrs;
+
+        norm[d] = factor[d] = TRII_NO_VALUE;
+        if (st < 0 || !there[d])
+            continue;
+        attrs.n_i = 1;
+        attrs.i[0] = dtypes[d];
+        attrs.n_f = 1;
+        attrs.f[0] = max_norm;
+        st = trii_record_values(step, &trii_op_clip_factor, &total, 1, &attrs, &norm[d]);
+        if (st < 0)
+            continue;
+        factor[d] = norm[d] + 1;
+        for (int k = 0; k < 2; k++) /* something may run before they are read */
+            step->values[norm[d] + k].keep = true;
+    }
+    return st;
+}
+
+/* The handle that tells the norm: of the wider type if there are two, 0 without gradients. */
+static tri_tensor *norm_handle(trii_step *step, const trii_vid norm[2])
+{
+    trii_vid id = norm[1] != TRII_NO_VALUE ? norm[1] : norm[0];
+    trii_type type = {.dtype = TRI_DTYPE_F32};
+    trii_attrs attrs;
+
+    if (id == TRII_NO_VALUE) {
+        tri_status st;
+
+        trii_fill_attrs(&type, 0.0, &attrs);
+        st = trii_record_values(step, &trii_op_fill, NULL, 0, &attrs, &id);
+        if (st < 0)
+            return trii_handle_failed(step, st);
+        step->values[id].keep = true;
+    }
+    return trii_handle_recorded(step, id);
+}
+
+/* --- what all four calls share ---------------------------------------------------------------- */
+
+static tri_status check_bound(const char *what, double bound, bool may_be_zero)
+{
+    if (bound > 0.0 || (may_be_zero && bound == 0.0))
+        return TRI_OK;
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s %g: it must be %s", what, bound,
+                     may_be_zero ? "0 or more" : "more than 0");
+}
+
+/* The failure is the step's, for there may be nobody who looks at the handle. */
+static tri_status end(trii_step *step, const char *call, tri_status st)
+{
+    trii_site site = trii_site_last();
+
+    tri_no_grad_end();
+    if (st >= 0)
+        return st;
+    st = site.file != NULL ? TRII_FAIL_CTX(st, "%s at %s:%d", call, site.file, site.line)
+                           : TRII_FAIL_CTX(st, "%s", call);
+    trii_step_fail(step, st);
+    return st;
+}
+
+/* --- of an optimizer -------------------------------------------------------------------------- */
+
+static tri_status clip_is_current(const tri_optimizer *o, const trii_step *step)
+{
+    if (o->n_clips == 0 || o->clip_generation == step->generation)
+        return TRI_OK;
+    return TRII_FAIL(TRI_ERR_STATE,
+                     "%s: gradients were clipped in a step that has ended: clip them between the "
+                     "last tri_backward and tri_optimizer_step of one step",
+                     o->ops->name);
+}
+
+/* Which value is the parameter's gradient now, and that it is the one that was clipped before. */
+static tri_status gradient_of(const tri_optimizer *o, trii_step *step,
+                              const trii_optim_param *param, trii_vid *grad_out)
+{
+    *grad_out = TRII_NO_VALUE;
+    if (param->tensor->has_grad) {
+        tri_status st = trii_resolve(step, param->tensor->grad, grad_out);
+
+        if (st < 0)
+            return st;
+    }
+    if (o->n_clips > 0 && *grad_out != param->clipped)
+        return TRII_FAIL(TRI_ERR_STATE,
+                         "the gradient of %s has changed since it was clipped: clip after the "
+                         "last tri_backward",
+                         param->name);
+    return TRI_OK;
+}
+
+/* The first n_clips clips, as values. */
+static tri_status apply(tri_optimizer *o, trii_step *step, int n_clips, trii_vid *grad_io)
+{
+    tri_status st = TRI_OK;
+
+    for (int c = 0; c < n_clips && st == TRI_OK; c++) {
+        bool wide = step->values[*grad_io].type.dtype == TRI_DTYPE_F64;
+
+        st = clip_value(step, grad_io, o->clips[c].factor[wide], o->clips[c].limit);
+    }
+    return st;
+}
+
+tri_status trii_optimizer_clipped(tri_optimizer *o, trii_step *step, const trii_optim_param *param,
+                                  trii_vid *grad_io, trii_vid *scale_out, double *limit_out)
+{
+    const trii_optim_clip *last = &o->clips[o->n_clips - 1];
+    bool wide = param->tensor->dtype == TRI_DTYPE_F64;
+    tri_status st = clip_is_current(o, step);
+
+    if (st < 0)
+        return st;
+    if (*grad_io != param->clipped)
+        return TRII_FAIL(TRI_ERR_STATE,
+                         "its gradient has changed since it was clipped: clip after the last "
+                         "tri_backward");
+    if (*grad_io == TRII_NO_VALUE)
+        return TRI_OK;
+    st = apply(o, step, o->n_clips - 1, grad_io);
+    *scale_out = last->factor[wide];
+    *limit_out = last->limit;
+    return st;
+}
+
+static tri_status ready(tri_optimizer *o, trii_step *step)
+{
+    tri_status st = tri_optimizer_status(o);
+
+    if (st == TRI_OK)
+        st = clip_is_current(o, step);
+    if (st == TRI_OK && o->n_clips == TRII_CLIPS)
+        st = TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: more than %d clips before tri_optimizer_step",
+                       o->ops->name, TRII_CLIPS);
+    return st == TRI_OK ? trii_optimizer_settle(o, step) : st;
+}
+
+/* Adds a clip; by norm if `norm` is not NULL. */
+static tri_status add_clip(tri_optimizer *o, trii_step *step, double bound, trii_vid *grads,
+                           trii_vid *norm)
+{
+    trii_optim_clip clip = {.factor = {TRII_NO_VALUE, TRII_NO_VALUE}};
+    tri_status st = TRI_OK;
+
+    for (int i = 0; i < o->n_params && st == TRI_OK; i++) {
+        trii_vid grad;
+
+        st = gradient_of(o, step, &o->params[i], &grad);
+        grads[i] = grad;
+        if (st == TRI_OK)
+            o->params[i].clipped = grad;
+        if (st == TRI_OK && norm != NULL && grad != TRII_NO_VALUE)
+            st = apply(o, step, o->n_clips, &grads[i]);
+    }
+    if (st == TRI_OK && norm != NULL)
+        st = factors_of(step, grads, o->n_params, bound, norm, clip.factor);
+    else
+        clip.limit = bound;
+    if (st < 0)
+        return st;
+    o->clip_generation = step->generation;
+    o->clips[o->n_clips++] = clip;
+    return TRI_OK;
+}
+
+static tri_status clip_optimizer(tri_optimizer *o, trii_step *step, double bound, trii_vid *norm)
+{
+    tri_status st = check_bound(norm != NULL ? "max_norm" : "limit", bound, norm != NULL);
+
+    if (st == TRI_OK)
+        st = ready(o, step);
+    return st == TRI_OK ? add_clip(o, step, bound, o->grads, norm) : st;
+}
+
+tri_tensor *(tri_clip_grad_norm)(tri_optimizer *o, double max_norm)
+{
+    trii_step *step = trii_step_current();
+    trii_vid norm[2];
+    tri_status st;
+
+    if (step == NULL)
+        return trii_tensor_no_memory();
+    tri_no_grad_begin();
+    st = end(step, "tri_clip_grad_norm", clip_optimizer(o, step, max_norm, norm));
+    return st < 0 ? trii_handle_failed(step, st) : norm_handle(step, norm);
+}
+
+void(tri_clip_grad_value)(tri_optimizer *o, double limit)
+{
+    trii_step *step = trii_step_current();
+
+    if (step == NULL)
+        return; /* the next run has no memory either */
+    tri_no_grad_begin();
+    (void)end(step, "tri_clip_grad_value", clip_optimizer(o, step, limit, NULL));
+}
+
+/* --- of a list -------------------------------------------------------------------------------- */
+
+static tri_status gradients_of(trii_step *step, tri_tensor *const *params, int n, trii_vid *grads)
+{
+    trii_grad_hook *last = NULL;
+    tri_status st = TRI_OK;
+
+    for (int i = 0; i < n; i++) {
+        if (params[i] == NULL || trii_is_handle(params[i]))
+            return TRII_FAIL(
+                TRI_ERR_INVALID_ARG,
+                "element %d of the list is %s: only persistent tensors have a gradient", i,
+                params[i] == NULL ? "NULL" : "a value of a step");
+        if (params[i]->status < 0)
+            return tri_tensor_status(params[i]);
+    }
+    for (int i = 0; i < n && st == TRI_OK; i++)
+        st = trii_hook_settle(params[i], &last, step);
+    for (int i = 0; i < n && st == TRI_OK; i++) {
+        grads[i] = TRII_NO_VALUE;
+        if (params[i]->has_grad)
+            st = trii_resolve(step, params[i]->grad, &grads[i]);
+    }
+    return st;
+}
+
+/* By norm if `norm` is not NULL. */
+static tri_status clip_list(trii_step *step, tri_tensor *const *params, int n, double bound,
+                            trii_vid *norm)
+{
+    trii_vid factor[2] = {TRII_NO_VALUE, TRII_NO_VALUE}, *grads;
+    tri_status st = check_bound(norm != NULL ? "max_norm" : "limit", bound, norm != NULL);
+
+    if (st < 0)
+        return st;
+    if (n < 0 || (n > 0 && params == NULL))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "a list of %d tensors at %s", n,
+                         params == NULL ? "NULL" : "a valid address");
+    grads = trii_alloc((size_t)n + 1, sizeof(*grads), "gradients to clip");
+    if (grads == NULL)
+        return TRI_ERR_NO_MEMORY;
+    st = gradients_of(step, params, n, grads);
+    if (st == TRI_OK && norm != NULL)
+        st = factors_of(step, grads, n, bound, norm, factor);
+    for (int i = 0; i < n && st == TRI_OK; i++) {
+        if (grads[i] == TRII_NO_VALUE)
+            continue;
+        st = clip_value(step, &grads[i], factor[params[i]->dtype == TRI_DTYPE_F64],
+                        norm != NULL ? 0.0 : bound);
+        if (st == TRI_OK)
+            st = trii_grad_bind(step, grads[i], params[i]);
+    }
+    trii_free(grads);
+    return st;
+}
+
+tri_tensor *(tri_clip_grad_norm_of)(tri_tensor *const *params, int n, double max_norm)
+{
+    trii_step *step = trii_step_current();
+    trii_vid norm[2] = {TRII_NO_VALUE, TRII_NO_VALUE};
+    tri_status st;
+
+    if (step == NULL)
+        return trii_tensor_no_memory();
+    tri_no_grad_begin();
+    st = end(step, "tri_clip_grad_norm_of", clip_list(step, params, n, max_norm, norm));
+    return st < 0 ? trii_handle_failed(step, st) : norm_handle(step, norm);
+}
+
+void(tri_clip_grad_value_of)(tri_tensor *const *params, int n, double limit)
+{
+    trii_step *step = trii_step_current();
+
+    if (step == NULL)
+        return;
+    tri_no_grad_begin();
+    (void)end(step, "tri_clip_grad_value_of", clip_list(step, params, n, limit, NULL));
+}

@@ -1,0 +1,211 @@
+/*
+ * ema.c - moving averages of a model's parameters, as torch.optim.swa_utils.AveragedModel with
+ * get_ema_multi_avg_fn. The averages are tensors of their own; to be used they change places with
+ * the parameters.
+ */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "graph/ops/table.h"
+#include "nn/module.h"
+#include "optim/optimizer.h"
+
+typedef struct averaged {
+    tri_tensor *param, *average; /* references are held */
+} averaged;
+
+struct tri_ema {
+    double decay;
+    averaged *list;
+    tri_state_entry *state; /* names owned */
+    int n;
+    tri_tensor *n_averaged; /* i64 [1]; never part of a step */
+};
+
+static bool is_listed(const tri_ema *e, const tri_tensor *tensor)
+{
+    for (int i = 0; i < e->n; i++) {
+        if (e->list[i].param == tensor)
+            return true;
+    }
+    return false;
+}
+
+static tri_status add(tri_ema *e, const tri_state_entry *entry)
+{
+    const tri_tensor *from = entry->tensor;
+    tri_tensor *average;
+    char *name;
+
+    if (from->dtype != TRI_DTYPE_F32 && from->dtype != TRI_DTYPE_F64)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s is %s: only f32 and f64 can be averaged",
+                         entry->name, tri_dtype_name(from->dtype));
+    average = tri_tensor_create(from->dtype, from->shape, from->ndim);
+    if (tri_tensor_status(average) < 0)
+        return tri_tensor_status(average);
+    name = trii_strdup(entry->name, "parameter name");
+    if (name == NULL) {
+        tri_tensor_unref(average);
+        return TRI_ERR_NO_MEMORY;
+    }
+    e->list[e->n] = (averaged){tri_tensor_ref(entry->tensor), average};
+    e->state[e->n++] = (tri_state_entry){.name = name, .tensor = average};
+    return TRI_OK;
+}
+
+static tri_status gather(tri_ema *e, tri_module *model)
+{
+    int64_t total, one = 1;
+    tri_status st = trii_module_flatten(model);
+
+    if (st < 0)
+        return st;
+    total = tri_module_state_count(model);
+    e->list = trii_alloc((size_t)total + 1, sizeof(*e->list), "averages");
+    e->state = trii_alloc((size_t)total + 1, sizeof(*e->state), "averages");
+    if (e->list == NULL || e->state == NULL)
+        return TRI_ERR_NO_MEMORY;
+    for (int64_t i = 0; i < total && st == TRI_OK; i++) {
+        tri_state_entry entry = tri_module_state(model, i);
+
+        if (entry.parameter && !is_listed(e, entry.tensor))
+            st = add(e, &entry);
+    }
+    if (st < 0)
+        return st;
+    if (e->n == 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "the model has no parameters");
+    e->n_averaged = tri_tensor_create(TRI_DTYPE_I64, &one, 1);
+    if (tri_tensor_status(e->n_averaged) < 0)
+        return tri_tensor_status(e->n_averaged);
+    e->state[e->n].name = trii_strdup("n_averaged", "parameter name");
+    e->state[e->n].tensor = e->n_averaged;
+    return e->state[e->n].name != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+}
+
+tri_status tri_ema_create(tri_module *model, double decay, tri_ema **ema_out)
+{
+    tri_ema *e;
+    tri_status st;
+
+    if (ema_out == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_ema_create: ema_out is NULL");
+    *ema_out = NULL;
+    if (!(decay >= 0.0 && decay <= 1.0))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_ema_create: decay %g: it must be from 0 to 1",
+                         decay);
+    e = trii_alloc(1, sizeof(*e), "averages");
+    if (e == NULL)
+        return TRI_ERR_NO_MEMORY;
+    e->decay = decay;
+    st = gather(e, model);
+    if (st < 0) {
+        st = TRII_FAIL_CTX(st, "tri_ema_create");
+        tri_ema_destroy(e);
+        return st;
+    }
+    *ema_out = e;
+    return TRI_OK;
+}
+
+void tri_ema_destroy(tri_ema *e)
+{
+    if (e == NULL)
+        return;
+    for (int i = 0; i < e->n; i++) {
+        tri_tensor_unref(e->list[i].param);
+        tri_tensor_unref(e->list[i].average);
+    }
+    for (int i = 0; e->state != NULL && i <= e->n; i++)
+        trii_free((void *)(uintptr_t)e->state[i].name);
+    tri_tensor_unref(e->n_averaged);
+    trii_free(e->list);
+    trii_free(e->state);
+    trii_free(e);
+}
+
+static tri_status record_average(tri_ema *e, trii_step *step, const averaged *a, bool first)
+{
+    trii_vid value;
+    trii_attrs attrs;
+    tri_status st = trii_resolve(step, a->param, &value);
+
+    if (st < 0)
+        return st;
+    attrs.n_i = 2;
+    attrs.i[0] = TRII_UPDATE_LERP;
+    attrs.i[1] = 0;
+    attrs.n_f = 2;
+    attrs.f[0] = 0.0;
+    attrs.f[1] = first ? 1.0 : 1.0 - e->decay; /* the first time it is the parameter */
+    return trii_update_record(step, &attrs, a->average, value, NULL, 0, TRII_NO_VALUE);
+}
+
+/* Runs what `record` recorded of all parameters. */
+static tri_status each(tri_ema *e, const char *call,
+                       tri_status (*record)(tri_ema *e, trii_step *step, const averaged *a,
+                                            bool first))
+{
+    trii_step *step = trii_step_current();
+    tri_status st = TRI_OK;
+    bool first;
+
+    if (e == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: ema is NULL", call);
+    if (step == NULL)
+        return TRI_ERR_NO_MEMORY;
+    first = *(const int64_t *)trii_tensor_data(e->n_averaged) == 0;
+    tri_no_grad_begin();
+    for (int i = 0; i < e->n && st == TRI_OK; i++) {
+        st = record(e, step, &e->list[i], first);
+        if (st < 0)
+            st = TRII_FAIL_CTX(st, "%s: %s", call, e->state[i].name);
+    }
+    tri_no_grad_end();
+    return st == TRI_OK ? trii_step_run(step) : st;
+}
+
+tri_status tri_ema_update(tri_ema *e)
+{
+    tri_status st = each(e, "tri_ema_update", record_average);
+
+    if (st == TRI_OK)
+        ++*(int64_t *)trii_tensor_data(e->n_averaged);
+    return st;
+}
+
+static tri_status record_swap(tri_ema *e, trii_step *step, const averaged *a, bool first)
+{
+    trii_vid param, average;
+    tri_status st = trii_resolve(step, a->param, &param);
+
+    (void)e;
+    (void)first;
+    if (st == TRI_OK)
+        st = trii_resolve(step, a->average, &average);
+    if (st == TRI_OK)
+        st = trii_record_values(step, &trii_op_copy, &param, 1, NULL, &param);
+    if (st == TRI_OK)
+        st = trii_record_values(step, &trii_op_copy, &average, 1, NULL, &average);
+    if (st == TRI_OK)
+        st = trii_bind(step, param, a->average);
+    return st == TRI_OK ? trii_bind(step, average, a->param) : st;
+}
+
+tri_status tri_ema_swap(tri_ema *e)
+{
+    return each(e, "tri_ema_swap", record_swap);
+}
+
+int64_t tri_ema_state_count(const tri_ema *e)
+{
+    return e != NULL ? e->n + 1 : 0;
+}
+
+tri_state_entry tri_ema_state(const tri_ema *e, int64_t index)
+{
+    if (index < 0 || index >= tri_ema_state_count(e))
+        return (tri_state_entry){0};
+    return e->state[index];
+}

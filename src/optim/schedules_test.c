@@ -1,0 +1,113 @@
+/* schedules_test.c - learning rates as functions of the step, against values of PyTorch. */
+#include <math.h>
+
+#include <trireme/trireme.h>
+
+#include "base/compiler.h"
+#include "testing/check.h"
+#include "testing/optim_golden.h"
+
+static void near(double got, double wanted)
+{
+    if (!(fabs(got - wanted) <= 1e-14))
+        fail_msg("%.17g instead of %.17g", got, wanted);
+}
+
+static void steps_and_powers(void **state)
+{
+    const int64_t milestones[] = {5, 2, 9, 5};
+
+    (void)state;
+    for (int64_t s = 0; s < 12; s++) {
+        near(tri_schedule_step(0.4, 3, 0.5, s), golden_lr_step[s]);
+        near(tri_schedule_multi_step(0.4, milestones, 4, 0.3, s), golden_lr_multi_step[s]);
+        near(tri_schedule_exponential(0.4, 0.9, s), golden_lr_exponential[s]);
+    }
+    near(tri_schedule_step(0.4, 0, 0.5, 2), 0.1); /* as every step */
+    near(tri_schedule_multi_step(0.4, NULL, 3, 0.5, 2), 0.4);
+}
+
+static void lines(void **state)
+{
+    (void)state;
+    for (int64_t s = 0; s < 12; s++)
+        near(tri_schedule_linear(0.4, 0.25, 0.75, 6, s), golden_lr_linear[s]);
+    for (int64_t s = 0; s < 8; s++)
+        near(tri_schedule_linear(0.4, 1.0 / 3.0, 1.0, 5, s), golden_lr_linear_default[s]);
+    near(tri_schedule_linear(0.4, 0.25, 0.75, 0, 0), 0.3);
+    near(tri_schedule_linear(0.4, 0.25, 0.75, 6, -3), 0.1);
+}
+
+static void cosines_that_begin_again(void **state)
+{
+    (void)state;
+    for (int64_t s = 0; s < (int64_t)TRII_COUNT_OF(golden_lr_restarts); s++)
+        near(tri_schedule_cosine_restarts(0.4, 0.05, 4, 1, s), golden_lr_restarts[s]);
+    for (int64_t s = 0; s < (int64_t)TRII_COUNT_OF(golden_lr_restarts_2); s++)
+        near(tri_schedule_cosine_restarts(0.4, 0.01, 3, 2, s), golden_lr_restarts_2[s]);
+    near(tri_schedule_cosine_restarts(0.4, 0.01, 0, 0, 7), 0.4);
+    assert_true(isfinite(tri_schedule_cosine_restarts(0.4, 0.01, 1, 2, INT64_MAX)));
+}
+
+static void warm_up_and_cosine(void **state)
+{
+    (void)state;
+    near(tri_schedule_warmup_cosine(0.4, 0.04, 4, 20, 0), 0.08);
+    near(tri_schedule_warmup_cosine(0.4, 0.04, 4, 20, 3), 0.32);
+    near(tri_schedule_warmup_cosine(0.4, 0.04, 4, 20, 4), 0.4);
+    near(tri_schedule_warmup_cosine(0.4, 0.04, 4, 20, 12), 0.22); /* half way */
+    near(tri_schedule_warmup_cosine(0.4, 0.04, 4, 20, 20), 0.04);
+    near(tri_schedule_warmup_cosine(0.4, 0.04, 4, 20, 99), 0.04);
+    near(tri_schedule_warmup_cosine(0.4, 0.04, 0, 20, 0), 0.4);
+    near(tri_schedule_warmup_cosine(0.4, 0.04, 30, 20, 25), 0.4 * 26 / 31); /* it ends warming */
+    near(tri_schedule_warmup_cosine(0.4, 0.04, 4, 20, -1), 0.08);
+}
+
+static double line(double lr, int64_t step, void *arg)
+{
+    const double *from = arg;
+
+    return tri_schedule_linear(lr, *from, 1.0, 4, step);
+}
+
+static double cosine(double lr, int64_t step, void *arg)
+{
+    (void)arg;
+    return tri_schedule_cosine(lr, 0.02, 8, step);
+}
+
+static double power(double lr, int64_t step, void *arg)
+{
+    const double *gamma = arg;
+
+    return tri_schedule_exponential(lr, *gamma, step);
+}
+
+static void schedules_are_put_together(void **state)
+{
+    double tenth = 0.1, half = 0.5, most = 0.9;
+    const tri_schedule_part one_by_one[] = {
+        {line, &tenth, 4}, {cosine, NULL, 6}, {power, &half, 0}};
+    const tri_schedule_part at_once[] = {{line, &half, 0}, {power, &most, 0}};
+
+    (void)state;
+    for (int64_t s = 0; s < (int64_t)TRII_COUNT_OF(golden_lr_sequential); s++)
+        near(tri_schedule_sequential(0.4, one_by_one, 3, s), golden_lr_sequential[s]);
+    for (int64_t s = 0; s < (int64_t)TRII_COUNT_OF(golden_lr_chained); s++)
+        near(tri_schedule_chained(0.4, at_once, 2, s), golden_lr_chained[s]);
+    near(tri_schedule_sequential(0.4, NULL, 2, 3), 0.4);
+    near(tri_schedule_sequential(0.4, one_by_one, 0, 3), 0.4);
+    near(tri_schedule_chained(0.4, NULL, 2, 3), 0.4);
+    near(tri_schedule_sequential(0.4, &(tri_schedule_part){0}, 1, 3), 0.4);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps_and_powers),           cmocka_unit_test(lines),
+        cmocka_unit_test(cosines_that_begin_again),   cmocka_unit_test(warm_up_and_cosine),
+        cmocka_unit_test(schedules_are_put_together),
+    };
+
+    return test_main(argc, argv, tests, TRII_COUNT_OF(tests));
+}

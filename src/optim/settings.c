@@ -1,0 +1,115 @@
+/*
+ * settings.c - an optimizer's settings: what they are called, what they may be, and who has them.
+ */
+#include <math.h>
+
+#include "base/compiler.h"
+#include "base/err.h"
+#include "optim/optimizer.h"
+
+typedef enum range { NOT_NEGATIVE, BELOW_ONE, FINITE } range;
+
+static const struct {
+    const char *name;
+    range range;
+} settings[TRII_HYPERS] = {
+    [TRI_HYPER_LR] = {"lr", NOT_NEGATIVE},
+    [TRI_HYPER_WEIGHT_DECAY] = {"weight_decay", NOT_NEGATIVE},
+    [TRI_HYPER_MOMENTUM] = {"momentum", NOT_NEGATIVE},
+    [TRI_HYPER_DAMPENING] = {"dampening", FINITE},
+    [TRI_HYPER_BETA1] = {"beta1", BELOW_ONE},
+    [TRI_HYPER_BETA2] = {"beta2", BELOW_ONE},
+    [TRI_HYPER_EPS] = {"eps", NOT_NEGATIVE},
+    [TRI_HYPER_ALPHA] = {"alpha", NOT_NEGATIVE},
+    [TRI_HYPER_LR_DECAY] = {"lr_decay", NOT_NEGATIVE},
+};
+
+static const char *const allowed[] = {
+    [NOT_NEGATIVE] = "finite and not negative",
+    [BELOW_ONE] = "from 0 to below 1",
+    [FINITE] = "finite",
+};
+
+static tri_status check(const tri_optimizer *o, tri_hyper what, double value)
+{
+    range r = settings[what].range;
+
+    if (isfinite(value) && (r == FINITE || (value >= 0.0 && (r != BELOW_ONE || value < 1.0))))
+        return TRI_OK;
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: %s %g: it must be %s", o->ops->name,
+                     settings[what].name, value, allowed[r]);
+}
+
+static bool has(const tri_optimizer *o, unsigned what)
+{
+    return what < TRII_HYPERS && (o->ops->hypers >> what & 1u) != 0;
+}
+
+void trii_optimizer_check(tri_optimizer *o)
+{
+    for (int g = 0; g < o->n_groups; g++) {
+        for (int h = 0; h < TRII_HYPERS; h++) {
+            tri_status st =
+                has(o, (unsigned)h) ? check(o, (tri_hyper)h, o->groups[g].hyper[h]) : TRI_OK;
+
+            if (st < 0)
+                trii_optimizer_fail(o, st);
+        }
+    }
+}
+
+static tri_status set(tri_optimizer *o, int group, tri_hyper what, double value)
+{
+    tri_status st;
+
+    if (!has(o, (unsigned)what))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s has no setting %s (%d)", o->ops->name,
+                         (unsigned)what < TRII_HYPERS ? settings[what].name : "of this number",
+                         (int)what);
+    if (group < TRI_ALL_GROUPS || group >= o->n_groups)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: group %d is out of range (it has %d)",
+                         o->ops->name, group, o->n_groups);
+    st = check(o, what, value);
+    if (st < 0)
+        return st;
+    if (what == TRI_HYPER_MOMENTUM && value != 0.0 && (o->flags & TRII_UPDATE_MOMENTUM) == 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "%s: momentum %g, but it was made without: give it one in its options",
+                         o->ops->name, value);
+    for (int g = group < 0 ? 0 : group; g < (group < 0 ? o->n_groups : group + 1); g++)
+        o->groups[g].hyper[what] = value;
+    return TRI_OK;
+}
+
+int tri_optimizer_groups(const tri_optimizer *o)
+{
+    return o != NULL && o->status == TRI_OK ? o->n_groups : 0;
+}
+
+void tri_optimizer_set(tri_optimizer *o, int group, tri_hyper what, double value)
+{
+    tri_status st;
+
+    if (o == NULL || o->status < 0)
+        return;
+    st = set(o, group, what, value);
+    if (st < 0)
+        trii_optimizer_fail(o, st);
+}
+
+double tri_optimizer_get(const tri_optimizer *o, int group, tri_hyper what)
+{
+    if (o == NULL || group < 0 || group >= o->n_groups || !has(o, (unsigned)what))
+        return (double)NAN;
+    return o->groups[group].hyper[what];
+}
+
+void tri_optimizer_set_lr(tri_optimizer *o, double lr)
+{
+    tri_optimizer_set(o, TRI_ALL_GROUPS, TRI_HYPER_LR, lr);
+}
+
+double tri_optimizer_lr(const tri_optimizer *o)
+{
+    return tri_optimizer_get(o, 0, TRI_HYPER_LR);
+}
