@@ -183,7 +183,7 @@ static tri_status start_workers(trii_agent *a)
         .grace_ms = a->options->shutdown_timeout_ms,
         .restart_count = a->restarts,
         .max_restarts = a->options->max_restarts,
-        .cores = trii_launch_count_cores(),
+        .cores = a->n_workers > 1 ? trii_launch_count_cores() : 1, /* one has them all */
     };
     tri_status status;
 

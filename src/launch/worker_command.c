@@ -112,10 +112,12 @@ static tri_status use_python(trii_launch_command *command, const trii_launch_opt
 
 tri_status trii_launch_command_check(const trii_launch_options *options)
 {
-    bool python = !options->run_path && !options->module && !options->no_python &&
-                  is_for_python(options->program);
-
-    return python ? refuse_others(options->program) : TRI_OK;
+    if (options->run_path || options->module || options->no_python)
+        return TRI_OK;
+    /* In this order: whether it is for Python may take a look into the file. */
+    if (refuse_others(options->program) == TRI_OK || !is_for_python(options->program))
+        return TRI_OK;
+    return refuse_others(options->program);
 }
 
 tri_status trii_launch_command_find(trii_launch_command *command,

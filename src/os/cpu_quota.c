@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "os/proc.h"
+#include "os/thread.h"
 
 static bool read_text(const char *root, const char *folder, const char *name, char *text,
                       size_t size)
@@ -51,11 +52,13 @@ static int folder_cores(const char *root, const char *folder, bool v2)
     if (!read_text(root, folder, v2 ? "cpu.max" : "cpu.cfs_quota_us", text, sizeof(text)))
         return 0;
     quota = positive(text);
+    if (quota == 0)
+        return 0;
     if (v2)
         period = positive(text + strcspn(text, " "));
     else if (read_text(root, folder, "cpu.cfs_period_us", text, sizeof(text)))
         period = positive(text);
-    if (quota == 0 || period == 0)
+    if (period == 0)
         return 0;
     cores = quota / period; /* a part of a core is none to compute on all the time */
     return cores < 1 ? 1 : cores > INT_MAX ? INT_MAX : (int)cores;
@@ -69,6 +72,8 @@ static void look(const char *root, const char *mount, const char *ours, bool v2,
     size_t base = strlen(mount);
     char *end;
 
+    if (strcmp(ours, "/") == 0)
+        ours = "";
     if ((size_t)snprintf(folder, sizeof(folder), "%s%s", mount, ours) >= sizeof(folder))
         return;
     do {
@@ -106,6 +111,7 @@ static bool has_cpu(const char *names)
 void trii_cpu_quota_look(const char *root, trii_cpu_quota *quota_out)
 {
     char text[8192], *next;
+    bool v1 = false; /* a controller has one hierarchy; version 2's line is the last */
 
     *quota_out = (trii_cpu_quota){0};
     if (!read_text(root, "/proc/self", "cgroup", text, sizeof(text)))
@@ -120,10 +126,12 @@ void trii_cpu_quota_look(const char *root, trii_cpu_quota *quota_out)
         ours = names != NULL ? strchr(names + 1, ':') : NULL;
         if (ours == NULL || ours[1] != '/')
             continue;
-        if (strncmp(line, "0::", 3) == 0)
-            look(root, "/sys/fs/cgroup", ours + 1, true, quota_out);
-        else if (has_cpu(names + 1))
+        if (has_cpu(names + 1)) {
+            v1 = true;
             look(root, "/sys/fs/cgroup/cpu", ours + 1, false, quota_out);
+        } else if (strncmp(line, "0::", 3) == 0 && !v1) {
+            look(root, "/sys/fs/cgroup", ours + 1, true, quota_out);
+        }
     }
 }
 
@@ -143,10 +151,24 @@ int trii_cpu_quota_share(int cores, const trii_cpu_quota *quotas, int n)
     return n > 0 && sum < cores ? (int)sum : cores;
 }
 
+static trii_cpu_quota own;
+
+static void look_once(void)
+{
+    trii_cpu_quota_look("", &own);
+}
+
+trii_cpu_quota trii_cpu_quota_own(void)
+{
+    static trii_once once = TRII_ONCE_INITIALIZER;
+
+    trii_once_run(&once, look_once);
+    return own;
+}
+
 int trii_cpu_quota_cap(int cores)
 {
-    trii_cpu_quota quota;
+    trii_cpu_quota quota = trii_cpu_quota_own();
 
-    trii_cpu_quota_look("", &quota);
     return trii_cpu_quota_share(cores, &quota, 1);
 }

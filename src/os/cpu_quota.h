@@ -16,6 +16,8 @@ typedef struct trii_cpu_quota {
 /* Of the tightest group. root: "" for the system's own files; a test has some below another
  * folder. */
 void trii_cpu_quota_look(const char *root, trii_cpu_quota *quota_out);
+/* Of this process, as it was at the first call: files of control groups take long to open. */
+trii_cpu_quota trii_cpu_quota_own(void);
 /* `cores`, or what the quotas of n processes that share them leave of them: those of different
  * groups add up, and one without a quota can use them all. */
 int trii_cpu_quota_share(int cores, const trii_cpu_quota *quotas, int n);

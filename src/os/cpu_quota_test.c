@@ -132,6 +132,9 @@ static void the_older_layout_is_read(void **state)
         put(&s, "proc/self/cgroup", lines[i]);
         assert_int_equal(look(&s).cores, 3);
     }
+    put(&s, "sys/fs/cgroup/cpu.max", "100000 100000\n"); /* not of the layout that has it */
+    put(&s, "proc/self/cgroup", lines[0]);
+    assert_int_equal(look(&s).cores, 3);
     put(&s, "proc/self/cgroup", "6:cpuset:/\n7:cpuacct:/\n8:name=cpu:/\n");
     assert_int_equal(look(&s).cores, 0);
     put(&s, "proc/self/cgroup", "5:cpu:/\n");

@@ -217,11 +217,12 @@ bool trii_shmem_drop(void *start, size_t bytes)
 
 tri_status trii_shmem_map_file(const char *path, size_t bytes, int *fd_out, void **base_out)
 {
+    const int flags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
     void *base;
-    int fd;
+    int fd = open(path, flags, 0600);
 
-    (void)unlink(path);
-    fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0 && errno == EEXIST && unlink(path) == 0)
+        fd = open(path, flags, 0600);
     if (fd < 0)
         return TRII_FAIL(TRI_ERR_IO, "%s: %s", path, strerror(errno));
     /* The space is taken now: a full disk must be an error here, not a signal later. */
@@ -240,13 +241,24 @@ tri_status trii_shmem_map_file(const char *path, size_t bytes, int *fd_out, void
     return TRI_OK;
 }
 
+/* Unless there is one of the name: that is errno EEXIST. */
+static bool rename_new(const char *path, const char *wanted)
+{
+    if (renameat2(AT_FDCWD, path, AT_FDCWD, wanted, RENAME_NOREPLACE) == 0)
+        return true;
+    if (errno == EEXIST || link(path, wanted) != 0) /* some network file systems can only link */
+        return false;
+    (void)unlink(path);
+    return true;
+}
+
 void trii_shmem_name_file(const char *path, const char *wanted)
 {
     int pid = 0;
 
-    if (link(path, wanted) == 0)
-        (void)unlink(path);
-    else if (errno != EEXIST || trii_liveness_look(wanted, &pid) == TRII_LIVENESS_GONE)
+    if (rename_new(path, wanted))
+        return;
+    if (errno != EEXIST || trii_liveness_look(wanted, &pid) == TRII_LIVENESS_GONE)
         (void)rename(path, wanted);
 }
 

@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "os/clock.h"
 #include "os/proc.h"
+#include "os/thread.h"
 
 #define FULL_QUEUE_PAUSE_NS (500 * TRII_NS_PER_MS / 1000)
 
@@ -60,16 +61,24 @@ bool trii_random_bytes(void *out, size_t bytes)
     return true;
 }
 
-void trii_boot_id(char text_out[40])
+static char boot_id[40];
+
+static void read_boot_id(void)
 {
     int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    size_t n = 0;
 
-    if (fd >= 0) {
-        n = trii_read_whole(fd, text_out, 36);
-        close(fd);
-    }
-    text_out[n] = '\0';
+    if (fd < 0)
+        return;
+    (void)trii_read_whole(fd, boot_id, 36);
+    close(fd);
+}
+
+void trii_boot_id(char text_out[40])
+{
+    static trii_once once = TRII_ONCE_INITIALIZER;
+
+    trii_once_run(&once, read_boot_id);
+    memcpy(text_out, boot_id, sizeof(boot_id));
 }
 
 uint64_t trii_boot_number(void)

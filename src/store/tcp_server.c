@@ -357,7 +357,6 @@ static tri_status add_connection(trii_tcp_server *server, int fd)
         trii_free(c);
         return status;
     }
-    trii_socket_keep_alive(fd); /* hosts vanish without a word */
     c->next = server->connections;
     if (c->next != NULL)
         c->next->prev = c;
@@ -436,8 +435,10 @@ static tri_status open_listener(trii_tcp_server *server, const trii_tcp_server_o
     } else {
         status = trii_socket_listen(opt->host, opt->port, &fd, &server->port);
     }
-    if (status == TRI_OK)
+    if (status == TRI_OK) {
+        trii_socket_keep_alive(fd); /* so are those that it accepts; hosts vanish without a word */
         status = trii_loop_watch(server->loop, &server->listener, fd, TRII_READABLE, on_accept);
+    }
     if (status == TRI_OK)
         check_open(server, fd, opt->open_is_told);
     else

@@ -137,7 +137,7 @@ static tri_status make_block(shm_group *g, uint64_t *nonce_out)
     head->size = g->size;
     head->pid = trii_process_id();
     trii_cpu_allowed(&head->cpus);
-    trii_cpu_quota_look("", &head->quota);
+    head->quota = trii_cpu_quota_own();
     g->peek_word = head->nonce;
     head->peek_at = (uint64_t)(uintptr_t)&g->peek_word;
     *nonce_out = head->nonce;
