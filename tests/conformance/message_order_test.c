@@ -155,6 +155,45 @@ static void a_large_message_holds_up_no_other(void **state)
     run_everywhere(large_one_first);
 }
 
+/* A send of more than is copied is over when its receive is there, and not before. */
+static const char *large_sends(rank_env *env)
+{
+    static const size_t counts[] = {262145, 500000, 1 << 20, (1 << 20) + 1, 3 << 20};
+    unsigned char *data = calloc(1, (3 << 20));
+    tri_group *g = NULL;
+    const char *failure = join(env, &g);
+    bool last = env->rank == env->size - 1;
+
+    for (int i = 0; i < 5 && failure == NULL; i++) {
+        tri_work *work = NULL;
+
+        memset(data, env->rank == 0 ? i + 1 : 0, counts[i]);
+        if (env->rank == 0)
+            RANK_TRY(env, tri_send(g, data, counts[i], TRI_DTYPE_U8, env->size - 1, i, &work));
+        RANK_TRY(env, tri_barrier(g, NULL)); /* the last rank looks at what came */
+        RANK_TRY(env, tri_barrier(g, NULL));
+        if (work != NULL && tri_work_test(work) != TRI_INPROGRESS)
+            return RANK_FAIL(env, "the send of %zu bytes was over too soon", counts[i]);
+        RANK_TRY(env, tri_barrier(g, NULL));
+        if (last)
+            RANK_TRY(env, tri_recv(g, data, counts[i], TRI_DTYPE_U8, 0, i, NULL));
+        if (work != NULL)
+            RANK_TRY(env, tri_work_wait(work, 0));
+        tri_work_destroy(work);
+        if (last && (data[0] != i + 1 || memcmp(data, data + 1, counts[i] - 1) != 0))
+            return RANK_FAIL(env, "message %d came wrong", i);
+    }
+    tri_group_unref(g);
+    free(data);
+    return failure;
+}
+
+static void a_large_send_is_over_when_its_receive_is_there(void **state)
+{
+    (void)state;
+    run_everywhere(large_sends);
+}
+
 /* --- storms ----------------------------------------------------------------------------------- */
 
 /* Both send all that they have before either receives, with blocking calls. */
@@ -364,6 +403,7 @@ static void a_flood_ends_with_a_deadline_that_says_why(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(messages_are_received_backwards),
     cmocka_unit_test(more_than_a_receiver_keeps_waits_at_the_sender),
+    cmocka_unit_test(a_large_send_is_over_when_its_receive_is_there),
     cmocka_unit_test(a_large_message_holds_up_no_other),
     cmocka_unit_test(both_may_send_all_before_they_receive),
     cmocka_unit_test(any_number_of_receives_may_wait),

@@ -13,9 +13,10 @@
  * Frames (host byte order, a header of 64 bytes and a payload) follow each other on each
  * connection in the order of the calls. Whoever has nothing to do with a collective's frame yet
  * leaves it in the kernel: that is the flow control. Of a message larger than TRII_EAGER_BYTES so
- * much comes at once, and the rest when the receiver has a receive and asks for it; from a receiver
- * that keeps TRII_KEPT_EAGER of messages without receives comes HOLD, and then nothing of a message
- * goes out unasked unless it is tiny.
+ * much comes at once, or all if that is not much more, and the rest when the receiver has a receive
+ * and asks for it, upon which the send may end; from a receiver that keeps TRII_KEPT_EAGER of
+ * messages without receives comes HOLD, and then nothing of a message goes out unasked unless it is
+ * tiny.
  */
 #ifndef TRII_ENGINE_TCP_H
 #define TRII_ENGINE_TCP_H
@@ -46,8 +47,8 @@ typedef enum tcp_frame_type {
     TCP_FRAME_PART,    /* phase 1 of a collective: a rank's part, to be reduced or handed on */
     TCP_FRAME_RESULT,  /* phase 2: what is final */
     TCP_FRAME_MESSAGE, /* of a send */
-    TCP_FRAME_OFFER,   /* the same, of which the payload is but the first part */
-    TCP_FRAME_WANT,    /* the rest of the peer's message `seq` shall come */
+    TCP_FRAME_OFFER,   /* the same, to be asked for: the payload is but the first part, or all */
+    TCP_FRAME_WANT,    /* the rest of the peer's message `seq` shall come, if there is one */
     TCP_FRAME_REST,    /* the rest of message `seq` */
     TCP_FRAME_HOLD,    /* root 1: we keep much, offer without payload; 0: no more */
     TCP_FRAME_GOODBYE, /* the peer leaves, and this is no failure */
@@ -109,7 +110,6 @@ typedef struct tcp_early {
     trii_tagged tagged; /* of a message */
     struct tcp_early *next;
     tcp_frame head;
-    trii_op *op;   /* the recv that came while the payload was still coming: in no table any more */
     trii_op *send; /* to ourselves, and not copied */
     size_t done;
     size_t replayed; /* of a collective's frame */
@@ -314,6 +314,8 @@ void tcp_p2p_came(tcp_conn *c);
 void tcp_p2p_wanted(tcp_conn *c);
 /* The receive has the first part of a message, or all of it: ends it or asks for the rest. */
 void tcp_p2p_got(tcp_conn *c, const tcp_frame *head, trii_op *op);
+/* A receive has come for the message of which `data` has what came so far. */
+void tcp_p2p_take_over(tcp_conn *c, trii_op *op, const char *data);
 /* The first operation that needs this peer, or NULL. */
 const trii_op *tcp_p2p_needing(const tcp_conn *c);
 /* The receive that could take a message of any rank, if no rank is left to send one. Those that
@@ -333,8 +335,6 @@ void tcp_p2p_describe(tcp_group *g, const trii_op *op, char *text, size_t size);
 trii_message tcp_message_of(const tcp_frame *head);
 /* Keeps the message that begins; false: there is no room. */
 bool tcp_early_keep(tcp_conn *c);
-/* What was kept is whole. */
-void tcp_early_came(tcp_conn *c);
 /* Gives a kept message to a receive; true: there was one. */
 bool tcp_early_take(tcp_conn *c, trii_op *op);
 /* A send to ourselves for which there is no receive yet. */

@@ -113,10 +113,10 @@ bool tcp_early_keep(tcp_conn *c)
     return true;
 }
 
-/* A message that is in no table any more, and all that came of it, is there. */
-static void deliver(tcp_conn *c, tcp_early *early)
+/* A message that is in no table any more, and all that came of it is there. */
+static void deliver(tcp_conn *c, tcp_early *early, trii_op *op)
 {
-    trii_op *op = early->op, *send = early->send;
+    trii_op *send = early->send;
     const tcp_frame head = early->head;
 
     if (head.bytes > 0)
@@ -147,19 +147,14 @@ bool tcp_early_take(tcp_conn *c, trii_op *op)
         return true;
     }
     trii_tags_remove(&c->early, &early->tagged);
-    early->op = op;
-    if (early != c->in_early)
-        deliver(c, early);
+    if (early != c->in_early) {
+        deliver(c, early, op);
+        return true;
+    }
+    c->in_early = NULL; /* what is still to come goes where it belongs */
+    tcp_p2p_take_over(c, op, early->data);
+    free_early(c, early);
     return true;
-}
-
-void tcp_early_came(tcp_conn *c)
-{
-    tcp_early *early = c->in_early;
-
-    c->in_early = NULL;
-    if (early->op != NULL)
-        deliver(c, early);
 }
 
 void tcp_early_send(tcp_conn *self, trii_op *op)
@@ -212,11 +207,7 @@ void tcp_early_fail_all(tcp_conn *c, tri_status status, const char *why)
 {
     trii_tagged *one;
 
-    if (c->in_early != NULL && c->in_early->op != NULL) {
-        tcp_finish(c->group, c->in_early->op, status, why);
-        free_early(c, c->in_early);
-    }
-    c->in_early = NULL;
+    c->in_early = NULL; /* it is among the following */
     while ((one = trii_tags_walk(&c->early, NULL)) != NULL) {
         tcp_early *early = (tcp_early *)one;
 

@@ -68,6 +68,48 @@ static void a_peer_hears_that_much_is_kept(void **state)
     tcp_p2p_fail_all(c, TRI_ERR_ABORTED, "the end");
 }
 
+/* What came so far is copied, and the rest goes where it belongs at once. */
+static void a_receive_takes_over_the_message_that_is_coming(void **state)
+{
+    static trii_fault fault;
+    static char in[256];
+    char dst[8] = "", message[9] = "abcdefgh";
+    tcp_conn conns[2];
+    tcp_group g = {.size = 2, .fault = &fault, .conns = conns};
+    trii_op recv = {.call = {.kind = TRII_KIND_RECV,
+                             .root = 1,
+                             .dtype = TRI_DTYPE_U8,
+                             .dst = dst,
+                             .count = 8,
+                             .bytes = 8},
+                    .status = TRI_INPROGRESS};
+    tcp_frame head;
+    tcp_conn *c = &conns[1];
+
+    (void)state;
+    for (int r = 0; r < 2; r++)
+        conns[r] = (tcp_conn){
+            .group = &g, .rank = r, .fd = -1, .ended = true, .in = in, .in_room = sizeof(in)};
+    tcp_frame_fill(&head, TCP_FRAME_MESSAGE, &recv.call);
+    head.bytes = 8;
+    memcpy(in, &head, sizeof(head));
+    memcpy(in + sizeof(head), message, 8);
+    c->in_used = sizeof(head) + 5;
+    c->want_in = true;
+    tcp_advance(&g);
+    assert_non_null(c->in_early);
+    g.pending = 1;
+    tcp_p2p_post(&g, &recv);
+    assert_null(c->in_early);
+    assert_int_equal(c->early_bytes, 0);
+    assert_memory_equal(dst, "abcde\0\0\0", 8);
+    c->in_used += 3;
+    c->want_in = true;
+    tcp_advance(&g);
+    assert_int_equal(trii_op_status(&recv), TRI_OK);
+    assert_memory_equal(dst, message, 8);
+}
+
 /* Behind what a rank gives to an all_reduce may be the message that this rank waits for before it
  * comes to the all_reduce itself. A peer has few of those under way; it may end any number of
  * broadcasts without us. */
@@ -208,6 +250,7 @@ static void no_frame_overtakes_one_that_was_put_aside(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(there_is_a_limit_to_empty_messages),
     cmocka_unit_test(a_peer_hears_that_much_is_kept),
+    cmocka_unit_test(a_receive_takes_over_the_message_that_is_coming),
     cmocka_unit_test(a_share_of_any_size_is_put_aside_for_a_message),
     cmocka_unit_test(no_frame_overtakes_one_that_was_put_aside),
 };

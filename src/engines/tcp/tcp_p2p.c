@@ -7,11 +7,18 @@
 
 #include "engines/tcp/tcp.h"
 
+/* A message up to this size comes whole with its announcement, though its send ends only when the
+ * receive is there. Of larger ones a first part goes while the rest is asked for: between ranks
+ * that send to each other the question is behind that part, and the line is idle until it is
+ * answered. */
+#define WHOLE_BYTES ((size_t)1 << 20)
+
 /* What the scratch of a send or receive holds behind its trii_waiting. */
 typedef struct progress {
     trii_waiting waiting;
     uint64_t moved; /* bytes of the first part */
     uint64_t asked; /* send: the rest was asked for while the first part was under way */
+    uint64_t told;  /* recv: the peer was asked for the rest */
 } progress;
 
 static progress *progress_of(trii_op *op)
@@ -122,6 +129,17 @@ void tcp_p2p_post(tcp_group *g, trii_op *op)
 
 /* --- out -------------------------------------------------------------------------------------- */
 
+/* Ends a receive of which all came with the first part, once its sender knows that it was there. */
+static void end_if_whole(tcp_conn *c, trii_op *op)
+{
+    progress *p = progress_of(op);
+
+    if (!p->told || p->moved < op->call.bytes)
+        return;
+    trii_tags_remove(&c->resting, &p->waiting.tagged);
+    tcp_finish(c->group, op, TRI_OK, NULL);
+}
+
 bool tcp_p2p_next_note(tcp_conn *c)
 {
     if (c->want_hold) {
@@ -130,8 +148,12 @@ bool tcp_p2p_next_note(tcp_conn *c)
         return true;
     }
     if (c->wants != NULL) {
-        c->out = (tcp_frame){.type = TCP_FRAME_WANT, .seq = progress_of(c->wants)->asked};
-        c->wants = c->wants->next;
+        trii_op *op = c->wants;
+
+        c->out = (tcp_frame){.type = TCP_FRAME_WANT, .seq = progress_of(op)->asked};
+        c->wants = op->next;
+        progress_of(op)->told = 1;
+        end_if_whole(c, op);
         return true;
     }
     return false;
@@ -142,7 +164,7 @@ static size_t first_part(const tcp_conn *c, size_t bytes)
 {
     if (c->holds)
         return bytes <= TRII_TINY_BYTES ? bytes : 0;
-    return bytes < TRII_EAGER_BYTES ? bytes : TRII_EAGER_BYTES;
+    return bytes <= WHOLE_BYTES ? bytes : TRII_EAGER_BYTES;
 }
 
 bool tcp_p2p_next_frame(tcp_conn *c)
@@ -160,12 +182,23 @@ bool tcp_p2p_next_frame(tcp_conn *c)
         c->out.root = c->rank;
         c->out.part = (uint32_t)op->call.tag;
         c->out.bytes = first_part(c, op->call.bytes);
-        if (c->out.bytes < op->call.bytes)
+        if (c->out.bytes < op->call.bytes || op->call.bytes > TRII_EAGER_BYTES)
             c->out.type = TCP_FRAME_OFFER;
     }
     c->out_from = (const char *)op->call.src + progress_of(op)->moved;
     c->out_send = op;
     return true;
+}
+
+/* Its receive is there. */
+static void rest_is_wanted(tcp_conn *c, trii_op *op)
+{
+    if (progress_of(op)->moved == op->call.bytes) {
+        tcp_finish(c->group, op, TRI_OK, NULL);
+        return;
+    }
+    append(&c->asked, &c->last_asked, op);
+    c->want_out = true;
 }
 
 void tcp_p2p_sent(tcp_conn *c)
@@ -185,7 +218,7 @@ void tcp_p2p_sent(tcp_conn *c)
     p->moved = c->out.bytes;
     p->waiting.tagged.tag = op->call.seq;
     if (p->asked)
-        append(&c->asked, &c->last_asked, op);
+        rest_is_wanted(c, op);
     else
         trii_tags_add(&c->offered, &p->waiting.tagged);
 }
@@ -196,8 +229,7 @@ void tcp_p2p_wanted(tcp_conn *c)
 
     if (one != NULL) {
         trii_tags_remove(&c->offered, one);
-        append(&c->asked, &c->last_asked, trii_waiting_op(one));
-        c->want_out = true;
+        rest_is_wanted(c, trii_waiting_op(one));
     } else if (c->out_send != NULL && c->out_send->call.seq == c->head.seq) {
         progress_of(c->out_send)->asked = 1;
     }
@@ -228,6 +260,17 @@ bool tcp_p2p_accept(tcp_conn *c)
     return true;
 }
 
+void tcp_p2p_take_over(tcp_conn *c, trii_op *op, const char *data)
+{
+    size_t came = (size_t)c->head.bytes - c->in_left;
+
+    memcpy(op->call.dst, data, came);
+    c->in_recv = op;
+    c->in_to = (char *)op->call.dst + came;
+    if (c->head.type == TCP_FRAME_OFFER)
+        ask(c, &c->head, op);
+}
+
 /* The first part is there, and the rest was asked for. */
 static void rest_follows(tcp_conn *c, const tcp_frame *head, trii_op *op)
 {
@@ -236,6 +279,7 @@ static void rest_follows(tcp_conn *c, const tcp_frame *head, trii_op *op)
     p->moved = head->bytes;
     p->waiting.tagged.tag = head->seq;
     trii_tags_add(&c->resting, &p->waiting.tagged);
+    end_if_whole(c, op);
 }
 
 void tcp_p2p_got(tcp_conn *c, const tcp_frame *head, trii_op *op)
@@ -266,9 +310,10 @@ void tcp_p2p_came(tcp_conn *c)
     trii_op *op = c->in_recv;
 
     c->in_recv = NULL;
+    c->in_early = NULL; /* it is kept */
     if (op == NULL)
-        tcp_early_came(c);
-    else if (c->head.type == TCP_FRAME_OFFER)
+        return;
+    if (c->head.type == TCP_FRAME_OFFER)
         rest_follows(c, &c->head, op);
     else
         tcp_finish(c->group, op, TRI_OK, NULL);
@@ -285,13 +330,8 @@ static const trii_op *some(const trii_tags *tags)
 
 const trii_op *tcp_p2p_needing(const tcp_conn *c)
 {
-    const trii_op *ops[] = {c->in_early != NULL ? c->in_early->op : NULL,
-                            c->in_recv,
-                            some(&c->resting),
-                            c->sends,
-                            some(&c->offered),
-                            c->asked,
-                            some(&c->recvs)};
+    const trii_op *ops[] = {c->in_recv,        some(&c->resting), c->sends,
+                            some(&c->offered), c->asked,          some(&c->recvs)};
 
     for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
         if (ops[i] != NULL)
