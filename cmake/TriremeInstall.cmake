@@ -46,6 +46,9 @@ install(TARGETS trirun trireme_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/trireme DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
     FILES_MATCHING PATTERN "*.h")
 
+install(FILES ${CMAKE_SOURCE_DIR}/packaging/gdb/trireme.py
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/trireme/gdb)
+
 # --- for builds of others ---------------------------------------------------
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/trireme)
 install(EXPORT triremeTargets NAMESPACE trireme:: DESTINATION ${package_folder})

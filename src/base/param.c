@@ -24,15 +24,11 @@ static const char *const *const choices_of[TRII_PARAM_COUNT] = {
 static const struct {
     int64_t min, max;
 } ranges[TRII_PARAM_COUNT] = {
-    [TRII_PARAM_CGROUP] = {0, 1},
-    [TRII_PARAM_EAGER] = {0, 1},
-    [TRII_PARAM_HEARTBEAT_MS] = {0, INT64_MAX / 1000000000},
-    [TRII_PARAM_NOTE_MS] = {1, INT32_MAX},
-    [TRII_PARAM_NUM_THREADS] = {1, 1024},
-    [TRII_PARAM_SHM_CMA] = {0, 2},
-    [TRII_PARAM_STOP_GRACE] = {0, INT64_MAX / 1000000},
-    [TRII_PARAM_SPIN_US] = {0, 1000000},
-    [TRII_PARAM_TIMEOUT_MS] = {-1, INT64_MAX / 1000000},
+    [TRII_PARAM_BREAK] = {0, 1},           [TRII_PARAM_CGROUP] = {0, 1},
+    [TRII_PARAM_EAGER] = {0, 1},           [TRII_PARAM_HEARTBEAT_MS] = {0, INT64_MAX / 1000000000},
+    [TRII_PARAM_NOTE_MS] = {1, INT32_MAX}, [TRII_PARAM_NUM_THREADS] = {1, 1024},
+    [TRII_PARAM_SHM_CMA] = {0, 2},         [TRII_PARAM_STOP_GRACE] = {0, INT64_MAX / 1000000},
+    [TRII_PARAM_SPIN_US] = {0, 1000000},   [TRII_PARAM_TIMEOUT_MS] = {-1, INT64_MAX / 1000000},
 };
 
 /* What begins with TRI_ and is none of the library's: tests, benchmarks and ./run read them. */
@@ -41,6 +37,8 @@ static const char *const foreign_names[] = {
     "TRI_JOBS",   "TRI_MPIRUN", "TRI_PEER_",      "TRI_SANITIZE", "TRI_TEST_"};
 
 static const trii_param_info params[TRII_PARAM_COUNT] = {
+    [TRII_PARAM_BREAK] = {"TRI_BREAK", "0",
+                          "1: SIGTRAP in the operation that fails, for debuggers"},
     [TRII_PARAM_CGROUP] = {"TRI_CGROUP", "1", "0: trirun puts its workers in no control group"},
     [TRII_PARAM_CHAOS] =
         {"TRI_CHAOS", "",

@@ -12,6 +12,7 @@
 #include <trireme/status.h>
 
 typedef enum trii_param {
+    TRII_PARAM_BREAK,        /* TRI_BREAK */
     TRII_PARAM_CGROUP,       /* TRI_CGROUP */
     TRII_PARAM_CHAOS,        /* TRI_CHAOS */
     TRII_PARAM_CHECK,        /* TRI_CHECK */

@@ -10,6 +10,7 @@
  */
 #include <inttypes.h>
 #include <math.h>
+#include <signal.h>
 
 #include "base/alloc.h"
 #include "graph/contents.h"
@@ -144,6 +145,12 @@ void trii_failures_clear(trii_recorder *r)
     r->n_failures = 0;
 }
 
+void trii_break(const trii_recorder *r)
+{
+    if (r->breaks)
+        raise(SIGTRAP);
+}
+
 tri_tensor *trii_handle_failed(trii_step *step, tri_status status)
 {
     trii_value *value;
@@ -155,6 +162,7 @@ tri_tensor *trii_handle_failed(trii_step *step, tri_status status)
     value->type.ndim = -1;
     value->type.device = 0;
     trii_value_fail(trii_recorder_of(step), value, status);
+    trii_break(trii_recorder_of(step));
     return trii_handle(step, step->n_values - 1);
 }
 

@@ -74,6 +74,7 @@ typedef struct trii_recorder {
     int autocast;   /* depth of tri_autocast_begin */
     int deferred;   /* eager mode waits: inside tri_backward */
     bool active;    /* something was recorded since the last end */
+    bool breaks;    /* TRI_BREAK=1 */
     bool eager;     /* TRI_EAGER=1 */
     bool check;     /* TRI_CHECK=nan */
     int table_slot; /* handle.c's table of live steps; -1 = none */
@@ -152,6 +153,9 @@ void trii_names_clear(trii_recorder *recorder);
 const char *trii_value_name(const trii_recorder *recorder, trii_vid value);
 /* The value that a handle of this step stands for, or NO_VALUE. */
 trii_vid trii_handle_value(const trii_step *step, const tri_tensor *handle);
+
+/* With TRI_BREAK=1 a debugger stops here, below the call that failed. */
+void trii_break(const trii_recorder *recorder);
 
 /* Frees the messages of failed handles. */
 void trii_failures_clear(trii_recorder *recorder);

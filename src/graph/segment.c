@@ -282,10 +282,12 @@ static tri_status run_segment(trii_recorder *r, bool ending)
         status = trii_nan_after(s, &segment);
     if (r->check)
         trii_nan_done(r);
-    if (status == TRI_OK)
+    if (status == TRI_OK) {
         settle(r, &segment);
-    else
+    } else {
         settle_failure(r, &segment, status);
+        trii_break(r);
+    }
     segment_begin(r);
     return status;
 }

@@ -54,7 +54,7 @@ static void recorder_free(void *arg)
 static trii_recorder *recorder_create(void)
 {
     trii_recorder *r = trii_alloc(1, sizeof(*r), "recorder");
-    int64_t eager = 0;
+    int64_t eager = 0, breaks = 0;
     int check = -1;
 
     if (r == NULL)
@@ -63,10 +63,12 @@ static trii_recorder *recorder_create(void)
     r->segment = 1;
     r->step.recorder = r;
     if (trii_param_choice(TRII_PARAM_CHECK, &check) != TRI_OK ||
-        trii_param_i64(TRII_PARAM_EAGER, 0, &eager) != TRI_OK)
+        trii_param_i64(TRII_PARAM_EAGER, 0, &eager) != TRI_OK ||
+        trii_param_i64(TRII_PARAM_BREAK, 0, &breaks) != TRI_OK)
         trii_step_fail(&r->step, TRI_ERR_INVALID_ARG);
     r->check = check == 0; /* its one choice */
     r->eager = eager == 1;
+    r->breaks = breaks == 1;
     if (trii_step_reserve(&r->step, TRII_RESERVE_NODES) != TRI_OK) {
         recorder_free(r);
         return NULL;
