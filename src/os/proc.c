@@ -11,6 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <sys/syscall.h>
+
 #include "os/unix.h"
 
 size_t trii_read_whole(int fd, void *buf, size_t bytes)
@@ -109,4 +111,18 @@ bool trii_proc_has_ended(const trii_proc_id *id)
     fields = read_stat(name, stat, sizeof(stat));
     return fields == NULL || fields[0] == 'Z' || fields[0] == 'X' ||
            started_at(fields) != id->started;
+}
+
+int trii_proc_open(const trii_proc_id *id)
+{
+    int fd;
+
+    if (id->started == 0 || id->space == 0 || id->pid == getpid() || id->space != own_space())
+        return -1;
+    fd = (int)syscall(SYS_pidfd_open, (pid_t)id->pid, 0);
+    if (fd >= 0 && trii_proc_has_ended(id)) { /* and another one may have its number */
+        close(fd);
+        return -1;
+    }
+    return fd;
 }

@@ -26,5 +26,8 @@ typedef struct trii_proc_id {
 void trii_proc_id_own(trii_proc_id *id_out);
 /* Whether it has ended for certain; false where that cannot be seen from here. */
 bool trii_proc_has_ended(const trii_proc_id *id);
+/* A descriptor that becomes readable when it ends, to be closed; -1 where that cannot be seen from
+ * here, or it has ended already, or it is this process. */
+int trii_proc_open(const trii_proc_id *id);
 
 #endif

@@ -14,9 +14,11 @@
 #include "base/param.h"
 #include "os/clock.h"
 #include "os/limits.h"
+#include "os/pipe.h"
 #include "os/socket.h"
 
 #define LOOKED 15     /* of an operation's scratch: posting it looked at all connections just now */
+#define PROCESSES 128 /* of peers that are watched, each with a descriptor */
 #define LEAVE_MS 1000 /* for the goodbye to fit into a full socket */
 #define PART_MS 500   /* for peers to take the news of a failure */
 #define SPIN_US 50
@@ -70,6 +72,21 @@ static void on_ready(trii_watch *watch, unsigned events)
     if (g->doomed_by != NULL && !g->failed)
         trii_loop_timer(g->loop, &g->doom_timer, g->doom_ns, on_doom);
     arm(g);
+    trii_mutex_unlock(&g->mutex);
+}
+
+/* Its connection ends too, and tells more, unless a child that nobody told us of has it. */
+static void on_process_end(trii_watch *watch, unsigned events)
+{
+    tcp_conn *c = TRII_CONTAINER(watch, tcp_conn, ending);
+    tcp_group *g = c->group;
+
+    (void)events;
+    trii_loop_mute(watch);
+    on_ready(&c->watch, TRII_HANGUP);
+    trii_mutex_lock(&g->mutex);
+    if (g->polling)
+        trii_wakeup_signal(g->wake_fd);
     trii_mutex_unlock(&g->mutex);
 }
 
@@ -296,6 +313,7 @@ static void free_group(tcp_group *g)
     for (int r = 0; g->conns != NULL && r < g->size; r++) {
         trii_unforked_drop(&g->conns[r].unforked);
         trii_socket_close(g->conns[r].fd);
+        trii_fd_close(g->conns[r].process_fd);
         trii_free(g->conns[r].in);
     }
     trii_tags_clear(&g->any_recvs);
@@ -322,7 +340,7 @@ static tri_status allocate(tcp_group *g)
     g->poll_events = trii_alloc(n + 1, sizeof(*g->poll_events), "tcp group");
     g->poll_ready = trii_alloc(n + 1, sizeof(*g->poll_ready), "tcp group");
     for (int r = 0; g->conns != NULL && r < g->size; r++)
-        g->conns[r].fd = -1;
+        g->conns[r].fd = g->conns[r].process_fd = -1;
     if (g->conns == NULL || g->sources == NULL || g->poll_fds == NULL || g->poll_events == NULL ||
         g->poll_ready == NULL)
         return TRI_ERR_NO_MEMORY;
@@ -347,6 +365,7 @@ static tri_status allocate(tcp_group *g)
 /* From here on the control thread watches. */
 static tri_status watch_all(tcp_group *g)
 {
+    int n_watched = 0;
     tri_status status;
 
     assert(g != NULL);
@@ -360,6 +379,11 @@ static tri_status watch_all(tcp_group *g)
         trii_socket_peer_text(g->conns[r].fd, g->conns[r].peer);
         status =
             trii_loop_watch(g->loop, &g->conns[r].watch, g->conns[r].fd, TRII_HANGUP, on_ready);
+        if (n_watched++ < PROCESSES)
+            g->conns[r].process_fd = trii_proc_open(&g->conns[r].process);
+        if (status == TRI_OK && g->conns[r].process_fd >= 0)
+            status = trii_loop_watch(g->loop, &g->conns[r].ending, g->conns[r].process_fd,
+                                     TRII_READABLE, on_process_end);
     }
     return status == TRI_OK ? tcp_beat_start(g) : status;
 }
@@ -368,6 +392,8 @@ static void unwatch_all(tcp_group *g)
 {
     for (int r = 0; g->conns != NULL && r < g->size; r++)
         trii_loop_unwatch(&g->conns[r].watch);
+    for (int r = 0; g->conns != NULL && r < g->size; r++)
+        trii_loop_unwatch(&g->conns[r].ending);
     if (g->loop != NULL) {
         trii_loop_timer_stop(g->loop, &g->doom_timer);
         trii_loop_timer_stop(g->loop, &g->beat_timer);
@@ -494,7 +520,8 @@ static void tcp_leave(void *self)
 
         trii_unforked_drop(&c->unforked);
         trii_socket_close(c->fd);
-        c->fd = -1;
+        trii_fd_close(c->process_fd);
+        c->fd = c->process_fd = -1;
         c->ended = true;
     }
 }

@@ -125,6 +125,8 @@ typedef struct tcp_conn {
     int fd;                 /* -1 = none */
     trii_unforked unforked; /* a forked child that has it too would hide our end */
     trii_proc_id process;   /* the peer's */
+    trii_watch ending;      /* of that: a copy of its socket may outlive it */
+    int process_fd;         /* -1 = not to be seen from here */
     char peer[TRII_ADDR_TEXT];
     unsigned armed; /* what the control thread watches */
 

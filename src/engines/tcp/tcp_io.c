@@ -287,7 +287,9 @@ void tcp_hang_up(tcp_conn *c)
     whole = hear_out(c);
     c->ended = true;
     if (!last_words(c, &frame, &text, &bytes)) {
-        doom_lost(c, whole ? "closed without a goodbye" : "broke");
+        doom_lost(c, whole                              ? "closed without a goodbye"
+                     : trii_proc_has_ended(&c->process) ? "is a child's now, its process has ended"
+                                                        : "broke");
     } else if (frame.type == TCP_FRAME_FAULT) {
         c->doom = fault_status(frame.root);
         if (frame.part > 0 &&
