@@ -121,6 +121,16 @@ static void set_value(const scene *s, int fd, size_t bytes)
     free(value);
 }
 
+/* Its clients have closed, which a busy kernel may tell it a little later. */
+static void serve_until_empty(const scene *s)
+{
+    int64_t deadline = SOON;
+
+    do
+        serve(s);
+    while (s->server->held > 0 && trii_now_ns() < deadline);
+}
+
 /* A few bytes ask for a large value three times, and nobody reads the replies. */
 static void unread_replies_are_bounded(void **state)
 {
@@ -147,7 +157,7 @@ static void unread_replies_are_bounded(void **state)
     }
     assert_in_range(closed, 1, CLIENTS - 2); /* most do not fit, some do */
     trii_socket_close(writer);
-    serve(&s);
+    serve_until_empty(&s);
     assert_int_equal(s.server->held, 0);
     end(&s);
 }
