@@ -34,6 +34,8 @@ TRI_API tri_tensor *tri_sigmoid(tri_tensor *x);
 TRI_API tri_tensor *tri_tanh(tri_tensor *x);
 TRI_API tri_tensor *tri_gelu(tri_tensor *x); /* erf form */
 TRI_API tri_tensor *tri_silu(tri_tensor *x);
+/* Between bool, all integers, f16, bf16, f32 and f64. Real numbers become integers towards zero;
+ * integers that do not fit keep their low bits. f16 is for storage: other operations refuse it. */
 TRI_API tri_tensor *tri_cast(tri_tensor *x, tri_dtype dtype);
 /* Training: zero with probability p, scale the rest by 1/(1-p); else the identity. */
 TRI_API tri_tensor *tri_dropout(tri_tensor *x, double p, bool training);

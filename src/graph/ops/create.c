@@ -203,21 +203,27 @@ static tri_status cast_shape(const trii_type *const *in, int n_in, const trii_at
         switch (dtypes[i]) {
         case TRI_DTYPE_U8:
         case TRI_DTYPE_BOOL:
+        case TRI_DTYPE_I8:
+        case TRI_DTYPE_I16:
         case TRI_DTYPE_I32:
         case TRI_DTYPE_I64:
+        case TRI_DTYPE_F16:
         case TRI_DTYPE_BF16:
         case TRI_DTYPE_F32:
         case TRI_DTYPE_F64:
             break;
         default:
-            return TRII_FAIL(TRI_ERR_UNSUPPORTED, "from %s to %s", tri_dtype_name(dtypes[0]),
-                             tri_dtype_name(dtypes[1]));
+            return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                             "from %s to %s: bool, the integers from u8 to i64, f16, bf16, f32 and "
+                             "f64 are what there is",
+                             tri_dtype_name(dtypes[0]), tri_dtype_name(dtypes[1]));
         }
     }
     return TRI_OK;
 }
 
-/* Towards zero; what does not fit becomes the nearest, NaN 0 (C leaves both undefined). */
+/* Towards zero; what does not fit i64 becomes the nearest, NaN 0 (C leaves both undefined).
+ * Smaller integers take the low bits of that, as in PyTorch. */
 static int64_t to_integer(double x)
 {
     if (x != x)
@@ -243,11 +249,20 @@ static void cast_element(tri_dtype from, const char *x, tri_dtype to, char *y)
     case TRI_DTYPE_BF16:
         real = (double)trii_bf16_to_f32(*(const uint16_t *)(const void *)x);
         break;
+    case TRI_DTYPE_F16:
+        real = (double)trii_f16_to_f32(*(const uint16_t *)(const void *)x);
+        break;
     case TRI_DTYPE_I64:
         integer = *(const int64_t *)(const void *)x;
         break;
     case TRI_DTYPE_I32:
         integer = *(const int32_t *)(const void *)x;
+        break;
+    case TRI_DTYPE_I16:
+        integer = *(const int16_t *)(const void *)x;
+        break;
+    case TRI_DTYPE_I8:
+        integer = *(const int8_t *)x;
         break;
     default:
         integer = *(const uint8_t *)x;
@@ -265,16 +280,22 @@ static void cast_element(tri_dtype from, const char *x, tri_dtype to, char *y)
     case TRI_DTYPE_BF16:
         *(uint16_t *)(void *)y = trii_f32_to_bf16(is_real ? (float)real : (float)integer);
         break;
+    case TRI_DTYPE_F16:
+        *(uint16_t *)(void *)y = trii_f32_to_f16(is_real ? (float)real : (float)integer);
+        break;
     case TRI_DTYPE_I64:
         *(int64_t *)(void *)y = integer;
         break;
     case TRI_DTYPE_I32:
         *(int32_t *)(void *)y = (int32_t)(uint32_t)(uint64_t)integer;
         break;
+    case TRI_DTYPE_I16:
+        *(int16_t *)(void *)y = (int16_t)(uint16_t)(uint64_t)integer;
+        break;
     case TRI_DTYPE_BOOL:
         *(uint8_t *)y = integer != 0;
         break;
-    default:
+    default: /* u8, and i8, of the same bits */
         *(uint8_t *)y = (uint8_t)(uint64_t)integer;
         break;
     }

@@ -249,7 +249,7 @@ static tri_status amax_shape(const trii_type *const *in, int n_in, const trii_at
                              trii_type *out, int *n_out)
 {
     if (reduced_count(in[0], attrs->i[0]) == 0)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "no element has no largest one");
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "a dimension of no elements has no largest one");
     return reduce_shape(in, n_in, attrs, out, n_out);
 }
 
