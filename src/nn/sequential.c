@@ -10,7 +10,7 @@
 static void sequential_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
                                int n_out)
 {
-    trii_site site = trii_site_take(); /* every child is blamed on the caller's line */
+    trii_site site = trii_site_last(); /* every child is blamed on the caller's line */
     tri_tensor *x;
 
     if (n_in != 1 || n_out != 1) {

@@ -26,6 +26,7 @@
 #include <trireme/parallel.h>
 
 #include "base/compiler.h"
+#include "base/site.h"
 #include "graph/host_op.h"
 #include "graph/step.h"
 #include "nn/module.h"
@@ -67,6 +68,7 @@ typedef struct trii_travel {
     struct trii_travel *header; /* of a bucket: the header of the same backward */
     trii_travel_state state;
     uint64_t generation; /* of the step in which it is recorded */
+    trii_site site;      /* the forward or backward that recorded it */
     tri_work *work;
     bool last; /* bucket: the last of its backward; sends the map of used parameters if needed */
     int n;     /* operands */

@@ -146,6 +146,54 @@ static void so_it_is_in_eager_mode(void **state)
     peers_hear_of(BAD_SHAPE, "tri_cross_entropy(f64 [2, 3], i64 [3])");
 }
 
+/* --- a forward that only one rank makes ------------------------------------------------------- */
+
+/* Statistics travel with each forward in training mode: rank 0's pair with the others' next. */
+static tri_status look_alone(rank *r)
+{
+    const float image[8] = {1, 2, 3, 4, 5, 6, 7, 9};
+    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){2, 1, 2, 2}, 4, image);
+    tri_module *model =
+        tri_ddp(tri_sequential(tri_nn_batch_norm2d(1), tri_nn_conv2d(1, 1, 1, NULL)),
+                &(tri_ddp_options){.group = r->group});
+    tri_optimizer *opt = tri_sgd(model, 0.1, NULL);
+    tri_status st = TRI_OK;
+
+    for (int step = 0; step < 3 && st == TRI_OK; step++) {
+        if (step == 1 && r->index == 0)
+            tri_item(tri_mse_loss(tri_forward(model, x), x));
+        tri_step_end();
+        tri_backward(tri_mse_loss(tri_forward(model, x), x));
+        st = tri_optimizer_step(opt);
+        snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
+        tri_step_end();
+    }
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(model);
+    tri_tensor_unref(x);
+    return st;
+}
+
+/* Both lines of the program, and what the calls in them are for. */
+static void a_forward_of_one_rank_alone_is_told_with_both_lines(void **state)
+{
+    static rank ranks[2];
+
+    (void)state;
+    run_ranks(ranks, 2, look_alone, NULL);
+    for (int i = 0; i < 2; i++) {
+        const char *at = strstr(ranks[i].line, "rank 0 calls broadcast #");
+
+        assert_int_equal(ranks[i].status, TRI_ERR_MISMATCH);
+        assert_non_null(at);
+        assert_non_null(strstr(at, " (ddp_agreement_test.c:"));
+        at = strstr(at, "rank 1 calls all_reduce #");
+        assert_non_null(at);
+        assert_non_null(strstr(at, " 2 i64, sum (ddp_agreement_test.c:"));
+        assert_non_null(strstr(at, "in each forward in training mode and each backward"));
+    }
+}
+
 /* --- construction --------------------------------------------------------------------------- */
 
 static tri_status differing_models(rank *r)
@@ -411,6 +459,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_failure_of_one_rank_is_the_peers_at_once),
         cmocka_unit_test(a_mistake_in_a_forward_is_the_peers_at_once),
         cmocka_unit_test(so_it_is_in_eager_mode),
+        cmocka_unit_test(a_forward_of_one_rank_alone_is_told_with_both_lines),
         cmocka_unit_test(differing_models_are_named_on_every_rank),
         cmocka_unit_test(missing_layers_are_named_too),
         cmocka_unit_test(verify_names_who_drifted),

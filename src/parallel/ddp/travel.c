@@ -5,6 +5,8 @@
  */
 #include <string.h>
 
+#include <trireme/group.h>
+
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/log.h"
@@ -51,6 +53,7 @@ tri_status trii_travel_take(trii_ddp *ddp, trii_travel **list, trii_step *step,
     }
     drop_work(t);
     t->state = TRII_TRAVEL_RECORDED;
+    t->site = trii_site_last();
     t->generation = step->generation;
     *travel_out = t;
     return TRI_OK;
@@ -85,11 +88,21 @@ static void travel_abort(trii_host_op *op, const char *why)
         tri_group_abort(t->ddp->group, why);
 }
 
+/* The failure of a call that the program did not make itself. */
+static tri_status explain(tri_status st, const char *line)
+{
+    return TRII_FAIL(st, "%s%s", line,
+                     st == TRI_ERR_MISMATCH
+                         ? " (a model of tri_ddp communicates in each forward in training mode and "
+                           "each backward: all ranks make them, or none)"
+                         : "");
+}
+
 /* The operation's failure as this thread's error, or its success. */
 static tri_status work_ended(tri_work **work_io, tri_status st)
 {
     if (st < 0)
-        st = TRII_FAIL(st, "%s", tri_work_error(*work_io));
+        st = explain(st, tri_work_error(*work_io));
     tri_work_destroy(*work_io);
     *work_io = NULL;
     return st;
@@ -112,17 +125,31 @@ static tri_status work_wait(tri_work **work_io)
 
 /* --- the header ----------------------------------------------------------------------------- */
 
+static tri_status started(tri_status st)
+{
+    return st < 0 ? explain(st, tri_last_error()) : st;
+}
+
+/* Its calls are those of the forward or backward that recorded it, wherever the step runs: where
+ * the ranks disagree that is the line to look at. */
+static void blame_site(const trii_travel *t)
+{
+    if (t->site.file != NULL)
+        tri_site_set(t->site.file, t->site.line);
+}
+
 static tri_status header_start(trii_host_op *op, const trii_host_buffers *buffers)
 {
     trii_travel *t = (trii_travel *)op;
 
+    blame_site(t);
     for (int i = 0; i < t->n; i++)
         t->out[i] = buffers->out[i];
     t->sums[0] = t->count;
     t->sums[1] = (int64_t)(t->vote_stop ? 1 : 0) + (t->unused ? INT64_C(1) << 32 : 0);
     t->state = TRII_TRAVEL_STARTED;
-    return tri_all_reduce(t->ddp->group, t->sums, t->sums, 2, TRI_DTYPE_I64, TRI_REDOP_SUM,
-                          &t->work);
+    return started(
+        tri_all_reduce(t->ddp->group, t->sums, t->sums, 2, TRI_DTYPE_I64, TRI_REDOP_SUM, &t->work));
 }
 
 static tri_status header_done(trii_travel *t)
@@ -231,11 +258,12 @@ static tri_status bucket_start(trii_host_op *op, const trii_host_buffers *buffer
     void *data = bucket->storage->data;
     tri_status st;
 
+    blame_site(t);
     fill_bucket(t, buffers);
     t->state = TRII_TRAVEL_STARTED;
-    st = tri_all_reduce(t->ddp->group, data, data, bucket->bytes / tri_dtype_size(bucket->dtype),
-                        bucket->dtype, TRI_REDOP_SUM,
-                        t->last && bucket->bytes <= BLOCKING_BYTES ? NULL : &t->work);
+    st = started(tri_all_reduce(
+        t->ddp->group, data, data, bucket->bytes / tri_dtype_size(bucket->dtype), bucket->dtype,
+        TRI_REDOP_SUM, t->last && bucket->bytes <= BLOCKING_BYTES ? NULL : &t->work));
     return st == TRI_OK && t->last ? send_map(t) : st;
 }
 
@@ -325,13 +353,14 @@ static tri_status block_start(trii_host_op *op, const trii_host_buffers *buffers
 {
     trii_travel *t = (trii_travel *)op;
 
+    blame_site(t);
     for (int i = 0; i < t->n; i++)
         t->out[i] = buffers->out[i];
     if (t->ddp->rank == 0)
         copy_block(t, buffers->in, true);
     t->state = TRII_TRAVEL_STARTED;
-    return tri_broadcast(t->ddp->group, t->block->storage->data, t->block->bytes, TRI_DTYPE_U8, 0,
-                         &t->work);
+    return started(tri_broadcast(t->ddp->group, t->block->storage->data, t->block->bytes,
+                                 TRI_DTYPE_U8, 0, &t->work));
 }
 
 static tri_status block_done(trii_travel *t)
