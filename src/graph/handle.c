@@ -62,6 +62,7 @@ static tri_status leaf_create(trii_step *step, tri_tensor *tensor, trii_vid *val
         status = trii_claim(step, tensor, step->n_values);
     if (status != TRI_OK)
         return status;
+    trii_leaf_repeats(step, tensor);
     value = trii_value_append(step);
     value->type.dtype = tensor->dtype;
     value->type.ndim = tensor->ndim;
@@ -157,6 +158,7 @@ tri_tensor *trii_handle_failed(trii_step *step, tri_status status)
 
     if (step == NULL || trii_step_reserve(step, 1) != TRI_OK)
         return trii_tensor_no_memory();
+    trii_recorder_of(step)->old_nodes = 0;
     value = trii_value_append(step);
     value->type.dtype = TRI_DTYPE_NONE;
     value->type.ndim = -1;

@@ -118,9 +118,11 @@ typedef struct trii_graph_op {
     uint32_t alias_mask;
     int8_t alias[8];
 
-    /* Required. Checks the operands (in[i] NULL = absent; presence and equal devices were checked)
-     * and fills out[0 .. *n_out), at most TRII_MAX_OUTPUTS, without the device. On failure one line
-     * with the reason (TRII_FAIL); the caller prepends operation, operands and source line. */
+    /* Required. A function of its arguments' types and integers, not of numbers or anything else:
+     * it is not asked again in a step that repeats the last. Checks the operands (in[i] NULL =
+     * absent; presence and equal devices were checked) and fills out[0 .. *n_out), at most
+     * TRII_MAX_OUTPUTS, without the device. On failure one line with the reason (TRII_FAIL); the
+     * caller prepends operation, operands and source line. */
     tri_status (*shape)(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                         trii_type *out, int *n_out);
     /* Records the gradients: grad_out[o] is the gradient of output o or TRII_NO_VALUE; writes

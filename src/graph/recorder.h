@@ -48,6 +48,8 @@ typedef struct trii_recorder {
     uint32_t segment;  /* number of the pending segment, unique in the recorder */
     int32_t n_ordinal; /* outputs of nodes in it */
 
+    /* append.c: what the step before had, if this one has been the same so far. */
+    int32_t old_nodes, old_values;
     int32_t counted_nodes, rounds; /* segment.c: how often values were asked for in this step */
 
     int32_t *scratch; /* backward.c: one number per value */
@@ -101,7 +103,39 @@ tri_status trii_grow(void **array, int32_t *cap, int32_t need, size_t size, cons
 /* Room for n more nodes: see TRII_RESERVE_NODES. */
 tri_status trii_step_reserve(trii_step *step, int32_t n_nodes);
 /* A new value: everything but its type is set. Room must be there. */
-trii_value *trii_value_append(trii_step *step);
+static inline trii_value *trii_value_append(trii_step *step)
+{
+    trii_value *value = &step->values[step->n_values++];
+
+    value->node = -1;
+    value->output = 0;
+    value->state = TRII_VALUE_READY;
+    value->requires_grad = false;
+    value->keep = false;
+    value->used = false;
+    value->torn = false;
+    value->leaf = NULL;
+    value->bound = NULL;
+    value->storage = NULL;
+    value->offset = 0;
+    value->layout = NULL;
+    value->replaces = TRII_NO_VALUE;
+    value->slot = -1;
+    value->slot_segment = 0;
+    return value;
+}
+/* append.c: whether the node that comes next in the step before is this one, and may be used. */
+bool trii_node_repeats(const trii_step *step, const trii_graph_op *op, const trii_vid *in, int n_in,
+                       const trii_attrs *attrs);
+/* Then: takes it over, which needs no room. */
+tri_status trii_node_repeat(trii_step *step, const trii_attrs *attrs,
+                            trii_vid *first_out) TRI_MUST_CHECK;
+/* Appends a node whose operands and result types are known. Room must be there. */
+tri_status trii_node_append(trii_step *step, const trii_graph_op *op, const trii_vid *in, int n_in,
+                            const trii_attrs *attrs, trii_host_op *host, const trii_type *out,
+                            int n_out) TRI_MUST_CHECK;
+/* Before the tensor becomes the next value: the step before read one like it there, or differs. */
+void trii_leaf_repeats(trii_step *step, const tri_tensor *tensor);
 /* precision.c: whether the operation must be looked at (autocast, or operands in bf16). */
 bool trii_precision_matters(const trii_step *step, const trii_graph_op *op,
                             const trii_type *const *types, int n_in);

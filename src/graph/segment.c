@@ -406,6 +406,8 @@ tri_status tri_step_end_status(void)
     trii_failures_clear(r);
     if (r->n_names > 0)
         trii_names_clear(r);
+    r->old_nodes = s->n_nodes;
+    r->old_values = s->n_values;
     s->n_values = s->n_nodes = s->n_in_ids = 0;
     s->random_count = 0;
     r->counted_nodes = r->rounds = 0;

@@ -247,28 +247,6 @@ tri_status trii_words_reserve(trii_recorder *r, size_t n)
     return TRI_OK;
 }
 
-trii_value *trii_value_append(trii_step *step)
-{
-    trii_value *value = &step->values[step->n_values++];
-
-    value->node = -1;
-    value->output = 0;
-    value->state = TRII_VALUE_READY;
-    value->requires_grad = false;
-    value->keep = false;
-    value->used = false;
-    value->torn = false;
-    value->leaf = NULL;
-    value->bound = NULL;
-    value->storage = NULL;
-    value->offset = 0;
-    value->layout = NULL;
-    value->replaces = TRII_NO_VALUE;
-    value->slot = -1;
-    value->slot_segment = 0;
-    return value;
-}
-
 static void release_tensor(const trii_step *step, tri_tensor *tensor)
 {
     trii_unclaim(step, tensor);
@@ -289,117 +267,6 @@ void trii_value_release(const trii_step *step, trii_value *value)
 }
 
 /* --- recording ------------------------------------------------------------------------------ */
-
-/* How the words name a value: as the k-th input or the k-th result of the segment, so that equal
- * programs give equal words wherever in a step they stand. Room for one input must be there. */
-static uint32_t edge_code(trii_recorder *r, trii_vid id)
-{
-    trii_value *value;
-
-    if (id == TRII_NO_VALUE)
-        return TRII_WORD_ABSENT;
-    value = &r->step.values[id];
-    if (value->state == TRII_VALUE_PENDING)
-        return (uint32_t)value->slot;
-    if (value->slot_segment != r->segment) {
-        value->slot_segment = r->segment;
-        value->slot = r->n_inputs;
-        r->inputs[r->n_inputs++] = id;
-    }
-    return TRII_WORD_INPUT | (uint32_t)value->slot;
-}
-
-static tri_status append_words(trii_recorder *r, const trii_node *node, const trii_vid *in)
-{
-    int n_in = node->n_in, n_i = node->attrs.n_i;
-    uint64_t *w;
-    tri_status status = trii_words_reserve(r, 4 + (size_t)n_in / 2 + (size_t)n_i);
-
-    if (status != TRI_OK)
-        return status;
-    if (r->n_inputs + n_in > r->cap_inputs) {
-        void *array = r->inputs;
-
-        status = trii_grow(&array, &r->cap_inputs, r->n_inputs + n_in, sizeof(*r->inputs),
-                           "inputs of a segment");
-        r->inputs = array;
-        if (status != TRI_OK)
-            return status;
-    }
-    w = r->words + r->n_words;
-    *w++ = (uint64_t)(uintptr_t)node->op ^ ((uint64_t)n_in << 48) ^ ((uint64_t)n_i << 56);
-    for (int i = 0; i < n_in; i += 2) {
-        uint64_t low = edge_code(r, in[i]);
-        uint64_t high = i + 1 < n_in ? edge_code(r, in[i + 1]) : 0;
-
-        *w++ = low | (high << 32);
-    }
-    for (int i = 0; i < n_i; i++)
-        *w++ = (uint64_t)node->attrs.i[i];
-    if (node->host != NULL) {
-        *w++ = node->host->identity;
-        *w++ = node->host->any_layout;
-    }
-    r->n_words = (size_t)(w - r->words);
-    return TRI_OK;
-}
-
-/* Appends a node whose operands and result types are known. */
-static tri_status append_node(trii_step *step, const trii_graph_op *op, const trii_vid *in,
-                              int n_in, const trii_attrs *attrs, trii_host_op *host,
-                              const trii_type *out, int n_out)
-{
-    trii_recorder *r = trii_recorder_of(step);
-    trii_node *node = &step->nodes[step->n_nodes];
-    bool requires_grad = false;
-    tri_status status;
-
-    node->op = op;
-    node->site = trii_site_last();
-    node->first_in = step->n_in_ids;
-    node->n_in = (int16_t)n_in;
-    node->n_out = (int16_t)n_out;
-    node->first_out = step->n_values;
-    node->attrs.n_i = node->attrs.n_f = 0;
-    if (attrs != NULL) {
-        node->attrs.n_i = attrs->n_i;
-        node->attrs.n_f = attrs->n_f;
-        for (int i = 0; i < attrs->n_i; i++)
-            node->attrs.i[i] = attrs->i[i];
-        for (int i = 0; i < attrs->n_f; i++)
-            node->attrs.f[i] = attrs->f[i];
-    }
-    node->host = host;
-    node->differentiated = false;
-    status = append_words(r, node, in);
-    if (status != TRI_OK)
-        return status;
-    node->random_index = op->random ? step->random_count++ : 0;
-    for (int i = 0; i < n_in; i++) {
-        step->in_ids[step->n_in_ids + i] = in[i];
-        if (in[i] != TRII_NO_VALUE) {
-            step->values[in[i]].used = true;
-            requires_grad |= step->values[in[i]].requires_grad;
-        }
-    }
-    step->n_in_ids += n_in;
-    requires_grad = requires_grad && r->no_grad == 0 && op->grad != NULL;
-    node->requires_grad = requires_grad;
-    for (int o = 0; o < n_out; o++) {
-        trii_value *value = trii_value_append(step);
-
-        trii_type_copy(&value->type, &out[o]);
-        value->node = step->n_nodes;
-        value->output = (int16_t)o;
-        value->state = TRII_VALUE_PENDING;
-        value->requires_grad = requires_grad && trii_dtype_is_float(out[o].dtype);
-        value->keep = r->eager && r->deferred == 0; /* what runs at once cannot be kept later */
-        value->slot = r->n_ordinal++;
-        value->slot_segment = r->segment;
-    }
-    step->n_nodes++;
-    return TRI_OK;
-}
 
 static tri_status check_operands(trii_step *step, const trii_graph_op *op, const trii_vid *in,
                                  int n_in, const trii_type **types, tri_device *device_out)
@@ -458,6 +325,8 @@ tri_status trii_record_values(trii_step *step, const trii_graph_op *op, const tr
                       (attrs->n_i > TRII_MAX_IATTRS || attrs->n_f > TRII_MAX_FATTRS)))
         return TRII_FAIL(TRI_ERR_INTERNAL, "%s: %d integer and %d real attributes", op->name,
                          attrs->n_i, attrs->n_f);
+    if (TRII_LIKELY(trii_node_repeats(step, op, in, n_in, attrs)))
+        return trii_node_repeat(step, attrs, first_out);
     status = trii_step_reserve(step, 1);
     if (status == TRI_OK)
         status = check_operands(step, op, in, n_in, types, &device);
@@ -485,7 +354,7 @@ tri_status trii_record_values(trii_step *step, const trii_graph_op *op, const tr
         if ((op->activations_out >> o & 1) != 0)
             out[o].dtype = TRI_DTYPE_BF16;
     }
-    status = append_node(step, op, in, n_in, attrs, NULL, out, n_out);
+    status = trii_node_append(step, op, in, n_in, attrs, NULL, out, n_out);
     if (TRII_LIKELY(status == TRI_OK))
         *first_out = step->n_values - n_out;
     return status;
@@ -528,7 +397,7 @@ tri_status trii_record_host(trii_step *step, trii_host_op *op, const trii_vid *i
         trii_type_copy(&out[i], &step->values[in[i]].type);
     }
     first = step->n_values;
-    status = append_node(step, &op_host, in, n, NULL, op, out, n);
+    status = trii_node_append(step, &op_host, in, n, NULL, op, out, n);
     if (status != TRI_OK)
         return status;
     for (int i = 0; i < n; i++)

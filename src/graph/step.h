@@ -33,6 +33,7 @@ typedef struct trii_value {
     bool requires_grad;
     bool keep;         /* must be readable after the run */
     bool used;         /* an operand of a node */
+    bool is_float;     /* of a node: its type is */
     bool torn;         /* bound: a run that failed had begun to write into the tensor */
     tri_tensor *leaf;  /* leaf: the persistent tensor it reads; a reference is held */
     tri_tensor *bound; /* where the result must be left; a reference is held; else NULL */
@@ -84,6 +85,7 @@ typedef struct trii_node {
     trii_attrs attrs;   /* only the first n_i and n_f numbers are set */
     uint32_t random_index;
     bool requires_grad;        /* an output does */
+    bool autocast;             /* recorded under tri_autocast_begin */
     bool differentiated;       /* tri_backward went through: nothing needs its values later */
     struct trii_host_op *host; /* TRII_CLASS_HOST; owned by whoever recorded it, see host_op.h */
 } trii_node;

@@ -34,6 +34,11 @@ static inline bool trii_type_same_shape(const trii_type *a, const trii_type *b)
     return true;
 }
 
+static inline bool trii_type_equal(const trii_type *a, const trii_type *b)
+{
+    return a->dtype == b->dtype && a->device == b->device && trii_type_same_shape(a, b);
+}
+
 /* Copies only the sizes that exist. */
 static inline void trii_type_copy(trii_type *dst, const trii_type *src)
 {

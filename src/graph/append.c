@@ -1,0 +1,215 @@
+/*
+ * append.c - nodes get into a step, and their words into those of the pending segment.
+ *
+ * Training repeats itself. What the last step has recorded still stands in the arrays of a step,
+ * and while this one is the same from its beginning (old_nodes of the recorder; 0 from the first
+ * difference on), a node is there already, checked, with the types of its results: only what may
+ * differ is written anew. Equal are operations, operands, integers, whether tri_autocast is on, and
+ * the types of the tensors that are read, so that shape rules could say nothing else.
+ */
+#include "base/dtype.h"
+#include "graph/recorder.h"
+
+/* How the words name a value: as the k-th input or the k-th result of the segment, so that equal
+ * programs give equal words wherever in a step they stand. Room for one input must be there. */
+static uint32_t edge_code(trii_recorder *r, trii_vid id)
+{
+    trii_value *value;
+
+    if (id == TRII_NO_VALUE)
+        return TRII_WORD_ABSENT;
+    value = &r->step.values[id];
+    if (value->state == TRII_VALUE_PENDING)
+        return (uint32_t)value->slot;
+    if (value->slot_segment != r->segment) {
+        value->slot_segment = r->segment;
+        value->slot = r->n_inputs;
+        r->inputs[r->n_inputs++] = id;
+    }
+    return TRII_WORD_INPUT | (uint32_t)value->slot;
+}
+
+static tri_status append_words(trii_recorder *r, const trii_node *node, const trii_vid *in)
+{
+    int n_in = node->n_in, n_i = node->attrs.n_i;
+    size_t n = 4 + (size_t)n_in / 2 + (size_t)n_i;
+    uint64_t *w;
+    tri_status status = TRI_OK;
+
+    if (TRII_UNLIKELY(r->n_words + n > r->cap_words))
+        status = trii_words_reserve(r, n);
+    if (status != TRI_OK)
+        return status;
+    if (r->n_inputs + n_in > r->cap_inputs) {
+        void *array = r->inputs;
+
+        status = trii_grow(&array, &r->cap_inputs, r->n_inputs + n_in, sizeof(*r->inputs),
+                           "inputs of a segment");
+        r->inputs = array;
+        if (status != TRI_OK)
+            return status;
+    }
+    w = r->words + r->n_words;
+    *w++ = (uint64_t)(uintptr_t)node->op ^ ((uint64_t)n_in << 48) ^ ((uint64_t)n_i << 56);
+    for (int i = 0; i < n_in; i += 2) {
+        uint64_t low = edge_code(r, in[i]);
+        uint64_t high = i + 1 < n_in ? edge_code(r, in[i + 1]) : 0;
+
+        *w++ = low | (high << 32);
+    }
+    for (int i = 0; i < n_i; i++)
+        *w++ = (uint64_t)node->attrs.i[i];
+    if (node->host != NULL) {
+        *w++ = node->host->identity;
+        *w++ = node->host->any_layout;
+    }
+    r->n_words = (size_t)(w - r->words);
+    return TRI_OK;
+}
+
+/* What nodes have of their own in each step, whether it repeats another or not. The node's
+ * operation, operands and integers are there, and the types of its results. */
+static tri_status settle_node(trii_step *step, trii_node *node, const trii_attrs *attrs)
+{
+    trii_recorder *r = trii_recorder_of(step);
+    const trii_vid *in = step->in_ids + node->first_in;
+    bool requires_grad = false, keep = r->eager && r->deferred == 0; /* what runs at once */
+    tri_status status;
+
+    node->site = trii_site_last();
+    for (int i = 0; i < node->attrs.n_f; i++)
+        node->attrs.f[i] = attrs->f[i];
+    node->differentiated = false;
+    status = append_words(r, node, in);
+    if (TRII_UNLIKELY(status != TRI_OK))
+        return status;
+    node->random_index = node->op->random ? step->random_count++ : 0;
+    for (int i = 0; i < node->n_in; i++) {
+        if (in[i] != TRII_NO_VALUE) {
+            step->values[in[i]].used = true;
+            requires_grad |= step->values[in[i]].requires_grad;
+        }
+    }
+    step->n_in_ids += node->n_in;
+    requires_grad = requires_grad && r->no_grad == 0 && node->op->grad != NULL;
+    node->requires_grad = requires_grad;
+    for (int o = 0; o < node->n_out; o++) {
+        trii_value *value = trii_value_append(step);
+
+        value->node = step->n_nodes;
+        value->output = (int16_t)o;
+        value->state = TRII_VALUE_PENDING;
+        value->requires_grad = requires_grad && value->is_float;
+        value->keep = keep; /* it cannot be kept later */
+        value->slot = r->n_ordinal++;
+        value->slot_segment = r->segment;
+    }
+    step->n_nodes++;
+    return TRI_OK;
+}
+
+/* Whether the node of the step before at this place has these operands and integers. */
+static inline bool same_call(const trii_step *step, const trii_graph_op *op, const trii_vid *in,
+                             int n_in, const trii_attrs *attrs)
+{
+    const trii_node *node = &step->nodes[step->n_nodes];
+    const trii_vid *old_in = step->in_ids + step->n_in_ids;
+    int n_i = attrs != NULL ? attrs->n_i : 0, n_f = attrs != NULL ? attrs->n_f : 0;
+
+    if (node->op != op || node->n_in != n_in || node->first_out != step->n_values ||
+        node->attrs.n_i != n_i || node->attrs.n_f != n_f ||
+        node->autocast != (step->recorder->autocast > 0))
+        return false;
+    for (int i = 0; i < n_in; i++) {
+        if (old_in[i] != in[i])
+            return false;
+    }
+    for (int i = 0; i < n_i; i++) {
+        if (node->attrs.i[i] != attrs->i[i])
+            return false;
+    }
+    return true;
+}
+
+static bool same_node(const trii_step *step, const trii_graph_op *op, const trii_vid *in, int n_in,
+                      const trii_attrs *attrs, const trii_type *out, int n_out)
+{
+    if (!same_call(step, op, in, n_in, attrs) || step->nodes[step->n_nodes].n_out != n_out)
+        return false;
+    for (int o = 0; o < n_out; o++) {
+        if (!trii_type_equal(&step->values[step->n_values + o].type, &out[o]))
+            return false;
+    }
+    return true;
+}
+
+bool trii_node_repeats(const trii_step *step, const trii_graph_op *op, const trii_vid *in, int n_in,
+                       const trii_attrs *attrs)
+{
+    if (step->n_nodes >= step->recorder->old_nodes || !same_call(step, op, in, n_in, attrs))
+        return false;
+    for (int i = 0; i < n_in; i++) {
+        if (in[i] != TRII_NO_VALUE && step->values[in[i]].state >= TRII_VALUE_DROPPED)
+            return false;
+    }
+    return true;
+}
+
+tri_status trii_node_repeat(trii_step *step, const trii_attrs *attrs, trii_vid *first_out)
+{
+    trii_node *node = &step->nodes[step->n_nodes];
+    tri_status status = settle_node(step, node, attrs);
+
+    if (TRII_LIKELY(status == TRI_OK))
+        *first_out = node->first_out;
+    return status;
+}
+
+void trii_leaf_repeats(trii_step *step, const tri_tensor *tensor)
+{
+    trii_recorder *r = trii_recorder_of(step);
+    const trii_value *old = &step->values[step->n_values];
+    bool same = step->n_values < r->old_values && old->node < 0 &&
+                old->type.dtype == tensor->dtype && old->type.device == tensor->device &&
+                old->type.ndim == tensor->ndim;
+
+    for (int d = 0; same && d < tensor->ndim; d++)
+        same = old->type.shape[d] == tensor->shape[d];
+    if (!same)
+        r->old_nodes = 0;
+}
+
+/* A node whose operands and result types are known. */
+tri_status trii_node_append(trii_step *step, const trii_graph_op *op, const trii_vid *in, int n_in,
+                            const trii_attrs *attrs, trii_host_op *host, const trii_type *out,
+                            int n_out)
+{
+    trii_recorder *r = trii_recorder_of(step);
+    trii_node *node = &step->nodes[step->n_nodes];
+
+    if (step->n_nodes < r->old_nodes && !same_node(step, op, in, n_in, attrs, out, n_out))
+        r->old_nodes = 0;
+    node->op = op;
+    node->autocast = r->autocast > 0;
+    node->first_in = step->n_in_ids;
+    node->n_in = (int16_t)n_in;
+    node->n_out = (int16_t)n_out;
+    node->first_out = step->n_values;
+    node->attrs.n_i = node->attrs.n_f = 0;
+    if (attrs != NULL) {
+        node->attrs.n_i = attrs->n_i;
+        node->attrs.n_f = attrs->n_f;
+        for (int i = 0; i < attrs->n_i; i++)
+            node->attrs.i[i] = attrs->i[i];
+    }
+    node->host = host;
+    for (int i = 0; i < n_in; i++)
+        step->in_ids[node->first_in + i] = in[i];
+    for (int o = 0; o < n_out; o++) {
+        trii_value *value = &step->values[node->first_out + o];
+
+        trii_type_copy(&value->type, &out[o]);
+        value->is_float = trii_dtype_is_float(out[o].dtype);
+    }
+    return settle_node(step, node, attrs);
+}
