@@ -135,6 +135,13 @@ static bool clock_was_set(const trii_worker *w)
     return moved_ns > CLOCK_STEP_NS || moved_ns < -CLOCK_STEP_NS;
 }
 
+/* Programs let one rank say why all of them end, and any of them may be seen first. */
+static bool says_more(trii_worker *w, trii_worker *than)
+{
+    return trii_stream_tail(&than->err, REPORT_LINES)[0] == '\0' &&
+           trii_stream_tail(&w->err, REPORT_LINES)[0] != '\0';
+}
+
 static void settle_failed(trii_failure *f)
 {
     char path[TRII_LOG_PATH_BYTES];
@@ -145,7 +152,9 @@ static void settle_failed(trii_failure *f)
         trii_worker *w = &f->workers[i];
 
         if (w != f->cause && trii_worker_failed(w) && (w->suspect || !w->told) &&
-            trii_worker_blame(w) > trii_worker_blame(f->cause))
+            (trii_worker_blame(w) > trii_worker_blame(f->cause) ||
+             (trii_worker_blame(w) == trii_worker_blame(f->cause) && w->exit.signal == 0 &&
+              says_more(w, f->cause))))
             f->cause = w;
     }
     if (f->cause == NULL || f->cause->exit.signal != 0 || clock_was_set(f->cause))

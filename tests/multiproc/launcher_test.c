@@ -278,6 +278,56 @@ static void the_cause_comes_before_its_victims(void **state)
     spawn_remove_folder(folder);
 }
 
+/* Until the process waits to be reaped. */
+static void expect_zombie(int pid)
+{
+    char path[40], stat[512], *state;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    do {
+        assert_true(slurp(path, stat, sizeof(stat)));
+        state = strrchr(stat, ')');
+        assert_non_null(state);
+    } while (state[2] != 'Z');
+}
+
+/* All ranks refuse something, and rank 0 says what; here rank 1 has ended before it. */
+static void who_says_why_comes_before_who_ends_in_silence(void **state)
+{
+    char folder[256], fifo[300], go[300];
+    const char *at;
+    launcher_job j;
+    int pid = 0, fd;
+
+    (void)state;
+    spawn_make_folder(folder, sizeof(folder));
+    snprintf(fifo, sizeof(fifo), "%s/fifo", folder);
+    snprintf(go, sizeof(go), "%s/go", folder);
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    assert_int_equal(mkfifo(go, 0600), 0);
+    TRIRUN(&j, "--nproc-per-node=2", "sh", "-c",
+           ("if [ $RANK = 0 ]; then echo $$$$ is ready; read x <$1; echo 'bad width' >&2; exit 2; "
+            "fi\n"
+            "exec 3>$1; echo also ready; read x <$2; exit 2"),
+           "x", fifo, go);
+    spawn_expect(&j.trirun, " is ready\n");
+    spawn_expect(&j.trirun, "also ready\n");
+    at = strstr(SPAWN_OUT(&j.trirun), " is ready\n");
+    while (at > SPAWN_OUT(&j.trirun) && at[-1] != '\n')
+        at--;
+    assert_int_equal(sscanf(at, "%d", &pid), 1);
+    assert_int_equal(kill(j.trirun.pid, SIGSTOP), 0);
+    fd = open(go, O_WRONLY);
+    assert_true(fd >= 0);
+    close(fd);
+    expect_zombie(pid);
+    assert_int_equal(kill(j.trirun.pid, SIGCONT), 0);
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "sh failed: rank 0 exited with code 2");
+    trirun_end(&j, 1);
+    spawn_remove_folder(folder);
+}
+
 static void a_worker_deaf_to_sigterm_is_killed_after_the_grace(void **state)
 {
     launcher_job j;
@@ -538,6 +588,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(lines_that_stand_right_above_are_not_said_again),
     cmocka_unit_test(a_signal_that_kills_a_worker_is_named),
     cmocka_unit_test(the_cause_comes_before_its_victims),
+    cmocka_unit_test(who_says_why_comes_before_who_ends_in_silence),
     cmocka_unit_test(a_worker_deaf_to_sigterm_is_killed_after_the_grace),
     cmocka_unit_test(what_cannot_start_is_told_before_anything_runs),
     cmocka_unit_test(wrong_usage_ends_with_torchruns_status),
