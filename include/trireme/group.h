@@ -59,7 +59,8 @@ typedef struct tri_init_options {
  * URL. With no such environment this is a world of one.
  *
  * Blocks: until all ranks arrived, at most the timeout; a TIMEOUT names the missing ranks.
- * Errors: INVALID_ARG (a variable is missing or no number), TIMEOUT, STATE (already joined).
+ * Errors: INVALID_ARG (a variable is missing or no number), TIMEOUT, STATE (already joined),
+ * PEER_LOST (a rank ended before all had joined, as far as trirun or rank 0 can see that).
  */
 TRI_API TRI_MUST_CHECK tri_status tri_init(const tri_init_options *opt);
 /* Leave the world; waits until its peers know that this is no failure, and rank 0 where it serves

@@ -29,12 +29,14 @@
 /* How long rank 0, when it serves the store, waits for the others to leave too. */
 #define LEAVE_MS INT64_C(10000) /* no longer than the group's timeout */
 #define LOOK_MS INT64_C(100)    /* between two looks whether there are others */
+#define HEAR_MS INT64_C(1000)   /* for those that look now and then to hear of a failure */
 
 static struct {
     trii_mutex mutex; /* serialises init and finalize; the rest is read without it */
     trii_launch_env env;
     tri_store *store;
     int64_t timeout_ms;
+    int forming; /* ranks of the world that is being joined */
     atomic_int rank, size, local_rank, local_size;
 } joined = {.mutex = TRII_MUTEX_INITIALIZER, .size = 1, .local_size = 1};
 
@@ -259,11 +261,36 @@ static void warn_of_settings(const trii_launch_env *env)
     }
 }
 
+/* Who ends is not connected to the store any more. Once all have come rank 0, which serves it, sees
+ * that, and tells the others: what a rank has not said yet is waited for in vain if one is gone. */
+static bool lacks_one(void *arg)
+{
+    static const char *const keys[] = {"lacks-one"};
+    int others = trii_store_others(arg);
+    bool told = false;
+
+    if (others < 0)
+        return tri_store_check(arg, keys, 1, &told) == TRI_OK && told;
+    return others < joined.forming - 1 && tri_store_set(arg, keys[0], "", 0) == TRI_OK;
+}
+
+/* Of rank 0, whose store ends with it: until the others have heard of the failure. */
+static void let_them_hear(tri_store *store)
+{
+    static const char *const nothing[] = {"nothing"};
+    int64_t deadline_ns = trii_deadline_ms(HEAR_MS);
+    tri_status status = TRI_ERR_TIMEOUT;
+
+    while (status == TRI_ERR_TIMEOUT && trii_store_others(store) > 0 && trii_now_ns() < deadline_ns)
+        status = tri_store_wait(store, nothing, 1, LOOK_MS);
+}
+
 static tri_status join(const tri_init_options *opt)
 {
     const char *url = opt->url != NULL ? opt->url : trii_param_text(TRII_PARAM_INIT);
     tri_group_options options = opt->group;
     trii_launch_env env;
+    char line[TRII_ERR_BYTES];
     tri_store *store = NULL;
     tri_group *world = NULL;
     int64_t timeout_ms = options.timeout_ms;
@@ -283,8 +310,15 @@ static tri_status join(const tri_init_options *opt)
         return status;
     }
     options.name = options.name != NULL ? options.name : "world";
-    status = tri_group_create(store, env.rank, env.size, &options, &world);
+    joined.forming = env.size;
+    status = trii_group_form(store, env.rank, env.size, &options,
+                             &(trii_forming){.is_over = lacks_one, .arg = store}, &world);
     if (status != TRI_OK) {
+        if (status == TRI_ERR_PEER_LOST) {
+            snprintf(line, sizeof(line), "%s", tri_last_error());
+            let_them_hear(store);
+            trii_err_set("%s", line);
+        }
         tri_store_unref(store);
         trii_log_set_rank(-1);
         return status;
@@ -356,7 +390,7 @@ static tri_status outstay(const trii_launch_env *env, tri_store *store, int64_t 
     bool alone = false;
 
     while (status == TRI_ERR_TIMEOUT && !alone && trii_now_ns() < deadline_ns) {
-        alone = trii_store_is_alone(store); /* what they had said is there */
+        alone = trii_store_others(store) == 0; /* what they had said is there */
         status = tri_store_wait(store, all_left, 1, patience_ms < LOOK_MS ? patience_ms : LOOK_MS);
     }
     if (status == TRI_ERR_TIMEOUT)

@@ -70,9 +70,9 @@ static int prefix_port(const tri_store *self)
     return tri_store_port(under_of(self));
 }
 
-static bool prefix_is_alone(tri_store *self)
+static int prefix_others(tri_store *self)
 {
-    return trii_store_is_alone(under_of(self));
+    return trii_store_others(under_of(self));
 }
 
 static tri_status prefix_set(tri_store *self, const char *key, const void *value, size_t bytes)
@@ -302,7 +302,7 @@ static const trii_store_ops prefix_ops = {
     .push = prefix_push,
     .pop = prefix_pop,
     .queue_length = prefix_queue_length,
-    .is_alone = prefix_is_alone,
+    .others = prefix_others,
 };
 
 /* `own_under` is taken, on failure too; the text ends with a slash. */

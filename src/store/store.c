@@ -76,9 +76,9 @@ static tri_status check_value(const char *call, const char *key, const void *val
     return TRI_OK;
 }
 
-bool trii_store_is_alone(tri_store *store)
+int trii_store_others(tri_store *store)
 {
-    return store->ops->is_alone != NULL && store->ops->is_alone(store);
+    return store->ops->others != NULL ? store->ops->others(store) : -1;
 }
 
 static int64_t deadline_of(const tri_store *store, int64_t timeout_ms)

@@ -68,7 +68,7 @@ typedef struct trii_store_ops {
     tri_status (*pop)(tri_store *self, const char *key, int64_t deadline_ns, void **value_out,
                       size_t *bytes_out);
     tri_status (*queue_length)(tri_store *self, const char *key, int64_t *n_out);
-    bool (*is_alone)(tri_store *self); /* optional: NULL = false */
+    int (*others)(tri_store *self); /* optional: NULL = -1 */
 } trii_store_ops;
 
 struct tri_store {
@@ -80,8 +80,8 @@ struct tri_store {
 void trii_store_init(tri_store *store, const trii_store_ops *ops, int64_t timeout_ms);
 /* The same for equal prefixes on whatever store, in every process; another one for others. */
 uint64_t trii_store_path_hash(const tri_store *store);
-/* Whether this process serves the store and no other one is connected to it. */
-bool trii_store_is_alone(tri_store *store);
+/* Of a store that this process serves: connections of others to it; -1 = it does not. */
+int trii_store_others(tri_store *store);
 /* A copy with a zero byte behind it, or NULL. */
 void *trii_store_copy(const void *data, size_t bytes);
 

@@ -475,5 +475,5 @@ const trii_store_ops trii_tcp_ops = {
     .push = tcp_push,
     .pop = tcp_pop,
     .queue_length = tcp_queue_length,
-    .is_alone = trii_tcp_is_alone,
+    .others = trii_tcp_others,
 };

@@ -64,6 +64,6 @@ extern const trii_store_ops trii_tcp_ops;
 void trii_tcp_destroy(tri_store *self);
 tri_status trii_tcp_clone(tri_store *self, tri_store **store_out);
 int trii_tcp_port(const tri_store *self);
-bool trii_tcp_is_alone(tri_store *self);
+int trii_tcp_others(tri_store *self);
 
 #endif

@@ -138,11 +138,13 @@ int trii_tcp_port(const tri_store *self)
 }
 
 /* Each reference of the endpoint is a connection of ours. */
-bool trii_tcp_is_alone(tri_store *self)
+int trii_tcp_others(tri_store *self)
 {
     const trii_tcp_endpoint *end = ((const trii_tcp_store *)self)->end;
+    int others =
+        end->server != NULL ? trii_tcp_server_clients(end->server) - atomic_load(&end->refs) : -1;
 
-    return end->server != NULL && trii_tcp_server_clients(end->server) <= atomic_load(&end->refs);
+    return end->server != NULL && others < 0 ? 0 : others;
 }
 
 tri_status trii_tcp_local_host(tri_store *self, char host_out[TRII_ADDR_TEXT])

@@ -347,6 +347,33 @@ static void rank_0_does_not_wait_for_those_that_have_ended(void **state)
     spawn_free(&s[0]);
 }
 
+/* Rank 2 says that it has come, and ends before the group is formed. */
+static void who_ends_while_the_world_is_formed_is_not_waited_for(void **state)
+{
+    char env[2][MAX_ENTRIES][200] = {{"RANK=0", "WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1", ""},
+                                     {"RANK=1", "WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1", ""}};
+    int port = spawn_free_port();
+    tri_store *store = NULL;
+    spawn s[2];
+
+    (void)state;
+    for (int rank = 0; rank < 2; rank++) {
+        snprintf(env[rank][3], sizeof(env[rank][3]), "MASTER_PORT=%d", port);
+        start_rank(&s[rank], env[rank], "300000");
+    }
+    CHECK_OK(tri_store_tcp("127.0.0.1", port, NULL, &store));
+    CHECK_OK(tri_store_set(store, "trireme/0/rank/2", "process 1 on nowhere", 20));
+    CHECK_OK(tri_store_set(store, "trireme/0/come/2", "0 ", 2));
+    tri_store_unref(store);
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(spawn_wait(&s[rank]), 1);
+        if (strstr(SPAWN_ERR(&s[rank]), "PEER_LOST: init: ") == NULL ||
+            strstr(SPAWN_ERR(&s[rank]), "a rank ended while the group was formed") == NULL)
+            fail_msg("rank %d: %s", rank, SPAWN_ERR(&s[rank]));
+        spawn_free(&s[rank]);
+    }
+}
+
 static void a_rank_that_comes_twice_is_named(void **state)
 {
     char a[MAX_ENTRIES][200] = {"RANK=0", "WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1", ""};
@@ -535,6 +562,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(another_jobs_store_is_named),
     cmocka_unit_test(rank_0_says_for_whom_it_waits_in_the_end),
     cmocka_unit_test(rank_0_does_not_wait_for_those_that_have_ended),
+    cmocka_unit_test(who_ends_while_the_world_is_formed_is_not_waited_for),
     cmocka_unit_test(a_rank_that_comes_twice_is_named),
     cmocka_unit_test(programs_of_a_script_join_one_after_the_other),
     cmocka_unit_test(ranks_that_try_again_meet),
