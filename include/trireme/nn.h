@@ -40,7 +40,7 @@ TRI_API tri_module *tri_nn_conv2d(int64_t in_channels, int64_t out_channels, int
  * []. momentum 0.1, eps 1e-5. */
 TRI_API tri_module *tri_nn_batch_norm2d(int64_t channels);
 TRI_API tri_module *tri_nn_relu(void);
-TRI_API tri_module *tri_nn_gelu(void);
+TRI_API tri_module *tri_nn_gelu(tri_gelu_form form);
 TRI_API tri_module *tri_nn_silu(void);
 TRI_API tri_module *tri_nn_tanh(void);
 TRI_API tri_module *tri_nn_sigmoid(void);

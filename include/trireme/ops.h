@@ -32,7 +32,9 @@ TRI_API tri_tensor *tri_relu(tri_tensor *x);
 TRI_API tri_tensor *tri_leaky_relu(tri_tensor *x, double slope);
 TRI_API tri_tensor *tri_sigmoid(tri_tensor *x);
 TRI_API tri_tensor *tri_tanh(tri_tensor *x);
-TRI_API tri_tensor *tri_gelu(tri_tensor *x); /* erf form */
+/* x times the normal distribution's integral, exactly or (GPT-2's) approximated by tanh. */
+typedef enum tri_gelu_form { TRI_GELU_ERF, TRI_GELU_TANH } tri_gelu_form;
+TRI_API tri_tensor *tri_gelu(tri_tensor *x, tri_gelu_form form);
 TRI_API tri_tensor *tri_silu(tri_tensor *x);
 /* Between bool, all integers, f16, bf16, f32 and f64. Real numbers become integers towards zero;
  * integers that do not fit keep their low bits. f16 is for storage: other operations refuse it. */
@@ -68,10 +70,35 @@ TRI_API tri_tensor *tri_amax(tri_tensor *x, const int64_t *dims, int n_dims, boo
 TRI_API tri_tensor *tri_argmax(tri_tensor *x, int dim); /* i64; the first of equals */
 
 /* --- matrix products ---------------------------------------------------------------------- */
-/* [.., M, K] x [.., K, N] -> [.., M, N]; leading dimensions equal or absent on one side. */
+/* [.., M, K] x [.., K, N] -> [.., M, N]; leading dimensions broadcast. A vector [K] on the left is
+ * a row, on the right a column, and the result lacks that dimension: two vectors give a number. */
 TRI_API tri_tensor *tri_matmul(tri_tensor *a, tri_tensor *b);
 /* x [.., I], weight [O, I], bias [O] or NULL -> [.., O]. */
 TRI_API tri_tensor *tri_linear(tri_tensor *x, tri_tensor *weight, tri_tensor *bias);
+/* Rows of weight [V, D] by their numbers, indices i64 [..] in [0, V) -> [.., D]; an index out of
+ * range fails the run. The row padding_idx (negative: from the end) gets no gradient. */
+typedef struct tri_embedding_options {
+    bool has_padding_idx;
+    int64_t padding_idx;
+} tri_embedding_options;
+TRI_API tri_tensor *tri_embedding(tri_tensor *weight, tri_tensor *indices,
+                                  const tri_embedding_options *opt);
+
+/* --- attention ---------------------------------------------------------------------------------
+ *
+ * scaled_dot_product_attention: softmax(q k^T scale + mask) v for q [B, H, T, D], k [B, Hk, S, D],
+ * v [B, Hk, S, Dv] -> [B, H, T, Dv]. The T x S weights are never kept, so memory grows with T, not
+ * with its square. A query that may look at no key gives zeros. */
+typedef struct tri_attention_options {
+    tri_tensor *attn_mask; /* broadcasts to [B, H, T, S]: bool, true = may look, or numbers of q's
+                              dtype that are added to the scores; has no gradient */
+    double dropout_p;      /* 0 <= p < 1: weights are dropped, whoever is training or not */
+    bool is_causal;        /* query t looks at keys 0 .. t only; with a mask, at what both allow */
+    double scale;          /* 0 = 1 / sqrt(D) */
+    bool enable_gqa;       /* Hk may divide H: neighbouring heads of q share k and v */
+} tri_attention_options;
+TRI_API tri_tensor *tri_attention(tri_tensor *q, tri_tensor *k, tri_tensor *v,
+                                  const tri_attention_options *opt);
 
 /* --- convolution and pooling ----------------------------------------------------------------- */
 /* Zero means the default: stride 1, padding 0, dilation 1, groups 1. [0] is height. */
@@ -111,6 +138,13 @@ typedef struct tri_batch_norm_args {
     double eps;      /* 0 = 1e-5; TRI_ZERO: nothing is added to the variance */
 } tri_batch_norm_args;
 TRI_API tri_tensor *tri_batch_norm(tri_tensor *x, const tri_batch_norm_args *args);
+
+/* The last n_dims dimensions of x are a row (n_dims 1: the last one), normalised by its own mean
+ * and biased variance, or by its root mean square; weight, bias of a row's shape, each may be NULL.
+ * eps 0: 1e-5, of tri_rms_norm the machine epsilon of x's dtype; TRI_ZERO: nothing is added. */
+TRI_API tri_tensor *tri_layer_norm(tri_tensor *x, int n_dims, tri_tensor *weight, tri_tensor *bias,
+                                   double eps);
+TRI_API tri_tensor *tri_rms_norm(tri_tensor *x, int n_dims, tri_tensor *weight, double eps);
 
 /* --- softmax and losses (mean over the batch: a scalar, shape []) --------------------------------
  */

@@ -168,13 +168,15 @@ tri_tensor *trii_handle_failed(trii_step *step, tri_status status)
     return trii_handle(step, step->n_values - 1);
 }
 
-tri_tensor *trii_record_failed(trii_step *step, const trii_graph_op *op, tri_tensor *const *in,
-                               int n_in, tri_status status)
+tri_tensor *trii_handle_refused(trii_step *step, const char *call, tri_tensor *const *in, int n_in,
+                                tri_status status)
 {
     char operands[TRII_ERR_BYTES / 2];
     size_t used = 0;
     trii_site site = trii_site_last();
 
+    if (step == NULL)
+        return trii_tensor_no_memory();
     operands[0] = '\0';
     for (int i = 0; i < n_in; i++) {
         char text[TRII_TYPE_TEXT];
@@ -208,9 +210,9 @@ tri_tensor *trii_record_failed(trii_step *step, const trii_graph_op *op, tri_ten
                                      i > 0 && !named ? ", " : "", what);
     }
     if (site.file != NULL)
-        trii_err_prepend("tri_%s(%s) at %s:%d", op->name, operands, site.file, site.line);
+        trii_err_prepend("tri_%s(%s) at %s:%d", call, operands, site.file, site.line);
     else
-        trii_err_prepend("tri_%s(%s)", op->name, operands);
+        trii_err_prepend("tri_%s(%s)", call, operands);
     return trii_handle_failed(step, status);
 }
 

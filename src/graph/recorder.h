@@ -197,9 +197,6 @@ void trii_failures_clear(trii_recorder *recorder);
 tri_status trii_failure_get(trii_recorder *recorder, const trii_value *value);
 /* Turns the value into a failed one with the current error line. */
 void trii_value_fail(trii_recorder *recorder, trii_value *value, tri_status status);
-/* A handle of a refused operation. */
-tri_tensor *trii_record_failed(trii_step *step, const trii_graph_op *op, tri_tensor *const *in,
-                               int n_in, tri_status status);
 
 /* gradient.c: the pending segment will never complete: what it changed is as before it. `segment`
  * has run in part; NULL = it has not begun. */

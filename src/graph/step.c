@@ -445,7 +445,7 @@ tri_tensor *trii_record(const trii_graph_op *op, tri_tensor *const *in, int n_in
     if (TRII_LIKELY(status == TRI_OK))
         status = trii_record_values(step, op, ids, n_in, attrs, &first);
     if (TRII_UNLIKELY(status != TRI_OK))
-        return trii_record_failed(step, op, in, n_in, status);
+        return trii_handle_refused(step, op->name, in, n_in, status);
     return trii_handle_recorded(step, first);
 }
 

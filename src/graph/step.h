@@ -166,6 +166,10 @@ tri_tensor *trii_handle_output(tri_tensor *first, int output);
 /* A handle that carries the current error line, for functions that check by themselves. A NULL
  * step (no memory for one) gives the shared failed tensor. */
 tri_tensor *trii_handle_failed(trii_step *step, tri_status status);
+/* The handle of a refused call: the error line gets its name, the operands (NULL is allowed) and
+ * the caller's line. What is failed among the operands is returned on. */
+tri_tensor *trii_handle_refused(trii_step *step, const char *name, tri_tensor *const *in, int n_in,
+                                tri_status status);
 /* The value must end up in `tensor` (same shape and dtype), and reading the tensor means this
  * value from now on. A not yet run earlier binding of the tensor is given up. A value that has
  * run already, or is a leaf or bound elsewhere, is copied. */

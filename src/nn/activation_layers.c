@@ -4,12 +4,21 @@
 #include "base/err.h"
 #include "nn/simple_layer.h"
 
-tri_module *tri_nn_gelu(void)
+static tri_tensor *apply_gelu(const tri_module *self, const trii_simple_layer *layer, tri_tensor *x)
+{
+    (void)self;
+    return tri_gelu(x, (tri_gelu_form)layer->a);
+}
+
+tri_module *tri_nn_gelu(tri_gelu_form form)
 {
     static const tri_module_class type = TRII_SIMPLE_CLASS("gelu");
 
-    return trii_simple_new(&type,
-                           (trii_simple_layer){.apply = trii_simple_unary, .unary = tri_gelu});
+    if (form != TRI_GELU_ERF && form != TRI_GELU_TANH)
+        return trii_module_failed(TRII_FAIL(TRI_ERR_INVALID_ARG,
+                                            "nn_gelu: form %d is not TRI_GELU_ERF or TRI_GELU_TANH",
+                                            (int)form));
+    return trii_simple_new(&type, (trii_simple_layer){.apply = apply_gelu, .a = (int)form});
 }
 
 tri_module *tri_nn_silu(void)

@@ -94,7 +94,7 @@ static void a_tree_owns_everything(void **state)
     assert_non_null(trii_step_current()); /* this thread's recorder is there */
     before = trii_alloc_live();
     net = tri_sequential(tri_nn_conv2d(3, 4, 3, NULL), tri_nn_batch_norm2d(4),
-                         tri_sequential(tri_nn_gelu(), tri_nn_max_pool2d(2, NULL)));
+                         tri_sequential(tri_nn_gelu(TRI_GELU_ERF), tri_nn_max_pool2d(2, NULL)));
     assert_int_equal(tri_module_state_count(net), 7);
     tri_module_destroy(net);
     assert_int_equal(trii_alloc_live(), before);

@@ -154,7 +154,8 @@ static void element_wise(void **state)
     TENSOR(tri_leaky_relu(NULL, 0.1), "argument 0 is NULL");
     TENSOR(tri_sigmoid(NULL), "argument 0 is NULL");
     TENSOR(tri_tanh(NULL), "argument 0 is NULL");
-    TENSOR(tri_gelu(NULL), "argument 0 is NULL");
+    TENSOR(tri_gelu(NULL, TRI_GELU_ERF), "argument 0 is NULL");
+    TENSOR(tri_gelu(x, (tri_gelu_form)2), "form 2");
     TENSOR(tri_silu(NULL), "argument 0 is NULL");
     TENSOR(tri_cast(NULL, TRI_DTYPE_F64), "argument 0 is NULL");
     TENSOR(tri_cast(x, (tri_dtype)99), "99");

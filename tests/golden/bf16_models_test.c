@@ -66,7 +66,7 @@ static tri_module *resnet_relu(void)
 static tri_module *mlp(void)
 {
     return tri_sequential(tri_nn_linear(48, 64), tri_nn_relu(), tri_nn_linear(64, 64),
-                          tri_nn_gelu(), tri_nn_linear(64, CLASSES));
+                          tri_nn_gelu(TRI_GELU_ERF), tri_nn_linear(64, CLASSES));
 }
 
 typedef struct model_case {

@@ -36,6 +36,8 @@ def operand(kind, k, shape):
         values = [0.5 + x for x in u]
     elif low == "q":
         values = [float(int(x * 3)) - 1 for x in u]
+    elif low == "m":
+        return torch.tensor([x < 0.5 for x in u]).reshape(shape)
     else:
         return torch.tensor([int(x * 3) for x in u], dtype=torch.int64).reshape(shape)
     return torch.tensor(values, dtype=torch.float64).reshape(shape)
@@ -56,6 +58,7 @@ def one(function):
     return lambda a: function(a)
 
 
+SDPA = F.scaled_dot_product_attention
 EW = [("n", (3, 4))]
 C3 = ("n", (3,))
 RM, RV = ("N", (3,)), ("P", (3,))
@@ -91,6 +94,7 @@ CASES = [
     ("sigmoid", torch.sigmoid, EW),
     ("tanh", torch.tanh, EW),
     ("gelu", lambda a: F.gelu(a * 3), EW),
+    ("gelu_tanh", lambda a: F.gelu(a * 3, approximate="tanh"), EW),
     ("silu", lambda a: F.silu(a * 3), EW),
     ("cast", lambda a: a.float().double(), EW),
     ("dropout_off", lambda a: F.dropout(a, 0.25, False), EW),
@@ -121,6 +125,32 @@ CASES = [
     ("matmul_inner_empty", torch.matmul, [("n", (3, 0)), ("n", (0, 5))]),
     ("matmul_outer_empty", torch.matmul, [("n", (0, 4)), ("n", (4, 5))]),
     ("matmul_batch_empty", torch.matmul, [("n", (0, 3, 4)), ("n", (0, 4, 5))]),
+    ("matmul_broadcast", torch.matmul, [("n", (2, 1, 3, 4)), ("n", (3, 4, 5))]),
+    ("matmul_both_ways", torch.matmul, [("n", (1, 3, 2, 4)), ("n", (2, 1, 4, 3))]),
+    ("matmul_vectors", torch.matmul, [("n", (4,)), ("n", (4,))]),
+    ("matmul_row", torch.matmul, [("n", (4,)), ("n", (2, 4, 3))]),
+    ("matmul_column", torch.matmul, [("n", (2, 3, 4)), ("n", (4,))]),
+    ("embedding", lambda a, b: F.embedding(b, a), [("n", (5, 4)), ("C", (3, 4))]),
+    ("embedding_padding", lambda a, b: F.embedding(b, a, padding_idx=-2),
+     [("n", (3, 4)), ("C", (9,))]),
+    ("embedding_empty", lambda a, b: F.embedding(b, a), [("n", (3, 4)), ("C", (0,))]),
+    ("layer_norm", lambda a, w, b: F.layer_norm(a, (5,), w, b),
+     [("n", (2, 3, 5)), ("n", (5,)), ("n", (5,))]),
+    ("layer_norm_deep", lambda a, w: F.layer_norm(a, (3, 5), w, None, 0.5),
+     [("n", (2, 3, 5)), ("n", (3, 5))]),
+    ("layer_norm_bare", lambda a: F.layer_norm(a, (7,)), [("n", (3, 7))]),
+    ("layer_norm_empty", lambda a, w, b: F.layer_norm(a, (5,), w, b),
+     [("n", (0, 5)), ("n", (5,)), ("n", (5,))]),
+    ("rms_norm", lambda a, w: F.rms_norm(a, (5,), w), [("n", (2, 3, 5)), ("n", (5,))]),
+    ("rms_norm_bare", lambda a: F.rms_norm(a, (7,)), [("n", (3, 7))]),
+    ("attention", SDPA, [("n", (2, 2, 3, 4)), ("n", (2, 2, 5, 4)), ("n", (2, 2, 5, 3))]),
+    ("attention_causal", lambda q, k, v: SDPA(q, k, v, is_causal=True, scale=0.7),
+     [("n", (1, 2, 5, 4))] * 3),
+    ("attention_masked", lambda q, k, v, m: SDPA(q, k, v, attn_mask=m, enable_gqa=True),
+     [("n", (2, 4, 3, 4)), ("n", (2, 2, 5, 4)), ("n", (2, 2, 5, 4)), ("M", (3, 5))]),
+    ("attention_biased", lambda q, k, v, m: SDPA(q, k, v, attn_mask=m),
+     [("n", (2, 2, 3, 4)), ("n", (2, 2, 5, 4)), ("n", (2, 2, 5, 4)), ("N", (2, 1, 3, 5))]),
+    ("attention_empty", SDPA, [("n", (0, 2, 3, 4)), ("n", (0, 2, 5, 4)), ("n", (0, 2, 5, 4))]),
     ("linear", F.linear, [("n", (5, 6)), ("n", (9, 6)), ("n", (9,))]),
     ("linear_plain", F.linear, [("n", (3, 4)), ("n", (5, 4))]),
     ("linear_deep", F.linear, [("n", (2, 3, 4)), ("n", (5, 4)), ("n", (5,))]),
@@ -184,7 +214,8 @@ def line(name, tensor):
 
 def is_activation(name, k):
     """Operand 0; weights, biases and statistics stay f32. Of other operations all operands."""
-    return k == 0 or not name.startswith(("linear", "conv", "bn"))
+    return k == 0 or (not name.startswith(("linear", "conv", "bn"))
+                         and "_norm" not in name)
 
 
 def arguments(name, inputs, bf16):
@@ -209,6 +240,8 @@ def main():
         leaves, args = arguments(name, inputs, bf16)
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
             y = function(*args)
+        if bf16 and "_norm" in name:  # PyTorch adds up gradients of the weights in bf16 itself
+            y = function(*[x.float() for x in args]).bfloat16()
         if bf16 and y.is_floating_point():
             y = y.float()
         print("case", name)

@@ -47,8 +47,14 @@ static bool is_struct(const char *type);
 
 static bool is_enum(const char *type)
 {
-    return is(type, "tri_dtype") || is(type, "tri_redop") || is(type, "tri_hyper") ||
-           is(type, "tri_status");
+    static const char *const enums[] = {"tri_dtype", "tri_redop",     "tri_status",
+                                        "tri_hyper", "tri_gelu_form", "tri_reduction"};
+
+    for (int i = 0; i < COUNT(enums); i++) {
+        if (is(type, enums[i]))
+            return true;
+    }
+    return false;
 }
 
 int misuse_kinds(const misuse_parameter *parameter)
@@ -97,6 +103,13 @@ static const struct {
     {"tri_matmul", "b", TRI_DTYPE_F32, 2, {3, 2}},
     {"tri_linear", "weight", TRI_DTYPE_F32, 2, {2, 3}},
     {"tri_linear", "bias", TRI_DTYPE_F32, 1, {2}},
+    {"tri_embedding", "indices", TRI_DTYPE_I64, 1, {2}},
+    {"tri_attention", "q", TRI_DTYPE_F32, 4, {1, 2, 3, 2}},
+    {"tri_attention", "k", TRI_DTYPE_F32, 4, {1, 2, 2, 2}},
+    {"tri_attention", "v", TRI_DTYPE_F32, 4, {1, 2, 2, 2}},
+    {"tri_layer_norm", "weight", TRI_DTYPE_F32, 1, {3}},
+    {"tri_layer_norm", "bias", TRI_DTYPE_F32, 1, {3}},
+    {"tri_rms_norm", "weight", TRI_DTYPE_F32, 1, {3}},
     {"tri_conv2d", "x", TRI_DTYPE_F32, 4, {2, 2, 4, 4}},
     {"tri_conv2d", "weight", TRI_DTYPE_F32, 4, {2, 2, 3, 3}},
     {"tri_conv2d", "bias", TRI_DTYPE_F32, 1, {2}},

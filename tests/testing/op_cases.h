@@ -16,7 +16,7 @@
 #define OP_CASE_INPUTS 5
 
 /* kinds: n (-1, 1); p (0.5, 1.5); q one of -1, 0, 1; c class below 3 (i64); 0 none.
- * Upper case: the same, but no gradient is wanted (buffers, targets). */
+ * Upper case: the same, but no gradient is wanted (buffers, targets). m: true or false (bool). */
 typedef struct op_input {
     char kind;
     int ndim;
@@ -61,7 +61,8 @@ OP_CASE(relu, tri_relu(a))
 OP_CASE(leaky_relu, tri_leaky_relu(a, 0.125))
 OP_CASE(sigmoid, tri_sigmoid(a))
 OP_CASE(tanh, tri_tanh(a))
-OP_CASE(gelu, tri_gelu(tri_mul_scalar(a, 3)))
+OP_CASE(gelu, tri_gelu(tri_mul_scalar(a, 3), TRI_GELU_ERF))
+OP_CASE(gelu_tanh, tri_gelu(tri_mul_scalar(a, 3), TRI_GELU_TANH))
 OP_CASE(silu, tri_silu(tri_mul_scalar(a, 3)))
 OP_CASE(cast, tri_cast(tri_cast(a, TRI_DTYPE_F32), TRI_DTYPE_F64))
 OP_CASE(dropout, tri_dropout(a, 0.25, true))
@@ -83,6 +84,18 @@ OP_CASE(amax_keep, tri_amax(a, DIMS(1), 1, true))
 OP_CASE(argmax, tri_argmax(a, 1))
 OP_CASE(matmul, tri_matmul(a, b))
 OP_CASE(linear, tri_linear(a, b, c))
+OP_CASE(embedding, tri_embedding(a, b, NULL))
+OP_CASE(embedding_padding,
+        tri_embedding(a, b, &(tri_embedding_options){.has_padding_idx = true, .padding_idx = -2}))
+OP_CASE(layer_norm, tri_layer_norm(a, 1, b, c, 0))
+OP_CASE(layer_norm_deep, tri_layer_norm(a, 2, b, c, 0.5))
+OP_CASE(rms_norm, tri_rms_norm(a, 1, b, 0))
+OP_CASE(attention, tri_attention(a, b, c, NULL))
+OP_CASE(attention_causal,
+        tri_attention(a, b, c, &(tri_attention_options){.is_causal = true, .scale = 0.7}))
+OP_CASE(attention_masked,
+        tri_attention(a, b, c, &(tri_attention_options){.attn_mask = in[3], .enable_gqa = true}))
+OP_CASE(attention_dropped, tri_attention(a, b, c, &(tri_attention_options){.dropout_p = 0.3}))
 OP_CASE(conv, tri_conv2d(a, b, c, NULL))
 OP_CASE(conv_pad, tri_conv2d(a, b, c, &(tri_conv2d_options){.padding = {1, 1}}))
 OP_CASE(conv_stride,
@@ -184,6 +197,7 @@ static const op_case op_cases[] = {
     {"sigmoid", op_sigmoid, {{'n', 2, {3, 4}}}, false},
     {"tanh", op_tanh, {{'n', 2, {3, 4}}}, false},
     {"gelu", op_gelu, {{'n', 2, {3, 4}}}, false},
+    {"gelu_tanh", op_gelu_tanh, {{'n', 2, {3, 4}}}, false},
     {"silu", op_silu, {{'n', 2, {3, 4}}}, false},
     {"cast", op_cast, {{'n', 2, {3, 4}}}, true},
     {"dropout", op_dropout, {{'n', 2, {5, 7}}}, false},
@@ -215,6 +229,26 @@ static const op_case op_cases[] = {
     {"matmul_inner_empty", op_matmul, {{'n', 2, {3, 0}}, {'n', 2, {0, 5}}}, false},
     {"matmul_outer_empty", op_matmul, {{'n', 2, {0, 4}}, {'n', 2, {4, 5}}}, false},
     {"matmul_batch_empty", op_matmul, {{'n', 3, {0, 3, 4}}, {'n', 3, {0, 4, 5}}}, false},
+    {"matmul_broadcast", op_matmul, {{'n', 4, {2, 1, 3, 4}}, {'n', 3, {3, 4, 5}}}, false},
+    {"matmul_both_ways", op_matmul, {{'n', 4, {1, 3, 2, 4}}, {'n', 4, {2, 1, 4, 3}}}, false},
+    {"matmul_vectors", op_matmul, {{'n', 1, {4}}, {'n', 1, {4}}}, false},
+    {"matmul_row", op_matmul, {{'n', 1, {4}}, {'n', 3, {2, 4, 3}}}, false},
+    {"matmul_column", op_matmul, {{'n', 3, {2, 3, 4}}, {'n', 1, {4}}}, false},
+    {"embedding", op_embedding, {{'n', 2, {5, 4}}, {'C', 2, {3, 4}}}, false},
+    {"embedding_padding", op_embedding_padding, {{'n', 2, {3, 4}}, {'C', 1, {9}}}, true},
+    {"embedding_empty", op_embedding, {{'n', 2, {3, 4}}, {'C', 1, {0}}}, false},
+    {"layer_norm", op_layer_norm, {{'n', 3, {2, 3, 5}}, {'n', 1, {5}}, {'n', 1, {5}}}, false},
+    {"layer_norm_deep", op_layer_norm_deep, {{'n', 3, {2, 3, 5}}, {'n', 2, {3, 5}}}, false},
+    {"layer_norm_bare", op_layer_norm, {{'n', 2, {3, 7}}}, false},
+    {"layer_norm_empty", op_layer_norm, {{'n', 2, {0, 5}}, {'n', 1, {5}}, {'n', 1, {5}}}, false},
+    {"rms_norm", op_rms_norm, {{'n', 3, {2, 3, 5}}, {'n', 1, {5}}}, false},
+    {"rms_norm_bare", op_rms_norm, {{'n', 2, {3, 7}}}, false},
+    {"attention", op_attention, {{'n', 4, {2, 2, 3, 4}}, {'n', 4, {2, 2, 5, 4}}, {'n', 4, {2, 2, 5, 3}}}, false},
+    {"attention_causal", op_attention_causal, {{'n', 4, {1, 2, 5, 4}}, {'n', 4, {1, 2, 5, 4}}, {'n', 4, {1, 2, 5, 4}}}, false},
+    {"attention_masked", op_attention_masked, {{'n', 4, {2, 4, 3, 4}}, {'n', 4, {2, 2, 5, 4}}, {'n', 4, {2, 2, 5, 4}}, {'M', 2, {3, 5}}}, false},
+    {"attention_biased", op_attention_masked, {{'n', 4, {2, 2, 3, 4}}, {'n', 4, {2, 2, 5, 4}}, {'n', 4, {2, 2, 5, 4}}, {'N', 4, {2, 1, 3, 5}}}, false},
+    {"attention_dropped", op_attention_dropped, {{'n', 4, {2, 2, 3, 4}}, {'n', 4, {2, 2, 5, 4}}, {'n', 4, {2, 2, 5, 4}}}, false},
+    {"attention_empty", op_attention, {{'n', 4, {0, 2, 3, 4}}, {'n', 4, {0, 2, 5, 4}}, {'n', 4, {0, 2, 5, 4}}}, false},
     {"linear", op_linear, {{'n', 2, {5, 6}}, {'n', 2, {9, 6}}, {'n', 1, {9}}}, false},
     {"linear_plain", op_linear, {{'n', 2, {3, 4}}, {'n', 2, {5, 4}}}, false},
     {"linear_deep", op_linear, {{'n', 3, {2, 3, 4}}, {'n', 2, {5, 4}}, {'n', 1, {5}}}, false},
@@ -299,6 +333,8 @@ static inline double op_case_value(const op_input *in, int k, int64_t i)
         return 0.5 + u;
     case 'q':
         return (double)(int)(u * 3) - 1;
+    case 'm':
+        return u < 0.5;
     default:
         return (double)(int)(u * 3);
     }
@@ -307,9 +343,9 @@ static inline double op_case_value(const op_input *in, int k, int64_t i)
 /* What a step in bf16 rounds; weights, biases and statistics stay f32. */
 static inline bool op_case_is_activation(const op_case *op, int k)
 {
-    return (op->in[k].kind | 0x20) != 'c' &&
+    return (op->in[k].kind | 0x20) != 'c' && (op->in[k].kind | 0x20) != 'm' &&
            (k == 0 || (strncmp(op->name, "linear", 6) != 0 && strncmp(op->name, "conv", 4) != 0 &&
-                       strncmp(op->name, "bn", 2) != 0));
+                       strncmp(op->name, "bn", 2) != 0 && strstr(op->name, "_norm") == NULL));
 }
 
 /* The operand as a persistent tensor of the floating-point dtype (targets: i64); NULL if the case
@@ -324,6 +360,8 @@ static inline tri_tensor *op_case_tensor(const op_input *in, int k, tri_dtype dt
         return NULL;
     if ((in->kind | 0x20) == 'c')
         dtype = TRI_DTYPE_I64;
+    if ((in->kind | 0x20) == 'm')
+        dtype = TRI_DTYPE_BOOL;
     data = calloc((size_t)(n > 0 ? n : 1), 8);
     for (int64_t i = 0; i < n && data != NULL; i++) {
         double value = op_case_value(in, k, i);
@@ -332,6 +370,8 @@ static inline tri_tensor *op_case_tensor(const op_input *in, int k, tri_dtype dt
             ((double *)data)[i] = value;
         else if (dtype == TRI_DTYPE_F32)
             ((float *)data)[i] = (float)value;
+        else if (dtype == TRI_DTYPE_BOOL)
+            ((bool *)data)[i] = value != 0;
         else
             ((int64_t *)data)[i] = (int64_t)value;
     }

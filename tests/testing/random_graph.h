@@ -105,7 +105,7 @@ static inline tri_tensor *random_graph_unary(random_graph *g, tri_tensor *x)
     case 2:
         return tri_sigmoid(x);
     case 3:
-        return tri_gelu(x);
+        return tri_gelu(x, random_graph_below(g, 2) != 0 ? TRI_GELU_TANH : TRI_GELU_ERF);
     case 4:
         return tri_silu(x);
     case 5:

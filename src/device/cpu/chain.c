@@ -23,48 +23,50 @@
 #define GRAIN 16384 /* elements per thread at least */
 
 static const struct {
-    const char *op;
+    const trii_graph_op *op;
     trii_ew_code code;
 } codes[] = {
-    {"copy", TRII_EW_COPY},
-    {"add", TRII_EW_ADD},
-    {"sub", TRII_EW_SUB},
-    {"mul", TRII_EW_MUL},
-    {"div", TRII_EW_DIV},
-    {"maximum", TRII_EW_MAXIMUM},
-    {"minimum", TRII_EW_MINIMUM},
-    {"add_scalar", TRII_EW_ADD_SCALAR},
-    {"mul_scalar", TRII_EW_MUL_SCALAR},
-    {"neg", TRII_EW_NEG},
-    {"abs", TRII_EW_ABS},
-    {"square", TRII_EW_SQUARE},
-    {"sqrt", TRII_EW_SQRT},
-    {"exp", TRII_EW_EXP},
-    {"log", TRII_EW_LOG},
-    {"relu", TRII_EW_RELU},
-    {"leaky_relu", TRII_EW_LEAKY_RELU},
-    {"sigmoid", TRII_EW_SIGMOID},
-    {"tanh", TRII_EW_TANH},
-    {"gelu", TRII_EW_GELU},
-    {"silu", TRII_EW_SILU},
-    {"relu_backward", TRII_EW_RELU_BACKWARD},
-    {"leaky_relu_backward", TRII_EW_LEAKY_RELU_BACKWARD},
-    {"abs_backward", TRII_EW_ABS_BACKWARD},
-    {"sigmoid_backward", TRII_EW_SIGMOID_BACKWARD},
-    {"tanh_backward", TRII_EW_TANH_BACKWARD},
-    {"gelu_backward", TRII_EW_GELU_BACKWARD},
-    {"silu_backward", TRII_EW_SILU_BACKWARD},
-    {"mse_loss_backward", TRII_EW_MSE_BACKWARD},
-    {"fill", TRII_EW_FILL},
-    {"expand", TRII_EW_COPY},
-    {"cast", TRII_EW_COPY}, /* between f32 and bf16 */
+    {&trii_op_copy, TRII_EW_COPY},
+    {&trii_op_add, TRII_EW_ADD},
+    {&trii_op_sub, TRII_EW_SUB},
+    {&trii_op_mul, TRII_EW_MUL},
+    {&trii_op_div, TRII_EW_DIV},
+    {&trii_op_maximum, TRII_EW_MAXIMUM},
+    {&trii_op_minimum, TRII_EW_MINIMUM},
+    {&trii_op_add_scalar, TRII_EW_ADD_SCALAR},
+    {&trii_op_mul_scalar, TRII_EW_MUL_SCALAR},
+    {&trii_op_neg, TRII_EW_NEG},
+    {&trii_op_abs, TRII_EW_ABS},
+    {&trii_op_square, TRII_EW_SQUARE},
+    {&trii_op_sqrt, TRII_EW_SQRT},
+    {&trii_op_exp, TRII_EW_EXP},
+    {&trii_op_log, TRII_EW_LOG},
+    {&trii_op_relu, TRII_EW_RELU},
+    {&trii_op_leaky_relu, TRII_EW_LEAKY_RELU},
+    {&trii_op_sigmoid, TRII_EW_SIGMOID},
+    {&trii_op_tanh, TRII_EW_TANH},
+    {&trii_op_gelu, TRII_EW_GELU},
+    {&trii_op_gelu_tanh, TRII_EW_GELU_TANH},
+    {&trii_op_silu, TRII_EW_SILU},
+    {&trii_op_relu_backward, TRII_EW_RELU_BACKWARD},
+    {&trii_op_leaky_relu_backward, TRII_EW_LEAKY_RELU_BACKWARD},
+    {&trii_op_abs_backward, TRII_EW_ABS_BACKWARD},
+    {&trii_op_sigmoid_backward, TRII_EW_SIGMOID_BACKWARD},
+    {&trii_op_tanh_backward, TRII_EW_TANH_BACKWARD},
+    {&trii_op_gelu_backward, TRII_EW_GELU_BACKWARD},
+    {&trii_op_gelu_tanh_backward, TRII_EW_GELU_TANH_BACKWARD},
+    {&trii_op_silu_backward, TRII_EW_SILU_BACKWARD},
+    {&trii_op_mse_loss_backward, TRII_EW_MSE_BACKWARD},
+    {&trii_op_fill, TRII_EW_FILL},
+    {&trii_op_expand, TRII_EW_COPY},
+    {&trii_op_cast, TRII_EW_COPY}, /* between f32 and bf16 */
 };
 
 /* The instruction for the operation, or TRII_EW_COUNT. */
 static trii_ew_code code_of(const trii_graph_op *op)
 {
     for (size_t i = 0; i < TRII_COUNT_OF(codes); i++) {
-        if (strcmp(codes[i].op, op->name) == 0)
+        if (codes[i].op == op)
             return codes[i].code;
     }
     return TRII_EW_COUNT;

@@ -4,8 +4,6 @@
  * An operation goes to its family (a table below), element-wise ones to chain.c, and what no
  * family takes to its reference kernel: so every recorded step runs, in every dtype.
  */
-#include <string.h>
-
 #include "base/alloc.h"
 #include "device/cpu/cpu_ops.h"
 #include "device/cpu/norm.h"
@@ -112,8 +110,10 @@ static const trii_cpu_family *family_of(const trii_ir *ir, const trii_group *gro
         if (group->n_nodes > 1 && node->op->op_class == TRII_CLASS_ELEMENTWISE)
             continue; /* taken along */
         for (size_t f = 0; f < TRII_COUNT_OF(families); f++) {
-            if (strcmp(families[f]->op, node->op->name) == 0)
-                return families[f]->takes(ir, node) ? families[f] : NULL;
+            for (int k = 0; k < TRII_FAMILY_OPS && families[f]->op[k] != NULL; k++) {
+                if (families[f]->op[k] == node->op)
+                    return families[f]->takes(ir, node) ? families[f] : NULL;
+            }
         }
     }
     return NULL;

@@ -6,13 +6,16 @@
 #define TRII_DEVICE_CPU_H
 
 #include "device/cpu/kernels.h"
+#include "graph/ops/table.h"
 #include "plan/device.h"
 
 extern const trii_device_ops trii_device_cpu;
 
+#define TRII_FAMILY_OPS 4
+
 /* How the device runs one kind of operation. */
 typedef struct trii_cpu_family {
-    const char *op; /* its name */
+    const trii_graph_op *op[TRII_FAMILY_OPS]; /* which; NULL behind the last */
     /* Required: whether this family can (dtypes, sizes); else the reference kernel runs it. */
     bool (*takes)(const trii_ir *ir, const trii_ir_node *node);
     /* NULL: all plain. */

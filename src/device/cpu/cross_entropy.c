@@ -224,9 +224,9 @@ static tri_status count_compile(const trii_ir *ir, const trii_group *group,
 
 /* in logits target; gradient: in g logits target; f: smoothing */
 const trii_cpu_family trii_cpu_cross_entropy = {
-    .op = "cross_entropy", .takes = takes, .compile = forward_compile};
+    .op = {&trii_op_cross_entropy}, .takes = takes, .compile = forward_compile};
 const trii_cpu_family trii_cpu_cross_entropy_backward = {
-    .op = "cross_entropy_backward", .takes = takes, .compile = backward_compile};
+    .op = {&trii_op_cross_entropy_backward}, .takes = takes, .compile = backward_compile};
 /* in logits target */
 const trii_cpu_family trii_cpu_count_correct = {
-    .op = "count_correct", .takes = takes, .compile = count_compile};
+    .op = {&trii_op_count_correct}, .takes = takes, .compile = count_compile};

@@ -14,6 +14,11 @@
 typedef tri_tensor *(*unary_fn)(tri_tensor *x);
 typedef tri_tensor *(*binary_fn)(tri_tensor *a, tri_tensor *b);
 
+static tri_tensor *gelu(tri_tensor *x)
+{
+    return tri_gelu(x, TRI_GELU_TANH);
+}
+
 static tri_tensor *leaky(tri_tensor *x)
 {
     return tri_leaky_relu(x, 0.1);
@@ -50,8 +55,8 @@ static tri_tensor *chained(tri_tensor *x)
 }
 
 static const unary_fn unary[] = {
-    tri_neg,  tri_abs,  tri_square, tri_sqrt, tri_exp, tri_log, tri_relu,    tri_sigmoid, tri_tanh,
-    tri_gelu, tri_silu, leaky,      plus,     times,   rows,    log_columns, dropped,     chained,
+    tri_neg, tri_abs,  tri_square, tri_sqrt, tri_exp, tri_log, tri_relu,    tri_sigmoid, tri_tanh,
+    gelu,    tri_silu, leaky,      plus,     times,   rows,    log_columns, dropped,     chained,
 };
 static const binary_fn binary[] = {tri_add, tri_sub, tri_mul, tri_div, tri_maximum, tri_minimum};
 static const tri_dtype dtypes[] = {TRI_DTYPE_F32, TRI_DTYPE_F64, TRI_DTYPE_BF16};

@@ -125,7 +125,8 @@ static tri_tensor *build_chain(tri_tensor *const *l, const void *options)
 
     (void)options;
     c = tri_div(tri_sub(c, b), tri_add_scalar(tri_square(a), 1));
-    return tri_add(tri_gelu(c), tri_silu(tri_neg(tri_abs(b))));
+    return tri_add(tri_add(tri_gelu(c, TRI_GELU_ERF), tri_gelu(a, TRI_GELU_TANH)),
+                   tri_silu(tri_neg(tri_abs(b))));
 }
 
 /* One operation with a number each: bits of the reference kernels, which are PyTorch's. */

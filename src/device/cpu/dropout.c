@@ -71,4 +71,4 @@ static tri_status mask_compile(const trii_ir *ir, const trii_group *group, trii_
 }
 
 const trii_cpu_family trii_cpu_dropout_mask = {
-    .op = "dropout_mask", .takes = mask_takes, .compile = mask_compile};
+    .op = {&trii_op_dropout_mask}, .takes = mask_takes, .compile = mask_compile};

@@ -271,5 +271,6 @@ static tri_status move_compile(const trii_ir *ir, const trii_group *group, trii_
 }
 
 const trii_cpu_family trii_cpu_permute = {
-    .op = "permute", .takes = move_takes, .compile = move_compile};
-const trii_cpu_family trii_cpu_flip = {.op = "flip", .takes = move_takes, .compile = move_compile};
+    .op = {&trii_op_permute}, .takes = move_takes, .compile = move_compile};
+const trii_cpu_family trii_cpu_flip = {
+    .op = {&trii_op_flip}, .takes = move_takes, .compile = move_compile};

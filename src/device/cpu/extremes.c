@@ -472,8 +472,9 @@ static tri_status amax_backward_compile(const trii_ir *ir, const trii_group *gro
     return TRI_OK;
 }
 
-const trii_cpu_family trii_cpu_amax = {.op = "amax", .takes = amax_takes, .compile = amax_compile};
+const trii_cpu_family trii_cpu_amax = {
+    .op = {&trii_op_amax}, .takes = amax_takes, .compile = amax_compile};
 const trii_cpu_family trii_cpu_amax_backward = {
-    .op = "amax_backward", .takes = amax_backward_takes, .compile = amax_backward_compile};
+    .op = {&trii_op_amax_backward}, .takes = amax_backward_takes, .compile = amax_backward_compile};
 const trii_cpu_family trii_cpu_argmax = {
-    .op = "argmax", .takes = argmax_takes, .compile = argmax_compile};
+    .op = {&trii_op_argmax}, .takes = argmax_takes, .compile = argmax_compile};

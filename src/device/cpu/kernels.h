@@ -41,6 +41,7 @@ typedef enum trii_ew_code {
     TRII_EW_SIGMOID,
     TRII_EW_TANH,
     TRII_EW_GELU,
+    TRII_EW_GELU_TANH,
     TRII_EW_SILU,
     TRII_EW_RELU_BACKWARD,       /* a = gradient, b = input or output: b <= 0 ? 0 : a */
     TRII_EW_LEAKY_RELU_BACKWARD, /* b > 0 ? a : a * s[0] */
@@ -48,6 +49,7 @@ typedef enum trii_ew_code {
     TRII_EW_SIGMOID_BACKWARD,    /* a = gradient, b = result */
     TRII_EW_TANH_BACKWARD,
     TRII_EW_GELU_BACKWARD, /* a = gradient, b = operand */
+    TRII_EW_GELU_TANH_BACKWARD,
     TRII_EW_SILU_BACKWARD,
     TRII_EW_MSE_BACKWARD, /* a * s[0] * (b - c), in double, s[0] as it is */
     TRII_EW_FILL,         /* s[0] */
@@ -58,6 +60,7 @@ typedef void (*trii_ew_fn)(float *d, const float *a, const float *b, const float
                            const double *s);
 
 #define TRII_SUM_LANES 32 /* of every sum */
+#define TRII_MAX_LANES 16 /* floats in the widest vector */
 
 typedef struct trii_images {
     int64_t n, c, h, w;

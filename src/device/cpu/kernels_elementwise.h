@@ -274,7 +274,20 @@ VEC_INLINE vec vec_gelu(vec x)
     return 0.5f * x * (1.0f + vec_erf(x * 0.70710678118654752f));
 }
 
+/* The tanh form, by the sigmoid of twice its argument: 0.5 x (1 + tanh(u)) = x sigmoid(2 u). */
+VEC_INLINE vec vec_gelu_tanh(vec x)
+{
+    return x * vec_sigmoid(x * (1.5957691216057308f + 0.071354816272560f * (x * x)));
+}
+
 /* Gradients: g * f'(x). */
+VEC_INLINE vec vec_gelu_tanh_backward(vec g, vec x)
+{
+    vec s = vec_sigmoid(x * (1.5957691216057308f + 0.071354816272560f * (x * x)));
+
+    return g * (s + x * s * (1.0f - s) * (1.5957691216057308f + 0.214064448817680f * (x * x)));
+}
+
 VEC_INLINE vec vec_gelu_backward(vec g, vec x)
 {
     vec density = vec_exp(-0.5f * x * x) * 0.39894228040143268f;
@@ -298,3 +311,5 @@ EW_VECTOR(sigmoid, vec_sigmoid)
 EW_VECTOR(silu, vec_silu)
 EW_VECTOR(tanh, vec_tanh)
 EW_VECTOR(gelu, vec_gelu)
+EW_VECTOR(gelu_tanh, vec_gelu_tanh)
+EW_VECTOR2(gelu_tanh_backward, vec_gelu_tanh_backward)

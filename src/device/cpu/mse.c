@@ -79,4 +79,4 @@ static tri_status mse_compile(const trii_ir *ir, const trii_group *group, trii_k
 }
 
 const trii_cpu_family trii_cpu_mse_loss = {
-    .op = "mse_loss", .takes = mse_takes, .compile = mse_compile};
+    .op = {&trii_op_mse_loss}, .takes = mse_takes, .compile = mse_compile};

@@ -492,19 +492,20 @@ static tri_status backward_compile(const trii_ir *ir, const trii_group *group,
     return TRI_OK;
 }
 
-const trii_cpu_family trii_cpu_batch_norm = {.op = "batch_norm",
+const trii_cpu_family trii_cpu_batch_norm = {.op = {&trii_op_batch_norm},
                                              .takes = forward_takes,
                                              .layouts = forward_layouts,
                                              .compile = forward_compile};
-const trii_cpu_family trii_cpu_batch_norm_eval = {.op = "batch_norm_eval",
+const trii_cpu_family trii_cpu_batch_norm_eval = {.op = {&trii_op_batch_norm_eval},
                                                   .takes = forward_takes,
                                                   .layouts = forward_layouts,
                                                   .compile = forward_compile};
-const trii_cpu_family trii_cpu_batch_norm_eval_backward = {.op = "batch_norm_eval_backward",
-                                                           .takes = backward_takes,
-                                                           .layouts = backward_layouts,
-                                                           .compile = backward_compile};
-const trii_cpu_family trii_cpu_batch_norm_backward = {.op = "batch_norm_backward",
+const trii_cpu_family trii_cpu_batch_norm_eval_backward = {
+    .op = {&trii_op_batch_norm_eval_backward},
+    .takes = backward_takes,
+    .layouts = backward_layouts,
+    .compile = backward_compile};
+const trii_cpu_family trii_cpu_batch_norm_backward = {.op = {&trii_op_batch_norm_backward},
                                                       .takes = backward_takes,
                                                       .layouts = backward_layouts,
                                                       .compile = backward_compile};

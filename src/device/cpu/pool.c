@@ -247,9 +247,11 @@ static tri_status pool_compile(const trii_ir *ir, const trii_group *group, trii_
 }
 
 #define POOL_FAMILY(kind)                                                                          \
-    const trii_cpu_family trii_cpu_##kind = {                                                      \
-        .op = #kind, .takes = pool_takes, .layouts = pool_layouts, .compile = pool_compile};       \
-    const trii_cpu_family trii_cpu_##kind##_backward = {.op = #kind "_backward",                   \
+    const trii_cpu_family trii_cpu_##kind = {.op = {&trii_op_##kind},                              \
+                                             .takes = pool_takes,                                  \
+                                             .layouts = pool_layouts,                              \
+                                             .compile = pool_compile};                             \
+    const trii_cpu_family trii_cpu_##kind##_backward = {.op = {&trii_op_##kind##_backward},        \
                                                         .takes = pool_takes,                       \
                                                         .layouts = pool_layouts,                   \
                                                         .compile = pool_compile}

@@ -199,10 +199,11 @@ static tri_status compile(const trii_ir *ir, const trii_group *group, trii_kerne
     return TRI_OK;
 }
 
-const trii_cpu_family trii_cpu_softmax = {.op = "softmax", .takes = takes, .compile = compile};
+const trii_cpu_family trii_cpu_softmax = {
+    .op = {&trii_op_softmax}, .takes = takes, .compile = compile};
 const trii_cpu_family trii_cpu_softmax_backward = {
-    .op = "softmax_backward", .takes = takes, .compile = compile};
+    .op = {&trii_op_softmax_backward}, .takes = takes, .compile = compile};
 const trii_cpu_family trii_cpu_log_softmax = {
-    .op = "log_softmax", .takes = takes, .compile = compile};
+    .op = {&trii_op_log_softmax}, .takes = takes, .compile = compile};
 const trii_cpu_family trii_cpu_log_softmax_backward = {
-    .op = "log_softmax_backward", .takes = takes, .compile = compile};
+    .op = {&trii_op_log_softmax_backward}, .takes = takes, .compile = compile};

@@ -97,4 +97,4 @@ static tri_status square_sum_compile(const trii_ir *ir, const trii_group *group,
 
 /* All plain: the order of the sum must be the same on every processor. */
 const trii_cpu_family trii_cpu_square_sum = {
-    .op = "square_sum", .takes = square_sum_takes, .compile = square_sum_compile};
+    .op = {&trii_op_square_sum}, .takes = square_sum_takes, .compile = square_sum_compile};

@@ -379,7 +379,9 @@ static tri_status sum_compile(const trii_ir *ir, const trii_group *group, trii_k
     return TRI_OK;
 }
 
-const trii_cpu_family trii_cpu_sum = {.op = "sum", .takes = sum_takes, .compile = sum_compile};
-const trii_cpu_family trii_cpu_mean = {.op = "mean", .takes = sum_takes, .compile = sum_compile};
+const trii_cpu_family trii_cpu_sum = {
+    .op = {&trii_op_sum}, .takes = sum_takes, .compile = sum_compile};
+const trii_cpu_family trii_cpu_mean = {
+    .op = {&trii_op_mean}, .takes = sum_takes, .compile = sum_compile};
 const trii_cpu_family trii_cpu_sum_to = {
-    .op = "sum_to", .takes = sum_takes, .compile = sum_compile};
+    .op = {&trii_op_sum_to}, .takes = sum_takes, .compile = sum_compile};

@@ -100,7 +100,7 @@ static tri_status update_compile(const trii_ir *ir, const trii_group *group,
 }
 
 /* Operands are alike, so any order of their elements will do: that of the parameter. */
-const trii_cpu_family trii_cpu_update = {.op = "update",
+const trii_cpu_family trii_cpu_update = {.op = {&trii_op_update},
                                          .takes = update_takes,
                                          .layouts = trii_cpu_chain_layouts,
                                          .compile = update_compile};

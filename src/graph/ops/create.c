@@ -105,7 +105,7 @@ const trii_graph_op trii_op_copy = {
  * where index is the number of the random operation in its step (below 2^20) and rank is below
  * 2^16. It is 0 where word < p 2^32, else 1 / (1 - p).
  */
-static void random_words(const trii_random *r, uint64_t block, uint32_t out[4])
+void trii_random_words(const trii_random *r, uint64_t block, uint32_t out[4])
 {
     const uint32_t counter[4] = {
         (uint32_t)block,
@@ -129,7 +129,7 @@ static tri_status dropout_mask_reference(const trii_kernel_args *args)
     for (int64_t i = 0; i < n; i += 4) {
         uint32_t word[4];
 
-        random_words(&args->random, (uint64_t)i / 4, word);
+        trii_random_words(&args->random, (uint64_t)i / 4, word);
         for (int64_t k = 0; k < 4 && i + k < n; k++) {
             double value = (double)word[k] < limit ? 0 : scale;
 

@@ -27,6 +27,7 @@ TRII_OP(relu_backward) /* g where y > 0 (or NaN), else 0 */
 TRII_OP(sigmoid_backward) TRII_OP(tanh_backward)
 TRII_OP(leaky_relu_backward)                 /* in g x; f: slope */
 TRII_OP(gelu_backward) TRII_OP(silu_backward) /* in g x */
+TRII_OP(gelu_tanh) TRII_OP(gelu_tanh_backward) /* in x; in g x */
 
 /* create.c */
 TRII_OP(fill) /* [E] no input; i: dtype, device, sizes..; f: value */
@@ -50,6 +51,20 @@ TRII_OP(sum_to)        /* i: sizes.. of the result: undoes broadcasting */
 TRII_OP(matmul) /* in a b; i: transpose_a, transpose_b (last two dims) */
 TRII_OP(matmul_weight) TRII_OP(matmul_to_weight) /* of linear's gradients in bf16: b is f32; the result is f32 */
 TRII_OP(linear) /* in x [.., I] w [O, I] b? [O]; gradients by matmul, sum_to */
+
+/* embedding.c */
+TRII_OP(embedding)          /* in weight [V, D] indices (i64); i: padding index, -1 = none */
+TRII_OP(embedding_backward) /* in g indices; i: padding index, V */
+
+/* layer_norm.c; i: normalised dimensions (the last ones); f: eps */
+TRII_OP(layer_norm)        /* in x w? b?; out y, mean, rstd of each row */
+TRII_OP(rms_norm)          /* in x w?; out y, rstd */
+TRII_OP(row_norm_backward) /* in g x w? mean? rstd (no mean: rms); i: .., 1 = dw, 1 = db; out dx, dw and db if wanted */
+
+/* attention.c; i: causal; f: scale, p; see there */
+TRII_OP(random_key)         /* no input, random; i: device; i64 [4]: seed, step, rank, index */
+TRII_OP(attention)          /* in q k v mask? key?; out y, lse */
+TRII_OP(attention_backward) /* in g q k v y lse mask? key?; out dq dk dv */
 
 /* conv2d.c; i: stride h w, padding h w, dilation h w, groups */
 TRII_OP(conv2d)                 /* in x w b? */

@@ -3,6 +3,7 @@
  */
 #include <inttypes.h>
 
+#include "graph/ops/kernel_rules.h"
 #include "graph/ops/rules.h"
 
 /* --- matmul ------------------------------------------------------------------------------------
@@ -20,7 +21,8 @@ static void matrix_sizes(const trii_type *type, bool transposed, int64_t *rows, 
 static tri_status matmul_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                                trii_type *out, int *n_out)
 {
-    const trii_type *a = in[0], *b = in[1], *wide = a->ndim >= b->ndim ? a : b;
+    const trii_type *a = in[0], *b = in[1];
+    trii_type lead_a, lead_b;
     int64_t m, k, k2, n;
     tri_status status = trii_rule_float(a, "a");
 
@@ -32,30 +34,56 @@ static tri_status matmul_shape(const trii_type *const *in, int n_in, const trii_
         return status;
     if (a->ndim < 2 || b->ndim < 2)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "a matrix has at least 2 dimensions");
-    if (a->ndim > 2 && b->ndim > 2 && a->ndim != b->ndim)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "the leading dimensions differ");
-    for (int d = 0; d + 2 < a->ndim && b->ndim > 2; d++) {
-        if (a->shape[d] != b->shape[d])
-            return TRII_FAIL(TRI_ERR_INVALID_ARG, "the leading dimensions differ");
-    }
+    lead_a = *a;
+    lead_b = *b;
+    lead_a.ndim -= 2;
+    lead_b.ndim -= 2;
+    status = trii_rule_broadcast(&lead_a, &lead_b, out);
+    if (status != TRI_OK)
+        return TRII_FAIL_CTX(status, "leading dimensions");
     matrix_sizes(a, attrs->i[0] != 0, &m, &k);
     matrix_sizes(b, attrs->i[1] != 0, &k2, &n);
     if (k != k2)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "a has %" PRId64 " columns, but b has %" PRId64 " rows", k, k2);
-    trii_type_copy(out, wide);
-    out->dtype = a->dtype;
-    out->shape[out->ndim - 2] = m;
-    out->shape[out->ndim - 1] = n;
+    out->shape[out->ndim++] = m;
+    out->shape[out->ndim++] = n;
     return TRI_OK;
+}
+
+void trii_matmul_batches(const trii_type *operand, const trii_type *out, int64_t *stride)
+{
+    int64_t step = 1;
+
+    for (int d = out->ndim - 3; d >= 0; d--) {
+        int e = d - (out->ndim - operand->ndim);
+        int64_t n = e >= 0 ? operand->shape[e] : 1;
+
+        stride[d] = n == 1 ? 0 : step;
+        step *= n;
+    }
+}
+
+int64_t trii_matmul_batch(const trii_type *out, const int64_t *stride, int64_t index)
+{
+    int64_t at = 0;
+
+    for (int d = out->ndim - 3; d >= 0; d--) {
+        at += index % out->shape[d] * stride[d];
+        index /= out->shape[d];
+    }
+    return at;
 }
 
 static tri_status matmul_kernel(const trii_kernel_args *args)
 {
     const trii_type *a = args->in[0].type, *b = args->in[1].type, *c = args->out[0].type;
     bool ta = args->iattr[0] != 0, tb = args->iattr[1] != 0;
-    int64_t batch = 1, m, k, n;
+    int64_t batch = 1, m, k, n, last = -1, a_stride[TRI_MAX_DIMS], b_stride[TRI_MAX_DIMS];
     double *packed = NULL;
+
+    trii_matmul_batches(a, c, a_stride);
+    trii_matmul_batches(b, c, b_stride);
 
     matrix_sizes(a, ta, &m, &k);
     matrix_sizes(b, tb, &k, &n);
@@ -67,12 +95,13 @@ static tri_status matmul_kernel(const trii_kernel_args *args)
             return TRI_ERR_NO_MEMORY;
     }
     for (int64_t i = 0; i < batch; i++) {
-        const double *bi = (const double *)args->in[1].data + (b->ndim > 2 ? i * k * n : 0);
+        int64_t b_at = trii_matmul_batch(c, b_stride, i);
+        const double *bi = (const double *)args->in[1].data + b_at * k * n;
         trii_gemm g = {
             .m = m,
             .n = n,
             .k = k,
-            .a = (const double *)args->in[0].data + (a->ndim > 2 ? i * m * k : 0),
+            .a = (const double *)args->in[0].data + trii_matmul_batch(c, a_stride, i) * m * k,
             .a_row = ta ? 1 : k,
             .a_col = ta ? m : 1,
             .b = bi,
@@ -81,7 +110,8 @@ static tri_status matmul_kernel(const trii_kernel_args *args)
             .c_row = n,
         };
 
-        if (tb && (i == 0 || b->ndim > 2)) {
+        if (tb && b_at != last) {
+            last = b_at;
             for (int64_t col = 0; col < n; col++) {
                 for (int64_t row = 0; row < k; row++)
                     packed[row * n + col] = bi[col * k + row];
@@ -167,14 +197,54 @@ const trii_graph_op trii_op_matmul_to_weight = {
     .flops = matmul_flops,
 };
 
+/* A vector on the left is a row, on the right a column, whose dimension the result does not have.
+ */
+static tri_status vectors(trii_step *step, trii_vid a, trii_vid b, trii_vid *out)
+{
+    const trii_type type_a = *trii_type_of(step, a), type_b = *trii_type_of(step, b);
+    trii_type type;
+    bool row = type_a.ndim == 1, column = type_b.ndim == 1;
+    tri_status status = TRI_OK;
+
+    if (row)
+        status = trii_rec_reshape(step, a, (int64_t[]){1, type_a.shape[0]}, 2, &a);
+    if (status == TRI_OK && column)
+        status = trii_rec_reshape(step, b, (int64_t[]){type_b.shape[0], 1}, 2, &b);
+    if (status == TRI_OK)
+        status = trii_rec_matmul(step, a, b, false, false, out);
+    if (status != TRI_OK)
+        return status;
+    type = *trii_type_of(step, *out);
+    if (row) {
+        type.shape[type.ndim - 2] = type.shape[type.ndim - 1];
+        type.ndim--;
+    }
+    if (column)
+        type.ndim--;
+    return trii_rec_reshape(step, *out, type.shape, type.ndim, out);
+}
+
 tri_tensor *tri_matmul(tri_tensor *a, tri_tensor *b)
 {
+    tri_tensor *const in[2] = {a, b};
+    trii_vid ids[2] = {TRII_NO_VALUE, TRII_NO_VALUE}, out = TRII_NO_VALUE;
+    trii_step *step;
     trii_attrs attrs;
+    tri_status status = TRI_OK;
 
     attrs.n_i = 2;
     attrs.n_f = 0;
     attrs.i[0] = attrs.i[1] = 0;
-    return trii_record(&trii_op_matmul, (tri_tensor *const[]){a, b}, 2, &attrs);
+    if (a == NULL || b == NULL || (tri_tensor_ndim(a) != 1 && tri_tensor_ndim(b) != 1))
+        return trii_record(&trii_op_matmul, in, 2, &attrs);
+    step = trii_step_current();
+    for (int i = 0; i < 2 && step != NULL && status == TRI_OK; i++)
+        status = trii_resolve(step, in[i], &ids[i]);
+    if (step != NULL && status == TRI_OK)
+        status = vectors(step, ids[0], ids[1], &out);
+    if (step == NULL || status != TRI_OK)
+        return trii_handle_refused(step, "matmul", in, 2, status);
+    return trii_handle_recorded(step, out);
 }
 
 /* --- linear ------------------------------------------------------------------------------------

@@ -70,6 +70,9 @@ tri_status trii_rec_expand(trii_step *step, trii_vid a, const int64_t *shape, in
 tri_status trii_rec_matmul(trii_step *step, trii_vid a, trii_vid b, bool transpose_a,
                            bool transpose_b, trii_vid *out) TRI_MUST_CHECK;
 
+/* Numbers 4 * block and following of a random operation; see create.c. */
+void trii_random_words(const trii_random *random, uint64_t block, uint32_t out[4]);
+
 /* --- kernels -------------------------------------------------------------------------------- */
 
 #define TRII_WALK_INPUTS 5

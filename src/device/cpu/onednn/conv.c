@@ -316,12 +316,12 @@ static tri_status conv_compile(const trii_ir *ir, const trii_group *group, trii_
 }
 
 const trii_cpu_family trii_onednn_conv2d = {
-    .op = "conv2d", .takes = conv_takes, .layouts = conv_layouts, .compile = conv_compile};
-const trii_cpu_family trii_onednn_conv2d_backward_data = {.op = "conv2d_backward_data",
+    .op = {&trii_op_conv2d}, .takes = conv_takes, .layouts = conv_layouts, .compile = conv_compile};
+const trii_cpu_family trii_onednn_conv2d_backward_data = {.op = {&trii_op_conv2d_backward_data},
                                                           .takes = conv_takes,
                                                           .layouts = conv_layouts,
                                                           .compile = conv_compile};
-const trii_cpu_family trii_onednn_conv2d_backward_weight = {.op = "conv2d_backward_weight",
+const trii_cpu_family trii_onednn_conv2d_backward_weight = {.op = {&trii_op_conv2d_backward_weight},
                                                             .takes = conv_takes,
                                                             .layouts = conv_layouts,
                                                             .compile = conv_compile};
