@@ -23,14 +23,15 @@
 
 typedef struct arguments {
     const char *model, *init, *data, *losses_out, *out, *loss, *optim, *type;
-    double lr, momentum, weight_decay;
+    double lr, momentum, weight_decay, clip_norm;
     int64_t steps, batch;
     tri_dtype dtype;
 } arguments;
 
 static const char usage_text[] =
     "usage: parity --model linear:IN,OUT|mlp:A,B,C|resnet18 --init W.safetensors\n"
-    "              --data D.safetensors [--optim sgd] --lr X [--momentum M] [--weight-decay W]\n"
+    "              --data D.safetensors [--optim sgd|adam|adamw|rmsprop|adagrad] --lr X\n"
+    "              [--momentum M] [--weight-decay W] [--clip-norm C]\n"
     "              --loss mse|cross_entropy --steps N --batch B [--dtype fp32|fp64]\n"
     "              --losses-out L.jsonl --out W2.safetensors\n"
     "\n"
@@ -40,6 +41,9 @@ static const char usage_text[] =
     "          mlp:10,10,5    linear layers with ReLU between (0.weight, 2.weight, ...)\n"
     "          resnet18       torchvision's, classes as in W\n"
     "  --data                 tensors x [N, ..] and y: float [N, ..] for mse, int64 [N] else\n"
+    "  --momentum             of sgd and rmsprop\n"
+    "  --weight-decay         of all; of adamw 0.01 if it is not given\n"
+    "  --clip-norm            at most this norm of all gradients together\n"
     "  --dtype fp64           computes in double precision, with the reference kernels\n"
     "\n"
     "example, two workers:\n"
@@ -86,6 +90,17 @@ static const char *option(const char *name, int argc, char **argv, int *at_io)
     return argv[++*at_io];
 }
 
+static const char *const optimizers[] = {"sgd", "adam", "adamw", "rmsprop", "adagrad"};
+
+/* Which of those; -1 = none. */
+static int optimizer_of(const char *name)
+{
+    for (int i = 0; i < 5; i++)
+        if (strcmp(optimizers[i], name) == 0)
+            return i;
+    return -1;
+}
+
 static void check_arguments(const arguments *a)
 {
     const char *missing = a->model == NULL        ? "--model"
@@ -103,15 +118,18 @@ static void check_arguments(const arguments *a)
         usage("missing option", missing);
     if (strcmp(a->loss, "mse") != 0 && strcmp(a->loss, "cross_entropy") != 0)
         usage("--loss is mse or cross_entropy, not", a->loss);
-    if (strcmp(a->optim, "sgd") != 0)
-        usage("--optim is sgd, not", a->optim);
+    if (optimizer_of(a->optim) < 0)
+        usage("--optim is sgd, adam, adamw, rmsprop or adagrad, not", a->optim);
+    if (a->momentum != 0.0 && strcmp(a->optim, "sgd") != 0 && strcmp(a->optim, "rmsprop") != 0)
+        usage("--momentum is for sgd and rmsprop, not", a->optim);
     if (strcmp(a->type, "fp32") != 0 && strcmp(a->type, "fp64") != 0)
         usage("--dtype is fp32 or fp64, not", a->type);
 }
 
 static arguments parse(int argc, char **argv)
 {
-    arguments a = {.lr = -1.0, .optim = "sgd", .type = "fp32"};
+    arguments a = {
+        .lr = -1.0, .weight_decay = -1.0, .clip_norm = -1.0, .optim = "sgd", .type = "fp32"};
     const struct {
         const char *name;
         const char **text;
@@ -129,6 +147,7 @@ static arguments parse(int argc, char **argv)
         {"lr", NULL, &a.lr, NULL},
         {"momentum", NULL, &a.momentum, NULL},
         {"weight-decay", NULL, &a.weight_decay, NULL},
+        {"clip-norm", NULL, &a.clip_norm, NULL},
         {"steps", NULL, NULL, &a.steps},
         {"batch", NULL, NULL, &a.batch},
     };
@@ -340,6 +359,8 @@ static double train_step(const arguments *a, tri_module *model, tri_optimizer *o
                                                    : tri_cross_entropy(out, y->part, NULL);
 
     tri_backward_n(loss, part_rows);
+    if (a->clip_norm >= 0.0)
+        (void)tri_clip_grad_norm(opt, a->clip_norm);
     TRI_TRY(tri_optimizer_step(opt));
     sums[0] = tri_item(loss) * (double)part_rows;
     sums[1] = (double)part_rows;
@@ -358,6 +379,29 @@ typedef struct job {
     FILE *losses; /* worker 0 */
 } job;
 
+static tri_optimizer *create_optimizer(const arguments *a, tri_module *model)
+{
+    /* not given: the default; 0: zero */
+    double decay = a->weight_decay < 0.0    ? 0.0
+                   : a->weight_decay == 0.0 ? TRI_ZERO
+                                            : a->weight_decay;
+
+    switch (optimizer_of(a->optim)) {
+    case 1:
+        return tri_adam(model, a->lr, &(tri_adam_options){.weight_decay = decay});
+    case 2:
+        return tri_adamw(model, a->lr, &(tri_adam_options){.weight_decay = decay});
+    case 3:
+        return tri_rmsprop(model, a->lr,
+                           &(tri_rmsprop_options){.momentum = a->momentum, .weight_decay = decay});
+    case 4:
+        return tri_adagrad(model, a->lr, &(tri_adagrad_options){.weight_decay = decay});
+    default:
+        return tri_sgd(model, a->lr,
+                       &(tri_sgd_options){.momentum = a->momentum, .weight_decay = decay});
+    }
+}
+
 static void job_open(job *j)
 {
     const arguments *a = &j->a;
@@ -371,8 +415,7 @@ static void job_open(job *j)
     TRI_TRY(tri_module_status(net));
     load_weights(net, weights, a->dtype);
     j->model = tri_ddp(net, NULL);
-    j->opt = tri_sgd(j->model, a->lr,
-                     &(tri_sgd_options){.momentum = a->momentum, .weight_decay = a->weight_decay});
+    j->opt = create_optimizer(a, j->model);
     j->x = column_open(data, "x", a->dtype, j->part);
     j->y = column_open(data, "y", a->dtype, j->part);
     tri_safetensors_close(weights);

@@ -20,18 +20,28 @@ def main():
     save_file(net.state_dict(), f"{folder}/init.safetensors")
     save_file(data, f"{folder}/data.safetensors")
     net.double()
-    opt = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-3)
+    first = {name: t.clone() for name, t in net.state_dict().items()}
+    train(net, data, f"{folder}/out.safetensors",
+          torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-3), None)
+    net.load_state_dict(first)
+    train(net, data, f"{folder}/out_adamw.safetensors",
+          torch.optim.AdamW(net.parameters(), lr=0.02, weight_decay=0.1), 0.25)
+
+
+def train(net, data, path, opt, max_norm):
     losses = []
     for k in range(STEPS):
         rows = [(k * BATCH + i) % ROWS for i in range(BATCH)]
         opt.zero_grad()
         loss = nn.functional.cross_entropy(net(data["x"].double()[rows]), data["y"][rows])
         loss.backward()
+        if max_norm is not None:
+            nn.utils.clip_grad_norm_(net.parameters(), max_norm)
         opt.step()
         losses.append(loss.item())
     out = dict(net.state_dict())
     out["losses"] = torch.tensor(losses, dtype=torch.float64)
-    save_file(out, f"{folder}/out.safetensors")
+    save_file(out, path)
 
 
 if __name__ == "__main__":

@@ -45,14 +45,15 @@ static void check_near(const char *what, const double *got, const double *wanted
                      wanted[i]);
 }
 
-static void check_results(const char *losses_path, const char *weights_path)
+static void check_results(const char *wanted_file, const char *losses_path,
+                          const char *weights_path)
 {
     static const char *const names[] = {"0.weight", "0.bias", "2.weight", "2.bias"};
     tri_safetensors *ours, *theirs;
     double losses[STEPS];
 
     CHECK_OK(tri_safetensors_open(weights_path, &ours));
-    CHECK_OK(tri_safetensors_open(golden("out.safetensors"), &theirs));
+    CHECK_OK(tri_safetensors_open(golden(wanted_file), &theirs));
     assert_int_equal(tri_safetensors_count(ours), 4);
     for (int i = 0; i < 4; i++) {
         const tri_safetensors_entry *a = tri_safetensors_find(ours, names[i]);
@@ -78,7 +79,13 @@ static void check_results(const char *losses_path, const char *weights_path)
     tri_safetensors_close(theirs);
 }
 
-static void run_parity(const char *workers)
+/* What to compare with, and how it was made. */
+static const char *const with_sgd[] = {"out.safetensors", "--optim=sgd", "--lr=0.1",
+                                       "--momentum=0.9", "--weight-decay=1e-3"};
+static const char *const with_adamw[] = {"out_adamw.safetensors", "--optim=adamw", "--lr=0.02",
+                                         "--clip-norm=0.25", "--weight-decay=0.1"};
+
+static void run_parity(const char *workers, const char *const with[5])
 {
     char folder[256], losses[300], out[300];
     spawn s;
@@ -98,10 +105,10 @@ static void run_parity(const char *workers)
                                       golden("init.safetensors"),
                                       "--data",
                                       golden("data.safetensors"),
-                                      "--optim=sgd",
-                                      "--lr=0.1",
-                                      "--momentum=0.9",
-                                      "--weight-decay=1e-3",
+                                      with[1],
+                                      with[2],
+                                      with[3],
+                                      with[4],
                                       "--loss=cross_entropy",
                                       "--steps=10",
                                       "--batch=21",
@@ -114,7 +121,7 @@ static void run_parity(const char *workers)
                 NULL);
     if (spawn_wait(&s) != 0)
         fail_msg("parity: %s", SPAWN_ERR(&s));
-    check_results(losses, out);
+    check_results(with[0], losses, out);
     spawn_expect_no_process(&s);
     spawn_free(&s);
     spawn_remove_folder(folder);
@@ -123,19 +130,27 @@ static void run_parity(const char *workers)
 static void one_worker_trains_as_torch_does(void **state)
 {
     (void)state;
-    run_parity("1");
+    run_parity("1", with_sgd);
 }
 
 static void two_workers_with_uneven_parts_do_the_same(void **state)
 {
     (void)state;
-    run_parity("2");
+    run_parity("2", with_sgd);
 }
 
 static void three_workers_do_the_same(void **state)
 {
     (void)state;
-    run_parity("3");
+    run_parity("3", with_sgd);
+}
+
+/* AdamW on gradients clipped by their norm: alone, and on uneven parts. */
+static void adamw_with_a_clipped_norm_is_torchs(void **state)
+{
+    (void)state;
+    run_parity("1", with_adamw);
+    run_parity("2", with_adamw);
 }
 
 static void wrong_usage_says_what_is_wrong(void **state)
@@ -189,6 +204,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(one_worker_trains_as_torch_does),
         cmocka_unit_test(two_workers_with_uneven_parts_do_the_same),
         cmocka_unit_test(three_workers_do_the_same),
+        cmocka_unit_test(adamw_with_a_clipped_norm_is_torchs),
         cmocka_unit_test(wrong_usage_says_what_is_wrong),
         cmocka_unit_test(the_toy_example_runs_alone_and_with_workers),
     };

@@ -85,9 +85,17 @@ def make_model(text):
 
 
 class Case:
-    def __init__(self, model, loss, batch, rows, lr, momentum=0.0, weight_decay=0.0):
+    def __init__(self, model, loss, batch, rows, lr, momentum=0.0, weight_decay=0.0, optim="sgd",
+                 clip_norm=None):
         self.model, self.loss, self.batch, self.rows = model, loss, batch, rows
         self.lr, self.momentum, self.weight_decay = lr, momentum, weight_decay
+        self.optim, self.clip_norm = optim, clip_norm
+
+    def optimizer(self, params):
+        kinds = dict(sgd=torch.optim.SGD, adam=torch.optim.Adam, adamw=torch.optim.AdamW,
+                     rmsprop=torch.optim.RMSprop, adagrad=torch.optim.Adagrad)
+        more = {"momentum": self.momentum} if self.optim in ("sgd", "rmsprop") else {}
+        return kinds[self.optim](params, lr=self.lr, weight_decay=self.weight_decay, **more)
 
     def data(self):
         if self.model == "resnet18":
@@ -113,8 +121,7 @@ def torch_worker(rank, world, case, folder, dtype, out):
     net.load_state_dict(widen(load_file(f"{folder}/init.safetensors"), dtype))
     data = widen(load_file(f"{folder}/data.safetensors"), dtype)
     model = DistributedDataParallel(net) if world > 1 else net
-    opt = torch.optim.SGD(model.parameters(), lr=case.lr, momentum=case.momentum,
-                          weight_decay=case.weight_decay)
+    opt = case.optimizer(model.parameters())
     losses = []
     first = case.batch * rank // world
     part = case.batch * (rank + 1) // world - first
@@ -124,6 +131,8 @@ def torch_worker(rank, world, case, folder, dtype, out):
         y = model(data["x"][rows])
         loss = (F.mse_loss if case.loss == "mse" else F.cross_entropy)(y, data["y"][rows])
         loss.backward()
+        if case.clip_norm is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), case.clip_norm)
         opt.step()
         total = torch.tensor([loss.item() * part], dtype=torch.float64)
         if world > 1:
@@ -148,11 +157,13 @@ def run_torch(case, folder, dtype, world):
 def run_ours(case, folder, dtype, world):
     command = [os.path.join(BIN, "parity"), "--model", case.model,
                "--init", f"{folder}/init.safetensors", "--data", f"{folder}/data.safetensors",
-               "--optim", "sgd", "--lr", repr(case.lr), "--momentum", repr(case.momentum),
+               "--optim", case.optim, "--lr", repr(case.lr), "--momentum", repr(case.momentum),
                "--weight-decay", repr(case.weight_decay), "--loss", case.loss,
                "--steps", str(STEPS), "--batch", str(case.batch),
                "--dtype", "fp64" if dtype == torch.float64 else "fp32",
                "--losses-out", f"{folder}/losses.jsonl", "--out", f"{folder}/out.safetensors"]
+    if case.clip_norm is not None:
+        command += ["--clip-norm", repr(case.clip_norm)]
     if world > 1:
         command = [os.path.join(BIN, "trirun"), "--standalone", "--nproc-per-node", str(world),
                    *command]
@@ -196,6 +207,13 @@ CASES = {
     "linear": Case("linear:10,10", "mse", 20, 50, 0.05),
     "mlp": Case("mlp:10,10,5", "mse", 20, 50, 0.05, momentum=0.9),
     "mlp_ce": Case("mlp:10,32,16,5", "cross_entropy", 21, 64, 0.1, 0.9, 1e-3),
+    "adam": Case("mlp:10,32,16,5", "cross_entropy", 20, 64, 0.01, optim="adam"),
+    "adamw": Case("mlp:10,32,16,5", "mse", 20, 64, 0.01, weight_decay=0.1, optim="adamw",
+                  clip_norm=0.3),
+    "rmsprop": Case("mlp:10,32,16,5", "mse", 20, 64, 0.01, 0.5, 1e-3, optim="rmsprop"),
+    "adagrad": Case("mlp:10,32,16,5", "mse", 20, 64, 0.05, optim="adagrad", clip_norm=1.0),
+    "resnet18_adamw": Case("resnet18", "cross_entropy", 8, 24, 1e-4, weight_decay=0.1,
+                           optim="adamw", clip_norm=1.0),
     "resnet18": Case("resnet18", "cross_entropy", 8, 24, 0.01, 0.9, 5e-4),
 }
 
@@ -257,7 +275,10 @@ def single_resnet():
 
 def main():
     parts = {"linear": lambda: exact("linear"), "mlp": lambda: exact("mlp"),
-             "mlp_ce": lambda: exact("mlp_ce"), "uneven": uneven, "single": single,
+             "mlp_ce": lambda: exact("mlp_ce"),
+             **{name: lambda name=name: exact(name)
+                for name in ("adam", "adamw", "rmsprop", "adagrad", "resnet18_adamw")},
+             "uneven": uneven, "single": single,
              "resnet18": lambda: exact("resnet18"), "single_resnet18": single_resnet}
     for name in sys.argv[1:] or parts:
         parts[name]()
