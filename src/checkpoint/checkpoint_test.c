@@ -139,21 +139,30 @@ static void train(tri_module *net, tri_optimizer *opt, int64_t first, int64_t en
     tri_tensor_unref(y);
 }
 
-static void a_resumed_run_has_the_bits_of_one_that_never_stopped(void **state)
+static tri_optimizer *make_sgd(tri_module *net)
 {
-    static const tri_sgd_options sgd = {.momentum = 0.9, .nesterov = true, .weight_decay = 1e-3};
+    return tri_sgd(net, 0.1,
+                   &(tri_sgd_options){.momentum = 0.9, .nesterov = true, .weight_decay = 1e-3});
+}
+
+static tri_optimizer *make_adamw(tri_module *net)
+{
+    return tri_adamw(net, 0.01, &(tri_adam_options){.amsgrad = true});
+}
+
+static void check_resume(tri_optimizer *(*make)(tri_module *net))
+{
     tri_checkpoint *checkpoint;
     tri_optimizer *opt;
     tri_module *net;
     uint64_t want;
     scratch s;
 
-    (void)state;
     scratch_begin(&s);
     tri_manual_seed(7);
     tri_step_number_set(0);
     net = make_net();
-    opt = tri_sgd(net, 0.1, &sgd);
+    opt = make(net);
     train(net, opt, 0, 5);
     CHECK_OK(tri_checkpoint_save(
         s.dir, net, opt,
@@ -168,7 +177,7 @@ static void a_resumed_run_has_the_bits_of_one_that_never_stopped(void **state)
     tri_manual_seed(999); /* another process, other draws */
     tri_step_number_set(1234);
     net = make_net();
-    opt = tri_sgd(net, 0.1, &sgd);
+    opt = make(net);
     CHECK_OK(tri_checkpoint_open(s.dir, &checkpoint));
     assert_int_equal(tri_checkpoint_get_info(checkpoint)->step, 5);
     assert_string_equal(tri_checkpoint_get_meta(checkpoint, "best"), "0.5");
@@ -181,6 +190,13 @@ static void a_resumed_run_has_the_bits_of_one_that_never_stopped(void **state)
     tri_optimizer_destroy(opt);
     tri_module_destroy(net);
     scratch_end(&s);
+}
+
+static void a_resumed_run_has_the_bits_of_one_that_never_stopped(void **state)
+{
+    (void)state;
+    check_resume(make_sgd);
+    check_resume(make_adamw);
 }
 
 /* One process of a run: trains from step `first` to `end`, after going on from what is in the

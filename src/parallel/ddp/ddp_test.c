@@ -17,7 +17,10 @@ typedef struct plan {
     tri_ddp_options options;
     int micro; /* micro-batches of each step; all but the last inside no_sync if no_sync */
     bool no_sync;
-    bool composed; /* the loss has a penalty, which stands first, and a factor */
+    bool composed;  /* the loss has a penalty, which stands first, and a factor */
+    bool adam;      /* AdamW instead of SGD */
+    double clip;    /* norm to which gradients are clipped; 0 = not at all */
+    bool clip_list; /* by tri_clip_grad_norm_of */
 } plan;
 
 static tri_tensor *penalty(tri_module *model)
@@ -25,6 +28,20 @@ static tri_tensor *penalty(tri_module *model)
     tri_tensor *weight = tri_module_find(model, "0.weight");
 
     return tri_mul_scalar(tri_sum(tri_mul(weight, weight), NULL, 0, false), 0.01);
+}
+
+/* Clips; the norm must not be 0. */
+static tri_status clip(const plan *p, tri_module *model, tri_optimizer *opt)
+{
+    tri_tensor *list[16], *norm;
+    int n = 0;
+
+    for (int64_t i = 0; i < tri_module_state_count(model) && n < 16; i++)
+        list[n++] = tri_module_state(model, i).tensor;
+    norm =
+        p->clip_list ? tri_clip_grad_norm_of(list, n, p->clip) : tri_clip_grad_norm(opt, p->clip);
+    TRY(tri_optimizer_step(opt));
+    return tri_item(norm) > 0.0 ? TRI_OK : TRI_ERR_INTERNAL;
 }
 
 static tri_status train(rank *r)
@@ -41,7 +58,8 @@ static tri_status train(rank *r)
     options.group = r->group;
     model = tri_ddp(mlp(1 + (uint64_t)r->index), &options);
     TRY(tri_module_status(model));
-    opt = tri_sgd(model, 0.1, &(tri_sgd_options){.momentum = 0.9, .weight_decay = 0.01});
+    opt = p->adam ? tri_adamw(model, 0.01, NULL)
+                  : tri_sgd(model, 0.1, &(tri_sgd_options){.momentum = 0.9, .weight_decay = 0.01});
     for (int m = 0; m < micro; m++) {
         x[m] = rows_of(x_data, IN, first + m * (n / micro), n / micro);
         y[m] = rows_of(y_data, OUT, first + m * (n / micro), n / micro);
@@ -60,7 +78,7 @@ static tri_status train(rank *r)
             if (local)
                 tri_no_sync_end(model);
         }
-        TRY(tri_optimizer_step(opt));
+        TRY(p->clip > 0.0 ? clip(p, model, opt) : tri_optimizer_step(opt));
         TRY(tri_step_end_status());
     }
     st = r->size > 1 ? tri_ddp_verify(model, true) : TRI_OK;
@@ -130,6 +148,26 @@ static void buckets_change_no_bit(void **state)
     run_ranks(b, 2, train, &many);
     check_ranks(b, 2);
     assert_true(a[0].hash == b[0].hash);
+}
+
+/* The norm is that of the averages, and it is asked for after all that adds up. */
+static void clipping_is_of_the_averages(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        const plan alone = {
+            .parts = {0, ROWS}, .clip = 0.05, .adam = i & 1, .clip_list = i & 2, .micro = 2};
+        plan p = alone;
+
+        p.no_sync = i & 4;
+        p.options.bucket_cap_bytes = 300;
+        p.options.first_bucket_bytes = 100;
+        memcpy(p.parts, (int[]){0, 6, 12}, 3 * sizeof(int));
+        check_plan(&p, 2, &alone);
+        p.micro = 1;
+        memcpy(p.parts, (int[]){0, 1, 7, 12}, 4 * sizeof(int));
+        check_plan(&p, 3, &(plan){.parts = {0, ROWS}, .clip = 0.05, .adam = i & 1});
+    }
 }
 
 static void gradients_of_no_sync_travel_with_the_next(void **state)
@@ -283,6 +321,8 @@ static tri_status train_forked(rank *r)
                                   : tri_add(total, tri_mul_scalar(loss, (double)n / ROWS));
         }
         tri_backward_n(total, parts[r->index + 1] - parts[r->index]);
+        if (r->arg != NULL)
+            (void)tri_clip_grad_norm(opt, *(const double *)r->arg);
         TRY(tri_optimizer_step(opt));
         TRY(tri_step_end_status());
         for (int i = 0; i < 4; i++)
@@ -304,6 +344,22 @@ static void unused_parameters_are_zeros_or_left_alone(void **state)
     run_ranks(one, 1, train_forked, NULL);
     check_ranks(one, 1);
     run_ranks(two, 2, train_forked, NULL);
+    check_ranks(two, 2);
+    check_near(two[0].weights, one[0].weights, one[0].n_weights, 1e-12);
+    assert_true(two[0].hash == two[1].hash);
+}
+
+/* Which parameters have a gradient is known when their norm is asked for. */
+static void gradients_of_other_ranks_count_in_the_norm(void **state)
+{
+    static const double bound = 0.05;
+    static rank one[1], two[2];
+
+    (void)state;
+    make_data();
+    run_ranks(one, 1, train_forked, &bound);
+    check_ranks(one, 1);
+    run_ranks(two, 2, train_forked, &bound);
     check_ranks(two, 2);
     check_near(two[0].weights, one[0].weights, one[0].n_weights, 1e-12);
     assert_true(two[0].hash == two[1].hash);
@@ -466,6 +522,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(uneven_parts_are_the_whole_batch),
         cmocka_unit_test(a_composed_loss_weighs_by_the_rows_under_its_mean),
         cmocka_unit_test(buckets_change_no_bit),
+        cmocka_unit_test(clipping_is_of_the_averages),
+        cmocka_unit_test(gradients_of_other_ranks_count_in_the_norm),
         cmocka_unit_test(gradients_of_no_sync_travel_with_the_next),
         cmocka_unit_test(ranks_weigh_by_all_rows_since_the_last_time),
         cmocka_unit_test(two_synchronised_backwards_add_up),
