@@ -44,7 +44,7 @@ tri_status trii_cpu_fallback_compile(const trii_ir *ir, const trii_group *group,
                                      trii_kernel **kernel_out)
 {
     const trii_ir_node *node = &ir->nodes[group->nodes[0]];
-    size_t n = (size_t)(node->n_in + node->n_out);
+    size_t n = (size_t)node->n_in + (size_t)node->n_out;
     fallback *f =
         trii_alloc(1, sizeof(*f) + n * (sizeof(*f->array) + sizeof(*f->operands)), "kernel");
 
