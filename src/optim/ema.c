@@ -125,77 +125,92 @@ void tri_ema_destroy(tri_ema *e)
     trii_free(e);
 }
 
-static tri_status record_average(tri_ema *e, trii_step *step, const averaged *a, bool first)
+static tri_status record_averages(tri_ema *e, trii_step *step)
 {
-    trii_vid value;
-    trii_attrs attrs;
-    tri_status st = trii_resolve(step, a->param, &value);
+    bool first = *(const int64_t *)trii_tensor_data(e->n_averaged) == 0;
+    trii_update_batch batch;
+    tri_status st = TRI_OK;
 
-    if (st < 0)
-        return st;
-    attrs.n_i = 2;
-    attrs.i[0] = TRII_UPDATE_LERP;
-    attrs.i[1] = 0;
-    attrs.n_f = 2;
-    attrs.f[0] = 0.0;
-    attrs.f[1] = first ? 1.0 : 1.0 - e->decay; /* the first time it is the parameter */
-    return trii_update_record(step, &attrs, a->average, value, NULL, 0, TRII_NO_VALUE);
+    batch.n = batch.n_states = 0;
+    batch.scale = TRII_NO_VALUE;
+    batch.attrs.n_i = 2;
+    batch.attrs.i[0] = TRII_UPDATE_LERP;
+    batch.attrs.i[1] = 0;
+    batch.attrs.n_f = 2;
+    batch.attrs.f[0] = 0.0;
+    batch.attrs.f[1] = first ? 1.0 : 1.0 - e->decay; /* the first time it is the parameter */
+    for (int i = 0; i < e->n && st == TRI_OK; i++) {
+        const averaged *a = &e->list[i];
+        trii_vid value;
+
+        if (batch.n > 0 &&
+            (trii_update_is_full(&batch) || a->param->dtype != batch.tensors[0]->dtype))
+            st = trii_update_record(&batch, step);
+        if (st == TRI_OK)
+            st = trii_resolve(step, a->param, &value);
+        if (st == TRI_OK)
+            st = trii_update_add(&batch, step, a->average, value, NULL);
+        if (st < 0)
+            st = TRII_FAIL_CTX(st, "%s", e->state[i].name);
+    }
+    return st == TRI_OK ? trii_update_record(&batch, step) : st;
 }
 
-/* Runs what `record` recorded of all parameters. */
-static tri_status each(tri_ema *e, const char *call,
-                       tri_status (*record)(tri_ema *e, trii_step *step, const averaged *a,
-                                            bool first))
+/* Runs what `record` recorded. */
+static tri_status run(tri_ema *e, const char *call,
+                      tri_status (*record)(tri_ema *e, trii_step *step))
 {
     trii_step *step = trii_step_current();
-    tri_status st = TRI_OK;
-    bool first;
+    tri_status st;
 
     if (e == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: ema is NULL", call);
     if (step == NULL)
         return TRI_ERR_NO_MEMORY;
-    first = *(const int64_t *)trii_tensor_data(e->n_averaged) == 0;
     tri_no_grad_begin();
-    for (int i = 0; i < e->n && st == TRI_OK; i++) {
-        st = record(e, step, &e->list[i], first);
-        if (st < 0)
-            st = TRII_FAIL_CTX(st, "%s: %s", call, e->state[i].name);
-    }
+    st = record(e, step);
     tri_no_grad_end();
-    return st == TRI_OK ? trii_step_run(step) : st;
+    if (st < 0)
+        return TRII_FAIL_CTX(st, "%s", call);
+    return trii_step_run(step);
 }
 
 tri_status tri_ema_update(tri_ema *e)
 {
-    tri_status st = each(e, "tri_ema_update", record_average);
+    tri_status st = run(e, "tri_ema_update", record_averages);
 
     if (st == TRI_OK)
         ++*(int64_t *)trii_tensor_data(e->n_averaged);
     return st;
 }
 
-static tri_status record_swap(tri_ema *e, trii_step *step, const averaged *a, bool first)
+static tri_status record_swap(tri_ema *e, trii_step *step)
 {
-    trii_vid param, average;
-    tri_status st = trii_resolve(step, a->param, &param);
+    tri_status st = TRI_OK;
 
-    (void)e;
-    (void)first;
-    if (st == TRI_OK)
-        st = trii_resolve(step, a->average, &average);
-    if (st == TRI_OK)
-        st = trii_record_values(step, &trii_op_copy, &param, 1, NULL, &param);
-    if (st == TRI_OK)
-        st = trii_record_values(step, &trii_op_copy, &average, 1, NULL, &average);
-    if (st == TRI_OK)
-        st = trii_bind(step, param, a->average);
-    return st == TRI_OK ? trii_bind(step, average, a->param) : st;
+    for (int i = 0; i < e->n && st == TRI_OK; i++) {
+        trii_vid param, average;
+
+        st = trii_resolve(step, e->list[i].param, &param);
+        if (st == TRI_OK)
+            st = trii_resolve(step, e->list[i].average, &average);
+        if (st == TRI_OK)
+            st = trii_record_values(step, &trii_op_copy, &param, 1, NULL, &param);
+        if (st == TRI_OK)
+            st = trii_record_values(step, &trii_op_copy, &average, 1, NULL, &average);
+        if (st == TRI_OK)
+            st = trii_bind(step, param, e->list[i].average);
+        if (st == TRI_OK)
+            st = trii_bind(step, average, e->list[i].param);
+        if (st < 0)
+            st = TRII_FAIL_CTX(st, "%s", e->state[i].name);
+    }
+    return st;
 }
 
 tri_status tri_ema_swap(tri_ema *e)
 {
-    return each(e, "tri_ema_swap", record_swap);
+    return run(e, "tri_ema_swap", record_swap);
 }
 
 int64_t tri_ema_state_count(const tri_ema *e)

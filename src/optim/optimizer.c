@@ -308,63 +308,134 @@ tri_status trii_optimizer_settle(tri_optimizer *o, trii_step *step)
     return st;
 }
 
-tri_status trii_update_record(trii_step *step, const trii_attrs *attrs, tri_tensor *tensor,
-                              trii_vid grad, tri_tensor *const *state, int n_states, trii_vid scale)
+tri_status trii_update_add(trii_update_batch *b, trii_step *step, tri_tensor *tensor, trii_vid grad,
+                           tri_tensor *const *states)
 {
-    trii_vid in[3 + TRII_UPDATE_STATES], first;
+    trii_vid *in = b->in + b->n * (2 + b->n_states);
     tri_status st = trii_resolve(step, tensor, &in[0]);
 
     in[1] = grad;
-    for (int s = 0; s < n_states && st == TRI_OK; s++)
-        st = trii_resolve(step, state[s], &in[2 + s]);
-    in[2 + n_states] = scale;
+    for (int s = 0; s < b->n_states && st == TRI_OK; s++)
+        st = trii_resolve(step, states[s], &in[2 + s]);
+    if (st < 0)
+        return st;
+    b->tensors[b->n] = tensor;
+    b->states[b->n++] = states;
+    return TRI_OK;
+}
+
+tri_status trii_update_record(trii_update_batch *b, trii_step *step)
+{
+    int n = b->n, n_in = n * (2 + b->n_states);
+    trii_vid out;
+    tri_status st;
+
+    b->n = 0;
+    if (n == 0)
+        return TRI_OK;
+    if (b->scale != TRII_NO_VALUE)
+        b->in[n_in++] = b->scale;
+    st = trii_record_values(step, &trii_op_update, b->in, n_in, &b->attrs, &out);
     if (st == TRI_OK)
-        st =
-            trii_record_values(step, &trii_op_update, in,
-                               scale != TRII_NO_VALUE ? 3 + n_states : 2 + n_states, attrs, &first);
-    if (st == TRI_OK && trii_handle_recorded(step, first) != NULL) /* eager mode runs it now */
-        st = trii_bind(step, first, tensor);
-    for (int s = 0; s < n_states && st == TRI_OK; s++)
-        st = trii_bind(step, first + 1 + s, state[s]);
+        (void)trii_handle_recorded(step, out); /* eager mode runs it now */
+    for (int t = 0; t < n && st == TRI_OK; t++) {
+        st = trii_bind(step, out++, b->tensors[t]);
+        for (int s = 0; s < b->n_states && st == TRI_OK; s++)
+            st = trii_bind(step, out++, b->states[t][s]);
+    }
     return st;
 }
 
-static tri_status record_update(tri_optimizer *o, trii_step *step, trii_optim_param *param,
-                                int64_t updates)
-{
-    trii_vid grad = TRII_NO_VALUE, scale = TRII_NO_VALUE;
-    trii_attrs attrs;
-    tri_status st = trii_grad_consume(step, param->tensor, &grad);
+/* What parameters must share to be updated by one node. */
+typedef struct likeness {
+    int group;
+    int64_t updates;
+    trii_vid scale;
+    double limit;
+    tri_dtype dtype;
+} likeness;
 
-    attrs.f[0] = 0.0;
-    if (st == TRI_OK && TRII_UNLIKELY(o->n_clips > 0))
-        st = trii_optimizer_clipped(o, step, param, &grad, &scale, &attrs.f[0]);
+static bool is_like(const likeness *a, const likeness *b)
+{
+    return a->group == b->group && a->updates == b->updates && a->scale == b->scale &&
+           a->limit == b->limit && a->dtype == b->dtype;
+}
+
+typedef struct recording {
+    tri_optimizer *o;
+    trii_step *step;
+    likeness like; /* of those in the batch */
+    int first;     /* the batch is of parameters from here on */
+    trii_update_batch batch;
+} recording;
+
+/* Records the batch; the next one begins at parameter `next`. */
+static tri_status flush(recording *r, int next)
+{
+    tri_status st = trii_update_record(&r->batch, r->step);
+
+    if (st < 0)
+        return TRII_FAIL_CTX(st, "update of %s and others", r->o->params[r->first].name);
+    for (int i = r->first; i < next; i++)
+        r->o->params[i].recorded = r->o->params[i].adding;
+    r->first = next;
+    return TRI_OK;
+}
+
+static void begin_batch(recording *r, const likeness *like)
+{
+    tri_optimizer *o = r->o;
+    trii_attrs *attrs = &r->batch.attrs;
+
+    r->like = *like;
+    r->batch.scale = like->scale;
+    r->batch.n_states = trii_update_states(o->ops->rule, o->flags);
+    attrs->n_i = 2;
+    attrs->i[0] = o->ops->rule;
+    attrs->i[1] = o->flags;
+    attrs->n_f = 1 + trii_update_numbers(o->ops->rule);
+    attrs->f[0] = like->limit;
+    o->ops->numbers(o, o->groups[like->group].hyper, like->updates, attrs->f + 1);
+}
+
+static tri_status record_update(recording *r, int i, int64_t updates)
+{
+    trii_optim_param *param = &r->o->params[i];
+    trii_vid grad = TRII_NO_VALUE;
+    likeness like = {param->group, updates, TRII_NO_VALUE, 0.0, param->tensor->dtype};
+    tri_status st = trii_grad_consume(r->step, param->tensor, &grad);
+
+    if (st == TRI_OK && TRII_UNLIKELY(r->o->n_clips > 0))
+        st = trii_optimizer_clipped(r->o, r->step, param, &grad, &like.scale, &like.limit);
+    if (st == TRI_OK && grad != TRII_NO_VALUE && r->batch.n > 0 &&
+        (!is_like(&like, &r->like) || trii_update_is_full(&r->batch)))
+        st = flush(r, i);
     if (st < 0 || grad == TRII_NO_VALUE)
         return st;
-    attrs.n_i = 2;
-    attrs.i[0] = o->ops->rule;
-    attrs.i[1] = o->flags;
-    attrs.n_f = 1 + trii_update_numbers(o->ops->rule);
-    o->ops->numbers(o, o->groups[param->group].hyper, updates, attrs.f + 1);
-    st = trii_update_record(step, &attrs, param->tensor, grad, param->state,
-                            trii_update_states(o->ops->rule, o->flags), scale);
-    param->recorded = st == TRI_OK;
+    if (r->batch.n == 0)
+        begin_batch(r, &like);
+    st = trii_update_add(&r->batch, r->step, param->tensor, grad, param->state);
+    param->adding = st == TRI_OK;
     return st;
 }
 
 static tri_status record_updates(tri_optimizer *o, trii_step *step)
 {
     const int64_t *updates = trii_tensor_data(o->updates);
+    recording r;
 
+    r.o = o;
+    r.step = step;
+    r.first = r.batch.n = 0;
     for (int i = 0; i < o->n_params; i++)
-        o->params[i].recorded = false;
+        o->params[i].recorded = o->params[i].adding = false;
     for (int i = 0; i < o->n_params; i++) {
-        tri_status st = record_update(o, step, &o->params[i], updates[i]);
+        tri_status st = record_update(&r, i, updates[i]);
 
         if (st < 0)
             return TRII_FAIL_CTX(st, "update of %s", o->params[i].name);
     }
-    return TRI_OK;
+    return flush(&r, o->n_params);
 }
 
 static void count_updates(tri_optimizer *o)

@@ -25,7 +25,8 @@ typedef struct trii_optim_param {
     tri_tensor *tensor;                    /* a reference is held */
     tri_tensor *state[TRII_UPDATE_STATES]; /* same shape and type; references are held */
     int group;
-    bool recorded;    /* by the last tri_optimizer_step: its update */
+    bool adding;      /* by this tri_optimizer_step: its update is in the batch, */
+    bool recorded;    /* and recorded */
     trii_vid clipped; /* the gradient that was clipped; NO_VALUE = it had none */
 } trii_optim_param;
 
@@ -93,10 +94,24 @@ tri_status trii_optimizer_clipped(tri_optimizer *optimizer, trii_step *step,
 tri_status trii_hook_settle(const tri_tensor *tensor, trii_grad_hook **last_io,
                             trii_step *step) TRI_MUST_CHECK;
 tri_status trii_optimizer_settle(tri_optimizer *optimizer, trii_step *step) TRI_MUST_CHECK;
-/* Records one update; binds the result to `tensor` and the new state to the old. scale NO_VALUE:
- * none. */
-tri_status trii_update_record(trii_step *step, const trii_attrs *attrs, tri_tensor *tensor,
-                              trii_vid grad, tri_tensor *const *state, int n_states,
-                              trii_vid scale) TRI_MUST_CHECK;
+/* Updates of many tensors that one node records, with equal numbers. Starts with n = 0. */
+typedef struct trii_update_batch {
+    trii_attrs attrs;
+    trii_vid scale; /* NO_VALUE: none */
+    int n, n_states;
+    tri_tensor *tensors[TRII_MAX_INPUTS / 2];
+    tri_tensor *const *states[TRII_MAX_INPUTS / 2];
+    trii_vid in[TRII_MAX_INPUTS];
+} trii_update_batch;
+
+/* One more tensor; attrs, scale and n_states are set. */
+tri_status trii_update_add(trii_update_batch *batch, trii_step *step, tri_tensor *tensor,
+                           trii_vid grad, tri_tensor *const *states) TRI_MUST_CHECK;
+static inline bool trii_update_is_full(const trii_update_batch *batch)
+{
+    return (batch->n + 1) * (2 + batch->n_states) >= TRII_MAX_INPUTS;
+}
+/* Records what there is, binds the results to the tensors and their states, and empties it. */
+tri_status trii_update_record(trii_update_batch *batch, trii_step *step) TRI_MUST_CHECK;
 
 #endif

@@ -265,6 +265,61 @@ static void loose_tensors_are_optimised(void **state)
     tri_tensor_unref(goal);
 }
 
+/* One node updates many tensors, if they were updated equally often; as each would be alone. */
+static void many_tensors_are_updated_as_each_alone(void **state)
+{
+    enum { N = 40 };
+    tri_tensor *params[2][N];
+    tri_optimizer *together, *alone[N];
+
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        int64_t n = i == 3 ? 0 : i == 7 ? 70001 : i % 5 + 1;
+        float *values = malloc((size_t)n * sizeof(float) + 1);
+
+        for (int64_t k = 0; k < n; k++)
+            values[k] = (float)((k * 31 + i) % 17) - 8;
+        for (int copy = 0; copy < 2; copy++) {
+            params[copy][i] = tri_tensor_from(TRI_DTYPE_F32, &n, 1, values);
+            tri_requires_grad(params[copy][i], true);
+        }
+        free(values);
+        alone[i] =
+            tri_adamw_of(&(tri_param_group){.params = &params[1][i], .n_params = 1}, 1, 0.1, NULL);
+    }
+    together = tri_adamw_of(&(tri_param_group){.params = params[0], .n_params = N}, 1, 0.1, NULL);
+    for (int step = 0; step < 4; step++) {
+        for (int copy = 0; copy < 2; copy++) {
+            tri_tensor *loss = NULL;
+
+            for (int i = 0; i < N; i++) {
+                tri_tensor *term = tri_sum(tri_square(params[copy][i]), NULL, 0, false);
+
+                if ((step + i) % 3 == 0 && step < 3)
+                    continue; /* no gradient this time */
+                loss = loss != NULL ? tri_add(loss, term) : term;
+            }
+            tri_backward(loss);
+        }
+        CHECK_OK(tri_optimizer_step(together));
+        for (int i = 0; i < N; i++)
+            CHECK_OK(tri_optimizer_step(alone[i]));
+        tri_step_end();
+    }
+    for (int i = 0; i < N; i++) {
+        static float a[70001], b[70001];
+        size_t bytes = (size_t)tri_tensor_numel(params[0][i]) * sizeof(float);
+
+        CHECK_OK(tri_copy_out(params[0][i], a, bytes));
+        CHECK_OK(tri_copy_out(params[1][i], b, bytes));
+        assert_memory_equal(a, b, bytes);
+        tri_optimizer_destroy(alone[i]);
+        tri_tensor_unref(params[0][i]);
+        tri_tensor_unref(params[1][i]);
+    }
+    tri_optimizer_destroy(together);
+}
+
 static void refuses(tri_optimizer *opt, const char *why)
 {
     CHECK_FAILS(tri_optimizer_step(opt), TRI_ERR_INVALID_ARG, why);
@@ -435,6 +490,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(groups_have_settings_of_their_own),
         cmocka_unit_test(models_can_be_groups),
         cmocka_unit_test(loose_tensors_are_optimised),
+        cmocka_unit_test(many_tensors_are_updated_as_each_alone),
         cmocka_unit_test(bad_groups_are_refused),
         cmocka_unit_test(settings_are_checked),
         cmocka_unit_test(a_momentum_needs_its_buffer),

@@ -97,9 +97,9 @@ TRII_OP(cross_entropy)          /* in logits target; f: smoothing */
 TRII_OP(cross_entropy_backward) /* in g logits target; f: smoothing */
 TRII_OP(count_correct)          /* in logits target; i64 */
 
-/* update_op.c [E] in p g state.. scale?; i: rule, flags; f: limit, the rule's numbers; out p' (may
- * lie on p), state'.. (each may lie on its state): see update.h. The same bits everywhere.
- * Optimisers bind the results to the parameter and its state. */
+/* update_op.c; in (p g state..).. scale?; i: rule, flags; f: limit, the rule's numbers; out
+ * (p' state'..)..: see update.h. The same bits everywhere. Optimisers bind the results to the
+ * parameters and their state. */
 TRII_OP(update)
 
 /* grad_norm.c */

@@ -8,28 +8,31 @@
 
 #include "graph/ops/rules.h"
 
-/* in p g state.. scale?, i: rule, flags, f: limit, the rule's numbers. */
+/* in (p g state..).. scale?, i: rule, flags, f: limit, the rule's numbers. */
 static tri_status update_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                                trii_type *out, int *n_out)
 {
     trii_update_rule rule = attrs->n_i == 2 ? (trii_update_rule)attrs->i[0] : TRII_UPDATE_RULES;
     int n_states = rule < TRII_UPDATE_RULES ? trii_update_states(rule, attrs->i[1]) : 0;
+    int each = 2 + n_states, n = n_in / each;
     tri_status status = trii_rule_float(in[0], "the parameter");
 
-    if (rule >= TRII_UPDATE_RULES || attrs->n_f != 1 + trii_update_numbers(rule) ||
-        (n_in != 2 + n_states && n_in != 3 + n_states))
+    if (rule >= TRII_UPDATE_RULES || attrs->n_f != 1 + trii_update_numbers(rule) || n < 1 ||
+        n_in > n * each + 1)
         return TRII_FAIL(TRI_ERR_INTERNAL, "update: wrong attributes or operands");
-    for (int i = 1; i < n_in && status == TRI_OK; i++) {
+    *n_out = 0;
+    for (int i = 0; i < n_in && status == TRI_OK; i++) {
+        const trii_type *p = in[i / each * each];
+
         status = trii_rule_same_dtype(in[0], in[i]);
-        if (status == TRI_OK && i < 2 + n_states)
-            status = trii_rule_shape(in[i], i == 1 ? "the gradient" : "the state", in[0]->ndim,
-                                     in[0]->shape);
-        else if (status == TRI_OK)
+        if (status == TRI_OK && i == n * each)
             status = trii_rule_shape(in[i], "the scale", 0, NULL);
+        else if (status == TRI_OK && i % each > 0)
+            status = trii_rule_shape(in[i], i % each == 1 ? "the gradient" : "the state", p->ndim,
+                                     p->shape);
+        if (i < n * each && i % each != 1)
+            trii_type_copy(&out[(*n_out)++], in[i]);
     }
-    *n_out = 1 + n_states;
-    for (int o = 0; o < *n_out; o++)
-        trii_type_copy(&out[o], in[0]);
     return status;
 }
 
@@ -59,32 +62,35 @@ static const trii_update_fn loops[TRII_UPDATE_RULES][2] = {
 
 static tri_status update_reference(const trii_kernel_args *args)
 {
-    int n_states = args->n_out - 1;
-    bool wide = args->out[0].type->dtype == TRI_DTYPE_F64, scaled = args->n_in == 3 + n_states;
-    const void *scale = scaled ? args->in[2 + n_states].data : NULL;
-    trii_update_args update = {.p = args->in[0].data,
-                               .g = args->in[1].data,
-                               .p_new = args->out[0].data,
-                               .f = args->fattr + 1,
+    int n_states = trii_update_states((trii_update_rule)args->iattr[0], args->iattr[1]);
+    int each = 2 + n_states, n = args->n_in / each;
+    bool wide = args->out[0].type->dtype == TRI_DTYPE_F64, scaled = args->n_in > n * each;
+    const void *scale = scaled ? args->in[n * each].data : NULL;
+    trii_update_args update = {.f = args->fattr + 1,
                                .scale = !scaled ? 1
                                         : wide  ? *(const double *)scale
                                                 : (double)*(const float *)scale,
                                .limit = args->fattr[0],
                                .flags = (int)args->iattr[1]};
 
-    for (int s = 0; s < n_states; s++) {
-        update.s[s] = args->in[2 + s].data;
-        update.s_new[s] = args->out[1 + s].data;
+    for (int t = 0; t < n; t++) {
+        const trii_array *in = args->in + t * each, *out = args->out + t * (1 + n_states);
+
+        update.p = in[0].data;
+        update.g = in[1].data;
+        update.p_new = out[0].data;
+        for (int s = 0; s < n_states; s++) {
+            update.s[s] = in[2 + s].data;
+            update.s_new[s] = out[1 + s].data;
+        }
+        loops[args->iattr[0]][wide](&update, 0, trii_type_numel(out[0].type));
     }
-    loops[args->iattr[0]][wide](&update, 0, trii_type_numel(args->out[0].type));
     return TRI_OK;
 }
 
+/* Which result may lie on which operand is said by the kernel: there is no end to them. */
 const trii_graph_op trii_op_update = {
     .name = "update",
-    .op_class = TRII_CLASS_ELEMENTWISE,
-    .alias_mask = 0x1f,
-    .alias = {0, 2, 3, 4, 5},
     .shape = update_shape,
     .reference = update_reference,
 };
