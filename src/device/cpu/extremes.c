@@ -6,6 +6,7 @@
  * parts that are put together in order. What is largest does not depend on the cuts, nor which of
  * equals comes first: so neither do the bits on the number of threads.
  */
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -265,6 +266,7 @@ static void hand_out(const extremes_run *run, const piece *p, const float *share
     const float *y = run->y + p->at;
     float *dx_of_first = (float *)run->out + (p->x - run->x);
 
+    assert(p->n > 0);
     for (int64_t s = p->step; s < p->step_end; s++) {
         int64_t offset = step_offset(run->k, s);
         const float *x = p->x + offset;

@@ -114,7 +114,7 @@ static void forward_rows(const softmax *k, const float *x, int64_t rows, float *
             for (int64_t i = 0; i < k->n; i++)
                 y[i] = (float)((double)x[i] - shift);
         } else {
-            double scale = 1 / sums.sum[r];
+            double scale = 1 / sums.sum[r]; // NOLINT: trii_exp_rows has set it
 
             k->kernels->ew[TRII_EW_MUL_SCALAR](y, y, NULL, NULL, (size_t)k->n, &scale);
         }

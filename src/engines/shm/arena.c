@@ -239,6 +239,7 @@ static tri_status grow(shm_group *g, tri_status st, size_t bytes, arena_call *ca
                      call->fds, call->deadline_ns);
     if (heard == TRI_OK) {
         call->verdict = judge(g, call->theirs);
+        assert(call->verdict != TRI_OK || extent != NULL); /* all have one, so have we */
         if (call->verdict == TRI_OK)
             heard = agree(g, map_extent(g, extent, call->fds), call);
     }
@@ -298,6 +299,7 @@ static tri_status check_room(const shm_group *g, size_t bytes, const trii_memory
         return TRII_FAIL(TRI_ERR_NO_MEMORY,
                          "%d ranks would take %zu MiB each, this host has %zu MiB available",
                          g->size, bytes >> 20, room->host_bytes >> 20);
+    assert(n_same > 0); /* our own is among theirs */
     if (bytes > room->cgroup_bytes / n_same)
         return TRII_FAIL(TRI_ERR_NO_MEMORY,
                          "%zu ranks would take %zu MiB each, their control group has %zu MiB left",
@@ -344,6 +346,7 @@ static tri_status alloc_locked(shm_group *g, size_t bytes, arena_call *call, voi
     if (fits == TRI_OK)
         fits = s != NULL ? span_take(s, bytes) : TRI_ERR_INTERNAL;
     st = agree(g, fits, call);
+    assert(st != TRI_OK || call->verdict != TRI_OK || s != NULL); /* all fit, so do we */
     if (st == TRI_OK && call->verdict == TRI_OK)
         st = take_memory(g, s, call);
     if (st != TRI_OK || call->verdict != TRI_OK) {

@@ -5,6 +5,7 @@
  * others' nonces through the mappings. Then the control thread watches the peers' sockets
  * (their end closes when they die) and processes (a forked child may hold the socket).
  */
+#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -532,6 +533,7 @@ tri_status shm_create(const trii_group_args *args, void **self_out)
         st = TRI_ERR_NO_MEMORY;
         if (g->size > 1) /* the peers must hear of it */
             st = tell_address(args, st, NULL);
+        assert(st != TRI_OK); /* all fail with us */
     } else {
         st = meet(g, args, addresses);
     }
