@@ -151,6 +151,13 @@ static void perf_writes_its_table_as_json(void **state)
     assert_has(text, "\"bytes\": 32, ");
     assert_has(text, "}\n]\n");
     spawn_free(&s);
+    RUN(&s, 0, "perf", "all_reduce", "--bytes=16,32", "--check", "--seconds=0.01", "--json", "-");
+    assert_memory_equal(SPAWN_OUT(&s), "[\n  {\"op\": ", 11);
+    assert_has(SPAWN_OUT(&s), "}\n]\n");
+    assert_null(strstr(SPAWN_OUT(&s), "results"));
+    assert_has(SPAWN_ERR(&s), "results are right\n");
+    assert_false(access("-", F_OK) == 0);
+    spawn_free(&s);
     RUN(&s, 1, "perf", "all_reduce", "--nproc=1", "--bytes=16", "--json", "/nowhere/x");
     assert_has(SPAWN_ERR(&s), "cannot write /nowhere/x");
     spawn_free(&s);

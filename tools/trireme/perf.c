@@ -433,27 +433,40 @@ static void free_buffer(const plan *p, void *buffer)
         tri_group_free(NULL, buffer);
 }
 
-static void print_head(const plan *p)
+static bool is_stdout(const char *path)
 {
-    printf("%s: engine %s, %d ranks, %s, %s buffers", p->op->name, tri_group_engine(NULL),
-           tri_world_size(), tri_dtype_name(p->dtype), p->heap ? "heap" : "arena");
-    if (messages_of(p) > 1)
-        printf(", %d messages at a time", perf_outstanding);
-    putchar('\n');
-    printf("%12s %10s %12s %12s %12s %10s %10s\n", "bytes", "iterations", "min us", "median us",
-           "p99 us", "alg GB/s", "bus GB/s");
+    return path != NULL && strcmp(path, "-") == 0;
 }
 
-static void print_result(const result *r)
+/* Where the table goes: not between the JSON. */
+static FILE *table_of(const plan *p)
 {
-    printf("%12zu %10d %12.3f %12.3f %12.3f %10.3f %10.3f\n", r->bytes, r->iterations, r->min_us,
-           r->median_us, r->p99_us, r->algorithm_gbs, r->bus_gbs);
-    fflush(stdout);
+    return is_stdout(p->json) ? stderr : stdout;
+}
+
+static void print_head(const plan *p)
+{
+    FILE *out = table_of(p);
+
+    fprintf(out, "%s: engine %s, %d ranks, %s, %s buffers", p->op->name, tri_group_engine(NULL),
+            tri_world_size(), tri_dtype_name(p->dtype), p->heap ? "heap" : "arena");
+    if (messages_of(p) > 1)
+        fprintf(out, ", %d messages at a time", perf_outstanding);
+    fputc('\n', out);
+    fprintf(out, "%12s %10s %12s %12s %12s %10s %10s\n", "bytes", "iterations", "min us",
+            "median us", "p99 us", "alg GB/s", "bus GB/s");
+}
+
+static void print_result(FILE *out, const result *r)
+{
+    fprintf(out, "%12zu %10d %12.3f %12.3f %12.3f %10.3f %10.3f\n", r->bytes, r->iterations,
+            r->min_us, r->median_us, r->p99_us, r->algorithm_gbs, r->bus_gbs);
+    fflush(out);
 }
 
 static bool write_json(const plan *p, const result *results)
 {
-    FILE *file = fopen(p->json, "w");
+    FILE *file = is_stdout(p->json) ? stdout : fopen(p->json, "w");
     bool ok;
 
     if (file == NULL) {
@@ -475,6 +488,8 @@ static bool write_json(const plan *p, const result *results)
                 r->iterations, r->min_us, r->median_us, r->p99_us, r->algorithm_gbs, r->bus_gbs);
     }
     fputs("\n]\n", file);
+    if (file == stdout)
+        return true; /* whether that went well is looked at where every command ends */
     ok = !ferror(file);
     errno = 0;
     if (fclose(file) == 0 && ok)
@@ -500,7 +515,7 @@ static tri_status measure_all(const plan *p, result *results, bool *right)
     for (int i = 0; i < p->n_sizes && status == TRI_OK; i++) {
         status = measure(p, src, dst, p->bytes[i], right, &results[i]);
         if (status == TRI_OK && tri_rank() == 0)
-            print_result(&results[i]);
+            print_result(table_of(p), &results[i]);
     }
     free_buffer(p, dst);
     free_buffer(p, src);
@@ -519,7 +534,7 @@ static int run_rank(const plan *p)
     if (status != TRI_OK)
         fprintf(stderr, "trireme perf: %s: %s\n", tri_status_name(status), tri_last_error());
     if (status == TRI_OK && p->check && right && tri_rank() == 0)
-        puts("results are right");
+        fputs("results are right\n", table_of(p));
     if (status == TRI_OK && p->json != NULL && tri_rank() == 0)
         right = write_json(p, results) && right;
     tri_finalize();
@@ -589,7 +604,8 @@ const command command_perf = {
             "                        the last received first (1)\n"
             "  --seconds S           time for each size (0.5)\n"
             "  --check               compare the last result of each size with the truth\n"
-            "  --json FILE           also write the table as JSON\n\n"
+            "  --json FILE           also write the table as JSON; -: to stdout, and\n"
+            "                        the table to stderr\n\n"
             "alg GB/s is bytes / median; bus GB/s counts what each rank must send and\n"
             "receive, so that operations and numbers of ranks can be compared.\n\n"
             "Examples:\n"
