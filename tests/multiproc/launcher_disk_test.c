@@ -57,6 +57,22 @@ static void a_full_disk_beneath_stderr_is_no_failure(void **state)
     trirun_end(&j, 1);
 }
 
+/* A status alone would be a riddle, and status 0 a lie. */
+static void a_full_disk_beneath_what_was_asked_for_is_told(void **state)
+{
+    static const char *const options[] = {"--help", "--version", "--dry-run"};
+    launcher_job j;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
+        TRIRUN_SHELL(&j, "exec \"$@\" >/dev/full", options[i], "true");
+        if (spawn_wait(&j.trirun) != 1)
+            fail_msg("%s: status %d", options[i], j.trirun.status);
+        assert_has(SPAWN_ERR(&j.trirun), "trirun: cannot write to stdout: No space left on device");
+        trirun_end(&j, 0);
+    }
+}
+
 /* As under torchrun: Python sees an error where others die of SIGXFSZ, its children die again. */
 static void a_limit_of_file_sizes_costs_lines_and_workers_may_die_of_it(void **state)
 {
@@ -251,6 +267,7 @@ static void metrics_replace_files_only(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_full_disk_loses_lines_and_no_worker),
     cmocka_unit_test(a_full_disk_beneath_stderr_is_no_failure),
+    cmocka_unit_test(a_full_disk_beneath_what_was_asked_for_is_told),
     cmocka_unit_test(a_limit_of_file_sizes_costs_lines_and_workers_may_die_of_it),
     cmocka_unit_test(a_file_that_may_not_grow_is_told_and_trirun_lives),
     cmocka_unit_test(a_restart_goes_on_without_logs_that_cannot_be_made),

@@ -1,7 +1,9 @@
 /*
  * trirun.c - the launcher's command: the work is in src/launch.
  */
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "launch/agent.h"
 #include "launch/dry_run.h"
@@ -12,6 +14,19 @@
 #define VERSION TEXT(TRI_VERSION_MAJOR) "." TEXT(TRI_VERSION_MINOR) "." TEXT(TRI_VERSION_PATCH)
 
 enum { STATUS_OK = 0, STATUS_FAILED = TRII_LAUNCH_FAILED };
+
+/* What was asked for is there, or it is told why not. */
+static int shown(void)
+{
+    bool lost = ferror(stdout) != 0; /* and errno is long another one's */
+
+    errno = 0;
+    if (fflush(stdout) == 0 && !lost)
+        return STATUS_OK;
+    fprintf(stderr, "trirun: cannot write to stdout%s%s\n", errno != 0 ? ": " : "",
+            errno != 0 ? strerror(errno) : "");
+    return STATUS_FAILED;
+}
 
 int main(int argc, char **argv)
 {
@@ -25,11 +40,11 @@ int main(int argc, char **argv)
     }
     if (options.help) {
         trii_launch_options_help(stdout);
-        return STATUS_OK;
+        return shown();
     }
     if (options.version) {
         puts("trirun " VERSION);
-        return STATUS_OK;
+        return shown();
     }
     trii_launch_options_warn(&options, stderr);
     if (trii_launch_command_check(&options) != TRI_OK) {
@@ -45,5 +60,5 @@ int main(int argc, char **argv)
         fprintf(stderr, "trirun: %s\n", tri_last_error());
         return STATUS_FAILED;
     }
-    return exit_status;
+    return options.dry_run ? shown() : exit_status;
 }
