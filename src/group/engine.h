@@ -288,7 +288,7 @@ typedef struct trii_engine {
      * a fault was raised, with op finished by it. Several threads may be inside at once. */
     void (*progress)(void *self, trii_op *op, int64_t until_ns);
 
-    /* Required. Who an unfinished op waits for, in words: "rank 2 (its last call: ...)",
+    /* Required. Who an unfinished op waits for, in words: "rank 2 (its last collective: ...)",
      * as much as is known. Any thread, never blocks. */
     void (*describe_wait)(void *self, trii_op *op, char *text, size_t size);
 

@@ -149,7 +149,7 @@ typedef struct tcp_conn {
     bool is_lost;    /* it ended without a word */
     tri_status doom; /* the end means this failure, once all that came was taken; 0 = none */
     char doom_text[TRII_ERR_BYTES];
-    tcp_frame last; /* last call seen, for messages */
+    tcp_frame last; /* last call heard, for messages */
     tcp_frame said; /* last that the peer has waited in for long */
 
     /* out */
@@ -280,7 +280,8 @@ void tcp_coll_sent(tcp_conn *c, tcp_coll *coll, tcp_stream *stream);
 /* The first collective under way that still needs this peer, or NULL. */
 const trii_op *tcp_coll_needing(const tcp_group *g, int peer);
 void tcp_coll_describe_wait(tcp_group *g, const trii_op *op, char *text, size_t size);
-/* Appends the peer and its last call; `more`: behind another one. Returns how long the text is. */
+/* Appends the peer and the last call that was heard from it, which need not be its last one;
+ * `more`: behind another one. Returns how long the text is. */
 size_t tcp_peer_describe(const tcp_conn *c, char *text, size_t used, bool more, size_t size);
 
 /* --- tcp_plan.c ----------------------------------------------------------------------------- */

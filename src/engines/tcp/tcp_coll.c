@@ -305,13 +305,16 @@ static bool not_arrived(const tcp_coll *coll, int peer)
 
 size_t tcp_peer_describe(const tcp_conn *c, char *text, size_t used, bool more, size_t size)
 {
-    char last[160] = "no call yet";
+    bool heard = c->last.type != TCP_FRAME_NONE;
+    char last[160] = "";
 
-    if (c->last.type != TCP_FRAME_NONE)
+    if (heard)
         tcp_frame_describe(c->group, &c->last, last, sizeof(last));
     if (used < size)
-        used += (size_t)snprintf(text + used, size - used, "%srank %d (its last call: %s)",
-                                 more ? ", " : "", tcp_name(c->group, c->rank), last);
+        used += (size_t)snprintf(text + used, size - used, "%srank %d (%s%s)", more ? ", " : "",
+                                 tcp_name(c->group, c->rank),
+                                 heard ? "last call heard from it: " : "no call heard from it yet",
+                                 last);
     return tcp_beat_describe(c, text, used, size);
 }
 
