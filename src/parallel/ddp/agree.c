@@ -70,8 +70,8 @@ static tri_status say_difference(trii_ddp *ddp, int64_t index, int rank, bool co
     if (lines == NULL)
         return TRI_ERR_NO_MEMORY;
     describe_entry(ddp->net, index, lines + (size_t)ddp->rank * LINE_BYTES);
-    st = tri_all_gather(ddp->group, lines + (size_t)ddp->rank * LINE_BYTES, lines, LINE_BYTES,
-                        TRI_DTYPE_U8, NULL);
+    st = trii_ddp_called(tri_all_gather(ddp->group, lines + (size_t)ddp->rank * LINE_BYTES, lines,
+                                        LINE_BYTES, TRI_DTYPE_U8, NULL));
     if (st == TRI_OK && contents && strcmp(lines, lines + (size_t)rank * LINE_BYTES) == 0)
         st = TRII_FAIL(TRI_ERR_MISMATCH, "ddp: %s of rank %d has not the bits of rank 0", lines,
                        rank);
@@ -95,7 +95,8 @@ static tri_status compare_hashes(trii_ddp *ddp, uint64_t *hashes, int64_t n, boo
             tri_module_state(ddp->net, i).parameter)
             st = entry_hash(ddp->net, i, contents, &mine[i]);
     if (st == TRI_OK)
-        st = tri_all_gather(ddp->group, mine, hashes, (size_t)n, TRI_DTYPE_I64, NULL);
+        st = trii_ddp_called(
+            tri_all_gather(ddp->group, mine, hashes, (size_t)n, TRI_DTYPE_I64, NULL));
     if (st == TRI_OK && first_difference(hashes, ddp->size, n, &index, &rank))
         st = say_difference(ddp, index, rank, contents);
     return st;
@@ -105,7 +106,8 @@ tri_status trii_ddp_compare(trii_ddp *ddp, bool contents, bool buffers)
 {
     int64_t n = tri_module_state_count(ddp->net);
     uint64_t *hashes;
-    tri_status st = tri_all_reduce(ddp->group, &n, &n, 1, TRI_DTYPE_I64, TRI_REDOP_MAX, NULL);
+    tri_status st =
+        trii_ddp_called(tri_all_reduce(ddp->group, &n, &n, 1, TRI_DTYPE_I64, TRI_REDOP_MAX, NULL));
 
     if (st < 0)
         return st;
@@ -130,7 +132,7 @@ tri_status trii_ddp_broadcast_state(trii_ddp *ddp)
             return TRI_ERR_NO_MEMORY;
         st = tri_copy_out(entry.tensor, plain, bytes);
         if (st == TRI_OK)
-            st = tri_broadcast(ddp->group, plain, bytes, TRI_DTYPE_U8, 0, NULL);
+            st = trii_ddp_called(tri_broadcast(ddp->group, plain, bytes, TRI_DTYPE_U8, 0, NULL));
         if (st == TRI_OK && ddp->rank != 0)
             st = tri_copy_in(entry.tensor, plain, bytes);
         if (st < 0)

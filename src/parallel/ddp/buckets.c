@@ -223,9 +223,11 @@ static tri_status agree_on_layouts(trii_ddp *ddp, const trii_layout **layouts, b
                           1);
         high[i] = low[i];
     }
-    st = tri_all_reduce(ddp->group, low, low, n, TRI_DTYPE_I64, TRI_REDOP_MIN, NULL);
+    st = trii_ddp_called(
+        tri_all_reduce(ddp->group, low, low, n, TRI_DTYPE_I64, TRI_REDOP_MIN, NULL));
     if (st == TRI_OK)
-        st = tri_all_reduce(ddp->group, high, high, n, TRI_DTYPE_I64, TRI_REDOP_MAX, NULL);
+        st = trii_ddp_called(
+            tri_all_reduce(ddp->group, high, high, n, TRI_DTYPE_I64, TRI_REDOP_MAX, NULL));
     *any_out = false;
     for (size_t i = 0; i < n && st == TRI_OK; i++) {
         bool agreed = low[i] == high[i] && low[i] != 0;
@@ -251,8 +253,8 @@ static bool same_order(const trii_ddp *ddp, const int *order)
 static tri_status rebuild(trii_ddp *ddp, const trii_layout **layouts)
 {
     bool any;
-    tri_status st =
-        tri_broadcast(ddp->group, ddp->observed, (size_t)ddp->n_params, TRI_DTYPE_I32, 0, NULL);
+    tri_status st = trii_ddp_called(
+        tri_broadcast(ddp->group, ddp->observed, (size_t)ddp->n_params, TRI_DTYPE_I32, 0, NULL));
 
     if (st == TRI_OK)
         st = agree_on_layouts(ddp, layouts, &any);

@@ -194,7 +194,10 @@ tri_status trii_ddp_settle(trii_grad_hook *hook, trii_step *step);
 /* The pending segment of the step will never complete. */
 void trii_ddp_take_back(trii_ddp *ddp, const trii_step *step);
 
-/* travel.c: a free one of the list (a new one if all are under way), marked as recorded. */
+/* travel.c: what became of a call to the group, which the program did not make itself: where the
+ * ranks' calls differ the error says what ours are for. */
+tri_status trii_ddp_called(tri_status st);
+/* A free one of the list (a new one if all are under way), marked as recorded. */
 tri_status trii_travel_take(trii_ddp *ddp, trii_travel **list, trii_step *step,
                             trii_travel **travel_out) TRI_MUST_CHECK;
 /* What the pending step of this thread still points to fails when it is started, and is freed when

@@ -194,6 +194,55 @@ static void a_forward_of_one_rank_alone_is_told_with_both_lines(void **state)
     }
 }
 
+/* --- what only one rank asks of its model ----------------------------------------------------- */
+
+/* Rank 1 verifies, or its model regroups its buckets in a second forward; rank 0 does neither. */
+static tri_status ask_alone(rank *r)
+{
+    const bool *verifies = r->arg;
+    tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});
+    tri_tensor *x = rows_of(x_data, IN, 0, 2), *y = rows_of(y_data, OUT, 0, 2);
+    tri_status st = tri_module_status(model);
+
+    if (st == TRI_OK && !*verifies) {
+        tri_backward(tri_mse_loss(tri_forward(model, x), y));
+        st = tri_step_end_status();
+    }
+    if (st == TRI_OK && r->index == 0) {
+        float one = 1;
+
+        st = tri_all_reduce(r->group, &one, &one, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL);
+    } else if (st == TRI_OK && *verifies) {
+        st = tri_ddp_verify(model, true);
+    } else if (st == TRI_OK) {
+        tri_tensor *out = tri_forward(model, x);
+
+        st = tri_tensor_status(out);
+    }
+    (void)snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
+    tri_step_end();
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    tri_module_destroy(model);
+    return st;
+}
+
+static void so_it_is_with_a_model_that_is_verified_or_regroups_on_one_rank(void **state)
+{
+    static rank ranks[2];
+
+    (void)state;
+    make_data();
+    for (int verifies = 0; verifies < 2; verifies++) {
+        run_ranks(ranks, 2, ask_alone, &(bool){verifies != 0});
+        assert_int_equal(ranks[1].status, TRI_ERR_MISMATCH);
+        if (strstr(ranks[1].line, " (ddp_agreement_test.c:") == NULL ||
+            strstr(ranks[1].line, "a model of tri_ddp communicates when it is made or verified") ==
+                NULL)
+            fail_msg("%s", ranks[1].line);
+    }
+}
+
 /* --- construction --------------------------------------------------------------------------- */
 
 static tri_status differing_models(rank *r)
@@ -460,6 +509,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_mistake_in_a_forward_is_the_peers_at_once),
         cmocka_unit_test(so_it_is_in_eager_mode),
         cmocka_unit_test(a_forward_of_one_rank_alone_is_told_with_both_lines),
+        cmocka_unit_test(so_it_is_with_a_model_that_is_verified_or_regroups_on_one_rank),
         cmocka_unit_test(differing_models_are_named_on_every_rank),
         cmocka_unit_test(missing_layers_are_named_too),
         cmocka_unit_test(verify_names_who_drifted),

@@ -88,14 +88,19 @@ static void travel_abort(trii_host_op *op, const char *why)
         tri_group_abort(t->ddp->group, why);
 }
 
-/* The failure of a call that the program did not make itself. */
 static tri_status explain(tri_status st, const char *line)
 {
     return TRII_FAIL(st, "%s%s", line,
                      st == TRI_ERR_MISMATCH
-                         ? " (a model of tri_ddp communicates in each forward in training mode and "
-                           "each backward: all ranks make them, or none)"
+                         ? " (a model of tri_ddp communicates when it is made or verified, in each "
+                           "forward in training mode and each backward: all ranks do these, or "
+                           "none)"
                          : "");
+}
+
+tri_status trii_ddp_called(tri_status st)
+{
+    return st < 0 ? explain(st, tri_last_error()) : st;
 }
 
 /* The operation's failure as this thread's error, or its success. */
@@ -125,11 +130,6 @@ static tri_status work_wait(tri_work **work_io)
 
 /* --- the header ----------------------------------------------------------------------------- */
 
-static tri_status started(tri_status st)
-{
-    return st < 0 ? explain(st, tri_last_error()) : st;
-}
-
 /* Its calls are those of the forward or backward that recorded it, wherever the step runs: where
  * the ranks disagree that is the line to look at. */
 static void blame_site(const trii_travel *t)
@@ -148,7 +148,7 @@ static tri_status header_start(trii_host_op *op, const trii_host_buffers *buffer
     t->sums[0] = t->count;
     t->sums[1] = (int64_t)(t->vote_stop ? 1 : 0) + (t->unused ? INT64_C(1) << 32 : 0);
     t->state = TRII_TRAVEL_STARTED;
-    return started(
+    return trii_ddp_called(
         tri_all_reduce(t->ddp->group, t->sums, t->sums, 2, TRI_DTYPE_I64, TRI_REDOP_SUM, &t->work));
 }
 
@@ -247,8 +247,8 @@ static tri_status send_map(trii_travel *t)
         return st;
     for (int i = 0; i < ddp->n_params; i++)
         ddp->map[i] = ddp->params[i].used_here;
-    return tri_all_reduce(ddp->group, ddp->map, ddp->map, (size_t)ddp->n_params, TRI_DTYPE_U8,
-                          TRI_REDOP_BOR, &t->map_work);
+    return trii_ddp_called(tri_all_reduce(ddp->group, ddp->map, ddp->map, (size_t)ddp->n_params,
+                                          TRI_DTYPE_U8, TRI_REDOP_BOR, &t->map_work));
 }
 
 static tri_status bucket_start(trii_host_op *op, const trii_host_buffers *buffers)
@@ -261,7 +261,7 @@ static tri_status bucket_start(trii_host_op *op, const trii_host_buffers *buffer
     blame_site(t);
     fill_bucket(t, buffers);
     t->state = TRII_TRAVEL_STARTED;
-    st = started(tri_all_reduce(
+    st = trii_ddp_called(tri_all_reduce(
         t->ddp->group, data, data, bucket->bytes / tri_dtype_size(bucket->dtype), bucket->dtype,
         TRI_REDOP_SUM, t->last && bucket->bytes <= BLOCKING_BYTES ? NULL : &t->work));
     return st == TRI_OK && t->last ? send_map(t) : st;
@@ -359,8 +359,8 @@ static tri_status block_start(trii_host_op *op, const trii_host_buffers *buffers
     if (t->ddp->rank == 0)
         copy_block(t, buffers->in, true);
     t->state = TRII_TRAVEL_STARTED;
-    return started(tri_broadcast(t->ddp->group, t->block->storage->data, t->block->bytes,
-                                 TRI_DTYPE_U8, 0, &t->work));
+    return trii_ddp_called(tri_broadcast(t->ddp->group, t->block->storage->data, t->block->bytes,
+                                         TRI_DTYPE_U8, 0, &t->work));
 }
 
 static tri_status block_done(trii_travel *t)
