@@ -26,7 +26,7 @@ static tri_module *conv_block(int64_t in, int64_t out)
 {
     return tri_sequential(
         tri_nn_conv2d(in, out, 3, &(tri_nn_conv2d_options){.padding = 1, .no_bias = true}),
-        tri_nn_batch_norm2d(out), tri_nn_relu());
+        tri_nn_batch_norm2d(out, NULL), tri_nn_relu());
 }
 
 /* x + body(x): a module of one's own. What is added to the input is learned, so the way back for
@@ -61,7 +61,7 @@ static tri_module *make_network(int64_t width)
         conv_block(1, width), tri_nn_max_pool2d(2, NULL), /* 28 -> 14 */
         conv_block(width, 2 * width), residual(2 * width), tri_nn_max_pool2d(2, NULL), /* -> 7 */
         conv_block(2 * width, 4 * width), residual(4 * width), tri_nn_adaptive_max_pool2d(1, 1),
-        tri_nn_flatten(), tri_nn_linear(4 * width, 10));
+        tri_nn_flatten(1), tri_nn_linear(4 * width, 10, NULL));
 }
 
 #define PATH_BYTES 4096

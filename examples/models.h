@@ -51,13 +51,13 @@ static inline tri_module *basic_block_create(int64_t in, int64_t out, int stride
     if (b == NULL)
         return self; /* a failed module: whoever uses it gets the error */
     b->conv1 = tri_module_child(self, "conv1", conv_without_bias(in, out, 3, stride));
-    b->bn1 = tri_module_child(self, "bn1", tri_nn_batch_norm2d(out));
+    b->bn1 = tri_module_child(self, "bn1", tri_nn_batch_norm2d(out, NULL));
     b->conv2 = tri_module_child(self, "conv2", conv_without_bias(out, out, 3, 1));
-    b->bn2 = tri_module_child(self, "bn2", tri_nn_batch_norm2d(out));
+    b->bn2 = tri_module_child(self, "bn2", tri_nn_batch_norm2d(out, NULL));
     if (stride != 1 || in != out)
         b->downsample = tri_module_child(
             self, "downsample",
-            tri_sequential(conv_without_bias(in, out, 1, stride), tri_nn_batch_norm2d(out)));
+            tri_sequential(conv_without_bias(in, out, 1, stride), tri_nn_batch_norm2d(out, NULL)));
     return self;
 }
 
@@ -96,7 +96,7 @@ static inline tri_module *resnet18_create(int64_t classes)
     halve.stride = 2;
     halve.padding = 1;
     net->conv1 = tri_module_child(self, "conv1", conv_without_bias(3, 64, 7, 2));
-    net->bn1 = tri_module_child(self, "bn1", tri_nn_batch_norm2d(64));
+    net->bn1 = tri_module_child(self, "bn1", tri_nn_batch_norm2d(64, NULL));
     net->maxpool = tri_module_child(self, "maxpool", tri_nn_max_pool2d(3, &halve));
     for (int i = 0; i < 4; i++) {
         char name[16];
@@ -108,7 +108,7 @@ static inline tri_module *resnet18_create(int64_t classes)
                                             basic_block_create(width[i], width[i], 1)));
         in = width[i];
     }
-    net->fc = tri_module_child(self, "fc", tri_nn_linear(512, classes));
+    net->fc = tri_module_child(self, "fc", tri_nn_linear(512, classes, NULL));
     /* torchvision draws convolutions from a normal distribution. */
     for (int64_t i = 0; i < tri_module_state_count(self); i++) {
         tri_state_entry entry = tri_module_state(self, i);

@@ -212,7 +212,7 @@ static tri_module *create_model(const char *text, const tri_safetensors *init)
         return resnet18_create(fc != NULL ? fc->shape[0] : 1000);
     }
     if (strncmp(text, "linear:", 7) == 0 && parse_sizes(text + 7, sizes) == 2)
-        return tri_nn_linear(sizes[0], sizes[1]);
+        return tri_nn_linear(sizes[0], sizes[1], NULL);
     if (strncmp(text, "mlp:", 4) != 0)
         usage("--model is linear:IN,OUT, mlp:A,B,C or resnet18, not", text);
     n_sizes = parse_sizes(text + 4, sizes);
@@ -221,7 +221,7 @@ static tri_module *create_model(const char *text, const tri_safetensors *init)
     for (int i = 0; i + 1 < n_sizes; i++) {
         if (i > 0)
             layers[n++] = tri_nn_relu();
-        layers[n++] = tri_nn_linear(sizes[i], sizes[i + 1]);
+        layers[n++] = tri_nn_linear(sizes[i], sizes[i + 1], NULL);
     }
     return tri_sequential_of(n, layers);
 }

@@ -1,8 +1,8 @@
 /*
  * nn.h - modules: layers with parameters, put together into networks.
  *
- *     tri_module *net = tri_sequential(tri_nn_linear(784, 128), tri_nn_relu(),
- *                                      tri_nn_linear(128, 10));
+ *     tri_module *net = tri_sequential(tri_nn_linear(784, 128, NULL), tri_nn_relu(),
+ *                                      tri_nn_linear(128, 10, NULL));
  *     tri_tensor *logits = tri_forward(net, x);
  *
  * Names, layouts, defaults and initial values are those of torch.nn, so that weights move over
@@ -24,38 +24,81 @@ typedef struct tri_module tri_module;
 
 /* --- layers --------------------------------------------------------------------------------- */
 
+typedef struct tri_nn_linear_options {
+    bool no_bias;
+} tri_nn_linear_options;
 /* x [.., in] -> [.., out]; "weight" [out, in], "bias" [out]. */
-TRI_API tri_module *tri_nn_linear(int64_t in_features, int64_t out_features);
-TRI_API tri_module *tri_nn_linear_no_bias(int64_t in_features, int64_t out_features);
+TRI_API tri_module *tri_nn_linear(int64_t in_features, int64_t out_features,
+                                  const tri_nn_linear_options *opt);
 
-/* Zero means the default: stride 1, padding 0, dilation 1, groups 1, with a bias. */
+/* Zero means the default: stride 1, padding 0, dilation 1, groups 1, with a bias. What differs
+ * between height and width stands in the arrays, {height, width}: given, they hold instead of the
+ * one number, which must then be 0. */
 typedef struct tri_nn_conv2d_options {
     int stride, padding, dilation, groups;
     bool no_bias;
+    int kernel_hw[2], stride_hw[2], padding_hw[2], dilation_hw[2];
 } tri_nn_conv2d_options;
-/* x [N, in, H, W] -> [N, out, H', W']; "weight" [out, in/groups, kernel, kernel], "bias" [out]. */
+/* x [N, in, H, W] -> [N, out, H', W']; "weight" [out, in/groups, kernel, kernel], "bias" [out].
+ * kernel 0: kernel_hw says. */
 TRI_API tri_module *tri_nn_conv2d(int64_t in_channels, int64_t out_channels, int kernel,
                                   const tri_nn_conv2d_options *opt);
+
+typedef struct tri_nn_batch_norm2d_options {
+    double eps;                  /* 0 = 1e-5; TRI_ZERO: nothing is added to the variance */
+    double momentum;             /* 0 = 0.1; TRI_ZERO: the running statistics stay as they are */
+    bool no_affine;              /* without weight and bias */
+    bool no_track_running_stats; /* without buffers: evaluation normalises by the batch as well */
+} tri_nn_batch_norm2d_options;
 /* x [N, C, H, W]; "weight", "bias", "running_mean", "running_var" [C], "num_batches_tracked" i64
- * []. momentum 0.1, eps 1e-5. */
-TRI_API tri_module *tri_nn_batch_norm2d(int64_t channels);
+ * []. */
+TRI_API tri_module *tri_nn_batch_norm2d(int64_t channels, const tri_nn_batch_norm2d_options *opt);
+
+typedef struct tri_nn_layer_norm_options {
+    double eps; /* 0 = 1e-5; TRI_ZERO: nothing is added */
+    bool no_elementwise_affine, no_bias;
+} tri_nn_layer_norm_options;
+/* The last ndim dimensions of x have this shape and are normalised together; "weight", "bias" of
+ * that shape: tri_nn_layer_norm(TRI_SHAPE(768), NULL). */
+TRI_API tri_module *tri_nn_layer_norm(const int64_t *shape, int ndim,
+                                      const tri_nn_layer_norm_options *opt);
+typedef struct tri_nn_rms_norm_options {
+    double eps; /* 0: the machine epsilon of x's dtype; TRI_ZERO: nothing is added */
+    bool no_elementwise_affine;
+} tri_nn_rms_norm_options;
+/* The same by the root mean square; "weight". */
+TRI_API tri_module *tri_nn_rms_norm(const int64_t *shape, int ndim,
+                                    const tri_nn_rms_norm_options *opt);
+/* i64 [..], each in [0, num) -> [.., dim]; "weight" [num, dim], from a normal distribution, with
+ * zeros in the row of padding_idx. */
+TRI_API tri_module *tri_nn_embedding(int64_t num_embeddings, int64_t embedding_dim,
+                                     const tri_embedding_options *opt);
+
 TRI_API tri_module *tri_nn_relu(void);
+TRI_API tri_module *tri_nn_leaky_relu(double negative_slope); /* torch's default is 0.01 */
 TRI_API tri_module *tri_nn_gelu(tri_gelu_form form);
 TRI_API tri_module *tri_nn_silu(void);
 TRI_API tri_module *tri_nn_tanh(void);
 TRI_API tri_module *tri_nn_sigmoid(void);
-/* Zero means the default: stride = kernel, padding 0. */
+TRI_API tri_module *tri_nn_softmax(int dim);
+TRI_API tri_module *tri_nn_log_softmax(int dim);
+
+/* Zero means the default: stride = kernel, padding 0. The arrays are {height, width}, as in
+ * tri_nn_conv2d_options. */
 typedef struct tri_nn_pool2d_options {
     int stride, padding;
     bool ceil_mode;
+    int kernel_hw[2], stride_hw[2], padding_hw[2];
+    bool exclude_padding; /* average only: divide by the elements inside the image */
 } tri_nn_pool2d_options;
+/* kernel 0: kernel_hw says. */
 TRI_API tri_module *tri_nn_max_pool2d(int kernel, const tri_nn_pool2d_options *opt);
 TRI_API tri_module *tri_nn_avg_pool2d(int kernel, const tri_nn_pool2d_options *opt);
 /* [N, C, H, W] -> [N, C, h, w]. */
 TRI_API tri_module *tri_nn_adaptive_avg_pool2d(int h, int w);
 TRI_API tri_module *tri_nn_adaptive_max_pool2d(int h, int w);
-/* [N, ..] -> [N, rest]. */
-TRI_API tri_module *tri_nn_flatten(void);
+/* Dimensions from start_dim on become one; torch's default is 1: [N, ..] -> [N, rest]. */
+TRI_API tri_module *tri_nn_flatten(int start_dim);
 /* 0 <= p < 1; does something only in training. */
 TRI_API tri_module *tri_nn_dropout(double p);
 TRI_API tri_module *tri_nn_identity(void);

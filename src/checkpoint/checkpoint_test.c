@@ -9,8 +9,8 @@
 
 static tri_module *make_net(void)
 {
-    return tri_sequential(tri_nn_linear(6, 8), tri_nn_relu(), tri_nn_dropout(0.3),
-                          tri_nn_linear(8, 3));
+    return tri_sequential(tri_nn_linear(6, 8, NULL), tri_nn_relu(), tri_nn_dropout(0.3),
+                          tri_nn_linear(8, 3, NULL));
 }
 
 static uint64_t hash_of(tri_module *module)
@@ -33,7 +33,7 @@ static void weights_go_into_a_file_and_back(void **state)
     tri_manual_seed(1);
     a = make_net();
     b = make_net();
-    other = tri_sequential(tri_nn_linear(6, 7));
+    other = tri_sequential(tri_nn_linear(6, 7, NULL));
     assert_true(hash_of(a) != hash_of(b));
     CHECK_OK(tri_save(a, scratch_path(&s, "w")));
     CHECK_OK(tri_load(b, scratch_path(&s, "w")));
@@ -73,7 +73,7 @@ static void a_leading_module_is_dropped(void **state)
          .data = bias,
          .bytes = sizeof(bias)},
     };
-    tri_module *net = tri_sequential(tri_nn_linear(3, 2));
+    tri_module *net = tri_sequential(tri_nn_linear(3, 2, NULL));
     float out[6];
     scratch s;
 
@@ -271,12 +271,12 @@ static tri_module *make_image_net(int64_t width)
 {
     static const tri_nn_conv2d_options same = {.padding = 1, .no_bias = true};
 
-    return tri_sequential(tri_nn_conv2d(1, width, 3, &same), tri_nn_batch_norm2d(width),
+    return tri_sequential(tri_nn_conv2d(1, width, 3, &same), tri_nn_batch_norm2d(width, NULL),
                           tri_nn_relu(), tri_nn_conv2d(width, 2 * width, 3, &same), tri_nn_relu(),
                           tri_nn_conv2d(2 * width, 2 * width, 3, &same), tri_nn_relu(),
                           tri_nn_conv2d(2 * width, 4 * width, 3, &same),
-                          tri_nn_adaptive_max_pool2d(1, 1), tri_nn_flatten(),
-                          tri_nn_linear(4 * width, 3));
+                          tri_nn_adaptive_max_pool2d(1, 1), tri_nn_flatten(1),
+                          tri_nn_linear(4 * width, 3, NULL));
 }
 
 static void train_images(tri_module *net, tri_optimizer *opt, int64_t first, int64_t end)
@@ -375,7 +375,7 @@ static void state_of_another_structure_is_refused(void **state)
     net = make_net();
     opt = tri_sgd(net, 0.1, &(tri_sgd_options){.momentum = 0.9});
     plain = tri_sgd(net, 0.1, NULL);
-    other = tri_sequential(tri_nn_linear(2, 2));
+    other = tri_sequential(tri_nn_linear(2, 2, NULL));
     train(net, opt, 0, 1);
     CHECK_OK(tri_checkpoint_save(s.dir, net, opt, &(tri_checkpoint_info){.step = 1}, NULL));
     CHECK_OK(tri_checkpoint_open(s.dir, &checkpoint));
@@ -404,7 +404,7 @@ static void state_of_another_structure_is_refused(void **state)
 /* As deep as names get where a model is generated. */
 static void names_of_any_length_are_saved(void **state)
 {
-    tri_module *net = tri_nn_linear(2, 2), *other = tri_nn_linear(2, 2);
+    tri_module *net = tri_nn_linear(2, 2, NULL), *other = tri_nn_linear(2, 2, NULL);
     tri_optimizer *opt, *rest;
     tri_checkpoint *checkpoint;
     tri_safetensors *file;

@@ -1,5 +1,5 @@
 /*
- * activation_layers.c - further activations, dropout, flatten.
+ * activation_layers.c - further activations, softmax, dropout, flatten.
  */
 #include "base/err.h"
 #include "nn/simple_layer.h"
@@ -65,13 +65,55 @@ static tri_tensor *apply_flatten(const tri_module *self, const trii_simple_layer
                                  tri_tensor *x)
 {
     (void)self;
-    (void)layer;
-    return tri_flatten(x, 1);
+    return tri_flatten(x, layer->a);
 }
 
-tri_module *tri_nn_flatten(void)
+tri_module *tri_nn_flatten(int start_dim)
 {
     static const tri_module_class type = TRII_SIMPLE_CLASS("flatten");
 
-    return trii_simple_new(&type, (trii_simple_layer){.apply = apply_flatten});
+    return trii_simple_new(&type, (trii_simple_layer){.apply = apply_flatten, .a = start_dim});
+}
+
+static tri_tensor *apply_softmax(const tri_module *self, const trii_simple_layer *layer,
+                                 tri_tensor *x)
+{
+    (void)self;
+    return tri_softmax(x, layer->a);
+}
+
+tri_module *tri_nn_softmax(int dim)
+{
+    static const tri_module_class type = TRII_SIMPLE_CLASS("softmax");
+
+    return trii_simple_new(&type, (trii_simple_layer){.apply = apply_softmax, .a = dim});
+}
+
+static tri_tensor *apply_log_softmax(const tri_module *self, const trii_simple_layer *layer,
+                                     tri_tensor *x)
+{
+    (void)self;
+    return tri_log_softmax(x, layer->a);
+}
+
+tri_module *tri_nn_log_softmax(int dim)
+{
+    static const tri_module_class type = TRII_SIMPLE_CLASS("log_softmax");
+
+    return trii_simple_new(&type, (trii_simple_layer){.apply = apply_log_softmax, .a = dim});
+}
+
+static tri_tensor *apply_leaky_relu(const tri_module *self, const trii_simple_layer *layer,
+                                    tri_tensor *x)
+{
+    (void)self;
+    return tri_leaky_relu(x, layer->p);
+}
+
+tri_module *tri_nn_leaky_relu(double negative_slope)
+{
+    static const tri_module_class type = TRII_SIMPLE_CLASS("leaky_relu");
+
+    return trii_simple_new(&type,
+                           (trii_simple_layer){.apply = apply_leaky_relu, .p = negative_slope});
 }

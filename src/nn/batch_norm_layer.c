@@ -1,6 +1,8 @@
 /*
  * batch_norm_layer.c - batch_norm2d: parameters, running statistics, a counter.
  */
+#include <float.h>
+
 #include "base/err.h"
 #include "graph/ops/table.h"
 #include "graph/step.h"
@@ -35,9 +37,10 @@ static void batch_norm2d_forward(tri_module *self, tri_tensor *const *in, int n_
 
     if (!trii_one_to_one(self, n_in, out, n_out))
         return;
-    layer->args.training = self->training;
+    layer->args.training = self->training || layer->num_batches_tracked == NULL;
     out[0] = tri_batch_norm(in[0], &layer->args);
-    if (!self->training || tri_tensor_status(out[0]) != TRI_OK)
+    if (!self->training || layer->num_batches_tracked == NULL ||
+        tri_tensor_status(out[0]) != TRI_OK)
         return;
     st = count_batch(layer);
     if (st < 0)
@@ -49,38 +52,56 @@ static void batch_norm2d_destroy(tri_module *self)
     tri_tensor_unref(((batch_norm2d *)tri_module_data(self))->one);
 }
 
-tri_module *tri_nn_batch_norm2d(int64_t channels)
+static tri_status add_statistics(tri_module *self, int64_t channels)
+{
+    batch_norm2d *layer = tri_module_data(self);
+    tri_status st;
+
+    layer->args.running_mean =
+        tri_module_buffer(self, "running_mean", trii_parameter_new(&channels, 1));
+    layer->args.running_var =
+        tri_module_buffer(self, "running_var", trii_parameter_new(&channels, 1));
+    layer->num_batches_tracked =
+        tri_module_buffer(self, "num_batches_tracked", tri_tensor_create(TRI_DTYPE_I64, NULL, 0));
+    layer->one = tri_tensor_from(TRI_DTYPE_I64, NULL, 0, &(int64_t){1});
+    st = tri_tensor_status(layer->one);
+    return st == TRI_OK ? tri_init_constant(layer->args.running_var, 1.0) : st;
+}
+
+tri_module *tri_nn_batch_norm2d(int64_t channels, const tri_nn_batch_norm2d_options *opt)
 {
     static const tri_module_class type = {.name = "batch_norm2d",
                                           .size = sizeof(batch_norm2d),
                                           .forward = batch_norm2d_forward,
                                           .destroy = batch_norm2d_destroy};
+    const tri_nn_batch_norm2d_options o = opt != NULL ? *opt : (tri_nn_batch_norm2d_options){0};
     tri_module *self;
-    batch_norm2d *layer;
     tri_batch_norm_args *a;
-    tri_status st;
+    tri_status st = TRI_OK;
 
     if (channels < 1)
-        return trii_module_failed(TRII_FAIL(TRI_ERR_INVALID_ARG,
-                                            "nn_batch_norm2d(%lld): channels must be at least 1",
-                                            (long long)channels));
+        st = TRII_FAIL(TRI_ERR_INVALID_ARG, "nn_batch_norm2d(%lld): channels must be at least 1",
+                       (long long)channels);
+    else if (!(o.eps >= 0.0 && o.eps <= DBL_MAX) || !(o.momentum >= 0.0 && o.momentum <= 1.0))
+        st = TRII_FAIL(TRI_ERR_INVALID_ARG,
+                       "nn_batch_norm2d(%lld): eps %g, momentum %g: eps must be at least 0, "
+                       "momentum in [0, 1]",
+                       (long long)channels, o.eps, o.momentum);
+    if (st < 0)
+        return trii_module_failed(st);
     self = tri_module_create(&type);
     if (tri_module_status(self) < 0)
         return self;
-    layer = tri_module_data(self);
-    a = &layer->args;
-    a->weight = tri_module_parameter(self, "weight", trii_parameter_new(&channels, 1));
-    a->bias = tri_module_parameter(self, "bias", trii_parameter_new(&channels, 1));
-    a->running_mean = tri_module_buffer(self, "running_mean", trii_parameter_new(&channels, 1));
-    a->running_var = tri_module_buffer(self, "running_var", trii_parameter_new(&channels, 1));
-    layer->num_batches_tracked =
-        tri_module_buffer(self, "num_batches_tracked", tri_tensor_create(TRI_DTYPE_I64, NULL, 0));
-    layer->one = tri_tensor_from(TRI_DTYPE_I64, NULL, 0, &(int64_t){1});
-    st = tri_tensor_status(layer->one);
-    if (st == TRI_OK)
+    a = &((batch_norm2d *)tri_module_data(self))->args;
+    a->eps = o.eps;
+    a->momentum = o.momentum;
+    if (!o.no_affine) {
+        a->weight = tri_module_parameter(self, "weight", trii_parameter_new(&channels, 1));
+        a->bias = tri_module_parameter(self, "bias", trii_parameter_new(&channels, 1));
         st = tri_init_constant(a->weight, 1.0);
-    if (st == TRI_OK)
-        st = tri_init_constant(a->running_var, 1.0);
+    }
+    if (st == TRI_OK && !o.no_track_running_stats)
+        st = add_statistics(self, channels);
     if (st < 0)
         trii_module_fail(self, st);
     return self;

@@ -1,8 +1,11 @@
 /*
  * conv2d_layer.c - conv2d: a weight, a bias and one operation.
  */
+#include <stdio.h>
+
 #include "base/err.h"
 #include "nn/module.h"
+#include "nn/pairs.h"
 
 typedef struct conv2d {
     tri_tensor *weight, *bias;
@@ -18,19 +21,38 @@ static void conv2d_forward(tri_module *self, tri_tensor *const *in, int n_in, tr
         out[0] = tri_conv2d(in[0], layer->weight, layer->bias, &layer->opt);
 }
 
-/* What is wrong with a layer's sizes, or NULL. */
-static const char *wrong_sizes(int64_t in_channels, int64_t out_channels, int kernel,
-                               const tri_nn_conv2d_options *o, int64_t groups)
+static tri_status read_options(int64_t in_channels, int64_t out_channels, int kernel,
+                               const tri_nn_conv2d_options *o, int kernel_out[2],
+                               tri_conv2d_options *opt_out)
 {
+    const trii_pair_option sizes[] = {{"kernel", kernel, o->kernel_hw, 1, 0},
+                                      {"stride", o->stride, o->stride_hw, 1, 1},
+                                      {"padding", o->padding, o->padding_hw, 0, 0},
+                                      {"dilation", o->dilation, o->dilation_hw, 1, 1}};
+    int *const pairs[] = {kernel_out, opt_out->stride, opt_out->padding, opt_out->dilation};
+    int64_t groups = o->groups != 0 ? o->groups : 1;
+    const char *wrong = NULL;
+    char call[96];
+
+    snprintf(call, sizeof(call), "nn_conv2d(%lld, %lld, kernel %d)", (long long)in_channels,
+             (long long)out_channels, kernel);
     if (in_channels < 1 || out_channels < 1)
-        return "channels must be at least 1";
-    if (kernel < 1)
-        return "the kernel must be at least 1";
-    if (o->stride < 0 || o->padding < 0 || o->dilation < 0 || o->groups < 0)
-        return "no option may be negative";
-    if (in_channels % groups != 0 || out_channels % groups != 0)
-        return "groups must divide both numbers of channels";
-    return NULL;
+        wrong = "channels must be at least 1";
+    else if (groups < 1)
+        wrong = "groups must be at least 1";
+    else if (in_channels % groups != 0 || out_channels % groups != 0)
+        wrong = "groups must divide both numbers of channels";
+    if (wrong != NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s, groups %lld: %s", call, (long long)groups,
+                         wrong);
+    for (int i = 0; i < 4; i++) {
+        tri_status st = trii_pair_get(call, &sizes[i], pairs[i]);
+
+        if (st < 0)
+            return st;
+    }
+    opt_out->groups = (int)groups;
+    return TRI_OK;
 }
 
 tri_module *tri_nn_conv2d(int64_t in_channels, int64_t out_channels, int kernel,
@@ -38,27 +60,22 @@ tri_module *tri_nn_conv2d(int64_t in_channels, int64_t out_channels, int kernel,
 {
     static const tri_module_class type = {
         .name = "conv2d", .size = sizeof(conv2d), .forward = conv2d_forward};
-    tri_nn_conv2d_options o = opt != NULL ? *opt : (tri_nn_conv2d_options){0};
-    int64_t groups = o.groups > 0 ? o.groups : 1;
-    int64_t shape[4] = {out_channels, in_channels / groups, kernel, kernel};
-    const char *wrong = wrong_sizes(in_channels, out_channels, kernel, &o, groups);
+    const tri_nn_conv2d_options o = opt != NULL ? *opt : (tri_nn_conv2d_options){0};
+    tri_conv2d_options read = {0};
+    int hw[2] = {0};
+    tri_status st = read_options(in_channels, out_channels, kernel, &o, hw, &read);
     tri_module *self;
     conv2d *layer;
 
-    if (wrong != NULL)
-        return trii_module_failed(TRII_FAIL(
-            TRI_ERR_INVALID_ARG,
-            "nn_conv2d(%lld, %lld, kernel %d), stride %d, padding %d, dilation %d, groups %d: %s",
-            (long long)in_channels, (long long)out_channels, kernel, o.stride, o.padding,
-            o.dilation, o.groups, wrong));
+    if (st < 0)
+        return trii_module_failed(st);
     self = tri_module_create(&type);
     if (tri_module_status(self) < 0)
         return self;
     layer = tri_module_data(self);
-    layer->opt = (tri_conv2d_options){.stride = {o.stride, o.stride},
-                                      .padding = {o.padding, o.padding},
-                                      .dilation = {o.dilation, o.dilation},
-                                      .groups = o.groups};
-    trii_add_weight_and_bias(self, shape, 4, !o.no_bias, &layer->weight, &layer->bias);
+    layer->opt = read;
+    trii_add_weight_and_bias(self,
+                             (int64_t[]){out_channels, in_channels / read.groups, hw[0], hw[1]}, 4,
+                             !o.no_bias, &layer->weight, &layer->bias);
     return self;
 }

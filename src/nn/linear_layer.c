@@ -57,33 +57,25 @@ static void linear_forward(tri_module *self, tri_tensor *const *in, int n_in, tr
         out[0] = tri_linear(in[0], layer->weight, layer->bias);
 }
 
-static tri_module *linear_new(int64_t in_features, int64_t out_features, bool bias)
+tri_module *tri_nn_linear(int64_t in_features, int64_t out_features,
+                          const tri_nn_linear_options *opt)
 {
     static const tri_module_class type = {
         .name = "linear", .size = sizeof(linear), .forward = linear_forward};
     const int64_t shape[2] = {out_features, in_features};
+    bool bias = opt == NULL || !opt->no_bias;
     tri_module *self;
     linear *layer;
 
     if (in_features < 1 || out_features < 1)
-        return trii_module_failed(
-            TRII_FAIL(TRI_ERR_INVALID_ARG, "nn_linear%s(%lld, %lld): %s must be at least 1",
-                      bias ? "" : "_no_bias", (long long)in_features, (long long)out_features,
-                      in_features < 1 ? "in_features" : "out_features"));
+        return trii_module_failed(TRII_FAIL(TRI_ERR_INVALID_ARG,
+                                            "nn_linear(%lld, %lld): %s must be at least 1",
+                                            (long long)in_features, (long long)out_features,
+                                            in_features < 1 ? "in_features" : "out_features"));
     self = tri_module_create(&type);
     if (tri_module_status(self) < 0)
         return self;
     layer = tri_module_data(self);
     trii_add_weight_and_bias(self, shape, 2, bias, &layer->weight, &layer->bias);
     return self;
-}
-
-tri_module *tri_nn_linear(int64_t in_features, int64_t out_features)
-{
-    return linear_new(in_features, out_features, true);
-}
-
-tri_module *tri_nn_linear_no_bias(int64_t in_features, int64_t out_features)
-{
-    return linear_new(in_features, out_features, false);
 }

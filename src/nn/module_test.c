@@ -26,7 +26,7 @@ static void linear_and_conv_start_with_the_bits_of_torch(void **state)
 
     (void)state;
     tri_manual_seed(0);
-    linear = tri_nn_linear(3, 4);
+    linear = tri_nn_linear(3, 4, NULL);
     conv = tri_nn_conv2d(2, 3, 3, NULL);
     check_bits(tri_module_find(linear, "weight"), golden_linear_weight,
                sizeof(golden_linear_weight));
@@ -44,7 +44,7 @@ static void doubles_start_with_the_bits_of_torch(void **state)
     (void)state;
     tri_manual_seed(7);
     tri_set_default_dtype(TRI_DTYPE_F64);
-    linear = tri_nn_linear(3, 4);
+    linear = tri_nn_linear(3, 4, NULL);
     tri_set_default_dtype(TRI_DTYPE_F32);
     check_bits(tri_module_find(linear, "weight"), golden_linear64_weight,
                sizeof(golden_linear64_weight));
@@ -93,7 +93,7 @@ static void a_tree_owns_everything(void **state)
     (void)state;
     assert_non_null(trii_step_current()); /* this thread's recorder is there */
     before = trii_alloc_live();
-    net = tri_sequential(tri_nn_conv2d(3, 4, 3, NULL), tri_nn_batch_norm2d(4),
+    net = tri_sequential(tri_nn_conv2d(3, 4, 3, NULL), tri_nn_batch_norm2d(4, NULL),
                          tri_sequential(tri_nn_gelu(TRI_GELU_ERF), tri_nn_max_pool2d(2, NULL)));
     assert_int_equal(tri_module_state_count(net), 7);
     tri_module_destroy(net);
@@ -102,11 +102,11 @@ static void a_tree_owns_everything(void **state)
 
 static void registering_later_renews_the_state(void **state)
 {
-    tri_module *net = tri_sequential(tri_nn_linear(2, 2));
+    tri_module *net = tri_sequential(tri_nn_linear(2, 2, NULL));
 
     (void)state;
     assert_int_equal(tri_module_state_count(net), 2);
-    (void)tri_module_child(net, "head", tri_nn_linear(2, 1));
+    (void)tri_module_child(net, "head", tri_nn_linear(2, 1, NULL));
     assert_int_equal(tri_module_state_count(net), 4);
     assert_string_equal(tri_module_state(net, 2).name, "head.weight");
     assert_non_null(tri_module_find(net, "module.head.bias"));
@@ -119,8 +119,8 @@ static void registering_later_renews_the_state(void **state)
 
 static void a_failed_child_fails_its_parents(void **state)
 {
-    tri_module *net =
-        tri_sequential(tri_nn_relu(), tri_sequential(tri_nn_linear(0, 3)), tri_nn_linear(3, 3));
+    tri_module *net = tri_sequential(tri_nn_relu(), tri_sequential(tri_nn_linear(0, 3, NULL)),
+                                     tri_nn_linear(3, 3, NULL));
     tri_tensor *y = tri_forward(net, NULL);
 
     (void)state;
@@ -140,16 +140,16 @@ static void refused_with(tri_module *layer, const char *line)
 static void refused_layers_say_why(void **state)
 {
     (void)state;
-    refused_with(tri_nn_linear(-1, 5), "nn_linear(-1, 5): in_features must be at least 1");
-    refused_with(tri_nn_linear(3, 0), "nn_linear(3, 0): out_features must be at least 1");
-    refused_with(tri_nn_batch_norm2d(0), "nn_batch_norm2d(0): channels must be at least 1");
+    refused_with(tri_nn_linear(-1, 5, NULL), "nn_linear(-1, 5): in_features must be at least 1");
+    refused_with(tri_nn_linear(3, 0, NULL), "nn_linear(3, 0): out_features must be at least 1");
+    refused_with(tri_nn_batch_norm2d(0, NULL), "nn_batch_norm2d(0): channels must be at least 1");
     refused_with(tri_nn_conv2d(3, 0, 3, NULL), "channels must be at least 1");
-    refused_with(tri_nn_conv2d(3, 4, 0, NULL), "the kernel must be at least 1");
+    refused_with(tri_nn_conv2d(3, 4, 0, NULL), "kernel 0: it must be at least 1");
     refused_with(tri_nn_conv2d(3, 4, 3, &(tri_nn_conv2d_options){.groups = 3}),
                  "groups 3: groups must divide both");
     refused_with(tri_nn_conv2d(3, 4, 3, &(tri_nn_conv2d_options){.stride = -1}),
-                 "no option may be negative");
-    refused_with(tri_nn_max_pool2d(0, NULL), "nn_max_pool2d: kernel 0, stride 0, padding 0: the ");
+                 "stride -1: it must be at least 1");
+    refused_with(tri_nn_max_pool2d(0, NULL), "nn_max_pool2d(kernel 0): kernel 0: it must");
     refused_with(tri_nn_avg_pool2d(2, &(tri_nn_pool2d_options){.padding = 2}), "at most half");
     refused_with(tri_nn_adaptive_avg_pool2d(0, 1), "nn_adaptive_avg_pool2d(0, 1): the output");
     refused_with(tri_nn_dropout(1.0), "p must be in [0, 1)");
@@ -158,8 +158,9 @@ static void refused_layers_say_why(void **state)
 /* Layers take one input to one output, and say so on every output. */
 static void layers_refuse_other_numbers(void **state)
 {
-    tri_module *layers[] = {tri_nn_linear(2, 2), tri_nn_conv2d(4, 2, 1, NULL),
-                            tri_nn_batch_norm2d(2), tri_nn_relu(), tri_nn_max_pool2d(2, NULL)};
+    tri_module *layers[] = {tri_nn_linear(2, 2, NULL), tri_nn_conv2d(4, 2, 1, NULL),
+                            tri_nn_batch_norm2d(2, NULL), tri_nn_relu(),
+                            tri_nn_max_pool2d(2, NULL)};
     tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, (int64_t[]){2, 2, 2, 2}, 4);
 
     (void)state;
@@ -212,7 +213,7 @@ static void names_are_checked(void **state)
 static void wrong_shapes_name_module_and_line(void **state)
 {
     const int64_t shape[2] = {4, 3};
-    tri_module *net = tri_sequential(tri_nn_linear(3, 5), tri_nn_linear(4, 2));
+    tri_module *net = tri_sequential(tri_nn_linear(3, 5, NULL), tri_nn_linear(4, 2, NULL));
     tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, shape, 2);
     tri_tensor *y = tri_forward(net, x);
 
@@ -235,7 +236,7 @@ static void loading_is_strict_and_all_or_nothing(void **state)
         {"module.bias", TRI_DTYPE_F32, 1, {2}, b},
         {"extra", TRI_DTYPE_F32, 1, {2}, b},
     };
-    tri_module *net = tri_nn_linear(3, 2);
+    tri_module *net = tri_nn_linear(3, 2, NULL);
     uint64_t before, after;
 
     (void)state;
@@ -297,7 +298,7 @@ static void a_linear_layer_computes(void **state)
     const int64_t shape[2] = {1, 3};
     const tri_state_source sources[] = {{"weight", TRI_DTYPE_F32, 2, {2, 3}, w},
                                         {"bias", TRI_DTYPE_F32, 1, {2}, b}};
-    tri_module *net = tri_nn_linear(3, 2);
+    tri_module *net = tri_nn_linear(3, 2, NULL);
     tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, shape, 2, ones), *y;
     float got[2];
 
@@ -367,7 +368,8 @@ static void every_allocation_may_fail(void **state)
         tri_module *net;
 
         trii_alloc_fail_at(++n);
-        net = tri_sequential(tri_nn_linear(2, 2), tri_nn_batch_norm2d(2), tri_nn_relu());
+        net =
+            tri_sequential(tri_nn_linear(2, 2, NULL), tri_nn_batch_norm2d(2, NULL), tri_nn_relu());
         st = tri_module_status(net);
         if (st == TRI_OK && tri_module_state_count(net) != 7)
             st = TRI_ERR_NO_MEMORY;
@@ -393,11 +395,11 @@ static void layers_of_a_sequential_are_made_in_order(void **state)
 
     (void)state;
     tri_manual_seed(7);
-    first = tri_nn_linear(3, 3);
-    second = tri_nn_linear(3, 3);
+    first = tri_nn_linear(3, 3, NULL);
+    second = tri_nn_linear(3, 3, NULL);
     apart = tri_sequential(first, second);
     tri_manual_seed(7);
-    together = tri_sequential(tri_nn_linear(3, 3), tri_nn_linear(3, 3));
+    together = tri_sequential(tri_nn_linear(3, 3, NULL), tri_nn_linear(3, 3, NULL));
     assert_true(first_weight("0.weight", apart) == first_weight("0.weight", together));
     assert_true(first_weight("1.weight", apart) == first_weight("1.weight", together));
     tri_module_destroy(apart);

@@ -1,55 +1,75 @@
 /*
  * pool_layers.c - pooling.
  */
+#include <stdio.h>
+#include <string.h>
+
 #include "base/err.h"
+#include "nn/pairs.h"
 #include "nn/simple_layer.h"
 
 static tri_tensor *apply_max_pool(const tri_module *self, const trii_simple_layer *layer,
                                   tri_tensor *x)
 {
     (void)self;
-    return tri_max_pool2d(x, layer->a, layer->a, &layer->pool);
+    return tri_max_pool2d(x, layer->a, layer->b, &layer->pool);
 }
 
 static tri_tensor *apply_avg_pool(const tri_module *self, const trii_simple_layer *layer,
                                   tri_tensor *x)
 {
     (void)self;
-    return tri_avg_pool2d(x, layer->a, layer->a, &layer->pool);
+    return tri_avg_pool2d(x, layer->a, layer->b, &layer->pool);
 }
 
-static tri_module *
-pool_new(const tri_module_class *type, int kernel, const tri_nn_pool2d_options *opt,
-         tri_tensor *(*apply)(const tri_module *, const trii_simple_layer *, tri_tensor *))
+static tri_module *pool_new(const tri_module_class *type, const char *label, int kernel,
+                            const tri_nn_pool2d_options *opt,
+                            tri_tensor *(*apply)(const tri_module *, const trii_simple_layer *,
+                                                 tri_tensor *))
 {
-    tri_nn_pool2d_options o = opt != NULL ? *opt : (tri_nn_pool2d_options){0};
+    const tri_nn_pool2d_options o = opt != NULL ? *opt : (tri_nn_pool2d_options){0};
+    trii_simple_layer layer = {
+        .apply = apply, .pool = {.ceil_mode = o.ceil_mode, .exclude_padding = o.exclude_padding}};
+    const trii_pair_option sizes[] = {{"kernel", kernel, o.kernel_hw, 1, 0},
+                                      {"stride", o.stride, o.stride_hw, 1, 0},
+                                      {"padding", o.padding, o.padding_hw, 0, 0}};
+    int hw[2] = {0};
+    char call[48];
+    tri_status st;
 
-    if (kernel < 1 || o.stride < 0 || o.padding < 0 || 2 * o.padding > kernel)
-        return trii_module_failed(
-            TRII_FAIL(TRI_ERR_INVALID_ARG, "nn_%s: kernel %d, stride %d, padding %d: %s",
-                      type->name, kernel, o.stride, o.padding,
-                      kernel < 1                      ? "the kernel must be at least 1"
-                      : o.stride < 0 || o.padding < 0 ? "no option may be negative"
-                                                      : "padding at most half the kernel"));
-    return trii_simple_new(type, (trii_simple_layer){.apply = apply,
-                                                     .a = kernel,
-                                                     .pool = {.stride = {o.stride, o.stride},
-                                                              .padding = {o.padding, o.padding},
-                                                              .ceil_mode = o.ceil_mode}});
+    snprintf(call, sizeof(call), "nn_%s(kernel %d)", label, kernel);
+    st = trii_pair_get(call, &sizes[0], hw);
+    if (st == TRI_OK && o.stride == 0 && o.stride_hw[0] == 0 && o.stride_hw[1] == 0)
+        memcpy(layer.pool.stride, hw, sizeof(hw));
+    else if (st == TRI_OK)
+        st = trii_pair_get(call, &sizes[1], layer.pool.stride);
+    if (st == TRI_OK)
+        st = trii_pair_get(call, &sizes[2], layer.pool.padding);
+    for (int d = 0; d < 2 && st == TRI_OK; d++) {
+        if (layer.pool.padding[d] > hw[d] / 2)
+            st = TRII_FAIL(TRI_ERR_INVALID_ARG,
+                           "%s: padding %d of a kernel of %d: at most half the kernel is allowed",
+                           call, layer.pool.padding[d], hw[d]);
+    }
+    if (st < 0)
+        return trii_module_failed(st);
+    layer.a = hw[0];
+    layer.b = hw[1];
+    return trii_simple_new(type, layer);
 }
 
 tri_module *tri_nn_max_pool2d(int kernel, const tri_nn_pool2d_options *opt)
 {
     static const tri_module_class type = TRII_SIMPLE_CLASS("max_pool2d");
 
-    return pool_new(&type, kernel, opt, apply_max_pool);
+    return pool_new(&type, "max_pool2d", kernel, opt, apply_max_pool);
 }
 
 tri_module *tri_nn_avg_pool2d(int kernel, const tri_nn_pool2d_options *opt)
 {
     static const tri_module_class type = TRII_SIMPLE_CLASS("avg_pool2d");
 
-    return pool_new(&type, kernel, opt, apply_avg_pool);
+    return pool_new(&type, "avg_pool2d", kernel, opt, apply_avg_pool);
 }
 
 static tri_tensor *apply_adaptive_avg(const tri_module *self, const trii_simple_layer *layer,

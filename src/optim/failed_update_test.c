@@ -24,8 +24,8 @@ static problem problem_create(int64_t channels)
                  .target = tri_tensor_create(TRI_DTYPE_I64, &rows, 1)};
 
     tri_manual_seed(7);
-    p.net = tri_sequential(tri_nn_batch_norm2d(channels), tri_nn_flatten(),
-                           tri_nn_linear(4 * channels, CLASSES));
+    p.net = tri_sequential(tri_nn_batch_norm2d(channels, NULL), tri_nn_flatten(1),
+                           tri_nn_linear(4 * channels, CLASSES, NULL));
     p.opt = tri_sgd(p.net, 0.1, &(tri_sgd_options){.momentum = 0.9});
     CHECK_OK(tri_optimizer_status(p.opt));
     CHECK_OK(tri_init_normal(p.x, 1, 2));
@@ -253,7 +253,7 @@ static void a_large_update_that_had_begun_is_reported_as_lost(void **state)
 static void a_lost_parameter_is_mended_by_loading(void **state)
 {
     const int64_t n = INT64_C(1) << 16;
-    tri_module *net = tri_nn_linear_no_bias(n, 1);
+    tri_module *net = tri_nn_linear(n, 1, &(tri_nn_linear_options){.no_bias = true});
     tri_tensor *w = tri_module_find(net, "weight");
     float *data = calloc((size_t)n, sizeof(float));
     tri_state_source source = {"weight", TRI_DTYPE_F32, 2, {1, n}, data};

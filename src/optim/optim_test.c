@@ -151,7 +151,7 @@ static void bad_options_come_out_of_the_step(void **state)
     tri_optimizer_destroy(NULL);
     assert_int_equal(tri_optimizer_state_count(NULL), 0);
     problem_destroy(&p);
-    p.net = tri_nn_linear(-1, 2);
+    p.net = tri_nn_linear(-1, 2, NULL);
     opt = tri_sgd(p.net, 0.1, NULL);
     CHECK_FAILS(tri_optimizer_step(opt), TRI_ERR_INVALID_ARG, "nn_linear(-1, 2)");
     tri_optimizer_destroy(opt);

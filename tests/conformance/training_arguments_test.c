@@ -273,13 +273,13 @@ static void layers(void **state)
     const tri_nn_pool2d_options back = {.stride = -1};
 
     (void)state;
-    MODULE(tri_nn_linear(-1, 2), "nn_linear(-1, 2)");
-    MODULE(tri_nn_linear(INT64_MAX, INT64_MAX), "");
-    MODULE(tri_nn_linear_no_bias(2, 0), "2, 0");
+    MODULE(tri_nn_linear(-1, 2, NULL), "nn_linear(-1, 2)");
+    MODULE(tri_nn_linear(INT64_MAX, INT64_MAX, NULL), "");
+    MODULE(tri_nn_linear(2, 0, &(tri_nn_linear_options){.no_bias = true}), "2, 0");
     MODULE(tri_nn_conv2d(0, 1, 1, NULL), "nn_conv2d(0, 1, kernel 1)");
     MODULE(tri_nn_conv2d(1, 1, -1, NULL), "-1");
     MODULE(tri_nn_conv2d(1, 1, 1, &stride), "stride");
-    MODULE(tri_nn_batch_norm2d(0), "channels");
+    MODULE(tri_nn_batch_norm2d(0, NULL), "channels");
     MODULE(tri_nn_max_pool2d(0, NULL), "0");
     MODULE(tri_nn_max_pool2d(2, &back), "stride");
     MODULE(tri_nn_avg_pool2d(-1, NULL), "-1");
@@ -336,7 +336,7 @@ static void modules_of_ones_own(void **state)
 
 static void using_modules(void **state)
 {
-    tri_module *net = tri_nn_linear(3, 2);
+    tri_module *net = tri_nn_linear(3, 2, NULL);
     tri_tensor *out[2];
     uint64_t hash;
 
@@ -370,7 +370,7 @@ static void loading(void **state)
     const float w[6] = {0}, b[2] = {0};
     tri_state_source sources[2] = {{"weight", TRI_DTYPE_F32, 2, {2, 3}, w},
                                    {"bias", TRI_DTYPE_F32, 1, {2}, b}};
-    tri_module *net = tri_nn_linear(3, 2);
+    tri_module *net = tri_nn_linear(3, 2, NULL);
 
     (void)state;
     CHECK_OK(tri_module_load(net, sources, 2));
@@ -405,9 +405,9 @@ static void initial_values(void **state)
     STATUS(tri_init_kaiming_uniform(target, 1), "1 dimensions");
     STATUS(tri_init_constant(step_tensor, 0), "persistent");
     tri_set_default_dtype(TRI_DTYPE_I64);
-    UNSUPPORTED(status_of_module(tri_nn_linear(3, 2)), "i64");
+    UNSUPPORTED(status_of_module(tri_nn_linear(3, 2, NULL)), "i64");
     tri_set_default_dtype((tri_dtype)99);
-    UNSUPPORTED(status_of_module(tri_nn_linear(3, 2)), "99");
+    UNSUPPORTED(status_of_module(tri_nn_linear(3, 2, NULL)), "99");
     tri_set_default_dtype(TRI_DTYPE_F32);
 }
 
@@ -456,7 +456,7 @@ static void schedules(void **state)
 
 static void data_parallel(void **state)
 {
-    tri_module *plain = tri_nn_linear(3, 2);
+    tri_module *plain = tri_nn_linear(3, 2, NULL);
 
     (void)state;
     MODULE(tri_ddp(NULL, NULL), "NULL");

@@ -49,10 +49,10 @@ void misuse_status(misuse_pick *p, tri_status status)
 static const char *const may_be_null[] = {"tri_module_find", "tri_grad", "tri_tensor_ref", NULL};
 
 /* Their lines name the operation that they are made of, and the argument by its shape; that of
- * tri_module_load names the parts that n left out; a layer without a bias is a "linear" too. */
+ * tri_module_load names the parts that n left out. */
 static const char *const named_otherwise[] = {
-    "tri_forward",    "tri_dropout",     "tri_flatten",           "tri_transpose",
-    "tri_batch_norm", "tri_module_load", "tri_nn_linear_no_bias", NULL};
+    "tri_forward",    "tri_dropout",     "tri_flatten", "tri_transpose",
+    "tri_batch_norm", "tri_module_load", NULL};
 
 /* They fail here with sensible arguments too: there is a world already, a group of one cannot
  * shrink, no callback, no bucket outside of a hook, no data set and no tool where the test runs. */

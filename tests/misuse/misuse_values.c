@@ -162,10 +162,10 @@ static tri_dataset *good_dataset(void)
 static tri_module *good_module(const char *function)
 {
     if (is(function, "tri_ddp_sync_buffers") || is(function, "tri_ddp_verify"))
-        return tri_ddp(tri_nn_linear(3, 2), NULL);
+        return tri_ddp(tri_nn_linear(3, 2, NULL), NULL);
     if (is(function, "tri_module_load"))
-        return tri_nn_linear_no_bias(3, 2);
-    return tri_nn_linear(3, 2);
+        return tri_nn_linear(3, 2, &(tri_nn_linear_options){.no_bias = true});
+    return tri_nn_linear(3, 2, NULL);
 }
 
 /* With what the calls on it ask for. */
@@ -217,12 +217,13 @@ static tri_status good_reducer(const char *function, tri_reducer **reducer_out)
 
 static const char *good_file(void)
 {
-    return tri_save(tri_nn_linear(3, 2), "good.safetensors") == TRI_OK ? "good.safetensors" : NULL;
+    return tri_save(tri_nn_linear(3, 2, NULL), "good.safetensors") == TRI_OK ? "good.safetensors"
+                                                                             : NULL;
 }
 
 static tri_status good_checkpoint(tri_checkpoint **checkpoint_out)
 {
-    tri_module *module = tri_nn_linear(3, 2);
+    tri_module *module = tri_nn_linear(3, 2, NULL);
     tri_checkpoint_info info = {.step = 1};
     tri_status status =
         tri_checkpoint_save("checkpoints", module, tri_sgd(module, 0.1, NULL), &info, NULL);
@@ -257,7 +258,7 @@ static void *good_object(const misuse_pick *p, int i)
     if (strstr(type, "tri_module ") != NULL)
         return good_module(p->row->name);
     if (strstr(type, "tri_optimizer") != NULL)
-        return tri_sgd(tri_nn_linear(3, 2), 0.1, NULL);
+        return tri_sgd(tri_nn_linear(3, 2, NULL), 0.1, NULL);
     if (strstr(type, "tri_dataset") != NULL)
         return good_dataset();
     if (strstr(type, "tri_store ") != NULL)
@@ -286,7 +287,7 @@ static void *good_object(const misuse_pick *p, int i)
     else if (strstr(type, "tri_reducer ") != NULL)
         status = good_reducer(p->row->name, &made.reducer);
     else if (strstr(type, "tri_ema ") != NULL)
-        status = tri_ema_create(tri_nn_linear(3, 2), 0.9, &made.ema);
+        status = tri_ema_create(tri_nn_linear(3, 2, NULL), 0.9, &made.ema);
     else if (strstr(type, "tri_safetensors ") != NULL)
         status = tri_safetensors_open(good_file(), &made.file);
     else if (strstr(type, "tri_checkpoint ") != NULL)
@@ -399,7 +400,7 @@ static const void *good_struct(const char *type)
     };
 
     if (is(type, "const tri_param_group *"))
-        group.model = tri_nn_linear(3, 2);
+        group.model = tri_nn_linear(3, 2, NULL);
     for (int r = 0; r < COUNT(rows); r++) {
         if (is(type, rows[r].type))
             return rows[r].value;

@@ -19,10 +19,11 @@ static tri_module *network(void)
     const tri_nn_conv2d_options same = {.padding = 1, .no_bias = true};
 
     tri_manual_seed(4);
-    return tri_sequential(tri_nn_conv2d(3, 16, 3, &same), tri_nn_batch_norm2d(16), tri_nn_relu(),
-                          tri_nn_max_pool2d(2, NULL), tri_nn_conv2d(16, 32, 3, &same),
-                          tri_nn_batch_norm2d(32), tri_nn_relu(), tri_nn_adaptive_avg_pool2d(1, 1),
-                          tri_nn_flatten(), tri_nn_linear(32, CLASSES));
+    return tri_sequential(tri_nn_conv2d(3, 16, 3, &same), tri_nn_batch_norm2d(16, NULL),
+                          tri_nn_relu(), tri_nn_max_pool2d(2, NULL),
+                          tri_nn_conv2d(16, 32, 3, &same), tri_nn_batch_norm2d(32, NULL),
+                          tri_nn_relu(), tri_nn_adaptive_avg_pool2d(1, 1), tri_nn_flatten(1),
+                          tri_nn_linear(32, CLASSES, NULL));
 }
 
 typedef struct trainer {

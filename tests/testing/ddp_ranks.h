@@ -112,8 +112,8 @@ static inline tri_module *mlp(uint64_t seed)
     trii_mutex_lock(&drawing);
     tri_manual_seed(seed);
     tri_set_default_dtype(TRI_DTYPE_F64);
-    net = tri_sequential(tri_nn_linear(IN, 8), tri_nn_relu(), tri_nn_linear(8, 8), tri_nn_relu(),
-                         tri_nn_linear(8, OUT));
+    net = tri_sequential(tri_nn_linear(IN, 8, NULL), tri_nn_relu(), tri_nn_linear(8, 8, NULL),
+                         tri_nn_relu(), tri_nn_linear(8, OUT, NULL));
     tri_set_default_dtype(TRI_DTYPE_F32);
     trii_mutex_unlock(&drawing);
     return net;

@@ -40,7 +40,7 @@ static inline problem problem_create(tri_dtype dtype)
     for (int i = 0; i < 2; i++)
         b[i] = (float)golden_sgd_b[i];
     tri_set_default_dtype(dtype);
-    p.net = tri_nn_linear(3, 2);
+    p.net = tri_nn_linear(3, 2, NULL);
     tri_set_default_dtype(TRI_DTYPE_F32);
     CHECK_OK(tri_module_load(
         p.net,

@@ -154,7 +154,7 @@ static tri_status look_alone(rank *r)
     const float image[8] = {1, 2, 3, 4, 5, 6, 7, 9};
     tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){2, 1, 2, 2}, 4, image);
     tri_module *model =
-        tri_ddp(tri_sequential(tri_nn_batch_norm2d(1), tri_nn_conv2d(1, 1, 1, NULL)),
+        tri_ddp(tri_sequential(tri_nn_batch_norm2d(1, NULL), tri_nn_conv2d(1, 1, 1, NULL)),
                 &(tri_ddp_options){.group = r->group});
     tri_optimizer *opt = tri_sgd(model, 0.1, NULL);
     tri_status st = TRI_OK;
@@ -247,9 +247,9 @@ static void so_it_is_with_a_model_that_is_verified_or_regroups_on_one_rank(void 
 
 static tri_status differing_models(rank *r)
 {
-    tri_module *model = tri_ddp(
-        tri_sequential(tri_nn_linear(4, 4), tri_nn_relu(), tri_nn_linear(4, r->index == 1 ? 3 : 2)),
-        &(tri_ddp_options){.group = r->group});
+    tri_module *model = tri_ddp(tri_sequential(tri_nn_linear(4, 4, NULL), tri_nn_relu(),
+                                               tri_nn_linear(4, r->index == 1 ? 3 : 2, NULL)),
+                                &(tri_ddp_options){.group = r->group});
     tri_status st = tri_module_status(model);
 
     tri_module_destroy(model);
@@ -271,8 +271,9 @@ static void differing_models_are_named_on_every_rank(void **state)
 
 static tri_status longer_model(rank *r)
 {
-    tri_module *net = r->index == 0 ? tri_sequential(tri_nn_linear(4, 4))
-                                    : tri_sequential(tri_nn_linear(4, 4), tri_nn_linear(4, 4));
+    tri_module *net = r->index == 0
+                          ? tri_sequential(tri_nn_linear(4, 4, NULL))
+                          : tri_sequential(tri_nn_linear(4, 4, NULL), tri_nn_linear(4, 4, NULL));
     tri_module *model = tri_ddp(net, &(tri_ddp_options){.group = r->group});
     tri_status st = tri_module_status(model);
 

@@ -275,10 +275,10 @@ static tri_module *forked_create(void)
     trii_mutex_lock(&drawing);
     tri_manual_seed(3);
     tri_set_default_dtype(TRI_DTYPE_F64);
-    f->trunk = tri_module_child(self, "trunk", tri_nn_linear(IN, 5));
-    f->head[0] = tri_module_child(self, "head0", tri_nn_linear(5, OUT));
-    f->head[1] = tri_module_child(self, "head1", tri_nn_linear(5, OUT));
-    f->head[2] = tri_module_child(self, "head2", tri_nn_linear(5, OUT));
+    f->trunk = tri_module_child(self, "trunk", tri_nn_linear(IN, 5, NULL));
+    f->head[0] = tri_module_child(self, "head0", tri_nn_linear(5, OUT, NULL));
+    f->head[1] = tri_module_child(self, "head1", tri_nn_linear(5, OUT, NULL));
+    f->head[2] = tri_module_child(self, "head2", tri_nn_linear(5, OUT, NULL));
     tri_set_default_dtype(TRI_DTYPE_F32);
     trii_mutex_unlock(&drawing);
     return self;

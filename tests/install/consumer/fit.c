@@ -4,7 +4,7 @@
 int main(void)
 {
     const float xs[4] = {0, 1, 2, 3}, ys[4] = {1, 3, 5, 7};
-    tri_module *model = tri_nn_linear(1, 1);
+    tri_module *model = tri_nn_linear(1, 1, NULL);
     tri_optimizer *opt = tri_sgd(model, 0.1, NULL);
     tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){4, 1}, 2, xs);
     tri_tensor *y = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){4, 1}, 2, ys);

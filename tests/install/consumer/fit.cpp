@@ -7,7 +7,7 @@ int main()
 {
     const float xs[4] = {0, 1, 2, 3}, ys[4] = {1, 3, 5, 7};
     tri_sgd_options options = {};
-    tri_module *model = tri_nn_linear(1, 1);
+    tri_module *model = tri_nn_linear(1, 1, NULL);
 
     options.momentum = 0.5;
     tri_optimizer *opt = tri_sgd(model, 0.05, &options);

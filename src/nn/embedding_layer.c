@@ -1,0 +1,79 @@
+/*
+ * embedding_layer.c - embedding: rows of a weight by their numbers.
+ */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "nn/module.h"
+
+typedef struct embedding {
+    tri_tensor *weight;
+    tri_embedding_options opt;
+} embedding;
+
+static void embedding_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
+                              int n_out)
+{
+    const embedding *layer = tri_module_data(self);
+
+    if (trii_one_to_one(self, n_in, out, n_out))
+        out[0] = tri_embedding(layer->weight, in[0], &layer->opt);
+}
+
+/* Zeros in one row: all is drawn before, as torch does. */
+static tri_status clear_row(tri_tensor *weight, int64_t rows, int64_t row)
+{
+    size_t bytes = tri_dtype_size(tri_tensor_dtype(weight)) * (size_t)tri_tensor_numel(weight);
+    size_t row_bytes = bytes / (size_t)rows;
+    char *values = trii_alloc(bytes, 1, "embedding");
+    tri_status st;
+
+    if (values == NULL)
+        return TRI_ERR_NO_MEMORY;
+    st = tri_copy_out(weight, values, bytes);
+    if (st == TRI_OK) {
+        memset(values + (size_t)row * row_bytes, 0, row_bytes);
+        st = tri_copy_in(weight, values, bytes);
+    }
+    trii_free(values);
+    return st;
+}
+
+tri_module *tri_nn_embedding(int64_t num_embeddings, int64_t embedding_dim,
+                             const tri_embedding_options *opt)
+{
+    static const tri_module_class type = {
+        .name = "embedding", .size = sizeof(embedding), .forward = embedding_forward};
+    const int64_t shape[2] = {num_embeddings, embedding_dim};
+    tri_embedding_options o = opt != NULL ? *opt : (tri_embedding_options){0};
+    tri_module *self;
+    embedding *layer;
+    tri_status st;
+
+    if (num_embeddings < 1 || embedding_dim < 1)
+        return trii_module_failed(
+            TRII_FAIL(TRI_ERR_INVALID_ARG, "nn_embedding(%lld, %lld): %s must be at least 1",
+                      (long long)num_embeddings, (long long)embedding_dim,
+                      num_embeddings < 1 ? "num_embeddings" : "embedding_dim"));
+    if (o.has_padding_idx && (o.padding_idx < -num_embeddings || o.padding_idx >= num_embeddings))
+        return trii_module_failed(
+            TRII_FAIL(TRI_ERR_INVALID_ARG,
+                      "nn_embedding(%lld, %lld): padding_idx %lld is out of range (%lld rows)",
+                      (long long)num_embeddings, (long long)embedding_dim, (long long)o.padding_idx,
+                      (long long)num_embeddings));
+    if (o.has_padding_idx && o.padding_idx < 0)
+        o.padding_idx += num_embeddings;
+    self = tri_module_create(&type);
+    if (tri_module_status(self) < 0)
+        return self;
+    layer = tri_module_data(self);
+    layer->opt = o;
+    layer->weight = tri_module_parameter(self, "weight", trii_parameter_new(shape, 2));
+    st = tri_init_normal(layer->weight, 0.0, 1.0);
+    if (st == TRI_OK && o.has_padding_idx)
+        st = clear_row(layer->weight, num_embeddings, o.padding_idx);
+    if (st < 0)
+        trii_module_fail(self, st);
+    return self;
+}

@@ -1,0 +1,256 @@
+/* layers_test.c - options of layers: what they change, what is refused and why. */
+#include <math.h>
+
+#include <trireme/trireme.h>
+
+#include "base/compiler.h"
+#include "testing/check.h"
+
+static void check_shape(tri_tensor *x, const int64_t *shape, int ndim)
+{
+    CHECK_OK(tri_tensor_status(x));
+    assert_int_equal(tri_tensor_ndim(x), ndim);
+    for (int d = 0; d < ndim; d++)
+        assert_int_equal(tri_tensor_size(x, d), shape[d]);
+}
+
+static void refused_with(tri_module *layer, const char *line)
+{
+    CHECK_FAILS(tri_module_status(layer), TRI_ERR_INVALID_ARG, line);
+    tri_module_destroy(layer);
+}
+
+/* f32, 0.5, 1, 1.5, ... */
+static tri_tensor *numbers(const int64_t *shape, int ndim)
+{
+    float values[256];
+    int64_t n = 1;
+
+    for (int d = 0; d < ndim; d++)
+        n *= shape[d];
+    assert_true(n <= 256);
+    for (int64_t i = 0; i < n; i++)
+        values[i] = (float)((i * 7) % 11) * 0.5f + 0.5f;
+    return tri_tensor_from(TRI_DTYPE_F32, shape, ndim, values);
+}
+
+/* The values of two step tensors have the same bits. */
+static void check_same(tri_tensor *a, tri_tensor *b)
+{
+    float got[256] = {0}, wanted[256] = {0};
+    size_t bytes = (size_t)tri_tensor_numel(a) * sizeof(float);
+
+    CHECK_OK(tri_tensor_status(a));
+    CHECK_OK(tri_tensor_status(b));
+    assert_int_equal(tri_tensor_numel(a), tri_tensor_numel(b));
+    assert_true(bytes <= sizeof(got));
+    (void)tri_keep(a);
+    (void)tri_keep(b);
+    CHECK_OK(tri_copy_out(a, got, bytes));
+    CHECK_OK(tri_copy_out(b, wanted, bytes));
+    assert_memory_equal(got, wanted, bytes);
+}
+
+static void a_convolution_may_differ_in_height_and_width(void **state)
+{
+    tri_module *conv = tri_nn_conv2d(
+        2, 4, 0,
+        &(tri_nn_conv2d_options){
+            .kernel_hw = {3, 1}, .stride_hw = {2, 1}, .padding_hw = {1, 0}, .dilation_hw = {1, 2}});
+    tri_tensor *x = numbers(TRI_SHAPE(1, 2, 7, 5)), *weight = tri_module_find(conv, "weight");
+    tri_tensor *y = tri_forward(conv, x);
+
+    (void)state;
+    check_shape(weight, TRI_SHAPE(4, 2, 3, 1));
+    check_shape(y, TRI_SHAPE(1, 4, 4, 5));
+    check_same(y, tri_conv2d(x, weight, tri_module_find(conv, "bias"),
+                             &(tri_conv2d_options){.stride = {2, 1}, .padding = {1, 0}}));
+    tri_step_end();
+    tri_module_destroy(conv);
+    conv = tri_nn_conv2d(2, 4, 3, &(tri_nn_conv2d_options){.padding_hw = {0, 1}});
+    check_shape(tri_forward(conv, x), TRI_SHAPE(1, 4, 5, 5));
+    tri_step_end();
+    tri_module_destroy(conv);
+    tri_tensor_unref(x);
+}
+
+static void pools_may_differ_in_height_and_width(void **state)
+{
+    tri_module *pool = tri_nn_max_pool2d(0, &(tri_nn_pool2d_options){.kernel_hw = {3, 2}});
+    tri_tensor *x = numbers(TRI_SHAPE(1, 2, 6, 8));
+
+    (void)state;
+    check_shape(tri_forward(pool, x), TRI_SHAPE(1, 2, 2, 4));
+    tri_module_destroy(pool);
+    pool = tri_nn_avg_pool2d(2, &(tri_nn_pool2d_options){.stride_hw = {1, 2},
+                                                         .padding_hw = {1, 0},
+                                                         .exclude_padding = true});
+    check_same(tri_forward(pool, x),
+               tri_avg_pool2d(x, 2, 2,
+                              &(tri_pool2d_options){
+                                  .stride = {1, 2}, .padding = {1, 0}, .exclude_padding = true}));
+    tri_step_end();
+    tri_module_destroy(pool);
+    tri_tensor_unref(x);
+}
+
+static void an_option_is_said_once(void **state)
+{
+    (void)state;
+    refused_with(tri_nn_conv2d(1, 1, 3, &(tri_nn_conv2d_options){.kernel_hw = {3, 1}}),
+                 "nn_conv2d(1, 1, kernel 3): kernel is 3, and kernel_hw {3, 1}: give one");
+    refused_with(tri_nn_conv2d(1, 1, 3, &(tri_nn_conv2d_options){.stride = 2, .stride_hw = {2, 2}}),
+                 "stride is 2, and stride_hw {2, 2}");
+    refused_with(tri_nn_conv2d(1, 1, 0, &(tri_nn_conv2d_options){.kernel_hw = {3, 0}}),
+                 "kernel 0: it must be at least 1");
+    refused_with(tri_nn_conv2d(1, 1, 3, &(tri_nn_conv2d_options){.groups = -1}),
+                 "groups -1: groups must be at least 1");
+    refused_with(tri_nn_max_pool2d(2, &(tri_nn_pool2d_options){.padding_hw = {0, 2}}),
+                 "padding 2 of a kernel of 2: at most half");
+}
+
+static void a_linear_layer_may_lack_its_bias(void **state)
+{
+    tri_module *bare = tri_nn_linear(3, 2, &(tri_nn_linear_options){.no_bias = true});
+    tri_module *whole = tri_nn_linear(3, 2, &(tri_nn_linear_options){0});
+
+    (void)state;
+    assert_int_equal(tri_module_state_count(bare), 1);
+    assert_int_equal(tri_module_state_count(whole), 2);
+    tri_module_destroy(bare);
+    tri_module_destroy(whole);
+}
+
+static void batch_norm_may_lack_its_parts(void **state)
+{
+    tri_module *bare =
+        tri_nn_batch_norm2d(2, &(tri_nn_batch_norm2d_options){
+                                   .no_affine = true, .no_track_running_stats = true, .eps = 0.5});
+    tri_module *plain = tri_nn_batch_norm2d(2, &(tri_nn_batch_norm2d_options){.no_affine = true});
+    tri_tensor *x = numbers(TRI_SHAPE(3, 2, 2, 2));
+
+    (void)state;
+    assert_int_equal(tri_module_state_count(bare), 0);
+    assert_int_equal(tri_module_state_count(plain), 3);
+    tri_module_train(bare, false); /* normalises by the batch all the same */
+    check_same(tri_forward(bare, x),
+               tri_batch_norm(x, &(tri_batch_norm_args){.training = true, .eps = 0.5}));
+    tri_step_end();
+    tri_module_destroy(bare);
+    tri_module_destroy(plain);
+    tri_tensor_unref(x);
+    refused_with(tri_nn_batch_norm2d(2, &(tri_nn_batch_norm2d_options){.eps = -1}), "eps -1");
+    refused_with(tri_nn_batch_norm2d(2, &(tri_nn_batch_norm2d_options){.momentum = 1.5}),
+                 "momentum 1.5");
+    refused_with(tri_nn_batch_norm2d(2, &(tri_nn_batch_norm2d_options){.eps = (double)NAN}), "nan");
+}
+
+/* The first running mean is momentum times the batch's. */
+static void batch_norm_takes_its_momentum(void **state)
+{
+    const double momentum[] = {0, 0.5, TRI_ZERO}, wanted[] = {0.1, 0.5, 0};
+    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2, 1, 1, 1), (const float[]){2, 6});
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        tri_module *norm =
+            tri_nn_batch_norm2d(1, &(tri_nn_batch_norm2d_options){.momentum = momentum[i]});
+
+        (void)tri_keep(tri_forward(norm, x));
+        CHECK_OK(tri_step_end_status());
+        assert_true(fabs(tri_item(tri_module_find(norm, "running_mean")) - 4 * wanted[i]) < 1e-6);
+        assert_true(tri_item(tri_module_find(norm, "num_batches_tracked")) == 1);
+        tri_step_end();
+        tri_module_destroy(norm);
+    }
+    tri_tensor_unref(x);
+}
+
+static void norms_of_rows_are_their_operations(void **state)
+{
+    tri_module *layer = tri_nn_layer_norm(TRI_SHAPE(4, 3), NULL);
+    tri_module *bare = tri_nn_layer_norm(
+        TRI_SHAPE(3), &(tri_nn_layer_norm_options){.no_elementwise_affine = true, .eps = 0.25});
+    tri_module *half =
+        tri_nn_layer_norm(TRI_SHAPE(3), &(tri_nn_layer_norm_options){.no_bias = true});
+    tri_module *rms = tri_nn_rms_norm(TRI_SHAPE(3), NULL);
+    tri_tensor *x = numbers(TRI_SHAPE(2, 4, 3));
+
+    (void)state;
+    check_shape(tri_module_find(layer, "bias"), TRI_SHAPE(4, 3));
+    assert_int_equal(tri_module_state_count(bare), 0);
+    assert_int_equal(tri_module_state_count(half), 1);
+    assert_int_equal(tri_module_state_count(rms), 1);
+    check_same(tri_forward(layer, x), tri_layer_norm(x, 2, tri_module_find(layer, "weight"),
+                                                     tri_module_find(layer, "bias"), 0));
+    check_same(tri_forward(bare, x), tri_layer_norm(x, 1, NULL, NULL, 0.25));
+    check_same(tri_forward(rms, x), tri_rms_norm(x, 1, tri_module_find(rms, "weight"), 0));
+    tri_step_end();
+    tri_module_destroy(layer);
+    tri_module_destroy(bare);
+    tri_module_destroy(half);
+    tri_module_destroy(rms);
+    tri_tensor_unref(x);
+    refused_with(tri_nn_layer_norm(NULL, 1, NULL), "nn_layer_norm: shape is NULL");
+    refused_with(tri_nn_layer_norm(NULL, 0, NULL), "a row of 0 dimensions");
+    refused_with(tri_nn_rms_norm(TRI_SHAPE(3, 0), NULL), "size 0 of dimension 1");
+    refused_with(tri_nn_rms_norm(TRI_SHAPE(3), &(tri_nn_rms_norm_options){.eps = -1}), "eps -1");
+}
+
+static void an_embedding_gives_rows(void **state)
+{
+    const int64_t indices[] = {4, 0, 2};
+    tri_module *layer = tri_nn_embedding(
+        5, 3, &(tri_embedding_options){.has_padding_idx = true, .padding_idx = -1});
+    tri_tensor *at = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(3), indices);
+    float weight[15], got[9];
+    tri_tensor *y = tri_keep(tri_forward(layer, at));
+
+    (void)state;
+    CHECK_OK(tri_copy_out(y, got, sizeof(got)));
+    CHECK_OK(tri_copy_out(tri_module_find(layer, "weight"), weight, sizeof(weight)));
+    for (int i = 0; i < 3; i++)
+        assert_memory_equal(got + 3 * i, weight + 3 * indices[i], 3 * sizeof(float));
+    assert_true(got[0] == 0 && got[1] == 0 && got[2] == 0 && weight[0] != 0);
+    tri_step_end();
+    tri_module_destroy(layer);
+    tri_tensor_unref(at);
+    refused_with(tri_nn_embedding(0, 3, NULL), "nn_embedding(0, 3): num_embeddings must be");
+    refused_with(tri_nn_embedding(3, 0, NULL), "embedding_dim must be at least 1");
+    refused_with(
+        tri_nn_embedding(3, 2, &(tri_embedding_options){.has_padding_idx = true, .padding_idx = 3}),
+        "padding_idx 3 is out of range (3 rows)");
+}
+
+static void layers_without_parameters_are_their_operations(void **state)
+{
+    tri_module *layers[] = {tri_nn_flatten(0), tri_nn_flatten(2), tri_nn_softmax(1),
+                            tri_nn_log_softmax(-1), tri_nn_leaky_relu(0.25)};
+    tri_tensor *x = numbers(TRI_SHAPE(2, 3, 2, 2));
+    tri_tensor *wanted[] = {tri_flatten(x, 0), tri_flatten(x, 2), tri_softmax(x, 1),
+                            tri_log_softmax(x, -1), tri_leaky_relu(x, 0.25)};
+
+    (void)state;
+    for (size_t i = 0; i < TRII_COUNT_OF(layers); i++)
+        (void)tri_keep(wanted[i]);
+    for (size_t i = 0; i < TRII_COUNT_OF(layers); i++) {
+        check_same(tri_forward(layers[i], x), wanted[i]);
+        tri_module_destroy(layers[i]);
+    }
+    tri_step_end();
+    tri_tensor_unref(x);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_convolution_may_differ_in_height_and_width),
+    cmocka_unit_test(pools_may_differ_in_height_and_width),
+    cmocka_unit_test(an_option_is_said_once),
+    cmocka_unit_test(a_linear_layer_may_lack_its_bias),
+    cmocka_unit_test(batch_norm_may_lack_its_parts),
+    cmocka_unit_test(batch_norm_takes_its_momentum),
+    cmocka_unit_test(norms_of_rows_are_their_operations),
+    cmocka_unit_test(an_embedding_gives_rows),
+    cmocka_unit_test(layers_without_parameters_are_their_operations),
+};
+
+TEST_MAIN(tests)

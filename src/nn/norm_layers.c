@@ -1,0 +1,98 @@
+/*
+ * norm_layers.c - layer_norm and rms_norm: rows of a given shape, with a weight of that shape.
+ */
+#include <float.h>
+
+#include "base/err.h"
+#include "nn/module.h"
+
+typedef struct row_norm {
+    tri_tensor *weight, *bias; /* each may be NULL */
+    int ndim;
+    double eps;
+} row_norm;
+
+static void layer_norm_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
+                               int n_out)
+{
+    const row_norm *layer = tri_module_data(self);
+
+    if (trii_one_to_one(self, n_in, out, n_out))
+        out[0] = tri_layer_norm(in[0], layer->ndim, layer->weight, layer->bias, layer->eps);
+}
+
+static void rms_norm_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
+                             int n_out)
+{
+    const row_norm *layer = tri_module_data(self);
+
+    if (trii_one_to_one(self, n_in, out, n_out))
+        out[0] = tri_rms_norm(in[0], layer->ndim, layer->weight, layer->eps);
+}
+
+static tri_status check_row(const char *label, const int64_t *shape, int ndim, double eps)
+{
+    if (ndim < 1 || ndim > TRI_MAX_DIMS)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "nn_%s: a row of %d dimensions, 1 to %d are allowed",
+                         label, ndim, TRI_MAX_DIMS);
+    if (shape == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "nn_%s: shape is NULL", label);
+    for (int d = 0; d < ndim; d++) {
+        if (shape[d] < 1)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                             "nn_%s: size %lld of dimension %d of shape: it must be at least 1",
+                             label, (long long)shape[d], d);
+    }
+    if (!(eps >= 0.0 && eps <= DBL_MAX))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "nn_%s: eps %g must be at least 0", label, eps);
+    return TRI_OK;
+}
+
+static tri_module *row_norm_new(const tri_module_class *type, const int64_t *shape, int ndim,
+                                double eps, bool weight, bool bias)
+{
+    tri_module *self = tri_module_create(type);
+    row_norm *layer = tri_module_data(self);
+    tri_status st = TRI_OK;
+
+    if (tri_module_status(self) < 0)
+        return self;
+    layer->ndim = ndim;
+    layer->eps = eps;
+    if (weight) {
+        layer->weight = tri_module_parameter(self, "weight", trii_parameter_new(shape, ndim));
+        st = tri_init_constant(layer->weight, 1.0);
+    }
+    if (st == TRI_OK && bias) {
+        layer->bias = tri_module_parameter(self, "bias", trii_parameter_new(shape, ndim));
+        st = tri_tensor_status(layer->bias);
+    }
+    if (st < 0)
+        trii_module_fail(self, st);
+    return self;
+}
+
+tri_module *tri_nn_layer_norm(const int64_t *shape, int ndim, const tri_nn_layer_norm_options *opt)
+{
+    static const tri_module_class type = {
+        .name = "layer_norm", .size = sizeof(row_norm), .forward = layer_norm_forward};
+    const tri_nn_layer_norm_options o = opt != NULL ? *opt : (tri_nn_layer_norm_options){0};
+    tri_status st = check_row("layer_norm", shape, ndim, o.eps);
+
+    if (st < 0)
+        return trii_module_failed(st);
+    return row_norm_new(&type, shape, ndim, o.eps, !o.no_elementwise_affine,
+                        !o.no_elementwise_affine && !o.no_bias);
+}
+
+tri_module *tri_nn_rms_norm(const int64_t *shape, int ndim, const tri_nn_rms_norm_options *opt)
+{
+    static const tri_module_class type = {
+        .name = "rms_norm", .size = sizeof(row_norm), .forward = rms_norm_forward};
+    const tri_nn_rms_norm_options o = opt != NULL ? *opt : (tri_nn_rms_norm_options){0};
+    tri_status st = check_row("rms_norm", shape, ndim, o.eps);
+
+    if (st < 0)
+        return trii_module_failed(st);
+    return row_norm_new(&type, shape, ndim, o.eps, !o.no_elementwise_affine, false);
+}
