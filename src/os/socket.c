@@ -399,7 +399,8 @@ bool trii_socket_health_get(int fd, trii_socket_health *health_out)
     *health_out = (trii_socket_health){.owed = queued > 0,
                                        .last_ack_ms = info.tcpi_last_ack_recv,
                                        .unanswered_probes = info.tcpi_probes,
-                                       .full = queued > 0 && info.tcpi_unacked == 0};
+                                       .full = queued > 0 && info.tcpi_unacked == 0,
+                                       .last_data_ms = info.tcpi_last_data_recv};
     return true;
 }
 

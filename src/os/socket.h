@@ -86,6 +86,7 @@ typedef struct trii_socket_health {
     int64_t last_ack_ms;   /* since anything was acknowledged */
     int unanswered_probes; /* asked a full peer for room, in vain, so many times */
     bool full;             /* the peer has no room: nothing is on its way */
+    int64_t last_data_ms;  /* since anything came */
 } trii_socket_health;
 bool trii_socket_health_get(int fd, trii_socket_health *health_out); /* false: no such facts */
 /* Whether both ends are addresses of this host. */

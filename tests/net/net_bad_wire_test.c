@@ -5,6 +5,7 @@
  */
 /* ctest: labels=full timeout=120 */
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <trireme/comm.h>
 
@@ -116,6 +117,35 @@ static int worker(void)
     return 0;
 }
 
+/* Rank 1 sends, leaves and ends, all of it before anything has come to rank 0. */
+static int leaver(void)
+{
+    enum { N = 1009 }; /* one packet or two, which the network takes at once */
+    int rank = (int)strtol(getenv("RANK"), NULL, 10), *x = calloc(N, sizeof(*x));
+    tri_store *store = NULL;
+    tri_group *group = NULL;
+
+    TRI_TRY(tri_store_tcp(getenv("MASTER_ADDR"), (int)strtol(getenv("MASTER_PORT"), NULL, 10),
+                          &(tri_store_tcp_options){.serve = rank == 0}, &store));
+    TRI_TRY(tri_group_create(store, rank, 2, &(tri_group_options){.engine = "tcp"}, &group));
+    for (size_t i = 0; i < N && rank == 1; i++)
+        x[i] = element(1, i, 0);
+    if (rank == 1) {
+        TRI_TRY(tri_send(group, x, N, TRI_DTYPE_I32, 0, 0, NULL));
+        tri_group_unref(group);
+        _exit(0);
+    }
+    TRI_TRY(tri_recv(group, x, N, TRI_DTYPE_I32, 1, 0, NULL));
+    for (size_t i = 0; i < N; i++) {
+        if (x[i] != element(1, i, 0))
+            return wrong("recv", N, i) == TRI_OK ? 0 : 1;
+    }
+    tri_group_unref(group);
+    tri_store_unref(store);
+    free(x);
+    return 0;
+}
+
 /* --- the tests ----------------------------------------------------------------------------------
  */
 
@@ -139,9 +169,10 @@ static bool plug_hosts(int n, const wires *w)
     return true;
 }
 
-static void check_job(int n_hosts, int per_host, const char *engine, const wires *w)
+static void check_job(const char *role, int n_hosts, int per_host, const char *engine,
+                      const wires *w)
 {
-    const char *const argv[] = {own_path, "worker", NULL};
+    const char *const argv[] = {own_path, role, NULL};
     int size = n_hosts * per_host;
     char rank[32], world[32], port[32], which[32];
     bool spread = plug_hosts(n_hosts, w);
@@ -181,7 +212,7 @@ static void lost_late_and_reordered_packets_change_nothing(void **state)
     const wires w = {.delay_ms = 20, .jitter_ms = 10, .loss_per_mille = 20};
 
     (void)state;
-    check_job(3, 1, "tcp", &w);
+    check_job("worker", 3, 1, "tcp", &w);
 }
 
 static void the_hierarchy_bears_a_bad_wire(void **state)
@@ -189,7 +220,7 @@ static void the_hierarchy_bears_a_bad_wire(void **state)
     const wires w = {.delay_ms = 20, .jitter_ms = 10, .loss_per_mille = 20};
 
     (void)state;
-    check_job(2, 2, "hierarchy", &w);
+    check_job("worker", 2, 2, "hierarchy", &w);
 }
 
 /* Every frame of ours comes in pieces, and the pieces in any order. */
@@ -198,10 +229,20 @@ static void tiny_packets_change_nothing(void **state)
     const wires w = {.delay_ms = 1, .jitter_ms = 2, .loss_per_mille = 2, .mtu = 128};
 
     (void)state;
-    check_job(2, 1, "tcp", &w);
+    check_job("worker", 2, 1, "tcp", &w);
+}
+
+/* Ranks that see each other's process hear of its end before they have what it sent. */
+static void who_leaves_is_heard_out_however_slow_the_wire(void **state)
+{
+    const wires w = {.delay_ms = 300};
+
+    (void)state;
+    check_job("leaver", 2, 1, "tcp", &w);
 }
 
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(who_leaves_is_heard_out_however_slow_the_wire),
     cmocka_unit_test(lost_late_and_reordered_packets_change_nothing),
     cmocka_unit_test(the_hierarchy_bears_a_bad_wire),
     cmocka_unit_test(tiny_packets_change_nothing),
@@ -212,5 +253,7 @@ int main(int argc, char **argv)
     own_path = argv[0];
     if (argc > 1 && strcmp(argv[1], "worker") == 0)
         return worker();
+    if (argc > 1 && strcmp(argv[1], "leaver") == 0)
+        return leaver();
     return test_main(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
 }

@@ -21,6 +21,7 @@
 #define PROCESSES 128 /* of peers that are watched, each with a descriptor */
 #define LEAVE_MS 1000 /* for the goodbye to fit into a full socket */
 #define PART_MS 500   /* for peers to take the news of a failure */
+#define ORPHAN_MS 2000 /* nothing comes of a process that has ended: nothing is on the way */
 #define SPIN_US 50
 #define SPIN_LEAST_NS 1000 /* below this a sleep it is */
 #define SPIN_TRY 64        /* in so many polls spinning is tried once, whatever came of it */
@@ -75,19 +76,46 @@ static void on_ready(trii_watch *watch, unsigned events)
     trii_mutex_unlock(&g->mutex);
 }
 
-/* Its connection ends too, and tells more, unless a child that nobody told us of has it. */
-static void on_process_end(trii_watch *watch, unsigned events)
+/* What the process had sent may wait here for its call, or be on the way: a slow network brings it
+ * after the news of the end. */
+static bool may_still_come(const tcp_conn *c)
 {
-    tcp_conn *c = TRII_CONTAINER(watch, tcp_conn, ending);
-    tcp_group *g = c->group;
+    trii_socket_health health;
 
-    (void)events;
-    trii_loop_mute(watch);
+    return trii_socket_wait(c->fd, TRII_READABLE, 0) == TRI_OK ||
+           (trii_socket_health_get(c->fd, &health) && health.last_data_ms < ORPHAN_MS);
+}
+
+static void on_orphan(trii_timer *timer)
+{
+    tcp_conn *c = TRII_CONTAINER(timer, tcp_conn, orphan);
+    tcp_group *g = c->group;
+    bool over, wait;
+
+    trii_mutex_lock(&g->mutex);
+    over = c->ended || g->failed;
+    wait = !over && may_still_come(c);
+    trii_mutex_unlock(&g->mutex);
+    if (wait)
+        trii_loop_timer(g->loop, timer, trii_deadline_ms(ORPHAN_MS), on_orphan);
+    if (over || wait)
+        return;
     on_ready(&c->watch, TRII_HANGUP);
     trii_mutex_lock(&g->mutex);
     if (g->polling)
         trii_wakeup_signal(g->wake_fd);
     trii_mutex_unlock(&g->mutex);
+}
+
+/* Its connection ends too, behind all that it sent, unless a child that nobody told us of has it.
+ */
+static void on_process_end(trii_watch *watch, unsigned events)
+{
+    tcp_conn *c = TRII_CONTAINER(watch, tcp_conn, ending);
+
+    (void)events;
+    trii_loop_mute(watch);
+    trii_loop_timer(c->group->loop, &c->orphan, trii_deadline_ms(ORPHAN_MS), on_orphan);
 }
 
 /* --- operations ------------------------------------------------------------------------------- */
@@ -394,6 +422,8 @@ static void unwatch_all(tcp_group *g)
         trii_loop_unwatch(&g->conns[r].watch);
     for (int r = 0; g->conns != NULL && r < g->size; r++)
         trii_loop_unwatch(&g->conns[r].ending);
+    for (int r = 0; g->conns != NULL && g->loop != NULL && r < g->size; r++)
+        trii_loop_timer_stop(g->loop, &g->conns[r].orphan);
     if (g->loop != NULL) {
         trii_loop_timer_stop(g->loop, &g->doom_timer);
         trii_loop_timer_stop(g->loop, &g->beat_timer);

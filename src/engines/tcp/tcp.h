@@ -127,6 +127,7 @@ typedef struct tcp_conn {
     trii_proc_id process;   /* the peer's */
     trii_watch ending;      /* of that: a copy of its socket may outlive it */
     int process_fd;         /* -1 = not to be seen from here */
+    trii_timer orphan;      /* it has ended: when we look whether all that it sent has come */
     char peer[TRII_ADDR_TEXT];
     unsigned armed; /* what the control thread watches */
 
