@@ -292,14 +292,15 @@ static tri_status connect_once(trii_tcp_store *store, attempts *a, bool *connect
     return status;
 }
 
-/* An attempt ends at its own deadline within milliseconds, unless this process did not run
- * (SIGSTOP, a frozen virtual machine). That time tells nothing of the server, and does not count.
+/* An attempt that got as far as a connection ends at its own deadline within milliseconds, unless
+ * this process did not run (SIGSTOP, a frozen virtual machine). That time tells nothing of the
+ * server, and does not count. Before the connection a resolver may take any time, and that counts.
  */
-static void forgive_standstill(attempts *a)
+static void forgive_standstill(attempts *a, bool connected)
 {
     int64_t late_ns = trii_now_ns() - a->until_ns;
 
-    if (late_ns < STANDSTILL_NS)
+    if (!connected || late_ns < STANDSTILL_NS)
         return;
     a->start_ns += late_ns;
     a->deadline_ns += late_ns;
@@ -351,7 +352,7 @@ static tri_status connect_store(trii_tcp_store *store, int64_t deadline_ns)
     while ((status = connect_once(store, &a, &connected)) != TRI_OK) {
         int64_t next = trii_now_ns() + a.pause_ns;
 
-        forgive_standstill(&a);
+        forgive_standstill(&a, connected);
         status = attempt_failed(store->end, &a, status, connected);
         if (status != TRI_INPROGRESS)
             return status;
