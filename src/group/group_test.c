@@ -204,7 +204,29 @@ static void a_reduction_wants_aligned_buffers_and_a_copy_does_not(void **state)
     tri_group_unref(group);
 }
 
+static void names_of_calls_end_where_their_room_does(void **state)
+{
+    enum { N = 5, ROOM = 30 };
+    char text[128];
+    float x = 1;
+    tri_work *works[N];
+    tri_group *group = group_of_one();
+
+    (void)state;
+    memset(text, '~', sizeof(text));
+    for (int i = 0; i < N; i++)
+        CHECK_OK(tri_all_reduce(group, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, &works[i]));
+    assert_int_equal(trii_group_name_works(group, text, ROOM), N);
+    assert_int_equal(strlen(text), ROOM - 1);
+    for (size_t i = ROOM; i < sizeof(text); i++)
+        assert_int_equal(text[i], '~');
+    for (int i = 0; i < N; i++)
+        tri_work_destroy(works[i]);
+    tri_group_unref(group);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(names_of_calls_end_where_their_room_does),
     cmocka_unit_test(a_fault_whose_author_stops_is_waited_for_with_an_end),
     cmocka_unit_test(a_reduction_wants_aligned_buffers_and_a_copy_does_not),
     cmocka_unit_test(a_group_has_a_largest_size),

@@ -97,10 +97,12 @@ int trii_group_name_works(tri_group *group, char *text, size_t size)
 
         if (work->members != NULL)
             continue;
-        if (n++ == NAMED_WORKS)
-            (void)snprintf(text + used, size - used, ", ...");
-        if (n > NAMED_WORKS || used >= size)
+        if (++n > NAMED_WORKS + 1 || used >= size)
             continue;
+        if (n > NAMED_WORKS) {
+            used += (size_t)snprintf(text + used, size - used, ", ...");
+            continue;
+        }
         trii_collective_describe(&work->op.call, what, sizeof(what));
         used += (size_t)snprintf(text + used, size - used, "%s%s", n > 1 ? ", " : "", what);
     }
