@@ -11,7 +11,7 @@ tri_status trii_contents_visit(tri_tensor *tensor,
                                void (*see)(void *arg, const trii_type *type, const void *data),
                                void *arg) TRI_MUST_CHECK;
 /* Whether it requires a gradient, and the operation that made it; false and NULL for a leaf, and
- * for what is no tensor. */
+ * for what is not a tensor. */
 void trii_contents_origin(const tri_tensor *tensor, bool *requires_grad_out,
                           const char **operation_out);
 /* Prepends "CALL at FILE:LINE" to the error line. */

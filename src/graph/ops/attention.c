@@ -252,9 +252,12 @@ static void forward_row(const attention *a, void *ctx, int64_t b, int64_t h, int
 
     for (int64_t d = 0; d < z->v_depth; d++)
         y[d] = 0;
-    for (int64_t s = 0; s < z->keys; s++)
-        largest = fmax(largest, score(a, b, h, t, s));
-    for (int64_t s = 0; s < z->keys && largest > -(double)INFINITY; s++) {
+    for (int64_t s = 0; s < z->keys; s++) {
+        double x = score(a, b, h, t, s);
+
+        largest = x > largest || isnan(x) ? x : largest;
+    }
+    for (int64_t s = 0; s < z->keys && largest != -(double)INFINITY; s++) { /* a NaN makes NaN */
         const double *v = a->v + ((b * z->kv_heads + kv) * z->keys + s) * z->v_depth;
         double e = exp(score(a, b, h, t, s) - largest), w = e * kept(a, b, h, t, s);
 
@@ -262,7 +265,7 @@ static void forward_row(const attention *a, void *ctx, int64_t b, int64_t h, int
         for (int64_t d = 0; d < z->v_depth; d++)
             y[d] += w * v[d];
     }
-    for (int64_t d = 0; d < z->v_depth && sum > 0; d++)
+    for (int64_t d = 0; d < z->v_depth && sum != 0; d++)
         y[d] /= sum;
     ((double *)args->out[1].data)[row] = largest + log(sum);
 }
@@ -295,7 +298,7 @@ static void backward_row(const attention *a, void *ctx, int64_t b, int64_t h, in
 
     for (int64_t d = 0; d < z->v_depth; d++)
         total += g[d] * y[d];
-    for (int64_t s = 0; s < z->keys && lse > -(double)INFINITY; s++) {
+    for (int64_t s = 0; s < z->keys && lse != -(double)INFINITY; s++) {
         const double *k = a->k + (kv * z->keys + s) * z->depth;
         const double *v = a->v + (kv * z->keys + s) * z->v_depth;
         double *dk = (double *)args->out[1].data + (kv * z->keys + s) * z->depth;
