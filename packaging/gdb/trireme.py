@@ -1,6 +1,6 @@
 """Shows tensors in gdb: `source .../trireme.py`, then `p x` of any `tri_tensor *` tells its type,
-name, the operation and line that made it, and its first values. A step tensor's handle is no
-address, so gdb cannot look by itself: it calls tri_debug in the program, which changes nothing."""
+name, the operation and line that made it, and its first values. A step tensor's handle is not
+an address, so gdb cannot look by itself: it calls tri_debug in the program, which changes nothing."""
 import gdb
 import gdb.printing
 

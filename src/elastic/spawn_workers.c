@@ -200,7 +200,7 @@ static void keep_failure(spawner *s, const worker *w, const trii_process_exit *h
                  last->text);
     } else if (how->code == UNSEEN) {
         snprintf(s->text, sizeof(s->text),
-                 "rank %d ended before fn did (how, is not known: SIGCHLD is ignored here)",
+                 "rank %d ended before fn did (how is not known: SIGCHLD is ignored here)",
                  w->rank);
     } else {
         snprintf(s->text, sizeof(s->text), "rank %d exited with code %d", w->rank, how->code);

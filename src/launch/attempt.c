@@ -198,7 +198,7 @@ static tri_status start_workers(trii_agent *a)
         a->workers[i].owner = a;
         status = start_worker(a, &a->workers[i], &job);
         if (status != TRI_OK)
-            status = TRII_FAIL_CTX(status, "rank %d", i);
+            status = TRII_FAIL_CTX(status, "rank %d", a->workers[i].rank);
     }
     if (status != TRI_OK)
         return status;
