@@ -231,8 +231,9 @@ static void see_item(void *arg, const trii_type *type, const void *data)
     if (trii_type_numel(type) == 1)
         it->value = trii_element_double(type->dtype, data);
     else
-        it->status =
-            TRII_FAIL(TRI_ERR_INVALID_ARG, "%s has not one element", trii_type_text(type, text));
+        it->status = TRII_FAIL(TRI_ERR_INVALID_ARG,
+                               "%s is not one element: only tensors of one have a value",
+                               trii_type_text(type, text));
 }
 
 tri_status tri_item_get(tri_tensor *tensor, double *value_out)

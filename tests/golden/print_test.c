@@ -220,7 +220,7 @@ static void items_come_with_a_status(void **state)
     assert_true(isnan(value));
     CHECK_OK(tri_item_get(tri_mul_scalar(tri_sum(two, NULL, 0, false), 0), &value));
     assert_true(value == 0);
-    CHECK_FAILS(tri_item_get(two, &value), TRI_ERR_INVALID_ARG, "f32 [2] has not one element");
+    CHECK_FAILS(tri_item_get(two, &value), TRI_ERR_INVALID_ARG, "f32 [2] is not one element");
     assert_true(isnan(value));
     CHECK_FAILS(tri_item_get(x, NULL), TRI_ERR_INVALID_ARG, "value_out is NULL");
     tri_step_end();
