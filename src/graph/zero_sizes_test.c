@@ -101,7 +101,7 @@ static tri_tensor *amax_all(tri_tensor *x, tri_tensor *w)
 static tri_tensor *argmax(tri_tensor *x, tri_tensor *w)
 {
     (void)w;
-    return tri_argmax(x, 1);
+    return tri_argmax(x, 1, false);
 }
 
 #define NONE                                                                                       \

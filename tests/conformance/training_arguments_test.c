@@ -211,9 +211,9 @@ static void reductions_and_products(void **state)
     TENSOR(tri_mean(x, dims, 100, true), "100 dimensions");
     TENSOR(tri_amax(NULL, NULL, 0, false), "argument 0 is NULL");
     TENSOR(tri_amax(x, far, 1, false), "5");
-    TENSOR(tri_argmax(NULL, 0), "argument 0 is NULL");
-    TENSOR(tri_argmax(x, 2), "2");
-    TENSOR(tri_argmax(x, INT32_MIN), "dimension");
+    TENSOR(tri_argmax(NULL, 0, false), "argument 0 is NULL");
+    TENSOR(tri_argmax(x, 2, false), "2");
+    TENSOR(tri_argmax(x, INT32_MIN, false), "dimension");
     TENSOR(tri_matmul(NULL, x), "argument 0 is NULL");
     TENSOR(tri_matmul(x, NULL), "argument 1 is NULL");
     TENSOR(tri_linear(NULL, x, NULL), "argument 0 is NULL");

@@ -103,6 +103,23 @@ static const struct {
     {"tri_matmul", "b", TRI_DTYPE_F32, 2, {3, 2}},
     {"tri_linear", "weight", TRI_DTYPE_F32, 2, {2, 3}},
     {"tri_linear", "bias", TRI_DTYPE_F32, 1, {2}},
+    {"tri_where", "condition", TRI_DTYPE_BOOL, 2, {2, 3}},
+    {"tri_masked_fill", "mask", TRI_DTYPE_BOOL, 2, {2, 3}},
+    {"tri_logical_and", "a", TRI_DTYPE_BOOL, 1, {3}},
+    {"tri_logical_and", "b", TRI_DTYPE_BOOL, 1, {3}},
+    {"tri_logical_or", "a", TRI_DTYPE_BOOL, 1, {3}},
+    {"tri_logical_or", "b", TRI_DTYPE_BOOL, 1, {3}},
+    {"tri_logical_xor", "a", TRI_DTYPE_BOOL, 1, {3}},
+    {"tri_logical_xor", "b", TRI_DTYPE_BOOL, 1, {3}},
+    {"tri_logical_not", "x", TRI_DTYPE_BOOL, 1, {3}},
+    {"tri_any", "x", TRI_DTYPE_BOOL, 2, {2, 3}},
+    {"tri_all", "x", TRI_DTYPE_BOOL, 2, {2, 3}},
+    {"tri_gather_along", "index", TRI_DTYPE_I64, 2, {2, 3}},
+    {"tri_scatter_add", "index", TRI_DTYPE_I64, 2, {2, 3}},
+    {"tri_index_select", "index", TRI_DTYPE_I64, 1, {2}},
+    {"tri_one_hot", "index", TRI_DTYPE_I64, 1, {2}},
+    {"tri_split", "x", TRI_DTYPE_F32, 1, {2}},
+    {"tri_unbind", "x", TRI_DTYPE_F32, 1, {1}},
     {"tri_embedding", "indices", TRI_DTYPE_I64, 1, {2}},
     {"tri_attention", "q", TRI_DTYPE_F32, 4, {1, 2, 3, 2}},
     {"tri_attention", "k", TRI_DTYPE_F32, 4, {1, 2, 2, 2}},
@@ -485,6 +502,10 @@ static int64_t good_integer(const misuse_pick *p, int i)
         return is(p->row->name, "tri_autocast_begin") ? TRI_DTYPE_BF16 : TRI_DTYPE_F32;
     if (is(type, "tri_redop"))
         return TRI_REDOP_SUM;
+    if (is(name, "high"))
+        return 8;
+    if (is(p->row->name, "tri_pad") && is(name, "n"))
+        return 2;
     if (is(name, "timeout_ms"))
         return 50;
     if (is(name, "ndim"))

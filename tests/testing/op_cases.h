@@ -10,6 +10,7 @@
 
 #include <trireme/ops.h>
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,7 +82,7 @@ OP_CASE(mean_dims, tri_mean(a, DIMS(1), 1, true))
 OP_CASE(amax_all, tri_amax(a, NULL, 0, false))
 OP_CASE(amax_dims, tri_amax(a, DIMS(0, 2), 2, false))
 OP_CASE(amax_keep, tri_amax(a, DIMS(1), 1, true))
-OP_CASE(argmax, tri_argmax(a, 1))
+OP_CASE(argmax, tri_argmax(a, 1, false))
 OP_CASE(matmul, tri_matmul(a, b))
 OP_CASE(linear, tri_linear(a, b, c))
 OP_CASE(embedding, tri_embedding(a, b, NULL))
@@ -136,6 +137,86 @@ OP_CASE(cross_entropy_smooth,
         tri_cross_entropy(a, b, &(tri_cross_entropy_options){.label_smoothing = 0.1}))
 OP_CASE(mse_loss, tri_mse_loss(a, b))
 OP_CASE(count_correct, tri_count_correct(a, b))
+
+OP_CASE(pow, tri_pow(a, b))
+OP_CASE(pow_scalar, tri_pow_scalar(a, 2.5))
+OP_CASE(pow_cube, tri_pow_scalar(a, 3))
+OP_CASE(pow_half, tri_pow_scalar(a, 0.5))
+OP_CASE(clamp, tri_clamp(a, -0.5, 0.25))
+OP_CASE(clamp_below, tri_clamp(a, 0, INFINITY))
+OP_CASE(sign, tri_sign(a))
+OP_CASE(floor, tri_floor(tri_mul_scalar(a, 4)))
+OP_CASE(ceil, tri_ceil(tri_mul_scalar(a, 4)))
+OP_CASE(round, tri_round(tri_mul_scalar(a, 0.5)))
+OP_CASE(rsqrt, tri_rsqrt(a))
+OP_CASE(sin, tri_sin(a))
+OP_CASE(cos, tri_cos(a))
+OP_CASE(elu, tri_elu(tri_mul_scalar(a, 3), 0.75))
+OP_CASE(softplus, tri_softplus(tri_mul_scalar(a, 3), 0, 0))
+OP_CASE(softplus_sharp, tri_softplus(a, 4, 2))
+OP_CASE(hardswish, tri_hardswish(tri_mul_scalar(a, 4)))
+OP_CASE(eq, tri_cast(tri_eq(a, b), TRI_DTYPE_I64))
+OP_CASE(ne, tri_cast(tri_ne(a, b), TRI_DTYPE_I64))
+OP_CASE(lt, tri_cast(tri_lt(a, b), TRI_DTYPE_I64))
+OP_CASE(le, tri_cast(tri_le(a, b), TRI_DTYPE_I64))
+OP_CASE(gt, tri_cast(tri_gt(a, b), TRI_DTYPE_I64))
+OP_CASE(ge, tri_cast(tri_ge(a, b), TRI_DTYPE_I64))
+OP_CASE(logical,
+        tri_cast(tri_logical_or(tri_logical_and(a, b), tri_logical_xor(b, tri_logical_not(a))),
+                 TRI_DTYPE_I64))
+OP_CASE(where, tri_where(c, a, b))
+OP_CASE(masked_fill, tri_masked_fill(a, b, 2.5))
+OP_CASE(narrow, tri_narrow(a, 1, -3, 2))
+OP_CASE(slice, tri_slice(a, 1, 1, INT64_MAX, 2))
+OP_CASE(slice_last, tri_slice(a, -1, -5, -1, 3))
+OP_CASE(slice_nothing, tri_slice(a, 0, 3, 1, 1))
+OP_CASE(select, tri_select(a, 1, -1))
+OP_CASE(select_last, tri_select(a, -1, 1))
+OP_CASE(pad, tri_pad(a, SHAPE(1, 2, 0, 1), 4, 0.5))
+OP_CASE(pad_cut, tri_pad(a, SHAPE(-1, 2), 2, 0))
+OP_CASE(tril, tri_tril(a, 0))
+OP_CASE(triu, tri_triu(a, 1))
+OP_CASE(concat, tri_concat(in, 3, 1))
+OP_CASE(concat_empty, tri_concat(in, 2, 0))
+OP_CASE(stack, tri_stack(in, 2, -1))
+OP_CASE(gather, tri_gather_along(a, 1, b))
+OP_CASE(scatter_add, tri_scatter_add(a, 0, b, c))
+OP_CASE(index_select, tri_index_select(a, 1, b))
+OP_CASE(one_hot, tri_one_hot(a, 4))
+OP_CASE(argmin_keep, tri_argmin(a, -1, true))
+OP_CASE(amin, tri_amin(a, DIMS(0, 2), 2, false))
+OP_CASE(max, tri_max(a, 1, false, NULL))
+OP_CASE(min_keep, tri_min(a, -1, true, NULL))
+OP_CASE(topk, tri_topk(a, 2, 1, false, NULL))
+OP_CASE(topk_smallest, tri_topk(a, 3, -1, true, NULL))
+OP_CASE(prod, tri_prod(a, DIMS(1), 1, false))
+OP_CASE(prod_zeros, tri_prod(a, DIMS(1), 1, true))
+OP_CASE(any, tri_cast(tri_any(a, DIMS(1), 1, false), TRI_DTYPE_I64))
+OP_CASE(all, tri_cast(tri_all(a, DIMS(1), 1, true), TRI_DTYPE_I64))
+OP_CASE(var, tri_var(a, DIMS(0, 2), 2, false, 1))
+OP_CASE(std, tri_std(a, DIMS(1), 1, true, 0))
+OP_CASE(norm, tri_norm(a, 0, NULL, 0, false))
+OP_CASE(norm_one, tri_norm(a, 1, DIMS(1), 1, false))
+OP_CASE(norm_three, tri_norm(a, 3, DIMS(1), 1, false))
+OP_CASE(norm_largest, tri_norm(a, INFINITY, DIMS(1), 1, true))
+OP_CASE(logsumexp, tri_logsumexp(a, DIMS(1), 1, false))
+OP_CASE(cumsum, tri_cumsum(a, 1))
+OP_CASE(l1_loss, tri_l1_loss(a, b, TRI_REDUCTION_MEAN))
+OP_CASE(smooth_l1_loss, tri_smooth_l1_loss(a, b, 0.5, TRI_REDUCTION_SUM))
+OP_CASE(bce_loss, tri_bce_loss(tri_sigmoid(a), tri_add_scalar(b, -0.5), c, TRI_REDUCTION_NONE))
+OP_CASE(bce_logits, tri_bce_with_logits_loss(tri_mul_scalar(a, 3), b, NULL))
+OP_CASE(bce_logits_weighted,
+        tri_bce_with_logits_loss(
+            a, b,
+            &(tri_bce_options){.weight = c, .pos_weight = in[3], .reduction = TRI_REDUCTION_SUM}))
+OP_CASE(kl_div, tri_kl_div(a, b, TRI_REDUCTION_MEAN))
+OP_CASE(arange, tri_add(tri_arange(1, 2, 0.25, tri_tensor_dtype(a)), a))
+OP_CASE(eye, tri_matmul(a, tri_eye(3, 0, tri_tensor_dtype(a))))
+OP_CASE(rand, tri_mul(a, tri_rand(SHAPE(5, 3), 2, tri_tensor_dtype(a))))
+OP_CASE(randn, tri_mul(a, tri_randn(SHAPE(5, 3), 2, tri_tensor_dtype(a))))
+OP_CASE(randint, tri_gather_along(a, 0, tri_randint(0, 5, SHAPE(3, 3), 2, TRI_DTYPE_NONE)))
+OP_CASE(bernoulli, tri_mul(a, tri_bernoulli(tri_full(SHAPE(5, 3), 2, 0.5, tri_tensor_dtype(a)))))
+OP_CASE(multinomial, tri_index_select(a, 0, tri_multinomial(b, 3, false)))
 
 static tri_tensor *op_batch_norm(tri_tensor **in, bool training)
 {
@@ -279,6 +360,80 @@ static const op_case op_cases[] = {
     {"bn_train_bare", op_bn_train, {{'n', 4, {2, 3, 2, 3}}}, false},
     {"bn_eval", op_bn_eval, {{'n', 4, {2, 3, 2, 3}}, C3, C3, {'N', 1, {3}}, {'P', 1, {3}}}, false},
     {"bn_eval_bare", op_bn_eval, {{'n', 3, {2, 3, 4}}, {0, 0, {0}}, {0, 0, {0}}, {'N', 1, {3}}, {'P', 1, {3}}}, false},
+    {"pow", op_pow, {{'p', 2, {3, 4}}, {'n', 1, {4}}}, false},
+    {"pow_scalar", op_pow_scalar, {{'p', 2, {3, 4}}}, false},
+    {"pow_cube", op_pow_cube, {{'n', 2, {3, 4}}}, false},
+    {"pow_half", op_pow_half, {{'p', 2, {3, 4}}}, false},
+    {"clamp", op_clamp, {{'n', 2, {3, 4}}}, false},
+    {"clamp_below", op_clamp_below, {{'q', 2, {3, 4}}}, true},
+    {"sign", op_sign, {{'q', 2, {3, 4}}}, true},
+    {"floor", op_floor, {{'n', 2, {3, 4}}}, true},
+    {"ceil", op_ceil, {{'n', 2, {3, 4}}}, true},
+    {"round", op_round, {{'q', 2, {3, 4}}}, true},
+    {"rsqrt", op_rsqrt, {{'p', 2, {3, 4}}}, false},
+    {"sin", op_sin, {{'n', 2, {3, 4}}}, false},
+    {"cos", op_cos, {{'n', 2, {3, 4}}}, false},
+    {"elu", op_elu, {{'n', 2, {3, 4}}}, false},
+    {"softplus", op_softplus, {{'n', 2, {3, 4}}}, false},
+    {"softplus_sharp", op_softplus_sharp, {{'n', 2, {3, 4}}}, false},
+    {"hardswish", op_hardswish, {{'n', 2, {3, 4}}}, false},
+    {"eq", op_eq, {{'Q', 2, {3, 4}}, {'Q', 1, {4}}}, true},
+    {"ne", op_ne, {{'Q', 2, {3, 4}}, {'Q', 1, {4}}}, true},
+    {"lt", op_lt, {{'Q', 2, {3, 4}}, {'Q', 1, {4}}}, true},
+    {"le", op_le, {{'Q', 2, {3, 4}}, {'Q', 1, {4}}}, true},
+    {"gt", op_gt, {{'Q', 2, {3, 4}}, {'Q', 1, {4}}}, true},
+    {"ge", op_ge, {{'Q', 2, {3, 4}}, {'Q', 1, {4}}}, true},
+    {"logical", op_logical, {{'M', 2, {3, 4}}, {'M', 2, {3, 1}}}, true},
+    {"where", op_where, {{'n', 2, {3, 4}}, {'n', 1, {4}}, {'M', 2, {3, 1}}}, false},
+    {"masked_fill", op_masked_fill, {{'n', 3, {2, 3, 4}}, {'M', 2, {3, 1}}}, false},
+    {"narrow", op_narrow, {{'n', 3, {2, 4, 3}}}, false},
+    {"slice", op_slice, {{'n', 3, {2, 6, 3}}}, false},
+    {"slice_last", op_slice_last, {{'n', 2, {2, 7}}}, false},
+    {"slice_nothing", op_slice_nothing, {{'n', 2, {4, 3}}}, false},
+    {"select", op_select, {{'n', 3, {2, 3, 4}}}, false},
+    {"select_last", op_select_last, {{'n', 3, {2, 3, 4}}}, false},
+    {"pad", op_pad, {{'n', 3, {2, 3, 2}}}, false},
+    {"pad_cut", op_pad_cut, {{'n', 2, {3, 4}}}, false},
+    {"tril", op_tril, {{'n', 3, {2, 3, 4}}}, false},
+    {"triu", op_triu, {{'n', 2, {4, 3}}}, false},
+    {"concat", op_concat, {{'n', 3, {2, 3, 2}}, {'n', 3, {2, 1, 2}}, {'n', 3, {2, 2, 2}}}, false},
+    {"concat_empty", op_concat_empty, {{'n', 2, {2, 3}}, {'n', 2, {0, 3}}}, false},
+    {"stack", op_stack, {{'n', 2, {2, 3}}, {'n', 2, {2, 3}}}, false},
+    {"gather", op_gather, {{'n', 2, {3, 4}}, {'C', 2, {2, 5}}}, false},
+    {"scatter_add", op_scatter_add, {{'n', 2, {3, 4}}, {'C', 2, {5, 3}}, {'n', 2, {5, 3}}}, false},
+    {"index_select", op_index_select, {{'n', 3, {2, 3, 4}}, {'C', 1, {5}}}, false},
+    {"one_hot", op_one_hot, {{'C', 2, {2, 3}}}, true},
+    {"argmin_keep", op_argmin_keep, {{'Q', 3, {2, 5, 4}}}, true},
+    {"amin", op_amin, {{'n', 3, {2, 3, 4}}}, false},
+    {"max", op_max, {{'n', 3, {2, 3, 4}}}, false},
+    {"min_keep", op_min_keep, {{'n', 3, {2, 3, 4}}}, false},
+    {"topk", op_topk, {{'n', 3, {2, 5, 3}}}, false},
+    {"topk_smallest", op_topk_smallest, {{'n', 2, {2, 5}}}, false},
+    {"prod", op_prod, {{'p', 3, {2, 3, 4}}}, false},
+    {"prod_zeros", op_prod_zeros, {{'q', 2, {4, 3}}}, false},
+    {"any", op_any, {{'M', 2, {5, 2}}}, true},
+    {"all", op_all, {{'M', 2, {5, 2}}}, true},
+    {"var", op_var, {{'n', 3, {2, 3, 4}}}, false},
+    {"std", op_std, {{'n', 2, {3, 4}}}, false},
+    {"norm", op_norm, {{'n', 2, {3, 4}}}, false},
+    {"norm_one", op_norm_one, {{'n', 2, {3, 4}}}, false},
+    {"norm_three", op_norm_three, {{'n', 2, {3, 4}}}, false},
+    {"norm_largest", op_norm_largest, {{'n', 2, {3, 4}}}, false},
+    {"logsumexp", op_logsumexp, {{'n', 3, {2, 3, 4}}}, false},
+    {"cumsum", op_cumsum, {{'n', 3, {2, 4, 3}}}, false},
+    {"l1_loss", op_l1_loss, {{'n', 2, {3, 4}}, {'n', 2, {3, 4}}}, false},
+    {"smooth_l1_loss", op_smooth_l1_loss, {{'n', 2, {3, 4}}, {'n', 2, {3, 4}}}, false},
+    {"bce_loss", op_bce_loss, {{'n', 2, {3, 4}}, {'P', 2, {3, 4}}, {'P', 1, {4}}}, false},
+    {"bce_logits", op_bce_logits, {{'n', 2, {3, 4}}, {'n', 2, {3, 4}}}, false},
+    {"bce_logits_weighted", op_bce_logits_weighted, {{'n', 2, {3, 4}}, {'n', 2, {3, 4}}, {'P', 2, {3, 1}}, {'P', 1, {4}}}, false},
+    {"kl_div", op_kl_div, {{'n', 2, {3, 4}}, {'P', 2, {3, 4}}}, false},
+    {"arange", op_arange, {{'n', 1, {4}}}, false},
+    {"eye", op_eye, {{'n', 2, {2, 3}}}, false},
+    {"rand", op_rand, {{'n', 2, {5, 3}}}, false},
+    {"randn", op_randn, {{'n', 2, {5, 3}}}, false},
+    {"randint", op_randint, {{'n', 2, {5, 3}}}, false},
+    {"bernoulli", op_bernoulli, {{'n', 2, {5, 3}}}, false},
+    {"multinomial", op_multinomial, {{'n', 2, {5, 3}}, {'P', 1, {5}}}, false},
     {"softmax", op_softmax, {{'n', 2, {3, 5}}}, false},
     {"softmax_empty", op_softmax, {{'n', 2, {0, 5}}}, false},
     {"softmax_first", op_softmax_first, {{'n', 3, {3, 2, 2}}}, false},

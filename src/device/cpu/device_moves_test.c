@@ -223,7 +223,7 @@ static tri_tensor *amax(tri_tensor *x, const int64_t *arg)
 
 static tri_tensor *argmax(tri_tensor *x, const int64_t *arg)
 {
-    return tri_argmax(x, (int)arg[0]);
+    return tri_argmax(x, (int)arg[0], false);
 }
 
 static const task largest[] = {

@@ -16,7 +16,8 @@ static void run_step(const op_case *c, tri_tensor **in, bool narrow)
     for (int k = 0; k < OP_CASE_INPUTS; k++)
         used[k] = in[k];
     if (narrow) {
-        used[0] = tri_cast(in[0], TRI_DTYPE_BF16);
+        if (tri_tensor_dtype(in[0]) == TRI_DTYPE_F32) /* not truth values and indices */
+            used[0] = tri_cast(in[0], TRI_DTYPE_BF16);
         tri_autocast_begin(TRI_DTYPE_BF16);
     }
     y = tri_keep(c->build(used));

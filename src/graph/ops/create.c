@@ -19,42 +19,57 @@ void trii_fill_attrs(const trii_type *type, double value, trii_attrs *attrs)
 }
 
 /* i: dtype, device, sizes.. */
-static tri_status created_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
-                                trii_type *out, int *n_out)
+static void created_type(const trii_attrs *attrs, trii_type *out)
 {
-    (void)in;
-    (void)n_in;
     out[0].dtype = (tri_dtype)attrs->i[0];
     out[0].device = (tri_device)attrs->i[1];
     out[0].ndim = attrs->n_i - 2;
     for (int d = 0; d < out[0].ndim; d++)
         out[0].shape[d] = attrs->i[2 + d];
+}
+
+static tri_status created_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                                trii_type *out, int *n_out)
+{
+    (void)in;
+    (void)n_in;
     *n_out = 1;
+    created_type(attrs, out);
     return trii_rule_float(&out[0], "the new tensor");
+}
+
+static tri_status fill_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                             trii_type *out, int *n_out)
+{
+    (void)in;
+    (void)n_in;
+    *n_out = 1;
+    created_type(attrs, out);
+    for (int d = 0; d < out->ndim; d++) {
+        if (out->shape[d] < 0)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "size %lld in dimension %d",
+                             (long long)out->shape[d], d);
+    }
+    return TRI_OK;
 }
 
 static tri_status fill_reference(const trii_kernel_args *args)
 {
+    tri_dtype dtype = args->out[0].type->dtype;
+    size_t size = tri_dtype_size(dtype);
     int64_t n = trii_type_numel(args->out[0].type);
+    char element[8];
 
-    if (args->out[0].type->dtype == TRI_DTYPE_F32) {
-        float *y = args->out[0].data;
-
-        for (int64_t i = 0; i < n; i++)
-            y[i] = (float)args->fattr[0];
-    } else {
-        double *y = args->out[0].data;
-
-        for (int64_t i = 0; i < n; i++)
-            y[i] = args->fattr[0];
-    }
+    trii_element_of(args->fattr[0], dtype, element);
+    for (int64_t i = 0; i < n; i++)
+        memcpy((char *)args->out[0].data + (size_t)i * size, element, size);
     return TRI_OK;
 }
 
 const trii_graph_op trii_op_fill = {
     .name = "fill",
     .op_class = TRII_CLASS_ELEMENTWISE,
-    .shape = created_shape,
+    .shape = fill_shape,
     .reference = fill_reference,
 };
 
@@ -299,6 +314,11 @@ static void cast_element(tri_dtype from, const char *x, tri_dtype to, char *y)
         *(uint8_t *)y = (uint8_t)(uint64_t)integer;
         break;
     }
+}
+
+void trii_element_of(double value, tri_dtype dtype, void *element)
+{
+    cast_element(TRI_DTYPE_F64, (const char *)&value, dtype, element);
 }
 
 static tri_status cast_reference(const trii_kernel_args *args)

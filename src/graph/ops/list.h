@@ -29,6 +29,31 @@ TRII_OP(leaky_relu_backward)                 /* in g x; f: slope */
 TRII_OP(gelu_backward) TRII_OP(silu_backward) /* in g x */
 TRII_OP(gelu_tanh) TRII_OP(gelu_tanh_backward) /* in x; in g x */
 
+/* maths.c [E]; in x, gradients in g x */
+TRII_OP(pow) TRII_OP(pow_backward) /* in a b; in g a b, i: 1 = gradient of b */
+TRII_OP(pow_scalar) TRII_OP(pow_scalar_backward) /* f: exponent */
+TRII_OP(clamp) TRII_OP(clamp_backward) /* f: min, max */
+TRII_OP(sign) TRII_OP(sin) TRII_OP(cos) TRII_OP(floor) TRII_OP(ceil) TRII_OP(round)
+TRII_OP(rsqrt) TRII_OP(rsqrt_backward)
+TRII_OP(elu) TRII_OP(elu_backward) /* f: alpha */
+TRII_OP(softplus) TRII_OP(softplus_backward) /* f: beta, threshold */
+TRII_OP(hardswish) TRII_OP(hardswish_backward)
+TRII_OP(root) TRII_OP(root_backward) /* moments.c: as sqrt, but the gradient at 0 is 0; in g y */
+
+/* comparing.c [E] */
+TRII_OP(eq) TRII_OP(ne) TRII_OP(lt) TRII_OP(le) TRII_OP(gt) TRII_OP(ge) /* in a b; bool */
+TRII_OP(logical_and) TRII_OP(logical_or) TRII_OP(logical_xor) TRII_OP(logical_not) /* of bool */
+TRII_OP(where)       /* in condition a b */
+TRII_OP(masked_fill) /* in x mask; i: 1 = where the mask is false; f: value */
+
+/* generate.c; no input; i: dtype, device, sizes.. */
+TRII_OP(arange) /* f: start, step */
+TRII_OP(eye)
+TRII_OP(rand) TRII_OP(randn) /* random */
+TRII_OP(randint)             /* random; f: low, high */
+TRII_OP(bernoulli)           /* random; in p */
+TRII_OP(multinomial)         /* random; in p; i: samples, replacement; i64 */
+
 /* create.c */
 TRII_OP(fill) /* [E] no input; i: dtype, device, sizes..; f: value */
 TRII_OP(dropout_mask) /* no input, random; i: dtype, device, sizes..; f: p. 0 with probability p, else 1/(1-p): which element is which is written there, bit by bit. */
@@ -41,9 +66,31 @@ TRII_OP(expand)  /* [E] the input broadcast; i: sizes.. of the result */
 TRII_OP(permute) /* i: for each result dimension, which of x it is */
 TRII_OP(flip)    /* i: dim */
 
+/* slicing.c, joining.c; in x of any dtype */
+TRII_OP(slice)          /* i: for each dimension start, step, number */
+TRII_OP(slice_backward) /* in g; i: .., sizes of x */
+TRII_OP(pad)            /* i: for each dimension elements before, behind; f: their value */
+TRII_OP(tril)           /* i: diagonal, 1 = the upper triangle */
+TRII_OP(concat)         /* in x..; i: dim */
+TRII_OP(split)          /* i: dim, sizes..; out part.. */
+
+/* indexing.c */
+TRII_OP(gather)       /* in x index; i: dim */
+TRII_OP(scatter_add)  /* in x index src; i: dim */
+TRII_OP(index_select) /* in x index; i: dim */
+TRII_OP(index_select_backward) /* in g index; i: dim, its size in x */
+TRII_OP(one_hot)      /* in index; i: classes; i64 */
+
+/* extents.c [R]; in x; i: bit mask of dims, keepdim */
+TRII_OP(prod) TRII_OP(prod_backward) /* the latter in g x, not [R] */
+TRII_OP(any) TRII_OP(all)            /* of bool */
+TRII_OP(logsumexp)
+TRII_OP(cumsum) /* not [R]; i: dim, 1 = from the end */
+TRII_OP(topk)   /* not [R]; i: dim, k, 1 = the smallest; out values, indices (i64) */
+
 /* reductions.c [R]; in x; i: bit mask of dims, keepdim */
 TRII_OP(sum) TRII_OP(mean) TRII_OP(amax)
-TRII_OP(argmax)        /* i: dim; i64 */
+TRII_OP(argmax)        /* i: dim, keepdim; i64 */
 TRII_OP(amax_backward) /* in g x y; not [R] */
 TRII_OP(sum_to)        /* i: sizes.. of the result: undoes broadcasting */
 
@@ -96,6 +143,11 @@ TRII_OP(mse_loss_backward)      /* [E] in g a b; f: 2/n. g (a - b) f */
 TRII_OP(cross_entropy)          /* in logits target; f: smoothing */
 TRII_OP(cross_entropy_backward) /* in g logits target; f: smoothing */
 TRII_OP(count_correct)          /* in logits target; i64 */
+
+/* pair_losses.c [E]; in input target: what a loss is the mean or sum of */
+TRII_OP(smooth_l1) TRII_OP(smooth_l1_backward) /* f: beta; in g input target */
+TRII_OP(bce) TRII_OP(bce_backward)             /* in g input target */
+TRII_OP(kl_div)
 
 /* update_op.c; in (p g state..).. scale?; i: rule, flags; f: limit, the rule's numbers; out
  * (p' state'..)..: see update.h. The same bits everywhere. Optimisers bind the results to the

@@ -5,10 +5,10 @@
 #include <math.h>
 #include <string.h>
 
-#include "graph/ops/rules.h"
+#include "graph/ops/reduce_rules.h"
 
 /* i: mask of the reduced dimensions, keepdim. */
-static void reduced_type(const trii_type *in, int64_t mask, bool keepdim, trii_type *out)
+void trii_reduced_type(const trii_type *in, int64_t mask, bool keepdim, trii_type *out)
 {
     out->dtype = in->dtype;
     out->ndim = 0;
@@ -20,17 +20,17 @@ static void reduced_type(const trii_type *in, int64_t mask, bool keepdim, trii_t
     }
 }
 
-static tri_status reduce_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
-                               trii_type *out, int *n_out)
+tri_status trii_reduce_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                             trii_type *out, int *n_out)
 {
     (void)n_in;
     *n_out = 1;
-    reduced_type(in[0], attrs->i[0], attrs->i[1] != 0, out);
+    trii_reduced_type(in[0], attrs->i[0], attrs->i[1] != 0, out);
     return trii_rule_float(in[0], "x");
 }
 
 /* Elements that go into one result. */
-static int64_t reduced_count(const trii_type *in, int64_t mask)
+int64_t trii_reduced_count(const trii_type *in, int64_t mask)
 {
     int64_t n = 1;
 
@@ -94,7 +94,7 @@ static tri_status sum_kernel(const trii_kernel_args *args)
 static tri_status mean_kernel(const trii_kernel_args *args)
 {
     int64_t n = trii_type_numel(args->out[0].type);
-    double count = (double)reduced_count(args->in[0].type, args->iattr[0]);
+    double count = (double)trii_reduced_count(args->in[0].type, args->iattr[0]);
     double *y = args->out[0].data;
     tri_status status = sum_kernel(args);
 
@@ -114,13 +114,13 @@ static tri_status mean_reference(const trii_kernel_args *args)
 }
 
 /* Spreads the gradient of a reduction over its operand. */
-static tri_status spread(trii_step *step, const trii_node *node, trii_vid g, trii_vid *out)
+tri_status trii_rec_spread(trii_step *step, const trii_node *node, trii_vid g, trii_vid *out)
 {
     const trii_type in = *trii_type_of(step, trii_node_in(step, node, 0));
     trii_type kept;
     tri_status status;
 
-    reduced_type(&in, node->attrs.i[0], true, &kept);
+    trii_reduced_type(&in, node->attrs.i[0], true, &kept);
     if (!trii_type_same_shape(trii_type_of(step, g), &kept)) {
         status = trii_rec_reshape(step, g, kept.shape, kept.ndim, &g);
         if (status != TRI_OK)
@@ -133,19 +133,19 @@ static tri_status sum_grad(trii_step *step, const trii_node *node, const trii_vi
                            const bool *needs, trii_vid *grad_in)
 {
     (void)needs;
-    return spread(step, node, g[0], &grad_in[0]);
+    return trii_rec_spread(step, node, g[0], &grad_in[0]);
 }
 
 static tri_status mean_grad(trii_step *step, const trii_node *node, const trii_vid *g,
                             const bool *needs, trii_vid *grad_in)
 {
     const trii_type *in = trii_type_of(step, trii_node_in(step, node, 0));
-    double count = (double)reduced_count(in, node->attrs.i[0]);
+    double count = (double)trii_reduced_count(in, node->attrs.i[0]);
     trii_vid scaled = TRII_NO_VALUE;
     tri_status status = trii_rec_scaled(step, g[0], 1 / count, &scaled);
 
     (void)needs;
-    return status == TRI_OK ? spread(step, node, scaled, &grad_in[0]) : status;
+    return status == TRI_OK ? trii_rec_spread(step, node, scaled, &grad_in[0]) : status;
 }
 
 /* Means over dimension 0 are over samples; others are part of the network. */
@@ -157,7 +157,7 @@ static int64_t mean_samples(const trii_type *const *in, const trii_attrs *attrs)
 const trii_graph_op trii_op_sum = {
     .name = "sum",
     .op_class = TRII_CLASS_REDUCTION,
-    .shape = reduce_shape,
+    .shape = trii_reduce_shape,
     .grad = sum_grad,
     .reference = sum_reference,
 };
@@ -165,7 +165,7 @@ const trii_graph_op trii_op_mean = {
     .name = "mean",
     .op_class = TRII_CLASS_REDUCTION,
     .samples = mean_samples,
-    .shape = reduce_shape,
+    .shape = trii_reduce_shape,
     .grad = mean_grad,
     .reference = mean_reference,
 };
@@ -221,7 +221,7 @@ const trii_graph_op trii_op_sum_to = {
 /* --- amax ------------------------------------------------------------------------------------- */
 
 /* Strides into the reduced tensor (0 for reduced dimensions) for a walk over `in`. */
-static void reduced_strides(const trii_type *in, int64_t mask, int64_t *stride)
+void trii_reduced_strides(const trii_type *in, int64_t mask, int64_t *stride)
 {
     int64_t step = 1;
 
@@ -248,9 +248,9 @@ static int64_t advance(const trii_type *type, int64_t *at, const int64_t *stride
 static tri_status amax_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                              trii_type *out, int *n_out)
 {
-    if (reduced_count(in[0], attrs->i[0]) == 0)
+    if (trii_reduced_count(in[0], attrs->i[0]) == 0)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "a dimension of no elements has no largest one");
-    return reduce_shape(in, n_in, attrs, out, n_out);
+    return trii_reduce_shape(in, n_in, attrs, out, n_out);
 }
 
 static tri_status amax_kernel(const trii_kernel_args *args)
@@ -261,7 +261,7 @@ static tri_status amax_kernel(const trii_kernel_args *args)
     const double *x = args->in[0].data;
     double *y = args->out[0].data;
 
-    reduced_strides(in, args->iattr[0], stride);
+    trii_reduced_strides(in, args->iattr[0], stride);
     for (int64_t i = 0; i < n_out; i++)
         y[i] = -(double)INFINITY;
     for (int64_t i = 0; i < n; i++) {
@@ -316,7 +316,7 @@ static tri_status amax_backward_kernel(const trii_kernel_args *args)
 
     if (count == NULL)
         return TRI_ERR_NO_MEMORY;
-    reduced_strides(in, args->iattr[0], stride);
+    trii_reduced_strides(in, args->iattr[0], stride);
     for (int64_t i = 0; i < n; i++) {
         count[offset] += x[i] == y[offset];
         offset = advance(in, at, stride);
@@ -345,7 +345,7 @@ const trii_graph_op trii_op_amax_backward = {
 /* --- argmax -------------------------------------------------------------------------------------
  */
 
-/* i: dim */
+/* i: dim, keepdim */
 static tri_status argmax_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                                trii_type *out, int *n_out)
 {
@@ -357,7 +357,7 @@ static tri_status argmax_shape(const trii_type *const *in, int n_in, const trii_
         return status;
     if (in[0]->ndim == 0 || in[0]->shape[attrs->i[0]] == 0)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "no element along dimension %d", (int)attrs->i[0]);
-    reduced_type(in[0], INT64_C(1) << attrs->i[0], false, out);
+    trii_reduced_type(in[0], INT64_C(1) << attrs->i[0], attrs->i[1] != 0, out);
     out->dtype = TRI_DTYPE_I64;
     return TRI_OK;
 }
@@ -403,12 +403,33 @@ const trii_graph_op trii_op_argmax = {
 
 /* --- public ----------------------------------------------------------------------------------- */
 
-static tri_tensor *reduced(const trii_graph_op *op, tri_tensor *x, const int64_t *dims, int n_dims,
-                           bool keepdim)
+tri_status trii_reduce_mask(const int64_t *dims, int n_dims, int ndim, int64_t *mask_out)
+{
+    tri_status status = TRI_OK;
+
+    *mask_out = 0;
+    if (dims != NULL && (n_dims < 0 || n_dims > (ndim > 0 ? ndim : 1)))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%d dimensions are named, the tensor has %d", n_dims,
+                         ndim);
+    for (int i = 0; dims != NULL && i < n_dims && status == TRI_OK; i++) {
+        int dim = 0;
+
+        status = trii_rule_dim(dims[i], ndim, &dim);
+        if (status == TRI_OK && (*mask_out >> dim & 1))
+            status = TRII_FAIL(TRI_ERR_INVALID_ARG, "dimension %d is named twice", dim);
+        *mask_out |= INT64_C(1) << dim;
+    }
+    if (dims == NULL || ndim == 0)
+        *mask_out = (INT64_C(1) << ndim) - 1;
+    return status;
+}
+
+tri_tensor *trii_record_reduced(const trii_graph_op *op, tri_tensor *x, const int64_t *dims,
+                                int n_dims, bool keepdim)
 {
     int ndim = x != NULL ? tri_tensor_ndim(x) : -1;
     trii_attrs attrs;
-    tri_status status = TRI_OK;
+    tri_status status;
 
     attrs.n_i = 2;
     attrs.n_f = 0;
@@ -416,53 +437,69 @@ static tri_tensor *reduced(const trii_graph_op *op, tri_tensor *x, const int64_t
     attrs.i[1] = keepdim;
     if (ndim < 0)
         return trii_record(op, &x, 1, &attrs);
-    if (dims != NULL && (n_dims < 0 || n_dims > (ndim > 0 ? ndim : 1)))
-        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "%d dimensions are named, the tensor has %d",
-                           n_dims, ndim);
-    for (int i = 0; dims != NULL && i < n_dims && status == TRI_OK; i++) {
-        int dim = 0;
-
-        status = trii_rule_dim(dims[i], ndim, &dim);
-        if (status == TRI_OK && (attrs.i[0] >> dim & 1))
-            status = TRII_FAIL(TRI_ERR_INVALID_ARG, "dimension %d is named twice", dim);
-        attrs.i[0] |= INT64_C(1) << dim;
-    }
-    if (dims == NULL || ndim == 0)
-        attrs.i[0] = (INT64_C(1) << ndim) - 1;
-    if (status != TRI_OK) {
-        status = TRII_FAIL_CTX(status, "tri_%s", op->name);
-        return trii_handle_failed(trii_step_current(), status);
-    }
+    status = trii_reduce_mask(dims, n_dims, ndim, &attrs.i[0]);
+    if (status != TRI_OK)
+        return trii_handle_refused(trii_step_current(), op->name, &x, 1, status);
     return trii_record(op, &x, 1, &attrs);
 }
 
 tri_tensor *tri_sum(tri_tensor *x, const int64_t *dims, int n_dims, bool keepdim)
 {
-    return reduced(&trii_op_sum, x, dims, n_dims, keepdim);
+    return trii_record_reduced(&trii_op_sum, x, dims, n_dims, keepdim);
 }
 
 tri_tensor *tri_mean(tri_tensor *x, const int64_t *dims, int n_dims, bool keepdim)
 {
-    return reduced(&trii_op_mean, x, dims, n_dims, keepdim);
+    return trii_record_reduced(&trii_op_mean, x, dims, n_dims, keepdim);
 }
 
 tri_tensor *tri_amax(tri_tensor *x, const int64_t *dims, int n_dims, bool keepdim)
 {
-    return reduced(&trii_op_amax, x, dims, n_dims, keepdim);
+    return trii_record_reduced(&trii_op_amax, x, dims, n_dims, keepdim);
 }
 
-tri_tensor *tri_argmax(tri_tensor *x, int dim)
+static tri_status rec_argmax(trii_step *step, tri_tensor *x, int64_t dim, bool keepdim,
+                             bool smallest, trii_vid *out)
 {
-    int ndim = x != NULL ? tri_tensor_ndim(x) : -1, d = 0;
+    trii_vid id = TRII_NO_VALUE;
     trii_attrs attrs;
-    tri_status status = ndim < 0 ? TRI_OK : trii_rule_dim(dim, ndim, &d);
+    int d = 0;
+    tri_status status = x != NULL ? trii_resolve(step, x, &id)
+                                  : TRII_FAIL(TRI_ERR_INVALID_ARG, "argument 0 is NULL");
+    bool number = status == TRI_OK && trii_type_of(step, id)->ndim == 0;
 
+    if (status == TRI_OK)
+        status = trii_rule_dim(dim, trii_type_of(step, id)->ndim, &d);
+    if (status == TRI_OK && number) /* a row of one element */
+        status = trii_rec_reshape(step, id, (int64_t[]){1}, 1, &id);
+    if (status == TRI_OK && smallest)
+        status = trii_rec1(step, &trii_op_neg, id, &id);
     if (status != TRI_OK)
-        return trii_handle_failed(trii_step_current(), TRII_FAIL_CTX(status, "tri_argmax"));
-    if (ndim == 0)
-        x = tri_reshape(x, TRI_SHAPE(1));
-    attrs.n_i = 1;
+        return status;
+    attrs.n_i = 2;
     attrs.n_f = 0;
     attrs.i[0] = d;
-    return trii_record(&trii_op_argmax, &x, 1, &attrs);
+    attrs.i[1] = keepdim && !number;
+    return trii_record_values(step, &trii_op_argmax, &id, 1, &attrs, out);
+}
+
+static tri_tensor *index_of(const char *name, tri_tensor *x, int dim, bool keepdim, bool smallest)
+{
+    trii_step *step = trii_step_current();
+    trii_vid out = TRII_NO_VALUE;
+    tri_status status =
+        step != NULL ? rec_argmax(step, x, dim, keepdim, smallest, &out) : TRI_ERR_NO_MEMORY;
+
+    return status == TRI_OK ? trii_handle_recorded(step, out)
+                            : trii_handle_refused(step, name, &x, 1, status);
+}
+
+tri_tensor *tri_argmax(tri_tensor *x, int dim, bool keepdim)
+{
+    return index_of("argmax", x, dim, keepdim, false);
+}
+
+tri_tensor *tri_argmin(tri_tensor *x, int dim, bool keepdim)
+{
+    return index_of("argmin", x, dim, keepdim, true);
 }

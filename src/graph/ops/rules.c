@@ -159,6 +159,24 @@ tri_status trii_rec_cast(trii_step *step, trii_vid a, tri_dtype dtype, trii_vid 
     return trii_record_values(step, &trii_op_cast, &a, 1, &attrs, out);
 }
 
+tri_tensor *trii_record_as(const char *name, const trii_graph_op *op, tri_tensor *const *in,
+                           int n_in, const trii_attrs *attrs)
+{
+    trii_step *step = trii_step_current();
+    trii_vid ids[TRII_MAX_INPUTS], out = TRII_NO_VALUE;
+    tri_status status = step != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+
+    for (int i = 0; i < n_in && status == TRI_OK; i++) {
+        ids[i] = TRII_NO_VALUE;
+        if (in[i] != NULL)
+            status = trii_resolve(step, in[i], &ids[i]);
+    }
+    if (status == TRI_OK)
+        status = trii_record_values(step, op, ids, n_in, attrs, &out);
+    return status == TRI_OK ? trii_handle_recorded(step, out)
+                            : trii_handle_refused(step, name, in, n_in, status);
+}
+
 static tri_status rec_shaped(trii_step *step, const trii_graph_op *op, trii_vid a,
                              const int64_t *shape, int ndim, trii_vid *out)
 {
@@ -259,11 +277,17 @@ static void walk_init(walk *w, const trii_kernel_args *args)
 tri_status trii_walk(const trii_kernel_args *args, trii_row_fn f32, trii_row_fn f64,
                      trii_row_fn i64)
 {
+    tri_dtype dtype = args->out[0].type->dtype;
+
+    return trii_walk_rows(args, dtype == TRI_DTYPE_F32   ? f32
+                                : dtype == TRI_DTYPE_F64 ? f64
+                                : dtype == TRI_DTYPE_I64 ? i64
+                                                         : NULL);
+}
+
+tri_status trii_walk_rows(const trii_kernel_args *args, trii_row_fn fn)
+{
     const trii_type *type = args->out[0].type;
-    trii_row_fn fn = type->dtype == TRI_DTYPE_F32   ? f32
-                     : type->dtype == TRI_DTYPE_F64 ? f64
-                     : type->dtype == TRI_DTYPE_I64 ? i64
-                                                    : NULL;
     int64_t n = trii_type_numel(type), at[TRI_MAX_DIMS] = {0}, row[TRII_WALK_INPUTS];
     const char *in[TRII_WALK_INPUTS] = {NULL};
     size_t in_size[TRII_WALK_INPUTS] = {0};

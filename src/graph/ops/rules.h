@@ -73,6 +73,16 @@ tri_status trii_rec_matmul(trii_step *step, trii_vid a, trii_vid b, bool transpo
 /* Numbers 4 * block and following of a random operation; see create.c. */
 void trii_random_words(const trii_random *random, uint64_t block, uint32_t out[4]);
 
+/* trii_record for a function whose name is not the operation's. */
+tri_tensor *trii_record_as(const char *name, const trii_graph_op *op, tri_tensor *const *in,
+                           int n_in, const trii_attrs *attrs);
+/* x's elements start .. start + n of one dimension. */
+tri_status trii_rec_narrow(trii_step *step, trii_vid x, int dim, int64_t start, int64_t n,
+                           trii_vid *out) TRI_MUST_CHECK;
+/* Zeros like `like`, with src added where index says along the dimension. */
+tri_status trii_rec_scattered(trii_step *step, const trii_type *like, int64_t dim, trii_vid index,
+                              trii_vid src, trii_vid *out) TRI_MUST_CHECK;
+
 /* --- kernels -------------------------------------------------------------------------------- */
 
 #define TRII_WALK_INPUTS 5
@@ -84,6 +94,11 @@ typedef void (*trii_row_fn)(int64_t n, void *y, const void *const *in, const int
 /* Walks output 0 in plain order and calls the row function of its dtype (NULL = not admitted). */
 tri_status trii_walk(const trii_kernel_args *args, trii_row_fn f32, trii_row_fn f64,
                      trii_row_fn i64);
+
+/* The same with this row function, whatever the dtypes. */
+tri_status trii_walk_rows(const trii_kernel_args *args, trii_row_fn fn);
+/* Writes the number as an element of the type, rounded as tri_cast does. */
+void trii_element_of(double value, tri_dtype dtype, void *element);
 
 /* Runs `kernel` with every f32 operand widened to f64, and rounds the results. */
 tri_status trii_in_double(const trii_kernel_args *args,

@@ -1,0 +1,54 @@
+/*
+ * ops_loss.h - softmax and losses.
+ * A part of ops.h.
+ */
+#ifndef TRIREME_OPS_LOSS_H
+#define TRIREME_OPS_LOSS_H
+
+#include <trireme/tensor.h>
+
+TRI_BEGIN_DECLS
+
+/* --- softmax and losses (mean over the batch: a scalar, shape []) --------------------------------
+ */
+TRI_API tri_tensor *tri_softmax(tri_tensor *x, int dim);
+TRI_API tri_tensor *tri_log_softmax(tri_tensor *x, int dim);
+/* logits [N, C], target [N] i64, each in [0, C) (another fails the run, naming the row). Zero
+ * options: no smoothing. */
+typedef struct tri_cross_entropy_options {
+    double label_smoothing; /* 0 <= s < 1 */
+} tri_cross_entropy_options;
+TRI_API tri_tensor *tri_cross_entropy(tri_tensor *logits, tri_tensor *target,
+                                      const tri_cross_entropy_options *opt);
+/* Mean of (a - b)^2 over all elements; the shapes are equal. */
+TRI_API tri_tensor *tri_mse_loss(tri_tensor *a, tri_tensor *b);
+/* How many rows of logits [N, C] have their largest element at target [N]: i64 scalar. */
+TRI_API tri_tensor *tri_count_correct(tri_tensor *logits, tri_tensor *target);
+
+/* Losses of an input and a target of one shape and dtype: what becomes of their elements. */
+typedef enum tri_reduction {
+    TRI_REDUCTION_MEAN, /* over all elements */
+    TRI_REDUCTION_SUM,
+    TRI_REDUCTION_NONE /* they are the result */
+} tri_reduction;
+TRI_API tri_tensor *tri_l1_loss(tri_tensor *input, tri_tensor *target, tri_reduction reduction);
+/* Half the square over beta where the difference is below beta, else linear. beta 0: 1. */
+TRI_API tri_tensor *tri_smooth_l1_loss(tri_tensor *input, tri_tensor *target, double beta,
+                                       tri_reduction reduction);
+/* Of probabilities; logarithms from -100 on. weight broadcasts to input; NULL: none. The target has
+ * no gradient. */
+TRI_API tri_tensor *tri_bce_loss(tri_tensor *input, tri_tensor *target, tri_tensor *weight,
+                                 tri_reduction reduction);
+typedef struct tri_bce_options {
+    tri_tensor *weight;     /* broadcasts to input; NULL: none */
+    tri_tensor *pos_weight; /* of what has target 1; broadcasts to input; NULL: none */
+    tri_reduction reduction;
+} tri_bce_options;
+TRI_API tri_tensor *tri_bce_with_logits_loss(tri_tensor *input, tri_tensor *target,
+                                             const tri_bce_options *opt);
+/* target (log target - input), input being logarithms. The mean is over all elements. */
+TRI_API tri_tensor *tri_kl_div(tri_tensor *input, tri_tensor *target, tri_reduction reduction);
+
+TRI_END_DECLS
+
+#endif

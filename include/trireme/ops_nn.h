@@ -1,0 +1,91 @@
+/*
+ * ops_nn.h - what layers are made of: products, attention, convolution, normalisation.
+ * A part of ops.h.
+ */
+#ifndef TRIREME_OPS_NN_H
+#define TRIREME_OPS_NN_H
+
+#include <trireme/tensor.h>
+
+TRI_BEGIN_DECLS
+
+/* --- matrix products ---------------------------------------------------------------------- */
+/* [.., M, K] x [.., K, N] -> [.., M, N]; leading dimensions broadcast. A vector [K] on the left is
+ * a row, on the right a column, and the result lacks that dimension: two vectors give a number. */
+TRI_API tri_tensor *tri_matmul(tri_tensor *a, tri_tensor *b);
+/* x [.., I], weight [O, I], bias [O] or NULL -> [.., O]. */
+TRI_API tri_tensor *tri_linear(tri_tensor *x, tri_tensor *weight, tri_tensor *bias);
+/* Rows of weight [V, D] by their numbers, indices i64 [..] in [0, V) -> [.., D]; an index out of
+ * range fails the run. The row padding_idx (negative: from the end) gets no gradient. */
+typedef struct tri_embedding_options {
+    bool has_padding_idx;
+    int64_t padding_idx;
+} tri_embedding_options;
+TRI_API tri_tensor *tri_embedding(tri_tensor *weight, tri_tensor *indices,
+                                  const tri_embedding_options *opt);
+
+/* --- attention ---------------------------------------------------------------------------------
+ *
+ * scaled_dot_product_attention: softmax(q k^T scale + mask) v for q [B, H, T, D], k [B, Hk, S, D],
+ * v [B, Hk, S, Dv] -> [B, H, T, Dv]. The T x S weights are never kept, so memory grows with T, not
+ * with its square. A query that may look at no key gives zeros. */
+typedef struct tri_attention_options {
+    tri_tensor *attn_mask; /* broadcasts to [B, H, T, S]: bool, true = may look, or numbers of q's
+                              dtype that are added to the scores; has no gradient */
+    double dropout_p;      /* 0 <= p < 1: weights are dropped, whoever is training or not */
+    bool is_causal;        /* query t looks at keys 0 .. t only; with a mask, at what both allow */
+    double scale;          /* 0 = 1 / sqrt(D) */
+    bool enable_gqa;       /* Hk may divide H: neighbouring heads of q share k and v */
+} tri_attention_options;
+TRI_API tri_tensor *tri_attention(tri_tensor *q, tri_tensor *k, tri_tensor *v,
+                                  const tri_attention_options *opt);
+
+/* --- convolution and pooling ----------------------------------------------------------------- */
+/* Zero means the default: stride 1, padding 0, dilation 1, groups 1. [0] is height. */
+typedef struct tri_conv2d_options {
+    int stride[2];
+    int padding[2];
+    int dilation[2];
+    int groups;
+} tri_conv2d_options;
+/* x [N, C, H, W], weight [O, C/groups, KH, KW], bias [O] or NULL -> [N, O, H', W']. */
+TRI_API tri_tensor *tri_conv2d(tri_tensor *x, tri_tensor *weight, tri_tensor *bias,
+                               const tri_conv2d_options *opt);
+/* Zero means the default: stride = kernel, padding 0. Of x [N, C, H, W] only N may be 0. */
+typedef struct tri_pool2d_options {
+    int stride[2];
+    int padding[2];
+    bool ceil_mode;
+    bool exclude_padding; /* average only: divide by the elements inside the image */
+} tri_pool2d_options;
+TRI_API tri_tensor *tri_max_pool2d(tri_tensor *x, int kernel_h, int kernel_w,
+                                   const tri_pool2d_options *opt);
+TRI_API tri_tensor *tri_avg_pool2d(tri_tensor *x, int kernel_h, int kernel_w,
+                                   const tri_pool2d_options *opt);
+/* [N, C, H, W] -> [N, C, h, w]; h and w may be 0, H and W not, nor C for the maximum. */
+TRI_API tri_tensor *tri_adaptive_avg_pool2d(tri_tensor *x, int h, int w);
+TRI_API tri_tensor *tri_adaptive_max_pool2d(tri_tensor *x, int h, int w);
+
+/* --- normalisation --------------------------------------------------------------------------- */
+/* x [N, C, ..]; weight, bias [C] or both NULL; running_mean, running_var [C], persistent, or both
+ * NULL. Training: batch statistics normalise (biased variance) and update the running ones
+ * (unbiased) by momentum; else the running ones normalise. An empty batch leaves them as they
+ * are. */
+typedef struct tri_batch_norm_args {
+    tri_tensor *weight, *bias, *running_mean, *running_var;
+    bool training;
+    double momentum; /* 0 = 0.1; TRI_ZERO: the running statistics stay as they are */
+    double eps;      /* 0 = 1e-5; TRI_ZERO: nothing is added to the variance */
+} tri_batch_norm_args;
+TRI_API tri_tensor *tri_batch_norm(tri_tensor *x, const tri_batch_norm_args *args);
+
+/* The last n_dims dimensions of x are a row (n_dims 1: the last one), normalised by its own mean
+ * and biased variance, or by its root mean square; weight, bias of a row's shape, each may be NULL.
+ * eps 0: 1e-5, of tri_rms_norm the machine epsilon of x's dtype; TRI_ZERO: nothing is added. */
+TRI_API tri_tensor *tri_layer_norm(tri_tensor *x, int n_dims, tri_tensor *weight, tri_tensor *bias,
+                                   double eps);
+TRI_API tri_tensor *tri_rms_norm(tri_tensor *x, int n_dims, tri_tensor *weight, double eps);
+
+TRI_END_DECLS
+
+#endif

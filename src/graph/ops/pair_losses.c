@@ -1,0 +1,303 @@
+/*
+ * pair_losses.c - losses of a prediction and a target of one shape, made of element-wise operations
+ * (which the plan fuses) and a mean or a sum.
+ */
+#include <math.h>
+
+#include "graph/ops/rows.h"
+#include "graph/ops/reduce_rules.h"
+
+/* --- elements --------------------------------------------------------------------------------- */
+
+static inline double smooth(double d, double beta)
+{
+    double size = fabs(d);
+
+    return size < beta ? 0.5 * d * d / beta : size - 0.5 * beta;
+}
+
+static inline double smooth_slope(double d, double beta)
+{
+    return fabs(d) < beta ? d / beta : d > 0 ? 1 : d < 0 ? -1 : d;
+}
+
+/* -(y log p + (1 - y) log(1 - p)), the logarithms from -100 on, as PyTorch */
+static inline double bce(double p, double y)
+{
+    return -(y * fmax(log(p), -100) + (1 - y) * fmax(log1p(-p), -100));
+}
+
+static inline double bce_slope(double p, double y)
+{
+    return (p - y) / fmax(p * (1 - p), 1e-12);
+}
+
+static inline double log_of_positive(double x)
+{
+    return x > 0 ? log(x) : 0;
+}
+
+/* d = a - b: f0 = beta */
+TRII_BINARY(smooth_l1, smooth(a - b, f0))
+TRII_BINARY(bce, bce(a, b))
+/* target (log target - input), 0 where the target is 0; in input target */
+TRII_BINARY(kl_div, b *(log_of_positive(b) - a))
+
+/* in g a b */
+#define BACKWARD(name, expression)                                                                 \
+    TRII_BACKWARD_ROW(name, float, f32, expression)                                                \
+    TRII_BACKWARD_ROW(name, double, f64, expression)                                               \
+    TRII_ROW_REFERENCE(name##_backward, NULL)
+#define TRII_BACKWARD_ROW(name, T, suffix, expression)                                             \
+    static void name##_backward_##suffix(int64_t n, void *out, const void *const *in,              \
+                                         const int64_t *stride, const trii_kernel_args *args)      \
+    {                                                                                              \
+        const T *x0 = in[0], *x1 = in[1], *x2 = in[2];                                             \
+        double f0 = sizeof(T) == 4 ? (double)(float)args->fattr[0] : args->fattr[0];               \
+        T *y = out;                                                                                \
+                                                                                                   \
+        (void)f0;                                                                                  \
+        for (int64_t k = 0; k < n; k++) {                                                          \
+            double g = (double)x0[k * stride[0]], a = (double)x1[k * stride[1]];                   \
+            double b = (double)x2[k * stride[2]];                                                  \
+                                                                                                   \
+            y[k] = (T)(g * (expression));                                                          \
+        }                                                                                          \
+    }
+BACKWARD(smooth_l1, smooth_slope(a - b, f0))
+BACKWARD(bce, bce_slope(a, b))
+
+/* The prediction's gradient; `other`, of the target, is its opposite or not there. */
+static tri_status from_pair(trii_step *step, const trii_graph_op *op, const trii_node *node,
+                            trii_vid g, const bool *needs, bool opposite, trii_vid *grad_in)
+{
+    trii_vid in[3] = {g, trii_node_in(step, node, 0), trii_node_in(step, node, 1)};
+    trii_vid d = TRII_NO_VALUE;
+    tri_status status;
+
+    if (needs[1] && !opposite)
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "the target has no gradient");
+    status = trii_record_values(step, op, in, 3, &node->attrs, &d);
+    if (needs[0])
+        grad_in[0] = d;
+    return status == TRI_OK && needs[1] ? trii_rec1(step, &trii_op_neg, d, &grad_in[1]) : status;
+}
+
+static tri_status smooth_l1_grad(trii_step *step, const trii_node *node, const trii_vid *g,
+                                 const bool *needs, trii_vid *grad_in)
+{
+    return from_pair(step, &trii_op_smooth_l1_backward, node, g[0], needs, true, grad_in);
+}
+
+static tri_status bce_grad(trii_step *step, const trii_node *node, const trii_vid *g,
+                           const bool *needs, trii_vid *grad_in)
+{
+    return from_pair(step, &trii_op_bce_backward, node, g[0], needs, false, grad_in);
+}
+
+static tri_status kl_div_grad(trii_step *step, const trii_node *node, const trii_vid *g,
+                              const bool *needs, trii_vid *grad_in)
+{
+    trii_vid d = TRII_NO_VALUE;
+    tri_status status;
+
+    if (needs[1])
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "the target has no gradient");
+    status = trii_rec2(step, &trii_op_mul, g[0], trii_node_in(step, node, 1), &d);
+    return status == TRI_OK ? trii_rec1(step, &trii_op_neg, d, &grad_in[0]) : status;
+}
+
+TRII_ELEMENTWISE(smooth_l1, trii_shape_broadcast_float, smooth_l1_grad);
+TRII_ELEMENTWISE(smooth_l1_backward, trii_shape_broadcast_float, NULL);
+TRII_ELEMENTWISE(bce, trii_shape_broadcast_float, bce_grad);
+TRII_ELEMENTWISE(bce_backward, trii_shape_broadcast_float, NULL);
+TRII_ELEMENTWISE(kl_div, trii_shape_broadcast_float, kl_div_grad);
+
+/* --- reduction -------------------------------------------------------------------------------- */
+
+tri_status trii_rec_loss(trii_step *step, trii_vid elements, tri_reduction reduction, trii_vid *out)
+{
+    trii_attrs attrs;
+
+    *out = elements;
+    if (reduction == TRI_REDUCTION_NONE)
+        return TRI_OK;
+    attrs.n_i = 2;
+    attrs.n_f = 0;
+    attrs.i[0] = (INT64_C(1) << trii_type_of(step, elements)->ndim) - 1;
+    attrs.i[1] = 0;
+    return trii_record_values(step, reduction == TRI_REDUCTION_SUM ? &trii_op_sum : &trii_op_mean,
+                              &elements, 1, &attrs, out);
+}
+
+tri_status trii_check_reduction(tri_reduction reduction)
+{
+    if (reduction == TRI_REDUCTION_MEAN || reduction == TRI_REDUCTION_SUM ||
+        reduction == TRI_REDUCTION_NONE)
+        return TRI_OK;
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "reduction %d is not TRI_REDUCTION_MEAN, _SUM or _NONE",
+                     (int)reduction);
+}
+
+/* --- public ----------------------------------------------------------------------------------- */
+
+/* The operands, of one shape and floating-point dtype. */
+static tri_status resolve_pair(trii_step *step, tri_tensor *const *in, tri_reduction reduction,
+                               trii_vid *ids)
+{
+    static const char *const names[2] = {"input", "target"};
+    tri_status status = trii_check_reduction(reduction);
+    const trii_type *a, *b;
+
+    for (int i = 0; i < 2 && status == TRI_OK; i++)
+        status = in[i] != NULL ? trii_resolve(step, in[i], &ids[i])
+                               : TRII_FAIL(TRI_ERR_INVALID_ARG, "%s is NULL", names[i]);
+    if (status != TRI_OK)
+        return status;
+    a = trii_type_of(step, ids[0]);
+    b = trii_type_of(step, ids[1]);
+    return trii_rule_shape(b, "target", a->ndim, a->shape);
+}
+
+static tri_status rec_number(trii_step *step, const trii_graph_op *op, trii_vid a, trii_vid b,
+                             double number, trii_vid *out)
+{
+    trii_vid in[2] = {a, b};
+    trii_attrs attrs;
+
+    attrs.n_i = 0;
+    attrs.n_f = 1;
+    attrs.f[0] = number;
+    return trii_record_values(step, op, in, 2, &attrs, out);
+}
+
+typedef struct pair_loss {
+    const char *name;
+    const trii_graph_op *op; /* of the elements; NULL: |a - b| */
+    double number;
+    tri_tensor *weight; /* NULL: none */
+} pair_loss;
+
+static tri_status rec_pair(trii_step *step, const pair_loss *loss, tri_tensor *const *in,
+                           tri_reduction reduction, trii_vid *out)
+{
+    trii_vid ids[2] = {TRII_NO_VALUE, TRII_NO_VALUE}, d = TRII_NO_VALUE, weight = TRII_NO_VALUE;
+    tri_status status = resolve_pair(step, in, reduction, ids);
+
+    if (status == TRI_OK)
+        status = loss->op != NULL ? rec_number(step, loss->op, ids[0], ids[1], loss->number, &d)
+                                  : trii_rec2(step, &trii_op_sub, ids[0], ids[1], &d);
+    if (status == TRI_OK && loss->op == NULL)
+        status = trii_rec1(step, &trii_op_abs, d, &d);
+    if (status == TRI_OK && loss->weight != NULL) {
+        status = trii_resolve(step, loss->weight, &weight);
+        if (status == TRI_OK)
+            status = trii_rec2(step, &trii_op_mul, d, weight, &d);
+    }
+    return status == TRI_OK ? trii_rec_loss(step, d, reduction, out) : status;
+}
+
+static tri_tensor *pair(const pair_loss *loss, tri_tensor *input, tri_tensor *target,
+                        tri_reduction reduction)
+{
+    tri_tensor *const in[2] = {input, target};
+    trii_step *step = trii_step_current();
+    trii_vid out = TRII_NO_VALUE;
+    tri_status status =
+        step != NULL ? rec_pair(step, loss, in, reduction, &out) : TRI_ERR_NO_MEMORY;
+
+    return status == TRI_OK ? trii_handle_recorded(step, out)
+                            : trii_handle_refused(step, loss->name, in, 2, status);
+}
+
+tri_tensor *tri_l1_loss(tri_tensor *input, tri_tensor *target, tri_reduction reduction)
+{
+    return pair(&(pair_loss){.name = "l1_loss"}, input, target, reduction);
+}
+
+tri_tensor *tri_smooth_l1_loss(tri_tensor *input, tri_tensor *target, double beta,
+                               tri_reduction reduction)
+{
+    pair_loss loss = {.name = "smooth_l1_loss", .op = &trii_op_smooth_l1, .number = beta};
+
+    if (beta == 0 && !signbit(beta))
+        loss.number = 1;
+    else if (beta == 0)
+        loss.op = NULL; /* as PyTorch: no smooth part is the absolute difference */
+    else if (!(beta > 0 && beta <= 1e30))
+        return trii_handle_refused(
+            trii_step_current(), loss.name, (tri_tensor *const[]){input, target}, 2,
+            TRII_FAIL(TRI_ERR_INVALID_ARG, "beta %g is not a positive number", beta));
+    return pair(&loss, input, target, reduction);
+}
+
+tri_tensor *tri_bce_loss(tri_tensor *input, tri_tensor *target, tri_tensor *weight,
+                         tri_reduction reduction)
+{
+    return pair(&(pair_loss){.name = "bce_loss", .op = &trii_op_bce, .weight = weight}, input,
+                target, reduction);
+}
+
+/* x (1 - y) + (1 + (pos - 1) y) softplus(-x), weighted */
+static tri_status rec_logits(trii_step *step, tri_tensor *const *in, const tri_bce_options *o,
+                             trii_vid *out)
+{
+    trii_vid ids[2] = {TRII_NO_VALUE, TRII_NO_VALUE}, d = TRII_NO_VALUE, log = TRII_NO_VALUE;
+    trii_vid other = TRII_NO_VALUE, factor = TRII_NO_VALUE;
+    trii_attrs attrs;
+    tri_status status = resolve_pair(step, in, o->reduction, ids);
+
+    attrs.n_i = 0;
+    attrs.n_f = 2;
+    attrs.f[0] = 1;
+    attrs.f[1] = 40; /* from where on softplus is its argument to the last bit */
+    if (status == TRI_OK)
+        status = trii_rec1(step, &trii_op_neg, ids[0], &d);
+    if (status == TRI_OK)
+        status = trii_record_values(step, &trii_op_softplus, &d, 1, &attrs, &log);
+    if (status == TRI_OK && o->pos_weight != NULL) {
+        attrs.n_f = 1;
+        attrs.f[0] = -1;
+        status = trii_resolve(step, o->pos_weight, &factor);
+        if (status == TRI_OK)
+            status = trii_record_values(step, &trii_op_add_scalar, &factor, 1, &attrs, &factor);
+        if (status == TRI_OK)
+            status = trii_rec2(step, &trii_op_mul, ids[1], factor, &factor);
+        attrs.f[0] = 1;
+        if (status == TRI_OK)
+            status = trii_record_values(step, &trii_op_add_scalar, &factor, 1, &attrs, &factor);
+        if (status == TRI_OK)
+            status = trii_rec2(step, &trii_op_mul, log, factor, &log);
+    }
+    if (status == TRI_OK)
+        status = trii_rec2(step, &trii_op_mul, ids[0], ids[1], &other);
+    if (status == TRI_OK)
+        status = trii_rec2(step, &trii_op_sub, ids[0], other, &other);
+    if (status == TRI_OK)
+        status = trii_rec2(step, &trii_op_add, other, log, &d);
+    if (status == TRI_OK && o->weight != NULL) {
+        status = trii_resolve(step, o->weight, &factor);
+        if (status == TRI_OK)
+            status = trii_rec2(step, &trii_op_mul, d, factor, &d);
+    }
+    return status == TRI_OK ? trii_rec_loss(step, d, o->reduction, out) : status;
+}
+
+tri_tensor *tri_bce_with_logits_loss(tri_tensor *input, tri_tensor *target,
+                                     const tri_bce_options *opt)
+{
+    static const tri_bce_options none;
+    tri_tensor *const in[2] = {input, target};
+    trii_step *step = trii_step_current();
+    trii_vid out = TRII_NO_VALUE;
+    tri_status status =
+        step != NULL ? rec_logits(step, in, opt != NULL ? opt : &none, &out) : TRI_ERR_NO_MEMORY;
+
+    return status == TRI_OK ? trii_handle_recorded(step, out)
+                            : trii_handle_refused(step, "bce_with_logits_loss", in, 2, status);
+}
+
+tri_tensor *tri_kl_div(tri_tensor *input, tri_tensor *target, tri_reduction reduction)
+{
+    return pair(&(pair_loss){.name = "kl_div", .op = &trii_op_kl_div}, input, target, reduction);
+}
