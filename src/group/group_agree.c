@@ -142,8 +142,12 @@ static tri_status await(const trii_group_args *args, const char *step, const cha
             return st;
         if (is_over != NULL && is_over(arg))
             return TRII_FAIL(TRI_ERR_ABORTED, "%s: nobody will come", args->name);
-        if (args->is_over != NULL && args->is_over(args->is_over_arg))
-            return trii_group_is_over(args);
+        if (args->is_over != NULL && args->is_over(args->is_over_arg)) {
+            /* Who ended after all went well had waited for the same: that is there then. */
+            st = trii_store_exchange(args->store, NULL, 0, keys, n_keys, 1, (void **)values_out,
+                                     NULL);
+            return st == TRI_ERR_TIMEOUT ? trii_group_is_over(args) : st;
+        }
         if (now >= args->deadline_ns)
             return agree_timed_out(args, step, now - start);
         if (now < until)

@@ -36,7 +36,8 @@ static struct {
     trii_launch_env env;
     tri_store *store;
     int64_t timeout_ms;
-    int forming; /* ranks of the world that is being joined */
+    int forming;     /* ranks of the world that is being joined */
+    tri_store *life; /* meanwhile, where a launcher tells of workers that ended; NULL = none does */
     atomic_int rank, size, local_rank, local_size;
 } joined = {.mutex = TRII_MUTEX_INITIALIZER, .size = 1, .local_size = 1};
 
@@ -229,10 +230,12 @@ static tri_status open_tcp(const trii_launch_env *env, int64_t timeout_ms, tri_s
         status = trii_claim_rank(view, env);
     if (status == TRI_OK && !meet)
         status = judge_own(wait_for_all(life, view, env, deadline_ns, again, own), env, own);
-    tri_store_unref(life);
     trii_own_address_stop(own);
     if (status == TRI_OK && env->new_store)
         status = trii_turn_met(view, env->rank);
+    if (status == TRI_OK && env->new_store)
+        joined.life = tri_store_ref(life);
+    tri_store_unref(life);
     if (status != TRI_OK) {
         tri_store_unref(view);
         return status;
@@ -261,14 +264,17 @@ static void warn_of_settings(const trii_launch_env *env)
     }
 }
 
-/* Who ends is not connected to the store any more. Once all have come rank 0, which serves it, sees
- * that, and tells the others: what a rank has not said yet is waited for in vain if one is gone. */
+/* Once all have come, what a rank has not said yet is waited for in vain if one is gone. The
+ * launcher tells of that, or else rank 0, which serves the store: who ends is not connected to it
+ * any more. */
 static bool lacks_one(void *arg)
 {
-    static const char *const keys[] = {"lacks-one"};
+    static const char *const keys[] = {"lacks-one"}, *const ended_keys[] = {"ended"};
     int others = trii_store_others(arg);
     bool told = false;
 
+    if (joined.life != NULL)
+        return tri_store_check(joined.life, ended_keys, 1, &told) == TRI_OK && told;
     if (others < 0)
         return tri_store_check(arg, keys, 1, &told) == TRI_OK && told;
     return others < joined.forming - 1 && tri_store_set(arg, keys[0], "", 0) == TRI_OK;
@@ -313,6 +319,8 @@ static tri_status join(const tri_init_options *opt)
     joined.forming = env.size;
     status = trii_group_form(store, env.rank, env.size, &options,
                              &(trii_forming){.is_over = lacks_one, .arg = store}, &world);
+    tri_store_unref(joined.life);
+    joined.life = NULL;
     if (status != TRI_OK) {
         if (status == TRI_ERR_PEER_LOST) {
             snprintf(line, sizeof(line), "%s", tri_last_error());

@@ -10,6 +10,21 @@
 
 static char self[4096]; /* this program */
 
+/* Says that it has come, and ends before the group is formed. */
+static tri_status only_come(const char *rank)
+{
+    const char *host = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT");
+    tri_store *store = NULL;
+    char key[64];
+    tri_status status = tri_store_tcp(host, (int)strtol(port, NULL, 10), NULL, &store);
+
+    snprintf(key, sizeof(key), "trireme/0/turn/1/come/%s", rank);
+    if (status == TRI_OK)
+        status = tri_store_set(store, key, "0 ", 2);
+    tri_store_unref(store);
+    return status;
+}
+
 /* Joins with the others, but the last rank, which ends in some way before; "after" it had joined a
  * first world. */
 static int worker(const char *how)
@@ -22,6 +37,8 @@ static int worker(const char *how)
         status = tri_init(NULL);
         tri_finalize();
     }
+    if (last && strcmp(how, "comes") == 0)
+        return only_come(rank) == TRI_OK ? 0 : 4;
     if (last && strcmp(how, "killed") == 0)
         raise(SIGKILL);
     if (last)
@@ -75,6 +92,21 @@ static void survivors_are_told_of_one_that_fails_early(void **state)
     }
 }
 
+static void one_that_has_come_and_ends_before_the_group_is_formed_is_no_wait(void **state)
+{
+    static const char *const engines[] = {"TRI_ENGINE=shm", "TRI_ENGINE=tcp"};
+    trirun_job j;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        TRIRUN_START(&j, "--nproc-per-node=3", "env", engines[i], self, "--worker", "comes");
+        assert_int_equal(spawn_wait(&j.run), 1);
+        assert_true(trirun_count(SPAWN_ERR(&j.run), "worker: PEER_LOST: init: ") > 0);
+        trirun_has(SPAWN_ERR(&j.run), "a rank ended while the group was formed");
+        trirun_end(&j, 1);
+    }
+}
+
 /* Agents that meet at a store of the first one, as on two hosts. */
 static void start_agent(trirun_job *j, int port, const char *how)
 {
@@ -111,6 +143,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(one_that_returns_early_is_named_at_once),
     cmocka_unit_test(one_that_does_not_come_to_the_next_world_is_named_at_once),
     cmocka_unit_test(survivors_are_told_of_one_that_fails_early),
+    cmocka_unit_test(one_that_has_come_and_ends_before_the_group_is_formed_is_no_wait),
     cmocka_unit_test(it_is_named_on_other_hosts_too),
 };
 
