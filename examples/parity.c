@@ -291,7 +291,7 @@ static void load_weights(tri_module *net, const tri_safetensors *file, tri_dtype
         memcpy(sources[i].shape, e->shape, sizeof(e->shape));
         sources[i].data = copies[i];
     }
-    TRI_TRY(tri_module_load(net, sources, n));
+    TRI_TRY(tri_module_load(net, sources, n, NULL));
     for (int64_t i = 0; i < n; i++)
         free(copies[i]);
     free(copies);

@@ -22,8 +22,9 @@
 
 TRI_BEGIN_DECLS
 
-typedef struct tri_module tri_module;       /* nn.h */
-typedef struct tri_optimizer tri_optimizer; /* optim.h */
+typedef struct tri_module tri_module;             /* nn.h */
+typedef struct tri_optimizer tri_optimizer;       /* optim.h */
+typedef struct tri_load_options tri_load_options; /* nn.h */
 
 /* --- safetensors ------------------------------------------------------------------------ */
 
@@ -86,10 +87,12 @@ TRI_API TRI_MUST_CHECK tri_status tri_safetensors_write(const char *path,
 /* Parameters and buffers of a module under PyTorch's names, as one safetensors file. Errors:
  * INVALID_ARG, NO_MEMORY, IO, as tri_safetensors_write, and those of the module. */
 TRI_API TRI_MUST_CHECK tri_status tri_save(tri_module *module, const char *path);
-/* The other way; a leading "module." of the file's names is dropped. Every tensor of the module
- * must be in the file with its shape and dtype, and every tensor of the file in the module; else
- * FORMAT names the first that is not, and the module is as it was. */
-TRI_API TRI_MUST_CHECK tri_status tri_load(tri_module *module, const char *path);
+/* The other way; a leading "module." of the file's names is dropped. Unless the options (NULL
+ * allowed) say otherwise every tensor of the module must be in the file with its shape and dtype,
+ * and every tensor of the file in the module; else FORMAT names the first that are not, and the
+ * module is as it was. */
+TRI_API TRI_MUST_CHECK tri_status tri_load(tri_module *module, const char *path,
+                                           const tri_load_options *opt);
 
 /* --- training checkpoints --------------------------------------------------------------------- */
 

@@ -181,15 +181,32 @@ typedef struct tri_state_source {
     int64_t shape[TRI_MAX_DIMS];
     const void *data;
 } tri_state_source;
+/* Longest name that a tri_load_options.rename may write, with its end. */
+#define TRI_STATE_NAME_MAX 512
+/* Zero means the default: strict. */
+typedef struct tri_load_options {
+    bool partial; /* entries that no source fits keep their values, and sources that fit no entry
+                     (of another name or shape) are passed over; but one at least must fit. A
+                     warning in the log says how many, unless there is a report */
+    bool convert; /* f16, bf16, f32 and f64 are converted into the type of the entry */
+    /* The entry's name for a source's: `name` itself, or a text written to room
+     * [TRI_STATE_NAME_MAX], or NULL: leave this source out. NULL: names stay. */
+    const char *(*rename)(const char *name, char *room, void *arg);
+    void *arg;    /* of rename */
+    FILE *report; /* what is missing, unexpected, of another kind, left out or converted is written
+                     here, one line for each, also when loading fails; NULL: nowhere */
+} tri_load_options;
 /**
- * Sets all entries of the module. Strict: every entry exactly once, nothing else, equal shapes
- * and dtypes. A leading "module." of the sources' names is ignored.
+ * Sets all entries of the module. Strict unless the options say otherwise: every entry exactly
+ * once, nothing else, equal shapes and dtypes. A leading "module." of the sources' names is
+ * ignored. `opt` may be NULL.
  *
  * Errors: INVALID_ARG with the names that are missing, unexpected or of another shape or dtype
- * (the first few and how many more); then the module is unchanged.
+ * (the first few and how many more), NO_MEMORY; then the module is unchanged.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_module_load(tri_module *module,
-                                                  const tri_state_source *sources, int64_t n);
+                                                  const tri_state_source *sources, int64_t n,
+                                                  const tri_load_options *opt);
 /* A number that depends on names, types and plain contents of the state: equal on two ranks if
  * (and, but for chance, only if) their replicas are equal. Runs what was recorded. */
 TRI_API TRI_MUST_CHECK tri_status tri_module_hash(tri_module *module, uint64_t *hash_out);

@@ -137,10 +137,11 @@ tri_status tri_save(tri_module *module, const char *path)
 }
 
 /* Writes what is in a file into a module (nothing before all is known to fit), or only checks. */
-typedef tri_status (*load_fn)(tri_module *module, const tri_state_source *sources, int64_t n);
+typedef tri_status (*load_fn)(tri_module *module, const tri_state_source *sources, int64_t n,
+                              const tri_load_options *opt);
 
 static tri_status load(tri_module *module, const char *path, const tri_safetensors *file,
-                       load_fn how)
+                       load_fn how, const tri_load_options *opt)
 {
     int64_t n = tri_safetensors_count(file);
     tri_state_source *sources = trii_alloc((size_t)n, sizeof(*sources), "state sources");
@@ -155,14 +156,14 @@ static tri_status load(tri_module *module, const char *path, const tri_safetenso
             .name = e->name, .dtype = e->dtype, .ndim = e->ndim, .data = e->data};
         memcpy(sources[i].shape, e->shape, sizeof(e->shape));
     }
-    status = how(module, sources, n);
+    status = how(module, sources, n, opt);
     if (status != TRI_OK) /* what does not fit is the file */
         status = TRII_FAIL_CTX(status == TRI_ERR_INVALID_ARG ? TRI_ERR_FORMAT : status, "%s", path);
     trii_free(sources);
     return status;
 }
 
-tri_status tri_load(tri_module *module, const char *path)
+tri_status tri_load(tri_module *module, const char *path, const tri_load_options *opt)
 {
     tri_safetensors *file = NULL;
     tri_status status = trii_need_text(path, "tri_load", "path");
@@ -172,7 +173,7 @@ tri_status tri_load(tri_module *module, const char *path)
     if (status == TRI_OK)
         status = tri_safetensors_open(path, &file);
     if (status == TRI_OK)
-        status = load(module, path, file, tri_module_load);
+        status = load(module, path, file, tri_module_load, opt);
     tri_safetensors_close(file);
     return status;
 }
@@ -386,12 +387,12 @@ tri_status tri_checkpoint_restore(const tri_checkpoint *checkpoint, tri_module *
     if (status == TRI_OK)
         status = sources_open(checkpoint, optimizer != NULL, &from);
     if (status == TRI_OK)
-        status = load(module, from.model_path, from.model, trii_module_fits);
+        status = load(module, from.model_path, from.model, trii_module_fits, NULL);
     if (status == TRI_OK && optimizer != NULL)
         status = check_optimizer(optimizer, from.rest_path, from.rest);
     /* All fits: nothing was written before this line. */
     if (status == TRI_OK)
-        status = load(module, from.model_path, from.model, tri_module_load);
+        status = load(module, from.model_path, from.model, tri_module_load, NULL);
     if (status == TRI_OK && optimizer != NULL)
         status = load_optimizer(optimizer, from.rest);
     if (status == TRI_OK)

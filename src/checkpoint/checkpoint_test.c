@@ -36,7 +36,7 @@ static void weights_go_into_a_file_and_back(void **state)
     other = tri_sequential(tri_nn_linear(6, 7, NULL));
     assert_true(hash_of(a) != hash_of(b));
     CHECK_OK(tri_save(a, scratch_path(&s, "w")));
-    CHECK_OK(tri_load(b, scratch_path(&s, "w")));
+    CHECK_OK(tri_load(b, scratch_path(&s, "w"), NULL));
     assert_true(hash_of(a) == hash_of(b));
 
     CHECK_OK(tri_safetensors_open(scratch_path(&s, "w"), &file));
@@ -46,9 +46,10 @@ static void weights_go_into_a_file_and_back(void **state)
     tri_safetensors_close(file);
 
     before = hash_of(other);
-    CHECK_FAILS(tri_load(other, scratch_path(&s, "w")), TRI_ERR_FORMAT, scratch_path(&s, "w"));
+    CHECK_FAILS(tri_load(other, scratch_path(&s, "w"), NULL), TRI_ERR_FORMAT,
+                scratch_path(&s, "w"));
     assert_true(hash_of(other) == before);
-    CHECK_FAILS(tri_load(other, scratch_path(&s, "none")), TRI_ERR_NOT_FOUND, "none");
+    CHECK_FAILS(tri_load(other, scratch_path(&s, "none"), NULL), TRI_ERR_NOT_FOUND, "none");
     tri_module_destroy(a);
     tri_module_destroy(b);
     tri_module_destroy(other);
@@ -80,7 +81,7 @@ static void a_leading_module_is_dropped(void **state)
     (void)state;
     scratch_begin(&s);
     CHECK_OK(tri_safetensors_write(scratch_path(&s, "w"), entries, 2, NULL, 0));
-    CHECK_OK(tri_load(net, scratch_path(&s, "w")));
+    CHECK_OK(tri_load(net, scratch_path(&s, "w"), NULL));
     CHECK_OK(tri_copy_out(tri_module_find(net, "0.weight"), out, sizeof(out)));
     assert_memory_equal(out, weight, sizeof(out));
     tri_module_destroy(net);
@@ -455,8 +456,8 @@ static void arguments_that_cannot_be_are_named(void **state)
 #define REFUSED(call, what) CHECK_FAILS(call, TRI_ERR_INVALID_ARG, what)
     REFUSED(tri_save(NULL, path), "module");
     REFUSED(tri_save(net, NULL), "path is NULL");
-    REFUSED(tri_load(NULL, path), "module");
-    REFUSED(tri_load(net, NULL), "path is NULL");
+    REFUSED(tri_load(NULL, path, NULL), "module");
+    REFUSED(tri_load(net, NULL, NULL), "path is NULL");
     REFUSED(tri_safetensors_write(NULL, &entry, 1, NULL, 0), "path is NULL");
     REFUSED(tri_safetensors_write(path, NULL, 1, NULL, 0), "entries is NULL");
     REFUSED(tri_safetensors_write(path, &entry, -1, NULL, 0), "-1 entries");

@@ -50,9 +50,11 @@ tri_module *trii_module_adopt(tri_module *self, const char *name, tri_module *ow
 tri_tensor *trii_forward_failed(tri_status status);
 /* OK when the flattened state is there. */
 tri_status trii_module_flatten(tri_module *module) TRI_MUST_CHECK;
+/* The index of the entry of this name in the flattened state, or -1. */
+int64_t trii_module_entry(const tri_module *module, const char *name);
 /* All that tri_module_load checks before it writes. */
-tri_status trii_module_fits(tri_module *module, const tri_state_source *sources,
-                            int64_t n) TRI_MUST_CHECK;
+tri_status trii_module_fits(tri_module *module, const tri_state_source *sources, int64_t n,
+                            const tri_load_options *opt) TRI_MUST_CHECK;
 /* linear_layer.c: registers "weight" of this shape and, unless without, "bias" of its first size,
  * with torch's initial values of linear and convolution layers. */
 void trii_add_weight_and_bias(tri_module *self, const int64_t *shape, int ndim, bool bias,

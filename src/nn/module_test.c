@@ -241,15 +241,15 @@ static void loading_is_strict_and_all_or_nothing(void **state)
 
     (void)state;
     CHECK_OK(tri_module_hash(net, &before));
-    CHECK_FAILS(tri_module_load(net, sources, 3), TRI_ERR_INVALID_ARG, "unexpected: extra");
-    CHECK_FAILS(tri_module_load(net, sources, 1), TRI_ERR_INVALID_ARG, "missing: bias");
+    CHECK_FAILS(tri_module_load(net, sources, 3, NULL), TRI_ERR_INVALID_ARG, "unexpected: extra");
+    CHECK_FAILS(tri_module_load(net, sources, 1, NULL), TRI_ERR_INVALID_ARG, "missing: bias");
     sources[0].shape[1] = 4;
-    CHECK_FAILS(tri_module_load(net, sources, 2), TRI_ERR_INVALID_ARG,
+    CHECK_FAILS(tri_module_load(net, sources, 2, NULL), TRI_ERR_INVALID_ARG,
                 "weight is f32[2, 3], not f32[2, 4]");
     CHECK_OK(tri_module_hash(net, &after));
     assert_true(before == after);
     sources[0].shape[1] = 3;
-    CHECK_OK(tri_module_load(net, sources, 2));
+    CHECK_OK(tri_module_load(net, sources, 2, NULL));
     check_bits(tri_module_find(net, "weight"), w, sizeof(w));
     check_bits(tri_module_find(net, "bias"), b, sizeof(b));
     CHECK_OK(tri_module_hash(net, &after));
@@ -303,7 +303,7 @@ static void a_linear_layer_computes(void **state)
     float got[2];
 
     (void)state;
-    CHECK_OK(tri_module_load(net, sources, 2));
+    CHECK_OK(tri_module_load(net, sources, 2, NULL));
     y = tri_keep(tri_forward(net, x));
     CHECK_OK(tri_copy_out(y, got, sizeof(got)));
     assert_true(got[0] == 6.5f && got[1] == 14.0f);

@@ -1,6 +1,6 @@
 /*
  * state.c - the parameters and buffers of a whole tree, flat: PyTorch's names in state_dict's
- * order (a module's parameters, its buffers, then its children), strict loading, hashing.
+ * order (a module's parameters, its buffers, then its children), hashing. Loading: load_state.c.
  */
 #include <stdio.h>
 #include <string.h>
@@ -9,8 +9,6 @@
 #include "base/err.h"
 #include "graph/step.h"
 #include "nn/module.h"
-
-#define LOAD_NAMES 4 /* so many names of each kind of mistake are listed */
 
 /* --- flattening ----------------------------------------------------------------------------- */
 
@@ -125,7 +123,7 @@ static const char *bare_name(const char *name)
     return strncmp(name, "module.", 7) == 0 ? name + 7 : name;
 }
 
-static int64_t find_entry(const tri_module *module, const char *name)
+int64_t trii_module_entry(const tri_module *module, const char *name)
 {
     for (int pass = 0; pass < 2; pass++) {
         const char *wanted = pass == 0 ? name : bare_name(name);
@@ -143,164 +141,8 @@ tri_tensor *tri_module_find(tri_module *module, const char *name)
 
     if (name == NULL || trii_module_flatten(module) != TRI_OK)
         return NULL;
-    at = find_entry(module, name);
+    at = trii_module_entry(module, name);
     return at >= 0 ? module->state[at].tensor : NULL;
-}
-
-/* --- loading -------------------------------------------------------------------------------- */
-
-/* A growing "a, b, c and 7 more". */
-typedef struct names {
-    char text[192];
-    size_t used;
-    int n;
-} names;
-
-static void names_add(names *list, const char *name)
-{
-    if (list->n < LOAD_NAMES && list->used < sizeof(list->text)) {
-        int n = snprintf(list->text + list->used, sizeof(list->text) - list->used, "%s%s",
-                         list->n > 0 ? ", " : "", name);
-
-        list->used += n > 0 ? (size_t)n : 0;
-    }
-    list->n++;
-}
-
-static void names_end(names *list)
-{
-    if (list->n > LOAD_NAMES && list->used < sizeof(list->text))
-        snprintf(list->text + list->used, sizeof(list->text) - list->used, " and %d more",
-                 list->n - LOAD_NAMES);
-}
-
-static void shape_text(char *text, size_t bytes, tri_dtype dtype, const int64_t *shape, int ndim)
-{
-    size_t used = (size_t)snprintf(text, bytes, "%s[", tri_dtype_name(dtype));
-
-    for (int d = 0; d < ndim && d < TRI_MAX_DIMS && used < bytes; d++)
-        used += (size_t)snprintf(text + used, bytes - used, d > 0 ? ", %lld" : "%lld",
-                                 (long long)shape[d]);
-    if (used < bytes)
-        snprintf(text + used, bytes - used, "]");
-}
-
-static bool fits(const tri_tensor *tensor, const tri_state_source *source)
-{
-    if (tensor->dtype != source->dtype || tensor->ndim != source->ndim)
-        return false;
-    for (int d = 0; d < tensor->ndim; d++)
-        if (tensor->shape[d] != source->shape[d])
-            return false;
-    return true;
-}
-
-static void add_misfit(names *list, const char *name, const tri_tensor *tensor,
-                       const tri_state_source *source)
-{
-    char ours[64], theirs[64], line[256];
-
-    shape_text(ours, sizeof(ours), tensor->dtype, tensor->shape, tensor->ndim);
-    shape_text(theirs, sizeof(theirs), source->dtype, source->shape, source->ndim);
-    snprintf(line, sizeof(line), "%s is %s, not %s", name, ours, theirs);
-    names_add(list, line);
-}
-
-/* entry -> index of its source, or what is wrong with the sources. */
-static tri_status match(tri_module *module, const tri_state_source *sources, int64_t n,
-                        int64_t *source_of)
-{
-    names missing = {0}, unexpected = {0}, misfit = {0};
-
-    for (int64_t i = 0; i < module->n_state; i++)
-        source_of[i] = -1;
-    for (int64_t s = 0; s < n; s++) {
-        int64_t at = find_entry(module, sources[s].name);
-
-        if (at < 0 || source_of[at] >= 0)
-            names_add(&unexpected, sources[s].name);
-        else if (sources[s].data == NULL && trii_tensor_bytes(module->state[at].tensor) > 0)
-            return TRII_FAIL(TRI_ERR_INVALID_ARG, "module_load: the data of %s is NULL",
-                             sources[s].name);
-        else if (!fits(module->state[at].tensor, &sources[s]))
-            add_misfit(&misfit, module->state[at].name, module->state[at].tensor, &sources[s]);
-        if (at >= 0)
-            source_of[at] = s;
-    }
-    for (int64_t i = 0; i < module->n_state; i++)
-        if (source_of[i] < 0)
-            names_add(&missing, module->state[i].name);
-    if (missing.n + unexpected.n + misfit.n == 0)
-        return TRI_OK;
-    names_end(&missing);
-    names_end(&unexpected);
-    names_end(&misfit);
-    return TRII_FAIL(TRI_ERR_INVALID_ARG, "state does not fit %s:%s%s%s%s%s%s", module->type->name,
-                     missing.n > 0 ? " missing: " : "", missing.text,
-                     unexpected.n > 0 ? " unexpected: " : "", unexpected.text,
-                     misfit.n > 0 ? " of another kind: " : "", misfit.text);
-}
-
-/* Which source belongs to each entry; release with trii_free. Nothing is written. */
-static tri_status match_sources(tri_module *module, const tri_state_source *sources, int64_t n,
-                                int64_t **source_of_out)
-{
-    int64_t *source_of;
-    tri_status st = trii_module_flatten(module);
-
-    if (st < 0)
-        return st;
-    if (n < 0)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "module_load: %lld sources", (long long)n);
-    if (n > 0 && sources == NULL)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "module_load: sources are NULL");
-    for (int64_t i = 0; i < n; i++) {
-        if (sources[i].name == NULL)
-            return TRII_FAIL(TRI_ERR_INVALID_ARG, "module_load: source %lld has no name",
-                             (long long)i);
-        if (sources[i].ndim < 0 || sources[i].ndim > TRI_MAX_DIMS)
-            return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                             "module_load: %s has %d dimensions, 0 to %d are "
-                             "allowed",
-                             sources[i].name, sources[i].ndim, TRI_MAX_DIMS);
-    }
-    source_of = trii_alloc((size_t)module->n_state, sizeof(*source_of), "state match");
-    if (source_of == NULL)
-        return TRI_ERR_NO_MEMORY;
-    st = match(module, sources, n, source_of);
-    if (st == TRI_OK)
-        *source_of_out = source_of;
-    else
-        trii_free(source_of);
-    return st;
-}
-
-tri_status trii_module_fits(tri_module *module, const tri_state_source *sources, int64_t n)
-{
-    int64_t *source_of;
-    tri_status st = match_sources(module, sources, n, &source_of);
-
-    if (st == TRI_OK)
-        trii_free(source_of);
-    return st;
-}
-
-tri_status tri_module_load(tri_module *module, const tri_state_source *sources, int64_t n)
-{
-    int64_t *source_of;
-    tri_status st = match_sources(module, sources, n, &source_of);
-
-    if (st < 0)
-        return st;
-    for (int64_t i = 0; i < module->n_state && st == TRI_OK; i++) {
-        tri_tensor *tensor = module->state[i].tensor;
-
-        st = tri_copy_in(tensor, sources[source_of[i]].data, trii_tensor_bytes(tensor));
-        if (st < 0)
-            trii_err_prepend("%s", module->state[i].name);
-    }
-    trii_free(source_of);
-    return st;
 }
 
 /* --- hashing -------------------------------------------------------------------------------- */

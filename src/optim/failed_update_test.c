@@ -263,7 +263,7 @@ static void a_lost_parameter_is_mended_by_loading(void **state)
     CHECK_FAILS(tri_run(), TRI_ERR_INVALID_ARG, "target 5 of row 0");
     tri_step_end();
     CHECK_FAILS(tri_tensor_status(w), TRI_ERR_STATE, "the contents are lost");
-    CHECK_OK(tri_module_load(net, &source, 1));
+    CHECK_OK(tri_module_load(net, &source, 1, NULL));
     CHECK_OK(tri_tensor_status(w));
     assert_true(tri_item(tri_sum(w, NULL, 0, false)) == 0);
     tri_step_end();

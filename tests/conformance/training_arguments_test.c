@@ -373,20 +373,20 @@ static void loading(void **state)
     tri_module *net = tri_nn_linear(3, 2, NULL);
 
     (void)state;
-    CHECK_OK(tri_module_load(net, sources, 2));
-    STATUS(tri_module_load(NULL, sources, 2), "module is NULL");
-    STATUS(tri_module_load(net, NULL, 2), "sources are NULL");
-    STATUS(tri_module_load(net, sources, -1), "-1 sources");
+    CHECK_OK(tri_module_load(net, sources, 2, NULL));
+    STATUS(tri_module_load(NULL, sources, 2, NULL), "module is NULL");
+    STATUS(tri_module_load(net, NULL, 2, NULL), "sources are NULL");
+    STATUS(tri_module_load(net, sources, -1, NULL), "-1 sources");
     sources[1].data = NULL;
-    STATUS(tri_module_load(net, sources, 2), "data of bias is NULL");
+    STATUS(tri_module_load(net, sources, 2, NULL), "data of bias is NULL");
     sources[1].data = b;
     sources[1].name = NULL;
-    STATUS(tri_module_load(net, sources, 2), "source 1 has no name");
+    STATUS(tri_module_load(net, sources, 2, NULL), "source 1 has no name");
     sources[1].name = "bias";
     sources[1].ndim = 99;
-    STATUS(tri_module_load(net, sources, 2), "bias");
+    STATUS(tri_module_load(net, sources, 2, NULL), "bias");
     sources[1].ndim = -1;
-    STATUS(tri_module_load(net, sources, 2), "bias");
+    STATUS(tri_module_load(net, sources, 2, NULL), "bias");
     tri_module_destroy(net);
 }
 

@@ -47,7 +47,7 @@ static inline problem problem_create(tri_dtype dtype)
         (tri_state_source[]){
             {"weight", dtype, 2, {2, 3}, wide ? (const void *)golden_sgd_w : (const void *)w},
             {"bias", dtype, 1, {2}, wide ? (const void *)golden_sgd_b : (const void *)b}},
-        2));
+        2, NULL));
     p.x = tensor_of(dtype, 4, 3, golden_sgd_x);
     p.y = tensor_of(dtype, 4, 2, golden_sgd_y);
     return p;

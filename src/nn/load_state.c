@@ -1,0 +1,320 @@
+/*
+ * load_state.c - contents from elsewhere into the parameters and buffers of a tree: which source
+ * belongs to which entry, what may differ, and the list of what did not fit.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/dtype.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "nn/module.h"
+#include "tensor/persistent.h"
+
+#define LOAD_NAMES 4 /* so many names of each kind of mistake are in the error line */
+
+/* A growing "a, b, c and 7 more". */
+typedef struct names {
+    const char *kind; /* for the report */
+    char text[192];
+    size_t used;
+    int n;
+} names;
+
+typedef struct loading {
+    tri_module *module;
+    const tri_state_source *sources;
+    int64_t n;
+    tri_load_options opt;
+    int64_t *source_of; /* [entries]: -1 none */
+    int64_t set;        /* entries that have one */
+    size_t most;        /* bytes of the largest entry that is converted */
+    names missing, unexpected, misfit, left_out, converted;
+} loading;
+
+static void names_add(const loading *l, names *list, const char *name)
+{
+    if (l->opt.report != NULL)
+        fprintf(l->opt.report, "%s: %s\n", list->kind, name);
+    if (list->n < LOAD_NAMES && list->used < sizeof(list->text)) {
+        int n = snprintf(list->text + list->used, sizeof(list->text) - list->used, "%s%s",
+                         list->n > 0 ? ", " : "", name);
+
+        list->used += n > 0 ? (size_t)n : 0;
+    }
+    list->n++;
+}
+
+static void names_end(names *list)
+{
+    if (list->n > LOAD_NAMES && list->used < sizeof(list->text))
+        snprintf(list->text + list->used, sizeof(list->text) - list->used, " and %d more",
+                 list->n - LOAD_NAMES);
+}
+
+static void shape_text(char *text, size_t bytes, tri_dtype dtype, const int64_t *shape, int ndim)
+{
+    size_t used = (size_t)snprintf(text, bytes, "%s[", tri_dtype_name(dtype));
+
+    for (int d = 0; d < ndim && d < TRI_MAX_DIMS && used < bytes; d++)
+        used += (size_t)snprintf(text + used, bytes - used, d > 0 ? ", %lld" : "%lld",
+                                 (long long)shape[d]);
+    if (used < bytes)
+        snprintf(text + used, bytes - used, "]");
+}
+
+static bool shapes_equal(const tri_tensor *tensor, const tri_state_source *source)
+{
+    if (tensor->ndim != source->ndim)
+        return false;
+    for (int d = 0; d < tensor->ndim; d++)
+        if (tensor->shape[d] != source->shape[d])
+            return false;
+    return true;
+}
+
+static bool converts(tri_dtype dtype)
+{
+    return dtype == TRI_DTYPE_F16 || dtype == TRI_DTYPE_BF16 || dtype == TRI_DTYPE_F32 ||
+           dtype == TRI_DTYPE_F64;
+}
+
+static void add_differing(const loading *l, names *list, const tri_state_entry *entry,
+                          const tri_state_source *source, const char *words)
+{
+    const tri_tensor *tensor = entry->tensor;
+    char ours[64], theirs[64], line[TRI_STATE_NAME_MAX + 160];
+
+    shape_text(ours, sizeof(ours), tensor->dtype, tensor->shape, tensor->ndim);
+    shape_text(theirs, sizeof(theirs), source->dtype, source->shape, source->ndim);
+    snprintf(line, sizeof(line), "%s is %s, %s %s", entry->name, ours, words, theirs);
+    names_add(l, list, line);
+}
+
+/* --- which source belongs to which entry ------------------------------------------------------ */
+
+/* The name that a source has here, or NULL. */
+static const char *name_here(const loading *l, const tri_state_source *source, char *room)
+{
+    return l->opt.rename != NULL ? l->opt.rename(source->name, room, l->opt.arg) : source->name;
+}
+
+static tri_status match_one(loading *l, int64_t s)
+{
+    const tri_state_source *source = &l->sources[s];
+    char room[TRI_STATE_NAME_MAX] = "";
+    const char *name = name_here(l, source, room);
+    const tri_state_entry *entry;
+    bool converted;
+    int64_t at;
+
+    if (name == NULL) {
+        names_add(l, &l->left_out, source->name);
+        return TRI_OK;
+    }
+    at = trii_module_entry(l->module, name);
+    if (at < 0) {
+        names_add(l, &l->unexpected, name);
+        return TRI_OK;
+    }
+    entry = &l->module->state[at];
+    if (l->source_of[at] >= 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "unexpected: %s, and again from %s", entry->name,
+                         source->name);
+    if (source->data == NULL && trii_tensor_bytes(entry->tensor) > 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "module_load: the data of %s is NULL", source->name);
+    converted = entry->tensor->dtype != source->dtype;
+    l->source_of[at] = s;
+    if (!shapes_equal(entry->tensor, source) ||
+        (converted &&
+         !(l->opt.convert && converts(entry->tensor->dtype) && converts(source->dtype)))) {
+        add_differing(l, &l->misfit, entry, source, "not");
+        l->source_of[at] = INT64_MAX; /* not missing, but not to be read */
+        return TRI_OK;
+    }
+    l->set++;
+    if (converted) {
+        add_differing(l, &l->converted, entry, source, "converted from");
+        if (trii_tensor_bytes(entry->tensor) > l->most)
+            l->most = trii_tensor_bytes(entry->tensor);
+    }
+    return TRI_OK;
+}
+
+/* What is wrong with it all, or, of a partial load, nothing but a warning. */
+static tri_status judge(loading *l)
+{
+    names *lists[] = {&l->missing, &l->unexpected, &l->misfit};
+    int wrong = 0;
+
+    for (int i = 0; i < 3; i++) {
+        wrong += lists[i]->n;
+        names_end(lists[i]);
+    }
+    if (wrong == 0 || (l->opt.partial && l->set > 0)) {
+        if (wrong > 0 && l->opt.report == NULL)
+            TRII_LOG(TRII_LOG_WARN, "nn",
+                     "module_load: %lld of %lld entries set; %d missing, %d unexpected, %d of "
+                     "another kind (tri_load_options.report lists them)",
+                     (long long)l->set, (long long)l->module->n_state, l->missing.n,
+                     l->unexpected.n, l->misfit.n);
+        return TRI_OK;
+    }
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s %s:%s%s%s%s%s%s",
+                     l->opt.partial ? "no part of the state fits" : "state does not fit",
+                     l->module->type->name, l->missing.n > 0 ? " missing: " : "", l->missing.text,
+                     l->unexpected.n > 0 ? " unexpected: " : "", l->unexpected.text,
+                     l->misfit.n > 0 ? " of another kind: " : "", l->misfit.text);
+}
+
+static tri_status match(loading *l)
+{
+    tri_status st = TRI_OK;
+
+    for (int64_t i = 0; i < l->module->n_state; i++)
+        l->source_of[i] = -1;
+    for (int64_t s = 0; s < l->n && st == TRI_OK; s++)
+        st = match_one(l, s);
+    if (st < 0)
+        return st;
+    for (int64_t i = 0; i < l->module->n_state; i++)
+        if (l->source_of[i] < 0)
+            names_add(l, &l->missing, l->module->state[i].name);
+    return judge(l);
+}
+
+static tri_status check_sources(const tri_state_source *sources, int64_t n)
+{
+    if (n < 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "module_load: %lld sources", (long long)n);
+    if (n > 0 && sources == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "module_load: sources are NULL");
+    for (int64_t i = 0; i < n; i++) {
+        if (sources[i].name == NULL)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "module_load: source %lld has no name",
+                             (long long)i);
+        if (sources[i].ndim < 0 || sources[i].ndim > TRI_MAX_DIMS)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                             "module_load: %s has %d dimensions, 0 to %d are "
+                             "allowed",
+                             sources[i].name, sources[i].ndim, TRI_MAX_DIMS);
+    }
+    return TRI_OK;
+}
+
+/* Finds out all that can be wrong; release l->source_of with trii_free. Nothing is written. */
+static tri_status prepare(loading *l, tri_module *module, const tri_state_source *sources,
+                          int64_t n, const tri_load_options *opt)
+{
+    tri_status st = trii_module_flatten(module);
+
+    *l = (loading){.module = module,
+                   .sources = sources,
+                   .n = n,
+                   .opt = opt != NULL ? *opt : (tri_load_options){0},
+                   .missing.kind = "missing",
+                   .unexpected.kind = "unexpected",
+                   .misfit.kind = "of another kind",
+                   .left_out.kind = "left out",
+                   .converted.kind = "converted"};
+    if (st == TRI_OK)
+        st = check_sources(sources, n);
+    if (st < 0)
+        return st;
+    l->source_of = trii_alloc((size_t)module->n_state, sizeof(*l->source_of), "state match");
+    if (l->source_of == NULL)
+        return TRI_ERR_NO_MEMORY;
+    st = match(l);
+    if (st < 0) {
+        trii_free(l->source_of);
+        l->source_of = NULL;
+    }
+    return st;
+}
+
+tri_status trii_module_fits(tri_module *module, const tri_state_source *sources, int64_t n,
+                            const tri_load_options *opt)
+{
+    loading l;
+    tri_status st = prepare(&l, module, sources, n, opt);
+
+    if (st == TRI_OK)
+        trii_free(l.source_of);
+    return st;
+}
+
+/* --- contents --------------------------------------------------------------------------------- */
+
+/* Element i of what need not be aligned. */
+static double read_number(tri_dtype dtype, const void *data, int64_t i)
+{
+    const char *at = (const char *)data + (size_t)i * tri_dtype_size(dtype);
+    uint16_t half;
+    float single;
+    double number;
+
+    switch (dtype) {
+    case TRI_DTYPE_F16:
+        memcpy(&half, at, sizeof(half));
+        return (double)trii_f16_to_f32(half);
+    case TRI_DTYPE_BF16:
+        memcpy(&half, at, sizeof(half));
+        return (double)trii_bf16_to_f32(half);
+    case TRI_DTYPE_F32:
+        memcpy(&single, at, sizeof(single));
+        return (double)single;
+    default:
+        memcpy(&number, at, sizeof(number));
+        return number;
+    }
+}
+
+static void convert(const tri_tensor *tensor, const tri_state_source *source, void *room)
+{
+    for (int64_t i = 0; i < tri_tensor_numel(tensor); i++) {
+        double number = read_number(source->dtype, source->data, i);
+
+        if (tensor->dtype == TRI_DTYPE_F64)
+            ((double *)room)[i] = number;
+        else if (tensor->dtype == TRI_DTYPE_F32)
+            ((float *)room)[i] = (float)number;
+        else if (tensor->dtype == TRI_DTYPE_BF16)
+            ((uint16_t *)room)[i] = trii_f32_to_bf16((float)number);
+        else
+            ((uint16_t *)room)[i] = trii_f32_to_f16((float)number);
+    }
+}
+
+tri_status tri_module_load(tri_module *module, const tri_state_source *sources, int64_t n,
+                           const tri_load_options *opt)
+{
+    loading l;
+    void *room = NULL;
+    tri_status st = prepare(&l, module, sources, n, opt);
+
+    if (st == TRI_OK && l.most > 0) {
+        room = trii_alloc_aligned(64, l.most, "converted state");
+        st = room != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+    }
+    for (int64_t i = 0; st == TRI_OK && i < module->n_state; i++) {
+        tri_tensor *tensor = module->state[i].tensor;
+        const tri_state_source *source;
+        const void *data;
+
+        if (l.source_of[i] < 0 || l.source_of[i] == INT64_MAX)
+            continue; /* keeps its value */
+        source = &sources[l.source_of[i]];
+        data = source->data;
+        if (source->dtype != tensor->dtype && trii_tensor_bytes(tensor) > 0) {
+            convert(tensor, source, room);
+            data = room;
+        }
+        st = tri_copy_in(tensor, data, trii_tensor_bytes(tensor));
+        if (st < 0)
+            trii_err_prepend("%s", module->state[i].name);
+    }
+    trii_free(room);
+    trii_free(l.source_of);
+    return st;
+}

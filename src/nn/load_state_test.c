@@ -1,0 +1,179 @@
+/* load_state_test.c - loading with options: parts, other types, other names, and the list of it
+ * all. */
+#include <stdio.h>
+#include <string.h>
+
+#include <trireme/trireme.h>
+
+#include "base/compiler.h"
+#include "base/dtype.h"
+#include "testing/check.h"
+#include "testing/scratch.h"
+
+static const float weight[6] = {1, 2, 3, 4, 5, 6}, bias[2] = {7, 8};
+
+static void check_floats(tri_module *net, const char *name, const float *wanted, int n)
+{
+    float got[8];
+
+    CHECK_OK(tri_copy_out(tri_module_find(net, name), got, (size_t)n * sizeof(float)));
+    assert_memory_equal(got, wanted, (size_t)n * sizeof(float));
+}
+
+static void check_unchanged(tri_module *net, uint64_t hash)
+{
+    uint64_t now;
+
+    CHECK_OK(tri_module_hash(net, &now));
+    assert_true(now == hash);
+}
+
+static const char *read_all(FILE *file)
+{
+    static char text[2000];
+    size_t n;
+
+    rewind(file);
+    n = fread(text, 1, sizeof(text) - 1, file);
+    text[n] = '\0';
+    return text;
+}
+
+/* A body that fits and a head that does not. */
+static void a_part_of_the_state_is_loaded(void **state)
+{
+    const tri_state_source sources[] = {{"0.weight", TRI_DTYPE_F32, 2, {2, 3}, weight},
+                                        {"0.bias", TRI_DTYPE_F32, 1, {2}, bias},
+                                        {"1.weight", TRI_DTYPE_F32, 2, {3, 2}, weight},
+                                        {"extra", TRI_DTYPE_F32, 1, {2}, bias}};
+    tri_module *net = tri_sequential(tri_nn_linear(3, 2, NULL), tri_nn_linear(2, 1, NULL));
+    FILE *report = tmpfile();
+    tri_load_options opt = {.partial = true, .report = report};
+    float head[2];
+    uint64_t before;
+
+    (void)state;
+    CHECK_OK(tri_copy_out(tri_module_find(net, "1.weight"), head, sizeof(head)));
+    CHECK_OK(tri_module_hash(net, &before));
+    CHECK_FAILS(tri_module_load(net, sources, 4, NULL), TRI_ERR_INVALID_ARG,
+                "missing: 1.bias unexpected: extra of another kind: 1.weight is f32[1, 2], not "
+                "f32[3, 2]");
+    check_unchanged(net, before);
+    CHECK_OK(tri_module_load(net, sources, 4, &opt));
+    check_floats(net, "0.weight", weight, 6);
+    check_floats(net, "0.bias", bias, 2);
+    check_floats(net, "1.weight", head, 2);
+    assert_string_equal(read_all(report), "of another kind: 1.weight is f32[1, 2], not f32[3, 2]\n"
+                                          "unexpected: extra\nmissing: 1.bias\n");
+    CHECK_OK(tri_module_hash(net, &before));
+    CHECK_FAILS(tri_module_load(net, sources + 2, 2, &opt), TRI_ERR_INVALID_ARG,
+                "no part of the state fits");
+    CHECK_FAILS(tri_module_load(net, NULL, 0, &opt), TRI_ERR_INVALID_ARG, "no part of the state");
+    check_unchanged(net, before);
+    fclose(report);
+    tri_module_destroy(net);
+}
+
+static void halves_and_doubles_become_floats(void **state)
+{
+    char unaligned[1 + 6 * sizeof(uint16_t)];
+    uint16_t f16[2];
+    const double f64[2] = {7, 8};
+    tri_module *net = tri_nn_linear(3, 2, NULL);
+    tri_state_source sources[] = {{"weight", TRI_DTYPE_BF16, 2, {2, 3}, unaligned + 1},
+                                  {"bias", TRI_DTYPE_F16, 1, {2}, f16}};
+    FILE *report = tmpfile();
+    const tri_load_options opt = {.convert = true, .report = report};
+
+    (void)state;
+    for (size_t i = 0; i < 6; i++) {
+        uint16_t half = trii_f32_to_bf16(weight[i]);
+
+        memcpy(unaligned + 1 + i * sizeof(half), &half, sizeof(half));
+        if (i < 2)
+            f16[i] = trii_f32_to_f16(bias[i]);
+    }
+    CHECK_FAILS(tri_module_load(net, sources, 2, NULL), TRI_ERR_INVALID_ARG,
+                "weight is f32[2, 3], not bf16[2, 3]");
+    CHECK_OK(tri_module_load(net, sources, 2, &opt));
+    check_floats(net, "weight", weight, 6);
+    check_floats(net, "bias", bias, 2);
+    assert_string_equal(read_all(report),
+                        "converted: weight is f32[2, 3], converted from bf16[2, 3]\n"
+                        "converted: bias is f32[2], converted from f16[2]\n");
+    sources[1] = (tri_state_source){"bias", TRI_DTYPE_F64, 1, {2}, f64};
+    CHECK_OK(tri_module_load(net, sources, 2, &opt));
+    check_floats(net, "bias", bias, 2);
+    sources[1].dtype = TRI_DTYPE_I64; /* no floating-point number */
+    CHECK_FAILS(tri_module_load(net, sources, 2, &opt), TRI_ERR_INVALID_ARG,
+                "bias is f32[2], not i64[2]");
+    fclose(report);
+    tri_module_destroy(net);
+}
+
+static const char *without_prefix(const char *name, char *room, void *arg)
+{
+    const char *prefix = arg;
+
+    if (strcmp(name, "mask") == 0)
+        return NULL;
+    if (strncmp(name, prefix, strlen(prefix)) != 0)
+        return name;
+    snprintf(room, TRI_STATE_NAME_MAX, "%s", name + strlen(prefix));
+    return room;
+}
+
+static void entries_are_renamed_and_left_out(void **state)
+{
+    char prefix[] = "transformer.";
+    const tri_state_source sources[] = {{"transformer.weight", TRI_DTYPE_F32, 2, {2, 3}, weight},
+                                        {"bias", TRI_DTYPE_F32, 1, {2}, bias},
+                                        {"mask", TRI_DTYPE_BOOL, 1, {2}, bias},
+                                        {"transformer.bias", TRI_DTYPE_F32, 1, {2}, bias}};
+    const tri_load_options opt = {.rename = without_prefix, .arg = prefix},
+                           both = {.rename = without_prefix, .arg = prefix, .partial = true};
+    tri_module *net = tri_nn_linear(3, 2, NULL);
+
+    (void)state;
+    CHECK_OK(tri_module_load(net, sources, 3, &opt));
+    check_floats(net, "weight", weight, 6);
+    check_floats(net, "bias", bias, 2);
+    CHECK_FAILS(tri_module_load(net, sources, 4, &opt), TRI_ERR_INVALID_ARG,
+                "bias, and again from transformer.bias");
+    CHECK_FAILS(tri_module_load(net, sources, 4, &both), TRI_ERR_INVALID_ARG, "and again");
+    tri_module_destroy(net);
+}
+
+static void files_are_loaded_with_options(void **state)
+{
+    const uint16_t halves[2] = {trii_f32_to_bf16(7), trii_f32_to_bf16(8)};
+    const tri_safetensors_entry entry = {.name = "bias",
+                                         .dtype = TRI_DTYPE_BF16,
+                                         .ndim = 1,
+                                         .shape = {2},
+                                         .data = halves,
+                                         .bytes = 4};
+    tri_module *net = tri_nn_linear(3, 2, NULL);
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    CHECK_OK(tri_safetensors_write(scratch_path(&s, "w"), &entry, 1, NULL, 0));
+    CHECK_FAILS(tri_load(net, scratch_path(&s, "w"), NULL), TRI_ERR_FORMAT, "missing: weight");
+    CHECK_FAILS(tri_load(net, scratch_path(&s, "w"), &(tri_load_options){.partial = true}),
+                TRI_ERR_FORMAT, "no part of the state fits");
+    CHECK_OK(tri_load(net, scratch_path(&s, "w"),
+                      &(tri_load_options){.partial = true, .convert = true}));
+    check_floats(net, "bias", bias, 2);
+    tri_module_destroy(net);
+    scratch_end(&s);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_part_of_the_state_is_loaded),
+    cmocka_unit_test(halves_and_doubles_become_floats),
+    cmocka_unit_test(entries_are_renamed_and_left_out),
+    cmocka_unit_test(files_are_loaded_with_options),
+};
+
+TEST_MAIN(tests)
