@@ -16,6 +16,8 @@
 #ifndef TRIREME_NN_H
 #define TRIREME_NN_H
 
+#include <stdio.h>
+
 #include <trireme/ops.h>
 
 TRI_BEGIN_DECLS
@@ -129,6 +131,10 @@ typedef struct tri_module_class {
 
 /* `type` is borrowed and must outlive the module. */
 TRI_API tri_module *tri_module_create(const tri_module_class *type);
+/* The common case, one input and one output, without a class: `name` is copied, `size` as in the
+ * class, `forward` gives a tensor. Children and parameters are added as to any module. */
+TRI_API tri_module *tri_module_simple(const char *name, size_t size,
+                                      tri_tensor *(*forward)(tri_module *self, tri_tensor *x));
 /* The module's own data (size bytes of its class). */
 TRI_API void *tri_module_data(tri_module *self);
 /* Register a child under a name (not empty, without '.', used once) and return it; self owns it
@@ -155,6 +161,21 @@ TRI_API void tri_module_train(tri_module *module, bool training);
 TRI_API TRI_MUST_CHECK tri_status tri_module_status(const tri_module *module);
 /* Destroys the module and all below. NULL allowed; only roots. */
 TRI_API void tri_module_destroy(tri_module *module);
+
+/* --- the tree ------------------------------------------------------------------------------- */
+
+/* Children in the order of registration: 0 <= index < children; NULL outside. Borrowed. */
+TRI_API int tri_module_children(const tri_module *module);
+TRI_API tri_module *tri_module_get(tri_module *module, int index);
+/* The module below of this path, "layer1.0.conv1", or NULL; "" is the module itself. */
+TRI_API tri_module *tri_module_submodule(tri_module *module, const char *path);
+/* The network inside of tri_ddp; what is not wrapped is itself. NULL of NULL. */
+TRI_API tri_module *tri_module_of(tri_module *wrapped);
+/* Its name in its parent ("" of a root), and that of its class; borrowed, never NULL. */
+TRI_API const char *tri_module_name(const tri_module *module);
+TRI_API const char *tri_module_type(const tri_module *module);
+/* tri_requires_grad of all parameters of the module and below: false freezes them. */
+TRI_API void tri_module_requires_grad(tri_module *module, bool on);
 
 /* --- state: parameters and buffers under PyTorch's names, in state_dict's order ------------- */
 

@@ -73,6 +73,40 @@ tri_module *tri_module_create(const tri_module_class *type)
     return module;
 }
 
+static void one_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
+                        int n_out)
+{
+    if (trii_one_to_one(self, n_in, out, n_out))
+        out[0] = self->own_type->forward(self, in[0]);
+}
+
+tri_module *tri_module_simple(const char *name, size_t size,
+                              tri_tensor *(*forward)(tri_module *self, tri_tensor *x))
+{
+    trii_simple_class *own;
+    tri_module *module;
+    tri_status st = trii_need_text(name, "module_simple", "name");
+
+    if (st == TRI_OK)
+        st = trii_need(forward != NULL ? name : NULL, "module_simple", "forward");
+    if (st < 0)
+        return trii_module_failed(st);
+    own = trii_alloc(1, sizeof(*own), "module class");
+    if (own == NULL)
+        return &out_of_memory;
+    own->name = trii_strdup(name, "module name");
+    own->forward = forward;
+    own->type = (tri_module_class){.name = own->name, .size = size, .forward = one_forward};
+    module = own->name != NULL ? tri_module_create(&own->type) : &out_of_memory;
+    if (is_shared(module)) {
+        trii_free(own->name);
+        trii_free(own);
+        return module;
+    }
+    module->own_type = own;
+    return module;
+}
+
 tri_status tri_module_status(const tri_module *module)
 {
     if (module == NULL)
@@ -123,6 +157,9 @@ static void destroy_tree(tri_module *module)
     trii_free(module->why);
     trii_free(module->name);
     trii_free(module->data);
+    if (module->own_type != NULL)
+        trii_free(module->own_type->name);
+    trii_free(module->own_type);
     trii_free(module);
 }
 

@@ -21,8 +21,16 @@ typedef struct trii_slots {
     int n, capacity;
 } trii_slots;
 
+/* What tri_module_simple makes a class of. */
+typedef struct trii_simple_class {
+    tri_module_class type;
+    char *name;
+    tri_tensor *(*forward)(tri_module *self, tri_tensor *x);
+} trii_simple_class;
+
 struct tri_module {
     const tri_module_class *type;
+    trii_simple_class *own_type; /* tri_module_simple's; NULL: the class is the user's */
     void *data;
     tri_module *parent; /* NULL: a root */
     char *name;         /* in the parent; NULL: a root; "": adds nothing to the names of state */

@@ -46,7 +46,13 @@ void misuse_status(misuse_pick *p, tri_status status)
 }
 
 /* NULL is what their headers promise for what is not there. */
-static const char *const may_be_null[] = {"tri_module_find", "tri_grad", "tri_tensor_ref", NULL};
+static const char *const may_be_null[] = {"tri_module_find",
+                                          "tri_module_get",
+                                          "tri_module_submodule",
+                                          "tri_module_of",
+                                          "tri_grad",
+                                          "tri_tensor_ref",
+                                          NULL};
 
 /* Their lines name the operation that they are made of, and the argument by its shape; that of
  * tri_module_load names the parts that n left out. */
@@ -59,6 +65,7 @@ static const char *const named_otherwise[] = {
 static const char *const cannot_work[] = {"tri_init",
                                           "tri_group_shrink",
                                           "tri_spawn",
+                                          "tri_module_simple",
                                           "tri_bucket_hook_f16",
                                           "tri_bucket_hook_bf16",
                                           "tri_bucket_hook_power_sgd",

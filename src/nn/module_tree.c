@@ -1,0 +1,72 @@
+/*
+ * module_tree.c - looking at a tree of modules: children, names, freezing.
+ */
+#include <string.h>
+
+#include "nn/module.h"
+
+/* What stands around a network without adding to its names. */
+static bool is_wrapper(const tri_module *module)
+{
+    return module->n_children == 1 && module->children[0]->name[0] == '\0';
+}
+
+int tri_module_children(const tri_module *module)
+{
+    return module != NULL ? module->n_children : 0;
+}
+
+tri_module *tri_module_get(tri_module *module, int index)
+{
+    if (module == NULL || index < 0 || index >= module->n_children)
+        return NULL;
+    return module->children[index];
+}
+
+tri_module *tri_module_of(tri_module *wrapped)
+{
+    while (wrapped != NULL && is_wrapper(wrapped))
+        wrapped = wrapped->children[0];
+    return wrapped;
+}
+
+tri_module *tri_module_submodule(tri_module *module, const char *path)
+{
+    if (path == NULL)
+        return NULL;
+    while (module != NULL && path[0] != '\0') {
+        size_t n = strcspn(path, ".");
+        tri_module *found = NULL;
+
+        module = tri_module_of(module);
+        for (int i = 0; i < module->n_children && found == NULL; i++) {
+            const char *name = module->children[i]->name;
+
+            if (strlen(name) == n && strncmp(name, path, n) == 0)
+                found = module->children[i];
+        }
+        module = found;
+        path += path[n] == '.' ? n + 1 : n;
+    }
+    return module;
+}
+
+const char *tri_module_name(const tri_module *module)
+{
+    return module != NULL && module->name != NULL ? module->name : "";
+}
+
+const char *tri_module_type(const tri_module *module)
+{
+    return module != NULL && module->type != NULL ? module->type->name : "failed";
+}
+
+void tri_module_requires_grad(tri_module *module, bool on)
+{
+    if (module == NULL)
+        return;
+    for (int i = 0; i < module->parameters.n; i++)
+        tri_requires_grad(module->parameters.items[i].tensor, on);
+    for (int i = 0; i < module->n_children; i++)
+        tri_module_requires_grad(module->children[i], on);
+}

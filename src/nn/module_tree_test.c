@@ -1,0 +1,133 @@
+/* module_tree_test.c - simple modules, and looking at a tree: children, names, freezing. */
+#include <string.h>
+
+#include <trireme/trireme.h>
+
+#include "base/alloc.h"
+#include "graph/step.h"
+#include "testing/check.h"
+
+static tri_tensor *around(tri_module *self, tri_tensor *x)
+{
+    return tri_add(x, tri_forward(tri_module_get(self, 0), x));
+}
+
+static tri_tensor *none(tri_module *self, tri_tensor *x)
+{
+    (void)self;
+    (void)x;
+    return NULL;
+}
+
+static void a_simple_module_is_a_function(void **state)
+{
+    char name[] = "Residual";
+    tri_module *net, *bad;
+    tri_tensor *x, *out[2];
+
+    (void)state;
+    net = tri_module_simple(name, 16, around);
+    x = tri_tensor_from(TRI_DTYPE_F32, NULL, 0, &(const float){3});
+    (void)tri_module_child(net, "inner", tri_nn_relu());
+    name[0] = 'X'; /* it was copied */
+    assert_string_equal(tri_module_type(net), "Residual");
+    assert_int_equal(((const char *)tri_module_data(net))[15], 0);
+    assert_true(tri_item(tri_forward(net, x)) == 6.0);
+    tri_forward_n(net, &x, 1, out, 2);
+    CHECK_FAILS(tri_tensor_status(out[1]), TRI_ERR_INVALID_ARG,
+                "Residual takes 1 input to 1 output, not 1 to 2");
+    tri_step_end();
+    tri_module_destroy(net);
+    bad = tri_module_simple("empty", 0, none);
+    CHECK_FAILS(tri_tensor_status(tri_forward(bad, x)), TRI_ERR_INVALID_ARG,
+                "forward of empty left output 0 of 1 unset");
+    tri_step_end();
+    tri_module_destroy(bad);
+    bad = tri_module_simple("lame", 0, NULL);
+    CHECK_FAILS(tri_module_status(bad), TRI_ERR_INVALID_ARG, "forward is NULL");
+    tri_module_destroy(bad);
+    bad = tri_module_simple(NULL, 0, around);
+    CHECK_FAILS(tri_module_status(bad), TRI_ERR_INVALID_ARG, "name is NULL");
+    tri_module_destroy(bad);
+    tri_tensor_unref(x);
+}
+
+static void a_simple_module_leaves_nothing_behind(void **state)
+{
+    long before;
+
+    (void)state;
+    assert_non_null(trii_step_current()); /* this thread's recorder is there */
+    before = trii_alloc_live();
+    tri_module_destroy(tri_module_simple("whole", 8, around));
+    assert_int_equal(trii_alloc_live(), before);
+    for (long n = 1; n <= 4; n++) { /* every allocation may fail */
+        tri_module *bad;
+
+        trii_alloc_fail_at(n);
+        bad = tri_module_simple("short", 8, around);
+        trii_alloc_fail_at(0);
+        CHECK_FAILS(tri_module_status(bad), TRI_ERR_NO_MEMORY, "");
+        tri_module_destroy(bad);
+        assert_int_equal(trii_alloc_live(), before);
+    }
+}
+
+static void a_tree_shows_its_parts(void **state)
+{
+    tri_module *inner = tri_sequential(tri_nn_linear(2, 2, NULL), tri_nn_relu());
+    tri_module *net = tri_sequential(inner, tri_nn_flatten(1)), *model = tri_ddp(net, NULL);
+
+    (void)state;
+    assert_int_equal(tri_module_children(net), 2);
+    assert_ptr_equal(tri_module_get(net, 0), inner);
+    assert_null(tri_module_get(net, 2));
+    assert_null(tri_module_get(net, -1));
+    assert_string_equal(tri_module_name(net), "");
+    assert_string_equal(tri_module_name(tri_module_get(net, 1)), "1");
+    assert_ptr_equal(tri_module_of(model), net);
+    assert_ptr_equal(tri_module_of(net), net);
+    assert_ptr_equal(tri_module_submodule(model, "0.1"), tri_module_get(inner, 1));
+    assert_ptr_equal(tri_module_submodule(net, ""), net);
+    assert_null(tri_module_submodule(net, "0.7"));
+    assert_null(tri_module_submodule(net, "0.1.0"));
+    assert_null(tri_module_submodule(net, NULL));
+    assert_null(tri_module_submodule(NULL, "0"));
+    assert_null(tri_module_of(NULL));
+    assert_int_equal(tri_module_children(NULL), 0);
+    assert_string_equal(tri_module_type(NULL), "failed");
+    tri_module_destroy(model);
+}
+
+static void a_frozen_part_is_not_trained(void **state)
+{
+    tri_module *net = tri_sequential(tri_nn_linear(1, 1, NULL), tri_nn_linear(1, 1, NULL));
+    tri_optimizer *opt = tri_sgd(net, 0.5, NULL);
+    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(1, 1), &(const float){1});
+    tri_tensor *frozen = tri_module_find(net, "0.bias"), *free = tri_module_find(net, "1.bias");
+    double before[2] = {tri_item(frozen), tri_item(free)};
+
+    (void)state;
+    tri_module_requires_grad(tri_module_submodule(net, "0"), false);
+    assert_int_equal(tri_module_num_parameters(net), 2);
+    tri_backward(tri_sum(tri_forward(net, x), NULL, 0, false));
+    CHECK_OK(tri_optimizer_step(opt));
+    assert_true(tri_item(frozen) == before[0]);
+    assert_true(tri_item(free) == (double)((float)before[1] - 0.5f));
+    tri_step_end();
+    tri_module_requires_grad(net, true);
+    tri_module_requires_grad(NULL, true);
+    assert_int_equal(tri_module_num_parameters(net), 4);
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(net);
+    tri_tensor_unref(x);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_simple_module_is_a_function),
+    cmocka_unit_test(a_simple_module_leaves_nothing_behind),
+    cmocka_unit_test(a_tree_shows_its_parts),
+    cmocka_unit_test(a_frozen_part_is_not_trained),
+};
+
+TEST_MAIN(tests)
