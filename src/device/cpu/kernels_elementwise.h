@@ -231,8 +231,9 @@ VEC_INLINE vec vec_tanh(vec x)
     small = small * z + 1.33314422036e-1f;
     small = small * z - 3.33332819422e-1f;
     small = small * z * x + x;
-    large = (vec)((vec_i)large | ((vec_i)x & INT32_MIN));
-    return vec_select(a < 0.625f, small, vec_select(x != x, x, large));
+    large = vec_select(a < 0.625f, small, large);
+    large = (vec)((vec_i)large | ((vec_i)x & INT32_MIN)); /* of -0 too */
+    return vec_select(x != x, x, large);
 }
 
 /* erf, after Cephes: a polynomial below 1, 1 - e^(-x^2) * rest above. */

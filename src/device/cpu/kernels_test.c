@@ -168,6 +168,24 @@ static void functions_are_those_of_the_c_library(void **state)
     }
 }
 
+static void odd_functions_keep_the_sign_of_zero(void **state)
+{
+    static const int codes[] = {TRII_EW_SQRT, TRII_EW_TANH, TRII_EW_SILU, TRII_EW_GELU};
+    const trii_cpu_kernels *table[MAX_TABLES];
+    int n = tables(table);
+    float got[N];
+
+    (void)state;
+    for (int i = 0; i < N; i++)
+        a[i] = i % 2 == 0 ? -0.0f : 0.0f;
+    for (int t = 0; t < n; t++) {
+        for (size_t k = 0; k < TRII_COUNT_OF(codes); k++) {
+            table[t]->ew[codes[k]](got, a, NULL, NULL, N, NULL);
+            check_bits("function of zero, table", t, got, a, N);
+        }
+    }
+}
+
 /* --- updates; spelled out here, and the compiler must not contract them either ---------------- */
 
 static void sgd_wanted(const trii_update_args *args, float d, int i, float *p_want, float *m_want)
@@ -446,6 +464,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(element_wise_kernels_have_one_result),
         cmocka_unit_test(scalars_are_rounded_to_the_type_of_the_tensor),
         cmocka_unit_test(functions_are_those_of_the_c_library),
+        cmocka_unit_test(odd_functions_keep_the_sign_of_zero),
         cmocka_unit_test(sgd_has_one_result),
         cmocka_unit_test(adam_has_one_result),
         cmocka_unit_test(every_update_has_one_result),
