@@ -273,6 +273,41 @@ static void not_a_number_is_the_largest(void **state)
     check_largest(true);
 }
 
+static void check_gradients_of_nan(void)
+{
+    tri_tensor *x =
+        tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2, 3), (float[]){1, (float)NAN, 2, 4, 5, 5});
+
+    tri_requires_grad(x, true);
+    for (int dim = 0; dim < 2; dim++) {
+        float g[6];
+
+        tri_backward(tri_sum(tri_amax(x, &(int64_t){dim}, 1, false), NULL, 0, false));
+        CHECK_OK(tri_copy_out(tri_grad(x), g, sizeof(g)));
+        if (dim == 1) {
+            assert_true(isnan(g[0]) && isnan(g[1]) && isnan(g[2]));
+            assert_true(g[3] == 0 && g[4] == 0.5f && g[5] == 0.5f);
+        } else {
+            assert_true(g[0] == 0 && isnan(g[1]) && g[2] == 0);
+            assert_true(g[3] == 1 && isnan(g[4]) && g[5] == 1);
+        }
+        CHECK_OK(tri_step_end_status());
+        tri_tensor_unref(x);
+        x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2, 3), (float[]){1, (float)NAN, 2, 4, 5, 5});
+        tri_requires_grad(x, true);
+    }
+    tri_tensor_unref(x);
+}
+
+/* torch.amax on [[1, nan, 2], [4, 5, 5]] */
+static void the_gradient_where_nan_is_the_largest_is_nan(void **state)
+{
+    (void)state;
+    check_gradients_of_nan();
+    trii_executor_set(&trii_executor_reference);
+    check_gradients_of_nan();
+}
+
 static void the_largest_on_avx2(void **state)
 {
     (void)state;
@@ -335,6 +370,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(millions_of_elements_move),
         cmocka_unit_test(the_largest_is_the_first_of_equals),
         cmocka_unit_test(not_a_number_is_the_largest),
+        cmocka_unit_test(the_gradient_where_nan_is_the_largest_is_nan),
         cmocka_unit_test(the_largest_on_avx2),
         cmocka_unit_test(the_largest_on_portable_kernels),
         cmocka_unit_test(dropout_has_the_bits_of_the_reference),

@@ -235,7 +235,8 @@ static tri_status forward_run(const trii_kernel *kernel, void *const *args, cons
 }
 
 /* --- the gradient of amax: equal largest elements share it -------------------------------------
- */
+ *
+ * The shares of a NaN, which nothing equals, are infinite or NaN: times 0 all get NaN. */
 
 static void count_of(const extremes_run *run, const piece *p, int64_t *count)
 {
@@ -274,10 +275,10 @@ static void hand_out(const extremes_run *run, const piece *p, const float *share
 
         if (run->k->width > 1) {
             for (int64_t j = 0; j < p->n; j++)
-                dx[j] = x[j] == y[j] ? share[j] : 0;
+                dx[j] = (float)(x[j] == y[j]) * share[j];
         } else {
             for (int64_t i = p->run; i < p->run_end; i++)
-                dx[i] = x[i] == y[0] ? share[0] : 0;
+                dx[i] = (float)(x[i] == y[0]) * share[0];
         }
     }
 }

@@ -304,7 +304,8 @@ static tri_status amax_backward_shape(const trii_type *const *in, int n_in, cons
     return trii_rule_float(in[1], "x");
 }
 
-/* in g x y: equal largest elements share the gradient. */
+/* in g x y: equal largest elements share the gradient. If NaN is the largest, nothing equals it,
+ * and 0 / 0 is what all elements get, as in PyTorch. */
 static tri_status amax_backward_kernel(const trii_kernel_args *args)
 {
     const trii_type *in = args->in[1].type;
@@ -324,7 +325,7 @@ static tri_status amax_backward_kernel(const trii_kernel_args *args)
     memset(at, 0, sizeof(at));
     offset = 0;
     for (int64_t i = 0; i < n; i++) {
-        dx[i] = x[i] == y[offset] ? g[offset] / count[offset] : 0;
+        dx[i] = (x[i] == y[offset]) * (g[offset] / count[offset]);
         offset = advance(in, at, stride);
     }
     trii_work_return(args, count);
