@@ -9,7 +9,7 @@
 
 TRI_BEGIN_DECLS
 
-/* --- reductions (dims NULL: all dimensions) -----------------------------------------------------
+/* --- reductions (dims NULL, or none of them: all dimensions) ------------------------------------
  *
  * Sums and means have the same bits on any number of threads and any instruction set. Of no
  * elements a sum is 0 and a mean NaN, and so is the loss of an empty batch, with gradients of zeros

@@ -420,7 +420,7 @@ tri_status trii_reduce_mask(const int64_t *dims, int n_dims, int ndim, int64_t *
             status = TRII_FAIL(TRI_ERR_INVALID_ARG, "dimension %d is named twice", dim);
         *mask_out |= INT64_C(1) << dim;
     }
-    if (dims == NULL || ndim == 0)
+    if (dims == NULL || n_dims == 0 || ndim == 0)
         *mask_out = (INT64_C(1) << ndim) - 1;
     return status;
 }
