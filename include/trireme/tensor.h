@@ -154,7 +154,8 @@ TRI_API void tri_backward_n(tri_tensor *loss, int64_t count);
  * of its own, and what had added up before stays; only if its run had begun to overwrite that,
  * reading it and adding to it fail (STATE) until tri_optimizer_zero_grad. */
 TRI_API tri_tensor *tri_grad(tri_tensor *tensor);
-/* Operations between these record no gradient; they nest. */
+/* Operations between these record no gradient; they nest. An end too many fails the step (STATE).
+ */
 TRI_API void tri_no_grad_begin(void);
 TRI_API void tri_no_grad_end(void);
 /* The same for a block, TRI_NO_GRAD { ... }, which may be left by return or goto as well (break and

@@ -413,6 +413,10 @@ void tri_no_grad_end(void)
 {
     trii_step *step = trii_step_current();
 
-    if (step != NULL && trii_recorder_of(step)->no_grad > 0)
+    if (step == NULL)
+        return;
+    if (trii_recorder_of(step)->no_grad == 0)
+        trii_step_fail(step, TRII_FAIL(TRI_ERR_STATE, "tri_no_grad_end without tri_no_grad_begin"));
+    else
         trii_recorder_of(step)->no_grad--;
 }

@@ -93,6 +93,19 @@ static void the_rest_of_a_block_can_be_a_scope(void **state)
     assert_true(has_gradient() && !is_bf16());
 }
 
+static void an_end_too_many_fails_the_step(void **state)
+{
+    (void)state;
+    tri_no_grad_end();
+    CHECK_FAILS(tri_run(), TRI_ERR_STATE, "tri_no_grad_end without tri_no_grad_begin");
+    tri_step_end();
+    assert_true(has_gradient());
+    tri_no_grad_begin();
+    assert_false(has_gradient());
+    tri_no_grad_end();
+    CHECK_OK(tri_step_end_status());
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -113,6 +126,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(a_scope_ends_however_it_is_left, setup, teardown),
     cmocka_unit_test_setup_teardown(scopes_nest, setup, teardown),
     cmocka_unit_test_setup_teardown(the_rest_of_a_block_can_be_a_scope, setup, teardown),
+    cmocka_unit_test_setup_teardown(an_end_too_many_fails_the_step, setup, teardown),
 };
 
 TEST_MAIN(tests)
