@@ -170,8 +170,10 @@ static tri_status run(tri_ema *e, const char *call,
     tri_no_grad_begin();
     st = record(e, step);
     tri_no_grad_end();
-    if (st < 0)
-        return TRII_FAIL_CTX(st, "%s", call);
+    st = st < 0 ? TRII_FAIL_CTX(st, "%s", call) : trii_step_run(step);
+    if (st == TRI_OK)
+        return TRI_OK;
+    trii_step_fail(step, st); /* some without the others must not run when the step ends */
     return trii_step_run(step);
 }
 

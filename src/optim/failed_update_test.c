@@ -4,6 +4,7 @@
 
 #include <trireme/optim.h>
 
+#include "base/err.h"
 #include "graph/step.h"
 #include "testing/check.h"
 
@@ -271,6 +272,73 @@ static void a_lost_parameter_is_mended_by_loading(void **state)
     tri_module_destroy(net);
 }
 
+/* What tri_step_end could not return comes out of the next update, which then does nothing. */
+static void an_error_of_the_step_before_stops_the_update(void **state)
+{
+    problem p = problem_create(2);
+    uint64_t before;
+
+    (void)state;
+    set_target(&p, 1);
+    CHECK_OK(train(&p));
+    before = hash_of(&p);
+    tri_backward(tri_add(p.x, p.target));
+    tri_step_end();
+    CHECK_FAILS(train(&p), TRI_ERR_INVALID_ARG, "dtypes f32 and i64 differ");
+    assert_int_equal(batches(&p), 1);
+    assert_true(hash_of(&p) == before);
+    CHECK_OK(train(&p));
+    assert_int_equal(batches(&p), 2);
+    problem_destroy(&p);
+}
+
+/* Nor those before the one that could not be recorded. */
+static void an_update_that_fails_for_one_parameter_changes_none(void **state)
+{
+    problem p = problem_create(2);
+    float zeros[CLASSES] = {0};
+    int64_t updates[4] = {0};
+    tri_tensor *counts = tri_optimizer_state(p.opt, tri_optimizer_state_count(p.opt) - 1).tensor;
+    uint64_t before;
+
+    (void)state;
+    set_target(&p, 1);
+    before = hash_of(&p);
+    tri_backward(loss_of(&p));
+    (void)tri_clip_grad_norm(p.opt, 1);
+    CHECK_OK(tri_copy_in(tri_grad(tri_module_find(p.net, "2.bias")), zeros, sizeof(zeros)));
+    CHECK_FAILS(tri_optimizer_step(p.opt), TRI_ERR_STATE, "changed since it was clipped");
+    tri_step_end();
+    assert_true(hash_of(&p) == before);
+    CHECK_OK(tri_copy_out(counts, updates, sizeof(updates)));
+    assert_true(updates[0] == 0 && updates[3] == 0);
+    problem_destroy(&p);
+}
+
+static void averages_change_places_with_all_parameters_or_none(void **state)
+{
+    problem p = problem_create(2);
+    tri_tensor *last = tri_module_find(p.net, "2.bias");
+    float zeros[CLASSES] = {0};
+    tri_ema *ema;
+    uint64_t before;
+
+    (void)state;
+    set_target(&p, 1);
+    CHECK_OK(train(&p));
+    CHECK_OK(tri_copy_in(last, zeros, sizeof(zeros)));
+    before = hash_of(&p);
+    CHECK_OK(tri_ema_create(p.net, 0.5, &ema)); /* of zeros, so far */
+    (void)TRII_FAIL(TRI_ERR_STATE, "it is lost");
+    trii_tensor_lose(last);
+    CHECK_FAILS(tri_ema_swap(ema), TRI_ERR_STATE, "it is lost");
+    CHECK_FAILS(tri_step_end_status(), TRI_ERR_STATE, "it is lost");
+    CHECK_OK(tri_copy_in(last, zeros, sizeof(zeros)));
+    assert_true(hash_of(&p) == before);
+    tri_ema_destroy(ema);
+    problem_destroy(&p);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_step_that_fails_changes_nothing_of_the_model),
     cmocka_unit_test(a_refused_operation_counts_no_batch),
@@ -279,6 +347,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_small_update_waits_for_what_may_still_fail),
     cmocka_unit_test(a_large_update_that_had_begun_is_reported_as_lost),
     cmocka_unit_test(a_lost_parameter_is_mended_by_loading),
+    cmocka_unit_test(an_error_of_the_step_before_stops_the_update),
+    cmocka_unit_test(an_update_that_fails_for_one_parameter_changes_none),
+    cmocka_unit_test(averages_change_places_with_all_parameters_or_none),
 };
 
 TEST_MAIN(tests)

@@ -446,6 +446,26 @@ static void count_updates(tri_optimizer *o)
         updates[i] += o->params[i].recorded;
 }
 
+static tri_status update(tri_optimizer *o, trii_step *step)
+{
+    tri_status st = trii_optimizer_settle(o, step);
+
+    if (st < 0)
+        return st;
+    tri_no_grad_begin();
+    st = record_updates(o, step);
+    tri_no_grad_end();
+    if (st < 0) {
+        if (step->first_pending == step->n_nodes) /* in eager mode those before it have run */
+            count_updates(o);
+        return st;
+    }
+    st = trii_step_run(step);
+    if (st == TRI_OK)
+        count_updates(o);
+    return st;
+}
+
 tri_status(tri_optimizer_step)(tri_optimizer *o)
 {
     trii_step *step;
@@ -456,23 +476,12 @@ tri_status(tri_optimizer_step)(tri_optimizer *o)
     step = trii_step_current();
     if (step == NULL)
         return TRI_ERR_NO_MEMORY;
-    st = trii_optimizer_settle(o, step);
-    if (st < 0) {
-        o->n_clips = 0;
-        return st;
-    }
-    tri_no_grad_begin();
-    st = record_updates(o, step);
-    tri_no_grad_end();
+    st = update(o, step);
     o->n_clips = 0;
-    if (st < 0) {
-        count_updates(o); /* those before the failure run when the step ends */
-        return st;
-    }
-    st = trii_step_run(step);
     if (st == TRI_OK)
-        count_updates(o);
-    return st;
+        return TRI_OK;
+    trii_step_fail(step, st); /* what was recorded must not run when the step ends */
+    return trii_step_run(step);
 }
 
 void tri_optimizer_zero_grad(tri_optimizer *o)
