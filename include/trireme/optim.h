@@ -40,7 +40,8 @@ typedef struct tri_param_group {
     tri_module *model;
     tri_tensor *const *params; /* persistent tensors */
     int n_params;
-    const char *const *names; /* of the list, for states and messages; NULL: "param_0", ... */
+    const char *const *names; /* of the list, for states and messages, no two alike; NULL:
+                                 "param_0", ... */
     double lr;                /* 0 = that of the optimizer; so are the others */
     double weight_decay;
 } tri_param_group;
@@ -145,8 +146,9 @@ TRI_API void tri_clip_grad_value_of(tri_tensor *const *params, int n, double lim
 /* --- settings ----------------------------------------------------------------------------------
  *
  * Each group has its own. Whether there is a momentum at all is decided when the optimizer is made.
- * A value that would have been refused then (negative, infinite, NaN, a beta of 1), or a setting or
- * group that there is not, fails the optimizer: so do all its steps from then on.
+ * A value that would have been refused then (negative, infinite, NaN, a beta of 1, dampening with
+ * nesterov), or a setting or group that there is not, fails the optimizer: so do all its steps from
+ * then on.
  */
 typedef enum tri_hyper {
     TRI_HYPER_LR,

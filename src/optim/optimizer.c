@@ -47,18 +47,32 @@ static char *joined(const char *first, const char *second)
     return name;
 }
 
-/* A name that another group's parameter has is told apart by the group. */
-static char *unique_name(const tri_optimizer *o, const char *name, int group)
+static const trii_optim_param *find_param(const tri_optimizer *o, const char *name)
 {
+    for (int i = 0; i < o->n_params; i++) {
+        if (strcmp(o->params[i].name, name) == 0)
+            return &o->params[i];
+    }
+    return NULL;
+}
+
+/* A name that another group's parameter has is told apart by the group. States are found by these
+ * names, so that there must not be two. */
+static tri_status name_param(const tri_optimizer *o, trii_optim_param *param, const char *name)
+{
+    const trii_optim_param *same = find_param(o, name);
     char prefix[32];
 
-    for (int i = 0; i < o->n_params; i++) {
-        if (o->params[i].group != group && strcmp(o->params[i].name, name) == 0) {
-            snprintf(prefix, sizeof(prefix), "group_%d", group);
-            return joined(prefix, name);
-        }
-    }
-    return trii_strdup(name, "parameter name");
+    snprintf(prefix, sizeof(prefix), "group_%d", param->group);
+    param->name = same != NULL && same->group != param->group ? joined(prefix, name)
+                                                              : trii_strdup(name, "parameter name");
+    if (param->name == NULL)
+        return TRI_ERR_NO_MEMORY;
+    if (find_param(o, param->name) == NULL)
+        return TRI_OK;
+    trii_free(param->name);
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: group %d: two parameters are called %s",
+                     o->ops->name, param->group, name);
 }
 
 static tri_status grow(tri_optimizer *o)
@@ -115,9 +129,9 @@ static tri_status add_param(tri_optimizer *o, tri_tensor *tensor, const char *na
         return st;
     param = &o->params[o->n_params];
     *param = (trii_optim_param){.group = group, .clipped = TRII_NO_VALUE};
-    param->name = unique_name(o, name, group);
-    if (param->name == NULL)
-        return TRI_ERR_NO_MEMORY;
+    st = name_param(o, param, name);
+    if (st < 0)
+        return st;
     param->tensor = tri_tensor_ref(tensor);
     o->n_params++;
     return TRI_OK;

@@ -209,6 +209,48 @@ static void groups_have_settings_of_their_own(void **state)
     problem_destroy(&p);
 }
 
+/* Their states would not be told apart in a checkpoint. */
+static void two_parameters_of_one_name_are_refused(void **state)
+{
+    problem p = problem_create(TRI_DTYPE_F32);
+    tri_tensor *both[] = {tri_module_find(p.net, "weight"), tri_module_find(p.net, "bias")};
+    const char *const same[] = {"w", "w"}, *const number[] = {"param_1", NULL};
+    const char *const *const names[] = {same, number};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        tri_optimizer *opt = tri_adam_of(
+            &(tri_param_group){.params = both, .n_params = 2, .names = names[i]}, 1, 0.1, NULL);
+
+        CHECK_FAILS(tri_optimizer_status(opt), TRI_ERR_INVALID_ARG, "two parameters are called");
+        tri_optimizer_destroy(opt);
+    }
+    problem_destroy(&p);
+}
+
+static void nesterov_keeps_its_momentum(void **state)
+{
+    static const struct {
+        tri_hyper what;
+        double value;
+    } bad[] = {{TRI_HYPER_DAMPENING, 0.5}, {TRI_HYPER_MOMENTUM, 0}};
+    problem p = problem_create(TRI_DTYPE_F32);
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        tri_optimizer *opt =
+            tri_sgd(p.net, 0.1, &(tri_sgd_options){.momentum = 0.9, .nesterov = true});
+
+        tri_optimizer_set(opt, 0, TRI_HYPER_MOMENTUM, 0.8);
+        tri_optimizer_set(opt, 0, TRI_HYPER_DAMPENING, 0);
+        CHECK_OK(tri_optimizer_status(opt));
+        tri_optimizer_set(opt, 0, bad[i].what, bad[i].value);
+        CHECK_FAILS(tri_optimizer_status(opt), TRI_ERR_INVALID_ARG, "nesterov needs a momentum");
+        tri_optimizer_destroy(opt);
+    }
+    problem_destroy(&p);
+}
+
 static void models_can_be_groups(void **state)
 {
     problem p = problem_create(TRI_DTYPE_F64), q = problem_create(TRI_DTYPE_F64);
@@ -488,6 +530,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_restored_optimizer_goes_on_with_the_same_bits),
         cmocka_unit_test(states_are_called_as_in_torch),
         cmocka_unit_test(groups_have_settings_of_their_own),
+        cmocka_unit_test(two_parameters_of_one_name_are_refused),
+        cmocka_unit_test(nesterov_keeps_its_momentum),
         cmocka_unit_test(models_can_be_groups),
         cmocka_unit_test(loose_tensors_are_optimised),
         cmocka_unit_test(many_tensors_are_updated_as_each_alone),

@@ -76,6 +76,11 @@ static tri_status set(tri_optimizer *o, int group, tri_hyper what, double value)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "%s: momentum %g, but it was made without: give it one in its options",
                          o->ops->name, value);
+    if ((o->flags & TRII_UPDATE_NESTEROV) != 0 &&
+        (what == TRI_HYPER_MOMENTUM ? value == 0.0 : what == TRI_HYPER_DAMPENING && value != 0.0))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "%s: %s %g: nesterov needs a momentum and no dampening", o->ops->name,
+                         settings[what].name, value);
     for (int g = group < 0 ? 0 : group; g < (group < 0 ? o->n_groups : group + 1); g++)
         o->groups[g].hyper[what] = value;
     return TRI_OK;
