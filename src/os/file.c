@@ -412,6 +412,7 @@ tri_status trii_append_open(const char *path, int *fd_out)
     if (fd < 0 && errno == ENXIO && stat(path, &info) == 0 && S_ISFIFO(info.st_mode))
         return TRII_FAIL(TRI_ERR_IO, "open %s: nobody reads this FIFO; start its reader first",
                          path);
+    fd = fd < 0 ? fd : above_standard(fd); /* first: else it is found as one of them below */
     if (fd < 0)
         return fail_path("open", path);
     /* `>file` writes where the last write ended, not at the end: two descriptors with places of
@@ -426,9 +427,6 @@ tri_status trii_append_open(const char *path, int *fd_out)
         *fd_out = fd;
         return TRI_OK;
     }
-    fd = above_standard(fd);
-    if (fd < 0)
-        return fail_path("open", path);
     if (fcntl(fd, F_SETFL, O_APPEND) != 0) {
         close(fd);
         return fail_path("open", path);

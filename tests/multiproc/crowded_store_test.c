@@ -49,7 +49,7 @@ static void workers_start_again_beside_a_crowd(void **state)
     snprintf(go, sizeof(go), "%s/go", folder);
     snprintf(endpoint, sizeof(endpoint), "127.0.0.1:%d", agents_port);
     snprintf(script, sizeof(script),
-             "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exec %s store num-keys\n"
+             "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exec %s store add mine/$RANK 0\n"
              "[ $RANK = 0 ] || exec sleep 1000\n"
              "echo port $MASTER_PORT; until [ -e %s ]; do sleep 0.05; done; exit 7",
              spawn_bin("trireme"), go);
