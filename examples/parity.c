@@ -18,6 +18,7 @@
 #include <trireme/trireme.h>
 
 #include "models.h"
+#include "gpt2.h"
 
 #define MAX_LAYERS 32
 
@@ -29,8 +30,9 @@ typedef struct arguments {
 } arguments;
 
 static const char usage_text[] =
-    "usage: parity --model linear:IN,OUT|mlp:A,B,C|resnet18 --init W.safetensors\n"
-    "              --data D.safetensors [--optim sgd|adam|adamw|rmsprop|adagrad] --lr X\n"
+    "usage: parity --model linear:IN,OUT|mlp:A,B,C|resnet18|gpt:L,C,H,T,V\n"
+    "              --init W.safetensors --data D.safetensors\n"
+    "              [--optim sgd|adam|adamw|rmsprop|adagrad] --lr X\n"
     "              [--momentum M] [--weight-decay W] [--clip-norm C]\n"
     "              --loss mse|cross_entropy --steps N --batch B [--dtype fp32|fp64]\n"
     "              --losses-out L.jsonl --out W2.safetensors\n"
@@ -40,7 +42,10 @@ static const char usage_text[] =
     "  --model linear:10,10   one linear layer (weight, bias)\n"
     "          mlp:10,10,5    linear layers with ReLU between (0.weight, 2.weight, ...)\n"
     "          resnet18       torchvision's, classes as in W\n"
-    "  --data                 tensors x [N, ..] and y: float [N, ..] for mse, int64 [N] else\n"
+    "          gpt:2,64,4,32,99  GPT-2: layers, width, heads, context, vocabulary\n"
+    "  --data                 tensors x [N, ..] and y: float [N, ..] for mse, int64 [N] else; of "
+    "gpt\n"
+    "                         both are tokens, int64 [N, T]\n"
     "  --momentum             of sgd and rmsprop\n"
     "  --weight-decay         of all; of adamw 0.01 if it is not given\n"
     "  --clip-norm            at most this norm of all gradients together\n"
@@ -200,7 +205,12 @@ static int parse_sizes(const char *text, int64_t *sizes)
     return n;
 }
 
-static tri_module *create_model(const char *text, const tri_safetensors *init)
+static bool is_gpt(const char *model)
+{
+    return strncmp(model, "gpt:", 4) == 0;
+}
+
+static tri_module *create_model(const char *text, const tri_safetensors *init, tri_dtype dtype)
 {
     tri_module *layers[2 * MAX_LAYERS];
     int64_t sizes[MAX_LAYERS];
@@ -213,11 +223,18 @@ static tri_module *create_model(const char *text, const tri_safetensors *init)
     }
     if (strncmp(text, "linear:", 7) == 0 && parse_sizes(text + 7, sizes) == 2)
         return tri_nn_linear(sizes[0], sizes[1], NULL);
+    if (is_gpt(text) && parse_sizes(text + 4, sizes) == 5)
+        return gpt_create(&(gpt_options){.layers = sizes[0],
+                                         .width = sizes[1],
+                                         .heads = sizes[2],
+                                         .context = sizes[3],
+                                         .vocabulary = sizes[4],
+                                         .dtype = dtype});
     if (strncmp(text, "mlp:", 4) != 0)
-        usage("--model is linear:IN,OUT, mlp:A,B,C or resnet18, not", text);
+        usage("--model is linear:IN,OUT, mlp:A,B,C, resnet18 or gpt:L,C,H,T,V, not", text);
     n_sizes = parse_sizes(text + 4, sizes);
     if (n_sizes < 2)
-        usage("--model is linear:IN,OUT, mlp:A,B,C or resnet18, not", text);
+        usage("--model is linear:IN,OUT, mlp:A,B,C, resnet18 or gpt:L,C,H,T,V, not", text);
     for (int i = 0; i + 1 < n_sizes; i++) {
         if (i > 0)
             layers[n++] = tri_nn_relu();
@@ -273,9 +290,9 @@ static tri_dtype type_in(const tri_safetensors_entry *e, tri_dtype dtype)
     return e->dtype == TRI_DTYPE_F32 || e->dtype == TRI_DTYPE_F64 ? dtype : e->dtype;
 }
 
-static void load_weights(tri_module *net, const tri_safetensors *file, tri_dtype dtype)
+static void load_weights(tri_module *net, const tri_safetensors *file, const arguments *a)
 {
-    int64_t n = tri_safetensors_count(file);
+    int64_t n = tri_safetensors_count(file), used = 0;
     tri_state_source *sources = calloc((size_t)n + 1, sizeof(*sources));
     void **copies = calloc((size_t)n + 1, sizeof(*copies));
 
@@ -283,15 +300,19 @@ static void load_weights(tri_module *net, const tri_safetensors *file, tri_dtype
         exit(1);
     for (int64_t i = 0; i < n; i++) {
         const tri_safetensors_entry *e = tri_safetensors_get(file, i);
+        const char *name = is_gpt(a->model) ? gpt_name(e->name) : e->name;
+        tri_state_source *s = &sources[used];
 
-        copies[i] = converted(e, dtype);
-        sources[i].name = e->name;
-        sources[i].dtype = type_in(e, dtype);
-        sources[i].ndim = e->ndim;
-        memcpy(sources[i].shape, e->shape, sizeof(e->shape));
-        sources[i].data = copies[i];
+        if (name == NULL)
+            continue;
+        copies[used] = converted(e, a->dtype);
+        s->name = name;
+        s->dtype = type_in(e, a->dtype);
+        s->ndim = e->ndim;
+        memcpy(s->shape, e->shape, sizeof(e->shape));
+        s->data = copies[used++];
     }
-    TRI_TRY(tri_module_load(net, sources, n, NULL));
+    TRI_TRY(tri_module_load(net, sources, used, NULL));
     for (int64_t i = 0; i < n; i++)
         free(copies[i]);
     free(copies);
@@ -354,10 +375,14 @@ static double train_step(const arguments *a, tri_module *model, tri_optimizer *o
                          column *y, int64_t part_rows)
 {
     double sums[2];
-    tri_tensor *out = tri_forward(model, x->part);
-    tri_tensor *loss = strcmp(a->loss, "mse") == 0 ? tri_mse_loss(out, y->part)
-                                                   : tri_cross_entropy(out, y->part, NULL);
+    tri_tensor *out = tri_forward(model, x->part), *target = y->part, *loss;
 
+    if (is_gpt(a->model)) { /* each token is a row */
+        out = tri_reshape(out, TRI_SHAPE(-1, tri_tensor_size(out, -1)));
+        target = tri_flatten(target, 0);
+    }
+    loss = strcmp(a->loss, "mse") == 0 ? tri_mse_loss(out, target)
+                                       : tri_cross_entropy(out, target, NULL);
     tri_backward_n(loss, part_rows);
     if (a->clip_norm >= 0.0)
         (void)tri_clip_grad_norm(opt, a->clip_norm);
@@ -411,9 +436,9 @@ static void job_open(job *j)
     TRI_TRY(tri_safetensors_open(a->init, &weights));
     TRI_TRY(tri_safetensors_open(a->data, &data));
     tri_set_default_dtype(a->dtype);
-    net = create_model(a->model, weights);
+    net = create_model(a->model, weights, a->dtype);
     TRI_TRY(tri_module_status(net));
-    load_weights(net, weights, a->dtype);
+    load_weights(net, weights, a);
     j->model = tri_ddp(net, NULL);
     j->opt = create_optimizer(a, j->model);
     j->x = column_open(data, "x", a->dtype, j->part);

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/parity/: an MLP's first weights, batches, and what PyTorch makes of them.
+"""Writes tests/golden/parity/: first weights of an MLP and a small GPT-2, batches, and what PyTorch
+makes of them.
 
     python3 tests/golden/parity_files.py        (made with PyTorch 2.13.0, CPU, and safetensors)
 """
@@ -8,6 +9,8 @@ import os
 import torch
 from safetensors.torch import save_file
 from torch import nn
+
+from gpt_torch import Gpt
 
 STEPS, BATCH, ROWS = 10, 21, 30
 
@@ -26,6 +29,30 @@ def main():
     net.load_state_dict(first)
     train(net, data, f"{folder}/out_adamw.safetensors",
           torch.optim.AdamW(net.parameters(), lr=0.02, weight_decay=0.1), 0.25)
+    gpt(folder)
+
+
+def gpt(folder):
+    """Under the names of published files, with masks of attention and the tied head."""
+    torch.manual_seed(6)
+    net = Gpt(2, 8, 2, 6, 7)
+    for p in net.parameters():
+        nn.init.normal_(p, 1.0 if p.shape == (8,) else 0.0, 0.3)
+    tokens = torch.randint(0, 7, (ROWS, 7))
+    data = {"x": tokens[:, :-1].contiguous(), "y": tokens[:, 1:].contiguous()}
+    published = {f"transformer.{name}": t for name, t in net.state_dict().items()}
+    published.update({f"transformer.h.{i}.attn.bias": torch.ones(1, 1, 6, 6).tril()
+                      for i in range(2)})
+    published["lm_head.weight"] = net.wte.weight.detach().clone()
+    save_file(published, f"{folder}/gpt_init.safetensors")
+    save_file(data, f"{folder}/gpt_data.safetensors")
+    net.double()
+    first = {name: t.clone() for name, t in net.state_dict().items()}
+    for name, opt, max_norm in (
+            ("sgd", torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9), None),
+            ("adamw", torch.optim.AdamW(net.parameters(), lr=0.02, weight_decay=0.1), 0.5)):
+        net.load_state_dict(first)
+        train(net, data, f"{folder}/gpt_{name}.safetensors", opt, max_norm)
 
 
 def train(net, data, path, opt, max_norm):
@@ -33,7 +60,9 @@ def train(net, data, path, opt, max_norm):
     for k in range(STEPS):
         rows = [(k * BATCH + i) % ROWS for i in range(BATCH)]
         opt.zero_grad()
-        loss = nn.functional.cross_entropy(net(data["x"].double()[rows]), data["y"][rows])
+        x, y = data["x"][rows], data["y"][rows]
+        out = net(x.double() if x.is_floating_point() else x)
+        loss = nn.functional.cross_entropy(out.flatten(0, -2), y.flatten())
         loss.backward()
         if max_norm is not None:
             nn.utils.clip_grad_norm_(net.parameters(), max_norm)

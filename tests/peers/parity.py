@@ -24,6 +24,9 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden"))
+from gpt_torch import Gpt
+
 BIN = os.environ.get("TRI_TEST_BIN", "build/bin")
 STEPS = 10
 torch.set_num_threads(1)
@@ -75,6 +78,8 @@ def make_model(text):
         return ResNet18(10)
     kind, sizes = text.split(":")
     sizes = [int(s) for s in sizes.split(",")]
+    if kind == "gpt":
+        return Gpt(*sizes)
     if kind == "linear":
         return nn.Linear(*sizes)
     layers = []
@@ -102,6 +107,9 @@ class Case:
             return {"x": torch.randn(self.rows, 3, 64, 64),
                     "y": torch.randint(0, 10, (self.rows,))}
         sizes = [int(s) for s in self.model.split(":")[1].split(",")]
+        if self.model.startswith("gpt"):
+            tokens = torch.randint(0, sizes[4], (self.rows, sizes[3] + 1))
+            return {"x": tokens[:, :-1].contiguous(), "y": tokens[:, 1:].contiguous()}
         x = torch.randn(self.rows, sizes[0])
         if self.loss == "mse":
             return {"x": x, "y": torch.randn(self.rows, sizes[-1])}
@@ -128,8 +136,10 @@ def torch_worker(rank, world, case, folder, dtype, out):
     for k in range(STEPS):
         rows = [(k * case.batch + first + i) % case.rows for i in range(part)]
         opt.zero_grad()
-        y = model(data["x"][rows])
-        loss = (F.mse_loss if case.loss == "mse" else F.cross_entropy)(y, data["y"][rows])
+        guess, y = model(data["x"][rows]), data["y"][rows]
+        if y.dim() == 2 and case.loss == "cross_entropy":  # tokens
+            guess, y = guess.flatten(0, 1), y.flatten()
+        loss = (F.mse_loss if case.loss == "mse" else F.cross_entropy)(guess, y)
         loss.backward()
         if case.clip_norm is not None:
             nn.utils.clip_grad_norm_(model.parameters(), case.clip_norm)
@@ -212,6 +222,11 @@ CASES = {
                   clip_norm=0.3),
     "rmsprop": Case("mlp:10,32,16,5", "mse", 20, 64, 0.01, 0.5, 1e-3, optim="rmsprop"),
     "adagrad": Case("mlp:10,32,16,5", "mse", 20, 64, 0.05, optim="adagrad", clip_norm=1.0),
+    "gpt": Case("gpt:3,32,4,24,50", "cross_entropy", 6, 16, 0.1, 0.9),
+    "gpt_adam": Case("gpt:3,32,4,24,50", "cross_entropy", 6, 16, 1e-3, optim="adam",
+                     clip_norm=1.0),
+    "gpt_adamw": Case("gpt:3,32,4,24,50", "cross_entropy", 6, 16, 3e-3, weight_decay=0.1,
+                      optim="adamw", clip_norm=0.5),
     "resnet18_adamw": Case("resnet18", "cross_entropy", 8, 24, 1e-4, weight_decay=0.1,
                            optim="adamw", clip_norm=1.0),
     "resnet18": Case("resnet18", "cross_entropy", 8, 24, 0.01, 0.9, 5e-4),
@@ -252,6 +267,15 @@ def single():
             check(f"fp32 {name}: weights", weights, 1e-6)
 
 
+def single_gpt():
+    with tempfile.TemporaryDirectory() as folder:
+        prepare(CASES["gpt_adamw"], folder, 3)
+        theirs = run_torch(CASES["gpt_adamw"], folder, torch.float32, 1)
+        ours = run_ours(CASES["gpt_adamw"], folder, torch.float32, 1)
+        check("fp32 gpt: loss of step 0", distance(ours[0][0], theirs[0][0]), 1e-6)
+        check("fp32 gpt: losses", distance(ours[0], theirs[0]), 1e-4)
+
+
 def single_resnet():
     case = CASES["resnet18"]
     first, ours_off, torch_off = [], [], []
@@ -277,8 +301,9 @@ def main():
     parts = {"linear": lambda: exact("linear"), "mlp": lambda: exact("mlp"),
              "mlp_ce": lambda: exact("mlp_ce"),
              **{name: lambda name=name: exact(name)
-                for name in ("adam", "adamw", "rmsprop", "adagrad", "resnet18_adamw")},
-             "uneven": uneven, "single": single,
+                for name in ("adam", "adamw", "rmsprop", "adagrad", "gpt", "gpt_adam",
+                             "gpt_adamw", "resnet18_adamw")},
+             "uneven": uneven, "single": single, "single_gpt": single_gpt,
              "resnet18": lambda: exact("resnet18"), "single_resnet18": single_resnet}
     for name in sys.argv[1:] or parts:
         parts[name]()

@@ -1,0 +1,288 @@
+/*
+ * gpt.c - train a small GPT to write like a text, character by character, with any number of
+ * workers:
+ *
+ *     build/bin/trirun --standalone --nproc-per-node 2 build/bin/gpt
+ *
+ * Tokens are the distinct characters of the text. Every worker draws the same windows of it for
+ * each batch and takes its share, so that the loss does not depend on how many workers there are.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <trireme/trireme.h>
+
+#include "command_line.h"
+#include "gpt2.h"
+
+static struct settings {
+    int64_t steps, batch, layers, width, heads, context, warmup, letters, seed;
+    double lr, clip, dropout, temperature;
+    const char *text;
+} settings = {.steps = 300,
+              .batch = 8,
+              .layers = 4,
+              .width = 128,
+              .heads = 4,
+              .context = 64,
+              .warmup = 20,
+              .letters = 300,
+              .lr = 3e-3,
+              .clip = 1.0,
+              .temperature = 0.8,
+              .text = "/usr/share/common-licenses/GPL-3"};
+
+static _Noreturn void refuse(const char *what, const char *why)
+{
+    fprintf(stderr, "gpt: %s: %s\n", what, why);
+    exit(2);
+}
+
+/* --- the text --------------------------------------------------------------------------------- */
+
+typedef struct text {
+    unsigned char letter[256]; /* of a token */
+    int64_t vocabulary;
+    int64_t *tokens, n;
+} text;
+
+static text text_read(const char *path)
+{
+    static int64_t token[256];
+    bool seen[256] = {false};
+    text t = {.n = 0};
+    FILE *file = fopen(path, "rb");
+    int c;
+
+    if (file == NULL)
+        refuse(path, "cannot be read (--text names another)");
+    while ((c = getc(file)) != EOF) {
+        seen[c] = true;
+        t.n++;
+    }
+    if (t.n <= settings.context)
+        refuse(path, "is not longer than --context");
+    for (int i = 0; i < 256; i++) {
+        token[i] = t.vocabulary;
+        if (seen[i])
+            t.letter[t.vocabulary++] = (unsigned char)i;
+    }
+    t.tokens = malloc((size_t)t.n * sizeof(int64_t));
+    if (t.tokens == NULL)
+        refuse(path, "no memory");
+    rewind(file);
+    for (int64_t i = 0; i < t.n && (c = getc(file)) != EOF; i++)
+        t.tokens[i] = token[c];
+    (void)fclose(file);
+    return t;
+}
+
+/* A random word for each index (splitmix64). */
+static uint64_t random_at(uint64_t index)
+{
+    uint64_t z = ((uint64_t)settings.seed << 40) + (index + 1) * 0x9e3779b97f4a7c15u;
+
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+/* --- training --------------------------------------------------------------------------------- */
+
+typedef struct run {
+    text text;
+    tri_module *net, *model; /* the network itself, and wrapped for data-parallel training */
+    tri_optimizer *optimizer;
+    tri_tensor *x, *y;   /* this worker's part of a batch, and its next tokens [part, context] */
+    int64_t first, part; /* its rows of the batch */
+    int64_t *x_rows;
+} run;
+
+/* Row r of batch `step` begins anywhere in the text. */
+static void read_batch(run *r, int64_t step)
+{
+    size_t row_bytes = (size_t)settings.context * sizeof(int64_t);
+
+    for (int shift = 0; shift < 2; shift++) {
+        for (int64_t i = 0; i < r->part; i++) {
+            uint64_t word = random_at((uint64_t)(step * settings.batch + r->first + i));
+            uint64_t at = word % (uint64_t)(r->text.n - settings.context);
+
+            memcpy(r->x_rows + i * settings.context, r->text.tokens + at + shift, row_bytes);
+        }
+        TRI_TRY(tri_copy_in(shift == 0 ? r->x : r->y, r->x_rows, (size_t)r->part * row_bytes));
+    }
+}
+
+/* One step; the loss of the whole batch. */
+static double train_step(run *r, int64_t step)
+{
+    tri_tensor *logits, *loss;
+    double sum;
+
+    read_batch(r, step);
+    logits = tri_reshape(tri_forward(r->model, r->x), TRI_SHAPE(-1, r->text.vocabulary));
+    loss = tri_cross_entropy(logits, tri_flatten(r->y, 0), NULL);
+    tri_backward(loss);
+    (void)tri_clip_grad_norm(r->optimizer, settings.clip);
+    tri_optimizer_set_lr(r->optimizer,
+                         tri_schedule_warmup_cosine(settings.lr, settings.lr / 10, settings.warmup,
+                                                    settings.steps, step));
+    TRI_TRY(tri_optimizer_step(r->optimizer));
+    sum = tri_item(loss) * (double)r->part;
+    TRI_TRY(tri_step_end_status());
+    TRI_TRY(tri_all_reduce(NULL, &sum, &sum, 1, TRI_DTYPE_F64, TRI_REDOP_SUM, NULL));
+    return sum / (double)settings.batch;
+}
+
+static void train(run *r)
+{
+    for (int64_t step = 0; step < settings.steps; step++) {
+        double loss = train_step(r, step);
+
+        if (tri_rank() == 0 && (step % 20 == 0 || step + 1 == settings.steps))
+            printf("step %lld of %lld  loss %.4f\n", (long long)step + 1, (long long)settings.steps,
+                   loss);
+    }
+}
+
+/* --- writing ---------------------------------------------------------------------------------- */
+
+/* A token drawn by its probability; the likeliest at temperature 0. */
+static int64_t draw(const float *logits, int64_t n, uint64_t index)
+{
+    double best = -HUGE_VAL, sum = 0, left;
+    int64_t token = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        if ((double)logits[i] > best) {
+            best = (double)logits[i];
+            token = i;
+        }
+    }
+    if (settings.temperature <= 0)
+        return token;
+    for (int64_t i = 0; i < n; i++)
+        sum += exp(((double)logits[i] - best) / settings.temperature);
+    left = sum * (double)(random_at(~index) >> 11) * 0x1p-53;
+    for (int64_t i = 0; i < n; i++) {
+        left -= exp(((double)logits[i] - best) / settings.temperature);
+        if (left < 0)
+            return i;
+    }
+    return token;
+}
+
+/* Goes on from the text's first token. The window always has `context` tokens, so that one plan
+ * serves; what stands behind the last one does not matter to it. */
+static void write_text(run *r)
+{
+    int64_t context = settings.context, vocabulary = r->text.vocabulary, at = 0;
+    size_t bytes = (size_t)(context * vocabulary) * sizeof(float);
+    tri_tensor *x = tri_tensor_create(TRI_DTYPE_I64, TRI_SHAPE(1, context));
+    int64_t *window = calloc((size_t)context, sizeof(int64_t));
+    float *logits = malloc(bytes);
+
+    if (window == NULL || logits == NULL)
+        refuse("--context", "no memory");
+    tri_module_train(r->net, false);
+    window[0] = r->text.tokens[0];
+    for (int64_t i = 0; i < settings.letters; i++) {
+        int64_t next;
+
+        TRI_TRY(tri_copy_in(x, window, (size_t)context * sizeof(int64_t)));
+        TRI_NO_GRAD
+        {
+            TRI_TRY(tri_copy_out(tri_keep(tri_forward(r->net, x)), logits, bytes));
+        }
+        tri_step_end();
+        next = draw(logits + at * vocabulary, vocabulary, (uint64_t)i);
+        putchar(r->text.letter[next]);
+        if (at + 1 == context)
+            memmove(window, window + 1, (size_t)(context - 1) * sizeof(int64_t));
+        else
+            at++;
+        window[at] = next;
+    }
+    putchar('\n');
+    free(logits);
+    free(window);
+    tri_tensor_unref(x);
+}
+
+/* --- beginning and end ------------------------------------------------------------------------ */
+
+static void parse_options(int argc, char **argv)
+{
+    static const char usage[] =
+        "usage: gpt [options]\n\nTrains a small GPT on a text and lets it write; with several "
+        "workers:\n  trirun --standalone --nproc-per-node 2 gpt --steps 300";
+    const option options[] = {
+        {.name = "--text", .text = &settings.text, .help = "(/usr/share/common-licenses/GPL-3)"},
+        {.name = "--steps", .integer = &settings.steps, .min = 1, .help = "(300)"},
+        {.name = "--batch-size",
+         .integer = &settings.batch,
+         .min = 1,
+         .help = "windows of the text a step, all workers together (8)"},
+        {.name = "--context", .integer = &settings.context, .min = 1, .help = "letters (64)"},
+        {.name = "--layers", .integer = &settings.layers, .min = 1, .help = "(4)"},
+        {.name = "--width", .integer = &settings.width, .min = 1, .help = "(128)"},
+        {.name = "--heads", .integer = &settings.heads, .min = 1, .help = "(4)"},
+        {.name = "--lr", .number = &settings.lr, .help = "highest learning rate (0.003)"},
+        {.name = "--warmup", .integer = &settings.warmup, .help = "steps in which it rises (20)"},
+        {.name = "--clip-norm", .number = &settings.clip, .help = "of all gradients (1)"},
+        {.name = "--dropout", .number = &settings.dropout, .help = "(0)"},
+        {.name = "--letters", .integer = &settings.letters, .help = "to write at the end (300)"},
+        {.name = "--temperature",
+         .number = &settings.temperature,
+         .help = "0: always the likeliest letter (0.8)"},
+        {.name = "--seed", .integer = &settings.seed, .help = "(0)"},
+    };
+
+    options_parse(argc, argv, usage, options, (int)(sizeof(options) / sizeof(options[0])));
+    if (settings.width % settings.heads != 0)
+        refuse("--width", "must be a multiple of --heads");
+}
+
+int main(int argc, char **argv)
+{
+    run r = {.first = 0};
+
+    parse_options(argc, argv);
+    TRI_TRY(tri_init(NULL));
+    if (settings.batch < tri_world_size())
+        refuse("--batch-size", "is smaller than the number of workers");
+    r.first = settings.batch * tri_rank() / tri_world_size();
+    r.part = settings.batch * (tri_rank() + 1) / tri_world_size() - r.first;
+    r.text = text_read(settings.text);
+
+    tri_manual_seed((uint64_t)settings.seed);
+    r.net = gpt_create(&(gpt_options){.layers = settings.layers,
+                                      .width = settings.width,
+                                      .heads = settings.heads,
+                                      .context = settings.context,
+                                      .vocabulary = r.text.vocabulary,
+                                      .dropout = settings.dropout});
+    r.model = tri_ddp(r.net, NULL);
+    r.optimizer = tri_adamw(r.model, settings.lr, &(tri_adam_options){.weight_decay = 0.1});
+    r.x = tri_tensor_create(TRI_DTYPE_I64, TRI_SHAPE(r.part, settings.context));
+    r.y = tri_tensor_create(TRI_DTYPE_I64, TRI_SHAPE(r.part, settings.context));
+    r.x_rows = malloc((size_t)(r.part * settings.context) * sizeof(int64_t));
+    if (r.x_rows == NULL)
+        refuse("--batch-size", "no memory");
+
+    train(&r);
+    if (tri_rank() == 0)
+        write_text(&r);
+
+    free(r.x_rows);
+    free(r.text.tokens);
+    tri_tensor_unref(r.x);
+    tri_tensor_unref(r.y);
+    tri_optimizer_destroy(r.optimizer);
+    tri_module_destroy(r.model);
+    tri_finalize();
+    return 0;
+}

@@ -1,0 +1,118 @@
+/*
+ * gpt_test.c - build/bin/gpt learns an alphabet that repeats, and writes it; two workers see the
+ * losses that one sees.
+ */
+#include <math.h>
+
+#include "testing/check.h"
+#include "testing/spawn.h"
+
+#define ALPHABET "abcdefghijklmnopqrstuvwxyz. "
+
+/* The losses of steps 1, 21, 41 and 60, and the 40 letters that it writes then. */
+static void run_gpt(const char *workers, double losses[4], char written[41])
+{
+    char folder[256], path[300];
+    const char *at;
+    FILE *file;
+    spawn s;
+
+    spawn_make_folder(folder, sizeof(folder));
+    snprintf(path, sizeof(path), "%s/text", folder);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    for (int i = 0; i < 20; i++)
+        fputs(ALPHABET, file);
+    assert_int_equal(fclose(file), 0);
+    spawn_start(&s,
+                (const char *const[]){spawn_bin("trirun"),
+                                      "--standalone",
+                                      "--nproc-per-node",
+                                      workers,
+                                      spawn_bin("gpt"),
+                                      "--text",
+                                      path,
+                                      "--steps",
+                                      "60",
+                                      "--batch-size",
+                                      "4",
+                                      "--context",
+                                      "16",
+                                      "--layers",
+                                      "1",
+                                      "--width",
+                                      "32",
+                                      "--heads",
+                                      "2",
+                                      "--lr",
+                                      "0.01",
+                                      "--warmup",
+                                      "5",
+                                      "--letters",
+                                      "40",
+                                      "--temperature",
+                                      "0",
+                                      NULL},
+                NULL);
+    if (spawn_wait(&s) != 0)
+        fail_msg("gpt: %s", SPAWN_ERR(&s));
+    at = SPAWN_OUT(&s);
+    for (int i = 0; i < 4; i++) {
+        int step = 0;
+
+        at = strstr(at, "step ");
+        assert_non_null(at);
+        assert_int_equal(sscanf(at, "step %d of 60 loss %lf", &step, &losses[i]), 2);
+        assert_int_equal(step, i < 3 ? 20 * i + 1 : 60);
+        at = strchr(at, '\n') + 1;
+    }
+    assert_int_equal(strlen(at), 41);
+    memcpy(written, at, 40);
+    written[40] = '\0';
+    spawn_expect_no_process(&s);
+    spawn_free(&s);
+    spawn_remove_folder(folder);
+}
+
+static void an_alphabet_is_learned_and_written_by_one_worker_and_two(void **state)
+{
+    double alone[4], together[4];
+    char written[41];
+
+    (void)state;
+    run_gpt("1", alone, written);
+    if (!(alone[0] > 3 && alone[3] < 0.5))
+        fail_msg("the loss went from %g to %g", alone[0], alone[3]);
+    if (strncmp(ALPHABET + 1, written, 20) != 0)
+        fail_msg("it wrote \"%s\"", written);
+    run_gpt("2", together, written);
+    for (int i = 0; i < 4; i++) /* printed with 4 digits */
+        if (!(fabs(alone[i] - together[i]) <= 2e-3))
+            fail_msg("loss %g with one worker, %g with two", alone[i], together[i]);
+}
+
+static void a_text_that_is_not_there_or_too_short_is_refused(void **state)
+{
+    spawn s;
+
+    (void)state;
+    spawn_start(&s, (const char *const[]){spawn_bin("gpt"), "--text", "/no/such/text", NULL}, NULL);
+    assert_int_equal(spawn_wait(&s), 2);
+    assert_string_equal(SPAWN_ERR(&s),
+                        "gpt: /no/such/text: cannot be read (--text names another)\n");
+    spawn_free(&s);
+    spawn_start(&s, (const char *const[]){spawn_bin("gpt"), "--text", "/dev/null", NULL}, NULL);
+    assert_int_equal(spawn_wait(&s), 2);
+    assert_string_equal(SPAWN_ERR(&s), "gpt: /dev/null: is not longer than --context\n");
+    spawn_free(&s);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_alphabet_is_learned_and_written_by_one_worker_and_two),
+        cmocka_unit_test(a_text_that_is_not_there_or_too_short_is_refused),
+    };
+
+    return test_main(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
+}
