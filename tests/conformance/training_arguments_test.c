@@ -124,6 +124,7 @@ static void steps_and_gradients(void **state)
     assert_null(tri_grad(NULL));
     assert_null(tri_grad(x));
     tri_no_grad_end(); /* one too many */
+    CHECK_FAILS(tri_step_end_status(), TRI_ERR_STATE, "tri_no_grad_end without");
     STEP(tri_autocast_begin(TRI_DTYPE_I64), "i64");
     tri_autocast_end();
     tri_step_end();

@@ -322,7 +322,7 @@ static const shape_case shapes[] = {
     {4, {13, 3, 1201, 5}, 10},
     {5, {3, 11, 5, 130, 17}, 10},
     {5, {3, 11, 5, 130, 17}, 21},
-    {3, {2, 3, 4}, 0},
+    {3, {2, 3, 4}, 7}, /* all of several */
 };
 
 /* Every sum by Neumaier's method, in plain order of the kept dimensions. */

@@ -412,6 +412,8 @@ tri_tensor *tri_pad(tri_tensor *x, const int64_t *pad, int n, double value)
             attrs.i[2 * d + e] = ends[e] > 0 ? ends[e] : 0;
             cuts = cuts || ends[e] < 0;
         }
+        if (status != TRI_OK)
+            break; /* no number that can be negated */
         cut.i[3 * d] = ends[0] < 0 ? -ends[0] : 0;
         cut.i[3 * d + 2] = size - cut.i[3 * d] + (ends[1] < 0 ? ends[1] : 0);
         if (status == TRI_OK && cut.i[3 * d + 2] < 0)
