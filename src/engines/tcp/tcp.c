@@ -19,7 +19,7 @@
 
 #define LOOKED 15     /* of an operation's scratch: posting it looked at all connections just now */
 #define PROCESSES 128 /* of peers that are watched, each with a descriptor */
-#define LEAVE_MS 1000 /* for the goodbye to fit into a full socket */
+#define LEAVE_MS 1000 /* for the goodbye to fit into a full socket, and to arrive */
 #define PART_MS 500   /* for peers to take the news of a failure */
 #define ORPHAN_MS 2000 /* nothing comes of a process that has ended: nothing is on the way */
 #define SPIN_US 50
@@ -522,6 +522,33 @@ static void part(tcp_group *g)
     }
 }
 
+/* What we sent last may still be on its way, the goodbye behind it: closing while a peer speaks
+ * (heartbeats) would reset the connection and drop both. So we stay until all is acknowledged. */
+static void await_receipts(tcp_group *g, int64_t deadline_ns)
+{
+    char rest[TCP_READ];
+    bool owed = true;
+
+    while (owed && trii_now_ns() < deadline_ns) {
+        owed = false;
+        for (int r = 0; r < g->size; r++) {
+            tcp_conn *c = &g->conns[r];
+            trii_socket_health health;
+            tri_status status = TRI_OK;
+            size_t got = 0;
+
+            if (r == g->rank || c->ended)
+                continue;
+            while (status == TRI_OK)
+                status = trii_socket_recv(c->fd, rest, sizeof(rest), &got);
+            c->ended = status != TRI_INPROGRESS;
+            owed = owed || (!c->ended && trii_socket_health_get(c->fd, &health) && health.owed);
+        }
+        if (owed) /* nothing tells that an acknowledgement has come */
+            trii_sleep_until(trii_now_ns() + TRII_NS_PER_MS / 5);
+    }
+}
+
 static void tcp_leave(void *self)
 {
     tcp_group *g = self;
@@ -544,6 +571,8 @@ static void tcp_leave(void *self)
             tcp_p2p_fail_all(&g->conns[r], TRI_ERR_ABORTED, "");
     if (g->failed)
         part(g);
+    else
+        await_receipts(g, deadline);
     g->failed = true; /* nothing can be told any more */
     for (int r = 0; r < g->size; r++) {
         tcp_conn *c = &g->conns[r];
