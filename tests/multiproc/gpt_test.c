@@ -83,7 +83,7 @@ static void an_alphabet_is_learned_and_written_by_one_worker_and_two(void **stat
     run_gpt("1", alone, written);
     if (!(alone[0] > 3 && alone[3] < 0.5))
         fail_msg("the loss went from %g to %g", alone[0], alone[3]);
-    if (strncmp(ALPHABET + 1, written, 20) != 0)
+    if (strncmp(&ALPHABET[1], written, 20) != 0)
         fail_msg("it wrote \"%s\"", written);
     run_gpt("2", together, written);
     for (int i = 0; i < 4; i++) /* printed with 4 digits */
