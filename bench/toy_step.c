@@ -41,7 +41,7 @@ static void train(tri_module *model, tri_optimizer *opt, tri_tensor *x, tri_tens
         tri_step_end();
     }
     if (!(sum >= 0.0)) {
-        fprintf(stderr, "toy_step: the loss is no number\n");
+        fprintf(stderr, "toy_step: the loss is not a number\n");
         exit(1);
     }
 }

@@ -57,7 +57,7 @@ static tri_status check_shape(const tri_group *group, trii_collective *call)
     size_t total;
 
     if (size == 0)
-        return trii_call_bad(call, "dtype is none of the known ones");
+        return trii_call_bad(call, "dtype is not a known type");
     if (__builtin_mul_overflow(call->count, size, &call->bytes) ||
         __builtin_mul_overflow(call->bytes, whole ? (size_t)group->size : 1, &total) ||
         total > SIZE_MAX / 2)

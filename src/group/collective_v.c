@@ -74,7 +74,7 @@ static int parts_hash(const size_t *at, int size)
 static tri_status check_dtype(const trii_collective *call)
 {
     if (tri_dtype_size(call->dtype) == 0)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: dtype is none of the known ones",
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: dtype is not a known type",
                          trii_kind_name(call->kind));
     return TRI_OK;
 }
