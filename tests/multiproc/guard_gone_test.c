@@ -6,18 +6,19 @@
 
 #include "testing/trirun_job.h"
 
-/* Kills the guard, the child of trirun that has its name; in a process namespace of its own another
- * process gets its number then. Ends the job and says what became of that one. */
+/* Kills the guard, the child of trirun that keeps its name once both workers are `sleep` (until it
+ * has executed its program a worker is called trirun, too); in a process namespace of its own
+ * another process gets its number then. Ends the job and says what became of that one. */
 static const char script[] = "\"$1\" --nproc-per-node=2 --no-python sleep 1000 & t=$!\n"
-                             "g=\n"
-                             "until [ -n \"$g\" ]; do\n"
+                             "workers=\n"
+                             "until [ \"$workers\" = xx ] && [ -n \"$g\" ]; do\n"
+                             "    g= workers=\n"
                              "    for p in $(cat /proc/$t/task/$t/children); do\n"
-                             "        [ \"$(cat /proc/$p/comm)\" != trirun ] || [ \"$(cat "
-                             "/proc/$p/cmdline | tr '\\0' ' ')\" "
-                             "= \"\" ] || g=$p\n"
+                             "        case $(cat /proc/$p/comm) in\n"
+                             "        sleep) workers=x$workers ;;\n"
+                             "        trirun) g=$p ;;\n"
+                             "        esac\n"
                              "    done\n"
-                             "    n=$(cat /proc/$t/task/$t/children | wc -w)\n"
-                             "    [ $n = 3 ] || g=\n"
                              "done\n"
                              "kill -9 $g\n"
                              "while [ -e /proc/$g ]; do :; done\n"
