@@ -57,9 +57,10 @@ TRI_API tri_tensor *tri_tensor_create(tri_dtype dtype, const int64_t *shape, int
 TRI_API tri_tensor *tri_tensor_from(tri_dtype dtype, const int64_t *shape, int ndim,
                                     const void *data);
 /* A tensor over memory of the caller's, which is neither copied nor cleared: what is trained, or
- * copied in, changes it. `data` is plain, aligned for its elements (64 bytes are best) and must
- * stay until `release` is called with `arg`, by the thread that gives the tensor up last; release
- * NULL: until then the caller must know by himself. A failed tensor has not taken the memory. */
+ * copied in, changes it, in place (under tri_ddp, too). `data` is plain, aligned for its elements
+ * (64 bytes are best) and must stay until `release` is called with `arg`, by the thread that gives
+ * the tensor up last; release NULL: until then the caller must know by himself. A failed tensor has
+ * not taken the memory. */
 TRI_API tri_tensor *tri_tensor_wrap(tri_dtype dtype, const int64_t *shape, int ndim, void *data,
                                     void (*release)(void *arg), void *arg);
 TRI_API tri_tensor *tri_tensor_ref(tri_tensor *tensor);

@@ -1,6 +1,7 @@
 /*
  * buffers.c - running statistics: before a synchronised forward in training all ranks get rank 0's.
- * They lie together in the group's arena, so that this is one broadcast.
+ * They lie together in the group's arena, so that this is one broadcast; those in memory of the
+ * user's (tri_tensor_wrap) stay there, and are copied.
  */
 #include "base/alloc.h"
 #include "base/dtype.h"
@@ -35,7 +36,8 @@ static tri_status make_block(trii_ddp *ddp, int first)
     }
     st = trii_ddp_storage_create(ddp, block->bytes, &block->storage);
     for (int b = first; b < first + block->n && st == TRI_OK; b++)
-        st = trii_tensor_move(ddp->buffers[b].tensor, block->storage, ddp->buffers[b].offset);
+        if (!ddp->buffers[b].tensor->stays_plain) /* the user looks where it is */
+            st = trii_tensor_move(ddp->buffers[b].tensor, block->storage, ddp->buffers[b].offset);
     return st;
 }
 
