@@ -74,6 +74,7 @@ endfunction()
 function(tri_add_tests)
     # What tests share: tests/testing/*.c.
     file(GLOB support CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/testing/*.c)
+    list(FILTER support EXCLUDE REGEX "_test\\.c$")
     add_library(test_support STATIC ${support})
     target_link_libraries(test_support PRIVATE trireme_flags PkgConfig::CMOCKA)
     target_include_directories(test_support PRIVATE ${CMAKE_SOURCE_DIR}/tests

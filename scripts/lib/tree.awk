@@ -29,6 +29,8 @@ BEGIN {
     why["try"] = "TRI_TRY is for programs"
     banned["skip"] = "skip"
     why["skip"] = "a test that is skipped proves nothing"
+    banned["near"] = "assert_float_equal assert_float_not_equal assert_double_equal assert_double_not_equal"
+    why["near"] = "passes for a NaN; CHECK_NEAR of testing/check.h"
     max_lines["code"] = 700
     max_lines["test"] = 900
 }
@@ -66,6 +68,7 @@ FNR == 1 {
     check("everywhere", line)
     if (!os) check("sleep", line)
     if (is_test) check("skip", line)
+    check("near", line)
     if (!library) next
     if (FILENAME != "src/base/alloc.c") check("alloc", line)
     # The environment of others (RANK, PET_...) may be read; our own variables are one table.

@@ -28,12 +28,12 @@ static void a_small_step_trains(void **state)
     loss = tri_mse_loss(tri_linear(x, w, b), y);
     tri_backward(loss);
     /* predictions 0.125, 0.625: differences -0.875, 1.625 */
-    assert_float_equal(tri_item(loss), (0.875 * 0.875 + 1.625 * 1.625) / 2, 1e-6);
+    CHECK_NEAR(tri_item(loss), (0.875 * 0.875 + 1.625 * 1.625) / 2, 1e-6);
     CHECK_OK(tri_copy_out(tri_grad(w), dw, sizeof(dw)));
     CHECK_OK(tri_copy_out(tri_grad(b), &db, sizeof(db)));
-    assert_float_equal(dw[0], -0.875 * 1 + 1.625 * 3, 1e-6);
-    assert_float_equal(dw[1], -0.875 * 2 + 1.625 * 4, 1e-6);
-    assert_float_equal(db, -0.875 + 1.625, 1e-6);
+    CHECK_NEAR(dw[0], -0.875 * 1 + 1.625 * 3, 1e-6);
+    CHECK_NEAR(dw[1], -0.875 * 2 + 1.625 * 4, 1e-6);
+    CHECK_NEAR(db, -0.875 + 1.625, 1e-6);
     CHECK_OK(tri_step_end_status());
     tri_tensor_unref(x);
     tri_tensor_unref(y);
@@ -56,17 +56,17 @@ static void gradients_add_up_until_they_are_consumed(void **state)
     tri_backward(tri_sum(tri_mul(x, x), NULL, 0, false));
     g = tri_grad(x);
     CHECK_OK(tri_copy_out(g, got, sizeof(got)));
-    assert_float_equal(got[0], 1 + 6, 0);
-    assert_float_equal(got[1], 1 + 10, 0);
+    CHECK_NEAR(got[0], 1 + 6, 0);
+    CHECK_NEAR(got[1], 1 + 10, 0);
     tri_step_end();
     tri_backward(tri_sum(x, NULL, 0, false)); /* over steps, too */
     CHECK_OK(tri_copy_out(g, got, sizeof(got)));
-    assert_float_equal(got[1], 12, 0);
+    CHECK_NEAR(got[1], 12, 0);
     CHECK_OK(trii_grad_consume(trii_step_current(), x, &id));
     assert_true(id != TRII_NO_VALUE);
     tri_backward(tri_sum(x, NULL, 0, false));
     CHECK_OK(tri_copy_out(g, got, sizeof(got)));
-    assert_float_equal(got[1], 1, 0);
+    CHECK_NEAR(got[1], 1, 0);
     tri_step_end();
     tri_tensor_unref(x);
 }
@@ -92,14 +92,14 @@ static void a_loss_over_an_update_gets_both_gradients(void **state)
     after = tri_sum(tri_mul(tri_mul(x, x), x), NULL, 0, false); /* 3x^2 = 0.75, 3 */
     tri_backward(tri_add(tri_add(before, between), after));
     CHECK_OK(tri_copy_out(tri_grad(x), got, sizeof(got)));
-    assert_float_equal(got[0], 6 + 100 + 0.75, 0);
-    assert_float_equal(got[1], 10 + 100 + 3, 0);
+    CHECK_NEAR(got[0], 6 + 100 + 0.75, 0);
+    CHECK_NEAR(got[1], 10 + 100 + 3, 0);
     tri_step_end();
     before = tri_sum(x, NULL, 0, false);
     CHECK_OK(tri_copy_in(x, later, sizeof(later)));
     tri_backward(tri_add(before, tri_sum(x, NULL, 0, false)));
     CHECK_OK(tri_copy_out(tri_grad(x), got, sizeof(got)));
-    assert_float_equal(got[0], 106.75 + 2, 0); /* what was there is added once */
+    CHECK_NEAR(got[0], 106.75 + 2, 0); /* what was there is added once */
     tri_step_end();
     tri_tensor_unref(x);
 }
@@ -143,9 +143,9 @@ static void what_was_not_kept_cannot_be_read(void **state)
     b = tri_keep(tri_mul_scalar(a, 3));
     c = tri_add(b, a);
     CHECK_OK(tri_copy_out(c, got, sizeof(got)));
-    assert_float_equal(got[0], 4, 0);
+    CHECK_NEAR(got[0], 4, 0);
     CHECK_OK(tri_copy_out(b, got, sizeof(got)));
-    assert_float_equal(got[0], 3, 0);
+    CHECK_NEAR(got[0], 3, 0);
     CHECK_FAILS(tri_copy_out(a, got, sizeof(got)), TRI_ERR_STATE, "tri_keep");
     CHECK_FAILS(tri_tensor_status(tri_relu(a)), TRI_ERR_STATE, "tri_keep");
     tri_step_end();
@@ -162,11 +162,11 @@ static void a_run_that_splits_the_step_keeps_what_gradients_need(void **state)
     tri_requires_grad(x, true);
     y = tri_mul(x, tri_relu(x));
     loss = tri_sum(tri_mul(y, y), NULL, 0, false);
-    assert_float_equal(tri_item(loss), 16 + 81, 0);
+    CHECK_NEAR(tri_item(loss), 16 + 81, 0);
     tri_backward(loss);
     CHECK_OK(tri_copy_out(tri_grad(x), got, sizeof(got)));
-    assert_float_equal(got[0], 4 * 8, 0); /* d x^4 */
-    assert_float_equal(got[1], 4 * 27, 0);
+    CHECK_NEAR(got[0], 4 * 8, 0); /* d x^4 */
+    CHECK_NEAR(got[1], 4 * 27, 0);
     tri_step_end();
     tri_tensor_unref(x);
 }
@@ -182,11 +182,11 @@ static void writing_a_tensor_leaves_recorded_work_its_old_contents(void **state)
     CHECK_OK(tri_copy_in(x, new, sizeof(new)));
     z = tri_mul_scalar(x, 2);
     CHECK_OK(tri_copy_out(z, got, sizeof(got)));
-    assert_float_equal(got[1], 40, 0);
+    CHECK_NEAR(got[1], 40, 0);
     CHECK_OK(tri_copy_out(y, got, sizeof(got)));
-    assert_float_equal(got[1], 4, 0);
+    CHECK_NEAR(got[1], 4, 0);
     CHECK_OK(tri_copy_out(x, got, sizeof(got)));
-    assert_float_equal(got[1], 20, 0);
+    CHECK_NEAR(got[1], 20, 0);
     CHECK_FAILS(tri_copy_in(x, new, 4), TRI_ERR_INVALID_ARG, "4 bytes for a tensor of 8");
     tri_step_end();
     tri_tensor_unref(x);

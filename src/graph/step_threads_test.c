@@ -122,7 +122,7 @@ static void a_tensor_of_another_threads_step_is_refused(void **state)
     (void)state;
     make_table();
     snprintf(mine, sizeof(mine), "of the step of thread %lld, begun", (long long)trii_thread_id());
-    assert_float_equal(tri_item(tri_sum(table, NULL, 0, false)), 3, 0);
+    CHECK_NEAR(tri_item(tri_sum(table, NULL, 0, false)), 3, 0);
     r = touch_on_a_thread(); /* our step has not ended */
     for (int i = 0; i < 4; i++)
         assert_int_equal(r.status[i], TRI_ERR_STATE);
@@ -133,8 +133,8 @@ static void a_tensor_of_another_threads_step_is_refused(void **state)
     r = touch_on_a_thread(); /* one after the other */
     for (int i = 0; i < 4; i++)
         assert_int_equal(r.status[i], TRI_OK);
-    assert_float_equal(r.sum, 3, 0);
-    assert_float_equal(tri_item(tri_sum(table, NULL, 0, false)), 3, 0);
+    CHECK_NEAR(r.sum, 3, 0);
+    CHECK_NEAR(tri_item(tri_sum(table, NULL, 0, false)), 3, 0);
     CHECK_OK(tri_step_end_status());
     tri_tensor_unref(table);
 }
@@ -155,7 +155,7 @@ static void a_tensor_that_a_step_writes_is_refused_too(void **state)
     CHECK_OK(tri_step_end_status());
     r = touch_on_a_thread();
     assert_int_equal(r.status[0], TRI_OK);
-    assert_float_equal(r.sum, 18, 0);
+    CHECK_NEAR(r.sum, 18, 0);
     tri_tensor_unref(two);
     tri_tensor_unref(table);
 }
@@ -214,8 +214,8 @@ static void who_is_not_refused_has_the_tensor_alone(void **state)
     for (int t = 0; t < THREADS; t++)
         CHECK_OK(readers[t].status[0]);
     CHECK_OK(tri_copy_out(table, values, sizeof(values)));
-    assert_float_equal(values[0], 1 + THREADS * ROUNDS, 0);
-    assert_float_equal(values[1], 2 + THREADS * ROUNDS, 0);
+    CHECK_NEAR(values[0], 1 + THREADS * ROUNDS, 0);
+    CHECK_NEAR(values[1], 2 + THREADS * ROUNDS, 0);
     tri_tensor_unref(table);
 }
 

@@ -59,12 +59,12 @@ static void figures_are_served_for_prometheus(void **state)
     assert_has(text, "HTTP/1.0 200 OK\r\n");
     prometheus_check(body(text));
     assert_has(text, "\ntrirun_info{run_id=\"a \\\"job\\\" of \\\\mine\"} 1\n");
-    assert_float_equal(prometheus_value(text, "trirun_workers"), 2, 0);
-    assert_float_equal(prometheus_value(text, "trirun_worker_up{rank=\"1\"}"), 1, 0);
+    CHECK_NEAR(prometheus_value(text, "trirun_workers"), 2, 0);
+    CHECK_NEAR(prometheus_value(text, "trirun_worker_up{rank=\"1\"}"), 1, 0);
     assert_true(prometheus_value(text, "trirun_worker_resident_bytes{rank=\"1\"}") > 0);
-    assert_float_equal(prometheus_value(text, "trirun_worker_output_bytes_total{rank=\"1\","
-                                              "stream=\"stdout\"}"),
-                       8, 0);
+    CHECK_NEAR(prometheus_value(text, "trirun_worker_output_bytes_total{rank=\"1\","
+                                      "stream=\"stdout\"}"),
+               8, 0);
     spawn_signal(&j.trirun, SIGTERM);
     assert_int_equal(spawn_wait(&j.trirun), 1);
     trirun_end(&j, 0);
@@ -95,8 +95,8 @@ static void a_file_has_the_workers_from_the_start(void **state)
         assert_true(slurp(path, text, sizeof(text)));
         prometheus_check(text); /* at any time */
     } while (strstr(text, "trirun_worker_up{rank=\"1\"} 1\n") == NULL && now_s() < started + 4);
-    assert_float_equal(prometheus_value(text, "trirun_workers"), 2, 0);
-    assert_float_equal(prometheus_value(text, "trirun_worker_up{rank=\"1\"}"), 1, 0);
+    CHECK_NEAR(prometheus_value(text, "trirun_workers"), 2, 0);
+    CHECK_NEAR(prometheus_value(text, "trirun_worker_up{rank=\"1\"}"), 1, 0);
     spawn_signal(&j.trirun, SIGTERM);
     assert_int_equal(spawn_wait(&j.trirun), 1);
     trirun_end(&j, 0);
@@ -117,13 +117,13 @@ static void the_last_figures_keep_what_was_used(void **state)
     assert_int_equal(spawn_wait(&j.trirun), 0);
     assert_true(slurp(path, text, sizeof(text)));
     prometheus_check(text);
-    assert_float_equal(prometheus_value(text, "trirun_workers"), 0, 0);
-    assert_float_equal(prometheus_value(text, "trirun_worker_up{rank=\"0\"}"), 0, 0);
+    CHECK_NEAR(prometheus_value(text, "trirun_workers"), 0, 0);
+    CHECK_NEAR(prometheus_value(text, "trirun_worker_up{rank=\"0\"}"), 0, 0);
     assert_true(prometheus_value(text, "trirun_worker_cpu_seconds_total{rank=\"0\"}") > 0.001);
     assert_true(prometheus_value(text, "trirun_worker_cpu_seconds_total{rank=\"1\"}") > 0.001);
-    assert_float_equal(prometheus_value(text, "trirun_worker_output_bytes_total{rank=\"1\","
-                                              "stream=\"stdout\"}"),
-                       7, 0);
+    CHECK_NEAR(prometheus_value(text, "trirun_worker_output_bytes_total{rank=\"1\","
+                                      "stream=\"stdout\"}"),
+               7, 0);
     assert_int_equal(spawn_count_entries(home), 1);
     trirun_end(&j, 0);
     spawn_remove_folder(home);

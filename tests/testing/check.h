@@ -49,6 +49,24 @@
                      tri_status_name(status), text, tri_last_error());                             \
     } while (0)
 
+/* The numbers differ by at most epsilon; a NaN is near nothing. cmocka's assert_float_equal takes a
+ * NaN for equal to everything, rounds to float and adds an epsilon of its own. */
+#define CHECK_NEAR(a, b, epsilon) check_near_((a), (b), (epsilon), #a, __FILE__, __LINE__)
+static inline int check_is_near(double a, double b, double epsilon)
+{
+    double d = a > b ? a - b : b - a; /* of two infinities: NaN */
+
+    return a == b || d <= epsilon;
+}
+static inline void check_near_(double a, double b, double epsilon, const char *what,
+                               const char *file, int line)
+{
+    if (check_is_near(a, b, epsilon))
+        return;
+    print_error("%s: %.17g instead of %.17g, not within %g\n", what, a, b, epsilon);
+    _fail(file, line);
+}
+
 /* True under ThreadSanitizer, where data may be smaller: what it proves is in the order of
  * accesses. */
 #if defined(__SANITIZE_THREAD__)
