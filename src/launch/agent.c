@@ -43,10 +43,15 @@ static void make_run_id(trii_agent *a)
 static void hung(void *agent)
 {
     trii_agent *a = (trii_agent *)agent;
+    char words[96];
 
     if (a->phase != TRII_PHASE_RUN)
         return;
     a->hung = true;
+    snprintf(words, sizeof(words),
+             "for %g s no rank began a call and none printed (--hang-timeout)",
+             (double)a->options->hang_timeout_ms / 1000);
+    trii_run_folder_note_stop(&a->folder, words);
     trii_ending_begin(a, SIGTERM);
 }
 

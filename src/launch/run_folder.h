@@ -25,8 +25,8 @@ tri_status trii_run_folder_create(trii_run_folder *folder) TRI_MUST_CHECK;
 void trii_run_folder_remove(trii_run_folder *folder);
 /* Notes the first failure, for `trireme why`: the file `cause`, "RANK WORDS\n". */
 void trii_run_folder_note(const trii_run_folder *folder, int rank, const char *words);
-/* Notes that trirun ends the job now, and why ("SIGINT"): the file `stopped`, "NS WORDS\n" by the
- * monotonic clock, so that `trireme why` can tell who waited for whom then. */
+/* Notes that trirun ends the job now, and why ("it received SIGINT"): the file `stopped`, "NS
+ * WORDS\n" by the monotonic clock, so that `trireme why` can tell who waited for whom then. */
 void trii_run_folder_note_stop(const trii_run_folder *folder, const char *words);
 /* The job failed: it stays, and the oldest of more than five goes. */
 void trii_run_folder_keep(trii_run_folder *folder);

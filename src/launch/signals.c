@@ -24,10 +24,13 @@ static void resize(trii_agent *a)
 
 static void user_signal(trii_agent *a, int number)
 {
+    char words[48];
+
     if (a->phase == TRII_PHASE_RUN) {
         a->stop_signal = number;
         a->waited = trii_hang_is_waiting(a->folder.path);
-        trii_run_folder_note_stop(&a->folder, trii_signal_name(number));
+        snprintf(words, sizeof(words), "it received %s", trii_signal_name(number));
+        trii_run_folder_note_stop(&a->folder, words);
         trii_monitor_signal(&a->monitor, number);
         trii_sink_print(a->err_sink, "trirun: received %s: stopping %d worker%s\n",
                         trii_signal_name(number), a->n_live, a->n_live == 1 ? "" : "s");

@@ -271,7 +271,7 @@ static void who_ended_well_while_others_waited_for_it_is_the_cause(void **state)
 /* Ranks of ours have flight records: the call and its line are named. */
 static void a_hang_in_a_collective_names_the_call(void **state)
 {
-    char self[4096] = "";
+    char self[4096] = "", text[4096];
     launcher_job j;
 
     (void)state;
@@ -282,6 +282,12 @@ static void a_hang_in_a_collective_names_the_call(void **state)
     assert_has(SPAWN_ERR(&j.trirun), "the job hangs");
     assert_has(SPAWN_ERR(&j.trirun), "launcher_report_test.c:");
     assert_has(SPAWN_ERR(&j.trirun), "all_reduce");
+    ask(&j, (const char *const[]){"why", NULL}, text, sizeof(text));
+    assert_has(text, "\nrank 0 waited for 0.");
+    assert_has(text, ", for rank 1, which had called nothing yet");
+    assert_has(text, "\ntrirun ended the job: for 0.5 s no rank began a call and none printed "
+                     "(--hang-timeout)\n");
+    assert_has_not(text, "killed");
     trirun_end(&j, 1);
 }
 
