@@ -261,13 +261,6 @@ void trii_process_wait(int pid)
 
 /* --- facts -------------------------------------------------------------------------- */
 
-tri_status trii_process_become(const char *path, const char *const *argv)
-{
-    execv(path, (char *const *)(uintptr_t)argv);
-    return TRII_FAIL(errno == ENOENT ? TRI_ERR_NOT_FOUND : TRI_ERR_IO, "cannot run %s: %s", path,
-                     strerror(errno));
-}
-
 tri_status trii_process_own_path(char *path_out, size_t bytes)
 {
     ssize_t length = readlink("/proc/self/exe", path_out, bytes - 1);

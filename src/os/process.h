@@ -89,8 +89,6 @@ void trii_process_wait(int pid);
 /* SIGKILL to a child of trii_process_fork, and waits for its end. */
 void trii_process_kill(int pid);
 
-/* Runs the file instead of us; argv ends with NULL. Returns only if that failed: NOT_FOUND, IO. */
-tri_status trii_process_become(const char *path, const char *const *argv) TRI_MUST_CHECK;
 /* Path of the file that this process runs. */
 tri_status trii_process_own_path(char *path_out, size_t bytes) TRI_MUST_CHECK;
 

@@ -168,10 +168,15 @@ static void perf_writes_its_table_as_json(void **state)
 static void an_output_that_is_full_is_told(void **state)
 {
     static const char *const cases[][2] = {
-        {"info", "info"},           {"ps", "ps"},
-        {"ps --json", "ps"},        {"why --jobs", "why"},
-        {"why --help", "why"},      {"--help", "--help"},
-        {"--version", "--version"}, {"perf all_reduce --nproc=1 --bytes=16 --seconds=0.01", "perf"},
+        {"info", "info"},
+        {"ps", "ps"},
+        {"ps --json", "ps"},
+        {"why --jobs", "why"},
+        {"why --help", "why"},
+        {"--help", "--help"},
+        {"--version", "--version"},
+        {"perf all_reduce --nproc=1 --bytes=16 --seconds=0.01", "perf"},
+        {"store serve --endpoint 127.0.0.1:0", "store"},
     };
     char folder[256], home[300], words[300], line[100];
     spawn s;
@@ -192,10 +197,39 @@ static void an_output_that_is_full_is_told(void **state)
             assert_has(SPAWN_ERR(&s), ": No space left on device\n");
         spawn_free(&s);
     }
-    RUN(&s, 1, "perf", "all_reduce", "--nproc=1", "--bytes=16", "--json", "/dev/full");
-    assert_has(SPAWN_ERR(&s), "trireme perf: cannot write /dev/full: No space left on device\n");
-    spawn_free(&s);
+    for (int n = 1; n <= 2; n++) {
+        snprintf(words, sizeof(words), "--nproc=%d", n);
+        RUN(&s, 1, "perf", "all_reduce", words, "--bytes=16", "--json", "/dev/full");
+        snprintf(line, sizeof(line), "trireme perf: %scannot write /dev/full: No space left on ",
+                 n > 1 ? "rank 0: " : "");
+        assert_has(SPAWN_ERR(&s), line);
+        spawn_free(&s);
+    }
     spawn_remove_folder(folder);
+}
+
+/* Rank 0 prints; it is the ranks' parent who has the exit status. */
+static void a_full_output_of_one_rank_of_several_is_told(void **state)
+{
+    static const char *const options[] = {"", "--check", "--json -"};
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        char words[200];
+        const char *const argv[] = {"sh", "-c", words, spawn_bin("trireme"), NULL};
+        spawn s;
+
+        snprintf(words, sizeof(words),
+                 "exec \"$0\" perf all_reduce --nproc 2 --bytes 16 --seconds 0.01 %s >/dev/full",
+                 options[i]);
+        spawn_start(&s, argv, NULL);
+        if (spawn_wait(&s) != 1)
+            fail_msg("%s: status %d\n%s", options[i], s.status, SPAWN_ERR(&s));
+        assert_has(SPAWN_ERR(&s),
+                   "trireme perf: rank 0: cannot write to stdout: No space left on device\n");
+        spawn_expect_no_process(&s);
+        spawn_free(&s);
+    }
 }
 
 static const struct CMUnitTest tests[] = {
@@ -205,6 +239,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(perf_has_many_messages_under_way),
     cmocka_unit_test(perf_writes_its_table_as_json),
     cmocka_unit_test(an_output_that_is_full_is_told),
+    cmocka_unit_test(a_full_output_of_one_rank_of_several_is_told),
 };
 
 TEST_MAIN(tests)

@@ -5,6 +5,8 @@
 #ifndef TRIREME_COMMAND_H
 #define TRIREME_COMMAND_H
 
+#include <trireme/status.h>
+
 /* Exit status of every command. */
 enum { COMMAND_OK = 0, COMMAND_FAILED = 1, COMMAND_USAGE = 2 };
 
@@ -24,6 +26,9 @@ extern const command command_ps;
 extern const command command_store;
 extern const command command_why;
 
+/* Writes out what was printed. IO if not all of it was taken; the caller tells that, which main
+ * else does at the end. */
+tri_status command_flush(void) TRI_MUST_CHECK;
 /* Prints "trireme NAME: <message>" and how to get help to stderr; returns COMMAND_USAGE. */
 int command_usage(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -12,6 +12,8 @@
 
 #include <trireme/export.h>
 
+#include "base/err.h"
+
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
 #define VERSION TEXT(TRI_VERSION_MAJOR) "." TEXT(TRI_VERSION_MINOR) "." TEXT(TRI_VERSION_PATCH)
@@ -44,16 +46,29 @@ int command_usage(const char *name, const char *format, ...)
     return COMMAND_USAGE;
 }
 
-/* The disk is full, or the reader has gone: a status without a line would be a riddle. */
-static int finish(const char *name, int result)
+static bool loss_is_told;
+
+tri_status command_flush(void)
 {
     bool lost = ferror(stdout) != 0; /* and errno is long another one's */
 
     errno = 0;
     if (fflush(stdout) == 0 && !lost)
+        return TRI_OK;
+    loss_is_told = true;
+    return TRII_FAIL(TRI_ERR_IO, "cannot write to stdout%s%s", errno != 0 ? ": " : "",
+                     errno != 0 ? strerror(errno) : "");
+}
+
+/* The disk is full, or the reader has gone: a status without a line would be a riddle. */
+static int finish(const char *name, int result)
+{
+    bool is_told = loss_is_told;
+
+    if (command_flush() == TRI_OK)
         return result;
-    fprintf(stderr, "trireme %s: cannot write to stdout%s%s\n", name, errno != 0 ? ": " : "",
-            errno != 0 ? strerror(errno) : "");
+    if (!is_told)
+        fprintf(stderr, "trireme %s: %s\n", name, tri_last_error());
     return COMMAND_FAILED;
 }
 

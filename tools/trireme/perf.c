@@ -1,10 +1,9 @@
 /*
  * perf.c - `trireme perf OP`: how long a collective takes.
  *
- * Started by hand it runs itself under the trirun beside it; started by a launcher it is one of
- * the ranks. Every iteration rewrites its buffers, so that nothing lies in a cache because of the
- * last one, meets at a barrier and then times the call; an iteration took as long as on its
- * slowest rank.
+ * Started by hand it starts its ranks; started by a launcher it is one of them. Every iteration
+ * rewrites its buffers, so that nothing lies in a cache because of the last one, meets at a barrier
+ * and then times the call; an iteration took as long as on its slowest rank.
  */
 #include "command.h"
 #include "perf_send_recv.h"
@@ -21,7 +20,6 @@
 #include "base/dtype.h"
 #include "base/param.h"
 #include "os/clock.h"
-#include "os/process.h"
 
 enum { MAX_SIZES = 64, MIN_ITERATIONS = 5, MAX_ITERATIONS = 2000, WARM_UP = 5 };
 
@@ -444,7 +442,7 @@ static FILE *table_of(const plan *p)
     return is_stdout(p->json) ? stderr : stdout;
 }
 
-static void print_head(const plan *p)
+static tri_status print_head(const plan *p)
 {
     FILE *out = table_of(p);
 
@@ -455,24 +453,23 @@ static void print_head(const plan *p)
     fputc('\n', out);
     fprintf(out, "%12s %10s %12s %12s %12s %10s %10s\n", "bytes", "iterations", "min us",
             "median us", "p99 us", "alg GB/s", "bus GB/s");
+    return command_flush();
 }
 
-static void print_result(FILE *out, const result *r)
+static tri_status print_result(FILE *out, const result *r)
 {
     fprintf(out, "%12zu %10d %12.3f %12.3f %12.3f %10.3f %10.3f\n", r->bytes, r->iterations,
             r->min_us, r->median_us, r->p99_us, r->algorithm_gbs, r->bus_gbs);
-    fflush(out);
+    return command_flush();
 }
 
-static bool write_json(const plan *p, const result *results)
+static tri_status write_json(const plan *p, const result *results)
 {
     FILE *file = is_stdout(p->json) ? stdout : fopen(p->json, "w");
     bool ok;
 
-    if (file == NULL) {
-        fprintf(stderr, "trireme perf: cannot write %s: %s\n", p->json, strerror(errno));
-        return false;
-    }
+    if (file == NULL)
+        return TRII_FAIL(TRI_ERR_IO, "cannot write %s: %s", p->json, strerror(errno));
     fputs("[", file);
     for (int i = 0; i < p->n_sizes; i++) {
         const result *r = &results[i];
@@ -489,14 +486,13 @@ static bool write_json(const plan *p, const result *results)
     }
     fputs("\n]\n", file);
     if (file == stdout)
-        return true; /* whether that went well is looked at where every command ends */
+        return TRI_OK;
     ok = !ferror(file);
     errno = 0;
     if (fclose(file) == 0 && ok)
-        return true;
-    fprintf(stderr, "trireme perf: cannot write %s%s%s\n", p->json, errno != 0 ? ": " : "",
-            errno != 0 ? strerror(errno) : "");
-    return false;
+        return TRI_OK;
+    return TRII_FAIL(TRI_ERR_IO, "cannot write %s%s%s", p->json, errno != 0 ? ": " : "",
+                     errno != 0 ? strerror(errno) : "");
 }
 
 static tri_status measure_all(const plan *p, result *results, bool *right)
@@ -511,18 +507,18 @@ static tri_status measure_all(const plan *p, result *results, bool *right)
     if (status == TRI_OK)
         status = make_buffer(p, largest * messages_of(p), &dst);
     if (status == TRI_OK && tri_rank() == 0)
-        print_head(p);
+        status = print_head(p);
     for (int i = 0; i < p->n_sizes && status == TRI_OK; i++) {
         status = measure(p, src, dst, p->bytes[i], right, &results[i]);
         if (status == TRI_OK && tri_rank() == 0)
-            print_result(table_of(p), &results[i]);
+            status = print_result(table_of(p), &results[i]);
     }
     free_buffer(p, dst);
     free_buffer(p, src);
     return status;
 }
 
-static int run_rank(const plan *p)
+static tri_status run_rank(const plan *p)
 {
     static result results[MAX_SIZES];
     const tri_init_options options = {.group.engine = p->engine};
@@ -531,61 +527,48 @@ static int run_rank(const plan *p)
 
     if (status == TRI_OK)
         status = measure_all(p, results, &right);
-    if (status != TRI_OK)
-        fprintf(stderr, "trireme perf: %s: %s\n", tri_status_name(status), tri_last_error());
-    if (status == TRI_OK && p->check && right && tri_rank() == 0)
-        fputs("results are right\n", table_of(p));
-    if (status == TRI_OK && p->json != NULL && tri_rank() == 0)
-        right = write_json(p, results) && right;
-    tri_finalize();
-    return status == TRI_OK && right ? COMMAND_OK : COMMAND_FAILED;
+    if (status == TRI_OK && tri_rank() == 0) {
+        if (p->check && right)
+            fputs("results are right\n", table_of(p));
+        if (p->json != NULL)
+            status = write_json(p, results);
+        if (status == TRI_OK)
+            status = command_flush();
+    }
+    if (status == TRI_OK && !right)
+        status = TRII_FAIL(TRI_ERR_INTERNAL, "%s gave wrong results", p->op->name);
+    return status;
 }
 
-/* Replaces this process by trirun, which starts us again as the ranks. */
-static int launch(const plan *p, int argc, char **argv)
+static tri_status run_spawned(int rank, void *arg)
 {
-    char self[4096], trirun[4200], nproc[16];
-    const char **all;
-    char *slash;
-    int n = 0;
-    tri_status status = trii_process_own_path(self, sizeof(self));
-
-    if (status == TRI_OK) {
-        slash = strrchr(self, '/');
-        snprintf(trirun, sizeof(trirun), "%.*s/trirun", (int)(slash - self), self);
-        snprintf(nproc, sizeof(nproc), "%d", p->nproc);
-        all = trii_alloc((size_t)argc + 8, sizeof(*all), "arguments");
-        status = all != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
-    }
-    if (status == TRI_OK) {
-        all[n++] = "trirun";
-        all[n++] = "--standalone";
-        all[n++] = "--nproc-per-node";
-        all[n++] = nproc;
-        all[n++] = self;
-        for (int i = 0; i < argc; i++)
-            all[n++] = argv[i];
-        status = trii_process_become(trirun, all);
-        trii_free(all);
-    }
-    fprintf(stderr, "trireme perf: %s\n", tri_last_error());
-    return status == TRI_OK ? COMMAND_OK : COMMAND_FAILED;
+    (void)rank;
+    return run_rank((const plan *)arg);
 }
 
 static int run(int argc, char **argv)
 {
     plan p;
-    int status = read_arguments(&p, argc, argv);
+    int usage = read_arguments(&p, argc, argv);
+    tri_status status;
 
-    if (status != COMMAND_OK)
-        return status;
+    if (usage != COMMAND_OK)
+        return usage;
     /* Under a launcher we are one of its ranks. */
     if (getenv("RANK") != NULL || getenv("OMPI_COMM_WORLD_RANK") != NULL ||
-        getenv("SLURM_PROCID") != NULL || p.nproc == 1)
-        return run_rank(&p);
-    if (p.engine != NULL && !tri_is_available(p.engine)) /* once, not by every rank */
-        return command_usage(argv[0], "--engine %s: %s", p.engine, tri_last_error());
-    return launch(&p, argc, argv);
+        getenv("SLURM_PROCID") != NULL || p.nproc == 1) {
+        status = run_rank(&p);
+        if (status != TRI_OK)
+            fprintf(stderr, "trireme perf: %s\n", tri_last_error());
+        tri_finalize();
+    } else {
+        if (p.engine != NULL && !tri_is_available(p.engine)) /* once, not by every rank */
+            return command_usage(argv[0], "--engine %s: %s", p.engine, tri_last_error());
+        status = tri_spawn(run_spawned, &p, p.nproc, NULL);
+        if (status != TRI_OK)
+            fprintf(stderr, "trireme perf: %s\n", tri_last_error());
+    }
+    return status == TRI_OK ? COMMAND_OK : COMMAND_FAILED;
 }
 
 const command command_perf = {
@@ -593,7 +576,7 @@ const command command_perf = {
     .summary = "how long a collective takes",
     .help = "usage: trireme perf OP [OPTIONS]\n\n"
             "OP is all_reduce, broadcast, all_gather, reduce_scatter or send_recv (each rank\n"
-            "sends to the next one). Runs itself with trirun, unless a launcher started it.\n"
+            "sends to the next one). Starts the ranks itself, unless a launcher started it.\n"
             "Each iteration rewrites its buffers; its time is that of the slowest rank.\n\n"
             "  --nproc N             ranks on this host (2)\n"
             "  --engine E            self, shm or tcp (the best one)\n"

@@ -327,7 +327,7 @@ static int serve(const char *host, int port, const request *r)
         printf("serving at %s\n", host);
     else
         printf("serving at %s port %d\n", host, tri_store_port(store));
-    fflush(stdout);
+    status = command_flush(); /* who cannot read where would look for it in vain */
     while (status == TRI_OK && trii_signal_next(fd, NULL) == 0)
         status = trii_socket_wait(fd, TRII_READABLE, TRII_NO_DEADLINE);
     tri_store_unref(store);
