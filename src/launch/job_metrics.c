@@ -185,19 +185,37 @@ static void client_close(trii_metrics_client *client)
     client->fd = -1;
 }
 
+/* Whether it is "METHOD /metrics ...", also with a query. */
+static bool asks_for_figures(const char *request)
+{
+    const char *path = request + strcspn(request, " \r\n");
+
+    return strncmp(path, " /metrics", 9) == 0 && path[9] != '\0' && strchr(" ?\r\n", path[9]);
+}
+
+static char *make_refusal(size_t *bytes_out)
+{
+    char *text = trii_strdup("trirun: the figures of the job are at /metrics\n", "metrics");
+
+    *bytes_out = text != NULL ? strlen(text) : 0;
+    return text;
+}
+
 static bool make_reply(trii_metrics_client *client)
 {
+    bool found = asks_for_figures(client->request);
     size_t bytes = 0;
-    char *text = make_text(client->owner->facts, &bytes);
+    char *text = found ? make_text(client->owner->facts, &bytes) : make_refusal(&bytes);
 
     if (text == NULL)
         return false;
     client->reply = trii_alloc(1, bytes + 256, "metrics");
     if (client->reply != NULL) {
-        int head = snprintf(client->reply, 256,
-                            "HTTP/1.0 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\n"
-                            "Content-Length: %zu\r\nConnection: close\r\n\r\n",
-                            bytes);
+        int head =
+            snprintf(client->reply, 256,
+                     "HTTP/1.0 %s\r\nContent-Type: text/plain%s\r\n"
+                     "Content-Length: %zu\r\nConnection: close\r\n\r\n",
+                     found ? "200 OK" : "404 Not Found", found ? "; version=0.0.4" : "", bytes);
 
         memcpy(client->reply + head, text, bytes);
         client->bytes = (size_t)head + bytes;
@@ -225,7 +243,7 @@ static void client_send(trii_metrics_client *client)
     client_close(client);
 }
 
-/* Whatever is asked for, the figures are the answer; a request that is too long is dropped. */
+/* The first line decides; of a request that is too long the rest is dropped. */
 static void client_ready(trii_watch *watch, unsigned events)
 {
     trii_metrics_client *client = TRII_CONTAINER(watch, trii_metrics_client, watch);
@@ -297,11 +315,18 @@ static tri_status listen_on(trii_metrics *metrics, const char *where)
                            where);
     if (status != TRI_OK)
         return status;
-    status =
-        trii_socket_listen(host[0] != '\0' ? host : "127.0.0.1", port, &metrics->listen_fd, &bound);
-    if (status == TRI_OK)
+    if (host[0] == '\0')
+        snprintf(host, sizeof(host), "127.0.0.1");
+    status = trii_socket_listen(host, port, &metrics->listen_fd, &bound);
+    if (status == TRI_OK) {
+        bool six = strchr(host, ':') != NULL;
+
+        metrics->port_is_ours = port == 0;
+        snprintf(metrics->url, sizeof(metrics->url), "http://%s%s%s:%d/metrics", six ? "[" : "",
+                 host, six ? "]" : "", bound);
         status = trii_loop_watch(metrics->loop, &metrics->listener, metrics->listen_fd,
                                  TRII_READABLE, listener_ready);
+    }
     return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "--metrics");
 }
 

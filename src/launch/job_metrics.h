@@ -38,6 +38,8 @@ typedef struct trii_metrics {
     trii_watch listener;
     trii_timer resume; /* of the listener */
     int listen_fd;
+    char url[320];     /* by HTTP: of the figures; else "" */
+    bool port_is_ours; /* nobody named it */
     trii_metrics_client clients[TRII_METRICS_CLIENTS];
 } trii_metrics;
 

@@ -51,6 +51,9 @@ tri_status trii_monitor_open(trii_monitor *monitor, const trii_monitor_setup *se
     monitor->loop = setup->loop;
     status = trii_metrics_open(&monitor->metrics, setup->loop, setup->files, options->metrics,
                                &monitor->facts);
+    if (status == TRI_OK && monitor->metrics.port_is_ours)
+        trii_sink_print(monitor->sink, "trirun: --metrics %s: the figures are at %s\n",
+                        options->metrics, monitor->metrics.url);
     trii_events_put(&monitor->events, "job_started", "\"agent_pid\": %d, \"program\": %s",
                     trii_process_id(), trii_json_quote(options->program, program, sizeof(program)));
     return status;
@@ -98,6 +101,8 @@ static void write_job_file(const trii_monitor *m)
         fprintf(file, "\"waits\": %s, ", trii_json_quote(m->waits, text, sizeof(text)));
     else
         print_round(m, file);
+    if (m->metrics.url[0] != '\0')
+        fprintf(file, "\"metrics\": %s, ", trii_json_quote(m->metrics.url, text, sizeof(text)));
     fprintf(file, "\"restarts\": %d, \"max_restarts\": %d, \"workers\": [", m->facts.restarts,
             m->facts.max_restarts);
     for (int i = 0; i < m->facts.n_workers && m->waits[0] == '\0'; i++)

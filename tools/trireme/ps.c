@@ -233,6 +233,8 @@ static void print_job(const ps_job *job, const json_t *shown)
     putchar('\n');
     if (waits_for(job) != NULL)
         printf("  %s\n", waits_for(job));
+    if (job->live && json_object_get(job->file, "metrics") != NULL)
+        printf("  figures at %s\n", text_in(job, "metrics"));
     if (json_array_size(json_object_get(shown, "ranks")) > 0)
         printf("  %5s %8s  %-9s %9s  %s\n", "rank", "pid", "state", "steps/s", "call");
     json_array_foreach(json_object_get(shown, "ranks"), i, rank) print_rank(rank);
