@@ -23,6 +23,7 @@
 
 #include <stdio.h>
 
+#include <trireme/device.h>
 #include <trireme/scope.h>
 #include <trireme/status.h>
 #include <trireme/types.h>
@@ -44,10 +45,6 @@ typedef struct tri_tensor tri_tensor;
 #endif
 /* A real zero for an option whose 0 means a default, such as the momentum of tri_batch_norm. */
 #define TRI_ZERO (-0.0)
-
-/* Where a tensor lies. There is one device: TRI_CPU(0), all threads of the process. */
-typedef int32_t tri_device;
-#define TRI_CPU(index) ((tri_device)(index))
 
 /* --- persistent tensors ------------------------------------------------------------- */
 
@@ -73,7 +70,7 @@ TRI_API int tri_tensor_ndim(const tri_tensor *tensor);              /* -1 for a 
 TRI_API int64_t tri_tensor_size(const tri_tensor *tensor, int dim); /* dim < 0 counts from the end;
                                                                        -1 if out of range */
 TRI_API int64_t tri_tensor_numel(const tri_tensor *tensor);
-TRI_API tri_device tri_tensor_device(const tri_tensor *tensor);
+TRI_API tri_device tri_tensor_device(const tri_tensor *tensor); /* -1 for a failed handle */
 /* OK, or the error that the handle carries (then also in tri_last_error). */
 TRI_API TRI_MUST_CHECK tri_status tri_tensor_status(const tri_tensor *tensor);
 

@@ -7,6 +7,7 @@
 #include <trireme/checkpoint.h>
 #include <trireme/comm.h>
 #include <trireme/data.h>
+#include <trireme/device.h>
 #include <trireme/nn.h>
 #include <trireme/ops.h>
 #include <trireme/optim.h>

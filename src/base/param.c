@@ -24,11 +24,17 @@ static const char *const *const choices_of[TRII_PARAM_COUNT] = {
 static const struct {
     int64_t min, max;
 } ranges[TRII_PARAM_COUNT] = {
-    [TRII_PARAM_BREAK] = {0, 1},           [TRII_PARAM_CGROUP] = {0, 1},
-    [TRII_PARAM_EAGER] = {0, 1},           [TRII_PARAM_HEARTBEAT_MS] = {0, INT64_MAX / 1000000000},
-    [TRII_PARAM_NOTE_MS] = {1, INT32_MAX}, [TRII_PARAM_NUM_THREADS] = {1, 1024},
-    [TRII_PARAM_SHM_CMA] = {0, 2},         [TRII_PARAM_STOP_GRACE] = {0, INT64_MAX / 1000000},
-    [TRII_PARAM_SPIN_US] = {0, 1000000},   [TRII_PARAM_TIMEOUT_MS] = {-1, INT64_MAX / 1000000},
+    [TRII_PARAM_BREAK] = {0, 1},
+    [TRII_PARAM_CGROUP] = {0, 1},
+    [TRII_PARAM_CPU_DEVICES] = {1, 1000},
+    [TRII_PARAM_EAGER] = {0, 1},
+    [TRII_PARAM_HEARTBEAT_MS] = {0, INT64_MAX / 1000000000},
+    [TRII_PARAM_NOTE_MS] = {1, INT32_MAX},
+    [TRII_PARAM_NUM_THREADS] = {1, 1024},
+    [TRII_PARAM_SHM_CMA] = {0, 2},
+    [TRII_PARAM_STOP_GRACE] = {0, INT64_MAX / 1000000},
+    [TRII_PARAM_SPIN_US] = {0, 1000000},
+    [TRII_PARAM_TIMEOUT_MS] = {-1, INT64_MAX / 1000000},
 };
 
 /* What begins with TRI_ and is none of the library's: tests, benchmarks and ./run read them. */
@@ -47,6 +53,8 @@ static const trii_param_info params[TRII_PARAM_COUNT] = {
     [TRII_PARAM_CHECK_CALLS] = {"TRI_CHECK_CALLS", "0",
                                 "1: plug-ins compare the ranks' calls too, before each (all: every "
                                 "engine that is named)"},
+    [TRII_PARAM_CPU_DEVICES] = {"TRI_CPU_DEVICES", "1",
+                                "devices among which the process's threads are shared out"},
     [TRII_PARAM_EAGER] = {"TRI_EAGER", "0", "1: run every operation when it is recorded"},
     [TRII_PARAM_ENGINE] =
         {"TRI_ENGINE", "",
@@ -82,6 +90,8 @@ static const trii_param_info params[TRII_PARAM_COUNT] = {
                             "how long a waiting rank spins before it sleeps "
                             "(default: adapts to cores per rank)"},
     [TRII_PARAM_TIMEOUT_MS] = {"TRI_TIMEOUT_MS", "600000", "deadline of every wait for peers"},
+    [TRII_PARAM_VISIBLE_DEVICES] = {"TRI_VISIBLE_DEVICES", "",
+                                    "devices that are there, in this order: cpu:2,cpu:0"},
     [TRII_PARAM_ISA] = {"TRI_ISA", "", "limit kernels to portable, avx2 or avx512"},
     [TRII_PARAM_OMP_NUM_THREADS] = {"OMP_NUM_THREADS", "",
                                     "threads of one process if TRI_NUM_THREADS is unset"},

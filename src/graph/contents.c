@@ -344,11 +344,10 @@ static tri_status clone(tri_tensor *tensor, tri_tensor **copy_out)
     status = make_readable(step, tensor, &value);
     if (status != TRI_OK)
         return status;
-    status =
-        trii_tensor_create(value.type.dtype, value.type.shape, value.type.ndim, NULL, NULL, &copy);
+    status = trii_tensor_create(value.type.dtype, value.type.shape, value.type.ndim,
+                                value.type.device, &copy);
     if (status != TRI_OK)
         return status;
-    copy->device = value.type.device;
     status = read_plain(&value, trii_tensor_data(copy), trii_tensor_bytes(copy));
     if (status != TRI_OK) {
         tri_tensor_unref(copy);

@@ -57,10 +57,9 @@ tri_status trii_grad_prepare(tri_tensor *tensor)
         trii_tensor_mend(tensor->grad); /* one that begins anew is as good as any */
     if (tensor->grad != NULL)
         return TRI_OK;
-    status = trii_tensor_create(tensor->dtype, tensor->shape, tensor->ndim, NULL, NULL, &grad);
+    status = trii_tensor_create(tensor->dtype, tensor->shape, tensor->ndim, tensor->device, &grad);
     if (status != TRI_OK)
         return status;
-    grad->device = tensor->device;
     grad->is_grad = true;
     tensor->grad = grad;
     return TRI_OK;

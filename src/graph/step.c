@@ -272,7 +272,7 @@ static tri_status check_operands(trii_step *step, const trii_graph_op *op, const
                                  int n_in, const trii_type **types, tri_device *device_out)
 {
     tri_device device = 0;
-    bool first = true;
+    int first = -1;
 
     if (step->n_nodes >= TRII_STEP_MAX_NODES)
         return TRII_FAIL(TRI_ERR_STATE,
@@ -297,11 +297,16 @@ static tri_status check_operands(trii_step *step, const trii_graph_op *op, const
                              i);
         }
         types[i] = &value->type;
-        if (!first && value->type.device != device)
-            return TRII_FAIL(TRI_ERR_INVALID_ARG, "argument %d is on device %d, others on %d", i,
-                             (int)value->type.device, (int)device);
-        device = value->type.device;
-        first = false;
+        if (TRII_UNLIKELY(first >= 0 && value->type.device != device))
+            return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                             "argument %d lies on %s, argument %d on %s: tri_to copies a tensor "
+                             "to another device",
+                             first, tri_device_text(device), i,
+                             tri_device_text(value->type.device));
+        if (first < 0) {
+            device = value->type.device;
+            first = i;
+        }
     }
     *device_out = device;
     return TRI_OK;
@@ -477,6 +482,11 @@ tri_status trii_bind(trii_step *step, trii_vid id, tri_tensor *tensor)
     if (tensor->dtype != value->type.dtype || tensor->ndim != value->type.ndim ||
         memcmp(tensor->shape, value->type.shape, (size_t)tensor->ndim * sizeof(int64_t)) != 0)
         return TRII_FAIL(TRI_ERR_INTERNAL, "bind: a value of another shape or dtype");
+    if (tensor->device != value->type.device)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "a value on %s cannot be left in a tensor on %s: tri_to copies between "
+                         "devices",
+                         tri_device_text(value->type.device), tri_device_text(tensor->device));
     if (value->state != TRII_VALUE_PENDING || value->leaf != NULL || value->bound != NULL) {
         tri_status status;
 

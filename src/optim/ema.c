@@ -37,13 +37,14 @@ static tri_status add(tri_ema *e, const tri_state_entry *entry)
     const tri_tensor *from = entry->tensor;
     tri_tensor *average;
     char *name;
+    tri_status st;
 
     if (from->dtype != TRI_DTYPE_F32 && from->dtype != TRI_DTYPE_F64)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s is %s: only f32 and f64 can be averaged",
                          entry->name, tri_dtype_name(from->dtype));
-    average = tri_tensor_create(from->dtype, from->shape, from->ndim);
-    if (tri_tensor_status(average) < 0)
-        return tri_tensor_status(average);
+    st = trii_tensor_create(from->dtype, from->shape, from->ndim, from->device, &average);
+    if (st < 0)
+        return st;
     name = trii_strdup(entry->name, "parameter name");
     if (name == NULL) {
         tri_tensor_unref(average);
@@ -144,7 +145,8 @@ static tri_status record_averages(tri_ema *e, trii_step *step)
         trii_vid value;
 
         if (batch.n > 0 &&
-            (trii_update_is_full(&batch) || a->param->dtype != batch.tensors[0]->dtype))
+            (trii_update_is_full(&batch) || a->param->dtype != batch.tensors[0]->dtype ||
+             a->param->device != batch.tensors[0]->device))
             st = trii_update_record(&batch, step);
         if (st == TRI_OK)
             st = trii_resolve(step, a->param, &value);

@@ -207,9 +207,8 @@ static tri_status add_states(tri_optimizer *o, const trii_optim_recipe *recipe, 
             tri_state_entry *listed = &o->state[o->n_state];
             tri_status st;
 
-            param->state[s] =
-                tri_tensor_create(param->tensor->dtype, param->tensor->shape, param->tensor->ndim);
-            st = tri_tensor_status(param->state[s]);
+            st = trii_tensor_create(param->tensor->dtype, param->tensor->shape, param->tensor->ndim,
+                                    param->tensor->device, &param->state[s]);
             if (st == TRI_OK && recipe->state_value != 0.0)
                 st = tri_init_constant(param->state[s], recipe->state_value);
             if (st < 0)
@@ -367,12 +366,13 @@ typedef struct likeness {
     trii_vid scale;
     double limit;
     tri_dtype dtype;
+    tri_device device;
 } likeness;
 
 static bool is_like(const likeness *a, const likeness *b)
 {
     return a->group == b->group && a->updates == b->updates && a->scale == b->scale &&
-           a->limit == b->limit && a->dtype == b->dtype;
+           a->limit == b->limit && a->dtype == b->dtype && a->device == b->device;
 }
 
 typedef struct recording {
@@ -416,7 +416,8 @@ static tri_status record_update(recording *r, int i, int64_t updates)
 {
     trii_optim_param *param = &r->o->params[i];
     trii_vid grad = TRII_NO_VALUE;
-    likeness like = {param->group, updates, TRII_NO_VALUE, 0.0, param->tensor->dtype};
+    likeness like = {param->group,         updates, TRII_NO_VALUE, 0.0, param->tensor->dtype,
+                     param->tensor->device};
     tri_status st = trii_grad_consume(r->step, param->tensor, &grad);
 
     if (st == TRI_OK && TRII_UNLIKELY(r->o->n_clips > 0))

@@ -10,7 +10,7 @@
 
 #include "graph/step.h"
 #include "graph/type.h"
-#include "plan/device.h"
+#include "plan/device_ops.h"
 
 /* Writes everything but groups. first_f counts the floats of the live nodes, `n_f_out` is their
  * number; `n_random_out` likewise. */

@@ -8,7 +8,7 @@
 
 #include "graph/host_op.h"
 #include "graph/step.h"
-#include "plan/device.h"
+#include "plan/device_ops.h"
 
 typedef enum trii_entry_kind {
     TRII_ENTRY_KERNEL,

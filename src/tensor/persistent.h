@@ -43,9 +43,8 @@ static inline bool trii_is_handle(const tri_tensor *tensor)
     return ((uintptr_t)tensor & 1u) != 0;
 }
 
-/* Zeros in storage from `ops` (NULL = heap); one reference. */
-tri_status trii_tensor_create(tri_dtype dtype, const int64_t *shape, int ndim,
-                              const trii_storage_ops *ops, void *ctx,
+/* Zeros on the device, which is there; one reference. */
+tri_status trii_tensor_create(tri_dtype dtype, const int64_t *shape, int ndim, tri_device device,
                               tri_tensor **tensor_out) TRI_MUST_CHECK;
 /* Moves the contents into `storage` (a reference is taken) at `offset`, in plain order: how
  * gradients get into buckets. No recorded work may pend on the tensor. */

@@ -85,7 +85,8 @@ static tri_status check_shape(tri_dtype dtype, const int64_t *shape, int ndim, s
 
 /* Takes the storage, on failure too. */
 static tri_status over_storage(tri_dtype dtype, const int64_t *shape, int ndim,
-                               trii_storage *own_storage, tri_tensor **tensor_out)
+                               trii_storage *own_storage, tri_device device,
+                               tri_tensor **tensor_out)
 {
     tri_tensor *tensor = trii_alloc(1, sizeof(*tensor), "tensor");
 
@@ -97,23 +98,24 @@ static tri_status over_storage(tri_dtype dtype, const int64_t *shape, int ndim,
     tensor->storage = own_storage;
     tensor->dtype = dtype;
     tensor->ndim = ndim;
+    tensor->device = device;
     if (ndim > 0)
         memcpy(tensor->shape, shape, (size_t)ndim * sizeof(*shape));
     *tensor_out = tensor;
     return TRI_OK;
 }
 
-tri_status trii_tensor_create(tri_dtype dtype, const int64_t *shape, int ndim,
-                              const trii_storage_ops *ops, void *ctx, tri_tensor **tensor_out)
+tri_status trii_tensor_create(tri_dtype dtype, const int64_t *shape, int ndim, tri_device device,
+                              tri_tensor **tensor_out)
 {
     trii_storage *storage = NULL;
     size_t bytes = 0;
     tri_status status = check_shape(dtype, shape, ndim, &bytes);
 
     if (status == TRI_OK)
-        status = trii_storage_create(ops, ctx, bytes, &storage);
+        status = trii_storage_create(NULL, NULL, bytes, &storage);
     if (status == TRI_OK)
-        status = over_storage(dtype, shape, ndim, storage, tensor_out);
+        status = over_storage(dtype, shape, ndim, storage, device, tensor_out);
     return status;
 }
 
@@ -134,7 +136,7 @@ static tri_status wrap(tri_dtype dtype, const int64_t *shape, int ndim, void *da
                          tri_dtype_name(dtype), tri_dtype_size(dtype));
     status = trii_storage_wrap(data, bytes, &storage);
     if (status == TRI_OK)
-        status = over_storage(dtype, shape, ndim, storage, tensor_out);
+        status = over_storage(dtype, shape, ndim, storage, tri_current_device(), tensor_out);
     if (status == TRI_OK) {
         (*tensor_out)->stays_plain = true;
         trii_storage_on_release(storage, release, arg);
@@ -154,7 +156,7 @@ tri_tensor *tri_tensor_wrap(tri_dtype dtype, const int64_t *shape, int ndim, voi
 tri_tensor *tri_tensor_create(tri_dtype dtype, const int64_t *shape, int ndim)
 {
     tri_tensor *tensor = NULL;
-    tri_status status = trii_tensor_create(dtype, shape, ndim, NULL, NULL, &tensor);
+    tri_status status = trii_tensor_create(dtype, shape, ndim, tri_current_device(), &tensor);
 
     return status == TRI_OK ? tensor : trii_tensor_failed(status);
 }

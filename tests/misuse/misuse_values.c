@@ -47,8 +47,9 @@ static bool is_struct(const char *type);
 
 static bool is_enum(const char *type)
 {
-    static const char *const enums[] = {"tri_dtype", "tri_redop",     "tri_status",
-                                        "tri_hyper", "tri_gelu_form", "tri_reduction"};
+    static const char *const enums[] = {"tri_dtype",      "tri_redop",     "tri_status",
+                                        "tri_hyper",      "tri_gelu_form", "tri_reduction",
+                                        "tri_device_kind"};
 
     for (int i = 0; i < COUNT(enums); i++) {
         if (is(type, enums[i]))
@@ -500,6 +501,8 @@ static int64_t good_integer(const misuse_pick *p, int i)
     }
     if (is(type, "tri_dtype"))
         return is(p->row->name, "tri_autocast_begin") ? TRI_DTYPE_BF16 : TRI_DTYPE_F32;
+    if (strncmp(type, "tri_device", 10) == 0)
+        return TRI_CPU(0);
     if (is(type, "tri_redop"))
         return TRI_REDOP_SUM;
     if (is(name, "high"))

@@ -7,7 +7,7 @@
 
 #include "device/cpu/kernels.h"
 #include "graph/ops/table.h"
-#include "plan/device.h"
+#include "plan/device_ops.h"
 
 extern const trii_device_ops trii_device_cpu;
 

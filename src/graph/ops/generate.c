@@ -328,7 +328,7 @@ static tri_status shape_attrs(const int64_t *shape, int ndim, tri_dtype dtype, t
 {
     attrs->n_i = attrs->n_f = 0;
     trii_attrs_add(attrs, dtype != TRI_DTYPE_NONE ? dtype : TRI_DTYPE_F32);
-    trii_attrs_add(attrs, TRI_CPU(0));
+    trii_attrs_add(attrs, tri_current_device());
     if (ndim < 0 || ndim > TRI_MAX_DIMS)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%d dimensions, 0 to %d are allowed", ndim,
                          TRI_MAX_DIMS);

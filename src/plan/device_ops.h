@@ -1,13 +1,13 @@
 /*
- * device.h - the contract between the plan and a device.
+ * device_ops.h - the contract between the plan and a device.
  *
  * The plan turns a recorded segment into an intermediate form (trii_ir), cuts it into groups,
  * each of which becomes one kernel, asks the device which layouts a group wants, has it compiled
  * and later calls the kernel with prepared pointers. The device knows kernels and layouts; the
  * plan knows structure, memory and order.
  */
-#ifndef TRII_DEVICE_H
-#define TRII_DEVICE_H
+#ifndef TRII_DEVICE_OPS_H
+#define TRII_DEVICE_OPS_H
 
 #include "graph/op.h"
 #include "plan/plan_pool.h"

@@ -1,0 +1,58 @@
+/*
+ * device.h - where tensors lie and operations run. A part of tensor.h.
+ *
+ * A cpu device is a share of the process's threads: cpu:0 has all of them unless there are more
+ * (TRI_CPU_DEVICES=N in the environment, or tri_cpu_devices); with fewer threads than devices each
+ * has one. Under a launcher cpu:k exists for every k below the local world size, with all threads
+ * of its process, so that tri_set_device(TRI_CPU(tri_local_rank())) works in programs that come
+ * from GPUs.
+ *
+ * An operation runs where its operands lie. What is made from nothing (tri_tensor_create,
+ * tri_zeros, modules) lies on the current device of the thread: that of the innermost
+ * tri_device_begin, else of tri_set_device, else cpu:0. tri_to copies a tensor to another device.
+ */
+#ifndef TRIREME_DEVICE_H
+#define TRIREME_DEVICE_H
+
+#include <trireme/scope.h>
+#include <trireme/status.h>
+
+TRI_BEGIN_DECLS
+
+typedef enum tri_device_kind {
+    TRI_DEVICE_CPU = 0,
+    TRI_DEVICE_CUDA,
+    TRI_DEVICE_KINDS
+} tri_device_kind;
+
+/* A kind and an index below TRI_MAX_DEVICES; 0 is cpu:0. */
+typedef int32_t tri_device;
+#define TRI_MAX_DEVICES 1000 /* of a kind */
+#define TRI_CPU(index) ((tri_device)(index))
+#define TRI_CUDA(index) ((tri_device)(TRI_DEVICE_CUDA << 16 | (index)))
+
+/* "cpu:1"; static text, "no device" for what is none. */
+TRI_API const char *tri_device_text(tri_device device);
+/* How many devices of the kind there are, 0 for kinds that this build does not have: it has no
+ * CUDA. TRI_VISIBLE_DEVICES, a list such as "cpu:2,cpu:0", chooses and renumbers: of a kind that it
+ * names only those are there, the first of them as number 0. */
+TRI_API int tri_device_count(tri_device_kind kind);
+/* n cpu devices, each with its share of the process's threads, in place of TRI_CPU_DEVICES. Once,
+ * before anything asks for a device or runs (else STATE). 1 <= n <= TRI_MAX_DEVICES. */
+TRI_API TRI_MUST_CHECK tri_status tri_cpu_devices(int n);
+
+/* The default device of this thread. INVALID_ARG if it does not exist. */
+TRI_API TRI_MUST_CHECK tri_status tri_set_device(tri_device device);
+/* The device on which this thread makes tensors now. */
+TRI_API tri_device tri_current_device(void);
+/* Between these, tensors made from nothing lie on `device`. They nest. A device that does not
+ * exist, more than 64 at a time, or an end too many fails the step (INVALID_ARG, STATE). */
+TRI_API void tri_device_begin(tri_device device);
+TRI_API void tri_device_end(void);
+/* The same for a block, as TRI_NO_GRAD: TRI_ON(TRI_CPU(1)) { ... }. */
+#define TRI_ON(device) TRI_SCOPE_BLOCK_((tri_device_begin(device), tri_device_end))
+#define TRI_ON_HERE(device) TRI_SCOPE_HERE_((tri_device_begin(device), tri_device_end))
+
+TRI_END_DECLS
+
+#endif
