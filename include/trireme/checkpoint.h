@@ -111,8 +111,8 @@ typedef struct tri_checkpoint_options {
 
 /**
  * Write FOLDER/step-N and remove older ones. One process calls it (rank 0); what is replicated
- * is the same everywhere. The state of the random numbers (seed and step number of this process,
- * the generator of initial values of this thread) is saved with it.
+ * is the same everywhere. The state of the random numbers (tri_random_state of this context, the
+ * generator of initial values of this thread) is saved with it.
  *
  *   folder     made if missing, as what is above it
  *   optimizer  NULL allowed
@@ -144,12 +144,12 @@ TRI_API const char *tri_checkpoint_get_path(const tri_checkpoint *checkpoint);
 /* The value under a key of info->meta, or NULL. */
 TRI_API const char *tri_checkpoint_get_meta(const tri_checkpoint *checkpoint, const char *key);
 /* State back into a module and an optimizer (NULL allowed) of the same structure, and into the
- * random numbers of this process and thread: what follows has the bits of a run that never
- * stopped. Every rank calls it, and gets the seed and the step number of the one that saved: ranks
- * that had others (an evaluation on one rank alone counts steps there only) set theirs again
- * afterwards, with tri_manual_seed and tri_step_number_set. All is checked before anything changes.
- * Errors: INVALID_ARG, FORMAT (as tri_load; also a checkpoint without optimizer for an optimizer):
- * nothing has changed; NO_MEMORY: a part may have. */
+ * random numbers of this thread's context: what follows has the bits of a run that never stopped.
+ * Every rank calls it, and gets the seed, stream and step number of the one that saved (tri_ddp
+ * sets the stream to the rank again by itself): ranks that had others (an evaluation on one rank
+ * alone counts steps there only) set theirs again afterwards, with tri_random_state_set. All is
+ * checked before anything changes. Errors: INVALID_ARG, FORMAT (as tri_load; also a checkpoint
+ * without optimizer for an optimizer): nothing has changed; NO_MEMORY: a part may have. */
 TRI_API TRI_MUST_CHECK tri_status tri_checkpoint_restore(const tri_checkpoint *checkpoint,
                                                          tri_module *module,
                                                          tri_optimizer *optimizer);

@@ -130,10 +130,6 @@ TRI_API TRI_MUST_CHECK tri_status tri_step_end_status(void);
 /* The same for loops; an error that no call of the step returned comes out of the next call that
  * needs a value. */
 TRI_API void tri_step_end(void);
-/* Number of ended steps of this thread; part of every random number. Settable for resuming. */
-TRI_API int64_t tri_step_number(void);
-TRI_API void tri_step_number_set(int64_t step);
-
 TRI_API void tri_requires_grad(tri_tensor *tensor, bool on); /* persistent, floating point */
 /* Record the gradients of a scalar loss with respect to every persistent tensor that requires
  * one; they add up over calls until the optimizer consumes them. What a loss was made of is dropped
@@ -178,10 +174,23 @@ TRI_API void tri_autocast_end(void);
  * memory at best, and its convolutions are slow. */
 TRI_API bool tri_is_bf16_fast(void);
 
-/* Seed of this process's random numbers: Philox, key = seed, counter = (step, rank, n-th random
- * operation of the step, element). Also seeds parameter initialisation (mt19937, PyTorch's bits
- * for uniform distributions). */
+/* Seeds random numbers: of this thread's context (context.h) now, and of all that are made later,
+ * by other threads too. Also seeds parameter initialisation (mt19937, PyTorch's bits for uniform
+ * distributions), in all threads. */
 TRI_API void tri_manual_seed(uint64_t seed);
+/* What the random numbers of this thread's context are made of, with the place of an operation
+ * among the random ones of its step and that of an element in its result; so equal states give
+ * equal numbers (Philox). */
+typedef struct tri_random_state {
+    uint64_t seed; /* 0 until tri_manual_seed */
+    uint64_t
+        stream;   /* what draws differently from the same seed; tri_ddp's forward sets its rank */
+    int64_t step; /* how many steps have ended; grows with each */
+} tri_random_state;
+TRI_API tri_random_state tri_random_state_get(void);
+/* Goes on from there: all that has not run yet, also of the current step. A checkpoint does this by
+ * itself. NULL fails the step (INVALID_ARG). */
+TRI_API void tri_random_state_set(const tri_random_state *state);
 
 TRI_END_DECLS
 

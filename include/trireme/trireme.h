@@ -6,6 +6,7 @@
 
 #include <trireme/checkpoint.h>
 #include <trireme/comm.h>
+#include <trireme/context.h>
 #include <trireme/data.h>
 #include <trireme/device.h>
 #include <trireme/nn.h>

@@ -161,7 +161,7 @@ static void check_resume(tri_optimizer *(*make)(tri_module *net))
 
     scratch_begin(&s);
     tri_manual_seed(7);
-    tri_step_number_set(0);
+    tri_random_state_set(&(tri_random_state){.seed = 7});
     net = make_net();
     opt = make(net);
     train(net, opt, 0, 5);
@@ -176,7 +176,7 @@ static void check_resume(tri_optimizer *(*make)(tri_module *net))
     tri_module_destroy(net);
 
     tri_manual_seed(999); /* another process, other draws */
-    tri_step_number_set(1234);
+    tri_random_state_set(&(tri_random_state){.seed = 999, .step = 1234});
     net = make_net();
     opt = make(net);
     CHECK_OK(tri_checkpoint_open(s.dir, &checkpoint));
@@ -383,12 +383,13 @@ static void state_of_another_structure_is_refused(void **state)
     train(net, opt, 1, 2);
     before = hash_of(net);
     tri_manual_seed(5);
-    tri_step_number_set(77);
+    tri_random_state_set(&(tri_random_state){.seed = 5, .stream = 9, .step = 77});
     assert_int_equal(tri_checkpoint_restore(checkpoint, other, NULL), TRI_ERR_FORMAT);
     CHECK_FAILS(tri_checkpoint_restore(checkpoint, net, plain), TRI_ERR_FORMAT,
                 "optimizer.safetensors");
     assert_true(hash_of(net) == before); /* all of it, or nothing */
-    assert_int_equal(tri_step_number(), 77);
+    assert_int_equal(tri_random_state_get().step, 77);
+    assert_int_equal(tri_random_state_get().stream, 9);
     assert_int_equal(unlink(scratch_path(&s, "step-000000000001/optimizer.safetensors")), 0);
     CHECK_FAILS(tri_checkpoint_restore(checkpoint, net, opt), TRI_ERR_FORMAT, "holds no optimizer");
     assert_true(hash_of(net) == before);

@@ -57,14 +57,16 @@ static tri_status write_part(const char *dir, const trii_part *part, json_t *lis
 
 static json_t *random_to_json(const trii_random_state *random)
 {
-    char words[8 * TRII_MT_WORDS + 1], seed[24];
+    char words[8 * TRII_MT_WORDS + 1], seed[24], stream[24];
     json_t *object = json_object();
 
     for (int i = 0; i < TRII_MT_WORDS; i++)
         snprintf(words + 8 * (size_t)i, 9, "%08" PRIx32, random->generator.words[i]);
-    snprintf(seed, sizeof(seed), "%" PRIu64, random->seed);
+    snprintf(seed, sizeof(seed), "%" PRIu64, random->steps.seed);
+    snprintf(stream, sizeof(stream), "%" PRIu64, random->steps.stream);
     if (trii_json_put(object, "seed", json_string(seed)) &&
-        trii_json_put(object, "step", json_integer(random->step)) &&
+        trii_json_put(object, "stream", json_string(stream)) &&
+        trii_json_put(object, "step", json_integer(random->steps.step)) &&
         trii_json_put(object, "generator", json_string(words)) &&
         trii_json_put(object, "next", json_integer(random->generator.next)))
         return object;

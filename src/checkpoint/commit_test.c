@@ -25,7 +25,8 @@ static tri_status commit(const char *folder, int64_t n, int keep)
                                .shape = {ELEMS},
                                .data = momentum,
                                .bytes = sizeof(momentum)};
-    trii_random_state random = {.seed = UINT64_MAX - (uint64_t)n, .step = 2 * n};
+    trii_random_state random = {
+        .steps = {.seed = UINT64_MAX - (uint64_t)n, .stream = UINT64_MAX - 1, .step = 2 * n}};
     char text[24];
 
     trii_mt_seed(&random.generator, (uint64_t)n);
@@ -57,8 +58,9 @@ static int64_t check_newest(const char *folder)
     CHECK_OK(trii_checkpoint_find(folder, &dir, &m));
     n = m.info.step;
     assert_int_equal(m.info.epoch, n / 10);
-    assert_int_equal(m.random.step, 2 * n);
-    assert_true(m.random.seed == UINT64_MAX - (uint64_t)n);
+    assert_int_equal(m.random.steps.step, 2 * n);
+    assert_true(m.random.steps.seed == UINT64_MAX - (uint64_t)n);
+    assert_true(m.random.steps.stream == UINT64_MAX - 1);
     trii_mt_seed(&generator, (uint64_t)n);
     generator.next = (int)(n % 600);
     assert_memory_equal(&m.random.generator, &generator, sizeof(generator));

@@ -14,7 +14,8 @@
  *
  *     {"format":"trireme checkpoint","version":2,"sequence":7,
  *      "step":1234,"epoch":5,"metadata":{"key":"value",..},
- *      "random":{"seed":"42","step":1300,"generator":"(624 words of 8 digits)","next":17},
+ *      "random":{"seed":"42","stream":"0","step":1300,"generator":"(624 words of 8
+ * digits)","next":17},
  *      "parts":[{"file":"model.safetensors","bytes":4096,"xxh3":"0123456789abcdef"},..],
  *      "xxh3":"..."}        the checksum of the compact text of all that stands before it
  *

@@ -115,16 +115,19 @@ static tri_status read_metadata(const char *path, json_t *object, trii_manifest 
 static bool read_random(const json_t *object, trii_random_state *random)
 {
     const char *seed = json_string_value(json_object_get(object, "seed"));
+    const char *stream = json_string_value(json_object_get(object, "stream"));
     const char *words = json_string_value(json_object_get(object, "generator"));
     uint64_t step, next;
 
-    if (seed == NULL || words == NULL || strlen(words) != 8 * (size_t)TRII_MT_WORDS ||
+    if (seed == NULL || stream == NULL || words == NULL ||
+        strlen(words) != 8 * (size_t)TRII_MT_WORDS ||
         strspn(words, "0123456789abcdef") != 8 * (size_t)TRII_MT_WORDS ||
         !trii_json_size(json_object_get(object, "step"), &step) ||
         !trii_json_size(json_object_get(object, "next"), &next) || next > TRII_MT_WORDS)
         return false;
-    random->seed = strtoull(seed, NULL, 10);
-    random->step = (int64_t)step;
+    random->steps.seed = strtoull(seed, NULL, 10);
+    random->steps.stream = strtoull(stream, NULL, 10);
+    random->steps.step = (int64_t)step;
     random->generator.next = (int)next;
     for (size_t i = 0; i < TRII_MT_WORDS; i++) {
         char word[9] = "";

@@ -6,10 +6,11 @@
 #include "graph/recorder.h"
 
 #define LIVE_STEPS 256
+#define BETWEEN UINT64_MAX
 
 /* The steps that threads are recording. Written by their threads. */
 static struct {
-    atomic_uint_fast64_t generation; /* 0 = none */
+    atomic_uint_fast64_t generation; /* 0 = none; BETWEEN: the next step is not begun */
     atomic_int_fast64_t thread;
     _Atomic(const char *) file; /* of the step's first call; NULL = unknown */
     atomic_int line;
@@ -33,6 +34,12 @@ void trii_live_announce(trii_recorder *r)
     atomic_store_explicit(&live[r->table_slot].line, site.line, memory_order_relaxed);
     atomic_store_explicit(&live[r->table_slot].generation, r->step.generation,
                           memory_order_relaxed);
+}
+
+void trii_live_end(trii_recorder *r)
+{
+    if (r->table_slot >= 0)
+        atomic_store_explicit(&live[r->table_slot].generation, BETWEEN, memory_order_relaxed);
 }
 
 void trii_live_forget(trii_recorder *r)

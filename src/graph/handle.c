@@ -45,7 +45,7 @@ static TRII_NOINLINE tri_status refuse(const tri_tensor *tensor)
     uint64_t generation = generation_of(tensor);
 
     if (trii_live_is(generation))
-        return TRII_FAIL(TRI_ERR_STATE, "this step tensor belongs to another thread's step");
+        return TRII_FAIL(TRI_ERR_STATE, "this step tensor belongs to another context's step");
     return TRII_FAIL(TRI_ERR_STATE,
                      "this step tensor's step has ended (tri_tensor_clone keeps a value longer)");
 }

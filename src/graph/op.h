@@ -64,8 +64,8 @@ typedef struct trii_array {
 typedef struct trii_random {
     uint64_t seed;
     uint64_t step;
-    uint32_t rank;
-    uint32_t index; /* n-th random operation of the step */
+    uint32_t stream; /* below 2^16 */
+    uint32_t index;  /* n-th random operation of the step */
 } trii_random;
 
 /* Memory that a caller lends to reference kernels, so that they need none of their own. */

@@ -42,7 +42,7 @@ static void run_graph(uint64_t seed, bool split, result *r)
     tri_tensor *loss;
 
     random_graph_init(&g, seed, 25, TRI_DTYPE_F64);
-    tri_step_number_set(100); /* the same random numbers */
+    tri_random_state_set(&(tri_random_state){.step = 100}); /* the same random numbers */
     for (int step = 0; step < 2; step++) {
         loss = random_graph_record(&g);
         if (split)
@@ -65,7 +65,7 @@ static void run_quietly(uint64_t seed, result *r)
 
     random_graph_init(&g, seed, 25, TRI_DTYPE_F64);
     g.quiet = true;
-    tri_step_number_set(100);
+    tri_random_state_set(&(tri_random_state){.step = 100});
     for (int step = 0; step < 2; step++) {
         tri_backward(random_graph_record(&g));
         CHECK_OK(tri_step_end_status());

@@ -1,5 +1,5 @@
 /*
- * recorder.h - what the files of this folder share of a thread's recorder.
+ * recorder.h - what the files of this folder share of a context, the recorder of a step.
  * Nobody else includes it.
  */
 #ifndef TRII_RECORDER_H
@@ -35,8 +35,14 @@ typedef struct trii_aside {
     const trii_layout *layout;
 } trii_aside;
 
-typedef struct trii_recorder {
-    trii_step step; /* first: a trii_step * of this thread is a recorder */
+typedef struct tri_context {
+    trii_step step; /* first: a trii_step * is a recorder */
+
+    /* context.c */
+    atomic_int use;
+    atomic_int_fast64_t thread; /* that entered it */
+    struct tri_context *outer;  /* entered: what the thread had before */
+    int id;                     /* from 1 on; 0 = a thread's own */
 
     int32_t cap_values, cap_nodes, cap_in_ids;
     uint64_t *words; /* of the pending segment */
@@ -79,7 +85,7 @@ typedef struct trii_recorder {
     bool breaks;    /* TRI_BREAK=1 */
     bool eager;     /* TRI_EAGER=1 */
     bool check;     /* TRI_CHECK=nan */
-    int table_slot; /* handle.c's table of live steps; -1 = none */
+    int table_slot; /* claim.c's table of live steps; -1 = none */
 } trii_recorder;
 
 static inline trii_recorder *trii_recorder_of(trii_step *step)
@@ -95,7 +101,8 @@ static inline trii_recorder *trii_recorder_of(trii_step *step)
 #define TRII_INDEX_BITS 24
 #define TRII_INDEX_MASK ((UINT64_C(1) << TRII_INDEX_BITS) - 1)
 
-/* This thread's recorder; NULL if it recorded nothing yet. */
+/* The current context: the one that this thread entered last, else its own; NULL if it has none
+ * yet. */
 trii_recorder *trii_recorder_mine(void);
 tri_status trii_words_reserve(trii_recorder *r, size_t n);
 /* Grows *array to at least `need` elements. */
@@ -154,6 +161,7 @@ void trii_orphans_free(trii_recorder *recorder);
 
 /* claim.c: makes the step known to other threads' error messages. */
 void trii_live_announce(trii_recorder *recorder);
+void trii_live_end(trii_recorder *recorder);
 void trii_live_forget(trii_recorder *recorder);
 bool trii_live_is(uint64_t generation);
 /* A tensor that is not becomes part of the step, as value `id`. STATE if it is of another thread's.

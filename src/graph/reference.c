@@ -178,7 +178,7 @@ static tri_status run_node(run *r, int32_t n)
             .out = out,
             .iattr = node->attrs.i,
             .fattr = node->attrs.f,
-            .random = {step->seed, (uint64_t)step->number, step->rank, node->random_index},
+            .random = trii_step_random(step, node),
         };
 
         status = trii_reference_kernel(node->op, &args);

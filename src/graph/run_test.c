@@ -404,7 +404,7 @@ static void an_item_that_cannot_be_read_is_warned_about(void **state)
     tri_tensor_unref(x);
 }
 
-static void random_numbers_follow_seed_step_and_rank(void **state)
+static void random_numbers_follow_their_state(void **state)
 {
     tri_tensor *ones = tri_tensor_create(TRI_DTYPE_F32, (int64_t[]){1000}, 1), *y, *z;
     float a[1000], b[1000], c[1000];
@@ -415,11 +415,12 @@ static void random_numbers_follow_seed_step_and_rank(void **state)
         a[i] = 1;
     CHECK_OK(tri_copy_in(ones, a, sizeof(a)));
     tri_manual_seed(5);
-    for (int round = 0; round < 4; round++) {
+    for (int round = 0; round < 6; round++) {
         float *into = round == 0 ? a : b;
+        const tri_random_state states[6] = {
+            {5, 0, 0}, {5, 0, 0}, {5, 0, 1}, {5, 1, 0}, {5, UINT64_C(1) << 40, 0}, {6, 0, 0}};
 
-        tri_step_number_set(round == 2 ? 1 : 0);
-        trii_random_rank_set(round == 3 ? 1 : 0);
+        tri_random_state_set(&states[round]);
         y = tri_keep(tri_dropout(ones, 0.25, true));
         z = tri_keep(tri_dropout(ones, 0.25, true));
         CHECK_OK(tri_copy_out(y, into, sizeof(a)));
@@ -431,7 +432,7 @@ static void random_numbers_follow_seed_step_and_rank(void **state)
         if (round > 1)
             assert_memory_not_equal(a, b, sizeof(a));
     }
-    trii_random_rank_set(0);
+    tri_random_state_set(&(tri_random_state){.seed = 5});
     for (int i = 0; i < 1000; i++) {
         zeros += a[i] == 0;
         assert_true(a[i] == 0 || a[i] == (float)(1 / 0.75));
@@ -508,7 +509,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(an_unknown_check_is_an_error_of_the_run),
     cmocka_unit_test(a_nan_is_found_behind_host_operations),
     cmocka_unit_test(an_item_that_cannot_be_read_is_warned_about),
-    cmocka_unit_test(random_numbers_follow_seed_step_and_rank),
+    cmocka_unit_test(random_numbers_follow_their_state),
     cmocka_unit_test(every_allocation_of_a_step_may_fail),
 };
 

@@ -416,8 +416,9 @@ tri_status tri_step_end_status(void)
     trii_free(r->failed_line);
     r->failed_line = NULL;
     segment_begin(r);
-    s->number++;
+    s->random.step++;
     r->active = false;
+    trii_live_end(r);
     return status;
 }
 

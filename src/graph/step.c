@@ -9,161 +9,8 @@
 
 #include "base/alloc.h"
 #include "base/dtype.h"
-#include "base/param.h"
 #include "graph/ops/table.h"
 #include "graph/recorder.h"
-
-static _Thread_local trii_recorder *mine;
-static atomic_uint_fast64_t last_generation;
-static atomic_uint_fast64_t seed_now, seed_count;
-static atomic_uint rank_now;
-
-/* --- life ------------------------------------------------------------------------------- */
-
-static void recorder_free(void *arg)
-{
-    trii_recorder *r = arg;
-
-    if (r == NULL)
-        return;
-    trii_grads_revert(r, NULL);
-    for (int32_t v = 0; v < r->step.n_values; v++)
-        trii_value_release(&r->step, &r->step.values[v]);
-    trii_orphans_free(r);
-    trii_failures_clear(r);
-    trii_names_clear(r);
-    trii_live_forget(r);
-    trii_free(r->step.values);
-    trii_free(r->step.nodes);
-    trii_free(r->step.in_ids);
-    trii_free(r->words);
-    trii_free(r->names);
-    trii_free(r->inputs);
-    trii_free(r->outputs);
-    trii_free(r->scratch);
-    trii_free(r->found);
-    trii_free(r->found_grads);
-    trii_free(r->changes);
-    trii_free(r->aside);
-    trii_free(r->failures);
-    trii_free(r->failed_line);
-    trii_free(r->carried_line);
-    trii_free(r);
-}
-
-static trii_recorder *recorder_create(void)
-{
-    trii_recorder *r = trii_alloc(1, sizeof(*r), "recorder");
-    int64_t eager = 0, breaks = 0;
-    int check = -1;
-
-    if (r == NULL)
-        return NULL;
-    r->table_slot = -1;
-    r->segment = 1;
-    r->step.recorder = r;
-    if (trii_param_choice(TRII_PARAM_CHECK, &check) != TRI_OK ||
-        trii_param_i64(TRII_PARAM_EAGER, 0, &eager) != TRI_OK ||
-        trii_param_i64(TRII_PARAM_BREAK, 0, &breaks) != TRI_OK)
-        trii_step_fail(&r->step, TRI_ERR_INVALID_ARG);
-    r->check = check == 0; /* its one choice */
-    r->eager = eager == 1;
-    r->breaks = breaks == 1;
-    if (trii_step_reserve(&r->step, TRII_RESERVE_NODES) != TRI_OK) {
-        recorder_free(r);
-        return NULL;
-    }
-    return r;
-}
-
-static void thread_ends(void *arg)
-{
-    recorder_free(arg);
-    if (trii_executor_default->release != NULL)
-        trii_executor_default->release();
-}
-
-/* The first operation of a step. */
-static void step_begin(trii_recorder *r)
-{
-    r->active = true;
-    r->step.generation = atomic_fetch_add_explicit(&last_generation, 1, memory_order_relaxed) + 1;
-    r->step.seed = atomic_load_explicit(&seed_now, memory_order_relaxed);
-    r->step.rank = atomic_load_explicit(&rank_now, memory_order_relaxed);
-    trii_live_announce(r);
-}
-
-static TRII_NOINLINE trii_step *step_first(void)
-{
-    if (mine == NULL) {
-        trii_recorder *r = recorder_create();
-
-        if (r == NULL)
-            return NULL;
-        mine = r;
-        trii_step_at_thread_exit(thread_ends, r);
-    }
-    step_begin(mine);
-    return &mine->step;
-}
-
-trii_recorder *trii_recorder_mine(void)
-{
-    return mine;
-}
-
-trii_step *trii_step_current(void)
-{
-    trii_recorder *r = mine;
-
-    if (TRII_LIKELY(r != NULL && r->active))
-        return &r->step;
-    return step_first();
-}
-
-int64_t tri_step_number(void)
-{
-    return mine != NULL ? mine->step.number : 0;
-}
-
-void tri_step_number_set(int64_t number)
-{
-    trii_step *step = trii_step_current();
-
-    if (step != NULL)
-        step->number = number;
-}
-
-void trii_step_release(void)
-{
-    trii_recorder *r = mine;
-
-    mine = NULL;
-    if (r != NULL)
-        trii_step_at_thread_exit(NULL, NULL);
-    thread_ends(r);
-}
-
-void tri_manual_seed(uint64_t seed)
-{
-    atomic_store(&seed_now, seed);
-    atomic_fetch_add(&seed_count, 1);
-    if (mine != NULL)
-        mine->step.seed = seed;
-}
-
-uint64_t trii_seed(uint64_t *count_out)
-{
-    *count_out = atomic_load(&seed_count);
-    return atomic_load(&seed_now);
-}
-
-void trii_random_rank_set(uint32_t rank)
-{
-    atomic_store(&rank_now, rank);
-    if (mine != NULL)
-        mine->step.rank = rank;
-}
 
 /* --- memory ------------------------------------------------------------------------------ */
 
@@ -412,12 +259,14 @@ tri_status trii_record_host(trii_step *step, trii_host_op *op, const trii_vid *i
 
 void trii_host_op_orphan(trii_host_op *op, uint64_t generation)
 {
-    if (mine == NULL || !mine->active || mine->step.generation != generation) {
+    trii_recorder *r = trii_recorder_mine();
+
+    if (r == NULL || !r->active || r->step.generation != generation) {
         trii_free(op);
         return;
     }
-    op->next_orphan = mine->orphans;
-    mine->orphans = op;
+    op->next_orphan = r->orphans;
+    r->orphans = op;
 }
 
 void trii_orphans_free(trii_recorder *r)

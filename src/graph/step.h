@@ -1,5 +1,5 @@
 /*
- * step.h - the recorder: what a thread has noted since its last tri_step_end.
+ * step.h - the recorder: what a context has noted since its last tri_step_end.
  *
  * Values and nodes are appended; nothing is removed until the step ends. The nodes since the
  * last run form a segment, which the executor (the plan, or the reference interpreter) runs.
@@ -112,16 +112,14 @@ typedef struct trii_step {
     int32_t n_nodes;
     trii_vid *in_ids;
     int32_t n_in_ids;
-    int32_t first_pending; /* first node that has not run */
-    int64_t number;        /* tri_step_number */
-    uint64_t seed;
-    uint32_t rank; /* part of every random number */
+    int32_t first_pending;   /* first node that has not run */
+    tri_random_state random; /* what has not run gets its random numbers from */
     uint32_t random_count;
-    tri_status failed;              /* the first failed run of the step: later runs return it */
-    struct trii_recorder *recorder; /* step.c's own */
+    tri_status failed;            /* the first failed run of the step: later runs return it */
+    struct tri_context *recorder; /* context.c's own */
 } trii_step;
 
-/* This thread's step, created on first use; NULL when memory is out. */
+/* The step of the current context, created on first use; NULL when memory is out. */
 trii_step *trii_step_current(void);
 
 /* Who runs segments: the registry's choice unless a test swaps it. run() reads the inputs'
@@ -221,12 +219,14 @@ tri_status trii_node_failed(const trii_step *step, int32_t node, tri_status stat
 
 /* Run everything pending of the step. */
 tri_status trii_step_run(trii_step *step) TRI_MUST_CHECK;
-/* Frees this thread's recorder (its step must have ended) and what the default executor keeps;
- * also done when a thread exits. */
+/* Frees this thread's own context (its step must have ended), leaves those that it has entered, and
+ * frees what the default executor keeps; also done when a thread exits. */
 void trii_step_release(void);
 
-/* Process-wide: part of every random number of steps that start later. */
-void trii_random_rank_set(uint32_t rank);
+/* Of the current context. */
+void trii_random_stream_set(uint64_t stream);
+/* The counter of a node's random numbers. */
+trii_random trii_step_random(const trii_step *step, const trii_node *node);
 /* The seed of tri_manual_seed (0 before), and how often it was set: a generator of its own, such
  * as that of parameter initialisation, starts again when the count changes. */
 uint64_t trii_seed(uint64_t *count_out);

@@ -28,7 +28,7 @@ static void work(void *arg)
         tri_tensor *loss;
 
         random_graph_init(&g, (uint64_t)k + 1, 20, TRI_DTYPE_F64);
-        tri_step_number_set(100);
+        tri_random_state_set(&(tri_random_state){.step = 100});
         for (int step = 0; step < 3 && w->status == TRI_OK; step++) {
             loss = random_graph_record(&g);
             tri_backward(loss);

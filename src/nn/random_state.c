@@ -19,15 +19,13 @@ trii_mt19937 *trii_generator(void)
 
 void trii_random_state_get(trii_random_state *state_out)
 {
-    uint64_t count;
-
-    *state_out = (trii_random_state){
-        .seed = trii_seed(&count), .step = tri_step_number(), .generator = *trii_generator()};
+    *state_out =
+        (trii_random_state){.steps = tri_random_state_get(), .generator = *trii_generator()};
 }
 
 void trii_random_state_set(const trii_random_state *state)
 {
-    tri_manual_seed(state->seed);
-    tri_step_number_set(state->step);
+    tri_manual_seed(state->steps.seed);
+    tri_random_state_set(&state->steps);
     *trii_generator() = state->generator;
 }

@@ -1,17 +1,18 @@
 /*
- * random_state.h - what random numbers go on from: Philox's key and step, and the generator of
- * initial values.
+ * random_state.h - what random numbers go on from: the state of the context's, and the generator
+ * of initial values.
  */
 #ifndef TRII_RANDOM_STATE_H
 #define TRII_RANDOM_STATE_H
 
 #include <stdint.h>
 
+#include <trireme/tensor.h>
+
 #include "base/mt19937.h"
 
 typedef struct trii_random_state {
-    uint64_t seed;          /* of the process */
-    int64_t step;           /* tri_step_number of the thread */
+    tri_random_state steps; /* of the current context */
     trii_mt19937 generator; /* of the thread */
 } trii_random_state;
 

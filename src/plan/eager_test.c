@@ -87,7 +87,7 @@ static results run_graph(uint64_t seed, tri_dtype dtype, const graph_kind *kind)
     results r = {.count = 0};
     random_graph g;
 
-    tri_step_number_set(1); /* part of random numbers */
+    tri_random_state_set(&(tri_random_state){.step = 1}); /* part of random numbers */
     begin_graph(&g, seed, dtype, kind);
     for (int step = 0; step < 3; step++) {
         tri_tensor *loss = random_graph_record(&g);
@@ -221,10 +221,10 @@ static void check_cases(tri_dtype dtype, double tolerance)
         results planned, eager;
 
         trii_executor_set(NULL);
-        tri_step_number_set(1);
+        tri_random_state_set(&(tri_random_state){.step = 1});
         planned = run_case(&op_cases[i], dtype);
         trii_executor_set(&trii_executor_reference);
-        tri_step_number_set(1);
+        tri_random_state_set(&(tri_random_state){.step = 1});
         eager = run_case(&op_cases[i], dtype);
         trii_executor_set(NULL);
         check_results(op_cases[i].name, &planned, &eager, tolerance);

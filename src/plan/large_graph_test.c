@@ -30,7 +30,7 @@ static gradients run_graph(uint64_t seed, const sizes *s)
     gradients r = {.count = 0};
     random_graph g;
 
-    tri_step_number_set(1); /* part of random numbers */
+    tri_random_state_set(&(tri_random_state){.step = 1}); /* part of random numbers */
     random_graph_init(&g, seed, s->n_ops, TRI_DTYPE_F32);
     g.sized = g.quiet = true;
     memcpy(g.image, s->image, sizeof(g.image));

@@ -108,10 +108,7 @@ static void fill_scalars(trii_plan *plan, const trii_step *step, const trii_segm
             *f++ = attrs->f[i];
     }
     for (int32_t k = 0; k < plan->n_random; k++)
-        plan->random[k] = (trii_random){.seed = step->seed,
-                                        .step = (uint64_t)step->number,
-                                        .rank = step->rank,
-                                        .index = nodes[plan->random_node[k]].random_index};
+        plan->random[k] = trii_step_random(step, &nodes[plan->random_node[k]]);
     for (int32_t h = 0; h < plan->n_hosts; h++)
         plan->hosts[h].op = nodes[plan->hosts[h].node].host;
 }

@@ -61,10 +61,12 @@ static const char *const named_otherwise[] = {
     "tri_batch_norm", "tri_module_load", NULL};
 
 /* They fail here with sensible arguments too: there is a world already, a group of one cannot
- * shrink, no callback, no bucket outside of a hook, no data set and no tool where the test runs. */
+ * shrink, no context was entered, no callback, no bucket outside of a hook, no data set and no tool
+ * where the test runs. */
 static const char *const cannot_work[] = {"tri_init",
                                           "tri_group_shrink",
                                           "tri_spawn",
+                                          "tri_context_leave",
                                           "tri_module_simple",
                                           "tri_bucket_hook_f16",
                                           "tri_bucket_hook_bf16",

@@ -267,6 +267,7 @@ static void *good_object(const misuse_pick *p, int i)
         tri_safetensors *file;
         tri_checkpoint *checkpoint;
         tri_ema *ema;
+        tri_context *context;
     } made = {NULL};
     static float numbers[4];
     tri_status status = TRI_ERR_INVALID_ARG;
@@ -306,6 +307,8 @@ static void *good_object(const misuse_pick *p, int i)
         status = good_reducer(p->row->name, &made.reducer);
     else if (strstr(type, "tri_ema ") != NULL)
         status = tri_ema_create(tri_nn_linear(3, 2, NULL), 0.9, &made.ema);
+    else if (strstr(type, "tri_context ") != NULL)
+        status = tri_context_create(&made.context);
     else if (strstr(type, "tri_safetensors ") != NULL)
         status = tri_safetensors_open(good_file(), &made.file);
     else if (strstr(type, "tri_checkpoint ") != NULL)
@@ -404,6 +407,7 @@ static const void *good_struct(const char *type)
     static const tri_module_class class = {.name = "same", .forward = good_forward};
     static const tri_store_tcp_options serve = {.serve = true, .timeout_ms = 200};
     static const tri_schedule_part part = {.steps = 1};
+    static const tri_random_state random = {.step = 1};
     static tri_param_group group;
     const struct {
         const char *type;
@@ -415,6 +419,7 @@ static const void *good_struct(const char *type)
         {"const tri_reducer_grad *", &grad},       {"const tri_state_source *", &source},
         {"const tri_module_class *", &class},      {"const tri_store_tcp_options *", &serve},
         {"const tri_param_group *", &group},       {"const tri_schedule_part *", &part},
+        {"const tri_random_state *", &random},
     };
 
     if (is(type, "const tri_param_group *"))

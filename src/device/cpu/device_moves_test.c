@@ -93,7 +93,7 @@ static outcome run_task(const task *t, bool odd)
     outcome o = {.n = 0};
     tri_tensor *x = operand(t, odd), *y;
 
-    tri_step_number_set(5); /* part of random numbers */
+    tri_random_state_set(&(tri_random_state){.step = 5}); /* part of random numbers */
     y = tri_keep(t->build(x, t->arg));
     CHECK_OK(tri_tensor_status(y));
     if (t->gradient)

@@ -41,7 +41,7 @@ static tri_status mask_run_kernel(const trii_kernel *kernel, void *const *args, 
     ctx.args = (trii_mask_args){
         .n = k->n,
         .key = r->seed,
-        .counter = {0, r->index, (uint32_t)r->step, r->rank | (uint32_t)(r->step >> 32) << 16},
+        .counter = {0, r->index, (uint32_t)r->step, r->stream | (uint32_t)(r->step >> 32) << 16},
         .limit = limit < 4294967296.0 ? (uint32_t)limit : 0,
         .keep = limit < 4294967296.0 ? (float)(1 / (1 - p)) : 0};
     trii_parallel_for((k->n + 3) / 4, GRAIN, mask_range, &ctx);

@@ -34,7 +34,7 @@ static tri_status key_reference(const trii_kernel_args *args)
 
     key[0] = (int64_t)args->random.seed;
     key[1] = (int64_t)args->random.step;
-    key[2] = args->random.rank;
+    key[2] = args->random.stream;
     key[3] = args->random.index;
     return TRI_OK;
 }
@@ -50,7 +50,7 @@ trii_random trii_random_of_key(const int64_t *key)
 {
     return (trii_random){.seed = (uint64_t)key[0],
                          .step = (uint64_t)key[1],
-                         .rank = (uint32_t)key[2],
+                         .stream = (uint32_t)key[2],
                          .index = (uint32_t)key[3]};
 }
 

@@ -116,9 +116,9 @@ const trii_graph_op trii_op_copy = {
 
 /*
  * Element e: word e % 4 of Philox with key = seed and counter
- *   { e / 4 (low word), index | (e / 4 >> 32) << 20, step, rank | (step >> 32) << 16 }
- * where index is the number of the random operation in its step (below 2^20) and rank is below
- * 2^16. It is 0 where word < p 2^32, else 1 / (1 - p).
+ *   { e / 4 (low word), index | (e / 4 >> 32) << 20, step, stream | (step >> 32) << 16 }
+ * where index is the number of the random operation in its step (below 2^20) and stream is
+ * below 2^16. It is 0 where word < p 2^32, else 1 / (1 - p).
  */
 void trii_random_words(const trii_random *r, uint64_t block, uint32_t out[4])
 {
@@ -126,7 +126,7 @@ void trii_random_words(const trii_random *r, uint64_t block, uint32_t out[4])
         (uint32_t)block,
         r->index | (uint32_t)(block >> 32) << 20,
         (uint32_t)r->step,
-        r->rank | (uint32_t)(r->step >> 32) << 16,
+        r->stream | (uint32_t)(r->step >> 32) << 16,
     };
 
     trii_philox(counter, r->seed, out);

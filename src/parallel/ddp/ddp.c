@@ -36,7 +36,7 @@ static tri_status join_group(trii_ddp *ddp)
     group = ddp->options.group != NULL ? ddp->options.group : trii_group_get_world();
     ddp->size = tri_group_size(ddp->options.group);
     ddp->rank = tri_group_rank(ddp->options.group);
-    trii_random_rank_set((uint32_t)ddp->rank);
+    trii_random_stream_set((uint64_t)ddp->rank);
     if (ddp->size > 1 && group != NULL)
         ddp->group = tri_group_ref(group);
     return TRI_OK;
@@ -201,6 +201,7 @@ static void ddp_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_t
 {
     trii_ddp *ddp = self->data;
 
+    trii_random_stream_set((uint64_t)ddp->rank);
     if (ddp->group != NULL && self->training) {
         tri_status st = before_forward(ddp);
 

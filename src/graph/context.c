@@ -1,0 +1,265 @@
+/*
+ * context.c - who records: a thread's own context, and those that it enters instead.
+ */
+#include <trireme/context.h>
+
+#include "base/alloc.h"
+#include "base/param.h"
+#include "graph/recorder.h"
+
+static _Thread_local trii_recorder *own;  /* of the thread; NULL until it records */
+static _Thread_local trii_recorder *mine; /* current: the one entered last, else `own` */
+static atomic_uint_fast64_t last_generation;
+static atomic_uint_fast64_t seed_now, seed_count; /* of contexts made from now on */
+static atomic_int last_id;
+
+/* tri_context.use */
+enum { FREE, ENTERED, DOOMED }; /* DOOMED: entered, and destroyed meanwhile */
+
+/* --- life ------------------------------------------------------------------------------- */
+
+static void recorder_free(trii_recorder *r)
+{
+    if (r == NULL)
+        return;
+    trii_grads_revert(r, NULL);
+    for (int32_t v = 0; v < r->step.n_values; v++)
+        trii_value_release(&r->step, &r->step.values[v]);
+    trii_orphans_free(r);
+    trii_failures_clear(r);
+    trii_names_clear(r);
+    trii_live_forget(r);
+    trii_free(r->step.values);
+    trii_free(r->step.nodes);
+    trii_free(r->step.in_ids);
+    trii_free(r->words);
+    trii_free(r->names);
+    trii_free(r->inputs);
+    trii_free(r->outputs);
+    trii_free(r->scratch);
+    trii_free(r->found);
+    trii_free(r->found_grads);
+    trii_free(r->changes);
+    trii_free(r->aside);
+    trii_free(r->failures);
+    trii_free(r->failed_line);
+    trii_free(r->carried_line);
+    trii_free(r);
+}
+
+static trii_recorder *recorder_create(void)
+{
+    trii_recorder *r = trii_alloc(1, sizeof(*r), "context");
+    int64_t eager = 0, breaks = 0;
+    int check = -1;
+
+    if (r == NULL)
+        return NULL;
+    r->table_slot = -1;
+    r->segment = 1;
+    r->step.recorder = r;
+    r->step.random.seed = atomic_load_explicit(&seed_now, memory_order_relaxed);
+    if (trii_param_choice(TRII_PARAM_CHECK, &check) != TRI_OK ||
+        trii_param_i64(TRII_PARAM_EAGER, 0, &eager) != TRI_OK ||
+        trii_param_i64(TRII_PARAM_BREAK, 0, &breaks) != TRI_OK)
+        trii_step_fail(&r->step, TRI_ERR_INVALID_ARG);
+    r->check = check == 0; /* its one choice */
+    r->eager = eager == 1;
+    r->breaks = breaks == 1;
+    if (trii_step_reserve(&r->step, TRII_RESERVE_NODES) != TRI_OK) {
+        recorder_free(r);
+        return NULL;
+    }
+    return r;
+}
+
+/* The context is no longer this thread's. */
+static void give_up(trii_recorder *r)
+{
+    int expected = ENTERED;
+
+    if (!atomic_compare_exchange_strong(&r->use, &expected, FREE))
+        recorder_free(r);
+}
+
+/* Also what it has entered and not left. */
+static void thread_ends(void *unused)
+{
+    (void)unused;
+    while (mine != own) {
+        trii_recorder *r = mine;
+
+        mine = r->outer;
+        give_up(r);
+    }
+    recorder_free(own);
+    own = mine = NULL;
+    if (trii_executor_default->release != NULL)
+        trii_executor_default->release();
+}
+
+void trii_step_release(void)
+{
+    trii_step_at_thread_exit(NULL, NULL);
+    thread_ends(NULL);
+}
+
+/* --- the current one ---------------------------------------------------------------------- */
+
+/* The first operation of a step. */
+static void step_begin(trii_recorder *r)
+{
+    r->active = true;
+    r->step.generation = atomic_fetch_add_explicit(&last_generation, 1, memory_order_relaxed) + 1;
+    trii_live_announce(r);
+}
+
+/* Makes the thread's own context if there is no other; NULL when memory is out. */
+static trii_recorder *current(void)
+{
+    if (mine == NULL) {
+        own = mine = recorder_create();
+        if (mine != NULL)
+            trii_step_at_thread_exit(thread_ends, &own);
+    }
+    return mine;
+}
+
+static TRII_NOINLINE trii_step *step_first(void)
+{
+    trii_recorder *r = current();
+
+    if (r == NULL)
+        return NULL;
+    step_begin(r);
+    return &r->step;
+}
+
+trii_recorder *trii_recorder_mine(void)
+{
+    return mine;
+}
+
+trii_step *trii_step_current(void)
+{
+    trii_recorder *r = mine;
+
+    if (TRII_LIKELY(r != NULL && r->active))
+        return &r->step;
+    return step_first();
+}
+
+/* --- contexts of the user's ----------------------------------------------------------------- */
+
+tri_status tri_context_create(tri_context **context_out)
+{
+    trii_recorder *r;
+
+    if (context_out == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_context_create: context_out is NULL");
+    r = recorder_create();
+    if (r == NULL)
+        return TRI_ERR_NO_MEMORY;
+    r->id = atomic_fetch_add(&last_id, 1) + 1;
+    *context_out = r;
+    return TRI_OK;
+}
+
+tri_status tri_context_enter(tri_context *context)
+{
+    int expected = FREE;
+
+    if (context == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_context_enter: the context is NULL");
+    if (!atomic_compare_exchange_strong(&context->use, &expected, ENTERED))
+        return TRII_FAIL(TRI_ERR_STATE,
+                         "tri_context_enter: context %d is entered already, by thread %lld: one "
+                         "thread at a time, after the other's tri_context_leave",
+                         context->id, (long long)atomic_load(&context->thread));
+    atomic_store(&context->thread, trii_step_thread_id());
+    context->outer = mine;
+    mine = context;
+    trii_step_at_thread_exit(thread_ends, &own);
+    return TRI_OK;
+}
+
+tri_status tri_context_leave(void)
+{
+    trii_recorder *r = mine;
+
+    if (r == own)
+        return TRII_FAIL(TRI_ERR_STATE, "tri_context_leave without tri_context_enter");
+    mine = r->outer;
+    give_up(r);
+    return TRI_OK;
+}
+
+void tri_context_destroy(tri_context *context)
+{
+    int expected = ENTERED;
+
+    if (context == NULL)
+        return;
+    if (atomic_compare_exchange_strong(&context->use, &expected, DOOMED))
+        return; /* its thread frees it */
+    if (expected == FREE)
+        recorder_free(context);
+}
+
+/* --- random numbers -------------------------------------------------------------------------- */
+
+void tri_manual_seed(uint64_t seed)
+{
+    atomic_store(&seed_now, seed);
+    atomic_fetch_add(&seed_count, 1);
+    if (mine != NULL)
+        mine->step.random.seed = seed;
+}
+
+uint64_t trii_seed(uint64_t *count_out)
+{
+    *count_out = atomic_load(&seed_count);
+    return atomic_load(&seed_now);
+}
+
+tri_random_state tri_random_state_get(void)
+{
+    uint64_t count;
+
+    return mine != NULL ? mine->step.random : (tri_random_state){.seed = trii_seed(&count)};
+}
+
+void tri_random_state_set(const tri_random_state *state)
+{
+    trii_recorder *r = current();
+
+    if (r == NULL)
+        return;
+    if (state != NULL)
+        r->step.random = *state;
+    else
+        trii_step_fail(trii_step_current(),
+                       TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_random_state_set: the state is NULL"));
+}
+
+/* Of the stream 16 bits have room in the counter; the rest makes another key. */
+trii_random trii_step_random(const trii_step *step, const trii_node *node)
+{
+    const tri_random_state *state = &step->random;
+    uint64_t high = state->stream >> 16;
+
+    high = (high ^ high >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    high = (high ^ high >> 27) * UINT64_C(0x94d049bb133111eb);
+    return (trii_random){.seed = state->seed ^ high ^ high >> 31,
+                         .step = (uint64_t)state->step,
+                         .stream = (uint32_t)(state->stream & 0xffff),
+                         .index = node->random_index};
+}
+
+void trii_random_stream_set(uint64_t stream)
+{
+    trii_recorder *r = current();
+
+    if (r != NULL)
+        r->step.random.stream = stream;
+}

@@ -1,0 +1,237 @@
+/* context_test.c - several steps: what a context keeps for itself, and how it goes from thread to
+ * thread. */
+#include <trireme/context.h>
+#include <trireme/nn.h>
+
+#include "base/alloc.h"
+#include "graph/step.h"
+#include "os/thread.h"
+#include "testing/check.h"
+
+static tri_tensor *vec(float a, float b)
+{
+    return tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){2}, 1, (const float[]){a, b});
+}
+
+static tri_context *new_context(void)
+{
+    tri_context *context = NULL;
+
+    CHECK_OK(tri_context_create(&context));
+    return context;
+}
+
+static tri_tensor *total(tri_tensor *x)
+{
+    return tri_sum(x, NULL, 0, false);
+}
+
+/* A step is left in the middle, another one comes and goes, and the first goes on. */
+static void a_step_waits_in_its_context(void **state)
+{
+    tri_tensor *x = vec(1, 2), *y = vec(3, 5), *sum, *other;
+    tri_context *context = new_context();
+
+    (void)state;
+    CHECK_OK(tri_context_enter(context));
+    sum = total(x);
+    CHECK_OK(tri_context_leave());
+    other = total(y);
+    CHECK_FAILS(tri_tensor_status(sum), TRI_ERR_STATE, "belongs to another context's step");
+    CHECK_NEAR(tri_item(other), 8, 0);
+    CHECK_OK(tri_step_end_status());
+    CHECK_OK(tri_context_enter(context));
+    CHECK_FAILS(tri_tensor_status(other), TRI_ERR_STATE, "has ended");
+    CHECK_NEAR(tri_item(tri_mul_scalar(sum, 2)), 6, 0);
+    CHECK_OK(tri_step_end_status());
+    CHECK_OK(tri_context_leave());
+    tri_context_destroy(context);
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+}
+
+static void modes_are_the_contexts_own(void **state)
+{
+    tri_tensor *x = vec(1, 2);
+    tri_context *outer = new_context(), *inner = new_context();
+
+    (void)state;
+    tri_requires_grad(x, true);
+    CHECK_OK(tri_context_enter(outer));
+    tri_no_grad_begin();
+    CHECK_OK(tri_context_enter(inner));
+    tri_backward(total(x));
+    CHECK_OK(tri_step_end_status());
+    CHECK_OK(tri_context_leave());
+    tri_backward(total(x));
+    CHECK_FAILS(tri_step_end_status(), TRI_ERR_INVALID_ARG, "tri_no_grad_begin");
+    CHECK_OK(tri_context_leave());
+    tri_backward(total(x));
+    CHECK_OK(tri_step_end_status());
+    tri_context_destroy(outer);
+    tri_context_destroy(inner);
+    tri_tensor_unref(x);
+}
+
+static void entering_and_leaving_must_match(void **state)
+{
+    tri_context *context = new_context();
+
+    (void)state;
+    CHECK_FAILS(tri_context_create(NULL), TRI_ERR_INVALID_ARG, "context_out is NULL");
+    CHECK_FAILS(tri_context_enter(NULL), TRI_ERR_INVALID_ARG, "the context is NULL");
+    CHECK_FAILS(tri_context_leave(), TRI_ERR_STATE, "without tri_context_enter");
+    CHECK_OK(tri_context_enter(context));
+    CHECK_FAILS(tri_context_enter(context), TRI_ERR_STATE, "is entered already, by thread");
+    CHECK_OK(tri_context_leave());
+    CHECK_FAILS(tri_context_leave(), TRI_ERR_STATE, "without tri_context_enter");
+    tri_context_destroy(context);
+    tri_context_destroy(NULL);
+}
+
+static void a_destroyed_context_drops_its_step(void **state)
+{
+    tri_tensor *x = vec(1, 2);
+    tri_context *context;
+    long live;
+
+    (void)state;
+    CHECK_NEAR(tri_item(total(x)), 3, 0); /* what is kept from now on is there */
+    CHECK_OK(tri_step_end_status());
+    live = trii_alloc_live();
+    context = new_context();
+    CHECK_OK(tri_context_enter(context));
+    (void)total(x);
+    (void)tri_set_name(total(x), "sum");
+    tri_context_destroy(context); /* when it is left */
+    assert_int_equal(tri_tensor_status(total(x)), TRI_OK);
+    CHECK_OK(tri_context_leave());
+    assert_int_equal(trii_alloc_live(), live);
+    CHECK_NEAR(tri_item(total(x)), 3, 0);
+    CHECK_OK(tri_step_end_status());
+    tri_tensor_unref(x);
+}
+
+/* --- random numbers --------------------------------------------------------------------------- */
+
+static void random_state_is_the_contexts_own(void **state)
+{
+    tri_context *context;
+    tri_random_state random;
+
+    (void)state;
+    tri_manual_seed(11);
+    context = new_context();
+    tri_random_state_set(&(tri_random_state){.seed = 4, .stream = 5, .step = 6});
+    CHECK_OK(tri_context_enter(context));
+    random = tri_random_state_get();
+    assert_int_equal(random.seed, 11); /* the default */
+    assert_int_equal(random.stream, 0);
+    assert_int_equal(random.step, 0);
+    CHECK_OK(tri_step_end_status());
+    assert_int_equal(tri_random_state_get().step, 1);
+    CHECK_OK(tri_context_leave());
+    random = tri_random_state_get();
+    assert_int_equal(random.seed, 4);
+    assert_int_equal(random.stream, 5);
+    assert_int_equal(random.step, 6);
+    tri_random_state_set(NULL);
+    CHECK_FAILS(tri_step_end_status(), TRI_ERR_INVALID_ARG, "the state is NULL");
+    tri_context_destroy(context);
+}
+
+/* --- threads ------------------------------------------------------------------------------------
+ */
+
+typedef struct relay {
+    trii_thread thread;
+    tri_context *context;
+    tri_tensor *w, *loss;
+    double value;
+    tri_status status;
+} relay;
+
+static void run_on_a_thread(relay *r, void (*part)(void *arg))
+{
+    CHECK_OK(trii_thread_start(&r->thread, "relay", part, r));
+    trii_thread_join(&r->thread);
+    CHECK_OK(r->status);
+}
+
+static void record(void *arg)
+{
+    relay *r = arg;
+
+    r->status = tri_context_enter(r->context);
+    if (r->status != TRI_OK)
+        return;
+    r->loss = total(tri_square(r->w));
+    r->status = tri_context_leave();
+}
+
+static void differentiate(void *arg)
+{
+    relay *r = arg;
+
+    r->status = tri_context_enter(r->context);
+    if (r->status != TRI_OK)
+        return;
+    tri_backward(r->loss);
+    r->status = tri_item_get(r->loss, &r->value);
+    /* the thread ends without leaving it */
+}
+
+static void finish(void *arg)
+{
+    relay *r = arg;
+
+    r->status = tri_context_enter(r->context);
+    if (r->status == TRI_OK)
+        r->status = tri_step_end_status();
+    if (r->status == TRI_OK)
+        r->status = tri_context_leave();
+}
+
+static void a_context_goes_from_thread_to_thread(void **state)
+{
+    relay r = {.context = new_context(), .w = vec(2, 3)};
+    float grad[2] = {0};
+
+    (void)state;
+    tri_requires_grad(r.w, true);
+    run_on_a_thread(&r, record);
+    run_on_a_thread(&r, differentiate);
+    run_on_a_thread(&r, finish);
+    CHECK_NEAR(r.value, 13, 0);
+    CHECK_OK(tri_copy_out(tri_grad(r.w), grad, sizeof(grad)));
+    CHECK_NEAR(grad[0], 4, 0);
+    CHECK_NEAR(grad[1], 6, 0);
+    tri_context_destroy(r.context);
+    tri_tensor_unref(r.w);
+}
+
+static void a_context_is_entered_by_one_thread_at_a_time(void **state)
+{
+    relay r = {.context = new_context(), .w = vec(2, 3)};
+
+    (void)state;
+    CHECK_OK(tri_context_enter(r.context));
+    CHECK_OK(trii_thread_start(&r.thread, "relay", record, &r));
+    trii_thread_join(&r.thread);
+    assert_int_equal(r.status, TRI_ERR_STATE);
+    CHECK_OK(tri_context_leave());
+    tri_context_destroy(r.context);
+    tri_tensor_unref(r.w);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_step_waits_in_its_context),
+    cmocka_unit_test(modes_are_the_contexts_own),
+    cmocka_unit_test(entering_and_leaving_must_match),
+    cmocka_unit_test(a_destroyed_context_drops_its_step),
+    cmocka_unit_test(random_state_is_the_contexts_own),
+    cmocka_unit_test(a_context_goes_from_thread_to_thread),
+    cmocka_unit_test(a_context_is_entered_by_one_thread_at_a_time),
+};
+
+TEST_MAIN(tests)
