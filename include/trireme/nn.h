@@ -76,6 +76,18 @@ TRI_API tri_module *tri_nn_rms_norm(const int64_t *shape, int ndim,
 TRI_API tri_module *tri_nn_embedding(int64_t num_embeddings, int64_t embedding_dim,
                                      const tri_embedding_options *opt);
 
+typedef struct tri_nn_multihead_attention_options {
+    double dropout; /* of the weights of attention, in [0, 1); in training only */
+    bool no_bias;
+    bool is_causal; /* each query looks at keys up to its own place */
+} tri_nn_multihead_attention_options;
+/* torch.nn.MultiheadAttention with batch_first. One input: x [N, T, embed_dim] looks at itself;
+ * three (tri_forward_n): query [N, T, embed_dim], key and value [N, S, embed_dim]. One output, of
+ * the query's shape. "in_proj_weight" [3 embed_dim, embed_dim], "in_proj_bias" [3 embed_dim],
+ * "out_proj.weight", "out_proj.bias". embed_dim is a multiple of num_heads. */
+TRI_API tri_module *tri_nn_multihead_attention(int64_t embed_dim, int64_t num_heads,
+                                               const tri_nn_multihead_attention_options *opt);
+
 TRI_API tri_module *tri_nn_relu(void);
 TRI_API tri_module *tri_nn_leaky_relu(double negative_slope); /* torch's default is 0.01 */
 TRI_API tri_module *tri_nn_gelu(tri_gelu_form form);
@@ -232,18 +244,21 @@ TRI_API TRI_MUST_CHECK tri_status tri_module_load(tri_module *module,
  * (and, but for chance, only if) their replicas are equal. Runs what was recorded. */
 TRI_API TRI_MUST_CHECK tri_status tri_module_hash(tri_module *module, uint64_t *hash_out);
 
-/* --- initial values
- * -------------------------------------------------------------------------------- Drawn from the
- * generator that tri_manual_seed seeds (mt19937), in the order of creation; uniform distributions
- * give PyTorch's bits. */
+/* --- initial values ------------------------------------------------------------------------- */
+
+/* Drawn from the generator that tri_manual_seed seeds (mt19937), in the order of creation; uniform
+ * distributions give PyTorch's bits. */
 
 /* Type of the parameters that layers create from now on, on this thread: F32 (the start) or F64. */
 TRI_API void tri_set_default_dtype(tri_dtype dtype);
+TRI_API tri_dtype tri_default_dtype(void);
 TRI_API TRI_MUST_CHECK tri_status tri_init_uniform(tri_tensor *tensor, double low, double high);
 TRI_API TRI_MUST_CHECK tri_status tri_init_normal(tri_tensor *tensor, double mean, double std);
 TRI_API TRI_MUST_CHECK tri_status tri_init_constant(tri_tensor *tensor, double value);
 /* torch's kaiming_uniform_(a, mode fan_in): what linear and conv2d start from with a = sqrt(5). */
 TRI_API TRI_MUST_CHECK tri_status tri_init_kaiming_uniform(tri_tensor *tensor, double a);
+/* torch's xavier_uniform_(gain) (Glorot and Bengio 2010): 1 for what is linear. */
+TRI_API TRI_MUST_CHECK tri_status tri_init_xavier_uniform(tri_tensor *tensor, double gain);
 /* torch's kaiming_normal_(mode fan_out, nonlinearity relu): torchvision's for convolutions. */
 TRI_API TRI_MUST_CHECK tri_status tri_init_kaiming_normal(tri_tensor *tensor);
 

@@ -21,7 +21,7 @@ void tri_set_default_dtype(tri_dtype dtype)
     default_dtype = dtype;
 }
 
-tri_dtype trii_default_dtype(void)
+tri_dtype tri_default_dtype(void)
 {
     return default_dtype;
 }
@@ -198,7 +198,8 @@ tri_status tri_init_normal(tri_tensor *tensor, double mean, double std)
     return fill(tensor, &normal, mean, std);
 }
 
-/* --- Kaiming (He et al. 2015) --------------------------------------------------------------- */
+/* --- by fan: Kaiming (He et al. 2015), Xavier (Glorot and Bengio 2010)
+ * --------------------------------------------------------------- */
 
 /* Elements of one output's (dim 0 == 0) or one input's (dim 1) receptive field. */
 static tri_status fan(const tri_tensor *tensor, int dim, double *fan_out)
@@ -209,7 +210,7 @@ static tri_status fan(const tri_tensor *tensor, int dim, double *fan_out)
     if (st < 0)
         return st;
     if (tri_tensor_ndim(tensor) < 2)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "kaiming: a tensor of %d dimensions has no fan",
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "init: a tensor of %d dimensions has no fan",
                          tri_tensor_ndim(tensor));
     n = (double)tri_tensor_size(tensor, dim);
     for (int d = 2; d < tri_tensor_ndim(tensor); d++)
@@ -228,6 +229,21 @@ tri_status tri_init_kaiming_uniform(tri_tensor *tensor, double a)
     if (fan_in == 0.0)
         return TRI_OK; /* no elements */
     bound = sqrt(3.0) * (sqrt(2.0 / (1.0 + a * a)) / sqrt(fan_in));
+    return tri_init_uniform(tensor, -bound, bound);
+}
+
+tri_status tri_init_xavier_uniform(tri_tensor *tensor, double gain)
+{
+    double in, out, bound;
+    tri_status st = fan(tensor, 1, &in);
+
+    if (st == TRI_OK)
+        st = fan(tensor, 0, &out);
+    if (st < 0)
+        return st;
+    if (in + out == 0.0)
+        return TRI_OK; /* no elements */
+    bound = sqrt(3.0) * (gain * sqrt(2.0 / (in + out)));
     return tri_init_uniform(tensor, -bound, bound);
 }
 

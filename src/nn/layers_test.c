@@ -222,6 +222,79 @@ static void an_embedding_gives_rows(void **state)
         "padding_idx 3 is out of range (3 rows)");
 }
 
+/* [T, C] rows of x [1, T, C] against each other by hand: softmax(q k' / sqrt(C)) v, one head. */
+static tri_tensor *one_head(tri_module *layer, tri_tensor *query, tri_tensor *key)
+{
+    tri_tensor *weight = tri_module_find(layer, "in_proj_weight"), *part[3];
+    tri_tensor *bias = tri_module_find(layer, "in_proj_bias");
+    const int64_t c = tri_tensor_size(query, 2);
+
+    for (int i = 0; i < 3; i++)
+        part[i] =
+            tri_linear(tri_select(i == 0 ? query : key, 0, 0), tri_narrow(weight, 0, i * c, c),
+                       bias != NULL ? tri_narrow(bias, 0, i * c, c) : NULL);
+    part[0] = tri_matmul(part[0], tri_transpose(part[1], 0, 1));
+    part[0] = tri_matmul(tri_softmax(tri_mul_scalar(part[0], 1 / sqrt((double)c)), 1), part[2]);
+    return tri_linear(part[0], tri_module_find(layer, "out_proj.weight"),
+                      tri_module_find(layer, "out_proj.bias"));
+}
+
+static void check_close(tri_tensor *a, tri_tensor *b)
+{
+    double off;
+
+    CHECK_OK(tri_item_get(
+        tri_amax(tri_abs(tri_sub(tri_flatten(a, 0), tri_flatten(b, 0))), NULL, 0, false), &off));
+    assert_true(off < 1e-6);
+}
+
+static void attention_takes_one_input_or_three(void **state)
+{
+    tri_module *layer = tri_nn_multihead_attention(4, 1, NULL);
+    tri_tensor *x = numbers(TRI_SHAPE(1, 3, 4)), *key = numbers(TRI_SHAPE(1, 5, 4));
+    tri_tensor *y;
+
+    (void)state;
+    CHECK_OK(tri_init_normal(tri_module_find(layer, "in_proj_bias"), 0, 1));
+    check_close(tri_forward(layer, x), one_head(layer, x, x));
+    tri_step_end();
+    tri_forward_n(layer, (tri_tensor *[]){x, key, key}, 3, &y, 1);
+    check_shape(y, TRI_SHAPE(1, 3, 4));
+    check_close(y, one_head(layer, x, key));
+    tri_step_end();
+    tri_forward_n(layer, (tri_tensor *[]){x, key}, 2, &y, 1);
+    CHECK_FAILS(tri_tensor_status(y), TRI_ERR_INVALID_ARG,
+                "takes 1 input, or query, key and value, to 1 output, not 2 to 1");
+    CHECK_FAILS(tri_tensor_status(tri_forward(layer, tri_select(x, 0, 0))), TRI_ERR_INVALID_ARG,
+                "input 0 of 2 dimensions and 4 features: [N, T, 4] is expected");
+    tri_step_end();
+    tri_module_destroy(layer);
+    tri_tensor_unref(x);
+    tri_tensor_unref(key);
+}
+
+/* What comes later does not change what a query sees. */
+static void causal_attention_looks_back_only(void **state)
+{
+    tri_module *layer = tri_nn_multihead_attention(
+        4, 2, &(tri_nn_multihead_attention_options){.is_causal = true, .no_bias = true});
+    tri_tensor *x = numbers(TRI_SHAPE(2, 5, 4));
+    tri_tensor *whole = tri_forward(layer, x);
+
+    (void)state;
+    assert_int_equal(tri_module_state_count(layer), 2);
+    check_close(tri_narrow(whole, 1, 0, 3), tri_forward(layer, tri_narrow(x, 1, 0, 3)));
+    tri_step_end();
+    tri_module_destroy(layer);
+    tri_tensor_unref(x);
+    refused_with(tri_nn_multihead_attention(0, 1, NULL), "both must be at least 1");
+    refused_with(tri_nn_multihead_attention(6, 4, NULL),
+                 "embed_dim must be a multiple of num_heads");
+    refused_with(
+        tri_nn_multihead_attention(4, 2, &(tri_nn_multihead_attention_options){.dropout = 1}),
+        "dropout must be in [0, 1)");
+}
+
 static void layers_without_parameters_are_their_operations(void **state)
 {
     tri_module *layers[] = {tri_nn_flatten(0), tri_nn_flatten(2), tri_nn_softmax(1),
@@ -250,6 +323,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(batch_norm_takes_its_momentum),
     cmocka_unit_test(norms_of_rows_are_their_operations),
     cmocka_unit_test(an_embedding_gives_rows),
+    cmocka_unit_test(attention_takes_one_input_or_three),
+    cmocka_unit_test(causal_attention_looks_back_only),
     cmocka_unit_test(layers_without_parameters_are_their_operations),
 };
 

@@ -71,8 +71,6 @@ void trii_add_weight_and_bias(tri_module *self, const int64_t *shape, int ndim, 
 bool trii_one_to_one(tri_module *self, int n_in, tri_tensor **out, int n_out);
 /* A persistent tensor of the default dtype, for a layer's parameter. */
 tri_tensor *trii_parameter_new(const int64_t *shape, int ndim);
-/* Type of new parameters on this thread. */
-tri_dtype trii_default_dtype(void);
 /* Mixes bytes into a hash. */
 uint64_t trii_hash_bytes(uint64_t hash, const void *data, size_t bytes);
 /* Name, type, shape and plain contents; runs what was recorded. */
