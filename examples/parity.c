@@ -17,10 +17,8 @@
 
 #include <trireme/trireme.h>
 
-#include "models.h"
+#include "by_name.h"
 #include "gpt2.h"
-
-#define MAX_LAYERS 32
 
 typedef struct arguments {
     const char *model, *init, *data, *losses_out, *out, *loss, *optim, *type;
@@ -30,7 +28,7 @@ typedef struct arguments {
 } arguments;
 
 static const char usage_text[] =
-    "usage: parity --model linear:IN,OUT|mlp:A,B,C|resnet18|gpt:L,C,H,T,V\n"
+    "usage: parity --model MODEL\n"
     "              --init W.safetensors --data D.safetensors\n"
     "              [--optim sgd|adam|adamw|rmsprop|adagrad] --lr X\n"
     "              [--momentum M] [--weight-decay W] [--clip-norm C]\n"
@@ -41,8 +39,9 @@ static const char usage_text[] =
     "\n"
     "  --model linear:10,10   one linear layer (weight, bias)\n"
     "          mlp:10,10,5    linear layers with ReLU between (0.weight, 2.weight, ...)\n"
-    "          resnet18       torchvision's, classes as in W\n"
-    "          gpt:2,64,4,32,99  GPT-2: layers, width, heads, context, vocabulary\n"
+    "          resnet18       torchvision's, classes as in W; also resnet34, resnet50\n"
+    "          vit:32,8,64,2,4,10  torchvision's: size, patch, width, depth, heads, classes\n"
+    "          gpt:2,64,4,32,99    GPT-2: layers, width, heads, context, vocabulary\n"
     "  --data                 tensors x [N, ..] and y: float [N, ..] for mse, int64 [N] else; of "
     "gpt\n"
     "                         both are tokens, int64 [N, T]\n"
@@ -188,59 +187,26 @@ static arguments parse(int argc, char **argv)
 
 /* --- the network ---------------------------------------------------------------------------- */
 
-/* "10,20,5" -> sizes; how many. */
-static int parse_sizes(const char *text, int64_t *sizes)
-{
-    int n = 0;
-
-    while (*text != '\0' && n < MAX_LAYERS) {
-        char *end;
-
-        sizes[n] = strtoll(text, &end, 10);
-        if (end == text || sizes[n] < 1 || (*end != ',' && *end != '\0'))
-            usage("--model: not a list of sizes:", text);
-        n++;
-        text = *end == ',' ? end + 1 : end;
-    }
-    return n;
-}
-
 static bool is_gpt(const char *model)
 {
     return strncmp(model, "gpt:", 4) == 0;
 }
 
-static tri_module *create_model(const char *text, const tri_safetensors *init, tri_dtype dtype)
+static tri_module *create_model(const arguments *a)
 {
-    tri_module *layers[2 * MAX_LAYERS];
-    int64_t sizes[MAX_LAYERS];
-    int n_sizes, n = 0;
+    tri_safetensors *init;
+    const tri_safetensors_entry *fc;
+    tri_module *net;
+    tri_load_options opt = {.convert = true, .rename = is_gpt(a->model) ? gpt_rename : NULL};
 
-    if (strcmp(text, "resnet18") == 0) {
-        const tri_safetensors_entry *fc = tri_safetensors_find(init, "fc.weight");
-
-        return resnet18_create(fc != NULL ? fc->shape[0] : 1000);
-    }
-    if (strncmp(text, "linear:", 7) == 0 && parse_sizes(text + 7, sizes) == 2)
-        return tri_nn_linear(sizes[0], sizes[1], NULL);
-    if (is_gpt(text) && parse_sizes(text + 4, sizes) == 5)
-        return gpt_create(&(gpt_options){.layers = sizes[0],
-                                         .width = sizes[1],
-                                         .heads = sizes[2],
-                                         .context = sizes[3],
-                                         .vocabulary = sizes[4],
-                                         .dtype = dtype});
-    if (strncmp(text, "mlp:", 4) != 0)
-        usage("--model is linear:IN,OUT, mlp:A,B,C, resnet18 or gpt:L,C,H,T,V, not", text);
-    n_sizes = parse_sizes(text + 4, sizes);
-    if (n_sizes < 2)
-        usage("--model is linear:IN,OUT, mlp:A,B,C, resnet18 or gpt:L,C,H,T,V, not", text);
-    for (int i = 0; i + 1 < n_sizes; i++) {
-        if (i > 0)
-            layers[n++] = tri_nn_relu();
-        layers[n++] = tri_nn_linear(sizes[i], sizes[i + 1], NULL);
-    }
-    return tri_sequential_of(n, layers);
+    TRI_TRY(tri_safetensors_open(a->init, &init));
+    fc = tri_safetensors_find(init, "fc.weight");
+    net = model_by_name(a->model, fc != NULL && fc->ndim > 0 ? fc->shape[0] : 1000);
+    tri_safetensors_close(init);
+    if (net == NULL)
+        usage("--model is " MODEL_NAMES ", not", a->model);
+    TRI_TRY(tri_load(net, a->init, &opt));
+    return net;
 }
 
 /* --- numbers of the files in the type that is computed in ----------------------------------- */
@@ -288,35 +254,6 @@ static void *converted(const tri_safetensors_entry *e, tri_dtype dtype)
 static tri_dtype type_in(const tri_safetensors_entry *e, tri_dtype dtype)
 {
     return e->dtype == TRI_DTYPE_F32 || e->dtype == TRI_DTYPE_F64 ? dtype : e->dtype;
-}
-
-static void load_weights(tri_module *net, const tri_safetensors *file, const arguments *a)
-{
-    int64_t n = tri_safetensors_count(file), used = 0;
-    tri_state_source *sources = calloc((size_t)n + 1, sizeof(*sources));
-    void **copies = calloc((size_t)n + 1, sizeof(*copies));
-
-    if (sources == NULL || copies == NULL)
-        exit(1);
-    for (int64_t i = 0; i < n; i++) {
-        const tri_safetensors_entry *e = tri_safetensors_get(file, i);
-        const char *name = is_gpt(a->model) ? gpt_name(e->name) : e->name;
-        tri_state_source *s = &sources[used];
-
-        if (name == NULL)
-            continue;
-        copies[used] = converted(e, a->dtype);
-        s->name = name;
-        s->dtype = type_in(e, a->dtype);
-        s->ndim = e->ndim;
-        memcpy(s->shape, e->shape, sizeof(e->shape));
-        s->data = copies[used++];
-    }
-    TRI_TRY(tri_module_load(net, sources, used, NULL));
-    for (int64_t i = 0; i < n; i++)
-        free(copies[i]);
-    free(copies);
-    free(sources);
 }
 
 /* --- batches -------------------------------------------------------------------------------- */
@@ -430,20 +367,14 @@ static tri_optimizer *create_optimizer(const arguments *a, tri_module *model)
 static void job_open(job *j)
 {
     const arguments *a = &j->a;
-    tri_safetensors *weights, *data;
-    tri_module *net;
+    tri_safetensors *data;
 
-    TRI_TRY(tri_safetensors_open(a->init, &weights));
     TRI_TRY(tri_safetensors_open(a->data, &data));
     tri_set_default_dtype(a->dtype);
-    net = create_model(a->model, weights, a->dtype);
-    TRI_TRY(tri_module_status(net));
-    load_weights(net, weights, a);
-    j->model = tri_ddp(net, NULL);
+    j->model = tri_ddp(create_model(a), NULL);
     j->opt = create_optimizer(a, j->model);
     j->x = column_open(data, "x", a->dtype, j->part);
     j->y = column_open(data, "y", a->dtype, j->part);
-    tri_safetensors_close(weights);
     tri_safetensors_close(data);
 }
 

@@ -3,18 +3,17 @@
  * numbers in f64 (bf16_models.txt, made by make_bf16_models.py): to 0.02 of an array's norm, or to
  * 1.5 times as far as PyTorch's own bf16 is from them where that is more.
  */
-#include "../../examples/models.h"
-
 #include "device/cpu/cpu_parallel.h"
 #include "golden_sketch.h"
 #include "graph/step.h"
+#include "resnet.h"
 #include "testing/op_cases.h"
 
 #define TOLERANCE 0.02
 #define OF_PYTORCH 1.5 /* times its distance; ours is sketched, to a sixth or so */
 #define CLASSES 10
 
-/* basic_block of examples/models.h, with SiLU. */
+/* resnet_block, with SiLU. */
 static void silu_block_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
                                int n_out)
 {
@@ -25,6 +24,13 @@ static void silu_block_forward(tri_module *self, tri_tensor *const *in, int n_in
     y = tri_silu(tri_forward(b[1], tri_forward(b[0], in[0])));
     y = tri_forward(b[3], tri_forward(b[2], y));
     out[0] = tri_silu(tri_add(y, around));
+}
+
+static tri_module *conv_without_bias(int64_t in, int64_t out, int kernel, int stride)
+{
+    return tri_nn_conv2d(
+        in, out, kernel,
+        &(tri_nn_conv2d_options){.stride = stride, .padding = kernel / 2, .no_bias = true});
 }
 
 static tri_module *silu_block(int64_t in, int64_t out, int stride)
@@ -59,9 +65,14 @@ static tri_module *resnet_silu(void)
     return resnet_of(silu_block);
 }
 
+static tri_module *relu_block(int64_t in, int64_t out, int stride)
+{
+    return resnet_block(false, in, out, stride);
+}
+
 static tri_module *resnet_relu(void)
 {
-    return resnet_of(basic_block_create);
+    return resnet_of(relu_block);
 }
 
 static tri_module *mlp(void)

@@ -17,30 +17,6 @@ def block(out, kind, name, values):
     out.append(f"static const {kind} {name}[] = {{{floats(values)}}};")
 
 
-class Block(nn.Module):
-    def __init__(self, i, o, stride):
-        super().__init__()
-        self.conv1 = nn.Conv2d(i, o, 3, stride, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(o)
-        self.conv2 = nn.Conv2d(o, o, 3, 1, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(o)
-        if stride != 1 or i != o:
-            self.downsample = nn.Sequential(nn.Conv2d(i, o, 1, stride, bias=False),
-                                            nn.BatchNorm2d(o))
-
-
-class ResNet18(nn.Module):
-    def __init__(self, classes):
-        super().__init__()
-        self.conv1 = nn.Conv2d(3, 64, 7, 2, 3, bias=False)
-        self.bn1 = nn.BatchNorm2d(64)
-        self.layer1 = nn.Sequential(Block(64, 64, 1), Block(64, 64, 1))
-        self.layer2 = nn.Sequential(Block(64, 128, 2), Block(128, 128, 1))
-        self.layer3 = nn.Sequential(Block(128, 256, 2), Block(256, 256, 1))
-        self.layer4 = nn.Sequential(Block(256, 512, 2), Block(512, 512, 1))
-        self.fc = nn.Linear(512, classes)
-
-
 def initial_values(out):
     torch.manual_seed(0)
     m = nn.Linear(3, 4)
@@ -59,14 +35,6 @@ def initial_values(out):
     block(out, "double", "golden_normal6", torch.empty(6, dtype=torch.float64).normal_(0.5, 2.0))
     torch.manual_seed(0)
     block(out, "double", "golden_normal37d", torch.empty(37, dtype=torch.float64).normal_(0.5, 2.0))
-
-
-def state_names(out):
-    out.append("static const char *const golden_resnet18[] = {")
-    for name, t in ResNet18(10).state_dict().items():
-        shape = ", ".join(str(s) for s in t.shape)
-        out.append(f'    "{name} {"i64" if t.dtype == torch.int64 else "f32"}[{shape}]",')
-    out.append("};")
 
 
 SGD = [
@@ -155,7 +123,6 @@ def main():
     out = ["/* nn_golden.h - values of PyTorch %s, written by nn_golden.py. */" % torch.__version__,
            "#ifndef NN_GOLDEN_H", "#define NN_GOLDEN_H", "", "#include <stdbool.h>", ""]
     initial_values(out)
-    state_names(out)
     sgd(out)
     schedules(out)
     out += ["", "#endif"]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/parity/: first weights of an MLP and a small GPT-2, batches, and what PyTorch
-makes of them.
+"""Writes tests/golden/parity/: first weights of an MLP, a small GPT-2 and a small vision transformer,
+batches, and what PyTorch makes of them.
 
     python3 tests/golden/parity_files.py        (made with PyTorch 2.13.0, CPU, and safetensors)
 """
@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from gpt_torch import Gpt
+from vision_torch import Vit
 
 STEPS, BATCH, ROWS = 10, 21, 30
 
@@ -30,6 +31,7 @@ def main():
     train(net, data, f"{folder}/out_adamw.safetensors",
           torch.optim.AdamW(net.parameters(), lr=0.02, weight_decay=0.1), 0.25)
     gpt(folder)
+    vit(folder)
 
 
 def gpt(folder):
@@ -53,6 +55,23 @@ def gpt(folder):
             ("adamw", torch.optim.AdamW(net.parameters(), lr=0.02, weight_decay=0.1), 0.5)):
         net.load_state_dict(first)
         train(net, data, f"{folder}/gpt_{name}.safetensors", opt, max_norm)
+
+
+def vit(folder):
+    torch.manual_seed(7)
+    net = Vit(8, 4, 8, 2, 2, 5)
+    for name, p in net.named_parameters():
+        nn.init.normal_(p, 1.0 if "ln" in name and "weight" in name else 0.0, 0.3)
+    data = {"x": torch.randn(ROWS, 3, 8, 8), "y": torch.randint(0, 5, (ROWS,))}
+    save_file(net.state_dict(), f"{folder}/vit_init.safetensors")
+    save_file(data, f"{folder}/vit_data.safetensors")
+    net.double()
+    first = {name: t.clone() for name, t in net.state_dict().items()}
+    for name, opt, max_norm in (
+            ("sgd", torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9), None),
+            ("adam", torch.optim.Adam(net.parameters(), lr=0.02), 0.5)):
+        net.load_state_dict(first)
+        train(net, data, f"{folder}/vit_{name}.safetensors", opt, max_norm)
 
 
 def train(net, data, path, opt, max_norm):

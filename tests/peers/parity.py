@@ -26,60 +26,20 @@ from torch.nn.parallel import DistributedDataParallel
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden"))
 from gpt_torch import Gpt
+from vision_torch import ResNet, Vit
 
 BIN = os.environ.get("TRI_TEST_BIN", "build/bin")
 STEPS = 10
 torch.set_num_threads(1)
 
 
-class Block(nn.Module):
-    def __init__(self, i, o, stride):
-        super().__init__()
-        self.conv1 = nn.Conv2d(i, o, 3, stride, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(o)
-        self.conv2 = nn.Conv2d(o, o, 3, 1, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(o)
-        self.downsample = None
-        if stride != 1 or i != o:
-            self.downsample = nn.Sequential(nn.Conv2d(i, o, 1, stride, bias=False),
-                                            nn.BatchNorm2d(o))
-
-    def forward(self, x):
-        y = F.relu(self.bn1(self.conv1(x)))
-        y = self.bn2(self.conv2(y))
-        return F.relu(y + (x if self.downsample is None else self.downsample(x)))
-
-
-class ResNet18(nn.Module):
-    """torchvision.models.resnet18, which is not always installed."""
-
-    def __init__(self, classes):
-        super().__init__()
-        self.conv1 = nn.Conv2d(3, 64, 7, 2, 3, bias=False)
-        self.bn1 = nn.BatchNorm2d(64)
-        self.maxpool = nn.MaxPool2d(3, 2, 1)
-        self.layer1 = nn.Sequential(Block(64, 64, 1), Block(64, 64, 1))
-        self.layer2 = nn.Sequential(Block(64, 128, 2), Block(128, 128, 1))
-        self.layer3 = nn.Sequential(Block(128, 256, 2), Block(256, 256, 1))
-        self.layer4 = nn.Sequential(Block(256, 512, 2), Block(512, 512, 1))
-        self.fc = nn.Linear(512, classes)
-        for m in self.modules():
-            if isinstance(m, nn.Conv2d):
-                nn.init.kaiming_normal_(m.weight, mode="fan_out", nonlinearity="relu")
-
-    def forward(self, x):
-        x = self.maxpool(F.relu(self.bn1(self.conv1(x))))
-        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        return self.fc(torch.flatten(F.adaptive_avg_pool2d(x, 1), 1))
-
-
 def make_model(text):
-    if text == "resnet18":
-        return ResNet18(10)
+    if text.startswith("resnet"):
+        return ResNet(int(text[6:]), 10)
     kind, sizes = text.split(":")
     sizes = [int(s) for s in sizes.split(",")]
-    if kind == "gpt":
-        return Gpt(*sizes)
+    if kind in ("gpt", "vit"):
+        return (Gpt if kind == "gpt" else Vit)(*sizes)
     if kind == "linear":
         return nn.Linear(*sizes)
     layers = []
@@ -103,13 +63,16 @@ class Case:
         return kinds[self.optim](params, lr=self.lr, weight_decay=self.weight_decay, **more)
 
     def data(self):
-        if self.model == "resnet18":
+        if self.model.startswith("resnet"):
             return {"x": torch.randn(self.rows, 3, 64, 64),
                     "y": torch.randint(0, 10, (self.rows,))}
         sizes = [int(s) for s in self.model.split(":")[1].split(",")]
         if self.model.startswith("gpt"):
             tokens = torch.randint(0, sizes[4], (self.rows, sizes[3] + 1))
             return {"x": tokens[:, :-1].contiguous(), "y": tokens[:, 1:].contiguous()}
+        if self.model.startswith("vit"):
+            return {"x": torch.randn(self.rows, 3, sizes[0], sizes[0]),
+                    "y": torch.randint(0, sizes[-1], (self.rows,))}
         x = torch.randn(self.rows, sizes[0])
         if self.loss == "mse":
             return {"x": x, "y": torch.randn(self.rows, sizes[-1])}
@@ -229,13 +192,17 @@ CASES = {
                       optim="adamw", clip_norm=0.5),
     "resnet18_adamw": Case("resnet18", "cross_entropy", 8, 24, 1e-4, weight_decay=0.1,
                            optim="adamw", clip_norm=1.0),
+    "vit": Case("vit:32,8,64,3,4,10", "cross_entropy", 6, 16, 0.05, 0.9),
+    "vit_adamw": Case("vit:32,8,64,3,4,10", "cross_entropy", 6, 16, 1e-3, weight_decay=0.05,
+                      optim="adamw", clip_norm=1.0),
+    "resnet50": Case("resnet50", "cross_entropy", 4, 12, 0.01, 0.9, 5e-4),
     "resnet18": Case("resnet18", "cross_entropy", 8, 24, 0.01, 0.9, 5e-4),
 }
 
 
-def exact(name):
+def exact(name, worlds=(1, 2)):
     case = CASES[name]
-    for world in (1, 2):
+    for world in worlds:
         if world == 2 and case.batch % 2 != 0:
             continue  # PyTorch weighs ranks, not samples
         with tempfile.TemporaryDirectory() as folder:
@@ -302,7 +269,8 @@ def main():
              "mlp_ce": lambda: exact("mlp_ce"),
              **{name: lambda name=name: exact(name)
                 for name in ("adam", "adamw", "rmsprop", "adagrad", "gpt", "gpt_adam",
-                             "gpt_adamw", "resnet18_adamw")},
+                             "gpt_adamw", "vit", "vit_adamw", "resnet18_adamw")},
+             "resnet50": lambda: exact("resnet50", (1,)),
              "uneven": uneven, "single": single, "single_gpt": single_gpt,
              "resnet18": lambda: exact("resnet18"), "single_resnet18": single_resnet}
     for name in sys.argv[1:] or parts:

@@ -1,0 +1,17 @@
+/*
+ * resnet.h - residual networks (He et al. 2015): images [N, 3, H, W] -> logits [N, classes]. Names
+ * of parameters and initial values are torchvision's (resnet18 .. resnet152; 50 and deeper with the
+ * stride in the 3x3 convolution).
+ */
+#ifndef EXAMPLES_RESNET_H
+#define EXAMPLES_RESNET_H
+
+#include <trireme/nn.h>
+
+/* depth: 18, 34, 50, 101 or 152; NULL for any other. */
+tri_module *resnet_create(int depth, int64_t classes);
+/* One of its blocks: [N, in, H, W] -> [N, out, H / stride, W / stride]; out is `width`, in a
+ * bottleneck (whose 3x3 convolution has the stride) four times that. */
+tri_module *resnet_block(bool bottleneck, int64_t in, int64_t width, int stride);
+
+#endif
