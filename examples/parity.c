@@ -320,7 +320,7 @@ static double train_step(const arguments *a, tri_module *model, tri_optimizer *o
     }
     loss = strcmp(a->loss, "mse") == 0 ? tri_mse_loss(out, target)
                                        : tri_cross_entropy(out, target, NULL);
-    tri_backward_n(loss, part_rows);
+    tri_backward_of(&loss, 1, &(tri_backward_options){.count = &part_rows});
     if (a->clip_norm >= 0.0)
         (void)tri_clip_grad_norm(opt, a->clip_norm);
     TRI_TRY(tri_optimizer_step(opt));

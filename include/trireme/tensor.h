@@ -134,15 +134,16 @@ TRI_API void tri_requires_grad(tri_tensor *tensor, bool on); /* persistent, floa
 /* Record the gradients of a scalar loss with respect to every persistent tensor that requires
  * one; they add up over calls until the optimizer consumes them. What a loss was made of is dropped
  * by the run after its tri_backward (tri_item, tri_optimizer_step): a second tri_backward through
- * it belongs before that run, or behind another forward; else it fails the step (STATE). */
+ * it belongs before that run, or behind another forward, or the first keeps the graph
+ * (tri_backward_of in gradient.h); else it fails the step (STATE).
+ *
+ * Replicas are weighted by the number of samples that the loss is the mean of: dimension 0 of the
+ * operand of the loss (tri_cross_entropy, tri_mse_loss) that the given one is made of, wherever it
+ * stands in it; without one, of the operand of a tri_mean over dimension 0 that depends on data (a
+ * mean of parameters alone is a penalty). Of two that differ the one recorded last counts, and a
+ * warning, once, names both; tri_backward_of takes a count. A sum, or no mean at all: every rank
+ * counts as one sample. */
 TRI_API void tri_backward(tri_tensor *loss);
-/* The same for a loss that is the mean over `count` samples, at most 2^40; replicas are weighted
- * by it. What tri_backward finds by itself: dimension 0 of the operand of the loss
- * (tri_cross_entropy, tri_mse_loss) that the given one is made of, wherever it stands in it;
- * without one, of the operand of a tri_mean over dimension 0 that depends on data (a mean of
- * parameters alone is a penalty). Of two that differ the one recorded last counts, and a warning,
- * once, names both. A sum, or no mean at all: every rank counts as one sample. */
-TRI_API void tri_backward_n(tri_tensor *loss, int64_t count);
 /* The gradient of a persistent tensor (borrowed; persistent), or NULL if it has none yet. Before
  * the run that computes it, it stands for the value to come. A step that fails leaves no gradient
  * of its own, and what had added up before stays; only if its run had begun to overwrite that,
@@ -193,6 +194,8 @@ TRI_API tri_random_state tri_random_state_get(void);
 TRI_API void tri_random_state_set(const tri_random_state *state);
 
 TRI_END_DECLS
+
+#include <trireme/gradient.h>
 
 #ifdef __cplusplus
 /* What TRI_SHAPE needs in C++. */

@@ -91,7 +91,7 @@ static tri_status settle_node(trii_step *step, trii_node *node, const trii_attrs
         }
     }
     step->n_in_ids += node->n_in;
-    requires_grad = requires_grad && r->no_grad == 0 && node->op->grad != NULL;
+    requires_grad = requires_grad && r->no_grad == 0 && (node->op->grad != NULL || r->create_graph);
     node->requires_grad = requires_grad;
     for (int o = 0; o < node->n_out; o++) {
         trii_value *value = trii_value_append(step);

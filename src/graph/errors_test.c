@@ -116,7 +116,7 @@ static void an_error_without_a_status_reaches_the_next_run(void **state)
     tri_no_grad_end();
     tri_backward(loss);
     CHECK_FAILS(tri_run(), TRI_ERR_INVALID_ARG, "tri_no_grad_begin");
-    tri_backward_n(loss, -1);
+    tri_backward_of(&loss, 1, &(tri_backward_options){.count = &(int64_t){-1}});
     CHECK_FAILS(tri_step_end_status(), TRI_ERR_INVALID_ARG, "tri_no_grad_begin"); /* the first */
     tri_tensor_unref(x);
 }

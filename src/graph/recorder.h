@@ -58,8 +58,10 @@ typedef struct tri_context {
     int32_t old_nodes, old_values;
     int32_t counted_nodes, rounds; /* segment.c: how often values were asked for in this step */
 
-    int32_t *scratch; /* backward.c: one number per value */
+    int32_t *scratch; /* backward_walk.c: numbers for each value */
     int32_t cap_scratch;
+    trii_vid *roots; /* where it begins and ends */
+    int32_t cap_roots;
     trii_host_op *orphans; /* freed when the step ends */
     tri_tensor **found;    /* backward.c: tensors of one hook, and their gradients */
     trii_vid *found_grads;
@@ -78,14 +80,16 @@ typedef struct tri_context {
     tri_status carried; /* of a tri_step_end whose error nobody has seen */
     char *carried_line;
 
-    int no_grad;    /* depth of tri_no_grad_begin */
-    int autocast;   /* depth of tri_autocast_begin */
-    int deferred;   /* eager mode waits: inside tri_backward */
-    bool active;    /* something was recorded since the last end */
-    bool breaks;    /* TRI_BREAK=1 */
-    bool eager;     /* TRI_EAGER=1 */
-    bool check;     /* TRI_CHECK=nan */
-    int table_slot; /* claim.c's table of live steps; -1 = none */
+    int no_grad;       /* depth of tri_no_grad_begin */
+    int autocast;      /* depth of tri_autocast_begin */
+    int deferred;      /* eager mode waits: inside tri_backward */
+    bool walking;      /* inside a walk of backward_walk.c */
+    bool create_graph; /* and what it records has gradients */
+    bool active;       /* something was recorded since the last end */
+    bool breaks;       /* TRI_BREAK=1 */
+    bool eager;        /* TRI_EAGER=1 */
+    bool check;        /* TRI_CHECK=nan */
+    int table_slot;    /* claim.c's table of live steps; -1 = none */
 } trii_recorder;
 
 static inline trii_recorder *trii_recorder_of(trii_step *step)
@@ -210,8 +214,9 @@ void trii_value_fail(trii_recorder *recorder, trii_value *value, tri_status stat
  * has run in part; NULL = it has not begun. */
 void trii_grads_revert(trii_recorder *recorder, const trii_segment *segment);
 
-/* samples.c: reached[v] == TRII_NO_VALUE: the loss depends on value v; scratch: as many numbers. */
-int64_t trii_samples_under(const trii_step *step, trii_vid loss, const int32_t *reached,
+/* samples.c: under a loss (or several) whose last node this is; reached[v] == TRII_NO_VALUE: it
+ * depends on value v, for all values; scratch: as many numbers. */
+int64_t trii_samples_under(const trii_step *step, int32_t last_node, const int32_t *reached,
                            int32_t *scratch);
 
 /* nan_check.c: see there. */

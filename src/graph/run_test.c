@@ -178,7 +178,8 @@ static void a_hook_seeds_and_replaces_gradients(void **state)
     tri_requires_grad(x, true);
     tri_requires_grad(y, true);
     x->grad_hook = y->grad_hook = &h.hook;
-    tri_backward_n(tri_sum(tri_mul(x, y), NULL, 0, false), 5);
+    tri_backward_of((tri_tensor *[]){tri_sum(tri_mul(x, y), NULL, 0, false)}, 1,
+                    &(tri_backward_options){.count = &(int64_t){5}});
     CHECK_OK(tri_run());
     CHECK_NEAR(first_of(tri_grad(x)), 2 * 5 * 4, 0); /* doubled, seeded by the count */
     CHECK_NEAR(first_of(tri_grad(y)), 2 * 5 * 3, 0);

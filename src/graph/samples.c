@@ -44,17 +44,19 @@ static void warn_once(const trii_step *s, int32_t chosen, int64_t rows, int32_t 
         return;
     TRII_LOG(TRII_LOG_WARN, "graph",
              "the loss has means over different numbers of samples: tri_%s at %s:%d over %lld, "
-             "tri_%s at %s:%d over %lld; replicas are weighted by the first (tri_backward_n "
-             "takes another number)",
+             "tri_%s at %s:%d over %lld; replicas are weighted by the first (tri_backward_of "
+             "takes another count)",
              a->op->name, a->site.file != NULL ? a->site.file : "?", a->site.line, (long long)rows,
              b->op->name, b->site.file != NULL ? b->site.file : "?", b->site.line,
              (long long)other_rows);
 }
 
 /* from_data[v]: the value depends on a leaf that is no parameter. */
-static void mark_data(const trii_step *s, trii_vid last, int32_t *from_data)
+static void mark_data(const trii_step *s, int32_t last_node, int32_t *from_data)
 {
-    for (trii_vid v = 0; v <= last; v++) {
+    trii_vid end = last_node >= 0 ? s->nodes[last_node].first_out + s->nodes[last_node].n_out : 0;
+
+    for (trii_vid v = 0; v < end; v++) {
         const trii_value *value = &s->values[v];
 
         from_data[v] = value->node < 0 && !value->requires_grad;
@@ -67,13 +69,13 @@ static void mark_data(const trii_step *s, trii_vid last, int32_t *from_data)
 }
 
 /* Among the loss operations, or (with from_data) among the plain means. */
-static int64_t look(const trii_step *s, trii_vid loss, const int32_t *reached,
+static int64_t look(const trii_step *s, int32_t last_node, const int32_t *reached,
                     const int32_t *from_data)
 {
     int64_t found = -1;
     int32_t at = -1;
 
-    for (int32_t n = s->values[loss].node; n >= 0; n--) {
+    for (int32_t n = last_node; n >= 0; n--) {
         const trii_node *node = &s->nodes[n];
         int64_t rows;
 
@@ -94,14 +96,14 @@ static int64_t look(const trii_step *s, trii_vid loss, const int32_t *reached,
     return found;
 }
 
-int64_t trii_samples_under(const trii_step *s, trii_vid loss, const int32_t *reached,
+int64_t trii_samples_under(const trii_step *s, int32_t last_node, const int32_t *reached,
                            int32_t *scratch)
 {
-    int64_t found = look(s, loss, reached, NULL);
+    int64_t found = look(s, last_node, reached, NULL);
 
     if (found < 0) {
-        mark_data(s, loss, scratch);
-        found = look(s, loss, reached, scratch);
+        mark_data(s, last_node, scratch);
+        found = look(s, last_node, reached, scratch);
     }
     return found >= 0 ? found : 1;
 }

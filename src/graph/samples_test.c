@@ -116,14 +116,21 @@ static void without_a_mean_of_data_ranks_count_equally(void **state)
     assert_int_equal(samples_of(sum(w)), 1);
 }
 
+static void backward_of_count(int64_t count)
+{
+    tri_tensor *loss = cross_entropy();
+
+    tri_backward_of(&loss, 1, &(tri_backward_options){.count = &count});
+}
+
 static void a_count_overrides(void **state)
 {
     (void)state;
-    tri_backward_n(cross_entropy(), 17);
+    backward_of_count(17);
     assert_int_equal(counter.count, 17);
-    tri_backward_n(cross_entropy(), 0);
+    backward_of_count(0);
     assert_int_equal(counter.count, 0);
-    tri_backward_n(cross_entropy(), INT64_C(1) << 40);
+    backward_of_count(INT64_C(1) << 40);
     assert_int_equal(counter.count, INT64_C(1) << 40);
 }
 
@@ -132,7 +139,7 @@ static void a_count_that_could_overflow_is_refused(void **state)
 {
     (void)state;
     counter.count = -1;
-    tri_backward_n(cross_entropy(), INT64_C(1) << 62);
+    backward_of_count(INT64_C(1) << 62);
     CHECK_FAILS(tri_step_end_status(), TRI_ERR_INVALID_ARG, "0 to 2^40 samples");
     assert_int_equal(counter.count, -1);
 }

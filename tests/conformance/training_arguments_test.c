@@ -118,9 +118,12 @@ static void steps_and_gradients(void **state)
     CHECK_OK(tri_step_end_status());
     STEP(tri_requires_grad(target, true), "only persistent floating-point tensors");
     STEP(tri_backward(NULL), "loss is NULL");
-    STEP(tri_backward_n(NULL, 3), "loss is NULL");
+    STEP(tri_backward_of(&(tri_tensor *){NULL}, 1, NULL), "outputs[0] is NULL");
+    STEP(tri_backward_of(NULL, 1, NULL), "1 outputs at NULL");
     tri_requires_grad(x, true);
-    STEP(tri_backward_n(tri_sum(x, NULL, 0, false), -1), "count -1");
+    STEP(tri_backward_of(&(tri_tensor *){tri_sum(x, NULL, 0, false)}, 1,
+                         &(tri_backward_options){.count = &(int64_t){-1}}),
+         "count -1");
     assert_null(tri_grad(NULL));
     assert_null(tri_grad(x));
     tri_no_grad_end(); /* one too many */

@@ -301,6 +301,7 @@ static tri_status train_forked(rank *r)
     opt = tri_sgd(model, 0.1, &(tri_sgd_options){.momentum = 0.9, .weight_decay = 0.1});
     for (int step = 0; step < STEPS; step++) {
         tri_tensor *total = NULL, *held[4] = {NULL};
+        int64_t count;
 
         for (int part = 0; part < 2; part++) {
             int n = parts[part + 1] - parts[part];
@@ -320,7 +321,8 @@ static tri_status train_forked(rank *r)
                 total = part == 0 ? tri_mul_scalar(loss, (double)n / ROWS)
                                   : tri_add(total, tri_mul_scalar(loss, (double)n / ROWS));
         }
-        tri_backward_n(total, parts[r->index + 1] - parts[r->index]);
+        count = parts[r->index + 1] - parts[r->index];
+        tri_backward_of(&total, 1, &(tri_backward_options){.count = &count});
         if (r->arg != NULL)
             (void)tri_clip_grad_norm(opt, *(const double *)r->arg);
         TRY(tri_optimizer_step(opt));

@@ -1,0 +1,62 @@
+/*
+ * gradient.h - more of gradients: of several outputs, as values, and of gradients. A part of
+ * tensor.h, which has the common case, tri_backward.
+ */
+#ifndef TRIREME_GRADIENT_H
+#define TRIREME_GRADIENT_H
+
+#include <trireme/tensor.h>
+
+TRI_BEGIN_DECLS
+
+/* Zero means the default. */
+typedef struct tri_backward_options {
+    /* [n] the gradient of each output, of its shape and dtype; NULL, or a NULL among them: 1, for
+     * outputs of one element. Borrowed during the call. */
+    tri_tensor *const *seeds;
+    /* Of how many samples the outputs are the mean: 0 to 2^40, replicas are weighted by it. NULL:
+     * as tri_backward finds it. */
+    const int64_t *count;
+    /* What the outputs were made of stays readable for another tri_backward after the next run. */
+    bool keep_graph;
+} tri_backward_options;
+
+/**
+ * tri_backward of `n` outputs at once (at least one): records the gradients of the sum of all
+ * elements of all outputs, each times its seed, with respect to every persistent tensor that
+ * requires one. Outputs are floating-point and depend on such a tensor. Runs nothing. A failure
+ * fails the step, and the next run returns it: INVALID_ARG (an output or seed does not fit), STATE
+ * (what it needs is not there any more, or called from the backward of a function), UNSUPPORTED (an
+ * operation has no gradient).
+ */
+TRI_API void tri_backward_of(tri_tensor *const *outputs, int n, const tri_backward_options *opt);
+
+/* Zero means the default. */
+typedef struct tri_gradients_options {
+    tri_tensor *const *seeds; /* as in tri_backward_options */
+    /* The gradients can be differentiated again, by tri_backward or tri_gradients; implies
+     * keep_graph. An operation whose gradient has none of its own is named when that is tried. */
+    bool create_graph;
+    bool keep_graph;   /* as in tri_backward_options */
+    bool allow_unused; /* an input on which no output depends gets NULL; else INVALID_ARG */
+} tri_gradients_options;
+
+/**
+ * The gradients of `n` outputs with respect to `m` inputs as step tensors, of the inputs' shapes
+ * and dtypes, as torch.autograd.grad: grads_out[i] is the sum over all outputs for inputs[i].
+ * Inputs are persistent tensors that require a gradient, or step tensors between them and the
+ * outputs. Records only what these gradients need and runs nothing; tri_grad of no tensor changes,
+ * and replicas do not average what this gives.
+ *
+ * Errors, which leave grads_out and the step as they were: INVALID_ARG (NULL, an output without a
+ * seed that is not one element, an input that requires no gradient or is not used), STATE,
+ * UNSUPPORTED as tri_backward_of, NO_MEMORY.
+ */
+TRI_API TRI_MUST_CHECK tri_status tri_gradients(tri_tensor *const *outputs, int n,
+                                                tri_tensor *const *inputs, int m,
+                                                const tri_gradients_options *opt,
+                                                tri_tensor **grads_out);
+
+TRI_END_DECLS
+
+#endif

@@ -1,0 +1,73 @@
+/*
+ * backward.h - the walk back from some values, for those who ask for gradients: tri_backward
+ * (backward.c) and tri_gradients (gradients.c).
+ */
+#ifndef TRII_BACKWARD_H
+#define TRII_BACKWARD_H
+
+#include "graph/recorder.h"
+
+/* In place of a gradient. */
+#define TRII_UNREACHED (-2)
+#define TRII_REACHED TRII_NO_VALUE /* an output depends on it; no gradient has arrived yet */
+
+/* Where a walk begins. */
+typedef struct trii_roots {
+    const char *call; /* the public function, for messages */
+    bool takes_seeds; /* else it takes one loss */
+    tri_tensor *const *outputs;
+    tri_tensor *const *seeds; /* their gradients; NULL, or a NULL among them: 1 */
+    int n;
+    int n_inputs; /* room for so many more values is wanted */
+} trii_roots;
+
+typedef struct trii_backward {
+    trii_step *step;
+    const trii_roots *roots;
+    trii_vid *outputs;           /* [n] */
+    trii_vid *seeds;             /* [n]; NO_VALUE = 1 */
+    trii_vid *inputs;            /* [n_inputs], the caller's */
+    int32_t *grads;              /* [n_values]: UNREACHED, REACHED or a value */
+    int32_t *scratch;            /* [n_values], the caller's */
+    int32_t *copies;             /* [n_values]: what stands for it here, see recompute.c */
+    int32_t n_values;            /* that were there when it began */
+    int32_t last_node;           /* from which it goes back; -1 = there is none */
+    bool keep_graph;             /* what it went through can be gone through again after a run */
+    int64_t count;               /* samples; -1 = not known yet */
+    struct trii_grad_hook *next; /* backward.c: of the tensors that are collected next */
+    bool more;
+} trii_backward;
+
+/* What recording gradients changes of the recorder, until trii_backward_leave. Refused (STATE)
+ * inside of another walk. */
+typedef struct trii_backward_mode {
+    int no_grad, autocast;
+} trii_backward_mode;
+tri_status trii_backward_enter(trii_recorder *r, bool create_graph,
+                               trii_backward_mode *mode) TRI_MUST_CHECK;
+void trii_backward_leave(trii_recorder *r, const trii_backward_mode *mode);
+
+/* Resolves and checks the outputs and their seeds, and takes room. */
+tri_status trii_backward_open(trii_backward *b, trii_step *step,
+                              const trii_roots *roots) TRI_MUST_CHECK;
+/* Once all values that the call names are known: room for what is found of each. */
+tri_status trii_backward_room(trii_backward *b) TRI_MUST_CHECK;
+/* Marks what the outputs depend on, as far as gradients flow; with `leads` (one number for each
+ * value) only what that is not 0 for. */
+void trii_backward_mark(trii_backward *b, const int32_t *leads);
+/* Gradients of the outputs: their seeds, times `weight`, a scalar; NO_VALUE = 1. */
+tri_status trii_backward_seed(trii_backward *b, trii_vid weight) TRI_MUST_CHECK;
+/* Records the gradients of all that is marked. */
+tri_status trii_backward_walk(trii_backward *b) TRI_MUST_CHECK;
+/* The type in which seeds are weighed: that of all outputs, bf16 as f32; NONE if they differ. */
+tri_dtype trii_backward_dtype(const trii_backward *b);
+
+/* The persistent tensor whose gradient this value's gradient is, or NULL. */
+static inline tri_tensor *trii_backward_owner(const trii_value *value)
+{
+    tri_tensor *tensor = value->leaf != NULL ? value->leaf : value->bound;
+
+    return tensor != NULL && tensor->requires_grad ? tensor : NULL;
+}
+
+#endif
