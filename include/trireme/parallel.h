@@ -15,8 +15,8 @@
  * synchronised forward on.
  *
  * The average is over samples, not over ranks: each rank weighs as many samples as its loss is the
- * mean of (see tri_backward in tensor.h; tri_backward_of overrides), so batches of different sizes, also
- * empty ones, give the gradient of the whole batch. With equal batches this is torch's
+ * mean of (see tri_backward in tensor.h; tri_backward_of overrides), so batches of different sizes,
+ * also empty ones, give the gradient of the whole batch. With equal batches this is torch's
  * DistributedDataParallel.
  */
 #ifndef TRIREME_PARALLEL_H

@@ -72,14 +72,20 @@ static void mark_leads(const request *q, int32_t *leads)
     }
 }
 
-/* The gradient of input i: NO_VALUE if the outputs do not depend on it. */
+/* The gradient of input i: NO_VALUE if the outputs do not depend on it; zeros if they do, but no
+ * operation between them has a gradient to give. */
 static tri_status gradient_of(const request *q, int i, trii_vid *grad_out)
 {
+    bool reached = false;
     tri_status status = TRI_OK;
+    trii_attrs attrs;
 
     *grad_out = TRII_NO_VALUE;
     for (trii_vid v = 0; v < q->b.n_values && status == TRI_OK; v++) {
-        if (q->b.grads[v] < 0 || !belongs(q, i, v))
+        if (!belongs(q, i, v))
+            continue;
+        reached = reached || q->b.grads[v] == TRII_REACHED;
+        if (q->b.grads[v] < 0)
             continue;
         status = *grad_out == TRII_NO_VALUE
                      ? TRI_OK
@@ -87,7 +93,10 @@ static tri_status gradient_of(const request *q, int i, trii_vid *grad_out)
         if (*grad_out == TRII_NO_VALUE)
             *grad_out = q->b.grads[v];
     }
-    return status;
+    if (status != TRI_OK || *grad_out != TRII_NO_VALUE || !reached)
+        return status;
+    trii_fill_attrs(trii_type_of(q->b.step, q->b.inputs[i]), 0, &attrs);
+    return trii_record_values(q->b.step, &trii_op_fill, NULL, 0, &attrs, grad_out);
 }
 
 static tri_status take(const request *q)

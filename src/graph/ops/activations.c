@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "graph/ops/rows.h"
+#include "graph/ops/second_order.h"
 
 #define SQRT_HALF 0.70710678118654752440
 #define INV_SQRT_2PI 0.39894228040143267794
@@ -72,15 +73,15 @@ GRADIENT(gelu, from_operand)
 GRADIENT(gelu_tanh, from_operand)
 GRADIENT(silu, from_operand)
 
-#define ACTIVATION(name)                                                                           \
+#define ACTIVATION(name, second)                                                                   \
     TRII_ELEMENTWISE(name, trii_shape_unary_float, name##_grad);                                   \
-    TRII_ELEMENTWISE(name##_backward, trii_shape_broadcast_float, NULL)
-ACTIVATION(relu);
-ACTIVATION(leaky_relu);
-ACTIVATION(sigmoid);
-ACTIVATION(tanh);
-ACTIVATION(gelu);
-TRII_ELEMENTWISE(gelu_tanh_backward, trii_shape_broadcast_float, NULL);
+    TRII_ELEMENTWISE(name##_backward, trii_shape_broadcast_float, trii_second_##second)
+ACTIVATION(relu, flat);
+ACTIVATION(leaky_relu, flat);
+ACTIVATION(sigmoid, sigmoid);
+ACTIVATION(tanh, tanh);
+ACTIVATION(gelu, gelu);
+TRII_ELEMENTWISE(gelu_tanh_backward, trii_shape_broadcast_float, trii_second_gelu_tanh);
 const trii_graph_op trii_op_gelu_tanh = {
     .name = "gelu", /* as the function */
     .op_class = TRII_CLASS_ELEMENTWISE,
@@ -91,7 +92,7 @@ const trii_graph_op trii_op_gelu_tanh = {
     .grad = gelu_tanh_grad,
     .reference = gelu_tanh_reference,
 };
-ACTIVATION(silu);
+ACTIVATION(silu, silu);
 
 tri_tensor *tri_relu(tri_tensor *x)
 {

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "graph/ops/rules.h"
+#include "graph/ops/second_order.h"
 
 #define TILE 64 /* pixels */
 
@@ -424,6 +425,7 @@ const trii_graph_op trii_op_conv2d_backward_data = {
     .activations_in = 1 << 0,
     .activations_out = 1 << 0,
     .shape = backward_shape,
+    .grad = trii_second_conv2d_data,
     .reference = conv2d_backward_data_reference,
     .flops = backward_data_flops,
 };
@@ -433,6 +435,7 @@ const trii_graph_op trii_op_conv2d_backward_weight = {
     .activations_in = 1 << 0 | 1 << 1,
     .activations_out = 0,
     .shape = backward_shape,
+    .grad = trii_second_conv2d_weight,
     .reference = conv2d_backward_weight_reference,
     .flops = backward_weight_flops,
 };

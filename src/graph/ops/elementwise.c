@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "graph/ops/rows.h"
+#include "graph/ops/second_order.h"
 
 /* --- binary ----------------------------------------------------------------------------------- */
 
@@ -171,7 +172,7 @@ static tri_status minimum_grad(trii_step *step, const trii_node *node, const tri
 
 TRII_ELEMENTWISE(maximum, trii_shape_broadcast_float, maximum_grad);
 TRII_ELEMENTWISE(minimum, trii_shape_broadcast_float, minimum_grad);
-TRII_ELEMENTWISE(extremum_backward, trii_shape_broadcast_float, NULL);
+TRII_ELEMENTWISE(extremum_backward, trii_shape_broadcast_float, trii_second_flat);
 
 tri_tensor *tri_maximum(tri_tensor *a, tri_tensor *b)
 {
@@ -269,7 +270,7 @@ TRII_ELEMENTWISE(neg, trii_shape_unary_float, neg_grad);
 TRII_ELEMENTWISE(add_scalar, trii_shape_unary_float, pass_grad);
 TRII_ELEMENTWISE(mul_scalar, trii_shape_unary_float, mul_scalar_grad);
 TRII_ELEMENTWISE(abs, trii_shape_unary_float, abs_grad);
-TRII_ELEMENTWISE(abs_backward, trii_shape_broadcast_float, NULL);
+TRII_ELEMENTWISE(abs_backward, trii_shape_broadcast_float, trii_second_flat);
 TRII_ELEMENTWISE(square, trii_shape_unary_float, square_grad);
 TRII_ELEMENTWISE(sqrt, trii_shape_unary_float, sqrt_grad);
 TRII_ELEMENTWISE(exp, trii_shape_unary_float, exp_grad);

@@ -7,6 +7,7 @@
 
 #include "graph/ops/kernel_rules.h"
 #include "graph/ops/rules.h"
+#include "graph/ops/second_order.h"
 
 static tri_status check_indices(const trii_type *indices)
 {
@@ -131,6 +132,7 @@ static tri_status backward_reference(const trii_kernel_args *args)
 const trii_graph_op trii_op_embedding_backward = {
     .name = "embedding_backward",
     .shape = backward_shape,
+    .grad = trii_second_embedding,
     .reference = backward_reference,
 };
 

@@ -6,6 +6,7 @@
 
 #include "graph/ops/rules.h"
 #include "graph/ops/walks.h"
+#include "graph/ops/second_order.h"
 
 static tri_status check_index(const trii_type *index)
 {
@@ -319,6 +320,7 @@ static tri_status select_backward_reference(const trii_kernel_args *args)
 const trii_graph_op trii_op_index_select_backward = {
     .name = "index_select_backward",
     .shape = select_backward_shape,
+    .grad = trii_second_index_select,
     .reference = select_backward_reference,
 };
 

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "graph/ops/rules.h"
+#include "graph/ops/second_order.h"
 
 /* --- mse_loss --------------------------------------------------------------------------------- */
 
@@ -98,6 +99,7 @@ const trii_graph_op trii_op_mse_loss_backward = {
     .name = "mse_loss_backward",
     .op_class = TRII_CLASS_ELEMENTWISE,
     .shape = trii_shape_broadcast_float,
+    .grad = trii_second_mse_loss,
     .reference = mse_backward_reference,
 };
 
@@ -241,6 +243,7 @@ const trii_graph_op trii_op_cross_entropy_backward = {
     .name = "cross_entropy_backward",
     .may_refuse = true,
     .shape = cross_entropy_backward_shape,
+    .grad = trii_second_cross_entropy,
     .reference = cross_entropy_backward_reference,
 };
 

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "graph/ops/rows.h"
+#include "graph/ops/second_order.h"
 
 static inline double clamped(double x, double low, double high)
 {
@@ -150,28 +151,28 @@ static tri_status zero_grad(trii_step *step, const trii_node *node, const trii_v
     return trii_record_values(step, &trii_op_fill, NULL, 0, &attrs, &grad_in[0]);
 }
 
-#define BACKWARD(name) TRII_ELEMENTWISE(name##_backward, trii_shape_broadcast_float, NULL)
+#define BACKWARD(name, second) TRII_ELEMENTWISE(name##_backward, trii_shape_broadcast_float, second)
 #define UNARY(name, grad) TRII_ELEMENTWISE(name, trii_shape_unary_float, grad)
 TRII_ELEMENTWISE(pow, trii_shape_broadcast_float, pow_grad);
-BACKWARD(pow);
+BACKWARD(pow, NULL);
 UNARY(pow_scalar, pow_scalar_grad);
-BACKWARD(pow_scalar);
+BACKWARD(pow_scalar, trii_second_pow_scalar);
 UNARY(clamp, clamp_grad);
-BACKWARD(clamp);
+BACKWARD(clamp, trii_second_flat);
 UNARY(sign, zero_grad);
 UNARY(rsqrt, rsqrt_grad);
-BACKWARD(rsqrt);
+BACKWARD(rsqrt, trii_second_rsqrt);
 UNARY(sin, sin_grad);
 UNARY(cos, cos_grad);
 UNARY(floor, zero_grad);
 UNARY(ceil, zero_grad);
 UNARY(round, zero_grad);
 UNARY(elu, elu_grad);
-BACKWARD(elu);
+BACKWARD(elu, trii_second_elu);
 UNARY(softplus, softplus_grad);
-BACKWARD(softplus);
+BACKWARD(softplus, trii_second_softplus);
 UNARY(hardswish, hardswish_grad);
-BACKWARD(hardswish);
+BACKWARD(hardswish, trii_second_hardswish);
 
 /* --- public ----------------------------------------------------------------------------------- */
 

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "graph/ops/rows.h"
+#include "graph/ops/second_order.h"
 #include "graph/ops/reduce_rules.h"
 
 /* --- root: a square root whose gradient at 0 is 0, as PyTorch has it for deviations and norms
@@ -21,7 +22,7 @@ static tri_status root_grad(trii_step *step, const trii_node *node, const trii_v
 }
 
 TRII_ELEMENTWISE(root, trii_shape_unary_float, root_grad);
-TRII_ELEMENTWISE(root_backward, trii_shape_broadcast_float, NULL);
+TRII_ELEMENTWISE(root_backward, trii_shape_broadcast_float, trii_second_root);
 
 /* --- variance --------------------------------------------------------------------------------- */
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "graph/ops/rules.h"
+#include "graph/ops/second_order.h"
 
 /* i of the windowed ones: kernel h w, stride h w, padding h w, ceil_mode, exclude_padding; then for
  * the gradients the image h w. Of the adaptive ones: output h w; then likewise. */
@@ -277,7 +278,18 @@ static tri_status record_backward(trii_step *step, const trii_graph_op *op, cons
     return trii_record_values(step, op, in, maximum ? 2 : 1, &attrs, out);
 }
 
-#define POOLING(kind, rule, at, maximum)                                                           \
+/* The second gradients of averages; of maxima there are none. */
+#define AVERAGE_SECOND(kind, n_i)                                                                  \
+    static tri_status kind##_second(trii_step *step, const trii_node *node, const trii_vid *gg,    \
+                                    const bool *needs, trii_vid *grad_in)                          \
+    {                                                                                              \
+        (void)needs;                                                                               \
+        return trii_second_pooling(step, node, &trii_op_##kind, n_i, gg[0], &grad_in[0]);          \
+    }
+AVERAGE_SECOND(avg_pool2d, N_WINDOWED)
+AVERAGE_SECOND(adaptive_avg_pool2d, N_ADAPTIVE)
+
+#define POOLING(kind, rule, at, maximum, second)                                                   \
     static tri_status kind##_kernel(const trii_kernel_args *args)                                  \
     {                                                                                              \
         return forward(args, at, maximum);                                                         \
@@ -316,12 +328,13 @@ static tri_status record_backward(trii_step *step, const trii_graph_op *op, cons
         .activations_in = 1 << 0 | 1 << 1,                                                         \
         .activations_out = 1 << 0,                                                                 \
         .shape = backward_shape,                                                                   \
+        .grad = second,                                                                            \
         .reference = kind##_backward_reference,                                                    \
     };
-POOLING(max_pool2d, windowed_shape, sliding, true)
-POOLING(avg_pool2d, windowed_shape, sliding, false)
-POOLING(adaptive_max_pool2d, adaptive_max_shape, adaptive, true)
-POOLING(adaptive_avg_pool2d, adaptive_avg_shape, adaptive, false)
+POOLING(max_pool2d, windowed_shape, sliding, true, NULL)
+POOLING(avg_pool2d, windowed_shape, sliding, false, avg_pool2d_second)
+POOLING(adaptive_max_pool2d, adaptive_max_shape, adaptive, true, NULL)
+POOLING(adaptive_avg_pool2d, adaptive_avg_shape, adaptive, false, adaptive_avg_pool2d_second)
 
 static tri_tensor *windowed(const trii_graph_op *op, tri_tensor *x, int kernel_h, int kernel_w,
                             const tri_pool2d_options *opt)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "graph/ops/reduce_rules.h"
+#include "graph/ops/second_order.h"
 
 /* i: mask of the reduced dimensions, keepdim. */
 void trii_reduced_type(const trii_type *in, int64_t mask, bool keepdim, trii_type *out)
@@ -215,6 +216,7 @@ const trii_graph_op trii_op_sum_to = {
     .name = "sum_to",
     .op_class = TRII_CLASS_REDUCTION,
     .shape = sum_to_shape,
+    .grad = trii_second_sum_to,
     .reference = sum_to_reference,
 };
 
@@ -340,6 +342,7 @@ static tri_status amax_backward_reference(const trii_kernel_args *args)
 const trii_graph_op trii_op_amax_backward = {
     .name = "amax_backward",
     .shape = amax_backward_shape,
+    .grad = trii_second_amax,
     .reference = amax_backward_reference,
 };
 

@@ -6,6 +6,7 @@
 
 #include "graph/ops/rules.h"
 #include "graph/ops/walks.h"
+#include "graph/ops/second_order.h"
 
 /* --- slice ------------------------------------------------------------------------------------ */
 
@@ -107,6 +108,7 @@ const trii_graph_op trii_op_slice_backward = {
     .name = "slice_backward",
     .precision = TRII_PRECISION_ANY,
     .shape = slice_backward_shape,
+    .grad = trii_second_slice,
     .reference = slice_backward_reference,
 };
 

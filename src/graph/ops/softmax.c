@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "graph/ops/rules.h"
+#include "graph/ops/second_order.h"
 
 /* The tensor as [outer, n, inner] around a dimension. */
 typedef struct rows {
@@ -138,6 +139,7 @@ const trii_graph_op trii_op_softmax = {
 const trii_graph_op trii_op_softmax_backward = {
     .name = "softmax_backward",
     .shape = trii_shape_broadcast_float,
+    .grad = trii_second_softmax,
     .reference = softmax_backward_reference,
 };
 const trii_graph_op trii_op_log_softmax = {
@@ -149,6 +151,7 @@ const trii_graph_op trii_op_log_softmax = {
 const trii_graph_op trii_op_log_softmax_backward = {
     .name = "log_softmax_backward",
     .shape = trii_shape_broadcast_float,
+    .grad = trii_second_log_softmax,
     .reference = log_softmax_backward_reference,
 };
 
