@@ -40,8 +40,8 @@ static tri_tensor *sum(tri_tensor *t)
     do {                                                                                           \
         float pair_[2];                                                                            \
         CHECK_OK(tri_copy_out((tensor), pair_, sizeof(pair_)));                                    \
-        assert_float_equal(pair_[0], (a), 1e-5);                                                   \
-        assert_float_equal(pair_[1], (b), 1e-5);                                                   \
+        CHECK_NEAR(pair_[0], (a), 1e-5);                                                           \
+        CHECK_NEAR(pair_[1], (b), 1e-5);                                                           \
     } while (0)
 
 static void outputs_with_seeds_add_up(void **state)
