@@ -75,7 +75,8 @@ TRI_API tri_device tri_tensor_device(const tri_tensor *tensor); /* -1 for a fail
 TRI_API TRI_MUST_CHECK tri_status tri_tensor_status(const tri_tensor *tensor);
 
 /* A name for messages and tri_debug, such as "wte"; copied, NULL takes it away. Returns the tensor.
- * A step tensor has it until tri_step_end. */
+ * A step tensor has it until tri_step_end. Without memory the name stays what it was, and the log
+ * says so. */
 TRI_API tri_tensor *tri_set_name(tri_tensor *tensor, const char *name);
 /* The name, or NULL; until it is changed. */
 TRI_API const char *tri_tensor_name(const tri_tensor *tensor);

@@ -89,7 +89,7 @@ static tri_status copy_in(tri_tensor *tensor, const void *data, size_t bytes)
     if (trii_is_handle(tensor))
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "only persistent tensors can be written");
     if (tensor->status != TRI_OK && !trii_tensor_is_lost(tensor))
-        return TRII_FAIL(tensor->status, "%s", tensor->why);
+        return TRII_FAIL(tensor->status, "%s", trii_tensor_why(tensor));
     if (bytes != trii_tensor_bytes(tensor))
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%zu bytes for a tensor of %zu", bytes,
                          trii_tensor_bytes(tensor));

@@ -56,7 +56,7 @@ static tri_status leaf_create(trii_step *step, tri_tensor *tensor, trii_vid *val
     tri_status status;
 
     if (tensor->status != TRI_OK)
-        return TRII_FAIL(tensor->status, "%s", tensor->why);
+        return TRII_FAIL(tensor->status, "%s", trii_tensor_why(tensor));
     status = trii_step_reserve(step, 1);
     if (status == TRI_OK)
         status = trii_claim(step, tensor, step->n_values);
@@ -231,7 +231,7 @@ static tri_status facts(const tri_tensor *tensor, trii_type *type)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "the tensor is NULL");
     if (!trii_is_handle(tensor)) {
         if (tensor->status != TRI_OK && !trii_tensor_is_lost(tensor))
-            return TRII_FAIL(tensor->status, "%s", tensor->why);
+            return TRII_FAIL(tensor->status, "%s", trii_tensor_why(tensor));
         type->dtype = tensor->dtype;
         type->ndim = tensor->ndim;
         type->device = tensor->device;
@@ -315,6 +315,6 @@ tri_status tri_tensor_status(const tri_tensor *tensor)
     tri_status status = facts(tensor, &type);
 
     if (status == TRI_OK && !trii_is_handle(tensor) && trii_tensor_is_lost(tensor))
-        status = TRII_FAIL(tensor->status, "%s", tensor->why);
+        status = TRII_FAIL(tensor->status, "%s", trii_tensor_why(tensor));
     return status;
 }

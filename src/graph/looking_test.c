@@ -7,7 +7,9 @@
 #include <trireme/nn.h>
 #include <trireme/optim.h>
 
+#include "base/alloc.h"
 #include "testing/check.h"
+#include "testing/scratch.h" /* redirecting stderr */
 
 static void count_release(void *arg)
 {
@@ -195,6 +197,40 @@ static void names_stand_in_messages(void **state)
     tri_tensor_unref(q);
 }
 
+/* The name that a tensor has stays then. */
+static void a_name_without_memory_is_reported(void **state)
+{
+    FILE *log = tmpfile();
+    int before = dup(STDERR_FILENO), reports = 0;
+    tri_tensor *x = tri_set_name(tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(3)), "x");
+    tri_tensor *first = tri_set_name(tri_neg(x), "first"), *later = tri_neg(first);
+    char line[512];
+
+    (void)state;
+    assert_non_null(log);
+    assert_true(before >= 0 && dup2(fileno(log), STDERR_FILENO) >= 0);
+    trii_alloc_fail_at(1);
+    assert_true(tri_set_name(x, "other") == x);
+    trii_alloc_fail_at(1);
+    assert_true(tri_set_name(first, "other") == first);
+    trii_alloc_fail_at(1);
+    assert_true(tri_set_name(later, "later") == later);
+    trii_alloc_fail_at(0);
+    assert_true(dup2(before, STDERR_FILENO) >= 0);
+    close(before);
+    assert_string_equal(tri_tensor_name(x), "x");
+    assert_string_equal(tri_tensor_name(first), "first");
+    assert_null(tri_tensor_name(later));
+    rewind(log);
+    while (fgets(line, sizeof(line), log) != NULL)
+        reports += strstr(line, reports < 2 ? "tri_set_name: other was not set: "
+                                            : "tri_set_name: later was not set: ") != NULL;
+    assert_int_equal(reports, 3);
+    fclose(log);
+    tri_step_end();
+    tri_tensor_unref(x);
+}
+
 static void a_debugger_shows_any_handle(void **state)
 {
     const float ones[3] = {1, 2.5, 3};
@@ -229,6 +265,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(values_of_a_step_can_be_read_in_place),
     cmocka_unit_test(values_in_blocks_are_brought_to_plain_order),
     cmocka_unit_test(names_stand_in_messages),
+    cmocka_unit_test(a_name_without_memory_is_reported),
     cmocka_unit_test(a_debugger_shows_any_handle),
 };
 

@@ -53,12 +53,21 @@ static tri_status name_value(trii_recorder *r, trii_vid value, char *own_name)
     return TRI_OK;
 }
 
+/* No reason to fail a step: a name is for messages only. */
+static tri_tensor *stays_as_it_was(tri_tensor *tensor, const char *name)
+{
+    TRII_LOG(TRII_LOG_WARN, "graph", "tri_set_name: %s was not set: %s", name, tri_last_error());
+    return tensor;
+}
+
 tri_tensor *tri_set_name(tri_tensor *tensor, const char *name)
 {
     trii_step *step;
     trii_vid value;
     char *own = name != NULL ? trii_strdup(name, "name") : NULL;
 
+    if (tensor != NULL && name != NULL && own == NULL)
+        return stays_as_it_was(tensor, name);
     if (tensor == NULL) {
         trii_free(own);
         return trii_handle_failed(
@@ -80,7 +89,7 @@ tri_tensor *tri_set_name(tri_tensor *tensor, const char *name)
     if (value == TRII_NO_VALUE)
         trii_free(own); /* whoever uses the handle is told what it is */
     else if (name_value(trii_recorder_of(step), value, own) != TRI_OK)
-        TRII_LOG(TRII_LOG_WARN, "graph", "tri_set_name: %s", tri_last_error());
+        return stays_as_it_was(tensor, name);
     return tensor;
 }
 
@@ -148,7 +157,7 @@ static void debug_persistent(debug_text *t, const tri_tensor *tensor)
     char text[TRII_TYPE_TEXT];
 
     if (tensor->status != TRI_OK) {
-        add(t, "failed: %s", tensor->why);
+        add(t, "failed: %s", trii_tensor_why(tensor));
         return;
     }
     memcpy(type.shape, tensor->shape, sizeof(type.shape));

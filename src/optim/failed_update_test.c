@@ -4,6 +4,7 @@
 
 #include <trireme/optim.h>
 
+#include "base/alloc.h"
 #include "base/err.h"
 #include "graph/step.h"
 #include "testing/check.h"
@@ -251,6 +252,50 @@ static void a_large_update_that_had_begun_is_reported_as_lost(void **state)
     tri_tensor_unref(w);
 }
 
+/* Also the words that say so take memory. */
+static void without_memory_a_loss_is_reported_all_the_same(void **state)
+{
+    const int64_t n = INT64_C(1) << 17;
+    float *data = calloc((size_t)n, sizeof(float));
+    bool lost_once = false;
+    long calls = 0;
+    int round = 0; /* 0: compiled, 1: again */
+
+    (void)state;
+    assert_non_null(data);
+    for (long nth = 1; round < 2; nth = calls >= nth - 1 ? nth + 1 : 1) {
+        tri_tensor *w = ones(n);
+        tri_status status;
+
+        (void)double_then_fail(w);
+        calls = trii_alloc_calls();
+        trii_alloc_fail_at(nth);
+        status = tri_run();
+        trii_alloc_fail_at(0);
+        calls = trii_alloc_calls() - calls;
+        round += calls < nth - 1; /* none failed */
+        assert_int_not_equal(status, TRI_OK);
+        tri_step_end();
+        status = tri_tensor_status(w);
+        if (status == TRI_OK) { /* nothing had been written */
+            CHECK_OK(tri_copy_out(w, data, (size_t)n * sizeof(float)));
+            assert_true(data[0] == 1 && data[n - 1] == 1);
+        } else {
+            assert_int_equal(status, TRI_ERR_STATE);
+            assert_non_null(strstr(tri_last_error(), "the contents are lost"));
+            CHECK_FAILS(tri_copy_out(w, data, (size_t)n * sizeof(float)), TRI_ERR_STATE,
+                        "the contents are lost");
+            CHECK_FAILS(tri_tensor_status(tri_relu(w)), TRI_ERR_STATE, "the contents are lost");
+            assert_non_null(strstr(tri_debug(w), "failed: the contents are lost"));
+            lost_once = true;
+            tri_step_end();
+        }
+        tri_tensor_unref(w);
+    }
+    assert_true(lost_once);
+    free(data);
+}
+
 static void a_lost_parameter_is_mended_by_loading(void **state)
 {
     const int64_t n = INT64_C(1) << 16;
@@ -346,6 +391,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_nan_that_is_found_changes_nothing_of_the_model),
     cmocka_unit_test(a_small_update_waits_for_what_may_still_fail),
     cmocka_unit_test(a_large_update_that_had_begun_is_reported_as_lost),
+    cmocka_unit_test(without_memory_a_loss_is_reported_all_the_same),
     cmocka_unit_test(a_lost_parameter_is_mended_by_loading),
     cmocka_unit_test(an_error_of_the_step_before_stops_the_update),
     cmocka_unit_test(an_update_that_fails_for_one_parameter_changes_none),

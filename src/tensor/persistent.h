@@ -19,7 +19,7 @@ struct tri_tensor {
     /* Not OK, and `why` says it: a failed handle, of which everything below is unset, or with a
      * storage a tensor whose contents are lost (trii_tensor_lose). */
     tri_status status;
-    char *why;
+    char *why; /* NULL: no memory for the words; trii_tensor_why has others */
     tri_dtype dtype;
     int ndim;
     int64_t shape[TRI_MAX_DIMS];
@@ -61,6 +61,13 @@ void trii_tensor_mend(tri_tensor *tensor);
 static inline bool trii_tensor_is_lost(const tri_tensor *tensor)
 {
     return tensor->status != TRI_OK && tensor->storage != NULL;
+}
+/* Of a tensor whose status is not OK. */
+static inline const char *trii_tensor_why(const tri_tensor *tensor)
+{
+    return tensor->why != NULL ? tensor->why
+                               : "the contents are lost, and there was no memory to say why: set "
+                                 "them again (tri_copy_in, or load a checkpoint)";
 }
 /* The shared failed tensor of NO_MEMORY: for those whose result nobody releases. */
 tri_tensor *trii_tensor_no_memory(void);
