@@ -58,6 +58,7 @@ static trii_recorder *recorder_create(void)
         return NULL;
     r->table_slot = -1;
     r->segment = 1;
+    r->max_values = (int32_t)TRII_INDEX_MASK;
     r->step.recorder = r;
     r->step.random.seed = atomic_load_explicit(&seed_now, memory_order_relaxed);
     if (trii_param_choice(TRII_PARAM_CHECK, &check) != TRI_OK ||

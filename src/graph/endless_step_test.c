@@ -1,6 +1,8 @@
-/* endless_step_test.c - a program that forgets tri_step_end is told so, once. */
+/* endless_step_test.c - a program that forgets tri_step_end is told so, once; and where no tensor
+ * has room in the step any more, that is an error. */
 #include <trireme/ops.h>
 
+#include "graph/recorder.h"
 #include "testing/check.h"
 #include "testing/scratch.h" /* redirecting stderr */
 
@@ -76,9 +78,83 @@ static void the_reference_interpreter_counts_the_same(void **state)
     warns_once();
 }
 
+/* A step in which few tensors have room: 2^24 of them are gigabytes. */
+static trii_recorder *short_of_room(void)
+{
+    trii_recorder *r;
+
+    trii_step_release();
+    r = trii_recorder_of(trii_step_current());
+    assert_int_equal(r->max_values, (1 << 24) - 1); /* what a handle can tell apart */
+    r->max_values = 4000;
+    return r;
+}
+
+static void expect_full(tri_tensor *y, const char *call)
+{
+    CHECK_FAILS(tri_tensor_status(y), TRI_ERR_STATE, call);
+    assert_non_null(strstr(tri_last_error(), "this step has "));
+    assert_non_null(strstr(tri_last_error(), " tensors already, of at most 4000: call tri_step_end "
+                                             "after each step"));
+}
+
+static void a_full_step_is_an_error_that_says_so(void **state)
+{
+    const float ones[64] = {1, 1, 1};
+    trii_recorder *r = short_of_room();
+    tri_tensor *y, *last, *parts[64];
+    int n = 0;
+
+    (void)state;
+    x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(64), ones);
+    for (y = last = tri_neg(x); n < 5000 && tri_tensor_status(y) == TRI_OK; n++) {
+        last = y;
+        tri_unbind(last, 0, parts, 64);
+        y = tri_neg(last);
+    }
+    assert_in_range(n, 15, 62);
+    expect_full(y, "tri_neg(f32 [64]) at ");
+    for (int i = 0; i < 5000; i++) /* the errors find room, or share it */
+        expect_full(tri_neg(last), "tri_neg(f32 [64]) at ");
+    assert_in_range(r->step.n_values, 3000, 4000);
+    CHECK_OK(tri_step_end_status()); /* they have been looked at */
+    y = tri_neg(x);
+    CHECK_NEAR(tri_item(tri_sum(y, NULL, 0, false)), -3, 0);
+    CHECK_OK(tri_step_end_status());
+    tri_tensor_unref(x);
+    trii_step_release();
+}
+
+/* Those that a program reads take room, too. */
+static void a_step_that_reads_too_many_tensors_is_an_error_that_says_so(void **state)
+{
+    enum { N = 5000 };
+    static tri_tensor *own[N];
+    const float one = 1;
+    int n = 0;
+
+    (void)state;
+    (void)short_of_room();
+    for (tri_tensor *y; n < N; n++) {
+        own[n] = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(1), &one);
+        y = tri_neg(own[n]);
+        if (tri_tensor_status(y) == TRI_OK)
+            continue;
+        expect_full(y, "tri_neg(");
+        break;
+    }
+    assert_in_range(n, 1500, 2000);
+    CHECK_OK(tri_step_end_status()); /* they have been looked at */
+    for (int i = 0; i <= n; i++)
+        tri_tensor_unref(own[i]);
+    trii_step_release();
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_step_that_never_ends_is_warned_about_once),
     cmocka_unit_test(the_reference_interpreter_counts_the_same),
+    cmocka_unit_test(a_full_step_is_an_error_that_says_so),
+    cmocka_unit_test(a_step_that_reads_too_many_tensors_is_an_error_that_says_so),
 };
 
 TEST_MAIN(tests)

@@ -154,10 +154,19 @@ void trii_break(const trii_recorder *r)
 
 tri_tensor *trii_handle_failed(trii_step *step, tri_status status)
 {
+    char line[TRII_ERR_BYTES];
     trii_value *value;
 
-    if (step == NULL || trii_step_reserve(step, 1) != TRI_OK)
+    if (step == NULL)
         return trii_tensor_no_memory();
+    snprintf(line, sizeof(line), "%s", tri_last_error());
+    if (trii_step_reserve(step, 1) != TRI_OK) { /* what is kept free for others is enough for it */
+        trii_err_set("%s", line);
+        if (step->n_values >= trii_recorder_of(step)->cap_values)
+            return step->n_values > 0 && step->values[step->n_values - 1].state == TRII_VALUE_FAILED
+                       ? trii_handle(step, step->n_values - 1)
+                       : trii_tensor_no_memory();
+    }
     trii_recorder_of(step)->old_nodes = 0;
     value = trii_value_append(step);
     value->type.dtype = TRI_DTYPE_NONE;

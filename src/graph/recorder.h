@@ -45,7 +45,8 @@ typedef struct tri_context {
     int id;                     /* from 1 on; 0 = a thread's own */
 
     int32_t cap_values, cap_nodes, cap_in_ids;
-    uint64_t *words; /* of the pending segment */
+    int32_t max_values; /* TRII_INDEX_MASK; less in tests */
+    uint64_t *words;    /* of the pending segment */
     size_t n_words, cap_words;
     trii_vid *inputs;
     int32_t n_inputs, cap_inputs;

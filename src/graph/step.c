@@ -49,9 +49,17 @@ static TRII_NOINLINE tri_status reserve_slow(trii_recorder *r, int32_t n)
 {
     trii_step *s = &r->step;
     void *array = s->values;
-    tri_status status = trii_grow(&array, &r->cap_values, values_after(s, n), sizeof(*s->values),
-                                  "values of a step");
+    tri_status status;
 
+    if (values_after(s, n) > r->max_values) /* handles have no more numbers */
+        return TRII_FAIL(TRI_ERR_STATE,
+                         "this step has %d tensors already, of at most %d: call tri_step_end after "
+                         "each step",
+                         s->n_values, r->max_values);
+    status = trii_grow(&array, &r->cap_values, values_after(s, n), sizeof(*s->values),
+                       "values of a step");
+    if (r->cap_values > r->max_values)
+        r->cap_values = r->max_values;
     s->values = array;
     if (status != TRI_OK)
         return status;
