@@ -1,25 +1,15 @@
 /* gradients_test.c - every gradient against central differences in f64, over all of
- * testing/op_cases.h; and that those cases leave no operation out. */
+ * testing/op_cases.h; that shape rules look at no numbers; and that those cases leave no operation
+ * out. */
 #include <math.h>
 
 #include "graph/ops/table.h"
 #include "graph/step.h"
 #include "testing/check.h"
 #include "testing/op_cases.h"
+#include "testing/shape_rules.h"
 
-static bool seen[256]; /* by index in trii_ops_all */
-
-static void note_operations(void)
-{
-    const trii_step *step = trii_step_current();
-
-    for (int32_t n = 0; n < step->n_nodes; n++) {
-        for (int k = 0; k < trii_ops_count; k++) {
-            if (trii_ops_all[k] == step->nodes[n].op)
-                seen[k] = true;
-        }
-    }
-}
+static bool seen[SHAPE_RULES_OPS];
 
 /* sum(result * weights), weights from operand number 9. */
 static tri_tensor *loss_of(const op_case *c, tri_tensor **in)
@@ -91,7 +81,7 @@ static void check_case(const op_case *c)
     } else {
         CHECK_OK(tri_tensor_status(c->build(in)));
     }
-    note_operations();
+    shape_rules_check(trii_step_current(), seen);
     CHECK_OK(tri_step_end_status());
     for (int k = 0; k < OP_CASE_INPUTS && !c->rough; k++) {
         if (op_case_wants_grad(&c->in[k]))
