@@ -9,28 +9,46 @@
 
 TRI_BEGIN_DECLS
 
-/* --- softmax and losses (mean over the batch: a scalar, shape []) --------------------------------
- */
 TRI_API tri_tensor *tri_softmax(tri_tensor *x, int dim);
 TRI_API tri_tensor *tri_log_softmax(tri_tensor *x, int dim);
-/* logits [N, C], target [N] i64, each in [0, C) (another fails the run, naming the row). Zero
- * options: no smoothing. */
+
+/* What becomes of a loss's elements. */
+typedef enum tri_reduction {
+    TRI_REDUCTION_MEAN, /* a scalar, shape [] */
+    TRI_REDUCTION_SUM,
+    TRI_REDUCTION_NONE /* they are the result */
+} tri_reduction;
+
+/* --- losses of classes ---------------------------------------------------------------------------
+ *
+ * Scores [N, C, d..] of C classes (or [C]) with targets [N, d..] (or []), i64, each a class or the
+ * one that is ignored (another fails the run, naming the row). The mean is over what is not
+ * ignored, each target by its class's weight: if there is nothing, it is NaN. */
 typedef struct tri_cross_entropy_options {
     double label_smoothing; /* 0 <= s < 1 */
+    tri_tensor *weight;     /* [C], of the scores' dtype; no gradient; NULL: 1 */
+    bool has_ignore_index;
+    int64_t ignore_index; /* adds nothing; torch's default without one: -100 */
+    tri_reduction reduction;
 } tri_cross_entropy_options;
 TRI_API tri_tensor *tri_cross_entropy(tri_tensor *logits, tri_tensor *target,
                                       const tri_cross_entropy_options *opt);
+typedef struct tri_nll_loss_options {
+    tri_tensor *weight; /* as above */
+    bool has_ignore_index;
+    int64_t ignore_index;
+    tri_reduction reduction;
+} tri_nll_loss_options;
+/* The same of logarithms of probabilities (tri_log_softmax along dimension 1). */
+TRI_API tri_tensor *tri_nll_loss(tri_tensor *input, tri_tensor *target,
+                                 const tri_nll_loss_options *opt);
 /* Mean of (a - b)^2 over all elements; the shapes are equal. */
 TRI_API tri_tensor *tri_mse_loss(tri_tensor *a, tri_tensor *b);
 /* How many rows of logits [N, C] have their largest element at target [N]: i64 scalar. */
 TRI_API tri_tensor *tri_count_correct(tri_tensor *logits, tri_tensor *target);
 
-/* Losses of an input and a target of one shape and dtype: what becomes of their elements. */
-typedef enum tri_reduction {
-    TRI_REDUCTION_MEAN, /* over all elements */
-    TRI_REDUCTION_SUM,
-    TRI_REDUCTION_NONE /* they are the result */
-} tri_reduction;
+/* --- losses of pairs: an input and a target of one shape and dtype -------------------------------
+ */
 TRI_API tri_tensor *tri_l1_loss(tri_tensor *input, tri_tensor *target, tri_reduction reduction);
 /* Half the square over beta where the difference is below beta, else linear. beta 0: 1. */
 TRI_API tri_tensor *tri_smooth_l1_loss(tri_tensor *input, tri_tensor *target, double beta,

@@ -62,6 +62,7 @@ TRI_END_DECLS
 #define tri_softmax(...) TRI_SITE_(tri_softmax(__VA_ARGS__))
 #define tri_log_softmax(...) TRI_SITE_(tri_log_softmax(__VA_ARGS__))
 #define tri_cross_entropy(...) TRI_SITE_(tri_cross_entropy(__VA_ARGS__))
+#define tri_nll_loss(...) TRI_SITE_(tri_nll_loss(__VA_ARGS__))
 #define tri_mse_loss(...) TRI_SITE_(tri_mse_loss(__VA_ARGS__))
 #define tri_count_correct(...) TRI_SITE_(tri_count_correct(__VA_ARGS__))
 #define tri_zeros(...) TRI_SITE_(tri_zeros(__VA_ARGS__))

@@ -135,6 +135,34 @@ OP_CASE(log_softmax_mid, tri_log_softmax(a, 1))
 OP_CASE(cross_entropy, tri_cross_entropy(a, b, NULL))
 OP_CASE(cross_entropy_smooth,
         tri_cross_entropy(a, b, &(tri_cross_entropy_options){.label_smoothing = 0.1}))
+OP_CASE(cross_entropy_weight,
+        tri_cross_entropy(a, b,
+                          &(tri_cross_entropy_options){
+                              .weight = c, .has_ignore_index = true, .ignore_index = 1}))
+OP_CASE(cross_entropy_sum,
+        tri_cross_entropy(a, b,
+                          &(tri_cross_entropy_options){.label_smoothing = 0.2,
+                                                       .reduction = TRI_REDUCTION_SUM}))
+OP_CASE(cross_entropy_images,
+        tri_cross_entropy(a, b,
+                          &(tri_cross_entropy_options){.label_smoothing = 0.1,
+                                                       .weight = c,
+                                                       .has_ignore_index = true,
+                                                       .ignore_index = 2}))
+OP_CASE(cross_entropy_none,
+        tri_cross_entropy(a, b,
+                          &(tri_cross_entropy_options){.label_smoothing = 0.1,
+                                                       .weight = c,
+                                                       .has_ignore_index = true,
+                                                       .reduction = TRI_REDUCTION_NONE}))
+OP_CASE(cross_entropy_one, tri_cross_entropy(a, b, NULL))
+OP_CASE(nll_loss, tri_nll_loss(tri_log_softmax(a, 1), b,
+                               &(tri_nll_loss_options){.weight = c, .has_ignore_index = true}))
+OP_CASE(nll_loss_none, tri_nll_loss(a, b,
+                                    &(tri_nll_loss_options){.weight = c,
+                                                            .has_ignore_index = true,
+                                                            .ignore_index = 1,
+                                                            .reduction = TRI_REDUCTION_NONE}))
 OP_CASE(mse_loss, tri_mse_loss(a, b))
 OP_CASE(count_correct, tri_count_correct(a, b))
 
@@ -442,6 +470,13 @@ static const op_case op_cases[] = {
     {"log_softmax_mid", op_log_softmax_mid, {{'n', 3, {2, 3, 2}}}, false},
     {"cross_entropy", op_cross_entropy, {{'n', 2, {5, 3}}, {'C', 1, {5}}}, false},
     {"cross_entropy_smooth", op_cross_entropy_smooth, {{'n', 2, {5, 3}}, {'C', 1, {5}}}, false},
+    {"cross_entropy_weight", op_cross_entropy_weight, {{'n', 2, {5, 3}}, {'C', 1, {5}}, {'P', 1, {3}}}, false},
+    {"cross_entropy_sum", op_cross_entropy_sum, {{'n', 2, {5, 3}}, {'C', 1, {5}}}, false},
+    {"cross_entropy_images", op_cross_entropy_images, {{'n', 4, {2, 3, 2, 4}}, {'C', 3, {2, 2, 4}}, {'P', 1, {3}}}, false},
+    {"cross_entropy_none", op_cross_entropy_none, {{'n', 3, {2, 3, 4}}, {'C', 2, {2, 4}}, {'P', 1, {3}}}, false},
+    {"cross_entropy_one", op_cross_entropy_one, {{'n', 1, {3}}, {'C', 0, {0}}}, false},
+    {"nll_loss", op_nll_loss, {{'n', 2, {5, 3}}, {'C', 1, {5}}, {'P', 1, {3}}}, false},
+    {"nll_loss_none", op_nll_loss_none, {{'n', 3, {2, 3, 4}}, {'C', 2, {2, 4}}, {'P', 1, {3}}}, false},
     {"cross_entropy_empty", op_cross_entropy, {{'n', 2, {0, 3}}, {'C', 1, {0}}}, true},
     {"mse_loss_empty", op_mse_loss, {{'n', 2, {0, 4}}, {'n', 2, {0, 4}}}, true},
     {"mse_loss", op_mse_loss, {{'n', 2, {3, 4}}, {'n', 2, {3, 4}}}, false},

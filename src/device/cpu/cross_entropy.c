@@ -1,10 +1,13 @@
 /*
- * cross_entropy.c - softmax and cross entropy in one, its gradient, and how many rows have their
- * largest element where it belongs: row by row on all threads. The losses of the rows are added as
- * sum_tree.h says.
+ * cross_entropy.c - softmax and cross entropy in one, or nll_loss, their gradient, and how many
+ * rows have their largest element where it belongs: row by row on all threads. The losses of the
+ * rows are added as sum_tree.h says.
  */
 #include <math.h>
 #include <stdatomic.h>
+#include <string.h>
+
+#include <trireme/ops.h>
 
 #include "base/alloc.h"
 #include "device/cpu/cpu_ops.h"
@@ -18,29 +21,63 @@
 typedef struct xent {
     trii_kernel base;
     const trii_cpu_kernels *kernels;
-    int64_t rows, classes;
-    int g, logits, target, out, scratch; /* arguments; g -1 = forward */
+    int64_t rows, classes, reduction, ignored;
+    bool logarithms;                             /* of probabilities: there is no softmax */
+    int g, logits, target, weight, out, scratch; /* arguments; -1 = not there */
     int32_t f;
 } xent;
 
 typedef struct xent_run {
     const xent *k;
-    const float *logits;
+    const float *logits, *weight; /* weight NULL: 1 */
     const int64_t *target;
-    double smoothing;
-    double *losses;     /* forward: [rows] */
-    float *dx;          /* backward */
-    double g;           /* of a row */
+    double smoothing, divisor, all; /* all: the sum of the weights */
+    double *losses;                 /* forward: [rows] */
+    const float *g;                 /* backward */
+    float *dx;
     atomic_llong count; /* of correct rows */
 } xent_run;
 
-static tri_status check_targets(const xent *k, const int64_t *target)
+static double weight_of(const xent_run *run, int64_t k)
 {
-    for (int64_t r = 0; r < k->rows; r++) {
-        if (target[r] < 0 || target[r] >= k->classes)
-            return trii_target_check(target[r], r, k->classes); /* says so */
+    return run->weight != NULL ? (double)run->weight[k] : 1;
+}
+
+/* Looks at the targets, and adds what the mean divides by. */
+static tri_status take_args(const xent *k, void *const *args, const trii_run *run, xent_run *r)
+{
+    *r = (xent_run){.k = k,
+                    .logits = args[k->logits],
+                    .weight = k->weight >= 0 ? args[k->weight] : NULL,
+                    .target = args[k->target],
+                    .smoothing = run->f[k->f]};
+    for (int64_t c = 0; c < k->classes && r->weight != NULL; c++)
+        r->all += (double)r->weight[c];
+    for (int64_t i = 0; i < k->rows; i++) {
+        int64_t t = r->target[i];
+
+        if (t == k->ignored)
+            continue;
+        if (t < 0 || t >= k->classes)
+            return trii_target_check(t, i, k->classes); /* says so */
+        r->divisor += weight_of(r, t);
     }
     return TRI_OK;
+}
+
+static double row_loss(const xent_run *run, const float *x, int64_t target, double lse)
+{
+    const xent *k = run->k;
+    double loss = weight_of(run, target) * (lse - (double)x[target]), all;
+
+    if (run->smoothing == 0)
+        return loss;
+    if (run->weight == NULL) /* the mean of lse - x */
+        all = lse - trii_sum_row(k->kernels, x, k->classes) / (double)k->classes;
+    else
+        all = (lse * run->all - k->kernels->total_product(run->weight, x, k->classes)) /
+              (double)k->classes;
+    return (1 - run->smoothing) * loss + run->smoothing * all;
 }
 
 static void forward_rows(const xent_run *run, int64_t first, int64_t rows)
@@ -49,17 +86,13 @@ static void forward_rows(const xent_run *run, int64_t first, int64_t rows)
     const float *x = run->logits + first * k->classes;
     trii_exp_sums sums;
 
-    trii_exp_rows(k->kernels, x, rows, k->classes, NULL, &sums);
+    if (!k->logarithms)
+        trii_exp_rows(k->kernels, x, rows, k->classes, NULL, &sums);
     for (int64_t r = 0; r < rows; r++, x += k->classes) {
-        double lse = (double)sums.max[r] + log(sums.sum[r]);
-        double loss = lse - (double)x[run->target[first + r]];
+        int64_t t = run->target[first + r];
+        double lse = k->logarithms ? 0 : (double)sums.max[r] + log(sums.sum[r]);
 
-        if (run->smoothing != 0) { /* the mean of lse - x */
-            double all = lse - trii_sum_row(k->kernels, x, k->classes) / (double)k->classes;
-
-            loss = (1 - run->smoothing) * loss + run->smoothing * all;
-        }
-        run->losses[first + r] = loss;
+        run->losses[first + r] = t == k->ignored ? 0 : row_loss(run, x, t, lse);
     }
 }
 
@@ -72,36 +105,63 @@ static void forward_range(void *ctx, int64_t begin, int64_t end)
 static tri_status forward_run(const trii_kernel *kernel, void *const *args, const trii_run *run)
 {
     const xent *k = (const xent *)kernel;
-    xent_run ctx = {.k = k,
-                    .logits = args[k->logits],
-                    .target = args[k->target],
-                    .smoothing = run->f[k->f],
-                    .losses = args[k->scratch]};
-    tri_status status = check_targets(k, ctx.target);
+    float *y = args[k->out];
+    xent_run ctx;
+    tri_status status = take_args(k, args, run, &ctx);
 
     if (status != TRI_OK)
         return status;
+    ctx.losses = args[k->scratch];
     trii_parallel_for(k->rows, 1 + GRAIN / k->classes, forward_range, &ctx);
-    *(float *)args[k->out] = (float)(trii_tree_total(ctx.losses, k->rows) / (double)k->rows);
+    if (k->reduction == TRI_REDUCTION_NONE) {
+        for (int64_t i = 0; i < k->rows; i++)
+            y[i] = (float)ctx.losses[i];
+    } else {
+        double total = trii_tree_total(ctx.losses, k->rows);
+
+        *y = (float)(k->reduction == TRI_REDUCTION_MEAN ? total / ctx.divisor : total);
+    }
     return TRI_OK;
 }
 
-/* g (softmax - smoothing / classes), and at the target - g (1 - smoothing) */
+/* dx holds e^x, which are `sum` together: see row_gradient of graph/ops/class_losses.c. */
+static void backward_row(const xent_run *run, int64_t target, double g, double sum, float *dx)
+{
+    const xent *k = run->k;
+    const double other = -g * run->smoothing / (double)k->classes;
+    double terms = run->weight == NULL ? 1
+                                       : (1 - run->smoothing) * weight_of(run, target) +
+                                             run->smoothing / (double)k->classes * run->all;
+    double scale = g * terms / sum;
+
+    if (k->logarithms)
+        memset(dx, 0, (size_t)k->classes * sizeof(*dx));
+    else
+        k->kernels->ew[TRII_EW_MUL_SCALAR](dx, dx, NULL, NULL, (size_t)k->classes, &scale);
+    if (other != 0 && run->weight == NULL)
+        k->kernels->ew[TRII_EW_ADD_SCALAR](dx, dx, NULL, NULL, (size_t)k->classes, &other);
+    for (int64_t i = 0; other != 0 && run->weight != NULL && i < k->classes; i++)
+        dx[i] += (float)(other * (double)run->weight[i]);
+    dx[target] -= (float)(g * (1 - run->smoothing) * weight_of(run, target));
+}
+
 static void backward_rows(const xent_run *run, int64_t first, int64_t rows)
 {
     const xent *k = run->k;
-    const double other = -run->g * run->smoothing / (double)k->classes;
     float *dx = run->dx + first * k->classes;
     trii_exp_sums sums;
 
-    trii_exp_rows(k->kernels, run->logits + first * k->classes, rows, k->classes, dx, &sums);
+    if (!k->logarithms)
+        trii_exp_rows(k->kernels, run->logits + first * k->classes, rows, k->classes, dx, &sums);
     for (int64_t r = 0; r < rows; r++, dx += k->classes) {
-        double scale = run->g / sums.sum[r];
+        int64_t t = run->target[first + r];
+        double g = (double)run->g[k->reduction == TRI_REDUCTION_NONE ? first + r : 0];
 
-        k->kernels->ew[TRII_EW_MUL_SCALAR](dx, dx, NULL, NULL, (size_t)k->classes, &scale);
-        if (other != 0)
-            k->kernels->ew[TRII_EW_ADD_SCALAR](dx, dx, NULL, NULL, (size_t)k->classes, &other);
-        dx[run->target[first + r]] -= (float)(run->g * (1 - run->smoothing));
+        if (t == k->ignored)
+            memset(dx, 0, (size_t)k->classes * sizeof(*dx));
+        else
+            backward_row(run, t, trii_class_grad(g, k->reduction, run->divisor),
+                         k->logarithms ? 1 : sums.sum[r], dx);
     }
 }
 
@@ -114,14 +174,11 @@ static void backward_range(void *ctx, int64_t begin, int64_t end)
 static tri_status backward_run(const trii_kernel *kernel, void *const *args, const trii_run *run)
 {
     const xent *k = (const xent *)kernel;
-    xent_run ctx = {.k = k,
-                    .logits = args[k->logits],
-                    .target = args[k->target],
-                    .smoothing = run->f[k->f],
-                    .dx = args[k->out],
-                    .g = (double)*(const float *)args[k->g] / (double)k->rows};
-    tri_status status = check_targets(k, ctx.target);
+    xent_run ctx;
+    tri_status status = take_args(k, args, run, &ctx);
 
+    ctx.g = args[k->g];
+    ctx.dx = args[k->out];
     if (status == TRI_OK)
         trii_parallel_for(k->rows, 1 + GRAIN / k->classes, backward_range, &ctx);
     return status;
@@ -170,9 +227,15 @@ static tri_status count_run(const trii_kernel *kernel, void *const *args, const 
     return TRI_OK;
 }
 
+/* The operand that the logits are: behind the gradient, if there is one. */
+static int logits_at(const trii_ir_node *node)
+{
+    return node->op == &trii_op_cross_entropy_backward;
+}
+
 static bool takes(const trii_ir *ir, const trii_ir_node *node)
 {
-    const trii_type *logits = trii_in_type(ir, node, node->n_in - 2);
+    const trii_type *logits = trii_in_type(ir, node, logits_at(node));
 
     return logits->dtype == TRI_DTYPE_F32 && logits->shape[0] > 0 && logits->shape[1] > 0;
 }
@@ -183,7 +246,8 @@ static tri_status compile(const trii_ir *ir, const trii_group *group,
                           trii_kernel **kernel_out)
 {
     const trii_ir_node *node = &ir->nodes[group->nodes[0]];
-    const trii_type *logits = trii_in_type(ir, node, node->n_in - 2);
+    int at = logits_at(node);
+    const trii_type *logits = trii_in_type(ir, node, at);
     xent *k = trii_alloc(1, sizeof(*k), "kernel");
 
     if (k == NULL)
@@ -192,12 +256,19 @@ static tri_status compile(const trii_ir *ir, const trii_group *group,
     k->kernels = trii_cpu_kernels_get();
     k->rows = logits->shape[0];
     k->classes = logits->shape[1];
-    k->g = node->n_in == 3 ? trii_group_in(group, node->in[0]) : -1;
-    k->logits = trii_group_in(group, node->in[node->n_in - 2]);
-    k->target = trii_group_in(group, node->in[node->n_in - 1]);
+    k->g = at > 0 ? trii_group_in(group, node->in[0]) : -1;
+    k->logits = trii_group_in(group, node->in[at]);
+    k->target = trii_group_in(group, node->in[at + 1]);
+    k->weight =
+        node->n_in > at + 2 && node->in[at + 2] >= 0 ? trii_group_in(group, node->in[at + 2]) : -1;
     k->out = group->n_in;
     k->scratch = group->n_in + group->n_out;
     k->f = node->first_f;
+    if (node->op != &trii_op_count_correct) {
+        k->reduction = node->iattr[0];
+        k->ignored = node->iattr[1];
+        k->logarithms = node->iattr[2] != 0;
+    }
     if (run == forward_run)
         k->base.scratch_bytes = (size_t)k->rows * sizeof(double);
     *kernel_out = &k->base;
@@ -222,9 +293,10 @@ static tri_status count_compile(const trii_ir *ir, const trii_group *group,
     return compile(ir, group, count_run, kernel_out);
 }
 
-/* in logits target; gradient: in g logits target; f: smoothing */
+/* in logits target weight?; gradient: in g logits target weight?; i: reduction, ignored target, 1 =
+ * logarithms; f: smoothing */
 const trii_cpu_family trii_cpu_cross_entropy = {
-    .op = {&trii_op_cross_entropy}, .takes = takes, .compile = forward_compile};
+    .op = {&trii_op_cross_entropy, &trii_op_nll_loss}, .takes = takes, .compile = forward_compile};
 const trii_cpu_family trii_cpu_cross_entropy_backward = {
     .op = {&trii_op_cross_entropy_backward}, .takes = takes, .compile = backward_compile};
 /* in logits target */

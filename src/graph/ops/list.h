@@ -140,9 +140,11 @@ TRII_OP(softmax_backward) TRII_OP(log_softmax_backward)
 /* losses.c; out: a scalar */
 TRII_OP(mse_loss)               /* [R] in a b */
 TRII_OP(mse_loss_backward)      /* [E] in g a b; f: 2/n. g (a - b) f */
-TRII_OP(cross_entropy)          /* in logits target; f: smoothing */
-TRII_OP(cross_entropy_backward) /* in g logits target; f: smoothing */
 TRII_OP(count_correct)          /* in logits target; i64 */
+
+/* class_losses.c; i: reduction, ignored target, 1 = logarithms of probabilities; f: smoothing */
+TRII_OP(cross_entropy) TRII_OP(nll_loss) /* in x target w? */
+TRII_OP(cross_entropy_backward)          /* of both; in g x target w? */
 
 /* pair_losses.c [E]; in input target: what a loss is the mean or sum of */
 TRII_OP(smooth_l1) TRII_OP(smooth_l1_backward) /* f: beta; in g input target */

@@ -1,9 +1,6 @@
 /*
- * losses.c - losses: a scalar, the mean over the batch.
+ * losses.c - the mean squared error, and how many rows are right.
  */
-#include <inttypes.h>
-#include <math.h>
-
 #include "graph/ops/rules.h"
 #include "graph/ops/second_order.h"
 
@@ -23,7 +20,6 @@ static tri_status mse_shape(const trii_type *const *in, int n_in, const trii_att
     return status == TRI_OK ? trii_rule_shape(in[1], "b", in[0]->ndim, in[0]->shape) : status;
 }
 
-/* Of both losses: dimension 0 of the first operand. */
 static int64_t rows_of_loss(const trii_type *const *in, const trii_attrs *attrs)
 {
     (void)attrs;
@@ -108,7 +104,7 @@ tri_tensor *tri_mse_loss(tri_tensor *a, tri_tensor *b)
     return trii_record(&trii_op_mse_loss, (tri_tensor *const[]){a, b}, 2, NULL);
 }
 
-/* --- cross_entropy ------------------------------------------------------------------------------
+/* --- count_correct ------------------------------------------------------------------------------
  */
 
 static tri_status check_logits(const trii_type *logits, const trii_type *target)
@@ -122,152 +118,6 @@ static tri_status check_logits(const trii_type *logits, const trii_type *target)
                            tri_dtype_name(target->dtype));
     return status == TRI_OK ? trii_rule_shape(target, "target", 1, &logits->shape[0]) : status;
 }
-
-tri_status trii_target_check(int64_t target, int64_t row, int64_t n_classes)
-{
-    if (target >= 0 && target < n_classes)
-        return TRI_OK;
-    return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                     "target %" PRId64 " of row %" PRId64 " is out of range (%" PRId64 " classes)",
-                     target, row, n_classes);
-}
-
-static tri_status cross_entropy_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
-                                      trii_type *out, int *n_out)
-{
-    (void)n_in;
-    (void)attrs;
-    *n_out = 1;
-    trii_type_scalar(out, in[0]->dtype);
-    return check_logits(in[0], in[1]);
-}
-
-/* log of the sum of exp */
-static double log_sum_exp(const double *x, int64_t n)
-{
-    double largest = -(double)INFINITY, sum = 0;
-
-    for (int64_t k = 0; k < n; k++)
-        largest = x[k] > largest ? x[k] : largest;
-    for (int64_t k = 0; k < n; k++)
-        sum += exp(x[k] - largest);
-    return largest + log(sum);
-}
-
-/* Mean over rows of -(1-s) log p[target] - s/C sum log p. */
-static tri_status cross_entropy_kernel(const trii_kernel_args *args)
-{
-    int64_t rows = args->in[0].type->shape[0], classes = args->in[0].type->shape[1];
-    const int64_t *target = args->in[1].data;
-    double smoothing = args->fattr[0], total = 0;
-
-    for (int64_t r = 0; r < rows; r++) {
-        const double *x = (const double *)args->in[0].data + r * classes;
-        double lse = log_sum_exp(x, classes), sum = 0;
-        tri_status status = trii_target_check(target[r], r, classes);
-
-        if (status != TRI_OK)
-            return status;
-        for (int64_t k = 0; k < classes && smoothing != 0; k++)
-            sum += lse - x[k];
-        total += (1 - smoothing) * (lse - x[target[r]]) + smoothing / (double)classes * sum;
-    }
-    *(double *)args->out[0].data = total / (double)rows;
-    return TRI_OK;
-}
-
-static tri_status cross_entropy_reference(const trii_kernel_args *args)
-{
-    return trii_in_double(args, cross_entropy_kernel);
-}
-
-static tri_status cross_entropy_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                                     const bool *needs, trii_vid *grad_in)
-{
-    trii_vid in[3] = {g[0], trii_node_in(step, node, 0), trii_node_in(step, node, 1)};
-
-    (void)needs;
-    return trii_record_values(step, &trii_op_cross_entropy_backward, in, 3, &node->attrs,
-                              &grad_in[0]);
-}
-
-const trii_graph_op trii_op_cross_entropy = {
-    .name = "cross_entropy",
-    .is_loss = true,
-    .may_refuse = true,
-    .samples = rows_of_loss,
-    .shape = cross_entropy_shape,
-    .grad = cross_entropy_grad,
-    .reference = cross_entropy_reference,
-};
-
-static tri_status cross_entropy_backward_shape(const trii_type *const *in, int n_in,
-                                               const trii_attrs *attrs, trii_type *out, int *n_out)
-{
-    (void)n_in;
-    (void)attrs;
-    *n_out = 1;
-    trii_type_copy(out, in[1]);
-    return check_logits(in[1], in[2]);
-}
-
-static tri_status cross_entropy_backward_kernel(const trii_kernel_args *args)
-{
-    int64_t rows = args->in[1].type->shape[0], classes = args->in[1].type->shape[1];
-    const int64_t *target = args->in[2].data;
-    double smoothing = args->fattr[0], g = *(const double *)args->in[0].data / (double)rows;
-
-    for (int64_t r = 0; r < rows; r++) {
-        const double *x = (const double *)args->in[1].data + r * classes;
-        double *dx = (double *)args->out[0].data + r * classes;
-        double lse = log_sum_exp(x, classes);
-        tri_status status = trii_target_check(target[r], r, classes);
-
-        if (status != TRI_OK)
-            return status;
-        for (int64_t k = 0; k < classes; k++) {
-            double wanted = smoothing / (double)classes + (k == target[r] ? 1 - smoothing : 0);
-
-            dx[k] = g * (exp(x[k] - lse) - wanted);
-        }
-    }
-    return TRI_OK;
-}
-
-static tri_status cross_entropy_backward_reference(const trii_kernel_args *args)
-{
-    return trii_in_double(args, cross_entropy_backward_kernel);
-}
-
-const trii_graph_op trii_op_cross_entropy_backward = {
-    .name = "cross_entropy_backward",
-    .may_refuse = true,
-    .shape = cross_entropy_backward_shape,
-    .grad = trii_second_cross_entropy,
-    .reference = cross_entropy_backward_reference,
-};
-
-tri_tensor *tri_cross_entropy(tri_tensor *logits, tri_tensor *target,
-                              const tri_cross_entropy_options *opt)
-{
-    trii_attrs attrs;
-
-    attrs.n_i = 0;
-    attrs.n_f = 1;
-    attrs.f[0] = opt != NULL ? opt->label_smoothing : 0;
-    if (!(attrs.f[0] >= 0 && attrs.f[0] < 1)) {
-        trii_step *step = trii_step_current();
-        tri_status status =
-            TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_cross_entropy: label_smoothing %g is not in [0, 1)",
-                      attrs.f[0]);
-
-        return trii_handle_failed(step, status);
-    }
-    return trii_record(&trii_op_cross_entropy, (tri_tensor *const[]){logits, target}, 2, &attrs);
-}
-
-/* --- count_correct ------------------------------------------------------------------------------
- */
 
 static tri_status count_correct_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                                       trii_type *out, int *n_out)

@@ -383,37 +383,58 @@ TRII_SECOND(log_softmax)
     return status == TRI_OK ? trii_rec1(step, &trii_op_neg, d, &grad_in[1]) : status;
 }
 
-/* in g logits target: g (p - wanted) / rows, g a scalar */
+/* In g x target w: g (a p - wanted) in each row, g divided by what the mean divides by; of
+ * logarithms there is no p. The rows' g a is what wanted sums to: minus the sum of the gradient of
+ * nll_loss. */
+static tri_status rows_of_softmax(trii_step *step, const trii_node *node, trii_vid gg,
+                                  trii_vid *out)
+{
+    trii_vid in[4], wanted = TRII_NO_VALUE, d = TRII_NO_VALUE;
+    trii_attrs attrs = node->attrs;
+    tri_status status;
+
+    for (int i = 0; i < 4; i++)
+        in[i] = trii_node_in(step, node, i);
+    attrs.i[2] = 1; /* logarithms */
+    status = trii_record_values(step, &trii_op_cross_entropy_backward, in, 4, &attrs, &wanted);
+    if (status == TRI_OK)
+        status = sum_along(step, wanted, 1 << 1, &wanted);
+    if (status == TRI_OK)
+        status = trii_rec1(step, &trii_op_neg, wanted, &wanted);
+    attrs.n_i = 1;
+    attrs.n_f = 0;
+    attrs.i[0] = 1;
+    if (status == TRI_OK)
+        status = trii_record_values(step, &trii_op_softmax, &in[1], 1, &attrs, &d);
+    if (status == TRI_OK)
+        status =
+            trii_record_values(step, &trii_op_softmax_backward, (trii_vid[]){gg, d}, 2, &attrs, &d);
+    return status == TRI_OK ? times(step, d, wanted, out) : status;
+}
+
 TRII_SECOND(cross_entropy)
 {
-    trii_vid g = trii_node_in(step, node, 0), x = trii_node_in(step, node, 1), d = TRII_NO_VALUE;
-    double rows = (double)trii_type_of(step, x)->shape[0];
-    trii_attrs attrs;
+    trii_vid g = trii_node_in(step, node, 0), d = TRII_NO_VALUE;
     tri_status status = TRI_OK;
 
-    if (node->n_in != 3 || node->attrs.n_i != 0)
-        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "it has none with weights or ignored targets");
     if (needs[0]) {
+        const trii_type *type = trii_type_of(step, g);
+        int64_t rows = type->ndim == 1 ? type->shape[0] : -1; /* of reduction none */
+
         status = ones_like(step, g, &d);
         if (status == TRI_OK)
             status = again(step, node, d, &d);
         if (status == TRI_OK)
             status = times(step, gg[0], d, &d);
+        if (status == TRI_OK && rows >= 0)
+            status = sum_along(step, d, 1 << 1, &d);
         if (status == TRI_OK)
-            status = trii_rec_sum_to(step, d, trii_type_of(step, g), &grad_in[0]);
+            status = rows >= 0 ? trii_rec_reshape(step, d, &rows, 1, &grad_in[0])
+                               : trii_rec_sum_to(step, d, trii_type_of(step, g), &grad_in[0]);
     }
-    if (status != TRI_OK || !needs[1])
+    if (status != TRI_OK || !needs[1] || node->attrs.i[2] != 0)
         return status;
-    attrs.n_i = 1;
-    attrs.n_f = 0;
-    attrs.i[0] = 1;
-    status = trii_record_values(step, &trii_op_softmax, &x, 1, &attrs, &d);
-    if (status == TRI_OK)
-        status = trii_record_values(step, &trii_op_softmax_backward, (trii_vid[]){gg[0], d}, 2,
-                                    &attrs, &d);
-    if (status == TRI_OK)
-        status = trii_rec_scaled(step, d, 1 / rows, &d);
-    return status == TRI_OK ? times(step, d, g, &grad_in[1]) : status;
+    return rows_of_softmax(step, node, gg[0], &grad_in[1]);
 }
 
 /* --- sums, parts and rows --------------------------------------------------------------------- */

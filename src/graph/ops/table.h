@@ -26,7 +26,10 @@ void trii_work_return(const trii_kernel_args *args, void *block);
 size_t trii_work_bytes(const trii_kernel_args *args);
 void trii_fill_attrs(const trii_type *type, double value, trii_attrs *attrs);
 
-/* losses.c: the target of a row must be one of its classes. */
+/* class_losses.c: the target of a row must be one of its classes. */
 tri_status trii_target_check(int64_t target, int64_t row, int64_t n_classes) TRI_MUST_CHECK;
+/* What the gradient g of the result is for a row: the mean divides by what the targets weigh that
+ * are not ignored. */
+double trii_class_grad(double g, int64_t reduction, double divisor);
 
 #endif
