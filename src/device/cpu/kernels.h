@@ -116,8 +116,9 @@ static inline int64_t trii_pooling_rows(const trii_images *images, const trii_po
     return rows < images->h ? rows : images->h;
 }
 
-/* c[m, n] = sum over k of a[m, k] * b[k, n] (+ bias[n]); strides in elements. c is row-major
- * with row stride ldc. k * 2 * lanes floats of `pack` are needed. */
+/* c[m, n] = sum over k of a[m, k] * b[k, n] (+ bias[n]), or is added to; strides in elements. c is
+ * row-major with row stride ldc. k * 2 * lanes floats of `pack` are needed, none where b_col = 1
+ * and n is a multiple of lanes. */
 typedef struct trii_gemm_args {
     int64_t m, n, k;
     const float *a;
@@ -128,7 +129,18 @@ typedef struct trii_gemm_args {
     float *c;
     int64_t ldc;
     float *pack;
+    bool add; /* c +=; then there is no bias */
 } trii_gemm_args;
+
+/* A tile of attention: a row for each key, a column for each query. */
+#define TRII_TILE 64
+
+typedef struct trii_tile {
+    float *s;       /* [keys, TILE] scores; then weights */
+    float *ds;      /* gradient: of the weights, then of the scores */
+    int64_t keys;   /* rows that there are */
+    int64_t vector; /* columns, a multiple of the vector's lanes */
+} trii_tile;
 
 /* The mask of dropout (graph/ops/create.c): element e is word e % 4 of Philox at its counter, whose
  * first word is e / 4, below the limit: 0, else `keep`. */
@@ -191,6 +203,15 @@ typedef struct trii_cpu_kernels {
     void (*random_mask)(float *y, const trii_mask_args *args, int64_t begin, int64_t end);
 
     void (*gemm)(const trii_gemm_args *args);
+
+    /* s = e^(s - max), where max [TILE] is raised to the tile's first; sum [TILE] gets what it was
+     * times factor, and the weights. factor [TILE]: e^(max before - max now). */
+    void (*tile_softmax)(const trii_tile *tile, float *max, float *sum, float *factor);
+    /* s = e^(s - lse), ds = s (ds - total) scale; lse and total [TILE]. */
+    void (*tile_gradient)(const trii_tile *tile, const float *lse, const float *total, float scale);
+    /* to[j * ld + i] = from[i * stride + j] * scale for i < rows, j < cols */
+    void (*transpose)(float *to, int64_t ld, const float *from, int64_t stride, int64_t rows,
+                      int64_t cols, float scale);
     trii_update_fn update[TRII_UPDATE_RULES][2]; /* f32, f64 */
 } trii_cpu_kernels;
 

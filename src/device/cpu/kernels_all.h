@@ -4,6 +4,7 @@
 #include "device/cpu/vec.h"
 
 #include "device/cpu/kernels_elementwise.h"
+#include "device/cpu/kernels_attention.h"
 #include "device/cpu/kernels_gemm.h"
 #include "device/cpu/kernels_images.h"
 #include "device/cpu/kernels_random.h"
@@ -81,6 +82,9 @@ const trii_cpu_kernels VEC_TABLE = {
         },
     .random_mask = random_mask,
     .gemm = gemm,
+    .tile_softmax = tile_softmax,
+    .tile_gradient = tile_gradient,
+    .transpose = transpose,
     .update =
         {
             [TRII_UPDATE_SGD] = {sgd_f32, sgd_f64},

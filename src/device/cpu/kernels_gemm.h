@@ -17,11 +17,21 @@
 VEC_INLINE void gemm_tile(const trii_gemm_args *args, const float *a, const float *b, int64_t ldb,
                           const float *bias, float *c, int64_t cols, int rows, int vectors)
 {
+    const bool full = cols == (int64_t)vectors * VEC_LANES;
     vec acc[GEMM_ROWS][2];
 
     for (int r = 0; r < rows; r++) {
+        float before[2 * VEC_LANES] = {0};
+        const float *first = bias;
+
+        if (args->add && full) {
+            first = c + r * args->ldc;
+        } else if (args->add) {
+            vec_copy_few(before, c + r * args->ldc, cols);
+            first = before;
+        }
         for (int v = 0; v < vectors; v++)
-            acc[r][v] = vec_load(bias + v * VEC_LANES);
+            acc[r][v] = vec_load(first + v * VEC_LANES);
     }
     for (int64_t k = 0; k < args->k; k++) {
         vec b0 = vec_load(b + k * ldb);
@@ -36,7 +46,7 @@ VEC_INLINE void gemm_tile(const trii_gemm_args *args, const float *a, const floa
         }
     }
     for (int r = 0; r < rows; r++) {
-        if (cols == (int64_t)vectors * VEC_LANES) {
+        if (full) {
             for (int v = 0; v < vectors; v++)
                 vec_store(c + r * args->ldc + v * VEC_LANES, acc[r][v]);
         } else {

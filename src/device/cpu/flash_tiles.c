@@ -1,0 +1,248 @@
+/*
+ * flash_tiles.c - see flash.h.
+ */
+#include "device/cpu/flash.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "device/cpu/cpu_parallel.h"
+#include "graph/ops/rules.h"
+
+#define SERIAL_MUL_ADDS (INT64_C(1) << 16) /* of a whole call: not worth a second thread */
+
+const float *trii_flash_read(const trii_flash *f, const void *data, const trii_flash_rows *rows,
+                             const int64_t at[3], int64_t n, float *wide, int64_t *stride_out)
+{
+    int64_t start = at[0] * rows->batch + at[1] * rows->head + at[2] * rows->row;
+
+    if (!rows->bf16) {
+        *stride_out = rows->row;
+        return (const float *)data + start;
+    }
+    for (int64_t i = 0; i < n; i++)
+        f->kernels->from_bf16(wide + i * rows->depth,
+                              (const uint16_t *)data + start + i * rows->row, (size_t)rows->depth);
+    *stride_out = rows->depth;
+    return wide;
+}
+
+void trii_flash_write(const trii_flash *f, void *data, const trii_flash_rows *rows,
+                      const int64_t at[3], int64_t n, const float *from, int64_t stride)
+{
+    int64_t start = at[0] * rows->batch + at[1] * rows->head + at[2] * rows->row;
+
+    for (int64_t i = 0; i < n; i++) {
+        if (rows->bf16)
+            f->kernels->to_bf16((uint16_t *)data + start + i * rows->row, from + i * stride,
+                                (size_t)rows->depth);
+        else
+            memcpy((float *)data + start + i * rows->row, from + i * stride,
+                   (size_t)rows->depth * sizeof(float));
+    }
+}
+
+/* --- masks ------------------------------------------------------------------------------------ */
+
+static void mask_order(const trii_flash_tile *tile, float *s)
+{
+    for (int64_t i = 0; i < tile->n_s; i++) {
+        int64_t first = tile->s + i - tile->t; /* the first query that may look at this key */
+
+        for (int64_t j = 0; j < tile->n_t && j < first; j++)
+            s[i * TRII_TILE + j] = -INFINITY;
+    }
+}
+
+void trii_flash_mask(const trii_flash_run *run, const trii_flash_tile *tile, float *s)
+{
+    const trii_flash *f = run->f;
+    const int64_t *stride = f->mask_stride;
+    int64_t at =
+        tile->b * stride[0] + tile->h * stride[1] + tile->t * stride[2] + tile->s * stride[3];
+
+    if (f->arg_mask >= 0 && f->mask_is_bool) {
+        const uint8_t *mask = (const uint8_t *)run->args[f->arg_mask] + at;
+
+        for (int64_t i = 0; i < tile->n_s; i++) {
+            for (int64_t j = 0; j < tile->n_t; j++) {
+                if (mask[i * stride[3] + j * stride[2]] == 0)
+                    s[i * TRII_TILE + j] = -INFINITY;
+            }
+        }
+    } else if (f->arg_mask >= 0) {
+        const float *mask = (const float *)run->args[f->arg_mask] + at;
+
+        for (int64_t i = 0; i < tile->n_s; i++) {
+            for (int64_t j = 0; j < tile->n_t; j++)
+                s[i * TRII_TILE + j] += mask[i * stride[3] + j * stride[2]];
+        }
+    }
+    if (f->causal && tile->s + tile->n_s > tile->t + 1)
+        mask_order(tile, s);
+}
+
+void trii_flash_keep(const trii_flash_run *run, const trii_flash_tile *tile, float *keep)
+{
+    const trii_attention_size *z = &run->f->size;
+    const double limit = run->p * 4294967296.0;
+    const float kept = (float)(1 / (1 - run->p));
+    const uint64_t blocks = ((uint64_t)z->keys + 3) / 4;
+
+    for (int64_t j = 0; j < tile->n_t; j++) {
+        uint64_t row = (uint64_t)((tile->b * z->heads + tile->h) * z->queries + tile->t + j);
+        uint32_t word[4];
+
+        /* tiles begin at multiples of four keys */
+        for (int64_t i = 0; i < tile->n_s; i++) {
+            if (i % 4 == 0)
+                trii_random_words(&run->random, row * blocks + (uint64_t)(tile->s + i) / 4, word);
+            keep[i * TRII_TILE + j] = (double)word[i % 4] < limit ? 0 : kept;
+        }
+    }
+}
+
+/* --- compiling and running -------------------------------------------------------------------- */
+
+bool trii_flash_takes(const trii_ir *ir, const trii_ir_node *node)
+{
+    bool backward = node->op == &trii_op_attention_backward;
+    int first = backward ? 1 : 0, mask = backward ? 6 : 3;
+    tri_dtype dtype = trii_in_type(ir, node, first)->dtype;
+
+    if (dtype != TRI_DTYPE_F32 && dtype != TRI_DTYPE_BF16)
+        return false;
+    for (int i = 0; i < mask; i++) {
+        bool lse = backward && i == 5;
+
+        if (trii_in_type(ir, node, i)->dtype != (lse ? TRI_DTYPE_F32 : dtype))
+            return false;
+    }
+    for (int o = 0; o < node->n_out; o++) {
+        bool lse = !backward && o == 1;
+
+        if (trii_out_type(ir, node, o)->dtype != (lse ? TRI_DTYPE_F32 : dtype))
+            return false;
+    }
+    if (trii_has_in(node, mask) && trii_in_type(ir, node, mask)->dtype != TRI_DTYPE_BOOL &&
+        trii_in_type(ir, node, mask)->dtype != TRI_DTYPE_F32)
+        return false;
+    /* the reference kernel knows what comes of nothing */
+    return trii_type_numel(trii_in_type(ir, node, first)) > 0 &&
+           trii_type_numel(trii_in_type(ir, node, first + 1)) > 0 &&
+           trii_type_numel(trii_in_type(ir, node, first + 2)) > 0;
+}
+
+static trii_flash_rows rows_of(const trii_type *type)
+{
+    return (trii_flash_rows){.batch = type->shape[1] * type->shape[2] * type->shape[3],
+                             .head = type->shape[2] * type->shape[3],
+                             .row = type->shape[3],
+                             .depth = type->shape[3],
+                             .bf16 = type->dtype == TRI_DTYPE_BF16};
+}
+
+static int argument(const trii_group *group, const trii_ir_node *node, int i)
+{
+    return trii_has_in(node, i) ? trii_group_in(group, node->in[i]) : -1;
+}
+
+static int choose_slots(const trii_attention_size *z, int64_t items)
+{
+    int64_t mul_adds = z->batch * z->heads * z->queries * z->keys * (z->depth + z->v_depth);
+    int64_t slots = trii_parallel_threads();
+
+    if (mul_adds < SERIAL_MUL_ADDS || slots < 1)
+        slots = 1;
+    return (int)(slots < items ? slots : items);
+}
+
+/* forward: in q k v mask? key?, out y lse; backward: in g q k v y lse mask? key?, out dq dk dv */
+static void find_arguments(const trii_group *group, const trii_ir_node *node, trii_flash *f)
+{
+    bool backward = node->op == &trii_op_attention_backward;
+    int first = backward ? 1 : 0, mask = backward ? 6 : 3;
+
+    f->arg_q = argument(group, node, first);
+    f->arg_k = argument(group, node, first + 1);
+    f->arg_v = argument(group, node, first + 2);
+    f->arg_mask = argument(group, node, mask);
+    f->arg_key = argument(group, node, mask + 1);
+    f->arg_g = backward ? argument(group, node, 0) : -1;
+    f->arg_y = backward ? argument(group, node, 4) : group->n_in;
+    f->arg_lse = backward ? argument(group, node, 5) : group->n_in + 1;
+    f->arg_dq = group->n_in;
+    f->arg_dk = group->n_in + 1;
+    f->arg_dv = group->n_in + 2;
+    f->scratch = group->n_in + group->n_out;
+}
+
+tri_status trii_flash_compile(const trii_ir *ir, const trii_group *group, int64_t items,
+                              size_t slot_floats, trii_flash **flash_out)
+{
+    const trii_ir_node *node = &ir->nodes[group->nodes[0]];
+    bool backward = node->op == &trii_op_attention_backward;
+    int first_in = backward ? 1 : 0, mask = backward ? 6 : 3;
+    trii_flash *f = trii_alloc(1, sizeof(*f), "kernel");
+
+    if (f == NULL)
+        return TRI_ERR_NO_MEMORY;
+    f->base.name = node->op->name;
+    f->base.destroy = trii_cpu_kernel_free;
+    f->kernels = trii_cpu_kernels_get();
+    trii_attention_sizes(trii_in_type(ir, node, first_in), trii_in_type(ir, node, first_in + 1),
+                         trii_in_type(ir, node, first_in + 2), &f->size);
+    f->q = rows_of(trii_in_type(ir, node, first_in));
+    f->k = rows_of(trii_in_type(ir, node, first_in + 1));
+    f->v = rows_of(trii_in_type(ir, node, first_in + 2));
+    f->y = rows_of(backward ? trii_in_type(ir, node, 4) : trii_out_type(ir, node, 0));
+    f->causal = node->iattr[0] != 0;
+    f->f = node->first_f;
+    find_arguments(group, node, f);
+    if (f->arg_mask >= 0) {
+        f->mask_is_bool = trii_in_type(ir, node, mask)->dtype == TRI_DTYPE_BOOL;
+        trii_attention_mask_strides(trii_in_type(ir, node, mask), f->mask_stride);
+    }
+    f->slots = choose_slots(&f->size, items);
+    f->slot_floats = (slot_floats + 15) / 16 * 16;
+    f->base.scratch_bytes = (size_t)f->slots * f->slot_floats * sizeof(float);
+    *flash_out = f;
+    return TRI_OK;
+}
+
+trii_flash_run trii_flash_begin(const trii_flash *f, void *const *args, const trii_run *run)
+{
+    trii_flash_run r = {.f = f, .args = args, .scale = (float)run->f[f->f], .p = run->f[f->f + 1]};
+
+    if (f->arg_key >= 0)
+        r.random = trii_random_of_key(args[f->arg_key]);
+    return r;
+}
+
+typedef struct slots_run {
+    const trii_flash_run *run;
+    int64_t items;
+    void (*item)(const trii_flash_run *run, int64_t item, float *scratch);
+} slots_run;
+
+static void slots_range(void *ctx, int64_t begin, int64_t end)
+{
+    const slots_run *all = ctx;
+    const trii_flash *f = all->run->f;
+
+    for (int64_t slot = begin; slot < end; slot++) {
+        float *scratch = (float *)all->run->args[f->scratch] + (size_t)slot * f->slot_floats;
+
+        for (int64_t i = all->items * slot / f->slots; i < all->items * (slot + 1) / f->slots; i++)
+            all->item(all->run, i, scratch);
+    }
+}
+
+void trii_flash_slots(const trii_flash_run *run, int64_t items,
+                      void (*item)(const trii_flash_run *run, int64_t item, float *scratch))
+{
+    slots_run all = {run, items, item};
+
+    trii_parallel_for(run->f->slots, 1, slots_range, &all);
+}

@@ -1,0 +1,78 @@
+/*
+ * kernels_attention.h - what attention does to a tile of scores; a template, see vec.h. Queries lie
+ * in the lanes of vectors, so that nothing is added across them.
+ */
+
+VEC_FN void tile_softmax(const trii_tile *tile, float *max, float *sum, float *factor)
+{
+    for (int64_t q = 0; q < tile->vector; q += VEC_LANES) {
+        const vec before = vec_load(max + q), none = vec_set(-INFINITY);
+        vec largest = before, total = vec_set(0), shift;
+
+        for (int64_t k = 0; k < tile->keys; k++) {
+            vec s = vec_load(tile->s + k * TRII_TILE + q);
+
+            largest = vec_select(s > largest, s, largest); /* a NaN shows in the sum */
+        }
+        shift = vec_select(largest == none, vec_set(0), largest);
+        for (int64_t k = 0; k < tile->keys; k++) {
+            float *s = tile->s + k * TRII_TILE + q;
+            vec e = vec_exp(vec_load(s) - shift);
+
+            vec_store(s, e);
+            total += e;
+        }
+        shift = vec_select(before == largest, vec_set(1), vec_exp(before - shift));
+        vec_store(factor + q, shift);
+        vec_store(max + q, largest);
+        vec_store(sum + q, vec_load(sum + q) * shift + total);
+    }
+}
+
+VEC_FN void tile_gradient(const trii_tile *tile, const float *lse, const float *total, float scale)
+{
+    for (int64_t q = 0; q < tile->vector; q += VEC_LANES) {
+        vec shift = vec_load(lse + q), t = vec_load(total + q);
+
+        /* a query that sees nothing has weights of zero */
+        shift = vec_select(shift == -INFINITY, vec_set(INFINITY), shift);
+        for (int64_t k = 0; k < tile->keys; k++) {
+            float *s = tile->s + k * TRII_TILE + q, *ds = tile->ds + k * TRII_TILE + q;
+            vec p = vec_exp(vec_load(s) - shift);
+
+            vec_store(s, p);
+            vec_store(ds, p * (vec_load(ds) - t) * scale);
+        }
+    }
+}
+
+VEC_FN void transpose(float *to, int64_t ld, const float *from, int64_t stride, int64_t rows,
+                      int64_t cols, float scale)
+{
+    enum { SIDE = 16 };
+    float block[SIDE][SIDE];
+
+    for (int64_t i = 0; i < rows; i += SIDE) {
+        int64_t n_i = rows - i < SIDE ? rows - i : SIDE;
+
+        for (int64_t j = 0; j < cols; j += SIDE) {
+            int64_t n_j = cols - j < SIDE ? cols - j : SIDE;
+
+            if (n_i < SIDE || n_j < SIDE) {
+                for (int64_t y = 0; y < n_j; y++) {
+                    for (int64_t x = 0; x < n_i; x++)
+                        to[(j + y) * ld + i + x] = from[(i + x) * stride + j + y] * scale;
+                }
+                continue;
+            }
+            for (int x = 0; x < SIDE; x++)
+                memcpy(block[x], from + (i + x) * stride + j, sizeof(block[x]));
+            for (int y = 0; y < SIDE; y++) {
+                float *row = to + (j + y) * ld + i;
+
+                for (int x = 0; x < SIDE; x++)
+                    row[x] = block[x][y] * scale;
+            }
+        }
+    }
+}
