@@ -132,6 +132,14 @@ typedef struct trii_gemm_args {
     bool add; /* c +=; then there is no bias */
 } trii_gemm_args;
 
+/* The gradient of one row's normalisation, x^ = (x - mean) rstd. */
+typedef struct trii_row_gradient {
+    int64_t n;
+    const float *g, *x, *w; /* w NULL: none */
+    float *dx, *dw, *db;    /* dw and db NULL: not wanted */
+    float mean, rstd;
+} trii_row_gradient;
+
 /* A tile of attention: a row for each key, a column for each query. */
 #define TRII_TILE 64
 
@@ -203,6 +211,16 @@ typedef struct trii_cpu_kernels {
     void (*random_mask)(float *y, const trii_mask_args *args, int64_t begin, int64_t end);
 
     void (*gemm)(const trii_gemm_args *args);
+
+    /* Mean (0 unless centred) and mean of (x - mean)^2 of n >= 1 elements. */
+    void (*row_moments)(const float *x, int64_t n, bool centred, double *mean, double *var);
+    /* y = (x - mean) rstd w + b; w and b may be NULL. y may be x. */
+    void (*row_normalise)(float *y, const float *x, const float *w, const float *b, int64_t n,
+                          float mean, float rstd);
+    /* The sums of dy = g w and of dy x^; dw += g x^ and db += g where they are wanted. */
+    void (*row_gradient_sums)(const trii_row_gradient *r, double *sum, double *product);
+    /* dx = rstd (dy - sum - x^ product); dx may be g. */
+    void (*row_gradient)(const trii_row_gradient *r, float sum, float product);
 
     /* s = e^(s - max), where max [TILE] is raised to the tile's first; sum [TILE] gets what it was
      * times factor, and the weights. factor [TILE]: e^(max before - max now). */

@@ -8,6 +8,7 @@
 #include "device/cpu/kernels_gemm.h"
 #include "device/cpu/kernels_images.h"
 #include "device/cpu/kernels_random.h"
+#include "device/cpu/kernels_rows.h"
 #include "device/cpu/kernels_sums.h"
 #include "device/cpu/kernels_update.h"
 
@@ -82,6 +83,10 @@ const trii_cpu_kernels VEC_TABLE = {
         },
     .random_mask = random_mask,
     .gemm = gemm,
+    .row_moments = row_moments,
+    .row_normalise = row_normalise,
+    .row_gradient_sums = row_gradient_sums,
+    .row_gradient = row_gradient,
     .tile_softmax = tile_softmax,
     .tile_gradient = tile_gradient,
     .transpose = transpose,
