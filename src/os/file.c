@@ -381,19 +381,52 @@ static bool split_path(const char *path, char *folder, size_t bytes, const char 
     return true;
 }
 
+/* The name that opening `path` would create: a link may lead to one where nothing is yet. */
+static bool follow_links(const char *path, char target[PATH_MAX])
+{
+    enum { MOST = 40 }; /* as the kernel */
+    ssize_t n = 0;
+
+    if ((size_t)snprintf(target, PATH_MAX, "%s", path) >= PATH_MAX)
+        return false;
+    for (int i = 0; i < MOST; i++) {
+        char link[PATH_MAX], *slash = strrchr(target, '/');
+        size_t keep = slash != NULL ? (size_t)(slash + 1 - target) : 0;
+
+        n = readlink(target, link, sizeof(link));
+        if (n < 0)
+            return true;
+        keep = link[0] == '/' ? 0 : keep;
+        if (keep + (size_t)n >= PATH_MAX)
+            return false;
+        memcpy(target + keep, link, (size_t)n);
+        target[keep + (size_t)n] = '\0';
+    }
+    return false;
+}
+
+/* The folder of a file that is not there, and what it will be called in it. */
+static bool find_place(const char *path, struct stat *folder_out, char name_out[PATH_MAX])
+{
+    char target[PATH_MAX], folder[PATH_MAX];
+    const char *name;
+
+    if (!follow_links(path, target) || !split_path(target, folder, sizeof(folder), &name))
+        return false;
+    snprintf(name_out, PATH_MAX, "%s", name);
+    return stat(folder, folder_out) == 0;
+}
+
 bool trii_path_is_same_file(const char *a, const char *b)
 {
-    char folder_a[PATH_MAX], folder_b[PATH_MAX];
+    char name_a[PATH_MAX], name_b[PATH_MAX];
     struct stat info_a, info_b;
-    const char *name_a, *name_b;
     bool has_a = stat(a, &info_a) == 0, has_b = stat(b, &info_b) == 0;
 
     if (has_a != has_b)
         return false;
-    if (!has_a &&
-        (!split_path(a, folder_a, sizeof(folder_a), &name_a) ||
-         !split_path(b, folder_b, sizeof(folder_b), &name_b) || strcmp(name_a, name_b) != 0 ||
-         stat(folder_a, &info_a) != 0 || stat(folder_b, &info_b) != 0))
+    if (!has_a && (!find_place(a, &info_a, name_a) || !find_place(b, &info_b, name_b) ||
+                   strcmp(name_a, name_b) != 0))
         return false;
     return info_a.st_dev == info_b.st_dev && info_a.st_ino == info_b.st_ino &&
            (!has_a || S_ISREG(info_a.st_mode));

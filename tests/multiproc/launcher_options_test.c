@@ -355,6 +355,33 @@ static void outputs_that_are_one_file_are_refused(void **state)
     spawn_remove_folder(folder);
 }
 
+/* A link is as good as the name that it leads to, though nothing is there yet. */
+static void outputs_behind_links_to_nothing_are_one_file_too(void **state)
+{
+    const char *const cases[][2] = {{"link", "out"}, {"out", "link"}, {"link", "far"}};
+    char folder[256], link[300], target[300], events[320], metrics[320];
+    launcher_job j;
+
+    (void)state;
+    spawn_make_folder(folder, sizeof(folder));
+    snprintf(link, sizeof(link), "%s/link", folder);
+    assert_int_equal(symlink("out", link), 0);
+    snprintf(link, sizeof(link), "%s/far", folder);
+    snprintf(target, sizeof(target), "%s/./link", folder);
+    assert_int_equal(symlink(target, link), 0);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        snprintf(events, sizeof(events), "--events=%s/%s", folder, cases[i][0]);
+        snprintf(metrics, sizeof(metrics), "--metrics=%s/%s", folder, cases[i][1]);
+        TRIRUN(&j, events, metrics, "echo", "ran");
+        assert_int_equal(spawn_wait(&j.trirun), 1);
+        assert_has(SPAWN_ERR(&j.trirun), "trirun: --events and --metrics both name ");
+        assert_has_not(SPAWN_OUT(&j.trirun), "ran");
+        trirun_end(&j, 0);
+        assert_int_equal(spawn_count_entries(folder), 2);
+    }
+    spawn_remove_folder(folder);
+}
+
 /* The limit, the need and the remedy, before any worker runs. */
 static void too_few_descriptors_for_the_workers_are_told(void **state)
 {
@@ -419,6 +446,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(too_few_descriptors_for_the_workers_are_told),
     cmocka_unit_test(what_has_no_effect_is_said),
     cmocka_unit_test(outputs_that_are_one_file_are_refused),
+    cmocka_unit_test(outputs_behind_links_to_nothing_are_one_file_too),
     cmocka_unit_test(local_rank_becomes_an_argument_where_launch_gave_it),
     cmocka_unit_test(what_only_python_can_run_is_run_by_python),
     cmocka_unit_test(workers_keep_the_limit_of_descriptors),
