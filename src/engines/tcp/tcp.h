@@ -335,8 +335,9 @@ void tcp_p2p_describe(tcp_group *g, const trii_op *op, char *text, size_t size);
 
 /* --- tcp_early.c ---------------------------------------------------------------------------- */
 
-/* What a frame says of its message. */
+/* What a frame says of its message, and whether its payload is no more than that. */
 trii_message tcp_message_of(const tcp_frame *head);
+bool tcp_message_is_sound(const tcp_frame *head);
 /* Keeps the message that begins; false: there is no room. */
 bool tcp_early_keep(tcp_conn *c);
 /* Gives a kept message to a receive; true: there was one. */

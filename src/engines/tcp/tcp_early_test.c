@@ -110,6 +110,48 @@ static void a_receive_takes_over_the_message_that_is_coming(void **state)
     assert_memory_equal(dst, message, 8);
 }
 
+/* Of a frame whose payload is not what its message has nothing is written anywhere. */
+static void a_payload_that_is_not_its_messages_is_refused(void **state)
+{
+    static char in[1024];
+    char dst[512];
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        const uint8_t type = i < 2 ? TCP_FRAME_MESSAGE : TCP_FRAME_OFFER;
+        trii_fault fault = {0};
+        tcp_conn conns[2];
+        tcp_group g = {.size = 2, .fault = &fault, .conns = conns, .pending = 1};
+        trii_op recv = {.call = {.kind = TRII_KIND_RECV,
+                                 .root = 1,
+                                 .dtype = TRI_DTYPE_F32,
+                                 .dst = dst,
+                                 .count = 4,
+                                 .bytes = 16},
+                        .status = TRI_INPROGRESS};
+        tcp_frame head;
+        tcp_conn *c = &conns[1];
+
+        for (int r = 0; r < 2; r++)
+            conns[r] = (tcp_conn){
+                .group = &g, .rank = r, .fd = -1, .ended = true, .in = in, .in_room = sizeof(in)};
+        tcp_frame_fill(&head, (tcp_frame_type)type, &recv.call);
+        head.bytes = 256; /* 64 too much, or of an element that nobody knows */
+        head.dtype = i % 2 == 0 ? TRI_DTYPE_F32 : 200;
+        memset(dst, 0, sizeof(dst));
+        memset(in, 'x', sizeof(in));
+        memcpy(in, &head, sizeof(head));
+        c->in_used = sizeof(head) + 256;
+        c->want_in = true;
+        tcp_p2p_post(&g, &recv);
+        tcp_advance(&g);
+        assert_int_equal(trii_op_status(&recv), TRI_ERR_PEER_LOST);
+        assert_non_null(strstr(recv.error, "carries something that is not a frame"));
+        for (size_t b = 0; b < sizeof(dst); b++)
+            assert_int_equal(dst[b], 0);
+    }
+}
+
 /* Behind what a rank gives to an all_reduce may be the message that this rank waits for before it
  * comes to the all_reduce itself. A peer has few of those under way; it may end any number of
  * broadcasts without us. */
@@ -251,6 +293,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(there_is_a_limit_to_empty_messages),
     cmocka_unit_test(a_peer_hears_that_much_is_kept),
     cmocka_unit_test(a_receive_takes_over_the_message_that_is_coming),
+    cmocka_unit_test(a_payload_that_is_not_its_messages_is_refused),
     cmocka_unit_test(a_share_of_any_size_is_put_aside_for_a_message),
     cmocka_unit_test(no_frame_overtakes_one_that_was_put_aside),
 };

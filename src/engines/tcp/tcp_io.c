@@ -424,6 +424,8 @@ static bool head_came(tcp_conn *c)
         break;
     case TCP_FRAME_MESSAGE:
     case TCP_FRAME_OFFER:
+        if (!tcp_message_is_sound(head))
+            return speaks_nonsense(c);
         c->last = *head;
         c->parked = !tcp_p2p_accept(c);
         break;
