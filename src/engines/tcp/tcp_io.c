@@ -468,6 +468,8 @@ static bool head_came(tcp_conn *c)
     return true;
 }
 
+static void pump_out(tcp_conn *c);
+
 static void pump_in(tcp_conn *c)
 {
     tcp_group *g = c->group;
@@ -501,6 +503,8 @@ static void pump_in(tcp_conn *c)
             c->head_done += got;
             if (c->head_done == sizeof(c->head) && !head_came(c))
                 return;
+            if (c->wants != NULL && !c->out_stuck)
+                pump_out(c); /* a word that the sender waits for, before a long read */
         } else if (!head_came(c)) {
             return; /* parked still */
         }
