@@ -196,7 +196,7 @@ static tri_status create_with(const trii_engine *engine, tri_store *store, trii_
                          engine->name, engine->abi);
     args->store = NULL;
     if (store != NULL) {
-        st = tri_store_prefix(engine->name, store, &args->store);
+        st = trii_group_view(engine->name, store, &args->store);
         if (st != TRI_OK)
             return st;
     }
@@ -245,7 +245,7 @@ static tri_status create_named(const char *name, tri_store *store, trii_group_ar
         tri_status said;
 
         snprintf(why, sizeof(why), "%s", st != TRI_OK ? tri_last_error() : "");
-        said = tri_store_prefix("plugin", store, &own);
+        said = trii_group_view("plugin", store, &own);
         args->store = own;
         if (said == TRI_OK && st != TRI_OK)
             said = trii_group_say(args, name, st);

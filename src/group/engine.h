@@ -196,8 +196,9 @@ void trii_op_sleep(trii_op *op, int64_t until_ns);
 
 /* For create(): every rank of the group says whether its part of `step` went well (status and,
  * through the error line, why not), and learns whether everybody's did: TRI_OK, or the status
- * of the lowest failing rank with its line, the same on all ranks; TIMEOUT names the ranks
- * that did not say. Blocks until all said or args->deadline_ns. */
+ * of the lowest failing rank with its line (before those that are ABORTED because of another), the
+ * same on all ranks; TIMEOUT names the ranks that did not say. Blocks until all said or
+ * args->deadline_ns. */
 struct trii_group_args;
 tri_status trii_group_agree(const struct trii_group_args *args, const char *step,
                             tri_status mine) TRI_MUST_CHECK;
@@ -228,7 +229,15 @@ typedef struct trii_group_args {
      * never come. */
     bool (*is_over)(void *arg);
     void *is_over_arg;
+    /* NULL, or why this rank cannot be in the group, found before the engine was asked: the first
+     * step in which ranks agree tells the others, and create fails with it. */
+    const struct trii_refusal *refusal;
 } trii_group_args;
+
+typedef struct trii_refusal {
+    tri_status status;
+    char line[TRII_ERR_BYTES];
+} trii_refusal;
 
 /* Whether all ranks run one build: each tells the text of its own, and compares everybody's before
  * anything of another is read by its layout. sizes: of the structures that ranks share or send. The

@@ -54,7 +54,7 @@ static tri_status group_timeout(const tri_group_options *opt, int64_t *timeout_n
 }
 
 /* A view of the store that no other group uses: every rank counts the groups that it makes
- * there, and all make them in the same order. */
+ * there, and all make them in the same order. What lacks memory was not counted. */
 static tri_status private_store(tri_store *store, int rank, tri_store **view_out, int64_t *n_out)
 {
     char text[64];
@@ -62,10 +62,12 @@ static tri_status private_store(tri_store *store, int rank, tri_store **view_out
 
     snprintf(text, sizeof(text), "tri_group/made_by/%d", rank);
     st = tri_store_add(store, text, 1, n_out);
+    if (st == TRI_ERR_NO_MEMORY)
+        st = tri_store_add(store, text, 1, n_out);
     if (st != TRI_OK)
         return TRII_FAIL_CTX(st, "group_create, rank %d", rank);
     snprintf(text, sizeof(text), "tri_group/%" PRId64, *n_out);
-    return tri_store_prefix(text, store, view_out);
+    return trii_group_view(text, store, view_out);
 }
 
 static tri_status check_create(tri_store *store, int rank, int size, tri_group **group_out)
@@ -130,46 +132,61 @@ static tri_status choose_engine(tri_group *g, tri_store *store, const char *text
     return trii_engine_make(*name != '\0' ? name : NULL, store, args, &g->engine, &g->self);
 }
 
-static tri_status create_self(tri_group *g, tri_store *store, const tri_group_options *opt,
-                              const trii_forming *forming)
+/* Keeps the first of this rank's own failures. */
+static void refuse(trii_refusal *refusal, tri_status st)
 {
-    const char *name = opt->engine != NULL ? opt->engine : trii_param_text(TRII_PARAM_ENGINE);
-    trii_group_args args = {.rank = g->rank, .size = g->size, .name = g->name};
-    tri_store *view = NULL;
-    int64_t n = 0;
-    tri_status st;
+    if (st == TRI_OK || refusal->status != TRI_OK)
+        return;
+    refusal->status = st;
+    snprintf(refusal->line, sizeof(refusal->line), "%s", tri_last_error());
+}
 
-    st = group_timeout(opt, &args.timeout_ns);
-    atomic_init(&g->timeout_ns, args.timeout_ns);
-    if (st != TRI_OK)
-        return st;
-    if (store != NULL) {
-        st = private_store(store, g->rank, &view, &n);
-        if (st != TRI_OK)
-            return st;
-    }
+/* What this rank does by itself before it meets the others. */
+static void prepare(tri_group *g, const tri_group_options *opt, int64_t n, trii_refusal *refusal)
+{
     if (opt->name != NULL)
         snprintf(g->name, sizeof(g->name), "%s", opt->name);
     else
         snprintf(g->name, sizeof(g->name), "%" PRId64, n);
+    snprintf(g->engine_asked, sizeof(g->engine_asked), "%s",
+             opt->engine != NULL ? opt->engine : "");
+    snprintf(g->bind_host, sizeof(g->bind_host), "%s",
+             opt->bind_host != NULL ? opt->bind_host : "");
+    g->pair_seq = trii_alloc(2 * (size_t)g->size, sizeof(*g->pair_seq), "group, pairs");
+    if (g->pair_seq == NULL)
+        refuse(refusal, TRI_ERR_NO_MEMORY);
+    refuse(refusal, trii_chaos_create(world_rank(g), g->name, &g->chaos));
+}
+
+/* refusal: what has failed already, which the others shall hear. */
+static tri_status create_self(tri_group *g, tri_store *store, const tri_group_options *opt,
+                              const trii_forming *forming, trii_refusal *refusal)
+{
+    const char *name = opt->engine != NULL ? opt->engine : trii_param_text(TRII_PARAM_ENGINE);
+    trii_group_args args = {.rank = g->rank, .size = g->size, .name = g->name};
+    int64_t n = 0;
+    tri_status st;
+
+    refuse(refusal, group_timeout(opt, &args.timeout_ns));
+    atomic_init(&g->timeout_ns, args.timeout_ns);
+    if (store != NULL) {
+        st = private_store(store, g->rank, &g->store, &n);
+        if (st != TRI_OK)
+            return st;
+    }
+    prepare(g, opt, n, refusal);
     args.deadline_ns = trii_deadline_after(
         trii_now_ns(), forming->timeout_ns > 0 ? forming->timeout_ns : args.timeout_ns);
     args.is_over = forming->is_over;
     args.is_over_arg = forming->arg;
     args.bind_host = opt->bind_host;
     args.fault = &g->fault;
-    st = trii_chaos_create(world_rank(g), g->name, &g->chaos);
-    if (st != TRI_OK) {
-        tri_store_unref(view);
-        return st;
-    }
-    snprintf(g->engine_asked, sizeof(g->engine_asked), "%s",
-             opt->engine != NULL ? opt->engine : "");
-    snprintf(g->bind_host, sizeof(g->bind_host), "%s",
-             opt->bind_host != NULL ? opt->bind_host : "");
-    open_recorder(g, view);
-    st = choose_engine(g, view, name, &args);
-    g->store = view;
+    args.refusal = refusal->status != TRI_OK ? refusal : NULL;
+    if (args.refusal == NULL)
+        open_recorder(g, g->store);
+    if (args.refusal != NULL && g->size == 1)
+        return TRII_FAIL(refusal->status, "%s", refusal->line);
+    st = choose_engine(g, g->store, name, &args);
     if (st != TRI_OK && g->recorder != NULL)
         trii_recorder_failed(g->recorder, st, tri_last_error());
     if (st != TRI_OK)
@@ -184,7 +201,8 @@ tri_status trii_group_form(tri_store *store, int rank, int size, const tri_group
 {
     const tri_group_options defaults = {0};
     const trii_forming usual = {0};
-    tri_group *g;
+    trii_refusal refusal = {.status = TRI_OK};
+    tri_group *g, stand_in = {0}; /* where there is no memory, while the others are told */
     tri_status st;
 
     st = check_create(store, rank, size, group_out);
@@ -192,34 +210,28 @@ tri_status trii_group_form(tri_store *store, int rank, int size, const tri_group
         return st;
     g = trii_alloc(1, sizeof(*g), "group");
     if (g == NULL)
-        return TRI_ERR_NO_MEMORY;
+        refuse(&refusal, TRI_ERR_NO_MEMORY);
+    g = g != NULL ? g : &stand_in;
     atomic_init(&g->refs, 1);
     g->process = trii_process_id();
     g->rank = rank;
     g->size = size;
-    g->pair_seq = trii_alloc(2 * (size_t)size, sizeof(*g->pair_seq), "group, pairs");
-    if (g->pair_seq == NULL) {
-        st = TRI_ERR_NO_MEMORY;
-        goto err_group;
-    }
     trii_mutex_init(&g->memory_lock);
-    st = create_self(g, store, opt != NULL ? opt : &defaults, forming != NULL ? forming : &usual);
-    if (st != TRI_OK) {
-        st = TRII_FAIL_CTX(st, "group_create, rank %d of %d", rank, size);
-        goto err_pairs;
+    st = create_self(g, store, opt != NULL ? opt : &defaults, forming != NULL ? forming : &usual,
+                     &refusal);
+    if (st == TRI_OK) {
+        TRII_LOG(TRII_LOG_INFO, "group", "%s: rank %d of %d, engine %s", g->name, rank, size,
+                 g->engine->name);
+        *group_out = g;
+        return TRI_OK;
     }
-    TRII_LOG(TRII_LOG_INFO, "group", "%s: rank %d of %d, engine %s", g->name, rank, size,
-             g->engine->name);
-    *group_out = g;
-    return TRI_OK;
-
-err_pairs:
+    st = TRII_FAIL_CTX(st, "group_create, rank %d of %d", rank, size);
     trii_mutex_fini(&g->memory_lock);
     trii_chaos_destroy(g->chaos);
     tri_store_unref(g->store);
     trii_free(g->pair_seq);
-err_group:
-    trii_free(g);
+    if (g != &stand_in)
+        trii_free(g);
     return st;
 }
 

@@ -98,6 +98,10 @@ typedef struct trii_patience {
  * TIMEOUT and op ends with that; else INPROGRESS. */
 tri_status trii_group_wait(tri_group *group, trii_op *op, trii_patience patience);
 
+/* tri_store_prefix, for keys that other ranks wait for: tries again once if memory is short. */
+tri_status trii_group_view(const char *prefix, tri_store *store,
+                           tri_store **view_out) TRI_MUST_CHECK;
+
 /* STEP/all in args->store, which somebody writes when all ranks wrote STEP/rank: its text, to be
  * freed. Says in the log for whom it waits, those without STEP/rank; so does TIMEOUT. */
 tri_status trii_agree_wait(const trii_group_args *args, const char *step,

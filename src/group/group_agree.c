@@ -7,6 +7,7 @@
  *   STEP/said  where many ranks agree: how many have said so, and above them how many failed
  *   STEP/all   ... "1" if all went well, by the last to say so
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -127,6 +128,7 @@ static tri_status await(const trii_group_args *args, const char *step, const cha
 {
     int64_t start = trii_now_ns(), note = start + TRII_NOTE_FIRST_NS, now = start;
     char missing[160];
+    int poor = 0;
 
     for (;;) {
         int64_t until = note < args->deadline_ns ? note : args->deadline_ns, left_ms;
@@ -137,6 +139,8 @@ static tri_status await(const trii_group_args *args, const char *step, const cha
         left_ms = until > now ? (until - now) / TRII_NS_PER_MS + 1 : 1;
         st = trii_store_exchange(args->store, NULL, 0, keys, n_keys, left_ms, (void **)values_out,
                                  NULL);
+        if (st == TRI_ERR_NO_MEMORY && poor++ == 0)
+            continue; /* this rank has said that it goes on: the others do */
         now = trii_now_ns();
         if (st != TRI_ERR_TIMEOUT)
             return st;
@@ -175,11 +179,16 @@ tri_status trii_agree_wait(const trii_group_args *args, const char *step, char *
 static tri_status judge(const trii_group_args *args, char **texts, char **texts_out)
 {
     tri_status st = TRI_OK;
+    int cause = -1;
 
-    for (int r = 0; r < args->size && st == TRI_OK; r++) {
-        if (!is_well(texts[r]))
-            st = failure_of(args, r, texts[r]);
+    for (int r = 0; r < args->size; r++) { /* who gave up because of another says ABORTED */
+        if (!is_well(texts[r]) &&
+            (cause < 0 || (strtol(texts[cause], NULL, 10) == TRI_ERR_ABORTED &&
+                           strtol(texts[r], NULL, 10) != TRI_ERR_ABORTED)))
+            cause = r;
     }
+    if (cause >= 0)
+        st = failure_of(args, cause, texts[cause]);
     for (int r = 0; r < args->size; r++) {
         if (st == TRI_OK && texts_out != NULL) {
             memmove(texts[r], texts[r] + 2, strlen(texts[r] + 2) + 1);
@@ -191,39 +200,64 @@ static tri_status judge(const trii_group_args *args, char **texts, char **texts_
     return st;
 }
 
-/* What all have said. */
-static tri_status read_all(const trii_group_args *args, const char *step, char **texts_out,
-                           trii_is_over *is_over, void *arg)
-{
-    const char **keys = step_keys(step, args->size);
-    char **texts = trii_alloc((size_t)args->size, sizeof(*texts), "ranks that agree");
-    tri_status st = TRI_ERR_NO_MEMORY;
+/* Room for what all say, taken before this rank says that all is well. */
+typedef struct hearing {
+    const char **keys;
+    char **texts;
+} hearing;
 
-    if (keys != NULL && texts != NULL)
-        st = await(args, step, keys, args->size, texts, is_over, arg);
-    if (st == TRI_OK)
-        st = judge(args, texts, texts_out);
-    trii_free(texts);
-    trii_free(keys);
-    return st;
+static tri_status hearing_init(hearing *h, const trii_group_args *args, const char *step)
+{
+    h->keys = step_keys(step, args->size);
+    h->texts = trii_alloc((size_t)args->size, sizeof(*h->texts), "ranks that agree");
+    return h->keys != NULL && h->texts != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+}
+
+static void hearing_fini(hearing *h)
+{
+    trii_free(h->texts);
+    trii_free(h->keys);
+}
+
+/* What all have said. */
+static tri_status read_all(const trii_group_args *args, const char *step, const hearing *h,
+                           char **texts_out, trii_is_over *is_over, void *arg)
+{
+    tri_status st = await(args, step, h->keys, args->size, h->texts, is_over, arg);
+
+    return st == TRI_OK ? judge(args, h->texts, texts_out) : st;
 }
 
 /* Some rank of many failed: the lowest one's status and line become everybody's. */
 static tri_status find_failure(const trii_group_args *args, const char *step)
 {
-    tri_status st = read_all(args, step, NULL, NULL, NULL);
+    hearing h;
+    tri_status st = hearing_init(&h, args, step);
 
+    if (st == TRI_OK)
+        st = read_all(args, step, &h, NULL, NULL, NULL);
+    hearing_fini(&h);
     return st != TRI_OK
                ? st
                : TRII_FAIL(TRI_ERR_INTERNAL, "agreement on %s: a failure without a rank", step);
 }
 
+/* Twice, if memory is short: the others wait for this. */
 static tri_status put(const trii_group_args *args, const char *step, const char *text)
 {
     char key[KEY];
+    tri_status st;
 
     snprintf(key, sizeof(key), "%s/%d", step, args->rank);
-    return tri_store_set(args->store, key, text, strlen(text));
+    st = tri_store_set(args->store, key, text, strlen(text));
+    return st == TRI_ERR_NO_MEMORY ? tri_store_set(args->store, key, text, strlen(text)) : st;
+}
+
+/* What this rank has to say of a step: why it gave up before all of them, if it did. */
+static tri_status own_word(const trii_group_args *args, tri_status mine)
+{
+    return args->refusal != NULL ? TRII_FAIL(args->refusal->status, "%s", args->refusal->line)
+                                 : mine;
 }
 
 static void word(char text[LINE], tri_status mine)
@@ -238,7 +272,7 @@ tri_status trii_group_say(const trii_group_args *args, const char *step, tri_sta
     int64_t sum;
     tri_status st;
 
-    word(text, mine);
+    word(text, own_word(args, mine));
     st = put(args, step, text);
     if (st != TRI_OK || args->size <= FEW)
         return st;
@@ -250,15 +284,14 @@ tri_status trii_group_say(const trii_group_args *args, const char *step, tri_sta
     return tri_store_set(args->store, key, sum < FAILED ? "1" : "0", 1);
 }
 
-tri_status trii_group_hear(const trii_group_args *args, const char *step, trii_is_over *is_over,
-                           void *arg)
+/* Of many. */
+static tri_status hear_verdict(const trii_group_args *args, const char *step, trii_is_over *is_over,
+                               void *arg)
 {
     char key[KEY], *verdict = NULL;
     const char *keys[] = {key};
     tri_status st;
 
-    if (args->size <= FEW)
-        return read_all(args, step, NULL, is_over, arg);
     snprintf(key, sizeof(key), "%s/all", step);
     st = await(args, step, keys, 1, &verdict, is_over, arg);
     if (st == TRI_OK && verdict[0] != '1')
@@ -267,36 +300,81 @@ tri_status trii_group_hear(const trii_group_args *args, const char *step, trii_i
     return st;
 }
 
+tri_status trii_group_hear(const trii_group_args *args, const char *step, trii_is_over *is_over,
+                           void *arg)
+{
+    hearing h;
+    tri_status st;
+
+    if (args->size > FEW)
+        return hear_verdict(args, step, is_over, arg);
+    st = hearing_init(&h, args, step);
+    if (st == TRI_OK)
+        st = read_all(args, step, &h, NULL, is_over, arg);
+    hearing_fini(&h);
+    return st;
+}
+
 tri_status trii_group_agree(const trii_group_args *args, const char *step, tri_status mine)
 {
+    hearing h = {0};
+    bool room;
     tri_status st;
 
     if (args->size == 1)
         return mine;
+    room = args->size > FEW || hearing_init(&h, args, step) == TRI_OK;
+    if (!room && mine == TRI_OK)
+        mine = TRI_ERR_NO_MEMORY;
     st = trii_group_say(args, step, mine);
-    return st == TRI_OK ? trii_group_hear(args, step, NULL, NULL) : st;
+    if (st == TRI_OK && (!room || args->refusal != NULL))
+        st = own_word(args, mine);
+    else if (st == TRI_OK)
+        st = args->size > FEW ? hear_verdict(args, step, NULL, NULL)
+                              : read_all(args, step, &h, NULL, NULL, NULL);
+    hearing_fini(&h);
+    return st;
+}
+
+/* "0 TEXT". NULL: no memory. */
+static char *well(const char *text)
+{
+    size_t bytes = strlen(text) + 3;
+    char *own = trii_alloc(bytes, 1, "ranks that agree");
+
+    if (own != NULL)
+        snprintf(own, bytes, "0 %s", text);
+    return own;
 }
 
 tri_status trii_group_gather(const trii_group_args *args, const char *step, tri_status mine,
                              const char *text, char **texts_out)
 {
     char failed[LINE], *own = NULL;
-    size_t bytes;
+    hearing h = {0};
+    bool room = hearing_init(&h, args, step) == TRI_OK;
     tri_status st;
 
-    if (mine == TRI_OK) {
-        bytes = strlen(text) + 3;
-        own = trii_alloc(bytes, 1, "ranks that agree");
-        if (own != NULL)
-            snprintf(own, bytes, "0 %s", text);
-        else
-            mine = TRI_ERR_NO_MEMORY;
-    }
+    mine = own_word(args, mine);
+    if (mine == TRI_OK && room)
+        own = well(text);
+    if (mine == TRI_OK && own == NULL)
+        mine = TRI_ERR_NO_MEMORY;
     if (own == NULL)
         word(failed, mine);
     st = put(args, step, own != NULL ? own : failed);
-    if (st == TRI_OK)
-        st = read_all(args, step, texts_out, NULL, NULL);
+    if (st == TRI_OK && (!room || args->refusal != NULL))
+        st = mine;
+    else if (st == TRI_OK)
+        st = read_all(args, step, &h, texts_out, NULL, NULL);
     trii_free(own);
+    hearing_fini(&h);
     return st;
+}
+
+tri_status trii_group_view(const char *prefix, tri_store *store, tri_store **view_out)
+{
+    tri_status st = tri_store_prefix(prefix, store, view_out);
+
+    return st == TRI_ERR_NO_MEMORY ? tri_store_prefix(prefix, store, view_out) : st;
 }

@@ -254,7 +254,7 @@ static tri_status make_child(mixed *m, const char *name, tri_store *store, trii_
                                "where the group's engine is named");
     }
     snprintf(key, sizeof(key), "mixed/%d", m->n);
-    st = tri_store_prefix(key, store, &own);
+    st = trii_group_view(key, store, &own);
     if (st != TRI_OK)
         return st;
     st = trii_engine_make(*name != '\0' ? name : NULL, own, args, &c->engine, &c->self);

@@ -97,6 +97,8 @@ tri_status trii_tcp_receive_value(trii_tcp_store *store, const char *op, void **
             store, op,
             TRII_FAIL(TRI_ERR_FORMAT, "a reply of %llu bytes", (unsigned long long)bytes));
     value = trii_alloc((size_t)bytes + 1, 1, "store value");
+    if (value == NULL) /* the connection would be lost with it, so this is tried twice */
+        value = trii_alloc((size_t)bytes + 1, 1, "store value");
     if (value == NULL)
         return trii_tcp_broken(store, op, TRI_ERR_NO_MEMORY);
     status = trii_tcp_receive(store, op, value, (size_t)bytes);

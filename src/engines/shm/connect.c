@@ -415,57 +415,6 @@ static tri_status accept_up(shm_group *g, doorman *d, int listen_fd, const shm_a
     return TRI_OK;
 }
 
-static tri_status meet(shm_group *g, const trii_group_args *args, shm_address *addresses)
-{
-    shm_address *mine = &addresses[g->rank];
-    doorman d = {.fds = NULL};
-    int listen_fd = -1;
-    char *gap;
-    tri_status st;
-
-    st = make_block(g, &mine->nonce);
-    if (g->size == 1)
-        return st;
-    own_build(mine->build);
-    trii_socket_network_id(mine->net); /* "BOOT NAMESPACE" */
-    gap = strchr(mine->net, ' ');
-    if (st == TRI_OK && (gap == NULL || gap == mine->net))
-        st = TRII_FAIL(TRI_ERR_UNSUPPORTED, "this system has no boot id");
-    else if (gap != NULL)
-        *gap = '/';
-    if (st == TRI_OK)
-        st = trii_unix_listen(&listen_fd, mine->socket);
-    if (st == TRI_OK)
-        st = doorman_begin(&d, g, listen_fd);
-    st = tell_address(args, st, addresses);
-    if (st == TRI_OK)
-        st = check_place(g, args, addresses);
-    if (st != TRI_OK)
-        goto out;
-    st = trii_group_agree(args, "connected", connect_down(g, addresses, args));
-    if (st == TRI_OK) {
-        st = doorman_leave(&d);
-        if (st == TRI_OK)
-            st = accept_up(g, &d, listen_fd, addresses, args);
-        for (int r = 0; r < g->size && st == TRI_OK; r++) {
-            if (r != g->rank)
-                g->peers[r].pidfd = trii_unix_peer_process(g->peers[r].socket);
-        }
-        if (st == TRI_OK)
-            st = watch_peers(g);
-        if (st == TRI_OK)
-            st = offer_peek(g);
-        st = trii_group_agree(args, "mapped", st);
-    }
-out:
-    doorman_end(&d);
-    trii_unix_close(listen_fd);
-    trii_shmem_close_fd(&g->peers[g->rank].memory);
-    return st;
-}
-
-/* --- creation ------------------------------------------------------------------------------ */
-
 /* What all ranks may use together: of the cores, and of the time that their control groups have. */
 static tri_status count_cores(const shm_group *g, int *cores_out)
 {
@@ -499,6 +448,59 @@ static tri_status choose_spin(shm_group *g)
     return st;
 }
 
+static tri_status meet(shm_group *g, const trii_group_args *args, shm_address *addresses)
+{
+    shm_address *mine = &addresses[g->rank];
+    doorman d = {.fds = NULL};
+    int listen_fd = -1;
+    char *gap;
+    tri_status st;
+
+    st = make_block(g, &mine->nonce);
+    if (g->size == 1)
+        return st == TRI_OK ? choose_spin(g) : st;
+    own_build(mine->build);
+    trii_socket_network_id(mine->net); /* "BOOT NAMESPACE" */
+    gap = strchr(mine->net, ' ');
+    if (st == TRI_OK && (gap == NULL || gap == mine->net))
+        st = TRII_FAIL(TRI_ERR_UNSUPPORTED, "this system has no boot id");
+    else if (gap != NULL)
+        *gap = '/';
+    if (st == TRI_OK)
+        st = trii_unix_listen(&listen_fd, mine->socket);
+    if (st == TRI_OK)
+        st = doorman_begin(&d, g, listen_fd);
+    st = tell_address(args, st, addresses);
+    if (st == TRI_OK)
+        st = check_place(g, args, addresses);
+    if (st != TRI_OK)
+        goto out;
+    st = trii_group_agree(args, "connected", connect_down(g, addresses, args));
+    if (st == TRI_OK) {
+        st = doorman_leave(&d);
+        if (st == TRI_OK)
+            st = accept_up(g, &d, listen_fd, addresses, args);
+        for (int r = 0; r < g->size && st == TRI_OK; r++) {
+            if (r != g->rank)
+                g->peers[r].pidfd = trii_unix_peer_process(g->peers[r].socket);
+        }
+        if (st == TRI_OK)
+            st = watch_peers(g);
+        if (st == TRI_OK)
+            st = offer_peek(g);
+        if (st == TRI_OK)
+            st = choose_spin(g);
+        st = trii_group_agree(args, "mapped", st);
+    }
+out:
+    doorman_end(&d);
+    trii_unix_close(listen_fd);
+    trii_shmem_close_fd(&g->peers[g->rank].memory);
+    return st;
+}
+
+/* --- creation ------------------------------------------------------------------------------ */
+
 tri_status shm_create(const trii_group_args *args, void **self_out)
 {
     shm_address *addresses = NULL;
@@ -509,8 +511,8 @@ tri_status shm_create(const trii_group_args *args, void **self_out)
         return TRII_FAIL(TRI_ERR_UNSUPPORTED, "engine shm: %d ranks, at most %d", args->size,
                          SHM_MAX_RANKS);
     g = trii_alloc(1, sizeof(*g), "shm group");
-    if (g == NULL)
-        return TRI_ERR_NO_MEMORY;
+    if (g == NULL) /* the peers must hear of it */
+        return args->size > 1 ? tell_address(args, TRI_ERR_NO_MEMORY, NULL) : TRI_ERR_NO_MEMORY;
     g->rank = args->rank;
     g->size = args->size;
     g->name = args->name;
@@ -537,8 +539,6 @@ tri_status shm_create(const trii_group_args *args, void **self_out)
     } else {
         st = meet(g, args, addresses);
     }
-    if (st == TRI_OK)
-        st = choose_spin(g);
     if (st == TRI_OK)
         settle_peek(g);
     trii_free(addresses);

@@ -1,0 +1,102 @@
+/*
+ * group_poor_test.c - a rank that has no memory while a group is formed: the others hear of it,
+ * instead of waiting until their deadline, and the next group forms.
+ */
+#include "testing/check.h"
+#include "testing/ranks.h"
+
+#include "base/alloc.h"
+
+#define POOR 1         /* this rank */
+#define MOST 400       /* allocations of forming a group */
+#define FORM_MS 20000  /* waited to its end, it is in vain */
+#define WATCHDOG_S 120 /* of all processes */
+
+/* The group forms for everybody or for nobody, and whoever waits knows why. *over_out: no
+ * allocation was left to fail. */
+static const char *form_once(rank_env *env, int n, bool *over_out)
+{
+    tri_group_options options = {.engine = env->arg, .timeout_ms = FORM_MS};
+    char key[32], word[160], *theirs = NULL;
+    tri_group *group = NULL;
+    tri_status status;
+    long calls;
+
+    trii_alloc_fail_at(env->rank == POOR ? n : 0);
+    calls = trii_alloc_calls();
+    status = tri_group_create(env->store, env->rank, env->size, &options, &group);
+    calls = trii_alloc_calls() - calls;
+    trii_alloc_fail_at(0);
+    snprintf(word, sizeof(word), "%d %d", (int)status, status == TRI_OK && calls < n);
+    if (status != TRI_OK && status != TRI_ERR_NO_MEMORY)
+        return RANK_FAIL(env, "rank %d, allocation %d of rank %d: %s", env->rank, n, POOR,
+                         tri_last_error());
+    if (status == TRI_OK)
+        RANK_TRY(env, tri_barrier(group, NULL));
+    tri_group_unref(group);
+    snprintf(key, sizeof(key), "said/%d/%d", n, env->rank);
+    RANK_TRY(env, tri_store_set(env->store, key, word, strlen(word)));
+    for (int r = 0; r < env->size; r++) {
+        int its = 0, over = 0;
+
+        snprintf(key, sizeof(key), "said/%d/%d", n, r);
+        RANK_TRY(env, tri_store_get(env->store, key, FORM_MS, (void **)&theirs, NULL));
+        if (sscanf(theirs, "%d %d", &its, &over) != 2)
+            its = 1;
+        tri_store_free(theirs);
+        if (its != (int)status)
+            return RANK_FAIL(env, "rank %d has %d, rank %d has %d, allocation %d", env->rank,
+                             (int)status, r, its, n);
+        if (r == POOR)
+            *over_out = over != 0;
+    }
+    return NULL;
+}
+
+static const char *each_allocation_fails_once(rank_env *env)
+{
+    const char *failure = NULL;
+    bool over = false;
+
+    for (int n = 1; n < MOST && !over && failure == NULL; n++)
+        failure = form_once(env, n, &over);
+    return failure != NULL || over ? failure : RANK_FAIL(env, "there is no end of it");
+}
+
+static void torture(const char *engine)
+{
+    run_processes(3, NULL, each_allocation_fails_once, (void *)(uintptr_t)engine, NULL, WATCHDOG_S);
+}
+
+static void all_hear_of_a_rank_without_memory_shm(void **state)
+{
+    (void)state;
+    torture("shm");
+}
+
+static void all_hear_of_a_rank_without_memory_tcp(void **state)
+{
+    (void)state;
+    torture("tcp");
+}
+
+static void all_hear_of_a_rank_without_memory_in_a_mixed_group(void **state)
+{
+    (void)state;
+    torture("tcp,send:shm");
+}
+
+static void all_hear_of_a_rank_without_memory_where_the_engine_is_chosen(void **state)
+{
+    (void)state;
+    torture(NULL);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(all_hear_of_a_rank_without_memory_shm),
+    cmocka_unit_test(all_hear_of_a_rank_without_memory_tcp),
+    cmocka_unit_test(all_hear_of_a_rank_without_memory_in_a_mixed_group),
+    cmocka_unit_test(all_hear_of_a_rank_without_memory_where_the_engine_is_chosen),
+};
+
+TEST_MAIN(tests)
