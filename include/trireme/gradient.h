@@ -57,6 +57,22 @@ TRI_API TRI_MUST_CHECK tri_status tri_gradients(tri_tensor *const *outputs, int 
                                                 const tri_gradients_options *opt,
                                                 tri_tensor **grads_out);
 
+/* --- recomputation --------------------------------------------------------------------------- */
+
+/**
+ * What is recorded between these is computed again for backward instead of being kept until then:
+ * time for memory, as torch.utils.checkpoint; results have the same bits, dropout included. Code
+ * between them runs once; operations that backward needs are recorded again in front of their
+ * gradients, without what they update (running statistics, counters), and what ranks tell each
+ * other is kept. What the part reads from outside and what it gives is kept as ever. They nest: the
+ * outermost counts. An end too many fails the step (STATE). Under TRI_EAGER=1 without effect.
+ */
+TRI_API void tri_recompute_begin(void);
+TRI_API void tri_recompute_end(void);
+/* For a block, as TRI_NO_GRAD: TRI_RECOMPUTE { ... }. */
+#define TRI_RECOMPUTE TRI_SCOPE_BLOCK_((tri_recompute_begin(), tri_recompute_end))
+#define TRI_RECOMPUTE_HERE TRI_SCOPE_HERE_((tri_recompute_begin(), tri_recompute_end))
+
 TRI_END_DECLS
 
 #endif

@@ -169,6 +169,10 @@ TRI_API void tri_forward_n(tri_module *module, tri_tensor *const *in, int n_in, 
                            int n_out);
 /* Training or evaluation behaviour (dropout, batch norm), for the module and all below. */
 TRI_API void tri_module_train(tri_module *module, bool training);
+/* Forwards of this module are parts of a step that are computed again for backward instead of being
+ * kept (tri_recompute_begin): of one that stands often in a network, a block of a transformer, say.
+ * Without effect on NULL and failed modules. */
+TRI_API void tri_module_set_recompute(tri_module *module, bool on);
 /* OK, or the error that the module carries (then also in tri_last_error). */
 TRI_API TRI_MUST_CHECK tri_status tri_module_status(const tri_module *module);
 /* Destroys the module and all below. NULL allowed; only roots. */

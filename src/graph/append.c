@@ -32,7 +32,7 @@ static uint32_t edge_code(trii_recorder *r, trii_vid id)
 static tri_status append_words(trii_recorder *r, const trii_node *node, const trii_vid *in)
 {
     int n_in = node->n_in, n_i = node->attrs.n_i;
-    size_t n = 4 + (size_t)n_in / 2 + (size_t)n_i;
+    size_t n = 5 + (size_t)n_in / 2 + (size_t)n_i;
     uint64_t *w;
     tri_status status = TRI_OK;
 
@@ -50,7 +50,10 @@ static tri_status append_words(trii_recorder *r, const trii_node *node, const tr
             return status;
     }
     w = r->words + r->n_words;
-    *w++ = (uint64_t)(uintptr_t)node->op ^ ((uint64_t)n_in << 48) ^ ((uint64_t)n_i << 56);
+    *w++ = (uint64_t)(uintptr_t)node->op ^ ((uint64_t)n_in << 48) ^ ((uint64_t)n_i << 56) ^
+           ((uint64_t)(node->region < 0) << 55);
+    if (TRII_UNLIKELY(node->region < 0))
+        *w++ = (uint64_t)-node->region;
     for (int i = 0; i < n_in; i += 2) {
         uint64_t low = edge_code(r, in[i]);
         uint64_t high = i + 1 < n_in ? edge_code(r, in[i + 1]) : 0;
@@ -80,6 +83,7 @@ static tri_status settle_node(trii_step *step, trii_node *node, const trii_attrs
     for (int i = 0; i < node->attrs.n_f; i++)
         node->attrs.f[i] = attrs->f[i];
     node->differentiated = false;
+    node->region = r->region;
     status = append_words(r, node, in);
     if (TRII_UNLIKELY(status != TRI_OK))
         return status;

@@ -29,7 +29,8 @@ typedef struct trii_backward {
     trii_vid *inputs;            /* [n_inputs], the caller's */
     int32_t *grads;              /* [n_values]: UNREACHED, REACHED or a value */
     int32_t *scratch;            /* [n_values], the caller's */
-    int32_t *copies;             /* [n_values]: what stands for it here, see recompute.c */
+    int32_t *copies;             /* [n_values], if there are regions: see recompute.c */
+    int32_t region;              /* copied last; 0 = none */
     int32_t n_values;            /* that were there when it began */
     int32_t last_node;           /* from which it goes back; -1 = there is none */
     bool keep_graph;             /* what it went through can be gone through again after a run */
@@ -42,6 +43,7 @@ typedef struct trii_backward {
  * inside of another walk. */
 typedef struct trii_backward_mode {
     int no_grad, autocast;
+    int32_t region;
 } trii_backward_mode;
 tri_status trii_backward_enter(trii_recorder *r, bool create_graph,
                                trii_backward_mode *mode) TRI_MUST_CHECK;
@@ -61,6 +63,11 @@ tri_status trii_backward_seed(trii_backward *b, trii_vid weight) TRI_MUST_CHECK;
 tri_status trii_backward_walk(trii_backward *b) TRI_MUST_CHECK;
 /* The type in which seeds are weighed: that of all outputs, bf16 as f32; NONE if they differ. */
 tri_dtype trii_backward_dtype(const trii_backward *b);
+
+/* recompute.c: copies what is needed of the region of node `last`, and of nothing behind it. */
+tri_status trii_region_copy(trii_backward *b, int32_t last) TRI_MUST_CHECK;
+/* The node whose operands and results the gradients of node n read: its copy, or itself. */
+const trii_node *trii_region_node(const trii_backward *b, int32_t n);
 
 /* The persistent tensor whose gradient this value's gradient is, or NULL. */
 static inline tri_tensor *trii_backward_owner(const trii_value *value)

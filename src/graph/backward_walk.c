@@ -16,7 +16,8 @@ tri_status trii_backward_enter(trii_recorder *r, bool create_graph, trii_backwar
     if (r->walking)
         return TRII_FAIL(TRI_ERR_STATE, "gradients are being recorded already: a function's "
                                         "backward cannot ask for others");
-    *mode = (trii_backward_mode){r->no_grad, r->autocast};
+    *mode = (trii_backward_mode){r->no_grad, r->autocast, r->region};
+    r->region = 0;
     r->autocast = 0; /* gradients have the types of their values */
     r->no_grad = create_graph ? 0 : r->no_grad + 1;
     r->create_graph = create_graph;
@@ -29,6 +30,7 @@ void trii_backward_leave(trii_recorder *r, const trii_backward_mode *mode)
 {
     r->no_grad = mode->no_grad;
     r->autocast = mode->autocast;
+    r->region = mode->region;
     r->create_graph = false;
     r->walking = false;
     r->deferred--;
@@ -309,11 +311,12 @@ static tri_status node_backward(trii_backward *b, int32_t n)
     }
     if (!any_in)
         return TRI_OK;
-    status = trii_step_reserve(s, TRII_RESERVE_NODES);
+    status = node->region > 0 && node->region != b->region ? trii_region_copy(b, n) : TRI_OK;
+    if (status == TRI_OK)
+        status = trii_step_reserve(s, TRII_RESERVE_NODES); /* nodes may move */
     if (status != TRI_OK)
         return status;
-    node = &s->nodes[n]; /* may have moved */
-    status = call_rule(b, node, grad_out, needs, grad_in);
+    status = call_rule(b, trii_region_node(b, n), grad_out, needs, grad_in);
     if (status != TRI_OK)
         return name_gradient(s, &s->nodes[n], status);
     for (int i = 0; i < n_in && status == TRI_OK; i++) {

@@ -38,6 +38,7 @@ static void recorder_free(trii_recorder *r)
     trii_free(r->outputs);
     trii_free(r->scratch);
     trii_free(r->roots);
+    trii_free(r->regions);
     trii_free(r->found);
     trii_free(r->found_grads);
     trii_free(r->changes);

@@ -110,8 +110,11 @@ typedef struct trii_graph_op {
      * reference kernel see f32 in either case; results are rounded once. */
     uint8_t activations_in, activations_out;
     bool random;
-    bool is_loss;     /* a mean over samples is what it is for; see samples.c */
-    bool may_refuse;  /* its kernels look at the operands, and may fail */
+    bool is_loss;    /* a mean over samples is what it is for; see samples.c */
+    bool may_refuse; /* its kernels look at the operands, and may fail */
+    /* Operands (as bits) that it only makes new state of, and how many last results are that state:
+     * where it is computed again, it has neither. They are optional. */
+    uint8_t state_in, state_out;
     uint8_t optional; /* bit i set: input i may be absent; inputs from 8 on may not */
     /* Bit o set: output o may lie on input `alias[o]` (an update in place); the reference kernel
      * must allow it too. */

@@ -81,6 +81,12 @@ typedef struct tri_context {
     tri_status carried; /* of a tri_step_end whose error nobody has seen */
     char *carried_line;
 
+    int recompute;    /* depth of tri_recompute_begin */
+    int32_t region;   /* of what is recorded now: see trii_node */
+    int32_t *regions; /* recompute.c: the first node of each region of the step */
+    int32_t n_regions, cap_regions;
+    int32_t n_copied; /* regions of which the pending segment has copies, counted once for each */
+
     int no_grad;       /* depth of tri_no_grad_begin */
     int autocast;      /* depth of tri_autocast_begin */
     int deferred;      /* eager mode waits: inside tri_backward */
@@ -214,6 +220,11 @@ void trii_value_fail(trii_recorder *recorder, trii_value *value, tri_status stat
 /* gradient.c: the pending segment will never complete: what it changed is as before it. `segment`
  * has run in part; NULL = it has not begun. */
 void trii_grads_revert(trii_recorder *recorder, const trii_segment *segment);
+
+/* recompute.c: what pends of regions and must outlive the run; for collect_outputs. */
+void trii_regions_keep(trii_recorder *recorder);
+/* The step has ended. */
+void trii_regions_end_step(trii_recorder *recorder);
 
 /* samples.c: under a loss (or several) whose last node this is; reached[v] == TRII_NO_VALUE: it
  * depends on value v, for all values; scratch: as many numbers. */

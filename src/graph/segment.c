@@ -78,10 +78,12 @@ static tri_status collect_outputs(trii_recorder *r, bool ending)
     tri_status status = TRI_OK;
 
     r->n_outputs = 0;
+    if (TRII_UNLIKELY(r->n_regions > 0) && !ending)
+        trii_regions_keep(r);
     for (int32_t n = s->first_pending; n < s->n_nodes && !ending; n++) {
         const trii_node *node = &s->nodes[n];
 
-        if (!node->requires_grad || node->differentiated)
+        if (!node->requires_grad || node->differentiated || node->region > 0)
             continue;
         for (int i = 0; i < node->n_in; i++) {
             trii_vid in = s->in_ids[node->first_in + i];
@@ -180,6 +182,7 @@ static void segment_begin(trii_recorder *r)
     r->n_inputs = 0;
     r->n_outputs = 0;
     r->n_ordinal = 0;
+    r->n_copied = 0;
     r->segment++;
 }
 
@@ -410,6 +413,8 @@ tri_status tri_step_end_status(void)
     r->old_values = s->n_values;
     s->n_values = s->n_nodes = s->n_in_ids = 0;
     s->random_count = 0;
+    if (TRII_UNLIKELY(r->n_regions > 0))
+        trii_regions_end_step(r);
     r->counted_nodes = r->rounds = 0;
     s->failed = TRI_OK;
     r->told = false;

@@ -84,6 +84,9 @@ typedef struct trii_node {
     trii_vid first_out; /* outputs are consecutive values */
     trii_attrs attrs;   /* only the first n_i and n_f numbers are set */
     uint32_t random_index;
+    /* > 0: the region of the step that is computed again for backward; < 0: a copy, of a region
+     * that is minus that of the segment; see recompute.c */
+    int32_t region;
     bool requires_grad;        /* an output does */
     bool autocast;             /* recorded under tri_autocast_begin */
     bool differentiated;       /* tri_backward went through: nothing needs its values later */

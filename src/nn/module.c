@@ -419,8 +419,12 @@ void tri_forward_n(tri_module *module, tri_tensor *const *in, int n_in, tri_tens
                        module->type->name);
     for (int i = 0; i < n_out; i++)
         out[i] = NULL;
+    if (st == TRI_OK && module->recompute)
+        tri_recompute_begin();
     if (st == TRI_OK)
         module->type->forward(module, in, n_in, out, n_out);
+    if (st == TRI_OK && module->recompute)
+        tri_recompute_end();
     for (int i = 0; i < n_out; i++) {
         if (st < 0)
             out[i] = trii_forward_failed(st);
@@ -446,6 +450,12 @@ void tri_module_train(tri_module *module, bool training)
     module->training = training;
     for (int i = 0; i < module->n_children; i++)
         tri_module_train(module->children[i], training);
+}
+
+void tri_module_set_recompute(tri_module *module, bool on)
+{
+    if (module != NULL && !is_shared(module))
+        module->recompute = on;
 }
 
 bool tri_module_is_training(const tri_module *self)

@@ -39,6 +39,7 @@ struct tri_module {
     int height; /* levels below */
     trii_slots parameters, buffers;
     bool training;
+    bool recompute;    /* its forward is a part that is computed again for backward */
     tri_status status; /* the first failure; `why` is its line */
     char *why;
     tri_tensor *failed_tensor; /* what a failed registration returned; owned */

@@ -44,6 +44,7 @@ typedef struct trii_ir_node {
     int32_t first_f, n_f; /* where its floats are in the run's scalar block */
     int32_t random;       /* number in trii_run.random, or -1 */
     int32_t group;
+    int32_t region; /* nodes are fused only with those of the same; see graph/recompute.c */
     bool dead;
 } trii_ir_node;
 

@@ -56,6 +56,11 @@ static bool can_move_up(const fuse *f, const trii_ir_node *node, int32_t group)
     return true;
 }
 
+static bool same_region(const fuse *f, const trii_ir_node *node, const trii_group *group)
+{
+    return node->region == f->ir->nodes[group->nodes[0]].region;
+}
+
 static void join(const fuse *f, int32_t n, int32_t group)
 {
     trii_group *to = f->ir->groups[group];
@@ -92,7 +97,7 @@ static void merge_other_inputs(const fuse *f, int32_t n, int32_t group)
         trii_group *from = producer(f, node->in[i], &other), *to = f->ir->groups[group];
 
         if (from == NULL || other == group || from->kind != TRII_GROUP_CHAIN || f->read[other] ||
-            from->n_nodes + to->n_nodes > TRII_GROUP_NODES ||
+            !same_region(f, node, from) || from->n_nodes + to->n_nodes > TRII_GROUP_NODES ||
             !trii_type_same_shape(group_type(f->ir, from), group_type(f->ir, to)))
             continue;
         merge(f, other, group);
@@ -111,7 +116,7 @@ static bool join_producer(const fuse *f, int32_t n, bool chains)
             trii_group *group = producer(f, node->in[i], &g);
             bool up, down;
 
-            if (group == NULL || group->n_nodes == TRII_GROUP_NODES)
+            if (group == NULL || group->n_nodes == TRII_GROUP_NODES || !same_region(f, node, group))
                 continue;
             down = !f->read[g];
             if (pass == 0) {
@@ -151,6 +156,7 @@ static bool take_before(const fuse *f, int32_t n)
         trii_group *group = producer(f, node->in[i], &g);
 
         if (group == NULL || group->kind != TRII_GROUP_CHAIN || group->n_nodes != 1 || f->read[g] ||
+            !same_region(f, node, group) ||
             !f->device->absorbs_before(f->ir, &f->ir->nodes[group->nodes[0]], node))
             continue;
         join(f, n, g);

@@ -75,6 +75,7 @@ static tri_status add_node(const build *b, const trii_node *from, trii_ir_node *
     to->n_f = from->attrs.n_f;
     to->random = -1;
     to->group = -1;
+    to->region = from->region < 0 ? -from->region : 0;
     to->iattr = iattr;
     to->in = trii_pool_alloc(pool, (size_t)from->n_in, sizeof(*to->in));
     to->out = trii_pool_alloc(pool, (size_t)from->n_out, sizeof(*to->out));
