@@ -46,7 +46,8 @@ static void around_forward(tri_module *self, tri_tensor *const *in, int n_in, tr
 
 static tri_module *residual(tri_module *own_body, tri_module *own_way, bool relu)
 {
-    static const tri_module_class type = {"residual", sizeof(around), around_forward, NULL};
+    static const tri_module_class type = {
+        .name = "residual", .size = sizeof(around), .forward = around_forward};
     tri_module *self = tri_module_create(&type);
     around *a = tri_module_data(self);
 

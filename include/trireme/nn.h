@@ -139,6 +139,9 @@ typedef struct tri_module_class {
     size_t size;      /* bytes of tri_module_data, zeroed at the start */
     void (*forward)(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out, int n_out);
     void (*destroy)(tri_module *self); /* may be NULL; children and tensors go by themselves */
+    /* What tri_module_print writes between the brackets, as snprintf does: at most `bytes` with the
+     * end, and the length of the whole is returned. May be NULL: nothing. */
+    int (*extra_repr)(tri_module *self, char *text, size_t bytes);
 } tri_module_class;
 
 /* `type` is borrowed and must outlive the module. */
@@ -178,6 +181,29 @@ TRI_API TRI_MUST_CHECK tri_status tri_module_status(const tri_module *module);
 /* Destroys the module and all below. NULL allowed; only roots. */
 TRI_API void tri_module_destroy(tri_module *module);
 
+/* --- hooks ---------------------------------------------------------------------------------- */
+
+/**
+ * Called around each forward of a module: before it with its inputs (out NULL, n_out 0), or after
+ * it with both. A hook may replace what in[0 .. n_in) (before) or out[0 .. n_out) (after) hold;
+ * what it leaves alone stays. A failed tensor that it sets is the error of the forward.
+ */
+typedef void (*tri_forward_hook)(tri_module *self, tri_tensor **in, int n_in, tri_tensor **out,
+                                 int n_out, void *arg);
+/**
+ * Adds a hook behind those that are there, for this module alone. `arg` is handed to it.
+ * *id_out (NULL allowed) is for tri_module_remove_hook. A hook may remove any hook, itself too;
+ * one that is added while the module runs begins with the next forward.
+ * Errors: INVALID_ARG, NO_MEMORY, those of the module.
+ */
+TRI_API TRI_MUST_CHECK tri_status tri_module_forward_pre_hook(tri_module *module,
+                                                              tri_forward_hook hook, void *arg,
+                                                              int64_t *id_out);
+TRI_API TRI_MUST_CHECK tri_status tri_module_forward_hook(tri_module *module, tri_forward_hook hook,
+                                                          void *arg, int64_t *id_out);
+/* Whether there was one of this id. */
+TRI_API bool tri_module_remove_hook(tri_module *module, int64_t id);
+
 /* --- the tree ------------------------------------------------------------------------------- */
 
 /* Children in the order of registration: 0 <= index < children; NULL outside. Borrowed. */
@@ -190,6 +216,18 @@ TRI_API tri_module *tri_module_of(tri_module *wrapped);
 /* Its name in its parent ("" of a root), and that of its class; borrowed, never NULL. */
 TRI_API const char *tri_module_name(const tri_module *module);
 TRI_API const char *tri_module_type(const tri_module *module);
+/* Writes the tree and a newline as torch prints a model. NULL: stderr. */
+TRI_API void tri_module_print(tri_module *module, FILE *file);
+/**
+ * Writes a table of all modules below: path, type, shape of the (first) output of a forward of
+ * in[n_in] in evaluation and without gradients, own parameters; and their number and bytes
+ * together. A module that is called more than once shows its last shape.
+ *
+ * Nothing is computed, but the forward is recorded, so call tri_step_end after it. n_in 0: without
+ * shapes. Errors: those of the module and of the forward (then nothing is written), NO_MEMORY, IO.
+ */
+TRI_API TRI_MUST_CHECK tri_status tri_module_summary(tri_module *module, tri_tensor *const *in,
+                                                     int n_in, FILE *file);
 /* tri_requires_grad of all parameters of the module and below: false freezes them. */
 TRI_API void tri_module_requires_grad(tri_module *module, bool on);
 

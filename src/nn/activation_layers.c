@@ -1,8 +1,17 @@
 /*
  * activation_layers.c - further activations, softmax, dropout, flatten.
  */
+#include <stdio.h>
+
 #include "base/err.h"
 #include "nn/simple_layer.h"
+
+static int gelu_repr(tri_module *self, char *text, size_t bytes)
+{
+    const trii_simple_layer *layer = tri_module_data(self);
+
+    return snprintf(text, bytes, "approximate='%s'", layer->a == TRI_GELU_TANH ? "tanh" : "none");
+}
 
 static tri_tensor *apply_gelu(const tri_module *self, const trii_simple_layer *layer, tri_tensor *x)
 {
@@ -12,7 +21,7 @@ static tri_tensor *apply_gelu(const tri_module *self, const trii_simple_layer *l
 
 tri_module *tri_nn_gelu(tri_gelu_form form)
 {
-    static const tri_module_class type = TRII_SIMPLE_CLASS("gelu");
+    static const tri_module_class type = TRII_SIMPLE_CLASS("GELU", gelu_repr);
 
     if (form != TRI_GELU_ERF && form != TRI_GELU_TANH)
         return trii_module_failed(TRII_FAIL(TRI_ERR_INVALID_ARG,
@@ -23,7 +32,7 @@ tri_module *tri_nn_gelu(tri_gelu_form form)
 
 tri_module *tri_nn_silu(void)
 {
-    static const tri_module_class type = TRII_SIMPLE_CLASS("silu");
+    static const tri_module_class type = TRII_SIMPLE_CLASS("SiLU", NULL);
 
     return trii_simple_new(&type,
                            (trii_simple_layer){.apply = trii_simple_unary, .unary = tri_silu});
@@ -31,7 +40,7 @@ tri_module *tri_nn_silu(void)
 
 tri_module *tri_nn_tanh(void)
 {
-    static const tri_module_class type = TRII_SIMPLE_CLASS("tanh");
+    static const tri_module_class type = TRII_SIMPLE_CLASS("Tanh", NULL);
 
     return trii_simple_new(&type,
                            (trii_simple_layer){.apply = trii_simple_unary, .unary = tri_tanh});
@@ -39,10 +48,18 @@ tri_module *tri_nn_tanh(void)
 
 tri_module *tri_nn_sigmoid(void)
 {
-    static const tri_module_class type = TRII_SIMPLE_CLASS("sigmoid");
+    static const tri_module_class type = TRII_SIMPLE_CLASS("Sigmoid", NULL);
 
     return trii_simple_new(&type,
                            (trii_simple_layer){.apply = trii_simple_unary, .unary = tri_sigmoid});
+}
+
+static int dropout_repr(tri_module *self, char *text, size_t bytes)
+{
+    char p[TRII_FLOAT_TEXT];
+
+    return snprintf(text, bytes, "p=%s, inplace=False",
+                    trii_float_text(((trii_simple_layer *)tri_module_data(self))->p, p));
 }
 
 static tri_tensor *apply_dropout(const tri_module *self, const trii_simple_layer *layer,
@@ -53,12 +70,18 @@ static tri_tensor *apply_dropout(const tri_module *self, const trii_simple_layer
 
 tri_module *tri_nn_dropout(double p)
 {
-    static const tri_module_class type = TRII_SIMPLE_CLASS("dropout");
+    static const tri_module_class type = TRII_SIMPLE_CLASS("Dropout", dropout_repr);
 
     if (!(p >= 0.0 && p < 1.0))
         return trii_module_failed(
             TRII_FAIL(TRI_ERR_INVALID_ARG, "nn_dropout(%g): p must be in [0, 1)", p));
     return trii_simple_new(&type, (trii_simple_layer){.apply = apply_dropout, .p = p});
+}
+
+static int flatten_repr(tri_module *self, char *text, size_t bytes)
+{
+    return snprintf(text, bytes, "start_dim=%d, end_dim=-1",
+                    ((trii_simple_layer *)tri_module_data(self))->a);
 }
 
 static tri_tensor *apply_flatten(const tri_module *self, const trii_simple_layer *layer,
@@ -70,9 +93,14 @@ static tri_tensor *apply_flatten(const tri_module *self, const trii_simple_layer
 
 tri_module *tri_nn_flatten(int start_dim)
 {
-    static const tri_module_class type = TRII_SIMPLE_CLASS("flatten");
+    static const tri_module_class type = TRII_SIMPLE_CLASS("Flatten", flatten_repr);
 
     return trii_simple_new(&type, (trii_simple_layer){.apply = apply_flatten, .a = start_dim});
+}
+
+static int dim_repr(tri_module *self, char *text, size_t bytes)
+{
+    return snprintf(text, bytes, "dim=%d", ((trii_simple_layer *)tri_module_data(self))->a);
 }
 
 static tri_tensor *apply_softmax(const tri_module *self, const trii_simple_layer *layer,
@@ -84,7 +112,7 @@ static tri_tensor *apply_softmax(const tri_module *self, const trii_simple_layer
 
 tri_module *tri_nn_softmax(int dim)
 {
-    static const tri_module_class type = TRII_SIMPLE_CLASS("softmax");
+    static const tri_module_class type = TRII_SIMPLE_CLASS("Softmax", dim_repr);
 
     return trii_simple_new(&type, (trii_simple_layer){.apply = apply_softmax, .a = dim});
 }
@@ -98,9 +126,17 @@ static tri_tensor *apply_log_softmax(const tri_module *self, const trii_simple_l
 
 tri_module *tri_nn_log_softmax(int dim)
 {
-    static const tri_module_class type = TRII_SIMPLE_CLASS("log_softmax");
+    static const tri_module_class type = TRII_SIMPLE_CLASS("LogSoftmax", dim_repr);
 
     return trii_simple_new(&type, (trii_simple_layer){.apply = apply_log_softmax, .a = dim});
+}
+
+static int leaky_relu_repr(tri_module *self, char *text, size_t bytes)
+{
+    char slope[TRII_FLOAT_TEXT];
+
+    return snprintf(text, bytes, "negative_slope=%s",
+                    trii_float_text(((trii_simple_layer *)tri_module_data(self))->p, slope));
 }
 
 static tri_tensor *apply_leaky_relu(const tri_module *self, const trii_simple_layer *layer,
@@ -112,7 +148,7 @@ static tri_tensor *apply_leaky_relu(const tri_module *self, const trii_simple_la
 
 tri_module *tri_nn_leaky_relu(double negative_slope)
 {
-    static const tri_module_class type = TRII_SIMPLE_CLASS("leaky_relu");
+    static const tri_module_class type = TRII_SIMPLE_CLASS("LeakyReLU", leaky_relu_repr);
 
     return trii_simple_new(&type,
                            (trii_simple_layer){.apply = apply_leaky_relu, .p = negative_slope});

@@ -109,7 +109,7 @@ static tri_status add_projections(tri_module *self, bool bias)
 tri_module *tri_nn_multihead_attention(int64_t embed_dim, int64_t num_heads,
                                        const tri_nn_multihead_attention_options *opt)
 {
-    static const tri_module_class type = {.name = "multihead_attention",
+    static const tri_module_class type = {.name = "MultiheadAttention",
                                           .size = sizeof(multihead_attention),
                                           .forward = attention_forward};
     const tri_nn_multihead_attention_options o =

@@ -2,14 +2,17 @@
  * batch_norm_layer.c - batch_norm2d: parameters, running statistics, a counter.
  */
 #include <float.h>
+#include <stdio.h>
 
 #include "base/err.h"
+#include "base/option.h"
 #include "graph/ops/table.h"
 #include "graph/step.h"
 #include "nn/module.h"
 
 typedef struct batch_norm2d {
     tri_batch_norm_args args;
+    int64_t channels;
     tri_tensor *num_batches_tracked;
     tri_tensor *one;
 } batch_norm2d;
@@ -47,6 +50,19 @@ static void batch_norm2d_forward(tri_module *self, tri_tensor *const *in, int n_
         out[0] = trii_handle_failed(trii_step_current(), TRII_FAIL_CTX(st, "num_batches_tracked"));
 }
 
+static int batch_norm2d_repr(tri_module *self, char *text, size_t bytes)
+{
+    const batch_norm2d *layer = tri_module_data(self);
+    const char *affine = layer->args.weight != NULL ? "True" : "False";
+    char eps[TRII_FLOAT_TEXT], momentum[TRII_FLOAT_TEXT];
+
+    return snprintf(
+        text, bytes, "%lld, eps=%s, momentum=%s, affine=%s, bias=%s, track_running_stats=%s",
+        (long long)layer->channels, trii_float_text(trii_option(layer->args.eps, 1e-5), eps),
+        trii_float_text(trii_option(layer->args.momentum, 0.1), momentum), affine, affine,
+        layer->num_batches_tracked != NULL ? "True" : "False");
+}
+
 static void batch_norm2d_destroy(tri_module *self)
 {
     tri_tensor_unref(((batch_norm2d *)tri_module_data(self))->one);
@@ -70,9 +86,10 @@ static tri_status add_statistics(tri_module *self, int64_t channels)
 
 tri_module *tri_nn_batch_norm2d(int64_t channels, const tri_nn_batch_norm2d_options *opt)
 {
-    static const tri_module_class type = {.name = "batch_norm2d",
+    static const tri_module_class type = {.name = "BatchNorm2d",
                                           .size = sizeof(batch_norm2d),
                                           .forward = batch_norm2d_forward,
+                                          .extra_repr = batch_norm2d_repr,
                                           .destroy = batch_norm2d_destroy};
     const tri_nn_batch_norm2d_options o = opt != NULL ? *opt : (tri_nn_batch_norm2d_options){0};
     tri_module *self;
@@ -93,6 +110,7 @@ tri_module *tri_nn_batch_norm2d(int64_t channels, const tri_nn_batch_norm2d_opti
     if (tri_module_status(self) < 0)
         return self;
     a = &((batch_norm2d *)tri_module_data(self))->args;
+    ((batch_norm2d *)tri_module_data(self))->channels = channels;
     a->eps = o.eps;
     a->momentum = o.momentum;
     if (!o.no_affine) {

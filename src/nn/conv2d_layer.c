@@ -21,6 +21,40 @@ static void conv2d_forward(tri_module *self, tri_tensor *const *in, int n_in, tr
         out[0] = tri_conv2d(in[0], layer->weight, layer->bias, &layer->opt);
 }
 
+/* Appends as snprintf does; only what is not torch's default is said. */
+static int append_pair(char *text, size_t bytes, int used, const char *name, const int pair[2],
+                       int usual)
+{
+    size_t at = (size_t)used < bytes ? (size_t)used : bytes;
+
+    if (pair[0] == usual && pair[1] == usual)
+        return used;
+    return used + snprintf(text + at, bytes - at, ", %s=(%d, %d)", name, pair[0], pair[1]);
+}
+
+static int conv2d_repr(tri_module *self, char *text, size_t bytes)
+{
+    const conv2d *layer = tri_module_data(self);
+    const tri_conv2d_options *o = &layer->opt;
+    const tri_tensor *w = layer->weight;
+    int groups = o->groups;
+    int used = snprintf(text, bytes, "%lld, %lld, kernel_size=(%lld, %lld), stride=(%d, %d)",
+                        (long long)(tri_tensor_size(w, 1) * groups),
+                        (long long)tri_tensor_size(w, 0), (long long)tri_tensor_size(w, 2),
+                        (long long)tri_tensor_size(w, 3), o->stride[0], o->stride[1]);
+    size_t at;
+
+    used = append_pair(text, bytes, used, "padding", o->padding, 0);
+    used = append_pair(text, bytes, used, "dilation", o->dilation, 1);
+    at = (size_t)used < bytes ? (size_t)used : bytes;
+    if (groups != 1)
+        used += snprintf(text + at, bytes - at, ", groups=%d", groups);
+    at = (size_t)used < bytes ? (size_t)used : bytes;
+    if (layer->bias == NULL)
+        used += snprintf(text + at, bytes - at, ", bias=False");
+    return used;
+}
+
 static tri_status read_options(int64_t in_channels, int64_t out_channels, int kernel,
                                const tri_nn_conv2d_options *o, int kernel_out[2],
                                tri_conv2d_options *opt_out)
@@ -58,8 +92,10 @@ static tri_status read_options(int64_t in_channels, int64_t out_channels, int ke
 tri_module *tri_nn_conv2d(int64_t in_channels, int64_t out_channels, int kernel,
                           const tri_nn_conv2d_options *opt)
 {
-    static const tri_module_class type = {
-        .name = "conv2d", .size = sizeof(conv2d), .forward = conv2d_forward};
+    static const tri_module_class type = {.name = "Conv2d",
+                                          .size = sizeof(conv2d),
+                                          .forward = conv2d_forward,
+                                          .extra_repr = conv2d_repr};
     const tri_nn_conv2d_options o = opt != NULL ? *opt : (tri_nn_conv2d_options){0};
     tri_conv2d_options read = {0};
     int hw[2] = {0};

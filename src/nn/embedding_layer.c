@@ -1,6 +1,7 @@
 /*
  * embedding_layer.c - embedding: rows of a weight by their numbers.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -19,6 +20,17 @@ static void embedding_forward(tri_module *self, tri_tensor *const *in, int n_in,
 
     if (trii_one_to_one(self, n_in, out, n_out))
         out[0] = tri_embedding(layer->weight, in[0], &layer->opt);
+}
+
+static int embedding_repr(tri_module *self, char *text, size_t bytes)
+{
+    const embedding *layer = tri_module_data(self);
+    char padding[40] = "";
+
+    if (layer->opt.has_padding_idx)
+        snprintf(padding, sizeof(padding), ", padding_idx=%lld", (long long)layer->opt.padding_idx);
+    return snprintf(text, bytes, "%lld, %lld%s", (long long)tri_tensor_size(layer->weight, 0),
+                    (long long)tri_tensor_size(layer->weight, 1), padding);
 }
 
 /* Zeros in one row: all is drawn before, as torch does. */
@@ -43,8 +55,10 @@ static tri_status clear_row(tri_tensor *weight, int64_t rows, int64_t row)
 tri_module *tri_nn_embedding(int64_t num_embeddings, int64_t embedding_dim,
                              const tri_embedding_options *opt)
 {
-    static const tri_module_class type = {
-        .name = "embedding", .size = sizeof(embedding), .forward = embedding_forward};
+    static const tri_module_class type = {.name = "Embedding",
+                                          .size = sizeof(embedding),
+                                          .forward = embedding_forward,
+                                          .extra_repr = embedding_repr};
     const int64_t shape[2] = {num_embeddings, embedding_dim};
     tri_embedding_options o = opt != NULL ? *opt : (tri_embedding_options){0};
     tri_module *self;

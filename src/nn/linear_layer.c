@@ -2,6 +2,7 @@
  * linear_layer.c - linear; and what layers with a weight and a bias share.
  */
 #include <math.h>
+#include <stdio.h>
 
 #include "base/err.h"
 #include "nn/module.h"
@@ -57,11 +58,23 @@ static void linear_forward(tri_module *self, tri_tensor *const *in, int n_in, tr
         out[0] = tri_linear(in[0], layer->weight, layer->bias);
 }
 
+static int linear_repr(tri_module *self, char *text, size_t bytes)
+{
+    const linear *layer = tri_module_data(self);
+
+    return snprintf(text, bytes, "in_features=%lld, out_features=%lld, bias=%s",
+                    (long long)tri_tensor_size(layer->weight, 1),
+                    (long long)tri_tensor_size(layer->weight, 0),
+                    layer->bias != NULL ? "True" : "False");
+}
+
 tri_module *tri_nn_linear(int64_t in_features, int64_t out_features,
                           const tri_nn_linear_options *opt)
 {
-    static const tri_module_class type = {
-        .name = "linear", .size = sizeof(linear), .forward = linear_forward};
+    static const tri_module_class type = {.name = "Linear",
+                                          .size = sizeof(linear),
+                                          .forward = linear_forward,
+                                          .extra_repr = linear_repr};
     const int64_t shape[2] = {out_features, in_features};
     bool bias = opt == NULL || !opt->no_bias;
     tri_module *self;

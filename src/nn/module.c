@@ -152,6 +152,7 @@ static void destroy_tree(tri_module *module)
     trii_free(module->children);
     slots_fini(&module->parameters);
     slots_fini(&module->buffers);
+    trii_hooks_fini(&module->hooks);
     drop_state(module);
     tri_tensor_unref(module->failed_tensor);
     trii_free(module->why);
@@ -421,7 +422,9 @@ void tri_forward_n(tri_module *module, tri_tensor *const *in, int n_in, tri_tens
         out[i] = NULL;
     if (st == TRI_OK && module->recompute)
         tri_recompute_begin();
-    if (st == TRI_OK)
+    if (st == TRI_OK && module->hooks.n > 0)
+        trii_forward_hooked(module, in, n_in, out, n_out);
+    else if (st == TRI_OK)
         module->type->forward(module, in, n_in, out, n_out);
     if (st == TRI_OK && module->recompute)
         tri_recompute_end();

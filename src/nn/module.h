@@ -28,6 +28,21 @@ typedef struct trii_simple_class {
     tri_tensor *(*forward)(tri_module *self, tri_tensor *x);
 } trii_simple_class;
 
+/* What stands around forward; module_hooks.c. */
+typedef struct trii_hook {
+    tri_forward_hook call; /* NULL: removed while the module ran */
+    void *arg;
+    int64_t id;
+    bool before;
+} trii_hook;
+
+typedef struct trii_hooks {
+    trii_hook *items;
+    int n, capacity;
+    int64_t next_id;
+    int running; /* forwards of the module that are going on */
+} trii_hooks;
+
 struct tri_module {
     const tri_module_class *type;
     trii_simple_class *own_type; /* tri_module_simple's; NULL: the class is the user's */
@@ -38,6 +53,7 @@ struct tri_module {
     int n_children, children_capacity;
     int height; /* levels below */
     trii_slots parameters, buffers;
+    trii_hooks hooks;
     bool training;
     bool recompute;    /* its forward is a part that is computed again for backward */
     tri_status status; /* the first failure; `why` is its line */
@@ -55,6 +71,10 @@ void trii_module_fail(tri_module *module, tri_status status);
 tri_module *trii_module_failed(tri_status status);
 /* tri_module_child that also takes the empty name; after a failure self is failed and returned. */
 tri_module *trii_module_adopt(tri_module *self, const char *name, tri_module *own_child);
+/* The class's forward, with the module's hooks around it. */
+void trii_forward_hooked(tri_module *module, tri_tensor *const *in, int n_in, tri_tensor **out,
+                         int n_out);
+void trii_hooks_fini(trii_hooks *hooks);
 /* A step tensor with the current error line: what a forward that cannot go on gives. */
 tri_tensor *trii_forward_failed(tri_status status);
 /* OK when the flattened state is there. */
@@ -70,6 +90,9 @@ void trii_add_weight_and_bias(tri_module *self, const int64_t *shape, int ndim, 
                               tri_tensor **weight_out, tri_tensor **bias_out);
 /* Whether a forward has one input and one output; else the outputs are failed ones. */
 bool trii_one_to_one(tri_module *self, int n_in, tri_tensor **out, int n_out);
+/* A number as Python writes it: the shortest text that reads back as the same, 1e-05, 0.1, 1.0. */
+#define TRII_FLOAT_TEXT 40
+const char *trii_float_text(double value, char text[TRII_FLOAT_TEXT]);
 /* A persistent tensor of the default dtype, for a layer's parameter. */
 tri_tensor *trii_parameter_new(const int64_t *shape, int ndim);
 /* Mixes bytes into a hash. */

@@ -2,13 +2,17 @@
  * norm_layers.c - layer_norm and rms_norm: rows of a given shape, with a weight of that shape.
  */
 #include <float.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "base/err.h"
+#include "base/option.h"
 #include "nn/module.h"
 
 typedef struct row_norm {
     tri_tensor *weight, *bias; /* each may be NULL */
     int ndim;
+    int64_t shape[TRI_MAX_DIMS];
     double eps;
 } row_norm;
 
@@ -28,6 +32,43 @@ static void rms_norm_forward(tri_module *self, tri_tensor *const *in, int n_in, 
 
     if (trii_one_to_one(self, n_in, out, n_out))
         out[0] = tri_rms_norm(in[0], layer->ndim, layer->weight, layer->eps);
+}
+
+/* "(768,)", "(4, 6)", as Python writes a tuple. */
+static const char *tuple_text(const row_norm *layer, char *text, size_t bytes)
+{
+    size_t used = (size_t)snprintf(text, bytes, "(");
+
+    for (int d = 0; d < layer->ndim && used < bytes; d++)
+        used += (size_t)snprintf(text + used, bytes - used, d > 0 ? ", %lld" : "%lld",
+                                 (long long)layer->shape[d]);
+    if (used < bytes)
+        snprintf(text + used, bytes - used, layer->ndim == 1 ? ",)" : ")");
+    return text;
+}
+
+static int layer_norm_repr(tri_module *self, char *text, size_t bytes)
+{
+    const row_norm *layer = tri_module_data(self);
+    char eps[TRII_FLOAT_TEXT], shape[TRI_MAX_DIMS * 24];
+
+    return snprintf(text, bytes, "%s, eps=%s, elementwise_affine=%s, bias=%s",
+                    tuple_text(layer, shape, sizeof(shape)),
+                    trii_float_text(trii_option(layer->eps, 1e-5), eps),
+                    layer->weight != NULL ? "True" : "False",
+                    layer->bias != NULL ? "True" : "False");
+}
+
+static int rms_norm_repr(tri_module *self, char *text, size_t bytes)
+{
+    const row_norm *layer = tri_module_data(self);
+    double eps_value = trii_option(layer->eps, -1.0); /* the default depends on the input's type */
+    char eps[TRII_FLOAT_TEXT], shape[TRI_MAX_DIMS * 24];
+
+    return snprintf(text, bytes, "%s, eps=%s, elementwise_affine=%s",
+                    tuple_text(layer, shape, sizeof(shape)),
+                    eps_value < 0.0 ? "None" : trii_float_text(eps_value, eps),
+                    layer->weight != NULL ? "True" : "False");
 }
 
 static tri_status check_row(const char *label, const int64_t *shape, int ndim, double eps)
@@ -58,6 +99,7 @@ static tri_module *row_norm_new(const tri_module_class *type, const int64_t *sha
     if (tri_module_status(self) < 0)
         return self;
     layer->ndim = ndim;
+    memcpy(layer->shape, shape, (size_t)ndim * sizeof(int64_t));
     layer->eps = eps;
     if (weight) {
         layer->weight = tri_module_parameter(self, "weight", trii_parameter_new(shape, ndim));
@@ -74,8 +116,10 @@ static tri_module *row_norm_new(const tri_module_class *type, const int64_t *sha
 
 tri_module *tri_nn_layer_norm(const int64_t *shape, int ndim, const tri_nn_layer_norm_options *opt)
 {
-    static const tri_module_class type = {
-        .name = "layer_norm", .size = sizeof(row_norm), .forward = layer_norm_forward};
+    static const tri_module_class type = {.name = "LayerNorm",
+                                          .size = sizeof(row_norm),
+                                          .forward = layer_norm_forward,
+                                          .extra_repr = layer_norm_repr};
     const tri_nn_layer_norm_options o = opt != NULL ? *opt : (tri_nn_layer_norm_options){0};
     tri_status st = check_row("layer_norm", shape, ndim, o.eps);
 
@@ -87,8 +131,10 @@ tri_module *tri_nn_layer_norm(const int64_t *shape, int ndim, const tri_nn_layer
 
 tri_module *tri_nn_rms_norm(const int64_t *shape, int ndim, const tri_nn_rms_norm_options *opt)
 {
-    static const tri_module_class type = {
-        .name = "rms_norm", .size = sizeof(row_norm), .forward = rms_norm_forward};
+    static const tri_module_class type = {.name = "RMSNorm",
+                                          .size = sizeof(row_norm),
+                                          .forward = rms_norm_forward,
+                                          .extra_repr = rms_norm_repr};
     const tri_nn_rms_norm_options o = opt != NULL ? *opt : (tri_nn_rms_norm_options){0};
     tri_status st = check_row("rms_norm", shape, ndim, o.eps);
 

@@ -22,6 +22,41 @@ static tri_tensor *apply_avg_pool(const tri_module *self, const trii_simple_laye
     return tri_avg_pool2d(x, layer->a, layer->b, &layer->pool);
 }
 
+/* One number where height and width agree. */
+static const char *pair_text(int h, int w, char text[32])
+{
+    if (h == w)
+        snprintf(text, 32, "%d", h);
+    else
+        snprintf(text, 32, "(%d, %d)", h, w);
+    return text;
+}
+
+static int pool_repr(tri_module *self, const char *more, char *text, size_t bytes)
+{
+    const trii_simple_layer *layer = tri_module_data(self);
+    const tri_pool2d_options *o = &layer->pool;
+    char kernel[32], stride[32], padding[32];
+
+    return snprintf(text, bytes, "kernel_size=%s, stride=%s, padding=%s%s",
+                    pair_text(layer->a, layer->b, kernel),
+                    pair_text(o->stride[0], o->stride[1], stride),
+                    pair_text(o->padding[0], o->padding[1], padding), more);
+}
+
+static int max_pool_repr(tri_module *self, char *text, size_t bytes)
+{
+    bool up = ((trii_simple_layer *)tri_module_data(self))->pool.ceil_mode;
+
+    return pool_repr(self, up ? ", dilation=1, ceil_mode=True" : ", dilation=1, ceil_mode=False",
+                     text, bytes);
+}
+
+static int avg_pool_repr(tri_module *self, char *text, size_t bytes)
+{
+    return pool_repr(self, "", text, bytes);
+}
+
 static tri_module *pool_new(const tri_module_class *type, const char *label, int kernel,
                             const tri_nn_pool2d_options *opt,
                             tri_tensor *(*apply)(const tri_module *, const trii_simple_layer *,
@@ -60,14 +95,14 @@ static tri_module *pool_new(const tri_module_class *type, const char *label, int
 
 tri_module *tri_nn_max_pool2d(int kernel, const tri_nn_pool2d_options *opt)
 {
-    static const tri_module_class type = TRII_SIMPLE_CLASS("max_pool2d");
+    static const tri_module_class type = TRII_SIMPLE_CLASS("MaxPool2d", max_pool_repr);
 
     return pool_new(&type, "max_pool2d", kernel, opt, apply_max_pool);
 }
 
 tri_module *tri_nn_avg_pool2d(int kernel, const tri_nn_pool2d_options *opt)
 {
-    static const tri_module_class type = TRII_SIMPLE_CLASS("avg_pool2d");
+    static const tri_module_class type = TRII_SIMPLE_CLASS("AvgPool2d", avg_pool_repr);
 
     return pool_new(&type, "avg_pool2d", kernel, opt, apply_avg_pool);
 }
@@ -86,27 +121,33 @@ static tri_tensor *apply_adaptive_max(const tri_module *self, const trii_simple_
     return tri_adaptive_max_pool2d(x, layer->a, layer->b);
 }
 
-static tri_module *adaptive_new(const tri_module_class *type, int h, int w,
+static int adaptive_repr(tri_module *self, char *text, size_t bytes)
+{
+    const trii_simple_layer *layer = tri_module_data(self);
+
+    return snprintf(text, bytes, "output_size=(%d, %d)", layer->a, layer->b);
+}
+
+static tri_module *adaptive_new(const tri_module_class *type, const char *label, int h, int w,
                                 tri_tensor *(*apply)(const tri_module *, const trii_simple_layer *,
                                                      tri_tensor *))
 {
     if (h < 1 || w < 1)
-        return trii_module_failed(TRII_FAIL(TRI_ERR_INVALID_ARG,
-                                            "nn_%s(%d, %d): the output must be at least 1 x 1",
-                                            type->name, h, w));
+        return trii_module_failed(TRII_FAIL(
+            TRI_ERR_INVALID_ARG, "nn_%s(%d, %d): the output must be at least 1 x 1", label, h, w));
     return trii_simple_new(type, (trii_simple_layer){.apply = apply, .a = h, .b = w});
 }
 
 tri_module *tri_nn_adaptive_avg_pool2d(int h, int w)
 {
-    static const tri_module_class type = TRII_SIMPLE_CLASS("adaptive_avg_pool2d");
+    static const tri_module_class type = TRII_SIMPLE_CLASS("AdaptiveAvgPool2d", adaptive_repr);
 
-    return adaptive_new(&type, h, w, apply_adaptive_avg);
+    return adaptive_new(&type, "adaptive_avg_pool2d", h, w, apply_adaptive_avg);
 }
 
 tri_module *tri_nn_adaptive_max_pool2d(int h, int w)
 {
-    static const tri_module_class type = TRII_SIMPLE_CLASS("adaptive_max_pool2d");
+    static const tri_module_class type = TRII_SIMPLE_CLASS("AdaptiveMaxPool2d", adaptive_repr);
 
-    return adaptive_new(&type, h, w, apply_adaptive_max);
+    return adaptive_new(&type, "adaptive_max_pool2d", h, w, apply_adaptive_max);
 }

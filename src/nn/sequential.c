@@ -16,7 +16,7 @@ static void sequential_forward(tri_module *self, tri_tensor *const *in, int n_in
     if (n_in != 1 || n_out != 1) {
         for (int i = 0; i < n_out; i++)
             out[i] = trii_forward_failed(
-                TRII_FAIL(TRI_ERR_INVALID_ARG, "sequential takes 1 input to 1 output, not %d to %d",
+                TRII_FAIL(TRI_ERR_INVALID_ARG, "Sequential takes 1 input to 1 output, not %d to %d",
                           n_in, n_out));
         return;
     }
@@ -30,7 +30,7 @@ static void sequential_forward(tri_module *self, tri_tensor *const *in, int n_in
 
 static tri_module *sequential_new(void)
 {
-    static const tri_module_class type = {.name = "sequential", .forward = sequential_forward};
+    static const tri_module_class type = {.name = "Sequential", .forward = sequential_forward};
 
     return tri_module_create(&type);
 }

@@ -37,7 +37,7 @@ tri_tensor *trii_simple_unary(const tri_module *self, const trii_simple_layer *l
 
 tri_module *tri_nn_relu(void)
 {
-    static const tri_module_class type = TRII_SIMPLE_CLASS("relu");
+    static const tri_module_class type = TRII_SIMPLE_CLASS("ReLU", NULL);
 
     return trii_simple_new(&type,
                            (trii_simple_layer){.apply = trii_simple_unary, .unary = tri_relu});
@@ -53,7 +53,7 @@ static tri_tensor *apply_identity(const tri_module *self, const trii_simple_laye
 
 tri_module *tri_nn_identity(void)
 {
-    static const tri_module_class type = TRII_SIMPLE_CLASS("identity");
+    static const tri_module_class type = TRII_SIMPLE_CLASS("Identity", NULL);
 
     return trii_simple_new(&type, (trii_simple_layer){.apply = apply_identity});
 }

@@ -23,9 +23,11 @@ tri_module *trii_simple_new(const tri_module_class *type, trii_simple_layer attr
 tri_tensor *trii_simple_unary(const tri_module *self, const trii_simple_layer *layer,
                               tri_tensor *x);
 
-#define TRII_SIMPLE_CLASS(label)                                                                   \
+/* `repr` is its extra_repr. */
+#define TRII_SIMPLE_CLASS(label, repr)                                                             \
     {                                                                                              \
-        .name = label, .size = sizeof(trii_simple_layer), .forward = trii_simple_forward           \
+        .name = label, .size = sizeof(trii_simple_layer), .forward = trii_simple_forward,          \
+        .extra_repr = repr                                                                         \
     }
 
 #endif

@@ -355,7 +355,7 @@ static void using_modules(void **state)
     tri_forward_n(net, &x, 1, out, -1);
     tri_forward_n(NULL, NULL, 0, NULL, 0);
     tri_forward_n(net, &x, 1, out, 2);
-    STATUS(tri_tensor_status(out[1]), "linear");
+    STATUS(tri_tensor_status(out[1]), "Linear");
     STATUS(tri_module_status(NULL), "module is NULL");
     assert_int_equal(tri_module_state_count(NULL), 0);
     assert_null(tri_module_state(NULL, 0).name);

@@ -35,8 +35,8 @@ static tri_module *conv_without_bias(int64_t in, int64_t out, int kernel, int st
 
 static tri_module *silu_block(int64_t in, int64_t out, int stride)
 {
-    static const tri_module_class type = {"silu_block", 5 * sizeof(tri_module *),
-                                          silu_block_forward, NULL};
+    static const tri_module_class type = {
+        .name = "silu_block", .size = 5 * sizeof(tri_module *), .forward = silu_block_forward};
     tri_module *self = tri_module_create(&type);
     tri_module **b = tri_module_data(self);
 

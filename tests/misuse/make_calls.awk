@@ -26,6 +26,8 @@ function split_parameter(text)
     match(text, /[A-Za-z_0-9]+$/)
     name = substr(text, RSTART)
     type = trim(substr(text, 1, RSTART - 1))
+    if (type ~ /_hook$/) # a callback with a name
+        type = "callback"
 }
 
 function emit(text,    head, list, n, i, depth, piece, parts, call, result, c)

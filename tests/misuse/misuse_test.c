@@ -68,6 +68,8 @@ static const char *const cannot_work[] = {"tri_init",
                                           "tri_spawn",
                                           "tri_context_leave",
                                           "tri_module_simple",
+                                          "tri_module_forward_pre_hook",
+                                          "tri_module_forward_hook",
                                           "tri_bucket_hook_f16",
                                           "tri_bucket_hook_bf16",
                                           "tri_bucket_hook_power_sgd",
@@ -172,6 +174,16 @@ static bool names(const char *line, const char *word)
     return false;
 }
 
+/* "BatchNorm2d: ..." of tri_nn_batch_norm2d. */
+static bool names_layer(const char *line, const char *function)
+{
+    for (; *function != '\0'; function++) {
+        if (*function != '_' && tolower((unsigned char)*line++) != *function)
+            return false;
+    }
+    return !is_letter(*line);
+}
+
 /* Where one argument alone is bad the line of the failure names it, what it is or the call, or
  * shows the text. */
 static bool is_named(const misuse_pick *p)
@@ -186,8 +198,8 @@ static bool is_named(const misuse_pick *p)
     bad = &p->row->parameters[p->bad];
     if (names(p->failed, bad->name + (strncmp(bad->name, "own_", 4) == 0 ? 4 : 0)))
         return true;
-    if (strncmp(p->row->name, "tri_nn_", 7) == 0 && names(p->failed, p->row->name + 7))
-        return true; /* "linear: weight: ..." */
+    if (strncmp(p->row->name, "tri_nn_", 7) == 0 && names_layer(p->failed, p->row->name + 7))
+        return true;
     if (strcmp(bad->type, "const char *") == 0) {
         const char *text = misuse_pointer(p, p->bad);
         char shown[40];

@@ -12,8 +12,10 @@ static void ddp_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_t
 static void ddp_destroy(tri_module *self);
 static void step_failed(trii_grad_hook *hook, const trii_step *step, const char *why);
 
-static const tri_module_class ddp_class = {
-    .name = "ddp", .size = sizeof(trii_ddp), .forward = ddp_forward, .destroy = ddp_destroy};
+static const tri_module_class ddp_class = {.name = "DistributedDataParallel",
+                                           .size = sizeof(trii_ddp),
+                                           .forward = ddp_forward,
+                                           .destroy = ddp_destroy};
 
 static trii_ddp *ddp_of(const tri_module *model)
 {
@@ -107,6 +109,9 @@ tri_module *tri_ddp(tri_module *own_net, const tri_ddp_options *opt)
                                  .failed = step_failed};
     ddp->options = opt != NULL ? *opt : (tri_ddp_options){0};
     ddp->id = new_id();
+    st = trii_need(own_net, "ddp", "own_net");
+    if (st < 0)
+        trii_module_fail(model, st);
     ddp->net = trii_module_adopt(model, "", own_net);
     st = tri_module_status(model);
     if (st == TRI_OK)

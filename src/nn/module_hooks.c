@@ -1,0 +1,118 @@
+/*
+ * module_hooks.c - what users hang around the forward of a module.
+ */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "nn/module.h"
+
+static tri_status add(tri_module *module, tri_forward_hook hook, void *arg, bool before,
+                      int64_t *id_out)
+{
+    tri_status st = tri_module_status(module);
+    trii_hooks *hooks;
+
+    if (st == TRI_OK && hook == NULL)
+        st = TRII_FAIL(TRI_ERR_INVALID_ARG, "hook of %s: hook is NULL", module->type->name);
+    if (st < 0)
+        return st;
+    hooks = &module->hooks;
+    if (hooks->n == hooks->capacity) {
+        int capacity = hooks->capacity > 0 ? 2 * hooks->capacity : 2;
+        trii_hook *items =
+            trii_realloc(hooks->items, (size_t)capacity, sizeof(*items), "hooks of a module");
+
+        if (items == NULL)
+            return TRI_ERR_NO_MEMORY;
+        hooks->items = items;
+        hooks->capacity = capacity;
+    }
+    hooks->items[hooks->n++] =
+        (trii_hook){.call = hook, .arg = arg, .id = ++hooks->next_id, .before = before};
+    if (id_out != NULL)
+        *id_out = hooks->next_id;
+    return TRI_OK;
+}
+
+tri_status tri_module_forward_pre_hook(tri_module *module, tri_forward_hook hook, void *arg,
+                                       int64_t *id_out)
+{
+    return add(module, hook, arg, true, id_out);
+}
+
+tri_status tri_module_forward_hook(tri_module *module, tri_forward_hook hook, void *arg,
+                                   int64_t *id_out)
+{
+    return add(module, hook, arg, false, id_out);
+}
+
+/* What was removed while the module ran goes when nobody walks the list. */
+static void sweep(trii_hooks *hooks)
+{
+    int kept = 0;
+
+    for (int i = 0; i < hooks->n; i++) {
+        if (hooks->items[i].call != NULL)
+            hooks->items[kept++] = hooks->items[i];
+    }
+    hooks->n = kept;
+}
+
+bool tri_module_remove_hook(tri_module *module, int64_t id)
+{
+    for (int i = 0; module != NULL && i < module->hooks.n; i++) {
+        trii_hook *hook = &module->hooks.items[i];
+
+        if (hook->id != id || hook->call == NULL)
+            continue;
+        hook->call = NULL;
+        if (module->hooks.running == 0)
+            sweep(&module->hooks);
+        return true;
+    }
+    return false;
+}
+
+/* The list may grow and move meanwhile: hooks are read by index and copied. */
+static void call(tri_module *module, bool before, int n, tri_tensor **in, int n_in,
+                 tri_tensor **out, int n_out)
+{
+    for (int i = 0; i < n; i++) {
+        trii_hook hook = module->hooks.items[i];
+
+        if (hook.call != NULL && hook.before == before)
+            hook.call(module, in, n_in, out, n_out, hook.arg);
+    }
+}
+
+void trii_forward_hooked(tri_module *module, tri_tensor *const *in, int n_in, tri_tensor **out,
+                         int n_out)
+{
+    tri_tensor *few[8], **inputs = few;
+    int n = module->hooks.n;
+
+    if (n_in > (int)(sizeof(few) / sizeof(few[0])))
+        inputs = trii_alloc((size_t)n_in, sizeof(*inputs), "inputs of a module");
+    if (inputs == NULL) {
+        for (int i = 0; i < n_out; i++)
+            out[i] = trii_forward_failed(TRI_ERR_NO_MEMORY);
+        return;
+    }
+    if (n_in > 0)
+        memcpy(inputs, in, (size_t)n_in * sizeof(*inputs));
+    module->hooks.running++;
+    call(module, true, n, inputs, n_in, NULL, 0);
+    module->type->forward(module, inputs, n_in, out, n_out);
+    call(module, false, n, inputs, n_in, out, n_out);
+    if (--module->hooks.running == 0)
+        sweep(&module->hooks);
+    if (inputs != few)
+        trii_free(inputs);
+}
+
+void trii_hooks_fini(trii_hooks *hooks)
+{
+    trii_free(hooks->items);
+    *hooks = (trii_hooks){0};
+}
