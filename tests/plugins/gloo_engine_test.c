@@ -124,6 +124,33 @@ static void a_dead_peer_ends_the_waits(void **state)
     run_processes(2, &options, rank_1_dies, NULL, ends, 60);
 }
 
+/* Rank 1 keeps a handle, and its peer does not wait for it. */
+static const char *rank_1_leaves(rank_env *env)
+{
+    tri_group *g = NULL;
+    tri_work *work = NULL;
+    float x[5] = {0};
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &g));
+    RANK_TRY(env, tri_all_reduce(g, x, x, 5, TRI_DTYPE_F32, TRI_REDOP_SUM, &work));
+    RANK_TRY(env, tri_work_wait(work, 0));
+    if (env->rank == 1)
+        trii_group_leave(g);
+    RANK_TRY(env, ranks_meet(env, "left", -1));
+    if (env->rank == 0)
+        RANK_FAILS(env, tri_barrier(g, NULL), TRI_ERR_PEER_LOST, "gloo");
+    RANK_TRY(env, ranks_meet(env, "heard", -1));
+    tri_work_destroy(work);
+    tri_group_unref(g);
+    return NULL;
+}
+
+static void a_group_is_left_though_a_handle_remains(void **state)
+{
+    (void)state;
+    run_processes(2, &options, rank_1_leaves, NULL, NULL, 60);
+}
+
 /* Rank 0's connections to other ranks take no more bytes, as those of a peer that is gone. */
 static void end_connections(rank_env *env)
 {
@@ -334,6 +361,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(three_processes),
     cmocka_unit_test(messages_come_from_anybody),
     cmocka_unit_test(a_dead_peer_ends_the_waits),
+    cmocka_unit_test(a_group_is_left_though_a_handle_remains),
     cmocka_unit_test(a_closed_connection_raises_no_signal),
     cmocka_unit_test(a_failure_waits_for_its_cause),
     cmocka_unit_test(a_deadline_ends_the_wait),

@@ -41,6 +41,7 @@ typedef struct gloo_group {
     trii_thread mover;
     trii_mutex mutex;
     trii_cond work;
+    bool left;    /* only destroy is to come */
     bool leaving; /* guard: mutex, as all that follows */
     gloo_task *calls, **last_call;
     gloo_task *messages, **last_message;
@@ -304,7 +305,10 @@ static void gloo_describe_wait(void *self, trii_op *op, char *text, size_t size)
 
 static void gloo_abort(void *self)
 {
-    gloo_shim_close(((gloo_group *)self)->shim); /* all waits end by it */
+    gloo_group *g = self;
+
+    if (!g->left)
+        gloo_shim_close(g->shim); /* all waits end by it */
 }
 
 static void free_group(gloo_group *g)
@@ -315,11 +319,17 @@ static void free_group(gloo_group *g)
     host->free(g);
 }
 
-static void gloo_destroy(void *self)
+/* Closes the connections. What this rank sent last is with the kernel, which brings it to the peer
+ * unless that sends something meanwhile that nobody here will read: Gloo has no word for leaving
+ * that a peer would answer. */
+static void gloo_leave(void *self)
 {
     gloo_group *g = self;
     bool busy;
 
+    if (g->left)
+        return;
+    g->left = true;
     host->mutex_lock(&g->mutex);
     busy = g->calls != NULL || g->messages != NULL;
     for (gloo_waiter *w = g->waiters; w != NULL; w = w->next)
@@ -340,7 +350,14 @@ static void gloo_destroy(void *self)
         host->thread_join(&w->thread);
         host->free(w);
     }
-    free_group(g);
+    gloo_shim_destroy(g->shim);
+    g->shim = NULL;
+}
+
+static void gloo_destroy(void *self)
+{
+    gloo_leave(self);
+    free_group(self);
 }
 
 /* --- forming --------------------------------------------------------------------------------- */
@@ -452,6 +469,7 @@ static const trii_engine engine = {
     .describe_wait = gloo_describe_wait,
     .abort = gloo_abort,
     .destroy = gloo_destroy,
+    .leave = gloo_leave,
 };
 
 __attribute__((visibility("default"))) const trii_engine *trii_engine_open(const trii_host *table)

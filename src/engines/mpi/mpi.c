@@ -143,12 +143,20 @@ static void mpi_abort(void *self)
     mpi_world_wake();
 }
 
-static void mpi_destroy(void *self)
+/* What this rank sent last arrives nevertheless: MPI_Finalize sees to that. */
+static void mpi_leave(void *self)
 {
-    mpi_order order = {.kind = MPI_ORDER_LEAVE, .group = self};
-    tri_status status = mpi_world_order(&order);
+    mpi_group *group = self;
+    mpi_order order = {.kind = MPI_ORDER_LEAVE, .group = group};
+    tri_status status = group->left ? TRI_OK : mpi_world_order(&order);
 
     (void)status; /* leaving does not fail */
+    group->left = true;
+}
+
+static void mpi_destroy(void *self)
+{
+    mpi_leave(self);
     mpi_host->free(self);
 }
 
@@ -163,6 +171,7 @@ static const trii_engine engine = {
     .describe_wait = mpi_describe_wait,
     .abort = mpi_abort,
     .destroy = mpi_destroy,
+    .leave = mpi_leave,
 };
 
 __attribute__((visibility("default"))) const trii_engine *trii_engine_open(const trii_host *host)

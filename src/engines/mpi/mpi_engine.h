@@ -48,6 +48,7 @@ struct mpi_group {
     const int *members;     /* ranks of MPI_COMM_WORLD; while it forms */
     int tag;                /* of forming */
     int pending;            /* guard: the world's mutex; tasks not finished */
+    bool left;
 };
 
 /* What the thread does for a caller, who waits for it. */
