@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "os/thread.h"
+#include "os/unforked.h"
 #include "store/handshake.h"
 #include "store/store_ops.h"
 #include "store/tcp_server.h"
@@ -30,8 +31,9 @@ typedef struct trii_tcp_store {
     tri_store base;
     trii_tcp_endpoint *end;
     trii_mutex mutex;
-    int fd;    /* guarded by mutex, as all below; -1 = failed */
-    bool ours; /* the server knows TRII_WIRE_WAIT_GET */
+    int fd;                 /* guarded by mutex, as all below; -1 = failed */
+    trii_unforked unforked; /* a forked child that has it too would speak in between */
+    bool ours;              /* the server knows TRII_WIRE_WAIT_GET */
     trii_wire_buffer out;
     bool sends_big;           /* the request has a value that PyTorch's libuv server refuses */
     char why[TRII_ERR_BYTES]; /* it failed */

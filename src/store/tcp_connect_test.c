@@ -4,9 +4,12 @@
  */
 #include <trireme/store.h>
 
+#include "os/clock.h"
 #include "os/process.h"
 #include "os/socket.h"
+#include "store/store_ops.h"
 #include "testing/check.h"
+#include "testing/ranks.h"
 
 static void check_reaches(tri_store *server, const char *host, int port)
 {
@@ -100,7 +103,44 @@ static void whatever_is_wrong_is_said_with_what_to_do(void **state)
     assert_null(store);
 }
 
+/* Its parent may leave, and its calls do not get between its parent's. */
+static void a_forked_child_does_not_keep_a_client_connected(void **state)
+{
+    static const char *const nothing[] = {"nothing"};
+    const tri_store_tcp_options serve = {.serve = true};
+    int64_t deadline_ns = trii_deadline_ms(20000);
+    tri_store *server = NULL, *client = NULL;
+    int pipes[2], status = -1;
+    char byte = 0;
+    pid_t child;
+
+    (void)state;
+    CHECK_OK(tri_store_tcp("127.0.0.1", 0, &serve, &server));
+    CHECK_OK(tri_store_tcp("127.0.0.1", tri_store_port(server), NULL, &client));
+    assert_int_equal(trii_store_others(server), 1);
+    assert_int_equal(pipe(pipes), 0);
+    child = fork();
+    if (child == 0) {
+        bool failed = tri_store_set(client, "k", "child", 5) != TRI_OK;
+
+        close(pipes[1]);
+        _exit(read(pipes[0], &byte, 1) == 0 && failed ? 0 : 1);
+    }
+    assert_true(child > 0);
+    CHECK_OK(tri_store_set(client, "k", "parent", 6));
+    tri_store_unref(client);
+    while (trii_store_others(server) > 0 && trii_now_ns() < deadline_ns)
+        assert_int_equal(tri_store_wait(server, nothing, 1, 10), TRI_ERR_TIMEOUT);
+    assert_int_equal(trii_store_others(server), 0);
+    close(pipes[1]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    close(pipes[0]);
+    tri_store_unref(server);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_forked_child_does_not_keep_a_client_connected),
     cmocka_unit_test(a_host_has_names_and_addresses),
     cmocka_unit_test(one_of_several_addresses_is_enough),
     cmocka_unit_test(a_name_of_this_host_needs_no_port),

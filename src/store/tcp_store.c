@@ -51,6 +51,7 @@ tri_status trii_tcp_broken(trii_tcp_store *store, const char *op, tri_status sta
             ? status
             : TRI_ERR_IO;
     memcpy(store->why, tri_last_error(), sizeof(store->why) - 1);
+    trii_unforked_drop(&store->unforked);
     trii_socket_close(store->fd);
     store->fd = -1;
     return store->failed;
@@ -178,6 +179,7 @@ void trii_tcp_destroy(tri_store *self)
 {
     trii_tcp_store *store = (trii_tcp_store *)self;
 
+    trii_unforked_drop(&store->unforked);
     trii_socket_close(store->fd);
     endpoint_unref(store->end);
     trii_wire_buffer_fini(&store->out);
@@ -280,11 +282,14 @@ static tri_status connect_once(trii_tcp_store *store, attempts *a, bool *connect
 
     *connected_out = status == TRI_OK;
     if (status == TRI_OK)
+        trii_unforked_hold(&store->unforked, store->fd);
+    if (status == TRI_OK)
         trii_socket_keep_alive(store->fd);
     if (status == TRI_OK)
         status = greet(store, until);
     if (status == TRI_OK)
         return TRI_OK;
+    trii_unforked_drop(&store->unforked);
     trii_socket_close(store->fd);
     store->fd = -1;
     if (*connected_out && status != TRI_ERR_TIMEOUT)
