@@ -11,6 +11,7 @@
 #include "launch/error_file.h"
 #include "launch/text.h"
 #include "os/clock.h"
+#include "os/file.h"
 #include "os/signal.h"
 
 enum { REPORT_LINES = 12, MAX_LEAVERS = 8 };
@@ -250,6 +251,24 @@ static void print_memory_hint(const trii_failure *f, trii_sink *sink)
                                   "kill for lack of memory");
 }
 
+/* What the worker writes to its log by itself fails there, as Python's print does by an exception.
+ */
+static void print_disk_hint(const trii_worker *worker, trii_sink *sink)
+{
+    const trii_stream *streams[] = {&worker->out, &worker->err};
+
+    for (int i = 0; i < 2; i++) {
+        if (!streams[i]->direct || !trii_path_is_full(streams[i]->log.path))
+            continue;
+        trii_sink_print(sink,
+                        "  disk     : full, beneath %s: what the worker wrote there failed "
+                        "(with -t, or --log-max-size, trirun writes it and loses what does not "
+                        "fit)\n",
+                        streams[i]->log.path);
+        return;
+    }
+}
+
 /* Python prints what it dies of, also where it has written it down: the traceback's last line is
  * among those that the worker printed last, and a reader still sees them. */
 static bool is_shown_above(trii_worker *worker, const char *traceback, const trii_sink *sink)
@@ -396,6 +415,7 @@ void trii_failure_report(const trii_failure *f, trii_sink *sink)
                     signal != 0 ? trii_signal_name(signal) : "", signal != 0 ? ")" : "");
     print_memory_hint(f, sink);
     print_core_hint(worker, sink);
+    print_disk_hint(worker, sink);
     print_left_before(f, sink);
     if (!print_error_file(f, sink))
         print_words(f->cause, sink);

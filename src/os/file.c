@@ -12,6 +12,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -430,6 +431,13 @@ bool trii_path_is_same_file(const char *a, const char *b)
         return false;
     return info_a.st_dev == info_b.st_dev && info_a.st_ino == info_b.st_ino &&
            (!has_a || S_ISREG(info_a.st_mode));
+}
+
+bool trii_path_is_full(const char *path)
+{
+    struct statvfs room;
+
+    return statvfs(path, &room) == 0 && room.f_blocks > 0 && room.f_bavail == 0;
 }
 
 /* --- lines -------------------------------------------------------------------------------------

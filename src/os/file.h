@@ -62,6 +62,8 @@ bool trii_path_is_file(const char *path);   /* and no folder, device or pipe; li
 /* Whether writing to both is writing to one file, which need not be there yet; links are followed.
  * What is there and no file, such as /dev/null, is never the same. */
 bool trii_path_is_same_file(const char *a, const char *b);
+/* Whether the file system of this file has no room left; false where that is not known. */
+bool trii_path_is_full(const char *path);
 /* A file; a missing one is no failure. */
 tri_status trii_path_remove(const char *path) TRI_MUST_CHECK;
 

@@ -265,8 +265,41 @@ static void metrics_replace_files_only(void **state)
     spawn_remove_folder(home);
 }
 
+/* The worker writes to its log itself, and dies of it as Python would. */
+static void a_full_disk_beneath_redirected_output_is_named(void **state)
+{
+    static const char script[] =
+        "mount -t tmpfs -o size=64k none \"$1\" || exit 9\n"
+        "speak='head -c 200000 /dev/zero || exit 5'\n"
+        "\"$0\" -r3 --log-dir=\"$1\" sh -c \"$speak\"; test $? = 1 || exit 2\n"
+        "rm -r \"$1\"/*\n"
+        "\"$0\" -r3 --log-max-size=1G --log-dir=\"$1\" sh -c \"$speak\"\n";
+    const char *const try_it[] = {"unshare", "-rm", "mount", "-t", "tmpfs", "none", "/tmp", NULL};
+    char folder[256];
+    const char *const argv[] = {"unshare",           "-rm",  "sh", "-c", script,
+                                spawn_bin("trirun"), folder, NULL};
+    launcher_job j;
+    spawn s;
+    bool may;
+
+    (void)state;
+    spawn_start(&s, try_it, NULL);
+    may = spawn_wait(&s) == 0;
+    spawn_free(&s);
+    if (!may) /* this system lets nobody mount */
+        return;
+    spawn_make_folder(folder, sizeof(folder));
+    trirun_start_by(&j, argv, NULL);
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_int_equal(count_in(SPAWN_ERR(&j.trirun), "  disk     : full, beneath "), 1);
+    assert_int_equal(count_in(SPAWN_ERR(&j.trirun), "No space left on device"), 1);
+    trirun_end(&j, 1);
+    spawn_remove_folder(folder);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_full_disk_loses_lines_and_no_worker),
+    cmocka_unit_test(a_full_disk_beneath_redirected_output_is_named),
     cmocka_unit_test(a_full_disk_beneath_stderr_is_no_failure),
     cmocka_unit_test(a_full_disk_beneath_what_was_asked_for_is_told),
     cmocka_unit_test(a_limit_of_file_sizes_costs_lines_and_workers_may_die_of_it),
