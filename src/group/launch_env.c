@@ -52,8 +52,9 @@ tri_status trii_launch_env_check(const trii_launch_env *env, const char *rank_na
                                  const char *size_name)
 {
     if (env->rank >= env->size)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s=%d is not below %s=%d", rank_name, env->rank,
-                         size_name, env->size);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "rank %d is out of range (world of %d): %s=%d has to be below %s=%d",
+                         env->rank, env->size, rank_name, env->rank, size_name, env->size);
     if (env->local_rank >= env->local_size)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "local rank %d is not below %d, the local size",
                          env->local_rank, env->local_size);
@@ -112,6 +113,8 @@ static tri_status read_torchrun(trii_launch_env *env, bool where)
 
     if (status == TRI_OK)
         status = trii_launch_env_need("RANK", 0, TRII_LAUNCH_MAX_RANKS, &env->rank);
+    if (status == TRI_OK && env->rank >= env->size) /* whatever else is missing */
+        return trii_launch_env_check(env, "RANK", "WORLD_SIZE");
     if (status == TRI_OK && where)
         status = trii_launch_env_master(env);
     /* Without LOCAL_*, as when somebody sets the four by hand: one host. */

@@ -83,7 +83,9 @@ static void a_missing_or_bad_variable_is_named(void **state)
     GIVEN("WORLD_SIZE=two", "RANK=0", "MASTER_ADDR=h", "MASTER_PORT=1");
     check_bad(NULL, "WORLD_SIZE=two is not an integer");
     GIVEN("WORLD_SIZE=2", "RANK=2", "MASTER_ADDR=h", "MASTER_PORT=1");
-    check_bad(NULL, "RANK=2 is not below WORLD_SIZE=2");
+    check_bad(NULL, "rank 2 is out of range (world of 2): RANK=2 has to be below WORLD_SIZE=2");
+    GIVEN("RANK=3", "WORLD_SIZE=2");
+    check_bad(NULL, "rank 3 is out of range (world of 2)");
     GIVEN("WORLD_SIZE=2", "RANK=0", "MASTER_ADDR=h", "MASTER_PORT=70000");
     check_bad(NULL, "MASTER_PORT=70000 is outside 1 to 65535");
 }
@@ -242,7 +244,8 @@ static void urls_name_host_rank_and_size(void **state)
     check_bad("tcp://h:4000?world_size=3", "rank parameter missing");
     check_bad("tcp://h:4000?rank=0", "world size parameter missing");
     check_bad("tcp://h:4000?rank=x&world_size=3", "rank=x is not an integer");
-    check_bad("tcp://h:4000?rank=3&world_size=3", "rank=3 is not below world_size=3");
+    check_bad("tcp://h:4000?rank=3&world_size=3",
+              "rank 3 is out of range (world of 3): rank=3 has to be below world_size=3");
     check_bad("tcp://h:4000?color=3", "unknown parameter \"color=3\"");
     check_bad("mpi://", "neither env:// nor tcp://");
     GIVEN("RANK=2", "WORLD_SIZE=3", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1");

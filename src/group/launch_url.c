@@ -90,6 +90,7 @@ static tri_status read_tcp(const char *rest, trii_launch_env *env)
                          : trii_launch_env_set_host(env, rest, host_length);
     if (status != TRI_OK)
         return status;
+    env->by_url = true;
     snprintf(port, sizeof(port), "%.*s", (int)(length - host_length - 1), colon + 1);
     status = trii_parse_i64(port, "port", 1, 65535, &number);
     env->port = status == TRI_OK ? (int)number : 0;

@@ -79,10 +79,9 @@ static tri_status with_remedy(tri_status status, const trii_launch_env *env)
     if (status != TRI_ERR_TIMEOUT)
         return status;
     snprintf(line, sizeof(line), "%s", tri_last_error());
-    return TRII_FAIL(status,
-                     "%s at %s port %d: do they run, with this MASTER_ADDR and MASTER_PORT, and "
-                     "does no firewall stop them?",
-                     line, env->host, env->port);
+    return TRII_FAIL(
+        status, "%s at %s port %d: do they run, with this %s, and does no firewall stop them?",
+        line, env->host, env->port, env->by_url ? "URL" : "MASTER_ADDR and MASTER_PORT");
 }
 
 /* Rank 0 that serves the store: others who do not come may have been given the wrong address. */
@@ -94,7 +93,8 @@ static tri_status watch_own(tri_store *base, const trii_launch_env *env, trii_ow
                                     .store = base,
                                     .proof_key = proof,
                                     .claim_key = claimed,
-                                    .setting = "MASTER_ADDR"};
+                                    .setting = env->by_url ? "the URL of tri_init (TRI_INIT)"
+                                                           : "MASTER_ADDR"};
 
     snprintf(proof, sizeof(proof), "trireme/%d/own", env->restart_count);
     snprintf(claimed, sizeof(claimed), "trireme/%d/rank/0", env->restart_count);

@@ -105,6 +105,16 @@ static void ranks_that_do_not_come_are_told_while_they_are_waited_for(void **sta
                   "do they run, with this MASTER_ADDR and MASTER_PORT");
 }
 
+static void who_gave_a_url_is_not_told_of_variables(void **state)
+{
+    char place[64];
+
+    (void)state;
+    snprintf(place, sizeof(place), "TRI_INIT=tcp://127.0.0.1:%d", spawn_free_port());
+    check_failure(0, place, "s for ranks 1, 2 to join", "TIMEOUT: init: world: rank 0 of 3 waited ",
+                  "do they run, with this URL, and does no firewall stop them?");
+}
+
 static void check_rank(spawn *s, int rank, int size)
 {
     char want[64];
@@ -156,6 +166,7 @@ static void a_store_may_have_served_other_lives_of_the_job(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_place_that_does_not_exist_is_told_while_it_is_tried),
     cmocka_unit_test(ranks_that_do_not_come_are_told_while_they_are_waited_for),
+    cmocka_unit_test(who_gave_a_url_is_not_told_of_variables),
     cmocka_unit_test(a_store_may_have_served_other_lives_of_the_job),
 };
 
