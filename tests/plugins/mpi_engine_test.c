@@ -68,7 +68,7 @@ static const char *rank_messages(rank_env *env)
 
 /* Every rank leaves, and ends with a handle that it never gave back: MPI is finalised all the same,
  * or mpirun would take the end for a failure. */
-static const char *rank_forgets(rank_env *env)
+static const char *rank_leaves(rank_env *env)
 {
     static tri_work *work; /* forgotten, which is no leak that a sanitizer should tell of */
     static float x;
@@ -206,7 +206,7 @@ static const struct {
     const char *(*main)(rank_env *env);
 } roles[] = {
     {"compared", rank_compared}, {"script", rank_script},   {"every_dtype", rank_every_dtype},
-    {"messages", rank_messages}, {"groups", rank_groups},   {"forgets", rank_forgets},
+    {"messages", rank_messages}, {"groups", rank_groups},   {"leaves", rank_leaves},
     {"deadline", rank_deadline}, {"forgets", rank_forgets}, {"many", rank_many},
 };
 
@@ -333,7 +333,7 @@ static void calls_that_differ_are_named(void **state)
 static void a_group_is_left_though_a_handle_remains(void **state)
 {
     (void)state;
-    run_role("forgets", 2, NULL);
+    run_role("leaves", 2, NULL);
 }
 
 static void groups_come_and_go(void **state)
