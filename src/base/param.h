@@ -65,6 +65,24 @@ bool trii_param_unknown(const char *entry, char text_out[TRII_PARAM_UNKNOWN]);
 /* How many letters of the name of n_a letters must be put in, taken out, replaced or swapped with
  * the next one to make it b. Of more than 40 letters: 40, far. */
 int trii_name_distance(const char *a, size_t n_a, const char *b);
+/* Of names[0 .. n): the one that is most like the name of n_given letters, a likely slip; NULL if
+ * none is. For programs: the library has no use for it. */
+static inline const char *trii_name_nearest(const char *given, size_t n_given,
+                                            const char *const *names, int n)
+{
+    int best_distance = n_given < 6 ? 2 : 4;
+    const char *best = NULL;
+
+    for (int i = 0; i < n; i++) {
+        int d = trii_name_distance(given, n_given, names[i]);
+
+        if (d < best_distance) {
+            best = names[i];
+            best_distance = d;
+        }
+    }
+    return best;
+}
 /* The whole text must be a decimal integer of [min, max]; `what` names it in the message. */
 tri_status trii_parse_i64(const char *text, const char *what, int64_t min, int64_t max,
                           int64_t *value_out) TRI_MUST_CHECK;

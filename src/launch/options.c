@@ -23,24 +23,19 @@ static bool same_name(const char *given, size_t length, const char *name)
 /* Nobody's name: the one that is most like it, if any is. */
 static tri_status unknown_long(const char *given, size_t length)
 {
+    const char *names[TRII_OPT_COUNT], *best;
     char name[40];
-    int best = -1, best_distance = length < 6 ? 2 : 4;
 
     snprintf(name, sizeof(name), "%.*s", (int)length, given);
     for (char *c = name; *c != '\0'; c++)
         *c = *c == '_' ? '-' : (char)tolower((unsigned char)*c);
-    for (int i = 0; i < TRII_OPT_COUNT && length < sizeof(name); i++) {
-        int d = trii_name_distance(name, length, trii_option_rows[i].name);
-
-        if (d < best_distance) {
-            best = i;
-            best_distance = d;
-        }
-    }
-    if (best < 0)
+    for (int i = 0; i < TRII_OPT_COUNT; i++)
+        names[i] = trii_option_rows[i].name;
+    best = length < sizeof(name) ? trii_name_nearest(name, length, names, TRII_OPT_COUNT) : NULL;
+    if (best == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "unknown option --%.*s", (int)length, given);
     return TRII_FAIL(TRI_ERR_INVALID_ARG, "unknown option --%.*s; did you mean --%s?", (int)length,
-                     given, trii_option_rows[best].name);
+                     given, best);
 }
 
 /* The row that `given` names in full, or the only one that begins with it. What is unique with

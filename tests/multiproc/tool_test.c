@@ -90,6 +90,36 @@ static void wrong_usage_ends_with_status_2(void **state)
     }
 }
 
+static void a_slip_gets_the_nearest_word(void **state)
+{
+    static const char *const cases[][7] = {
+        /* what comes, and the words before it */
+        {"no command named prf; did you mean perf?", "prf"},
+        {"no command named wyh; did you mean why?", "wyh"},
+        {"no operation named allreduce; did you mean all_reduce?", "perf", "allreduce"},
+        {"unknown option --nporc; did you mean --nproc?", "perf", "all_reduce", "--nporc", "2"},
+        {"unknown option --chekc; did you mean --check?", "perf", "all_reduce", "--chekc"},
+        {"unknown option --byte=4; did you mean --bytes?", "perf", "all_reduce", "--byte=4"},
+        {"unknown option --al; did you mean --all?", "ps", "--al"},
+        {"unknown option --jsno; did you mean --json?", "why", "--jsno"},
+        {"unknown option --ouput; did you mean --output?", "plot", "x", "--ouput", "y"},
+        {"unknown option --endpont; did you mean --endpoint?", "store", "--endpont", "a:1", "keys"},
+        {"no action named kesy; did you mean keys?", "store", "kesy"},
+        {"no command named something-else\n", "something-else"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        spawn s;
+
+        run(&s, cases[i] + 1, 2);
+        assert_string_equal(SPAWN_OUT(&s), "");
+        assert_has(SPAWN_ERR(&s), cases[i][0]);
+        assert_has(SPAWN_ERR(&s), "--help` ");
+        spawn_free(&s);
+    }
+}
+
 static void perf_times_right_results(void **state)
 {
     static const char *const operations[] = {"all_reduce", "broadcast", "all_gather",
@@ -235,6 +265,7 @@ static void a_full_output_of_one_rank_of_several_is_told(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(info_says_what_is_here_and_where_settings_come_from),
     cmocka_unit_test(wrong_usage_ends_with_status_2),
+    cmocka_unit_test(a_slip_gets_the_nearest_word),
     cmocka_unit_test(perf_times_right_results),
     cmocka_unit_test(perf_has_many_messages_under_way),
     cmocka_unit_test(perf_writes_its_table_as_json),

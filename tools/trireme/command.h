@@ -31,5 +31,9 @@ extern const command command_why;
 tri_status command_flush(void) TRI_MUST_CHECK;
 /* Prints "trireme NAME: <message>" and how to get help to stderr; returns COMMAND_USAGE. */
 int command_usage(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The same for a word that is none of names[], which end with NULL: "trireme NAME: WHAT GIVEN; did
+ * you mean ...?" What follows a = is no part of the word. */
+int command_unknown(const char *name, const char *what, const char *given,
+                    const char *const *names);
 
 #endif

@@ -13,6 +13,7 @@
 #include <trireme/export.h>
 
 #include "base/err.h"
+#include "base/param.h"
 
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
@@ -46,6 +47,27 @@ int command_usage(const char *name, const char *format, ...)
     return COMMAND_USAGE;
 }
 
+/* "; did you mean X?", or nothing. */
+static void print_nearest(const char *given, const char *const *names)
+{
+    const char *nearest;
+    int n = 0;
+
+    while (names[n] != NULL)
+        n++;
+    nearest = trii_name_nearest(given, strcspn(given, "="), names, n);
+    if (nearest != NULL)
+        fprintf(stderr, "; did you mean %s?", nearest);
+}
+
+int command_unknown(const char *name, const char *what, const char *given, const char *const *names)
+{
+    fprintf(stderr, "trireme %s: %s %s", name, what, given);
+    print_nearest(given, names);
+    fprintf(stderr, "\n`trireme %s --help` shows the usage.\n", name);
+    return COMMAND_USAGE;
+}
+
 static bool loss_is_told;
 
 tri_status command_flush(void)
@@ -74,6 +96,8 @@ static int finish(const char *name, int result)
 
 int main(int argc, char **argv)
 {
+    const char *names[N_COMMANDS + 1] = {NULL};
+
     if (argc < 2) {
         print_help(stderr);
         return COMMAND_USAGE;
@@ -96,6 +120,10 @@ int main(int argc, char **argv)
         }
         return finish(argv[1], commands[i]->run(argc - 1, argv + 1));
     }
-    fprintf(stderr, "trireme: no command named %s; `trireme --help` lists them\n", argv[1]);
+    fprintf(stderr, "trireme: no command named %s", argv[1]);
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        names[i] = commands[i]->name;
+    print_nearest(argv[1], names);
+    fputs("\n`trireme --help` lists the commands.\n", stderr);
     return COMMAND_USAGE;
 }

@@ -147,6 +147,11 @@ static bool read_dtype(plan *p, const char *name)
     return false;
 }
 
+static const char *const option_names[] = {"--nproc",   "--engine",  "--bytes",       "--dtype",
+                                           "--buffers", "--seconds", "--outstanding", "--check",
+                                           "--json",    NULL};
+
+/* name: one of option_names that has a value */
 static int read_option(plan *p, const char *self, const char *name, const char *value)
 {
     int64_t n;
@@ -177,10 +182,8 @@ static int read_option(plan *p, const char *self, const char *name, const char *
         if (p->op->call != perf_send_recv)
             return command_usage(self, "--outstanding: for send_recv only");
         perf_outstanding = (int)n;
-    } else if (strcmp(name, "--json") == 0) {
-        p->json = value;
     } else {
-        return command_usage(self, "unknown option %s", name);
+        p->json = value;
     }
     return COMMAND_OK;
 }
@@ -213,6 +216,24 @@ static int check_sizes(plan *p, const char *self)
     return COMMAND_OK;
 }
 
+static bool is_option(const char *name)
+{
+    for (int i = 0; option_names[i] != NULL; i++) {
+        if (strcmp(option_names[i], name) == 0)
+            return true;
+    }
+    return false;
+}
+
+static int unknown_operation(const char *self, const char *given)
+{
+    const char *names[sizeof(operations) / sizeof(operations[0]) + 1] = {NULL};
+
+    for (size_t i = 0; i < sizeof(operations) / sizeof(operations[0]); i++)
+        names[i] = operations[i].name;
+    return command_unknown(self, "no operation named", given, names);
+}
+
 static int read_arguments(plan *p, int argc, char **argv)
 {
     *p = (plan){.op = find_operation(argc > 1 ? argv[1] : ""),
@@ -222,7 +243,7 @@ static int read_arguments(plan *p, int argc, char **argv)
     if (argc < 2)
         return command_usage(argv[0], "which operation?");
     if (p->op == NULL)
-        return command_usage(argv[0], "no operation named %s", argv[1]);
+        return unknown_operation(argv[0], argv[1]);
     for (int i = 2; i < argc; i++) {
         char name[32];
         size_t length = strcspn(argv[i], "=");
@@ -233,6 +254,8 @@ static int read_arguments(plan *p, int argc, char **argv)
             p->check = true;
             continue;
         }
+        if (!is_option(name))
+            return command_unknown(argv[0], "unknown option", argv[i], option_names);
         if (argv[i][length] != '=' && i + 1 == argc)
             return command_usage(argv[0], "%s needs a value", name);
         status = read_option(p, argv[0], name,

@@ -58,7 +58,8 @@ static int parse(int argc, char **argv, const char **files, arguments *args)
         else if (strcmp(argv[i], "--x") == 0)
             value = &args->x;
         if (value == NULL)
-            return command_usage("plot", "unknown option %s", argv[i]);
+            return command_unknown("plot", "unknown option", argv[i],
+                                   (const char *const[]){"--output", "--keys", "--x", NULL});
         if (i + 1 == argc)
             return command_usage("plot", "%s needs a value", argv[i]);
         *value = argv[++i];

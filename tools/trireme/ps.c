@@ -254,7 +254,8 @@ static int run(int argc, char **argv)
         else if (strcmp(argv[i], "--all") == 0)
             all = true;
         else
-            return command_usage(argv[0], "unknown option %s", argv[i]);
+            return command_unknown(argv[0], "unknown option", argv[i],
+                                   (const char *const[]){"--all", "--json", NULL});
     }
     trii_jobs_folder(parent);
     if (trii_folder_list(parent, MAX_JOBS, &names, &n) != TRI_OK)

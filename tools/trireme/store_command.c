@@ -444,7 +444,9 @@ static int parse(int argc, char **argv, request *r)
         if (result != COMMAND_OK)
             return result;
         if (!taken && !over && n == 1 && strncmp(argv[i], "--", 2) == 0)
-            return command_usage("store", "%s: unknown option", argv[i]);
+            return command_unknown("store", "unknown option", argv[i],
+                                   (const char *const[]){"--endpoint", "--file", "--prefix",
+                                                         "--timeout", "--raw", NULL});
         if (!taken)
             argv[n++] = argv[i];
     }
@@ -468,8 +470,13 @@ static int run(int argc, char **argv)
 
     if (result != COMMAND_OK)
         return result;
-    if (act == NULL)
-        return command_usage("store", "no action named %s", r.action);
+    if (act == NULL) {
+        const char *names[sizeof(actions) / sizeof(actions[0]) + 1] = {NULL};
+
+        for (size_t i = 0; i < sizeof(actions) / sizeof(actions[0]); i++)
+            names[i] = actions[i].name;
+        return command_unknown("store", "no action named", r.action, names);
+    }
     if (r.n_args < act->min_args || (act->max_args >= 0 && r.n_args > act->max_args))
         return command_usage("store", "usage: trireme store [OPTIONS] %s", act->usage);
     result = find_endpoint(&r, host, sizeof(host), &port);

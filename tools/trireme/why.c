@@ -296,7 +296,8 @@ static int run(int argc, char **argv)
         else if (strcmp(argv[i], "--jobs") == 0 && argc == 2)
             return print_jobs();
         else if (argv[i][0] == '-')
-            return command_usage(argv[0], "unknown option %s", argv[i]);
+            return command_unknown(argv[0], "unknown option", argv[i],
+                                   (const char *const[]){"--jobs", "--json", NULL});
         else if (given != NULL)
             return command_usage(argv[0], "one job at a time: %s and %s", given, argv[i]);
         else
