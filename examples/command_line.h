@@ -4,6 +4,7 @@
 #ifndef EXAMPLES_COMMAND_LINE_H
 #define EXAMPLES_COMMAND_LINE_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -70,6 +71,21 @@ static inline _Noreturn void option_mistake(const char *program, const char *arg
     exit(2);
 }
 
+/* At the end, for all that was printed: whoever reads it, or a disk, may not have taken it. A
+ * status of 1 then, and why. */
+static inline void output_check(const char *program)
+{
+    const char *slash = strrchr(program, '/');
+    bool lost = ferror(stdout) != 0;
+
+    errno = 0;
+    if (fflush(stdout) == 0 && !lost)
+        return;
+    fprintf(stderr, "%s: cannot write to stdout%s%s\n", slash != NULL ? slash + 1 : program,
+            errno != 0 ? ": " : "", errno != 0 ? strerror(errno) : "");
+    exit(1);
+}
+
 /* Fills the options; exits with 0 after --help, with 2 after a mistake. */
 static inline void options_parse(int argc, char **argv, const char *usage, const option *options,
                                  int n)
@@ -79,6 +95,7 @@ static inline void options_parse(int argc, char **argv, const char *usage, const
 
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             options_help(usage, options, n);
+            output_check(argv[0]);
             exit(0);
         }
         for (int k = 0; k < n; k++) {

@@ -284,5 +284,6 @@ int main(int argc, char **argv)
     tri_optimizer_destroy(r.optimizer);
     tri_module_destroy(r.model);
     tri_finalize();
+    output_check(argv[0]);
     return 0;
 }

@@ -18,6 +18,7 @@
 #include <trireme/trireme.h>
 
 #include "by_name.h"
+#include "command_line.h"
 #include "gpt2.h"
 
 typedef struct arguments {
@@ -78,7 +79,7 @@ static double number(const char *name, const char *text, bool whole, double leas
 }
 
 /* The value of "--NAME VALUE" or "--NAME=VALUE" if argv[*at_io] is that option, else NULL. */
-static const char *option(const char *name, int argc, char **argv, int *at_io)
+static const char *option_value(const char *name, int argc, char **argv, int *at_io)
 {
     const char *text = argv[*at_io];
     size_t n = strlen(name);
@@ -163,13 +164,15 @@ static arguments parse(int argc, char **argv)
 
         if (strcmp(argv[i], "--help") == 0) {
             printf("%s", usage_text);
+            output_check(argv[0]);
             exit(0);
         }
         if (strcmp(argv[i], "--version") == 0) {
             printf("parity %d.%d.%d\n", TRI_VERSION_MAJOR, TRI_VERSION_MINOR, TRI_VERSION_PATCH);
+            output_check(argv[0]);
             exit(0);
         }
-        while (o < n_options && (value = option(options[o].name, argc, argv, &i)) == NULL)
+        while (o < n_options && (value = option_value(options[o].name, argc, argv, &i)) == NULL)
             o++;
         if (value == NULL)
             usage("unknown argument", argv[i]);

@@ -76,5 +76,5 @@ int main(int argc, char **argv)
     printf("worker %d: %.0f of %d right, w2[0] = %.6f\n", tri_rank(), right, BATCH, w2[0]);
     tri_reducer_destroy(r);
     tri_finalize();
-    return 0;
+    output_check(argv[0]);
 }

@@ -104,5 +104,6 @@ int main(int argc, char **argv)
                    own_loss, rank, size);
     }
     tri_finalize();
+    output_check(argv[0]);
     return 0;
 }

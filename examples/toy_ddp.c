@@ -70,5 +70,6 @@ int main(int argc, char **argv)
     tri_tensor_unref(x);
     tri_tensor_unref(y);
     tri_finalize();
+    output_check(argv[0]);
     return 0;
 }

@@ -1,6 +1,6 @@
 /*
  * examples_test.c - what every example has: --help says what it is for, a mistake on the command
- * line is named, and neither starts any work.
+ * line is named, and neither starts any work; and what they print is not lost in silence.
  */
 #include "testing/check.h"
 #include "testing/spawn.h"
@@ -49,9 +49,42 @@ static void unknown_options_are_named(void **state)
     }
 }
 
+static void a_full_output_is_an_error(void **state)
+{
+    static const char *const cases[][2] = {
+        {"toy_ddp", "--help"},
+        {"plain_mlp", "--help"},
+        {"plain_ddp", "--help"},
+        {"fashion", "--help"},
+        {"gpt", "--help"},
+        {"parity", "--help"},
+        {"parity", "--version"},
+        {"toy_ddp", ""},
+        {"plain_mlp", ""},
+        {"plain_ddp", ""},
+        {"gpt", "--text /proc/version --steps 1 --layers 1 --width 4 --heads 1 --context 4 "
+                "--batch-size 1 --letters 3"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char words[200], line[80];
+        const char *const argv[] = {"sh", "-c", words, spawn_bin(cases[i][0]), NULL};
+        spawn s;
+
+        snprintf(words, sizeof(words), "exec \"$0\" %s >/dev/full", cases[i][1]);
+        snprintf(line, sizeof(line), "%s: cannot write to stdout", cases[i][0]);
+        spawn_start(&s, argv, NULL);
+        if (spawn_wait(&s) != 1 || strstr(SPAWN_ERR(&s), line) == NULL)
+            fail_msg("%s %s: status %d\n%s", cases[i][0], cases[i][1], s.status, SPAWN_ERR(&s));
+        spawn_free(&s);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(help_is_printed_and_nothing_else_happens),
     cmocka_unit_test(unknown_options_are_named),
+    cmocka_unit_test(a_full_output_is_an_error),
 };
 
 TEST_MAIN(tests)
