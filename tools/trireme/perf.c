@@ -518,6 +518,18 @@ static tri_status write_json(const plan *p, const result *results)
                      errno != 0 ? strerror(errno) : "");
 }
 
+/* After rank 0 has printed: all go on, or stop together, none because another one is gone. END:
+ * rank 0 could not print. */
+static tri_status go_on(tri_status printed)
+{
+    int64_t failed = printed != TRI_OK;
+    tri_status status = tri_broadcast(NULL, &failed, 1, TRI_DTYPE_I64, 0, NULL);
+
+    if (printed != TRI_OK)
+        return printed;
+    return status == TRI_OK && failed != 0 ? TRI_END : status;
+}
+
 static tri_status measure_all(const plan *p, result *results, bool *right)
 {
     size_t largest = 0;
@@ -529,12 +541,12 @@ static tri_status measure_all(const plan *p, result *results, bool *right)
     status = make_buffer(p, largest, &src);
     if (status == TRI_OK)
         status = make_buffer(p, largest * messages_of(p), &dst);
-    if (status == TRI_OK && tri_rank() == 0)
-        status = print_head(p);
+    if (status == TRI_OK)
+        status = go_on(tri_rank() == 0 ? print_head(p) : TRI_OK);
     for (int i = 0; i < p->n_sizes && status == TRI_OK; i++) {
         status = measure(p, src, dst, p->bytes[i], right, &results[i]);
-        if (status == TRI_OK && tri_rank() == 0)
-            status = print_result(table_of(p), &results[i]);
+        if (status == TRI_OK)
+            status = go_on(tri_rank() == 0 ? print_result(table_of(p), &results[i]) : TRI_OK);
     }
     free_buffer(p, dst);
     free_buffer(p, src);
@@ -558,6 +570,8 @@ static tri_status run_rank(const plan *p)
         if (status == TRI_OK)
             status = command_flush();
     }
+    if (status == TRI_END)
+        return TRI_OK;
     if (status == TRI_OK && !right)
         status = TRII_FAIL(TRI_ERR_INTERNAL, "%s gave wrong results", p->op->name);
     return status;
