@@ -15,9 +15,10 @@
  * synchronised forward on.
  *
  * The average is over samples, not over ranks: each rank weighs as many samples as its loss is the
- * mean of (see tri_backward in tensor.h; tri_backward_of overrides), so batches of different sizes,
- * also empty ones, give the gradient of the whole batch. With equal batches this is torch's
- * DistributedDataParallel.
+ * mean of (see tri_backward in tensor.h; a count of tri_backward_of overrides), so batches of
+ * different sizes, also empty ones, give the gradient of the whole batch. Where a mean divides by
+ * something else (targets that are ignored, classes that weigh differently), ranks weigh by that;
+ * with a sum they count equally. With equal batches this is torch's DistributedDataParallel.
  */
 #ifndef TRIREME_PARALLEL_H
 #define TRIREME_PARALLEL_H
@@ -59,8 +60,8 @@ TRI_API void tri_no_sync_end(tri_module *model);
 TRI_API void tri_ddp_vote_stop(tri_module *model);
 TRI_API bool tri_ddp_stopped(const tri_module *model);
 
-/* Samples that the last synchronised backward averaged over, on all ranks together; known after
- * the step ran. 0 before. */
+/* Samples that the last synchronised backward averaged over, on all ranks together (rows with an
+ * ignored target among them); known after the step ran. 0 before. */
 TRI_API int64_t tri_ddp_sample_count(const tri_module *model);
 
 /**

@@ -105,7 +105,7 @@ static tri_status attach_all(trii_backward *b)
     for (b->more = true; status == TRI_OK && b->more; hook = b->next) {
         status = collect(b, hook, &f);
         if (status == TRI_OK && hook != NULL && f.n > 0)
-            status = hook->attach(hook, b->step, f.tensors, f.grads, f.n, b->count);
+            status = hook->attach(hook, b->step, f.tensors, f.grads, f.n, &b->under);
         if (status == TRI_OK)
             status = bind_grads(b, &f);
     }
@@ -131,11 +131,16 @@ static tri_status weight_of(trii_backward *b, trii_vid *weight)
         b->more = true;
         counted = counted || hook != NULL;
     }
-    if (counted && b->count < 0)
-        b->count = trii_samples_under(b->step, b->last_node, b->grads, b->scratch);
+    if (counted && b->under.count < 0) {
+        tri_status status =
+            trii_samples_under(b->step, b->last_node, b->grads, b->scratch, &b->under);
+
+        if (status != TRI_OK)
+            return status;
+    }
     if (!same || hook == NULL || hook->seed == NULL || dtype == TRI_DTYPE_NONE)
         return TRI_OK;
-    return hook->seed(hook, b->step, dtype, b->count, weight);
+    return hook->seed(hook, b->step, dtype, &b->under, weight);
 }
 
 static tri_status backward_on(trii_step *s, const trii_roots *roots,
@@ -149,7 +154,7 @@ static tri_status backward_on(trii_step *s, const trii_roots *roots,
         status = trii_backward_room(&b);
     if (status != TRI_OK)
         return status;
-    b.count = opt->count != NULL ? *opt->count : -1;
+    b.under.count = opt->count != NULL ? *opt->count : -1;
     b.keep_graph = opt->keep_graph;
     trii_backward_mark(&b, NULL);
     status = weight_of(&b, &weight);

@@ -34,7 +34,7 @@ typedef struct trii_backward {
     int32_t n_values;            /* that were there when it began */
     int32_t last_node;           /* from which it goes back; -1 = there is none */
     bool keep_graph;             /* what it went through can be gone through again after a run */
-    int64_t count;               /* samples; -1 = not known yet */
+    trii_samples under;          /* count -1 = not known yet */
     struct trii_grad_hook *next; /* backward.c: of the tensors that are collected next */
     bool more;
 } trii_backward;

@@ -138,6 +138,9 @@ typedef struct trii_graph_op {
     tri_status (*reference)(const trii_kernel_args *args);
     /* How many samples the result is the mean of, -1 = of none. NULL: it is no mean. */
     int64_t (*samples)(const trii_type *const *in, const trii_attrs *attrs);
+    /* Records what that mean divides by, an f64 scalar, where it is a value of the graph (targets
+     * may be ignored, or weigh differently). NULL: the number of samples. */
+    tri_status (*divisor)(struct trii_step *step, const struct trii_node *node, trii_vid *out);
     /* Floating-point operations of one run, for schedules and reports; NULL = one per output
      * element. */
     double (*flops)(const trii_type *const *in, int n_in, const trii_type *out);

@@ -228,8 +228,8 @@ void trii_regions_end_step(trii_recorder *recorder);
 
 /* samples.c: under a loss (or several) whose last node this is; reached[v] == TRII_NO_VALUE: it
  * depends on value v, for all values; scratch: as many numbers. */
-int64_t trii_samples_under(const trii_step *step, int32_t last_node, const int32_t *reached,
-                           int32_t *scratch);
+tri_status trii_samples_under(trii_step *step, int32_t last_node, const int32_t *reached,
+                              int32_t *scratch, trii_samples *samples_out) TRI_MUST_CHECK;
 
 /* nan_check.c: see there. */
 tri_status trii_nan_before(trii_step *step, const trii_segment *segment);

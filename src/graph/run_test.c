@@ -140,13 +140,13 @@ typedef struct test_hook {
 } test_hook;
 
 static tri_status hook_attach(trii_grad_hook *hook, trii_step *step, tri_tensor *const *params,
-                              trii_vid *grads, int n, int64_t count)
+                              trii_vid *grads, int n, const trii_samples *under)
 {
     test_hook *h = (test_hook *)(void *)hook;
 
     (void)params;
     h->n += n;
-    h->count = count;
+    h->count = under->count;
     for (int i = 0; i < n; i++) {
         tri_status status = trii_record_host(step, &h->host->op, &grads[i], 1, &grads[i]);
 
@@ -156,14 +156,14 @@ static tri_status hook_attach(trii_grad_hook *hook, trii_step *step, tri_tensor 
     return TRI_OK;
 }
 
-static tri_status hook_seed(trii_grad_hook *hook, trii_step *step, tri_dtype dtype, int64_t count,
-                            trii_vid *seed_out)
+static tri_status hook_seed(trii_grad_hook *hook, trii_step *step, tri_dtype dtype,
+                            const trii_samples *under, trii_vid *seed_out)
 {
     const trii_type type = {.dtype = dtype};
     trii_attrs attrs;
 
     ((test_hook *)(void *)hook)->seeds++;
-    trii_fill_attrs(&type, (double)count, &attrs);
+    trii_fill_attrs(&type, (double)under->count, &attrs);
     return trii_record_values(step, &trii_op_fill, NULL, 0, &attrs, seed_out);
 }
 

@@ -70,7 +70,7 @@ static void mark_data(const trii_step *s, int32_t last_node, int32_t *from_data)
 
 /* Among the loss operations, or (with from_data) among the plain means. */
 static int64_t look(const trii_step *s, int32_t last_node, const int32_t *reached,
-                    const int32_t *from_data)
+                    const int32_t *from_data, int32_t *node_out)
 {
     int64_t found = -1;
     int32_t at = -1;
@@ -93,17 +93,29 @@ static int64_t look(const trii_step *s, int32_t last_node, const int32_t *reache
         found = rows;
         at = n;
     }
+    *node_out = at;
     return found;
 }
 
-int64_t trii_samples_under(const trii_step *s, int32_t last_node, const int32_t *reached,
-                           int32_t *scratch)
+tri_status trii_samples_under(trii_step *s, int32_t last_node, const int32_t *reached,
+                              int32_t *scratch, trii_samples *samples_out)
 {
-    int64_t found = look(s, last_node, reached, NULL);
+    trii_samples under = {.divisor = TRII_NO_VALUE};
+    int32_t node = -1;
+    tri_status status = TRI_OK;
 
-    if (found < 0) {
+    under.count = look(s, last_node, reached, NULL, &node);
+    if (under.count < 0) {
         mark_data(s, last_node, scratch);
-        found = look(s, last_node, reached, scratch);
+        under.count = look(s, last_node, reached, scratch, &node);
     }
-    return found >= 0 ? found : 1;
+    if (under.count < 0)
+        under.count = 1;
+    else if (s->nodes[node].op->divisor != NULL) {
+        status = trii_step_reserve(s, TRII_RESERVE_NODES);
+        if (status == TRI_OK)
+            status = s->nodes[node].op->divisor(s, &s->nodes[node], &under.divisor);
+    }
+    *samples_out = under;
+    return status;
 }

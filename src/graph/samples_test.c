@@ -13,13 +13,13 @@ typedef struct counting_hook {
 } counting_hook;
 
 static tri_status note_count(trii_grad_hook *hook, trii_step *step, tri_tensor *const *params,
-                             trii_vid *grads, int n, int64_t count)
+                             trii_vid *grads, int n, const trii_samples *under)
 {
     (void)step;
     (void)params;
     (void)grads;
     (void)n;
-    ((counting_hook *)(void *)hook)->count = count;
+    ((counting_hook *)(void *)hook)->count = under->count;
     return TRI_OK;
 }
 

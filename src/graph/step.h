@@ -178,18 +178,25 @@ tri_status trii_bind(trii_step *step, trii_vid value, tri_tensor *tensor) TRI_MU
 
 /* --- gradients ---------------------------------------------------------------------------- */
 
+/* What a loss is the mean of: so many samples, whose mean divides by the value `divisor`, an f64
+ * scalar; NO_VALUE: by their number. */
+typedef struct trii_samples {
+    int64_t count;
+    trii_vid divisor;
+} trii_samples;
+
 /* A parallel strategy's say in tri_backward: parameters point at it (tensor->grad_hook). After
  * the gradients are recorded, attach() gets all parameters of this hook that the loss reaches,
  * with the value of each one's gradient (accumulated ones added), and may record operations and
  * replace the values; they are then bound to the parameters' grads. */
 typedef struct trii_grad_hook {
     tri_status (*attach)(struct trii_grad_hook *hook, trii_step *step, tri_tensor *const *params,
-                         trii_vid *grads, int n, int64_t count);
+                         trii_vid *grads, int n, const trii_samples *under);
     /* May replace the seed of the backward pass by a scalar of this dtype, which then scales all
      * gradients; TRII_NO_VALUE leaves it at 1. Called before the gradients are recorded, and only
      * if this is the hook of every parameter that the loss reaches. NULL: never replaced. */
-    tri_status (*seed)(struct trii_grad_hook *hook, trii_step *step, tri_dtype dtype, int64_t count,
-                       trii_vid *seed_out);
+    tri_status (*seed)(struct trii_grad_hook *hook, trii_step *step, tri_dtype dtype,
+                       const trii_samples *under, trii_vid *seed_out);
     /* Called by the optimizer before it looks which parameters have a gradient: the last chance to
      * set or clear has_grad of parameters that the loss did not reach here but may have reached
      * elsewhere; may run the step. NULL: nothing to do. */

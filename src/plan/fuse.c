@@ -217,6 +217,38 @@ static void drop_empty(trii_ir *ir)
     ir->n_groups = kept;
 }
 
+static bool makes(const trii_group *group, int32_t value)
+{
+    for (int32_t o = 0; o < group->n_out; o++) {
+        if (group->out[o] == value)
+            return true;
+    }
+    return false;
+}
+
+/* What host operations wait for and costs nothing else goes first: so they are under way while the
+ * rest runs. */
+static void hurry_hosts(trii_ir *ir)
+{
+    for (int32_t g = 0; g < ir->n_groups; g++) {
+        trii_group *group = ir->groups[g];
+        bool early = group->kind == TRII_GROUP_OP && group->n_out > 0;
+
+        for (int32_t i = 0; i < group->n_in && early; i++)
+            early = ir->values[group->in[i]].input >= 0;
+        for (int32_t o = 0; o < group->n_out && early; o++)
+            early = ir->values[group->out[o]].output < 0;
+        for (int32_t n = 0; n < ir->n_nodes && early; n++) {
+            bool host = ir->nodes[n].op->op_class == TRII_CLASS_HOST;
+
+            for (int32_t i = 0; i < ir->nodes[n].n_in && early && !ir->nodes[n].dead && !host; i++)
+                early = !makes(group, ir->nodes[n].in[i]);
+        }
+        if (early)
+            group->position -= ir->n_nodes * POSITION_STEP;
+    }
+}
+
 tri_status trii_ir_fuse(trii_ir *ir, const trii_device_ops *device)
 {
     fuse f = {ir, device, trii_pool_alloc(ir->pool, (size_t)ir->n_nodes, sizeof(bool))};
@@ -232,6 +264,8 @@ tri_status trii_ir_fuse(trii_ir *ir, const trii_device_ops *device)
     drop_empty(ir);
     for (int32_t g = 0; status == TRI_OK && g < ir->n_groups; g++)
         status = trii_ir_finish_group(ir, g);
+    if (status == TRI_OK)
+        hurry_hosts(ir);
     trii_ir_sort_groups(ir);
     return status;
 }

@@ -232,12 +232,65 @@ static int64_t rows_of_mean(const trii_type *const *in, const trii_attrs *attrs)
     return attrs->i[I_REDUCTION] == TRI_REDUCTION_MEAN ? in[0]->shape[0] : -1;
 }
 
+static tri_status target_weights_shape(const trii_type *const *in, int n_in,
+                                       const trii_attrs *attrs, trii_type *out, int *n_out)
+{
+    (void)n_in;
+    (void)attrs;
+    *n_out = 1;
+    trii_type_scalar(out, TRI_DTYPE_F64);
+    return in[0]->dtype == TRI_DTYPE_I64
+               ? TRI_OK
+               : TRII_FAIL(TRI_ERR_INTERNAL, "targets of %s", tri_dtype_name(in[0]->dtype));
+}
+
+/* What is no class is none of its business: the loss refuses it. */
+static tri_status target_weights_kernel(const trii_kernel_args *args)
+{
+    const int64_t *target = args->in[0].data;
+    const double *weight = args->in[1].data;
+    int64_t n = trii_type_numel(args->in[0].type);
+    int64_t classes = weight != NULL ? trii_type_numel(args->in[1].type) : 0;
+    double total = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        if (target[i] == args->iattr[I_IGNORED])
+            continue;
+        if (weight == NULL)
+            total += 1;
+        else if (target[i] >= 0 && target[i] < classes)
+            total += weight[target[i]];
+    }
+    *(double *)args->out[0].data = total;
+    return TRI_OK;
+}
+
+static tri_status target_weights_reference(const trii_kernel_args *args)
+{
+    return trii_in_double(args, target_weights_kernel);
+}
+
+const trii_graph_op trii_op_target_weights = {
+    .name = "target_weights",
+    .optional = 1 << 1,
+    .shape = target_weights_shape,
+    .reference = target_weights_reference,
+};
+
+static tri_status divisor_of(trii_step *step, const trii_node *node, trii_vid *out)
+{
+    trii_vid in[2] = {trii_node_in(step, node, 1), trii_node_in(step, node, 2)};
+
+    return trii_record_values(step, &trii_op_target_weights, in, 2, &node->attrs, out);
+}
+
 const trii_graph_op trii_op_cross_entropy = {
     .name = "cross_entropy",
     .is_loss = true,
     .may_refuse = true,
     .optional = 1 << 2,
     .samples = rows_of_mean,
+    .divisor = divisor_of,
     .shape = loss_shape,
     .grad = loss_grad,
     .reference = loss_reference,
@@ -248,6 +301,7 @@ const trii_graph_op trii_op_nll_loss = {
     .may_refuse = true,
     .optional = 1 << 2,
     .samples = rows_of_mean,
+    .divisor = divisor_of,
     .shape = loss_shape,
     .grad = loss_grad,
     .reference = loss_reference,

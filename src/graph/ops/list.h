@@ -144,6 +144,7 @@ TRII_OP(count_correct)          /* in logits target; i64 */
 
 /* class_losses.c; i: reduction, ignored target, 1 = logarithms of probabilities; f: smoothing */
 TRII_OP(cross_entropy) TRII_OP(nll_loss) /* in x target w? */
+TRII_OP(target_weights) /* in target w?; i: as above; f64: of what is not ignored */
 TRII_OP(cross_entropy_backward)          /* of both; in g x target w? */
 
 /* pair_losses.c [E]; in input target: what a loss is the mean or sum of */

@@ -11,10 +11,10 @@
 /* --- the header ----------------------------------------------------------------------------- */
 
 /* Records the header; weights[i] is its result as types[i]. */
-static tri_status record_header(trii_ddp *ddp, trii_step *step, int64_t count,
+static tri_status record_header(trii_ddp *ddp, trii_step *step, const trii_samples *under,
                                 const tri_dtype *types, int n, trii_vid *weights)
 {
-    trii_vid in[2];
+    trii_vid in[3], out[3];
     trii_travel *t;
     tri_status st = trii_travel_take(ddp, &ddp->headers, step, &t);
 
@@ -23,15 +23,42 @@ static tri_status record_header(trii_ddp *ddp, trii_step *step, int64_t count,
     if (st < 0)
         return st;
     trii_travel_is_header(t);
-    t->count = ddp->local_count + count;
+    t->count = ddp->local_count + under->count;
+    t->valued = under->divisor != TRII_NO_VALUE;
+    t->fixed = ddp->local_fixed + (t->valued ? 0 : under->count);
+    t->epoch = ddp->epoch;
     t->unused = false;
     t->n = n;
     for (int i = 0; i < n; i++)
         t->out_bytes[i] = tri_dtype_size(types[i]);
-    st = trii_record_host(step, &t->op, in, n, weights);
-    if (st == TRI_OK)
-        ddp->header = t;
-    return st;
+    if (t->valued)
+        in[n] = under->divisor;
+    st = trii_record_host(step, &t->op, in, n + t->valued, out);
+    if (st < 0)
+        return st;
+    memcpy(weights, out, (size_t)n * sizeof(*out));
+    ddp->header = t;
+    return TRI_OK;
+}
+
+/* A backward without synchronisation: what its mean divides by counts later. */
+static tri_status record_count(trii_ddp *ddp, trii_step *step, const trii_samples *under)
+{
+    trii_vid in = under->divisor, out;
+    trii_travel *t;
+    tri_status st;
+
+    ddp->local_count += under->count;
+    if (in == TRII_NO_VALUE) {
+        ddp->local_fixed += under->count;
+        return TRI_OK;
+    }
+    st = trii_travel_take(ddp, &ddp->counts, step, &t);
+    if (st < 0)
+        return st;
+    trii_travel_is_count(t);
+    t->epoch = ddp->epoch;
+    return trii_record_host(step, &t->op, &in, 1, &out);
 }
 
 static void remember(trii_ddp *ddp, const trii_step *step)
@@ -41,6 +68,10 @@ static void remember(trii_ddp *ddp, const trii_step *step)
     ddp->before.generation = step->generation;
     ddp->before.first_node = step->first_pending;
     ddp->before.local_count = ddp->local_count;
+    ddp->before.local_fixed = ddp->local_fixed;
+    ddp->before.local_valued = ddp->local_valued;
+    ddp->before.epoch = ddp->epoch;
+    ddp->before.valued_epoch = ddp->valued_epoch;
     ddp->before.sample_count = ddp->sample_count;
     ddp->before.vote_stop = ddp->vote_stop;
     ddp->before.unsettled = ddp->unsettled;
@@ -52,6 +83,10 @@ void trii_ddp_take_back(trii_ddp *ddp, const trii_step *step)
         return;
     ddp->before.generation = 0;
     ddp->local_count = ddp->before.local_count;
+    ddp->local_fixed = ddp->before.local_fixed;
+    ddp->local_valued = ddp->before.local_valued;
+    ddp->epoch = ddp->before.epoch;
+    ddp->valued_epoch = ddp->before.valued_epoch;
     ddp->sample_count = ddp->before.sample_count;
     ddp->vote_stop = ddp->vote_stop || ddp->before.vote_stop;
     ddp->unsettled = ddp->before.unsettled;
@@ -62,13 +97,14 @@ static bool forget_if_cleared(trii_ddp *ddp)
 {
     if (trii_ddp_params_have_grads(ddp))
         return false;
-    ddp->local_count = 0;
+    ddp->local_count = ddp->local_fixed = 0;
+    ddp->epoch++;
     ddp->unsettled = false;
     return true;
 }
 
-tri_status trii_ddp_seed(trii_grad_hook *hook, trii_step *step, tri_dtype dtype, int64_t count,
-                         trii_vid *seed_out)
+tri_status trii_ddp_seed(trii_grad_hook *hook, trii_step *step, tri_dtype dtype,
+                         const trii_samples *under, trii_vid *seed_out)
 {
     trii_ddp *ddp = (trii_ddp *)hook;
     tri_status st;
@@ -79,7 +115,7 @@ tri_status trii_ddp_seed(trii_grad_hook *hook, trii_step *step, tri_dtype dtype,
     if (ddp->no_sync > 0 || !forget_if_cleared(ddp) ||
         (dtype != TRI_DTYPE_F32 && dtype != TRI_DTYPE_F64))
         return TRI_OK;
-    st = record_header(ddp, step, count, &dtype, 1, seed_out);
+    st = record_header(ddp, step, under, &dtype, 1, seed_out);
     ddp->seeded = st == TRI_OK;
     return st;
 }
@@ -162,11 +198,12 @@ static tri_status record_bucket(trii_ddp *ddp, trii_step *step, trii_ddp_bucket 
 }
 
 /* Sums of gradients that were not seeded by the weight get it now. */
-static tri_status weigh(trii_ddp *ddp, trii_step *step, int64_t count, trii_vid *grad_of)
+static tri_status weigh(trii_ddp *ddp, trii_step *step, const trii_samples *under,
+                        trii_vid *grad_of)
 {
     const tri_dtype types[2] = {TRI_DTYPE_F32, TRI_DTYPE_F64};
     trii_vid weights[2];
-    tri_status st = record_header(ddp, step, count, types, 2, weights);
+    tri_status st = record_header(ddp, step, under, types, 2, weights);
 
     for (int i = 0; i < ddp->n_params && st == TRI_OK; i++) {
         trii_vid factors[2] = {grad_of[i], weights[ddp->params[i].tensor->dtype == TRI_DTYPE_F64]};
@@ -188,7 +225,8 @@ static tri_status add_left_over(trii_ddp *ddp, trii_step *step, trii_vid *grad_o
     return st;
 }
 
-static tri_status synchronise(trii_ddp *ddp, trii_step *step, trii_vid *grad_of, int64_t count)
+static tri_status synchronise(trii_ddp *ddp, trii_step *step, trii_vid *grad_of,
+                              const trii_samples *under)
 {
     bool unused = false;
     tri_status st = TRI_OK;
@@ -196,7 +234,7 @@ static tri_status synchronise(trii_ddp *ddp, trii_step *step, trii_vid *grad_of,
     if (!ddp->seeded || ddp->header->generation != step->generation) {
         st = add_left_over(ddp, step, grad_of);
         if (st == TRI_OK)
-            st = weigh(ddp, step, count, grad_of);
+            st = weigh(ddp, step, under, grad_of);
     }
     if (st < 0)
         return st;
@@ -210,12 +248,12 @@ static tri_status synchronise(trii_ddp *ddp, trii_step *step, trii_vid *grad_of,
     ddp->unsettled = unused;
     for (int b = 0; b < ddp->n_buckets && st == TRI_OK; b++)
         st = record_bucket(ddp, step, &ddp->buckets[b], grad_of);
-    ddp->local_count = 0;
+    ddp->local_count = ddp->local_fixed = 0;
     return st;
 }
 
 tri_status trii_ddp_attach(trii_grad_hook *hook, trii_step *step, tri_tensor *const *params,
-                           trii_vid *grads, int n, int64_t count)
+                           trii_vid *grads, int n, const trii_samples *under)
 {
     trii_ddp *ddp = (trii_ddp *)hook;
     trii_vid *grad_of = ddp->grad_of;
@@ -223,10 +261,8 @@ tri_status trii_ddp_attach(trii_grad_hook *hook, trii_step *step, tri_tensor *co
 
     remember(ddp, step);
     (void)forget_if_cleared(ddp);
-    if (ddp->no_sync > 0) {
-        ddp->local_count += count;
-        return TRI_OK;
-    }
+    if (ddp->no_sync > 0)
+        return record_count(ddp, step, under);
     if (ddp->buckets == NULL)
         return TRII_FAIL(TRI_ERR_STATE, "ddp: there was no memory for the buckets' final form");
     if (ddp->unsettled)
@@ -247,7 +283,7 @@ tri_status trii_ddp_attach(trii_grad_hook *hook, trii_step *step, tri_tensor *co
     }
     if (!ddp->has_observed)
         observe(ddp, grad_of);
-    st = synchronise(ddp, step, grad_of, count);
+    st = synchronise(ddp, step, grad_of, under);
     ddp->seeded = false; /* of this backward only: the next may have no seed of ours */
     for (int k = 0; k < n && st == TRI_OK; k++) {
         int i = index_of(ddp, params[k], k);
@@ -263,7 +299,7 @@ tri_status trii_ddp_attach(trii_grad_hook *hook, trii_step *step, tri_tensor *co
 }
 
 tri_status trii_ddp_count_alone(trii_grad_hook *hook, trii_step *step, tri_tensor *const *params,
-                                trii_vid *grads, int n, int64_t count)
+                                trii_vid *grads, int n, const trii_samples *under)
 {
     trii_ddp *ddp = (trii_ddp *)hook;
 
@@ -272,7 +308,7 @@ tri_status trii_ddp_count_alone(trii_grad_hook *hook, trii_step *step, tri_tenso
     (void)n;
     remember(ddp, step);
     (void)forget_if_cleared(ddp);
-    ddp->local_count += count;
+    ddp->local_count += under->count;
     if (ddp->no_sync > 0)
         return TRI_OK;
     ddp->sample_count = ddp->local_count;

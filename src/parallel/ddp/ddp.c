@@ -142,6 +142,7 @@ static void ddp_destroy(tri_module *self)
     trii_ddp_buckets_free(ddp);
     trii_ddp_buffers_free(ddp);
     trii_travels_free(ddp->headers);
+    trii_travels_free(ddp->counts);
     tri_tensor_unref(ddp->unit[0]);
     tri_tensor_unref(ddp->unit[1]);
     trii_ddp_params_free(ddp);

@@ -9,15 +9,16 @@
  *   travel.c   the recorded collectives while they run
  *   buffers.c  rank 0's buffers to all before a forward in training
  *
- * How the average is made. With c_r samples on rank r and N = sum of c_r, the gradient of the mean
- * over all samples is sum of (c_r / N) g_r. A header (two 8-byte sums: samples; stop votes and
- * ranks with unused parameters) is the first operation of the backward pass: it depends on nothing,
- * so it is exchanged while forward runs. Its result, the weight c_r / N in double rounded once, is
- * the *seed* of the backward pass, so that every gradient comes out weighted, and a bucket is one
- * plain sum: no pass over memory before it and none after. With equal counts the weight is 1/W;
- * torch multiplies each gradient by 1/W instead, which is the same for W a power of two (scaling
- * is exact) and equal to rounding else. Where gradients had added up before (no_sync, a second
- * loss), the seed stays 1 and the sums are multiplied by the weight: weights sum to 1, so what was
+ * How the average is made. With c_r samples on rank r (or what their mean divides by) and N = sum
+ * of c_r, the gradient of the mean over all samples is sum of (c_r / N) g_r. A header (three 8-byte
+ * sums: what the means divide by; stop votes and ranks with unused parameters; samples) is the
+ * first operation of the backward pass: it depends on nothing or on targets alone, so it is
+ * exchanged while forward runs. Its result, the weight c_r / N in double rounded once, is the
+ * *seed* of the backward pass, so that every gradient comes out weighted, and a bucket is one plain
+ * sum: no pass over memory before it and none after. With equal counts the weight is 1/W; torch
+ * multiplies each gradient by 1/W instead, which is the same for W a power of two (scaling is
+ * exact) and equal to rounding else. Where gradients had added up before (no_sync, a second loss),
+ * the seed stays 1 and the sums are multiplied by the weight: weights sum to 1, so what was
  * averaged already stays.
  */
 #ifndef TRII_DDP_H
@@ -75,8 +76,12 @@ typedef struct trii_travel {
     int item[TRII_DDP_ITEMS + 1]; /* bucket: parameter of operand i, -1 = none; buffers: buffer */
     void *out[TRII_DDP_ITEMS + 1];
     size_t out_bytes[TRII_DDP_ITEMS + 1];
-    int64_t sums[2];  /* header: samples; votes + (ranks with unused parameters << 32) */
+    double sums[3];   /* header: divisors; votes + (ranks with unused parameters << 32); samples */
+    double divisor;   /* header: what the means here divide by, together */
     int64_t count;    /* header: samples here */
+    int64_t fixed;    /* header: of the divisor, what was known when it was recorded */
+    bool valued;      /* header: the rest of it is the last operand */
+    uint64_t epoch;   /* header, count: which gradients add up */
     unsigned n_polls; /* header */
     bool vote_stop;   /* header */
     bool unused;      /* header: some parameter is not used here */
@@ -134,6 +139,7 @@ struct trii_ddp {
     uint64_t open_step;
     bool buffers_stale; /* a forward in training has changed them since they were equal */
     trii_travel *headers;
+    trii_travel *counts; /* of backward passes without synchronisation */
     trii_travel *header; /* of the backward that is being recorded */
     bool seeded;         /* its gradients come weighted */
     /* f32, f64: operands that carry a type; 1, which TRI_CHECK=nan takes for the weight when it
@@ -144,6 +150,11 @@ struct trii_ddp {
     bool unsettled;      /* some has_grad waits for the map */
     int no_sync;         /* depth */
     int64_t local_count; /* samples of backward passes without synchronisation */
+    int64_t local_fixed; /* of them, what means divide by that divide by their number */
+    /* What the others divide by: known as they run, and worth something while the gradients that
+     * they belong to add up (epoch). */
+    double local_valued;
+    uint64_t epoch, valued_epoch;
     bool vote_stop, stopped;
     int64_t sample_count;
     /* What recording a backward pass changes, as it was before the segment that pends; a step that
@@ -151,7 +162,9 @@ struct trii_ddp {
     struct {
         uint64_t generation; /* of the step, 0 = nothing is kept */
         int32_t first_node;  /* of the segment */
-        int64_t local_count, sample_count;
+        int64_t local_count, local_fixed, sample_count;
+        double local_valued;
+        uint64_t epoch, valued_epoch;
         bool vote_stop, unsettled;
     } before;
 };
@@ -184,11 +197,11 @@ void trii_ddp_params_free(trii_ddp *ddp);
 /* attach.c: the hook's functions. */
 /* attach of a world of one. */
 tri_status trii_ddp_count_alone(trii_grad_hook *hook, trii_step *step, tri_tensor *const *params,
-                                trii_vid *grads, int n, int64_t count);
-tri_status trii_ddp_seed(trii_grad_hook *hook, trii_step *step, tri_dtype dtype, int64_t count,
-                         trii_vid *seed_out);
+                                trii_vid *grads, int n, const trii_samples *under);
+tri_status trii_ddp_seed(trii_grad_hook *hook, trii_step *step, tri_dtype dtype,
+                         const trii_samples *under, trii_vid *seed_out);
 tri_status trii_ddp_attach(trii_grad_hook *hook, trii_step *step, tri_tensor *const *params,
-                           trii_vid *grads, int n, int64_t count);
+                           trii_vid *grads, int n, const trii_samples *under);
 tri_status trii_ddp_settle(trii_grad_hook *hook, trii_step *step);
 
 /* The pending segment of the step will never complete. */
@@ -205,6 +218,7 @@ tri_status trii_travel_take(trii_ddp *ddp, trii_travel **list, trii_step *step,
 void trii_travels_free(trii_travel *list);
 /* Fill in the operation of the three kinds. */
 void trii_travel_is_header(trii_travel *travel);
+void trii_travel_is_count(trii_travel *travel);
 void trii_travel_is_bucket(trii_travel *travel);
 void trii_travel_is_block(trii_travel *travel);
 

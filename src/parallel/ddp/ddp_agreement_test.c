@@ -189,7 +189,7 @@ static void a_forward_of_one_rank_alone_is_told_with_both_lines(void **state)
         assert_non_null(strstr(at, " (ddp_agreement_test.c:"));
         at = strstr(at, "rank 1 calls all_reduce #");
         assert_non_null(at);
-        assert_non_null(strstr(at, " 2 i64, sum (ddp_agreement_test.c:"));
+        assert_non_null(strstr(at, " 3 f64, sum (ddp_agreement_test.c:"));
         assert_non_null(strstr(at, "in each forward in training mode and each backward"));
     }
 }

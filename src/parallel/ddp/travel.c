@@ -3,6 +3,7 @@
  * poll between kernels, wait before the first reader. The executor calls these in record order
  * on every rank, so collectives always match.
  */
+#include <math.h>
 #include <string.h>
 
 #include <trireme/group.h>
@@ -141,20 +142,28 @@ static void blame_site(const trii_travel *t)
 static tri_status header_start(trii_host_op *op, const trii_host_buffers *buffers)
 {
     trii_travel *t = (trii_travel *)op;
+    trii_ddp *ddp = t->ddp;
 
     blame_site(t);
     for (int i = 0; i < t->n; i++)
         t->out[i] = buffers->out[i];
-    t->sums[0] = t->count;
-    t->sums[1] = (int64_t)(t->vote_stop ? 1 : 0) + (t->unused ? INT64_C(1) << 32 : 0);
+    t->divisor = (double)t->fixed + (ddp->valued_epoch == t->epoch ? ddp->local_valued : 0);
+    ddp->local_valued = 0;
+    if (t->valued) {
+        t->divisor += *(const double *)buffers->in[t->n];
+        memmove(buffers->out[t->n], buffers->in[t->n], sizeof(double)); /* which nobody reads */
+    }
+    t->sums[0] = t->divisor;
+    t->sums[1] = (t->vote_stop ? 1 : 0) + (t->unused ? 0x1p32 : 0);
+    t->sums[2] = (double)t->count;
     t->state = TRII_TRAVEL_STARTED;
     return trii_ddp_called(
-        tri_all_reduce(t->ddp->group, t->sums, t->sums, 2, TRI_DTYPE_I64, TRI_REDOP_SUM, &t->work));
+        tri_all_reduce(ddp->group, t->sums, t->sums, 3, TRI_DTYPE_F64, TRI_REDOP_SUM, &t->work));
 }
 
 static tri_status header_done(trii_travel *t)
 {
-    double weight = t->sums[0] > 0 ? (double)t->count / (double)t->sums[0] : 0.0;
+    double weight = t->sums[0] > 0 ? t->divisor / t->sums[0] : 0.0;
 
     for (int i = 0; i < t->n; i++) {
         if (t->out_bytes[i] == sizeof(float))
@@ -162,8 +171,8 @@ static tri_status header_done(trii_travel *t)
         else
             *(double *)t->out[i] = weight;
     }
-    t->ddp->sample_count = t->sums[0];
-    t->ddp->stopped = (t->sums[1] & INT64_C(0xffffffff)) != 0;
+    t->ddp->sample_count = (int64_t)t->sums[2];
+    t->ddp->stopped = fmod(t->sums[1], 0x1p32) != 0;
     t->state = TRII_TRAVEL_FREE;
     return TRI_OK;
 }
@@ -197,6 +206,39 @@ void trii_travel_is_header(trii_travel *t)
     t->op.poll = header_poll;
     t->op.wait = header_wait;
     t->op.abort = travel_abort;
+}
+
+/* --- counts ----------------------------------------------------------------------------------- */
+
+static tri_status count_start(trii_host_op *op, const trii_host_buffers *buffers)
+{
+    trii_travel *t = (trii_travel *)op;
+    trii_ddp *ddp = t->ddp;
+
+    if (ddp->valued_epoch != t->epoch)
+        ddp->local_valued = 0;
+    ddp->valued_epoch = t->epoch;
+    ddp->local_valued += *(const double *)buffers->in[0];
+    memmove(buffers->out[0], buffers->in[0], sizeof(double));
+    t->state = TRII_TRAVEL_FREE;
+    return TRI_OK;
+}
+
+static tri_status count_done(trii_host_op *op)
+{
+    (void)op;
+    return TRI_OK;
+}
+
+void trii_travel_is_count(trii_travel *t)
+{
+    t->op.name = "ddp count";
+    t->op.identity |= UINT64_C(0x4000);
+    t->op.any_layout = true; /* a scalar */
+    t->op.start = count_start;
+    t->op.poll = count_done;
+    t->op.wait = count_done;
+    t->op.abort = NULL;
 }
 
 /* --- buckets -------------------------------------------------------------------------------- */
@@ -243,7 +285,7 @@ static tri_status send_map(trii_travel *t)
     trii_ddp *ddp = t->ddp;
     tri_status st = t->header->op.wait(&t->header->op);
 
-    if (st < 0 || t->header->sums[1] >> 32 == 0)
+    if (st < 0 || t->header->sums[1] < 0x1p32)
         return st;
     for (int i = 0; i < ddp->n_params; i++)
         ddp->map[i] = ddp->params[i].used_here;
