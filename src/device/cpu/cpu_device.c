@@ -33,6 +33,8 @@ static const trii_cpu_family *const families[] = {
     &trii_cpu_batch_norm_eval,
     &trii_cpu_batch_norm_backward,
     &trii_cpu_batch_norm_eval_backward,
+    &trii_cpu_embedding,
+    &trii_cpu_embedding_backward,
     &trii_cpu_row_norm,
     &trii_cpu_row_norm_backward,
     &trii_cpu_attention,
