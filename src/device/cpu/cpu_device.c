@@ -40,6 +40,7 @@ static const trii_cpu_family *const families[] = {
     &trii_cpu_attention,
     &trii_cpu_attention_backward,
     &trii_cpu_dropout_mask,
+    &trii_cpu_part_copies,
     &trii_cpu_permute,
     &trii_cpu_flip,
     &trii_cpu_amax,

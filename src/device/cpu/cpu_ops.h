@@ -37,6 +37,7 @@ extern const trii_cpu_family trii_cpu_embedding, trii_cpu_embedding_backward;
 extern const trii_cpu_family trii_cpu_row_norm, trii_cpu_row_norm_backward;
 extern const trii_cpu_family trii_cpu_attention, trii_cpu_attention_backward;
 extern const trii_cpu_family trii_cpu_dropout_mask;
+extern const trii_cpu_family trii_cpu_part_copies;
 extern const trii_cpu_family trii_cpu_permute, trii_cpu_flip;
 extern const trii_cpu_family trii_cpu_amax, trii_cpu_amax_backward, trii_cpu_argmax;
 extern const trii_cpu_family trii_cpu_update, trii_cpu_square_sum;
