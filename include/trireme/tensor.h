@@ -11,10 +11,15 @@
  *
  * Both are `tri_tensor *`. Functions that return one never return NULL: on failure the handle
  * carries the error (the call, the shapes, the source line), operations on it return it on,
- * and whoever needs the value gets it as a status. A step is recorded by one thread; step
- * tensors of another thread are refused with an error. A persistent tensor is part of one step at a
- * time: from its first use in a step until tri_step_end other threads' use of it is refused as well
- * (STATE, naming both threads).
+ * and whoever needs the value gets it as a status.
+ *
+ * Threads: each records a step of its own (context.h has more); step tensors of another step are
+ * refused with an error. A persistent tensor may be part of several steps. While a run (or
+ * tri_copy_in) writes it no other step's run may read or write it, and while one reads it none may
+ * write; whoever comes second fails with STATE, which names both. A step sees one state of a
+ * tensor: once a run has read it, another step's write makes the next run that uses it fail
+ * (STATE), until tri_step_end. Only one step at a time may have a pending gradient of a tensor
+ * (STATE).
  *
  * Layout is plain row-major (C order) wherever a user can see it.
  */

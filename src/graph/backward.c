@@ -30,9 +30,10 @@ static tri_status bind_grads(trii_backward *b, const found *f)
 /* A loss may reach contents that the tensor had before it was written, and those after: its
  * gradient is the sum. The place of a tensor that was found already, or -1: its mark may be of
  * another walk. */
-static int place_of(const found *f, const tri_tensor *tensor)
+static int place_of(const trii_step *s, const found *f, const tri_tensor *tensor)
 {
-    int at = tensor->found_at;
+    const trii_known *known = trii_known_find(s, tensor);
+    int at = known != NULL ? known->found : -1;
 
     return at >= 0 && at < f->n && f->tensors[at] == tensor ? at : -1;
 }
@@ -64,9 +65,11 @@ static tri_status collect(trii_backward *b, const struct trii_grad_hook *hook, f
             b->more = true;
             continue;
         }
-        at = place_of(f, tensor);
-        status = at >= 0 ? add_found(s, f, at, b->grads[v]) : trii_grad_prepare(tensor);
-        if (at < 0 && status == TRI_OK && tensor->has_grad) {
+        at = place_of(s, f, tensor);
+        status = at >= 0 ? add_found(s, f, at, b->grads[v]) : trii_grad_claim(s, tensor);
+        if (at < 0 && status == TRI_OK)
+            status = trii_grad_prepare(tensor);
+        if (at < 0 && status == TRI_OK && trii_step_has_grad(s, tensor)) {
             trii_vid terms[2] = {TRII_NO_VALUE, b->grads[v]};
 
             status = trii_resolve(s, tensor->grad, &terms[0]);
@@ -76,7 +79,7 @@ static tri_status collect(trii_backward *b, const struct trii_grad_hook *hook, f
         if (status != TRI_OK)
             return status;
         if (at < 0) {
-            tensor->found_at = f->n;
+            trii_known_find(s, tensor)->found = f->n;
             f->tensors[f->n] = tensor;
             f->grads[f->n++] = b->grads[v];
         }
@@ -231,7 +234,7 @@ void tri_requires_grad(tri_tensor *tensor, bool on)
 {
     trii_recorder *r = trii_recorder_mine();
     trii_step *step;
-    uint64_t mark;
+    trii_vid id;
 
     if (tensor == NULL || (!trii_is_handle(tensor) && tensor->status != TRI_OK))
         return; /* whoever uses the tensor gets its error */
@@ -244,9 +247,9 @@ void tri_requires_grad(tri_tensor *tensor, bool on)
         return;
     }
     tensor->requires_grad = on;
-    mark = atomic_load_explicit(&tensor->mark, memory_order_relaxed);
-    if (r != NULL && r->active && mark >> TRII_INDEX_BITS == r->step.generation)
-        r->step.values[mark & TRII_INDEX_MASK].requires_grad = on;
+    id = r != NULL && r->active ? trii_known_value(&r->step, tensor) : TRII_NO_VALUE;
+    if (id != TRII_NO_VALUE)
+        r->step.values[id].requires_grad = on;
 }
 
 void tri_no_grad_begin(void)

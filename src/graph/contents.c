@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "graph/contents.h"
+#include "graph/hold.h"
 #include "graph/recorder.h"
 
 tri_status trii_contents_fail(tri_status status, const char *call)
@@ -25,17 +26,17 @@ static tri_status no_step(void)
 /* Recorded work keeps the old contents: they leave the tensor, which gets storage of its own. */
 static tri_status detach(trii_step *step, tri_tensor *tensor)
 {
-    trii_vid id;
+    trii_vid id = trii_known_value(step, tensor);
     trii_value *value;
     trii_storage *fresh = NULL;
-    tri_status status = trii_known_value(step, tensor, &id);
+    tri_status status;
 
-    if (status != TRI_OK || id == TRII_NO_VALUE)
-        return status;
+    if (id == TRII_NO_VALUE)
+        return TRI_OK;
     value = &step->values[id];
     if (value->state == TRII_VALUE_READY && value->leaf != NULL && !value->used)
         return TRI_OK;
-    trii_unclaim(step, tensor);
+    trii_known_find(step, tensor)->value = TRII_NO_VALUE;
     if (value->bound == tensor && value->state == TRII_VALUE_PENDING) {
         trii_vid before = value->replaces;
 
@@ -77,6 +78,24 @@ static tri_status detach(trii_step *step, tri_tensor *tensor)
     return TRI_OK;
 }
 
+/* The tensor is held for writing. */
+static tri_status overwrite(trii_step *step, tri_tensor *tensor, const void *data, size_t bytes)
+{
+    tri_status status = detach(step, tensor);
+
+    if (status != TRI_OK)
+        return status;
+    trii_hold_written(trii_recorder_of(step), tensor);
+    if (TRII_UNLIKELY(trii_tensor_is_lost(tensor)))
+        trii_tensor_mend(tensor);
+    if (bytes == 0)
+        return TRI_OK;
+    if (tensor->layout != NULL)
+        return tensor->layout->from_plain(tensor->layout, data, trii_tensor_data(tensor));
+    memcpy(trii_tensor_data(tensor), data, bytes);
+    return TRI_OK;
+}
+
 static tri_status copy_in(tri_tensor *tensor, const void *data, size_t bytes)
 {
     trii_step *step = trii_step_current();
@@ -95,17 +114,12 @@ static tri_status copy_in(tri_tensor *tensor, const void *data, size_t bytes)
                          trii_tensor_bytes(tensor));
     if (bytes > 0 && data == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "data is NULL, for %zu bytes", bytes);
-    status = detach(step, tensor);
+    status = trii_hold_one(trii_recorder_of(step), tensor, true);
     if (status != TRI_OK)
         return status;
-    if (TRII_UNLIKELY(trii_tensor_is_lost(tensor)))
-        trii_tensor_mend(tensor);
-    if (bytes == 0)
-        return TRI_OK;
-    if (tensor->layout != NULL)
-        return tensor->layout->from_plain(tensor->layout, data, trii_tensor_data(tensor));
-    memcpy(trii_tensor_data(tensor), data, bytes);
-    return TRI_OK;
+    status = overwrite(step, tensor, data, bytes);
+    trii_hold_end(trii_recorder_of(step));
+    return status;
 }
 
 tri_status tri_copy_in(tri_tensor *tensor, const void *data, size_t bytes)
@@ -124,11 +138,8 @@ static tri_status make_readable(trii_step *step, tri_tensor *tensor, trii_value 
 
     if (tensor == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "the tensor is NULL");
-    if (!trii_is_handle(tensor) && tensor->status == TRI_OK) {
-        status = trii_known_value(step, tensor, &id);
-        if (status != TRI_OK)
-            return status;
-    }
+    if (!trii_is_handle(tensor) && tensor->status == TRI_OK)
+        id = trii_known_value(step, tensor);
     if (!trii_is_handle(tensor) && id == TRII_NO_VALUE && tensor->status == TRI_OK) {
         /* nothing recorded touches it: no need to become part of the step */
         *value_out = (trii_value){.leaf = tensor};
@@ -153,15 +164,36 @@ static tri_status make_readable(trii_step *step, tri_tensor *tensor, trii_value 
     return TRI_OK;
 }
 
-static tri_status read_plain(const trii_value *value, void *data, size_t bytes)
+/* While the contents of a tensor are read no other context's run may write them. */
+static tri_status read_begin(trii_step *step, const trii_value *value)
 {
-    const trii_layout *layout = trii_value_layout(value);
+    tri_tensor *tensor = value->leaf != NULL ? value->leaf : value->bound;
 
+    if (trii_value_tensor(value) == NULL)
+        return TRI_OK;
+    return trii_hold_one(trii_recorder_of(step), tensor, false);
+}
+
+static void read_end(trii_step *step, const trii_value *value)
+{
+    if (trii_value_tensor(value) != NULL)
+        trii_hold_end(trii_recorder_of(step));
+}
+
+static tri_status read_plain(trii_step *step, const trii_value *value, void *data, size_t bytes)
+{
+    const trii_layout *layout;
+    tri_status status = read_begin(step, value);
+
+    if (status != TRI_OK)
+        return status;
+    layout = trii_value_layout(value);
     if (layout != NULL)
-        return layout->to_plain(layout, trii_value_data(value), data);
-    if (bytes > 0)
+        status = layout->to_plain(layout, trii_value_data(value), data);
+    else if (bytes > 0)
         memcpy(data, trii_value_data(value), bytes);
-    return TRI_OK;
+    read_end(step, value);
+    return status;
 }
 
 static tri_status copy_out(tri_tensor *tensor, void *data, size_t bytes)
@@ -180,7 +212,7 @@ static tri_status copy_out(tri_tensor *tensor, void *data, size_t bytes)
     if (bytes != trii_type_bytes(&value.type))
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "room for %zu bytes, the tensor has %zu", bytes,
                          trii_type_bytes(&value.type));
-    return read_plain(&value, data, bytes);
+    return read_plain(step, &value, data, bytes);
 }
 
 tri_status tri_copy_out(tri_tensor *tensor, void *data, size_t bytes)
@@ -202,15 +234,19 @@ tri_status trii_contents_visit(tri_tensor *tensor,
     void *plain;
     tri_status status = step != NULL ? make_readable(step, tensor, &value) : no_step();
 
+    if (status == TRI_OK)
+        status = read_begin(step, &value);
     if (status != TRI_OK)
         return status;
     if (trii_value_layout(&value) == NULL) {
         see(arg, &value.type, trii_value_data(&value));
+        read_end(step, &value);
         return TRI_OK;
     }
+    read_end(step, &value);
     plain = trii_alloc(trii_type_bytes(&value.type), 1, "plain contents");
-    status =
-        plain != NULL ? read_plain(&value, plain, trii_type_bytes(&value.type)) : TRI_ERR_NO_MEMORY;
+    status = plain != NULL ? read_plain(step, &value, plain, trii_type_bytes(&value.type))
+                           : TRI_ERR_NO_MEMORY;
     if (status == TRI_OK)
         see(arg, &value.type, plain);
     trii_free(plain);
@@ -287,7 +323,7 @@ static tri_status plain_data(tri_tensor *tensor, const void **data_out)
     if (status == TRI_OK)
         status = trii_storage_create(NULL, NULL, trii_type_bytes(&read.type), &plain);
     if (status == TRI_OK)
-        status = read_plain(&read, plain->data, plain->bytes);
+        status = read_plain(step, &read, plain->data, plain->bytes);
     if (status != TRI_OK) {
         trii_storage_unref(plain);
         return status;
@@ -348,7 +384,7 @@ static tri_status clone(tri_tensor *tensor, tri_tensor **copy_out)
                                 value.type.device, &copy);
     if (status != TRI_OK)
         return status;
-    status = read_plain(&value, trii_tensor_data(copy), trii_tensor_bytes(copy));
+    status = read_plain(step, &value, trii_tensor_data(copy), trii_tensor_bytes(copy));
     if (status != TRI_OK) {
         tri_tensor_unref(copy);
         return status;

@@ -24,7 +24,7 @@ static void recorder_free(trii_recorder *r)
         return;
     trii_grads_revert(r, NULL);
     for (int32_t v = 0; v < r->step.n_values; v++)
-        trii_value_release(&r->step, &r->step.values[v]);
+        trii_value_release(&r->step.values[v]);
     trii_orphans_free(r);
     trii_failures_clear(r);
     trii_names_clear(r);
@@ -39,6 +39,8 @@ static void recorder_free(trii_recorder *r)
     trii_free(r->scratch);
     trii_free(r->roots);
     trii_free(r->regions);
+    trii_free(r->known);
+    trii_free(r->held);
     trii_free(r->found);
     trii_free(r->found_grads);
     trii_free(r->changes);
@@ -113,6 +115,7 @@ void trii_step_release(void)
 static void step_begin(trii_recorder *r)
 {
     r->active = true;
+    r->n_known = 0;
     r->step.generation = atomic_fetch_add_explicit(&last_generation, 1, memory_order_relaxed) + 1;
     trii_live_announce(r);
 }
@@ -180,6 +183,7 @@ tri_status tri_context_enter(tri_context *context)
                          "thread at a time, after the other's tri_context_leave",
                          context->id, (long long)atomic_load(&context->thread));
     atomic_store(&context->thread, trii_step_thread_id());
+    trii_live_moves(context);
     context->outer = mine;
     mine = context;
     trii_step_at_thread_exit(thread_ends, &own);

@@ -37,7 +37,7 @@ static void a_step_waits_in_its_context(void **state)
     sum = total(x);
     CHECK_OK(tri_context_leave());
     other = total(y);
-    CHECK_FAILS(tri_tensor_status(sum), TRI_ERR_STATE, "belongs to another context's step");
+    CHECK_FAILS(tri_tensor_status(sum), TRI_ERR_STATE, "belongs to the step of context ");
     CHECK_NEAR(tri_item(other), 8, 0);
     CHECK_OK(tri_step_end_status());
     CHECK_OK(tri_context_enter(context));
@@ -140,6 +140,89 @@ static void random_state_is_the_contexts_own(void **state)
     tri_context_destroy(context);
 }
 
+/* --- gradients -------------------------------------------------------------------------------- */
+
+static float grad_of(tri_tensor *w)
+{
+    float grad[2] = {0};
+
+    CHECK_OK(tri_copy_out(tri_grad(w), grad, sizeof(grad)));
+    return grad[0];
+}
+
+/* Of one that another context's pending step will write, and only until that has run. */
+static void a_gradient_is_written_by_one_step_at_a_time(void **state)
+{
+    tri_tensor *w = vec(1, 2);
+    tri_context *context = new_context();
+
+    (void)state;
+    tri_requires_grad(w, true);
+    CHECK_OK(tri_context_enter(context));
+    tri_backward(total(w));
+    CHECK_OK(tri_context_leave());
+    assert_false(trii_has_grad(w)); /* here; there it pends */
+    tri_backward(total(w));
+    CHECK_FAILS(tri_step_end_status(), TRI_ERR_STATE, "the step of context ");
+    tri_backward(total(w));
+    CHECK_FAILS(tri_step_end_status(), TRI_ERR_STATE, "src/graph/context_test.c:");
+    trii_grad_clear(w);
+    CHECK_FAILS(tri_step_end_status(), TRI_ERR_STATE, "needs the gradient of a tensor f32 [2]");
+    CHECK_OK(tri_context_enter(context));
+    assert_true(trii_has_grad(w));
+    CHECK_OK(tri_run());
+    CHECK_OK(tri_context_leave());
+    assert_true(trii_has_grad(w));
+    tri_backward(total(w));
+    CHECK_OK(tri_step_end_status());
+    CHECK_NEAR(grad_of(w), 2, 0);
+    tri_context_destroy(context);
+    tri_tensor_unref(w);
+}
+
+static void a_context_that_goes_gives_its_gradients_back(void **state)
+{
+    tri_tensor *w = vec(1, 2);
+    tri_context *context = new_context();
+
+    (void)state;
+    tri_requires_grad(w, true);
+    CHECK_OK(tri_context_enter(context));
+    tri_backward(total(w));
+    CHECK_OK(tri_context_leave());
+    tri_context_destroy(context);
+    assert_false(trii_has_grad(w));
+    tri_backward(total(w));
+    CHECK_OK(tri_step_end_status());
+    CHECK_NEAR(grad_of(w), 1, 0);
+    tri_tensor_unref(w);
+}
+
+/* Thousands of tensors in one step, and steps that know others than the one before. */
+static void a_step_knows_any_number_of_tensors(void **state)
+{
+    enum { N = 3000 };
+    tri_tensor *x[N], *sum = NULL;
+
+    (void)state;
+    for (int i = 0; i < N; i++)
+        x[i] = vec((float)i, 1);
+    for (int round = 0; round < 3; round++) {
+        int from = round == 1 ? N - 5 : 0;
+        double expected = 0;
+
+        for (int i = from; i < N; i++) {
+            sum = i > from ? tri_add(sum, x[i]) : tri_mul_scalar(x[i], 1);
+            (void)tri_add(x[i], x[from]);
+            expected += i + 1;
+        }
+        CHECK_NEAR(tri_item(total(tri_cast(sum, TRI_DTYPE_F64))), expected, 0);
+        CHECK_OK(tri_step_end_status());
+    }
+    for (int i = 0; i < N; i++)
+        tri_tensor_unref(x[i]);
+}
+
 /* --- threads ------------------------------------------------------------------------------------
  */
 
@@ -230,6 +313,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(entering_and_leaving_must_match),
     cmocka_unit_test(a_destroyed_context_drops_its_step),
     cmocka_unit_test(random_state_is_the_contexts_own),
+    cmocka_unit_test(a_gradient_is_written_by_one_step_at_a_time),
+    cmocka_unit_test(a_context_that_goes_gives_its_gradients_back),
+    cmocka_unit_test(a_step_knows_any_number_of_tensors),
     cmocka_unit_test(a_context_goes_from_thread_to_thread),
     cmocka_unit_test(a_context_is_entered_by_one_thread_at_a_time),
 };

@@ -23,29 +23,72 @@ static void spoil(tri_tensor *grad, bool held, const char *cause)
     trii_tensor_lose(grad);
 }
 
+/* Relaxed: who may rely on it has claimed the gradient, or is alone. */
+static bool published(const tri_tensor *tensor)
+{
+    return atomic_load_explicit(&tensor->has_grad, memory_order_relaxed);
+}
+
+static void publish(tri_tensor *tensor, bool has)
+{
+    atomic_store_explicit(&tensor->has_grad, has, memory_order_relaxed);
+}
+
+bool trii_step_has_grad(const trii_step *step, const tri_tensor *tensor)
+{
+    const trii_known *known = trii_known_find(step, tensor);
+
+    if (known == NULL || known->grad == TRII_GRAD_AS_PUBLISHED)
+        return published(tensor);
+    return known->grad == TRII_GRAD_THERE;
+}
+
+bool trii_has_grad(const tri_tensor *tensor)
+{
+    const trii_recorder *r = trii_recorder_mine();
+
+    return r != NULL ? trii_step_has_grad(&r->step, tensor) : published(tensor);
+}
+
 static TRII_NOINLINE tri_status grow(trii_recorder *r)
 {
     void *array = r->changes;
     tri_status status =
-        trii_grow(&array, &r->cap_changes, r->n_changes + 1, sizeof(*r->changes), "gradients");
+        trii_grow(&array, &r->cap_changes, r->n_changes + 1, sizeof(tri_tensor *), "gradients");
 
     r->changes = array;
     return status;
 }
 
-static tri_status note(trii_recorder *r, tri_tensor *tensor)
+tri_status trii_grad_claim(trii_step *step, tri_tensor *tensor)
 {
+    trii_recorder *r = trii_recorder_of(step);
+    trii_known *known = trii_known_find(step, tensor);
+    uint_fast64_t owner = 0;
     tri_status status = TRI_OK;
     trii_vid id;
 
     /* The step holds what it has read, until it ends. */
-    if (TRII_UNLIKELY(!trii_is_known(&r->step, tensor)))
-        status = trii_resolve(&r->step, tensor, &id);
-    if (status == TRI_OK && TRII_UNLIKELY(r->n_changes == r->cap_changes))
+    if (TRII_UNLIKELY(known == NULL || known->value == TRII_NO_VALUE)) {
+        status = trii_resolve(step, tensor, &id);
+        if (status != TRI_OK)
+            return status;
+        known = trii_known_find(step, tensor);
+    }
+    if (known->grad != TRII_GRAD_AS_PUBLISHED)
+        return TRI_OK;
+    if (TRII_UNLIKELY(r->n_changes == r->cap_changes))
         status = grow(r);
-    if (status == TRI_OK)
-        r->changes[r->n_changes++] = (trii_grad_change){tensor, tensor->has_grad};
-    return status;
+    if (status != TRI_OK)
+        return status;
+    /* Acquire: what the step before wrote is seen by this one. */
+    if (TRII_UNLIKELY(
+            !atomic_compare_exchange_strong_explicit(&tensor->grad_writer, &owner, step->generation,
+                                                     memory_order_acquire, memory_order_relaxed)))
+        return trii_refuse_gradient(tensor, owner);
+    r->changes[r->n_changes++] = tensor;
+    known->grad = published(tensor) ? TRII_GRAD_THERE : TRII_GRAD_NONE;
+    return TRI_OK;
 }
 
 tri_status trii_grad_prepare(tri_tensor *tensor)
@@ -53,10 +96,11 @@ tri_status trii_grad_prepare(tri_tensor *tensor)
     tri_tensor *grad = NULL;
     tri_status status;
 
-    if (!tensor->has_grad && TRII_UNLIKELY(tensor->grad != NULL && tensor->grad->status != TRI_OK))
-        trii_tensor_mend(tensor->grad); /* one that begins anew is as good as any */
-    if (tensor->grad != NULL)
+    if (TRII_LIKELY(tensor->grad != NULL)) {
+        if (TRII_UNLIKELY(tensor->grad->status != TRI_OK) && !trii_has_grad(tensor))
+            trii_tensor_mend(tensor->grad); /* one that begins anew is as good as any */
         return TRI_OK;
+    }
     status = trii_tensor_create(tensor->dtype, tensor->shape, tensor->ndim, tensor->device, &grad);
     if (status != TRI_OK)
         return status;
@@ -67,12 +111,12 @@ tri_status trii_grad_prepare(tri_tensor *tensor)
 
 tri_status trii_grad_bind(trii_step *step, trii_vid value, tri_tensor *tensor)
 {
-    tri_status status = note(trii_recorder_of(step), tensor);
+    tri_status status = trii_grad_claim(step, tensor);
 
     if (status == TRI_OK)
         status = trii_bind(step, value, tensor->grad);
     if (status == TRI_OK)
-        tensor->has_grad = true;
+        trii_known_find(step, tensor)->grad = TRII_GRAD_THERE;
     return status;
 }
 
@@ -81,27 +125,61 @@ tri_status trii_grad_consume(trii_step *step, tri_tensor *tensor, trii_vid *grad
     trii_vid grad = TRII_NO_VALUE;
     tri_status status = TRI_OK;
 
-    if (tensor->has_grad) {
-        status = trii_resolve(step, tensor->grad, &grad);
+    if (trii_step_has_grad(step, tensor)) {
+        status = trii_grad_claim(step, tensor);
         if (status == TRI_OK)
-            status = note(trii_recorder_of(step), tensor);
+            status = trii_resolve(step, tensor->grad, &grad);
+        if (status == TRI_OK)
+            trii_known_find(step, tensor)->grad = TRII_GRAD_NONE;
     }
-    if (status != TRI_OK)
-        return status;
-    tensor->has_grad = false;
-    *grad_out = grad;
-    return TRI_OK;
+    if (status == TRI_OK)
+        *grad_out = grad;
+    return status;
 }
 
 void trii_grad_clear(tri_tensor *tensor)
 {
     trii_recorder *r = trii_recorder_mine();
+    uint64_t owner = atomic_load_explicit(&tensor->grad_writer, memory_order_acquire);
+    bool ours = owner != 0 && r != NULL && owner == r->step.generation;
 
-    for (int32_t i = 0; r != NULL && i < r->n_changes; i++) {
-        if (r->changes[i].tensor == tensor)
-            r->changes[i].had = false;
+    if (owner != 0 && !ours) {
+        trii_step *step = trii_step_current();
+
+        if (step != NULL)
+            trii_step_fail(step, trii_refuse_gradient(tensor, owner));
+        return;
     }
-    tensor->has_grad = false;
+    if (ours)
+        trii_known_find(&r->step, tensor)->grad = TRII_GRAD_NONE;
+    publish(tensor, false);
+}
+
+/* The last of them; nobody else's for a moment more. */
+static tri_tensor *take_change(trii_recorder *r, trii_pending_grad *grad_out)
+{
+    tri_tensor *tensor = r->changes[--r->n_changes];
+    trii_known *known = trii_known_find(&r->step, tensor);
+
+    *grad_out = known->grad;
+    known->grad = TRII_GRAD_AS_PUBLISHED;
+    return tensor;
+}
+
+static void give_back(tri_tensor *tensor)
+{
+    atomic_store_explicit(&tensor->grad_writer, 0, memory_order_release);
+}
+
+void trii_grads_publish(trii_recorder *r)
+{
+    while (r->n_changes > 0) {
+        trii_pending_grad grad;
+        tri_tensor *tensor = take_change(r, &grad);
+
+        publish(tensor, grad == TRII_GRAD_THERE);
+        give_back(tensor);
+    }
 }
 
 void trii_grads_revert(trii_recorder *r, const trii_segment *segment)
@@ -109,18 +187,18 @@ void trii_grads_revert(trii_recorder *r, const trii_segment *segment)
     const char *cause = r->failed_line != NULL ? r->failed_line : "out of memory";
 
     while (r->n_changes > 0) {
-        trii_grad_change change = r->changes[--r->n_changes];
-        tri_tensor *grad = change.tensor->grad;
+        trii_pending_grad unused;
+        tri_tensor *tensor = take_change(r, &unused), *grad = tensor->grad;
         bool torn = false;
 
-        change.tensor->has_grad = change.had;
         for (int32_t o = 0; segment != NULL && grad != NULL && o < segment->n_outputs; o++) {
             const trii_value *value = &r->step.values[segment->outputs[o]];
 
             torn = torn || (value->bound == grad && value->torn);
         }
         if (torn)
-            spoil(grad, change.had, cause);
+            spoil(grad, published(tensor), cause);
+        give_back(tensor);
     }
 }
 

@@ -42,12 +42,7 @@ trii_vid trii_handle_value(const trii_step *step, const tri_tensor *handle)
 
 static TRII_NOINLINE tri_status refuse(const tri_tensor *tensor)
 {
-    uint64_t generation = generation_of(tensor);
-
-    if (trii_live_is(generation))
-        return TRII_FAIL(TRI_ERR_STATE, "this step tensor belongs to another context's step");
-    return TRII_FAIL(TRI_ERR_STATE,
-                     "this step tensor's step has ended (tri_tensor_clone keeps a value longer)");
+    return trii_refuse_handle(generation_of(tensor));
 }
 
 static tri_status leaf_create(trii_step *step, tri_tensor *tensor, trii_vid *value_out)
@@ -59,7 +54,7 @@ static tri_status leaf_create(trii_step *step, tri_tensor *tensor, trii_vid *val
         return TRII_FAIL(tensor->status, "%s", trii_tensor_why(tensor));
     status = trii_step_reserve(step, 1);
     if (status == TRI_OK)
-        status = trii_claim(step, tensor, step->n_values);
+        status = trii_known_set(step, tensor, step->n_values);
     if (status != TRI_OK)
         return status;
     trii_leaf_repeats(step, tensor);
@@ -78,17 +73,15 @@ static tri_status leaf_create(trii_step *step, tri_tensor *tensor, trii_vid *val
 tri_status trii_resolve(trii_step *step, tri_tensor *tensor, trii_vid *value_out)
 {
     trii_vid id;
-    uint64_t mark;
 
     if (trii_is_handle(tensor)) {
         id = index_of(tensor);
         if (TRII_UNLIKELY(generation_of(tensor) != step->generation || id >= step->n_values))
             return refuse(tensor);
     } else {
-        mark = atomic_load_explicit(&tensor->mark, memory_order_relaxed);
-        if (mark >> TRII_INDEX_BITS != step->generation)
+        id = trii_known_value(step, tensor);
+        if (id == TRII_NO_VALUE)
             return leaf_create(step, tensor, value_out);
-        id = (trii_vid)(mark & TRII_INDEX_MASK);
     }
     if (TRII_UNLIKELY(step->values[id].state == TRII_VALUE_FAILED))
         return trii_failure_get(trii_recorder_of(step), &step->values[id]);

@@ -163,7 +163,7 @@ static void debug_persistent(debug_text *t, const tri_tensor *tensor)
     memcpy(type.shape, tensor->shape, sizeof(type.shape));
     add_name(t, tensor->name);
     add(t, "%s%s%s", trii_type_text(&type, text), tensor->requires_grad ? ", requires grad" : "",
-        tensor->has_grad ? ", has a gradient" : "");
+        trii_has_grad(tensor) ? ", has a gradient" : "");
     add_elements(t, &type, trii_tensor_data(tensor), tensor->layout);
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "graph/host_op.h"
+#include "graph/known.h"
 #include "graph/step.h"
 #include "graph/type.h"
 
@@ -21,12 +22,6 @@ typedef struct trii_failure {
     tri_status status;
     char *line; /* owned; NULL = out of memory */
 } trii_failure;
-
-/* A tensor that got or lost its gradient in the pending segment, and whether it had one before. */
-typedef struct trii_grad_change {
-    tri_tensor *tensor; /* borrowed: the step holds it */
-    bool had;
-} trii_grad_change;
 
 /* What a value was before the run that overwrites it. */
 typedef struct trii_aside {
@@ -67,10 +62,20 @@ typedef struct tri_context {
     tri_tensor **found;    /* backward.c: tensors of one hook, and their gradients */
     trii_vid *found_grads;
     int32_t cap_found, cap_found_grads;
-    trii_grad_change *changes; /* gradient.c: of the pending segment, oldest first */
+    /* gradient.c: whose gradient the pending segment changes; borrowed: the step holds them */
+    tri_tensor **changes;
     int32_t n_changes, cap_changes;
     trii_aside *aside; /* nan_check.c: during a run */
     int32_t n_aside, cap_aside;
+
+    trii_known *known; /* known.c: a table */
+    size_t known_mask;
+    int known_shift;
+    int32_t n_known, room_known; /* of this step; before the table grows */
+
+    uintptr_t *held; /* hold.c: what a run reads and writes */
+    int32_t n_held, cap_held;
+    struct tri_context *next_running;
 
     struct trii_named_value *names; /* names.c: of values */
     int32_t n_names, cap_names;
@@ -96,7 +101,7 @@ typedef struct tri_context {
     bool breaks;       /* TRI_BREAK=1 */
     bool eager;        /* TRI_EAGER=1 */
     bool check;        /* TRI_CHECK=nan */
-    int table_slot;    /* claim.c's table of live steps; -1 = none */
+    int table_slot;    /* live.c's table; -1 = none */
 } trii_recorder;
 
 static inline trii_recorder *trii_recorder_of(trii_step *step)
@@ -137,6 +142,7 @@ static inline trii_value *trii_value_append(trii_step *step)
     value->storage = NULL;
     value->offset = 0;
     value->layout = NULL;
+    value->version = -1;
     value->replaces = TRII_NO_VALUE;
     value->slot = -1;
     value->slot_segment = 0;
@@ -165,41 +171,76 @@ tri_status trii_precision_fit(trii_step *step, const trii_graph_op *op, const tr
 tri_status trii_step_catch_up(trii_step *step) TRI_MUST_CHECK;
 /* Runs what pends if TRI_EAGER=1 and nothing defers it. */
 tri_status trii_step_eager(trii_step *step);
-/* Marks values unreadable that lie in the tensor's old contents. */
-void trii_value_release(const trii_step *step, trii_value *value);
+/* Gives up what the value refers to. */
+void trii_value_release(trii_value *value);
 /* Frees the host operations that their owners left. */
 void trii_orphans_free(trii_recorder *recorder);
 
-/* claim.c: makes the step known to other threads' error messages. */
+/* live.c: makes the step known to other contexts' error messages. */
 void trii_live_announce(trii_recorder *recorder);
+void trii_live_moves(trii_recorder *recorder); /* to another thread */
 void trii_live_end(trii_recorder *recorder);
 void trii_live_forget(trii_recorder *recorder);
-bool trii_live_is(uint64_t generation);
-/* A tensor that is not becomes part of the step, as value `id`. STATE if it is of another thread's.
- */
-tri_status trii_claim(trii_step *step, tri_tensor *tensor, trii_vid id);
-static inline bool trii_is_known(const trii_step *step, tri_tensor *tensor)
-{
-    return atomic_load_explicit(&tensor->mark, memory_order_relaxed) >> TRII_INDEX_BITS ==
-           step->generation;
-}
-/* Of a tensor that is part of this step: its contents are value `id` now; returns what they were.
- */
-static inline trii_vid trii_mark_move(tri_tensor *tensor, trii_vid id)
-{
-    uint64_t mark = atomic_load_explicit(&tensor->mark, memory_order_relaxed);
+/* Errors that name both sides: this context does something with a tensor that a run of another one
+ * excludes, with contents that are not there any more, with a gradient that another one will write,
+ * and with another's step tensor (which may also have ended). */
+tri_status trii_refuse_run(const tri_tensor *tensor, bool writes, bool other_writes,
+                           uint64_t generation);
+tri_status trii_refuse_stale(const tri_tensor *tensor);
+tri_status trii_refuse_gradient(const tri_tensor *tensor, uint64_t generation);
+tri_status trii_refuse_handle(uint64_t generation);
 
-    atomic_store_explicit(&tensor->mark, (mark & ~TRII_INDEX_MASK) | (uint64_t)id,
-                          memory_order_relaxed);
-    return (trii_vid)(mark & TRII_INDEX_MASK);
+/* known.c: what the tensor is to the step, or NULL. Valid until a tensor is added. */
+static inline trii_known *trii_known_find(const trii_step *step, const tri_tensor *tensor)
+{
+    const trii_recorder *r = step->recorder;
+
+    if (TRII_UNLIKELY(r->known == NULL))
+        return NULL;
+    for (size_t at = trii_known_hash(tensor) >> r->known_shift;; at = (at + 1) & r->known_mask) {
+        trii_known *known = &r->known[at];
+
+        if (known->generation != step->generation)
+            return NULL;
+        if (TRII_LIKELY(known->tensor == tensor))
+            return known;
+    }
 }
-/* Says that the tensor is part of this step. */
-tri_status trii_claim_refuse(uint64_t generation);
-/* Gives it back, if it is part of this step. */
-void trii_unclaim(const trii_step *step, tri_tensor *tensor);
-/* The tensor's current value in the step, or NO_VALUE if no step knows it; STATE if another
- * thread's does. */
-tri_status trii_known_value(const trii_step *step, tri_tensor *tensor, trii_vid *value_out);
+/* The value that is the tensor's contents now; NO_VALUE: the step has not read or bound it. */
+static inline trii_vid trii_known_value(const trii_step *step, const tri_tensor *tensor)
+{
+    const trii_known *known = trii_known_find(step, tensor);
+
+    return known != NULL ? known->value : TRII_NO_VALUE;
+}
+/* Where the table has no room. */
+tri_status trii_known_add(trii_step *step, const tri_tensor *tensor, trii_vid value) TRI_MUST_CHECK;
+/* Sets it. */
+static inline TRI_MUST_CHECK tri_status trii_known_set(trii_step *step, const tri_tensor *tensor,
+                                                       trii_vid value)
+{
+    trii_recorder *r = step->recorder;
+    trii_known *known;
+
+    if (TRII_UNLIKELY(r->n_known >= r->room_known))
+        return trii_known_add(step, tensor, value);
+    for (size_t at = trii_known_hash(tensor) >> r->known_shift;; at = (at + 1) & r->known_mask) {
+        known = &r->known[at];
+        if (known->generation != step->generation)
+            break;
+        if (known->tensor == tensor) {
+            known->value = value;
+            return TRI_OK;
+        }
+    }
+    r->n_known++;
+    known->tensor = tensor;
+    known->generation = step->generation;
+    known->value = value;
+    known->found = -1;
+    known->grad = TRII_GRAD_AS_PUBLISHED;
+    return TRI_OK;
+}
 
 /* names.c: forgets the names of values. The name of one, or NULL. */
 void trii_names_clear(trii_recorder *recorder);
@@ -217,8 +258,10 @@ tri_status trii_failure_get(trii_recorder *recorder, const trii_value *value);
 /* Turns the value into a failed one with the current error line. */
 void trii_value_fail(trii_recorder *recorder, trii_value *value, tri_status status);
 
-/* gradient.c: the pending segment will never complete: what it changed is as before it. `segment`
- * has run in part; NULL = it has not begun. */
+/* gradient.c: the pending segment has run: what it changed is true. */
+void trii_grads_publish(trii_recorder *recorder);
+/* It will never complete: what it changed is as before it. `segment` has run in part; NULL = it has
+ * not begun. */
 void trii_grads_revert(trii_recorder *recorder, const trii_segment *segment);
 
 /* recompute.c: what pends of regions and must outlive the run; for collect_outputs. */

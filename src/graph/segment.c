@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "graph/hold.h"
 #include "graph/recorder.h"
 
 /* Rounds of one step after which it looks forgotten: more than anybody accumulates on purpose, and
@@ -113,10 +114,19 @@ static unsigned placement(const tri_tensor *tensor)
     return tensor == NULL ? 0 : tensor->stays_plain ? 3 : 1;
 }
 
+/* What the step has read of a tensor must still be its contents: the first run that reads notes
+ * which they are. */
+static inline bool is_stale(trii_value *value, const tri_tensor *tensor)
+{
+    if (value->version < 0)
+        value->version = tensor->version;
+    return value->version != tensor->version;
+}
+
 /* The end of the words: inputs with their types and layouts, and what must survive where. */
 static tri_status close_words(trii_recorder *r)
 {
-    const trii_step *s = &r->step;
+    trii_step *s = &r->step;
     size_t n_in = (size_t)r->n_inputs, n_out = (size_t)r->n_outputs;
     tri_status status = trii_words_reserve(r, n_in * (3 + TRI_MAX_DIMS) + n_out * 3 + 2);
     uint64_t *w;
@@ -126,12 +136,14 @@ static tri_status close_words(trii_recorder *r)
     w = r->words + r->n_words;
     *w++ = n_in << 32 | n_out;
     for (size_t i = 0; i < n_in; i++) {
-        const trii_value *value = &s->values[r->inputs[i]];
+        trii_value *value = &s->values[r->inputs[i]];
         const trii_type *type = &value->type;
+        const tri_tensor *tensor = trii_value_tensor(value);
 
+        if (tensor != NULL && TRII_UNLIKELY(is_stale(value, tensor)))
+            return trii_refuse_stale(tensor);
         *w++ = (uint64_t)type->dtype | (uint64_t)type->ndim << 8 |
-               (uint64_t)placement(trii_value_tensor(value)) << 16 |
-               (uint64_t)(uint32_t)type->device << 32;
+               (uint64_t)placement(tensor) << 16 | (uint64_t)(uint32_t)type->device << 32;
         *w++ = (uint64_t)(uintptr_t)trii_value_layout(value);
         for (int d = 0; d < type->ndim; d++)
             *w++ = (uint64_t)type->shape[d];
@@ -140,9 +152,14 @@ static tri_status close_words(trii_recorder *r)
         const trii_value *value = &s->values[r->outputs[o]];
         uint64_t over = TRII_WORD_ABSENT; /* the input that the tensor's old contents are */
 
-        if (value->replaces != TRII_NO_VALUE &&
-            s->values[value->replaces].slot_segment == r->segment)
-            over = (uint32_t)s->values[value->replaces].slot;
+        if (value->replaces != TRII_NO_VALUE) {
+            trii_value *old = &s->values[value->replaces];
+
+            if (old->slot_segment == r->segment)
+                over = (uint32_t)old->slot;
+            else if (old->state == TRII_VALUE_READY && TRII_UNLIKELY(is_stale(old, value->bound)))
+                return trii_refuse_stale(value->bound);
+        }
         *w++ = (uint64_t)(uint32_t)value->slot | over << 32;
         *w++ = (uint64_t)value->keep | (uint64_t)placement(value->bound) << 1 |
                (uint64_t)(value->bound != NULL && value->bound->is_grad) << 3;
@@ -191,7 +208,7 @@ static void settle(trii_recorder *r, const trii_segment *segment)
 {
     trii_step *s = &r->step;
 
-    r->n_changes = 0;
+    trii_grads_publish(r);
     for (int32_t n = segment->first_node; n < segment->end_node; n++) {
         const trii_node *node = &s->nodes[n];
 
@@ -201,9 +218,13 @@ static void settle(trii_recorder *r, const trii_segment *segment)
     for (int32_t o = 0; o < segment->n_outputs; o++)
         s->values[segment->outputs[o]].state = TRII_VALUE_READY;
     for (int32_t o = 0; o < segment->n_outputs; o++) {
-        const trii_value *value = &s->values[segment->outputs[o]];
+        trii_value *value = &s->values[segment->outputs[o]];
 
-        if (value->bound != NULL && value->replaces != TRII_NO_VALUE) {
+        if (value->bound == NULL)
+            continue;
+        trii_hold_written(r, value->bound);
+        value->version = value->bound->version;
+        if (value->replaces != TRII_NO_VALUE) {
             trii_value *old = &s->values[value->replaces];
 
             if (old->storage == NULL && old->state == TRII_VALUE_READY)
@@ -230,7 +251,10 @@ static void lose_torn(trii_recorder *r, const trii_segment *segment)
     for (int32_t o = 0; o < segment->n_outputs; o++) {
         const trii_value *value = &r->step.values[segment->outputs[o]];
 
-        if (value->bound == NULL || !value->torn || value->bound->is_grad)
+        if (value->bound == NULL || !value->torn)
+            continue;
+        trii_hold_written(r, value->bound);
+        if (value->bound->is_grad)
             continue;
         (void)TRII_FAIL(TRI_ERR_STATE,
                         "the contents are lost, since a step that was overwriting them failed "
@@ -263,11 +287,15 @@ static tri_status run_segment(trii_recorder *r, bool ending)
     const trii_executor *executor = atomic_load_explicit(&executor_now, memory_order_acquire);
     trii_segment segment = {.first_node = s->first_pending, .end_node = s->n_nodes};
     tri_status status = collect_outputs(r, ending);
+    bool held;
 
     if (executor == NULL)
         executor = trii_executor_default;
     if (r->eager)
         executor = &trii_executor_reference;
+    if (status == TRI_OK)
+        status = trii_hold_run(r); /* layouts, which are words too, are others' to change before */
+    held = status == TRI_OK;
     if (status == TRI_OK)
         status = close_words(r);
     segment.inputs = r->inputs;
@@ -291,6 +319,8 @@ static tri_status run_segment(trii_recorder *r, bool ending)
         settle_failure(r, &segment, status);
         trii_break(r);
     }
+    if (TRII_LIKELY(held))
+        trii_hold_end(r);
     segment_begin(r);
     return status;
 }
@@ -402,9 +432,10 @@ tri_status tri_step_end_status(void)
         status = run_segment(r, true);
     if (status != TRI_OK)
         trii_grads_revert(r, NULL); /* what was recorded after the failure */
-    r->n_changes = 0;
+    else
+        trii_grads_publish(r); /* there was nothing to run for it */
     for (int32_t v = 0; v < s->n_values; v++)
-        trii_value_release(s, &s->values[v]);
+        trii_value_release(&s->values[v]);
     trii_orphans_free(r);
     trii_failures_clear(r);
     if (r->n_names > 0)

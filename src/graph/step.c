@@ -102,20 +102,14 @@ tri_status trii_words_reserve(trii_recorder *r, size_t n)
     return TRI_OK;
 }
 
-static void release_tensor(const trii_step *step, tri_tensor *tensor)
-{
-    trii_unclaim(step, tensor);
-    tri_tensor_unref(tensor);
-}
-
-void trii_value_release(const trii_step *step, trii_value *value)
+void trii_value_release(trii_value *value)
 {
     if (value->storage != NULL)
         trii_storage_unref(value->storage);
     if (value->leaf != NULL)
-        release_tensor(step, value->leaf);
+        tri_tensor_unref(value->leaf);
     if (value->bound != NULL)
-        release_tensor(step, value->bound);
+        tri_tensor_unref(value->bound);
     value->storage = NULL;
     value->leaf = NULL;
     value->bound = NULL;
@@ -334,7 +328,8 @@ tri_status trii_step_eager(trii_step *step)
 tri_status trii_bind(trii_step *step, trii_vid id, tri_tensor *tensor)
 {
     trii_value *value = &step->values[id];
-    trii_vid before = TRII_NO_VALUE;
+    trii_vid before;
+    tri_status status;
 
     if (tensor->dtype != value->type.dtype || tensor->ndim != value->type.ndim ||
         memcmp(tensor->shape, value->type.shape, (size_t)tensor->ndim * sizeof(int64_t)) != 0)
@@ -345,8 +340,6 @@ tri_status trii_bind(trii_step *step, trii_vid id, tri_tensor *tensor)
                          "devices",
                          tri_device_text(value->type.device), tri_device_text(tensor->device));
     if (value->state != TRII_VALUE_PENDING || value->leaf != NULL || value->bound != NULL) {
-        tri_status status;
-
         if (value->bound == tensor)
             return TRI_OK;
         status = trii_record_values(step, &trii_op_copy, &id, 1, NULL, &id);
@@ -354,16 +347,13 @@ tri_status trii_bind(trii_step *step, trii_vid id, tri_tensor *tensor)
             return status;
         value = &step->values[id];
     }
-    if (!trii_is_known(step, tensor)) {
-        tri_status status = trii_claim(step, tensor, id);
+    before = trii_known_value(step, tensor);
+    status = trii_known_set(step, tensor, id);
+    if (status != TRI_OK)
+        return status;
+    if (before != TRII_NO_VALUE) {
+        trii_value *old = &step->values[before];
 
-        if (status != TRI_OK)
-            return status;
-    } else {
-        trii_value *old;
-
-        before = trii_mark_move(tensor, id);
-        old = &step->values[before];
         if (old->bound == tensor && old->state == TRII_VALUE_PENDING) {
             before = old->replaces;
             old->replaces = TRII_NO_VALUE;

@@ -44,9 +44,10 @@ typedef struct trii_value {
     const trii_layout *layout; /* of storage; NULL = plain */
 
     /* The recorder's own. */
-    trii_vid replaces;     /* bound: the value that the tensor had before, or -1 */
-    int32_t slot;          /* number in the segment's words: of an input, or of an output; for a
-                            * failed value the number of its message */
+    int32_t version;   /* of the tensor's contents, as a run found or left them; -1 = none did */
+    trii_vid replaces; /* bound: the value that the tensor had before, or -1 */
+    int32_t slot;      /* number in the segment's words: of an input, or of an output; for a
+                        * failed value the number of its message */
     uint32_t slot_segment; /* in which segment `slot` counts */
 } trii_value;
 
@@ -142,6 +143,8 @@ void trii_executor_set(const trii_executor *executor); /* NULL: the registry's a
 extern const trii_executor *const trii_executor_default;
 int64_t trii_step_thread_id(void); /* the system's number of this thread */
 void trii_step_at_thread_exit(void (*release)(void *arg), void *arg); /* NULL: no longer */
+void trii_step_lock(void);                                            /* of hold.c */
+void trii_step_unlock(void);
 /* Node by node through the reference kernels; what TRI_EAGER=1 uses. */
 extern const trii_executor trii_executor_reference;
 
@@ -212,13 +215,20 @@ typedef struct trii_grad_hook {
  * starts a new one. */
 tri_status trii_grad_consume(trii_step *step, tri_tensor *tensor,
                              trii_vid *grad_out) TRI_MUST_CHECK;
+/* Whether the tensor has a gradient, once what pends in the current context has run. */
+bool trii_has_grad(const tri_tensor *tensor);
+bool trii_step_has_grad(const trii_step *step, const tri_tensor *tensor); /* of this one */
+/* What pends of the step will write the gradient, and nobody else may: STATE if another context's
+ * step will. Until it has run, or has failed. */
+tri_status trii_grad_claim(trii_step *step, tri_tensor *tensor) TRI_MUST_CHECK;
 /* Makes the tensor's grad, empty, unless it is there. */
 tri_status trii_grad_prepare(tri_tensor *tensor) TRI_MUST_CHECK;
 /* The value becomes the tensor's gradient: bound to its grad, which must be there. A step that
  * fails before this has run leaves the tensor with the gradient that it had before, or with none.
- */
+ * STATE as trii_grad_claim. */
 tri_status trii_grad_bind(trii_step *step, trii_vid value, tri_tensor *tensor) TRI_MUST_CHECK;
-/* The tensor has no gradient, whatever was recorded. */
+/* The tensor has no gradient, whatever was recorded. Fails the current step (STATE) if that of
+ * another context will write it. */
 void trii_grad_clear(tri_tensor *tensor);
 /* The first failure of the step: what tri_backward and others without a status report; the next
  * run returns it. Keeps the current error line. */

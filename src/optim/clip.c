@@ -152,7 +152,7 @@ static tri_status gradient_of(const tri_optimizer *o, trii_step *step,
                               const trii_optim_param *param, trii_vid *grad_out)
 {
     *grad_out = TRII_NO_VALUE;
-    if (param->tensor->has_grad) {
+    if (trii_has_grad(param->tensor)) {
         tri_status st = trii_resolve(step, param->tensor->grad, grad_out);
 
         if (st < 0)
@@ -292,7 +292,7 @@ static tri_status gradients_of(trii_step *step, tri_tensor *const *params, int n
         st = trii_hook_settle(params[i], &last, step);
     for (int i = 0; i < n && st == TRI_OK; i++) {
         grads[i] = TRII_NO_VALUE;
-        if (params[i]->has_grad)
+        if (trii_has_grad(params[i]))
             st = trii_resolve(step, params[i]->grad, &grads[i]);
     }
     return st;

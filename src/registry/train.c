@@ -15,6 +15,18 @@ int64_t trii_step_thread_id(void)
     return trii_thread_id();
 }
 
+static trii_mutex step_lock = TRII_MUTEX_INITIALIZER;
+
+void trii_step_lock(void)
+{
+    trii_mutex_lock(&step_lock);
+}
+
+void trii_step_unlock(void)
+{
+    trii_mutex_unlock(&step_lock);
+}
+
 void trii_step_at_thread_exit(void (*release)(void *arg), void *arg)
 {
     trii_thread_at_exit(release, arg);

@@ -12,10 +12,14 @@ struct trii_grad_hook; /* parallel strategies; graph/step.h */
 
 struct tri_tensor {
     atomic_int refs;
-    int32_t found_at; /* tri_backward's: the place in its list, if it stands there */
-    /* The recorder's: the step that the tensor is part of, and the value of it that is its contents
-     * (graph/claim.c). 0 = of none. */
-    atomic_uint_fast64_t mark;
+    /* The runs' that hold it (graph/hold.c), under their lock. */
+    uint32_t readers;
+    struct tri_context *writer;
+    /* Of whoever holds it for writing: the contents' number, and the step that they are of. */
+    int32_t version;
+    uint64_t written_by;
+    /* The step that will write `grad` when it runs (graph/gradient.c); 0 = none. */
+    atomic_uint_fast64_t grad_writer;
     /* Not OK, and `why` says it: a failed handle, of which everything below is unset, or with a
      * storage a tensor whose contents are lost (trii_tensor_lose). */
     tri_status status;
@@ -31,8 +35,10 @@ struct tri_tensor {
 
     bool stays_plain; /* the user looks at the memory: no kernel's layout */
     bool requires_grad;
-    bool is_grad;     /* of another tensor */
-    bool has_grad;    /* `grad` holds what the optimizer has not consumed yet */
+    bool is_grad; /* of another tensor */
+    /* `grad` holds what no optimizer has consumed, of the runs that are done: trii_has_grad knows
+     * of what pends. */
+    atomic_bool has_grad;
     tri_tensor *grad; /* owned; same shape; may lie in a bucket of a group's arena */
     struct trii_grad_hook *grad_hook; /* borrowed; NULL = gradients stay local */
 };

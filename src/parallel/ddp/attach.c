@@ -220,7 +220,7 @@ static tri_status add_left_over(trii_ddp *ddp, trii_step *step, trii_vid *grad_o
     tri_status st = TRI_OK;
 
     for (int i = 0; i < ddp->n_params && st == TRI_OK; i++)
-        if (grad_of[i] == TRII_NO_VALUE && ddp->params[i].tensor->has_grad)
+        if (grad_of[i] == TRII_NO_VALUE && trii_has_grad(ddp->params[i].tensor))
             st = trii_resolve(step, ddp->params[i].tensor->grad, &grad_of[i]);
     return st;
 }

@@ -113,7 +113,7 @@ bool trii_ddp_params_grew(const trii_ddp *ddp)
 bool trii_ddp_params_have_grads(const trii_ddp *ddp)
 {
     for (int i = 0; i < ddp->n_watched; i++)
-        if (ddp->watched[i].tensor->has_grad)
+        if (trii_has_grad(ddp->watched[i].tensor))
             return true;
     return false;
 }
