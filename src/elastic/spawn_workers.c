@@ -37,6 +37,7 @@
 
 /* What a worker says at its end. */
 typedef struct word {
+    int64_t at_ns; /* when: the clock is the host's */
     int32_t status;
     char text[TRII_ERR_BYTES];
 } word;
@@ -49,6 +50,8 @@ typedef struct worker {
     int rank;
     bool live;
     bool ended_itself; /* was ending, or had ended, when the first failure was seen */
+    bool said;         /* its word has come */
+    word last;
 } worker;
 
 typedef struct spawner {
@@ -60,6 +63,7 @@ typedef struct spawner {
     int n, n_live;
     tri_status status; /* of the likeliest cause; TRI_OK = nobody has failed */
     int blame;
+    int64_t at_ns; /* when it was said; INT64_MAX = nobody said it */
     char text[TRII_ERR_BYTES];
 } spawner;
 
@@ -127,6 +131,7 @@ static tri_status judge_result(tri_status status, word *last)
                  line[0] != '\0' ? line : "fn returned this status and no line");
     status = status > 0 ? TRI_ERR_STATE : status;
     last->status = (int32_t)status;
+    last->at_ns = trii_now_ns();
     return status;
 }
 
@@ -136,19 +141,19 @@ static _Noreturn void run_worker(tri_status (*fn)(int rank, void *arg), void *ar
     int fd = trii_stdin_take();
     int32_t port;
     word last = {0};
-    tri_status status;
+    tri_status status, told;
 
     is_worker = true;
     if (fd < 0 || trii_unix_recv(fd, &port, sizeof(port), NULL, TRII_NO_DEADLINE) != TRI_OK)
         trii_process_leave(127); /* the parent is gone */
     set_environment(rank, size, port);
     status = judge_result(fn(rank, arg), &last);
+    /* Before it leaves the group: peers that fail by that must not be heard first. */
+    told = trii_unix_send(fd, &last, sizeof(last), -1, TRII_NO_DEADLINE);
     if (tri_is_initialized())
         tri_finalize();
     fflush(NULL);
-    if (trii_unix_send(fd, &last, sizeof(last), -1, TRII_NO_DEADLINE) != TRI_OK)
-        trii_process_leave(1);
-    trii_process_leave(status == TRI_OK ? 0 : 1);
+    trii_process_leave(status == TRI_OK && told == TRI_OK ? 0 : 1);
 }
 
 /* Whether this process was started for a call of tri_spawn, and is it this one. */
@@ -178,26 +183,42 @@ static void grace_over(trii_timer *timer)
     signal_all(TRII_CONTAINER(timer, spawner, grace), SIGKILL);
 }
 
-/* How likely it is a cause: 2 killed by a signal, 1 by itself, 0 it says that a peer is gone. */
-static int blame_of(const trii_process_exit *how, const word *last)
+/* Takes the word of a worker if it has come; it may still be leaving its groups. */
+static void hear(worker *w)
 {
-    if (how->signal != 0)
-        return 2;
-    return last->status == TRI_ERR_PEER_LOST ? 0 : 1;
+    char byte;
+
+    if (!w->said && trii_unix_peek(w->fd, &byte, 1) > 0)
+        w->said = trii_unix_recv(w->fd, &w->last, sizeof(w->last), NULL, trii_now_ns()) == TRI_OK;
+    w->last.text[sizeof(w->last.text) - 1] = '\0';
 }
 
-static void keep_failure(spawner *s, const worker *w, const trii_process_exit *how,
-                         const word *last)
+/* What it says went before whatever ended it. */
+static bool said_failure(const worker *w)
 {
-    s->blame = blame_of(how, last);
+    return w->said && w->last.status != TRI_OK;
+}
+
+/* How likely it is a cause: 2 killed by a signal, 1 by itself, 0 it says that a peer is gone. */
+static int blame_of(const worker *w, const trii_process_exit *how)
+{
+    if (said_failure(w))
+        return w->last.status == TRI_ERR_PEER_LOST ? 0 : 1;
+    return how->signal != 0 ? 2 : 1;
+}
+
+static void keep_failure(spawner *s, const worker *w, const trii_process_exit *how)
+{
+    s->blame = blame_of(w, how);
+    s->at_ns = said_failure(w) ? w->last.at_ns : INT64_MAX;
     s->status = TRI_ERR_PEER_LOST;
-    if (how->signal != 0) {
+    if (said_failure(w)) {
+        s->status = (tri_status)w->last.status;
+        snprintf(s->text, sizeof(s->text), "rank %d: %.*s", w->rank, (int)sizeof(s->text) - 24,
+                 w->last.text);
+    } else if (how->signal != 0) {
         snprintf(s->text, sizeof(s->text), "rank %d was killed by %s", w->rank,
                  trii_signal_name(how->signal));
-    } else if (last->status != TRI_OK) {
-        s->status = (tri_status)last->status;
-        snprintf(s->text, sizeof(s->text), "rank %d: %.*s", w->rank, (int)sizeof(s->text) - 24,
-                 last->text);
     } else if (how->code == UNSEEN) {
         snprintf(s->text, sizeof(s->text),
                  "rank %d ended before fn did (how is not known: SIGCHLD is ignored here)",
@@ -208,30 +229,35 @@ static void keep_failure(spawner *s, const worker *w, const trii_process_exit *h
 }
 
 /* Deaths are seen when they are complete. The kernel closes a process's files first, so that its
- * peers may have failed, and ended, before it: who is on the way by now went by itself. */
+ * peers may have failed, and ended, before it: who is on the way by now, or has said that it
+ * failed, went by itself. */
 static void stop_others(spawner *s)
 {
     for (int i = 0; i < s->n; i++) {
         worker *w = &s->workers[i];
 
-        w->ended_itself = w->live && trii_process_is_ending(&w->process);
+        if (!w->live)
+            continue;
+        hear(w);
+        w->ended_itself = said_failure(w) || trii_process_is_ending(&w->process);
     }
     signal_all(s, SIGTERM);
     trii_loop_timer(s->loop, &s->grace, trii_deadline_ms(s->grace_ms), grace_over);
 }
 
-static void note_failure(spawner *s, const worker *w, const trii_process_exit *how)
+static void note_failure(spawner *s, worker *w, const trii_process_exit *how)
 {
     bool is_first = s->status == TRI_OK;
-    word last = {0};
-    bool said = how->signal == 0 &&
-                trii_unix_recv(w->fd, &last, sizeof(last), NULL, trii_now_ns()) == TRI_OK;
+    int blame;
 
-    last.text[sizeof(last.text) - 1] = '\0';
-    if (how->signal == 0 && (how->code == 0 || (said && last.status == TRI_OK)))
+    hear(w);
+    if (how->signal == 0 && (how->code == 0 || (w->said && w->last.status == TRI_OK)))
         return;
-    if (is_first || (w->ended_itself && blame_of(how, &last) > s->blame))
-        keep_failure(s, w, how, &last);
+    blame = blame_of(w, how);
+    if (is_first ||
+        (w->ended_itself &&
+         (blame > s->blame || (blame == s->blame && said_failure(w) && w->last.at_ns < s->at_ns))))
+        keep_failure(s, w, how);
     if (is_first)
         stop_others(s);
 }

@@ -307,6 +307,45 @@ static void a_status_alone_is_told_in_words(void **state)
     CHECK_FAILS(tri_spawn(says_it_goes_on, NULL, 2, NULL), TRI_ERR_STATE, "INPROGRESS");
 }
 
+static ssize_t write_for_ever(void *cookie, const char *bytes, size_t n)
+{
+    (void)cookie;
+    (void)bytes;
+    pause(); /* until the parent ends us */
+    return (ssize_t)n;
+}
+
+/* Rank 0 fails and leaves the group, and does not come to an end while anybody else lives: its
+ * output waits for ever. What the others say is `*arg`, or what they saw. */
+static tri_status first_fails_and_lingers(int rank, void *arg)
+{
+    tri_status said = *(const tri_status *)arg, status = tri_init(NULL);
+    tri_store *store;
+    float x;
+
+    if (status != TRI_OK)
+        return status;
+    if (rank == 0) {
+        FILE *slow = fopencookie(NULL, "w", (cookie_io_functions_t){.write = write_for_ever});
+
+        if (slow == NULL || fputc('x', slow) == EOF)
+            return TRI_ERR_NO_MEMORY;
+        return tri_store_tcp("127.0.0.1", 70000, NULL, &store);
+    }
+    status = tri_recv(NULL, &x, 1, TRI_DTYPE_F32, 0, 0, NULL);
+    return status == TRI_OK || said == TRI_OK ? status : said;
+}
+
+static void a_cause_is_told_also_while_it_is_still_leaving(void **state)
+{
+    tri_status said[] = {TRI_OK, TRI_ERR_FORMAT};
+
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        CHECK_FAILS(tri_spawn(first_fails_and_lingers, &said[i], 3, NULL), TRI_ERR_INVALID_ARG,
+                    "rank 0: store_tcp: host 127.0.0.1 port 70000");
+}
+
 static tri_status calls_itself(int rank, void *arg)
 {
     (void)rank;
@@ -397,6 +436,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(workers_die_with_their_parent),
     cmocka_unit_test(wrong_calls_are_refused),
     cmocka_unit_test(a_status_alone_is_told_in_words),
+    cmocka_unit_test(a_cause_is_told_also_while_it_is_still_leaving),
     cmocka_unit_test(workers_of_workers_without_end_are_refused),
     cmocka_unit_test(workers_cannot_start_workers_anew),
     cmocka_unit_test(one_that_ends_before_it_joined_is_not_waited_for),
