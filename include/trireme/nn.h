@@ -176,6 +176,10 @@ TRI_API void tri_module_train(tri_module *module, bool training);
  * kept (tri_recompute_begin): of one that stands often in a network, a block of a transformer, say.
  * Without effect on NULL and failed modules. */
 TRI_API void tri_module_set_recompute(tri_module *module, bool on);
+/* Parameters, their gradients and buffers go to another device (device.h); what was recorded before
+ * runs first. An optimizer's state follows when it next updates them. Errors: INVALID_ARG (no such
+ * device); STATE under tri_ddp, which comes after it; those of the run. */
+TRI_API TRI_MUST_CHECK tri_status tri_module_to(tri_module *module, tri_device device);
 /* OK, or the error that the module carries (then also in tri_last_error). */
 TRI_API TRI_MUST_CHECK tri_status tri_module_status(const tri_module *module);
 /* Destroys the module and all below. NULL allowed; only roots. */

@@ -24,6 +24,9 @@ TRI_API tri_tensor *tri_transpose(tri_tensor *x, int dim0, int dim1);
 TRI_API tri_tensor *tri_expand(tri_tensor *x, const int64_t *shape, int ndim);
 /* Mirror along a dimension (test-time augmentation). */
 TRI_API tri_tensor *tri_flip(tri_tensor *x, int dim);
+/* x on another device (device.h): a copy, whose gradient is copied back; x itself if it lies there
+ * already. */
+TRI_API tri_tensor *tri_to(tri_tensor *x, tri_device device);
 
 /* --- parts, and parts together (any dtype; dim counts from the end where it is negative) ---------
  */

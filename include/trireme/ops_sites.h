@@ -43,6 +43,7 @@ TRI_END_DECLS
 #define tri_transpose(...) TRI_SITE_(tri_transpose(__VA_ARGS__))
 #define tri_expand(...) TRI_SITE_(tri_expand(__VA_ARGS__))
 #define tri_flip(...) TRI_SITE_(tri_flip(__VA_ARGS__))
+#define tri_to(...) TRI_SITE_(tri_to(__VA_ARGS__))
 #define tri_sum(...) TRI_SITE_(tri_sum(__VA_ARGS__))
 #define tri_mean(...) TRI_SITE_(tri_mean(__VA_ARGS__))
 #define tri_amax(...) TRI_SITE_(tri_amax(__VA_ARGS__))

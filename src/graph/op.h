@@ -89,8 +89,10 @@ typedef enum trii_op_class {
     TRII_CLASS_OTHER,       /* a kernel of its own */
     TRII_CLASS_ELEMENTWISE, /* out[i] = f(in broadcast to out's shape at i); may run in place */
     TRII_CLASS_REDUCTION,
-    TRII_CLASS_VIEW, /* output 0 has the bytes of input 0 in plain order: reshape, flatten */
-    TRII_CLASS_HOST  /* a host operation, see host_op.h */
+    TRII_CLASS_VIEW,    /* output 0 has the bytes of input 0 in plain order: reshape, flatten */
+    TRII_CLASS_HOST,    /* a host operation, see host_op.h */
+    TRII_CLASS_TRANSFER /* a copy on another device, the first integer: no other operation has
+                         * results elsewhere than its operands */
 } trii_op_class;
 
 /* What the operation makes of operands in bf16; see precision.c, which casts where needed. */

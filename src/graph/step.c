@@ -202,7 +202,7 @@ tri_status trii_record_values(trii_step *step, const trii_graph_op *op, const tr
         status = trii_type_check(&out[o]);
     if (TRII_UNLIKELY(status != TRI_OK))
         return status;
-    for (int o = 0; o < n_out && n_in > 0; o++)
+    for (int o = 0; o < n_out && n_in > 0 && op->op_class != TRII_CLASS_TRANSFER; o++)
         out[o].device = device;
     for (int o = 0; o < n_out && bf16; o++) {
         if ((op->activations_out >> o & 1) != 0)

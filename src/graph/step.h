@@ -237,6 +237,9 @@ void trii_step_fail(trii_step *step, tri_status status);
 /* Prepends which operation of the step it was whose run failed; returns `status`. */
 tri_status trii_node_failed(const trii_step *step, int32_t node, tri_status status);
 
+/* change_device.c: a persistent tensor and its gradient change their device. What pends runs first;
+ * what the step has recorded of it keeps the old ones. */
+tri_status trii_tensor_send(tri_tensor *tensor, tri_device device) TRI_MUST_CHECK;
 /* Run everything pending of the step. */
 tri_status trii_step_run(trii_step *step) TRI_MUST_CHECK;
 /* Frees this thread's own context (its step must have ended), leaves those that it has entered, and

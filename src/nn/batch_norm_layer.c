@@ -25,6 +25,8 @@ static tri_status count_batch(const batch_norm2d *layer)
     tri_status st =
         step != NULL ? trii_resolve(step, layer->num_batches_tracked, &in[0]) : TRI_ERR_NO_MEMORY;
 
+    if (st == TRI_OK && layer->one->device != layer->num_batches_tracked->device)
+        st = trii_tensor_send(layer->one, layer->num_batches_tracked->device);
     if (st == TRI_OK)
         st = trii_resolve(step, layer->one, &in[1]);
     if (st == TRI_OK)

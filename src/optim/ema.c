@@ -169,6 +169,13 @@ static tri_status run(tri_ema *e, const char *call,
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: ema is NULL", call);
     if (step == NULL)
         return TRI_ERR_NO_MEMORY;
+    for (int i = 0; i < e->n; i++) { /* the averages go where their parameters went */
+        if (e->list[i].average->device == e->list[i].param->device)
+            continue;
+        st = trii_tensor_send(e->list[i].average, e->list[i].param->device);
+        if (st < 0)
+            return TRII_FAIL_CTX(st, "%s", call);
+    }
     tri_no_grad_begin();
     st = record(e, step);
     tri_no_grad_end();

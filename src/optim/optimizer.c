@@ -461,10 +461,31 @@ static void count_updates(tri_optimizer *o)
         updates[i] += o->params[i].recorded;
 }
 
+/* The state goes where its parameter went (tri_module_to). */
+static tri_status follow(const tri_optimizer *o)
+{
+    tri_status st = TRI_OK;
+
+    for (int i = 0; i < o->n_params && st == TRI_OK; i++) {
+        const trii_optim_param *param = &o->params[i];
+
+        if (TRII_LIKELY(param->state[0] == NULL ||
+                        param->state[0]->device == param->tensor->device))
+            continue;
+        for (int s = 0; s < TRII_UPDATE_STATES && st == TRI_OK; s++) {
+            if (param->state[s] != NULL)
+                st = trii_tensor_send(param->state[s], param->tensor->device);
+        }
+    }
+    return st;
+}
+
 static tri_status update(tri_optimizer *o, trii_step *step)
 {
     tri_status st = trii_optimizer_settle(o, step);
 
+    if (st == TRI_OK)
+        st = follow(o);
     if (st < 0)
         return st;
     tri_no_grad_begin();

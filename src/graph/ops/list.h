@@ -66,6 +66,9 @@ TRII_OP(expand)  /* [E] the input broadcast; i: sizes.. of the result */
 TRII_OP(permute) /* i: for each result dimension, which of x it is */
 TRII_OP(flip)    /* i: dim */
 
+/* transfer.c */
+TRII_OP(to) /* in x of any dtype; i: device */
+
 /* slicing.c, joining.c; in x of any dtype */
 TRII_OP(slice)          /* i: for each dimension start, step, number */
 TRII_OP(slice_backward) /* in g; i: .., sizes of x */

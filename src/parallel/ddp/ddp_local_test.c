@@ -202,7 +202,34 @@ static void unfreezing_on_one_rank_or_too_late_is_an_error(void **state)
     }
 }
 
+static tri_status move_before_and_after(rank *r)
+{
+    tri_module *net = mlp(1), *model;
+    tri_status st;
+
+    TRY(tri_module_to(net, TRI_CPU(1)));
+    model = tri_ddp(net, &(tri_ddp_options){.group = r->group});
+    TRY(tri_module_status(model));
+    TRY(tri_module_to(model, TRI_CPU(1)));
+    st = tri_module_to(model, TRI_CPU(0));
+    tri_module_destroy(model);
+    return st == TRI_ERR_STATE && strstr(tri_last_error(), "move the model before it is wrapped")
+               ? TRI_OK
+               : TRII_FAIL(TRI_ERR_INTERNAL, "%s: %s", tri_status_name(st), tri_last_error());
+}
+
+static void a_wrapped_model_stays_on_its_device(void **state)
+{
+    static rank ranks[2];
+
+    (void)state;
+    CHECK_OK(tri_cpu_devices(2));
+    run_ranks(ranks, 2, move_before_and_after, NULL);
+    check_ranks(ranks, 2);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_wrapped_model_stays_on_its_device),
     cmocka_unit_test(a_bad_micro_batch_leaves_nothing_behind),
     cmocka_unit_test(a_world_of_one_counts_its_samples),
     cmocka_unit_test(a_parameter_that_is_unfrozen_is_averaged),
