@@ -84,6 +84,7 @@ static tri_status settle_node(trii_step *step, trii_node *node, const trii_attrs
         node->attrs.f[i] = attrs->f[i];
     node->differentiated = false;
     node->region = r->region;
+    node->backward = r->deferred > 0;
     status = append_words(r, node, in);
     if (TRII_UNLIKELY(status != TRI_OK))
         return status;

@@ -90,6 +90,7 @@ typedef struct trii_node {
     int32_t region;
     bool requires_grad;        /* an output does */
     bool autocast;             /* recorded under tri_autocast_begin */
+    bool backward;             /* recorded by tri_backward; for the order of a plan only */
     bool differentiated;       /* tri_backward went through: nothing needs its values later */
     struct trii_host_op *host; /* TRII_CLASS_HOST; owned by whoever recorded it, see host_op.h */
 } trii_node;

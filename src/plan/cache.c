@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "os/pages.h"
 #include "plan/plan.h"
+#include "tensor/device_list.h"
 
 #define BUCKETS 64
 /* A program whose every step differs must not collect plans for ever: the cache starts again. */
@@ -151,7 +152,7 @@ static tri_status cache_run(trii_step *step, const trii_segment *segment)
             return status;
     }
     cache->last = plan;
-    trii_plan_device->enter();
+    trii_plan_device->enter(trii_device_index_of(plan->lanes[0].device));
     return trii_plan_run(plan, step, segment, cache->arena);
 }
 

@@ -53,6 +53,7 @@ typedef enum trii_group_kind {
     TRII_GROUP_CHAIN, /* element-wise nodes over one shape */
     TRII_GROUP_VIEW,  /* no kernel: the output is the input's bytes */
     TRII_GROUP_REORDER,
+    TRII_GROUP_TRANSFER, /* a copy from another device, in the layout that it has */
     TRII_GROUP_HOST
 } trii_group_kind;
 
@@ -106,8 +107,9 @@ typedef struct trii_device_ops {
     int abi;
     size_t size;
     const char *name;
-    /* Required. Called by the thread that runs plans, before each run; cheap. */
-    void (*enter)(void);
+    /* Required. What the calling thread compiles and runs from now on is for the device of this
+     * index: with its number of threads. Called before each run; cheap. */
+    void (*enter)(int index);
     /* Required. May this element-wise node be part of a chain? */
     bool (*chains)(const trii_ir *ir, const trii_ir_node *node);
     /* Required. May the node, which reads an output of the group that nothing else reads, be

@@ -187,6 +187,8 @@ static tri_status place(const fuse *f, int32_t n)
 
     if (node->op->op_class == TRII_CLASS_HOST) {
         kind = TRII_GROUP_HOST;
+    } else if (node->op->op_class == TRII_CLASS_TRANSFER) {
+        kind = TRII_GROUP_TRANSFER;
     } else if (node->op->op_class == TRII_CLASS_VIEW) {
         kind = TRII_GROUP_VIEW;
     } else if (node->op->op_class == TRII_CLASS_ELEMENTWISE) {

@@ -12,6 +12,7 @@
 
 #include "base/err.h"
 #include "graph/host_op.h"
+#include "tensor/device_list.h"
 
 /* A copy of a value in another layout. */
 typedef struct copy {
@@ -217,6 +218,8 @@ tri_status trii_ir_layouts(trii_ir *ir, const trii_step *step, const trii_segmen
             have[i] = c.now[group->in[i]];
         if (group->kind == TRII_GROUP_HOST)
             host_layouts(&c, group, &want);
+        else if (group->kind == TRII_GROUP_TRANSFER)
+            want.in[0] = want.out[0] = have[0];
         else if (group->kind != TRII_GROUP_VIEW)
             device->layouts(ir, group, have, &want);
         for (int32_t i = 0; status == TRI_OK && i < group->n_in; i++)
@@ -235,6 +238,8 @@ tri_status trii_ir_compile(trii_ir *ir, const trii_device_ops *device)
     for (int32_t g = 0; status == TRI_OK && g < ir->n_groups; g++) {
         trii_group *group = ir->groups[g];
 
+        if (group->n_out > 0)
+            device->enter(trii_device_index_of(ir->values[group->out[0]].type.device));
         if (group->kind == TRII_GROUP_REORDER)
             status = device->compile_reorder(&ir->values[group->in[0]].type, group->in_layout[0],
                                              group->out_layout[0], &group->kernel);

@@ -48,6 +48,7 @@ typedef struct trii_slots {
 typedef struct trii_plan_output {
     bool bound;
     int32_t first; /* the first entry that writes where it lies */
+    int32_t lane;  /* which writes it */
     size_t bytes;
     const trii_layout *layout; /* how the plan leaves it */
     trii_storage *storages[TRII_OUTPUT_STORAGES];
@@ -59,6 +60,20 @@ typedef struct trii_arena_slot {
     void **slot;
     size_t offset;
 } trii_arena_slot;
+
+/* One device of a plan: its entries, which run in this order. Of a plan with one lane, all. */
+#define TRII_PLAN_LANES 64
+typedef struct trii_plan_lane {
+    tri_device device;
+    int32_t *entries; /* with several lanes */
+    int32_t n_entries;
+    int32_t reached; /* of a run that failed: the last entry that was begun */
+} trii_plan_lane;
+
+/* The first `count` entries of the lane must be complete. */
+typedef struct trii_lane_wait {
+    int32_t lane, count;
+} trii_lane_wait;
 
 /* A persistent tensor's contents that must change their layout before the first run. */
 typedef struct trii_adoption {
@@ -72,13 +87,22 @@ typedef struct trii_plan {
     const uint64_t *words;
     size_t n_words;
     uint64_t runs;
-    int32_t reached;   /* of a run that failed: the entry at which it did */
     int64_t *entry_ns; /* TRI_LOG=plan:trace: time of each entry over all runs; else NULL */
 
     trii_entry *entries;
     int32_t n_entries;
     trii_plan_host *hosts;
     int32_t n_hosts;
+
+    trii_plan_lane *lanes; /* the first is the calling thread's */
+    int32_t n_lanes;
+    /* With several: waits[first_wait[e] .. first_wait[e + 1]) come before entry e; and whether
+     * another lane waits for it. */
+    int32_t *first_wait;
+    trii_lane_wait *waits;
+    bool *signals;
+    void *lane_states; /* lane_run.c's */
+
     trii_kernel **kernels; /* owned */
     int32_t n_kernels;
 
@@ -109,6 +133,13 @@ void trii_plan_destroy(trii_plan *plan); /* NULL allowed */
 /* arena: plan->arena_bytes or more. */
 tri_status trii_plan_run(trii_plan *plan, trii_step *step, const trii_segment *segment,
                          void *arena) TRI_MUST_CHECK;
+
+/* run.c, for lane_run.c: entry e runs on the calling thread; what communicates moves on. n_running
+ * counts what does. */
+tri_status trii_plan_run_entry(trii_plan *plan, int32_t e, const trii_step *step,
+                               const trii_segment *segment, const trii_run *run,
+                               int32_t *n_running) TRI_MUST_CHECK;
+tri_status trii_plan_poll_hosts(trii_plan *plan, int32_t *n_running) TRI_MUST_CHECK;
 
 /* schedule.c: fills everything that has to do with entries, from an ir with kernels. */
 tri_status trii_plan_schedule(trii_plan *plan, trii_ir *ir, const trii_step *step,

@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "os/clock.h"
 #include "plan/ir.h"
+#include "plan/lane_run.h"
 #include "plan/plan.h"
 
 static void set_slots(trii_slots *slots, int32_t i, void *data)
@@ -114,7 +115,7 @@ static void fill_scalars(trii_plan *plan, const trii_step *step, const trii_segm
 }
 
 /* Kernels between which communication moves on. */
-static tri_status poll_hosts(trii_plan *plan, int32_t *n_running)
+tri_status trii_plan_poll_hosts(trii_plan *plan, int32_t *n_running)
 {
     int32_t running = 0;
 
@@ -170,41 +171,58 @@ static TRII_NOINLINE tri_status kernel_failed(const trii_entry *entry, const tri
     return trii_node_failed(step, segment->first_node + entry->node, status);
 }
 
+static inline tri_status run_entry(trii_plan *plan, int32_t e, const trii_step *step,
+                                   const trii_segment *segment, const trii_run *run,
+                                   int32_t *n_running)
+{
+    const trii_entry *entry = &plan->entries[e];
+    int64_t begin = TRII_UNLIKELY(plan->entry_ns != NULL) ? trii_now_ns() : 0;
+    tri_status status = TRI_OK;
+
+    switch (entry->kind) {
+    case TRII_ENTRY_KERNEL:
+        status = entry->kernel->run(entry->kernel, entry->args, run);
+        if (TRII_UNLIKELY(status != TRI_OK))
+            status = kernel_failed(entry, step, segment, status);
+        else if (*n_running > 0)
+            status = trii_plan_poll_hosts(plan, n_running);
+        break;
+    case TRII_ENTRY_COPY:
+        memcpy(entry->args[1], entry->args[0], entry->bytes);
+        break;
+    case TRII_ENTRY_START:
+        status = plan->hosts[entry->host].op->start(plan->hosts[entry->host].op,
+                                                    &plan->hosts[entry->host].buffers);
+        plan->hosts[entry->host].running = status == TRI_OK;
+        ++*n_running;
+        break;
+    case TRII_ENTRY_WAIT:
+        status = wait_host(&plan->hosts[entry->host]);
+        break;
+    }
+    if (TRII_UNLIKELY(plan->entry_ns != NULL))
+        plan->entry_ns[e] += trii_now_ns() - begin;
+    return status;
+}
+
+tri_status trii_plan_run_entry(trii_plan *plan, int32_t e, const trii_step *step,
+                               const trii_segment *segment, const trii_run *run, int32_t *n_running)
+{
+    return run_entry(plan, e, step, segment, run, n_running);
+}
+
 static tri_status walk(trii_plan *plan, const trii_step *step, const trii_segment *segment)
 {
     trii_run run = {plan->f, plan->random};
     int32_t n_running = 0;
     tri_status status = TRI_OK;
 
+    if (TRII_UNLIKELY(plan->n_lanes > 1))
+        return trii_lanes_run(plan, step, segment, &run);
     for (int32_t e = 0; e < plan->n_entries && TRII_LIKELY(status == TRI_OK); e++) {
-        const trii_entry *entry = &plan->entries[e];
-        int64_t begin = TRII_UNLIKELY(plan->entry_ns != NULL) ? trii_now_ns() : 0;
-
-        switch (entry->kind) {
-        case TRII_ENTRY_KERNEL:
-            status = entry->kernel->run(entry->kernel, entry->args, &run);
-            if (TRII_UNLIKELY(status != TRI_OK))
-                status = kernel_failed(entry, step, segment, status);
-            else if (n_running > 0)
-                status = poll_hosts(plan, &n_running);
-            break;
-        case TRII_ENTRY_COPY:
-            memcpy(entry->args[1], entry->args[0], entry->bytes);
-            break;
-        case TRII_ENTRY_START:
-            status = plan->hosts[entry->host].op->start(plan->hosts[entry->host].op,
-                                                        &plan->hosts[entry->host].buffers);
-            plan->hosts[entry->host].running = status == TRI_OK;
-            n_running++;
-            break;
-        case TRII_ENTRY_WAIT:
-            status = wait_host(&plan->hosts[entry->host]);
-            break;
-        }
-        if (TRII_UNLIKELY(plan->entry_ns != NULL))
-            plan->entry_ns[e] += trii_now_ns() - begin;
+        status = run_entry(plan, e, step, segment, &run, &n_running);
         if (TRII_UNLIKELY(status != TRI_OK))
-            plan->reached = e;
+            plan->lanes[0].reached = e;
     }
     return status;
 }
@@ -215,7 +233,8 @@ static void mark_torn(const trii_plan *plan, trii_step *step, const trii_segment
     for (int32_t o = 0; o < segment->n_outputs; o++) {
         trii_value *value = &step->values[segment->outputs[o]];
 
-        value->torn = value->bound != NULL && plan->output[o].first <= plan->reached;
+        value->torn = value->bound != NULL &&
+                      plan->output[o].first <= plan->lanes[plan->output[o].lane].reached;
     }
 }
 

@@ -1,8 +1,6 @@
 /*
- * schedule.c - puts groups in order, decides what lies where, and prepares the pointers.
- *
- * Order: as the groups are sorted; host operations start as soon as their inputs are complete, in
- * record order among themselves, and are waited for before the first reader of their outputs.
+ * schedule.c - decides what lies where in a plan, and prepares the pointers. The order of its
+ * entries is made by order.c or lane_order.c.
  *
  * Memory: every value has a buffer. Buffers lie in the arena, are an input's contents, or are an
  * output (a bound tensor, or storage that outlives the run). A value shares its reader's buffer
@@ -17,166 +15,63 @@
 #include "plan/ir.h"
 #include "plan/memory.h"
 #include "plan/plan.h"
+#include "plan/schedule.h"
 
 #define SMALL_BYTES 16384
 
-typedef enum place { PLACE_ARENA, PLACE_INPUT, PLACE_OUTPUT } place;
-
-typedef struct buffer {
-    place place;
-    int32_t index; /* input or output number */
-    size_t bytes;
-    int32_t first, last; /* entries; first INT32_MAX = never written */
-    int32_t merged;      /* into this buffer; -1 = itself */
-    size_t offset;
-} buffer;
-
-typedef struct schedule {
-    trii_plan *plan;
-    trii_ir *ir;
-    const trii_step *step;
-    const trii_segment *segment;
-    buffer *buffers;
-    int32_t n_buffers;
-    int32_t *readers;     /* [value] groups that read it */
-    int32_t *view_of;     /* [value] shares the buffer of this value; -1 */
-    int32_t *host_of;     /* [group] number in plan->hosts; -1 */
-    int32_t *host_state;  /* [host] 0 not started, 1 started, 2 waited */
-    int32_t *host_start;  /* [host] entry */
-    int32_t *group_entry; /* [group] entry; -1 = none (views) */
-    int32_t *entry_group; /* [entry] -1 for starts and waits */
-    int32_t *scratch;     /* [entry] buffer or -1 */
-    int32_t *kept;        /* [entry] its number when idle views are gone */
-    int32_t *late;        /* outputs that are copied at the end: values, and their buffers */
-    int32_t n_late, n_entries, next_host;
-} schedule;
-
-#define NEW(pool, n, pointer) ((pointer) = trii_pool_alloc(pool, (size_t)(n), sizeof(*(pointer))))
-
-static int32_t root(const schedule *s, int32_t b)
+int32_t trii_buffer_root(const trii_schedule *s, int32_t b)
 {
     while (s->buffers[b].merged >= 0)
         b = s->buffers[b].merged;
     return b;
 }
 
-static int32_t buffer_of(const schedule *s, int32_t value)
+int32_t trii_buffer_of(const trii_schedule *s, int32_t value)
 {
     while (s->ir->values[value].buffer < 0 && s->view_of[value] >= 0)
         value = s->view_of[value];
-    return s->ir->values[value].buffer < 0 ? -1 : root(s, s->ir->values[value].buffer);
+    return s->ir->values[value].buffer < 0 ? -1 : trii_buffer_root(s, s->ir->values[value].buffer);
 }
 
-static int32_t add_buffer(schedule *s, place where, int32_t index, size_t bytes)
+/* -1: nothing runs on its device. */
+static int32_t lane_of(const trii_schedule *s, const trii_type *type)
 {
-    s->buffers[s->n_buffers] = (buffer){.place = where,
-                                        .index = index,
-                                        .bytes = bytes,
-                                        .first = INT32_MAX,
-                                        .last = -1,
-                                        .merged = -1};
+    for (int32_t l = 0; l < s->plan->n_lanes; l++) {
+        if (s->plan->lanes[l].device == type->device)
+            return l;
+    }
+    return -1;
+}
+
+static int32_t add_buffer(trii_schedule *s, trii_place where, int32_t index, int32_t lane,
+                          size_t bytes)
+{
+    s->buffers[s->n_buffers] = (trii_buffer){.place = where,
+                                             .index = index,
+                                             .lane = lane,
+                                             .bytes = bytes,
+                                             .first = INT32_MAX,
+                                             .last = -1,
+                                             .merged = -1};
     return s->n_buffers++;
-}
-
-/* --- order --------------------------------------------------------------------------------- */
-
-static void add_entry(schedule *s, trii_entry_kind kind, int32_t group, int32_t host)
-{
-    trii_entry *entry = &s->plan->entries[s->n_entries];
-
-    entry->kind = kind;
-    entry->host = host;
-    entry->node = -1;
-    s->entry_group[s->n_entries++] = group;
-}
-
-static void wait_host(schedule *s, int32_t host)
-{
-    if (s->host_state[host] != 1)
-        return;
-    add_entry(s, TRII_ENTRY_WAIT, -1, host);
-    s->host_state[host] = 2;
-}
-
-/* Before the group reads outputs of host operations, straight or through views. */
-static void wait_inputs(schedule *s, const trii_group *group)
-{
-    for (int32_t i = 0; i < group->n_in; i++) {
-        int32_t from = s->ir->values[group->in[i]].group;
-
-        if (from >= 0 && s->host_of[from] >= 0)
-            wait_host(s, s->host_of[from]);
-    }
-}
-
-static bool inputs_done(const schedule *s, const trii_group *group, const bool *done)
-{
-    for (int32_t i = 0; i < group->n_in; i++) {
-        int32_t from = s->ir->values[group->in[i]].group;
-
-        if (from < 0)
-            continue;
-        if (!done[from] || (s->host_of[from] >= 0 && s->host_state[s->host_of[from]] != 2))
-            return false;
-    }
-    return true;
-}
-
-static void start_host(schedule *s, int32_t group, bool *done)
-{
-    int32_t host = s->host_of[group];
-
-    s->host_start[host] = s->n_entries;
-    add_entry(s, TRII_ENTRY_START, group, host);
-    s->plan->entries[s->n_entries - 1].node = s->ir->nodes[s->ir->groups[group]->nodes[0]].source;
-    s->group_entry[group] = s->n_entries - 1;
-    s->host_state[host] = 1;
-    s->next_host++;
-    done[group] = true;
-}
-
-static void order(schedule *s, const int32_t *host_group, bool *done)
-{
-    trii_ir *ir = s->ir;
-
-    for (int32_t g = 0; g < ir->n_groups; g++) {
-        trii_group *group = ir->groups[g];
-
-        if (done[g])
-            continue; /* a host operation that started early */
-        wait_inputs(s, group);
-        if (group->kind == TRII_GROUP_HOST) {
-            start_host(s, g, done);
-        } else {
-            done[g] = true;
-            s->group_entry[g] = s->n_entries;
-            add_entry(s, TRII_ENTRY_KERNEL, g, -1);
-            if (group->kind != TRII_GROUP_REORDER)
-                s->plan->entries[s->n_entries - 1].node = ir->nodes[group->nodes[0]].source;
-        }
-        while (s->next_host < s->plan->n_hosts &&
-               inputs_done(s, ir->groups[host_group[s->next_host]], done))
-            start_host(s, host_group[s->next_host], done);
-    }
-    for (int32_t h = 0; h < s->plan->n_hosts; h++)
-        wait_host(s, h);
 }
 
 /* --- buffers -------------------------------------------------------------------------------- */
 
-static size_t value_bytes(const schedule *s, const trii_group *group, int32_t o)
+static size_t value_bytes(const trii_schedule *s, const trii_group *group, int32_t o)
 {
     return trii_layout_bytes(&s->ir->values[group->out[o]].type, group->out_layout[o]);
 }
 
 /* From the last group to the first, so that a reader's buffer is known when its input is placed. */
-static void place_values(schedule *s)
+static void place_values(trii_schedule *s)
 {
     trii_ir *ir = s->ir;
 
     for (int32_t v = 0; v < ir->n_values; v++) {
         if (ir->values[v].input >= 0)
-            ir->values[v].buffer = add_buffer(s, PLACE_INPUT, ir->values[v].input, 0);
+            ir->values[v].buffer = add_buffer(s, TRII_PLACE_INPUT, ir->values[v].input,
+                                              lane_of(s, &ir->values[v].type), 0);
     }
     for (int32_t g = ir->n_groups - 1; g >= 0; g--) {
         trii_group *group = ir->groups[g];
@@ -186,10 +81,11 @@ static void place_values(schedule *s)
             bool view = group->kind == TRII_GROUP_VIEW;
 
             if (value->buffer < 0 && value->output >= 0)
-                value->buffer =
-                    add_buffer(s, PLACE_OUTPUT, value->output, value_bytes(s, group, o));
+                value->buffer = add_buffer(s, TRII_PLACE_OUTPUT, value->output,
+                                           lane_of(s, &value->type), value_bytes(s, group, o));
             else if (value->buffer < 0 && !view)
-                value->buffer = add_buffer(s, PLACE_ARENA, -1, value_bytes(s, group, o));
+                value->buffer = add_buffer(s, TRII_PLACE_ARENA, -1, lane_of(s, &value->type),
+                                           value_bytes(s, group, o));
             else if (value->buffer < 0)
                 s->view_of[group->out[o]] = group->in[0];
         }
@@ -210,9 +106,9 @@ static void place_values(schedule *s)
     }
 }
 
-static void touch(schedule *s, int32_t b, int32_t entry)
+static void touch(trii_schedule *s, int32_t b, int32_t entry)
 {
-    buffer *buf = &s->buffers[b];
+    trii_buffer *buf = &s->buffers[b];
 
     if (entry < buf->first)
         buf->first = entry;
@@ -220,15 +116,15 @@ static void touch(schedule *s, int32_t b, int32_t entry)
         buf->last = entry;
 }
 
-static void touch_group(schedule *s, const trii_group *group, int32_t entry)
+static void touch_group(trii_schedule *s, const trii_group *group, int32_t entry)
 {
     for (int32_t i = 0; i < group->n_in; i++)
-        touch(s, buffer_of(s, group->in[i]), entry);
+        touch(s, trii_buffer_of(s, group->in[i]), entry);
     for (int32_t o = 0; o < group->n_out; o++)
-        touch(s, buffer_of(s, group->out[o]), entry);
+        touch(s, trii_buffer_of(s, group->out[o]), entry);
 }
 
-static void live_ranges(schedule *s)
+static void live_ranges(trii_schedule *s)
 {
     for (int32_t e = 0; e < s->n_entries; e++) {
         int32_t g = s->entry_group[e];
@@ -251,7 +147,7 @@ static int32_t find(const int32_t *ids, int32_t n, int32_t id)
 }
 
 /* Whether entry e's kernel may write value `out` over its own input `in`. */
-static bool may_overwrite(const schedule *s, int32_t e, int32_t in, int32_t out)
+static bool may_overwrite(const trii_schedule *s, int32_t e, int32_t in, int32_t out)
 {
     const trii_group *group = s->ir->groups[s->entry_group[e]];
     int32_t i = find(group->in, group->n_in, in), o = find(group->out, group->n_out, out);
@@ -276,19 +172,19 @@ static bool may_overwrite(const schedule *s, int32_t e, int32_t in, int32_t out)
 
 /* A bound tensor is written while the step runs: nobody may need its old contents after the
  * first write. */
-static bool safe_to_bind(const schedule *s, int32_t value)
+static bool safe_to_bind(const trii_schedule *s, int32_t value)
 {
     const trii_ir *ir = s->ir;
-    int32_t b = buffer_of(s, value), first = s->buffers[b].first;
+    int32_t b = trii_buffer_of(s, value), first = s->buffers[b].first;
     const tri_tensor *tensor = s->step->values[s->segment->outputs[ir->values[value].output]].bound;
 
     for (int32_t v = 0; v < ir->n_values; v++) {
-        const buffer *old;
+        const trii_buffer *old;
 
         if (ir->values[v].input < 0 ||
             trii_value_tensor(&s->step->values[s->segment->inputs[ir->values[v].input]]) != tensor)
             continue;
-        old = &s->buffers[buffer_of(s, v)];
+        old = &s->buffers[trii_buffer_of(s, v)];
         if (old->last > first)
             return false;
         if (old->last == first && !may_overwrite(s, first, v, value))
@@ -297,31 +193,37 @@ static bool safe_to_bind(const schedule *s, int32_t value)
     return true;
 }
 
-/* The last entry that may fail although the step was recorded: it communicates, or looks at data.
- */
-static int32_t last_risk(const schedule *s)
+bool trii_entry_may_fail(const trii_schedule *s, int32_t e)
 {
-    for (int32_t e = s->n_entries - 1; e >= 0; e--) {
-        const trii_group *group = s->entry_group[e] >= 0 ? s->ir->groups[s->entry_group[e]] : NULL;
+    const trii_group *group = s->entry_group[e] >= 0 ? s->ir->groups[s->entry_group[e]] : NULL;
 
-        if (group == NULL || group->kind == TRII_GROUP_HOST)
-            return e; /* a start or a wait */
-        for (int32_t n = 0; n < group->n_nodes; n++) {
-            if (s->ir->nodes[group->nodes[n]].op->may_refuse)
-                return e;
-        }
+    if (group == NULL || group->kind == TRII_GROUP_HOST)
+        return true; /* a start or a wait */
+    for (int32_t n = 0; n < group->n_nodes; n++) {
+        if (s->ir->nodes[group->nodes[n]].op->may_refuse)
+            return true;
     }
-    return -1;
+    return false;
+}
+
+/* The last entry that may fail although the step was recorded. */
+static int32_t last_risk(const trii_schedule *s)
+{
+    int32_t e = s->n_entries - 1;
+
+    while (e >= 0 && !trii_entry_may_fail(s, e))
+        e--;
+    return e;
 }
 
 /* Would the value be in its tensor although the step fails behind it? Running statistics, counters
  * and small parameters wait for the end: copying them costs nothing that shows. Large ones are
  * reported as lost if it comes to that. A gradient that was not complete is none, and a host
  * operation's result has to lie in its tensor. */
-static bool is_hasty(const schedule *s, int32_t value, int32_t risk)
+static bool is_hasty(const trii_schedule *s, int32_t value, int32_t risk)
 {
     const trii_ir *ir = s->ir;
-    const buffer *b = &s->buffers[buffer_of(s, value)];
+    const trii_buffer *b = &s->buffers[trii_buffer_of(s, value)];
 
     return b->first < risk && b->bytes <= SMALL_BYTES &&
            ir->groups[ir->values[value].group]->kind != TRII_GROUP_HOST &&
@@ -329,26 +231,26 @@ static bool is_hasty(const schedule *s, int32_t value, int32_t risk)
 }
 
 /* Outputs that must not be written where they end up until all is done go through the arena. */
-static void defer_unsafe_outputs(schedule *s)
+static void defer_unsafe_outputs(trii_schedule *s)
 {
     trii_ir *ir = s->ir;
     int32_t risk = last_risk(s);
 
     for (int32_t v = 0; v < ir->n_values; v++) {
-        buffer *b;
+        trii_buffer *b;
 
         if (ir->values[v].output < 0 || !ir->values[v].bound ||
             (safe_to_bind(s, v) && !is_hasty(s, v, risk)))
             continue;
-        b = &s->buffers[buffer_of(s, v)];
-        b->place = PLACE_ARENA;
+        b = &s->buffers[trii_buffer_of(s, v)];
+        b->place = TRII_PLACE_ARENA;
         b->last = s->n_entries + s->n_late;
         s->late[s->n_late++] = v;
     }
 }
 
 /* Element-wise kernels write over an input that nobody needs any more. */
-static void merge_in_place(schedule *s)
+static void merge_in_place(trii_schedule *s)
 {
     for (int32_t e = 0; e < s->n_entries; e++) {
         int32_t g = s->entry_group[e];
@@ -357,15 +259,15 @@ static void merge_in_place(schedule *s)
         if (group == NULL || group->kernel == NULL || group->kernel->in_place == NULL)
             continue;
         for (int32_t o = 0; o < group->n_out; o++) {
-            int32_t to = buffer_of(s, group->out[o]);
+            int32_t to = trii_buffer_of(s, group->out[o]);
 
-            if (s->buffers[to].place != PLACE_ARENA || s->buffers[to].first != e)
+            if (s->buffers[to].place != TRII_PLACE_ARENA || s->buffers[to].first != e)
                 continue;
             for (int32_t i = 0; i < group->n_in; i++) {
-                int32_t from = buffer_of(s, group->in[i]);
+                int32_t from = trii_buffer_of(s, group->in[i]);
 
                 if ((group->kernel->in_place[o] >> i & 1) == 0 || from == to ||
-                    s->buffers[from].place != PLACE_ARENA || s->buffers[from].last != e ||
+                    s->buffers[from].place != TRII_PLACE_ARENA || s->buffers[from].last != e ||
                     s->buffers[from].bytes != s->buffers[to].bytes)
                     continue;
                 s->buffers[to].first = s->buffers[from].first;
@@ -376,28 +278,43 @@ static void merge_in_place(schedule *s)
     }
 }
 
-static tri_status plan_arena(schedule *s)
+/* The part of the arena that is the lane's: nobody else's values lie there. */
+static tri_status plan_part(trii_schedule *s, int32_t lane, trii_interval *intervals)
 {
-    trii_interval *intervals = trii_alloc((size_t)s->n_buffers, sizeof(*intervals), "memory plan");
+    size_t bytes = 0;
     int32_t n = 0;
     tri_status status;
 
-    if (intervals == NULL)
-        return TRI_ERR_NO_MEMORY;
-    for (int32_t b = 0; b < s->n_buffers; b++) {
-        const buffer *buf = &s->buffers[b];
+    for (int pass = 0; pass < 2; pass++) {
+        for (int32_t b = 0; b < s->n_buffers; b++) {
+            trii_buffer *buf = &s->buffers[b];
 
-        if (buf->place == PLACE_ARENA && buf->merged < 0 && buf->last >= 0)
-            intervals[n++] = (trii_interval){buf->bytes, buf->first, buf->last, 0};
+            if (buf->place != TRII_PLACE_ARENA || buf->merged >= 0 || buf->last < 0 ||
+                (buf->lane > 0 ? buf->lane : 0) != lane)
+                continue;
+            if (pass == 0)
+                intervals[n++] = (trii_interval){buf->bytes, buf->first, buf->last, 0};
+            else
+                buf->offset = s->plan->arena_bytes + intervals[n++].offset;
+        }
+        if (pass == 1)
+            break;
+        status = trii_memory_plan(intervals, n, &bytes);
+        if (status != TRI_OK)
+            return status;
+        n = 0;
     }
-    status = trii_memory_plan(intervals, n, &s->plan->arena_bytes);
-    n = 0;
-    for (int32_t b = 0; status == TRI_OK && b < s->n_buffers; b++) {
-        buffer *buf = &s->buffers[b];
+    s->plan->arena_bytes += bytes;
+    return TRI_OK;
+}
 
-        if (buf->place == PLACE_ARENA && buf->merged < 0 && buf->last >= 0)
-            buf->offset = intervals[n++].offset;
-    }
+static tri_status plan_arena(trii_schedule *s)
+{
+    trii_interval *intervals = trii_alloc((size_t)s->n_buffers, sizeof(*intervals), "memory plan");
+    tri_status status = intervals != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+
+    for (int32_t l = 0; l < s->plan->n_lanes && status == TRI_OK; l++)
+        status = plan_part(s, l, intervals);
     trii_free(intervals);
     return status;
 }
@@ -406,7 +323,7 @@ static tri_status plan_arena(schedule *s)
 
 /* All slots of all entries, with the buffers that they point into. */
 typedef struct wiring {
-    const schedule *s;
+    const trii_schedule *s;
     void ***slots;
     int32_t *buffers;
     int32_t n;
@@ -415,7 +332,7 @@ typedef struct wiring {
 static void wire(wiring *w, void **slot, int32_t b)
 {
     w->slots[w->n] = slot;
-    w->buffers[w->n++] = root(w->s, b);
+    w->buffers[w->n++] = trii_buffer_root(w->s, b);
 }
 
 static tri_status wire_host(wiring *w, const trii_group *group, trii_plan_host *host)
@@ -424,20 +341,21 @@ static tri_status wire_host(wiring *w, const trii_group *group, trii_plan_host *
     const trii_ir_node *node = &w->s->ir->nodes[group->nodes[0]];
     const trii_layout **in_layout, **out_layout;
 
-    if (NEW(pool, node->n_in, host->buffers.in) == NULL ||
-        NEW(pool, node->n_out, host->buffers.out) == NULL ||
-        NEW(pool, node->n_in, in_layout) == NULL || NEW(pool, node->n_out, out_layout) == NULL)
+    if (TRII_NEW(pool, node->n_in, host->buffers.in) == NULL ||
+        TRII_NEW(pool, node->n_out, host->buffers.out) == NULL ||
+        TRII_NEW(pool, node->n_in, in_layout) == NULL ||
+        TRII_NEW(pool, node->n_out, out_layout) == NULL)
         return TRI_ERR_NO_MEMORY;
     host->node = node->source;
     for (int32_t i = 0; i < node->n_in; i++) {
-        wire(w, &host->buffers.in[i], buffer_of(w->s, node->in[i]));
+        wire(w, &host->buffers.in[i], trii_buffer_of(w->s, node->in[i]));
         for (int32_t k = 0; k < group->n_in; k++) {
             if (group->in[k] == node->in[i])
                 in_layout[i] = group->in_layout[k];
         }
     }
     for (int32_t o = 0; o < node->n_out; o++) {
-        wire(w, &host->buffers.out[o], buffer_of(w->s, node->out[o]));
+        wire(w, &host->buffers.out[o], trii_buffer_of(w->s, node->out[o]));
         for (int32_t k = 0; k < group->n_out; k++) {
             if (group->out[k] == node->out[o])
                 out_layout[o] = group->out_layout[k];
@@ -450,39 +368,39 @@ static tri_status wire_host(wiring *w, const trii_group *group, trii_plan_host *
 
 static tri_status wire_entry(wiring *w, int32_t e)
 {
-    const schedule *s = w->s;
+    const trii_schedule *s = w->s;
     trii_entry *entry = &s->plan->entries[e];
     const trii_group *group = s->ir->groups[s->entry_group[e]];
     int32_t n = 0;
 
     if (entry->kind == TRII_ENTRY_START)
         return wire_host(w, group, &s->plan->hosts[entry->host]);
-    if (NEW(&s->plan->pool, group->n_in + group->n_out + 1, entry->args) == NULL)
+    if (TRII_NEW(&s->plan->pool, group->n_in + group->n_out + 1, entry->args) == NULL)
         return TRI_ERR_NO_MEMORY;
     for (int32_t i = 0; i < group->n_in; i++)
-        wire(w, &entry->args[n++], buffer_of(s, group->in[i]));
+        wire(w, &entry->args[n++], trii_buffer_of(s, group->in[i]));
     for (int32_t o = 0; o < group->n_out; o++)
-        wire(w, &entry->args[n++], buffer_of(s, group->out[o]));
+        wire(w, &entry->args[n++], trii_buffer_of(s, group->out[o]));
     if (s->scratch[e] >= 0)
         wire(w, &entry->args[n++], s->scratch[e]);
     entry->kernel = group->kernel;
-    if (group->kind == TRII_GROUP_VIEW) {
+    if (group->kind == TRII_GROUP_VIEW || group->kind == TRII_GROUP_TRANSFER) {
         entry->kind = TRII_ENTRY_COPY;
-        entry->bytes = trii_type_bytes(&s->ir->values[group->out[0]].type);
+        entry->bytes = value_bytes(s, group, 0);
     }
     return TRI_OK;
 }
 
 /* Sorts the slots of one kind of place by index. */
-static tri_status fill_slots(const wiring *w, trii_slots *slots, place where, int32_t n)
+static tri_status fill_slots(const wiring *w, trii_slots *slots, trii_place where, int32_t n)
 {
     trii_pool *pool = &w->s->plan->pool;
-    const buffer *buffers = w->s->buffers;
+    const trii_buffer *buffers = w->s->buffers;
     int32_t total = 0;
 
     slots->n = n;
-    if (NEW(pool, n + 1, slots->first) == NULL || NEW(pool, n, slots->now) == NULL ||
-        NEW(pool, w->n, slots->slots) == NULL)
+    if (TRII_NEW(pool, n + 1, slots->first) == NULL || TRII_NEW(pool, n, slots->now) == NULL ||
+        TRII_NEW(pool, w->n, slots->slots) == NULL)
         return TRI_ERR_NO_MEMORY;
     for (int32_t k = 0; k < w->n; k++) {
         if (buffers[w->buffers[k]].place == where)
@@ -492,7 +410,7 @@ static tri_status fill_slots(const wiring *w, trii_slots *slots, place where, in
         slots->first[i + 1] += slots->first[i];
     total = slots->first[n];
     for (int32_t k = w->n - 1; k >= 0; k--) {
-        const buffer *b = &buffers[w->buffers[k]];
+        const trii_buffer *b = &buffers[w->buffers[k]];
 
         if (b->place == where)
             slots->slots[--slots->first[b->index + 1]] = w->slots[k];
@@ -508,38 +426,41 @@ static tri_status fill_arena_slots(const wiring *w)
 {
     trii_plan *plan = w->s->plan;
 
-    if (NEW(&plan->pool, w->n, plan->arena_slots) == NULL)
+    if (TRII_NEW(&plan->pool, w->n, plan->arena_slots) == NULL)
         return TRI_ERR_NO_MEMORY;
     for (int32_t k = 0; k < w->n; k++) {
-        const buffer *b = &w->s->buffers[w->buffers[k]];
+        const trii_buffer *b = &w->s->buffers[w->buffers[k]];
 
-        if (b->place == PLACE_ARENA)
+        if (b->place == TRII_PLACE_ARENA)
             plan->arena_slots[plan->n_arena_slots++] = (trii_arena_slot){w->slots[k], b->offset};
     }
     return TRI_OK;
 }
 
 /* Copies of deferred outputs, behind everything else. They write through the output's slot. */
-static tri_status add_late_copies(wiring *w, schedule *s)
+static tri_status add_late_copies(wiring *w, trii_schedule *s)
 {
     for (int32_t l = 0; l < s->n_late; l++) {
         trii_ir_value *value = &s->ir->values[s->late[l]];
         trii_entry *entry = &s->plan->entries[s->n_entries];
-        int32_t from = buffer_of(s, s->late[l]);
-        int32_t to = add_buffer(s, PLACE_OUTPUT, value->output, s->buffers[from].bytes);
+        int32_t from = trii_buffer_of(s, s->late[l]);
+        int32_t to = add_buffer(s, TRII_PLACE_OUTPUT, value->output, lane_of(s, &value->type),
+                                s->buffers[from].bytes);
 
         touch(s, to, s->n_entries);
         *entry = (trii_entry){.kind = TRII_ENTRY_COPY, .node = -1, .bytes = s->buffers[from].bytes};
-        if (NEW(&s->plan->pool, 2, entry->args) == NULL)
+        if (TRII_NEW(&s->plan->pool, 2, entry->args) == NULL)
             return TRI_ERR_NO_MEMORY;
         wire(w, &entry->args[0], from);
         wire(w, &entry->args[1], to);
+        s->late_to[l] = to;
+        s->entry_lane[s->n_entries] = s->buffers[to].lane > 0 ? s->buffers[to].lane : 0;
         s->entry_group[s->n_entries++] = -1;
     }
     return TRI_OK;
 }
 
-static tri_status prepare_pointers(schedule *s)
+static tri_status prepare_pointers(trii_schedule *s)
 {
     trii_plan *plan = s->plan;
     int32_t room = 2 * s->n_late, n_planned = s->n_entries, kept = 0;
@@ -554,7 +475,8 @@ static tri_status prepare_pointers(schedule *s)
         if (group->kind == TRII_GROUP_HOST)
             room += node->n_in + node->n_out;
     }
-    if (NEW(s->ir->pool, room, w.slots) == NULL || NEW(s->ir->pool, room, w.buffers) == NULL)
+    if (TRII_NEW(s->ir->pool, room, w.slots) == NULL ||
+        TRII_NEW(s->ir->pool, room, w.buffers) == NULL)
         return TRI_ERR_NO_MEMORY;
     for (int32_t e = 0; status == TRI_OK && e < n_planned; e++) {
         if (s->entry_group[e] >= 0)
@@ -563,19 +485,21 @@ static tri_status prepare_pointers(schedule *s)
     if (status == TRI_OK)
         status = add_late_copies(&w, s);
     if (status == TRI_OK)
-        status = fill_slots(&w, &plan->inputs, PLACE_INPUT, s->segment->n_inputs);
+        status = fill_slots(&w, &plan->inputs, TRII_PLACE_INPUT, s->segment->n_inputs);
     if (status == TRI_OK)
-        status = fill_slots(&w, &plan->outputs, PLACE_OUTPUT, s->segment->n_outputs);
+        status = fill_slots(&w, &plan->outputs, TRII_PLACE_OUTPUT, s->segment->n_outputs);
     if (status == TRI_OK)
         status = fill_arena_slots(&w);
     /* Views that share their input's buffer have nothing to do. */
     for (int32_t e = 0; e < s->n_entries; e++) {
         int32_t g = s->entry_group[e];
 
-        s->kept[e] = kept;
+        s->kept[e] = -1;
         if (g >= 0 && s->ir->groups[g]->kind == TRII_GROUP_VIEW &&
-            buffer_of(s, s->ir->groups[g]->in[0]) == buffer_of(s, s->ir->groups[g]->out[0]))
+            trii_buffer_of(s, s->ir->groups[g]->in[0]) ==
+                trii_buffer_of(s, s->ir->groups[g]->out[0]))
             continue;
+        s->kept[e] = kept;
         plan->entries[kept++] = plan->entries[e];
     }
     plan->n_entries = kept;
@@ -584,11 +508,11 @@ static tri_status prepare_pointers(schedule *s)
 
 /* --- the rest ------------------------------------------------------------------------------- */
 
-static tri_status describe_outputs(schedule *s)
+static tri_status describe_outputs(trii_schedule *s)
 {
     trii_plan *plan = s->plan;
 
-    if (NEW(&plan->pool, s->segment->n_outputs, plan->output) == NULL)
+    if (TRII_NEW(&plan->pool, s->segment->n_outputs, plan->output) == NULL)
         return TRI_ERR_NO_MEMORY;
     for (int32_t g = 0; g < s->ir->n_groups; g++) {
         const trii_group *group = s->ir->groups[g];
@@ -606,50 +530,54 @@ static tri_status describe_outputs(schedule *s)
     for (int32_t o = 0; o < s->segment->n_outputs; o++)
         plan->output[o].first = INT32_MAX;
     for (int32_t b = 0; b < s->n_buffers; b++) {
-        const buffer *buf = &s->buffers[b];
+        const trii_buffer *buf = &s->buffers[b];
 
-        if (buf->place == PLACE_OUTPUT && buf->first < s->n_entries &&
-            s->kept[buf->first] < plan->output[buf->index].first)
+        if (buf->place == TRII_PLACE_OUTPUT && buf->first < s->n_entries &&
+            s->kept[buf->first] >= 0 && s->kept[buf->first] < plan->output[buf->index].first)
             plan->output[buf->index].first = s->kept[buf->first];
+        if (buf->place == TRII_PLACE_OUTPUT)
+            plan->output[buf->index].lane = buf->lane > 0 ? buf->lane : 0;
     }
     return TRI_OK;
 }
 
-static tri_status allocate(schedule *s, int32_t n_hosts, int32_t **host_group, bool **done)
+static tri_status allocate(trii_schedule *s, int32_t n_hosts)
 {
     const trii_ir *ir = s->ir;
     trii_pool *pool = ir->pool;
     int32_t n_entries = ir->n_groups + n_hosts + ir->n_values;
-    bool ok = NEW(pool, ir->n_values * 2 + n_entries, s->buffers) != NULL;
+    bool ok = TRII_NEW(pool, ir->n_values * 2 + n_entries, s->buffers) != NULL;
 
-    ok = ok && NEW(pool, ir->n_values, s->readers) != NULL;
-    ok = ok && NEW(pool, ir->n_values, s->view_of) != NULL;
-    ok = ok && NEW(pool, ir->n_values, s->late) != NULL;
-    ok = ok && NEW(pool, ir->n_groups, s->host_of) != NULL;
-    ok = ok && NEW(pool, ir->n_groups, s->group_entry) != NULL;
-    ok = ok && NEW(pool, n_hosts, s->host_state) != NULL;
-    ok = ok && NEW(pool, n_hosts, s->host_start) != NULL;
-    ok = ok && NEW(pool, n_hosts, *host_group) != NULL;
-    ok = ok && NEW(pool, ir->n_groups, *done) != NULL;
-    ok = ok && NEW(pool, n_entries, s->entry_group) != NULL;
-    ok = ok && NEW(pool, n_entries, s->scratch) != NULL;
-    ok = ok && NEW(pool, n_entries, s->kept) != NULL;
-    ok = ok && NEW(&s->plan->pool, n_entries, s->plan->entries) != NULL;
-    ok = ok && NEW(&s->plan->pool, n_hosts, s->plan->hosts) != NULL;
+    ok = ok && TRII_NEW(pool, ir->n_values, s->readers) != NULL;
+    ok = ok && TRII_NEW(pool, ir->n_values, s->view_of) != NULL;
+    ok = ok && TRII_NEW(pool, ir->n_values, s->late) != NULL;
+    ok = ok && TRII_NEW(pool, ir->n_values, s->late_to) != NULL;
+    ok = ok && TRII_NEW(pool, ir->n_groups, s->host_of) != NULL;
+    ok = ok && TRII_NEW(pool, ir->n_groups, s->group_entry) != NULL;
+    ok = ok && TRII_NEW(pool, ir->n_groups, s->group_lane) != NULL;
+    ok = ok && TRII_NEW(pool, n_hosts, s->host_state) != NULL;
+    ok = ok && TRII_NEW(pool, n_hosts, s->host_start) != NULL;
+    ok = ok && TRII_NEW(pool, n_hosts, s->host_group) != NULL;
+    ok = ok && TRII_NEW(pool, ir->n_groups, s->done) != NULL;
+    ok = ok && TRII_NEW(pool, n_entries, s->entry_group) != NULL;
+    ok = ok && TRII_NEW(pool, n_entries, s->entry_lane) != NULL;
+    ok = ok && TRII_NEW(pool, n_entries, s->scratch) != NULL;
+    ok = ok && TRII_NEW(pool, n_entries, s->kept) != NULL;
+    ok = ok && TRII_NEW(&s->plan->pool, n_entries, s->plan->entries) != NULL;
+    ok = ok && TRII_NEW(&s->plan->pool, n_hosts, s->plan->hosts) != NULL;
     return ok ? TRI_OK : TRI_ERR_NO_MEMORY;
 }
 
 tri_status trii_plan_schedule(trii_plan *plan, trii_ir *ir, const trii_step *step,
                               const trii_segment *segment)
 {
-    schedule s = {.plan = plan, .ir = ir, .step = step, .segment = segment};
-    int32_t n_hosts = 0, *host_group;
-    bool *done;
+    trii_schedule s = {.plan = plan, .ir = ir, .step = step, .segment = segment};
+    int32_t n_hosts = 0;
     tri_status status;
 
     for (int32_t g = 0; g < ir->n_groups; g++)
         n_hosts += ir->groups[g]->kind == TRII_GROUP_HOST;
-    status = allocate(&s, n_hosts, &host_group, &done);
+    status = allocate(&s, n_hosts);
     if (status != TRI_OK)
         return status;
     plan->n_hosts = 0;
@@ -661,7 +589,7 @@ tri_status trii_plan_schedule(trii_plan *plan, trii_ir *ir, const trii_step *ste
         s.host_of[g] = -1;
         s.group_entry[g] = -1;
         if (group->kind == TRII_GROUP_HOST) {
-            host_group[plan->n_hosts] = g;
+            s.host_group[plan->n_hosts] = g;
             s.host_of[g] = plan->n_hosts++;
         }
         for (int32_t i = 0; i < group->n_in; i++)
@@ -669,7 +597,13 @@ tri_status trii_plan_schedule(trii_plan *plan, trii_ir *ir, const trii_step *ste
         for (int32_t o = 0; o < group->n_out; o++)
             ir->values[group->out[o]].group = g;
     }
-    order(&s, host_group, done);
+    status = trii_lanes_find(&s);
+    if (status == TRI_OK && plan->n_lanes > 1)
+        status = trii_lanes_order(&s);
+    else if (status == TRI_OK)
+        trii_order(&s);
+    if (status != TRI_OK)
+        return status;
     place_values(&s);
     live_ranges(&s);
     for (int32_t e = 0; e < s.n_entries; e++) {
@@ -678,7 +612,8 @@ tri_status trii_plan_schedule(trii_plan *plan, trii_ir *ir, const trii_step *ste
         s.scratch[e] = -1;
         if (group == NULL || group->kernel == NULL || group->kernel->scratch_bytes == 0)
             continue;
-        s.scratch[e] = add_buffer(&s, PLACE_ARENA, -1, group->kernel->scratch_bytes);
+        s.scratch[e] =
+            add_buffer(&s, TRII_PLACE_ARENA, -1, s.entry_lane[e], group->kernel->scratch_bytes);
         touch(&s, s.scratch[e], e);
     }
     defer_unsafe_outputs(&s);
@@ -686,6 +621,8 @@ tri_status trii_plan_schedule(trii_plan *plan, trii_ir *ir, const trii_step *ste
     status = plan_arena(&s);
     if (status == TRI_OK)
         status = prepare_pointers(&s);
+    if (status == TRI_OK && plan->n_lanes > 1)
+        status = trii_lanes_connect(&s);
     if (status == TRI_OK)
         status = describe_outputs(&s);
     return status;

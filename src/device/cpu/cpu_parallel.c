@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "os/cpu_quota.h"
+#include "tensor/device_list.h"
 
 /* libgomp; declared here because clang comes without <omp.h>. */
 extern void GOMP_parallel(void (*run)(void *), void *data, unsigned n_threads, unsigned flags);
@@ -43,6 +44,7 @@ extern void __tsan_release(void *address);
 
 static atomic_int n_threads_chosen; /* 0 = not read yet */
 static _Thread_local int n_threads_adopted;
+static _Thread_local int index_adopted, place_adopted;
 
 /* OMP_NUM_THREADS may be a list: its first number counts, as in libgomp, which has warned of a bad
  * value when it was loaded. */
@@ -73,6 +75,14 @@ static int choose_threads(void)
     return n > 0 ? (int)n : 1;
 }
 
+static TRII_NOINLINE int share_of(int n)
+{
+    int devices = trii_cpu_devices();
+    int share = n / devices + (place_adopted % devices < n % devices);
+
+    return share > 0 ? share : 1;
+}
+
 int trii_parallel_threads(void)
 {
     int n = atomic_load_explicit(&n_threads_chosen, memory_order_relaxed);
@@ -81,7 +91,7 @@ int trii_parallel_threads(void)
         n = choose_threads();
         atomic_store_explicit(&n_threads_chosen, n, memory_order_relaxed);
     }
-    return n;
+    return TRII_LIKELY(trii_cpu_devices() == 1) ? n : share_of(n);
 }
 
 void trii_parallel_set_threads(int n_threads)
@@ -97,6 +107,15 @@ void trii_parallel_adopt_thread(void)
         omp_set_num_threads(n);
         n_threads_adopted = n;
     }
+}
+
+void trii_parallel_enter(int index)
+{
+    if (TRII_UNLIKELY(index != index_adopted)) {
+        index_adopted = index;
+        place_adopted = trii_cpu_device_place(index);
+    }
+    trii_parallel_adopt_thread();
 }
 
 typedef struct loop {

@@ -10,11 +10,14 @@
 
 #include <stdint.h>
 
-/* Threads of this process: TRI_NUM_THREADS, else OMP_NUM_THREADS, else allowed cores / local
- * ranks, at least 1. Read once. */
+/* Threads of the device that the calling thread has adopted: its share of those of this process
+ * (TRI_NUM_THREADS, else OMP_NUM_THREADS, else allowed cores / local ranks; read once), at least 1.
+ */
 int trii_parallel_threads(void);
 /* For tests: 0 goes back to the environment. */
 void trii_parallel_set_threads(int n_threads);
+/* The calling thread computes for cpu:INDEX from now on. */
+void trii_parallel_enter(int index);
 /* Before a vendor library runs on the calling thread: it uses as many threads as we do. */
 void trii_parallel_adopt_thread(void);
 

@@ -1,0 +1,228 @@
+/*
+ * lane_events.c - which entries of one lane must wait for which of another.
+ *
+ * In a lane entries run in order. Between lanes, an entry waits for every earlier one that touches
+ * the same bytes, if one of the two writes them: so results cross when they are complete, and a
+ * buffer gets its next value when its copy on another device is made. Only entries that touch
+ * memory of another lane can be part of that: copies between devices, and communication, which the
+ * first lane does for all. As everybody waits for what is earlier in one order, nobody waits for
+ * ever.
+ */
+#include <string.h>
+
+#include "plan/schedule.h"
+
+typedef struct access {
+    int32_t entry;
+    int32_t buffer; /* -1 = none */
+    bool write;
+} access;
+
+typedef struct events {
+    trii_schedule *s;
+    int n_lanes;
+    access *accesses;
+    int32_t n_accesses;
+    int32_t *need;  /* [entry, lane] the last entry of that lane that it waits for; -1 */
+    int32_t *place; /* [entry] its number in its lane */
+} events;
+
+/* --- who touches what --------------------------------------------------------------------------
+ */
+
+static void add(events *v, int32_t entry, int32_t buffer, bool write)
+{
+    if (buffer >= 0)
+        v->accesses[v->n_accesses++] = (access){entry, trii_buffer_root(v->s, buffer), write};
+}
+
+static void add_group(events *v, int32_t entry, const trii_group *group)
+{
+    bool host = group->kind == TRII_GROUP_HOST;
+
+    for (int32_t i = 0; i < group->n_in; i++)
+        add(v, entry, trii_buffer_of(v->s, group->in[i]), host);
+    for (int32_t o = 0; o < group->n_out; o++)
+        add(v, entry, trii_buffer_of(v->s, group->out[o]), true);
+}
+
+static void list_accesses(events *v)
+{
+    const trii_schedule *s = v->s;
+    int32_t first_late = s->n_entries - s->n_late;
+
+    for (int32_t e = 0; e < s->n_entries; e++) {
+        const trii_entry *entry = &s->plan->entries[s->kept[e] >= 0 ? s->kept[e] : 0];
+
+        if (s->kept[e] < 0)
+            continue;
+        if (e >= first_late) {
+            add(v, e, trii_buffer_of(s, s->late[e - first_late]), false);
+            add(v, e, s->late_to[e - first_late], true);
+        } else if (entry->kind == TRII_ENTRY_WAIT) {
+            add_group(v, e, s->ir->groups[s->entry_group[s->host_start[entry->host]]]);
+        } else {
+            add_group(v, e, s->ir->groups[s->entry_group[e]]);
+            add(v, e, s->scratch[e], true);
+        }
+    }
+}
+
+static const tri_tensor *tensor_of(const trii_schedule *s, const trii_buffer *b)
+{
+    if (b->place == TRII_PLACE_INPUT)
+        return trii_value_tensor(&s->step->values[s->segment->inputs[b->index]]);
+    return b->place == TRII_PLACE_OUTPUT ? s->step->values[s->segment->outputs[b->index]].bound
+                                         : NULL;
+}
+
+static bool overlap(const trii_schedule *s, int32_t a, int32_t b)
+{
+    const trii_buffer *x = &s->buffers[a], *y = &s->buffers[b];
+
+    if (a == b)
+        return true;
+    if (x->place == TRII_PLACE_ARENA || y->place == TRII_PLACE_ARENA)
+        return x->place == y->place && x->offset < y->offset + y->bytes &&
+               y->offset < x->offset + x->bytes;
+    return tensor_of(s, x) != NULL && tensor_of(s, x) == tensor_of(s, y);
+}
+
+/* --- who waits for whom ------------------------------------------------------------------------
+ */
+
+static void wait_for(events *v, int32_t entry, int32_t earlier)
+{
+    int32_t *need = &v->need[entry * v->n_lanes + v->s->entry_lane[earlier]];
+
+    if (v->s->entry_lane[earlier] != v->s->entry_lane[entry] && *need < earlier)
+        *need = earlier;
+}
+
+static void find_conflicts(events *v)
+{
+    const trii_schedule *s = v->s;
+
+    for (int32_t i = 0; i < v->n_accesses; i++) {
+        const access *x = &v->accesses[i];
+
+        if (s->buffers[x->buffer].lane == s->entry_lane[x->entry])
+            continue;
+        for (int32_t k = 0; k < v->n_accesses; k++) {
+            const access *y = &v->accesses[k];
+
+            if ((!x->write && !y->write) || s->entry_lane[x->entry] == s->entry_lane[y->entry] ||
+                !overlap(s, x->buffer, y->buffer))
+                continue;
+            if (x->entry < y->entry)
+                wait_for(v, y->entry, x->entry);
+            else
+                wait_for(v, x->entry, y->entry);
+        }
+    }
+}
+
+/* What a step updates is written when nothing before it can fail any more, in no lane. */
+static void wait_for_risks(events *v)
+{
+    const trii_schedule *s = v->s;
+    int32_t risk[TRII_PLAN_LANES], e = 0;
+
+    for (int l = 0; l < v->n_lanes; l++)
+        risk[l] = -1;
+    for (int32_t i = 0; i < v->n_accesses; i++) {
+        const access *x = &v->accesses[i];
+        const trii_buffer *b = &s->buffers[x->buffer];
+
+        for (; e < x->entry; e++) {
+            if (s->kept[e] >= 0 && trii_entry_may_fail(s, e))
+                risk[s->entry_lane[e]] = e;
+        }
+        if (!x->write || b->place != TRII_PLACE_OUTPUT || tensor_of(s, b) == NULL ||
+            tensor_of(s, b)->is_grad)
+            continue;
+        for (int l = 0; l < v->n_lanes; l++) {
+            if (risk[l] >= 0)
+                wait_for(v, x->entry, risk[l]);
+        }
+    }
+}
+
+/* --- into the plan -----------------------------------------------------------------------------
+ */
+
+static tri_status list_entries(events *v)
+{
+    trii_schedule *s = v->s;
+    trii_plan *plan = s->plan;
+
+    for (int l = 0; l < v->n_lanes; l++) {
+        if (TRII_NEW(&plan->pool, s->n_entries, plan->lanes[l].entries) == NULL)
+            return TRI_ERR_NO_MEMORY;
+    }
+    for (int32_t e = 0; e < s->n_entries; e++) {
+        trii_plan_lane *lane = &plan->lanes[s->entry_lane[e]];
+
+        if (s->kept[e] < 0)
+            continue;
+        v->place[e] = lane->n_entries;
+        lane->entries[lane->n_entries++] = s->kept[e];
+    }
+    return TRI_OK;
+}
+
+/* What a lane has waited for already, it need not wait for again. */
+static void list_waits(events *v)
+{
+    const trii_schedule *s = v->s;
+    trii_plan *plan = s->plan;
+    int32_t known[TRII_PLAN_LANES][TRII_PLAN_LANES], n = 0;
+
+    memset(known, 0, sizeof(known));
+    for (int32_t e = 0; e < s->n_entries; e++) {
+        int32_t lane = s->entry_lane[e];
+
+        if (s->kept[e] < 0)
+            continue;
+        plan->first_wait[s->kept[e]] = n;
+        for (int32_t l = 0; l < v->n_lanes; l++) {
+            int32_t earlier = v->need[e * v->n_lanes + l];
+
+            if (earlier < 0 || v->place[earlier] < known[lane][l])
+                continue;
+            known[lane][l] = v->place[earlier] + 1;
+            plan->waits[n++] = (trii_lane_wait){l, v->place[earlier] + 1};
+            plan->signals[s->kept[earlier]] = true;
+        }
+    }
+    plan->first_wait[plan->n_entries] = n;
+}
+
+tri_status trii_lanes_connect(trii_schedule *s)
+{
+    trii_plan *plan = s->plan;
+    trii_pool *pool = s->ir->pool;
+    events v = {.s = s, .n_lanes = plan->n_lanes};
+    size_t room = 2 * (size_t)s->n_late, n = (size_t)s->n_entries * (size_t)v.n_lanes;
+    tri_status status;
+
+    for (int32_t g = 0; g < s->ir->n_groups; g++) {
+        const trii_group *group = s->ir->groups[g];
+
+        room += (size_t)(group->n_in + group->n_out + 1) * 2;
+    }
+    if (TRII_NEW(pool, room, v.accesses) == NULL || TRII_NEW(pool, n, v.need) == NULL ||
+        TRII_NEW(pool, s->n_entries, v.place) == NULL ||
+        TRII_NEW(&plan->pool, plan->n_entries + 1, plan->first_wait) == NULL ||
+        TRII_NEW(&plan->pool, n, plan->waits) == NULL ||
+        TRII_NEW(&plan->pool, plan->n_entries, plan->signals) == NULL)
+        return TRI_ERR_NO_MEMORY;
+    memset(v.need, 0xff, n * sizeof(*v.need));
+    list_accesses(&v);
+    find_conflicts(&v);
+    wait_for_risks(&v);
+    status = list_entries(&v);
+    if (status == TRI_OK)
+        list_waits(&v);
+    return status;
+}

@@ -1,0 +1,390 @@
+/*
+ * lane_order.c - a plan over several devices: each has a lane, and the groups one order over all
+ * lanes, in which everything comes behind what it reads.
+ *
+ * The order is that of a simulated run: a lane that is free takes what has its operands, a group of
+ * the backward pass before one of the forward pass, and else what was recorded first. So stages of
+ * a pipeline overlap. Independent parts of the forward pass (micro-batches) are not begun as long
+ * as a lane still keeps more of them than there are lanes behind it, and one: what they made has to
+ * be kept for the backward pass.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "plan/schedule.h"
+
+typedef struct lane_order {
+    trii_schedule *s;
+    int n_lanes;
+    int32_t *missing;    /* [group] edges from groups without a place */
+    int32_t *first_next; /* [group + 1] where its edges begin in `next` */
+    int32_t *next;
+    int32_t *writer;    /* [value] of an input: the group that overwrites its tensor; -1 */
+    int32_t *part;      /* [group] its part of the forward pass: a group of it; -1 = none */
+    double *ready;      /* [group] when its operands are there */
+    int32_t *open;      /* [part, lane] reads to come of what the part made there */
+    bool *begun;        /* [part, lane] */
+    int32_t *waiting;   /* [lane, ..] groups whose operands have a place */
+    int32_t *n_waiting; /* [lane] */
+    int32_t *alive;     /* [lane] parts that are begun and still read */
+    double *time;       /* [lane] */
+} lane_order;
+
+/* --- lanes -------------------------------------------------------------------------------------
+ */
+
+static tri_device device_of(const trii_ir *ir, const trii_group *group)
+{
+    return ir->values[group->n_nodes > 0 ? ir->nodes[group->nodes[0]].out[0] : group->out[0]]
+        .type.device;
+}
+
+static int32_t lane_of(trii_plan *plan, tri_device device)
+{
+    for (int32_t l = 0; l < plan->n_lanes; l++) {
+        if (plan->lanes[l].device == device)
+            return l;
+    }
+    if (plan->n_lanes == TRII_PLAN_LANES)
+        return -1;
+    plan->lanes[plan->n_lanes].device = device;
+    return plan->n_lanes++;
+}
+
+tri_status trii_lanes_find(trii_schedule *s)
+{
+    trii_plan *plan = s->plan;
+
+    if (TRII_NEW(&plan->pool, TRII_PLAN_LANES, plan->lanes) == NULL)
+        return TRI_ERR_NO_MEMORY;
+    for (int32_t g = 0; g < s->ir->n_groups; g++) {
+        const trii_group *group = s->ir->groups[g];
+
+        s->group_lane[g] = 0; /* who runs the plan communicates */
+        if (group->kind != TRII_GROUP_HOST)
+            s->group_lane[g] = lane_of(plan, device_of(s->ir, group));
+        if (s->group_lane[g] < 0)
+            return TRII_FAIL(TRI_ERR_UNSUPPORTED, "plan: one run on more than %d devices",
+                             TRII_PLAN_LANES);
+    }
+    for (int32_t g = 0; plan->n_lanes == 0 && g < s->ir->n_groups; g++)
+        (void)lane_of(plan, device_of(s->ir, s->ir->groups[g]));
+    if (plan->n_lanes == 0)
+        (void)lane_of(plan, TRI_CPU(0));
+    return TRI_OK;
+}
+
+/* --- edges -------------------------------------------------------------------------------------
+ */
+
+/* NULL: a reorder. */
+static const trii_node *node_of(const lane_order *o, int32_t g)
+{
+    const trii_group *group = o->s->ir->groups[g];
+    const trii_node *nodes = &o->s->step->nodes[o->s->segment->first_node];
+
+    return group->n_nodes > 0 ? &nodes[o->s->ir->nodes[group->nodes[0]].source] : NULL;
+}
+
+static bool is_backward(const lane_order *o, int32_t g)
+{
+    const trii_node *node = node_of(o, g);
+
+    return node != NULL && node->backward;
+}
+
+static const tri_tensor *tensor_of(const lane_order *o, int32_t value)
+{
+    const trii_schedule *s = o->s;
+    const trii_ir_value *v = &s->ir->values[value];
+
+    if (v->input >= 0)
+        return trii_value_tensor(&s->step->values[s->segment->inputs[v->input]]);
+    return v->bound ? s->step->values[s->segment->outputs[v->output]].bound : NULL;
+}
+
+static void find_writers(lane_order *o)
+{
+    const trii_ir *ir = o->s->ir;
+
+    for (int32_t v = 0; v < ir->n_values; v++)
+        o->writer[v] = -1;
+    for (int32_t w = 0; w < ir->n_values; w++) {
+        if (ir->values[w].input >= 0 || !ir->values[w].bound)
+            continue;
+        for (int32_t v = 0; v < ir->n_values; v++) {
+            if (ir->values[v].input >= 0 && tensor_of(o, v) == tensor_of(o, w))
+                o->writer[v] = ir->values[w].group;
+        }
+    }
+}
+
+/* Each edge once or more: with `fill` into the lists, else into their lengths. */
+static void edge(lane_order *o, int32_t from, int32_t to, bool fill)
+{
+    if (fill)
+        o->next[o->first_next[from]++] = to;
+    else
+        o->first_next[from + 1]++;
+    o->missing[to] += !fill;
+}
+
+static void all_edges(lane_order *o, bool fill)
+{
+    const trii_schedule *s = o->s;
+    int32_t host = -1;
+
+    for (int32_t g = 0; g < s->ir->n_groups; g++) {
+        const trii_group *group = s->ir->groups[g];
+
+        for (int32_t i = 0; i < group->n_in; i++) {
+            int32_t from = s->ir->values[group->in[i]].group, writer = o->writer[group->in[i]];
+
+            if (from >= 0 && from != g)
+                edge(o, from, g, fill);
+            if (writer > g) /* it reads the old contents */
+                edge(o, g, writer, fill);
+        }
+        if (group->kind != TRII_GROUP_HOST)
+            continue;
+        if (host >= 0)
+            edge(o, host, g, fill); /* in record order */
+        host = g;
+    }
+}
+
+static tri_status make_edges(lane_order *o)
+{
+    int32_t n = o->s->ir->n_groups;
+
+    all_edges(o, false);
+    for (int32_t g = 0; g < n; g++)
+        o->first_next[g + 1] += o->first_next[g];
+    if (TRII_NEW(o->s->ir->pool, o->first_next[n], o->next) == NULL)
+        return TRI_ERR_NO_MEMORY;
+    all_edges(o, true);
+    /* first_next[g] now is where g ends: shift back */
+    for (int32_t g = n; g > 0; g--)
+        o->first_next[g] = o->first_next[g - 1];
+    o->first_next[0] = 0;
+    return TRI_OK;
+}
+
+/* --- parts of the forward pass -----------------------------------------------------------------
+ */
+
+static int32_t part_root(const lane_order *o, int32_t g)
+{
+    while (o->part[g] != g)
+        g = o->part[g];
+    return g;
+}
+
+/* The group in whose part the value was made; -1 = in none. Scalars and vectors (losses, running
+ * statistics) connect nothing. */
+static int32_t made_in(const lane_order *o, int32_t value)
+{
+    int32_t from = o->s->ir->values[value].group;
+
+    return from >= 0 && o->part[from] >= 0 && o->s->ir->values[value].type.ndim > 1 ? from : -1;
+}
+
+static void find_parts(lane_order *o)
+{
+    const trii_schedule *s = o->s;
+
+    for (int32_t g = 0; g < s->ir->n_groups; g++) {
+        const trii_group *group = s->ir->groups[g];
+
+        o->part[g] = group->kind == TRII_GROUP_HOST || is_backward(o, g) ? -1 : g;
+        for (int32_t i = 0; o->part[g] >= 0 && i < group->n_in; i++) {
+            int32_t from = made_in(o, group->in[i]);
+
+            if (from >= 0 && from < g)
+                o->part[part_root(o, g)] = part_root(o, from);
+        }
+    }
+    for (int32_t g = 0; g < s->ir->n_groups; g++) {
+        if (o->part[g] >= 0)
+            o->part[g] = part_root(o, g);
+    }
+    for (int32_t g = 0; g < s->ir->n_groups; g++) {
+        const trii_group *group = s->ir->groups[g];
+
+        for (int32_t i = 0; i < group->n_in; i++) {
+            int32_t from = made_in(o, group->in[i]);
+
+            if (from >= 0)
+                o->open[o->part[from] * o->n_lanes + s->group_lane[from]]++;
+        }
+    }
+}
+
+static void count_parts(lane_order *o, int32_t g)
+{
+    const trii_schedule *s = o->s;
+    const trii_group *group = s->ir->groups[g];
+    int32_t lane = s->group_lane[g];
+
+    if (o->part[g] >= 0 && !o->begun[o->part[g] * o->n_lanes + lane]) {
+        o->begun[o->part[g] * o->n_lanes + lane] = true;
+        o->alive[lane] += o->open[o->part[g] * o->n_lanes + lane] > 0;
+    }
+    for (int32_t i = 0; i < group->n_in; i++) {
+        int32_t from = made_in(o, group->in[i]);
+
+        if (from >= 0 && --o->open[o->part[from] * o->n_lanes + s->group_lane[from]] == 0)
+            o->alive[s->group_lane[from]]--;
+    }
+}
+
+static bool may_begin(const lane_order *o, int32_t g)
+{
+    int32_t lane = o->s->group_lane[g];
+
+    return o->part[g] < 0 || o->begun[o->part[g] * o->n_lanes + lane] ||
+           o->alive[lane] <= o->n_lanes - lane;
+}
+
+/* --- the simulated run -------------------------------------------------------------------------
+ */
+
+static double cost_of(const lane_order *o, int32_t g)
+{
+    const trii_ir *ir = o->s->ir;
+    const trii_group *group = ir->groups[g];
+    double cost = 1;
+
+    for (int32_t n = 0; group->kind != TRII_GROUP_HOST && n < group->n_nodes; n++) {
+        const trii_ir_node *node = &ir->nodes[group->nodes[n]];
+        const trii_type *in[TRII_MAX_INPUTS];
+
+        for (int32_t i = 0; i < node->n_in; i++)
+            in[i] = node->in[i] >= 0 ? &ir->values[node->in[i]].type : NULL;
+        cost += node->op->flops != NULL
+                    ? node->op->flops(in, node->n_in, &ir->values[node->out[0]].type)
+                    : (double)trii_type_numel(&ir->values[node->out[0]].type);
+    }
+    return cost;
+}
+
+/* 0 host operations, 1 backward, 2 forward, 3 what is computed again for backward: it has its
+ * operands long before it is wanted. */
+static int rank_of(const lane_order *o, int32_t g)
+{
+    if (o->s->ir->groups[g]->kind == TRII_GROUP_HOST)
+        return 0;
+    if (!is_backward(o, g))
+        return 2;
+    return node_of(o, g)->region != 0 ? 3 : 1;
+}
+
+/* What the lane takes next: its place in `waiting`, -1 = nothing; and when. */
+static int32_t choose(const lane_order *o, int32_t lane, bool begin_any, double *start_out)
+{
+    const int32_t *waiting = o->waiting + (size_t)lane * (size_t)o->s->ir->n_groups;
+    int32_t best = -1;
+    int best_rank = 0;
+
+    for (int32_t k = 0; k < o->n_waiting[lane]; k++) {
+        int32_t g = waiting[k];
+        double start = fmax(o->time[lane], o->ready[g]);
+        int rank = rank_of(o, g);
+
+        if (!begin_any && !may_begin(o, g))
+            continue;
+        if (best >= 0 && (start > *start_out ||
+                          (start == *start_out &&
+                           (rank > best_rank || (rank == best_rank && g > waiting[best])))))
+            continue;
+        best = k;
+        best_rank = rank;
+        *start_out = start;
+    }
+    return best;
+}
+
+static void push(lane_order *o, int32_t g)
+{
+    int32_t lane = o->s->group_lane[g];
+
+    o->waiting[(size_t)lane * (size_t)o->s->ir->n_groups + (size_t)o->n_waiting[lane]++] = g;
+}
+
+static void take(lane_order *o, int32_t lane, int32_t k, double start)
+{
+    int32_t *waiting = o->waiting + (size_t)lane * (size_t)o->s->ir->n_groups;
+    int32_t g = waiting[k];
+
+    waiting[k] = waiting[--o->n_waiting[lane]];
+    trii_order_group(o->s, g);
+    count_parts(o, g);
+    o->time[lane] = start + cost_of(o, g);
+    for (int32_t e = o->first_next[g]; e < o->first_next[g + 1]; e++) {
+        int32_t next = o->next[e];
+
+        o->ready[next] = fmax(o->ready[next], o->time[lane]);
+        if (--o->missing[next] == 0)
+            push(o, next);
+    }
+}
+
+static tri_status allocate(lane_order *o)
+{
+    trii_pool *pool = o->s->ir->pool;
+    size_t n = (size_t)o->s->ir->n_groups, lanes = (size_t)o->n_lanes;
+    bool ok = TRII_NEW(pool, n, o->missing) != NULL;
+
+    ok = ok && TRII_NEW(pool, n + 1, o->first_next) != NULL;
+    ok = ok && TRII_NEW(pool, o->s->ir->n_values, o->writer) != NULL;
+    ok = ok && TRII_NEW(pool, n, o->part) != NULL;
+    ok = ok && TRII_NEW(pool, n, o->ready) != NULL;
+    ok = ok && TRII_NEW(pool, n * lanes, o->open) != NULL;
+    ok = ok && TRII_NEW(pool, n * lanes, o->begun) != NULL;
+    ok = ok && TRII_NEW(pool, n * lanes, o->waiting) != NULL;
+    ok = ok && TRII_NEW(pool, lanes, o->n_waiting) != NULL;
+    ok = ok && TRII_NEW(pool, lanes, o->alive) != NULL;
+    ok = ok && TRII_NEW(pool, lanes, o->time) != NULL;
+    return ok ? TRI_OK : TRI_ERR_NO_MEMORY;
+}
+
+tri_status trii_lanes_order(trii_schedule *s)
+{
+    lane_order o = {.s = s, .n_lanes = s->plan->n_lanes};
+    tri_status status = allocate(&o);
+
+    if (status != TRI_OK)
+        return status;
+    find_writers(&o);
+    find_parts(&o);
+    status = make_edges(&o);
+    if (status != TRI_OK)
+        return status;
+    for (int32_t g = 0; g < s->ir->n_groups; g++) {
+        if (o.missing[g] == 0)
+            push(&o, g);
+    }
+    for (int32_t placed = 0; placed < s->ir->n_groups; placed++) {
+        int32_t lane = -1, chosen = -1;
+        double start = 0;
+
+        for (int pass = 0; pass < 2 && lane < 0; pass++) {
+            for (int32_t l = 0; l < o.n_lanes; l++) {
+                double at = 0;
+                int32_t k = choose(&o, l, pass == 1, &at);
+
+                if (k < 0 || (lane >= 0 && at >= start))
+                    continue;
+                lane = l;
+                chosen = k;
+                start = at;
+            }
+        }
+        if (lane < 0)
+            return TRII_FAIL(TRI_ERR_INTERNAL, "plan: groups that wait for each other");
+        take(&o, lane, chosen, start);
+    }
+    trii_order_end(s);
+    return TRI_OK;
+}

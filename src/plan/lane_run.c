@@ -1,0 +1,249 @@
+/*
+ * lane_run.c - see lane_run.h.
+ *
+ * The threads of devices belong to the process: made when they are first needed, they sleep while
+ * nothing is asked of them, and stay. Several runs may be under way: a device takes them one after
+ * the other, and as all devices get them in one order, none waits for one behind it.
+ */
+#include "plan/lane_run.h"
+
+#include <limits.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "os/clock.h"
+#include "os/futex.h"
+#include "os/process.h"
+#include "os/thread.h"
+#include "tensor/device_list.h"
+
+#define POLL_NS 50000 /* while communication is under way */
+
+typedef struct lane_run lane_run;
+
+typedef struct lane_state {
+    /* How many of its entries are complete, as far as others wait for them; INT_MAX: it has ended.
+     */
+    atomic_int done;
+    char apart[60]; /* from what its own thread writes */
+    int32_t failed; /* entry; INT32_MAX = none */
+    tri_status status;
+    char line[TRII_ERR_BYTES];
+    struct lane_state *next; /* in the device's queue */
+    lane_run *run;
+    int32_t lane;
+} lane_state;
+
+struct lane_run {
+    trii_plan *plan;
+    const trii_step *step;
+    const trii_segment *segment;
+    const trii_run *run;
+    atomic_int failed_at; /* the first entry that has failed; later ones need not run */
+    atomic_int n_busy;    /* lanes of other threads */
+    lane_state *states;
+};
+
+/* --- one lane ----------------------------------------------------------------------------------
+ */
+
+static void fail(lane_state *own, int32_t e, tri_status status)
+{
+    int first = atomic_load(&own->run->failed_at);
+
+    own->failed = e;
+    own->status = status;
+    snprintf(own->line, sizeof(own->line), "%s", tri_last_error());
+    while (e < first && !atomic_compare_exchange_weak(&own->run->failed_at, &first, e))
+        ;
+}
+
+static void announce(lane_state *own, int done)
+{
+    atomic_store_explicit(&own->done, done, memory_order_release);
+    trii_futex_wake_all(&own->done);
+}
+
+/* Until the other lane is that far, or has ended; communication moves on meanwhile. */
+static tri_status wait_for(const lane_run *r, const trii_lane_wait *wait, int32_t *n_running)
+{
+    atomic_int *done = &r->states[wait->lane].done;
+    tri_status status = TRI_OK;
+    int now;
+
+    while ((now = atomic_load_explicit(done, memory_order_acquire)) < wait->count &&
+           status == TRI_OK) {
+        if (*n_running > 0)
+            status = trii_plan_poll_hosts(r->plan, n_running);
+        trii_futex_wait(done, now, *n_running > 0 ? trii_now_ns() + POLL_NS : TRII_NO_DEADLINE);
+    }
+    return status;
+}
+
+static void walk(lane_state *own)
+{
+    lane_run *r = own->run;
+    trii_plan *plan = r->plan;
+    trii_plan_lane *lane = &plan->lanes[own->lane];
+    int32_t n_running = 0;
+    tri_status status = TRI_OK;
+
+    lane->reached = -1;
+    for (int32_t i = 0; i < lane->n_entries; i++) {
+        int32_t e = lane->entries[i];
+
+        for (int32_t w = plan->first_wait[e]; w < plan->first_wait[e + 1] && status == TRI_OK; w++)
+            status = wait_for(r, &plan->waits[w], &n_running);
+        if (atomic_load_explicit(&r->failed_at, memory_order_acquire) < e)
+            break;
+        lane->reached = e;
+        if (status == TRI_OK)
+            status = trii_plan_run_entry(plan, e, r->step, r->segment, r->run, &n_running);
+        if (status != TRI_OK) {
+            fail(own, e, status);
+            break;
+        }
+        if (plan->signals[e])
+            announce(own, i + 1);
+    }
+    announce(own, INT_MAX);
+}
+
+/* --- the threads of devices --------------------------------------------------------------------
+ */
+
+typedef struct executor {
+    tri_device device;
+    trii_thread thread;
+    trii_cond asked;
+    lane_state *first, *last; /* what is to be run */
+    struct executor *next;
+} executor;
+
+static trii_mutex mutex = TRII_MUTEX_INITIALIZER; /* of the list and all queues */
+static executor *executors;
+static atomic_int made_in; /* the process whose threads they are; 0 = there are none */
+
+static void execute(void *arg)
+{
+    executor *own = arg;
+
+    for (;;) {
+        lane_state *job;
+        lane_run *run;
+
+        trii_mutex_lock(&mutex);
+        while (own->first == NULL)
+            trii_cond_wait(&own->asked, &mutex);
+        job = own->first;
+        own->first = job->next;
+        trii_mutex_unlock(&mutex);
+        run = job->run;
+        trii_plan_device->enter(trii_device_index_of(own->device));
+        walk(job);
+        atomic_fetch_sub_explicit(&run->n_busy, 1, memory_order_acq_rel);
+        trii_futex_wake_all(&run->n_busy); /* the run may be gone */
+    }
+}
+
+/* The mutex is held. */
+static tri_status find_executor(tri_device device, executor **executor_out)
+{
+    executor *it = executors;
+    char name[16];
+    tri_status status;
+
+    while (it != NULL && it->device != device)
+        it = it->next;
+    if (it == NULL) {
+        it = trii_alloc(1, sizeof(*it), "thread of a device");
+        if (it == NULL)
+            return TRI_ERR_NO_MEMORY;
+        it->device = device;
+        trii_cond_init(&it->asked);
+        snprintf(name, sizeof(name), "tri %s", tri_device_text(device));
+        status = trii_thread_start(&it->thread, name, execute, it);
+        if (status != TRI_OK) {
+            trii_cond_fini(&it->asked);
+            trii_free(it);
+            return status;
+        }
+        trii_thread_detach(&it->thread);
+        it->next = executors;
+        executors = it;
+    }
+    *executor_out = it;
+    return TRI_OK;
+}
+
+/* Hands out all lanes but the first, or none. */
+static tri_status hand_out(lane_run *r)
+{
+    executor *of[TRII_PLAN_LANES];
+    tri_status status = TRI_OK;
+
+    int here = trii_process_id(), made = atomic_load(&made_in);
+
+    if (made != 0 && made != here)
+        return TRII_FAIL(TRI_ERR_STATE,
+                         "the threads of %s and others are not in a child of fork(): tri_spawn "
+                         "starts processes that compute",
+                         tri_device_text(r->plan->lanes[1].device));
+    trii_mutex_lock(&mutex);
+    atomic_store(&made_in, here);
+    for (int32_t l = 1; l < r->plan->n_lanes && status == TRI_OK; l++)
+        status = find_executor(r->plan->lanes[l].device, &of[l]);
+    for (int32_t l = 1; l < r->plan->n_lanes && status == TRI_OK; l++) {
+        if (of[l]->first != NULL)
+            of[l]->last->next = &r->states[l];
+        else
+            of[l]->first = &r->states[l];
+        of[l]->last = &r->states[l];
+        trii_cond_signal(&of[l]->asked);
+    }
+    trii_mutex_unlock(&mutex);
+    return status;
+}
+
+tri_status trii_lanes_run(trii_plan *plan, const trii_step *step, const trii_segment *segment,
+                          const trii_run *run)
+{
+    size_t n = (size_t)plan->n_lanes;
+    lane_run r = {.plan = plan, .step = step, .segment = segment, .run = run};
+    lane_state *states = plan->lane_states;
+    const lane_state *first = NULL;
+    tri_status status;
+    int busy;
+
+    if (states == NULL)
+        states = plan->lane_states = trii_pool_alloc(&plan->pool, n, sizeof(*states));
+    if (states == NULL)
+        return TRI_ERR_NO_MEMORY;
+    r.states = states;
+    atomic_init(&r.failed_at, INT_MAX);
+    atomic_init(&r.n_busy, plan->n_lanes - 1);
+    for (int32_t l = 0; l < plan->n_lanes; l++) {
+        states[l].failed = INT32_MAX;
+        states[l].next = NULL;
+        states[l].run = &r;
+        states[l].lane = l;
+        atomic_store_explicit(&states[l].done, 0, memory_order_relaxed);
+        plan->lanes[l].reached = -1;
+    }
+    status = hand_out(&r);
+    if (status == TRI_OK) {
+        walk(&states[0]);
+        while ((busy = atomic_load_explicit(&r.n_busy, memory_order_acquire)) > 0)
+            trii_futex_wait(&r.n_busy, busy, TRII_NO_DEADLINE);
+        for (size_t l = 0; l < n; l++) {
+            if (states[l].failed < INT32_MAX && (first == NULL || states[l].failed < first->failed))
+                first = &states[l];
+        }
+        if (first != NULL) {
+            status = first->status;
+            trii_err_set("%s", first->line);
+        }
+    }
+    return status;
+}

@@ -1,0 +1,338 @@
+/*
+ * lanes_test.c - steps over several devices: the bits of one device, whatever waits for whom;
+ * stages that overlap; failures.
+ */
+#include <trireme/nn.h>
+#include <trireme/ops.h>
+#include <trireme/optim.h>
+
+#include "plan/plan.h"
+#include "testing/check.h"
+
+#define ROWS 6
+#define WIDTH 9
+#define STAGES 4
+
+static const double numbers[] = {0.25, -0.5, 0.75};
+
+static tri_tensor *rows(int64_t n, int seed)
+{
+    float data[ROWS * WIDTH];
+
+    for (int i = 0; i < ROWS * WIDTH; i++)
+        data[i] = (float)((i * 7 + seed * 13) % 11 - 5) / 8;
+    return tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(n, WIDTH), data);
+}
+
+/* --- a pipeline --------------------------------------------------------------------------------
+ */
+
+typedef struct pipeline {
+    tri_module *stages[STAGES];
+    tri_device device[STAGES];
+    tri_optimizer *optimizers[STAGES];
+} pipeline;
+
+static void build(pipeline *p, const int *devices)
+{
+    tri_manual_seed(5);
+    for (int s = 0; s < STAGES; s++) {
+        p->device[s] = TRI_CPU(devices[s]);
+        p->stages[s] = tri_sequential(tri_nn_linear(WIDTH, WIDTH, NULL), tri_nn_tanh());
+        CHECK_OK(tri_module_to(p->stages[s], p->device[s]));
+        p->optimizers[s] = tri_adam(p->stages[s], 0.01, NULL);
+    }
+}
+
+static void destroy(pipeline *p)
+{
+    for (int s = 0; s < STAGES; s++) {
+        tri_optimizer_destroy(p->optimizers[s]);
+        tri_module_destroy(p->stages[s]);
+    }
+}
+
+static tri_tensor *forward(const pipeline *p, tri_tensor *x)
+{
+    for (int s = 0; s < STAGES; s++)
+        x = tri_forward(p->stages[s], tri_to(x, p->device[s]));
+    return x;
+}
+
+/* One step of `micro` batches, each with its own backward pass or all with one. */
+static void train(const pipeline *p, int micro, bool one_backward, float *losses)
+{
+    tri_tensor *total = NULL, *each[8], *x[8];
+
+    for (int m = 0; m < micro; m++) {
+        x[m] = rows(ROWS, m);
+        each[m] = tri_keep(tri_mean(tri_square(forward(p, x[m])), NULL, 0, false));
+        if (one_backward)
+            total = total != NULL ? tri_add(total, each[m]) : each[m];
+        else
+            tri_backward(each[m]);
+    }
+    if (one_backward)
+        tri_backward(total);
+    for (int s = 0; s < STAGES; s++)
+        CHECK_OK(tri_optimizer_step(p->optimizers[s]));
+    for (int m = 0; m < micro; m++)
+        losses[m] = (float)tri_item(each[m]);
+    CHECK_OK(tri_step_end_status());
+    for (int m = 0; m < micro; m++)
+        tri_tensor_unref(x[m]);
+}
+
+static void weights(const pipeline *p, float *out)
+{
+    for (int s = 0; s < STAGES; s++) {
+        CHECK_OK(tri_copy_out(tri_module_find(p->stages[s], "0.weight"), out,
+                              WIDTH * WIDTH * sizeof(float)));
+        out += WIDTH * WIDTH;
+    }
+}
+
+static void check_pipeline(const int *devices, int micro, bool one_backward)
+{
+    static const int alone[STAGES];
+    pipeline one, many;
+    float a[STAGES * WIDTH * WIDTH], b[STAGES * WIDTH * WIDTH], losses_a[8], losses_b[8];
+
+    build(&one, alone);
+    build(&many, devices);
+    for (int step = 0; step < 5; step++) {
+        train(&one, micro, one_backward, losses_a);
+        train(&many, micro, one_backward, losses_b);
+        assert_memory_equal(losses_a, losses_b, (size_t)micro * sizeof(float));
+    }
+    weights(&one, a);
+    weights(&many, b);
+    assert_memory_equal(a, b, sizeof(a));
+    destroy(&one);
+    destroy(&many);
+}
+
+static void stages_train_with_the_bits_of_one_device(void **state)
+{
+    (void)state;
+    CHECK_OK(tri_cpu_devices(5));
+    for (int micro = 1; micro <= 8; micro += 7) {
+        for (int one_backward = 0; one_backward < 2; one_backward++) {
+            check_pipeline((const int[]){0, 0, 1, 1}, micro, one_backward != 0);
+            check_pipeline((const int[]){1, 2, 3, 4}, micro, one_backward != 0);
+            check_pipeline((const int[]){0, 1, 0, 1}, micro, one_backward != 0);
+            check_pipeline((const int[]){3, 3, 3, 0}, micro, one_backward != 0);
+        }
+    }
+}
+
+/* --- the order ---------------------------------------------------------------------------------
+ */
+
+static int32_t first_backward, forwards_before, most_lanes;
+
+/* Looks at the plan of each segment; then the usual executor runs it. */
+static tri_status look(trii_step *step, const trii_segment *segment)
+{
+    trii_plan *plan;
+    int32_t n_lanes;
+    tri_status status = trii_plan_create(step, segment, trii_plan_device, &plan);
+
+    if (status != TRI_OK)
+        return status;
+    n_lanes = plan->n_lanes;
+    most_lanes = n_lanes > most_lanes ? n_lanes : most_lanes;
+    for (int32_t i = 0; n_lanes > 1 && i < plan->lanes[0].n_entries; i++) {
+        int32_t node = plan->entries[plan->lanes[0].entries[i]].node;
+
+        if (node < 0)
+            continue;
+        if (first_backward < 0 && step->nodes[segment->first_node + node].backward) {
+            first_backward = i;
+            forwards_before = 0;
+            for (int32_t k = 0; k < i; k++) {
+                int32_t before = plan->entries[plan->lanes[0].entries[k]].node;
+
+                forwards_before +=
+                    before >= 0 &&
+                    strcmp(step->nodes[segment->first_node + before].op->name, "linear") == 0;
+            }
+        }
+    }
+    trii_plan_destroy(plan);
+    return trii_executor_plan.run(step, segment);
+}
+
+static const trii_executor looking = {.name = "looking", .run = look, .release = NULL};
+
+static void a_stage_goes_on_with_the_next_batch_while_others_work(void **state)
+{
+    pipeline p;
+    float losses[8];
+
+    (void)state;
+    CHECK_OK(tri_cpu_devices(2));
+    build(&p, (const int[]){0, 0, 1, 1});
+    trii_executor_set(&looking);
+    for (int one_backward = 0; one_backward < 2; one_backward++) {
+        first_backward = forwards_before = -1;
+        train(&p, 8, one_backward != 0, losses);
+        assert_int_equal(most_lanes, 2);
+        /* two layers each of two or three batches, not of one, nor of all eight */
+        assert_in_range(forwards_before, 4, 6);
+    }
+    trii_executor_set(NULL);
+    destroy(&p);
+}
+
+static void one_device_has_one_lane(void **state)
+{
+    pipeline p;
+    float losses[8];
+
+    (void)state;
+    CHECK_OK(tri_cpu_devices(2));
+    build(&p, (const int[]){1, 1, 1, 1});
+    trii_executor_set(&looking);
+    TRI_ON(TRI_CPU(1))
+    {
+        train(&p, 2, false, losses);
+    }
+    trii_executor_set(NULL);
+    assert_int_equal(most_lanes, 1);
+    destroy(&p);
+}
+
+/* --- memory ------------------------------------------------------------------------------------
+ */
+
+/* Many values that leave their lane and are overwritten there, back and forth. */
+static void copies_are_made_before_their_source_is_overwritten(void **state)
+{
+    enum { N = 50000, ROUNDS = 24 };
+    static float out[N];
+
+    (void)state;
+    CHECK_OK(tri_cpu_devices(3));
+    for (int step = 0; step < 5; step++) {
+        tri_tensor *x = tri_full(TRI_SHAPE(N), 1, TRI_DTYPE_F32), *sum = NULL;
+        double want = 0, a = 1;
+
+        for (int r = 0; r < ROUNDS; r++) {
+            tri_device device = TRI_CPU(1 + r % 2);
+            tri_tensor *there = tri_to(x, device);
+
+            x = tri_add_scalar(x, 1); /* may lie where x did */
+            there = tri_mul_scalar(there, numbers[r % 3]);
+            there = tri_to(there, TRI_CPU(0));
+            sum = sum != NULL ? tri_add(sum, there) : there;
+            want += a * numbers[r % 3];
+            a += 1;
+        }
+        CHECK_OK(tri_copy_out(tri_keep(sum), out, sizeof(out)));
+        for (int i = 0; i < N; i++)
+            CHECK_NEAR(out[i], want, 0.0);
+        CHECK_OK(tri_step_end_status());
+    }
+}
+
+static void a_parameter_is_read_elsewhere_before_it_changes(void **state)
+{
+    tri_tensor *w = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2), (const float[]){1, 2});
+    float out[2];
+
+    (void)state;
+    CHECK_OK(tri_cpu_devices(2));
+    for (int step = 0; step < 8; step++) {
+        tri_tensor *copy = tri_to(w, TRI_CPU(1)), *there;
+        trii_vid next = TRII_NO_VALUE;
+
+        for (int k = 0; k < 20; k++)
+            copy = tri_mul_scalar(copy, 1);
+        there = tri_keep(tri_add(copy, tri_to(w, TRI_CPU(1))));
+        CHECK_OK(trii_resolve(trii_step_current(), tri_add_scalar(w, 1), &next));
+        CHECK_OK(trii_bind(trii_step_current(), next, w));
+        CHECK_OK(tri_copy_out(there, out, sizeof(out)));
+        CHECK_NEAR(out[0], 2.0 * (1 + step), 0.0);
+        CHECK_OK(tri_step_end_status());
+    }
+    tri_tensor_unref(w);
+}
+
+static void layouts_and_empty_tensors_cross(void **state)
+{
+    tri_module *conv[2];
+    float out[2][8 * 16];
+
+    (void)state;
+    CHECK_OK(tri_cpu_devices(2));
+    for (int k = 0; k < 2; k++) {
+        tri_tensor *x = tri_full(TRI_SHAPE(1, 8, 4, 4), 0.5, TRI_DTYPE_F32), *none;
+
+        tri_manual_seed(1);
+        conv[k] = tri_sequential(tri_nn_conv2d(8, 8, 3, &(tri_nn_conv2d_options){.padding = 1}),
+                                 tri_nn_relu());
+        x = tri_to(tri_forward(conv[k], x), TRI_CPU(k));
+        x = tri_to(tri_max_pool2d(x, 1, 1, 0), TRI_CPU(0));
+        CHECK_OK(tri_copy_out(tri_keep(tri_forward(conv[k], x)), out[k], sizeof(out[k])));
+        none = tri_to(tri_zeros(TRI_SHAPE(0, 3), TRI_DTYPE_F32), TRI_CPU(1));
+        CHECK_OK(tri_copy_out(tri_keep(tri_add_scalar(none, 1)), NULL, 0));
+        CHECK_OK(tri_step_end_status());
+        tri_module_destroy(conv[k]);
+    }
+    assert_memory_equal(out[0], out[1], sizeof(out[0]));
+}
+
+/* --- failures ----------------------------------------------------------------------------------
+ */
+
+static void a_failure_in_any_lane_names_its_operation_and_changes_nothing(void **state)
+{
+    const int64_t good[ROWS] = {0}, bad[ROWS] = {0, 0, 99, 0, 0, 0};
+
+    (void)state;
+    CHECK_OK(tri_cpu_devices(3));
+    for (int round = 0; round < 12; round++) {
+        pipeline p;
+        float before[STAGES * WIDTH * WIDTH], after[STAGES * WIDTH * WIDTH];
+        tri_tensor *x = rows(ROWS, 1), *target, *loss;
+        bool fails = round % 2 == 0;
+
+        build(&p, round % 3 == 0   ? (const int[]){0, 1, 2, 0}
+                  : round % 3 == 1 ? (const int[]){0, 0, 0, 2}
+                                   : (const int[]){2, 1, 0, 1});
+        weights(&p, before);
+        TRI_ON(p.device[STAGES - 1])
+        {
+            target = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(ROWS), fails ? bad : good);
+        }
+        loss = tri_cross_entropy(forward(&p, x), target, NULL);
+        tri_backward(loss);
+        for (int s = 0; s < STAGES; s++) {
+            tri_status status = tri_optimizer_step(p.optimizers[s]);
+
+            if (status != TRI_OK || s == STAGES - 1)
+                assert_int_equal(status == TRI_OK && tri_run() == TRI_OK, !fails);
+        }
+        if (fails)
+            assert_non_null(strstr(tri_last_error(), "cross_entropy"));
+        (void)!tri_step_end_status();
+        weights(&p, after);
+        assert_int_equal(memcmp(before, after, sizeof(before)) == 0, fails);
+        tri_tensor_unref(x);
+        tri_tensor_unref(target);
+        destroy(&p);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(stages_train_with_the_bits_of_one_device),
+    cmocka_unit_test(a_stage_goes_on_with_the_next_batch_while_others_work),
+    cmocka_unit_test(one_device_has_one_lane),
+    cmocka_unit_test(copies_are_made_before_their_source_is_overwritten),
+    cmocka_unit_test(a_parameter_is_read_elsewhere_before_it_changes),
+    cmocka_unit_test(layouts_and_empty_tensors_cross),
+    cmocka_unit_test(a_failure_in_any_lane_names_its_operation_and_changes_nothing),
+};
+
+TEST_MAIN(tests)

@@ -1,0 +1,71 @@
+/*
+ * schedule.h - what the files that put a plan in order share: order.c, lane_order.c, schedule.c
+ * and lane_events.c, in the order in which they work.
+ * Nobody else includes it.
+ */
+#ifndef TRII_SCHEDULE_H
+#define TRII_SCHEDULE_H
+
+#include "plan/ir.h"
+#include "plan/plan.h"
+
+typedef enum trii_place { TRII_PLACE_ARENA, TRII_PLACE_INPUT, TRII_PLACE_OUTPUT } trii_place;
+
+typedef struct trii_buffer {
+    trii_place place;
+    int32_t index; /* input or output number */
+    int32_t lane;  /* of whose device it is; that of an input only counts with several lanes */
+    size_t bytes;
+    int32_t first, last; /* entries; first INT32_MAX = never written */
+    int32_t merged;      /* into this buffer; -1 = itself */
+    size_t offset;
+} trii_buffer;
+
+typedef struct trii_schedule {
+    trii_plan *plan;
+    trii_ir *ir;
+    const trii_step *step;
+    const trii_segment *segment;
+    trii_buffer *buffers;
+    int32_t n_buffers;
+    int32_t *readers;     /* [value] groups that read it */
+    int32_t *view_of;     /* [value] shares the buffer of this value; -1 */
+    int32_t *host_of;     /* [group] number in plan->hosts; -1 */
+    int32_t *host_group;  /* [host] */
+    int32_t *host_state;  /* [host] 0 not started, 1 started, 2 waited */
+    int32_t *host_start;  /* [host] entry */
+    int32_t *group_entry; /* [group] entry; -1 = none (views) */
+    int32_t *group_lane;  /* [group] */
+    bool *done;           /* [group] has its place in the order */
+    int32_t *entry_group; /* [entry] -1 for waits and late copies */
+    int32_t *entry_lane;  /* [entry] */
+    int32_t *scratch;     /* [entry] buffer or -1 */
+    int32_t *kept;        /* [entry] its number when idle views are gone; -1 = gone */
+    int32_t *late;        /* [n_late] outputs that are copied at the end: values */
+    int32_t *late_to;     /* [n_late] and the buffers that they get into */
+    int32_t n_late, n_entries, next_host;
+} trii_schedule;
+
+#define TRII_NEW(pool, n, pointer)                                                                 \
+    ((pointer) = trii_pool_alloc(pool, (size_t)(n), sizeof(*(pointer))))
+
+/* The buffer that stands for this one, and that of a value; -1 = it has none. */
+int32_t trii_buffer_root(const trii_schedule *s, int32_t buffer);
+int32_t trii_buffer_of(const trii_schedule *s, int32_t value);
+/* Whether the entry communicates, or its kernel looks at data, and so may fail. */
+bool trii_entry_may_fail(const trii_schedule *s, int32_t entry);
+
+/* order.c: all groups, in record order; host operations as early as they can. */
+void trii_order(trii_schedule *s);
+/* What both orders are made of: the next entry is this group, behind the waits that it needs; and
+ * the waits at the end. */
+void trii_order_group(trii_schedule *s, int32_t group);
+void trii_order_end(trii_schedule *s);
+/* lane_order.c: the devices of the segment become lanes; of several the groups are ordered so that
+ * they overlap. */
+tri_status trii_lanes_find(trii_schedule *s) TRI_MUST_CHECK;
+tri_status trii_lanes_order(trii_schedule *s) TRI_MUST_CHECK;
+/* lane_events.c, of plans with several lanes: who waits for whom. */
+tri_status trii_lanes_connect(trii_schedule *s) TRI_MUST_CHECK;
+
+#endif
