@@ -57,25 +57,14 @@ typedef struct band {
     int64_t dk_stride, dv_stride;
 } band;
 
-/* c[m, n] += a b; element (i, k) of a is a[i * a_row + k * a_col] */
-static void add_product(const trii_flash *f, const parts *p, const float *a, int64_t a_row,
-                        int64_t a_col, const row_block *b, const int64_t mnk[3], float *c,
-                        int64_t ldc)
+/* c += a b, where the rows of b are these */
+static void add_product(const trii_flash *f, const parts *p, const row_block *b, trii_gemm_args g)
 {
-    const trii_gemm_args g = {.m = mnk[0],
-                              .n = mnk[1],
-                              .k = mnk[2],
-                              .a = a,
-                              .a_row = a_row,
-                              .a_col = a_col,
-                              .b = b->at,
-                              .b_row = b->stride,
-                              .b_col = 1,
-                              .c = c,
-                              .ldc = ldc,
-                              .pack = p->pack,
-                              .add = true};
-
+    g.b = b->at;
+    g.b_row = b->stride;
+    g.b_col = 1;
+    g.pack = p->pack;
+    g.add = true;
     f->kernels->gemm(&g);
 }
 
@@ -129,12 +118,33 @@ static void backward_tile(const trii_flash_run *run, const trii_flash_tile *tile
     f->kernels->tile_gradient(&tiles, p->lse, p->total, run->scale);
     if (f->arg_key >= 0)
         multiply_rows(f, tile, p->s, p->keep);
-    add_product(f, p, p->s, TRII_TILE, 1, &b->g, (int64_t[]){tile->n_s, z->v_depth, tile->n_t},
-                b->dv + tile->s * b->dv_stride, b->dv_stride);
-    add_product(f, p, p->ds, TRII_TILE, 1, &b->q, (int64_t[]){tile->n_s, z->depth, tile->n_t},
-                b->dk + tile->s * b->dk_stride, b->dk_stride);
-    add_product(f, p, p->ds, 1, TRII_TILE, &k, (int64_t[]){tile->n_t, z->depth, tile->n_s}, p->dq,
-                z->depth);
+    add_product(f, p, &b->g,
+                (trii_gemm_args){.m = tile->n_s,
+                                 .n = z->v_depth,
+                                 .k = tile->n_t,
+                                 .a = p->s,
+                                 .a_row = TRII_TILE,
+                                 .a_col = 1,
+                                 .c = b->dv + tile->s * b->dv_stride,
+                                 .ldc = b->dv_stride});
+    add_product(f, p, &b->q,
+                (trii_gemm_args){.m = tile->n_s,
+                                 .n = z->depth,
+                                 .k = tile->n_t,
+                                 .a = p->ds,
+                                 .a_row = TRII_TILE,
+                                 .a_col = 1,
+                                 .c = b->dk + tile->s * b->dk_stride,
+                                 .ldc = b->dk_stride});
+    add_product(f, p, &k,
+                (trii_gemm_args){.m = tile->n_t,
+                                 .n = z->depth,
+                                 .k = tile->n_s,
+                                 .a = p->ds,
+                                 .a_row = 1,
+                                 .a_col = TRII_TILE,
+                                 .c = p->dq,
+                                 .ldc = z->depth});
 }
 
 /* Reads what belongs to the queries. */

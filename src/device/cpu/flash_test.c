@@ -29,7 +29,7 @@ static tri_tensor *build_attention(tri_tensor *const *l, const void *options)
 /* size: batch, heads, heads of k and v, queries, keys, depth, depth of v */
 static const int64_t sizes[][7] = {
     {1, 1, 1, 1, 2, 1, 1},     {2, 3, 3, 5, 7, 4, 3},       {1, 2, 2, 63, 65, 16, 16},
-    {1, 2, 1, 64, 64, 64, 64}, {2, 4, 2, 131, 131, 33, 17}, {1, 1, 1, 1, 200, 8, 8},
+    {1, 2, 1, 64, 64, 64, 64}, {2, 2, 1, 131, 131, 33, 17}, {1, 1, 1, 1, 200, 8, 8},
     {1, 1, 1, 200, 3, 8, 130}, {1, 2, 2, 129, 40, 7, 96},
 };
 #define N_SIZES (sizeof(sizes) / sizeof(sizes[0]))
