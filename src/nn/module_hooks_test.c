@@ -8,6 +8,7 @@
 
 /* What happened, a letter each. */
 static char trail[32];
+static char letters[] = "abcdnz";
 
 static void leave(char letter)
 {
@@ -62,10 +63,10 @@ static void hooks_run_in_order_around_forward(void **state)
 
     (void)state;
     trail[0] = '\0';
-    CHECK_OK(tri_module_forward_hook(m, note, (char[]){"c"}, NULL));
-    CHECK_OK(tri_module_forward_pre_hook(m, note, (char[]){"a"}, NULL));
-    CHECK_OK(tri_module_forward_pre_hook(m, note, (char[]){"b"}, NULL));
-    CHECK_OK(tri_module_forward_hook(m, note, (char[]){"d"}, NULL));
+    CHECK_OK(tri_module_forward_hook(m, note, &letters[2], NULL));
+    CHECK_OK(tri_module_forward_pre_hook(m, note, &letters[0], NULL));
+    CHECK_OK(tri_module_forward_pre_hook(m, note, &letters[1], NULL));
+    CHECK_OK(tri_module_forward_hook(m, note, &letters[3], NULL));
     assert_true(run(m, 3) == 4);
     assert_string_equal(trail, "abcd");
     tri_module_destroy(m);
@@ -118,18 +119,17 @@ static void once(tri_module *self, tri_tensor **in, int n_in, tri_tensor **out, 
     leave('o');
     assert_true(tri_module_remove_hook(self, own_id));
     for (int i = 0; i < 10; i++) /* the list moves */
-        CHECK_OK(tri_module_forward_hook(self, note, (char[]){"n"}, NULL));
+        CHECK_OK(tri_module_forward_hook(self, note, &letters[4], NULL));
 }
 
 static void a_hook_may_remove_itself_and_add_others(void **state)
 {
-    static const char letter[] = "z";
     tri_module *m = tri_module_simple("plus", 0, add_one);
 
     (void)state;
     trail[0] = '\0';
     CHECK_OK(tri_module_forward_pre_hook(m, once, NULL, &own_id));
-    CHECK_OK(tri_module_forward_pre_hook(m, note, (void *)(uintptr_t)letter, NULL));
+    CHECK_OK(tri_module_forward_pre_hook(m, note, &letters[5], NULL));
     assert_true(run(m, 3) == 4);
     assert_string_equal(trail, "oz");
     tri_module_destroy(m);
