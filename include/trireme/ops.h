@@ -10,6 +10,7 @@
 #ifndef TRIREME_OPS_H
 #define TRIREME_OPS_H
 
+#include <trireme/function.h>
 #include <trireme/ops_create.h>
 #include <trireme/ops_loss.h>
 #include <trireme/ops_math.h>

@@ -134,6 +134,7 @@ TRI_END_DECLS
 #define tri_scatter_add(...) TRI_SITE_(tri_scatter_add(__VA_ARGS__))
 #define tri_index_select(...) TRI_SITE_(tri_index_select(__VA_ARGS__))
 #define tri_one_hot(...) TRI_SITE_(tri_one_hot(__VA_ARGS__))
+#define tri_apply(...) TRI_SITE_(tri_apply(__VA_ARGS__))
 #define tri_backward(...) TRI_SITE_(tri_backward(__VA_ARGS__))
 #define tri_backward_of(...) TRI_SITE_(tri_backward_of(__VA_ARGS__))
 #define tri_gradients(...) TRI_SITE_(tri_gradients(__VA_ARGS__))

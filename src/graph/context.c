@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/param.h"
+#include "graph/ops/function_guard.h"
 #include "graph/recorder.h"
 
 static _Thread_local trii_recorder *own;  /* of the thread; NULL until it records */
@@ -41,6 +42,9 @@ static void recorder_free(trii_recorder *r)
     trii_free(r->regions);
     trii_free(r->known);
     trii_free(r->held);
+    for (int32_t b = 0; b < r->made_blocks; b++)
+        trii_free(r->blocks[b].data);
+    trii_free(r->blocks);
     trii_free(r->found);
     trii_free(r->found_grads);
     trii_free(r->changes);
@@ -135,7 +139,7 @@ static TRII_NOINLINE trii_step *step_first(void)
 {
     trii_recorder *r = current();
 
-    if (r == NULL)
+    if (r == NULL || trii_function_outside("tensors were used") != TRI_OK)
         return NULL;
     step_begin(r);
     return &r->step;

@@ -30,6 +30,12 @@ typedef struct trii_aside {
     const trii_layout *layout;
 } trii_aside;
 
+/* Memory of the context's, which lasts from step to step. */
+typedef struct trii_block {
+    void *data;
+    size_t bytes;
+} trii_block;
+
 typedef struct tri_context {
     trii_step step; /* first: a trii_step * is a recorder */
 
@@ -58,6 +64,8 @@ typedef struct tri_context {
     int32_t cap_scratch;
     trii_vid *roots; /* where it begins and ends */
     int32_t cap_roots;
+    trii_block *blocks; /* ops/function_op.c: data of functions, in the order of recording */
+    int32_t n_blocks, cap_blocks, made_blocks;
     trii_host_op *orphans; /* freed when the step ends */
     tri_tensor **found;    /* backward.c: tensors of one hook, and their gradients */
     trii_vid *found_grads;

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "graph/hold.h"
+#include "graph/ops/function_guard.h"
 #include "graph/recorder.h"
 
 /* Rounds of one step after which it looks forgotten: more than anybody accumulates on purpose, and
@@ -384,11 +385,22 @@ tri_status trii_step_run(trii_step *step)
     return trii_step_catch_up(step);
 }
 
+/* User code that a run or a walk has called may not begin another. */
+static tri_status check_outside(const trii_recorder *r)
+{
+    if (TRII_UNLIKELY(r->walking))
+        return TRII_FAIL(TRI_ERR_STATE, "a step cannot run while its gradients are recorded");
+    return trii_function_outside("a step was run");
+}
+
 tri_status trii_step_catch_up(trii_step *step)
 {
     trii_recorder *r = trii_recorder_of(step);
-    tri_status status = earlier_failure(r);
+    tri_status status = check_outside(r);
 
+    if (status != TRI_OK)
+        return status;
+    status = earlier_failure(r);
     if (status == TRI_OK && step->first_pending < step->n_nodes)
         status = run_segment(r, false);
     r->told = step->failed != TRI_OK;
@@ -427,6 +439,9 @@ tri_status tri_step_end_status(void)
     if (r == NULL)
         return TRI_OK;
     s = &r->step;
+    status = check_outside(r);
+    if (status != TRI_OK)
+        return status;
     status = earlier_failure(r);
     if (status == TRI_OK && pending_matters(s))
         status = run_segment(r, true);
@@ -444,6 +459,7 @@ tri_status tri_step_end_status(void)
     r->old_values = s->n_values;
     s->n_values = s->n_nodes = s->n_in_ids = 0;
     s->random_count = 0;
+    r->n_blocks = 0;
     if (TRII_UNLIKELY(r->n_regions > 0))
         trii_regions_end_step(r);
     r->counted_nodes = r->rounds = 0;

@@ -400,6 +400,20 @@ static void good_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_
         out[i] = in[i < n_in ? i : 0];
 }
 
+static tri_status good_function_shape(const tri_function_call *call, tri_function_array *out)
+{
+    for (int o = 0; o < call->n_out; o++)
+        out[o] = call->in[0];
+    return TRI_OK;
+}
+
+static tri_status good_function(const tri_function_call *call)
+{
+    for (int o = 0; o < call->n_out; o++)
+        memcpy(call->out[o].data, call->in[0].data, 6 * sizeof(float));
+    return TRI_OK;
+}
+
 /* A structure of what the type names, filled in; NULL: another type, or its defaults do. */
 static const void *good_struct(const char *type)
 {
@@ -418,6 +432,8 @@ static const void *good_struct(const char *type)
     static const tri_module_class class = {.name = "same", .forward = good_forward};
     static const tri_store_tcp_options serve = {.serve = true, .timeout_ms = 200};
     static const tri_schedule_part part = {.steps = 1};
+    static const tri_function_class function = {
+        .name = "same", .size = 8, .shape = good_function_shape, .forward = good_function};
     static const tri_random_state random = {.step = 1};
     static tri_param_group group;
     const struct {
@@ -430,7 +446,7 @@ static const void *good_struct(const char *type)
         {"const tri_reducer_grad *", &grad},       {"const tri_state_source *", &source},
         {"const tri_module_class *", &class},      {"const tri_store_tcp_options *", &serve},
         {"const tri_param_group *", &group},       {"const tri_schedule_part *", &part},
-        {"const tri_random_state *", &random},
+        {"const tri_function_class *", &function}, {"const tri_random_state *", &random},
     };
 
     if (is(type, "const tri_param_group *"))

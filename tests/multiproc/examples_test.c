@@ -5,7 +5,7 @@
 #include "testing/check.h"
 #include "testing/spawn.h"
 
-static const char *const examples[] = {"toy_ddp", "plain_mlp", "plain_ddp",
+static const char *const examples[] = {"toy_ddp", "plain_mlp", "plain_ddp", "custom_function",
                                        "fashion", "gpt",       "parity"};
 #define N_EXAMPLES (sizeof(examples) / sizeof(examples[0]))
 

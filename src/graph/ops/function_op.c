@@ -1,0 +1,524 @@
+/*
+ * function_op.c - operations of users: see trireme/function.h.
+ *
+ * A function is an operation like others. Its class is an integer attribute and so part of the
+ * plan's identity, as are the types of its results, which `shape` said when it was recorded. Its
+ * data is not: a copy lives in the context until the step ends, and where it is are two numbers (of
+ * 32 bits, which a double holds exactly), written anew for each run.
+ */
+#include <trireme/function.h>
+
+#include <stdarg.h>
+
+#include "base/alloc.h"
+#include "graph/ops/function_guard.h"
+#include "graph/ops/rules.h"
+#include "graph/recorder.h"
+
+#define MOST TRI_FUNCTION_TENSORS
+
+/* i: the class; counts; which inputs want a gradient, and which results give one (backward); types
+ * of the results, one byte each; their sizes */
+enum { CLASS, COUNTS, WANTED, TYPES, SIZES = TYPES + 2 };
+
+static _Thread_local const char *running; /* the function of this thread */
+
+tri_status trii_function_outside(const char *what)
+{
+    if (TRII_LIKELY(running == NULL))
+        return TRI_OK;
+    return TRII_FAIL(TRI_ERR_STATE, "%s inside of the function %s, which only computes", what,
+                     running);
+}
+
+tri_status tri_fail(tri_status status, const char *format, ...)
+{
+    char line[TRII_ERR_BYTES] = "";
+    va_list args;
+
+    if (format != NULL) {
+        va_start(args, format);
+        vsnprintf(line, sizeof(line), format, args);
+        va_end(args);
+    }
+    for (char *c = line; *c != '\0'; c++)
+        *c = (unsigned char)*c < ' ' ? ' ' : *c; /* it is one line */
+    if (line[0] == '\0')
+        snprintf(line, sizeof(line), "tri_fail: no reason is given");
+    return TRII_FAIL(status < 0 ? status : TRI_ERR_INVALID_ARG, "%s", line);
+}
+
+/* --- attributes ---------------------------------------------------------------------------------
+ */
+
+static const tri_function_class *class_of(const int64_t *iattr)
+{
+    return (const tri_function_class *)(uintptr_t)iattr[CLASS];
+}
+
+static int n_in_of(const int64_t *iattr)
+{
+    return (int)(iattr[COUNTS] & 0xff);
+}
+
+/* With those that are saved. */
+static int n_out_of(const int64_t *iattr)
+{
+    return (int)(iattr[COUNTS] >> 8);
+}
+
+static void begin_attrs(trii_attrs *attrs, const tri_function_class *class, int n_in, int n_out,
+                        int64_t wanted)
+{
+    attrs->n_i = SIZES;
+    attrs->i[CLASS] = (int64_t)(uintptr_t) class;
+    attrs->i[COUNTS] = n_in | (int64_t)n_out << 8;
+    attrs->i[WANTED] = wanted;
+    attrs->i[TYPES] = attrs->i[TYPES + 1] = 0;
+}
+
+static void put_data(trii_attrs *attrs, const void *data)
+{
+    attrs->n_f = 2;
+    attrs->f[0] = (double)((uintptr_t)data >> 32);
+    attrs->f[1] = (double)((uintptr_t)data & 0xffffffffu);
+}
+
+static const void *data_of(const double *f)
+{
+    return (const void *)((uintptr_t)f[0] << 32 | (uintptr_t)f[1]);
+}
+
+/* Result number k has this type. */
+static void put_type(trii_attrs *attrs, int k, tri_dtype dtype, int ndim, const int64_t *shape)
+{
+    attrs->i[TYPES + k / 8] |=
+        (int64_t)((uint64_t)((unsigned)dtype << 4 | (unsigned)ndim) << (k % 8 * 8));
+    for (int d = 0; d < ndim; d++)
+        trii_attrs_add(attrs, shape[d]);
+}
+
+static tri_status attrs_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                              trii_type *out, int *n_out)
+{
+    int at = SIZES, n = 0;
+
+    (void)in;
+    (void)n_in;
+    for (int k = 0; k < MOST; k++) {
+        unsigned code = (unsigned)((uint64_t)attrs->i[TYPES + k / 8] >> (k % 8 * 8)) & 0xff;
+
+        if (code == 0)
+            break; /* there is no dtype 0 but NONE */
+        out[n].dtype = (tri_dtype)(code >> 4);
+        out[n].ndim = (int)(code & 15);
+        for (int d = 0; d < out[n].ndim; d++)
+            out[n].shape[d] = attrs->i[at++];
+        n++;
+    }
+    *n_out = n;
+    return TRI_OK;
+}
+
+/* --- running ------------------------------------------------------------------------------------
+ */
+
+static tri_function_array array_of(const trii_array *from)
+{
+    tri_function_array array = {
+        .data = from->data, .dtype = from->type->dtype, .ndim = from->type->ndim};
+
+    for (int d = 0; d < array.ndim; d++)
+        array.shape[d] = from->type->shape[d];
+    return array;
+}
+
+/* The user's code, with the context closed to it. */
+static tri_status call_user(const tri_function_class *class, const char *what,
+                            tri_status (*code)(const tri_function_call *),
+                            const tri_function_call *call)
+{
+    trii_recorder *r = trii_recorder_mine();
+    bool active = r != NULL && r->active;
+    tri_status status;
+
+    if (r != NULL)
+        r->active = false;
+    running = class->name;
+    trii_err_set("no reason is given");
+    status = code(call);
+    running = NULL;
+    if (r != NULL)
+        r->active = active;
+    if (status == TRI_OK)
+        return TRI_OK;
+    return TRII_FAIL_CTX(status < 0 ? status : TRI_ERR_INVALID_ARG, "%s of %s", what, class->name);
+}
+
+static tri_status forward_run(const trii_kernel_args *args)
+{
+    const tri_function_class *class = class_of(args->iattr);
+    tri_function_array in[MOST], out[MOST];
+    const tri_function_call call = {.data = data_of(args->fattr),
+                                    .n_in = args->n_in,
+                                    .n_out = args->n_out,
+                                    .in = in,
+                                    .out = out};
+
+    for (int i = 0; i < args->n_in; i++)
+        in[i] = array_of(&args->in[i]);
+    for (int o = 0; o < args->n_out; o++)
+        out[o] = array_of(&args->out[o]);
+    return call_user(class, "forward", class->forward, &call);
+}
+
+/* in: inputs and results, unless they are not looked at, then the gradients that are there. */
+static tri_status backward_run(const trii_kernel_args *args)
+{
+    const tri_function_class *class = class_of(args->iattr);
+    tri_function_array in[MOST] = {{0}}, out[MOST] = {{0}};
+    tri_function_array grad_in[MOST] = {{0}}, grad_out[MOST] = {{0}};
+    const tri_function_call call = {.data = data_of(args->fattr),
+                                    .n_in = n_in_of(args->iattr),
+                                    .n_out = n_out_of(args->iattr),
+                                    .in = in,
+                                    .out = out,
+                                    .grad_out = grad_out,
+                                    .grad_in = grad_in};
+    int at = 0, to = 0;
+
+    for (int i = 0; i < call.n_in && !class->backward_without_in; i++)
+        in[i] = array_of(&args->in[at++]);
+    for (int o = 0; o < call.n_out && !class->backward_without_out; o++)
+        out[o] = array_of(&args->in[at++]);
+    for (int o = 0; o < call.n_out; o++) {
+        if ((args->iattr[WANTED] >> (MOST + o) & 1) != 0)
+            grad_out[o] = array_of(&args->in[at++]);
+    }
+    for (int i = 0; i < call.n_in; i++) {
+        if ((args->iattr[WANTED] >> i & 1) != 0)
+            grad_in[i] = array_of(&args->out[to++]);
+    }
+    return call_user(class, "backward", class->backward, &call);
+}
+
+/* Operands in bf16 come to the user as f32, but no type of a result changes for them. */
+static const trii_graph_op forward_in_f32 = {.name = "apply", .reference = forward_run};
+static const trii_graph_op backward_in_f32 = {.name = "apply", .reference = backward_run};
+
+static tri_status forward_reference(const trii_kernel_args *args)
+{
+    return trii_reference_kernel(&forward_in_f32, args);
+}
+
+static tri_status backward_reference(const trii_kernel_args *args)
+{
+    return trii_reference_kernel(&backward_in_f32, args);
+}
+
+/* --- gradients ----------------------------------------------------------------------------------
+ */
+
+static const trii_graph_op op_backward = {
+    .name = "apply_backward",
+    .precision = TRII_PRECISION_ANY,
+    .may_refuse = true,
+    .shape = attrs_shape,
+    .reference = backward_reference,
+};
+
+/* What a gradient rule needs of the node, which recording may move. */
+typedef struct rule {
+    trii_step *step;
+    const tri_function_class *class;
+    const void *data;
+    int n_in, n_out;
+    trii_vid in[MOST], out[MOST], grad_out[MOST];
+    const bool *needs;
+    trii_vid *grad_in;
+} rule;
+
+static tri_status zeros(trii_step *step, trii_vid like, trii_vid *out)
+{
+    trii_type type = *trii_type_of(step, like);
+    tri_dtype dtype = type.dtype;
+    trii_attrs attrs;
+    tri_status status;
+
+    if (dtype == TRI_DTYPE_BF16)
+        type.dtype = TRI_DTYPE_F32;
+    trii_fill_attrs(&type, 0, &attrs);
+    status = trii_record_values(step, &trii_op_fill, NULL, 0, &attrs, out);
+    return status == TRI_OK ? trii_rec_cast(step, *out, dtype, out) : status;
+}
+
+/* Results that nothing depends on have a gradient of zeros; those that have none, none. */
+static tri_status complete(rule *q)
+{
+    tri_status status = TRI_OK;
+
+    for (int o = 0; o < q->n_out && status == TRI_OK; o++) {
+        if (o >= q->n_out - q->class->saved ||
+            !trii_dtype_is_float(trii_type_of(q->step, q->out[o])->dtype))
+            q->grad_out[o] = TRII_NO_VALUE;
+        else if (q->grad_out[o] == TRII_NO_VALUE)
+            status = zeros(q->step, q->out[o], &q->grad_out[o]);
+    }
+    return status;
+}
+
+static tri_status compute(const rule *q)
+{
+    trii_vid in[3 * MOST], first = TRII_NO_VALUE;
+    trii_attrs attrs;
+    int n = 0, k = 0;
+    int64_t wanted = 0;
+    tri_status status;
+
+    for (int i = 0; i < q->n_in; i++)
+        wanted |= (int64_t)q->needs[i] << i;
+    for (int o = 0; o < q->n_out; o++)
+        wanted |= (int64_t)(q->grad_out[o] != TRII_NO_VALUE) << (MOST + o);
+    for (int i = 0; i < q->n_in && !q->class->backward_without_in; i++)
+        in[n++] = q->in[i];
+    for (int o = 0; o < q->n_out && !q->class->backward_without_out; o++)
+        in[n++] = q->out[o];
+    for (int o = 0; o < q->n_out; o++) {
+        if (q->grad_out[o] != TRII_NO_VALUE)
+            in[n++] = q->grad_out[o];
+    }
+    begin_attrs(&attrs, q->class, q->n_in, q->n_out, wanted);
+    put_data(&attrs, q->data);
+    for (int i = 0; i < q->n_in; i++) {
+        const trii_type *type = trii_type_of(q->step, q->in[i]);
+
+        if (q->needs[i])
+            put_type(&attrs, k++, type->dtype, type->ndim, type->shape);
+    }
+    if (attrs.n_i > TRII_MAX_IATTRS)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "gradients of %d dimensions altogether: %d are the most",
+                         attrs.n_i - SIZES, TRII_MAX_IATTRS - SIZES);
+    status = trii_record_values(q->step, &op_backward, in, n, &attrs, &first);
+    for (int i = 0; i < q->n_in && status == TRI_OK; i++) {
+        if (q->needs[i])
+            q->grad_in[i] = first++;
+    }
+    return status;
+}
+
+static tri_status take_recorded(const rule *q, int i, tri_tensor *grad)
+{
+    const trii_type *want = trii_type_of(q->step, q->in[i]), *have;
+    char text[2][TRII_TYPE_TEXT];
+    tri_status status = trii_resolve(q->step, grad, &q->grad_in[i]);
+
+    if (status != TRI_OK)
+        return TRII_FAIL_CTX(status, "grad_in[%d]", i);
+    have = trii_type_of(q->step, q->grad_in[i]);
+    if (have->dtype == want->dtype && trii_type_same_shape(have, want))
+        return TRI_OK;
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "grad_in[%d] is %s, but in[%d] %s", i,
+                     trii_type_text(have, text[0]), i, trii_type_text(want, text[1]));
+}
+
+static tri_status record(const rule *q)
+{
+    tri_tensor *in[MOST], *out[MOST], *grad_out[MOST], *grad_in[MOST] = {NULL};
+    const tri_function_graph graph = {q->data, q->n_in,  q->n_out, in,
+                                      out,     grad_out, q->needs, grad_in};
+    trii_site site = trii_site_last();
+    tri_status status;
+
+    for (int i = 0; i < q->n_in; i++)
+        in[i] = trii_handle(q->step, q->in[i]);
+    for (int o = 0; o < q->n_out; o++) {
+        out[o] = trii_handle(q->step, q->out[o]);
+        grad_out[o] = q->grad_out[o] != TRII_NO_VALUE ? trii_handle(q->step, q->grad_out[o]) : NULL;
+    }
+    trii_err_set("no reason is given");
+    status = q->class->record(&graph);
+    for (int i = 0; i < q->n_in && status == TRI_OK; i++) {
+        if (q->needs[i] && grad_in[i] != NULL)
+            status = take_recorded(q, i, grad_in[i]);
+    }
+    tri_site_set(site.file, site.line); /* the caller is tri_backward again */
+    if (status == TRI_OK)
+        return TRI_OK;
+    return TRII_FAIL_CTX(status < 0 ? status : TRI_ERR_INVALID_ARG, "record of %s", q->class->name);
+}
+
+static tri_status apply_grad(trii_step *step, const trii_node *node, const trii_vid *g,
+                             const bool *needs, trii_vid *grad_in)
+{
+    rule q = {.step = step,
+              .class = class_of(node->attrs.i),
+              .data = data_of(node->attrs.f),
+              .n_in = node->n_in,
+              .n_out = node->n_out,
+              .needs = needs,
+              .grad_in = grad_in};
+    bool again = trii_recorder_of(step)->create_graph;
+    tri_status status;
+
+    if (q.class->backward == NULL && q.class->record == NULL)
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "%s has neither backward nor record", q.class->name);
+    for (int i = 0; i < q.n_in; i++)
+        q.in[i] = trii_node_in(step, node, i);
+    for (int o = 0; o < q.n_out; o++) {
+        q.out[o] = node->first_out + o;
+        q.grad_out[o] = g[o];
+    }
+    status = complete(&q);
+    if (status != TRI_OK)
+        return status;
+    if (q.class->record != NULL && (again || q.class->backward == NULL))
+        return record(&q);
+    return compute(&q);
+}
+
+static const trii_graph_op op_apply = {
+    .name = "apply",
+    .precision = TRII_PRECISION_ANY,
+    .may_refuse = true,
+    .shape = attrs_shape,
+    .grad = apply_grad,
+    .reference = forward_reference,
+};
+
+/* --- recording ----------------------------------------------------------------------------------
+ */
+
+static tri_status check_call(const tri_function_class *class, const void *data,
+                             tri_tensor *const *in, int n_in, int n_out)
+{
+    if (class == NULL || class->name == NULL || class->shape == NULL || class->forward == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "tri_apply: a class needs a name, a shape and a forward");
+    if (class->size > 0 && data == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_apply(%s): data is NULL, for %zu bytes",
+                         class->name, class->size);
+    if (n_in < 1 || n_in > MOST || in == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_apply(%s): %d inputs%s: 1 to %d are allowed",
+                         class->name, n_in, in == NULL ? " at NULL" : "", MOST);
+    if (n_out < 1 || class->saved < 0 || n_out > MOST - class->saved)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "tri_apply(%s): %d results and %d saved: 1 to %d are allowed", class->name,
+                         n_out, class->saved, MOST);
+    return TRI_OK;
+}
+
+static tri_status check_result(const tri_function_class *class, const tri_function_array *out,
+                               int k)
+{
+    if (tri_dtype_size(out->dtype) == 0 || (unsigned)out->dtype > 15)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "shape of %s set no dtype for out[%d]", class->name,
+                         k);
+    if (out->ndim < 0 || out->ndim > TRI_MAX_DIMS)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "shape of %s set %d dimensions for out[%d]",
+                         class->name, out->ndim, k);
+    return TRI_OK;
+}
+
+/* What the user's `shape` says of the results goes into the attributes. */
+static tri_status ask_shape(trii_step *step, const tri_function_class *class, const void *data,
+                            const trii_vid *ids, int n_in, int n_out, trii_attrs *attrs)
+{
+    tri_function_array in[MOST], out[MOST] = {{0}};
+    const tri_function_call call = {
+        .data = data, .n_in = n_in, .n_out = n_out, .in = in, .out = out};
+    tri_status status;
+
+    for (int i = 0; i < n_in; i++)
+        in[i] = array_of(&(trii_array){NULL, trii_type_of(step, ids[i])});
+    trii_err_set("no reason is given");
+    status = class->shape(&call, out);
+    if (status != TRI_OK)
+        return TRII_FAIL_CTX(status < 0 ? status : TRI_ERR_INVALID_ARG, "shape of %s", class->name);
+    begin_attrs(attrs, class, n_in, n_out, 0);
+    for (int k = 0; k < n_out && status == TRI_OK; k++) {
+        status = check_result(class, &out[k], k);
+        if (status == TRI_OK)
+            put_type(attrs, k, out[k].dtype, out[k].ndim, out[k].shape);
+    }
+    if (status == TRI_OK && attrs->n_i > TRII_MAX_IATTRS)
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG,
+                           "shape of %s set %d dimensions altogether: %d are the most", class->name,
+                           attrs->n_i - SIZES, TRII_MAX_IATTRS - SIZES);
+    return status;
+}
+
+/* Memory for the data until the step ends: that of the step before, where it is large enough. */
+static tri_status keep_data(trii_recorder *r, const void *data, size_t size, const void **kept)
+{
+    void *array = r->blocks;
+    trii_block *block;
+    tri_status status;
+
+    *kept = NULL;
+    if (size == 0)
+        return TRI_OK;
+    status = trii_grow(&array, &r->cap_blocks, r->n_blocks + 1, sizeof(*r->blocks), "functions");
+    r->blocks = array;
+    if (status != TRI_OK)
+        return status;
+    block = &r->blocks[r->n_blocks];
+    if (r->n_blocks == r->made_blocks) {
+        *block = (trii_block){NULL, 0};
+        r->made_blocks++;
+    }
+    if (block->bytes < size) {
+        trii_free(block->data);
+        *block = (trii_block){trii_alloc(1, size, "data of a function"), size};
+        if (block->data == NULL) {
+            block->bytes = 0;
+            return TRI_ERR_NO_MEMORY;
+        }
+    }
+    r->n_blocks++;
+    memcpy(block->data, data, size);
+    *kept = block->data;
+    return TRI_OK;
+}
+
+static tri_status apply(trii_step *step, const tri_function_class *class, const void *data,
+                        tri_tensor *const *in, int n_in, int n_out, trii_vid *first)
+{
+    trii_vid ids[MOST];
+    trii_attrs attrs;
+    const void *kept;
+    tri_status status = TRI_OK;
+
+    for (int i = 0; i < n_in && status == TRI_OK; i++)
+        status = in[i] != NULL ? trii_resolve(step, in[i], &ids[i])
+                               : TRII_FAIL(TRI_ERR_INVALID_ARG, "in[%d] is NULL", i);
+    if (status == TRI_OK)
+        status = keep_data(trii_recorder_of(step), data, class->size, &kept);
+    if (status == TRI_OK)
+        status = ask_shape(step, class, kept, ids, n_in, n_out + class->saved, &attrs);
+    if (status != TRI_OK)
+        return status;
+    put_data(&attrs, kept);
+    return trii_record_values(step, &op_apply, ids, n_in, &attrs, first);
+}
+
+void tri_apply(const tri_function_class *type, const void *data, tri_tensor *const *in, int n_in,
+               tri_tensor **out, int n_out)
+{
+    trii_step *step = trii_step_current();
+    trii_vid first = TRII_NO_VALUE;
+    tri_status status = step == NULL ? TRI_ERR_NO_MEMORY : check_call(type, data, in, n_in, n_out);
+    tri_tensor *handle;
+
+    if (out == NULL)
+        return; /* nowhere to say so */
+    if (status == TRI_OK)
+        status = apply(step, type, data, in, n_in, n_out, &first);
+    else
+        n_in = 0;
+    handle = status == TRI_OK ? trii_handle_recorded(step, first)
+                              : trii_handle_refused(step, "apply", in, n_in, status);
+    for (int o = 0; o < n_out; o++)
+        out[o] =
+            status == TRI_OK && trii_is_handle(handle) ? trii_handle_output(handle, o) : handle;
+}
