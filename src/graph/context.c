@@ -103,14 +103,14 @@ static void thread_ends(void *unused)
     }
     recorder_free(own);
     own = mine = NULL;
-    if (trii_executor_default->release != NULL)
-        trii_executor_default->release();
 }
 
 void trii_step_release(void)
 {
     trii_step_at_thread_exit(NULL, NULL);
     thread_ends(NULL);
+    if (trii_executor_default->release != NULL)
+        trii_executor_default->release();
 }
 
 /* --- the current one ---------------------------------------------------------------------- */

@@ -189,24 +189,14 @@ void trii_hold_written(const trii_recorder *r, tri_tensor *tensor)
     tensor->written_by = r->step.generation;
 }
 
-bool trii_hold_alone(trii_recorder *r, tri_tensor *tensor)
+bool trii_step_holds_alone(trii_step *step, const tri_tensor *tensor)
 {
+    const trii_recorder *r = trii_recorder_of(step);
     uint32_t mine = 0;
-    bool alone, several;
 
-    trii_step_lock();
-    several = atomic_load(&lone) != (uintptr_t)r;
+    if (atomic_load(&lone) == (uintptr_t)r)
+        return true; /* and whoever comes has to take the lock */
     for (int32_t i = 0; i < r->n_held; i++)
         mine += r->held[i] == (uintptr_t)tensor;
-    alone =
-        !several || (tensor->readers == mine && (tensor->writer == NULL || tensor->writer == r));
-    for (int32_t i = 0; alone && i < r->n_held; i++) {
-        if (r->held[i] != (uintptr_t)tensor)
-            continue;
-        r->held[i] |= WRITES;
-        tensor->readers = 0;
-        tensor->writer = several ? r : NULL;
-    }
-    trii_step_unlock();
-    return alone;
+    return tensor->readers == mine && (tensor->writer == NULL || tensor->writer == r);
 }

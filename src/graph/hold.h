@@ -12,9 +12,6 @@
 tri_status trii_hold_run(trii_recorder *recorder) TRI_MUST_CHECK;
 /* Of one tensor. */
 tri_status trii_hold_one(trii_recorder *recorder, tri_tensor *tensor, bool writes) TRI_MUST_CHECK;
-/* Whether nobody else holds what this context holds of the tensor for reading: then it is held for
- * writing from now on. */
-bool trii_hold_alone(trii_recorder *recorder, tri_tensor *tensor);
 void trii_hold_end(trii_recorder *recorder);
 /* Held for writing: its contents are others now, of this step. */
 void trii_hold_written(const trii_recorder *recorder, tri_tensor *tensor);

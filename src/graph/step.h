@@ -136,7 +136,7 @@ trii_step *trii_step_current(void);
 typedef struct trii_executor {
     const char *name;
     tri_status (*run)(trii_step *step, const trii_segment *segment);
-    /* Frees what the executor keeps for this thread (plans); NULL = nothing. */
+    /* Frees what the executor keeps (plans) and nobody uses now; NULL = nothing. */
     void (*release)(void);
 } trii_executor;
 void trii_executor_set(const trii_executor *executor); /* NULL: the registry's again */
@@ -241,10 +241,13 @@ tri_status trii_node_failed(const trii_step *step, int32_t node, tri_status stat
 /* change_device.c: a persistent tensor and its gradient change their device. What pends runs first;
  * what the step has recorded of it keeps the old ones. */
 tri_status trii_tensor_send(tri_tensor *tensor, tri_device device) TRI_MUST_CHECK;
+/* During a run, of a tensor that the segment reads: whether no other context's run reads it. Under
+ * trii_step_lock, which holds up all that would begin: so an executor may change its layout. */
+bool trii_step_holds_alone(trii_step *step, const tri_tensor *tensor);
 /* Run everything pending of the step. */
 tri_status trii_step_run(trii_step *step) TRI_MUST_CHECK;
-/* Frees this thread's own context (its step must have ended), leaves those that it has entered, and
- * frees what the default executor keeps; also done when a thread exits. */
+/* Frees this thread's own context (its step must have ended) and leaves those that it has entered,
+ * as when a thread exits, and frees what the default executor keeps. */
 void trii_step_release(void);
 
 /* Of the current context. */

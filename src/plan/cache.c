@@ -1,8 +1,9 @@
 /*
  * cache.c - the executor: finds the plan of a segment, or makes it.
  *
- * Plans and the arena belong to a thread: no locks. All plans of a thread share one arena, since
- * only one runs at a time; it grows to the largest and its pages are touched once.
+ * Plans belong to the process. A run has its plan and an arena alone: whoever finds the plan of its
+ * segment in use makes another one like it, and arenas, whose pages are touched once, go from run
+ * to run. So a context may go from thread to thread, and many may run at once.
  */
 #include <string.h>
 
@@ -10,150 +11,246 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "os/pages.h"
+#include "os/thread.h"
 #include "plan/plan.h"
 #include "tensor/device_list.h"
 
-#define BUCKETS 64
-/* A program whose every step differs must not collect plans for ever: the cache starts again. */
-#define MAX_PLANS 256
+#define BUCKETS 256
+/* Of a program whose every step differs; whatever was used last stays. */
+#define MAX_PLANS 1024
 
-typedef struct plan_cache {
+typedef struct arena {
+    struct arena *next;
+    void *data;
+    size_t bytes;
+} arena;
+
+static struct {
+    trii_mutex lock; /* of all below, and of plans' busy, used and next */
     trii_plan *buckets[BUCKETS];
-    trii_plan *last; /* of the previous run: training repeats itself */
-    void *arena;
-    size_t arena_bytes;
+    trii_plan *last; /* given back last: training repeats itself */
+    arena *arenas;   /* that nobody uses; given back last first */
+    uint64_t clock;
     trii_plan_stats stats;
-} plan_cache;
+} cache = {.lock = TRII_MUTEX_INITIALIZER};
 
-static _Thread_local plan_cache *mine;
+/* What a run has. */
+typedef struct lease {
+    trii_plan *plan;
+    arena *arena;
+} lease;
 
-static void clear(plan_cache *cache)
+/* --- under the lock ------------------------------------------------------------------------- */
+
+static bool is_free_for(const trii_plan *plan, const trii_segment *segment, bool plain)
 {
-    for (int b = 0; b < BUCKETS; b++) {
-        while (cache->buckets[b] != NULL) {
-            trii_plan *plan = cache->buckets[b];
-
-            cache->buckets[b] = plan->next;
-            trii_plan_destroy(plan);
-        }
-    }
-    cache->last = NULL;
-    cache->stats.n_plans = 0;
-}
-
-static void cache_free(plan_cache *cache)
-{
-    if (cache == NULL)
-        return;
-    clear(cache);
-    trii_pages_free(cache->arena, cache->arena_bytes);
-    trii_free(cache);
-}
-
-void trii_plan_release(void)
-{
-    plan_cache *cache = mine;
-
-    mine = NULL;
-    cache_free(cache);
-}
-
-trii_plan_stats trii_plan_stats_get(void)
-{
-    trii_plan_stats stats = {0};
-
-    if (mine != NULL) {
-        stats = mine->stats;
-        stats.arena_bytes = mine->arena_bytes;
-    }
-    return stats;
-}
-
-static bool matches(const trii_plan *plan, const trii_segment *segment)
-{
-    return plan->hash == segment->hash && plan->n_words == segment->n_words &&
+    return !plan->busy && plan->hash == segment->hash && plan->keeps_plain == plain &&
+           plan->n_words == segment->n_words &&
            memcmp(plan->words, segment->words, segment->n_words * sizeof(uint64_t)) == 0;
 }
 
-static trii_plan *find(plan_cache *cache, const trii_segment *segment)
+static trii_plan *find(const trii_segment *segment, bool plain)
 {
-    trii_plan *plan;
+    trii_plan *plan = cache.last;
 
-    /* A loop of several segments comes around in a fixed order, but one is the common case. */
-    if (cache->last != NULL && matches(cache->last, segment))
-        return cache->last;
-    for (plan = cache->buckets[segment->hash % BUCKETS]; plan != NULL; plan = plan->next) {
-        if (matches(plan, segment))
-            break;
-    }
+    if (plan != NULL && is_free_for(plan, segment, plain))
+        return plan;
+    plan = cache.buckets[segment->hash % BUCKETS];
+    while (plan != NULL && !is_free_for(plan, segment, plain))
+        plan = plan->next;
     return plan;
 }
 
-static tri_status grow_arena(plan_cache *cache, size_t bytes)
+static void unlink_plan(trii_plan *plan)
 {
-    void *arena;
+    trii_plan **at = &cache.buckets[plan->hash % BUCKETS];
+
+    while (*at != plan)
+        at = &(*at)->next;
+    *at = plan->next;
+    if (cache.last == plan)
+        cache.last = NULL;
+    cache.stats.n_plans--;
+}
+
+/* That nobody has used for the longest time, taken out; NULL = all are in use. */
+static trii_plan *take_oldest(void)
+{
+    trii_plan *oldest = NULL;
+
+    for (int b = 0; b < BUCKETS; b++) {
+        for (trii_plan *plan = cache.buckets[b]; plan != NULL; plan = plan->next) {
+            if (!plan->busy && (oldest == NULL || plan->used < oldest->used))
+                oldest = plan;
+        }
+    }
+    if (oldest != NULL)
+        unlink_plan(oldest);
+    return oldest;
+}
+
+/* The arena whose address the plan's pointers have already, or any. */
+static arena *take_arena(const trii_plan *plan)
+{
+    arena **at = &cache.arenas, *taken;
+
+    while (*at != NULL && (*at)->data != plan->arena)
+        at = &(*at)->next;
+    if (*at == NULL)
+        at = &cache.arenas;
+    taken = *at;
+    if (taken != NULL)
+        *at = taken->next;
+    return taken;
+}
+
+/* --- runs ------------------------------------------------------------------------------------ */
+
+static void give_back(lease *l)
+{
+    trii_mutex_lock(&cache.lock);
+    l->plan->busy = false;
+    l->plan->used = ++cache.clock;
+    cache.last = l->plan;
+    if (l->arena != NULL) {
+        l->arena->next = cache.arenas;
+        cache.arenas = l->arena;
+    }
+    trii_mutex_unlock(&cache.lock);
+}
+
+static tri_status fit_arena(lease *l)
+{
+    size_t bytes = l->plan->arena_bytes;
+    void *data;
     tri_status status;
 
-    if (bytes <= cache->arena_bytes)
+    if (l->arena == NULL)
+        l->arena = trii_alloc(1, sizeof(*l->arena), "arena");
+    if (l->arena == NULL)
+        return TRI_ERR_NO_MEMORY;
+    if (TRII_LIKELY(bytes <= l->arena->bytes))
         return TRI_OK;
-    status = trii_pages_alloc(bytes, &arena);
+    status = trii_pages_alloc(bytes, &data);
     if (status != TRI_OK)
         return status;
-    trii_pages_free(cache->arena, cache->arena_bytes);
-    cache->arena = arena;
-    cache->arena_bytes = bytes;
+    trii_pages_free(l->arena->data, l->arena->bytes);
+    trii_mutex_lock(&cache.lock);
+    cache.stats.arena_bytes += bytes - l->arena->bytes;
+    trii_mutex_unlock(&cache.lock);
+    l->arena->data = data;
+    l->arena->bytes = bytes;
     return TRI_OK;
 }
 
-static tri_status make(plan_cache *cache, const trii_step *step, const trii_segment *segment,
-                       trii_plan **plan_out)
+static TRII_NOINLINE tri_status make(const trii_step *step, const trii_segment *segment, bool plain,
+                                     lease *l)
 {
-    trii_plan *plan, **bucket = &cache->buckets[segment->hash % BUCKETS];
-    tri_status status;
+    trii_plan **bucket = &cache.buckets[segment->hash % BUCKETS], *old = NULL;
+    tri_status status = trii_plan_create(step, segment, trii_plan_device, plain, &l->plan);
 
-    if (cache->stats.n_plans >= MAX_PLANS) {
-        TRII_LOG(TRII_LOG_INFO, "plan", "%d plans in the cache: starting again", MAX_PLANS);
-        clear(cache);
-    }
-    status = trii_plan_create(step, segment, trii_plan_device, &plan);
     if (status != TRI_OK)
         return status;
-    cache->stats.misses++;
-    status = grow_arena(cache, plan->arena_bytes);
-    if (status != TRI_OK) {
-        trii_plan_destroy(plan);
-        return status;
-    }
-    plan->next = *bucket;
-    *bucket = plan;
-    cache->stats.n_plans++;
-    *plan_out = plan;
+    l->plan->busy = true;
+    trii_mutex_lock(&cache.lock);
+    if (cache.stats.n_plans >= MAX_PLANS)
+        old = take_oldest();
+    l->plan->next = *bucket;
+    *bucket = l->plan;
+    cache.stats.n_plans++;
+    cache.stats.misses++;
+    l->arena = take_arena(l->plan);
+    trii_mutex_unlock(&cache.lock);
+    trii_plan_destroy(old);
     return TRI_OK;
+}
+
+static tri_status take(const trii_step *step, const trii_segment *segment, bool plain, lease *l)
+{
+    tri_status status = TRI_OK;
+
+    *l = (lease){NULL, NULL};
+    trii_mutex_lock(&cache.lock);
+    l->plan = find(segment, plain);
+    if (TRII_LIKELY(l->plan != NULL)) {
+        l->plan->busy = true;
+        cache.stats.hits++;
+        l->arena = take_arena(l->plan);
+    }
+    trii_mutex_unlock(&cache.lock);
+    if (TRII_UNLIKELY(l->plan == NULL))
+        status = make(step, segment, plain, l);
+    if (status != TRI_OK)
+        return status;
+    status = fit_arena(l);
+    if (TRII_UNLIKELY(status != TRI_OK))
+        give_back(l);
+    return status;
+}
+
+/* Nobody changes the order of weights that others are reading: then a plan without that. */
+static TRII_NOINLINE tri_status adopt(trii_step *step, const trii_segment *segment, lease *l)
+{
+    bool done = false;
+    tri_status status = trii_plan_adopt(l->plan, step, segment, &done);
+
+    if (status == TRI_OK && done)
+        return TRI_OK;
+    give_back(l);
+    return status == TRI_OK ? take(step, segment, true, l) : status;
 }
 
 static tri_status cache_run(trii_step *step, const trii_segment *segment)
 {
-    plan_cache *cache = mine;
-    trii_plan *plan;
-    tri_status status;
+    lease l;
+    tri_status status = take(step, segment, false, &l);
 
-    if (TRII_UNLIKELY(cache == NULL)) {
-        cache = trii_alloc(1, sizeof(*cache), "plan cache");
-        if (cache == NULL)
-            return TRI_ERR_NO_MEMORY;
-        mine = cache;
+    if (status == TRI_OK && TRII_UNLIKELY(l.plan->n_adoptions > 0))
+        status = adopt(step, segment, &l);
+    if (status != TRI_OK)
+        return status;
+    trii_plan_device->enter(trii_device_index_of(l.plan->lanes[0].device));
+    status = trii_plan_run(l.plan, step, segment, l.arena->data);
+    give_back(&l);
+    return status;
+}
+
+/* --- the whole -------------------------------------------------------------------------------- */
+
+void trii_plan_release(void)
+{
+    trii_plan *plan;
+    arena *arenas;
+
+    trii_mutex_lock(&cache.lock);
+    arenas = cache.arenas;
+    cache.arenas = NULL;
+    for (arena *a = arenas; a != NULL; a = a->next)
+        cache.stats.arena_bytes -= a->bytes;
+    trii_mutex_unlock(&cache.lock);
+    while (arenas != NULL) {
+        arena *next = arenas->next;
+
+        trii_pages_free(arenas->data, arenas->bytes);
+        trii_free(arenas);
+        arenas = next;
     }
-    plan = find(cache, segment);
-    if (TRII_LIKELY(plan != NULL)) {
-        cache->stats.hits++;
-    } else {
-        status = make(cache, step, segment, &plan);
-        if (status != TRI_OK)
-            return status;
-    }
-    cache->last = plan;
-    trii_plan_device->enter(trii_device_index_of(plan->lanes[0].device));
-    return trii_plan_run(plan, step, segment, cache->arena);
+    do {
+        trii_mutex_lock(&cache.lock);
+        plan = take_oldest();
+        trii_mutex_unlock(&cache.lock);
+        trii_plan_destroy(plan);
+    } while (plan != NULL);
+}
+
+trii_plan_stats trii_plan_stats_get(void)
+{
+    trii_plan_stats stats;
+
+    trii_mutex_lock(&cache.lock);
+    stats = cache.stats;
+    trii_mutex_unlock(&cache.lock);
+    return stats;
 }
 
 const trii_executor trii_executor_plan = {

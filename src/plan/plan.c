@@ -89,6 +89,8 @@ static tri_status compile(trii_plan *plan, trii_ir *ir, const trii_step *step,
 
     if (status == TRI_OK)
         status = trii_ir_build(ir, step, segment, &n_f, &n_random);
+    for (int32_t v = 0; status == TRI_OK && plan->keeps_plain && v < ir->n_values; v++)
+        ir->values[v].stays_plain |= ir->values[v].persistent && ir->values[v].layout == NULL;
     if (status == TRI_OK)
         status = list_scalars(plan, ir, n_f, n_random);
     if (status == TRI_OK)
@@ -115,7 +117,7 @@ static tri_status compile(trii_plan *plan, trii_ir *ir, const trii_step *step,
 }
 
 tri_status trii_plan_create(const trii_step *step, const trii_segment *segment,
-                            const trii_device_ops *device, trii_plan **plan_out)
+                            const trii_device_ops *device, bool keep_plain, trii_plan **plan_out)
 {
     int64_t begin = trii_now_ns();
     trii_pool pool = {0};
@@ -125,6 +127,7 @@ tri_status trii_plan_create(const trii_step *step, const trii_segment *segment,
 
     if (plan == NULL)
         return TRI_ERR_NO_MEMORY;
+    plan->keeps_plain = keep_plain;
     status = compile(plan, &ir, step, segment, device);
     if (status == TRI_OK) {
         trii_plan_log(plan, &ir, (double)(trii_now_ns() - begin) / (double)TRII_NS_PER_MS);

@@ -123,13 +123,24 @@ typedef struct trii_plan {
 
     trii_adoption *adoptions;
     int32_t n_adoptions;
-    struct trii_plan *next; /* in the cache's chain */
+    bool keeps_plain; /* made for tensors that may not change their layout now */
+
+    /* cache.c's: */
+    bool busy;
+    uint64_t used; /* when */
+    struct trii_plan *next;
 } trii_plan;
 
-/* Compiles the segment; TRI_LOG=plan says what came out. The plan is not bound to an arena. */
+/* Compiles the segment; TRI_LOG=plan says what came out. keep_plain: no tensor that is in plain
+ * order changes it. The plan is not bound to an arena. */
 tri_status trii_plan_create(const trii_step *step, const trii_segment *segment,
-                            const trii_device_ops *device, trii_plan **plan_out) TRI_MUST_CHECK;
+                            const trii_device_ops *device, bool keep_plain,
+                            trii_plan **plan_out) TRI_MUST_CHECK;
 void trii_plan_destroy(trii_plan *plan); /* NULL allowed */
+/* Changes the layouts of the tensors that the plan wants in others, for good, before its run; or
+ * none, and false in *done_out, because another context's run reads one of them. */
+tri_status trii_plan_adopt(const trii_plan *plan, trii_step *step, const trii_segment *segment,
+                           bool *done_out) TRI_MUST_CHECK;
 /* arena: plan->arena_bytes or more. */
 tri_status trii_plan_run(trii_plan *plan, trii_step *step, const trii_segment *segment,
                          void *arena) TRI_MUST_CHECK;
@@ -150,18 +161,19 @@ void trii_plan_log_times(const trii_plan *plan);
 
 /* --- cache.c ------------------------------------------------------------------------------- */
 
-/* Runs segments through plans, which it caches per thread. registry/train.c puts it in place. */
+/* Runs segments through plans, which it keeps for the process. registry/train.c puts it in place.
+ */
 extern const trii_executor trii_executor_plan;
 /* The device that plans are made for; defined by registry/train.c. */
 extern const trii_device_ops *const trii_plan_device;
 typedef struct trii_plan_stats {
     uint64_t hits, misses;
-    size_t arena_bytes; /* of this thread */
+    size_t arena_bytes;
     int32_t n_plans;
 } trii_plan_stats;
-/* Of this thread. */
+/* Of the process. */
 trii_plan_stats trii_plan_stats_get(void);
-/* Frees this thread's plans and arena: the executor's release. */
+/* Frees the plans and arenas that no run has: the executor's release. */
 void trii_plan_release(void);
 
 #endif

@@ -264,6 +264,30 @@ static tri_status adopt(const trii_plan *plan, const trii_step *step, const trii
     return TRI_OK;
 }
 
+static bool may_adopt(const trii_plan *plan, trii_step *step, const trii_segment *segment)
+{
+    for (int32_t k = 0; k < plan->n_adoptions; k++) {
+        const trii_value *value = &step->values[segment->inputs[plan->adoptions[k].input]];
+
+        if (!trii_step_holds_alone(step, value->leaf != NULL ? value->leaf : value->bound))
+            return false;
+    }
+    return true;
+}
+
+tri_status trii_plan_adopt(const trii_plan *plan, trii_step *step, const trii_segment *segment,
+                           bool *done_out)
+{
+    tri_status status = TRI_OK;
+
+    trii_step_lock();
+    *done_out = may_adopt(plan, step, segment);
+    if (*done_out)
+        status = adopt(plan, step, segment);
+    trii_step_unlock();
+    return status;
+}
+
 static void bind_arena(trii_plan *plan, void *arena)
 {
     plan->arena = arena;
@@ -273,12 +297,8 @@ static void bind_arena(trii_plan *plan, void *arena)
 
 tri_status trii_plan_run(trii_plan *plan, trii_step *step, const trii_segment *segment, void *arena)
 {
-    tri_status status = TRI_OK;
+    tri_status status;
 
-    if (plan->n_adoptions > 0)
-        status = adopt(plan, step, segment);
-    if (status != TRI_OK)
-        return status;
     if (plan->arena != arena)
         bind_arena(plan, arena);
     for (int32_t i = 0; i < segment->n_inputs; i++)

@@ -1,0 +1,206 @@
+/* plans_test.c - plans belong to the process: contexts and threads find each other's, and what was
+ * used last stays. */
+#include <trireme/context.h>
+#include <trireme/nn.h>
+#include <trireme/ops.h>
+#include <trireme/optim.h>
+
+#include "graph/step.h"
+#include "os/thread.h"
+#include "plan/plan.h"
+#include "testing/check.h"
+
+/* --- a context goes from thread to thread ------------------------------------------------------
+ */
+
+typedef struct trainer {
+    trii_thread thread;
+    tri_context *context;
+    tri_module *net;
+    tri_optimizer *opt;
+    tri_tensor *x;
+    tri_status status;
+    double loss;
+} trainer;
+
+static void train(void *arg)
+{
+    trainer *t = arg;
+
+    t->status = tri_context_enter(t->context);
+    for (int step = 0; step < 3 && t->status == TRI_OK; step++) {
+        tri_tensor *loss = tri_mean(tri_square(tri_forward(t->net, t->x)), NULL, 0, false);
+
+        tri_backward(loss);
+        t->status = tri_optimizer_step(t->opt);
+        if (t->status == TRI_OK)
+            t->status = tri_item_get(loss, &t->loss);
+        if (t->status == TRI_OK)
+            t->status = tri_step_end_status();
+    }
+    if (t->status == TRI_OK)
+        t->status = tri_context_leave();
+}
+
+static void on_a_thread(trainer *t)
+{
+    CHECK_OK(trii_thread_start(&t->thread, "trainer", train, t));
+    trii_thread_join(&t->thread);
+    CHECK_OK(t->status);
+}
+
+static void nothing_is_compiled_again_on_another_thread(void **state)
+{
+    float values[8 * 16];
+    trainer t = {.context = NULL};
+    uint64_t misses;
+    double before;
+
+    (void)state;
+    for (int i = 0; i < 8 * 16; i++)
+        values[i] = (float)(i % 7) - 3;
+    tri_manual_seed(1);
+    t.net = tri_sequential(tri_nn_linear(16, 32, NULL), tri_nn_relu(), tri_nn_linear(32, 4, NULL));
+    t.opt = tri_sgd(t.net, 0.05, NULL);
+    t.x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(8, 16), values);
+    CHECK_OK(tri_context_create(&t.context));
+    on_a_thread(&t);
+    before = t.loss;
+    misses = trii_plan_stats_get().misses;
+    assert_true(misses > 0);
+    for (int k = 0; k < 4; k++)
+        on_a_thread(&t);
+    assert_int_equal(trii_plan_stats_get().misses, misses);
+    assert_true(t.loss < before);
+    tri_context_destroy(t.context);
+    tri_optimizer_destroy(t.opt);
+    tri_module_destroy(t.net);
+    tri_tensor_unref(t.x);
+}
+
+/* --- one model, many threads --------------------------------------------------------------------
+ */
+
+#define READERS 8
+#define TURNS 6
+#define OUT (2 * 5)
+
+static tri_module *shared;
+static tri_tensor *images;
+static atomic_int waiting;
+
+typedef struct evaluator {
+    trii_thread thread;
+    tri_status status;
+    bool differs;
+    char line[400];
+    float y[OUT];
+} evaluator;
+
+static void evaluate(void *arg)
+{
+    evaluator *e = arg;
+
+    atomic_fetch_add(&waiting, 1);
+    while (atomic_load(&waiting) < READERS)
+        trii_thread_yield();
+    for (int k = 0; k < TURNS && e->status == TRI_OK; k++) {
+        float y[OUT];
+
+        TRI_NO_GRAD_HERE;
+        e->status = tri_copy_out(tri_keep(tri_forward(shared, images)), y, sizeof(y));
+        snprintf(e->line, sizeof(e->line), "%s", tri_last_error());
+        tri_step_end();
+        e->differs |= k > 0 && memcmp(y, e->y, sizeof(y)) != 0;
+        memcpy(e->y, y, sizeof(y));
+    }
+}
+
+/* From the first moment on, when weights want another order than they are in. */
+static void eight_threads_evaluate_one_model_at_once(void **state)
+{
+    static evaluator all[READERS], alone;
+    static float values[2 * 16 * 8 * 8];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
+        values[i] = (float)(i * 37 % 101) / 50 - 1;
+    tri_manual_seed(2);
+    images = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2, 16, 8, 8), values);
+    shared = tri_sequential(tri_nn_conv2d(16, 32, 3, &(tri_nn_conv2d_options){.padding = 1}),
+                            tri_nn_relu(), tri_nn_conv2d(32, 16, 3, NULL), tri_nn_flatten(1),
+                            tri_nn_linear(16 * 36, 5, NULL));
+    CHECK_OK(tri_module_status(shared));
+    for (int t = 0; t < READERS; t++)
+        CHECK_OK(trii_thread_start(&all[t].thread, "evaluator", evaluate, &all[t]));
+    for (int t = 0; t < READERS; t++)
+        trii_thread_join(&all[t].thread);
+    evaluate(&alone);
+    for (int t = 0; t < READERS; t++) {
+        if (all[t].status != TRI_OK)
+            fail_msg("%s", all[t].line);
+        assert_false(all[t].differs);
+        assert_memory_equal(all[t].y, alone.y, sizeof(alone.y));
+    }
+    tri_module_destroy(shared);
+    tri_tensor_unref(images);
+}
+
+/* --- what stays ----------------------------------------------------------------------------------
+ */
+
+static void length(int64_t n)
+{
+    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(n));
+
+    CHECK_NEAR(tri_item(tri_sum(tri_exp(x), NULL, 0, false)), (double)n, 0);
+    CHECK_OK(tri_step_end_status());
+    tri_tensor_unref(x);
+}
+
+static void three_hundred_lengths_are_compiled_once(void **state)
+{
+    uint64_t misses;
+
+    (void)state;
+    trii_step_release();
+    misses = trii_plan_stats_get().misses;
+    for (int round = 0; round < 3; round++) {
+        for (int64_t n = 1; n <= 300; n++)
+            length(n);
+    }
+    assert_int_equal(trii_plan_stats_get().misses, misses + 300);
+    assert_int_equal(trii_plan_stats_get().n_plans, 300);
+}
+
+static void what_was_used_last_stays(void **state)
+{
+    uint64_t misses;
+
+    (void)state;
+    trii_step_release();
+    misses = trii_plan_stats_get().misses;
+    for (int64_t n = 2; n <= 1400; n++) {
+        length(1); /* over and over */
+        length(n);
+    }
+    assert_int_equal(trii_plan_stats_get().misses, misses + 1400);
+    assert_int_equal(trii_plan_stats_get().n_plans, 1024);
+    length(1400);
+    assert_int_equal(trii_plan_stats_get().misses, misses + 1400);
+    length(2); /* the one that is gone */
+    assert_int_equal(trii_plan_stats_get().misses, misses + 1401);
+    assert_int_equal(trii_plan_stats_get().n_plans, 1024);
+    trii_step_release();
+    assert_int_equal(trii_plan_stats_get().n_plans, 0);
+    assert_int_equal(trii_plan_stats_get().arena_bytes, 0);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(nothing_is_compiled_again_on_another_thread),
+    cmocka_unit_test(eight_threads_evaluate_one_model_at_once),
+    cmocka_unit_test(three_hundred_lengths_are_compiled_once),
+    cmocka_unit_test(what_was_used_last_stays),
+};
+
+TEST_MAIN(tests)
