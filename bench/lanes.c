@@ -36,7 +36,7 @@ typedef struct half {
 
 static half make_half(tri_device device)
 {
-    half h;
+    half h = {NULL, NULL};
 
     TRI_ON(device)
     {

@@ -83,8 +83,8 @@ static void a_list_chooses_and_renumbers(void **state)
 static void what_is_made_from_nothing_lies_on_the_current_device(void **state)
 {
     const float data[2] = {1, 2};
-    tri_tensor *a, *b, *c;
-    tri_module *linear;
+    tri_tensor *a, *b, *c = NULL, *clone;
+    tri_module *linear = NULL;
 
     (void)state;
     CHECK_OK(tri_cpu_devices(3));
@@ -110,8 +110,10 @@ static void what_is_made_from_nothing_lies_on_the_current_device(void **state)
     /* an operation runs where its operands lie, and its results lie there */
     assert_int_equal(tri_tensor_device(tri_forward(linear, tri_reshape(c, TRI_SHAPE(1, 2)))),
                      TRI_CPU(2));
-    assert_int_equal(tri_tensor_device(tri_tensor_clone(c)), TRI_CPU(2));
+    clone = tri_tensor_clone(c);
+    assert_int_equal(tri_tensor_device(clone), TRI_CPU(2));
     CHECK_OK(tri_step_end_status());
+    tri_tensor_unref(clone);
     tri_tensor_unref(a);
     tri_tensor_unref(b);
     tri_tensor_unref(c);
@@ -138,7 +140,7 @@ static void a_step_is_not_taken_for_one_on_another_device(void **state)
 
 static void operands_on_two_devices_are_named(void **state)
 {
-    tri_tensor *a, *b, *sum;
+    tri_tensor *a, *b = NULL, *sum;
 
     (void)state;
     CHECK_OK(tri_cpu_devices(2));

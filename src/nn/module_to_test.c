@@ -13,7 +13,7 @@
 static tri_tensor *ramp(tri_device device)
 {
     float data[ELEMENTS];
-    tri_tensor *x;
+    tri_tensor *x = NULL;
 
     for (int i = 0; i < ELEMENTS; i++)
         data[i] = (float)i;

@@ -295,7 +295,7 @@ static void a_failure_in_any_lane_names_its_operation_and_changes_nothing(void *
     for (int round = 0; round < 12; round++) {
         pipeline p;
         float before[STAGES * WIDTH * WIDTH], after[STAGES * WIDTH * WIDTH];
-        tri_tensor *x = rows(ROWS, 1), *target, *loss;
+        tri_tensor *x = rows(ROWS, 1), *target = NULL, *loss;
         bool fails = round % 2 == 0;
 
         build(&p, round % 3 == 0   ? (const int[]){0, 1, 2, 0}
