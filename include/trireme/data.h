@@ -58,7 +58,8 @@ typedef struct tri_dataset_class {
     const char *name; /* for messages */
     /* Writes field f of the request's i-th sample to (char *)slots[f] + i * its bytes. Called by
      * several threads at once; may block; returns OK or an error (< 0), which ends the epoch with
-     * this status and this thread's error line. NULL: samples are copied from where `peek` says. */
+     * this status and this thread's error line, or one that names the class if it left none. NULL:
+     * samples are copied from where `peek` says. */
     tri_status (*get)(tri_dataset *self, const tri_request *request, void *const *slots);
     /* Where field f of a sample lies in memory, for sets that have it there unchanged; never
      * fails. NULL: `get` makes it. One of the two is required. */

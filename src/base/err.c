@@ -7,6 +7,7 @@
 #include <string.h>
 
 static _Thread_local char err_line[TRII_ERR_BYTES];
+static _Thread_local unsigned n_lines;
 
 void trii_err_set(const char *format, ...)
 {
@@ -18,6 +19,12 @@ void trii_err_set(const char *format, ...)
     vsnprintf(line, sizeof(line), format, args);
     va_end(args);
     memcpy(err_line, line, sizeof(line));
+    n_lines++;
+}
+
+unsigned trii_err_lines(void)
+{
+    return n_lines;
 }
 
 void trii_err_prepend(const char *format, ...)

@@ -21,6 +21,10 @@ void trii_err_set(const char *format, ...) TRII_PRINTF(1, 2);
 /* Puts "context: " in front of the line. */
 void trii_err_prepend(const char *format, ...) TRII_PRINTF(1, 2);
 
+/* How many lines this thread has had: whether a callback wrote one, or one of long ago stands
+ * there. */
+unsigned trii_err_lines(void);
+
 /* INVALID_ARG for a pointer that is NULL, or a text that is NULL or empty: "CALL: NAME is NULL". */
 tri_status trii_need(const void *pointer, const char *call, const char *name) TRI_MUST_CHECK;
 tri_status trii_need_text(const char *text, const char *call, const char *name) TRI_MUST_CHECK;

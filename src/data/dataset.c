@@ -103,11 +103,16 @@ tri_status tri_dataset_get(tri_dataset *dataset, const tri_request *request, voi
                              dataset->cls->name, request->indices[i], dataset->length);
     }
     if (dataset->cls->get != NULL) {
+        unsigned n_lines = trii_err_lines();
+
         status = dataset->cls->get(dataset, request, slots);
         if (status > 0) /* "not done" would pass for samples that were never written */
             return TRII_FAIL(TRI_ERR_INVALID_ARG,
                              "data set %s: its get returned %s: OK or an error can be, and length "
                              "says how many samples there are",
+                             dataset->cls->name, tri_status_name(status));
+        if (status < 0 && trii_err_lines() == n_lines)
+            return TRII_FAIL(status, "data set %s: its get returned %s and no line",
                              dataset->cls->name, tri_status_name(status));
         return status;
     }

@@ -194,6 +194,36 @@ static void a_failure_comes_out_at_its_batch(void **state)
     assert_int_equal(trii_alloc_live(), live);
 }
 
+/* As one that a user writes, who has no line to set. */
+static tri_status get_nothing(tri_dataset *self, const tri_request *request, void *const *slots)
+{
+    (void)self;
+    (void)request;
+    (void)slots;
+    return TRI_ERR_IO;
+}
+
+static void a_failure_without_a_line_names_the_data_set(void **state)
+{
+    static const tri_dataset_class mute = {.name = "mute", .get = get_nothing};
+
+    (void)state;
+    for (int threads = 0; threads <= 1; threads++) {
+        made_set set = make_set();
+        tri_loader *loader;
+        tri_batch batch;
+
+        set.base.cls = &mute;
+        CHECK_OK(tri_loader_create(&set.base, NULL, BATCH,
+                                   &(tri_loader_options){.n_threads = threads}, &loader));
+        CHECK_OK(tri_loader_begin(loader, 0));
+        CHECK_FAILS(tri_dataset_get(NULL, NULL, NULL), TRI_ERR_INVALID_ARG, "dataset is NULL");
+        CHECK_FAILS(tri_loader_next(loader, &batch), TRI_ERR_IO,
+                    "batch 0 of epoch 0: data set mute: its get returned IO and no line");
+        tri_loader_destroy(loader);
+    }
+}
+
 static void an_epoch_may_end_early(void **state)
 {
     long live = trii_alloc_live();
@@ -376,6 +406,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_batch_larger_than_the_set_is_the_set),
     cmocka_unit_test(threads_run_ahead_by_the_prefetch_only),
     cmocka_unit_test(a_failure_comes_out_at_its_batch),
+    cmocka_unit_test(a_failure_without_a_line_names_the_data_set),
     cmocka_unit_test(an_epoch_may_end_early),
     cmocka_unit_test(a_kept_batch_is_not_overwritten),
     cmocka_unit_test(every_allocation_may_fail),

@@ -119,16 +119,14 @@ static void set_environment(int rank, int size, int port)
 }
 
 /* What fn returned, as a failure with a line if it was none of the other. */
-static tri_status judge_result(tri_status status, word *last)
+static tri_status judge_result(tri_status status, bool has_line, word *last)
 {
-    const char *line = tri_last_error();
-
     if (status > 0)
         snprintf(last->text, sizeof(last->text), "fn returned %s instead of TRI_OK or an error",
                  tri_status_name(status));
     else if (status < 0)
         snprintf(last->text, sizeof(last->text), "%s",
-                 line[0] != '\0' ? line : "fn returned this status and no line");
+                 has_line ? tri_last_error() : "fn returned this status and no line");
     status = status > 0 ? TRI_ERR_STATE : status;
     last->status = (int32_t)status;
     last->at_ns = trii_now_ns();
@@ -140,6 +138,7 @@ static _Noreturn void run_worker(tri_status (*fn)(int rank, void *arg), void *ar
 {
     int fd = trii_stdin_take();
     int32_t port;
+    unsigned n_lines;
     word last = {0};
     tri_status status, told;
 
@@ -147,7 +146,9 @@ static _Noreturn void run_worker(tri_status (*fn)(int rank, void *arg), void *ar
     if (fd < 0 || trii_unix_recv(fd, &port, sizeof(port), NULL, TRII_NO_DEADLINE) != TRI_OK)
         trii_process_leave(127); /* the parent is gone */
     set_environment(rank, size, port);
-    status = judge_result(fn(rank, arg), &last);
+    n_lines = trii_err_lines(); /* a copy has the parent's last one */
+    status = fn(rank, arg);
+    status = judge_result(status, trii_err_lines() != n_lines, &last);
     /* Before it leaves the group: peers that fail by that must not be heard first. */
     told = trii_unix_send(fd, &last, sizeof(last), -1, TRII_NO_DEADLINE);
     if (tri_is_initialized())

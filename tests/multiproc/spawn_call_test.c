@@ -302,6 +302,8 @@ static tri_status says_it_goes_on(int rank, void *arg)
 static void a_status_alone_is_told_in_words(void **state)
 {
     (void)state;
+    CHECK_FAILS(tri_spawn(NULL, NULL, 1, NULL), TRI_ERR_INVALID_ARG,
+                ""); /* not the workers' line */
     CHECK_FAILS(tri_spawn(says_no_line, NULL, 2, NULL), TRI_ERR_FORMAT,
                 "rank 1: fn returned this status and no line");
     CHECK_FAILS(tri_spawn(says_it_goes_on, NULL, 2, NULL), TRI_ERR_STATE, "INPROGRESS");
