@@ -7,6 +7,7 @@
  * Tokens are the distinct characters of the text. Every worker draws the same windows of it for
  * each batch and takes its share, so that the loss does not depend on how many workers there are.
  */
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,6 +63,8 @@ static text text_read(const char *path)
         seen[c] = true;
         t.n++;
     }
+    if (ferror(file)) /* a folder opens, too */
+        refuse(path, strerror(errno));
     if (t.n <= settings.context)
         refuse(path, "is not longer than --context");
     for (int i = 0; i < 256; i++) {

@@ -101,6 +101,10 @@ static void a_text_that_is_not_there_or_too_short_is_refused(void **state)
     assert_string_equal(SPAWN_ERR(&s),
                         "gpt: /no/such/text: cannot be read (--text names another)\n");
     spawn_free(&s);
+    spawn_start(&s, (const char *const[]){spawn_bin("gpt"), "--text", "/tmp", NULL}, NULL);
+    assert_int_equal(spawn_wait(&s), 2);
+    assert_string_equal(SPAWN_ERR(&s), "gpt: /tmp: Is a directory\n");
+    spawn_free(&s);
     spawn_start(&s, (const char *const[]){spawn_bin("gpt"), "--text", "/dev/null", NULL}, NULL);
     assert_int_equal(spawn_wait(&s), 2);
     assert_string_equal(SPAWN_ERR(&s), "gpt: /dev/null: is not longer than --context\n");
