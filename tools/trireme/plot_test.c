@@ -3,7 +3,7 @@
 #include "testing/scratch.h"
 #include "testing/spawn.h"
 
-#include "plot_names.c" /* of the program, which tests do not link */
+#include "plot_names.c" /* NOLINT(bugprone-suspicious-include): tests do not link programs */
 
 /* `trireme plot` with these arguments (up to a NULL); what it said stays in `said`. */
 static char said[2048];
