@@ -64,13 +64,14 @@ static json_t *entry_to_json(const tri_safetensors_entry *e, uint64_t begin)
 {
     json_t *object = json_object(), *shape = json_array();
     bool ok = object != NULL && shape != NULL;
+    uint64_t end = begin + e->bytes;
 
     for (int d = 0; d < e->ndim && ok; d++)
         ok = json_array_append_new(shape, json_integer(e->shape[d])) == 0;
     ok = ok && trii_json_put(object, "dtype", json_string(types[e->dtype].name)) &&
          json_object_set(object, "shape", shape) == 0 &&
          trii_json_put(object, "data_offsets",
-                       json_pack("[I,I]", (json_int_t)begin, (json_int_t)(begin + e->bytes)));
+                       json_pack("[I,I]", (json_int_t)begin, (json_int_t)end));
     json_decref(shape);
     if (ok)
         return object;

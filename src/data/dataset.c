@@ -83,6 +83,7 @@ void trii_dataset_copy_field(const tri_dataset *dataset, const tri_request *requ
 tri_status tri_dataset_get(tri_dataset *dataset, const tri_request *request, void *const *slots)
 {
     tri_status status = trii_need(dataset, "tri_dataset_get", "dataset");
+    int n_fields;
 
     if (status == TRI_OK)
         status = trii_need(dataset->cls, "tri_dataset_get", "dataset->cls");
@@ -116,7 +117,8 @@ tri_status tri_dataset_get(tri_dataset *dataset, const tri_request *request, voi
                              dataset->cls->name, tri_status_name(status));
         return status;
     }
-    for (int f = 0; f < dataset->n_fields; f++)
+    n_fields = dataset->n_fields;
+    for (int f = 0; f < n_fields; f++)
         trii_dataset_copy_field(dataset, request, f, slots[f]);
     return TRI_OK;
 }
@@ -243,8 +245,8 @@ static tri_status subset_get(tri_dataset *self, const tri_request *request, void
             indices[part.n] = s->first + request->indices[done + part.n];
             part.n++;
         }
-        for (int f = 0; f < self->n_fields; f++)
-            at[f] = (char *)slots[f] + (size_t)done * trii_field_bytes(&self->fields[f]);
+        for (int f = 0; f < s->parent->n_fields; f++)
+            at[f] = (char *)slots[f] + (size_t)done * trii_field_bytes(&s->parent->fields[f]);
         status = tri_dataset_get(s->parent, &part, at);
         if (status != TRI_OK)
             return status;

@@ -601,8 +601,8 @@ static tri_status allocate(hierarchy *h)
 
 static tri_status hierarchy_create(const trii_group_args *args, void **self_out)
 {
-    hierarchy *h = NULL;
-    tri_status st = TRI_OK;
+    hierarchy *h;
+    tri_status st;
 
     if (args->size < 3)
         return TRII_FAIL(TRI_ERR_UNSUPPORTED,
@@ -610,31 +610,29 @@ static tri_status hierarchy_create(const trii_group_args *args, void **self_out)
                          "several ranks",
                          args->size);
     h = trii_alloc(1, sizeof(*h), "hierarchy");
-    if (h == NULL)
-        st = TRI_ERR_NO_MEMORY;
-    else {
-        h->rank = args->rank;
-        h->size = args->size;
-        h->fault = args->fault;
-        trii_mutex_init(&h->mutex);
-        trii_cond_init(&h->turn);
-        st = allocate(h);
+    if (h == NULL) { /* which the others have to be told */
+        st = hierarchy_layout_init(NULL, args, TRI_ERR_NO_MEMORY);
+        return trii_group_agree(args, "layout", st);
     }
-    st = hierarchy_layout_init(h != NULL ? &h->layout : NULL, args, st);
+    h->rank = args->rank;
+    h->size = args->size;
+    h->fault = args->fault;
+    trii_mutex_init(&h->mutex);
+    trii_cond_init(&h->turn);
+    st = hierarchy_layout_init(&h->layout, args, allocate(h));
     st = trii_group_agree(args, "layout", st);
-    if (st == TRI_OK && h != NULL)
+    if (st == TRI_OK)
         st = trii_group_agree(args, "in", create_child(h, args, HIERARCHY_IN));
-    if (st == TRI_OK && h != NULL)
+    if (st == TRI_OK)
         st = trii_group_agree(args, "out", create_child(h, args, HIERARCHY_OUT));
-    if (st == TRI_OK && h != NULL)
+    if (st == TRI_OK)
         st = create_child(h, args, HIERARCHY_FLAT); /* agrees */
-    if (st == TRI_OK && h != NULL)
+    if (st == TRI_OK)
         st = trii_group_agree(args, "cross", create_child(h, args, HIERARCHY_CROSS));
-    if (st == TRI_OK && h != NULL)
+    if (st == TRI_OK)
         st = trii_group_agree(args, "back", create_child(h, args, HIERARCHY_BACK));
     if (st != TRI_OK) {
-        if (h != NULL)
-            release(h);
+        release(h);
         return st;
     }
     if (h->children[HIERARCHY_OUT].self != NULL)

@@ -1,6 +1,7 @@
 /*
  * hierarchy_layout.c - where the ranks of a group are, and what follows from that: see hierarchy.h.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -176,7 +177,8 @@ static tri_status read_hosts(const trii_group_args *args, tri_status st, char (*
         st = TRI_ERR_NO_MEMORY;
     host_of(args->rank, mine);
     st = trii_group_gather(args, "host", st, mine, texts);
-    for (int r = 0; r < args->size && st == TRI_OK && texts != NULL; r++) {
+    for (int r = 0; r < args->size && st == TRI_OK; r++) {
+        assert(texts != NULL && names != NULL && hosts != NULL); /* else st says so */
         hosts[r] = 0;
         while (hosts[r] < n_hosts && strcmp(names[hosts[r]], texts[r]) != 0)
             hosts[r]++;

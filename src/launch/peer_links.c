@@ -155,8 +155,8 @@ static void seat_link(trii_peer_link *l, int rank, int64_t round)
     if (seat != NULL) {
         seat->watched = seat->reached = true;
         seat->n_links++;
+        trii_peer_link_say_notices(l);
     }
-    trii_peer_link_say_notices(l);
 }
 
 /* Bytes of a stranger. False: it is none of ours. */

@@ -2,6 +2,7 @@
  * load_state.c - contents from elsewhere into the parameters and buffers of a tree: which source
  * belongs to which entry, what may differ, and the list of what did not fit.
  */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -307,6 +308,7 @@ tri_status tri_module_load(tri_module *module, const tri_state_source *sources, 
         source = &sources[l.source_of[i]];
         data = source->data;
         if (source->dtype != tensor->dtype && trii_tensor_bytes(tensor) > 0) {
+            assert(room != NULL); /* l.most counts this one too */
             convert(tensor, source, room);
             data = room;
         }

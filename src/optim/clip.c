@@ -252,7 +252,7 @@ static tri_status clip_optimizer(tri_optimizer *o, trii_step *step, double bound
 tri_tensor *(tri_clip_grad_norm)(tri_optimizer *o, double max_norm)
 {
     trii_step *step = trii_step_current();
-    trii_vid norm[2];
+    trii_vid norm[2] = {TRII_NO_VALUE, TRII_NO_VALUE};
     tri_status st;
 
     if (step == NULL)

@@ -339,13 +339,14 @@ tri_status trii_update_add(trii_update_batch *b, trii_step *step, tri_tensor *te
 
 tri_status trii_update_record(trii_update_batch *b, trii_step *step)
 {
-    int n = b->n, n_in = n * (2 + b->n_states);
+    int n = b->n, n_in;
     trii_vid out;
     tri_status st;
 
     b->n = 0;
     if (n == 0)
         return TRI_OK;
+    n_in = n * (2 + b->n_states);
     if (b->scale != TRII_NO_VALUE)
         b->in[n_in++] = b->scale;
     st = trii_record_values(step, &trii_op_update, b->in, n_in, &b->attrs, &out);

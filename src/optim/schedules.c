@@ -24,7 +24,9 @@ double tri_schedule_cosine(double lr, double lr_min, int64_t total_steps, int64_
 
 double tri_schedule_step(double lr, int64_t step_size, double gamma, int64_t step)
 {
-    return lr * pow(gamma, (double)(step / (step_size > 1 ? step_size : 1)));
+    int64_t reached = step / (step_size > 1 ? step_size : 1);
+
+    return lr * pow(gamma, (double)reached);
 }
 
 double tri_schedule_multi_step(double lr, const int64_t *milestones, int n, double gamma,
@@ -57,8 +59,10 @@ double tri_schedule_cosine_restarts(double lr, double lr_min, int64_t first_cycl
     double cycle = (double)(first_cycle > 1 ? first_cycle : 1), at = (double)(step > 0 ? step : 0);
 
     if (cycle_factor > 1) {
-        for (; at >= cycle; cycle *= cycle_factor)
+        while (at >= cycle) {
             at -= cycle;
+            cycle *= cycle_factor;
+        }
     } else {
         at = fmod(at, cycle);
     }

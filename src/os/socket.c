@@ -406,7 +406,7 @@ bool trii_socket_health_get(int fd, trii_socket_health *health_out)
 
 bool trii_socket_is_local(int fd)
 {
-    struct sockaddr_storage ours, theirs;
+    struct sockaddr_storage ours = {0}, theirs = {0};
     socklen_t our_size = sizeof(ours), their_size = sizeof(theirs);
     char our_host[TRII_ADDR_TEXT], their_host[TRII_ADDR_TEXT];
     int port;

@@ -201,7 +201,7 @@ static tri_status prefix_exchange(tri_store *self, trii_store_call *calls, int n
 {
     int64_t left_ms = trii_deadline_left_ms(deadline_ns);
     tri_status status = TRI_ERR_NO_MEMORY;
-    const char **all = trii_alloc((size_t)(n_calls + n_keys), sizeof(*all), "store keys");
+    const char **all = trii_alloc((size_t)n_calls + (size_t)n_keys, sizeof(*all), "store keys");
     const char **full = NULL;
 
     if (all == NULL)

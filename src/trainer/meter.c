@@ -109,8 +109,11 @@ double tri_meter_sum(tri_meter *meter)
 
 double tri_meter_value(tri_meter *meter)
 {
-    double weight = meter != NULL ? tri_item(meter->weight) : 0;
+    double weight;
 
+    if (meter == NULL)
+        return (double)NAN;
+    weight = tri_item(meter->weight);
     return weight > 0 ? tri_item(meter->sum) / weight : (double)NAN;
 }
 

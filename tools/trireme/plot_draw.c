@@ -253,11 +253,11 @@ static void draw_mean(const frame *f, const plot_series *s, int half)
     int first = 0, end = 0, group = s->n / MAX_STEPS + 1;
     double sum = 0;
 
-    for (int i = 0; i < s->n; i += group) {
+    for (int i = 0, steps = 0; i < s->n; i += group, steps++) {
         int want_first = i - half < 0 ? 0 : i - half;
         int want_end = i + half >= s->n ? s->n : i + half + 1;
 
-        if (want_first >= end || i % (64 * group) == 0) {
+        if (want_first >= end || steps % 64 == 0) {
             sum = 0;
             first = end = want_first;
         }

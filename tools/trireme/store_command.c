@@ -462,11 +462,11 @@ static int parse(int argc, char **argv, request *r)
 
 static int run(int argc, char **argv)
 {
-    request r = {0};
+    request r = {.action = ""};
     int result = parse(argc, argv, &r), port = 0;
     const action *act = result == COMMAND_OK ? find_action(r.action) : NULL;
     tri_store *store = NULL;
-    char host[256];
+    char host[256] = "";
 
     if (result != COMMAND_OK)
         return result;

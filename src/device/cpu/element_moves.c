@@ -245,7 +245,7 @@ static tri_status move_compile(const trii_ir *ir, const trii_group *group, trii_
     const trii_ir_node *node = &ir->nodes[group->nodes[0]];
     const trii_type *out = trii_out_type(ir, node, 0);
     move_kernel *k = trii_alloc(1, sizeof(*k), "kernel");
-    int64_t from[TRI_MAX_DIMS], wide;
+    int64_t from[TRI_MAX_DIMS] = {0}, wide;
     int last;
 
     if (k == NULL)

@@ -400,11 +400,11 @@ static void eval_backward_range(void *ctx, int64_t begin, int64_t end)
     const norm_kernel *k = run->k;
     const trii_image_kernels *kernels = trii_image_kernels_of(k->kernels, &k->images);
     const float zero[MAX_BLOCK] = {0};
+    double sum_dy[MAX_BLOCK] = {0}, sum_dy_x[MAX_BLOCK] = {0};
     int64_t block = k->images.block;
 
     for (int64_t u = begin; u < end; u++) {
         float invstd[MAX_BLOCK], scale[MAX_BLOCK];
-        double sum_dy[MAX_BLOCK], sum_dy_x[MAX_BLOCK];
         const float *var = floats(run, k->in[IN_VAR], u * block);
         const float *weight = floats(run, k->in[IN_BWEIGHT], u * block);
         trii_norm_backward_args sums = {.x = unit_of(run, k->in[IN_BX], u),

@@ -68,11 +68,14 @@ static tri_status mpi_create(const trii_group_args *args, void **self_out)
     int *members = mpi_host->alloc((size_t)args->size, sizeof(*members), "mpi group");
     mpi_order order = {.kind = MPI_ORDER_FORM, .group = group};
     int mine = 0, world_size = 0;
-    tri_status status = group != NULL && members != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+    tri_status status;
 
-    if (status == TRI_OK)
-        status = mpi_world_join(&mine, &world_size);
-    status = mpi_host->group_agree(args, "mpi", status);
+    if (group == NULL || members == NULL) {
+        mpi_host->free(members);
+        mpi_host->free(group);
+        return mpi_host->group_agree(args, "mpi", TRI_ERR_NO_MEMORY);
+    }
+    status = mpi_host->group_agree(args, "mpi", mpi_world_join(&mine, &world_size));
     if (status == TRI_OK)
         status =
             mpi_host->group_agree(args, "members", find_members(args, mine, world_size, members));

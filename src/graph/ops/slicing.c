@@ -39,7 +39,8 @@ static void copy_part(const trii_array *part, const trii_type *whole, const int6
 {
     const trii_type *type = part->type;
     size_t size = tri_dtype_size(type->dtype);
-    int64_t n = trii_type_numel(type), at[TRI_MAX_DIMS] = {0}, stride[TRI_MAX_DIMS], start = 0;
+    int64_t n = trii_type_numel(type), at[TRI_MAX_DIMS] = {0}, stride[TRI_MAX_DIMS] = {0},
+            start = 0;
     char *p = part->data;
 
     trii_walk_strides(whole, stride);

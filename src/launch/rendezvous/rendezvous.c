@@ -360,33 +360,39 @@ static tri_status is_barrier_passed(trii_rendezvous *r, bool *passed_out)
     return tri_store_check(r->kv, keys, 1, passed_out);
 }
 
+/* What in the shared state ends this host's round; false: nothing does. */
+static bool tell_change(trii_rendezvous *r, const trii_rdzv_state *s, bool passed)
+{
+    const trii_rdzv_entry *self = trii_rdzv_find(s, &r->self);
+
+    if (passed)
+        emit_simple(r, TRII_RDZV_FINISHED, false, "");
+    else if (s->closed)
+        emit_simple(r, TRII_RDZV_ENDED, false, "another host has closed the job");
+    else if (self == NULL || !self->participant || s->round != r->round.number)
+        emit_simple(r, TRII_RDZV_AGAIN, false, "this host was taken for dead");
+    else if (trii_rdzv_count_waiting(s) > 0)
+        emit_simple(r, TRII_RDZV_AGAIN, false, "a host joins");
+    else if (trii_rdzv_count_participants(s) < r->round.group_size)
+        emit_simple(r, TRII_RDZV_AGAIN, false, "a host is gone");
+    else
+        return false;
+    return true;
+}
+
 /* Whether the shared state still has us in it, alone with those that we know. */
 static tri_status look_at_state(trii_rendezvous *r)
 {
     trii_rdzv_state s;
-    const trii_rdzv_entry *self;
     bool passed = false;
     tri_status status = trii_rdzv_look(r, &s);
 
     if (status != TRI_OK)
         return status;
-    self = trii_rdzv_find(&s, &r->self);
     r->on = false;
     if (s.closed && r->finishing) /* all may have succeeded since we asked for that */
         status = is_barrier_passed(r, &passed);
-    if (status != TRI_OK)
-        r->on = true;
-    else if (passed)
-        emit_simple(r, TRII_RDZV_FINISHED, false, "");
-    else if (s.closed)
-        emit_simple(r, TRII_RDZV_ENDED, false, "another host has closed the job");
-    else if (self == NULL || !self->participant || s.round != r->round.number)
-        emit_simple(r, TRII_RDZV_AGAIN, false, "this host was taken for dead");
-    else if (trii_rdzv_count_waiting(&s) > 0)
-        emit_simple(r, TRII_RDZV_AGAIN, false, "a host joins");
-    else if (trii_rdzv_count_participants(&s) < r->round.group_size)
-        emit_simple(r, TRII_RDZV_AGAIN, false, "a host is gone");
-    else
+    if (status != TRI_OK || !tell_change(r, &s, passed))
         r->on = true;
     trii_rdzv_state_fini(&s);
     return status;
