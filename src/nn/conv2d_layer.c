@@ -39,9 +39,9 @@ static int conv2d_repr(tri_module *self, char *text, size_t bytes)
     const tri_tensor *w = layer->weight;
     int groups = o->groups;
     int used = snprintf(text, bytes, "%lld, %lld, kernel_size=(%lld, %lld), stride=(%d, %d)",
-                        (long long)(tri_tensor_size(w, 1) * groups),
-                        (long long)tri_tensor_size(w, 0), (long long)tri_tensor_size(w, 2),
-                        (long long)tri_tensor_size(w, 3), o->stride[0], o->stride[1]);
+                        (long long)tri_tensor_size(w, 1) * groups, (long long)tri_tensor_size(w, 0),
+                        (long long)tri_tensor_size(w, 2), (long long)tri_tensor_size(w, 3),
+                        o->stride[0], o->stride[1]);
     size_t at;
 
     used = append_pair(text, bytes, used, "padding", o->padding, 0);

@@ -237,9 +237,10 @@ tri_status tri_init_xavier_uniform(tri_tensor *tensor, double gain)
     double in, out, bound;
     tri_status st = fan(tensor, 1, &in);
 
-    if (st == TRI_OK)
-        st = fan(tensor, 0, &out);
-    if (st < 0)
+    if (st != TRI_OK)
+        return st;
+    st = fan(tensor, 0, &out);
+    if (st != TRI_OK)
         return st;
     if (in + out == 0.0)
         return TRI_OK; /* no elements */
