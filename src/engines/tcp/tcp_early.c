@@ -36,12 +36,14 @@ trii_message tcp_message_of(const tcp_frame *head)
     return message;
 }
 
+/* One without a payload may tell of any number of elements: src/group/compared.c sends those. */
 bool tcp_message_is_sound(const tcp_frame *head)
 {
     size_t all;
 
     return !__builtin_mul_overflow(head->count, tri_dtype_size((tri_dtype)head->dtype), &all) &&
-           (head->type == TCP_FRAME_OFFER ? head->bytes <= all : head->bytes == all);
+           (head->bytes == 0 || head->bytes == all ||
+            (head->type == TCP_FRAME_OFFER && head->bytes < all));
 }
 
 /* What a frame that is kept takes; also without a payload, so that there is a limit to those. */
