@@ -121,6 +121,8 @@ tri_module *tri_nn_multihead_attention(int64_t embed_dim, int64_t num_heads,
 
     if (embed_dim < 1 || num_heads < 1)
         wrong = "both must be at least 1";
+    else if (embed_dim > INT64_MAX / 3)
+        wrong = "embed_dim is too large";
     else if (embed_dim % num_heads != 0)
         wrong = "embed_dim must be a multiple of num_heads";
     else if (!(o.dropout >= 0.0 && o.dropout < 1.0))

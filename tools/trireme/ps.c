@@ -246,7 +246,7 @@ static int run(int argc, char **argv)
     char parent[TRII_JOBS_FOLDER_BYTES];
     char **names = NULL;
     int n = 0, n_shown = 0, failed = 0;
-    json_t *list = json_array();
+    json_t *list;
 
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--json") == 0)
@@ -257,6 +257,7 @@ static int run(int argc, char **argv)
             return command_unknown(argv[0], "unknown option", argv[i],
                                    (const char *const[]){"--all", "--json", NULL});
     }
+    list = json_array();
     trii_jobs_folder(parent);
     if (trii_folder_list(parent, MAX_JOBS, &names, &n) != TRI_OK)
         n = 0;
