@@ -331,7 +331,8 @@ static void *good_list(const misuse_pick *p, int i)
 {
     static const char *texts[2] = {"a", "b"};
     static char room[2][SCRATCH];
-    static void *objects[2];
+    static void *lists[16][2]; /* one for each parameter: a call may have several */
+    void **objects = lists[i % 16];
     const char *type = p->row->parameters[i].type;
 
     if (is(type, "const char *const *"))
