@@ -195,7 +195,8 @@ CASES = {
     "vit": Case("vit:32,8,64,3,4,10", "cross_entropy", 6, 16, 0.05, 0.9),
     "vit_adamw": Case("vit:32,8,64,3,4,10", "cross_entropy", 6, 16, 1e-3, weight_decay=0.05,
                       optim="adamw", clip_norm=1.0),
-    "resnet50": Case("resnet50", "cross_entropy", 4, 12, 0.01, 0.9, 5e-4),
+    # At 0.01 its loss climbs to 20, and what rounding differs by grows a hundredfold each step.
+    "resnet50": Case("resnet50", "cross_entropy", 8, 24, 1e-5, 0.9, 5e-4),
     "resnet18": Case("resnet18", "cross_entropy", 8, 24, 0.01, 0.9, 5e-4),
 }
 
