@@ -190,7 +190,8 @@ TRI_API void tri_module_destroy(tri_module *module);
 /**
  * Called around each forward of a module: before it with its inputs (out NULL, n_out 0), or after
  * it with both. A hook may replace what in[0 .. n_in) (before) or out[0 .. n_out) (after) hold;
- * what it leaves alone stays. A failed tensor that it sets is the error of the forward.
+ * what it leaves alone stays. A failed tensor that it sets is the error of the forward; one after a
+ * forward that failed is called, too, with failed outputs.
  */
 typedef void (*tri_forward_hook)(tri_module *self, tri_tensor **in, int n_in, tri_tensor **out,
                                  int n_out, void *arg);
@@ -227,8 +228,9 @@ TRI_API void tri_module_print(tri_module *module, FILE *file);
  * in[n_in] in evaluation and without gradients, own parameters; and their number and bytes
  * together. A module that is called more than once shows its last shape.
  *
- * Nothing is computed, but the forward is recorded, so call tri_step_end after it. n_in 0: without
- * shapes. Errors: those of the module and of the forward (then nothing is written), NO_MEMORY, IO.
+ * Nothing is computed, but the forward is recorded, so call tri_step_end after it, and hooks run.
+ * n_in 0: without shapes. Errors: those of the module and of the forward (then nothing is written),
+ * NO_MEMORY, IO.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_module_summary(tri_module *module, tri_tensor *const *in,
                                                      int n_in, FILE *file);

@@ -18,6 +18,7 @@
 
 #include <trireme/ops.h>
 
+#include "device/cpu/cpu_parallel.h"
 #include "base/alloc.h"
 #include "graph/step.h"
 #include "testing/check.h"
@@ -182,6 +183,31 @@ static outcome run(const model *m, bool drop)
     for (int i = 0; i < m->n_leaves; i++)
         tri_tensor_unref(leaves[i]);
     return o;
+}
+
+/* The model's results and gradients have the same bits on 1, 2, 3 and 8 threads. */
+static inline void check_bits_of_threads(const model *m)
+{
+    static const int threads[4] = {1, 2, 3, 8};
+    outcome first = {.count = 0};
+
+    trii_executor_set(NULL);
+    for (int i = 0; i < 4; i++) {
+        outcome o;
+
+        trii_parallel_set_threads(threads[i]);
+        o = run(m, false);
+        assert_true(i == 0 || o.count == first.count);
+        for (int k = 0; k < o.count && i > 0; k++) {
+            assert_memory_equal(o.data[k], first.data[k], (size_t)o.n[k] * sizeof(float));
+            free(o.data[k]);
+        }
+        if (i == 0)
+            first = o;
+    }
+    assert_true(first.count > 0);
+    for (int k = 0; k < first.count; k++)
+        free(first.data[k]);
 }
 
 static void check_norm(const model *m, int k, const float *planned, const float *eager, int64_t n)

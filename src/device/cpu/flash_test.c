@@ -2,7 +2,6 @@
  * flash_test.c - attention against the reference kernels: lengths around the size of a tile, every
  * kind of mask, shared heads, dropout, bf16, several threads.
  */
-#include "device/cpu/cpu_parallel.h"
 #include "testing/device_models.h"
 
 typedef struct attention_case {
@@ -119,7 +118,6 @@ static void in_bf16_it_adds_in_f32(void **state)
 /* A row is one thread's, so the bits do not depend on how many there are. */
 static void every_number_of_threads_has_the_same_bits(void **state)
 {
-    static const int threads[4] = {1, 2, 3, 8};
     const attention_case c = {.opt = {.enable_gqa = true, .is_causal = true}};
     const model m = {.name = "attention",
                      .n_leaves = 3,
@@ -127,24 +125,9 @@ static void every_number_of_threads_has_the_same_bits(void **state)
                      .ndim = {4, 4, 4},
                      .build = build_attention,
                      .options = &c};
-    outcome first = {.count = 0};
 
     (void)state;
-    trii_executor_set(NULL);
-    for (int i = 0; i < 4; i++) {
-        outcome o;
-
-        trii_parallel_set_threads(threads[i]);
-        o = run(&m, false);
-        for (int k = 0; k < o.count && i > 0; k++) {
-            assert_memory_equal(o.data[k], first.data[k], (size_t)o.n[k] * sizeof(float));
-            free(o.data[k]);
-        }
-        if (i == 0)
-            first = o;
-    }
-    for (int k = 0; k < first.count; k++)
-        free(first.data[k]);
+    check_bits_of_threads(&m);
 }
 
 static const struct CMUnitTest tests[] = {

@@ -1,7 +1,6 @@
 /*
  * lookup_test.c - embedding and its gradient against the reference kernels.
  */
-#include "device/cpu/cpu_parallel.h"
 #include "testing/device_models.h"
 
 static tri_tensor *indices;
@@ -52,27 +51,11 @@ static void rows_are_taken_and_added_up(void **state)
 
 static void every_number_of_threads_has_the_same_bits(void **state)
 {
-    static const int threads[4] = {1, 2, 3, 8};
     const model m = model_of(97, 515, NULL);
-    outcome first = {.count = 0};
 
     (void)state;
     take(3001, 97);
-    trii_executor_set(NULL);
-    for (int i = 0; i < 4; i++) {
-        outcome o;
-
-        trii_parallel_set_threads(threads[i]);
-        o = run(&m, false);
-        for (int k = 0; k < o.count && i > 0; k++) {
-            assert_memory_equal(o.data[k], first.data[k], (size_t)o.n[k] * sizeof(float));
-            free(o.data[k]);
-        }
-        if (i == 0)
-            first = o;
-    }
-    for (int k = 0; k < first.count; k++)
-        free(first.data[k]);
+    check_bits_of_threads(&m);
     tri_tensor_unref(indices);
 }
 

@@ -1,7 +1,6 @@
 /*
  * row_norm_test.c - layer and rms normalisation and their gradients against the reference kernels.
  */
-#include "device/cpu/cpu_parallel.h"
 #include "testing/device_models.h"
 
 typedef struct norm_case {
@@ -106,26 +105,10 @@ static void a_far_mean_costs_no_digits(void **state)
 
 static void every_number_of_threads_has_the_same_bits(void **state)
 {
-    static const int threads[4] = {1, 2, 3, 8};
     const model m = model_of(&cases[0], 333, 386);
-    outcome first = {.count = 0};
 
     (void)state;
-    trii_executor_set(NULL);
-    for (int i = 0; i < 4; i++) {
-        outcome o;
-
-        trii_parallel_set_threads(threads[i]);
-        o = run(&m, false);
-        for (int k = 0; k < o.count && i > 0; k++) {
-            assert_memory_equal(o.data[k], first.data[k], (size_t)o.n[k] * sizeof(float));
-            free(o.data[k]);
-        }
-        if (i == 0)
-            first = o;
-    }
-    for (int k = 0; k < first.count; k++)
-        free(first.data[k]);
+    check_bits_of_threads(&m);
 }
 
 static const struct CMUnitTest tests[] = {

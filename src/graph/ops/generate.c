@@ -415,8 +415,8 @@ tri_tensor *tri_randint(int64_t low, int64_t high, const int64_t *shape, int ndi
 
     if (low >= high || numbers[0] < -EXACT || numbers[1] > EXACT)
         return refused("randint", TRII_FAIL(TRI_ERR_INVALID_ARG,
-                                            "from %" PRId64 " to below %" PRId64
-                                            " (within 2^53) there is no number",
+                                            "low %" PRId64 " and high %" PRId64
+                                            ": low must be below high, both within 2^53",
                                             low, high));
     return made("randint", &trii_op_randint, shape, ndim,
                 dtype != TRI_DTYPE_NONE ? dtype : TRI_DTYPE_I64, numbers, 2);

@@ -264,7 +264,8 @@ tri_status trii_ddp_attach(trii_grad_hook *hook, trii_step *step, tri_tensor *co
     if (ddp->no_sync > 0)
         return record_count(ddp, step, under);
     if (ddp->buckets == NULL)
-        return TRII_FAIL(TRI_ERR_STATE, "ddp: there was no memory for the buckets' final form");
+        return TRII_FAIL(TRI_ERR_STATE,
+                         "ddp: out of memory when the gradients were put into their final buckets");
     if (ddp->unsettled)
         return TRII_FAIL(TRI_ERR_UNSUPPORTED,
                          "ddp: a second backward before tri_optimizer_step, and the first left "
