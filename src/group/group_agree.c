@@ -7,6 +7,7 @@
  *   STEP/said  where many ranks agree: how many have said so, and above them how many failed
  *   STEP/all   ... "1" if all went well, by the last to say so
  */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -262,6 +263,7 @@ static tri_status own_word(const trii_group_args *args, tri_status mine)
 
 static void word(char text[LINE], tri_status mine)
 {
+    assert(mine <= TRI_OK); /* what is not yet or at its end has to be made a failure before */
     snprintf(text, LINE, "%d %s", (int)mine, mine != TRI_OK ? tri_last_error() : "");
 }
 

@@ -111,6 +111,9 @@ static tri_status greet(int fd, tcp_group *g, const trii_job_key *key, int peer,
         status = trii_socket_send_all(fd, &out, sizeof(out), deadline_ns);
     if (status == TRI_OK)
         status = trii_socket_recv_all(fd, &in, sizeof(in), deadline_ns);
+    if (status == TRI_END)
+        return TRII_FAIL(TRI_ERR_PEER_LOST, "it closed the connection instead of answering%s",
+                         key->set ? " (has it another job key?)" : "");
     if (status != TRI_OK)
         return status;
     in.token[TOKEN_TEXT - 1] = '\0';
@@ -119,6 +122,14 @@ static tri_status greet(int fd, tcp_group *g, const trii_job_key *key, int peer,
         return TRII_FAIL(TRI_ERR_FORMAT, "somebody else answers there");
     g->conns[peer].process = in.process;
     return trii_socket_send_all(fd, &taken, sizeof(taken), deadline_ns);
+}
+
+/* On a wire that loses packets what we said may have come after the peer's patience. Closed at once
+ * means something else: another key, or another program. */
+static bool was_too_slow(tri_status status, int64_t start_ns)
+{
+    return status == TRI_ERR_PEER_LOST &&
+           trii_now_ns() - start_ns >= STRANGER_MS / 2 * TRII_NS_PER_MS;
 }
 
 /* Tries the peer's addresses in turn until one answers as it must. Some of them may be swallowed by
@@ -145,7 +156,7 @@ static tri_status connect_to(tcp_group *g, const trii_job_key *key, int peer, co
         hosts[0] = loopback;
     last = n - 1;
     for (i = *hint_inout < n ? *hint_inout : 0; status != TRI_OK; i = i < last ? i + 1 : 0) {
-        int64_t until = deadline_ns, reach = deadline_ns;
+        int64_t start = trii_now_ns(), until = deadline_ns, reach = deadline_ns;
         int fd = -1;
 
         if (last > 0) {
@@ -161,7 +172,7 @@ static tri_status connect_to(tcp_group *g, const trii_job_key *key, int peer, co
             return TRI_OK;
         }
         trii_socket_close(fd);
-        if (last == 0 || trii_now_ns() >= deadline_ns)
+        if ((last == 0 && !was_too_slow(status, start)) || trii_now_ns() >= deadline_ns)
             return TRII_FAIL_CTX(status, "connecting to rank %d at %s", peer, hosts[i]);
         if (i == last && reach_ms < CANDIDATE_MS)
             reach_ms *= 2;
