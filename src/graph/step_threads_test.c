@@ -242,6 +242,8 @@ static void a_step_does_not_mix_two_states_of_a_tensor(void **state)
     CHECK_FAILS(tri_step_end_status(), TRI_ERR_STATE, "a step that has ended");
     CHECK_NEAR(tri_item(tri_sum(table, NULL, 0, false)), -3, 0);
     r = touch_on_a_thread();
+    for (int way = 0; way < 4; way++)
+        assert_int_equal(r.status[way], TRI_OK);
     CHECK_OK(trii_resolve(trii_step_current(), tri_neg(two), &id));
     CHECK_OK(trii_bind(trii_step_current(), id, table));
     CHECK_FAILS(tri_step_end_status(), TRI_ERR_STATE, "has overwritten since this step read it");
