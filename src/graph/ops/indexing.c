@@ -164,7 +164,7 @@ static tri_status scatter_kernel(const trii_kernel_args *args)
     const double *x = args->in[0].data, *src = args->in[2].data;
     double *y = args->out[0].data;
     int64_t n = trii_type_numel(index), n_x = trii_type_numel(args->out[0].type);
-    int64_t src_stride[TRI_MAX_DIMS], src_at[TRI_MAX_DIMS] = {0}, src_offset = 0;
+    int64_t src_stride[TRI_MAX_DIMS] = {0}, src_at[TRI_MAX_DIMS] = {0}, src_offset = 0;
     named w = named_begin(args->in[0].type, args->iattr[0]);
     tri_status status = TRI_OK;
 

@@ -29,12 +29,10 @@ static void row_types(const trii_type *x, int64_t n_dims, trii_type *stats, trii
     stats->device = shared->device = x->device;
     stats->ndim = first;
     shared->ndim = (int)n_dims;
-    for (int d = 0; d < x->ndim; d++) {
-        if (d < first)
-            stats->shape[d] = x->shape[d];
-        else
-            shared->shape[d - first] = x->shape[d];
-    }
+    for (int d = 0; d < stats->ndim; d++)
+        stats->shape[d] = x->shape[d];
+    for (int d = 0; d < shared->ndim; d++)
+        shared->shape[d] = x->shape[first + d];
 }
 
 static tri_status check_rows(const trii_type *x, int64_t n_dims, const trii_type *const *shared,
