@@ -137,7 +137,7 @@ static void train_epoch(run *r)
     tri_status status;
     tri_batch batch;
 
-    TRI_TRY(tri_loader_begin(r->train, r->epoch)); /* a new permutation, new flips */
+    TRI_TRY(tri_loader_begin(r->train, r->epoch, 0)); /* a new permutation, new flips */
     while ((status = tri_loader_next(r->train, &batch)) == TRI_OK) {
         tri_tensor *x = batch.fields[0], *y = batch.fields[1];
         tri_one_cycle_point now =
@@ -175,7 +175,7 @@ static double evaluate(run *r)
     TRI_TRY(tri_ddp_sync_buffers(r->model));
     tri_module_train(r->model, false);
     tri_no_grad_begin();
-    TRI_TRY(tri_loader_begin(r->test, 0));
+    TRI_TRY(tri_loader_begin(r->test, 0, 0));
     while ((status = tri_loader_next(r->test, &batch)) == TRI_OK) {
         tri_tensor *x = batch.fields[0];
         tri_tensor *logits = tri_add(forward(r->model, x), forward(r->model, tri_flip(x, 3)));
@@ -408,9 +408,10 @@ static void open_data(run *r, tri_dataset **train_out, tri_dataset **test_out,
     look.pad = (int)settings.shift;
     TRI_TRY(tri_image_dataset(train, &look, train_out));
 
-    TRI_TRY(tri_sampler_create(
+    TRI_TRY(tri_sampler_distributed(
         tri_dataset_length(*train_out),
-        &(tri_sampler_options){.drop_last = true, .seed = (uint64_t)settings.seed}, sampler_out));
+        &(tri_sampler_distributed_options){.drop_last = true, .seed = (uint64_t)settings.seed},
+        sampler_out));
     TRI_TRY(tri_loader_create(*train_out, *sampler_out, settings.batch / tri_world_size(),
                               &(tri_loader_options){.n_threads = (int)settings.loader_threads,
                                                     .drop_last = true,

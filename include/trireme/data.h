@@ -8,9 +8,9 @@
  *
  *     TRI_TRY(tri_fashion_mnist("/usr/share/datasets/fashion-mnist", true, &train));
  *     TRI_TRY(tri_image_dataset(train, &(tri_image_options){.pad = 2, .flip = true}, &train));
- *     TRI_TRY(tri_sampler_create(tri_dataset_length(train), NULL, &sampler));
+ *     TRI_TRY(tri_sampler_distributed(tri_dataset_length(train), NULL, &sampler));
  *     TRI_TRY(tri_loader_create(train, sampler, 64, NULL, &loader));
- *     TRI_TRY(tri_loader_begin(loader, epoch));
+ *     TRI_TRY(tri_loader_begin(loader, epoch, 0));
  *     while ((status = tri_loader_next(loader, &batch)) == TRI_OK)
  *         ... batch.fields[0] and batch.fields[1] are tensors of batch.size rows
  *
@@ -125,37 +125,92 @@ TRI_API TRI_MUST_CHECK tri_status tri_image_dataset(tri_dataset *own_base,
                                                     tri_dataset **dataset_out);
 
 /* --- which samples, in which order -------------------------------------------------------------
+ *
+ * Samplers of torch.utils.data, whose numbers they give for a generator that is seeded by seed +
+ * epoch. Each is repeatable: an epoch's indices depend on the options and the epoch alone.
  */
 
-typedef struct tri_sampler_options {
-    int n_replicas;  /* 0 = this process's world size, and its rank */
-    int rank;        /* 0 .. n_replicas-1; INVALID_ARG without n_replicas */
-    bool sequential; /* do not shuffle */
-    bool drop_last;  /* true: samples that do not fill every replica are left out; false: some
-                        come twice */
-    uint64_t seed;
-} tri_sampler_options;
+/* A kind of sampler. An own one puts `tri_sampler base` first in its struct. */
+typedef struct tri_sampler_class {
+    const char *name; /* for messages */
+    /* Writes the indices of an epoch, indices[self->length]; each below the length of the data set.
+     * Returns OK or an error (< 0), which tri_sampler_set_epoch and tri_loader_begin return. Called
+     * by their threads alone. */
+    tri_status (*draw)(tri_sampler *self, int64_t epoch, int64_t *indices);
+    /* Optional: releases what self owns, and self. NULL: nothing is released. */
+    void (*destroy)(tri_sampler *self);
+} tri_sampler_class;
 
-/* One replica's share of 0..length-1: the permutation and the shares are those of PyTorch's
- * DistributedSampler with the same arguments. Starts at epoch 0. length >= 1. */
-TRI_API TRI_MUST_CHECK tri_status tri_sampler_create(int64_t length, const tri_sampler_options *opt,
+struct tri_sampler {
+    const tri_sampler_class *cls;
+    int64_t length;   /* indices of an epoch, the same for all */
+    int64_t *indices; /* the library's; NULL at the start */
+};
+
+/* 0 .. length-1 (SequentialSampler). */
+TRI_API TRI_MUST_CHECK tri_status tri_sampler_sequential(int64_t length, tri_sampler **sampler_out);
+
+typedef struct tri_sampler_random_options {
+    bool replacement;  /* each index is drawn from all: some come twice, others not */
+    int64_t n_samples; /* 0 = length; more than length without replacement: several permutations */
+    uint64_t seed;
+} tri_sampler_random_options;
+/* A permutation of 0 .. length-1 (RandomSampler). length >= 1. Memory: that of n_samples indices.
+ */
+TRI_API TRI_MUST_CHECK tri_status tri_sampler_random(int64_t length,
+                                                     const tri_sampler_random_options *opt,
                                                      tri_sampler **sampler_out);
+
+typedef struct tri_sampler_weighted_options {
+    bool no_replacement; /* at most as many samples as weights above 0; not PyTorch's numbers */
+    int64_t n_samples;   /* 0 = n; of 1 PyTorch has other numbers */
+    uint64_t seed;
+} tri_sampler_weighted_options;
+/* Index i with the probability weights[i] / their sum (WeightedRandomSampler): classes of which
+ * there are few come more often, say. weights[n], copied, finite and not negative. */
+TRI_API TRI_MUST_CHECK tri_status tri_sampler_weighted(const double *weights, int64_t n,
+                                                       const tri_sampler_weighted_options *opt,
+                                                       tri_sampler **sampler_out);
+
+typedef struct tri_sampler_share_options {
+    int n_replicas; /* 0 = this process's world size, and its rank */
+    int rank;       /* 0 .. n_replicas-1; INVALID_ARG without n_replicas */
+    bool drop_last; /* true: samples that do not fill every replica are left out; false: some come
+                       twice */
+} tri_sampler_share_options;
+/* One replica's share of another sampler's order, which must be the same on all of them. Owns the
+ * base, also on failure. */
+TRI_API TRI_MUST_CHECK tri_status tri_sampler_share(tri_sampler *own_base,
+                                                    const tri_sampler_share_options *opt,
+                                                    tri_sampler **sampler_out);
+
+typedef struct tri_sampler_distributed_options {
+    int n_replicas, rank; /* as above */
+    bool sequential;      /* do not shuffle */
+    bool drop_last;       /* as above */
+    uint64_t seed;        /* the same on all replicas */
+} tri_sampler_distributed_options;
+/* One replica's share of 0 .. length-1 (DistributedSampler): the usual one. length >= 1. */
+TRI_API TRI_MUST_CHECK tri_status tri_sampler_distributed(
+    int64_t length, const tri_sampler_distributed_options *opt, tri_sampler **sampler_out);
+
 TRI_API void tri_sampler_destroy(tri_sampler *sampler); /* NULL allowed */
-/* A new permutation, from seed + epoch. Cost: O(length). */
-TRI_API void tri_sampler_set_epoch(tri_sampler *sampler, int64_t epoch);
-/* Samples of this replica's share; the same for all. */
+/* Draws an epoch's indices; a loader does it by itself. Cost: O(length). Errors: INVALID_ARG,
+ * NO_MEMORY, those of an own class. */
+TRI_API TRI_MUST_CHECK tri_status tri_sampler_set_epoch(tri_sampler *sampler, int64_t epoch);
+/* Indices of an epoch. */
 TRI_API int64_t tri_sampler_length(const tri_sampler *sampler);
-/* The share, [tri_sampler_length]; borrowed until the next set_epoch. */
+/* [tri_sampler_length], borrowed until the next set_epoch; NULL before the first. */
 TRI_API const int64_t *tri_sampler_indices(const tri_sampler *sampler);
 
-/* --- loaders
- * --------------------------------------------------------------------------------------- */
+/* --- loaders ---------------------------------------------------------------------------------- */
 
 typedef struct tri_loader_options {
-    int n_threads;  /* that prepare batches ahead; 0 = the caller prepares each one itself */
-    int n_prefetch; /* batches prepared ahead; 0 = 2 per thread. Memory grows with it alone */
-    bool drop_last; /* leave out a last batch that is not full */
-    uint64_t seed;  /* of random changes to the samples */
+    int n_threads;   /* that prepare batches ahead; 0 = the caller prepares each one itself */
+    int n_prefetch;  /* batches prepared ahead; 0 = 2 per thread. Memory grows with it alone */
+    bool drop_last;  /* leave out a last batch that is not full */
+    uint64_t seed;   /* of random changes to the samples */
+    bool pin_memory; /* without effect on devices that read the host's memory, as cpus do */
 } tri_loader_options;
 
 typedef struct tri_batch {
@@ -179,8 +234,12 @@ TRI_API TRI_MUST_CHECK tri_status tri_loader_create(tri_dataset *dataset, tri_sa
 TRI_API void tri_loader_destroy(tri_loader *loader);
 /* Batches of an epoch. */
 TRI_API int64_t tri_loader_length(const tri_loader *loader);
-/* (Re)start: the sampler is set to this epoch, and threads begin. */
-TRI_API TRI_MUST_CHECK tri_status tri_loader_begin(tri_loader *loader, int64_t epoch);
+/* (Re)start: the sampler is set to this epoch, and threads begin with batch `first_batch`, 0 to
+ * tri_loader_length. Batches are the same wherever an epoch begins, so a run that goes on after
+ * `first_batch` batches sees what it would have seen; those before cost nothing. Errors:
+ * INVALID_ARG (the epoch that runs goes on), those of the sampler, NO_MEMORY. */
+TRI_API TRI_MUST_CHECK tri_status tri_loader_begin(tri_loader *loader, int64_t epoch,
+                                                   int64_t first_batch);
 /* The next batch. TRI_END after the last; a data set's failure comes out at its batch. Blocks
  * until the batch is ready. */
 TRI_API TRI_MUST_CHECK tri_status tri_loader_next(tri_loader *loader, tri_batch *batch_out);

@@ -16,6 +16,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "data/dataset.h"
+#include "data/sampler.h"
 #include "os/thread.h"
 #include "tensor/persistent.h"
 
@@ -25,6 +26,7 @@
 typedef struct slot {
     tri_tensor *fields[TRI_MAX_FIELDS]; /* of a full batch */
     tri_tensor *rest[TRI_MAX_FIELDS];   /* of the last one, if it is shorter; else NULL */
+    int64_t *counted;                   /* [batch_size], without a sampler; else NULL */
     int64_t batch;                      /* guarded: what is ready in it; -1 = nothing */
     tri_status status;                  /* guarded, as the line */
     char why[TRII_ERR_BYTES];
@@ -33,7 +35,6 @@ typedef struct slot {
 struct tri_loader {
     tri_dataset *dataset; /* borrowed */
     tri_sampler *sampler; /* borrowed, or NULL */
-    int64_t *identity;    /* without a sampler: 0, 1, 2, ... */
     int64_t n_samples;    /* of an epoch */
     int64_t batch_size, n_batches;
     int64_t rest; /* rows of the last batch if it is shorter; else 0 */
@@ -41,7 +42,8 @@ struct tri_loader {
 
     /* Of the running epoch; written while no thread works. */
     int64_t epoch;
-    const int64_t *order;
+    const int64_t *order; /* the sampler's; NULL: 0, 1, 2, ... */
+    bool begun;           /* tri_loader_begin came, and was successful */
 
     int64_t next;      /* the caller's: the number that it gets next */
     tri_status failed; /* the caller's: the failure that ended the epoch */
@@ -74,11 +76,21 @@ static tri_tensor **batch_fields(const tri_loader *l, slot *s, int64_t batch)
     return batch_rows(l, batch) == l->batch_size ? s->fields : s->rest;
 }
 
+/* The batch's samples. */
+static const int64_t *batch_indices(const tri_loader *l, slot *s, int64_t batch)
+{
+    if (l->sampler != NULL)
+        return l->order + batch * l->batch_size;
+    for (int64_t i = 0; i < batch_rows(l, batch); i++)
+        s->counted[i] = batch * l->batch_size + i;
+    return s->counted;
+}
+
 static tri_status fill_slot(tri_loader *l, slot *s, int64_t batch)
 {
     tri_tensor **fields = batch_fields(l, s, batch);
     tri_request request = {
-        .indices = l->order + batch * l->batch_size,
+        .indices = batch_indices(l, s, batch),
         .n = batch_rows(l, batch),
         .seed = l->seed,
         .epoch = l->epoch,
@@ -176,7 +188,11 @@ static tri_status make_slot(tri_loader *l, slot *s)
         if (status == TRI_OK && l->rest > 0)
             status = new_tensor(field, l->rest, &s->rest[f]);
     }
-    return status;
+    if (status != TRI_OK || l->sampler != NULL)
+        return status;
+    s->counted = trii_alloc((size_t)(l->n_samples < l->batch_size ? l->n_samples : l->batch_size),
+                            sizeof(*s->counted), "loader's order");
+    return s->counted != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
 }
 
 /* The caller is done with the batch: its tensors are filled again, unless recorded work or the
@@ -229,14 +245,7 @@ static tri_status make_ring(tri_loader *l)
         return TRI_ERR_NO_MEMORY;
     for (int i = 0; i < l->n_slots && status == TRI_OK; i++)
         status = make_slot(l, &l->slots[i]);
-    if (status != TRI_OK || l->sampler != NULL)
-        return status;
-    l->identity = trii_alloc((size_t)l->n_samples, sizeof(*l->identity), "loader's order");
-    if (l->identity == NULL)
-        return TRI_ERR_NO_MEMORY;
-    for (int64_t i = 0; i < l->n_samples; i++)
-        l->identity[i] = i;
-    return TRI_OK;
+    return status;
 }
 
 static tri_status start_threads(tri_loader *l, int n_threads)
@@ -271,6 +280,8 @@ tri_status tri_loader_create(tri_dataset *dataset, tri_sampler *sampler, int64_t
         status = trii_need(loader_out, "tri_loader_create", "loader_out");
     if (status == TRI_OK)
         status = check(dataset, sampler, batch_size, opt);
+    if (status == TRI_OK && sampler != NULL)
+        status = trii_sampler_check(sampler, "tri_loader_create");
     if (status != TRI_OK)
         return status;
     l = trii_alloc(1, sizeof(*l), "loader");
@@ -319,9 +330,9 @@ void tri_loader_destroy(tri_loader *loader)
             tri_tensor_unref(l->slots[i].fields[f]);
             tri_tensor_unref(l->slots[i].rest[f]);
         }
+        trii_free(l->slots[i].counted);
     }
     trii_free(l->slots);
-    trii_free(l->identity);
     trii_cond_fini(&l->ready);
     trii_cond_fini(&l->work);
     trii_mutex_fini(&l->mutex);
@@ -350,29 +361,58 @@ static tri_status give_back(tri_loader *l)
     return TRI_OK;
 }
 
-tri_status tri_loader_begin(tri_loader *loader, int64_t epoch)
+/* What tri_loader_next gives from now on. */
+static void fail_epoch(tri_loader *l, tri_status status)
+{
+    l->failed = status;
+    snprintf(l->why, sizeof(l->why), "%s", tri_last_error());
+}
+
+/* Before the epoch that runs is stopped. */
+static tri_status check_begin(const tri_loader *l, int64_t first_batch)
+{
+    tri_status status = trii_need(l, "tri_loader_begin", "loader");
+
+    if (status != TRI_OK)
+        return status;
+    if (first_batch < 0 || first_batch > l->n_batches)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "loader: an epoch of %" PRId64 " batches cannot begin with batch %" PRId64
+                         " (first_batch)",
+                         l->n_batches, first_batch);
+    if (l->sampler != NULL && l->sampler->length != l->n_samples)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "loader: the length of sampler %s was %" PRId64 " and is %" PRId64
+                         " now: it is the same for all epochs",
+                         l->sampler->cls->name, l->n_samples, l->sampler->length);
+    return TRI_OK;
+}
+
+tri_status tri_loader_begin(tri_loader *loader, int64_t epoch, int64_t first_batch)
 {
     tri_loader *l = loader;
-    tri_status status = trii_need(loader, "tri_loader_begin", "loader");
+    tri_status status = check_begin(l, first_batch);
 
     if (status != TRI_OK)
         return status;
     stop_epoch(l);
-    if (l->order != NULL) { /* not the first epoch */
+    if (l->begun) /* not the first epoch */
         status = give_back(l);
-        if (status != TRI_OK)
-            return status;
+    if (status == TRI_OK && l->sampler != NULL)
+        status = tri_sampler_set_epoch(l->sampler, epoch);
+    if (status != TRI_OK) {
+        fail_epoch(l, status);
+        return status;
     }
-    if (l->sampler != NULL)
-        tri_sampler_set_epoch(l->sampler, epoch);
-    l->order = l->sampler != NULL ? tri_sampler_indices(l->sampler) : l->identity;
+    l->order = tri_sampler_indices(l->sampler);
     l->epoch = epoch;
-    l->next = 0;
+    l->next = first_batch;
     l->failed = TRI_OK;
+    l->begun = true;
     trii_mutex_lock(&l->mutex);
     for (int i = 0; i < l->n_slots; i++)
         l->slots[i].batch = -1;
-    l->claimed = l->freed = 0;
+    l->claimed = l->freed = first_batch;
     l->running = true;
     trii_cond_broadcast(&l->work);
     trii_mutex_unlock(&l->mutex);
@@ -406,7 +446,7 @@ tri_status tri_loader_next(tri_loader *loader, tri_batch *batch_out)
         status = trii_need(batch_out, "tri_loader_next", "batch_out");
     if (status != TRI_OK)
         return status;
-    if (l->order == NULL)
+    if (!l->begun)
         return TRII_FAIL(TRI_ERR_STATE, "loader: next before tri_loader_begin");
     if (l->failed != TRI_OK)
         return TRII_FAIL(l->failed, "%s", l->why);
@@ -418,8 +458,7 @@ tri_status tri_loader_next(tri_loader *loader, tri_batch *batch_out)
     s = &l->slots[l->next % l->n_slots];
     status = await_batch(l, s);
     if (status != TRI_OK) {
-        l->failed = status;
-        snprintf(l->why, sizeof(l->why), "%s", tri_last_error());
+        fail_epoch(l, status);
         return status;
     }
     batch_out->index = l->next;

@@ -79,13 +79,14 @@ static void run_epochs(const tri_loader_options *opt, bool drop_last)
 
     options.seed = 9;
     options.drop_last = drop_last;
-    CHECK_OK(tri_sampler_create(SAMPLES, &(tri_sampler_options){.n_replicas = 1}, &sampler));
+    CHECK_OK(tri_sampler_distributed(SAMPLES, &(tri_sampler_distributed_options){.n_replicas = 1},
+                                     &sampler));
     CHECK_OK(tri_loader_create(&set.base, sampler, BATCH, &options, &loader));
     assert_int_equal(tri_loader_length(loader), drop_last ? 10 : 11);
     for (int64_t epoch = 3; epoch < 7; epoch++) {
         long before;
 
-        CHECK_OK(tri_loader_begin(loader, epoch));
+        CHECK_OK(tri_loader_begin(loader, epoch, 0));
         before = trii_alloc_live();
         for (int64_t k = 0; k < tri_loader_length(loader); k++) {
             CHECK_OK(tri_loader_next(loader, &batch));
@@ -112,6 +113,91 @@ static void batches_come_in_order_with_any_number_of_threads(void **state)
     }
 }
 
+/* What a run that was stopped in the middle of an epoch sees when it goes on. */
+static void an_epoch_may_begin_with_any_batch(void **state)
+{
+    long live = trii_alloc_live();
+    made_set set = make_set();
+    tri_sampler *sampler;
+    tri_batch batch;
+
+    (void)state;
+    CHECK_OK(tri_sampler_random(SAMPLES, NULL, &sampler));
+    for (int threads = 0; threads <= 3; threads++) {
+        tri_loader *loader;
+
+        CHECK_OK(tri_loader_create(
+            &set.base, sampler, BATCH,
+            &(tri_loader_options){.n_threads = threads, .seed = 9, .pin_memory = true}, &loader));
+        for (int64_t first = 0; first <= 11; first++) {
+            atomic_store(&set.made, 0);
+            CHECK_OK(tri_loader_begin(loader, 4, first));
+            for (int64_t k = first; k < 11; k++) {
+                CHECK_OK(tri_loader_next(loader, &batch));
+                assert_int_equal(batch.index, k);
+                check_batch(&batch, tri_sampler_indices(sampler), 4, k == 10 ? 3 : 10);
+            }
+            assert_int_equal(tri_loader_next(loader, &batch), TRI_END);
+            assert_int_equal(atomic_load(&set.made), 11 - first); /* the others are not made */
+        }
+        CHECK_OK(tri_loader_begin(loader, 4, 3));
+        CHECK_OK(tri_loader_next(loader, &batch));
+        CHECK_FAILS(tri_loader_begin(loader, 5, -1), TRI_ERR_INVALID_ARG,
+                    "an epoch of 11 batches cannot begin with batch -1");
+        CHECK_FAILS(tri_loader_begin(loader, 5, 12), TRI_ERR_INVALID_ARG, "batch 12");
+        CHECK_OK(tri_loader_next(loader, &batch)); /* and this one goes on */
+        check_batch(&batch, tri_sampler_indices(sampler), 4, 10);
+        assert_int_equal(batch.index, 4);
+        tri_loader_destroy(loader);
+    }
+    tri_sampler_destroy(sampler);
+    assert_int_equal(trii_alloc_live(), live);
+}
+
+static tri_status draw_or_fail(tri_sampler *self, int64_t epoch, int64_t *indices)
+{
+    if (epoch == 1)
+        return TRII_FAIL(TRI_ERR_IO, "shard 1 is gone");
+    for (int64_t i = 0; i < self->length; i++)
+        indices[i] = epoch == 2 && i == 7 ? SAMPLES : i;
+    return TRI_OK;
+}
+
+static void a_sampler_that_fails_ends_the_epoch_that_it_should_begin(void **state)
+{
+    static const tri_sampler_class cls = {.name = "shards", .draw = draw_or_fail};
+    long live = trii_alloc_live();
+
+    (void)state;
+    for (int threads = 0; threads <= 2; threads++) {
+        made_set set = make_set();
+        tri_sampler sampler = {.cls = &cls, .length = 20};
+        tri_loader *loader;
+        tri_batch batch;
+
+        CHECK_OK(tri_loader_create(&set.base, &sampler, BATCH,
+                                   &(tri_loader_options){.n_threads = threads}, &loader));
+        CHECK_FAILS(tri_loader_begin(loader, 1, 0), TRI_ERR_IO, "shard 1 is gone");
+        CHECK_OK(tri_loader_begin(loader, 0, 0));
+        CHECK_OK(tri_loader_next(loader, &batch));
+        CHECK_FAILS(tri_loader_begin(loader, 1, 0), TRI_ERR_IO, "shard 1 is gone");
+        CHECK_FAILS(tri_loader_next(loader, &batch), TRI_ERR_IO, "shard 1 is gone");
+        CHECK_OK(tri_loader_begin(loader, 2, 0));
+        CHECK_FAILS(tri_loader_next(loader, &batch), TRI_ERR_INVALID_ARG,
+                    "batch 0 of epoch 2: data set made: sample 103 of 103 was asked for");
+        sampler.length = 30;
+        CHECK_FAILS(tri_loader_begin(loader, 0, 0), TRI_ERR_INVALID_ARG,
+                    "length of sampler shards was 20 and is 30");
+        sampler.length = 20;
+        CHECK_OK(tri_loader_begin(loader, 0, 1));
+        CHECK_OK(tri_loader_next(loader, &batch));
+        assert_int_equal(batch.index, 1);
+        tri_loader_destroy(loader);
+        tri_sampler_destroy(&sampler);
+    }
+    assert_int_equal(trii_alloc_live(), live);
+}
+
 static void without_a_sampler_they_count_up(void **state)
 {
     made_set set = make_set();
@@ -122,7 +208,7 @@ static void without_a_sampler_they_count_up(void **state)
     (void)state;
     CHECK_OK(tri_loader_create(&set.base, NULL, 60, NULL, &loader));
     assert_int_equal(tri_loader_next(loader, &batch), TRI_ERR_STATE);
-    CHECK_OK(tri_loader_begin(loader, 0));
+    CHECK_OK(tri_loader_begin(loader, 0, 0));
     while (tri_loader_next(loader, &batch) == TRI_OK) {
         for (int64_t i = 0; i < batch.size; i++)
             assert_int_equal(((const int64_t *)trii_tensor_data(batch.fields[1]))[i], next++);
@@ -140,7 +226,7 @@ static void a_batch_larger_than_the_set_is_the_set(void **state)
     (void)state;
     CHECK_OK(
         tri_loader_create(&set.base, NULL, 1000, &(tri_loader_options){.n_threads = 2}, &loader));
-    CHECK_OK(tri_loader_begin(loader, 0));
+    CHECK_OK(tri_loader_begin(loader, 0, 0));
     CHECK_OK(tri_loader_next(loader, &batch));
     assert_int_equal(batch.size, SAMPLES);
     assert_int_equal(tri_loader_next(loader, &batch), TRI_END);
@@ -157,7 +243,7 @@ static void threads_run_ahead_by_the_prefetch_only(void **state)
     (void)state;
     CHECK_OK(tri_loader_create(&set.base, NULL, 1,
                                &(tri_loader_options){.n_threads = 3, .n_prefetch = 4}, &loader));
-    CHECK_OK(tri_loader_begin(loader, 0));
+    CHECK_OK(tri_loader_begin(loader, 0, 0));
     for (int k = 1; k <= 50; k++) {
         CHECK_OK(tri_loader_next(loader, &batch));
         /* k - 1 are free, one is ours, four lie ahead. */
@@ -179,14 +265,14 @@ static void a_failure_comes_out_at_its_batch(void **state)
         atomic_store(&set.fails_at, 57);
         CHECK_OK(tri_loader_create(&set.base, NULL, BATCH,
                                    &(tri_loader_options){.n_threads = threads}, &loader));
-        CHECK_OK(tri_loader_begin(loader, 2));
+        CHECK_OK(tri_loader_begin(loader, 2, 0));
         for (int k = 0; k < 5; k++)
             CHECK_OK(tri_loader_next(loader, &batch));
         CHECK_FAILS(tri_loader_next(loader, &batch), TRI_ERR_IO,
                     "batch 5 of epoch 2: sample 57 is unreadable");
         CHECK_FAILS(tri_loader_next(loader, &batch), TRI_ERR_IO, "sample 57");
         atomic_store(&set.fails_at, -1);
-        CHECK_OK(tri_loader_begin(loader, 3));
+        CHECK_OK(tri_loader_begin(loader, 3, 0));
         for (int k = 0; k < 11; k++)
             CHECK_OK(tri_loader_next(loader, &batch));
         tri_loader_destroy(loader);
@@ -216,7 +302,7 @@ static void a_failure_without_a_line_names_the_data_set(void **state)
         set.base.cls = &mute;
         CHECK_OK(tri_loader_create(&set.base, NULL, BATCH,
                                    &(tri_loader_options){.n_threads = threads}, &loader));
-        CHECK_OK(tri_loader_begin(loader, 0));
+        CHECK_OK(tri_loader_begin(loader, 0, 0));
         CHECK_FAILS(tri_dataset_get(NULL, NULL, NULL), TRI_ERR_INVALID_ARG, "dataset is NULL");
         CHECK_FAILS(tri_loader_next(loader, &batch), TRI_ERR_IO,
                     "batch 0 of epoch 0: data set mute: its get returned IO and no line");
@@ -238,7 +324,7 @@ static void an_epoch_may_end_early(void **state)
                                    &(tri_loader_options){.n_threads = 2, .n_prefetch = 3},
                                    &loader));
         for (int64_t epoch = 0; epoch < 3; epoch++) {
-            CHECK_OK(tri_loader_begin(loader, epoch));
+            CHECK_OK(tri_loader_begin(loader, epoch, 0));
             for (int k = 0; k < taken; k++) {
                 CHECK_OK(tri_loader_next(loader, &batch));
                 assert_int_equal(batch.index, k);
@@ -263,7 +349,7 @@ static void a_kept_batch_is_not_overwritten(void **state)
     (void)state;
     CHECK_OK(
         tri_loader_create(&set.base, NULL, BATCH, &(tri_loader_options){.n_threads = 1}, &loader));
-    CHECK_OK(tri_loader_begin(loader, 0));
+    CHECK_OK(tri_loader_begin(loader, 0, 0));
     for (int k = 0; k < 11; k++) {
         CHECK_OK(tri_loader_next(loader, &batch));
         if (k < 4)
@@ -290,7 +376,8 @@ static void every_allocation_may_fail(void **state)
         tri_loader *loader = NULL;
 
         trii_alloc_fail_at(n);
-        status = tri_sampler_create(SAMPLES, &(tri_sampler_options){.n_replicas = 2}, &sampler);
+        status = tri_sampler_distributed(
+            SAMPLES, &(tri_sampler_distributed_options){.n_replicas = 2}, &sampler);
         if (status == TRI_OK)
             status = tri_loader_create(&set.base, sampler, BATCH,
                                        &(tri_loader_options){.n_threads = 2}, &loader);
@@ -338,7 +425,7 @@ static void a_data_set_cannot_end_in_the_middle(void **state)
 
         CHECK_OK(
             tri_loader_create(&set, NULL, 4, &(tri_loader_options){.n_threads = threads}, &loader));
-        CHECK_OK(tri_loader_begin(loader, 0));
+        CHECK_OK(tri_loader_begin(loader, 0, 0));
         CHECK_OK(tri_loader_next(loader, &batch));
         CHECK_FAILS(tri_loader_next(loader, &batch), TRI_ERR_INVALID_ARG,
                     "data set short: its get returned END");
@@ -379,9 +466,9 @@ static void arguments_that_cannot_be_are_named(void **state)
     REFUSED(tri_dataset_subset(NULL, 0, 1, &out), "dataset is NULL");
     REFUSED(tri_dataset_subset(&empty, 0, 1, &out), "neither get nor peek");
     REFUSED(tri_image_dataset(NULL, NULL, &out), "dataset is NULL");
-    REFUSED(tri_sampler_create(4, NULL, NULL), "sampler_out is NULL");
-    REFUSED(tri_sampler_create(-1, NULL, &sampler), "-1 samples");
-    tri_sampler_set_epoch(NULL, 1);
+    REFUSED(tri_sampler_distributed(4, NULL, NULL), "sampler_out is NULL");
+    REFUSED(tri_sampler_distributed(-1, NULL, &sampler), "-1 samples");
+    REFUSED(tri_sampler_set_epoch(NULL, 1), "sampler is NULL");
     assert_int_equal(tri_sampler_length(NULL), 0);
     assert_null(tri_sampler_indices(NULL));
     REFUSED(tri_loader_create(NULL, NULL, 1, NULL, &loader), "dataset is NULL");
@@ -390,10 +477,10 @@ static void arguments_that_cannot_be_are_named(void **state)
     REFUSED(tri_loader_create(set, NULL, 0, NULL, &loader), "batches of 0");
     REFUSED(tri_loader_create(set, NULL, 1, NULL, NULL), "loader_out is NULL");
     assert_int_equal(tri_loader_length(NULL), 0);
-    REFUSED(tri_loader_begin(NULL, 0), "loader is NULL");
+    REFUSED(tri_loader_begin(NULL, 0, 0), "loader is NULL");
     REFUSED(tri_loader_next(NULL, &batch), "loader is NULL");
     CHECK_OK(tri_loader_create(set, NULL, 1, NULL, &loader));
-    CHECK_OK(tri_loader_begin(loader, 0));
+    CHECK_OK(tri_loader_begin(loader, 0, 0));
     REFUSED(tri_loader_next(loader, NULL), "batch_out is NULL");
     tri_loader_destroy(loader);
     REFUSED(tri_dataset_subset(set, 0, 1, NULL), "dataset_out is NULL"); /* set is gone */
@@ -402,6 +489,8 @@ static void arguments_that_cannot_be_are_named(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(batches_come_in_order_with_any_number_of_threads),
+    cmocka_unit_test(an_epoch_may_begin_with_any_batch),
+    cmocka_unit_test(a_sampler_that_fails_ends_the_epoch_that_it_should_begin),
     cmocka_unit_test(without_a_sampler_they_count_up),
     cmocka_unit_test(a_batch_larger_than_the_set_is_the_set),
     cmocka_unit_test(threads_run_ahead_by_the_prefetch_only),

@@ -1,107 +1,204 @@
 /*
- * sampler.c - one replica's share of an epoch: PyTorch's DistributedSampler, index for index.
- *
- * order = randperm(length) seeded by seed + epoch, or 0, 1, 2, ...; continued from its own start
- * (or cut) to a multiple of the replicas; replica r takes every n_replicas-th from r on.
+ * sampler.c - samplers in general, and those that a loader on one process needs: in order, at
+ * random. Numbers are those of torch.utils.data with a generator of seed + epoch.
  */
-#include <inttypes.h>
+#include "data/sampler.h"
 
-#include <trireme/data.h>
-#include <trireme/group.h>
+#include <inttypes.h>
 
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/mt19937.h"
 
-struct tri_sampler {
-    int64_t length, share; /* samples of the set; of this replica */
-    int n_replicas, rank;
-    bool sequential;
-    uint64_t seed;
-    int64_t *order;   /* [length]; NULL if sequential */
-    int64_t *indices; /* [share] */
-};
-
-tri_status tri_sampler_create(int64_t length, const tri_sampler_options *opt,
-                              tri_sampler **sampler_out)
+tri_status trii_sampler_check(const tri_sampler *sampler, const char *call)
 {
-    static const tri_sampler_options defaults;
-    tri_status status = trii_need(sampler_out, "tri_sampler_create", "sampler_out");
-    int n_replicas, rank;
-    tri_sampler *s;
+    tri_status status = trii_need(sampler, call, "sampler");
 
+    if (status == TRI_OK)
+        status = trii_need(sampler->cls, call, "sampler->cls");
     if (status != TRI_OK)
         return status;
-    if (opt == NULL)
-        opt = &defaults;
-    n_replicas = opt->n_replicas == 0 ? tri_world_size() : opt->n_replicas;
-    rank = opt->n_replicas == 0 ? tri_rank() : opt->rank;
-    if (length < 1 || length > INT64_MAX / 16)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "sampler_create: length is %" PRId64 " samples, at least 1 is needed",
-                         length);
-    if (opt->n_replicas == 0 && opt->rank != 0 && opt->rank != rank)
-        return TRII_FAIL(
-            TRI_ERR_INVALID_ARG,
-            "sampler: rank %d without n_replicas: set both, or neither for the world's "
-            "(here rank %d of %d)",
-            opt->rank, rank, n_replicas);
-    if (n_replicas < 1 || rank < 0 || rank >= n_replicas)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "sampler: rank %d of %d replicas", rank, n_replicas);
-
-    s = trii_alloc(1, sizeof(*s), "sampler");
-    if (s == NULL)
-        return TRI_ERR_NO_MEMORY;
-    s->length = length;
-    s->n_replicas = n_replicas;
-    s->rank = rank;
-    s->sequential = opt->sequential;
-    s->seed = opt->seed;
-    s->share = opt->drop_last ? length / n_replicas : (length - 1) / n_replicas + 1;
-    s->indices = trii_alloc((size_t)s->share, sizeof(*s->indices), "sampler's indices");
-    if (!s->sequential)
-        s->order = trii_alloc((size_t)length, sizeof(*s->order), "sampler's permutation");
-    if (s->indices == NULL || (!s->sequential && s->order == NULL)) {
-        tri_sampler_destroy(s);
-        return TRI_ERR_NO_MEMORY;
-    }
-    tri_sampler_set_epoch(s, 0);
-    *sampler_out = s;
+    if (sampler->cls->draw == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: sampler %s has no draw, which is required", call,
+                         sampler->cls->name);
+    if (sampler->length < 0 || sampler->length > TRII_MAX_SAMPLES)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: sampler %s has a length of %" PRId64, call,
+                         sampler->cls->name, sampler->length);
     return TRI_OK;
+}
+
+tri_status trii_sampler_draw(tri_sampler *sampler, int64_t epoch, int64_t *indices)
+{
+    unsigned n_lines = trii_err_lines();
+    tri_status status = sampler->cls->draw(sampler, epoch, indices);
+
+    if (status > 0) /* "not done" would pass for indices that were never written */
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "sampler %s: its draw returned %s: OK or an error can be",
+                         sampler->cls->name, tri_status_name(status));
+    if (status < 0 && trii_err_lines() == n_lines)
+        return TRII_FAIL(status, "sampler %s: its draw returned %s and no line", sampler->cls->name,
+                         tri_status_name(status));
+    return status;
 }
 
 void tri_sampler_destroy(tri_sampler *sampler)
 {
     if (sampler == NULL)
         return;
-    trii_free(sampler->order);
     trii_free(sampler->indices);
-    trii_free(sampler);
+    sampler->indices = NULL;
+    if (sampler->cls != NULL && sampler->cls->destroy != NULL)
+        sampler->cls->destroy(sampler);
 }
 
-void tri_sampler_set_epoch(tri_sampler *sampler, int64_t epoch)
+tri_status tri_sampler_set_epoch(tri_sampler *sampler, int64_t epoch)
 {
-    if (sampler == NULL)
-        return;
-    if (!sampler->sequential) {
-        trii_mt19937 mt;
+    tri_status status = trii_sampler_check(sampler, "tri_sampler_set_epoch");
+    int64_t *indices;
 
-        trii_mt_seed(&mt, sampler->seed + (uint64_t)epoch);
-        trii_mt_randperm(&mt, sampler->length, sampler->order);
-    }
-    for (int64_t i = 0; i < sampler->share; i++) {
-        int64_t at = (i * sampler->n_replicas + sampler->rank) % sampler->length;
-
-        sampler->indices[i] = sampler->sequential ? at : sampler->order[at];
-    }
+    if (status != TRI_OK)
+        return status;
+    indices = sampler->indices;
+    if (indices == NULL)
+        indices = trii_alloc((size_t)sampler->length, sizeof(*indices), "sampler's indices");
+    if (indices == NULL)
+        return TRI_ERR_NO_MEMORY;
+    sampler->indices = indices;
+    return trii_sampler_draw(sampler, epoch, indices);
 }
 
 int64_t tri_sampler_length(const tri_sampler *sampler)
 {
-    return sampler != NULL ? sampler->share : 0;
+    return sampler != NULL ? sampler->length : 0;
 }
 
 const int64_t *tri_sampler_indices(const tri_sampler *sampler)
 {
     return sampler != NULL ? sampler->indices : NULL;
+}
+
+/* --- in order --------------------------------------------------------------------------------- */
+
+static tri_status draw_sequential(tri_sampler *self, int64_t epoch, int64_t *indices)
+{
+    (void)epoch;
+    for (int64_t i = 0; i < self->length; i++)
+        indices[i] = i;
+    return TRI_OK;
+}
+
+static void sampler_free(tri_sampler *self)
+{
+    trii_free(self);
+}
+
+static const tri_sampler_class sequential_class = {
+    .name = "sequential",
+    .draw = draw_sequential,
+    .destroy = sampler_free,
+};
+
+tri_status tri_sampler_sequential(int64_t length, tri_sampler **sampler_out)
+{
+    tri_status status = trii_need(sampler_out, "tri_sampler_sequential", "sampler_out");
+    tri_sampler *s;
+
+    if (status != TRI_OK)
+        return status;
+    if (length < 0 || length > TRII_MAX_SAMPLES)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "sampler_sequential: length is %" PRId64 " samples, 0 is the least",
+                         length);
+    s = trii_alloc(1, sizeof(*s), "sampler");
+    if (s == NULL)
+        return TRI_ERR_NO_MEMORY;
+    *s = (tri_sampler){.cls = &sequential_class, .length = length};
+    *sampler_out = s;
+    return TRI_OK;
+}
+
+/* --- at random -------------------------------------------------------------------------------- */
+
+typedef struct random_sampler {
+    tri_sampler base;
+    int64_t n; /* indices are below */
+    bool replacement;
+    uint64_t seed;
+    int64_t *order; /* [n] for what does not fit into the epoch's own indices, or NULL */
+} random_sampler;
+
+/* torch.randint(n): below 2^28 one draw of 32 bits is enough for it. */
+static int64_t random_below(trii_mt19937 *mt, int64_t n)
+{
+    uint64_t word = n < INT64_C(1) << 28 ? trii_mt_u32(mt) : trii_mt_u64(mt);
+
+    return (int64_t)(word % (uint64_t)n);
+}
+
+static tri_status draw_random(tri_sampler *self, int64_t epoch, int64_t *indices)
+{
+    random_sampler *s = (random_sampler *)self;
+    int64_t done = 0;
+    trii_mt19937 mt;
+
+    trii_mt_seed(&mt, s->seed + (uint64_t)epoch);
+    for (; s->replacement && done < self->length; done++)
+        indices[done] = random_below(&mt, s->n);
+    for (; self->length - done >= s->n; done += s->n) /* whole permutations, one after the other */
+        trii_mt_randperm(&mt, s->n, indices + done);
+    if (done < self->length) {
+        trii_mt_randperm(&mt, s->n, s->order);
+        for (int64_t i = 0; done < self->length; i++)
+            indices[done++] = s->order[i];
+    }
+    return TRI_OK;
+}
+
+static void random_destroy(tri_sampler *self)
+{
+    trii_free(((random_sampler *)self)->order);
+    trii_free(self);
+}
+
+static const tri_sampler_class random_class = {
+    .name = "random",
+    .draw = draw_random,
+    .destroy = random_destroy,
+};
+
+tri_status tri_sampler_random(int64_t length, const tri_sampler_random_options *opt,
+                              tri_sampler **sampler_out)
+{
+    static const tri_sampler_random_options defaults;
+    tri_status status = trii_need(sampler_out, "tri_sampler_random", "sampler_out");
+    random_sampler *s;
+
+    if (status != TRI_OK)
+        return status;
+    if (opt == NULL)
+        opt = &defaults;
+    if (length < 1 || length > TRII_MAX_SAMPLES || opt->n_samples < 0 ||
+        opt->n_samples > TRII_MAX_SAMPLES)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "sampler_random: %" PRId64 " samples (n_samples, 0 = all) of a length of "
+                         "%" PRId64 ", at least 1 is needed",
+                         opt->n_samples, length);
+    s = trii_alloc(1, sizeof(*s), "sampler");
+    if (s == NULL)
+        return TRI_ERR_NO_MEMORY;
+    s->base.cls = &random_class;
+    s->base.length = opt->n_samples > 0 ? opt->n_samples : length;
+    s->n = length;
+    s->replacement = opt->replacement;
+    s->seed = opt->seed;
+    if (!s->replacement && s->base.length % length != 0) {
+        s->order = trii_alloc((size_t)length, sizeof(*s->order), "sampler's permutation");
+        if (s->order == NULL) {
+            tri_sampler_destroy(&s->base);
+            return TRI_ERR_NO_MEMORY;
+        }
+    }
+    *sampler_out = &s->base;
+    return TRI_OK;
 }

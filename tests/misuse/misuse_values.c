@@ -213,7 +213,7 @@ static tri_status good_loader(const char *function, tri_sampler *sampler, tri_lo
 {
     tri_status status = tri_loader_create(good_dataset(), sampler, 2, NULL, loader_out);
 
-    return status == TRI_OK && is(function, "tri_loader_next") ? tri_loader_begin(*loader_out, 0)
+    return status == TRI_OK && is(function, "tri_loader_next") ? tri_loader_begin(*loader_out, 0, 0)
                                                                : status;
 }
 
@@ -301,9 +301,9 @@ static void *good_object(const misuse_pick *p, int i)
                      : tri_all_reduce(made.group, numbers, numbers, 4, TRI_DTYPE_F32, TRI_REDOP_SUM,
                                       &made.work);
     else if (strstr(type, "tri_sampler ") != NULL)
-        status = tri_sampler_create(4, NULL, &made.sampler);
+        status = tri_sampler_distributed(4, NULL, &made.sampler);
     else if (strstr(type, "tri_loader ") != NULL)
-        status = tri_sampler_create(4, NULL, &made.sampler) != TRI_OK
+        status = tri_sampler_distributed(4, NULL, &made.sampler) != TRI_OK
                      ? TRI_ERR_STATE
                      : good_loader(p->row->name, made.sampler, &made.loader);
     else if (strstr(type, "tri_meter ") != NULL)
@@ -471,6 +471,7 @@ static void *good_pointer(const misuse_pick *p, int i)
     static const int ranks[8] = {0};
     static const int64_t dims[8] = {1, 0};
     static const size_t counts[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+    static const double weights[8] = {1, 1, 1, 1, 1, 1, 1, 1};
     static _Alignas(64) char scratch[16][SCRATCH];
     static int turn;
     const char *type = p->row->parameters[i].type, *name = p->row->parameters[i].name;
@@ -483,6 +484,8 @@ static void *good_pointer(const misuse_pick *p, int i)
         return (void *)(uintptr_t)ranks;
     if (is(type, "const size_t *"))
         return (void *)(uintptr_t)counts;
+    if (is(type, "const double *"))
+        return (void *)(uintptr_t)weights;
     if (strstr(type, "*const *") != NULL)
         return good_list(p, i);
     if (strstr(type, "FILE") != NULL)
