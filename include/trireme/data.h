@@ -107,6 +107,24 @@ TRI_API TRI_MUST_CHECK tri_status tri_dataset_idx(const char *images_path, const
 TRI_API TRI_MUST_CHECK tri_status tri_fashion_mnist(const char *dir, bool train,
                                                     tri_dataset **dataset_out);
 
+/* --- tokens
+ * --------------------------------------------------------------------------------------- */
+
+typedef struct tri_tokens_options {
+    int64_t stride;       /* from one window's start to the next; 0 = 1: every token of the file
+                             begins a sample. The length of a window: an epoch sees each once */
+    int64_t header_bytes; /* passed over at the start of the file */
+} tri_tokens_options;
+
+/* Windows of `context` tokens of a file that holds their numbers and nothing else, as nanoGPT's
+ * train.bin does: unsigned, little-endian, of 1, 2 or 4 bytes. Field 0 is the window (i64
+ * [context]), field 1 for each of its tokens the one after it. The file is mapped, may be larger
+ * than memory, and must not become shorter meanwhile.
+ * Errors: NOT_FOUND, IO, FORMAT (not whole tokens, or not one window of them). */
+TRI_API TRI_MUST_CHECK tri_status tri_dataset_tokens(const char *path, int token_bytes,
+                                                     int64_t context, const tri_tokens_options *opt,
+                                                     tri_dataset **dataset_out);
+
 /* --- images ----------------------------------------------------------------------------------- */
 
 /* What happens to field 0; all zero: only conversion to float, 0..255 to 0..1. */

@@ -357,6 +357,18 @@ static const char *good_idx(bool images)
     return path;
 }
 
+/* One window of a token and the next. */
+static const char *good_tokens(void)
+{
+    FILE *file = fopen("tokens", "wb");
+
+    if (file == NULL)
+        return NULL;
+    fwrite("ab", 1, 2, file);
+    fclose(file);
+    return "tokens";
+}
+
 static const char *good_text(const misuse_pick *p, int i)
 {
     static const char *const texts[][3] = {
@@ -374,6 +386,8 @@ static const char *good_text(const misuse_pick *p, int i)
         return good_file();
     if (is(function, "tri_dataset_idx"))
         return good_idx(is(name, "images_path"));
+    if (is(function, "tri_dataset_tokens"))
+        return good_tokens();
     if (is(function, "tri_checkpoint_open") && good_checkpoint(&checkpoint) != TRI_OK)
         return NULL;
     for (int t = 0; t < COUNT(texts); t++) {
