@@ -151,10 +151,14 @@ TRI_API void tri_requires_grad(tri_tensor *tensor, bool on); /* persistent, floa
  * warning, once, names both; tri_backward_of takes a count. A sum, or no mean at all: every rank
  * counts as one sample. */
 TRI_API void tri_backward(tri_tensor *loss);
-/* The gradient of a persistent tensor (borrowed; persistent), or NULL if it has none yet. Before
- * the run that computes it, it stands for the value to come. A step that fails leaves no gradient
- * of its own, and what had added up before stays; only if its run had begun to overwrite that,
- * reading it and adding to it fail (STATE) until tri_optimizer_zero_grad. */
+/* The gradient of a persistent tensor (borrowed), or NULL if it has none yet or
+ * tri_optimizer_zero_grad has cleared it. Until the run that computes it: a step tensor, the value
+ * to come; after it: persistent, readable until another takes its place, also when an optimizer has
+ * used it. Under tri_ddp it is the average, except of a tri_backward within tri_no_sync_begin; of a
+ * parameter that only other ranks' losses reach it is there after tri_optimizer_step. What pends in
+ * another context is not seen. A step that fails leaves no gradient of its own, and what had added
+ * up before stays; only if its run had begun to overwrite that, reading it and adding to it fail
+ * (STATE) until tri_optimizer_zero_grad. */
 TRI_API tri_tensor *tri_grad(tri_tensor *tensor);
 /* Operations between these record no gradient; they nest. An end too many fails the step (STATE).
  */

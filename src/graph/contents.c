@@ -96,6 +96,14 @@ static tri_status overwrite(trii_step *step, tri_tensor *tensor, const void *dat
     return TRI_OK;
 }
 
+static bool is_gradient(const trii_step *step, const tri_tensor *handle)
+{
+    trii_vid id = trii_handle_value(step, handle);
+    const tri_tensor *bound = id != TRII_NO_VALUE ? step->values[id].bound : NULL;
+
+    return bound != NULL && bound->is_grad;
+}
+
 static tri_status copy_in(tri_tensor *tensor, const void *data, size_t bytes)
 {
     trii_step *step = trii_step_current();
@@ -106,7 +114,9 @@ static tri_status copy_in(tri_tensor *tensor, const void *data, size_t bytes)
     if (tensor == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "the tensor is NULL");
     if (trii_is_handle(tensor))
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "only persistent tensors can be written");
+        return TRII_FAIL(
+            TRI_ERR_INVALID_ARG, "only persistent tensors can be written%s",
+            is_gradient(step, tensor) ? ": run the step (tri_run), then ask tri_grad again" : "");
     if (tensor->status != TRI_OK && !trii_tensor_is_lost(tensor))
         return TRII_FAIL(tensor->status, "%s", trii_tensor_why(tensor));
     if (bytes != trii_tensor_bytes(tensor))

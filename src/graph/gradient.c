@@ -6,11 +6,35 @@
 #include "base/alloc.h"
 #include "graph/recorder.h"
 
+/* Relaxed: who may rely on it has claimed the gradient, or is alone. */
+static bool published(const tri_tensor *tensor)
+{
+    return atomic_load_explicit(&tensor->has_grad, memory_order_relaxed);
+}
+
+static bool shows(const tri_tensor *tensor)
+{
+    return atomic_load_explicit(&tensor->shows_grad, memory_order_acquire);
+}
+
+/* Release: what tri_grad then reads in another thread. */
+static void show(tri_tensor *tensor, bool shows)
+{
+    atomic_store_explicit(&tensor->shows_grad, shows, memory_order_release);
+}
+
+void trii_grad_publish(tri_tensor *tensor, bool has)
+{
+    atomic_store_explicit(&tensor->has_grad, has, memory_order_relaxed);
+    if (has)
+        show(tensor, true);
+}
+
 /* What the contents of a gradient were worth when its run failed: whoever reads it gets the line.
  */
-static void spoil(tri_tensor *grad, bool held, const char *cause)
+static void spoil(tri_tensor *tensor, const char *cause)
 {
-    if (held)
+    if (published(tensor))
         (void)TRII_FAIL(TRI_ERR_STATE,
                         "the gradient that had added up is lost, since a step that added to it "
                         "failed (%s): call tri_optimizer_zero_grad and begin again",
@@ -20,18 +44,7 @@ static void spoil(tri_tensor *grad, bool held, const char *cause)
                         "there is no gradient: the step that computed it failed "
                         "(%s)",
                         cause);
-    trii_tensor_lose(grad);
-}
-
-/* Relaxed: who may rely on it has claimed the gradient, or is alone. */
-static bool published(const tri_tensor *tensor)
-{
-    return atomic_load_explicit(&tensor->has_grad, memory_order_relaxed);
-}
-
-static void publish(tri_tensor *tensor, bool has)
-{
-    atomic_store_explicit(&tensor->has_grad, has, memory_order_relaxed);
+    trii_tensor_lose(tensor->grad);
 }
 
 bool trii_step_has_grad(const trii_step *step, const tri_tensor *tensor)
@@ -87,7 +100,9 @@ tri_status trii_grad_claim(trii_step *step, tri_tensor *tensor)
                                                      memory_order_acquire, memory_order_relaxed)))
         return trii_refuse_gradient(tensor, owner);
     r->changes[r->n_changes++] = tensor;
-    known->grad = published(tensor) ? TRII_GRAD_THERE : TRII_GRAD_NONE;
+    known->grad = published(tensor) ? TRII_GRAD_THERE
+                  : shows(tensor)   ? TRII_GRAD_CONSUMED
+                                    : TRII_GRAD_NONE;
     return TRI_OK;
 }
 
@@ -97,8 +112,10 @@ tri_status trii_grad_prepare(tri_tensor *tensor)
     tri_status status;
 
     if (TRII_LIKELY(tensor->grad != NULL)) {
-        if (TRII_UNLIKELY(tensor->grad->status != TRI_OK) && !trii_has_grad(tensor))
+        if (TRII_UNLIKELY(tensor->grad->status != TRI_OK) && !trii_has_grad(tensor)) {
             trii_tensor_mend(tensor->grad); /* one that begins anew is as good as any */
+            show(tensor, false);
+        }
         return TRI_OK;
     }
     status = trii_tensor_create(tensor->dtype, tensor->shape, tensor->ndim, tensor->device, &grad);
@@ -130,7 +147,7 @@ tri_status trii_grad_consume(trii_step *step, tri_tensor *tensor, trii_vid *grad
         if (status == TRI_OK)
             status = trii_resolve(step, tensor->grad, &grad);
         if (status == TRI_OK)
-            trii_known_find(step, tensor)->grad = TRII_GRAD_NONE;
+            trii_known_find(step, tensor)->grad = TRII_GRAD_CONSUMED;
     }
     if (status == TRI_OK)
         *grad_out = grad;
@@ -152,7 +169,8 @@ void trii_grad_clear(tri_tensor *tensor)
     }
     if (ours)
         trii_known_find(&r->step, tensor)->grad = TRII_GRAD_NONE;
-    publish(tensor, false);
+    trii_grad_publish(tensor, false);
+    show(tensor, false);
 }
 
 /* The last of them; nobody else's for a moment more. */
@@ -177,7 +195,8 @@ void trii_grads_publish(trii_recorder *r)
         trii_pending_grad grad;
         tri_tensor *tensor = take_change(r, &grad);
 
-        publish(tensor, grad == TRII_GRAD_THERE);
+        trii_grad_publish(tensor, grad == TRII_GRAD_THERE);
+        show(tensor, grad != TRII_GRAD_NONE);
         give_back(tensor);
     }
 }
@@ -187,8 +206,8 @@ void trii_grads_revert(trii_recorder *r, const trii_segment *segment)
     const char *cause = r->failed_line != NULL ? r->failed_line : "out of memory";
 
     while (r->n_changes > 0) {
-        trii_pending_grad unused;
-        tri_tensor *tensor = take_change(r, &unused), *grad = tensor->grad;
+        trii_pending_grad pending;
+        tri_tensor *tensor = take_change(r, &pending), *grad = tensor->grad;
         bool torn = false;
 
         for (int32_t o = 0; segment != NULL && grad != NULL && o < segment->n_outputs; o++) {
@@ -197,12 +216,28 @@ void trii_grads_revert(trii_recorder *r, const trii_segment *segment)
             torn = torn || (value->bound == grad && value->torn);
         }
         if (torn)
-            spoil(grad, published(tensor), cause);
+            spoil(tensor, cause);
+        if (torn && pending != TRII_GRAD_NONE)
+            show(tensor, true);
         give_back(tensor);
     }
 }
 
 tri_tensor *tri_grad(tri_tensor *tensor)
 {
-    return tensor != NULL && !trii_is_handle(tensor) ? tensor->grad : NULL;
+    trii_recorder *r = trii_recorder_mine();
+    const trii_known *known;
+    trii_vid id;
+
+    if (tensor == NULL || trii_is_handle(tensor))
+        return NULL;
+    known = r != NULL ? trii_known_find(&r->step, tensor) : NULL;
+    if (known == NULL || known->grad == TRII_GRAD_AS_PUBLISHED)
+        return shows(tensor) ? tensor->grad : NULL;
+    if (known->grad == TRII_GRAD_NONE)
+        return NULL;
+    id = trii_known_value(&r->step, tensor->grad);
+    return id != TRII_NO_VALUE && r->step.values[id].state == TRII_VALUE_PENDING
+               ? trii_handle(&r->step, id)
+               : tensor->grad;
 }

@@ -8,8 +8,9 @@
 
 /* Whether a tensor will have a gradient once what pends has run. */
 typedef enum trii_pending_grad {
-    TRII_GRAD_AS_PUBLISHED, /* nothing that pends changes it: tensor->has_grad */
-    TRII_GRAD_NONE,
+    TRII_GRAD_AS_PUBLISHED, /* nothing that pends changes it: tensor->has_grad, shows_grad */
+    TRII_GRAD_NONE,         /* or it was cleared */
+    TRII_GRAD_CONSUMED,     /* an optimizer uses it; it can be looked at all the same */
     TRII_GRAD_THERE
 } trii_pending_grad;
 

@@ -216,6 +216,8 @@ typedef struct trii_grad_hook {
  * starts a new one. */
 tri_status trii_grad_consume(trii_step *step, tri_tensor *tensor,
                              trii_vid *grad_out) TRI_MUST_CHECK;
+/* Nothing of it pends: its grad holds a gradient now, or no longer one for an optimizer. */
+void trii_grad_publish(tri_tensor *tensor, bool has);
 /* Whether the tensor has a gradient, once what pends in the current context has run. */
 bool trii_has_grad(const tri_tensor *tensor);
 bool trii_step_has_grad(const trii_step *step, const tri_tensor *tensor); /* of this one */

@@ -39,6 +39,8 @@ struct tri_tensor {
     /* `grad` holds what no optimizer has consumed, of the runs that are done: trii_has_grad knows
      * of what pends. */
     atomic_bool has_grad;
+    /* tri_grad shows `grad`: a run has computed it, or lost it, and nobody has cleared it since. */
+    atomic_bool shows_grad;
     tri_tensor *grad; /* owned; same shape; may lie in a bucket of a group's arena */
     struct trii_grad_hook *grad_hook; /* borrowed; NULL = gradients stay local */
 };

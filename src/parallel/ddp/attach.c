@@ -334,6 +334,6 @@ tri_status trii_ddp_settle(trii_grad_hook *hook, trii_step *step)
      * optimizer passes over it, as it does on all ranks. */
     for (int i = 0; i < ddp->n_params; i++)
         if (!ddp->params[i].used_here)
-            ddp->params[i].tensor->has_grad = ddp->map[i] != 0;
+            trii_grad_publish(ddp->params[i].tensor, ddp->map[i] != 0);
     return TRI_OK;
 }

@@ -1,0 +1,142 @@
+/*
+ * ddp_grad_test.c - what tri_grad shows of replicas: the average, also before it has run.
+ */
+#include "base/err.h"
+#include "testing/ddp_ranks.h"
+
+static tri_status sum_of(tri_tensor *grad, double *out)
+{
+    return grad != NULL ? tri_item_get(tri_sum(tri_square(grad), NULL, 0, false), out)
+                        : TRII_FAIL(TRI_ERR_INTERNAL, "no gradient");
+}
+
+/* Left to be compared: of a gradient that pends, the same after its step, a local one. */
+static tri_status look_at_gradients(rank *r)
+{
+    tri_module *net = mlp(1), *model = tri_ddp(net, &(tri_ddp_options){.group = r->group});
+    tri_tensor *w = tri_module_find(net, "2.weight");
+    int n = ROWS / r->size;
+    tri_tensor *x = rows_of(x_data, IN, r->index * n, n),
+               *y = rows_of(y_data, OUT, r->index * n, n);
+    tri_optimizer *opt = tri_sgd(model, 0.1, NULL);
+
+    TRY(tri_module_status(model));
+    if (tri_grad(w) != NULL)
+        return TRII_FAIL(TRI_ERR_INTERNAL, "a gradient before the first backward");
+    tri_backward(tri_mse_loss(tri_forward(model, x), y));
+    TRY(sum_of(tri_grad(w), &r->weights[0]));
+    TRY(tri_step_end_status());
+    TRY(sum_of(tri_grad(w), &r->weights[1]));
+    tri_optimizer_zero_grad(opt);
+    TRY(tri_step_end_status());
+    if (tri_grad(w) != NULL)
+        return TRII_FAIL(TRI_ERR_INTERNAL, "a gradient after tri_optimizer_zero_grad");
+    tri_no_sync_begin(model);
+    tri_backward(tri_mse_loss(tri_forward(model, x), y));
+    tri_no_sync_end(model);
+    TRY(sum_of(tri_grad(w), &r->weights[2]));
+    TRY(tri_step_end_status());
+    tri_backward(tri_mse_loss(tri_forward(model, x), y)); /* averages both */
+    TRY(sum_of(tri_grad(w), &r->weights[3]));
+    TRY(tri_optimizer_step(opt));
+    TRY(tri_step_end_status());
+    TRY(sum_of(tri_grad(w), &r->weights[4]));
+    TRY(tri_step_end_status());
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(model);
+    return TRI_OK;
+}
+
+static void it_is_the_average_before_and_after_its_run(void **state)
+{
+    static rank one[1], two[2];
+
+    (void)state;
+    make_data();
+    run_ranks(one, 1, look_at_gradients, NULL);
+    check_ranks(one, 1);
+    run_ranks(two, 2, look_at_gradients, NULL);
+    check_ranks(two, 2);
+    assert_true(fabs(two[0].weights[2] - two[1].weights[2]) > 1e-6); /* their own */
+    for (int i = 0; i < 5; i++) {
+        if (i == 2)
+            continue;
+        CHECK_NEAR(two[0].weights[i], two[1].weights[i], 0);
+        CHECK_NEAR(two[0].weights[i], one[0].weights[i], 1e-12);
+    }
+    CHECK_NEAR(two[0].weights[0], two[0].weights[1], 0);
+    CHECK_NEAR(two[0].weights[3], two[0].weights[4], 0);
+}
+
+/* --- of a parameter that only another rank uses ----------------------------------------------- */
+
+typedef struct switched {
+    tri_tensor *a, *b;
+    bool uses_b;
+} switched;
+
+static void switched_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
+                             int n_out)
+{
+    switched *s = tri_module_data(self);
+
+    (void)n_in;
+    (void)n_out;
+    out[0] = tri_mul(in[0], s->uses_b ? tri_mul(s->a, s->b) : s->a);
+}
+
+static tri_status use_on_one_rank(rank *r)
+{
+    static const tri_module_class type = {
+        .name = "switched", .size = sizeof(switched), .forward = switched_forward};
+    const double threes[2] = {3, 3};
+    tri_module *net = tri_module_create(&type), *model;
+    switched *s = tri_module_data(net);
+    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(2), threes);
+    tri_optimizer *opt;
+    double early = 0;
+
+    s->a = tri_module_parameter(net, "a", tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(2), threes));
+    s->b = tri_module_parameter(net, "b", tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(2), threes));
+    s->uses_b = r->index == 1;
+    model = tri_ddp(net, &(tri_ddp_options){.group = r->group});
+    TRY(tri_module_status(model));
+    opt = tri_sgd(model, 0.1, NULL);
+    tri_backward(tri_sum(tri_forward(model, x), NULL, 0, false)); /* db: 0 there, 9 here */
+    if (r->index == 0 && tri_grad(s->b) != NULL)
+        return TRII_FAIL(TRI_ERR_INTERNAL, "it is shown before the ranks have agreed");
+    if (r->index == 1)
+        TRY(sum_of(tri_grad(s->b), &early));
+    TRY(tri_optimizer_step(opt));
+    TRY(sum_of(tri_grad(s->b), &r->weights[0]));
+    TRY(sum_of(tri_grad(s->a), &r->weights[1]));
+    r->weights[2] = r->index == 1 ? early : r->weights[0];
+    TRY(tri_step_end_status());
+    tri_tensor_unref(x);
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(model);
+    return TRI_OK;
+}
+
+static void a_rank_that_did_not_use_it_sees_it_after_the_update(void **state)
+{
+    static rank ranks[2];
+
+    (void)state;
+    run_ranks(ranks, 2, use_on_one_rank, NULL);
+    check_ranks(ranks, 2);
+    for (int i = 0; i < 2; i++) {
+        CHECK_NEAR(ranks[i].weights[0], 2 * 4.5 * 4.5, 1e-12);
+        CHECK_NEAR(ranks[i].weights[1], 2 * 6 * 6, 1e-12); /* the mean of 3 and 9 */
+        CHECK_NEAR(ranks[i].weights[2], 2 * 4.5 * 4.5, 1e-12);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(it_is_the_average_before_and_after_its_run),
+    cmocka_unit_test(a_rank_that_did_not_use_it_sees_it_after_the_update),
+};
+
+TEST_MAIN(tests)
