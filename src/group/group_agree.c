@@ -19,6 +19,7 @@
 #include "group/front.h"
 #include "os/clock.h"
 #include "store/exchange.h"
+#include "store/store_ops.h"
 
 enum {
     MAX_NAMED = 1000, /* ranks that are looked at for a message */
@@ -85,7 +86,8 @@ static tri_status name_missing(const trii_group_args *args, const char *step, ch
 
     for (int r = 0; r < n_ranks && keys != NULL && calls != NULL; r++)
         calls[r] = (trii_store_call){.kind = TRII_STORE_READ, .key = keys[r]};
-    if (keys != NULL && calls != NULL &&
+    /* one that is silent would be waited for */
+    if (keys != NULL && calls != NULL && !trii_store_is_silent(args->store) &&
         trii_store_exchange(args->store, calls, n_ranks, NULL, 0, 0, NULL, NULL) == TRI_OK) {
         for (int r = 0; r < n_ranks; r++) {
             if (calls[r].value == NULL)
@@ -133,6 +135,7 @@ static tri_status await(const trii_group_args *args, const char *step, const cha
 
     for (;;) {
         int64_t until = note < args->deadline_ns ? note : args->deadline_ns, left_ms;
+        bool silent;
         tri_status st;
 
         if ((is_over != NULL || args->is_over != NULL) && until > now + ASK_MS * TRII_NS_PER_MS)
@@ -145,9 +148,10 @@ static tri_status await(const trii_group_args *args, const char *step, const cha
         now = trii_now_ns();
         if (st != TRI_ERR_TIMEOUT)
             return st;
-        if (is_over != NULL && is_over(arg))
+        silent = trii_store_is_silent(args->store); /* to ask more would take longer than `until` */
+        if (!silent && is_over != NULL && is_over(arg))
             return TRII_FAIL(TRI_ERR_ABORTED, "%s: nobody will come", args->name);
-        if (args->is_over != NULL && args->is_over(args->is_over_arg)) {
+        if (!silent && args->is_over != NULL && args->is_over(args->is_over_arg)) {
             /* Who ended after all went well had waited for the same: that is there then. */
             st = trii_store_exchange(args->store, NULL, 0, keys, n_keys, 1, (void **)values_out,
                                      NULL);

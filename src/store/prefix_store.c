@@ -75,6 +75,11 @@ static int prefix_others(tri_store *self)
     return trii_store_others(under_of(self));
 }
 
+static bool prefix_is_silent(tri_store *self)
+{
+    return trii_store_is_silent(under_of(self));
+}
+
 static tri_status prefix_set(tri_store *self, const char *key, const void *value, size_t bytes)
 {
     tri_store *under = under_of(self);
@@ -303,6 +308,7 @@ static const trii_store_ops prefix_ops = {
     .pop = prefix_pop,
     .queue_length = prefix_queue_length,
     .others = prefix_others,
+    .is_silent = prefix_is_silent,
 };
 
 /* `own_under` is taken, on failure too; the text ends with a slash. */

@@ -81,6 +81,19 @@ int trii_store_others(tri_store *store)
     return store->ops->others != NULL ? store->ops->others(store) : -1;
 }
 
+bool trii_store_is_silent(tri_store *store)
+{
+    return store->ops->is_silent != NULL && store->ops->is_silent(store);
+}
+
+static tri_status no_answer(const char *call, int64_t waited_ns)
+{
+    return TRII_FAIL(TRI_ERR_TIMEOUT,
+                     "%s: no answer from the store for %.1f s: does its process run, and the "
+                     "network between?",
+                     call, (double)waited_ns / (double)TRII_NS_PER_S);
+}
+
 static int64_t deadline_of(const tri_store *store, int64_t timeout_ms)
 {
     return trii_deadline_ms(timeout_ms != 0 ? timeout_ms : store->timeout_ms);
@@ -94,6 +107,8 @@ static tri_status name_missing(tri_store *store, const char *call, const char *c
     size_t used = 0;
     int missing = 0;
 
+    if (trii_store_is_silent(store))
+        return no_answer(call, waited_ns);
     for (int i = 0; i < n_keys; i++) {
         bool present = false;
 
@@ -293,6 +308,8 @@ tri_status tri_store_barrier(tri_store *store, const char *key, int64_t size, in
     snprintf(last, sizeof(last), "%s/last_member", key);
     status = own ? store->ops->barrier(store, key, size, deadline_of(store, timeout_ms))
                  : barrier_of_keys(store, counter, last, size, timeout_ms);
+    if (status == TRI_ERR_TIMEOUT && trii_store_is_silent(store))
+        return no_answer("store_barrier", trii_now_ns() - start);
     if (status == TRI_ERR_TIMEOUT && tri_store_add(store, counter, 0, &n) == TRI_OK)
         return TRII_FAIL(status, "store_barrier: %lld of %lld came to %.80s in %.1f s",
                          (long long)n, (long long)size, key,

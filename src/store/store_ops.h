@@ -69,6 +69,8 @@ typedef struct trii_store_ops {
                       size_t *bytes_out);
     tri_status (*queue_length)(tri_store *self, const char *key, int64_t *n_out);
     int (*others)(tri_store *self); /* optional: NULL = -1 */
+    /* Optional: NULL = false. After a wait: its server was not heard, asking on may take long. */
+    bool (*is_silent)(tri_store *self);
 } trii_store_ops;
 
 struct tri_store {
@@ -82,6 +84,8 @@ void trii_store_init(tri_store *store, const trii_store_ops *ops, int64_t timeou
 uint64_t trii_store_path_hash(const tri_store *store);
 /* Of a store that this process serves: connections of others to it; -1 = it does not. */
 int trii_store_others(tri_store *store);
+/* After a TIMEOUT: the store itself did not answer. */
+bool trii_store_is_silent(tri_store *store);
 /* A copy with a zero byte behind it, or NULL. */
 void *trii_store_copy(const void *data, size_t bytes);
 

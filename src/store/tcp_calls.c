@@ -9,7 +9,7 @@
 #include "os/clock.h"
 #include "store/exchange.h"
 
-#define CANCEL_MS 5000 /* for the answer that calls a wait off */
+#define CANCEL_MS 3000 /* for the answer that calls a wait off; later it is owed */
 
 /* Sends the request, takes an answer of so many bytes, and leaves. */
 static tri_status ask(trii_tcp_store *store, const char *op, void *answer, size_t bytes)
@@ -73,56 +73,58 @@ static tri_status tcp_compare_set(tri_store *self, const char *key, const void *
     return trii_tcp_leave(store, status);
 }
 
-/* The deadline of a wait has passed: call it off, so that the stream can go on. OK: it came at the
- * last moment; *owed_out: the answer to the cancel is still to come, behind what was asked for. */
-static tri_status cancel_wait(trii_tcp_store *store, bool *owed_out)
+/* The deadline of a wait for n_values has passed: call it off, so that the stream can go on. OK: it
+ * came at the last moment. */
+static tri_status cancel_wait(trii_tcp_store *store, const char *op, int n_values)
 {
     const uint8_t cancel = TRII_WIRE_CANCEL_WAIT;
     int64_t deadline = trii_deadline_ms(CANCEL_MS);
     uint8_t answer = 0;
     tri_status status = trii_socket_send_all(store->fd, &cancel, 1, deadline);
 
-    if (status == TRI_OK)
-        status = trii_socket_recv_all(store->fd, &answer, 1, deadline);
-    if (status == TRI_OK && answer == 1)
-        return TRI_ERR_TIMEOUT;
-    *owed_out = status == TRI_OK;
-    return status == TRI_OK ? TRI_OK : trii_tcp_broken(store, "wait", status);
-}
-
-static tri_status take_owed(trii_tcp_store *store)
-{
-    uint8_t answer = 0;
-    tri_status status = trii_socket_recv_all(store->fd, &answer, 1, trii_deadline_ms(CANCEL_MS));
-
-    if (status == TRI_OK && answer != 1)
+    if (status != TRI_OK)
+        return trii_tcp_broken(store, op, status);
+    store->owed = true;
+    store->owed_values = n_values;
+    status = trii_socket_recv_all(store->fd, &answer, 1, deadline);
+    if (status == TRI_ERR_TIMEOUT)
+        return status; /* a network may be repaired: it is not lost yet */
+    if (status == TRI_OK && answer > 1)
         status = TRII_FAIL(TRI_ERR_FORMAT, "answer %u to a cancelled wait", answer);
-    return status == TRI_OK ? TRI_OK : trii_tcp_broken(store, "wait", status);
+    if (status != TRI_OK)
+        return trii_tcp_broken(store, op, status);
+    store->owed = answer == 0;
+    store->owed_values = -1;
+    return answer == 0 ? TRI_OK : TRI_ERR_TIMEOUT;
 }
 
-/* Of a request that is answered when others have come, or is called off. */
+/* Of a request that is answered, before n_values, when others have come, or is called off. */
 static tri_status await_answer(trii_tcp_store *store, const char *op, int64_t deadline_ns,
-                               bool *owed_out)
+                               int n_values)
 {
     uint8_t answer = 0;
     tri_status status = trii_socket_recv_all(store->fd, &answer, 1, deadline_ns);
 
-    *owed_out = false;
     if (status == TRI_ERR_TIMEOUT)
-        return cancel_wait(store, owed_out);
+        return cancel_wait(store, op, n_values);
     if (status == TRI_OK && answer != 0)
         status = TRII_FAIL(TRI_ERR_FORMAT, "answer %u", answer);
     return status == TRI_OK ? TRI_OK : trii_tcp_broken(store, op, status);
 }
 
+/* A request that only waits need not be sent if what is owed does not come before its deadline. */
+static tri_status send_wait(trii_tcp_store *store, const char *op, int64_t deadline_ns)
+{
+    tri_status status = trii_tcp_settle(store, op, deadline_ns);
+
+    return status == TRI_OK ? trii_tcp_send(store, op) : status;
+}
+
 static tri_status send_and_wait(trii_tcp_store *store, const char *op, int64_t deadline_ns)
 {
-    bool owed = false;
-    tri_status status = trii_tcp_send(store, op);
+    tri_status status = send_wait(store, op, deadline_ns);
 
-    if (status == TRI_OK)
-        status = await_answer(store, op, deadline_ns, &owed);
-    return status == TRI_OK && owed ? take_owed(store) : status;
+    return status == TRI_OK ? await_answer(store, op, deadline_ns, 0) : status;
 }
 
 static tri_status wait_for(trii_tcp_store *store, const char *const *keys, int n_keys,
@@ -181,17 +183,9 @@ static bool can_wait_get(const trii_tcp_store *store, const char *const *keys, i
 static tri_status receive_wait_get(trii_tcp_store *store, int n_keys, int64_t deadline_ns,
                                    void **values_out, size_t *bytes_out)
 {
-    bool owed = false;
-    tri_status status = await_answer(store, "get", deadline_ns, &owed);
+    tri_status status = await_answer(store, "get", deadline_ns, n_keys);
 
-    if (status == TRI_OK)
-        status = receive_values(store, n_keys, values_out, bytes_out);
-    if (status != TRI_OK || !owed)
-        return status;
-    status = take_owed(store);
-    for (int i = 0; i < n_keys && status != TRI_OK; i++)
-        trii_free(values_out[i]);
-    return status;
+    return status == TRI_OK ? receive_values(store, n_keys, values_out, bytes_out) : status;
 }
 
 static tri_status wait_then_get(trii_tcp_store *store, const char *const *keys, int n_keys,
@@ -217,7 +211,7 @@ static tri_status tcp_multi_get(tri_store *self, const char *const *keys, int n_
         return trii_tcp_leave(
             store, wait_then_get(store, keys, n_keys, deadline_ns, values_out, bytes_out));
     trii_tcp_put_keys(store, TRII_WIRE_WAIT_GET, keys, n_keys);
-    status = trii_tcp_send(store, "get");
+    status = send_wait(store, "get", deadline_ns);
     if (status == TRI_OK)
         status = receive_wait_get(store, n_keys, deadline_ns, values_out, bytes_out);
     return trii_tcp_leave(store, status);
@@ -276,7 +270,8 @@ static tri_status tcp_exchange(tri_store *self, trii_store_call *calls, int n_ca
         put_call(store, &calls[i]);
     if (n_keys > 0 && in_one)
         trii_tcp_put_keys(store, TRII_WIRE_WAIT_GET, keys, n_keys);
-    status = trii_tcp_send(store, "exchange");
+    status =
+        n_calls > 0 ? trii_tcp_send(store, "exchange") : send_wait(store, "exchange", deadline_ns);
     for (int i = 0; i < n_calls && status == TRI_OK; i++)
         status = receive_call(store, &calls[i]);
     if (status == TRI_OK && n_keys > 0 && in_one) {
@@ -452,6 +447,15 @@ static tri_status tcp_queue_length(tri_store *self, const char *key, int64_t *n_
     return status;
 }
 
+static bool tcp_is_silent(tri_store *self)
+{
+    trii_tcp_store *store = trii_tcp_enter(self);
+    bool silent = store->owed;
+
+    (void)trii_tcp_leave(store, TRI_OK);
+    return silent;
+}
+
 const trii_store_ops trii_tcp_ops = {
     .abi = TRII_STORE_ABI,
     .size = sizeof(trii_store_ops),
@@ -476,4 +480,5 @@ const trii_store_ops trii_tcp_ops = {
     .pop = tcp_pop,
     .queue_length = tcp_queue_length,
     .others = trii_tcp_others,
+    .is_silent = tcp_is_silent,
 };

@@ -4,7 +4,8 @@
  *
  * A connection carries one request at a time. When a reply does not come in time, or comes
  * damaged, what follows on the stream is unknown: the store then stays failed. Only a WAIT
- * may time out and go on, since the protocol has a way to call it off.
+ * may time out and go on, since the protocol has a way to call it off. If the answer to that is
+ * late too, as during an outage of the network, the next request takes it first.
  */
 #ifndef TRII_TCP_CLIENT_H
 #define TRII_TCP_CLIENT_H
@@ -34,6 +35,8 @@ typedef struct trii_tcp_store {
     int fd;                 /* guarded by mutex, as all below; -1 = failed */
     trii_unforked unforked; /* a forked child that has it too would speak in between */
     bool ours;              /* the server knows TRII_WIRE_WAIT_GET */
+    bool owed;              /* the answer to the end of a wait is still to come ... */
+    int owed_values;        /* ... perhaps behind this many values; -1 = not behind anything */
     trii_wire_buffer out;
     bool sends_big;           /* the request has a value that PyTorch's libuv server refuses */
     char why[TRII_ERR_BYTES]; /* it failed */
@@ -47,7 +50,11 @@ tri_status trii_tcp_leave(trii_tcp_store *store, tri_status status);
 /* The stream is of no use any more: closes it and words why. */
 tri_status trii_tcp_broken(trii_tcp_store *store, const char *op, tri_status status);
 int64_t trii_tcp_reply_deadline(const trii_tcp_store *store);
-/* Sends store->out; these three break the connection if they fail. */
+/* Takes what is still to come of a wait that was called off. TIMEOUT: it has not come, and the
+ * connection is whole; other failures break it. */
+tri_status trii_tcp_settle(trii_tcp_store *store, const char *op,
+                           int64_t deadline_ns) TRI_MUST_CHECK;
+/* Settles and sends store->out; these three break the connection if they fail. */
 tri_status trii_tcp_send(trii_tcp_store *store, const char *op) TRI_MUST_CHECK;
 tri_status trii_tcp_receive(trii_tcp_store *store, const char *op, void *buf,
                             size_t bytes) TRI_MUST_CHECK;

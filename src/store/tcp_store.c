@@ -62,12 +62,42 @@ int64_t trii_tcp_reply_deadline(const trii_tcp_store *store)
     return trii_deadline_ms(store->base.timeout_ms);
 }
 
+tri_status trii_tcp_settle(trii_tcp_store *store, const char *op, int64_t deadline_ns)
+{
+    while (store->owed && store->fd >= 0) {
+        uint8_t answer = 0;
+        tri_status status = trii_socket_recv_all(store->fd, &answer, 1, deadline_ns);
+
+        if (status == TRI_ERR_TIMEOUT)
+            return status;
+        if (status == TRI_OK && (answer > 1 || (answer == 0 && store->owed_values < 0)))
+            status = TRII_FAIL(TRI_ERR_FORMAT, "answer %u to a cancelled wait", answer);
+        if (status != TRI_OK)
+            return trii_tcp_broken(store, op, status);
+        store->owed = answer == 0;
+        for (int i = store->owed ? store->owed_values : 0; i > 0; i--) {
+            void *value = NULL;
+            size_t bytes = 0;
+
+            status = trii_tcp_receive_value(store, op, &value, &bytes);
+            if (status != TRI_OK)
+                return status;
+            trii_free(value);
+        }
+        store->owed_values = -1;
+    }
+    return TRI_OK;
+}
+
 tri_status trii_tcp_send(trii_tcp_store *store, const char *op)
 {
     tri_status status;
 
     if (store->fd < 0)
         return TRII_FAIL(store->failed, "%s", store->why);
+    status = trii_tcp_settle(store, op, trii_tcp_reply_deadline(store));
+    if (status != TRI_OK)
+        return store->fd >= 0 ? trii_tcp_broken(store, op, status) : status;
     if (store->out.failed) {
         store->out.failed = false; /* nothing was sent: the stream is whole */
         return TRI_ERR_NO_MEMORY;

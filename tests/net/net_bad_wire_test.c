@@ -117,6 +117,17 @@ static int worker(void)
     return 0;
 }
 
+static int joiner(void)
+{
+    int x = 1, size;
+
+    TRI_TRY(tri_init(NULL));
+    TRI_TRY(tri_all_reduce(NULL, &x, &x, 1, TRI_DTYPE_I32, TRI_REDOP_SUM, NULL));
+    size = tri_world_size();
+    tri_finalize();
+    return x == size ? 0 : 1;
+}
+
 /* Rank 1 sends, leaves and ends, all of it before anything has come to rank 0. */
 static int leaver(void)
 {
@@ -241,11 +252,59 @@ static void who_leaves_is_heard_out_however_slow_the_wire(void **state)
     check_job("leaver", 2, 1, "tcp", &w);
 }
 
+/* Rank 1 waits for rank 2 while nothing comes from the store, longer than the end of a wait may
+ * take; it hears of rank 2 when the network is repaired. */
+static void an_outage_while_ranks_join_is_borne(void **state)
+{
+    enum { SIZE = 3, OUTAGE_MS = 7000 };
+    const char *const argv[] = {own_path, "joiner", NULL};
+    bool spread = plug_hosts(2, &(wires){0});
+    char rank[32], port[32];
+    const char *const env[] = {rank,
+                               port,
+                               "WORLD_SIZE=3",
+                               spread ? "MASTER_ADDR=10.77.0.1" : "MASTER_ADDR=127.0.0.1",
+                               "TRI_ENGINE=tcp",
+                               "TRI_NOTE_MS=500",
+                               "TRI_TIMEOUT_MS=60000",
+                               "LOCAL_RANK",
+                               "LOCAL_WORLD_SIZE",
+                               NULL};
+    spawn s[SIZE];
+
+    (void)state;
+    snprintf(port, sizeof(port), "MASTER_PORT=%d", spread ? PORT : spawn_free_port());
+    for (int r = 0; r < SIZE; r++) {
+        snprintf(rank, sizeof(rank), "RANK=%d", r);
+        if (spread)
+            hosts_spawn(r == 1 ? 2 : 1, &s[r], argv, env);
+        else
+            spawn_start(&s[r], argv, env);
+        s[r].deadline_ms = RUN_MS;
+        if (r != 1)
+            continue;
+        spawn_expect(&s[1], "for rank 2 to join");
+        if (spread) {
+            hosts_cut(2);
+            spawn_read(&s[1], OUTAGE_MS);
+            hosts_heal(2);
+        }
+    }
+    for (int r = 0; r < SIZE; r++) {
+        if (spawn_wait(&s[r]) != 0)
+            fail_msg("rank %d: status %d: %s", r, s[r].status, SPAWN_ERR(&s[r]));
+        spawn_free(&s[r]);
+    }
+    if (spread)
+        hosts_end();
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(who_leaves_is_heard_out_however_slow_the_wire),
     cmocka_unit_test(lost_late_and_reordered_packets_change_nothing),
     cmocka_unit_test(the_hierarchy_bears_a_bad_wire),
     cmocka_unit_test(tiny_packets_change_nothing),
+    cmocka_unit_test(an_outage_while_ranks_join_is_borne),
 };
 
 int main(int argc, char **argv)
@@ -255,5 +314,7 @@ int main(int argc, char **argv)
         return worker();
     if (argc > 1 && strcmp(argv[1], "leaver") == 0)
         return leaver();
+    if (argc > 1 && strcmp(argv[1], "joiner") == 0)
+        return joiner();
     return test_main(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
 }
