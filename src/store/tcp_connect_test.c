@@ -2,6 +2,8 @@
  * tcp_connect_test.c - finding a TCP store: names, addresses, several interfaces; and what is said
  * when it is not found.
  */
+#include <signal.h>
+
 #include <trireme/store.h>
 
 #include "os/clock.h"
@@ -139,7 +141,65 @@ static void a_forked_child_does_not_keep_a_client_connected(void **state)
     tri_store_unref(server);
 }
 
+/* The process that serves: forks, says so and its port, and ends when it is killed; its child lives
+ * until nobody holds `life` any more. */
+static void serve_and_fork(int said, int life)
+{
+    const tri_store_tcp_options serve = {.serve = true};
+    tri_store *server = NULL, *client = NULL;
+    int port;
+    char byte;
+
+    if (tri_store_tcp("127.0.0.1", 0, &serve, &server) != TRI_OK ||
+        tri_store_clone(server, &client) != TRI_OK)
+        _exit(1);
+    port = tri_store_port(server);
+    if (write(said, &port, sizeof(port)) != (ssize_t)sizeof(port))
+        _exit(1);
+    if (tri_store_wait(client, &(const char *){"fork"}, 1, 20000) != TRI_OK)
+        _exit(1);
+    if (fork() == 0)
+        _exit(read(life, &byte, 1) == 0 ? 0 : 1);
+    if (tri_store_set(client, "forked", "", 0) != TRI_OK)
+        _exit(1);
+    _exit(read(life, &byte, 1) == 0 ? 0 : 1);
+}
+
+/* Its clients hear at once that it ended, and nobody can connect to what is left. */
+static void a_forked_child_does_not_hide_the_end_of_a_server(void **state)
+{
+    int said[2], life[2], port = 0, status = -1;
+    tri_store *client = NULL, *other = NULL;
+    pid_t server;
+
+    (void)state;
+    assert_int_equal(pipe(said), 0);
+    assert_int_equal(pipe(life), 0);
+    server = fork();
+    if (server == 0) {
+        close(life[1]);
+        serve_and_fork(said[1], life[0]);
+    }
+    assert_true(server > 0);
+    close(life[0]);
+    assert_int_equal(read(said[0], &port, sizeof(port)), sizeof(port));
+    CHECK_OK(tri_store_tcp("127.0.0.1", port, NULL, &client));
+    CHECK_OK(tri_store_set(client, "fork", "", 0));
+    CHECK_OK(tri_store_wait(client, &(const char *){"forked"}, 1, 20000));
+    assert_int_equal(kill(server, SIGKILL), 0);
+    assert_int_equal(waitpid(server, &status, 0), server);
+    CHECK_FAILS(tri_store_wait(client, &(const char *){"nothing"}, 1, 5000), TRI_ERR_IO, "port");
+    CHECK_FAILS(
+        tri_store_tcp("127.0.0.1", port, &(tri_store_tcp_options){.timeout_ms = 50}, &other),
+        TRI_ERR_TIMEOUT, "refused");
+    tri_store_unref(client);
+    close(life[1]);
+    close(said[0]);
+    close(said[1]);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_forked_child_does_not_hide_the_end_of_a_server),
     cmocka_unit_test(a_forked_child_does_not_keep_a_client_connected),
     cmocka_unit_test(a_host_has_names_and_addresses),
     cmocka_unit_test(one_of_several_addresses_is_enough),

@@ -69,6 +69,7 @@ static void close_connection(trii_connection *c, const char *why)
     if (c->next != NULL)
         c->next->prev = c->prev;
     trii_loop_unwatch(&c->watch);
+    trii_unforked_drop(&c->unforked);
     trii_socket_close(c->watch.fd);
     server->n_strangers -= !c->validated;
     server->n_connections--;
@@ -357,6 +358,7 @@ static tri_status add_connection(trii_tcp_server *server, int fd)
         trii_free(c);
         return status;
     }
+    trii_unforked_hold(&c->unforked, fd);
     c->next = server->connections;
     if (c->next != NULL)
         c->next->prev = c;
@@ -439,11 +441,13 @@ static tri_status open_listener(trii_tcp_server *server, const trii_tcp_server_o
         trii_socket_keep_alive(fd); /* so are those that it accepts; hosts vanish without a word */
         status = trii_loop_watch(server->loop, &server->listener, fd, TRII_READABLE, on_accept);
     }
-    if (status == TRI_OK)
-        check_open(server, fd, opt->open_is_told);
-    else
+    if (status != TRI_OK) {
         trii_socket_close(fd);
-    return status;
+        return status;
+    }
+    trii_unforked_hold(&server->unforked, fd);
+    check_open(server, fd, opt->open_is_told);
+    return TRI_OK;
 }
 
 /* A flood of clients leaves a quarter of the process's descriptors for everything else, and memory:
@@ -510,6 +514,7 @@ void trii_tcp_server_destroy(trii_tcp_server *server)
         trii_loop_lock(server->loop);
         if (server->listener.loop != NULL) {
             trii_loop_unwatch(&server->listener);
+            trii_unforked_drop(&server->unforked);
             trii_socket_close(server->listener.fd);
         }
         while (server->connections != NULL)

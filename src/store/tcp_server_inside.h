@@ -6,6 +6,7 @@
 #define TRII_TCP_SERVER_INSIDE_H
 
 #include "os/thread.h"
+#include "os/unforked.h"
 #include "store/tcp_server.h"
 #include "store/wire.h"
 
@@ -24,7 +25,8 @@ typedef struct trii_server_wait {
 } trii_server_wait;
 
 typedef struct trii_connection {
-    trii_watch watch; /* first: callbacks get its address */
+    trii_watch watch;       /* first: callbacks get its address */
+    trii_unforked unforked; /* a forked child that has it too would hide this process's end */
     trii_tcp_server *server;
     struct trii_connection *prev, *next;
     trii_wire_parser parser;
@@ -50,8 +52,9 @@ struct trii_tcp_server {
     trii_loop *loop;
     bool own_control; /* took the control thread */
     trii_watch listener;
-    trii_timer resume; /* accepting */
-    trii_timer sweep;  /* silent connections */
+    trii_unforked unforked; /* the listener: who asks a child that does not serve waits for ever */
+    trii_timer resume;      /* accepting */
+    trii_timer sweep;       /* silent connections */
     bool sweeping;
     trii_job_key key;
     bool key_optional;
