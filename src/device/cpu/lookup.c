@@ -34,7 +34,7 @@ static tri_status check_indices(const lookup *k, const int64_t *index)
 
     for (int64_t i = 0; i < k->n && status == TRI_OK; i++) {
         if (index[i] < 0 || index[i] >= k->rows)
-            status = trii_embedding_check(index[i], i, k->rows); /* says so */
+            status = trii_index_check(index[i], i, k->rows, "rows"); /* says so */
     }
     return status;
 }

@@ -94,25 +94,15 @@ const trii_graph_op trii_op_gelu_tanh = {
 };
 ACTIVATION(silu, silu);
 
-tri_tensor *tri_relu(tri_tensor *x)
-{
-    return trii_record(&trii_op_relu, &x, 1, NULL);
-}
+TRII_PUBLIC_UNARY(relu)
 
 tri_tensor *tri_leaky_relu(tri_tensor *x, double slope)
 {
     return trii_record_number(&trii_op_leaky_relu, x, slope);
 }
 
-tri_tensor *tri_sigmoid(tri_tensor *x)
-{
-    return trii_record(&trii_op_sigmoid, &x, 1, NULL);
-}
-
-tri_tensor *tri_tanh(tri_tensor *x)
-{
-    return trii_record(&trii_op_tanh, &x, 1, NULL);
-}
+TRII_PUBLIC_UNARY(sigmoid)
+TRII_PUBLIC_UNARY(tanh)
 
 tri_tensor *tri_gelu(tri_tensor *x, tri_gelu_form form)
 {
@@ -124,7 +114,4 @@ tri_tensor *tri_gelu(tri_tensor *x, tri_gelu_form form)
     return trii_record(form == TRI_GELU_TANH ? &trii_op_gelu_tanh : &trii_op_gelu, &x, 1, NULL);
 }
 
-tri_tensor *tri_silu(tri_tensor *x)
-{
-    return trii_record(&trii_op_silu, &x, 1, NULL);
-}
+TRII_PUBLIC_UNARY(silu)

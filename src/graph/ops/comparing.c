@@ -134,25 +134,10 @@ LOGIC(logical_or, a || b)
 LOGIC(logical_xor, a != b)
 LOGIC(logical_not, !a)
 
-tri_tensor *tri_logical_and(tri_tensor *a, tri_tensor *b)
-{
-    return trii_record(&trii_op_logical_and, (tri_tensor *const[]){a, b}, 2, NULL);
-}
-
-tri_tensor *tri_logical_or(tri_tensor *a, tri_tensor *b)
-{
-    return trii_record(&trii_op_logical_or, (tri_tensor *const[]){a, b}, 2, NULL);
-}
-
-tri_tensor *tri_logical_xor(tri_tensor *a, tri_tensor *b)
-{
-    return trii_record(&trii_op_logical_xor, (tri_tensor *const[]){a, b}, 2, NULL);
-}
-
-tri_tensor *tri_logical_not(tri_tensor *x)
-{
-    return trii_record(&trii_op_logical_not, &x, 1, NULL);
-}
+TRII_PUBLIC_BINARY(logical_and)
+TRII_PUBLIC_BINARY(logical_or)
+TRII_PUBLIC_BINARY(logical_xor)
+TRII_PUBLIC_UNARY(logical_not)
 
 /* --- where, masked_fill ----------------------------------------------------------------------- */
 

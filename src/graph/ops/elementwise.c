@@ -89,25 +89,10 @@ TRII_ELEMENTWISE(sub, number_shape, sub_grad);
 TRII_ELEMENTWISE(mul, number_shape, mul_grad);
 TRII_ELEMENTWISE(div, trii_shape_broadcast_float, div_grad);
 
-tri_tensor *tri_add(tri_tensor *a, tri_tensor *b)
-{
-    return trii_record(&trii_op_add, (tri_tensor *const[]){a, b}, 2, NULL);
-}
-
-tri_tensor *tri_sub(tri_tensor *a, tri_tensor *b)
-{
-    return trii_record(&trii_op_sub, (tri_tensor *const[]){a, b}, 2, NULL);
-}
-
-tri_tensor *tri_mul(tri_tensor *a, tri_tensor *b)
-{
-    return trii_record(&trii_op_mul, (tri_tensor *const[]){a, b}, 2, NULL);
-}
-
-tri_tensor *tri_div(tri_tensor *a, tri_tensor *b)
-{
-    return trii_record(&trii_op_div, (tri_tensor *const[]){a, b}, 2, NULL);
-}
+TRII_PUBLIC_BINARY(add)
+TRII_PUBLIC_BINARY(sub)
+TRII_PUBLIC_BINARY(mul)
+TRII_PUBLIC_BINARY(div)
 
 /* --- maximum, minimum ------------------------------------------------------------------------- */
 
@@ -174,15 +159,8 @@ TRII_ELEMENTWISE(maximum, trii_shape_broadcast_float, maximum_grad);
 TRII_ELEMENTWISE(minimum, trii_shape_broadcast_float, minimum_grad);
 TRII_ELEMENTWISE(extremum_backward, trii_shape_broadcast_float, trii_second_flat);
 
-tri_tensor *tri_maximum(tri_tensor *a, tri_tensor *b)
-{
-    return trii_record(&trii_op_maximum, (tri_tensor *const[]){a, b}, 2, NULL);
-}
-
-tri_tensor *tri_minimum(tri_tensor *a, tri_tensor *b)
-{
-    return trii_record(&trii_op_minimum, (tri_tensor *const[]){a, b}, 2, NULL);
-}
+TRII_PUBLIC_BINARY(maximum)
+TRII_PUBLIC_BINARY(minimum)
 
 /* --- unary ------------------------------------------------------------------------------------ */
 
@@ -276,10 +254,7 @@ TRII_ELEMENTWISE(sqrt, trii_shape_unary_float, sqrt_grad);
 TRII_ELEMENTWISE(exp, trii_shape_unary_float, exp_grad);
 TRII_ELEMENTWISE(log, trii_shape_unary_float, log_grad);
 
-tri_tensor *tri_neg(tri_tensor *x)
-{
-    return trii_record(&trii_op_neg, &x, 1, NULL);
-}
+TRII_PUBLIC_UNARY(neg)
 
 tri_tensor *tri_add_scalar(tri_tensor *x, double value)
 {
@@ -291,27 +266,8 @@ tri_tensor *tri_mul_scalar(tri_tensor *x, double value)
     return trii_record_number(&trii_op_mul_scalar, x, value);
 }
 
-tri_tensor *tri_abs(tri_tensor *x)
-{
-    return trii_record(&trii_op_abs, &x, 1, NULL);
-}
-
-tri_tensor *tri_square(tri_tensor *x)
-{
-    return trii_record(&trii_op_square, &x, 1, NULL);
-}
-
-tri_tensor *tri_sqrt(tri_tensor *x)
-{
-    return trii_record(&trii_op_sqrt, &x, 1, NULL);
-}
-
-tri_tensor *tri_exp(tri_tensor *x)
-{
-    return trii_record(&trii_op_exp, &x, 1, NULL);
-}
-
-tri_tensor *tri_log(tri_tensor *x)
-{
-    return trii_record(&trii_op_log, &x, 1, NULL);
-}
+TRII_PUBLIC_UNARY(abs)
+TRII_PUBLIC_UNARY(square)
+TRII_PUBLIC_UNARY(sqrt)
+TRII_PUBLIC_UNARY(exp)
+TRII_PUBLIC_UNARY(log)

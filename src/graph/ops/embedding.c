@@ -9,23 +9,6 @@
 #include "graph/ops/rules.h"
 #include "graph/ops/second_order.h"
 
-static tri_status check_indices(const trii_type *indices)
-{
-    if (indices->dtype == TRI_DTYPE_I64)
-        return TRI_OK;
-    return TRII_FAIL(TRI_ERR_INVALID_ARG, "indices must be i64, not %s (tri_cast converts)",
-                     tri_dtype_name(indices->dtype));
-}
-
-tri_status trii_embedding_check(int64_t index, int64_t at, int64_t rows)
-{
-    if (index >= 0 && index < rows)
-        return TRI_OK;
-    return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                     "index %" PRId64 " (element %" PRId64 ") is out of range (%" PRId64 " rows)",
-                     index, at, rows);
-}
-
 /* in weight indices; i: padding index, -1 = none */
 static tri_status embedding_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                                   trii_type *out, int *n_out)
@@ -35,7 +18,7 @@ static tri_status embedding_shape(const trii_type *const *in, int n_in, const tr
     (void)n_in;
     *n_out = 1;
     if (status == TRI_OK)
-        status = check_indices(in[1]);
+        status = trii_rule_index(in[1], "indices");
     if (status == TRI_OK && in[1]->ndim == TRI_MAX_DIMS)
         status = TRII_FAIL(TRI_ERR_INVALID_ARG, "indices of %d dimensions, at most %d are allowed",
                            in[1]->ndim, TRI_MAX_DIMS - 1);
@@ -60,7 +43,7 @@ static tri_status embedding_reference(const trii_kernel_args *args)
     tri_status status = TRI_OK;
 
     for (int64_t i = 0; i < n && status == TRI_OK; i++) {
-        status = trii_embedding_check(index[i], i, weight->shape[0]);
+        status = trii_index_check(index[i], i, weight->shape[0], "rows");
         if (status == TRI_OK && row > 0)
             memcpy((char *)args->out[0].data + (size_t)i * row,
                    (const char *)args->in[0].data + (size_t)index[i] * row, row);
@@ -117,7 +100,7 @@ static tri_status backward_kernel(const trii_kernel_args *args)
     for (int64_t i = 0; i < trii_type_numel(out); i++)
         dw[i] = 0;
     for (int64_t i = 0; i < n && status == TRI_OK; i++) {
-        status = trii_embedding_check(index[i], i, out->shape[0]);
+        status = trii_index_check(index[i], i, out->shape[0], "rows");
         for (int64_t c = 0; c < cols && status == TRI_OK && index[i] != args->iattr[0]; c++)
             dw[index[i] * cols + c] += g[i * cols + c];
     }

@@ -4,27 +4,10 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "graph/ops/kernel_rules.h"
 #include "graph/ops/rules.h"
 #include "graph/ops/walks.h"
 #include "graph/ops/second_order.h"
-
-static tri_status check_index(const trii_type *index)
-{
-    if (index->dtype == TRI_DTYPE_I64)
-        return TRI_OK;
-    return TRII_FAIL(TRI_ERR_INVALID_ARG, "index must be i64, not %s (tri_cast converts)",
-                     tri_dtype_name(index->dtype));
-}
-
-static tri_status check_number(int64_t number, int64_t at, int64_t size)
-{
-    if (number >= 0 && number < size)
-        return TRI_OK;
-    return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                     "index %" PRId64 " (element %" PRId64 ") is out of range (%" PRId64
-                     " elements)",
-                     number, at, size);
-}
 
 /* `small` is at most as large as `large`, but for one dimension (-1: none). */
 static tri_status check_within(const trii_type *small, const trii_type *large, int64_t but,
@@ -49,7 +32,7 @@ static tri_status check_within(const trii_type *small, const trii_type *large, i
 static tri_status gather_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                                trii_type *out, int *n_out)
 {
-    tri_status status = check_index(in[1]);
+    tri_status status = trii_rule_index(in[1], "index");
 
     (void)n_in;
     *n_out = 1;
@@ -83,7 +66,7 @@ static tri_status gather_reference(const trii_kernel_args *args)
     tri_status status = TRI_OK;
 
     for (int64_t i = 0; i < n && status == TRI_OK; i++) {
-        status = check_number(number[i], i, w.size);
+        status = trii_index_check(number[i], i, w.size, "elements");
         if (status == TRI_OK)
             memcpy((char *)args->out[0].data + (size_t)i * size,
                    (const char *)args->in[0].data + (size_t)(w.offset + number[i] * w.along) * size,
@@ -149,7 +132,7 @@ static tri_status scatter_shape(const trii_type *const *in, int n_in, const trii
     *n_out = 1;
     trii_type_copy(out, in[0]);
     if (status == TRI_OK)
-        status = check_index(in[1]);
+        status = trii_rule_index(in[1], "index");
     if (status == TRI_OK)
         status = trii_rule_same_dtype(in[0], in[2]);
     if (status == TRI_OK)
@@ -172,7 +155,7 @@ static tri_status scatter_kernel(const trii_kernel_args *args)
     for (int64_t i = 0; i < n_x; i++)
         y[i] = x[i];
     for (int64_t i = 0; i < n && status == TRI_OK; i++) {
-        status = check_number(number[i], i, w.size);
+        status = trii_index_check(number[i], i, w.size, "elements");
         if (status == TRI_OK)
             y[w.offset + number[i] * w.along] += src[src_offset];
         w.offset = trii_walk_next(index, w.at, w.stride);
@@ -226,7 +209,7 @@ const trii_graph_op trii_op_scatter_add = {
 static tri_status select_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                                trii_type *out, int *n_out)
 {
-    tri_status status = check_index(in[1]);
+    tri_status status = trii_rule_index(in[1], "index");
 
     (void)n_in;
     *n_out = 1;
@@ -247,7 +230,7 @@ static tri_status select_reference(const trii_kernel_args *args)
     tri_status status = TRI_OK;
 
     for (int64_t i = 0; i < n && status == TRI_OK; i++)
-        status = check_number(number[i], i, x.n);
+        status = trii_index_check(number[i], i, x.n, "elements");
     for (int64_t o = 0; o < x.outer && status == TRI_OK && bytes > 0; o++) {
         for (int64_t i = 0; i < n; i++)
             memcpy((char *)args->out[0].data + (size_t)(o * n + i) * bytes,
@@ -303,7 +286,7 @@ static tri_status select_backward_kernel(const trii_kernel_args *args)
     for (int64_t i = 0; i < n; i++)
         dx[i] = 0;
     for (int64_t i = 0; i < g.n && status == TRI_OK; i++)
-        status = check_number(number[i], i, size);
+        status = trii_index_check(number[i], i, size, "elements");
     for (int64_t o = 0; o < g.outer && status == TRI_OK; o++) {
         for (int64_t i = 0; i < g.n * g.inner; i++)
             dx[(o * size + number[i / g.inner]) * g.inner + i % g.inner] +=
@@ -330,7 +313,7 @@ const trii_graph_op trii_op_index_select_backward = {
 static tri_status one_hot_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                                 trii_type *out, int *n_out)
 {
-    tri_status status = check_index(in[0]);
+    tri_status status = trii_rule_index(in[0], "index");
 
     (void)n_in;
     *n_out = 1;
@@ -356,7 +339,7 @@ static tri_status one_hot_reference(const trii_kernel_args *args)
     for (int64_t i = 0; i < n * classes; i++)
         y[i] = 0;
     for (int64_t i = 0; i < n && status == TRI_OK; i++) {
-        status = check_number(number[i], i, classes);
+        status = trii_index_check(number[i], i, classes, "classes");
         if (status == TRI_OK)
             y[i * classes + number[i]] = 1;
     }

@@ -26,7 +26,8 @@ trii_random trii_random_of_key(const int64_t *key);
 void trii_matmul_batches(const trii_type *operand, const trii_type *out, int64_t *stride);
 int64_t trii_matmul_batch(const trii_type *out, const int64_t *stride, int64_t index);
 
-/* OK, or the failure that names element `at` of an embedding's indices. */
-tri_status trii_embedding_check(int64_t index, int64_t at, int64_t rows) TRI_MUST_CHECK;
+/* OK, or the failure that names element `at` of the indices, which count `size` of `what`. */
+tri_status trii_index_check(int64_t index, int64_t at, int64_t size,
+                            const char *what) TRI_MUST_CHECK;
 
 #endif

@@ -176,10 +176,7 @@ BACKWARD(hardswish, trii_second_hardswish);
 
 /* --- public ----------------------------------------------------------------------------------- */
 
-tri_tensor *tri_pow(tri_tensor *base, tri_tensor *exponent)
-{
-    return trii_record(&trii_op_pow, (tri_tensor *const[]){base, exponent}, 2, NULL);
-}
+TRII_PUBLIC_BINARY(pow)
 
 tri_tensor *tri_pow_scalar(tri_tensor *x, double exponent)
 {
@@ -211,40 +208,13 @@ tri_tensor *tri_clamp(tri_tensor *x, double min, double max)
     return record_two(&trii_op_clamp, x, min, max);
 }
 
-tri_tensor *tri_sign(tri_tensor *x)
-{
-    return trii_record(&trii_op_sign, &x, 1, NULL);
-}
-
-tri_tensor *tri_rsqrt(tri_tensor *x)
-{
-    return trii_record(&trii_op_rsqrt, &x, 1, NULL);
-}
-
-tri_tensor *tri_sin(tri_tensor *x)
-{
-    return trii_record(&trii_op_sin, &x, 1, NULL);
-}
-
-tri_tensor *tri_cos(tri_tensor *x)
-{
-    return trii_record(&trii_op_cos, &x, 1, NULL);
-}
-
-tri_tensor *tri_floor(tri_tensor *x)
-{
-    return trii_record(&trii_op_floor, &x, 1, NULL);
-}
-
-tri_tensor *tri_ceil(tri_tensor *x)
-{
-    return trii_record(&trii_op_ceil, &x, 1, NULL);
-}
-
-tri_tensor *tri_round(tri_tensor *x)
-{
-    return trii_record(&trii_op_round, &x, 1, NULL);
-}
+TRII_PUBLIC_UNARY(sign)
+TRII_PUBLIC_UNARY(rsqrt)
+TRII_PUBLIC_UNARY(sin)
+TRII_PUBLIC_UNARY(cos)
+TRII_PUBLIC_UNARY(floor)
+TRII_PUBLIC_UNARY(ceil)
+TRII_PUBLIC_UNARY(round)
 
 tri_tensor *tri_elu(tri_tensor *x, double alpha)
 {
@@ -260,7 +230,4 @@ tri_tensor *tri_softplus(tri_tensor *x, double beta, double threshold)
     return record_two(&trii_op_softplus, x, beta == 0 ? 1 : beta, fallback ? 20 : threshold);
 }
 
-tri_tensor *tri_hardswish(tri_tensor *x)
-{
-    return trii_record(&trii_op_hardswish, &x, 1, NULL);
-}
+TRII_PUBLIC_UNARY(hardswish)

@@ -76,6 +76,18 @@
         .reference = public_name##_reference,                                                      \
     }
 
+/* The public functions of operations without attributes, of one operand and of two. */
+#define TRII_PUBLIC_UNARY(name)                                                                    \
+    tri_tensor *tri_##name(tri_tensor *x)                                                          \
+    {                                                                                              \
+        return trii_record(&trii_op_##name, &x, 1, NULL);                                          \
+    }
+#define TRII_PUBLIC_BINARY(name)                                                                   \
+    tri_tensor *tri_##name(tri_tensor *a, tri_tensor *b)                                           \
+    {                                                                                              \
+        return trii_record(&trii_op_##name, (tri_tensor *const[]){a, b}, 2, NULL);                 \
+    }
+
 /* An operation on one tensor with one float attribute. */
 static inline tri_tensor *trii_record_number(const trii_graph_op *op, tri_tensor *x, double value)
 {

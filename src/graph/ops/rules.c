@@ -6,6 +6,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "graph/ops/kernel_rules.h"
+
 /* --- shape rules ---------------------------------------------------------------------------- */
 
 tri_status trii_rule_float(const trii_type *type, const char *what)
@@ -14,6 +16,23 @@ tri_status trii_rule_float(const trii_type *type, const char *what)
         return TRI_OK;
     return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s must be f32 or f64, not %s", what,
                      tri_dtype_name(type->dtype));
+}
+
+tri_status trii_rule_index(const trii_type *type, const char *what)
+{
+    if (type->dtype == TRI_DTYPE_I64)
+        return TRI_OK;
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s must be i64, not %s (tri_cast converts)", what,
+                     tri_dtype_name(type->dtype));
+}
+
+tri_status trii_index_check(int64_t index, int64_t at, int64_t size, const char *what)
+{
+    if (TRII_LIKELY(index >= 0 && index < size))
+        return TRI_OK;
+    return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                     "index %" PRId64 " (element %" PRId64 ") is out of range (%" PRId64 " %s)",
+                     index, at, size, what);
 }
 
 tri_status trii_rule_same_dtype(const trii_type *a, const trii_type *b)

@@ -22,6 +22,8 @@
 
 /* f32 or f64; `what` names the operand. */
 tri_status trii_rule_float(const trii_type *type, const char *what);
+/* i64, which counts elements. */
+tri_status trii_rule_index(const trii_type *type, const char *what);
 tri_status trii_rule_same_dtype(const trii_type *a, const trii_type *b);
 tri_status trii_rule_ndim(const trii_type *type, int ndim, const char *what);
 /* out = a broadcast with b, as NumPy does; the dtype is a's. */
