@@ -8,13 +8,7 @@
 #include "base/compiler.h"
 #include "base/err.h"
 #include "testing/check.h"
-#include "testing/ranks.h"
-
-static const tri_group_options shm_options = {.engine = "shm", .timeout_ms = 20000};
-
-#define JOIN(env, group)                                                                           \
-    RANK_TRY(env,                                                                                  \
-             tri_group_create((env)->store, (env)->rank, (env)->size, (env)->options, &(group)))
+#include "testing/reducer_ranks.h"
 
 /* One pass with these gradients, all ready at once. */
 static tri_status pass(tri_reducer *r, int64_t samples, int n_grads)

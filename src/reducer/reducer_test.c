@@ -1,25 +1,16 @@
 /*
  * reducer_test.c - averages of plain buffers: any order, any buckets, uneven batches, unused
- * gradients, accumulation, ranks without data, and every mistake.
+ * gradients, accumulation, ranks without data.
  */
 #include <math.h>
-#include <stdatomic.h>
 
 #include "base/alloc.h"
 #include "base/compiler.h"
-#include "base/err.h"
 #include "testing/check.h"
-#include "testing/ranks.h"
-
-#define JOIN(env, group)                                                                           \
-    RANK_TRY(env,                                                                                  \
-             tri_group_create((env)->store, (env)->rank, (env)->size, (env)->options, &(group)))
+#include "testing/reducer_ranks.h"
 
 enum { N_GRADS = 7 };
 static const size_t counts[N_GRADS] = {5, 1000, 3, 70000, 0, 17, 4096};
-
-static const tri_group_options shm_options = {.engine = "shm", .timeout_ms = 20000};
-static const tri_group_options tcp_options = {.engine = "tcp", .timeout_ms = 20000};
 
 /* Element i of gradient g on a rank: multiples of 1/8, so that sums of weighted ones are exact. */
 static double value(int rank, int g, size_t i, int pass)
@@ -484,260 +475,6 @@ static void ranks_without_data_keep_up(void **state)
     run_threads(3, &tcp_options, uneven, NULL);
 }
 
-/* --- mistakes ------------------------------------------------------------------------------- */
-
-static const char *mistakes(rank_env *env)
-{
-    float x[4] = {0};
-    int index = 7;
-    tri_group *group = NULL;
-    tri_reducer *r = NULL;
-
-    JOIN(env, group);
-    RANK_TRY(env, tri_reducer_create(&(tri_reducer_options){.group = group}, &r));
-    RANK_FAILS(env, tri_reducer_add(NULL, NULL, NULL), TRI_ERR_INVALID_ARG, "reducer is NULL");
-    RANK_FAILS(env, tri_reducer_add(r, NULL, NULL), TRI_ERR_INVALID_ARG, "gradient is NULL");
-    RANK_FAILS(env,
-               tri_reducer_add(r, &(tri_reducer_grad){.count = 1, .dtype = TRI_DTYPE_I32}, NULL),
-               TRI_ERR_INVALID_ARG, "gradient 0 is i32");
-    RANK_FAILS(env, tri_reducer_add(r, &(tri_reducer_grad){.count = 4, .rows = 3}, NULL),
-               TRI_ERR_INVALID_ARG, "count 4 is not a multiple of rows 3");
-    RANK_FAILS(env, tri_reducer_add(r, &(tri_reducer_grad){.count = SIZE_MAX / 3}, NULL),
-               TRI_ERR_INVALID_ARG, "more than memory can hold");
-    RANK_TRY(env, tri_reducer_add(r, &(tri_reducer_grad){.data = x, .count = 4}, &index));
-    if (index != 0)
-        return RANK_FAIL(env, "index %d", index);
-    RANK_FAILS(env, tri_reducer_ready(r, 0), TRI_ERR_STATE, "no pass was begun");
-    RANK_FAILS(env, tri_reducer_finish(r), TRI_ERR_STATE, "no pass was begun");
-    RANK_FAILS(env, tri_reducer_begin(r, -1), TRI_ERR_INVALID_ARG, "-1 samples");
-    RANK_FAILS(env, tri_reducer_no_sync(r, -1), TRI_ERR_INVALID_ARG, "-1 samples");
-    RANK_TRY(env, tri_reducer_begin(r, 1));
-    RANK_FAILS(env, tri_reducer_begin(r, 1), TRI_ERR_STATE, "was not finished");
-    RANK_FAILS(env, tri_reducer_add(r, &(tri_reducer_grad){.count = 1}, NULL), TRI_ERR_STATE,
-               "too late");
-    RANK_FAILS(env, tri_reducer_ready(r, 1), TRI_ERR_INVALID_ARG, "no gradient 1, there are 1");
-    RANK_FAILS(env, tri_reducer_ready(r, -1), TRI_ERR_INVALID_ARG, "no gradient -1");
-    RANK_TRY(env, tri_reducer_ready(r, 0));
-    RANK_FAILS(env, tri_reducer_ready(r, 0), TRI_ERR_INVALID_ARG, "gradient 0 (0) was marked");
-    RANK_TRY(env, tri_reducer_finish(r)); /* none of them harmed the pass */
-    tri_reducer_destroy(r);
-    tri_group_unref(group);
-    return NULL;
-}
-
-static void mistakes_are_named_and_harmless(void **state)
-{
-    (void)state;
-    run_threads(2, &shm_options, mistakes, NULL);
-    assert_int_equal(trii_alloc_live(), 0);
-}
-
-static const char *differ(rank_env *env)
-{
-    const int what = *(int *)env->arg;
-    bool odd = env->rank == 1;
-    tri_reducer_options options = {.find_unused = odd && what == 2};
-    tri_group *group = NULL;
-    tri_reducer *r = NULL;
-    static const char *const texts[] = {
-        "rank 1 has gradient 1: w, 9 f32 in 0 rows; rank 0 has gradient 1: w, 8 f32 in 0 rows",
-        "rank 1 has no gradient 1; rank 0 has gradient 1: w, 8 f32 in 0 rows",
-        "rank 1 has buckets of 1048576 and 26214400 bytes, find_unused; rank 0 has buckets of"};
-
-    JOIN(env, group);
-    options.group = group;
-    RANK_TRY(env, tri_reducer_create(&options, &r));
-    RANK_TRY(env, tri_reducer_add(r, &(tri_reducer_grad){.count = 2}, NULL));
-    if (!odd || what != 1)
-        RANK_TRY(env,
-                 tri_reducer_add(
-                     r, &(tri_reducer_grad){.count = odd && what == 0 ? 9 : 8, .name = "w"}, NULL));
-    RANK_FAILS(env, tri_reducer_begin(r, 1), TRI_ERR_MISMATCH, texts[what]);
-    RANK_FAILS(env, tri_reducer_begin(r, 1), TRI_ERR_MISMATCH, "has failed: reducer: not the same");
-    RANK_TRY(env, tri_barrier(group, NULL)); /* the group has not */
-    tri_reducer_destroy(r);
-    tri_group_unref(group);
-    return NULL;
-}
-
-static void differing_gradients_are_named_on_every_rank(void **state)
-{
-    (void)state;
-    for (int what = 0; what < 3; what++)
-        run_threads(3, &shm_options, differ, &what);
-    assert_int_equal(trii_alloc_live(), 0);
-}
-
-static tri_status broken_update(void *arg)
-{
-    (void)arg;
-    return TRII_FAIL(TRI_ERR_IO, "the disk is full");
-}
-
-static const char *gives_up(rank_env *env)
-{
-    float x = 1;
-    tri_group *group = NULL;
-    tri_reducer *r = NULL;
-
-    JOIN(env, group);
-    RANK_TRY(env, tri_reducer_create(&(tri_reducer_options){.group = group}, &r));
-    RANK_TRY(env, tri_reducer_add(r, &(tri_reducer_grad){.data = &x, .count = 1}, NULL));
-    if (env->rank == 0) {
-        RANK_FAILS(env, tri_reducer_join(r, broken_update, NULL), TRI_ERR_ABORTED, "disk is full");
-        RANK_FAILS(env, tri_reducer_begin(r, 1), TRI_ERR_ABORTED,
-                   "has failed: reducer_join: update: IO: the disk is full");
-    } else {
-        tri_status st = TRI_OK;
-
-        for (int pass = 0; pass < 1000 && st == TRI_OK; pass++) {
-            st = tri_reducer_begin(r, 1);
-            if (st == TRI_OK)
-                st = tri_reducer_ready(r, 0);
-            if (st == TRI_OK)
-                st = tri_reducer_finish(r);
-        }
-        if (st != TRI_ERR_ABORTED ||
-            strstr(tri_last_error(),
-                   "rank 0 aborted the group: reducer_join: update: IO: the disk") == NULL)
-            return RANK_FAIL(env, "%s: %s", tri_status_name(st), tri_last_error());
-    }
-    tri_reducer_destroy(r);
-    tri_group_unref(group);
-    return NULL;
-}
-
-static void a_failure_of_one_rank_is_the_peers(void **state)
-{
-    (void)state;
-    run_threads(3, &shm_options, gives_up, NULL);
-    run_threads(2, &tcp_options, gives_up, NULL);
-    assert_int_equal(trii_alloc_live(), 0);
-}
-
-static const char *leaves_within_a_pass(rank_env *env)
-{
-    float x[2] = {1, 2};
-    tri_group *group = NULL;
-    tri_reducer *r = NULL;
-    tri_status st;
-
-    JOIN(env, group);
-    RANK_TRY(env, tri_reducer_create(&(tri_reducer_options){.group = group}, &r));
-    for (int g = 0; g < 2; g++)
-        RANK_TRY(env, tri_reducer_add(r, &(tri_reducer_grad){.data = &x[g], .count = 1}, NULL));
-    RANK_TRY(env, tri_reducer_commit(r));
-    st = tri_reducer_begin(r, 1);
-    if (env->rank != 0) {
-        if (st == TRI_OK)
-            st = tri_reducer_ready(r, 0);
-        if (st == TRI_OK)
-            st = tri_reducer_finish(r);
-        if (st != TRI_ERR_ABORTED || strstr(tri_last_error(), "within a pass") == NULL)
-            return RANK_FAIL(env, "%s: %s", tri_status_name(st), tri_last_error());
-    }
-    tri_reducer_destroy(r);
-    tri_group_unref(group);
-    return NULL;
-}
-
-static void a_reducer_may_go_within_a_pass(void **state)
-{
-    (void)state;
-    run_threads(2, &shm_options, leaves_within_a_pass, NULL);
-    run_threads(2, &tcp_options, leaves_within_a_pass, NULL);
-    assert_int_equal(trii_alloc_live(), 0);
-}
-
-/* Rank 0 waits in vain, for the pass of rank 1 or for its gradient: the message names the line of
- * the user's call that posted what hangs. */
-typedef struct hang {
-    bool begun; /* by rank 1, too */
-    atomic_int over;
-} hang;
-
-static const char *waits_in_vain(rank_env *env)
-{
-    hang *h = env->arg;
-    char begin_line[32], ready_line[32];
-    float x = 1;
-    tri_group *group = NULL;
-    tri_reducer *r = NULL;
-
-    JOIN(env, group);
-    RANK_TRY(env, tri_reducer_create(&(tri_reducer_options){.group = group}, &r));
-    RANK_TRY(env, tri_reducer_add(r, &(tri_reducer_grad){.data = &x, .count = 1}, NULL));
-    RANK_TRY(env, tri_reducer_commit(r));
-    if (env->rank == 0) {
-        tri_group_set_timeout(group, 400);
-        snprintf(begin_line, sizeof(begin_line), "(reducer_test.c:%d)", __LINE__ + 1);
-        RANK_TRY(env, tri_reducer_begin(r, 1));
-        if (h->begun)
-            RANK_TRY(env, ranks_meet(env, "begun", -1));
-        snprintf(ready_line, sizeof(ready_line), "(reducer_test.c:%d)", __LINE__ + 2);
-        if (h->begun) {
-            RANK_TRY(env, tri_reducer_ready(r, 0));
-            RANK_FAILS(env, tri_reducer_finish(r), TRI_ERR_GROUP_TIMEOUT, ready_line);
-        } else {
-            RANK_FAILS(env, tri_reducer_ready(r, 0), TRI_ERR_GROUP_TIMEOUT, begin_line);
-        }
-        atomic_store(&h->over, 1);
-    } else {
-        if (h->begun) {
-            RANK_TRY(env, tri_reducer_begin(r, 1));
-            RANK_TRY(env, ranks_meet(env, "begun", -1));
-        }
-        while (atomic_load(&h->over) == 0)
-            trii_thread_yield();
-    }
-    tri_reducer_destroy(r);
-    tri_group_unref(group);
-    return NULL;
-}
-
-static void a_hang_names_the_line_of_the_call(void **state)
-{
-    hang h = {.begun = false};
-
-    (void)state;
-    run_threads(2, &shm_options, waits_in_vain, &h);
-    h.begun = true;
-    atomic_store(&h.over, 0);
-    run_threads(2, &shm_options, waits_in_vain, &h);
-    assert_int_equal(trii_alloc_live(), 0);
-}
-
-static void every_allocation_may_fail(void **state)
-{
-    tri_status st = TRI_ERR_NO_MEMORY;
-    float x[20] = {0};
-    long n = 0;
-
-    (void)state;
-    CHECK_OK(tri_init(NULL));
-    while (st == TRI_ERR_NO_MEMORY || st == TRI_ERR_ABORTED) {
-        long live = trii_alloc_live();
-        tri_reducer *r = NULL;
-
-        trii_alloc_fail_at(++n);
-        st = tri_reducer_create(NULL, &r);
-        for (int g = 0; g < 20 && st == TRI_OK; g++)
-            st = tri_reducer_add(r, &(tri_reducer_grad){.data = &x[g], .count = 1}, NULL);
-        if (st == TRI_OK)
-            st = tri_reducer_begin(r, 1);
-        trii_alloc_fail_at(0);
-        tri_reducer_destroy(r);
-        if (st != TRI_OK && trii_alloc_live() != live)
-            fail_msg("allocation %ld: %ld blocks are left", n, trii_alloc_live() - live);
-        tri_finalize(); /* a failure within the commit aborts the group */
-        CHECK_OK(tri_init(NULL));
-    }
-    CHECK_OK(st);
-    tri_finalize();
-    assert_true(n > 30);
-    assert_int_equal(trii_alloc_live(), 0);
-}
-
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(equal_batches_are_averaged_in_any_order),
     cmocka_unit_test(a_rank_weighs_as_many_samples_as_it_has),
@@ -749,12 +486,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_forgotten_gradient_is_named_and_nobody_waits),
     cmocka_unit_test(accumulated_samples_weigh_too),
     cmocka_unit_test(ranks_without_data_keep_up),
-    cmocka_unit_test(mistakes_are_named_and_harmless),
-    cmocka_unit_test(differing_gradients_are_named_on_every_rank),
-    cmocka_unit_test(a_failure_of_one_rank_is_the_peers),
-    cmocka_unit_test(a_reducer_may_go_within_a_pass),
-    cmocka_unit_test(a_hang_names_the_line_of_the_call),
-    cmocka_unit_test(every_allocation_may_fail),
 };
 
 TEST_MAIN(tests)
