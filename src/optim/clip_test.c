@@ -14,7 +14,7 @@ static void backward(problem *p)
 
 static void weights(problem *p, double out[6])
 {
-    read_f64(p->net, "weight", out, 6);
+    read_param(p->net, "weight", out, 6);
 }
 
 /* The norm of what has added up is asked for, and that is scaled. */

@@ -79,9 +79,20 @@ static inline void check_near(const double *got, const double *wanted, int n, do
             fail_msg("element %d: %.17g instead of %.17g", i, got[i], wanted[i]);
 }
 
-static inline void read_f64(tri_module *net, const char *name, double *out, size_t n)
+/* The parameter's elements, of either dtype, as double. */
+static inline void read_param(tri_module *net, const char *name, double *out, size_t n)
 {
-    CHECK_OK(tri_copy_out(tri_module_find(net, name), out, n * sizeof(double)));
+    tri_tensor *param = tri_module_find(net, name);
+    float narrow[16];
+
+    assert_true(n <= 16);
+    if (tri_tensor_dtype(param) == TRI_DTYPE_F64) {
+        CHECK_OK(tri_copy_out(param, out, n * sizeof(double)));
+        return;
+    }
+    CHECK_OK(tri_copy_out(param, narrow, n * sizeof(float)));
+    for (size_t i = 0; i < n; i++)
+        out[i] = (double)narrow[i];
 }
 
 #endif
