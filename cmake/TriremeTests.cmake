@@ -1,6 +1,8 @@
+# Tests share the cores: threads that spin for the next loop keep other tests from running.
+set(TRI_TEST_ENVIRONMENT "OMP_WAIT_POLICY=passive")
 # A failed allocation must come back as NULL, as without a sanitizer: tests ask for too much.
 if(TRI_SANITIZE)
-    set(TRI_TEST_ENVIRONMENT
+    list(APPEND TRI_TEST_ENVIRONMENT
         "ASAN_OPTIONS=allocator_may_return_null=1;LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/cmake/lsan.supp:print_suppressions=0;UBSAN_OPTIONS=print_stacktrace=1;TSAN_OPTIONS=allocator_may_return_null=1:die_after_fork=0:die_after_fork=0")
 endif()
 

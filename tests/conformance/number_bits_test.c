@@ -201,7 +201,7 @@ static void sums_losses_and_updates_have_the_same_bits_everywhere(void **state)
     static const char *const threads[] = {"1", "2", "3", "8"};
     spawn first;
 
-    (void)state;
+    (void)state; /* under tsan, which is slow and looks for races, only what is most apart */
     start(&first, "portable", "1");
     assert_true(strlen(SPAWN_OUT(&first)) > 9000);
     for (size_t i = 0; i < sizeof(isa) / sizeof(isa[0]); i++) {
@@ -209,6 +209,8 @@ static void sums_losses_and_updates_have_the_same_bits_everywhere(void **state)
             size_t same = 0;
             spawn s;
 
+            if (TEST_TSAN && (i == 1 || t % 2 == 0))
+                continue;
             start(&s, isa[i], threads[t]);
             while (SPAWN_OUT(&s)[same] != 0 && SPAWN_OUT(&s)[same] == SPAWN_OUT(&first)[same])
                 same++;

@@ -31,6 +31,7 @@
 #define TOLERANCE_BF16_MODEL 0.01 /* several, one after the other */
 
 static bool in_bf16;
+static bool threads_are_set; /* by the test */
 static uint32_t random_state;
 
 static float random_float(void)
@@ -226,35 +227,48 @@ static void check_norm(const model *m, int k, const float *planned, const float 
                  k, (long long)n, sqrt(difference / size), sqrt(size));
 }
 
-static void check_run(const model *m, bool drop)
+static void check_outcome(const model *m, const outcome *planned, const outcome *eager)
 {
-    outcome planned, eager;
     double tolerance = m->tolerance > 0 ? m->tolerance : TOLERANCE;
 
-    trii_executor_set(NULL);
-    planned = run(m, drop);
-    trii_executor_set(&trii_executor_reference);
-    eager = run(m, drop);
-    trii_executor_set(NULL);
-    assert_int_equal(planned.count, eager.count);
-    for (int k = 0; k < planned.count; k++) {
+    assert_int_equal(planned->count, eager->count);
+    for (int k = 0; k < planned->count; k++) {
         double largest = 0;
 
-        assert_int_equal(planned.n[k], eager.n[k]);
+        assert_int_equal(planned->n[k], eager->n[k]);
         if (in_bf16)
-            check_norm(m, k, planned.data[k], eager.data[k], planned.n[k]);
-        for (int64_t i = 0; i < planned.n[k]; i++)
-            largest = fmax(largest, fabs((double)eager.data[k][i]));
-        for (int64_t i = 0; i < planned.n[k] && !in_bf16; i++) {
-            double a = (double)planned.data[k][i], b = (double)eager.data[k][i];
+            check_norm(m, k, planned->data[k], eager->data[k], planned->n[k]);
+        for (int64_t i = 0; i < planned->n[k]; i++)
+            largest = fmax(largest, fabs((double)eager->data[k][i]));
+        for (int64_t i = 0; i < planned->n[k] && !in_bf16; i++) {
+            double a = (double)planned->data[k][i], b = (double)eager->data[k][i];
 
             if (!(fabs(a - b) <= tolerance * (largest + 1e-3)))
                 fail_msg("%s: result %d, element %lld of %lld: %.9g instead of %.9g (largest %g)",
-                         m->name, k, (long long)i, (long long)planned.n[k], a, b, largest);
+                         m->name, k, (long long)i, (long long)planned->n[k], a, b, largest);
         }
-        free(planned.data[k]);
-        free(eager.data[k]);
+        free(planned->data[k]);
     }
+}
+
+/* On one thread and on two, if nobody has said how many. */
+static void check_run(const model *m, bool drop)
+{
+    outcome planned, eager;
+
+    trii_executor_set(&trii_executor_reference);
+    eager = run(m, drop);
+    trii_executor_set(NULL);
+    for (int threads = 1; threads <= (threads_are_set ? 1 : 2); threads++) {
+        if (!threads_are_set) {
+            trii_parallel_set_threads(threads);
+            trii_step_release(); /* plans of another number of threads */
+        }
+        planned = run(m, drop);
+        check_outcome(m, &planned, &eager);
+    }
+    for (int k = 0; k < eager.count; k++)
+        free(eager.data[k]);
 }
 
 static void check_model(const model *m)
