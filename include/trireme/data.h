@@ -37,7 +37,8 @@ typedef struct tri_loader tri_loader;
 
 /* --- data sets -------------------------------------------------------------------------- */
 
-/* One field of a sample: shape without the batch dimension, at most TRI_MAX_DIMS - 1 sizes. */
+/* One field of a sample: shape without the batch dimension, at most TRI_MAX_DIMS - 1 sizes. A size
+ * of -1 differs from sample to sample (then the class has `sample`). */
 typedef struct tri_field {
     tri_dtype dtype;
     int ndim;
@@ -53,6 +54,23 @@ typedef struct tri_request {
     int64_t epoch;
 } tri_request;
 
+/* One sample, or a batch of them, whose fields each have a shape of their own. {0} is an empty
+ * one. */
+typedef struct tri_sample {
+    int n_fields;
+    tri_field fields[TRI_MAX_FIELDS];
+    void *data[TRI_MAX_FIELDS];       /* plain contents of each; the sample's */
+    struct tri_sample_memory *memory; /* the library's */
+} tri_sample;
+
+/* Memory for the contents of a field, which has this dtype and shape from now on; what stood in the
+ * field before is lost, and what stands in the memory is undefined. NULL on failure, with the
+ * error's line: then whoever fills the sample returns, with any status (the library knows). */
+TRI_API void *tri_sample_room(tri_sample *sample, int field, tri_dtype dtype, const int64_t *shape,
+                              int ndim);
+/* Releases the memory; the sample is {0} again. NULL allowed. */
+TRI_API void tri_sample_clear(tri_sample *sample);
+
 /* A kind of data set. An own one puts `tri_dataset base` first in its struct. */
 typedef struct tri_dataset_class {
     const char *name; /* for messages */
@@ -62,10 +80,14 @@ typedef struct tri_dataset_class {
      * samples are copied from where `peek` says. */
     tri_status (*get)(tri_dataset *self, const tri_request *request, void *const *slots);
     /* Where field f of a sample lies in memory, for sets that have it there unchanged; never
-     * fails. NULL: `get` makes it. One of the two is required. */
+     * fails. NULL: `get` makes it. */
     const void *(*peek)(const tri_dataset *self, int64_t index, int field);
     /* Optional: releases what self owns, and self. NULL: nothing is released. */
     void (*destroy)(tri_dataset *self);
+    /* Instead of those two, for samples that vary in size: gives every field of request->indices[0]
+     * room (tri_sample_room) and fills it. Threads and errors as with `get`. One of the three is
+     * required. */
+    tri_status (*sample)(tri_dataset *self, const tri_request *request, tri_sample *sample_out);
 } tri_dataset_class;
 
 struct tri_dataset {
@@ -77,9 +99,15 @@ struct tri_dataset {
 
 TRI_API int64_t tri_dataset_length(const tri_dataset *dataset);
 TRI_API void tri_dataset_destroy(tri_dataset *dataset); /* NULL allowed */
-/* The samples of a request into the caller's memory; what a loader does. Any thread. */
+/* The samples of a request into the caller's memory; what a loader does. Any thread. INVALID_ARG
+ * if they vary in size. */
 TRI_API TRI_MUST_CHECK tri_status tri_dataset_get(tri_dataset *dataset, const tri_request *request,
                                                   void *const *slots);
+/* The one sample of a request (n is 1), of any data set. *sample_out is {0}, or has been one of
+ * before, whose memory is used again. Any thread. */
+TRI_API TRI_MUST_CHECK tri_status tri_dataset_sample(tri_dataset *dataset,
+                                                     const tri_request *request,
+                                                     tri_sample *sample_out);
 
 /* Arrays in memory: field f of sample i lies at data[f] + i * bytes of a sample's field. `data`
  * is borrowed and must outlive the data set. */
@@ -223,27 +251,50 @@ TRI_API const int64_t *tri_sampler_indices(const tri_sampler *sampler);
 
 /* --- loaders ---------------------------------------------------------------------------------- */
 
+/* Makes a batch of samples[n]: gives every field of the batch room (tri_sample_room), with the
+ * samples along its first dimension, and fills it; there may be other fields than a sample has.
+ * Called by several threads at once; returns OK or an error (< 0), as `get` of a data set. */
+typedef tri_status (*tri_collate)(const tri_sample *samples, int64_t n, tri_sample *batch,
+                                  void *arg);
+/* torch's default_collate: samples of one size, one after the other. `arg` is not read. */
+TRI_API TRI_MUST_CHECK tri_status tri_collate_default(const tri_sample *samples, int64_t n,
+                                                      tri_sample *batch, void *arg);
+typedef struct tri_collate_pad_options {
+    double value[TRI_MAX_FIELDS];   /* what a field is padded with; other numbers than 0: f32, f64
+                                       and whole numbers */
+    int64_t multiple[TRI_MAX_DIMS]; /* sizes of a sample's dimension d are rounded up to multiples
+                                       of this; 0 = 1. Fewer shapes are fewer plans */
+} tri_collate_pad_options;
+/* Samples of different sizes: each is continued at the end of its dimensions to the largest of the
+ * batch, as torch's pad_sequence(batch_first=True). `arg`: const tri_collate_pad_options *, or NULL
+ * for zeros. How long each was is a field that the data set gives. */
+TRI_API TRI_MUST_CHECK tri_status tri_collate_pad(const tri_sample *samples, int64_t n,
+                                                  tri_sample *batch, void *arg);
+
 typedef struct tri_loader_options {
-    int n_threads;   /* that prepare batches ahead; 0 = the caller prepares each one itself */
-    int n_prefetch;  /* batches prepared ahead; 0 = 2 per thread. Memory grows with it alone */
-    bool drop_last;  /* leave out a last batch that is not full */
-    uint64_t seed;   /* of random changes to the samples */
-    bool pin_memory; /* without effect on devices that read the host's memory, as cpus do */
+    int n_threads;       /* that prepare batches ahead; 0 = the caller prepares each one itself */
+    int n_prefetch;      /* batches prepared ahead; 0 = 2 per thread. Memory grows with it alone */
+    bool drop_last;      /* leave out a last batch that is not full */
+    uint64_t seed;       /* of random changes to the samples */
+    bool pin_memory;     /* without effect on devices that read the host's memory, as cpus do */
+    tri_collate collate; /* NULL: batches of what the data set gives, as tri_collate_default */
+    void *collate_arg;   /* handed to it; borrowed */
 } tri_loader_options;
 
 typedef struct tri_batch {
     int64_t index; /* 0, 1, ... in the epoch */
-    int64_t size;  /* rows: the batch size, or fewer in the last batch */
+    int64_t size;  /* samples: the batch size, or fewer in the last batch */
     int n_fields;
-    tri_tensor *fields[TRI_MAX_FIELDS]; /* [size, field's shape]; the loader's: valid until the
-                                           next call on it; tri_tensor_ref keeps one for longer */
+    tri_tensor *fields[TRI_MAX_FIELDS]; /* [size, field's shape], or what the collate function made;
+                                           the loader's: valid until the next call on it;
+                                           tri_tensor_ref keeps one for longer */
 } tri_batch;
 
 /* Batches of `batch_size` samples, in the sampler's order (NULL: 0, 1, 2, ...), the same for
  * every number of threads. Dataset and sampler are borrowed and must outlive the loader; the
- * sampler is the loader's to move while an epoch runs. All memory is taken here: batches lie in
- * a ring of tensors that is used over and over (recorded work that still reads one keeps it).
- * Threads: of the calls on one loader, one at a time. */
+ * sampler is the loader's to move while an epoch runs. All memory is taken here, except where
+ * batches differ in size: batches lie in a ring of tensors that is used over and over (recorded
+ * work that still reads one keeps it). Threads: of the calls on one loader, one at a time. */
 TRI_API TRI_MUST_CHECK tri_status tri_loader_create(tri_dataset *dataset, tri_sampler *sampler,
                                                     int64_t batch_size,
                                                     const tri_loader_options *opt,

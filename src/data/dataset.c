@@ -4,10 +4,12 @@
 #include "data/dataset.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "data/sample.h"
 
 size_t trii_field_bytes(const tri_field *field)
 {
@@ -36,6 +38,18 @@ tri_status trii_field_check(const tri_field *field, const char *what, int index)
     return TRI_OK;
 }
 
+/* Sizes of -1 can be. */
+static tri_status check_varying(const tri_field *field, const char *what, int index)
+{
+    tri_field known = *field;
+
+    for (int d = 0; d < field->ndim && d < TRI_MAX_DIMS; d++) {
+        if (known.shape[d] == -1)
+            known.shape[d] = 1;
+    }
+    return trii_field_check(&known, what, index);
+}
+
 tri_status trii_dataset_check(const tri_dataset *dataset, const char *call)
 {
     tri_status status = trii_need(dataset, call, "dataset");
@@ -44,10 +58,10 @@ tri_status trii_dataset_check(const tri_dataset *dataset, const char *call)
         status = trii_need(dataset->cls, call, "dataset->cls");
     if (status != TRI_OK)
         return status;
-    if (dataset->cls->get == NULL && dataset->cls->peek == NULL)
+    if (dataset->cls->get == NULL && dataset->cls->peek == NULL && dataset->cls->sample == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "%s: data set %s has neither get nor peek: one of them is required", call,
-                         dataset->cls->name);
+                         "%s: data set %s has neither get nor peek nor sample: one is required",
+                         call, dataset->cls->name);
     if (dataset->n_fields < 1 || dataset->n_fields > TRI_MAX_FIELDS)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: data set %s has %d fields: 1 to %d can be", call,
                          dataset->cls->name, dataset->n_fields, TRI_MAX_FIELDS);
@@ -55,7 +69,8 @@ tri_status trii_dataset_check(const tri_dataset *dataset, const char *call)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: data set %s has %" PRId64 " samples", call,
                          dataset->cls->name, dataset->length);
     for (int f = 0; f < dataset->n_fields && status == TRI_OK; f++)
-        status = trii_field_check(&dataset->fields[f], call, f);
+        status = dataset->cls->sample != NULL ? check_varying(&dataset->fields[f], call, f)
+                                              : trii_field_check(&dataset->fields[f], call, f);
     return status;
 }
 
@@ -80,29 +95,43 @@ void trii_dataset_copy_field(const tri_dataset *dataset, const tri_request *requ
                dataset->cls->peek(dataset, request->indices[i], f), bytes);
 }
 
-tri_status tri_dataset_get(tri_dataset *dataset, const tri_request *request, void *const *slots)
+static tri_status check_request(const tri_dataset *dataset, const tri_request *request,
+                                const char *call)
 {
-    tri_status status = trii_need(dataset, "tri_dataset_get", "dataset");
-    int n_fields;
+    tri_status status = trii_need(dataset, call, "dataset");
 
     if (status == TRI_OK)
-        status = trii_need(dataset->cls, "tri_dataset_get", "dataset->cls");
+        status = trii_need(dataset->cls, call, "dataset->cls");
     if (status == TRI_OK)
-        status = trii_need(request, "tri_dataset_get", "request");
-    if (status == TRI_OK)
-        status = trii_need(slots, "tri_dataset_get", "slots");
+        status = trii_need(request, call, "request");
     if (status == TRI_OK && request->n > 0)
-        status = trii_need(request->indices, "tri_dataset_get", "request->indices");
+        status = trii_need(request->indices, call, "request->indices");
     if (status != TRI_OK)
         return status;
     if (request->n < 0)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_dataset_get: %" PRId64 " samples", request->n);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: %" PRId64 " samples", call, request->n);
     for (int64_t i = 0; i < request->n; i++) {
         if (request->indices[i] < 0 || request->indices[i] >= dataset->length)
             return TRII_FAIL(TRI_ERR_INVALID_ARG,
                              "data set %s: sample %" PRId64 " of %" PRId64 " was asked for",
                              dataset->cls->name, request->indices[i], dataset->length);
     }
+    return TRI_OK;
+}
+
+tri_status tri_dataset_get(tri_dataset *dataset, const tri_request *request, void *const *slots)
+{
+    tri_status status = check_request(dataset, request, "tri_dataset_get");
+    int n_fields;
+
+    if (status == TRI_OK)
+        status = trii_need(slots, "tri_dataset_get", "slots");
+    if (status != TRI_OK)
+        return status;
+    if (dataset->cls->sample != NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "data set %s: its samples vary in size: tri_dataset_sample gives them",
+                         dataset->cls->name);
     if (dataset->cls->get != NULL) {
         unsigned n_lines = trii_err_lines();
 
@@ -121,6 +150,70 @@ tri_status tri_dataset_get(tri_dataset *dataset, const tri_request *request, voi
     for (int f = 0; f < n_fields; f++)
         trii_dataset_copy_field(dataset, request, f, slots[f]);
     return TRI_OK;
+}
+
+/* --- single samples --------------------------------------------------------------------------- */
+
+/* What the class gave is what the data set says of itself. */
+static tri_status check_sample(const tri_dataset *dataset, int64_t index, const tri_sample *sample)
+{
+    if (sample->n_fields != dataset->n_fields)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "data set %s: sample %" PRId64 " has %d fields, the data set says %d",
+                         dataset->cls->name, index, sample->n_fields, dataset->n_fields);
+    for (int f = 0; f < dataset->n_fields; f++) {
+        const tri_field *says = &dataset->fields[f], *is = &sample->fields[f];
+
+        if (is->dtype != says->dtype || is->ndim != says->ndim)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                             "data set %s: field %d of sample %" PRId64
+                             " is %s with %d dimensions, "
+                             "the data set says %s with %d",
+                             dataset->cls->name, f, index, tri_dtype_name(is->dtype), is->ndim,
+                             tri_dtype_name(says->dtype), says->ndim);
+        for (int d = 0; d < says->ndim; d++) {
+            if (says->shape[d] >= 0 && is->shape[d] != says->shape[d])
+                return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                                 "data set %s: dimension %d of field %d of sample %" PRId64
+                                 " is %" PRId64 ", the data set says %" PRId64,
+                                 dataset->cls->name, d, f, index, is->shape[d], says->shape[d]);
+        }
+    }
+    return TRI_OK;
+}
+
+tri_status tri_dataset_sample(tri_dataset *dataset, const tri_request *request,
+                              tri_sample *sample_out)
+{
+    tri_status status = check_request(dataset, request, "tri_dataset_sample");
+    unsigned n_lines = trii_err_lines();
+    char name[64];
+
+    if (status == TRI_OK)
+        status = trii_need(sample_out, "tri_dataset_sample", "sample_out");
+    if (status != TRI_OK)
+        return status;
+    if (request->n != 1)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "tri_dataset_sample: a request of %" PRId64 " samples: 1 can be",
+                         request->n);
+    status = trii_sample_begin(sample_out);
+    if (status != TRI_OK)
+        return status;
+    if (dataset->cls->sample != NULL) {
+        snprintf(name, sizeof(name), "%.40s: its sample", dataset->cls->name);
+        status = dataset->cls->sample(dataset, request, sample_out);
+        status = trii_sample_end(sample_out, status, "data set ", name, n_lines);
+        return status != TRI_OK ? status : check_sample(dataset, request->indices[0], sample_out);
+    }
+    for (int f = 0; f < dataset->n_fields; f++) {
+        const tri_field *field = &dataset->fields[f];
+
+        if (tri_sample_room(sample_out, f, field->dtype, field->shape, field->ndim) == NULL)
+            return trii_sample_end(sample_out, TRI_ERR_NO_MEMORY, "data set ", dataset->cls->name,
+                                   n_lines);
+    }
+    return tri_dataset_get(dataset, request, sample_out->data);
 }
 
 /* --- arrays ------------------------------------------------------------------------------------
@@ -255,6 +348,17 @@ static tri_status subset_get(tri_dataset *self, const tri_request *request, void
     return TRI_OK;
 }
 
+static tri_status subset_sample(tri_dataset *self, const tri_request *request,
+                                tri_sample *sample_out)
+{
+    subset *s = (subset *)self;
+    int64_t index = s->first + request->indices[0];
+    tri_request part = *request;
+
+    part.indices = &index;
+    return tri_dataset_sample(s->parent, &part, sample_out);
+}
+
 static void subset_destroy(tri_dataset *self)
 {
     subset *s = (subset *)self;
@@ -273,6 +377,19 @@ static const tri_dataset_class subset_memory_class = {
     .peek = subset_peek,
     .destroy = subset_destroy,
 };
+
+static const tri_dataset_class subset_varying_class = {
+    .name = "subset",
+    .sample = subset_sample,
+    .destroy = subset_destroy,
+};
+
+static const tri_dataset_class *subset_class_of(const tri_dataset *base)
+{
+    if (base->cls->sample != NULL)
+        return &subset_varying_class;
+    return base->cls->peek != NULL ? &subset_memory_class : &subset_class;
+}
 
 tri_status tri_dataset_subset(tri_dataset *own_base, int64_t first, int64_t count,
                               tri_dataset **dataset_out)
@@ -296,7 +413,7 @@ tri_status tri_dataset_subset(tri_dataset *own_base, int64_t first, int64_t coun
         goto err_base;
     }
     s->base = *own_base;
-    s->base.cls = own_base->cls->peek != NULL ? &subset_memory_class : &subset_class;
+    s->base.cls = subset_class_of(own_base);
     s->base.length = count;
     s->parent = own_base;
     s->first = first;

@@ -160,6 +160,9 @@ static tri_status check_images(const tri_dataset *base, const tri_image_options 
 {
     const tri_field *field = &base->fields[0];
 
+    if (base->cls->sample != NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "image data set: the images of data set %s vary in size", base->cls->name);
     if (field->dtype != TRI_DTYPE_U8 || field->ndim != 3 || field->shape[0] < 1 ||
         field->shape[0] > MAX_CHANNELS)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,

@@ -7,7 +7,6 @@
  * So memory is the ring, order is by number, and contents depend on the samples alone.
  */
 #include <inttypes.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -15,6 +14,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "data/collate.h"
 #include "data/dataset.h"
 #include "data/sampler.h"
 #include "os/thread.h"
@@ -27,6 +27,8 @@ typedef struct slot {
     tri_tensor *fields[TRI_MAX_FIELDS]; /* of a full batch */
     tri_tensor *rest[TRI_MAX_FIELDS];   /* of the last one, if it is shorter; else NULL */
     int64_t *counted;                   /* [batch_size], without a sampler; else NULL */
+    tri_sample *samples;                /* [batch_size], with a collate function; else NULL */
+    tri_sample collated;                /* what it made of them */
     int64_t batch;                      /* guarded: what is ready in it; -1 = nothing */
     tri_status status;                  /* guarded, as the line */
     char why[TRII_ERR_BYTES];
@@ -39,6 +41,8 @@ struct tri_loader {
     int64_t batch_size, n_batches;
     int64_t rest; /* rows of the last batch if it is shorter; else 0 */
     uint64_t seed;
+    tri_collate collate; /* NULL: the data set writes into the batch's tensors */
+    void *collate_arg;
 
     /* Of the running epoch; written while no thread works. */
     int64_t epoch;
@@ -98,9 +102,11 @@ static tri_status fill_slot(tri_loader *l, slot *s, int64_t batch)
     void *data[TRI_MAX_FIELDS];
     tri_status status;
 
-    for (int f = 0; f < l->dataset->n_fields; f++)
+    for (int f = 0; f < l->dataset->n_fields && l->collate == NULL; f++)
         data[f] = trii_tensor_data(fields[f]);
-    status = tri_dataset_get(l->dataset, &request, data);
+    status = l->collate == NULL ? tri_dataset_get(l->dataset, &request, data)
+                                : trii_collate(l->dataset, &request, s->samples, l->collate,
+                                               l->collate_arg, &s->collated);
     if (status < 0)
         return TRII_FAIL_CTX(status, "batch %" PRId64 " of epoch %" PRId64, batch, l->epoch);
     return TRI_OK;
@@ -175,12 +181,23 @@ static tri_status new_tensor(const tri_field *field, int64_t rows, tri_tensor **
     return TRI_OK;
 }
 
+/* Samples of a full batch. */
+static size_t most_rows(const tri_loader *l)
+{
+    return (size_t)(l->n_samples < l->batch_size ? l->n_samples : l->batch_size);
+}
+
 static tri_status make_slot(tri_loader *l, slot *s)
 {
     tri_status status = TRI_OK;
 
     s->batch = -1;
-    for (int f = 0; f < l->dataset->n_fields && status == TRI_OK; f++) {
+    if (l->collate != NULL) {
+        s->samples = trii_alloc(most_rows(l), sizeof(*s->samples), "loader's samples");
+        status = s->samples != NULL ? trii_sample_init_tensors(&s->collated, tri_current_device())
+                                    : TRI_ERR_NO_MEMORY;
+    }
+    for (int f = 0; f < l->dataset->n_fields && status == TRI_OK && l->collate == NULL; f++) {
         const tri_field *field = &l->dataset->fields[f];
 
         if (l->n_batches > (l->rest > 0 ? 1 : 0))
@@ -190,8 +207,7 @@ static tri_status make_slot(tri_loader *l, slot *s)
     }
     if (status != TRI_OK || l->sampler != NULL)
         return status;
-    s->counted = trii_alloc((size_t)(l->n_samples < l->batch_size ? l->n_samples : l->batch_size),
-                            sizeof(*s->counted), "loader's order");
+    s->counted = trii_alloc(most_rows(l), sizeof(*s->counted), "loader's order");
     return s->counted != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
 }
 
@@ -200,14 +216,18 @@ static tri_status make_slot(tri_loader *l, slot *s)
  * place and the old one lives as long as its holders. */
 static tri_status recycle(tri_loader *l, int64_t batch)
 {
-    tri_tensor **fields = batch_fields(l, &l->slots[batch % l->n_slots], batch);
+    slot *s = &l->slots[batch % l->n_slots];
+    tri_tensor **fields = batch_fields(l, s, batch);
 
+    if (l->collate != NULL) {
+        trii_sample_give_back(&s->collated);
+        return TRI_OK;
+    }
     for (int f = 0; f < l->dataset->n_fields; f++) {
         tri_tensor *old = fields[f];
         tri_status status;
 
-        if (atomic_load(&old->refs) == 1 && atomic_load(&old->storage->refs) == 1 &&
-            old->layout == NULL)
+        if (trii_tensor_is_free(old))
             continue;
         status = new_tensor(&l->dataset->fields[f], batch_rows(l, batch), &fields[f]);
         if (status != TRI_OK)
@@ -294,6 +314,10 @@ tri_status tri_loader_create(tri_dataset *dataset, tri_sampler *sampler, int64_t
     l->rest = opt->drop_last ? 0 : l->n_samples % batch_size;
     l->n_batches = l->n_samples / batch_size + (l->rest > 0 ? 1 : 0);
     l->seed = opt->seed;
+    l->collate = opt->collate;
+    if (l->collate == NULL && dataset->cls->sample != NULL)
+        l->collate = tri_collate_default;
+    l->collate_arg = opt->collate_arg;
     l->next = l->n_batches; /* nothing before the first begin */
     l->n_slots = 1;
     if (opt->n_threads > 0)
@@ -330,6 +354,10 @@ void tri_loader_destroy(tri_loader *loader)
             tri_tensor_unref(l->slots[i].fields[f]);
             tri_tensor_unref(l->slots[i].rest[f]);
         }
+        for (size_t k = 0; k < most_rows(l) && l->slots[i].samples != NULL; k++)
+            tri_sample_clear(&l->slots[i].samples[k]);
+        trii_free(l->slots[i].samples);
+        tri_sample_clear(&l->slots[i].collated);
         trii_free(l->slots[i].counted);
     }
     trii_free(l->slots);
@@ -463,8 +491,10 @@ tri_status tri_loader_next(tri_loader *loader, tri_batch *batch_out)
     }
     batch_out->index = l->next;
     batch_out->size = batch_rows(l, l->next);
-    batch_out->n_fields = l->dataset->n_fields;
-    memcpy(batch_out->fields, batch_fields(l, s, l->next), sizeof(batch_out->fields));
+    batch_out->n_fields = l->collate != NULL ? s->collated.n_fields : l->dataset->n_fields;
+    memcpy(batch_out->fields,
+           l->collate != NULL ? s->collated.memory->tensors : batch_fields(l, s, l->next),
+           sizeof(batch_out->fields));
     l->next++;
     return TRI_OK;
 }

@@ -450,6 +450,8 @@ static const void *good_struct(const char *type)
     static const tri_function_class function = {
         .name = "same", .size = 8, .shape = good_function_shape, .forward = good_function};
     static const tri_random_state random = {.step = 1};
+    static const tri_sample sample = {
+        .n_fields = 1, .fields = {{TRI_DTYPE_F32, 1, {3}}}, .data = {(void *)(uintptr_t)values}};
     static tri_param_group group;
     const struct {
         const char *type;
@@ -462,6 +464,7 @@ static const void *good_struct(const char *type)
         {"const tri_module_class *", &class},      {"const tri_store_tcp_options *", &serve},
         {"const tri_param_group *", &group},       {"const tri_schedule_part *", &part},
         {"const tri_function_class *", &function}, {"const tri_random_state *", &random},
+        {"const tri_sample *", &sample},
     };
 
     if (is(type, "const tri_param_group *"))
@@ -516,7 +519,8 @@ static void *good_pointer(const misuse_pick *p, int i)
     if (strncmp(type, "const tri_", 10) == 0 || strncmp(type, "tri_", 4) == 0) {
         const char *first = strchr(type, '*');
 
-        if (first[1] == '\0' && !is(type, "tri_batch *")) /* else it is an output */
+        if (first[1] == '\0' && !is(type, "tri_batch *") &&
+            !is(type, "tri_sample *")) /* else it is an output */
             return good_object(p, i);
     }
     turn = (turn + 1) % 16; /* no two buffers of a call are the same */
