@@ -18,6 +18,7 @@
 #include "data/dataset.h"
 #include "data/sampler.h"
 #include "os/thread.h"
+#include "tensor/device_memory.h"
 #include "tensor/persistent.h"
 
 #define MAX_THREADS 256
@@ -165,20 +166,14 @@ static void stop_epoch(tri_loader *l)
 static tri_status new_tensor(const tri_field *field, int64_t rows, tri_tensor **tensor_out)
 {
     int64_t shape[TRI_MAX_DIMS];
-    tri_tensor *tensor;
-    tri_status status;
 
     shape[0] = rows;
     for (int d = 0; d < field->ndim; d++)
         shape[d + 1] = field->shape[d];
-    tensor = tri_tensor_create(field->dtype, shape, field->ndim + 1);
-    status = tri_tensor_status(tensor);
-    if (status != TRI_OK) {
-        tri_tensor_unref(tensor);
-        return status;
-    }
-    *tensor_out = tensor;
-    return TRI_OK;
+    /* samples are written by the host: from there tri_to copies them */
+    return trii_tensor_create(
+        field->dtype, shape, field->ndim + 1,
+        trii_is_host(tri_current_device()) ? tri_current_device() : TRI_CPU(0), tensor_out);
 }
 
 /* Samples of a full batch. */

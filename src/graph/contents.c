@@ -8,6 +8,7 @@
 #include "graph/contents.h"
 #include "graph/hold.h"
 #include "graph/recorder.h"
+#include "tensor/device_memory.h"
 
 tri_status trii_contents_fail(tri_status status, const char *call)
 {
@@ -49,20 +50,16 @@ static tri_status detach(trii_step *step, tri_tensor *tensor)
     }
     if (value->state != TRII_VALUE_READY || value->storage != NULL)
         return TRI_OK;
-    status = trii_storage_create(NULL, NULL, trii_tensor_bytes(tensor), &fresh);
+    status = trii_storage_create_on(tensor->storage->device, trii_tensor_bytes(tensor), &fresh);
     if (status != TRI_OK)
         return status;
     if (tensor->storage->ops != fresh->ops || tensor->offset != 0) {
         /* storage with a place of its own (a bucket): the tensor stays, the old contents move */
-        if (tensor->layout != NULL) {
-            status =
-                tensor->layout->to_plain(tensor->layout, trii_tensor_data(tensor), fresh->data);
-            if (status != TRI_OK) {
-                trii_storage_unref(fresh);
-                return status;
-            }
-        } else {
-            memcpy(fresh->data, trii_tensor_data(tensor), trii_tensor_bytes(tensor));
+        status = trii_memory_read(TRI_CPU(0), tensor->layout, trii_tensor_data(tensor), fresh->data,
+                                  fresh->bytes);
+        if (status != TRI_OK) {
+            trii_storage_unref(fresh);
+            return status;
         }
         value->storage = fresh;
         value->offset = 0;
@@ -90,10 +87,7 @@ static tri_status overwrite(trii_step *step, tri_tensor *tensor, const void *dat
         trii_tensor_mend(tensor);
     if (bytes == 0)
         return TRI_OK;
-    if (tensor->layout != NULL)
-        return tensor->layout->from_plain(tensor->layout, data, trii_tensor_data(tensor));
-    memcpy(trii_tensor_data(tensor), data, bytes);
-    return TRI_OK;
+    return trii_memory_write(tensor->device, tensor->layout, data, trii_tensor_data(tensor), bytes);
 }
 
 static bool is_gradient(const trii_step *step, const tri_tensor *handle)
@@ -192,16 +186,13 @@ static void read_end(trii_step *step, const trii_value *value)
 
 static tri_status read_plain(trii_step *step, const trii_value *value, void *data, size_t bytes)
 {
-    const trii_layout *layout;
     tri_status status = read_begin(step, value);
 
     if (status != TRI_OK)
         return status;
-    layout = trii_value_layout(value);
-    if (layout != NULL)
-        status = layout->to_plain(layout, trii_value_data(value), data);
-    else if (bytes > 0)
-        memcpy(data, trii_value_data(value), bytes);
+    if (bytes > 0)
+        status = trii_memory_read(value->type.device, trii_value_layout(value),
+                                  trii_value_data(value), data, bytes);
     read_end(step, value);
     return status;
 }
@@ -248,7 +239,7 @@ tri_status trii_contents_visit(tri_tensor *tensor,
         status = read_begin(step, &value);
     if (status != TRI_OK)
         return status;
-    if (trii_value_layout(&value) == NULL) {
+    if (trii_value_layout(&value) == NULL && trii_is_host(value.type.device)) {
         see(arg, &value.type, trii_value_data(&value));
         read_end(step, &value);
         return TRI_OK;
@@ -322,6 +313,10 @@ static tri_status plain_data(tri_tensor *tensor, const void **data_out)
 
     if (status != TRI_OK)
         return status;
+    if (!trii_is_host(read.type.device))
+        return TRII_FAIL(TRI_ERR_STATE,
+                         "the contents are in the memory of %s: tri_copy_out reads them",
+                         tri_device_text(read.type.device));
     *data_out = trii_type_bytes(&read.type) > 0 ? trii_value_data(&read) : nothing;
     if (trii_value_layout(&read) == NULL)
         return TRI_OK;
@@ -378,6 +373,23 @@ tri_tensor *tri_keep(tri_tensor *tensor)
     return tensor;
 }
 
+/* Into a tensor of the value's device. */
+static tri_status copy_plain(trii_step *step, const trii_value *value, tri_tensor *copy)
+{
+    size_t bytes = trii_tensor_bytes(copy);
+    tri_status status;
+    void *plain;
+
+    if (trii_is_host(copy->device))
+        return read_plain(step, value, trii_tensor_data(copy), bytes);
+    plain = trii_alloc(bytes, 1, "plain contents");
+    status = plain != NULL ? read_plain(step, value, plain, bytes) : TRI_ERR_NO_MEMORY;
+    if (status == TRI_OK)
+        status = trii_memory_write(copy->device, NULL, plain, trii_tensor_data(copy), bytes);
+    trii_free(plain);
+    return status;
+}
+
 static tri_status clone(tri_tensor *tensor, tri_tensor **copy_out)
 {
     trii_step *step = trii_step_current();
@@ -394,7 +406,7 @@ static tri_status clone(tri_tensor *tensor, tri_tensor **copy_out)
                                 value.type.device, &copy);
     if (status != TRI_OK)
         return status;
-    status = read_plain(step, &value, trii_tensor_data(copy), trii_tensor_bytes(copy));
+    status = copy_plain(step, &value, copy);
     if (status != TRI_OK) {
         tri_tensor_unref(copy);
         return status;

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "graph/contents.h"
 #include "graph/recorder.h"
+#include "tensor/device_memory.h"
 
 #define SHOWN 8 /* elements in a debugger */
 
@@ -133,6 +134,10 @@ static void add_elements(debug_text *t, const trii_type *type, const void *data,
 {
     int64_t n = trii_type_numel(type);
 
+    if (!trii_is_host(type->device)) {
+        add(t, ", on %s", tri_device_text(type->device));
+        return;
+    }
     if (layout != NULL) {
         add(t, ", in the order %s", layout->name);
         return;
@@ -153,7 +158,7 @@ static void add_name(debug_text *t, const char *name)
 
 static void debug_persistent(debug_text *t, const tri_tensor *tensor)
 {
-    trii_type type = {.dtype = tensor->dtype, .ndim = tensor->ndim};
+    trii_type type = {.dtype = tensor->dtype, .ndim = tensor->ndim, .device = tensor->device};
     char text[TRII_TYPE_TEXT];
 
     if (tensor->status != TRI_OK) {

@@ -9,8 +9,10 @@
  * if its operands were clean. A NaN of a device's own making, which cannot be repeated, is blamed
  * on the result that has it.
  */
+#include "base/alloc.h"
 #include "base/dtype.h"
 #include "graph/recorder.h"
+#include "tensor/device_memory.h"
 
 static bool has_nan(tri_dtype dtype, const void *data, size_t bytes)
 {
@@ -36,12 +38,24 @@ static bool has_nan(tri_dtype dtype, const void *data, size_t bytes)
     return found;
 }
 
-static bool value_has_nan(const trii_value *value)
+static tri_status value_has_nan(const trii_value *value, bool *found_out)
 {
     const trii_layout *layout = trii_value_layout(value);
+    size_t bytes = layout != NULL ? layout->bytes : trii_type_bytes(&value->type);
+    void *host;
+    tri_status status;
 
-    return has_nan(value->type.dtype, trii_value_data(value),
-                   layout != NULL ? layout->bytes : trii_type_bytes(&value->type));
+    if (TRII_LIKELY(trii_is_host(value->type.device))) {
+        *found_out = has_nan(value->type.dtype, trii_value_data(value), bytes);
+        return TRI_OK;
+    }
+    host = trii_alloc_aligned(TRII_CACHE_LINE, bytes, "contents to look at");
+    if (host == NULL)
+        return TRI_ERR_NO_MEMORY;
+    status = trii_memory_copy(TRI_CPU(0), host, value->type.device, trii_value_data(value), bytes);
+    *found_out = status == TRI_OK && has_nan(value->type.dtype, host, bytes);
+    trii_free(host);
+    return status;
 }
 
 static tri_status blame(const trii_step *step, int32_t n)
@@ -86,9 +100,14 @@ static tri_status check_inputs(const trii_step *step, const trii_segment *segmen
 
         for (int i = 0; i < node->n_in; i++) {
             trii_vid in = step->in_ids[node->first_in + i];
+            bool found = false;
+            tri_status status = TRI_OK;
 
-            if (in == TRII_NO_VALUE || step->values[in].state != TRII_VALUE_READY ||
-                !value_has_nan(&step->values[in]))
+            if (in != TRII_NO_VALUE && step->values[in].state == TRII_VALUE_READY)
+                status = value_has_nan(&step->values[in], &found);
+            if (status != TRI_OK)
+                return status;
+            if (!found)
                 continue;
             if (node->host != NULL)
                 return TRII_FAIL(TRI_ERR_NAN, "argument %d of %s is NaN already", i,
@@ -117,10 +136,14 @@ static tri_status set_aside(trii_recorder *r, trii_vid id)
 
     r->aside = array;
     if (status == TRI_OK)
-        status = trii_storage_create(NULL, NULL, bytes, &copy);
-    if (status != TRI_OK)
+        status = trii_storage_create_on(old->type.device, bytes, &copy);
+    if (status == TRI_OK)
+        status = trii_memory_copy(old->type.device, copy->data, old->type.device,
+                                  trii_value_data(old), bytes);
+    if (status != TRI_OK) {
+        trii_storage_unref(copy);
         return status;
-    memcpy(copy->data, trii_value_data(old), bytes);
+    }
     r->aside[r->n_aside++] = (trii_aside){id, copy, layout};
     return TRI_OK;
 }
@@ -166,8 +189,9 @@ static void put_back(trii_recorder *r, const trii_segment *segment)
             if (aside->id != value->replaces)
                 continue;
             value->bound->layout = aside->layout;
-            memcpy(trii_tensor_data(value->bound), aside->storage->data, aside->storage->bytes);
-            value->torn = false;
+            value->torn = trii_memory_copy(value->type.device, trii_tensor_data(value->bound),
+                                           value->type.device, aside->storage->data,
+                                           aside->storage->bytes) != TRI_OK;
         }
     }
 }
@@ -176,9 +200,12 @@ tri_status trii_nan_after(trii_step *step, const trii_segment *segment)
 {
     for (int32_t o = 0; o < segment->n_outputs; o++) {
         const trii_value *value = &step->values[segment->outputs[o]];
-        tri_status status;
+        bool found = false;
+        tri_status status = value_has_nan(value, &found);
 
-        if (!value_has_nan(value))
+        if (status != TRI_OK)
+            return status;
+        if (!found)
             continue;
         status = run_again(trii_recorder_of(step), segment);
         if (status == TRI_OK)

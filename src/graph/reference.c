@@ -13,6 +13,7 @@
 #include "base/alloc.h"
 #include "graph/ops/table.h"
 #include "graph/recorder.h"
+#include "tensor/device_memory.h"
 
 typedef struct slot {
     void *data; /* plain contents of a value during the run */
@@ -45,7 +46,7 @@ static tri_status make_input(run *r, trii_vid id)
     slot *s = slot_of(r, id);
 
     s->last_use = INT32_MAX;
-    if (layout == NULL) {
+    if (layout == NULL && trii_is_host(value->type.device)) {
         s->data = trii_value_data(value);
         return TRI_OK;
     }
@@ -53,7 +54,8 @@ static tri_status make_input(run *r, trii_vid id)
     if (s->data == NULL)
         return TRI_ERR_NO_MEMORY;
     s->converted = true;
-    return layout->to_plain(layout, trii_value_data(value), s->data);
+    return trii_memory_read(value->type.device, layout, trii_value_data(value), s->data,
+                            trii_type_bytes(&value->type));
 }
 
 /* When each result is last read. */
@@ -92,7 +94,8 @@ static tri_status make_output(run *r, const trii_node *node, int o)
     slot *s = slot_of(r, id);
     tri_status status;
 
-    if (node->host != NULL && !r->dry && value->bound != NULL && value->bound->layout == NULL) {
+    if (node->host != NULL && !r->dry && value->bound != NULL && value->bound->layout == NULL &&
+        trii_is_host(value->type.device)) {
         value->torn = true; /* until the run is through */
         s->storage = trii_storage_ref(value->bound->storage);
         s->data = trii_tensor_data(value->bound);
@@ -122,13 +125,9 @@ static tri_status stand_in(run *r, const trii_node *node, int o, const void *ope
     const trii_value *value = &r->step->values[id];
     slot *s = slot_of(r, id);
 
-    if (s->last_use == INT32_MAX) {
-        const trii_layout *layout = trii_value_layout(value);
-
-        if (layout != NULL)
-            return layout->to_plain(layout, trii_value_data(value), s->data);
-        operand = trii_value_data(value);
-    }
+    if (s->last_use == INT32_MAX)
+        return trii_memory_read(value->type.device, trii_value_layout(value),
+                                trii_value_data(value), s->data, trii_type_bytes(&value->type));
     if (operand != NULL)
         memcpy(s->data, operand, trii_type_bytes(&value->type));
     else
@@ -200,6 +199,24 @@ static tri_status run_node(run *r, int32_t n)
     return status;
 }
 
+/* The result was made in memory of the host. */
+static tri_status send_there(const trii_type *type, trii_storage **storage)
+{
+    trii_storage *there = NULL;
+    size_t bytes = trii_type_bytes(type);
+    tri_status status = trii_storage_create_on(type->device, bytes, &there);
+
+    if (status == TRI_OK)
+        status = trii_memory_write(type->device, NULL, (*storage)->data, there->data, bytes);
+    if (status != TRI_OK) {
+        trii_storage_unref(there);
+        return status;
+    }
+    trii_storage_unref(*storage);
+    *storage = there;
+    return TRI_OK;
+}
+
 /* Hands the results over: to their tensors, or with their storage to their values. */
 static tri_status deliver(run *r)
 {
@@ -208,6 +225,12 @@ static tri_status deliver(run *r)
         slot *s = slot_of(r, r->segment->outputs[o]);
         tri_tensor *tensor = value->bound;
 
+        if (tensor == NULL && !trii_is_host(value->type.device)) {
+            tri_status status = send_there(&value->type, &s->storage);
+
+            if (status != TRI_OK)
+                return status;
+        }
         if (tensor == NULL) {
             value->storage = s->storage;
             value->offset = 0;
@@ -216,14 +239,13 @@ static tri_status deliver(run *r)
             continue;
         }
         value->torn = true;
-        if (tensor->layout != NULL) {
+        if (s->data != trii_tensor_data(tensor)) {
             tri_status status =
-                tensor->layout->from_plain(tensor->layout, s->data, trii_tensor_data(tensor));
+                trii_memory_write(tensor->device, tensor->layout, s->data, trii_tensor_data(tensor),
+                                  trii_tensor_bytes(tensor));
 
             if (status != TRI_OK)
                 return status;
-        } else if (s->data != trii_tensor_data(tensor)) {
-            memcpy(trii_tensor_data(tensor), s->data, trii_tensor_bytes(tensor));
         }
     }
     return TRI_OK;

@@ -240,8 +240,8 @@ void trii_step_fail(trii_step *step, tri_status status);
 /* Prepends which operation of the step it was whose run failed; returns `status`. */
 tri_status trii_node_failed(const trii_step *step, int32_t node, tri_status status);
 
-/* change_device.c: a persistent tensor and its gradient change their device. What pends runs first;
- * what the step has recorded of it keeps the old ones. */
+/* change_device.c: a persistent tensor and its gradient change their device. If the step has
+ * something to do with it, what pends runs first; what was recorded of it keeps the old ones. */
 tri_status trii_tensor_send(tri_tensor *tensor, tri_device device) TRI_MUST_CHECK;
 /* During a run, of a tensor that the segment reads: whether no other context's run reads it. Under
  * trii_step_lock, which holds up all that would begin: so an executor may change its layout. */

@@ -77,9 +77,9 @@ static tri_status gather(tri_ema *e, tri_module *model)
         return st;
     if (e->n == 0)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "the model has no parameters");
-    e->n_averaged = tri_tensor_create(TRI_DTYPE_I64, &one, 1);
-    if (tri_tensor_status(e->n_averaged) < 0)
-        return tri_tensor_status(e->n_averaged);
+    st = trii_tensor_create(TRI_DTYPE_I64, &one, 1, TRI_CPU(0), &e->n_averaged); /* counted here */
+    if (st < 0)
+        return st;
     e->state[e->n].name = trii_strdup("n_averaged", "parameter name");
     e->state[e->n].tensor = e->n_averaged;
     return e->state[e->n].name != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;

@@ -248,8 +248,7 @@ static tri_status gather(tri_optimizer *o, const trii_optim_recipe *recipe,
     o->grads = trii_alloc((size_t)n, sizeof(*o->grads), "optimizer gradients");
     if (o->grads == NULL)
         return TRI_ERR_NO_MEMORY;
-    o->updates = tri_tensor_create(TRI_DTYPE_I64, &n, 1);
-    st = tri_tensor_status(o->updates);
+    st = trii_tensor_create(TRI_DTYPE_I64, &n, 1, TRI_CPU(0), &o->updates); /* counted here */
     if (st < 0)
         return st;
     o->state[o->n_state].name = trii_strdup("step", "optimizer state name");

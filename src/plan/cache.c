@@ -13,7 +13,7 @@
 #include "os/pages.h"
 #include "os/thread.h"
 #include "plan/plan.h"
-#include "tensor/device_list.h"
+#include "tensor/device_memory.h"
 
 #define BUCKETS 256
 /* Of a program whose every step differs; whatever was used last stays. */
@@ -21,6 +21,7 @@
 
 typedef struct arena {
     struct arena *next;
+    tri_device device; /* whose memory; TRI_CPU(0) = the host's */
     void *data;
     size_t bytes;
 } arena;
@@ -38,6 +39,7 @@ static struct {
 typedef struct lease {
     trii_plan *plan;
     arena *arena;
+    arena *own; /* of lanes whose devices have memory of their own, in their order */
 } lease;
 
 /* --- under the lock ------------------------------------------------------------------------- */
@@ -89,19 +91,34 @@ static trii_plan *take_oldest(void)
     return oldest;
 }
 
-/* The arena whose address the plan's pointers have already, or any. */
-static arena *take_arena(const trii_plan *plan)
+/* Of the device's memory, the arena whose address the plan's pointers have already, or any. */
+static arena *take_arena(tri_device device, const void *before)
 {
-    arena **at = &cache.arenas, *taken;
+    arena **any = NULL, **at = &cache.arenas, *taken;
 
-    while (*at != NULL && (*at)->data != plan->arena)
-        at = &(*at)->next;
+    for (; *at != NULL && ((*at)->device != device || (*at)->data != before); at = &(*at)->next) {
+        if (any == NULL && (*at)->device == device)
+            any = at;
+    }
     if (*at == NULL)
-        at = &cache.arenas;
+        at = any;
+    if (at == NULL)
+        return NULL;
     taken = *at;
-    if (taken != NULL)
-        *at = taken->next;
+    *at = taken->next;
+    taken->next = NULL;
     return taken;
+}
+
+static void give_arenas(arena *list)
+{
+    while (list != NULL) {
+        arena *next = list->next;
+
+        list->next = cache.arenas;
+        cache.arenas = list;
+        list = next;
+    }
 }
 
 /* --- runs ------------------------------------------------------------------------------------ */
@@ -112,42 +129,91 @@ static void give_back(lease *l)
     l->plan->busy = false;
     l->plan->used = ++cache.clock;
     cache.last = l->plan;
-    if (l->arena != NULL) {
-        l->arena->next = cache.arenas;
-        cache.arenas = l->arena;
-    }
+    give_arenas(l->own);
+    give_arenas(l->arena);
     trii_mutex_unlock(&cache.lock);
 }
 
-static tri_status fit_arena(lease *l)
+static tri_status arena_alloc(tri_device device, size_t bytes, void **data_out)
 {
-    size_t bytes = l->plan->arena_bytes;
+    if (trii_is_host(device))
+        return trii_pages_alloc(bytes, data_out);
+    return trii_memory_of(device)->alloc(trii_device_index_of(device), bytes, data_out);
+}
+
+static void arena_free(const arena *a)
+{
+    if (trii_is_host(a->device))
+        trii_pages_free(a->data, a->bytes);
+    else
+        trii_memory_of(a->device)->free(trii_device_index_of(a->device), a->data, a->bytes);
+}
+
+/* Makes *a if it is NULL, and large enough. */
+static tri_status fit_arena(arena **a, tri_device device, size_t bytes)
+{
     void *data;
     tri_status status;
 
-    if (l->arena == NULL)
-        l->arena = trii_alloc(1, sizeof(*l->arena), "arena");
-    if (l->arena == NULL)
-        return TRI_ERR_NO_MEMORY;
-    if (TRII_LIKELY(bytes <= l->arena->bytes))
+    if (*a == NULL) {
+        *a = trii_alloc(1, sizeof(**a), "arena");
+        if (*a == NULL)
+            return TRI_ERR_NO_MEMORY;
+        (*a)->device = device;
+    }
+    if (TRII_LIKELY(bytes <= (*a)->bytes))
         return TRI_OK;
-    status = trii_pages_alloc(bytes, &data);
+    status = arena_alloc(device, bytes, &data);
     if (status != TRI_OK)
         return status;
-    trii_pages_free(l->arena->data, l->arena->bytes);
+    arena_free(*a);
     trii_mutex_lock(&cache.lock);
-    cache.stats.arena_bytes += bytes - l->arena->bytes;
+    cache.stats.arena_bytes += bytes - (*a)->bytes;
     trii_mutex_unlock(&cache.lock);
-    l->arena->data = data;
-    l->arena->bytes = bytes;
+    (*a)->data = data;
+    (*a)->bytes = bytes;
     return TRI_OK;
+}
+
+/* The arenas of lanes whose devices have memory of their own. */
+static TRII_NOINLINE tri_status fit_own_arenas(lease *l)
+{
+    arena **at = &l->own;
+    tri_status status = TRI_OK;
+
+    for (int32_t i = 0; i < l->plan->n_lanes && status == TRI_OK; i++) {
+        trii_plan_lane *lane = &l->plan->lanes[i];
+
+        if (lane->arena_bytes == 0)
+            continue;
+        trii_mutex_lock(&cache.lock);
+        *at = take_arena(lane->device, lane->arena);
+        trii_mutex_unlock(&cache.lock);
+        status = fit_arena(at, lane->device, lane->arena_bytes);
+        if (status == TRI_OK && lane->arena != (*at)->data)
+            trii_plan_bind_arena(l->plan, i, (*at)->data);
+        if (*at != NULL)
+            at = &(*at)->next;
+    }
+    return status;
+}
+
+static tri_status fit_arenas(lease *l)
+{
+    tri_status status = fit_arena(&l->arena, TRI_CPU(0), l->plan->arena_bytes);
+
+    if (TRII_UNLIKELY(status == TRI_OK && l->plan->arena != l->arena->data))
+        trii_plan_bind_arena(l->plan, -1, l->arena->data);
+    if (TRII_UNLIKELY(status == TRI_OK && l->plan->own_arenas))
+        status = fit_own_arenas(l);
+    return status;
 }
 
 static TRII_NOINLINE tri_status make(const trii_step *step, const trii_segment *segment, bool plain,
                                      lease *l)
 {
     trii_plan **bucket = &cache.buckets[segment->hash % BUCKETS], *old = NULL;
-    tri_status status = trii_plan_create(step, segment, trii_plan_device, plain, &l->plan);
+    tri_status status = trii_plan_create(step, segment, &trii_plan_device, plain, &l->plan);
 
     if (status != TRI_OK)
         return status;
@@ -159,7 +225,7 @@ static TRII_NOINLINE tri_status make(const trii_step *step, const trii_segment *
     *bucket = l->plan;
     cache.stats.n_plans++;
     cache.stats.misses++;
-    l->arena = take_arena(l->plan);
+    l->arena = take_arena(TRI_CPU(0), l->plan->arena);
     trii_mutex_unlock(&cache.lock);
     trii_plan_destroy(old);
     return TRI_OK;
@@ -169,20 +235,20 @@ static tri_status take(const trii_step *step, const trii_segment *segment, bool 
 {
     tri_status status = TRI_OK;
 
-    *l = (lease){NULL, NULL};
+    *l = (lease){NULL, NULL, NULL};
     trii_mutex_lock(&cache.lock);
     l->plan = find(segment, plain);
     if (TRII_LIKELY(l->plan != NULL)) {
         l->plan->busy = true;
         cache.stats.hits++;
-        l->arena = take_arena(l->plan);
+        l->arena = take_arena(TRI_CPU(0), l->plan->arena);
     }
     trii_mutex_unlock(&cache.lock);
     if (TRII_UNLIKELY(l->plan == NULL))
         status = make(step, segment, plain, l);
     if (status != TRI_OK)
         return status;
-    status = fit_arena(l);
+    status = fit_arenas(l);
     if (TRII_UNLIKELY(status != TRI_OK))
         give_back(l);
     return status;
@@ -209,8 +275,8 @@ static tri_status cache_run(trii_step *step, const trii_segment *segment)
         status = adopt(step, segment, &l);
     if (status != TRI_OK)
         return status;
-    trii_plan_device->enter(trii_device_index_of(l.plan->lanes[0].device));
-    status = trii_plan_run(l.plan, step, segment, l.arena->data);
+    l.plan->lanes[0].ops->enter(l.plan->lanes[0].device);
+    status = trii_plan_run(l.plan, step, segment);
     give_back(&l);
     return status;
 }
@@ -231,7 +297,7 @@ void trii_plan_release(void)
     while (arenas != NULL) {
         arena *next = arenas->next;
 
-        trii_pages_free(arenas->data, arenas->bytes);
+        arena_free(arenas);
         trii_free(arenas);
         arenas = next;
     }

@@ -13,7 +13,7 @@
 #include "plan/plan_pool.h"
 #include "tensor/storage.h"
 
-#define TRII_DEVICE_ABI 1
+#define TRII_DEVICE_ABI 2
 #define TRII_GROUP_NODES 16 /* nodes of a fused group, at most */
 #define TRII_GROUP_VALUES 64
 
@@ -107,9 +107,13 @@ typedef struct trii_device_ops {
     int abi;
     size_t size;
     const char *name;
-    /* Required. What the calling thread compiles and runs from now on is for the device of this
-     * index: with its number of threads. Called before each run; cheap. */
-    void (*enter)(int index);
+    /* Required. What the calling thread compiles and runs from now on is for this device: with its
+     * number of threads, or on its stream. Called before each run; cheap. */
+    void (*enter)(tri_device device);
+    /* All kernels that the calling thread has run on the device that it entered are complete, or
+     * have failed. Comes before anybody else reads what they made. NULL: kernels are complete when
+     * run() returns. */
+    tri_status (*synchronise)(void);
     /* Required. May this element-wise node be part of a chain? */
     bool (*chains)(const trii_ir *ir, const trii_ir_node *node);
     /* Required. May the node, which reads an output of the group that nothing else reads, be

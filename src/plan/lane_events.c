@@ -83,8 +83,8 @@ static bool overlap(const trii_schedule *s, int32_t a, int32_t b)
     if (a == b)
         return true;
     if (x->place == TRII_PLACE_ARENA || y->place == TRII_PLACE_ARENA)
-        return x->place == y->place && x->offset < y->offset + y->bytes &&
-               y->offset < x->offset + x->bytes;
+        return x->place == y->place && trii_buffer_lane(x) == trii_buffer_lane(y) &&
+               x->offset < y->offset + y->bytes && y->offset < x->offset + x->bytes;
     return tensor_of(s, x) != NULL && tensor_of(s, x) == tensor_of(s, y);
 }
 

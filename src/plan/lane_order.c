@@ -13,6 +13,7 @@
 
 #include "base/err.h"
 #include "plan/schedule.h"
+#include "tensor/device_list.h"
 
 typedef struct lane_order {
     trii_schedule *s;
@@ -49,6 +50,7 @@ static int32_t lane_of(trii_plan *plan, tri_device device)
     if (plan->n_lanes == TRII_PLAN_LANES)
         return -1;
     plan->lanes[plan->n_lanes].device = device;
+    plan->lanes[plan->n_lanes].ops = trii_device_kinds[trii_device_kind_of(device)]->ops;
     return plan->n_lanes++;
 }
 

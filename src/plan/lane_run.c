@@ -104,8 +104,21 @@ static void walk(lane_state *own)
             fail(own, e, status);
             break;
         }
-        if (plan->signals[e])
+        if (plan->signals[e]) {
+            if (lane->ops->synchronise != NULL)
+                status = trii_lane_synchronise(lane, TRI_OK);
+            if (status != TRI_OK) {
+                fail(own, e, status);
+                break;
+            }
             announce(own, i + 1);
+        }
+    }
+    if (lane->ops->synchronise != NULL) {
+        tri_status end = trii_lane_synchronise(lane, status);
+
+        if (status == TRI_OK && end != TRI_OK)
+            fail(own, lane->reached, end);
     }
     announce(own, INT_MAX);
 }
@@ -140,7 +153,7 @@ static void execute(void *arg)
         own->first = job->next;
         trii_mutex_unlock(&mutex);
         run = job->run;
-        trii_plan_device->enter(trii_device_index_of(own->device));
+        run->plan->lanes[job->lane].ops->enter(own->device);
         walk(job);
         atomic_fetch_sub_explicit(&run->n_busy, 1, memory_order_acq_rel);
         trii_futex_wake_all(&run->n_busy); /* the run may be gone */

@@ -136,7 +136,7 @@ static tri_status look(trii_step *step, const trii_segment *segment)
 {
     trii_plan *plan;
     int32_t n_lanes;
-    tri_status status = trii_plan_create(step, segment, trii_plan_device, false, &plan);
+    tri_status status = trii_plan_create(step, segment, &trii_plan_device, false, &plan);
 
     if (status != TRI_OK)
         return status;

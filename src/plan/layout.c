@@ -197,6 +197,13 @@ static void host_layouts(const choose *c, const trii_group *group, trii_layouts 
     }
 }
 
+/* Between kinds of devices: neither knows the other's orders. */
+static bool crosses(const trii_ir *ir, const trii_group *group)
+{
+    return trii_device_kind_of(ir->values[group->in[0]].type.device) !=
+           trii_device_kind_of(ir->values[group->out[0]].type.device);
+}
+
 tri_status trii_ir_layouts(trii_ir *ir, const trii_step *step, const trii_segment *segment,
                            const trii_device_ops *device, const trii_layout **adopt_out)
 {
@@ -219,7 +226,7 @@ tri_status trii_ir_layouts(trii_ir *ir, const trii_step *step, const trii_segmen
         if (group->kind == TRII_GROUP_HOST)
             host_layouts(&c, group, &want);
         else if (group->kind == TRII_GROUP_TRANSFER)
-            want.in[0] = want.out[0] = have[0];
+            want.in[0] = want.out[0] = crosses(ir, group) ? NULL : have[0];
         else if (group->kind != TRII_GROUP_VIEW)
             device->layouts(ir, group, have, &want);
         for (int32_t i = 0; status == TRI_OK && i < group->n_in; i++)
@@ -239,7 +246,7 @@ tri_status trii_ir_compile(trii_ir *ir, const trii_device_ops *device)
         trii_group *group = ir->groups[g];
 
         if (group->n_out > 0)
-            device->enter(trii_device_index_of(ir->values[group->out[0]].type.device));
+            device->enter(ir->values[group->out[0]].type.device);
         if (group->kind == TRII_GROUP_REORDER)
             status = device->compile_reorder(&ir->values[group->in[0]].type, group->in_layout[0],
                                              group->out_layout[0], &group->kernel);

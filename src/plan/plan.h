@@ -12,7 +12,8 @@
 
 typedef enum trii_entry_kind {
     TRII_ENTRY_KERNEL,
-    TRII_ENTRY_COPY, /* args[1] = args[0], `bytes` of them */
+    TRII_ENTRY_COPY, /* args[1] = args[0], `bytes` of them, in memory of the host */
+    TRII_ENTRY_MOVE, /* the same, between memories of which one is not the host's */
     TRII_ENTRY_START,
     TRII_ENTRY_WAIT
 } trii_entry_kind;
@@ -23,7 +24,8 @@ typedef struct trii_entry {
     const trii_kernel *kernel;
     void **args;
     size_t bytes;
-    int32_t node; /* number in the segment, for messages; -1 = none */
+    tri_device from, to; /* MOVE */
+    int32_t node;        /* number in the segment, for messages; -1 = none */
 } trii_entry;
 
 typedef struct trii_plan_host {
@@ -49,6 +51,7 @@ typedef struct trii_plan_output {
     bool bound;
     int32_t first; /* the first entry that writes where it lies */
     int32_t lane;  /* which writes it */
+    tri_device device;
     size_t bytes;
     const trii_layout *layout; /* how the plan leaves it */
     trii_storage *storages[TRII_OUTPUT_STORAGES];
@@ -59,15 +62,20 @@ typedef struct trii_plan_output {
 typedef struct trii_arena_slot {
     void **slot;
     size_t offset;
+    int32_t lane; /* whose arena; -1 = that of the host's memory */
 } trii_arena_slot;
 
 /* One device of a plan: its entries, which run in this order. Of a plan with one lane, all. */
 #define TRII_PLAN_LANES 64
 typedef struct trii_plan_lane {
     tri_device device;
-    int32_t *entries; /* with several lanes */
+    const trii_device_ops *ops; /* of the device */
+    int32_t *entries;           /* with several lanes */
     int32_t n_entries;
     int32_t reached; /* of a run that failed: the last entry that was begun */
+    /* Of a device with memory of its own; others share the plan's. */
+    size_t arena_bytes;
+    void *arena; /* the base that the slots hold */
 } trii_plan_lane;
 
 /* The first `count` entries of the lane must be complete. */
@@ -112,7 +120,8 @@ typedef struct trii_plan {
     trii_arena_slot *arena_slots;
     int32_t n_arena_slots;
     size_t arena_bytes;
-    void *arena; /* the base that the slots hold */
+    void *arena;     /* the base that the slots hold */
+    bool own_arenas; /* lanes have some */
 
     double *f;       /* the scalar block */
     int32_t *f_node; /* live nodes with floats: number in the segment, n_f_nodes of them */
@@ -141,9 +150,11 @@ void trii_plan_destroy(trii_plan *plan); /* NULL allowed */
  * none, and false in *done_out, because another context's run reads one of them. */
 tri_status trii_plan_adopt(const trii_plan *plan, trii_step *step, const trii_segment *segment,
                            bool *done_out) TRI_MUST_CHECK;
-/* arena: plan->arena_bytes or more. */
-tri_status trii_plan_run(trii_plan *plan, trii_step *step, const trii_segment *segment,
-                         void *arena) TRI_MUST_CHECK;
+/* The arena with this number is at `data`: lane -1, plan->arena_bytes or more; of a lane with an
+ * arena, likewise. Before the first run, and whenever they have changed. */
+void trii_plan_bind_arena(trii_plan *plan, int32_t lane, void *data);
+tri_status trii_plan_run(trii_plan *plan, trii_step *step,
+                         const trii_segment *segment) TRI_MUST_CHECK;
 
 /* run.c, for lane_run.c: entry e runs on the calling thread; what communicates moves on. n_running
  * counts what does. */
@@ -151,6 +162,9 @@ tri_status trii_plan_run_entry(trii_plan *plan, int32_t e, const trii_step *step
                                const trii_segment *segment, const trii_run *run,
                                int32_t *n_running) TRI_MUST_CHECK;
 tri_status trii_plan_poll_hosts(trii_plan *plan, int32_t *n_running) TRI_MUST_CHECK;
+/* What the calling thread has run on the lane's device is complete, which has a function for that.
+ * Returns `status` if it is a failure, and leaves its line. */
+tri_status trii_lane_synchronise(const trii_plan_lane *lane, tri_status status) TRI_MUST_CHECK;
 
 /* schedule.c: fills everything that has to do with entries, from an ir with kernels. */
 tri_status trii_plan_schedule(trii_plan *plan, trii_ir *ir, const trii_step *step,
@@ -165,7 +179,7 @@ void trii_plan_log_times(const trii_plan *plan);
  */
 extern const trii_executor trii_executor_plan;
 /* The device that plans are made for; defined by registry/train.c. */
-extern const trii_device_ops *const trii_plan_device;
+extern const trii_device_ops trii_plan_device;
 typedef struct trii_plan_stats {
     uint64_t hits, misses;
     size_t arena_bytes;

@@ -9,6 +9,7 @@
 #include "plan/ir.h"
 #include "plan/lane_run.h"
 #include "plan/plan.h"
+#include "tensor/device_memory.h"
 
 static void set_slots(trii_slots *slots, int32_t i, void *data)
 {
@@ -34,7 +35,7 @@ static tri_status choose_storage(trii_plan_output *output)
             return TRI_OK;
         }
     }
-    status = trii_storage_create(NULL, NULL, output->bytes, &made);
+    status = trii_storage_create_on(output->device, output->bytes, &made);
     if (status != TRI_OK)
         return status;
     for (int i = 0; i < TRII_OUTPUT_STORAGES; i++) {
@@ -190,6 +191,10 @@ static inline tri_status run_entry(trii_plan *plan, int32_t e, const trii_step *
     case TRII_ENTRY_COPY:
         memcpy(entry->args[1], entry->args[0], entry->bytes);
         break;
+    case TRII_ENTRY_MOVE:
+        status =
+            trii_memory_copy(entry->to, entry->args[1], entry->from, entry->args[0], entry->bytes);
+        break;
     case TRII_ENTRY_START:
         status = plan->hosts[entry->host].op->start(plan->hosts[entry->host].op,
                                                     &plan->hosts[entry->host].buffers);
@@ -211,6 +216,19 @@ tri_status trii_plan_run_entry(trii_plan *plan, int32_t e, const trii_step *step
     return run_entry(plan, e, step, segment, run, n_running);
 }
 
+tri_status trii_lane_synchronise(const trii_plan_lane *lane, tri_status status)
+{
+    char line[TRII_ERR_BYTES];
+    tri_status done;
+
+    snprintf(line, sizeof(line), "%s", tri_last_error());
+    done = lane->ops->synchronise();
+    if (status == TRI_OK)
+        return done;
+    trii_err_set("%s", line); /* the first failure is the cause */
+    return status;
+}
+
 static tri_status walk(trii_plan *plan, const trii_step *step, const trii_segment *segment)
 {
     trii_run run = {plan->f, plan->random};
@@ -224,6 +242,8 @@ static tri_status walk(trii_plan *plan, const trii_step *step, const trii_segmen
         if (TRII_UNLIKELY(status != TRI_OK))
             plan->lanes[0].reached = e;
     }
+    if (TRII_UNLIKELY(plan->lanes[0].ops->synchronise != NULL))
+        status = trii_lane_synchronise(&plan->lanes[0], status);
     return status;
 }
 
@@ -245,6 +265,7 @@ static tri_status adopt(const trii_plan *plan, const trii_step *step, const trii
         const trii_value *value = &step->values[segment->inputs[plan->adoptions[k].input]];
         const trii_layout *layout = plan->adoptions[k].layout;
         tri_tensor *tensor = value->leaf != NULL ? value->leaf : value->bound;
+        tri_device device = value->type.device;
         size_t bytes = trii_type_bytes(&value->type);
         void *plain;
         tri_status status;
@@ -254,8 +275,9 @@ static tri_status adopt(const trii_plan *plan, const trii_step *step, const trii
         plain = trii_alloc_aligned(64, bytes, "layout change");
         if (plain == NULL)
             return TRI_ERR_NO_MEMORY;
-        memcpy(plain, trii_value_data(value), bytes);
-        status = layout->from_plain(layout, plain, trii_value_data(value));
+        status = trii_memory_copy(TRI_CPU(0), plain, device, trii_value_data(value), bytes);
+        if (status == TRI_OK)
+            status = trii_memory_write(device, layout, plain, trii_value_data(value), bytes);
         trii_free(plain);
         if (status != TRI_OK)
             return status;
@@ -288,19 +310,22 @@ tri_status trii_plan_adopt(const trii_plan *plan, trii_step *step, const trii_se
     return status;
 }
 
-static void bind_arena(trii_plan *plan, void *arena)
+void trii_plan_bind_arena(trii_plan *plan, int32_t lane, void *data)
 {
-    plan->arena = arena;
-    for (int32_t k = 0; k < plan->n_arena_slots; k++)
-        *plan->arena_slots[k].slot = (char *)arena + plan->arena_slots[k].offset;
+    if (lane < 0)
+        plan->arena = data;
+    else
+        plan->lanes[lane].arena = data;
+    for (int32_t k = 0; k < plan->n_arena_slots; k++) {
+        if (plan->arena_slots[k].lane == lane)
+            *plan->arena_slots[k].slot = (char *)data + plan->arena_slots[k].offset;
+    }
 }
 
-tri_status trii_plan_run(trii_plan *plan, trii_step *step, const trii_segment *segment, void *arena)
+tri_status trii_plan_run(trii_plan *plan, trii_step *step, const trii_segment *segment)
 {
     tri_status status;
 
-    if (plan->arena != arena)
-        bind_arena(plan, arena);
     for (int32_t i = 0; i < segment->n_inputs; i++)
         set_slots(&plan->inputs, i, trii_value_data(&step->values[segment->inputs[i]]));
     status = bind_outputs(plan, step, segment);

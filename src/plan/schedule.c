@@ -16,6 +16,7 @@
 #include "plan/memory.h"
 #include "plan/plan.h"
 #include "plan/schedule.h"
+#include "tensor/device_memory.h"
 
 #define SMALL_BYTES 16384
 
@@ -278,10 +279,11 @@ static void merge_in_place(trii_schedule *s)
     }
 }
 
-/* The part of the arena that is the lane's: nobody else's values lie there. */
+/* The part of the arena that is the lane's, or its own arena: nobody else's values lie there. */
 static tri_status plan_part(trii_schedule *s, int32_t lane, trii_interval *intervals)
 {
-    size_t bytes = 0;
+    bool own = !trii_is_host(s->plan->lanes[lane].device);
+    size_t bytes = 0, begin = own ? 0 : s->plan->arena_bytes;
     int32_t n = 0;
     tri_status status;
 
@@ -290,12 +292,12 @@ static tri_status plan_part(trii_schedule *s, int32_t lane, trii_interval *inter
             trii_buffer *buf = &s->buffers[b];
 
             if (buf->place != TRII_PLACE_ARENA || buf->merged >= 0 || buf->last < 0 ||
-                (buf->lane > 0 ? buf->lane : 0) != lane)
+                trii_buffer_lane(buf) != lane)
                 continue;
             if (pass == 0)
                 intervals[n++] = (trii_interval){buf->bytes, buf->first, buf->last, 0};
             else
-                buf->offset = s->plan->arena_bytes + intervals[n++].offset;
+                buf->offset = begin + intervals[n++].offset;
         }
         if (pass == 1)
             break;
@@ -304,7 +306,11 @@ static tri_status plan_part(trii_schedule *s, int32_t lane, trii_interval *inter
             return status;
         n = 0;
     }
-    s->plan->arena_bytes += bytes;
+    if (own)
+        s->plan->lanes[lane].arena_bytes = bytes;
+    s->plan->own_arenas |= own && bytes > 0;
+    if (!own)
+        s->plan->arena_bytes += bytes;
     return TRI_OK;
 }
 
@@ -347,6 +353,15 @@ static tri_status wire_host(wiring *w, const trii_group *group, trii_plan_host *
         TRII_NEW(pool, node->n_out, out_layout) == NULL)
         return TRI_ERR_NO_MEMORY;
     host->node = node->source;
+    for (int32_t o = 0; o < node->n_out; o++) {
+        const trii_type *type = &w->s->ir->values[node->out[o]].type;
+
+        if (!trii_is_host(type->device))
+            return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                             "plan: what communicates lies in memory of the host, and not on %s: "
+                             "tri_to copies it to TRI_CPU(0)",
+                             tri_device_text(type->device));
+    }
     for (int32_t i = 0; i < node->n_in; i++) {
         wire(w, &host->buffers.in[i], trii_buffer_of(w->s, node->in[i]));
         for (int32_t k = 0; k < group->n_in; k++) {
@@ -364,6 +379,16 @@ static tri_status wire_host(wiring *w, const trii_group *group, trii_plan_host *
     host->buffers.in_layout = in_layout;
     host->buffers.out_layout = out_layout;
     return TRI_OK;
+}
+
+static void make_copy(trii_entry *entry, const trii_type *from, const trii_type *to, size_t bytes)
+{
+    bool host = trii_is_host(from->device) && trii_is_host(to->device);
+
+    entry->kind = host ? TRII_ENTRY_COPY : TRII_ENTRY_MOVE;
+    entry->from = from->device;
+    entry->to = to->device;
+    entry->bytes = bytes;
 }
 
 static tri_status wire_entry(wiring *w, int32_t e)
@@ -385,8 +410,8 @@ static tri_status wire_entry(wiring *w, int32_t e)
         wire(w, &entry->args[n++], s->scratch[e]);
     entry->kernel = group->kernel;
     if (group->kind == TRII_GROUP_VIEW || group->kind == TRII_GROUP_TRANSFER) {
-        entry->kind = TRII_ENTRY_COPY;
-        entry->bytes = value_bytes(s, group, 0);
+        make_copy(entry, &s->ir->values[group->in[0]].type, &s->ir->values[group->out[0]].type,
+                  value_bytes(s, group, 0));
     }
     return TRI_OK;
 }
@@ -422,6 +447,11 @@ static tri_status fill_slots(const wiring *w, trii_slots *slots, trii_place wher
     return TRI_OK;
 }
 
+static int32_t arena_of(const trii_plan *plan, const trii_buffer *b)
+{
+    return trii_is_host(plan->lanes[trii_buffer_lane(b)].device) ? -1 : trii_buffer_lane(b);
+}
+
 static tri_status fill_arena_slots(const wiring *w)
 {
     trii_plan *plan = w->s->plan;
@@ -432,7 +462,8 @@ static tri_status fill_arena_slots(const wiring *w)
         const trii_buffer *b = &w->s->buffers[w->buffers[k]];
 
         if (b->place == TRII_PLACE_ARENA)
-            plan->arena_slots[plan->n_arena_slots++] = (trii_arena_slot){w->slots[k], b->offset};
+            plan->arena_slots[plan->n_arena_slots++] =
+                (trii_arena_slot){w->slots[k], b->offset, arena_of(plan, b)};
     }
     return TRI_OK;
 }
@@ -448,13 +479,14 @@ static tri_status add_late_copies(wiring *w, trii_schedule *s)
                                 s->buffers[from].bytes);
 
         touch(s, to, s->n_entries);
-        *entry = (trii_entry){.kind = TRII_ENTRY_COPY, .node = -1, .bytes = s->buffers[from].bytes};
+        *entry = (trii_entry){.node = -1};
+        make_copy(entry, &value->type, &value->type, s->buffers[from].bytes);
         if (TRII_NEW(&s->plan->pool, 2, entry->args) == NULL)
             return TRI_ERR_NO_MEMORY;
         wire(w, &entry->args[0], from);
         wire(w, &entry->args[1], to);
         s->late_to[l] = to;
-        s->entry_lane[s->n_entries] = s->buffers[to].lane > 0 ? s->buffers[to].lane : 0;
+        s->entry_lane[s->n_entries] = trii_buffer_lane(&s->buffers[to]);
         s->entry_group[s->n_entries++] = -1;
     }
     return TRI_OK;
@@ -523,6 +555,7 @@ static tri_status describe_outputs(trii_schedule *s)
             if (value->output < 0)
                 continue;
             plan->output[value->output] = (trii_plan_output){.bound = value->bound,
+                                                             .device = value->type.device,
                                                              .bytes = value_bytes(s, group, o),
                                                              .layout = group->out_layout[o]};
         }
@@ -536,7 +569,7 @@ static tri_status describe_outputs(trii_schedule *s)
             s->kept[buf->first] >= 0 && s->kept[buf->first] < plan->output[buf->index].first)
             plan->output[buf->index].first = s->kept[buf->first];
         if (buf->place == TRII_PLACE_OUTPUT)
-            plan->output[buf->index].lane = buf->lane > 0 ? buf->lane : 0;
+            plan->output[buf->index].lane = trii_buffer_lane(buf);
     }
     return TRI_OK;
 }

@@ -21,6 +21,11 @@ typedef struct trii_buffer {
     size_t offset;
 } trii_buffer;
 
+static inline int32_t trii_buffer_lane(const trii_buffer *buffer)
+{
+    return buffer->lane > 0 ? buffer->lane : 0;
+}
+
 typedef struct trii_schedule {
     trii_plan *plan;
     trii_ir *ir;

@@ -5,10 +5,13 @@
 #include "graph/step.h"
 #include "os/thread.h"
 #include "plan/plan.h"
+#include "tensor/device_list.h"
 
 /* TRI_EAGER=1 makes the recorder take the reference interpreter instead. */
 const trii_executor *const trii_executor_default = &trii_executor_plan;
-const trii_device_ops *const trii_plan_device = &trii_device_cpu;
+
+static const trii_device_kind cpus = {.count = trii_cpu_count, .ops = &trii_device_cpu};
+const trii_device_kind *trii_device_kinds[TRI_DEVICE_KINDS] = {[TRI_DEVICE_CPU] = &cpus};
 
 int64_t trii_step_thread_id(void)
 {

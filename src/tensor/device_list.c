@@ -89,21 +89,24 @@ tri_status tri_cpu_devices(int n)
                      n, now);
 }
 
-/* Before TRI_VISIBLE_DEVICES. */
-static int count_all(int kind)
+int trii_cpu_count(void)
 {
     static atomic_bool warned;
     const char *launcher = trii_param_text(TRII_PARAM_LOCAL_WORLD_SIZE);
     int64_t n = trii_cpu_devices(), ranks = tri_local_world_size();
 
-    if (kind != TRI_DEVICE_CPU)
-        return 0;
     /* known before tri_init, too */
     if (launcher != NULL &&
         trii_parse_i64(launcher, "LOCAL_WORLD_SIZE", 1, INT32_MAX, &ranks) != TRI_OK)
         warn_once(&warned);
     n = ranks > n ? ranks : n;
     return n < TRI_MAX_DEVICES ? (int)n : TRI_MAX_DEVICES;
+}
+
+/* Before TRI_VISIBLE_DEVICES. */
+static int count_all(int kind)
+{
+    return trii_device_kinds[kind] != NULL ? trii_device_kinds[kind]->count() : 0;
 }
 
 /* One "cpu:1" of the list; its number is below `all`, or it is of another kind. */

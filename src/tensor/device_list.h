@@ -6,6 +6,20 @@
 
 #include <trireme/device.h>
 
+struct trii_memory;     /* device_memory.h */
+struct trii_device_ops; /* plan/device_ops.h */
+
+/* What a kind of devices is made of. */
+typedef struct trii_device_kind {
+    int (*count)(void);               /* how many there are, before TRI_VISIBLE_DEVICES chooses */
+    const struct trii_memory *memory; /* NULL = that of the host */
+    const struct trii_device_ops *ops;
+} trii_device_kind;
+
+/* By tri_device_kind, NULL = none of it: registry/train.c fills this, and a test that brings a kind
+ * of its own, before anything else. */
+extern const trii_device_kind *trii_device_kinds[TRI_DEVICE_KINDS];
+
 static inline int trii_device_kind_of(tri_device device)
 {
     return device >> 16;
@@ -20,6 +34,7 @@ tri_status trii_device_check(tri_device device) TRI_MUST_CHECK;
 /* Among how many cpu devices the process's threads are shared out, and the place of this one in
  * that order, before TRI_VISIBLE_DEVICES. From now on tri_cpu_devices is too late. */
 int trii_cpu_devices(void);
+int trii_cpu_count(void); /* with those that a launcher asks for */
 int trii_cpu_device_place(int index);
 
 /* tri_device_begin and tri_device_end, with a status. One that fails is counted all the same. */

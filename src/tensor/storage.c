@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "tensor/device_memory.h"
 
 static tri_status heap_alloc(void *ctx, size_t bytes, void **data_out)
 {
@@ -37,6 +38,7 @@ tri_status trii_storage_create(const trii_storage_ops *ops, void *ctx, size_t by
 
     if (storage == NULL)
         return TRI_ERR_NO_MEMORY;
+    storage->device = TRI_CPU(0);
     storage->ops = ops != NULL ? ops : &heap;
     storage->ctx = ctx;
     storage->bytes = bytes;
@@ -48,6 +50,43 @@ tri_status trii_storage_create(const trii_storage_ops *ops, void *ctx, size_t by
                              ops != NULL ? ops->name : heap.name);
     }
     *storage_out = storage;
+    return TRI_OK;
+}
+
+/* --- memory of devices --------------------------------------------------------------------------
+ */
+
+static tri_device device_of(const void *ctx)
+{
+    return (tri_device)(intptr_t)ctx;
+}
+
+static tri_status device_alloc(void *ctx, size_t bytes, void **data_out)
+{
+    tri_device device = device_of(ctx);
+
+    return trii_memory_of(device)->alloc(trii_device_index_of(device), bytes, data_out);
+}
+
+static void device_free(void *ctx, void *data, size_t bytes)
+{
+    tri_device device = device_of(ctx);
+
+    trii_memory_of(device)->free(trii_device_index_of(device), data, bytes);
+}
+
+static const trii_storage_ops of_device = {"a device", device_alloc, device_free};
+
+tri_status trii_storage_create_on(tri_device device, size_t bytes, trii_storage **storage_out)
+{
+    tri_status status;
+
+    if (TRII_LIKELY(trii_is_host(device)))
+        return trii_storage_create(NULL, NULL, bytes, storage_out);
+    status = trii_storage_create(&of_device, (void *)(intptr_t)device, bytes, storage_out);
+    if (status != TRI_OK)
+        return TRII_FAIL_CTX(status, "%s", tri_device_text(device));
+    (*storage_out)->device = device;
     return TRI_OK;
 }
 
@@ -95,6 +134,7 @@ tri_status trii_storage_wrap(void *data, size_t bytes, trii_storage **storage_ou
         trii_free(w);
         return TRI_ERR_NO_MEMORY;
     }
+    storage->device = TRI_CPU(0);
     storage->ops = &wrapped_ops;
     storage->ctx = w;
     storage->data = data;

@@ -9,11 +9,13 @@
 
 #include <stdatomic.h>
 
+#include <trireme/device.h>
 #include <trireme/status.h>
 #include <trireme/types.h>
 
 /* A device's way to order a tensor's elements. Immutable and interned by the device: two
- * pointers are equal exactly if the layouts are. NULL stands for plain. */
+ * pointers are equal exactly if the layouts are. NULL stands for plain. Its functions see memory of
+ * the host: contents of another device's memory are copied before and after. */
 typedef struct trii_layout {
     const char *name; /* e.g. "aBcd16b", for logs and for the ranks' agreement */
     size_t bytes;     /* with padding */
@@ -30,13 +32,17 @@ typedef struct trii_storage_ops {
 
 typedef struct trii_storage {
     atomic_int refs;
+    tri_device device; /* whose memory; TRI_CPU(0): the host's, which all cpu devices share */
     const trii_storage_ops *ops;
     void *ctx; /* of ops; borrowed, must outlive the storage */
     void *data;
     size_t bytes;
 } trii_storage;
 
-/* NULL ops = heap. One reference. */
+/* Zeros in the memory of the device. One reference. */
+tri_status trii_storage_create_on(tri_device device, size_t bytes,
+                                  trii_storage **storage_out) TRI_MUST_CHECK;
+/* Memory of the host; NULL ops = heap. One reference. */
 tri_status trii_storage_create(const trii_storage_ops *ops, void *ctx, size_t bytes,
                                trii_storage **storage_out) TRI_MUST_CHECK;
 /* Memory of the user's, which stays plain, since he looks at it. */

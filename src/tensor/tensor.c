@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "tensor/device_memory.h"
 #include "tensor/persistent.h"
 
 /* Stands for every failure that has no memory left to say so. */
@@ -113,7 +114,7 @@ tri_status trii_tensor_create(tri_dtype dtype, const int64_t *shape, int ndim, t
     tri_status status = check_shape(dtype, shape, ndim, &bytes);
 
     if (status == TRI_OK)
-        status = trii_storage_create(NULL, NULL, bytes, &storage);
+        status = trii_storage_create_on(device, bytes, &storage);
     if (status == TRI_OK)
         status = over_storage(dtype, shape, ndim, storage, device, tensor_out);
     return status;
@@ -134,6 +135,11 @@ static tri_status wrap(tri_dtype dtype, const int64_t *shape, int ndim, void *da
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "tensor: data is not aligned: %s wants a multiple of %zu bytes",
                          tri_dtype_name(dtype), tri_dtype_size(dtype));
+    if (!trii_is_host(tri_current_device()))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "tensor: memory of the host cannot lie on %s, the current device: "
+                         "tri_tensor_from copies it there",
+                         tri_device_text(tri_current_device()));
     status = trii_storage_wrap(data, bytes, &storage);
     if (status == TRI_OK)
         status = over_storage(dtype, shape, ndim, storage, tri_current_device(), tensor_out);
@@ -164,6 +170,7 @@ tri_tensor *tri_tensor_create(tri_dtype dtype, const int64_t *shape, int ndim)
 tri_tensor *tri_tensor_from(tri_dtype dtype, const int64_t *shape, int ndim, const void *data)
 {
     tri_tensor *tensor = tri_tensor_create(dtype, shape, ndim);
+    tri_status status;
 
     if (tensor->status != TRI_OK || tensor->storage->bytes == 0)
         return tensor;
@@ -173,8 +180,12 @@ tri_tensor *tri_tensor_from(tri_dtype dtype, const int64_t *shape, int ndim, con
         tri_tensor_unref(tensor);
         return trii_tensor_failed(TRI_ERR_INVALID_ARG);
     }
-    memcpy(tensor->storage->data, data, tensor->storage->bytes);
-    return tensor;
+    status = trii_memory_copy(tensor->device, tensor->storage->data, TRI_CPU(0), data,
+                              tensor->storage->bytes);
+    if (status == TRI_OK)
+        return tensor;
+    tri_tensor_unref(tensor);
+    return trii_tensor_failed(status);
 }
 
 tri_tensor *tri_tensor_ref(tri_tensor *tensor)

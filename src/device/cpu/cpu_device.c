@@ -9,6 +9,7 @@
 #include "device/cpu/norm.h"
 #include "device/cpu/onednn/onednn.h"
 #include "device/cpu/cpu_parallel.h"
+#include "tensor/device_list.h"
 
 static const trii_cpu_family *const families[] = {
     &trii_onednn_conv2d,
@@ -152,11 +153,16 @@ static tri_status cpu_compile(const trii_ir *ir, const trii_group *group, trii_k
     return trii_cpu_fallback_compile(ir, group, kernel_out);
 }
 
+static void cpu_enter(tri_device device)
+{
+    trii_parallel_enter(trii_device_index_of(device));
+}
+
 const trii_device_ops trii_device_cpu = {
     .abi = TRII_DEVICE_ABI,
     .size = sizeof(trii_device_ops),
     .name = "cpu",
-    .enter = trii_parallel_enter,
+    .enter = cpu_enter,
     .chains = trii_cpu_chains,
     .absorbs = trii_cpu_norm_absorbs,
     .absorbs_before = trii_cpu_norm_absorbs_before,

@@ -1,0 +1,48 @@
+/*
+ * device_memory.h - memory that only the kernels of its device may touch, and the copies that cross
+ * its border.
+ *
+ * The host's memory, which all cpu devices share, needs no table: whoever holds contents asks
+ * trii_is_host first, and outside of devices and of what stands here nobody looks at others.
+ */
+#ifndef TRII_DEVICE_MEMORY_H
+#define TRII_DEVICE_MEMORY_H
+
+#include <stdbool.h>
+
+#include "tensor/device_list.h"
+#include "tensor/storage.h"
+
+/* Required: all. Any thread calls them. A copy is complete when it returns, comes behind what the
+ * calling thread gave the devices that it touches, and may block; its errors name the device. */
+typedef struct trii_memory {
+    tri_status (*alloc)(int index, size_t bytes, void **data_out); /* zeroed, 64-byte aligned */
+    void (*free)(int index, void *data, size_t bytes);             /* NULL allowed */
+    tri_status (*write)(int index, void *dst, const void *host, size_t bytes);
+    tri_status (*read)(int index, void *host, const void *src, size_t bytes);
+    /* Within a device, or between two of the kind. */
+    tri_status (*copy)(int dst_index, void *dst, int src_index, const void *src, size_t bytes);
+} trii_memory;
+
+/* NULL: the host's. The device exists. */
+static inline const trii_memory *trii_memory_of(tri_device device)
+{
+    return trii_device_kinds[trii_device_kind_of(device)]->memory;
+}
+/* Whether its contents may be looked at. */
+static inline bool trii_is_host(tri_device device)
+{
+    return trii_device_kind_of(device) == TRI_DEVICE_CPU || trii_memory_of(device) == NULL;
+}
+
+/* Bytes from anywhere to anywhere. They do not overlap. */
+tri_status trii_memory_copy(tri_device dst_device, void *dst, tri_device src_device,
+                            const void *src, size_t bytes) TRI_MUST_CHECK;
+/* Contents in a layout (NULL = plain) to plain bytes of the host, and back. `bytes` is the size of
+ * the plain ones. */
+tri_status trii_memory_read(tri_device device, const trii_layout *layout, const void *src,
+                            void *plain, size_t bytes) TRI_MUST_CHECK;
+tri_status trii_memory_write(tri_device device, const trii_layout *layout, const void *plain,
+                             void *dst, size_t bytes) TRI_MUST_CHECK;
+
+#endif

@@ -1,0 +1,307 @@
+/*
+ * guarded.c - see guarded.h.
+ */
+#include "testing/guarded.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/err.h"
+#include "device/cpu/cpu_ops.h"
+#include "os/thread.h"
+#include "tensor/device_list.h"
+#include "tensor/device_memory.h"
+
+#define DEVICES 2
+#define BYTES ((size_t)64 << 20)
+#define QUEUE 64
+
+/* --- memory -------------------------------------------------------------------------------------
+ */
+
+typedef struct block {
+    size_t at, bytes;
+    struct block *next; /* behind it */
+} block;
+
+static struct {
+    trii_mutex lock;
+    char *base;
+    int users; /* kernels and copies that run now */
+    size_t used;
+    block *blocks;
+} memories[DEVICES] = {{.lock = TRII_MUTEX_INITIALIZER}, {.lock = TRII_MUTEX_INITIALIZER}};
+
+static void protect(int index, int how)
+{
+    if (mprotect(memories[index].base, BYTES, how) != 0)
+        abort();
+}
+
+static void open_memory(int index)
+{
+    trii_mutex_lock(&memories[index].lock);
+    if (memories[index].users++ == 0)
+        protect(index, PROT_READ | PROT_WRITE);
+    trii_mutex_unlock(&memories[index].lock);
+}
+
+static void close_memory(int index)
+{
+    trii_mutex_lock(&memories[index].lock);
+    if (--memories[index].users == 0)
+        protect(index, PROT_NONE);
+    trii_mutex_unlock(&memories[index].lock);
+}
+
+/* The first gap that is large enough; room at the end stays free, so that no end is a beginning. */
+static block **find_gap(int index, size_t bytes, size_t *at_out)
+{
+    block **at = &memories[index].blocks;
+    size_t end = 0;
+
+    for (; *at != NULL && (*at)->at - end < bytes; at = &(*at)->next)
+        end = (*at)->at + (*at)->bytes;
+    *at_out = end;
+    return *at == NULL && BYTES - end < bytes ? NULL : at;
+}
+
+static tri_status guarded_alloc(int index, size_t bytes, void **data_out)
+{
+    size_t room = (bytes + 64) / 64 * 64;
+    block *own = malloc(sizeof(*own)), **at;
+
+    if (own == NULL)
+        return TRI_ERR_NO_MEMORY;
+    trii_mutex_lock(&memories[index].lock);
+    at = find_gap(index, room, &own->at);
+    if (at != NULL) {
+        own->bytes = room;
+        own->next = *at;
+        *at = own;
+        memories[index].used += room;
+    }
+    trii_mutex_unlock(&memories[index].lock);
+    if (at == NULL) {
+        free(own);
+        return TRII_FAIL(TRI_ERR_NO_MEMORY, "cuda:%d is out of memory: %zu bytes of %zu are taken",
+                         index, guarded_bytes(index), BYTES);
+    }
+    *data_out = memories[index].base + own->at;
+    open_memory(index);
+    memset(*data_out, 0, bytes);
+    close_memory(index);
+    return TRI_OK;
+}
+
+static void guarded_free(int index, void *data, size_t bytes)
+{
+    block **at = &memories[index].blocks, *gone;
+
+    (void)bytes;
+    if (data == NULL)
+        return;
+    trii_mutex_lock(&memories[index].lock);
+    while (memories[index].base + (*at)->at != (char *)data)
+        at = &(*at)->next;
+    gone = *at;
+    *at = gone->next;
+    memories[index].used -= gone->bytes;
+    trii_mutex_unlock(&memories[index].lock);
+    free(gone);
+}
+
+size_t guarded_bytes(int index)
+{
+    size_t used;
+
+    trii_mutex_lock(&memories[index].lock);
+    used = memories[index].used;
+    trii_mutex_unlock(&memories[index].lock);
+    return used;
+}
+
+/* --- kernels ------------------------------------------------------------------------------------
+ */
+
+typedef struct guarded_kernel {
+    trii_kernel base; /* first */
+    trii_kernel *inner;
+} guarded_kernel;
+
+typedef struct submitted {
+    const guarded_kernel *kernel;
+    void *const *args;
+    trii_run run;
+} submitted;
+
+static _Thread_local struct {
+    int index; /* of the device that the thread has entered */
+    int n;
+    submitted queue[QUEUE];
+} stream;
+static atomic_int n_kernels, fails_in;
+
+static tri_status run_one(const submitted *s)
+{
+    const trii_kernel *inner = s->kernel->inner;
+    tri_status status;
+
+    atomic_fetch_add(&n_kernels, 1);
+    if (atomic_load(&fails_in) > 0 && atomic_fetch_sub(&fails_in, 1) == 1)
+        return TRII_FAIL(TRI_ERR_INTERNAL, "the kernel %s failed on cuda:%d", inner->name,
+                         stream.index);
+    open_memory(stream.index);
+    status = inner->run(inner, s->args, &s->run);
+    close_memory(stream.index);
+    return status;
+}
+
+static tri_status synchronise(void)
+{
+    tri_status status = TRI_OK;
+    int n = stream.n;
+
+    stream.n = 0;
+    for (int i = 0; i < n && status == TRI_OK; i++)
+        status = run_one(&stream.queue[i]);
+    return status;
+}
+
+static tri_status guarded_run(const trii_kernel *kernel, void *const *args, const trii_run *run)
+{
+    tri_status status = stream.n == QUEUE ? synchronise() : TRI_OK;
+
+    if (status == TRI_OK)
+        stream.queue[stream.n++] =
+            (submitted){(const guarded_kernel *)(const void *)kernel, args, *run};
+    return status;
+}
+
+static void guarded_destroy(trii_kernel *kernel)
+{
+    guarded_kernel *own = (guarded_kernel *)(void *)kernel;
+
+    own->inner->destroy(own->inner);
+    free(own);
+}
+
+/* Takes the kernel. */
+static tri_status wrap(tri_status status, trii_kernel *inner, trii_kernel **kernel_out)
+{
+    guarded_kernel *own;
+
+    if (status != TRI_OK)
+        return status;
+    own = malloc(sizeof(*own));
+    if (own == NULL) {
+        inner->destroy(inner);
+        return TRI_ERR_NO_MEMORY;
+    }
+    own->base = *inner;
+    own->base.run = guarded_run;
+    own->base.destroy = guarded_destroy;
+    own->inner = inner;
+    *kernel_out = &own->base;
+    return TRI_OK;
+}
+
+static tri_status compile(const trii_ir *ir, const trii_group *group, trii_kernel **kernel_out)
+{
+    trii_kernel *inner = NULL;
+    tri_status status = trii_device_cpu.compile(ir, group, &inner);
+
+    return wrap(status, inner, kernel_out);
+}
+
+static tri_status compile_reorder(const trii_type *type, const trii_layout *from,
+                                  const trii_layout *to, trii_kernel **kernel_out)
+{
+    trii_kernel *inner = NULL;
+    tri_status status = trii_device_cpu.compile_reorder(type, from, to, &inner);
+
+    return wrap(status, inner, kernel_out);
+}
+
+static void enter(tri_device device)
+{
+    stream.index = trii_device_index_of(device);
+    trii_device_cpu.enter(TRI_CPU(0));
+}
+
+/* --- copies -------------------------------------------------------------------------------------
+ */
+
+static tri_status move(int a, int b, void *dst, const void *src, size_t bytes)
+{
+    tri_status status = synchronise();
+
+    if (status != TRI_OK)
+        return status;
+    open_memory(a);
+    open_memory(b);
+    memcpy(dst, src, bytes);
+    close_memory(b);
+    close_memory(a);
+    return TRI_OK;
+}
+
+static tri_status guarded_write(int index, void *dst, const void *host, size_t bytes)
+{
+    return move(index, index, dst, host, bytes);
+}
+
+static tri_status guarded_read(int index, void *host, const void *src, size_t bytes)
+{
+    return move(index, index, host, src, bytes);
+}
+
+static tri_status guarded_copy(int dst_index, void *dst, int src_index, const void *src,
+                               size_t bytes)
+{
+    return move(dst_index, src_index, dst, src, bytes);
+}
+
+/* --- the kind -----------------------------------------------------------------------------------
+ */
+
+static int count(void)
+{
+    return DEVICES;
+}
+
+void guarded_register(void)
+{
+    static const trii_memory memory = {
+        guarded_alloc, guarded_free, guarded_write, guarded_read, guarded_copy,
+    };
+    static trii_device_ops ops;
+    static trii_device_kind kind = {count, &memory, &ops};
+
+    for (int i = 0; i < DEVICES; i++) {
+        memories[i].base =
+            mmap(NULL, BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (memories[i].base == MAP_FAILED)
+            abort();
+    }
+    ops = trii_device_cpu;
+    ops.name = "guarded";
+    ops.enter = enter;
+    ops.synchronise = synchronise;
+    ops.compile = compile;
+    ops.compile_reorder = compile_reorder;
+    trii_device_kinds[TRI_DEVICE_CUDA] = &kind;
+}
+
+int guarded_kernels(void)
+{
+    return atomic_load(&n_kernels);
+}
+
+void guarded_fail_kernel(int n)
+{
+    atomic_store(&fails_in, n);
+}

@@ -1,0 +1,23 @@
+/*
+ * guarded.h - devices whose memory the host may not touch: in place of the kind "cuda", which this
+ * build does not have, there are cuda:0 and cuda:1, whose kernels are those of the cpu device.
+ *
+ * Nobody can read or write their memory but a kernel of that device while it runs, and the copies
+ * of the device; whoever else touches it dies at once. Kernels run when somebody asks for what
+ * they made (synchronise, a copy), and not when the plan runs them: as on a stream.
+ */
+#ifndef TEST_GUARDED_H
+#define TEST_GUARDED_H
+
+#include <stddef.h>
+
+/* Before anything else. Once. */
+void guarded_register(void);
+/* How many kernels have run on both so far. */
+int guarded_kernels(void);
+/* Bytes of the device's memory that somebody has. */
+size_t guarded_bytes(int index);
+/* The n-th kernel from now on fails when it runs. */
+void guarded_fail_kernel(int n);
+
+#endif
