@@ -170,6 +170,56 @@ TRI_API TRI_MUST_CHECK tri_status tri_image_dataset(tri_dataset *own_base,
                                                     const tri_image_options *opt,
                                                     tri_dataset **dataset_out);
 
+/* --- transforms -------------------------------------------------------------------------------
+ *
+ *     const tri_transform look[] = {tri_transform_random_crop(28, 28, 2),
+ *                                   tri_transform_random_horizontal_flip(0.5),
+ *                                   tri_transform_to_float(),
+ *                                   tri_transform_normalize(&mean, &std, 1)};
+ *     TRI_TRY(tri_dataset_transform(train, look, 4, &train));
+ *
+ * One after the other, each on one field (0 as they are made here; set `field`), as torchvision's
+ * Compose. A list may stand over another. (tri_image_dataset does what this list does in one pass.)
+ */
+
+/* Random numbers of one transform of one sample: they depend on (seed, epoch, index) and the
+ * transform's place in the list, and nothing else. */
+typedef struct tri_draws tri_draws;
+TRI_API double tri_draw_uniform(tri_draws *draws);           /* in [0, 1); 0 of NULL */
+TRI_API int64_t tri_draw_below(tri_draws *draws, int64_t n); /* 0 .. n-1; 0 for n < 1 */
+
+/* Those below make one; or write your own. */
+typedef struct tri_transform {
+    const char *name; /* for messages; borrowed */
+    int field;
+    /* Dtype and shape (-1: varies) of the field before to those after; INVALID_ARG says what cannot
+     * be. NULL: they stay. */
+    tri_status (*shape)(const struct tri_transform *self, tri_field *field_inout);
+    /* Gives field 0 of `out` room and fills it, from x of dtype and shape `in`. Called by several
+     * threads at once; returns OK or an error, as `get` of a data set. */
+    tri_status (*apply)(const struct tri_transform *self, const tri_field *in, const void *x,
+                        tri_draws *draws, tri_sample *out);
+    double numbers[20]; /* for the two; */
+    void *arg;          /* so is this; borrowed */
+} tri_transform;
+
+/* The samples of a data set after transforms[n], copied, 0 to 64. Owns the base, also on failure.
+ * Errors: INVALID_ARG names the transform and what it cannot do with the field. */
+TRI_API TRI_MUST_CHECK tri_status tri_dataset_transform(tri_dataset *own_base,
+                                                        const tri_transform *transforms, int n,
+                                                        tri_dataset **dataset_out);
+
+/* Of images [C, H, W] of any dtype: a part of this size, from anywhere in the image with so many
+ * zeros around it; or from its middle. */
+TRI_API tri_transform tri_transform_random_crop(int64_t height, int64_t width, int64_t padding);
+TRI_API tri_transform tri_transform_center_crop(int64_t height, int64_t width);
+/* Left and right change places with probability p; torch's default is 0.5. */
+TRI_API tri_transform tri_transform_random_horizontal_flip(double p);
+/* u8 of any shape, 0 to 255, to f32, 0 to 1 (ToTensor). */
+TRI_API tri_transform tri_transform_to_float(void);
+/* (x - mean[c]) / std[c] of f32 [C, ..], 1 to 8 channels. */
+TRI_API tri_transform tri_transform_normalize(const double *mean, const double *std, int channels);
+
 /* --- which samples, in which order -------------------------------------------------------------
  *
  * Samplers of torch.utils.data, whose numbers they give for a generator that is seeded by seed +

@@ -154,8 +154,7 @@ tri_status tri_dataset_get(tri_dataset *dataset, const tri_request *request, voi
 
 /* --- single samples --------------------------------------------------------------------------- */
 
-/* What the class gave is what the data set says of itself. */
-static tri_status check_sample(const tri_dataset *dataset, int64_t index, const tri_sample *sample)
+tri_status trii_sample_check(const tri_dataset *dataset, int64_t index, const tri_sample *sample)
 {
     if (sample->n_fields != dataset->n_fields)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
@@ -204,7 +203,8 @@ tri_status tri_dataset_sample(tri_dataset *dataset, const tri_request *request,
         snprintf(name, sizeof(name), "%.40s: its sample", dataset->cls->name);
         status = dataset->cls->sample(dataset, request, sample_out);
         status = trii_sample_end(sample_out, status, "data set ", name, n_lines);
-        return status != TRI_OK ? status : check_sample(dataset, request->indices[0], sample_out);
+        return status != TRI_OK ? status
+                                : trii_sample_check(dataset, request->indices[0], sample_out);
     }
     for (int f = 0; f < dataset->n_fields; f++) {
         const tri_field *field = &dataset->fields[f];

@@ -159,6 +159,22 @@ void *tri_sample_room(tri_sample *sample, int field, tri_dtype dtype, const int6
     return data;
 }
 
+void trii_sample_swap(tri_sample *a, int fa, tri_sample *b, int fb)
+{
+    tri_field field = a->fields[fa];
+    void *data = a->data[fa], *block = a->memory->blocks[fa];
+    size_t bytes = a->memory->bytes[fa];
+
+    a->fields[fa] = b->fields[fb];
+    a->data[fa] = b->data[fb];
+    a->memory->blocks[fa] = b->memory->blocks[fb];
+    a->memory->bytes[fa] = b->memory->bytes[fb];
+    b->fields[fb] = field;
+    b->data[fb] = data;
+    b->memory->blocks[fb] = block;
+    b->memory->bytes[fb] = bytes;
+}
+
 void tri_sample_clear(tri_sample *sample)
 {
     if (sample == NULL)

@@ -28,6 +28,11 @@ tri_status trii_sample_init_tensors(tri_sample *sample, tri_device device) TRI_M
  * with a line if it left none since trii_err_lines() was n_lines. */
 tri_status trii_sample_end(const tri_sample *sample, tri_status status, const char *what,
                            const char *name, unsigned n_lines) TRI_MUST_CHECK;
+/* INVALID_ARG unless the sample is what the data set says of itself. */
+tri_status trii_sample_check(const tri_dataset *dataset, int64_t index,
+                             const tri_sample *sample) TRI_MUST_CHECK;
+/* Field fb of b, which is given, and field fa of a change places. */
+void trii_sample_swap(tri_sample *a, int fa, tri_sample *b, int fb);
 /* Whoever had the tensors is done with them: those that are still held are let go of. */
 void trii_sample_give_back(tri_sample *sample);
 /* Nobody but its owner holds the tensor, and it is plain: it may be written again. */

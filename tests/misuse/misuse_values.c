@@ -452,6 +452,7 @@ static const void *good_struct(const char *type)
     static const tri_random_state random = {.step = 1};
     static const tri_sample sample = {
         .n_fields = 1, .fields = {{TRI_DTYPE_F32, 1, {3}}}, .data = {(void *)(uintptr_t)values}};
+    static tri_transform transform;
     static tri_param_group group;
     const struct {
         const char *type;
@@ -464,11 +465,13 @@ static const void *good_struct(const char *type)
         {"const tri_module_class *", &class},      {"const tri_store_tcp_options *", &serve},
         {"const tri_param_group *", &group},       {"const tri_schedule_part *", &part},
         {"const tri_function_class *", &function}, {"const tri_random_state *", &random},
-        {"const tri_sample *", &sample},
+        {"const tri_sample *", &sample},           {"const tri_transform *", &transform},
     };
 
     if (is(type, "const tri_param_group *"))
         group.model = tri_nn_linear(3, 2, NULL);
+    if (is(type, "const tri_transform *"))
+        transform = tri_transform_to_float();
     for (int r = 0; r < COUNT(rows); r++) {
         if (is(type, rows[r].type))
             return rows[r].value;
