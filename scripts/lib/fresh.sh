@@ -29,7 +29,15 @@ fresh_sh() {
             mount --rbind /dev "$root/dev"
             mount -t tmpfs tmpfs "$root/run"
             mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
-            exec chroot "$root" sh -eu -c "$2"' sh "$fresh_work/$1" "$2" </dev/null
+            exec chroot "$root" sh -eu -c "$2"' sh "$fresh_work/$1" "$2" </dev/null &
+    fresh_child=$! # waited for, since a shell hears no signal while its child runs
+    wait "$fresh_child"
+}
+
+# fresh_end STATUS: on a signal. unshare hears none but this one, and takes with it what it began.
+fresh_end() {
+    [ -z "$fresh_child" ] || kill -KILL "$fresh_child" 2>/dev/null || :
+    exit "$1"
 }
 
 # fresh_step NAME SYSTEM SCRIPT: one line of the result.
@@ -55,13 +63,16 @@ run_fresh() {
         exit 1
     }
     need_packages debootstrap
-    fresh_failed= fresh_results=
+    fresh_failed= fresh_results= fresh_child=
     fresh_work=$(mktemp -d "${TMPDIR:-/tmp}/trireme-fresh.XXXXXX")
     trap 'rm -rf --one-file-system "$fresh_work"' EXIT
-    trap 'exit 130' INT
-    trap 'exit 143' TERM
+    trap 'fresh_end 130' INT
+    trap 'fresh_end 143' TERM
     say "fresh: making a Debian $fresh_release in $fresh_work"
-    debootstrap --variant=minbase "$fresh_release" "$fresh_work/base" >"$fresh_work/log" 2>&1 || {
+    unshare --mount --pid --fork --kill-child --mount-proc \
+        debootstrap --variant=minbase "$fresh_release" "$fresh_work/base" >"$fresh_work/log" 2>&1 &
+    fresh_child=$!
+    wait "$fresh_child" || {
         tail -n 20 "$fresh_work/log" >&2
         echo "run: debootstrap could not make a Debian $fresh_release (above)" >&2
         exit 1
