@@ -9,11 +9,10 @@
 #define VEC_LANES 8
 #define VEC_TARGET TRII_TARGET("avx2,fma")
 #define VEC_FMA(a, b, c) ((vec)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
-#define VEC_STORE_FEW(p, v, n)                                                                     \
-    _mm256_maskstore_ps(p,                                                                         \
-                        _mm256_cmpgt_epi32(_mm256_set1_epi32((int)(n)),                            \
-                                           _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)),             \
-                        (__m256)(v))
+#define AVX2_FIRST(n)                                                                              \
+    _mm256_cmpgt_epi32(_mm256_set1_epi32((int)(n)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7))
+#define VEC_STORE_FEW(p, v, n) _mm256_maskstore_ps(p, AVX2_FIRST(n), (__m256)(v))
+#define VEC_LOAD_FEW(p, n) ((vec)_mm256_maskload_ps(p, AVX2_FIRST(n)))
 #define VEC_WIDEN(h) ((vec_d)_mm256_cvtps_pd((__m128)(h)))
 #define VEC_LOAD_HALF_FEW(p, n)                                                                    \
     _mm_maskload_ps(p, _mm_cmpgt_epi32(_mm_set1_epi32((int)(n)), _mm_setr_epi32(0, 1, 2, 3)))

@@ -15,6 +15,7 @@
 #endif
 #define VEC_FMA(a, b, c) ((vec)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
 #define VEC_STORE_FEW(p, v, n) _mm512_mask_storeu_ps(p, (__mmask16)((1u << (n)) - 1u), (__m512)(v))
+#define VEC_LOAD_FEW(p, n) ((vec)_mm512_maskz_loadu_ps((__mmask16)((1u << (n)) - 1u), p))
 #define VEC_WIDEN(h) ((vec_d)_mm512_cvtps_pd((__m256)(h)))
 #define VEC_LOAD_HALF_FEW(p, n) _mm256_maskz_loadu_ps((__mmask8)((1u << (n)) - 1u), p)
 #define VEC_TABLE trii_cpu_kernels_avx512

@@ -15,23 +15,25 @@
 /* rows and vectors are constants in every call. */
 /* NOLINTNEXTLINE(readability-function-size): its arguments are registers */
 VEC_INLINE void gemm_tile(const trii_gemm_args *args, const float *a, const float *b, int64_t ldb,
-                          const float *bias, float *c, int64_t cols, int rows, int vectors)
+                          const vec *bias, float *c, int64_t cols, int rows, int vectors)
 {
     const bool full = cols == (int64_t)vectors * VEC_LANES;
+    const int64_t last = cols - (vectors - 1) * VEC_LANES; /* only the last vector is cut */
     vec acc[GEMM_ROWS][2];
 
     for (int r = 0; r < rows; r++) {
-        float before[2 * VEC_LANES] = {0};
-        const float *first = bias;
-
-        if (args->add && full) {
-            first = c + r * args->ldc;
-        } else if (args->add) {
-            vec_copy_few(before, c + r * args->ldc, cols);
-            first = before;
-        }
         for (int v = 0; v < vectors; v++)
-            acc[r][v] = vec_load(first + v * VEC_LANES);
+            acc[r][v] = bias[v];
+    }
+    if (args->add) {
+        for (int r = 0; r < rows; r++) {
+            const float *before = c + r * args->ldc;
+
+            if (vectors > 1)
+                acc[r][0] = vec_load(before);
+            before += (vectors - 1) * VEC_LANES;
+            acc[r][vectors - 1] = full ? vec_load(before) : VEC_LOAD_FEW(before, last);
+        }
     }
     for (int64_t k = 0; k < args->k; k++) {
         vec b0 = vec_load(b + k * ldb);
@@ -53,21 +55,31 @@ VEC_INLINE void gemm_tile(const trii_gemm_args *args, const float *a, const floa
             float *to = c + r * args->ldc;
 
             if (vectors > 1)
-                vec_store(to, acc[r][0]); /* only the last vector is cut */
-            VEC_STORE_FEW(to + (vectors - 1) * VEC_LANES, acc[r][vectors - 1],
-                          cols - (vectors - 1) * VEC_LANES);
+                vec_store(to, acc[r][0]);
+            VEC_STORE_FEW(to + (vectors - 1) * VEC_LANES, acc[r][vectors - 1], last);
         }
     }
+}
+
+/* `cols` elements, zeros behind them. */
+VEC_INLINE void gemm_row(vec *row, const float *from, int64_t cols, int vectors)
+{
+    const int64_t last = cols - (vectors - 1) * VEC_LANES;
+
+    if (vectors > 1)
+        row[0] = vec_load(from);
+    from += (vectors - 1) * VEC_LANES;
+    row[vectors - 1] = last == VEC_LANES ? vec_load(from) : VEC_LOAD_FEW(from, last);
 }
 
 VEC_INLINE void gemm_panel(const trii_gemm_args *args, int64_t j, int64_t cols, const float *b,
                            int64_t ldb, int vectors)
 {
-    float bias[2 * VEC_LANES] = {0};
+    vec bias[2] = {0};
     int64_t i = 0;
 
     if (args->bias != NULL)
-        vec_copy_few(bias, args->bias + j, cols);
+        gemm_row(bias, args->bias + j, cols, vectors);
     for (; i + GEMM_ROWS <= args->m; i += GEMM_ROWS)
         gemm_tile(args, args->a + i * args->a_row, b, ldb, bias, args->c + i * args->ldc + j, cols,
                   GEMM_ROWS, vectors);
@@ -79,22 +91,21 @@ VEC_INLINE void gemm_panel(const trii_gemm_args *args, int64_t j, int64_t cols, 
                   1, vectors);
 }
 
-VEC_FN void gemm_pack(const trii_gemm_args *args, int64_t j, int64_t cols, int64_t width)
+VEC_INLINE void gemm_pack(const trii_gemm_args *args, int64_t j, int64_t cols, int vectors)
 {
+    const int64_t width = (int64_t)vectors * VEC_LANES;
+    const float *b = args->b + j * args->b_col;
     float *d = args->pack;
 
-    for (int64_t k = 0; k < args->k; k++, d += width) {
-        const float *b = args->b + k * args->b_row + j * args->b_col;
-        int64_t l = 0;
+    for (int64_t k = 0; k < args->k; k++, d += width, b += args->b_row) {
+        vec row[2] = {0};
 
-        if (args->b_col == 1) {
-            vec_copy_few(d, b, cols);
-            l = cols;
-        }
-        for (; l < cols; l++)
+        if (args->b_col == 1)
+            gemm_row(row, b, cols, vectors);
+        for (int v = 0; v < vectors; v++)
+            vec_store(d + v * VEC_LANES, row[v]);
+        for (int64_t l = 0; args->b_col != 1 && l < cols; l++)
             d[l] = b[l * args->b_col];
-        for (; l < width; l++)
-            d[l] = 0;
     }
 }
 
@@ -110,7 +121,10 @@ VEC_FN void gemm(const trii_gemm_args *args)
 
         cols = args->n - j < width ? args->n - j : width;
         if (args->b_col != 1 || cols < width) {
-            gemm_pack(args, j, cols, width);
+            if (vectors == 2)
+                gemm_pack(args, j, cols, 2);
+            else
+                gemm_pack(args, j, cols, 1);
             b = args->pack;
             ldb = width;
         }
