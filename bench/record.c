@@ -62,7 +62,7 @@ static tri_tensor *record_linear(tri_tensor *h)
 
 static tri_tensor *record_conv(tri_tensor *h)
 {
-    return tri_conv2d(h, kernel, NULL, &(tri_conv2d_options){.padding = {1, 1}});
+    return tri_conv(h, kernel, NULL, &(tri_conv_options){.padding = {1, 1}});
 }
 
 static tri_tensor *record_norm(tri_tensor *h)
@@ -80,7 +80,7 @@ static const bench_case cases[] = {
     {"add", record_add, &x},
     {"relu", record_relu, &x},
     {"linear", record_linear, &x},
-    {"conv2d", record_conv, &image},
+    {"conv", record_conv, &image},
     {"batch_norm", record_norm, &image},
 };
 

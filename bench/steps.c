@@ -116,7 +116,7 @@ static void step(task *t)
     out = tri_forward(t->net, t->x);
     if (t->bf16)
         tri_autocast_end();
-    loss = t->classes ? tri_cross_entropy(out, t->y, NULL) : tri_mse_loss(out, t->y);
+    loss = t->classes ? tri_cross_entropy(out, t->y, NULL) : tri_mse_loss(out, t->y, NULL);
     tri_backward(loss);
     TRI_TRY(tri_optimizer_step(t->opt));
     tri_step_end();

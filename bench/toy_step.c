@@ -33,7 +33,7 @@ static void train(tri_module *model, tri_optimizer *opt, tri_tensor *x, tri_tens
     double sum = 0.0;
 
     for (int i = 0; i < steps; i++) {
-        tri_tensor *loss = tri_mse_loss(tri_forward(model, x), y);
+        tri_tensor *loss = tri_mse_loss(tri_forward(model, x), y, NULL);
 
         tri_backward(loss);
         TRI_TRY(tri_optimizer_step(opt));

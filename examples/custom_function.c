@@ -196,7 +196,7 @@ int main(int argc, char **argv)
     net = tri_sequential(tri_nn_linear(1, 16, NULL), nn_swish(), tri_nn_linear(16, 1, NULL));
     opt = tri_sgd(net, 0.05, NULL);
     for (int step = 0; step <= 200; step++) {
-        tri_tensor *loss = tri_mse_loss(tri_forward(net, x), y);
+        tri_tensor *loss = tri_mse_loss(tri_forward(net, x), y, NULL);
 
         tri_backward(loss);
         TRI_TRY(tri_optimizer_step(opt));

@@ -321,7 +321,7 @@ static double train_step(const arguments *a, tri_module *model, tri_optimizer *o
         out = tri_reshape(out, TRI_SHAPE(-1, tri_tensor_size(out, -1)));
         target = tri_flatten(target, 0);
     }
-    loss = strcmp(a->loss, "mse") == 0 ? tri_mse_loss(out, target)
+    loss = strcmp(a->loss, "mse") == 0 ? tri_mse_loss(out, target, NULL)
                                        : tri_cross_entropy(out, target, NULL);
     tri_backward_of(&loss, 1, &(tri_backward_options){.count = &part_rows});
     if (a->clip_norm >= 0.0)

@@ -52,7 +52,7 @@ int main(int argc, char **argv)
     opt = tri_sgd(model, 0.001, NULL);
 
     for (int step = 0; step < STEPS; step++) {
-        tri_tensor *loss = tri_mse_loss(tri_forward(model, x), y);
+        tri_tensor *loss = tri_mse_loss(tri_forward(model, x), y, NULL);
 
         tri_backward(loss);
         TRI_TRY(tri_optimizer_step(opt)); /* everything above runs here, as one plan */

@@ -42,30 +42,40 @@ typedef struct tri_nll_loss_options {
 /* The same of logarithms of probabilities (tri_log_softmax along dimension 1). */
 TRI_API tri_tensor *tri_nll_loss(tri_tensor *input, tri_tensor *target,
                                  const tri_nll_loss_options *opt);
-/* Mean of (a - b)^2 over all elements; the shapes are equal. */
-TRI_API tri_tensor *tri_mse_loss(tri_tensor *a, tri_tensor *b);
 /* How many rows of logits [N, C] have their largest element at target [N]: i64 scalar. */
 TRI_API tri_tensor *tri_count_correct(tri_tensor *logits, tri_tensor *target);
 
-/* --- losses of pairs: an input and a target of one shape and dtype -------------------------------
- */
-TRI_API tri_tensor *tri_l1_loss(tri_tensor *input, tri_tensor *target, tri_reduction reduction);
-/* Half the square over beta where the difference is below beta, else linear. beta 0: 1. */
-TRI_API tri_tensor *tri_smooth_l1_loss(tri_tensor *input, tri_tensor *target, double beta,
-                                       tri_reduction reduction);
-/* Of probabilities; logarithms from -100 on. weight broadcasts to input; NULL: none. The target has
- * no gradient. */
-TRI_API tri_tensor *tri_bce_loss(tri_tensor *input, tri_tensor *target, tri_tensor *weight,
-                                 tri_reduction reduction);
+/* --- losses of pairs -----------------------------------------------------------------------------
+ *
+ * An input and a target of one shape and floating-point dtype. The mean is over all elements. */
+typedef struct tri_pair_loss_options {
+    tri_reduction reduction;
+} tri_pair_loss_options;
+/* (input - target)^2 */
+TRI_API tri_tensor *tri_mse_loss(tri_tensor *input, tri_tensor *target,
+                                 const tri_pair_loss_options *opt);
+/* |input - target| */
+TRI_API tri_tensor *tri_l1_loss(tri_tensor *input, tri_tensor *target,
+                                const tri_pair_loss_options *opt);
+/* target (log target - input), input being logarithms. The target has no gradient. */
+TRI_API tri_tensor *tri_kl_div(tri_tensor *input, tri_tensor *target,
+                               const tri_pair_loss_options *opt);
+typedef struct tri_smooth_l1_options {
+    double beta; /* 0 = 1; TRI_ZERO: no smooth part, as tri_l1_loss */
+    tri_reduction reduction;
+} tri_smooth_l1_options;
+/* Half the square over beta where the difference is below beta, else linear. */
+TRI_API tri_tensor *tri_smooth_l1_loss(tri_tensor *input, tri_tensor *target,
+                                       const tri_smooth_l1_options *opt);
 typedef struct tri_bce_options {
     tri_tensor *weight;     /* broadcasts to input; NULL: none */
-    tri_tensor *pos_weight; /* of what has target 1; broadcasts to input; NULL: none */
+    tri_tensor *pos_weight; /* with logits: of what has target 1; broadcasts to input; NULL: none */
     tri_reduction reduction;
 } tri_bce_options;
+/* Of probabilities; logarithms from -100 on. The target has no gradient. */
+TRI_API tri_tensor *tri_bce_loss(tri_tensor *input, tri_tensor *target, const tri_bce_options *opt);
 TRI_API tri_tensor *tri_bce_with_logits_loss(tri_tensor *input, tri_tensor *target,
                                              const tri_bce_options *opt);
-/* target (log target - input), input being logarithms. The mean is over all elements. */
-TRI_API tri_tensor *tri_kl_div(tri_tensor *input, tri_tensor *target, tri_reduction reduction);
 
 TRI_END_DECLS
 

@@ -41,16 +41,19 @@ TRI_API tri_tensor *tri_attention(tri_tensor *q, tri_tensor *k, tri_tensor *v,
                                   const tri_attention_options *opt);
 
 /* --- convolution and pooling ----------------------------------------------------------------- */
-/* Zero means the default: stride 1, padding 0, dilation 1, groups 1. [0] is height. */
-typedef struct tri_conv2d_options {
-    int stride[2];
-    int padding[2];
-    int dilation[2];
+/* Zero means the default: stride 1, padding 0, dilation 1, groups 1. [0] is the first dimension
+ * behind the channels; those that the weight does not have are 0. */
+typedef struct tri_conv_options {
+    int stride[3];
+    int padding[3];
+    int dilation[3];
     int groups;
-} tri_conv2d_options;
-/* x [N, C, H, W], weight [O, C/groups, KH, KW], bias [O] or NULL -> [N, O, H', W']. */
-TRI_API tri_tensor *tri_conv2d(tri_tensor *x, tri_tensor *weight, tri_tensor *bias,
-                               const tri_conv2d_options *opt);
+} tri_conv_options;
+/* x [N, C, L] with weight [O, C/groups, K] -> [N, O, L'], or
+ * x [N, C, H, W] with weight [O, C/groups, KH, KW] -> [N, O, H', W']; bias [O] or NULL. x may lack
+ * N, and then the result does. */
+TRI_API tri_tensor *tri_conv(tri_tensor *x, tri_tensor *weight, tri_tensor *bias,
+                             const tri_conv_options *opt);
 /* Zero means the default: stride = kernel, padding 0. Of x [N, C, H, W] only N may be 0. */
 typedef struct tri_pool2d_options {
     int stride[2];

@@ -54,7 +54,7 @@ TRI_END_DECLS
 #define tri_attention(...) TRI_SITE_(tri_attention(__VA_ARGS__))
 #define tri_layer_norm(...) TRI_SITE_(tri_layer_norm(__VA_ARGS__))
 #define tri_rms_norm(...) TRI_SITE_(tri_rms_norm(__VA_ARGS__))
-#define tri_conv2d(...) TRI_SITE_(tri_conv2d(__VA_ARGS__))
+#define tri_conv(...) TRI_SITE_(tri_conv(__VA_ARGS__))
 #define tri_max_pool2d(...) TRI_SITE_(tri_max_pool2d(__VA_ARGS__))
 #define tri_avg_pool2d(...) TRI_SITE_(tri_avg_pool2d(__VA_ARGS__))
 #define tri_adaptive_avg_pool2d(...) TRI_SITE_(tri_adaptive_avg_pool2d(__VA_ARGS__))

@@ -37,12 +37,17 @@ static void wrong_shapes_and_dtypes_are_named(void **state)
     refused(tri_linear(x, m, NULL), "tri_linear", "last size of x is not the 6");
     refused(tri_linear(m, m, v), "tri_linear", "bias must be f32 [4], not f32 [5]");
     refused(tri_matmul(m, m), "tri_matmul", "a has 6 columns, but b has 4 rows");
-    refused(tri_conv2d(x, w, NULL, NULL), "tri_conv2d(f32 [2, 4, 5, 5], f32 [6, 3, 3, 3], NULL)",
+    refused(tri_conv(x, w, NULL, NULL), "tri_conv(f32 [2, 4, 5, 5], f32 [6, 3, 3, 3], NULL)",
             "4 channels in 1 groups do not fit weights [6, 3, ..]");
-    refused(tri_conv2d(m, w, NULL, NULL), "tri_conv2d", "x must have 4 dimensions, not 2");
-    refused(tri_conv2d(x, w, NULL, &(tri_conv2d_options){.dilation = {3, 3}}), "tri_conv2d",
+    refused(tri_conv(m, w, NULL, NULL), "tri_conv",
+            "x must have 4 dimensions as weight, or 3 without a batch, not 2");
+    refused(tri_conv(m, m, NULL, NULL), "tri_conv",
+            "weight must have 3 dimensions (of rows) or 4 (of images), not 2");
+    refused(tri_conv(x, x, NULL, &(tri_conv_options){.padding = {0, 0, 1}}), "tri_conv",
+            "padding {0, 0, 1}: weight has 2 dimensions behind its channels");
+    refused(tri_conv(x, w, NULL, &(tri_conv_options){.dilation = {3, 3}}), "tri_conv",
             "do not fit weights");
-    refused(tri_conv2d(x, x, NULL, &(tri_conv2d_options){.dilation = {2, 2}}), "tri_conv2d",
+    refused(tri_conv(x, x, NULL, &(tri_conv_options){.dilation = {2, 2}}), "tri_conv",
             "larger than the padded image");
     refused(tri_max_pool2d(x, 2, 2, &(tri_pool2d_options){.padding = {2, 2}}), "tri_max_pool2d",
             "padding at most half");
@@ -56,7 +61,7 @@ static void wrong_shapes_and_dtypes_are_named(void **state)
     refused(tri_cross_entropy(m, i, &(tri_cross_entropy_options){.label_smoothing = 1}),
             "tri_cross_entropy", "not in [0, 1)");
     refused(tri_cross_entropy(m, v, NULL), "tri_cross_entropy", "target must be i64, not f32");
-    refused(tri_mse_loss(m, v), "tri_mse_loss", "b must be f32 [4, 6], not f32 [5]");
+    refused(tri_mse_loss(m, v, NULL), "tri_mse_loss", "target must be f32 [4, 6], not f32 [5]");
     refused(tri_dropout(m, 1.5, true), "tri_dropout", "p is 1.5");
     refused(tri_batch_norm(m, &(tri_batch_norm_args){.training = true, .weight = v}),
             "tri_batch_norm", "come together or not at all");

@@ -63,7 +63,7 @@ static void wrapped_weights_stay_plain_while_they_train(void **state)
         tri_requires_grad(now, true);
         for (int step = 0; step < 3; step++) {
             tri_tensor *y =
-                tri_relu(tri_conv2d(x, now, NULL, &(tri_conv2d_options){.padding = {1, 1}}));
+                tri_relu(tri_conv(x, now, NULL, &(tri_conv_options){.padding = {1, 1}}));
 
             tri_backward(tri_mean(tri_square(y), NULL, 0, false));
             CHECK_OK(tri_run());
@@ -158,7 +158,7 @@ static void values_in_blocks_are_brought_to_plain_order(void **state)
     CHECK_OK(tri_init_uniform(w, -1, 1));
     tri_requires_grad(w, true);
     for (int round = 0; round < 3; round++) {
-        y = tri_relu(tri_conv2d(x, w, NULL, NULL));
+        y = tri_relu(tri_conv(x, w, NULL, NULL));
         if (round == 2)
             tri_backward(tri_sum(y, NULL, 0, false));
         CHECK_OK(tri_copy_out(tri_keep(y), out, sizeof(out)));

@@ -104,7 +104,7 @@ typedef enum trii_precision {
 } trii_precision;
 
 typedef struct trii_graph_op {
-    const char *name; /* public name without tri_, e.g. "conv2d" */
+    const char *name; /* public name without tri_, e.g. "conv" */
     trii_op_class op_class;
     trii_precision precision;
     /* Activations among its operands and results, as bits: bf16 when the operation runs in bf16.

@@ -46,7 +46,7 @@ static void products_are_lowered_and_what_follows_stays(void **state)
     assert_int_equal(tri_tensor_dtype(tri_linear(x, w, NULL)), TRI_DTYPE_F32);
     tri_autocast_begin(TRI_DTYPE_BF16);
     y = tri_linear(x, w, NULL);
-    z = tri_conv2d(images, kernel, NULL, NULL);
+    z = tri_conv(images, kernel, NULL, NULL);
     assert_int_equal(tri_tensor_dtype(y), TRI_DTYPE_BF16);
     assert_int_equal(tri_tensor_dtype(z), TRI_DTYPE_BF16);
     assert_int_equal(tri_tensor_dtype(tri_relu(x)), TRI_DTYPE_F32); /* nothing to gain */
@@ -127,7 +127,7 @@ static void gradients_of_parameters_are_f32(void **state)
 
         if (round == 1)
             tri_autocast_begin(TRI_DTYPE_BF16);
-        y = tri_relu(tri_batch_norm(tri_conv2d(x, kernel, NULL, NULL), &args));
+        y = tri_relu(tri_batch_norm(tri_conv(x, kernel, NULL, NULL), &args));
         y = tri_linear(tri_flatten(tri_adaptive_avg_pool2d(y, 1, 1), 1), w, b);
         if (round == 1)
             tri_autocast_end();

@@ -80,7 +80,23 @@ static void a_loss_has_the_rows_of_its_operand(void **state)
 {
     (void)state;
     assert_int_equal(samples_of(cross_entropy()), N);
-    assert_int_equal(samples_of(tri_mse_loss(logits, x)), N);
+    assert_int_equal(samples_of(tri_mse_loss(logits, x, NULL)), N);
+    assert_int_equal(samples_of(tri_l1_loss(logits, x, NULL)), N);
+    assert_int_equal(samples_of(tri_smooth_l1_loss(logits, x, NULL)), N);
+    assert_int_equal(samples_of(tri_bce_with_logits_loss(logits, x, NULL)), N);
+    assert_int_equal(samples_of(tri_kl_div(logits, x, NULL)), N);
+}
+
+static void a_sum_over_pairs_counts_ranks_equally_and_its_mean_the_samples(void **state)
+{
+    const tri_pair_loss_options added = {TRI_REDUCTION_SUM}, each = {TRI_REDUCTION_NONE};
+
+    (void)state;
+    assert_int_equal(samples_of(tri_mse_loss(logits, x, &added)), 1);
+    assert_int_equal(samples_of(tri_l1_loss(logits, x, &added)), 1);
+    assert_int_equal(samples_of(tri_kl_div(logits, x, &added)), 1);
+    assert_int_equal(samples_of(mean(tri_mse_loss(logits, x, &each))), N);
+    assert_int_equal(samples_of(sum(tri_l1_loss(logits, x, &each))), 1);
 }
 
 static void a_loss_is_found_wherever_it_stands(void **state)
@@ -91,7 +107,7 @@ static void a_loss_is_found_wherever_it_stands(void **state)
     assert_int_equal(samples_of(tri_add(penalty, cross_entropy())), N);
     assert_int_equal(samples_of(tri_add(tri_mul_scalar(cross_entropy(), 0.5), penalty)), N);
     assert_int_equal(
-        samples_of(tri_add(tri_add(penalty, penalty), tri_sqrt(tri_mse_loss(logits, x)))), N);
+        samples_of(tri_add(tri_add(penalty, penalty), tri_sqrt(tri_mse_loss(logits, x, NULL)))), N);
     /* a mean of parameters is a penalty as well, and means inside the network are its own */
     assert_int_equal(samples_of(tri_add(mean(tri_square(w)), cross_entropy())), N);
     logits = tri_sub(logits, tri_mean(w, TRI_SHAPE(0), true));
@@ -154,7 +170,7 @@ static void take_stderr(char *text, size_t size)
     assert_non_null(log);
     assert_true(before >= 0 && dup2(fileno(log), STDERR_FILENO) >= 0);
     for (int i = 0; i < 2; i++) {
-        tri_tensor *two = tri_mse_loss(tri_linear(w, w, NULL), w);
+        tri_tensor *two = tri_mse_loss(tri_linear(w, w, NULL), w, NULL);
 
         counter.count = -1;
         tri_backward(tri_add(two, cross_entropy()));
@@ -185,6 +201,8 @@ static void losses_that_disagree_are_warned_about_once(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(a_loss_has_the_rows_of_its_operand, set_up, tear_down),
+    cmocka_unit_test_setup_teardown(a_sum_over_pairs_counts_ranks_equally_and_its_mean_the_samples,
+                                    set_up, tear_down),
     cmocka_unit_test_setup_teardown(a_loss_is_found_wherever_it_stands, set_up, tear_down),
     cmocka_unit_test_setup_teardown(a_mean_over_dimension_0_of_data_counts, set_up, tear_down),
     cmocka_unit_test_setup_teardown(without_a_mean_of_data_ranks_count_equally, set_up, tear_down),

@@ -51,7 +51,7 @@ static tri_tensor *adaptive_avg_to_nothing(tri_tensor *x, tri_tensor *w)
 
 static tri_tensor *conv(tri_tensor *x, tri_tensor *w)
 {
-    return tri_conv2d(x, w, NULL, &(tri_conv2d_options){.padding = {1, 1}});
+    return tri_conv(x, w, NULL, &(tri_conv_options){.padding = {1, 1}});
 }
 
 static tri_tensor *norm(tri_tensor *x, tri_tensor *w)

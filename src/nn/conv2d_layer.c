@@ -9,7 +9,7 @@
 
 typedef struct conv2d {
     tri_tensor *weight, *bias;
-    tri_conv2d_options opt;
+    tri_conv_options opt;
 } conv2d;
 
 static void conv2d_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
@@ -18,7 +18,7 @@ static void conv2d_forward(tri_module *self, tri_tensor *const *in, int n_in, tr
     conv2d *layer = tri_module_data(self);
 
     if (trii_one_to_one(self, n_in, out, n_out))
-        out[0] = tri_conv2d(in[0], layer->weight, layer->bias, &layer->opt);
+        out[0] = tri_conv(in[0], layer->weight, layer->bias, &layer->opt);
 }
 
 /* Appends as snprintf does; only what is not torch's default is said. */
@@ -35,7 +35,7 @@ static int append_pair(char *text, size_t bytes, int used, const char *name, con
 static int conv2d_repr(tri_module *self, char *text, size_t bytes)
 {
     const conv2d *layer = tri_module_data(self);
-    const tri_conv2d_options *o = &layer->opt;
+    const tri_conv_options *o = &layer->opt;
     const tri_tensor *w = layer->weight;
     int groups = o->groups;
     int used = snprintf(text, bytes, "%lld, %lld, kernel_size=(%lld, %lld), stride=(%d, %d)",
@@ -57,7 +57,7 @@ static int conv2d_repr(tri_module *self, char *text, size_t bytes)
 
 static tri_status read_options(int64_t in_channels, int64_t out_channels, int kernel,
                                const tri_nn_conv2d_options *o, int kernel_out[2],
-                               tri_conv2d_options *opt_out)
+                               tri_conv_options *opt_out)
 {
     const trii_pair_option sizes[] = {{"kernel", kernel, o->kernel_hw, 1, 0},
                                       {"stride", o->stride, o->stride_hw, 1, 1},
@@ -97,7 +97,7 @@ tri_module *tri_nn_conv2d(int64_t in_channels, int64_t out_channels, int kernel,
                                           .forward = conv2d_forward,
                                           .extra_repr = conv2d_repr};
     const tri_nn_conv2d_options o = opt != NULL ? *opt : (tri_nn_conv2d_options){0};
-    tri_conv2d_options read = {0};
+    tri_conv_options read = {0};
     int hw[2] = {0};
     tri_status st = read_options(in_channels, out_channels, kernel, &o, hw, &read);
     tri_module *self;

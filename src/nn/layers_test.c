@@ -63,8 +63,8 @@ static void a_convolution_may_differ_in_height_and_width(void **state)
     (void)state;
     check_shape(weight, TRI_SHAPE(4, 2, 3, 1));
     check_shape(y, TRI_SHAPE(1, 4, 4, 5));
-    check_same(y, tri_conv2d(x, weight, tri_module_find(conv, "bias"),
-                             &(tri_conv2d_options){.stride = {2, 1}, .padding = {1, 0}}));
+    check_same(y, tri_conv(x, weight, tri_module_find(conv, "bias"),
+                           &(tri_conv_options){.stride = {2, 1}, .padding = {1, 0}}));
     tri_step_end();
     tri_module_destroy(conv);
     conv = tri_nn_conv2d(2, 4, 3, &(tri_nn_conv2d_options){.padding_hw = {0, 1}});

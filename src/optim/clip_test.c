@@ -9,7 +9,7 @@
 
 static void backward(problem *p)
 {
-    tri_backward(tri_mse_loss(tri_forward(p->net, p->x), p->y));
+    tri_backward(tri_mse_loss(tri_forward(p->net, p->x), p->y, NULL));
 }
 
 static void weights(problem *p, double out[6])
@@ -108,7 +108,7 @@ static void what_is_not_finite_is_told(void **state)
     double w[6];
 
     (void)state;
-    tri_backward(tri_mul_scalar(tri_mse_loss(tri_forward(p.net, p.x), p.y), (double)NAN));
+    tri_backward(tri_mul_scalar(tri_mse_loss(tri_forward(p.net, p.x), p.y, NULL), (double)NAN));
     norm = tri_clip_grad_norm(opt, 1.0);
     CHECK_OK(tri_optimizer_step(opt));
     assert_true(isnan(tri_item(norm)));

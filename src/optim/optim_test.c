@@ -103,7 +103,7 @@ static void gradients_add_up_until_they_are_consumed(void **state)
 
     (void)state;
     for (int i = 0; i < 2; i++) /* twice the gradient at half the rate */
-        tri_backward(tri_mse_loss(tri_forward(p.net, p.x), p.y));
+        tri_backward(tri_mse_loss(tri_forward(p.net, p.x), p.y, NULL));
     CHECK_OK(tri_optimizer_step(a));
     tri_step_end();
     (void)one_step(&q, b);
@@ -111,7 +111,7 @@ static void gradients_add_up_until_they_are_consumed(void **state)
     CHECK_OK(tri_copy_out(tri_module_find(q.net, "weight"), wb, sizeof(wb)));
     check_near(wa, wb, 6, 1e-15);
 
-    tri_backward(tri_mse_loss(tri_forward(p.net, p.x), p.y));
+    tri_backward(tri_mse_loss(tri_forward(p.net, p.x), p.y, NULL));
     tri_optimizer_zero_grad(a);
     CHECK_OK(tri_optimizer_step(a)); /* nothing to do */
     tri_step_end();
@@ -171,7 +171,7 @@ static void a_bad_rate_later_comes_out_of_the_step(void **state)
             tri_optimizer_set_lr(opt, bad[i / 2]);
         else
             tri_optimizer_set(opt, 0, TRI_HYPER_MOMENTUM, bad[i / 2]);
-        tri_backward(tri_mse_loss(tri_forward(p.net, p.x), p.y));
+        tri_backward(tri_mse_loss(tri_forward(p.net, p.x), p.y, NULL));
         CHECK_FAILS(tri_optimizer_step(opt), TRI_ERR_INVALID_ARG,
                     i % 2 == 0 ? "sgd: lr " : "sgd: momentum ");
         tri_step_end();
@@ -188,7 +188,7 @@ static void errors_of_the_step_come_out_of_the_optimizer(void **state)
     tri_optimizer *opt = tri_sgd(p.net, 0.1, NULL);
 
     (void)state;
-    tri_backward(tri_mse_loss(tri_forward(p.net, p.y), p.y));
+    tri_backward(tri_mse_loss(tri_forward(p.net, p.y), p.y, NULL));
     CHECK_FAILS(tri_optimizer_step(opt), TRI_ERR_INVALID_ARG, "optim_test.c:");
     assert_int_equal(tri_step_end_status(), TRI_ERR_INVALID_ARG);
     assert_true(isfinite(one_step(&p, opt))); /* the next step is a new one */

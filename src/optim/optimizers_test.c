@@ -52,7 +52,7 @@ static void train(const struct golden_optim *g, problem *p, bool lists, double *
     tri_optimizer *opt = make(g, p->net);
 
     for (int step = 0; step < STEPS; step++) {
-        tri_tensor *loss = tri_mse_loss(tri_forward(p->net, p->x), p->y), *norm;
+        tri_tensor *loss = tri_mse_loss(tri_forward(p->net, p->x), p->y, NULL), *norm;
 
         tri_optimizer_set_lr(opt, g->lr / (step + 1));
         tri_backward(loss);
@@ -259,8 +259,8 @@ static void models_can_be_groups(void **state)
 
     (void)state;
     read_param(q.net, "weight", before, 6);
-    tri_backward(tri_add(tri_mse_loss(tri_forward(p.net, p.x), p.y),
-                         tri_mse_loss(tri_forward(q.net, q.x), q.y)));
+    tri_backward(tri_add(tri_mse_loss(tri_forward(p.net, p.x), p.y, NULL),
+                         tri_mse_loss(tri_forward(q.net, q.x), q.y, NULL)));
     CHECK_OK(tri_optimizer_step(opt));
     tri_step_end();
     read_param(q.net, "weight", after, 6);
@@ -291,7 +291,7 @@ static void loose_tensors_are_optimised(void **state)
     (void)state;
     tri_requires_grad(x, true);
     for (int step = 0; step < 400; step++) {
-        tri_backward(tri_mse_loss(x, goal));
+        tri_backward(tri_mse_loss(x, goal, NULL));
         CHECK_OK(tri_optimizer_step(opt));
         tri_step_end();
     }
@@ -477,7 +477,7 @@ static void averages_are_those_of_torch(void **state)
     assert_string_equal(tri_ema_state(ema, 2).name, "n_averaged");
     assert_null(tri_ema_state(ema, 3).name);
     for (int step = 0; step < STEPS; step++) {
-        tri_backward(tri_mse_loss(tri_forward(p.net, p.x), p.y));
+        tri_backward(tri_mse_loss(tri_forward(p.net, p.x), p.y, NULL));
         tri_optimizer_set_lr(opt, 0.1 / (step + 1));
         CHECK_OK(tri_optimizer_step(opt));
         CHECK_OK(tri_ema_update(ema));

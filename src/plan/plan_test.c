@@ -118,7 +118,7 @@ static double mlp_step(const mlp *m, bool read)
 
     trii_alloc_fail_at(may_allocate ? 0 : 1);
     h = tri_relu(tri_linear(m->x, m->w1, m->b1));
-    loss = tri_mse_loss(tri_linear(h, m->w2, m->b2), m->y);
+    loss = tri_mse_loss(tri_linear(h, m->w2, m->b2), m->y, NULL);
     tri_backward(loss);
     sgd(m->w1);
     sgd(m->b1);

@@ -85,7 +85,7 @@ static void losses_of(int64_t rows, int64_t classes, double smoothing)
         printf("failed: %s", tri_last_error());
     print_result(loss);
     print_result(tri_keep(tri_sum(tri_square(tri_grad(a)), TRI_SHAPE(0), false)));
-    print_result(tri_keep(tri_mse_loss(a, b)));
+    print_result(tri_keep(tri_mse_loss(a, b, NULL)));
     print_result(tri_keep(tri_cast(tri_count_correct(a, t), TRI_DTYPE_F32)));
     print_result(tri_keep(tri_sum(tri_softmax(a, 1), TRI_SHAPE(0), false)));
     tri_step_end();

@@ -226,17 +226,17 @@ static void reductions_and_products(void **state)
 
 static void images(void **state)
 {
-    const tri_conv2d_options stride = {.stride = {-1, 1}}, padding = {.padding = {0, -3}},
-                             dilation = {.dilation = {-2, 0}}, groups = {.groups = -2};
+    const tri_conv_options stride = {.stride = {-1, 1}}, padding = {.padding = {0, -3}},
+                           dilation = {.dilation = {-2, 0}}, groups = {.groups = -2};
     const tri_pool2d_options back = {.stride = {-1, 1}}, outside = {.padding = {-1, 0}};
 
     (void)state;
-    TENSOR(tri_conv2d(NULL, image, NULL, NULL), "argument 0 is NULL");
-    TENSOR(tri_conv2d(image, NULL, NULL, NULL), "argument 1 is NULL");
-    TENSOR(tri_conv2d(image, image, NULL, &stride), "stride");
-    TENSOR(tri_conv2d(image, image, NULL, &padding), "padding");
-    TENSOR(tri_conv2d(image, image, NULL, &dilation), "dilation");
-    TENSOR(tri_conv2d(image, image, NULL, &groups), "groups");
+    TENSOR(tri_conv(NULL, image, NULL, NULL), "argument 0 is NULL");
+    TENSOR(tri_conv(image, NULL, NULL, NULL), "argument 1 is NULL");
+    TENSOR(tri_conv(image, image, NULL, &stride), "stride");
+    TENSOR(tri_conv(image, image, NULL, &padding), "padding");
+    TENSOR(tri_conv(image, image, NULL, &dilation), "dilation");
+    TENSOR(tri_conv(image, image, NULL, &groups), "groups");
     TENSOR(tri_max_pool2d(NULL, 2, 2, NULL), "argument 0 is NULL");
     TENSOR(tri_max_pool2d(image, -1, 2, NULL), "kernel");
     TENSOR(tri_max_pool2d(image, 0, 2, NULL), "kernel");
@@ -265,8 +265,8 @@ static void norms_and_losses(void **state)
     TENSOR(tri_cross_entropy(x, NULL, NULL), "argument 1 is NULL");
     TENSOR(tri_cross_entropy(x, target, &(tri_cross_entropy_options){.label_smoothing = -1}),
            "label_smoothing -1");
-    TENSOR(tri_mse_loss(NULL, x), "argument 0 is NULL");
-    TENSOR(tri_mse_loss(x, NULL), "argument 1 is NULL");
+    TENSOR(tri_mse_loss(NULL, x, NULL), "argument 0 is NULL");
+    TENSOR(tri_mse_loss(x, NULL, NULL), "argument 1 is NULL");
     TENSOR(tri_count_correct(NULL, target), "argument 0 is NULL");
     TENSOR(tri_count_correct(x, NULL), "argument 1 is NULL");
 }

@@ -23,23 +23,22 @@ typedef struct narrow_case {
 
 static tri_tensor *conv(tri_tensor **in)
 {
-    return tri_conv2d(in[0], in[1], NULL, &(tri_conv2d_options){.padding = {1, 1}});
+    return tri_conv(in[0], in[1], NULL, &(tri_conv_options){.padding = {1, 1}});
 }
 
 static tri_tensor *conv_stem(tri_tensor **in)
 {
-    return tri_conv2d(in[0], in[1], NULL,
-                      &(tri_conv2d_options){.stride = {2, 2}, .padding = {3, 3}});
+    return tri_conv(in[0], in[1], NULL, &(tri_conv_options){.stride = {2, 2}, .padding = {3, 3}});
 }
 
 static tri_tensor *conv_down(tri_tensor **in)
 {
-    return tri_conv2d(in[0], in[1], NULL, &(tri_conv2d_options){.stride = {2, 2}});
+    return tri_conv(in[0], in[1], NULL, &(tri_conv_options){.stride = {2, 2}});
 }
 
 static tri_tensor *conv_depth(tri_tensor **in)
 {
-    return tri_conv2d(in[0], in[1], NULL, &(tri_conv2d_options){.padding = {1, 1}, .groups = 16});
+    return tri_conv(in[0], in[1], NULL, &(tri_conv_options){.padding = {1, 1}, .groups = 16});
 }
 
 static tri_tensor *max_over(tri_tensor **in)

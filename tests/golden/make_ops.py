@@ -44,7 +44,10 @@ def operand(kind, k, shape):
 
 
 def conv(**options):
-    return lambda a, b, c=None: F.conv2d(a, b, c, **options)
+    def run(x, w, bias=None):
+        return (F.conv1d if w.dim() == 3 else F.conv2d)(x, w, bias, **options)
+
+    return run
 
 
 def bn(training):
@@ -168,6 +171,10 @@ CASES = [
      [("n", (2, 4, 5, 5)), ("n", (4, 1, 3, 3))]),
     ("conv_down", conv(stride=2), [("n", (2, 3, 5, 5)), ("n", (4, 3, 1, 1))]),
     ("conv_stem", conv(stride=2, padding=3), [("n", (1, 2, 9, 8)), ("n", (2, 2, 7, 7))]),
+    ("conv_row", conv(stride=2, padding=1, dilation=2, groups=2),
+     [("n", (2, 4, 9)), ("n", (6, 2, 3)), ("n", (6,))]),
+    ("conv_one_row", conv(), [("n", (3, 7)), ("n", (4, 3, 2)), ("n", (4,))]),
+    ("conv_one_image", conv(padding=1), [("n", (3, 5, 4)), ("n", (2, 3, 3, 3))]),
     ("conv_empty", conv(), [("n", (0, 3, 5, 6)), ("n", (4, 3, 3, 2)), ("n", (4,))]),
     ("max_pool", lambda a: F.max_pool2d(a, 2), [("n", (2, 3, 4, 5))]),
     ("max_pool_over", lambda a: F.max_pool2d(a, 3, 2, 1), [("n", (2, 2, 5, 6))]),
@@ -347,6 +354,10 @@ CASES = [
     ("cross_entropy_empty", F.cross_entropy, [("n", (0, 3)), ("C", (0,))]),
     ("mse_loss_empty", F.mse_loss, [("n", (0, 4)), ("n", (0, 4))]),
     ("mse_loss", F.mse_loss, [("n", (3, 4)), ("n", (3, 4))]),
+    ("mse_loss_sum", lambda a, b: F.mse_loss(a, b, reduction="sum"), [("n", (3, 4)), ("n", (3, 4))]),
+    ("mse_loss_none", lambda a, b: F.mse_loss(a, b, reduction="none"), [("n", (3, 4)), ("n", (3, 4))]),
+    ("l1_loss_none", lambda a, b: F.l1_loss(a, b, reduction="none"), [("n", (3, 4)), ("n", (3, 4))]),
+    ("kl_div_sum", lambda a, b: F.kl_div(a, b, reduction="sum"), [("n", (3, 4)), ("P", (3, 4))]),
     ("count_correct", lambda a, b: (a.argmax(1) == b).sum(), [("N", (9, 3)), ("C", (9,))]),
 ]
 

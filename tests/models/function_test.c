@@ -427,7 +427,7 @@ static tri_status train_replica(rank *r)
             tri_apply(&product, NULL, (tri_tensor *[]){y, y}, 2, out, 2);
         else
             out[0] = tri_square(y);
-        tri_backward(tri_mse_loss(out[0], t));
+        tri_backward(tri_mse_loss(out[0], t, NULL));
         TRY(tri_optimizer_step(opt));
         TRY(tri_step_end_status());
         tri_tensor_unref(x);

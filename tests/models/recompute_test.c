@@ -333,7 +333,7 @@ static tri_status train_replica(rank *r)
         tri_tensor *x = rows_of(x_data, IN, 4 * r->index, 4);
         tri_tensor *y = rows_of(y_data, OUT, 4 * r->index, 4);
 
-        tri_backward(tri_mse_loss(tri_forward(model, x), y));
+        tri_backward(tri_mse_loss(tri_forward(model, x), y, NULL));
         TRY(tri_optimizer_step(opt));
         TRY(tri_step_end_status());
         tri_tensor_unref(x);

@@ -97,18 +97,18 @@ OP_CASE(attention_causal,
 OP_CASE(attention_masked,
         tri_attention(a, b, c, &(tri_attention_options){.attn_mask = in[3], .enable_gqa = true}))
 OP_CASE(attention_dropped, tri_attention(a, b, c, &(tri_attention_options){.dropout_p = 0.3}))
-OP_CASE(conv, tri_conv2d(a, b, c, NULL))
-OP_CASE(conv_pad, tri_conv2d(a, b, c, &(tri_conv2d_options){.padding = {1, 1}}))
-OP_CASE(conv_stride,
-        tri_conv2d(a, b, c, &(tri_conv2d_options){.stride = {2, 1}, .padding = {1, 2}}))
-OP_CASE(conv_dilate,
-        tri_conv2d(a, b, c, &(tri_conv2d_options){.dilation = {2, 1}, .padding = {2, 1}}))
-OP_CASE(conv_groups, tri_conv2d(a, b, c, &(tri_conv2d_options){.padding = {1, 1}, .groups = 2}))
+OP_CASE(conv, tri_conv(a, b, c, NULL))
+OP_CASE(conv_pad, tri_conv(a, b, c, &(tri_conv_options){.padding = {1, 1}}))
+OP_CASE(conv_stride, tri_conv(a, b, c, &(tri_conv_options){.stride = {2, 1}, .padding = {1, 2}}))
+OP_CASE(conv_dilate, tri_conv(a, b, c, &(tri_conv_options){.dilation = {2, 1}, .padding = {2, 1}}))
+OP_CASE(conv_groups, tri_conv(a, b, c, &(tri_conv_options){.padding = {1, 1}, .groups = 2}))
 OP_CASE(conv_depth,
-        tri_conv2d(a, b, c,
-                   &(tri_conv2d_options){.stride = {2, 2}, .padding = {1, 1}, .groups = 4}))
-OP_CASE(conv_down, tri_conv2d(a, b, c, &(tri_conv2d_options){.stride = {2, 2}}))
-OP_CASE(conv_stem, tri_conv2d(a, b, c, &(tri_conv2d_options){.stride = {2, 2}, .padding = {3, 3}}))
+        tri_conv(a, b, c, &(tri_conv_options){.stride = {2, 2}, .padding = {1, 1}, .groups = 4}))
+OP_CASE(conv_down, tri_conv(a, b, c, &(tri_conv_options){.stride = {2, 2}}))
+OP_CASE(conv_stem, tri_conv(a, b, c, &(tri_conv_options){.stride = {2, 2}, .padding = {3, 3}}))
+OP_CASE(conv_row,
+        tri_conv(a, b, c,
+                 &(tri_conv_options){.stride = {2}, .padding = {1}, .dilation = {2}, .groups = 2}))
 OP_CASE(max_pool, tri_max_pool2d(a, 2, 2, NULL))
 OP_CASE(max_pool_over,
         tri_max_pool2d(a, 3, 3, &(tri_pool2d_options){.stride = {2, 2}, .padding = {1, 1}}))
@@ -163,7 +163,11 @@ OP_CASE(nll_loss_none, tri_nll_loss(a, b,
                                                             .has_ignore_index = true,
                                                             .ignore_index = 1,
                                                             .reduction = TRI_REDUCTION_NONE}))
-OP_CASE(mse_loss, tri_mse_loss(a, b))
+OP_CASE(mse_loss, tri_mse_loss(a, b, NULL))
+OP_CASE(mse_loss_sum, tri_mse_loss(a, b, &(tri_pair_loss_options){TRI_REDUCTION_SUM}))
+OP_CASE(mse_loss_none, tri_mse_loss(a, b, &(tri_pair_loss_options){TRI_REDUCTION_NONE}))
+OP_CASE(l1_loss_none, tri_l1_loss(a, b, &(tri_pair_loss_options){TRI_REDUCTION_NONE}))
+OP_CASE(kl_div_sum, tri_kl_div(a, b, &(tri_pair_loss_options){TRI_REDUCTION_SUM}))
 OP_CASE(count_correct, tri_count_correct(a, b))
 
 OP_CASE(pow, tri_pow(a, b))
@@ -229,15 +233,18 @@ OP_CASE(norm_three, tri_norm(a, 3, DIMS(1), 1, false))
 OP_CASE(norm_largest, tri_norm(a, INFINITY, DIMS(1), 1, true))
 OP_CASE(logsumexp, tri_logsumexp(a, DIMS(1), 1, false))
 OP_CASE(cumsum, tri_cumsum(a, 1))
-OP_CASE(l1_loss, tri_l1_loss(a, b, TRI_REDUCTION_MEAN))
-OP_CASE(smooth_l1_loss, tri_smooth_l1_loss(a, b, 0.5, TRI_REDUCTION_SUM))
-OP_CASE(bce_loss, tri_bce_loss(tri_sigmoid(a), tri_add_scalar(b, -0.5), c, TRI_REDUCTION_NONE))
+OP_CASE(l1_loss, tri_l1_loss(a, b, NULL))
+OP_CASE(smooth_l1_loss,
+        tri_smooth_l1_loss(a, b,
+                           &(tri_smooth_l1_options){.beta = 0.5, .reduction = TRI_REDUCTION_SUM}))
+OP_CASE(bce_loss, tri_bce_loss(tri_sigmoid(a), tri_add_scalar(b, -0.5),
+                               &(tri_bce_options){.weight = c, .reduction = TRI_REDUCTION_NONE}))
 OP_CASE(bce_logits, tri_bce_with_logits_loss(tri_mul_scalar(a, 3), b, NULL))
 OP_CASE(bce_logits_weighted,
         tri_bce_with_logits_loss(
             a, b,
             &(tri_bce_options){.weight = c, .pos_weight = in[3], .reduction = TRI_REDUCTION_SUM}))
-OP_CASE(kl_div, tri_kl_div(a, b, TRI_REDUCTION_MEAN))
+OP_CASE(kl_div, tri_kl_div(a, b, NULL))
 OP_CASE(arange, tri_add(tri_arange(1, 2, 0.25, tri_tensor_dtype(a)), a))
 OP_CASE(eye, tri_matmul(a, tri_eye(3, 0, tri_tensor_dtype(a))))
 OP_CASE(rand, tri_mul(a, tri_rand(SHAPE(5, 3), 2, tri_tensor_dtype(a))))
@@ -371,6 +378,9 @@ static const op_case op_cases[] = {
     {"conv_depth", op_conv_depth, {{'n', 4, {2, 4, 5, 5}}, {'n', 4, {4, 1, 3, 3}}}, false},
     {"conv_down", op_conv_down, {{'n', 4, {2, 3, 5, 5}}, {'n', 4, {4, 3, 1, 1}}}, false},
     {"conv_stem", op_conv_stem, {{'n', 4, {1, 2, 9, 8}}, {'n', 4, {2, 2, 7, 7}}}, false},
+    {"conv_row", op_conv_row, {{'n', 3, {2, 4, 9}}, {'n', 3, {6, 2, 3}}, {'n', 1, {6}}}, false},
+    {"conv_one_row", op_conv, {{'n', 2, {3, 7}}, {'n', 3, {4, 3, 2}}, {'n', 1, {4}}}, false},
+    {"conv_one_image", op_conv_pad, {{'n', 3, {3, 5, 4}}, {'n', 4, {2, 3, 3, 3}}}, false},
     {"conv_empty", op_conv, {{'n', 4, {0, 3, 5, 6}}, {'n', 4, {4, 3, 3, 2}}, {'n', 1, {4}}}, false},
     {"max_pool", op_max_pool, {{'n', 4, {2, 3, 4, 5}}}, false},
     {"max_pool_over", op_max_pool_over, {{'n', 4, {2, 2, 5, 6}}}, false},
@@ -480,6 +490,10 @@ static const op_case op_cases[] = {
     {"cross_entropy_empty", op_cross_entropy, {{'n', 2, {0, 3}}, {'C', 1, {0}}}, true},
     {"mse_loss_empty", op_mse_loss, {{'n', 2, {0, 4}}, {'n', 2, {0, 4}}}, true},
     {"mse_loss", op_mse_loss, {{'n', 2, {3, 4}}, {'n', 2, {3, 4}}}, false},
+    {"mse_loss_sum", op_mse_loss_sum, {{'n', 2, {3, 4}}, {'n', 2, {3, 4}}}, false},
+    {"mse_loss_none", op_mse_loss_none, {{'n', 2, {3, 4}}, {'n', 2, {3, 4}}}, false},
+    {"l1_loss_none", op_l1_loss_none, {{'n', 2, {3, 4}}, {'n', 2, {3, 4}}}, false},
+    {"kl_div_sum", op_kl_div_sum, {{'n', 2, {3, 4}}, {'P', 2, {3, 4}}}, false},
     {"count_correct", op_count_correct, {{'N', 2, {9, 3}}, {'C', 1, {9}}}, true},
 };
 /* clang-format on */

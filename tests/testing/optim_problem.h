@@ -62,7 +62,7 @@ static inline void problem_destroy(problem *p)
 
 static inline double one_step(problem *p, tri_optimizer *opt)
 {
-    tri_tensor *loss = tri_mse_loss(tri_forward(p->net, p->x), p->y);
+    tri_tensor *loss = tri_mse_loss(tri_forward(p->net, p->x), p->y, NULL);
     double value;
 
     tri_backward(loss);

@@ -196,7 +196,7 @@ static inline tri_tensor *random_graph_conv(random_graph *g, tri_tensor *x)
     static const int kernels[4] = {1, 3, 3, 5};
     int kernel = kernels[random_graph_below(g, 4)];
     int64_t c = tri_tensor_size(x, 1), o = c * (1 + random_graph_below(g, 2));
-    tri_conv2d_options opt = {.padding = {kernel / 2, kernel / 2}};
+    tri_conv_options opt = {.padding = {kernel / 2, kernel / 2}};
     tri_tensor *w, *b = NULL;
 
     if (o > 16)
@@ -208,7 +208,7 @@ static inline tri_tensor *random_graph_conv(random_graph *g, tri_tensor *x)
                            1.0 / kernel, true);
     if (random_graph_below(g, 2))
         b = random_graph_param(g, &o, 1, -0.5, 1, true);
-    return tri_conv2d(x, w, b, &opt);
+    return tri_conv(x, w, b, &opt);
 }
 
 static inline tri_tensor *random_graph_image_op(random_graph *g, tri_tensor *x)

@@ -12,9 +12,9 @@
 #include "tensor/device_list.h"
 
 static const trii_cpu_family *const families[] = {
-    &trii_onednn_conv2d,
-    &trii_onednn_conv2d_backward_data,
-    &trii_onednn_conv2d_backward_weight,
+    &trii_onednn_conv,
+    &trii_onednn_conv_backward_data,
+    &trii_onednn_conv_backward_weight,
     &trii_cpu_max_pool2d,
     &trii_cpu_max_pool2d_backward,
     &trii_cpu_avg_pool2d,

@@ -73,7 +73,7 @@ static tri_tensor *build_loss(tri_tensor *const *l, const void *options)
     const tri_cross_entropy_options opt = {.label_smoothing = options != NULL ? 0.1 : 0};
     tri_tensor *loss = tri_cross_entropy(l[0], target_of_losses, &opt);
 
-    return tri_add(loss, tri_mse_loss(l[0], l[1]));
+    return tri_add(loss, tri_mse_loss(l[0], l[1], NULL));
 }
 
 static void losses(void **state)

@@ -9,15 +9,15 @@
 
 static tri_tensor *build_conv(tri_tensor *const *l, const void *options)
 {
-    const tri_conv2d_options *opt = options;
+    const tri_conv_options *opt = options;
 
-    return tri_conv2d(l[0], l[1], opt->padding[0] % 2 == 1 ? NULL : l[2], opt);
+    return tri_conv(l[0], l[1], opt->padding[0] % 2 == 1 ? NULL : l[2], opt);
 }
 
 static void check_conv(int64_t n, int64_t c, int64_t h, int64_t o, int64_t k, int stride, int pad,
                        int dilation, int groups)
 {
-    const tri_conv2d_options opt = {{stride, stride}, {pad, pad}, {dilation, dilation}, groups};
+    const tri_conv_options opt = {{stride, stride}, {pad, pad}, {dilation, dilation}, groups};
     char name[128];
     model m = {.name = name,
                .n_leaves = 3,
@@ -89,8 +89,8 @@ static tri_tensor *build_norm(tri_tensor *const *l, const void *options)
                                       .training = !opt->eval,
                                       .momentum = 0.1,
                                       .eps = 1e-5};
-    const tri_conv2d_options same = {.padding = {opt->wide ? 1 : 0, opt->wide ? 1 : 0}};
-    tri_tensor *x = opt->conv ? tri_conv2d(l[0], l[6], NULL, &same) : l[0], *y;
+    const tri_conv_options same = {.padding = {opt->wide ? 1 : 0, opt->wide ? 1 : 0}};
+    tri_tensor *x = opt->conv ? tri_conv(l[0], l[6], NULL, &same) : l[0], *y;
 
     tri_requires_grad(l[3], false);
     tri_requires_grad(l[4], false);
@@ -100,7 +100,7 @@ static tri_tensor *build_norm(tri_tensor *const *l, const void *options)
         y = tri_relu(y);
     if (opt->pooled) /* its gradient is a kernel of its own, and the ReLU's joins the norm's */
         return tri_flatten(tri_adaptive_avg_pool2d(y, 1, 1), 1);
-    return opt->conv ? tri_conv2d(y, l[6], NULL, &same) : y;
+    return opt->conv ? tri_conv(y, l[6], NULL, &same) : y;
 }
 
 static void check_norms_by(void (*check)(const model *m), bool conv)
@@ -177,7 +177,7 @@ static tri_tensor *build_pool(tri_tensor *const *l, const void *options)
     const pool_options *o = options;
     const tri_pool2d_options opt = {
         {o->stride, o->stride}, {o->pad, o->pad}, o->ceil_mode, o->exclude};
-    tri_tensor *x = o->conv ? tri_relu(tri_conv2d(l[0], l[1], NULL, NULL)) : l[0], *y;
+    tri_tensor *x = o->conv ? tri_relu(tri_conv(l[0], l[1], NULL, NULL)) : l[0], *y;
 
     switch (o->kind) {
     case 0:
@@ -253,11 +253,11 @@ static tri_tensor *build_small_network(tri_tensor *const *l, const void *options
 {
     const tri_batch_norm_args args = {
         .weight = l[3], .bias = l[4], .training = true, .momentum = 0.1, .eps = 1e-5};
-    const tri_conv2d_options same = {.padding = {1, 1}};
-    tri_tensor *x = tri_relu(tri_batch_norm(tri_conv2d(l[0], l[1], NULL, &same), &args));
+    const tri_conv_options same = {.padding = {1, 1}};
+    tri_tensor *x = tri_relu(tri_batch_norm(tri_conv(l[0], l[1], NULL, &same), &args));
 
     (void)options;
-    x = tri_add(x, tri_relu(tri_batch_norm(tri_conv2d(x, l[2], NULL, &same), &args)));
+    x = tri_add(x, tri_relu(tri_batch_norm(tri_conv(x, l[2], NULL, &same), &args)));
     x = tri_flatten(tri_adaptive_max_pool2d(tri_max_pool2d(x, 2, 2, NULL), 1, 1), 1);
     return tri_linear(x, l[5], l[6]);
 }

@@ -116,10 +116,10 @@ TRII_OP(random_key)         /* no input, random; i: device; i64 [4]: seed, step,
 TRII_OP(attention)          /* in q k v mask? key?; out y, lse */
 TRII_OP(attention_backward) /* in g q k v y lse mask? key?; out dq dk dv */
 
-/* conv2d.c; i: stride h w, padding h w, dilation h w, groups */
-TRII_OP(conv2d)                 /* in x w b? */
-TRII_OP(conv2d_backward_data)   /* in g w; i: .., shape of x */
-TRII_OP(conv2d_backward_weight) /* in g x; i: .., shape of w */
+/* conv.c; i: stride h w, padding h w, dilation h w, groups */
+TRII_OP(conv)                 /* in x w b? */
+TRII_OP(conv_backward_data)   /* in g w; i: .., shape of x */
+TRII_OP(conv_backward_weight) /* in g x; i: .., shape of w */
 
 /* pool2d.c; in x; i: kernel h w, stride h w, padding h w, ceil_mode, exclude_padding */
 TRII_OP(max_pool2d) TRII_OP(avg_pool2d)

@@ -1,5 +1,5 @@
 /*
- * losses.c - the mean squared error, and how many rows are right.
+ * losses.c - the mean of squared errors, and how many rows are right.
  */
 #include "graph/ops/rules.h"
 #include "graph/ops/second_order.h"
@@ -9,7 +9,7 @@
 static tri_status mse_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                             trii_type *out, int *n_out)
 {
-    tri_status status = trii_rule_float(in[0], "a");
+    tri_status status = trii_rule_float(in[0], "input");
 
     (void)n_in;
     (void)attrs;
@@ -17,7 +17,7 @@ static tri_status mse_shape(const trii_type *const *in, int n_in, const trii_att
     trii_type_scalar(out, in[0]->dtype);
     if (status == TRI_OK)
         status = trii_rule_same_dtype(in[0], in[1]);
-    return status == TRI_OK ? trii_rule_shape(in[1], "b", in[0]->ndim, in[0]->shape) : status;
+    return status == TRI_OK ? trii_rule_shape(in[1], "target", in[0]->ndim, in[0]->shape) : status;
 }
 
 static int64_t rows_of_loss(const trii_type *const *in, const trii_attrs *attrs)
@@ -98,11 +98,6 @@ const trii_graph_op trii_op_mse_loss_backward = {
     .grad = trii_second_mse_loss,
     .reference = mse_backward_reference,
 };
-
-tri_tensor *tri_mse_loss(tri_tensor *a, tri_tensor *b)
-{
-    return trii_record(&trii_op_mse_loss, (tri_tensor *const[]){a, b}, 2, NULL);
-}
 
 /* --- count_correct ------------------------------------------------------------------------------
  */

@@ -4,6 +4,7 @@
  */
 #include <math.h>
 
+#include "base/option.h"
 #include "graph/ops/rows.h"
 #include "graph/ops/second_order.h"
 #include "graph/ops/reduce_rules.h"
@@ -174,10 +175,24 @@ static tri_status rec_number(trii_step *step, const trii_graph_op *op, trii_vid 
 
 typedef struct pair_loss {
     const char *name;
-    const trii_graph_op *op; /* of the elements; NULL: |a - b| */
+    const trii_graph_op *op; /* of the elements; NULL: of_difference of a - b */
+    const trii_graph_op *of_difference;
     double number;
     tri_tensor *weight; /* NULL: none */
 } pair_loss;
+
+/* a - b, wide: in bf16, what two that are close differ by has no digits left. */
+static tri_status rec_difference(trii_step *step, const trii_vid *ids, trii_vid *out)
+{
+    trii_vid wide[2] = {ids[0], ids[1]};
+    tri_status status = TRI_OK;
+
+    for (int i = 0; i < 2 && status == TRI_OK; i++) {
+        if (trii_type_of(step, wide[i])->dtype == TRI_DTYPE_BF16)
+            status = trii_rec_cast(step, wide[i], TRI_DTYPE_F32, &wide[i]);
+    }
+    return status == TRI_OK ? trii_rec2(step, &trii_op_sub, wide[0], wide[1], out) : status;
+}
 
 static tri_status rec_pair(trii_step *step, const pair_loss *loss, tri_tensor *const *in,
                            tri_reduction reduction, trii_vid *out)
@@ -187,9 +202,9 @@ static tri_status rec_pair(trii_step *step, const pair_loss *loss, tri_tensor *c
 
     if (status == TRI_OK)
         status = loss->op != NULL ? rec_number(step, loss->op, ids[0], ids[1], loss->number, &d)
-                                  : trii_rec2(step, &trii_op_sub, ids[0], ids[1], &d);
+                                  : rec_difference(step, ids, &d);
     if (status == TRI_OK && loss->op == NULL)
-        status = trii_rec1(step, &trii_op_abs, d, &d);
+        status = trii_rec1(step, loss->of_difference, d, &d);
     if (status == TRI_OK && loss->weight != NULL) {
         status = trii_resolve(step, loss->weight, &weight);
         if (status == TRI_OK)
@@ -211,32 +226,54 @@ static tri_tensor *pair(const pair_loss *loss, tri_tensor *input, tri_tensor *ta
                             : trii_handle_refused(step, loss->name, in, 2, status);
 }
 
-tri_tensor *tri_l1_loss(tri_tensor *input, tri_tensor *target, tri_reduction reduction)
+static tri_reduction reduction_of(const tri_pair_loss_options *opt)
 {
-    return pair(&(pair_loss){.name = "l1_loss"}, input, target, reduction);
+    return opt != NULL ? opt->reduction : TRI_REDUCTION_MEAN;
 }
 
-tri_tensor *tri_smooth_l1_loss(tri_tensor *input, tri_tensor *target, double beta,
-                               tri_reduction reduction)
+tri_tensor *tri_mse_loss(tri_tensor *input, tri_tensor *target, const tri_pair_loss_options *opt)
 {
-    pair_loss loss = {.name = "smooth_l1_loss", .op = &trii_op_smooth_l1, .number = beta};
+    if (TRII_LIKELY(reduction_of(opt) == TRI_REDUCTION_MEAN))
+        return trii_record(&trii_op_mse_loss, (tri_tensor *const[]){input, target}, 2, NULL);
+    return pair(&(pair_loss){.name = "mse_loss", .of_difference = &trii_op_square}, input, target,
+                opt->reduction);
+}
 
-    if (beta == 0 && !signbit(beta))
-        loss.number = 1;
-    else if (beta == 0)
-        loss.op = NULL; /* as PyTorch: no smooth part is the absolute difference */
-    else if (!(beta > 0 && beta <= 1e30))
+tri_tensor *tri_l1_loss(tri_tensor *input, tri_tensor *target, const tri_pair_loss_options *opt)
+{
+    return pair(&(pair_loss){.name = "l1_loss", .of_difference = &trii_op_abs}, input, target,
+                reduction_of(opt));
+}
+
+tri_tensor *tri_smooth_l1_loss(tri_tensor *input, tri_tensor *target,
+                               const tri_smooth_l1_options *opt)
+{
+    const tri_smooth_l1_options o = opt != NULL ? *opt : (tri_smooth_l1_options){0};
+    pair_loss loss = {
+        .name = "smooth_l1_loss", .op = &trii_op_smooth_l1, .of_difference = &trii_op_abs};
+
+    loss.number = trii_option(o.beta, 1);
+    if (loss.number == 0)
+        loss.op = NULL;
+    else if (!(loss.number > 0 && loss.number <= 1e30))
         return trii_handle_refused(
             trii_step_current(), loss.name, (tri_tensor *const[]){input, target}, 2,
-            TRII_FAIL(TRI_ERR_INVALID_ARG, "beta %g is not a positive number", beta));
-    return pair(&loss, input, target, reduction);
+            TRII_FAIL(TRI_ERR_INVALID_ARG, "beta %g is not a positive number", o.beta));
+    return pair(&loss, input, target, o.reduction);
 }
 
-tri_tensor *tri_bce_loss(tri_tensor *input, tri_tensor *target, tri_tensor *weight,
-                         tri_reduction reduction)
+tri_tensor *tri_bce_loss(tri_tensor *input, tri_tensor *target, const tri_bce_options *opt)
 {
-    return pair(&(pair_loss){.name = "bce_loss", .op = &trii_op_bce, .weight = weight}, input,
-                target, reduction);
+    static const tri_bce_options none;
+    const tri_bce_options *o = opt != NULL ? opt : &none;
+
+    if (o->pos_weight != NULL)
+        return trii_handle_refused(
+            trii_step_current(), "bce_loss", (tri_tensor *const[]){input, target}, 2,
+            TRII_FAIL(TRI_ERR_INVALID_ARG,
+                      "pos_weight belongs to logits: tri_bce_with_logits_loss takes it"));
+    return pair(&(pair_loss){.name = "bce_loss", .op = &trii_op_bce, .weight = o->weight}, input,
+                target, o->reduction);
 }
 
 /* x (1 - y) + (1 + (pos - 1) y) softplus(-x), weighted */
@@ -298,7 +335,8 @@ tri_tensor *tri_bce_with_logits_loss(tri_tensor *input, tri_tensor *target,
                             : trii_handle_refused(step, "bce_with_logits_loss", in, 2, status);
 }
 
-tri_tensor *tri_kl_div(tri_tensor *input, tri_tensor *target, tri_reduction reduction)
+tri_tensor *tri_kl_div(tri_tensor *input, tri_tensor *target, const tri_pair_loss_options *opt)
 {
-    return pair(&(pair_loss){.name = "kl_div", .op = &trii_op_kl_div}, input, target, reduction);
+    return pair(&(pair_loss){.name = "kl_div", .op = &trii_op_kl_div}, input, target,
+                reduction_of(opt));
 }

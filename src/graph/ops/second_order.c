@@ -519,29 +519,29 @@ static tri_status convolution(trii_step *step, const trii_node *node, const trii
 }
 
 /* in g w. <gg, dx(g, w)> = <conv(gg, w), g> */
-TRII_SECOND(conv2d_data)
+TRII_SECOND(conv_data)
 {
     trii_vid g = trii_node_in(step, node, 0), w = trii_node_in(step, node, 1);
     tri_status status = TRI_OK;
 
     if (needs[0])
-        status = convolution(step, node, &trii_op_conv2d, gg[0], w, NULL, &grad_in[0]);
+        status = convolution(step, node, &trii_op_conv, gg[0], w, NULL, &grad_in[0]);
     if (status == TRI_OK && needs[1])
-        status = convolution(step, node, &trii_op_conv2d_backward_weight, g, gg[0],
+        status = convolution(step, node, &trii_op_conv_backward_weight, g, gg[0],
                              trii_type_of(step, w), &grad_in[1]);
     return status;
 }
 
 /* in g x. <gg, dw(g, x)> = <conv(x, gg), g> */
-TRII_SECOND(conv2d_weight)
+TRII_SECOND(conv_weight)
 {
     trii_vid g = trii_node_in(step, node, 0), x = trii_node_in(step, node, 1);
     tri_status status = TRI_OK;
 
     if (needs[0])
-        status = convolution(step, node, &trii_op_conv2d, x, gg[0], NULL, &grad_in[0]);
+        status = convolution(step, node, &trii_op_conv, x, gg[0], NULL, &grad_in[0]);
     if (status == TRI_OK && needs[1])
-        status = convolution(step, node, &trii_op_conv2d_backward_data, g, gg[0],
+        status = convolution(step, node, &trii_op_conv_backward_data, g, gg[0],
                              trii_type_of(step, x), &grad_in[1]);
     return status;
 }

@@ -34,8 +34,8 @@ TRII_SECOND(amax);
 TRII_SECOND(slice);
 TRII_SECOND(index_select);
 TRII_SECOND(embedding);
-TRII_SECOND(conv2d_data);
-TRII_SECOND(conv2d_weight);
+TRII_SECOND(conv_data);
+TRII_SECOND(conv_weight);
 
 /* The gradient of a gradient of a mean over windows is that mean. */
 tri_status trii_second_pooling(trii_step *step, const trii_node *node, const trii_graph_op *op,

@@ -13,7 +13,7 @@ static tri_status destroy_while_pending(rank *r)
     tri_status st = tri_module_status(model);
 
     for (int step = 0; step < 3 && st == TRI_OK; step++) {
-        tri_backward(tri_mse_loss(tri_forward(model, x), y));
+        tri_backward(tri_mse_loss(tri_forward(model, x), y, NULL));
         if (step == 2)
             tri_module_destroy(model);
         st = tri_step_end_status();
@@ -161,9 +161,9 @@ static tri_status look_alone(rank *r)
 
     for (int step = 0; step < 3 && st == TRI_OK; step++) {
         if (step == 1 && r->index == 0)
-            tri_item(tri_mse_loss(tri_forward(model, x), x));
+            tri_item(tri_mse_loss(tri_forward(model, x), x, NULL));
         tri_step_end();
-        tri_backward(tri_mse_loss(tri_forward(model, x), x));
+        tri_backward(tri_mse_loss(tri_forward(model, x), x, NULL));
         st = tri_optimizer_step(opt);
         snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
         tri_step_end();
@@ -205,7 +205,7 @@ static tri_status ask_alone(rank *r)
     tri_status st = tri_module_status(model);
 
     if (st == TRI_OK && !*verifies) {
-        tri_backward(tri_mse_loss(tri_forward(model, x), y));
+        tri_backward(tri_mse_loss(tri_forward(model, x), y, NULL));
         st = tri_step_end_status();
     }
     if (st == TRI_OK && r->index == 0) {
@@ -334,7 +334,7 @@ static tri_status vote(rank *r)
     int steps = 0;
 
     for (; steps < 10 && !tri_ddp_stopped(model); steps++) {
-        tri_backward(tri_mse_loss(tri_forward(model, x), y));
+        tri_backward(tri_mse_loss(tri_forward(model, x), y, NULL));
         if (steps == 3 && r->index == 1)
             tri_ddp_vote_stop(model); /* too late for this one: goes with the next */
         TRY(tri_optimizer_step(opt));
@@ -405,7 +405,7 @@ static tri_status count_sums(rank *r)
     tri_optimizer *opt = tri_sgd(model, 0.1, NULL);
 
     for (int step = 0; step < 3; step++) {
-        tri_backward(tri_mse_loss(tri_forward(model, x), y));
+        tri_backward(tri_mse_loss(tri_forward(model, x), y, NULL));
         TRY(tri_optimizer_step(opt));
         TRY(tri_step_end_status());
     }
@@ -423,7 +423,7 @@ static tri_status count_sums(rank *r)
     r->weights[3] = tri_item(tri_module_find(model, "calls"));
     /* and training goes on. */
     tri_module_train(model, true);
-    tri_backward(tri_mse_loss(tri_forward(model, x), y));
+    tri_backward(tri_mse_loss(tri_forward(model, x), y, NULL));
     TRY(tri_optimizer_step(opt));
     TRY(tri_step_end_status());
     r->weights[4] = tri_item(tri_module_find(model, "seen"));
@@ -461,7 +461,7 @@ static tri_status diverge(rank *r)
     tri_status st;
 
     TRY(tri_module_status(model));
-    loss = tri_mse_loss(tri_forward(model, x), y);
+    loss = tri_mse_loss(tri_forward(model, x), y, NULL);
     if (r->index == 0)
         loss = tri_div(loss, tri_sub(loss, loss));
     tri_backward(loss);

@@ -23,7 +23,7 @@ static tri_status look_at_gradients(rank *r)
     TRY(tri_module_status(model));
     if (tri_grad(w) != NULL)
         return TRII_FAIL(TRI_ERR_INTERNAL, "a gradient before the first backward");
-    tri_backward(tri_mse_loss(tri_forward(model, x), y));
+    tri_backward(tri_mse_loss(tri_forward(model, x), y, NULL));
     TRY(sum_of(tri_grad(w), &r->weights[0]));
     TRY(tri_step_end_status());
     TRY(sum_of(tri_grad(w), &r->weights[1]));
@@ -32,11 +32,11 @@ static tri_status look_at_gradients(rank *r)
     if (tri_grad(w) != NULL)
         return TRII_FAIL(TRI_ERR_INTERNAL, "a gradient after tri_optimizer_zero_grad");
     tri_no_sync_begin(model);
-    tri_backward(tri_mse_loss(tri_forward(model, x), y));
+    tri_backward(tri_mse_loss(tri_forward(model, x), y, NULL));
     tri_no_sync_end(model);
     TRY(sum_of(tri_grad(w), &r->weights[2]));
     TRY(tri_step_end_status());
-    tri_backward(tri_mse_loss(tri_forward(model, x), y)); /* averages both */
+    tri_backward(tri_mse_loss(tri_forward(model, x), y, NULL)); /* averages both */
     TRY(sum_of(tri_grad(w), &r->weights[3]));
     TRY(tri_optimizer_step(opt));
     TRY(tri_step_end_status());

@@ -127,7 +127,7 @@ static tri_status fine_tune(rank *r)
     for (int step = 0; step < 6; step++) {
         if (step == 3)
             freeze(net, false);
-        tri_backward(tri_mse_loss(tri_forward(model, x), y));
+        tri_backward(tri_mse_loss(tri_forward(model, x), y, NULL));
         TRY(tri_optimizer_step(opt));
         TRY(tri_step_end_status());
         TRY(tri_ddp_verify(model, true));
@@ -170,7 +170,7 @@ static tri_status unfreeze_wrongly(rank *r)
     opt = tri_sgd(model, 0.1, NULL);
     if (!*late && r->index == 0)
         freeze(net, false);
-    loss = tri_mse_loss(tri_forward(model, x), y);
+    loss = tri_mse_loss(tri_forward(model, x), y, NULL);
     if (*late) {
         freeze(net, false);
         loss = tri_add(loss, tri_sum(tri_module_find(net, "0.weight"), NULL, 0, false));

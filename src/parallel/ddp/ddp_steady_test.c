@@ -23,7 +23,7 @@ static steady now;
 
 static tri_status one_step(tri_module *model, tri_optimizer *opt, tri_tensor *x, tri_tensor *y)
 {
-    tri_tensor *loss = tri_mse_loss(tri_forward(model, x), y);
+    tri_tensor *loss = tri_mse_loss(tri_forward(model, x), y, NULL);
     double value;
 
     tri_backward(loss);

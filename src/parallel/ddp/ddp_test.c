@@ -71,7 +71,7 @@ static tri_status train(rank *r)
 
             if (local)
                 tri_no_sync_begin(model);
-            loss = tri_mse_loss(tri_forward(model, x[m]), y[m]);
+            loss = tri_mse_loss(tri_forward(model, x[m]), y[m], NULL);
             if (p->composed)
                 loss = tri_add(penalty(model), tri_mul_scalar(loss, 0.5));
             tri_backward(loss);
@@ -202,7 +202,7 @@ static tri_status train_unlike_parts(rank *r)
                 continue;
             if (m % 2 == 0)
                 tri_no_sync_begin(model);
-            loss = tri_mse_loss(tri_forward(model, held[m]), held[4 + m]);
+            loss = tri_mse_loss(tri_forward(model, held[m]), held[4 + m], NULL);
             tri_backward(r->size == 2 ? loss : tri_mul_scalar(loss, 0.5));
             if (m % 2 == 0)
                 tri_no_sync_end(model);
@@ -314,7 +314,7 @@ static tri_status train_forked(rank *r)
             f->chosen = (step / 2 + part) % 2; /* both, in steps 2 and 3 the other way round */
             if (step == 4)
                 f->chosen = 0;
-            loss = tri_mse_loss(tri_forward(model, held[2 * part]), held[2 * part + 1]);
+            loss = tri_mse_loss(tri_forward(model, held[2 * part]), held[2 * part + 1], NULL);
             if (r->size == 2)
                 total = loss;
             else
@@ -382,7 +382,7 @@ static tri_status train_after_zero_grad(rank *r)
     y = rows_of(y_data, OUT, r->index * (ROWS / r->size), ROWS / r->size);
     for (int step = 0; step < 3; step++) {
         f->chosen = step % 2;
-        tri_backward(tri_mse_loss(tri_forward(model, x), y));
+        tri_backward(tri_mse_loss(tri_forward(model, x), y, NULL));
         if (step == 1) {
             TRY(tri_run());
             tri_optimizer_zero_grad(opt);
@@ -428,7 +428,7 @@ static tri_status train_beside_another_leaf(rank *r)
     for (int step = 0; step < 4; step++) {
         tri_tensor *out = tri_forward(model, x);
 
-        tri_backward(tri_mse_loss(step % 2 ? tri_add(out, shift) : out, y));
+        tri_backward(tri_mse_loss(step % 2 ? tri_add(out, shift) : out, y, NULL));
         TRY(tri_optimizer_step(opt));
         TRY(tri_step_end_status());
     }
@@ -491,7 +491,7 @@ static tri_status train_tied(rank *r)
     if (tri_optimizer_state_count(opt) != 2)
         return TRI_ERR_INTERNAL;
     for (int step = 0; step < STEPS; step++) {
-        tri_backward(tri_mse_loss(tri_forward(model, x), x));
+        tri_backward(tri_mse_loss(tri_forward(model, x), x, NULL));
         TRY(tri_optimizer_step(opt));
         TRY(tri_step_end_status());
     }

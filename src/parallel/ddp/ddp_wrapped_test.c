@@ -82,7 +82,7 @@ static tri_status train_normed(rank *r)
 
     TRY(tri_module_status(model));
     for (int step = 0; step < STEPS; step++) {
-        tri_backward(tri_mse_loss(tri_forward(model, x), y));
+        tri_backward(tri_mse_loss(tri_forward(model, x), y, NULL));
         TRY(tri_optimizer_step(opt));
         TRY(tri_step_end_status());
         if (wrapped)

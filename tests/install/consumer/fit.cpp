@@ -16,7 +16,7 @@ int main()
     double last = 1.0;
 
     for (int step = 0; step < 200; step++) {
-        tri_tensor *loss = tri_mse_loss(tri_forward(model, x), y);
+        tri_tensor *loss = tri_mse_loss(tri_forward(model, x), y, NULL);
         tri_backward(loss);
         TRI_TRY(tri_optimizer_step(opt));
         last = tri_item(loss);

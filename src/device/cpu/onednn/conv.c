@@ -20,10 +20,9 @@ typedef struct choice {
 
 static direction direction_of(const trii_ir_node *node)
 {
-    /* conv2d, conv2d_backward_data, conv2d_backward_weight */
-    if (node->op->name[6] == '\0')
+    if (node->op == &trii_op_conv)
         return FORWARD;
-    return node->op->name[16] == 'd' ? BACKWARD_DATA : BACKWARD_WEIGHT;
+    return node->op == &trii_op_conv_backward_data ? BACKWARD_DATA : BACKWARD_WEIGHT;
 }
 
 void trii_conv_read(const trii_ir *ir, const trii_ir_node *node, convolution *c)
@@ -273,8 +272,7 @@ int trii_conv_arg(const convolution *c, int side)
 
 static tri_status conv_compile(const trii_ir *ir, const trii_group *group, trii_kernel **kernel_out)
 {
-    static const char *const names[3] = {"conv2d", "conv2d_backward_data",
-                                         "conv2d_backward_weight"};
+    static const char *const names[3] = {"conv", "conv_backward_data", "conv_backward_weight"};
     const trii_ir_node *node = &ir->nodes[group->nodes[0]];
     trii_onednn_arg operands[TRII_ONEDNN_ARGS];
     dnnl_memory_desc_t bias;
@@ -315,13 +313,13 @@ static tri_status conv_compile(const trii_ir *ir, const trii_group *group, trii_
     return status;
 }
 
-const trii_cpu_family trii_onednn_conv2d = {
-    .op = {&trii_op_conv2d}, .takes = conv_takes, .layouts = conv_layouts, .compile = conv_compile};
-const trii_cpu_family trii_onednn_conv2d_backward_data = {.op = {&trii_op_conv2d_backward_data},
+const trii_cpu_family trii_onednn_conv = {
+    .op = {&trii_op_conv}, .takes = conv_takes, .layouts = conv_layouts, .compile = conv_compile};
+const trii_cpu_family trii_onednn_conv_backward_data = {.op = {&trii_op_conv_backward_data},
+                                                        .takes = conv_takes,
+                                                        .layouts = conv_layouts,
+                                                        .compile = conv_compile};
+const trii_cpu_family trii_onednn_conv_backward_weight = {.op = {&trii_op_conv_backward_weight},
                                                           .takes = conv_takes,
                                                           .layouts = conv_layouts,
                                                           .compile = conv_compile};
-const trii_cpu_family trii_onednn_conv2d_backward_weight = {.op = {&trii_op_conv2d_backward_weight},
-                                                            .takes = conv_takes,
-                                                            .layouts = conv_layouts,
-                                                            .compile = conv_compile};

@@ -69,8 +69,7 @@ static int arg_of(const trii_group *group, int32_t value)
 static tri_status conv_kernel(const trii_group *group, const convolution *c,
                               const_dnnl_primitive_desc_t pd, trii_kernel **kernel_out)
 {
-    static const char *const names[3] = {"conv2d", "conv2d_backward_data",
-                                         "conv2d_backward_weight"};
+    static const char *const names[3] = {"conv", "conv_backward_data", "conv_backward_weight"};
     int copy = group->n_in + group->n_out, n = 0;
     trii_onednn_arg operands[TRII_ONEDNN_ARGS];
     dnnl_memory_desc_t bias;

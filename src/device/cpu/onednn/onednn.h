@@ -29,7 +29,7 @@ tri_status trii_onednn_matmul(const trii_matmul_shape *shape, const int args[5],
 tri_status trii_onednn_reorder(const trii_type *type, const trii_layout *from,
                                const trii_layout *to, trii_kernel **kernel_out) TRI_MUST_CHECK;
 
-extern const trii_cpu_family trii_onednn_conv2d, trii_onednn_conv2d_backward_data,
-    trii_onednn_conv2d_backward_weight;
+extern const trii_cpu_family trii_onednn_conv, trii_onednn_conv_backward_data,
+    trii_onednn_conv_backward_weight;
 
 #endif

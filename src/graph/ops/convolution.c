@@ -1,5 +1,5 @@
 /*
- * conv2d.c - two-dimensional convolution and its two gradients.
+ * convolution.c - convolution of images and its two gradients; of rows, as images of height 1.
  *
  * The reference kernels cut the output into tiles of pixels, lay the patches under a tile out as
  * rows of a matrix and multiply: a hundred times faster than seven nested loops, in a fixed order.
@@ -157,8 +157,8 @@ static tri_status check_attrs(const trii_attrs *attrs)
     return TRI_OK;
 }
 
-static tri_status conv2d_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
-                               trii_type *out, int *n_out)
+static tri_status conv_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                             trii_type *out, int *n_out)
 {
     const trii_type *x = in[0], *w = in[1];
     tri_status status = trii_rule_float(x, "x");
@@ -250,7 +250,7 @@ static tri_status forward_kernel(const trii_kernel_args *args)
     return TRI_OK;
 }
 
-static tri_status conv2d_reference(const trii_kernel_args *args)
+static tri_status conv_reference(const trii_kernel_args *args)
 {
     return trii_in_double(args, forward_kernel);
 }
@@ -292,7 +292,7 @@ static tri_status backward_data_kernel(const trii_kernel_args *args)
     return TRI_OK;
 }
 
-static tri_status conv2d_backward_data_reference(const trii_kernel_args *args)
+static tri_status conv_backward_data_reference(const trii_kernel_args *args)
 {
     return trii_in_double(args, backward_data_kernel);
 }
@@ -335,7 +335,7 @@ static tri_status backward_weight_kernel(const trii_kernel_args *args)
     return TRI_OK;
 }
 
-static tri_status conv2d_backward_weight_reference(const trii_kernel_args *args)
+static tri_status conv_backward_weight_reference(const trii_kernel_args *args)
 {
     return trii_in_double(args, backward_weight_kernel);
 }
@@ -343,8 +343,8 @@ static tri_status conv2d_backward_weight_reference(const trii_kernel_args *args)
 /* --- entries ------------------------------------------------------------------------------------
  */
 
-static tri_status conv2d_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                              const bool *needs, trii_vid *grad_in)
+static tri_status conv_grad(trii_step *step, const trii_node *node, const trii_vid *g,
+                            const bool *needs, trii_vid *grad_in)
 {
     trii_vid x = trii_node_in(step, node, 0), w = trii_node_in(step, node, 1);
     const trii_type *type_x = trii_type_of(step, x), *type_w = trii_type_of(step, w);
@@ -358,12 +358,12 @@ static tri_status conv2d_grad(trii_step *step, const trii_node *node, const trii
     for (int d = 0; d < 4; d++)
         attrs.i[7 + d] = type_x->shape[d];
     if (needs[0])
-        status = trii_record_values(step, &trii_op_conv2d_backward_data, (trii_vid[]){g[0], w}, 2,
+        status = trii_record_values(step, &trii_op_conv_backward_data, (trii_vid[]){g[0], w}, 2,
                                     &attrs, &grad_in[0]);
     for (int d = 0; d < 4; d++)
         attrs.i[7 + d] = type_w->shape[d];
     if (status == TRI_OK && needs[1])
-        status = trii_record_values(step, &trii_op_conv2d_backward_weight, (trii_vid[]){g[0], x}, 2,
+        status = trii_record_values(step, &trii_op_conv_backward_weight, (trii_vid[]){g[0], x}, 2,
                                     &attrs, &grad_in[1]);
     if (status == TRI_OK && needs[2]) {
         attrs.n_i = 2;
@@ -374,26 +374,26 @@ static tri_status conv2d_grad(trii_step *step, const trii_node *node, const trii
     return status;
 }
 
-static double conv2d_flops(const trii_type *const *in, int n_in, const trii_type *out)
+static double conv_flops(const trii_type *const *in, int n_in, const trii_type *out)
 {
     (void)n_in;
     return 2 * (double)trii_type_numel(out) * (double)trii_type_numel(in[1]) /
            (double)(in[1]->shape[0] > 0 ? in[1]->shape[0] : 1);
 }
 
-const trii_graph_op trii_op_conv2d = {
-    .name = "conv2d",
+const trii_graph_op trii_op_conv = {
+    .name = "conv",
     .precision = TRII_PRECISION_LOWERED,
     .activations_in = 1 << 0,
     .activations_out = 1 << 0,
     .optional = 1 << 2,
-    .shape = conv2d_shape,
-    .grad = conv2d_grad,
-    .reference = conv2d_reference,
-    .flops = conv2d_flops,
+    .shape = conv_shape,
+    .grad = conv_grad,
+    .reference = conv_reference,
+    .flops = conv_flops,
 };
 
-/* i: the seven of conv2d, then the shape of the result. */
+/* i: the seven of conv, then the shape of the result. */
 static tri_status backward_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                                  trii_type *out, int *n_out)
 {
@@ -409,7 +409,7 @@ static tri_status backward_shape(const trii_type *const *in, int n_in, const tri
 static double backward_data_flops(const trii_type *const *in, int n_in, const trii_type *out)
 {
     (void)out;
-    return conv2d_flops(in, n_in, in[0]);
+    return conv_flops(in, n_in, in[0]);
 }
 
 static double backward_weight_flops(const trii_type *const *in, int n_in, const trii_type *out)
@@ -419,42 +419,133 @@ static double backward_weight_flops(const trii_type *const *in, int n_in, const 
            (double)(out->shape[0] > 0 ? out->shape[0] : 1);
 }
 
-const trii_graph_op trii_op_conv2d_backward_data = {
-    .name = "conv2d_backward_data",
+const trii_graph_op trii_op_conv_backward_data = {
+    .name = "conv_backward_data",
     .precision = TRII_PRECISION_FOLLOWS,
     .activations_in = 1 << 0,
     .activations_out = 1 << 0,
     .shape = backward_shape,
-    .grad = trii_second_conv2d_data,
-    .reference = conv2d_backward_data_reference,
+    .grad = trii_second_conv_data,
+    .reference = conv_backward_data_reference,
     .flops = backward_data_flops,
 };
-const trii_graph_op trii_op_conv2d_backward_weight = {
-    .name = "conv2d_backward_weight",
+const trii_graph_op trii_op_conv_backward_weight = {
+    .name = "conv_backward_weight",
     .precision = TRII_PRECISION_FOLLOWS,
     .activations_in = 1 << 0 | 1 << 1,
     .activations_out = 0,
     .shape = backward_shape,
-    .grad = trii_second_conv2d_weight,
-    .reference = conv2d_backward_weight_reference,
+    .grad = trii_second_conv_weight,
+    .reference = conv_backward_weight_reference,
     .flops = backward_weight_flops,
 };
 
-tri_tensor *tri_conv2d(tri_tensor *x, tri_tensor *weight, tri_tensor *bias,
-                       const tri_conv2d_options *opt)
-{
-    static const tri_conv2d_options defaults;
-    trii_attrs attrs;
+/* --- public ------------------------------------------------------------------------------------
+ */
 
-    if (opt == NULL)
-        opt = &defaults;
-    attrs.n_i = 7;
-    attrs.n_f = 0;
-    for (int d = 0; d < 2; d++) {
-        attrs.i[d] = opt->stride[d] == 0 ? 1 : opt->stride[d];
-        attrs.i[2 + d] = opt->padding[d];
-        attrs.i[4 + d] = opt->dilation[d] == 0 ? 1 : opt->dilation[d];
+/* The seven numbers, of an image: a row's are those of its width. */
+static tri_status read_options(const tri_conv_options *opt, int n_dims, trii_attrs *attrs)
+{
+    const int *const lists[3] = {opt->stride, opt->padding, opt->dilation};
+    static const char *const names[3] = {"stride", "padding", "dilation"};
+
+    attrs->n_i = 7;
+    attrs->n_f = 0;
+    for (int l = 0; l < 3; l++) {
+        for (int d = n_dims; d < 3; d++) {
+            if (lists[l][d] != 0)
+                return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                                 "%s {%d, %d, %d}: weight has %d dimension%s behind its channels, "
+                                 "what is given for others must be 0",
+                                 names[l], lists[l][0], lists[l][1], lists[l][2], n_dims,
+                                 n_dims == 1 ? "" : "s");
+        }
+        for (int d = 0; d < 2; d++) {
+            int given = d < 2 - n_dims ? 0 : lists[l][d - (2 - n_dims)];
+
+            attrs->i[2 * l + d] = given == 0 && l != 1 ? 1 : given;
+        }
     }
-    attrs.i[6] = opt->groups == 0 ? 1 : opt->groups;
-    return trii_record(&trii_op_conv2d, (tri_tensor *const[]){x, weight, bias}, 3, &attrs);
+    attrs->i[6] = opt->groups == 0 ? 1 : opt->groups;
+    return TRI_OK;
+}
+
+/* x and weight as a batch of images and what belongs to them. */
+static tri_status as_images(trii_step *step, int x_ndim, int w_ndim, trii_vid *ids)
+{
+    const trii_type *x = trii_type_of(step, ids[0]), *w = trii_type_of(step, ids[1]);
+    int64_t x_shape[4], w_shape[4];
+    int at = 0;
+    tri_status status = TRI_OK;
+
+    if (x_ndim < w_ndim)
+        x_shape[at++] = 1;
+    for (int d = 0; d < x_ndim; d++) {
+        if (w_ndim == 3 && d == x_ndim - 1)
+            x_shape[at++] = 1;
+        x_shape[at++] = x->shape[d];
+    }
+    if (w_ndim == 3) {
+        w_shape[0] = w->shape[0];
+        w_shape[1] = w->shape[1];
+        w_shape[2] = 1;
+        w_shape[3] = w->shape[2];
+        status = trii_rec_reshape(step, ids[1], w_shape, 4, &ids[1]);
+    }
+    return status == TRI_OK ? trii_rec_reshape(step, ids[0], x_shape, 4, &ids[0]) : status;
+}
+
+static tri_status rec_conv(trii_step *step, tri_tensor *const *in, const tri_conv_options *opt,
+                           trii_vid *out)
+{
+    trii_vid ids[3] = {TRII_NO_VALUE, TRII_NO_VALUE, TRII_NO_VALUE};
+    int x_ndim, w_ndim, n = 0;
+    int64_t shape[4];
+    trii_attrs attrs;
+    tri_status status = TRI_OK;
+
+    for (int i = 0; i < 3 && status == TRI_OK; i++) {
+        if (in[i] != NULL)
+            status = trii_resolve(step, in[i], &ids[i]);
+        else if (i < 2)
+            status = TRII_FAIL(TRI_ERR_INVALID_ARG, "argument %d is NULL", i);
+    }
+    if (status != TRI_OK)
+        return status;
+    x_ndim = trii_type_of(step, ids[0])->ndim;
+    w_ndim = trii_type_of(step, ids[1])->ndim;
+    if (w_ndim != 3 && w_ndim != 4)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "weight must have 3 dimensions (of rows) or 4 (of images), not %d",
+                         w_ndim);
+    if (x_ndim != w_ndim && x_ndim != w_ndim - 1)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "x must have %d dimensions as weight, or %d without a batch, not %d",
+                         w_ndim, w_ndim - 1, x_ndim);
+    status = read_options(opt, w_ndim - 2, &attrs);
+    if (status == TRI_OK && (x_ndim != 4 || w_ndim != 4))
+        status = as_images(step, x_ndim, w_ndim, ids);
+    if (status == TRI_OK)
+        status = trii_record_values(step, &trii_op_conv, ids, 3, &attrs, out);
+    if (status != TRI_OK || (x_ndim == 4 && w_ndim == 4))
+        return status;
+    for (int d = x_ndim < w_ndim; d < 4; d++) {
+        if (w_ndim == 4 || d != 2)
+            shape[n++] = trii_type_of(step, *out)->shape[d];
+    }
+    return trii_rec_reshape(step, *out, shape, n, out);
+}
+
+tri_tensor *tri_conv(tri_tensor *x, tri_tensor *weight, tri_tensor *bias,
+                     const tri_conv_options *opt)
+{
+    static const tri_conv_options defaults;
+    tri_tensor *const in[3] = {x, weight, bias};
+    trii_step *step = trii_step_current();
+    trii_vid out = TRII_NO_VALUE;
+    tri_status status =
+        step != NULL ? rec_conv(step, in, opt != NULL ? opt : &defaults, &out) : TRI_ERR_NO_MEMORY;
+
+    return status == TRI_OK ? trii_handle_recorded(step, out)
+                            : trii_handle_refused(step, trii_op_conv.name, in, 3, status);
 }
