@@ -35,7 +35,8 @@ TRI_API void tri_backward_of(tri_tensor *const *outputs, int n, const tri_backwa
 typedef struct tri_gradients_options {
     tri_tensor *const *seeds; /* as in tri_backward_options */
     /* The gradients can be differentiated again, by tri_backward or tri_gradients; implies
-     * keep_graph. An operation whose gradient has none of its own is named when that is tried. */
+     * keep_graph. An operation whose gradient has none of its own is named when that is tried.
+     * Attention then holds its matrix of weights in memory. */
     bool create_graph;
     bool keep_graph;   /* as in tri_backward_options */
     bool allow_unused; /* an input on which no output depends gets NULL; else INVALID_ARG */

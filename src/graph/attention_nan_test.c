@@ -46,9 +46,60 @@ static void a_query_that_may_see_nothing_has_zeros(void **state)
     tri_tensor_unref(mask);
 }
 
+/* Second gradients of x = q | k | v, with the first query or without it. */
+static void second_gradients(tri_tensor *const *x, tri_tensor *mask, bool first, float *dq,
+                             float *dk)
+{
+    tri_tensor *q = first ? x[0] : tri_narrow(x[0], 2, 1, 1), *y, *loss, *grads[3];
+
+    mask = first ? mask : tri_narrow(mask, 0, 1, 1);
+    y = tri_attention(q, x[1], x[2], &(tri_attention_options){.attn_mask = mask});
+    loss = tri_sum(tri_square(y), NULL, 0, false);
+    CHECK_OK(tri_gradients(&loss, 1, x, 3, &(tri_gradients_options){.create_graph = true}, grads));
+    loss = tri_add(tri_sum(tri_square(grads[0]), NULL, 0, false),
+                   tri_sum(tri_mul(grads[1], grads[2]), NULL, 0, false));
+    CHECK_OK(tri_gradients(&loss, 1, x, 2, NULL, grads));
+    (void)tri_keep(grads[1]);
+    CHECK_OK(tri_copy_out(grads[0], dq, 4 * sizeof(*dq)));
+    CHECK_OK(tri_copy_out(grads[1], dk, 4 * sizeof(*dk)));
+    CHECK_OK(tri_step_end_status());
+}
+
+static void a_query_that_sees_nothing_spoils_no_second_gradient(void **state)
+{
+    const float qs[4] = {0.5f, -1, 1, 0.25f}, ks[4] = {1, -0.5f, 0.3f, 1}, vs[4] = {1, 2, -1, 0.5f};
+    const float inf = -INFINITY, added[4] = {inf, inf, 0.5f, 0};
+    const uint8_t sees[4] = {0, 0, 1, 1};
+    tri_tensor *x[3] = {tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(1, 1, 2, 2), qs),
+                        tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(1, 1, 2, 2), ks),
+                        tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(1, 1, 2, 2), vs)};
+    tri_tensor *masks[2] = {tri_tensor_from(TRI_DTYPE_BOOL, TRI_SHAPE(2, 2), sees),
+                            tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2, 2), added)};
+
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        tri_requires_grad(x[i], true);
+    for (int m = 0; m < 2; m++) {
+        float dq[2][4], dk[2][4];
+
+        for (int first = 0; first < 2; first++)
+            second_gradients(x, masks[m], first, dq[first], dk[first]);
+        assert_true(fabsf(dq[0][2]) > 1e-3f);
+        for (int i = 0; i < 4; i++) {
+            CHECK_NEAR(dq[1][i], i < 2 ? 0 : dq[0][i], 1e-5);
+            CHECK_NEAR(dk[1][i], dk[0][i], 1e-5);
+        }
+    }
+    for (int i = 0; i < 3; i++)
+        tri_tensor_unref(x[i]);
+    tri_tensor_unref(masks[0]);
+    tri_tensor_unref(masks[1]);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_query_of_nan_gives_nan_and_spoils_no_other),
     cmocka_unit_test(a_query_that_may_see_nothing_has_zeros),
+    cmocka_unit_test(a_query_that_sees_nothing_spoils_no_second_gradient),
 };
 
 TEST_MAIN(tests)

@@ -36,6 +36,11 @@ void trii_backward_leave(trii_recorder *r, const trii_backward_mode *mode)
     r->deferred--;
 }
 
+bool trii_step_creates_graph(const trii_step *step)
+{
+    return step->recorder->create_graph;
+}
+
 /* --- beginning ------------------------------------------------------------------------------ */
 
 /* "the loss" of a call that takes one, else its number. */

@@ -211,6 +211,8 @@ typedef struct trii_grad_hook {
     void (*failed)(struct trii_grad_hook *hook, const trii_step *step, const char *why);
 } trii_grad_hook;
 
+/* Whether the gradients that are being recorded are to be differentiated again. */
+bool trii_step_creates_graph(const trii_step *step);
 /* The value of the gradient that the optimizer shall use; NO_VALUE in *grad_out if the tensor has
  * none (then nothing changes). From now on the tensor has no gradient: the next tri_backward
  * starts a new one. */

@@ -3,15 +3,19 @@
 
 Usage: make_ops.py > ops.txt              in f64
        make_ops.py bf16 > ops_bf16.txt    with activations in bf16, under autocast
+       make_ops.py second > ops_second.txt    second gradients of what records other first ones
 (PyTorch 2.13; nothing of the build needs it)
 
 Operands come from a formula that both sides know (operand()); the loss is sum(result * w), w being
 operand 9 of the result's shape. One line an array: name, dimensions, sizes, then the elements:
   case NAME / y ... / g0 ... (gradient of operand 0) / a3 ... (operand 3 afterwards: a buffer)
+Second gradients h0 ... are those of the sum over all first ones g0, g1 .. of sum(g * w), w being
+operand 5 and following; there the loss is sum(result^2 * w).
 """
 import sys
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 MASK = (1 << 64) - 1
 
@@ -396,7 +400,30 @@ def arguments(name, inputs, bf16):
                     else x for k, x in enumerate(leaves)]
 
 
+SECOND = ("layer_norm", "rms_norm", "attention", "max_pool", "adaptive_max", "bn")
+
+
+def second():
+    print("# PyTorch %s, second gradients in f64; made by make_ops.py" % torch.__version__)
+    for name, function, inputs in CASES:
+        if not name.startswith(SECOND):
+            continue
+        leaves, args = arguments(name, inputs, False)
+        wanted = [k for k, (kind, _) in enumerate(inputs) if kind in ("n", "p", "q")]
+        with sdpa_kernel(SDPBackend.MATH):
+            y = function(*args)
+        loss = (y * y * operand("n", 9, tuple(y.shape))).sum()
+        grads = torch.autograd.grad(loss, [leaves[k] for k in wanted], create_graph=True)
+        total = sum((g * operand("n", 5 + i, tuple(g.shape))).sum() for i, g in enumerate(grads))
+        print("case", name)
+        for k, h in zip(wanted, torch.autograd.grad(total, [leaves[k] for k in wanted])):
+            line("h%d" % k, h)
+    print("end")
+
+
 def main():
+    if sys.argv[1:] == ["second"]:
+        return second()
     bf16 = sys.argv[1:] == ["bf16"]
     print("# PyTorch %s, %s; made by make_ops.py" % (torch.__version__, "bf16" if bf16 else "f64"))
     for name, function, inputs in CASES:

@@ -221,12 +221,87 @@ static void bf16_on_portable_kernels(void **state)
     compare_all("ops_bf16.txt", TRI_DTYPE_BF16, near_in_bf16);
 }
 
+/* --- second gradients ------------------------------------------------------------------------- */
+
+static tri_tensor *weighed(tri_tensor *x, int number)
+{
+    op_input like = {.kind = 'N', .ndim = tri_tensor_ndim(x)};
+    tri_tensor *weights;
+
+    for (int d = 0; d < like.ndim; d++)
+        like.shape[d] = tri_tensor_size(x, d);
+    weights = op_case_tensor(&like, number, tri_tensor_dtype(x));
+    x = tri_sum(tri_mul(x, weights), NULL, 0, false);
+    tri_tensor_unref(weights); /* the step holds it */
+    return x;
+}
+
+/* second[k] becomes the second gradient of operand k: see make_ops.py. */
+static void begin_second(running *r, const char *name, tri_dtype dtype, tri_tensor **second)
+{
+    tri_tensor *wanted[OP_CASE_INPUTS], *grads[OP_CASE_INPUTS], *loss, *total = NULL;
+    int place[OP_CASE_INPUTS], n = 0;
+
+    r->op = find_case(name);
+    for (int k = 0; k < OP_CASE_INPUTS; k++) {
+        r->in[k] =
+            op_case_tensor(&r->op->in[k], k, dtype == TRI_DTYPE_BF16 ? TRI_DTYPE_F32 : dtype);
+        if (op_case_wants_grad(&r->op->in[k])) {
+            place[n] = k;
+            wanted[n++] = r->in[k];
+        }
+    }
+    loss = weighed(tri_square(build(r, dtype)), 9);
+    CHECK_OK(
+        tri_gradients(&loss, 1, wanted, n, &(tri_gradients_options){.create_graph = true}, grads));
+    for (int i = 0; i < n; i++)
+        total = i == 0 ? weighed(grads[i], 5) : tri_add(total, weighed(grads[i], 5 + i));
+    CHECK_OK(tri_gradients(&total, 1, wanted, n, NULL, grads));
+    for (int i = 0; i < n; i++)
+        second[place[i]] = tri_keep(grads[i]);
+}
+
+static void compare_second(tri_dtype dtype, nearness near)
+{
+    golden g = golden_open("ops_second.txt");
+    running r = {0};
+    tri_tensor *second[OP_CASE_INPUTS];
+    int cases = 0;
+    char name[64] = "";
+
+    while (next_line(&g)) {
+        if (sscanf(g.line, "case %63s", name) == 1) {
+            end_case(&r);
+            begin_second(&r, name, dtype, second);
+            cases++;
+        } else if (g.line[0] == 'h') {
+            check_array(g.line, name, second[g.line[1] - '0'], near);
+        }
+    }
+    end_case(&r);
+    fclose(g.file);
+    assert_int_equal(cases, 21);
+}
+
+static void second_gradients_are_those_of_pytorch(void **state)
+{
+    (void)state;
+    compare_second(TRI_DTYPE_F64, (nearness){.element = 1e-12});
+    compare_second(TRI_DTYPE_F32, (nearness){.element = 2e-5});
+    /* operands are rounded, which PyTorch's are not: other elements of a window may be largest */
+    compare_second(TRI_DTYPE_BF16, (nearness){.norm = 0.1});
+    trii_executor_set(&trii_executor_reference);
+    compare_second(TRI_DTYPE_F32, (nearness){.element = 2e-5});
+    trii_executor_set(NULL);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(f64_gives_the_numbers_of_pytorch),
     cmocka_unit_test(f32_gives_the_numbers_of_pytorch_to_its_precision),
     cmocka_unit_test(bf16_gives_the_numbers_of_pytorch_to_its_precision),
     cmocka_unit_test(bf16_on_avx2),
     cmocka_unit_test(bf16_on_portable_kernels),
+    cmocka_unit_test(second_gradients_are_those_of_pytorch),
 };
 
 TEST_MAIN(tests)

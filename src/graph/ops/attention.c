@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <math.h>
 
+#include "graph/ops/composed.h"
 #include "graph/ops/kernel_rules.h"
 #include "graph/ops/rules.h"
 
@@ -358,6 +359,8 @@ static tri_status attention_grad(trii_step *step, const trii_node *node, const t
         return TRII_FAIL(TRI_ERR_UNSUPPORTED,
                          "attn_mask has no gradient: use one that does not require it, or "
                          "tri_matmul and tri_softmax");
+    if (trii_step_creates_graph(step))
+        return trii_composed_attention(step, node, g[0], needs, grad_in);
     status = trii_record_values(step, &trii_op_attention_backward, in, 8, &node->attrs, &first);
     for (int i = 0; i < 3 && status == TRI_OK; i++)
         grad_in[i] = first + i;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/option.h"
+#include "graph/ops/composed.h"
 #include "graph/ops/rules.h"
 
 /* x as [n, channels, inner] */
@@ -160,6 +161,26 @@ static tri_status record_backward(trii_step *step, const trii_graph_op *op, cons
     return status;
 }
 
+/* mean, var: [C], of which nothing flows on; NO_VALUE: of the batch. */
+static tri_status composed(trii_step *step, const trii_node *node, trii_vid mean, trii_vid var,
+                           trii_vid g, const bool *needs, trii_vid *grad_in)
+{
+    const trii_type *x = trii_type_of(step, trii_node_in(step, node, 0));
+    trii_norm_rule rule = {.centred = true, .eps = node->attrs.f[1], .mean = mean, .var = var};
+    trii_composer c = {step, TRI_OK};
+
+    rule.shared = (trii_type){.dtype = trii_compose_dtype(x), .ndim = x->ndim, .device = x->device};
+    for (int d = 0; d < x->ndim; d++) {
+        rule.shared.shape[d] = d == 1 ? x->shape[1] : 1;
+        rule.mask |= d != 1 ? INT64_C(1) << d : 0;
+    }
+    if (mean != TRII_NO_VALUE) {
+        rule.mean = trii_compose_reshape(&c, mean, rule.shared.shape, x->ndim);
+        rule.var = trii_compose_reshape(&c, var, rule.shared.shape, x->ndim);
+    }
+    return c.status == TRI_OK ? trii_composed_norm(step, node, &rule, g, needs, grad_in) : c.status;
+}
+
 static tri_status train_grad(trii_step *step, const trii_node *node, const trii_vid *g,
                              const bool *needs, trii_vid *grad_in)
 {
@@ -168,6 +189,8 @@ static tri_status train_grad(trii_step *step, const trii_node *node, const trii_
 
     if (g[0] == TRII_NO_VALUE) /* only the statistics were used, and those carry no gradient */
         return TRI_OK;
+    if (trii_step_creates_graph(step))
+        return composed(step, node, TRII_NO_VALUE, TRII_NO_VALUE, g[0], needs, grad_in);
     return record_backward(step, &trii_op_batch_norm_backward, in, 5, node, needs, grad_in);
 }
 
@@ -297,6 +320,8 @@ static tri_status eval_grad(trii_step *step, const trii_node *node, const trii_v
     trii_vid in[5] = {g[0], trii_node_in(step, node, 0), trii_node_in(step, node, 1),
                       trii_node_in(step, node, 3), trii_node_in(step, node, 4)};
 
+    if (trii_step_creates_graph(step))
+        return composed(step, node, in[3], in[4], g[0], needs, grad_in);
     return record_backward(step, &trii_op_batch_norm_eval_backward, in, 5, node, needs, grad_in);
 }
 

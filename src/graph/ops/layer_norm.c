@@ -8,6 +8,7 @@
 #include <float.h>
 #include <math.h>
 
+#include "graph/ops/composed.h"
 #include "graph/ops/rules.h"
 
 /* Both: i: number of normalised dimensions; f: eps. */
@@ -279,11 +280,28 @@ static tri_status record_backward(trii_step *step, const trii_node *node, trii_v
     return TRI_OK;
 }
 
+static tri_status composed(trii_step *step, const trii_node *node, bool centred, trii_vid g,
+                           const bool *needs, trii_vid *grad_in)
+{
+    const trii_type *x = trii_type_of(step, trii_node_in(step, node, 0));
+    int n_dims = (int)node->attrs.i[0];
+    trii_norm_rule rule = {
+        .centred = centred, .eps = node->attrs.f[0], .mean = TRII_NO_VALUE, .var = TRII_NO_VALUE};
+    trii_type stats;
+
+    for (int d = x->ndim - n_dims; d < x->ndim; d++)
+        rule.mask |= INT64_C(1) << d;
+    row_types(x, n_dims, &stats, &rule.shared);
+    return trii_composed_norm(step, node, &rule, g, needs, grad_in);
+}
+
 static tri_status layer_grad(trii_step *step, const trii_node *node, const trii_vid *g,
                              const bool *needs, trii_vid *grad_in)
 {
     if (g[0] == TRII_NO_VALUE)
         return TRI_OK; /* nobody reads y */
+    if (trii_step_creates_graph(step))
+        return composed(step, node, true, g[0], needs, grad_in);
     return record_backward(step, node, g[0], node->first_out + 1, node->first_out + 2, needs,
                            grad_in);
 }
@@ -293,6 +311,8 @@ static tri_status rms_grad(trii_step *step, const trii_node *node, const trii_vi
 {
     if (g[0] == TRII_NO_VALUE)
         return TRI_OK;
+    if (trii_step_creates_graph(step))
+        return composed(step, node, false, g[0], needs, grad_in);
     return record_backward(step, node, g[0], TRII_NO_VALUE, node->first_out + 1, needs, grad_in);
 }
 

@@ -128,6 +128,7 @@ TRII_OP(max_pool2d_backward) TRII_OP(avg_pool2d_backward)
 /* i: output h w; window of output o: [floor(o H / h), ceil((o + 1) H / h)) */
 TRII_OP(adaptive_max_pool2d) TRII_OP(adaptive_avg_pool2d)
 TRII_OP(adaptive_max_pool2d_backward) TRII_OP(adaptive_avg_pool2d_backward)
+TRII_OP(max_pool2d_argmax) /* in x; i: see there; i64: where in its plane each maximum is */
 
 /* batch_norm.c; f: momentum, eps */
 /* in x w? b? running_mean? running_var?; out y, mean [C], invstd [C], and with running ones the new running_mean, running_var (which may lie on the old). */

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "graph/ops/composed.h"
 #include "graph/ops/rules.h"
 #include "graph/ops/second_order.h"
 
@@ -278,7 +279,79 @@ static tri_status record_backward(trii_step *step, const trii_graph_op *op, cons
     return trii_record_values(step, op, in, maximum ? 2 : 1, &attrs, out);
 }
 
-/* The second gradients of averages; of maxima there are none. */
+/* --- maxima, with create_graph ------------------------------------------------------------------
+ */
+
+/* i: as of either maximum, and in any case at this place 1 = of the adaptive one. */
+enum { ADAPTIVE = N_WINDOWED };
+
+static tri_status argmax_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                               trii_type *out, int *n_out)
+{
+    tri_status status = attrs->i[ADAPTIVE] != 0 ? adaptive_max_shape(in, n_in, attrs, out, n_out)
+                                                : windowed_shape(in, n_in, attrs, out, n_out);
+
+    out->dtype = TRI_DTYPE_I64;
+    return status;
+}
+
+static tri_status argmax_kernel(const trii_kernel_args *args)
+{
+    const trii_type *type = args->out[0].type;
+    const int64_t *image = args->in[0].type->shape + 2, *out = type->shape + 2;
+    window_fn at = args->iattr[ADAPTIVE] != 0 ? adaptive : sliding;
+    const double *x = args->in[0].data;
+    int64_t *y = args->out[0].data;
+
+    for (int64_t p = 0; p < type->shape[0] * type->shape[1]; p++, x += image[0] * image[1]) {
+        for (int64_t o = 0; o < out[0] * out[1]; o++) {
+            window v = at(args->iattr, image, out, o / out[1], o % out[1]);
+
+            *y++ = largest_in(x, image[1], &v);
+        }
+    }
+    return TRI_OK;
+}
+
+static tri_status argmax_reference(const trii_kernel_args *args)
+{
+    return trii_in_double(args, argmax_kernel);
+}
+
+const trii_graph_op trii_op_max_pool2d_argmax = {
+    .name = "max_pool2d_argmax",
+    .shape = argmax_shape,
+    .reference = argmax_reference,
+};
+
+/* g is added where the maxima were: that can be differentiated to any order. */
+static tri_status composed(trii_step *step, const trii_node *node, trii_vid g, trii_vid *grad_in)
+{
+    trii_vid x = trii_node_in(step, node, 0), at;
+    const trii_type *type = trii_type_of(step, x);
+    const int64_t *image = type->shape, *out = trii_type_of(step, g)->shape;
+    int64_t flat[3] = {out[0], out[1], out[2] * out[3]};
+    trii_type plane = {.dtype = trii_compose_dtype(type),
+                       .device = type->device,
+                       .ndim = 3,
+                       .shape = {image[0], image[1], image[2] * image[3]}};
+    trii_composer c = {step, TRI_OK};
+    trii_attrs attrs = {.n_i = ADAPTIVE + 1};
+
+    for (int k = 0; k < node->attrs.n_i; k++)
+        attrs.i[k] = node->attrs.i[k];
+    attrs.i[ADAPTIVE] = node->attrs.n_i == N_ADAPTIVE;
+    at = trii_compose(&c, &trii_op_max_pool2d_argmax, &x, 1, &attrs);
+    at = trii_compose_reshape(&c, at, flat, 3);
+    g = trii_compose_reshape(&c, trii_compose_cast(&c, g, plane.dtype), flat, 3);
+    if (c.status == TRI_OK)
+        c.status = trii_rec_scattered(step, &plane, 2, at, g, &g);
+    g = trii_compose_reshape(&c, g, image, 4);
+    *grad_in = trii_compose_cast(&c, g, type->dtype);
+    return c.status;
+}
+
+/* The second gradients of averages; maxima record other first ones. */
 #define AVERAGE_SECOND(kind, n_i)                                                                  \
     static tri_status kind##_second(trii_step *step, const trii_node *node, const trii_vid *gg,    \
                                     const bool *needs, trii_vid *grad_in)                          \
@@ -310,6 +383,8 @@ AVERAGE_SECOND(adaptive_avg_pool2d, N_ADAPTIVE)
                                   const bool *needs, trii_vid *grad_in)                            \
     {                                                                                              \
         (void)needs;                                                                               \
+        if ((maximum) && trii_step_creates_graph(step))                                            \
+            return composed(step, node, g[0], &grad_in[0]);                                        \
         return record_backward(step, &trii_op_##kind##_backward, node, g[0], maximum,              \
                                &grad_in[0]);                                                       \
     }                                                                                              \
