@@ -226,6 +226,28 @@ static void warn_of_no_proof(const char *name)
                  name);
 }
 
+tri_status trii_engine_refuse(tri_store *store, trii_group_args *args, tri_status why)
+{
+    trii_refusal refusal = {.status = why};
+    const trii_refusal *before = args->refusal;
+
+    if (store == NULL || args->size == 1)
+        return why;
+    snprintf(refusal.line, sizeof(refusal.line), "%s", tri_last_error());
+    args->refusal = before != NULL ? before : &refusal;
+    args->store = store;
+    if (trii_group_say(args, TRII_MIXED_STEP, why) != TRI_OK)
+        TRII_LOG(TRII_LOG_INFO, "group", "%s: %s", args->name, tri_last_error());
+    for (const trii_engine *const *e = trii_engines(); *e != NULL; e++) {
+        void *none = NULL;
+
+        if (strcmp((*e)->name, "self") != 0 && create_with(*e, store, args, &none) == TRI_OK)
+            (*e)->destroy(none);
+    }
+    args->refusal = before;
+    return TRII_FAIL(why, "%s", refusal.line);
+}
+
 /* A named engine: built in, or a plug-in, which some rank may lack. That one says so and waits
  * for nobody (the name may be a mistake of its own); those that have it hear it. */
 static tri_status create_named(const char *name, tri_store *store, trii_group_args *args,
@@ -257,6 +279,8 @@ static tri_status create_named(const char *name, tri_store *store, trii_group_ar
         else
             trii_err_set("%s", why);
     }
+    if (engine == NULL)
+        return trii_engine_refuse(store, args, st);
     return st == TRI_OK ? create_with(engine, store, args, self_out) : st;
 }
 

@@ -44,6 +44,12 @@ int trii_choice_rule(const trii_choice *choice, const trii_collective *call);
 tri_status trii_engine_make(const char *name, tri_store *store, trii_group_args *args,
                             const trii_engine **engine_out, void **self_out) TRI_MUST_CHECK;
 
+/* Of a rank that cannot choose as the others do: says `why`, with the line, in the first step of
+ * each of the engines that are built in, where they may wait for it. Returns it; waits for nobody.
+ */
+tri_status trii_engine_refuse(tri_store *store, trii_group_args *args,
+                              tri_status why) TRI_MUST_CHECK;
+
 /* An engine that does not compare the ranks' calls becomes one that does (compared.c), if
  * TRI_CHECK_CALLS asks for it, and if it was asked for by name: what is chosen for all ranks
  * compares by itself, and is the one that compares for others. On failure the engine is as it was.
@@ -53,6 +59,7 @@ tri_status trii_compared_make(tri_store *store, trii_group_args *args,
 
 /* Several engines as one, by rules (mixed.c); no engine of a name. */
 extern const trii_engine trii_engine_mixed;
+#define TRII_MIXED_STEP "room" /* its first: trii_engine_refuse speaks there too */
 tri_status trii_mixed_make(const trii_choice *choice, const char *text, tri_store *store,
                            trii_group_args *args, void **self_out) TRI_MUST_CHECK;
 

@@ -124,7 +124,7 @@ static tri_status choose_engine(tri_group *g, tri_store *store, const char *text
     tri_status st = trii_choice_parse(text, g->name, &choice);
 
     if (st != TRI_OK)
-        return st;
+        return trii_engine_refuse(store, args, st);
     if (choice.n_rules > 0 && g->size > 1) {
         g->engine = &trii_engine_mixed;
         return trii_mixed_make(&choice, text, store, args, &g->self);

@@ -279,7 +279,7 @@ tri_status trii_mixed_make(const trii_choice *choice, const char *text, tri_stor
     int own = 0;
 
     args->store = store;
-    st = trii_group_agree(args, "room", m != NULL ? TRI_OK : TRI_ERR_NO_MEMORY);
+    st = trii_group_agree(args, TRII_MIXED_STEP, m != NULL ? TRI_OK : TRI_ERR_NO_MEMORY);
     if (st == TRI_OK)
         st = compare_texts(text, args);
     if (m == NULL || st != TRI_OK) {

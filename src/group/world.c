@@ -30,6 +30,7 @@
 #define LEAVE_MS INT64_C(10000) /* no longer than the group's timeout */
 #define LOOK_MS INT64_C(100)    /* between two looks whether there are others */
 #define HEAR_MS INT64_C(1000)   /* for those that look now and then to hear of a failure */
+#define TELL_MS INT64_C(10000)  /* for a rank that cannot join to reach the others */
 
 static struct {
     trii_mutex mutex; /* serialises init and finalize; the rest is read without it */
@@ -200,6 +201,20 @@ static tri_status wait_for_all(tri_store *life, tri_store *store, const trii_lau
     return e.rank >= 0 && status == TRI_ERR_PEER_LOST ? ended_early(&e) : status;
 }
 
+/* Of rank 0, whose store ends with it: until the others have heard of the failure. */
+static void let_them_hear(tri_store *store)
+{
+    static const char *const nothing[] = {"nothing"};
+    int64_t deadline_ns = trii_deadline_ms(HEAR_MS);
+    tri_status status = TRI_ERR_TIMEOUT;
+    char line[TRII_ERR_BYTES];
+
+    snprintf(line, sizeof(line), "%s", tri_last_error());
+    while (status == TRI_ERR_TIMEOUT && trii_store_others(store) > 0 && trii_now_ns() < deadline_ns)
+        status = tri_store_wait(store, nothing, 1, LOOK_MS);
+    trii_err_set("%s", line);
+}
+
 static tri_status open_tcp(const trii_launch_env *env, int64_t timeout_ms, tri_store **store_out)
 {
     const tri_store_tcp_options options = {.serve = env->rank == 0 && !env->agent_store,
@@ -230,6 +245,8 @@ static tri_status open_tcp(const trii_launch_env *env, int64_t timeout_ms, tri_s
         status = trii_claim_rank(view, env);
     if (status == TRI_OK && !meet)
         status = judge_own(wait_for_all(life, view, env, deadline_ns, again, own), env, own);
+    if (status != TRI_OK && status != TRI_ERR_TIMEOUT && options.serve && view != NULL)
+        let_them_hear(view);
     trii_own_address_stop(own);
     if (status == TRI_OK && env->new_store)
         status = trii_turn_met(view, env->rank);
@@ -280,15 +297,59 @@ static bool lacks_one(void *arg)
     return others < joined.forming - 1 && tri_store_set(arg, keys[0], "", 0) == TRI_OK;
 }
 
-/* Of rank 0, whose store ends with it: until the others have heard of the failure. */
-static void let_them_hear(tri_store *store)
+/* To ranks that meet under `view`, all of them: rank 0, which serves it, hears them out. */
+static tri_status say_refusal(tri_store *base, const trii_launch_env *env, tri_status mine,
+                              const char *line)
 {
-    static const char *const nothing[] = {"nothing"};
-    int64_t deadline_ns = trii_deadline_ms(HEAR_MS);
-    tri_status status = TRI_ERR_TIMEOUT;
+    trii_group_args args = {.rank = env->rank,
+                            .size = env->size,
+                            .name = "world",
+                            .deadline_ns = trii_deadline_ms(TELL_MS)};
+    tri_store *view = NULL;
+    char prefix[40];
+    tri_status status;
 
-    while (status == TRI_ERR_TIMEOUT && trii_store_others(store) > 0 && trii_now_ns() < deadline_ns)
-        status = tri_store_wait(store, nothing, 1, LOOK_MS);
+    snprintf(prefix, sizeof(prefix), "trireme/%d", env->restart_count);
+    status = tri_store_prefix(prefix, base, &view);
+    args.store = view;
+    if (status == TRI_OK)
+        status = trii_claim_job(view, env);
+    if (status == TRI_OK)
+        status = trii_claim_rank(view, env);
+    trii_err_set("%s", line);
+    if (status == TRI_OK)
+        status = trii_group_say(&args, "come", mine);
+    if (status == TRI_OK && env->rank == 0) {
+        status = trii_group_hear(&args, "come", NULL, NULL);
+        let_them_hear(base);
+    }
+    tri_store_unref(view);
+    return status;
+}
+
+/* A rank whose settings are wrong says so where the others would wait for it until their deadline,
+ * unless a launcher serves the store, which hears that it ended. Returns the failure. */
+static tri_status refuse(const char *url, tri_status mine)
+{
+    char line[TRII_ERR_BYTES];
+    trii_launch_env env;
+    tri_store *base = NULL;
+
+    snprintf(line, sizeof(line), "%s", tri_last_error());
+    if (trii_launch_env_read(url, &env) == TRI_OK && env.size > 1 && !env.agent_store &&
+        env.file[0] == '\0') {
+        const tri_store_tcp_options options = {.serve = env.rank == 0, .timeout_ms = TELL_MS};
+        tri_status status;
+
+        TRII_LOG(TRII_LOG_WARN, "group", "rank %d tells the others: %s", env.rank, line);
+        status = tri_store_tcp(env.host, env.port, &options, &base);
+        if (status == TRI_OK)
+            status = say_refusal(base, &env, mine, line);
+        if (status != TRI_OK)
+            TRII_LOG(TRII_LOG_INFO, "group", "they may not know: %s", tri_last_error());
+        tri_store_unref(base);
+    }
+    return TRII_FAIL(mine, "%s", line);
 }
 
 static tri_status join(const tri_init_options *opt)
@@ -296,14 +357,14 @@ static tri_status join(const tri_init_options *opt)
     const char *url = opt->url != NULL ? opt->url : trii_param_text(TRII_PARAM_INIT);
     tri_group_options options = opt->group;
     trii_launch_env env;
-    char line[TRII_ERR_BYTES];
     tri_store *store = NULL;
     tri_group *world = NULL;
     int64_t timeout_ms = options.timeout_ms;
     tri_status status = trii_param_check_all();
 
-    if (status == TRI_OK)
-        status = trii_launch_env_read(url, &env);
+    if (status != TRI_OK)
+        return refuse(url, status);
+    status = trii_launch_env_read(url, &env);
     if (status == TRI_OK && timeout_ms == 0)
         status = trii_param_i64(TRII_PARAM_TIMEOUT_MS, TRI_GROUP_TIMEOUT_MS, &timeout_ms);
     if (status == TRI_OK) {
@@ -322,11 +383,8 @@ static tri_status join(const tri_init_options *opt)
     tri_store_unref(joined.life);
     joined.life = NULL;
     if (status != TRI_OK) {
-        if (status == TRI_ERR_PEER_LOST) {
-            snprintf(line, sizeof(line), "%s", tri_last_error());
+        if (status != TRI_ERR_TIMEOUT)
             let_them_hear(store);
-            trii_err_set("%s", line);
-        }
         tri_store_unref(store);
         trii_log_set_rank(-1);
         return status;
