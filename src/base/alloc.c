@@ -14,13 +14,17 @@
 static atomic_long live_blocks;
 static atomic_long calls;          /* that gave memory */
 static atomic_size_t largest;      /* of them */
-static atomic_long fail_countdown; /* 0 = off; the allocation that takes it from 1 to 0 fails */
+static atomic_long fail_countdown; /* 0 = off; those that count the last fail_count down fail */
+static atomic_long fail_count;
 
 static bool injected_failure(void)
 {
+    long left;
+
     if (TRII_LIKELY(atomic_load_explicit(&fail_countdown, memory_order_relaxed) == 0))
         return false;
-    return atomic_fetch_sub(&fail_countdown, 1) == 1;
+    left = atomic_fetch_sub(&fail_countdown, 1);
+    return left > 0 && left <= atomic_load(&fail_count);
 }
 
 static void note(size_t bytes)
@@ -97,7 +101,13 @@ void trii_free(void *p)
 
 void trii_alloc_fail_at(long n)
 {
-    atomic_store(&fail_countdown, n);
+    trii_alloc_fail_some(n, 1);
+}
+
+void trii_alloc_fail_some(long n, long count)
+{
+    atomic_store(&fail_count, count);
+    atomic_store(&fail_countdown, n > 0 ? n + count - 1 : 0);
 }
 
 long trii_alloc_live(void)

@@ -21,6 +21,8 @@ void trii_free(void *p); /* NULL allowed */
 
 /* Tests: the n-th allocation from now fails (1 = the next); 0 turns it off. */
 void trii_alloc_fail_at(long n);
+/* The same of `count` allocations, the first of them the n-th from now. */
+void trii_alloc_fail_some(long n, long count);
 /* Blocks that are allocated and not freed. */
 long trii_alloc_live(void);
 /* How often a block was allocated or grown since the process began: a path that must not

@@ -26,7 +26,8 @@ enum {
     FEW = 32,         /* so many read what each of them says, more count */
     KEY = 96,
     LINE = TRII_ERR_BYTES + 16,
-    ASK_MS = 250
+    ASK_MS = 250,
+    TRIES = 3 /* of what others wait for, if memory is short */
 };
 
 #define FAILED (INT64_C(1) << 32) /* what a failure adds to the count */
@@ -143,7 +144,7 @@ static tri_status await(const trii_group_args *args, const char *step, const cha
         left_ms = until > now ? (until - now) / TRII_NS_PER_MS + 1 : 1;
         st = trii_store_exchange(args->store, NULL, 0, keys, n_keys, left_ms, (void **)values_out,
                                  NULL);
-        if (st == TRI_ERR_NO_MEMORY && poor++ == 0)
+        if (st == TRI_ERR_NO_MEMORY && ++poor < TRIES)
             continue; /* this rank has said that it goes on: the others do */
         now = trii_now_ns();
         if (st != TRI_ERR_TIMEOUT)
@@ -380,7 +381,9 @@ tri_status trii_group_gather(const trii_group_args *args, const char *step, tri_
 
 tri_status trii_group_view(const char *prefix, tri_store *store, tri_store **view_out)
 {
-    tri_status st = tri_store_prefix(prefix, store, view_out);
+    tri_status st = TRI_ERR_NO_MEMORY;
 
-    return st == TRI_ERR_NO_MEMORY ? tri_store_prefix(prefix, store, view_out) : st;
+    for (int i = 0; i < TRIES && st == TRI_ERR_NO_MEMORY; i++)
+        st = tri_store_prefix(prefix, store, view_out);
+    return st;
 }

@@ -16,6 +16,12 @@ typedef struct prefix_store {
     char prefix[];
 } prefix_store;
 
+static tri_status too_long(const prefix_store *store, size_t bytes)
+{
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "store: key \"%.40s...\" has %zu bytes, at most %d",
+                     store->prefix, bytes, TRI_STORE_MAX_KEY);
+}
+
 /* n_keys prefixed keys in one block, which the caller frees; NULL with the line set. */
 static const char **prefixed(const tri_store *self, const char *const *keys, int n_keys,
                              tri_status *status_out)
@@ -29,9 +35,7 @@ static const char **prefixed(const tri_store *self, const char *const *keys, int
         size_t length = store->prefix_bytes + strlen(keys[i]);
 
         if (length > TRI_STORE_MAX_KEY) {
-            *status_out =
-                TRII_FAIL(TRI_ERR_INVALID_ARG, "store: key \"%.40s...\" has %zu bytes, at most %d",
-                          store->prefix, length, TRI_STORE_MAX_KEY);
+            *status_out = too_long(store, length);
             return NULL;
         }
         bytes += length + 1;
@@ -52,6 +56,20 @@ static const char **prefixed(const tri_store *self, const char *const *keys, int
     }
     *status_out = TRI_OK;
     return copies;
+}
+
+/* One key, on the caller's stack: what a rank says when it has no memory goes through here. */
+static tri_status with_prefix(const tri_store *self, const char *key,
+                              char full_out[TRI_STORE_MAX_KEY + 1])
+{
+    const prefix_store *store = (const prefix_store *)self;
+    size_t bytes = strlen(key);
+
+    if (store->prefix_bytes + bytes > TRI_STORE_MAX_KEY)
+        return too_long(store, store->prefix_bytes + bytes);
+    memcpy(full_out, store->prefix, store->prefix_bytes);
+    memcpy(full_out + store->prefix_bytes, key, bytes + 1);
+    return TRI_OK;
 }
 
 static tri_store *under_of(const tri_store *self)
@@ -83,36 +101,33 @@ static bool prefix_is_silent(tri_store *self)
 static tri_status prefix_set(tri_store *self, const char *key, const void *value, size_t bytes)
 {
     tri_store *under = under_of(self);
-    tri_status status;
-    const char **full = prefixed(self, &key, 1, &status);
+    char full[TRI_STORE_MAX_KEY + 1];
+    tri_status status = with_prefix(self, key, full);
 
-    if (full != NULL)
-        status = under->ops->set(under, *full, value, bytes);
-    trii_free(full);
+    if (status == TRI_OK)
+        status = under->ops->set(under, full, value, bytes);
     return status;
 }
 
 static tri_status prefix_append(tri_store *self, const char *key, const void *value, size_t bytes)
 {
     tri_store *under = under_of(self);
-    tri_status status;
-    const char **full = prefixed(self, &key, 1, &status);
+    char full[TRI_STORE_MAX_KEY + 1];
+    tri_status status = with_prefix(self, key, full);
 
-    if (full != NULL)
-        status = under->ops->append(under, *full, value, bytes);
-    trii_free(full);
+    if (status == TRI_OK)
+        status = under->ops->append(under, full, value, bytes);
     return status;
 }
 
 static tri_status prefix_add(tri_store *self, const char *key, int64_t delta, int64_t *sum_out)
 {
     tri_store *under = under_of(self);
-    tri_status status;
-    const char **full = prefixed(self, &key, 1, &status);
+    char full[TRI_STORE_MAX_KEY + 1];
+    tri_status status = with_prefix(self, key, full);
 
-    if (full != NULL)
-        status = under->ops->add(under, *full, delta, sum_out);
-    trii_free(full);
+    if (status == TRI_OK)
+        status = under->ops->add(under, full, delta, sum_out);
     return status;
 }
 
@@ -121,13 +136,12 @@ static tri_status prefix_compare_set(tri_store *self, const char *key, const voi
                                      size_t desired_bytes, void **value_out, size_t *bytes_out)
 {
     tri_store *under = under_of(self);
-    tri_status status;
-    const char **full = prefixed(self, &key, 1, &status);
+    char full[TRI_STORE_MAX_KEY + 1];
+    tri_status status = with_prefix(self, key, full);
 
-    if (full != NULL)
-        status = under->ops->compare_set(under, *full, expected, expected_bytes, desired,
+    if (status == TRI_OK)
+        status = under->ops->compare_set(under, full, expected, expected_bytes, desired,
                                          desired_bytes, value_out, bytes_out);
-    trii_free(full);
     return status;
 }
 
@@ -173,12 +187,11 @@ static tri_status prefix_check(tri_store *self, const char *const *keys, int n_k
 static tri_status prefix_remove(tri_store *self, const char *key, bool *existed_out)
 {
     tri_store *under = under_of(self);
-    tri_status status;
-    const char **full = prefixed(self, &key, 1, &status);
+    char full[TRI_STORE_MAX_KEY + 1];
+    tri_status status = with_prefix(self, key, full);
 
-    if (full != NULL)
-        status = under->ops->remove(under, *full, existed_out);
-    trii_free(full);
+    if (status == TRI_OK)
+        status = under->ops->remove(under, full, existed_out);
     return status;
 }
 
@@ -248,12 +261,11 @@ static tri_status prefix_list(tri_store *self, trii_key_list *list)
 
 static tri_status prefix_push(tri_store *self, const char *key, const void *value, size_t bytes)
 {
-    tri_status status;
-    const char **full = prefixed(self, &key, 1, &status);
+    char full[TRI_STORE_MAX_KEY + 1];
+    tri_status status = with_prefix(self, key, full);
 
-    if (full != NULL)
-        status = tri_store_queue_push(under_of(self), *full, value, bytes);
-    trii_free(full);
+    if (status == TRI_OK)
+        status = tri_store_queue_push(under_of(self), full, value, bytes);
     return status;
 }
 
@@ -261,25 +273,23 @@ static tri_status prefix_pop(tri_store *self, const char *key, int64_t deadline_
                              void **value_out, size_t *bytes_out)
 {
     tri_store *under = under_of(self);
-    tri_status status;
-    const char **full = prefixed(self, &key, 1, &status);
+    char full[TRI_STORE_MAX_KEY + 1];
+    tri_status status = with_prefix(self, key, full);
 
-    if (full != NULL)
+    if (status == TRI_OK)
         status = under->ops->pop != NULL
-                     ? under->ops->pop(under, *full, deadline_ns, value_out, bytes_out)
-                     : tri_store_queue_try_pop(under, *full, value_out, bytes_out); /* says why */
-    trii_free(full);
+                     ? under->ops->pop(under, full, deadline_ns, value_out, bytes_out)
+                     : tri_store_queue_try_pop(under, full, value_out, bytes_out); /* says why */
     return status;
 }
 
 static tri_status prefix_queue_length(tri_store *self, const char *key, int64_t *n_out)
 {
-    tri_status status;
-    const char **full = prefixed(self, &key, 1, &status);
+    char full[TRI_STORE_MAX_KEY + 1];
+    tri_status status = with_prefix(self, key, full);
 
-    if (full != NULL)
-        status = tri_store_queue_length(under_of(self), *full, n_out);
-    trii_free(full);
+    if (status == TRI_OK)
+        status = tri_store_queue_length(under_of(self), full, n_out);
     return status;
 }
 

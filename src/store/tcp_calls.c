@@ -156,13 +156,15 @@ static tri_status receive_values(trii_tcp_store *store, int n_keys, void **value
                                  size_t *bytes_out)
 {
     tri_status status = TRI_OK;
-    size_t bytes = 0;
     int n = 0;
 
-    while (status == TRI_OK && n < n_keys) {
-        status = trii_tcp_receive_value(store, "get", &values_out[n], &bytes);
-        bytes_out[n] = bytes;
-        n += status == TRI_OK;
+    for (; n < n_keys && store->fd >= 0; n++) {
+        tri_status one = trii_tcp_receive_value(store, "get", &values_out[n], &bytes_out[n]);
+
+        if (one != TRI_OK) {
+            values_out[n] = NULL;
+            status = one;
+        }
     }
     while (status != TRI_OK && n > 0)
         trii_free(values_out[--n]);
@@ -274,6 +276,8 @@ static tri_status tcp_exchange(tri_store *self, trii_store_call *calls, int n_ca
         n_calls > 0 ? trii_tcp_send(store, "exchange") : send_wait(store, "exchange", deadline_ns);
     for (int i = 0; i < n_calls && status == TRI_OK; i++)
         status = receive_call(store, &calls[i]);
+    if (status == TRI_ERR_NO_MEMORY && store->fd >= 0) /* of some of what comes */
+        status = trii_tcp_broken(store, "exchange", status);
     if (status == TRI_OK && n_keys > 0 && in_one) {
         status = receive_wait_get(store, n_keys, deadline_ns, values_out, bytes_out);
     } else if (status == TRI_OK && n_keys > 0) {

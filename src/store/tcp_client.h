@@ -54,10 +54,11 @@ int64_t trii_tcp_reply_deadline(const trii_tcp_store *store);
  * connection is whole; other failures break it. */
 tri_status trii_tcp_settle(trii_tcp_store *store, const char *op,
                            int64_t deadline_ns) TRI_MUST_CHECK;
-/* Settles and sends store->out; these three break the connection if they fail. */
+/* Settles and sends store->out; these two break the connection if they fail. */
 tri_status trii_tcp_send(trii_tcp_store *store, const char *op) TRI_MUST_CHECK;
 tri_status trii_tcp_receive(trii_tcp_store *store, const char *op, void *buf,
                             size_t bytes) TRI_MUST_CHECK;
+/* NO_MEMORY: the value was passed over, and the connection is whole. */
 tri_status trii_tcp_receive_value(trii_tcp_store *store, const char *op, void **value_out,
                                   size_t *bytes_out) TRI_MUST_CHECK;
 /* Fields of a request. */

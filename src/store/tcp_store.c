@@ -15,6 +15,7 @@
 
 #define MAX_REPLY ((uint64_t)1 << 30)     /* of one value: appending may build large ones */
 #define KEPT_BYTES ((size_t)1 << 20)      /* of the buffer for requests, after a larger one */
+#define LEAST_BYTES ((size_t)4 << 10)     /* so that a rank without memory can say so */
 #define LIBUV_MAX ((size_t)8 << 20)       /* PyTorch's libuv server takes no larger value */
 #define STANDSTILL_NS (TRII_NS_PER_S / 4) /* schedulers are rarely that late */
 
@@ -33,7 +34,7 @@ trii_tcp_store *trii_tcp_enter(tri_store *self)
 tri_status trii_tcp_leave(trii_tcp_store *store, tri_status status)
 {
     if (store->out.room > KEPT_BYTES)
-        trii_wire_buffer_fini(&store->out);
+        (void)trii_wire_buffer_keep(&store->out, LEAST_BYTES); /* else it stays large */
     trii_mutex_unlock(&store->mutex);
     return status;
 }
@@ -80,7 +81,7 @@ tri_status trii_tcp_settle(trii_tcp_store *store, const char *op, int64_t deadli
             size_t bytes = 0;
 
             status = trii_tcp_receive_value(store, op, &value, &bytes);
-            if (status != TRI_OK)
+            if (store->fd < 0)
                 return status;
             trii_free(value);
         }
@@ -114,6 +115,22 @@ tri_status trii_tcp_receive(trii_tcp_store *store, const char *op, void *buf, si
     return status == TRI_OK ? TRI_OK : trii_tcp_broken(store, op, status);
 }
 
+/* There is no room for what comes: the connection shall not be lost with it. */
+static tri_status pass_over(trii_tcp_store *store, const char *op, uint64_t bytes)
+{
+    char line[TRII_ERR_BYTES], rest[1024];
+    tri_status status = TRI_OK;
+
+    snprintf(line, sizeof(line), "%s", tri_last_error());
+    while (bytes > 0 && status == TRI_OK) {
+        size_t n = bytes < sizeof(rest) ? (size_t)bytes : sizeof(rest);
+
+        status = trii_tcp_receive(store, op, rest, n);
+        bytes -= n;
+    }
+    return status == TRI_OK ? TRII_FAIL(TRI_ERR_NO_MEMORY, "%s", line) : status;
+}
+
 tri_status trii_tcp_receive_value(trii_tcp_store *store, const char *op, void **value_out,
                                   size_t *bytes_out)
 {
@@ -128,10 +145,8 @@ tri_status trii_tcp_receive_value(trii_tcp_store *store, const char *op, void **
             store, op,
             TRII_FAIL(TRI_ERR_FORMAT, "a reply of %llu bytes", (unsigned long long)bytes));
     value = trii_alloc((size_t)bytes + 1, 1, "store value");
-    if (value == NULL) /* the connection would be lost with it, so this is tried twice */
-        value = trii_alloc((size_t)bytes + 1, 1, "store value");
     if (value == NULL)
-        return trii_tcp_broken(store, op, TRI_ERR_NO_MEMORY);
+        return pass_over(store, op, bytes);
     status = trii_tcp_receive(store, op, value, (size_t)bytes);
     if (status != TRI_OK) {
         trii_free(value);
@@ -414,7 +429,8 @@ static tri_status open_store(trii_tcp_endpoint *own_end, int64_t timeout_ms, int
     trii_mutex_init(&store->mutex);
     store->end = own_end;
     store->fd = -1;
-    status = connect_store(store, deadline_ns);
+    status = trii_wire_buffer_keep(&store->out, LEAST_BYTES) ? connect_store(store, deadline_ns)
+                                                             : TRI_ERR_NO_MEMORY;
     if (status != TRI_OK) {
         trii_tcp_destroy(&store->base);
         return status;

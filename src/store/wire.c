@@ -258,6 +258,18 @@ tri_status trii_wire_feed(trii_wire_parser *parser, const void *data, size_t byt
 
 /* --- writing -------------------------------------------------------------------------- */
 
+bool trii_wire_buffer_keep(trii_wire_buffer *buffer, size_t bytes)
+{
+    char *data = trii_realloc(buffer->data, bytes, 1, "store message");
+
+    if (data == NULL)
+        return false;
+    buffer->data = data;
+    buffer->room = bytes;
+    buffer->used = 0;
+    return true;
+}
+
 void trii_wire_buffer_fini(trii_wire_buffer *buffer)
 {
     trii_free(buffer->data);

@@ -132,6 +132,8 @@ typedef struct trii_wire_buffer {
     bool failed; /* no memory; the error line was written */
 } trii_wire_buffer;
 
+/* Room for so many bytes in all, and no more: what needs more grows again. False: no memory. */
+bool trii_wire_buffer_keep(trii_wire_buffer *buffer, size_t bytes);
 void trii_wire_buffer_fini(trii_wire_buffer *buffer);
 void trii_wire_put(trii_wire_buffer *buffer, const void *data, size_t bytes);
 void trii_wire_put_u8(trii_wire_buffer *buffer, unsigned value);
