@@ -131,7 +131,8 @@ TRI_API tri_tensor *tri_tensor_clone(tri_tensor *tensor);
  * checkpoint. */
 TRI_API TRI_MUST_CHECK tri_status tri_run(void);
 /* Run, then end the step: its handles die. Once a batch: a step that is not ended keeps all that it
- * recorded, so that each round is slower than the one before (one warning says so, after 500). */
+ * recorded, so that each round is slower than the one before (one warning says so, after 64 steps
+ * of optimizers or 500 rounds of values). */
 TRI_API TRI_MUST_CHECK tri_status tri_step_end_status(void);
 /* The same for loops; an error that no call of the step returned comes out of the next call that
  * needs a value. */

@@ -1,6 +1,6 @@
 /* endless_step_test.c - a program that forgets tri_step_end is told so, once; and where no tensor
  * has room in the step any more, that is an error. */
-#include <trireme/ops.h>
+#include <trireme/optim.h>
 
 #include "graph/recorder.h"
 #include "testing/check.h"
@@ -9,6 +9,7 @@
 #define WARNING "call tri_step_end after each batch"
 
 static tri_tensor *x;
+static tri_optimizer *optimizer; /* NULL: values are asked for */
 
 static void train(int rounds, bool ends)
 {
@@ -16,7 +17,10 @@ static void train(int rounds, bool ends)
         tri_tensor *loss = tri_sum(tri_square(x), NULL, 0, false);
 
         tri_backward(loss);
-        tri_item(tri_keep(tri_mul_scalar(x, 2)));
+        if (optimizer != NULL)
+            CHECK_OK(tri_optimizer_step(optimizer));
+        else
+            tri_item(tri_keep(tri_mul_scalar(x, 2)));
         if (ends)
             tri_step_end();
     }
@@ -54,7 +58,7 @@ static void warns_once(void)
     assert_string_equal(text, "");
     take_stderr(text, sizeof(text), 800, false);
     assert_non_null(strstr(text, WARNING));
-    assert_non_null(strstr(text, "500 rounds of one step"));
+    assert_non_null(strstr(text, "500 rounds of asking for values in one step"));
     assert_non_null(strstr(text, "endless_step_test.c:"));
     assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1);
     tri_step_end();
@@ -68,6 +72,36 @@ static void a_step_that_never_ends_is_warned_about_once(void **state)
 {
     (void)state;
     warns_once();
+}
+
+/* An optimizer's step in a step that does not end is noticed sooner. */
+static void updates_of_one_step_are_warned_about(void **state)
+{
+    const float two = 2;
+    tri_optimizer *opt;
+    char text[2048];
+
+    (void)state;
+    x = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){1}, 1, &two);
+    opt = tri_sgd_of(&(tri_param_group){.params = &x, .n_params = 1}, 1, 0.01, NULL);
+    optimizer = opt;
+    tri_requires_grad(x, true);
+    take_stderr(text, sizeof(text), 200, true);
+    assert_string_equal(text, "");
+    take_stderr(text, sizeof(text), 63, false);
+    assert_string_equal(text, "");
+    tri_step_end();
+    take_stderr(text, sizeof(text), 63, false);
+    assert_string_equal(text, "");
+    take_stderr(text, sizeof(text), 200, false);
+    assert_non_null(strstr(text, WARNING));
+    assert_non_null(strstr(text, "64 calls of tri_optimizer_step in one step"));
+    assert_non_null(strstr(text, "endless_step_test.c:"));
+    assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1); /* once */
+    tri_step_end();
+    optimizer = NULL;
+    tri_optimizer_destroy(opt);
+    tri_tensor_unref(x);
 }
 
 /* There every operation runs at once, which is no round. */
@@ -152,6 +186,7 @@ static void a_step_that_reads_too_many_tensors_is_an_error_that_says_so(void **s
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_step_that_never_ends_is_warned_about_once),
+    cmocka_unit_test(updates_of_one_step_are_warned_about),
     cmocka_unit_test(the_reference_interpreter_counts_the_same),
     cmocka_unit_test(a_full_step_is_an_error_that_says_so),
     cmocka_unit_test(a_step_that_reads_too_many_tensors_is_an_error_that_says_so),

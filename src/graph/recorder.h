@@ -58,7 +58,8 @@ typedef struct tri_context {
 
     /* append.c: what the step before had, if this one has been the same so far. */
     int32_t old_nodes, old_values;
-    int32_t counted_nodes, rounds; /* segment.c: how often values were asked for in this step */
+    int32_t counted_nodes, rounds; /* segment.c: how often values were asked for in this step, */
+    int32_t updates;               /* and how often an optimizer stepped */
 
     int32_t *scratch; /* backward_walk.c: numbers for each value */
     int32_t cap_scratch;

@@ -12,6 +12,8 @@
 /* Rounds of one step after which it looks forgotten: more than anybody accumulates on purpose, and
  * few enough that a toy model warns within its first second. */
 #define TRII_LONG_STEP 500
+/* The same of steps of optimizers, several of which in one step are rare. */
+#define TRII_MANY_UPDATES 64
 
 static _Atomic(const trii_executor *) executor_now;
 
@@ -355,18 +357,18 @@ static tri_status earlier_failure(trii_recorder *r)
 
 /* A loop that never ends its step keeps all that it recorded, and goes through it again and again:
  * each round is slower than the one before, and nothing fails. */
-static TRII_NOINLINE void warn_of_endless_step(const trii_step *s)
+static TRII_NOINLINE void warn_of_endless_step(const trii_step *s, int times, const char *what)
 {
     static atomic_bool warned;
     trii_site site = trii_site_last();
 
     if (atomic_exchange(&warned, true))
         return;
-    TRII_LOG(TRII_LOG_WARN, "graph",
-             "values were asked for in %d rounds of one step, which has %d operations now (%s:%d): "
-             "it grows with each round, and so do its time and memory; call tri_step_end after "
-             "each batch",
-             TRII_LONG_STEP, s->n_nodes, site.file != NULL ? site.file : "?", site.line);
+    TRII_LOG(
+        TRII_LOG_WARN, "graph",
+        "%d %s one step, which has %d operations now (%s:%d): it grows with each, and so do its "
+        "time and memory; call tri_step_end after each batch",
+        times, what, s->n_nodes, site.file != NULL ? site.file : "?", site.line);
 }
 
 /* A round: something was recorded, then somebody asks for a value. */
@@ -376,7 +378,15 @@ static void count_round(trii_recorder *r)
         return;
     r->counted_nodes = r->step.n_nodes;
     if (TRII_UNLIKELY(++r->rounds == TRII_LONG_STEP))
-        warn_of_endless_step(&r->step);
+        warn_of_endless_step(&r->step, r->rounds, "rounds of asking for values in");
+}
+
+void trii_step_count_update(trii_step *step)
+{
+    trii_recorder *r = trii_recorder_of(step);
+
+    if (TRII_UNLIKELY(++r->updates == TRII_MANY_UPDATES))
+        warn_of_endless_step(step, r->updates, "calls of tri_optimizer_step in");
 }
 
 tri_status trii_step_run(trii_step *step)
@@ -462,7 +472,7 @@ tri_status tri_step_end_status(void)
     r->n_blocks = 0;
     if (TRII_UNLIKELY(r->n_regions > 0))
         trii_regions_end_step(r);
-    r->counted_nodes = r->rounds = 0;
+    r->counted_nodes = r->rounds = r->updates = 0;
     s->failed = TRI_OK;
     r->told = false;
     trii_free(r->failed_line);

@@ -248,6 +248,8 @@ tri_status trii_tensor_send(tri_tensor *tensor, tri_device device) TRI_MUST_CHEC
 /* During a run, of a tensor that the segment reads: whether no other context's run reads it. Under
  * trii_step_lock, which holds up all that would begin: so an executor may change its layout. */
 bool trii_step_holds_alone(trii_step *step, const tri_tensor *tensor);
+/* An optimizer steps in this step: after many of them somebody has forgotten to end it. */
+void trii_step_count_update(trii_step *step);
 /* Run everything pending of the step. */
 tri_status trii_step_run(trii_step *step) TRI_MUST_CHECK;
 /* Frees this thread's own context (its step must have ended) and leaves those that it has entered,

@@ -496,6 +496,7 @@ static tri_status update(tri_optimizer *o, trii_step *step)
             count_updates(o);
         return st;
     }
+    trii_step_count_update(step);
     st = trii_step_run(step);
     if (st == TRI_OK)
         count_updates(o);
