@@ -14,7 +14,7 @@
 
 /* The only values of a setting; NULL = any text or number. */
 static const char *const *const choices_of[TRII_PARAM_COUNT] = {
-    [TRII_PARAM_CHECK] = (const char *const[]){"nan", NULL},
+    [TRII_PARAM_CHECK] = (const char *const[]){"nan", "order", NULL},
     [TRII_PARAM_CHECK_CALLS] = (const char *const[]){"0", "1", "all", NULL},
     [TRII_PARAM_ISA] = (const char *const[]){"portable", "avx2", "avx512", NULL},
 };
@@ -49,7 +49,9 @@ static const trii_param_info params[TRII_PARAM_COUNT] = {
     [TRII_PARAM_CHAOS] =
         {"TRI_CHAOS", "",
          "faults on purpose: seed=N,delay=P:MS,kill=P,stop=P,drop=P,half=P,rank=LIST"},
-    [TRII_PARAM_CHECK] = {"TRI_CHECK", "", "nan: stop at the first operation that makes a NaN"},
+    [TRII_PARAM_CHECK] = {"TRI_CHECK", "",
+                          "nan: stop at the first operation that makes a NaN; order: compare which "
+                          "recorded operations the ranks start"},
     [TRII_PARAM_CHECK_CALLS] = {"TRI_CHECK_CALLS", "0",
                                 "1: plug-ins compare the ranks' calls too, before each (all: every "
                                 "engine that is named)"},

@@ -62,21 +62,62 @@ static tri_status append_words(trii_recorder *r, const trii_node *node, const tr
     }
     for (int i = 0; i < n_i; i++)
         *w++ = (uint64_t)node->attrs.i[i];
-    if (node->host != NULL) {
-        *w++ = node->host->identity;
-        *w++ = node->host->any_layout;
+    r->n_words = (size_t)(w - r->words);
+    return TRI_OK;
+}
+
+/* What a host operation has beside its operands: nobody can tell its results from them. */
+static tri_status append_host_words(trii_recorder *r, const trii_node *node)
+{
+    const trii_step *s = &r->step;
+    const trii_vid *after = s->in_ids + node->first_in + node->n_in;
+    tri_status status =
+        trii_words_reserve(r, 4 + (size_t)node->n_after + (size_t)node->n_out * (1 + TRI_MAX_DIMS));
+    uint64_t *w = r->words + r->n_words;
+
+    if (status != TRI_OK)
+        return status;
+    *w++ = (uint64_t)(uintptr_t)node->host->kind;
+    *w++ = node->host->identity;
+    *w++ = node->host->group;
+    *w++ = (uint64_t)node->host->any_layout | (uint64_t)node->n_after << 8 |
+           (uint64_t)node->n_out << 16;
+    for (int i = 0; i < node->n_after; i++)
+        *w++ = edge_code(r, after[i]);
+    for (int o = 0; o < node->n_out; o++) {
+        const trii_type *type = &s->values[node->first_out + o].type;
+
+        *w++ = (uint64_t)type->dtype | (uint64_t)type->ndim << 8 |
+               (uint64_t)(uint32_t)type->device << 32;
+        for (int d = 0; d < type->ndim; d++)
+            *w++ = (uint64_t)type->shape[d];
     }
     r->n_words = (size_t)(w - r->words);
     return TRI_OK;
 }
 
+/* Whether an operand requires a gradient that flows through the node; notes that they are read. */
+static inline bool use_operands(trii_step *step, const trii_node *node, const trii_vid *in)
+{
+    bool requires_grad = false;
+
+    for (int i = 0; i < node->n_in; i++) {
+        if (in[i] != TRII_NO_VALUE) {
+            step->values[in[i]].used = true;
+            requires_grad |= step->values[in[i]].requires_grad;
+        }
+    }
+    return requires_grad;
+}
+
 /* What nodes have of their own in each step, whether it repeats another or not. The node's
  * operation, operands and integers are there, and the types of its results. */
-static tri_status settle_node(trii_step *step, trii_node *node, const trii_attrs *attrs)
+static tri_status settle_node(trii_step *step, trii_node *node, const trii_attrs *attrs,
+                              const trii_host_node *host)
 {
     trii_recorder *r = trii_recorder_of(step);
     const trii_vid *in = step->in_ids + node->first_in;
-    bool requires_grad = false, keep = r->eager && r->deferred == 0; /* what runs at once */
+    bool requires_grad, keep = r->eager && r->deferred == 0; /* what runs at once */
     tri_status status;
 
     node->site = trii_site_last();
@@ -86,17 +127,17 @@ static tri_status settle_node(trii_step *step, trii_node *node, const trii_attrs
     node->region = r->region;
     node->backward = r->deferred > 0;
     status = append_words(r, node, in);
+    if (TRII_UNLIKELY(host != NULL) && status == TRI_OK)
+        status = append_host_words(r, node);
     if (TRII_UNLIKELY(status != TRI_OK))
         return status;
     node->random_index = node->op->random ? step->random_count++ : 0;
-    for (int i = 0; i < node->n_in; i++) {
-        if (in[i] != TRII_NO_VALUE) {
-            step->values[in[i]].used = true;
-            requires_grad |= step->values[in[i]].requires_grad;
-        }
-    }
-    step->n_in_ids += node->n_in;
-    requires_grad = requires_grad && r->no_grad == 0 && (node->op->grad != NULL || r->create_graph);
+    requires_grad = use_operands(step, node, in);
+    if (TRII_UNLIKELY(host != NULL)) /* a receive has no operands to have it from */
+        requires_grad = host->requires_grad != 0 || (requires_grad && r->create_graph);
+    step->n_in_ids += node->n_in + node->n_after;
+    requires_grad =
+        requires_grad && r->no_grad == 0 && (trii_node_has_gradient(node) || r->create_graph);
     node->requires_grad = requires_grad;
     for (int o = 0; o < node->n_out; o++) {
         trii_value *value = trii_value_append(step);
@@ -104,7 +145,9 @@ static tri_status settle_node(trii_step *step, trii_node *node, const trii_attrs
         value->node = step->n_nodes;
         value->output = (int16_t)o;
         value->state = TRII_VALUE_PENDING;
-        value->requires_grad = requires_grad && value->is_float;
+        value->requires_grad =
+            requires_grad && value->is_float &&
+            (host == NULL || host->requires_grad == 0 || (host->requires_grad >> o & 1) != 0);
         value->keep = keep; /* it cannot be kept later */
         value->slot = r->n_ordinal++;
         value->slot_segment = r->segment;
@@ -163,7 +206,7 @@ bool trii_node_repeats(const trii_step *step, const trii_graph_op *op, const tri
 tri_status trii_node_repeat(trii_step *step, const trii_attrs *attrs, trii_vid *first_out)
 {
     trii_node *node = &step->nodes[step->n_nodes];
-    tri_status status = settle_node(step, node, attrs);
+    tri_status status = settle_node(step, node, attrs, NULL);
 
     if (TRII_LIKELY(status == TRI_OK))
         *first_out = node->first_out;
@@ -186,19 +229,22 @@ void trii_leaf_repeats(trii_step *step, const tri_tensor *tensor)
 
 /* A node whose operands and result types are known. */
 tri_status trii_node_append(trii_step *step, const trii_graph_op *op, const trii_vid *in, int n_in,
-                            const trii_attrs *attrs, trii_host_op *host, const trii_type *out,
-                            int n_out)
+                            const trii_attrs *attrs, const trii_host_node *host,
+                            const trii_type *out, int n_out)
 {
     trii_recorder *r = trii_recorder_of(step);
     trii_node *node = &step->nodes[step->n_nodes];
+    int n_after = host != NULL ? host->n_after : 0;
 
-    if (step->n_nodes < r->old_nodes && !same_node(step, op, in, n_in, attrs, out, n_out))
+    if (step->n_nodes < r->old_nodes &&
+        (node->n_after != n_after || !same_node(step, op, in, n_in, attrs, out, n_out)))
         r->old_nodes = 0;
     node->op = op;
     node->autocast = r->autocast > 0;
     node->first_in = step->n_in_ids;
     node->n_in = (int16_t)n_in;
     node->n_out = (int16_t)n_out;
+    node->n_after = (int16_t)n_after;
     node->first_out = step->n_values;
     node->attrs.n_i = node->attrs.n_f = 0;
     if (attrs != NULL) {
@@ -207,14 +253,16 @@ tri_status trii_node_append(trii_step *step, const trii_graph_op *op, const trii
         for (int i = 0; i < attrs->n_i; i++)
             node->attrs.i[i] = attrs->i[i];
     }
-    node->host = host;
+    node->host = host != NULL ? host->op : NULL;
     for (int i = 0; i < n_in; i++)
         step->in_ids[node->first_in + i] = in[i];
+    for (int i = 0; i < n_after; i++)
+        step->in_ids[node->first_in + n_in + i] = host->after[i];
     for (int o = 0; o < n_out; o++) {
         trii_value *value = &step->values[node->first_out + o];
 
         trii_type_copy(&value->type, &out[o]);
         value->is_float = trii_dtype_is_float(out[o].dtype);
     }
-    return settle_node(step, node, attrs);
+    return settle_node(step, node, attrs, host);
 }

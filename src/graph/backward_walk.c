@@ -52,6 +52,13 @@ static const char *name_of(const trii_roots *roots, int k, char text[32])
     return text;
 }
 
+/* What a host operation gives that has nothing else to give: its gradient has no elements. */
+static bool is_token(const trii_step *s, const trii_value *value)
+{
+    return value->node >= 0 && s->nodes[value->node].host != NULL &&
+           trii_type_numel(&value->type) == 0;
+}
+
 static tri_status check_output(const trii_backward *b, int k)
 {
     const trii_value *value = &b->step->values[b->outputs[k]];
@@ -59,7 +66,8 @@ static tri_status check_output(const trii_backward *b, int k)
     const char *what = name_of(b->roots, k, name);
 
     if (!trii_dtype_is_float(value->type.dtype) ||
-        (b->seeds[k] == TRII_NO_VALUE && trii_type_numel(&value->type) != 1))
+        (b->seeds[k] == TRII_NO_VALUE && trii_type_numel(&value->type) != 1 &&
+         !is_token(b->step, value)))
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s must be one floating-point number, not %s%s",
                          what, trii_type_text(&value->type, text),
                          b->roots->takes_seeds ? " (others need a seed)" : "");
@@ -258,6 +266,8 @@ tri_status trii_backward_seed(trii_backward *b, trii_vid weight)
 
 static tri_status name_gradient(const trii_step *s, const trii_node *node, tri_status status)
 {
+    const char *prefix = node->host != NULL ? "" : "tri_";
+    const char *name = node->host != NULL ? node->host->kind->name : node->op->name;
     bool dropped = false;
 
     for (int i = 0; i < node->n_in; i++) {
@@ -274,15 +284,15 @@ static tri_status name_gradient(const trii_step *s, const trii_node *node, tri_s
                       "before anything runs the step (tri_item, tri_optimizer_step), let the first "
                       "keep_graph (tri_backward_of), or record forward again");
     if (node->site.file != NULL)
-        return TRII_FAIL_CTX(status, "gradient of tri_%s at %s:%d", node->op->name, node->site.file,
+        return TRII_FAIL_CTX(status, "gradient of %s%s at %s:%d", prefix, name, node->site.file,
                              node->site.line);
-    return TRII_FAIL_CTX(status, "gradient of tri_%s", node->op->name);
+    return TRII_FAIL_CTX(status, "gradient of %s%s", prefix, name);
 }
 
 static tri_status call_rule(trii_backward *b, const trii_node *node, const trii_vid *grad_out,
                             const bool *needs, trii_vid *grad_in)
 {
-    if (node->op->grad == NULL)
+    if (!trii_node_has_gradient(node))
         return TRII_FAIL(TRI_ERR_UNSUPPORTED,
                          "it has none: what tri_gradients recorded with create_graph cannot be "
                          "differentiated through it again");
@@ -314,7 +324,7 @@ static tri_status node_backward(trii_backward *b, int32_t n)
         any_in = any_in || needs[i];
         grad_in[i] = TRII_NO_VALUE;
     }
-    if (!any_in)
+    if (!any_in && !(any_out && node->host != NULL && n_in == 0))
         return TRI_OK;
     status = node->region > 0 && node->region != b->region ? trii_region_copy(b, n) : TRI_OK;
     if (status == TRI_OK)

@@ -26,7 +26,7 @@ static void recorder_free(trii_recorder *r)
     trii_grads_revert(r, NULL);
     for (int32_t v = 0; v < r->step.n_values; v++)
         trii_value_release(&r->step.values[v]);
-    trii_orphans_free(r);
+    trii_hosts_release(r);
     trii_failures_clear(r);
     trii_names_clear(r);
     trii_live_forget(r);
@@ -72,7 +72,8 @@ static trii_recorder *recorder_create(void)
         trii_param_i64(TRII_PARAM_EAGER, 0, &eager) != TRI_OK ||
         trii_param_i64(TRII_PARAM_BREAK, 0, &breaks) != TRI_OK)
         trii_step_fail(&r->step, TRI_ERR_INVALID_ARG);
-    r->check = check == 0; /* its one choice */
+    r->check = check == 0; /* the first of its choices */
+    r->check_order = check == 1;
     r->eager = eager == 1;
     r->breaks = breaks == 1;
     if (trii_step_reserve(&r->step, TRII_RESERVE_NODES) != TRI_OK) {

@@ -52,7 +52,7 @@ static bool belongs(const request *q, int i, trii_vid v)
            (!trii_is_handle(input) && trii_backward_owner(&q->b.step->values[v]) == input);
 }
 
-/* leads[v]: an input is among what v depends on. */
+/* leads[v]: an input is among what v depends on, or it depends on another rank. */
 static void mark_leads(const request *q, int32_t *leads)
 {
     const trii_step *s = q->b.step;
@@ -61,7 +61,8 @@ static void mark_leads(const request *q, int32_t *leads)
         const trii_value *value = &s->values[v];
         const trii_node *node = value->node >= 0 ? &s->nodes[value->node] : NULL;
 
-        leads[v] = 0;
+        /* what comes from another rank: that waits for its gradient */
+        leads[v] = node != NULL && node->host != NULL && node->n_in == 0 && node->requires_grad;
         for (int i = 0; i < q->m && leads[v] == 0; i++)
             leads[v] = belongs(q, i, v);
         for (int k = 0; node != NULL && k < node->n_in && leads[v] == 0; k++) {

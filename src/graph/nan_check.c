@@ -61,7 +61,7 @@ static tri_status value_has_nan(const trii_value *value, bool *found_out)
 static tri_status blame(const trii_step *step, int32_t n)
 {
     const trii_node *node = &step->nodes[n];
-    const char *name = node->host != NULL ? node->host->name : node->op->name;
+    const char *name = node->host != NULL ? node->host->kind->name : node->op->name;
     char operands[TRII_ERR_BYTES / 2];
     size_t used = 0;
 
@@ -111,7 +111,7 @@ static tri_status check_inputs(const trii_step *step, const trii_segment *segmen
                 continue;
             if (node->host != NULL)
                 return TRII_FAIL(TRI_ERR_NAN, "argument %d of %s is NaN already", i,
-                                 node->host->name);
+                                 node->host->kind->name);
             if (node->site.file != NULL)
                 return TRII_FAIL(TRI_ERR_NAN,
                                  "argument %d of tri_%s, recorded at %s:%d, is NaN already", i,

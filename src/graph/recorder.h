@@ -65,10 +65,10 @@ typedef struct tri_context {
     int32_t cap_scratch;
     trii_vid *roots; /* where it begins and ends */
     int32_t cap_roots;
-    trii_block *blocks; /* ops/function_op.c: data of functions, in the order of recording */
+    trii_block *blocks; /* memory of this step, in the order of recording */
     int32_t n_blocks, cap_blocks, made_blocks;
-    trii_host_op *orphans; /* freed when the step ends */
-    tri_tensor **found;    /* backward.c: tensors of one hook, and their gradients */
+    trii_host_op *owned_hosts; /* released when the step ends */
+    tri_tensor **found;        /* backward.c: tensors of one hook, and their gradients */
     trii_vid *found_grads;
     int32_t cap_found, cap_found_grads;
     /* gradient.c: whose gradient the pending segment changes; borrowed: the step holds them */
@@ -110,6 +110,7 @@ typedef struct tri_context {
     bool breaks;       /* TRI_BREAK=1 */
     bool eager;        /* TRI_EAGER=1 */
     bool check;        /* TRI_CHECK=nan */
+    bool check_order;  /* TRI_CHECK=order */
     int table_slot;    /* live.c's table; -1 = none */
 } trii_recorder;
 
@@ -163,10 +164,18 @@ bool trii_node_repeats(const trii_step *step, const trii_graph_op *op, const tri
 /* Then: takes it over, which needs no room. */
 tri_status trii_node_repeat(trii_step *step, const trii_attrs *attrs,
                             trii_vid *first_out) TRI_MUST_CHECK;
-/* Appends a node whose operands and result types are known. Room must be there. */
+/* What a node has that is a host operation. */
+typedef struct trii_host_node {
+    trii_host_op *op;
+    const trii_vid *after; /* pending values */
+    int n_after;
+    uint64_t requires_grad; /* bit o: of result o */
+} trii_host_node;
+/* Appends a node whose operands and result types are known. Room must be there. host: NULL = it is
+ * no host operation. */
 tri_status trii_node_append(trii_step *step, const trii_graph_op *op, const trii_vid *in, int n_in,
-                            const trii_attrs *attrs, trii_host_op *host, const trii_type *out,
-                            int n_out) TRI_MUST_CHECK;
+                            const trii_attrs *attrs, const trii_host_node *host,
+                            const trii_type *out, int n_out) TRI_MUST_CHECK;
 /* Before the tensor becomes the next value: the step before read one like it there, or differs. */
 void trii_leaf_repeats(trii_step *step, const tri_tensor *tensor);
 /* precision.c: whether the operation must be looked at (autocast, or operands in bf16). */
@@ -182,8 +191,11 @@ tri_status trii_step_catch_up(trii_step *step) TRI_MUST_CHECK;
 tri_status trii_step_eager(trii_step *step);
 /* Gives up what the value refers to. */
 void trii_value_release(trii_value *value);
-/* Frees the host operations that their owners left. */
-void trii_orphans_free(trii_recorder *recorder);
+/* host_op.c: those that the step owns have ended with it. */
+void trii_hosts_release(trii_recorder *recorder);
+/* Memory until the step ends, not zeroed: that of the step before, where it is large enough. */
+tri_status trii_block_take(trii_recorder *r, size_t bytes, const char *what,
+                           void **data_out) TRI_MUST_CHECK;
 
 /* live.c: makes the step known to other contexts' error messages. */
 void trii_live_announce(trii_recorder *recorder);

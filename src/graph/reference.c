@@ -107,18 +107,21 @@ static tri_status make_output(run *r, const trii_node *node, int o)
     return status;
 }
 
-static tri_status run_host(trii_host_op *op, void **in, void **out)
+static tri_status run_host(const run *r, int32_t n, void **in, void **out)
 {
+    trii_host_op *op = r->step->nodes[n].host;
     static const trii_layout *const plain[TRII_MAX_INPUTS];
     const trii_host_buffers buffers = {
         .in = in, .out = out, .in_layout = plain, .out_layout = plain};
-    tri_status status = op->start(op, &buffers);
+    tri_status status = trii_host_check(r->step, n);
 
-    return status == TRI_OK ? op->wait(op) : status;
+    if (status == TRI_OK)
+        status = op->kind->start(op, &buffers);
+    return status == TRI_OK ? op->kind->wait(op, INT64_MAX) : status;
 }
 
 /* In place of a host operation's output in a dry run. An output of the segment still has what the
- * operation really gave; of any other the operand is the best guess: it has the same type. */
+ * operation really gave; of any other the operand is the best guess, if it lies there, or zeros. */
 static tri_status stand_in(run *r, const trii_node *node, int o, const void *operand)
 {
     trii_vid id = node->first_out + o;
@@ -135,12 +138,19 @@ static tri_status stand_in(run *r, const trii_node *node, int o, const void *ope
     return TRI_OK;
 }
 
+static bool is_passed_on(const trii_step *step, const trii_node *node, int o)
+{
+    return o < node->n_in && node->host->kind->in_place &&
+           trii_type_equal(&step->values[step->in_ids[node->first_in + o]].type,
+                           &step->values[node->first_out + o].type);
+}
+
 static tri_status pass_over(run *r, const trii_node *node, void **in)
 {
     tri_status status = TRI_OK;
 
     for (int o = 0; o < node->n_out && status == TRI_OK; o++)
-        status = stand_in(r, node, o, in[o]);
+        status = stand_in(r, node, o, is_passed_on(r->step, node, o) ? in[o] : NULL);
     return status;
 }
 
@@ -168,7 +178,7 @@ static tri_status run_node(run *r, int32_t n)
         out_data[o] = out[o].data;
     }
     if (status == TRI_OK && node->host != NULL) {
-        status = r->dry ? pass_over(r, node, in_data) : run_host(node->host, in_data, out_data);
+        status = r->dry ? pass_over(r, node, in_data) : run_host(r, n, in_data, out_data);
     } else if (status == TRI_OK) {
         const trii_kernel_args args = {
             .n_in = node->n_in,

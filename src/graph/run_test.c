@@ -122,14 +122,22 @@ static tri_status doubler_done(trii_host_op *op)
     return TRI_OK;
 }
 
+static tri_status doubler_wait(trii_host_op *op, int64_t for_ns)
+{
+    (void)op;
+    (void)for_ns;
+    return TRI_OK;
+}
+
+static const trii_host_kind doubler_kind = {.name = "doubler",
+                                            .in_place = true,
+                                            .start = doubler_start,
+                                            .poll = doubler_done,
+                                            .wait = doubler_wait};
+
 static doubler make_doubler(tri_status result)
 {
-    return (doubler){.op = {.name = "doubler",
-                            .identity = 77,
-                            .start = doubler_start,
-                            .poll = doubler_done,
-                            .wait = doubler_done},
-                     .result = result};
+    return (doubler){.op = {.kind = &doubler_kind, .identity = 77}, .result = result};
 }
 
 typedef struct test_hook {
@@ -148,7 +156,7 @@ static tri_status hook_attach(trii_grad_hook *hook, trii_step *step, tri_tensor 
     h->n += n;
     h->count = under->count;
     for (int i = 0; i < n; i++) {
-        tri_status status = trii_record_host(step, &h->host->op, &grads[i], 1, &grads[i]);
+        tri_status status = trii_record_host_like(step, &h->host->op, &grads[i], 1, &grads[i]);
 
         if (status != TRI_OK)
             return status;
@@ -350,7 +358,7 @@ static void a_nan_is_found_behind_host_operations(void **state)
     tri_requires_grad(x, true);
     /* a header before the backward pass, a bucket behind it */
     CHECK_OK(trii_resolve(trii_step_current(), tri_sum(x, NULL, 0, false), &id));
-    CHECK_OK(trii_record_host(trii_step_current(), &host.op, &id, 1, &out));
+    CHECK_OK(trii_record_host_like(trii_step_current(), &host.op, &id, 1, &out));
     x->grad_hook = &h.hook;
     d = tri_mul(tri_sum(x, NULL, 0, false), trii_handle(trii_step_current(), out));
     tri_backward(tri_div(d, tri_sub(d, d)));

@@ -236,16 +236,6 @@ static void settle(trii_recorder *r, const trii_segment *segment)
     }
 }
 
-void trii_hosts_abort(const trii_step *step, const trii_segment *segment, const char *why)
-{
-    for (int32_t n = segment->first_node; n < segment->end_node; n++) {
-        trii_host_op *op = step->nodes[n].host;
-
-        if (op != NULL && op->abort != NULL)
-            op->abort(op, why);
-    }
-}
-
 /* What the run had begun to overwrite. Gradients know more of themselves (gradient.c). */
 static void lose_torn(trii_recorder *r, const trii_segment *segment)
 {
@@ -332,7 +322,7 @@ tri_status trii_node_failed(const trii_step *step, int32_t n, tri_status status)
 {
     const trii_node *node = &step->nodes[n];
     const char *prefix = node->host != NULL ? "" : "tri_";
-    const char *name = node->host != NULL ? node->host->name : node->op->name;
+    const char *name = node->host != NULL ? node->host->kind->name : node->op->name;
 
     if (node->site.file != NULL)
         return TRII_FAIL_CTX(status, "%s%s at %s:%d, operation %d of the step", prefix, name,
@@ -461,7 +451,7 @@ tri_status tri_step_end_status(void)
         trii_grads_publish(r); /* there was nothing to run for it */
     for (int32_t v = 0; v < s->n_values; v++)
         trii_value_release(&s->values[v]);
-    trii_orphans_free(r);
+    trii_hosts_release(r);
     trii_failures_clear(r);
     if (r->n_names > 0)
         trii_names_clear(r);

@@ -102,6 +102,34 @@ tri_status trii_words_reserve(trii_recorder *r, size_t n)
     return TRI_OK;
 }
 
+tri_status trii_block_take(trii_recorder *r, size_t bytes, const char *what, void **data_out)
+{
+    void *array = r->blocks;
+    trii_block *block;
+    tri_status status =
+        trii_grow(&array, &r->cap_blocks, r->n_blocks + 1, sizeof(*r->blocks), what);
+
+    r->blocks = array;
+    if (status != TRI_OK)
+        return status;
+    block = &r->blocks[r->n_blocks];
+    if (r->n_blocks == r->made_blocks) {
+        *block = (trii_block){NULL, 0};
+        r->made_blocks++;
+    }
+    if (block->bytes < bytes) {
+        trii_free(block->data);
+        *block = (trii_block){trii_alloc(1, bytes, what), bytes};
+        if (block->data == NULL) {
+            block->bytes = 0;
+            return TRI_ERR_NO_MEMORY;
+        }
+    }
+    r->n_blocks++;
+    *data_out = block->data;
+    return TRI_OK;
+}
+
 void trii_value_release(trii_value *value)
 {
     if (value->storage != NULL)
@@ -212,73 +240,6 @@ tri_status trii_record_values(trii_step *step, const trii_graph_op *op, const tr
     if (TRII_LIKELY(status == TRI_OK))
         *first_out = step->n_values - n_out;
     return status;
-}
-
-static tri_status host_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
-                             trii_type *out, int *n_out)
-{
-    (void)in;
-    (void)n_in;
-    (void)attrs;
-    (void)out;
-    (void)n_out;
-    return TRII_FAIL(TRI_ERR_INTERNAL, "host operations are recorded by trii_record_host");
-}
-
-static const trii_graph_op op_host = {
-    .name = "host",
-    .op_class = TRII_CLASS_HOST,
-    .shape = host_shape,
-};
-
-tri_status trii_record_host(trii_step *step, trii_host_op *op, const trii_vid *in, int n,
-                            trii_vid *out_ids)
-{
-    trii_type out[TRII_MAX_OUTPUTS];
-    int32_t first;
-    tri_status status;
-
-    if (n < 1 || n > TRII_MAX_INPUTS)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "host operation %s: %d inputs, 1 to %d are allowed",
-                         op->name, n, TRII_MAX_INPUTS);
-    status = trii_step_reserve(step, TRII_RESERVE_NODES);
-    if (status != TRI_OK)
-        return status;
-    for (int i = 0; i < n; i++) {
-        if (in[i] == TRII_NO_VALUE || step->values[in[i]].state >= TRII_VALUE_DROPPED)
-            return TRII_FAIL(TRI_ERR_STATE, "host operation %s: input %d is not there", op->name,
-                             i);
-        trii_type_copy(&out[i], &step->values[in[i]].type);
-    }
-    first = step->n_values;
-    status = trii_node_append(step, &op_host, in, n, NULL, op, out, n);
-    if (status != TRI_OK)
-        return status;
-    for (int i = 0; i < n; i++)
-        out_ids[i] = first + i;
-    return TRI_OK;
-}
-
-void trii_host_op_orphan(trii_host_op *op, uint64_t generation)
-{
-    trii_recorder *r = trii_recorder_mine();
-
-    if (r == NULL || !r->active || r->step.generation != generation) {
-        trii_free(op);
-        return;
-    }
-    op->next_orphan = r->orphans;
-    r->orphans = op;
-}
-
-void trii_orphans_free(trii_recorder *r)
-{
-    while (r->orphans != NULL) {
-        trii_host_op *next = r->orphans->next_orphan;
-
-        trii_free(r->orphans);
-        r->orphans = next;
-    }
 }
 
 tri_tensor *trii_record(const trii_graph_op *op, tri_tensor *const *in, int n_in,

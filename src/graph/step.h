@@ -82,6 +82,7 @@ typedef struct trii_node {
     trii_site site;
     int32_t first_in; /* into step->in_ids */
     int16_t n_in, n_out;
+    int16_t n_after;    /* of a host operation: values behind its operands, see host_op.h */
     trii_vid first_out; /* outputs are consecutive values */
     trii_attrs attrs;   /* only the first n_i and n_f numbers are set */
     uint32_t random_index;

@@ -149,13 +149,22 @@ static tri_status meanwhile_done(trii_host_op *op)
     return TRI_OK;
 }
 
+static tri_status meanwhile_wait(trii_host_op *op, int64_t for_ns)
+{
+    (void)op;
+    (void)for_ns;
+    return TRI_OK;
+}
+
+static const trii_host_kind meanwhile_kind = {.name = "meanwhile",
+                                              .in_place = true,
+                                              .start = meanwhile_start,
+                                              .poll = meanwhile_done,
+                                              .wait = meanwhile_wait};
+
 static meanwhile make_meanwhile(void)
 {
-    return (meanwhile){.op = {.name = "meanwhile",
-                              .identity = 5,
-                              .start = meanwhile_start,
-                              .poll = meanwhile_done,
-                              .wait = meanwhile_done}};
+    return (meanwhile){.op = {.kind = &meanwhile_kind, .identity = 5}};
 }
 
 /* x goes through the operation; then the results are written or read together. */
@@ -164,7 +173,7 @@ static tri_tensor *through(meanwhile *m, tri_tensor *x)
     trii_vid in = TRII_NO_VALUE, out = TRII_NO_VALUE;
 
     CHECK_OK(trii_resolve(trii_step_current(), x, &in));
-    CHECK_OK(trii_record_host(trii_step_current(), &m->op, &in, 1, &out));
+    CHECK_OK(trii_record_host_like(trii_step_current(), &m->op, &in, 1, &out));
     return trii_handle(trii_step_current(), out);
 }
 

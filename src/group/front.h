@@ -19,15 +19,16 @@ struct tri_group {
     void *self; /* the engine's */
     int rank;
     int size;
-    trii_lock lock;          /* order: seq and pair_seq are given and submitted under it */
-    uint64_t seq;            /* guard: lock; last collective */
-    uint64_t *pair_seq;      /* guard: lock; [2 * size]: sends to r at r, receives at size + r */
-    uint64_t any_seq;        /* guard: lock; last receive from any rank */
-    trii_recorder *recorder; /* NULL = none */
-    uint16_t record_group;   /* our number there */
-    trii_lock idle_lock;     /* nothing is called under it */
-    tri_work *idle;          /* guard: idle_lock; works for the next calls */
-    tri_work *live;          /* guard: idle_lock; those of calls, the last one first */
+    trii_lock lock;             /* order: seq and pair_seq are given and submitted under it */
+    uint64_t seq;               /* guard: lock; last collective */
+    uint64_t *pair_seq;         /* guard: lock; [2 * size]: sends to r at r, receives at size + r */
+    uint64_t any_seq;           /* guard: lock; last receive from any rank */
+    _Atomic uint64_t order_seq; /* order_check.c: operations that were compared */
+    trii_recorder *recorder;    /* NULL = none */
+    uint16_t record_group;      /* our number there */
+    trii_lock idle_lock;        /* nothing is called under it */
+    tri_work *idle;             /* guard: idle_lock; works for the next calls */
+    tri_work *live;             /* guard: idle_lock; those of calls, the last one first */
     tri_store *store; /* this group's own view, for groups made of it; NULL if size is 1 or left */
     bool left;        /* by tri_finalize, and still referenced */
     trii_mutex memory_lock; /* of tri_group_alloc */

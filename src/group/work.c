@@ -188,7 +188,8 @@ static int64_t count_wait(tri_work *work, int64_t start_ns, int64_t now)
     return waited_ns;
 }
 
-/* given_ns: the caller's deadline, TRII_NO_DEADLINE = none but the work's. */
+/* given_ns: the caller's deadline, TRII_NO_DEADLINE = none but the work's; timeout_ms: what to say
+ * of it, below 0 = nothing: INPROGRESS. */
 static tri_status wait_one(tri_work *work, int64_t given_ns, int64_t timeout_ms)
 {
     int64_t start_ns, own_ns = TRII_NO_DEADLINE;
@@ -209,6 +210,8 @@ static tri_status wait_one(tri_work *work, int64_t given_ns, int64_t timeout_ms)
         char what[256];
 
         (void)count_wait(work, start_ns, trii_now_ns());
+        if (timeout_ms < 0)
+            return TRI_INPROGRESS;
         work->group->engine->describe_wait(work->group->self, &work->op, whom, sizeof(whom));
         trii_collective_describe(&work->op.call, what, sizeof(what));
         return TRII_FAIL(TRI_ERR_TIMEOUT, "%s, rank %d: still waiting after %" PRId64 " ms for %s",
@@ -234,6 +237,19 @@ tri_status tri_work_wait(tri_work *work, int64_t timeout_ms)
         return wait_one(work, given_ns, timeout_ms);
     for (int i = 0; i < work->n_members && st == TRI_OK; i++)
         st = wait_one(work->members[i], given_ns, timeout_ms);
+    return st;
+}
+
+tri_status trii_work_wait_for(tri_work *work, int64_t for_ns)
+{
+    int64_t given_ns =
+        for_ns == INT64_MAX ? TRII_NO_DEADLINE : trii_deadline_after(trii_now_ns(), for_ns);
+    tri_status st = TRI_OK;
+
+    if (work->members == NULL)
+        return wait_one(work, given_ns, -1);
+    for (int i = 0; i < work->n_members && st == TRI_OK; i++)
+        st = wait_one(work->members[i], given_ns, -1);
     return st;
 }
 

@@ -39,6 +39,8 @@ typedef struct trii_ir_node {
     int32_t n_in, n_out;
     int32_t *in; /* values; -1 = absent */
     int32_t *out;
+    int32_t *after; /* of a host operation: values that are complete before it starts */
+    int32_t n_after;
     const int64_t *iattr;
     int32_t n_i;
     int32_t first_f, n_f; /* where its floats are in the run's scalar block */

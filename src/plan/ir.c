@@ -77,9 +77,11 @@ static tri_status add_node(const build *b, const trii_node *from, trii_ir_node *
     to->group = -1;
     to->region = from->region < 0 ? -from->region : 0;
     to->iattr = iattr;
+    to->n_after = from->n_after;
+    to->after = trii_pool_alloc(pool, (size_t)from->n_after, sizeof(*to->after));
     to->in = trii_pool_alloc(pool, (size_t)from->n_in, sizeof(*to->in));
     to->out = trii_pool_alloc(pool, (size_t)from->n_out, sizeof(*to->out));
-    if (iattr == NULL || to->in == NULL || to->out == NULL)
+    if (iattr == NULL || to->after == NULL || to->in == NULL || to->out == NULL)
         return TRI_ERR_NO_MEMORY;
     memcpy(iattr, from->attrs.i, (size_t)from->attrs.n_i * sizeof(*iattr));
     for (int i = 0; i < from->n_in; i++) {
@@ -90,6 +92,8 @@ static tri_status add_node(const build *b, const trii_node *from, trii_ir_node *
             return TRII_FAIL(TRI_ERR_INTERNAL, "plan: input %d of %s is not in the segment", i,
                              from->op->name);
     }
+    for (int i = 0; i < from->n_after; i++) /* pending: made by a node of the segment */
+        to->after[i] = b->map[b->step->in_ids[from->first_in + from->n_in + i]];
     for (int o = 0; o < from->n_out; o++) {
         const trii_value *value = &b->step->values[from->first_out + o];
         int32_t id = trii_ir_add_value(b->ir, &value->type);

@@ -122,6 +122,23 @@ static void find_conflicts(events *v)
     }
 }
 
+/* What communication comes after without touching it. */
+static void wait_for_others(events *v)
+{
+    const trii_schedule *s = v->s;
+
+    for (int32_t h = 0; h < s->plan->n_hosts; h++) {
+        const trii_ir_node *node = &s->ir->nodes[s->ir->groups[s->host_group[h]]->nodes[0]];
+
+        for (int32_t i = 0; i < node->n_after; i++) {
+            int32_t g = trii_order_source(s, trii_order_after(s, node->after[i]));
+
+            if (g >= 0 && s->host_of[g] < 0 && s->group_entry[g] >= 0)
+                wait_for(v, s->host_start[h], s->group_entry[g]);
+        }
+    }
+}
+
 /* What a step updates is written when nothing before it can fail any more, in no lane. */
 static void wait_for_risks(events *v)
 {
@@ -190,7 +207,8 @@ static void list_waits(events *v)
 
             if (earlier < 0 || v->place[earlier] < known[lane][l])
                 continue;
-            known[lane][l] = v->place[earlier] + 1;
+            if (s->plan->entries[s->kept[e]].kind != TRII_ENTRY_START) /* which holds up nobody */
+                known[lane][l] = v->place[earlier] + 1;
             plan->waits[n++] = (trii_lane_wait){l, v->place[earlier] + 1};
             plan->signals[s->kept[earlier]] = true;
         }
@@ -220,6 +238,7 @@ tri_status trii_lanes_connect(trii_schedule *s)
     memset(v.need, 0xff, n * sizeof(*v.need));
     list_accesses(&v);
     find_conflicts(&v);
+    wait_for_others(&v);
     wait_for_risks(&v);
     status = list_entries(&v);
     if (status == TRI_OK)

@@ -132,10 +132,26 @@ static void edge(lane_order *o, int32_t from, int32_t to, bool fill)
     o->missing[to] += !fill;
 }
 
+/* Behind what it comes after; within its group in record order. */
+static void host_edges(lane_order *o, int32_t g, bool fill)
+{
+    const trii_schedule *s = o->s;
+    const trii_ir_node *node = &s->ir->nodes[s->ir->groups[g]->nodes[0]];
+    int32_t before = s->plan->hosts[s->host_of[g]].before;
+
+    if (before >= 0)
+        edge(o, s->host_group[before], g, fill);
+    for (int32_t i = 0; i < node->n_after; i++) {
+        int32_t from = trii_order_after(s, node->after[i]);
+
+        if (from >= 0)
+            edge(o, from, g, fill);
+    }
+}
+
 static void all_edges(lane_order *o, bool fill)
 {
     const trii_schedule *s = o->s;
-    int32_t host = -1;
 
     for (int32_t g = 0; g < s->ir->n_groups; g++) {
         const trii_group *group = s->ir->groups[g];
@@ -148,11 +164,8 @@ static void all_edges(lane_order *o, bool fill)
             if (writer > g) /* it reads the old contents */
                 edge(o, g, writer, fill);
         }
-        if (group->kind != TRII_GROUP_HOST)
-            continue;
-        if (host >= 0)
-            edge(o, host, g, fill); /* in record order */
-        host = g;
+        if (group->kind == TRII_GROUP_HOST)
+            host_edges(o, g, fill);
     }
 }
 

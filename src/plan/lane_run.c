@@ -75,10 +75,39 @@ static tri_status wait_for(const lane_run *r, const trii_lane_wait *wait, int32_
     while ((now = atomic_load_explicit(done, memory_order_acquire)) < wait->count &&
            status == TRI_OK) {
         if (*n_running > 0)
-            status = trii_plan_poll_hosts(r->plan, n_running);
+            status = trii_hosts_poll(r->plan, r->step, r->segment, n_running);
         trii_futex_wait(done, now, *n_running > 0 ? trii_now_ns() + POLL_NS : TRII_NO_DEADLINE);
     }
     return status;
+}
+
+bool trii_lanes_passed(const trii_plan *plan, int32_t e)
+{
+    const lane_state *states = plan->lane_states;
+    bool passed = true;
+
+    for (int32_t w = plan->first_wait[e]; w < plan->first_wait[e + 1]; w++)
+        passed = passed && atomic_load_explicit(&states[plan->waits[w].lane].done,
+                                                memory_order_acquire) >= plan->waits[w].count;
+    return passed && atomic_load_explicit(&states->run->failed_at, memory_order_acquire) > e;
+}
+
+tri_status trii_lanes_wait(const trii_plan *plan, int32_t e)
+{
+    const lane_state *states = plan->lane_states;
+    int32_t none = 0;
+
+    if (plan->n_lanes == 1)
+        return TRII_FAIL(TRI_ERR_INTERNAL, "plan: communication that nothing will start");
+    for (int32_t w = plan->first_wait[e]; w < plan->first_wait[e + 1]; w++) {
+        tri_status status = wait_for(states->run, &plan->waits[w], &none);
+
+        if (status != TRI_OK)
+            return status;
+    }
+    if (atomic_load_explicit(&states->run->failed_at, memory_order_acquire) <= e)
+        return TRII_FAIL(TRI_ERR_ABORTED, "plan: another device's part of the step has failed");
+    return TRI_OK;
 }
 
 static void walk(lane_state *own)
@@ -93,7 +122,10 @@ static void walk(lane_state *own)
     for (int32_t i = 0; i < lane->n_entries; i++) {
         int32_t e = lane->entries[i];
 
-        for (int32_t w = plan->first_wait[e]; w < plan->first_wait[e + 1] && status == TRI_OK; w++)
+        for (int32_t w = plan->first_wait[e];
+             w < plan->first_wait[e + 1] && plan->entries[e].kind != TRII_ENTRY_START &&
+             status == TRI_OK;
+             w++)
             status = wait_for(r, &plan->waits[w], &n_running);
         if (atomic_load_explicit(&r->failed_at, memory_order_acquire) < e)
             break;

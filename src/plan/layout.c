@@ -186,7 +186,7 @@ static void host_layouts(const choose *c, const trii_group *group, trii_layouts 
     const trii_ir_node *node = &c->ir->nodes[group->nodes[0]];
     const trii_host_op *host = c->step->nodes[c->segment->first_node + node->source].host;
 
-    for (int32_t k = 0; host->any_layout && k < node->n_in; k++) {
+    for (int32_t k = 0; host->any_layout && k < node->n_in && k < node->n_out; k++) {
         const trii_ir_value *result = &c->ir->values[node->out[k]];
         const trii_layout *layout = result->bound ? result->layout : NULL;
 

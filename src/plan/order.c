@@ -1,7 +1,8 @@
 /*
  * order.c - the order of entries on one device: as the groups are sorted; host operations start as
- * soon as their inputs are complete, in record order among themselves, and are waited for before
- * the first reader of their outputs.
+ * soon as their inputs are complete, in record order among those of their group of ranks, and are
+ * waited for before the first reader of their outputs. One that reads what another one makes gets
+ * its place as if that were there already: when it starts is found when the plan runs (host_run.c).
  */
 #include "plan/schedule.h"
 
@@ -35,17 +36,38 @@ static void wait_inputs(trii_schedule *s, const trii_group *group)
     }
 }
 
-static bool inputs_done(const trii_schedule *s, const trii_group *group)
+int32_t trii_order_after(const trii_schedule *s, int32_t value)
 {
-    for (int32_t i = 0; i < group->n_in; i++) {
-        int32_t from = s->ir->values[group->in[i]].group;
+    int32_t node = s->ir->values[value].node;
 
-        if (from < 0)
-            continue;
-        if (!s->done[from] || (s->host_of[from] >= 0 && s->host_state[s->host_of[from]] != 2))
-            return false;
-    }
-    return true;
+    return node >= 0 ? s->ir->nodes[node].group : -1;
+}
+
+int32_t trii_order_source(const trii_schedule *s, int32_t g)
+{
+    while (g >= 0 && s->ir->groups[g]->kind == TRII_GROUP_VIEW)
+        g = s->ir->values[s->ir->groups[g]->in[0]].group;
+    return g;
+}
+
+static inline bool is_done(const trii_schedule *s, int32_t value)
+{
+    return s->ir->values[value].group < 0 || s->done[s->ir->values[value].group];
+}
+
+/* All that a host operation reads or comes after is made, or under way. */
+static bool may_arrive(const trii_schedule *s, int32_t host)
+{
+    const trii_ir_node *node = &s->ir->nodes[s->ir->groups[s->host_group[host]]->nodes[0]];
+    const trii_group *group = s->ir->groups[s->host_group[host]];
+    bool may = true;
+
+    for (int32_t i = 0; i < group->n_in && may; i++)
+        may = is_done(s, group->in[i]);
+    for (int32_t i = 0; i < node->n_after && may; i++)
+        may =
+            trii_order_after(s, node->after[i]) < 0 || s->done[trii_order_after(s, node->after[i])];
+    return may;
 }
 
 static void start_host(trii_schedule *s, int32_t group)
@@ -57,19 +79,76 @@ static void start_host(trii_schedule *s, int32_t group)
     s->plan->entries[s->n_entries - 1].node = s->ir->nodes[s->ir->groups[group]->nodes[0]].source;
     s->group_entry[group] = s->n_entries - 1;
     s->host_state[host] = 1;
-    s->next_host++;
     s->done[group] = true;
+    for (int32_t k = 0; k < s->n_unstarted; k++) {
+        int32_t next = host + 1;
+
+        if (s->unstarted[k] != host)
+            continue;
+        while (next < s->plan->n_hosts && s->plan->hosts[next].before != host)
+            next++;
+        if (next < s->plan->n_hosts)
+            s->unstarted[k] = next;
+        else
+            s->unstarted[k] = s->unstarted[--s->n_unstarted];
+        return;
+    }
+}
+
+static uint64_t ranks_of(const trii_schedule *s, int32_t host)
+{
+    const trii_ir_node *node = &s->ir->nodes[s->ir->groups[s->host_group[host]]->nodes[0]];
+
+    return s->step->nodes[s->segment->first_node + node->source].host->group;
+}
+
+/* Adds the host operation that this group is, or is a view of, once. */
+static void add_need(trii_schedule *s, int32_t host, int32_t group)
+{
+    trii_plan_host *to = &s->plan->hosts[host];
+    int32_t from = trii_order_source(s, group);
+
+    if (from < 0 || s->host_of[from] < 0)
+        return;
+    for (int32_t k = 0; k < to->n_needs; k++) {
+        if (to->needs[k] == s->host_of[from])
+            return;
+    }
+    to->needs[to->n_needs++] = s->host_of[from];
+}
+
+tri_status trii_order_hosts(trii_schedule *s)
+{
+    for (int32_t h = 0; h < s->plan->n_hosts; h++) {
+        const trii_group *group = s->ir->groups[s->host_group[h]];
+        const trii_ir_node *node = &s->ir->nodes[group->nodes[0]];
+        trii_plan_host *host = &s->plan->hosts[h];
+        uint64_t ranks = ranks_of(s, h);
+
+        if (TRII_NEW(&s->plan->pool, group->n_in + node->n_after, host->needs) == NULL)
+            return TRI_ERR_NO_MEMORY;
+        for (int32_t i = 0; i < group->n_in; i++)
+            add_need(s, h, s->ir->values[group->in[i]].group);
+        for (int32_t i = 0; i < node->n_after; i++)
+            add_need(s, h, trii_order_after(s, node->after[i]));
+        host->before = ranks != 0 ? h - 1 : -1;
+        while (host->before >= 0 && ranks_of(s, host->before) != ranks)
+            host->before--;
+        if (host->before < 0)
+            s->unstarted[s->n_unstarted++] = h;
+    }
+    return TRI_OK;
 }
 
 void trii_order_group(trii_schedule *s, int32_t g)
 {
     const trii_group *group = s->ir->groups[g];
 
-    wait_inputs(s, group);
     if (group->kind == TRII_GROUP_HOST) {
         start_host(s, g);
         return;
     }
+    wait_inputs(s, group);
     s->done[g] = true;
     s->group_entry[g] = s->n_entries;
     add_entry(s, TRII_ENTRY_KERNEL, g, -1);
@@ -83,15 +162,26 @@ void trii_order_end(trii_schedule *s)
         wait_host(s, h);
 }
 
+static void start_all(trii_schedule *s)
+{
+    for (int32_t k = 0; k < s->n_unstarted;) {
+        if (may_arrive(s, s->unstarted[k])) {
+            start_host(s, s->host_group[s->unstarted[k]]);
+            k = 0; /* another may now have what it needs */
+        } else {
+            k++;
+        }
+    }
+}
+
 void trii_order(trii_schedule *s)
 {
+    start_all(s); /* what has no operands */
     for (int32_t g = 0; g < s->ir->n_groups; g++) {
         if (s->done[g])
             continue; /* a host operation that started early */
         trii_order_group(s, g);
-        while (s->next_host < s->plan->n_hosts &&
-               inputs_done(s, s->ir->groups[s->host_group[s->next_host]]))
-            start_host(s, s->host_group[s->next_host]);
+        start_all(s);
     }
     trii_order_end(s);
 }

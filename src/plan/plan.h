@@ -28,11 +28,24 @@ typedef struct trii_entry {
     int32_t node;        /* number in the segment, for messages; -1 = none */
 } trii_entry;
 
+typedef enum trii_host_state {
+    TRII_HOST_IDLE,  /* its entry has not come */
+    TRII_HOST_ARMED, /* it has, and it starts as soon as it may */
+    TRII_HOST_RUNNING,
+    TRII_HOST_DONE
+} trii_host_state;
+
 typedef struct trii_plan_host {
     int32_t node; /* number in the segment */
     trii_host_buffers buffers;
-    trii_host_op *op; /* of this run */
-    bool running;
+    int32_t before; /* of its group, which starts first; -1 */
+    int32_t *needs; /* whose results it reads, or that it comes after; each before it */
+    int32_t n_needs;
+    int32_t start; /* entry */
+    bool at_once;  /* and the next entry waits for it */
+
+    trii_host_op *op; /* of this run, as the next */
+    trii_host_state state;
 } trii_plan_host;
 
 /* Where pointers go that may change from run to run: slots[first[i] .. first[i + 1]) belong to
@@ -157,14 +170,27 @@ tri_status trii_plan_run(trii_plan *plan, trii_step *step,
                          const trii_segment *segment) TRI_MUST_CHECK;
 
 /* run.c, for lane_run.c: entry e runs on the calling thread; what communicates moves on. n_running
- * counts what does. */
+ * counts what does, or will as soon as it may. */
 tri_status trii_plan_run_entry(trii_plan *plan, int32_t e, const trii_step *step,
                                const trii_segment *segment, const trii_run *run,
                                int32_t *n_running) TRI_MUST_CHECK;
-tri_status trii_plan_poll_hosts(trii_plan *plan, int32_t *n_running) TRI_MUST_CHECK;
 /* What the calling thread has run on the lane's device is complete, which has a function for that.
  * Returns `status` if it is a failure, and leaves its line. */
 tri_status trii_lane_synchronise(const trii_plan_lane *lane, tri_status status) TRI_MUST_CHECK;
+
+/* host_run.c: communication of a run, all by the calling thread. */
+void trii_hosts_begin(trii_plan *plan, const trii_step *step, const trii_segment *segment);
+/* The entry that starts it has come. */
+tri_status trii_host_arrives(trii_plan *plan, int32_t host, const trii_step *step,
+                             const trii_segment *segment, int32_t *n_running) TRI_MUST_CHECK;
+/* What runs moves on, and what may start now does. */
+tri_status trii_hosts_poll(trii_plan *plan, const trii_step *step, const trii_segment *segment,
+                           int32_t *n_running) TRI_MUST_CHECK;
+/* Until it is done; all that runs moves on meanwhile. */
+tri_status trii_host_wait(trii_plan *plan, int32_t host, const trii_step *step,
+                          const trii_segment *segment, int32_t *n_running) TRI_MUST_CHECK;
+/* After a failure: nothing moves any more. */
+void trii_hosts_stop(trii_plan *plan, const trii_step *step, const trii_segment *segment);
 
 /* schedule.c: fills everything that has to do with entries, from an ir with kernels. */
 tri_status trii_plan_schedule(trii_plan *plan, trii_ir *ir, const trii_step *step,

@@ -273,10 +273,11 @@ static tri_status late_poll(trii_host_op *op)
     return TRI_OK;
 }
 
-static tri_status late_wait(trii_host_op *op)
+static tri_status late_wait(trii_host_op *op, int64_t for_ns)
 {
     late_op *l = (late_op *)op;
 
+    (void)for_ns;
     late_finish(l);
     events[n_events++] = -l->number;
     return TRI_OK;
@@ -288,14 +289,16 @@ static void late_abort(trii_host_op *op, const char *why)
     events[n_events++] = 100 + ((late_op *)op)->number;
 }
 
+static const trii_host_kind late_kind = {.name = "late",
+                                         .in_place = true,
+                                         .start = late_start,
+                                         .poll = late_poll,
+                                         .wait = late_wait,
+                                         .abort = late_abort};
+
 static late_op late(int number, int polls, size_t elems)
 {
-    return (late_op){.base = {.name = "late",
-                              .identity = (uint64_t)number,
-                              .start = late_start,
-                              .poll = late_poll,
-                              .wait = late_wait,
-                              .abort = late_abort},
+    return (late_op){.base = {.kind = &late_kind, .identity = (uint64_t)number, .group = 1},
                      .number = number,
                      .polls_left = polls,
                      .elems = elems};
@@ -307,7 +310,7 @@ static tri_tensor *through(late_op *op, tri_tensor *x)
     trii_vid in = TRII_NO_VALUE, out = TRII_NO_VALUE;
 
     CHECK_OK(trii_resolve(step, x, &in));
-    CHECK_OK(trii_record_host(step, &op->base, &in, 1, &out));
+    CHECK_OK(trii_record_host_like(step, &op->base, &in, 1, &out));
     return trii_handle(step, out);
 }
 

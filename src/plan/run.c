@@ -111,59 +111,11 @@ static void fill_scalars(trii_plan *plan, const trii_step *step, const trii_segm
     }
     for (int32_t k = 0; k < plan->n_random; k++)
         plan->random[k] = trii_step_random(step, &nodes[plan->random_node[k]]);
-    for (int32_t h = 0; h < plan->n_hosts; h++)
-        plan->hosts[h].op = nodes[plan->hosts[h].node].host;
+    if (plan->n_hosts > 0)
+        trii_hosts_begin(plan, step, segment);
 }
 
-/* Kernels between which communication moves on. */
-tri_status trii_plan_poll_hosts(trii_plan *plan, int32_t *n_running)
-{
-    int32_t running = 0;
-
-    for (int32_t h = 0; h < plan->n_hosts; h++) {
-        trii_plan_host *host = &plan->hosts[h];
-        tri_status status;
-
-        if (!host->running)
-            continue;
-        status = host->op->poll(host->op);
-        if (status < 0) {
-            host->running = false;
-            return status;
-        }
-        host->running = status == TRI_INPROGRESS;
-        running += host->running;
-    }
-    *n_running = running;
-    return TRI_OK;
-}
-
-static tri_status wait_host(trii_plan_host *host)
-{
-    if (!host->running)
-        return TRI_OK;
-    host->running = false;
-    return host->op->wait(host->op);
-}
-
-/* Their buffers are ours: nothing may still be moving when we return. Peers may wait for operations
- * that will never start here: waiting for ours without a word would last until the deadline. */
-static void stop_hosts(trii_plan *plan, const trii_step *step, const trii_segment *segment)
-{
-    char line[TRII_ERR_BYTES];
-
-    strncpy(line, tri_last_error(), sizeof(line) - 1);
-    line[sizeof(line) - 1] = '\0';
-    trii_hosts_abort(step, segment, line);
-    for (int32_t h = 0; h < plan->n_hosts; h++) {
-        tri_status dropped = wait_host(&plan->hosts[h]);
-
-        (void)dropped; /* the first failure is the cause */
-    }
-    trii_err_set("%s", line);
-}
-
-/* Says which operation it was; those that communicate name themselves. */
+/* Says which operation it was. */
 static TRII_NOINLINE tri_status kernel_failed(const trii_entry *entry, const trii_step *step,
                                               const trii_segment *segment, tri_status status)
 {
@@ -186,7 +138,7 @@ static inline tri_status run_entry(trii_plan *plan, int32_t e, const trii_step *
         if (TRII_UNLIKELY(status != TRI_OK))
             status = kernel_failed(entry, step, segment, status);
         else if (*n_running > 0)
-            status = trii_plan_poll_hosts(plan, n_running);
+            status = trii_hosts_poll(plan, step, segment, n_running);
         break;
     case TRII_ENTRY_COPY:
         memcpy(entry->args[1], entry->args[0], entry->bytes);
@@ -196,13 +148,10 @@ static inline tri_status run_entry(trii_plan *plan, int32_t e, const trii_step *
             trii_memory_copy(entry->to, entry->args[1], entry->from, entry->args[0], entry->bytes);
         break;
     case TRII_ENTRY_START:
-        status = plan->hosts[entry->host].op->start(plan->hosts[entry->host].op,
-                                                    &plan->hosts[entry->host].buffers);
-        plan->hosts[entry->host].running = status == TRI_OK;
-        ++*n_running;
+        status = trii_host_arrives(plan, entry->host, step, segment, n_running);
         break;
     case TRII_ENTRY_WAIT:
-        status = wait_host(&plan->hosts[entry->host]);
+        status = trii_host_wait(plan, entry->host, step, segment, n_running);
         break;
     }
     if (TRII_UNLIKELY(plan->entry_ns != NULL))
@@ -335,7 +284,7 @@ tri_status trii_plan_run(trii_plan *plan, trii_step *step, const trii_segment *s
     plan->runs++;
     status = walk(plan, step, segment);
     if (TRII_UNLIKELY(status != TRI_OK)) {
-        stop_hosts(plan, step, segment);
+        trii_hosts_stop(plan, step, segment);
         mark_torn(plan, step, segment);
     }
     if (TRII_UNLIKELY(plan->entry_ns != NULL) && plan->runs >= 16 &&

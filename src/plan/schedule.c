@@ -12,6 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "graph/type.h"
 #include "plan/ir.h"
 #include "plan/memory.h"
 #include "plan/plan.h"
@@ -64,6 +65,16 @@ static size_t value_bytes(const trii_schedule *s, const trii_group *group, int32
     return trii_layout_bytes(&s->ir->values[group->out[o]].type, group->out_layout[o]);
 }
 
+/* Whether result o of a host operation may lie on its operand o. */
+static bool lies_on_operand(const trii_schedule *s, const trii_group *group, int32_t o)
+{
+    const trii_ir_node *node = &s->ir->nodes[group->nodes[0]];
+    const trii_host_op *host = s->step->nodes[s->segment->first_node + node->source].host;
+
+    return host->kind->in_place && o < node->n_in &&
+           trii_type_equal(&s->ir->values[node->in[o]].type, &s->ir->values[node->out[o]].type);
+}
+
 /* From the last group to the first, so that a reader's buffer is known when its input is placed. */
 static void place_values(trii_schedule *s)
 {
@@ -97,8 +108,9 @@ static void place_values(trii_schedule *s)
             if ((group->kind != TRII_GROUP_HOST && group->kind != TRII_GROUP_VIEW) ||
                 value->buffer >= 0 || value->output >= 0 || s->readers[group->in[i]] != 1)
                 continue;
-            for (int32_t o = 0; o < node->n_out; o++) {
-                if (node->in[o] == group->in[i] && ir->values[node->out[o]].buffer >= 0) {
+            for (int32_t o = 0; o < node->n_out && o < node->n_in; o++) {
+                if (node->in[o] == group->in[i] && ir->values[node->out[o]].buffer >= 0 &&
+                    (group->kind != TRII_GROUP_HOST || lies_on_operand(s, group, o))) {
                     value->buffer = ir->values[node->out[o]].buffer;
                     break;
                 }
@@ -153,8 +165,12 @@ static bool may_overwrite(const trii_schedule *s, int32_t e, int32_t in, int32_t
     const trii_group *group = s->ir->groups[s->entry_group[e]];
     int32_t i = find(group->in, group->n_in, in), o = find(group->out, group->n_out, out);
 
-    if (group->kind == TRII_GROUP_HOST)
-        return true;
+    if (group->kind == TRII_GROUP_HOST) {
+        const trii_ir_node *host = &s->ir->nodes[group->nodes[0]];
+
+        o = find(host->out, host->n_out, out);
+        return o >= 0 && o < host->n_in && host->in[o] == in && lies_on_operand(s, group, o);
+    }
     if (group->kernel == NULL || i < 0 || o < 0)
         return false;
     if (group->kernel->in_place != NULL && (group->kernel->in_place[o] >> i & 1) != 0)
@@ -353,8 +369,9 @@ static tri_status wire_host(wiring *w, const trii_group *group, trii_plan_host *
         TRII_NEW(pool, node->n_out, out_layout) == NULL)
         return TRI_ERR_NO_MEMORY;
     host->node = node->source;
-    for (int32_t o = 0; o < node->n_out; o++) {
-        const trii_type *type = &w->s->ir->values[node->out[o]].type;
+    for (int32_t k = 0; k < node->n_in + node->n_out; k++) {
+        int32_t value = k < node->n_in ? node->in[k] : node->out[k - node->n_in];
+        const trii_type *type = &w->s->ir->values[value].type;
 
         if (!trii_is_host(type->device))
             return TRII_FAIL(TRI_ERR_UNSUPPORTED,
@@ -535,6 +552,14 @@ static tri_status prepare_pointers(trii_schedule *s)
         plan->entries[kept++] = plan->entries[e];
     }
     plan->n_entries = kept;
+    for (int32_t h = 0; h < plan->n_hosts; h++) {
+        trii_plan_host *host = &plan->hosts[h];
+
+        host->start = s->kept[s->host_start[h]];
+        host->at_once = host->start + 1 < kept &&
+                        plan->entries[host->start + 1].kind == TRII_ENTRY_WAIT &&
+                        plan->entries[host->start + 1].host == h;
+    }
     return status;
 }
 
@@ -591,6 +616,7 @@ static tri_status allocate(trii_schedule *s, int32_t n_hosts)
     ok = ok && TRII_NEW(pool, n_hosts, s->host_state) != NULL;
     ok = ok && TRII_NEW(pool, n_hosts, s->host_start) != NULL;
     ok = ok && TRII_NEW(pool, n_hosts, s->host_group) != NULL;
+    ok = ok && TRII_NEW(pool, n_hosts, s->unstarted) != NULL;
     ok = ok && TRII_NEW(pool, ir->n_groups, s->done) != NULL;
     ok = ok && TRII_NEW(pool, n_entries, s->entry_group) != NULL;
     ok = ok && TRII_NEW(pool, n_entries, s->entry_lane) != NULL;
@@ -631,6 +657,8 @@ tri_status trii_plan_schedule(trii_plan *plan, trii_ir *ir, const trii_step *ste
             ir->values[group->out[o]].group = g;
     }
     status = trii_lanes_find(&s);
+    if (status == TRI_OK)
+        status = trii_order_hosts(&s);
     if (status == TRI_OK && plan->n_lanes > 1)
         status = trii_lanes_order(&s);
     else if (status == TRI_OK)

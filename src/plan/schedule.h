@@ -48,7 +48,8 @@ typedef struct trii_schedule {
     int32_t *kept;        /* [entry] its number when idle views are gone; -1 = gone */
     int32_t *late;        /* [n_late] outputs that are copied at the end: values */
     int32_t *late_to;     /* [n_late] and the buffers that they get into */
-    int32_t n_late, n_entries, next_host;
+    int32_t *unstarted;   /* [n_unstarted] hosts, the next one of each group of ranks */
+    int32_t n_late, n_entries, n_unstarted;
 } trii_schedule;
 
 #define TRII_NEW(pool, n, pointer)                                                                 \
@@ -66,6 +67,12 @@ void trii_order(trii_schedule *s);
  * the waits at the end. */
 void trii_order_group(trii_schedule *s, int32_t group);
 void trii_order_end(trii_schedule *s);
+/* The group of the node that makes the value, which no other group may read; -1 = none. */
+int32_t trii_order_after(const trii_schedule *s, int32_t value);
+/* What this group is a view of, or itself; -1 = of an input. */
+int32_t trii_order_source(const trii_schedule *s, int32_t group);
+/* Before: who starts before whom. */
+tri_status trii_order_hosts(trii_schedule *s) TRI_MUST_CHECK;
 /* lane_order.c: the devices of the segment become lanes; of several the groups are ordered so that
  * they overlap. */
 tri_status trii_lanes_find(trii_schedule *s) TRI_MUST_CHECK;

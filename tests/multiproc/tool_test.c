@@ -49,7 +49,7 @@ static void info_says_what_is_here_and_where_settings_come_from(void **state)
     assert_has(SPAWN_OUT(&s), "\nTRI_ENGINE         -                    default ");
     assert_has(SPAWN_OUT(&s), "\nOMP_NUM_THREADS    7                    environment ");
     assert_has(SPAWN_OUT(&s), "\nLOCAL_WORLD_SIZE   two                  environment ");
-    assert_has(SPAWN_OUT(&s), "not understood: TRI_CHECK=bogus must be nan\n");
+    assert_has(SPAWN_OUT(&s), "not understood: TRI_CHECK=bogus must be nan or order\n");
     assert_has(SPAWN_OUT(&s),
                "not understood: TRI_NUM_THREADS=x must be an integer from 1 to 1024");
     assert_has(SPAWN_OUT(&s),

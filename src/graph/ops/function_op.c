@@ -451,34 +451,16 @@ static tri_status ask_shape(trii_step *step, const tri_function_class *class, co
 /* Memory for the data until the step ends: that of the step before, where it is large enough. */
 static tri_status keep_data(trii_recorder *r, const void *data, size_t size, const void **kept)
 {
-    void *array = r->blocks;
-    trii_block *block;
+    void *memory;
     tri_status status;
 
     *kept = NULL;
     if (size == 0)
         return TRI_OK;
-    status = trii_grow(&array, &r->cap_blocks, r->n_blocks + 1, sizeof(*r->blocks), "functions");
-    r->blocks = array;
-    if (status != TRI_OK)
-        return status;
-    block = &r->blocks[r->n_blocks];
-    if (r->n_blocks == r->made_blocks) {
-        *block = (trii_block){NULL, 0};
-        r->made_blocks++;
-    }
-    if (block->bytes < size) {
-        trii_free(block->data);
-        *block = (trii_block){trii_alloc(1, size, "data of a function"), size};
-        if (block->data == NULL) {
-            block->bytes = 0;
-            return TRI_ERR_NO_MEMORY;
-        }
-    }
-    r->n_blocks++;
-    memcpy(block->data, data, size);
-    *kept = block->data;
-    return TRI_OK;
+    status = trii_block_take(r, size, "data of a function", &memory);
+    if (status == TRI_OK)
+        *kept = memcpy(memory, data, size);
+    return status;
 }
 
 static tri_status apply(trii_step *step, const tri_function_class *class, const void *data,

@@ -33,10 +33,11 @@ static tri_status record_header(trii_ddp *ddp, trii_step *step, const trii_sampl
         t->out_bytes[i] = tri_dtype_size(types[i]);
     if (t->valued)
         in[n] = under->divisor;
-    st = trii_record_host(step, &t->op, in, n + t->valued, out);
+    st = trii_record_host_like(step, &t->op, in, n + t->valued, out);
     if (st < 0)
         return st;
     memcpy(weights, out, (size_t)n * sizeof(*out));
+    t->weight = out[0];
     ddp->header = t;
     return TRI_OK;
 }
@@ -58,7 +59,7 @@ static tri_status record_count(trii_ddp *ddp, trii_step *step, const trii_sample
         return st;
     trii_travel_is_count(t);
     t->epoch = ddp->epoch;
-    return trii_record_host(step, &t->op, &in, 1, &out);
+    return trii_record_host_like(step, &t->op, &in, 1, &out);
 }
 
 static void remember(trii_ddp *ddp, const trii_step *step)
@@ -167,6 +168,8 @@ static tri_status record_bucket(trii_ddp *ddp, trii_step *step, trii_ddp_bucket 
                                 trii_vid *grad_of)
 {
     trii_vid in[TRII_DDP_ITEMS + 1], out[TRII_DDP_ITEMS + 1];
+    trii_host_result result[TRII_DDP_ITEMS + 1];
+    trii_host_call call = {.in = in, .out = result};
     trii_travel *t;
     tri_status st = trii_travel_take(ddp, &bucket->travels, step, &t);
 
@@ -190,7 +193,12 @@ static tri_status record_bucket(trii_ddp *ddp, trii_step *step, trii_ddp_bucket 
         if (st < 0)
             return st;
     }
-    st = trii_record_host(step, &t->op, in, t->n, out);
+    for (int i = 0; i < t->n; i++)
+        result[i] = (trii_host_result){.type = step->values[in[i]].type};
+    call.n_in = call.n_out = t->n;
+    call.after = &ddp->header->weight; /* what it says of unused parameters comes with the last */
+    call.n_after = t->last;
+    st = trii_record_host(step, &t->op, &call, out);
     for (int i = 0; i < t->n && st == TRI_OK; i++)
         if (t->item[i] >= 0)
             grad_of[t->item[i]] = out[i];

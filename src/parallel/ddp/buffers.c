@@ -87,7 +87,7 @@ static tri_status record_block(trii_ddp *ddp, trii_step *step, int index)
         st = trii_resolve(step, ddp->unit[0], &in[t->n++]);
     }
     if (st == TRI_OK)
-        st = trii_record_host(step, &t->op, in, t->n, out);
+        st = trii_record_host_like(step, &t->op, in, t->n, out);
     for (int i = 0; i < t->n && st == TRI_OK; i++)
         if (t->item[i] >= 0)
             st = trii_bind(step, out[i], ddp->buffers[t->item[i]].tensor);

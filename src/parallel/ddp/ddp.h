@@ -77,6 +77,7 @@ typedef struct trii_travel {
     void *out[TRII_DDP_ITEMS + 1];
     size_t out_bytes[TRII_DDP_ITEMS + 1];
     double sums[3];   /* header: divisors; votes + (ranks with unused parameters << 32); samples */
+    trii_vid weight;  /* header: its first result */
     double divisor;   /* header: what the means here divide by, together */
     int64_t count;    /* header: samples here */
     int64_t fixed;    /* header: of the divisor, what was known when it was recorded */

@@ -1,7 +1,7 @@
 /*
  * travel.c - the collectives of a step while they run: start when the operands are complete,
- * poll between kernels, wait before the first reader. The executor calls these in record order
- * on every rank, so collectives always match.
+ * poll between kernels, wait before the first reader. They start in record order on every rank, so
+ * they always match.
  */
 #include <math.h>
 #include <string.h>
@@ -15,8 +15,6 @@
 #include "parallel/ddp/ddp.h"
 
 #define POLLS_PER_LOOK 16
-/* The last bucket has nothing left to overlap with: a small one is done on the spot, without a
- * work handle. */
 #define BLOCKING_BYTES ((size_t)16 << 10)
 
 /* --- life ----------------------------------------------------------------------------------- */
@@ -47,6 +45,7 @@ tri_status trii_travel_take(trii_ddp *ddp, trii_travel **list, trii_step *step,
         if (t == NULL)
             return TRI_ERR_NO_MEMORY;
         t->ddp = ddp;
+        t->op.group = (uint64_t)(uintptr_t)ddp->group;
         t->op.identity = ddp->id << 33 | (uint64_t)ddp->rebuilt << 32 | number << 16;
         while (*end != NULL)
             end = &(*end)->next;
@@ -67,6 +66,32 @@ static tri_status orphan_start(trii_host_op *op, const trii_host_buffers *buffer
     return TRII_FAIL(TRI_ERR_STATE, "the DDP model was destroyed while a step was pending");
 }
 
+static tri_status orphan_poll(trii_host_op *op)
+{
+    (void)op;
+    return TRI_OK;
+}
+
+static tri_status orphan_wait(trii_host_op *op, int64_t for_ns)
+{
+    (void)op;
+    (void)for_ns;
+    return TRI_OK;
+}
+
+static void orphan_release(trii_host_op *op)
+{
+    trii_free(op);
+}
+
+/* What is left of a model that is gone. */
+static const trii_host_kind orphan_kind = {.name = "ddp",
+                                           .in_place = true,
+                                           .start = orphan_start,
+                                           .poll = orphan_poll,
+                                           .wait = orphan_wait,
+                                           .release = orphan_release};
+
 void trii_travels_free(trii_travel *list)
 {
     while (list != NULL) {
@@ -74,8 +99,7 @@ void trii_travels_free(trii_travel *list)
 
         drop_work(list);
         list->ddp = NULL;
-        list->op.start = orphan_start; /* the others are called only after a start */
-        list->op.abort = NULL;
+        list->op.kind = &orphan_kind;
         trii_host_op_orphan(&list->op, list->generation);
         list = next;
     }
@@ -124,9 +148,30 @@ static tri_status work_poll(tri_work **work_io)
     return st == TRI_INPROGRESS ? st : work_ended(work_io, st);
 }
 
-static tri_status work_wait(tri_work **work_io)
+static tri_status work_wait(tri_work **work_io, int64_t for_ns)
 {
-    return *work_io == NULL ? TRI_OK : work_ended(work_io, tri_work_wait(*work_io, 0));
+    tri_status st;
+
+    if (*work_io == NULL)
+        return TRI_OK;
+    st = trii_work_wait_for(*work_io, for_ns);
+    return st == TRI_INPROGRESS ? st : work_ended(work_io, st);
+}
+
+/* Ranks may use different parameters: the operands do not count. */
+static tri_status travel_compare(trii_host_op *op, const char *what, const char *where)
+{
+    const trii_travel *t = (trii_travel *)op;
+    char text[64];
+
+    (void)what;
+    if (t->bucket != NULL)
+        (void)snprintf(text, sizeof(text), "%s %d", op->kind->name, t->bucket->index);
+    else if (t->block != NULL)
+        (void)snprintf(text, sizeof(text), "%s %d", op->kind->name, t->block->first);
+    else
+        (void)snprintf(text, sizeof(text), "%s", op->kind->name);
+    return trii_group_compare_order(t->ddp->group, text, where);
 }
 
 /* --- the header ----------------------------------------------------------------------------- */
@@ -190,22 +235,26 @@ static tri_status header_poll(trii_host_op *op)
     return st == TRI_OK && t->state == TRII_TRAVEL_STARTED ? header_done(t) : st;
 }
 
-static tri_status header_wait(trii_host_op *op)
+static tri_status header_wait(trii_host_op *op, int64_t for_ns)
 {
     trii_travel *t = (trii_travel *)op;
-    tri_status st = t->state == TRII_TRAVEL_STARTED ? work_wait(&t->work) : TRI_OK;
+    tri_status st = t->state == TRII_TRAVEL_STARTED ? work_wait(&t->work, for_ns) : TRI_OK;
 
     return st == TRI_OK && t->state == TRII_TRAVEL_STARTED ? header_done(t) : st;
 }
 
+static const trii_host_kind header_kind = {.name = "ddp header",
+                                           .in_place = true,
+                                           .start = header_start,
+                                           .poll = header_poll,
+                                           .wait = header_wait,
+                                           .abort = travel_abort,
+                                           .compare = travel_compare};
+
 void trii_travel_is_header(trii_travel *t)
 {
-    t->op.name = "ddp header";
+    t->op.kind = &header_kind;
     t->op.any_layout = true; /* scalars */
-    t->op.start = header_start;
-    t->op.poll = header_poll;
-    t->op.wait = header_wait;
-    t->op.abort = travel_abort;
 }
 
 /* --- counts ----------------------------------------------------------------------------------- */
@@ -230,15 +279,24 @@ static tri_status count_done(trii_host_op *op)
     return TRI_OK;
 }
 
+static tri_status count_wait(trii_host_op *op, int64_t for_ns)
+{
+    (void)op;
+    (void)for_ns;
+    return TRI_OK;
+}
+
+static const trii_host_kind count_kind = {.name = "ddp count",
+                                          .in_place = true,
+                                          .start = count_start,
+                                          .poll = count_done,
+                                          .wait = count_wait};
+
 void trii_travel_is_count(trii_travel *t)
 {
-    t->op.name = "ddp count";
+    t->op.kind = &count_kind;
     t->op.identity |= UINT64_C(0x4000);
     t->op.any_layout = true; /* a scalar */
-    t->op.start = count_start;
-    t->op.poll = count_done;
-    t->op.wait = count_done;
-    t->op.abort = NULL;
 }
 
 /* --- buckets -------------------------------------------------------------------------------- */
@@ -279,23 +337,21 @@ static void fill_bucket(trii_travel *t, const trii_host_buffers *buffers)
 }
 
 /* Which parameters any rank used: only if some rank left one unused, which all know from the
- * header; behind the last bucket, so that it has its place in the order. */
+ * header, which is complete; behind the last bucket, so that it has its place in the order. */
 static tri_status send_map(trii_travel *t)
 {
     trii_ddp *ddp = t->ddp;
-    tri_status st = t->header->op.wait(&t->header->op);
 
-    if (st < 0 || t->header->sums[1] < 0x1p32)
-        return st;
+    if (t->header->sums[1] < 0x1p32)
+        return TRI_OK;
     for (int i = 0; i < ddp->n_params; i++)
         ddp->map[i] = ddp->params[i].used_here;
     return trii_ddp_called(tri_all_reduce(ddp->group, ddp->map, ddp->map, (size_t)ddp->n_params,
                                           TRI_DTYPE_U8, TRI_REDOP_BOR, &t->map_work));
 }
 
-static tri_status bucket_start(trii_host_op *op, const trii_host_buffers *buffers)
+static tri_status bucket_send(trii_travel *t, const trii_host_buffers *buffers, tri_work **work_out)
 {
-    trii_travel *t = (trii_travel *)op;
     trii_ddp_bucket *bucket = t->bucket;
     void *data = bucket->storage->data;
     tri_status st;
@@ -303,10 +359,17 @@ static tri_status bucket_start(trii_host_op *op, const trii_host_buffers *buffer
     blame_site(t);
     fill_bucket(t, buffers);
     t->state = TRII_TRAVEL_STARTED;
-    st = trii_ddp_called(tri_all_reduce(
-        t->ddp->group, data, data, bucket->bytes / tri_dtype_size(bucket->dtype), bucket->dtype,
-        TRI_REDOP_SUM, t->last && bucket->bytes <= BLOCKING_BYTES ? NULL : &t->work));
+    st = trii_ddp_called(tri_all_reduce(t->ddp->group, data, data,
+                                        bucket->bytes / tri_dtype_size(bucket->dtype),
+                                        bucket->dtype, TRI_REDOP_SUM, work_out));
     return st == TRI_OK && t->last ? send_map(t) : st;
+}
+
+static tri_status bucket_start(trii_host_op *op, const trii_host_buffers *buffers)
+{
+    trii_travel *t = (trii_travel *)op;
+
+    return bucket_send(t, buffers, &t->work);
 }
 
 static tri_status bucket_done(trii_travel *t)
@@ -339,27 +402,41 @@ static tri_status bucket_poll(trii_host_op *op)
     return st == TRI_OK ? bucket_done(t) : st;
 }
 
-static tri_status bucket_wait(trii_host_op *op)
+static tri_status bucket_wait(trii_host_op *op, int64_t for_ns)
 {
     trii_travel *t = (trii_travel *)op;
     tri_status st;
 
     if (t->state != TRII_TRAVEL_STARTED)
         return TRI_OK;
-    st = work_wait(&t->work);
+    st = work_wait(&t->work, for_ns);
     if (st == TRI_OK)
-        st = work_wait(&t->map_work);
+        st = work_wait(&t->map_work, for_ns);
     return st == TRI_OK ? bucket_done(t) : st;
 }
 
+/* Nothing is left to overlap with: a small one is done without a work handle. */
+static tri_status bucket_run(trii_host_op *op, const trii_host_buffers *buffers)
+{
+    trii_travel *t = (trii_travel *)op;
+    tri_status st = bucket_send(t, buffers, t->bucket->bytes <= BLOCKING_BYTES ? NULL : &t->work);
+
+    return st == TRI_OK ? bucket_wait(op, INT64_MAX) : st;
+}
+
+static const trii_host_kind bucket_kind = {.name = "ddp bucket",
+                                           .in_place = true,
+                                           .start = bucket_start,
+                                           .poll = bucket_poll,
+                                           .wait = bucket_wait,
+                                           .run = bucket_run,
+                                           .abort = travel_abort,
+                                           .compare = travel_compare};
+
 void trii_travel_is_bucket(trii_travel *t)
 {
-    t->op.name = "ddp bucket";
+    t->op.kind = &bucket_kind;
     t->op.any_layout = t->ddp->any_layout;
-    t->op.start = bucket_start;
-    t->op.poll = bucket_poll;
-    t->op.wait = bucket_wait;
-    t->op.abort = travel_abort;
 }
 
 /* --- buffers -------------------------------------------------------------------------------- */
@@ -420,20 +497,24 @@ static tri_status block_poll(trii_host_op *op)
     return st == TRI_OK && t->state == TRII_TRAVEL_STARTED ? block_done(t) : st;
 }
 
-static tri_status block_wait(trii_host_op *op)
+static tri_status block_wait(trii_host_op *op, int64_t for_ns)
 {
     trii_travel *t = (trii_travel *)op;
-    tri_status st = t->state == TRII_TRAVEL_STARTED ? work_wait(&t->work) : TRI_OK;
+    tri_status st = t->state == TRII_TRAVEL_STARTED ? work_wait(&t->work, for_ns) : TRI_OK;
 
     return st == TRI_OK && t->state == TRII_TRAVEL_STARTED ? block_done(t) : st;
 }
 
+static const trii_host_kind block_kind = {.name = "ddp buffers",
+                                          .in_place = true,
+                                          .start = block_start,
+                                          .poll = block_poll,
+                                          .wait = block_wait,
+                                          .abort = travel_abort,
+                                          .compare = travel_compare};
+
 void trii_travel_is_block(trii_travel *t)
 {
-    t->op.name = "ddp buffers";
+    t->op.kind = &block_kind;
     t->op.any_layout = false;
-    t->op.start = block_start;
-    t->op.poll = block_poll;
-    t->op.wait = block_wait;
-    t->op.abort = travel_abort;
 }

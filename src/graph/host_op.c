@@ -1,0 +1,222 @@
+/*
+ * host_op.c - see host_op.h: host operations are recorded, and end with their step.
+ */
+#include "graph/host_op.h"
+
+#include "graph/recorder.h"
+
+static tri_status host_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                             trii_type *out, int *n_out)
+{
+    (void)in;
+    (void)n_in;
+    (void)attrs;
+    (void)out;
+    (void)n_out;
+    return TRII_FAIL(TRI_ERR_INTERNAL, "host operations are recorded by trii_record_host");
+}
+
+static tri_status host_grad(trii_step *step, const trii_node *node, const trii_vid *grad_out,
+                            const bool *needs, trii_vid *grad_in)
+{
+    return node->host->kind->grad(step, node, grad_out, needs, grad_in);
+}
+
+const trii_graph_op trii_op_host = {
+    .name = "host",
+    .op_class = TRII_CLASS_HOST,
+    .shape = host_shape,
+    .grad = host_grad,
+};
+
+/* --- recording ------------------------------------------------------------------------------ */
+
+static tri_status check_values(const trii_step *step, const trii_host_op *op, const char *what,
+                               const trii_vid *ids, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const trii_value *value = ids[i] != TRII_NO_VALUE ? &step->values[ids[i]] : NULL;
+
+        if (value != NULL && value->state == TRII_VALUE_FAILED)
+            return trii_failure_get(step->recorder, value);
+        if (value == NULL || value->state == TRII_VALUE_DROPPED)
+            return TRII_FAIL(TRI_ERR_STATE, "host operation %s: %s %d %s", op->kind->name, what, i,
+                             value == NULL ? "is missing"
+                                           : "was not kept when the step ran (tri_keep keeps a "
+                                             "value), or was overwritten since");
+    }
+    return TRI_OK;
+}
+
+static tri_status check_call(const trii_step *step, const trii_host_op *op,
+                             const trii_host_call *call)
+{
+    tri_status status;
+
+    if (call->n_in < 0 || call->n_in > TRII_MAX_INPUTS || call->n_out < 1 ||
+        call->n_out > TRII_MAX_OUTPUTS || call->n_after < 0 || call->n_after > TRII_MAX_INPUTS)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "host operation %s: %d operands after %d others, %d results; 0 to %d, 0 "
+                         "to %d and 1 to %d are allowed",
+                         op->kind->name, call->n_in, call->n_after, call->n_out, TRII_MAX_INPUTS,
+                         TRII_MAX_INPUTS, TRII_MAX_OUTPUTS);
+    if (step->n_nodes >= TRII_STEP_MAX_NODES)
+        return TRII_FAIL(TRI_ERR_STATE,
+                         "this step has %d operations already: call tri_step_end after each step",
+                         step->n_nodes);
+    status = check_values(step, op, "operand", call->in, call->n_in);
+    for (int o = 0; o < call->n_out && status == TRI_OK; o++)
+        status = trii_type_check(&call->out[o].type);
+    return status;
+}
+
+/* What has run is complete, whether it was kept or not. */
+static tri_status pending_of(const trii_step *step, const trii_host_op *op,
+                             const trii_host_call *call, trii_vid *after, int *n_out)
+{
+    int n = 0;
+
+    for (int i = 0; i < call->n_after; i++) {
+        trii_vid id = call->after[i];
+
+        if (id == TRII_NO_VALUE || step->values[id].state == TRII_VALUE_FAILED) {
+            tri_status status = check_values(step, op, "what it comes after,", &id, 1);
+
+            if (status != TRI_OK)
+                return status;
+        }
+        if (step->values[id].state == TRII_VALUE_PENDING)
+            after[n++] = id;
+    }
+    *n_out = n;
+    return TRI_OK;
+}
+
+tri_status trii_record_host(trii_step *step, trii_host_op *op, const trii_host_call *call,
+                            trii_vid *out_ids)
+{
+    trii_type out[TRII_MAX_OUTPUTS];
+    trii_vid after[TRII_MAX_INPUTS];
+    trii_host_node host = {.op = op, .after = after};
+    int32_t first;
+    tri_status status = check_call(step, op, call);
+
+    if (status == TRI_OK) /* no more than a gradient rule has room for: its node stays */
+        status = trii_step_reserve(step, 1 + (call->n_in + call->n_after + call->n_out) /
+                                                 TRII_RESERVE_VALUES);
+    if (status == TRI_OK)
+        status = pending_of(step, op, call, after, &host.n_after);
+    if (status != TRI_OK)
+        return status;
+    for (int o = 0; o < call->n_out; o++) {
+        trii_type_copy(&out[o], &call->out[o].type);
+        host.requires_grad |= (uint64_t)call->out[o].requires_grad << o;
+    }
+    first = step->n_values;
+    status =
+        trii_node_append(step, &trii_op_host, call->in, call->n_in, NULL, &host, out, call->n_out);
+    for (int o = 0; o < call->n_out && status == TRI_OK; o++)
+        out_ids[o] = first + o;
+    return status;
+}
+
+tri_status trii_record_host_like(trii_step *step, trii_host_op *op, const trii_vid *in, int n,
+                                 trii_vid *out_ids)
+{
+    trii_host_result out[TRII_MAX_OUTPUTS];
+    const trii_host_call call = {.in = in, .n_in = n, .out = out, .n_out = n};
+
+    for (int i = 0; i < n && i < TRII_MAX_OUTPUTS; i++) {
+        out[i].requires_grad = false;
+        out[i].type = (trii_type){0};
+        if (in[i] != TRII_NO_VALUE)
+            trii_type_copy(&out[i].type, &step->values[in[i]].type);
+    }
+    return trii_record_host(step, op, &call, out_ids);
+}
+
+/* --- life ----------------------------------------------------------------------------------- */
+
+static void own(trii_recorder *r, trii_host_op *op)
+{
+    op->next_owned = r->owned_hosts;
+    r->owned_hosts = op;
+}
+
+tri_status trii_host_op_new(trii_step *step, const trii_host_kind *kind, size_t bytes,
+                            trii_host_op **op_out)
+{
+    trii_recorder *r = trii_recorder_of(step);
+    void *memory = NULL;
+    tri_status status = trii_block_take(r, bytes, kind->name, &memory);
+
+    if (status != TRI_OK)
+        return status;
+    memset(memory, 0, bytes);
+    *op_out = memory;
+    (*op_out)->kind = kind;
+    own(r, *op_out);
+    return TRI_OK;
+}
+
+void trii_host_op_orphan(trii_host_op *op, uint64_t generation)
+{
+    trii_recorder *r = trii_recorder_mine();
+
+    if (r != NULL && r->active && r->step.generation == generation)
+        own(r, op);
+    else
+        op->kind->release(op);
+}
+
+void trii_hosts_release(trii_recorder *r)
+{
+    while (r->owned_hosts != NULL) {
+        trii_host_op *op = r->owned_hosts;
+
+        r->owned_hosts = op->next_owned;
+        if (op->kind->release != NULL)
+            op->kind->release(op);
+    }
+}
+
+void trii_hosts_abort(const trii_step *step, const trii_segment *segment, const char *why)
+{
+    for (int32_t n = segment->first_node; n < segment->end_node; n++) {
+        trii_host_op *op = step->nodes[n].host;
+
+        if (op != NULL && op->kind->abort != NULL)
+            op->kind->abort(op, why);
+    }
+}
+
+/* --- TRI_CHECK=order ------------------------------------------------------------------------ */
+
+/* "all_reduce(f32 [8, 16])" */
+static void describe(const trii_step *step, const trii_node *node, char *text, size_t size)
+{
+    size_t used = (size_t)snprintf(text, size, "%s(", node->host->kind->name);
+
+    for (int i = 0; i < node->n_in && used < size; i++) {
+        char type[TRII_TYPE_TEXT];
+
+        used += (size_t)snprintf(
+            text + used, size - used, "%s%s", i > 0 ? ", " : "",
+            trii_type_text(&step->values[step->in_ids[node->first_in + i]].type, type));
+    }
+    if (used < size)
+        (void)snprintf(text + used, size - used, ")");
+}
+
+tri_status trii_host_check(const trii_step *step, int32_t n)
+{
+    const trii_node *node = &step->nodes[n];
+    char what[128], where[96] = "";
+
+    if (!step->recorder->check_order || node->host->kind->compare == NULL)
+        return TRI_OK;
+    describe(step, node, what, sizeof(what));
+    if (node->site.file != NULL)
+        (void)snprintf(where, sizeof(where), "%s:%d", node->site.file, node->site.line);
+    return node->host->kind->compare(node->host, what, where);
+}

@@ -1,0 +1,176 @@
+/*
+ * host_run.c - communication while a plan runs: it starts when its entry has come, what it reads is
+ * there and the one before it in its group has started; it is polled between kernels, and waited
+ * for. Who waits for one operation moves all others as well: a peer may be waiting for one of those
+ * before it does its part of this one.
+ */
+#include <string.h>
+
+#include "base/err.h"
+#include "plan/lane_run.h"
+#include "plan/plan.h"
+
+/* How long a wait stays with one operation while others of other groups are under way: short at
+ * first, then so that sleeping pays. */
+#define SLICE_NS 20000
+#define MAX_SLICE_NS 500000
+
+void trii_hosts_begin(trii_plan *plan, const trii_step *step, const trii_segment *segment)
+{
+    for (int32_t h = 0; h < plan->n_hosts; h++) {
+        trii_plan_host *host = &plan->hosts[h];
+
+        host->op = step->nodes[segment->first_node + host->node].host;
+        host->state = TRII_HOST_IDLE;
+    }
+}
+
+/* --- one operation -------------------------------------------------------------------------- */
+
+static TRII_NOINLINE tri_status failed(trii_plan_host *host, const trii_step *step,
+                                       const trii_segment *segment, tri_status status)
+{
+    host->state = TRII_HOST_DONE;
+    return trii_node_failed(step, segment->first_node + host->node, status);
+}
+
+static tri_status settle(trii_plan_host *host, const trii_step *step, const trii_segment *segment,
+                         tri_status status)
+{
+    if (TRII_UNLIKELY(status < 0))
+        return failed(host, step, segment, status);
+    host->state = status == TRI_INPROGRESS ? TRII_HOST_RUNNING : TRII_HOST_DONE;
+    return TRI_OK;
+}
+
+static bool may_start(const trii_plan *plan, const trii_plan_host *host)
+{
+    if (host->before >= 0 && plan->hosts[host->before].state < TRII_HOST_RUNNING)
+        return false;
+    for (int32_t k = 0; k < host->n_needs; k++) {
+        if (plan->hosts[host->needs[k]].state != TRII_HOST_DONE)
+            return false;
+    }
+    return TRII_LIKELY(plan->n_lanes == 1) || trii_lanes_passed(plan, host->start);
+}
+
+static tri_status start(trii_plan_host *host, const trii_step *step, const trii_segment *segment,
+                        bool alone)
+{
+    const trii_host_kind *kind = host->op->kind;
+    tri_status status = trii_host_check(step, segment->first_node + host->node);
+
+    if (status == TRI_OK && alone && kind->run != NULL)
+        return settle(host, step, segment, kind->run(host->op, &host->buffers));
+    if (status == TRI_OK)
+        status = kind->start(host->op, &host->buffers);
+    return settle(host, step, segment, status == TRI_OK ? TRI_INPROGRESS : status);
+}
+
+/* --- all of them ---------------------------------------------------------------------------- */
+
+tri_status trii_host_arrives(trii_plan *plan, int32_t h, const trii_step *step,
+                             const trii_segment *segment, int32_t *n_running)
+{
+    trii_plan_host *host = &plan->hosts[h];
+    bool alone = host->at_once && *n_running == 0;
+
+    host->state = TRII_HOST_ARMED;
+    ++*n_running;
+    return may_start(plan, host) ? start(host, step, segment, alone) : TRI_OK;
+}
+
+tri_status trii_hosts_poll(trii_plan *plan, const trii_step *step, const trii_segment *segment,
+                           int32_t *n_running)
+{
+    int32_t running = 0;
+
+    for (int32_t h = 0; h < plan->n_hosts; h++) { /* what one waits for stands before it */
+        trii_plan_host *host = &plan->hosts[h];
+        tri_status status = TRI_OK;
+
+        if (host->state == TRII_HOST_ARMED && may_start(plan, host))
+            status = start(host, step, segment, false);
+        else if (host->state == TRII_HOST_RUNNING)
+            status = settle(host, step, segment, host->op->kind->poll(host->op));
+        if (TRII_UNLIKELY(status != TRI_OK))
+            return status;
+        running += host->state == TRII_HOST_ARMED || host->state == TRII_HOST_RUNNING;
+    }
+    *n_running = running;
+    return TRI_OK;
+}
+
+/* The operation that keeps this one from being done: itself, or the first of those under way that
+ * it waits for to start; NULL: none is. */
+static trii_plan_host *obstacle(trii_plan *plan, trii_plan_host *host)
+{
+    if (host->state == TRII_HOST_RUNNING)
+        return host;
+    for (int32_t h = 0; h < plan->n_hosts; h++) {
+        if (plan->hosts[h].state == TRII_HOST_RUNNING)
+            return &plan->hosts[h];
+    }
+    return NULL;
+}
+
+/* Whether to wait for it moves all that is under way: that is of its group. */
+static bool moves_all(const trii_plan *plan, const trii_plan_host *host)
+{
+    for (int32_t h = 0; h < plan->n_hosts; h++) {
+        const trii_plan_host *other = &plan->hosts[h];
+
+        if (other->state == TRII_HOST_ARMED ||
+            (other->state == TRII_HOST_RUNNING && other != host &&
+             other->op->group != host->op->group))
+            return false;
+    }
+    return true;
+}
+
+tri_status trii_host_wait(trii_plan *plan, int32_t h, const trii_step *step,
+                          const trii_segment *segment, int32_t *n_running)
+{
+    trii_plan_host *host = &plan->hosts[h];
+    int64_t slice_ns = SLICE_NS;
+    tri_status status = TRI_OK;
+
+    while (host->state != TRII_HOST_DONE && status == TRI_OK) {
+        trii_plan_host *first = obstacle(plan, host);
+
+        if (first == NULL) {
+            status = trii_lanes_wait(plan, host->start);
+        } else {
+            bool all = first == host && moves_all(plan, host);
+
+            status = settle(first, step, segment,
+                            first->op->kind->wait(first->op, all ? INT64_MAX : slice_ns));
+            slice_ns = slice_ns * 2 < MAX_SLICE_NS ? slice_ns * 2 : MAX_SLICE_NS;
+        }
+        if (status == TRI_OK && host->state != TRII_HOST_DONE)
+            status = trii_hosts_poll(plan, step, segment, n_running);
+    }
+    return status;
+}
+
+/* Their buffers are ours: nothing may still be moving when we return. Peers may wait for operations
+ * that will never start here: waiting for ours without a word would last until the deadline. */
+void trii_hosts_stop(trii_plan *plan, const trii_step *step, const trii_segment *segment)
+{
+    char line[TRII_ERR_BYTES];
+
+    strncpy(line, tri_last_error(), sizeof(line) - 1);
+    line[sizeof(line) - 1] = '\0';
+    trii_hosts_abort(step, segment, line);
+    for (int32_t h = 0; h < plan->n_hosts; h++) {
+        trii_plan_host *host = &plan->hosts[h];
+
+        if (host->state == TRII_HOST_RUNNING) {
+            tri_status dropped = host->op->kind->wait(host->op, INT64_MAX);
+
+            (void)dropped; /* the first failure is the cause */
+        }
+        host->state = TRII_HOST_DONE;
+    }
+    trii_err_set("%s", line);
+}
