@@ -123,7 +123,7 @@ static tri_status settle_node(trii_step *step, trii_node *node, const trii_attrs
     node->site = trii_site_last();
     for (int i = 0; i < node->attrs.n_f; i++)
         node->attrs.f[i] = attrs->f[i];
-    node->differentiated = false;
+    node->differentiated = 0;
     node->region = r->region;
     node->backward = r->deferred > 0;
     status = append_words(r, node, in);

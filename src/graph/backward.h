@@ -61,6 +61,9 @@ void trii_backward_mark(trii_backward *b, const int32_t *leads);
 tri_status trii_backward_seed(trii_backward *b, trii_vid weight) TRI_MUST_CHECK;
 /* Records the gradients of all that is marked. */
 tri_status trii_backward_walk(trii_backward *b) TRI_MUST_CHECK;
+/* The walk that this step was in last has failed: what it went through can be gone through again,
+ * also after a run. */
+void trii_backward_forget(trii_step *step);
 /* The type in which seeds are weighed: that of all outputs, bf16 as f32; NONE if they differ. */
 tri_dtype trii_backward_dtype(const trii_backward *b);
 

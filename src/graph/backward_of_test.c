@@ -1,4 +1,6 @@
 /* backward_of_test.c - gradients of several outputs, and as values. */
+#include <math.h>
+
 #include <trireme/ops.h>
 
 #include "graph/step.h"
@@ -196,6 +198,34 @@ static void an_operation_without_a_second_gradient_is_named(void **state)
     CHECK_FAILS(tri_step_end_status(), TRI_ERR_UNSUPPORTED, "tri_prod_backward");
 }
 
+/* The step goes on as it was: what the refused call had gone through stays readable. */
+static void a_refused_call_leaves_the_graph_for_another(void **state)
+{
+    tri_tensor *middle, *loss, *grads[2], *two[2] = {x, y};
+
+    (void)state;
+    for (int k = 0; k < 2; k++) { /* the second step repeats the first */
+        middle = tri_exp(tri_mul_scalar(x, 0));
+        loss = sum(tri_mul(tri_exp(tri_mul(middle, x)), x));
+        CHECK_FAILS(tri_gradients(&loss, 1, two, 2, NULL, grads), TRI_ERR_INVALID_ARG,
+                    "do not depend on inputs[1]");
+        CHECK_OK(tri_run());
+        CHECK_OK(tri_gradients(&loss, 1, &middle, 1, NULL, grads));
+        CHECK_NEAR(tri_item(sum(grads[0])), 9 * exp(3) + 25 * exp(5), 1e-2);
+        CHECK_OK(tri_step_end_status());
+    }
+    loss = sum(tri_square(tri_prod(x, NULL, 0, false)));
+    CHECK_OK(
+        tri_gradients(&loss, 1, &x, 1, &(tri_gradients_options){.create_graph = true}, &middle));
+    loss = sum(tri_exp(tri_mul_scalar(middle, 0.01)));
+    CHECK_FAILS(tri_gradients(&loss, 1, &x, 1, NULL, grads), TRI_ERR_UNSUPPORTED,
+                "tri_prod_backward");
+    CHECK_OK(tri_run());
+    CHECK_OK(tri_gradients(&loss, 1, &middle, 1, NULL, grads));
+    CHECK_NEAR(tri_item(sum(grads[0])), 0.01 * (exp(1.5) + exp(0.9)), 1e-4);
+    CHECK_OK(tri_step_end_status());
+}
+
 /* Only what leads to an input is recorded: what has no gradient beside it does not matter. */
 static void only_what_is_asked_for_is_recorded(void **state)
 {
@@ -242,6 +272,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(a_gradient_penalty_trains, set_up, tear_down),
     cmocka_unit_test_setup_teardown(third_gradients_work_and_no_grad_does_not_hinder, set_up,
                                     tear_down),
+    cmocka_unit_test_setup_teardown(a_refused_call_leaves_the_graph_for_another, set_up, tear_down),
     cmocka_unit_test_setup_teardown(an_operation_without_a_second_gradient_is_named, set_up,
                                     tear_down),
     cmocka_unit_test_setup_teardown(only_what_is_asked_for_is_recorded, set_up, tear_down),

@@ -22,6 +22,8 @@ tri_status trii_backward_enter(trii_recorder *r, bool create_graph, trii_backwar
     r->no_grad = create_graph ? 0 : r->no_grad + 1;
     r->create_graph = create_graph;
     r->walking = true;
+    if (++r->walks == 0)
+        r->walks = 1;
     r->deferred++;
     return TRI_OK;
 }
@@ -338,7 +340,8 @@ static tri_status node_backward(trii_backward *b, int32_t n)
         if (needs[i] && grad_in[i] != TRII_NO_VALUE)
             status = add_grad(b, s->in_ids[s->nodes[n].first_in + i], grad_in[i]);
     }
-    s->nodes[n].differentiated |= !b->keep_graph;
+    if (!b->keep_graph && s->nodes[n].differentiated == 0)
+        s->nodes[n].differentiated = trii_recorder_of(s)->walks;
     return status;
 }
 
@@ -349,4 +352,14 @@ tri_status trii_backward_walk(trii_backward *b)
     for (int32_t n = b->last_node; n >= 0 && status == TRI_OK; n--)
         status = node_backward(b, n);
     return status;
+}
+
+void trii_backward_forget(trii_step *s)
+{
+    uint32_t walk = trii_recorder_of(s)->walks;
+
+    for (int32_t n = s->n_nodes - 1; n >= 0; n--) {
+        if (s->nodes[n].differentiated == walk)
+            s->nodes[n].differentiated = 0;
+    }
 }

@@ -155,6 +155,8 @@ static tri_status run(request *q, trii_step *step, const trii_roots *roots)
     if (status != TRI_OK)
         return status;
     status = record(q, step, roots);
+    if (status != TRI_OK)
+        trii_backward_forget(step);
     trii_backward_leave(r, &mode);
     return status == TRI_OK ? trii_step_eager(step) : status;
 }

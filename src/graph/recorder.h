@@ -105,6 +105,7 @@ typedef struct tri_context {
     int autocast;      /* depth of tri_autocast_begin */
     int deferred;      /* eager mode waits: inside tri_backward */
     bool walking;      /* inside a walk of backward_walk.c */
+    uint32_t walks;    /* which one, from 1 on */
     bool create_graph; /* and what it records has gradients */
     bool active;       /* something was recorded since the last end */
     bool breaks;       /* TRI_BREAK=1 */

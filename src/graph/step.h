@@ -89,10 +89,12 @@ typedef struct trii_node {
     /* > 0: the region of the step that is computed again for backward; < 0: a copy, of a region
      * that is minus that of the segment; see recompute.c */
     int32_t region;
-    bool requires_grad;        /* an output does */
-    bool autocast;             /* recorded under tri_autocast_begin */
-    bool backward;             /* recorded by tri_backward; for the order of a plan only */
-    bool differentiated;       /* tri_backward went through: nothing needs its values later */
+    bool requires_grad; /* an output does */
+    bool autocast;      /* recorded under tri_autocast_begin */
+    bool backward;      /* recorded by tri_backward; for the order of a plan only */
+    /* A walk back went through, so that nothing needs its values later: which one of the context;
+     * 0 = none did. */
+    uint32_t differentiated;
     struct trii_host_op *host; /* TRII_CLASS_HOST; owned by whoever recorded it, see host_op.h */
 } trii_node;
 
