@@ -357,6 +357,52 @@ static void two_groups_may_be_waited_for_in_opposite_order(void **state)
             run_threads(2, &engines[e], opposite_rank, &sizes[k]);
 }
 
+/* Two devices on each rank, one group: what either makes has its place in one order. */
+static const char *lanes_rank(rank_env *env)
+{
+    tri_group *group = NULL;
+    tri_tensor *w[2];
+    const char *wrong = NULL;
+
+    RANK_TRY(env, tri_cpu_devices(2));
+    w[0] = trained(filled(N, 1, 0.5));
+    w[1] = trained(filled(N, 2, -0.25));
+    RANK_TRY(env, group_of(env, &group));
+    for (int round = 0; round < 4 && wrong == NULL; round++) {
+        tri_tensor *loss = NULL;
+        double want[N];
+
+        for (int k = 0; k < 4; k++) {
+            tri_tensor *x = tri_mul_scalar(w[k % 2], env->rank + 1.0);
+
+            x = collective(ALL_REDUCE, group, tri_to(x, TRI_CPU((k + round) % 2)));
+            x = tri_sum(tri_square(tri_to(x, TRI_CPU(0))), NULL, 0, false);
+            loss = loss != NULL ? tri_add(loss, x) : x;
+        }
+        tri_backward(loss);
+        for (int k = 0; k < 2 && wrong == NULL; k++) {
+            for (int i = 0; i < N; i++) /* twice the square of 3 w, on two ranks */
+                want[i] = (round + 1) * 2 * 2 * (2 * 3 * (k == 0 ? 1 + 0.5 * i : 2 - 0.25 * i)) *
+                          (env->rank + 1);
+            wrong = expect(env, w[k], want, N);
+        }
+        RANK_TRY(env, tri_step_end_status());
+    }
+    tri_tensor_unref(w[0]);
+    tri_tensor_unref(w[1]);
+    tri_group_unref(group);
+    return wrong;
+}
+
+static void two_devices_share_a_group(void **state)
+{
+    (void)state;
+    /* as processes: a device's thread serves one run after the other, and these wait for each other
+     */
+    for (int e = 0; e < 2; e++)
+        run_processes(2, &engines[e], lanes_rank, NULL, NULL, 60);
+}
+
 /* --- sizes, gradients that nobody wants --------------------------------------------------------
  */
 
@@ -551,6 +597,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(two_stages_on_two_ranks_are_one_process),
         cmocka_unit_test(large_messages_cross),
         cmocka_unit_test(two_groups_may_be_waited_for_in_opposite_order),
+        cmocka_unit_test(two_devices_share_a_group),
         cmocka_unit_test(nothing_is_sent_and_differentiated_too),
         cmocka_unit_test(wrong_operands_are_refused),
         cmocka_unit_test(a_failed_step_ends_on_all_ranks_and_the_next_one_works),
