@@ -3,7 +3,9 @@
  *
  * The threads of devices belong to the process: made when they are first needed, they sleep while
  * nothing is asked of them, and stay. Several runs may be under way: a device takes them one after
- * the other, and as all devices get them in one order, none waits for one behind it.
+ * the other, and as all devices get them in one order, none waits for one behind it. Runs that
+ * communicate may wait for each other all the same (ranks as threads): each gets threads that have
+ * nothing else to do.
  */
 #include "plan/lane_run.h"
 
@@ -163,6 +165,7 @@ typedef struct executor {
     trii_thread thread;
     trii_cond asked;
     lane_state *first, *last; /* what is to be run */
+    int n_jobs;               /* and what runs */
     struct executor *next;
 } executor;
 
@@ -187,19 +190,22 @@ static void execute(void *arg)
         run = job->run;
         run->plan->lanes[job->lane].ops->enter(own->device);
         walk(job);
+        trii_mutex_lock(&mutex);
+        own->n_jobs--;
+        trii_mutex_unlock(&mutex);
         atomic_fetch_sub_explicit(&run->n_busy, 1, memory_order_acq_rel);
         trii_futex_wake_all(&run->n_busy); /* the run may be gone */
     }
 }
 
-/* The mutex is held. */
-static tri_status find_executor(tri_device device, executor **executor_out)
+/* idle: one that has nothing to do. The mutex is held. */
+static tri_status find_executor(tri_device device, bool idle, executor **executor_out)
 {
     executor *it = executors;
     char name[16];
     tri_status status;
 
-    while (it != NULL && it->device != device)
+    while (it != NULL && (it->device != device || (idle && it->n_jobs > 0)))
         it = it->next;
     if (it == NULL) {
         it = trii_alloc(1, sizeof(*it), "thread of a device");
@@ -238,13 +244,14 @@ static tri_status hand_out(lane_run *r)
     trii_mutex_lock(&mutex);
     atomic_store(&made_in, here);
     for (int32_t l = 1; l < r->plan->n_lanes && status == TRI_OK; l++)
-        status = find_executor(r->plan->lanes[l].device, &of[l]);
+        status = find_executor(r->plan->lanes[l].device, r->plan->n_hosts > 0, &of[l]);
     for (int32_t l = 1; l < r->plan->n_lanes && status == TRI_OK; l++) {
         if (of[l]->first != NULL)
             of[l]->last->next = &r->states[l];
         else
             of[l]->first = &r->states[l];
         of[l]->last = &r->states[l];
+        of[l]->n_jobs++;
         trii_cond_signal(&of[l]->asked);
     }
     trii_mutex_unlock(&mutex);

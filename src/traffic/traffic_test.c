@@ -364,7 +364,6 @@ static const char *lanes_rank(rank_env *env)
     tri_tensor *w[2];
     const char *wrong = NULL;
 
-    RANK_TRY(env, tri_cpu_devices(2));
     w[0] = trained(filled(N, 1, 0.5));
     w[1] = trained(filled(N, 2, -0.25));
     RANK_TRY(env, group_of(env, &group));
@@ -397,10 +396,9 @@ static const char *lanes_rank(rank_env *env)
 static void two_devices_share_a_group(void **state)
 {
     (void)state;
-    /* as processes: a device's thread serves one run after the other, and these wait for each other
-     */
+    CHECK_OK(tri_cpu_devices(2));
     for (int e = 0; e < 2; e++)
-        run_processes(2, &engines[e], lanes_rank, NULL, NULL, 60);
+        run_threads(2, &engines[e], lanes_rank, NULL);
 }
 
 /* --- sizes, gradients that nobody wants --------------------------------------------------------
