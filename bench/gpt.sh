@@ -1,8 +1,8 @@
 #!/bin/sh
 # gpt.sh - training of a small GPT (6 layers, width 384, context 256, batch 8) in one process:
-# tokens a second, and which share of the fused multiply-adds that the processor can do. The peer is
-# PyTorch in the mode that is fastest on this machine: fused attention, eager or compiled, or
-# attention from products.
+# tokens a second, which share of the fused multiply-adds that the processor can do, and how much
+# longer than the second the first step of 12 layers takes. The peer is PyTorch in the mode that is
+# fastest on this machine: fused attention, eager or compiled, or attention from products.
 . "$(dirname "$0")/lib.sh"
 bench_begin gpt
 
@@ -27,5 +27,9 @@ measure() {
         "$(cut -d ' ' -f 2 <"$bench_work/shares" | median)" "" "" higher
 }
 measure 1 6
-measure 2 10
+measure 2 9
+# What a run waits for before it trains: plans, kernels, pages that are touched for the first time.
+bench_part 10 10
+alternate 3 "env TRI_NUM_THREADS=2 $bench_bin/bench_gpt_step 1 1 12 | cut -d ' ' -f 3" ""
+bench_case "first step of 12 layers, over the second" s "$median_a"
 bench_end

@@ -149,7 +149,9 @@ static void arena_free(const arena *a)
         trii_memory_of(a->device)->free(trii_device_index_of(a->device), a->data, a->bytes);
 }
 
-/* Makes *a if it is NULL, and large enough. */
+/* Makes *a if it is NULL, and large enough. One that must grow grows by a quarter at least: a
+ * program whose sequences become longer and longer would else touch all pages anew at each length,
+ * and pages that nobody touches cost nothing. */
 static tri_status fit_arena(arena **a, tri_device device, size_t bytes)
 {
     void *data;
@@ -163,12 +165,15 @@ static tri_status fit_arena(arena **a, tri_device device, size_t bytes)
     }
     if (TRII_LIKELY(bytes <= (*a)->bytes))
         return TRI_OK;
+    if (trii_is_host(device) && bytes < (*a)->bytes + (*a)->bytes / 4)
+        bytes = (*a)->bytes + (*a)->bytes / 4;
     status = arena_alloc(device, bytes, &data);
     if (status != TRI_OK)
         return status;
     arena_free(*a);
     trii_mutex_lock(&cache.lock);
     cache.stats.arena_bytes += bytes - (*a)->bytes;
+    cache.stats.arenas_made++;
     trii_mutex_unlock(&cache.lock);
     (*a)->data = data;
     (*a)->bytes = bytes;

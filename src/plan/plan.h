@@ -208,6 +208,7 @@ extern const trii_executor trii_executor_plan;
 extern const trii_device_ops trii_plan_device;
 typedef struct trii_plan_stats {
     uint64_t hits, misses;
+    uint64_t arenas_made;
     size_t arena_bytes;
     int32_t n_plans;
 } trii_plan_stats;

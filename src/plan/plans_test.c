@@ -158,6 +158,20 @@ static void length(int64_t n)
     tri_tensor_unref(x);
 }
 
+/* Each length needs a little more memory than the one before, whose pages have been touched. */
+static void growing_lengths_get_few_new_arenas(void **state)
+{
+    uint64_t made;
+
+    (void)state;
+    trii_step_release();
+    made = trii_plan_stats_get().arenas_made;
+    for (int64_t n = 1; n <= 300; n++)
+        length(64 * n);
+    made = trii_plan_stats_get().arenas_made - made;
+    assert_in_range(made, 1, 32); /* a quarter more each time: 300 = 1.25^26 */
+}
+
 static void three_hundred_lengths_are_compiled_once(void **state)
 {
     uint64_t misses;
@@ -200,6 +214,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(nothing_is_compiled_again_on_another_thread),
     cmocka_unit_test(eight_threads_evaluate_one_model_at_once),
     cmocka_unit_test(three_hundred_lengths_are_compiled_once),
+    cmocka_unit_test(growing_lengths_get_few_new_arenas),
     cmocka_unit_test(what_was_used_last_stays),
 };
 
