@@ -13,6 +13,7 @@
 
 struct trii_step;
 struct trii_node;
+struct trii_strides; /* graph/strides.h */
 
 typedef int32_t trii_vid; /* a value of the current step; -1 = none (an absent optional input) */
 #define TRII_NO_VALUE (-1)
@@ -89,7 +90,8 @@ typedef enum trii_op_class {
     TRII_CLASS_OTHER,       /* a kernel of its own */
     TRII_CLASS_ELEMENTWISE, /* out[i] = f(in broadcast to out's shape at i); may run in place */
     TRII_CLASS_REDUCTION,
-    TRII_CLASS_VIEW,    /* output 0 has the bytes of input 0 in plain order: reshape, flatten */
+    TRII_CLASS_VIEW,    /* outputs are elements of input 0, moved by nobody: see `view` */
+    TRII_CLASS_JOIN,    /* the inputs are the parts of output 0, as `view` says of a split of it */
     TRII_CLASS_HOST,    /* a host operation, see host_op.h */
     TRII_CLASS_TRANSFER /* a copy on another device, the first integer: no other operation has
                          * results elsewhere than its operands */
@@ -138,6 +140,14 @@ typedef struct trii_graph_op {
     /* Plain C for f32 and f64 (and the integer types the shape rule admits): the truth. Called
      * through trii_reference_kernel (ops/table.h), which widens and rounds bf16. */
     tri_status (*reference)(const trii_kernel_args *args);
+    /* TRII_CLASS_VIEW: where output o lies if the input lies at `from`. False: no strides say it.
+     * TRII_CLASS_JOIN: where input o lies if the output, of type `in`, lies at `from`. */
+    bool (*view)(const trii_type *in, const trii_type *out, const int64_t *iattr, int o,
+                 const struct trii_strides *from, struct trii_strides *to);
+    /* Of a view that has one output, which has each element of the input once: where the input lies
+     * if the output lies at `from`. NULL: not asked. */
+    bool (*view_from)(const trii_type *in, const trii_type *out, const int64_t *iattr,
+                      const struct trii_strides *from, struct trii_strides *to);
     /* How many samples the result is the mean of, -1 = of none. NULL: it is no mean. */
     int64_t (*samples)(const trii_type *const *in, const trii_attrs *attrs);
     /* Records what that mean divides by, an f64 scalar, where it is a value of the graph (targets

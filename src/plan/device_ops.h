@@ -31,6 +31,10 @@ typedef struct trii_ir_value {
     int32_t n_readers; /* live nodes that read it */
     int32_t group;     /* producer, or -1 */
     int32_t buffer;
+    /* A view: it lies in the memory of this value, which is no view, `offset` bytes behind its
+     * beginning, in the order of its layout (often a strided one); -1 = in its own. */
+    int32_t base;
+    int64_t offset;
 } trii_ir_value;
 
 typedef struct trii_ir_node {
@@ -53,7 +57,8 @@ typedef struct trii_ir_node {
 typedef enum trii_group_kind {
     TRII_GROUP_OP,    /* nodes[0], and what the device absorbed into it */
     TRII_GROUP_CHAIN, /* element-wise nodes over one shape */
-    TRII_GROUP_VIEW,  /* no kernel: the output is the input's bytes */
+    TRII_GROUP_VIEW,  /* no kernel: the outputs are elements of the input */
+    TRII_GROUP_JOIN,  /* no kernel: the inputs are the elements of the output */
     TRII_GROUP_REORDER,
     TRII_GROUP_TRANSFER, /* a copy from another device, in the layout that it has */
     TRII_GROUP_HOST
@@ -61,13 +66,14 @@ typedef enum trii_group_kind {
 
 typedef struct trii_group {
     trii_group_kind kind;
-    int32_t position; /* groups run in ascending order of it */
+    int32_t position; /* groups run in ascending order of it, */
+    int32_t number;   /* and in that in which they were made */
     int32_t n_nodes, n_in, n_out;
     int32_t nodes[TRII_GROUP_NODES]; /* in record order */
     int32_t *in;                     /* [n_in] values from outside, each once */
     int32_t *out;                    /* [n_out] values that are needed outside */
     const trii_layout **in_layout;   /* [n_in] how the kernel sees them */
-    const trii_layout **out_layout;
+    const trii_layout **out_layout;  /* before they are chosen: in which a reader would like it */
     struct trii_kernel *kernel;
 } trii_group;
 
@@ -78,7 +84,14 @@ typedef struct trii_ir {
     trii_group **groups;
     int32_t n_values, n_nodes, n_groups;
     int32_t room_values, room_groups;
+    struct trii_strided_list *strided; /* the plan's own */
 } trii_ir;
+
+/* The layout of a value whose elements lie at these distances (layout->strides), the same pointer
+ * for the same ones; NULL where that is the plain order. It lives as long as the ir: kernels copy
+ * what they need. Sizes of 1 have the stride that plain order would give them. */
+tri_status trii_ir_strided(const trii_ir *ir, const trii_type *type, const int64_t *stride,
+                           const trii_layout **layout_out) TRI_MUST_CHECK;
 
 /* What changes from run to run beside pointers. */
 typedef struct trii_run {
@@ -93,7 +106,8 @@ typedef struct trii_kernel {
     void (*destroy)(struct trii_kernel *kernel);
     size_t scratch_bytes;
     /* NULL, or [n_out]: bit i set where output o may lie on input i (of the same bytes), that is,
-     * where each element of the input is read before that of the output is written. */
+     * where each element of the input is read before that of the output is written. Neither is a
+     * view then, nor does another input lie there. */
     const uint64_t *in_place;
 } trii_kernel;
 
@@ -127,12 +141,15 @@ typedef struct trii_device_ops {
     bool (*absorbs_before)(trii_ir *ir, trii_ir_node *before, const trii_ir_node *node);
     /* Required. have[i]: the layouts in which the inputs are; fills the wanted ones. The plan
      * reorders where they differ. Outputs of persistent state keep the layout `ir` says where
-     * the device can. */
+     * the device can. Inputs may be strided: views, which a kernel takes (want = have) or has
+     * copied; with strides of 0 where they were expanded. group->out_layout[o] may be a strided
+     * layout in which the reader of an output would save a copy; then want = that, or another. */
     void (*layouts)(const trii_ir *ir, const trii_group *group, const trii_layout *const *have,
                     trii_layouts *want_out);
     /* Required. For the layouts in the group. Memory of the kernel is the device's. */
     tri_status (*compile)(const trii_ir *ir, const trii_group *group, trii_kernel **kernel_out);
-    /* Required. One input, one output; from and to differ (NULL = plain). */
+    /* Required. One input, one output; NULL = plain. A strided one meets plain or strided ones
+     * only. */
     tri_status (*compile_reorder)(const trii_type *type, const trii_layout *from,
                                   const trii_layout *to, trii_kernel **kernel_out);
 } trii_device_ops;

@@ -191,6 +191,8 @@ static tri_status place(const fuse *f, int32_t n)
         kind = TRII_GROUP_TRANSFER;
     } else if (node->op->op_class == TRII_CLASS_VIEW) {
         kind = TRII_GROUP_VIEW;
+    } else if (node->op->op_class == TRII_CLASS_JOIN) {
+        kind = TRII_GROUP_JOIN;
     } else if (node->op->op_class == TRII_CLASS_ELEMENTWISE) {
         chains = f->device->chains(f->ir, node);
         if (join_producer(f, n, chains))

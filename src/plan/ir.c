@@ -31,8 +31,13 @@ int32_t trii_ir_add_value(trii_ir *ir, const trii_type *type)
         ir->room_values = room;
     }
     value = &ir->values[ir->n_values];
-    *value = (trii_ir_value){
-        .type = *type, .node = -1, .output = -1, .input = -1, .group = -1, .buffer = -1};
+    *value = (trii_ir_value){.type = *type,
+                             .node = -1,
+                             .output = -1,
+                             .input = -1,
+                             .group = -1,
+                             .buffer = -1,
+                             .base = -1};
     return ir->n_values++;
 }
 
@@ -220,6 +225,7 @@ trii_group *trii_ir_add_group(trii_ir *ir, trii_group_kind kind, int32_t positio
     }
     group->kind = kind;
     group->position = position;
+    group->number = ir->n_groups;
     ir->groups[ir->n_groups++] = group;
     return group;
 }
@@ -299,7 +305,9 @@ static int by_position(const void *a, const void *b)
 {
     const trii_group *x = *(trii_group *const *)a, *y = *(trii_group *const *)b;
 
-    return (x->position > y->position) - (x->position < y->position);
+    if (x->position != y->position)
+        return x->position < y->position ? -1 : 1;
+    return (x->number > y->number) - (x->number < y->number);
 }
 
 void trii_ir_sort_groups(trii_ir *ir)

@@ -120,6 +120,10 @@ static void find_writers(lane_order *o)
                 o->writer[v] = ir->values[w].group;
         }
     }
+    for (int32_t v = 0; v < ir->n_values; v++) { /* views read what they are views of */
+        if (ir->values[v].base >= 0)
+            o->writer[v] = o->writer[ir->values[v].base];
+    }
 }
 
 /* Each edge once or more: with `fill` into the lists, else into their lengths. */

@@ -6,7 +6,7 @@
  * and pooling. A reorder is inserted only where a reader wants something else; weights and other
  * persistent state take the wanted layout for good instead.
  */
-#include "plan/ir.h"
+#include "plan/layout.h"
 
 #include <string.h>
 
@@ -14,47 +14,31 @@
 #include "graph/host_op.h"
 #include "tensor/device_list.h"
 
-/* A copy of a value in another layout. */
-typedef struct copy {
-    struct copy *next;
-    int32_t value;
-    const trii_layout *layout;
-} copy;
+static void *grown(const trii_layout_choice *c, const void *old, int32_t room, size_t size)
+{
+    void *more = trii_pool_alloc(c->ir->pool, (size_t)room, size);
 
-typedef struct choose {
-    trii_ir *ir;
-    const trii_step *step;
-    const trii_segment *segment;
-    const trii_device_ops *device;
-    const trii_layout **now; /* [room] by value */
-    bool *used;              /* [room] a group reads it as it is */
-    copy **copies;           /* [room] */
-    int32_t room;
-    const trii_layout **adopt;
-} choose;
+    if (more != NULL && c->room > 0)
+        memcpy(more, old, (size_t)c->room * size);
+    return more;
+}
 
-static tri_status make_room(choose *c)
+static tri_status make_room(trii_layout_choice *c)
 {
     int32_t room = c->room * 2 + 64;
-    const trii_layout **now = trii_pool_alloc(c->ir->pool, (size_t)room, sizeof(*now));
-    bool *used = trii_pool_alloc(c->ir->pool, (size_t)room, sizeof(*used));
-    copy **copies = trii_pool_alloc(c->ir->pool, (size_t)room, sizeof(*copies));
 
-    if (now == NULL || used == NULL || copies == NULL)
+    c->now = grown(c, c->now, room, sizeof(*c->now));
+    c->used = grown(c, c->used, room, sizeof(*c->used));
+    c->copies = grown(c, c->copies, room, sizeof(*c->copies));
+    c->place = grown(c, c->place, room, sizeof(*c->place));
+    if (c->now == NULL || c->used == NULL || c->copies == NULL || c->place == NULL)
         return TRI_ERR_NO_MEMORY;
-    if (c->room > 0) {
-        memcpy(now, c->now, (size_t)c->room * sizeof(*now));
-        memcpy(used, c->used, (size_t)c->room * sizeof(*used));
-        memcpy(copies, c->copies, (size_t)c->room * sizeof(*copies));
-    }
-    c->now = now;
-    c->used = used;
-    c->copies = copies;
     c->room = room;
     return TRI_OK;
 }
 
-static tri_status add_value(choose *c, const trii_type *type, int32_t *value_out)
+tri_status trii_layout_value(trii_layout_choice *c, const trii_type *type,
+                             const trii_layout *layout, int32_t *value_out)
 {
     trii_type copy_of_type = *type; /* may lie in the array that grows */
     int32_t value = trii_ir_add_value(c->ir, &copy_of_type);
@@ -65,11 +49,13 @@ static tri_status add_value(choose *c, const trii_type *type, int32_t *value_out
         if (make_room(c) != TRI_OK)
             return TRI_ERR_NO_MEMORY;
     }
+    c->now[value] = layout;
     *value_out = value;
     return TRI_OK;
 }
 
-static void replace(trii_ir *ir, trii_group *group, int32_t from, int32_t to, bool outputs)
+void trii_layout_replace(trii_ir *ir, const trii_group *group, int32_t from, int32_t to,
+                         bool outputs)
 {
     for (int32_t n = 0; n < group->n_nodes; n++) {
         trii_ir_node *node = &ir->nodes[group->nodes[n]];
@@ -85,11 +71,20 @@ static void replace(trii_ir *ir, trii_group *group, int32_t from, int32_t to, bo
     }
 }
 
-/* A group that copies `from` into `to`, with the layouts as they are now. */
-static tri_status add_reorder(choose *c, int32_t from, int32_t to, int32_t position)
+tri_status trii_layout_reorder(trii_layout_choice *c, int32_t from, int32_t to, int32_t position)
 {
-    trii_group *group = trii_ir_add_group(c->ir, TRII_GROUP_REORDER, position);
+    const trii_layout *a = c->now[from], *b = c->now[to];
+    trii_group *group;
 
+    if (a != NULL && b != NULL && trii_is_strided(a) != trii_is_strided(b)) {
+        int32_t plain;
+        tri_status status = trii_layout_value(c, &c->ir->values[from].type, NULL, &plain);
+
+        if (status == TRI_OK)
+            status = trii_layout_reorder(c, from, plain, position);
+        return status == TRI_OK ? trii_layout_reorder(c, plain, to, position) : status;
+    }
+    group = trii_ir_add_group(c->ir, TRII_GROUP_REORDER, position);
     if (group == NULL)
         return TRI_ERR_NO_MEMORY;
     group->in = trii_pool_alloc(c->ir->pool, 1, sizeof(*group->in));
@@ -102,86 +97,97 @@ static tri_status add_reorder(choose *c, int32_t from, int32_t to, int32_t posit
     group->n_in = group->n_out = 1;
     group->in[0] = from;
     group->out[0] = to;
-    group->in_layout[0] = c->now[from];
-    group->out_layout[0] = c->now[to];
+    group->in_layout[0] = a;
+    group->out_layout[0] = b;
     return TRI_OK;
 }
 
 /* Persistent state may change its layout for good: not what another group already reads as it
  * is, and not where the padding would need more room. */
-static bool can_adopt(const choose *c, int32_t v, const trii_layout *want, bool wanted)
+static bool can_adopt(const trii_layout_choice *c, int32_t v, const trii_layout *want, bool wanted)
 {
     const trii_ir_value *value = &c->ir->values[v];
 
     return value->input >= 0 && value->persistent && !value->stays_plain &&
            (wanted || value->updated) && c->now[v] == NULL && !c->used[v] &&
-           want->bytes == trii_type_bytes(&value->type);
+           !trii_is_strided(want) && want->bytes == trii_type_bytes(&value->type);
 }
 
-static tri_status fit_input(choose *c, trii_group *group, int32_t i, const trii_layouts *want)
+tri_status trii_layout_fit_input(trii_layout_choice *c, trii_group *group, int32_t i,
+                                 const trii_layout *layout, bool adopt)
 {
     int32_t v = group->in[i], made;
-    const trii_layout *layout = want->in[i];
+    trii_layout_copy *entry;
+    tri_status status;
 
     group->in_layout[i] = layout;
     if (c->now[v] == layout) {
         c->used[v] = true;
         return TRI_OK;
     }
-    if (layout != NULL && can_adopt(c, v, layout, (want->adopt >> i & 1) != 0)) {
+    if (layout != NULL && can_adopt(c, v, layout, adopt)) {
         c->adopt[v] = layout;
         c->now[v] = layout;
         c->used[v] = true;
         return TRI_OK;
     }
-    for (copy *old = c->copies[v]; old != NULL; old = old->next) {
+    for (trii_layout_copy *old = c->copies[v]; old != NULL; old = old->next) {
         if (old->layout == layout) {
-            replace(c->ir, group, v, old->value, false);
+            trii_layout_replace(c->ir, group, v, old->value, false);
             group->in[i] = old->value;
             return TRI_OK;
         }
     }
-    if (add_value(c, &c->ir->values[v].type, &made) != TRI_OK)
-        return TRI_ERR_NO_MEMORY;
-    c->now[made] = layout;
+    status = trii_layout_value(c, &c->ir->values[v].type, layout, &made);
+    if (status != TRI_OK)
+        return status;
     c->used[v] = true;
-    copy *entry = trii_pool_alloc(c->ir->pool, 1, sizeof(*entry));
+    entry = trii_pool_alloc(c->ir->pool, 1, sizeof(*entry));
     if (entry == NULL)
         return TRI_ERR_NO_MEMORY;
-    *entry = (copy){c->copies[v], made, layout};
+    *entry = (trii_layout_copy){c->copies[v], made, layout};
     c->copies[v] = entry;
-    replace(c->ir, group, v, made, false);
+    trii_layout_replace(c->ir, group, v, made, false);
     group->in[i] = made;
-    return add_reorder(c, v, made, group->position - 1 - i);
+    return trii_layout_reorder(c, v, made, group->position - 1 - i);
 }
 
-/* A tensor that has a layout keeps it: what the kernel makes in another one is reordered. */
-static tri_status fit_output(choose *c, trii_group *group, int32_t o, const trii_layout *layout)
+/* A tensor that has a layout keeps it: what the kernel makes in another one is reordered, and so is
+ * what shall lie in another value but was not written there. */
+tri_status trii_layout_fit_output(trii_layout_choice *c, trii_group *group, int32_t o,
+                                  const trii_layout *layout)
 {
     int32_t v = group->out[o], made;
-    const trii_ir_value *value = &c->ir->values[v];
-    bool fits = layout == value->layout || (value->layout == NULL && !value->stays_plain &&
-                                            layout->bytes == trii_type_bytes(&value->type));
+    trii_ir_value *value = &c->ir->values[v];
+    const trii_layout_place *place = c->place[v].chosen ? &c->place[v] : NULL;
+    bool fits = layout == value->layout ||
+                (value->layout == NULL && !value->stays_plain && !trii_is_strided(layout) &&
+                 layout->bytes == trii_type_bytes(&value->type));
 
     group->out_layout[o] = layout;
-    if (!value->bound || fits) {
+    if (place != NULL) {
+        value->base = place->base;
+        value->offset = place->offset;
+        fits = layout == place->layout;
+    } else if (!value->bound) {
+        fits = value->output < 0 || !trii_is_strided(layout);
+    }
+    if (fits) {
         c->now[v] = layout;
         return TRI_OK;
     }
-    if (add_value(c, &value->type, &made) != TRI_OK)
+    c->now[v] = place != NULL ? place->layout : value->layout;
+    if (trii_layout_value(c, &value->type, layout, &made) != TRI_OK)
         return TRI_ERR_NO_MEMORY;
-    value = &c->ir->values[v];
-    c->now[made] = layout;
-    c->now[v] = value->layout;
-    replace(c->ir, group, v, made, true);
+    trii_layout_replace(c->ir, group, v, made, true);
     group->out[o] = made;
-    c->ir->values[made].node = value->node;
-    return add_reorder(c, made, v, group->position + 1 + o);
+    c->ir->values[made].node = c->ir->values[v].node;
+    return trii_layout_reorder(c, made, v, group->position + 1 + o);
 }
 
 /* Operand k in the layout of the tensor that result k is bound to: what all ranks agreed on. The
  * rest is plain, since another rank may lay it out differently. */
-static void host_layouts(const choose *c, const trii_group *group, trii_layouts *want)
+static void host_layouts(const trii_layout_choice *c, const trii_group *group, trii_layouts *want)
 {
     const trii_ir_node *node = &c->ir->nodes[group->nodes[0]];
     const trii_host_op *host = c->step->nodes[c->segment->first_node + node->source].host;
@@ -204,10 +210,40 @@ static bool crosses(const trii_ir *ir, const trii_group *group)
            trii_device_kind_of(ir->values[group->out[0]].type.device);
 }
 
+static tri_status choose_group(trii_layout_choice *c, trii_group *group)
+{
+    const trii_layout *have[TRII_GROUP_VALUES];
+    trii_layouts want = {0};
+    tri_status status = TRI_OK;
+
+    if (group->kind == TRII_GROUP_VIEW || group->kind == TRII_GROUP_JOIN)
+        return trii_views_choose(c, group);
+    for (int32_t i = 0; i < group->n_in; i++)
+        have[i] = c->now[group->in[i]];
+    for (int32_t o = 0; o < group->n_out; o++) {
+        const trii_layout_place *place = &c->place[group->out[o]];
+
+        group->out_layout[o] = place->chosen ? place->layout : NULL;
+    }
+    if (group->kind == TRII_GROUP_HOST)
+        host_layouts(c, group, &want);
+    else if (group->kind == TRII_GROUP_TRANSFER) /* moves memory as it is, if it is one piece */
+        want.in[0] = want.out[0] =
+            trii_is_strided(have[0]) || crosses(c->ir, group) ? NULL : have[0];
+    else
+        c->device->layouts(c->ir, group, have, &want);
+    for (int32_t i = 0; status == TRI_OK && i < group->n_in; i++)
+        status = trii_layout_fit_input(c, group, i, want.in[i], (want.adopt >> i & 1) != 0);
+    for (int32_t o = 0; status == TRI_OK && o < group->n_out; o++)
+        status = trii_layout_fit_output(c, group, o, want.out[o]);
+    return status;
+}
+
 tri_status trii_ir_layouts(trii_ir *ir, const trii_step *step, const trii_segment *segment,
                            const trii_device_ops *device, const trii_layout **adopt_out)
 {
-    choose c = {.ir = ir, .step = step, .segment = segment, .device = device, .adopt = adopt_out};
+    trii_layout_choice c = {
+        .ir = ir, .step = step, .segment = segment, .device = device, .adopt = adopt_out};
     int32_t n_groups = ir->n_groups;
     tri_status status = TRI_OK;
 
@@ -216,24 +252,10 @@ tri_status trii_ir_layouts(trii_ir *ir, const trii_step *step, const trii_segmen
     while (status == TRI_OK && c.room < ir->n_values);
     for (int32_t v = 0; status == TRI_OK && v < ir->n_values; v++)
         c.now[v] = ir->values[v].input >= 0 ? ir->values[v].layout : NULL;
-    for (int32_t g = 0; status == TRI_OK && g < n_groups; g++) {
-        trii_group *group = ir->groups[g];
-        const trii_layout *have[TRII_GROUP_VALUES];
-        trii_layouts want = {0};
-
-        for (int32_t i = 0; i < group->n_in; i++)
-            have[i] = c.now[group->in[i]];
-        if (group->kind == TRII_GROUP_HOST)
-            host_layouts(&c, group, &want);
-        else if (group->kind == TRII_GROUP_TRANSFER)
-            want.in[0] = want.out[0] = crosses(ir, group) ? NULL : have[0];
-        else if (group->kind != TRII_GROUP_VIEW)
-            device->layouts(ir, group, have, &want);
-        for (int32_t i = 0; status == TRI_OK && i < group->n_in; i++)
-            status = fit_input(&c, group, i, &want);
-        for (int32_t o = 0; status == TRI_OK && o < group->n_out; o++)
-            status = fit_output(&c, group, o, want.out[o]);
-    }
+    if (status == TRI_OK)
+        status = trii_views_place(&c);
+    for (int32_t g = 0; status == TRI_OK && g < n_groups; g++)
+        status = choose_group(&c, ir->groups[g]);
     trii_ir_sort_groups(ir);
     return status;
 }

@@ -49,10 +49,11 @@ typedef struct trii_plan_host {
 } trii_plan_host;
 
 /* Where pointers go that may change from run to run: slots[first[i] .. first[i + 1]) belong to
- * input (or output) i. */
+ * input (or output) i, and get a pointer so many bytes behind it. */
 typedef struct trii_slots {
     int32_t *first;
     void ***slots;
+    int64_t *offsets;
     void **now; /* what the slots hold */
     int32_t n;
 } trii_slots;

@@ -17,7 +17,7 @@ static void set_slots(trii_slots *slots, int32_t i, void *data)
         return;
     slots->now[i] = data;
     for (int32_t k = slots->first[i]; k < slots->first[i + 1]; k++)
-        *slots->slots[k] = data;
+        *slots->slots[k] = (char *)data + slots->offsets[k];
 }
 
 /* A storage of the plan that nobody holds; new ones are made until the turns suffice, and beyond

@@ -92,6 +92,8 @@ static void place_values(trii_schedule *s)
             trii_ir_value *value = &ir->values[group->out[o]];
             bool view = group->kind == TRII_GROUP_VIEW;
 
+            if (value->base >= 0)
+                continue; /* a view */
             if (value->buffer < 0 && value->output >= 0)
                 value->buffer = add_buffer(s, TRII_PLACE_OUTPUT, value->output,
                                            lane_of(s, &value->type), value_bytes(s, group, o));
@@ -106,7 +108,8 @@ static void place_values(trii_schedule *s)
             trii_ir_value *value = &ir->values[group->in[i]];
 
             if ((group->kind != TRII_GROUP_HOST && group->kind != TRII_GROUP_VIEW) ||
-                value->buffer >= 0 || value->output >= 0 || s->readers[group->in[i]] != 1)
+                value->buffer >= 0 || value->output >= 0 || value->base >= 0 ||
+                s->readers[group->in[i]] != 1)
                 continue;
             for (int32_t o = 0; o < node->n_out && o < node->n_in; o++) {
                 if (node->in[o] == group->in[i] && ir->values[node->out[o]].buffer >= 0 &&
@@ -159,12 +162,28 @@ static int32_t find(const int32_t *ids, int32_t n, int32_t id)
     return -1;
 }
 
+/* Whether the group reads input i, which is no view, in this order only: a view of the same memory
+ * would see what is written over the input. */
+static bool reads_once(const trii_schedule *s, const trii_group *group, int32_t i)
+{
+    if (s->ir->values[group->in[i]].base >= 0)
+        return false;
+    for (int32_t k = 0; k < group->n_in; k++) {
+        if (s->ir->values[group->in[k]].base >= 0 &&
+            trii_buffer_of(s, group->in[k]) == trii_buffer_of(s, group->in[i]))
+            return false;
+    }
+    return true;
+}
+
 /* Whether entry e's kernel may write value `out` over its own input `in`. */
 static bool may_overwrite(const trii_schedule *s, int32_t e, int32_t in, int32_t out)
 {
     const trii_group *group = s->ir->groups[s->entry_group[e]];
     int32_t i = find(group->in, group->n_in, in), o = find(group->out, group->n_out, out);
 
+    if (i >= 0 && !reads_once(s, group, i))
+        return false;
     if (group->kind == TRII_GROUP_HOST) {
         const trii_ir_node *host = &s->ir->nodes[group->nodes[0]];
 
@@ -278,14 +297,15 @@ static void merge_in_place(trii_schedule *s)
         for (int32_t o = 0; o < group->n_out; o++) {
             int32_t to = trii_buffer_of(s, group->out[o]);
 
-            if (s->buffers[to].place != TRII_PLACE_ARENA || s->buffers[to].first != e)
+            if (s->buffers[to].place != TRII_PLACE_ARENA || s->buffers[to].first != e ||
+                s->ir->values[group->out[o]].base >= 0)
                 continue;
             for (int32_t i = 0; i < group->n_in; i++) {
                 int32_t from = trii_buffer_of(s, group->in[i]);
 
                 if ((group->kernel->in_place[o] >> i & 1) == 0 || from == to ||
                     s->buffers[from].place != TRII_PLACE_ARENA || s->buffers[from].last != e ||
-                    s->buffers[from].bytes != s->buffers[to].bytes)
+                    s->buffers[from].bytes != s->buffers[to].bytes || !reads_once(s, group, i))
                     continue;
                 s->buffers[to].first = s->buffers[from].first;
                 s->buffers[from].merged = to;
@@ -348,13 +368,21 @@ typedef struct wiring {
     const trii_schedule *s;
     void ***slots;
     int32_t *buffers;
+    int64_t *offsets; /* behind their beginning */
     int32_t n;
 } wiring;
 
-static void wire(wiring *w, void **slot, int32_t b)
+static void wire_buffer(wiring *w, void **slot, int32_t b)
 {
     w->slots[w->n] = slot;
+    w->offsets[w->n] = 0;
     w->buffers[w->n++] = trii_buffer_root(w->s, b);
+}
+
+static void wire(wiring *w, void **slot, int32_t value)
+{
+    wire_buffer(w, slot, trii_buffer_of(w->s, value));
+    w->offsets[w->n - 1] = w->s->ir->values[value].offset;
 }
 
 static tri_status wire_host(wiring *w, const trii_group *group, trii_plan_host *host)
@@ -380,14 +408,14 @@ static tri_status wire_host(wiring *w, const trii_group *group, trii_plan_host *
                              tri_device_text(type->device));
     }
     for (int32_t i = 0; i < node->n_in; i++) {
-        wire(w, &host->buffers.in[i], trii_buffer_of(w->s, node->in[i]));
+        wire(w, &host->buffers.in[i], node->in[i]);
         for (int32_t k = 0; k < group->n_in; k++) {
             if (group->in[k] == node->in[i])
                 in_layout[i] = group->in_layout[k];
         }
     }
     for (int32_t o = 0; o < node->n_out; o++) {
-        wire(w, &host->buffers.out[o], trii_buffer_of(w->s, node->out[o]));
+        wire(w, &host->buffers.out[o], node->out[o]);
         for (int32_t k = 0; k < group->n_out; k++) {
             if (group->out[k] == node->out[o])
                 out_layout[o] = group->out_layout[k];
@@ -408,6 +436,11 @@ static void make_copy(trii_entry *entry, const trii_type *from, const trii_type 
     entry->bytes = bytes;
 }
 
+static bool moves(const trii_entry *entry)
+{
+    return entry->kind == TRII_ENTRY_COPY || entry->kind == TRII_ENTRY_MOVE;
+}
+
 static tri_status wire_entry(wiring *w, int32_t e)
 {
     const trii_schedule *s = w->s;
@@ -420,13 +453,14 @@ static tri_status wire_entry(wiring *w, int32_t e)
     if (TRII_NEW(&s->plan->pool, group->n_in + group->n_out + 1, entry->args) == NULL)
         return TRI_ERR_NO_MEMORY;
     for (int32_t i = 0; i < group->n_in; i++)
-        wire(w, &entry->args[n++], trii_buffer_of(s, group->in[i]));
+        wire(w, &entry->args[n++], group->in[i]);
     for (int32_t o = 0; o < group->n_out; o++)
-        wire(w, &entry->args[n++], trii_buffer_of(s, group->out[o]));
+        wire(w, &entry->args[n++], group->out[o]);
     if (s->scratch[e] >= 0)
-        wire(w, &entry->args[n++], s->scratch[e]);
+        wire_buffer(w, &entry->args[n++], s->scratch[e]);
     entry->kernel = group->kernel;
-    if (group->kind == TRII_GROUP_VIEW || group->kind == TRII_GROUP_TRANSFER) {
+    if (group->kind == TRII_GROUP_VIEW || group->kind == TRII_GROUP_JOIN ||
+        group->kind == TRII_GROUP_TRANSFER) {
         make_copy(entry, &s->ir->values[group->in[0]].type, &s->ir->values[group->out[0]].type,
                   value_bytes(s, group, 0));
     }
@@ -442,7 +476,7 @@ static tri_status fill_slots(const wiring *w, trii_slots *slots, trii_place wher
 
     slots->n = n;
     if (TRII_NEW(pool, n + 1, slots->first) == NULL || TRII_NEW(pool, n, slots->now) == NULL ||
-        TRII_NEW(pool, w->n, slots->slots) == NULL)
+        TRII_NEW(pool, w->n, slots->slots) == NULL || TRII_NEW(pool, w->n, slots->offsets) == NULL)
         return TRI_ERR_NO_MEMORY;
     for (int32_t k = 0; k < w->n; k++) {
         if (buffers[w->buffers[k]].place == where)
@@ -454,8 +488,12 @@ static tri_status fill_slots(const wiring *w, trii_slots *slots, trii_place wher
     for (int32_t k = w->n - 1; k >= 0; k--) {
         const trii_buffer *b = &buffers[w->buffers[k]];
 
-        if (b->place == where)
-            slots->slots[--slots->first[b->index + 1]] = w->slots[k];
+        if (b->place == where) {
+            int32_t at = --slots->first[b->index + 1];
+
+            slots->slots[at] = w->slots[k];
+            slots->offsets[at] = w->offsets[k];
+        }
     }
     /* first[i + 1] now is where i begins: shift back. */
     for (int32_t i = 0; i < n; i++)
@@ -479,8 +517,8 @@ static tri_status fill_arena_slots(const wiring *w)
         const trii_buffer *b = &w->s->buffers[w->buffers[k]];
 
         if (b->place == TRII_PLACE_ARENA)
-            plan->arena_slots[plan->n_arena_slots++] =
-                (trii_arena_slot){w->slots[k], b->offset, arena_of(plan, b)};
+            plan->arena_slots[plan->n_arena_slots++] = (trii_arena_slot){
+                w->slots[k], b->offset + (size_t)w->offsets[k], arena_of(plan, b)};
     }
     return TRI_OK;
 }
@@ -500,8 +538,8 @@ static tri_status add_late_copies(wiring *w, trii_schedule *s)
         make_copy(entry, &value->type, &value->type, s->buffers[from].bytes);
         if (TRII_NEW(&s->plan->pool, 2, entry->args) == NULL)
             return TRI_ERR_NO_MEMORY;
-        wire(w, &entry->args[0], from);
-        wire(w, &entry->args[1], to);
+        wire_buffer(w, &entry->args[0], from);
+        wire_buffer(w, &entry->args[1], to);
         s->late_to[l] = to;
         s->entry_lane[s->n_entries] = trii_buffer_lane(&s->buffers[to]);
         s->entry_group[s->n_entries++] = -1;
@@ -525,7 +563,8 @@ static tri_status prepare_pointers(trii_schedule *s)
             room += node->n_in + node->n_out;
     }
     if (TRII_NEW(s->ir->pool, room, w.slots) == NULL ||
-        TRII_NEW(s->ir->pool, room, w.buffers) == NULL)
+        TRII_NEW(s->ir->pool, room, w.buffers) == NULL ||
+        TRII_NEW(s->ir->pool, room, w.offsets) == NULL)
         return TRI_ERR_NO_MEMORY;
     for (int32_t e = 0; status == TRI_OK && e < n_planned; e++) {
         if (s->entry_group[e] >= 0)
@@ -544,7 +583,7 @@ static tri_status prepare_pointers(trii_schedule *s)
         int32_t g = s->entry_group[e];
 
         s->kept[e] = -1;
-        if (g >= 0 && s->ir->groups[g]->kind == TRII_GROUP_VIEW &&
+        if (g >= 0 && moves(&plan->entries[e]) &&
             trii_buffer_of(s, s->ir->groups[g]->in[0]) ==
                 trii_buffer_of(s, s->ir->groups[g]->out[0]))
             continue;
@@ -641,7 +680,7 @@ tri_status trii_plan_schedule(trii_plan *plan, trii_ir *ir, const trii_step *ste
         return status;
     plan->n_hosts = 0;
     for (int32_t v = 0; v < ir->n_values; v++)
-        s.view_of[v] = -1;
+        s.view_of[v] = ir->values[v].base;
     for (int32_t g = 0; g < ir->n_groups; g++) {
         const trii_group *group = ir->groups[g];
 

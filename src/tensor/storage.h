@@ -21,6 +21,9 @@ typedef struct trii_layout {
     size_t bytes;     /* with padding */
     tri_status (*to_plain)(const struct trii_layout *layout, const void *src, void *dst);
     tri_status (*from_plain)(const struct trii_layout *layout, const void *src, void *dst);
+    /* Not NULL: of a value that lies in another one within a plan (plan/device.h), never of a
+     * tensor: element [i, j, ..] is i strides[0] + j strides[1] + .. elements behind the first. */
+    const int64_t *strides;
 } trii_layout;
 
 /* Where storage comes from: the heap, a group's arena, a device. */

@@ -113,7 +113,7 @@ static tri_status turn(const trii_layout *layout, const void *src, void *dst)
     return TRI_OK;
 }
 
-static const trii_layout turned = {"turned", 16, turn, turn};
+static const trii_layout turned = {"turned", 16, turn, turn, NULL};
 
 static void users_and_the_interpreter_see_plain_order(void **state)
 {

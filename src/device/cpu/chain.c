@@ -3,7 +3,8 @@
  * chain of any length reads and writes memory once.
  *
  * Operands that are smaller than the result are broadcast by filling a block with what they stand
- * for: element i of the result reads element (i / repeat) % period. Operands in bf16 are widened
+ * for: element i of the result reads element (i / repeat) % period, or where strides say so, as in
+ * views (chain_fill.c). Operands in bf16 are widened
  * into a block, results rounded from one; what passes between the nodes of a chain stays f32, but
  * for what was cast to bf16: who asks for a rounding gets it.
  */
@@ -12,6 +13,7 @@
 #include "base/alloc.h"
 #include "base/dtype.h"
 #include "base/err.h"
+#include "device/cpu/chain_operand.h"
 #include "device/cpu/cpu_ops.h"
 #include "device/cpu/cpu_parallel.h"
 #include "graph/ops/table.h"
@@ -58,7 +60,6 @@ static const struct {
     {&trii_op_silu_backward, TRII_EW_SILU_BACKWARD},
     {&trii_op_mse_loss_backward, TRII_EW_MSE_BACKWARD},
     {&trii_op_fill, TRII_EW_FILL},
-    {&trii_op_expand, TRII_EW_COPY},
     {&trii_op_cast, TRII_EW_COPY}, /* between f32 and bf16 */
 };
 
@@ -72,40 +73,13 @@ static trii_ew_code code_of(const trii_graph_op *op)
     return TRII_EW_COUNT;
 }
 
-/* How an operand is read; full if repeat = 1 and period = elements of the result. */
-typedef struct broadcast {
-    int64_t repeat, period;
-} broadcast;
-
-/* False where one (repeat, period) cannot express it: kept dimensions in several pieces. */
-static bool broadcast_of(const trii_type *in, const trii_type *out, broadcast *b)
-{
-    int d = out->ndim - 1, shift = out->ndim - in->ndim;
-
-    b->repeat = b->period = 1;
-    for (; d >= 0 && (d < shift || in->shape[d - shift] == 1); d--)
-        b->repeat *= out->shape[d];
-    for (; d >= 0 && d >= shift && in->shape[d - shift] == out->shape[d]; d--)
-        b->period *= out->shape[d];
-    for (; d >= 0; d--) {
-        if (d >= shift && in->shape[d - shift] != 1)
-            return false;
-    }
-    if (b->period == 1)
-        b->repeat = 1;
-    return true;
-}
-
 bool trii_cpu_chains(const trii_ir *ir, const trii_ir_node *node)
 {
     if (node->n_out != 1 || node->n_in > MAX_OPERANDS || code_of(node->op) == TRII_EW_COUNT ||
         !trii_node_computes_f32(ir, node))
         return false;
     for (int i = 0; i < node->n_in; i++) {
-        broadcast b;
-
-        if (!trii_has_in(node, i) ||
-            !broadcast_of(trii_in_type(ir, node, i), trii_out_type(ir, node, 0), &b))
+        if (!trii_has_in(node, i))
             return false;
     }
     return true;
@@ -116,39 +90,79 @@ static const trii_type *chain_type(const trii_ir *ir, const trii_group *group)
     return trii_out_type(ir, &ir->nodes[group->nodes[0]], 0);
 }
 
-/* All operands of the result's shape in one layout: that of persistent state if there is one,
- * else the first that is not plain. Broadcast operands are plain, and want a plain result unless
- * they are one number. */
-void trii_cpu_chain_layouts(const trii_ir *ir, const trii_group *group,
-                            const trii_layout *const *have, trii_layouts *want)
+/* Strided operands are read as they are unless their elements lie far apart. Says whether one of
+ * them has an order that others would have to follow. */
+static bool take_strided(const trii_ir *ir, const trii_group *group, const trii_layout *const *have,
+                         trii_layouts *want)
+{
+    bool ordered = false;
+
+    for (int i = 0; i < group->n_in; i++) {
+        trii_chain_operand o;
+
+        if (have[i] == NULL || have[i]->strides == NULL)
+            continue;
+        trii_chain_operand_of(&ir->values[group->in[i]].type, have[i], chain_type(ir, group), &o);
+        want->in[i] = trii_chain_operand_is_near(&o) ? have[i] : NULL;
+        ordered = ordered || o.period != 1 || o.n_dims > 0;
+    }
+    return ordered;
+}
+
+/* The layout that operands of the result's shape have: that of persistent state if there is one,
+ * else the first that is not plain. NULL: plain, since an operand is broadcast, but for one number,
+ * or since f32 and bf16 meet: a layout is of one type. */
+static const trii_layout *common_layout(const trii_ir *ir, const trii_group *group,
+                                        const trii_layout *const *have)
 {
     const trii_type *type = chain_type(ir, group);
     const trii_layout *layout = NULL;
 
-    /* A layout is of one type: where f32 and bf16 meet, all is plain. */
     for (int i = 0; i < group->n_in + group->n_out; i++) {
         int32_t value = i < group->n_in ? group->in[i] : group->out[i - group->n_in];
 
         if (ir->values[value].type.dtype != type->dtype)
-            return;
+            return NULL;
     }
     for (int i = 0; i < group->n_in; i++) {
         const trii_ir_value *value = &ir->values[group->in[i]];
 
+        if (have[i] != NULL && have[i]->strides != NULL)
+            continue;
         if (!trii_type_same_shape(&value->type, type)) {
             if (trii_type_numel(&value->type) != 1)
-                return;
+                return NULL;
         } else if (have[i] != NULL && (layout == NULL || value->persistent) &&
                    have[i]->bytes == trii_type_bytes(type)) {
             layout = have[i];
         }
     }
-    for (int i = 0; i < group->n_in; i++) {
-        if (trii_type_same_shape(&ir->values[group->in[i]].type, type))
+    return layout;
+}
+
+/* All operands of the result's shape in one layout, but for views. */
+void trii_cpu_chain_layouts(const trii_ir *ir, const trii_group *group,
+                            const trii_layout *const *have, trii_layouts *want)
+{
+    const trii_type *type = chain_type(ir, group);
+    bool ordered = take_strided(ir, group, have, want);
+    const trii_layout *layout = ordered ? NULL : common_layout(ir, group, have);
+
+    for (int i = 0; i < group->n_in && layout != NULL; i++) {
+        bool strided = have[i] != NULL && have[i]->strides != NULL;
+
+        if (!strided && trii_type_same_shape(&ir->values[group->in[i]].type, type))
             want->in[i] = layout;
     }
-    for (int o = 0; o < group->n_out; o++)
+    for (int o = 0; o < group->n_out; o++) {
+        trii_chain_operand part;
+
         want->out[o] = layout;
+        if (layout != NULL || group->out_layout[o] == NULL)
+            continue;
+        trii_chain_operand_of(type, group->out_layout[o], type, &part);
+        want->out[o] = trii_chain_operand_is_near(&part) ? group->out_layout[o] : NULL;
+    }
 }
 
 /* --- the program ----------------------------------------------------------------------------- */
@@ -168,48 +182,15 @@ typedef struct chain {
     int64_t n;
     int64_t block;
     int n_in, n_out, n_instr, n_filled, n_temps;
-    broadcast filled[MAX_BUFFERS]; /* of each filled operand */
+    trii_chain_operand filled[MAX_BUFFERS]; /* each filled operand */
     uint8_t filled_in[MAX_BUFFERS];
-    bool filled_once[MAX_BUFFERS]; /* the same in every block */
-    bool filled_bf16[MAX_BUFFERS];
-    bool out_bf16[TRII_GROUP_NODES];
+    bool filled_once[MAX_BUFFERS];       /* the same in every block */
+    bool out_buffered[TRII_GROUP_NODES]; /* rounded or strided */
+    trii_chain_operand out[TRII_GROUP_NODES];
     instr program[TRII_GROUP_NODES];
     uint64_t in_place[TRII_GROUP_NODES];
 } chain;
 /* Registers: [0, n_in) inputs, then n_out outputs, then the buffers: filled, temporaries. */
-
-static void fill(float *d, const void *operand, bool bf16, int64_t begin, int64_t n,
-                 const broadcast *b)
-{
-    int64_t i = 0, at = begin / b->repeat % b->period, left = b->repeat - begin % b->repeat;
-    const uint16_t *narrow = operand;
-    const float *x = operand;
-
-    if (b->repeat == 1 && b->period > 1) {
-        while (i < n) {
-            int64_t run = b->period - at < n - i ? b->period - at : n - i;
-
-            if (bf16)
-                trii_cpu_kernels_get()->from_bf16(d + i, narrow + at, (size_t)run);
-            else
-                memcpy(d + i, x + at, (size_t)run * sizeof(float));
-            i += run;
-            at = 0;
-        }
-        return;
-    }
-    if (b->period == 1)
-        left = n;
-    while (i < n) {
-        int64_t end = i + left < n ? i + left : n;
-        float v = bf16 ? trii_bf16_to_f32(narrow[at]) : x[at];
-
-        for (; i < end; i++)
-            d[i] = v;
-        at = at + 1 == b->period ? 0 : at + 1;
-        left = b->repeat;
-    }
-}
 
 typedef struct chain_run {
     const chain *c;
@@ -228,20 +209,20 @@ static void chain_range(void *ctx, int64_t begin, int64_t end)
     for (int k = 0; k < c->n_filled + c->n_temps; k++)
         regs[operands + k] = buffers[k];
     for (int o = 0; o < c->n_out; o++) { /* the last buffers */
-        if (c->out_bf16[o])
+        if (c->out_buffered[o])
             regs[c->n_in + o] = buffers[MAX_BUFFERS - ++n_rounded];
     }
     for (int64_t i = begin; i < end; i += c->block) {
         int64_t n = end - i < c->block ? end - i : c->block;
 
         for (int r = 0; r < operands; r++) {
-            if (r < c->n_in || !c->out_bf16[r - c->n_in])
-                regs[r] = (float *)run->args[r] + i; /* not used where the input is bf16 */
+            if (r < c->n_in || !c->out_buffered[r - c->n_in])
+                regs[r] = (float *)run->args[r] + i; /* not used where the input is filled */
         }
         for (int k = 0; k < c->n_filled; k++) {
             if (i == begin || !c->filled_once[k])
-                fill(buffers[k], run->args[c->filled_in[k]], c->filled_bf16[k], i, n,
-                     &c->filled[k]);
+                trii_chain_operand_load(buffers[k], run->args[c->filled_in[k]], i, n,
+                                        &c->filled[k]);
         }
         for (int k = 0; k < c->n_instr; k++) {
             const instr *p = &c->program[k];
@@ -250,9 +231,9 @@ static void chain_range(void *ctx, int64_t begin, int64_t end)
                   run->f + p->f);
         }
         for (int o = 0; o < c->n_out; o++) {
-            if (c->out_bf16[o])
-                trii_cpu_kernels_get()->to_bf16((uint16_t *)run->args[c->n_in + o] + i,
-                                                regs[c->n_in + o], (size_t)n);
+            if (c->out_buffered[o])
+                trii_chain_operand_store(run->args[c->n_in + o], regs[c->n_in + o], i, n,
+                                         &c->out[o]);
         }
     }
 }
@@ -320,27 +301,27 @@ static bool place_inputs(compile *k)
 
     for (int i = 0; i < k->group->n_in; i++) {
         const trii_type *in = &k->ir->values[k->group->in[i]].type;
-        bool bf16 = in->dtype == TRI_DTYPE_BF16;
-        broadcast b;
+        const trii_layout *layout = k->group->in_layout[i];
+        bool strided = layout != NULL && layout->strides != NULL;
+        trii_chain_operand b;
 
         k->in_reg[i] = i;
-        if (!broadcast_of(in, type, &b))
-            return false;
-        if (b.period == c->n && b.repeat == 1 && !bf16)
+        trii_chain_operand_of(in, strided ? layout : NULL, type, &b);
+        if (b.n_dims == 0 && b.period == c->n && b.repeat == 1 && !b.bf16)
             continue;
         if (c->n_filled == MAX_BUFFERS)
             return false;
         k->in_reg[i] = c->n_in + c->n_out + c->n_filled;
         c->filled[c->n_filled] = b;
-        c->filled_bf16[c->n_filled] = bf16;
         c->filled_in[c->n_filled++] = (uint8_t)i;
         /* Whole periods per block: the block is then filled once. */
-        if (b.repeat == 1 && b.period <= BLOCK && c->block == BLOCK)
+        if (b.n_dims == 0 && b.repeat == 1 && b.period <= BLOCK && c->block == BLOCK)
             c->block = BLOCK / b.period * b.period;
     }
     for (int f = 0; f < c->n_filled; f++)
-        c->filled_once[f] = c->filled[f].period == 1 ||
-                            (c->filled[f].repeat == 1 && c->block % c->filled[f].period == 0);
+        c->filled_once[f] = c->filled[f].n_dims == 0 &&
+                            (c->filled[f].period == 1 ||
+                             (c->filled[f].repeat == 1 && c->block % c->filled[f].period == 0));
     return true;
 }
 
@@ -365,7 +346,7 @@ static bool place_results(compile *k)
         }
         while (t < MAX_BUFFERS && busy[t])
             t++;
-        if (t + c->n_filled + c->n_out >= MAX_BUFFERS) /* the last are for rounded results */
+        if (t + c->n_filled + c->n_out >= MAX_BUFFERS) /* the last are for buffered results */
             return false;
         busy[t] = true;
         k->reg[n] = first_temp + t;
@@ -403,7 +384,12 @@ static void write_program(compile *k)
             c->name[length++] = '+';
     }
     for (int o = 0; o < c->n_out; o++) {
-        c->out_bf16[o] = k->ir->values[k->group->out[o]].type.dtype == TRI_DTYPE_BF16;
+        const trii_layout *layout = k->group->out_layout[o];
+        bool strided = layout != NULL && layout->strides != NULL;
+
+        trii_chain_operand_of(&k->ir->values[k->group->out[o]].type, strided ? layout : NULL,
+                              chain_type(k->ir, k->group), &c->out[o]);
+        c->out_buffered[o] = strided || c->out[o].bf16;
         for (int i = 0; i < c->n_in; i++) {
             if (k->in_reg[i] == i && k->in_last[i] <= k->out_instr[o])
                 c->in_place[o] |= UINT64_C(1) << i;

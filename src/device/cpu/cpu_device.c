@@ -41,8 +41,6 @@ static const trii_cpu_family *const families[] = {
     &trii_cpu_attention,
     &trii_cpu_attention_backward,
     &trii_cpu_dropout_mask,
-    &trii_cpu_part_copies,
-    &trii_cpu_permute,
     &trii_cpu_flip,
     &trii_cpu_amax,
     &trii_cpu_amax_backward,
@@ -130,6 +128,7 @@ static const trii_cpu_family *family_of(const trii_ir *ir, const trii_group *gro
 static void cpu_layouts(const trii_ir *ir, const trii_group *group, const trii_layout *const *have,
                         trii_layouts *want)
 {
+    const trii_layout *seen[TRII_GROUP_VALUES];
     const trii_cpu_family *family;
 
     if (group->kind == TRII_GROUP_CHAIN) {
@@ -137,8 +136,11 @@ static void cpu_layouts(const trii_ir *ir, const trii_group *group, const trii_l
         return;
     }
     family = family_of(ir, group);
-    if (family != NULL && family->layouts != NULL)
-        family->layouts(ir, group, have, want);
+    if (family == NULL || family->layouts == NULL)
+        return;
+    for (int32_t i = 0; i < group->n_in; i++)
+        seen[i] = have[i] != NULL && have[i]->strides != NULL && !family->strided ? NULL : have[i];
+    family->layouts(ir, group, seen, want);
 }
 
 static tri_status cpu_compile(const trii_ir *ir, const trii_group *group, trii_kernel **kernel_out)
@@ -168,5 +170,5 @@ const trii_device_ops trii_device_cpu = {
     .absorbs_before = trii_cpu_norm_absorbs_before,
     .layouts = cpu_layouts,
     .compile = cpu_compile,
-    .compile_reorder = trii_onednn_reorder,
+    .compile_reorder = trii_cpu_reorder,
 };

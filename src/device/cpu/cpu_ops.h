@@ -18,6 +18,9 @@ typedef struct trii_cpu_family {
     const trii_graph_op *op[TRII_FAMILY_OPS]; /* which; NULL behind the last */
     /* Required: whether this family can (dtypes, sizes); else the reference kernel runs it. */
     bool (*takes)(const trii_ir *ir, const trii_ir_node *node);
+    /* It looks at strided layouts; to others strided operands are plain ones, so they get copies.
+     */
+    bool strided;
     /* NULL: all plain. */
     void (*layouts)(const trii_ir *ir, const trii_group *group, const trii_layout *const *have,
                     trii_layouts *want);
@@ -37,8 +40,7 @@ extern const trii_cpu_family trii_cpu_embedding, trii_cpu_embedding_backward;
 extern const trii_cpu_family trii_cpu_row_norm, trii_cpu_row_norm_backward;
 extern const trii_cpu_family trii_cpu_attention, trii_cpu_attention_backward;
 extern const trii_cpu_family trii_cpu_dropout_mask;
-extern const trii_cpu_family trii_cpu_part_copies;
-extern const trii_cpu_family trii_cpu_permute, trii_cpu_flip;
+extern const trii_cpu_family trii_cpu_flip;
 extern const trii_cpu_family trii_cpu_amax, trii_cpu_amax_backward, trii_cpu_argmax;
 extern const trii_cpu_family trii_cpu_update, trii_cpu_square_sum;
 extern const trii_cpu_family trii_cpu_max_pool2d, trii_cpu_max_pool2d_backward;
@@ -55,6 +57,14 @@ tri_status trii_cpu_chain_compile(const trii_ir *ir, const trii_group *group,
 /* fallback.c: the operation's reference kernel, all plain. */
 tri_status trii_cpu_fallback_compile(const trii_ir *ir, const trii_group *group,
                                      trii_kernel **kernel_out) TRI_MUST_CHECK;
+
+/* element_moves.c: the elements of the type, which lie at these strides from `start` on, and at
+ * those strides of the result. */
+tri_status trii_cpu_move(const trii_type *type, const int64_t *from, int64_t start,
+                         const int64_t *to, const char *name,
+                         trii_kernel **kernel_out) TRI_MUST_CHECK;
+tri_status trii_cpu_reorder(const trii_type *type, const trii_layout *from, const trii_layout *to,
+                            trii_kernel **kernel_out) TRI_MUST_CHECK;
 
 /* Position of the value among the group's inputs, or outputs; -1 = none. */
 int trii_group_in(const trii_group *group, int32_t value);

@@ -1,9 +1,11 @@
 /*
- * element_moves.c - permute and flip: copies of elements of any type, on all threads.
+ * element_moves.c - copies of elements of any type from one order to another, on all threads: of
+ * views, into parts of a joined value, and flip.
  *
- * Dimensions that stay together are merged first. If the result's last one is contiguous in x, rows
- * are copied (or reversed); else two dimensions change places, and tiles of a few cache lines go
- * through a buffer, so that each line is read once and written once, whatever the strides.
+ * Dimensions are walked in the order in which they are written, and those that stay together are
+ * merged first. If the last one is contiguous in x, rows are copied (or reversed); else two
+ * dimensions change places, and tiles of a few cache lines go through a buffer, so that each line
+ * is read once and written once, whatever the strides.
  */
 #include <string.h>
 
@@ -11,7 +13,8 @@
 #include "base/dtype.h"
 #include "device/cpu/cpu_ops.h"
 #include "device/cpu/cpu_parallel.h"
-#include "graph/type.h"
+#include "device/cpu/onednn/onednn.h"
+#include "graph/strides.h"
 
 #define LINE 64         /* bytes of a tile as the result has them */
 #define WIDE 256        /* and as x does: what is read should be long */
@@ -19,7 +22,8 @@
 
 typedef struct move_kernel {
     trii_kernel base;
-    int64_t size[TRI_MAX_DIMS], from[TRI_MAX_DIMS], to[TRI_MAX_DIMS]; /* of the result; strides */
+    /* of the result; strides; one more for numbers of 16 bytes */
+    int64_t size[TRI_MAX_DIMS + 1], from[TRI_MAX_DIMS + 1], to[TRI_MAX_DIMS + 1];
     int n_dims;
     int turned; /* the dimension that is contiguous in x, if that is not the last; else -1 */
     int64_t start;
@@ -35,34 +39,42 @@ typedef struct move_run {
 
 /* --- rows ------------------------------------------------------------------------------------- */
 
-#define REVERSE(T)                                                                                 \
-    static void reverse_##T(T *y, const T *x, int64_t n)                                           \
+#define ROW(T)                                                                                     \
+    static void row_##T(T *y, int64_t to, const T *x, int64_t from, int64_t n)                     \
     {                                                                                              \
-        for (int64_t i = 0; i < n; i++)                                                            \
-            y[i] = x[-i];                                                                          \
+        if (to == 1 && from == 0) {                                                                \
+            for (int64_t i = 0; i < n; i++)                                                        \
+                y[i] = *x;                                                                         \
+        } else if (to == 1 && from == -1) {                                                        \
+            for (int64_t i = 0; i < n; i++)                                                        \
+                y[i] = x[-i];                                                                      \
+        } else {                                                                                   \
+            for (int64_t i = 0; i < n; i++)                                                        \
+                y[i * to] = x[i * from];                                                           \
+        }                                                                                          \
     }
-REVERSE(uint8_t)
-REVERSE(uint16_t)
-REVERSE(uint32_t)
-REVERSE(uint64_t)
+ROW(uint8_t)
+ROW(uint16_t)
+ROW(uint32_t)
+ROW(uint64_t)
 
-static void copy_row(void *y, const void *x, int64_t n, int64_t step, size_t elem)
+static void copy_row(void *y, int64_t to, const void *x, int64_t from, int64_t n, size_t elem)
 {
-    if (step == 1)
+    if (to == 1 && from == 1)
         memcpy(y, x, (size_t)n * elem);
     else if (elem == 1)
-        reverse_uint8_t(y, x, n);
+        row_uint8_t(y, to, x, from, n);
     else if (elem == 2)
-        reverse_uint16_t(y, x, n);
+        row_uint16_t(y, to, x, from, n);
     else if (elem == 4)
-        reverse_uint32_t(y, x, n);
+        row_uint32_t(y, to, x, from, n);
     else
-        reverse_uint64_t(y, x, n);
+        row_uint64_t(y, to, x, from, n);
 }
 
 /* Position in the dimensions but the last, and but `turned`. */
 typedef struct place {
-    int64_t at[TRI_MAX_DIMS], x, y;
+    int64_t at[TRI_MAX_DIMS + 1], x, y;
 } place;
 
 static place place_of(const move_kernel *k, int64_t index)
@@ -104,7 +116,8 @@ static void rows_range(void *ctx, int64_t begin, int64_t end)
     place p = place_of(k, begin);
 
     for (int64_t row = begin; row < end; row++, advance(k, &p))
-        copy_row(run->y + p.y * elem, run->x + p.x * elem, k->size[last], k->from[last], k->elem);
+        copy_row(run->y + p.y * elem, k->to[last], run->x + p.x * elem, k->from[last],
+                 k->size[last], k->elem);
 }
 
 /* --- tiles ------------------------------------------------------------------------------------ */
@@ -177,62 +190,34 @@ static tri_status move_run_kernel(const trii_kernel *kernel, void *const *args, 
     return TRI_OK;
 }
 
-static bool move_takes(const trii_ir *ir, const trii_ir_node *node)
+/* Leaves sizes of one out, puts the dimensions into the order in which the result has them, and
+ * merges what is next to each other on both sides. */
+static void arrange(move_kernel *k, const trii_type *type, const int64_t *from, const int64_t *to)
 {
-    size_t elem = tri_dtype_size(trii_out_type(ir, node, 0)->dtype);
+    int order[TRI_MAX_DIMS], n = 0;
 
-    return trii_type_numel(trii_out_type(ir, node, 0)) > 0 &&
-           (elem == 1 || elem == 2 || elem == 4 || elem == 8);
-}
+    for (int d = 0; d < type->ndim; d++) {
+        int at = n;
 
-static void plain_strides(const trii_type *type, int64_t *stride)
-{
-    int64_t step = 1;
-
-    for (int d = type->ndim - 1; d >= 0; d--) {
-        stride[d] = step;
-        step *= type->shape[d];
-    }
-}
-
-static void read_strides(const trii_ir *ir, const trii_ir_node *node, int64_t *from, int64_t *start)
-{
-    const trii_type *in = trii_in_type(ir, node, 0);
-    int64_t plain[TRI_MAX_DIMS];
-
-    plain_strides(in, plain);
-    *start = 0;
-    if (strcmp(node->op->name, "permute") == 0) {
-        for (int d = 0; d < in->ndim; d++)
-            from[d] = plain[node->iattr[d]];
-        return;
-    }
-    for (int d = 0; d < in->ndim; d++) /* flip */
-        from[d] = plain[d];
-    *start = (in->shape[node->iattr[0]] - 1) * plain[node->iattr[0]];
-    from[node->iattr[0]] *= -1;
-}
-
-/* Leaves sizes of one out, and merges what is next to each other on both sides. */
-static void merge(const trii_type *out, const int64_t *from, move_kernel *k)
-{
-    int64_t to[TRI_MAX_DIMS];
-
-    plain_strides(out, to);
-    for (int d = 0; d < out->ndim; d++) {
-        int n = k->n_dims;
-
-        if (out->shape[d] == 1)
+        if (type->shape[d] == 1)
             continue;
-        if (n > 0 && k->from[n - 1] == from[d] * out->shape[d]) {
-            n--;
-            k->size[n] *= out->shape[d];
+        for (; at > 0 && to[order[at - 1]] < to[d]; at--)
+            order[at] = order[at - 1];
+        order[at] = d;
+        n++;
+    }
+    for (int i = 0; i < n; i++) {
+        int d = order[i], last = k->n_dims - 1;
+
+        if (last >= 0 && k->from[last] == from[d] * type->shape[d] &&
+            k->to[last] == to[d] * type->shape[d]) {
+            k->size[last] *= type->shape[d];
         } else {
-            k->size[n] = out->shape[d];
+            k->size[++last] = type->shape[d];
             k->n_dims++;
         }
-        k->from[n] = from[d];
-        k->to[n] = to[d];
+        k->from[last] = from[d];
+        k->to[last] = to[d];
     }
     if (k->n_dims == 0) {
         k->n_dims = 1;
@@ -240,37 +225,93 @@ static void merge(const trii_type *out, const int64_t *from, move_kernel *k)
     }
 }
 
-static tri_status move_compile(const trii_ir *ir, const trii_group *group, trii_kernel **kernel_out)
+/* Numbers of 16 bytes move as two of 8. */
+static void halve_elements(move_kernel *k)
 {
-    const trii_ir_node *node = &ir->nodes[group->nodes[0]];
-    const trii_type *out = trii_out_type(ir, node, 0);
+    int last = k->n_dims;
+
+    if (k->elem != 16)
+        return;
+    k->elem = 8;
+    for (int d = 0; d < last; d++) {
+        k->from[d] *= 2;
+        k->to[d] *= 2;
+    }
+    k->size[last] = 2;
+    k->from[last] = k->to[last] = 1;
+    k->n_dims++;
+    k->start *= 2;
+}
+
+tri_status trii_cpu_move(const trii_type *type, const int64_t *from, int64_t start,
+                         const int64_t *to, const char *name, trii_kernel **kernel_out)
+{
     move_kernel *k = trii_alloc(1, sizeof(*k), "kernel");
-    int64_t from[TRI_MAX_DIMS] = {0}, wide;
+    int64_t wide, n = trii_type_numel(type);
     int last;
 
     if (k == NULL)
         return TRI_ERR_NO_MEMORY;
-    k->base = (trii_kernel){
-        .name = node->op->name, .run = move_run_kernel, .destroy = trii_cpu_kernel_free};
-    k->elem = tri_dtype_size(out->dtype);
+    k->base = (trii_kernel){.name = name, .run = move_run_kernel, .destroy = trii_cpu_kernel_free};
+    k->elem = tri_dtype_size(type->dtype);
     k->turned = -1;
-    read_strides(ir, node, from, &k->start);
-    merge(out, from, k);
+    k->start = start;
+    *kernel_out = &k->base;
+    if (n == 0)
+        return TRI_OK; /* no items */
+    arrange(k, type, from, to);
+    halve_elements(k);
     last = k->n_dims - 1;
     wide = WIDE / (int64_t)k->elem;
-    for (int d = 0; d < last && k->from[last] != 1; d++) {
+    for (int d = 0; d < last && k->to[last] == 1 && (k->from[last] > 1 || k->from[last] < -1);
+         d++) {
         if (k->from[d] == 1)
             k->turned = d;
     }
     k->items = k->turned >= 0 ? (k->size[k->turned] + wide - 1) / wide : 1;
     for (int d = 0; d < last; d++)
         k->items *= d == k->turned ? 1 : k->size[d];
-    k->grain = 1 + MIN_BYTES / (1 + (int64_t)trii_type_bytes(out) / k->items);
-    *kernel_out = &k->base;
+    k->grain = 1 + MIN_BYTES / (1 + (int64_t)trii_type_bytes(type) / k->items);
     return TRI_OK;
 }
 
-const trii_cpu_family trii_cpu_permute = {
-    .op = {&trii_op_permute}, .takes = move_takes, .compile = move_compile};
+static bool flip_takes(const trii_ir *ir, const trii_ir_node *node)
+{
+    (void)ir;
+    (void)node;
+    return true;
+}
+
+static tri_status flip_compile(const trii_ir *ir, const trii_group *group, trii_kernel **kernel_out)
+{
+    const trii_ir_node *node = &ir->nodes[group->nodes[0]];
+    const trii_type *type = trii_in_type(ir, node, 0);
+    int64_t dim = node->iattr[0], start;
+    trii_strides plain, from;
+
+    trii_strides_plain(type, &plain);
+    from = plain;
+    start = (type->shape[dim] - 1) * plain.stride[dim];
+    from.stride[dim] *= -1;
+    return trii_cpu_move(type, from.stride, start, plain.stride, "flip", kernel_out);
+}
+
+static bool is_strided(const trii_layout *layout)
+{
+    return layout != NULL && layout->strides != NULL;
+}
+
+tri_status trii_cpu_reorder(const trii_type *type, const trii_layout *from, const trii_layout *to,
+                            trii_kernel **kernel_out)
+{
+    trii_strides plain;
+
+    if ((from != NULL && !is_strided(from)) || (to != NULL && !is_strided(to)))
+        return trii_onednn_reorder(type, from, to, kernel_out);
+    trii_strides_plain(type, &plain);
+    return trii_cpu_move(type, from != NULL ? from->strides : plain.stride, 0,
+                         to != NULL ? to->strides : plain.stride, "copy", kernel_out);
+}
+
 const trii_cpu_family trii_cpu_flip = {
-    .op = {&trii_op_flip}, .takes = move_takes, .compile = move_compile};
+    .op = {&trii_op_flip}, .takes = flip_takes, .compile = flip_compile};

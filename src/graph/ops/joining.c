@@ -8,12 +8,28 @@
 #include "base/alloc.h"
 #include "graph/ops/rules.h"
 #include "graph/ops/walks.h"
+#include "graph/strides.h"
 
 #define FAN 32 /* so that the sizes fit the attributes */
 
+/* Where part o of a whole lies; i: dim, sizes.. */
+static bool part_view(const trii_type *in, const trii_type *out, const int64_t *iattr, int o,
+                      const trii_strides *from, trii_strides *to)
+{
+    int64_t at = 0;
+
+    (void)in;
+    for (int k = 0; k < o; k++)
+        at += iattr[1 + k];
+    to->offset = from->offset + at * from->stride[iattr[0]];
+    for (int d = 0; d < out->ndim; d++)
+        to->stride[d] = from->stride[d];
+    return true;
+}
+
 /* --- concat ----------------------------------------------------------------------------------- */
 
-/* i: dim */
+/* i: dim, sizes of the inputs.. */
 static tri_status concat_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                                trii_type *out, int *n_out)
 {
@@ -66,15 +82,8 @@ static tri_status concat_grad(trii_step *step, const trii_node *node, const trii
                               const bool *needs, trii_vid *grad_in)
 {
     trii_vid first = TRII_NO_VALUE;
-    trii_attrs attrs;
-    tri_status status;
+    tri_status status = trii_record_values(step, &trii_op_split, g, 1, &node->attrs, &first);
 
-    attrs.n_f = 0;
-    attrs.n_i = 1;
-    attrs.i[0] = node->attrs.i[0];
-    for (int i = 0; i < node->n_in; i++)
-        trii_attrs_add(&attrs, trii_type_of(step, trii_node_in(step, node, i))->shape[attrs.i[0]]);
-    status = trii_record_values(step, &trii_op_split, g, 1, &attrs, &first);
     for (int i = 0; i < node->n_in && status == TRI_OK; i++)
         grad_in[i] = needs[i] ? first + i : TRII_NO_VALUE;
     return status;
@@ -83,6 +92,8 @@ static tri_status concat_grad(trii_step *step, const trii_node *node, const trii
 const trii_graph_op trii_op_concat = {
     .name = "concat",
     .precision = TRII_PRECISION_ANY,
+    .op_class = TRII_CLASS_JOIN,
+    .view = part_view,
     .shape = concat_shape,
     .grad = concat_grad,
     .reference = concat_reference,
@@ -142,15 +153,14 @@ static tri_status split_grad(trii_step *step, const trii_node *node, const trii_
     }
     if (status != TRI_OK)
         return status;
-    attrs.n_i = 1;
-    attrs.n_f = 0;
-    attrs.i[0] = node->attrs.i[0];
-    return trii_record_values(step, &trii_op_concat, parts, node->n_out, &attrs, &grad_in[0]);
+    return trii_record_values(step, &trii_op_concat, parts, node->n_out, &node->attrs, &grad_in[0]);
 }
 
 const trii_graph_op trii_op_split = {
     .name = "split",
     .precision = TRII_PRECISION_ANY,
+    .op_class = TRII_CLASS_VIEW,
+    .view = part_view,
     .shape = split_shape,
     .grad = split_grad,
     .reference = split_reference,
@@ -158,21 +168,33 @@ const trii_graph_op trii_op_split = {
 
 /* --- public ----------------------------------------------------------------------------------- */
 
-/* The tree: groups of FAN become one value each, until one is left. */
-static tri_status rec_concat(trii_step *step, trii_vid *ids, int64_t n, int dim, trii_vid *out)
+static tri_status rec_concat_node(trii_step *step, const trii_vid *ids, int n, int dim,
+                                  trii_vid *out)
 {
     trii_attrs attrs;
-    tri_status status = TRI_OK;
 
     attrs.n_i = 1;
     attrs.n_f = 0;
     attrs.i[0] = dim;
+    for (int i = 0; i < n; i++) {
+        const trii_type *type = trii_type_of(step, ids[i]);
+
+        trii_attrs_add(&attrs, dim < type->ndim ? type->shape[dim] : 0); /* the rule refuses it */
+    }
+    return trii_record_values(step, &trii_op_concat, ids, n, &attrs, out);
+}
+
+/* The tree: groups of FAN become one value each, until one is left. */
+static tri_status rec_concat(trii_step *step, trii_vid *ids, int64_t n, int dim, trii_vid *out)
+{
+    tri_status status = TRI_OK;
+
     do {
         int64_t kept = 0;
 
         for (int64_t i = 0; i < n && status == TRI_OK; i += FAN)
-            status = trii_record_values(step, &trii_op_concat, ids + i,
-                                        (int)(n - i < FAN ? n - i : FAN), &attrs, &ids[kept++]);
+            status =
+                rec_concat_node(step, ids + i, (int)(n - i < FAN ? n - i : FAN), dim, &ids[kept++]);
         n = kept;
     } while (n > 1 && status == TRI_OK);
     *out = ids[0];

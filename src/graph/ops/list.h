@@ -6,8 +6,9 @@
  *   in   inputs; "w?" may be absent     i  integer attributes (part of a plan's identity)
  *   out  outputs, "y" if not said       f  floating-point attributes (rewritten each run)
  *
- * [E] element-wise with broadcasting, [R] reduction, [V] view. Operations called _backward are
- * the gradients that tri_backward records: g is the gradient of the result.
+ * [E] element-wise with broadcasting, [R] reduction, [V] view, [J] its opposite.
+ * Operations called _backward are the gradients that tri_backward records: g is the gradient of the
+ * result.
  */
 /* clang-format off */
 
@@ -62,20 +63,20 @@ TRII_OP(cast) /* [E] in x; i: dtype */
 
 /* shaping.c; in x of any dtype */
 TRII_OP(reshape) /* [V]; i: sizes.. of the result (one may be -1) */
-TRII_OP(expand)  /* [E] the input broadcast; i: sizes.. of the result */
-TRII_OP(permute) /* i: for each result dimension, which of x it is */
+TRII_OP(expand)  /* [V] the input broadcast; i: sizes.. of the result */
+TRII_OP(permute) /* [V]; i: for each result dimension, which of x it is */
 TRII_OP(flip)    /* i: dim */
 
 /* transfer.c */
 TRII_OP(to) /* in x of any dtype; i: device */
 
 /* slicing.c, joining.c; in x of any dtype */
-TRII_OP(slice)          /* i: for each dimension start, step, number */
+TRII_OP(slice)          /* [V]; i: for each dimension start, step, number */
 TRII_OP(slice_backward) /* in g; i: .., sizes of x */
 TRII_OP(pad)            /* i: for each dimension elements before, behind; f: their value */
 TRII_OP(tril)           /* i: diagonal, 1 = the upper triangle */
-TRII_OP(concat)         /* in x..; i: dim */
-TRII_OP(split)          /* i: dim, sizes..; out part.. */
+TRII_OP(concat)         /* [J] in x..; i: dim, their sizes.. */
+TRII_OP(split)          /* [V]; i: dim, sizes..; out part.. */
 
 /* indexing.c */
 TRII_OP(gather)       /* in x index; i: dim */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "graph/ops/rules.h"
+#include "graph/strides.h"
 
 static void copy_sizes(const trii_attrs *attrs, tri_dtype dtype, trii_type *out)
 {
@@ -67,10 +68,27 @@ static tri_status reshape_grad(trii_step *step, const trii_node *node, const tri
     return trii_rec_reshape(step, g[0], type.shape, type.ndim, &grad_in[0]);
 }
 
+static bool reshape_view(const trii_type *in, const trii_type *out, const int64_t *iattr, int o,
+                         const trii_strides *from, trii_strides *to)
+{
+    (void)iattr;
+    (void)o;
+    return trii_strides_reshape(in, from, out, to);
+}
+
+static bool reshape_view_from(const trii_type *in, const trii_type *out, const int64_t *iattr,
+                              const trii_strides *from, trii_strides *to)
+{
+    (void)iattr;
+    return trii_strides_reshape(out, from, in, to);
+}
+
 const trii_graph_op trii_op_reshape = {
     .name = "reshape",
     .precision = TRII_PRECISION_ANY,
     .op_class = TRII_CLASS_VIEW,
+    .view = reshape_view,
+    .view_from = reshape_view_from,
     .shape = reshape_shape,
     .grad = reshape_grad,
     .reference = bytes_reference,
@@ -137,10 +155,27 @@ static tri_status expand_grad(trii_step *step, const trii_node *node, const trii
     return trii_rec_sum_to(step, g[0], &type, &grad_in[0]);
 }
 
+static bool expand_view(const trii_type *in, const trii_type *out, const int64_t *iattr, int o,
+                        const trii_strides *from, trii_strides *to)
+{
+    int shift = out->ndim - in->ndim;
+
+    (void)iattr;
+    (void)o;
+    to->offset = from->offset;
+    for (int d = 0; d < out->ndim; d++) {
+        bool repeats = d < shift || in->shape[d - shift] != out->shape[d];
+
+        to->stride[d] = repeats ? 0 : from->stride[d - shift];
+    }
+    return true;
+}
+
 const trii_graph_op trii_op_expand = {
     .name = "expand",
     .precision = TRII_PRECISION_ANY,
-    .op_class = TRII_CLASS_ELEMENTWISE,
+    .op_class = TRII_CLASS_VIEW,
+    .view = expand_view,
     .shape = expand_shape,
     .grad = expand_grad,
     .reference = expand_reference,
@@ -227,9 +262,33 @@ static tri_status permute_grad(trii_step *step, const trii_node *node, const tri
     return trii_record_values(step, &trii_op_permute, g, 1, &attrs, &grad_in[0]);
 }
 
+static bool permute_view(const trii_type *in, const trii_type *out, const int64_t *iattr, int o,
+                         const trii_strides *from, trii_strides *to)
+{
+    (void)in;
+    (void)o;
+    to->offset = from->offset;
+    for (int d = 0; d < out->ndim; d++)
+        to->stride[d] = from->stride[iattr[d]];
+    return true;
+}
+
+static bool permute_view_from(const trii_type *in, const trii_type *out, const int64_t *iattr,
+                              const trii_strides *from, trii_strides *to)
+{
+    (void)in;
+    to->offset = from->offset;
+    for (int d = 0; d < out->ndim; d++)
+        to->stride[iattr[d]] = from->stride[d];
+    return true;
+}
+
 const trii_graph_op trii_op_permute = {
     .name = "permute",
     .precision = TRII_PRECISION_ANY,
+    .op_class = TRII_CLASS_VIEW,
+    .view = permute_view,
+    .view_from = permute_view_from,
     .shape = permute_shape,
     .grad = permute_grad,
     .reference = permute_reference,

@@ -7,6 +7,7 @@
 #include "graph/ops/rules.h"
 #include "graph/ops/walks.h"
 #include "graph/ops/second_order.h"
+#include "graph/strides.h"
 
 /* --- slice ------------------------------------------------------------------------------------ */
 
@@ -75,9 +76,24 @@ static tri_status slice_grad(trii_step *step, const trii_node *node, const trii_
     return trii_record_values(step, &trii_op_slice_backward, g, 1, &attrs, &grad_in[0]);
 }
 
+static bool slice_view(const trii_type *in, const trii_type *out, const int64_t *iattr, int o,
+                       const trii_strides *from, trii_strides *to)
+{
+    (void)in;
+    (void)o;
+    to->offset = from->offset;
+    for (int d = 0; d < out->ndim; d++) {
+        to->offset += iattr[3 * d] * from->stride[d];
+        to->stride[d] = iattr[3 * d + 1] * from->stride[d];
+    }
+    return true;
+}
+
 const trii_graph_op trii_op_slice = {
     .name = "slice",
     .precision = TRII_PRECISION_ANY,
+    .op_class = TRII_CLASS_VIEW,
+    .view = slice_view,
     .shape = slice_shape,
     .grad = slice_grad,
     .reference = slice_reference,

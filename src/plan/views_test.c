@@ -1,0 +1,283 @@
+/*
+ * views_test.c - views move no bytes and change none: random chains of them against the reference
+ * kernels, bit for bit, and how much a plan copies.
+ */
+#include <trireme/ops.h>
+
+#include "base/dtype.h"
+#include "graph/step.h"
+#include "plan/plan.h"
+#include "testing/check.h"
+
+static uint64_t random_state;
+
+static int64_t below(int64_t n)
+{
+    uint64_t z = random_state += UINT64_C(0x9e3779b97f4a7c15);
+
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return (int64_t)((z ^ (z >> 31)) % (uint64_t)n);
+}
+
+/* Small integers: their sums are exact in whatever order they are added. */
+static tri_tensor *integers(tri_dtype dtype, const int64_t *shape, int ndim)
+{
+    int64_t n = 1;
+    size_t size = tri_dtype_size(dtype);
+    char *data;
+    tri_tensor *x;
+
+    for (int d = 0; d < ndim; d++)
+        n *= shape[d];
+    data = malloc((size_t)n * size + 1);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t number = below(7) - 3;
+        float single = (float)number;
+        double wide = (double)number;
+        uint16_t narrow = trii_f32_to_bf16(single);
+
+        memcpy(data + (size_t)i * size,
+               dtype == TRI_DTYPE_F32    ? (const void *)&single
+               : dtype == TRI_DTYPE_F64  ? (const void *)&wide
+               : dtype == TRI_DTYPE_BF16 ? (const void *)&narrow
+                                         : (const void *)&number,
+               size);
+    }
+    x = tri_tensor_from(dtype, shape, ndim, data);
+    free(data);
+    return x;
+}
+
+/* An operation that is no view, of any type. */
+static tri_tensor *changed(tri_tensor *x)
+{
+    return tri_tensor_dtype(x) == TRI_DTYPE_I64 ? tri_add(x, x) : tri_neg(x);
+}
+
+/* --- random chains -----------------------------------------------------------------------------
+ */
+
+static int64_t sizes_of(tri_tensor *x, int64_t *shape)
+{
+    int64_t n = 1;
+
+    for (int d = 0; d < tri_tensor_ndim(x); d++) {
+        shape[d] = tri_tensor_size(x, d);
+        n *= shape[d];
+    }
+    return n;
+}
+
+static tri_tensor *permuted(tri_tensor *x)
+{
+    int64_t dims[TRI_MAX_DIMS];
+    int n = tri_tensor_ndim(x);
+
+    for (int d = 0; d < n; d++)
+        dims[d] = d;
+    for (int d = n - 1; d > 0; d--) {
+        int64_t k = below(d + 1), other = dims[k];
+
+        dims[k] = dims[d];
+        dims[d] = other;
+    }
+    return tri_permute(x, dims, n);
+}
+
+/* Two dimensions become one, or one becomes two. */
+static tri_tensor *reshaped(tri_tensor *x)
+{
+    int64_t shape[TRI_MAX_DIMS + 1];
+    int n = tri_tensor_ndim(x), d = (int)below(n);
+
+    (void)sizes_of(x, shape);
+    if (below(2) == 0 && n > 1 && d + 1 < n) {
+        shape[d] *= shape[d + 1];
+        for (int k = d + 1; k + 1 < n; k++)
+            shape[k] = shape[k + 1];
+        return tri_reshape(x, shape, n - 1);
+    }
+    if (n > 4)
+        return tri_reshape(x, TRI_SHAPE(-1));
+    for (int k = n; k > d; k--)
+        shape[k] = shape[k - 1];
+    for (shape[d] = 3; shape[d] > 1 && shape[d + 1] % shape[d] != 0; shape[d]--)
+        ;
+    shape[d + 1] /= shape[d];
+    return tri_reshape(x, shape, n + 1);
+}
+
+static tri_tensor *expanded(tri_tensor *x)
+{
+    int64_t shape[TRI_MAX_DIMS + 1];
+    int n = tri_tensor_ndim(x);
+
+    if (sizes_of(x, shape) > 600 || n > 4)
+        return tri_reshape(x, TRI_SHAPE(-1));
+    for (int d = 0; d < n; d++)
+        shape[d] = shape[d] == 1 ? 1 + below(3) : shape[d];
+    if (below(2) == 0) {
+        for (int d = n; d > 0; d--)
+            shape[d] = shape[d - 1];
+        shape[0] = 2;
+        n++;
+    }
+    return tri_expand(x, shape, n);
+}
+
+static tri_tensor *part_of(tri_tensor *x)
+{
+    int d = (int)below(tri_tensor_ndim(x));
+    int64_t size = tri_tensor_size(x, d), a = below(size + 1), b = below(size + 1);
+    tri_tensor *parts[3];
+
+    switch (below(4)) {
+    case 0:
+        return tri_slice(x, d, a < b ? a : b, a < b ? b : a, 1 + below(3));
+    case 1:
+        return tri_narrow(x, d, a < b ? a : b, a < b ? b - a : a - b);
+    case 2:
+        tri_split(x, TRI_SHAPE(a < b ? a : b, a < b ? b - a : a - b, size - (a < b ? b : a)), d,
+                  parts);
+        return parts[below(3)];
+    default:
+        if (size == 0 || tri_tensor_ndim(x) == 1)
+            return x;
+        return tri_select(x, d, below(size));
+    }
+}
+
+/* The parts of a split come together in another order, one of them changed. */
+static tri_tensor *shuffled(tri_tensor *x)
+{
+    int d = (int)below(tri_tensor_ndim(x));
+    int64_t size = tri_tensor_size(x, d), a = below(size + 1);
+    tri_tensor *parts[2], *turned[3];
+
+    tri_split(x, TRI_SHAPE(a, size - a), d, parts);
+    turned[0] = below(2) == 0 ? changed(parts[1]) : parts[1];
+    turned[1] = below(2) == 0 ? changed(parts[0]) : parts[0];
+    turned[2] = parts[1];
+    return tri_concat(turned, 2 + (int)below(2), d);
+}
+
+static tri_tensor *one_change(tri_tensor *x)
+{
+    if (tri_tensor_ndim(x) < 1)
+        CHECK_OK(tri_tensor_status(x));
+    switch (below(7)) {
+    case 0:
+        return permuted(x);
+    case 1:
+        return reshaped(x);
+    case 2:
+        return expanded(x);
+    case 3:
+    case 4:
+        return part_of(x);
+    case 5:
+        return shuffled(x);
+    default:
+        return changed(x);
+    }
+}
+
+#define KEPT 3
+typedef struct outcome {
+    void *data[KEPT + 1];
+    size_t bytes[KEPT + 1];
+} outcome;
+
+static void take(outcome *o, int k, tri_tensor *tensor)
+{
+    o->bytes[k] = (size_t)tri_tensor_numel(tensor) * tri_dtype_size(tri_tensor_dtype(tensor));
+    o->data[k] = calloc(o->bytes[k] + 1, 1);
+    CHECK_OK(tri_copy_out(tensor, o->data[k], o->bytes[k]));
+}
+
+static outcome run_chain(uint64_t seed, tri_dtype dtype)
+{
+    outcome o;
+    int64_t shape[4];
+    tri_tensor *x, *y, *kept[KEPT], *sum = NULL;
+    int ndim;
+    bool runs;
+
+    random_state = seed;
+    ndim = 1 + (int)below(4);
+    for (int d = 0; d < ndim; d++)
+        shape[d] = below(20) == 0 ? 0 : 1 + below(7);
+    x = integers(dtype, shape, ndim);
+    if (dtype == TRI_DTYPE_F32 || dtype == TRI_DTYPE_F64)
+        tri_requires_grad(x, true);
+    y = below(2) == 0 ? x : changed(x);
+    for (int k = 0; k < KEPT; k++) {
+        for (int64_t n = 1 + below(5); n > 0; n--)
+            y = one_change(y);
+        kept[k] = tri_keep(changed(y));
+        CHECK_OK(tri_tensor_status(kept[k]));
+        runs = below(4) == 0;
+        if (runs || below(3) == 0)
+            (void)tri_keep(y); /* the view itself */
+        if (dtype == TRI_DTYPE_F32 || dtype == TRI_DTYPE_F64) {
+            tri_tensor *term = tri_sum(y, NULL, 0, false);
+
+            sum = sum == NULL ? term : tri_add(sum, term);
+        }
+        if (runs)
+            CHECK_OK(tri_run());
+    }
+    if (sum != NULL)
+        tri_backward(sum);
+    CHECK_OK(tri_run());
+    for (int k = 0; k < KEPT; k++)
+        take(&o, k, kept[k]);
+    take(&o, KEPT, tri_grad(x) != NULL ? tri_grad(x) : x);
+    CHECK_OK(tri_step_end_status());
+    tri_tensor_unref(x);
+    return o;
+}
+
+static void check_chains(tri_dtype dtype, uint64_t first, int n)
+{
+    for (uint64_t seed = first; seed < first + (uint64_t)n; seed++) {
+        outcome planned = run_chain(seed, dtype), reference;
+
+        trii_executor_set(&trii_executor_reference);
+        reference = run_chain(seed, dtype);
+        trii_executor_set(NULL);
+        for (int k = 0; k <= KEPT; k++) {
+            assert_int_equal(planned.bytes[k], reference.bytes[k]);
+            if (memcmp(planned.data[k], reference.data[k], planned.bytes[k]) != 0)
+                fail_msg("seed %llu of %s: result %d differs", (unsigned long long)seed,
+                         tri_dtype_name(dtype), k);
+            free(planned.data[k]);
+            free(reference.data[k]);
+        }
+    }
+}
+
+static void random_chains_of_views_have_the_reference_kernels_bits(void **state)
+{
+    (void)state;
+    check_chains(TRI_DTYPE_F32, 1, 400);
+}
+
+static void so_have_chains_of_other_types(void **state)
+{
+    (void)state;
+    check_chains(TRI_DTYPE_F64, 1000, 60);
+    check_chains(TRI_DTYPE_BF16, 2000, 60);
+    check_chains(TRI_DTYPE_I64, 3000, 60);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_chains_of_views_have_the_reference_kernels_bits),
+        cmocka_unit_test(so_have_chains_of_other_types),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
