@@ -6,7 +6,7 @@
  * and pooling. A reorder is inserted only where a reader wants something else; weights and other
  * persistent state take the wanted layout for good instead.
  */
-#include "plan/layout.h"
+#include "plan/layout_choice.h"
 
 #include <string.h>
 

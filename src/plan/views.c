@@ -10,7 +10,7 @@
  * written where it will be a part of the joined one, by its kernel if that can, else by a copy.
  * What cannot be placed so is copied there.
  */
-#include "plan/layout.h"
+#include "plan/layout_choice.h"
 
 #include "base/dtype.h"
 

@@ -5,6 +5,7 @@
 #include <trireme/ops.h>
 
 #include "base/dtype.h"
+#include "graph/ops/table.h"
 #include "graph/step.h"
 #include "plan/plan.h"
 #include "testing/check.h"
@@ -272,11 +273,40 @@ static void so_have_chains_of_other_types(void **state)
     check_chains(TRI_DTYPE_I64, 3000, 60);
 }
 
+/* --- products -------------------------------------------------------------------------------- */
+
+static void a_weight_that_all_rows_share_gets_its_gradient_from_one_product(void **state)
+{
+    tri_tensor *x, *w;
+    trii_step *step;
+    int products = 0;
+
+    (void)state;
+    random_state = 1;
+    x = integers(TRI_DTYPE_F32, TRI_SHAPE(3, 2, 5, 4));
+    w = integers(TRI_DTYPE_F32, TRI_SHAPE(4, 6));
+    tri_requires_grad(x, true);
+    tri_requires_grad(w, true);
+    tri_backward(tri_sum(tri_matmul(x, w), NULL, 0, false));
+    step = trii_step_current();
+    for (int32_t n = 0; n < step->n_nodes; n++) {
+        const trii_node *node = &step->nodes[n];
+
+        assert_ptr_not_equal(node->op, &trii_op_sum_to);
+        products += node->op == &trii_op_matmul && step->values[node->first_out].type.ndim == 2;
+    }
+    assert_int_equal(products, 2);
+    CHECK_OK(tri_step_end_status());
+    tri_tensor_unref(x);
+    tri_tensor_unref(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_chains_of_views_have_the_reference_kernels_bits),
         cmocka_unit_test(so_have_chains_of_other_types),
+        cmocka_unit_test(a_weight_that_all_rows_share_gets_its_gradient_from_one_product),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

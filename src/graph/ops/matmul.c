@@ -130,26 +130,46 @@ static tri_status matmul_reference(const trii_kernel_args *args)
     return trii_in_double(args, matmul_kernel);
 }
 
+/* Leading dimensions and rows of the value as rows of one matrix. */
+static tri_status rec_rows(trii_step *step, trii_vid a, trii_vid *out)
+{
+    const trii_type type = *trii_type_of(step, a);
+    int64_t rows = 1;
+
+    for (int d = 0; d + 1 < type.ndim; d++)
+        rows *= type.shape[d];
+    return trii_rec_reshape(step, a, (int64_t[]){rows, type.shape[type.ndim - 1]}, 2, out);
+}
+
 /* c = A B with A, B the operands after their transpositions: dA = g B^T, dB = A^T g. The gradient
  * of a transposed operand is the transposed product; an operand without leading dimensions gets
- * the sum over them. */
-static tri_status matmul_grad(trii_step *step, const trii_node *node, const trii_vid *g,
+ * the sum over them. Where b is one matrix for all of a's, all is one product of many rows. */
+static tri_status matmul_grad(trii_step *step, const trii_node *node, const trii_vid *grad,
                               const bool *needs, trii_vid *grad_in)
 {
     trii_vid a = trii_node_in(step, node, 0), b = trii_node_in(step, node, 1), d = TRII_NO_VALUE;
+    trii_vid g = grad[0];
     const trii_type type_a = *trii_type_of(step, a), type_b = *trii_type_of(step, b);
     bool ta = node->attrs.i[0] != 0, tb = node->attrs.i[1] != 0;
+    bool rows = !ta && type_a.ndim > 2 && type_b.ndim == 2;
     tri_status status = TRI_OK;
 
-    if (needs[0]) {
-        status = ta ? trii_rec_matmul(step, b, g[0], tb, true, &d)
-                    : trii_rec_matmul(step, g[0], b, false, !tb, &d);
+    if (rows) {
+        status = rec_rows(step, a, &a);
+        if (status == TRI_OK)
+            status = rec_rows(step, g, &g);
+    }
+    if (needs[0] && status == TRI_OK) {
+        status = ta ? trii_rec_matmul(step, b, g, tb, true, &d)
+                    : trii_rec_matmul(step, g, b, false, !tb, &d);
+        if (status == TRI_OK && rows)
+            status = trii_rec_reshape(step, d, type_a.shape, type_a.ndim, &d);
         if (status == TRI_OK)
             status = trii_rec_sum_to(step, d, &type_a, &grad_in[0]);
     }
     if (needs[1] && status == TRI_OK) {
-        status = tb ? trii_rec_matmul(step, g[0], a, true, ta, &d)
-                    : trii_rec_matmul(step, a, g[0], !ta, false, &d);
+        status = tb ? trii_rec_matmul(step, g, a, true, ta, &d)
+                    : trii_rec_matmul(step, a, g, !ta, false, &d);
         if (status == TRI_OK)
             status = trii_rec_sum_to(step, d, &type_b, &grad_in[1]);
     }

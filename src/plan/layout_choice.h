@@ -1,8 +1,8 @@
 /*
- * layout.h - what layout.c, which chooses layouts, shares with views.c.
+ * layout_choice.h - what layout.c, which chooses layouts, shares with views.c.
  */
-#ifndef TRII_LAYOUT_H
-#define TRII_LAYOUT_H
+#ifndef TRII_LAYOUT_CHOICE_H
+#define TRII_LAYOUT_CHOICE_H
 
 #include "graph/strides.h"
 #include "plan/ir.h"
