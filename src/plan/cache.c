@@ -129,6 +129,7 @@ static void give_back(lease *l)
     l->plan->busy = false;
     l->plan->used = ++cache.clock;
     cache.last = l->plan;
+    cache.stats.copied_bytes = l->plan->copied_bytes;
     give_arenas(l->own);
     give_arenas(l->arena);
     trii_mutex_unlock(&cache.lock);

@@ -134,8 +134,9 @@ typedef struct trii_plan {
     trii_arena_slot *arena_slots;
     int32_t n_arena_slots;
     size_t arena_bytes;
-    void *arena;     /* the base that the slots hold */
-    bool own_arenas; /* lanes have some */
+    size_t copied_bytes; /* by entries that only move them: copies, changes of layout */
+    void *arena;         /* the base that the slots hold */
+    bool own_arenas;     /* lanes have some */
 
     double *f;       /* the scalar block */
     int32_t *f_node; /* live nodes with floats: number in the segment, n_f_nodes of them */
@@ -211,6 +212,7 @@ typedef struct trii_plan_stats {
     uint64_t hits, misses;
     uint64_t arenas_made;
     size_t arena_bytes;
+    size_t copied_bytes; /* in the newest run, by what only moves them */
     int32_t n_plans;
 } trii_plan_stats;
 /* Of the process. */

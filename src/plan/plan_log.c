@@ -66,9 +66,10 @@ void trii_plan_log(const trii_plan *plan, const trii_ir *ir, double compile_ms)
         reorders += ir->groups[g]->kind == TRII_GROUP_REORDER;
     trii_log_write(TRII_LOG_INFO, "plan",
                    "compiled %016" PRIx64 " in %.1f ms: %d of %d operations in %d entries, "
-                   "%d reorders, %d host operations, arena %zu bytes, %d tensors change layout",
+                   "%d reorders, %zu bytes copied, %d host operations, arena %zu bytes, "
+                   "%d tensors change layout",
                    plan->hash, compile_ms, live, ir->n_nodes, plan->n_entries, reorders,
-                   plan->n_hosts, plan->arena_bytes, plan->n_adoptions);
+                   plan->copied_bytes, plan->n_hosts, plan->arena_bytes, plan->n_adoptions);
     if (!trii_log_enabled(TRII_LOG_DEBUG, "plan"))
         return;
     for (int32_t g = 0; g < ir->n_groups; g++)

@@ -166,8 +166,6 @@ static int32_t find(const int32_t *ids, int32_t n, int32_t id)
  * would see what is written over the input. */
 static bool reads_once(const trii_schedule *s, const trii_group *group, int32_t i)
 {
-    if (s->ir->values[group->in[i]].base >= 0)
-        return false;
     for (int32_t k = 0; k < group->n_in; k++) {
         if (s->ir->values[group->in[k]].base >= 0 &&
             trii_buffer_of(s, group->in[k]) == trii_buffer_of(s, group->in[i]))
@@ -436,11 +434,6 @@ static void make_copy(trii_entry *entry, const trii_type *from, const trii_type 
     entry->bytes = bytes;
 }
 
-static bool moves(const trii_entry *entry)
-{
-    return entry->kind == TRII_ENTRY_COPY || entry->kind == TRII_ENTRY_MOVE;
-}
-
 static tri_status wire_entry(wiring *w, int32_t e)
 {
     const trii_schedule *s = w->s;
@@ -580,15 +573,20 @@ static tri_status prepare_pointers(trii_schedule *s)
         status = fill_arena_slots(&w);
     /* Views that share their input's buffer have nothing to do. */
     for (int32_t e = 0; e < s->n_entries; e++) {
-        int32_t g = s->entry_group[e];
+        const trii_entry *entry = &plan->entries[e];
+        const trii_group *group = s->entry_group[e] >= 0 ? s->ir->groups[s->entry_group[e]] : NULL;
+        bool moves = entry->kind == TRII_ENTRY_COPY || entry->kind == TRII_ENTRY_MOVE;
 
         s->kept[e] = -1;
-        if (g >= 0 && moves(&plan->entries[e]) &&
-            trii_buffer_of(s, s->ir->groups[g]->in[0]) ==
-                trii_buffer_of(s, s->ir->groups[g]->out[0]))
+        if (moves && group != NULL &&
+            trii_buffer_of(s, group->in[0]) == trii_buffer_of(s, group->out[0]))
             continue;
         s->kept[e] = kept;
-        plan->entries[kept++] = plan->entries[e];
+        if (moves)
+            plan->copied_bytes += entry->bytes;
+        else if (group != NULL && group->kind == TRII_GROUP_REORDER)
+            plan->copied_bytes += value_bytes(s, group, 0);
+        plan->entries[kept++] = *entry;
     }
     plan->n_entries = kept;
     for (int32_t h = 0; h < plan->n_hosts; h++) {
