@@ -19,7 +19,7 @@ typedef struct trii_flash {
     trii_kernel base;
     const trii_cpu_kernels *kernels;
     trii_attention_size size;
-    trii_flash_rows q, k, v, y;
+    trii_flash_rows q, k, v, y, g, dq, dk, dv;
     int64_t mask_stride[4];
     bool causal, mask_is_bool;
     int32_t f; /* scale, p */
@@ -71,6 +71,11 @@ static inline int64_t trii_flash_columns(const trii_flash *f, int64_t n_t)
     return (n_t + f->kernels->lanes - 1) / f->kernels->lanes * f->kernels->lanes;
 }
 
+/* Operands and results may be strided, as long as the elements of a row are next to each other. */
+bool trii_flash_takes_layout(const trii_type *type, const trii_layout *layout);
+/* Of the first n operands. */
+void trii_flash_take(const trii_ir *ir, const trii_group *group, const trii_layout *const *have,
+                     int n, trii_layouts *want);
 /* What both have in common. takes: f32, or activations in bf16. */
 bool trii_flash_takes(const trii_ir *ir, const trii_ir_node *node);
 tri_status trii_flash_compile(const trii_ir *ir, const trii_group *group, int64_t items,

@@ -159,7 +159,7 @@ static void begin_band(const trii_flash_run *run, const trii_flash_tile *tile, c
     row_block y;
 
     b->q.at = trii_flash_read(f, run->args[f->arg_q], &f->q, at, tile->n_t, p->q, &b->q.stride);
-    b->g.at = trii_flash_read(f, run->args[f->arg_g], &f->y, at, tile->n_t, p->g, &b->g.stride);
+    b->g.at = trii_flash_read(f, run->args[f->arg_g], &f->g, at, tile->n_t, p->g, &b->g.stride);
     y.at = trii_flash_read(f, run->args[f->arg_y], &f->y, at, tile->n_t, p->y, &y.stride);
     memset(p->qt, 0, (size_t)z->depth * TRII_TILE * sizeof(float));
     memset(p->gt, 0, (size_t)z->v_depth * TRII_TILE * sizeof(float));
@@ -193,7 +193,7 @@ static void backward_head(const trii_flash_run *run, int64_t b, int64_t h, const
             tile.n_s = keys - tile.s < TRII_TILE ? keys - tile.s : TRII_TILE;
             backward_tile(run, &tile, p, band_of);
         }
-        trii_flash_write(f, run->args[f->arg_dq], &f->q, at, tile.n_t, p->dq, z->depth);
+        trii_flash_write(f, run->args[f->arg_dq], &f->dq, at, tile.n_t, p->dq, z->depth);
     }
 }
 
@@ -220,13 +220,13 @@ static void backward_item(const trii_flash_run *run, int64_t item, float *scratc
     parts p;
 
     lay_out(z, f->k.bf16, scratch, &p);
-    b.dk = gradient_rows(run->args[f->arg_dk], &f->k, at, z->keys, p.dk, &b.dk_stride);
-    b.dv = gradient_rows(run->args[f->arg_dv], &f->v, at, z->keys, p.dv, &b.dv_stride);
+    b.dk = gradient_rows(run->args[f->arg_dk], &f->dk, at, z->keys, p.dk, &b.dk_stride);
+    b.dv = gradient_rows(run->args[f->arg_dv], &f->dv, at, z->keys, p.dv, &b.dv_stride);
     for (int64_t h = at[1] * shared; h < (at[1] + 1) * shared; h++)
         backward_head(run, at[0], h, &p, &b);
     if (f->k.bf16) {
-        trii_flash_write(f, run->args[f->arg_dk], &f->k, at, z->keys, b.dk, b.dk_stride);
-        trii_flash_write(f, run->args[f->arg_dv], &f->v, at, z->keys, b.dv, b.dv_stride);
+        trii_flash_write(f, run->args[f->arg_dk], &f->dk, at, z->keys, b.dk, b.dk_stride);
+        trii_flash_write(f, run->args[f->arg_dv], &f->dv, at, z->keys, b.dv, b.dv_stride);
     }
 }
 
@@ -237,6 +237,20 @@ static tri_status backward_run(const trii_kernel *kernel, void *const *args, con
 
     trii_flash_slots(&r, f->size.batch * f->size.kv_heads, backward_item);
     return TRI_OK;
+}
+
+static void layouts(const trii_ir *ir, const trii_group *group, const trii_layout *const *have,
+                    trii_layouts *want)
+{
+    const trii_ir_node *node = &ir->nodes[group->nodes[0]];
+
+    trii_flash_take(ir, group, have, 5, want);
+    if (trii_has_in(node, 6))
+        want->in[trii_group_in(group, node->in[6])] = NULL;
+    for (int o = 0; o < group->n_out; o++) {
+        if (trii_flash_takes_layout(&ir->values[group->out[o]].type, group->out_layout[o]))
+            want->out[o] = group->out_layout[o];
+    }
 }
 
 static tri_status compile(const trii_ir *ir, const trii_group *group, trii_kernel **kernel_out)
@@ -258,5 +272,8 @@ static tri_status compile(const trii_ir *ir, const trii_group *group, trii_kerne
     return TRI_OK;
 }
 
-const trii_cpu_family trii_cpu_attention_backward = {
-    .op = {&trii_op_attention_backward}, .takes = trii_flash_takes, .compile = compile};
+const trii_cpu_family trii_cpu_attention_backward = {.op = {&trii_op_attention_backward},
+                                                     .takes = trii_flash_takes,
+                                                     .strided = true,
+                                                     .layouts = layouts,
+                                                     .compile = compile};

@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "device/cpu/cpu_parallel.h"
 #include "graph/ops/rules.h"
+#include "graph/strides.h"
 
 #define SERIAL_MUL_ADDS (INT64_C(1) << 16) /* of a whole call: not worth a second thread */
 
@@ -134,13 +135,49 @@ bool trii_flash_takes(const trii_ir *ir, const trii_ir_node *node)
            trii_type_numel(trii_in_type(ir, node, first + 2)) > 0;
 }
 
-static trii_flash_rows rows_of(const trii_type *type)
+bool trii_flash_takes_layout(const trii_type *type, const trii_layout *layout)
 {
-    return (trii_flash_rows){.batch = type->shape[1] * type->shape[2] * type->shape[3],
-                             .head = type->shape[2] * type->shape[3],
-                             .row = type->shape[3],
+    return layout != NULL && layout->strides != NULL && type->ndim == 4 && layout->strides[3] == 1;
+}
+
+void trii_flash_take(const trii_ir *ir, const trii_group *group, const trii_layout *const *have,
+                     int n, trii_layouts *want)
+{
+    const trii_ir_node *node = &ir->nodes[group->nodes[0]];
+
+    for (int i = 0; i < n; i++) {
+        int at = trii_group_in(group, node->in[i]);
+
+        if (trii_flash_takes_layout(trii_in_type(ir, node, i), have[at]))
+            want->in[at] = have[at];
+    }
+}
+
+static trii_flash_rows rows_of(const trii_type *type, const trii_layout *layout)
+{
+    trii_strides at;
+
+    trii_strides_plain(type, &at);
+    for (int d = 0; d < 4 && layout != NULL; d++)
+        at.stride[d] = layout->strides[d];
+    return (trii_flash_rows){.batch = at.stride[0],
+                             .head = at.stride[1],
+                             .row = at.stride[2],
                              .depth = type->shape[3],
                              .bf16 = type->dtype == TRI_DTYPE_BF16};
+}
+
+static trii_flash_rows rows_in(const trii_ir *ir, const trii_group *group, const trii_ir_node *node,
+                               int i)
+{
+    return rows_of(trii_in_type(ir, node, i), group->in_layout[trii_group_in(group, node->in[i])]);
+}
+
+static trii_flash_rows rows_out(const trii_ir *ir, const trii_group *group,
+                                const trii_ir_node *node, int o)
+{
+    return rows_of(trii_out_type(ir, node, o),
+                   group->out_layout[trii_group_out(group, node->out[o])]);
 }
 
 static int argument(const trii_group *group, const trii_ir_node *node, int i)
@@ -193,10 +230,16 @@ tri_status trii_flash_compile(const trii_ir *ir, const trii_group *group, int64_
     f->kernels = trii_cpu_kernels_get();
     trii_attention_sizes(trii_in_type(ir, node, first_in), trii_in_type(ir, node, first_in + 1),
                          trii_in_type(ir, node, first_in + 2), &f->size);
-    f->q = rows_of(trii_in_type(ir, node, first_in));
-    f->k = rows_of(trii_in_type(ir, node, first_in + 1));
-    f->v = rows_of(trii_in_type(ir, node, first_in + 2));
-    f->y = rows_of(backward ? trii_in_type(ir, node, 4) : trii_out_type(ir, node, 0));
+    f->q = rows_in(ir, group, node, first_in);
+    f->k = rows_in(ir, group, node, first_in + 1);
+    f->v = rows_in(ir, group, node, first_in + 2);
+    f->y = backward ? rows_in(ir, group, node, 4) : rows_out(ir, group, node, 0);
+    if (backward) {
+        f->g = rows_in(ir, group, node, 0);
+        f->dq = rows_out(ir, group, node, 0);
+        f->dk = rows_out(ir, group, node, 1);
+        f->dv = rows_out(ir, group, node, 2);
+    }
     f->causal = node->iattr[0] != 0;
     f->f = node->first_f;
     find_arguments(group, node, f);
