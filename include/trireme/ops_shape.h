@@ -11,6 +11,10 @@ TRI_BEGIN_DECLS
 
 /* --- shape --------------------------------------------------------------------------------
  *
+ * What only names elements of x (all of this block but tri_flip; tri_narrow, tri_slice, tri_select,
+ * tri_unbind, tri_split, tri_chunk and tri_unfold below) moves no bytes within a step: whoever
+ * reads the result reads x, if he can. A result that outlives the run is copied, in plain order.
+ *
  * Here and below a dimension counts from the end where it is negative: -1 is the last. A tensor
  * without dimensions has 0 and -1 for those that name one, as in PyTorch.
  */
@@ -22,6 +26,10 @@ TRI_API tri_tensor *tri_permute(tri_tensor *x, const int64_t *dims, int ndim);
 TRI_API tri_tensor *tri_transpose(tri_tensor *x, int dim0, int dim1);
 /* Sizes of 1 grow to `shape`. */
 TRI_API tri_tensor *tri_expand(tri_tensor *x, const int64_t *shape, int ndim);
+/* Without its dimensions of size 1 among dims[n]; n = 0: without all of them. */
+TRI_API tri_tensor *tri_squeeze(tri_tensor *x, const int64_t *dims, int n);
+/* With a new dimension of size 1 at dim, from -(ndim + 1) to ndim. */
+TRI_API tri_tensor *tri_unsqueeze(tri_tensor *x, int dim);
 /* Mirror along a dimension (test-time augmentation). */
 TRI_API tri_tensor *tri_flip(tri_tensor *x, int dim);
 /* x on another device (device.h): a copy, whose gradient is copied back; x itself if it lies there
@@ -35,6 +43,12 @@ TRI_API tri_tensor *tri_narrow(tri_tensor *x, int dim, int64_t start, int64_t le
 /* x[start:end:step] along dim: negative ends count from the end, and all are cut to what there is
  * (end INT64_MAX: to the end). step >= 1. */
 TRI_API tri_tensor *tri_slice(tri_tensor *x, int dim, int64_t start, int64_t end, int64_t step);
+/* x with src, of its dtype, in the place of x[start:end:step] along dim. */
+TRI_API tri_tensor *tri_slice_scatter(tri_tensor *x, tri_tensor *src, int dim, int64_t start,
+                                      int64_t end, int64_t step);
+/* Windows of size elements, step apart, along dim: [.., L, ..] -> [.., (L - size) / step + 1, ..,
+ * size]. */
+TRI_API tri_tensor *tri_unfold(tri_tensor *x, int dim, int64_t size, int64_t step);
 /* One element along dim, which the result does not have. */
 TRI_API tri_tensor *tri_select(tri_tensor *x, int dim, int64_t index);
 /* All of them: out[n], n being the size of dim. */

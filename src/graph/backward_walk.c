@@ -204,13 +204,11 @@ void trii_backward_mark(trii_backward *b, const int32_t *leads)
 
 static tri_status add_grad(trii_backward *b, trii_vid value, trii_vid grad)
 {
-    trii_vid terms[2] = {b->grads[value], grad};
-
-    if (terms[0] < 0) {
+    if (b->grads[value] < 0) {
         b->grads[value] = grad;
         return TRI_OK;
     }
-    return trii_record_values(b->step, &trii_op_add, terms, 2, NULL, &b->grads[value]);
+    return trii_rec_accumulated(b->step, b->grads[value], grad, &b->grads[value]);
 }
 
 tri_dtype trii_backward_dtype(const trii_backward *b)

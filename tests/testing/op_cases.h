@@ -202,6 +202,13 @@ OP_CASE(narrow, tri_narrow(a, 1, -3, 2))
 OP_CASE(slice, tri_slice(a, 1, 1, INT64_MAX, 2))
 OP_CASE(slice_last, tri_slice(a, -1, -5, -1, 3))
 OP_CASE(slice_nothing, tri_slice(a, 0, 3, 1, 1))
+OP_CASE(slice_scatter, tri_slice_scatter(a, b, 1, -5, INT64_MAX, 2))
+OP_CASE(slice_scatter_all, tri_slice_scatter(a, b, 0, 0, INT64_MAX, 1))
+OP_CASE(unfold, tri_unfold(a, 1, 3, 2))
+OP_CASE(unfold_whole, tri_unfold(a, -1, 4, 1))
+OP_CASE(squeeze, tri_squeeze(a, DIMS(1, -2), 2))
+OP_CASE(squeeze_all, tri_squeeze(a, NULL, 0))
+OP_CASE(unsqueeze, tri_unsqueeze(a, -2))
 OP_CASE(select, tri_select(a, 1, -1))
 OP_CASE(select_last, tri_select(a, -1, 1))
 OP_CASE(pad, tri_pad(a, SHAPE(1, 2, 0, 1), 4, 0.5))
@@ -428,6 +435,13 @@ static const op_case op_cases[] = {
     {"slice", op_slice, {{'n', 3, {2, 6, 3}}}, false},
     {"slice_last", op_slice_last, {{'n', 2, {2, 7}}}, false},
     {"slice_nothing", op_slice_nothing, {{'n', 2, {4, 3}}}, false},
+    {"slice_scatter", op_slice_scatter, {{'n', 3, {2, 6, 3}}, {'n', 3, {2, 3, 3}}}, false},
+    {"slice_scatter_all", op_slice_scatter_all, {{'n', 2, {2, 3}}, {'n', 2, {2, 3}}}, false},
+    {"unfold", op_unfold, {{'n', 3, {2, 8, 3}}}, false},
+    {"unfold_whole", op_unfold_whole, {{'n', 2, {3, 4}}}, false},
+    {"squeeze", op_squeeze, {{'n', 4, {2, 1, 3, 1}}}, false},
+    {"squeeze_all", op_squeeze_all, {{'n', 4, {1, 2, 1, 3}}}, false},
+    {"unsqueeze", op_unsqueeze, {{'n', 2, {2, 3}}}, false},
     {"select", op_select, {{'n', 3, {2, 3, 4}}}, false},
     {"select_last", op_select_last, {{'n', 3, {2, 3, 4}}}, false},
     {"pad", op_pad, {{'n', 3, {2, 3, 2}}}, false},

@@ -42,6 +42,7 @@ static const trii_cpu_family *const families[] = {
     &trii_cpu_attention_backward,
     &trii_cpu_dropout_mask,
     &trii_cpu_flip,
+    &trii_cpu_slice_update,
     &trii_cpu_amax,
     &trii_cpu_amax_backward,
     &trii_cpu_argmax,

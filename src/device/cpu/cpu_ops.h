@@ -40,7 +40,7 @@ extern const trii_cpu_family trii_cpu_embedding, trii_cpu_embedding_backward;
 extern const trii_cpu_family trii_cpu_row_norm, trii_cpu_row_norm_backward;
 extern const trii_cpu_family trii_cpu_attention, trii_cpu_attention_backward;
 extern const trii_cpu_family trii_cpu_dropout_mask;
-extern const trii_cpu_family trii_cpu_flip;
+extern const trii_cpu_family trii_cpu_flip, trii_cpu_slice_update;
 extern const trii_cpu_family trii_cpu_amax, trii_cpu_amax_backward, trii_cpu_argmax;
 extern const trii_cpu_family trii_cpu_update, trii_cpu_square_sum;
 extern const trii_cpu_family trii_cpu_max_pool2d, trii_cpu_max_pool2d_backward;
@@ -59,9 +59,9 @@ tri_status trii_cpu_fallback_compile(const trii_ir *ir, const trii_group *group,
                                      trii_kernel **kernel_out) TRI_MUST_CHECK;
 
 /* element_moves.c: the elements of the type, which lie at these strides from `start` on, and at
- * those strides of the result. */
+ * those strides of the result; added (f32, f64): to what is there. */
 tri_status trii_cpu_move(const trii_type *type, const int64_t *from, int64_t start,
-                         const int64_t *to, const char *name,
+                         const int64_t *to, bool added, const char *name,
                          trii_kernel **kernel_out) TRI_MUST_CHECK;
 tri_status trii_cpu_reorder(const trii_type *type, const trii_layout *from, const trii_layout *to,
                             trii_kernel **kernel_out) TRI_MUST_CHECK;

@@ -28,6 +28,7 @@ typedef struct move_kernel {
     int turned; /* the dimension that is contiguous in x, if that is not the last; else -1 */
     int64_t start;
     size_t elem;
+    bool added; /* to what is there */
     int64_t items, grain;
 } move_kernel;
 
@@ -70,6 +71,18 @@ static void copy_row(void *y, int64_t to, const void *x, int64_t from, int64_t n
         row_uint32_t(y, to, x, from, n);
     else
         row_uint64_t(y, to, x, from, n);
+}
+
+/* y += x, of f32 or f64 */
+static void add_row(void *y, int64_t to, const void *x, int64_t from, int64_t n, size_t elem)
+{
+    if (elem == sizeof(float)) {
+        for (int64_t i = 0; i < n; i++)
+            ((float *)y)[i * to] += ((const float *)x)[i * from];
+    } else {
+        for (int64_t i = 0; i < n; i++)
+            ((double *)y)[i * to] += ((const double *)x)[i * from];
+    }
 }
 
 /* Position in the dimensions but the last, and but `turned`. */
@@ -115,9 +128,15 @@ static void rows_range(void *ctx, int64_t begin, int64_t end)
     int64_t elem = (int64_t)k->elem;
     place p = place_of(k, begin);
 
-    for (int64_t row = begin; row < end; row++, advance(k, &p))
-        copy_row(run->y + p.y * elem, k->to[last], run->x + p.x * elem, k->from[last],
-                 k->size[last], k->elem);
+    for (int64_t row = begin; row < end; row++, advance(k, &p)) {
+        const char *x = run->x + p.x * elem;
+        char *y = run->y + p.y * elem;
+
+        if (k->added)
+            add_row(y, k->to[last], x, k->from[last], k->size[last], k->elem);
+        else
+            copy_row(y, k->to[last], x, k->from[last], k->size[last], k->elem);
+    }
 }
 
 /* --- tiles ------------------------------------------------------------------------------------ */
@@ -244,7 +263,7 @@ static void halve_elements(move_kernel *k)
 }
 
 tri_status trii_cpu_move(const trii_type *type, const int64_t *from, int64_t start,
-                         const int64_t *to, const char *name, trii_kernel **kernel_out)
+                         const int64_t *to, bool added, const char *name, trii_kernel **kernel_out)
 {
     move_kernel *k = trii_alloc(1, sizeof(*k), "kernel");
     int64_t wide, n = trii_type_numel(type);
@@ -256,6 +275,7 @@ tri_status trii_cpu_move(const trii_type *type, const int64_t *from, int64_t sta
     k->elem = tri_dtype_size(type->dtype);
     k->turned = -1;
     k->start = start;
+    k->added = added;
     *kernel_out = &k->base;
     if (n == 0)
         return TRI_OK; /* no items */
@@ -265,7 +285,7 @@ tri_status trii_cpu_move(const trii_type *type, const int64_t *from, int64_t sta
     wide = WIDE / (int64_t)k->elem;
     for (int d = 0; d < last && k->to[last] == 1 && (k->from[last] > 1 || k->from[last] < -1);
          d++) {
-        if (k->from[d] == 1)
+        if (k->from[d] == 1 && !added)
             k->turned = d;
     }
     k->items = k->turned >= 0 ? (k->size[k->turned] + wide - 1) / wide : 1;
@@ -293,7 +313,7 @@ static tri_status flip_compile(const trii_ir *ir, const trii_group *group, trii_
     from = plain;
     start = (type->shape[dim] - 1) * plain.stride[dim];
     from.stride[dim] *= -1;
-    return trii_cpu_move(type, from.stride, start, plain.stride, "flip", kernel_out);
+    return trii_cpu_move(type, from.stride, start, plain.stride, false, "flip", kernel_out);
 }
 
 static bool is_strided(const trii_layout *layout)
@@ -310,7 +330,7 @@ tri_status trii_cpu_reorder(const trii_type *type, const trii_layout *from, cons
         return trii_onednn_reorder(type, from, to, kernel_out);
     trii_strides_plain(type, &plain);
     return trii_cpu_move(type, from != NULL ? from->strides : plain.stride, 0,
-                         to != NULL ? to->strides : plain.stride, "copy", kernel_out);
+                         to != NULL ? to->strides : plain.stride, false, "copy", kernel_out);
 }
 
 const trii_cpu_family trii_cpu_flip = {

@@ -81,6 +81,15 @@ tri_tensor *trii_record_as(const char *name, const trii_graph_op *op, tri_tensor
 /* x's elements start .. start + n of one dimension. */
 tri_status trii_rec_narrow(trii_step *step, trii_vid x, int dim, int64_t start, int64_t n,
                            trii_vid *out) TRI_MUST_CHECK;
+/* The attributes of the slice start:end:stride of one dimension, and of all of the others. */
+tri_status trii_slice_attrs(const trii_type *x, int dim, int64_t start, int64_t end, int64_t stride,
+                            trii_attrs *attrs) TRI_MUST_CHECK;
+/* The operand of a public function that names one of its dimensions, both resolved. */
+tri_status trii_dim_operand(trii_step *step, tri_tensor *x, int dim, trii_vid *id,
+                            int *d) TRI_MUST_CHECK;
+/* a + b, gradients of one value: that of a slice is added to where it belongs. */
+tri_status trii_rec_accumulated(trii_step *step, trii_vid a, trii_vid b,
+                                trii_vid *out) TRI_MUST_CHECK;
 /* Zeros like `like`, with src added where index says along the dimension. */
 tri_status trii_rec_scattered(trii_step *step, const trii_type *like, int64_t dim, trii_vid index,
                               trii_vid src, trii_vid *out) TRI_MUST_CHECK;

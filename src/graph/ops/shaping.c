@@ -399,6 +399,47 @@ tri_tensor *tri_flatten(tri_tensor *x, int start_dim)
     return shaped(&trii_op_reshape, x, shape, dim + 1);
 }
 
+tri_tensor *tri_squeeze(tri_tensor *x, const int64_t *dims, int n)
+{
+    int ndim = x != NULL ? tri_tensor_ndim(x) : -1, kept = 0, d = 0;
+    unsigned goes = n == 0 ? ~0u : 0;
+    int64_t shape[TRI_MAX_DIMS];
+    tri_status status = ndim < 0 ? TRI_OK : check_list(dims, "dims", n);
+
+    for (int i = 0; ndim >= 0 && i < n && status == TRI_OK; i++) {
+        status = trii_rule_dim(dims[i], ndim, &d);
+        goes |= 1u << d;
+    }
+    if (status != TRI_OK)
+        return refused("squeeze", status);
+    if (ndim < 0)
+        return trii_record(&trii_op_reshape, &x, 1, NULL);
+    for (d = 0; d < ndim; d++) {
+        if ((goes >> d & 1) == 0 || tri_tensor_size(x, d) != 1)
+            shape[kept++] = tri_tensor_size(x, d);
+    }
+    return shaped(&trii_op_reshape, x, shape, kept);
+}
+
+tri_tensor *tri_unsqueeze(tri_tensor *x, int dim)
+{
+    int ndim = x != NULL ? tri_tensor_ndim(x) : -1, at = 0;
+    int64_t shape[TRI_MAX_DIMS];
+    tri_status status = TRI_OK;
+
+    if (ndim < 0)
+        return trii_record(&trii_op_reshape, &x, 1, NULL);
+    status = trii_rule_dim(dim, ndim + 1, &at);
+    if (status == TRI_OK && ndim == TRI_MAX_DIMS)
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "a result of %d dimensions, %d are allowed",
+                           ndim + 1, TRI_MAX_DIMS);
+    if (status != TRI_OK)
+        return refused("unsqueeze", status);
+    for (int d = 0; d <= ndim; d++)
+        shape[d] = d == at ? 1 : tri_tensor_size(x, d < at ? d : d - 1);
+    return shaped(&trii_op_reshape, x, shape, ndim + 1);
+}
+
 tri_tensor *tri_permute(tri_tensor *x, const int64_t *dims, int ndim)
 {
     trii_attrs attrs;

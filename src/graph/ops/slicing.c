@@ -263,8 +263,7 @@ tri_status trii_rec_narrow(trii_step *step, trii_vid x, int dim, int64_t start, 
     return trii_record_values(step, &trii_op_slice, &x, 1, &attrs, out);
 }
 
-/* What the public functions below share: the operand and its dimension, resolved. */
-static tri_status operand_of(trii_step *step, tri_tensor *x, int dim, trii_vid *id, int *d)
+tri_status trii_dim_operand(trii_step *step, tri_tensor *x, int dim, trii_vid *id, int *d)
 {
     tri_status status =
         x != NULL ? trii_resolve(step, x, id) : TRII_FAIL(TRI_ERR_INVALID_ARG, "x is NULL");
@@ -286,7 +285,7 @@ tri_tensor *tri_narrow(tri_tensor *x, int dim, int64_t start, int64_t length)
     trii_step *step = trii_step_current();
     trii_vid id = TRII_NO_VALUE, out = TRII_NO_VALUE;
     int d = 0;
-    tri_status status = step != NULL ? operand_of(step, x, dim, &id, &d) : TRI_ERR_NO_MEMORY;
+    tri_status status = step != NULL ? trii_dim_operand(step, x, dim, &id, &d) : TRI_ERR_NO_MEMORY;
 
     if (status == TRI_OK) {
         int64_t size = trii_type_of(step, id)->shape[d];
@@ -311,26 +310,32 @@ static int64_t clamped(int64_t at, int64_t size)
     return at > size ? size : at;
 }
 
+tri_status trii_slice_attrs(const trii_type *x, int dim, int64_t start, int64_t end, int64_t stride,
+                            trii_attrs *attrs)
+{
+    int64_t size = x->shape[dim], first = clamped(start, size), last = clamped(end, size);
+
+    whole_slice(x, attrs);
+    if (stride < 1)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "step %" PRId64 ", 1 or more is allowed", stride);
+    attrs->i[3 * dim] = first;
+    attrs->i[3 * dim + 1] = stride;
+    attrs->i[3 * dim + 2] = last > first ? (last - first - 1) / stride + 1 : 0;
+    return TRI_OK;
+}
+
 tri_tensor *tri_slice(tri_tensor *x, int dim, int64_t start, int64_t end, int64_t stride)
 {
     trii_step *step = trii_step_current();
     trii_vid id = TRII_NO_VALUE, out = TRII_NO_VALUE;
     trii_attrs attrs;
     int d = 0;
-    tri_status status = step != NULL ? operand_of(step, x, dim, &id, &d) : TRI_ERR_NO_MEMORY;
+    tri_status status = step != NULL ? trii_dim_operand(step, x, dim, &id, &d) : TRI_ERR_NO_MEMORY;
 
-    if (status == TRI_OK && stride < 1)
-        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "step %" PRId64 ", 1 or more is allowed", stride);
-    if (status == TRI_OK) {
-        int64_t size = trii_type_of(step, id)->shape[d];
-        int64_t first = clamped(start, size), last = clamped(end, size);
-
-        whole_slice(trii_type_of(step, id), &attrs);
-        attrs.i[3 * d] = first;
-        attrs.i[3 * d + 1] = stride;
-        attrs.i[3 * d + 2] = last > first ? (last - first - 1) / stride + 1 : 0;
+    if (status == TRI_OK)
+        status = trii_slice_attrs(trii_type_of(step, id), d, start, end, stride, &attrs);
+    if (status == TRI_OK)
         status = trii_record_values(step, &trii_op_slice, &id, 1, &attrs, &out);
-    }
     return finished(step, "slice", x, status, out);
 }
 
@@ -350,7 +355,7 @@ tri_tensor *tri_select(tri_tensor *x, int dim, int64_t index)
     trii_step *step = trii_step_current();
     trii_vid id = TRII_NO_VALUE, out = TRII_NO_VALUE;
     int d = 0;
-    tri_status status = step != NULL ? operand_of(step, x, dim, &id, &d) : TRI_ERR_NO_MEMORY;
+    tri_status status = step != NULL ? trii_dim_operand(step, x, dim, &id, &d) : TRI_ERR_NO_MEMORY;
 
     if (status == TRI_OK) {
         int64_t size = trii_type_of(step, id)->shape[d];
@@ -370,7 +375,7 @@ void tri_unbind(tri_tensor *x, int dim, tri_tensor **out, int n)
     trii_step *step = trii_step_current();
     trii_vid id = TRII_NO_VALUE, part = TRII_NO_VALUE;
     int d = 0;
-    tri_status status = step != NULL ? operand_of(step, x, dim, &id, &d) : TRI_ERR_NO_MEMORY;
+    tri_status status = step != NULL ? trii_dim_operand(step, x, dim, &id, &d) : TRI_ERR_NO_MEMORY;
     tri_tensor *failed;
 
     if (out == NULL || n <= 0) {
