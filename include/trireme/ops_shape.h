@@ -43,7 +43,7 @@ TRI_API tri_tensor *tri_narrow(tri_tensor *x, int dim, int64_t start, int64_t le
 /* x[start:end:step] along dim: negative ends count from the end, and all are cut to what there is
  * (end INT64_MAX: to the end). step >= 1. */
 TRI_API tri_tensor *tri_slice(tri_tensor *x, int dim, int64_t start, int64_t end, int64_t step);
-/* x with src, of its dtype, in the place of x[start:end:step] along dim. */
+/* x with src, cast to its dtype, in the place of x[start:end:step] along dim. */
 TRI_API tri_tensor *tri_slice_scatter(tri_tensor *x, tri_tensor *src, int dim, int64_t start,
                                       int64_t end, int64_t step);
 /* Windows of size elements, step apart, along dim: [.., L, ..] -> [.., (L - size) / step + 1, ..,

@@ -566,6 +566,8 @@ static int64_t good_integer(const misuse_pick *p, int i)
         return 8;
     if (is(p->row->name, "tri_pad") && is(name, "n"))
         return 2;
+    if (is(p->row->name, "tri_slice_scatter") && (is(name, "start") || is(name, "end")))
+        return is(name, "start") ? 0 : 2;
     if (is(name, "timeout_ms"))
         return 50;
     if (is(name, "ndim"))

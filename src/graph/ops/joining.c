@@ -140,7 +140,6 @@ static tri_status split_grad(trii_step *step, const trii_node *node, const trii_
                              const bool *needs, trii_vid *grad_in)
 {
     trii_vid parts[TRII_MAX_OUTPUTS];
-    trii_attrs attrs;
     tri_status status = TRI_OK;
 
     (void)needs;
@@ -148,8 +147,7 @@ static tri_status split_grad(trii_step *step, const trii_node *node, const trii_
         parts[o] = g[o];
         if (g[o] != TRII_NO_VALUE)
             continue;
-        trii_fill_attrs(trii_type_of(step, node->first_out + o), 0, &attrs);
-        status = trii_record_values(step, &trii_op_fill, NULL, 0, &attrs, &parts[o]);
+        status = trii_rec_zeros(step, trii_type_of(step, node->first_out + o), &parts[o]);
     }
     if (status != TRI_OK)
         return status;

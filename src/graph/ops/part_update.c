@@ -65,7 +65,7 @@ static tri_status update_grad(trii_step *step, const trii_node *node, const trii
                               const bool *needs, trii_vid *grad_in)
 {
     const trii_type part = *trii_type_of(step, trii_node_in(step, node, 1));
-    trii_attrs slice = node->attrs, zeros;
+    trii_attrs slice = node->attrs;
     trii_vid in[2] = {g[0], TRII_NO_VALUE};
     bool added = slice.i[3 * part.ndim] != 0;
     tri_status status = TRI_OK;
@@ -74,8 +74,7 @@ static tri_status update_grad(trii_step *step, const trii_node *node, const trii
     if (needs[0] && added)
         grad_in[0] = g[0];
     if (needs[0] && !added) {
-        trii_fill_attrs(&part, 0, &zeros);
-        status = trii_record_values(step, &trii_op_fill, NULL, 0, &zeros, &in[1]);
+        status = trii_rec_zeros(step, &part, &in[1]);
         if (status == TRI_OK)
             status =
                 trii_record_values(step, &trii_op_slice_update, in, 2, &node->attrs, &grad_in[0]);
@@ -132,6 +131,8 @@ tri_tensor *tri_slice_scatter(tri_tensor *x, tri_tensor *src, int dim, int64_t s
     if (status == TRI_OK)
         status = src != NULL ? trii_resolve(step, src, &ids[1])
                              : TRII_FAIL(TRI_ERR_INVALID_ARG, "src is NULL");
+    if (status == TRI_OK)
+        status = trii_rec_cast(step, ids[1], trii_type_of(step, ids[0])->dtype, &ids[1]);
     if (status == TRI_OK)
         status = trii_slice_attrs(trii_type_of(step, ids[0]), d, start, end, stride, &attrs);
     if (status == TRI_OK) {

@@ -413,7 +413,7 @@ tri_tensor *tri_squeeze(tri_tensor *x, const int64_t *dims, int n)
     if (status != TRI_OK)
         return refused("squeeze", status);
     if (ndim < 0)
-        return trii_record(&trii_op_reshape, &x, 1, NULL);
+        return trii_record_as("squeeze", &trii_op_reshape, &x, 1, NULL);
     for (d = 0; d < ndim; d++) {
         if ((goes >> d & 1) == 0 || tri_tensor_size(x, d) != 1)
             shape[kept++] = tri_tensor_size(x, d);
@@ -428,7 +428,7 @@ tri_tensor *tri_unsqueeze(tri_tensor *x, int dim)
     tri_status status = TRI_OK;
 
     if (ndim < 0)
-        return trii_record(&trii_op_reshape, &x, 1, NULL);
+        return trii_record_as("unsqueeze", &trii_op_reshape, &x, 1, NULL);
     status = trii_rule_dim(dim, ndim + 1, &at);
     if (status == TRI_OK && ndim == TRI_MAX_DIMS)
         status = TRII_FAIL(TRI_ERR_INVALID_ARG, "a result of %d dimensions, %d are allowed",
