@@ -6,6 +6,7 @@
 
 #include <trireme/ops.h>
 
+#include "base/compiler.h"
 #include "base/dtype.h"
 #include "graph/ops/table.h"
 #include "graph/step.h"
@@ -303,6 +304,90 @@ static void a_weight_that_all_rows_share_gets_its_gradient_from_one_product(void
     tri_tensor_unref(w);
 }
 
+/* Heads of q, k and v side by side, [n, t, 3, h, d], through products of all heads; then a linear
+ * layer on some columns of what comes out. Numbers stay exact. */
+static void run_products(const int64_t s[4], float *got, size_t *copied)
+{
+    int64_t n = s[0], t = s[1], h = s[2], d = s[3], width = h * d, rows = n * t;
+    tri_tensor *x, *w, *q[3], *y, *sum;
+
+    random_state = 3;
+    x = integers(TRI_DTYPE_F32, TRI_SHAPE(n, t, 3, h, d));
+    w = integers(TRI_DTYPE_F32, TRI_SHAPE(7, width / 2));
+    tri_requires_grad(x, true);
+    tri_requires_grad(w, true);
+    for (int i = 0; i < 3; i++)
+        q[i] = tri_transpose(tri_select(x, 2, i), 1, 2);
+    y = tri_matmul(tri_matmul(q[0], tri_transpose(q[1], -1, -2)), q[2]);
+    y = tri_reshape(tri_transpose(y, 1, 2), TRI_SHAPE(n, t, width));
+    y = tri_linear(tri_narrow(y, -1, width / 4, width / 2), w, NULL);
+    y = tri_concat(
+        (tri_tensor *const[]){y, tri_matmul(tri_neg(y), tri_expand(w, TRI_SHAPE(n, 7, width / 2)))},
+        2, -1);
+    sum = tri_sum(tri_mul_scalar(y, 0.25), NULL, 0, false);
+    tri_backward(sum);
+    CHECK_OK(tri_run());
+    *copied = trii_plan_stats_get().copied_bytes;
+    CHECK_OK(tri_copy_out(tri_grad(x), got, (size_t)(3 * rows * width) * sizeof(*got)));
+    got += 3 * rows * width;
+    CHECK_OK(tri_copy_out(tri_grad(w), got, (size_t)(7 * (width / 2)) * sizeof(*got)));
+    CHECK_OK(tri_step_end_status());
+    tri_tensor_unref(x);
+    tri_tensor_unref(w);
+}
+
+static void products_read_and_write_views(void **state)
+{
+    static const int64_t shapes[][4] = {{2, 5, 3, 4}, {1, 9, 2, 8},   {3, 1, 2, 4},
+                                        {2, 7, 1, 6}, {2, 40, 3, 16}, {0, 5, 2, 4}};
+
+    (void)state;
+    for (size_t i = 0; i < TRII_COUNT_OF(shapes); i++) {
+        const int64_t *s = shapes[i];
+        size_t n = (size_t)(3 * s[0] * s[1] * s[2] * s[3] + 7 * (s[2] * s[3] / 2)), copied;
+        float *got = malloc(n * sizeof(*got)), *want = malloc(n * sizeof(*want));
+
+        trii_executor_set(&trii_executor_reference);
+        run_products(s, want, &copied);
+        trii_executor_set(NULL);
+        run_products(s, got, &copied);
+        for (size_t k = 0; k < n; k++) {
+            if (got[k] != want[k])
+                fail_msg("shape %zu: element %zu is %g, not %g", i, k, (double)got[k],
+                         (double)want[k]);
+        }
+        free(got);
+        free(want);
+    }
+}
+
+/* Through the library: rows of a part of the columns. */
+static void large_products_read_and_write_views(void **state)
+{
+    float *got = malloc(300 * 200 * sizeof(*got)), *want = malloc(300 * 200 * sizeof(*want));
+
+    (void)state;
+    for (int reference = 1; reference >= 0; reference--) {
+        tri_tensor *x, *w, *y[2];
+
+        trii_executor_set(reference ? &trii_executor_reference : NULL);
+        random_state = 3;
+        x = integers(TRI_DTYPE_F32, TRI_SHAPE(300, 256));
+        w = integers(TRI_DTYPE_F32, TRI_SHAPE(200, 256));
+        for (int i = 0; i < 2; i++)
+            y[i] = tri_linear(tri_narrow(x, 1, 100 * i, 156), tri_narrow(w, 1, 0, 156), NULL);
+        y[0] = tri_narrow(tri_concat(y, 2, 1), 1, 100, 200);
+        CHECK_OK(tri_copy_out(y[0], reference ? want : got, 300 * 200 * sizeof(*got)));
+        CHECK_OK(tri_step_end_status());
+        tri_tensor_unref(x);
+        tri_tensor_unref(w);
+    }
+    assert_memory_equal(got, want, 300 * 200 * sizeof(*got));
+    assert_int_equal(trii_plan_stats_get().copied_bytes, 300 * 200 * sizeof(*got)); /* the result */
+    free(got);
+    free(want);
+}
+
 /* --- a part of a tensor ----------------------------------------------------------------------- */
 
 /* Of what slices of one value flow back to, each is added to its place. */
@@ -508,6 +593,8 @@ int main(void)
         cmocka_unit_test(random_chains_of_views_have_the_reference_kernels_bits),
         cmocka_unit_test(so_have_chains_of_other_types),
         cmocka_unit_test(a_weight_that_all_rows_share_gets_its_gradient_from_one_product),
+        cmocka_unit_test(products_read_and_write_views),
+        cmocka_unit_test(large_products_read_and_write_views),
         cmocka_unit_test(gradients_of_slices_are_added_where_they_belong),
         cmocka_unit_test(a_split_of_bf16_of_which_one_part_is_used_has_a_gradient),
         cmocka_unit_test(a_part_is_updated_in_its_tensor_also_from_another_part_of_it),

@@ -7,7 +7,7 @@
 #include "device/cpu/onednn/onednn.h"
 #include "device/cpu/cpu_parallel.h"
 #include "graph/ops/kernel_rules.h"
-#include "graph/type.h"
+#include "graph/strides.h"
 
 /* Up to here a call into the library costs more than it gains (measured: about 60 us of work). */
 #define SMALL_FLOPS (INT64_C(1) << 22)
@@ -26,7 +26,7 @@ typedef struct product {
     trii_gemm_args gemm; /* all but pointers */
     void (*run)(const trii_gemm_args *args);
     int64_t batch, a_batch, b_batch, c_batch; /* products; elements between them, 0 = shared */
-    int64_t *a_at, *b_at;                     /* NULL, or where a's and b's matrices are */
+    int64_t *at[3];                           /* NULL, or where a's, b's and c's matrices are */
     int64_t grain;                            /* products for a thread */
     int a, b, bias, c, scratch;               /* arguments; bias -1 = none */
 } product;
@@ -35,9 +35,9 @@ static void product_some(const product *p, void *const *args, trii_gemm_args *ge
                          int64_t end)
 {
     for (int64_t i = begin; i < end; i++) {
-        gemm->a = (const float *)args[p->a] + (p->a_at != NULL ? p->a_at[i] : i * p->a_batch);
-        gemm->b = (const float *)args[p->b] + (p->b_at != NULL ? p->b_at[i] : i * p->b_batch);
-        gemm->c = (float *)args[p->c] + i * p->c_batch;
+        gemm->a = (const float *)args[p->a] + (p->at[0] != NULL ? p->at[0][i] : i * p->a_batch);
+        gemm->b = (const float *)args[p->b] + (p->at[1] != NULL ? p->at[1][i] : i * p->b_batch);
+        gemm->c = (float *)args[p->c] + (p->at[2] != NULL ? p->at[2][i] : i * p->c_batch);
         p->run(gemm);
     }
 }
@@ -76,22 +76,48 @@ static tri_status product_run(const trii_kernel *kernel, void *const *args, cons
     return TRI_OK;
 }
 
+/* Where the matrices of an operand, or of the result, lie: strides of the result's leading
+ * dimensions, 0 where the operand is the same for all. */
+typedef struct lead {
+    int n;
+    int64_t size[TRI_MAX_DIMS], stride[3][TRI_MAX_DIMS]; /* of a, b, c */
+} lead;
+
 /* What both operations come down to. */
 typedef struct operands {
     int32_t a, b, bias, c;
     trii_matmul_shape shape;
-    /* NULL, or the matmul whose operands are broadcast in a way that the shape cannot say */
-    const trii_type *out, *a_type, *b_type;
+    const lead *lead; /* NULL, or leading dimensions that the shape cannot say */
 } operands;
 
-/* Where the matrices of a broadcast operand are. */
-static void place_batches(const trii_type *operand, const operands *o, int64_t matrix, int64_t *at)
+/* Elements from matrix i to the next of an operand: one distance for all of them, or -1. */
+static int64_t distance(const lead *l, int which)
 {
-    int64_t stride[TRI_MAX_DIMS];
+    int64_t step = -1, n = 1;
 
-    trii_matmul_batches(operand, o->out, stride);
-    for (int64_t i = 0; i < o->shape.batch; i++)
-        at[i] = trii_matmul_batch(o->out, stride, i) * matrix;
+    for (int d = l->n - 1; d >= 0; d--) {
+        if (l->size[d] == 1)
+            continue;
+        if (step >= 0 && l->stride[which][d] != step * n)
+            return -1;
+        if (step < 0)
+            step = l->stride[which][d];
+        n *= l->size[d];
+    }
+    return step < 0 ? 0 : step;
+}
+
+static void place_matrices(const lead *l, int which, int64_t batch, int64_t *at)
+{
+    for (int64_t i = 0; i < batch; i++) {
+        int64_t rest = i;
+
+        at[i] = 0;
+        for (int d = l->n - 1; d >= 0; d--) {
+            at[i] += rest % l->size[d] * l->stride[which][d];
+            rest /= l->size[d];
+        }
+    }
 }
 
 /* In bf16: through the library; where it cannot, the reference kernel. */
@@ -106,7 +132,7 @@ static tri_status compile_bf16(const trii_ir *ir, const trii_group *group, opera
     o->shape.bf16 = true;
     o->shape.b_is_f32 = ir->values[o->b].type.dtype == TRI_DTYPE_F32;
     o->shape.c_is_f32 = ir->values[o->c].type.dtype == TRI_DTYPE_F32;
-    if (o->out == NULL && o->shape.batch * o->shape.m * o->shape.n * o->shape.k > 0)
+    if (o->lead == NULL && o->shape.batch * o->shape.m * o->shape.n * o->shape.k > 0)
         status = trii_onednn_matmul(&o->shape, args, kernel_out);
     return status == TRI_ERR_UNSUPPORTED ? trii_cpu_fallback_compile(ir, group, kernel_out)
                                          : status;
@@ -124,15 +150,15 @@ static tri_status compile(const trii_ir *ir, const trii_group *group, const char
     if (ir->values[o->a].type.dtype == TRI_DTYPE_BF16)
         return compile_bf16(ir, group, o, kernel_out);
     /* The library refuses sizes of zero. */
-    if (o->out != NULL && shape->k > SMALL_K)
+    if (o->lead != NULL && shape->k > SMALL_K)
         return trii_cpu_fallback_compile(ir, group, kernel_out);
-    if (mul_adds > 0 && o->out == NULL && (shape->k > SMALL_K || mul_adds > SMALL_FLOPS / 2)) {
+    if (mul_adds > 0 && o->lead == NULL && (shape->k > SMALL_K || mul_adds > SMALL_FLOPS / 2)) {
         const int args[5] = {a, b, bias, group->n_in, group->n_in + group->n_out};
 
         return trii_onednn_matmul(shape, args, kernel_out);
     }
     p = trii_alloc(1,
-                   sizeof(*p) + (o->out != NULL ? 2 * (size_t)shape->batch * sizeof(int64_t) : 0),
+                   sizeof(*p) + (o->lead != NULL ? 3 * (size_t)shape->batch * sizeof(int64_t) : 0),
                    "kernel");
     if (p == NULL)
         return TRI_ERR_NO_MEMORY;
@@ -149,19 +175,17 @@ static tri_status compile(const trii_ir *ir, const trii_group *group, const char
                                .a_col = shape->a_col,
                                .b_row = shape->b_row,
                                .b_col = shape->b_col,
-                               .ldc = shape->n};
+                               .ldc = shape->c_row};
     p->batch = shape->batch;
     p->a_batch = shape->a_batch;
     p->b_batch = shape->b_batch;
-    p->c_batch = shape->m * shape->n;
+    p->c_batch = shape->c_batch;
     p->grain = PARALLEL_MUL_ADDS / (1 + shape->m * shape->n * shape->k) + 1;
     if (shape->k > SMALL_K)
         p->grain = p->batch;
-    if (o->out != NULL) {
-        p->a_at = (int64_t *)(p + 1);
-        p->b_at = p->a_at + shape->batch;
-        place_batches(o->a_type, o, shape->m * shape->k, p->a_at);
-        place_batches(o->b_type, o, shape->k * shape->n, p->b_at);
+    for (int k = 0; k < 3 && o->lead != NULL; k++) {
+        p->at[k] = (int64_t *)(p + 1) + k * shape->batch;
+        place_matrices(o->lead, k, shape->batch, p->at[k]);
     }
     p->a = a;
     p->b = b;
@@ -172,86 +196,202 @@ static tri_status compile(const trii_ir *ir, const trii_group *group, const char
     return TRI_OK;
 }
 
-static tri_status linear_compile(const trii_ir *ir, const trii_group *group,
-                                 trii_kernel **kernel_out)
+/* Strides of operand or result k of the product in a layout. */
+static void strides_of(const trii_type *type, const trii_layout *layout, trii_strides *strides)
 {
-    const trii_ir_node *node = &ir->nodes[group->nodes[0]];
+    trii_strides_plain(type, strides);
+    for (int d = 0; d < type->ndim && layout != NULL; d++)
+        strides->stride[d] = layout->strides[d];
+}
+
+/* Leading dimensions of the result, and how operand `which` goes through them. */
+static void find_lead(const trii_type *type, const trii_strides *at, const trii_type *out, int n,
+                      int which, lead *l)
+{
+    int shift = out->ndim - type->ndim;
+
+    l->n = n;
+    for (int d = 0; d < n; d++) {
+        bool same = d < shift || type->shape[d - shift] == 1;
+
+        l->size[d] = out->shape[d];
+        l->stride[which][d] = same ? 0 : at->stride[d - shift];
+    }
+}
+
+/* The rows of x, and of the result, must be at one distance; -1 in the shape: they are not. */
+static void describe_linear(const trii_ir *ir, const trii_ir_node *node,
+                            const trii_layout *const layout[3], operands *o, lead *l)
+{
     const trii_type *x = trii_in_type(ir, node, 0), *w = trii_in_type(ir, node, 1);
-    int64_t n = w->shape[0], k = w->shape[1];
-    operands o = {.a = node->in[0],
-                  .b = node->in[1],
-                  .bias = trii_has_in(node, 2) ? node->in[2] : -1,
-                  .c = node->out[0],
-                  .shape = {.batch = 1,
-                            .m = k > 0 ? trii_type_numel(x) / k : 0,
-                            .n = n,
-                            .k = k,
-                            .a_row = k,
-                            .a_col = 1,
-                            .b_row = 1,
-                            .b_col = k,
-                            .bias = trii_has_in(node, 2)}};
+    const trii_type *y = trii_out_type(ir, node, 0);
+    trii_strides at[3];
 
-    if (k == 0)
-        return trii_cpu_fallback_compile(ir, group, kernel_out);
-    return compile(ir, group, "linear:gemm", &o, kernel_out);
+    strides_of(x, layout[0], &at[0]);
+    strides_of(w, layout[1], &at[1]);
+    strides_of(y, layout[2], &at[2]);
+    find_lead(x, &at[0], y, y->ndim - 1, 0, l);
+    find_lead(y, &at[2], y, y->ndim - 1, 2, l);
+    o->bias = trii_has_in(node, 2) ? node->in[2] : -1;
+    o->shape = (trii_matmul_shape){.batch = 1,
+                                   .m = 1,
+                                   .n = w->shape[0],
+                                   .k = w->shape[1],
+                                   .a_row = distance(l, 0),
+                                   .a_col = at[0].stride[x->ndim - 1],
+                                   .b_row = at[1].stride[1],
+                                   .b_col = at[1].stride[0],
+                                   .c_row = distance(l, 2),
+                                   .bias = trii_has_in(node, 2)};
+    for (int d = 0; d < l->n; d++)
+        o->shape.m *= l->size[d];
+    if (o->shape.m <= 1) { /* rows at any distance */
+        o->shape.a_row = o->shape.k;
+        o->shape.c_row = o->shape.n;
+    }
 }
 
-/* Matrices from one product to the next: 1, 0 (one for all), or -1 where neither holds. */
-static int64_t batches_of(const trii_type *operand, int64_t batch)
+static void describe_matmul(const trii_ir *ir, const trii_ir_node *node,
+                            const trii_layout *const layout[3], operands *o, lead *l)
 {
-    int64_t n = 1;
+    const trii_type *type[3] = {trii_in_type(ir, node, 0), trii_in_type(ir, node, 1),
+                                trii_out_type(ir, node, 0)};
+    bool ta = node->iattr[0] != 0, tb = node->iattr[1] != 0;
+    int n = type[2]->ndim;
+    trii_matmul_shape *s = &o->shape;
+    int64_t row[3], col[3];
 
-    for (int d = 0; d + 2 < operand->ndim; d++)
-        n *= operand->shape[d];
-    if (n == batch)
-        return n == 1 ? 0 : 1;
-    return n == 1 ? 0 : -1;
+    for (int k = 0; k < 3; k++) {
+        trii_strides at;
+
+        strides_of(type[k], layout[k], &at);
+        find_lead(type[k], &at, type[2], n - 2, k, l);
+        row[k] = at.stride[type[k]->ndim - 2];
+        col[k] = at.stride[type[k]->ndim - 1];
+    }
+    *s = (trii_matmul_shape){.batch = 1,
+                             .m = type[2]->shape[n - 2],
+                             .n = type[2]->shape[n - 1],
+                             .k = type[0]->shape[type[0]->ndim - (ta ? 2 : 1)],
+                             .a_row = ta ? col[0] : row[0],
+                             .a_col = ta ? row[0] : col[0],
+                             .b_row = tb ? col[1] : row[1],
+                             .b_col = tb ? row[1] : col[1],
+                             .c_row = row[2],
+                             .a_batch = distance(l, 0),
+                             .b_batch = distance(l, 1),
+                             .c_batch = distance(l, 2)};
+    for (int d = 0; d < l->n; d++)
+        s->batch *= l->size[d];
+    o->bias = -1;
+    o->lead = s->a_batch < 0 || s->b_batch < 0 || s->c_batch < 0 ? l : NULL;
+    /* Leading dimensions on the left alone are more rows. */
+    if (s->batch > 1 && s->b_batch == 0 && o->lead == NULL && s->a_batch == s->m * s->a_row &&
+        s->c_batch == s->m * s->c_row) {
+        s->m *= s->batch;
+        s->batch = 1;
+        s->a_batch = s->c_batch = 0;
+    }
 }
 
-static tri_status matmul_compile(const trii_ir *ir, const trii_group *group,
-                                 trii_kernel **kernel_out)
+static void describe(const trii_ir *ir, const trii_ir_node *node,
+                     const trii_layout *const layout[3], operands *o, lead *l)
+{
+    *o = (operands){.a = node->in[0], .b = node->in[1], .c = node->out[0]};
+    if (node->op == &trii_op_linear)
+        describe_linear(ir, node, layout, o, l);
+    else
+        describe_matmul(ir, node, layout, o, l);
+}
+
+/* --- strided operands --------------------------------------------------------------------------
+ */
+
+/* A matrix whose rows, or columns, are contiguous and do not overlap. */
+static bool is_matrix(int64_t rows, int64_t cols, int64_t row, int64_t col)
+{
+    return (col == 1 && row >= cols) || (row == 1 && col >= rows);
+}
+
+#define SMALL_MATRIX (INT64_C(1) << 18) /* multiplications: as fast in a kernel of ours */
+
+static bool is_accepted(const trii_ir *ir, const operands *o)
+{
+    const trii_matmul_shape *s = &o->shape;
+    int64_t mul_adds = s->m * s->n * s->k;
+
+    if (s->batch * mul_adds == 0 || !is_matrix(s->m, s->k, s->a_row, s->a_col) ||
+        !is_matrix(s->k, s->n, s->b_row, s->b_col) || s->c_row < s->n)
+        return false;
+    return o->lead == NULL || (ir->values[o->a].type.dtype == TRI_DTYPE_F32 && s->k <= SMALL_K &&
+                               mul_adds <= SMALL_MATRIX);
+}
+
+static bool is_strided(const trii_layout *layout)
+{
+    return layout != NULL && layout->strides != NULL;
+}
+
+/* Views that the product can read as they are, and where the result is to be. */
+static void layouts(const trii_ir *ir, const trii_group *group, const trii_layout *const *have,
+                    trii_layouts *want)
 {
     const trii_ir_node *node = &ir->nodes[group->nodes[0]];
-    const trii_type *a = trii_in_type(ir, node, 0), *b = trii_in_type(ir, node, 1);
-    const trii_type *c = trii_out_type(ir, node, 0);
-    bool ta = node->iattr[0] != 0, tb = node->iattr[1] != 0;
-    int64_t m = c->shape[c->ndim - 2], n = c->shape[c->ndim - 1], batch = 1;
-    int64_t k = a->shape[a->ndim - (ta ? 2 : 1)];
-    operands o = {.a = node->in[0], .b = node->in[1], .bias = -1, .c = node->out[0]};
-    int64_t a_batch = -1, b_batch = -1;
+    int at[2] = {trii_group_in(group, node->in[0]), trii_group_in(group, node->in[1])};
+    int c = trii_group_out(group, node->out[0]);
+    const trii_layout *layout[3] = {NULL, NULL, NULL};
+    operands o;
+    lead l;
 
-    for (int d = 0; d + 2 < c->ndim; d++)
-        batch *= c->shape[d];
-    a_batch = batches_of(a, batch);
-    b_batch = batches_of(b, batch);
-    o.shape = (trii_matmul_shape){.batch = batch,
-                                  .m = m,
-                                  .n = n,
-                                  .k = k,
-                                  .a_row = ta ? 1 : k,
-                                  .a_col = ta ? m : 1,
-                                  .b_row = tb ? 1 : n,
-                                  .b_col = tb ? k : 1,
-                                  .a_batch = a_batch * m * k,
-                                  .b_batch = b_batch * k * n};
-    if (a_batch < 0 || b_batch < 0) {
-        o.out = c;
-        o.a_type = a;
-        o.b_type = b;
+    for (int k = 0; k < 3; k++) {
+        const trii_layout *offered = k < 2 ? have[at[k]] : group->out_layout[c];
+        bool both = at[0] == at[1] && k < 2;
+
+        if (!is_strided(offered) || (both && k == 1))
+            continue;
+        layout[k] = offered;
+        if (both)
+            layout[1] = offered;
+        describe(ir, node, layout, &o, &l);
+        if (is_accepted(ir, &o) &&
+            (k < 2 || offered->strides[trii_out_type(ir, node, 0)->ndim - 1] == 1))
+            continue;
+        layout[k] = NULL;
+        if (both)
+            layout[1] = NULL;
     }
-    /* Leading dimensions on the left alone are more rows. */
-    if (batch > 1 && b_batch == 0 && a_batch == 1 && !ta) {
-        o.shape.m *= batch;
-        o.shape.batch = 1;
-        o.shape.a_batch = 0;
-    }
-    return compile(ir, group, "matmul:gemm", &o, kernel_out);
+    want->in[at[0]] = layout[0];
+    want->in[at[1]] = layout[1];
+    want->out[c] = layout[2];
 }
 
-const trii_cpu_family trii_cpu_linear = {
-    .op = {&trii_op_linear}, .takes = takes, .compile = linear_compile};
+static tri_status product_compile(const trii_ir *ir, const trii_group *group,
+                                  trii_kernel **kernel_out)
+{
+    const trii_ir_node *node = &ir->nodes[group->nodes[0]];
+    bool linear = node->op == &trii_op_linear;
+    const trii_layout *const layout[3] = {
+        group->in_layout[trii_group_in(group, node->in[0])],
+        group->in_layout[trii_group_in(group, node->in[1])],
+        group->out_layout[trii_group_out(group, node->out[0])],
+    };
+    operands o;
+    lead l;
+
+    describe(ir, node, layout, &o, &l);
+    if (linear && o.shape.k == 0)
+        return trii_cpu_fallback_compile(ir, group, kernel_out);
+    return compile(ir, group, linear ? "linear:gemm" : "matmul:gemm", &o, kernel_out);
+}
+
+const trii_cpu_family trii_cpu_linear = {.op = {&trii_op_linear},
+                                         .takes = takes,
+                                         .strided = true,
+                                         .layouts = layouts,
+                                         .compile = product_compile};
 const trii_cpu_family trii_cpu_matmul = {
     .op = {&trii_op_matmul, &trii_op_matmul_weight, &trii_op_matmul_to_weight},
     .takes = takes,
-    .compile = matmul_compile};
+    .strided = true,
+    .layouts = layouts,
+    .compile = product_compile};

@@ -30,8 +30,8 @@ static tri_status describe(const trii_matmul_shape *shape, dnnl_data_type_t b_ty
         status = strided_md(b_type, shape->batch, shape->b_batch, shape->k, shape->n, shape->b_row,
                             shape->b_col, &d->b);
     if (status == TRI_OK)
-        status = strided_md(shape->c_is_f32 ? dnnl_f32 : narrow, shape->batch, shape->m * shape->n,
-                            shape->m, shape->n, shape->n, 1, &d->c);
+        status = strided_md(shape->c_is_f32 ? dnnl_f32 : narrow, shape->batch, shape->c_batch,
+                            shape->m, shape->n, shape->c_row, 1, &d->c);
     if (status == TRI_OK)
         status = trii_onednn_status(
             dnnl_memory_desc_init_by_tag(&d->bias, 3, bias_dims, dnnl_f32, dnnl_abc),

@@ -10,12 +10,14 @@
 
 #include "device/cpu/cpu_ops.h"
 
-/* c[b, m, n] = a[b, m, k] * b[b, k, n] (+ bias[n]); strides in elements, c is contiguous. */
+/* c[b, m, n] = a[b, m, k] * b[b, k, n] (+ bias[n]); strides in elements, rows of c are contiguous.
+ */
 typedef struct trii_matmul_shape {
     int64_t batch, m, n, k;
     int64_t a_row, a_col, b_row, b_col;
     int64_t a_batch, b_batch; /* elements from one matrix to the next; 0 = one for all */
-    bool bias;                /* f32 */
+    int64_t c_row, c_batch;
+    bool bias; /* f32 */
     /* a in bf16; then b may be f32, which is rounded, and c either. */
     bool bf16, b_is_f32, c_is_f32;
 } trii_matmul_shape;
