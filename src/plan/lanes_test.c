@@ -259,6 +259,38 @@ static void a_parameter_is_read_elsewhere_before_it_changes(void **state)
     tri_tensor_unref(w);
 }
 
+/* Parts and other orders of a parameter that changes in the same step, and parts that are joined
+ * where they were not made. */
+static void views_cross_and_see_what_was_there(void **state)
+{
+    const float data[6] = {1, 2, 3, 4, 5, 6};
+    tri_tensor *w = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2, 3), data);
+    float out[9];
+
+    (void)state;
+    CHECK_OK(tri_cpu_devices(2));
+    for (int step = 0; step < 8; step++) {
+        tri_tensor *parts[3], *there;
+        trii_vid next = TRII_NO_VALUE;
+
+        parts[0] = tri_to(tri_transpose(w, 0, 1), TRI_CPU(1));
+        parts[1] = tri_mul_scalar(tri_to(tri_narrow(w, 1, 1, 1), TRI_CPU(1)), 2);
+        parts[1] = tri_reshape(tri_expand(parts[1], TRI_SHAPE(2, 3)), TRI_SHAPE(3, 2));
+        parts[1] = tri_narrow(parts[1], 1, 1, 1);
+        there = tri_keep(tri_to(tri_concat(parts, 2, 1), TRI_CPU(0)));
+        CHECK_OK(trii_resolve(trii_step_current(), tri_add_scalar(w, 1), &next));
+        CHECK_OK(trii_bind(trii_step_current(), next, w));
+        CHECK_OK(tri_copy_out(there, out, sizeof(out)));
+        for (int row = 0; row < 3; row++) {
+            CHECK_NEAR(out[row * 3], 1.0 + row + step, 0.0);
+            CHECK_NEAR(out[row * 3 + 1], 4.0 + row + step, 0.0);
+            CHECK_NEAR(out[row * 3 + 2], 2 * (row == 0 ? 2.0 + step : 5.0 + step), 0.0);
+        }
+        CHECK_OK(tri_step_end_status());
+    }
+    tri_tensor_unref(w);
+}
+
 static void layouts_and_empty_tensors_cross(void **state)
 {
     tri_module *conv[2];
@@ -331,6 +363,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(one_device_has_one_lane),
     cmocka_unit_test(copies_are_made_before_their_source_is_overwritten),
     cmocka_unit_test(a_parameter_is_read_elsewhere_before_it_changes),
+    cmocka_unit_test(views_cross_and_see_what_was_there),
     cmocka_unit_test(layouts_and_empty_tensors_cross),
     cmocka_unit_test(a_failure_in_any_lane_names_its_operation_and_changes_nothing),
 };

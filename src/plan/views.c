@@ -101,8 +101,7 @@ static tri_status claim(trii_layout_choice *c, int32_t v, int32_t base, const tr
 
     *claimed_out = false;
     if (group == NULL || value->input >= 0 || value->output >= 0 || value->n_readers != 1 ||
-        c->place[v].chosen || group->kind == TRII_GROUP_HOST ||
-        group->kind == TRII_GROUP_TRANSFER)
+        c->place[v].chosen || group->kind == TRII_GROUP_HOST || group->kind == TRII_GROUP_TRANSFER)
         return TRI_OK;
     *claimed_out = true;
     if (group->kind == TRII_GROUP_VIEW) {
