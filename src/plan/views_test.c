@@ -388,6 +388,36 @@ static void large_products_read_and_write_views(void **state)
     free(want);
 }
 
+/* One matrix for all products, times one for all. */
+static void a_product_of_expanded_operands_is_that_of_their_copies(void **state)
+{
+    (void)state;
+    for (int64_t k = 3; k <= 150; k += 147) {
+        for (int shared = 0; shared < 2; shared++) {
+            size_t n = (size_t)(2 * k * k);
+            float *got = malloc(n * sizeof(*got)), *want = malloc(n * sizeof(*want));
+
+            for (int reference = 1; reference >= 0; reference--) {
+                tri_tensor *x, *w, *b;
+
+                trii_executor_set(reference ? &trii_executor_reference : NULL);
+                random_state = 3;
+                x = integers(TRI_DTYPE_F32, TRI_SHAPE(1, k, k));
+                w = integers(TRI_DTYPE_F32, TRI_SHAPE(k, k));
+                b = shared ? w : tri_expand(w, TRI_SHAPE(2, k, k));
+                b = tri_matmul(tri_expand(x, TRI_SHAPE(2, k, k)), b);
+                CHECK_OK(tri_copy_out(b, reference ? want : got, n * sizeof(*got)));
+                CHECK_OK(tri_step_end_status());
+                tri_tensor_unref(x);
+                tri_tensor_unref(w);
+            }
+            assert_memory_equal(got, want, n * sizeof(*got));
+            free(got);
+            free(want);
+        }
+    }
+}
+
 /* --- a part of a tensor ----------------------------------------------------------------------- */
 
 /* Of what slices of one value flow back to, each is added to its place. */
@@ -587,7 +617,7 @@ static void attention_of_many_heads_copies_nothing_forward_or_backward(void **st
     free(want);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_chains_of_views_have_the_reference_kernels_bits),
@@ -595,6 +625,7 @@ int main(void)
         cmocka_unit_test(a_weight_that_all_rows_share_gets_its_gradient_from_one_product),
         cmocka_unit_test(products_read_and_write_views),
         cmocka_unit_test(large_products_read_and_write_views),
+        cmocka_unit_test(a_product_of_expanded_operands_is_that_of_their_copies),
         cmocka_unit_test(gradients_of_slices_are_added_where_they_belong),
         cmocka_unit_test(a_split_of_bf16_of_which_one_part_is_used_has_a_gradient),
         cmocka_unit_test(a_part_is_updated_in_its_tensor_also_from_another_part_of_it),
@@ -602,5 +633,5 @@ int main(void)
         cmocka_unit_test(attention_of_many_heads_copies_nothing_forward_or_backward),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_main(argc, argv, tests, TRII_COUNT_OF(tests));
 }

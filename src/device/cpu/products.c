@@ -323,6 +323,8 @@ static bool is_accepted(const trii_ir *ir, const operands *o)
     if (s->batch * mul_adds == 0 || !is_matrix(s->m, s->k, s->a_row, s->a_col) ||
         !is_matrix(s->k, s->n, s->b_row, s->b_col) || s->c_row < s->n)
         return false;
+    if (s->batch > 1 && s->a_batch == 0 && s->b_batch == 0)
+        return false; /* one product expanded: the library has none of those */
     return o->lead == NULL || (ir->values[o->a].type.dtype == TRI_DTYPE_F32 && s->k <= SMALL_K &&
                                mul_adds <= SMALL_MATRIX);
 }
