@@ -77,6 +77,7 @@ static void begin_graph(random_graph *g, uint64_t seed, tri_dtype dtype, const g
     random_graph_init(g, seed, kind->n_ops, dtype);
     g->sized = kind->sized;
     g->quiet = kind->quiet;
+    g->views = strstr(kind->name, "views") != NULL;
     memcpy(g->image, kind->image, sizeof(g->image));
     memcpy(g->matrix, kind->matrix, sizeof(g->matrix));
 }
@@ -190,6 +191,22 @@ static void random_graphs_of_all_sizes(void **state)
         check_kind(TRI_DTYPE_F32, 300, 304, &kinds[i], 1e-3);
 }
 
+static void random_graphs_of_views(void **state)
+{
+    static const graph_kind kinds[] = {
+        {"views", .n_ops = 30},
+        {"unseen views", .n_ops = 30, .quiet = true},
+        {"views of primes", 20, true, false, {3, 2, 13, 11}, {131, 17}},
+        {"views of nothing", 20, true, false, {0, 4, 6, 5}, {0, 7}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < TRII_COUNT_OF(kinds); i++) {
+        check_kind(TRI_DTYPE_F64, 400, 403, &kinds[i], 0);
+        check_kind(TRI_DTYPE_F32, 400, 403, &kinds[i], 1e-3);
+    }
+}
+
 /* Of y's shape, all different: the gradient of an unweighted sum of squares of what is normalised
  * is nothing but rounding. */
 static tri_tensor *weights_like(const tri_tensor *y, tri_dtype dtype)
@@ -276,6 +293,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(random_graphs_in_f64_are_exact),
         cmocka_unit_test(random_graphs_in_f32_are_close),
         cmocka_unit_test(random_graphs_of_all_sizes),
+        cmocka_unit_test(random_graphs_of_views),
         cmocka_unit_test(random_graphs_on_portable_kernels),
         cmocka_unit_test(random_graphs_on_avx2),
         cmocka_unit_test(every_operation_in_f32),

@@ -243,6 +243,17 @@ static outcome run_chain(uint64_t seed, tri_dtype dtype)
     return o;
 }
 
+static void compare(uint64_t seed, const char *of, outcome *planned, outcome *reference)
+{
+    for (int k = 0; k <= KEPT; k++) {
+        assert_int_equal(planned->bytes[k], reference->bytes[k]);
+        if (memcmp(planned->data[k], reference->data[k], planned->bytes[k]) != 0)
+            fail_msg("seed %llu of %s: result %d differs", (unsigned long long)seed, of, k);
+        free(planned->data[k]);
+        free(reference->data[k]);
+    }
+}
+
 static void check_chains(tri_dtype dtype, uint64_t first, int n)
 {
     for (uint64_t seed = first; seed < first + (uint64_t)n; seed++) {
@@ -251,14 +262,7 @@ static void check_chains(tri_dtype dtype, uint64_t first, int n)
         trii_executor_set(&trii_executor_reference);
         reference = run_chain(seed, dtype);
         trii_executor_set(NULL);
-        for (int k = 0; k <= KEPT; k++) {
-            assert_int_equal(planned.bytes[k], reference.bytes[k]);
-            if (memcmp(planned.data[k], reference.data[k], planned.bytes[k]) != 0)
-                fail_msg("seed %llu of %s: result %d differs", (unsigned long long)seed,
-                         tri_dtype_name(dtype), k);
-            free(planned.data[k]);
-            free(reference.data[k]);
-        }
+        compare(seed, tri_dtype_name(dtype), &planned, &reference);
     }
 }
 
@@ -514,6 +518,116 @@ static void a_part_is_updated_in_its_tensor_also_from_another_part_of_it(void **
     trii_executor_set(NULL);
 }
 
+/* x bound to a random change of itself: parts of it in other places, and changed ones. */
+static void change(tri_tensor *x)
+{
+    trii_step *step = trii_step_current();
+    int d = (int)below(2);
+    int64_t size = tri_tensor_size(x, d), at = below(size + 1);
+    tri_tensor *parts[2], *y;
+    trii_vid id = TRII_NO_VALUE;
+
+    tri_split(x, TRI_SHAPE(at, size - at), d, parts);
+    y = parts[1];
+    if (below(2) == 0)
+        parts[below(2)] = tri_neg(parts[below(2)]);
+    switch (below(4)) {
+    case 0:
+        y = tri_concat((tri_tensor *const[]){y, parts[0]}, 2, d);
+        break;
+    case 1:
+        y = tri_concat(parts, 2, d);
+        break;
+    case 2:
+        y = tri_slice_scatter(x, y, d, 0, size - at, 1);
+        break;
+    default:
+        y = tri_add(x, tri_narrow(x, d, at == size ? 0 : at, 1));
+        break;
+    }
+    if (tri_tensor_numel(y) != tri_tensor_numel(x))
+        y = tri_mul_scalar(x, -1);
+    CHECK_OK(trii_resolve(step, y, &id));
+    CHECK_OK(trii_bind(step, id, x));
+}
+
+/* Views of x are taken, x is changed, and the views are read again. */
+static outcome run_changes(uint64_t seed)
+{
+    outcome o;
+    tri_tensor *x, *views[8], *kept[KEPT];
+    int n_views = 0, n_kept = 0;
+
+    random_state = seed;
+    x = integers(TRI_DTYPE_F32, TRI_SHAPE(5, 6));
+    views[n_views++] = x;
+    while (n_kept < KEPT) {
+        switch (below(5)) {
+        case 0:
+            if (n_views < 8)
+                views[n_views++] = tri_keep(below(2) == 0 ? permuted(x) : part_of(x));
+            break;
+        case 1:
+            kept[n_kept++] = tri_keep(changed(views[below(n_views)]));
+            break;
+        case 2:
+            if (below(3) == 0)
+                CHECK_OK(tri_run());
+            break;
+        default:
+            change(x);
+        }
+    }
+    CHECK_OK(tri_run());
+    for (int k = 0; k < KEPT; k++)
+        take(&o, k, kept[k]);
+    take(&o, KEPT, x);
+    CHECK_OK(tri_step_end_status());
+    tri_tensor_unref(x);
+    return o;
+}
+
+static void views_keep_what_a_tensor_was_when_it_is_changed(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed < 300; seed++) {
+        outcome planned = run_changes(seed), reference;
+
+        trii_executor_set(&trii_executor_reference);
+        reference = run_changes(seed);
+        trii_executor_set(NULL);
+        compare(seed, "f32", &planned, &reference);
+    }
+}
+
+static void a_result_is_not_written_over_what_a_view_still_reads(void **state)
+{
+    enum { SIDE = 64 };
+    float *got[2];
+
+    (void)state;
+    for (int reference = 0; reference < 2; reference++) {
+        tri_tensor *x, *y;
+
+        trii_executor_set(reference ? &trii_executor_reference : NULL);
+        got[reference] = malloc(SIDE * SIDE * sizeof(**got));
+        random_state = 7;
+        x = integers(TRI_DTYPE_F32, TRI_SHAPE(SIDE, SIDE));
+        y = tri_flip(x, 0); /* in a kernel of its own */
+        y = tri_mul(tri_add_scalar(y, 1), tri_transpose(y, 0, 1));
+        y = tri_flip(y, 1);
+        y = tri_sub(
+            y, tri_narrow(tri_expand(tri_narrow(y, 0, 3, 1), TRI_SHAPE(SIDE, SIDE)), 0, 0, SIDE));
+        CHECK_OK(tri_copy_out(tri_flip(y, 0), got[reference], SIDE * SIDE * sizeof(**got)));
+        CHECK_OK(tri_step_end_status());
+        tri_tensor_unref(x);
+    }
+    trii_executor_set(NULL);
+    assert_memory_equal(got[0], got[1], SIDE * SIDE * sizeof(**got));
+    free(got[0]);
+    free(got[1]);
+}
+
 static void a_part_must_have_the_shape_of_what_it_replaces(void **state)
 {
     tri_tensor *x, *part, *wide;
@@ -629,6 +743,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(gradients_of_slices_are_added_where_they_belong),
         cmocka_unit_test(a_split_of_bf16_of_which_one_part_is_used_has_a_gradient),
         cmocka_unit_test(a_part_is_updated_in_its_tensor_also_from_another_part_of_it),
+        cmocka_unit_test(views_keep_what_a_tensor_was_when_it_is_changed),
+        cmocka_unit_test(a_result_is_not_written_over_what_a_view_still_reads),
         cmocka_unit_test(a_part_must_have_the_shape_of_what_it_replaces),
         cmocka_unit_test(attention_of_many_heads_copies_nothing_forward_or_backward),
     };

@@ -26,6 +26,7 @@ typedef struct random_graph {
     /* May be set after init: the sizes of the first values (image[1] even); keep nothing, so that
      * plans may leave out what only gradients need. */
     bool sized, quiet;
+    bool views; /* operations that only name elements of others, too; set after init */
     int64_t image[4], matrix[2];
 
     tri_tensor *params[RANDOM_GRAPH_MAX]; /* persistent; most require a gradient */
@@ -266,6 +267,46 @@ static inline tri_tensor *random_graph_matrix_op(random_graph *g, tri_tensor *x)
     }
 }
 
+/* x with parts of it elsewhere, or less of it, of as many dimensions. */
+static inline tri_tensor *random_graph_view(random_graph *g, tri_tensor *x)
+{
+    int ndim = tri_tensor_ndim(x), d = random_graph_below(g, ndim);
+    int e = ndim == 2 ? 1 - d : 2 + random_graph_below(g, 2);
+    int64_t size = tri_tensor_size(x, d), at = random_graph_below(g, (int)size + 1);
+    int64_t shape[TRI_MAX_DIMS];
+    tri_tensor *parts[3];
+
+    for (int k = 0; k < ndim; k++)
+        shape[k] = tri_tensor_size(x, k);
+    switch (random_graph_below(g, 8)) {
+    case 0:
+        return tri_tensor_numel(x) == 0 ? x : tri_transpose(x, ndim - 2, ndim - 1);
+    case 1: /* of an even number, since channels are halved */
+        return size < 8 ? x : tri_slice(x, d, 1, size - 1 - size % 2, 1 + size % 4 / 2);
+    case 2:
+        tri_split(x, (const int64_t[]){at, size - at}, 2, d, parts);
+        parts[2] = parts[0];
+        return tri_concat(parts + 1, 2, d);
+    case 3:
+        tri_split(x, (const int64_t[]){at, size - at}, 2, d, parts);
+        parts[0] = random_graph_unary(g, parts[0]);
+        return tri_concat(parts, 2, d);
+    case 4:
+        return size == 0 ? x : tri_expand(tri_narrow(x, d, size / 2, 1), shape, ndim);
+    case 5:
+        return shape[e] < 3 ? x : tri_mean(tri_unfold(x, e, 3, 1), TRI_SHAPE(-1), false);
+    case 6:
+        at = at > size / 2 ? size / 2 : at;
+        parts[0] = tri_narrow(x, d, size - at, at);
+        return tri_slice_scatter(x, random_graph_below(g, 2) ? tri_tanh(parts[0]) : parts[0], d, 0,
+                                 at, 1);
+    default:
+        parts[0] = tri_neg(x);
+        parts[1] = x;
+        return tri_select(tri_stack(parts, 2, d), d, random_graph_below(g, 2));
+    }
+}
+
 static inline void random_graph_init(random_graph *g, uint64_t seed, int n_ops, tri_dtype dtype)
 {
     memset(g, 0, sizeof(*g));
@@ -300,7 +341,9 @@ static inline tri_tensor *random_graph_record(random_graph *g)
         int kind = random_graph_below(g, 5);
 
         g->used[i] = true;
-        if (kind < 2)
+        if (g->views && random_graph_below(g, 2) == 0)
+            y = random_graph_view(g, x);
+        else if (kind < 2)
             y = random_graph_unary(g, x);
         else if (kind == 2)
             y = random_graph_binary(g, x);
