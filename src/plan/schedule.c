@@ -1,6 +1,6 @@
 /*
- * schedule.c - decides what lies where in a plan, and prepares the pointers. The order of its
- * entries is made by order.c or lane_order.c.
+ * schedule.c - decides what lies where in a plan. The order of its entries is made by order.c or
+ * lane_order.c, their pointers by pointers.c.
  *
  * Memory: every value has a buffer. Buffers lie in the arena, are an input's contents, or are an
  * output (a bound tensor, or storage that outlives the run). A value shares its reader's buffer
@@ -8,15 +8,11 @@
  * kernel may overwrite. What a step updates is written when nothing of it can fail any more, where
  * that is cheap.
  */
-#include <string.h>
+#include "plan/schedule.h"
 
 #include "base/alloc.h"
-#include "base/err.h"
 #include "graph/type.h"
-#include "plan/ir.h"
 #include "plan/memory.h"
-#include "plan/plan.h"
-#include "plan/schedule.h"
 #include "tensor/device_memory.h"
 
 #define SMALL_BYTES 16384
@@ -35,8 +31,7 @@ int32_t trii_buffer_of(const trii_schedule *s, int32_t value)
     return s->ir->values[value].buffer < 0 ? -1 : trii_buffer_root(s, s->ir->values[value].buffer);
 }
 
-/* -1: nothing runs on its device. */
-static int32_t lane_of(const trii_schedule *s, const trii_type *type)
+int32_t trii_type_lane(const trii_schedule *s, const trii_type *type)
 {
     for (int32_t l = 0; l < s->plan->n_lanes; l++) {
         if (s->plan->lanes[l].device == type->device)
@@ -45,8 +40,8 @@ static int32_t lane_of(const trii_schedule *s, const trii_type *type)
     return -1;
 }
 
-static int32_t add_buffer(trii_schedule *s, trii_place where, int32_t index, int32_t lane,
-                          size_t bytes)
+int32_t trii_buffer_add(trii_schedule *s, trii_place where, int32_t index, int32_t lane,
+                        size_t bytes)
 {
     s->buffers[s->n_buffers] = (trii_buffer){.place = where,
                                              .index = index,
@@ -60,7 +55,7 @@ static int32_t add_buffer(trii_schedule *s, trii_place where, int32_t index, int
 
 /* --- buffers -------------------------------------------------------------------------------- */
 
-static size_t value_bytes(const trii_schedule *s, const trii_group *group, int32_t o)
+size_t trii_value_bytes(const trii_schedule *s, const trii_group *group, int32_t o)
 {
     return trii_layout_bytes(&s->ir->values[group->out[o]].type, group->out_layout[o]);
 }
@@ -82,8 +77,8 @@ static void place_values(trii_schedule *s)
 
     for (int32_t v = 0; v < ir->n_values; v++) {
         if (ir->values[v].input >= 0)
-            ir->values[v].buffer = add_buffer(s, TRII_PLACE_INPUT, ir->values[v].input,
-                                              lane_of(s, &ir->values[v].type), 0);
+            ir->values[v].buffer = trii_buffer_add(s, TRII_PLACE_INPUT, ir->values[v].input,
+                                                   trii_type_lane(s, &ir->values[v].type), 0);
     }
     for (int32_t g = ir->n_groups - 1; g >= 0; g--) {
         trii_group *group = ir->groups[g];
@@ -95,11 +90,13 @@ static void place_values(trii_schedule *s)
             if (value->base >= 0)
                 continue; /* a view */
             if (value->buffer < 0 && value->output >= 0)
-                value->buffer = add_buffer(s, TRII_PLACE_OUTPUT, value->output,
-                                           lane_of(s, &value->type), value_bytes(s, group, o));
+                value->buffer =
+                    trii_buffer_add(s, TRII_PLACE_OUTPUT, value->output,
+                                    trii_type_lane(s, &value->type), trii_value_bytes(s, group, o));
             else if (value->buffer < 0 && !view)
-                value->buffer = add_buffer(s, TRII_PLACE_ARENA, -1, lane_of(s, &value->type),
-                                           value_bytes(s, group, o));
+                value->buffer =
+                    trii_buffer_add(s, TRII_PLACE_ARENA, -1, trii_type_lane(s, &value->type),
+                                    trii_value_bytes(s, group, o));
             else if (value->buffer < 0)
                 s->view_of[group->out[o]] = group->in[0];
         }
@@ -122,7 +119,7 @@ static void place_values(trii_schedule *s)
     }
 }
 
-static void touch(trii_schedule *s, int32_t b, int32_t entry)
+void trii_buffer_touch(trii_schedule *s, int32_t b, int32_t entry)
 {
     trii_buffer *buf = &s->buffers[b];
 
@@ -135,9 +132,9 @@ static void touch(trii_schedule *s, int32_t b, int32_t entry)
 static void touch_group(trii_schedule *s, const trii_group *group, int32_t entry)
 {
     for (int32_t i = 0; i < group->n_in; i++)
-        touch(s, trii_buffer_of(s, group->in[i]), entry);
+        trii_buffer_touch(s, trii_buffer_of(s, group->in[i]), entry);
     for (int32_t o = 0; o < group->n_out; o++)
-        touch(s, trii_buffer_of(s, group->out[o]), entry);
+        trii_buffer_touch(s, trii_buffer_of(s, group->out[o]), entry);
 }
 
 static void live_ranges(trii_schedule *s)
@@ -359,247 +356,6 @@ static tri_status plan_arena(trii_schedule *s)
     return status;
 }
 
-/* --- pointers ------------------------------------------------------------------------------- */
-
-/* All slots of all entries, with the buffers that they point into. */
-typedef struct wiring {
-    const trii_schedule *s;
-    void ***slots;
-    int32_t *buffers;
-    int64_t *offsets; /* behind their beginning */
-    int32_t n;
-} wiring;
-
-static void wire_buffer(wiring *w, void **slot, int32_t b)
-{
-    w->slots[w->n] = slot;
-    w->offsets[w->n] = 0;
-    w->buffers[w->n++] = trii_buffer_root(w->s, b);
-}
-
-static void wire(wiring *w, void **slot, int32_t value)
-{
-    wire_buffer(w, slot, trii_buffer_of(w->s, value));
-    w->offsets[w->n - 1] = w->s->ir->values[value].offset;
-}
-
-static tri_status wire_host(wiring *w, const trii_group *group, trii_plan_host *host)
-{
-    trii_pool *pool = &w->s->plan->pool;
-    const trii_ir_node *node = &w->s->ir->nodes[group->nodes[0]];
-    const trii_layout **in_layout, **out_layout;
-
-    if (TRII_NEW(pool, node->n_in, host->buffers.in) == NULL ||
-        TRII_NEW(pool, node->n_out, host->buffers.out) == NULL ||
-        TRII_NEW(pool, node->n_in, in_layout) == NULL ||
-        TRII_NEW(pool, node->n_out, out_layout) == NULL)
-        return TRI_ERR_NO_MEMORY;
-    host->node = node->source;
-    for (int32_t k = 0; k < node->n_in + node->n_out; k++) {
-        int32_t value = k < node->n_in ? node->in[k] : node->out[k - node->n_in];
-        const trii_type *type = &w->s->ir->values[value].type;
-
-        if (!trii_is_host(type->device))
-            return TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                             "plan: what communicates lies in memory of the host, and not on %s: "
-                             "tri_to copies it to TRI_CPU(0)",
-                             tri_device_text(type->device));
-    }
-    for (int32_t i = 0; i < node->n_in; i++) {
-        wire(w, &host->buffers.in[i], node->in[i]);
-        for (int32_t k = 0; k < group->n_in; k++) {
-            if (group->in[k] == node->in[i])
-                in_layout[i] = group->in_layout[k];
-        }
-    }
-    for (int32_t o = 0; o < node->n_out; o++) {
-        wire(w, &host->buffers.out[o], node->out[o]);
-        for (int32_t k = 0; k < group->n_out; k++) {
-            if (group->out[k] == node->out[o])
-                out_layout[o] = group->out_layout[k];
-        }
-    }
-    host->buffers.in_layout = in_layout;
-    host->buffers.out_layout = out_layout;
-    return TRI_OK;
-}
-
-static void make_copy(trii_entry *entry, const trii_type *from, const trii_type *to, size_t bytes)
-{
-    bool host = trii_is_host(from->device) && trii_is_host(to->device);
-
-    entry->kind = host ? TRII_ENTRY_COPY : TRII_ENTRY_MOVE;
-    entry->from = from->device;
-    entry->to = to->device;
-    entry->bytes = bytes;
-}
-
-static tri_status wire_entry(wiring *w, int32_t e)
-{
-    const trii_schedule *s = w->s;
-    trii_entry *entry = &s->plan->entries[e];
-    const trii_group *group = s->ir->groups[s->entry_group[e]];
-    int32_t n = 0;
-
-    if (entry->kind == TRII_ENTRY_START)
-        return wire_host(w, group, &s->plan->hosts[entry->host]);
-    if (TRII_NEW(&s->plan->pool, group->n_in + group->n_out + 1, entry->args) == NULL)
-        return TRI_ERR_NO_MEMORY;
-    for (int32_t i = 0; i < group->n_in; i++)
-        wire(w, &entry->args[n++], group->in[i]);
-    for (int32_t o = 0; o < group->n_out; o++)
-        wire(w, &entry->args[n++], group->out[o]);
-    if (s->scratch[e] >= 0)
-        wire_buffer(w, &entry->args[n++], s->scratch[e]);
-    entry->kernel = group->kernel;
-    if (group->kind == TRII_GROUP_VIEW || group->kind == TRII_GROUP_JOIN ||
-        group->kind == TRII_GROUP_TRANSFER) {
-        make_copy(entry, &s->ir->values[group->in[0]].type, &s->ir->values[group->out[0]].type,
-                  value_bytes(s, group, 0));
-    }
-    return TRI_OK;
-}
-
-/* Sorts the slots of one kind of place by index. */
-static tri_status fill_slots(const wiring *w, trii_slots *slots, trii_place where, int32_t n)
-{
-    trii_pool *pool = &w->s->plan->pool;
-    const trii_buffer *buffers = w->s->buffers;
-    int32_t total = 0;
-
-    slots->n = n;
-    if (TRII_NEW(pool, n + 1, slots->first) == NULL || TRII_NEW(pool, n, slots->now) == NULL ||
-        TRII_NEW(pool, w->n, slots->slots) == NULL || TRII_NEW(pool, w->n, slots->offsets) == NULL)
-        return TRI_ERR_NO_MEMORY;
-    for (int32_t k = 0; k < w->n; k++) {
-        if (buffers[w->buffers[k]].place == where)
-            slots->first[buffers[w->buffers[k]].index + 1]++;
-    }
-    for (int32_t i = 0; i < n; i++)
-        slots->first[i + 1] += slots->first[i];
-    total = slots->first[n];
-    for (int32_t k = w->n - 1; k >= 0; k--) {
-        const trii_buffer *b = &buffers[w->buffers[k]];
-
-        if (b->place == where) {
-            int32_t at = --slots->first[b->index + 1];
-
-            slots->slots[at] = w->slots[k];
-            slots->offsets[at] = w->offsets[k];
-        }
-    }
-    /* first[i + 1] now is where i begins: shift back. */
-    for (int32_t i = 0; i < n; i++)
-        slots->first[i] = slots->first[i + 1];
-    slots->first[n] = total;
-    return TRI_OK;
-}
-
-static int32_t arena_of(const trii_plan *plan, const trii_buffer *b)
-{
-    return trii_is_host(plan->lanes[trii_buffer_lane(b)].device) ? -1 : trii_buffer_lane(b);
-}
-
-static tri_status fill_arena_slots(const wiring *w)
-{
-    trii_plan *plan = w->s->plan;
-
-    if (TRII_NEW(&plan->pool, w->n, plan->arena_slots) == NULL)
-        return TRI_ERR_NO_MEMORY;
-    for (int32_t k = 0; k < w->n; k++) {
-        const trii_buffer *b = &w->s->buffers[w->buffers[k]];
-
-        if (b->place == TRII_PLACE_ARENA)
-            plan->arena_slots[plan->n_arena_slots++] = (trii_arena_slot){
-                w->slots[k], b->offset + (size_t)w->offsets[k], arena_of(plan, b)};
-    }
-    return TRI_OK;
-}
-
-/* Copies of deferred outputs, behind everything else. They write through the output's slot. */
-static tri_status add_late_copies(wiring *w, trii_schedule *s)
-{
-    for (int32_t l = 0; l < s->n_late; l++) {
-        trii_ir_value *value = &s->ir->values[s->late[l]];
-        trii_entry *entry = &s->plan->entries[s->n_entries];
-        int32_t from = trii_buffer_of(s, s->late[l]);
-        int32_t to = add_buffer(s, TRII_PLACE_OUTPUT, value->output, lane_of(s, &value->type),
-                                s->buffers[from].bytes);
-
-        touch(s, to, s->n_entries);
-        *entry = (trii_entry){.node = -1};
-        make_copy(entry, &value->type, &value->type, s->buffers[from].bytes);
-        if (TRII_NEW(&s->plan->pool, 2, entry->args) == NULL)
-            return TRI_ERR_NO_MEMORY;
-        wire_buffer(w, &entry->args[0], from);
-        wire_buffer(w, &entry->args[1], to);
-        s->late_to[l] = to;
-        s->entry_lane[s->n_entries] = trii_buffer_lane(&s->buffers[to]);
-        s->entry_group[s->n_entries++] = -1;
-    }
-    return TRI_OK;
-}
-
-static tri_status prepare_pointers(trii_schedule *s)
-{
-    trii_plan *plan = s->plan;
-    int32_t room = 2 * s->n_late, n_planned = s->n_entries, kept = 0;
-    wiring w = {.s = s};
-    tri_status status = TRI_OK;
-
-    for (int32_t g = 0; g < s->ir->n_groups; g++) {
-        const trii_group *group = s->ir->groups[g];
-        const trii_ir_node *node = &s->ir->nodes[group->nodes[0]];
-
-        room += group->n_in + group->n_out + 1;
-        if (group->kind == TRII_GROUP_HOST)
-            room += node->n_in + node->n_out;
-    }
-    if (TRII_NEW(s->ir->pool, room, w.slots) == NULL ||
-        TRII_NEW(s->ir->pool, room, w.buffers) == NULL ||
-        TRII_NEW(s->ir->pool, room, w.offsets) == NULL)
-        return TRI_ERR_NO_MEMORY;
-    for (int32_t e = 0; status == TRI_OK && e < n_planned; e++) {
-        if (s->entry_group[e] >= 0)
-            status = wire_entry(&w, e);
-    }
-    if (status == TRI_OK)
-        status = add_late_copies(&w, s);
-    if (status == TRI_OK)
-        status = fill_slots(&w, &plan->inputs, TRII_PLACE_INPUT, s->segment->n_inputs);
-    if (status == TRI_OK)
-        status = fill_slots(&w, &plan->outputs, TRII_PLACE_OUTPUT, s->segment->n_outputs);
-    if (status == TRI_OK)
-        status = fill_arena_slots(&w);
-    /* Views that share their input's buffer have nothing to do. */
-    for (int32_t e = 0; e < s->n_entries; e++) {
-        const trii_entry *entry = &plan->entries[e];
-        const trii_group *group = s->entry_group[e] >= 0 ? s->ir->groups[s->entry_group[e]] : NULL;
-        bool moves = entry->kind == TRII_ENTRY_COPY || entry->kind == TRII_ENTRY_MOVE;
-
-        s->kept[e] = -1;
-        if (moves && group != NULL &&
-            trii_buffer_of(s, group->in[0]) == trii_buffer_of(s, group->out[0]))
-            continue;
-        s->kept[e] = kept;
-        if (moves)
-            plan->copied_bytes += entry->bytes;
-        else if (group != NULL && group->kind == TRII_GROUP_REORDER)
-            plan->copied_bytes += value_bytes(s, group, 0);
-        plan->entries[kept++] = *entry;
-    }
-    plan->n_entries = kept;
-    for (int32_t h = 0; h < plan->n_hosts; h++) {
-        trii_plan_host *host = &plan->hosts[h];
-
-        host->start = s->kept[s->host_start[h]];
-        host->at_once = host->start + 1 < kept &&
-                        plan->entries[host->start + 1].kind == TRII_ENTRY_WAIT &&
-                        plan->entries[host->start + 1].host == h;
-    }
-    return status;
-}
-
 /* --- the rest ------------------------------------------------------------------------------- */
 
 static tri_status describe_outputs(trii_schedule *s)
@@ -618,7 +374,7 @@ static tri_status describe_outputs(trii_schedule *s)
                 continue;
             plan->output[value->output] = (trii_plan_output){.bound = value->bound,
                                                              .device = value->type.device,
-                                                             .bytes = value_bytes(s, group, o),
+                                                             .bytes = trii_value_bytes(s, group, o),
                                                              .layout = group->out_layout[o]};
         }
     }
@@ -710,15 +466,15 @@ tri_status trii_plan_schedule(trii_plan *plan, trii_ir *ir, const trii_step *ste
         s.scratch[e] = -1;
         if (group == NULL || group->kernel == NULL || group->kernel->scratch_bytes == 0)
             continue;
-        s.scratch[e] =
-            add_buffer(&s, TRII_PLACE_ARENA, -1, s.entry_lane[e], group->kernel->scratch_bytes);
-        touch(&s, s.scratch[e], e);
+        s.scratch[e] = trii_buffer_add(&s, TRII_PLACE_ARENA, -1, s.entry_lane[e],
+                                       group->kernel->scratch_bytes);
+        trii_buffer_touch(&s, s.scratch[e], e);
     }
     defer_unsafe_outputs(&s);
     merge_in_place(&s);
     status = plan_arena(&s);
     if (status == TRI_OK)
-        status = prepare_pointers(&s);
+        status = trii_plan_pointers(&s);
     if (status == TRI_OK && plan->n_lanes > 1)
         status = trii_lanes_connect(&s);
     if (status == TRI_OK)

@@ -1,6 +1,6 @@
 /*
- * schedule.h - what the files that put a plan in order share: order.c, lane_order.c, schedule.c
- * and lane_events.c, in the order in which they work.
+ * schedule.h - what the files that put a plan in order share: order.c, lane_order.c, schedule.c,
+ * pointers.c and lane_events.c, in the order in which they work.
  * Nobody else includes it.
  */
 #ifndef TRII_SCHEDULE_H
@@ -58,6 +58,15 @@ typedef struct trii_schedule {
 /* The buffer that stands for this one, and that of a value; -1 = it has none. */
 int32_t trii_buffer_root(const trii_schedule *s, int32_t buffer);
 int32_t trii_buffer_of(const trii_schedule *s, int32_t value);
+/* A new buffer; lane -1: of a device on which nothing runs. */
+int32_t trii_buffer_add(trii_schedule *s, trii_place where, int32_t index, int32_t lane,
+                        size_t bytes);
+/* The entry reads or writes it. */
+void trii_buffer_touch(trii_schedule *s, int32_t buffer, int32_t entry);
+/* The lane of the type's device; -1: nothing runs there. */
+int32_t trii_type_lane(const trii_schedule *s, const trii_type *type);
+/* Of output o of the group, in its layout. */
+size_t trii_value_bytes(const trii_schedule *s, const trii_group *group, int32_t o);
 /* Whether the entry communicates, or its kernel looks at data, and so may fail. */
 bool trii_entry_may_fail(const trii_schedule *s, int32_t entry);
 
@@ -77,6 +86,8 @@ tri_status trii_order_hosts(trii_schedule *s) TRI_MUST_CHECK;
  * they overlap. */
 tri_status trii_lanes_find(trii_schedule *s) TRI_MUST_CHECK;
 tri_status trii_lanes_order(trii_schedule *s) TRI_MUST_CHECK;
+/* pointers.c: arguments of the entries, and copies at the end; what needs no copy goes. */
+tri_status trii_plan_pointers(trii_schedule *s) TRI_MUST_CHECK;
 /* lane_events.c, of plans with several lanes: who waits for whom. */
 tri_status trii_lanes_connect(trii_schedule *s) TRI_MUST_CHECK;
 
