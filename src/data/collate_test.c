@@ -116,23 +116,23 @@ static void a_kept_batch_is_not_overwritten(void **state)
     tri_collate_pad_options pad = {.value = {-100, 0.5}};
     long live = trii_alloc_live();
     tri_dataset set = line_set();
-    tri_tensor *kept[11];
+    tri_tensor *kept[10];
     tri_loader *loader;
     tri_batch batch;
 
     (void)state;
     CHECK_OK(tri_loader_create(
-        &set, NULL, 7,
+        &set, NULL, BATCH,
         &(tri_loader_options){.n_threads = 1, .collate = tri_collate_pad, .collate_arg = &pad},
         &loader));
     CHECK_OK(tri_loader_begin(loader, 0, 0));
-    for (int k = 0; k < 7; k++) {
+    for (int k = 0; k < 10; k++) {
         CHECK_OK(tri_loader_next(loader, &batch));
         kept[k] = tri_tensor_ref(batch.fields[2]);
     }
-    for (int k = 0; k < 7; k++) {
-        for (int i = 0; i < 7; i++)
-            assert_int_equal(((const int64_t *)trii_tensor_data(kept[k]))[i], (k * 7 + i) % 7);
+    for (int k = 0; k < 10; k++) {
+        for (int i = 0; i < BATCH; i++)
+            assert_int_equal(((const int64_t *)trii_tensor_data(kept[k]))[i], (k * BATCH + i) % 7);
         tri_tensor_unref(kept[k]);
     }
     tri_loader_destroy(loader);
