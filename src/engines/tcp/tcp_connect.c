@@ -33,8 +33,9 @@
 #define TAKEN_MAGIC 0x54524932u /* "TRI2" */
 #define STRANGER_MS 2000        /* for a connection to say who it is */
 #define MAX_STRANGERS 1000      /* at once; others wait until one of them has spoken or gone */
-#define CANDIDATE_MS 3000       /* for one of several addresses to say who is there */
-#define REACH_MS 200            /* for it to be reached, the first time; then twice as long */
+#define CANDIDATE_MS 3000       /* for an address to say who is there, the first time */
+#define CANDIDATE_MAX_MS 12000  /* twice as long each time, on a slow wire */
+#define REACH_MS 200            /* for one of several to be reached; then twice as long */
 #define LOOK_MS 200             /* how often a waiting rank looks whether another gave up */
 
 typedef struct hello {
@@ -124,24 +125,40 @@ static tri_status greet(int fd, tcp_group *g, const trii_job_key *key, int peer,
     return trii_socket_send_all(fd, &taken, sizeof(taken), deadline_ns);
 }
 
-/* On a wire that loses packets what we said may have come after the peer's patience. Closed at once
- * means something else: another key, or another program. */
-static bool was_too_slow(tri_status status, int64_t start_ns)
+/* On a wire that loses packets what we said may have come after the peer's patience, or its answer
+ * after ours. Closed at once means something else: another key, or another program. */
+static bool was_too_slow(tri_status status, bool reached, int64_t start_ns)
 {
-    return status == TRI_ERR_PEER_LOST &&
-           trii_now_ns() - start_ns >= STRANGER_MS / 2 * TRII_NS_PER_MS;
+    return status == TRI_ERR_TIMEOUT ||
+           (status == TRI_ERR_PEER_LOST && reached &&
+            trii_now_ns() - start_ns >= STRANGER_MS / 2 * TRII_NS_PER_MS);
+}
+
+/* Whether somebody has given up. */
+static tri_status look(const trii_group_args *args)
+{
+    const char *key = "failed";
+    bool failed = false;
+    tri_status status;
+
+    if (args->is_over != NULL && args->is_over(args->is_over_arg))
+        return trii_group_is_over(args);
+    status = tri_store_check(args->store, &key, 1, &failed);
+    if (status == TRI_OK && failed)
+        return TRII_FAIL(TRI_ERR_ABORTED, "another rank could not connect");
+    return status;
 }
 
 /* Tries the peer's addresses in turn until one answers as it must. Some of them may be swallowed by
  * a network. *hint_inout: which one to begin with; hosts often have the same interfaces. */
-static tri_status connect_to(tcp_group *g, const trii_job_key *key, int peer, const char *address,
-                             const char *own_token, bool same_net, int *hint_inout,
-                             int64_t deadline_ns)
+static tri_status connect_to(tcp_group *g, const trii_group_args *args, const trii_job_key *key,
+                             int peer, const char *address, const char *own_token, bool same_net,
+                             int *hint_inout)
 {
     char text[ADDRESS_TEXT], *save = NULL, *token, *port, *host, *hosts[MAX_HOSTS + 1];
     tri_status status = TRII_FAIL(TRI_ERR_IO, "no address");
     char loopback[] = "127.0.0.1";
-    int64_t number = 0, reach_ms = REACH_MS;
+    int64_t number = 0, reach_ms = REACH_MS, candidate_ms = CANDIDATE_MS, pause = TRII_NS_PER_MS;
     int n = 0, last, i;
 
     snprintf(text, sizeof(text), "%s", address);
@@ -156,15 +173,15 @@ static tri_status connect_to(tcp_group *g, const trii_job_key *key, int peer, co
         hosts[0] = loopback;
     last = n - 1;
     for (i = *hint_inout < n ? *hint_inout : 0; status != TRI_OK; i = i < last ? i + 1 : 0) {
-        int64_t start = trii_now_ns(), until = deadline_ns, reach = deadline_ns;
+        int64_t start = trii_now_ns();
+        int64_t until = sooner(args->deadline_ns, trii_deadline_ms(candidate_ms));
+        int64_t reach = last > 0 ? sooner(until, trii_deadline_ms(reach_ms)) : until;
+        bool reached;
         int fd = -1;
 
-        if (last > 0) {
-            until = sooner(deadline_ns, trii_deadline_ms(CANDIDATE_MS));
-            reach = sooner(until, trii_deadline_ms(reach_ms));
-        }
         status = trii_socket_connect(hosts[i], (int)number, reach, false, &fd);
-        if (status == TRI_OK)
+        reached = status == TRI_OK;
+        if (reached)
             status = greet(fd, g, key, peer, token, own_token, until);
         if (status == TRI_OK) {
             tcp_conn_take(&g->conns[peer], fd);
@@ -172,10 +189,20 @@ static tri_status connect_to(tcp_group *g, const trii_job_key *key, int peer, co
             return TRI_OK;
         }
         trii_socket_close(fd);
-        if ((last == 0 && !was_too_slow(status, start)) || trii_now_ns() >= deadline_ns)
+        if ((last == 0 && !was_too_slow(status, reached, start)) ||
+            trii_now_ns() >= args->deadline_ns)
             return TRII_FAIL_CTX(status, "connecting to rank %d at %s", peer, hosts[i]);
-        if (i == last && reach_ms < CANDIDATE_MS)
-            reach_ms *= 2;
+        if (status == TRI_ERR_TIMEOUT && reached && candidate_ms < CANDIDATE_MAX_MS)
+            candidate_ms *= 2;
+        status = look(args);
+        if (status != TRI_OK)
+            return TRII_FAIL_CTX(status, "connecting to rank %d at %s", peer, hosts[i]);
+        status = TRI_INPROGRESS;
+        if (i < last)
+            continue;
+        reach_ms = reach_ms < CANDIDATE_MS ? 2 * reach_ms : reach_ms;
+        trii_sleep_until(sooner(args->deadline_ns, trii_now_ns() + pause)); /* all may refuse */
+        pause = pause < LOOK_MS * TRII_NS_PER_MS ? 2 * pause : pause;
     }
     return TRI_OK;
 }
@@ -372,18 +399,7 @@ static tri_status open_door(door *d, int listener, int64_t deadline_ns, int *cam
 
 static tri_status check_failed(const tcp_group *g, const trii_group_args *args)
 {
-    const char *key = "failed";
-    bool failed = false;
-    tri_status status;
-
-    if (trii_now_ns() >= args->deadline_ns)
-        return missing_rank(g);
-    if (args->is_over != NULL && args->is_over(args->is_over_arg))
-        return trii_group_is_over(args);
-    status = tri_store_check(args->store, &key, 1, &failed);
-    if (status == TRI_OK && failed)
-        return TRII_FAIL(TRI_ERR_ABORTED, "another rank could not connect");
-    return status;
+    return trii_now_ns() >= args->deadline_ns ? missing_rank(g) : look(args);
 }
 
 static tri_status accept_rest(tcp_group *g, const trii_group_args *args, const trii_job_key *key,
@@ -431,8 +447,8 @@ static tri_status connect_mesh(tcp_group *g, const trii_group_args *args, const 
     for (int r = 0; status == TRI_OK && r < g->size; r++)
         snprintf(tokens[r], TOKEN_TEXT, "%s", addresses[r]);
     for (int r = 0; status == TRI_OK && r < g->rank; r++)
-        status = connect_to(g, key, r, addresses[r], own_token, strcmp(nets[r], nets[g->rank]) == 0,
-                            &hint, args->deadline_ns);
+        status = connect_to(g, args, key, r, addresses[r], own_token,
+                            strcmp(nets[r], nets[g->rank]) == 0, &hint);
     if (status == TRI_OK)
         status = accept_rest(g, args, key, listener, own_token, tokens);
     trii_free(tokens);
