@@ -160,7 +160,8 @@ tri_tensor *trii_handle_failed(trii_step *step, tri_status status)
                        ? trii_handle(step, step->n_values - 1)
                        : trii_tensor_no_memory();
     }
-    trii_recorder_of(step)->old_nodes = 0;
+    /* whoever comes after it repeats the step before only if that had a value without a node here
+     */
     value = trii_value_append(step);
     value->type.dtype = TRI_DTYPE_NONE;
     value->type.ndim = -1;

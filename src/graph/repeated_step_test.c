@@ -160,6 +160,73 @@ static void a_refused_operation_changes_what_follows(void **state)
     tri_tensor_unref(x);
 }
 
+enum { LENGTH = 3, WAYS = 4, PROGRAMS = WAYS * WAYS * WAYS };
+
+typedef struct leaves {
+    tri_tensor *one[LENGTH], *two[LENGTH]; /* [1] and [2], of i + 1 */
+    tri_tensor *three[LENGTH];             /* which nothing here can be added to but itself */
+} leaves;
+
+/* A step of operations that read a new tensor of one size or another, or are refused with a new
+ * tensor or without one. */
+static void run_program(const leaves *l, int program)
+{
+    tri_tensor *sum = l->one[0], *bad = NULL;
+    int value = 1, width = 1;
+
+    for (int i = 0; i < LENGTH; i++, program /= WAYS) {
+        switch (program % WAYS) {
+        case 0:
+            sum = tri_add(sum, l->one[i]);
+            value += i + 1;
+            break;
+        case 1:
+            sum = tri_add(sum, l->two[i]);
+            value += i + 1;
+            width = 2;
+            break;
+        case 2:
+            bad = tri_matmul(l->three[i], l->two[i]);
+            break;
+        default:
+            bad = tri_sum(sum, TRI_SHAPE(7), false);
+            break;
+        }
+        assert_int_equal(tri_tensor_ndim(sum), 1);
+        assert_int_equal(tri_tensor_size(sum, 0), width);
+        if (bad != NULL)
+            assert_int_equal(tri_tensor_status(bad), TRI_ERR_INVALID_ARG);
+    }
+    assert_int_equal((int)tri_item(tri_sum(sum, TRI_SHAPE(0), false)), value * width);
+    CHECK_OK(tri_step_end_status());
+}
+
+/* Values that failed take numbers, too: each of these programs after each other one. */
+static void operations_that_are_refused_here_and_there_change_no_value(void **state)
+{
+    leaves l;
+
+    (void)state;
+    for (int i = 0; i < LENGTH; i++) {
+        const float values[3] = {(float)(i + 1), (float)(i + 1), (float)(i + 1)};
+
+        l.one[i] = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){1}, 1, values);
+        l.two[i] = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){2}, 1, values);
+        l.three[i] = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){3}, 1, values);
+    }
+    for (int before = 0; before < PROGRAMS; before++) {
+        for (int after = 0; after < PROGRAMS; after++) {
+            run_program(&l, before);
+            run_program(&l, after);
+        }
+    }
+    for (int i = 0; i < LENGTH; i++) {
+        tri_tensor_unref(l.one[i]);
+        tri_tensor_unref(l.two[i]);
+        tri_tensor_unref(l.three[i]);
+    }
+}
+
 static void an_operand_that_was_not_kept_this_time_is_refused(void **state)
 {
     tri_tensor *x = ones(4, 3);
@@ -187,6 +254,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_step_that_reads_its_tensors_in_another_order_is_seen),
         cmocka_unit_test(autocast_is_seen_in_either_direction),
         cmocka_unit_test(a_refused_operation_changes_what_follows),
+        cmocka_unit_test(operations_that_are_refused_here_and_there_change_no_value),
         cmocka_unit_test(an_operand_that_was_not_kept_this_time_is_refused),
     };
 
