@@ -157,6 +157,43 @@ static int leaver(void)
     return 0;
 }
 
+/* Rank 1 sends more than a network takes at once, leaves and ends, while rank 0 speaks to it: what
+ * comes to a socket that is closed resets it, and drops what has not gone yet. */
+static int noisy(void)
+{
+    enum { PARTS = 24, N = 1009 };
+    int rank = (int)strtol(getenv("RANK"), NULL, 10), *x = calloc((size_t)PARTS * N, sizeof(*x));
+    tri_work *works[PARTS] = {NULL};
+    tri_store *store = NULL;
+    tri_group *group = NULL;
+
+    TRI_TRY(tri_store_tcp(getenv("MASTER_ADDR"), (int)strtol(getenv("MASTER_PORT"), NULL, 10),
+                          &(tri_store_tcp_options){.serve = rank == 0}, &store));
+    TRI_TRY(tri_group_create(store, rank, 2, &(tri_group_options){.engine = "tcp"}, &group));
+    for (int i = 0; i < PARTS && rank == 1; i++)
+        TRI_TRY(tri_send(group, x + i * N, N, TRI_DTYPE_I32, 0, i, NULL));
+    if (rank == 1) {
+        tri_group_unref(group);
+        _exit(0);
+    }
+    for (int i = 0; i < PARTS; i++)
+        TRI_TRY(tri_recv(group, x + i * N, N, TRI_DTYPE_I32, 1, i, &works[i]));
+    for (int i = 0; i < PARTS; i++) {
+        tri_status status;
+
+        while ((status = tri_work_wait(works[i], 10)) == TRI_ERR_TIMEOUT) {
+            if (tri_send(group, &rank, 1, TRI_DTYPE_I32, 1, 99, NULL) != TRI_OK)
+                break; /* it has left */
+        }
+        TRI_TRY(status == TRI_ERR_TIMEOUT ? tri_work_wait(works[i], 0) : status);
+        tri_work_destroy(works[i]);
+    }
+    tri_group_unref(group);
+    tri_store_unref(store);
+    free(x);
+    return 0;
+}
+
 /* --- the tests ----------------------------------------------------------------------------------
  */
 
@@ -252,6 +289,14 @@ static void who_leaves_is_heard_out_however_slow_the_wire(void **state)
     check_job("leaver", 2, 1, "tcp", &w);
 }
 
+static void who_leaves_is_heard_out_by_one_that_speaks(void **state)
+{
+    const wires w = {.delay_ms = 50};
+
+    (void)state;
+    check_job("noisy", 2, 1, "tcp", &w);
+}
+
 /* Rank 1 waits for rank 2 while nothing comes from the store, longer than the end of a wait may
  * take; it hears of rank 2 when the network is repaired. */
 static void an_outage_while_ranks_join_is_borne(void **state)
@@ -304,6 +349,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(lost_late_and_reordered_packets_change_nothing),
     cmocka_unit_test(the_hierarchy_bears_a_bad_wire),
     cmocka_unit_test(tiny_packets_change_nothing),
+    cmocka_unit_test(who_leaves_is_heard_out_by_one_that_speaks),
     cmocka_unit_test(an_outage_while_ranks_join_is_borne),
 };
 
@@ -314,6 +360,8 @@ int main(int argc, char **argv)
         return worker();
     if (argc > 1 && strcmp(argv[1], "leaver") == 0)
         return leaver();
+    if (argc > 1 && strcmp(argv[1], "noisy") == 0)
+        return noisy();
     if (argc > 1 && strcmp(argv[1], "joiner") == 0)
         return joiner();
     return test_main(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
