@@ -8,22 +8,26 @@
 #include "base/alloc.h"
 
 #define POOR 1         /* this rank */
-#define IN_A_ROW 2     /* allocations that fail */
 #define MOST 400       /* allocations of forming a group */
 #define FORM_MS 20000  /* waited to its end, it is in vain */
 #define WATCHDOG_S 120 /* of all processes */
 
+typedef struct poverty {
+    const char *engine;
+    int in_a_row; /* allocations that fail */
+} poverty;
+
 /* The group forms for everybody or for nobody, and whoever waits knows why. *over_out: no
  * allocation was left to fail. */
-static const char *form_once(rank_env *env, int n, int in_a_row, bool *over_out)
+static const char *form_once(rank_env *env, const poverty *p, int n, bool *over_out)
 {
-    tri_group_options options = {.engine = env->arg, .timeout_ms = FORM_MS};
+    tri_group_options options = {.engine = p->engine, .timeout_ms = FORM_MS};
     char key[32], word[160], *theirs = NULL;
     tri_group *group = NULL;
     tri_status status;
     long calls;
 
-    trii_alloc_fail_some(env->rank == POOR ? n : 0, in_a_row);
+    trii_alloc_fail_some(env->rank == POOR ? n : 0, p->in_a_row);
     calls = trii_alloc_calls();
     status = tri_group_create(env->store, env->rank, env->size, &options, &group);
     calls = trii_alloc_calls() - calls;
@@ -31,23 +35,23 @@ static const char *form_once(rank_env *env, int n, int in_a_row, bool *over_out)
     snprintf(word, sizeof(word), "%d %d", (int)status, status == TRI_OK && calls < n);
     /* with two the rank may lose a connection over it, which the others see first */
     if (status != TRI_OK && status != TRI_ERR_NO_MEMORY &&
-        (status != TRI_ERR_PEER_LOST || in_a_row == 1))
+        (status != TRI_ERR_PEER_LOST || p->in_a_row == 1))
         return RANK_FAIL(env, "rank %d, allocation %d of rank %d: %s", env->rank, n, POOR,
                          tri_last_error());
     if (status == TRI_OK)
         RANK_TRY(env, tri_barrier(group, NULL));
     tri_group_unref(group);
-    snprintf(key, sizeof(key), "said/%d/%d/%d", in_a_row, n, env->rank);
+    snprintf(key, sizeof(key), "said/%d/%d", n, env->rank);
     RANK_TRY(env, tri_store_set(env->store, key, word, strlen(word)));
     for (int r = 0; r < env->size; r++) {
         int its = 0, over = 0;
 
-        snprintf(key, sizeof(key), "said/%d/%d/%d", in_a_row, n, r);
+        snprintf(key, sizeof(key), "said/%d/%d", n, r);
         RANK_TRY(env, tri_store_get(env->store, key, FORM_MS, (void **)&theirs, NULL));
         if (sscanf(theirs, "%d %d", &its, &over) != 2)
             its = 1;
         tri_store_free(theirs);
-        if (in_a_row == 1 ? its != (int)status : (its == 0) != (status == TRI_OK))
+        if (p->in_a_row == 1 ? its != (int)status : (its == 0) != (status == TRI_OK))
             return RANK_FAIL(env, "rank %d has %d, rank %d has %d, allocation %d", env->rank,
                              (int)status, r, its, n);
         if (r == POOR)
@@ -58,51 +62,79 @@ static const char *form_once(rank_env *env, int n, int in_a_row, bool *over_out)
 
 static const char *each_allocation_fails(rank_env *env)
 {
+    const poverty *p = env->arg;
     const char *failure = NULL;
-    bool over = true;
+    bool over = false;
 
-    for (int in_a_row = 1; in_a_row <= IN_A_ROW && over && failure == NULL; in_a_row++) {
-        over = false;
-        for (int n = 1; n < MOST && !over && failure == NULL; n++)
-            failure = form_once(env, n, in_a_row, &over);
-    }
+    for (int n = 1; n < MOST && !over && failure == NULL; n++)
+        failure = form_once(env, p, n, &over);
     return failure != NULL || over ? failure : RANK_FAIL(env, "there is no end of it");
 }
 
-static void torture(const char *engine)
+static void torture(const char *engine, int in_a_row)
 {
-    run_processes(3, NULL, each_allocation_fails, (void *)(uintptr_t)engine, NULL, WATCHDOG_S);
+    poverty p = {engine, in_a_row};
+
+    run_processes(3, NULL, each_allocation_fails, &p, NULL, WATCHDOG_S);
 }
 
 static void all_hear_of_a_rank_without_memory_shm(void **state)
 {
     (void)state;
-    torture("shm");
+    torture("shm", 1);
+}
+
+static void all_hear_of_a_rank_without_memory_shm_twice(void **state)
+{
+    (void)state;
+    torture("shm", 2);
 }
 
 static void all_hear_of_a_rank_without_memory_tcp(void **state)
 {
     (void)state;
-    torture("tcp");
+    torture("tcp", 1);
+}
+
+static void all_hear_of_a_rank_without_memory_tcp_twice(void **state)
+{
+    (void)state;
+    torture("tcp", 2);
 }
 
 static void all_hear_of_a_rank_without_memory_in_a_mixed_group(void **state)
 {
     (void)state;
-    torture("tcp,send:shm");
+    torture("tcp,send:shm", 1);
+}
+
+static void all_hear_of_a_rank_without_memory_in_a_mixed_group_twice(void **state)
+{
+    (void)state;
+    torture("tcp,send:shm", 2);
 }
 
 static void all_hear_of_a_rank_without_memory_where_the_engine_is_chosen(void **state)
 {
     (void)state;
-    torture(NULL);
+    torture(NULL, 1);
+}
+
+static void all_hear_of_a_rank_without_memory_where_the_engine_is_chosen_twice(void **state)
+{
+    (void)state;
+    torture(NULL, 2);
 }
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(all_hear_of_a_rank_without_memory_shm),
+    cmocka_unit_test(all_hear_of_a_rank_without_memory_shm_twice),
     cmocka_unit_test(all_hear_of_a_rank_without_memory_tcp),
+    cmocka_unit_test(all_hear_of_a_rank_without_memory_tcp_twice),
     cmocka_unit_test(all_hear_of_a_rank_without_memory_in_a_mixed_group),
+    cmocka_unit_test(all_hear_of_a_rank_without_memory_in_a_mixed_group_twice),
     cmocka_unit_test(all_hear_of_a_rank_without_memory_where_the_engine_is_chosen),
+    cmocka_unit_test(all_hear_of_a_rank_without_memory_where_the_engine_is_chosen_twice),
 };
 
 TEST_MAIN(tests)
