@@ -98,7 +98,7 @@ static inline void random_graph_push(random_graph *g, tri_tensor *value)
 
 static inline tri_tensor *random_graph_unary(random_graph *g, tri_tensor *x)
 {
-    switch (random_graph_below(g, 13)) {
+    switch (random_graph_below(g, 19)) {
     case 0:
         return tri_relu(x);
     case 1:
@@ -123,9 +123,29 @@ static inline tri_tensor *random_graph_unary(random_graph *g, tri_tensor *x)
         return tri_sqrt(tri_add_scalar(tri_square(x), 0.5));
     case 11:
         return tri_dropout(x, 0.25, true);
+    case 12:
+        return tri_softplus(x, 2, 0);
+    case 13:
+        return tri_elu(x, 0.5);
+    case 14:
+        return tri_hardswish(x);
+    case 15:
+        return tri_clamp(tri_sin(x), -0.75, 0.5);
+    case 16:
+        return tri_rsqrt(tri_add_scalar(tri_square(x), 0.5));
+    case 17:
+        return tri_pow_scalar(tri_add_scalar(tri_abs(x), 0.5), -1.5);
     default:
         return tri_log(tri_add_scalar(tri_exp(tri_tanh(x)), 1));
     }
+}
+
+/* Which of the last dimension: what does not change, so that rounding decides nothing. */
+static inline tri_tensor *random_graph_mask(random_graph *g, const tri_tensor *x)
+{
+    const int64_t n = tri_tensor_size(x, -1);
+
+    return tri_gt(random_graph_param(g, &n, 1, -0.5, 1, false), tri_full(NULL, 0, 0, g->dtype));
 }
 
 /* With a value of the pool that has the same shape, or with a parameter that broadcasts. */
@@ -153,7 +173,7 @@ static inline tri_tensor *random_graph_binary(random_graph *g, tri_tensor *x)
             shape[d - skip] = random_graph_below(g, 2) ? tri_tensor_size(x, d) : 1;
         y = random_graph_param(g, shape, ndim - skip, -0.5, 1, true);
     }
-    switch (random_graph_below(g, 6)) {
+    switch (random_graph_below(g, 8)) {
     case 0:
         return tri_mul(x, y);
     case 1:
@@ -164,6 +184,10 @@ static inline tri_tensor *random_graph_binary(random_graph *g, tri_tensor *x)
         return tri_minimum(y, x);
     case 4:
         return tri_div(x, tri_add_scalar(tri_square(y), 1));
+    case 5:
+        return tri_where(random_graph_mask(g, x), x, y);
+    case 6:
+        return tri_masked_fill(tri_add(x, y), random_graph_mask(g, x), 0.25);
     default:
         return tri_add(x, y);
     }
@@ -212,12 +236,60 @@ static inline tri_tensor *random_graph_conv(random_graph *g, tri_tensor *x)
     return tri_conv(x, w, b, &opt);
 }
 
+/* Cut in two along a dimension, and put together in the other order. */
+static inline tri_tensor *random_graph_cut(random_graph *g, tri_tensor *x)
+{
+    int dim = random_graph_below(g, tri_tensor_ndim(x));
+    int64_t size = tri_tensor_size(x, dim), first = size / 3;
+    tri_tensor *part[2];
+
+    if (random_graph_below(g, 2) != 0) {
+        tri_split(x, (const int64_t[]){first, size - first}, 2, dim, part);
+    } else {
+        part[0] = tri_narrow(x, dim, 0, first);
+        part[1] = tri_narrow(x, dim, first, size - first);
+    }
+    return tri_concat((tri_tensor *const[]){part[1], part[0]}, 2, dim);
+}
+
+/* The newer operations on matrices. */
+static inline tri_tensor *random_graph_row_op(random_graph *g, tri_tensor *x)
+{
+    int64_t rows = tri_tensor_size(x, 0), cols = tri_tensor_size(x, 1);
+    tri_tensor *w, *heads;
+
+    switch (random_graph_below(g, 8)) {
+    case 0:
+        w = random_graph_param(g, &cols, 1, 0.5, 1, true);
+        return tri_layer_norm(x, 1, w, random_graph_param(g, &cols, 1, -0.5, 1, true), 0.1);
+    case 1:
+        return tri_rms_norm(x, 1, random_graph_param(g, &cols, 1, 0.5, 1, true), 0.1);
+    case 2:
+        return random_graph_cut(g, x);
+    case 3:
+        return tri_cumsum(tri_mul_scalar(x, 1.0 / 64), random_graph_below(g, 2));
+    case 4:
+        return tri_sub(x, tri_logsumexp(x, TRI_SHAPE(1), true));
+    case 5:
+        return tri_mul(x, tri_var(x, TRI_SHAPE(1), true, 0));
+    case 6:
+        return tri_tril(x, random_graph_below(g, 3) - 1);
+    default: /* of at most 64 rows, whose number is squared */
+        if (rows > 64 || rows * cols == 0)
+            return tri_neg(x);
+        heads = tri_reshape(x, (const int64_t[]){1, 1, rows, cols}, 4);
+        heads = tri_attention(heads, heads, heads,
+                              &(tri_attention_options){.is_causal = random_graph_below(g, 2) != 0});
+        return tri_reshape(heads, (const int64_t[]){rows, cols}, 2);
+    }
+}
+
 static inline tri_tensor *random_graph_image_op(random_graph *g, tri_tensor *x)
 {
     const tri_pool2d_options over = {.stride = {2, 2}, .padding = {1, 1}};
     bool large = tri_tensor_size(x, 2) >= 4 && tri_tensor_size(x, 3) >= 4;
 
-    switch (random_graph_below(g, large ? 10 : 5)) {
+    switch (random_graph_below(g, large ? 11 : 6)) {
     case 0:
     case 1:
         return random_graph_conv(g, x);
@@ -227,12 +299,14 @@ static inline tri_tensor *random_graph_image_op(random_graph *g, tri_tensor *x)
     case 4:
         return tri_flip(x, 2 + random_graph_below(g, 2));
     case 5:
-        return tri_max_pool2d(x, 3, 3, &over);
+        return random_graph_cut(g, x);
     case 6:
-        return tri_avg_pool2d(x, 2, 2, NULL);
+        return tri_max_pool2d(x, 3, 3, &over);
     case 7:
-        return tri_flatten(tri_adaptive_avg_pool2d(x, 1, 1), 1);
+        return tri_avg_pool2d(x, 2, 2, NULL);
     case 8:
+        return tri_flatten(tri_adaptive_avg_pool2d(x, 1, 1), 1);
+    case 9:
         return tri_mean(x, TRI_SHAPE(2, 3), false);
     default:
         return tri_adaptive_max_pool2d(x, 3, 2);
@@ -245,7 +319,7 @@ static inline tri_tensor *random_graph_matrix_op(random_graph *g, tri_tensor *x)
     int64_t out = 3 + random_graph_below(g, 6);
     tri_tensor *w;
 
-    switch (random_graph_below(g, 8)) {
+    switch (random_graph_below(g, 12)) {
     case 0:
     case 1:
         w = random_graph_param(g, (const int64_t[]){out, cols}, 2, -0.5, 0.5, true);
@@ -261,6 +335,11 @@ static inline tri_tensor *random_graph_matrix_op(random_graph *g, tri_tensor *x)
         return tri_sub(x, tri_amax(x, TRI_SHAPE(1), true));
     case 6:
         return tri_mul(x, tri_mean(x, TRI_SHAPE(0), true));
+    case 7:
+    case 8:
+    case 9:
+    case 10:
+        return random_graph_row_op(g, x);
     default:
         return tri_transpose(tri_transpose(tri_reshape(x, (const int64_t[]){cols, rows}, 2), 0, 1),
                              0, 1);
