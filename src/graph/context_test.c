@@ -84,7 +84,10 @@ static void entering_and_leaving_must_match(void **state)
     CHECK_OK(tri_context_enter(context));
     CHECK_FAILS(tri_context_enter(context), TRI_ERR_STATE, "is entered already, by thread");
     CHECK_OK(tri_context_leave());
+    CHECK_NEAR(tri_item(tri_full(NULL, 0, 3, TRI_DTYPE_F32)), 3,
+               0); /* now there is one of its own */
     CHECK_FAILS(tri_context_leave(), TRI_ERR_STATE, "without tri_context_enter");
+    CHECK_OK(tri_step_end_status());
     tri_context_destroy(context);
     tri_context_destroy(NULL);
 }
@@ -97,10 +100,12 @@ static void a_destroyed_context_drops_its_step(void **state)
 
     (void)state;
     CHECK_NEAR(tri_item(total(x)), 3, 0); /* what is kept from now on is there */
+    CHECK_NEAR(tri_item(total(tri_mul_scalar(x, 2))), 6, 0);
     CHECK_OK(tri_step_end_status());
     live = trii_alloc_live();
     context = new_context();
     CHECK_OK(tri_context_enter(context));
+    CHECK_NEAR(tri_item(total(tri_mul_scalar(x, 2))), 6, 0); /* values that it keeps */
     (void)total(x);
     (void)tri_set_name(total(x), "sum");
     tri_context_destroy(context); /* when it is left */
@@ -130,6 +135,8 @@ static void random_state_is_the_contexts_own(void **state)
     assert_int_equal(random.step, 0);
     CHECK_OK(tri_step_end_status());
     assert_int_equal(tri_random_state_get().step, 1);
+    tri_manual_seed(12);
+    assert_int_equal(tri_random_state_get().seed, 12);
     CHECK_OK(tri_context_leave());
     random = tri_random_state_get();
     assert_int_equal(random.seed, 4);
@@ -198,29 +205,35 @@ static void a_context_that_goes_gives_its_gradients_back(void **state)
     tri_tensor_unref(w);
 }
 
-/* Thousands of tensors in one step, and steps that know others than the one before. */
+/* Thousands of tensors in one step, and steps that know others than the one before; the first has
+ * got other contents before the rest came. */
 static void a_step_knows_any_number_of_tensors(void **state)
 {
     enum { N = 3000 };
-    tri_tensor *x[N], *sum = NULL;
+    tri_tensor *x[N], *w = vec(1, 2), *sum = NULL;
 
     (void)state;
     for (int i = 0; i < N; i++)
         x[i] = vec((float)i, 1);
     for (int round = 0; round < 3; round++) {
         int from = round == 1 ? N - 5 : 0;
-        double expected = 0;
+        double expected = 3 + 2 * (round + 1);
+        trii_vid next = TRII_NO_VALUE;
 
+        CHECK_OK(trii_resolve(trii_step_current(), tri_add_scalar(w, 1), &next));
+        CHECK_OK(trii_bind(trii_step_current(), next, w));
         for (int i = from; i < N; i++) {
             sum = i > from ? tri_add(sum, x[i]) : tri_mul_scalar(x[i], 1);
             (void)tri_add(x[i], x[from]);
             expected += i + 1;
         }
+        sum = tri_add(sum, w);
         CHECK_NEAR(tri_item(total(tri_cast(sum, TRI_DTYPE_F64))), expected, 0);
         CHECK_OK(tri_step_end_status());
     }
     for (int i = 0; i < N; i++)
         tri_tensor_unref(x[i]);
+    tri_tensor_unref(w);
 }
 
 /* --- threads ------------------------------------------------------------------------------------

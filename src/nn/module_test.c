@@ -70,6 +70,26 @@ static void check_normal(tri_dtype dtype, int64_t n, const double *wanted, doubl
     tri_tensor_unref(x);
 }
 
+/* Of one output, and of none: that is no fan of 0. */
+static void kaiming_counts_the_outputs(void **state)
+{
+    tri_tensor *one = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(1, 64, 1, 1)),
+               *none = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(0, 64, 1, 1));
+    float x[64];
+    double squares = 0;
+
+    (void)state;
+    tri_manual_seed(3);
+    CHECK_OK(tri_init_kaiming_normal(one));
+    CHECK_OK(tri_init_kaiming_normal(none));
+    CHECK_OK(tri_copy_out(one, x, sizeof(x)));
+    for (int i = 0; i < 64; i++)
+        squares += (double)x[i] * (double)x[i];
+    assert_true(squares / 64 > 1 && squares / 64 < 4); /* the variance is 2 / 1 */
+    tri_tensor_unref(one);
+    tri_tensor_unref(none);
+}
+
 static void normal_values_follow_torch_to_rounding(void **state)
 {
     double wanted[37];
@@ -418,6 +438,7 @@ static void layers_of_a_sequential_are_made_in_order(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(kaiming_counts_the_outputs),
         cmocka_unit_test(linear_and_conv_start_with_the_bits_of_torch),
         cmocka_unit_test(doubles_start_with_the_bits_of_torch),
         cmocka_unit_test(normal_values_follow_torch_to_rounding),

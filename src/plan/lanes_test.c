@@ -236,20 +236,27 @@ static void copies_are_made_before_their_source_is_overwritten(void **state)
     }
 }
 
+/* The other device has much to do before it reads. */
 static void a_parameter_is_read_elsewhere_before_it_changes(void **state)
 {
+    enum { N = 300000 };
     tri_tensor *w = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2), (const float[]){1, 2});
     float out[2];
 
     (void)state;
     CHECK_OK(tri_cpu_devices(2));
     for (int step = 0; step < 8; step++) {
-        tri_tensor *copy = tri_to(w, TRI_CPU(1)), *there;
+        tri_tensor *there, *busy;
         trii_vid next = TRII_NO_VALUE;
 
-        for (int k = 0; k < 20; k++)
-            copy = tri_mul_scalar(copy, 1);
-        there = tri_keep(tri_add(copy, tri_to(w, TRI_CPU(1))));
+        TRI_ON(TRI_CPU(1))
+        {
+            busy = tri_full(TRI_SHAPE(N), 0, TRI_DTYPE_F32);
+        }
+        for (int k = 0; k < 4; k++)
+            busy = tri_cumsum(busy, 0);
+        there = tri_mul_scalar(tri_to(w, TRI_CPU(1)), 2);
+        there = tri_keep(tri_add(there, tri_sum(busy, NULL, 0, false)));
         CHECK_OK(trii_resolve(trii_step_current(), tri_add_scalar(w, 1), &next));
         CHECK_OK(trii_bind(trii_step_current(), next, w));
         CHECK_OK(tri_copy_out(there, out, sizeof(out)));
