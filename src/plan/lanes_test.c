@@ -246,7 +246,7 @@ static void a_parameter_is_read_elsewhere_before_it_changes(void **state)
     (void)state;
     CHECK_OK(tri_cpu_devices(2));
     for (int step = 0; step < 8; step++) {
-        tri_tensor *there, *busy;
+        tri_tensor *there, *busy = NULL;
         trii_vid next = TRII_NO_VALUE;
 
         TRI_ON(TRI_CPU(1))
