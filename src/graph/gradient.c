@@ -23,11 +23,15 @@ static void show(tri_tensor *tensor, bool shows)
     atomic_store_explicit(&tensor->shows_grad, shows, memory_order_release);
 }
 
-void trii_grad_publish(tri_tensor *tensor, bool has)
+static void publish(tri_tensor *tensor, bool has, bool shows)
 {
     atomic_store_explicit(&tensor->has_grad, has, memory_order_relaxed);
-    if (has)
-        show(tensor, true);
+    show(tensor, shows);
+}
+
+void trii_grad_publish(tri_tensor *tensor, bool has)
+{
+    publish(tensor, has, has);
 }
 
 /* What the contents of a gradient were worth when its run failed: whoever reads it gets the line.
@@ -169,8 +173,7 @@ void trii_grad_clear(tri_tensor *tensor)
     }
     if (ours)
         trii_known_find(&r->step, tensor)->grad = TRII_GRAD_NONE;
-    trii_grad_publish(tensor, false);
-    show(tensor, false);
+    publish(tensor, false, false);
 }
 
 /* The last of them; nobody else's for a moment more. */
@@ -195,8 +198,7 @@ void trii_grads_publish(trii_recorder *r)
         trii_pending_grad grad;
         tri_tensor *tensor = take_change(r, &grad);
 
-        trii_grad_publish(tensor, grad == TRII_GRAD_THERE);
-        show(tensor, grad != TRII_GRAD_NONE);
+        publish(tensor, grad == TRII_GRAD_THERE, grad != TRII_GRAD_NONE);
         give_back(tensor);
     }
 }

@@ -221,7 +221,7 @@ bool trii_step_creates_graph(const trii_step *step);
  * starts a new one. */
 tri_status trii_grad_consume(trii_step *step, tri_tensor *tensor,
                              trii_vid *grad_out) TRI_MUST_CHECK;
-/* Nothing of it pends: its grad holds a gradient now, or no longer one for an optimizer. */
+/* Nothing of it pends: its grad holds a gradient now, or none. */
 void trii_grad_publish(tri_tensor *tensor, bool has);
 /* Whether the tensor has a gradient, once what pends in the current context has run. */
 bool trii_has_grad(const tri_tensor *tensor);
