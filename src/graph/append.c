@@ -66,8 +66,8 @@ static tri_status append_words(trii_recorder *r, const trii_node *node, const tr
     return TRI_OK;
 }
 
-/* What a host operation has beside its operands: nobody can tell its results from them. */
-static tri_status append_host_words(trii_recorder *r, const trii_node *node)
+/* What a host operation has beside its operands, from which nobody can tell its results. */
+static tri_status append_host_words(trii_recorder *r, const trii_node *node, bool like_operands)
 {
     const trii_step *s = &r->step;
     const trii_vid *after = s->in_ids + node->first_in + node->n_in;
@@ -80,11 +80,11 @@ static tri_status append_host_words(trii_recorder *r, const trii_node *node)
     *w++ = (uint64_t)(uintptr_t)node->host->kind;
     *w++ = node->host->identity;
     *w++ = node->host->group;
-    *w++ = (uint64_t)node->host->any_layout | (uint64_t)node->n_after << 8 |
-           (uint64_t)node->n_out << 16;
+    *w++ = (uint64_t)node->host->any_layout | (uint64_t)like_operands << 1 |
+           (uint64_t)node->n_after << 8 | (uint64_t)node->n_out << 16;
     for (int i = 0; i < node->n_after; i++)
         *w++ = edge_code(r, after[i]);
-    for (int o = 0; o < node->n_out; o++) {
+    for (int o = 0; o < node->n_out && !like_operands; o++) {
         const trii_type *type = &s->values[node->first_out + o].type;
 
         *w++ = (uint64_t)type->dtype | (uint64_t)type->ndim << 8 |
@@ -128,7 +128,7 @@ static tri_status settle_node(trii_step *step, trii_node *node, const trii_attrs
     node->backward = r->deferred > 0;
     status = append_words(r, node, in);
     if (TRII_UNLIKELY(host != NULL) && status == TRI_OK)
-        status = append_host_words(r, node);
+        status = append_host_words(r, node, host->like_operands);
     if (TRII_UNLIKELY(status != TRI_OK))
         return status;
     node->random_index = node->op->random ? step->random_count++ : 0;

@@ -49,23 +49,23 @@ static tri_status check_values(const trii_step *step, const trii_host_op *op, co
 }
 
 static tri_status check_call(const trii_step *step, const trii_host_op *op,
-                             const trii_host_call *call)
+                             const trii_host_call *call, int n_out)
 {
     tri_status status;
 
-    if (call->n_in < 0 || call->n_in > TRII_MAX_INPUTS || call->n_out < 1 ||
-        call->n_out > TRII_MAX_OUTPUTS || call->n_after < 0 || call->n_after > TRII_MAX_INPUTS)
+    if (call->n_in < 0 || call->n_in > TRII_MAX_INPUTS || n_out < 1 || n_out > TRII_MAX_OUTPUTS ||
+        call->n_after < 0 || call->n_after > TRII_MAX_INPUTS)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "host operation %s: %d operands after %d others, %d results; 0 to %d, 0 "
                          "to %d and 1 to %d are allowed",
-                         op->kind->name, call->n_in, call->n_after, call->n_out, TRII_MAX_INPUTS,
+                         op->kind->name, call->n_in, call->n_after, n_out, TRII_MAX_INPUTS,
                          TRII_MAX_INPUTS, TRII_MAX_OUTPUTS);
     if (step->n_nodes >= TRII_STEP_MAX_NODES)
         return TRII_FAIL(TRI_ERR_STATE,
                          "this step has %d operations already: call tri_step_end after each step",
                          step->n_nodes);
     status = check_values(step, op, "operand", call->in, call->n_in);
-    for (int o = 0; o < call->n_out && status == TRI_OK; o++)
+    for (int o = 0; o < n_out && call->out != NULL && status == TRI_OK; o++)
         status = trii_type_check(&call->out[o].type);
     return status;
 }
@@ -97,25 +97,27 @@ tri_status trii_record_host(trii_step *step, trii_host_op *op, const trii_host_c
 {
     trii_type out[TRII_MAX_OUTPUTS];
     trii_vid after[TRII_MAX_INPUTS];
-    trii_host_node host = {.op = op, .after = after};
+    trii_host_node host = {.op = op, .after = after, .like_operands = call->out == NULL};
+    int n_out = call->out != NULL ? call->n_out : call->n_in;
     int32_t first;
-    tri_status status = check_call(step, op, call);
+    tri_status status = check_call(step, op, call, n_out);
 
     if (status == TRI_OK) /* no more than a gradient rule has room for: its node stays */
-        status = trii_step_reserve(step, 1 + (call->n_in + call->n_after + call->n_out) /
-                                                 TRII_RESERVE_VALUES);
+        status =
+            trii_step_reserve(step, 1 + (call->n_in + call->n_after + n_out) / TRII_RESERVE_VALUES);
     if (status == TRI_OK)
         status = pending_of(step, op, call, after, &host.n_after);
     if (status != TRI_OK)
         return status;
-    for (int o = 0; o < call->n_out; o++) {
-        trii_type_copy(&out[o], &call->out[o].type);
-        host.requires_grad |= (uint64_t)call->out[o].requires_grad << o;
+    for (int o = 0; o < n_out; o++) {
+        trii_type_copy(&out[o],
+                       call->out != NULL ? &call->out[o].type : &step->values[call->in[o]].type);
+        if (call->out != NULL)
+            host.requires_grad |= (uint64_t)call->out[o].requires_grad << o;
     }
     first = step->n_values;
-    status =
-        trii_node_append(step, &trii_op_host, call->in, call->n_in, NULL, &host, out, call->n_out);
-    for (int o = 0; o < call->n_out && status == TRI_OK; o++)
+    status = trii_node_append(step, &trii_op_host, call->in, call->n_in, NULL, &host, out, n_out);
+    for (int o = 0; o < n_out && status == TRI_OK; o++)
         out_ids[o] = first + o;
     return status;
 }
@@ -123,15 +125,8 @@ tri_status trii_record_host(trii_step *step, trii_host_op *op, const trii_host_c
 tri_status trii_record_host_like(trii_step *step, trii_host_op *op, const trii_vid *in, int n,
                                  trii_vid *out_ids)
 {
-    trii_host_result out[TRII_MAX_OUTPUTS];
-    const trii_host_call call = {.in = in, .n_in = n, .out = out, .n_out = n};
+    const trii_host_call call = {.in = in, .n_in = n};
 
-    for (int i = 0; i < n && i < TRII_MAX_OUTPUTS; i++) {
-        out[i].requires_grad = false;
-        out[i].type = (trii_type){0};
-        if (in[i] != TRII_NO_VALUE)
-            trii_type_copy(&out[i].type, &step->values[in[i]].type);
-    }
     return trii_record_host(step, op, &call, out_ids);
 }
 

@@ -80,7 +80,7 @@ typedef struct trii_host_call {
     /* Values that must be complete before it may start, but which it does not read. */
     const trii_vid *after;
     int n_after;
-    const trii_host_result *out;
+    const trii_host_result *out; /* NULL: as many as operands, of their types, without gradients */
     int n_out; /* 1 to TRII_MAX_OUTPUTS; what has nothing to give has a token: no elements */
 } trii_host_call;
 

@@ -170,6 +170,7 @@ typedef struct trii_host_node {
     trii_host_op *op;
     const trii_vid *after; /* pending values */
     int n_after;
+    bool like_operands;     /* results have the operands' types */
     uint64_t requires_grad; /* bit o: of result o */
 } trii_host_node;
 /* Appends a node whose operands and result types are known. Room must be there. host: NULL = it is

@@ -168,8 +168,7 @@ static tri_status record_bucket(trii_ddp *ddp, trii_step *step, trii_ddp_bucket 
                                 trii_vid *grad_of)
 {
     trii_vid in[TRII_DDP_ITEMS + 1], out[TRII_DDP_ITEMS + 1];
-    trii_host_result result[TRII_DDP_ITEMS + 1];
-    trii_host_call call = {.in = in, .out = result};
+    trii_host_call call = {.in = in};
     trii_travel *t;
     tri_status st = trii_travel_take(ddp, &bucket->travels, step, &t);
 
@@ -193,9 +192,7 @@ static tri_status record_bucket(trii_ddp *ddp, trii_step *step, trii_ddp_bucket 
         if (st < 0)
             return st;
     }
-    for (int i = 0; i < t->n; i++)
-        result[i] = (trii_host_result){.type = step->values[in[i]].type};
-    call.n_in = call.n_out = t->n;
+    call.n_in = t->n;
     call.after = &ddp->header->weight; /* what it says of unused parameters comes with the last */
     call.n_after = t->last;
     st = trii_record_host(step, &t->op, &call, out);
