@@ -236,6 +236,10 @@ static tri_status seed_output(trii_backward *b, int k, trii_vid weight)
 
     if (dtype == TRI_DTYPE_BF16)
         type.dtype = TRI_DTYPE_F32;
+    if (weight != TRII_NO_VALUE)
+        status = trii_record_to(b->step, weight, type.device, &weight);
+    if (status != TRI_OK)
+        return status;
     if (seed == TRII_NO_VALUE && weight == TRII_NO_VALUE) {
         trii_fill_attrs(&type, 1, &attrs);
         status = trii_record_values(b->step, &trii_op_fill, NULL, 0, &attrs, &seed);

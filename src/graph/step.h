@@ -178,6 +178,9 @@ tri_tensor *trii_handle_failed(trii_step *step, tri_status status);
  * the caller's line. What is failed among the operands is returned on. */
 tri_tensor *trii_handle_refused(trii_step *step, const char *name, tri_tensor *const *in, int n_in,
                                 tri_status status);
+/* The value on this device: itself if it lies there, else a copy. */
+tri_status trii_record_to(trii_step *step, trii_vid value, tri_device device,
+                          trii_vid *out) TRI_MUST_CHECK;
 /* The value must end up in `tensor` (same shape and dtype), and reading the tensor means this
  * value from now on. A not yet run earlier binding of the tensor is given up. A value that has
  * run already, or is a leaf or bound elsewhere, is copied. */

@@ -11,6 +11,9 @@
 #include "graph/type.h"
 #include "optim/optimizer.h"
 
+static const trii_optim_clip no_clip = {.factor = {TRII_NO_VALUE, TRII_NO_VALUE},
+                                        .there = {TRII_NO_VALUE, TRII_NO_VALUE}};
+
 /* --- values ----------------------------------------------------------------------------------- */
 
 /* The gradient times the factor (NO_VALUE: as it is), then within the limit (0: none). */
@@ -28,7 +31,13 @@ static tri_status clip_value(trii_step *step, trii_vid *grad_io, trii_vid factor
                               grad_io);
 }
 
-/* The squares of n gradients (some of which may be NO_VALUE) added up; NO_VALUE of none. */
+static tri_device device_of(const trii_step *step, trii_vid value)
+{
+    return step->values[value].type.device;
+}
+
+/* The squares of n gradients (some of which may be NO_VALUE) added up, in their order; NO_VALUE of
+ * none. The sum goes from device to device: its bits are those of one. */
 static tri_status total_of(trii_step *step, const trii_vid *grads, int n, trii_vid *total_out)
 {
     trii_attrs attrs;
@@ -38,20 +47,26 @@ static tri_status total_of(trii_step *step, const trii_vid *grads, int n, trii_v
     attrs.n_f = 0;
     *total_out = TRII_NO_VALUE;
     while (at < n) {
-        trii_vid in[TRII_MAX_INPUTS];
+        trii_vid in[TRII_MAX_INPUTS], first = TRII_NO_VALUE;
         int n_in = 0;
-        tri_status st;
+        tri_status st = TRI_OK;
 
         attrs.i[0] = *total_out != TRII_NO_VALUE;
-        if (attrs.i[0] != 0)
-            in[n_in++] = *total_out;
+        n_in += (int)attrs.i[0];
         for (; at < n && n_in < TRII_MAX_INPUTS; at++) {
-            if (grads[at] != TRII_NO_VALUE)
-                in[n_in++] = grads[at];
+            if (grads[at] == TRII_NO_VALUE)
+                continue;
+            if (first != TRII_NO_VALUE && device_of(step, grads[at]) != device_of(step, first))
+                break;
+            first = first != TRII_NO_VALUE ? first : grads[at];
+            in[n_in++] = grads[at];
         }
-        if (n_in == (int)attrs.i[0])
+        if (first == TRII_NO_VALUE)
             return TRI_OK;
-        st = trii_record_values(step, &trii_op_square_sum, in, n_in, &attrs, total_out);
+        if (attrs.i[0] != 0)
+            st = trii_record_to(step, *total_out, device_of(step, first), &in[0]);
+        if (st == TRI_OK)
+            st = trii_record_values(step, &trii_op_square_sum, in, n_in, &attrs, total_out);
         if (st < 0)
             return st;
     }
@@ -61,8 +76,9 @@ static tri_status total_of(trii_step *step, const trii_vid *grads, int n, trii_v
 /* Of each type that is among the gradients the norm, and the factor that brings it to max_norm:
  * [0] f32, [1] f64, else NO_VALUE. */
 static tri_status factors_of(trii_step *step, const trii_vid *grads, int n, double max_norm,
-                             trii_vid norm[2], trii_vid factor[2])
+                             trii_vid norm[2], trii_optim_clip *clip)
 {
+    trii_vid *factor = clip->factor;
     static const tri_dtype dtypes[2] = {TRI_DTYPE_F32, TRI_DTYPE_F64};
     bool there[2] = {false, false};
     trii_vid total;
@@ -90,6 +106,30 @@ static tri_status factors_of(trii_step *step, const trii_vid *grads, int n, doub
             step->values[norm[d] + k].keep = true;
     }
     return st;
+}
+
+/* The clip's factor for this gradient, on its device; NO_VALUE: by value. */
+static tri_status factor_for(trii_step *step, trii_optim_clip *clip, trii_vid grad,
+                             trii_vid *factor_out)
+{
+    bool wide = step->values[grad].type.dtype == TRI_DTYPE_F64;
+    tri_device device = device_of(step, grad);
+    tri_status st;
+
+    *factor_out = clip->factor[wide];
+    if (*factor_out == TRII_NO_VALUE || device_of(step, *factor_out) == device)
+        return TRI_OK;
+    if (clip->device != device)
+        clip->there[0] = clip->there[1] = TRII_NO_VALUE;
+    clip->device = device;
+    if (clip->there[wide] == TRII_NO_VALUE) {
+        st = trii_record_to(step, clip->factor[wide], device, &clip->there[wide]);
+        if (st < 0)
+            return st;
+        step->values[clip->there[wide]].keep = true;
+    }
+    *factor_out = clip->there[wide];
+    return TRI_OK;
 }
 
 /* The handle that tells the norm: of the wider type if there are two, 0 without gradients. */
@@ -172,9 +212,11 @@ static tri_status apply(tri_optimizer *o, trii_step *step, int n_clips, trii_vid
     tri_status st = TRI_OK;
 
     for (int c = 0; c < n_clips && st == TRI_OK; c++) {
-        bool wide = step->values[*grad_io].type.dtype == TRI_DTYPE_F64;
+        trii_vid factor;
 
-        st = clip_value(step, grad_io, o->clips[c].factor[wide], o->clips[c].limit);
+        st = factor_for(step, &o->clips[c], *grad_io, &factor);
+        if (st == TRI_OK)
+            st = clip_value(step, grad_io, factor, o->clips[c].limit);
     }
     return st;
 }
@@ -182,8 +224,7 @@ static tri_status apply(tri_optimizer *o, trii_step *step, int n_clips, trii_vid
 tri_status trii_optimizer_clipped(tri_optimizer *o, trii_step *step, const trii_optim_param *param,
                                   trii_vid *grad_io, trii_vid *scale_out, double *limit_out)
 {
-    const trii_optim_clip *last = &o->clips[o->n_clips - 1];
-    bool wide = param->tensor->dtype == TRI_DTYPE_F64;
+    trii_optim_clip *last = &o->clips[o->n_clips - 1];
     tri_status st = clip_is_current(o, step);
 
     if (st < 0)
@@ -195,9 +236,8 @@ tri_status trii_optimizer_clipped(tri_optimizer *o, trii_step *step, const trii_
     if (*grad_io == TRII_NO_VALUE)
         return TRI_OK;
     st = apply(o, step, o->n_clips - 1, grad_io);
-    *scale_out = last->factor[wide];
     *limit_out = last->limit;
-    return st;
+    return st == TRI_OK ? factor_for(step, last, *grad_io, scale_out) : st;
 }
 
 static tri_status ready(tri_optimizer *o, trii_step *step)
@@ -216,7 +256,7 @@ static tri_status ready(tri_optimizer *o, trii_step *step)
 static tri_status add_clip(tri_optimizer *o, trii_step *step, double bound, trii_vid *grads,
                            trii_vid *norm)
 {
-    trii_optim_clip clip = {.factor = {TRII_NO_VALUE, TRII_NO_VALUE}};
+    trii_optim_clip clip = no_clip;
     tri_status st = TRI_OK;
 
     for (int i = 0; i < o->n_params && st == TRI_OK; i++) {
@@ -230,7 +270,7 @@ static tri_status add_clip(tri_optimizer *o, trii_step *step, double bound, trii
             st = apply(o, step, o->n_clips, &grads[i]);
     }
     if (st == TRI_OK && norm != NULL)
-        st = factors_of(step, grads, o->n_params, bound, norm, clip.factor);
+        st = factors_of(step, grads, o->n_params, bound, norm, &clip);
     else
         clip.limit = bound;
     if (st < 0)
@@ -302,7 +342,8 @@ static tri_status gradients_of(trii_step *step, tri_tensor *const *params, int n
 static tri_status clip_list(trii_step *step, tri_tensor *const *params, int n, double bound,
                             trii_vid *norm)
 {
-    trii_vid factor[2] = {TRII_NO_VALUE, TRII_NO_VALUE}, *grads;
+    trii_optim_clip clip = no_clip;
+    trii_vid *grads;
     tri_status st = check_bound(norm != NULL ? "max_norm" : "limit", bound, norm != NULL);
 
     if (st < 0)
@@ -315,12 +356,15 @@ static tri_status clip_list(trii_step *step, tri_tensor *const *params, int n, d
         return TRI_ERR_NO_MEMORY;
     st = gradients_of(step, params, n, grads);
     if (st == TRI_OK && norm != NULL)
-        st = factors_of(step, grads, n, bound, norm, factor);
+        st = factors_of(step, grads, n, bound, norm, &clip);
     for (int i = 0; i < n && st == TRI_OK; i++) {
+        trii_vid factor;
+
         if (grads[i] == TRII_NO_VALUE)
             continue;
-        st = clip_value(step, &grads[i], factor[params[i]->dtype == TRI_DTYPE_F64],
-                        norm != NULL ? 0.0 : bound);
+        st = factor_for(step, &clip, grads[i], &factor);
+        if (st == TRI_OK)
+            st = clip_value(step, &grads[i], factor, norm != NULL ? 0.0 : bound);
         if (st == TRI_OK)
             st = trii_grad_bind(step, grads[i], params[i]);
     }

@@ -33,6 +33,9 @@ typedef struct trii_optim_param {
 /* What tri_clip_grad_norm or tri_clip_grad_value asks the next update to do. */
 typedef struct trii_optim_clip {
     trii_vid factor[2]; /* for f32 and f64; NO_VALUE: by value */
+    /* Copies of them on the other device where a gradient was seen last. */
+    trii_vid there[2];
+    tri_device device;
     double limit;
 } trii_optim_clip;
 

@@ -2,10 +2,8 @@
  * lane_run.c - see lane_run.h.
  *
  * The threads of devices belong to the process: made when they are first needed, they sleep while
- * nothing is asked of them, and stay. Several runs may be under way: a device takes them one after
- * the other, and as all devices get them in one order, none waits for one behind it. Runs that
- * communicate may wait for each other all the same (ranks as threads): each gets threads that have
- * nothing else to do.
+ * nothing is asked of them, and stay. A run has its threads alone: ranks that are threads of one
+ * process wait for each other in the middle of their runs.
  */
 #include "plan/lane_run.h"
 
@@ -32,7 +30,6 @@ typedef struct lane_state {
     int32_t failed; /* entry; INT32_MAX = none */
     tri_status status;
     char line[TRII_ERR_BYTES];
-    struct lane_state *next; /* in the device's queue */
     lane_run *run;
     int32_t lane;
 } lane_state;
@@ -164,12 +161,11 @@ typedef struct executor {
     tri_device device;
     trii_thread thread;
     trii_cond asked;
-    lane_state *first, *last; /* what is to be run */
-    int n_jobs;               /* and what runs */
+    lane_state *job; /* NULL: it is free */
     struct executor *next;
 } executor;
 
-static trii_mutex mutex = TRII_MUTEX_INITIALIZER; /* of the list and all queues */
+static trii_mutex mutex = TRII_MUTEX_INITIALIZER; /* of the list and all jobs */
 static executor *executors;
 static atomic_int made_in; /* the process whose threads they are; 0 = there are none */
 
@@ -182,30 +178,29 @@ static void execute(void *arg)
         lane_run *run;
 
         trii_mutex_lock(&mutex);
-        while (own->first == NULL)
+        while (own->job == NULL)
             trii_cond_wait(&own->asked, &mutex);
-        job = own->first;
-        own->first = job->next;
+        job = own->job;
         trii_mutex_unlock(&mutex);
         run = job->run;
         run->plan->lanes[job->lane].ops->enter(own->device);
         walk(job);
         trii_mutex_lock(&mutex);
-        own->n_jobs--;
+        own->job = NULL;
         trii_mutex_unlock(&mutex);
         atomic_fetch_sub_explicit(&run->n_busy, 1, memory_order_acq_rel);
         trii_futex_wake_all(&run->n_busy); /* the run may be gone */
     }
 }
 
-/* idle: one that has nothing to do. The mutex is held. */
-static tri_status find_executor(tri_device device, bool idle, executor **executor_out)
+/* A free one. The mutex is held. */
+static tri_status find_executor(tri_device device, executor **executor_out)
 {
     executor *it = executors;
     char name[16];
     tri_status status;
 
-    while (it != NULL && (it->device != device || (idle && it->n_jobs > 0)))
+    while (it != NULL && (it->device != device || it->job != NULL))
         it = it->next;
     if (it == NULL) {
         it = trii_alloc(1, sizeof(*it), "thread of a device");
@@ -244,14 +239,9 @@ static tri_status hand_out(lane_run *r)
     trii_mutex_lock(&mutex);
     atomic_store(&made_in, here);
     for (int32_t l = 1; l < r->plan->n_lanes && status == TRI_OK; l++)
-        status = find_executor(r->plan->lanes[l].device, r->plan->n_hosts > 0, &of[l]);
+        status = find_executor(r->plan->lanes[l].device, &of[l]);
     for (int32_t l = 1; l < r->plan->n_lanes && status == TRI_OK; l++) {
-        if (of[l]->first != NULL)
-            of[l]->last->next = &r->states[l];
-        else
-            of[l]->first = &r->states[l];
-        of[l]->last = &r->states[l];
-        of[l]->n_jobs++;
+        of[l]->job = &r->states[l];
         trii_cond_signal(&of[l]->asked);
     }
     trii_mutex_unlock(&mutex);
@@ -277,7 +267,6 @@ tri_status trii_lanes_run(trii_plan *plan, const trii_step *step, const trii_seg
     atomic_init(&r.n_busy, plan->n_lanes - 1);
     for (int32_t l = 0; l < plan->n_lanes; l++) {
         states[l].failed = INT32_MAX;
-        states[l].next = NULL;
         states[l].run = &r;
         states[l].lane = l;
         atomic_store_explicit(&states[l].done, 0, memory_order_relaxed);

@@ -18,10 +18,14 @@ static tri_status to_shape(const trii_type *const *in, int n_in, const trii_attr
     return trii_device_check(out->device);
 }
 
-static tri_status record_to(trii_step *step, trii_vid x, tri_device device, trii_vid *out)
+tri_status trii_record_to(trii_step *step, trii_vid x, tri_device device, trii_vid *out)
 {
     trii_attrs attrs;
 
+    if (step->values[x].type.device == device) {
+        *out = x;
+        return TRI_OK;
+    }
     attrs.n_i = 1;
     attrs.n_f = 0;
     attrs.i[0] = device;
@@ -32,8 +36,8 @@ static tri_status to_grad(trii_step *step, const trii_node *node, const trii_vid
                           const bool *needs, trii_vid *grad_in)
 {
     (void)needs;
-    return record_to(step, grad_out[0], trii_type_of(step, trii_node_in(step, node, 0))->device,
-                     &grad_in[0]);
+    return trii_record_to(step, grad_out[0],
+                          trii_type_of(step, trii_node_in(step, node, 0))->device, &grad_in[0]);
 }
 
 static tri_status to_reference(const trii_kernel_args *args)

@@ -207,13 +207,24 @@ static tri_status weigh(trii_ddp *ddp, trii_step *step, const trii_samples *unde
                         trii_vid *grad_of)
 {
     const tri_dtype types[2] = {TRI_DTYPE_F32, TRI_DTYPE_F64};
-    trii_vid weights[2];
+    trii_vid weights[2], there[2] = {TRII_NO_VALUE, TRII_NO_VALUE};
+    tri_device device = TRI_CPU(0); /* of `there` */
     tri_status st = record_header(ddp, step, under, types, 2, weights);
 
     for (int i = 0; i < ddp->n_params && st == TRI_OK; i++) {
-        trii_vid factors[2] = {grad_of[i], weights[ddp->params[i].tensor->dtype == TRI_DTYPE_F64]};
+        const tri_tensor *param = ddp->params[i].tensor;
+        int wide = param->dtype == TRI_DTYPE_F64;
+        trii_vid factors[2] = {grad_of[i], TRII_NO_VALUE};
 
-        if (grad_of[i] != TRII_NO_VALUE)
+        if (grad_of[i] == TRII_NO_VALUE)
+            continue;
+        if (param->device != device)
+            there[0] = there[1] = TRII_NO_VALUE;
+        device = param->device;
+        if (there[wide] == TRII_NO_VALUE)
+            st = trii_record_to(step, weights[wide], device, &there[wide]);
+        factors[1] = there[wide];
+        if (st == TRI_OK)
             st = trii_record_values(step, &trii_op_mul, factors, 2, NULL, &grad_of[i]);
     }
     return st;

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "group/world.h"
+#include "tensor/device_memory.h"
 
 static void ddp_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
                         int n_out);
@@ -52,21 +53,48 @@ static tri_status first_buckets(trii_ddp *ddp)
     return trii_ddp_buckets_make(ddp, ddp->observed);
 }
 
+/* What communicates goes through memory of the host. */
+static tri_status check_devices(trii_ddp *ddp)
+{
+    for (int64_t i = 0; i < tri_module_state_count(ddp->net); i++) {
+        tri_state_entry entry = tri_module_state(ddp->net, i);
+
+        if (!trii_is_host(entry.tensor->device))
+            return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                             "tri_ddp: %s lies on %s, and gradients are averaged in memory of the "
+                             "host: move the model to a cpu device (tri_module_to)",
+                             entry.name, tri_device_text(entry.tensor->device));
+    }
+    return TRI_OK;
+}
+
+static tri_status make_unit(tri_dtype dtype, const void *one, tri_tensor **unit_out)
+{
+    tri_status st = trii_tensor_create(dtype, NULL, 0, TRI_CPU(0), unit_out);
+
+    return st == TRI_OK ? tri_copy_in(*unit_out, one, tri_dtype_size(dtype)) : st;
+}
+
+static tri_status make_units(trii_ddp *ddp)
+{
+    tri_status st = make_unit(TRI_DTYPE_F32, &(const float){1}, &ddp->unit[0]);
+
+    return st == TRI_OK ? make_unit(TRI_DTYPE_F64, &(const double){1}, &ddp->unit[1]) : st;
+}
+
 static tri_status set_up(trii_ddp *ddp)
 {
-    tri_status st = trii_ddp_compare(ddp, false, true);
+    tri_status st = check_devices(ddp);
 
+    if (st == TRI_OK)
+        st = trii_ddp_compare(ddp, false, true);
     if (st == TRI_OK)
         st = trii_ddp_broadcast_state(ddp);
     if (st == TRI_OK)
         st = first_buckets(ddp);
     if (st == TRI_OK)
         st = trii_ddp_buffers_make(ddp);
-    ddp->unit[0] = tri_tensor_from(TRI_DTYPE_F32, NULL, 0, &(const float){1});
-    ddp->unit[1] = tri_tensor_from(TRI_DTYPE_F64, NULL, 0, &(const double){1});
-    for (int i = 0; i < 2 && st == TRI_OK; i++)
-        st = tri_tensor_status(ddp->unit[i]);
-    return st;
+    return st == TRI_OK ? make_units(ddp) : st;
 }
 
 static uint64_t new_id(void)
