@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "os/forked.h"
 #include "os/pages.h"
 #include "os/thread.h"
 #include "plan/plan.h"
@@ -224,6 +225,7 @@ static TRII_NOINLINE tri_status make(const trii_step *step, const trii_segment *
     if (status != TRI_OK)
         return status;
     l->plan->busy = true;
+    trii_forked_watch();
     trii_mutex_lock(&cache.lock);
     if (cache.stats.n_plans >= MAX_PLANS)
         old = take_oldest();
@@ -272,11 +274,22 @@ static TRII_NOINLINE tri_status adopt(trii_step *step, const trii_segment *segme
     return status == TRI_OK ? take(step, segment, true, l) : status;
 }
 
+/* The threads that compute stayed with the parent, and with them perhaps our locks. */
+static TRII_NOINLINE tri_status refuse_forked(void)
+{
+    return TRII_FAIL(TRI_ERR_STATE,
+                     "this is a child of fork(), without the threads with which its parent "
+                     "computes: tri_spawn starts processes that compute");
+}
+
 static tri_status cache_run(trii_step *step, const trii_segment *segment)
 {
     lease l;
-    tri_status status = take(step, segment, false, &l);
+    tri_status status;
 
+    if (TRII_UNLIKELY(atomic_load_explicit(&trii_forked, memory_order_relaxed)))
+        return refuse_forked();
+    status = take(step, segment, false, &l);
     if (status == TRI_OK && TRII_UNLIKELY(l.plan->n_adoptions > 0))
         status = adopt(step, segment, &l);
     if (status != TRI_OK)

@@ -1,6 +1,6 @@
 /*
- * forked_lanes_test.c - a child of fork has none of the threads that compute for devices, and is
- * told what to use; its parent goes on.
+ * forked_lanes_test.c - a child of fork has none of the threads that compute, for one device or
+ * several, and is told what to use; its parent goes on.
  */
 #include <sys/wait.h>
 #include <unistd.h>
@@ -39,8 +39,65 @@ static void a_forked_child_is_told_of_tri_spawn(void **state)
     CHECK_NEAR(over_two_devices(), 20, 0.0);
 }
 
+static double on_one_device(void)
+{
+    tri_tensor *x = tri_full(TRI_SHAPE(1 << 16), 2, TRI_DTYPE_F32);
+    double sum = tri_item(tri_sum(tri_square(x), NULL, 0, false));
+
+    tri_step_end();
+    return sum;
+}
+
+/* With one thread, which has nothing to lose, and with several, of which the child has none. */
+static void a_child_is_told_with_one_device_too(void **state)
+{
+    static const char *const threads[] = {"1", "3"};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        int ended = -1;
+        pid_t parent = fork(), child;
+
+        assert_true(parent >= 0);
+        if (parent == 0) {
+            setenv("TRI_NUM_THREADS", threads[i], 1);
+            if (on_one_device() != 4 << 16)
+                _exit(2);
+            child = fork();
+            if (child == 0) {
+                double sum;
+
+                alarm(20);
+                sum = on_one_device();
+                _exit(sum == sum || strstr(tri_last_error(), "tri_spawn") == NULL);
+            }
+            if (waitpid(child, &ended, 0) != child || ended != 0)
+                _exit(3);
+            _exit(on_one_device() != 4 << 16);
+        }
+        assert_int_equal(waitpid(parent, &ended, 0), parent);
+        assert_int_equal(ended, 0);
+    }
+}
+
+/* A child that computes first, whose parent has not. */
+static void a_child_of_a_parent_that_never_computed_may(void **state)
+{
+    int ended = -1;
+    pid_t child = fork();
+
+    (void)state;
+    assert_true(child >= 0);
+    if (child == 0)
+        _exit(on_one_device() != 4 << 16);
+    assert_int_equal(waitpid(child, &ended, 0), child);
+    assert_int_equal(ended, 0);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_forked_child_is_told_of_tri_spawn),
+    cmocka_unit_test(a_child_is_told_with_one_device_too),
+    cmocka_unit_test(a_child_of_a_parent_that_never_computed_may),
 };
 
 TEST_MAIN(tests)
