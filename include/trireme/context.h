@@ -1,7 +1,8 @@
 /*
  * context.h - several steps at once.
  *
- * A context holds a step, its modes (tri_no_grad_begin, tri_autocast_begin) and its random state.
+ * A context holds a step, its modes (tri_no_grad_begin, tri_autocast_begin, tri_device_begin and
+ * the device of tri_set_device) and its random state.
  * Every thread has one of its own, made when it first records and freed when it ends, so a program
  * with one step a thread needs nothing of this header. More of them are for steps that outlive a
  * call, or that go from thread to thread: one is entered, and until it is left all that the thread
@@ -17,7 +18,8 @@ TRI_BEGIN_DECLS
 typedef struct tri_context tri_context;
 
 /* A context with no step and no modes, whose random state is the seed of tri_manual_seed, stream 0
- * and step 0. Errors: INVALID_ARG (NULL), NO_MEMORY. Any thread. */
+ * and step 0, and whose default device is the current device of its maker. Errors: INVALID_ARG
+ * (NULL), NO_MEMORY. Any thread. */
 TRI_API TRI_MUST_CHECK tri_status tri_context_create(tri_context **context_out);
 /* From now on this thread records into the context; its step goes on where it was left, whichever
  * thread that was. They nest. Errors: INVALID_ARG (NULL), STATE (it is entered already: one thread

@@ -9,7 +9,8 @@
  *
  * An operation runs where its operands lie. What is made from nothing (tri_tensor_create,
  * tri_zeros, modules) lies on the current device of the thread: that of the innermost
- * tri_device_begin, else of tri_set_device, else cpu:0. tri_to copies a tensor to another device.
+ * tri_device_begin, else of tri_set_device, else cpu:0; both are modes of its context. tri_to
+ * copies a tensor to another device.
  */
 #ifndef TRIREME_DEVICE_H
 #define TRIREME_DEVICE_H
@@ -41,7 +42,8 @@ TRI_API int tri_device_count(tri_device_kind kind);
  * before anything asks for a device or runs (else STATE). 1 <= n <= TRI_MAX_DEVICES. */
 TRI_API TRI_MUST_CHECK tri_status tri_cpu_devices(int n);
 
-/* The default device of this thread. INVALID_ARG if it does not exist. */
+/* The default device of the context in which this thread records (trireme/context.h): its own
+ * unless it has entered another. INVALID_ARG if it does not exist. */
 TRI_API TRI_MUST_CHECK tri_status tri_set_device(tri_device device);
 /* The device on which this thread makes tensors now. */
 TRI_API tri_device tri_current_device(void);

@@ -92,6 +92,12 @@ static void give_up(trii_recorder *r)
         recorder_free(r);
 }
 
+/* Those of the current context. */
+static void use_devices(void)
+{
+    trii_device_modes_use(mine != own && mine != NULL ? &mine->devices : NULL);
+}
+
 /* Also what it has entered and not left. */
 static void thread_ends(void *unused)
 {
@@ -100,6 +106,7 @@ static void thread_ends(void *unused)
         trii_recorder *r = mine;
 
         mine = r->outer;
+        use_devices();
         give_up(r);
     }
     recorder_free(own);
@@ -172,6 +179,7 @@ tri_status tri_context_create(tri_context **context_out)
     if (r == NULL)
         return TRI_ERR_NO_MEMORY;
     r->id = atomic_fetch_add(&last_id, 1) + 1;
+    r->devices.device = tri_current_device();
     *context_out = r;
     return TRI_OK;
 }
@@ -191,6 +199,7 @@ tri_status tri_context_enter(tri_context *context)
     trii_live_moves(context);
     context->outer = mine;
     mine = context;
+    trii_device_modes_use(&context->devices);
     trii_step_at_thread_exit(thread_ends, &own);
     return TRI_OK;
 }
@@ -202,6 +211,7 @@ tri_status tri_context_leave(void)
     if (r == own)
         return TRII_FAIL(TRI_ERR_STATE, "tri_context_leave without tri_context_enter");
     mine = r->outer;
+    use_devices();
     give_up(r);
     return TRI_OK;
 }

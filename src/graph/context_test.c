@@ -2,6 +2,7 @@
  * thread. */
 #include <trireme/context.h>
 #include <trireme/nn.h>
+#include <trireme/ops.h>
 
 #include "base/alloc.h"
 #include "graph/step.h"
@@ -320,9 +321,71 @@ static void a_context_is_entered_by_one_thread_at_a_time(void **state)
     tri_tensor_unref(r.w);
 }
 
+typedef struct there {
+    tri_device seen[4];
+    tri_context *context;
+} there;
+
+static void make_there(void *arg)
+{
+    tri_device *seen = ((there *)arg)->seen;
+
+    seen[0] = tri_current_device();
+    if (tri_context_enter(((there *)arg)->context) != TRI_OK)
+        return;
+    seen[1] = tri_current_device();
+    seen[2] = tri_tensor_device(tri_zeros(TRI_SHAPE(2), TRI_DTYPE_F32));
+    tri_step_end();
+    if (tri_context_leave() == TRI_OK)
+        seen[3] = tri_current_device();
+}
+
+/* The default device and the scopes stay with their context, which hands them from thread to
+ * thread; a new one begins with its maker's. */
+static void devices_are_the_contexts_own(void **state)
+{
+    there o = {{-1, -1, -1, -1}, NULL};
+    tri_context *inherits;
+    trii_thread thread;
+
+    (void)state;
+    CHECK_OK(tri_cpu_devices(4));
+    o.context = new_context();
+    CHECK_OK(tri_set_device(TRI_CPU(1)));
+    TRI_ON(TRI_CPU(3))
+    {
+        inherits = new_context();
+    }
+    CHECK_OK(tri_context_enter(o.context));
+    assert_int_equal(tri_current_device(), TRI_CPU(0));
+    CHECK_OK(tri_set_device(TRI_CPU(2)));
+    CHECK_OK(tri_context_enter(inherits));
+    assert_int_equal(tri_current_device(), TRI_CPU(3));
+    tri_device_begin(TRI_CPU(0));
+    CHECK_OK(tri_context_leave());
+    assert_int_equal(tri_current_device(), TRI_CPU(2));
+    CHECK_OK(tri_context_leave());
+    assert_int_equal(tri_current_device(), TRI_CPU(1));
+    CHECK_OK(tri_context_enter(inherits)); /* its scope is still open */
+    assert_int_equal(tri_current_device(), TRI_CPU(0));
+    tri_device_end();
+    assert_int_equal(tri_current_device(), TRI_CPU(3));
+    CHECK_OK(tri_context_leave());
+    CHECK_OK(trii_thread_start(&thread, "other", make_there, &o));
+    trii_thread_join(&thread);
+    assert_int_equal(o.seen[0], TRI_CPU(0));
+    assert_int_equal(o.seen[1], TRI_CPU(2));
+    assert_int_equal(o.seen[2], TRI_CPU(2));
+    assert_int_equal(o.seen[3], TRI_CPU(0));
+    tri_context_destroy(o.context);
+    tri_context_destroy(inherits);
+    CHECK_OK(tri_step_end_status());
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_step_waits_in_its_context),
     cmocka_unit_test(modes_are_the_contexts_own),
+    cmocka_unit_test(devices_are_the_contexts_own),
     cmocka_unit_test(entering_and_leaving_must_match),
     cmocka_unit_test(a_destroyed_context_drops_its_step),
     cmocka_unit_test(random_state_is_the_contexts_own),

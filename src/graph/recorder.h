@@ -10,6 +10,7 @@
 #include "graph/known.h"
 #include "graph/step.h"
 #include "graph/type.h"
+#include "tensor/device_list.h"
 
 /* A step nobody reads is a program that forgot tri_step_end: refused at this many nodes. */
 #define TRII_STEP_MAX_NODES 1000000
@@ -113,6 +114,8 @@ typedef struct tri_context {
     bool check;        /* TRI_CHECK=nan */
     bool check_order;  /* TRI_CHECK=order */
     int table_slot;    /* live.c's table; -1 = none */
+    /* Of a user's context; those of a thread's own are device_list.c's. */
+    trii_device_modes devices;
 } trii_recorder;
 
 static inline trii_recorder *trii_recorder_of(trii_step *step)

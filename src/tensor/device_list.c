@@ -13,8 +13,6 @@
 #include "base/log.h"
 #include "base/param.h"
 
-#define SCOPES 64
-
 /* --- names --------------------------------------------------------------------------------------
  */
 
@@ -219,17 +217,25 @@ tri_status trii_device_check(tri_device device)
 /* --- of this thread -----------------------------------------------------------------------------
  */
 
-static _Thread_local struct {
-    tri_device device; /* of tri_set_device */
-    tri_device scopes[SCOPES];
-    int depth; /* may be more than SCOPES */
-} mine;
+static _Thread_local trii_device_modes own;
+static _Thread_local trii_device_modes *used; /* NULL: own */
+
+static trii_device_modes *mine(void)
+{
+    return used != NULL ? used : &own;
+}
+
+void trii_device_modes_use(trii_device_modes *modes)
+{
+    used = modes;
+}
 
 tri_device tri_current_device(void)
 {
-    int depth = mine.depth < SCOPES ? mine.depth : SCOPES;
+    const trii_device_modes *m = mine();
+    int depth = m->depth < TRII_DEVICE_SCOPES ? m->depth : TRII_DEVICE_SCOPES;
 
-    return depth > 0 ? mine.scopes[depth - 1] : mine.device;
+    return depth > 0 ? m->scopes[depth - 1] : m->device;
 }
 
 tri_status tri_set_device(tri_device device)
@@ -238,27 +244,29 @@ tri_status tri_set_device(tri_device device)
 
     if (status != TRI_OK)
         return TRII_FAIL_CTX(status, "tri_set_device");
-    mine.device = device;
+    mine()->device = device;
     return TRI_OK;
 }
 
 tri_status trii_device_push(tri_device device)
 {
+    trii_device_modes *m = mine();
     tri_device before = tri_current_device();
     tri_status status = trii_device_check(device);
 
-    if (mine.depth < SCOPES)
-        mine.scopes[mine.depth] = status == TRI_OK ? device : before;
+    if (m->depth < TRII_DEVICE_SCOPES)
+        m->scopes[m->depth] = status == TRI_OK ? device : before;
     else if (status == TRI_OK)
-        status = TRII_FAIL(TRI_ERR_STATE, "more than %d of them, one in the other", SCOPES);
-    mine.depth++;
+        status =
+            TRII_FAIL(TRI_ERR_STATE, "more than %d of them, one in the other", TRII_DEVICE_SCOPES);
+    m->depth++;
     return status;
 }
 
 tri_status trii_device_pop(void)
 {
-    if (mine.depth == 0)
+    if (mine()->depth == 0)
         return TRII_FAIL(TRI_ERR_STATE, "tri_device_end without tri_device_begin");
-    mine.depth--;
+    mine()->depth--;
     return TRI_OK;
 }

@@ -37,6 +37,16 @@ int trii_cpu_devices(void);
 int trii_cpu_count(void); /* with those that a launcher asks for */
 int trii_cpu_device_place(int index);
 
+/* Where what is made from nothing lies: a mode of a context (graph/context.c). */
+#define TRII_DEVICE_SCOPES 64
+typedef struct trii_device_modes {
+    tri_device device; /* of tri_set_device */
+    tri_device scopes[TRII_DEVICE_SCOPES];
+    int depth; /* may be more than there is room */
+} trii_device_modes;
+/* This thread works with these from now on; NULL = its own. Borrowed. */
+void trii_device_modes_use(trii_device_modes *modes);
+
 /* tri_device_begin and tri_device_end, with a status. One that fails is counted all the same. */
 tri_status trii_device_push(tri_device device) TRI_MUST_CHECK;
 tri_status trii_device_pop(void) TRI_MUST_CHECK;
