@@ -30,7 +30,6 @@ static tri_status make_block(trii_ddp *ddp, int first)
         trii_ddp_buffer *buffer = &ddp->buffers[first + block->n];
 
         buffer->bytes = trii_tensor_bytes(buffer->tensor);
-        buffer->graph = trii_dtype_is_float(buffer->tensor->dtype);
         buffer->offset = block->bytes;
         block->bytes += (buffer->bytes + PLACE_ALIGN - 1) / PLACE_ALIGN * PLACE_ALIGN;
     }
@@ -77,20 +76,13 @@ static tri_status record_block(trii_ddp *ddp, trii_step *step, int index)
     t->n = 0;
     t->op.identity |= UINT64_C(0x8000) + (uint64_t)index;
     for (int b = block->first; b < block->first + block->n && st == TRI_OK; b++) {
-        if (!ddp->buffers[b].graph)
-            continue;
         t->item[t->n] = b;
         st = trii_resolve(step, ddp->buffers[b].tensor, &in[t->n++]);
-    }
-    if (st == TRI_OK && t->n == 0) {
-        t->item[0] = -1;
-        st = trii_resolve(step, ddp->unit[0], &in[t->n++]);
     }
     if (st == TRI_OK)
         st = trii_record_host_like(step, &t->op, in, t->n, out);
     for (int i = 0; i < t->n && st == TRI_OK; i++)
-        if (t->item[i] >= 0)
-            st = trii_bind(step, out[i], ddp->buffers[t->item[i]].tensor);
+        st = trii_bind(step, out[i], ddp->buffers[t->item[i]].tensor);
     return st;
 }
 

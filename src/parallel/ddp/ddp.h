@@ -110,7 +110,6 @@ typedef struct trii_ddp_block {
 typedef struct trii_ddp_buffer {
     tri_tensor *tensor;
     size_t offset, bytes;
-    bool graph; /* part of the recorded step (floating point); else copied by hand (counters) */
 } trii_ddp_buffer;
 
 struct trii_ddp {

@@ -441,30 +441,17 @@ void trii_travel_is_bucket(trii_travel *t)
 
 /* --- buffers -------------------------------------------------------------------------------- */
 
-/* Rank 0's values into the block, or the block's values to where they belong. Buffers outside the
- * step (counters) are read and written in their tensors. */
+/* Rank 0's values into the block, or the block's values to where they belong. */
 static void copy_block(trii_travel *t, void *const *operands, bool in)
 {
     char *data = t->block->storage->data;
 
     for (int i = 0; i < t->n; i++) {
-        const trii_ddp_buffer *buffer;
-        char *place;
+        const trii_ddp_buffer *buffer = &t->ddp->buffers[t->item[i]];
+        char *place = data + buffer->offset;
 
-        if (t->item[i] < 0)
-            continue;
-        buffer = &t->ddp->buffers[t->item[i]];
-        place = data + buffer->offset;
         if (operands[i] != place)
             memcpy(in ? place : operands[i], in ? operands[i] : place, buffer->bytes);
-    }
-    for (int b = t->block->first; b < t->block->first + t->block->n; b++) {
-        const trii_ddp_buffer *buffer = &t->ddp->buffers[b];
-        char *place = data + buffer->offset;
-        char *own = trii_tensor_data(buffer->tensor);
-
-        if (!buffer->graph && own != place)
-            memcpy(in ? place : own, in ? own : place, buffer->bytes);
     }
 }
 
