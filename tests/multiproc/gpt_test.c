@@ -91,6 +91,45 @@ static void an_alphabet_is_learned_and_written_by_one_worker_and_two(void **stat
             fail_msg("loss %g with one worker, %g with two", alone[i], together[i]);
 }
 
+/* The loss of step 21 of the text that --help speaks of. */
+static double loss_of_the_default_text(const char *workers)
+{
+    double first = 0, loss = 0;
+    const char *at;
+    spawn s;
+
+    spawn_start(&s,
+                (const char *const[]){spawn_bin("trirun"), "--standalone", "--nproc-per-node",
+                                      workers, spawn_bin("gpt"), "--steps", "21", "--letters", "0",
+                                      NULL},
+                (const char *const[]){"TRI_NUM_THREADS=1", NULL});
+    if (spawn_wait(&s) != 0)
+        fail_msg("gpt: %s", SPAWN_ERR(&s));
+    at = strstr(SPAWN_OUT(&s), "step 21 of 21");
+    assert_non_null(at);
+    assert_int_equal(sscanf(SPAWN_OUT(&s), "step 1 of 21 loss %lf", &first), 1);
+    assert_int_equal(sscanf(at, "step 21 of 21 loss %lf", &loss), 1);
+    if (!(first > 4.2 && first < 4.5))
+        fail_msg("the loss begins at %g", first);
+    spawn_expect_no_process(&s);
+    spawn_free(&s);
+    return loss;
+}
+
+static void the_losses_that_the_help_states_are_reached(void **state)
+{
+    double alone = loss_of_the_default_text("1"), together = loss_of_the_default_text("2");
+    spawn s;
+
+    (void)state;
+    spawn_start(&s, (const char *const[]){spawn_bin("gpt"), "--help", NULL}, NULL);
+    assert_int_equal(spawn_wait(&s), 0);
+    assert_non_null(strstr(SPAWN_OUT(&s), "from 4.35 to below 3 in the first 21 steps"));
+    spawn_free(&s);
+    if (!(alone < 3) || !(fabs(alone - together) <= 2e-3))
+        fail_msg("loss %g with one worker, %g with two", alone, together);
+}
+
 static void a_text_that_is_not_there_or_too_short_is_refused(void **state)
 {
     spawn s;
@@ -115,6 +154,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_alphabet_is_learned_and_written_by_one_worker_and_two),
+        cmocka_unit_test(the_losses_that_the_help_states_are_reached),
         cmocka_unit_test(a_text_that_is_not_there_or_too_short_is_refused),
     };
 
