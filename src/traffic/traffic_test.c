@@ -401,6 +401,49 @@ static void two_devices_share_a_group(void **state)
         run_threads(2, &engines[e], lanes_rank, NULL);
 }
 
+/* What is communicated need not lie in one piece: columns of x, every rank's own. */
+static const char *columns_rank(rank_env *env)
+{
+    tri_group *group = NULL;
+    tri_tensor *flat = filled(12, env->rank, 0.25), *x, *y, *z;
+    double want[12], got[6];
+
+    RANK_TRY(env, group_of(env, &group));
+    tri_requires_grad(flat, true);
+    for (int round = 0; round < 2; round++) {
+        x = tri_transpose(tri_reshape(flat, TRI_SHAPE(3, 4)), 0, 1); /* [4, 3] */
+        x = tri_narrow(x, 0, 1, 2);                                  /* columns 1 and 2 */
+        y = tri_keep(collective(ALL_REDUCE, group, x));
+        z = collective(ALL_TO_ALL, group, x);
+        tri_backward(tri_add(tri_sum(tri_square(y), NULL, 0, false),
+                             tri_sum(tri_mul_scalar(z, 3), NULL, 0, false)));
+        RANK_TRY(env, tri_copy_out(y, got, sizeof(got)));
+        for (int i = 0; i < 12; i++) {
+            int row = i / 4, column = i % 4;
+            double sum = 1 + 2 * 0.25 * i;
+
+            want[i] = column == 1 || column == 2 ? (round + 1) * (2 * 2 * sum + 3) : 0;
+            if (want[i] != 0 && !(fabs(got[(column - 1) * 3 + row] - sum) < 1e-12))
+                return RANK_FAIL(env, "rank %d: element %d is %g, not %g", env->rank, i,
+                                 got[(column - 1) * 3 + row], sum);
+        }
+        RANK_TRY(env, tri_run());
+        if (expect(env, flat, want, 12) != NULL)
+            return env->text;
+        RANK_TRY(env, tri_step_end_status());
+    }
+    tri_tensor_unref(flat);
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void views_are_communicated(void **state)
+{
+    (void)state;
+    for (int e = 0; e < 2; e++)
+        run_threads(2, &engines[e], columns_rank, NULL);
+}
+
 /* --- sizes, gradients that nobody wants --------------------------------------------------------
  */
 
@@ -596,6 +639,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(large_messages_cross),
         cmocka_unit_test(two_groups_may_be_waited_for_in_opposite_order),
         cmocka_unit_test(two_devices_share_a_group),
+        cmocka_unit_test(views_are_communicated),
         cmocka_unit_test(nothing_is_sent_and_differentiated_too),
         cmocka_unit_test(wrong_operands_are_refused),
         cmocka_unit_test(a_failed_step_ends_on_all_ranks_and_the_next_one_works),
