@@ -111,7 +111,8 @@ TRI_API TRI_MUST_CHECK tri_status tri_store_multi_set(tri_store *store, const ch
                                                       const size_t *bytes, int n_keys);
 TRI_API TRI_MUST_CHECK tri_status tri_store_append(tri_store *store, const char *key,
                                                    const void *value, size_t bytes);
-/* Until all keys exist. A TIMEOUT names keys that are missing; the store stays usable. */
+/* Until all keys exist. A TIMEOUT names keys that are missing, or says that the store itself did
+ * not answer, which is known three seconds after the deadline; the store stays usable. */
 TRI_API TRI_MUST_CHECK tri_status tri_store_wait(tri_store *store, const char *const *keys,
                                                  int n_keys, int64_t timeout_ms);
 /* Until `size` callers have come to the barrier of this name, each once; whoever comes later
