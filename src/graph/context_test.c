@@ -345,7 +345,7 @@ static void make_there(void *arg)
 static void devices_are_the_contexts_own(void **state)
 {
     there o = {{-1, -1, -1, -1}, NULL};
-    tri_context *inherits;
+    tri_context *inherits = NULL;
     trii_thread thread;
 
     (void)state;
