@@ -187,7 +187,7 @@ static void it_comes_after_what_it_is_to_come_after(void **state)
         in_order(-1, 50);
         in_order(-50, 51);
         /* what has run is complete, whether it was kept or not */
-        b = record(&noted_kind, 52, 2, 1, x, m);
+        (void)record(&noted_kind, 52, 2, 1, x, m);
         CHECK_OK(tri_step_end_status());
         in_order(-51, 52);
     }

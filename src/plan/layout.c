@@ -8,6 +8,7 @@
  */
 #include "plan/layout_choice.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -218,6 +219,7 @@ static tri_status choose_group(trii_layout_choice *c, trii_group *group)
 
     if (group->kind == TRII_GROUP_VIEW || group->kind == TRII_GROUP_JOIN)
         return trii_views_choose(c, group);
+    assert(group->kind != TRII_GROUP_TRANSFER || group->n_in == 1);
     for (int32_t i = 0; i < group->n_in; i++)
         have[i] = c->now[group->in[i]];
     for (int32_t o = 0; o < group->n_out; o++) {

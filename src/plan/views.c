@@ -12,6 +12,8 @@
  */
 #include "plan/layout_choice.h"
 
+#include <assert.h>
+
 #include "base/dtype.h"
 
 typedef struct strided {
@@ -256,7 +258,7 @@ static bool find_outputs(const trii_layout_choice *c, const trii_group *group, t
     trii_strides from;
 
     strides_of(c, node->in[0], &from);
-    for (int32_t o = 0; o < node->n_out; o++) {
+    for (int32_t o = 0; o < group->n_out; o++) {
         if (!node->op->view(in, &c->ir->values[node->out[o]].type, node->iattr, o, &from, &at[o]))
             return false;
     }
@@ -281,6 +283,7 @@ static tri_status view(trii_layout_choice *c, trii_group *group)
     tri_status status = TRI_OK;
     int32_t out = group->out[0];
 
+    assert(node->n_out == group->n_out && group->n_out > 0);
     if (c->place[out].chosen) { /* written where it shall be */
         c->used[group->in[0]] = true;
         group->in_layout[0] = c->now[group->in[0]];

@@ -2,6 +2,8 @@
  * products.c - linear and matmul: small products in kernels of ours, which start in nanoseconds,
  * large ones through the library.
  */
+#include <assert.h>
+
 #include "base/alloc.h"
 #include "device/cpu/cpu_ops.h"
 #include "device/cpu/onednn/onednn.h"
@@ -95,6 +97,7 @@ static int64_t distance(const lead *l, int which)
 {
     int64_t step = -1, n = 1;
 
+    assert(l->n >= 0 && l->n <= TRI_MAX_DIMS);
     for (int d = l->n - 1; d >= 0; d--) {
         if (l->size[d] == 1)
             continue;

@@ -40,7 +40,8 @@ static tri_status update_reference(const trii_kernel_args *args)
 {
     const trii_type *whole = args->out[0].type, *part = args->in[1].type;
     size_t size = tri_dtype_size(whole->dtype), bytes = trii_type_bytes(whole);
-    int64_t n = trii_type_numel(part), at[TRI_MAX_DIMS] = {0}, stride[TRI_MAX_DIMS], start = 0;
+    int64_t n = trii_type_numel(part), at[TRI_MAX_DIMS] = {0}, stride[TRI_MAX_DIMS] = {0},
+            start = 0;
     const char *x = args->in[1].data;
     char *y = args->out[0].data;
 
