@@ -16,6 +16,7 @@
 #include "engines/shm/shm.h"
 #include "os/clock.h"
 #include "os/process.h"
+#include "os/socket.h"
 #include "os/unix.h"
 
 #define STRANGERS 64 /* connections that are no rank's, at once, while a group forms */
@@ -327,6 +328,8 @@ static void doorman_end(doorman *d)
     for (int i = 0; i < d->n_fds; i++)
         trii_unix_close(d->fds[i]);
     trii_free(d->fds);
+    d->fds = NULL;
+    d->n_fds = 0;
 }
 
 /* The next one that connected or connects. */
@@ -448,6 +451,17 @@ static tri_status choose_spin(shm_group *g)
     return st;
 }
 
+/* Whoever still waits for our hello shall hear that there will be none: we wait for his word next.
+ */
+static void hang_up(shm_group *g, doorman *d, int *listen_fd)
+{
+    doorman_end(d);
+    trii_unix_close(*listen_fd);
+    *listen_fd = -1;
+    for (int r = 0; r < g->size; r++)
+        trii_socket_sever(g->peers[r].socket, false);
+}
+
 static tri_status meet(shm_group *g, const trii_group_args *args, shm_address *addresses)
 {
     shm_address *mine = &addresses[g->rank];
@@ -480,6 +494,8 @@ static tri_status meet(shm_group *g, const trii_group_args *args, shm_address *a
         st = doorman_leave(&d);
         if (st == TRI_OK)
             st = accept_up(g, &d, listen_fd, addresses, args);
+        if (st == TRI_ERR_PEER_LOST) /* who hung up has said why, unless it ended */
+            st = TRII_FAIL_CTX(TRI_ERR_ABORTED, "another rank gave up");
         for (int r = 0; r < g->size && st == TRI_OK; r++) {
             if (r != g->rank)
                 g->peers[r].pidfd = trii_unix_peer_process(g->peers[r].socket);
@@ -490,6 +506,8 @@ static tri_status meet(shm_group *g, const trii_group_args *args, shm_address *a
             st = offer_peek(g);
         if (st == TRI_OK)
             st = choose_spin(g);
+        if (st != TRI_OK)
+            hang_up(g, &d, &listen_fd);
         st = trii_group_agree(args, "mapped", st);
     }
 out:

@@ -8,80 +8,27 @@
 #include "os/proc.h"
 #include "os/socket.h"
 #include "os/thread.h"
-#include "store/store_ops.h"
 #include "testing/check.h"
 #include "testing/descriptors.h"
+#include "testing/hooked_store.h"
 
-/* A view of a store whose reader waits at a gate before it learns rank 0's address. */
-typedef struct gated {
-    tri_store base;
-    tri_store *under;
+/* Held up before it learns rank 0's address. */
+typedef struct gate {
     trii_mutex mutex;
     trii_cond opened;
     bool open;
-} gated;
+} gate;
 
-static tri_store *under_of(tri_store *self)
+static tri_status wait_at(void *arg, const char *key)
 {
-    return ((gated *)self)->under;
-}
-
-static void gated_destroy(tri_store *self)
-{
-    (void)self; /* the test's */
-}
-
-static tri_status gated_set(tri_store *self, const char *key, const void *value, size_t bytes)
-{
-    return tri_store_set(under_of(self), key, value, bytes);
-}
-
-static tri_status gated_multi_get(tri_store *self, const char *const *keys, int n_keys,
-                                  int64_t deadline_ns, void **values_out, size_t *bytes_out)
-{
-    gated *g = (gated *)self;
+    gate *g = arg;
 
     trii_mutex_lock(&g->mutex);
-    while (!g->open && strstr(keys[0], "addr/0") != NULL)
+    while (!g->open && strstr(key, "addr/0") != NULL)
         trii_cond_wait(&g->opened, &g->mutex);
     trii_mutex_unlock(&g->mutex);
-    return g->under->ops->multi_get(g->under, keys, n_keys, deadline_ns, values_out, bytes_out);
+    return TRI_OK;
 }
-
-static tri_status gated_add(tri_store *self, const char *key, int64_t delta, int64_t *sum_out)
-{
-    return tri_store_add(under_of(self), key, delta, sum_out);
-}
-
-static tri_status gated_wait(tri_store *self, const char *const *keys, int n_keys,
-                             int64_t deadline_ns)
-{
-    return under_of(self)->ops->wait(under_of(self), keys, n_keys, deadline_ns);
-}
-
-static tri_status gated_check(tri_store *self, const char *const *keys, int n_keys,
-                              bool *present_out)
-{
-    return tri_store_check(under_of(self), keys, n_keys, present_out);
-}
-
-static tri_status gated_remove(tri_store *self, const char *key, bool *existed_out)
-{
-    return tri_store_delete(under_of(self), key, existed_out);
-}
-
-static const trii_store_ops gated_ops = {
-    .abi = TRII_STORE_ABI,
-    .size = sizeof(trii_store_ops),
-    .name = "gated",
-    .destroy = gated_destroy,
-    .set = gated_set,
-    .multi_get = gated_multi_get,
-    .add = gated_add,
-    .wait = gated_wait,
-    .check = gated_check,
-    .remove = gated_remove,
-};
 
 typedef struct rank {
     tri_store *store;
@@ -110,7 +57,8 @@ static void rank_main(void *arg)
 /* Two ranks, the second of which has not yet learnt where the first listens. */
 typedef struct meeting {
     tri_store *store;
-    gated gate;
+    hooked_store view; /* of the second rank */
+    gate gate;
     rank ranks[2];
     char host[64], token[40]; /* of rank 0 */
     int port;
@@ -123,12 +71,11 @@ static void begin(meeting *m)
     unsetenv("TRI_JOB_KEY_FILE");
     *m = (meeting){.ranks = {{.number = 0}, {.number = 1}}};
     CHECK_OK(tri_store_hash(&m->store));
-    trii_store_init(&m->gate.base, &gated_ops, 20000);
+    hooked_store_init(&m->view, m->store, wait_at, &m->gate);
     trii_mutex_init(&m->gate.mutex);
     trii_cond_init(&m->gate.opened);
-    m->gate.under = m->store;
     m->ranks[0].store = m->store;
-    m->ranks[1].store = &m->gate.base;
+    m->ranks[1].store = &m->view.base;
     for (int r = 0; r < 2; r++)
         CHECK_OK(trii_thread_start(&m->ranks[r].thread, "rank", rank_main, &m->ranks[r]));
     CHECK_OK(tri_store_get(m->store, "tri_group/1/tcp/addr/0", 20000, &value, NULL));
