@@ -16,6 +16,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -71,6 +72,8 @@ static void address_text(const struct sockaddr *addr, char host[TRII_ADDR_TEXT],
     }
 }
 
+/* "localhost" is this host whatever a name service says (RFC 6761, 6.3): a container may lack
+ * /etc/hosts, and a network may lack the service. */
 static tri_status resolve(const char *host, int port, int flags, struct addrinfo **list_out)
 {
     struct addrinfo hints = {
@@ -79,9 +82,14 @@ static tri_status resolve(const char *host, int port, int flags, struct addrinfo
     int error;
 
     snprintf(service, sizeof(service), "%d", port);
+    if (host != NULL && strcasecmp(host, "localhost") == 0) {
+        hints.ai_flags &= ~AI_PASSIVE; /* without a host that means all interfaces */
+        host = NULL;
+    }
     error = getaddrinfo(host, service, &hints, list_out);
     if (error != 0)
-        return TRII_FAIL(TRI_ERR_NOT_FOUND, "host %s port %d: %s", host, port,
+        return TRII_FAIL(TRI_ERR_NOT_FOUND, "host %s port %d: %s",
+                         host != NULL ? host : "localhost", port,
                          error == EAI_SYSTEM ? strerror(errno) : gai_strerror(error));
     return TRI_OK;
 }
