@@ -162,6 +162,7 @@ typedef struct trii_op trii_op;
 struct trii_op {
     trii_collective call;
     atomic_int status;           /* TRI_INPROGRESS until finished; also a futex */
+    int route;                   /* of an engine made of others: which of them has it */
     void (*finished)(trii_op *); /* front's; NULL for blocking calls */
     uint64_t record;             /* front's; number in the flight recorder, 0 = none */
     atomic_int *counted;         /* of an engine made of others: less one at the end; or NULL */

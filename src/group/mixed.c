@@ -28,11 +28,18 @@ typedef struct mixed {
     trii_op nothing;                      /* for looks: engines finish what is theirs */
 } mixed;
 
-static mixed_child *child_of(mixed *m, const trii_collective *call)
+/* Chosen once: an engine's thread shortens the call of a receive when its message comes. */
+static mixed_child *choose(mixed *m, trii_op *op)
 {
-    int rule = trii_choice_rule(&m->choice, call);
+    int rule = trii_choice_rule(&m->choice, &op->call);
 
-    return &m->children[rule >= 0 ? m->rule_child[rule] : 0];
+    op->route = rule >= 0 ? m->rule_child[rule] : 0;
+    return &m->children[op->route];
+}
+
+static const mixed_child *child_of(const mixed *m, const trii_op *op)
+{
+    return &m->children[op->route];
 }
 
 static void mixed_abort(void *self)
@@ -45,7 +52,7 @@ static void mixed_abort(void *self)
 
 static tri_status take(mixed *m, trii_op *op, bool run)
 {
-    mixed_child *c = child_of(m, &op->call);
+    mixed_child *c = choose(m, op);
 
     if (!trii_kind_in(op->call.kind, c->engine->kinds))
         return TRII_FAIL(TRI_ERR_UNSUPPORTED,
@@ -77,7 +84,7 @@ static tri_status mixed_run(void *self, trii_op *op)
 static void mixed_progress(void *self, trii_op *op, int64_t until_ns)
 {
     mixed *m = self;
-    const mixed_child *c = child_of(m, &op->call);
+    const mixed_child *c = child_of(m, op);
 
     do {
         int64_t look = trii_now_ns() + LOOK_NS;
@@ -98,21 +105,21 @@ static void mixed_progress(void *self, trii_op *op, int64_t until_ns)
 
 static bool mixed_withdraw(void *self, trii_op *op)
 {
-    const mixed_child *c = child_of(self, &op->call);
+    const mixed_child *c = child_of(self, op);
 
     return c->engine->withdraw(c->self, op);
 }
 
 static void mixed_describe_wait(void *self, trii_op *op, char *text, size_t size)
 {
-    const mixed_child *c = child_of(self, &op->call);
+    const mixed_child *c = child_of(self, op);
 
     c->engine->describe_wait(c->self, op, text, size);
 }
 
 static void mixed_say(void *self, const trii_op *op)
 {
-    const mixed_child *c = child_of(self, &op->call);
+    const mixed_child *c = child_of(self, op);
 
     if (c->engine->say != NULL)
         c->engine->say(c->self, op);
