@@ -68,7 +68,9 @@ static const char *each_allocation_fails(rank_env *env)
 
     for (int n = 1; n < MOST && !over && failure == NULL; n++)
         failure = form_once(env, p, n, &over);
-    return failure != NULL || over ? failure : RANK_FAIL(env, "there is no end of it");
+    return failure != NULL || over
+               ? failure
+               : RANK_FAIL(env, "forming a group allocates %d times or more", MOST);
 }
 
 static void torture(const char *engine, int in_a_row)

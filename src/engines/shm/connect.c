@@ -451,8 +451,7 @@ static tri_status choose_spin(shm_group *g)
     return st;
 }
 
-/* Whoever still waits for our hello shall hear that there will be none: we wait for his word next.
- */
+/* Whoever still waits for our hello hears that it will not come: we wait for their word next. */
 static void hang_up(shm_group *g, doorman *d, int *listen_fd)
 {
     doorman_end(d);
