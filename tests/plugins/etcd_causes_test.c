@@ -11,6 +11,7 @@
 #include "os/thread.h"
 #include "testing/check.h"
 #include "testing/etcd_calls.h"
+#include "testing/scratch.h"
 
 /* Answers the first call and leaves all others without a word. */
 typedef struct gateway {
@@ -64,17 +65,39 @@ static void gateway_stop(gateway *g)
 /* In which one answer comes, on a busy machine with a sanitizer too. */
 #define ANSWER_MS 3000
 
+/* Whom a client trusts that speaks https. A system without the package ca-certificates has nobody
+ * of its own, and then no https would be spoken at all. */
+static const char AUTHORITY[] = "-----BEGIN CERTIFICATE-----\n"
+                                "MIIBfzCCASWgAwIBAgIUdgDOGizWxiFHiGBSmBuca4zy6bUwCgYIKoZIzj0EAwIw\n"
+                                "FDESMBAGA1UEAwwJYXV0aG9yaXR5MCAXDTI2MTEyMzA0MjcyNloYDzIxMjYxMDMw\n"
+                                "MDQyNzI2WjAUMRIwEAYDVQQDDAlhdXRob3JpdHkwWTATBgcqhkjOPQIBBggqhkjO\n"
+                                "PQMBBwNCAAQ7xJ/3jhQECVPYzFnH8b1nksMPmtxNgwv5AwdurMEGOl8zHwBC0PyT\n"
+                                "52P/B6H5dh4R4a98KqWRfucjEduW/jXXo1MwUTAdBgNVHQ4EFgQUVGjZTlMWkiFM\n"
+                                "Nr/RPo/edivigjcwHwYDVR0jBBgwFoAUVGjZTlMWkiFMNr/RPo/edivigjcwDwYD\n"
+                                "VR0TAQH/BAUwAwEB/zAKBggqhkjOPQQDAgNIADBFAiAFA2PtYSpBH6/49uyqYY/H\n"
+                                "+2xH8ZMcznog9oMwcPkl3AIhAKHQQKVfFMiUjR3idtDdLgbx+zyS09KdcFLmLZty\n"
+                                "kSEx\n"
+                                "-----END CERTIFICATE-----\n";
+
+typedef struct attempt {
+    const char *scheme;
+    int port, timeout_ms;
+    const char *ca_cert;
+    tri_status status;
+} attempt;
+
 /* The error of a client that cannot begin in this time. */
-static const char *failure(const char *scheme, int port, int timeout_ms)
+static const char *failure(const attempt *a)
 {
     etcd_cluster none = {0};
     trii_etcd_settings settings;
     trii_rdzv_backend *backend = NULL;
 
-    snprintf(none.endpoints, sizeof(none.endpoints), "%s127.0.0.1:%d", scheme, port);
+    snprintf(none.endpoints, sizeof(none.endpoints), "%s127.0.0.1:%d", a->scheme, a->port);
     settings = etcd_settings(&none, "job");
-    settings.open_timeout_ms = settings.timeout_ms = timeout_ms;
-    assert_int_equal(trii_etcd_create(&settings, &backend), TRI_ERR_TIMEOUT);
+    settings.open_timeout_ms = settings.timeout_ms = a->timeout_ms;
+    settings.ca_cert = a->ca_cert;
+    assert_int_equal(trii_etcd_create(&settings, &backend), a->status);
     return tri_last_error();
 }
 
@@ -86,7 +109,7 @@ static void what_a_gateway_said_is_told(void **state)
     (void)state;
     gateway_start(&g, "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 19\r\n"
                       "Connection: close\r\n\r\nno healthy upstream");
-    told = failure("", g.port, ANSWER_MS);
+    told = failure(&(attempt){"", g.port, ANSWER_MS, NULL, TRI_ERR_TIMEOUT});
     assert_non_null(strstr(told, "HTTP status 503 and \"no healthy upstream\""));
     assert_non_null(strstr(told, "that http is what is spoken there (by protocol of --rdzv-conf)"));
     assert_null(strstr(told, "timed out"));
@@ -96,14 +119,34 @@ static void what_a_gateway_said_is_told(void **state)
 static void another_protocol_is_told(void **state)
 {
     gateway g;
-    const char *told;
+    scratch files;
+    const char *told, *ca;
 
     (void)state;
+    scratch_begin(&files);
+    ca = scratch_file(&files, "ca.pem", AUTHORITY, sizeof(AUTHORITY) - 1);
     gateway_start(&g, "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
-    told = failure("https://", g.port, ANSWER_MS);
+    told = failure(&(attempt){"https://", g.port, ANSWER_MS, ca, TRI_ERR_TIMEOUT});
     assert_non_null(strstr(told, "wrong version number"));
     assert_non_null(strstr(told, "that https is what is spoken there (as --rdzv-endpoint says)"));
     assert_null(strstr(told, "protocol=http"));
+    gateway_stop(&g);
+    scratch_end(&files);
+}
+
+/* As on a system without the package ca-certificates, whose file the library asks for. */
+static void a_missing_authority_is_told_with_the_remedy(void **state)
+{
+    gateway g;
+    const char *told;
+
+    (void)state;
+    gateway_start(&g, "");
+    told = failure(&(attempt){"https://", g.port, ANSWER_MS, "/nowhere/ca.pem", //
+                              TRI_ERR_INVALID_ARG});
+    assert_non_null(strstr(told, "/nowhere/ca.pem"));
+    assert_non_null(strstr(told, "see ca_cert, ssl_cert and ssl_cert_key of --rdzv-conf"));
+    assert_non_null(strstr(told, "package ca-certificates"));
     gateway_stop(&g);
 }
 
@@ -114,14 +157,15 @@ static void silence_is_told(void **state)
 
     (void)state;
     gateway_start(&g, "");
-    assert_non_null(
-        strstr(failure("", g.port, 700), "within 0.7 s; the last one, http://127.0.0.1:"));
+    assert_non_null(strstr(failure(&(attempt){"", g.port, 700, NULL, TRI_ERR_TIMEOUT}),
+                           "within 0.7 s; the last one, http://127.0.0.1:"));
     gateway_stop(&g);
 }
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_a_gateway_said_is_told),
     cmocka_unit_test(another_protocol_is_told),
+    cmocka_unit_test(a_missing_authority_is_told_with_the_remedy),
     cmocka_unit_test(silence_is_told),
 };
 

@@ -286,7 +286,9 @@ static tri_status try_one(trii_etcd_client *client, const char *path, const trii
         status = TRI_INPROGRESS;
     } else if (status == TRI_ERR_INVALID_ARG) {
         status = TRII_FAIL(status,
-                           "etcd at %s: %s; see ca_cert, ssl_cert and ssl_cert_key of --rdzv-conf",
+                           "etcd at %s: %s; see ca_cert, ssl_cert and ssl_cert_key of --rdzv-conf "
+                           "(without ca_cert the system's authorities are asked: Debian's package "
+                           "ca-certificates)",
                            client->endpoints[endpoint], answer.why);
     }
     trii_wire_buffer_fini(&answer.body);
