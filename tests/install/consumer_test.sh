@@ -43,8 +43,9 @@ done
 for header in "$TRI_TEST_SOURCE"/include/trireme/*.h; do
     cmp "$header" "$prefix/include/trireme/${header##*/}" || fail "${header##*/} differs"
 done
-# Texts of ours that name folders of the build would break on another machine.
-if grep -rlE "$TRI_TEST_SOURCE|$work/there" "$prefix/include" "$prefix/share" \
+# Texts of ours that name folders of the build would break on another machine. A tree may lie in
+# /trireme, which also ends many a path within the prefix: only what begins there counts.
+if grep -rlE "(^|[^[:alnum:]_.}-])($TRI_TEST_SOURCE|$work/there)" "$prefix/include" "$prefix/share" \
     $(find "$prefix" -name '*.pc' -o -name '*.cmake') >"$work/absolute"; then
     fail "absolute folders in: $(cat "$work/absolute")"
 fi
