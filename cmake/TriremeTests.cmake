@@ -9,8 +9,9 @@ endif()
 # One ctest entry per cmocka case: an own process and an own deadline, so that a
 # hang or a crash costs one case. Cases are read from the source: every
 # `cmocka_unit_test*(name` of a x_test.c. A line of the file may say
-#   /* ctest: labels=full timeout=120 */
-# (default: labels=quick timeout=60); a file of nothing but scripts is not used.
+#   /* ctest: labels=full timeout=120 also=TRI_CHECK=order */
+# (default: labels=quick timeout=60); a file of nothing but scripts is not used. With `also` every
+# case has a second entry, with this variable.
 # What waits for processes and wires more than it computes has the label "processes" too.
 
 # tri_read_test_header(FILE): sets labels and timeout by the line above.
@@ -23,6 +24,10 @@ function(tri_read_test_header source)
     endif()
     if(source MATCHES "/tests/(multiproc|net|plugins/etcd)")
         list(APPEND labels processes)
+    endif()
+    unset(also PARENT_SCOPE)
+    if(header MATCHES "also=([A-Z_]+=[a-z0-9]+)")
+        set(also ${CMAKE_MATCH_1} PARENT_SCOPE)
     endif()
     if(header MATCHES "timeout=([0-9]+)")
         set(timeout ${CMAKE_MATCH_1})
@@ -74,6 +79,10 @@ function(tri_add_test_file source)
     get_filename_component(name ${source} NAME_WE)
     tri_test_program(${source})
     tri_register_cases(${source} ${name} "")
+    tri_read_test_header(${source})
+    if(also)
+        tri_register_cases(${source} ${name}.${also} "${also}")
+    endif()
 endfunction()
 
 function(tri_add_tests)

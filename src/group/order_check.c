@@ -5,7 +5,9 @@
  * are made of.
  *
  * The first rank that comes to the n-th operation of a group writes "order/n" into its store, the
- * others compare, and the last one deletes it. So nobody waits for anybody.
+ * others compare, and the last one deletes it. So nobody waits for anybody. Messages have an order
+ * for each pair and tag: whoever comes first, sender or receiver, writes "order/FROM>TO/TAG/n", and
+ * the other deletes it. What stays has not met.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -16,19 +18,41 @@
 #include "group/front.h"
 #include "group/world.h"
 
-/* "rank 1: all_reduce(f32 [8]) at train.c:12"; what stands behind " at " may differ. */
-static bool is_same(const char *ours, const char *theirs)
-{
-    const char *a = strchr(ours, ':'), *b = strchr(theirs, ':');
-    const char *a_end, *b_end;
+#define MOST_NAMED 3
 
-    if (a == NULL || b == NULL)
-        return false;
-    a_end = strstr(a, " at ");
-    b_end = strstr(b, " at ");
-    a_end = a_end != NULL ? a_end : a + strlen(a);
-    b_end = b_end != NULL ? b_end : b + strlen(b);
-    return a_end - a == b_end - b && memcmp(a, b, (size_t)(a_end - a)) == 0;
+/* What is written is "WHAT\nrank 1: .. at train.c:12": what must be the same, and the line about
+ * it. */
+typedef struct said {
+    char ours[384];
+    char *theirs; /* tri_store_free */
+} said;
+
+static const char *line_of(const char *text)
+{
+    const char *end = strchr(text, '\n');
+
+    return end != NULL ? end + 1 : text;
+}
+
+static bool is_same(const said *s)
+{
+    size_t n = strcspn(s->ours, "\n") + 1;
+
+    return strncmp(s->ours, s->theirs, n) == 0;
+}
+
+static tri_status say(tri_group *group, const char *key, said *s)
+{
+    return tri_store_compare_set(group->store, key, "", 0, s->ours, strlen(s->ours),
+                                 (void **)&s->theirs, NULL);
+}
+
+/* All ranks hear why, not only that this one gave up. */
+static tri_status disagree(tri_group *group)
+{
+    trii_fault_raise(&group->fault, TRI_ERR_MISMATCH, "%s", tri_last_error());
+    group->engine->abort(group->self);
+    return TRI_ERR_MISMATCH;
 }
 
 /* Gone when all ranks have looked. */
@@ -50,8 +74,8 @@ static tri_status forget(tri_group *group, const char *key)
 
 tri_status trii_group_compare_order(tri_group *group, const char *what, const char *where)
 {
-    char ours[256], key[32];
-    char *theirs = NULL;
+    said s = {.theirs = NULL};
+    char key[32];
     uint64_t n;
     tri_status st;
 
@@ -59,19 +83,97 @@ tri_status trii_group_compare_order(tri_group *group, const char *what, const ch
         return TRI_OK;
     n = atomic_fetch_add(&group->order_seq, 1) + 1;
     snprintf(key, sizeof(key), "order/%" PRIu64, n);
-    snprintf(ours, sizeof(ours), "rank %d: %s%s%s", group->rank, what,
+    snprintf(s.ours, sizeof(s.ours), "%s\nrank %d: %s%s%s", what, group->rank, what,
              where[0] != '\0' ? " at " : "", where);
-    st =
-        tri_store_compare_set(group->store, key, "", 0, ours, strlen(ours), (void **)&theirs, NULL);
+    st = say(group, key, &s);
     if (st != TRI_OK)
         return TRII_FAIL_CTX(st, "TRI_CHECK=order, operation %" PRIu64 " of group %s", n,
                              group->name);
-    if (is_same(ours, theirs))
+    if (is_same(&s)) {
         st = forget(group, key);
-    else
-        st = TRII_FAIL(TRI_ERR_MISMATCH,
-                       "operation %" PRIu64 " of group %s is not the same on all ranks: %s; %s", n,
-                       group->name, ours, theirs);
-    tri_store_free(theirs);
+    } else {
+        (void)TRII_FAIL(TRI_ERR_MISMATCH,
+                        "operation %" PRIu64 " of group %s is not the same on all ranks: %s; %s", n,
+                        group->name, line_of(s.ours), line_of(s.theirs));
+        st = disagree(group);
+    }
+    tri_store_free(s.theirs);
     return st;
+}
+
+/* --- messages --------------------------------------------------------------------------------- */
+
+tri_status trii_group_compare_message(tri_group *group, const trii_compared_message *m)
+{
+    said s = {.theirs = NULL};
+    char pair[128], key[160];
+    int from = m->sends ? group->rank : m->peer, to = m->sends ? m->peer : group->rank;
+    int64_t n = 0;
+    bool existed;
+    tri_status st;
+
+    if (group->size == 1 || group->store == NULL)
+        return TRI_OK;
+    snprintf(pair, sizeof(pair), "order/%d>%d/%s", from, to, m->tag);
+    snprintf(s.ours, sizeof(s.ours), "%s\nrank %d: %s(%s, rank %d, %s)%s%s", m->what, group->rank,
+             m->sends ? "send" : "recv", m->what, m->peer, m->tag,
+             m->where[0] != '\0' ? " at " : "", m->where);
+    snprintf(key, sizeof(key), "%s/%s", pair, m->sends ? "sent" : "received");
+    st = tri_store_add(group->store, key, 1, &n);
+    snprintf(key, sizeof(key), "%s/%" PRId64, pair, n);
+    if (st == TRI_OK)
+        st = say(group, key, &s);
+    if (st != TRI_OK)
+        return TRII_FAIL_CTX(st, "TRI_CHECK=order, message %" PRId64 " from rank %d to rank %d, %s",
+                             n, from, to, m->tag);
+    if (strcmp(s.ours, s.theirs) == 0) { /* the other has not come yet */
+    } else if (is_same(&s)) {
+        st = tri_store_delete(group->store, key, &existed);
+    } else {
+        (void)TRII_FAIL(TRI_ERR_MISMATCH,
+                        "message %" PRId64 " from rank %d to rank %d of group %s, %s, is not the "
+                        "same on both: %s; %s",
+                        n, from, to, group->name, m->tag, line_of(s.ours), line_of(s.theirs));
+        st = disagree(group);
+    }
+    tri_store_free(s.theirs);
+    return st;
+}
+
+/* "order/0>1/tag 7/3", of this rank, and not a count of them. */
+static bool concerns(const tri_group *group, const char *key)
+{
+    int from = -1, to = -1;
+    const char *number = strrchr(key, '/');
+
+    return sscanf(key, "order/%d>%d/", &from, &to) == 2 &&
+           (from == group->rank || to == group->rank) && number[1] >= '0' && number[1] <= '9';
+}
+
+void trii_group_name_unmet(tri_group *group, char *text, size_t size)
+{
+    char **keys = NULL;
+    int64_t n = 0;
+    int named = 0;
+    size_t used = 0;
+
+    text[0] = '\0';
+    if (group->size == 1 || group->store == NULL ||
+        tri_store_list_keys(group->store, &keys, &n) != TRI_OK)
+        return;
+    for (int64_t i = 0; i < n && named < MOST_NAMED && used < size; i++) {
+        void *line = NULL;
+        bool there = false;
+
+        if (!concerns(group, keys[i]) ||
+            tri_store_check(group->store, (const char *const *)&keys[i], 1, &there) != TRI_OK ||
+            !there || tri_store_get(group->store, keys[i], 0, &line, NULL) != TRI_OK)
+            continue;
+        used +=
+            (size_t)snprintf(text + used, size - used, "%s%s",
+                             named == 0 ? "; messages that have not met: " : "; ", line_of(line));
+        named++;
+        tri_store_free(line);
+    }
+    tri_store_free(keys);
 }

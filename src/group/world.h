@@ -17,9 +17,23 @@ tri_status trii_work_poll(tri_work *work) TRI_MUST_CHECK;
  * INPROGRESS and without a word; INT64_MAX: it does not. */
 tri_status trii_work_wait_for(tri_work *work, int64_t for_ns) TRI_MUST_CHECK;
 /* TRI_CHECK=order: this rank's next operation on the group is `what`, recorded at `where` ("" =
- * unknown). MISMATCH, with both, if another rank said that its operation of this number is
- * something else. Never waits for another rank: who comes first only says it. */
+ * unknown). If another rank said that its operation of this number is something else, the group
+ * fails: MISMATCH, with both. Never waits for another rank: who comes first only says it. */
 tri_status trii_group_compare_order(tri_group *group, const char *what,
                                     const char *where) TRI_MUST_CHECK;
+
+/* The same of a message: sender and receiver compare the n-th of a pair with one tag. */
+typedef struct trii_compared_message {
+    bool sends;
+    int peer;
+    const char *what;  /* must be the same: "8 f32"; below 100 characters */
+    const char *tag;   /* "tag 7"; below 100 characters */
+    const char *where; /* "" = unknown */
+} trii_compared_message;
+tri_status trii_group_compare_message(tri_group *group,
+                                      const trii_compared_message *m) TRI_MUST_CHECK;
+/* "; messages that have not met: ..": some of those to or from this rank that only one side has
+ * started, for a line about a wait that was too long; "" if there are none. */
+void trii_group_name_unmet(tri_group *group, char *text, size_t size);
 
 #endif

@@ -18,6 +18,8 @@ typedef struct traffic {
     tri_work *work;   /* while it is under way */
     trii_site site;   /* of the call that recorded it */
     bool is_over;
+    bool receives;
+    bool compared; /* TRI_CHECK=order */
     tri_dtype dtype;
     size_t count; /* elements of one rank's part */
     tri_redop redop;
@@ -26,12 +28,29 @@ typedef struct traffic {
 
 /* --- while it runs -------------------------------------------------------------------------- */
 
+/* A receive takes what is shorter, too; a value has as many elements as its type says. */
+static tri_status check_length(const traffic *t)
+{
+    if (!t->receives || tri_work_count(t->work) == t->count)
+        return TRI_OK;
+    (void)TRII_FAIL(TRI_ERR_MISMATCH,
+                    "recv(%zu %s, rank %d, tag %d): a message of %zu came; sender and receiver "
+                    "must have one shape",
+                    t->count, tri_dtype_name(t->dtype), t->peer, t->tag & ~GRADIENT_TAG,
+                    tri_work_count(t->work));
+    return TRI_ERR_MISMATCH;
+}
+
 static tri_status ended(traffic *t, tri_status status)
 {
+    char unmet[512] = "";
+
     if (status == TRI_INPROGRESS)
         return status;
-    if (status < 0)
-        status = TRII_FAIL(status, "%s", tri_work_error(t->work));
+    if (status == TRI_ERR_GROUP_TIMEOUT && t->compared)
+        trii_group_name_unmet(t->group, unmet, sizeof(unmet));
+    status =
+        status < 0 ? TRII_FAIL(status, "%s%s", tri_work_error(t->work), unmet) : check_length(t);
     tri_work_destroy(t->work);
     t->work = NULL;
     t->is_over = status == TRI_OK;
@@ -71,6 +90,22 @@ static void release(trii_host_op *op)
 static tri_status compare(trii_host_op *op, const char *what, const char *where)
 {
     return trii_group_compare_order(((traffic *)op)->group, what, where);
+}
+
+/* Sender and receiver may lay the elements out as they like. */
+static tri_status compare_message(trii_host_op *op, const char *what, const char *where)
+{
+    traffic *t = (traffic *)op;
+    char elements[64], tag[64];
+    const trii_compared_message m = {
+        .sends = !t->receives, .peer = t->peer, .what = elements, .tag = tag, .where = where};
+
+    (void)what;
+    (void)snprintf(elements, sizeof(elements), "%zu %s", t->count, tri_dtype_name(t->dtype));
+    (void)snprintf(tag, sizeof(tag), "%stag %d", t->tag & GRADIENT_TAG ? "gradient of " : "",
+                   t->tag & ~GRADIENT_TAG);
+    t->compared = true;
+    return trii_group_compare_message(t->group, &m);
 }
 
 /* Messages name the line that recorded it, wherever the step runs. */
@@ -227,8 +262,8 @@ KIND(all_reduce, true, compare)
 KIND(all_gather, false, compare)
 KIND(reduce_scatter, false, compare)
 KIND(all_to_all, false, compare)
-KIND(send, false, NULL) /* messages are matched by their tags */
-KIND(recv, false, NULL)
+KIND(send, false, compare_message)
+KIND(recv, false, compare_message)
 
 /* --- recording ------------------------------------------------------------------------------ */
 
@@ -260,6 +295,7 @@ static tri_status record(trii_step *step, const trii_host_kind *kind, const traf
     t->redop = like->redop;
     t->peer = like->peer;
     t->tag = like->tag;
+    t->receives = kind == &recv_kind;
     op->group = (uint64_t)(uintptr_t)like->group;
     op->identity = (uint64_t)like->redop << 32; /* the types stand in the plan's key themselves */
     return trii_record_host(step, op, call, out);

@@ -35,7 +35,8 @@ tri_status trii_record_all_to_all(trii_step *step, tri_group *group, trii_vid x,
 #define TRII_TRAFFIC_TAGS (1 << 29)
 tri_status trii_record_send(trii_step *step, tri_group *group, trii_vid x, int peer, int tag,
                             trii_vid *token_out) TRI_MUST_CHECK;
-/* What the peer has sent, of this type. requires_grad: its gradient goes back to the peer, which
+/* What the peer has sent, of this type: a message of another length or dtype fails the step.
+ * requires_grad: its gradient goes back to the peer, which
  * then waits for it. after: NO_VALUE, or it may not come before that is complete: receives are else
  * posted when the step begins to run, and have their memory from then on. */
 tri_status trii_record_recv(trii_step *step, tri_group *group, const trii_type *type,

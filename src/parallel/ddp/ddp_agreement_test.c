@@ -2,6 +2,7 @@
  * ddp_agreement_test.c - what ranks of data-parallel training must agree about, and what happens
  * when they do not: failures, differing models, votes, buffers, NaN.
  */
+/* ctest: also=TRI_CHECK=order */
 #include "testing/ddp_ranks.h"
 
 /* --- failures ------------------------------------------------------------------------------- */
@@ -175,23 +176,39 @@ static tri_status look_alone(rank *r)
 }
 
 /* Both lines of the program, and what the calls in them are for. */
-static void a_forward_of_one_rank_alone_is_told_with_both_lines(void **state)
+static void is_told_with_both_lines(const char *const parts[5])
 {
     static rank ranks[2];
 
-    (void)state;
     run_ranks(ranks, 2, look_alone, NULL);
     for (int i = 0; i < 2; i++) {
-        const char *at = strstr(ranks[i].line, "rank 0 calls broadcast #");
-
         assert_int_equal(ranks[i].status, TRI_ERR_MISMATCH);
-        assert_non_null(at);
-        assert_non_null(strstr(at, " (ddp_agreement_test.c:"));
-        at = strstr(at, "rank 1 calls all_reduce #");
-        assert_non_null(at);
-        assert_non_null(strstr(at, " 3 f64, sum (ddp_agreement_test.c:"));
-        assert_non_null(strstr(at, "in each forward in training mode and each backward"));
+        for (int k = 0; k < 5; k++) {
+            if (strstr(ranks[i].line, parts[k]) == NULL)
+                fail_msg("rank %d: \"%s\" is not in: %s", i, parts[k], ranks[i].line);
+        }
     }
+}
+
+static void a_forward_of_one_rank_alone_is_told_with_both_lines(void **state)
+{
+    (void)state;
+    unsetenv("TRI_CHECK");
+    is_told_with_both_lines(
+        (const char *const[]){"rank 0 calls broadcast #", "rank 1 calls all_reduce #",
+                              " 3 f64, sum (ddp_agreement_test.c:", " (ddp_agreement_test.c:",
+                              "in each forward in training mode and each backward"});
+}
+
+/* The same of the operations, before the calls meet. */
+static void the_order_of_operations_tells_it_too(void **state)
+{
+    (void)state;
+    setenv("TRI_CHECK", "order", 1);
+    is_told_with_both_lines((const char *const[]){
+        " is not the same on all ranks: rank ", "rank 0: ddp buffers 0 at ",
+        "rank 1: ddp header at ",
+        "ddp_agreement_test.c:", "in each forward in training mode and each backward"});
 }
 
 /* --- what only one rank asks of its model ----------------------------------------------------- */
@@ -510,6 +527,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_mistake_in_a_forward_is_the_peers_at_once),
         cmocka_unit_test(so_it_is_in_eager_mode),
         cmocka_unit_test(a_forward_of_one_rank_alone_is_told_with_both_lines),
+        cmocka_unit_test(the_order_of_operations_tells_it_too),
         cmocka_unit_test(so_it_is_with_a_model_that_is_verified_or_regroups_on_one_rank),
         cmocka_unit_test(differing_models_are_named_on_every_rank),
         cmocka_unit_test(missing_layers_are_named_too),

@@ -1,5 +1,6 @@
 /* ddp_devices_test.c - data-parallel training of a model whose halves lie on two devices: the bits
  * of the same model on one, and the numbers of one process on the whole batch. */
+/* ctest: also=TRI_CHECK=order */
 #include "testing/ddp_ranks.h"
 
 typedef struct plan {

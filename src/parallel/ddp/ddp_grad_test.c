@@ -1,6 +1,7 @@
 /*
  * ddp_grad_test.c - what tri_grad shows of replicas: the average, also before it has run.
  */
+/* ctest: also=TRI_CHECK=order */
 #include "base/err.h"
 #include "testing/ddp_ranks.h"
 

@@ -2,6 +2,7 @@
  * ddp_local_test.c - what a rank of data-parallel training does on its own: skip a bad batch,
  * evaluate, be the only one.
  */
+/* ctest: also=TRI_CHECK=order */
 #include "base/err.h"
 #include "testing/ddp_ranks.h"
 

@@ -2,6 +2,7 @@
  * ddp_test.c - data-parallel training with ranks as threads: the same as one worker on the whole
  * batch, whatever the number of ranks, parts, buckets and unused parameters.
  */
+/* ctest: also=TRI_CHECK=order */
 #include "testing/ddp_ranks.h"
 
 static void check_near(const double *a, const double *b, int n, double bound)

@@ -2,6 +2,7 @@
  * ddp_wrapped_test.c - a network over memory of the user's: its parameters and buffers stay there,
  * and the numbers are those of a network that has its own.
  */
+/* ctest: also=TRI_CHECK=order */
 #include "base/err.h"
 #include "testing/ddp_ranks.h"
 

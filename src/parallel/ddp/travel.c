@@ -171,7 +171,7 @@ static tri_status travel_compare(trii_host_op *op, const char *what, const char 
         (void)snprintf(text, sizeof(text), "%s %d", op->kind->name, t->block->first);
     else
         (void)snprintf(text, sizeof(text), "%s", op->kind->name);
-    return trii_group_compare_order(t->ddp->group, text, where);
+    return trii_ddp_called(trii_group_compare_order(t->ddp->group, text, where));
 }
 
 /* --- the header ----------------------------------------------------------------------------- */
