@@ -414,13 +414,14 @@ def arguments(name, inputs, bf16):
                     else x for k, x in enumerate(leaves)]
 
 
-SECOND = ("layer_norm", "rms_norm", "attention", "max_pool", "adaptive_max", "bn")
+SECOND = ("layer_norm", "rms_norm", "attention", "max_pool", "adaptive_max", "bn", "pow", "prod",
+          "bce")
 
 
 def second():
     print("# PyTorch %s, second gradients in f64; made by make_ops.py" % torch.__version__)
     for name, function, inputs in CASES:
-        if not name.startswith(SECOND):
+        if not name.startswith(SECOND) or name == "pow_half":  # the square of a root has none
             continue
         leaves, args = arguments(name, inputs, False)
         wanted = [k for k, (kind, _) in enumerate(inputs) if kind in ("n", "p", "q")]

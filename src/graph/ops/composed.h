@@ -48,6 +48,10 @@ typedef struct trii_norm_rule {
 } trii_norm_rule;
 tri_status trii_composed_norm(trii_step *step, const trii_node *node, const trii_norm_rule *rule,
                               trii_vid g, const bool *needs, trii_vid *grad_in) TRI_MUST_CHECK;
+tri_status trii_composed_pow(trii_step *step, const trii_node *node, trii_vid g, bool of_exponent,
+                             trii_vid *out) TRI_MUST_CHECK;
+tri_status trii_composed_prod(trii_step *step, const trii_node *node, trii_vid g,
+                              trii_vid *out) TRI_MUST_CHECK;
 tri_status trii_composed_attention(trii_step *step, const trii_node *node, trii_vid g,
                                    const bool *needs, trii_vid *grad_in) TRI_MUST_CHECK;
 

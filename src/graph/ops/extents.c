@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "graph/ops/composed.h"
 #include "graph/ops/reduce_rules.h"
 #include "graph/ops/walks.h"
 
@@ -52,6 +53,8 @@ static tri_status prod_grad(trii_step *step, const trii_node *node, const trii_v
     trii_vid in[2] = {g[0], trii_node_in(step, node, 0)};
 
     (void)needs;
+    if (trii_step_creates_graph(step))
+        return trii_composed_prod(step, node, g[0], &grad_in[0]);
     return trii_record_values(step, &trii_op_prod_backward, in, 2, &node->attrs, &grad_in[0]);
 }
 

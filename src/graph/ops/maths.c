@@ -4,6 +4,7 @@
  */
 #include <math.h>
 
+#include "graph/ops/composed.h"
 #include "graph/ops/rows.h"
 #include "graph/ops/second_order.h"
 
@@ -89,6 +90,10 @@ static tri_status pow_grad(trii_step *step, const trii_node *node, const trii_vi
 
         if (!needs[i])
             continue;
+        if (trii_step_creates_graph(step)) {
+            status = trii_composed_pow(step, node, g[0], i == 1, &grad_in[i]);
+            continue;
+        }
         attrs.n_i = 1;
         attrs.n_f = 0;
         attrs.i[0] = i;

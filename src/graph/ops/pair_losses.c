@@ -112,7 +112,7 @@ static tri_status kl_div_grad(trii_step *step, const trii_node *node, const trii
 TRII_ELEMENTWISE(smooth_l1, trii_shape_broadcast_float, smooth_l1_grad);
 TRII_ELEMENTWISE(smooth_l1_backward, trii_shape_broadcast_float, trii_second_smooth_l1);
 TRII_ELEMENTWISE(bce, trii_shape_broadcast_float, bce_grad);
-TRII_ELEMENTWISE(bce_backward, trii_shape_broadcast_float, NULL);
+TRII_ELEMENTWISE(bce_backward, trii_shape_broadcast_float, trii_second_bce);
 TRII_ELEMENTWISE(kl_div, trii_shape_broadcast_float, kl_div_grad);
 
 /* --- reduction -------------------------------------------------------------------------------- */

@@ -9,6 +9,7 @@
 
 #include <math.h>
 
+#include "graph/ops/composed.h"
 #include "graph/ops/reduce_rules.h"
 
 #define INV_SQRT_2PI 0.39894228040143267794
@@ -300,6 +301,35 @@ TRII_SECOND(smooth_l1)
     return status == TRI_OK ? opposite(step, d, needs, grad_in) : status;
 }
 
+/* In g p t: g (p - t) / (p (1 - p)). Its slope is (p^2 - 2 p t + t) / (p (1 - p))^2, with the
+ * factors kept from zero as PyTorch does. */
+TRII_SECOND(bce)
+{
+    const double least = 1e-12;
+    trii_vid p = trii_node_in(step, node, 1), t = trii_node_in(step, node, 2);
+    trii_composer c = {step, needs[0] ? again(step, node, gg[0], &grad_in[0]) : TRI_OK};
+    trii_vid h, q, d, e;
+
+    if (c.status != TRI_OK || !(needs[1] || needs[2]))
+        return c.status;
+    h = trii_compose2(&c, &trii_op_mul, gg[0], trii_node_in(step, node, 0));
+    q = trii_compose_number(&c, &trii_op_mul_scalar, p, -1);
+    q = trii_compose_number(&c, &trii_op_add_scalar, q, 1 + least);
+    d = trii_compose_number(&c, &trii_op_add_scalar, p, least);
+    d = trii_compose2(&c, &trii_op_mul, d, q);
+    h = trii_compose2(&c, &trii_op_div, h, d);
+    if (needs[2])
+        grad_in[2] = trii_compose1(&c, &trii_op_neg, h);
+    if (needs[1]) { /* p (p - t) + t (1 - p) */
+        e = trii_compose2(&c, &trii_op_mul, p, trii_compose2(&c, &trii_op_sub, p, t));
+        e = trii_compose2(
+            &c, &trii_op_add, e,
+            trii_compose2(&c, &trii_op_sub, t, trii_compose2(&c, &trii_op_mul, p, t)));
+        grad_in[1] = trii_compose2(&c, &trii_op_mul, h, trii_compose2(&c, &trii_op_div, e, d));
+    }
+    return c.status;
+}
+
 /* in g a b, g a scalar: g f (a - b) */
 TRII_SECOND(mse_loss)
 {
@@ -486,18 +516,33 @@ TRII_SECOND(index_select)
     return trii_record_values(step, &trii_op_index_select, in, 2, &attrs, &grad_in[0]);
 }
 
+/* Which rows of a lookup are this one, beside their columns: [.., 1]. */
+static trii_vid rows_equal(trii_composer *c, trii_vid index, int64_t row)
+{
+    trii_type type = *trii_type_of(c->step, index);
+    const trii_type scalar = {.dtype = type.dtype, .device = type.device};
+    trii_vid equal =
+        trii_compose2(c, &trii_op_eq, index, trii_compose_fill(c, &scalar, (double)row));
+
+    type.shape[type.ndim] = 1; /* the lookup has that dimension, too */
+    return trii_compose_reshape(c, equal, type.shape, type.ndim + 1);
+}
+
 TRII_SECOND(embedding)
 {
     trii_vid in[2] = {gg[0], trii_node_in(step, node, 1)};
+    trii_composer c = {step, TRI_OK};
     trii_attrs attrs;
 
     (void)needs;
-    if (node->attrs.i[0] >= 0)
-        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "it has none with a padding index");
     attrs.n_i = 1;
     attrs.n_f = 0;
     attrs.i[0] = -1;
-    return trii_record_values(step, &trii_op_embedding, in, 2, &attrs, &grad_in[0]);
+    if (node->attrs.i[0] < 0)
+        return trii_record_values(step, &trii_op_embedding, in, 2, &attrs, &grad_in[0]);
+    grad_in[0] = trii_compose_masked(&c, trii_compose(&c, &trii_op_embedding, in, 2, &attrs),
+                                     rows_equal(&c, in[1], node->attrs.i[0]), false, 0);
+    return c.status;
 }
 
 /* --- images ----------------------------------------------------------------------------------- */

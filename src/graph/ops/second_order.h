@@ -25,6 +25,7 @@ TRII_SECOND(softplus);
 TRII_SECOND(hardswish);
 TRII_SECOND(root);
 TRII_SECOND(smooth_l1);
+TRII_SECOND(bce);
 TRII_SECOND(mse_loss);
 TRII_SECOND(softmax);
 TRII_SECOND(log_softmax);
