@@ -16,7 +16,8 @@ TRI_API tri_tensor *tri_log_softmax(tri_tensor *x, int dim);
 typedef enum tri_reduction {
     TRI_REDUCTION_MEAN, /* a scalar, shape [] */
     TRI_REDUCTION_SUM,
-    TRI_REDUCTION_NONE /* they are the result */
+    TRI_REDUCTION_NONE,     /* they are the result */
+    TRI_REDUCTION_BATCHMEAN /* the sum over the size of dimension 0: of tri_kl_div only */
 } tri_reduction;
 
 /* --- losses of classes ---------------------------------------------------------------------------

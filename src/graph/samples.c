@@ -1,13 +1,14 @@
 /*
  * samples.c - of how many samples is a loss the mean? Replicas are weighted by that.
  *
- * The mean says so that made it, wherever it stands in the loss: a loss operation before a plain
+ * The mean says so that made it, wherever it stands in the loss: that of a loss before a plain
  * tri_mean, of several the one nearest to the loss. A mean of parameters alone is a penalty and has
  * no samples, and neither has a sum: where nothing else is found, ranks count equally.
  */
 #include <stdatomic.h>
 
 #include "base/log.h"
+#include "graph/ops/table.h"
 #include "graph/recorder.h"
 
 static bool is_reached(const trii_node *node, const int32_t *reached)
@@ -68,6 +69,12 @@ static void mark_data(const trii_step *s, int32_t last_node, int32_t *from_data)
     }
 }
 
+/* That of an operation that is a loss, or that a loss ends with (trii_rec_loss). */
+static bool is_loss(const trii_node *node)
+{
+    return node->op->is_loss || (node->op == &trii_op_mean && node->attrs.n_i > 2);
+}
+
 /* Among the loss operations, or (with from_data) among the plain means. */
 static int64_t look(const trii_step *s, int32_t last_node, const int32_t *reached,
                     const int32_t *from_data, int32_t *node_out)
@@ -79,7 +86,7 @@ static int64_t look(const trii_step *s, int32_t last_node, const int32_t *reache
         const trii_node *node = &s->nodes[n];
         int64_t rows;
 
-        if (!node->requires_grad || node->op->is_loss != (from_data == NULL) ||
+        if (!node->requires_grad || is_loss(node) != (from_data == NULL) ||
             !is_reached(node, reached) ||
             (from_data != NULL && from_data[s->in_ids[node->first_in]] == 0))
             continue;

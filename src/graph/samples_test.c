@@ -114,6 +114,28 @@ static void a_loss_is_found_wherever_it_stands(void **state)
     assert_int_equal(samples_of(cross_entropy()), N);
 }
 
+/* A mean that is nearer to tri_backward, but not what the network is trained for. */
+static void the_mean_of_a_loss_of_pairs_goes_before_others(void **state)
+{
+    const tri_pair_loss_options by_batch = {TRI_REDUCTION_BATCHMEAN};
+
+    (void)state;
+    for (int k = 0; k < 7; k++) {
+        tri_tensor *loss = k == 0   ? tri_mse_loss(logits, x, NULL)
+                           : k == 1 ? tri_l1_loss(logits, x, NULL)
+                           : k == 2 ? tri_smooth_l1_loss(logits, x, NULL)
+                           : k == 3 ? tri_bce_loss(tri_sigmoid(logits), x, NULL)
+                           : k == 4 ? tri_bce_with_logits_loss(logits, x, NULL)
+                           : k == 5 ? tri_kl_div(logits, x, NULL)
+                                    : tri_kl_div(logits, x, &by_batch);
+        tri_tensor *other = mean(tri_square(tri_transpose(logits, 0, 1))); /* three rows */
+        int64_t count = samples_of(tri_add(loss, other));
+
+        if (count != N)
+            fail_msg("loss %d: %lld samples", k, (long long)count);
+    }
+}
+
 static void a_mean_over_dimension_0_of_data_counts(void **state)
 {
     (void)state;
@@ -204,6 +226,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(a_sum_over_pairs_counts_ranks_equally_and_its_mean_the_samples,
                                     set_up, tear_down),
     cmocka_unit_test_setup_teardown(a_loss_is_found_wherever_it_stands, set_up, tear_down),
+    cmocka_unit_test_setup_teardown(the_mean_of_a_loss_of_pairs_goes_before_others, set_up,
+                                    tear_down),
     cmocka_unit_test_setup_teardown(a_mean_over_dimension_0_of_data_counts, set_up, tear_down),
     cmocka_unit_test_setup_teardown(without_a_mean_of_data_ranks_count_equally, set_up, tear_down),
     cmocka_unit_test_setup_teardown(a_count_overrides, set_up, tear_down),

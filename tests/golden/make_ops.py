@@ -376,6 +376,7 @@ CASES = [
     ("mse_loss_none", lambda a, b: F.mse_loss(a, b, reduction="none"), [("n", (3, 4)), ("n", (3, 4))]),
     ("l1_loss_none", lambda a, b: F.l1_loss(a, b, reduction="none"), [("n", (3, 4)), ("n", (3, 4))]),
     ("kl_div_sum", lambda a, b: F.kl_div(a, b, reduction="sum"), [("n", (3, 4)), ("P", (3, 4))]),
+    ("kl_div_batchmean", lambda a, b: F.kl_div(a, b, reduction="batchmean"), [("n", (3, 2, 4)), ("P", (3, 2, 4))]),
     ("count_correct", lambda a, b: (a.argmax(1) == b).sum(), [("N", (9, 3)), ("C", (9,))]),
 ]
 

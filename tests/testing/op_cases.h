@@ -168,6 +168,7 @@ OP_CASE(mse_loss_sum, tri_mse_loss(a, b, &(tri_pair_loss_options){TRI_REDUCTION_
 OP_CASE(mse_loss_none, tri_mse_loss(a, b, &(tri_pair_loss_options){TRI_REDUCTION_NONE}))
 OP_CASE(l1_loss_none, tri_l1_loss(a, b, &(tri_pair_loss_options){TRI_REDUCTION_NONE}))
 OP_CASE(kl_div_sum, tri_kl_div(a, b, &(tri_pair_loss_options){TRI_REDUCTION_SUM}))
+OP_CASE(kl_div_batchmean, tri_kl_div(a, b, &(tri_pair_loss_options){TRI_REDUCTION_BATCHMEAN}))
 OP_CASE(count_correct, tri_count_correct(a, b))
 
 OP_CASE(pow, tri_pow(a, b))
@@ -508,6 +509,7 @@ static const op_case op_cases[] = {
     {"mse_loss_none", op_mse_loss_none, {{'n', 2, {3, 4}}, {'n', 2, {3, 4}}}, false},
     {"l1_loss_none", op_l1_loss_none, {{'n', 2, {3, 4}}, {'n', 2, {3, 4}}}, false},
     {"kl_div_sum", op_kl_div_sum, {{'n', 2, {3, 4}}, {'P', 2, {3, 4}}}, false},
+    {"kl_div_batchmean", op_kl_div_batchmean, {{'n', 3, {3, 2, 4}}, {'P', 3, {3, 2, 4}}}, false},
     {"count_correct", op_count_correct, {{'N', 2, {9, 3}}, {'C', 1, {9}}}, true},
 };
 /* clang-format on */

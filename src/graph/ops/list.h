@@ -95,7 +95,7 @@ TRII_OP(logsumexp)
 TRII_OP(cumsum) /* not [R]; i: dim, 1 = from the end */
 TRII_OP(topk)   /* not [R]; i: dim, k, 1 = the smallest; out values, indices (i64) */
 
-/* reductions.c [R]; in x; i: bit mask of dims, keepdim */
+/* reductions.c [R]; in x; i: bit mask of dims, keepdim; mean: and if it is that of a loss, 1 */
 TRII_OP(sum) TRII_OP(mean) TRII_OP(amax)
 TRII_OP(argmax)        /* i: dim, keepdim; i64 */
 TRII_OP(amax_backward) /* in g x y; not [R] */

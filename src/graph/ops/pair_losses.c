@@ -119,6 +119,7 @@ TRII_ELEMENTWISE(kl_div, trii_shape_broadcast_float, kl_div_grad);
 
 tri_status trii_rec_loss(trii_step *step, trii_vid elements, tri_reduction reduction, trii_vid *out)
 {
+    tri_status status = TRI_OK;
     trii_attrs attrs;
 
     *out = elements;
@@ -128,8 +129,17 @@ tri_status trii_rec_loss(trii_step *step, trii_vid elements, tri_reduction reduc
     attrs.n_f = 0;
     attrs.i[0] = (INT64_C(1) << trii_type_of(step, elements)->ndim) - 1;
     attrs.i[1] = 0;
-    return trii_record_values(step, reduction == TRI_REDUCTION_SUM ? &trii_op_sum : &trii_op_mean,
-                              &elements, 1, &attrs, out);
+    if (reduction == TRI_REDUCTION_SUM)
+        return trii_record_values(step, &trii_op_sum, &elements, 1, &attrs, out);
+    if (reduction == TRI_REDUCTION_BATCHMEAN && attrs.i[0] > 1) {
+        attrs.i[0]--; /* the sum of each row, and the mean of those */
+        status = trii_record_values(step, &trii_op_sum, &elements, 1, &attrs, &elements);
+        attrs.i[0] = 1;
+    }
+    attrs.n_i = 3;
+    attrs.i[2] = 1; /* which samples.c prefers to others */
+    return status == TRI_OK ? trii_record_values(step, &trii_op_mean, &elements, 1, &attrs, out)
+                            : status;
 }
 
 tri_status trii_check_reduction(tri_reduction reduction)
@@ -143,12 +153,13 @@ tri_status trii_check_reduction(tri_reduction reduction)
 
 /* --- public ----------------------------------------------------------------------------------- */
 
-/* The operands, of one shape and floating-point dtype. */
+/* The operands, of one shape and floating-point dtype. by_batch: TRI_REDUCTION_BATCHMEAN is one. */
 static tri_status resolve_pair(trii_step *step, tri_tensor *const *in, tri_reduction reduction,
-                               trii_vid *ids)
+                               bool by_batch, trii_vid *ids)
 {
     static const char *const names[2] = {"input", "target"};
-    tri_status status = trii_check_reduction(reduction);
+    tri_status status =
+        reduction == TRI_REDUCTION_BATCHMEAN && by_batch ? TRI_OK : trii_check_reduction(reduction);
     const trii_type *a, *b;
 
     for (int i = 0; i < 2 && status == TRI_OK; i++)
@@ -158,6 +169,9 @@ static tri_status resolve_pair(trii_step *step, tri_tensor *const *in, tri_reduc
         return status;
     a = trii_type_of(step, ids[0]);
     b = trii_type_of(step, ids[1]);
+    if (reduction == TRI_REDUCTION_BATCHMEAN && a->ndim == 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "TRI_REDUCTION_BATCHMEAN needs a dimension 0, the batch");
     return trii_rule_shape(b, "target", a->ndim, a->shape);
 }
 
@@ -179,6 +193,7 @@ typedef struct pair_loss {
     const trii_graph_op *of_difference;
     double number;
     tri_tensor *weight; /* NULL: none */
+    bool by_batch;
 } pair_loss;
 
 /* a - b, wide: in bf16, what two that are close differ by has no digits left. */
@@ -198,7 +213,7 @@ static tri_status rec_pair(trii_step *step, const pair_loss *loss, tri_tensor *c
                            tri_reduction reduction, trii_vid *out)
 {
     trii_vid ids[2] = {TRII_NO_VALUE, TRII_NO_VALUE}, d = TRII_NO_VALUE, weight = TRII_NO_VALUE;
-    tri_status status = resolve_pair(step, in, reduction, ids);
+    tri_status status = resolve_pair(step, in, reduction, loss->by_batch, ids);
 
     if (status == TRI_OK)
         status = loss->op != NULL ? rec_number(step, loss->op, ids[0], ids[1], loss->number, &d)
@@ -283,7 +298,7 @@ static tri_status rec_logits(trii_step *step, tri_tensor *const *in, const tri_b
     trii_vid ids[2] = {TRII_NO_VALUE, TRII_NO_VALUE}, d = TRII_NO_VALUE, log = TRII_NO_VALUE;
     trii_vid other = TRII_NO_VALUE, factor = TRII_NO_VALUE;
     trii_attrs attrs;
-    tri_status status = resolve_pair(step, in, o->reduction, ids);
+    tri_status status = resolve_pair(step, in, o->reduction, false, ids);
 
     attrs.n_i = 0;
     attrs.n_f = 2;
@@ -337,6 +352,6 @@ tri_tensor *tri_bce_with_logits_loss(tri_tensor *input, tri_tensor *target,
 
 tri_tensor *tri_kl_div(tri_tensor *input, tri_tensor *target, const tri_pair_loss_options *opt)
 {
-    return pair(&(pair_loss){.name = "kl_div", .op = &trii_op_kl_div}, input, target,
-                reduction_of(opt));
+    return pair(&(pair_loss){.name = "kl_div", .op = &trii_op_kl_div, .by_batch = true}, input,
+                target, reduction_of(opt));
 }

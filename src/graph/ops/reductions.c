@@ -152,6 +152,8 @@ static tri_status mean_grad(trii_step *step, const trii_node *node, const trii_v
 /* Means over dimension 0 are over samples; others are part of the network. */
 static int64_t mean_samples(const trii_type *const *in, const trii_attrs *attrs)
 {
+    if (in[0]->ndim == 0 && attrs->n_i > 2)
+        return 1; /* a loss of one */
     return (attrs->i[0] & 1) != 0 && in[0]->ndim > 0 ? in[0]->shape[0] : -1;
 }
 

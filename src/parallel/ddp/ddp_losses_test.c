@@ -1,0 +1,99 @@
+/*
+ * ddp_losses_test.c - every loss, with a part of the batch on each of two ranks that is not half of
+ * it, trains as one process on the whole batch; also beside another mean.
+ */
+/* ctest: also=TRI_CHECK=order */
+#include "testing/ddp_ranks.h"
+
+#define LOSSES 9
+
+typedef struct plan {
+    int loss;
+    bool penalised; /* by a mean over dimension 0 of something that has no samples there */
+} plan;
+
+static tri_tensor *loss_of(const plan *p, tri_tensor *out, tri_tensor *y)
+{
+    const tri_pair_loss_options by_batch = {TRI_REDUCTION_BATCHMEAN};
+    tri_tensor *share = tri_mul_scalar(tri_add_scalar(y, 1), 0.5); /* 0 to 1 */
+
+    switch (p->loss) {
+    case 0:
+        return tri_mse_loss(out, y, NULL);
+    case 1:
+        return tri_l1_loss(out, y, NULL);
+    case 2:
+        return tri_smooth_l1_loss(out, y, &(tri_smooth_l1_options){.beta = 0.4});
+    case 3:
+        return tri_smooth_l1_loss(out, y, &(tri_smooth_l1_options){.beta = TRI_ZERO});
+    case 4:
+        return tri_bce_loss(tri_sigmoid(out), share, NULL);
+    case 5:
+        return tri_bce_with_logits_loss(out, share, NULL);
+    case 6:
+        return tri_kl_div(tri_log_softmax(out, 1), share, NULL);
+    case 7:
+        return tri_kl_div(tri_log_softmax(out, 1), share, &by_batch);
+    default:
+        return tri_cross_entropy(out, tri_argmax(y, 1, false), NULL);
+    }
+}
+
+/* Rank 0 of two has 7 of 12 rows. */
+static tri_status train(rank *r)
+{
+    const plan *p = r->arg;
+    int first = r->index == 0 ? 0 : 7, n = r->size == 1 ? ROWS : r->index == 0 ? 7 : ROWS - 7;
+    tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});
+    tri_optimizer *opt = tri_sgd(model, 0.5, NULL);
+    tri_tensor *x = rows_of(x_data, IN, first, n), *y = rows_of(y_data, OUT, first, n);
+
+    TRY(tri_module_status(model));
+    for (int step = 0; step < 3; step++) {
+        tri_tensor *out = tri_forward(model, x), *loss = loss_of(p, out, y);
+
+        if (p->penalised)
+            loss = tri_add(
+                loss, tri_mul_scalar(tri_mean(tri_square(tri_transpose(out, 0, 1)), NULL, 0, false),
+                                     0.125));
+        tri_backward(loss);
+        TRY(tri_optimizer_step(opt));
+        TRY(tri_step_end_status());
+    }
+    TRY(tri_ddp_verify(model, true));
+    TRY(take_weights(r, model));
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(model);
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    return TRI_OK;
+}
+
+static void uneven_parts_of_a_batch_are_one_batch(void **state)
+{
+    static rank one[1], two[2];
+
+    (void)state;
+    make_data();
+    for (int k = 0; k < 2 * LOSSES; k++) {
+        const plan p = {.loss = k / 2, .penalised = k % 2 != 0};
+
+        run_ranks(one, 1, train, &p);
+        check_ranks(one, 1);
+        run_ranks(two, 2, train, &p);
+        check_ranks(two, 2);
+        assert_true(two[0].hash == two[1].hash);
+        for (int i = 0; i < one[0].n_weights; i++) {
+            if (!(fabs(two[0].weights[i] - one[0].weights[i]) <= 1e-12))
+                fail_msg("loss %d%s, weight %d: %.15g, and %.15g of one process", p.loss,
+                         p.penalised ? " with a penalty" : "", i, two[0].weights[i],
+                         one[0].weights[i]);
+        }
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(uneven_parts_of_a_batch_are_one_batch),
+};
+
+TEST_MAIN(tests)
