@@ -145,9 +145,9 @@ TRI_API void tri_requires_grad(tri_tensor *tensor, bool on); /* persistent, floa
  * (tri_backward_of in gradient.h); else it fails the step (STATE).
  *
  * Replicas are weighted by the number of samples that the loss is the mean of: dimension 0 of the
- * operand of the loss (tri_mse_loss; of tri_cross_entropy the targets, without those that are
- * ignored, by their classes' weights) that the given one is made of, wherever it stands in it;
- * without one, of the operand of a tri_mean over dimension 0 that depends on data (a
+ * operand of the loss of ops_loss.h (of tri_cross_entropy and tri_nll_loss the targets, without
+ * those that are ignored, by their classes' weights) that the given one is made of, wherever it
+ * stands in it; without one, of the operand of a tri_mean over dimension 0 that depends on data (a
  * mean of parameters alone is a penalty). Of two that differ the one recorded last counts, and a
  * warning, once, names both; tri_backward_of takes a count. A sum, or no mean at all: every rank
  * counts as one sample. */

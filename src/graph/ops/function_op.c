@@ -219,11 +219,25 @@ static tri_status backward_reference(const trii_kernel_args *args)
 /* --- gradients ----------------------------------------------------------------------------------
  */
 
+/* Reached with create_graph only. */
+static tri_status backward_grad(trii_step *step, const trii_node *node, const trii_vid *g,
+                                const bool *needs, trii_vid *grad_in)
+{
+    (void)step;
+    (void)g;
+    (void)needs;
+    (void)grad_in;
+    return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                     "%s has no record, which gradients of gradients need (function.h)",
+                     class_of(node->attrs.i)->name);
+}
+
 static const trii_graph_op op_backward = {
     .name = "apply_backward",
     .precision = TRII_PRECISION_ANY,
     .may_refuse = true,
     .shape = attrs_shape,
+    .grad = backward_grad,
     .reference = backward_reference,
 };
 
