@@ -385,6 +385,17 @@ tri_status trii_step_run(trii_step *step)
     return trii_step_catch_up(step);
 }
 
+tri_status trii_step_run_and_keep(trii_step *step)
+{
+    for (int32_t n = step->first_pending; n < step->n_nodes; n++) {
+        const trii_node *node = &step->nodes[n];
+
+        for (int o = 0; o < node->n_out; o++)
+            step->values[node->first_out + o].keep = true;
+    }
+    return trii_step_run(step);
+}
+
 /* User code that a run or a walk has called may not begin another. */
 static tri_status check_outside(const trii_recorder *r)
 {

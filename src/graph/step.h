@@ -258,6 +258,9 @@ bool trii_step_holds_alone(trii_step *step, const tri_tensor *tensor);
 void trii_step_count_update(trii_step *step);
 /* Run everything pending of the step. */
 tri_status trii_step_run(trii_step *step) TRI_MUST_CHECK;
+/* The same where the program does not expect it, rarely: all values stay, since it may still use
+ * any of them. */
+tri_status trii_step_run_and_keep(trii_step *step) TRI_MUST_CHECK;
 /* Frees this thread's own context (its step must have ended) and leaves those that it has entered,
  * as when a thread exits, and frees what the default executor keeps. */
 void trii_step_release(void);

@@ -108,7 +108,7 @@ static uint64_t new_id(void)
 static tri_status relist(trii_ddp *ddp)
 {
     trii_step *step = trii_step_current();
-    tri_status st = step != NULL ? trii_step_run(step) : TRI_ERR_NO_MEMORY;
+    tri_status st = step != NULL ? trii_step_run_and_keep(step) : TRI_ERR_NO_MEMORY;
 
     if (st == TRI_OK)
         st = trii_ddp_compare(ddp, false, true);
@@ -216,7 +216,7 @@ static tri_status before_forward(trii_ddp *ddp)
         st = relist(ddp);
     if (st == TRI_OK && ddp->has_observed && !ddp->rebuilt) {
         step = trii_step_current();
-        st = step != NULL ? trii_step_run(step) : TRI_ERR_NO_MEMORY;
+        st = step != NULL ? trii_step_run_and_keep(step) : TRI_ERR_NO_MEMORY;
         if (st == TRI_OK)
             st = trii_ddp_buckets_rebuild(ddp);
     }
