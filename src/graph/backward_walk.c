@@ -54,9 +54,12 @@ static const char *name_of(const trii_roots *roots, int k, char text[32])
     return text;
 }
 
-/* What a host operation gives that has nothing else to give: its gradient has no elements. */
+/* What a host operation gives that has nothing else to give, on whichever device: its gradient has
+ * no elements. */
 static bool is_token(const trii_step *s, const trii_value *value)
 {
+    while (value->node >= 0 && s->nodes[value->node].op == &trii_op_to)
+        value = &s->values[s->in_ids[s->nodes[value->node].first_in]];
     return value->node >= 0 && s->nodes[value->node].host != NULL &&
            trii_type_numel(&value->type) == 0;
 }

@@ -4,6 +4,7 @@
 #include "graph/host_op.h"
 
 #include "graph/recorder.h"
+#include "tensor/device_memory.h"
 
 static tri_status host_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                              trii_type *out, int *n_out)
@@ -92,15 +93,67 @@ static tri_status pending_of(const trii_step *step, const trii_host_op *op,
     return TRI_OK;
 }
 
+static bool is_elsewhere(const trii_type *type)
+{
+    return !trii_is_host(type->device);
+}
+
+/* Operands that lie in a device's own memory are copied to the host's. */
+static tri_status bring_operands(trii_step *step, const trii_host_call *call, trii_vid *here)
+{
+    tri_status status = TRI_OK;
+
+    for (int i = 0; i < call->n_in && status == TRI_OK; i++) {
+        here[i] = call->in[i];
+        if (TRII_UNLIKELY(is_elsewhere(&step->values[here[i]].type)))
+            status = trii_record_to(step, call->in[i], TRI_CPU(0), &here[i]);
+    }
+    return status;
+}
+
+/* The types of the results as the operation makes them: on the host. */
+static void describe_results(const trii_step *step, const trii_host_call *call, trii_type *out,
+                             int n_out, uint64_t *requires_grad_out)
+{
+    for (int o = 0; o < n_out; o++) {
+        trii_type_copy(&out[o],
+                       call->out != NULL ? &call->out[o].type : &step->values[call->in[o]].type);
+        if (TRII_UNLIKELY(is_elsewhere(&out[o])))
+            out[o].device = TRI_CPU(0);
+        if (call->out != NULL)
+            *requires_grad_out |= (uint64_t)call->out[o].requires_grad << o;
+    }
+}
+
+/* And to where they are wanted. */
+static tri_status send_results(trii_step *step, const trii_host_call *call, int32_t first,
+                               int n_out, trii_vid *out_ids)
+{
+    tri_status status = TRI_OK;
+
+    for (int o = 0; o < n_out && status == TRI_OK; o++) {
+        const trii_type *type =
+            call->out != NULL ? &call->out[o].type : &step->values[call->in[o]].type;
+
+        out_ids[o] = first + o;
+        if (TRII_UNLIKELY(is_elsewhere(type)))
+            status = trii_record_to(step, first + o, type->device, &out_ids[o]);
+    }
+    return status;
+}
+
 tri_status trii_record_host(trii_step *step, trii_host_op *op, const trii_host_call *call,
                             trii_vid *out_ids)
 {
     trii_type out[TRII_MAX_OUTPUTS];
-    trii_vid after[TRII_MAX_INPUTS];
+    trii_vid in[TRII_MAX_INPUTS], after[TRII_MAX_INPUTS];
     trii_host_node host = {.op = op, .after = after, .like_operands = call->out == NULL};
     int n_out = call->out != NULL ? call->n_out : call->n_in;
     int32_t first;
     tri_status status = check_call(step, op, call, n_out);
+
+    if (status == TRI_OK)
+        status = bring_operands(step, call, in);
 
     if (status == TRI_OK) /* no more than a gradient rule has room for: its node stays */
         status =
@@ -109,17 +162,10 @@ tri_status trii_record_host(trii_step *step, trii_host_op *op, const trii_host_c
         status = pending_of(step, op, call, after, &host.n_after);
     if (status != TRI_OK)
         return status;
-    for (int o = 0; o < n_out; o++) {
-        trii_type_copy(&out[o],
-                       call->out != NULL ? &call->out[o].type : &step->values[call->in[o]].type);
-        if (call->out != NULL)
-            host.requires_grad |= (uint64_t)call->out[o].requires_grad << o;
-    }
+    describe_results(step, call, out, n_out, &host.requires_grad);
     first = step->n_values;
-    status = trii_node_append(step, &trii_op_host, call->in, call->n_in, NULL, &host, out, n_out);
-    for (int o = 0; o < n_out && status == TRI_OK; o++)
-        out_ids[o] = first + o;
-    return status;
+    status = trii_node_append(step, &trii_op_host, in, call->n_in, NULL, &host, out, n_out);
+    return status == TRI_OK ? send_results(step, call, first, n_out, out_ids) : status;
 }
 
 tri_status trii_record_host_like(trii_step *step, trii_host_op *op, const trii_vid *in, int n,

@@ -85,7 +85,9 @@ typedef struct trii_host_call {
 } trii_host_call;
 
 /* `op` is borrowed and must live until the step has ended (or see trii_host_op_orphan). Ids of the
- * results are written to out_ids [n_out], on success only. */
+ * results are written to out_ids [n_out], on success only. The operation itself sees memory of the
+ * host: operands from elsewhere are copied before it, results to elsewhere behind it, by copies
+ * that are recorded beside it and have gradients. */
 tri_status trii_record_host(trii_step *step, trii_host_op *op, const trii_host_call *call,
                             trii_vid *out_ids) TRI_MUST_CHECK;
 /* Results of the operands' types, without gradients: in[n] -> out[n]. */

@@ -2,7 +2,6 @@
  * pointers.c - the pointers of a plan's entries: which argument gets its address from an input, an
  * output or the arena, how far behind its beginning; and which copies have nothing to do.
  */
-#include "base/err.h"
 #include "plan/schedule.h"
 #include "tensor/device_memory.h"
 
@@ -40,16 +39,6 @@ static tri_status wire_host(wiring *w, const trii_group *group, trii_plan_host *
         TRII_NEW(pool, node->n_out, out_layout) == NULL)
         return TRI_ERR_NO_MEMORY;
     host->node = node->source;
-    for (int32_t k = 0; k < node->n_in + node->n_out; k++) {
-        int32_t value = k < node->n_in ? node->in[k] : node->out[k - node->n_in];
-        const trii_type *type = &w->s->ir->values[value].type;
-
-        if (!trii_is_host(type->device))
-            return TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                             "plan: what communicates lies in memory of the host, and not on %s: "
-                             "tri_to copies it to TRI_CPU(0)",
-                             tri_device_text(type->device));
-    }
     for (int32_t i = 0; i < node->n_in; i++) {
         wire(w, &host->buffers.in[i], node->in[i]);
         for (int32_t k = 0; k < group->n_in; k++) {

@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "graph/ops/table.h"
 #include "parallel/ddp/ddp.h"
+#include "tensor/device_memory.h"
 
 /* --- the header ----------------------------------------------------------------------------- */
 
@@ -164,6 +165,17 @@ static void observe(trii_ddp *ddp, const trii_vid *grad_of)
 
 /* --- buckets -------------------------------------------------------------------------------- */
 
+/* The result of the bucket's collective, to where the parameter wants its gradient. */
+static tri_status take_result(const trii_ddp_param *param, trii_step *step, trii_vid result,
+                              trii_vid *grad_out)
+{
+    tri_status st = TRI_OK;
+
+    if (param->place != NULL)
+        st = trii_bind(step, result, param->place);
+    return st == TRI_OK ? trii_record_to(step, result, param->tensor->device, grad_out) : st;
+}
+
 static tri_status record_bucket(trii_ddp *ddp, trii_step *step, trii_ddp_bucket *bucket,
                                 trii_vid *grad_of)
 {
@@ -180,25 +192,30 @@ static tri_status record_bucket(trii_ddp *ddp, trii_step *step, trii_ddp_bucket 
     t->n = 0;
     trii_travel_is_bucket(t);
     t->op.identity |= (uint64_t)(bucket->index + 1);
-    for (int i = 0; i < bucket->n_params; i++) {
-        if (grad_of[bucket->params[i]] == TRII_NO_VALUE)
+    for (int i = 0; i < bucket->n_params && st == TRI_OK; i++) {
+        const trii_ddp_param *param = &ddp->params[bucket->params[i]];
+        trii_vid grad = grad_of[bucket->params[i]];
+
+        if (grad == TRII_NO_VALUE)
             continue;
+        if (param->place != NULL)
+            st = trii_record_to(step, grad, TRI_CPU(0), &grad);
         t->item[t->n] = bucket->params[i];
-        in[t->n++] = grad_of[bucket->params[i]];
+        in[t->n++] = grad;
     }
     if (t->n == 0) { /* it has to be sent all the same */
         t->item[t->n] = -1;
         st = trii_resolve(step, ddp->unit[0], &in[t->n++]);
-        if (st < 0)
-            return st;
     }
+    if (st < 0)
+        return st;
     call.n_in = t->n;
     call.after = &ddp->header->weight; /* what it says of unused parameters comes with the last */
     call.n_after = t->last;
     st = trii_record_host(step, &t->op, &call, out);
     for (int i = 0; i < t->n && st == TRI_OK; i++)
         if (t->item[i] >= 0)
-            grad_of[t->item[i]] = out[i];
+            st = take_result(&ddp->params[t->item[i]], step, out[i], &grad_of[t->item[i]]);
     return st;
 }
 
@@ -335,6 +352,17 @@ tri_status trii_ddp_count_alone(trii_grad_hook *hook, trii_step *step, tri_tenso
 
 /* --- before the update ---------------------------------------------------------------------- */
 
+/* The average that the plan did not copy, since nothing here made a gradient. */
+static tri_status fetch_average(const trii_ddp_param *param)
+{
+    const tri_tensor *grad = param->tensor->grad;
+
+    return param->place == NULL
+               ? TRI_OK
+               : trii_memory_write(grad->device, grad->layout, trii_tensor_data(param->place),
+                                   trii_tensor_data(grad), trii_tensor_bytes(grad));
+}
+
 tri_status trii_ddp_settle(trii_grad_hook *hook, trii_step *step)
 {
     trii_ddp *ddp = (trii_ddp *)hook;
@@ -348,8 +376,12 @@ tri_status trii_ddp_settle(trii_grad_hook *hook, trii_step *step)
         return st;
     /* Unused here: used elsewhere, the average lies in the bucket; unused everywhere, the
      * optimizer passes over it, as it does on all ranks. */
-    for (int i = 0; i < ddp->n_params; i++)
-        if (!ddp->params[i].used_here)
-            trii_grad_publish(ddp->params[i].tensor, ddp->map[i] != 0);
-    return TRI_OK;
+    for (int i = 0; i < ddp->n_params && st == TRI_OK; i++) {
+        if (ddp->params[i].used_here)
+            continue;
+        if (ddp->map[i] != 0)
+            st = fetch_average(&ddp->params[i]);
+        trii_grad_publish(ddp->params[i].tensor, ddp->map[i] != 0);
+    }
+    return st;
 }

@@ -1,6 +1,7 @@
 /*
  * buckets.c - where gradients lie: each bucket is one storage in the group's arena, in which
- * every gradient has its place; so kernels write, and peers read, without a copy.
+ * every gradient has its place; so kernels write, and peers read, without a copy. Of a parameter in
+ * a device's own memory the gradient lies there, and is copied to its place and back.
  *
  * The first backward uses the parameters' order backwards. Before the second synchronised forward
  * the buckets get their final form: rank 0's order of completion, and the parameters' layouts
@@ -14,6 +15,7 @@
 #include "group/world.h"
 #include "parallel/ddp/ddp.h"
 #include "reducer/bucket.h"
+#include "tensor/device_memory.h"
 
 #define PLACE_ALIGN ((size_t)64)
 
@@ -89,11 +91,33 @@ static tri_status move_grad(trii_ddp_param *param, const trii_layout *layout)
     return TRI_OK;
 }
 
+/* The gradient stays in the device's memory; what travels has its place here. */
+static tri_status make_place(trii_ddp_param *param)
+{
+    const tri_tensor *tensor = param->tensor;
+    tri_tensor *place = NULL;
+    tri_status st =
+        trii_tensor_create(tensor->dtype, tensor->shape, tensor->ndim, TRI_CPU(0), &place);
+
+    if (st == TRI_OK)
+        st = trii_tensor_move(place, param->bucket->storage, param->offset);
+    if (st < 0) {
+        tri_tensor_unref(place);
+        return st;
+    }
+    place->is_grad = true;
+    tri_tensor_unref(param->place);
+    param->place = place;
+    return TRI_OK;
+}
+
 static tri_status make_grad(trii_ddp_param *param, const trii_layout *layout)
 {
     tri_status st = trii_grad_prepare(param->tensor);
 
-    return st == TRI_OK ? move_grad(param, layout) : st;
+    if (st < 0)
+        return st;
+    return trii_is_host(param->tensor->device) ? move_grad(param, layout) : make_place(param);
 }
 
 static tri_status fill_buckets(trii_ddp *ddp, const int *order, const int *bucket_of,
@@ -203,8 +227,15 @@ void trii_ddp_buckets_free(trii_ddp *ddp)
 
 /* --- the rebuild ---------------------------------------------------------------------------- */
 
+/* In which the parameter's gradient can travel: what is copied from a device comes in plain order.
+ */
+static const trii_layout *own_layout(const tri_tensor *param)
+{
+    return trii_is_host(param->device) ? param->layout : NULL;
+}
+
 /* Smallest and largest of all ranks' layout names, as numbers: where they are equal, all agree.
- * A parameter in plain order is 0. */
+ * Plain order is 0. */
 static tri_status agree_on_layouts(trii_ddp *ddp, const trii_layout **layouts, bool *any_out)
 {
     size_t n = (size_t)ddp->n_params;
@@ -215,7 +246,7 @@ static tri_status agree_on_layouts(trii_ddp *ddp, const trii_layout **layouts, b
     if (low == NULL)
         return TRI_ERR_NO_MEMORY;
     for (size_t i = 0; i < n; i++) {
-        const trii_layout *layout = ddp->params[i].tensor->layout;
+        const trii_layout *layout = own_layout(ddp->params[i].tensor);
 
         if (layout != NULL)
             low[i] =

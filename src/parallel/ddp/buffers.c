@@ -1,12 +1,13 @@
 /*
  * buffers.c - running statistics: before a synchronised forward in training all ranks get rank 0's.
  * They lie together in the group's arena, so that this is one broadcast; those in memory of the
- * user's (tri_tensor_wrap) stay there, and are copied.
+ * user's (tri_tensor_wrap), who looks at them there, or of a device stay there, and are copied.
  */
 #include "base/alloc.h"
 #include "base/dtype.h"
 #include "base/err.h"
 #include "parallel/ddp/ddp.h"
+#include "tensor/device_memory.h"
 
 #define PLACE_ALIGN ((size_t)64)
 
@@ -35,7 +36,7 @@ static tri_status make_block(trii_ddp *ddp, int first)
     }
     st = trii_ddp_storage_create(ddp, block->bytes, &block->storage);
     for (int b = first; b < first + block->n && st == TRI_OK; b++)
-        if (!ddp->buffers[b].tensor->stays_plain) /* the user looks where it is */
+        if (!ddp->buffers[b].tensor->stays_plain && trii_is_host(ddp->buffers[b].tensor->device))
             st = trii_tensor_move(ddp->buffers[b].tensor, block->storage, ddp->buffers[b].offset);
     return st;
 }

@@ -6,7 +6,6 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "group/world.h"
-#include "tensor/device_memory.h"
 
 static void ddp_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
                         int n_out);
@@ -53,21 +52,6 @@ static tri_status first_buckets(trii_ddp *ddp)
     return trii_ddp_buckets_make(ddp, ddp->observed);
 }
 
-/* What communicates goes through memory of the host. */
-static tri_status check_devices(trii_ddp *ddp)
-{
-    for (int64_t i = 0; i < tri_module_state_count(ddp->net); i++) {
-        tri_state_entry entry = tri_module_state(ddp->net, i);
-
-        if (!trii_is_host(entry.tensor->device))
-            return TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                             "tri_ddp: %s lies on %s, and gradients are averaged in memory of the "
-                             "host: move the model to a cpu device (tri_module_to)",
-                             entry.name, tri_device_text(entry.tensor->device));
-    }
-    return TRI_OK;
-}
-
 static tri_status make_unit(tri_dtype dtype, const void *one, tri_tensor **unit_out)
 {
     tri_status st = trii_tensor_create(dtype, NULL, 0, TRI_CPU(0), unit_out);
@@ -84,10 +68,8 @@ static tri_status make_units(trii_ddp *ddp)
 
 static tri_status set_up(trii_ddp *ddp)
 {
-    tri_status st = check_devices(ddp);
+    tri_status st = trii_ddp_compare(ddp, false, true);
 
-    if (st == TRI_OK)
-        st = trii_ddp_compare(ddp, false, true);
     if (st == TRI_OK)
         st = trii_ddp_broadcast_state(ddp);
     if (st == TRI_OK)

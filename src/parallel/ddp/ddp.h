@@ -42,6 +42,9 @@ typedef struct trii_ddp_param {
     const char *name;   /* the module's */
     tri_tensor *tensor; /* borrowed from its trii_ddp_watched */
     trii_ddp_bucket *bucket;
+    /* Of a parameter in a device's own memory, whose gradient lies there too: its place in the
+     * bucket, through which copies go; owned. NULL: the gradient itself lies in the bucket. */
+    tri_tensor *place;
     size_t offset, bytes; /* of its place in the bucket */
     bool used_here;       /* by the last synchronised backward */
 } trii_ddp_param;

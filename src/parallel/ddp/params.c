@@ -53,6 +53,8 @@ static tri_status count_trained(const trii_ddp *ddp, int *n_out)
 
 static void free_lists(trii_ddp *ddp)
 {
+    for (int i = 0; i < ddp->n_params; i++)
+        tri_tensor_unref(ddp->params[i].place);
     trii_free(ddp->params);
     trii_free(ddp->observed);
     trii_free(ddp->sequence);
