@@ -167,14 +167,15 @@ static bool take_before(const fuse *f, int32_t n)
     return false;
 }
 
+/* What a host operation comes after is as good as read by it. */
 static void mark_reads(const fuse *f, int32_t n)
 {
     const trii_ir_node *node = &f->ir->nodes[n];
 
-    for (int32_t i = 0; i < node->n_in; i++) {
-        int32_t g;
+    for (int32_t i = 0; i < node->n_in + node->n_after; i++) {
+        int32_t value = i < node->n_in ? node->in[i] : node->after[i - node->n_in], g;
 
-        if (producer(f, node->in[i], &g) != NULL && g != node->group)
+        if (producer(f, value, &g) != NULL && g != node->group)
             f->read[g] = true;
     }
 }

@@ -38,10 +38,8 @@ static void add(events *v, int32_t entry, int32_t buffer, bool write)
 
 static void add_group(events *v, int32_t entry, const trii_group *group)
 {
-    bool host = group->kind == TRII_GROUP_HOST;
-
     for (int32_t i = 0; i < group->n_in; i++)
-        add(v, entry, trii_buffer_of(v->s, group->in[i]), host);
+        add(v, entry, trii_buffer_of(v->s, group->in[i]), false);
     for (int32_t o = 0; o < group->n_out; o++)
         add(v, entry, trii_buffer_of(v->s, group->out[o]), true);
 }
