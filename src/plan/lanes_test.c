@@ -2,6 +2,9 @@
  * lanes_test.c - steps over several devices: the bits of one device, whatever waits for whom;
  * stages that overlap; failures.
  */
+#include <sched.h>
+
+#include <trireme/function.h>
 #include <trireme/nn.h>
 #include <trireme/ops.h>
 #include <trireme/optim.h>
@@ -129,7 +132,25 @@ static void stages_train_with_the_bits_of_one_device(void **state)
 /* --- the order ---------------------------------------------------------------------------------
  */
 
-static int32_t first_backward, forwards_before, most_lanes;
+static int32_t first_backward, forwards_before, most_lanes, most_ahead;
+
+/* Batches of which the last lane has begun forward and not backward, at most. */
+static int32_t batches_ahead(const trii_plan *plan, const trii_step *step,
+                             const trii_segment *segment)
+{
+    const trii_plan_lane *lane = &plan->lanes[plan->n_lanes - 1];
+    int32_t now = 0, most = 0;
+
+    for (int32_t i = 0; i < lane->n_entries; i++) {
+        int32_t n = plan->entries[lane->entries[i]].node;
+        const trii_node *node = n >= 0 ? &step->nodes[segment->first_node + n] : NULL;
+
+        now += node != NULL && !node->backward && strcmp(node->op->name, "to") == 0;
+        now -= node != NULL && strcmp(node->op->name, "tanh_backward") == 0;
+        most = now > most ? now : most;
+    }
+    return most;
+}
 
 /* Looks at the plan of each segment; then the usual executor runs it. */
 static tri_status look(trii_step *step, const trii_segment *segment)
@@ -142,6 +163,8 @@ static tri_status look(trii_step *step, const trii_segment *segment)
         return status;
     n_lanes = plan->n_lanes;
     most_lanes = n_lanes > most_lanes ? n_lanes : most_lanes;
+    if (n_lanes > 1)
+        most_ahead = batches_ahead(plan, step, segment);
     for (int32_t i = 0; n_lanes > 1 && i < plan->lanes[0].n_entries; i++) {
         int32_t node = plan->entries[plan->lanes[0].entries[i]].node;
 
@@ -180,6 +203,7 @@ static void a_stage_goes_on_with_the_next_batch_while_others_work(void **state)
         assert_int_equal(most_lanes, 2);
         /* two layers each of two or three batches, not of one, nor of all eight */
         assert_in_range(forwards_before, 4, 6);
+        assert_int_equal(most_ahead, 1); /* the last stage turns round at once */
     }
     trii_executor_set(NULL);
     destroy(&p);
@@ -364,6 +388,69 @@ static void a_failure_in_any_lane_names_its_operation_and_changes_nothing(void *
     }
 }
 
+/* Two functions that fail on two devices: `first` stands before the other in the plan, and yet
+ * fails when that one has begun, so that both do. */
+static atomic_bool other_has_begun;
+
+static tri_status one_number(const tri_function_call *call, tri_function_array *out)
+{
+    out[0] = call->in[0];
+    return TRI_OK;
+}
+
+static tri_status fail_first(const tri_function_call *call)
+{
+    (void)call;
+    while (!atomic_load(&other_has_begun))
+        sched_yield();
+    return tri_fail(TRI_ERR_INVALID_ARG, "this comes first");
+}
+
+static tri_status fail_then(const tri_function_call *call)
+{
+    (void)call;
+    atomic_store(&other_has_begun, true);
+    return tri_fail(TRI_ERR_NAN, "this comes behind");
+}
+
+static void failing(bool first, tri_tensor *x)
+{
+    static const tri_function_class types[2] = {
+        {.name = "behind", .shape = one_number, .forward = fail_then},
+        {.name = "first", .shape = one_number, .forward = fail_first}};
+    tri_tensor *y;
+
+    tri_apply(&types[first], NULL, &x, 1, &y, 1);
+    (void)tri_keep(y);
+}
+
+static void of_two_failures_the_first_in_the_order_is_told(void **state)
+{
+    (void)state;
+    CHECK_OK(tri_cpu_devices(2));
+    for (int round = 0; round < 4; round++) {
+        int here = round % 2; /* the first lane has what fails first, or a long way to the other */
+        tri_tensor *x[2], *y;
+
+        for (int d = 0; d < 2; d++) {
+            TRI_ON(TRI_CPU(d))
+            {
+                x[d] = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2), (const float[]){1, 2});
+            }
+        }
+        atomic_store(&other_has_begun, false);
+        y = x[0];
+        for (int k = 0; k < 20 && here == 1; k++)
+            y = tri_cumsum(tri_add(x[0], y), 0);
+        failing(here == 0, y); /* cpu:0 is the first lane */
+        failing(here == 1, x[1]);
+        CHECK_FAILS(tri_run(), TRI_ERR_INVALID_ARG, "this comes first");
+        tri_step_end();
+        tri_tensor_unref(x[0]);
+        tri_tensor_unref(x[1]);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(stages_train_with_the_bits_of_one_device),
     cmocka_unit_test(a_stage_goes_on_with_the_next_batch_while_others_work),
@@ -373,6 +460,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(views_cross_and_see_what_was_there),
     cmocka_unit_test(layouts_and_empty_tensors_cross),
     cmocka_unit_test(a_failure_in_any_lane_names_its_operation_and_changes_nothing),
+    cmocka_unit_test(of_two_failures_the_first_in_the_order_is_told),
 };
 
 TEST_MAIN(tests)
