@@ -7,9 +7,10 @@
  *
  * A function is recorded, run by plans and by TRI_EAGER=1, differentiated and averaged between
  * replicas like any other operation. It sees whole buffers in plain order and is called by the
- * thread that runs the step, never under a lock; it computes nothing else than its results (the
- * plan may run it again, or not at all if nobody reads them), and calls no function of tensors,
- * modules or optimizers: those fail (STATE). examples/custom_function.c is a whole one.
+ * thread that runs the step, or of a step over several devices by that of its operands' device,
+ * never under a lock; it computes nothing else than its results (the plan may run it again, or not
+ * at all if nobody reads them), and calls no function of tensors, modules or optimizers: those fail
+ * (STATE). examples/custom_function.c is a whole one.
  */
 #ifndef TRIREME_FUNCTION_H
 #define TRIREME_FUNCTION_H
