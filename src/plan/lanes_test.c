@@ -2,13 +2,13 @@
  * lanes_test.c - steps over several devices: the bits of one device, whatever waits for whom;
  * stages that overlap; failures.
  */
-#include <sched.h>
-
 #include <trireme/function.h>
 #include <trireme/nn.h>
 #include <trireme/ops.h>
 #include <trireme/optim.h>
 
+#include "os/clock.h"
+#include "os/futex.h"
 #include "plan/plan.h"
 #include "testing/check.h"
 
@@ -390,7 +390,7 @@ static void a_failure_in_any_lane_names_its_operation_and_changes_nothing(void *
 
 /* Two functions that fail on two devices: `first` stands before the other in the plan, and yet
  * fails when that one has begun, so that both do. */
-static atomic_bool other_has_begun;
+static atomic_int other_has_begun;
 
 static tri_status one_number(const tri_function_call *call, tri_function_array *out)
 {
@@ -402,14 +402,15 @@ static tri_status fail_first(const tri_function_call *call)
 {
     (void)call;
     while (!atomic_load(&other_has_begun))
-        sched_yield();
+        trii_futex_wait(&other_has_begun, 0, TRII_NO_DEADLINE);
     return tri_fail(TRI_ERR_INVALID_ARG, "this comes first");
 }
 
 static tri_status fail_then(const tri_function_call *call)
 {
     (void)call;
-    atomic_store(&other_has_begun, true);
+    atomic_store(&other_has_begun, 1);
+    trii_futex_wake_all(&other_has_begun);
     return tri_fail(TRI_ERR_NAN, "this comes behind");
 }
 
@@ -438,7 +439,7 @@ static void of_two_failures_the_first_in_the_order_is_told(void **state)
                 x[d] = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2), (const float[]){1, 2});
             }
         }
-        atomic_store(&other_has_begun, false);
+        atomic_store(&other_has_begun, 0);
         y = x[0];
         for (int k = 0; k < 20 && here == 1; k++)
             y = tri_cumsum(tri_add(x[0], y), 0);

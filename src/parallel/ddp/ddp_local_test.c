@@ -113,8 +113,8 @@ static void freeze(tri_module *net, bool on)
     tri_requires_grad(tri_module_find(net, "0.bias"), !on);
 }
 
-/* The first layer is frozen for three steps, and trained for three more. With `prepares` the batch is
- * the result of operations before the forward, in which the model makes its buckets anew. */
+/* The first layer is frozen for three steps, and trained for three more. With `prepares` the batch
+ * is the result of operations before the forward, in which the model makes its buckets anew. */
 static tri_status fine_tune(rank *r)
 {
     const bool *prepares = r->arg;
