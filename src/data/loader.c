@@ -163,6 +163,12 @@ static void stop_epoch(tri_loader *l)
 /* --- slots -------------------------------------------------------------------------------------
  */
 
+/* Samples are written by the host: from there tri_to copies them. */
+static tri_device batch_device(void)
+{
+    return trii_is_host(tri_current_device()) ? tri_current_device() : TRI_CPU(0);
+}
+
 static tri_status new_tensor(const tri_field *field, int64_t rows, tri_tensor **tensor_out)
 {
     int64_t shape[TRI_MAX_DIMS];
@@ -170,10 +176,7 @@ static tri_status new_tensor(const tri_field *field, int64_t rows, tri_tensor **
     shape[0] = rows;
     for (int d = 0; d < field->ndim; d++)
         shape[d + 1] = field->shape[d];
-    /* samples are written by the host: from there tri_to copies them */
-    return trii_tensor_create(
-        field->dtype, shape, field->ndim + 1,
-        trii_is_host(tri_current_device()) ? tri_current_device() : TRI_CPU(0), tensor_out);
+    return trii_tensor_create(field->dtype, shape, field->ndim + 1, batch_device(), tensor_out);
 }
 
 /* Samples of a full batch. */
@@ -189,7 +192,7 @@ static tri_status make_slot(tri_loader *l, slot *s)
     s->batch = -1;
     if (l->collate != NULL) {
         s->samples = trii_alloc(most_rows(l), sizeof(*s->samples), "loader's samples");
-        status = s->samples != NULL ? trii_sample_init_tensors(&s->collated, tri_current_device())
+        status = s->samples != NULL ? trii_sample_init_tensors(&s->collated, batch_device())
                                     : TRI_ERR_NO_MEMORY;
     }
     for (int f = 0; f < l->dataset->n_fields && status == TRI_OK && l->collate == NULL; f++) {

@@ -413,6 +413,32 @@ static void memory_of_the_program_stays_where_it_is(void **state)
     tri_tensor_unref(x);
 }
 
+/* Whatever makes them, they are written by the host. */
+static void batches_lie_where_the_host_may_write(void **state)
+{
+    const tri_collate ways[] = {NULL, tri_collate_default, tri_collate_pad};
+    const tri_field pairs = {TRI_DTYPE_F32, 1, {2}};
+    tri_dataset *set;
+    tri_loader *loader;
+    tri_batch batch;
+
+    (void)state;
+    guarded_register();
+    CHECK_OK(tri_set_device(TRI_CUDA(0)));
+    CHECK_OK(tri_dataset_arrays(1, &pairs, (const void *[]){two}, 1, &set));
+    for (int w = 0; w < 3; w++) {
+        CHECK_OK(
+            tri_loader_create(set, NULL, 1, &(tri_loader_options){.collate = ways[w]}, &loader));
+        CHECK_OK(tri_loader_begin(loader, 0, 0));
+        CHECK_OK(tri_loader_next(loader, &batch));
+        CHECK_NEAR(tri_item(tri_sum(tri_to(batch.fields[0], tri_current_device()), NULL, 0, false)),
+                   -0.5, 0.0);
+        tri_step_end();
+        tri_loader_destroy(loader);
+    }
+    tri_dataset_destroy(set);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_host_dies_at_the_memory_of_a_device),
     cmocka_unit_test(a_model_trains_there_with_the_bits_of_the_cpu),
@@ -425,6 +451,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_full_device_is_named_and_leaves_nothing_behind),
     cmocka_unit_test(a_kernel_that_fails_late_fails_its_step),
     cmocka_unit_test(memory_of_the_program_stays_where_it_is),
+    cmocka_unit_test(batches_lie_where_the_host_may_write),
 };
 
 TEST_MAIN(tests)
