@@ -16,6 +16,7 @@
 
 #define SOON_MS 20000
 #define SILENCE_MS 1000
+#define LONG_SILENCE_MS 6000 /* half of which no machine stands still for */
 
 /* --- hellos ----------------------------------------------------------------------------------- */
 
@@ -137,6 +138,7 @@ typedef struct pair {
     trii_rdzv_agent agents[2];
     told told[2];
     int64_t round;
+    int silence_ms;
 } pair;
 
 static void use_key(pair *p, const char *name)
@@ -164,7 +166,7 @@ static void start(pair *p, int i, const char *key)
     trii_rdzv_agent *agent = &p->agents[i];
 
     use_key(p, key);
-    CHECK_OK(trii_peers_create(p->loops[i], "127.0.0.1", SILENCE_MS, &events, &p->peers[i]));
+    CHECK_OK(trii_peers_create(p->loops[i], "127.0.0.1", p->silence_ms, &events, &p->peers[i]));
     snprintf(agent->host, sizeof(agent->host), "127.0.0.1");
     snprintf(agent->name, sizeof(agent->name), "host%d", i);
     agent->node.pid = 70 + i;
@@ -174,9 +176,11 @@ static void start(pair *p, int i, const char *key)
     assert_int_equal(agent->keyed, key != NULL);
 }
 
-static void begin_with(pair *p, bool two_loops, const char *key0, const char *key1)
+static void begin_silence(pair *p, int silence_ms, bool two_loops, const char *key0,
+                          const char *key1)
 {
     memset(p, 0, sizeof(*p));
+    p->silence_ms = silence_ms;
     scratch_begin(&p->s);
     CHECK_OK(trii_loop_create(&p->loop));
     p->loops[0] = p->loops[1] = p->loop;
@@ -184,6 +188,11 @@ static void begin_with(pair *p, bool two_loops, const char *key0, const char *ke
         CHECK_OK(trii_loop_create(&p->loops[1]));
     start(p, 0, key0);
     start(p, 1, key1);
+}
+
+static void begin_with(pair *p, bool two_loops, const char *key0, const char *key1)
+{
+    begin_silence(p, SILENCE_MS, two_loops, key0, key1);
 }
 
 static void begin(pair *p, const char *key0, const char *key1)
@@ -481,12 +490,12 @@ static void mute_called(trii_watch *watch, unsigned events)
 }
 
 /* Agent 1 is played by the test, and those who call it reach `m`. */
-static void begin_mute(pair *p, mute *m)
+static void begin_mute(pair *p, int silence_ms, mute *m)
 {
     int fd;
 
     memset(m, 0, sizeof(*m));
-    begin(p, NULL, NULL);
+    begin_silence(p, silence_ms, false, NULL, NULL);
     CHECK_OK(trii_socket_listen("127.0.0.1", 0, &fd, &m->port));
     CHECK_OK(trii_loop_watch(p->loop, &m->listener, fd, TRII_READABLE, mute_called));
     p->agents[1].port = m->port;
@@ -514,7 +523,7 @@ static void who_is_silent_is_called_once_more_and_then_lost(void **state)
     int fd;
 
     (void)state;
-    begin_mute(&p, &m);
+    begin_mute(&p, SILENCE_MS, &m);
     fd = call_as_agent_1(&p);
     run_until(&p, &p.told[0].lost, 1);
     assert_true(m.n_calls >= 2);
@@ -534,7 +543,7 @@ static void who_is_heard_over_any_connection_lives(void **state)
     int fds[16], n = 0;
 
     (void)state;
-    begin_mute(&p, &m);
+    begin_mute(&p, SILENCE_MS, &m);
     while (n < 16) {
         fds[n++] = call_as_agent_1(&p);
         run_for(&p, SILENCE_MS / 4);
@@ -556,7 +565,7 @@ static void a_second_call_that_is_refused_decides_at_once(void **state)
     int fd;
 
     (void)state;
-    begin_mute(&p, &m);
+    begin_mute(&p, LONG_SILENCE_MS, &m);
     fd = call_as_agent_1(&p);
     run_until(&p, &m.n_calls, 1);
     trii_socket_close(m.listener.fd);
