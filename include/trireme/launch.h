@@ -34,8 +34,10 @@ TRI_API const char *tri_launched_by(void);
 TRI_API int tri_restart_count(void);
 
 typedef enum tri_spawn_how {
-    TRI_SPAWN_AUTO = 0, /* a copy of this process while it has one thread, else anew */
-    TRI_SPAWN_COPY,     /* fork: workers see this process's memory as it is now */
+    TRI_SPAWN_AUTO = 0, /* a copy of this process while it has one thread and has not computed
+                           with tensors, else anew */
+    TRI_SPAWN_COPY,     /* fork: workers see this process's memory as it is now; where this process
+                           has computed with tensors, they cannot: STATE */
     TRI_SPAWN_ANEW      /* the program starts again, safe whatever threads and devices this has; not
                            in a worker: STATE */
 } tri_spawn_how;

@@ -19,6 +19,7 @@
 #include "elastic/spawned.h"
 #include "os/branch.h"
 #include "os/clock.h"
+#include "os/forked.h"
 #include "os/loop.h"
 #include "os/pipe.h"
 #include "os/secret.h"
@@ -437,6 +438,15 @@ static tri_status start_all(spawner *s, bool copy, int call, tri_status (*fn)(in
     return TRI_OK;
 }
 
+/* A copy of a process that has computed could not. A worker has no choice: anew it would begin at
+ * main. */
+static bool is_copy(tri_spawn_how how)
+{
+    if (how != TRI_SPAWN_AUTO)
+        return how == TRI_SPAWN_COPY;
+    return trii_process_threads() == 1 && (!trii_forked_watched() || own_depth() > 0);
+}
+
 tri_status tri_spawn(tri_status (*fn)(int rank, void *arg), void *arg, int nprocs,
                      const tri_spawn_options *opt)
 {
@@ -444,8 +454,7 @@ tri_status tri_spawn(tri_status (*fn)(int rank, void *arg), void *arg, int nproc
                  .grace_ms = opt != NULL && opt->grace_ms > 0 ? opt->grace_ms : GRACE_MS};
     tri_spawn_how how = opt != NULL ? opt->how : TRI_SPAWN_AUTO;
     int call = n_calls++, rank, size;
-    bool is_this,
-        copy = how == TRI_SPAWN_COPY || (how == TRI_SPAWN_AUTO && trii_process_threads() == 1);
+    bool is_this, copy = is_copy(how);
     tri_status status;
 
     if (find_call(call, &rank, &size, &is_this)) {

@@ -234,7 +234,8 @@ static tri_status hand_out(lane_run *r)
     if (made != 0 && made != here)
         return TRII_FAIL(TRI_ERR_STATE,
                          "the threads of %s and others are not in a child of fork(): tri_spawn "
-                         "starts processes that compute",
+                         "starts processes that compute, unless they are to be copies "
+                         "(TRI_SPAWN_COPY)",
                          tri_device_text(r->plan->lanes[1].device));
     trii_mutex_lock(&mutex);
     atomic_store(&made_in, here);
