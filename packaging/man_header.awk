@@ -1,6 +1,7 @@
 # man_header.awk - a public header as manual pages: one for the whole, whose description is its head
 # comment, and one for each group of declarations that stand under one comment (a comment that says
-# "the same" or "as" belongs to the group before). A comment `--- title ---` begins a section; what it
+# "the same" or "as" belongs to the group before; a type without a comment to the functions after it,
+# if they take it). A comment `--- title ---` begins a section; what it
 # says holds for all of its functions and stands on their pages too.
 # POSIX awk. Variables: page, header, version; folder: where the pages go.
 
@@ -216,6 +217,7 @@ depth == 0 && /^\/\*/ && !continued {
 /^[ \t]*$/ && depth == 0 { flush_block(); next }
 
 {
+    if (depth == 0 && /^typedef (struct|enum) .*\{$/ && code != "") flush_block()
     line = declaration($0)
     code = code (code == "" ? "" : "\n") line
     if (depth == 0) note_names(line)
@@ -330,6 +332,7 @@ function first_sentence(text,    at) {
     at = match(text, /[.;:] /)
     if (at > 0) text = substr(text, 1, at - 1)
     gsub(/[ \t]+/, " ", text)
+    sub(/ \([^()]*$/, "", text) # cut within brackets
     return text
 }
 
@@ -338,17 +341,54 @@ function continues(i) {
     return why[i] == "" || why[i] ~ /^(The same|As |Likewise)/
 }
 
-# The page of blocks first..last, and those that lead to it.
-function write_group(first, last,    i, n, list, all, parts) {
-    list = ""
+# Whether the block is a type and nothing else, without a comment.
+function bare_type(i) {
+    return kind[i] == "block" && why[i] == "" && names_of[i] ~ /^tri_[a-z0-9_]+$/ &&
+        body[i] ~ /^typedef (struct|enum)/
+}
+
+# The block with a comment whose functions take the type that block i is (others may stand between
+# them): the type begins their page. 0: no such one.
+function led_by(i,    taker) {
+    if (!bare_type(i)) return 0
+    taker = i + 1
+    while (bare_type(taker)) taker++
+    return kind[taker] == "block" && !continues(taker) &&
+        body[taker] ~ ("[^a-z0-9_]" names_of[i] "[^a-z0-9_]") ? taker : 0
+}
+
+# Options that the page's functions take and that stand on a page of their own.
+function other_options(first, last,    i, rest, name, all, found) {
+    for (i = first; i <= last; i++) all = all " " names_of[i]
     for (i = first; i <= last; i++) {
-        if (kind[i] == "block" && names_of[i] != "") list = list (list == "" ? "" : " ") names_of[i]
+        rest = kind[i] == "block" ? body[i] : ""
+        while (match(rest, /tri_[a-z0-9_]+_options/)) {
+            name = substr(rest, RSTART, RLENGTH)
+            rest = substr(rest, RSTART + RLENGTH)
+            if (index(all " ", " " name " ") == 0) {
+                all = all " " name
+                found = found (found == "" ? "" : " (3),\n.BR ") name
+            }
+        }
+    }
+    return found
+}
+
+# The page of blocks first..last, and those that lead to it. It is called after the first that has a
+# comment.
+function write_group(first, last,    i, n, list, all, parts, main, others) {
+    main = led_by(first) ? led_by(first) : first
+    list = names_of[main]
+    for (i = first; i <= last; i++) {
+        if (i != main && kind[i] == "block" && names_of[i] != "")
+            list = list (list == "" ? "" : " ") names_of[i]
     }
     if (list == "") return
     n = split(list, all, " ")
     parts = all[1]
     for (i = 2; i <= n; i++) parts = parts ", " all[i]
-    begin_page(all[1], parts, why[first] != "" ? first_sentence(why[first]) : "part of " page)
+    others = other_options(first, last)
+    begin_page(all[1], parts, why[main] != "" ? first_sentence(why[main]) : "part of " page)
     for (i = first; i <= last; i++) {
         if (i > first) print "" >out
         code_lines(body[i])
@@ -357,7 +397,7 @@ function write_group(first, last,    i, n, list, all, parts) {
     print ".SH DESCRIPTION" >out
     for (i = first; i <= last; i++) {
         if (why[i] == "") continue
-        if (i > first) {
+        if (i > main) {
             print ".PP" >out
             gsub(/ /, ", ", names_of[i])
             print ".B " escape(names_of[i]) >out
@@ -369,7 +409,7 @@ function write_group(first, last,    i, n, list, all, parts) {
         print ".SH \"" toupper(substr(section, 1, 1)) substr(section, 2) "\"" >out
         paragraphs(section_text)
     }
-    end_page(page)
+    end_page(page (others == "" ? "" : " (3),\n.BR " others))
     for (i = 2; i <= n; i++) {
         print ".so man3/" all[1] ".3" >(folder "/" all[i] ".3")
         close(folder "/" all[i] ".3")
@@ -418,7 +458,8 @@ END {
     write_whole()
     first = 0
     for (i = 1; i <= n_body; i++) {
-        if (kind[i] == "block" && first > 0 && continues(i)) continue
+        if (kind[i] == "block" && first > 0 && i <= led_by(first)) continue
+        if (kind[i] == "block" && first > 0 && continues(i) && !led_by(i)) continue
         if (first > 0) write_group(first, i - 1)
         first = kind[i] == "block" ? i : 0
         if (kind[i] == "section") {

@@ -33,6 +33,18 @@ while read -r function; do
     grep -qF "$function" "${target:-$page}" || fail "${target:-$page} does not show $function"
 done <"$work/functions"
 
+# Options stand on the page of who takes them, or it says where.
+for page in man3/*.3; do
+    grep -q '^\.so ' "$page" && continue
+    sed -n '/^\.SH SYNOPSIS/,/^\.SH DESCRIPTION/p' "$page" | grep -oE 'const tri_[a-z0-9_]+_options \*' |
+        sort -u | while read -r _ options _; do
+        grep -qE "^\} $options;|^\.BR $options \(3\)" "$page" || echo "$page takes $options and does not show it"
+        taker=$(sed -n 's/^\.so //p' "man3/$options.3") # none: a page of its own
+        [ -z "$taker" ] || grep -qF "$options *" "$taker" || echo "$options leads to $taker, which does not take it"
+    done
+done >"$work/hidden"
+[ ! -s "$work/hidden" ] || fail "$(head -n 5 "$work/hidden")"
+
 # What a page says is what the header says.
 groff -man -Tascii -P-c -P-b -P-u man3/tri_all_reduce.3 >"$work/page"
 grep -q 'tri_status tri_all_reduce(tri_group \*group, const void \*src, void \*dst,' "$work/page" ||
