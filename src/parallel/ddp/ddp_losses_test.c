@@ -69,6 +69,60 @@ static tri_status train(rank *r)
     return TRI_OK;
 }
 
+/* The slope of the network in its input is part of the loss: its gradient goes through the
+ * replica's gradients, in regions that are computed again or not. */
+static tri_status train_smoothly(rank *r)
+{
+    const bool *again = r->arg;
+    int first = r->index == 0 ? 0 : 7, n = r->size == 1 ? ROWS : r->index == 0 ? 7 : ROWS - 7;
+    tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});
+    tri_optimizer *opt = tri_sgd(model, 0.1, NULL);
+    tri_tensor *x = rows_of(x_data, IN, first, n), *y = rows_of(y_data, OUT, first, n);
+
+    TRY(tri_module_status(model));
+    tri_requires_grad(x, true);
+    for (int step = 0; step < 3; step++) {
+        tri_tensor *out, *score, *slope;
+
+        if (*again)
+            tri_recompute_begin();
+        out = tri_forward(model, tri_tanh(x));
+        if (*again)
+            tri_recompute_end();
+        score = tri_sum(tri_exp(out), NULL, 0, false);
+        TRY(tri_gradients(&score, 1, &x, 1, &(tri_gradients_options){.create_graph = true},
+                          &slope));
+        slope = tri_sum(tri_square(slope), TRI_SHAPE(1), false);
+        tri_backward(tri_add(tri_mse_loss(out, y, NULL), tri_mean(slope, NULL, 0, false)));
+        TRY(tri_optimizer_step(opt));
+        TRY(tri_step_end_status());
+    }
+    TRY(tri_ddp_verify(model, true));
+    TRY(take_weights(r, model));
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(model);
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    return TRI_OK;
+}
+
+static void slopes_may_be_part_of_the_loss(void **state)
+{
+    static rank one[1], two[2];
+
+    (void)state;
+    make_data();
+    for (int again = 0; again < 2; again++) {
+        run_ranks(one, 1, train_smoothly, &(bool){again != 0});
+        check_ranks(one, 1);
+        run_ranks(two, 2, train_smoothly, &(bool){again != 0});
+        check_ranks(two, 2);
+        assert_true(two[0].hash == two[1].hash);
+        for (int i = 0; i < one[0].n_weights; i++)
+            CHECK_NEAR(two[0].weights[i], one[0].weights[i], 1e-12);
+    }
+}
+
 static void uneven_parts_of_a_batch_are_one_batch(void **state)
 {
     static rank one[1], two[2];
@@ -94,6 +148,7 @@ static void uneven_parts_of_a_batch_are_one_batch(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(uneven_parts_of_a_batch_are_one_batch),
+    cmocka_unit_test(slopes_may_be_part_of_the_loss),
 };
 
 TEST_MAIN(tests)

@@ -1,0 +1,314 @@
+/* gradient_edges_test.c - gradients where a graph is unusual: outputs that are inputs, inputs that
+ * stand twice or come later, regions in regions and without gradients, functions of nothing, of too
+ * many, and with backward passes that fail. */
+#include <math.h>
+#include <string.h>
+
+#include <trireme/function.h>
+#include <trireme/ops.h>
+
+#include "graph/step.h"
+#include "testing/check.h"
+
+static tri_tensor *x, *y; /* [2] = {3, 5}, {2, 7} */
+
+static tri_tensor *pair(double a, double b)
+{
+    return tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(2), (const double[]){a, b});
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    x = pair(3, 5);
+    y = pair(2, 7);
+    tri_requires_grad(x, true);
+    tri_requires_grad(y, true);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    tri_step_end();
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    return 0;
+}
+
+static tri_tensor *sum(tri_tensor *t)
+{
+    return tri_sum(t, NULL, 0, false);
+}
+
+static void check_pair(tri_tensor *tensor, double a, double b)
+{
+    double got[2];
+
+    CHECK_OK(tri_copy_out(tensor, got, sizeof(got)));
+    CHECK_NEAR(got[0], a, 1e-12);
+    CHECK_NEAR(got[1], b, 1e-12);
+}
+
+/* --- inputs and outputs ----------------------------------------------------------------------- */
+
+static void an_output_may_be_an_input(void **state)
+{
+    tri_tensor *square, *loss, *grads[3], *ones = pair(1, 1), *seeds[2] = {ones, NULL};
+
+    (void)state;
+    CHECK_OK(tri_gradients(&x, 1, &x, 1, &(tri_gradients_options){.seeds = seeds}, grads));
+    check_pair(grads[0], 1, 1);
+    tri_step_end();
+    square = tri_square(x);
+    loss = sum(tri_mul(square, y));
+    /* the first output is itself the second input: 1 of its own, and y of the loss */
+    CHECK_OK(tri_gradients((tri_tensor *[]){square, loss}, 2, (tri_tensor *[]){x, square, loss}, 3,
+                           &(tri_gradients_options){.seeds = seeds}, grads));
+    for (int i = 0; i < 3; i++)
+        grads[i] = tri_keep(grads[i]);
+    check_pair(grads[0], 2 * 3 * 3, 2 * 5 * 8);
+    check_pair(grads[1], 3, 8);
+    CHECK_NEAR(tri_item(grads[2]), 1, 0);
+    tri_tensor_unref(ones);
+}
+
+static void an_input_may_stand_twice_and_behind_another(void **state)
+{
+    tri_tensor *e = tri_mul(x, y), *loss = sum(tri_square(e)), *grads[4];
+
+    (void)state;
+    CHECK_OK(tri_gradients(&loss, 1, (tri_tensor *[]){x, e, x, e}, 4, NULL, grads));
+    for (int i = 0; i < 4; i++)
+        grads[i] = tri_keep(grads[i]);
+    for (int i = 0; i < 2; i++) {
+        check_pair(grads[2 * i], 2 * 6 * 2, 2 * 35 * 7);
+        check_pair(grads[2 * i + 1], 2 * 6, 2 * 35);
+    }
+}
+
+/* What is made of the output, beside it, and of the same parameter. */
+static void an_input_that_is_not_on_the_way_is_unused(void **state)
+{
+    tri_tensor *loss = sum(tri_square(x)), *later = tri_mul_scalar(loss, 2), *beside = tri_exp(x);
+    tri_tensor *grads[3], *in[3] = {later, beside, x};
+
+    (void)state;
+    CHECK_OK(tri_gradients(&loss, 1, in, 3, &(tri_gradients_options){.allow_unused = true}, grads));
+    assert_null(grads[0]);
+    assert_null(grads[1]);
+    check_pair(grads[2], 6, 10);
+    CHECK_FAILS(tri_gradients(&loss, 1, in, 3, NULL, grads), TRI_ERR_INVALID_ARG,
+                "the outputs do not depend on inputs[0]");
+}
+
+static void outputs_that_are_the_same_add_up_with_their_seeds(void **state)
+{
+    tri_tensor *square = tri_square(x), *seeds[3] = {y, NULL, y},
+               *outputs[3] = {square, NULL, square};
+
+    (void)state;
+    outputs[1] = sum(square);
+    tri_backward_of(outputs, 3, &(tri_backward_options){.seeds = seeds});
+    CHECK_OK(tri_step_end_status());
+    check_pair(tri_grad(x), 2 * 3 * 5, 2 * 5 * 15);
+}
+
+/* --- regions ---------------------------------------------------------------------------------- */
+
+static void regions_without_gradients_are_nothing(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 2; k++) { /* the second step repeats the first */
+        tri_tensor *a = NULL, *b = NULL, *grad;
+
+        TRI_NO_GRAD
+        {
+            TRI_RECOMPUTE
+            {
+                a = tri_exp(tri_mul(x, y));
+            }
+        }
+        TRI_RECOMPUTE
+        {
+            tri_tensor *c = tri_sin(x);
+
+            TRI_NO_GRAD
+            {
+                c = tri_cos(c); /* which no gradient goes through, and which is needed again */
+            }
+            b = tri_mul(tri_square(x), c);
+        }
+        b = sum(tri_add(b, tri_mul_scalar(a, 0)));
+        CHECK_OK(tri_gradients(&b, 1, &x, 1, NULL, &grad));
+        check_pair(grad, 6 * cos(sin(3.0)), 10 * cos(sin(5.0)));
+        CHECK_OK(tri_step_end_status());
+    }
+}
+
+static tri_tensor *deep(tri_tensor *t, int depth)
+{
+    if (depth > 0) {
+        TRI_RECOMPUTE
+        {
+            t = deep(tri_sin(t), depth - 1);
+            t = tri_mul(t, tri_square(t));
+        }
+    }
+    return t;
+}
+
+static void nested_regions_have_the_bits_of_none(void **state)
+{
+    double got[2][2];
+
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        tri_tensor *w = pair(3, 5), *t, *loss, *g;
+
+        tri_requires_grad(w, true);
+        if (k == 0) {
+            t = deep(w, 3);
+        } else {
+            t = tri_sin(tri_sin(tri_sin(w)));
+            for (int i = 0; i < 3; i++)
+                t = tri_mul(t, tri_square(t));
+        }
+        loss = sum(t);
+        CHECK_OK(
+            tri_gradients(&loss, 1, &w, 1, &(tri_gradients_options){.create_graph = true}, &g));
+        tri_backward(sum(tri_square(g)));
+        CHECK_OK(tri_step_end_status());
+        CHECK_OK(tri_copy_out(tri_grad(w), got[k], sizeof(got[k])));
+        tri_tensor_unref(w);
+    }
+    assert_memory_equal(got[0], got[1], sizeof(got[0]));
+}
+
+/* --- functions -------------------------------------------------------------------------------- */
+
+static tri_status fails;
+
+/* The sum of all operands of one shape. */
+static tri_status total_shape(const tri_function_call *call, tri_function_array *out)
+{
+    out[0] = call->in[0];
+    return TRI_OK;
+}
+
+static int64_t numel(const tri_function_array *a)
+{
+    int64_t n = 1;
+
+    for (int d = 0; d < a->ndim; d++)
+        n *= a->shape[d];
+    return n;
+}
+
+static tri_status total_forward(const tri_function_call *call)
+{
+    for (int64_t i = 0; i < numel(&call->out[0]); i++) {
+        double *y_i = (double *)call->out[0].data + i;
+
+        *y_i = 0;
+        for (int k = 0; k < call->n_in; k++)
+            *y_i += ((const double *)call->in[k].data)[i];
+    }
+    return TRI_OK;
+}
+
+static tri_status total_backward(const tri_function_call *call)
+{
+    if (fails != TRI_OK)
+        return tri_fail(fails, "backward has had enough");
+    for (int k = 0; k < call->n_in; k++) {
+        const tri_function_array *to = &call->grad_in[k];
+
+        if (to->data != NULL && numel(to) > 0)
+            memcpy(to->data, call->grad_out[0].data, (size_t)numel(to) * sizeof(double));
+    }
+    return TRI_OK;
+}
+
+static const tri_function_class total = {.name = "total",
+                                         .shape = total_shape,
+                                         .forward = total_forward,
+                                         .backward = total_backward,
+                                         .backward_without_in = true,
+                                         .backward_without_out = true};
+
+static void a_function_of_nothing_has_gradients_of_nothing(void **state)
+{
+    tri_tensor *none = tri_zeros(TRI_SHAPE(0, 3), TRI_DTYPE_F64), *in[2], *out, *loss;
+
+    (void)state;
+    none = tri_tensor_clone(none);
+    tri_requires_grad(none, true);
+    for (int k = 0; k < 2; k++) {
+        in[0] = in[1] = none;
+        tri_apply(&total, NULL, in, 2, &out, 1);
+        loss = tri_add(sum(out), sum(x));
+        tri_backward(loss);
+        CHECK_NEAR(tri_item(loss), 8, 0);
+        CHECK_OK(tri_step_end_status());
+        assert_int_equal(tri_tensor_numel(tri_grad(none)), 0);
+        check_pair(tri_grad(x), k + 1, k + 1);
+    }
+    tri_tensor_unref(none);
+}
+
+static void a_backward_that_fails_fails_the_step_and_no_more(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        tri_tensor *in[2] = {x, y}, *out;
+
+        fails = k == 1 ? TRI_ERR_IO : TRI_OK;
+        tri_apply(&total, NULL, in, 2, &out, 1);
+        tri_backward(sum(tri_mul(out, y)));
+        if (k == 1) {
+            CHECK_FAILS(tri_step_end_status(), TRI_ERR_IO, "backward has had enough");
+            assert_non_null(strstr(tri_last_error(), "total"));
+        } else {
+            CHECK_OK(tri_step_end_status());
+        }
+        /* what had added up before stays */
+        check_pair(tri_grad(x), k == 2 ? 4 : 2, k == 2 ? 14 : 7);
+    }
+}
+
+static void a_function_of_too_many_says_how_many_there_may_be(void **state)
+{
+    tri_tensor *in[100], *out;
+
+    (void)state;
+    for (int i = 0; i < 100; i++)
+        in[i] = x;
+    tri_apply(&total, NULL, in, TRI_FUNCTION_TENSORS, &out, 1);
+    tri_backward(sum(out));
+    CHECK_OK(tri_step_end_status());
+    check_pair(tri_grad(x), TRI_FUNCTION_TENSORS, TRI_FUNCTION_TENSORS);
+    tri_apply(&total, NULL, in, 100, &out, 1);
+    CHECK_FAILS(tri_tensor_status(out), TRI_ERR_INVALID_ARG, "total");
+    if (strstr(tri_last_error(), "100") == NULL || strstr(tri_last_error(), "16") == NULL)
+        fail_msg("%s", tri_last_error());
+    CHECK_OK(tri_step_end_status()); /* nobody has asked for it */
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test_setup_teardown(an_output_may_be_an_input, set_up, tear_down),
+    cmocka_unit_test_setup_teardown(an_input_may_stand_twice_and_behind_another, set_up, tear_down),
+    cmocka_unit_test_setup_teardown(an_input_that_is_not_on_the_way_is_unused, set_up, tear_down),
+    cmocka_unit_test_setup_teardown(outputs_that_are_the_same_add_up_with_their_seeds, set_up,
+                                    tear_down),
+    cmocka_unit_test_setup_teardown(regions_without_gradients_are_nothing, set_up, tear_down),
+    cmocka_unit_test_setup_teardown(nested_regions_have_the_bits_of_none, set_up, tear_down),
+    cmocka_unit_test_setup_teardown(a_function_of_nothing_has_gradients_of_nothing, set_up,
+                                    tear_down),
+    cmocka_unit_test_setup_teardown(a_backward_that_fails_fails_the_step_and_no_more, set_up,
+                                    tear_down),
+    cmocka_unit_test_setup_teardown(a_function_of_too_many_says_how_many_there_may_be, set_up,
+                                    tear_down),
+};
+
+TEST_MAIN(tests)
