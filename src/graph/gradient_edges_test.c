@@ -9,6 +9,7 @@
 
 #include "graph/step.h"
 #include "testing/check.h"
+#include "testing/op_cases.h"
 
 static tri_tensor *x, *y; /* [2] = {3, 5}, {2, 7} */
 
@@ -185,6 +186,77 @@ static void nested_regions_have_the_bits_of_none(void **state)
     assert_memory_equal(got[0], got[1], sizeof(got[0]));
 }
 
+/* --- types ------------------------------------------------------------------------------------ */
+
+static void check_types(const op_case *c)
+{
+    tri_tensor *own[OP_CASE_INPUTS], *in[OP_CASE_INPUTS], *wanted[OP_CASE_INPUTS];
+    tri_tensor *grads[OP_CASE_INPUTS], *loss;
+    int n = 0;
+
+    for (int k = 0; k < OP_CASE_INPUTS; k++) {
+        in[k] = own[k] = op_case_tensor(&c->in[k], k, TRI_DTYPE_F32);
+        if (own[k] == NULL || !op_case_is_activation(c, k))
+            continue;
+        in[k] = tri_cast(own[k], TRI_DTYPE_BF16);
+        if (op_case_wants_grad(&c->in[k]))
+            wanted[n++] = in[k];
+    }
+    loss = c->build(in);
+    if (n > 0 && tri_tensor_dtype(loss) != TRI_DTYPE_I64 &&
+        tri_tensor_dtype(loss) != TRI_DTYPE_BOOL) {
+        loss = sum(tri_square(tri_cast(loss, TRI_DTYPE_F32)));
+        if (tri_gradients(&loss, 1, wanted, n, NULL, grads) != TRI_OK)
+            fail_msg("%s: %s", c->name, tri_last_error());
+        for (int i = 0; i < n; i++)
+            if (tri_tensor_dtype(grads[i]) != TRI_DTYPE_BF16)
+                fail_msg("%s: gradient %d is %s\n", c->name, i,
+                         tri_dtype_name(tri_tensor_dtype(grads[i])));
+    }
+    tri_step_end();
+    for (int k = 0; k < OP_CASE_INPUTS; k++)
+        tri_tensor_unref(own[k]);
+}
+
+static void gradients_have_the_types_of_their_values(void **state)
+{
+    (void)state;
+    for (int i = 0; i < OP_CASE_COUNT; i++)
+        check_types(&op_cases[i]);
+}
+
+static void a_parameter_in_bf16_has_a_gradient_in_bf16(void **state)
+{
+    const uint16_t ones[2] = {0x3f80, 0x3f80};
+    tri_tensor *w = tri_tensor_from(TRI_DTYPE_BF16, TRI_SHAPE(2), ones);
+
+    (void)state;
+    tri_requires_grad(w, true);
+    for (int k = 0; k < 2; k++) {
+        tri_backward(sum(tri_cast(tri_expand(w, TRI_SHAPE(3, 2)), TRI_DTYPE_F32)));
+        CHECK_OK(tri_step_end_status());
+        assert_int_equal(tri_tensor_dtype(tri_grad(w)), TRI_DTYPE_BF16);
+        check_pair(tri_cast(tri_grad(w), TRI_DTYPE_F64), 3 * k + 3, 3 * k + 3);
+    }
+    tri_tensor_unref(w);
+}
+
+/* A sum over what was broadcast is f32; that of a slice is added to what others give. */
+static void a_slice_of_a_value_in_bf16_may_be_broadcast(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        tri_tensor *h = tri_cast(x, TRI_DTYPE_BF16), *g;
+        tri_tensor *wide = tri_expand(tri_narrow(h, 0, k, 1), TRI_SHAPE(3));
+        tri_tensor *loss = sum(tri_concat((tri_tensor *[]){tri_neg(h), wide}, 2, 0));
+
+        loss = tri_cast(loss, TRI_DTYPE_F64);
+        CHECK_OK(tri_gradients(&loss, 1, &x, 1, NULL, &g));
+        check_pair(g, k == 0 ? 2 : -1, k == 1 ? 2 : -1);
+        CHECK_OK(tri_step_end_status());
+    }
+}
+
 /* --- functions -------------------------------------------------------------------------------- */
 
 static tri_status fails;
@@ -303,6 +375,9 @@ static const struct CMUnitTest tests[] = {
                                     tear_down),
     cmocka_unit_test_setup_teardown(regions_without_gradients_are_nothing, set_up, tear_down),
     cmocka_unit_test_setup_teardown(nested_regions_have_the_bits_of_none, set_up, tear_down),
+    cmocka_unit_test_setup_teardown(gradients_have_the_types_of_their_values, set_up, tear_down),
+    cmocka_unit_test_setup_teardown(a_parameter_in_bf16_has_a_gradient_in_bf16, set_up, tear_down),
+    cmocka_unit_test_setup_teardown(a_slice_of_a_value_in_bf16_may_be_broadcast, set_up, tear_down),
     cmocka_unit_test_setup_teardown(a_function_of_nothing_has_gradients_of_nothing, set_up,
                                     tear_down),
     cmocka_unit_test_setup_teardown(a_backward_that_fails_fails_the_step_and_no_more, set_up,
