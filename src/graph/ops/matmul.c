@@ -337,15 +337,18 @@ static tri_status linear_reference(const trii_kernel_args *args)
     return trii_in_double(args, linear_kernel);
 }
 
-/* In f32 and f64 a product like any other. */
+/* In f32 and f64 a product like any other; so it is, wide, where it is differentiated again. */
 static tri_status rec_product(trii_step *step, const trii_graph_op *op, trii_vid a, trii_vid b,
                               bool transpose_a, trii_vid *out)
 {
     trii_vid in[2] = {a, b};
     trii_attrs attrs;
+    tri_status status = TRI_OK;
 
-    if (trii_type_of(step, a)->dtype != TRI_DTYPE_BF16)
-        return trii_rec_matmul(step, a, b, transpose_a, false, out);
+    if (trii_step_creates_graph(step) && trii_type_of(step, a)->dtype == TRI_DTYPE_BF16)
+        status = trii_rec_cast(step, a, TRI_DTYPE_F32, &a);
+    if (status != TRI_OK || trii_type_of(step, a)->dtype != TRI_DTYPE_BF16)
+        return status == TRI_OK ? trii_rec_matmul(step, a, b, transpose_a, false, out) : status;
     attrs.n_i = 2;
     attrs.n_f = 0;
     attrs.i[0] = transpose_a;

@@ -65,13 +65,14 @@ static tri_status update_reference(const trii_kernel_args *args)
 static tri_status update_grad(trii_step *step, const trii_node *node, const trii_vid *g,
                               const bool *needs, trii_vid *grad_in)
 {
-    const trii_type part = *trii_type_of(step, trii_node_in(step, node, 1));
+    trii_type part = *trii_type_of(step, trii_node_in(step, node, 1));
     trii_attrs slice = node->attrs;
     trii_vid in[2] = {g[0], TRII_NO_VALUE};
     bool added = slice.i[3 * part.ndim] != 0;
     tri_status status = TRI_OK;
 
     slice.n_i--;
+    part.dtype = trii_type_of(step, g[0])->dtype; /* f32, maybe, where x is bf16 */
     if (needs[0] && added)
         grad_in[0] = g[0];
     if (needs[0] && !added) {
