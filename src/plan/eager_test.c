@@ -13,7 +13,7 @@
 #include "plan/plan.h"
 #include "testing/check.h"
 #include "testing/op_cases.h"
-#include "testing/random_graph.h"
+#include "testing/random_lookups.h"
 
 #define MAX_RESULTS 1024
 
@@ -64,7 +64,8 @@ static void check_results(const char *name, results *a, results *b, double toler
 }
 
 /* What a random graph begins with, how long it is, and whether anybody looks at more than its
- * gradients. */
+ * gradients. The name says what there is in it: views, lookups; under autocast, and computed again.
+ */
 typedef struct graph_kind {
     const char *name;
     int n_ops;
@@ -78,8 +79,29 @@ static void begin_graph(random_graph *g, uint64_t seed, tri_dtype dtype, const g
     g->sized = kind->sized;
     g->quiet = kind->quiet;
     g->views = strstr(kind->name, "views") != NULL;
+    if (strstr(kind->name, "lookups") != NULL) {
+        g->more = random_lookup;
+        g->end = random_loss;
+    }
     memcpy(g->image, kind->image, sizeof(g->image));
     memcpy(g->matrix, kind->matrix, sizeof(g->matrix));
+}
+
+static tri_tensor *record_graph(random_graph *g, const graph_kind *kind)
+{
+    bool low = strstr(kind->name, "autocast") != NULL, again = strstr(kind->name, "again") != NULL;
+    tri_tensor *loss;
+
+    if (low)
+        tri_autocast_begin(TRI_DTYPE_BF16);
+    if (again)
+        tri_recompute_begin();
+    loss = random_graph_record(g);
+    if (again)
+        tri_recompute_end();
+    if (low)
+        tri_autocast_end();
+    return loss;
 }
 
 /* Three steps; splits of the steps and what is read differ, and must not matter. */
@@ -91,7 +113,7 @@ static results run_graph(uint64_t seed, tri_dtype dtype, const graph_kind *kind)
     tri_random_state_set(&(tri_random_state){.step = 1}); /* part of random numbers */
     begin_graph(&g, seed, dtype, kind);
     for (int step = 0; step < 3; step++) {
-        tri_tensor *loss = random_graph_record(&g);
+        tri_tensor *loss = record_graph(&g, kind);
 
         CHECK_OK(tri_tensor_status(loss));
         if (step == 1 && seed % 2 == 0 && !kind->quiet)
@@ -168,6 +190,41 @@ static void random_graphs_on_avx2(void **state)
     (void)state;
     setenv("TRI_ISA", "avx2", 1);
     check_graphs(TRI_DTYPE_F32, 240, 255, 1e-3);
+}
+
+/* What looks elements up, in places that are data or come from other values; and losses. */
+static void random_graphs_of_lookups(void **state)
+{
+    static const graph_kind kinds[] = {
+        {"lookups", .n_ops = 24},
+        {"unseen lookups", .n_ops = 24, .quiet = true},
+        {"lookups in views", .n_ops = 24},
+        {"lookups computed again", .n_ops = 24},
+        {"lookups in views computed again, unseen", .n_ops = 24, .quiet = true},
+        {"lookups in primes", 14, true, false, {3, 2, 13, 11}, {131, 17}},
+        {"lookups in one", 14, true, false, {1, 4, 1, 1}, {1, 1}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < TRII_COUNT_OF(kinds); i++) {
+        check_kind(TRI_DTYPE_F64, 500, 504, &kinds[i], 0);
+        check_kind(TRI_DTYPE_F32, 600, 602, &kinds[i], 1e-3);
+    }
+}
+
+/* In bf16 a rounding decides which of two is the largest: that it runs, and what is no number. */
+static void random_graphs_under_autocast_run(void **state)
+{
+    static const graph_kind kinds[] = {
+        {"lookups under autocast", .n_ops = 24},
+        {"lookups in views under autocast", .n_ops = 24, .quiet = true},
+        {"lookups in views under autocast, again", .n_ops = 24},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < TRII_COUNT_OF(kinds); i++)
+        check_kind(TRI_DTYPE_F32, 700, 704, &kinds[i], 1e30);
+    check_kind(TRI_DTYPE_F32, 1014, 1016, &kinds[1], 1e30);
 }
 
 /* Sizes at which kernels change what they do: nothing, one, primes, just below and above blocks and
@@ -292,6 +349,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_graphs_in_f64_are_exact),
         cmocka_unit_test(random_graphs_in_f32_are_close),
+        cmocka_unit_test(random_graphs_of_lookups),
+        cmocka_unit_test(random_graphs_under_autocast_run),
         cmocka_unit_test(random_graphs_of_all_sizes),
         cmocka_unit_test(random_graphs_of_views),
         cmocka_unit_test(random_graphs_on_portable_kernels),

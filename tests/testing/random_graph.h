@@ -19,7 +19,8 @@
 
 #define RANDOM_GRAPH_MAX 256
 
-typedef struct random_graph {
+typedef struct random_graph random_graph;
+struct random_graph {
     uint64_t seed;
     int n_ops;
     tri_dtype dtype;
@@ -27,6 +28,10 @@ typedef struct random_graph {
      * plans may leave out what only gradients need. */
     bool sized, quiet;
     bool views; /* operations that only name elements of others, too; set after init */
+    /* Set after init, see random_lookups.h: more operations, of which a third is; what a loss is
+     * made of a value that nothing reads, instead of the mean. */
+    tri_tensor *(*more)(random_graph *g, tri_tensor *x);
+    tri_tensor *(*end)(random_graph *g, tri_tensor *x);
     int64_t image[4], matrix[2];
 
     tri_tensor *params[RANDOM_GRAPH_MAX]; /* persistent; most require a gradient */
@@ -39,7 +44,7 @@ typedef struct random_graph {
     tri_tensor *pool[RANDOM_GRAPH_MAX];
     bool used[RANDOM_GRAPH_MAX];
     int n_pool;
-} random_graph;
+};
 
 static inline uint64_t random_graph_word(random_graph *g)
 {
@@ -422,6 +427,8 @@ static inline tri_tensor *random_graph_record(random_graph *g)
         g->used[i] = true;
         if (g->views && random_graph_below(g, 2) == 0)
             y = random_graph_view(g, x);
+        else if (g->more != NULL && random_graph_below(g, 3) == 0)
+            y = g->more(g, x);
         else if (kind < 2)
             y = random_graph_unary(g, x);
         else if (kind == 2)
@@ -439,7 +446,7 @@ static inline tri_tensor *random_graph_record(random_graph *g)
 
         if (g->used[i])
             continue;
-        mean = tri_mean(g->pool[i], NULL, 0, false);
+        mean = g->end != NULL ? g->end(g, g->pool[i]) : tri_mean(g->pool[i], NULL, 0, false);
         loss = loss == NULL ? mean : tri_add(loss, mean);
     }
     return loss;
