@@ -19,6 +19,7 @@
 #include "group/world.h"
 
 #define MOST_NAMED 3
+#define LOOK_MS 1000 /* it may be deleted just now */
 
 /* What is written is "WHAT\nrank 1: .. at train.c:12": what must be the same, and the line about
  * it. */
@@ -167,7 +168,7 @@ void trii_group_name_unmet(tri_group *group, char *text, size_t size)
 
         if (!concerns(group, keys[i]) ||
             tri_store_check(group->store, (const char *const *)&keys[i], 1, &there) != TRI_OK ||
-            !there || tri_store_get(group->store, keys[i], 0, &line, NULL) != TRI_OK)
+            !there || tri_store_get(group->store, keys[i], LOOK_MS, &line, NULL) != TRI_OK)
             continue;
         used +=
             (size_t)snprintf(text + used, size - used, "%s%s",
