@@ -2,7 +2,8 @@
  * cpu_device.c - the device: which kernel runs which group.
  *
  * An operation goes to its family (a table below), element-wise ones to chain.c, and what no
- * family takes to its reference kernel: so every recorded step runs, in every dtype.
+ * family takes to its reference kernel, element-wise ones by blocks: so every recorded step runs,
+ * in every dtype.
  */
 #include "base/alloc.h"
 #include "device/cpu/cpu_ops.h"
@@ -153,6 +154,8 @@ static tri_status cpu_compile(const trii_ir *ir, const trii_group *group, trii_k
     family = family_of(ir, group);
     if (family != NULL)
         return family->compile(ir, group, kernel_out);
+    if (trii_cpu_element_blocks_take(ir, group))
+        return trii_cpu_element_blocks_compile(ir, group, kernel_out);
     return trii_cpu_fallback_compile(ir, group, kernel_out);
 }
 

@@ -58,6 +58,12 @@ tri_status trii_cpu_chain_compile(const trii_ir *ir, const trii_group *group,
 tri_status trii_cpu_fallback_compile(const trii_ir *ir, const trii_group *group,
                                      trii_kernel **kernel_out) TRI_MUST_CHECK;
 
+/* element_blocks.c: the same by blocks, on all threads: element-wise operations of many elements.
+ */
+bool trii_cpu_element_blocks_take(const trii_ir *ir, const trii_group *group);
+tri_status trii_cpu_element_blocks_compile(const trii_ir *ir, const trii_group *group,
+                                           trii_kernel **kernel_out) TRI_MUST_CHECK;
+
 /* element_moves.c: the elements of the type, which lie at these strides from `start` on, and at
  * those strides of the result; added (f32, f64): to what is there. */
 tri_status trii_cpu_move(const trii_type *type, const int64_t *from, int64_t start,

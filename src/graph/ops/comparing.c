@@ -39,8 +39,18 @@ static tri_status compare_shape(const trii_type *const *in, int n_in, const trii
         uint8_t *y = out;                                                                          \
                                                                                                    \
         (void)args;                                                                                \
-        for (int64_t k = 0; k < n; k++)                                                            \
-            y[k] = a[k * stride[0]] sign b[k * stride[1]];                                         \
+        if (stride[0] == 1 && stride[1] == 1) {                                                    \
+            for (int64_t k = 0; k < n; k++)                                                        \
+                y[k] = a[k] sign b[k];                                                             \
+        } else if (stride[0] == 1 && stride[1] == 0) {                                             \
+            T one = *b;                                                                            \
+                                                                                                   \
+            for (int64_t k = 0; k < n; k++)                                                        \
+                y[k] = a[k] sign one;                                                              \
+        } else {                                                                                   \
+            for (int64_t k = 0; k < n; k++)                                                        \
+                y[k] = a[k * stride[0]] sign b[k * stride[1]];                                     \
+        }                                                                                          \
     }
 #define COMPARE(op_name, sign)                                                                     \
     COMPARE_ROW(op_name, float, f32, sign)                                                         \
@@ -169,8 +179,16 @@ static tri_status where_shape(const trii_type *const *in, int n_in, const trii_a
         T *y = out;                                                                                \
                                                                                                    \
         (void)args;                                                                                \
-        for (int64_t k = 0; k < n; k++)                                                            \
-            y[k] = condition[k * stride[0]] != 0 ? a[k * stride[1]] : b[k * stride[2]];            \
+        if (stride[0] == 1 && stride[1] == 1 && stride[2] == 1) {                                  \
+            for (int64_t k = 0; k < n; k++) {                                                      \
+                T if_true = a[k], if_false = b[k];                                                 \
+                                                                                                   \
+                y[k] = condition[k] != 0 ? if_true : if_false;                                     \
+            }                                                                                      \
+        } else {                                                                                   \
+            for (int64_t k = 0; k < n; k++)                                                        \
+                y[k] = condition[k * stride[0]] != 0 ? a[k * stride[1]] : b[k * stride[2]];        \
+        }                                                                                          \
     }
 WHERE_ROW(uint8_t)
 WHERE_ROW(uint16_t)
@@ -267,8 +285,16 @@ static tri_status masked_shape(const trii_type *const *in, int n_in, const trii_
         T *y = out, value;                                                                         \
                                                                                                    \
         trii_element_of(args->fattr[0], args->out[0].type->dtype, &value);                         \
-        for (int64_t k = 0; k < n; k++)                                                            \
-            y[k] = (mask[k * stride[1]] != 0) == filled ? value : x[k * stride[0]];                \
+        if (stride[0] == 1 && stride[1] == 1) {                                                    \
+            for (int64_t k = 0; k < n; k++) {                                                      \
+                T old = x[k];                                                                      \
+                                                                                                   \
+                y[k] = (mask[k] != 0) == filled ? value : old;                                     \
+            }                                                                                      \
+        } else {                                                                                   \
+            for (int64_t k = 0; k < n; k++)                                                        \
+                y[k] = (mask[k * stride[1]] != 0) == filled ? value : x[k * stride[0]];            \
+        }                                                                                          \
     }
 MASKED_ROW(uint8_t)
 MASKED_ROW(uint16_t)
