@@ -303,7 +303,7 @@ const trii_graph_op trii_op_cumsum = {
 /* --- topk (and max, min along a dimension) -------------------------------------------------------
  */
 
-/* i: dim, k, 1 = the smallest; out values, indices (i64) */
+/* i: dim, k, trii_topk_order; out values, indices (i64) */
 static tri_status topk_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                              trii_type *out, int *n_out)
 {
@@ -324,19 +324,20 @@ static tri_status topk_shape(const trii_type *const *in, int n_in, const trii_at
     return status;
 }
 
-/* Whether x comes before y, NaN being larger than any number; of equals the first stays. */
-static bool is_before(double x, double y, bool smallest)
+/* Whether x comes before y; of equals the first stays. */
+static bool is_before(double x, double y, int64_t order)
 {
-    if (smallest)
+    if (order == TRII_TOPK_SMALLEST)
         return y != y ? x == x : x < y;
-    return x != x ? y == y : x > y;
+    if (x != x || y != y)
+        return y == y;
+    return order == TRII_TOPK_LARGEST ? x > y : x < y;
 }
 
 static tri_status topk_kernel(const trii_kernel_args *args)
 {
     trii_around r = trii_around_of(args->in[0].type, args->iattr[0]);
-    int64_t k = args->iattr[1];
-    bool smallest = args->iattr[2] != 0;
+    int64_t k = args->iattr[1], order = args->iattr[2];
 
     for (int64_t o = 0; o < r.outer * r.inner; o++) {
         int64_t before = o / r.inner, inside = o % r.inner, found = 0;
@@ -348,11 +349,11 @@ static tri_status topk_kernel(const trii_kernel_args *args)
             double value = x[i * r.inner];
             int64_t at = found;
 
-            if (found == k && !is_before(value, y[(k - 1) * r.inner], smallest))
+            if (found == k && !is_before(value, y[(k - 1) * r.inner], order))
                 continue;
             found += found < k;
             at = at < k ? at : k - 1;
-            for (; at > 0 && is_before(value, y[(at - 1) * r.inner], smallest); at--) {
+            for (; at > 0 && is_before(value, y[(at - 1) * r.inner], order); at--) {
                 y[at * r.inner] = y[(at - 1) * r.inner];
                 index[at * r.inner] = index[(at - 1) * r.inner];
             }
@@ -434,8 +435,8 @@ tri_tensor *tri_cumsum(tri_tensor *x, int dim)
     return trii_record(&trii_op_cumsum, &x, 1, &attrs);
 }
 
-static tri_tensor *ranked(const char *name, tri_tensor *x, int64_t k, int dim, bool smallest,
-                          tri_tensor **indices_out)
+static tri_tensor *ranked(const char *name, tri_tensor *x, int64_t k, int dim,
+                          trii_topk_order order, tri_tensor **indices_out)
 {
     trii_attrs attrs;
     tri_tensor *values;
@@ -446,7 +447,7 @@ static tri_tensor *ranked(const char *name, tri_tensor *x, int64_t k, int dim, b
     attrs.n_f = 0;
     attrs.i[0] = d;
     attrs.i[1] = k;
-    attrs.i[2] = smallest;
+    attrs.i[2] = order;
     values = status == TRI_OK ? trii_record_as(name, &trii_op_topk, &x, 1, &attrs)
                               : trii_handle_refused(trii_step_current(), name, &x, 1, status);
     if (indices_out != NULL)
@@ -456,15 +457,16 @@ static tri_tensor *ranked(const char *name, tri_tensor *x, int64_t k, int dim, b
 
 tri_tensor *tri_topk(tri_tensor *x, int64_t k, int dim, bool smallest, tri_tensor **indices_out)
 {
-    return ranked("topk", x, k, dim, smallest, indices_out);
+    return ranked("topk", x, k, dim, smallest ? TRII_TOPK_SMALLEST : TRII_TOPK_LARGEST,
+                  indices_out);
 }
 
-static tri_tensor *extreme(const char *name, tri_tensor *x, int dim, bool keepdim, bool smallest,
-                           tri_tensor **indices_out)
+static tri_tensor *extreme(const char *name, tri_tensor *x, int dim, bool keepdim,
+                           trii_topk_order order, tri_tensor **indices_out)
 {
     int ndim = x != NULL ? tri_tensor_ndim(x) : -1, n = 0;
     int64_t shape[TRI_MAX_DIMS];
-    tri_tensor *values = ranked(name, x, 1, dim, smallest, indices_out);
+    tri_tensor *values = ranked(name, x, 1, dim, order, indices_out);
 
     if (keepdim || ndim <= 0 || tri_tensor_ndim(values) < 0)
         return values;
@@ -479,10 +481,10 @@ static tri_tensor *extreme(const char *name, tri_tensor *x, int dim, bool keepdi
 
 tri_tensor *tri_max(tri_tensor *x, int dim, bool keepdim, tri_tensor **indices_out)
 {
-    return extreme("max", x, dim, keepdim, false, indices_out);
+    return extreme("max", x, dim, keepdim, TRII_TOPK_LARGEST, indices_out);
 }
 
 tri_tensor *tri_min(tri_tensor *x, int dim, bool keepdim, tri_tensor **indices_out)
 {
-    return extreme("min", x, dim, keepdim, true, indices_out);
+    return extreme("min", x, dim, keepdim, TRII_TOPK_SMALLEST_OR_NAN, indices_out);
 }

@@ -93,7 +93,7 @@ TRII_OP(prod) TRII_OP(prod_backward) /* the latter in g x, not [R] */
 TRII_OP(any) TRII_OP(all)            /* of bool */
 TRII_OP(logsumexp)
 TRII_OP(cumsum) /* not [R]; i: dim, 1 = from the end */
-TRII_OP(topk)   /* not [R]; i: dim, k, 1 = the smallest; out values, indices (i64) */
+TRII_OP(topk)   /* not [R]; i: dim, k, trii_topk_order; out values, indices (i64) */
 
 /* reductions.c [R]; in x; i: bit mask of dims, keepdim; mean: and if it is that of a loss, 1 */
 TRII_OP(sum) TRII_OP(mean) TRII_OP(amax)

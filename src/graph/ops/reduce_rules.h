@@ -25,6 +25,14 @@ tri_status trii_reduce_mask(const int64_t *dims, int n_dims, int ndim,
 tri_tensor *trii_record_reduced(const trii_graph_op *op, tri_tensor *x, const int64_t *dims,
                                 int n_dims, bool keepdim);
 
+/* topk's third attribute. NaN is larger than any number to the first two, and to the last smaller:
+ * torch.min's, of which a NaN is the result, where there is one. */
+typedef enum trii_topk_order {
+    TRII_TOPK_LARGEST,
+    TRII_TOPK_SMALLEST,
+    TRII_TOPK_SMALLEST_OR_NAN
+} trii_topk_order;
+
 /* pair_losses.c: the mean, the sum, or the elements themselves. */
 tri_status trii_check_reduction(tri_reduction reduction) TRI_MUST_CHECK;
 tri_status trii_rec_loss(trii_step *step, trii_vid elements, tri_reduction reduction,
