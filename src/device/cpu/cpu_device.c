@@ -47,6 +47,8 @@ static const trii_cpu_family *const families[] = {
     &trii_cpu_amax,
     &trii_cpu_amax_backward,
     &trii_cpu_argmax,
+    &trii_cpu_topk,
+    &trii_cpu_cumsum,
     &trii_cpu_update,
     &trii_cpu_square_sum,
     &trii_cpu_linear,

@@ -42,6 +42,7 @@ extern const trii_cpu_family trii_cpu_attention, trii_cpu_attention_backward;
 extern const trii_cpu_family trii_cpu_dropout_mask;
 extern const trii_cpu_family trii_cpu_flip, trii_cpu_slice_update;
 extern const trii_cpu_family trii_cpu_amax, trii_cpu_amax_backward, trii_cpu_argmax;
+extern const trii_cpu_family trii_cpu_topk, trii_cpu_cumsum;
 extern const trii_cpu_family trii_cpu_update, trii_cpu_square_sum;
 extern const trii_cpu_family trii_cpu_max_pool2d, trii_cpu_max_pool2d_backward;
 extern const trii_cpu_family trii_cpu_avg_pool2d, trii_cpu_avg_pool2d_backward;

@@ -183,6 +183,38 @@ static void topk_has_the_reference_kernels_bits_on_any_number_of_threads(void **
     }
 }
 
+static void of_equals_the_first_are_taken(void **state)
+{
+    enum { N = 1009, K = 5 };
+    static const double numbers[] = {-(double)INFINITY, (double)INFINITY, (double)NAN, 0, 7};
+    int64_t places[2 * K];
+    double values[2 * K];
+
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        double number = numbers[i % 5];
+        tri_dtype dtype = i / 5 % 2 == 0 ? TRI_DTYPE_F32 : TRI_DTYPE_F64;
+        bool columns = i >= 10;
+        tri_tensor *x = columns ? tri_full(TRI_SHAPE(N, 2), number, dtype)
+                                : tri_full(TRI_SHAPE(2, N), number, dtype);
+
+        (void)tri_keep(x);
+        for (int smallest = 0; smallest < 2; smallest++) {
+            tri_tensor *at, *y = tri_topk(x, K, !columns, smallest != 0, &at);
+
+            y = tri_keep(tri_cast(columns ? tri_transpose(y, 0, 1) : y, TRI_DTYPE_F64));
+            at = tri_keep(columns ? tri_transpose(at, 0, 1) : at);
+            CHECK_OK(tri_copy_out(y, values, sizeof(values)));
+            CHECK_OK(tri_copy_out(at, places, sizeof(places)));
+            for (int k = 0; k < 2 * K; k++) {
+                assert_int_equal(places[k], k % K);
+                assert_true(values[k] == number || (isnan(values[k]) && isnan(number)));
+            }
+        }
+        CHECK_OK(tri_step_end_status());
+    }
+}
+
 /* Two neighbours of a sorted row, NaN last, of equals the first first. */
 static bool comes_before(const float *y, const int64_t *at)
 {
@@ -230,6 +262,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_nan_is_the_extreme_of_its_row),
         cmocka_unit_test(topk_has_the_reference_kernels_bits_on_any_number_of_threads),
+        cmocka_unit_test(of_equals_the_first_are_taken),
         cmocka_unit_test(a_long_row_is_sorted),
     };
 
