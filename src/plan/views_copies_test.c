@@ -166,6 +166,8 @@ static void a_product_of_expanded_operands_is_that_of_their_copies(void **state)
 
 typedef struct attention {
     tri_tensor *x, *qkv, *proj;
+    bool weighted; /* queries and keys, as by their places in a text: they lie in an order of theirs
+                    */
 } attention;
 
 static tri_tensor *attend(const attention *a)
@@ -175,14 +177,17 @@ static tri_tensor *attend(const attention *a)
     tri_split(tri_matmul(a->x, a->qkv), TRI_SHAPE(WIDTH, WIDTH, WIDTH), -1, qkv);
     for (int i = 0; i < 3; i++)
         qkv[i] = tri_transpose(tri_reshape(qkv[i], TRI_SHAPE(N, T, HEADS, DEPTH)), 1, 2);
+    for (int i = 0; i < 2 && a->weighted; i++)
+        qkv[i] = tri_mul(qkv[i], tri_sin(tri_reshape(tri_arange(0, T * DEPTH, 1, TRI_DTYPE_F32),
+                                                     TRI_SHAPE(T, DEPTH))));
     y = tri_attention(qkv[0], qkv[1], qkv[2], &(tri_attention_options){.is_causal = true});
     y = tri_reshape(tri_transpose(y, 1, 2), TRI_SHAPE(N, T, WIDTH));
     return tri_add(a->x, tri_matmul(y, a->proj));
 }
 
-static void run_attention(float *got, size_t *copied, bool bf16)
+static void run_attention(float *got, size_t *copied, bool weighted, bool bf16)
 {
-    attention a;
+    attention a = {.weighted = weighted};
     tri_tensor *loss;
 
     random_state = 9;
@@ -211,27 +216,38 @@ static void run_attention(float *got, size_t *copied, bool bf16)
     tri_tensor_unref(a.proj);
 }
 
-static void attention_of_many_heads_copies_nothing_forward_or_backward(void **state)
+static void check_attention(bool weighted)
 {
     enum { COUNT = N * T * WIDTH + 4 * WIDTH * WIDTH };
     float *got = malloc(COUNT * sizeof(*got)), *want = malloc(COUNT * sizeof(*want));
     double largest = 0;
     size_t copied;
 
-    (void)state;
     trii_executor_set(&trii_executor_reference);
-    run_attention(want, &copied, false);
+    run_attention(want, &copied, weighted, false);
     trii_executor_set(NULL);
-    run_attention(got, &copied, false);
+    run_attention(got, &copied, weighted, false);
     assert_int_equal(copied, 0);
     for (int i = 0; i < COUNT; i++)
         largest = fmax(largest, fabs((double)want[i]));
     for (int i = 0; i < COUNT; i++)
         CHECK_NEAR((double)got[i], (double)want[i], 1e-4 * largest);
-    run_attention(got, &copied, true);
+    run_attention(got, &copied, weighted, true);
     assert_int_equal(copied, 0);
     free(got);
     free(want);
+}
+
+static void attention_of_many_heads_copies_nothing_forward_or_backward(void **state)
+{
+    (void)state;
+    check_attention(false);
+}
+
+static void nor_does_it_where_queries_and_keys_were_changed(void **state)
+{
+    (void)state;
+    check_attention(true);
 }
 
 int main(int argc, char **argv)
@@ -242,6 +258,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(large_products_read_and_write_views),
         cmocka_unit_test(a_product_of_expanded_operands_is_that_of_their_copies),
         cmocka_unit_test(attention_of_many_heads_copies_nothing_forward_or_backward),
+        cmocka_unit_test(nor_does_it_where_queries_and_keys_were_changed),
     };
 
     return test_main(argc, argv, tests, TRII_COUNT_OF(tests));

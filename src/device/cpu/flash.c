@@ -168,33 +168,18 @@ static tri_status forward_run(const trii_kernel *kernel, void *const *args, cons
     return TRI_OK;
 }
 
-/* A row of y begins where that of q does among the heads: what were heads next to each other stay
- * so, and nobody has to put them together. */
-static const trii_layout *y_like_q(const trii_ir *ir, const trii_type *y, const trii_layout *q)
-{
-    const trii_layout *layout = NULL;
-    const int64_t *s = y->shape;
-
-    if (q == NULL || q->strides[2] < q->strides[1] ||
-        trii_ir_strided(ir, y, (int64_t[]){s[2] * s[1] * s[3], s[3], s[1] * s[3], 1}, &layout) !=
-            TRI_OK)
-        return NULL;
-    return layout;
-}
-
+/* A row of y begins where that of q does among the heads. */
 static void layouts(const trii_ir *ir, const trii_group *group, const trii_layout *const *have,
                     trii_layouts *want)
 {
     const trii_ir_node *node = &ir->nodes[group->nodes[0]];
     int q = trii_group_in(group, node->in[0]), y = trii_group_out(group, node->out[0]);
-    const trii_type *type = trii_out_type(ir, node, 0);
 
     trii_flash_take(ir, group, have, 3, want);
     if (trii_has_in(node, 3))
         want->in[trii_group_in(group, node->in[3])] = NULL;
-    want->out[y] = trii_flash_takes_layout(type, group->out_layout[y])
-                       ? group->out_layout[y]
-                       : y_like_q(ir, type, want->in[q]);
+    want->out[y] = trii_flash_result_layout(
+        ir, group, y, want->in[q] != NULL && want->in[q]->strides[2] >= want->in[q]->strides[1]);
 }
 
 static tri_status compile(const trii_ir *ir, const trii_group *group, trii_kernel **kernel_out)

@@ -76,6 +76,11 @@ bool trii_flash_takes_layout(const trii_type *type, const trii_layout *layout);
 /* Of the first n operands. */
 void trii_flash_take(const trii_ir *ir, const trii_group *group, const trii_layout *const *have,
                      int n, trii_layouts *want);
+/* Of result o: that of its place in another value, if it has one; else heads lie next to each other
+ * within a row if `inside`, or if the first view that reads the result puts them so: nobody has to
+ * do it then. */
+const trii_layout *trii_flash_result_layout(const trii_ir *ir, const trii_group *group, int o,
+                                            bool inside);
 /* What both have in common. takes: f32, or activations in bf16. */
 bool trii_flash_takes(const trii_ir *ir, const trii_ir_node *node);
 tri_status trii_flash_compile(const trii_ir *ir, const trii_group *group, int64_t items,

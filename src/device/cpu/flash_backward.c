@@ -247,10 +247,8 @@ static void layouts(const trii_ir *ir, const trii_group *group, const trii_layou
     trii_flash_take(ir, group, have, 5, want);
     if (trii_has_in(node, 6))
         want->in[trii_group_in(group, node->in[6])] = NULL;
-    for (int o = 0; o < group->n_out; o++) {
-        if (trii_flash_takes_layout(&ir->values[group->out[o]].type, group->out_layout[o]))
-            want->out[o] = group->out_layout[o];
-    }
+    for (int o = 0; o < group->n_out; o++)
+        want->out[o] = trii_flash_result_layout(ir, group, o, false);
 }
 
 static tri_status compile(const trii_ir *ir, const trii_group *group, trii_kernel **kernel_out)

@@ -153,6 +153,40 @@ void trii_flash_take(const trii_ir *ir, const trii_group *group, const trii_layo
     }
 }
 
+/* Whether the first view that reads the value has plain order if the value lies so. */
+static bool makes_view_plain(const trii_ir *ir, int32_t value, const trii_strides *lies)
+{
+    for (int32_t g = ir->values[value].group + 1; g < ir->n_groups; g++) {
+        const trii_group *group = ir->groups[g];
+        const trii_ir_node *node;
+        trii_strides at;
+
+        if (group->kind != TRII_GROUP_VIEW || group->in[0] != value)
+            continue;
+        node = &ir->nodes[group->nodes[0]];
+        return node->op->view(&ir->values[value].type, trii_out_type(ir, node, 0), node->iattr, 0,
+                              lies, &at) &&
+               trii_strides_are_plain(trii_out_type(ir, node, 0), at.stride);
+    }
+    return false;
+}
+
+const trii_layout *trii_flash_result_layout(const trii_ir *ir, const trii_group *group, int o,
+                                            bool inside)
+{
+    const trii_type *type = &ir->values[group->out[o]].type;
+    const trii_layout *layout = NULL;
+    const int64_t *s = type->shape;
+    const trii_strides heads_inside = {0, {s[2] * s[1] * s[3], s[3], s[1] * s[3], 1}};
+
+    if (trii_flash_takes_layout(type, group->out_layout[o]))
+        return group->out_layout[o];
+    if ((inside || makes_view_plain(ir, group->out[o], &heads_inside)) &&
+        trii_ir_strided(ir, type, heads_inside.stride, &layout) != TRI_OK)
+        return NULL;
+    return layout;
+}
+
 static trii_flash_rows rows_of(const trii_type *type, const trii_layout *layout)
 {
     trii_strides at;
