@@ -26,8 +26,8 @@ TRI_API tri_tensor *tri_amin(tri_tensor *x, const int64_t *dims, int n_dims, boo
  * is NULL. */
 TRI_API tri_tensor *tri_max(tri_tensor *x, int dim, bool keepdim, tri_tensor **indices_out);
 TRI_API tri_tensor *tri_min(tri_tensor *x, int dim, bool keepdim, tri_tensor **indices_out);
-/* The k largest (or smallest) along dim, in order, of equals the first first; NaN is larger than any
- * number. Of k = the size along dim: all of them, sorted. */
+/* The k largest (or smallest) along dim, in order, of equals the first first; NaN is larger than
+ * any number. Of k = the size along dim: all of them, sorted. */
 TRI_API tri_tensor *tri_topk(tri_tensor *x, int64_t k, int dim, bool smallest,
                              tri_tensor **indices_out);
 TRI_API tri_tensor *tri_prod(tri_tensor *x, const int64_t *dims, int n_dims, bool keepdim);
@@ -43,7 +43,7 @@ TRI_API tri_tensor *tri_std(tri_tensor *x, const int64_t *dims, int n_dims, bool
 TRI_API tri_tensor *tri_norm(tri_tensor *x, double p, const int64_t *dims, int n_dims,
                              bool keepdim);
 TRI_API tri_tensor *tri_logsumexp(tri_tensor *x, const int64_t *dims, int n_dims, bool keepdim);
-/* Sums of the elements so far along dim. */
+/* Sums of the elements so far along dim; of what is not negative they never fall. */
 TRI_API tri_tensor *tri_cumsum(tri_tensor *x, int dim);
 
 TRI_END_DECLS

@@ -67,9 +67,18 @@ for text in "Sequential(" "tensor(\[20.0855" "step 10: loss" "batch of 2" "tenso
     }
 done
 
+TRI_LOG=plan:debug "$work/training" >/dev/null 2>"$work/err"
+for text in "operations in .* bytes copied" " view %.*@strided" " copy %.*@strided"; do
+    grep -q "$text" "$work/err" || {
+        echo "\"$text\" is missing in what plans log:"
+        cat "$work/err"
+        exit 1
+    }
+done
+
 unknown=$(grep -oE '\b(tri|TRI)_[A-Za-z0-9_]+' "$doc" | sort -u | while read -r name; do
     case $name in
-    *_ | TRI_BREAK | TRI_CHECK | TRI_EAGER) continue ;; # a beginning; variables of the environment
+    *_ | TRI_BREAK | TRI_CHECK | TRI_EAGER | TRI_LOG) continue ;; # a beginning; variables of the environment
     esac
     grep -rqw -- "$name" "$include" || echo "$name"
 done)
