@@ -212,6 +212,70 @@ static void random_graphs_of_lookups(void **state)
     }
 }
 
+/* Gradients of the sum of all squared gradients of the parameters, as a plan or not. */
+static results run_second(uint64_t seed, tri_dtype dtype, const graph_kind *kind)
+{
+    const tri_gradients_options again = {.create_graph = true, .allow_unused = true};
+    results r = {.count = 0};
+    random_graph g;
+
+    tri_random_state_set(&(tri_random_state){.step = 1});
+    begin_graph(&g, seed, dtype, kind);
+    for (int step = 0; step < 2; step++) {
+        tri_tensor *loss = record_graph(&g, kind), *total = NULL;
+        tri_tensor *wanted[RANDOM_GRAPH_MAX], *grads[RANDOM_GRAPH_MAX];
+        int n = 0;
+
+        for (int p = 0; p < g.n_params; p++)
+            if (g.params[p]->requires_grad)
+                wanted[n++] = g.params[p];
+        CHECK_OK(tri_gradients(&loss, 1, wanted, n, &again, grads));
+        for (int p = 0; p < n; p++) {
+            tri_tensor *part;
+
+            if (grads[p] == NULL)
+                continue;
+            part = tri_sum(tri_square(grads[p]), NULL, 0, false);
+            total = total == NULL ? part : tri_add(total, part);
+        }
+        tri_backward(total);
+        CHECK_OK(tri_run());
+        read_result(&r, loss);
+        read_result(&r, total);
+        for (int p = 0; p < g.n_params; p++) {
+            if (tri_grad(g.params[p]) != NULL)
+                read_result(&r, tri_grad(g.params[p]));
+        }
+        CHECK_OK(random_graph_update(&g, 0.0001));
+        CHECK_OK(tri_step_end_status());
+    }
+    random_graph_fini(&g);
+    return r;
+}
+
+static void second_gradients_of_random_graphs_are_exact(void **state)
+{
+    static const graph_kind kinds[] = {
+        {"lookups", .n_ops = 14},
+        {"lookups in views", .n_ops = 14},
+        {"lookups computed again", .n_ops = 14},
+        {"lookups under autocast", .n_ops = 14},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < TRII_COUNT_OF(kinds); i++) {
+        for (uint64_t seed = 800; seed < 805; seed++) {
+            tri_dtype dtype = i == 3 ? TRI_DTYPE_F32 : TRI_DTYPE_F64;
+            results planned = run_second(seed, dtype, &kinds[i]), eager;
+
+            trii_executor_set(&trii_executor_reference);
+            eager = run_second(seed, dtype, &kinds[i]);
+            trii_executor_set(NULL);
+            check_results(kinds[i].name, &planned, &eager, i == 3 ? 1e30 : 0);
+        }
+    }
+}
+
 /* In bf16 a rounding decides which of two is the largest: that it runs, and what is no number. */
 static void random_graphs_under_autocast_run(void **state)
 {
@@ -351,6 +415,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(random_graphs_in_f32_are_close),
         cmocka_unit_test(random_graphs_of_lookups),
         cmocka_unit_test(random_graphs_under_autocast_run),
+        cmocka_unit_test(second_gradients_of_random_graphs_are_exact),
         cmocka_unit_test(random_graphs_of_all_sizes),
         cmocka_unit_test(random_graphs_of_views),
         cmocka_unit_test(random_graphs_on_portable_kernels),
