@@ -159,13 +159,14 @@ static int32_t find(const int32_t *ids, int32_t n, int32_t id)
     return -1;
 }
 
-/* Whether the group reads input i, which is no view, in this order only: a view of the same memory
- * would see what is written over the input. */
+/* Whether the group reads the memory of input i, which is no view, as that input only: another one,
+ * be it a view or another name of the same elements, would see what is written over them. */
 static bool reads_once(const trii_schedule *s, const trii_group *group, int32_t i)
 {
+    if (s->ir->values[group->in[i]].base >= 0)
+        return false;
     for (int32_t k = 0; k < group->n_in; k++) {
-        if (s->ir->values[group->in[k]].base >= 0 &&
-            trii_buffer_of(s, group->in[k]) == trii_buffer_of(s, group->in[i]))
+        if (k != i && trii_buffer_of(s, group->in[k]) == trii_buffer_of(s, group->in[i]))
             return false;
     }
     return true;

@@ -447,6 +447,33 @@ static void a_result_is_not_written_over_what_a_view_still_reads(void **state)
     free(got[1]);
 }
 
+/* A view of the same elements in the same order is another name of its operand's memory. */
+static void a_result_is_not_written_over_what_another_name_still_reads(void **state)
+{
+    enum { SIDE = 8 };
+    float got[2][2 * SIDE * SIDE];
+
+    (void)state;
+    for (int reference = 0; reference < 2; reference++) {
+        tri_tensor *x, *y, *name, *results[2];
+
+        trii_executor_set(reference ? &trii_executor_reference : NULL);
+        random_state = 7;
+        x = integers(TRI_DTYPE_F32, TRI_SHAPE(SIDE, SIDE));
+        y = tri_flip(x, 0); /* in a kernel of its own */
+        name = tri_permute(y, TRI_SHAPE(0, 1));
+        results[0] = tri_add_scalar(y, 1);
+        results[1] = tri_mul(name, results[0]);
+        for (int i = 0; i < 2; i++)
+            results[i] = tri_flip(results[i], 1);
+        CHECK_OK(tri_copy_out(tri_stack(results, 2, 0), got[reference], sizeof(got[0])));
+        CHECK_OK(tri_step_end_status());
+        tri_tensor_unref(x);
+    }
+    trii_executor_set(NULL);
+    assert_memory_equal(got[0], got[1], sizeof(got[0]));
+}
+
 static void a_part_must_have_the_shape_of_what_it_replaces(void **state)
 {
     tri_tensor *x, *part, *wide;
@@ -481,6 +508,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_part_is_updated_in_its_tensor_also_from_another_part_of_it),
         cmocka_unit_test(views_keep_what_a_tensor_was_when_it_is_changed),
         cmocka_unit_test(a_result_is_not_written_over_what_a_view_still_reads),
+        cmocka_unit_test(a_result_is_not_written_over_what_another_name_still_reads),
         cmocka_unit_test(a_part_must_have_the_shape_of_what_it_replaces),
     };
 
