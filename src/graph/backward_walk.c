@@ -205,8 +205,13 @@ void trii_backward_mark(trii_backward *b, const int32_t *leads)
     }
 }
 
+/* A gradient has the type of its value: sums, of what was expanded in bf16, come in f32. */
 static tri_status add_grad(trii_backward *b, trii_vid value, trii_vid grad)
 {
+    tri_status status = trii_rec_cast(b->step, grad, b->step->values[value].type.dtype, &grad);
+
+    if (status != TRI_OK)
+        return status;
     if (b->grads[value] < 0) {
         b->grads[value] = grad;
         return TRI_OK;

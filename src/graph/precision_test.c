@@ -160,6 +160,46 @@ static void gradients_of_parameters_are_f32(void **state)
         tri_tensor_unref(parameters[i]);
 }
 
+/* Some part of a bf16 value, read so that sums are its gradient. */
+static tri_tensor *repeated(tri_tensor *x, int how)
+{
+    tri_tensor *part = tri_narrow(x, -1, 0, 1);
+
+    switch (how) {
+    case 0:
+        return tri_expand(part, TRI_SHAPE(3, 4));
+    case 1:
+        return tri_unfold(tri_narrow(x, -1, 0, 4), 1, 2, 1);
+    default:
+        return tri_mul(part, tri_narrow(x, -1, 1, 4));
+    }
+}
+
+static void a_gradient_has_the_type_of_its_value_also_where_it_is_a_sum(void **state)
+{
+    (void)state;
+    for (int how = 0; how < 3; how++) {
+        tri_tensor *x = filled(2, (int64_t[]){3, 5}, 1, 0.25f), *y, *parts[2], *loss, *grad;
+        float sum = 0, got[15];
+
+        tri_requires_grad(x, true);
+        y = tri_cast(x, TRI_DTYPE_BF16);
+        loss = tri_sum(repeated(y, how), NULL, 0, false);
+        CHECK_OK(tri_gradients(&loss, 1, &y, 1, NULL, &grad));
+        assert_int_equal(tri_tensor_dtype(grad), TRI_DTYPE_BF16);
+        /* of a split such a gradient meets that of the other part, which nobody reads */
+        tri_split(y, TRI_SHAPE(4, 1), 1, parts);
+        tri_backward(
+            tri_sum(tri_expand(tri_narrow(parts[0], 1, 1, 1), TRI_SHAPE(3, 4)), NULL, 0, false));
+        CHECK_OK(tri_copy_out(tri_grad(x), got, sizeof(got)));
+        for (int i = 0; i < 15; i++)
+            sum += got[i];
+        CHECK_NEAR((double)sum, 12, 0);
+        CHECK_OK(tri_step_end_status());
+        tri_tensor_unref(x);
+    }
+}
+
 static void wrong_uses_are_named(void **state)
 {
     (void)state;
@@ -177,6 +217,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(products_are_lowered_and_what_follows_stays),
         cmocka_unit_test(results_are_rounded_once),
         cmocka_unit_test(gradients_of_parameters_are_f32),
+        cmocka_unit_test(a_gradient_has_the_type_of_its_value_also_where_it_is_a_sum),
         cmocka_unit_test(wrong_uses_are_named),
     };
 
