@@ -155,6 +155,39 @@ static void a_product_of_expanded_operands_is_that_of_their_copies(void **state)
     }
 }
 
+/* Windows that overlap, whose matrices so share elements: in kernels of ours, and in the library.
+ */
+static void products_of_overlapping_windows_are_those_of_their_copies(void **state)
+{
+    enum { WIDTH = 64 };
+
+    (void)state;
+    for (int64_t side = 4; side <= WIDTH; side += WIDTH - 4) {
+        for (int left = 0; left < 2; left++) {
+            size_t n = (size_t)(15 * side * WIDTH);
+            float *got = malloc(n * sizeof(*got)), *want = malloc(n * sizeof(*want));
+
+            for (int reference = 1; reference >= 0; reference--) {
+                tri_tensor *x, *w, *y;
+
+                trii_executor_set(reference ? &trii_executor_reference : NULL);
+                random_state = 3;
+                x = integers(TRI_DTYPE_F32, TRI_SHAPE(16 * side / 2, WIDTH));
+                w = integers(TRI_DTYPE_F32, TRI_SHAPE(WIDTH, WIDTH));
+                y = tri_unfold(x, 0, side, side / 2); /* [15, WIDTH, side] */
+                y = left ? tri_matmul(tri_transpose(y, 1, 2), w) : tri_matmul(w, y);
+                CHECK_OK(tri_copy_out(y, reference ? want : got, n * sizeof(*got)));
+                CHECK_OK(tri_step_end_status());
+                tri_tensor_unref(x);
+                tri_tensor_unref(w);
+            }
+            assert_memory_equal(got, want, n * sizeof(*got));
+            free(got);
+            free(want);
+        }
+    }
+}
+
 /* --- attention of GPT ---------------------------------------------------------------------------
  */
 
@@ -257,6 +290,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(products_read_and_write_views),
         cmocka_unit_test(large_products_read_and_write_views),
         cmocka_unit_test(a_product_of_expanded_operands_is_that_of_their_copies),
+        cmocka_unit_test(products_of_overlapping_windows_are_those_of_their_copies),
         cmocka_unit_test(attention_of_many_heads_copies_nothing_forward_or_backward),
         cmocka_unit_test(nor_does_it_where_queries_and_keys_were_changed),
     };

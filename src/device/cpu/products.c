@@ -316,6 +316,30 @@ static bool is_matrix(int64_t rows, int64_t cols, int64_t row, int64_t col)
     return (col == 1 && row >= cols) || (row == 1 && col >= rows);
 }
 
+/* No element belongs to two places: matrices of overlapping windows are none for the library. From
+ * the smallest stride on, each dimension must begin where the one before ends. */
+static bool are_apart(const int64_t size[3], const int64_t stride[3])
+{
+    bool seen[3] = {false, false, false};
+    int64_t end = 1;
+
+    for (int k = 0; k < 3; k++) {
+        int least = -1;
+
+        for (int d = 0; d < 3; d++) {
+            if (!seen[d] && (least < 0 || stride[d] < stride[least]))
+                least = d;
+        }
+        seen[least] = true;
+        if (size[least] == 1 || stride[least] == 0)
+            continue;
+        if (stride[least] < end)
+            return false;
+        end = stride[least] * size[least];
+    }
+    return true;
+}
+
 #define SMALL_MATRIX (INT64_C(1) << 18) /* multiplications: as fast in a kernel of ours */
 
 static bool is_accepted(const trii_ir *ir, const operands *o)
@@ -328,6 +352,11 @@ static bool is_accepted(const trii_ir *ir, const operands *o)
         return false;
     if (s->batch > 1 && s->a_batch == 0 && s->b_batch == 0)
         return false; /* one product expanded: the library has none of those */
+    if (o->lead == NULL && (!are_apart((const int64_t[]){s->batch, s->m, s->k},
+                                       (const int64_t[]){s->a_batch, s->a_row, s->a_col}) ||
+                            !are_apart((const int64_t[]){s->batch, s->k, s->n},
+                                       (const int64_t[]){s->b_batch, s->b_row, s->b_col})))
+        return false;
     return o->lead == NULL || (ir->values[o->a].type.dtype == TRI_DTYPE_F32 && s->k <= SMALL_K &&
                                mul_adds <= SMALL_MATRIX);
 }
