@@ -95,6 +95,7 @@ tri_status trii_layout_reorder(trii_layout_choice *c, int32_t from, int32_t to, 
     if (group->in == NULL || group->out == NULL || group->in_layout == NULL ||
         group->out_layout == NULL)
         return TRI_ERR_NO_MEMORY;
+    c->ir->values[from].n_readers++; /* so its kernel knows that somebody needs it */
     group->n_in = group->n_out = 1;
     group->in[0] = from;
     group->out[0] = to;

@@ -295,6 +295,35 @@ static void a_split_of_bf16_of_which_one_part_is_used_has_a_gradient(void **stat
     tri_tensor_unref(x);
 }
 
+/* Of one part of a split, which is copied to its place in the whole: no reader but that copy. */
+static void the_gradient_of_batch_norm_over_a_part_gets_into_the_whole(void **state)
+{
+    float got[2][2 * 5 * 3 * 4];
+
+    (void)state;
+    for (int relu = 0; relu < 2; relu++) {
+        for (int reference = 0; reference < 2; reference++) {
+            const tri_batch_norm_args args = {.training = true};
+            tri_tensor *x, *y, *parts[3];
+
+            trii_executor_set(reference ? &trii_executor_reference : NULL);
+            random_state = 9;
+            x = integers(TRI_DTYPE_F32, TRI_SHAPE(2, 5, 3, 4));
+            tri_requires_grad(x, true);
+            tri_split(x, TRI_SHAPE(2, 2, 1), 1, parts);
+            y = tri_batch_norm(parts[1], &args);
+            y = relu ? tri_relu(y) : y;
+            tri_backward(tri_sum(tri_square(tri_narrow(y, 2, 1, 1)), NULL, 0, false));
+            CHECK_OK(tri_copy_out(tri_grad(x), got[reference], sizeof(got[0])));
+            CHECK_OK(tri_step_end_status());
+            tri_tensor_unref(x);
+        }
+        for (size_t i = 0; i < TRII_COUNT_OF(got[0]); i++)
+            CHECK_NEAR((double)got[0][i], (double)got[1][i], 1e-4);
+    }
+    trii_executor_set(NULL);
+}
+
 /* x[at .. at + 2] = src, bound to x itself; src is made of x where `own`. */
 static void update(tri_tensor *x, tri_tensor *src, int64_t at, bool own)
 {
@@ -505,6 +534,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(so_have_chains_of_other_types),
         cmocka_unit_test(gradients_of_slices_are_added_where_they_belong),
         cmocka_unit_test(a_split_of_bf16_of_which_one_part_is_used_has_a_gradient),
+        cmocka_unit_test(the_gradient_of_batch_norm_over_a_part_gets_into_the_whole),
         cmocka_unit_test(a_part_is_updated_in_its_tensor_also_from_another_part_of_it),
         cmocka_unit_test(views_keep_what_a_tensor_was_when_it_is_changed),
         cmocka_unit_test(a_result_is_not_written_over_what_a_view_still_reads),
