@@ -503,6 +503,33 @@ static void a_result_is_not_written_over_what_another_name_still_reads(void **st
     assert_memory_equal(got[0], got[1], sizeof(got[0]));
 }
 
+/* Only one element is left, however far the next one would be. */
+static void steps_may_be_longer_than_any_tensor(void **state)
+{
+    float got[3][4];
+
+    (void)state;
+    for (int reference = 0; reference < 2; reference++) {
+        tri_tensor *x, *y[3];
+
+        trii_executor_set(reference ? &trii_executor_reference : NULL);
+        random_state = 7;
+        x = integers(TRI_DTYPE_F32, TRI_SHAPE(4, 4));
+        y[0] = tri_neg(tri_slice(x, 0, 1, INT64_MAX, INT64_MAX));
+        y[1] = tri_neg(tri_unfold(tri_narrow(x, 0, 1, 2), 0, 1, INT64_MAX));
+        y[2] = tri_slice_scatter(x, tri_neg(tri_narrow(x, 0, 1, 1)), 0, 1, 4, INT64_MAX);
+        y[2] = tri_narrow(y[2], 0, 1, 1);
+        for (int i = 0; i < 3; i++)
+            y[i] = tri_reshape(y[i], TRI_SHAPE(4));
+        CHECK_OK(tri_copy_out(tri_stack(y, 3, 0), got, sizeof(got)));
+        assert_memory_equal(got[1], got[0], sizeof(got[0]));
+        assert_memory_equal(got[2], got[0], sizeof(got[0]));
+        CHECK_OK(tri_step_end_status());
+        tri_tensor_unref(x);
+    }
+    trii_executor_set(NULL);
+}
+
 static void a_part_must_have_the_shape_of_what_it_replaces(void **state)
 {
     tri_tensor *x, *part, *wide;
@@ -539,6 +566,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(views_keep_what_a_tensor_was_when_it_is_changed),
         cmocka_unit_test(a_result_is_not_written_over_what_a_view_still_reads),
         cmocka_unit_test(a_result_is_not_written_over_what_another_name_still_reads),
+        cmocka_unit_test(steps_may_be_longer_than_any_tensor),
         cmocka_unit_test(a_part_must_have_the_shape_of_what_it_replaces),
     };
 

@@ -319,8 +319,8 @@ tri_status trii_slice_attrs(const trii_type *x, int dim, int64_t start, int64_t 
     if (stride < 1)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "step %" PRId64 ", 1 or more is allowed", stride);
     attrs->i[3 * dim] = first;
-    attrs->i[3 * dim + 1] = stride;
     attrs->i[3 * dim + 2] = last > first ? (last - first - 1) / stride + 1 : 0;
+    attrs->i[3 * dim + 1] = attrs->i[3 * dim + 2] > 1 ? stride : 1; /* may be any number else */
     return TRI_OK;
 }
 

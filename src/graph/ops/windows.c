@@ -146,6 +146,8 @@ tri_tensor *tri_unfold(tri_tensor *x, int dim, int64_t size, int64_t stride)
     int d = 0;
     tri_status status = step != NULL ? trii_dim_operand(step, x, dim, &id, &d) : TRI_ERR_NO_MEMORY;
 
+    if (status == TRI_OK && stride > trii_type_of(step, id)->shape[d])
+        stride = trii_type_of(step, id)->shape[d] + 1; /* one window; may be any number else */
     attrs.n_i = attrs.n_f = 0;
     trii_attrs_add(&attrs, d);
     trii_attrs_add(&attrs, size);
