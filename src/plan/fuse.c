@@ -16,7 +16,8 @@
 typedef struct fuse {
     trii_ir *ir;
     const trii_device_ops *device;
-    bool *read; /* [group] a node outside has read one of its outputs */
+    bool *read;        /* [group] a node outside has read one of its outputs */
+    int32_t last_host; /* the last node so far that communicates; -1 */
 } fuse;
 
 static trii_group *producer(const fuse *f, int32_t value, int32_t *group_out)
@@ -41,6 +42,12 @@ static bool has_bound_output(const trii_ir *ir, const trii_ir_node *node)
     return false;
 }
 
+/* Waiting for what came from peers must not move in front of what they may be waiting for. */
+static bool waits_too_early(const fuse *f, const trii_group *from, int32_t position)
+{
+    return from->kind == TRII_GROUP_HOST && f->last_host * POSITION_STEP > position;
+}
+
 /* Everything else that the node reads is complete before the group runs. */
 static bool can_move_up(const fuse *f, const trii_ir_node *node, int32_t group)
 {
@@ -50,7 +57,9 @@ static bool can_move_up(const fuse *f, const trii_ir_node *node, int32_t group)
         int32_t other;
         const trii_group *from = producer(f, node->in[i], &other);
 
-        if (from != NULL && other != group && from->position >= f->ir->groups[group]->position)
+        if (from != NULL && other != group &&
+            (from->position >= f->ir->groups[group]->position ||
+             waits_too_early(f, from, f->ir->groups[group]->position)))
             return false;
     }
     return true;
@@ -168,7 +177,7 @@ static bool take_before(const fuse *f, int32_t n)
 }
 
 /* What a host operation comes after is as good as read by it. */
-static void mark_reads(const fuse *f, int32_t n)
+static void mark_reads(fuse *f, int32_t n)
 {
     const trii_ir_node *node = &f->ir->nodes[n];
 
@@ -178,6 +187,8 @@ static void mark_reads(const fuse *f, int32_t n)
         if (producer(f, value, &g) != NULL && g != node->group)
             f->read[g] = true;
     }
+    if (node->op->op_class == TRII_CLASS_HOST)
+        f->last_host = n;
 }
 
 static tri_status place(const fuse *f, int32_t n)
@@ -256,7 +267,7 @@ static void hurry_hosts(trii_ir *ir)
 
 tri_status trii_ir_fuse(trii_ir *ir, const trii_device_ops *device)
 {
-    fuse f = {ir, device, trii_pool_alloc(ir->pool, (size_t)ir->n_nodes, sizeof(bool))};
+    fuse f = {ir, device, trii_pool_alloc(ir->pool, (size_t)ir->n_nodes, sizeof(bool)), -1};
     tri_status status = f.read != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
 
     for (int32_t n = 0; status == TRI_OK && n < ir->n_nodes; n++) {

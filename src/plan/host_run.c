@@ -14,6 +14,8 @@
  * first, then so that sleeping pays. */
 #define SLICE_NS 20000
 #define MAX_SLICE_NS 500000
+/* Or while other lanes may fail. */
+#define LANES_SLICE_NS 10000000
 
 void trii_hosts_begin(trii_plan *plan, const trii_step *step, const trii_segment *segment)
 {
@@ -114,6 +116,18 @@ static trii_plan_host *obstacle(trii_plan *plan, trii_plan_host *host)
     return NULL;
 }
 
+/* Nothing is under way: the first that is to start lacks nothing but what other lanes make. */
+static tri_status wait_for_lanes(const trii_plan *plan)
+{
+    int32_t h = 0;
+
+    while (h < plan->n_hosts && plan->hosts[h].state != TRII_HOST_ARMED)
+        h++;
+    if (plan->n_lanes == 1 || h == plan->n_hosts)
+        return TRII_FAIL(TRI_ERR_INTERNAL, "plan: communication that nothing will start");
+    return trii_lanes_wait(plan, plan->hosts[h].start);
+}
+
 /* Whether to wait for it moves all that is under way: that is of its group. */
 static bool moves_all(const trii_plan *plan, const trii_plan_host *host)
 {
@@ -139,16 +153,19 @@ tri_status trii_host_wait(trii_plan *plan, int32_t h, const trii_step *step,
         trii_plan_host *first = obstacle(plan, host);
 
         if (first == NULL) {
-            status = trii_lanes_wait(plan, host->start);
+            status = wait_for_lanes(plan);
         } else {
             bool all = first == host && moves_all(plan, host);
+            int64_t alone_ns = plan->n_lanes == 1 ? INT64_MAX : LANES_SLICE_NS;
 
             status = settle(first, step, segment,
-                            first->op->kind->wait(first->op, all ? INT64_MAX : slice_ns));
+                            first->op->kind->wait(first->op, all ? alone_ns : slice_ns));
             slice_ns = slice_ns * 2 < MAX_SLICE_NS ? slice_ns * 2 : MAX_SLICE_NS;
         }
         if (status == TRI_OK && host->state != TRII_HOST_DONE)
             status = trii_hosts_poll(plan, step, segment, n_running);
+        if (status == TRI_OK && host->state != TRII_HOST_DONE && plan->n_lanes > 1)
+            status = trii_lanes_check(plan);
     }
     return status;
 }

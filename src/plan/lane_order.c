@@ -153,6 +153,23 @@ static void host_edges(lane_order *o, int32_t g, bool fill)
     }
 }
 
+/* Who reads what peers have sent waits for it, and so does the first lane: behind the start of all
+ * that was recorded before, for which those peers may be waiting. */
+static void wait_edges(lane_order *o, int32_t g, bool fill)
+{
+    const trii_schedule *s = o->s;
+    const trii_group *group = s->ir->groups[g];
+    bool waits = false;
+
+    for (int32_t i = 0; i < group->n_in; i++) {
+        int32_t from = s->ir->values[group->in[i]].group;
+
+        waits = waits || (from >= 0 && s->host_of[from] >= 0);
+    }
+    for (int32_t h = 0; waits && h < s->plan->n_hosts && s->host_group[h] < g; h++)
+        edge(o, s->host_group[h], g, fill);
+}
+
 static void all_edges(lane_order *o, bool fill)
 {
     const trii_schedule *s = o->s;
@@ -170,6 +187,8 @@ static void all_edges(lane_order *o, bool fill)
         }
         if (group->kind == TRII_GROUP_HOST)
             host_edges(o, g, fill);
+        else
+            wait_edges(o, g, fill);
     }
 }
 

@@ -91,22 +91,33 @@ bool trii_lanes_passed(const trii_plan *plan, int32_t e)
     return passed && atomic_load_explicit(&states->run->failed_at, memory_order_acquire) > e;
 }
 
+/* ABORTED if a lane has failed in front of entry e. */
+static tri_status check_before(const trii_plan *plan, int32_t e)
+{
+    const lane_state *states = plan->lane_states;
+
+    if (atomic_load_explicit(&states->run->failed_at, memory_order_acquire) <= e)
+        return TRII_FAIL(TRI_ERR_ABORTED, "plan: another device's part of the step has failed");
+    return TRI_OK;
+}
+
+tri_status trii_lanes_check(const trii_plan *plan)
+{
+    return check_before(plan, plan->lanes[0].reached);
+}
+
 tri_status trii_lanes_wait(const trii_plan *plan, int32_t e)
 {
     const lane_state *states = plan->lane_states;
     int32_t none = 0;
 
-    if (plan->n_lanes == 1)
-        return TRII_FAIL(TRI_ERR_INTERNAL, "plan: communication that nothing will start");
     for (int32_t w = plan->first_wait[e]; w < plan->first_wait[e + 1]; w++) {
         tri_status status = wait_for(states->run, &plan->waits[w], &none);
 
         if (status != TRI_OK)
             return status;
     }
-    if (atomic_load_explicit(&states->run->failed_at, memory_order_acquire) <= e)
-        return TRII_FAIL(TRI_ERR_ABORTED, "plan: another device's part of the step has failed");
-    return TRI_OK;
+    return check_before(plan, e);
 }
 
 static void walk(lane_state *own)

@@ -1,0 +1,217 @@
+/* traffic_waits_test.c - what a rank waits for, its peers may be waiting for too: messages that
+ * cross, and steps that will never do their part. */
+
+#include <trireme/trireme.h>
+
+#include "base/compiler.h"
+#include "graph/step.h"
+#include "testing/check.h"
+#include "testing/ranks.h"
+#include "traffic/traffic.h"
+
+#define N 4
+#define ROUNDS 3
+
+static const tri_group_options engines[] = {{.engine = "shm"}, {.engine = "tcp"}};
+
+/* --- handles for the functions on values ------------------------------------------------------ */
+
+static tri_tensor *handle(trii_step *step, tri_status status, trii_vid out)
+{
+    return status == TRI_OK ? trii_handle_recorded(step, out) : trii_handle_failed(step, status);
+}
+
+static void send_to(tri_group *group, tri_tensor *x, int peer)
+{
+    trii_step *step = trii_step_current();
+    trii_vid in = TRII_NO_VALUE, out = TRII_NO_VALUE;
+    tri_status status = trii_resolve(step, x, &in);
+
+    if (status == TRI_OK)
+        status = trii_record_send(step, group, in, peer, 0, &out);
+    if (status != TRI_OK)
+        trii_step_fail(step, status);
+}
+
+static tri_tensor *recv_from(tri_group *group, int peer)
+{
+    trii_step *step = trii_step_current();
+    const trii_type type = {.dtype = TRI_DTYPE_F32, .ndim = 1, .shape = {N}};
+    trii_vid out = TRII_NO_VALUE;
+    tri_status status = trii_record_recv(step, group, &type, false, peer, 0, TRII_NO_VALUE, &out);
+
+    return handle(step, status, out);
+}
+
+static tri_tensor *four(float first)
+{
+    const float data[N] = {first, 2, 3, 4};
+
+    return tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(N), data);
+}
+
+static tri_status group_of(rank_env *env, tri_group **group_out)
+{
+    return tri_group_create(env->store, env->rank, env->size, env->options, group_out);
+}
+
+static void both_engines(const char *(*main)(rank_env *env))
+{
+    for (int e = 0; e < 2; e++)
+        run_threads(2, &engines[e], main, NULL);
+}
+
+/* --- messages that cross ---------------------------------------------------------------------- */
+
+/* Rank 1 answers what rank 0 sends, and rank 0 has posted the receive of the answer before. */
+static const char *answer(rank_env *env, tri_group *group)
+{
+    tri_tensor *y = recv_from(group, 0);
+    double got;
+
+    send_to(group, tri_mul_scalar(y, 2), 0);
+    RANK_TRY(env, tri_item_get(tri_sum(y, NULL, 0, false), &got));
+    return NULL;
+}
+
+/* The sum of the answer and of what was computed before the message. */
+static const char *expect_sum(rank_env *env, tri_tensor *sum, double want)
+{
+    double got = 0;
+
+    RANK_TRY(env, tri_item_get(tri_sum(sum, NULL, 0, false), &got));
+    return got == want ? NULL : RANK_FAIL(env, "rank %d: %g, not %g", env->rank, got, want);
+}
+
+/* What reads the answer could be computed together with what was recorded before the message, and
+ * may not. */
+static const char *fused_rank(rank_env *env)
+{
+    tri_group *group = NULL;
+    tri_tensor *x = four(1);
+    const char *wrong = NULL;
+
+    RANK_TRY(env, group_of(env, &group));
+    for (int round = 0; round < ROUNDS && wrong == NULL; round++) {
+        if (env->rank == 0) {
+            tri_tensor *y = recv_from(group, 1);
+            tri_tensor *before = tri_square(x);
+            tri_tensor *m = tri_reshape(x, TRI_SHAPE(2, 2));
+
+            send_to(group, tri_reshape(tri_matmul(m, m), TRI_SHAPE(N)), 1); /* 7 10 15 22 */
+            wrong = expect_sum(env, tri_add(before, y), 30 + 2 * 54);
+        } else {
+            wrong = answer(env, group);
+        }
+        RANK_TRY(env, tri_step_end_status());
+    }
+    tri_tensor_unref(x);
+    tri_group_unref(group);
+    return wrong;
+}
+
+static void an_answer_is_not_waited_for_before_the_message_is_sent(void **state)
+{
+    (void)state;
+    both_engines(fused_rank);
+}
+
+/* The message is made on another device, which takes its time. */
+static const char *devices_rank(rank_env *env)
+{
+    tri_group *group = NULL;
+    tri_tensor *x = four(1);
+    const char *wrong = NULL;
+
+    RANK_TRY(env, group_of(env, &group));
+    for (int round = 0; round < ROUNDS && wrong == NULL; round++) {
+        if (env->rank == 0) {
+            tri_tensor *here = tri_keep(tri_add_scalar(x, 1));
+            tri_tensor *y = recv_from(group, 1), *there = tri_to(here, TRI_CPU(1));
+
+            for (int i = 0; i < 20; i++) {
+                tri_tensor *m = tri_reshape(there, TRI_SHAPE(2, 2));
+
+                there = tri_add_scalar(tri_reshape(tri_transpose(m, 0, 1), TRI_SHAPE(N)), 1);
+            }
+            send_to(group, there, 1);
+            wrong = expect_sum(env, tri_mul_scalar(y, 3), 6 * (14 + 20 * N));
+        } else {
+            wrong = answer(env, group);
+        }
+        RANK_TRY(env, tri_step_end_status());
+    }
+    tri_tensor_unref(x);
+    tri_group_unref(group);
+    return wrong;
+}
+
+static void nor_where_another_device_makes_the_message(void **state)
+{
+    (void)state;
+    CHECK_OK(tri_cpu_devices(2));
+    both_engines(devices_rank);
+}
+
+/* --- parts of a step that will not come ------------------------------------------------------- */
+
+static tri_status same_shape(const tri_function_call *call, tri_function_array *out)
+{
+    out[0] = call->in[0];
+    return TRI_OK;
+}
+
+/* Late enough that the first device waits for its peer by then. */
+static tri_status fail_late(const tri_function_call *call)
+{
+    volatile double x = 1;
+
+    (void)call;
+    for (int i = 0; i < 3000000; i++)
+        x = x * 0.5 + 1;
+    return tri_fail(TRI_ERR_INVALID_ARG, "no such luck");
+}
+
+/* Rank 0 waits for an answer to what its other device does not make. */
+static const char *other_device_rank(rank_env *env)
+{
+    static const tri_function_class late_failure = {
+        .name = "late_failure", .shape = same_shape, .forward = fail_late};
+    tri_group *group = NULL;
+    tri_tensor *x = four(1), *y = NULL;
+
+    RANK_TRY(env, group_of(env, &group));
+    if (env->rank == 0) {
+        tri_tensor *there = tri_to(tri_keep(tri_add_scalar(x, 1)), TRI_CPU(1)), *bad = NULL;
+
+        y = recv_from(group, 1);
+        tri_apply(&late_failure, NULL, &there, 1, &bad, 1);
+        send_to(group, tri_mul_scalar(bad, 2), 1);
+        RANK_FAILS(env, tri_item_get(tri_sum(y, NULL, 0, false), &(double){0}), TRI_ERR_INVALID_ARG,
+                   "no such luck");
+    } else {
+        y = recv_from(group, 0);
+        send_to(group, y, 0);
+        RANK_FAILS(env, tri_run(), TRI_ERR_ABORTED, "no such luck");
+    }
+    RANK_TRY(env, ranks_meet(env, "device", -1));
+    tri_step_end();
+    tri_tensor_unref(x);
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void a_device_that_fails_ends_the_wait_for_a_peer(void **state)
+{
+    (void)state;
+    CHECK_OK(tri_cpu_devices(2));
+    both_engines(other_device_rank);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(an_answer_is_not_waited_for_before_the_message_is_sent),
+    cmocka_unit_test(nor_where_another_device_makes_the_message),
+    cmocka_unit_test(a_device_that_fails_ends_the_wait_for_a_peer),
+};
+
+TEST_MAIN(tests)
