@@ -43,8 +43,8 @@ typedef struct trii_host_kind {
     tri_status (*run)(trii_host_op *op, const trii_host_buffers *buffers);
     /* The segment failed here, so that operations that are not done can not complete on all ranks:
      * they end soon, here and on the peers, and `why` is the reason that peers read. Called for
-     * every operation of the segment, started, done or neither, once or more, before a wait; never
-     * blocks. NULL: nothing to do. */
+     * every operation of the segment, started, done or neither, once or more, before a wait, and
+     * for those that are recorded in a step that has failed; never blocks. NULL: nothing to do. */
     void (*abort)(trii_host_op *op, const char *why);
     /* TRI_CHECK=order, before a start: fails if another rank starts something else as the next
      * operation of the group. `what` is the kind with its operands, `where` the line that recorded

@@ -39,10 +39,12 @@ static void tell_hooks(const trii_step *step, const char *why)
     }
 }
 
-/* `segment` has run in part; NULL = nothing of what pends has begun. */
+/* `segment` has run in part; NULL = nothing of what pends has begun, and it never will: peers that
+ * wait for it get the reason instead. */
 static void step_fail(trii_step *step, tri_status status, const trii_segment *segment)
 {
     trii_recorder *r = trii_recorder_of(step);
+    const trii_segment pending = {.first_node = step->first_pending, .end_node = step->n_nodes};
 
     if (step->failed != TRI_OK)
         return;
@@ -51,6 +53,8 @@ static void step_fail(trii_step *step, tri_status status, const trii_segment *se
     r->failed_line = trii_strdup(tri_last_error(), "error line");
     trii_grads_revert(r, segment);
     tell_hooks(step, r->failed_line != NULL ? r->failed_line : "out of memory");
+    if (segment == NULL)
+        trii_hosts_abort(step, &pending, r->failed_line != NULL ? r->failed_line : "out of memory");
     trii_err_set("%s", r->failed_line != NULL ? r->failed_line : "out of memory");
 }
 

@@ -21,6 +21,17 @@ static tri_tensor *handle(trii_step *step, tri_status status, trii_vid out)
     return status == TRI_OK ? trii_handle_recorded(step, out) : trii_handle_failed(step, status);
 }
 
+static tri_tensor *all_reduce(tri_group *group, tri_tensor *x)
+{
+    trii_step *step = trii_step_current();
+    trii_vid in = TRII_NO_VALUE, out = TRII_NO_VALUE;
+    tri_status status = trii_resolve(step, x, &in);
+
+    if (status == TRI_OK)
+        status = trii_record_all_reduce(step, group, in, TRI_REDOP_SUM, &out);
+    return handle(step, status, out);
+}
+
 static void send_to(tri_group *group, tri_tensor *x, int peer)
 {
     trii_step *step = trii_step_current();
@@ -208,10 +219,46 @@ static void a_device_that_fails_ends_the_wait_for_a_peer(void **state)
     both_engines(other_device_rank);
 }
 
+/* Rank 0's step fails before it runs: behind an operation that is recorded, or in front of one. */
+static const char *mistaken_rank(rank_env *env)
+{
+    const bool behind = *(const bool *)env->arg;
+    tri_group *group = NULL;
+    tri_tensor *x = four(1), *y = NULL,
+               *wrong = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(1), &(float){0});
+
+    RANK_TRY(env, group_of(env, &group));
+    tri_requires_grad(x, true);
+    for (int part = 0; part < 2; part++) {
+        if (part == behind && env->rank == 0)
+            tri_backward(tri_matmul(x, wrong));
+        else if (part != behind)
+            y = tri_keep(all_reduce(group, x));
+    }
+    (void)y;
+    RANK_FAILS(env, tri_run(), env->rank == 0 ? TRI_ERR_INVALID_ARG : TRI_ERR_ABORTED,
+               "tri_matmul(f32 [4], f32 [1])");
+    RANK_TRY(env, ranks_meet(env, "mistake", -1));
+    tri_step_end();
+    tri_tensor_unref(x);
+    tri_tensor_unref(wrong);
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void a_step_that_cannot_run_any_more_is_told_to_peers(void **state)
+{
+    (void)state;
+    for (int behind = 0; behind < 2; behind++)
+        for (int e = 0; e < 2; e++)
+            run_threads(2, &engines[e], mistaken_rank, &(bool){behind == 1});
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(an_answer_is_not_waited_for_before_the_message_is_sent),
     cmocka_unit_test(nor_where_another_device_makes_the_message),
     cmocka_unit_test(a_device_that_fails_ends_the_wait_for_a_peer),
+    cmocka_unit_test(a_step_that_cannot_run_any_more_is_told_to_peers),
 };
 
 TEST_MAIN(tests)
