@@ -93,7 +93,6 @@ static tri_status pending_of(const trii_step *step, const trii_host_op *op,
     return TRI_OK;
 }
 
-<<<<<<< HEAD
 static bool is_elsewhere(const trii_type *type)
 {
     return !trii_is_host(type->device);
@@ -141,7 +140,8 @@ static tri_status send_results(trii_step *step, const trii_host_call *call, int3
             status = trii_record_to(step, first + o, type->device, &out_ids[o]);
     }
     return status;
-=======
+}
+
 /* In a step that has failed, and so runs nothing any more. */
 static TRII_NOINLINE void abort_at_once(const trii_step *step, trii_host_op *op)
 {
@@ -149,7 +149,6 @@ static TRII_NOINLINE void abort_at_once(const trii_step *step, trii_host_op *op)
 
     if (op->kind->abort != NULL)
         op->kind->abort(op, r->failed_line != NULL ? r->failed_line : "out of memory");
->>>>>>> 55f1bc2 (graph: tell peers of a step that fails before it runs)
 }
 
 tri_status trii_record_host(trii_step *step, trii_host_op *op, const trii_host_call *call,
@@ -174,17 +173,10 @@ tri_status trii_record_host(trii_step *step, trii_host_op *op, const trii_host_c
         return status;
     describe_results(step, call, out, n_out, &host.requires_grad);
     first = step->n_values;
-<<<<<<< HEAD
     status = trii_node_append(step, &trii_op_host, in, call->n_in, NULL, &host, out, n_out);
-    return status == TRI_OK ? send_results(step, call, first, n_out, out_ids) : status;
-=======
-    status = trii_node_append(step, &trii_op_host, call->in, call->n_in, NULL, &host, out, n_out);
     if (TRII_UNLIKELY(status == TRI_OK && step->failed != TRI_OK))
         abort_at_once(step, op);
-    for (int o = 0; o < n_out && status == TRI_OK; o++)
-        out_ids[o] = first + o;
-    return status;
->>>>>>> 55f1bc2 (graph: tell peers of a step that fails before it runs)
+    return status == TRI_OK ? send_results(step, call, first, n_out, out_ids) : status;
 }
 
 tri_status trii_record_host_like(trii_step *step, trii_host_op *op, const trii_vid *in, int n,

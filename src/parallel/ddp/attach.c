@@ -189,6 +189,7 @@ static tri_status record_bucket(trii_ddp *ddp, trii_step *step, trii_ddp_bucket 
     t->bucket = bucket;
     t->header = ddp->header;
     t->last = bucket->index == ddp->n_buckets - 1;
+    t->pass = ddp->open_pass;
     t->n = 0;
     trii_travel_is_bucket(t);
     t->op.identity |= (uint64_t)(bucket->index + 1);

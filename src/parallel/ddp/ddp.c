@@ -86,11 +86,26 @@ static uint64_t new_id(void)
     return ++last_id;
 }
 
-/* Parameters were unfrozen: all ranks make their buckets anew. Collective. */
-static tri_status relist(trii_ddp *ddp)
+/* Before the ranks meet in something that is not recorded: what pends runs. Peers of a rank where
+ * that fails get the reason. */
+static tri_status run_before(trii_ddp *ddp)
 {
     trii_step *step = trii_step_current();
     tri_status st = step != NULL ? trii_step_run_and_keep(step) : TRI_ERR_NO_MEMORY;
+    char line[TRII_ERR_BYTES];
+
+    if (TRII_UNLIKELY(st < 0) && ddp->group != NULL) {
+        snprintf(line, sizeof(line), "%s", tri_last_error());
+        tri_group_abort(ddp->group, line);
+        trii_err_set("%s", line);
+    }
+    return st;
+}
+
+/* Parameters were unfrozen: all ranks make their buckets anew. Collective. */
+static tri_status relist(trii_ddp *ddp)
+{
+    tri_status st = run_before(ddp);
 
     if (st == TRI_OK)
         st = trii_ddp_compare(ddp, false, true);
@@ -179,10 +194,14 @@ static tri_status open_pass(trii_ddp *ddp)
     trii_vid id;
     tri_status st = TRI_ERR_NO_MEMORY;
 
+    if (step != NULL && TRII_UNLIKELY(step->failed != TRI_OK))
+        return run_before(ddp); /* which fails: nothing that is recorded now will run */
     if (step != NULL)
         st = trii_resolve(step, ddp->params[0].tensor, &id);
-    if (st == TRI_OK)
+    if (st == TRI_OK) {
         ddp->open_step = step->generation;
+        ddp->open_pass++;
+    }
     return st;
 }
 
@@ -197,8 +216,7 @@ static tri_status before_forward(trii_ddp *ddp)
     if (trii_ddp_params_grew(ddp))
         st = relist(ddp);
     if (st == TRI_OK && ddp->has_observed && !ddp->rebuilt) {
-        step = trii_step_current();
-        st = step != NULL ? trii_step_run_and_keep(step) : TRI_ERR_NO_MEMORY;
+        st = run_before(ddp);
         if (st == TRI_OK)
             st = trii_ddp_buckets_rebuild(ddp);
     }
@@ -285,7 +303,7 @@ tri_status tri_ddp_verify(tri_module *model, bool buffers)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "ddp_verify: the module was not made by tri_ddp");
     if (ddp->group == NULL)
         return TRI_OK;
-    st = tri_run();
+    st = run_before(ddp);
     return st == TRI_OK ? trii_ddp_compare(ddp, true, buffers) : st;
 }
 
@@ -302,7 +320,7 @@ tri_status tri_ddp_sync_buffers(tri_module *model)
                          "ddp_sync_buffers: the module was not made by tri_ddp");
     if (step == NULL)
         return TRI_ERR_NO_MEMORY;
-    st = trii_step_run(step);
+    st = run_before(ddp);
     if (st < 0 || ddp->group == NULL)
         return st;
     st = trii_ddp_buffers_record(ddp, step);

@@ -75,7 +75,8 @@ typedef struct trii_travel {
     trii_site site;      /* the forward or backward that recorded it */
     tri_work *work;
     bool last; /* bucket: the last of its backward; sends the map of used parameters if needed */
-    int n;     /* operands */
+    uint64_t pass;                /* bucket: of which forward, see open_pass */
+    int n;                        /* operands */
     int item[TRII_DDP_ITEMS + 1]; /* bucket: parameter of operand i, -1 = none; buffers: buffer */
     void *out[TRII_DDP_ITEMS + 1];
     size_t out_bytes[TRII_DDP_ITEMS + 1];
@@ -140,6 +141,7 @@ struct trii_ddp {
     /* The step in which a synchronised forward was, and the buckets of its backward are not all
      * sent: peers wait for it. 0 = none. */
     uint64_t open_step;
+    uint64_t open_pass; /* the number of that forward */
     bool buffers_stale; /* a forward in training has changed them since they were equal */
     trii_travel *headers;
     trii_travel *counts; /* of backward passes without synchronisation */

@@ -383,7 +383,7 @@ static tri_status bucket_done(trii_travel *t)
         if (t->out[i] != place_of(param))
             memcpy(t->out[i], place_of(param), param->bytes);
     }
-    if (t->last)
+    if (t->last && t->pass == t->ddp->open_pass)
         t->ddp->open_step = 0;
     t->state = TRII_TRAVEL_FREE;
     return TRI_OK;

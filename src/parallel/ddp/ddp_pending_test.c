@@ -1,0 +1,203 @@
+/* ddp_pending_test.c - what pends when a model communicates unasked, fails or goes away: values of
+ * the program stay, and peers do not wait in vain. */
+#include "testing/ddp_ranks.h"
+
+/* All ranks have come here, over the store: whoever leaves the group before would be missed. */
+static tri_status meet(const rank *r)
+{
+    const char *keys[] = {"here/0", "here/1"};
+
+    TRY(tri_store_set(r->store, keys[r->index], "", 0));
+    return tri_store_wait(r->store, keys, 2, 20000);
+}
+
+/* How a rank that fails ends, and how its peer. */
+static void check_told(const rank *ranks, int failing, tri_status status, const char *what)
+{
+    for (int i = 0; i < 2; i++) {
+        if (ranks[i].status != (i == failing ? status : TRI_ERR_ABORTED) ||
+            strstr(ranks[i].line, what) == NULL)
+            fail_msg("rank %d: %s: %s", i, tri_status_name(ranks[i].status), ranks[i].line);
+    }
+}
+
+static void keep_line(rank *r)
+{
+    snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
+}
+
+/* --- values ----------------------------------------------------------------------------------- */
+
+/* Input, target and a loss of before are recorded when the second forward regroups the gradients,
+ * which first runs what pends. */
+static tri_status train_on_computed(rank *r)
+{
+    tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});
+    tri_tensor *x = rows_of(x_data, IN, 0, 4), *y = rows_of(y_data, OUT, 0, 4);
+    tri_optimizer *opt = tri_sgd(model, 0.1, NULL);
+
+    TRY(tri_module_status(model));
+    for (int step = 0; step < 4; step++) {
+        tri_tensor *in = tri_add_scalar(x, 1), *target = tri_mul_scalar(y, 2), *first, *second;
+        double losses[2];
+
+        tri_no_sync_begin(model);
+        first = tri_mse_loss(tri_forward(model, in), target, NULL);
+        tri_backward(first);
+        tri_no_sync_end(model);
+        second = tri_mse_loss(tri_forward(model, in), target, NULL);
+        tri_backward(second);
+        TRY(tri_item_get(second, &losses[1]));
+        if (step == 1)
+            TRY(tri_item_get(first, &losses[0]));
+        if (step == 1 && losses[0] != losses[1])
+            return TRI_ERR_INTERNAL;
+        TRY(tri_optimizer_step(opt));
+        TRY(tri_step_end_status());
+    }
+    TRY(take_weights(r, model));
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(model);
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    return TRI_OK;
+}
+
+static void what_was_computed_before_a_forward_is_there_after_it(void **state)
+{
+    static rank ranks[2];
+
+    (void)state;
+    make_data();
+    run_ranks(ranks, 2, train_on_computed, NULL);
+    check_ranks(ranks, 2);
+}
+
+/* --- failures --------------------------------------------------------------------------------- */
+
+/* Rank 1's first micro-batch, which is not averaged, has a label that is no class. */
+static tri_status fail_in_no_sync(rank *r)
+{
+    const int *bad_step = r->arg;
+    tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});
+    tri_tensor *x = rows_of(x_data, IN, 0, 2);
+    tri_status st = tri_module_status(model);
+
+    for (int step = 0; step < 4 && st == TRI_OK; step++) {
+        for (int micro = 0; micro < 2; micro++) {
+            bool bad = r->index == 1 && step == *bad_step && micro == 0;
+            const int64_t labels[2] = {0, bad ? 77 : 1};
+            tri_tensor *y = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(2), labels), *loss;
+
+            if (micro == 0)
+                tri_no_sync_begin(model);
+            loss = tri_cross_entropy(tri_forward(model, x), y, NULL);
+            tri_backward(loss);
+            if (micro == 0)
+                tri_no_sync_end(model);
+            if (bad && step > 1)
+                (void)tri_item(loss); /* the step has failed when the next forward begins */
+            tri_tensor_unref(y);
+        }
+        st = tri_step_end_status();
+        keep_line(r);
+    }
+    TRY(meet(r));
+    tri_tensor_unref(x);
+    tri_module_destroy(model);
+    return st;
+}
+
+static void a_failure_before_a_synchronised_forward_is_told_to_peers(void **state)
+{
+    static rank ranks[2];
+
+    (void)state;
+    make_data();
+    for (int bad_step = 1; bad_step < 3; bad_step++) {
+        run_ranks(ranks, 2, fail_in_no_sync, &bad_step);
+        check_told(ranks, 1, TRI_ERR_INVALID_ARG, "target 77 of row 1");
+    }
+}
+
+/* Rank 1's pending step fails when the model is verified. */
+static tri_status fail_when_verified(rank *r)
+{
+    const bool *buffers = r->arg;
+    const int64_t labels[2] = {0, r->index == 1 ? 77 : 1};
+    tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});
+    tri_tensor *x = rows_of(x_data, IN, 0, 2), *loss;
+    tri_tensor *y = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(2), labels);
+    tri_status st = tri_module_status(model);
+
+    tri_module_train(model, false);
+    loss = tri_keep(tri_cross_entropy(tri_forward(model, x), y, NULL));
+    (void)loss;
+    if (st == TRI_OK)
+        st = tri_ddp_verify(model, *buffers);
+    keep_line(r);
+    TRY(meet(r));
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    tri_module_destroy(model);
+    return st;
+}
+
+static void so_is_one_before_the_replicas_are_compared(void **state)
+{
+    static rank ranks[2];
+
+    (void)state;
+    make_data();
+    for (int buffers = 0; buffers < 2; buffers++) {
+        run_ranks(ranks, 2, fail_when_verified, &(bool){buffers == 1});
+        check_told(ranks, 1, TRI_ERR_INVALID_ARG, "target 77 of row 1");
+    }
+}
+
+/* The last bucket of one backward is sent while the next forward waits for its own. */
+static tri_status fail_in_the_second_pass(rank *r)
+{
+    tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});
+    tri_tensor *x = rows_of(x_data, IN, 0, 4), *y = rows_of(y_data, OUT, 0, 4), *out;
+    tri_tensor *short_y = rows_of(y_data, OUT, 0, 3);
+    tri_status st = tri_module_status(model);
+
+    tri_backward(tri_mse_loss(tri_forward(model, x), y, NULL));
+    if (st == TRI_OK)
+        st = tri_step_end_status();
+    tri_backward(tri_mse_loss(tri_forward(model, x), y, NULL));
+    out = tri_keep(tri_forward(model, x));
+    if (st == TRI_OK)
+        st = tri_run();
+    tri_backward(tri_mse_loss(out, r->index == 0 ? short_y : y, NULL));
+    if (st == TRI_OK)
+        st = tri_run();
+    keep_line(r);
+    TRY(meet(r));
+    tri_step_end();
+    tri_module_destroy(model);
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    tri_tensor_unref(short_y);
+    return st;
+}
+
+static void a_mistake_behind_another_backward_is_told_too(void **state)
+{
+    static rank ranks[2];
+
+    (void)state;
+    make_data();
+    run_ranks(ranks, 2, fail_in_the_second_pass, NULL);
+    check_told(ranks, 0, TRI_ERR_INVALID_ARG, "tri_mse_loss(f64 [4, 3], f64 [3, 3])");
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(what_was_computed_before_a_forward_is_there_after_it),
+    cmocka_unit_test(a_failure_before_a_synchronised_forward_is_told_to_peers),
+    cmocka_unit_test(so_is_one_before_the_replicas_are_compared),
+    cmocka_unit_test(a_mistake_behind_another_backward_is_told_too),
+};
+
+TEST_MAIN(tests)
