@@ -211,14 +211,9 @@ tri_status trii_host_op_new(trii_step *step, const trii_host_kind *kind, size_t 
     return TRI_OK;
 }
 
-void trii_host_op_orphan(trii_host_op *op, uint64_t generation)
+void trii_host_op_give(trii_step *step, trii_host_op *op)
 {
-    trii_recorder *r = trii_recorder_mine();
-
-    if (r != NULL && r->active && r->step.generation == generation)
-        own(r, op);
-    else
-        op->kind->release(op);
+    own(trii_recorder_of(step), op);
 }
 
 void trii_hosts_release(trii_recorder *r)

@@ -54,8 +54,8 @@ typedef struct trii_host_kind {
      * its results have no gradients. */
     tri_status (*grad)(trii_step *step, const trii_node *node, const trii_vid *grad_out,
                        const bool *needs, trii_vid *grad_in);
-    /* Of operations that the step owns: it has ended. The memory goes by itself. NULL: nothing to
-     * do. */
+    /* Of operations that the step owns (trii_host_op_new; the memory goes by itself) or has been
+     * given (trii_host_op_give): it has ended, whichever thread it was in. NULL: nothing to do. */
     void (*release)(trii_host_op *op);
 } trii_host_kind;
 
@@ -84,7 +84,7 @@ typedef struct trii_host_call {
     int n_out; /* 1 to TRII_MAX_OUTPUTS; what has nothing to give has a token: no elements */
 } trii_host_call;
 
-/* `op` is borrowed and must live until the step has ended (or see trii_host_op_orphan). Ids of the
+/* `op` is borrowed and must live until the step has ended: see trii_host_op_give. Ids of the
  * results are written to out_ids [n_out], on success only. The operation itself sees memory of the
  * host: operands from elsewhere are copied before it, results to elsewhere behind it, by copies
  * that are recorded beside it and have gradients. */
@@ -99,10 +99,8 @@ tri_status trii_record_host_like(trii_step *step, trii_host_op *op, const trii_v
 tri_status trii_host_op_new(trii_step *step, const trii_host_kind *kind, size_t bytes,
                             trii_host_op **op_out) TRI_MUST_CHECK;
 
-/* The owner goes while the step of this generation may still point to `op`: the memory that begins
- * with `op` is the recorder's, which gives it to trii_free when this thread's step ends, or now if
- * that is not the step. The owner has replaced its kind by one that needs it no more. */
-void trii_host_op_orphan(trii_host_op *op, uint64_t generation);
+/* The step releases the operation when it ends, once. */
+void trii_host_op_give(trii_step *step, trii_host_op *op);
 
 /* Before a start: under TRI_CHECK=order compares. For executors. */
 tri_status trii_host_check(const trii_step *step, int32_t node) TRI_MUST_CHECK;

@@ -64,8 +64,10 @@ typedef enum trii_travel_state {
 } trii_travel_state;
 
 typedef struct trii_travel {
-    trii_host_op op; /* first: a trii_host_op * of ours is a trii_travel */
-    trii_ddp *ddp;
+    trii_host_op op;   /* first: a trii_host_op * of ours is a trii_travel */
+    atomic_int owners; /* the model, and the step in which it is recorded until that ends */
+    trii_ddp *ddp;     /* NULL: it is gone */
+    tri_group *left;   /* then: the group whose ranks wait for it, a reference; NULL = none does */
     trii_ddp_bucket *bucket; /* what it carries: one of the two, or a header */
     struct trii_ddp_block *block;
     struct trii_travel *next;   /* of the same kind */
@@ -218,8 +220,8 @@ tri_status trii_ddp_called(tri_status st);
 /* A free one of the list (a new one if all are under way), marked as recorded. */
 tri_status trii_travel_take(trii_ddp *ddp, trii_travel **list, trii_step *step,
                             trii_travel **travel_out) TRI_MUST_CHECK;
-/* What the pending step of this thread still points to fails when it is started, and is freed when
- * the step ends. */
+/* What a pending step still points to fails when it is started, here and on the peers, and is freed
+ * when the step ends. */
 void trii_travels_free(trii_travel *list);
 /* Fill in the operation of the three kinds. */
 void trii_travel_is_header(trii_travel *travel);

@@ -193,11 +193,98 @@ static void a_mistake_behind_another_backward_is_told_too(void **state)
     check_told(ranks, 0, TRI_ERR_INVALID_ARG, "tri_mse_loss(f64 [4, 3], f64 [3, 3])");
 }
 
+/* --- a model that goes away ------------------------------------------------------------------- */
+
+/* While a step of this context or of another one points to its collectives, on rank 0. */
+static tri_status destroy_while_pending(rank *r)
+{
+    const bool *elsewhere = r->arg;
+    tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});
+    tri_tensor *x = rows_of(x_data, IN, 0, 4), *y = rows_of(y_data, OUT, 0, 4);
+    tri_context *context = NULL;
+    tri_status st = tri_module_status(model);
+
+    TRY(tri_context_create(&context));
+    TRY(tri_context_enter(context));
+    tri_backward(tri_mse_loss(tri_forward(model, x), y, NULL));
+    if (*elsewhere)
+        TRY(tri_context_leave());
+    if (r->index == 0)
+        tri_module_destroy(model);
+    if (*elsewhere)
+        TRY(tri_context_enter(context));
+    if (st == TRI_OK)
+        st = tri_run();
+    keep_line(r);
+    TRY(meet(r));
+    TRY(tri_context_leave());
+    tri_context_destroy(context);
+    if (r->index != 0)
+        tri_module_destroy(model);
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    return st;
+}
+
+static void a_pending_step_outlives_its_model_and_peers_hear_of_it(void **state)
+{
+    static rank ranks[2];
+
+    (void)state;
+    make_data();
+    for (int elsewhere = 0; elsewhere < 2; elsewhere++) {
+        run_ranks(ranks, 2, destroy_while_pending, &(bool){elsewhere == 1});
+        check_told(ranks, 0, TRI_ERR_STATE, "the DDP model was destroyed while a step was pending");
+    }
+}
+
+/* Two contexts record passes of one model; the one that was begun last is run first. */
+static tri_status pass_of_two_contexts(rank *r)
+{
+    tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});
+    tri_tensor *x = rows_of(x_data, IN, 0, 4), *y = rows_of(y_data, OUT, 0, 4);
+    tri_context *context = NULL;
+
+    TRY(tri_module_status(model));
+    TRY(tri_context_create(&context));
+    for (int step = 0; step < 3; step++) {
+        TRY(tri_context_enter(context));
+        tri_no_sync_begin(model);
+        tri_backward(tri_mse_loss(tri_forward(model, x), y, NULL));
+        tri_no_sync_end(model);
+        TRY(tri_run()); /* the context's step goes on */
+        TRY(tri_context_leave());
+        tri_backward(tri_mse_loss(tri_forward(model, x), y, NULL));
+        TRY(tri_step_end_status());
+        TRY(tri_context_enter(context));
+        TRY(tri_step_end_status());
+        TRY(tri_context_leave());
+    }
+    tri_context_destroy(context);
+    TRY(take_weights(r, model));
+    tri_module_destroy(model);
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    return TRI_OK;
+}
+
+static void contexts_take_turns(void **state)
+{
+    static rank ranks[2];
+
+    (void)state;
+    make_data();
+    run_ranks(ranks, 2, pass_of_two_contexts, NULL);
+    check_ranks(ranks, 2);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_was_computed_before_a_forward_is_there_after_it),
     cmocka_unit_test(a_failure_before_a_synchronised_forward_is_told_to_peers),
     cmocka_unit_test(so_is_one_before_the_replicas_are_compared),
     cmocka_unit_test(a_mistake_behind_another_backward_is_told_too),
+    cmocka_unit_test(a_pending_step_outlives_its_model_and_peers_hear_of_it),
+    cmocka_unit_test(contexts_take_turns),
 };
 
 TEST_MAIN(tests)

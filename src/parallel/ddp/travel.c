@@ -19,6 +19,17 @@
 
 /* --- life ----------------------------------------------------------------------------------- */
 
+/* The step in which it is recorded may belong to any thread, and end after the model. */
+static void travel_release(trii_host_op *op)
+{
+    trii_travel *t = (trii_travel *)op;
+
+    if (atomic_fetch_sub(&t->owners, 1) > 1)
+        return;
+    tri_group_unref(t->left);
+    trii_free(t);
+}
+
 static void drop_work(trii_travel *t)
 {
     tri_work_destroy(t->work);
@@ -34,7 +45,8 @@ tri_status trii_travel_take(trii_ddp *ddp, trii_travel **list, trii_step *step,
     uint64_t number = 0;
 
     /* Those of a step that ended without running them are free as well. */
-    while (t != NULL && t->state != TRII_TRAVEL_FREE && t->generation == step->generation) {
+    while (t != NULL && atomic_load(&t->owners) > 1 &&
+           (t->state != TRII_TRAVEL_FREE || t->generation != step->generation)) {
         t = t->next;
         number++;
     }
@@ -44,12 +56,17 @@ tri_status trii_travel_take(trii_ddp *ddp, trii_travel **list, trii_step *step,
         t = trii_alloc(1, sizeof(*t), "ddp collective");
         if (t == NULL)
             return TRI_ERR_NO_MEMORY;
+        atomic_init(&t->owners, 1);
         t->ddp = ddp;
         t->op.group = (uint64_t)(uintptr_t)ddp->group;
         t->op.identity = ddp->id << 33 | (uint64_t)ddp->rebuilt << 32 | number << 16;
         while (*end != NULL)
             end = &(*end)->next;
         *end = t;
+    }
+    if (atomic_load(&t->owners) == 1) {
+        atomic_store(&t->owners, 2);
+        trii_host_op_give(step, &t->op);
     }
     drop_work(t);
     t->state = TRII_TRAVEL_RECORDED;
@@ -79,9 +96,12 @@ static tri_status orphan_wait(trii_host_op *op, int64_t for_ns)
     return TRI_OK;
 }
 
-static void orphan_release(trii_host_op *op)
+static void orphan_abort(trii_host_op *op, const char *why)
 {
-    trii_free(op);
+    trii_travel *t = (trii_travel *)op;
+
+    if (t->left != NULL)
+        tri_group_abort(t->left, why);
 }
 
 /* What is left of a model that is gone. */
@@ -90,7 +110,8 @@ static const trii_host_kind orphan_kind = {.name = "ddp",
                                            .start = orphan_start,
                                            .poll = orphan_poll,
                                            .wait = orphan_wait,
-                                           .release = orphan_release};
+                                           .abort = orphan_abort,
+                                           .release = travel_release};
 
 void trii_travels_free(trii_travel *list)
 {
@@ -98,9 +119,11 @@ void trii_travels_free(trii_travel *list)
         trii_travel *next = list->next;
 
         drop_work(list);
+        if (list->state != TRII_TRAVEL_FREE && list->op.kind->abort != NULL)
+            list->left = tri_group_ref(list->ddp->group);
         list->ddp = NULL;
         list->op.kind = &orphan_kind;
-        trii_host_op_orphan(&list->op, list->generation);
+        travel_release(&list->op);
         list = next;
     }
 }
@@ -249,6 +272,7 @@ static const trii_host_kind header_kind = {.name = "ddp header",
                                            .poll = header_poll,
                                            .wait = header_wait,
                                            .abort = travel_abort,
+                                           .release = travel_release,
                                            .compare = travel_compare};
 
 void trii_travel_is_header(trii_travel *t)
@@ -290,7 +314,8 @@ static const trii_host_kind count_kind = {.name = "ddp count",
                                           .in_place = true,
                                           .start = count_start,
                                           .poll = count_done,
-                                          .wait = count_wait};
+                                          .wait = count_wait,
+                                          .release = travel_release};
 
 void trii_travel_is_count(trii_travel *t)
 {
@@ -431,6 +456,7 @@ static const trii_host_kind bucket_kind = {.name = "ddp bucket",
                                            .wait = bucket_wait,
                                            .run = bucket_run,
                                            .abort = travel_abort,
+                                           .release = travel_release,
                                            .compare = travel_compare};
 
 void trii_travel_is_bucket(trii_travel *t)
@@ -498,6 +524,7 @@ static const trii_host_kind block_kind = {.name = "ddp buffers",
                                           .poll = block_poll,
                                           .wait = block_wait,
                                           .abort = travel_abort,
+                                          .release = travel_release,
                                           .compare = travel_compare};
 
 void trii_travel_is_block(trii_travel *t)
