@@ -4,6 +4,7 @@
  */
 /* ctest: also=TRI_CHECK=order */
 #include "testing/ddp_ranks.h"
+#include "testing/guarded.h"
 
 #define IGNORED (-100)
 
@@ -11,10 +12,11 @@ typedef struct plan {
     const int64_t *targets; /* [ROWS] */
     bool weighted, nll;
     tri_reduction reduction;
-    int micro;      /* batches of each step; all but the last inside no_sync */
-    double scale;   /* of the loss */
-    bool thrown;    /* gradients of a batch that are thrown away come first */
-    bool bad_first; /* a batch under no_sync fails, and comes again */
+    int micro;         /* batches of each step; all but the last inside no_sync */
+    double scale;      /* of the loss */
+    bool thrown;       /* gradients of a batch that are thrown away come first */
+    bool bad_first;    /* a batch under no_sync fails, and comes again */
+    tri_device device; /* of the loss */
 } plan;
 
 static const double class_weights[OUT] = {0.5, 2, 1.25};
@@ -23,6 +25,9 @@ static tri_tensor *loss_of(const plan *p, tri_tensor *logits, tri_tensor *target
 {
     tri_tensor *loss;
 
+    logits = tri_to(logits, p->device);
+    target = tri_to(target, p->device);
+    w = tri_to(w, p->device);
     if (p->nll)
         loss = tri_nll_loss(
             tri_log_softmax(logits, 1), target,
@@ -159,11 +164,23 @@ static void micro_batches_add_up_what_they_divide_by(void **state)
     check(&p, &p);
 }
 
+/* What the mean divides by is found where the loss is, and the ranks add it up. */
+static void a_loss_may_lie_in_memory_that_only_its_device_touches(void **state)
+{
+    plan one = {.targets = twice, .micro = 2}, there = one;
+
+    (void)state;
+    guarded_register();
+    there.device = TRI_CUDA(0);
+    check(&there, &one);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(ignored_targets_do_not_weigh),
     cmocka_unit_test(a_rank_may_have_nothing_but_ignored_targets),
     cmocka_unit_test(sums_count_equally),
     cmocka_unit_test(micro_batches_add_up_what_they_divide_by),
+    cmocka_unit_test(a_loss_may_lie_in_memory_that_only_its_device_touches),
 };
 
 TEST_MAIN(tests)
