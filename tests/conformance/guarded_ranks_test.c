@@ -18,13 +18,19 @@ static tri_status group_of(rank_env *env, tri_group **group_out)
     return tri_group_create(env->store, env->rank, env->size, env->options, group_out);
 }
 
-/* Where a rank's tensors lie: nowhere else than on the host, each on a device of its own, or only
- * some there. */
-typedef enum where { ON_HOST, ON_DEVICES, ON_BOTH } where;
+/* Where a rank's tensors lie: nowhere else than on the host, each on a device of its own, only some
+ * there, or of each rank some on two devices. */
+typedef enum where { ON_HOST, ON_DEVICES, ON_BOTH, SPLIT } where;
 
 static tri_device device_of(where w, int rank)
 {
     return w == ON_HOST || (w == ON_BOTH && rank % 2 == 1) ? TRI_CPU(0) : TRI_CUDA(rank % 2);
+}
+
+/* Of the second half of a model. */
+static tri_device second_device_of(where w, int rank)
+{
+    return w != SPLIT ? device_of(w, rank) : rank == 0 ? TRI_CUDA(1) : TRI_CPU(0);
 }
 
 /* --- collectives and messages ------------------------------------------------------------------
@@ -237,6 +243,7 @@ typedef struct plan {
     bool accumulates; /* two micro-batches, of which the first is not averaged */
     bool ignores;     /* targets that do not count: what the mean divides by is a value */
     bool skips;       /* rank 0 does not use the last layer but one */
+    bool recomputes;  /* the first half, in backward */
     bool unfreezes;   /* the first convolution, after two steps */
     double clip;      /* 0 = none */
     double losses[RANKS_MAX][STEPS];
@@ -246,13 +253,14 @@ typedef struct plan {
 typedef struct net {
     tri_module *body, *extra, *head;
     bool skips;
+    tri_device second; /* of what follows the body */
 } net;
 
 static void net_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
                         int n_out)
 {
     const net *n = tri_module_data(self);
-    tri_tensor *x = tri_forward(n->body, in[0]);
+    tri_tensor *x = tri_to(tri_forward(n->body, in[0]), n->second);
 
     (void)n_in;
     (void)n_out;
@@ -264,7 +272,7 @@ static void net_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_t
 static trii_mutex drawing = TRII_MUTEX_INITIALIZER; /* the seed is the process's */
 
 /* Convolutions adopt layouts for their weights; batch norm has buffers. */
-static tri_module *build(bool skips)
+static tri_module *build(bool skips, tri_device second)
 {
     static const tri_module_class type = {
         .name = "Net", .size = sizeof(net), .forward = net_forward};
@@ -274,6 +282,7 @@ static tri_module *build(bool skips)
     trii_mutex_lock(&drawing);
     tri_manual_seed(7);
     n->skips = skips;
+    n->second = second;
     n->body = tri_module_child(
         self, "body",
         tri_sequential(tri_nn_conv2d(3, 16, 3, &(tri_nn_conv2d_options){.padding = 1}),
@@ -304,13 +313,13 @@ static tri_tensor *targets(int first, int n, bool ignores)
     return tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(n), data);
 }
 
-static tri_tensor *loss_of(tri_module *model, const plan *p, int first, int n, tri_device device)
+static tri_tensor *loss_of(tri_module *model, const plan *p, int first, int n, int rank)
 {
     tri_tensor *x = images(first, n), *y = targets(first, n, p->ignores), *loss;
+    tri_device here = device_of(p->w, rank), there = second_device_of(p->w, rank);
 
-    loss =
-        tri_keep(tri_cross_entropy(tri_forward(model, tri_to(x, device)), tri_to(y, device), NULL));
-    tri_backward(loss);
+    loss = tri_cross_entropy(tri_forward(model, tri_to(x, here)), tri_to(y, there), NULL);
+    tri_backward(tri_keep(loss));
     tri_tensor_unref(x);
     tri_tensor_unref(y);
     return loss;
@@ -319,17 +328,16 @@ static tri_tensor *loss_of(tri_module *model, const plan *p, int first, int n, t
 static const char *train_step(rank_env *env, tri_module *model, tri_optimizer *optimizer, int step)
 {
     plan *p = env->arg;
-    tri_device device = device_of(p->w, env->rank);
     int first = env->rank * BATCH / env->size, n = (env->rank + 1) * BATCH / env->size - first;
     tri_tensor *loss;
 
     if (p->accumulates) {
         tri_no_sync_begin(model);
-        (void)loss_of(model, p, first, 1, device);
+        (void)loss_of(model, p, first, 1, env->rank);
         tri_no_sync_end(model);
-        loss = loss_of(model, p, first + 1, n - 1, device);
+        loss = loss_of(model, p, first + 1, n - 1, env->rank);
     } else {
-        loss = loss_of(model, p, first, n, device);
+        loss = loss_of(model, p, first, n, env->rank);
     }
     if (p->clip > 0)
         (void)tri_clip_grad_norm(optimizer, p->clip);
@@ -342,15 +350,17 @@ static const char *train_step(rank_env *env, tri_module *model, tri_optimizer *o
 static const char *training_rank(rank_env *env)
 {
     plan *p = env->arg;
-    tri_device device = device_of(p->w, env->rank);
-    tri_module *inner = build(p->skips && env->rank == 0), *model;
+    tri_device device = device_of(p->w, env->rank), second = second_device_of(p->w, env->rank);
+    tri_module *inner = build(p->skips && env->rank == 0, second), *model;
     tri_tensor *first = tri_module_find(inner, "body.0.weight");
     tri_optimizer *optimizer;
     tri_group *group = NULL;
     const char *wrong = NULL;
 
     RANK_TRY(env, group_of(env, &group));
-    RANK_TRY(env, tri_module_to(inner, device));
+    RANK_TRY(env, tri_module_to(inner, second));
+    RANK_TRY(env, tri_module_to(tri_module_submodule(inner, "body"), device));
+    tri_module_set_recompute(tri_module_submodule(inner, "body"), p->recomputes);
     tri_requires_grad(first, !p->unfreezes);
     model = tri_ddp(
         inner,
@@ -365,7 +375,7 @@ static const char *training_rank(rank_env *env)
     if (wrong != NULL)
         return wrong;
     if (tri_tensor_device(tri_module_find(inner, "body.0.weight")) != device ||
-        tri_tensor_device(tri_grad(tri_module_find(inner, "head.weight"))) != device)
+        tri_tensor_device(tri_grad(tri_module_find(inner, "head.weight"))) != second)
         return RANK_FAIL(env, "the model or its gradients left %s", tri_device_text(device));
     RANK_TRY(env, tri_ddp_sync_buffers(model));
     RANK_TRY(env, tri_ddp_verify(model, true));
@@ -383,7 +393,7 @@ static void trains_as_on_the_host(plan like, int size, const tri_group_options *
 
     here = there = like;
     run_threads(size, engine, training_rank, &here);
-    for (there.w = ON_DEVICES; there.w <= ON_BOTH; there.w++) {
+    for (there.w = ON_DEVICES; there.w <= SPLIT; there.w++) {
         run_threads(size, engine, training_rank, &there);
         assert_memory_equal(here.losses, there.losses, sizeof(here.losses));
         assert_memory_equal(here.hashes, there.hashes, sizeof(here.hashes));
@@ -419,6 +429,25 @@ static void what_a_rank_does_not_use_comes_from_others(void **state)
     guarded_register();
     trains_as_on_the_host((plan){.skips = true}, 2, &engines[0]);
     trains_as_on_the_host((plan){.unfreezes = true}, 2, &engines[0]);
+}
+
+static void what_is_computed_again_is_that_of_the_cpu(void **state)
+{
+    (void)state;
+    guarded_register();
+    trains_as_on_the_host((plan){.recomputes = true}, 2, &engines[0]);
+}
+
+static void checks_find_nothing_wrong_there(void **state)
+{
+    (void)state;
+    guarded_register();
+    for (int k = 0; k < 2; k++) {
+        setenv("TRI_CHECK", k == 0 ? "nan" : "order", 1);
+        trains_as_on_the_host((plan){.skips = true}, 2, &engines[0]);
+        compare(7, 2, &engines[0]);
+    }
+    unsetenv("TRI_CHECK");
 }
 
 static void ddp_trains_there_without_a_plan(void **state)
@@ -486,6 +515,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(ddp_trains_there_with_the_bits_of_the_cpu),
     cmocka_unit_test(micro_batches_and_norms_are_those_of_the_cpu),
     cmocka_unit_test(what_a_rank_does_not_use_comes_from_others),
+    cmocka_unit_test(what_is_computed_again_is_that_of_the_cpu),
+    cmocka_unit_test(checks_find_nothing_wrong_there),
     cmocka_unit_test(ddp_trains_there_without_a_plan),
     cmocka_unit_test(a_failed_step_there_ends_on_all_ranks),
 };
