@@ -236,6 +236,36 @@ static void gradients_begin_where_nothing_was_read(void **state)
     tri_tensor_unref(x);
 }
 
+/* Another lane fails to make the operand of the first, and the second may not start before it,
+ * while somebody waits for the second: neither does. */
+static void what_fails_on_another_device_is_not_communicated(void **state)
+{
+    const int64_t label = 9;
+
+    (void)state;
+    CHECK_OK(tri_cpu_devices(2));
+    for (int round = 0; round < 20; round++) {
+        tri_tensor *x = square(1), *logits = NULL, *target = NULL, *loss;
+
+        TRI_ON(TRI_CPU(1))
+        {
+            logits = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(1, 2), (const float[]){1, 2});
+            target = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(1), &label);
+        }
+        (void)tri_keep(tri_neg(x)); /* the first lane is that of cpu:0 */
+        loss = tri_cross_entropy(tri_mul_scalar(logits, 2), target, NULL);
+        (void)tri_keep(record(&noted_kind, 1, 1, 1, loss, NULL));
+        (void)tri_keep(tri_neg(record(&noted_kind, 2, 1, 1, x, NULL)));
+        n_events = 0;
+        CHECK_FAILS(tri_run(), TRI_ERR_INVALID_ARG, "cross_entropy");
+        assert_int_equal(n_events, 0);
+        tri_step_end();
+        tri_tensor_unref(x);
+        tri_tensor_unref(logits);
+        tri_tensor_unref(target);
+    }
+}
+
 static void what_communicates_is_not_computed_again(void **state)
 {
     double got[2];
@@ -337,6 +367,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(it_comes_after_what_it_is_to_come_after),
         cmocka_unit_test(what_is_waited_for_at_once_is_run),
         cmocka_unit_test(gradients_begin_where_nothing_was_read),
+        cmocka_unit_test(what_fails_on_another_device_is_not_communicated),
         cmocka_unit_test(what_communicates_is_not_computed_again),
         cmocka_unit_test(results_require_gradients_one_by_one),
         cmocka_unit_test(lanes_share_the_order_of_a_group),
