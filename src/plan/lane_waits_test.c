@@ -162,7 +162,7 @@ static void read_and_change(int64_t n, bool risky)
     tri_tensor *target = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(1), &label);
 
     for (int step = 0; step < 2; step++) {
-        tri_tensor *early, *late, *other = filled_on(TRI_CPU(1), n, 1, 0);
+        tri_tensor *early, *late, *ones = filled_on(TRI_CPU(1), n, 1, 0), *other = ones;
 
         early = tri_keep(tri_mul_scalar(tri_to(w, TRI_CPU(1)), 2));
         for (int k = 0; k < 3; k++)
@@ -176,6 +176,7 @@ static void read_and_change(int64_t n, bool risky)
         expect(late, n, 8 + 1 + step, 0.25);
         expect(w, n, 2 + step, 0.25);
         CHECK_OK(tri_step_end_status());
+        tri_tensor_unref(ones);
     }
     tri_tensor_unref(w);
     tri_tensor_unref(target);
