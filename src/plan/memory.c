@@ -1,12 +1,15 @@
 /*
  * memory.c - see memory.h. Largest first, lowest fit: within a few percent of the lower bound on
- * training graphs, and simple enough to trust.
+ * training graphs.
  */
 #include "plan/memory.h"
 
 #include <stdlib.h>
 
 #include "base/alloc.h"
+#include "plan/occupied.h"
+
+#define FEW 512
 
 static int by_size(const void *a, const void *b)
 {
@@ -43,17 +46,9 @@ static size_t lowest_fit(const trii_interval *it, trii_interval *const *placed, 
     return at;
 }
 
-tri_status trii_memory_plan(trii_interval *intervals, int32_t n, size_t *bytes_out)
+/* Each looks at all others: quick for few. */
+static void place_few(trii_interval **order, int32_t n, trii_interval **placed)
 {
-    trii_interval **order = trii_alloc((size_t)n * 2, sizeof(*order), "memory plan");
-    trii_interval **placed = order + n;
-    size_t total = 0;
-
-    if (order == NULL)
-        return TRI_ERR_NO_MEMORY;
-    for (int32_t i = 0; i < n; i++)
-        order[i] = &intervals[i];
-    qsort(order, (size_t)n, sizeof(*order), by_size);
     for (int32_t i = 0; i < n; i++) {
         trii_interval *it = order[i];
         int32_t at = i;
@@ -62,10 +57,50 @@ tri_status trii_memory_plan(trii_interval *intervals, int32_t n, size_t *bytes_o
         for (; at > 0 && placed[at - 1]->offset > it->offset; at--)
             placed[at] = placed[at - 1];
         placed[at] = it;
-        if (it->offset + rounded(it->bytes) > total)
-            total = it->offset + rounded(it->bytes);
+    }
+}
+
+/* To the same places. */
+static tri_status place_many(trii_interval **order, int32_t n)
+{
+    trii_occupied o;
+    int32_t end = 0;
+    tri_status status;
+
+    for (int32_t i = 0; i < n; i++)
+        end = order[i]->last > end ? order[i]->last : end;
+    status = trii_occupied_init(&o, end + 1);
+    for (int32_t i = 0; i < n && status == TRI_OK; i++) {
+        trii_interval *it = order[i];
+
+        it->offset = trii_occupied_lowest(&o, it->first, it->last, rounded(it->bytes));
+        status = trii_occupied_take(&o, it->first, it->last, it->offset, rounded(it->bytes));
+    }
+    trii_occupied_fini(&o);
+    return status;
+}
+
+tri_status trii_memory_plan(trii_interval *intervals, int32_t n, size_t *bytes_out)
+{
+    trii_interval **order = trii_alloc((size_t)n * 2, sizeof(*order), "memory plan");
+    tri_status status = TRI_OK;
+    size_t total = 0;
+
+    if (order == NULL)
+        return TRI_ERR_NO_MEMORY;
+    for (int32_t i = 0; i < n; i++)
+        order[i] = &intervals[i];
+    qsort(order, (size_t)n, sizeof(*order), by_size);
+    if (n <= FEW)
+        place_few(order, n, order + n);
+    else
+        status = place_many(order, n);
+    for (int32_t i = 0; i < n; i++) {
+        if (order[i]->offset + rounded(order[i]->bytes) > total)
+            total = order[i]->offset + rounded(order[i]->bytes);
     }
     trii_free(order);
-    *bytes_out = total;
-    return TRI_OK;
+    if (status == TRI_OK)
+        *bytes_out = total;
+    return status;
 }
