@@ -5,6 +5,7 @@
  * segment in use makes another one like it, and arenas, whose pages are touched once, go from run
  * to run. So a context may go from thread to thread, and many may run at once.
  */
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -35,6 +36,9 @@ static struct {
     uint64_t clock;
     trii_plan_stats stats;
 } cache = {.lock = TRII_MUTEX_INITIALIZER};
+
+static atomic_uint_least64_t n_compiled;
+static _Thread_local uint64_t n_compiled_here;
 
 /* What a run has. */
 typedef struct lease {
@@ -329,6 +333,17 @@ void trii_plan_release(void)
     } while (plan != NULL);
 }
 
+void trii_count_compiled(void)
+{
+    atomic_fetch_add_explicit(&n_compiled, 1, memory_order_relaxed);
+    n_compiled_here++;
+}
+
+uint64_t trii_compiled_here(void)
+{
+    return n_compiled_here;
+}
+
 trii_plan_stats trii_plan_stats_get(void)
 {
     trii_plan_stats stats;
@@ -336,6 +351,7 @@ trii_plan_stats trii_plan_stats_get(void)
     trii_mutex_lock(&cache.lock);
     stats = cache.stats;
     trii_mutex_unlock(&cache.lock);
+    stats.compiled = atomic_load_explicit(&n_compiled, memory_order_relaxed);
     return stats;
 }
 

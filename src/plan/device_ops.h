@@ -154,4 +154,8 @@ typedef struct trii_device_ops {
                                   const trii_layout *to, trii_kernel **kernel_out);
 } trii_device_ops;
 
+/* A device says that it has just had code compiled for a kernel: not where it found some that was
+ * there, or where one function serves all sizes. Any thread. Shown in trii_plan_stats. */
+void trii_count_compiled(void);
+
 #endif

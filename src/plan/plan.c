@@ -120,6 +120,7 @@ tri_status trii_plan_create(const trii_step *step, const trii_segment *segment,
                             const trii_device_ops *device, bool keep_plain, trii_plan **plan_out)
 {
     int64_t begin = trii_now_ns();
+    uint64_t compiled = trii_compiled_here();
     trii_pool pool = {0};
     trii_ir ir = {.pool = &pool};
     trii_plan *plan = trii_alloc(1, sizeof(*plan), "plan");
@@ -130,7 +131,8 @@ tri_status trii_plan_create(const trii_step *step, const trii_segment *segment,
     plan->keeps_plain = keep_plain;
     status = compile(plan, &ir, step, segment, device);
     if (status == TRI_OK) {
-        trii_plan_log(plan, &ir, (double)(trii_now_ns() - begin) / (double)TRII_NS_PER_MS);
+        trii_plan_log(plan, &ir, (double)(trii_now_ns() - begin) / (double)TRII_NS_PER_MS,
+                      trii_compiled_here() - compiled);
         *plan_out = plan;
     } else {
         trii_plan_destroy(plan);

@@ -198,7 +198,7 @@ void trii_hosts_stop(trii_plan *plan, const trii_step *step, const trii_segment 
 tri_status trii_plan_schedule(trii_plan *plan, trii_ir *ir, const trii_step *step,
                               const trii_segment *segment) TRI_MUST_CHECK;
 /* plan_log.c: after compiling, and (with entry_ns) where the time went. */
-void trii_plan_log(const trii_plan *plan, const trii_ir *ir, double compile_ms);
+void trii_plan_log(const trii_plan *plan, const trii_ir *ir, double compile_ms, uint64_t compiled);
 void trii_plan_log_times(const trii_plan *plan);
 
 /* --- cache.c ------------------------------------------------------------------------------- */
@@ -214,7 +214,10 @@ typedef struct trii_plan_stats {
     size_t arena_bytes;
     size_t copied_bytes; /* in the newest run, by what only moves them */
     int32_t n_plans;
+    uint64_t compiled; /* kernels for which devices compiled code */
 } trii_plan_stats;
+/* What devices compiled for plans of the calling thread. */
+uint64_t trii_compiled_here(void);
 /* Of the process. */
 trii_plan_stats trii_plan_stats_get(void);
 /* Frees the plans and arenas that no run has: the executor's release. */

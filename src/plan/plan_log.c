@@ -54,7 +54,7 @@ static void log_group(const trii_ir *ir, const trii_group *group)
                    line);
 }
 
-void trii_plan_log(const trii_plan *plan, const trii_ir *ir, double compile_ms)
+void trii_plan_log(const trii_plan *plan, const trii_ir *ir, double compile_ms, uint64_t compiled)
 {
     int32_t live = 0, reorders = 0;
 
@@ -65,10 +65,11 @@ void trii_plan_log(const trii_plan *plan, const trii_ir *ir, double compile_ms)
     for (int32_t g = 0; g < ir->n_groups; g++)
         reorders += ir->groups[g]->kind == TRII_GROUP_REORDER;
     trii_log_write(TRII_LOG_INFO, "plan",
-                   "compiled %016" PRIx64 " in %.1f ms: %d of %d operations in %d entries, "
-                   "%d reorders, %zu bytes copied, %d host operations, arena %zu bytes, "
+                   "compiled %016" PRIx64
+                   " in %.1f ms: %d of %d operations in %d entries, code for %" PRIu64
+                   " kernels, %d reorders, %zu bytes copied, %d host operations, arena %zu bytes, "
                    "%d tensors change layout",
-                   plan->hash, compile_ms, live, ir->n_nodes, plan->n_entries, reorders,
+                   plan->hash, compile_ms, live, ir->n_nodes, plan->n_entries, compiled, reorders,
                    plan->copied_bytes, plan->n_hosts, plan->arena_bytes, plan->n_adoptions);
     if (!trii_log_enabled(TRII_LOG_DEBUG, "plan"))
         return;

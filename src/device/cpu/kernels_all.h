@@ -10,6 +10,7 @@
 #include "device/cpu/kernels_random.h"
 #include "device/cpu/kernels_rows.h"
 #include "device/cpu/kernels_sums.h"
+#include "device/cpu/kernels_transpose.h"
 #include "device/cpu/kernels_update.h"
 
 const trii_cpu_kernels VEC_TABLE = {

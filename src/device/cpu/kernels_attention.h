@@ -45,34 +45,3 @@ VEC_FN void tile_gradient(const trii_tile *tile, const float *lse, const float *
         }
     }
 }
-
-VEC_FN void transpose(float *to, int64_t ld, const float *from, int64_t stride, int64_t rows,
-                      int64_t cols, float scale)
-{
-    enum { SIDE = 16 };
-    float block[SIDE][SIDE];
-
-    for (int64_t i = 0; i < rows; i += SIDE) {
-        int64_t n_i = rows - i < SIDE ? rows - i : SIDE;
-
-        for (int64_t j = 0; j < cols; j += SIDE) {
-            int64_t n_j = cols - j < SIDE ? cols - j : SIDE;
-
-            if (n_i < SIDE || n_j < SIDE) {
-                for (int64_t y = 0; y < n_j; y++) {
-                    for (int64_t x = 0; x < n_i; x++)
-                        to[(j + y) * ld + i + x] = from[(i + x) * stride + j + y] * scale;
-                }
-                continue;
-            }
-            for (int x = 0; x < SIDE; x++)
-                memcpy(block[x], from + (i + x) * stride + j, sizeof(block[x]));
-            for (int y = 0; y < SIDE; y++) {
-                float *row = to + (j + y) * ld + i;
-
-                for (int x = 0; x < SIDE; x++)
-                    row[x] = block[x][y] * scale;
-            }
-        }
-    }
-}

@@ -8,12 +8,14 @@
 #include "device/cpu/cpu_ops.h"
 #include "device/cpu/onednn/onednn.h"
 #include "device/cpu/cpu_parallel.h"
+#include "device/cpu/products_large.h"
 #include "graph/ops/kernel_rules.h"
 #include "graph/strides.h"
 
 /* Up to here a call into the library costs more than it gains (measured: about 60 us of work). */
 #define SMALL_FLOPS (INT64_C(1) << 22)
 #define SMALL_K 2048
+#define SMALL_MATRIX (INT64_C(1) << 18)      /* multiplications of each of many: as fast in ours */
 #define PARALLEL_MUL_ADDS (INT64_C(1) << 18) /* for a thread, of several small products */
 
 /* f32, or activations in bf16 with parameters, or the parameter's gradient, in f32. */
@@ -132,7 +134,6 @@ static tri_status compile_bf16(const trii_ir *ir, const trii_group *group, opera
                          group->n_in + group->n_out};
     tri_status status = TRI_ERR_UNSUPPORTED;
 
-    o->shape.bf16 = true;
     o->shape.b_is_f32 = ir->values[o->b].type.dtype == TRI_DTYPE_F32;
     o->shape.c_is_f32 = ir->values[o->c].type.dtype == TRI_DTYPE_F32;
     if (o->lead == NULL && o->shape.batch * o->shape.m * o->shape.n * o->shape.k > 0)
@@ -141,7 +142,20 @@ static tri_status compile_bf16(const trii_ir *ir, const trii_group *group, opera
                                          : status;
 }
 
-static tri_status compile(const trii_ir *ir, const trii_group *group, const char *name, operands *o,
+/* One that is worth a call into the library, which refuses sizes of zero. */
+static bool is_large(const operands *o)
+{
+    const trii_matmul_shape *s = &o->shape;
+    int64_t mul_adds = s->m * s->n * s->k;
+
+    if (o->lead != NULL || s->batch * mul_adds == 0)
+        return false;
+    if (s->k > SMALL_K)
+        return true;
+    return s->batch * mul_adds > SMALL_FLOPS / 2 && (s->batch == 1 || mul_adds > SMALL_MATRIX);
+}
+
+static tri_status compile(const trii_ir *ir, const trii_group *group, bool linear, operands *o,
                           trii_kernel **kernel_out)
 {
     const trii_matmul_shape *shape = &o->shape;
@@ -152,13 +166,13 @@ static tri_status compile(const trii_ir *ir, const trii_group *group, const char
 
     if (ir->values[o->a].type.dtype == TRI_DTYPE_BF16)
         return compile_bf16(ir, group, o, kernel_out);
-    /* The library refuses sizes of zero. */
     if (o->lead != NULL && shape->k > SMALL_K)
         return trii_cpu_fallback_compile(ir, group, kernel_out);
-    if (mul_adds > 0 && o->lead == NULL && (shape->k > SMALL_K || mul_adds > SMALL_FLOPS / 2)) {
+    if (is_large(o)) {
         const int args[5] = {a, b, bias, group->n_in, group->n_in + group->n_out};
 
-        return trii_onednn_matmul(shape, args, kernel_out);
+        return trii_cpu_large_product(shape, args, linear ? "linear:sgemm" : "matmul:sgemm",
+                                      kernel_out);
     }
     p = trii_alloc(1,
                    sizeof(*p) + (o->lead != NULL ? 3 * (size_t)shape->batch * sizeof(int64_t) : 0),
@@ -166,7 +180,7 @@ static tri_status compile(const trii_ir *ir, const trii_group *group, const char
     if (p == NULL)
         return TRI_ERR_NO_MEMORY;
     p->run = trii_cpu_kernels_get()->gemm;
-    p->base = (trii_kernel){.name = name,
+    p->base = (trii_kernel){.name = linear ? "linear:gemm" : "matmul:gemm",
                             .run = product_run,
                             .destroy = trii_cpu_kernel_free,
                             .scratch_bytes = (size_t)(mul_adds > 0 ? shape->k : 1) * 2 *
@@ -340,8 +354,6 @@ static bool are_apart(const int64_t size[3], const int64_t stride[3])
     return true;
 }
 
-#define SMALL_MATRIX (INT64_C(1) << 18) /* multiplications: as fast in a kernel of ours */
-
 static bool is_accepted(const trii_ir *ir, const operands *o)
 {
     const trii_matmul_shape *s = &o->shape;
@@ -415,7 +427,7 @@ static tri_status product_compile(const trii_ir *ir, const trii_group *group,
     describe(ir, node, layout, &o, &l);
     if (linear && o.shape.k == 0)
         return trii_cpu_fallback_compile(ir, group, kernel_out);
-    return compile(ir, group, linear ? "linear:gemm" : "matmul:gemm", &o, kernel_out);
+    return compile(ir, group, linear, &o, kernel_out);
 }
 
 const trii_cpu_family trii_cpu_linear = {.op = {&trii_op_linear},

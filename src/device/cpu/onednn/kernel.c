@@ -155,6 +155,7 @@ tri_status trii_onednn_kernel(const_dnnl_primitive_desc_t pd, const char *prefix
     snprintf(p->name, sizeof(p->name), "%s:%s", prefix, status == dnnl_success ? info : "?");
     p->base = (trii_kernel){.name = p->name, .run = primitive_run, .destroy = primitive_destroy};
     status = dnnl_primitive_create(&p->primitive, pd);
+    trii_count_compiled();
     for (int i = 0; i < n_operands && status == dnnl_success; i++)
         status = add_arg(p, args[i].arg, args[i].md, args[i].index);
     if (status == dnnl_success && scratch != NULL)

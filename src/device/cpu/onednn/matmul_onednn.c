@@ -1,5 +1,5 @@
 /*
- * matmul_onednn.c - large matrix products.
+ * matmul_onednn.c - matrix products in bf16.
  */
 #include "device/cpu/onednn/handles.h"
 
@@ -21,16 +21,15 @@ typedef struct descriptors {
 
 static tri_status describe(const trii_matmul_shape *shape, dnnl_data_type_t b_type, descriptors *d)
 {
-    dnnl_data_type_t narrow = shape->bf16 ? dnnl_bf16 : dnnl_f32;
     dnnl_dims_t bias_dims = {1, 1, shape->n};
-    tri_status status = strided_md(narrow, shape->batch, shape->a_batch, shape->m, shape->k,
+    tri_status status = strided_md(dnnl_bf16, shape->batch, shape->a_batch, shape->m, shape->k,
                                    shape->a_row, shape->a_col, &d->a);
 
     if (status == TRI_OK)
         status = strided_md(b_type, shape->batch, shape->b_batch, shape->k, shape->n, shape->b_row,
                             shape->b_col, &d->b);
     if (status == TRI_OK)
-        status = strided_md(shape->c_is_f32 ? dnnl_f32 : narrow, shape->batch, shape->c_batch,
+        status = strided_md(shape->c_is_f32 ? dnnl_f32 : dnnl_bf16, shape->batch, shape->c_batch,
                             shape->m, shape->n, shape->c_row, 1, &d->c);
     if (status == TRI_OK)
         status = trii_onednn_status(
@@ -99,6 +98,6 @@ tri_status trii_onednn_matmul(const trii_matmul_shape *shape, const int args[5],
 
     if (shape->b_is_f32)
         return rounded_product(shape, args, kernel_out);
-    status = describe(shape, shape->bf16 ? dnnl_bf16 : dnnl_f32, &d);
+    status = describe(shape, dnnl_bf16, &d);
     return status == TRI_OK ? product(shape, &d, args, args[1], args[4], kernel_out) : status;
 }

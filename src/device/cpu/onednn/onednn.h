@@ -2,8 +2,8 @@
  * onednn.h - what the cpu device gets from oneDNN. The files of this folder are the only ones
  * that include dnnl.h; they hide which version of the library is there.
  *
- * One engine and one stream serve all kernels of the process. Scratch memory is the plan's
- * (scratchpad mode "user"), so a run allocates nothing.
+ * One engine and one stream serve all kernels of the process. Scratch memory of primitives is the
+ * plan's (scratchpad mode "user"); only products in f32 pack into memory of the library's own.
  */
 #ifndef TRII_ONEDNN_H
 #define TRII_ONEDNN_H
@@ -17,15 +17,32 @@ typedef struct trii_matmul_shape {
     int64_t a_row, a_col, b_row, b_col;
     int64_t a_batch, b_batch; /* elements from one matrix to the next; 0 = one for all */
     int64_t c_row, c_batch;
-    bool bias; /* f32 */
-    /* a in bf16; then b may be f32, which is rounded, and c either. */
-    bool bf16, b_is_f32, c_is_f32;
+    bool bias;               /* f32 */
+    bool b_is_f32, c_is_f32; /* of a in bf16: b in f32 is rounded */
 } trii_matmul_shape;
 
-/* args: where a, b, bias (-1 = none) and c are among the kernel's arguments, and its number of
- * arguments, behind which the scratch is. */
+/* Of a in bf16. args: where a, b, bias (-1 = none) and c are among the kernel's arguments, and its
+ * number of arguments, behind which the scratch is. */
 tri_status trii_onednn_matmul(const trii_matmul_shape *shape, const int args[5],
                               trii_kernel **kernel_out) TRI_MUST_CHECK;
+
+/* c[m, n] = a[m, k] * b[k, n] in f32; strides in elements: of a and of b, one is 1, the other no
+ * smaller than the row, or column, that it passes over. Sizes >= 1. */
+typedef struct trii_sgemm_args {
+    int64_t m, n, k;
+    const float *a, *b;
+    int64_t a_row, a_col, b_row, b_col;
+    float *c;
+    int64_t c_row;
+} trii_sgemm_args;
+
+/* Once, before: whoever compiles a kernel that multiplies. */
+tri_status trii_onednn_sgemm_ready(void) TRI_MUST_CHECK;
+/* On the calling thread, if that is one of several in a parallel region, else on all. It compiles
+ * nothing but on its first calls, and allocates what it packs. 0, or what makes this a status, with
+ * its line: */
+int trii_onednn_sgemm(const trii_sgemm_args *args) TRI_MUST_CHECK;
+tri_status trii_onednn_sgemm_status(int failed) TRI_MUST_CHECK;
 
 /* A kernel for a change of layout; either may be NULL (plain), not both. */
 tri_status trii_onednn_reorder(const trii_type *type, const trii_layout *from,
