@@ -166,11 +166,21 @@ struct trii_op {
     void (*finished)(trii_op *); /* front's; NULL for blocking calls */
     uint64_t record;             /* front's; number in the flight recorder, 0 = none */
     atomic_int *counted;         /* of an engine made of others: less one at the end; or NULL */
-    trii_op *next;               /* engine's */
-    uint64_t scratch[16];        /* engine's; zero at submit */
-    char error[TRII_ERR_BYTES];  /* set by finish when status < 0 */
+    /* Of `call`, as it was made: who waits tells of it, while an engine's thread makes of a receive
+     * what has come. */
+    struct {
+        trii_kind kind;
+        int root;
+        const int *names;
+        size_t count;
+    } asked;
+    trii_op *next;              /* engine's */
+    uint64_t scratch[16];       /* engine's; zero at submit */
+    char error[TRII_ERR_BYTES]; /* set by finish when status < 0 */
 };
 
+/* As trii_collective_describe does, of an operation that may be under way. */
+void trii_op_describe(const trii_op *op, char *text, size_t size);
 /* Last act of an operation: any thread, exactly once, after which the engine must not touch
  * it. why: copied; NULL on TRI_OK. */
 void trii_op_finish(trii_op *op, tri_status status, const char *why);

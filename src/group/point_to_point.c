@@ -42,7 +42,7 @@ static tri_status send_to_self(tri_group *group, trii_collective *call)
     st = tri_work_test(work);
     if (st == TRI_INPROGRESS && group->engine->withdraw(group->self, &work->op)) {
         trii_op_finish(&work->op, TRI_ERR_STATE, "no receive is posted");
-        trii_collective_describe(&work->op.call, what, sizeof(what));
+        trii_op_describe(&work->op, what, sizeof(what));
         if (call->bytes > TRII_EAGER_BYTES)
             st = TRII_FAIL(TRI_ERR_STATE,
                            "%s, rank %d: a rank sends itself up to %zu KiB before the receive is "

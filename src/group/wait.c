@@ -57,7 +57,7 @@ static void group_times_out(tri_group *group, trii_op *op, int64_t waited_ns)
     char what[256];
 
     group->engine->describe_wait(group->self, op, whom, sizeof(whom));
-    trii_collective_describe(&op->call, what, sizeof(what));
+    trii_op_describe(op, what, sizeof(what));
     trii_fault_raise(&group->fault, TRI_ERR_TIMEOUT, "rank %d waited %.1f s in %s for %s",
                      group->rank, (double)waited_ns / (double)TRII_NS_PER_S, what, whom);
     group->engine->abort(group->self);
@@ -70,7 +70,7 @@ static void warn_of_wait(tri_group *group, trii_op *op, int64_t waited_ns)
     char what[256];
 
     group->engine->describe_wait(group->self, op, whom, sizeof(whom));
-    trii_collective_describe(&op->call, what, sizeof(what));
+    trii_op_describe(op, what, sizeof(what));
     if (group != trii_group_get_world()) /* else the log says which rank it is */
         snprintf(who, sizeof(who), "%s: rank %d ", group->name, group->rank);
     TRII_LOG(TRII_LOG_WARN, "group", "%shas waited %.1f s in %s for %s%s", who,
@@ -152,6 +152,10 @@ tri_status trii_op_start(tri_group *group, trii_op *op, tri_status (*take)(void 
 void trii_op_init(trii_op *op, const trii_collective *call)
 {
     op->call = *call;
+    op->asked.kind = call->kind;
+    op->asked.root = call->root;
+    op->asked.names = call->names;
+    op->asked.count = call->count;
     atomic_init(&op->status, TRI_INPROGRESS);
     op->finished = NULL;
     op->record = 0;

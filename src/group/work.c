@@ -103,7 +103,7 @@ int trii_group_name_works(tri_group *group, char *text, size_t size)
             used += (size_t)snprintf(text + used, size - used, ", ...");
             continue;
         }
-        trii_collective_describe(&work->op.call, what, sizeof(what));
+        trii_op_describe(&work->op, what, sizeof(what));
         used += (size_t)snprintf(text + used, size - used, "%s%s", n > 1 ? ", " : "", what);
     }
     trii_lock_drop(&group->idle_lock);
@@ -213,7 +213,7 @@ static tri_status wait_one(tri_work *work, int64_t given_ns, int64_t timeout_ms)
         if (timeout_ms < 0)
             return TRI_INPROGRESS;
         work->group->engine->describe_wait(work->group->self, &work->op, whom, sizeof(whom));
-        trii_collective_describe(&work->op.call, what, sizeof(what));
+        trii_op_describe(&work->op, what, sizeof(what));
         return TRII_FAIL(TRI_ERR_TIMEOUT, "%s, rank %d: still waiting after %" PRId64 " ms for %s",
                          what, work->group->rank, timeout_ms, whom);
     }

@@ -213,15 +213,16 @@ trii_op *shm_pair_needing(const shm_peer *peer)
 
 void shm_pair_describe(const shm_group *g, trii_op *op, char *text, size_t size)
 {
-    int r = op->call.root;
-    bool send = op->call.kind == TRII_KIND_SEND;
+    bool send = op->asked.kind == TRII_KIND_SEND;
     char last[240], full[120] = "";
     size_t kept;
+    int r;
 
-    if (r < 0) {
+    if (op->asked.kind == TRII_KIND_RECV_ANY) { /* the root of its call may be written just now */
         snprintf(text, size, "any rank to send");
         return;
     }
+    r = op->call.root;
     kept = send ? (size_t)atomic_load(&g->block->pairs[r].stream.kept) : g->peers[r].kept_bytes;
     if (kept > TRII_KEPT_MOST - 1024)
         snprintf(full, sizeof(full), "; %s keeps %zu MiB of messages that it has not received",
