@@ -20,7 +20,7 @@ static const shapes all_shapes[] = {
     {1, {1}, {1}, {1}},
     {1, {4096}, {4096}, {1}},
     {1, {5003}, {5003}, {5003}},
-    {2, {2, 65537}, {2, 65537}, {2, 1}},
+    {2, {2, 8209}, {2, 8209}, {2, 1}},
     {2, {8209, 2}, {1, 2}, {8209, 1}},
     {3, {7, 1, 5000}, {1, 1, 5000}, {7, 1, 1}},
     {3, {5, 67, 131}, {5, 1, 131}, {1, 67, 131}},
@@ -115,7 +115,7 @@ static void *run_build(build_fn build, const shapes *s, size_t *bytes)
 
 static void blocks_have_the_reference_kernels_bits_on_any_number_of_threads(void **state)
 {
-    static const int threads[4] = {1, 2, 3, 8};
+    static const int threads[4] = {1, 2, 3, 8}; /* tsan needs one number, and is slow */
 
     (void)state;
     for (size_t b = 0; b < TRII_COUNT_OF(builds); b++) {
@@ -126,7 +126,7 @@ static void blocks_have_the_reference_kernels_bits_on_any_number_of_threads(void
             trii_executor_set(&trii_executor_reference);
             want = run_build(builds[b], &all_shapes[i], &bytes);
             trii_executor_set(NULL);
-            for (int t = 0; t < 4; t++) {
+            for (int t = TEST_TSAN ? 2 : 0; t < (TEST_TSAN ? 3 : 4); t++) {
                 void *got;
 
                 trii_parallel_set_threads(threads[t]);
