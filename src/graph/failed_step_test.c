@@ -255,6 +255,56 @@ static void what_a_call_has_returned_does_not_fail_the_next_step(void **state)
 }
 
 /* The thread ends, its step never ran. */
+/* What looks at its operands when it runs, with one that it refuses. */
+static tri_tensor *refusing(int which, tri_tensor *index)
+{
+    tri_tensor *table = tri_zeros(TRI_SHAPE(4, 2), TRI_DTYPE_F32);
+
+    switch (which) {
+    case 0:
+        return tri_embedding(table, index, NULL);
+    case 1:
+        return tri_index_select(table, 0, index);
+    case 2:
+        return tri_gather_along(table, 0, tri_unsqueeze(index, 1));
+    case 3:
+        return tri_scatter_add(table, 0, tri_unsqueeze(index, 1), table);
+    case 4:
+        return tri_one_hot(index, 4);
+    case 5:
+        return tri_bernoulli(tri_cast(index, TRI_DTYPE_F32));
+    default:
+        return tri_multinomial(tri_neg(tri_cast(index, TRI_DTYPE_F32)), 1, true);
+    }
+}
+
+static void running_statistics_survive_what_refuses_its_operands_behind_them(void **state)
+{
+    const float ones[2] = {1, 1};
+    float got[2];
+
+    (void)state;
+    for (int which = 0; which < 7; which++) {
+        tri_tensor *index = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(1), &(int64_t){7});
+        tri_tensor *mean = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2), ones);
+        tri_tensor *var = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2), ones);
+        const tri_batch_norm_args args = {
+            .running_mean = mean, .running_var = var, .training = true};
+
+        tri_keep(tri_batch_norm(tri_randn(TRI_SHAPE(5, 2), TRI_DTYPE_F32), &args));
+        tri_keep(refusing(which, index));
+        assert_true(tri_run() < 0);
+        tri_step_end();
+        CHECK_OK(tri_copy_out(mean, got, sizeof(got)));
+        assert_memory_equal(got, ones, sizeof(got));
+        CHECK_OK(tri_copy_out(var, got, sizeof(got)));
+        assert_memory_equal(got, ones, sizeof(got));
+        tri_tensor_unref(index);
+        tri_tensor_unref(mean);
+        tri_tensor_unref(var);
+    }
+}
+
 static void a_step_that_is_given_up_publishes_nothing(void **state)
 {
     problem p = make_problem();
@@ -277,6 +327,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_had_added_up_survives_a_nan_that_was_found),
     cmocka_unit_test(what_was_cleared_stays_cleared_when_the_step_fails),
     cmocka_unit_test(what_a_call_has_returned_does_not_fail_the_next_step),
+    cmocka_unit_test(running_statistics_survive_what_refuses_its_operands_behind_them),
     cmocka_unit_test(a_step_that_is_given_up_publishes_nothing),
 };
 

@@ -70,6 +70,7 @@ static tri_status embedding_grad(trii_step *step, const trii_node *node, const t
 
 const trii_graph_op trii_op_embedding = {
     .name = "embedding",
+    .may_refuse = true,
     .precision = TRII_PRECISION_ANY,
     .shape = embedding_shape,
     .grad = embedding_grad,

@@ -215,6 +215,7 @@ static tri_status bernoulli_reference(const trii_kernel_args *args)
 
 const trii_graph_op trii_op_bernoulli = {
     .name = "bernoulli",
+    .may_refuse = true,
     .random = true,
     .shape = trii_shape_unary_float,
     .reference = bernoulli_reference,
@@ -312,6 +313,7 @@ static tri_status multinomial_reference(const trii_kernel_args *args)
 
 const trii_graph_op trii_op_multinomial = {
     .name = "multinomial",
+    .may_refuse = true,
     .random = true,
     .shape = multinomial_shape,
     .reference = multinomial_reference,

@@ -114,6 +114,7 @@ static tri_status gather_grad(trii_step *step, const trii_node *node, const trii
 
 const trii_graph_op trii_op_gather = {
     .name = "gather_along",
+    .may_refuse = true,
     .precision = TRII_PRECISION_ANY,
     .shape = gather_shape,
     .grad = gather_grad,
@@ -198,6 +199,7 @@ static tri_status scatter_grad(trii_step *step, const trii_node *node, const tri
 
 const trii_graph_op trii_op_scatter_add = {
     .name = "scatter_add",
+    .may_refuse = true,
     .shape = scatter_shape,
     .grad = scatter_grad,
     .reference = scatter_reference,
@@ -258,6 +260,7 @@ static tri_status select_grad(trii_step *step, const trii_node *node, const trii
 
 const trii_graph_op trii_op_index_select = {
     .name = "index_select",
+    .may_refuse = true,
     .precision = TRII_PRECISION_ANY,
     .shape = select_shape,
     .grad = select_grad,
@@ -348,6 +351,7 @@ static tri_status one_hot_reference(const trii_kernel_args *args)
 
 const trii_graph_op trii_op_one_hot = {
     .name = "one_hot",
+    .may_refuse = true,
     .shape = one_hot_shape,
     .reference = one_hot_reference,
 };
