@@ -24,7 +24,7 @@ TRI_BEGIN_DECLS
 #define TRI_FUNCTION_TENSORS 16
 
 /* A tensor to a function: plain row-major data, numel elements of dtype (bool: one byte, 0 or 1).
- * What is bf16 comes as f32, and what is written in place of bf16 is f32 and rounded once. */
+ * What is bf16 or f16 comes as f32, and what is written in place of it is f32 and rounded once. */
 typedef struct tri_function_array {
     void *data; /* NULL: absent, or in `shape` */
     tri_dtype dtype;

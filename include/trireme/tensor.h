@@ -171,13 +171,17 @@ TRI_API void tri_no_grad_end(void);
 #define TRI_NO_GRAD_HERE TRI_SCOPE_HERE_((tri_no_grad_begin(), tri_no_grad_end))
 
 /* Mixed precision on this thread, as torch.autocast("cpu", dtype): between these, convolutions,
- * linear layers and matrix products round their f32 activations to `dtype`, of which BF16 is
- * supported, and give it; what follows stays in it while all its operands are activations in bf16
+ * linear layers, attention and matrix products round their f32 activations to `dtype`, BF16 or F16,
+ * and give it; what follows stays in it while all its operands are activations of it
  * (normalisation, pooling, activations, element-wise), each operation computing in f32 and rounding
- * once. Losses, softmax, sums and means widen to f32. Parameters, their gradients, running
- * statistics and thus everything between ranks stay f32; tri_backward, which belongs behind the
- * end, follows the types of the forward pass. They nest. A wrong dtype, or an end too many, fails
- * the step (INVALID_ARG, STATE). */
+ * once. Losses, softmax, sums and means widen to f32, and so does what meets the other of the two
+ * types. Parameters, their gradients, running statistics and thus everything between ranks stay
+ * f32; tri_backward, which belongs behind the end, follows the types of the forward pass. They
+ * nest, 64 deep, and the innermost counts. A wrong dtype, or an end too many, fails the step
+ * (INVALID_ARG, STATE).
+ *
+ * F16 ends at 65504 and 6e-8, beyond which there is infinity and 0. It saves memory, not time:
+ * kernels compute it in f32, with conversions around them. */
 TRI_API void tri_autocast_begin(tri_dtype dtype);
 TRI_API void tri_autocast_end(void);
 /* For a block, as TRI_NO_GRAD: TRI_AUTOCAST(TRI_DTYPE_BF16) { ... }. */

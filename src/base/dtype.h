@@ -20,6 +20,12 @@ static inline bool trii_dtype_is_float(tri_dtype dtype)
            dtype == TRI_DTYPE_F64 || dtype == TRI_DTYPE_F8_E4M3 || dtype == TRI_DTYPE_F8_E5M2;
 }
 
+/* Of 16 bits: stored so, computed in f32. */
+static inline bool trii_dtype_is_half(tri_dtype dtype)
+{
+    return dtype == TRI_DTYPE_F16 || dtype == TRI_DTYPE_BF16;
+}
+
 static inline float trii_bf16_to_f32(uint16_t h)
 {
     uint32_t bits = (uint32_t)h << 16;
@@ -44,5 +50,16 @@ static inline uint16_t trii_f32_to_bf16(float f)
 float trii_f16_to_f32(uint16_t h);
 /* Round to nearest even; overflow to infinity; NaN stays NaN (quiet). */
 uint16_t trii_f32_to_f16(float f);
+
+/* Of either of the two. */
+static inline float trii_half_to_f32(tri_dtype dtype, uint16_t h)
+{
+    return dtype == TRI_DTYPE_F16 ? trii_f16_to_f32(h) : trii_bf16_to_f32(h);
+}
+
+static inline uint16_t trii_f32_to_half(tri_dtype dtype, float f)
+{
+    return dtype == TRI_DTYPE_F16 ? trii_f32_to_f16(f) : trii_f32_to_bf16(f);
+}
 
 #endif

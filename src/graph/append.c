@@ -4,8 +4,8 @@
  * Training repeats itself. What the last step has recorded still stands in the arrays of a step,
  * and while this one is the same from its beginning (old_nodes of the recorder; 0 from the first
  * difference on), a node is there already, checked, with the types of its results: only what may
- * differ is written anew. Equal are operations, operands, integers, whether tri_autocast is on, and
- * the types of the tensors that are read, so that shape rules could say nothing else.
+ * differ is written anew. Equal are operations, operands, integers, to what tri_autocast rounds,
+ * and the types of the tensors that are read, so that shape rules could say nothing else.
  */
 #include "base/dtype.h"
 #include "graph/recorder.h"
@@ -166,7 +166,7 @@ static inline bool same_call(const trii_step *step, const trii_graph_op *op, con
 
     if (node->op != op || node->n_in != n_in || node->first_out != step->n_values ||
         node->attrs.n_i != n_i || node->attrs.n_f != n_f ||
-        node->autocast != (step->recorder->autocast > 0))
+        node->autocast != trii_autocast_to(&step->recorder->autocast))
         return false;
     for (int i = 0; i < n_in; i++) {
         if (old_in[i] != in[i])
@@ -240,7 +240,7 @@ tri_status trii_node_append(trii_step *step, const trii_graph_op *op, const trii
         (node->n_after != n_after || !same_node(step, op, in, n_in, attrs, out, n_out)))
         r->old_nodes = 0;
     node->op = op;
-    node->autocast = r->autocast > 0;
+    node->autocast = (uint8_t)trii_autocast_to(&r->autocast);
     node->first_in = step->n_in_ids;
     node->n_in = (int16_t)n_in;
     node->n_out = (int16_t)n_out;

@@ -42,7 +42,8 @@ typedef struct trii_backward {
 /* What recording gradients changes of the recorder, until trii_backward_leave. Refused (STATE)
  * inside of another walk. */
 typedef struct trii_backward_mode {
-    int no_grad, autocast;
+    int no_grad;
+    trii_autocast autocast;
     int32_t region;
 } trii_backward_mode;
 tri_status trii_backward_enter(trii_recorder *r, bool create_graph,
@@ -64,7 +65,7 @@ tri_status trii_backward_walk(trii_backward *b) TRI_MUST_CHECK;
 /* The walk that this step was in last has failed: what it went through can be gone through again,
  * also after a run. */
 void trii_backward_forget(trii_step *step);
-/* The type in which seeds are weighed: that of all outputs, bf16 as f32; NONE if they differ. */
+/* The type in which seeds are weighed: that of all outputs, of 16 bits f32; NONE if they differ. */
 tri_dtype trii_backward_dtype(const trii_backward *b);
 
 /* recompute.c: copies what is needed of the region of node `last`, and of nothing behind it. */

@@ -18,7 +18,7 @@ tri_status trii_backward_enter(trii_recorder *r, bool create_graph, trii_backwar
                                         "backward cannot ask for others");
     *mode = (trii_backward_mode){r->no_grad, r->autocast, r->region};
     r->region = 0;
-    r->autocast = 0; /* gradients have the types of their values */
+    r->autocast.depth = 0; /* gradients have the types of their values */
     r->no_grad = create_graph ? 0 : r->no_grad + 1;
     r->create_graph = create_graph;
     r->walking = true;
@@ -226,7 +226,7 @@ tri_dtype trii_backward_dtype(const trii_backward *b)
     for (int k = 0; k < b->roots->n; k++) {
         tri_dtype of = b->step->values[b->outputs[k]].type.dtype;
 
-        of = of == TRI_DTYPE_BF16 ? TRI_DTYPE_F32 : of; /* and is rounded at last */
+        of = trii_dtype_is_half(of) ? TRI_DTYPE_F32 : of; /* and is rounded at last */
         if (k > 0 && of != dtype)
             return TRI_DTYPE_NONE;
         dtype = of;
@@ -242,7 +242,7 @@ static tri_status seed_output(trii_backward *b, int k, trii_vid weight)
     trii_attrs attrs;
     tri_status status = TRI_OK;
 
-    if (dtype == TRI_DTYPE_BF16)
+    if (trii_dtype_is_half(dtype))
         type.dtype = TRI_DTYPE_F32;
     if (weight != TRII_NO_VALUE)
         status = trii_record_to(b->step, weight, type.device, &weight);

@@ -34,6 +34,11 @@ static bool has_nan(tri_dtype dtype, const void *data, size_t bytes)
 
         for (size_t i = 0; i < n; i++)
             found |= (x[i] & 0x7fffu) > 0x7f80u;
+    } else if (dtype == TRI_DTYPE_F16) {
+        const uint16_t *x = data;
+
+        for (size_t i = 0; i < n; i++)
+            found |= (x[i] & 0x7fffu) > 0x7c00u;
     }
     return found;
 }

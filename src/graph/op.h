@@ -2,9 +2,9 @@
  * op.h - what an operation is: one static table entry, in the file of its family in ops/.
  *
  * Adding an operation: its entry with shape rule, gradient, reference kernel, cost and what it
- * makes of bf16 (nothing said: it is widened to f32) in graph/ops/FAMILY.c, its public function
- * beside it, its name in graph/ops/list.h. The plan runs it through the reference kernel until a
- * device offers a faster one.
+ * makes of 16 bits (nothing said: they are widened to f32) in graph/ops/FAMILY.c, its public
+ * function beside it, its name in graph/ops/list.h. The plan runs it through the reference kernel
+ * until a device offers a faster one.
  */
 #ifndef TRII_OP_H
 #define TRII_OP_H
@@ -97,11 +97,12 @@ typedef enum trii_op_class {
                          * results elsewhere than its operands */
 } trii_op_class;
 
-/* What the operation makes of operands in bf16; see precision.c, which casts where needed. */
+/* What the operation makes of operands of 16 bits, bf16 or f16; see precision.c, which casts where
+ * needed. */
 typedef enum trii_precision {
     TRII_PRECISION_WIDE,    /* takes none: they are widened to f32 */
     TRII_PRECISION_ANY,     /* moves elements of any type, or converts them itself */
-    TRII_PRECISION_FOLLOWS, /* runs in bf16 if all its activations are; else they are widened */
+    TRII_PRECISION_FOLLOWS, /* runs in it if all its activations are; else they are widened */
     TRII_PRECISION_LOWERED  /* the same, and under tri_autocast f32 activations are rounded */
 } trii_precision;
 
@@ -109,7 +110,7 @@ typedef struct trii_graph_op {
     const char *name; /* public name without tri_, e.g. "conv" */
     trii_op_class op_class;
     trii_precision precision;
-    /* Activations among its operands and results, as bits: bf16 when the operation runs in bf16.
+    /* Activations among its operands and results, as bits: narrow when the operation runs so.
      * Others (parameters, statistics, gradients of parameters) stay f32. The shape rule and the
      * reference kernel see f32 in either case; results are rounded once. */
     uint8_t activations_in, activations_out;
@@ -138,7 +139,7 @@ typedef struct trii_graph_op {
     tri_status (*grad)(struct trii_step *step, const struct trii_node *node,
                        const trii_vid *grad_out, const bool *needs, trii_vid *grad_in);
     /* Plain C for f32 and f64 (and the integer types the shape rule admits): the truth. Called
-     * through trii_reference_kernel (ops/table.h), which widens and rounds bf16. */
+     * through trii_reference_kernel (ops/table.h), which widens and rounds 16 bits. */
     tri_status (*reference)(const trii_kernel_args *args);
     /* TRII_CLASS_VIEW: where output o lies if the input lies at `from`. False: no strides say it.
      * TRII_CLASS_JOIN: where input o lies if the output, of type `in`, lies at `from`. */

@@ -1,14 +1,14 @@
 /*
- * precision.c - bf16: which operations run in it, and the casts around the others.
+ * precision.c - bf16 and f16: which operations run in them, and the casts around the others.
  *
  * Under tri_autocast, operations that spend their time multiplying (TRII_PRECISION_LOWERED) round
- * their f32 activations to bf16. What follows stays in bf16 as long as all its activations are;
- * everything else gets its operands widened to f32. Parameters, their gradients and statistics are
- * f32 throughout, so there is one master copy and nothing is rounded twice. The casts are recorded
- * like any operation: their gradients bring each value's gradient to its own type.
+ * their f32 activations to its type. What follows stays in it as long as all its activations are of
+ * it; everything else gets its operands widened to f32. Parameters, their gradients and statistics
+ * are f32 throughout, so there is one master copy and nothing is rounded twice. The casts are
+ * recorded like any operation: their gradients bring each value's gradient to its own type.
  *
- * The reference kernels know f32 and f64 only: bf16 operands are widened for them, and results
- * rounded once, which is what a device's kernels are held to.
+ * The reference kernels know f32 and f64 only: operands of 16 bits are widened for them, and
+ * results rounded once, which is what a device's kernels are held to.
  */
 #include "base/dtype.h"
 #include "graph/ops/rules.h"
@@ -17,92 +17,108 @@
 void tri_autocast_begin(tri_dtype dtype)
 {
     trii_step *step = trii_step_current();
+    trii_autocast *autocast;
 
     if (step == NULL)
         return;
-    if (dtype != TRI_DTYPE_BF16)
+    autocast = &trii_recorder_of(step)->autocast;
+    if (!trii_dtype_is_half(dtype))
         trii_step_fail(step, TRII_FAIL(TRI_ERR_INVALID_ARG,
-                                       "tri_autocast_begin: to %s; bf16 is what there is",
+                                       "tri_autocast_begin: to %s; bf16 and f16 are supported",
                                        tri_dtype_name(dtype)));
-    trii_recorder_of(step)->autocast++;
+    if (autocast->depth >= TRII_AUTOCAST_DEPTH)
+        trii_step_fail(step, TRII_FAIL(TRI_ERR_STATE,
+                                       "tri_autocast_begin: more than %d within each other",
+                                       TRII_AUTOCAST_DEPTH));
+    autocast->f16 = autocast->f16 << 1 | (dtype == TRI_DTYPE_F16);
+    autocast->depth++;
 }
 
 void tri_autocast_end(void)
 {
     trii_step *step = trii_step_current();
+    trii_autocast *autocast;
 
     if (step == NULL)
         return;
-    if (trii_recorder_of(step)->autocast == 0)
+    autocast = &trii_recorder_of(step)->autocast;
+    if (autocast->depth == 0) {
         trii_step_fail(step,
                        TRII_FAIL(TRI_ERR_STATE, "tri_autocast_end without tri_autocast_begin"));
-    else
-        trii_recorder_of(step)->autocast--;
+        return;
+    }
+    autocast->f16 >>= 1;
+    autocast->depth--;
 }
 
 static bool lowers(const trii_step *step, const trii_graph_op *op)
 {
-    return op->precision == TRII_PRECISION_LOWERED && step->recorder->autocast > 0;
+    return op->precision == TRII_PRECISION_LOWERED && step->recorder->autocast.depth > 0;
 }
 
 bool trii_precision_matters(const trii_step *step, const trii_graph_op *op,
                             const trii_type *const *types, int n_in)
 {
-    bool bf16 = false;
+    bool half = false;
 
     if (op->precision == TRII_PRECISION_ANY)
         return false;
     for (int i = 0; i < n_in; i++)
-        bf16 |= types[i] != NULL && types[i]->dtype == TRI_DTYPE_BF16;
-    return bf16 || lowers(step, op);
+        half |= types[i] != NULL && trii_dtype_is_half(types[i]->dtype);
+    return half || lowers(step, op);
 }
 
-/* All activations are bf16, or may become so. */
-static bool runs_in_bf16(const trii_step *step, const trii_graph_op *op, const trii_vid *in,
+/* The type of 16 bits that all activations have, or that autocast gives them; NONE: f32. */
+static tri_dtype runs_in(const trii_step *step, const trii_graph_op *op, const trii_vid *in,
                          int n_in)
 {
     bool lower = lowers(step, op);
+    tri_dtype narrow = lower ? trii_autocast_to(&step->recorder->autocast) : TRI_DTYPE_NONE;
 
     if (op->precision < TRII_PRECISION_FOLLOWS)
-        return false;
+        return TRI_DTYPE_NONE;
     for (int i = 0; i < n_in; i++) {
-        tri_dtype dtype = in[i] != TRII_NO_VALUE ? step->values[in[i]].type.dtype : TRI_DTYPE_BF16;
+        tri_dtype dtype;
 
-        if ((op->activations_in >> i & 1) != 0 && dtype != TRI_DTYPE_BF16 &&
-            !(lower && dtype == TRI_DTYPE_F32))
-            return false;
+        if ((op->activations_in >> i & 1) == 0 || in[i] == TRII_NO_VALUE)
+            continue;
+        dtype = step->values[in[i]].type.dtype;
+        if (!trii_dtype_is_half(dtype) && !(lower && dtype == TRI_DTYPE_F32))
+            return TRI_DTYPE_NONE;
+        if (!lower && narrow != TRI_DTYPE_NONE && narrow != dtype)
+            return TRI_DTYPE_NONE; /* bf16 and f16 meet in f32 */
+        narrow = lower ? narrow : dtype;
     }
-    return true;
+    return narrow;
 }
 
 tri_status trii_precision_fit(trii_step *step, const trii_graph_op *op, const trii_vid *in,
-                              int n_in, trii_vid *fitted, bool *bf16_out)
+                              int n_in, trii_vid *fitted, tri_dtype *narrow_out)
 {
-    bool bf16 = runs_in_bf16(step, op, in, n_in);
+    tri_dtype narrow = runs_in(step, op, in, n_in);
     tri_status status = trii_step_reserve(step, n_in + 1);
 
     for (int i = 0; i < n_in && status == TRI_OK; i++) {
-        tri_dtype want =
-            bf16 && (op->activations_in >> i & 1) != 0 ? TRI_DTYPE_BF16 : TRI_DTYPE_F32;
+        bool lowered = narrow != TRI_DTYPE_NONE && (op->activations_in >> i & 1) != 0;
         tri_dtype have;
 
         fitted[i] = in[i];
         if (in[i] == TRII_NO_VALUE)
             continue;
         have = step->values[in[i]].type.dtype;
-        if (have == TRI_DTYPE_BF16 || (bf16 && have == TRI_DTYPE_F32))
-            status = trii_rec_cast(step, in[i], want, &fitted[i]);
+        if (trii_dtype_is_half(have) || (lowered && have == TRI_DTYPE_F32))
+            status = trii_rec_cast(step, in[i], lowered ? narrow : TRI_DTYPE_F32, &fitted[i]);
     }
-    *bf16_out = bf16;
+    *narrow_out = narrow;
     return status;
 }
 
 /* --- the reference kernels -------------------------------------------------------------------- */
 
-static bool has_bf16(const trii_array *arrays, int n)
+static bool has_half(const trii_array *arrays, int n)
 {
     for (int i = 0; i < n; i++) {
-        if (arrays[i].data != NULL && arrays[i].type->dtype == TRI_DTYPE_BF16)
+        if (arrays[i].data != NULL && trii_dtype_is_half(arrays[i].type->dtype))
             return true;
     }
     return false;
@@ -118,7 +134,7 @@ static tri_status widen(const trii_kernel_args *args, trii_array *array, trii_ty
     if (wide == NULL)
         return TRI_ERR_NO_MEMORY;
     for (int64_t i = 0; fill && i < n; i++)
-        wide[i] = trii_bf16_to_f32(narrow[i]);
+        wide[i] = trii_half_to_f32(array->type->dtype, narrow[i]);
     trii_type_copy(type, array->type);
     type->device = array->type->device;
     type->dtype = TRI_DTYPE_F32;
@@ -132,7 +148,7 @@ static void round_to(const trii_array *to, const float *wide)
     int64_t n = trii_type_numel(to->type);
 
     for (int64_t i = 0; i < n; i++)
-        narrow[i] = trii_f32_to_bf16(wide[i]);
+        narrow[i] = trii_f32_to_half(to->type->dtype, wide[i]);
 }
 
 tri_status trii_reference_kernel(const trii_graph_op *op, const trii_kernel_args *args)
@@ -144,11 +160,11 @@ tri_status trii_reference_kernel(const trii_graph_op *op, const trii_kernel_args
     tri_status status = TRI_OK;
 
     if (op->precision == TRII_PRECISION_ANY ||
-        (!has_bf16(args->in, n_in) && !has_bf16(args->out, args->n_out)))
+        (!has_half(args->in, n_in) && !has_half(args->out, args->n_out)))
         return op->reference(args);
     for (; done < n && status == TRI_OK; done++) {
         array[done] = done < n_in ? args->in[done] : args->out[done - n_in];
-        if (has_bf16(&array[done], 1))
+        if (has_half(&array[done], 1))
             status = widen(args, &array[done], &type[done], done < n_in);
     }
     wide.in = array;

@@ -31,6 +31,19 @@ typedef struct trii_aside {
     const trii_layout *layout;
 } trii_aside;
 
+/* tri_autocast_begin: how deep, and to what, the innermost in the lowest bit. */
+#define TRII_AUTOCAST_DEPTH 64
+typedef struct trii_autocast {
+    int depth;
+    uint64_t f16; /* bit set: to f16, else to bf16 */
+} trii_autocast;
+static inline tri_dtype trii_autocast_to(const trii_autocast *autocast)
+{
+    if (autocast->depth == 0)
+        return TRI_DTYPE_NONE;
+    return (autocast->f16 & 1) != 0 ? TRI_DTYPE_F16 : TRI_DTYPE_BF16;
+}
+
 /* Memory of the context's, which lasts from step to step. */
 typedef struct trii_block {
     void *data;
@@ -102,8 +115,8 @@ typedef struct tri_context {
     int32_t n_regions, cap_regions;
     int32_t n_copied; /* regions of which the pending segment has copies, counted once for each */
 
-    int no_grad;       /* depth of tri_no_grad_begin */
-    int autocast;      /* depth of tri_autocast_begin */
+    int no_grad; /* depth of tri_no_grad_begin */
+    trii_autocast autocast;
     int deferred;      /* eager mode waits: inside tri_backward */
     bool walking;      /* inside a walk of backward_walk.c */
     uint32_t walks;    /* which one, from 1 on */
@@ -183,13 +196,13 @@ tri_status trii_node_append(trii_step *step, const trii_graph_op *op, const trii
                             const trii_type *out, int n_out) TRI_MUST_CHECK;
 /* Before the tensor becomes the next value: the step before read one like it there, or differs. */
 void trii_leaf_repeats(trii_step *step, const tri_tensor *tensor);
-/* precision.c: whether the operation must be looked at (autocast, or operands in bf16). */
+/* precision.c: whether the operation must be looked at (autocast, or operands of 16 bits). */
 bool trii_precision_matters(const trii_step *step, const trii_graph_op *op,
                             const trii_type *const *types, int n_in);
-/* The operands as the operation wants them, cast where they differ: f32 throughout, or with
- * *bf16_out its activations in bf16. Leaves room for one more node. */
+/* The operands as the operation wants them, cast where they differ: f32 throughout, or
+ * its activations in *narrow_out (NONE: none). Leaves room for one more node. */
 tri_status trii_precision_fit(trii_step *step, const trii_graph_op *op, const trii_vid *in,
-                              int n_in, trii_vid *fitted, bool *bf16_out) TRI_MUST_CHECK;
+                              int n_in, trii_vid *fitted, tri_dtype *narrow_out) TRI_MUST_CHECK;
 /* trii_step_run for the recorder itself: nobody has asked for a value. */
 tri_status trii_step_catch_up(trii_step *step) TRI_MUST_CHECK;
 /* Runs what pends if TRI_EAGER=1 and nothing defers it. */

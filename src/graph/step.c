@@ -197,7 +197,7 @@ tri_status trii_record_values(trii_step *step, const trii_graph_op *op, const tr
     trii_type out[TRII_MAX_OUTPUTS], wide[TRII_MAX_INPUTS];
     trii_vid fitted[TRII_MAX_INPUTS];
     tri_device device = 0;
-    bool bf16 = false;
+    tri_dtype narrow = TRI_DTYPE_NONE;
     int n_out = 0;
     tri_status status;
 
@@ -213,13 +213,13 @@ tri_status trii_record_values(trii_step *step, const trii_graph_op *op, const tr
     if (status == TRI_OK)
         status = check_operands(step, op, in, n_in, types, &device);
     if (TRII_UNLIKELY(status == TRI_OK && trii_precision_matters(step, op, types, n_in))) {
-        status = trii_precision_fit(step, op, in, n_in, fitted, &bf16);
+        status = trii_precision_fit(step, op, in, n_in, fitted, &narrow);
         in = fitted;
         for (int i = 0; i < n_in && status == TRI_OK; i++) {
             if (in[i] == TRII_NO_VALUE)
                 continue;
             trii_type_copy(&wide[i], &step->values[in[i]].type);
-            if (wide[i].dtype == TRI_DTYPE_BF16)
+            if (trii_dtype_is_half(wide[i].dtype))
                 wide[i].dtype = TRI_DTYPE_F32;
             types[i] = &wide[i];
         }
@@ -232,9 +232,9 @@ tri_status trii_record_values(trii_step *step, const trii_graph_op *op, const tr
         return status;
     for (int o = 0; o < n_out && n_in > 0 && op->op_class != TRII_CLASS_TRANSFER; o++)
         out[o].device = device;
-    for (int o = 0; o < n_out && bf16; o++) {
+    for (int o = 0; o < n_out && narrow != TRI_DTYPE_NONE; o++) {
         if ((op->activations_out >> o & 1) != 0)
-            out[o].dtype = TRI_DTYPE_BF16;
+            out[o].dtype = narrow;
     }
     status = trii_node_append(step, op, in, n_in, attrs, NULL, out, n_out);
     if (TRII_LIKELY(status == TRI_OK))

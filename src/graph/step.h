@@ -90,8 +90,8 @@ typedef struct trii_node {
      * that is minus that of the segment; see recompute.c */
     int32_t region;
     bool requires_grad; /* an output does */
-    bool autocast;      /* recorded under tri_autocast_begin */
     bool backward;      /* recorded by tri_backward; for the order of a plan only */
+    uint8_t autocast;   /* recorded under tri_autocast_begin of this tri_dtype; 0 = of none */
     /* A walk back went through, so that nothing needs its values later: which one of the context;
      * 0 = none did. */
     uint32_t differentiated;

@@ -142,7 +142,7 @@ static tri_status mark_outputs(const build *b)
 
 /* From the back: a node lives if somebody reads it. Numbers floats and random operations of
  * those that do. */
-static void drop_dead(trii_ir *ir, const trii_node *nodes, int32_t *n_f_out, int32_t *n_random_out)
+static void drop_dead(trii_ir *ir, int32_t *n_f_out, int32_t *n_random_out)
 {
     int32_t n_f = 0, n_random = 0;
 
@@ -166,7 +166,7 @@ static void drop_dead(trii_ir *ir, const trii_node *nodes, int32_t *n_f_out, int
         if (node->dead)
             continue;
         node->first_f = n_f;
-        n_f += nodes[n].attrs.n_f;
+        n_f += node->n_f;
         if (node->op->random)
             node->random = n_random++;
     }
@@ -199,7 +199,9 @@ tri_status trii_ir_build(trii_ir *ir, const trii_step *step, const trii_segment 
     if (status == TRI_OK)
         status = mark_outputs(&b);
     if (status == TRI_OK)
-        drop_dead(ir, &step->nodes[segment->first_node], n_f_out, n_random_out);
+        status = trii_ir_widen(ir);
+    if (status == TRI_OK)
+        drop_dead(ir, n_f_out, n_random_out);
     trii_free(b.map);
     return status;
 }

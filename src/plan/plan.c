@@ -27,9 +27,9 @@ static tri_status list_scalars(trii_plan *plan, const trii_ir *ir, int32_t n_f, 
         if (ir->nodes[n].dead)
             continue;
         if (ir->nodes[n].n_f > 0)
-            plan->f_node[n_f_nodes++] = n;
+            plan->f_node[n_f_nodes++] = ir->nodes[n].source;
         if (ir->nodes[n].random >= 0)
-            plan->random_node[ir->nodes[n].random] = n;
+            plan->random_node[ir->nodes[n].random] = ir->nodes[n].source;
     }
     plan->n_f_nodes = n_f_nodes;
     plan->n_random = n_random;

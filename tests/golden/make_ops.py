@@ -3,6 +3,7 @@
 
 Usage: make_ops.py > ops.txt              in f64
        make_ops.py bf16 > ops_bf16.txt    with activations in bf16, under autocast
+       make_ops.py f16 > ops_f16.txt      in f16
        make_ops.py second > ops_second.txt    second gradients of what records other first ones
 (PyTorch 2.13; nothing of the build needs it)
 
@@ -381,7 +382,7 @@ CASES = [
 ]
 
 
-# PyTorch rounds to bf16 in the middle of these, or adds up gradients in it: here one rounding of
+# PyTorch rounds to 16 bits in the middle of these, or adds up gradients in it: here one rounding of
 # its results in f32 is what counts.
 WIDE = {"bce_logits_weighted", "norm_three", "rsqrt", "pow"}
 
@@ -400,18 +401,18 @@ def is_activation(name, k):
                          and "_norm" not in name)
 
 
-def arguments(name, inputs, bf16):
+def arguments(name, inputs, narrow):
     """The leaves, and what the function is called with."""
     leaves = [None if kind is None else operand(kind, k, shape)
               for k, (kind, shape) in enumerate(inputs)]
-    if bf16:
+    if narrow:
         leaves = [x.float() if x is not None and x.dtype == torch.float64 else x for x in leaves]
     for (kind, _), leaf in zip(inputs, leaves):
         if kind in ("n", "p", "q"):
             leaf.requires_grad_(True)
-    if not bf16:
+    if not narrow:
         return leaves, leaves
-    return leaves, [x.bfloat16() if x is not None and x.dtype == torch.float32 and is_activation(name, k)
+    return leaves, [x.to(narrow) if x is not None and x.dtype == torch.float32 and is_activation(name, k)
                     else x for k, x in enumerate(leaves)]
 
 
@@ -424,7 +425,7 @@ def second():
     for name, function, inputs in CASES:
         if not name.startswith(SECOND) or name == "pow_half":  # the square of a root has none
             continue
-        leaves, args = arguments(name, inputs, False)
+        leaves, args = arguments(name, inputs, None)
         wanted = [k for k, (kind, _) in enumerate(inputs) if kind in ("n", "p", "q")]
         with sdpa_kernel(SDPBackend.MATH):
             y = function(*args)
@@ -440,16 +441,17 @@ def second():
 def main():
     if sys.argv[1:] == ["second"]:
         return second()
-    bf16 = sys.argv[1:] == ["bf16"]
-    print("# PyTorch %s, %s; made by make_ops.py" % (torch.__version__, "bf16" if bf16 else "f64"))
+    what = sys.argv[1] if sys.argv[1:] else "f64"
+    narrow = {"bf16": torch.bfloat16, "f16": torch.float16, "f64": None}[what]
+    print("# PyTorch %s, %s; made by make_ops.py" % (torch.__version__, what))
     for name, function, inputs in CASES:
-        leaves, args = arguments(name, inputs, bf16)
-        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+        leaves, args = arguments(name, inputs, narrow)
+        with torch.autocast("cpu", narrow, enabled=narrow is not None):
             y = function(*args)
-        if bf16 and ("_norm" in name or name in WIDE):
+        if narrow and ("_norm" in name or name in WIDE):
             y = function(*[x.float() if x.is_floating_point() else x for x in args])
-            y = y.bfloat16() if y.is_floating_point() else y
-        if bf16 and y.is_floating_point():
+            y = y.to(narrow) if y.is_floating_point() else y
+        if narrow and y.is_floating_point():
             y = y.float()
         print("case", name)
         line("y", y)

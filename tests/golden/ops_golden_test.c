@@ -1,8 +1,10 @@
 /* ops_golden_test.c - every operation forward and backward against PyTorch's numbers (made by
- * make_ops.py): in f64 to rounding and in f32 to its precision (ops.txt), and in bf16 under
- * autocast (ops_bf16.txt), where both round to 8 bits, each in places of its own. */
+ * make_ops.py): in f64 to rounding and in f32 to its precision (ops.txt), and in bf16 and f16
+ * under autocast (ops_bf16.txt, ops_f16.txt), where both round to 8 or 11 bits, each in places of
+ * its own. */
 #include <math.h>
 
+#include "base/dtype.h"
 #include "graph/step.h"
 #include "testing/check.h"
 #include "testing/op_cases.h"
@@ -98,27 +100,27 @@ typedef struct running {
     tri_tensor *y;
 } running;
 
-/* In bf16, activations are rounded first and the operation runs under autocast. */
+/* In bf16 or f16, activations are rounded first and the operation runs under autocast. */
 static tri_tensor *build(const running *r, tri_dtype dtype)
 {
     tri_tensor *in[OP_CASE_INPUTS], *y;
 
     memcpy(in, r->in, sizeof(in));
-    if (dtype != TRI_DTYPE_BF16)
+    if (!trii_dtype_is_half(dtype))
         return r->op->build(in);
     for (int k = 0; k < OP_CASE_INPUTS; k++) {
         if (in[k] != NULL && op_case_is_activation(r->op, k))
-            in[k] = tri_cast(in[k], TRI_DTYPE_BF16);
+            in[k] = tri_cast(in[k], dtype);
     }
-    tri_autocast_begin(TRI_DTYPE_BF16);
+    tri_autocast_begin(dtype);
     y = r->op->build(in);
     tri_autocast_end();
-    return tri_tensor_dtype(y) == TRI_DTYPE_BF16 ? tri_cast(y, TRI_DTYPE_F32) : y;
+    return tri_tensor_dtype(y) == dtype ? tri_cast(y, TRI_DTYPE_F32) : y;
 }
 
 static void begin_case(running *r, const char *name, tri_dtype dtype)
 {
-    tri_dtype leaves = dtype == TRI_DTYPE_BF16 ? TRI_DTYPE_F32 : dtype;
+    tri_dtype leaves = trii_dtype_is_half(dtype) ? TRI_DTYPE_F32 : dtype;
     op_input like = {.kind = 'N'};
     tri_tensor *weights;
 
@@ -221,6 +223,29 @@ static void bf16_on_portable_kernels(void **state)
     compare_all("ops_bf16.txt", TRI_DTYPE_BF16, near_in_bf16);
 }
 
+/* To f16 at most 0.0005. */
+static const nearness near_in_f16 = {.norm = 1e-3};
+
+static void f16_gives_the_numbers_of_pytorch_to_its_precision(void **state)
+{
+    (void)state;
+    compare("ops_f16.txt", TRI_DTYPE_F16, near_in_f16);
+}
+
+static void f16_on_avx2(void **state)
+{
+    (void)state;
+    setenv("TRI_ISA", "avx2", 1);
+    compare_all("ops_f16.txt", TRI_DTYPE_F16, near_in_f16);
+}
+
+static void f16_on_portable_kernels(void **state)
+{
+    (void)state;
+    setenv("TRI_ISA", "portable", 1);
+    compare_all("ops_f16.txt", TRI_DTYPE_F16, near_in_f16);
+}
+
 /* --- second gradients ------------------------------------------------------------------------- */
 
 static tri_tensor *weighed(tri_tensor *x, int number)
@@ -245,7 +270,7 @@ static void begin_second(running *r, const char *name, tri_dtype dtype, tri_tens
     r->op = find_case(name);
     for (int k = 0; k < OP_CASE_INPUTS; k++) {
         r->in[k] =
-            op_case_tensor(&r->op->in[k], k, dtype == TRI_DTYPE_BF16 ? TRI_DTYPE_F32 : dtype);
+            op_case_tensor(&r->op->in[k], k, trii_dtype_is_half(dtype) ? TRI_DTYPE_F32 : dtype);
         if (op_case_wants_grad(&r->op->in[k])) {
             place[n] = k;
             wanted[n++] = r->in[k];
@@ -290,6 +315,7 @@ static void second_gradients_are_those_of_pytorch(void **state)
     compare_second(TRI_DTYPE_F32, (nearness){.element = 2e-5});
     /* operands are rounded, which PyTorch's are not: other elements of a window may be largest */
     compare_second(TRI_DTYPE_BF16, (nearness){.norm = 0.1});
+    compare_second(TRI_DTYPE_F16, (nearness){.norm = 0.1});
     trii_executor_set(&trii_executor_reference);
     compare_second(TRI_DTYPE_F32, (nearness){.element = 2e-5});
     trii_executor_set(NULL);
@@ -301,6 +327,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(bf16_gives_the_numbers_of_pytorch_to_its_precision),
     cmocka_unit_test(bf16_on_avx2),
     cmocka_unit_test(bf16_on_portable_kernels),
+    cmocka_unit_test(f16_gives_the_numbers_of_pytorch_to_its_precision),
+    cmocka_unit_test(f16_on_avx2),
+    cmocka_unit_test(f16_on_portable_kernels),
     cmocka_unit_test(second_gradients_are_those_of_pytorch),
 };
 

@@ -560,7 +560,7 @@ static inline double op_case_value(const op_input *in, int k, int64_t i)
     }
 }
 
-/* What a step in bf16 rounds; weights, biases and statistics stay f32. */
+/* What a step in bf16 or f16 rounds; weights, biases and statistics stay f32. */
 static inline bool op_case_is_activation(const op_case *op, int k)
 {
     return (op->in[k].kind | 0x20) != 'c' && (op->in[k].kind | 0x20) != 'm' &&

@@ -8,6 +8,7 @@
 
 #include <math.h>
 
+#include "base/dtype.h"
 #include "graph/ops/table.h"
 #include "graph/step.h"
 #include "testing/check.h"
@@ -29,7 +30,7 @@ static inline tri_status shape_rule_ask(const trii_step *step, const trii_node *
         if (id == TRII_NO_VALUE)
             continue;
         types[i] = step->values[id].type;
-        if (types[i].dtype == TRI_DTYPE_BF16 && node->op->precision != TRII_PRECISION_ANY)
+        if (trii_dtype_is_half(types[i].dtype) && node->op->precision != TRII_PRECISION_ANY)
             types[i].dtype = TRI_DTYPE_F32; /* as recording does */
         in[i] = &types[i];
     }
@@ -68,7 +69,7 @@ static inline void shape_rules_check(const trii_step *step, bool seen[SHAPE_RULE
                     assert_memory_equal(out[o].shape, type->shape,
                                         (size_t)type->ndim * sizeof(type->shape[0]));
                 assert_true(out[o].dtype == type->dtype ||
-                            (out[o].dtype == TRI_DTYPE_F32 && type->dtype == TRI_DTYPE_BF16));
+                            (out[o].dtype == TRI_DTYPE_F32 && trii_dtype_is_half(type->dtype)));
             }
         }
     }

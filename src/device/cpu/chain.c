@@ -4,9 +4,9 @@
  *
  * Operands that are smaller than the result are broadcast by filling a block with what they stand
  * for: element i of the result reads element (i / repeat) % period, or where strides say so, as in
- * views (chain_fill.c). Operands in bf16 are widened
- * into a block, results rounded from one; what passes between the nodes of a chain stays f32, but
- * for what was cast to bf16: who asks for a rounding gets it.
+ * views (chain_operand.c). Operands in bf16 or f16 are widened into a block, results rounded from
+ * one; what passes between the nodes of a chain stays f32, but for what was cast to one of these:
+ * who asks for a rounding gets it.
  */
 #include <string.h>
 
@@ -60,7 +60,7 @@ static const struct {
     {&trii_op_silu_backward, TRII_EW_SILU_BACKWARD},
     {&trii_op_mse_loss_backward, TRII_EW_MSE_BACKWARD},
     {&trii_op_fill, TRII_EW_FILL},
-    {&trii_op_cast, TRII_EW_COPY}, /* between f32 and bf16 */
+    {&trii_op_cast, TRII_EW_COPY}, /* between f32, bf16 and f16 */
 };
 
 /* The instruction for the operation, or TRII_EW_COUNT. */
@@ -73,10 +73,23 @@ static trii_ew_code code_of(const trii_graph_op *op)
     return TRII_EW_COUNT;
 }
 
+/* f16, which nothing computes in (plan/half.c), to or from another type of ours. */
+static bool moves_f16(const trii_ir *ir, const trii_ir_node *node)
+{
+    tri_dtype from, to;
+
+    if (node->op != &trii_op_cast && node->op != &trii_op_copy)
+        return false;
+    from = trii_in_type(ir, node, 0)->dtype;
+    to = trii_out_type(ir, node, 0)->dtype;
+    return (trii_dtype_is_half(from) || from == TRI_DTYPE_F32) &&
+           (trii_dtype_is_half(to) || to == TRI_DTYPE_F32);
+}
+
 bool trii_cpu_chains(const trii_ir *ir, const trii_ir_node *node)
 {
     if (node->n_out != 1 || node->n_in > MAX_OPERANDS || code_of(node->op) == TRII_EW_COUNT ||
-        !trii_node_computes_f32(ir, node))
+        !(trii_node_computes_f32(ir, node) || moves_f16(ir, node)))
         return false;
     for (int i = 0; i < node->n_in; i++) {
         if (!trii_has_in(node, i))
@@ -111,7 +124,7 @@ static bool take_strided(const trii_ir *ir, const trii_group *group, const trii_
 
 /* The layout that operands of the result's shape have: that of persistent state if there is one,
  * else the first that is not plain. NULL: plain, since an operand is broadcast, but for one number,
- * or since f32 and bf16 meet: a layout is of one type. */
+ * or since two types meet: a layout is of one. */
 static const trii_layout *common_layout(const trii_ir *ir, const trii_group *group,
                                         const trii_layout *const *have)
 {
@@ -307,7 +320,7 @@ static bool place_inputs(compile *k)
 
         k->in_reg[i] = i;
         trii_chain_operand_of(in, strided ? layout : NULL, type, &b);
-        if (b.n_dims == 0 && b.period == c->n && b.repeat == 1 && !b.bf16)
+        if (b.n_dims == 0 && b.period == c->n && b.repeat == 1 && b.half == TRI_DTYPE_NONE)
             continue;
         if (c->n_filled == MAX_BUFFERS)
             return false;
@@ -356,6 +369,13 @@ static bool place_results(compile *k)
     return true;
 }
 
+static trii_ew_code rounding_to(tri_dtype dtype)
+{
+    return dtype == TRI_DTYPE_BF16  ? TRII_EW_ROUND_BF16
+           : dtype == TRI_DTYPE_F16 ? TRII_EW_ROUND_F16
+                                    : TRII_EW_COPY;
+}
+
 static void write_program(compile *k)
 {
     const trii_cpu_kernels *kernels = trii_cpu_kernels_get();
@@ -367,9 +387,8 @@ static void write_program(compile *k)
         instr *p = &c->program[c->n_instr++];
 
         p->fn = kernels->ew[code_of(node->op)];
-        if (node->op == &trii_op_cast && k->last_use[n] > n &&
-            trii_out_type(k->ir, node, 0)->dtype == TRI_DTYPE_BF16)
-            p->fn = kernels->ew[TRII_EW_ROUND_BF16];
+        if (node->op == &trii_op_cast && k->last_use[n] > n)
+            p->fn = kernels->ew[rounding_to(trii_out_type(k->ir, node, 0)->dtype)];
         p->f = node->first_f;
         p->dst = (uint8_t)k->reg[n];
         for (int i = 0; i < node->n_in; i++) {
@@ -389,7 +408,7 @@ static void write_program(compile *k)
 
         trii_chain_operand_of(&k->ir->values[k->group->out[o]].type, strided ? layout : NULL,
                               chain_type(k->ir, k->group), &c->out[o]);
-        c->out_buffered[o] = strided || c->out[o].bf16;
+        c->out_buffered[o] = strided || c->out[o].half != TRI_DTYPE_NONE;
         for (int i = 0; i < c->n_in; i++) {
             if (k->in_reg[i] == i && k->in_last[i] <= k->out_instr[o])
                 c->in_place[o] |= UINT64_C(1) << i;

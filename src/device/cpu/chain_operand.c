@@ -39,7 +39,9 @@ void trii_chain_operand_of(const trii_type *in, const trii_layout *layout, const
 {
     int d;
 
-    *o = (trii_chain_operand){.repeat = 1, .period = 1, .bf16 = in->dtype == TRI_DTYPE_BF16};
+    *o = (trii_chain_operand){.repeat = 1,
+                              .period = 1,
+                              .half = trii_dtype_is_half(in->dtype) ? in->dtype : TRI_DTYPE_NONE};
     find_dims(in, layout, shape, o);
     d = o->n_dims - 1;
     if (d >= 0 && o->stride[d] == 0)
@@ -64,6 +66,26 @@ bool trii_chain_operand_is_near(const trii_chain_operand *o)
            n <= FEW;
 }
 
+static void widen(tri_dtype half, float *d, const uint16_t *narrow, int64_t n)
+{
+    const trii_cpu_kernels *kernels = trii_cpu_kernels_get();
+
+    if (half == TRI_DTYPE_F16)
+        kernels->from_f16(d, narrow, (size_t)n);
+    else
+        kernels->from_bf16(d, narrow, (size_t)n);
+}
+
+static void round_to(tri_dtype half, uint16_t *narrow, const float *d, int64_t n)
+{
+    const trii_cpu_kernels *kernels = trii_cpu_kernels_get();
+
+    if (half == TRI_DTYPE_F16)
+        kernels->to_f16(narrow, d, (size_t)n);
+    else
+        kernels->to_bf16(narrow, d, (size_t)n);
+}
+
 /* --- repeated ----------------------------------------------------------------------------------
  */
 
@@ -78,8 +100,8 @@ static void load_repeated(float *d, const void *operand, int64_t begin, int64_t 
         while (i < n) {
             int64_t run = o->period - at < n - i ? o->period - at : n - i;
 
-            if (o->bf16)
-                trii_cpu_kernels_get()->from_bf16(d + i, narrow + at, (size_t)run);
+            if (o->half != TRI_DTYPE_NONE)
+                widen(o->half, d + i, narrow + at, run);
             else
                 memcpy(d + i, x + at, (size_t)run * sizeof(float));
             i += run;
@@ -91,7 +113,7 @@ static void load_repeated(float *d, const void *operand, int64_t begin, int64_t 
         left = n;
     while (i < n) {
         int64_t end = i + left < n ? i + left : n;
-        float v = o->bf16 ? trii_bf16_to_f32(narrow[at]) : x[at];
+        float v = o->half != TRI_DTYPE_NONE ? trii_half_to_f32(o->half, narrow[at]) : x[at];
 
         for (; i < end; i++)
             d[i] = v;
@@ -135,16 +157,16 @@ static void advance(const trii_chain_operand *o, place *p, int64_t run)
 }
 
 static void load_run(float *d, const void *operand, int64_t offset, int64_t stride, int64_t n,
-                     bool bf16)
+                     tri_dtype half)
 {
     const uint16_t *narrow = (const uint16_t *)operand + offset;
     const float *x = (const float *)operand + offset;
 
-    if (bf16 && stride == 1) {
-        trii_cpu_kernels_get()->from_bf16(d, narrow, (size_t)n);
-    } else if (bf16) {
+    if (half != TRI_DTYPE_NONE && stride == 1) {
+        widen(half, d, narrow, n);
+    } else if (half != TRI_DTYPE_NONE) {
         for (int64_t i = 0; i < n; i++)
-            d[i] = trii_bf16_to_f32(narrow[i * stride]);
+            d[i] = trii_half_to_f32(half, narrow[i * stride]);
     } else if (stride == 1) {
         memcpy(d, x, (size_t)n * sizeof(float));
     } else {
@@ -154,16 +176,16 @@ static void load_run(float *d, const void *operand, int64_t offset, int64_t stri
 }
 
 static void store_run(void *result, const float *d, int64_t offset, int64_t stride, int64_t n,
-                      bool bf16)
+                      tri_dtype half)
 {
     uint16_t *narrow = (uint16_t *)result + offset;
     float *y = (float *)result + offset;
 
-    if (bf16 && stride == 1) {
-        trii_cpu_kernels_get()->to_bf16(narrow, d, (size_t)n);
-    } else if (bf16) {
+    if (half != TRI_DTYPE_NONE && stride == 1) {
+        round_to(half, narrow, d, n);
+    } else if (half != TRI_DTYPE_NONE) {
         for (int64_t i = 0; i < n; i++)
-            narrow[i * stride] = trii_f32_to_bf16(d[i]);
+            narrow[i * stride] = trii_f32_to_half(half, d[i]);
     } else if (stride == 1) {
         memcpy(y, d, (size_t)n * sizeof(float));
     } else {
@@ -187,7 +209,7 @@ void trii_chain_operand_load(float *d, const void *operand, int64_t begin, int64
         int64_t run = o->size[last] - p.at[last];
 
         run = run < n ? run : n;
-        load_run(d, operand, p.offset, o->stride[last], run, o->bf16);
+        load_run(d, operand, p.offset, o->stride[last], run, o->half);
         d += run;
         n -= run;
         advance(o, &p, run);
@@ -201,7 +223,7 @@ void trii_chain_operand_store(void *result, const float *d, int64_t begin, int64
     place p;
 
     if (o->n_dims == 0) { /* plain */
-        store_run(result, d, begin, 1, n, o->bf16);
+        store_run(result, d, begin, 1, n, o->half);
         return;
     }
     p = place_of(o, begin);
@@ -209,7 +231,7 @@ void trii_chain_operand_store(void *result, const float *d, int64_t begin, int64
         int64_t run = o->size[last] - p.at[last];
 
         run = run < n ? run : n;
-        store_run(result, d, p.offset, o->stride[last], run, o->bf16);
+        store_run(result, d, p.offset, o->stride[last], run, o->half);
         d += run;
         n -= run;
         advance(o, &p, run);

@@ -14,7 +14,7 @@ typedef struct trii_chain_operand {
     int64_t repeat, period;
     int n_dims;
     int64_t size[TRI_MAX_DIMS], stride[TRI_MAX_DIMS];
-    bool bf16;
+    tri_dtype half; /* bf16 or f16, or NONE: f32 */
 } trii_chain_operand;
 
 /* An operand of this type in this layout (NULL or strided), broadcast to the chain's shape. */

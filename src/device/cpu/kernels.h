@@ -22,6 +22,7 @@
 typedef enum trii_ew_code {
     TRII_EW_COPY,
     TRII_EW_ROUND_BF16, /* to the nearest even, in f32 */
+    TRII_EW_ROUND_F16,
     TRII_EW_ADD,
     TRII_EW_SUB,
     TRII_EW_MUL,
@@ -204,6 +205,8 @@ typedef struct trii_cpu_kernels {
     /* x[i] and y[i], i < n: rounded to the nearest even, and widened. */
     void (*to_bf16)(uint16_t *y, const float *x, size_t n);
     void (*from_bf16)(float *y, const uint16_t *x, size_t n);
+    void (*to_f16)(uint16_t *y, const float *x, size_t n);
+    void (*from_f16)(float *y, const uint16_t *x, size_t n);
 
     trii_image_kernels images[2]; /* f32, bf16 */
 

@@ -19,6 +19,7 @@ const trii_cpu_kernels VEC_TABLE = {
         {
             [TRII_EW_COPY] = ew_copy,
             [TRII_EW_ROUND_BF16] = ew_round_bf16,
+            [TRII_EW_ROUND_F16] = ew_round_f16,
             [TRII_EW_ADD] = ew_add,
             [TRII_EW_SUB] = ew_sub,
             [TRII_EW_MUL] = ew_mul,
@@ -59,6 +60,8 @@ const trii_cpu_kernels VEC_TABLE = {
     .max = max,
     .to_bf16 = to_bf16,
     .from_bf16 = from_bf16,
+    .to_f16 = to_f16,
+    .from_f16 = from_f16,
     .images =
         {
             {

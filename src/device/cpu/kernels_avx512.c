@@ -18,6 +18,9 @@
 #define VEC_LOAD_FEW(p, n) ((vec)_mm512_maskz_loadu_ps((__mmask16)((1u << (n)) - 1u), p))
 #define VEC_WIDEN(h) ((vec_d)_mm512_cvtps_pd((__m256)(h)))
 #define VEC_LOAD_HALF_FEW(p, n) _mm256_maskz_loadu_ps((__mmask8)((1u << (n)) - 1u), p)
+#define VEC_TO_F16(v)                                                                              \
+    ((vec_h)_mm512_cvtps_ph((__m512)(v), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))
+#define VEC_FROM_F16(h) ((vec)_mm512_cvtph_ps((__m256i)(h)))
 #define VEC_TABLE trii_cpu_kernels_avx512
 #include "device/cpu/kernels_all.h"
 #else

@@ -23,6 +23,9 @@
     ((vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(p))), 16))
 #define VEC_STORE_BF16(p, v)                                                                       \
     _mm256_storeu_si256((__m256i *)(p), (__m256i)_mm512_cvtneps_pbh((__m512)(v)))
+#define VEC_TO_F16(v)                                                                              \
+    ((vec_h)_mm512_cvtps_ph((__m512)(v), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))
+#define VEC_FROM_F16(h) ((vec)_mm512_cvtph_ps((__m256i)(h)))
 #define VEC_TABLE trii_cpu_kernels_avx512_bf16
 #include "device/cpu/kernels_all.h"
 #else

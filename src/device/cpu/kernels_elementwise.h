@@ -144,6 +144,11 @@ VEC_INLINE vec vec_round_bf16(vec x)
     return vec_select(x != x, x, (vec)rounded);
 }
 
+VEC_INLINE vec vec_round_f16(vec x)
+{
+    return vec_from_f16(vec_to_f16(x));
+}
+
 VEC_INLINE vec vec_abs(vec x)
 {
     return (vec)((vec_i)x & 0x7fffffff);
@@ -306,6 +311,7 @@ VEC_INLINE vec vec_silu_backward(vec g, vec x)
 EW_VECTOR2(gelu_backward, vec_gelu_backward)
 EW_VECTOR2(silu_backward, vec_silu_backward)
 EW_VECTOR(round_bf16, vec_round_bf16)
+EW_VECTOR(round_f16, vec_round_f16)
 EW_VECTOR(exp, vec_exp)
 EW_VECTOR(log, vec_log)
 EW_VECTOR(sigmoid, vec_sigmoid)

@@ -145,3 +145,30 @@ VEC_FN void from_bf16(float *y, const uint16_t *x, size_t n)
     for (; i < n; i++)
         y[i] = trii_bf16_to_f32(x[i]);
 }
+
+VEC_FN void to_f16(uint16_t *y, const float *x, size_t n)
+{
+    size_t i = 0;
+
+    for (; i + VEC_LANES <= n; i += VEC_LANES) {
+        vec_h h = vec_to_f16(vec_load(x + i));
+
+        memcpy(y + i, &h, sizeof(h));
+    }
+    for (; i < n; i++)
+        y[i] = trii_f32_to_f16(x[i]);
+}
+
+VEC_FN void from_f16(float *y, const uint16_t *x, size_t n)
+{
+    size_t i = 0;
+
+    for (; i + VEC_LANES <= n; i += VEC_LANES) {
+        vec_h h;
+
+        memcpy(&h, x + i, sizeof(h));
+        vec_store(y + i, vec_from_f16(h));
+    }
+    for (; i < n; i++)
+        y[i] = trii_f16_to_f32(x[i]);
+}

@@ -457,10 +457,47 @@ static void bf16_is_rounded_to_the_nearest_even(void **state)
     }
 }
 
+/* Every f16 there and back; and of f32 what lies around them, denormal ones and overflows too. */
+static void f16_is_rounded_to_the_nearest_even(void **state)
+{
+    const trii_cpu_kernels *table[MAX_TABLES];
+    int n_tables = tables(table);
+    static uint16_t all[1 << 16], back[1 << 16], narrow[1 << 16];
+    static float wide[1 << 16], near[1 << 16];
+
+    (void)state;
+    for (int i = 0; i < 1 << 16; i++)
+        all[i] = (uint16_t)i;
+    for (int t = 0; t < n_tables; t++) {
+        table[t]->from_f16(wide, all, 1 << 16);
+        table[t]->to_f16(back, wide, 1 << 16);
+        for (int i = 0; i < 1 << 16; i++) {
+            float want = trii_f16_to_f32(all[i]);
+            uint32_t bits;
+
+            assert_true(wide[i] == want || (wide[i] != wide[i] && want != want));
+            assert_true(back[i] == all[i] || want != want);
+            memcpy(&bits, &want, sizeof(bits));
+            bits += 0x0fffu + (uint32_t)i % 3; /* halfway to the next one, and its neighbours */
+            memcpy(&near[i], &bits, sizeof(bits));
+        }
+        table[t]->to_f16(narrow, near, (1 << 16) - 3); /* the last ones are no whole vector */
+        for (int i = 0; i < (1 << 16) - 3; i++) {
+            uint16_t want = trii_f32_to_f16(near[i]);
+
+            if (narrow[i] != want && near[i] == near[i])
+                fail_msg("table %d: %.9g became %04x, not %04x", t, (double)near[i], narrow[i],
+                         want);
+            assert_true(near[i] == near[i] || (narrow[i] & 0x7fffu) > 0x7c00u);
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bf16_is_rounded_to_the_nearest_even),
+        cmocka_unit_test(f16_is_rounded_to_the_nearest_even),
         cmocka_unit_test(element_wise_kernels_have_one_result),
         cmocka_unit_test(scalars_are_rounded_to_the_type_of_the_tensor),
         cmocka_unit_test(functions_are_those_of_the_c_library),

@@ -10,6 +10,7 @@
  *   VEC_LOAD_HALF_FEW(p, n)  the first n of p, n < VEC_LANES / 2, zeros behind them
  *   VEC_WIDEN(h)  half a vector of floats as doubles: gcc converts a vector of AVX-512 in pieces
  *   VEC_LOAD_BF16(p), VEC_STORE_BF16(p, v)  optional: what the set has for bf16
+ *   VEC_TO_F16(v), VEC_FROM_F16(h)  optional: to and from the bits of f16
  * and followed by the kernels_*.h templates, which define static functions only.
  *
  * Element-wise kernels are plain loops that the compiler vectorises, without FMA: each rounds
@@ -78,6 +79,37 @@ VEC_INLINE void vec_store_bf16(uint16_t *p, vec v)
     u = (nan & 0x7fc00000u) | (~nan & u);
     h = __builtin_convertvector(u >> 16, vec_h);
     memcpy(p, &h, sizeof(h));
+}
+#endif
+
+/* f16, as trii_f32_to_f16 rounds. */
+#if defined(VEC_TO_F16)
+VEC_INLINE vec_h vec_to_f16(vec v)
+{
+    return VEC_TO_F16(v);
+}
+
+VEC_INLINE vec vec_from_f16(vec_h h)
+{
+    return VEC_FROM_F16(h);
+}
+#else
+VEC_INLINE vec_h vec_to_f16(vec v)
+{
+    vec_h h;
+
+    for (int i = 0; i < VEC_LANES; i++)
+        h[i] = trii_f32_to_f16(v[i]);
+    return h;
+}
+
+VEC_INLINE vec vec_from_f16(vec_h h)
+{
+    vec v;
+
+    for (int i = 0; i < VEC_LANES; i++)
+        v[i] = trii_f16_to_f32(h[i]);
+    return v;
 }
 #endif
 

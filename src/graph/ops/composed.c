@@ -103,5 +103,5 @@ trii_vid trii_compose_masked(trii_composer *c, trii_vid x, trii_vid mask, bool i
 
 tri_dtype trii_compose_dtype(const trii_type *type)
 {
-    return type->dtype == TRI_DTYPE_BF16 ? TRI_DTYPE_F32 : type->dtype;
+    return trii_dtype_is_half(type->dtype) ? TRI_DTYPE_F32 : type->dtype;
 }

@@ -33,7 +33,7 @@ trii_vid trii_compose_fill(trii_composer *c, const trii_type *type, double value
 /* `value` where the mask is true (or with `inverted` where it is false), else x. */
 trii_vid trii_compose_masked(trii_composer *c, trii_vid x, trii_vid mask, bool inverted,
                              double value);
-/* What a gradient is computed in: the type, but of bf16 f32. */
+/* What a gradient is computed in: the type, but of 16 bits f32. */
 tri_dtype trii_compose_dtype(const trii_type *type);
 
 /* --- gradients -------------------------------------------------------------------------------- */

@@ -178,12 +178,12 @@ static tri_status dropout(trii_step *step, tri_tensor *x, double p, trii_vid *ou
         return status;
     trii_fill_attrs(trii_type_of(step, in), p, &attrs);
     dtype = (tri_dtype)attrs.i[0];
-    if (dtype == TRI_DTYPE_BF16) /* 1 / (1 - p) itself must not be rounded */
+    if (trii_dtype_is_half(dtype)) /* 1 / (1 - p) itself must not be rounded */
         attrs.i[0] = TRI_DTYPE_F32;
     status = trii_record_values(step, &trii_op_dropout_mask, NULL, 0, &attrs, &mask);
     if (status == TRI_OK)
         status = trii_rec2(step, &trii_op_mul, in, mask, out);
-    if (status == TRI_OK && dtype == TRI_DTYPE_BF16)
+    if (status == TRI_OK && trii_dtype_is_half(dtype))
         status = trii_rec_cast(step, *out, dtype, out);
     return status;
 }

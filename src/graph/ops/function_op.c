@@ -202,7 +202,7 @@ static tri_status backward_run(const trii_kernel_args *args)
     return call_user(class, "backward", class->backward, &call);
 }
 
-/* Operands in bf16 come to the user as f32, but no type of a result changes for them. */
+/* Operands in bf16 and f16 come to the user as f32, but no type of a result changes for them. */
 static const trii_graph_op forward_in_f32 = {.name = "apply", .reference = forward_run};
 static const trii_graph_op backward_in_f32 = {.name = "apply", .reference = backward_run};
 
@@ -259,7 +259,7 @@ static tri_status zeros(trii_step *step, trii_vid like, trii_vid *out)
     trii_attrs attrs;
     tri_status status;
 
-    if (dtype == TRI_DTYPE_BF16)
+    if (trii_dtype_is_half(dtype))
         type.dtype = TRI_DTYPE_F32;
     trii_fill_attrs(&type, 0, &attrs);
     status = trii_record_values(step, &trii_op_fill, NULL, 0, &attrs, out);

@@ -20,6 +20,7 @@ static tri_status check_number_type(tri_dtype dtype)
     case TRI_DTYPE_F32:
     case TRI_DTYPE_F64:
     case TRI_DTYPE_BF16:
+    case TRI_DTYPE_F16:
     case TRI_DTYPE_I64:
     case TRI_DTYPE_I32:
     case TRI_DTYPE_U8:
@@ -56,8 +57,9 @@ static tri_status random_shape(const trii_type *const *in, int n_in, const trii_
     tri_status status = made_shape(in, n_in, attrs, out, n_out);
 
     if (status == TRI_OK && !trii_dtype_is_float(out->dtype))
-        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "random numbers in %s: f32, f64 and bf16 are there",
-                           tri_dtype_name(out->dtype));
+        status =
+            TRII_FAIL(TRI_ERR_INVALID_ARG, "random numbers in %s: f16, bf16, f32 and f64 are there",
+                      tri_dtype_name(out->dtype));
     return status;
 }
 

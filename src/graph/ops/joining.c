@@ -231,16 +231,22 @@ static tri_status resolve_all(trii_step *step, tri_tensor *const *xs, int n, int
     return status;
 }
 
-/* Where f32 and bf16 meet, all is f32. */
+/* Where f32 and one of 16 bits meet, or both of these, all is f32. */
 static tri_status widen_mixed(trii_step *step, trii_vid *ids, int n)
 {
-    bool wide = false;
+    bool wide = false, f16 = false, bf16 = false;
     tri_status status = TRI_OK;
 
-    for (int i = 0; i < n; i++)
-        wide = wide || trii_type_of(step, ids[i])->dtype == TRI_DTYPE_F32;
+    for (int i = 0; i < n; i++) {
+        tri_dtype dtype = trii_type_of(step, ids[i])->dtype;
+
+        wide = wide || dtype == TRI_DTYPE_F32;
+        f16 = f16 || dtype == TRI_DTYPE_F16;
+        bf16 = bf16 || dtype == TRI_DTYPE_BF16;
+    }
+    wide = wide || (f16 && bf16);
     for (int i = 0; i < n && wide && status == TRI_OK; i++) {
-        if (trii_type_of(step, ids[i])->dtype == TRI_DTYPE_BF16)
+        if (trii_dtype_is_half(trii_type_of(step, ids[i])->dtype))
             status = trii_rec_cast(step, ids[i], TRI_DTYPE_F32, &ids[i]);
     }
     return status;

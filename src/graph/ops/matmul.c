@@ -196,8 +196,8 @@ const trii_graph_op trii_op_matmul = {
     .flops = matmul_flops,
 };
 
-/* The same product in the gradients of a linear layer in bf16: with a parameter on the right, and
- * to a parameter's gradient, neither of which is rounded to bf16. */
+/* The same product in the gradients of a linear layer in 16 bits: with a parameter on the right,
+ * and to a parameter's gradient, neither of which is rounded. */
 const trii_graph_op trii_op_matmul_weight = {
     .name = "matmul",
     .precision = TRII_PRECISION_FOLLOWS,
@@ -345,9 +345,9 @@ static tri_status rec_product(trii_step *step, const trii_graph_op *op, trii_vid
     trii_attrs attrs;
     tri_status status = TRI_OK;
 
-    if (trii_step_creates_graph(step) && trii_type_of(step, a)->dtype == TRI_DTYPE_BF16)
+    if (trii_step_creates_graph(step) && trii_dtype_is_half(trii_type_of(step, a)->dtype))
         status = trii_rec_cast(step, a, TRI_DTYPE_F32, &a);
-    if (status != TRI_OK || trii_type_of(step, a)->dtype != TRI_DTYPE_BF16)
+    if (status != TRI_OK || !trii_dtype_is_half(trii_type_of(step, a)->dtype))
         return status == TRI_OK ? trii_rec_matmul(step, a, b, transpose_a, false, out) : status;
     attrs.n_i = 2;
     attrs.n_f = 0;

@@ -196,14 +196,14 @@ typedef struct pair_loss {
     bool by_batch;
 } pair_loss;
 
-/* a - b, wide: in bf16, what two that are close differ by has no digits left. */
+/* a - b, wide: in 16 bits, what two that are close differ by has no digits left. */
 static tri_status rec_difference(trii_step *step, const trii_vid *ids, trii_vid *out)
 {
     trii_vid wide[2] = {ids[0], ids[1]};
     tri_status status = TRI_OK;
 
     for (int i = 0; i < 2 && status == TRI_OK; i++) {
-        if (trii_type_of(step, wide[i])->dtype == TRI_DTYPE_BF16)
+        if (trii_dtype_is_half(trii_type_of(step, wide[i])->dtype))
             status = trii_rec_cast(step, wide[i], TRI_DTYPE_F32, &wide[i]);
     }
     return status == TRI_OK ? trii_rec2(step, &trii_op_sub, wide[0], wide[1], out) : status;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/dtype.h"
 #include "graph/ops/table.h"
 #include "graph/type.h"
 
@@ -51,9 +52,9 @@ size_t trii_work_bytes(const trii_kernel_args *args)
         if (array->type == NULL)
             continue;
         n = (size_t)trii_type_numel(array->type);
-        if (array->type->dtype == TRI_DTYPE_BF16)
+        if (trii_dtype_is_half(array->type->dtype))
             bytes += rounded(n * sizeof(float));
-        if (array->type->dtype == TRI_DTYPE_BF16 || array->type->dtype == TRI_DTYPE_F32)
+        if (trii_dtype_is_half(array->type->dtype) || array->type->dtype == TRI_DTYPE_F32)
             bytes += 2 * rounded(n * sizeof(double)); /* and what it makes of it */
     }
     return bytes;

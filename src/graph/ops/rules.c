@@ -184,7 +184,7 @@ tri_status trii_rec_zeros(trii_step *step, const trii_type *type, trii_vid *out)
     trii_attrs attrs;
     tri_status status;
 
-    if (wide.dtype == TRI_DTYPE_BF16)
+    if (trii_dtype_is_half(wide.dtype))
         wide.dtype = TRI_DTYPE_F32;
     trii_fill_attrs(&wide, 0, &attrs);
     status = trii_record_values(step, &trii_op_fill, NULL, 0, &attrs, out);

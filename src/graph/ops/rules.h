@@ -87,7 +87,7 @@ tri_status trii_slice_attrs(const trii_type *x, int dim, int64_t start, int64_t 
 /* The operand of a public function that names one of its dimensions, both resolved. */
 tri_status trii_dim_operand(trii_step *step, tri_tensor *x, int dim, trii_vid *id,
                             int *d) TRI_MUST_CHECK;
-/* Zeros of this type, also of bf16. */
+/* Zeros of this type, also of bf16 and f16. */
 tri_status trii_rec_zeros(trii_step *step, const trii_type *type, trii_vid *out) TRI_MUST_CHECK;
 /* a + b, gradients of one value: that of a slice is added to where it belongs. */
 tri_status trii_rec_accumulated(trii_step *step, trii_vid a, trii_vid b,

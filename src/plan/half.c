@@ -1,0 +1,151 @@
+/*
+ * half.c - f16 in a plan: a type to store numbers in. No kernel computes in it: what reads it gets
+ * it as f32, what makes it leaves f32, and casts stand around such a node, which devices fuse like
+ * any element-wise operation. So every kernel of f32 is one of f16 as well, and each operation
+ * rounds once, as the reference kernels do. (bf16 has kernels of its own, see graph/precision.c.)
+ */
+#include "base/dtype.h"
+#include "graph/ops/table.h"
+#include "plan/ir.h"
+
+typedef struct widening {
+    trii_ir *ir;
+    trii_ir_node *nodes; /* with the casts among them */
+    int32_t n_nodes;
+} widening;
+
+static bool is_f16(const trii_ir *ir, int32_t value)
+{
+    return value >= 0 && ir->values[value].type.dtype == TRI_DTYPE_F16;
+}
+
+/* What moves elements, or brings them elsewhere, does not mind their type. */
+static bool computes(const trii_ir_node *node)
+{
+    return node->op->precision != TRII_PRECISION_ANY && node->op->op_class != TRII_CLASS_HOST &&
+           node->op->op_class != TRII_CLASS_TRANSFER;
+}
+
+/* How many casts the nodes need at most. */
+static int64_t count_casts(const trii_ir *ir)
+{
+    int64_t n = 0;
+
+    for (int32_t k = 0; k < ir->n_nodes; k++) {
+        const trii_ir_node *node = &ir->nodes[k];
+
+        if (!computes(node))
+            continue;
+        for (int32_t i = 0; i < node->n_in; i++)
+            n += is_f16(ir, node->in[i]);
+        for (int32_t o = 0; o < node->n_out; o++)
+            n += is_f16(ir, node->out[o]);
+    }
+    return n;
+}
+
+/* A value of f32 in the place of this one; -1 when memory is out. */
+static int32_t add_wide(trii_ir *ir, int32_t value)
+{
+    trii_type type = ir->values[value].type;
+
+    type.dtype = TRI_DTYPE_F32;
+    return trii_ir_add_value(ir, &type);
+}
+
+static tri_status add_cast(widening *w, const trii_ir_node *beside, int32_t from, int32_t to)
+{
+    trii_ir_node *cast = &w->nodes[w->n_nodes++];
+    int64_t *iattr = trii_pool_alloc(w->ir->pool, 1, sizeof(*iattr));
+
+    *cast = (trii_ir_node){.op = &trii_op_cast,
+                           .source = beside->source,
+                           .n_in = 1,
+                           .n_out = 1,
+                           .in = trii_pool_alloc(w->ir->pool, 1, sizeof(int32_t)),
+                           .out = trii_pool_alloc(w->ir->pool, 1, sizeof(int32_t)),
+                           .iattr = iattr,
+                           .n_i = 1,
+                           .random = -1,
+                           .group = -1,
+                           .region = beside->region};
+    if (iattr == NULL || cast->in == NULL || cast->out == NULL)
+        return TRI_ERR_NO_MEMORY;
+    iattr[0] = w->ir->values[to].type.dtype;
+    cast->in[0] = from;
+    cast->out[0] = to;
+    return TRI_OK;
+}
+
+/* An operand that the node has twice is widened once. */
+static tri_status widen_operands(widening *w, trii_ir_node *node)
+{
+    tri_status status = TRI_OK;
+
+    for (int32_t i = 0; i < node->n_in && status == TRI_OK; i++) {
+        int32_t narrow = node->in[i], wide;
+
+        if (!is_f16(w->ir, narrow))
+            continue;
+        wide = add_wide(w->ir, narrow);
+        if (wide < 0)
+            return TRI_ERR_NO_MEMORY;
+        status = add_cast(w, node, narrow, wide);
+        for (int32_t k = i; k < node->n_in; k++)
+            node->in[k] = node->in[k] == narrow ? wide : node->in[k];
+    }
+    return status;
+}
+
+static tri_status round_results(widening *w, trii_ir_node *node)
+{
+    tri_status status = TRI_OK;
+
+    for (int32_t o = 0; o < node->n_out && status == TRI_OK; o++) {
+        int32_t narrow = node->out[o];
+
+        if (!is_f16(w->ir, narrow))
+            continue;
+        node->out[o] = add_wide(w->ir, narrow);
+        if (node->out[o] < 0)
+            return TRI_ERR_NO_MEMORY;
+        status = add_cast(w, node, node->out[o], narrow);
+    }
+    return status;
+}
+
+tri_status trii_ir_widen(trii_ir *ir)
+{
+    int64_t casts = count_casts(ir);
+    widening w = {.ir = ir};
+    tri_status status = TRI_OK;
+
+    if (casts == 0)
+        return TRI_OK;
+    w.nodes = trii_pool_alloc(ir->pool, (size_t)(ir->n_nodes + casts), sizeof(*w.nodes));
+    if (w.nodes == NULL)
+        return TRI_ERR_NO_MEMORY;
+    for (int32_t k = 0; k < ir->n_nodes && status == TRI_OK; k++) {
+        trii_ir_node *node = &ir->nodes[k];
+        int32_t at;
+
+        if (!computes(node)) {
+            w.nodes[w.n_nodes++] = *node;
+            continue;
+        }
+        status = widen_operands(&w, node);
+        at = w.n_nodes++;
+        if (status == TRI_OK)
+            status = round_results(&w, node);
+        w.nodes[at] = *node;
+    }
+    if (status != TRI_OK)
+        return status;
+    ir->nodes = w.nodes;
+    ir->n_nodes = w.n_nodes;
+    for (int32_t k = 0; k < ir->n_nodes; k++) {
+        for (int32_t o = 0; o < ir->nodes[k].n_out; o++)
+            ir->values[ir->nodes[k].out[o]].node = k;
+    }
+    return TRI_OK;
+}
