@@ -143,6 +143,69 @@ TRI_API void tri_clip_grad_value(tri_optimizer *optimizer, double limit);
 TRI_API tri_tensor *tri_clip_grad_norm_of(tri_tensor *const *params, int n, double max_norm);
 TRI_API void tri_clip_grad_value_of(tri_tensor *const *params, int n, double limit);
 
+/* --- loss scaling ------------------------------------------------------------------------------
+ *
+ * torch.amp.GradScaler, for TRI_AUTOCAST(TRI_DTYPE_F16): the loss is multiplied so that small
+ * gradients are not rounded to 0, and gradients are divided again before the update. Where one of
+ * them is infinite or NaN, the update is left out and the scale becomes smaller; after some updates
+ * without, it becomes larger.
+ *
+ *     TRI_AUTOCAST(TRI_DTYPE_F16)
+ *     {
+ *         loss = ...;
+ *     }
+ *     tri_backward(tri_grad_scaler_scale(scaler, loss));
+ *     tri_grad_scaler_unscale(scaler, opt);           to clip, or to look at gradients: optional
+ *     norm = tri_clip_grad_norm(opt, 1.0);
+ *     TRI_TRY(tri_grad_scaler_step(scaler, opt));
+ *     TRI_TRY(tri_grad_scaler_update(scaler));
+ *
+ * Whether to update is decided within the plan; nobody waits for it. An update that was left out
+ * changes nothing: not the parameters, the optimizer's state or its count of steps. Under tri_ddp
+ * the averages decide, so that all ranks do alike. One thread at a time uses a scaler; the scale is
+ * a tensor, which one context's step may write.
+ */
+typedef struct tri_grad_scaler tri_grad_scaler;
+
+/* Zero means the default. */
+typedef struct tri_grad_scaler_options {
+    double init_scale;       /* 65536; above 0 */
+    double growth_factor;    /* 2; above 1 */
+    double backoff_factor;   /* 0.5; between 0 and 1 */
+    int64_t growth_interval; /* 2000: updates in a row after which the scale grows */
+    bool disabled;           /* losses stay as they are, and steps are tri_optimizer_step */
+} tri_grad_scaler_options;
+
+/* opt: NULL allowed. Errors: INVALID_ARG (a number out of its range), NO_MEMORY. */
+TRI_API TRI_MUST_CHECK tri_status tri_grad_scaler_create(const tri_grad_scaler_options *opt,
+                                                         tri_grad_scaler **scaler_out);
+TRI_API void tri_grad_scaler_destroy(tri_grad_scaler *scaler); /* NULL allowed */
+/* loss times the scale, a tensor of the step; of any shape. */
+TRI_API tri_tensor *tri_grad_scaler_scale(tri_grad_scaler *scaler, tri_tensor *loss);
+/* torch's unscale_: the gradients of the optimizer themselves are divided by the scale; at most
+ * once before each tri_grad_scaler_step, behind the last tri_backward and before clipping. Fails
+ * the step: INVALID_ARG (NULL, a failed optimizer), STATE (twice, or behind a clip). */
+TRI_API void tri_grad_scaler_unscale(tri_grad_scaler *scaler, tri_optimizer *optimizer);
+/**
+ * tri_optimizer_step, unless a gradient is not finite; divides the gradients by the scale as it
+ * reads them, if tri_grad_scaler_unscale has not done it. Each optimizer decides for itself.
+ *
+ * Errors: those of tri_optimizer_step; INVALID_ARG (NULL); STATE (a second time before
+ *   tri_grad_scaler_update, or unscaled in a step that has ended since).
+ */
+TRI_API TRI_MUST_CHECK tri_status tri_grad_scaler_step(tri_grad_scaler *scaler,
+                                                       tri_optimizer *optimizer);
+/* Once, behind the last optimizer of the step: the scale becomes smaller if one of them found what
+ * is not finite, or else, after growth_interval times, larger. Recorded: nothing runs. Errors:
+ * INVALID_ARG (NULL); STATE (no optimizer has stepped or was unscaled since the last time). */
+TRI_API TRI_MUST_CHECK tri_status tri_grad_scaler_update(tri_grad_scaler *scaler);
+/* The scale now; runs what was recorded of it. 1 if disabled, NaN of NULL or if the run failed. */
+TRI_API double tri_grad_scaler_get_scale(tri_grad_scaler *scaler);
+/* For checkpoints: "scale" (f32) and "growth_tracker" (i64), scalars: tri_item reads them,
+ * tri_copy_in restores them. None if disabled. */
+TRI_API int64_t tri_grad_scaler_state_count(const tri_grad_scaler *scaler);
+TRI_API tri_state_entry tri_grad_scaler_state(const tri_grad_scaler *scaler, int64_t index);
+
 /* --- settings ----------------------------------------------------------------------------------
  *
  * Each group has its own. Whether there is a momentum at all is decided when the optimizer is made.
@@ -261,6 +324,10 @@ TRI_END_DECLS
 
 #ifndef TRI_NO_SITES
 #define tri_optimizer_step(...) TRI_SITE_(tri_optimizer_step(__VA_ARGS__))
+#define tri_grad_scaler_scale(...) TRI_SITE_(tri_grad_scaler_scale(__VA_ARGS__))
+#define tri_grad_scaler_unscale(...) TRI_SITE_(tri_grad_scaler_unscale(__VA_ARGS__))
+#define tri_grad_scaler_step(...) TRI_SITE_(tri_grad_scaler_step(__VA_ARGS__))
+#define tri_grad_scaler_update(...) TRI_SITE_(tri_grad_scaler_update(__VA_ARGS__))
 #define tri_clip_grad_norm(...) TRI_SITE_(tri_clip_grad_norm(__VA_ARGS__))
 #define tri_clip_grad_value(...) TRI_SITE_(tri_clip_grad_value(__VA_ARGS__))
 #define tri_clip_grad_norm_of(...) TRI_SITE_(tri_clip_grad_norm_of(__VA_ARGS__))

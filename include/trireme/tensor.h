@@ -180,8 +180,8 @@ TRI_API void tri_no_grad_end(void);
  * nest, 64 deep, and the innermost counts. A wrong dtype, or an end too many, fails the step
  * (INVALID_ARG, STATE).
  *
- * F16 ends at 65504 and 6e-8, beyond which there is infinity and 0. It saves memory, not time:
- * kernels compute it in f32, with conversions around them. */
+ * F16 ends at 65504 and 6e-8, beyond which there is infinity and 0: see tri_grad_scaler (optim.h).
+ * It saves memory, not time: kernels compute it in f32, with conversions around them. */
 TRI_API void tri_autocast_begin(tri_dtype dtype);
 TRI_API void tri_autocast_end(void);
 /* For a block, as TRI_NO_GRAD: TRI_AUTOCAST(TRI_DTYPE_BF16) { ... }. */

@@ -1,4 +1,7 @@
 /* checkpoint_test.c - state of modules and optimizers: there and back, and a run that goes on. */
+#include <math.h>
+#include <stdlib.h>
+
 #include <trireme/checkpoint.h>
 #include <trireme/nn.h>
 #include <trireme/ops.h>
@@ -188,6 +191,82 @@ static void check_resume(tri_optimizer *(*make)(tri_module *net))
     tri_checkpoint_close(checkpoint);
     train(net, opt, 5, 12);
     assert_true(hash_of(net) == want);
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(net);
+    scratch_end(&s);
+}
+
+static void train_scaled(tri_module *net, tri_optimizer *opt, tri_grad_scaler *scaler,
+                         int64_t first, int64_t end)
+{
+    for (int64_t step = first; step < end; step++) {
+        tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(8, 6)), *loss;
+
+        CHECK_OK(tri_init_constant(x, 0.1 * (double)step));
+        loss = tri_mean(tri_square(tri_forward(net, x)), NULL, 0, false);
+        loss = step % 4 == 2 ? tri_mul_scalar(loss, (double)INFINITY) : loss;
+        tri_backward(tri_grad_scaler_scale(scaler, loss));
+        CHECK_OK(tri_grad_scaler_step(scaler, opt));
+        CHECK_OK(tri_grad_scaler_update(scaler));
+        CHECK_OK(tri_step_end_status());
+        tri_tensor_unref(x);
+    }
+}
+
+/* Of a scaler two numbers are kept. */
+static void a_resumed_run_has_the_scale_too(void **state)
+{
+    const tri_grad_scaler_options options = {.growth_interval = 3};
+    tri_checkpoint *checkpoint;
+    tri_grad_scaler *scaler;
+    tri_module *net;
+    tri_optimizer *opt;
+    uint64_t want;
+    double want_scale;
+    float scale;
+    int64_t tracker;
+    char texts[2][32];
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    tri_manual_seed(7);
+    net = tri_nn_linear(6, 2, NULL);
+    opt = make_adamw(net);
+    CHECK_OK(tri_grad_scaler_create(&options, &scaler));
+    train_scaled(net, opt, scaler, 0, 5);
+    snprintf(texts[0], sizeof(texts[0]), "%.9g", tri_item(tri_grad_scaler_state(scaler, 0).tensor));
+    snprintf(texts[1], sizeof(texts[1]), "%.0f", tri_item(tri_grad_scaler_state(scaler, 1).tensor));
+    assert_string_equal(texts[1], "2");
+    CHECK_OK(tri_checkpoint_save(
+        s.dir, net, opt,
+        &(tri_checkpoint_info){.step = 5,
+                               .meta = (tri_metadata[]){{"scale", texts[0]}, {"tracker", texts[1]}},
+                               .n_meta = 2},
+        NULL));
+    train_scaled(net, opt, scaler, 5, 12);
+    want = hash_of(net);
+    want_scale = tri_grad_scaler_get_scale(scaler);
+    CHECK_OK(tri_step_end_status());
+    tri_grad_scaler_destroy(scaler);
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(net);
+
+    net = tri_nn_linear(6, 2, NULL);
+    opt = make_adamw(net);
+    CHECK_OK(tri_grad_scaler_create(&options, &scaler));
+    CHECK_OK(tri_checkpoint_open(s.dir, &checkpoint));
+    CHECK_OK(tri_checkpoint_restore(checkpoint, net, opt));
+    scale = strtof(tri_checkpoint_get_meta(checkpoint, "scale"), NULL);
+    tracker = strtoll(tri_checkpoint_get_meta(checkpoint, "tracker"), NULL, 10);
+    CHECK_OK(tri_copy_in(tri_grad_scaler_state(scaler, 0).tensor, &scale, sizeof(scale)));
+    CHECK_OK(tri_copy_in(tri_grad_scaler_state(scaler, 1).tensor, &tracker, sizeof(tracker)));
+    tri_checkpoint_close(checkpoint);
+    train_scaled(net, opt, scaler, 5, 12);
+    assert_true(hash_of(net) == want);
+    assert_true(tri_grad_scaler_get_scale(scaler) == want_scale);
+    CHECK_OK(tri_step_end_status());
+    tri_grad_scaler_destroy(scaler);
     tri_optimizer_destroy(opt);
     tri_module_destroy(net);
     scratch_end(&s);
@@ -529,6 +608,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_leading_module_is_dropped),
     cmocka_unit_test(tensors_come_out_of_files),
     cmocka_unit_test(a_resumed_run_has_the_bits_of_one_that_never_stopped),
+    cmocka_unit_test(a_resumed_run_has_the_scale_too),
     cmocka_unit_test(random_numbers_go_on_in_another_process),
     cmocka_unit_test(names_of_any_length_are_saved),
     cmocka_unit_test(arguments_that_cannot_be_are_named),

@@ -252,23 +252,32 @@ static tri_status ready(tri_optimizer *o, trii_step *step)
     return st == TRI_OK ? trii_optimizer_settle(o, step) : st;
 }
 
-/* Adds a clip; by norm if `norm` is not NULL. */
-static tri_status add_clip(tri_optimizer *o, trii_step *step, double bound, trii_vid *grads,
-                           trii_vid *norm)
+/* The gradients that the next update shall read, as the clips so far leave them (applied), or as
+ * they are. */
+static tri_status gradients_to_clip(tri_optimizer *o, trii_step *step, bool applied)
 {
-    trii_optim_clip clip = no_clip;
     tri_status st = TRI_OK;
 
     for (int i = 0; i < o->n_params && st == TRI_OK; i++) {
         trii_vid grad;
 
         st = gradient_of(o, step, &o->params[i], &grad);
-        grads[i] = grad;
+        o->grads[i] = grad;
         if (st == TRI_OK)
             o->params[i].clipped = grad;
-        if (st == TRI_OK && norm != NULL && grad != TRII_NO_VALUE)
-            st = apply(o, step, o->n_clips, &grads[i]);
+        if (st == TRI_OK && applied && grad != TRII_NO_VALUE)
+            st = apply(o, step, o->n_clips, &o->grads[i]);
     }
+    return st;
+}
+
+/* Adds a clip; by norm if `norm` is not NULL. */
+static tri_status add_clip(tri_optimizer *o, trii_step *step, double bound, trii_vid *norm)
+{
+    const trii_vid *grads = o->grads;
+    trii_optim_clip clip = no_clip;
+    tri_status st = gradients_to_clip(o, step, norm != NULL);
+
     if (st == TRI_OK && norm != NULL)
         st = factors_of(step, grads, o->n_params, bound, norm, &clip);
     else
@@ -286,7 +295,7 @@ static tri_status clip_optimizer(tri_optimizer *o, trii_step *step, double bound
 
     if (st == TRI_OK)
         st = ready(o, step);
-    return st == TRI_OK ? add_clip(o, step, bound, o->grads, norm) : st;
+    return st == TRI_OK ? add_clip(o, step, bound, norm) : st;
 }
 
 tri_tensor *(tri_clip_grad_norm)(tri_optimizer *o, double max_norm)
@@ -310,6 +319,72 @@ void(tri_clip_grad_value)(tri_optimizer *o, double limit)
         return; /* the next run has no memory either */
     tri_no_grad_begin();
     (void)end(step, "tri_clip_grad_value", clip_optimizer(o, step, limit, NULL));
+}
+
+/* --- of a scaler ------------------------------------------------------------------------------ */
+
+/* What the gradients are multiplied by, f32 and f64, and whether one of them is not finite. */
+static tri_status inverse_of(const tri_optimizer *o, trii_step *step, trii_vid scale,
+                             trii_optim_clip *clip, trii_vid *found_out)
+{
+    trii_vid in[2] = {TRII_NO_VALUE, scale}, found;
+    tri_status st = total_of(step, o->grads, o->n_params, &in[0]);
+
+    if (st == TRI_OK && in[0] != TRII_NO_VALUE)
+        st = trii_record_to(step, in[0], TRI_CPU(0), &in[0]);
+    if (st == TRI_OK)
+        st = trii_record_values(step, &trii_op_loss_unscale, in, 2, NULL, &found);
+    if (st < 0)
+        return st;
+    for (int k = 0; k < 3; k++) /* something may run before they are read */
+        step->values[found + k].keep = true;
+    clip->factor[0] = found + 1;
+    clip->factor[1] = found + 2;
+    *found_out = found;
+    return TRI_OK;
+}
+
+/* The gradients themselves become others. */
+static tri_status unscale_now(const tri_optimizer *o, trii_step *step, trii_optim_clip *clip)
+{
+    tri_status st = TRI_OK;
+
+    for (int i = 0; i < o->n_params && st == TRI_OK; i++) {
+        trii_vid grad = o->grads[i], factor;
+
+        if (grad == TRII_NO_VALUE)
+            continue;
+        st = factor_for(step, clip, grad, &factor);
+        if (st == TRI_OK)
+            st = clip_value(step, &grad, factor, 0.0);
+        if (st == TRI_OK)
+            st = trii_grad_bind(step, grad, o->params[i].tensor);
+    }
+    return st;
+}
+
+tri_status trii_optimizer_unscale(tri_optimizer *o, trii_step *step, trii_vid scale, bool now,
+                                  trii_vid *found_out)
+{
+    trii_optim_clip clip = no_clip;
+    tri_status st = tri_optimizer_status(o);
+
+    if (st == TRI_OK)
+        st = clip_is_current(o, step);
+    if (st == TRI_OK && now && o->n_clips > 0)
+        st = TRII_FAIL(TRI_ERR_STATE, "%s: gradients were clipped before: unscale them first",
+                       o->ops->name);
+    if (st == TRI_OK)
+        st = trii_optimizer_settle(o, step);
+    if (st == TRI_OK)
+        st = gradients_to_clip(o, step, true);
+    if (st == TRI_OK)
+        st = inverse_of(o, step, scale, &clip, found_out);
+    if (st < 0 || now)
+        return st < 0 ? st : unscale_now(o, step, &clip);
+    o->clip_generation = step->generation;
+    o->clips[o->n_clips++] = clip;
+    return TRI_OK;
 }
 
 /* --- of a list -------------------------------------------------------------------------------- */

@@ -133,7 +133,7 @@ static tri_status record_averages(tri_ema *e, trii_step *step)
     tri_status st = TRI_OK;
 
     batch.n = batch.n_states = 0;
-    batch.scale = TRII_NO_VALUE;
+    batch.scale = batch.skip = TRII_NO_VALUE;
     batch.attrs.n_i = 2;
     batch.attrs.i[0] = TRII_UPDATE_LERP;
     batch.attrs.i[1] = 0;

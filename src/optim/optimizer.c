@@ -348,6 +348,8 @@ tri_status trii_update_record(trii_update_batch *b, trii_step *step)
     n_in = n * (2 + b->n_states);
     if (b->scale != TRII_NO_VALUE)
         b->in[n_in++] = b->scale;
+    if (b->skip != TRII_NO_VALUE)
+        b->in[n_in++] = b->skip;
     st = trii_record_values(step, &trii_op_update, b->in, n_in, &b->attrs, &out);
     if (st == TRI_OK)
         (void)trii_handle_recorded(step, out); /* eager mode runs it now */
@@ -396,7 +398,20 @@ static tri_status flush(recording *r, int next)
     return TRI_OK;
 }
 
-static void begin_batch(recording *r, const likeness *like)
+/* What the scaler found, where the batch is updated. */
+static tri_status find_skip(recording *r, tri_device device)
+{
+    tri_status st;
+
+    r->batch.skip = TRII_NO_VALUE;
+    if (TRII_LIKELY(r->o->found == NULL))
+        return TRI_OK;
+    r->batch.attrs.i[1] |= TRII_UPDATE_SKIPS;
+    st = trii_resolve(r->step, r->o->found, &r->batch.skip);
+    return st == TRI_OK ? trii_record_to(r->step, r->batch.skip, device, &r->batch.skip) : st;
+}
+
+static tri_status begin_batch(recording *r, const likeness *like)
 {
     tri_optimizer *o = r->o;
     trii_attrs *attrs = &r->batch.attrs;
@@ -410,6 +425,7 @@ static void begin_batch(recording *r, const likeness *like)
     attrs->n_f = 1 + trii_update_numbers(o->ops->rule);
     attrs->f[0] = like->limit;
     o->ops->numbers(o, o->groups[like->group].hyper, like->updates, attrs->f + 1);
+    return find_skip(r, like->device);
 }
 
 static tri_status record_update(recording *r, int i, int64_t updates)
@@ -428,8 +444,9 @@ static tri_status record_update(recording *r, int i, int64_t updates)
     if (st < 0 || grad == TRII_NO_VALUE)
         return st;
     if (r->batch.n == 0)
-        begin_batch(r, &like);
-    st = trii_update_add(&r->batch, r->step, param->tensor, grad, param->state);
+        st = begin_batch(r, &like);
+    if (st == TRI_OK)
+        st = trii_update_add(&r->batch, r->step, param->tensor, grad, param->state);
     param->adding = st == TRI_OK;
     return st;
 }
@@ -457,6 +474,8 @@ static void count_updates(tri_optimizer *o)
 {
     int64_t *updates = trii_tensor_data(o->updates);
 
+    if (o->found != NULL && *(const float *)trii_tensor_data(o->found) != 0)
+        return;
     for (int i = 0; i < o->n_params; i++)
         updates[i] += o->params[i].recorded;
 }
@@ -503,7 +522,7 @@ static tri_status update(tri_optimizer *o, trii_step *step)
     return st;
 }
 
-tri_status(tri_optimizer_step)(tri_optimizer *o)
+tri_status trii_optimizer_step_unless(tri_optimizer *o, tri_tensor *found)
 {
     trii_step *step;
     tri_status st = tri_optimizer_status(o);
@@ -513,12 +532,19 @@ tri_status(tri_optimizer_step)(tri_optimizer *o)
     step = trii_step_current();
     if (step == NULL)
         return TRI_ERR_NO_MEMORY;
+    o->found = found;
     st = update(o, step);
+    o->found = NULL;
     o->n_clips = 0;
     if (st == TRI_OK)
         return TRI_OK;
     trii_step_fail(step, st); /* what was recorded must not run when the step ends */
     return trii_step_run(step);
+}
+
+tri_status(tri_optimizer_step)(tri_optimizer *o)
+{
+    return trii_optimizer_step_unless(o, NULL);
 }
 
 void tri_optimizer_zero_grad(tri_optimizer *o)

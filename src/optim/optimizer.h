@@ -59,9 +59,10 @@ struct tri_optimizer {
     tri_tensor *updates;    /* i64 [n_params]; never part of a step */
     tri_state_entry *state; /* what tri_optimizer_state lists; names owned */
     int n_state;
-    trii_optim_clip clips[TRII_CLIPS];
+    trii_optim_clip clips[TRII_CLIPS + 1]; /* and one of a scaler */
     int n_clips;
-    trii_vid *grads;          /* [n_params] clip.c's */
+    tri_tensor *found; /* during a step: what the scaler found, see trii_optimizer_step_unless */
+    trii_vid *grads;   /* [n_params] clip.c's */
     uint64_t clip_generation; /* of the step in which they were recorded */
     tri_status status;        /* of its making */
     char *why;
@@ -97,22 +98,34 @@ tri_status trii_optimizer_clipped(tri_optimizer *optimizer, trii_step *step,
 tri_status trii_hook_settle(const tri_tensor *tensor, trii_grad_hook **last_io,
                             trii_step *step) TRI_MUST_CHECK;
 tri_status trii_optimizer_settle(tri_optimizer *optimizer, trii_step *step) TRI_MUST_CHECK;
+/* clip.c: all gradients are to be divided by the loss's scale, an f32 scalar: by the next update,
+ * as its last clip (now: false), or they themselves. *found_out: an f32 scalar, 1 if one of them
+ * is not finite, else 0. */
+tri_status trii_optimizer_unscale(tri_optimizer *optimizer, trii_step *step, trii_vid scale,
+                                  bool now, trii_vid *found_out) TRI_MUST_CHECK;
+/* tri_optimizer_step; if the tensor (an f32 scalar on the cpu) then holds anything but 0, with
+ * nothing updated or counted. NULL: always updated. */
+tri_status trii_optimizer_step_unless(tri_optimizer *optimizer, tri_tensor *found) TRI_MUST_CHECK;
+
 /* Updates of many tensors that one node records, with equal numbers. Starts with n = 0. */
 typedef struct trii_update_batch {
     trii_attrs attrs;
     trii_vid scale; /* NO_VALUE: none */
+    trii_vid skip;  /* likewise; an f32 scalar */
     int n, n_states;
     tri_tensor *tensors[TRII_MAX_INPUTS / 2];
     tri_tensor *const *states[TRII_MAX_INPUTS / 2];
     trii_vid in[TRII_MAX_INPUTS];
 } trii_update_batch;
 
-/* One more tensor; attrs, scale and n_states are set. */
+/* One more tensor; attrs, scale, skip and n_states are set. */
 tri_status trii_update_add(trii_update_batch *batch, trii_step *step, tri_tensor *tensor,
                            trii_vid grad, tri_tensor *const *states) TRI_MUST_CHECK;
 static inline bool trii_update_is_full(const trii_update_batch *batch)
 {
-    return (batch->n + 1) * (2 + batch->n_states) >= TRII_MAX_INPUTS;
+    int others = 1 + (batch->skip != TRII_NO_VALUE);
+
+    return (batch->n + 1) * (2 + batch->n_states) + others > TRII_MAX_INPUTS;
 }
 /* Records what there is, binds the results to the tensors and their states, and empties it. */
 tri_status trii_update_record(trii_update_batch *batch, trii_step *step) TRI_MUST_CHECK;

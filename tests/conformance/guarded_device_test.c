@@ -3,6 +3,7 @@
  * at tensors, saves, loads and fails there. */
 #include <trireme/trireme.h>
 
+#include <math.h>
 #include <sys/wait.h>
 
 #include "graph/step.h"
@@ -323,6 +324,42 @@ static void checkpoints_load_on_any_device(void **state)
     scratch_end(&s);
 }
 
+/* The second of three updates overflows. */
+static uint64_t scaled_on(tri_device device)
+{
+    training t = begin();
+    tri_grad_scaler *scaler;
+    uint64_t hash;
+
+    CHECK_OK(tri_grad_scaler_create(NULL, &scaler));
+    CHECK_OK(tri_module_to(t.net, device));
+    for (int i = 0; i < 3; i++) {
+        const tri_random_state random = {.seed = 7, .step = i};
+        const int64_t classes[BATCH] = {i, 4, 1};
+        tri_tensor *target = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(BATCH), classes);
+        tri_tensor *x = images(i), *loss;
+
+        tri_random_state_set(&random);
+        loss =
+            tri_cross_entropy(tri_forward(t.net, tri_to(x, device)), tri_to(target, device), NULL);
+        loss = i == 1 ? tri_mul_scalar(loss, (double)INFINITY) : loss;
+        tri_backward(tri_grad_scaler_scale(scaler, loss));
+        if (i == 2)
+            tri_grad_scaler_unscale(scaler, t.optimizer);
+        CHECK_OK(tri_grad_scaler_step(scaler, t.optimizer));
+        CHECK_OK(tri_grad_scaler_update(scaler));
+        CHECK_OK(tri_step_end_status());
+        tri_tensor_unref(x);
+        tri_tensor_unref(target);
+    }
+    assert_true(tri_grad_scaler_get_scale(scaler) == 32768);
+    hash = hash_of(t.net);
+    CHECK_OK(tri_step_end_status());
+    tri_grad_scaler_destroy(scaler);
+    end(&t);
+    return hash;
+}
+
 static uint64_t averaged_on(tri_device device)
 {
     training t = begin();
@@ -348,6 +385,13 @@ static void averages_of_weights_follow_their_parameters(void **state)
     (void)state;
     guarded_register();
     assert_true(averaged_on(TRI_CPU(0)) == averaged_on(TRI_CUDA(0)));
+}
+
+static void what_overflows_is_skipped_there(void **state)
+{
+    (void)state;
+    guarded_register();
+    assert_true(scaled_on(TRI_CPU(0)) == scaled_on(TRI_CUDA(0)));
 }
 
 /* --- failures ------------------------------------------------------------------------------------
@@ -448,6 +492,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(tensors_there_can_be_looked_at),
     cmocka_unit_test(checkpoints_load_on_any_device),
     cmocka_unit_test(averages_of_weights_follow_their_parameters),
+    cmocka_unit_test(what_overflows_is_skipped_there),
     cmocka_unit_test(a_full_device_is_named_and_leaves_nothing_behind),
     cmocka_unit_test(a_kernel_that_fails_late_fails_its_step),
     cmocka_unit_test(memory_of_the_program_stays_where_it_is),

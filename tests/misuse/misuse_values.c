@@ -244,6 +244,15 @@ static tri_status good_reducer(const char *function, tri_reducer **reducer_out)
     return status;
 }
 
+static tri_status good_scaler(const char *function, tri_grad_scaler **scaler_out)
+{
+    tri_status status = tri_grad_scaler_create(NULL, scaler_out);
+
+    return status == TRI_OK && is(function, "tri_grad_scaler_update")
+               ? tri_grad_scaler_step(*scaler_out, tri_sgd(tri_nn_linear(3, 2, NULL), 0.1, NULL))
+               : status;
+}
+
 static const char *good_file(void)
 {
     return tri_save(tri_nn_linear(3, 2, NULL), "good.safetensors") == TRI_OK ? "good.safetensors"
@@ -278,6 +287,7 @@ static void *good_object(const misuse_pick *p, int i)
         tri_safetensors *file;
         tri_checkpoint *checkpoint;
         tri_ema *ema;
+        tri_grad_scaler *scaler;
         tri_context *context;
     } made = {NULL};
     static float numbers[4];
@@ -318,6 +328,8 @@ static void *good_object(const misuse_pick *p, int i)
         status = good_reducer(p->row->name, &made.reducer);
     else if (strstr(type, "tri_ema ") != NULL)
         status = tri_ema_create(tri_nn_linear(3, 2, NULL), 0.9, &made.ema);
+    else if (strstr(type, "tri_grad_scaler ") != NULL)
+        status = good_scaler(p->row->name, &made.scaler);
     else if (strstr(type, "tri_context ") != NULL)
         status = tri_context_create(&made.context);
     else if (strstr(type, "tri_safetensors ") != NULL)

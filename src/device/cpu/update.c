@@ -2,6 +2,8 @@
  * update.c - an optimiser's update of many parameters, in place. Their elements are cut into chunks
  * that the threads share, so that a step is one loop, whatever the parameters' sizes.
  */
+#include <string.h>
+
 #include "base/alloc.h"
 #include "device/cpu/cpu_ops.h"
 #include "device/cpu/cpu_parallel.h"
@@ -21,8 +23,9 @@ typedef struct updated {
 typedef struct update_kernel {
     trii_kernel base;
     trii_update_fn run;
-    int n_tensors, n_states, flags, scale; /* scale: argument, -1 = none */
-    bool wide;                             /* f64 */
+    int n_tensors, n_states, flags;
+    int scale, skip; /* arguments, -1 = none */
+    bool wide;       /* f64 */
     int32_t f;
     uint64_t in_place[TRII_MAX_OUTPUTS];
     updated tensors[MAX_TENSORS + 1]; /* and one behind the last */
@@ -32,6 +35,7 @@ typedef struct update_run {
     const update_kernel *k;
     void *const *args;
     trii_update_args common;
+    bool skips;
 } update_run;
 
 static void update_part(const update_run *run, const updated *t, int64_t begin, int64_t end)
@@ -48,6 +52,21 @@ static void update_part(const update_run *run, const updated *t, int64_t begin, 
     run->k->run(&args, begin, end);
 }
 
+/* Leaves what was there before. */
+static void keep_part(const update_run *run, const updated *t, int64_t begin, int64_t end)
+{
+    size_t size = run->k->wide ? sizeof(double) : sizeof(float);
+
+    for (int o = 0; o <= run->k->n_states; o++) {
+        const char *from = run->args[o == 0 ? t->p : t->s[o - 1]];
+        char *to = run->args[o == 0 ? t->p_new : t->s_new[o - 1]];
+
+        if (from != to && end > begin)
+            memcpy(to + (size_t)begin * size, from + (size_t)begin * size,
+                   (size_t)(end - begin) * size);
+    }
+}
+
 static void update_chunks(void *ctx, int64_t begin, int64_t end)
 {
     const update_run *run = ctx;
@@ -57,7 +76,8 @@ static void update_chunks(void *ctx, int64_t begin, int64_t end)
 
         if (begin >= last)
             continue;
-        update_part(run, t, (begin - t->first) * CHUNK, to < t->n ? to : t->n);
+        (run->skips ? keep_part : update_part)(run, t, (begin - t->first) * CHUNK,
+                                               to < t->n ? to : t->n);
         begin = last;
     }
 }
@@ -75,6 +95,7 @@ static tri_status update_run_kernel(const trii_kernel *kernel, void *const *args
     if (k->scale >= 0)
         ctx.common.scale =
             k->wide ? *(const double *)args[k->scale] : (double)*(const float *)args[k->scale];
+    ctx.skips = k->skip >= 0 && *(const float *)args[k->skip] != 0;
     if (chunks < 2 * GRAIN)
         update_chunks(&ctx, 0, chunks);
     else
@@ -85,6 +106,13 @@ static tri_status update_run_kernel(const trii_kernel *kernel, void *const *args
 static int states_of(const trii_ir_node *node)
 {
     return trii_update_states((trii_update_rule)node->iattr[0], node->iattr[1]);
+}
+
+static int tensors_of(const trii_ir_node *node)
+{
+    bool skips = (node->iattr[1] & TRII_UPDATE_SKIPS) != 0;
+
+    return (node->n_in - skips) / (2 + states_of(node));
 }
 
 static bool update_takes(const trii_ir *ir, const trii_ir_node *node)
@@ -121,7 +149,7 @@ static void update_layouts(const trii_ir *ir, const trii_group *group,
 
     if (group->n_in < node->n_in)
         return;
-    for (int t = 0; t < node->n_in / each; t++) {
+    for (int t = 0; t < tensors_of(node); t++) {
         const int32_t *in = node->in + t * each, *out = node->out + t * (1 + n_states);
         const trii_layout *layout = layout_of(ir, group, have, in, each);
 
@@ -181,11 +209,14 @@ static tri_status update_compile(const trii_ir *ir, const trii_group *group,
     k->flags = (int)node->iattr[1];
     k->n_states = states_of(node);
     each = 2 + k->n_states;
-    k->n_tensors = node->n_in / each;
+    k->n_tensors = tensors_of(node);
+    k->skip =
+        (k->flags & TRII_UPDATE_SKIPS) != 0 ? trii_group_in(group, node->in[node->n_in - 1]) : -1;
     for (int t = 0; t < k->n_tensors; t++)
         add_tensor(group, node, k, t, trii_type_numel(trii_in_type(ir, node, t * each)));
-    k->scale =
-        node->n_in > k->n_tensors * each ? trii_group_in(group, node->in[k->n_tensors * each]) : -1;
+    k->scale = node->n_in - (k->skip >= 0) > k->n_tensors * each
+                   ? trii_group_in(group, node->in[k->n_tensors * each])
+                   : -1;
     k->f = node->first_f;
     *kernel_out = &k->base;
     return TRI_OK;

@@ -160,7 +160,7 @@ TRII_OP(smooth_l1) TRII_OP(smooth_l1_backward) /* f: beta; in g input target */
 TRII_OP(bce) TRII_OP(bce_backward)             /* in g input target */
 TRII_OP(kl_div)
 
-/* update_op.c; in (p g state..).. scale?; i: rule, flags; f: limit, the rule's numbers; out
+/* update_op.c; in (p g state..).. scale? skip? (f32); i: rule, flags; f: limit, the rule's numbers; out
  * (p' state'..)..: see update.h. The same bits everywhere. Optimisers bind the results to the
  * parameters and their state. */
 TRII_OP(update)
@@ -169,3 +169,8 @@ TRII_OP(update)
 TRII_OP(square_sum) /* in total? (f64) x..; i: has_total; out f64 */
 /* in total (f64); i: dtype; f: max_norm; out norm, factor = min(1, max_norm / (norm + 1e-6)) */
 TRII_OP(clip_factor)
+
+/* loss_scale.c; of tri_grad_scaler. f32 scalars but for total (f64) and growth_tracker (i64) */
+TRII_OP(loss_unscale) /* in total? scale; out found, 1 / scale, and that as f64 */
+/* in scale growth_tracker found..; i: growth_interval; f: growth_factor, backoff_factor; out scale', growth_tracker', and for each found -1 */
+TRII_OP(loss_rescale)

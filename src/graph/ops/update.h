@@ -44,6 +44,7 @@ typedef enum trii_update_rule {
 #define TRII_UPDATE_AMSGRAD 8
 #define TRII_UPDATE_CENTERED 16
 #define TRII_UPDATE_DECOUPLED 32
+#define TRII_UPDATE_SKIPS 64 /* unless its last operand is 0, results are what was there before */
 
 #define TRII_UPDATE_STATES 4 /* at most */
 #define TRII_UPDATE_NUMBERS 7

@@ -5,25 +5,31 @@
 #include "graph/ops/update.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "graph/ops/rules.h"
 
-/* in (p g state..).. scale?, i: rule, flags, f: limit, the rule's numbers. */
+/* in (p g state..).. scale? skip?, i: rule, flags, f: limit, the rule's numbers. */
 static tri_status update_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                                trii_type *out, int *n_out)
 {
     trii_update_rule rule = attrs->n_i == 2 ? (trii_update_rule)attrs->i[0] : TRII_UPDATE_RULES;
     int n_states = rule < TRII_UPDATE_RULES ? trii_update_states(rule, attrs->i[1]) : 0;
-    int each = 2 + n_states, n = n_in / each;
+    bool skips = attrs->n_i == 2 && (attrs->i[1] & TRII_UPDATE_SKIPS) != 0;
+    int each = 2 + n_states, n = (n_in - skips) / each;
     tri_status status = trii_rule_float(in[0], "the parameter");
 
     if (rule >= TRII_UPDATE_RULES || attrs->n_f != 1 + trii_update_numbers(rule) || n < 1 ||
-        n_in > n * each + 1)
+        n_in > n * each + 1 + skips)
         return TRII_FAIL(TRI_ERR_INTERNAL, "update: wrong attributes or operands");
     *n_out = 0;
     for (int i = 0; i < n_in && status == TRI_OK; i++) {
         const trii_type *p = in[i / each * each];
 
+        if (skips && i == n_in - 1)
+            return in[i]->dtype == TRI_DTYPE_F32
+                       ? trii_rule_shape(in[i], "the flag", 0, NULL)
+                       : TRII_FAIL(TRI_ERR_INTERNAL, "update: a flag that is no f32");
         status = trii_rule_same_dtype(in[0], in[i]);
         if (status == TRI_OK && i == n * each)
             status = trii_rule_shape(in[i], "the scale", 0, NULL);
@@ -60,11 +66,30 @@ static const trii_update_fn loops[TRII_UPDATE_RULES][2] = {
     [TRII_UPDATE_CLIP] = {clip_f32, clip_f64},
 };
 
+/* Results that are what was there before. */
+static tri_status skip_reference(const trii_kernel_args *args, int n, int n_states)
+{
+    for (int t = 0; t < n; t++) {
+        const trii_array *in = args->in + t * (2 + n_states);
+        const trii_array *out = args->out + t * (1 + n_states);
+
+        for (int o = 0; o <= n_states; o++) {
+            const void *before = in[o == 0 ? 0 : 1 + o].data;
+            size_t bytes = trii_type_bytes(out[o].type);
+
+            if (before != out[o].data && bytes > 0)
+                memcpy(out[o].data, before, bytes);
+        }
+    }
+    return TRI_OK;
+}
+
 static tri_status update_reference(const trii_kernel_args *args)
 {
     int n_states = trii_update_states((trii_update_rule)args->iattr[0], args->iattr[1]);
-    int each = 2 + n_states, n = args->n_in / each;
-    bool wide = args->out[0].type->dtype == TRI_DTYPE_F64, scaled = args->n_in > n * each;
+    bool skips = (args->iattr[1] & TRII_UPDATE_SKIPS) != 0;
+    int each = 2 + n_states, n = (args->n_in - skips) / each;
+    bool wide = args->out[0].type->dtype == TRI_DTYPE_F64, scaled = args->n_in - skips > n * each;
     const void *scale = scaled ? args->in[n * each].data : NULL;
     trii_update_args update = {.f = args->fattr + 1,
                                .scale = !scaled ? 1
@@ -73,6 +98,8 @@ static tri_status update_reference(const trii_kernel_args *args)
                                .limit = args->fattr[0],
                                .flags = (int)args->iattr[1]};
 
+    if (skips && *(const float *)args->in[args->n_in - 1].data != 0)
+        return skip_reference(args, n, n_states);
     for (int t = 0; t < n; t++) {
         const trii_array *in = args->in + t * each, *out = args->out + t * (1 + n_states);
 
