@@ -69,7 +69,7 @@ static tri_tensor *resnet_forward(tri_module *self, tri_tensor *x)
     x = tri_forward(net->maxpool, x);
     for (int i = 0; i < 4; i++)
         x = tri_forward(net->layer[i], x);
-    return tri_forward(net->fc, tri_flatten(tri_adaptive_avg_pool2d(x, 1, 1), 1));
+    return tri_forward(net->fc, tri_flatten(tri_adaptive_avg_pool(x, TRI_SHAPE(1, 1)), 1));
 }
 
 tri_module *resnet_create(int depth, int64_t classes)

@@ -111,6 +111,16 @@ TRI_API tri_module *tri_nn_avg_pool2d(int kernel, const tri_nn_pool2d_options *o
 /* [N, C, H, W] -> [N, C, h, w]. */
 TRI_API tri_module *tri_nn_adaptive_avg_pool2d(int h, int w);
 TRI_API tri_module *tri_nn_adaptive_max_pool2d(int h, int w);
+/* Of rows: [N, C, L] -> [N, C, L'], [N, C, l]. Zero means the default, as of images. */
+typedef struct tri_nn_pool1d_options {
+    int stride, padding;
+    bool ceil_mode;
+    bool exclude_padding; /* average only: divide by the elements inside the row */
+} tri_nn_pool1d_options;
+TRI_API tri_module *tri_nn_max_pool1d(int kernel, const tri_nn_pool1d_options *opt);
+TRI_API tri_module *tri_nn_avg_pool1d(int kernel, const tri_nn_pool1d_options *opt);
+TRI_API tri_module *tri_nn_adaptive_avg_pool1d(int l);
+TRI_API tri_module *tri_nn_adaptive_max_pool1d(int l);
 /* Dimensions from start_dim on become one; torch's default is 1: [N, ..] -> [N, rest]. */
 TRI_API tri_module *tri_nn_flatten(int start_dim);
 /* 0 <= p < 1; does something only in training. */

@@ -54,20 +54,23 @@ typedef struct tri_conv_options {
  * N, and then the result does. */
 TRI_API tri_tensor *tri_conv(tri_tensor *x, tri_tensor *weight, tri_tensor *bias,
                              const tri_conv_options *opt);
-/* Zero means the default: stride = kernel, padding 0. Of x [N, C, H, W] only N may be 0. */
-typedef struct tri_pool2d_options {
-    int stride[2];
-    int padding[2];
+/* [0] is the first dimension behind the channels; those that x does not have are 0. How many sizes
+ * kernel has says what x is: {3} is for rows, {3, 2} for images. */
+typedef struct tri_pool_options {
+    int kernel[3];  /* required */
+    int stride[3];  /* 0: that of the kernel */
+    int padding[3]; /* at most half the kernel */
     bool ceil_mode;
-    bool exclude_padding; /* average only: divide by the elements inside the image */
-} tri_pool2d_options;
-TRI_API tri_tensor *tri_max_pool2d(tri_tensor *x, int kernel_h, int kernel_w,
-                                   const tri_pool2d_options *opt);
-TRI_API tri_tensor *tri_avg_pool2d(tri_tensor *x, int kernel_h, int kernel_w,
-                                   const tri_pool2d_options *opt);
-/* [N, C, H, W] -> [N, C, h, w]; h and w may be 0, H and W not, nor C for the maximum. */
-TRI_API tri_tensor *tri_adaptive_avg_pool2d(tri_tensor *x, int h, int w);
-TRI_API tri_tensor *tri_adaptive_max_pool2d(tri_tensor *x, int h, int w);
+    bool exclude_padding; /* average only: divide by the elements inside the row or image */
+} tri_pool_options;
+/* x [N, C, L] -> [N, C, L'], or [N, C, H, W] -> [N, C, H', W']. Of x only N may be 0. x may lack N,
+ * and then the result does. */
+TRI_API tri_tensor *tri_max_pool(tri_tensor *x, const tri_pool_options *opt);
+TRI_API tri_tensor *tri_avg_pool(tri_tensor *x, const tri_pool_options *opt);
+/* To n sizes behind the channels, TRI_SHAPE(l) of rows or TRI_SHAPE(h, w) of images; they may be 0,
+ * those of x not, nor C for the maximum. x may lack N. */
+TRI_API tri_tensor *tri_adaptive_avg_pool(tri_tensor *x, const int64_t *size, int n);
+TRI_API tri_tensor *tri_adaptive_max_pool(tri_tensor *x, const int64_t *size, int n);
 
 /* --- normalisation --------------------------------------------------------------------------- */
 /* x [N, C, ..]; weight, bias [C] or both NULL; running_mean, running_var [C], persistent, or both

@@ -49,8 +49,23 @@ static void wrong_shapes_and_dtypes_are_named(void **state)
             "do not fit weights");
     refused(tri_conv(x, x, NULL, &(tri_conv_options){.dilation = {2, 2}}), "tri_conv",
             "larger than the padded image");
-    refused(tri_max_pool2d(x, 2, 2, &(tri_pool2d_options){.padding = {2, 2}}), "tri_max_pool2d",
-            "padding at most half");
+    refused(tri_max_pool(x, &(tri_pool_options){.kernel = {2, 2}, .padding = {2, 2}}),
+            "tri_max_pool(f32 [2, 4, 5, 5])", "padding at most half");
+    refused(tri_max_pool(x, NULL), "tri_max_pool", "kernel {0, 0, 0}: one size (of rows) or two");
+    refused(tri_avg_pool(x, &(tri_pool_options){.kernel = {2, 2, 2}}), "tri_avg_pool",
+            "kernel {2, 2, 2}: one size (of rows) or two (of images)");
+    refused(tri_avg_pool(x, &(tri_pool_options){.kernel = {2, -2}}), "tri_avg_pool",
+            "kernel {2, -2, 0}: one size");
+    refused(tri_max_pool(x, &(tri_pool_options){.kernel = {2}}), "tri_max_pool",
+            "x must have 3 dimensions (1, and those of channels and batch), or 2 without a batch");
+    refused(tri_max_pool(x, &(tri_pool_options){.kernel = {2, 2}, .stride = {1, 1, 1}}),
+            "tri_max_pool",
+            "stride {1, 1, 1}: kernel has 2 sizes, what is given for other dimensions");
+    refused(tri_adaptive_max_pool(m, TRI_SHAPE(1, 1)), "tri_adaptive_max_pool(f32 [4, 6])",
+            "x must have 4 dimensions (2, and those of channels and batch), or 3 without a batch");
+    refused(tri_adaptive_avg_pool(x, TRI_SHAPE(1, 1, 1)), "tri_adaptive_avg_pool",
+            "3 sizes of the result at a valid address: one (of rows) or two (of images)");
+    refused(tri_adaptive_avg_pool(x, NULL, 2), "tri_adaptive_avg_pool", "2 sizes of the result");
     refused(tri_reshape(m, (int64_t[]){5, -1}, 2), "tri_reshape", "24 elements do not divide");
     refused(tri_reshape(m, (int64_t[]){5, 5}, 2), "tri_reshape", "24 elements do not fit 25");
     refused(tri_expand(m, (int64_t[]){2, 4, 7}, 3), "tri_expand", "size 6 cannot grow to 7");

@@ -22,31 +22,31 @@ typedef struct zero_case {
 static tri_tensor *max_pool(tri_tensor *x, tri_tensor *w)
 {
     (void)w;
-    return tri_max_pool2d(x, 2, 2, &(tri_pool2d_options){.padding = {1, 1}});
+    return tri_max_pool(x, &(tri_pool_options){.kernel = {2, 2}, .padding = {1, 1}});
 }
 
 static tri_tensor *avg_pool(tri_tensor *x, tri_tensor *w)
 {
     (void)w;
-    return tri_avg_pool2d(x, 2, 2, &(tri_pool2d_options){.padding = {1, 1}});
+    return tri_avg_pool(x, &(tri_pool_options){.kernel = {2, 2}, .padding = {1, 1}});
 }
 
 static tri_tensor *adaptive_max(tri_tensor *x, tri_tensor *w)
 {
     (void)w;
-    return tri_adaptive_max_pool2d(x, 2, 2);
+    return tri_adaptive_max_pool(x, TRI_SHAPE(2, 2));
 }
 
 static tri_tensor *adaptive_avg(tri_tensor *x, tri_tensor *w)
 {
     (void)w;
-    return tri_adaptive_avg_pool2d(x, 2, 2);
+    return tri_adaptive_avg_pool(x, TRI_SHAPE(2, 2));
 }
 
 static tri_tensor *adaptive_avg_to_nothing(tri_tensor *x, tri_tensor *w)
 {
     (void)w;
-    return tri_adaptive_avg_pool2d(x, 0, 3);
+    return tri_adaptive_avg_pool(x, TRI_SHAPE(0, 3));
 }
 
 static tri_tensor *conv(tri_tensor *x, tri_tensor *w)

@@ -85,13 +85,40 @@ static void pools_may_differ_in_height_and_width(void **state)
     pool = tri_nn_avg_pool2d(2, &(tri_nn_pool2d_options){.stride_hw = {1, 2},
                                                          .padding_hw = {1, 0},
                                                          .exclude_padding = true});
-    check_same(tri_forward(pool, x),
-               tri_avg_pool2d(x, 2, 2,
-                              &(tri_pool2d_options){
-                                  .stride = {1, 2}, .padding = {1, 0}, .exclude_padding = true}));
+    check_same(tri_forward(pool, x), tri_avg_pool(x, &(tri_pool_options){.kernel = {2, 2},
+                                                                         .stride = {1, 2},
+                                                                         .padding = {1, 0},
+                                                                         .exclude_padding = true}));
     tri_step_end();
     tri_module_destroy(pool);
     tri_tensor_unref(x);
+}
+
+static void pools_of_rows(void **state)
+{
+    const tri_nn_pool1d_options options = {
+        .stride = 2, .padding = 1, .ceil_mode = true, .exclude_padding = true};
+    tri_tensor *x = numbers(TRI_SHAPE(2, 3, 8)), *one = numbers(TRI_SHAPE(3, 8));
+    tri_module *pools[4] = {tri_nn_max_pool1d(3, NULL), tri_nn_avg_pool1d(3, &options),
+                            tri_nn_adaptive_avg_pool1d(5), tri_nn_adaptive_max_pool1d(1)};
+    static const int64_t lengths[4] = {2, 5, 5, 1};
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        check_shape(tri_forward(pools[i], x), TRI_SHAPE(2, 3, lengths[i]));
+        check_shape(tri_forward(pools[i], one), TRI_SHAPE(3, lengths[i]));
+    }
+    check_same(tri_forward(pools[1], x),
+               tri_avg_pool(x, &(tri_pool_options){.kernel = {3},
+                                                   .stride = {2},
+                                                   .padding = {1},
+                                                   .ceil_mode = true,
+                                                   .exclude_padding = true}));
+    tri_step_end();
+    for (int i = 0; i < 4; i++)
+        tri_module_destroy(pools[i]);
+    tri_tensor_unref(x);
+    tri_tensor_unref(one);
 }
 
 static void an_option_is_said_once(void **state)
@@ -317,6 +344,7 @@ static void layers_without_parameters_are_their_operations(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_convolution_may_differ_in_height_and_width),
     cmocka_unit_test(pools_may_differ_in_height_and_width),
+    cmocka_unit_test(pools_of_rows),
     cmocka_unit_test(an_option_is_said_once),
     cmocka_unit_test(a_linear_layer_may_lack_its_bias),
     cmocka_unit_test(batch_norm_may_lack_its_parts),

@@ -13,7 +13,7 @@ typedef struct trii_simple_layer {
     tri_tensor *(*unary)(tri_tensor *x);
     int a, b;
     double p;
-    tri_pool2d_options pool;
+    tri_pool_options pool;
 } trii_simple_layer;
 
 void trii_simple_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,

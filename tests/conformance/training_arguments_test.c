@@ -228,7 +228,8 @@ static void images(void **state)
 {
     const tri_conv_options stride = {.stride = {-1, 1}}, padding = {.padding = {0, -3}},
                            dilation = {.dilation = {-2, 0}}, groups = {.groups = -2};
-    const tri_pool2d_options back = {.stride = {-1, 1}}, outside = {.padding = {-1, 0}};
+    const tri_pool_options back = {.kernel = {2, 2}, .stride = {-1, 1}},
+                           outside = {.kernel = {2, 2}, .padding = {-1, 0}};
 
     (void)state;
     TENSOR(tri_conv(NULL, image, NULL, NULL), "argument 0 is NULL");
@@ -237,18 +238,18 @@ static void images(void **state)
     TENSOR(tri_conv(image, image, NULL, &padding), "padding");
     TENSOR(tri_conv(image, image, NULL, &dilation), "dilation");
     TENSOR(tri_conv(image, image, NULL, &groups), "groups");
-    TENSOR(tri_max_pool2d(NULL, 2, 2, NULL), "argument 0 is NULL");
-    TENSOR(tri_max_pool2d(image, -1, 2, NULL), "kernel");
-    TENSOR(tri_max_pool2d(image, 0, 2, NULL), "kernel");
-    TENSOR(tri_max_pool2d(image, 2, 2, &back), "stride");
-    TENSOR(tri_max_pool2d(image, 2, 2, &outside), "padding");
-    TENSOR(tri_avg_pool2d(NULL, 2, 2, NULL), "argument 0 is NULL");
-    TENSOR(tri_avg_pool2d(image, 2, -1, NULL), "kernel");
-    TENSOR(tri_avg_pool2d(image, 2, 2, &back), "stride");
-    TENSOR(tri_adaptive_avg_pool2d(NULL, 1, 1), "argument 0 is NULL");
-    TENSOR(tri_adaptive_avg_pool2d(image, -1, 1), "-1");
-    TENSOR(tri_adaptive_max_pool2d(NULL, 1, 1), "argument 0 is NULL");
-    TENSOR(tri_adaptive_max_pool2d(image, 1, -1), "-1");
+    TENSOR(tri_max_pool(NULL, &(tri_pool_options){.kernel = {2, 2}}), "argument 0 is NULL");
+    TENSOR(tri_max_pool(image, &(tri_pool_options){.kernel = {-1, 2}}), "kernel");
+    TENSOR(tri_max_pool(image, &(tri_pool_options){.kernel = {0, 2}}), "kernel");
+    TENSOR(tri_max_pool(image, &back), "stride");
+    TENSOR(tri_max_pool(image, &outside), "padding");
+    TENSOR(tri_avg_pool(NULL, &(tri_pool_options){.kernel = {2, 2}}), "argument 0 is NULL");
+    TENSOR(tri_avg_pool(image, &(tri_pool_options){.kernel = {2, -1}}), "kernel");
+    TENSOR(tri_avg_pool(image, &back), "stride");
+    TENSOR(tri_adaptive_avg_pool(NULL, TRI_SHAPE(1, 1)), "argument 0 is NULL");
+    TENSOR(tri_adaptive_avg_pool(image, TRI_SHAPE(-1, 1)), "-1");
+    TENSOR(tri_adaptive_max_pool(NULL, TRI_SHAPE(1, 1)), "argument 0 is NULL");
+    TENSOR(tri_adaptive_max_pool(image, TRI_SHAPE(1, -1)), "-1");
 }
 
 static void norms_and_losses(void **state)
@@ -288,6 +289,11 @@ static void layers(void **state)
     MODULE(tri_nn_max_pool2d(2, &back), "stride");
     MODULE(tri_nn_avg_pool2d(-1, NULL), "-1");
     MODULE(tri_nn_adaptive_avg_pool2d(0, 1), "0");
+    MODULE(tri_nn_max_pool1d(0, NULL), "kernel 0");
+    MODULE(tri_nn_avg_pool1d(2, &(tri_nn_pool1d_options){.stride = -1}), "stride -1");
+    MODULE(tri_nn_max_pool1d(2, &(tri_nn_pool1d_options){.padding = 2}), "at most half");
+    MODULE(tri_nn_adaptive_avg_pool1d(0), "0");
+    MODULE(tri_nn_adaptive_max_pool1d(-1), "-1");
     MODULE(tri_nn_adaptive_max_pool2d(1, -1), "-1");
     MODULE(tri_nn_dropout(-0.5), "-0.5");
     MODULE(tri_nn_dropout((double)NAN), "nan");

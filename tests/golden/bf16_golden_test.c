@@ -43,47 +43,51 @@ static tri_tensor *conv_depth(tri_tensor **in)
 
 static tri_tensor *max_over(tri_tensor **in)
 {
-    return tri_max_pool2d(in[0], 3, 3, &(tri_pool2d_options){.stride = {2, 2}, .padding = {1, 1}});
+    return tri_max_pool(in[0],
+                        &(tri_pool_options){.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}});
 }
 
 static tri_tensor *max_every(tri_tensor **in)
 {
-    return tri_max_pool2d(in[0], 3, 3, &(tri_pool2d_options){.stride = {1, 1}, .padding = {1, 1}});
+    return tri_max_pool(in[0],
+                        &(tri_pool_options){.kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1}});
 }
 
 static tri_tensor *max_halve(tri_tensor **in)
 {
-    return tri_max_pool2d(in[0], 2, 2, NULL);
+    return tri_max_pool(in[0], &(tri_pool_options){.kernel = {2, 2}});
 }
 
 static tri_tensor *avg_over(tri_tensor **in)
 {
-    return tri_avg_pool2d(in[0], 3, 3, &(tri_pool2d_options){.stride = {2, 2}, .padding = {1, 1}});
+    return tri_avg_pool(in[0],
+                        &(tri_pool_options){.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}});
 }
 
 static tri_tensor *avg_wide(tri_tensor **in)
 {
-    return tri_avg_pool2d(in[0], 9, 9, &(tri_pool2d_options){.stride = {1, 1}, .padding = {4, 4}});
+    return tri_avg_pool(in[0],
+                        &(tri_pool_options){.kernel = {9, 9}, .stride = {1, 1}, .padding = {4, 4}});
 }
 
 static tri_tensor *adaptive_max(tri_tensor **in)
 {
-    return tri_adaptive_max_pool2d(in[0], 4, 5);
+    return tri_adaptive_max_pool(in[0], TRI_SHAPE(4, 5));
 }
 
 static tri_tensor *adaptive_max_one(tri_tensor **in)
 {
-    return tri_adaptive_max_pool2d(in[0], 1, 1);
+    return tri_adaptive_max_pool(in[0], TRI_SHAPE(1, 1));
 }
 
 static tri_tensor *adaptive_avg(tri_tensor **in)
 {
-    return tri_adaptive_avg_pool2d(in[0], 4, 5);
+    return tri_adaptive_avg_pool(in[0], TRI_SHAPE(4, 5));
 }
 
 static tri_tensor *adaptive_avg_one(tri_tensor **in)
 {
-    return tri_adaptive_avg_pool2d(in[0], 1, 1);
+    return tri_adaptive_avg_pool(in[0], TRI_SHAPE(1, 1));
 }
 
 static tri_tensor *norm_of(tri_tensor **in, bool training)

@@ -71,6 +71,10 @@ EW = [("n", (3, 4))]
 C3 = ("n", (3,))
 RM, RV = ("N", (3,)), ("P", (3,))
 NONE = (None, ())
+def avg_pool_row(a):
+    return F.avg_pool1d(a, 3, 2, 1, ceil_mode=True, count_include_pad=False)
+
+
 CASES = [
     ("add", torch.add, [("n", (3, 4)), ("n", (3, 4))]),
     ("add_broadcast", torch.add, [("n", (2, 3, 4)), ("n", (3, 1))]),
@@ -195,6 +199,12 @@ CASES = [
     ("adaptive_avg", lambda a: F.adaptive_avg_pool2d(a, (3, 2)), [("n", (2, 2, 5, 7))]),
     ("adaptive_avg_one", lambda a: F.adaptive_avg_pool2d(a, 1), [("n", (2, 3, 4, 5))]),
     ("adaptive_max", lambda a: F.adaptive_max_pool2d(a, (3, 2)), [("n", (2, 2, 5, 7))]),
+    ("max_pool_row", lambda a: F.max_pool1d(a, 3, 2, 1), [("n", (2, 3, 8))]),
+    ("max_pool_one_image", lambda a: F.max_pool2d(a, 2), [("n", (3, 4, 5))]),
+    ("avg_pool_row", avg_pool_row, [("n", (2, 3, 8))]),
+    ("avg_pool_one_row", avg_pool_row, [("n", (3, 7))]),
+    ("adaptive_avg_row", lambda a: F.adaptive_avg_pool1d(a, 3), [("n", (2, 3, 7))]),
+    ("adaptive_max_row", lambda a: F.adaptive_max_pool1d(a, 4), [("n", (2, 3, 7))]),
     ("bn_train", bn(True), [("n", (2, 3, 2, 3)), C3, C3, RM, RV]),
     ("bn_train_rows", bn(True), [("n", (5, 3)), C3, C3, RM, RV]),
     ("bn_train_bare", bn(True), [("n", (2, 3, 2, 3))]),

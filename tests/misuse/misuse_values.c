@@ -131,10 +131,10 @@ static const struct {
     {"tri_conv", "x", TRI_DTYPE_F32, 4, {2, 2, 4, 4}},
     {"tri_conv", "weight", TRI_DTYPE_F32, 4, {2, 2, 3, 3}},
     {"tri_conv", "bias", TRI_DTYPE_F32, 1, {2}},
-    {"tri_max_pool2d", "x", TRI_DTYPE_F32, 4, {2, 2, 4, 4}},
-    {"tri_avg_pool2d", "x", TRI_DTYPE_F32, 4, {2, 2, 4, 4}},
-    {"tri_adaptive_avg_pool2d", "x", TRI_DTYPE_F32, 4, {2, 2, 4, 4}},
-    {"tri_adaptive_max_pool2d", "x", TRI_DTYPE_F32, 4, {2, 2, 4, 4}},
+    {"tri_max_pool", "x", TRI_DTYPE_F32, 4, {2, 2, 4, 4}},
+    {"tri_avg_pool", "x", TRI_DTYPE_F32, 4, {2, 2, 4, 4}},
+    {"tri_adaptive_avg_pool", "x", TRI_DTYPE_F32, 3, {2, 2, 4}},
+    {"tri_adaptive_max_pool", "x", TRI_DTYPE_F32, 3, {2, 2, 4}},
     {"tri_batch_norm", "x", TRI_DTYPE_F32, 4, {2, 2, 4, 4}},
     {"tri_cross_entropy", "target", TRI_DTYPE_I64, 1, {2}},
     {"tri_nll_loss", "target", TRI_DTYPE_I64, 1, {2}},
@@ -464,6 +464,7 @@ static const void *good_struct(const char *type)
     static const tri_random_state random = {.step = 1};
     static const tri_sample sample = {
         .n_fields = 1, .fields = {{TRI_DTYPE_F32, 1, {3}}}, .data = {(void *)(uintptr_t)values}};
+    static const tri_pool_options pool = {.kernel = {2, 2}};
     static tri_transform transform;
     static tri_param_group group;
     const struct {
@@ -478,6 +479,7 @@ static const void *good_struct(const char *type)
         {"const tri_param_group *", &group},       {"const tri_schedule_part *", &part},
         {"const tri_function_class *", &function}, {"const tri_random_state *", &random},
         {"const tri_sample *", &sample},           {"const tri_transform *", &transform},
+        {"const tri_pool_options *", &pool},
     };
 
     if (is(type, "const tri_param_group *"))

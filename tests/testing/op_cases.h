@@ -109,25 +109,35 @@ OP_CASE(conv_stem, tri_conv(a, b, c, &(tri_conv_options){.stride = {2, 2}, .padd
 OP_CASE(conv_row,
         tri_conv(a, b, c,
                  &(tri_conv_options){.stride = {2}, .padding = {1}, .dilation = {2}, .groups = 2}))
-OP_CASE(max_pool, tri_max_pool2d(a, 2, 2, NULL))
+OP_CASE(max_pool, tri_max_pool(a, &(tri_pool_options){.kernel = {2, 2}}))
 OP_CASE(max_pool_over,
-        tri_max_pool2d(a, 3, 3, &(tri_pool2d_options){.stride = {2, 2}, .padding = {1, 1}}))
+        tri_max_pool(a, &(tri_pool_options){.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}}))
 OP_CASE(max_pool_ceil,
-        tri_max_pool2d(a, 2, 3, &(tri_pool2d_options){.stride = {2, 2}, .ceil_mode = true}))
-OP_CASE(avg_pool, tri_avg_pool2d(a, 2, 2, NULL))
+        tri_max_pool(a, &(tri_pool_options){.kernel = {2, 3}, .stride = {2, 2}, .ceil_mode = true}))
+OP_CASE(avg_pool, tri_avg_pool(a, &(tri_pool_options){.kernel = {2, 2}}))
 OP_CASE(avg_pool_over,
-        tri_avg_pool2d(a, 3, 3, &(tri_pool2d_options){.stride = {2, 2}, .padding = {1, 1}}))
-OP_CASE(avg_pool_ceil, tri_avg_pool2d(a, 3, 2,
-                                      &(tri_pool2d_options){.stride = {2, 2},
-                                                            .padding = {1, 1},
-                                                            .ceil_mode = true,
-                                                            .exclude_padding = true}))
+        tri_avg_pool(a, &(tri_pool_options){.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}}))
+OP_CASE(avg_pool_ceil, tri_avg_pool(a, &(tri_pool_options){.kernel = {3, 2},
+                                                           .stride = {2, 2},
+                                                           .padding = {1, 1},
+                                                           .ceil_mode = true,
+                                                           .exclude_padding = true}))
 OP_CASE(avg_pool_ceil_pad,
-        tri_avg_pool2d(
-            a, 3, 2, &(tri_pool2d_options){.stride = {2, 2}, .padding = {1, 1}, .ceil_mode = true}))
-OP_CASE(adaptive_avg, tri_adaptive_avg_pool2d(a, 3, 2))
-OP_CASE(adaptive_avg_one, tri_adaptive_avg_pool2d(a, 1, 1))
-OP_CASE(adaptive_max, tri_adaptive_max_pool2d(a, 3, 2))
+        tri_avg_pool(a,
+                     &(tri_pool_options){
+                         .kernel = {3, 2}, .stride = {2, 2}, .padding = {1, 1}, .ceil_mode = true}))
+OP_CASE(adaptive_avg, tri_adaptive_avg_pool(a, TRI_SHAPE(3, 2)))
+OP_CASE(adaptive_avg_one, tri_adaptive_avg_pool(a, TRI_SHAPE(1, 1)))
+OP_CASE(adaptive_max, tri_adaptive_max_pool(a, TRI_SHAPE(3, 2)))
+OP_CASE(max_pool_row,
+        tri_max_pool(a, &(tri_pool_options){.kernel = {3}, .stride = {2}, .padding = {1}}))
+OP_CASE(avg_pool_row, tri_avg_pool(a, &(tri_pool_options){.kernel = {3},
+                                                          .stride = {2},
+                                                          .padding = {1},
+                                                          .ceil_mode = true,
+                                                          .exclude_padding = true}))
+OP_CASE(adaptive_avg_row, tri_adaptive_avg_pool(a, TRI_SHAPE(3)))
+OP_CASE(adaptive_max_row, tri_adaptive_max_pool(a, TRI_SHAPE(4)))
 OP_CASE(softmax, tri_softmax(a, 1))
 OP_CASE(softmax_first, tri_softmax(a, 0))
 OP_CASE(log_softmax, tri_log_softmax(a, -1))
@@ -401,6 +411,12 @@ static const op_case op_cases[] = {
     {"adaptive_avg", op_adaptive_avg, {{'n', 4, {2, 2, 5, 7}}}, false},
     {"adaptive_avg_one", op_adaptive_avg_one, {{'n', 4, {2, 3, 4, 5}}}, false},
     {"adaptive_max", op_adaptive_max, {{'n', 4, {2, 2, 5, 7}}}, false},
+    {"max_pool_row", op_max_pool_row, {{'n', 3, {2, 3, 8}}}, false},
+    {"max_pool_one_image", op_max_pool, {{'n', 3, {3, 4, 5}}}, false},
+    {"avg_pool_row", op_avg_pool_row, {{'n', 3, {2, 3, 8}}}, false},
+    {"avg_pool_one_row", op_avg_pool_row, {{'n', 2, {3, 7}}}, false},
+    {"adaptive_avg_row", op_adaptive_avg_row, {{'n', 3, {2, 3, 7}}}, false},
+    {"adaptive_max_row", op_adaptive_max_row, {{'n', 3, {2, 3, 7}}}, false},
     {"bn_train", op_bn_train, {{'n', 4, {2, 3, 2, 3}}, C3, C3, {'N', 1, {3}}, {'P', 1, {3}}}, false},
     {"bn_train_rows", op_bn_train, {{'n', 2, {5, 3}}, C3, C3, {'N', 1, {3}}, {'P', 1, {3}}}, false},
     {"bn_train_bare", op_bn_train, {{'n', 4, {2, 3, 2, 3}}}, false},

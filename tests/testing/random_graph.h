@@ -215,7 +215,7 @@ static inline tri_tensor *random_graph_norm(random_graph *g, tri_tensor *x)
     case 0:
         return tri_relu(x);
     case 1:
-        return tri_adaptive_avg_pool2d(tri_relu(x), 3, 2);
+        return tri_adaptive_avg_pool(tri_relu(x), TRI_SHAPE(3, 2));
     default:
         return x;
     }
@@ -291,7 +291,7 @@ static inline tri_tensor *random_graph_row_op(random_graph *g, tri_tensor *x)
 
 static inline tri_tensor *random_graph_image_op(random_graph *g, tri_tensor *x)
 {
-    const tri_pool2d_options over = {.stride = {2, 2}, .padding = {1, 1}};
+    const tri_pool_options over = {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}};
     bool large = tri_tensor_size(x, 2) >= 4 && tri_tensor_size(x, 3) >= 4;
 
     switch (random_graph_below(g, large ? 11 : 6)) {
@@ -306,15 +306,15 @@ static inline tri_tensor *random_graph_image_op(random_graph *g, tri_tensor *x)
     case 5:
         return random_graph_cut(g, x);
     case 6:
-        return tri_max_pool2d(x, 3, 3, &over);
+        return tri_max_pool(x, &over);
     case 7:
-        return tri_avg_pool2d(x, 2, 2, NULL);
+        return tri_avg_pool(x, &(tri_pool_options){.kernel = {2, 2}});
     case 8:
-        return tri_flatten(tri_adaptive_avg_pool2d(x, 1, 1), 1);
+        return tri_flatten(tri_adaptive_avg_pool(x, TRI_SHAPE(1, 1)), 1);
     case 9:
         return tri_mean(x, TRI_SHAPE(2, 3), false);
     default:
-        return tri_adaptive_max_pool2d(x, 3, 2);
+        return tri_adaptive_max_pool(x, TRI_SHAPE(3, 2));
     }
 }
 

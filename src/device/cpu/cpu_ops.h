@@ -44,10 +44,10 @@ extern const trii_cpu_family trii_cpu_flip, trii_cpu_slice_update;
 extern const trii_cpu_family trii_cpu_amax, trii_cpu_amax_backward, trii_cpu_argmax;
 extern const trii_cpu_family trii_cpu_topk, trii_cpu_cumsum;
 extern const trii_cpu_family trii_cpu_update, trii_cpu_square_sum;
-extern const trii_cpu_family trii_cpu_max_pool2d, trii_cpu_max_pool2d_backward;
-extern const trii_cpu_family trii_cpu_avg_pool2d, trii_cpu_avg_pool2d_backward;
-extern const trii_cpu_family trii_cpu_adaptive_avg_pool2d, trii_cpu_adaptive_avg_pool2d_backward;
-extern const trii_cpu_family trii_cpu_adaptive_max_pool2d, trii_cpu_adaptive_max_pool2d_backward;
+extern const trii_cpu_family trii_cpu_max_pool, trii_cpu_max_pool_backward;
+extern const trii_cpu_family trii_cpu_avg_pool, trii_cpu_avg_pool_backward;
+extern const trii_cpu_family trii_cpu_adaptive_avg_pool, trii_cpu_adaptive_avg_pool_backward;
+extern const trii_cpu_family trii_cpu_adaptive_max_pool, trii_cpu_adaptive_max_pool_backward;
 
 /* chain.c */
 bool trii_cpu_chains(const trii_ir *ir, const trii_ir_node *node);

@@ -99,7 +99,7 @@ static tri_tensor *build_norm(tri_tensor *const *l, const void *options)
     if (opt->relu)
         y = tri_relu(y);
     if (opt->pooled) /* its gradient is a kernel of its own, and the ReLU's joins the norm's */
-        return tri_flatten(tri_adaptive_avg_pool2d(y, 1, 1), 1);
+        return tri_flatten(tri_adaptive_avg_pool(y, TRI_SHAPE(1, 1)), 1);
     return opt->conv ? tri_conv(y, l[6], NULL, &same) : y;
 }
 
@@ -175,22 +175,25 @@ typedef struct pool_options {
 static tri_tensor *build_pool(tri_tensor *const *l, const void *options)
 {
     const pool_options *o = options;
-    const tri_pool2d_options opt = {
-        {o->stride, o->stride}, {o->pad, o->pad}, o->ceil_mode, o->exclude};
+    const tri_pool_options opt = {.kernel = {o->kernel, o->kernel},
+                                  .stride = {o->stride, o->stride},
+                                  .padding = {o->pad, o->pad},
+                                  .ceil_mode = o->ceil_mode,
+                                  .exclude_padding = o->exclude};
     tri_tensor *x = o->conv ? tri_relu(tri_conv(l[0], l[1], NULL, NULL)) : l[0], *y;
 
     switch (o->kind) {
     case 0:
-        y = tri_max_pool2d(x, o->kernel, o->kernel, &opt);
+        y = tri_max_pool(x, &opt);
         break;
     case 1:
-        y = tri_avg_pool2d(x, o->kernel, o->kernel, &opt);
+        y = tri_avg_pool(x, &opt);
         break;
     case 2:
-        y = tri_adaptive_avg_pool2d(x, o->kernel, o->kernel);
+        y = tri_adaptive_avg_pool(x, TRI_SHAPE(o->kernel, o->kernel));
         break;
     default:
-        y = tri_adaptive_max_pool2d(x, o->kernel, o->kernel);
+        y = tri_adaptive_max_pool(x, TRI_SHAPE(o->kernel, o->kernel));
         break;
     }
     return o->conv ? tri_flatten(y, 1) : y;
@@ -258,7 +261,9 @@ static tri_tensor *build_small_network(tri_tensor *const *l, const void *options
 
     (void)options;
     x = tri_add(x, tri_relu(tri_batch_norm(tri_conv(x, l[2], NULL, &same), &args)));
-    x = tri_flatten(tri_adaptive_max_pool2d(tri_max_pool2d(x, 2, 2, NULL), 1, 1), 1);
+    x = tri_flatten(tri_adaptive_max_pool(tri_max_pool(x, &(tri_pool_options){.kernel = {2, 2}}),
+                                          TRI_SHAPE(1, 1)),
+                    1);
     return tri_linear(x, l[5], l[6]);
 }
 

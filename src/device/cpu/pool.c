@@ -31,7 +31,7 @@ static bool is_adaptive(const trii_ir_node *node)
 
 static bool is_maximum(const trii_ir_node *node)
 {
-    return strstr(node->op->name, "max_pool2d") != NULL;
+    return strstr(node->op->name, "max_pool") != NULL;
 }
 
 static bool is_backward(const trii_ir_node *node)
@@ -255,7 +255,7 @@ static tri_status pool_compile(const trii_ir *ir, const trii_group *group, trii_
                                                         .takes = pool_takes,                       \
                                                         .layouts = pool_layouts,                   \
                                                         .compile = pool_compile}
-POOL_FAMILY(max_pool2d);
-POOL_FAMILY(avg_pool2d);
-POOL_FAMILY(adaptive_max_pool2d);
-POOL_FAMILY(adaptive_avg_pool2d);
+POOL_FAMILY(max_pool);
+POOL_FAMILY(avg_pool);
+POOL_FAMILY(adaptive_max_pool);
+POOL_FAMILY(adaptive_avg_pool);

@@ -125,14 +125,14 @@ TRII_OP(conv)                 /* in x w b? */
 TRII_OP(conv_backward_data)   /* in g w; i: .., shape of x */
 TRII_OP(conv_backward_weight) /* in g x; i: .., shape of w */
 
-/* pool2d.c; in x; i: kernel h w, stride h w, padding h w, ceil_mode, exclude_padding */
-TRII_OP(max_pool2d) TRII_OP(avg_pool2d)
+/* pooling.c; in x; i: kernel h w, stride h w, padding h w, ceil_mode, exclude_padding */
+TRII_OP(max_pool) TRII_OP(avg_pool)
 /* in g, for the maximum also x; i: .., image h w. The first of equals (row by row) gets all. */
-TRII_OP(max_pool2d_backward) TRII_OP(avg_pool2d_backward)
+TRII_OP(max_pool_backward) TRII_OP(avg_pool_backward)
 /* i: output h w; window of output o: [floor(o H / h), ceil((o + 1) H / h)) */
-TRII_OP(adaptive_max_pool2d) TRII_OP(adaptive_avg_pool2d)
-TRII_OP(adaptive_max_pool2d_backward) TRII_OP(adaptive_avg_pool2d_backward)
-TRII_OP(max_pool2d_argmax) /* in x; i: see there; i64: where in its plane each maximum is */
+TRII_OP(adaptive_max_pool) TRII_OP(adaptive_avg_pool)
+TRII_OP(adaptive_max_pool_backward) TRII_OP(adaptive_avg_pool_backward)
+TRII_OP(max_pool_argmax) /* in x; i: see there; i64: where in its plane each maximum is */
 
 /* batch_norm.c; f: momentum, eps */
 /* in x w? b? running_mean? running_var?; out y, mean [C], invstd [C], and with running ones the new running_mean, running_var (which may lie on the old). */

@@ -1,5 +1,6 @@
 /*
- * pool2d.c - pooling over windows of an image, and adaptive pooling to a given size.
+ * pooling.c - pooling over windows of an image, and adaptive pooling to a given size; of rows, as
+ * images of height 1.
  *
  * The gradient of a maximum looks for the maximum again (the first of equals, row by row) instead
  * of keeping indices: it reads x, which is there anyway.
@@ -318,8 +319,8 @@ static tri_status argmax_reference(const trii_kernel_args *args)
     return trii_in_double(args, argmax_kernel);
 }
 
-const trii_graph_op trii_op_max_pool2d_argmax = {
-    .name = "max_pool2d_argmax",
+const trii_graph_op trii_op_max_pool_argmax = {
+    .name = "max_pool_argmax",
     .shape = argmax_shape,
     .reference = argmax_reference,
 };
@@ -341,7 +342,7 @@ static tri_status composed(trii_step *step, const trii_node *node, trii_vid g, t
     for (int k = 0; k < node->attrs.n_i; k++)
         attrs.i[k] = node->attrs.i[k];
     attrs.i[ADAPTIVE] = node->attrs.n_i == N_ADAPTIVE;
-    at = trii_compose(&c, &trii_op_max_pool2d_argmax, &x, 1, &attrs);
+    at = trii_compose(&c, &trii_op_max_pool_argmax, &x, 1, &attrs);
     at = trii_compose_reshape(&c, at, flat, 3);
     g = trii_compose_reshape(&c, trii_compose_cast(&c, g, plane.dtype), flat, 3);
     if (c.status == TRI_OK)
@@ -359,8 +360,8 @@ static tri_status composed(trii_step *step, const trii_node *node, trii_vid g, t
         (void)needs;                                                                               \
         return trii_second_pooling(step, node, &trii_op_##kind, n_i, gg[0], &grad_in[0]);          \
     }
-AVERAGE_SECOND(avg_pool2d, N_WINDOWED)
-AVERAGE_SECOND(adaptive_avg_pool2d, N_ADAPTIVE)
+AVERAGE_SECOND(avg_pool, N_WINDOWED)
+AVERAGE_SECOND(adaptive_avg_pool, N_ADAPTIVE)
 
 #define POOLING(kind, rule, at, maximum, second)                                                   \
     static tri_status kind##_kernel(const trii_kernel_args *args)                                  \
@@ -406,59 +407,172 @@ AVERAGE_SECOND(adaptive_avg_pool2d, N_ADAPTIVE)
         .grad = second,                                                                            \
         .reference = kind##_backward_reference,                                                    \
     };
-POOLING(max_pool2d, windowed_shape, sliding, true, NULL)
-POOLING(avg_pool2d, windowed_shape, sliding, false, avg_pool2d_second)
-POOLING(adaptive_max_pool2d, adaptive_max_shape, adaptive, true, NULL)
-POOLING(adaptive_avg_pool2d, adaptive_avg_shape, adaptive, false, adaptive_avg_pool2d_second)
+POOLING(max_pool, windowed_shape, sliding, true, NULL)
+POOLING(avg_pool, windowed_shape, sliding, false, avg_pool_second)
+POOLING(adaptive_max_pool, adaptive_max_shape, adaptive, true, NULL)
+POOLING(adaptive_avg_pool, adaptive_avg_shape, adaptive, false, adaptive_avg_pool_second)
 
-static tri_tensor *windowed(const trii_graph_op *op, tri_tensor *x, int kernel_h, int kernel_w,
-                            const tri_pool2d_options *opt)
+/* --- public ------------------------------------------------------------------------------------
+ */
+
+/* x [N, C, L] or [N, C, H, W], or one without N, as a batch of images. */
+static tri_status as_images(trii_step *step, int n_dims, trii_vid *x_io)
 {
-    static const tri_pool2d_options defaults;
-    const int kernel[2] = {kernel_h, kernel_w};
-    trii_attrs attrs;
+    const trii_type *x = trii_type_of(step, *x_io);
+    int64_t shape[4];
+    int at = 0;
 
-    if (opt == NULL)
-        opt = &defaults;
-    attrs.n_i = N_WINDOWED;
-    attrs.n_f = 0;
-    for (int d = 0; d < 2; d++) {
-        attrs.i[KERNEL + d] = kernel[d];
-        attrs.i[STRIDE + d] = opt->stride[d] == 0 ? kernel[d] : opt->stride[d];
-        attrs.i[PADDING + d] = opt->padding[d];
+    if (x->ndim != n_dims + 2 && x->ndim != n_dims + 1)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "x must have %d dimensions (%d, and those of channels and batch), or %d "
+                         "without a batch, not %d",
+                         n_dims + 2, n_dims, n_dims + 1, x->ndim);
+    if (x->ndim == 4)
+        return TRI_OK;
+    if (x->ndim == n_dims + 1)
+        shape[at++] = 1;
+    for (int d = 0; d < x->ndim; d++) {
+        if (n_dims == 1 && d == x->ndim - 1)
+            shape[at++] = 1;
+        shape[at++] = x->shape[d];
     }
-    attrs.i[CEIL] = opt->ceil_mode;
-    attrs.i[EXCLUDE] = opt->exclude_padding;
-    return trii_record(op, &x, 1, &attrs);
+    return trii_rec_reshape(step, *x_io, shape, 4, x_io);
 }
 
-static tri_tensor *to_size(const trii_graph_op *op, tri_tensor *x, int h, int w)
+/* The pooled images in as many dimensions as x has. */
+static tri_status as_before(trii_step *step, int x_ndim, int n_dims, trii_vid *out_io)
 {
+    int64_t shape[4];
+    int n = 0;
+
+    if (x_ndim == 4)
+        return TRI_OK;
+    for (int d = x_ndim == n_dims + 1; d < 4; d++) {
+        if (n_dims == 2 || d != 2)
+            shape[n++] = trii_type_of(step, *out_io)->shape[d];
+    }
+    return trii_rec_reshape(step, *out_io, shape, n, out_io);
+}
+
+static tri_status rec_pooling(trii_step *step, const trii_graph_op *op, tri_tensor *x, int n_dims,
+                              const trii_attrs *attrs, trii_vid *out)
+{
+    trii_vid id = TRII_NO_VALUE;
+    int ndim;
+    tri_status status = x != NULL ? trii_resolve(step, x, &id)
+                                  : TRII_FAIL(TRI_ERR_INVALID_ARG, "argument 0 is NULL");
+
+    if (status != TRI_OK)
+        return status;
+    ndim = trii_type_of(step, id)->ndim;
+    status = as_images(step, n_dims, &id);
+    if (status == TRI_OK)
+        status = trii_record_values(step, op, &id, 1, attrs, out);
+    return status == TRI_OK ? as_before(step, ndim, n_dims, out) : status;
+}
+
+/* What is given for the dimensions behind the channels, of an image: a row's is that of its
+ * width. */
+static tri_status read_options(const tri_pool_options *opt, int *n_dims_out, trii_attrs *attrs)
+{
+    const int *const lists[2] = {opt->stride, opt->padding};
+    static const char *const names[2] = {"stride", "padding"};
+    int n = 0;
+
+    while (n < 3 && opt->kernel[n] > 0)
+        n++;
+    if (n == 0 || n == 3 || opt->kernel[n] != 0 || opt->kernel[2] != 0)
+        return TRII_FAIL(
+            TRI_ERR_INVALID_ARG,
+            "kernel {%d, %d, %d}: one size (of rows) or two (of images), each at least "
+            "1, are needed",
+            opt->kernel[0], opt->kernel[1], opt->kernel[2]);
+    attrs->n_i = N_WINDOWED;
+    attrs->n_f = 0;
+    for (int d = 0; d < 2; d++) {
+        int from = d - (2 - n);
+        int kernel = from < 0 ? 1 : opt->kernel[from];
+
+        attrs->i[KERNEL + d] = kernel;
+        attrs->i[STRIDE + d] = from < 0 || opt->stride[from] == 0 ? kernel : opt->stride[from];
+        attrs->i[PADDING + d] = from < 0 ? 0 : opt->padding[from];
+    }
+    for (int l = 0; l < 2; l++) {
+        for (int d = n; d < 3; d++) {
+            if (lists[l][d] != 0)
+                return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                                 "%s {%d, %d, %d}: kernel has %d size%s, what is given for other "
+                                 "dimensions must be 0",
+                                 names[l], lists[l][0], lists[l][1], lists[l][2], n,
+                                 n == 1 ? "" : "s");
+        }
+    }
+    attrs->i[CEIL] = opt->ceil_mode;
+    attrs->i[EXCLUDE] = opt->exclude_padding;
+    *n_dims_out = n;
+    return TRI_OK;
+}
+
+static tri_tensor *refused_or_recorded(trii_step *step, const trii_graph_op *op, tri_tensor *x,
+                                       tri_status status, trii_vid out)
+{
+    return status == TRI_OK ? trii_handle_recorded(step, out)
+                            : trii_handle_refused(step, op->name, &x, 1, status);
+}
+
+static tri_tensor *windowed(const trii_graph_op *op, tri_tensor *x, const tri_pool_options *opt)
+{
+    static const tri_pool_options none;
+    trii_step *step = trii_step_current();
+    trii_vid out = TRII_NO_VALUE;
     trii_attrs attrs;
+    int n_dims = 0;
+    tri_status status =
+        step != NULL ? read_options(opt != NULL ? opt : &none, &n_dims, &attrs) : TRI_ERR_NO_MEMORY;
 
-    attrs.n_i = N_ADAPTIVE;
-    attrs.n_f = 0;
-    attrs.i[0] = h;
-    attrs.i[1] = w;
-    return trii_record(op, &x, 1, &attrs);
+    if (status == TRI_OK)
+        status = rec_pooling(step, op, x, n_dims, &attrs, &out);
+    return refused_or_recorded(step, op, x, status, out);
 }
 
-tri_tensor *tri_max_pool2d(tri_tensor *x, int kernel_h, int kernel_w, const tri_pool2d_options *opt)
+static tri_tensor *to_size(const trii_graph_op *op, tri_tensor *x, const int64_t *size, int n)
 {
-    return windowed(&trii_op_max_pool2d, x, kernel_h, kernel_w, opt);
+    trii_step *step = trii_step_current();
+    trii_vid out = TRII_NO_VALUE;
+    trii_attrs attrs;
+    tri_status status = step != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+
+    if (status == TRI_OK && (size == NULL || (n != 1 && n != 2)))
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG,
+                           "%d sizes of the result at %s: one (of rows) or two (of images) are "
+                           "needed",
+                           n, size == NULL ? "NULL" : "a valid address");
+    if (status == TRI_OK) {
+        attrs.n_i = N_ADAPTIVE;
+        attrs.n_f = 0;
+        attrs.i[0] = n == 2 ? size[0] : 1;
+        attrs.i[1] = size[n - 1];
+        status = rec_pooling(step, op, x, n, &attrs, &out);
+    }
+    return refused_or_recorded(step, op, x, status, out);
 }
 
-tri_tensor *tri_avg_pool2d(tri_tensor *x, int kernel_h, int kernel_w, const tri_pool2d_options *opt)
+tri_tensor *tri_max_pool(tri_tensor *x, const tri_pool_options *opt)
 {
-    return windowed(&trii_op_avg_pool2d, x, kernel_h, kernel_w, opt);
+    return windowed(&trii_op_max_pool, x, opt);
 }
 
-tri_tensor *tri_adaptive_avg_pool2d(tri_tensor *x, int h, int w)
+tri_tensor *tri_avg_pool(tri_tensor *x, const tri_pool_options *opt)
 {
-    return to_size(&trii_op_adaptive_avg_pool2d, x, h, w);
+    return windowed(&trii_op_avg_pool, x, opt);
 }
 
-tri_tensor *tri_adaptive_max_pool2d(tri_tensor *x, int h, int w)
+tri_tensor *tri_adaptive_avg_pool(tri_tensor *x, const int64_t *size, int n)
 {
-    return to_size(&trii_op_adaptive_max_pool2d, x, h, w);
+    return to_size(&trii_op_adaptive_avg_pool, x, size, n);
+}
+
+tri_tensor *tri_adaptive_max_pool(tri_tensor *x, const int64_t *size, int n)
+{
+    return to_size(&trii_op_adaptive_max_pool, x, size, n);
 }
