@@ -5,8 +5,8 @@ Usage: make_bf16_models.py > bf16_models.txt   (PyTorch 2.13; nothing of the bui
 
 Operands come from the formula of make_ops.py: 0 is the input, k + 1 parameter k of the model, in the
 order of its state. The input and the first weight are -1, 0 and 1, so that bf16 keeps the first
-product exactly and a ReLU or a maximum behind it decides alike in every precision. Sample i is of
-class i mod 10. Arrays are sketched as in make_bf16.py:
+product exactly and a ReLU or a maximum behind it decides alike in every precision. Row i of the
+logits is of class i mod 10; token i of a GPT's input is 7 i + 3 mod 10. Arrays are sketched as in make_bf16.py:
   case NAME / y OFF NORM SUMS.. / loss .. / g0 .. (gradient of parameter 0) ..
 
 OFF is how far PyTorch's own bf16 (autocast on a cpu) is from these numbers, in units of the norm. In
@@ -19,10 +19,13 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
+import gpt_torch
 import make_bf16
+import vision_torch
 
 CLASSES = 10
 IMAGES = (8, 3, 41, 37)
+TOKENS = (4, 16)
 
 
 class Block(nn.Module):
@@ -79,7 +82,7 @@ def fill(model):
             u = (u * 1.5).round()
         elif p.ndim > 1:
             u = u * (p.numel() / p.shape[0]) ** -0.5
-        elif isinstance(owner, nn.BatchNorm2d) and name.endswith("weight"):
+        elif isinstance(owner, (nn.BatchNorm2d, nn.LayerNorm)) and name.endswith("weight"):
             u = 1 + u / 2
         else:
             u = u / 4
@@ -87,9 +90,9 @@ def fill(model):
 
 
 def run(model, x, narrow):
-    target = torch.arange(x.shape[0]) % CLASSES
     with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
-        y = model(x)
+        y = model(x).reshape(-1, CLASSES)
+        target = torch.arange(y.shape[0]) % CLASSES
         loss = F.cross_entropy(y, target)
     loss.backward()
     grads = [("g%d" % k, p.grad) for k, p in enumerate(model.parameters())]
@@ -101,11 +104,15 @@ def main():
         ("resnet_silu", resnet(F.silu), IMAGES),
         ("resnet", resnet(F.relu), IMAGES),
         ("mlp", mlp(), (65, 48)),
+        ("gpt", gpt_torch.Gpt(2, 32, 4, 16, CLASSES), TOKENS),
+        ("vit", vision_torch.Vit(16, 4, 32, 2, 4, CLASSES), (8, 3, 16, 16)),
     ]:
         fill(model)
         x = (uniform(0, shape) * 1.5).round()
+        if name == "gpt":
+            x = (torch.arange(64).reshape(TOKENS) * 7 + 3) % CLASSES
         exact = run(copy.deepcopy(model).double(), x, False)
-        narrow = run(model, x.float(), True)
+        narrow = run(model, x if name == "gpt" else x.float(), True)
         print("case", name)
         for (label, truth), (_, array) in zip(exact, narrow):
             off = float((array - truth).norm() / truth.norm())
