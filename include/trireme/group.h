@@ -20,6 +20,7 @@
 #ifndef TRIREME_GROUP_H
 #define TRIREME_GROUP_H
 
+#include <trireme/call_site.h>
 #include <trireme/status.h>
 #include <trireme/store.h>
 #include <trireme/types.h>
@@ -321,34 +322,30 @@ TRI_API void tri_work_destroy(tri_work *work);
 
 /* --- call sites -------------------------------------------------------------------------
  * The functions that wait for peers are wrapped so that messages can name the line of the
- * caller. -DTRI_NO_SITES turns it off; taking a function's address still works. */
-TRI_API void tri_site_set(const char *file, int line);
+ * caller (call_site.h). */
 #ifndef TRI_NO_SITES
-#ifndef TRI_SITE_
-#define TRI_SITE_(call) (tri_site_set(__FILE__, __LINE__), call)
-#endif
-#define tri_all_reduce(...) TRI_SITE_(tri_all_reduce(__VA_ARGS__))
-#define tri_reduce(...) TRI_SITE_(tri_reduce(__VA_ARGS__))
-#define tri_broadcast(...) TRI_SITE_(tri_broadcast(__VA_ARGS__))
-#define tri_all_gather(...) TRI_SITE_(tri_all_gather(__VA_ARGS__))
-#define tri_gather(...) TRI_SITE_(tri_gather(__VA_ARGS__))
-#define tri_scatter(...) TRI_SITE_(tri_scatter(__VA_ARGS__))
-#define tri_reduce_scatter(...) TRI_SITE_(tri_reduce_scatter(__VA_ARGS__))
-#define tri_all_to_all(...) TRI_SITE_(tri_all_to_all(__VA_ARGS__))
-#define tri_all_gather_v(...) TRI_SITE_(tri_all_gather_v(__VA_ARGS__))
-#define tri_reduce_scatter_v(...) TRI_SITE_(tri_reduce_scatter_v(__VA_ARGS__))
-#define tri_all_to_all_v(...) TRI_SITE_(tri_all_to_all_v(__VA_ARGS__))
-#define tri_barrier(...) TRI_SITE_(tri_barrier(__VA_ARGS__))
-#define tri_monitored_barrier(...) TRI_SITE_(tri_monitored_barrier(__VA_ARGS__))
-#define tri_group_split(...) TRI_SITE_(tri_group_split(__VA_ARGS__))
-#define tri_group_new(...) TRI_SITE_(tri_group_new(__VA_ARGS__))
-#define tri_all_gather_object(...) TRI_SITE_(tri_all_gather_object(__VA_ARGS__))
-#define tri_gather_object(...) TRI_SITE_(tri_gather_object(__VA_ARGS__))
-#define tri_broadcast_object(...) TRI_SITE_(tri_broadcast_object(__VA_ARGS__))
-#define tri_scatter_object(...) TRI_SITE_(tri_scatter_object(__VA_ARGS__))
-#define tri_send(...) TRI_SITE_(tri_send(__VA_ARGS__))
-#define tri_recv(...) TRI_SITE_(tri_recv(__VA_ARGS__))
-#define tri_recv_any(...) TRI_SITE_(tri_recv_any(__VA_ARGS__))
+#define tri_all_reduce(...) TRI_SITE_SET_(tri_all_reduce(__VA_ARGS__))
+#define tri_reduce(...) TRI_SITE_SET_(tri_reduce(__VA_ARGS__))
+#define tri_broadcast(...) TRI_SITE_SET_(tri_broadcast(__VA_ARGS__))
+#define tri_all_gather(...) TRI_SITE_SET_(tri_all_gather(__VA_ARGS__))
+#define tri_gather(...) TRI_SITE_SET_(tri_gather(__VA_ARGS__))
+#define tri_scatter(...) TRI_SITE_SET_(tri_scatter(__VA_ARGS__))
+#define tri_reduce_scatter(...) TRI_SITE_SET_(tri_reduce_scatter(__VA_ARGS__))
+#define tri_all_to_all(...) TRI_SITE_SET_(tri_all_to_all(__VA_ARGS__))
+#define tri_all_gather_v(...) TRI_SITE_SET_(tri_all_gather_v(__VA_ARGS__))
+#define tri_reduce_scatter_v(...) TRI_SITE_SET_(tri_reduce_scatter_v(__VA_ARGS__))
+#define tri_all_to_all_v(...) TRI_SITE_SET_(tri_all_to_all_v(__VA_ARGS__))
+#define tri_barrier(...) TRI_SITE_SET_(tri_barrier(__VA_ARGS__))
+#define tri_monitored_barrier(...) TRI_SITE_SET_(tri_monitored_barrier(__VA_ARGS__))
+#define tri_group_split(...) TRI_SITE_SET_(tri_group_split(__VA_ARGS__))
+#define tri_group_new(...) TRI_SITE_SET_(tri_group_new(__VA_ARGS__))
+#define tri_all_gather_object(...) TRI_SITE_SET_(tri_all_gather_object(__VA_ARGS__))
+#define tri_gather_object(...) TRI_SITE_SET_(tri_gather_object(__VA_ARGS__))
+#define tri_broadcast_object(...) TRI_SITE_SET_(tri_broadcast_object(__VA_ARGS__))
+#define tri_scatter_object(...) TRI_SITE_SET_(tri_scatter_object(__VA_ARGS__))
+#define tri_send(...) TRI_SITE_SET_(tri_send(__VA_ARGS__))
+#define tri_recv(...) TRI_SITE_SET_(tri_recv(__VA_ARGS__))
+#define tri_recv_any(...) TRI_SITE_SET_(tri_recv_any(__VA_ARGS__))
 #endif
 
 TRI_END_DECLS

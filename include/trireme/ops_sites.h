@@ -5,16 +5,9 @@
 #ifndef TRIREME_OPS_SITES_H
 #define TRIREME_OPS_SITES_H
 
-#include <trireme/export.h>
-
-TRI_BEGIN_DECLS
-TRI_API void tri_site_set(const char *file, int line);
-TRI_END_DECLS
+#include <trireme/call_site.h>
 
 #ifndef TRI_NO_SITES
-#ifndef TRI_SITE_
-#define TRI_SITE_(call) (tri_site_set(__FILE__, __LINE__), call)
-#endif
 #define tri_add(...) TRI_SITE_(tri_add(__VA_ARGS__))
 #define tri_sub(...) TRI_SITE_(tri_sub(__VA_ARGS__))
 #define tri_mul(...) TRI_SITE_(tri_mul(__VA_ARGS__))
@@ -139,18 +132,20 @@ TRI_END_DECLS
 #define tri_index_select(...) TRI_SITE_(tri_index_select(__VA_ARGS__))
 #define tri_one_hot(...) TRI_SITE_(tri_one_hot(__VA_ARGS__))
 #define tri_apply(...) TRI_SITE_(tri_apply(__VA_ARGS__))
+#define tri_tensor_create(...) TRI_SITE_(tri_tensor_create(__VA_ARGS__))
+#define tri_tensor_from(...) TRI_SITE_(tri_tensor_from(__VA_ARGS__))
 #define tri_backward(...) TRI_SITE_(tri_backward(__VA_ARGS__))
 #define tri_backward_of(...) TRI_SITE_(tri_backward_of(__VA_ARGS__))
-#define tri_gradients(...) TRI_SITE_(tri_gradients(__VA_ARGS__))
+#define tri_gradients(...) TRI_SITE_STATUS_(tri_gradients(__VA_ARGS__))
 #define tri_item(...) TRI_SITE_(tri_item(__VA_ARGS__))
-#define tri_item_get(...) TRI_SITE_(tri_item_get(__VA_ARGS__))
+#define tri_item_get(...) TRI_SITE_STATUS_(tri_item_get(__VA_ARGS__))
 #define tri_data(...) TRI_SITE_(tri_data(__VA_ARGS__))
 #define tri_set_name(...) TRI_SITE_(tri_set_name(__VA_ARGS__))
 #define tri_print(...) TRI_SITE_(tri_print(__VA_ARGS__))
 #define tri_tensor_text(...) TRI_SITE_(tri_tensor_text(__VA_ARGS__))
-#define tri_copy_out(...) TRI_SITE_(tri_copy_out(__VA_ARGS__))
-#define tri_copy_in(...) TRI_SITE_(tri_copy_in(__VA_ARGS__))
-#define tri_run(...) TRI_SITE_(tri_run(__VA_ARGS__))
+#define tri_copy_out(...) TRI_SITE_STATUS_(tri_copy_out(__VA_ARGS__))
+#define tri_copy_in(...) TRI_SITE_STATUS_(tri_copy_in(__VA_ARGS__))
+#define tri_run(...) TRI_SITE_STATUS_(tri_run(__VA_ARGS__))
 #endif
 
 #endif

@@ -110,7 +110,8 @@ TRI_API TRI_MUST_CHECK tri_status tri_optimizer_status(const tri_optimizer *opti
 
 /**
  * Updates every parameter that has a gradient, consumes the gradients, and runs everything that
- * was recorded, as one plan. Parameters without a gradient stay as they are.
+ * was recorded, as one plan. Parameters without a gradient stay as they are; if none has one, the
+ * log warns, once.
  *
  * Blocks: for the step, with data-parallel peers for their gradients.
  * Errors: whatever failed in the step: INVALID_ARG (a failed handle reached the loss), NAN,
@@ -323,11 +324,11 @@ TRI_API tri_one_cycle_point tri_schedule_one_cycle(double lr_max, int64_t total_
 TRI_END_DECLS
 
 #ifndef TRI_NO_SITES
-#define tri_optimizer_step(...) TRI_SITE_(tri_optimizer_step(__VA_ARGS__))
+#define tri_optimizer_step(...) TRI_SITE_STATUS_(tri_optimizer_step(__VA_ARGS__))
 #define tri_grad_scaler_scale(...) TRI_SITE_(tri_grad_scaler_scale(__VA_ARGS__))
 #define tri_grad_scaler_unscale(...) TRI_SITE_(tri_grad_scaler_unscale(__VA_ARGS__))
-#define tri_grad_scaler_step(...) TRI_SITE_(tri_grad_scaler_step(__VA_ARGS__))
-#define tri_grad_scaler_update(...) TRI_SITE_(tri_grad_scaler_update(__VA_ARGS__))
+#define tri_grad_scaler_step(...) TRI_SITE_STATUS_(tri_grad_scaler_step(__VA_ARGS__))
+#define tri_grad_scaler_update(...) TRI_SITE_STATUS_(tri_grad_scaler_update(__VA_ARGS__))
 #define tri_clip_grad_norm(...) TRI_SITE_(tri_clip_grad_norm(__VA_ARGS__))
 #define tri_clip_grad_value(...) TRI_SITE_(tri_clip_grad_value(__VA_ARGS__))
 #define tri_clip_grad_norm_of(...) TRI_SITE_(tri_clip_grad_norm_of(__VA_ARGS__))

@@ -186,9 +186,9 @@ TRI_API int64_t tri_reducer_samples(const tri_reducer *reducer);
 TRI_API int tri_reducer_buckets(const tri_reducer *reducer); /* their number; 0 before commit */
 
 #ifndef TRI_NO_SITES
-#define tri_reducer_begin(...) TRI_SITE_(tri_reducer_begin(__VA_ARGS__))
-#define tri_reducer_ready(...) TRI_SITE_(tri_reducer_ready(__VA_ARGS__))
-#define tri_reducer_finish(...) TRI_SITE_(tri_reducer_finish(__VA_ARGS__))
+#define tri_reducer_begin(...) TRI_SITE_SET_(tri_reducer_begin(__VA_ARGS__))
+#define tri_reducer_ready(...) TRI_SITE_SET_(tri_reducer_ready(__VA_ARGS__))
+#define tri_reducer_finish(...) TRI_SITE_SET_(tri_reducer_finish(__VA_ARGS__))
 #endif
 
 TRI_END_DECLS

@@ -4,10 +4,9 @@
 #ifndef TRII_SITE_H
 #define TRII_SITE_H
 
-typedef struct trii_site {
-    const char *file; /* static text; NULL = unknown */
-    int line;
-} trii_site;
+#include <trireme/call_site.h>
+
+typedef tri_site trii_site;
 
 /* The site of the call that is running on this thread; forgets it, so that an unwrapped
  * call is never blamed on an older line. */

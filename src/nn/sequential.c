@@ -4,13 +4,11 @@
 #include <stdio.h>
 
 #include "base/err.h"
-#include "base/site.h"
 #include "nn/module.h"
 
 static void sequential_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
                                int n_out)
 {
-    trii_site site = trii_site_last(); /* every child is blamed on the caller's line */
     tri_tensor *x;
 
     if (n_in != 1 || n_out != 1) {
@@ -21,10 +19,8 @@ static void sequential_forward(tri_module *self, tri_tensor *const *in, int n_in
         return;
     }
     x = in[0];
-    for (int i = 0; i < self->n_children; i++) {
-        tri_site_set(site.file, site.line);
+    for (int i = 0; i < self->n_children; i++)
         x = tri_forward(self->children[i], x);
-    }
     out[0] = x;
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/site.h"
 #include "tensor/device_memory.h"
 #include "tensor/persistent.h"
 
@@ -58,16 +59,15 @@ static tri_status check_shape(tri_dtype dtype, const int64_t *shape, int ndim, s
     size_t bytes = tri_dtype_size(dtype);
 
     if (bytes == 0 || dtype >= TRI_DTYPE_COUNT)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "tensor: dtype %d does not exist", (int)dtype);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "dtype %d does not exist", (int)dtype);
     if (ndim < 0 || ndim > TRI_MAX_DIMS)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "tensor: %d dimensions (ndim), 0 to %d are allowed",
-                         ndim, TRI_MAX_DIMS);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%d dimensions (ndim), 0 to %d are allowed", ndim,
+                         TRI_MAX_DIMS);
     if (ndim > 0 && shape == NULL)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "tensor: shape is NULL, with %d dimensions", ndim);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "shape is NULL, with %d dimensions", ndim);
     for (int d = 0; d < ndim; d++) {
         if (shape[d] < 0)
-            return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                             "tensor: shape: size %lld of dimension %d is negative",
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "size %lld of dimension %d is negative",
                              (long long)shape[d], d);
     }
     /* a size of 0 makes the product 0, whatever the others are */
@@ -130,14 +130,14 @@ static tri_status wrap(tri_dtype dtype, const int64_t *shape, int ndim, void *da
     if (status != TRI_OK)
         return status;
     if (data == NULL && bytes > 0)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "tensor: data is NULL, for %zu bytes", bytes);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "data is NULL, for %zu bytes", bytes);
     if ((uintptr_t)data % tri_dtype_size(dtype) != 0)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "tensor: data is not aligned: %s wants a multiple of %zu bytes",
+                         "data is not aligned: %s wants a multiple of %zu bytes",
                          tri_dtype_name(dtype), tri_dtype_size(dtype));
     if (!trii_is_host(tri_current_device()))
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "tensor: memory of the host cannot lie on %s, the current device: "
+                         "memory of the host cannot lie on %s, the current device: "
                          "tri_tensor_from copies it there",
                          tri_device_text(tri_current_device()));
     status = trii_storage_wrap(data, bytes, &storage);
@@ -150,35 +150,50 @@ static tri_status wrap(tri_dtype dtype, const int64_t *shape, int ndim, void *da
     return status;
 }
 
+/* Failed, with the line of the call. */
+static tri_tensor *refused(tri_status status, const char *call)
+{
+    trii_site site = trii_site_last();
+
+    if (site.file != NULL)
+        return trii_tensor_failed(TRII_FAIL_CTX(status, "%s at %s:%d", call, site.file, site.line));
+    return trii_tensor_failed(TRII_FAIL_CTX(status, "%s", call));
+}
+
 tri_tensor *tri_tensor_wrap(tri_dtype dtype, const int64_t *shape, int ndim, void *data,
                             void (*release)(void *arg), void *arg)
 {
     tri_tensor *tensor = NULL;
     tri_status status = wrap(dtype, shape, ndim, data, release, arg, &tensor);
 
-    return status == TRI_OK ? tensor : trii_tensor_failed(status);
+    return status == TRI_OK ? tensor : refused(status, "tri_tensor_wrap");
 }
 
-tri_tensor *tri_tensor_create(tri_dtype dtype, const int64_t *shape, int ndim)
+static tri_tensor *create(tri_dtype dtype, const int64_t *shape, int ndim, const char *call)
 {
     tri_tensor *tensor = NULL;
     tri_status status = trii_tensor_create(dtype, shape, ndim, tri_current_device(), &tensor);
 
-    return status == TRI_OK ? tensor : trii_tensor_failed(status);
+    return status == TRI_OK ? tensor : refused(status, call);
+}
+
+tri_tensor *tri_tensor_create(tri_dtype dtype, const int64_t *shape, int ndim)
+{
+    return create(dtype, shape, ndim, "tri_tensor_create");
 }
 
 tri_tensor *tri_tensor_from(tri_dtype dtype, const int64_t *shape, int ndim, const void *data)
 {
-    tri_tensor *tensor = tri_tensor_create(dtype, shape, ndim);
+    tri_tensor *tensor = create(dtype, shape, ndim, "tri_tensor_from");
     tri_status status;
 
     if (tensor->status != TRI_OK || tensor->storage->bytes == 0)
         return tensor;
     if (data == NULL) {
-        (void)TRII_FAIL(TRI_ERR_INVALID_ARG, "tensor: data is NULL, for %zu bytes",
-                        tensor->storage->bytes);
+        status =
+            TRII_FAIL(TRI_ERR_INVALID_ARG, "data is NULL, for %zu bytes", tensor->storage->bytes);
         tri_tensor_unref(tensor);
-        return trii_tensor_failed(TRI_ERR_INVALID_ARG);
+        return refused(status, "tri_tensor_from");
     }
     status = trii_memory_copy(tensor->device, tensor->storage->data, TRI_CPU(0), data,
                               tensor->storage->bytes);
