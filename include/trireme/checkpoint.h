@@ -146,10 +146,11 @@ TRI_API const char *tri_checkpoint_get_meta(const tri_checkpoint *checkpoint, co
 /* State back into a module and an optimizer (NULL allowed) of the same structure, and into the
  * random numbers of this thread's context: what follows has the bits of a run that never stopped.
  * Every rank calls it, and gets the seed, stream and step number of the one that saved (tri_ddp
- * sets the stream to the rank again by itself): ranks that had others (an evaluation on one rank
- * alone counts steps there only) set theirs again afterwards, with tri_random_state_set. All is
- * checked before anything changes. Errors: INVALID_ARG, FORMAT (as tri_load; also a checkpoint
- * without optimizer for an optimizer): nothing has changed; NO_MEMORY: a part may have. */
+ * sets the stream to the rank again by itself): ranks that had others (steps that draw random
+ * numbers on one rank alone count there only) set theirs again afterwards, with
+ * tri_random_state_set. All is checked before anything changes. Errors: INVALID_ARG, FORMAT (as
+ * tri_load; also a checkpoint without optimizer for an optimizer): nothing has changed; NO_MEMORY:
+ * a part may have. */
 TRI_API TRI_MUST_CHECK tri_status tri_checkpoint_restore(const tri_checkpoint *checkpoint,
                                                          tri_module *module,
                                                          tri_optimizer *optimizer);

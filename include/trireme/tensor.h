@@ -191,8 +191,9 @@ TRI_API void tri_autocast_end(void);
  * memory at best, and its convolutions are slow. */
 TRI_API bool tri_is_bf16_fast(void);
 
-/* Seeds random numbers: of this thread's context (context.h) now, and of all that are made later,
- * by other threads too. Also seeds parameter initialisation (mt19937, PyTorch's bits for uniform
+/* Seeds random numbers, which start again: those of this thread's context (context.h) that are
+ * recorded from now on, and of all contexts that are made later, by other threads too; the stream
+ * stays. Also seeds parameter initialisation (mt19937, PyTorch's bits for uniform
  * distributions), in all threads. */
 TRI_API void tri_manual_seed(uint64_t seed);
 /* What the random numbers of this thread's context are made of, with the place of an operation
@@ -202,10 +203,12 @@ typedef struct tri_random_state {
     uint64_t seed; /* 0 until tri_manual_seed */
     uint64_t
         stream;   /* what draws differently from the same seed; tri_ddp's forward sets its rank */
-    int64_t step; /* how many steps have ended; grows with each */
+    int64_t step; /* how many steps have drawn since tri_manual_seed: those that draw nothing, such
+                     as an evaluation's, do not count */
 } tri_random_state;
 TRI_API tri_random_state tri_random_state_get(void);
-/* Goes on from there: all that has not run yet, also of the current step. A checkpoint does this by
+/* Goes on from there: all that has not run yet, also of the current step (since tri_manual_seed,
+ * if that came in its midst). A checkpoint does this by
  * itself. NULL fails the step (INVALID_ARG). */
 TRI_API void tri_random_state_set(const tri_random_state *state);
 

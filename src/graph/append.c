@@ -132,6 +132,7 @@ static tri_status settle_node(trii_step *step, trii_node *node, const trii_attrs
     if (TRII_UNLIKELY(status != TRI_OK))
         return status;
     node->random_index = node->op->random ? step->random_count++ : 0;
+    node->random_seeded = step->n_seeded;
     requires_grad = use_operands(step, node, in);
     if (TRII_UNLIKELY(host != NULL)) /* a receive has no operands to have it from */
         requires_grad = host->requires_grad != 0 || (requires_grad && r->create_graph);

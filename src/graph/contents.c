@@ -138,6 +138,7 @@ tri_status tri_copy_in(tri_tensor *tensor, const void *data, size_t bytes)
 static tri_status make_readable(trii_step *step, tri_tensor *tensor, trii_value *value_out)
 {
     trii_vid id = TRII_NO_VALUE;
+    char text[TRII_VALUE_TEXT];
     tri_status status;
 
     if (tensor == NULL)
@@ -163,7 +164,8 @@ static tri_status make_readable(trii_step *step, tri_tensor *tensor, trii_value 
         return status;
     if (step->values[id].state != TRII_VALUE_READY)
         return TRII_FAIL(TRI_ERR_STATE,
-                         "the value was not kept when the step ran: call tri_keep before that");
+                         "%s was not kept when the step ran: call tri_keep before that",
+                         trii_value_text(step, id, text));
     *value_out = step->values[id];
     return TRI_OK;
 }

@@ -33,6 +33,7 @@ static void recorder_free(trii_recorder *r)
     trii_free(r->step.values);
     trii_free(r->step.nodes);
     trii_free(r->step.in_ids);
+    trii_free(r->step.seeded);
     trii_free(r->words);
     trii_free(r->names);
     trii_free(r->inputs);
@@ -230,12 +231,34 @@ void tri_context_destroy(tri_context *context)
 
 /* --- random numbers -------------------------------------------------------------------------- */
 
+/* What has been recorded draws from what was before: it may not have run, or run again for
+ * backward.
+ */
+static tri_status put_aside(trii_step *step)
+{
+    void *array = step->seeded;
+    tri_status status = trii_grow(&array, &step->cap_seeded, step->n_seeded + 1,
+                                  sizeof(*step->seeded), "seeds of a step");
+
+    step->seeded = array;
+    if (status == TRI_OK)
+        step->seeded[step->n_seeded++] = step->random;
+    return status;
+}
+
 void tri_manual_seed(uint64_t seed)
 {
+    trii_step *step = mine != NULL ? &mine->step : NULL;
+
     atomic_store(&seed_now, seed);
     atomic_fetch_add(&seed_count, 1);
-    if (mine != NULL)
-        mine->step.random.seed = seed;
+    if (step == NULL)
+        return;
+    if (step->random_count > 0 && put_aside(step) != TRI_OK)
+        trii_step_fail(step, TRI_ERR_NO_MEMORY);
+    step->random.seed = seed;
+    step->random.step = 0;
+    step->random_count = 0;
 }
 
 uint64_t trii_seed(uint64_t *count_out)
@@ -267,7 +290,8 @@ void tri_random_state_set(const tri_random_state *state)
 /* Of the stream 16 bits have room in the counter; the rest makes another key. */
 trii_random trii_step_random(const trii_step *step, const trii_node *node)
 {
-    const tri_random_state *state = &step->random;
+    const tri_random_state *state =
+        node->random_seeded < step->n_seeded ? &step->seeded[node->random_seeded] : &step->random;
     uint64_t high = state->stream >> 16;
 
     high = (high ^ high >> 30) * UINT64_C(0xbf58476d1ce4e5b9);

@@ -134,10 +134,12 @@ static void random_state_is_the_contexts_own(void **state)
     assert_int_equal(random.seed, 11); /* the default */
     assert_int_equal(random.stream, 0);
     assert_int_equal(random.step, 0);
+    (void)tri_rand(TRI_SHAPE(1), TRI_DTYPE_F32);
     CHECK_OK(tri_step_end_status());
     assert_int_equal(tri_random_state_get().step, 1);
     tri_manual_seed(12);
     assert_int_equal(tri_random_state_get().seed, 12);
+    assert_int_equal(tri_random_state_get().step, 0);
     CHECK_OK(tri_context_leave());
     random = tri_random_state_get();
     assert_int_equal(random.seed, 4);

@@ -10,12 +10,18 @@
 
 static tri_tensor *x;
 static tri_optimizer *optimizer; /* NULL: values are asked for */
+static bool only_recorded;
 
 static void train(int rounds, bool ends)
 {
     for (int i = 0; i < rounds; i++) {
         tri_tensor *loss = tri_sum(tri_square(x), NULL, 0, false);
 
+        if (only_recorded) {
+            if (ends)
+                tri_step_end();
+            continue;
+        }
         tri_backward(loss);
         if (optimizer != NULL)
             CHECK_OK(tri_optimizer_step(optimizer));
@@ -104,6 +110,29 @@ static void updates_of_one_step_are_warned_about(void **state)
     tri_tensor_unref(x);
 }
 
+/* Nobody asks for a value and no optimizer steps: an evaluation that throws its results away. */
+static void operations_of_one_step_are_warned_about(void **state)
+{
+    const float two = 2;
+    char text[2048];
+
+    (void)state;
+    x = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){1}, 1, &two);
+    only_recorded = true;
+    take_stderr(text, sizeof(text), 100000, true);
+    assert_string_equal(text, "");
+    take_stderr(text, sizeof(text), 60000, false);
+    assert_string_equal(text, "");
+    take_stderr(text, sizeof(text), 100000, false);
+    assert_non_null(strstr(text, WARNING));
+    assert_non_null(strstr(text, "one step has "));
+    assert_non_null(strstr(text, "endless_step_test.c:"));
+    assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1); /* once */
+    tri_step_end();
+    only_recorded = false;
+    tri_tensor_unref(x);
+}
+
 /* There every operation runs at once, which is no round. */
 static void the_reference_interpreter_counts_the_same(void **state)
 {
@@ -187,6 +216,7 @@ static void a_step_that_reads_too_many_tensors_is_an_error_that_says_so(void **s
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_step_that_never_ends_is_warned_about_once),
     cmocka_unit_test(updates_of_one_step_are_warned_about),
+    cmocka_unit_test(operations_of_one_step_are_warned_about),
     cmocka_unit_test(the_reference_interpreter_counts_the_same),
     cmocka_unit_test(a_full_step_is_an_error_that_says_so),
     cmocka_unit_test(a_step_that_reads_too_many_tensors_is_an_error_that_says_so),

@@ -37,11 +37,13 @@ static tri_status check_values(const trii_step *step, const trii_host_op *op, co
 {
     for (int i = 0; i < n; i++) {
         const trii_value *value = ids[i] != TRII_NO_VALUE ? &step->values[ids[i]] : NULL;
+        char text[TRII_VALUE_TEXT];
 
         if (value != NULL && value->state == TRII_VALUE_FAILED)
             return trii_failure_get(step->recorder, value);
         if (value == NULL || value->state == TRII_VALUE_DROPPED)
-            return TRII_FAIL(TRI_ERR_STATE, "host operation %s: %s %d %s", op->kind->name, what, i,
+            return TRII_FAIL(TRI_ERR_STATE, "%s: %s %d (%s) %s", op->kind->name, what, i,
+                             value == NULL ? "NULL" : trii_value_text(step, ids[i], text),
                              value == NULL ? "is missing"
                                            : "was not kept when the step ran (tri_keep keeps a "
                                              "value), or was overwritten since");

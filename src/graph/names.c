@@ -198,6 +198,23 @@ static void debug_value(debug_text *t, const trii_recorder *r, trii_vid id)
         add_elements(t, &value->type, trii_value_data(value), trii_value_layout(value));
 }
 
+const char *trii_value_text(const trii_step *step, trii_vid id, char text[TRII_VALUE_TEXT])
+{
+    const trii_node *node = step->values[id].node >= 0 ? &step->nodes[step->values[id].node] : NULL;
+
+    if (node == NULL)
+        snprintf(text, TRII_VALUE_TEXT, "the value");
+    else if (node->site.file == NULL)
+        snprintf(text, TRII_VALUE_TEXT, "the value of %s%s", node->host != NULL ? "" : "tri_",
+                 node->host != NULL ? node->host->kind->name : node->op->name);
+    else
+        snprintf(text, TRII_VALUE_TEXT, "the value of %s%s at %s:%d",
+                 node->host != NULL ? "" : "tri_",
+                 node->host != NULL ? node->host->kind->name : node->op->name, node->site.file,
+                 node->site.line);
+    return text;
+}
+
 const char *tri_debug(const tri_tensor *tensor)
 {
     static _Thread_local debug_text shown;

@@ -219,6 +219,7 @@ static tri_status copy_node(trii_backward *b, int32_t n)
     copy->site = node->site;
     if (node->op->random) {
         copy->random_index = node->random_index;
+        copy->random_seeded = node->random_seeded;
         s->random_count--;
     }
     for (int o = 0; o < node->n_out; o++)

@@ -14,6 +14,8 @@
 #define TRII_LONG_STEP 500
 /* The same of steps of optimizers, several of which in one step are rare. */
 #define TRII_MANY_UPDATES 64
+/* Operations of a step: some hundred batches of a network of a hundred layers. */
+#define TRII_MANY_NODES (1 << 17)
 
 static _Atomic(const trii_executor *) executor_now;
 
@@ -375,6 +377,20 @@ static void count_round(trii_recorder *r)
         warn_of_endless_step(&r->step, r->rounds, "rounds of asking for values in");
 }
 
+/* Nobody asks for a value either, so that nothing is freed. */
+void trii_step_grew(const trii_step *step)
+{
+    static atomic_bool warned;
+    trii_site site = trii_site_last();
+
+    if (step->n_nodes < TRII_MANY_NODES || atomic_exchange(&warned, true))
+        return;
+    TRII_LOG(TRII_LOG_WARN, "graph",
+             "one step has %d operations now (%s:%d), and its memory grows with them; call "
+             "tri_step_end after each batch",
+             step->n_nodes, site.file != NULL ? site.file : "?", site.line);
+}
+
 void trii_step_count_update(trii_step *step)
 {
     trii_recorder *r = trii_recorder_of(step);
@@ -473,7 +489,10 @@ tri_status tri_step_end_status(void)
     r->old_nodes = s->n_nodes;
     r->old_values = s->n_values;
     s->n_values = s->n_nodes = s->n_in_ids = 0;
+    if (s->random_count > 0)
+        s->random.step++;
     s->random_count = 0;
+    s->n_seeded = 0;
     r->n_blocks = 0;
     if (TRII_UNLIKELY(r->n_regions > 0))
         trii_regions_end_step(r);
@@ -483,7 +502,6 @@ tri_status tri_step_end_status(void)
     trii_free(r->failed_line);
     r->failed_line = NULL;
     segment_begin(r);
-    s->random.step++;
     r->active = false;
     trii_live_end(r);
     return status;

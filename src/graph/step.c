@@ -63,6 +63,7 @@ static TRII_NOINLINE tri_status reserve_slow(trii_recorder *r, int32_t n)
     s->values = array;
     if (status != TRI_OK)
         return status;
+    trii_step_grew(s);
     array = s->nodes;
     status = trii_grow(&array, &r->cap_nodes, s->n_nodes + n, sizeof(*s->nodes), "nodes of a step");
     s->nodes = array;
@@ -157,6 +158,7 @@ static tri_status check_operands(trii_step *step, const trii_graph_op *op, const
                          step->n_nodes);
     for (int i = 0; i < n_in; i++) {
         const trii_value *value;
+        char text[TRII_VALUE_TEXT];
 
         types[i] = NULL;
         if (in[i] == TRII_NO_VALUE) {
@@ -169,9 +171,9 @@ static tri_status check_operands(trii_step *step, const trii_graph_op *op, const
             if (value->state == TRII_VALUE_FAILED)
                 return trii_failure_get(trii_recorder_of(step), value);
             return TRII_FAIL(TRI_ERR_STATE,
-                             "argument %d was not kept when the step ran (tri_keep keeps a value), "
-                             "or was overwritten since",
-                             i);
+                             "argument %d (%s) was not kept when the step ran (tri_keep keeps a "
+                             "value), or was overwritten since",
+                             i, trii_value_text(step, in[i], text));
         }
         types[i] = &value->type;
         if (TRII_UNLIKELY(first >= 0 && value->type.device != device))

@@ -86,6 +86,7 @@ typedef struct trii_node {
     trii_vid first_out; /* outputs are consecutive values */
     trii_attrs attrs;   /* only the first n_i and n_f numbers are set */
     uint32_t random_index;
+    int32_t random_seeded; /* how many were in step->seeded */
     /* > 0: the region of the step that is computed again for backward; < 0: a copy, of a region
      * that is minus that of the segment; see recompute.c */
     int32_t region;
@@ -123,6 +124,8 @@ typedef struct trii_step {
     int32_t first_pending;   /* first node that has not run */
     tri_random_state random; /* what has not run gets its random numbers from */
     uint32_t random_count;
+    tri_random_state *seeded; /* what it was before each tri_manual_seed amid random numbers */
+    int32_t n_seeded, cap_seeded;
     tri_status failed;            /* the first failed run of the step: later runs return it */
     struct tri_context *recorder; /* context.c's own */
 } trii_step;
@@ -254,6 +257,11 @@ tri_status trii_tensor_send(tri_tensor *tensor, tri_device device) TRI_MUST_CHEC
 /* During a run, of a tensor that the segment reads: whether no other context's run reads it. Under
  * trii_step_lock, which holds up all that would begin: so an executor may change its layout. */
 bool trii_step_holds_alone(trii_step *step, const tri_tensor *tensor);
+/* Which value that is: "the value of tri_relu at x.c:12". */
+#define TRII_VALUE_TEXT 256
+const char *trii_value_text(const trii_step *step, trii_vid id, char text[TRII_VALUE_TEXT]);
+/* Its arrays grow: a step that has become very large is warned about. */
+void trii_step_grew(const trii_step *step);
 /* An optimizer steps in this step: after many of them somebody has forgotten to end it. */
 void trii_step_count_update(trii_step *step);
 /* Run everything pending of the step. */
