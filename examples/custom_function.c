@@ -36,10 +36,13 @@ static tri_status swish_shape(const tri_function_call *call, tri_function_array 
     if (call->n_in != 2 || call->in[1].ndim != 0)
         return tri_fail(TRI_ERR_INVALID_ARG, "swish takes x and beta [], not %d inputs",
                         call->n_in);
-    if (call->in[0].dtype != TRI_DTYPE_F32 || call->in[1].dtype != TRI_DTYPE_F32)
-        return tri_fail(TRI_ERR_INVALID_ARG, "swish takes f32, not %s and %s",
-                        tri_dtype_name(call->in[0].dtype), tri_dtype_name(call->in[1].dtype));
+    for (int i = 0; i < 2; i++) { /* under TRI_AUTOCAST bf16, which comes to the others as f32 */
+        if (call->in[i].dtype != TRI_DTYPE_F32 && call->in[i].dtype != TRI_DTYPE_BF16)
+            return tri_fail(TRI_ERR_INVALID_ARG, "swish takes f32, not %s",
+                            tri_dtype_name(call->in[i].dtype));
+    }
     out[0] = out[1] = call->in[0];
+    out[1].dtype = TRI_DTYPE_F32; /* what is saved is not rounded */
     return TRI_OK;
 }
 

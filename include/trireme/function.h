@@ -10,7 +10,8 @@
  * thread that runs the step, or of a step over several devices by that of its operands' device,
  * never under a lock; it computes nothing else than its results (the plan may run it again, or not
  * at all if nobody reads them), and calls no function of tensors, modules or optimizers: those fail
- * (STATE). examples/custom_function.c is a whole one.
+ * (STATE). Under TRI_CHECK=nan a floating-point result that was not written, and an operand that
+ * was, fail the run. examples/custom_function.c is a whole one.
  */
 #ifndef TRIREME_FUNCTION_H
 #define TRIREME_FUNCTION_H
@@ -24,7 +25,8 @@ TRI_BEGIN_DECLS
 #define TRI_FUNCTION_TENSORS 16
 
 /* A tensor to a function: plain row-major data, numel elements of dtype (bool: one byte, 0 or 1).
- * What is bf16 or f16 comes as f32, and what is written in place of it is f32 and rounded once. */
+ * `shape` sees what is bf16 or f16, as activations are under tri_autocast, and may set it for
+ * results; `forward` and `backward` see f32 instead, and what they write is rounded once. */
 typedef struct tri_function_array {
     void *data; /* NULL: absent, or in `shape` */
     tri_dtype dtype;

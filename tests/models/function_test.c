@@ -208,6 +208,116 @@ static void bad_calls_are_refused(void **state)
     tri_tensor_unref(x);
 }
 
+/* What `shape` sets is whatever the user computed. */
+static tri_function_array given;
+
+static tri_status given_shape(const tri_function_call *call, tri_function_array *out)
+{
+    (void)call;
+    out[0] = given;
+    return TRI_OK;
+}
+
+static tri_status silent_forward(const tri_function_call *call)
+{
+    (void)call;
+    return TRI_ERR_IO;
+}
+
+static void shapes_that_no_tensor_has_are_refused(void **state)
+{
+    static const tri_function_class any = {
+        .name = "any", .shape = given_shape, .forward = silent_forward};
+    tri_tensor *x = numbers(TRI_DTYPE_F32), *out;
+
+    (void)state;
+    given = (tri_function_array){.dtype = TRI_DTYPE_F32, .ndim = 2, .shape = {4, -3}};
+    tri_apply(&any, NULL, &x, 1, &out, 1);
+    CHECK_FAILS(tri_tensor_status(out), TRI_ERR_INVALID_ARG,
+                "shape of any set size -3 in dimension 1 of out[0]");
+    given.shape[0] = -4; /* whose product would pass */
+    tri_apply(&any, NULL, &x, 1, &out, 1);
+    CHECK_FAILS(tri_tensor_status(out), TRI_ERR_INVALID_ARG, "set size -4 in dimension 0");
+    given = (tri_function_array){.dtype = (tri_dtype)77};
+    tri_apply(&any, NULL, &x, 1, &out, 1);
+    CHECK_FAILS(tri_tensor_status(out), TRI_ERR_INVALID_ARG, "set dtype 77 for out[0]");
+    given.dtype = TRI_DTYPE_NONE;
+    tri_apply(&any, NULL, &x, 1, &out, 1);
+    CHECK_FAILS(tri_tensor_status(out), TRI_ERR_INVALID_ARG, "set no dtype for out[0]");
+    given = (tri_function_array){.dtype = TRI_DTYPE_F32, .ndim = 9};
+    tri_apply(&any, NULL, &x, 1, &out, 1);
+    CHECK_FAILS(tri_tensor_status(out), TRI_ERR_INVALID_ARG, "set 9 dimensions");
+    given = (tri_function_array){.dtype = TRI_DTYPE_F32};
+    tri_apply(&any, NULL, &x, 1, &out, 1);
+    CHECK_FAILS(tri_copy_out(out, (float[1]){0}, 4), TRI_ERR_IO,
+                "forward of any: it returned IO, and no reason");
+    tri_step_end();
+    tri_tensor_unref(x);
+}
+
+/* --- what TRI_CHECK=nan finds ------------------------------------------------------------------
+ */
+
+/* Which mistake is made: 1: forward leaves the last element, 2: it overwrites x, 3: backward leaves
+ * all, 4: it overwrites the gradient that it is given. */
+static int mistake;
+
+static tri_status sloppy_shape(const tri_function_call *call, tri_function_array *out)
+{
+    out[0] = call->in[0];
+    return TRI_OK;
+}
+
+static tri_status sloppy_forward(const tri_function_call *call)
+{
+    for (int64_t i = 0; i < numel(&call->in[0]) - (mistake == 1); i++)
+        set_element(&call->out[0], i, 2 * element(&call->in[0], i));
+    if (mistake == 2)
+        set_element(&call->in[0], 0, 7);
+    return TRI_OK;
+}
+
+static tri_status sloppy_backward(const tri_function_call *call)
+{
+    for (int64_t i = 0; i < numel(&call->in[0]) && mistake != 3; i++)
+        set_element(&call->grad_in[0], i, 2 * element(&call->grad_out[0], i));
+    if (mistake == 4)
+        set_element(&call->grad_out[0], 0, 7);
+    return TRI_OK;
+}
+
+static const tri_function_class sloppy = {.name = "sloppy",
+                                          .shape = sloppy_shape,
+                                          .forward = sloppy_forward,
+                                          .backward = sloppy_backward};
+
+static void what_a_function_forgets_is_found_when_asked_for(void **state)
+{
+    static const char *const lines[] = {"", "forward of sloppy: element 2 of the 3 of out[0]",
+                                        "forward of sloppy: it wrote into what it may only read",
+                                        "backward of sloppy: element 0 of the 3 of grad_in[0]",
+                                        "backward of sloppy: it wrote into what it may only read"};
+    static const tri_dtype dtypes[] = {TRI_DTYPE_F32, TRI_DTYPE_F64, TRI_DTYPE_BF16};
+
+    (void)state;
+    assert_int_equal(setenv("TRI_CHECK", "nan", 1), 0);
+    for (int k = 0; k < 3 * 5; k++) {
+        tri_tensor *x = numbers(dtypes[k / 5]), *y;
+
+        mistake = k % 5;
+        tri_requires_grad(x, true);
+        tri_apply(&sloppy, NULL, &x, 1, &y, 1);
+        tri_backward(tri_sum(tri_square(tri_cast(y, TRI_DTYPE_F32)), NULL, 0, false));
+        if (mistake == 0)
+            CHECK_OK(tri_step_end_status());
+        else
+            CHECK_FAILS(tri_step_end_status(), TRI_ERR_INVALID_ARG, lines[mistake]);
+        tri_tensor_unref(x);
+    }
+    mistake = 0;
+    assert_int_equal(unsetenv("TRI_CHECK"), 0);
+}
+
 /* --- product: y = a b, with a saved value, and gradients in both forms -------------------------
  */
 
@@ -460,6 +570,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(results_and_gradients_of_every_type),
     cmocka_unit_test(failures_name_the_function_and_the_line),
     cmocka_unit_test(bad_calls_are_refused),
+    cmocka_unit_test(shapes_that_no_tensor_has_are_refused),
+    cmocka_unit_test(what_a_function_forgets_is_found_when_asked_for),
     cmocka_unit_test(both_forms_of_backward_agree),
     cmocka_unit_test(recorded_gradients_can_be_differentiated_again),
     cmocka_unit_test(gradients_that_cannot_be_are_named),

@@ -8,9 +8,12 @@
  */
 #include <trireme/function.h>
 
+#include <inttypes.h>
 #include <stdarg.h>
 
 #include "base/alloc.h"
+#include "base/param.h"
+#include "graph/ops/function_check.h"
 #include "graph/ops/function_guard.h"
 #include "graph/ops/rules.h"
 #include "graph/recorder.h"
@@ -46,6 +49,19 @@ tri_status tri_fail(tri_status status, const char *format, ...)
     if (line[0] == '\0')
         snprintf(line, sizeof(line), "tri_fail: no reason is given");
     return TRII_FAIL(status < 0 ? status : TRI_ERR_INVALID_ARG, "%s", line);
+}
+
+/* A user's function may return a status that nobody has set a line for. */
+static void expect_reason(void)
+{
+    trii_err_set("%s", "");
+}
+
+static tri_status failed_in(tri_status status, const char *what, const tri_function_class *class)
+{
+    if (tri_last_error()[0] == '\0')
+        trii_err_set("it returned %s, and no reason (tri_fail gives one)", tri_status_name(status));
+    return TRII_FAIL_CTX(status < 0 ? status : TRI_ERR_INVALID_ARG, "%s of %s", what, class->name);
 }
 
 /* --- attributes ---------------------------------------------------------------------------------
@@ -145,14 +161,57 @@ static tri_status call_user(const tri_function_class *class, const char *what,
     if (r != NULL)
         r->active = false;
     running = class->name;
-    trii_err_set("no reason is given");
+    expect_reason();
     status = code(call);
     running = NULL;
     if (r != NULL)
         r->active = active;
-    if (status == TRI_OK)
-        return TRI_OK;
-    return TRII_FAIL_CTX(status < 0 ? status : TRI_ERR_INVALID_ARG, "%s of %s", what, class->name);
+    return status == TRI_OK ? TRI_OK : failed_in(status, what, class);
+}
+
+static uint64_t operands_digest(const tri_function_call *call, bool backward)
+{
+    uint64_t digest = trii_function_digest(call->in, call->n_in);
+
+    if (!backward)
+        return digest;
+    digest ^= trii_function_digest(call->out, call->n_out) * 3;
+    return digest ^ trii_function_digest(call->grad_out, call->n_out) * 5;
+}
+
+/* A device's thread has no context to ask. */
+static bool is_checked(void)
+{
+    const trii_recorder *r = trii_recorder_mine();
+    int check = -1;
+
+    if (TRII_LIKELY(r != NULL))
+        return r->check;
+    return trii_param_choice(TRII_PARAM_CHECK, &check) == TRI_OK && check == 0;
+}
+
+/* As call_user; TRI_CHECK=nan also looks at what it has written. */
+static tri_status call_checked(const tri_function_class *class, bool backward,
+                               const tri_function_call *call)
+{
+    const char *what = backward ? "backward" : "forward";
+    const tri_function_array *results = backward ? call->grad_in : call->out;
+    int n = backward ? call->n_in : call->n_out;
+    bool check = is_checked();
+    uint64_t digest = 0;
+    tri_status status;
+
+    if (TRII_UNLIKELY(check)) {
+        trii_function_prepare(results, n);
+        digest = operands_digest(call, backward);
+    }
+    status = call_user(class, what, backward ? class->backward : class->forward, call);
+    if (TRII_LIKELY(!check) || status != TRI_OK)
+        return status;
+    status = trii_function_written(results, n, backward ? "grad_in" : "out");
+    if (status == TRI_OK && operands_digest(call, backward) != digest)
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "it wrote into what it may only read");
+    return status == TRI_OK ? TRI_OK : failed_in(status, what, class);
 }
 
 static tri_status forward_run(const trii_kernel_args *args)
@@ -169,7 +228,7 @@ static tri_status forward_run(const trii_kernel_args *args)
         in[i] = array_of(&args->in[i]);
     for (int o = 0; o < args->n_out; o++)
         out[o] = array_of(&args->out[o]);
-    return call_user(class, "forward", class->forward, &call);
+    return call_checked(class, false, &call);
 }
 
 /* in: inputs and results, unless they are not looked at, then the gradients that are there. */
@@ -199,7 +258,7 @@ static tri_status backward_run(const trii_kernel_args *args)
         if ((args->iattr[WANTED] >> i & 1) != 0)
             grad_in[i] = array_of(&args->out[to++]);
     }
-    return call_user(class, "backward", class->backward, &call);
+    return call_checked(class, true, &call);
 }
 
 /* Operands in bf16 and f16 come to the user as f32, but no type of a result changes for them. */
@@ -341,7 +400,6 @@ static tri_status record(const rule *q)
     tri_tensor *in[MOST], *out[MOST], *grad_out[MOST], *grad_in[MOST] = {NULL};
     const tri_function_graph graph = {q->data, q->n_in,  q->n_out, in,
                                       out,     grad_out, q->needs, grad_in};
-    trii_site site = trii_site_last();
     tri_status status;
 
     for (int i = 0; i < q->n_in; i++)
@@ -350,16 +408,15 @@ static tri_status record(const rule *q)
         out[o] = trii_handle(q->step, q->out[o]);
         grad_out[o] = q->grad_out[o] != TRII_NO_VALUE ? trii_handle(q->step, q->grad_out[o]) : NULL;
     }
-    trii_err_set("no reason is given");
+    expect_reason();
     status = q->class->record(&graph);
     for (int i = 0; i < q->n_in && status == TRI_OK; i++) {
         if (q->needs[i] && grad_in[i] != NULL)
             status = take_recorded(q, i, grad_in[i]);
     }
-    tri_site_set(site.file, site.line); /* the caller is tri_backward again */
     if (status == TRI_OK)
         return TRI_OK;
-    return TRII_FAIL_CTX(status < 0 ? status : TRI_ERR_INVALID_ARG, "record of %s", q->class->name);
+    return failed_in(status, "record", q->class);
 }
 
 static tri_status apply_grad(trii_step *step, const trii_node *node, const trii_vid *g,
@@ -425,12 +482,23 @@ static tri_status check_call(const tri_function_class *class, const void *data,
 static tri_status check_result(const tri_function_class *class, const tri_function_array *out,
                                int k)
 {
-    if (tri_dtype_size(out->dtype) == 0 || (unsigned)out->dtype > 15)
+    if (out->dtype == TRI_DTYPE_NONE)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "shape of %s set no dtype for out[%d]", class->name,
                          k);
+    if ((unsigned)out->dtype >= TRI_DTYPE_COUNT || (unsigned)out->dtype > 15)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "shape of %s set dtype %d for out[%d], which does not exist", class->name,
+                         (int)out->dtype, k);
     if (out->ndim < 0 || out->ndim > TRI_MAX_DIMS)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "shape of %s set %d dimensions for out[%d]",
-                         class->name, out->ndim, k);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "shape of %s set %d dimensions for out[%d]: 0 to %d are allowed",
+                         class->name, out->ndim, k, TRI_MAX_DIMS);
+    for (int d = 0; d < out->ndim; d++) {
+        if (out->shape[d] < 0)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                             "shape of %s set size %" PRId64 " in dimension %d of out[%d]",
+                             class->name, out->shape[d], d, k);
+    }
     return TRI_OK;
 }
 
@@ -445,10 +513,10 @@ static tri_status ask_shape(trii_step *step, const tri_function_class *class, co
 
     for (int i = 0; i < n_in; i++)
         in[i] = array_of(&(trii_array){NULL, trii_type_of(step, ids[i])});
-    trii_err_set("no reason is given");
+    expect_reason();
     status = class->shape(&call, out);
     if (status != TRI_OK)
-        return TRII_FAIL_CTX(status < 0 ? status : TRI_ERR_INVALID_ARG, "shape of %s", class->name);
+        return failed_in(status, "shape", class);
     begin_attrs(attrs, class, n_in, n_out, 0);
     for (int k = 0; k < n_out && status == TRI_OK; k++) {
         status = check_result(class, &out[k], k);

@@ -1,0 +1,20 @@
+/*
+ * function_check.h - what TRI_CHECK=nan sees of a user's function: that it writes all of its
+ * results, and none of its operands.
+ */
+#ifndef TRII_FUNCTION_CHECK_H
+#define TRII_FUNCTION_CHECK_H
+
+#include <trireme/function.h>
+
+#include "base/compiler.h"
+
+/* Before it runs: results get a NaN that no computation makes. Absent ones are passed over. */
+void trii_function_prepare(const tri_function_array *results, int n);
+/* After it: what is still that NaN was not written (INVALID_ARG). `name` is the list's. */
+tri_status trii_function_written(const tri_function_array *results, int n,
+                                 const char *name) TRI_MUST_CHECK;
+/* Of the contents of all. */
+uint64_t trii_function_digest(const tri_function_array *operands, int n);
+
+#endif
