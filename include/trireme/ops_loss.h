@@ -73,7 +73,8 @@ typedef struct tri_bce_options {
     tri_tensor *pos_weight; /* with logits: of what has target 1; broadcasts to input; NULL: none */
     tri_reduction reduction;
 } tri_bce_options;
-/* Of probabilities; logarithms from -100 on. The target has no gradient. */
+/* Of probabilities; logarithms from -100 on, and NaN for an input outside [0, 1], where PyTorch
+ * stops. The target has no gradient. */
 TRI_API tri_tensor *tri_bce_loss(tri_tensor *input, tri_tensor *target, const tri_bce_options *opt);
 TRI_API tri_tensor *tri_bce_with_logits_loss(tri_tensor *input, tri_tensor *target,
                                              const tri_bce_options *opt);

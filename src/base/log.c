@@ -51,9 +51,20 @@ static bool is_one_of(const char *text, size_t length, const char *const *names,
     return false;
 }
 
+static const char *component_list(char *text, size_t size)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < TRII_COUNT_OF(components) && n < size; i++)
+        n += (size_t)snprintf(text + n, size - n, "%s%s", i > 0 ? ", " : "", components[i]);
+    return text;
+}
+
 /* What is neither a level nor a component would silence what was asked for. */
 static void check_spec(const char *spec)
 {
+    char list[320];
+
     for (size_t length; *spec != '\0'; spec += length + (spec[length] == ',')) {
         const char *colon, *level;
         size_t name_length;
@@ -68,9 +79,9 @@ static void check_spec(const char *spec)
             trii_log_write(
                 TRII_LOG_WARN, "log",
                 "TRI_LOG: %.*s is not a %s; LEVEL or COMPONENT:LEVEL, with commas between "
-                "several; levels are error, warn, info, debug and trace, components "
-                "the library's rooms, such as group, store, plan and checkpoint",
-                (int)name_length, spec, colon != NULL ? "component" : "level");
+                "several; levels are error, warn, info, debug and trace, components are %s",
+                (int)name_length, spec, colon != NULL ? "component" : "level",
+                component_list(list, sizeof(list)));
         else if (colon != NULL && !is_one_of(level, length - name_length - 1, level_names,
                                              TRII_COUNT_OF(level_names)))
             trii_log_write(TRII_LOG_WARN, "log",

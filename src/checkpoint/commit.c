@@ -244,7 +244,9 @@ tri_status trii_checkpoint_commit(const char *folder, const tri_checkpoint_info 
     int lock;
 
     if (info->step < 0 || info->epoch < 0)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "checkpoint of step %" PRId64 ", epoch %" PRId64,
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "tri_checkpoint_save: step %" PRId64 ", epoch %" PRId64
+                         ": neither is negative",
                          info->step, info->epoch);
     status = open_folder(folder, &lock);
     if (status == TRI_OK)

@@ -242,8 +242,10 @@ static tri_status check(const tri_dataset *dataset, const tri_sampler *sampler, 
                         const tri_loader_options *opt)
 {
     if (batch_size < 1 || batch_size > INT64_MAX / 4096)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "loader: batches of %" PRId64 " samples (batch_size)",
-                         batch_size);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "tri_loader_create: batch_size is %" PRId64
+                         ": at least 1, at most %" PRId64,
+                         batch_size, INT64_MAX / 4096);
     if (opt->n_threads < 0 || opt->n_threads > MAX_THREADS || opt->n_prefetch < 0 ||
         opt->n_prefetch > MAX_PREFETCH)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,

@@ -396,7 +396,7 @@ static void wrong_arguments_are_refused(void **state)
 
     (void)state;
     CHECK_FAILS(tri_loader_create(&set.base, NULL, 0, NULL, &loader), TRI_ERR_INVALID_ARG,
-                "batches of 0");
+                "batch_size is 0: at least 1");
     CHECK_FAILS(
         tri_loader_create(&set.base, NULL, 1, &(tri_loader_options){.n_threads = -1}, &loader),
         TRI_ERR_INVALID_ARG, "-1 threads");
@@ -474,7 +474,7 @@ static void arguments_that_cannot_be_are_named(void **state)
     REFUSED(tri_loader_create(NULL, NULL, 1, NULL, &loader), "dataset is NULL");
     REFUSED(tri_loader_create(&unfinished, NULL, 1, NULL, &loader), "dataset->cls is NULL");
     REFUSED(tri_loader_create(&empty, NULL, 1, NULL, &loader), "neither get nor peek");
-    REFUSED(tri_loader_create(set, NULL, 0, NULL, &loader), "batches of 0");
+    REFUSED(tri_loader_create(set, NULL, 0, NULL, &loader), "batch_size is 0: at least 1");
     REFUSED(tri_loader_create(set, NULL, 1, NULL, NULL), "loader_out is NULL");
     assert_int_equal(tri_loader_length(NULL), 0);
     REFUSED(tri_loader_begin(NULL, 0, 0), "loader is NULL");

@@ -95,6 +95,73 @@ static void wrong_shapes_and_dtypes_are_named(void **state)
     tri_tensor_unref(w);
 }
 
+static void what_was_given_and_what_is_allowed_are_named(void **state)
+{
+    tri_tensor *m = zeros(TRI_DTYPE_F32, 2, 4, 6, 0, 0), *i = zeros(TRI_DTYPE_I64, 1, 4, 0, 0, 0);
+    tri_tensor *x = zeros(TRI_DTYPE_F32, 4, 2, 4, 5, 5), *w = zeros(TRI_DTYPE_F32, 4, 6, 4, 3, 3);
+    tri_tensor *y;
+
+    (void)state;
+    refused(tri_transpose(m, 5, 0), "tri_transpose(f32 [4, 6]) at ", "errors_test.c:");
+    refused(tri_softmax(m, 2), "tri_softmax(f32 [4, 6]) at ", "dimension 2 is out of range");
+    refused(tri_reshape(m, (int64_t[]){5, -1}, 2), "tri_reshape", "do not divide into [5, -1]");
+    refused(tri_reshape(m, (int64_t[]){5, 5}, 2), "tri_reshape", "those of [5, 5]");
+    refused(tri_reshape(m, (int64_t[]){-1, 2, -1}, 3), "tri_reshape",
+            "sizes of -1 in dimensions 0 and 2: only one");
+    refused(tri_conv(x, w, NULL, &(tri_conv_options){.stride = {1, -2}}), "tri_conv",
+            "stride[1] is -2: at least 1");
+    refused(tri_conv(x, w, NULL, &(tri_conv_options){.padding = {-1}}), "tri_conv",
+            "padding[0] is -1: at least 0");
+    refused(tri_sum(i, NULL, 0, false), "tri_sum", "not i64 (tri_cast converts)");
+    refused(tri_full(TRI_SHAPE(2), 1e300, TRI_DTYPE_I8), "tri_full", "1e+300 does not fit i8");
+    refused(tri_full(TRI_SHAPE(2), -1, TRI_DTYPE_U8), "tri_full", "-1 does not fit u8 (0 to 255)");
+    refused(tri_full(TRI_SHAPE(2), NAN, TRI_DTYPE_I64), "tri_full", "does not fit i64");
+    refused(tri_full(TRI_SHAPE(2), 1e300, TRI_DTYPE_NONE), "tri_full", "does not fit f32");
+    y = tri_full(TRI_SHAPE(1), -INFINITY, TRI_DTYPE_F32);
+    assert_true(tri_item(y) == -INFINITY);
+    CHECK_NEAR(tri_item(tri_cast(tri_full(TRI_SHAPE(1), -128, TRI_DTYPE_I8), TRI_DTYPE_F32)), -128,
+               0);
+    y = tri_square(tri_full(TRI_SHAPE(1), 3, TRI_DTYPE_F32));
+    CHECK_OK(tri_run());
+    CHECK_FAILS(tri_item_get(y, &(double){0}), TRI_ERR_STATE, "the value of tri_square at ");
+    CHECK_FAILS(tri_tensor_status(tri_neg(y)), TRI_ERR_STATE,
+                "argument 0 (the value of tri_square at ");
+    CHECK_OK(tri_step_end_status());
+    y = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(2, -1));
+    CHECK_FAILS(tri_tensor_status(y), TRI_ERR_INVALID_ARG, "tri_tensor_create at ");
+    CHECK_FAILS(tri_tensor_status(y), TRI_ERR_INVALID_ARG, "size -1 of dimension 1 is negative");
+    tri_tensor_unref(y);
+    tri_tensor_unref(m);
+    tri_tensor_unref(i);
+    tri_tensor_unref(x);
+    tri_tensor_unref(w);
+}
+
+/* What is no probability: a loss that TRI_CHECK=nan finds, instead of a number that pleases. */
+static void a_loss_of_probabilities_of_others_is_not_a_number(void **state)
+{
+    const float p[4] = {0, 1, 1.5f, -0.5f}, t[4] = {0, 1, 1, 0};
+    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(4), p);
+    tri_tensor *y = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(4), t);
+    const tri_bce_options each = {.reduction = TRI_REDUCTION_NONE};
+    float loss[4], grad[4];
+    tri_tensor *l;
+
+    (void)state;
+    tri_requires_grad(x, true);
+    l = tri_keep(tri_bce_loss(x, y, &each));
+    tri_backward(tri_sum(l, NULL, 0, false));
+    CHECK_OK(tri_copy_out(l, loss, sizeof(loss)));
+    CHECK_OK(tri_copy_out(tri_grad(x), grad, sizeof(grad)));
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(isnan(loss[i]) != 0, i > 1);
+        assert_int_equal(isnan(grad[i]) != 0, i > 1);
+    }
+    CHECK_OK(tri_step_end_status());
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+}
+
 static void a_failed_tensor_fails_whatever_uses_it(void **state)
 {
     tri_tensor *bad = tri_tensor_create(TRI_DTYPE_F32, (int64_t[]){-1}, 1);
@@ -272,6 +339,8 @@ static void a_result_beyond_any_memory_is_refused(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(wrong_shapes_and_dtypes_are_named),
+    cmocka_unit_test(what_was_given_and_what_is_allowed_are_named),
+    cmocka_unit_test(a_loss_of_probabilities_of_others_is_not_a_number),
     cmocka_unit_test(a_failed_tensor_fails_whatever_uses_it),
     cmocka_unit_test(an_error_without_a_status_reaches_the_next_run),
     cmocka_unit_test(a_second_backward_behind_a_run_names_the_remedy),

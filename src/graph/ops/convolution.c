@@ -147,12 +147,15 @@ static void scatter_outputs(const geometry *g, const double *rows, int64_t group
 
 static tri_status check_attrs(const trii_attrs *attrs)
 {
+    static const char *const names[7] = {"stride[0]",   "stride[1]",   "padding[0]", "padding[1]",
+                                         "dilation[0]", "dilation[1]", "groups"};
+
     for (int i = 0; i < 7; i++) {
-        int64_t least = i == 2 || i == 3 ? 0 : 1;
+        int least = i == 2 || i == 3 ? 0 : 1;
 
         if (attrs->i[i] < least || attrs->i[i] > INT32_MAX)
-            return TRII_FAIL(TRI_ERR_INVALID_ARG, "stride, dilation and groups are at least 1, "
-                                                  "padding at least 0");
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s is %" PRId64 ": at least %d, at most %d",
+                             names[i], attrs->i[i], least, INT32_MAX);
     }
     return TRI_OK;
 }

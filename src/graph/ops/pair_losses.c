@@ -23,15 +23,20 @@ static inline double smooth_slope(double d, double beta)
     return fabs(d) < beta ? d / beta : d > 0 ? 1 : d < 0 ? -1 : d;
 }
 
-/* -(y log p + (1 - y) log(1 - p)), the logarithms from -100 on, as PyTorch */
+/* -(y log p + (1 - y) log(1 - p)), the logarithms from -100 on, as PyTorch; of what is no
+ * probability, where the bounds would hide it, NaN */
 static inline double bce(double p, double y)
 {
-    return -(y * fmax(log(p), -100) + (1 - y) * fmax(log1p(-p), -100));
+    double loss = -(y * fmax(log(p), -100) + (1 - y) * fmax(log1p(-p), -100));
+
+    return p >= 0 && p <= 1 ? loss : NAN;
 }
 
 static inline double bce_slope(double p, double y)
 {
-    return (p - y) / fmax(p * (1 - p), 1e-12);
+    double slope = (p - y) / fmax(p * (1 - p), 1e-12);
+
+    return p >= 0 && p <= 1 ? slope : NAN;
 }
 
 static inline double log_of_positive(double x)

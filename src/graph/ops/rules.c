@@ -14,7 +14,7 @@ tri_status trii_rule_float(const trii_type *type, const char *what)
 {
     if (TRII_LIKELY(type->dtype == TRI_DTYPE_F32 || type->dtype == TRI_DTYPE_F64))
         return TRI_OK;
-    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s must be f32 or f64, not %s", what,
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s must be f32 or f64, not %s (tri_cast converts)", what,
                      tri_dtype_name(type->dtype));
 }
 

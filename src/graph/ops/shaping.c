@@ -17,12 +17,22 @@ static void copy_sizes(const trii_attrs *attrs, tri_dtype dtype, trii_type *out)
 
 /* --- reshape ---------------------------------------------------------------------------------- */
 
+/* "[2, -1]" */
+static const char *sizes_text(const trii_attrs *attrs, char text[TRII_TYPE_TEXT])
+{
+    trii_type type;
+
+    copy_sizes(attrs, TRI_DTYPE_F32, &type);
+    return strchr(trii_type_text(&type, text), '[');
+}
+
 /* Resolves one -1 here, so that equal results have equal attributes only if written alike; that
  * costs at most a second plan. */
 static tri_status reshape_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                                 trii_type *out, int *n_out)
 {
     int64_t have = trii_type_numel(in[0]), known = 1;
+    char text[TRII_TYPE_TEXT];
     int open = -1;
 
     (void)n_in;
@@ -32,6 +42,11 @@ static tri_status reshape_shape(const trii_type *const *in, int n_in, const trii
             open = d;
             continue;
         }
+        if (out->shape[d] == -1)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                             "sizes of -1 in dimensions %d and %d: only one "
+                             "can be worked out",
+                             open, d);
         if (out->shape[d] < 0)
             return TRII_FAIL(TRI_ERR_INVALID_ARG, "size %" PRId64 " in dimension %d", out->shape[d],
                              d);
@@ -39,13 +54,14 @@ static tri_status reshape_shape(const trii_type *const *in, int n_in, const trii
             return TRII_FAIL(TRI_ERR_INVALID_ARG, "the sizes overflow");
     }
     if (open >= 0 && (known == 0 || have % known != 0))
-        return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "%" PRId64 " elements do not divide into the given sizes", have);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%" PRId64 " elements do not divide into %s", have,
+                         sizes_text(attrs, text));
     if (open >= 0)
         out->shape[open] = have / known;
     else if (known != have)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%" PRId64 " elements do not fit %" PRId64, have,
-                         known);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "%" PRId64 " elements do not fit %" PRId64 ", those of %s", have, known,
+                         sizes_text(attrs, text));
     *n_out = 1;
     return TRI_OK;
 }
@@ -334,12 +350,9 @@ const trii_graph_op trii_op_flip = {
 
 /* --- public ----------------------------------------------------------------------------------- */
 
-static tri_tensor *refused(const char *name, tri_status status)
+static tri_tensor *refused(const char *name, tri_tensor *x, tri_status status)
 {
-    trii_step *step = trii_step_current();
-
-    status = TRII_FAIL_CTX(status, "tri_%s", name);
-    return trii_handle_failed(step, status);
+    return trii_handle_refused(trii_step_current(), name, &x, 1, status);
 }
 
 /* A list of sizes or dimensions that a user gives. */
@@ -360,7 +373,7 @@ static tri_tensor *shaped(const trii_graph_op *op, tri_tensor *x, const int64_t 
     tri_status status = check_list(shape, "shape", ndim);
 
     if (status != TRI_OK)
-        return refused(op->name, status);
+        return refused(op->name, x, status);
     attrs.n_i = ndim;
     attrs.n_f = 0;
     for (int d = 0; d < ndim; d++)
@@ -388,7 +401,7 @@ tri_tensor *tri_flatten(tri_tensor *x, int start_dim)
         return trii_record(&trii_op_reshape, &x, 1, NULL); /* says what is wrong with x */
     status = trii_rule_dim(start_dim, ndim, &dim);
     if (status != TRI_OK)
-        return refused("flatten", status);
+        return refused("flatten", x, status);
     if (ndim == 0)
         return shaped(&trii_op_reshape, x, TRI_SHAPE(1));
     for (int d = 0; d < dim; d++)
@@ -411,7 +424,7 @@ tri_tensor *tri_squeeze(tri_tensor *x, const int64_t *dims, int n)
         goes |= 1u << d;
     }
     if (status != TRI_OK)
-        return refused("squeeze", status);
+        return refused("squeeze", x, status);
     if (ndim < 0)
         return trii_record_as("squeeze", &trii_op_reshape, &x, 1, NULL);
     for (d = 0; d < ndim; d++) {
@@ -434,7 +447,7 @@ tri_tensor *tri_unsqueeze(tri_tensor *x, int dim)
         status = TRII_FAIL(TRI_ERR_INVALID_ARG, "a result of %d dimensions, %d are allowed",
                            ndim + 1, TRI_MAX_DIMS);
     if (status != TRI_OK)
-        return refused("unsqueeze", status);
+        return refused("unsqueeze", x, status);
     for (int d = 0; d <= ndim; d++)
         shape[d] = d == at ? 1 : tri_tensor_size(x, d < at ? d : d - 1);
     return shaped(&trii_op_reshape, x, shape, ndim + 1);
@@ -447,7 +460,7 @@ tri_tensor *tri_permute(tri_tensor *x, const int64_t *dims, int ndim)
     tri_status status = check_list(dims, "dims", ndim);
 
     if (status != TRI_OK)
-        return refused("permute", status);
+        return refused("permute", x, status);
     attrs.n_f = 0;
     attrs.n_i = ndim;
     for (int d = 0; d < ndim; d++)
@@ -467,7 +480,7 @@ tri_tensor *tri_transpose(tri_tensor *x, int dim0, int dim1)
     if (status == TRI_OK)
         status = trii_rule_dim(dim1, ndim, &b);
     if (status != TRI_OK)
-        return refused("transpose", status);
+        return refused("transpose", x, status);
     for (int d = 0; d < ndim; d++)
         dims[d] = d == a ? b : d == b ? a : d;
     return tri_permute(x, dims, ndim);
@@ -480,7 +493,7 @@ tri_tensor *tri_flip(tri_tensor *x, int dim)
     tri_status status = ndim < 0 ? TRI_OK : trii_rule_dim(dim, ndim, &d);
 
     if (status != TRI_OK)
-        return refused("flip", status);
+        return refused("flip", x, status);
     if (ndim == 0)
         return shaped(&trii_op_reshape, x, NULL, 0);
     attrs.n_i = 1;

@@ -162,7 +162,7 @@ static tri_tensor *along(const trii_graph_op *op, tri_tensor *x, int dim)
     tri_status status = ndim < 0 ? TRI_OK : trii_rule_dim(dim, ndim, &d);
 
     if (status != TRI_OK)
-        return trii_handle_failed(trii_step_current(), TRII_FAIL_CTX(status, "tri_%s", op->name));
+        return trii_handle_refused(trii_step_current(), op->name, &x, 1, status);
     attrs.n_i = 1;
     attrs.n_f = 0;
     attrs.i[0] = d;
