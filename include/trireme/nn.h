@@ -123,7 +123,7 @@ TRI_API tri_module *tri_nn_adaptive_avg_pool1d(int l);
 TRI_API tri_module *tri_nn_adaptive_max_pool1d(int l);
 /* Dimensions from start_dim on become one; torch's default is 1: [N, ..] -> [N, rest]. */
 TRI_API tri_module *tri_nn_flatten(int start_dim);
-/* 0 <= p < 1; does something only in training. */
+/* 0 <= p <= 1; does something only in training. */
 TRI_API tri_module *tri_nn_dropout(double p);
 TRI_API tri_module *tri_nn_identity(void);
 
@@ -175,16 +175,18 @@ TRI_API bool tri_module_is_training(const tri_module *self);
 
 /* --- use ------------------------------------------------------------------------------------ */
 
-/* One input, one output; never NULL. */
+/* One input, one output; never NULL. Modules call those below them, 2,048 within each other at the
+ * most: one that calls itself ends there, and fails. */
 TRI_API tri_tensor *tri_forward(tri_module *module, tri_tensor *x);
 /* Any number of both: writes out[0 .. n_out). */
 TRI_API void tri_forward_n(tri_module *module, tri_tensor *const *in, int n_in, tri_tensor **out,
                            int n_out);
-/* Training or evaluation behaviour (dropout, batch norm), for the module and all below. */
+/* Training or evaluation behaviour (dropout, batch norm), for the module and all below. NULL fails
+ * the step. */
 TRI_API void tri_module_train(tri_module *module, bool training);
 /* Forwards of this module are parts of a step that are computed again for backward instead of being
  * kept (tri_recompute_begin): of one that stands often in a network, a block of a transformer, say.
- * Without effect on NULL and failed modules. */
+ * Without effect on failed modules; NULL fails the step. */
 TRI_API void tri_module_set_recompute(tri_module *module, bool on);
 /* Parameters, their gradients and buffers go to another device (device.h); what was recorded before
  * runs first. An optimizer's state follows when it next updates them. Errors: INVALID_ARG (no such
@@ -244,7 +246,8 @@ TRI_API void tri_module_print(tri_module *module, FILE *file);
  */
 TRI_API TRI_MUST_CHECK tri_status tri_module_summary(tri_module *module, tri_tensor *const *in,
                                                      int n_in, FILE *file);
-/* tri_requires_grad of all parameters of the module and below: false freezes them. */
+/* tri_requires_grad of all parameters of the module and below: false freezes them. NULL, as from a
+ * path with a mistake in it, fails the step. */
 TRI_API void tri_module_requires_grad(tri_module *module, bool on);
 
 /* --- state: parameters and buffers under PyTorch's names, in state_dict's order ------------- */

@@ -51,7 +51,8 @@ typedef struct tri_ddp_options {
 TRI_API tri_module *tri_ddp(tri_module *own_net, const tri_ddp_options *opt);
 
 /* Between these, forward and backward communicate nothing: gradients add up on each rank, and the
- * next synchronised backward averages the sum. They nest. Harmless for other modules. */
+ * next synchronised backward averages the sum. They nest. Harmless for other modules. An update in
+ * between lets replicas drift apart, of which the log warns once. */
 TRI_API void tri_no_sync_begin(tri_module *model);
 TRI_API void tri_no_sync_end(tri_module *model);
 

@@ -72,9 +72,9 @@ tri_module *tri_nn_dropout(double p)
 {
     static const tri_module_class type = TRII_SIMPLE_CLASS("Dropout", dropout_repr);
 
-    if (!(p >= 0.0 && p < 1.0))
+    if (!(p >= 0.0 && p <= 1.0))
         return trii_module_failed(
-            TRII_FAIL(TRI_ERR_INVALID_ARG, "nn_dropout(%g): p must be in [0, 1)", p));
+            TRII_FAIL(TRI_ERR_INVALID_ARG, "nn_dropout(%g): p must be in [0, 1]", p));
     return trii_simple_new(&type, (trii_simple_layer){.apply = apply_dropout, .p = p});
 }
 

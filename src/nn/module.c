@@ -7,7 +7,9 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/dtype.h"
 #include "base/err.h"
+#include "graph/contents.h"
 #include "graph/step.h"
 
 /* When there is no memory even for a failed module. Never written, never destroyed. */
@@ -15,10 +17,10 @@ static tri_module out_of_memory = {.status = TRI_ERR_NO_MEMORY, .n_state = -1};
 
 /* What was asked of NULL. Both are never written and never destroyed. */
 static tri_module no_module = {
-    .status = TRI_ERR_INVALID_ARG, .why = (char[]){"module is NULL"}, .n_state = -1};
+    .status = TRI_ERR_INVALID_ARG, .why = (char[]){"the module is NULL"}, .n_state = -1};
 static tri_tensor no_tensor = {.refs = INT32_MAX / 2,
                                .status = TRI_ERR_INVALID_ARG,
-                               .why = (char[]){"module is NULL"},
+                               .why = (char[]){"the module is NULL"},
                                .ndim = -1};
 
 static bool is_shared(const tri_module *module)
@@ -107,10 +109,18 @@ tri_module *tri_module_simple(const char *name, size_t size,
     return module;
 }
 
+void trii_module_refused(const char *call)
+{
+    trii_step *step = trii_step_current();
+
+    if (step != NULL)
+        trii_step_fail(step, TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: the module is NULL", call));
+}
+
 tri_status tri_module_status(const tri_module *module)
 {
     if (module == NULL)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "module is NULL");
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "the module is NULL");
     if (module->status < 0)
         return TRII_FAIL(module->status, "%s", module->why != NULL ? module->why : "no memory");
     return TRI_OK;
@@ -238,8 +248,10 @@ static tri_status check_place(const tri_module *self, const char *name, const tr
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: child \"%s\" contains this module already",
                          self->type->name, name);
     if (child->parent != NULL)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: child \"%s\" has a parent already",
-                         self->type->name, name);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "%s: %s%s%s is a part of %s already: a module stands in one place",
+                         self->type->name, name, name[0] != '\0' ? ": " : "", child->type->name,
+                         child->parent->type->name);
     for (const tri_module *m = self->parent; m != NULL; m = m->parent)
         levels++;
     if (levels > TRII_MODULE_LEVELS)
@@ -304,9 +316,10 @@ tri_module *tri_module_child(tri_module *self, const char *name, tri_module *own
     return trii_module_adopt(self, name != NULL && name[0] == '\0' ? "." : name, own_child);
 }
 
-static tri_status link_tensor(tri_module *self, trii_slots *slots, const char *name,
+static tri_status link_tensor(tri_module *self, bool parameter, const char *name,
                               tri_tensor *tensor)
 {
+    trii_slots *slots = parameter ? &self->parameters : &self->buffers;
     void *items = slots->items;
     char *copy;
     tri_status st = tri_tensor_status(tensor);
@@ -319,6 +332,11 @@ static tri_status link_tensor(tri_module *self, trii_slots *slots, const char *n
     if (trii_is_handle(tensor))
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: \"%s\" is a value of a step; it must persist",
                          self->type->name, name);
+    if (parameter && !trii_dtype_is_float(tensor->dtype))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "%s: \"%s\" is %s: a parameter is floating-point (tri_module_buffer takes "
+                         "what is not)",
+                         self->type->name, name, tri_dtype_name(tensor->dtype));
     st = check_name(self, name);
     if (st < 0)
         return st;
@@ -340,7 +358,7 @@ static tri_tensor *add_tensor(tri_module *self, bool parameter, const char *name
     tri_status st = tri_module_status(self);
 
     if (st == TRI_OK) {
-        st = link_tensor(self, parameter ? &self->parameters : &self->buffers, name, own_tensor);
+        st = link_tensor(self, parameter, name, own_tensor);
         if (st == TRI_OK) {
             if (parameter)
                 tri_requires_grad(own_tensor, true);
@@ -369,6 +387,9 @@ tri_tensor *tri_module_buffer(tri_module *self, const char *name, tri_tensor *ow
 }
 
 /* --- forward -------------------------------------------------------------------------------- */
+
+/* Twice as many as a tree of modules has levels: its modules may call others in between. */
+#define FORWARDS_WITHIN (2 * TRII_MODULE_LEVELS)
 
 static bool failed(const tri_tensor *tensor)
 {
@@ -406,8 +427,21 @@ static void name_failures(const tri_module *module, tri_tensor *const *in, int n
     }
 }
 
+/* A forward that calls itself would end where the stack does. */
+static tri_status check_depth(const tri_module *module, int depth)
+{
+    if (TRII_LIKELY(depth <= FORWARDS_WITHIN))
+        return TRI_OK;
+    return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                     "forward of %s: %d calls of tri_forward within each other are the most: does "
+                     "a module call itself?",
+                     module->type->name, FORWARDS_WITHIN);
+}
+
 void tri_forward_n(tri_module *module, tri_tensor *const *in, int n_in, tri_tensor **out, int n_out)
 {
+    static _Thread_local int forwards;
+    int *depth = &forwards;
     tri_status st = tri_module_status(module);
     bool any = false;
 
@@ -420,6 +454,11 @@ void tri_forward_n(tri_module *module, tri_tensor *const *in, int n_in, tri_tens
                        module->type->name);
     for (int i = 0; i < n_out; i++)
         out[i] = NULL;
+    ++*depth;
+    if (st == TRI_OK)
+        st = check_depth(module, *depth);
+    else if (module == NULL)
+        st = trii_contents_fail(st, "tri_forward");
     if (st == TRI_OK && module->recompute)
         tri_recompute_begin();
     if (st == TRI_OK && module->hooks.n > 0)
@@ -428,6 +467,7 @@ void tri_forward_n(tri_module *module, tri_tensor *const *in, int n_in, tri_tens
         module->type->forward(module, in, n_in, out, n_out);
     if (st == TRI_OK && module->recompute)
         tri_recompute_end();
+    --*depth;
     for (int i = 0; i < n_out; i++) {
         if (st < 0)
             out[i] = trii_forward_failed(st);
@@ -448,6 +488,8 @@ tri_tensor *tri_forward(tri_module *module, tri_tensor *x)
 
 void tri_module_train(tri_module *module, bool training)
 {
+    if (module == NULL)
+        trii_module_refused("tri_module_train");
     if (module == NULL || is_shared(module))
         return;
     module->training = training;
@@ -457,7 +499,9 @@ void tri_module_train(tri_module *module, bool training)
 
 void tri_module_set_recompute(tri_module *module, bool on)
 {
-    if (module != NULL && !is_shared(module))
+    if (module == NULL)
+        trii_module_refused("tri_module_set_recompute");
+    else if (!is_shared(module))
         module->recompute = on;
 }
 

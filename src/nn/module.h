@@ -11,6 +11,9 @@
 /* Levels of a tree: what walks it, forward above all, calls itself once a level. */
 #define TRII_MODULE_LEVELS 1024
 
+/* A call that returns nothing was given no module: the step carries the error. */
+void trii_module_refused(const char *call);
+
 typedef struct trii_slot {
     char *name;
     tri_tensor *tensor; /* a reference is held */

@@ -86,6 +86,21 @@ static void call(tri_module *module, bool before, int n, tri_tensor **in, int n_
     }
 }
 
+/* So that a hook has something to look at, and is not blamed for what forward did. */
+static void check_outputs(const tri_module *module, bool hooked, tri_tensor **out, int n_out)
+{
+    for (int i = 0; i < n_out; i++) {
+        if (TRII_LIKELY(out[i] != NULL))
+            continue;
+        if (hooked)
+            trii_err_set("a forward hook of %s set output %d of %d to NULL", module->type->name, i,
+                         n_out);
+        else
+            trii_err_set("forward of %s left output %d of %d unset", module->type->name, i, n_out);
+        out[i] = trii_forward_failed(TRI_ERR_INVALID_ARG);
+    }
+}
+
 void trii_forward_hooked(tri_module *module, tri_tensor *const *in, int n_in, tri_tensor **out,
                          int n_out)
 {
@@ -104,7 +119,9 @@ void trii_forward_hooked(tri_module *module, tri_tensor *const *in, int n_in, tr
     module->hooks.running++;
     call(module, true, n, inputs, n_in, NULL, 0);
     module->type->forward(module, inputs, n_in, out, n_out);
+    check_outputs(module, false, out, n_out);
     call(module, false, n, inputs, n_in, out, n_out);
+    check_outputs(module, true, out, n_out);
     if (--module->hooks.running == 0)
         sweep(&module->hooks);
     if (inputs != few)

@@ -225,9 +225,31 @@ static void a_summary_of_what_does_not_fit_is_an_error(void **state)
     tri_module_destroy(net);
 }
 
+static void takes_away(tri_module *self, tri_tensor **in, int n_in, tri_tensor **out, int n_out,
+                       void *arg)
+{
+    (void)self, (void)in, (void)n_in, (void)n_out, (void)arg;
+    out[0] = NULL;
+}
+
+static void a_hook_that_takes_the_output_away_is_blamed_for_it(void **state)
+{
+    tri_module *net = tri_nn_relu();
+    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(2));
+
+    (void)state;
+    CHECK_OK(tri_module_forward_hook(net, takes_away, NULL, NULL));
+    CHECK_FAILS(tri_tensor_status(tri_forward(net, x)), TRI_ERR_INVALID_ARG,
+                "a forward hook of ReLU set output 0 of 1 to NULL");
+    tri_step_end();
+    tri_tensor_unref(x);
+    tri_module_destroy(net);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(hooks_run_in_order_around_forward),
     cmocka_unit_test(a_hook_replaces_inputs_and_outputs),
+    cmocka_unit_test(a_hook_that_takes_the_output_away_is_blamed_for_it),
     cmocka_unit_test(hooks_are_part_of_the_graph),
     cmocka_unit_test(a_hook_may_remove_itself_and_add_others),
     cmocka_unit_test(what_a_hook_makes_of_a_failure_is_the_forward_s),

@@ -79,6 +79,6 @@ void tri_module_print(tri_module *module, FILE *file)
     if (module != NULL)
         print_tree(module, file, 0);
     else
-        fputs("failed(failed: module is NULL)", file);
+        fputs("failed(failed: the module is NULL)", file);
     fputc('\n', file);
 }

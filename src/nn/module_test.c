@@ -182,7 +182,7 @@ static void refused_layers_say_why(void **state)
     refused_with(tri_nn_max_pool2d(0, NULL), "nn_max_pool2d(kernel 0): kernel 0: it must");
     refused_with(tri_nn_avg_pool2d(2, &(tri_nn_pool2d_options){.padding = 2}), "at most half");
     refused_with(tri_nn_adaptive_avg_pool2d(0, 1), "nn_adaptive_avg_pool2d(0, 1): the output");
-    refused_with(tri_nn_dropout(1.0), "p must be in [0, 1)");
+    refused_with(tri_nn_dropout(1.5), "p must be in [0, 1]");
 }
 
 /* Layers take one input to one output, and say so on every output. */

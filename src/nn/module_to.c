@@ -29,7 +29,7 @@ tri_status tri_module_to(tri_module *module, tri_device device)
 {
     int64_t n = 0;
     tri_status st = module != NULL ? tri_module_status(module)
-                                   : TRII_FAIL(TRI_ERR_INVALID_ARG, "module is NULL");
+                                   : TRII_FAIL(TRI_ERR_INVALID_ARG, "the module is NULL");
 
     if (st == TRI_OK)
         st = trii_module_flatten(module);

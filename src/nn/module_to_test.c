@@ -62,7 +62,7 @@ static void nothing_and_misuse(void **state)
                 "cpu:2 does not exist: there are 2 cpu devices");
     CHECK_FAILS(tri_tensor_status(tri_to(NULL, TRI_CPU(1))), TRI_ERR_INVALID_ARG, "NULL");
     CHECK_FAILS(tri_module_to(NULL, TRI_CPU(1)), TRI_ERR_INVALID_ARG,
-                "tri_module_to: module is NULL");
+                "tri_module_to: the module is NULL");
     CHECK_OK(tri_step_end_status());
     tri_tensor_unref(empty);
 }

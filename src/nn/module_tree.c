@@ -63,8 +63,10 @@ const char *tri_module_type(const tri_module *module)
 
 void tri_module_requires_grad(tri_module *module, bool on)
 {
-    if (module == NULL)
+    if (module == NULL) { /* as from a path that tri_module_submodule did not find */
+        trii_module_refused("tri_module_requires_grad");
         return;
+    }
     for (int i = 0; i < module->parameters.n; i++)
         tri_requires_grad(module->parameters.items[i].tensor, on);
     for (int i = 0; i < module->n_children; i++)

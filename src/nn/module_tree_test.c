@@ -19,6 +19,49 @@ static tri_tensor *none(tri_module *self, tri_tensor *x)
     return NULL;
 }
 
+static tri_tensor *into_itself(tri_module *self, tri_tensor *x)
+{
+    return tri_forward(self, tri_relu(x));
+}
+
+static void mistakes_are_told_where_they_are_made(void **state)
+{
+    tri_module *net, *twice, *bad;
+    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(2, 4));
+
+    (void)state;
+    net = tri_sequential(tri_nn_linear(4, 4, NULL), tri_nn_relu());
+    tri_module_requires_grad(tri_module_submodule(net, "O"), false); /* a letter for a digit */
+    CHECK_FAILS(tri_run(), TRI_ERR_INVALID_ARG, "tri_module_requires_grad: the module is NULL");
+    tri_step_end();
+    tri_module_train(tri_module_submodule(net, "2"), false);
+    CHECK_FAILS(tri_run(), TRI_ERR_INVALID_ARG, "tri_module_train: the module is NULL");
+    tri_step_end();
+    tri_module_set_recompute(NULL, true);
+    CHECK_FAILS(tri_run(), TRI_ERR_INVALID_ARG, "tri_module_set_recompute: the module is NULL");
+    tri_step_end();
+    CHECK_FAILS(tri_tensor_status(tri_forward(NULL, x)), TRI_ERR_INVALID_ARG, "tri_forward at ");
+    CHECK_FAILS(tri_tensor_status(tri_forward(NULL, x)), TRI_ERR_INVALID_ARG,
+                "module_tree_test.c:");
+    twice = tri_sequential(tri_module_get(net, 0));
+    CHECK_FAILS(tri_module_status(twice), TRI_ERR_INVALID_ARG,
+                "0: Linear is a part of Sequential already");
+    tri_module_destroy(twice);
+    bad = tri_module_simple("Loop", 0, into_itself);
+    CHECK_FAILS(tri_tensor_status(tri_forward(bad, x)), TRI_ERR_INVALID_ARG,
+                "2048 calls of tri_forward within each other");
+    assert_int_equal(tri_tensor_status(tri_forward(net, x)), TRI_OK); /* none is left open */
+    tri_step_end();
+    tri_module_destroy(bad);
+    bad = tri_module_simple("Counter", 0, into_itself);
+    tri_module_parameter(bad, "k", tri_tensor_create(TRI_DTYPE_I64, TRI_SHAPE(1)));
+    CHECK_FAILS(tri_module_status(bad), TRI_ERR_INVALID_ARG,
+                "Counter: \"k\" is i64: a parameter is floating-point");
+    tri_module_destroy(bad);
+    tri_module_destroy(net);
+    tri_tensor_unref(x);
+}
+
 static void a_simple_module_is_a_function(void **state)
 {
     char name[] = "Residual";
@@ -124,6 +167,7 @@ static void a_frozen_part_is_not_trained(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(mistakes_are_told_where_they_are_made),
     cmocka_unit_test(a_simple_module_is_a_function),
     cmocka_unit_test(a_simple_module_leaves_nothing_behind),
     cmocka_unit_test(a_tree_shows_its_parts),

@@ -5,12 +5,15 @@
  */
 #include "optim/optimizer.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "base/option.h"
+#include "graph/contents.h"
 #include "graph/ops/table.h"
 #include "nn/module.h"
 
@@ -28,7 +31,7 @@ void trii_optimizer_fail(tri_optimizer *optimizer, tri_status status)
 tri_status tri_optimizer_status(const tri_optimizer *optimizer)
 {
     if (optimizer == NULL)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "optimizer is NULL");
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "the optimizer is NULL");
     if (optimizer->status < 0)
         return TRII_FAIL(optimizer->status, "%s",
                          optimizer->why != NULL ? optimizer->why : "no memory");
@@ -140,8 +143,11 @@ static tri_status add_param(tri_optimizer *o, tri_tensor *tensor, const char *na
 static tri_status add_model(tri_optimizer *o, tri_module *model, int group)
 {
     int64_t total;
-    tri_status st = trii_module_flatten(model);
+    tri_status st;
 
+    if (model == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: the model is NULL", o->ops->name);
+    st = trii_module_flatten(model);
     if (st < 0)
         return st;
     total = tri_module_state_count(model);
@@ -382,6 +388,7 @@ typedef struct recording {
     trii_step *step;
     likeness like; /* of those in the batch */
     int first;     /* the batch is of parameters from here on */
+    bool any;      /* a parameter has a gradient */
     trii_update_batch batch;
 } recording;
 
@@ -443,12 +450,27 @@ static tri_status record_update(recording *r, int i, int64_t updates)
         st = flush(r, i);
     if (st < 0 || grad == TRII_NO_VALUE)
         return st;
+    r->any = true;
     if (r->batch.n == 0)
         st = begin_batch(r, &like);
     if (st == TRI_OK)
         st = trii_update_add(&r->batch, r->step, param->tensor, grad, param->state);
     param->adding = st == TRI_OK;
     return st;
+}
+
+/* Parameters stay as they are, and a loop that forgot its backward pass would never know why. */
+static TRII_NOINLINE void warn_of_no_gradient(const tri_optimizer *o)
+{
+    static atomic_bool warned;
+    trii_site site = trii_site_last();
+
+    if (atomic_exchange(&warned, true))
+        return;
+    TRII_LOG(TRII_LOG_WARN, "optim",
+             "tri_optimizer_step at %s:%d: none of the %d parameters has a gradient, and none "
+             "changes: was tri_backward left out, or is the loss not theirs?",
+             site.file != NULL ? site.file : "?", site.line, o->n_params);
 }
 
 static tri_status record_updates(tri_optimizer *o, trii_step *step)
@@ -459,6 +481,7 @@ static tri_status record_updates(tri_optimizer *o, trii_step *step)
     r.o = o;
     r.step = step;
     r.first = r.batch.n = 0;
+    r.any = false;
     for (int i = 0; i < o->n_params; i++)
         o->params[i].recorded = o->params[i].adding = false;
     for (int i = 0; i < o->n_params; i++) {
@@ -467,6 +490,8 @@ static tri_status record_updates(tri_optimizer *o, trii_step *step)
         if (st < 0)
             return TRII_FAIL_CTX(st, "update of %s", o->params[i].name);
     }
+    if (TRII_UNLIKELY(!r.any))
+        warn_of_no_gradient(o);
     return flush(&r, o->n_params);
 }
 
@@ -527,6 +552,8 @@ tri_status trii_optimizer_step_unless(tri_optimizer *o, tri_tensor *found)
     trii_step *step;
     tri_status st = tri_optimizer_status(o);
 
+    if (o == NULL)
+        return trii_contents_fail(st, "tri_optimizer_step");
     if (st < 0)
         return st;
     step = trii_step_current();

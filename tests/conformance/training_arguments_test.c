@@ -427,8 +427,8 @@ static void optimisers(void **state)
     tri_optimizer *opt = tri_sgd(NULL, 0.1, NULL);
 
     (void)state;
-    STATUS(tri_optimizer_status(opt), "module is NULL");
-    STATUS(tri_optimizer_step(opt), "module is NULL");
+    STATUS(tri_optimizer_status(opt), "the model is NULL");
+    STATUS(tri_optimizer_step(opt), "the model is NULL");
     tri_optimizer_destroy(opt);
     opt = tri_sgd(empty, 0.1, NULL);
     STATUS(tri_optimizer_step(opt), "there are no parameters");

@@ -202,7 +202,7 @@ static void a_failed_module_prints_why(void **state)
     rewind(file);
     assert_true(fread(text, 1, sizeof(text) - 1, file) > 0);
     assert_string_equal(text, "failed(failed: nn_linear(0, 1): in_features must be at least 1)\n"
-                              "failed(failed: module is NULL)\n");
+                              "failed(failed: the module is NULL)\n");
     (void)fclose(file);
     tri_module_destroy(failed);
 }

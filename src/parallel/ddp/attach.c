@@ -2,9 +2,11 @@
  * attach.c - what a synchronised tri_backward records beside the gradients: the header, whose
  * result weighs them, and one sum per bucket.
  */
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/err.h"
+#include "base/log.h"
 #include "graph/ops/table.h"
 #include "parallel/ddp/ddp.h"
 #include "tensor/device_memory.h"
@@ -364,11 +366,26 @@ static tri_status fetch_average(const trii_ddp_param *param)
                                    trii_tensor_data(grad), trii_tensor_bytes(grad));
 }
 
+static TRII_NOINLINE void warn_of_drift(void)
+{
+    static atomic_bool warned;
+    trii_site site = trii_site_last();
+
+    if (atomic_exchange(&warned, true))
+        return;
+    TRII_LOG(TRII_LOG_WARN, "ddp",
+             "tri_optimizer_step at %s:%d, after tri_no_sync_begin and before tri_no_sync_end: "
+             "gradients are this rank's own, and the replicas drift apart",
+             site.file != NULL ? site.file : "?", site.line);
+}
+
 tri_status trii_ddp_settle(trii_grad_hook *hook, trii_step *step)
 {
     trii_ddp *ddp = (trii_ddp *)hook;
     tri_status st;
 
+    if (TRII_UNLIKELY(ddp->no_sync > 0 && ddp->size > 1))
+        warn_of_drift();
     if (!ddp->unsettled)
         return TRI_OK;
     st = trii_step_run(step);

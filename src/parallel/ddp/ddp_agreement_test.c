@@ -207,7 +207,7 @@ static void the_order_of_operations_tells_it_too(void **state)
     setenv("TRI_CHECK", "order", 1);
     is_told_with_both_lines((const char *const[]){
         " is not the same on all ranks: rank ", "rank 0: ddp buffers 0 at ",
-        "rank 1: ddp header at ",
+        "rank 1: tri_ddp (numbers of samples) at ",
         "ddp_agreement_test.c:", "in each forward in training mode and each backward"});
 }
 
@@ -503,7 +503,7 @@ static void a_nan_is_named_where_it_was_made(void **state)
     for (int i = 0; i < 2; i++)
         assert_int_equal(ranks[i].status, TRI_ERR_NAN);
     assert_non_null(strstr(ranks[0].line, "NaN made by add("));
-    assert_non_null(strstr(ranks[1].line, "NaN came in through ddp bucket("));
+    assert_non_null(strstr(ranks[1].line, "NaN came in through tri_ddp (gradients)("));
 }
 
 static void a_world_of_one_votes(void **state)

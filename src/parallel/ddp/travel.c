@@ -266,7 +266,7 @@ static tri_status header_wait(trii_host_op *op, int64_t for_ns)
     return st == TRI_OK && t->state == TRII_TRAVEL_STARTED ? header_done(t) : st;
 }
 
-static const trii_host_kind header_kind = {.name = "ddp header",
+static const trii_host_kind header_kind = {.name = "tri_ddp (numbers of samples)",
                                            .in_place = true,
                                            .start = header_start,
                                            .poll = header_poll,
@@ -449,7 +449,7 @@ static tri_status bucket_run(trii_host_op *op, const trii_host_buffers *buffers)
     return st == TRI_OK ? bucket_wait(op, INT64_MAX) : st;
 }
 
-static const trii_host_kind bucket_kind = {.name = "ddp bucket",
+static const trii_host_kind bucket_kind = {.name = "tri_ddp (gradients)",
                                            .in_place = true,
                                            .start = bucket_start,
                                            .poll = bucket_poll,
