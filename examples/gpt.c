@@ -255,6 +255,7 @@ int main(int argc, char **argv)
 {
     run r = {.first = 0};
 
+    setvbuf(stdout, NULL, _IOLBF, 0); /* each line at once, also where it is killed */
     parse_options(argc, argv);
     TRI_TRY(tri_init(NULL));
     if (settings.batch < tri_world_size())

@@ -86,6 +86,12 @@ sed -n '/^cc average.c .*--libs trireme-comm) /,/-o average$/p' "$TRI_TEST_SOURC
 grep -q -e '-o average$' "$work/manual/lines" || fail "docs/USING.md does not say how to link"
 (cd "$work/manual" && . ./lines) || fail "the command line of docs/USING.md fails"
 works "$work/manual/average" "average of 1 on rank 0"
+cp "$source/fit.c" "$work/manual/"
+sed -n '/^cc fit.c /,/-o fit /p' "$TRI_TEST_SOURCE/docs/USING.md" | sed "s|^cc |$cc $sanitize |" >"$work/manual/lines"
+grep -q -e '-o fit ' "$work/manual/lines" || fail "docs/USING.md does not say how to link libtrireme statically"
+(cd "$work/manual" && . ./lines) || fail "the static command line of docs/USING.md fails"
+! readelf -d "$work/manual/fit" | grep -q 'NEEDED.*libtrireme' || fail "it loads a library of ours"
+works "$work/manual/fit" trained
 
 # --- dlopen -----------------------------------------------------------------------------
 # shellcheck disable=SC2086
@@ -113,6 +119,12 @@ if cmake -S "$work/other" -B "$work/other/build" -G Ninja -DCMAKE_PREFIX_PATH="$
     fail "version 9.0 was found"
 fi
 grep -q 'version: 0' "$work/cmake.log" || fail "$(cat "$work/cmake.log")"
+# So is a component that there is not, and those that there are are named.
+sed -i 's/9.0 REQUIRED/REQUIRED COMPONENTS comm rpc/' "$work/other/CMakeLists.txt"
+if cmake -S "$work/other" -B "$work/other/build" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" >"$work/cmake.log" 2>&1; then
+    fail "component rpc was found"
+fi
+grep -q 'its components are comm and trireme, not rpc' "$work/cmake.log" || fail "$(cat "$work/cmake.log")"
 
 # --- the installed programs -------------------------------------------------------------
 "$prefix/bin/trirun" --standalone --nproc-per-node 2 "$work/average-c" >"$work/two"
