@@ -244,6 +244,11 @@ static tri_status parse(tri_safetensors *f)
     if (f->map.bytes < 8)
         return TRII_FAIL(TRI_ERR_FORMAT, "%s: %zu bytes are too few for a safetensors file",
                          f->path, f->map.bytes);
+    if (memcmp(bytes, "PK\3\4", 4) == 0)
+        return TRII_FAIL(TRI_ERR_FORMAT,
+                         "%s: a file of torch.save, not of safetensors: write it with "
+                         "safetensors.torch.save_file",
+                         f->path);
     for (int i = 7; i >= 0; i--)
         length = length << 8 | bytes[i];
     if (length > TRII_SAFETENSORS_MAX_HEADER)

@@ -240,6 +240,8 @@ static void damaged_headers_are_named(void **state)
                 TRI_ERR_FORMAT, "truncated: a header of 255 bytes");
     CHECK_FAILS(tri_safetensors_open(scratch_file(&s, "f", "\0\0\0\0\1\0\0\0{}", 10), &file),
                 TRI_ERR_FORMAT, "at most 100000000");
+    CHECK_FAILS(tri_safetensors_open(scratch_file(&s, "f", "PK\3\4\0\0\0\0{}", 10), &file),
+                TRI_ERR_FORMAT, "a file of torch.save, not of safetensors: write it with");
     CHECK_FAILS(
         tri_safetensors_open(make_file(&s,
                                        "{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],"

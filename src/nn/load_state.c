@@ -31,6 +31,7 @@ typedef struct loading {
     int64_t *source_of; /* [entries]: -1 none */
     int64_t set;        /* entries that have one */
     size_t most;        /* bytes of the largest entry that is converted */
+    bool may_convert;   /* a misfit is one of dtypes alone, which the options could convert */
     names missing, unexpected, misfit, left_out, converted;
 } loading;
 
@@ -82,14 +83,14 @@ static bool converts(tri_dtype dtype)
 }
 
 static void add_differing(const loading *l, names *list, const tri_state_entry *entry,
-                          const tri_state_source *source, const char *words)
+                          const tri_state_source *source, const char *between, const char *behind)
 {
     const tri_tensor *tensor = entry->tensor;
     char ours[64], theirs[64], line[TRI_STATE_NAME_MAX + 160];
 
     shape_text(ours, sizeof(ours), tensor->dtype, tensor->shape, tensor->ndim);
     shape_text(theirs, sizeof(theirs), source->dtype, source->shape, source->ndim);
-    snprintf(line, sizeof(line), "%s is %s, %s %s", entry->name, ours, words, theirs);
+    snprintf(line, sizeof(line), "%s is %s%s %s%s", entry->name, ours, between, theirs, behind);
     names_add(l, list, line);
 }
 
@@ -130,13 +131,15 @@ static tri_status match_one(loading *l, int64_t s)
     if (!shapes_equal(entry->tensor, source) ||
         (converted &&
          !(l->opt.convert && converts(entry->tensor->dtype) && converts(source->dtype)))) {
-        add_differing(l, &l->misfit, entry, source, "not");
+        add_differing(l, &l->misfit, entry, source, " in the model,", " in what is loaded");
+        l->may_convert |= shapes_equal(entry->tensor, source) && converts(entry->tensor->dtype) &&
+                          converts(source->dtype);
         l->source_of[at] = INT64_MAX; /* not missing, but not to be read */
         return TRI_OK;
     }
     l->set++;
     if (converted) {
-        add_differing(l, &l->converted, entry, source, "converted from");
+        add_differing(l, &l->converted, entry, source, ", converted from", "");
         if (trii_tensor_bytes(entry->tensor) > l->most)
             l->most = trii_tensor_bytes(entry->tensor);
     }
@@ -147,6 +150,8 @@ static tri_status match_one(loading *l, int64_t s)
 static tri_status judge(loading *l)
 {
     names *lists[] = {&l->missing, &l->unexpected, &l->misfit};
+    char text[3 * sizeof(l->missing.text) + 64] = "";
+    size_t used = 0;
     int wrong = 0;
 
     for (int i = 0; i < 3; i++) {
@@ -162,11 +167,19 @@ static tri_status judge(loading *l)
                      l->unexpected.n, l->misfit.n);
         return TRI_OK;
     }
-    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s %s:%s%s%s%s%s%s",
+    for (int i = 0; i < 3; i++) {
+        if (lists[i]->n == 0)
+            continue;
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s %s: %s", used > 0 ? ";" : "",
+                                 lists[i]->kind, lists[i]->text);
+    }
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s %s:%s%s%s",
                      l->opt.partial ? "no part of the state fits" : "state does not fit",
-                     l->module->type->name, l->missing.n > 0 ? " missing: " : "", l->missing.text,
-                     l->unexpected.n > 0 ? " unexpected: " : "", l->unexpected.text,
-                     l->misfit.n > 0 ? " of another kind: " : "", l->misfit.text);
+                     l->module->type->name, text,
+                     l->missing.n > 0 && l->unexpected.n > 0
+                         ? "; tri_load_options.rename maps names to others"
+                         : "",
+                     l->may_convert ? "; tri_load_options.convert converts dtypes" : "");
 }
 
 static tri_status match(loading *l)
