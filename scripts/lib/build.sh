@@ -11,9 +11,12 @@ preset_folder() {
 build_preset() {
     folder=$(preset_folder "$1")
     mkdir -p "$folder"
-    # A tree that was copied or moved: CMake refuses a cache of another place.
+    # CMake refuses a cache of another place (a tree that was copied or moved) or of another
+    # generator (of `cmake -B build`).
     if [ -f "$folder/CMakeCache.txt" ] &&
-        ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$(pwd -P)" "$folder/CMakeCache.txt"; then
+        ! { grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$(pwd -P)" "$folder/CMakeCache.txt" &&
+            grep -qx 'CMAKE_GENERATOR:INTERNAL=Ninja' "$folder/CMakeCache.txt"; }; then
+        say "$folder was configured for another place or generator: anew"
         rm -rf "$folder/CMakeCache.txt" "$folder/CMakeFiles"
     fi
     say "building $1"
