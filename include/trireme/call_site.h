@@ -33,7 +33,8 @@ static inline TRI_MUST_CHECK tri_status tri_site_status(tri_status status)
 
 TRI_END_DECLS
 
-/* -DTRI_NO_SITES: no call is wrapped. Taking a function's address works in any case. */
+/* -DTRI_NO_SITES: no call is wrapped. Taking a function's address works in any case, and so does
+ * (tri_zeros)(...), for where C++ allows no block: what makes a global variable. */
 #if !defined(TRI_NO_SITES) && !defined(TRI_SITE_)
 #define TRI_SITE_NAME_2_(number) tri_site_##number
 #define TRI_SITE_NAME_(number) TRI_SITE_NAME_2_(number)
