@@ -400,6 +400,7 @@ static tri_status watch_all(tcp_group *g)
     status = trii_control_take(&g->loop);
     if (status != TRI_OK)
         return status;
+    trii_loop_lock(g->loop); /* what the first connection tells makes it look at all of them */
     for (int r = 0; r < g->size && status == TRI_OK; r++) {
         if (r == g->rank)
             continue;
@@ -413,7 +414,10 @@ static tri_status watch_all(tcp_group *g)
             status = trii_loop_watch(g->loop, &g->conns[r].ending, g->conns[r].process_fd,
                                      TRII_READABLE, on_process_end);
     }
-    return status == TRI_OK ? tcp_beat_start(g) : status;
+    if (status == TRI_OK)
+        status = tcp_beat_start(g);
+    trii_loop_unlock(g->loop);
+    return status;
 }
 
 static void unwatch_all(tcp_group *g)
