@@ -5,79 +5,13 @@
 #include <trireme/trireme.h>
 
 #include "base/compiler.h"
-#include "graph/step.h"
-#include "testing/check.h"
-#include "testing/ranks.h"
-#include "traffic/traffic.h"
-
-/* --- handles for the functions on values ------------------------------------------------------ */
-
-typedef enum call_kind { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL } call_kind;
-
-static tri_tensor *collective(call_kind kind, tri_group *group, tri_tensor *x)
-{
-    trii_step *step = trii_step_current();
-    trii_vid in = TRII_NO_VALUE, out = TRII_NO_VALUE;
-    tri_status status = trii_resolve(step, x, &in);
-
-    if (status == TRI_OK && kind == ALL_REDUCE)
-        status = trii_record_all_reduce(step, group, in, TRI_REDOP_SUM, &out);
-    if (status == TRI_OK && kind == ALL_GATHER)
-        status = trii_record_all_gather(step, group, in, &out);
-    if (status == TRI_OK && kind == REDUCE_SCATTER)
-        status = trii_record_reduce_scatter(step, group, in, TRI_REDOP_AVG, &out);
-    if (status == TRI_OK && kind == ALL_TO_ALL)
-        status = trii_record_all_to_all(step, group, in, &out);
-    return status == TRI_OK ? trii_handle_recorded(step, out) : trii_handle_failed(step, status);
-}
-
-static tri_tensor *send_to(tri_group *group, tri_tensor *x, int peer, int tag)
-{
-    trii_step *step = trii_step_current();
-    trii_vid in = TRII_NO_VALUE, out = TRII_NO_VALUE;
-    tri_status status = trii_resolve(step, x, &in);
-
-    if (status == TRI_OK)
-        status = trii_record_send(step, group, in, peer, tag, &out);
-    return status == TRI_OK ? trii_handle_recorded(step, out) : trii_handle_failed(step, status);
-}
-
-static tri_tensor *recv_from(tri_group *group, tri_dtype dtype, int64_t rows, int64_t columns,
-                             bool requires_grad, int peer, int tag)
-{
-    trii_step *step = trii_step_current();
-    const trii_type type = {.dtype = dtype, .ndim = 2, .shape = {rows, columns}};
-    trii_vid out = TRII_NO_VALUE;
-    tri_status status =
-        trii_record_recv(step, group, &type, requires_grad, peer, tag, TRII_NO_VALUE, &out);
-
-    return status == TRI_OK ? trii_handle_recorded(step, out) : trii_handle_failed(step, status);
-}
-
-static tri_tensor *filled(int64_t n, double first, double by)
-{
-    double *data = malloc((size_t)(n > 0 ? n : 1) * sizeof(*data));
-    tri_tensor *t;
-
-    for (int64_t i = 0; i < n; i++)
-        data[i] = first + by * (double)i;
-    t = tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(n), data);
-    free(data);
-    return t;
-}
+#include "testing/traffic_calls.h"
 
 static tri_tensor *trained(tri_tensor *x)
 {
     tri_requires_grad(x, true);
     return x;
 }
-
-static tri_status group_of(rank_env *env, tri_group **group_out)
-{
-    return tri_group_create(env->store, env->rank, env->size, env->options, group_out);
-}
-
-static const tri_group_options engines[] = {{.engine = "shm"}, {.engine = "tcp"}};
 
 /* --- gradients -------------------------------------------------------------------------------- */
 
@@ -588,158 +522,6 @@ static void a_rank_that_dies_ends_the_step_of_the_others(void **state)
         run_processes(2, &engines[e], dying_rank, NULL, NULL, 60);
 }
 
-/* Equally long, and so nothing would be noticed. */
-static const char *swapped_rank(rank_env *env)
-{
-    tri_group *group = NULL;
-    tri_tensor *x = filled(4, 0, 1), *y = tri_reshape(x, TRI_SHAPE(2, 2)), *a, *b;
-    tri_status status;
-
-    RANK_TRY(env, group_of(env, &group));
-    a = tri_keep(collective(ALL_REDUCE, group, env->rank == 0 ? x : y));
-    b = tri_keep(collective(ALL_REDUCE, group, env->rank == 0 ? y : x));
-    (void)a;
-    (void)b;
-    status = tri_step_end_status();
-    if (status != TRI_ERR_MISMATCH)
-        return RANK_FAIL(env, "rank %d: %s: %s", env->rank, tri_status_name(status),
-                         tri_last_error());
-    if (strstr(tri_last_error(), "operation 1 of group ") == NULL ||
-        strstr(tri_last_error(), "rank 0: all_reduce(f64 [4])") == NULL ||
-        strstr(tri_last_error(), "rank 1: all_reduce(f64 [2, 2])") == NULL)
-        return RANK_FAIL(env, "rank %d: %s", env->rank, tri_last_error());
-    tri_tensor_unref(x);
-    tri_group_unref(group);
-    return NULL;
-}
-
-static const char *agreeing_rank(rank_env *env)
-{
-    const char *wrong = all_reduce_rank(env);
-
-    return wrong != NULL ? wrong : parts_rank(env);
-}
-
-static void operations_that_changed_places_are_named(void **state)
-{
-    (void)state;
-    setenv("TRI_CHECK", "order", 1);
-    for (int e = 0; e < 2; e++) {
-        run_threads(3, &engines[e], agreeing_rank, NULL);
-        run_threads(2, &engines[e], swapped_rank, NULL);
-    }
-    unsetenv("TRI_CHECK");
-}
-
-/* Two that differ in length, or in type: what is said of it with TRI_CHECK=order, on both sides. */
-static const char *unlike_rank(rank_env *env)
-{
-    const bool *longer = env->arg;
-    tri_group *group = NULL;
-    tri_tensor *x = filled(8, 0, 1), *n;
-    tri_tensor *message = *longer ? tri_reshape(x, TRI_SHAPE(8)) : tri_cast(x, TRI_DTYPE_F32);
-
-    RANK_TRY(env, group_of(env, &group));
-    if (env->rank == 0)
-        (void)tri_keep(send_to(group, message, 1, 7));
-    else
-        (void)tri_keep(recv_from(group, TRI_DTYPE_F64, 2, *longer ? 3 : 4, false, 0, 7));
-    n = tri_keep(collective(ALL_REDUCE, group, x)); /* a short send is over at once */
-    (void)n;
-    RANK_FAILS(env, tri_step_end_status(), TRI_ERR_MISMATCH,
-               "message 1 from rank 0 to rank 1 of group ");
-    if (strstr(tri_last_error(), *longer ? "rank 0: send(8 f64, rank 1, tag 7)"
-                                         : "rank 0: send(8 f32, rank 1, tag 7)") == NULL ||
-        strstr(tri_last_error(), *longer ? "rank 1: recv(6 f64, rank 0, tag 7)"
-                                         : "rank 1: recv(8 f64, rank 0, tag 7)") == NULL)
-        return RANK_FAIL(env, "rank %d: %s", env->rank, tri_last_error());
-    tri_tensor_unref(x);
-    tri_group_unref(group);
-    return NULL;
-}
-
-static void messages_that_differ_are_named(void **state)
-{
-    (void)state;
-    setenv("TRI_CHECK", "order", 1);
-    for (int e = 0; e < 2; e++)
-        for (int longer = 0; longer < 2; longer++)
-            run_threads(2, &engines[e], unlike_rank, &(bool){longer != 0});
-    unsetenv("TRI_CHECK");
-}
-
-/* Tags may come in any order; what nobody sends is missed in the end. */
-static const char *unmet_rank(rank_env *env)
-{
-    tri_group *group = NULL;
-    tri_tensor *x = filled(2, 0, 1);
-
-    RANK_TRY(env, group_of(env, &group));
-    if (env->rank == 0) {
-        (void)tri_keep(send_to(group, x, 1, 1));
-        (void)tri_keep(send_to(group, x, 1, 2));
-        (void)tri_keep(send_to(group, x, 1, 3));
-        RANK_TRY(env, tri_step_end_status());
-        RANK_TRY(env, ranks_meet(env, "sent", -1));
-        RANK_TRY(env, ranks_meet(env, "missed", -1));
-    } else {
-        RANK_TRY(env, ranks_meet(env, "sent", -1));
-        (void)tri_keep(recv_from(group, TRI_DTYPE_F64, 1, 2, false, 0, 3));
-        (void)tri_keep(recv_from(group, TRI_DTYPE_F64, 1, 2, false, 0, 1));
-        RANK_TRY(env, tri_step_end_status());
-        tri_group_set_timeout(group, 100);
-        (void)tri_keep(recv_from(group, TRI_DTYPE_F64, 1, 2, false, 0, 4));
-        RANK_FAILS(env, tri_step_end_status(), TRI_ERR_GROUP_TIMEOUT,
-                   "; messages that have not met: ");
-        if (strstr(tri_last_error(), "rank 0: send(2 f64, rank 1, tag 2)") == NULL ||
-            strstr(tri_last_error(), "rank 1: recv(2 f64, rank 0, tag 4)") == NULL ||
-            strstr(tri_last_error(), "tag 1)") != NULL)
-            return RANK_FAIL(env, "%s", tri_last_error());
-        RANK_TRY(env, ranks_meet(env, "missed", -1));
-    }
-    tri_tensor_unref(x);
-    tri_group_unref(group);
-    return NULL;
-}
-
-static void messages_that_nobody_receives_are_named_in_the_end(void **state)
-{
-    (void)state;
-    setenv("TRI_CHECK", "order", 1);
-    for (int e = 0; e < 2; e++)
-        run_threads(2, &engines[e], unmet_rank, NULL);
-    unsetenv("TRI_CHECK");
-}
-
-/* The rest of the value would be whatever was in its memory. */
-static const char *short_rank(rank_env *env)
-{
-    tri_group *group = NULL;
-    tri_tensor *x = filled(3, 0, 1);
-
-    RANK_TRY(env, group_of(env, &group));
-    if (env->rank == 0) {
-        (void)tri_keep(send_to(group, x, 1, 7));
-        RANK_TRY(env, tri_step_end_status());
-    } else {
-        (void)tri_keep(recv_from(group, TRI_DTYPE_F64, 2, 2, false, 0, 7));
-        RANK_FAILS(env, tri_step_end_status(), TRI_ERR_MISMATCH,
-                   "recv(4 f64, rank 0, tag 7): a message of 3 came");
-    }
-    RANK_TRY(env, ranks_meet(env, "heard", -1));
-    tri_tensor_unref(x);
-    tri_group_unref(group);
-    return NULL;
-}
-
-static void a_message_that_is_too_short_is_no_value(void **state)
-{
-    (void)state;
-    unsetenv("TRI_CHECK");
-    for (int e = 0; e < 2; e++)
-        run_threads(2, &engines[e], short_rank, NULL);
-}
-
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -754,10 +536,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(wrong_operands_are_refused),
         cmocka_unit_test(a_failed_step_ends_on_all_ranks_and_the_next_one_works),
         cmocka_unit_test(a_rank_that_dies_ends_the_step_of_the_others),
-        cmocka_unit_test(operations_that_changed_places_are_named),
-        cmocka_unit_test(messages_that_differ_are_named),
-        cmocka_unit_test(messages_that_nobody_receives_are_named_in_the_end),
-        cmocka_unit_test(a_message_that_is_too_short_is_no_value),
     };
 
     return test_main(argc, argv, tests, TRII_COUNT_OF(tests));

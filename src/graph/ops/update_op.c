@@ -29,7 +29,7 @@ static tri_status update_shape(const trii_type *const *in, int n_in, const trii_
         if (skips && i == n_in - 1)
             return in[i]->dtype == TRI_DTYPE_F32
                        ? trii_rule_shape(in[i], "the flag", 0, NULL)
-                       : TRII_FAIL(TRI_ERR_INTERNAL, "update: a flag that is no f32");
+                       : TRII_FAIL(TRI_ERR_INTERNAL, "update: the flag must be f32");
         status = trii_rule_same_dtype(in[0], in[i]);
         if (status == TRI_OK && i == n * each)
             status = trii_rule_shape(in[i], "the scale", 0, NULL);
