@@ -104,9 +104,10 @@ static void check(const product *p)
 
 static void every_order_and_size(void **state)
 {
-    static const int64_t sizes[][3] = {{1, 65, 300}, {15, 48, 7},    {16, 49, 64},
-                                       {17, 1, 33},  {64, 131, 1},   {131, 64, 96},
-                                       {7, 700, 13}, {65, 17, 2500}, {16, 20, 5500}};
+    static const int64_t
+        sizes[][3] = {{1, 65, 300},   {15, 48, 7},    {16, 49, 64}, {17, 1, 33},
+                      {64, 131, 1},   {131, 64, 96},  {7, 700, 13}, {65, 17, 2500},
+                      {16, 20, 5500}, {17, 130, 2500}}; /* the last in several panels */
 
     (void)state;
     for (int threads = 1; threads <= 8; threads += threads < 3 ? 1 : 5) {
