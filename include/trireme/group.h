@@ -276,8 +276,8 @@ TRI_API size_t tri_work_count(const tri_work *work);
  * Several calls as one: between begin and end, calls of this thread on the group whose work_out
  * is NULL are only posted, and tri_batch_end waits for all of them, or hands out one work. Sends
  * and receives may stand in any order. Errors: STATE (a batch is open already, or none). Calls
- * that failed returned their own errors; end waits for the others. c10d batch_isend_irecv and
- * coalescing manager.
+ * that failed returned their own errors; end waits for the others. What a tri_reducer or a model of
+ * tri_ddp communicates meanwhile is not collected. c10d batch_isend_irecv and coalescing manager.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_batch_begin(tri_group *group);
 TRI_API TRI_MUST_CHECK tri_status tri_batch_end(tri_group *group, tri_work **work_out);

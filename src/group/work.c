@@ -344,6 +344,14 @@ bool trii_batch_is_open(const tri_group *group)
     return TRII_UNLIKELY(open_batch != NULL) && open_batch->group == group;
 }
 
+tri_work *trii_batch_set(tri_work *batch)
+{
+    tri_work *before = open_batch;
+
+    open_batch = batch;
+    return before;
+}
+
 tri_status trii_batch_reserve(void)
 {
     tri_work *batch = open_batch;

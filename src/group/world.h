@@ -16,6 +16,9 @@ tri_status trii_work_poll(tri_work *work) TRI_MUST_CHECK;
 /* As tri_work_wait with the group's deadline, but gives up after so many nanoseconds, with
  * INPROGRESS and without a word; INT64_MAX: it does not. */
 tri_status trii_work_wait_for(tri_work *work, int64_t for_ns) TRI_MUST_CHECK;
+/* Puts aside the batch that this thread has begun, until it is set again: what a library calls
+ * unasked blocks, and belongs to no batch of the program's. NULL: none. Returns what it was. */
+tri_work *trii_batch_set(tri_work *batch);
 /* TRI_CHECK=order: this rank's next operation on the group is `what`, recorded at `where` ("" =
  * unknown). If another rank said that its operation of this number is something else, the group
  * fails: MISMATCH, with both. Never waits for another rank: who comes first only says it. */

@@ -172,10 +172,13 @@ tri_status tri_reducer_add(tri_reducer *r, const tri_reducer_grad *grad, int *in
 tri_status tri_reducer_commit(tri_reducer *r)
 {
     tri_status st = check(r, "reducer_commit");
+    tri_work *batch;
 
     if (st != TRI_OK || r->committed)
         return st;
+    batch = trii_batch_set(NULL);
     st = trii_reducer_agree(r);
+    trii_batch_set(batch);
     if (st == TRI_ERR_MISMATCH && r->status == TRI_OK) {
         r->status = st; /* all ranks say so: nobody has to be told */
         snprintf(r->why, sizeof(r->why), "%s", tri_last_error());

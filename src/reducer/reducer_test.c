@@ -27,6 +27,7 @@ typedef struct scene {
     int order;        /* 0 = as a backward pass, 1 = forward, 2 = mixed, other on each rank */
     int64_t batch[4]; /* samples of the ranks */
     int passes;
+    bool in_batch; /* while the program collects calls of its own */
 } scene;
 
 typedef struct buffers {
@@ -90,6 +91,8 @@ static const char *averages(rank_env *env)
     int64_t total = 0;
 
     JOIN(env, group);
+    if (s->in_batch)
+        RANK_TRY(env, tri_batch_begin(group));
     RANK_TRY(env, setup(s, group, &r, &b));
     for (int i = 0; i < env->size; i++)
         total += s->batch[i];
@@ -117,6 +120,8 @@ static const char *averages(rank_env *env)
                                      env->rank, pass, g, i, get(s->dtype, b.data[g], i), wanted);
             }
     }
+    if (s->in_batch)
+        RANK_TRY(env, tri_batch_end(group, NULL));
     teardown(s, group, r, &b);
     return NULL;
 }
@@ -148,6 +153,16 @@ static void a_rank_weighs_as_many_samples_as_it_has(void **state)
     s.placed = true;
     s.dtype = TRI_DTYPE_F32;
     run_threads(4, &tcp_options, averages, &s);
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
+static void what_the_program_collects_leaves_the_reducer_alone(void **state)
+{
+    scene s = {.passes = 2, .batch = {3, 1, 2}, .in_batch = true};
+
+    (void)state;
+    run_threads(3, &shm_options, averages, &s);
+    run_threads(2, &tcp_options, averages, &s);
     assert_int_equal(trii_alloc_live(), 0);
 }
 
@@ -478,6 +493,7 @@ static void ranks_without_data_keep_up(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(equal_batches_are_averaged_in_any_order),
     cmocka_unit_test(a_rank_weighs_as_many_samples_as_it_has),
+    cmocka_unit_test(what_the_program_collects_leaves_the_reducer_alone),
     cmocka_unit_test(what_a_rank_without_samples_marks_does_not_count),
     cmocka_unit_test(buckets_are_filled_from_the_last_gradient_on),
     cmocka_unit_test(buckets_and_order_change_no_bit),

@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "group/world.h"
 #include "parallel/ddp/ddp.h"
 
 #define LINE_BYTES 160
@@ -102,7 +103,7 @@ static tri_status compare_hashes(trii_ddp *ddp, uint64_t *hashes, int64_t n, boo
     return st;
 }
 
-tri_status trii_ddp_compare(trii_ddp *ddp, bool contents, bool buffers)
+static tri_status compare(trii_ddp *ddp, bool contents, bool buffers)
 {
     int64_t n = tri_module_state_count(ddp->net);
     uint64_t *hashes;
@@ -119,8 +120,18 @@ tri_status trii_ddp_compare(trii_ddp *ddp, bool contents, bool buffers)
     return st;
 }
 
+tri_status trii_ddp_compare(trii_ddp *ddp, bool contents, bool buffers)
+{
+    tri_work *batch = trii_batch_set(NULL);
+    tri_status st = compare(ddp, contents, buffers);
+
+    trii_batch_set(batch);
+    return st;
+}
+
 tri_status trii_ddp_broadcast_state(trii_ddp *ddp)
 {
+    tri_work *batch = trii_batch_set(NULL);
     tri_status st = TRI_OK;
 
     for (int64_t i = 0; i < tri_module_state_count(ddp->net) && st == TRI_OK; i++) {
@@ -128,9 +139,7 @@ tri_status trii_ddp_broadcast_state(trii_ddp *ddp)
         size_t bytes = trii_tensor_bytes(entry.tensor);
         void *plain = trii_alloc(1, bytes, "ddp broadcast");
 
-        if (plain == NULL)
-            return TRI_ERR_NO_MEMORY;
-        st = tri_copy_out(entry.tensor, plain, bytes);
+        st = plain != NULL ? tri_copy_out(entry.tensor, plain, bytes) : TRI_ERR_NO_MEMORY;
         if (st == TRI_OK)
             st = trii_ddp_called(tri_broadcast(ddp->group, plain, bytes, TRI_DTYPE_U8, 0, NULL));
         if (st == TRI_OK && ddp->rank != 0)
@@ -139,5 +148,6 @@ tri_status trii_ddp_broadcast_state(trii_ddp *ddp)
             st = TRII_FAIL_CTX(st, "ddp: %s from rank 0", entry.name);
         trii_free(plain);
     }
+    trii_batch_set(batch);
     return st;
 }

@@ -306,8 +306,10 @@ tri_status trii_ddp_buckets_rebuild(trii_ddp *ddp)
 {
     const trii_layout **layouts =
         trii_alloc((size_t)ddp->n_params, sizeof(*layouts), "ddp layouts");
+    tri_work *batch = trii_batch_set(NULL);
     tri_status st = layouts != NULL ? rebuild(ddp, layouts) : TRI_ERR_NO_MEMORY;
 
+    trii_batch_set(batch);
     ddp->rebuilt = true;
     trii_free((void *)(uintptr_t)layouts);
     return st;

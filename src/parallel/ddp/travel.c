@@ -444,8 +444,10 @@ static tri_status bucket_wait(trii_host_op *op, int64_t for_ns)
 static tri_status bucket_run(trii_host_op *op, const trii_host_buffers *buffers)
 {
     trii_travel *t = (trii_travel *)op;
+    tri_work *batch = trii_batch_set(NULL); /* without a handle it blocks, whatever it begins */
     tri_status st = bucket_send(t, buffers, t->bucket->bytes <= BLOCKING_BYTES ? NULL : &t->work);
 
+    trii_batch_set(batch);
     return st == TRI_OK ? bucket_wait(op, INT64_MAX) : st;
 }
 
