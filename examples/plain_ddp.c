@@ -9,7 +9,7 @@
 #include <trireme/comm.h>
 #include "command_line.h"
 
-enum { HIDDEN = 32, BATCH = 64, STEPS = 1500, N_W1 = 3 * HIDDEN, N_W2 = HIDDEN + 1 };
+enum { HIDDEN = 32, BATCH = 64, STEPS = 200, N_W1 = 3 * HIDDEN, N_W2 = HIDDEN + 1 };
 
 /* hidden = tanh(w1 (x, y, 1)), output = w2 (hidden, 1); their gradients */
 static double w1[N_W1 + N_W2], g1[N_W1 + N_W2], *const w2 = w1 + N_W1, *const g2 = g1 + N_W1;
@@ -70,7 +70,7 @@ int main(int argc, char **argv)
         TRI_TRY(tri_reducer_ready(r, 0));
         TRI_TRY(tri_reducer_finish(r)); /* 6: now both are means over all workers' samples */
         for (int i = 0; i < N_W1 + N_W2; i++)
-            w1[i] -= 0.5 * g1[i];
+            w1[i] -= g1[i];
     }
     TRI_TRY(tri_all_reduce(NULL, &right, &right, 1, TRI_DTYPE_F64, TRI_REDOP_SUM, NULL));
     printf("worker %d: %.0f of %d right, w2[0] = %.6f\n", tri_rank(), right, BATCH, w2[0]);

@@ -27,7 +27,9 @@ static void any_number_of_workers_has_the_result_of_one(void **state)
     assert_int_equal(sscanf(wanted, " %d of 64 right, w2[0] = ", &right), 1);
     assert_true(right >= 60);
     spawn_free(&s);
-    for (int size = 1; size <= 5; size++) { /* 3 and 5 have parts of different sizes */
+    for (int k = 0; k < 3; k++) { /* 3 and 5 have parts of different sizes */
+        static const int sizes[3] = {2, 3, 5};
+        const int size = sizes[k];
         char number[16];
         const char *argv[] = {spawn_bin("trirun"),    "--standalone",
                               "--nproc-per-node",     number,
