@@ -4,66 +4,21 @@
 #include <trireme/trireme.h>
 
 #include "base/compiler.h"
-#include "graph/step.h"
-#include "testing/check.h"
-#include "testing/ranks.h"
-#include "traffic/traffic.h"
+#include "testing/traffic_calls.h"
 
 #define N 4
 #define ROUNDS 3
 
-static const tri_group_options engines[] = {{.engine = "shm"}, {.engine = "tcp"}};
-
-/* --- handles for the functions on values ------------------------------------------------------ */
-
-static tri_tensor *handle(trii_step *step, tri_status status, trii_vid out)
+static tri_tensor *four_from(tri_group *group, int peer)
 {
-    return status == TRI_OK ? trii_handle_recorded(step, out) : trii_handle_failed(step, status);
+    const trii_type type = {.dtype = TRI_DTYPE_F64, .ndim = 1, .shape = {N}};
+
+    return received(group, &type, false, peer, 0);
 }
 
-static tri_tensor *all_reduce(tri_group *group, tri_tensor *x)
+static void four_to(tri_group *group, tri_tensor *x, int peer)
 {
-    trii_step *step = trii_step_current();
-    trii_vid in = TRII_NO_VALUE, out = TRII_NO_VALUE;
-    tri_status status = trii_resolve(step, x, &in);
-
-    if (status == TRI_OK)
-        status = trii_record_all_reduce(step, group, in, TRI_REDOP_SUM, &out);
-    return handle(step, status, out);
-}
-
-static void send_to(tri_group *group, tri_tensor *x, int peer)
-{
-    trii_step *step = trii_step_current();
-    trii_vid in = TRII_NO_VALUE, out = TRII_NO_VALUE;
-    tri_status status = trii_resolve(step, x, &in);
-
-    if (status == TRI_OK)
-        status = trii_record_send(step, group, in, peer, 0, &out);
-    if (status != TRI_OK)
-        trii_step_fail(step, status);
-}
-
-static tri_tensor *recv_from(tri_group *group, int peer)
-{
-    trii_step *step = trii_step_current();
-    const trii_type type = {.dtype = TRI_DTYPE_F32, .ndim = 1, .shape = {N}};
-    trii_vid out = TRII_NO_VALUE;
-    tri_status status = trii_record_recv(step, group, &type, false, peer, 0, TRII_NO_VALUE, &out);
-
-    return handle(step, status, out);
-}
-
-static tri_tensor *four(float first)
-{
-    const float data[N] = {first, 2, 3, 4};
-
-    return tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(N), data);
-}
-
-static tri_status group_of(rank_env *env, tri_group **group_out)
-{
-    return tri_group_create(env->store, env->rank, env->size, env->options, group_out);
+    (void)send_to(group, x, peer, 0);
 }
 
 static void both_engines(const char *(*main)(rank_env *env))
@@ -77,10 +32,10 @@ static void both_engines(const char *(*main)(rank_env *env))
 /* Rank 1 answers what rank 0 sends, and rank 0 has posted the receive of the answer before. */
 static const char *answer(rank_env *env, tri_group *group)
 {
-    tri_tensor *y = recv_from(group, 0);
+    tri_tensor *y = four_from(group, 0);
     double got;
 
-    send_to(group, tri_mul_scalar(y, 2), 0);
+    four_to(group, tri_mul_scalar(y, 2), 0);
     RANK_TRY(env, tri_item_get(tri_sum(y, NULL, 0, false), &got));
     return NULL;
 }
@@ -99,17 +54,17 @@ static const char *expect_sum(rank_env *env, tri_tensor *sum, double want)
 static const char *fused_rank(rank_env *env)
 {
     tri_group *group = NULL;
-    tri_tensor *x = four(1);
+    tri_tensor *x = filled(N, 1, 1);
     const char *wrong = NULL;
 
     RANK_TRY(env, group_of(env, &group));
     for (int round = 0; round < ROUNDS && wrong == NULL; round++) {
         if (env->rank == 0) {
-            tri_tensor *y = recv_from(group, 1);
+            tri_tensor *y = four_from(group, 1);
             tri_tensor *before = tri_square(x);
             tri_tensor *m = tri_reshape(x, TRI_SHAPE(2, 2));
 
-            send_to(group, tri_reshape(tri_matmul(m, m), TRI_SHAPE(N)), 1); /* 7 10 15 22 */
+            four_to(group, tri_reshape(tri_matmul(m, m), TRI_SHAPE(N)), 1); /* 7 10 15 22 */
             wrong = expect_sum(env, tri_add(before, y), 30 + 2 * 54);
         } else {
             wrong = answer(env, group);
@@ -131,21 +86,21 @@ static void an_answer_is_not_waited_for_before_the_message_is_sent(void **state)
 static const char *devices_rank(rank_env *env)
 {
     tri_group *group = NULL;
-    tri_tensor *x = four(1);
+    tri_tensor *x = filled(N, 1, 1);
     const char *wrong = NULL;
 
     RANK_TRY(env, group_of(env, &group));
     for (int round = 0; round < ROUNDS && wrong == NULL; round++) {
         if (env->rank == 0) {
             tri_tensor *here = tri_keep(tri_add_scalar(x, 1));
-            tri_tensor *y = recv_from(group, 1), *there = tri_to(here, TRI_CPU(1));
+            tri_tensor *y = four_from(group, 1), *there = tri_to(here, TRI_CPU(1));
 
             for (int i = 0; i < 20; i++) {
                 tri_tensor *m = tri_reshape(there, TRI_SHAPE(2, 2));
 
                 there = tri_add_scalar(tri_reshape(tri_transpose(m, 0, 1), TRI_SHAPE(N)), 1);
             }
-            send_to(group, there, 1);
+            four_to(group, there, 1);
             wrong = expect_sum(env, tri_mul_scalar(y, 3), 6 * (14 + 20 * N));
         } else {
             wrong = answer(env, group);
@@ -189,20 +144,20 @@ static const char *other_device_rank(rank_env *env)
     static const tri_function_class late_failure = {
         .name = "late_failure", .shape = same_shape, .forward = fail_late};
     tri_group *group = NULL;
-    tri_tensor *x = four(1), *y = NULL;
+    tri_tensor *x = filled(N, 1, 1), *y = NULL;
 
     RANK_TRY(env, group_of(env, &group));
     if (env->rank == 0) {
         tri_tensor *there = tri_to(tri_keep(tri_add_scalar(x, 1)), TRI_CPU(1)), *bad = NULL;
 
-        y = recv_from(group, 1);
+        y = four_from(group, 1);
         tri_apply(&late_failure, NULL, &there, 1, &bad, 1);
-        send_to(group, tri_mul_scalar(bad, 2), 1);
+        four_to(group, tri_mul_scalar(bad, 2), 1);
         RANK_FAILS(env, tri_item_get(tri_sum(y, NULL, 0, false), &(double){0}), TRI_ERR_INVALID_ARG,
                    "no such luck");
     } else {
-        y = recv_from(group, 0);
-        send_to(group, y, 0);
+        y = four_from(group, 0);
+        four_to(group, y, 0);
         RANK_FAILS(env, tri_run(), TRI_ERR_ABORTED, "no such luck");
     }
     RANK_TRY(env, ranks_meet(env, "device", -1));
@@ -224,8 +179,7 @@ static const char *mistaken_rank(rank_env *env)
 {
     const bool behind = *(const bool *)env->arg;
     tri_group *group = NULL;
-    tri_tensor *x = four(1), *y = NULL,
-               *wrong = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(1), &(float){0});
+    tri_tensor *x = filled(N, 1, 1), *y = NULL, *wrong = filled(1, 0, 0);
 
     RANK_TRY(env, group_of(env, &group));
     tri_requires_grad(x, true);
@@ -233,11 +187,11 @@ static const char *mistaken_rank(rank_env *env)
         if (part == behind && env->rank == 0)
             tri_backward(tri_matmul(x, wrong));
         else if (part != behind)
-            y = tri_keep(all_reduce(group, x));
+            y = tri_keep(collective(ALL_REDUCE, group, x));
     }
     (void)y;
     RANK_FAILS(env, tri_run(), env->rank == 0 ? TRI_ERR_INVALID_ARG : TRI_ERR_ABORTED,
-               "tri_matmul(f32 [4], f32 [1])");
+               "tri_matmul(f64 [4], f64 [1])");
     RANK_TRY(env, ranks_meet(env, "mistake", -1));
     tri_step_end();
     tri_tensor_unref(x);

@@ -41,16 +41,23 @@ static inline tri_tensor *send_to(tri_group *group, tri_tensor *x, int peer, int
     return status == TRI_OK ? trii_handle_recorded(step, out) : trii_handle_failed(step, status);
 }
 
+static inline tri_tensor *received(tri_group *group, const trii_type *type, bool requires_grad,
+                                   int peer, int tag)
+{
+    trii_step *step = trii_step_current();
+    trii_vid out = TRII_NO_VALUE;
+    tri_status status =
+        trii_record_recv(step, group, type, requires_grad, peer, tag, TRII_NO_VALUE, &out);
+
+    return status == TRI_OK ? trii_handle_recorded(step, out) : trii_handle_failed(step, status);
+}
+
 static inline tri_tensor *recv_from(tri_group *group, tri_dtype dtype, int64_t rows,
                                     int64_t columns, bool requires_grad, int peer, int tag)
 {
-    trii_step *step = trii_step_current();
     const trii_type type = {.dtype = dtype, .ndim = 2, .shape = {rows, columns}};
-    trii_vid out = TRII_NO_VALUE;
-    tri_status status =
-        trii_record_recv(step, group, &type, requires_grad, peer, tag, TRII_NO_VALUE, &out);
 
-    return status == TRI_OK ? trii_handle_recorded(step, out) : trii_handle_failed(step, status);
+    return received(group, &type, requires_grad, peer, tag);
 }
 
 static inline tri_tensor *filled(int64_t n, double first, double by)
