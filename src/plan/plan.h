@@ -64,7 +64,7 @@ typedef struct trii_slots {
 typedef struct trii_plan_output {
     bool bound;
     int32_t first; /* the first entry that writes where it lies */
-    int32_t lane;  /* which writes it */
+    int32_t lane;  /* and whose that is: communication is the first one's, wherever it writes */
     tri_device device;
     size_t bytes;
     const trii_layout *layout; /* how the plan leaves it */

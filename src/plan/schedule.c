@@ -385,10 +385,10 @@ static tri_status describe_outputs(trii_schedule *s)
         const trii_buffer *buf = &s->buffers[b];
 
         if (buf->place == TRII_PLACE_OUTPUT && buf->first < s->n_entries &&
-            s->kept[buf->first] >= 0 && s->kept[buf->first] < plan->output[buf->index].first)
+            s->kept[buf->first] >= 0 && s->kept[buf->first] < plan->output[buf->index].first) {
             plan->output[buf->index].first = s->kept[buf->first];
-        if (buf->place == TRII_PLACE_OUTPUT)
-            plan->output[buf->index].lane = trii_buffer_lane(buf);
+            plan->output[buf->index].lane = s->entry_lane[buf->first];
+        }
     }
     return TRI_OK;
 }
