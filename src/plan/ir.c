@@ -317,8 +317,13 @@ void trii_ir_sort_groups(trii_ir *ir)
     if (ir->n_groups > 1)
         qsort(ir->groups, (size_t)ir->n_groups, sizeof(trii_group *), by_position);
     for (int32_t g = 0; g < ir->n_groups; g++) {
-        for (int32_t n = 0; n < ir->groups[g]->n_nodes; n++)
-            ir->nodes[ir->groups[g]->nodes[n]].group = g;
+        for (int32_t n = 0; n < ir->groups[g]->n_nodes; n++) {
+            trii_ir_node *node = &ir->nodes[ir->groups[g]->nodes[n]];
+
+            node->group = g;
+            for (int32_t o = 0; o < node->n_out; o++) /* also what does not leave the group */
+                ir->values[node->out[o]].group = g;
+        }
         for (int32_t o = 0; o < ir->groups[g]->n_out; o++)
             ir->values[ir->groups[g]->out[o]].group = g;
     }

@@ -120,6 +120,17 @@ static void find_conflicts(events *v)
     }
 }
 
+/* The last entry of its lane up to this one: a join, for one, has none of its own, and is complete
+ * with the parts before it. -1 = none. */
+static int32_t last_kept(const trii_schedule *s, int32_t entry)
+{
+    int32_t e = entry;
+
+    while (e >= 0 && (s->kept[e] < 0 || s->entry_lane[e] != s->entry_lane[entry]))
+        e--;
+    return e;
+}
+
 /* What communication comes after without touching it. */
 static void wait_for_others(events *v)
 {
@@ -129,10 +140,11 @@ static void wait_for_others(events *v)
         const trii_ir_node *node = &s->ir->nodes[s->ir->groups[s->host_group[h]]->nodes[0]];
 
         for (int32_t i = 0; i < node->n_after; i++) {
-            int32_t g = trii_order_source(s, trii_order_after(s, node->after[i]));
+            int32_t g = trii_order_source(s, s->ir->values[node->after[i]].group);
+            int32_t e = g >= 0 && s->host_of[g] < 0 ? last_kept(s, s->group_entry[g]) : -1;
 
-            if (g >= 0 && s->host_of[g] < 0 && s->group_entry[g] >= 0)
-                wait_for(v, s->host_start[h], s->group_entry[g]);
+            if (e >= 0)
+                wait_for(v, s->host_start[h], e);
         }
     }
 }

@@ -146,7 +146,7 @@ static void host_edges(lane_order *o, int32_t g, bool fill)
     if (before >= 0)
         edge(o, s->host_group[before], g, fill);
     for (int32_t i = 0; i < node->n_after; i++) {
-        int32_t from = trii_order_after(s, node->after[i]);
+        int32_t from = s->ir->values[node->after[i]].group;
 
         if (from >= 0)
             edge(o, from, g, fill);

@@ -5,6 +5,7 @@
 #include <trireme/optim.h>
 
 #include "base/compiler.h"
+#include "base/err.h"
 #include "graph/host_op.h"
 #include "testing/any_order.h"
 
@@ -317,6 +318,36 @@ static tri_tensor *hosted(const trii_host_kind *kind, tri_tensor *x, tri_tensor 
     return trii_handle(step, out);
 }
 
+static tri_status cut_short(trii_host_op *op, int64_t for_ns)
+{
+    (void)slow_wait(op, for_ns);
+    return TRII_FAIL(TRI_ERR_ABORTED, "cut short");
+}
+
+static const trii_host_kind cut_kind = {
+    .name = "cut", .start = slow_start, .poll = slow_poll, .wait = cut_short};
+
+/* It has written into a tensor of cpu:1, whose own lane has not begun anything. */
+static void what_failed_communication_had_written_is_lost(void **state)
+{
+    tri_tensor *w, *x, *here;
+
+    (void)state;
+    CHECK_OK(tri_cpu_devices(2));
+    w = filled_on(TRI_CPU(1), LARGE, 1, 0.5);
+    x = filled_on(TRI_CPU(1), LARGE, 3, 0.25);
+    here = filled_on(TRI_CPU(0), 4, 1, 0);
+    (void)tri_keep(tri_neg(here)); /* the first lane is that of cpu:0 */
+    leave_in(hosted(&cut_kind, x, NULL), w);
+    (void)tri_keep(tri_cumsum(w, 0));
+    CHECK_FAILS(tri_run(), TRI_ERR_ABORTED, "cut short");
+    tri_step_end();
+    CHECK_FAILS(tri_tensor_status(w), TRI_ERR_STATE, "the contents are lost");
+    tri_tensor_unref(here);
+    tri_tensor_unref(w);
+    tri_tensor_unref(x);
+}
+
 /* The first lane communicates what lies on cpu:1 and cpu:2, and their lanes read it. */
 static void communicate(bool in_place)
 {
@@ -398,22 +429,40 @@ static float looked;
 
 static tri_status look_start(trii_host_op *op, const trii_host_buffers *buffers)
 {
-    looked = looked_at[0];
+    looked = *looked_at;
     return slow_start(op, buffers);
 }
 
 static const trii_host_kind look_kind = {
     .name = "look", .start = look_start, .poll = slow_poll, .wait = slow_wait};
 
+/* The tensor becomes x + 1: by a kernel, by a copy of a part of what one made, or by two kernels
+ * that write a half each. */
+typedef enum writing { BY_A_KERNEL, BY_A_COPY, IN_HALVES } writing;
+
+static tri_tensor *plus_one(tri_tensor *x, writing how)
+{
+    tri_tensor *halves[2];
+
+    if (how == BY_A_KERNEL)
+        return tri_add_scalar(x, 1);
+    if (how == BY_A_COPY)
+        return tri_narrow(tri_add_scalar(tri_concat((tri_tensor *[]){x, x}, 2, 0), 1), 0, LARGE,
+                          LARGE);
+    for (int h = 0; h < 2; h++)
+        halves[h] = tri_add_scalar(tri_narrow(x, 0, h * LARGE / 2, LARGE / 2), 1);
+    return tri_concat(halves, 2, 0);
+}
+
 /* What reads its result is not fused with what it comes after. */
-static void begin_behind(tri_device device)
+static void begin_behind(tri_device device, writing how)
 {
     tri_tensor *w = filled_on(device, LARGE, 1, 0.5), *x = filled_on(TRI_CPU(0), LARGE, 3, 0.25);
-    tri_tensor *changed, *y;
+    tri_tensor *from = filled_on(device, LARGE, 1, 0.5), *changed, *y;
 
     (void)tri_keep(tri_neg(x)); /* the first lane is that of cpu:0 */
-    looked_at = trii_tensor_data(w);
-    changed = tri_add_scalar(w, 1);
+    looked_at = (const float *)trii_tensor_data(w) + LARGE - 64;
+    changed = plus_one(from, how);
     leave_in(changed, w);
     y = hosted(&look_kind, x, changed);
     y = tri_keep(tri_add(changed, tri_to(y, device)));
@@ -422,18 +471,23 @@ static void begin_behind(tri_device device)
     CHECK_OK(tri_step_end_status());
     tri_tensor_unref(w);
     tri_tensor_unref(x);
+    tri_tensor_unref(from);
 }
 
 static void begin_behind_another_device(void)
 {
-    begin_behind(TRI_CPU(1));
+    begin_behind(TRI_CPU(1), BY_A_KERNEL);
+    begin_behind(TRI_CPU(1), BY_A_COPY);
+    begin_behind(TRI_CPU(1), IN_HALVES);
 }
 
 static void what_comes_after_something_begins_behind_it(void **state)
 {
     (void)state;
     in_any_order(begin_behind_another_device);
-    begin_behind(TRI_CPU(0));
+    begin_behind(TRI_CPU(0), BY_A_KERNEL);
+    begin_behind(TRI_CPU(0), BY_A_COPY);
+    begin_behind(TRI_CPU(0), IN_HALVES);
 }
 
 static void who_reads_what_was_communicated_waits_for_it(void **state)
@@ -541,6 +595,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(so_is_one_that_changes_at_the_end),
     cmocka_unit_test(an_update_is_written_where_it_belongs),
     cmocka_unit_test(a_failure_on_one_device_leaves_tensors_of_others_alone),
+    cmocka_unit_test(what_failed_communication_had_written_is_lost),
     cmocka_unit_test(what_comes_replaces_what_was_read),
     cmocka_unit_test(what_comes_after_something_begins_behind_it),
     cmocka_unit_test(who_reads_what_was_communicated_waits_for_it),

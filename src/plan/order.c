@@ -36,13 +36,6 @@ static void wait_inputs(trii_schedule *s, const trii_group *group)
     }
 }
 
-int32_t trii_order_after(const trii_schedule *s, int32_t value)
-{
-    int32_t node = s->ir->values[value].node;
-
-    return node >= 0 ? s->ir->nodes[node].group : -1;
-}
-
 int32_t trii_order_source(const trii_schedule *s, int32_t g)
 {
     while (g >= 0 && s->ir->groups[g]->kind == TRII_GROUP_VIEW)
@@ -65,8 +58,7 @@ static bool may_arrive(const trii_schedule *s, int32_t host)
     for (int32_t i = 0; i < group->n_in && may; i++)
         may = is_done(s, group->in[i]);
     for (int32_t i = 0; i < node->n_after && may; i++)
-        may =
-            trii_order_after(s, node->after[i]) < 0 || s->done[trii_order_after(s, node->after[i])];
+        may = is_done(s, node->after[i]);
     return may;
 }
 
@@ -130,7 +122,7 @@ tri_status trii_order_hosts(trii_schedule *s)
         for (int32_t i = 0; i < group->n_in; i++)
             add_need(s, h, s->ir->values[group->in[i]].group);
         for (int32_t i = 0; i < node->n_after; i++)
-            add_need(s, h, trii_order_after(s, node->after[i]));
+            add_need(s, h, s->ir->values[node->after[i]].group);
         host->before = ranks != 0 ? h - 1 : -1;
         while (host->before >= 0 && ranks_of(s, host->before) != ranks)
             host->before--;

@@ -76,8 +76,6 @@ void trii_order(trii_schedule *s);
  * the waits at the end. */
 void trii_order_group(trii_schedule *s, int32_t group);
 void trii_order_end(trii_schedule *s);
-/* The group of the node that makes the value, which no other group may read; -1 = none. */
-int32_t trii_order_after(const trii_schedule *s, int32_t value);
 /* What this group is a view of, or itself; -1 = of an input. */
 int32_t trii_order_source(const trii_schedule *s, int32_t group);
 /* Before: who starts before whom. */
