@@ -186,6 +186,7 @@ static tri_status walk(trii_plan *plan, const trii_step *step, const trii_segmen
 
     if (TRII_UNLIKELY(plan->n_lanes > 1))
         return trii_lanes_run(plan, step, segment, &run);
+    plan->lanes[0].reached = plan->n_entries; /* if only what comes at the end fails */
     for (int32_t e = 0; e < plan->n_entries && TRII_LIKELY(status == TRI_OK); e++) {
         status = run_entry(plan, e, step, segment, &run, &n_running);
         if (TRII_UNLIKELY(status != TRI_OK))

@@ -438,6 +438,27 @@ static void a_kernel_that_fails_late_fails_its_step(void **state)
     tri_tensor_unref(x);
 }
 
+/* Which kernel it was is not known: what any of them may have begun to overwrite is lost. */
+static void what_it_may_have_overwritten_is_lost(void **state)
+{
+    enum { LARGE = 8192 };
+    tri_tensor *x, *w;
+    trii_vid id = TRII_NO_VALUE;
+
+    (void)state;
+    guarded_register();
+    CHECK_OK(tri_set_device(TRI_CUDA(0)));
+    x = tri_ones(TRI_SHAPE(LARGE), TRI_DTYPE_F32);
+    w = tri_tensor_clone(x);
+    CHECK_OK(trii_resolve(trii_step_current(), tri_cumsum(tri_cumsum(tri_neg(w), 0), 0), &id));
+    CHECK_OK(trii_bind(trii_step_current(), id, w));
+    guarded_fail_kernel(3);
+    CHECK_FAILS(tri_run(), TRI_ERR_INTERNAL, "failed on cuda:0");
+    tri_step_end();
+    CHECK_FAILS(tri_tensor_status(w), TRI_ERR_STATE, "the contents are lost");
+    tri_tensor_unref(w);
+}
+
 static void memory_of_the_program_stays_where_it_is(void **state)
 {
     static float own[2];
@@ -495,6 +516,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_overflows_is_skipped_there),
     cmocka_unit_test(a_full_device_is_named_and_leaves_nothing_behind),
     cmocka_unit_test(a_kernel_that_fails_late_fails_its_step),
+    cmocka_unit_test(what_it_may_have_overwritten_is_lost),
     cmocka_unit_test(memory_of_the_program_stays_where_it_is),
     cmocka_unit_test(batches_lie_where_the_host_may_write),
 };
