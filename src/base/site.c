@@ -38,3 +38,8 @@ tri_site trii_site_last(void)
 {
     return newest;
 }
+
+const trii_site *trii_site_here(void)
+{
+    return &newest;
+}

@@ -14,5 +14,8 @@ trii_site trii_site_take(void);
 /* The newest site of this thread, taken or not. For recorded operations: one wrapped call, such
  * as a model's forward, records many, and inner calls of one expression are all of its line. */
 trii_site trii_site_last(void);
+/* Where this thread keeps it, for who asks at each operation: a call into a library and a
+ * thread-local of it are 20 instructions. Valid while the thread lives. */
+const trii_site *trii_site_here(void);
 
 #endif

@@ -120,7 +120,7 @@ static tri_status settle_node(trii_step *step, trii_node *node, const trii_attrs
     bool requires_grad, keep = r->eager && r->deferred == 0; /* what runs at once */
     tri_status status;
 
-    node->site = trii_site_last();
+    node->site = *r->here;
     for (int i = 0; i < node->attrs.n_f; i++)
         node->attrs.f[i] = attrs->f[i];
     node->differentiated = 0;
@@ -204,6 +204,30 @@ bool trii_node_repeats(const trii_step *step, const trii_graph_op *op, const tri
     return true;
 }
 
+bool trii_host_repeats(const trii_step *step, const trii_vid *in, int n_in,
+                       const trii_host_node *host)
+{
+    const trii_node *node = &step->nodes[step->n_nodes];
+    const trii_vid *old_after = step->in_ids + step->n_in_ids + n_in;
+
+    if (!host->like_operands || !trii_node_repeats(step, &trii_op_host, in, n_in, NULL) ||
+        node->host != host->op || node->n_after != host->n_after || !node->like_operands)
+        return false;
+    for (int i = 0; i < host->n_after; i++) {
+        if (old_after[i] != host->after[i])
+            return false;
+    }
+    return true;
+}
+
+tri_status trii_host_repeat(trii_step *step, const trii_host_node *host, trii_vid *first_out)
+{
+    trii_node *node = &step->nodes[step->n_nodes];
+
+    *first_out = node->first_out;
+    return settle_node(step, node, NULL, host);
+}
+
 tri_status trii_node_repeat(trii_step *step, const trii_attrs *attrs, trii_vid *first_out)
 {
     trii_node *node = &step->nodes[step->n_nodes];
@@ -255,6 +279,7 @@ tri_status trii_node_append(trii_step *step, const trii_graph_op *op, const trii
             node->attrs.i[i] = attrs->i[i];
     }
     node->host = host != NULL ? host->op : NULL;
+    node->like_operands = host != NULL && host->like_operands;
     for (int i = 0; i < n_in; i++)
         step->in_ids[node->first_in + i] = in[i];
     for (int i = 0; i < n_after; i++)

@@ -138,8 +138,10 @@ static trii_recorder *current(void)
 {
     if (mine == NULL) {
         own = mine = recorder_create();
-        if (mine != NULL)
+        if (mine != NULL) {
+            mine->here = trii_site_here();
             trii_step_at_thread_exit(thread_ends, &own);
+        }
     }
     return mine;
 }
@@ -199,6 +201,7 @@ tri_status tri_context_enter(tri_context *context)
     atomic_store(&context->thread, trii_step_thread_id());
     trii_live_moves(context);
     context->outer = mine;
+    context->here = trii_site_here();
     mine = context;
     trii_device_modes_use(&context->devices);
     trii_step_at_thread_exit(thread_ends, &own);

@@ -144,6 +144,16 @@ static tri_status send_results(trii_step *step, const trii_host_call *call, int3
     return status;
 }
 
+static tri_status append_new(trii_step *step, const trii_host_call *call, const trii_vid *in,
+                             int n_out, trii_host_node *host, int32_t *first)
+{
+    trii_type out[TRII_MAX_OUTPUTS];
+
+    describe_results(step, call, out, n_out, &host->requires_grad);
+    *first = step->n_values;
+    return trii_node_append(step, &trii_op_host, in, call->n_in, NULL, host, out, n_out);
+}
+
 /* In a step that has failed, and so runs nothing any more. */
 static TRII_NOINLINE void abort_at_once(const trii_step *step, trii_host_op *op)
 {
@@ -156,7 +166,6 @@ static TRII_NOINLINE void abort_at_once(const trii_step *step, trii_host_op *op)
 tri_status trii_record_host(trii_step *step, trii_host_op *op, const trii_host_call *call,
                             trii_vid *out_ids)
 {
-    trii_type out[TRII_MAX_OUTPUTS];
     trii_vid in[TRII_MAX_INPUTS], after[TRII_MAX_INPUTS];
     trii_host_node host = {.op = op, .after = after, .like_operands = call->out == NULL};
     int n_out = call->out != NULL ? call->n_out : call->n_in;
@@ -173,9 +182,10 @@ tri_status trii_record_host(trii_step *step, trii_host_op *op, const trii_host_c
         status = pending_of(step, op, call, after, &host.n_after);
     if (status != TRI_OK)
         return status;
-    describe_results(step, call, out, n_out, &host.requires_grad);
-    first = step->n_values;
-    status = trii_node_append(step, &trii_op_host, in, call->n_in, NULL, &host, out, n_out);
+    if (TRII_LIKELY(trii_host_repeats(step, in, call->n_in, &host)))
+        status = trii_host_repeat(step, &host, &first);
+    else
+        status = append_new(step, call, in, n_out, &host, &first);
     if (TRII_UNLIKELY(status == TRI_OK && step->failed != TRI_OK))
         abort_at_once(step, op);
     return status == TRI_OK ? send_results(step, call, first, n_out, out_ids) : status;

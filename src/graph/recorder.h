@@ -58,6 +58,7 @@ typedef struct tri_context {
     atomic_int_fast64_t thread; /* that entered it */
     struct tri_context *outer;  /* entered: what the thread had before */
     int id;                     /* from 1 on; 0 = a thread's own */
+    const trii_site *here;      /* of the thread that has entered it */
 
     int32_t cap_values, cap_nodes, cap_in_ids;
     int32_t max_values; /* TRII_INDEX_MASK; less in tests */
@@ -189,6 +190,11 @@ typedef struct trii_host_node {
     bool like_operands;     /* results have the operands' types */
     uint64_t requires_grad; /* bit o: of result o */
 } trii_host_node;
+/* append.c: both for a host operation, whose `after` are counted already. */
+bool trii_host_repeats(const trii_step *step, const trii_vid *in, int n_in,
+                       const trii_host_node *host);
+tri_status trii_host_repeat(trii_step *step, const trii_host_node *host,
+                            trii_vid *first_out) TRI_MUST_CHECK;
 /* Appends a node whose operands and result types are known. Room must be there. host: NULL = it is
  * no host operation. */
 tri_status trii_node_append(trii_step *step, const trii_graph_op *op, const trii_vid *in, int n_in,

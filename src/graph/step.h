@@ -92,6 +92,7 @@ typedef struct trii_node {
     int32_t region;
     bool requires_grad; /* an output does */
     bool backward;      /* recorded by tri_backward; for the order of a plan only */
+    bool like_operands; /* a host operation whose results have its operands' types */
     uint8_t autocast;   /* recorded under tri_autocast_begin of this tri_dtype; 0 = of none */
     /* A walk back went through, so that nothing needs its values later: which one of the context;
      * 0 = none did. */
