@@ -9,9 +9,15 @@
 #define N 4
 #define ROUNDS 3
 
+/* f32, which is computed together with its neighbours. */
+static tri_tensor *four(void)
+{
+    return tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(N), (const float[N]){1, 2, 3, 4});
+}
+
 static tri_tensor *four_from(tri_group *group, int peer)
 {
-    const trii_type type = {.dtype = TRI_DTYPE_F64, .ndim = 1, .shape = {N}};
+    const trii_type type = {.dtype = TRI_DTYPE_F32, .ndim = 1, .shape = {N}};
 
     return received(group, &type, false, peer, 0);
 }
@@ -54,7 +60,7 @@ static const char *expect_sum(rank_env *env, tri_tensor *sum, double want)
 static const char *fused_rank(rank_env *env)
 {
     tri_group *group = NULL;
-    tri_tensor *x = filled(N, 1, 1);
+    tri_tensor *x = four();
     const char *wrong = NULL;
 
     RANK_TRY(env, group_of(env, &group));
@@ -86,7 +92,7 @@ static void an_answer_is_not_waited_for_before_the_message_is_sent(void **state)
 static const char *devices_rank(rank_env *env)
 {
     tri_group *group = NULL;
-    tri_tensor *x = filled(N, 1, 1);
+    tri_tensor *x = four();
     const char *wrong = NULL;
 
     RANK_TRY(env, group_of(env, &group));
@@ -144,7 +150,7 @@ static const char *other_device_rank(rank_env *env)
     static const tri_function_class late_failure = {
         .name = "late_failure", .shape = same_shape, .forward = fail_late};
     tri_group *group = NULL;
-    tri_tensor *x = filled(N, 1, 1), *y = NULL;
+    tri_tensor *x = four(), *y = NULL;
 
     RANK_TRY(env, group_of(env, &group));
     if (env->rank == 0) {
@@ -179,7 +185,8 @@ static const char *mistaken_rank(rank_env *env)
 {
     const bool behind = *(const bool *)env->arg;
     tri_group *group = NULL;
-    tri_tensor *x = filled(N, 1, 1), *y = NULL, *wrong = filled(1, 0, 0);
+    tri_tensor *x = four(), *y = NULL,
+               *wrong = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(1), &(float){0});
 
     RANK_TRY(env, group_of(env, &group));
     tri_requires_grad(x, true);
@@ -191,7 +198,7 @@ static const char *mistaken_rank(rank_env *env)
     }
     (void)y;
     RANK_FAILS(env, tri_run(), env->rank == 0 ? TRI_ERR_INVALID_ARG : TRI_ERR_ABORTED,
-               "tri_matmul(f64 [4], f64 [1])");
+               "tri_matmul(f32 [4], f32 [1])");
     RANK_TRY(env, ranks_meet(env, "mistake", -1));
     tri_step_end();
     tri_tensor_unref(x);
