@@ -17,6 +17,7 @@
 #include "base/err.h"
 #include "group/front.h"
 #include "group/world.h"
+#include "store/store_ops.h"
 
 #define MOST_NAMED 3
 #define LOOK_MS 1000 /* it may be deleted just now */
@@ -153,13 +154,18 @@ static bool concerns(const tri_group *group, const char *key)
 
 void trii_group_name_unmet(tri_group *group, char *text, size_t size)
 {
+    static const char *const nothing[] = {"nothing"};
     char **keys = NULL;
     int64_t n = 0;
     int named = 0;
     size_t used = 0;
 
     text[0] = '\0';
-    if (group->size == 1 || group->store == NULL ||
+    if (group->size == 1 || group->store == NULL)
+        return;
+    /* The deadline has passed: nobody waits once more for a store that does not answer. */
+    if (tri_store_wait(group->store, nothing, 1, 1) != TRI_ERR_TIMEOUT ||
+        trii_store_is_silent(group->store) ||
         tri_store_list_keys(group->store, &keys, &n) != TRI_OK)
         return;
     for (int64_t i = 0; i < n && named < MOST_NAMED && used < size; i++) {
