@@ -88,19 +88,18 @@ tri_status trii_group_compare_order(tri_group *group, const char *what, const ch
     snprintf(s.ours, sizeof(s.ours), "%s\nrank %d: %s%s%s", what, group->rank, what,
              where[0] != '\0' ? " at " : "", where);
     st = say(group, key, &s);
-    if (st != TRI_OK)
-        return TRII_FAIL_CTX(st, "TRI_CHECK=order, operation %" PRIu64 " of group %s", n,
-                             group->name);
-    if (is_same(&s)) {
+    if (st == TRI_OK && is_same(&s))
         st = forget(group, key);
-    } else {
-        (void)TRII_FAIL(TRI_ERR_MISMATCH,
-                        "operation %" PRIu64 " of group %s is not the same on all ranks: %s; %s", n,
-                        group->name, line_of(s.ours), line_of(s.theirs));
-        st = disagree(group);
-    }
+    else if (st == TRI_OK)
+        st = TRII_FAIL(TRI_ERR_MISMATCH,
+                       "operation %" PRIu64 " of group %s is not the same on all ranks: %s; %s", n,
+                       group->name, line_of(s.ours), line_of(s.theirs));
     tri_store_free(s.theirs);
-    return st;
+    if (st == TRI_ERR_MISMATCH)
+        return disagree(group);
+    return st == TRI_OK ? st
+                        : TRII_FAIL_CTX(st, "TRI_CHECK=order, operation %" PRIu64 " of group %s", n,
+                                        group->name);
 }
 
 /* --- messages --------------------------------------------------------------------------------- */
@@ -125,21 +124,22 @@ tri_status trii_group_compare_message(tri_group *group, const trii_compared_mess
     snprintf(key, sizeof(key), "%s/%" PRId64, pair, n);
     if (st == TRI_OK)
         st = say(group, key, &s);
-    if (st != TRI_OK)
-        return TRII_FAIL_CTX(st, "TRI_CHECK=order, message %" PRId64 " from rank %d to rank %d, %s",
-                             n, from, to, m->tag);
-    if (strcmp(s.ours, s.theirs) == 0) { /* the other has not come yet */
-    } else if (is_same(&s)) {
-        st = tri_store_delete(group->store, key, &existed);
-    } else {
-        (void)TRII_FAIL(TRI_ERR_MISMATCH,
-                        "message %" PRId64 " from rank %d to rank %d of group %s, %s, is not the "
-                        "same on both: %s; %s",
-                        n, from, to, group->name, m->tag, line_of(s.ours), line_of(s.theirs));
-        st = disagree(group);
+    if (st == TRI_OK && strcmp(s.ours, s.theirs) != 0) { /* the other has come before */
+        st = is_same(&s)
+                 ? tri_store_delete(group->store, key, &existed)
+                 : TRII_FAIL(TRI_ERR_MISMATCH,
+                             "message %" PRId64 " from rank %d to rank %d of group %s, %s, is not "
+                             "the same on both: %s; %s",
+                             n, from, to, group->name, m->tag, line_of(s.ours), line_of(s.theirs));
     }
     tri_store_free(s.theirs);
-    return st;
+    if (st == TRI_ERR_MISMATCH)
+        return disagree(group);
+    return st == TRI_OK
+               ? st
+               : TRII_FAIL_CTX(st,
+                               "TRI_CHECK=order, message %" PRId64 " from rank %d to rank %d, %s",
+                               n, from, to, m->tag);
 }
 
 /* "order/0>1/tag 7/3", of this rank, and not a count of them. */
