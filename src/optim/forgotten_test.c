@@ -12,6 +12,7 @@ static void an_update_without_gradients_is_warned_about_once(void **state)
     tri_module *net = tri_nn_linear(2, 1, NULL);
     tri_optimizer *opt = tri_sgd(net, 0.1, NULL);
     tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(3, 2));
+    tri_tensor *wide = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(3, 5));
     FILE *log = tmpfile();
     int before = dup(STDERR_FILENO);
     char text[1024];
@@ -22,6 +23,9 @@ static void an_update_without_gradients_is_warned_about_once(void **state)
     assert_true(before >= 0 && dup2(fileno(log), STDERR_FILENO) >= 0);
     tri_backward(tri_sum(tri_forward(net, x), NULL, 0, false));
     CHECK_OK(tri_optimizer_step(opt));
+    tri_step_end();
+    tri_backward(tri_sum(tri_forward(net, wide), NULL, 0, false)); /* which fails */
+    CHECK_FAILS(tri_optimizer_step(opt), TRI_ERR_INVALID_ARG, "tri_linear");
     tri_step_end();
     n = (size_t)lseek(STDERR_FILENO, 0, SEEK_CUR);
     assert_int_equal(n, 0); /* it has nothing to say of this */
@@ -42,6 +46,7 @@ static void an_update_without_gradients_is_warned_about_once(void **state)
     tri_optimizer_destroy(opt);
     tri_module_destroy(net);
     tri_tensor_unref(x);
+    tri_tensor_unref(wide);
 }
 
 static void a_model_or_an_optimizer_that_is_null_is_named(void **state)

@@ -490,7 +490,7 @@ static tri_status record_updates(tri_optimizer *o, trii_step *step)
         if (st < 0)
             return TRII_FAIL_CTX(st, "update of %s", o->params[i].name);
     }
-    if (TRII_UNLIKELY(!r.any))
+    if (TRII_UNLIKELY(!r.any) && step->failed == TRI_OK)
         warn_of_no_gradient(o);
     return flush(&r, o->n_params);
 }
