@@ -19,6 +19,14 @@
  * different sizes, also empty ones, give the gradient of the whole batch. Where a mean divides by
  * something else (targets that are ignored, classes that weigh differently), ranks weigh by that;
  * with a sum they count equally. With equal batches this is torch's DistributedDataParallel.
+ *
+ * A step that fails on a rank, from a forward in training on (outside of tri_no_sync_begin and end)
+ * until its gradients are averaged, fails the group: peers may be waiting for this rank already,
+ * and get its error (ABORTED) instead of a deadline. So it is where all ranks make the same
+ * mistake, which none knows of the others. To go on takes a new group (tri_group_shrink, to which
+ * all may come) and a new model of tri_ddp, whose parameters and buffers become rank 0's. States of
+ * optimizers and gradient scalers do not, and of two ranks one may have updated where the other
+ * failed: load a checkpoint on all ranks, or give them rank 0's.
  */
 #ifndef TRIREME_PARALLEL_H
 #define TRIREME_PARALLEL_H
