@@ -331,6 +331,42 @@ static void results_require_gradients_one_by_one(void **state)
     tri_step_end();
 }
 
+/* One operation object, recorded in steps that are alike but for it: as itself, behind a value, and
+ * with a result of another type than its operand's, forth and back. */
+static void what_differs_from_the_step_before_is_recorded_anew(void **state)
+{
+    static noted hosts[2] = {
+        {.op = {.kind = &noted_kind, .group = 7}, .number = 1, .polls_left = 1},
+        {.op = {.kind = &noted_kind, .group = 7}, .number = 1, .polls_left = 1}};
+    static const int how[7] = {0, 0, 2, 0, 1, 0, 3}; /* 1: behind, 2: smaller, 3: another object */
+    const trii_host_result one = {.type = {.dtype = TRI_DTYPE_F32, .ndim = 1, .shape = {1}}};
+    tri_tensor *x = square(1);
+
+    (void)state;
+    for (int round = 0; round < 14; round++) {
+        trii_step *step = trii_step_current();
+        bool behind = how[round % 7] == 1, smaller = how[round % 7] == 2;
+        noted *host = &hosts[how[round % 7] == 3];
+        trii_vid in, after, out;
+        trii_host_call call = {.in = &in, .n_in = 1, .after = &after, .n_after = behind};
+        float got[4];
+
+        CHECK_OK(trii_resolve(step, x, &in));
+        CHECK_OK(trii_resolve(step, tri_mul_scalar(x, 3), &after));
+        call.out = smaller ? &one : NULL;
+        call.n_out = smaller;
+        host->bytes = smaller ? sizeof(float) : sizeof(got);
+        CHECK_OK(trii_record_host(step, &host->op, &call, &out));
+        assert_int_equal(step->nodes[step->values[out].node].n_after, behind);
+        assert_ptr_equal(step->nodes[step->values[out].node].host, host);
+        assert_int_equal(trii_type_bytes(&step->values[out].type), host->bytes);
+        CHECK_OK(tri_copy_out(trii_handle(step, out), got, host->bytes));
+        CHECK_NEAR(got[smaller ? 0 : 3], smaller ? 2 : 8, 0);
+        CHECK_OK(tri_step_end_status());
+    }
+    tri_tensor_unref(x);
+}
+
 /* Operands from two devices, and a lane that is late with them. */
 static void lanes_share_the_order_of_a_group(void **state)
 {
@@ -370,6 +406,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_fails_on_another_device_is_not_communicated),
         cmocka_unit_test(what_communicates_is_not_computed_again),
         cmocka_unit_test(results_require_gradients_one_by_one),
+        cmocka_unit_test(what_differs_from_the_step_before_is_recorded_anew),
         cmocka_unit_test(lanes_share_the_order_of_a_group),
     };
 
