@@ -22,7 +22,8 @@ typedef struct trii_ir_value {
     int32_t node;   /* producer, or -1 */
     int32_t output; /* of the segment, or -1: number in segment->outputs */
     int32_t input;  /* of the segment, or -1: number in segment->inputs */
-    bool bound;     /* the output must be left in a persistent tensor */
+    bool bound;     /* the output must be left in a persistent tensor, */
+    int32_t old;    /* whose contents before are this value, an input; -1 = nobody reads them */
     /* Of what the value is made of or left in, when the plan was compiled; NULL = plain. */
     const trii_layout *layout;
     bool persistent;   /* an input that lies in a persistent tensor */

@@ -233,19 +233,23 @@ static void drop_empty(trii_ir *ir)
     ir->n_groups = kept;
 }
 
-static bool makes(const trii_group *group, int32_t value)
-{
-    for (int32_t o = 0; o < group->n_out; o++) {
-        if (group->out[o] == value)
-            return true;
-    }
-    return false;
-}
-
 /* What host operations wait for and costs nothing else goes first: so they are under way while the
  * rest runs. */
-static void hurry_hosts(trii_ir *ir)
+static tri_status hurry_hosts(trii_ir *ir)
 {
+    /* [value] read by what computes */
+    bool *computed = trii_pool_alloc(ir->pool, (size_t)ir->n_values, sizeof(*computed));
+
+    if (computed == NULL)
+        return TRI_ERR_NO_MEMORY;
+    for (int32_t n = 0; n < ir->n_nodes; n++) {
+        const trii_ir_node *node = &ir->nodes[n];
+
+        for (int32_t i = 0; i < node->n_in; i++) {
+            if (node->in[i] >= 0 && !node->dead && node->op->op_class != TRII_CLASS_HOST)
+                computed[node->in[i]] = true;
+        }
+    }
     for (int32_t g = 0; g < ir->n_groups; g++) {
         trii_group *group = ir->groups[g];
         bool early = group->kind == TRII_GROUP_OP && group->n_out > 0;
@@ -253,16 +257,11 @@ static void hurry_hosts(trii_ir *ir)
         for (int32_t i = 0; i < group->n_in && early; i++)
             early = ir->values[group->in[i]].input >= 0;
         for (int32_t o = 0; o < group->n_out && early; o++)
-            early = ir->values[group->out[o]].output < 0;
-        for (int32_t n = 0; n < ir->n_nodes && early; n++) {
-            bool host = ir->nodes[n].op->op_class == TRII_CLASS_HOST;
-
-            for (int32_t i = 0; i < ir->nodes[n].n_in && early && !ir->nodes[n].dead && !host; i++)
-                early = !makes(group, ir->nodes[n].in[i]);
-        }
+            early = ir->values[group->out[o]].output < 0 && !computed[group->out[o]];
         if (early)
             group->position -= ir->n_nodes * POSITION_STEP;
     }
+    return TRI_OK;
 }
 
 tri_status trii_ir_fuse(trii_ir *ir, const trii_device_ops *device)
@@ -281,7 +280,7 @@ tri_status trii_ir_fuse(trii_ir *ir, const trii_device_ops *device)
     for (int32_t g = 0; status == TRI_OK && g < ir->n_groups; g++)
         status = trii_ir_finish_group(ir, g);
     if (status == TRI_OK)
-        hurry_hosts(ir);
+        status = hurry_hosts(ir);
     trii_ir_sort_groups(ir);
     return status;
 }

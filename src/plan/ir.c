@@ -35,6 +35,7 @@ int32_t trii_ir_add_value(trii_ir *ir, const trii_type *type)
                              .node = -1,
                              .output = -1,
                              .input = -1,
+                             .old = -1,
                              .group = -1,
                              .buffer = -1,
                              .base = -1};
@@ -128,14 +129,10 @@ static tri_status mark_outputs(const build *b)
             continue;
         ir->values[id].layout = value->bound->layout;
         ir->values[id].stays_plain = value->bound->stays_plain;
-        for (int32_t v = 0; v < ir->n_values; v++) {
-            const trii_ir_value *other = &ir->values[v];
-
-            if (other->persistent &&
-                trii_value_tensor(&b->step->values[b->segment->inputs[other->input]]) ==
-                    value->bound)
-                ir->values[v].updated = true;
-        }
+        if (value->replaces != TRII_NO_VALUE)
+            ir->values[id].old = b->map[value->replaces];
+        if (ir->values[id].old >= 0)
+            ir->values[ir->values[id].old].updated = true;
     }
     return TRI_OK;
 }

@@ -96,16 +96,6 @@ static bool is_backward(const lane_order *o, int32_t g)
     return node != NULL && node->backward;
 }
 
-static const tri_tensor *tensor_of(const lane_order *o, int32_t value)
-{
-    const trii_schedule *s = o->s;
-    const trii_ir_value *v = &s->ir->values[value];
-
-    if (v->input >= 0)
-        return trii_value_tensor(&s->step->values[s->segment->inputs[v->input]]);
-    return v->bound ? s->step->values[s->segment->outputs[v->output]].bound : NULL;
-}
-
 static void find_writers(lane_order *o)
 {
     const trii_ir *ir = o->s->ir;
@@ -113,12 +103,8 @@ static void find_writers(lane_order *o)
     for (int32_t v = 0; v < ir->n_values; v++)
         o->writer[v] = -1;
     for (int32_t w = 0; w < ir->n_values; w++) {
-        if (ir->values[w].input >= 0 || !ir->values[w].bound)
-            continue;
-        for (int32_t v = 0; v < ir->n_values; v++) {
-            if (ir->values[v].input >= 0 && tensor_of(o, v) == tensor_of(o, w))
-                o->writer[v] = ir->values[w].group;
-        }
+        if (ir->values[w].old >= 0)
+            o->writer[ir->values[w].old] = ir->values[w].group;
     }
     for (int32_t v = 0; v < ir->n_values; v++) { /* views read what they are views of */
         if (ir->values[v].base >= 0)

@@ -17,10 +17,17 @@
 
 #define SMALL_BYTES 16384
 
+/* Paths become shorter as they are walked: a sum of many gradients is one buffer after the other.
+ */
 int32_t trii_buffer_root(const trii_schedule *s, int32_t b)
 {
-    while (s->buffers[b].merged >= 0)
-        b = s->buffers[b].merged;
+    while (s->buffers[b].merged >= 0) {
+        int32_t next = s->buffers[b].merged;
+
+        if (s->buffers[next].merged >= 0)
+            next = s->buffers[b].merged = s->buffers[next].merged;
+        b = next;
+    }
     return b;
 }
 
@@ -208,21 +215,12 @@ static bool safe_to_bind(const trii_schedule *s, int32_t value)
 {
     const trii_ir *ir = s->ir;
     int32_t b = trii_buffer_of(s, value), first = s->buffers[b].first;
-    const tri_tensor *tensor = s->step->values[s->segment->outputs[ir->values[value].output]].bound;
+    int32_t old = ir->values[value].old, last;
 
-    for (int32_t v = 0; v < ir->n_values; v++) {
-        const trii_buffer *old;
-
-        if (ir->values[v].input < 0 ||
-            trii_value_tensor(&s->step->values[s->segment->inputs[ir->values[v].input]]) != tensor)
-            continue;
-        old = &s->buffers[trii_buffer_of(s, v)];
-        if (old->last > first)
-            return false;
-        if (old->last == first && !may_overwrite(s, first, v, value))
-            return false;
-    }
-    return true;
+    if (old < 0)
+        return true;
+    last = s->buffers[trii_buffer_of(s, old)].last;
+    return last < first || (last == first && may_overwrite(s, first, old, value));
 }
 
 bool trii_entry_may_fail(const trii_schedule *s, int32_t e)
