@@ -12,21 +12,20 @@
 #include "base/alloc.h"
 #include "device/cpu/cpu_parallel.h"
 #include "device/cpu/onednn/onednn.h"
+#include "device/cpu/products_cut.h"
 #include "device/cpu/products_large.h"
 
 #define PANEL_FLOATS (INT64_C(1) << 17) /* of half a megabyte */
 #define PANEL_COLUMNS 48                /* the library's own: fewer are slow */
 #define PANEL_ROWS 16                   /* with fewer rows of a it is the copy that costs */
-#define ROWS_UNIT 8
-#define COLUMNS_UNIT 16
 
 typedef struct large {
     trii_kernel base;
     trii_matmul_shape s;
     int arg[5];
-    int64_t row_parts, column_parts; /* of a product, for the threads; or, */
-    int64_t batch_parts;             /* if there are enough products, of them */
-    int64_t panel;                   /* columns of b transposed at a time; 0 = as it is */
+    trii_product_cut cut; /* of a product, for the threads; or, */
+    int64_t batch_parts;  /* if there are enough products, of them */
+    int64_t panel;        /* columns of b transposed at a time; 0 = as it is */
 } large;
 
 typedef struct large_run {
@@ -37,20 +36,7 @@ typedef struct large_run {
     atomic_int failed; /* what the library said */
 } large_run;
 
-/* Where part i of n parts of `size` begins. */
-static int64_t part_begin(int64_t size, int64_t unit, int64_t i, int64_t n)
-{
-    int64_t units = (size + unit - 1) / unit;
-    int64_t at = units * i / n * unit;
-
-    return at < size ? at : size;
-}
-
-typedef struct rectangle {
-    int64_t row, rows, column, columns;
-} rectangle;
-
-static void add_bias(const large_run *run, const rectangle *r)
+static void add_bias(const large_run *run, const trii_rectangle *r)
 {
     const large *l = run->l;
     const trii_ew_fn add = trii_cpu_kernels_get()->ew[TRII_EW_ADD];
@@ -63,7 +49,7 @@ static void add_bias(const large_run *run, const rectangle *r)
     }
 }
 
-static int multiply(const large_run *run, const rectangle *r, const float *b, int64_t b_row,
+static int multiply(const large_run *run, const trii_rectangle *r, const float *b, int64_t b_row,
                     int64_t b_col)
 {
     const trii_matmul_shape *s = &run->l->s;
@@ -85,18 +71,18 @@ static int multiply(const large_run *run, const rectangle *r, const float *b, in
     return failed;
 }
 
-static int multiply_panels(const large_run *run, const rectangle *all, float *panel)
+static int multiply_panels(const large_run *run, const trii_rectangle *all, float *panel)
 {
     const large *l = run->l;
     int64_t n = (all->columns + l->panel - 1) / l->panel;
     int failed = 0;
 
     for (int64_t i = 0; i < n && failed == 0; i++) {
-        int64_t begin = part_begin(all->columns, COLUMNS_UNIT, i, n);
-        rectangle r = *all;
+        int64_t begin = trii_part_begin(all->columns, TRII_CUT_COLUMNS, i, n);
+        trii_rectangle r = *all;
 
         r.column += begin;
-        r.columns = part_begin(all->columns, COLUMNS_UNIT, i + 1, n) - begin;
+        r.columns = trii_part_begin(all->columns, TRII_CUT_COLUMNS, i + 1, n) - begin;
         trii_cpu_kernels_get()->transpose(panel, r.columns, run->b + r.column * l->s.b_col,
                                           l->s.b_col, r.columns, l->s.k, 1);
         failed = multiply(run, &r, panel, r.columns, 1);
@@ -117,12 +103,8 @@ static void run_parts(void *ctx, int64_t begin, int64_t end)
     const trii_matmul_shape *s = &l->s;
 
     for (int64_t i = begin; i < end; i++) {
-        int64_t y = i / l->column_parts, x = i % l->column_parts;
-        rectangle r = {.row = part_begin(s->m, ROWS_UNIT, y, l->row_parts),
-                       .column = part_begin(s->n, COLUMNS_UNIT, x, l->column_parts)};
+        trii_rectangle r = trii_product_part(&l->cut, s->m, s->n, i);
 
-        r.rows = part_begin(s->m, ROWS_UNIT, y + 1, l->row_parts) - r.row;
-        r.columns = part_begin(s->n, COLUMNS_UNIT, x + 1, l->column_parts) - r.column;
         if (r.rows == 0 || r.columns == 0)
             continue;
         if (l->panel > 0)
@@ -146,7 +128,7 @@ static void run_products(void *ctx, int64_t begin, int64_t end)
 {
     large_run *all = ctx;
     large_run run = {.l = all->l, .args = all->args};
-    const rectangle whole = {.rows = run.l->s.m, .columns = run.l->s.n};
+    const trii_rectangle whole = {.rows = run.l->s.m, .columns = run.l->s.n};
 
     for (int64_t i = begin; i < end; i++) {
         at_product(&run, i);
@@ -166,43 +148,9 @@ static tri_status large_execute(const trii_kernel *kernel, void *const *args, co
     }
     for (int64_t i = 0; i < l->s.batch && run.failed == 0; i++) {
         at_product(&run, i);
-        trii_parallel_for(l->row_parts * l->column_parts, 1, run_parts, &run);
+        trii_parallel_for(l->cut.row_parts * l->cut.column_parts, 1, run_parts, &run);
     }
     return trii_onednn_sgemm_status(run.failed);
-}
-
-static int64_t largest_part(int64_t size, int64_t unit, int64_t n)
-{
-    int64_t units = (size + unit - 1) / unit, part = (units + n - 1) / n * unit;
-
-    return part < size ? part : size;
-}
-
-/* The cut of the result in which the thread with the most to do has the least: multiplications, and
- * the rows and columns that it brings into its cache. If all cuts leave too many threads idle, the
- * library may cut along k. */
-static void cut(large *l, int64_t threads, bool columns_copied)
-{
-    const trii_matmul_shape *s = &l->s;
-    int64_t least = INT64_MAX, busiest = 0;
-
-    for (int64_t rows = 1; rows <= threads; rows++) {
-        int64_t m, n, cost;
-
-        if (threads % rows != 0)
-            continue;
-        m = largest_part(s->m, ROWS_UNIT, rows);
-        n = largest_part(s->n, COLUMNS_UNIT, threads / rows);
-        cost = m * n / 16 + m + n * (columns_copied ? 3 : 1);
-        if (cost >= least)
-            continue;
-        least = cost;
-        busiest = m * n;
-        l->row_parts = rows;
-        l->column_parts = threads / rows;
-    }
-    if (busiest * threads > 2 * s->m * s->n)
-        l->row_parts = l->column_parts = 1;
 }
 
 tri_status trii_cpu_large_product(const trii_matmul_shape *shape, const int args[5],
@@ -224,19 +172,19 @@ tri_status trii_cpu_large_product(const trii_matmul_shape *shape, const int args
         l->arg[i] = args[i];
     l->base = (trii_kernel){.name = name, .run = large_execute, .destroy = trii_cpu_kernel_free};
     l->batch_parts = shape->batch >= threads && shape->batch > 1 ? threads : 1;
-    cut(l, threads, copied);
+    l->cut = trii_product_cut_for(shape->m, shape->n, threads, copied);
     /* the library cuts what we do not, and then makes copies itself */
-    copied &= l->batch_parts == 1 && l->row_parts * l->column_parts == threads;
+    copied &= l->batch_parts == 1 && l->cut.row_parts * l->cut.column_parts == threads;
     if (copied) {
-        int64_t columns = largest_part(shape->n, COLUMNS_UNIT, l->column_parts);
+        int64_t columns = trii_product_columns(&l->cut, shape->n);
 
-        l->panel = PANEL_FLOATS / shape->k / COLUMNS_UNIT * COLUMNS_UNIT;
+        l->panel = PANEL_FLOATS / shape->k / TRII_CUT_COLUMNS * TRII_CUT_COLUMNS;
         if (l->panel < PANEL_COLUMNS)
             l->panel = PANEL_COLUMNS;
         if (l->panel > columns)
-            l->panel = (columns + COLUMNS_UNIT - 1) / COLUMNS_UNIT * COLUMNS_UNIT;
+            l->panel = (columns + TRII_CUT_COLUMNS - 1) / TRII_CUT_COLUMNS * TRII_CUT_COLUMNS;
         l->base.scratch_bytes =
-            (size_t)(l->row_parts * l->column_parts * l->panel * shape->k) * sizeof(float);
+            (size_t)(l->cut.row_parts * l->cut.column_parts * l->panel * shape->k) * sizeof(float);
     }
     *kernel_out = &l->base;
     return TRI_OK;
