@@ -1,7 +1,7 @@
 /*
  * gpt_step.c - training of a small GPT by one process, through the public API:
  *
- *     bench_gpt_step [STEPS [RUNS [LAYERS]]]
+ *     bench_gpt_step [STEPS [RUNS [LAYERS [bf16]]]]
  *
  * 6 layers of width 384 with 6 heads, a context of 256, 256 tokens, batches of 8, AdamW. Prints
  * tokens a second, the median of RUNS runs of STEPS steps each; which share of what the processor's
@@ -15,6 +15,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include <trireme/trireme.h>
@@ -28,6 +29,7 @@
 #define BATCH 8
 
 typedef struct task {
+    bool bf16;
     tri_module *net;
     tri_optimizer *opt;
     tri_tensor *x, *y;
@@ -49,7 +51,11 @@ static void step(task *t)
 
     TRI_TRY(tri_copy_in(t->x, t->tokens, bytes));
     TRI_TRY(tri_copy_in(t->y, t->tokens + 1, bytes));
+    if (t->bf16)
+        tri_autocast_begin(TRI_DTYPE_BF16);
     logits = tri_reshape(tri_forward(t->net, t->x), TRI_SHAPE(-1, VOCABULARY));
+    if (t->bf16)
+        tri_autocast_end();
     tri_backward(tri_cross_entropy(logits, tri_flatten(t->y, 0), NULL));
     TRI_TRY(tri_optimizer_step(t->opt));
     TRI_TRY(tri_step_end_status());
@@ -93,6 +99,7 @@ int main(int argc, char **argv)
 
     if (rates == NULL || runs < 1 || steps < 1)
         return 1;
+    t.bf16 = argc > 4 && strcmp(argv[4], "bf16") == 0;
     peak = fma_peak_flops(threads());
     tri_manual_seed(1);
     t.net = gpt_create(&(gpt_options){.layers = layers,
