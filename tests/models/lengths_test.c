@@ -29,74 +29,139 @@ static void shuffle(int64_t *sizes)
     }
 }
 
-static tri_tensor *tokens(int64_t batch, int64_t length)
-{
-    int64_t *values = malloc((size_t)(batch * length) * sizeof(*values));
-    tri_tensor *x;
+typedef struct run {
+    tri_module *net;
+    tri_optimizer *opt;
+    bool narrow;
+    tri_dtype dtype; /* of the products, if narrow */
+    /* One step of this size. */
+    double (*step)(const struct run *r, int64_t size);
+} run;
 
-    for (int64_t i = 0; i < batch * length; i++)
-        values[i] = i * 7919 % 61;
-    x = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(batch, length), values);
-    free(values);
-    return x;
-}
-
-static double gpt_step(tri_module *net, tri_optimizer *opt, int64_t length)
+/* The loss, after backward. */
+static double learn(const run *r, tri_tensor *logits, tri_tensor *target)
 {
-    tri_tensor *x = tokens(4, length);
-    tri_tensor *logits = tri_reshape(tri_forward(net, x), TRI_SHAPE(-1, 64));
-    tri_tensor *loss = tri_cross_entropy(logits, tri_flatten(x, 0), NULL);
+    tri_tensor *loss = tri_cross_entropy(logits, target, NULL);
     double value;
 
     tri_backward(loss);
-    CHECK_OK(tri_optimizer_step(opt));
+    CHECK_OK(tri_optimizer_step(r->opt));
     CHECK_OK(tri_item_get(loss, &value));
     CHECK_OK(tri_step_end_status());
-    tri_tensor_unref(x);
     return value;
 }
 
-static void train_gpt(const int64_t *sizes, double *losses)
+static tri_tensor *forward(const run *r, tri_tensor *x)
 {
-    tri_module *net;
-    tri_optimizer *opt;
+    tri_tensor *y;
 
-    tri_manual_seed(1);
-    net = gpt_create(
+    if (r->narrow)
+        tri_autocast_begin(r->dtype);
+    y = tri_forward(r->net, x);
+    if (r->narrow)
+        tri_autocast_end();
+    return y;
+}
+
+static tri_tensor *classes(const int64_t *shape, int ndim, int64_t n)
+{
+    int64_t values[8 * SIZES], elements = 1;
+
+    for (int d = 0; d < ndim; d++)
+        elements *= shape[d];
+    for (int64_t i = 0; i < elements; i++)
+        values[i] = i * 7919 % 61 % n;
+    return tri_tensor_from(TRI_DTYPE_I64, shape, ndim, values);
+}
+
+static double gpt_step(const run *r, int64_t batch, int64_t length)
+{
+    tri_tensor *x = classes(TRI_SHAPE(batch, length), 64);
+    double loss = learn(r, tri_reshape(forward(r, x), TRI_SHAPE(-1, 64)), tri_flatten(x, 0));
+
+    tri_tensor_unref(x);
+    return loss;
+}
+
+static double gpt_of_length(const run *r, int64_t size)
+{
+    return gpt_step(r, 4, size);
+}
+
+static double gpt_of_batch(const run *r, int64_t size)
+{
+    return gpt_step(r, size, 7);
+}
+
+static tri_module *gpt(void)
+{
+    return gpt_create(
         &(gpt_options){.layers = 1, .width = 128, .heads = 2, .context = SIZES, .vocabulary = 64});
-    opt = tri_adamw(net, 1e-3, NULL);
+}
+
+static void train(run *r, tri_module *(*make)(void), const int64_t *sizes, double *losses)
+{
+    tri_manual_seed(1);
+    r->net = make();
+    r->opt = tri_adamw(r->net, 1e-3, NULL);
     for (int i = 0; i < SIZES; i++) {
         trii_plan_stats before = trii_plan_stats_get(), after;
 
-        losses[i] = gpt_step(net, opt, sizes[i]);
+        losses[i] = r->step(r, sizes[i]);
         after = trii_plan_stats_get();
         assert_true(losses[i] > 0 && losses[i] < 10);
         if (i >= FIRST && after.compiled != before.compiled)
-            fail_msg("length %lld, number %d: %llu kernels compiled", (long long)sizes[i], i,
+            fail_msg("size %lld, number %d: %llu kernels compiled", (long long)sizes[i], i,
                      (unsigned long long)(after.compiled - before.compiled));
     }
-    tri_optimizer_destroy(opt);
-    tri_module_destroy(net);
+    tri_optimizer_destroy(r->opt);
+    tri_module_destroy(r->net);
 }
 
 /* Nor do plans that are there change a bit of what is trained. */
-static void a_gpt_compiles_nothing_for_new_lengths(void **state)
+static void check(tri_module *(*make)(void), run r)
 {
     int64_t sizes[SIZES];
     double cold[SIZES], warm[SIZES];
     uint64_t misses;
 
-    (void)state;
     shuffle(sizes);
-    train_gpt(sizes, cold);
+    train(&r, make, sizes, cold);
     misses = trii_plan_stats_get().misses;
-    train_gpt(sizes, warm);
+    train(&r, make, sizes, warm);
     assert_true(trii_plan_stats_get().misses < misses + 3);
     assert_memory_equal(cold, warm, sizeof(cold));
 }
 
+static void a_gpt_compiles_nothing_for_new_lengths(void **state)
+{
+    (void)state;
+    check(gpt, (run){.step = gpt_of_length});
+}
+
+static void a_gpt_in_bf16_compiles_nothing_for_new_lengths(void **state)
+{
+    (void)state;
+    check(gpt, (run){.step = gpt_of_length, .narrow = true, .dtype = TRI_DTYPE_BF16});
+}
+
+static void a_gpt_in_f16_compiles_nothing_for_new_lengths(void **state)
+{
+    (void)state;
+    check(gpt, (run){.step = gpt_of_length, .narrow = true, .dtype = TRI_DTYPE_F16});
+}
+
+static void a_gpt_in_bf16_compiles_nothing_for_new_batches(void **state)
+{
+    (void)state;
+    check(gpt, (run){.step = gpt_of_batch, .narrow = true, .dtype = TRI_DTYPE_BF16});
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_gpt_compiles_nothing_for_new_lengths),
+    cmocka_unit_test(a_gpt_in_bf16_compiles_nothing_for_new_lengths),
+    cmocka_unit_test(a_gpt_in_f16_compiles_nothing_for_new_lengths),
+    cmocka_unit_test(a_gpt_in_bf16_compiles_nothing_for_new_batches),
 };
 
 TEST_MAIN(tests)

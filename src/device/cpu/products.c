@@ -8,14 +8,19 @@
 #include "device/cpu/cpu_ops.h"
 #include "device/cpu/onednn/onednn.h"
 #include "device/cpu/cpu_parallel.h"
+#include "device/cpu/products_bf16.h"
 #include "device/cpu/products_large.h"
+#include "device/cpu/variety.h"
 #include "graph/ops/kernel_rules.h"
 #include "graph/strides.h"
+#include "os/cpu.h"
 
 /* Up to here a call into the library costs more than it gains (measured: about 60 us of work). */
 #define SMALL_FLOPS (INT64_C(1) << 22)
 #define SMALL_K 2048
-#define SMALL_MATRIX (INT64_C(1) << 18)      /* multiplications of each of many: as fast in ours */
+#define SMALL_MATRIX (INT64_C(1) << 18)  /* multiplications of each of many: as fast in ours */
+#define MANY_MUL_ADDS (INT64_C(1) << 21) /* in bf16: of each of many, a call takes a tenth */
+#define FEW_SIZES 8
 #define PARALLEL_MUL_ADDS (INT64_C(1) << 18) /* for a thread, of several small products */
 
 /* f32, or activations in bf16 with parameters, or the parameter's gradient, in f32. */
@@ -125,8 +130,30 @@ static void place_matrices(const lead *l, int which, int64_t batch, int64_t *at)
     }
 }
 
+/* What an AMX multiplies is multiplied fastest by code for its sizes, and so are many products that
+ * are too small for a call each: unless there are too many sizes of them, here of rows, or of what
+ * is summed over. */
+static bool has_own_code(const trii_matmul_shape *s)
+{
+    const bool many = s->batch > 1 && s->m * s->n * s->k < MANY_MUL_ADDS;
+    uint64_t rows, sums;
+
+    if (!many && !(trii_cpu_isa() == TRII_ISA_AVX512 && trii_cpu_has_amx_bf16()))
+        return false;
+    if (many) { /* any of the three may be a length */
+        uint64_t all = trii_kind_add(trii_kind_add(s->batch, s->m), s->n);
+
+        rows = trii_kind_add(s->a_row == 1, s->b_row == 1);
+        return !trii_kind_varies(rows, (int64_t)trii_kind_add(all, s->k), 4 * FEW_SIZES);
+    }
+    rows = trii_kind_add(trii_kind_add(s->c_is_f32, s->n), s->k);
+    sums = trii_kind_add(trii_kind_add(2 + s->c_is_f32, s->n), s->m);
+    return !trii_kind_varies(rows, s->m * s->batch, FEW_SIZES) &&
+           !trii_kind_varies(sums, s->k, FEW_SIZES);
+}
+
 /* In bf16: through the library; where it cannot, the reference kernel. */
-static tri_status compile_bf16(const trii_ir *ir, const trii_group *group, operands *o,
+static tri_status compile_bf16(const trii_ir *ir, const trii_group *group, bool linear, operands *o,
                                trii_kernel **kernel_out)
 {
     const int args[5] = {trii_group_in(group, o->a), trii_group_in(group, o->b),
@@ -136,8 +163,13 @@ static tri_status compile_bf16(const trii_ir *ir, const trii_group *group, opera
 
     o->shape.b_is_f32 = ir->values[o->b].type.dtype == TRI_DTYPE_F32;
     o->shape.c_is_f32 = ir->values[o->c].type.dtype == TRI_DTYPE_F32;
-    if (o->lead == NULL && o->shape.batch * o->shape.m * o->shape.n * o->shape.k > 0)
-        status = trii_onednn_matmul(&o->shape, args, kernel_out);
+    if (o->lead == NULL && o->shape.batch * o->shape.m * o->shape.n * o->shape.k > 0) {
+        if (!has_own_code(&o->shape))
+            status = trii_cpu_bf16_product(
+                &o->shape, args, linear ? "linear:gemm_bf16" : "matmul:gemm_bf16", kernel_out);
+        if (status == TRI_ERR_UNSUPPORTED)
+            status = trii_onednn_matmul(&o->shape, args, kernel_out);
+    }
     return status == TRI_ERR_UNSUPPORTED ? trii_cpu_fallback_compile(ir, group, kernel_out)
                                          : status;
 }
@@ -165,7 +197,7 @@ static tri_status compile(const trii_ir *ir, const trii_group *group, bool linea
     product *p;
 
     if (ir->values[o->a].type.dtype == TRI_DTYPE_BF16)
-        return compile_bf16(ir, group, o, kernel_out);
+        return compile_bf16(ir, group, linear, o, kernel_out);
     if (o->lead != NULL && shape->k > SMALL_K)
         return trii_cpu_fallback_compile(ir, group, kernel_out);
     if (is_large(o)) {

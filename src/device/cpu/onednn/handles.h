@@ -16,6 +16,10 @@ tri_status trii_onednn_engine(dnnl_engine_t *engine_out) TRI_MUST_CHECK;
 /* OK, or the library's status as an error line: UNSUPPORTED for unimplemented, NO_MEMORY. */
 tri_status trii_onednn_status(dnnl_status_t status, const char *what) TRI_MUST_CHECK;
 
+/* sgemm_onednn.c: how the library's functions for products are to read a matrix, 'N' or 'T', and
+ * the distance of its rows, or columns. */
+char trii_onednn_order(int64_t rows, int64_t cols, int64_t row, int64_t col, dnnl_dim_t *ld_out);
+
 /* --- layouts.c ----------------------------------------------------------------------------- */
 
 /* The layout of a memory descriptor; NULL in *layout_out where its bytes are in plain order.

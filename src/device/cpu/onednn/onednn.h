@@ -44,6 +44,20 @@ tri_status trii_onednn_sgemm_ready(void) TRI_MUST_CHECK;
 int trii_onednn_sgemm(const trii_sgemm_args *args) TRI_MUST_CHECK;
 tri_status trii_onednn_sgemm_status(int failed) TRI_MUST_CHECK;
 
+/* The same of a and b in bf16, summed and left in f32. */
+typedef struct trii_gemm_bf16_args {
+    int64_t m, n, k;
+    const uint16_t *a, *b;
+    int64_t a_row, a_col, b_row, b_col;
+    float *c;
+    int64_t c_row;
+} trii_gemm_bf16_args;
+
+/* UNSUPPORTED: not on this processor, or by this version of the library. */
+tri_status trii_onednn_gemm_bf16_ready(void) TRI_MUST_CHECK;
+int trii_onednn_gemm_bf16(const trii_gemm_bf16_args *args) TRI_MUST_CHECK;
+tri_status trii_onednn_gemm_bf16_status(int failed) TRI_MUST_CHECK;
+
 /* A kernel for a change of layout; either may be NULL (plain), not both. */
 tri_status trii_onednn_reorder(const trii_type *type, const trii_layout *from,
                                const trii_layout *to, trii_kernel **kernel_out) TRI_MUST_CHECK;

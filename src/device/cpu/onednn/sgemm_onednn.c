@@ -10,8 +10,7 @@ tri_status trii_onednn_sgemm_ready(void)
     return trii_onednn_engine(&engine);
 }
 
-/* How the library is to read a matrix, and from where to where its rows, or columns, are. */
-static char order(int64_t rows, int64_t cols, int64_t row, int64_t col, dnnl_dim_t *ld_out)
+char trii_onednn_order(int64_t rows, int64_t cols, int64_t row, int64_t col, dnnl_dim_t *ld_out)
 {
     bool by_rows = col == 1;
     int64_t others = by_rows ? rows : cols, least = by_rows ? cols : rows;
@@ -25,8 +24,8 @@ static char order(int64_t rows, int64_t cols, int64_t row, int64_t col, dnnl_dim
 int trii_onednn_sgemm(const trii_sgemm_args *g)
 {
     dnnl_dim_t lda, ldb;
-    char a = order(g->m, g->k, g->a_row, g->a_col, &lda);
-    char b = order(g->k, g->n, g->b_row, g->b_col, &ldb);
+    char a = trii_onednn_order(g->m, g->k, g->a_row, g->a_col, &lda);
+    char b = trii_onednn_order(g->k, g->n, g->b_row, g->b_col, &ldb);
     dnnl_dim_t ldc = g->m == 1 && g->c_row < g->n ? g->n : g->c_row;
 
     return (int)dnnl_sgemm(a, b, g->m, g->n, g->k, 1, g->a, lda, g->b, ldb, 0, g->c, ldc);
