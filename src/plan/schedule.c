@@ -31,11 +31,21 @@ int32_t trii_buffer_root(const trii_schedule *s, int32_t b)
     return b;
 }
 
+/* Likewise, a chain of views, which a program may make as long as it likes. */
 int32_t trii_buffer_of(const trii_schedule *s, int32_t value)
 {
-    while (s->ir->values[value].buffer < 0 && s->view_of[value] >= 0)
-        value = s->view_of[value];
-    return s->ir->values[value].buffer < 0 ? -1 : trii_buffer_root(s, s->ir->values[value].buffer);
+    const trii_ir_value *values = s->ir->values;
+    int32_t end = value;
+
+    while (values[end].buffer < 0 && s->view_of[end] >= 0)
+        end = s->view_of[end];
+    while (value != end) {
+        int32_t next = s->view_of[value];
+
+        s->view_of[value] = end;
+        value = next;
+    }
+    return values[end].buffer < 0 ? -1 : trii_buffer_root(s, values[end].buffer);
 }
 
 int32_t trii_type_lane(const trii_schedule *s, const trii_type *type)
