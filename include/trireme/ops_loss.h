@@ -58,7 +58,8 @@ TRI_API tri_tensor *tri_mse_loss(tri_tensor *input, tri_tensor *target,
 /* |input - target| */
 TRI_API tri_tensor *tri_l1_loss(tri_tensor *input, tri_tensor *target,
                                 const tri_pair_loss_options *opt);
-/* target (log target - input), input being logarithms. The target has no gradient. */
+/* target (log target - input), input being logarithms; of a target 0 it is 0, and its gradient is
+ * not finite. */
 TRI_API tri_tensor *tri_kl_div(tri_tensor *input, tri_tensor *target,
                                const tri_pair_loss_options *opt);
 typedef struct tri_smooth_l1_options {
@@ -74,7 +75,7 @@ typedef struct tri_bce_options {
     tri_reduction reduction;
 } tri_bce_options;
 /* Of probabilities; logarithms from -100 on, and NaN for an input outside [0, 1], where PyTorch
- * stops. The target has no gradient. */
+ * stops. */
 TRI_API tri_tensor *tri_bce_loss(tri_tensor *input, tri_tensor *target, const tri_bce_options *opt);
 TRI_API tri_tensor *tri_bce_with_logits_loss(tri_tensor *input, tri_tensor *target,
                                              const tri_bce_options *opt);

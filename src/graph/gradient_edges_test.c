@@ -294,6 +294,45 @@ static void a_slice_of_a_value_in_bf16_may_be_broadcast(void **state)
     }
 }
 
+/* --- targets ---------------------------------------------------------------------------------- */
+
+/* Where a logarithm has its bound, the gradient of the target is that of the bounded loss; and what
+ * is no probability has none. */
+static void targets_have_gradients_at_the_bounds_of_their_losses(void **state)
+{
+    const double p[4] = {0, 1, 0.25, 1.5}, t[4] = {0.5, 0.5, 0.5, 0.5};
+    const double want[4] = {100, -100, log(3), (double)NAN};
+    tri_tensor *input = tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(4), p);
+    tri_tensor *target = tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(4), t);
+    double got[4];
+
+    (void)state;
+    tri_requires_grad(target, true);
+    tri_backward(tri_bce_loss(input, target, &(tri_bce_options){.reduction = TRI_REDUCTION_SUM}));
+    CHECK_OK(tri_step_end_status());
+    CHECK_OK(tri_copy_out(tri_grad(target), got, sizeof(got)));
+    for (int i = 0; i < 4; i++) {
+        if (isnan(want[i]) ? !isnan(got[i]) : !(fabs(got[i] - want[i]) < 1e-12))
+            fail_msg("p = %g: %g, not %g", p[i], got[i], want[i]);
+    }
+    tri_tensor_unref(input);
+    tri_tensor_unref(target);
+}
+
+/* As PyTorch: the logarithm of what is negative is no number, and 0 log 0 is 0. */
+static void a_divergence_from_what_is_negative_is_nan(void **state)
+{
+    tri_tensor *target = pair(-0.5, 0), *loss;
+    double got[2];
+
+    (void)state;
+    loss = tri_kl_div(x, target, &(tri_pair_loss_options){TRI_REDUCTION_NONE});
+    CHECK_OK(tri_copy_out(loss, got, sizeof(got)));
+    assert_true(isnan(got[0]));
+    CHECK_NEAR(got[1], 0, 0);
+    tri_tensor_unref(target);
+}
+
 /* --- functions -------------------------------------------------------------------------------- */
 
 static tri_status fails;
@@ -415,6 +454,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(gradients_have_the_types_of_their_values, set_up, tear_down),
     cmocka_unit_test_setup_teardown(a_parameter_in_bf16_has_a_gradient_in_bf16, set_up, tear_down),
     cmocka_unit_test_setup_teardown(a_slice_of_a_value_in_bf16_may_be_broadcast, set_up, tear_down),
+    cmocka_unit_test_setup_teardown(targets_have_gradients_at_the_bounds_of_their_losses, set_up,
+                                    tear_down),
+    cmocka_unit_test_setup_teardown(a_divergence_from_what_is_negative_is_nan, set_up, tear_down),
     cmocka_unit_test_setup_teardown(a_function_of_nothing_has_gradients_of_nothing, set_up,
                                     tear_down),
     cmocka_unit_test_setup_teardown(a_backward_that_fails_fails_the_step_and_no_more, set_up,

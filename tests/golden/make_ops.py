@@ -352,12 +352,14 @@ CASES = [
      [("n", (3, 4)), ("n", (3, 4))]),
     ("bce_loss", lambda a, b, c: F.binary_cross_entropy(a.sigmoid(), b - 0.5, c.expand(3, 4), reduction="none"),
      [("n", (3, 4)), ("P", (3, 4)), ("P", (4,))]),
+    ("bce_loss_target", lambda a, b: F.binary_cross_entropy(a - 0.5, b - 0.5),
+     [("p", (3, 4)), ("p", (3, 4))]),
     ("bce_logits", lambda a, b: F.binary_cross_entropy_with_logits(a * 3, b),
      [("n", (3, 4)), ("n", (3, 4))]),
     ("bce_logits_weighted", lambda a, b, c, d: F.binary_cross_entropy_with_logits(a, b, c, pos_weight=d, reduction="sum"),
      [("n", (3, 4)), ("n", (3, 4)), ("P", (3, 1)), ("P", (4,))]),
     ("kl_div", F.kl_div,
-     [("n", (3, 4)), ("P", (3, 4))]),
+     [("n", (3, 4)), ("p", (3, 4))]),
     ("softmax", lambda a: F.softmax(a, 1), [("n", (3, 5))]),
     ("softmax_empty", lambda a: F.softmax(a, 1), [("n", (0, 5))]),
     ("softmax_first", lambda a: F.softmax(a, 0), [("n", (3, 2, 2))]),
@@ -386,15 +388,15 @@ CASES = [
     ("mse_loss_sum", lambda a, b: F.mse_loss(a, b, reduction="sum"), [("n", (3, 4)), ("n", (3, 4))]),
     ("mse_loss_none", lambda a, b: F.mse_loss(a, b, reduction="none"), [("n", (3, 4)), ("n", (3, 4))]),
     ("l1_loss_none", lambda a, b: F.l1_loss(a, b, reduction="none"), [("n", (3, 4)), ("n", (3, 4))]),
-    ("kl_div_sum", lambda a, b: F.kl_div(a, b, reduction="sum"), [("n", (3, 4)), ("P", (3, 4))]),
-    ("kl_div_batchmean", lambda a, b: F.kl_div(a, b, reduction="batchmean"), [("n", (3, 2, 4)), ("P", (3, 2, 4))]),
+    ("kl_div_sum", lambda a, b: F.kl_div(a, b, reduction="sum"), [("n", (3, 4)), ("p", (3, 4))]),
+    ("kl_div_batchmean", lambda a, b: F.kl_div(a, b, reduction="batchmean"), [("n", (3, 2, 4)), ("p", (3, 2, 4))]),
     ("count_correct", lambda a, b: (a.argmax(1) == b).sum(), [("N", (9, 3)), ("C", (9,))]),
 ]
 
 
 # PyTorch rounds to 16 bits in the middle of these, or adds up gradients in it: here one rounding of
 # its results in f32 is what counts.
-WIDE = {"bce_logits_weighted", "norm_three", "rsqrt", "pow"}
+WIDE = {"bce_logits_weighted", "kl_div", "kl_div_sum", "kl_div_batchmean", "norm_three", "rsqrt", "pow"}
 
 
 def line(name, tensor):
@@ -427,13 +429,15 @@ def arguments(name, inputs, narrow):
 
 
 SECOND = ("layer_norm", "rms_norm", "attention", "max_pool", "adaptive_max", "bn", "pow", "prod",
-          "bce")
+          "bce", "kl_div")
+# The square of a root has none; PyTorch adds 1e-12 to factors here where it does not there.
+NO_SECOND = {"pow_half", "bce_loss_target"}
 
 
 def second():
     print("# PyTorch %s, second gradients in f64; made by make_ops.py" % torch.__version__)
     for name, function, inputs in CASES:
-        if not name.startswith(SECOND) or name == "pow_half":  # the square of a root has none
+        if not name.startswith(SECOND) or name in NO_SECOND:
             continue
         leaves, args = arguments(name, inputs, None)
         wanted = [k for k, (kind, _) in enumerate(inputs) if kind in ("n", "p", "q")]

@@ -257,6 +257,7 @@ OP_CASE(smooth_l1_loss,
                            &(tri_smooth_l1_options){.beta = 0.5, .reduction = TRI_REDUCTION_SUM}))
 OP_CASE(bce_loss, tri_bce_loss(tri_sigmoid(a), tri_add_scalar(b, -0.5),
                                &(tri_bce_options){.weight = c, .reduction = TRI_REDUCTION_NONE}))
+OP_CASE(bce_loss_target, tri_bce_loss(tri_add_scalar(a, -0.5), tri_add_scalar(b, -0.5), NULL))
 OP_CASE(bce_logits, tri_bce_with_logits_loss(tri_mul_scalar(a, 3), b, NULL))
 OP_CASE(bce_logits_weighted,
         tri_bce_with_logits_loss(
@@ -493,9 +494,10 @@ static const op_case op_cases[] = {
     {"l1_loss", op_l1_loss, {{'n', 2, {3, 4}}, {'n', 2, {3, 4}}}, false},
     {"smooth_l1_loss", op_smooth_l1_loss, {{'n', 2, {3, 4}}, {'n', 2, {3, 4}}}, false},
     {"bce_loss", op_bce_loss, {{'n', 2, {3, 4}}, {'P', 2, {3, 4}}, {'P', 1, {4}}}, false},
+    {"bce_loss_target", op_bce_loss_target, {{'p', 2, {3, 4}}, {'p', 2, {3, 4}}}, false},
     {"bce_logits", op_bce_logits, {{'n', 2, {3, 4}}, {'n', 2, {3, 4}}}, false},
     {"bce_logits_weighted", op_bce_logits_weighted, {{'n', 2, {3, 4}}, {'n', 2, {3, 4}}, {'P', 2, {3, 1}}, {'P', 1, {4}}}, false},
-    {"kl_div", op_kl_div, {{'n', 2, {3, 4}}, {'P', 2, {3, 4}}}, false},
+    {"kl_div", op_kl_div, {{'n', 2, {3, 4}}, {'p', 2, {3, 4}}}, false},
     {"arange", op_arange, {{'n', 1, {4}}}, false},
     {"eye", op_eye, {{'n', 2, {2, 3}}}, false},
     {"rand", op_rand, {{'n', 2, {5, 3}}}, false},
@@ -524,8 +526,8 @@ static const op_case op_cases[] = {
     {"mse_loss_sum", op_mse_loss_sum, {{'n', 2, {3, 4}}, {'n', 2, {3, 4}}}, false},
     {"mse_loss_none", op_mse_loss_none, {{'n', 2, {3, 4}}, {'n', 2, {3, 4}}}, false},
     {"l1_loss_none", op_l1_loss_none, {{'n', 2, {3, 4}}, {'n', 2, {3, 4}}}, false},
-    {"kl_div_sum", op_kl_div_sum, {{'n', 2, {3, 4}}, {'P', 2, {3, 4}}}, false},
-    {"kl_div_batchmean", op_kl_div_batchmean, {{'n', 3, {3, 2, 4}}, {'P', 3, {3, 2, 4}}}, false},
+    {"kl_div_sum", op_kl_div_sum, {{'n', 2, {3, 4}}, {'p', 2, {3, 4}}}, false},
+    {"kl_div_batchmean", op_kl_div_batchmean, {{'n', 3, {3, 2, 4}}, {'p', 3, {3, 2, 4}}}, false},
     {"count_correct", op_count_correct, {{'N', 2, {9, 3}}, {'C', 1, {9}}}, true},
 };
 /* clang-format on */

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "base/option.h"
+#include "graph/ops/composed.h"
 #include "graph/ops/rows.h"
 #include "graph/ops/second_order.h"
 #include "graph/ops/reduce_rules.h"
@@ -39,16 +40,16 @@ static inline double bce_slope(double p, double y)
     return p >= 0 && p <= 1 ? slope : NAN;
 }
 
-static inline double log_of_positive(double x)
+static inline double log_but_of_zero(double x)
 {
-    return x > 0 ? log(x) : 0;
+    return x == 0 ? 0 : log(x);
 }
 
 /* d = a - b: f0 = beta */
 TRII_BINARY(smooth_l1, smooth(a - b, f0))
 TRII_BINARY(bce, bce(a, b))
 /* target (log target - input), 0 where the target is 0; in input target */
-TRII_BINARY(kl_div, b *(log_of_positive(b) - a))
+TRII_BINARY(kl_div, b *(log_but_of_zero(b) - a))
 
 /* in g a b */
 #define BACKWARD(name, expression)                                                                 \
@@ -74,44 +75,80 @@ TRII_BINARY(kl_div, b *(log_of_positive(b) - a))
 BACKWARD(smooth_l1, smooth_slope(a - b, f0))
 BACKWARD(bce, bce_slope(a, b))
 
-/* The prediction's gradient; `other`, of the target, is its opposite or not there. */
-static tri_status from_pair(trii_step *step, const trii_graph_op *op, const trii_node *node,
-                            trii_vid g, const bool *needs, bool opposite, trii_vid *grad_in)
+/* Of the prediction alone. */
+static tri_status rec_slope(trii_step *step, const trii_graph_op *op, const trii_node *node,
+                            trii_vid g, trii_vid *out)
 {
     trii_vid in[3] = {g, trii_node_in(step, node, 0), trii_node_in(step, node, 1)};
-    trii_vid d = TRII_NO_VALUE;
-    tri_status status;
 
-    if (needs[1] && !opposite)
-        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "the target has no gradient");
-    status = trii_record_values(step, op, in, 3, &node->attrs, &d);
-    if (needs[0])
-        grad_in[0] = d;
-    return status == TRI_OK && needs[1] ? trii_rec1(step, &trii_op_neg, d, &grad_in[1]) : status;
+    return trii_record_values(step, op, in, 3, &node->attrs, out);
 }
 
 static tri_status smooth_l1_grad(trii_step *step, const trii_node *node, const trii_vid *g,
                                  const bool *needs, trii_vid *grad_in)
 {
-    return from_pair(step, &trii_op_smooth_l1_backward, node, g[0], needs, true, grad_in);
+    trii_vid d = TRII_NO_VALUE;
+    tri_status status = rec_slope(step, &trii_op_smooth_l1_backward, node, g[0], &d);
+
+    if (needs[0])
+        grad_in[0] = d;
+    return status == TRI_OK && needs[1] ? trii_rec1(step, &trii_op_neg, d, &grad_in[1]) : status;
 }
 
+/* log x, from -100 on as in the loss */
+static trii_vid bounded_log(trii_composer *c, trii_vid x)
+{
+    const trii_attrs bounds = {.n_f = 2, .f = {-100, (double)INFINITY}};
+
+    x = trii_compose1(c, &trii_op_log, x);
+    return trii_compose(c, &trii_op_clamp, &x, 1, &bounds);
+}
+
+/* An operand, wide: its logarithm in 16 bits has too few digits for a difference. */
+static trii_vid wide_operand(trii_composer *c, const trii_node *node, int i)
+{
+    trii_vid in = trii_node_in(c->step, node, i);
+
+    return trii_compose_cast(c, in, trii_compose_dtype(trii_type_of(c->step, in)));
+}
+
+/* Of the target: log(1 - p) - log p. */
 static tri_status bce_grad(trii_step *step, const trii_node *node, const trii_vid *g,
                            const bool *needs, trii_vid *grad_in)
 {
-    return from_pair(step, &trii_op_bce_backward, node, g[0], needs, false, grad_in);
+    trii_composer c = {step, TRI_OK};
+    trii_vid p, q;
+
+    if (needs[0])
+        c.status = rec_slope(step, &trii_op_bce_backward, node, g[0], &grad_in[0]);
+    if (!needs[1])
+        return c.status;
+    p = wide_operand(&c, node, 0);
+    q = trii_compose_number(&c, &trii_op_mul_scalar, p, -1);
+    q = trii_compose_number(&c, &trii_op_add_scalar, q, 1);
+    q = trii_compose2(&c, &trii_op_sub, bounded_log(&c, q), bounded_log(&c, p));
+    grad_in[1] = trii_compose2(&c, &trii_op_mul, g[0], q);
+    return c.status;
 }
 
+/* Of the target: log target + 1 - input. */
 static tri_status kl_div_grad(trii_step *step, const trii_node *node, const trii_vid *g,
                               const bool *needs, trii_vid *grad_in)
 {
-    trii_vid d = TRII_NO_VALUE;
-    tri_status status;
+    trii_composer c = {step, TRI_OK};
+    trii_vid d;
 
-    if (needs[1])
-        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "the target has no gradient");
-    status = trii_rec2(step, &trii_op_mul, g[0], trii_node_in(step, node, 1), &d);
-    return status == TRI_OK ? trii_rec1(step, &trii_op_neg, d, &grad_in[0]) : status;
+    if (needs[0]) {
+        d = trii_compose2(&c, &trii_op_mul, g[0], trii_node_in(step, node, 1));
+        grad_in[0] = trii_compose1(&c, &trii_op_neg, d);
+    }
+    if (!needs[1])
+        return c.status;
+    d = trii_compose1(&c, &trii_op_log, wide_operand(&c, node, 1));
+    d = trii_compose_number(&c, &trii_op_add_scalar, d, 1);
+    d = trii_compose2(&c, &trii_op_sub, d, wide_operand(&c, node, 0));
+    grad_in[1] = trii_compose2(&c, &trii_op_mul, g[0], d);
+    return c.status;
 }
 
 TRII_ELEMENTWISE(smooth_l1, trii_shape_broadcast_float, smooth_l1_grad);

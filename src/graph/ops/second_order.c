@@ -301,31 +301,43 @@ TRII_SECOND(smooth_l1)
     return status == TRI_OK ? opposite(step, d, needs, grad_in) : status;
 }
 
-/* In g p t: g (p - t) / (p (1 - p)). Its slope is (p^2 - 2 p t + t) / (p (1 - p))^2, with the
- * factors kept from zero as PyTorch does. */
+/* p (1 - p), with the factors or the product kept from zero, each as PyTorch does. */
+static trii_vid variance(trii_composer *c, trii_vid p, double least, bool of_factors)
+{
+    const trii_attrs bounds = {.n_f = 2, .f = {least, (double)INFINITY}};
+    double more = of_factors ? least : 0;
+    trii_vid q = trii_compose_number(c, &trii_op_mul_scalar, p, -1);
+
+    q = trii_compose_number(c, &trii_op_add_scalar, q, 1 + more);
+    if (of_factors)
+        p = trii_compose_number(c, &trii_op_add_scalar, p, more);
+    q = trii_compose2(c, &trii_op_mul, p, q);
+    return of_factors ? q : trii_compose(c, &trii_op_clamp, &q, 1, &bounds);
+}
+
+/* In g p t: g (p - t) / (p (1 - p)). Its slopes are (p^2 - 2 p t + t) / (p (1 - p))^2, and of the
+ * target -1 / (p (1 - p)). */
 TRII_SECOND(bce)
 {
     const double least = 1e-12;
-    trii_vid p = trii_node_in(step, node, 1), t = trii_node_in(step, node, 2);
+    trii_vid p = trii_node_in(step, node, 1), t = trii_node_in(step, node, 2), h, d, e;
     trii_composer c = {step, needs[0] ? again(step, node, gg[0], &grad_in[0]) : TRI_OK};
-    trii_vid h, q, d, e;
 
     if (c.status != TRI_OK || !(needs[1] || needs[2]))
         return c.status;
     h = trii_compose2(&c, &trii_op_mul, gg[0], trii_node_in(step, node, 0));
-    q = trii_compose_number(&c, &trii_op_mul_scalar, p, -1);
-    q = trii_compose_number(&c, &trii_op_add_scalar, q, 1 + least);
-    d = trii_compose_number(&c, &trii_op_add_scalar, p, least);
-    d = trii_compose2(&c, &trii_op_mul, d, q);
-    h = trii_compose2(&c, &trii_op_div, h, d);
-    if (needs[2])
-        grad_in[2] = trii_compose1(&c, &trii_op_neg, h);
+    if (needs[2]) {
+        d = trii_compose2(&c, &trii_op_div, h, variance(&c, p, least, false));
+        grad_in[2] = trii_compose1(&c, &trii_op_neg, d);
+    }
     if (needs[1]) { /* p (p - t) + t (1 - p) */
+        d = variance(&c, p, least, true);
         e = trii_compose2(&c, &trii_op_mul, p, trii_compose2(&c, &trii_op_sub, p, t));
         e = trii_compose2(
             &c, &trii_op_add, e,
             trii_compose2(&c, &trii_op_sub, t, trii_compose2(&c, &trii_op_mul, p, t)));
-        grad_in[1] = trii_compose2(&c, &trii_op_mul, h, trii_compose2(&c, &trii_op_div, e, d));
+        e = trii_compose2(&c, &trii_op_div, e, d);
+        grad_in[1] = trii_compose2(&c, &trii_op_mul, trii_compose2(&c, &trii_op_div, h, d), e);
     }
     return c.status;
 }
