@@ -186,6 +186,43 @@ static void nested_regions_have_the_bits_of_none(void **state)
     assert_memory_equal(got[0], got[1], sizeof(got[0]));
 }
 
+/* x^2 cos(sin x), of which the cosine counts as a constant. */
+static tri_tensor *half_constant(void)
+{
+    tri_tensor *c = tri_sin(x);
+
+    TRI_NO_GRAD
+    {
+        c = tri_cos(c);
+    }
+    return tri_mul(tri_square(x), c);
+}
+
+/* The copies of a region are recorded with create_graph, which gives gradients to what has none. */
+static void what_had_no_gradient_has_none_when_computed_again(void **state)
+{
+    double got[2][2];
+
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        tri_tensor *t, *g, *h;
+
+        if (k == 1)
+            tri_recompute_begin();
+        t = half_constant();
+        if (k == 1)
+            tri_recompute_end();
+        t = sum(t);
+        CHECK_OK(tri_gradients(&t, 1, &x, 1, &(tri_gradients_options){.create_graph = true}, &g));
+        g = sum(tri_square(g));
+        CHECK_OK(tri_gradients(&g, 1, &x, 1, NULL, &h));
+        CHECK_OK(tri_copy_out(h, got[k], sizeof(got[k])));
+        CHECK_OK(tri_step_end_status());
+    }
+    CHECK_NEAR(got[0][0], 8 * 3 * cos(sin(3.0)) * cos(sin(3.0)), 1e-12);
+    assert_memory_equal(got[0], got[1], sizeof(got[0]));
+}
+
 /* --- types ------------------------------------------------------------------------------------ */
 
 /* Three of it, one above the other: the gradient of y is a sum over bf16, which is f32. */
@@ -451,6 +488,8 @@ static const struct CMUnitTest tests[] = {
                                     tear_down),
     cmocka_unit_test_setup_teardown(regions_without_gradients_are_nothing, set_up, tear_down),
     cmocka_unit_test_setup_teardown(nested_regions_have_the_bits_of_none, set_up, tear_down),
+    cmocka_unit_test_setup_teardown(what_had_no_gradient_has_none_when_computed_again, set_up,
+                                    tear_down),
     cmocka_unit_test_setup_teardown(gradients_have_the_types_of_their_values, set_up, tear_down),
     cmocka_unit_test_setup_teardown(a_parameter_in_bf16_has_a_gradient_in_bf16, set_up, tear_down),
     cmocka_unit_test_setup_teardown(a_slice_of_a_value_in_bf16_may_be_broadcast, set_up, tear_down),

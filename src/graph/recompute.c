@@ -222,8 +222,12 @@ static tri_status copy_node(trii_backward *b, int32_t n)
         copy->random_seeded = node->random_seeded;
         s->random_count--;
     }
-    for (int o = 0; o < node->n_out; o++)
+    copy->requires_grad = copy->requires_grad && node->requires_grad; /* with create_graph, too */
+    for (int o = 0; o < node->n_out; o++) {
         b->copies[node->first_out + o] = o < n_out ? copy->first_out + o : TRII_NO_VALUE;
+        if (o < n_out && !s->values[node->first_out + o].requires_grad)
+            s->values[copy->first_out + o].requires_grad = false;
+    }
     return TRI_OK;
 }
 
