@@ -88,18 +88,6 @@ static tri_status collect(trii_backward *b, const struct trii_grad_hook *hook, f
     return TRI_OK;
 }
 
-/* What is added up over a value in bf16 is f32 until here. */
-static tri_status round_found(trii_step *s, const found *f)
-{
-    tri_status status = TRI_OK;
-
-    for (int i = 0; i < f->n && status == TRI_OK; i++) {
-        if (TRII_UNLIKELY(s->values[f->grads[i]].type.dtype != f->tensors[i]->dtype))
-            status = trii_rec_cast(s, f->grads[i], f->tensors[i]->dtype, &f->grads[i]);
-    }
-    return status;
-}
-
 static tri_status attach_all(trii_backward *b)
 {
     struct trii_grad_hook *hook = b->next;
@@ -119,8 +107,6 @@ static tri_status attach_all(trii_backward *b)
     f = (found){r->found, r->found_grads, 0};
     for (b->more = true; status == TRI_OK && b->more; hook = b->next) {
         status = collect(b, hook, &f);
-        if (status == TRI_OK)
-            status = round_found(b->step, &f);
         if (status == TRI_OK && hook != NULL && f.n > 0)
             status = hook->attach(hook, b->step, f.tensors, f.grads, f.n, &b->under);
         if (status == TRI_OK)

@@ -94,9 +94,6 @@ static tri_status gradient_of(const request *q, int i, trii_vid *grad_out)
         if (*grad_out == TRII_NO_VALUE)
             *grad_out = q->b.grads[v];
     }
-    if (status == TRI_OK && *grad_out != TRII_NO_VALUE) /* sums over bf16 are f32 until here */
-        status = trii_rec_cast(q->b.step, *grad_out, q->b.step->values[q->b.inputs[i]].type.dtype,
-                               grad_out);
     if (status != TRI_OK || *grad_out != TRII_NO_VALUE || !reached)
         return status;
     trii_fill_attrs(trii_type_of(q->b.step, q->b.inputs[i]), 0, &attrs);

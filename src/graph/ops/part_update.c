@@ -105,7 +105,6 @@ tri_status trii_rec_accumulated(trii_step *step, trii_vid a, trii_vid b, trii_vi
         const trii_node *node = value->node >= 0 ? &step->nodes[value->node] : NULL;
         trii_vid in[2] = {terms[1 - k], TRII_NO_VALUE};
         trii_attrs attrs;
-        tri_status status;
 
         if (node == NULL || node->op != &trii_op_slice_backward ||
             value->state != TRII_VALUE_PENDING ||
@@ -115,11 +114,7 @@ tri_status trii_rec_accumulated(trii_step *step, trii_vid a, trii_vid b, trii_vi
         attrs.n_i = 3 * value->type.ndim;
         trii_attrs_add(&attrs, 1);
         in[1] = trii_node_in(step, node, 0);
-        /* of a value in bf16 a gradient may be f32: that of another reader is widened, as by add */
-        status = trii_rec_cast(step, in[0], value->type.dtype, &in[0]);
-        return status == TRI_OK
-                   ? trii_record_values(step, &trii_op_slice_update, in, 2, &attrs, out)
-                   : status;
+        return trii_record_values(step, &trii_op_slice_update, in, 2, &attrs, out);
     }
     return trii_rec2(step, &trii_op_add, a, b, out);
 }
