@@ -11,7 +11,8 @@ endif()
 # `cmocka_unit_test*(name` of a x_test.c. A line of the file may say
 #   /* ctest: labels=full timeout=120 also=TRI_CHECK=order */
 # (default: labels=quick timeout=60); a file of nothing but scripts is not used. With `also` every
-# case has a second entry, with this variable.
+# case has a second entry, with this variable. A file with threads=none fails where it starts one, and
+# is left out where ThreadSanitizer, which has nothing to see there, is what is built for.
 # What waits for processes and wires more than it computes has the label "processes" too.
 
 # tri_read_test_header(FILE): sets labels and timeout by the line above.
@@ -26,6 +27,10 @@ function(tri_read_test_header source)
         list(APPEND labels processes)
     endif()
     unset(also PARENT_SCOPE)
+    unset(without_threads PARENT_SCOPE)
+    if(header MATCHES "threads=none")
+        set(without_threads TRUE PARENT_SCOPE)
+    endif()
     if(header MATCHES "also=([A-Z_]+=[a-z0-9]+)")
         set(also ${CMAKE_MATCH_1} PARENT_SCOPE)
     endif()
@@ -79,9 +84,15 @@ endfunction()
 
 function(tri_add_test_file source)
     get_filename_component(name ${source} NAME_WE)
-    tri_test_program(${source})
-    tri_register_cases(${source} ${name} "")
     tri_read_test_header(${source})
+    if(without_threads AND TRI_SANITIZE MATCHES thread)
+        return()
+    endif()
+    tri_test_program(${source})
+    if(without_threads)
+        target_compile_definitions(${name} PRIVATE TEST_WITHOUT_THREADS)
+    endif()
+    tri_register_cases(${source} ${name} "")
     if(also)
         tri_register_cases(${source} ${name}.${also} "${also}")
     endif()

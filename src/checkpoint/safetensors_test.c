@@ -1,5 +1,6 @@
 /* safetensors_test.c - files of the Python package read and written byte for byte; damaged ones
  * refused by name. Golden files: tests/golden/safetensors_files.py. */
+/* ctest: threads=none */
 #include <inttypes.h>
 
 #include <trireme/checkpoint.h>

@@ -1,4 +1,5 @@
 /* idx_test.c - IDX files: what is read, and that damaged ones are refused by name. */
+/* ctest: threads=none */
 #include "data/idx.h"
 
 #include <zlib.h>

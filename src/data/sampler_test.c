@@ -1,5 +1,6 @@
 /* sampler_test.c - indices of an epoch, against PyTorch's (tests/golden/sampler.py, samplers.py).
  */
+/* ctest: threads=none */
 #include <math.h>
 
 #include <trireme/data.h>

@@ -1,4 +1,5 @@
 /* backward_of_test.c - gradients of several outputs, and as values. */
+/* ctest: threads=none */
 #include <math.h>
 
 #include <trireme/function.h>

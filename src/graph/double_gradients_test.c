@@ -1,5 +1,6 @@
 /* double_gradients_test.c - gradients of gradients against central differences in f64, over all of
  * testing/op_cases.h, which leaves no operation out (gradients_test.c sees to that). */
+/* ctest: threads=none */
 #include <math.h>
 
 #include "graph/step.h"

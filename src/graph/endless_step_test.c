@@ -1,5 +1,6 @@
 /* endless_step_test.c - a program that forgets tri_step_end is told so, once; and where no tensor
  * has room in the step any more, that is an error. */
+/* ctest: threads=none */
 #include <trireme/optim.h>
 
 #include "graph/recorder.h"
@@ -213,6 +214,25 @@ static void a_step_that_reads_too_many_tensors_is_an_error_that_says_so(void **s
     trii_step_release();
 }
 
+/* A million operations that depend on each other, and one more. */
+static void a_step_without_an_end_is_an_error(void **state)
+{
+    const float one = 1;
+    tri_tensor *h;
+
+    (void)state;
+    x = h = tri_tensor_from(TRI_DTYPE_F32, NULL, 0, &one);
+    for (int i = 0; i < 1000000; i++)
+        h = tri_neg(h);
+    CHECK_OK(tri_tensor_status(h));
+    h = tri_neg(h);
+    CHECK_FAILS(tri_tensor_status(h), TRI_ERR_STATE, "call tri_step_end after each step");
+    CHECK_OK(tri_step_end_status());
+    CHECK_OK(tri_tensor_status(tri_neg(x)));
+    CHECK_OK(tri_step_end_status());
+    tri_tensor_unref(x);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_step_that_never_ends_is_warned_about_once),
     cmocka_unit_test(updates_of_one_step_are_warned_about),
@@ -220,6 +240,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_reference_interpreter_counts_the_same),
     cmocka_unit_test(a_full_step_is_an_error_that_says_so),
     cmocka_unit_test(a_step_that_reads_too_many_tensors_is_an_error_that_says_so),
+    cmocka_unit_test(a_step_without_an_end_is_an_error),
 };
 
 TEST_MAIN(tests)

@@ -297,22 +297,6 @@ static void another_thread_cannot_use_a_step_tensor(void **state)
     assert_int_equal(trii_alloc_live(), live); /* the thread took its recorder along */
 }
 
-static void a_step_without_an_end_is_an_error(void **state)
-{
-    tri_tensor *x = zeros(TRI_DTYPE_F32, 0, 0, 0, 0, 0), *h = x;
-
-    (void)state;
-    for (int i = 0; i < 1000000; i++)
-        h = tri_neg(h);
-    CHECK_OK(tri_tensor_status(h));
-    h = tri_neg(h);
-    CHECK_FAILS(tri_tensor_status(h), TRI_ERR_STATE, "call tri_step_end after each step");
-    CHECK_OK(tri_step_end_status());
-    CHECK_OK(tri_tensor_status(tri_neg(x)));
-    CHECK_OK(tri_step_end_status());
-    tri_tensor_unref(x);
-}
-
 /* Sizes whose product wraps around: a result of 2^64 elements had none, one of 2^62 no bytes. */
 static void a_result_beyond_any_memory_is_refused(void **state)
 {
@@ -347,7 +331,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_result_beyond_any_memory_is_refused),
     cmocka_unit_test(a_wrong_target_is_found_when_the_step_runs),
     cmocka_unit_test(another_thread_cannot_use_a_step_tensor),
-    cmocka_unit_test(a_step_without_an_end_is_an_error),
 };
 
 TEST_MAIN(tests)

@@ -1,5 +1,6 @@
 /* failed_step_test.c - what a step that failed leaves of gradients: nothing of its own, and what
  * had added up before it only if it is still whole. */
+/* ctest: threads=none */
 #include <math.h>
 
 #include <trireme/ops.h>

@@ -1,6 +1,7 @@
 /* gradients_test.c - every gradient against central differences in f64, over all of
  * testing/op_cases.h; that shape rules look at no numbers; and that those cases leave no operation
  * out. */
+/* ctest: threads=none */
 #include <math.h>
 
 #include "graph/ops/table.h"

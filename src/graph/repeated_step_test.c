@@ -2,6 +2,7 @@
  * repeated_step_test.c - a step that is like the last one takes over what that has checked; one
  * that differs in whatever decides a shape or a type does not.
  */
+/* ctest: threads=none */
 #include <trireme/ops.h>
 
 #include "base/compiler.h"

@@ -1,5 +1,6 @@
 /* run_test.c - running steps: bindings, host operations, hooks of parallel strategies, updates,
  * eager mode, TRI_CHECK=nan, running out of memory. */
+/* ctest: threads=none */
 #include <math.h>
 
 #include <trireme/ops.h>

@@ -1,4 +1,5 @@
 /* samples_test.c - how many samples tri_backward finds under a loss. */
+/* ctest: threads=none */
 #include <trireme/ops.h>
 
 #include "graph/step.h"

@@ -1,6 +1,7 @@
 /*
  * group_test.c - what the front promises, through the public calls and a group of one.
  */
+/* ctest: threads=none */
 #include "testing/check.h"
 
 #include <trireme/comm.h>

@@ -1,4 +1,5 @@
 /* launch_env_test.c - what each launcher's variables and the URLs mean, and what is wrong. */
+/* ctest: threads=none */
 #include "group/launch_env.h"
 #include "testing/check.h"
 

@@ -1,4 +1,5 @@
 /* options_test.c - every spelling of the command line and its twins in the environment. */
+/* ctest: threads=none */
 #include "launch/options.h"
 #include "testing/check.h"
 

@@ -1,4 +1,5 @@
 /* module_test.c - modules: names, ownership, errors, state, loading, forward, initial values. */
+/* ctest: threads=none */
 #include <math.h>
 
 #include <trireme/trireme.h>

@@ -1,4 +1,5 @@
 /* module_tree_test.c - simple modules, and looking at a tree: children, names, freezing. */
+/* ctest: threads=none */
 #include <string.h>
 
 #include <trireme/trireme.h>

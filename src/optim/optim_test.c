@@ -1,4 +1,5 @@
 /* optim_test.c - SGD in all its variants and the schedules, against values of PyTorch. */
+/* ctest: threads=none */
 #include <math.h>
 
 #include <trireme/trireme.h>

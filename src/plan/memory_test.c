@@ -2,6 +2,7 @@
  * memory_test.c - places in an arena: where the simplest search puts them, however many there are,
  * and the time that takes.
  */
+/* ctest: threads=none */
 #include "plan/memory.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 /* plan_test.c - memory planning, cache, fusion, binding and host operations, against eager runs. */
+/* ctest: threads=none */
 #include <math.h>
 
 #include <trireme/ops.h>

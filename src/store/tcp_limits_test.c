@@ -2,6 +2,7 @@
  * tcp_limits_test.c - what clients can make the TCP store's server hold: replies that nobody
  * reads, connections, and silent ones. The test runs the server's loop, so no clock decides.
  */
+/* ctest: threads=none */
 #include <string.h>
 
 #include "base/alloc.h"

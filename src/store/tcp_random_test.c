@@ -2,6 +2,7 @@
  * tcp_random_test.c - clients that ask for anything in any order, wait, read or not, and leave in
  * the middle, beside a server that may hold little: it counts right, and nothing of them is left.
  */
+/* ctest: threads=none */
 #include <string.h>
 
 #include "base/alloc.h"

@@ -2,6 +2,7 @@
  * wait_get_test.c - the request that waits for keys and reads them, on a server whose loop the test
  * runs: so the order in which sockets become ready is the test's, and no clock decides anything.
  */
+/* ctest: threads=none */
 #include <string.h>
 
 #include "base/alloc.h"

@@ -1,4 +1,5 @@
 /* wire_test.c - the request parser: exact bytes, any segmentation, damage, limits. */
+/* ctest: threads=none */
 #include "base/alloc.h"
 #include "store/wire.h"
 #include "testing/check.h"

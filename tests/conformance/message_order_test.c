@@ -199,7 +199,7 @@ static void a_large_send_is_over_when_its_receive_is_there(void **state)
 /* Both send all that they have before either receives, with blocking calls. */
 static const char *storm(rank_env *env)
 {
-    enum { N = TEST_TSAN ? 10000 : 100000 };
+    enum { N = TEST_SANITIZED ? 10000 : 100000 };
     tri_group *g = NULL;
     const char *failure = join(env, &g);
     int other = 1 - env->rank;

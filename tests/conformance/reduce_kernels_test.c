@@ -3,6 +3,7 @@
  * of this processor, dtype, operation and number of ranks, in place or not, off alignment,
  * into several places.
  */
+/* ctest: threads=none */
 #include "group/reduce/reduce_kernels.h"
 
 #include "conformance/calls.h"

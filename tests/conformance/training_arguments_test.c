@@ -3,6 +3,7 @@
  * NULL, negative sizes and numbers out of range: a status or a failed handle whose line names what
  * is wrong, never a crash.
  */
+/* ctest: threads=none */
 #include <math.h>
 
 #include <trireme/trireme.h>

@@ -315,25 +315,29 @@ static const fuzz_target agent_words_target = {.name = "agent_words", .run = run
 /* --- files ---------------------------------------------------------------------------------------
  */
 
-/* The bytes as a file without a name of its own. */
-static int as_file(const uint8_t *data, size_t bytes, char path[64])
+/* The path of a file without a name of its own, which has these bytes until the next has its own.
+ */
+static const char *as_file(const uint8_t *data, size_t bytes)
 {
-    int fd = memfd_create("fuzz", MFD_CLOEXEC);
+    static char path[64];
+    static int fd = -1;
 
+    if (fd < 0) {
+        fd = memfd_create("fuzz", MFD_CLOEXEC);
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    }
     assert_true(fd >= 0);
-    assert_int_equal(write(fd, data, bytes), bytes);
-    snprintf(path, 64, "/proc/self/fd/%d", fd);
-    return fd;
+    assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
+    assert_int_equal(pwrite(fd, data, bytes, 0), bytes);
+    return path;
 }
 
 static void run_safetensors(const uint8_t *data, size_t bytes)
 {
     tri_safetensors *file = NULL;
-    char path[64];
-    int fd = as_file(data, bytes, path);
     volatile uint8_t sink = 0;
 
-    if (tri_safetensors_open(path, &file) == TRI_OK) {
+    if (tri_safetensors_open(as_file(data, bytes), &file) == TRI_OK) {
         for (int64_t i = 0; i < tri_safetensors_count(file); i++) {
             const tri_safetensors_entry *e = tri_safetensors_get(file, i);
             const uint8_t *first = e->data;
@@ -345,16 +349,13 @@ static void run_safetensors(const uint8_t *data, size_t bytes)
         }
     }
     tri_safetensors_close(file);
-    close(fd);
 }
 
 static void run_idx(const uint8_t *data, size_t bytes)
 {
     trii_idx idx;
-    char path[64];
-    int fd = as_file(data, bytes, path);
 
-    if (trii_idx_read(path, &idx) == TRI_OK) {
+    if (trii_idx_read(as_file(data, bytes), &idx) == TRI_OK) {
         const uint8_t *first = idx.data;
         volatile uint8_t sink = 0;
 
@@ -362,7 +363,6 @@ static void run_idx(const uint8_t *data, size_t bytes)
             sink = (uint8_t)(sink + first[k]);
         trii_idx_fini(&idx);
     }
-    close(fd);
 }
 
 static const fuzz_target safetensors_target = {.name = "safetensors", .run = run_safetensors};

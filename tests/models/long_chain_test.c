@@ -1,4 +1,5 @@
 /* long_chain_test.c - gradients of steps as deep as they can be recorded. */
+/* ctest: threads=none */
 #include <sys/resource.h>
 
 #include <trireme/ops.h>

@@ -80,6 +80,24 @@ static inline void check_near_(double a, double b, double epsilon, const char *w
 #define TEST_TSAN 0
 #endif
 
+/* True under either sanitizer, where more of the same costs much and shows no more. */
+#if TEST_TSAN || defined(__SANITIZE_ADDRESS__)
+#define TEST_SANITIZED 1
+#else
+#define TEST_SANITIZED 0
+#endif
+
+/* ThreadSanitizer is not shown what says threads=none, so it must be true. */
+#ifdef TEST_WITHOUT_THREADS
+#include <pthread.h>
+int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*main)(void *), void *arg)
+{
+    (void)thread, (void)attr, (void)main, (void)arg;
+    fail_msg("a thread starts in a test that says threads=none");
+    return 1;
+}
+#endif
+
 /* main() of a test: `prog` runs all cases, `prog name` that one. cmocka reports success when
  * a filter matches nothing, so an unknown name is refused here. */
 static inline int test_main(int argc, char **argv, const struct CMUnitTest *tests, size_t n_tests)

@@ -3,6 +3,7 @@
  * wise kernels and updates must give the same bits in each; functions of C's library are compared
  * with it: relative error at most 4e-7.
  */
+/* ctest: threads=none */
 #include <math.h>
 
 #include "base/compiler.h"

@@ -2,6 +2,7 @@
  * tcp_early_test.c - frames that come before their call: how many are kept, and that none
  * overtakes another. The connections have no sockets: what comes lies in their buffers.
  */
+/* ctest: threads=none */
 #include "testing/check.h"
 
 #include "base/alloc.h"

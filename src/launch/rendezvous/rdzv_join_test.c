@@ -1,6 +1,7 @@
 /*
  * rdzv_join_test.c - which of very many nodes is silent.
  */
+/* ctest: threads=none */
 #include <string.h>
 
 #include "base/alloc.h"

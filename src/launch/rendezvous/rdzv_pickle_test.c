@@ -2,6 +2,7 @@
  * rdzv_pickle_test.c - states as bytes: there and back, what Python wrote, and what nobody should
  * have written.
  */
+/* ctest: threads=none */
 #include <string.h>
 
 #include "base/alloc.h"
