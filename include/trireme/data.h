@@ -210,7 +210,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_dataset_transform(tri_dataset *own_base,
                                                         tri_dataset **dataset_out);
 
 /* Of images [C, H, W] of any dtype: a part of this size, from anywhere in the image with so many
- * zeros around it; or from its middle. */
+ * zeros around it; or from its middle, to the pixel torchvision's. */
 TRI_API tri_transform tri_transform_random_crop(int64_t height, int64_t width, int64_t padding);
 TRI_API tri_transform tri_transform_center_crop(int64_t height, int64_t width);
 /* Left and right change places with probability p; torch's default is 0.5. */

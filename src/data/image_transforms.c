@@ -113,6 +113,12 @@ tri_transform tri_transform_random_crop(int64_t height, int64_t width, int64_t p
                            .numbers = {(double)height, (double)width, (double)padding}};
 }
 
+/* Half of what is left over; a half pixel goes to the even side. */
+static int64_t before_middle(int64_t size, int64_t part)
+{
+    return (size - part + ((size - part) % 4 == 3)) / 2;
+}
+
 static tri_status center_crop(const tri_transform *self, const tri_field *in, const void *x,
                               tri_draws *draws, tri_sample *out)
 {
@@ -121,7 +127,8 @@ static tri_status center_crop(const tri_transform *self, const tri_field *in, co
     (void)draws;
     if (!fits(self, in))
         return too_small(self, in);
-    return cut(self, in, x, (in->shape[1] - height) / 2, (in->shape[2] - width) / 2, out);
+    return cut(self, in, x, before_middle(in->shape[1], height), before_middle(in->shape[2], width),
+               out);
 }
 
 tri_transform tri_transform_center_crop(int64_t height, int64_t width)

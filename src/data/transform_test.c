@@ -116,6 +116,29 @@ static void numbers_are_scaled_and_normalised(void **state)
     tri_dataset_destroy(set);
 }
 
+/* Half a pixel goes to the even side, as round does in Python: in torchvision the parts of 5 x
+ * 6 pixels begin at round((5 - height) / 2) and round((6 - width) / 2). */
+static void the_middle_is_that_of_torchvision(void **state)
+{
+    static const int64_t rounded[6] = {0, 0, 1, 2, 2, 2};
+
+    (void)state;
+    for (int64_t height = 1; height <= 5; height++) {
+        for (int64_t width = 1; width <= 6; width++) {
+            const tri_transform crop = tri_transform_center_crop(height, width);
+            uint8_t y[C * 5 * 6];
+            int64_t first = 0, out;
+            tri_dataset *set;
+
+            CHECK_OK(tri_dataset_transform(images(), &crop, 1, &set));
+            CHECK_OK(tri_dataset_get(set, &(tri_request){.indices = &first, .n = 1},
+                                     (void *const[]){y, &out}));
+            assert_int_equal(y[0], pixel(0, 0, (int)rounded[5 - height], (int)rounded[6 - width]));
+            tri_dataset_destroy(set);
+        }
+    }
+}
+
 /* As a user writes one: its own field, numbers of its own. */
 static tri_status add_noise(const tri_transform *self, const tri_field *in, const void *x,
                             tri_draws *draws, tri_sample *out)
@@ -366,6 +389,7 @@ static void every_allocation_may_fail(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(the_middle_is_that_of_torchvision),
     cmocka_unit_test(crops_and_mirrors_are_all_that_can_be),
     cmocka_unit_test(numbers_are_scaled_and_normalised),
     cmocka_unit_test(lists_compose_and_threads_change_nothing),
