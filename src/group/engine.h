@@ -21,7 +21,7 @@
 #include "base/err.h"
 #include "base/site.h"
 
-#define TRII_ENGINE_ABI 5u
+#define TRII_ENGINE_ABI 6u
 #define TRII_ALLOC_ROOM ((size_t)256)
 
 typedef enum trii_kind {
