@@ -133,11 +133,19 @@ tri_status trii_grad_prepare(tri_tensor *tensor)
 tri_status trii_grad_bind(trii_step *step, trii_vid value, tri_tensor *tensor)
 {
     tri_status status = trii_grad_claim(step, tensor);
+    trii_pending_grad before;
+    trii_known *known;
 
-    if (status == TRI_OK)
-        status = trii_bind(step, value, tensor->grad);
-    if (status == TRI_OK)
-        trii_known_find(step, tensor)->grad = TRII_GRAD_THERE;
+    if (status != TRI_OK)
+        return status;
+    known = trii_known_find(step, tensor);
+    before = known->grad;
+    known->grad =
+        TRII_GRAD_THERE; /* in eager mode it is published by the run that binding begins */
+    status = trii_bind(step, value, tensor->grad);
+    known = trii_known_find(step, tensor);
+    if (status != TRI_OK && known->grad != TRII_GRAD_AS_PUBLISHED)
+        known->grad = before;
     return status;
 }
 

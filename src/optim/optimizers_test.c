@@ -1,5 +1,6 @@
 /* optimizers_test.c - all optimisers against values of PyTorch; groups, settings, state, averages.
- */
+ * In eager mode too. */
+/* ctest: also=TRI_EAGER=1 */
 #include <trireme/trireme.h>
 
 #include "base/compiler.h"

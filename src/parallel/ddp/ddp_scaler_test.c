@@ -2,6 +2,7 @@
  * ddp_scaler_test.c - a gradient scaler over replicas: what overflows on one rank is skipped by
  * all.
  */
+/* ctest: also=TRI_EAGER=1 */
 #include "base/err.h"
 #include "testing/ddp_ranks.h"
 
