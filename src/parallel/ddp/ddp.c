@@ -86,20 +86,32 @@ static uint64_t new_id(void)
     return ++last_id;
 }
 
-/* Before the ranks meet in something that is not recorded: what pends runs. Peers of a rank where
- * that fails get the reason. */
+/* What failed here: peers that are where the ranks meet get the reason. */
+static TRII_NOINLINE tri_status tell(tri_group *group, tri_status st)
+{
+    char line[TRII_ERR_BYTES];
+
+    if (group == NULL || tri_group_size(group) == 1)
+        return st;
+    snprintf(line, sizeof(line), "%s", tri_last_error());
+    tri_group_abort(group, line);
+    trii_err_set("%s", line);
+    return st;
+}
+
+/* Of what the ranks do together; where they find that they differ all of them say so. */
+static inline tri_status met(trii_ddp *ddp, tri_status st)
+{
+    return TRII_LIKELY(st >= 0 || st == TRI_ERR_MISMATCH) ? st : tell(ddp->group, st);
+}
+
+/* Before the ranks meet in something that is not recorded: what pends runs. */
 static tri_status run_before(trii_ddp *ddp)
 {
     trii_step *step = trii_step_current();
     tri_status st = step != NULL ? trii_step_run_and_keep(step) : TRI_ERR_NO_MEMORY;
-    char line[TRII_ERR_BYTES];
 
-    if (TRII_UNLIKELY(st < 0) && ddp->group != NULL) {
-        snprintf(line, sizeof(line), "%s", tri_last_error());
-        tri_group_abort(ddp->group, line);
-        trii_err_set("%s", line);
-    }
-    return st;
+    return TRII_LIKELY(st >= 0) ? st : tell(ddp->group, st);
 }
 
 /* Parameters were unfrozen: all ranks make their buckets anew. Collective. */
@@ -112,10 +124,15 @@ static tri_status relist(trii_ddp *ddp)
     if (st == TRI_OK)
         st = trii_ddp_params_list(ddp);
     if (st < 0)
-        return st;
+        return met(ddp, st);
     ddp->id = new_id(); /* the plans of before had other buckets */
     ddp->has_observed = ddp->rebuilt = ddp->any_layout = false;
-    return first_buckets(ddp);
+    return met(ddp, first_buckets(ddp));
+}
+
+static tri_group *asked_for(const tri_ddp_options *opt)
+{
+    return opt != NULL && opt->group != NULL ? opt->group : trii_group_get_world();
 }
 
 tri_module *tri_ddp(tri_module *own_net, const tri_ddp_options *opt)
@@ -125,6 +142,7 @@ tri_module *tri_ddp(tri_module *own_net, const tri_ddp_options *opt)
     tri_status st;
 
     if (ddp == NULL) {
+        (void)tell(asked_for(opt), TRI_ERR_NO_MEMORY);
         tri_module_destroy(own_net);
         return model;
     }
@@ -150,7 +168,9 @@ tri_module *tri_ddp(tri_module *own_net, const tri_ddp_options *opt)
     if (st == TRI_OK)
         st = trii_ddp_params_list(ddp);
     if (st == TRI_OK && ddp->group != NULL)
-        st = set_up(ddp);
+        st = met(ddp, set_up(ddp));
+    if (st == TRI_ERR_NO_MEMORY) /* a mistake in the call is everybody's, most likely */
+        st = tell(asked_for(opt), st);
     if (st == TRI_OK)
         trii_ddp_params_hook(ddp);
     if (st < 0) {
@@ -218,7 +238,7 @@ static tri_status before_forward(trii_ddp *ddp)
     if (st == TRI_OK && ddp->has_observed && !ddp->rebuilt) {
         st = run_before(ddp);
         if (st == TRI_OK)
-            st = trii_ddp_buckets_rebuild(ddp);
+            st = met(ddp, trii_ddp_buckets_rebuild(ddp));
     }
     if (st == TRI_OK && ddp->n_buffers > 0 && ddp->buffers_stale && !ddp->options.no_buffer_sync) {
         step = trii_step_current();
@@ -304,7 +324,7 @@ tri_status tri_ddp_verify(tri_module *model, bool buffers)
     if (ddp->group == NULL)
         return TRI_OK;
     st = run_before(ddp);
-    return st == TRI_OK ? trii_ddp_compare(ddp, true, buffers) : st;
+    return st == TRI_OK ? met(ddp, trii_ddp_compare(ddp, true, buffers)) : st;
 }
 
 tri_status tri_ddp_sync_buffers(tri_module *model)
