@@ -196,6 +196,7 @@ static const char *token_rank(rank_env *env)
         .dtype = TRI_DTYPE_F32, .ndim = 1, .shape = {3}, .device = TRI_CUDA(env->rank)};
     tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(3), (const float[]){1, 2, 3});
     trii_vid in = TRII_NO_VALUE, out = TRII_NO_VALUE;
+    tri_device token_on = TRI_CUDA(0);
     tri_group *group = NULL;
     float grad[3];
 
@@ -205,6 +206,7 @@ static const char *token_rank(rank_env *env)
     if (env->rank == 0) {
         RANK_TRY(env, trii_resolve(step, tri_square(x), &in));
         RANK_TRY(env, trii_record_send(step, group, in, 1, 0, &out));
+        token_on = step->values[out].type.device;
         tri_backward(trii_handle_recorded(step, out));
         RANK_TRY(env, tri_copy_out(tri_grad(x), grad, sizeof(grad)));
         if (grad[0] != 6 || grad[1] != 12 || grad[2] != 18)
@@ -215,6 +217,8 @@ static const char *token_rank(rank_env *env)
         tri_backward(tri_sum(tri_mul_scalar(trii_handle_recorded(step, out), 3), NULL, 0, false));
     }
     RANK_TRY(env, tri_step_end_status());
+    if (token_on != TRI_CUDA(0))
+        return RANK_FAIL(env, "the token lies on %s", tri_device_text(token_on));
     tri_tensor_unref(x);
     tri_group_unref(group);
     return NULL;
@@ -448,9 +452,14 @@ static void what_a_rank_does_not_use_comes_from_others(void **state)
 
 static void what_is_computed_again_is_that_of_the_cpu(void **state)
 {
+    int once;
+
     (void)state;
     guarded_register();
+    trains_as_on_the_host((plan){0}, 2, &engines[0]);
+    once = guarded_kernels();
     trains_as_on_the_host((plan){.recomputes = true}, 2, &engines[0]);
+    assert_true(guarded_kernels() - once > once);
 }
 
 static void the_search_for_nan_finds_nothing_there(void **state)
@@ -461,11 +470,33 @@ static void the_search_for_nan_finds_nothing_there(void **state)
     trains_as_on_the_host((plan){.skips = true}, 2, &engines[0]);
 }
 
+/* Two calls change places on rank 1. */
+static const char *swapped_rank(rank_env *env)
+{
+    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2, 1), (const float[]){1, 2});
+    trii_step *step = trii_step_current();
+    trii_vid in = TRII_NO_VALUE, out = TRII_NO_VALUE, token;
+    tri_group *group = NULL;
+
+    RANK_TRY(env, group_of(env, &group));
+    RANK_TRY(env, trii_tensor_send(x, TRI_CUDA(env->rank)));
+    RANK_TRY(env, trii_resolve(step, tri_square(x), &in));
+    for (int i = 0; i < 2; i++) {
+        RANK_TRY(env, record(env, group, i == env->rank ? 2 : 4, in, &out, &token));
+        (void)tri_keep(trii_handle_recorded(step, out));
+    }
+    RANK_FAILS(env, tri_step_end_status(), TRI_ERR_MISMATCH, "all_gather(f32 [2, 1])");
+    tri_tensor_unref(x);
+    tri_group_unref(group);
+    return NULL;
+}
+
 static void the_order_of_ranks_is_compared_there(void **state)
 {
     (void)state;
     setenv("TRI_CHECK", "order", 1);
     guarded_register();
+    run_threads(2, &engines[0], swapped_rank, NULL);
     trains_as_on_the_host((plan){0}, 2, &engines[0]);
     compare(7, 2, &engines[0]);
 }
