@@ -16,6 +16,7 @@
 #include "testing/random_lookups.h"
 
 #define MAX_RESULTS 1024
+#define IN_BF16 0.2 /* of the largest: twenty times what is seen */
 
 typedef struct results {
     double *data[MAX_RESULTS];
@@ -253,7 +254,7 @@ static results run_second(uint64_t seed, tri_dtype dtype, const graph_kind *kind
     return r;
 }
 
-static void second_gradients_of_random_graphs_are_exact(void **state)
+static void second_gradients_of_random_graphs_agree(void **state)
 {
     static const graph_kind kinds[] = {
         {"lookups", .n_ops = 14},
@@ -271,13 +272,13 @@ static void second_gradients_of_random_graphs_are_exact(void **state)
             trii_executor_set(&trii_executor_reference);
             eager = run_second(seed, dtype, &kinds[i]);
             trii_executor_set(NULL);
-            check_results(kinds[i].name, &planned, &eager, i == 3 ? 1e30 : 0);
+            check_results(kinds[i].name, &planned, &eager, i == 3 ? IN_BF16 : 0);
         }
     }
 }
 
-/* In bf16 a rounding decides which of two is the largest: that it runs, and what is no number. */
-static void random_graphs_under_autocast_run(void **state)
+/* In bf16 a rounding may decide which of two is the largest: not in these. */
+static void random_graphs_under_autocast_are_close(void **state)
 {
     static const graph_kind kinds[] = {
         {"lookups under autocast", .n_ops = 24},
@@ -287,8 +288,8 @@ static void random_graphs_under_autocast_run(void **state)
 
     (void)state;
     for (size_t i = 0; i < TRII_COUNT_OF(kinds); i++)
-        check_kind(TRI_DTYPE_F32, 700, 704, &kinds[i], 1e30);
-    check_kind(TRI_DTYPE_F32, 1014, 1016, &kinds[1], 1e30);
+        check_kind(TRI_DTYPE_F32, 700, 704, &kinds[i], IN_BF16);
+    check_kind(TRI_DTYPE_F32, 1014, 1016, &kinds[1], IN_BF16);
 }
 
 /* Sizes at which kernels change what they do: nothing, one, primes, just below and above blocks and
@@ -414,8 +415,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(random_graphs_in_f64_are_exact),
         cmocka_unit_test(random_graphs_in_f32_are_close),
         cmocka_unit_test(random_graphs_of_lookups),
-        cmocka_unit_test(random_graphs_under_autocast_run),
-        cmocka_unit_test(second_gradients_of_random_graphs_are_exact),
+        cmocka_unit_test(random_graphs_under_autocast_are_close),
+        cmocka_unit_test(second_gradients_of_random_graphs_agree),
         cmocka_unit_test(random_graphs_of_all_sizes),
         cmocka_unit_test(random_graphs_of_views),
         cmocka_unit_test(random_graphs_on_portable_kernels),
