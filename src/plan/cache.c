@@ -20,6 +20,8 @@
 #define BUCKETS 256
 /* Of a program whose every step differs; whatever was used last stays. */
 #define MAX_PLANS 1024
+/* Of their outputs, beside those of the one that ran last. */
+#define MAX_HELD_BYTES ((size_t)256 << 20)
 
 typedef struct arena {
     struct arena *next;
@@ -80,17 +82,27 @@ static void unlink_plan(trii_plan *plan)
     cache.stats.n_plans--;
 }
 
-/* That nobody has used for the longest time, taken out; NULL = all are in use. */
-static trii_plan *take_oldest(void)
+/* That holds so many bytes at least, and that nobody has used for the longest time; NULL = all are
+ * in use. */
+static trii_plan *find_oldest(size_t held_bytes)
 {
     trii_plan *oldest = NULL;
 
     for (int b = 0; b < BUCKETS; b++) {
         for (trii_plan *plan = cache.buckets[b]; plan != NULL; plan = plan->next) {
-            if (!plan->busy && (oldest == NULL || plan->used < oldest->used))
+            if (!plan->busy && plan->held_bytes >= held_bytes &&
+                (oldest == NULL || plan->used < oldest->used))
                 oldest = plan;
         }
     }
+    return oldest;
+}
+
+/* Taken out. */
+static trii_plan *take_oldest(void)
+{
+    trii_plan *oldest = find_oldest(0);
+
     if (oldest != NULL)
         unlink_plan(oldest);
     return oldest;
@@ -126,6 +138,33 @@ static void give_arenas(arena *list)
     }
 }
 
+/* Of all plans; what a run adds counts when it is over. */
+static size_t held_bytes(void)
+{
+    size_t held = 0;
+
+    for (int b = 0; b < BUCKETS; b++) {
+        for (const trii_plan *plan = cache.buckets[b]; plan != NULL; plan = plan->next)
+            held += plan->busy ? 0 : plan->held_bytes;
+    }
+    return held;
+}
+
+/* The plan has new storages for its outputs. Were every run of another length, each plan would have
+ * some that nobody ever wants again. */
+static TRII_NOINLINE void bound_held(trii_plan *newest)
+{
+    size_t held = held_bytes();
+    trii_plan *oldest = NULL;
+
+    newest->holds_more = false;
+    while (held > MAX_HELD_BYTES + newest->held_bytes && (oldest = find_oldest(1)) != newest &&
+           oldest != NULL) {
+        held -= oldest->held_bytes;
+        trii_plan_forget_outputs(oldest);
+    }
+}
+
 /* --- runs ------------------------------------------------------------------------------------ */
 
 static void give_back(lease *l)
@@ -137,6 +176,8 @@ static void give_back(lease *l)
     cache.stats.copied_bytes = l->plan->copied_bytes;
     give_arenas(l->own);
     give_arenas(l->arena);
+    if (TRII_UNLIKELY(l->plan->holds_more))
+        bound_held(l->plan);
     trii_mutex_unlock(&cache.lock);
 }
 
@@ -350,6 +391,7 @@ trii_plan_stats trii_plan_stats_get(void)
 
     trii_mutex_lock(&cache.lock);
     stats = cache.stats;
+    stats.held_bytes = held_bytes();
     trii_mutex_unlock(&cache.lock);
     stats.compiled = atomic_load_explicit(&n_compiled, memory_order_relaxed);
     return stats;

@@ -141,16 +141,24 @@ tri_status trii_plan_create(const trii_step *step, const trii_segment *segment,
     return status;
 }
 
+void trii_plan_forget_outputs(trii_plan *plan)
+{
+    for (int32_t o = 0; plan->output != NULL && o < plan->outputs.n; o++) {
+        for (int i = 0; i < TRII_OUTPUT_STORAGES; i++) {
+            trii_storage_unref(plan->output[o].storages[i]);
+            plan->output[o].storages[i] = NULL;
+        }
+    }
+    plan->held_bytes = 0;
+}
+
 void trii_plan_destroy(trii_plan *plan)
 {
     if (plan == NULL)
         return;
     for (int32_t k = 0; k < plan->n_kernels; k++)
         plan->kernels[k]->destroy(plan->kernels[k]);
-    for (int32_t o = 0; plan->output != NULL && o < plan->outputs.n; o++) {
-        for (int i = 0; i < TRII_OUTPUT_STORAGES; i++)
-            trii_storage_unref(plan->output[o].storages[i]);
-    }
+    trii_plan_forget_outputs(plan);
     trii_pool_fini(&plan->pool);
     trii_free(plan);
 }

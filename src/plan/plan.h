@@ -149,6 +149,9 @@ typedef struct trii_plan {
     int32_t n_adoptions;
     bool keeps_plain; /* made for tensors that may not change their layout now */
 
+    size_t held_bytes; /* storages of outputs that the plan has */
+    bool holds_more;   /* since its last run */
+
     /* cache.c's: */
     bool busy;
     uint64_t used; /* when */
@@ -161,6 +164,8 @@ tri_status trii_plan_create(const trii_step *step, const trii_segment *segment,
                             const trii_device_ops *device, bool keep_plain,
                             trii_plan **plan_out) TRI_MUST_CHECK;
 void trii_plan_destroy(trii_plan *plan); /* NULL allowed */
+/* The storages of its outputs belong to who still reads them. */
+void trii_plan_forget_outputs(trii_plan *plan);
 /* Changes the layouts of the tensors that the plan wants in others, for good, before its run; or
  * none, and false in *done_out, because another context's run reads one of them. */
 tri_status trii_plan_adopt(const trii_plan *plan, trii_step *step, const trii_segment *segment,
@@ -213,6 +218,7 @@ typedef struct trii_plan_stats {
     uint64_t arenas_made;
     size_t arena_bytes;
     size_t copied_bytes; /* in the newest run, by what only moves them */
+    size_t held_bytes;   /* storages of outputs that plans have */
     int32_t n_plans;
     uint64_t compiled; /* kernels for which devices compiled code */
 } trii_plan_stats;

@@ -210,12 +210,44 @@ static void what_was_used_last_stays(void **state)
     assert_int_equal(trii_plan_stats_get().arena_bytes, 0);
 }
 
+/* Results that are kept, each of another size. What a step has read or may read stays. */
+static void outputs_of_lengths_that_are_gone_are_freed(void **state)
+{
+    enum { LENGTHS = 24 };
+    const int64_t elements = 6 << 20; /* 24 MiB */
+    tri_tensor *kept[LENGTHS];
+    size_t held;
+    float last;
+
+    (void)state;
+    trii_step_release();
+    for (int n = 0; n < LENGTHS; n++) {
+        CHECK_OK(tri_tensor_status(tri_keep(tri_ones(TRI_SHAPE(elements + n), TRI_DTYPE_F32))));
+        CHECK_OK(tri_step_end_status());
+    }
+    held = trii_plan_stats_get().held_bytes;
+    for (int n = 0; n < LENGTHS; n++) {
+        kept[n] = tri_keep(tri_ones(TRI_SHAPE(elements + n), TRI_DTYPE_F32));
+        CHECK_OK(tri_run());
+        assert_true(trii_plan_stats_get().held_bytes < (size_t)300 << 20);
+    }
+    for (int n = 0; n < LENGTHS; n++) {
+        CHECK_OK(tri_copy_out(tri_narrow(kept[n], 0, elements + n - 1, 1), &last, sizeof(last)));
+        assert_true(last == 1);
+    }
+    CHECK_OK(tri_step_end_status());
+    assert_true(held < (size_t)300 << 20);
+    trii_step_release();
+    assert_int_equal(trii_plan_stats_get().held_bytes, 0);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(nothing_is_compiled_again_on_another_thread),
     cmocka_unit_test(eight_threads_evaluate_one_model_at_once),
     cmocka_unit_test(three_hundred_lengths_are_compiled_once),
     cmocka_unit_test(growing_lengths_get_few_new_arenas),
     cmocka_unit_test(what_was_used_last_stays),
+    cmocka_unit_test(outputs_of_lengths_that_are_gone_are_freed),
 };
 
 TEST_MAIN(tests)

@@ -22,7 +22,7 @@ static void set_slots(trii_slots *slots, int32_t i, void *data)
 
 /* A storage of the plan that nobody holds; new ones are made until the turns suffice, and beyond
  * that for this run alone. */
-static tri_status choose_storage(trii_plan_output *output)
+static tri_status choose_storage(trii_plan *plan, trii_plan_output *output)
 {
     trii_storage *made;
     tri_status status;
@@ -41,6 +41,8 @@ static tri_status choose_storage(trii_plan_output *output)
     for (int i = 0; i < TRII_OUTPUT_STORAGES; i++) {
         if (output->storages[i] == NULL) {
             output->storages[i] = trii_storage_ref(made);
+            plan->held_bytes += output->bytes;
+            plan->holds_more = true;
             break;
         }
     }
@@ -68,7 +70,7 @@ static tri_status bind_outputs(trii_plan *plan, const trii_step *step, const tri
 
             set_slots(&plan->outputs, o, (char *)tensor->storage->data + tensor->offset);
         } else {
-            tri_status status = choose_storage(output);
+            tri_status status = choose_storage(plan, output);
 
             if (status != TRI_OK) {
                 drop_chosen(plan, o);
