@@ -151,6 +151,16 @@ static void round_to(const trii_array *to, const float *wide)
         narrow[i] = trii_f32_to_half(to->type->dtype, wide[i]);
 }
 
+/* Rows of no elements: there may be any number of them. What looks at its operands does so. */
+static bool makes_nothing(const trii_graph_op *op, const trii_kernel_args *args)
+{
+    for (int o = 0; o < args->n_out; o++) {
+        if (args->out[o].type != NULL && trii_type_numel(args->out[o].type) > 0)
+            return false;
+    }
+    return !op->may_refuse;
+}
+
 tri_status trii_reference_kernel(const trii_graph_op *op, const trii_kernel_args *args)
 {
     trii_array array[TRII_MAX_INPUTS + TRII_MAX_OUTPUTS];
@@ -159,6 +169,8 @@ tri_status trii_reference_kernel(const trii_graph_op *op, const trii_kernel_args
     int n_in = args->n_in, n = n_in + args->n_out, done = 0;
     tri_status status = TRI_OK;
 
+    if (TRII_UNLIKELY(makes_nothing(op, args)))
+        return TRI_OK;
     if (op->precision == TRII_PRECISION_ANY ||
         (!has_half(args->in, n_in) && !has_half(args->out, args->n_out)))
         return op->reference(args);

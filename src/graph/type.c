@@ -7,16 +7,15 @@
 
 #include "base/err.h"
 
-tri_status trii_type_check_large(const trii_type *type)
+tri_status trii_type_refuse_large(const trii_type *type)
 {
     char text[TRII_TYPE_TEXT];
+    bool none = false;
 
-    for (int d = 0; d < type->ndim; d++) {
-        if (type->shape[d] == 0)
-            return TRI_OK;
-    }
-    return TRII_FAIL(TRI_ERR_INVALID_ARG, "the result %s has more than 2^48 elements",
-                     trii_type_text(type, text));
+    for (int d = 0; d < type->ndim; d++)
+        none = none || type->shape[d] == 0;
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "the result %s has more than 2^48 elements%s",
+                     trii_type_text(type, text), none ? ", counted without its sizes of 0" : "");
 }
 
 const char *trii_type_text(const trii_type *type, char text[TRII_TYPE_TEXT])

@@ -53,16 +53,19 @@ static inline void trii_type_copy(trii_type *dst, const trii_type *src)
  * in a layout that pads. */
 #define TRII_TYPE_ELEMENTS (INT64_C(1) << 48)
 
-tri_status trii_type_check_large(const trii_type *type) TRI_MUST_CHECK;
+tri_status trii_type_refuse_large(const trii_type *type) TRI_MUST_CHECK;
 
-/* Whether there can be such a value: INVALID_ARG if it has too many elements. */
+/* Whether there can be such a value: INVALID_ARG if it has too many elements, or would have without
+ * sizes of 0: then no product of sizes overflows, whatever is left out of it. */
 static inline tri_status trii_type_check(const trii_type *type)
 {
     int64_t n = 1;
 
     for (int d = 0; d < type->ndim; d++) {
-        if (TRII_UNLIKELY(__builtin_mul_overflow(n, type->shape[d], &n) || n > TRII_TYPE_ELEMENTS))
-            return trii_type_check_large(type);
+        int64_t size = type->shape[d] > 0 ? type->shape[d] : 1;
+
+        if (TRII_UNLIKELY(__builtin_mul_overflow(n, size, &n) || n > TRII_TYPE_ELEMENTS))
+            return trii_type_refuse_large(type);
     }
     return TRI_OK;
 }

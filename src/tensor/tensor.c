@@ -70,15 +70,17 @@ static tri_status check_shape(tri_dtype dtype, const int64_t *shape, int ndim, s
             return TRII_FAIL(TRI_ERR_INVALID_ARG, "size %lld of dimension %d is negative",
                              (long long)shape[d], d);
     }
-    /* a size of 0 makes the product 0, whatever the others are */
+    /* counted without sizes of 0 first, so that no product of some of them overflows either */
+    for (int d = 0; d < ndim; d++) {
+        size_t size = shape[d] > 0 ? (size_t)shape[d] : 1;
+
+        if (__builtin_mul_overflow(bytes, size, &bytes) || bytes > PTRDIFF_MAX)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                             "the sizes of the shape exceed the address space");
+    }
     for (int d = 0; d < ndim; d++) {
         if (shape[d] == 0)
             bytes = 0;
-    }
-    for (int d = 0; d < ndim; d++) {
-        if (__builtin_mul_overflow(bytes, (size_t)shape[d], &bytes) || bytes > PTRDIFF_MAX)
-            return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                             "tensor: the sizes of the shape exceed the address space");
     }
     *bytes_out = bytes;
     return TRI_OK;

@@ -24,9 +24,14 @@ static void tensors_are_counted_and_checked(void **state)
     assert_memory_equal(out, data, sizeof(data));
     CHECK_FAILS(tri_copy_out(a, out, 4), TRI_ERR_INVALID_ARG,
                 "room for 4 bytes, the tensor has 24");
-    b = tri_tensor_create(TRI_DTYPE_F64, (int64_t[]){3, 0, INT64_MAX}, 3);
-    CHECK_OK(tri_tensor_status(b)); /* no element, so nothing overflows */
+    b = tri_tensor_create(TRI_DTYPE_F64, (int64_t[]){3, 0, INT64_C(1) << 40}, 3);
+    CHECK_OK(tri_tensor_status(b)); /* no element, so it takes no memory */
     CHECK_OK(tri_copy_in(b, NULL, 0));
+    tri_tensor_unref(b);
+    /* though it has no element, the product of the sizes that are left when one is taken away, as a
+     * sum takes it, would overflow */
+    b = tri_tensor_create(TRI_DTYPE_F64, (int64_t[]){3, 0, INT64_MAX}, 3);
+    CHECK_FAILS(tri_tensor_status(b), TRI_ERR_INVALID_ARG, "address space");
     tri_tensor_unref(b);
     b = tri_tensor_create(TRI_DTYPE_F64, (int64_t[]){INT64_MAX, 3}, 2);
     CHECK_FAILS(tri_tensor_status(b), TRI_ERR_INVALID_ARG, "address space");

@@ -10,6 +10,7 @@
 #include "device/cpu/norm.h"
 #include "device/cpu/onednn/onednn.h"
 #include "device/cpu/cpu_parallel.h"
+#include "graph/type.h"
 #include "tensor/device_list.h"
 
 static const trii_cpu_family *const families[] = {
@@ -147,10 +148,45 @@ static void cpu_layouts(const trii_ir *ir, const trii_group *group, const trii_l
     family->layouts(ir, group, seen, want);
 }
 
+static tri_status run_nothing(const trii_kernel *kernel, void *const *args, const trii_run *run)
+{
+    (void)kernel;
+    (void)args;
+    (void)run;
+    return TRI_OK;
+}
+
+/* Rows of no elements: there may be any number of them. What looks at its operands does so. */
+static bool makes_nothing(const trii_ir *ir, const trii_group *group)
+{
+    for (int32_t o = 0; o < group->n_out; o++) {
+        if (trii_type_numel(&ir->values[group->out[o]].type) > 0)
+            return false;
+    }
+    for (int32_t n = 0; n < group->n_nodes; n++) {
+        if (ir->nodes[group->nodes[n]].op->may_refuse)
+            return false;
+    }
+    return true;
+}
+
+static tri_status compile_nothing(trii_kernel **kernel_out)
+{
+    trii_kernel *kernel = trii_alloc(1, sizeof(*kernel), "kernel");
+
+    if (kernel == NULL)
+        return TRI_ERR_NO_MEMORY;
+    *kernel = (trii_kernel){.name = "nothing", .run = run_nothing, .destroy = trii_cpu_kernel_free};
+    *kernel_out = kernel;
+    return TRI_OK;
+}
+
 static tri_status cpu_compile(const trii_ir *ir, const trii_group *group, trii_kernel **kernel_out)
 {
     const trii_cpu_family *family;
 
+    if (TRII_UNLIKELY(makes_nothing(ir, group)))
+        return compile_nothing(kernel_out);
     if (group->kind == TRII_GROUP_CHAIN)
         return trii_cpu_chain_compile(ir, group, kernel_out);
     family = family_of(ir, group);

@@ -271,6 +271,63 @@ static void products_of_an_empty_batch_of_matrices(void **state)
     tri_tensor_unref(x[1]);
 }
 
+#define MANY (INT64_C(1) << 40)
+
+static tri_tensor *log_middle(tri_tensor *x)
+{
+    return tri_log_softmax(x, 1);
+}
+
+static tri_tensor *added_up(tri_tensor *x)
+{
+    return tri_cumsum(x, 1);
+}
+
+static tri_tensor *first_none(tri_tensor *x)
+{
+    return tri_topk(x, 0, 1, false, NULL);
+}
+
+static tri_tensor *itself_transposed(tri_tensor *x)
+{
+    return tri_matmul(x, tri_transpose(x, 1, 2));
+}
+
+/* Nothing goes through them one by one, or the test would not end. */
+static void check_many(tri_dtype dtype)
+{
+    static const unary_fn fns[] = {log_middle, added_up, first_none, itself_transposed, rows};
+
+    for (size_t f = 0; f < TRII_COUNT_OF(fns); f++) {
+        tri_tensor *x = leaf(dtype, (int64_t[]){MANY, 0, 3}, 3);
+
+        check_step(fns[f](in_dtype(x, dtype)), &x, 1);
+        tri_tensor_unref(x);
+    }
+}
+
+static void any_number_of_rows_without_elements(void **state)
+{
+    (void)state;
+    on_both(check_many);
+}
+
+/* With all those products of sizes would overflow in one place or the other. */
+static void sizes_beside_a_zero_are_refused_where_their_product_overflows(void **state)
+{
+    const int64_t large[3] = {0, MANY, MANY};
+    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, large, 3);
+
+    (void)state;
+    CHECK_FAILS(tri_tensor_status(x), TRI_ERR_INVALID_ARG, "address space");
+    tri_tensor_unref(x);
+    x = leaf(TRI_DTYPE_F32, (int64_t[]){0, MANY}, 2);
+    CHECK_FAILS(tri_tensor_status(tri_expand(tri_reshape(x, (int64_t[]){0, 1, MANY}, 3), large, 3)),
+                TRI_ERR_INVALID_ARG, "more than 2^48 elements, counted without its sizes of 0");
+    CHECK_OK(tri_step_end_status());
+    tri_tensor_unref(x);
+}
+
 /* What autocast makes of an empty last batch: the classifier's gradients are zeros. */
 static void a_network_in_bf16(void **state)
 {
@@ -304,6 +361,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(losses),
         cmocka_unit_test(products),
         cmocka_unit_test(products_of_an_empty_batch_of_matrices),
+        cmocka_unit_test(any_number_of_rows_without_elements),
+        cmocka_unit_test(sizes_beside_a_zero_are_refused_where_their_product_overflows),
         cmocka_unit_test(a_network_in_bf16),
     };
 
