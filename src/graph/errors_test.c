@@ -64,8 +64,11 @@ static void wrong_shapes_and_dtypes_are_named(void **state)
     refused(tri_adaptive_max_pool(m, TRI_SHAPE(1, 1)), "tri_adaptive_max_pool(f32 [4, 6])",
             "x must have 4 dimensions (2, and those of channels and batch), or 3 without a batch");
     refused(tri_adaptive_avg_pool(x, TRI_SHAPE(1, 1, 1)), "tri_adaptive_avg_pool",
-            "3 sizes of the result at a valid address: one (of rows) or two (of images)");
-    refused(tri_adaptive_avg_pool(x, NULL, 2), "tri_adaptive_avg_pool", "2 sizes of the result");
+            "3 sizes of the result: one (of rows) or two (of images)");
+    refused(tri_adaptive_avg_pool(x, NULL, 2), "tri_adaptive_avg_pool",
+            "2 sizes of the result at NULL");
+    refused(tri_adaptive_avg_pool(x, TRI_SHAPE(2, -1)), "tri_adaptive_avg_pool",
+            "size[1] of the result is -1: at least 0");
     refused(tri_reshape(m, (int64_t[]){5, -1}, 2), "tri_reshape", "24 elements do not divide");
     refused(tri_reshape(m, (int64_t[]){5, 5}, 2), "tri_reshape", "24 elements do not fit 25");
     refused(tri_expand(m, (int64_t[]){2, 4, 7}, 3), "tri_expand", "size 6 cannot grow to 7");
@@ -99,6 +102,8 @@ static void what_was_given_and_what_is_allowed_are_named(void **state)
 {
     tri_tensor *m = zeros(TRI_DTYPE_F32, 2, 4, 6, 0, 0), *i = zeros(TRI_DTYPE_I64, 1, 4, 0, 0, 0);
     tri_tensor *x = zeros(TRI_DTYPE_F32, 4, 2, 4, 5, 5), *w = zeros(TRI_DTYPE_F32, 4, 6, 4, 3, 3);
+    tri_tensor *row = zeros(TRI_DTYPE_F32, 3, 2, 4, 5, 0),
+               *rows = zeros(TRI_DTYPE_F32, 3, 6, 4, 3, 0);
     tri_tensor *y;
 
     (void)state;
@@ -112,6 +117,13 @@ static void what_was_given_and_what_is_allowed_are_named(void **state)
             "stride[1] is -2: at least 1");
     refused(tri_conv(x, w, NULL, &(tri_conv_options){.padding = {-1}}), "tri_conv",
             "padding[0] is -1: at least 0");
+    refused(tri_conv(row, rows, NULL, &(tri_conv_options){.stride = {-2}}), "tri_conv",
+            "stride[0] is -2: at least 1"); /* as it was given, though it is that of a width */
+    refused(tri_conv(x, w, NULL, &(tri_conv_options){.groups = -1}), "tri_conv",
+            "groups is -1: at least 1");
+    refused(tri_dropout(m, 1.5, true), "tri_dropout(f32 [4, 6]) at ", "p is 1.5, not in [0, 1]");
+    refused(tri_masked_fill(i, tri_eq(i, i), 1e300), "tri_masked_fill", "1e+300 does not fit i64");
+    refused(tri_pad(i, TRI_SHAPE(1, 1), NAN), "tri_pad", "does not fit i64");
     refused(tri_sum(i, NULL, 0, false), "tri_sum", "not i64 (tri_cast converts)");
     refused(tri_full(TRI_SHAPE(2), 1e300, TRI_DTYPE_I8), "tri_full", "1e+300 does not fit i8");
     refused(tri_full(TRI_SHAPE(2), -1, TRI_DTYPE_U8), "tri_full", "-1 does not fit u8 (0 to 255)");
@@ -134,6 +146,8 @@ static void what_was_given_and_what_is_allowed_are_named(void **state)
     tri_tensor_unref(m);
     tri_tensor_unref(i);
     tri_tensor_unref(x);
+    tri_tensor_unref(row);
+    tri_tensor_unref(rows);
     tri_tensor_unref(w);
 }
 
@@ -304,7 +318,7 @@ static void a_result_beyond_any_memory_is_refused(void **state)
     tri_tensor *one = zeros(TRI_DTYPE_F32, 2, 1, 1, 0, 0);
     tri_tensor *tall = zeros(TRI_DTYPE_F32, 2, k31, 0, 0, 0);
     tri_tensor *wide = zeros(TRI_DTYPE_F32, 2, 0, k31, 0, 0);
-    tri_tensor *empty = zeros(TRI_DTYPE_F32, 3, 0, k32, k32, 0);
+    tri_tensor *empty = zeros(TRI_DTYPE_F32, 3, 0, k31, 1 << 20, 0);
     const char *why = "has more than 2^48 elements";
 
     (void)state;
@@ -313,7 +327,8 @@ static void a_result_beyond_any_memory_is_refused(void **state)
     refused(tri_matmul(tall, wide), "tri_matmul", "f32 [2147483648, 2147483648]");
     refused(tri_linear(tall, tall, NULL), "tri_linear", why);
     refused(tri_sum(empty, TRI_SHAPE(0), false), "tri_sum", why);
-    CHECK_OK(tri_tensor_status(tri_relu(empty)));
+    refused(tri_relu(empty), "tri_relu", "more than 2^48 elements, counted without its sizes of 0");
+    CHECK_OK(tri_tensor_status(tri_relu(wide)));
     tri_step_end();
     tri_tensor_unref(one);
     tri_tensor_unref(tall);

@@ -332,10 +332,14 @@ tri_tensor *tri_where(tri_tensor *condition, tri_tensor *a, tri_tensor *b)
 
 tri_tensor *tri_masked_fill(tri_tensor *x, tri_tensor *mask, double value)
 {
+    tri_tensor *const in[2] = {x, mask};
+    tri_status status = trii_rule_number(value, x != NULL ? tri_tensor_dtype(x) : TRI_DTYPE_NONE);
     trii_attrs attrs;
 
+    if (status != TRI_OK)
+        return trii_handle_refused(trii_step_current(), "masked_fill", in, 2, status);
     attrs.n_i = attrs.n_f = 1;
     attrs.i[0] = 0;
     attrs.f[0] = value;
-    return trii_record(&trii_op_masked_fill, (tri_tensor *const[]){x, mask}, 2, &attrs);
+    return trii_record(&trii_op_masked_fill, in, 2, &attrs);
 }

@@ -145,21 +145,6 @@ static void scatter_outputs(const geometry *g, const double *rows, int64_t group
 /* --- shape rules --------------------------------------------------------------------------------
  */
 
-static tri_status check_attrs(const trii_attrs *attrs)
-{
-    static const char *const names[7] = {"stride[0]",   "stride[1]",   "padding[0]", "padding[1]",
-                                         "dilation[0]", "dilation[1]", "groups"};
-
-    for (int i = 0; i < 7; i++) {
-        int least = i == 2 || i == 3 ? 0 : 1;
-
-        if (attrs->i[i] < least || attrs->i[i] > INT32_MAX)
-            return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s is %" PRId64 ": at least %d, at most %d",
-                             names[i], attrs->i[i], least, INT32_MAX);
-    }
-    return TRI_OK;
-}
-
 static tri_status conv_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                              trii_type *out, int *n_out)
 {
@@ -174,8 +159,6 @@ static tri_status conv_shape(const trii_type *const *in, int n_in, const trii_at
         status = trii_rule_ndim(x, 4, "x");
     if (status == TRI_OK)
         status = trii_rule_ndim(w, 4, "weight");
-    if (status == TRI_OK)
-        status = check_attrs(attrs);
     if (status != TRI_OK)
         return status;
     g = geometry_of(attrs->i, x->shape, w->shape);
@@ -446,14 +429,30 @@ const trii_graph_op trii_op_conv_backward_weight = {
 /* --- public ------------------------------------------------------------------------------------
  */
 
+static tri_status check_number(const char *name, int d, int number, int least)
+{
+    char place[16] = "";
+
+    if (number >= least)
+        return TRI_OK;
+    if (d >= 0)
+        snprintf(place, sizeof(place), "[%d]", d);
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s%s is %d: at least %d is allowed", name, place, number,
+                     least);
+}
+
 /* The seven numbers, of an image: a row's are those of its width. */
 static tri_status read_options(const tri_conv_options *opt, int n_dims, trii_attrs *attrs)
 {
     const int *const lists[3] = {opt->stride, opt->padding, opt->dilation};
     static const char *const names[3] = {"stride", "padding", "dilation"};
 
+    tri_status status = TRI_OK;
+
     attrs->n_i = 7;
     attrs->n_f = 0;
+    attrs->i[6] = opt->groups == 0 ? 1 : opt->groups;
+    status = check_number("groups", -1, (int)attrs->i[6], 1);
     for (int l = 0; l < 3; l++) {
         for (int d = n_dims; d < 3; d++) {
             if (lists[l][d] != 0)
@@ -464,13 +463,15 @@ static tri_status read_options(const tri_conv_options *opt, int n_dims, trii_att
                                  n_dims == 1 ? "" : "s");
         }
         for (int d = 0; d < 2; d++) {
-            int given = d < 2 - n_dims ? 0 : lists[l][d - (2 - n_dims)];
+            int from = d - (2 - n_dims), given = from < 0 ? 0 : lists[l][from];
 
-            attrs->i[2 * l + d] = given == 0 && l != 1 ? 1 : given;
+            given = given == 0 && l != 1 ? 1 : given;
+            attrs->i[2 * l + d] = given;
+            if (status == TRI_OK)
+                status = check_number(names[l], from, given, l == 1 ? 0 : 1);
         }
     }
-    attrs->i[6] = opt->groups == 0 ? 1 : opt->groups;
-    return TRI_OK;
+    return status;
 }
 
 /* x and weight as a batch of images and what belongs to them. */

@@ -198,7 +198,7 @@ tri_tensor *tri_dropout(tri_tensor *x, double p, bool training)
         return trii_record(&trii_op_copy, &x, 1, NULL);
     status = dropout(step, x, p, &out);
     if (status != TRI_OK)
-        return trii_handle_failed(step, TRII_FAIL_CTX(status, "tri_dropout"));
+        return trii_handle_refused(step, "dropout", &x, 1, status);
     return trii_handle_recorded(step, out);
 }
 

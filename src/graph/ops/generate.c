@@ -359,30 +359,9 @@ static tri_tensor *made(const char *name, const trii_graph_op *op, const int64_t
     return trii_record_as(name, op, NULL, 0, &attrs);
 }
 
-/* PyTorch refuses what overflows; a conversion in C would be undefined. */
-static tri_status check_value(double value, tri_dtype dtype)
-{
-    static const struct {
-        double least, most;
-    } range[TRI_DTYPE_COUNT] = {[TRI_DTYPE_U8] = {0, UINT8_MAX},
-                                [TRI_DTYPE_I8] = {INT8_MIN, INT8_MAX},
-                                [TRI_DTYPE_I16] = {INT16_MIN, INT16_MAX},
-                                [TRI_DTYPE_I32] = {INT32_MIN, INT32_MAX},
-                                [TRI_DTYPE_I64] = {-0x1p63, 0x1.fffffffffffffp62},
-                                [TRI_DTYPE_F32] = {-FLT_MAX, FLT_MAX}};
-    bool real = trii_dtype_is_float(dtype);
-
-    if ((unsigned)dtype >= TRI_DTYPE_COUNT || range[dtype].most == 0 || (real && !isfinite(value)))
-        return TRI_OK;
-    if (value >= range[dtype].least && value <= range[dtype].most)
-        return TRI_OK;
-    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%g does not fit %s (%g to %g)", value,
-                     tri_dtype_name(dtype), range[dtype].least, range[dtype].most);
-}
-
 tri_tensor *tri_full(const int64_t *shape, int ndim, double value, tri_dtype dtype)
 {
-    tri_status status = check_value(value, dtype != TRI_DTYPE_NONE ? dtype : TRI_DTYPE_F32);
+    tri_status status = trii_rule_number(value, dtype != TRI_DTYPE_NONE ? dtype : TRI_DTYPE_F32);
 
     if (status != TRI_OK)
         return refused("full", status);

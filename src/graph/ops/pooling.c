@@ -544,9 +544,14 @@ static tri_tensor *to_size(const trii_graph_op *op, tri_tensor *x, const int64_t
 
     if (status == TRI_OK && (size == NULL || (n != 1 && n != 2)))
         status = TRII_FAIL(TRI_ERR_INVALID_ARG,
-                           "%d sizes of the result at %s: one (of rows) or two (of images) are "
-                           "needed",
-                           n, size == NULL ? "NULL" : "a valid address");
+                           "%d sizes of the result%s: one (of rows) or two (of images) are needed",
+                           n, size == NULL ? " at NULL" : "");
+    for (int d = 0; status == TRI_OK && d < n; d++) {
+        if (size[d] < 0)
+            status = TRII_FAIL(TRI_ERR_INVALID_ARG,
+                               "size[%d] of the result is %" PRId64 ": at least 0 is allowed", d,
+                               size[d]);
+    }
     if (status == TRI_OK) {
         attrs.n_i = N_ADAPTIVE;
         attrs.n_f = 0;

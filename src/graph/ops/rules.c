@@ -3,9 +3,12 @@
  */
 #include "graph/ops/rules.h"
 
+#include <float.h>
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
+#include "base/dtype.h"
 #include "graph/ops/kernel_rules.h"
 
 /* --- shape rules ---------------------------------------------------------------------------- */
@@ -33,6 +36,26 @@ tri_status trii_index_check(int64_t index, int64_t at, int64_t size, const char 
     return TRII_FAIL(TRI_ERR_INVALID_ARG,
                      "index %" PRId64 " (element %" PRId64 ") is out of range (%" PRId64 " %s)",
                      index, at, size, what);
+}
+
+tri_status trii_rule_number(double value, tri_dtype dtype)
+{
+    static const struct {
+        double least, most;
+    } range[TRI_DTYPE_COUNT] = {[TRI_DTYPE_U8] = {0, UINT8_MAX},
+                                [TRI_DTYPE_I8] = {INT8_MIN, INT8_MAX},
+                                [TRI_DTYPE_I16] = {INT16_MIN, INT16_MAX},
+                                [TRI_DTYPE_I32] = {INT32_MIN, INT32_MAX},
+                                [TRI_DTYPE_I64] = {-0x1p63, 0x1.fffffffffffffp62},
+                                [TRI_DTYPE_F32] = {-FLT_MAX, FLT_MAX}};
+    bool real = trii_dtype_is_float(dtype);
+
+    if ((unsigned)dtype >= TRI_DTYPE_COUNT || range[dtype].most == 0 || (real && !isfinite(value)))
+        return TRI_OK;
+    if (value >= range[dtype].least && value <= range[dtype].most)
+        return TRI_OK;
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%g does not fit %s (%g to %g)", value,
+                     tri_dtype_name(dtype), range[dtype].least, range[dtype].most);
 }
 
 tri_status trii_rule_same_dtype(const trii_type *a, const trii_type *b)

@@ -24,6 +24,8 @@
 tri_status trii_rule_float(const trii_type *type, const char *what);
 /* i64, which counts elements. */
 tri_status trii_rule_index(const trii_type *type, const char *what);
+/* Whether an element of the dtype can have the value; PyTorch refuses what overflows, too. */
+tri_status trii_rule_number(double value, tri_dtype dtype);
 tri_status trii_rule_same_dtype(const trii_type *a, const trii_type *b);
 tri_status trii_rule_ndim(const trii_type *type, int ndim, const char *what);
 /* out = a broadcast with b, as NumPy does; the dtype is a's. */

@@ -417,6 +417,8 @@ tri_tensor *tri_pad(tri_tensor *x, const int64_t *pad, int n, double value)
                            n, trii_type_of(step, id)->ndim);
     if (status == TRI_OK && n > 0 && pad == NULL)
         status = TRII_FAIL(TRI_ERR_INVALID_ARG, "pad is NULL");
+    if (status == TRI_OK)
+        status = trii_rule_number(value, trii_type_of(step, id)->dtype);
     if (status != TRI_OK)
         return trii_handle_refused(step, "pad", &x, 1, status);
     type = trii_type_of(step, id);
