@@ -228,7 +228,8 @@ TRI_API int tri_module_children(const tri_module *module);
 TRI_API tri_module *tri_module_get(tri_module *module, int index);
 /* The module below of this path, "layer1.0.conv1", or NULL; "" is the module itself. */
 TRI_API tri_module *tri_module_submodule(tri_module *module, const char *path);
-/* The network inside of tri_ddp; what is not wrapped is itself. NULL of NULL. */
+/* The network inside of tri_ddp or tri_data_parallel; what is not wrapped is itself. NULL of NULL.
+ */
 TRI_API tri_module *tri_module_of(tri_module *wrapped);
 /* Its name in its parent ("" of a root), and that of its class; borrowed, never NULL. */
 TRI_API const char *tri_module_name(const tri_module *module);

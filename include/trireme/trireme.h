@@ -8,6 +8,7 @@
 #include <trireme/comm.h>
 #include <trireme/context.h>
 #include <trireme/data.h>
+#include <trireme/data_parallel.h>
 #include <trireme/device.h>
 #include <trireme/nn.h>
 #include <trireme/ops.h>

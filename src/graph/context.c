@@ -43,6 +43,7 @@ static void recorder_free(trii_recorder *r)
     trii_free(r->regions);
     trii_free(r->known);
     trii_free(r->held);
+    trii_free(r->copies);
     for (int32_t b = 0; b < r->made_blocks; b++)
         trii_free(r->blocks[b].data);
     trii_free(r->blocks);

@@ -80,11 +80,17 @@ tri_status trii_resolve(trii_step *step, tri_tensor *tensor, trii_vid *value_out
             return refuse(tensor);
     } else {
         id = trii_known_value(step, tensor);
-        if (id == TRII_NO_VALUE)
-            return leaf_create(step, tensor, value_out);
+        if (id == TRII_NO_VALUE) {
+            tri_status status = leaf_create(step, tensor, &id);
+
+            if (TRII_UNLIKELY(status != TRI_OK))
+                return status;
+        }
     }
     if (TRII_UNLIKELY(step->values[id].state == TRII_VALUE_FAILED))
         return trii_failure_get(trii_recorder_of(step), &step->values[id]);
+    if (TRII_UNLIKELY(trii_in_replica(step)) && !trii_is_handle(tensor))
+        return trii_replica_value(step, id, value_out);
     *value_out = id;
     return TRI_OK;
 }

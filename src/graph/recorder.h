@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "graph/host_op.h"
 #include "graph/known.h"
+#include "graph/replica.h"
 #include "graph/step.h"
 #include "graph/type.h"
 #include "tensor/device_list.h"
@@ -43,6 +44,13 @@ static inline tri_dtype trii_autocast_to(const trii_autocast *autocast)
         return TRI_DTYPE_NONE;
     return (autocast->f16 & 1) != 0 ? TRI_DTYPE_F16 : TRI_DTYPE_BF16;
 }
+
+/* What a value is on another device. */
+typedef struct trii_copy {
+    uint64_t generation; /* of the step; another's: a free place */
+    trii_vid of, is;
+    tri_device device;
+} trii_copy;
 
 /* Memory of the context's, which lasts from step to step. */
 typedef struct trii_block {
@@ -96,6 +104,11 @@ typedef struct tri_context {
     size_t known_mask;
     int known_shift;
     int32_t n_known, room_known; /* of this step; before the table grows */
+
+    trii_replica replica; /* replica.c: what is recorded now, */
+    trii_copy *copies;    /* and a table; cap_copies is 0 or a power of two */
+    int32_t n_copies, cap_copies;
+    uint64_t copies_generation; /* in which n_copies were counted */
 
     uintptr_t *held; /* hold.c: what a run reads and writes */
     int32_t n_held, cap_held;
@@ -182,6 +195,12 @@ bool trii_node_repeats(const trii_step *step, const trii_graph_op *op, const tri
 /* Then: takes it over, which needs no room. */
 tri_status trii_node_repeat(trii_step *step, const trii_attrs *attrs,
                             trii_vid *first_out) TRI_MUST_CHECK;
+/* replica.c: what a persistent tensor's value is to the replica that is recorded now. */
+tri_status trii_replica_value(trii_step *step, trii_vid id, trii_vid *value_out) TRI_MUST_CHECK;
+static inline bool trii_in_replica(const trii_step *step)
+{
+    return step->recorder->replica.home != step->recorder->replica.device;
+}
 /* What a node has that is a host operation. */
 typedef struct trii_host_node {
     trii_host_op *op;

@@ -297,6 +297,8 @@ tri_status trii_bind(trii_step *step, trii_vid id, tri_tensor *tensor)
     if (tensor->dtype != value->type.dtype || tensor->ndim != value->type.ndim ||
         memcmp(tensor->shape, value->type.shape, (size_t)tensor->ndim * sizeof(int64_t)) != 0)
         return TRII_FAIL(TRI_ERR_INTERNAL, "bind: a value of another shape or dtype");
+    if (TRII_UNLIKELY(trii_in_replica(step)) && tensor->device == step->recorder->replica.home)
+        return TRI_OK; /* it is the replica at home that leaves something there */
     if (tensor->device != value->type.device)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "a value on %s cannot be left in a tensor on %s: tri_to copies between "

@@ -5,8 +5,8 @@
 #include "testing/check.h"
 #include "testing/spawn.h"
 
-static const char *const examples[] = {"toy_ddp", "plain_mlp", "plain_ddp", "custom_function",
-                                       "fashion", "gpt",       "parity"};
+static const char *const examples[] = {"toy_ddp",       "plain_mlp", "plain_ddp", "custom_function",
+                                       "data_parallel", "fashion",   "gpt",       "parity"};
 #define N_EXAMPLES (sizeof(examples) / sizeof(examples[0]))
 
 static void run(spawn *s, const char *program, const char *option, int status)

@@ -1,0 +1,105 @@
+/*
+ * data_parallel.c - one network on several devices of one process: the DataParallel tutorial of
+ * PyTorch, line by line.
+ *
+ *     build/bin/data_parallel --devices 4
+ *
+ * "In Model" is printed by the network, once for each piece of a batch; "Outside" by the loop,
+ * which sees the whole batch whatever the number of devices.
+ */
+#include <stdio.h>
+
+#include <trireme/trireme.h>
+
+#include "command_line.h"
+
+#define INPUT_SIZE 5
+#define OUTPUT_SIZE 2
+
+static const char usage[] =
+    "usage: data_parallel [options]\n\n"
+    "Runs one linear layer on batches that are cut over several devices, and prints the size of\n"
+    "each piece and of each whole.";
+
+/* --- the network ---------------------------------------------------------------------------- */
+
+typedef struct model {
+    tri_module *fc;
+} model;
+
+static void print_sizes(const char *before, tri_tensor *in, const char *between, tri_tensor *out)
+{
+    printf("%s input size [%lld, %lld] %s [%lld, %lld]\n", before,
+           (long long)tri_tensor_size(in, 0), (long long)tri_tensor_size(in, 1), between,
+           (long long)tri_tensor_size(out, 0), (long long)tri_tensor_size(out, 1));
+}
+
+static tri_tensor *model_forward(tri_module *self, tri_tensor *x)
+{
+    tri_tensor *y = tri_forward(((model *)tri_module_data(self))->fc, x);
+
+    print_sizes("\tIn Model:", x, "output size", y);
+    return y;
+}
+
+static tri_module *model_create(void)
+{
+    tri_module *self = tri_module_simple("Model", sizeof(model), model_forward);
+
+    ((model *)tri_module_data(self))->fc =
+        tri_module_child(self, "fc", tri_nn_linear(INPUT_SIZE, OUTPUT_SIZE, NULL));
+    return self;
+}
+
+/* --- the loop ------------------------------------------------------------------------------- */
+
+int main(int argc, char **argv)
+{
+    int64_t devices = 2, data_size = 100, batch_size = 30;
+    const option options[] = {
+        {.name = "--devices", .help = "cpu devices (default 2)", .integer = &devices, .min = 1},
+        {.name = "--data-size", .help = "samples (100)", .integer = &data_size, .min = 1},
+        {.name = "--batch-size", .help = "of each step (30)", .integer = &batch_size, .min = 1},
+    };
+    const tri_field field = {.dtype = TRI_DTYPE_F32, .ndim = 1, .shape = {INPUT_SIZE}};
+    const void *contents;
+    tri_tensor *data;
+    tri_dataset *dataset;
+    tri_sampler *sampler;
+    tri_loader *loader;
+    tri_module *net;
+    tri_batch batch;
+    tri_status status;
+
+    options_parse(argc, argv, usage, options, (int)(sizeof(options) / sizeof(options[0])));
+    TRI_TRY(tri_cpu_devices((int)devices));
+    data = tri_tensor_clone(tri_randn(TRI_SHAPE(data_size, INPUT_SIZE), TRI_DTYPE_F32));
+    contents = tri_data(data);
+    TRI_TRY(tri_dataset_arrays(data_size, &field, &contents, 1, &dataset));
+    TRI_TRY(tri_sampler_random(data_size, NULL, &sampler));
+    TRI_TRY(tri_loader_create(dataset, sampler, batch_size, NULL, &loader));
+
+    net = model_create();
+    if (devices > 1) {
+        printf("Let's use %d devices!\n", tri_device_count(TRI_DEVICE_CPU));
+        net = tri_data_parallel(net, NULL);
+    }
+    tri_module_print(net, stdout);
+
+    TRI_TRY(tri_loader_begin(loader, 0, 0));
+    while ((status = tri_loader_next(loader, &batch)) == TRI_OK) {
+        tri_tensor *output = tri_forward(net, batch.fields[0]);
+
+        print_sizes("Outside:", batch.fields[0], "output_size", output);
+        TRI_TRY(tri_step_end_status());
+    }
+    TRI_TRY(status == TRI_END ? TRI_OK : status);
+
+    tri_module_destroy(net);
+    tri_loader_destroy(loader);
+    tri_sampler_destroy(sampler);
+    tri_dataset_destroy(dataset);
+    tri_tensor_unref(data);
+    output_check(argv[0]);
+    return 0;
+}
