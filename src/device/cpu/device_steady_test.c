@@ -3,6 +3,7 @@
  * of: each has a kernel of its own, since reference kernels work on copies in f64.
  */
 #include "base/alloc.h"
+#include "plan/plan.h"
 #include "testing/check.h"
 #include "testing/op_cases.h"
 
@@ -68,9 +69,28 @@ static void no_operation_on_bf16_allocates(void **state)
     check_cases(true);
 }
 
+/* Elements go as they are: nothing is made of x. */
+static void a_choice_of_elements_needs_no_memory(void **state)
+{
+    const int64_t last = (1 << 20) - 1;
+    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(1 << 20));
+    tri_tensor *at = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(1), &last);
+
+    (void)state;
+    trii_step_release();
+    (void)tri_keep(tri_gather_along(x, 0, at));
+    (void)tri_keep(tri_index_select(x, 0, at));
+    CHECK_OK(tri_run());
+    assert_true(trii_plan_stats_get().arena_bytes < 1 << 20);
+    CHECK_OK(tri_step_end_status());
+    tri_tensor_unref(x);
+    tri_tensor_unref(at);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(no_operation_allocates),
     cmocka_unit_test(no_operation_on_bf16_allocates),
+    cmocka_unit_test(a_choice_of_elements_needs_no_memory),
 };
 
 TEST_MAIN(tests)

@@ -75,7 +75,8 @@ tri_status trii_cpu_fallback_compile(const trii_ir *ir, const trii_group *group,
                        : group->n_in + trii_group_out(group, node->out[i - node->n_in]);
         f->array[i].type = &o->type;
     }
-    f->base.scratch_bytes = trii_work_bytes(&f->args);
+    if (node->op->precision != TRII_PRECISION_ANY) /* else it moves elements as they are */
+        f->base.scratch_bytes = trii_work_bytes(&f->args);
     f->work_arg = group->n_in + group->n_out;
     f->args.work = f->base.scratch_bytes > 0 ? &f->work : NULL;
     *kernel_out = &f->base;
