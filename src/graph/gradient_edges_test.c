@@ -485,6 +485,41 @@ static void a_function_of_too_many_says_how_many_there_may_be(void **state)
     CHECK_OK(tri_step_end_status()); /* nobody has asked for it */
 }
 
+static int recorded_before;
+
+/* A tensor of the program for a gradient, behind so many operations that nobody reads. */
+static tri_status ones_record(const tri_function_graph *graph)
+{
+    tri_tensor *t = graph->grad_out[0], *ones = pair(1, 1);
+
+    for (int i = 0; i < recorded_before; i++)
+        t = tri_neg(t);
+    graph->grad_in[0] = ones;
+    tri_keep(t);
+    tri_tensor_unref(y); /* the next tear down has this one */
+    y = ones;
+    return TRI_OK;
+}
+
+static const tri_function_class ones_class = {
+    .name = "ones", .shape = total_shape, .forward = total_forward, .record = ones_record};
+
+/* Wherever the arrays of the step happen to end: it becomes a value of the step right behind. */
+static void a_recorded_gradient_may_be_a_tensor_of_the_program(void **state)
+{
+    (void)state;
+    for (recorded_before = 0; recorded_before < 1000; recorded_before += 1 + 20 * TEST_TSAN) {
+        tri_tensor *out, *grad;
+
+        trii_step_release(); /* small arrays again */
+        tri_apply(&ones_class, NULL, &x, 1, &out, 1);
+        out = sum(out);
+        CHECK_OK(tri_gradients(&out, 1, &x, 1, NULL, &grad));
+        check_pair(grad, 1, 1);
+        CHECK_OK(tri_step_end_status());
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(an_output_may_be_an_input, set_up, tear_down),
     cmocka_unit_test_setup_teardown(an_input_may_stand_twice_and_behind_another, set_up, tear_down),
@@ -506,6 +541,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(a_backward_that_fails_fails_the_step_and_no_more, set_up,
                                     tear_down),
     cmocka_unit_test_setup_teardown(a_function_of_too_many_says_how_many_there_may_be, set_up,
+                                    tear_down),
+    cmocka_unit_test_setup_teardown(a_recorded_gradient_may_be_a_tensor_of_the_program, set_up,
                                     tear_down),
 };
 

@@ -311,20 +311,6 @@ typedef struct rule {
     trii_vid *grad_in;
 } rule;
 
-static tri_status zeros(trii_step *step, trii_vid like, trii_vid *out)
-{
-    trii_type type = *trii_type_of(step, like);
-    tri_dtype dtype = type.dtype;
-    trii_attrs attrs;
-    tri_status status;
-
-    if (trii_dtype_is_half(dtype))
-        type.dtype = TRI_DTYPE_F32;
-    trii_fill_attrs(&type, 0, &attrs);
-    status = trii_record_values(step, &trii_op_fill, NULL, 0, &attrs, out);
-    return status == TRI_OK ? trii_rec_cast(step, *out, dtype, out) : status;
-}
-
 /* Results that nothing depends on have a gradient of zeros; those that have none, none. */
 static tri_status complete(rule *q)
 {
@@ -335,7 +321,7 @@ static tri_status complete(rule *q)
             !trii_dtype_is_float(trii_type_of(q->step, q->out[o])->dtype))
             q->grad_out[o] = TRII_NO_VALUE;
         else if (q->grad_out[o] == TRII_NO_VALUE)
-            status = zeros(q->step, q->out[o], &q->grad_out[o]);
+            status = trii_rec_zeros(q->step, trii_type_of(q->step, q->out[o]), &q->grad_out[o]);
     }
     return status;
 }
@@ -382,12 +368,13 @@ static tri_status compute(const rule *q)
 
 static tri_status take_recorded(const rule *q, int i, tri_tensor *grad)
 {
-    const trii_type *want = trii_type_of(q->step, q->in[i]), *have;
+    const trii_type *want, *have;
     char text[2][TRII_TYPE_TEXT];
     tri_status status = trii_resolve(q->step, grad, &q->grad_in[i]);
 
     if (status != TRI_OK)
         return TRII_FAIL_CTX(status, "grad_in[%d]", i);
+    want = trii_type_of(q->step, q->in[i]); /* behind what may move them */
     have = trii_type_of(q->step, q->grad_in[i]);
     if (have->dtype == want->dtype && trii_type_same_shape(have, want))
         return TRI_OK;

@@ -203,6 +203,7 @@ tri_status trii_rec_cast(trii_step *step, trii_vid a, tri_dtype dtype, trii_vid 
 
 tri_status trii_rec_zeros(trii_step *step, const trii_type *type, trii_vid *out)
 {
+    tri_dtype dtype = type->dtype; /* a value's, which may move */
     trii_type wide = *type;
     trii_attrs attrs;
     tri_status status;
@@ -211,7 +212,7 @@ tri_status trii_rec_zeros(trii_step *step, const trii_type *type, trii_vid *out)
         wide.dtype = TRI_DTYPE_F32;
     trii_fill_attrs(&wide, 0, &attrs);
     status = trii_record_values(step, &trii_op_fill, NULL, 0, &attrs, out);
-    return status == TRI_OK ? trii_rec_cast(step, *out, type->dtype, out) : status;
+    return status == TRI_OK ? trii_rec_cast(step, *out, dtype, out) : status;
 }
 
 tri_tensor *trii_record_as(const char *name, const trii_graph_op *op, tri_tensor *const *in,
