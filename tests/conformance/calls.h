@@ -66,18 +66,22 @@ static inline void expect_reduce(const runner *run, void *out, size_t first, siz
                                  tri_dtype dtype, tri_redop op)
 {
     size_t bytes = count * tri_dtype_size(dtype);
+    bool scaled = op == TRI_REDOP_PREMUL_SUM;
     const void *src[RANKS_MAX];
-    char *all = malloc(bytes * (size_t)run->env->size + 1);
+    void *own[RANKS_MAX] = {NULL};
 
     for (int r = 0; r < run->env->size; r++) {
-        fill_part(all + bytes * (size_t)r, first, count, dtype, run->key, r);
-        if (op == TRI_REDOP_PREMUL_SUM)
-            scale_part(all + bytes * (size_t)r, count, dtype, factor_of(r));
-        src[r] = all + bytes * (size_t)r;
+        src[r] = scaled ? NULL : part_in_pool(first, count, dtype, run->key, r);
+        if (src[r] != NULL)
+            continue;
+        src[r] = own[r] = malloc(bytes + 1);
+        fill_part(own[r], first, count, dtype, run->key, r);
+        if (scaled)
+            scale_part(own[r], count, dtype, factor_of(r));
     }
-    trii_reduce_scalar(src, run->env->size, out, count, dtype,
-                       op == TRI_REDOP_PREMUL_SUM ? TRI_REDOP_SUM : op);
-    free(all);
+    trii_reduce_scalar(src, run->env->size, out, count, dtype, scaled ? TRI_REDOP_SUM : op);
+    for (int r = 0; r < run->env->size; r++)
+        free(own[r]);
 }
 
 /* Memory for a buffer: from the arena if asked for and there is room, else from the heap. */

@@ -17,6 +17,8 @@
 #include "testing/check.h"
 
 #define POOL_SIZE 65537 /* a prime: no chunk or part of an engine is a multiple of it */
+#define POOL_REPEATED                                                                              \
+    45000 /* of its beginning behind its end: what most calls take lies together */
 
 static inline uint32_t mix(uint32_t a, uint32_t b, uint32_t c)
 {
@@ -74,12 +76,13 @@ static inline void fill_pool(void *p, tri_dtype dtype)
             break;
         }
     }
+    memcpy((char *)p + POOL_SIZE * tri_dtype_size(dtype), p, POOL_REPEATED * tri_dtype_size(dtype));
 }
 
 /* The pool of a dtype, made where it is first asked for. */
 static inline const char *pool_of(tri_dtype dtype)
 {
-    static _Alignas(8) char pools[TRI_DTYPE_COUNT][POOL_SIZE * sizeof(uint64_t)];
+    static _Alignas(8) char pools[TRI_DTYPE_COUNT][(POOL_SIZE + POOL_REPEATED) * sizeof(uint64_t)];
     static atomic_bool made[TRI_DTYPE_COUNT];
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -93,18 +96,25 @@ static inline const char *pool_of(tri_dtype dtype)
     return pools[dtype];
 }
 
-/* Elements [first, first + count) of what a rank puts into a call. */
+/* Elements [first, first + count) of what a rank puts into a call, where they lie in the pool; of
+ * more than POOL_REPEATED, NULL. */
+static inline const void *part_in_pool(size_t first, size_t count, tri_dtype dtype, unsigned key,
+                                       int rank)
+{
+    size_t at = (mix(key, (uint32_t)rank, (uint32_t)dtype) + first) % POOL_SIZE;
+
+    return count <= POOL_REPEATED ? pool_of(dtype) + at * tri_dtype_size(dtype) : NULL;
+}
+
 static inline void fill_part(void *p, size_t first, size_t count, tri_dtype dtype, unsigned key,
                              int rank)
 {
-    size_t at = (mix(key, (uint32_t)rank, (uint32_t)dtype) + first) % POOL_SIZE;
     size_t size = tri_dtype_size(dtype), n;
-    const char *pool = pool_of(dtype);
     char *out = p;
 
-    for (; count > 0; count -= n, at = 0, out += n * size) {
-        n = count < POOL_SIZE - at ? count : POOL_SIZE - at;
-        memcpy(out, pool + at * size, n * size);
+    for (; count > 0; count -= n, first += n, out += n * size) {
+        n = count < POOL_REPEATED ? count : POOL_REPEATED;
+        memcpy(out, part_in_pool(first, n, dtype, key, rank), n * size);
     }
 }
 

@@ -111,8 +111,11 @@ static void same(const task *t, int threads, outcome *a, const outcome *b)
 {
     assert_int_equal(a->n, b->n);
     for (int k = 0; k < a->n; k++) {
+        bool equal;
+
         assert_int_equal(a->bytes[k], b->bytes[k]);
-        for (size_t i = 0; i < a->bytes[k]; i++) {
+        equal = memcmp(a->data[k], b->data[k], a->bytes[k]) == 0;
+        for (size_t i = 0; i < a->bytes[k] && !equal; i++) {
             if (((char *)a->data[k])[i] != ((char *)b->data[k])[i])
                 fail_msg("%s of %s [%lld, %lld, %lld, %lld], %d threads: result %d differs at byte "
                          "%zu of %zu",
@@ -132,7 +135,7 @@ static void check_task(const task *t, bool odd)
     trii_executor_set(&trii_executor_reference);
     want = run_task(t, odd);
     trii_executor_set(NULL);
-    for (size_t i = 0; i < TRII_COUNT_OF(threads); i++) {
+    for (size_t i = TEST_TSAN ? 2 : 0; i < TRII_COUNT_OF(threads); i++) {
         outcome got;
 
         trii_parallel_set_threads(threads[i]);
