@@ -269,7 +269,8 @@ TRI_API TRI_MUST_CHECK tri_status tri_sampler_weighted(const double *weights, in
                                                        tri_sampler **sampler_out);
 
 typedef struct tri_sampler_share_options {
-    int n_replicas; /* 0 = this process's world size, and its rank */
+    int n_replicas; /* 0 = this process's world size, and its rank; before tri_init a worker of a
+                       launcher is refused (STATE) */
     int rank;       /* 0 .. n_replicas-1; INVALID_ARG without n_replicas */
     bool drop_last; /* true: samples that do not fill every replica are left out; false: some come
                        twice */

@@ -352,6 +352,26 @@ static void every_allocation_may_fail(void **state)
     CHECK_OK(status);
 }
 
+/* It would be that of a world of one: each worker would train on everything. */
+static void a_share_of_a_world_that_is_not_joined_is_refused(void **state)
+{
+    tri_sampler *s = NULL;
+
+    (void)state;
+    setenv("RANK", "1", 1);
+    setenv("WORLD_SIZE", "2", 1);
+    CHECK_FAILS(tri_sampler_distributed(8, NULL, &s), TRI_ERR_STATE, "call tri_init before");
+    CHECK_OK(tri_sampler_distributed(
+        8, &(tri_sampler_distributed_options){.n_replicas = 2, .rank = 1}, &s));
+    assert_int_equal(tri_sampler_length(s), 4);
+    tri_sampler_destroy(s);
+    unsetenv("RANK");
+    unsetenv("WORLD_SIZE");
+    CHECK_OK(tri_sampler_distributed(8, NULL, &s));
+    assert_int_equal(tri_sampler_length(s), 8);
+    tri_sampler_destroy(s);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(random_and_weighted_ones_are_those_of_torch),
     cmocka_unit_test(without_replacement_none_comes_twice),
@@ -362,5 +382,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(shares_are_those_of_torch),
     cmocka_unit_test(shares_of_a_large_set_cover_it),
     cmocka_unit_test(impossible_shares_are_refused),
+    cmocka_unit_test(a_share_of_a_world_that_is_not_joined_is_refused),
 };
 TEST_MAIN(tests)
