@@ -11,7 +11,8 @@
  * never under a lock; it computes nothing else than its results (the plan may run it again, or not
  * at all if nobody reads them), and calls no function of tensors, modules or optimizers: those fail
  * (STATE). Under TRI_CHECK=nan a floating-point result that was not written, and an operand that
- * was, fail the run. examples/custom_function.c is a whole one.
+ * was, fail the run. tri_check_gradient (gradient.h) compares its gradients with differences.
+ * examples/custom_function.c is a whole one.
  */
 #ifndef TRIREME_FUNCTION_H
 #define TRIREME_FUNCTION_H

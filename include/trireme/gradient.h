@@ -58,6 +58,42 @@ TRI_API TRI_MUST_CHECK tri_status tri_gradients(tri_tensor *const *outputs, int 
                                                 const tri_gradients_options *opt,
                                                 tri_tensor **grads_out);
 
+/* --- checks ---------------------------------------------------------------------------------- */
+
+/* Zero means the default. */
+typedef struct tri_check_gradient_options {
+    double eps;  /* by how much each element goes up and down; 1e-6 */
+    double atol; /* |gradient - difference| <= atol + rtol |difference|; 1e-5, TRI_ZERO = none */
+    double rtol; /* 1e-3, TRI_ZERO = none */
+    double nondet_tol; /* by how much what is computed twice may differ; 0 */
+    /* The gradients' own gradients as well, also those of grad_out (torch's gradgradcheck). */
+    bool second_order;
+} tri_check_gradient_options;
+
+/* Records operations on `inputs`, of which there are `n`, and returns the result. */
+typedef tri_tensor *(*tri_gradient_fn)(tri_tensor *const *inputs, int n, void *arg);
+
+/**
+ * Compares the gradients of a function with differences, as torch.autograd.gradcheck: of each
+ * element of its result by each element of each input. For tests of operations of one's own.
+ *
+ * `fn` returns f64 of any shape, which depends on nothing but the values of the inputs; it is
+ * called twice for each element of result and inputs, always with the same random numbers.
+ * `inputs` are `n` (at least one) different persistent tensors in f64 that require a gradient; all
+ * else comes by `arg`. A function that computes in f32 takes tri_cast of its inputs, casts its
+ * result back, and is checked with an eps of 1e-2.
+ *
+ * Runs in a context of its own: the caller's step, gradients, random numbers and modes (no_grad,
+ * autocast) neither matter nor change. Elements of inputs change meanwhile, and are put back; so no
+ * other thread uses them. Errors: INVALID_ARG (a gradient is wrong: the line names input, element
+ * and both values; it differs when it is computed again; it is not linear in grad_out; arguments),
+ * STATE (an input is part of the open step: tri_step_end first; called by a function of tri_apply),
+ * those of the run.
+ */
+TRI_API TRI_MUST_CHECK tri_status tri_check_gradient(tri_gradient_fn fn, void *arg,
+                                                     tri_tensor *const *inputs, int n,
+                                                     const tri_check_gradient_options *opt);
+
 /* --- recomputation --------------------------------------------------------------------------- */
 
 /**

@@ -137,6 +137,7 @@
 #define tri_backward(...) TRI_SITE_(tri_backward(__VA_ARGS__))
 #define tri_backward_of(...) TRI_SITE_(tri_backward_of(__VA_ARGS__))
 #define tri_gradients(...) TRI_SITE_STATUS_(tri_gradients(__VA_ARGS__))
+#define tri_check_gradient(...) TRI_SITE_STATUS_(tri_check_gradient(__VA_ARGS__))
 #define tri_item(...) TRI_SITE_(tri_item(__VA_ARGS__))
 #define tri_item_get(...) TRI_SITE_STATUS_(tri_item_get(__VA_ARGS__))
 #define tri_data(...) TRI_SITE_(tri_data(__VA_ARGS__))

@@ -26,7 +26,7 @@ function split_parameter(text)
     match(text, /[A-Za-z_0-9]+$/)
     name = substr(text, RSTART)
     type = trim(substr(text, 1, RSTART - 1))
-    if (type ~ /_hook$/) # a callback with a name
+    if (type ~ /_(hook|fn)$/) # a callback with a name
         type = "callback"
 }
 
