@@ -82,8 +82,12 @@ typedef struct tri_nn_multihead_attention_options {
     bool is_causal; /* each query looks at keys up to its own place */
 } tri_nn_multihead_attention_options;
 /* torch.nn.MultiheadAttention with batch_first. One input: x [N, T, embed_dim] looks at itself;
- * three (tri_forward_n): query [N, T, embed_dim], key and value [N, S, embed_dim]. One output, of
- * the query's shape. "in_proj_weight" [3 embed_dim, embed_dim], "in_proj_bias" [3 embed_dim],
+ * three (tri_forward_n): query [N, T, embed_dim], key and value [N, S, embed_dim]; behind them
+ * key_padding_mask [N, S] and attn_mask [T, S] or [N num_heads, T, S], either of which may be NULL
+ * or left out: bool, true = is not looked at (as torch's; tri_attention means the opposite), or
+ * numbers of the query's dtype that are added to the scores, without a gradient. A query that may
+ * look at nothing gets zeros in front of out_proj (torch: NaN). One output, of the query's shape.
+ * "in_proj_weight" [3 embed_dim, embed_dim], "in_proj_bias" [3 embed_dim],
  * "out_proj.weight", "out_proj.bias". embed_dim is a multiple of num_heads. */
 TRI_API tri_module *tri_nn_multihead_attention(int64_t embed_dim, int64_t num_heads,
                                                const tri_nn_multihead_attention_options *opt);
