@@ -170,6 +170,70 @@ static tri_status parse_all(trii_option_values *values, int argc, char *const *a
     return status;
 }
 
+/* Names that no program has for something else. */
+static bool is_of_launchers(trii_option i)
+{
+    switch (i) {
+    case TRII_OPT_NNODES:
+    case TRII_OPT_NPROC:
+    case TRII_OPT_RDZV_BACKEND:
+    case TRII_OPT_RDZV_ENDPOINT:
+    case TRII_OPT_RDZV_ID:
+    case TRII_OPT_RDZV_CONF:
+    case TRII_OPT_NODE_RANK:
+    case TRII_OPT_MASTER_ADDR:
+    case TRII_OPT_MASTER_PORT:
+    case TRII_OPT_MAX_RESTARTS:
+    case TRII_OPT_SIGNALS:
+    case TRII_OPT_NUMA:
+    case TRII_OPT_VIRTUAL_RANK:
+    case TRII_OPT_RANKS_FILTER:
+    case TRII_OPT_STDOUT_FILTERS:
+    case TRII_OPT_STDERR_FILTERS:
+    case TRII_OPT_LOGS_SPECS:
+    case TRII_OPT_EVENT_HANDLER:
+    case TRII_OPT_LAUNCH_COMPAT:
+    case TRII_OPT_HANG_TIMEOUT:
+    case TRII_OPT_NOTICE:
+    case TRII_OPT_KEEP_SURVIVORS:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Whose arguments these are, too. */
+static bool is_launcher(const char *word)
+{
+    const char *base = strrchr(word, '/') != NULL ? strrchr(word, '/') + 1 : word;
+
+    return strcmp(base, "trirun") == 0 || strcmp(base, "torchrun") == 0 ||
+           strcmp(base, "torch.distributed.run") == 0 ||
+           strcmp(base, "torch.distributed.launch") == 0;
+}
+
+/* The first argument that is an option of ours, which trirun was not given itself: most likely it
+ * was meant to stand in front of the program. What is behind another launcher or -- is not. */
+static char *const *find_misplaced(const trii_option_values *values, const char *program,
+                                   char *const *args)
+{
+    bool whole = is_launcher(program);
+
+    for (; *args != NULL && !whole && strcmp(*args, "--") != 0; args++) {
+        size_t length = strncmp(*args, "--", 2) == 0 ? strcspn(*args + 2, "=") : 0;
+
+        whole = is_launcher(*args);
+        for (int i = 0; i < TRII_OPT_COUNT && length > 0; i++) {
+            const char *name = trii_option_rows[i].name;
+
+            if (is_of_launchers((trii_option)i) && values->text[i] == NULL &&
+                strlen(name) == length && same_name(*args + 2, length, name))
+                return args;
+        }
+    }
+    return NULL;
+}
+
 tri_status trii_launch_options_parse(trii_launch_options *options_out, int argc, char *const *argv)
 {
     trii_launch_options *options = options_out;
@@ -195,5 +259,7 @@ tri_status trii_launch_options_parse(trii_launch_options *options_out, int argc,
         return status;
     options->program = argv[at];
     options->args = argv + at + 1;
+    if (strcmp(argv[at - 1], "--") != 0)
+        options->misplaced = find_misplaced(&values, options->program, options->args);
     return TRI_OK;
 }

@@ -63,6 +63,7 @@ typedef struct trii_launch_options {
     bool run_path;           /* run `program` through Python's runpy */
     const char *program;     /* borrowed from argv */
     char *const *args;       /* what follows it; ends with NULL */
+    char *const *misplaced;  /* the first of args that looks like an option of ours; NULL = none */
 } trii_launch_options;
 
 /* argv as main got it; texts stay borrowed from argv and the environment; options_out is not
@@ -70,7 +71,7 @@ typedef struct trii_launch_options {
 tri_status trii_launch_options_parse(trii_launch_options *options_out, int argc,
                                      char *const *argv) TRI_MUST_CHECK;
 /* Says which PET_ variables and which keys of --rdzv-conf nobody reads, with the name that is most
- * like each. */
+ * like each, and which option stands behind the program. */
 void trii_launch_options_warn(const trii_launch_options *options, FILE *out);
 /* The text of --help, from the table. */
 void trii_launch_options_help(FILE *out);

@@ -1,6 +1,7 @@
 /*
  * options_unread.c - what nobody reads, most likely a mistake: variables PET_NAME and keys of
- * --rdzv-conf that are misspelt, ranks that are not there, filters of what does not come by.
+ * --rdzv-conf that are misspelt, ranks that are not there, filters of what does not come by,
+ * options behind the program.
  * torchrun passes it over in silence, which costs hours.
  */
 #include <ctype.h>
@@ -136,6 +137,23 @@ static void check_filter(const trii_launch_options *o, const char *filters, int 
             names[which], names[which], which + 1);
 }
 
+/* With its value, if that is the next argument. */
+static void check_place(const trii_launch_options *o, FILE *out)
+{
+    const char *option = o->misplaced != NULL ? o->misplaced[0] : NULL;
+    const char *value = option != NULL ? o->misplaced[1] : NULL;
+
+    if (option == NULL)
+        return;
+    if (value == NULL || value[0] == '-' || strchr(option, '=') != NULL)
+        value = "";
+    fprintf(out,
+            "trirun: %s%s%.60s stands behind %s and goes to it as an argument: options of trirun "
+            "come first, as in trirun %s%s%.60s %s (if it is meant for %s: trirun -- %s)\n",
+            option, *value != '\0' ? " " : "", value, o->program, option, *value != '\0' ? " " : "",
+            value, o->program, o->program, o->program);
+}
+
 void trii_launch_options_warn(const trii_launch_options *options, FILE *out)
 {
     const char *const *entry = trii_process_environment();
@@ -145,6 +163,7 @@ void trii_launch_options_warn(const trii_launch_options *options, FILE *out)
         if (strncmp(*entry, "PET_", 4) == 0)
             check_variable(*entry, out);
     }
+    check_place(options, out);
     check_ranks(options, out);
     check_filter(options, options->stdout_filters, 0, out);
     check_filter(options, options->stderr_filters, 1, out);

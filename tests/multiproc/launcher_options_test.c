@@ -277,6 +277,45 @@ static void names_that_nobody_reads_are_named(void **state)
     trirun_end(&j, 0);
 }
 
+static void options_behind_the_program_are_hinted_at(void **state)
+{
+    static const struct {
+        const char *args[6];
+        const char *line; /* NULL: nothing is said */
+    } cases[] = {
+        {{"true", "x", "--nproc-per-node", "2"},
+         "trirun: --nproc-per-node 2 stands behind true and goes to it as an argument: options of "
+         "trirun come first, as in trirun --nproc-per-node 2 true (if it is meant for true: trirun "
+         "-- true)\n"},
+        {{"true", "--lr", "1", "--nproc_per-node=2", "--nnodes=1"},
+         "as in trirun --nproc_per-node=2 true"},
+        {{"true", "--max_restarts"}, "trirun: --max_restarts stands behind true"},
+        {{"true", "--rdzv-id", "--x"}, "trirun: --rdzv-id stands behind true"},
+        /* what programs have as well, or was given to both, or comes behind -- */
+        {{"true", "--log-dir", "x", "--role", "y"}, NULL},
+        {{"true", "-m", "-r", "--help", "--tee"}, NULL},
+        {{"true", "--nproc", "--nnodes-max", "nnodes", "-nnodes"}, NULL},
+        {{"--nnodes", "1", "true", "--nnodes", "1"}, NULL},
+        {{"--", "true", "--nnodes", "1"}, NULL},
+        {{"true", "--", "--nnodes", "1"}, NULL},
+        {{"true", "torchrun", "--nnodes", "1"}, NULL},
+        {{"true", "-m", "torch.distributed.run", "--nnodes=1"}, NULL},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const char *const *args = cases[i].args;
+        launcher_job j;
+
+        TRIRUN(&j, args[0], args[1], args[2], args[3], args[4], args[5]);
+        assert_int_equal(spawn_wait(&j.trirun), 0);
+        if (cases[i].line != NULL)
+            assert_has(SPAWN_ERR(&j.trirun), cases[i].line);
+        assert_int_equal(count_in(SPAWN_ERR(&j.trirun), "\n"), cases[i].line != NULL);
+        trirun_end(&j, 0);
+    }
+}
+
 /* torchrun passes over all of it in silence, or in Python's log. */
 static void what_has_no_effect_is_said(void **state)
 {
@@ -443,6 +482,7 @@ static void a_file_that_cannot_be_written_ends_the_job_before_it_begins(void **s
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(names_that_nobody_reads_are_named),
+    cmocka_unit_test(options_behind_the_program_are_hinted_at),
     cmocka_unit_test(too_few_descriptors_for_the_workers_are_told),
     cmocka_unit_test(what_has_no_effect_is_said),
     cmocka_unit_test(outputs_that_are_one_file_are_refused),
