@@ -113,11 +113,11 @@ static tri_status snapshot_take(state_list list, snapshot *s)
  */
 
 /* Its state can be listed. */
-static tri_status check_module(tri_module *module)
+static tri_status check_module(tri_module *module, const char *call)
 {
     tri_status status = trii_module_flatten(module);
 
-    return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "state of a module");
+    return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "%s", call);
 }
 
 tri_status tri_save(tri_module *module, const char *path)
@@ -126,7 +126,7 @@ tri_status tri_save(tri_module *module, const char *path)
     tri_status status = trii_need_text(path, "tri_save", "path");
 
     if (status == TRI_OK)
-        status = check_module(module);
+        status = check_module(module, "tri_save");
     if (status == TRI_OK)
         status = snapshot_take(list_of_module(module), &s);
     if (status != TRI_OK)
@@ -169,7 +169,7 @@ tri_status tri_load(tri_module *module, const char *path, const tri_load_options
     tri_status status = trii_need_text(path, "tri_load", "path");
 
     if (status == TRI_OK)
-        status = check_module(module);
+        status = check_module(module, "tri_load");
     if (status == TRI_OK)
         status = tri_safetensors_open(path, &file);
     if (status == TRI_OK)
@@ -270,7 +270,7 @@ tri_status tri_checkpoint_save(const char *folder, tri_module *module, tri_optim
     if (status == TRI_OK)
         status = check_info(info);
     if (status == TRI_OK)
-        status = check_module(module);
+        status = check_module(module, "tri_checkpoint_save");
     if (status == TRI_OK && keep < 1)
         status =
             TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_checkpoint_save: keep %d: at least 1 stays", keep);
@@ -381,7 +381,7 @@ tri_status tri_checkpoint_restore(const tri_checkpoint *checkpoint, tri_module *
     tri_status status = trii_need(checkpoint, "tri_checkpoint_restore", "checkpoint");
 
     if (status == TRI_OK)
-        status = check_module(module);
+        status = check_module(module, "tri_checkpoint_restore");
     if (status == TRI_OK && optimizer != NULL)
         status = tri_optimizer_status(optimizer);
     if (status == TRI_OK)

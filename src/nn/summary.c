@@ -176,9 +176,9 @@ tri_status tri_module_summary(tri_module *module, tri_tensor *const *in, int n_i
     table t = {.n = 0};
 
     if (st == TRI_OK && n_in > 0)
-        st = trii_need(in, "module_summary", "in");
+        st = trii_need(in, "with inputs", "in");
     if (st < 0)
-        return st;
+        return TRII_FAIL_CTX(st, "tri_module_summary");
     t.rows = trii_alloc((size_t)count_modules(module), sizeof(*t.rows), "summary of a module");
     st = t.rows != NULL ? add_rows(&t, module, NULL) : TRI_ERR_NO_MEMORY;
     if (st == TRI_OK && n_in > 0)
@@ -187,7 +187,7 @@ tri_status tri_module_summary(tri_module *module, tri_tensor *const *in, int n_i
         file = file != NULL ? file : stderr;
         write_table(&t, module, file);
         if (fflush(file) != 0 || ferror(file))
-            st = TRII_FAIL(TRI_ERR_IO, "module_summary: the file cannot be written");
+            st = TRII_FAIL(TRI_ERR_IO, "tri_module_summary: the file cannot be written");
     }
     table_fini(&t);
     return st;

@@ -152,7 +152,7 @@ tri_module *tri_ddp(tri_module *own_net, const tri_ddp_options *opt)
                                  .failed = step_failed};
     ddp->options = opt != NULL ? *opt : (tri_ddp_options){0};
     ddp->id = new_id();
-    st = trii_need(own_net, "ddp", "own_net");
+    st = trii_need(own_net, "tri_ddp", "own_net");
     if (st < 0)
         trii_module_fail(model, st);
     ddp->net = trii_module_adopt(model, "", own_net);

@@ -206,7 +206,7 @@ static void the_order_of_operations_tells_it_too(void **state)
     (void)state;
     setenv("TRI_CHECK", "order", 1);
     is_told_with_both_lines((const char *const[]){
-        " is not the same on all ranks: rank ", "rank 0: ddp buffers 0 at ",
+        " is not the same on all ranks: rank ", "rank 0: tri_ddp (buffers) 0 at ",
         "rank 1: tri_ddp (numbers of samples) at ",
         "ddp_agreement_test.c:", "in each forward in training mode and each backward"});
 }

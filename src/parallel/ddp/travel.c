@@ -105,7 +105,7 @@ static void orphan_abort(trii_host_op *op, const char *why)
 }
 
 /* What is left of a model that is gone. */
-static const trii_host_kind orphan_kind = {.name = "ddp",
+static const trii_host_kind orphan_kind = {.name = "tri_ddp (a model that is gone)",
                                            .in_place = true,
                                            .start = orphan_start,
                                            .poll = orphan_poll,
@@ -310,7 +310,7 @@ static tri_status count_wait(trii_host_op *op, int64_t for_ns)
     return TRI_OK;
 }
 
-static const trii_host_kind count_kind = {.name = "ddp count",
+static const trii_host_kind count_kind = {.name = "tri_ddp (samples of all)",
                                           .in_place = true,
                                           .start = count_start,
                                           .poll = count_done,
@@ -520,7 +520,7 @@ static tri_status block_wait(trii_host_op *op, int64_t for_ns)
     return st == TRI_OK && t->state == TRII_TRAVEL_STARTED ? block_done(t) : st;
 }
 
-static const trii_host_kind block_kind = {.name = "ddp buffers",
+static const trii_host_kind block_kind = {.name = "tri_ddp (buffers)",
                                           .in_place = true,
                                           .start = block_start,
                                           .poll = block_poll,
