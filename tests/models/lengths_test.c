@@ -4,6 +4,7 @@
  */
 #include <trireme/trireme.h>
 
+#include "device/cpu/cpu_parallel.h"
 #include "gpt2.h"
 #include "plan/plan.h"
 #include "testing/check.h"
@@ -93,10 +94,42 @@ static double gpt_of_batch(const run *r, int64_t size)
     return gpt_step(r, size, 7);
 }
 
+static double images_of_batch(const run *r, int64_t size)
+{
+    float *values = malloc((size_t)size * 3 * 81 * sizeof(*values));
+    tri_tensor *x, *target = classes(&size, 1, 10);
+    double loss;
+
+    for (int64_t i = 0; i < size * 3 * 81; i++)
+        values[i] = (float)(i * 7919 % 61) / 30.5F - 1;
+    x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(size, 3, 9, 9), values);
+    loss = learn(r, forward(r, x), target);
+    free(values);
+    tri_tensor_unref(x);
+    tri_tensor_unref(target);
+    return loss;
+}
+
 static tri_module *gpt(void)
 {
     return gpt_create(
         &(gpt_options){.layers = 1, .width = 128, .heads = 2, .context = SIZES, .vocabulary = 64});
+}
+
+static tri_module *conv(int64_t in, int64_t out, int kernel, int stride, int groups)
+{
+    return tri_nn_conv2d(
+        in, out, kernel,
+        &(tri_nn_conv2d_options){.stride = stride, .padding = kernel / 2, .groups = groups});
+}
+
+/* Windows, strides, groups, pools; what flatten needs in plain order. */
+static tri_module *convolutions(void)
+{
+    return tri_sequential(conv(3, 16, 3, 1, 1), tri_nn_batch_norm2d(16, NULL), tri_nn_relu(),
+                          conv(16, 64, 1, 1, 1), tri_nn_max_pool2d(2, NULL), conv(64, 64, 3, 1, 1),
+                          tri_nn_relu(), conv(64, 32, 3, 2, 4), tri_nn_flatten(1),
+                          tri_nn_linear(128, 10, NULL));
 }
 
 static void train(run *r, tri_module *(*make)(void), const int64_t *sizes, double *losses)
@@ -125,6 +158,7 @@ static void check(tri_module *(*make)(void), run r)
     double cold[SIZES], warm[SIZES];
     uint64_t misses;
 
+    trii_parallel_set_threads(1); /* what is compiled is the same, and nobody waits for cores */
     shuffle(sizes);
     train(&r, make, sizes, cold);
     misses = trii_plan_stats_get().misses;
@@ -157,11 +191,25 @@ static void a_gpt_in_bf16_compiles_nothing_for_new_batches(void **state)
     check(gpt, (run){.step = gpt_of_batch, .narrow = true, .dtype = TRI_DTYPE_BF16});
 }
 
+static void convolutions_compile_nothing_for_new_batches(void **state)
+{
+    (void)state;
+    check(convolutions, (run){.step = images_of_batch});
+}
+
+static void convolutions_in_bf16_compile_nothing_for_new_batches(void **state)
+{
+    (void)state;
+    check(convolutions, (run){.step = images_of_batch, .narrow = true, .dtype = TRI_DTYPE_BF16});
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_gpt_compiles_nothing_for_new_lengths),
     cmocka_unit_test(a_gpt_in_bf16_compiles_nothing_for_new_lengths),
     cmocka_unit_test(a_gpt_in_f16_compiles_nothing_for_new_lengths),
     cmocka_unit_test(a_gpt_in_bf16_compiles_nothing_for_new_batches),
+    cmocka_unit_test(convolutions_compile_nothing_for_new_batches),
+    cmocka_unit_test(convolutions_in_bf16_compile_nothing_for_new_batches),
 };
 
 TEST_MAIN(tests)

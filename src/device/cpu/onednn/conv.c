@@ -272,13 +272,10 @@ int trii_conv_arg(const convolution *c, int side)
 
 static tri_status conv_compile(const trii_ir *ir, const trii_group *group, trii_kernel **kernel_out)
 {
-    static const char *const names[3] = {"conv", "conv_backward_data", "conv_backward_weight"};
     const trii_ir_node *node = &ir->nodes[group->nodes[0]];
-    trii_onednn_arg operands[TRII_ONEDNN_ARGS];
-    dnnl_memory_desc_t bias;
+    int index[N_SIDES + 1];
     convolution c;
     choice chosen = {0};
-    int n = 0;
     tri_status status;
 
     trii_conv_read(ir, node, &c);
@@ -298,17 +295,10 @@ static tri_status conv_compile(const trii_ir *ir, const trii_group *group, trii_
     for (int s = 0; s < N_SIDES; s++) {
         int i = trii_group_in(group, c.value[s]);
 
-        operands[n++] =
-            (trii_onednn_arg){trii_conv_arg(&c, s), trii_conv_side(&c, chosen.pd, s),
-                              i >= 0 ? i : group->n_in + trii_group_out(group, c.value[s])};
+        index[s] = i >= 0 ? i : group->n_in + trii_group_out(group, c.value[s]);
     }
-    if (c.bias) {
-        status = trii_onednn_plain_md(dnnl_f32, &c.dims[Y][1], 1, &bias);
-        operands[n++] = (trii_onednn_arg){DNNL_ARG_BIAS, &bias, trii_group_in(group, c.bias_value)};
-    }
-    if (status == TRI_OK)
-        status = trii_onednn_kernel(chosen.pd, names[c.dir], operands, n,
-                                    group->n_in + group->n_out, kernel_out);
+    index[N_SIDES] = c.bias ? trii_group_in(group, c.bias_value) : -1;
+    status = trii_conv_kernel(&c, chosen.pd, index, group->n_in + group->n_out, kernel_out);
     dnnl_primitive_desc_destroy(chosen.pd);
     return status;
 }

@@ -38,6 +38,15 @@ static inline const trii_layout *trii_conv_layout(const trii_group *group, int32
     return i >= 0 ? group->in_layout[i] : group->out_layout[trii_group_out(group, value)];
 }
 
+/* conv_pieces.c: whether such convolutions are of too many batches for code of their own, and so
+ * this one runs in pieces. */
+bool trii_conv_varies(const convolution *c);
+/* A kernel for the descriptor, whose sides, and bias, are these arguments. The
+ * scratch is argument n_args. */
+tri_status trii_conv_kernel(const convolution *c, const_dnnl_primitive_desc_t pd,
+                            const int index[N_SIDES + 1], int n_args,
+                            trii_kernel **kernel_out) TRI_MUST_CHECK;
+
 /* conv_bf16.c */
 void trii_conv_bf16_layouts(const trii_ir *ir, const trii_group *group, const convolution *c,
                             const trii_layout *const *have, trii_layouts *want);

@@ -69,23 +69,12 @@ static int arg_of(const trii_group *group, int32_t value)
 static tri_status conv_kernel(const trii_group *group, const convolution *c,
                               const_dnnl_primitive_desc_t pd, trii_kernel **kernel_out)
 {
-    static const char *const names[3] = {"conv", "conv_backward_data", "conv_backward_weight"};
-    int copy = group->n_in + group->n_out, n = 0;
-    trii_onednn_arg operands[TRII_ONEDNN_ARGS];
-    dnnl_memory_desc_t bias;
-    tri_status status = TRI_OK;
+    int copy = group->n_in + group->n_out, index[N_SIDES + 1];
 
     for (int s = 0; s < N_SIDES; s++)
-        operands[n++] = (trii_onednn_arg){trii_conv_arg(c, s), trii_conv_side(c, pd, s),
-                                          s == W ? copy : arg_of(group, c->value[s])};
-    if (c->bias) {
-        status = trii_onednn_plain_md(dnnl_f32, &c->dims[Y][1], 1, &bias);
-        operands[n++] =
-            (trii_onednn_arg){DNNL_ARG_BIAS, &bias, trii_group_in(group, c->bias_value)};
-    }
-    return status == TRI_OK
-               ? trii_onednn_kernel(pd, names[c->dir], operands, n, copy + 1, kernel_out)
-               : status;
+        index[s] = s == W ? copy : arg_of(group, c->value[s]);
+    index[N_SIDES] = c->bias ? trii_group_in(group, c->bias_value) : -1;
+    return trii_conv_kernel(c, pd, index, copy + 1, kernel_out);
 }
 
 static tri_status compose(const trii_ir *ir, const trii_group *group, const convolution *c,

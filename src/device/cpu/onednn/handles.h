@@ -54,6 +54,33 @@ typedef struct trii_onednn_arg {
 tri_status trii_onednn_kernel(const_dnnl_primitive_desc_t pd, const char *prefix,
                               const trii_onednn_arg *args, int n_operands, int n_args,
                               trii_kernel **kernel_out) TRI_MUST_CHECK;
+/* primitives.c: primitives of kernels, shared. */
+typedef struct trii_onednn_primitive trii_onednn_primitive;
+/* Compiled unless there is one for the same operands and as many threads. */
+dnnl_status_t trii_onednn_primitive_get(const_dnnl_primitive_desc_t pd, const trii_onednn_arg *args,
+                                        int n, trii_onednn_primitive **primitive_out);
+dnnl_primitive_t trii_onednn_primitive_of(const trii_onednn_primitive *primitive);
+void trii_onednn_primitive_unref(trii_onednn_primitive *primitive);
+
+/* pieces.c: kernels for 1, 2, 4.. images as one for a batch. */
+typedef struct trii_onednn_batch {
+    int64_t n;
+    const trii_onednn_arg *operands; /* of the whole */
+    const bool *in_images;           /* of each operand: dimension 0 is the batch */
+    int n_operands, n_args;          /* the scratch is argument n_args */
+    int sum;                         /* argument, in f32, that all pieces make; -1 = none */
+    size_t sum_bytes;
+} trii_onednn_batch;
+/* A kernel for so many images, with the arguments of the whole. */
+typedef tri_status (*trii_onednn_piece_fn)(const void *of, int64_t n, trii_kernel **kernel_out);
+/* What make() returns if it fails. */
+tri_status trii_onednn_pieces(const trii_onednn_batch *batch, const void *of,
+                              trii_onednn_piece_fn make, trii_kernel **kernel_out) TRI_MUST_CHECK;
+/* Whether batches of this kind (variety.h) are of too many sizes to compile for each. */
+bool trii_onednn_varies(uint64_t kind, int64_t batch);
+/* The descriptor of n images of a batch; false if they are not one behind the other. */
+bool trii_onednn_images(const dnnl_memory_desc_t *md, int64_t n, dnnl_memory_desc_t *some_out);
+
 /* compose.c: two kernels as one. Their arguments are those of the whole (n_args), then the copy,
  * which is copy_bytes at the start of the whole's scratch, then their scratch. */
 typedef struct trii_onednn_pair {

@@ -92,7 +92,8 @@ tri_status trii_onednn_attr(dnnl_primitive_attr_t *attr_out)
 typedef struct primitive {
     trii_kernel base;
     char name[64];
-    dnnl_primitive_t primitive;
+    trii_onednn_primitive *shared;
+    dnnl_primitive_t primitive;                 /* shared's */
     dnnl_exec_arg_t args[TRII_ONEDNN_ARGS + 1]; /* and the scratchpad */
     int index[TRII_ONEDNN_ARGS + 1];
     void *data[TRII_ONEDNN_ARGS + 1]; /* what the memories point at now */
@@ -127,8 +128,7 @@ static void primitive_destroy(trii_kernel *kernel)
         if (p->args[i].memory != NULL)
             dnnl_memory_destroy(p->args[i].memory);
     }
-    if (p->primitive != NULL)
-        dnnl_primitive_destroy(p->primitive);
+    trii_onednn_primitive_unref(p->shared);
     trii_free(p);
 }
 
@@ -154,8 +154,9 @@ tri_status trii_onednn_kernel(const_dnnl_primitive_desc_t pd, const char *prefix
     status = dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, (void *)&info);
     snprintf(p->name, sizeof(p->name), "%s:%s", prefix, status == dnnl_success ? info : "?");
     p->base = (trii_kernel){.name = p->name, .run = primitive_run, .destroy = primitive_destroy};
-    status = dnnl_primitive_create(&p->primitive, pd);
-    trii_count_compiled();
+    status = trii_onednn_primitive_get(pd, args, n_operands, &p->shared);
+    if (status == dnnl_success)
+        p->primitive = trii_onednn_primitive_of(p->shared);
     for (int i = 0; i < n_operands && status == dnnl_success; i++)
         status = add_arg(p, args[i].arg, args[i].md, args[i].index);
     if (status == dnnl_success && scratch != NULL)

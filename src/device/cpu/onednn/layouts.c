@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "device/cpu/onednn/handles.h"
+#include "device/cpu/variety.h"
 #include "graph/type.h"
 #include "os/thread.h"
 
@@ -319,17 +320,65 @@ bool trii_cpu_images(const trii_type *type, const trii_layout *base, trii_images
     return true;
 }
 
+/* A change of layout. */
+typedef struct change {
+    dnnl_memory_desc_t from, to;
+} change;
+
+static tri_status change_images(const void *of, int64_t n, trii_kernel **kernel_out)
+{
+    const change *c = of;
+    dnnl_memory_desc_t from, to;
+
+    if (!trii_onednn_images(&c->from, n, &from) || !trii_onednn_images(&c->to, n, &to))
+        return TRI_ERR_UNSUPPORTED;
+    return trii_onednn_copy(&from, 0, &to, 1, 2, kernel_out);
+}
+
+/* Tensors that differ in their first dimension alone are of one kind. */
+static bool is_varied(const change *c)
+{
+    const dnnl_memory_desc_t *md[2] = {&c->from, &c->to};
+    uint64_t kind = trii_kind_add(0, c->from.ndims);
+
+    for (int i = 0; i < 2; i++) {
+        const dnnl_blocking_desc_t *b = &md[i]->format_desc.blocking;
+
+        kind = trii_kind_add(kind, md[i]->data_type);
+        kind = trii_kind_add(kind, b->inner_nblks > 0 ? b->inner_blks[0] : 0);
+        for (int d = 1; d < md[i]->ndims; d++)
+            kind = trii_kind_add(trii_kind_add(kind, md[i]->dims[d]), b->strides[d]);
+    }
+    return trii_onednn_varies(kind, c->from.dims[0]);
+}
+
 tri_status trii_onednn_reorder(const trii_type *type, const trii_layout *from,
                                const trii_layout *to, trii_kernel **kernel_out)
 {
     const dnnl_memory_desc_t *shape = from != NULL ? &layout_of(from)->md : &layout_of(to)->md;
     dnnl_memory_desc_t plain;
-    /* Grouped weights have a dimension more in the library's eyes: plain is that of the other. */
-    tri_status status =
-        trii_onednn_plain_md(trii_onednn_type(type->dtype), shape->dims, shape->ndims, &plain);
+    tri_status status;
+    change c;
 
+    /* Grouped weights have a dimension more in the library's eyes: plain is that of the other. */
+    status = trii_onednn_plain_md(trii_onednn_type(type->dtype), shape->dims, shape->ndims, &plain);
     if (status != TRI_OK)
         return status;
-    return trii_onednn_copy(from != NULL ? &layout_of(from)->md : &plain, 0,
-                            to != NULL ? &layout_of(to)->md : &plain, 1, 2, kernel_out);
+    c.from = from != NULL ? layout_of(from)->md : plain;
+    c.to = to != NULL ? layout_of(to)->md : plain;
+    if (is_varied(&c)) {
+        const trii_onednn_arg operands[2] = {{DNNL_ARG_FROM, &c.from, 0}, {DNNL_ARG_TO, &c.to, 1}};
+        const bool in_images[2] = {true, true};
+        const trii_onednn_batch batch = {.n = shape->dims[0],
+                                         .operands = operands,
+                                         .in_images = in_images,
+                                         .n_operands = 2,
+                                         .n_args = 2,
+                                         .sum = -1};
+
+        status = trii_onednn_pieces(&batch, &c, change_images, kernel_out);
+        if (status != TRI_ERR_UNSUPPORTED)
+            return status;
+    }
+    return trii_onednn_copy(&c.from, 0, &c.to, 1, 2, kernel_out);
 }
