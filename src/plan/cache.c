@@ -20,8 +20,9 @@
 #define BUCKETS 256
 /* Of a program whose every step differs; whatever was used last stays. */
 #define MAX_PLANS 1024
-/* Of their outputs, beside those of the one that ran last. */
+/* Of their outputs, beside those of the one that ran last and of what takes turns with it. */
 #define MAX_HELD_BYTES ((size_t)256 << 20)
+#define TURNS 8
 
 typedef struct arena {
     struct arena *next;
@@ -158,8 +159,8 @@ static TRII_NOINLINE void bound_held(trii_plan *newest)
     trii_plan *oldest = NULL;
 
     newest->holds_more = false;
-    while (held > MAX_HELD_BYTES + newest->held_bytes && (oldest = find_oldest(1)) != newest &&
-           oldest != NULL) {
+    while (held > MAX_HELD_BYTES + newest->held_bytes && (oldest = find_oldest(1)) != NULL &&
+           oldest->used + TURNS <= cache.clock) {
         held -= oldest->held_bytes;
         trii_plan_forget_outputs(oldest);
     }

@@ -241,6 +241,23 @@ static void outputs_of_lengths_that_are_gone_are_freed(void **state)
     assert_int_equal(trii_plan_stats_get().held_bytes, 0);
 }
 
+/* What takes turns keeps its storages, however large they are. */
+static void outputs_that_take_turns_stay(void **state)
+{
+    enum { LENGTHS = 4 };
+    const int64_t elements = 25 << 20; /* 100 MiB */
+
+    (void)state;
+    trii_step_release();
+    for (int n = 0; n < 3 * LENGTHS; n++) {
+        (void)tri_keep(tri_ones(TRI_SHAPE(elements + n % LENGTHS), TRI_DTYPE_F32));
+        CHECK_OK(tri_run());
+        CHECK_OK(tri_step_end_status());
+    }
+    assert_true(trii_plan_stats_get().held_bytes >= (size_t)LENGTHS * 100 << 20);
+    trii_step_release();
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(nothing_is_compiled_again_on_another_thread),
     cmocka_unit_test(eight_threads_evaluate_one_model_at_once),
@@ -248,6 +265,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(growing_lengths_get_few_new_arenas),
     cmocka_unit_test(what_was_used_last_stays),
     cmocka_unit_test(outputs_of_lengths_that_are_gone_are_freed),
+    cmocka_unit_test(outputs_that_take_turns_stay),
 };
 
 TEST_MAIN(tests)
