@@ -232,7 +232,8 @@ TRI_API int tri_optimizer_groups(const tri_optimizer *optimizer); /* 0 of NULL o
 TRI_API void tri_optimizer_set(tri_optimizer *optimizer, int group, tri_hyper what, double value);
 /* NaN if there is no such optimizer, group or setting. */
 TRI_API double tri_optimizer_get(const tri_optimizer *optimizer, int group, tri_hyper what);
-/* Short for the rate: of all groups; of the first one. */
+/* Short for the rate: one and the same for all groups, whatever they had of their own (rates of
+ * groups that differ: tri_optimizer_set, tri_optimizer_schedule); that of the first one. */
 TRI_API void tri_optimizer_set_lr(tri_optimizer *optimizer, double lr);
 TRI_API double tri_optimizer_lr(const tri_optimizer *optimizer);
 
@@ -297,6 +298,10 @@ typedef struct tri_schedule_part {
     void *arg;
     int64_t steps; /* sequential: for how many it holds; that of the last part is not read */
 } tri_schedule_part;
+/* Sets the rate of each group to what the schedule (NULL: constant) makes of the rate that this
+ * group was made with, as torch's schedulers do with initial_lr. */
+TRI_API void tri_optimizer_schedule(tri_optimizer *optimizer, tri_schedule_fn fn, int64_t step,
+                                    void *arg);
 /* torch's SequentialLR: one after the other, each counting its steps from 0. */
 TRI_API double tri_schedule_sequential(double lr, const tri_schedule_part *parts, int n,
                                        int64_t step);

@@ -18,6 +18,7 @@
 
 typedef struct trii_optim_group {
     double hyper[TRII_HYPERS];
+    double base_lr; /* that it was made with: what schedules start from */
 } trii_optim_group;
 
 typedef struct trii_optim_param {

@@ -76,6 +76,12 @@ static double cosine(double lr, int64_t step, void *arg)
     return tri_schedule_cosine(lr, 0.02, 8, step);
 }
 
+static double lowest_cosine(double lr, int64_t step, void *arg)
+{
+    (void)arg;
+    return tri_schedule_cosine(lr, 5e-5, 8, step);
+}
+
 static double power(double lr, int64_t step, void *arg)
 {
     const double *gamma = arg;
@@ -101,12 +107,53 @@ static void schedules_are_put_together(void **state)
     near(tri_schedule_sequential(0.4, &(tri_schedule_part){0}, 1, 3), 0.4);
 }
 
+static double warmed_cosine(double lr, int64_t step, void *arg)
+{
+    double tenth = 0.1;
+    const tri_schedule_part parts[] = {{line, &tenth, 4}, {lowest_cosine, NULL, 0}};
+
+    assert_null(arg);
+    return tri_schedule_sequential(lr, parts, 2, step);
+}
+
+static void each_group_has_the_schedule_of_its_own_rate(void **state)
+{
+    tri_tensor *a = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(1));
+    tri_tensor *b = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(1));
+    tri_optimizer *opt = tri_sgd_of((tri_param_group[]){{.params = &a, .n_params = 1, .lr = 1e-4},
+                                                        {.params = &b, .n_params = 1}},
+                                    2, 1e-2, NULL);
+    double down = -1.0;
+
+    (void)state;
+    for (int64_t s = 0; s < 12; s++) {
+        tri_optimizer_schedule(opt, warmed_cosine, s, NULL);
+        for (int g = 0; g < 2; g++)
+            near(tri_optimizer_get(opt, g, TRI_HYPER_LR), golden_lr_groups[g][s]);
+    }
+    tri_optimizer_set_lr(opt, 0.3); /* all of them; what they were made with stays known */
+    near(tri_optimizer_get(opt, 0, TRI_HYPER_LR), 0.3);
+    tri_optimizer_schedule(opt, NULL, 3, NULL);
+    near(tri_optimizer_get(opt, 0, TRI_HYPER_LR), 1e-4);
+    near(tri_optimizer_get(opt, 1, TRI_HYPER_LR), 1e-2);
+    tri_optimizer_schedule(opt, power, 1, &down);
+    CHECK_FAILS(tri_optimizer_status(opt), TRI_ERR_INVALID_ARG, "lr -0.0001");
+    tri_optimizer_schedule(opt, NULL, 1, NULL);
+    tri_optimizer_schedule(NULL, power, 1, &down);
+    tri_optimizer_destroy(opt);
+    tri_tensor_unref(a);
+    tri_tensor_unref(b);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps_and_powers),           cmocka_unit_test(lines),
-        cmocka_unit_test(cosines_that_begin_again),   cmocka_unit_test(warm_up_and_cosine),
+        cmocka_unit_test(steps_and_powers),
+        cmocka_unit_test(lines),
+        cmocka_unit_test(cosines_that_begin_again),
+        cmocka_unit_test(warm_up_and_cosine),
         cmocka_unit_test(schedules_are_put_together),
+        cmocka_unit_test(each_group_has_the_schedule_of_its_own_rate),
     };
 
     return test_main(argc, argv, tests, TRII_COUNT_OF(tests));

@@ -48,6 +48,7 @@ static bool has(const tri_optimizer *o, unsigned what)
 void trii_optimizer_check(tri_optimizer *o)
 {
     for (int g = 0; g < o->n_groups; g++) {
+        o->groups[g].base_lr = o->groups[g].hyper[TRI_HYPER_LR];
         for (int h = 0; h < TRII_HYPERS; h++) {
             tri_status st =
                 has(o, (unsigned)h) ? check(o, (tri_hyper)h, o->groups[g].hyper[h]) : TRI_OK;
@@ -112,6 +113,15 @@ double tri_optimizer_get(const tri_optimizer *o, int group, tri_hyper what)
 void tri_optimizer_set_lr(tri_optimizer *o, double lr)
 {
     tri_optimizer_set(o, TRI_ALL_GROUPS, TRI_HYPER_LR, lr);
+}
+
+void tri_optimizer_schedule(tri_optimizer *o, tri_schedule_fn fn, int64_t step, void *arg)
+{
+    for (int g = 0; g < tri_optimizer_groups(o); g++) {
+        double base = o->groups[g].base_lr;
+
+        tri_optimizer_set(o, g, TRI_HYPER_LR, fn != NULL ? fn(base, step, arg) : base);
+    }
 }
 
 double tri_optimizer_lr(const tri_optimizer *o)

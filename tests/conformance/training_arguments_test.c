@@ -439,6 +439,7 @@ static void optimisers(void **state)
     STATUS(tri_optimizer_step(NULL), "optimizer is NULL");
     tri_optimizer_zero_grad(NULL);
     tri_optimizer_set_lr(NULL, 1);
+    tri_optimizer_schedule(NULL, NULL, 1, NULL);
     tri_optimizer_set(NULL, 0, TRI_HYPER_MOMENTUM, 1);
     assert_true(isnan(tri_optimizer_lr(NULL)));
     assert_int_equal(tri_optimizer_groups(NULL), 0);

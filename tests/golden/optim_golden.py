@@ -183,6 +183,23 @@ def schedules(out):
         out.append(f"static const double golden_lr_{name}[] = {{{floats(run(make, steps))}}};")
 
 
+def group_schedules(out):
+    """Two groups with rates of their own, warmed up and then along a cosine to one lowest rate."""
+    opt = torch.optim.SGD([dict(params=[nn.Parameter(torch.zeros(1))], lr=1e-4),
+                           dict(params=[nn.Parameter(torch.zeros(1))])], lr=1e-2)
+    schedule = S.SequentialLR(opt, [S.LinearLR(opt, 0.1, 1.0, 4), S.CosineAnnealingLR(opt, 8, 5e-5)],
+                              [4])
+    lrs = [[], []]
+    for _ in range(12):
+        for g, group in enumerate(opt.param_groups):
+            lrs[g].append(group["lr"])
+        opt.step()
+        schedule.step()
+    out.append("static const double golden_lr_groups[2][12] = {")
+    out += [f"    {{{floats(of_group)}}}," for of_group in lrs]
+    out.append("};")
+
+
 def main():
     out = [f"/* optim_golden.h - values of PyTorch {torch.__version__}, written by "
            "optim_golden.py. */", "#ifndef OPTIM_GOLDEN_H", "#define OPTIM_GOLDEN_H", "",
@@ -191,6 +208,7 @@ def main():
     groups(out)
     average(out)
     schedules(out)
+    group_schedules(out)
     out += ["", "#endif"]
     here = os.path.dirname(os.path.abspath(__file__))
     path = os.path.join(here, "..", "testing", "optim_golden.h")

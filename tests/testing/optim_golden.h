@@ -361,5 +361,13 @@ static const double golden_lr_chained[] = {
     0x1.999999999999ap-3, 0x1.ccccccccccccdp-3, 0x1.f1a9fbe76c8b5p-3, 0x1.05460aa64c2f9p-2,
     0x1.0cbd1244a6224p-2, 0x1.e3baba7b9170ep-3, 0x1.b35b416f3618dp-3, 0x1.87d2214a7d7ccp-3,
     0x1.60a3845ca4238p-3, 0x1.3d5ff7202d533p-3, 0x1.1da32b368f314p-3, 0x1.0112da1780df9p-3};
+static const double golden_lr_groups[2][12] = {
+    {0x1.4f8b588e368f1p-17, 0x1.10a137f38c544p-15, 0x1.cd5f99c38b04cp-15, 0x1.450efdc9c4daap-14,
+     0x1.a36e2eb1c432dp-14, 0x1.9b72d6d32e747p-14, 0x1.84b7e3d21d700p-14, 0x1.62b3378b272d5p-14,
+     0x1.3a92a30553262p-14, 0x1.12720e7f7f1efp-14, 0x1.e0dac47111b87p-15, 0x1.b364de6eefaf9p-15},
+    {0x1.0624dd2f1a9fcp-10, 0x1.a9fbe76c8b43ap-9, 0x1.6872b020c49bbp-8, 0x1.fbe76c8b43959p-8,
+     0x1.47ae147ae147bp-7, 0x1.3b4551ded479bp-7, 0x1.17eeac132c04dp-7, 0x1.c616d079b2525p-8,
+     0x1.495182a9930bep-8, 0x1.991869b2e78b2p-9, 0x1.8b16b4b338389p-10, 0x1.c1861957d2462p-12},
+};
 
 #endif
