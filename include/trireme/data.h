@@ -357,7 +357,8 @@ TRI_API int64_t tri_loader_length(const tri_loader *loader);
 /* (Re)start: the sampler is set to this epoch, and threads begin with batch `first_batch`, 0 to
  * tri_loader_length. Batches are the same wherever an epoch begins, so a run that goes on after
  * `first_batch` batches sees what it would have seen; those before cost nothing. Errors:
- * INVALID_ARG (the epoch that runs goes on), those of the sampler, NO_MEMORY. */
+ * INVALID_ARG (the epoch that runs goes on; or the sampler draws what the data set has not), those
+ * of the sampler, NO_MEMORY. */
 TRI_API TRI_MUST_CHECK tri_status tri_loader_begin(tri_loader *loader, int64_t epoch,
                                                    int64_t first_batch);
 /* The next batch. TRI_END after the last; a data set's failure comes out at its batch. Blocks

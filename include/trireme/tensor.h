@@ -66,7 +66,9 @@ TRI_API tri_tensor *tri_tensor_from(tri_dtype dtype, const int64_t *shape, int n
 TRI_API tri_tensor *tri_tensor_wrap(tri_dtype dtype, const int64_t *shape, int ndim, void *data,
                                     void (*release)(void *arg), void *arg);
 TRI_API tri_tensor *tri_tensor_ref(tri_tensor *tensor);
-TRI_API void tri_tensor_unref(tri_tensor *tensor); /* NULL and step tensors: does nothing */
+/* NULL and step tensors: does nothing. What is borrowed is the lender's to release: of tri_grad's
+ * and a loader's tensors a release too many is ignored, and the log says so, once. */
+TRI_API void tri_tensor_unref(tri_tensor *tensor);
 
 /* --- facts (of both kinds) ---------------------------------------------------------- */
 

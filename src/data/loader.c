@@ -13,6 +13,7 @@
 #include <trireme/data.h>
 
 #include "base/alloc.h"
+#include "base/compiler.h"
 #include "base/err.h"
 #include "data/collate.h"
 #include "data/dataset.h"
@@ -172,11 +173,15 @@ static tri_device batch_device(void)
 static tri_status new_tensor(const tri_field *field, int64_t rows, tri_tensor **tensor_out)
 {
     int64_t shape[TRI_MAX_DIMS];
+    tri_status status;
 
     shape[0] = rows;
     for (int d = 0; d < field->ndim; d++)
         shape[d + 1] = field->shape[d];
-    return trii_tensor_create(field->dtype, shape, field->ndim + 1, batch_device(), tensor_out);
+    status = trii_tensor_create(field->dtype, shape, field->ndim + 1, batch_device(), tensor_out);
+    if (status == TRI_OK)
+        atomic_store_explicit(&(*tensor_out)->lent, true, memory_order_relaxed);
+    return status;
 }
 
 /* Samples of a full batch. */
@@ -230,7 +235,7 @@ static tri_status recycle(tri_loader *l, int64_t batch)
         status = new_tensor(&l->dataset->fields[f], batch_rows(l, batch), &fields[f]);
         if (status != TRI_OK)
             return status;
-        tri_tensor_unref(old);
+        trii_tensor_release(old);
     }
     return TRI_OK;
 }
@@ -351,8 +356,8 @@ void tri_loader_destroy(tri_loader *loader)
     trii_free(l->threads);
     for (int i = 0; i < l->n_slots && l->slots != NULL; i++) {
         for (int f = 0; f < TRI_MAX_FIELDS; f++) {
-            tri_tensor_unref(l->slots[i].fields[f]);
-            tri_tensor_unref(l->slots[i].rest[f]);
+            trii_tensor_release(l->slots[i].fields[f]);
+            trii_tensor_release(l->slots[i].rest[f]);
         }
         for (size_t k = 0; k < most_rows(l) && l->slots[i].samples != NULL; k++)
             tri_sample_clear(&l->slots[i].samples[k]);
@@ -416,6 +421,23 @@ static tri_status check_begin(const tri_loader *l, int64_t first_batch)
     return TRI_OK;
 }
 
+/* Before a thread meets it at some batch: the sampler may be of another data set. */
+static tri_status check_order(const tri_loader *l)
+{
+    const int64_t *order = tri_sampler_indices(l->sampler);
+
+    for (int64_t i = 0; i < l->n_samples; i++) {
+        if (TRII_LIKELY(order[i] >= 0 && order[i] < l->dataset->length))
+            continue;
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "tri_loader_begin: sampler %s (%" PRId64 " samples) draws sample %" PRId64
+                         ", but data set %s has %" PRId64 ": was it made for another one?",
+                         l->sampler->cls->name, l->n_samples, order[i], l->dataset->cls->name,
+                         l->dataset->length);
+    }
+    return TRI_OK;
+}
+
 tri_status tri_loader_begin(tri_loader *loader, int64_t epoch, int64_t first_batch)
 {
     tri_loader *l = loader;
@@ -428,6 +450,8 @@ tri_status tri_loader_begin(tri_loader *loader, int64_t epoch, int64_t first_bat
         status = give_back(l);
     if (status == TRI_OK && l->sampler != NULL)
         status = tri_sampler_set_epoch(l->sampler, epoch);
+    if (status == TRI_OK && l->sampler != NULL)
+        status = check_order(l);
     if (status != TRI_OK) {
         fail_epoch(l, status);
         return status;

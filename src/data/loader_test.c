@@ -182,9 +182,9 @@ static void a_sampler_that_fails_ends_the_epoch_that_it_should_begin(void **stat
         CHECK_OK(tri_loader_next(loader, &batch));
         CHECK_FAILS(tri_loader_begin(loader, 1, 0), TRI_ERR_IO, "shard 1 is gone");
         CHECK_FAILS(tri_loader_next(loader, &batch), TRI_ERR_IO, "shard 1 is gone");
-        CHECK_OK(tri_loader_begin(loader, 2, 0));
-        CHECK_FAILS(tri_loader_next(loader, &batch), TRI_ERR_INVALID_ARG,
-                    "batch 0 of epoch 2: data set made: sample 103 of 103 was asked for");
+        CHECK_FAILS(tri_loader_begin(loader, 2, 0), TRI_ERR_INVALID_ARG,
+                    "sampler shards (20 samples) draws sample 103, but data set made has 103");
+        CHECK_FAILS(tri_loader_next(loader, &batch), TRI_ERR_INVALID_ARG, "draws sample 103");
         sampler.length = 30;
         CHECK_FAILS(tri_loader_begin(loader, 0, 0), TRI_ERR_INVALID_ARG,
                     "length of sampler shards was 20 and is 30");
@@ -333,6 +333,56 @@ static void an_epoch_may_end_early(void **state)
             }
         }
         tri_loader_destroy(loader); /* in the middle of it */
+    }
+    assert_int_equal(trii_alloc_live(), live);
+}
+
+static void a_sampler_of_another_data_set_is_refused_at_the_beginning(void **state)
+{
+    made_set set = make_set();
+    tri_sampler *longer;
+    tri_loader *loader;
+    tri_batch batch;
+
+    (void)state;
+    CHECK_OK(tri_sampler_sequential(SAMPLES + 7, &longer));
+    for (int n_threads = 0; n_threads < 2; n_threads++) {
+        CHECK_OK(tri_loader_create(&set.base, longer, BATCH,
+                                   &(tri_loader_options){.n_threads = n_threads}, &loader));
+        CHECK_FAILS(tri_loader_begin(loader, 0, 0), TRI_ERR_INVALID_ARG,
+                    "sampler sequential (110 samples) draws sample 103, but data set");
+        assert_non_null(strstr(tri_last_error(), " has 103: "));
+        CHECK_FAILS(tri_loader_next(loader, &batch), TRI_ERR_STATE, "before tri_loader_begin");
+        tri_loader_destroy(loader);
+    }
+    tri_sampler_destroy(longer);
+}
+
+/* The loader goes on, and what was really kept is released. */
+static void a_batch_that_is_released_stays_the_loader_s(void **state)
+{
+    long live = trii_alloc_live();
+    made_set set = make_set();
+    tri_tensor *kept = NULL;
+    tri_loader *loader;
+    tri_batch batch;
+
+    (void)state;
+    for (int n_threads = 0; n_threads < 2; n_threads++) {
+        CHECK_OK(tri_loader_create(&set.base, NULL, BATCH,
+                                   &(tri_loader_options){.n_threads = n_threads}, &loader));
+        CHECK_OK(tri_loader_begin(loader, 0, 0));
+        for (int k = 0; k < 11; k++) {
+            CHECK_OK(tri_loader_next(loader, &batch));
+            assert_int_equal(((const int64_t *)trii_tensor_data(batch.fields[1]))[0], k * BATCH);
+            if (k == 3)
+                kept = tri_tensor_ref(batch.fields[1]);
+            else
+                tri_tensor_unref(batch.fields[1]); /* not ours */
+        }
+        tri_loader_destroy(loader);
+        assert_int_equal(((const int64_t *)trii_tensor_data(kept))[0], 3 * BATCH);
+        tri_tensor_unref(kept);
     }
     assert_int_equal(trii_alloc_live(), live);
 }
@@ -497,6 +547,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_failure_comes_out_at_its_batch),
     cmocka_unit_test(a_failure_without_a_line_names_the_data_set),
     cmocka_unit_test(an_epoch_may_end_early),
+    cmocka_unit_test(a_sampler_of_another_data_set_is_refused_at_the_beginning),
+    cmocka_unit_test(a_batch_that_is_released_stays_the_loader_s),
     cmocka_unit_test(a_kept_batch_is_not_overwritten),
     cmocka_unit_test(every_allocation_may_fail),
     cmocka_unit_test(wrong_arguments_are_refused),

@@ -56,7 +56,7 @@ void trii_sample_give_back(tri_sample *sample)
 
         if (*tensor == NULL || (f < sample->n_fields && trii_tensor_is_free(*tensor)))
             continue;
-        tri_tensor_unref(*tensor);
+        trii_tensor_release(*tensor);
         *tensor = NULL;
     }
 }
@@ -95,13 +95,14 @@ static tri_status tensor_room(tri_sample_memory *memory, int field, tri_dtype dt
     if (tensor != NULL &&
         (tensor->dtype != dtype || tensor->ndim != ndim ||
          (ndim > 0 && memcmp(tensor->shape, shape, (size_t)ndim * sizeof(*shape)) != 0))) {
-        tri_tensor_unref(tensor);
+        trii_tensor_release(tensor);
         memory->tensors[field] = tensor = NULL;
     }
     if (tensor == NULL) {
         status = trii_tensor_create(dtype, shape, ndim, memory->device, &tensor);
         if (status != TRI_OK)
             return status;
+        atomic_store_explicit(&tensor->lent, true, memory_order_relaxed);
         memory->tensors[field] = tensor;
     }
     *data_out = trii_tensor_data(tensor);
@@ -181,7 +182,7 @@ void tri_sample_clear(tri_sample *sample)
         return;
     for (int f = 0; f < TRI_MAX_FIELDS && sample->memory != NULL; f++) {
         trii_free(sample->memory->blocks[f]);
-        tri_tensor_unref(sample->memory->tensors[f]);
+        trii_tensor_release(sample->memory->tensors[f]);
     }
     trii_free(sample->memory);
     *sample = (tri_sample){0};

@@ -126,6 +126,7 @@ tri_status trii_grad_prepare(tri_tensor *tensor)
     if (status != TRI_OK)
         return status;
     grad->is_grad = true;
+    atomic_store_explicit(&grad->lent, true, memory_order_relaxed);
     tensor->grad = grad;
     return TRI_OK;
 }

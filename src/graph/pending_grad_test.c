@@ -77,6 +77,25 @@ static void it_is_a_step_tensor_until_it_has_run(void **state)
     tri_tensor_unref(w);
 }
 
+static void a_release_of_what_is_lent_is_ignored(void **state)
+{
+    tri_tensor *w = parameter(1, 3), *kept;
+
+    (void)state;
+    tri_backward(squares(w));
+    CHECK_OK(tri_run());
+    tri_tensor_unref(tri_grad(w)); /* the step has a reference, too */
+    tri_step_end();
+    tri_tensor_unref(tri_grad(w));
+    tri_tensor_unref(tri_grad(w));
+    CHECK_GRAD(w, 2, 6);
+    kept = tri_tensor_ref(tri_grad(w));
+    tri_tensor_unref(w);
+    CHECK_NEAR(tri_item(total(kept)), 8, 0); /* of whoever kept it */
+    tri_step_end();
+    tri_tensor_unref(kept);
+}
+
 /* As torch after zero_grad(set_to_none=True): nothing, not the gradient of yesterday. */
 static void a_cleared_gradient_is_null(void **state)
 {
@@ -374,6 +393,7 @@ static void clipping_by_hand_is_clipping(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(it_is_a_step_tensor_until_it_has_run),
+    cmocka_unit_test(a_release_of_what_is_lent_is_ignored),
     cmocka_unit_test(a_cleared_gradient_is_null),
     cmocka_unit_test(while_an_optimizer_uses_it_it_is_the_value_to_come),
     cmocka_unit_test(micro_batches_add_up_in_it),

@@ -17,6 +17,9 @@ struct tri_tensor {
     struct tri_context *writer;
     /* Of whoever holds it for writing: the contents' number, and the step that they are of. */
     int32_t version;
+    /* The last reference is that of who lends the tensor out, and only trii_tensor_release gives it
+     * up. */
+    atomic_bool lent;
     uint64_t written_by;
     /* The step that will write `grad` when it runs (graph/gradient.c); 0 = none. */
     atomic_uint_fast64_t grad_writer;
@@ -54,6 +57,8 @@ static inline bool trii_is_handle(const tri_tensor *tensor)
 /* Zeros on the device, which is there; one reference. */
 tri_status trii_tensor_create(tri_dtype dtype, const int64_t *shape, int ndim, tri_device device,
                               tri_tensor **tensor_out) TRI_MUST_CHECK;
+/* tri_tensor_unref by who has set `lent`. */
+void trii_tensor_release(tri_tensor *tensor);
 /* Moves the contents into `storage` (a reference is taken) at `offset`, in plain order: how
  * gradients get into buckets. No recorded work may pend on the tensor. */
 tri_status trii_tensor_move(tri_tensor *tensor, trii_storage *storage,

@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/compiler.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "base/site.h"
 #include "tensor/device_memory.h"
 #include "tensor/persistent.h"
@@ -212,13 +214,38 @@ tri_tensor *tri_tensor_ref(tri_tensor *tensor)
     return tensor;
 }
 
+/* Whoever asks tri_grad or a loader once more gets the same tensor: it must be there. */
+static TRII_NOINLINE void warn_of_borrowed(const tri_tensor *tensor)
+{
+    static atomic_bool warned;
+
+    if (!atomic_exchange(&warned, true))
+        TRII_LOG(TRII_LOG_ERROR, "tensor",
+                 "tri_tensor_unref of a borrowed tensor (%s): ignored; release only what "
+                 "tri_tensor_ref or a function that makes tensors gave you",
+                 tensor->is_grad ? "tri_grad lends it" : "it is of a loader's batch");
+}
+
+void trii_tensor_release(tri_tensor *tensor)
+{
+    if (tensor == NULL)
+        return;
+    atomic_store_explicit(&tensor->lent, false, memory_order_relaxed);
+    tri_tensor_unref(tensor);
+}
+
 void tri_tensor_unref(tri_tensor *tensor)
 {
     if (tensor == NULL || trii_is_handle(tensor) || tensor == &no_memory)
         return;
+    if (TRII_UNLIKELY(atomic_load_explicit(&tensor->lent, memory_order_relaxed) &&
+                      atomic_load_explicit(&tensor->refs, memory_order_relaxed) == 1)) {
+        warn_of_borrowed(tensor);
+        return;
+    }
     if (atomic_fetch_sub_explicit(&tensor->refs, 1, memory_order_acq_rel) > 1)
         return;
-    tri_tensor_unref(tensor->grad);
+    trii_tensor_release(tensor->grad);
     trii_storage_unref(tensor->storage);
     trii_free(tensor->why);
     trii_free(tensor->name);
