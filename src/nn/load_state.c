@@ -15,11 +15,15 @@
 
 #define LOAD_NAMES 4 /* so many names of each kind of mistake are in the error line */
 
-/* A growing "a, b, c and 7 more". */
+/* Of the error line for all of them: what can be done stands behind, and must not be cut. */
+#define LIST_BYTES 200
+#define MORE_BYTES 24 /* " and 8 more" */
+
+/* A growing "a, b, c", to become "a, b and 8 more". */
 typedef struct names {
     const char *kind; /* for the report */
-    char text[192];
-    size_t used;
+    char text[320];
+    size_t used, ends[LOAD_NAMES]; /* of the names that are in the text */
     int n;
 } names;
 
@@ -45,14 +49,28 @@ static void names_add(const loading *l, names *list, const char *name)
 
         list->used += n > 0 ? (size_t)n : 0;
     }
+    if (list->n < LOAD_NAMES)
+        list->ends[list->n] = list->used;
     list->n++;
 }
 
-static void names_end(names *list)
+/* As many whole names as fit into `room` bytes, at least a part of the first, and how many more
+ * there are. */
+static void names_end(names *list, size_t room)
 {
-    if (list->n > LOAD_NAMES && list->used < sizeof(list->text))
-        snprintf(list->text + list->used, sizeof(list->text) - list->used, " and %d more",
-                 list->n - LOAD_NAMES);
+    int shown = list->n < LOAD_NAMES ? list->n : LOAD_NAMES;
+    size_t most;
+    char more[MORE_BYTES] = "";
+
+    room = room < sizeof(list->text) ? room : sizeof(list->text);
+    most = room - sizeof(more);
+    while (shown > 1 && list->ends[shown - 1] > most)
+        shown--;
+    if (list->n > shown)
+        snprintf(more, sizeof(more), " and %d more", list->n - shown);
+    if (shown > 0 && list->ends[shown - 1] < most)
+        most = list->ends[shown - 1];
+    snprintf(list->text + most, room - most, "%s", more);
 }
 
 static void shape_text(char *text, size_t bytes, tri_dtype dtype, const int64_t *shape, int ndim)
@@ -146,18 +164,38 @@ static tri_status match_one(loading *l, int64_t s)
     return TRI_OK;
 }
 
+/* What one list leaves of the room, others have. */
+static void lists_end(names **lists, int n)
+{
+    size_t left = LIST_BYTES;
+    int kinds = 0;
+
+    for (int i = 0; i < n; i++)
+        kinds += lists[i]->n > 0;
+    for (int i = 0; i < n; i++) {
+        size_t later = 0, share;
+
+        if (lists[i]->n == 0)
+            continue;
+        for (int k = i + 1; k < n; k++)
+            later += lists[k]->n > 0 ? lists[k]->used + MORE_BYTES : 0;
+        share = left / (size_t)kinds--;
+        names_end(lists[i], later < left - share ? left - later : share);
+        left -= strlen(lists[i]->text);
+    }
+}
+
 /* What is wrong with it all, or, of a partial load, nothing but a warning. */
 static tri_status judge(loading *l)
 {
     names *lists[] = {&l->missing, &l->unexpected, &l->misfit};
-    char text[3 * sizeof(l->missing.text) + 64] = "";
+    char text[LIST_BYTES + 64] = "";
     size_t used = 0;
     int wrong = 0;
 
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++)
         wrong += lists[i]->n;
-        names_end(lists[i]);
-    }
+    lists_end(lists, 3);
     if (wrong == 0 || (l->opt.partial && l->set > 0)) {
         if (wrong > 0 && l->opt.report == NULL)
             TRII_LOG(TRII_LOG_WARN, "nn",
@@ -173,13 +211,16 @@ static tri_status judge(loading *l)
         used += (size_t)snprintf(text + used, sizeof(text) - used, "%s %s: %s", used > 0 ? ";" : "",
                                  lists[i]->kind, lists[i]->text);
     }
-    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s %s:%s%s%s",
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s %s:%s%s%s%s",
                      l->opt.partial ? "no part of the state fits" : "state does not fit",
                      l->module->type->name, text,
                      l->missing.n > 0 && l->unexpected.n > 0
                          ? "; tri_load_options.rename maps names to others"
                          : "",
-                     l->may_convert ? "; tri_load_options.convert converts dtypes" : "");
+                     l->may_convert ? "; tri_load_options.convert converts dtypes" : "",
+                     l->misfit.n > 0 && l->set > 0 && !l->opt.partial
+                         ? "; tri_load_options.partial sets those that fit"
+                         : "");
 }
 
 static tri_status match(loading *l)

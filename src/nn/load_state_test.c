@@ -39,6 +39,36 @@ static const char *read_all(FILE *file)
     return text;
 }
 
+/* However long the names are, what can be done about it is not cut off. */
+static void the_remedy_is_in_the_line(void **state)
+{
+    static float zeros[320];
+    const tri_state_source wider[] = {{"0.weight", TRI_DTYPE_F32, 2, {32, 10}, zeros},
+                                      {"0.bias", TRI_DTYPE_F32, 1, {32}, zeros},
+                                      {"2.weight", TRI_DTYPE_F32, 2, {3, 32}, zeros},
+                                      {"2.bias", TRI_DTYPE_F32, 1, {3}, zeros}};
+    tri_state_source others[6] = {{0}};
+    char name[6][100];
+    tri_module *net =
+        tri_sequential(tri_nn_linear(10, 16, NULL), tri_nn_relu(), tri_nn_linear(16, 3, NULL));
+
+    (void)state;
+    CHECK_FAILS(tri_module_load(net, wider, 4, NULL), TRI_ERR_INVALID_ARG,
+                "0.weight is f32[16, 10] in the model, f32[32, 10] in what is loaded");
+    assert_non_null(strstr(tri_last_error(), " and 1 more; tri_load_options.partial sets those"));
+    for (int i = 0; i < 6; i++) {
+        memset(name[i], 'a' + i, sizeof(name[i]));
+        name[i][sizeof(name[i]) - 1] = '\0';
+        others[i] = wider[0];
+        others[i].name = i < 4 ? name[i] : i < 5 ? "0.weight" : "2.weight";
+    }
+    CHECK_FAILS(tri_module_load(net, others, 6, NULL), TRI_ERR_INVALID_ARG, "missing: 0.bias");
+    assert_non_null(strstr(tri_last_error(), "; unexpected: aaaaaaaaaaaaaaaaaaaa"));
+    assert_non_null(strstr(tri_last_error(), " and 3 more; of another kind: 0.weight is"));
+    assert_non_null(strstr(tri_last_error(), "; tri_load_options.rename maps names to others"));
+    tri_module_destroy(net);
+}
+
 /* A body that fits and a head that does not. */
 static void a_part_of_the_state_is_loaded(void **state)
 {
@@ -173,6 +203,7 @@ static void files_are_loaded_with_options(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(the_remedy_is_in_the_line),
     cmocka_unit_test(a_part_of_the_state_is_loaded),
     cmocka_unit_test(halves_and_doubles_become_floats),
     cmocka_unit_test(entries_are_renamed_and_left_out),
