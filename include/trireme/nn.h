@@ -341,6 +341,7 @@ template <int n> inline tri_module *tri_sequential_of_list(tri_module *const (&o
 #ifndef TRI_NO_SITES
 #define tri_forward(...) TRI_SITE_(tri_forward(__VA_ARGS__))
 #define tri_forward_n(...) TRI_SITE_(tri_forward_n(__VA_ARGS__))
+#define tri_module_summary(...) TRI_SITE_STATUS_(tri_module_summary(__VA_ARGS__))
 #endif
 
 #endif

@@ -106,7 +106,7 @@ static tri_status copy_in(tri_tensor *tensor, const void *data, size_t bytes)
     if (step == NULL)
         return no_step();
     if (tensor == NULL)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "the tensor is NULL");
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "the tensor is NULL" TRII_WHENCE_NULL);
     if (trii_is_handle(tensor))
         return TRII_FAIL(
             TRI_ERR_INVALID_ARG, "only persistent tensors can be written%s",
@@ -142,7 +142,7 @@ static tri_status make_readable(trii_step *step, tri_tensor *tensor, trii_value 
     tri_status status;
 
     if (tensor == NULL)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "the tensor is NULL");
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "the tensor is NULL" TRII_WHENCE_NULL);
     if (!trii_is_handle(tensor) && tensor->status == TRI_OK)
         id = trii_known_value(step, tensor);
     if (!trii_is_handle(tensor) && id == TRII_NO_VALUE && tensor->status == TRI_OK) {
@@ -364,7 +364,8 @@ tri_tensor *tri_keep(tri_tensor *tensor)
     if (tensor == NULL)
         return trii_handle_failed(
             step,
-            trii_contents_fail(TRII_FAIL(TRI_ERR_INVALID_ARG, "the tensor is NULL"), "tri_keep"));
+            trii_contents_fail(
+                TRII_FAIL(TRI_ERR_INVALID_ARG, "the tensor is NULL" TRII_WHENCE_NULL), "tri_keep"));
     if (!trii_is_handle(tensor) || step == NULL)
         return tensor;
     status = trii_resolve(step, tensor, &id);

@@ -88,7 +88,13 @@ static void wrong_shapes_and_dtypes_are_named(void **state)
     refused(tri_batch_norm(tri_reshape(m, (int64_t[]){1, 24}, 2),
                            &(tri_batch_norm_args){.training = true}),
             "tri_batch_norm", "more than one value per channel");
-    refused(tri_add(NULL, m), "tri_add(NULL, f32 [4, 6])", "argument 0 is NULL");
+    refused(tri_add(NULL, m), "tri_add(NULL, f32 [4, 6])",
+            "argument 0 is NULL (tri_module_find and tri_grad return NULL for");
+    CHECK_FAILS(tri_copy_out(tri_grad(m), NULL, 0), TRI_ERR_INVALID_ARG,
+                "the tensor is NULL (tri_module_find and tri_grad");
+    refused(tri_cross_entropy(m, m, NULL), "tri_cross_entropy",
+            "target must be i64, not f32: a class for each row; with a probability p");
+    refused(tri_cross_entropy(m, v, NULL), "tri_cross_entropy", "f32 (tri_cast converts)");
     CHECK_OK(tri_step_end_status()); /* nobody needed those values */
     tri_tensor_unref(m);
     tri_tensor_unref(v);

@@ -237,7 +237,7 @@ static tri_status facts(const tri_tensor *tensor, trii_type *type)
     type->ndim = -1;
     type->device = 0;
     if (tensor == NULL)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "the tensor is NULL");
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "the tensor is NULL" TRII_WHENCE_NULL);
     if (!trii_is_handle(tensor)) {
         if (tensor->status != TRI_OK && !trii_tensor_is_lost(tensor))
             return TRII_FAIL(tensor->status, "%s", trii_tensor_why(tensor));

@@ -73,8 +73,9 @@ tri_tensor *tri_set_name(tri_tensor *tensor, const char *name)
         trii_free(own);
         return trii_handle_failed(
             trii_step_current(),
-            trii_contents_fail(TRII_FAIL(TRI_ERR_INVALID_ARG, "the tensor is NULL"),
-                               "tri_set_name"));
+            trii_contents_fail(
+                TRII_FAIL(TRI_ERR_INVALID_ARG, "the tensor is NULL" TRII_WHENCE_NULL),
+                "tri_set_name"));
     }
     if (!trii_is_handle(tensor)) {
         if (tensor->status == TRI_OK) { /* failed ones may be shared */

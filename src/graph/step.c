@@ -163,7 +163,7 @@ static tri_status check_operands(trii_step *step, const trii_graph_op *op, const
         types[i] = NULL;
         if (in[i] == TRII_NO_VALUE) {
             if (i >= 8 || (op->optional >> i & 1) == 0)
-                return TRII_FAIL(TRI_ERR_INVALID_ARG, "argument %d is NULL", i);
+                return TRII_FAIL(TRI_ERR_INVALID_ARG, "argument %d is NULL" TRII_WHENCE_NULL, i);
             continue;
         }
         value = &step->values[in[i]];

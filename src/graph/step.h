@@ -258,6 +258,8 @@ tri_status trii_tensor_send(tri_tensor *tensor, tri_device device) TRI_MUST_CHEC
 /* During a run, of a tensor that the segment reads: whether no other context's run reads it. Under
  * trii_step_lock, which holds up all that would begin: so an executor may change its layout. */
 bool trii_step_holds_alone(trii_step *step, const tri_tensor *tensor);
+/* Behind "is NULL" of a tensor: it is rarely the program's own constant. */
+#define TRII_WHENCE_NULL " (tri_module_find and tri_grad return NULL for what is not there)"
 /* Which value that is: "the value of tri_relu at x.c:12". */
 #define TRII_VALUE_TEXT 256
 const char *trii_value_text(const trii_step *step, trii_vid id, char text[TRII_VALUE_TEXT]);

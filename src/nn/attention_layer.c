@@ -188,12 +188,12 @@ static void attention_forward(tri_module *self, tri_tensor *const *in, int n_in,
         out[0] = attend(self, in, n_in);
         return;
     }
-    for (int i = 0; i < n_out; i++)
-        out[i] = trii_forward_failed(
-            TRII_FAIL(TRI_ERR_INVALID_ARG,
-                      "%s takes 1 input, or query, key, value, key_padding_mask and attn_mask (the "
-                      "masks may be left out), to 1 output, not %d to %d",
-                      self->type->name, n_in, n_out));
+    trii_forward_refused(
+        TRII_FAIL(TRI_ERR_INVALID_ARG,
+                  "%s takes 1 input, or query, key, value, key_padding_mask and attn_mask (the "
+                  "masks may be left out), to 1 output, not %d to %d",
+                  self->type->name, n_in, n_out),
+        out, n_out);
 }
 
 /* torch's reset_parameters: Xavier for the joint weight, zeros for both biases. */

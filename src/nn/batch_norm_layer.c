@@ -39,9 +39,18 @@ static void batch_norm2d_forward(tri_module *self, tri_tensor *const *in, int n_
 {
     batch_norm2d *layer = tri_module_data(self);
     tri_status st;
+    int ndim;
 
     if (!trii_one_to_one(self, n_in, out, n_out))
         return;
+    ndim = tri_tensor_status(in[0]) == TRI_OK ? tri_tensor_ndim(in[0]) : 4; /* it says why itself */
+    if (ndim != 4) {
+        trii_forward_refused(TRII_FAIL(TRI_ERR_INVALID_ARG,
+                                       "BatchNorm2d takes x [N, C, H, W], not one of %d dimensions",
+                                       ndim),
+                             out, n_out);
+        return;
+    }
     layer->args.training = self->training || layer->num_batches_tracked == NULL;
     out[0] = tri_batch_norm(in[0], &layer->args);
     if (!self->training || layer->num_batches_tracked == NULL ||

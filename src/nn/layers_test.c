@@ -162,6 +162,9 @@ static void batch_norm_may_lack_its_parts(void **state)
     tri_module_train(bare, false); /* normalises by the batch all the same */
     check_same(tri_forward(bare, x),
                tri_batch_norm(x, &(tri_batch_norm_args){.training = true, .eps = 0.5}));
+    CHECK_FAILS(tri_tensor_status(tri_forward(plain, tri_flatten(x, 1))), TRI_ERR_INVALID_ARG,
+                "BatchNorm2d takes x [N, C, H, W], not one of 2 dimensions");
+    assert_non_null(strstr(tri_last_error(), "layers_test.c:"));
     tri_step_end();
     tri_module_destroy(bare);
     tri_module_destroy(plain);

@@ -40,8 +40,7 @@ bool trii_one_to_one(tri_module *self, int n_in, tri_tensor **out, int n_out)
         return true;
     st = TRII_FAIL(TRI_ERR_INVALID_ARG, "%s takes 1 input to 1 output, not %d to %d",
                    self->type->name, n_in, n_out);
-    for (int i = 0; i < n_out; i++)
-        out[i] = trii_forward_failed(st);
+    trii_forward_refused(st, out, n_out);
     return false;
 }
 

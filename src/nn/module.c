@@ -403,6 +403,13 @@ tri_tensor *trii_forward_failed(tri_status status)
     return step != NULL ? trii_handle_failed(step, status) : trii_tensor_failed(status);
 }
 
+void trii_forward_refused(tri_status status, tri_tensor **out, int n_out)
+{
+    status = trii_contents_fail(status, "tri_forward");
+    for (int i = 0; i < n_out; i++)
+        out[i] = trii_forward_failed(status);
+}
+
 /* A failure that was born in here gets the module's name in front; one that came in with an input
  * has been named already. */
 static void name_failures(const tri_module *module, tri_tensor *const *in, int n_in,

@@ -80,6 +80,8 @@ void trii_forward_hooked(tri_module *module, tri_tensor *const *in, int n_in, tr
 void trii_hooks_fini(trii_hooks *hooks);
 /* A step tensor with the current error line: what a forward that cannot go on gives. */
 tri_tensor *trii_forward_failed(tri_status status);
+/* All outputs of a forward that refuses what it was called with; the line is the caller's. */
+void trii_forward_refused(tri_status status, tri_tensor **out, int n_out);
 /* OK when the flattened state is there. */
 tri_status trii_module_flatten(tri_module *module) TRI_MUST_CHECK;
 /* The index of the entry of this name in the flattened state, or -1. */

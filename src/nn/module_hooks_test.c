@@ -216,6 +216,7 @@ static void a_summary_of_what_does_not_fit_is_an_error(void **state)
     (void)state;
     assert_non_null(full);
     CHECK_FAILS(tri_module_summary(net, &x, 1, full), TRI_ERR_INVALID_ARG, "0: tri_linear");
+    assert_non_null(strstr(tri_last_error(), "module_hooks_test.c:"));
     assert_true(tri_module_is_training(net));
     tri_step_end();
     CHECK_FAILS(tri_module_summary(net, NULL, 0, full), TRI_ERR_IO, "cannot be written");

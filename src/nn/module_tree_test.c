@@ -80,6 +80,7 @@ static void a_simple_module_is_a_function(void **state)
     tri_forward_n(net, &x, 1, out, 2);
     CHECK_FAILS(tri_tensor_status(out[1]), TRI_ERR_INVALID_ARG,
                 "Residual takes 1 input to 1 output, not 1 to 2");
+    assert_non_null(strstr(tri_last_error(), "module_tree_test.c:"));
     tri_step_end();
     tri_module_destroy(net);
     bad = tri_module_simple("empty", 0, none);

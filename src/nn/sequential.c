@@ -12,10 +12,10 @@ static void sequential_forward(tri_module *self, tri_tensor *const *in, int n_in
     tri_tensor *x;
 
     if (n_in != 1 || n_out != 1) {
-        for (int i = 0; i < n_out; i++)
-            out[i] = trii_forward_failed(
-                TRII_FAIL(TRI_ERR_INVALID_ARG, "Sequential takes 1 input to 1 output, not %d to %d",
-                          n_in, n_out));
+        trii_forward_refused(TRII_FAIL(TRI_ERR_INVALID_ARG,
+                                       "Sequential takes 1 input to 1 output, not %d to %d", n_in,
+                                       n_out),
+                             out, n_out);
         return;
     }
     x = in[0];

@@ -14,10 +14,7 @@ void trii_simple_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_
         out[0] = layer->apply(self, layer, in[0]);
         return;
     }
-    for (int i = 0; i < n_out; i++)
-        out[i] = trii_forward_failed(TRII_FAIL(TRI_ERR_INVALID_ARG,
-                                               "%s takes 1 input to 1 output, not %d to %d",
-                                               self->type->name, n_in, n_out));
+    (void)trii_one_to_one(self, n_in, out, n_out); /* it says so */
 }
 
 tri_module *trii_simple_new(const tri_module_class *type, trii_simple_layer attributes)

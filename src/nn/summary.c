@@ -170,7 +170,7 @@ static void write_table(const table *t, tri_module *module, FILE *file)
             count_text(tri_module_num_parameters(module), trained), (double)bytes / 0x1p20);
 }
 
-tri_status tri_module_summary(tri_module *module, tri_tensor *const *in, int n_in, FILE *file)
+tri_status(tri_module_summary)(tri_module *module, tri_tensor *const *in, int n_in, FILE *file)
 {
     tri_status st = tri_module_status(module);
     table t = {.n = 0};

@@ -467,10 +467,12 @@ static TRII_NOINLINE void warn_of_no_gradient(const tri_optimizer *o)
 
     if (atomic_exchange(&warned, true))
         return;
-    TRII_LOG(TRII_LOG_WARN, "optim",
-             "tri_optimizer_step at %s:%d: none of the %d parameters has a gradient, and none "
-             "changes: was tri_backward left out, or is the loss not theirs?",
-             site.file != NULL ? site.file : "?", site.line, o->n_params);
+    TRII_LOG(
+        TRII_LOG_WARN, "optim",
+        "tri_optimizer_step at %s:%d: none of the %d parameters has a gradient, and none "
+        "changes: was tri_backward left out, did tri_optimizer_zero_grad come behind it, or is "
+        "the loss not theirs?",
+        site.file != NULL ? site.file : "?", site.line, o->n_params);
 }
 
 static tri_status record_updates(tri_optimizer *o, trii_step *step)

@@ -24,9 +24,14 @@ static tri_status check_rows(const trii_type *x, const trii_type *target, const 
 
     if (status == TRI_OK)
         status = trii_rule_ndim(x, 2, attrs->i[I_LOGARITHMS] != 0 ? "input" : "logits");
-    if (status == TRI_OK && target->dtype != TRI_DTYPE_I64)
-        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "target must be i64, not %s",
-                           tri_dtype_name(target->dtype));
+    if (status == TRI_OK && target->ndim == x->ndim && target->dtype == x->dtype)
+        status =
+            TRII_FAIL(TRI_ERR_INVALID_ARG,
+                      "target must be i64, not %s: a class for each row; with a probability p "
+                      "for each class, the loss of a row is -p * tri_log_softmax(x, 1), summed",
+                      tri_dtype_name(target->dtype));
+    if (status == TRI_OK)
+        status = trii_rule_index(target, "target");
     if (status == TRI_OK)
         status = trii_rule_shape(target, "target", 1, &x->shape[0]);
     if (status == TRI_OK && weight != NULL)
@@ -379,7 +384,8 @@ static tri_status rec_loss(trii_step *step, const class_loss *loss, tri_tensor *
         if (in[i] != NULL)
             status = trii_resolve(step, in[i], &ids[i]);
         else if (i < 2)
-            status = TRII_FAIL(TRI_ERR_INVALID_ARG, "argument %d is NULL (%s)", i, names[i]);
+            status = TRII_FAIL(TRI_ERR_INVALID_ARG, "argument %d is NULL (%s)" TRII_WHENCE_NULL, i,
+                               names[i]);
     }
     if (status != TRI_OK)
         return status;

@@ -512,7 +512,7 @@ static tri_status rec_conv(trii_step *step, tri_tensor *const *in, const tri_con
         if (in[i] != NULL)
             status = trii_resolve(step, in[i], &ids[i]);
         else if (i < 2)
-            status = TRII_FAIL(TRI_ERR_INVALID_ARG, "argument %d is NULL", i);
+            status = TRII_FAIL(TRI_ERR_INVALID_ARG, "argument %d is NULL" TRII_WHENCE_NULL, i);
     }
     if (status != TRI_OK)
         return status;

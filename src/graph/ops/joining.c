@@ -346,8 +346,8 @@ static tri_status split_all(trii_step *step, trii_vid x, int dim, const int64_t 
 
 static tri_status split_operand(trii_step *step, tri_tensor *x, int *dim, trii_vid *id)
 {
-    tri_status status =
-        x != NULL ? trii_resolve(step, x, id) : TRII_FAIL(TRI_ERR_INVALID_ARG, "x is NULL");
+    tri_status status = x != NULL ? trii_resolve(step, x, id)
+                                  : TRII_FAIL(TRI_ERR_INVALID_ARG, "x is NULL" TRII_WHENCE_NULL);
 
     if (status == TRI_OK && trii_type_of(step, *id)->ndim == 0)
         status = TRII_FAIL(TRI_ERR_INVALID_ARG, "x has no dimensions");

@@ -108,9 +108,8 @@ static tri_status check_logits(const trii_type *logits, const trii_type *target)
 
     if (status == TRI_OK)
         status = trii_rule_ndim(logits, 2, "logits");
-    if (status == TRI_OK && target->dtype != TRI_DTYPE_I64)
-        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "target must be i64, not %s",
-                           tri_dtype_name(target->dtype));
+    if (status == TRI_OK)
+        status = trii_rule_index(target, "target");
     return status == TRI_OK ? trii_rule_shape(target, "target", 1, &logits->shape[0]) : status;
 }
 

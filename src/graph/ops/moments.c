@@ -42,8 +42,8 @@ static tri_status rec_reduced(trii_step *step, const trii_graph_op *op, trii_vid
 static tri_status operand_of(trii_step *step, tri_tensor *x, const int64_t *dims, int n_dims,
                              trii_vid *id, int64_t *mask)
 {
-    tri_status status =
-        x != NULL ? trii_resolve(step, x, id) : TRII_FAIL(TRI_ERR_INVALID_ARG, "x is NULL");
+    tri_status status = x != NULL ? trii_resolve(step, x, id)
+                                  : TRII_FAIL(TRI_ERR_INVALID_ARG, "x is NULL" TRII_WHENCE_NULL);
 
     return status == TRI_OK ? trii_reduce_mask(dims, n_dims, trii_type_of(step, *id)->ndim, mask)
                             : status;

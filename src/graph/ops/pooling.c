@@ -459,8 +459,9 @@ static tri_status rec_pooling(trii_step *step, const trii_graph_op *op, tri_tens
 {
     trii_vid id = TRII_NO_VALUE;
     int ndim;
-    tri_status status = x != NULL ? trii_resolve(step, x, &id)
-                                  : TRII_FAIL(TRI_ERR_INVALID_ARG, "argument 0 is NULL");
+    tri_status status = x != NULL
+                            ? trii_resolve(step, x, &id)
+                            : TRII_FAIL(TRI_ERR_INVALID_ARG, "argument 0 is NULL" TRII_WHENCE_NULL);
 
     if (status != TRI_OK)
         return status;

@@ -470,8 +470,9 @@ static tri_status rec_argmax(trii_step *step, tri_tensor *x, int64_t dim, bool k
     trii_vid id = TRII_NO_VALUE;
     trii_attrs attrs;
     int d = 0;
-    tri_status status = x != NULL ? trii_resolve(step, x, &id)
-                                  : TRII_FAIL(TRI_ERR_INVALID_ARG, "argument 0 is NULL");
+    tri_status status = x != NULL
+                            ? trii_resolve(step, x, &id)
+                            : TRII_FAIL(TRI_ERR_INVALID_ARG, "argument 0 is NULL" TRII_WHENCE_NULL);
     bool number = status == TRI_OK && trii_type_of(step, id)->ndim == 0;
 
     if (status == TRI_OK)

@@ -265,8 +265,8 @@ tri_status trii_rec_narrow(trii_step *step, trii_vid x, int dim, int64_t start, 
 
 tri_status trii_dim_operand(trii_step *step, tri_tensor *x, int dim, trii_vid *id, int *d)
 {
-    tri_status status =
-        x != NULL ? trii_resolve(step, x, id) : TRII_FAIL(TRI_ERR_INVALID_ARG, "x is NULL");
+    tri_status status = x != NULL ? trii_resolve(step, x, id)
+                                  : TRII_FAIL(TRI_ERR_INVALID_ARG, "x is NULL" TRII_WHENCE_NULL);
 
     if (status == TRI_OK && trii_type_of(step, *id)->ndim == 0)
         status = TRII_FAIL(TRI_ERR_INVALID_ARG, "x has no dimensions");
@@ -408,7 +408,7 @@ tri_tensor *tri_pad(tri_tensor *x, const int64_t *pad, int n, double value)
     const trii_type *type;
     tri_status status = step == NULL ? TRI_ERR_NO_MEMORY
                         : x != NULL  ? trii_resolve(step, x, &id)
-                                     : TRII_FAIL(TRI_ERR_INVALID_ARG, "x is NULL");
+                                     : TRII_FAIL(TRI_ERR_INVALID_ARG, "x is NULL" TRII_WHENCE_NULL);
 
     if (status == TRI_OK && (n < 0 || n % 2 != 0 || n / 2 > trii_type_of(step, id)->ndim))
         status = TRII_FAIL(TRI_ERR_INVALID_ARG,
