@@ -213,7 +213,7 @@ static void what_was_used_last_stays(void **state)
 /* Results that are kept, each of another size. What a step has read or may read stays. */
 static void outputs_of_lengths_that_are_gone_are_freed(void **state)
 {
-    enum { LENGTHS = 24 };
+    enum { LENGTHS = 16 };
     const int64_t elements = 6 << 20; /* 24 MiB */
     tri_tensor *kept[LENGTHS];
     size_t held;
@@ -249,7 +249,7 @@ static void outputs_that_take_turns_stay(void **state)
 
     (void)state;
     trii_step_release();
-    for (int n = 0; n < 3 * LENGTHS; n++) {
+    for (int n = 0; n < 2 * LENGTHS; n++) {
         (void)tri_keep(tri_ones(TRI_SHAPE(elements + n % LENGTHS), TRI_DTYPE_F32));
         CHECK_OK(tri_run());
         CHECK_OK(tri_step_end_status());
