@@ -164,11 +164,13 @@ void trii_recorder_group_left(trii_recorder *recorder, uint16_t number)
     trii_mutex_unlock(&recorders_lock);
 }
 
-void trii_recorder_failed(trii_recorder *recorder, tri_status status, const char *text)
+void trii_recorder_failed(trii_recorder *recorder, uint16_t group, tri_status status,
+                          const char *text)
 {
     trii_mutex_lock(&recorders_lock);
     if (atomic_load(&recorder->file->failed) == 0) {
         snprintf(recorder->file->failure, sizeof(recorder->file->failure), "%s", text);
+        recorder->file->failed_group = group;
         atomic_store(&recorder->file->failed, (int)status);
     }
     trii_mutex_unlock(&recorders_lock);

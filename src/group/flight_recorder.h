@@ -7,7 +7,7 @@
  * as a worker whose program starts another one, it is rank-N.PID.rec:
  *
  *   offset size  header
- *        0    8  magic "TRIREC4\0"
+ *        0    8  magic "TRIREC5\0"
  *        8    4  rank
  *       12    4  size of the first group
  *       16    4  process id
@@ -20,7 +20,8 @@
  *       56    8  the boot of its system (os/unix.h), by which others know its monotonic clock
  *       64   64  name of the host
  *      128   64  the program and its arguments, as many as fit
- *      192  448  the first failure's line
+ *      192  444  the first failure's line
+ *      636    4  number of the group that failed, 0 = unknown
  *      640       table of groups, n records, table of source files
  *
  *   offset size  group (TRII_RECORD_GROUPS of them; number 0 = not used)
@@ -64,8 +65,8 @@
 #define TRII_RECORD_GROUPS 64
 #define TRII_RECORD_FILES 64
 #define TRII_RECORD_FILE_BYTES 64
-#define TRII_RECORD_MAGIC "TRIREC4"
-#define TRII_RECORD_FAILURE_BYTES 448
+#define TRII_RECORD_MAGIC "TRIREC5"
+#define TRII_RECORD_FAILURE_BYTES 444
 
 enum { TRII_RECORD_RUNNING = 1, TRII_RECORD_DONE = 2, TRII_RECORD_FAILED = 3 };
 enum { TRII_RECORD_GROUP_FORMING = 1, TRII_RECORD_GROUP_FORMED = 2, TRII_RECORD_GROUP_LEFT = 3 };
@@ -115,6 +116,7 @@ typedef struct trii_record_file {
     char host[64];
     char program[64];
     char failure[TRII_RECORD_FAILURE_BYTES];
+    uint32_t failed_group;
     trii_record_group groups[TRII_RECORD_GROUPS];
     trii_record records[TRII_RECORDS];
     char files[TRII_RECORD_FILES][TRII_RECORD_FILE_BYTES];
@@ -136,7 +138,8 @@ uint16_t trii_recorder_group_forms(trii_recorder *recorder, const trii_record_gr
 void trii_recorder_group_formed(trii_recorder *recorder, uint16_t number, const char *engine);
 void trii_recorder_group_left(trii_recorder *recorder, uint16_t number);
 /* The line of a group's failure; the first one of the file stays. */
-void trii_recorder_failed(trii_recorder *recorder, tri_status status, const char *text);
+void trii_recorder_failed(trii_recorder *recorder, uint16_t group, tri_status status,
+                          const char *text);
 /* Both together about 10 ns. Any thread. Returns the record's number; its end is dropped if the
  * ring has gone round since. */
 uint64_t trii_recorder_begin(trii_recorder *recorder, const trii_collective *call, uint16_t group);

@@ -188,7 +188,7 @@ static tri_status create_self(tri_group *g, tri_store *store, const tri_group_op
         return TRII_FAIL(refusal->status, "%s", refusal->line);
     st = choose_engine(g, g->store, name, &args);
     if (st != TRI_OK && g->recorder != NULL)
-        trii_recorder_failed(g->recorder, st, tri_last_error());
+        trii_recorder_failed(g->recorder, g->record_group, st, tri_last_error());
     if (st != TRI_OK)
         close_recorder(g);
     else if (g->recorder != NULL)

@@ -26,6 +26,8 @@ static const char *remedy(const tri_group *group, tri_status st)
     case TRI_ERR_MISMATCH:
         return "; all ranks must make the same calls in one order";
     case TRI_ERR_PEER_LOST:
+        if (strstr(group->fault.text, " left the group") != NULL) /* in order, maybe in silence */
+            return "; it failed, as its own output then says, or made fewer calls";
         return group->recorder != NULL ? "; its own output says why, or `trireme why`"
                                        : "; its own output says why";
     default:
@@ -131,7 +133,7 @@ void trii_record_end(tri_group *group, uint64_t record, tri_status status)
         return;
     trii_recorder_end(group->recorder, record, status);
     if (TRII_UNLIKELY(status < 0) && trii_fault_status(&group->fault) != TRI_OK)
-        trii_recorder_failed(group->recorder, status, group->fault.text);
+        trii_recorder_failed(group->recorder, group->record_group, status, group->fault.text);
 }
 
 tri_status trii_op_start(tri_group *group, trii_op *op, tri_status (*take)(void *self, trii_op *op))
@@ -201,8 +203,8 @@ tri_status trii_group_post(tri_group *group, trii_collective *call, tri_work **w
         st = TRII_FAIL(st, "%s, rank %d: the group has failed: %s%s", what, group->rank,
                        group->fault.text, remedy(group, st));
         if (group->recorder != NULL) /* a failure between two calls has no other record */
-            trii_recorder_failed(group->recorder, trii_fault_status(&group->fault),
-                                 group->fault.text);
+            trii_recorder_failed(group->recorder, group->record_group,
+                                 trii_fault_status(&group->fault), group->fault.text);
     } else if (work_out != NULL) {
         st = trii_work_post(group, call, work_out);
     } else if (TRII_LIKELY(!trii_batch_is_open(group))) {

@@ -42,8 +42,8 @@ typedef struct trii_why_finding {
 typedef struct trii_why_job {
     char folder[512];
     int64_t now_ns;
-    int cause;            /* the rank whose failure trirun saw first; -1 = it noted none */
-    char cause_words[96]; /* "was killed by SIGSEGV" */
+    int cause;             /* the rank whose failure trirun saw first; -1 = it noted none */
+    char cause_words[120]; /* "was killed by SIGSEGV" */
     /* When trirun ended the job, by the monotonic clock, and why; 0: it did not. The logs are then
      * wound back to that moment. */
     int64_t stopped_ns;
@@ -60,6 +60,12 @@ tri_status trii_why_read(const char *folder, trii_why_job *job_out);
 void trii_why_free(trii_why_job *job);
 /* Fills job->findings, heaviest first. */
 tri_status trii_why_find(trii_why_job *job);
+/* The rank that aborted the group, by the first "rank N aborted the group" of a line: its number in
+ * that group; -1 = the line says nothing of it. */
+int trii_why_aborter(const char *text);
+/* The rank in the job that aborted the group of this one, by its record; -1: its failure was
+ * something else, or its own, or nothing tells who it was. */
+int trii_why_named(const trii_why_job *job, int rank);
 /* Something is wrong by the findings: a failure, or somebody waits for long. */
 bool trii_why_in_trouble(const trii_why_job *job);
 

@@ -286,8 +286,9 @@ static tri_status find_cause(trii_why_job *job)
     if (f == NULL)
         return TRI_ERR_NO_MEMORY;
     set_ranks(f, NULL, 0, &job->cause, 1);
-    append(f->text, sizeof(f->text), "rank %d (pid %d) %s: the first failure; it was", job->cause,
-           rank->pid, job->cause_words);
+    append(f->text, sizeof(f->text), "rank %d (pid %d) %s: the first failure%s; it was", job->cause,
+           rank->pid, job->cause_words,
+           trii_why_named(job, job->cause) >= 0 ? " on this host" : "");
     if (rank->log != NULL)
         append_where(rank->log, f->text, sizeof(f->text));
     else

@@ -142,7 +142,7 @@ static tri_status read_one(trii_why_job *job, const char *name)
 static tri_status read_note(const trii_why_job *job, const char *name, int64_t end_of_range,
                             int64_t *number_out, char *words_out, size_t bytes)
 {
-    char path[1024], text[128] = "";
+    char path[1024], text[160] = "";
     trii_mapping mapping = {0};
     char *end;
 

@@ -34,18 +34,22 @@ static const trii_worker *find_suspects(trii_agent *a)
 static void first_failure(trii_agent *a, trii_worker *worker)
 {
     const trii_worker *suspect = find_suspects(a);
-    char what[80], too[60] = "";
+    char what[80], too[80] = "";
+    trii_culprit culprit;
 
     if (a->cause == NULL) /* else the others went on without that one */
         a->cause = worker;
     trii_worker_describe(worker, what, sizeof(what));
-    if (suspect != NULL && worker->exit.signal == 0)
+    trii_culprit_find(a->folder.path, a->workers, a->n_workers, worker, &culprit);
+    if (culprit.rank >= 0)
+        snprintf(too, sizeof(too), " after rank %d aborted the group", culprit.rank);
+    else if (suspect != NULL && worker->exit.signal == 0)
         snprintf(too, sizeof(too), " while rank %d was ending", suspect->rank);
     if (a->n_live > 0)
         trii_sink_print(a->err_sink, "trirun: rank %d (pid %d) %s%s; stopping the other%s\n",
                         worker->rank, worker->process.pid, what, too, a->n_live == 1 ? "" : "s");
-    if (a->meeting != NULL)
-        trii_meeting_failure(a);
+    if (a->meeting != NULL && culprit.rank < 0)
+        trii_meeting_failure(a); /* else once it is known whether that one is ours */
     trii_ending_begin(a, SIGTERM);
 }
 
@@ -257,7 +261,7 @@ const trii_failure *trii_attempt_settle(trii_agent *a)
 void trii_attempt_report(trii_agent *a, bool more)
 {
     const trii_failure *failure;
-    char words[80];
+    char words[120];
 
     trii_attempt_quiet(a);
     if (a->cause == NULL) {

@@ -19,6 +19,11 @@ enum { REPORT_LINES = 12, MAX_LEAVERS = 8 };
 /* What is less was slewed, and changes no order that error files could tell. */
 #define CLOCK_STEP_NS (200 * TRII_NS_PER_MS)
 
+static bool ended_by_itself(const trii_worker *w)
+{
+    return trii_worker_failed(w) && (w->suspect || !w->told);
+}
+
 static void error_path(const trii_failure *f, const trii_worker *worker, char *path, size_t bytes)
 {
     path[0] = '\0';
@@ -117,12 +122,27 @@ static void settle_early(trii_failure *f)
     trii_why_free(&job);
 }
 
+/* Who aborted the group of the cause takes its place, however it ended itself: it may have waited
+ * for the others, and then its end is our doing. */
+static void settle_named(trii_failure *f)
+{
+    trii_culprit_find(f->run_dir, f->workers, f->n_workers, f->cause, &f->culprit);
+    if (f->culprit.worker != NULL && !f->culprit.worker->live)
+        f->cause = f->culprit.worker;
+}
+
 void trii_failure_describe(const trii_failure *f, char *text_out, size_t bytes)
 {
     const trii_worker *w = f->cause;
+    char words[64];
 
-    if (f->early[0] == '\0')
-        trii_worker_describe(w, text_out, bytes);
+    trii_worker_describe(w, words, sizeof(words));
+    if (f->early[0] == '\0' && f->culprit.rank == w->rank && !ended_by_itself(w))
+        snprintf(text_out, bytes, "aborted the group");
+    else if (f->early[0] == '\0' && f->culprit.rank >= 0 && f->culprit.rank != w->rank)
+        snprintf(text_out, bytes, "%s after rank %d aborted the group", words, f->culprit.rank);
+    else if (f->early[0] == '\0')
+        snprintf(text_out, bytes, "%s", words);
     else
         snprintf(text_out, bytes, "returned 0 after %.1f s without tri_finalize",
                  (double)(w->ended_ns - w->started_ns) / TRII_NS_PER_S);
@@ -152,7 +172,7 @@ static void settle_failed(trii_failure *f)
     for (int i = 0; i < f->n_workers && f->cause != NULL; i++) {
         trii_worker *w = &f->workers[i];
 
-        if (w != f->cause && trii_worker_failed(w) && (w->suspect || !w->told) &&
+        if (w != f->cause && ended_by_itself(w) &&
             (trii_worker_blame(w) > trii_worker_blame(f->cause) ||
              (trii_worker_blame(w) == trii_worker_blame(f->cause) && w->exit.signal == 0 &&
               says_more(w, f->cause))))
@@ -177,9 +197,12 @@ static void settle_failed(trii_failure *f)
 
 void trii_failure_settle(trii_failure *f)
 {
+    f->culprit.rank = -1;
     settle_failed(f);
-    if (f->cause != NULL)
-        settle_early(f);
+    if (f->cause == NULL)
+        return;
+    settle_named(f);
+    settle_early(f);
 }
 
 /* ISO, as torchrun prints it; local time. */
@@ -241,7 +264,7 @@ static void print_memory_hint(const trii_failure *f, trii_sink *sink)
     trii_memory_kills now;
     const char *why;
 
-    if (f->cause->exit.signal != SIGKILL || f->before == NULL)
+    if (f->cause->exit.signal != SIGKILL || f->before == NULL || f->culprit.rank >= 0)
         return;
     trii_memory_kills_read(&now);
     why = trii_memory_kills_explain(f->before, &now);
@@ -249,6 +272,16 @@ static void print_memory_hint(const trii_failure *f, trii_sink *sink)
                     why != NULL ? why
                                 : "somebody sent SIGKILL: not trirun, and the kernel counts no "
                                   "kill for lack of memory");
+}
+
+/* What the ranks whose group was aborted noted of it. */
+static void print_culprit_hint(const trii_failure *f, trii_sink *sink)
+{
+    char why[TRII_RECORD_FAILURE_BYTES];
+
+    if (f->early[0] == '\0' && f->culprit.rank >= 0 && f->culprit.why[0] != '\0')
+        trii_sink_print(sink, "  reason   : %s\n",
+                        trii_text_plain(f->culprit.why, why, sizeof(why)));
 }
 
 /* What the worker writes to its log by itself fails there, as Python's print does by an exception.
@@ -397,7 +430,7 @@ void trii_failure_report(const trii_failure *f, trii_sink *sink)
 {
     const trii_worker *worker = f->cause;
     int signal = worker->exit.signal;
-    char what[80], when[40], host[256], program[4096];
+    char what[120], when[40], host[256], program[4096];
 
     trii_failure_describe(f, what, sizeof(what));
     describe_time(trii_wall_ns() - (trii_now_ns() - worker->ended_ns), when, sizeof(when));
@@ -413,6 +446,7 @@ void trii_failure_report(const trii_failure *f, trii_sink *sink)
                     (int)(worker - f->workers), signal != 0 ? -signal : worker->exit.code,
                     worker->process.pid, signal != 0 ? " (" : "",
                     signal != 0 ? trii_signal_name(signal) : "", signal != 0 ? ")" : "");
+    print_culprit_hint(f, sink);
     print_memory_hint(f, sink);
     print_core_hint(worker, sink);
     print_disk_hint(worker, sink);

@@ -5,6 +5,7 @@
 #ifndef TRII_LAUNCH_FAILURE_REPORT_H
 #define TRII_LAUNCH_FAILURE_REPORT_H
 
+#include "launch/culprit.h"
 #include "launch/memory_kills.h"
 #include "launch/worker.h"
 
@@ -18,13 +19,16 @@ typedef struct trii_failure {
     const char *run_dir;             /* holds the flight records */
     char
         early[400]; /* once settled, if the cause ended well, but others waited for it: the words */
+    trii_culprit culprit; /* once settled: whom the failed ones name as who aborted their group */
 } trii_failure;
 
 /* Decides who is the cause: deaths are seen in the order in which they are complete, so one that
- * began earlier, or that is no mere echo of another, takes its place; so does one that ended
- * with status 0 in the middle of the job, if the others failed because it was gone. */
+ * began earlier, or that is no mere echo of another, takes its place; so does the one that aborted
+ * its group, by what the ranks noted, and one that ended with status 0 in the middle of the job, if
+ * the others failed because it was gone. */
 void trii_failure_settle(trii_failure *failure);
-/* "was killed by SIGSEGV", "returned 0 after 3.0 s without tri_finalize": the settled cause. */
+/* "was killed by SIGSEGV", "returned 0 after 3.0 s without tri_finalize", "aborted the group": the
+ * settled cause. */
 void trii_failure_describe(const trii_failure *failure, char *text_out, size_t bytes);
 /* Root cause, where, when, its last words, hints, and the number of victims. Also hands the
  * cause's error file to whoever started us (TORCHELASTIC_ERROR_FILE). */

@@ -372,9 +372,10 @@ static void wait_for_culprit(trii_agent *a)
 static void tell_settled(trii_agent *a)
 {
     const trii_failure *failure = trii_attempt_settle(a);
-    char words[80];
+    char words[120];
 
-    if (trii_worker_blame(a->cause) == 0)
+    if (trii_worker_blame(a->cause) == 0 ||
+        (failure->culprit.rank >= 0 && failure->culprit.rank != a->cause->rank))
         wait_for_culprit(a);
     trii_failure_describe(failure, words, sizeof(words));
     if (a->meeting->news == TRII_RDZV_NOTHING && a->stop_signal == 0)

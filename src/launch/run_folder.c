@@ -76,7 +76,7 @@ void trii_run_folder_remove(trii_run_folder *folder)
 static void note(const trii_run_folder *folder, const char *name, long long number,
                  const char *words)
 {
-    char path[TRII_RUN_FOLDER_BYTES + 16], text[160];
+    char path[TRII_RUN_FOLDER_BYTES + 16], text[200];
     int n = snprintf(text, sizeof(text), "%lld %s\n", number, words);
     tri_status status;
 

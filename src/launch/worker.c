@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "inspect/why.h"
 #include "os/signal.h"
 
 enum { REPORT_LINES = 12 };
@@ -28,6 +29,7 @@ int trii_worker_blame(trii_worker *worker)
     static const char *const words[] = {"PEER_LOST", "onnection closed by peer",
                                         "onnection reset by peer"};
     const char *tail = trii_stream_tail(&worker->err, REPORT_LINES);
+    int aborter = trii_why_aborter(tail);
 
     if (worker->exit.signal != 0)
         return 2;
@@ -35,5 +37,5 @@ int trii_worker_blame(trii_worker *worker)
         if (strstr(tail, words[i]) != NULL)
             return 0;
     }
-    return 1;
+    return aborter < 0 || aborter == worker->rank;
 }
