@@ -71,7 +71,8 @@ TRI_API TRI_MUST_CHECK tri_status tri_init(const tri_init_options *opt);
  * with ABORTED, here and on the ranks that wait for them. */
 TRI_API void tri_finalize(void);
 TRI_API bool tri_is_initialized(void);
-/* Rank and size in the world; 0 and 1 before tri_init. */
+/* Rank and size in the world; 0 and 1 before tri_init, whatever the launcher says. If size was
+ * asked for then, and the world that is joined is larger, the log warns. */
 TRI_API int tri_rank(void);
 TRI_API int tri_world_size(void);
 /* Rank among the processes of this host, and how many they are. */

@@ -70,7 +70,7 @@ int trii_name_distance(const char *a, size_t n_a, const char *b);
 static inline const char *trii_name_nearest(const char *given, size_t n_given,
                                             const char *const *names, int n)
 {
-    int best_distance = n_given < 6 ? 2 : 4;
+    int best_distance = n_given < 6 ? 2 : n_given < 12 ? 4 : 5;
     const char *best = NULL;
 
     for (int i = 0; i < n; i++) {

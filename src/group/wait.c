@@ -27,7 +27,7 @@ static const char *remedy(const tri_group *group, tri_status st)
         return "; all ranks must make the same calls in one order";
     case TRI_ERR_PEER_LOST:
         if (strstr(group->fault.text, " left the group") != NULL) /* in order, maybe in silence */
-            return "; it failed, as its own output then says, or made fewer calls";
+            return "; its own output says why, or it made fewer calls";
         return group->recorder != NULL ? "; its own output says why, or `trireme why`"
                                        : "; its own output says why";
     default:

@@ -40,6 +40,9 @@ static struct {
     int forming;     /* ranks of the world that is being joined */
     tri_store *life; /* meanwhile, where a launcher tells of workers that ended; NULL = none does */
     atomic_int rank, size, local_rank, local_size;
+    /* The size that somebody was told before it was joined first; 0 = nobody asked, -1 = it has
+     * been joined, and maybe left since. */
+    atomic_int told;
 } joined = {.mutex = TRII_MUTEX_INITIALIZER, .size = 1, .local_size = 1};
 
 static void publish(const trii_launch_env *env)
@@ -360,6 +363,7 @@ static tri_status join(const tri_init_options *opt)
     tri_store *store = NULL;
     tri_group *world = NULL;
     int64_t timeout_ms = options.timeout_ms;
+    int told;
     tri_status status = trii_param_check_all();
 
     if (status != TRI_OK)
@@ -389,6 +393,11 @@ static tri_status join(const tri_init_options *opt)
         trii_log_set_rank(-1);
         return status;
     }
+    told = atomic_exchange(&joined.told, -1);
+    if (told > 0 && told != env.size && env.local_rank == 0) /* once a host */
+        TRII_LOG(TRII_LOG_WARN, "group",
+                 "tri_world_size was %d before tri_init, which joined %d ranks: was work divided?",
+                 told, env.size);
     joined.env = env;
     joined.store = store;
     joined.timeout_ms = timeout_ms;
@@ -527,7 +536,11 @@ int tri_rank(void)
 
 int tri_world_size(void)
 {
-    return atomic_load_explicit(&joined.size, memory_order_relaxed);
+    int size = atomic_load_explicit(&joined.size, memory_order_relaxed);
+
+    if (size == 1 && atomic_load_explicit(&joined.told, memory_order_relaxed) == 0)
+        atomic_store_explicit(&joined.told, 1, memory_order_relaxed);
+    return size;
 }
 
 int tri_local_rank(void)

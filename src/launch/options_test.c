@@ -287,6 +287,8 @@ static void a_misspelt_name_gets_the_nearest(void **state)
     CHECK_FAILS(PARSE(&options, "--nprocs-per-node=2", "p"), TRI_ERR_INVALID_ARG,
                 "unknown option --nprocs-per-node; did you mean --nproc-per-node?");
     CHECK_FAILS(PARSE(&options, "--Mater_Addr=h", "p"), TRI_ERR_INVALID_ARG, "--master-addr?");
+    CHECK_FAILS(PARSE(&options, "--master-adress", "h", "p"), TRI_ERR_INVALID_ARG,
+                "unknown option --master-adress; did you mean --master-addr?");
     CHECK_FAILS(PARSE(&options, "--frobnicate", "p"), TRI_ERR_INVALID_ARG,
                 "unknown option --frobnicate");
     assert_int_equal(options.exit_status, 2);
