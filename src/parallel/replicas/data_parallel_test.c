@@ -374,7 +374,7 @@ static void scalars_become_a_vector(void **state)
 static void results_are_where_and_as_they_are_wanted(void **state)
 {
     const tri_device ids[2] = {1, 2}, output = TRI_CPU(3);
-    tri_module *model;
+    tri_module *model = NULL;
     tri_tensor *x = rows(3, 4, 1), *y;
     double got[12];
 
