@@ -41,14 +41,14 @@ static void first_failure(trii_agent *a, trii_worker *worker)
         a->cause = worker;
     trii_worker_describe(worker, what, sizeof(what));
     trii_culprit_find(a->folder.path, a->workers, a->n_workers, worker, &culprit);
-    if (culprit.rank >= 0)
+    if (culprit.rank >= 0 && culprit.worker != worker)
         snprintf(too, sizeof(too), " after rank %d aborted the group", culprit.rank);
     else if (suspect != NULL && worker->exit.signal == 0)
         snprintf(too, sizeof(too), " while rank %d was ending", suspect->rank);
     if (a->n_live > 0)
         trii_sink_print(a->err_sink, "trirun: rank %d (pid %d) %s%s; stopping the other%s\n",
                         worker->rank, worker->process.pid, what, too, a->n_live == 1 ? "" : "s");
-    if (a->meeting != NULL && culprit.rank < 0)
+    if (a->meeting != NULL && (culprit.rank < 0 || culprit.worker == worker))
         trii_meeting_failure(a); /* else once it is known whether that one is ours */
     trii_ending_begin(a, SIGTERM);
 }

@@ -69,5 +69,13 @@ void trii_culprit_find(const char *run_dir, trii_worker *workers, int n_workers,
         culprit_out->rank = rank;
         culprit_out->worker = worker_of(workers, n_workers, rank);
     }
+    /* Or it did it to others, which is known of it already by what they printed. */
+    for (int i = 0; culprit_out->rank < 0 && named < 0 && i < n_workers; i++) {
+        if (&workers[i] == victim || step(&job, workers[i].rank, &workers[i], &why) != victim->rank)
+            continue;
+        culprit_out->rank = victim->rank;
+        culprit_out->worker = victim;
+        snprintf(culprit_out->why, sizeof(culprit_out->why), "%s", why);
+    }
     trii_why_free(&job);
 }

@@ -14,8 +14,9 @@ typedef struct trii_culprit {
     char why[TRII_RECORD_FAILURE_BYTES]; /* the line that names it, or "" */
 } trii_culprit;
 
-/* Who aborted the group of `victim`, which failed, and the group of that one, up to the first. Told
- * by their flight records, and for ranks that have none by what they printed last. */
+/* Who aborted the group of `victim`, which failed, and the group of that one, up to the first; the
+ * victim itself if others name it. Told by their flight records, and for ranks that have none by
+ * what they printed last. */
 void trii_culprit_find(const char *run_dir, trii_worker *workers, int n_workers,
                        trii_worker *victim, trii_culprit *culprit_out);
 

@@ -143,7 +143,8 @@ static void two_lost_hosts_with_given_ranks_may_come_back(void **state)
         start_of(&again[i], 3, "static", port, i, "--host-timeout=1", ends_the_second_time);
     again[0] = agents[0];
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(spawn_wait(&again[i].run), 0);
+        if (spawn_wait(&again[i].run) != 0)
+            fail_msg("%d: %s", i, SPAWN_ERR(&again[i].run));
         trirun_has(SPAWN_OUT(&again[i].run), "restarted\n");
         trirun_end(&again[i], 0);
     }
