@@ -129,7 +129,7 @@ static void two_lost_hosts_with_given_ranks_may_come_back(void **state)
 
     (void)state;
     for (int i = 0; i < 3; i++)
-        start_of(&agents[i], 3, "static", port, i, "--host-timeout=1", ends_the_second_time);
+        start_of(&agents[i], 3, "static", port, i, "--host-timeout=3", ends_the_second_time);
     for (int i = 0; i < 3; i++)
         spawn_expect(&agents[i].run, " of 3 runs\n");
     for (int i = 1; i < 3; i++) {
@@ -140,7 +140,7 @@ static void two_lost_hosts_with_given_ranks_may_come_back(void **state)
             spawn_expect(&agents[0].run, "starting again once all 3 hosts are there");
     }
     for (int i = 1; i < 3; i++)
-        start_of(&again[i], 3, "static", port, i, "--host-timeout=1", ends_the_second_time);
+        start_of(&again[i], 3, "static", port, i, "--host-timeout=3", ends_the_second_time);
     again[0] = agents[0];
     for (int i = 0; i < 3; i++) {
         if (spawn_wait(&again[i].run) != 0)
