@@ -11,8 +11,8 @@
  *
  * As in torch, running statistics (batch norm) are those of the first device's piece, what forward
  * leaves in the module's own C data is left there once for each piece, and hooks are called once
- * for each piece. One process per device (trireme/parallel.h) is faster, since each has its own
- * copy of the parameters from step to step.
+ * for each piece. As in torch, it does not go inside of another one. One process per device
+ * (trireme/parallel.h) is faster, since each has its own copy of the parameters from step to step.
  */
 #ifndef TRIREME_DATA_PARALLEL_H
 #define TRIREME_DATA_PARALLEL_H

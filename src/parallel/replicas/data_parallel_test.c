@@ -251,6 +251,25 @@ static void a_deep_network(void **state)
     expect_like_alone(deep, 1);
 }
 
+static tri_module *inside_of_ddp(void)
+{
+    return tri_ddp(tri_data_parallel(mlp(), NULL), NULL);
+}
+
+static void in_ddp_it_trains_like_one(void **state)
+{
+    run alone, got;
+
+    (void)state;
+    CHECK_OK(tri_cpu_devices(3));
+    train(mlp, 0, 1, &alone);
+    train(inside_of_ddp, 0, 1, &got);
+    for (int s = 0; s < STEPS; s++)
+        CHECK_NEAR(got.losses[s], alone.losses[s], 1e-12);
+    for (int i = 0; i < alone.n_state; i++)
+        CHECK_NEAR(got.state[i], alone.state[i], 1e-12);
+}
+
 /* --- buffers -------------------------------------------------------------------------------- */
 
 /* The first piece's statistics, as if there were no others. */
@@ -311,6 +330,58 @@ static void a_forward_without_gradients_before_one_with(void **state)
     tri_backward(tri_sum(tri_forward(model, x), NULL, 0, false));
     bias = tri_grad(tri_module_find(model, "bias"));
     CHECK_NEAR(tri_item(tri_select(bias, 0, 0)), 4, 0);
+    CHECK_OK(tri_step_end_status());
+    tri_tensor_unref(x);
+    tri_module_destroy(model);
+}
+
+/* What a run has not kept is copied anew by whoever needs it later in the step. */
+static void a_forward_after_a_run_in_the_same_step(void **state)
+{
+    tri_module *model;
+    tri_tensor *x = rows(6, IN, 1), *loss;
+    double first;
+
+    (void)state;
+    CHECK_OK(tri_cpu_devices(3));
+    tri_set_default_dtype(TRI_DTYPE_F64);
+    model = tri_data_parallel(mlp(), NULL);
+    tri_set_default_dtype(TRI_DTYPE_F32);
+    tri_no_grad_begin();
+    first = tri_item(tri_sum(tri_forward(model, x), NULL, 0, false));
+    CHECK_NEAR(tri_item(tri_sum(tri_forward(model, x), NULL, 0, false)), first, 1e-12);
+    tri_no_grad_end();
+    loss = tri_sum(tri_forward(model, x), NULL, 0, false);
+    CHECK_NEAR(tri_item(loss), first, 1e-12);
+    tri_no_grad_begin();
+    for (int again = 0; again < 2; again++)
+        CHECK_NEAR(tri_item(tri_sum(tri_forward(model, x), NULL, 0, false)), first, 1e-12);
+    tri_no_grad_end();
+    tri_module_set_recompute(tri_module_of(model), true);
+    for (int again = 0; again < 2; again++) {
+        loss = tri_sum(tri_forward(model, x), NULL, 0, false);
+        tri_backward(loss);
+        CHECK_NEAR(tri_item(loss), first, 1e-12);
+    }
+    CHECK_NEAR(tri_item(tri_select(tri_grad(tri_module_find(model, "2.bias")), 0, 0)), 12, 1e-12);
+    CHECK_OK(tri_step_end_status());
+    tri_tensor_unref(x);
+    tri_module_destroy(model);
+}
+
+/* More than 2^22 elements, which do not divide evenly. */
+static void a_large_batch(void **state)
+{
+    tri_module *model;
+    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, (int64_t[]){(1 << 20) + 3, 4}, 2), *y;
+
+    (void)state;
+    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_init_constant(x, 2.0));
+    model = tri_data_parallel(tri_nn_relu(), NULL);
+    y = tri_forward(model, x);
+    assert_int_equal(tri_tensor_size(y, 0), (1 << 20) + 3);
+    CHECK_NEAR(tri_item(tri_sum(y, NULL, 0, false)), 8.0 * ((1 << 20) + 3), 64);
     CHECK_OK(tri_step_end_status());
     tri_tensor_unref(x);
     tri_module_destroy(model);
@@ -470,8 +541,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(gradients_of_two_batches_add_up),
         cmocka_unit_test(a_weight_that_is_used_thrice),
         cmocka_unit_test(a_deep_network),
+        cmocka_unit_test(in_ddp_it_trains_like_one),
         cmocka_unit_test(running_statistics_are_the_first_pieces),
         cmocka_unit_test(a_forward_without_gradients_before_one_with),
+        cmocka_unit_test(a_forward_after_a_run_in_the_same_step),
+        cmocka_unit_test(a_large_batch),
         cmocka_unit_test(one_layer_is_wrapped),
         cmocka_unit_test(scalars_become_a_vector),
         cmocka_unit_test(results_are_where_and_as_they_are_wanted),
