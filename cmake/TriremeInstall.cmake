@@ -49,6 +49,11 @@ install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/trireme DESTINATION ${CMAKE_INSTAL
 install(FILES ${CMAKE_SOURCE_DIR}/packaging/gdb/trireme.py
     DESTINATION ${CMAKE_INSTALL_DATADIR}/trireme/gdb)
 
+# Guides, beside the examples that they point to.
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR}
+    PATTERN man EXCLUDE PATTERN STYLE.md EXCLUDE)
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
 # --- for builds of others ---------------------------------------------------
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/trireme)
 install(EXPORT triremeTargets NAMESPACE trireme:: DESTINATION ${package_folder})

@@ -8,7 +8,7 @@ endif()
 # Dev keeps assertions; Release drops them.
 set(CMAKE_C_FLAGS_DEV "-O1 -g")
 set(CMAKE_CXX_FLAGS_DEV "-O1 -g")
-if(TRI_SANITIZE)
+if(TRI_SANITIZE OR CMAKE_C_COMPILER_ID MATCHES Clang)
     # Functions and lines are what a report names; variables take a quarter of the compiler's time.
     set(CMAKE_C_FLAGS_DEV "-O1 -g1")
     set(CMAKE_CXX_FLAGS_DEV "-O1 -g1")

@@ -94,17 +94,16 @@ endif()
 function(tri_add_plugin_test source engine)
     get_filename_component(name ${source} NAME_WE)
     if(NOT TARGET ${name})
-        tri_test_program(${source})
+        tri_test_file(${source})
     endif()
     add_dependencies(${name} engine-${engine})
     tri_register_cases(${source} ${engine}_engine "TRI_TEST_ENGINE=${engine};${ARGN}")
 endfunction()
 
-# tri_add_etcd_test(NAME VARIABLE...): tests/plugins/NAME.c, with the back end's sources.
+# tri_add_etcd_test(NAME VARIABLE...): tests/plugins/NAME.c.
 function(tri_add_etcd_test name)
     set(source ${CMAKE_SOURCE_DIR}/tests/plugins/${name}.c)
-    tri_test_program(${source})
-    target_link_libraries(${name} PRIVATE etcd_testing)
+    tri_test_file(${source})
     tri_register_cases(${source} ${name} "${ARGN}")
 endfunction()
 

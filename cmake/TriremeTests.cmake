@@ -11,7 +11,8 @@ endif()
 # `cmocka_unit_test*(name` of a x_test.c. A line of the file may say
 #   /* ctest: labels=full timeout=120 also=TRI_CHECK=order */
 # (default: labels=quick timeout=60); a file of nothing but scripts is not used. With `also` every
-# case has a second entry, with this variable. A file with threads=none fails where it starts one, and
+# case has a second entry, with this variable. A file that defines a function of the C library, for its
+# own tests to call, says program=own. A file with threads=none fails where it starts one, and
 # is left out where ThreadSanitizer, which has nothing to see there, is what is built for.
 # What waits for processes and wires more than it computes has the label "processes" too.
 
@@ -30,6 +31,10 @@ function(tri_read_test_header source)
     unset(without_threads PARENT_SCOPE)
     if(header MATCHES "threads=none")
         set(without_threads TRUE PARENT_SCOPE)
+    endif()
+    unset(own_program PARENT_SCOPE)
+    if(header MATCHES "program=own")
+        set(own_program TRUE PARENT_SCOPE)
     endif()
     if(header MATCHES "also=([A-Z_]+=[a-z0-9]+)")
         set(also ${CMAKE_MATCH_1} PARENT_SCOPE)
@@ -53,19 +58,69 @@ function(tri_add_test_script source)
         ENVIRONMENT "TRI_TEST_BIN=${CMAKE_BINARY_DIR}/bin;TRI_TEST_SOURCE=${CMAKE_SOURCE_DIR};TRI_TEST_SANITIZE=${TRI_SANITIZE};CC=${CMAKE_C_COMPILER};CXX=${CMAKE_CXX_COMPILER};${TRI_TEST_ENVIRONMENT}")
 endfunction()
 
-# tri_test_program(FILE): builds it.
-function(tri_test_program source)
+# tri_test_file(FILE): it becomes part of the program of its room or of its folder of tests/, and
+# test/x_test is another name of that: a program for each would take longer to link than to compile.
+# Files that say threads=none share one, in which no thread can start.
+function(tri_test_file source)
     get_filename_component(name ${source} NAME_WE)
-    add_executable(${name} ${source})
-    set_target_properties(${name} PROPERTIES
-        RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test)
-    if(source MATCHES "/tests/(golden|models)/")
-        target_link_libraries(${name} PRIVATE example_models)
+    tri_read_test_header(${source})
+    string(REGEX REPLACE "^${CMAKE_SOURCE_DIR}/[a-z]+/([a-z_]+)/.*" "\\1" program ${source})
+    if(own_program)
+        set(program ${name})
+    elseif(without_threads)
+        set(program threadless)
     endif()
-    target_link_libraries(${name} PRIVATE trireme_flags test_support trireme_testing PkgConfig::CMOCKA)
-    target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
-    # What is tested is optimised in full; tests themselves would be half of the compiler's time.
-    target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+    set_property(GLOBAL APPEND PROPERTY tri_program_${program} ${source})
+    get_property(programs GLOBAL PROPERTY tri_programs)
+    if(NOT program IN_LIST programs)
+        set_property(GLOBAL APPEND PROPERTY tri_programs ${program})
+    endif()
+    set_property(SOURCE ${source} APPEND PROPERTY COMPILE_DEFINITIONS main=${name}_main)
+    file(STRINGS ${source} own_main REGEX "^int main\\(")
+    if(own_main)
+        set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS -Wno-missing-prototypes)
+    endif()
+    add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/test/${name} DEPENDS tests_${program}
+        COMMAND ln -f $<TARGET_FILE:tests_${program}> ${CMAKE_BINARY_DIR}/test/${name} VERBATIM)
+    add_custom_target(${name} ALL DEPENDS ${CMAKE_BINARY_DIR}/test/${name})
+    set(program ${program} PARENT_SCOPE)
+endfunction()
+
+# tri_add_test_programs(): builds what tri_test_file() has collected.
+function(tri_add_test_programs)
+    get_property(programs GLOBAL PROPERTY tri_programs)
+    foreach(program IN LISTS programs)
+        get_property(sources GLOBAL PROPERTY tri_program_${program})
+        set(list)
+        foreach(source IN LISTS sources)
+            get_filename_component(name ${source} NAME_WE)
+            string(APPEND list "TEST_FILE(${name})\n")
+        endforeach()
+        file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/test/programs/${program}.h CONTENT "${list}")
+        set(target tests_${program})
+        add_executable(${target} ${CMAKE_SOURCE_DIR}/tests/testing/program/test_program.c ${sources})
+        set_target_properties(${target} PROPERTIES OUTPUT_NAME ${program}
+            RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test/programs)
+        target_link_libraries(${target} PRIVATE example_models trireme_flags test_support
+            trireme_testing PkgConfig::CMOCKA)
+        if(program STREQUAL plugins AND TARGET etcd_testing)
+            target_link_libraries(${target} PRIVATE etcd_testing)
+        endif()
+        target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR}/tests
+            ${CMAKE_BINARY_DIR}/test/programs)
+        target_compile_definitions(${target} PRIVATE TEST_FILES="${program}.h")
+        list(GET sources 0 first)
+        tri_read_test_header(${first})
+        if(without_threads) # so none of the others does
+            target_compile_definitions(${target} PRIVATE TEST_WITHOUT_THREADS)
+        endif()
+        # What is tested is optimised in full; tests themselves would be half of the compiler's time.
+        # In tsan they keep -O1: there each variable that is not in a register costs when it runs.
+        target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+        if(TRI_SANITIZE MATCHES address OR CMAKE_C_COMPILER_ID MATCHES Clang)
+            target_compile_options(${target} PRIVATE -O0)
+        endif()
+    endforeach()
 endfunction()
 
 # tri_register_cases(FILE PREFIX VARIABLES): an entry PREFIX.case for each, with variables of its own.
@@ -76,7 +131,7 @@ function(tri_register_cases source prefix variables)
     string(REGEX MATCHALL "cmocka_unit_test[a-z_]*\\([a-z0-9_]+" cases "${cases}")
     foreach(case IN LISTS cases)
         string(REGEX REPLACE ".*\\(" "" case "${case}")
-        add_test(NAME ${prefix}.${case} COMMAND ${name} ${case})
+        add_test(NAME ${prefix}.${case} COMMAND ${CMAKE_BINARY_DIR}/test/${name} ${case})
         set_tests_properties(${prefix}.${case} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}"
             ENVIRONMENT "TRI_TEST_BIN=${CMAKE_BINARY_DIR}/bin;TRI_TEST_SOURCE=${CMAKE_SOURCE_DIR};${variables};${TRI_TEST_ENVIRONMENT}")
     endforeach()
@@ -88,10 +143,7 @@ function(tri_add_test_file source)
     if(without_threads AND TRI_SANITIZE MATCHES thread)
         return()
     endif()
-    tri_test_program(${source})
-    if(without_threads)
-        target_compile_definitions(${name} PRIVATE TEST_WITHOUT_THREADS)
-    endif()
+    tri_test_file(${source})
     tri_register_cases(${source} ${name} "")
     if(also)
         tri_register_cases(${source} ${name}.${also} "${also}")
@@ -124,6 +176,7 @@ function(tri_add_tests)
     foreach(source IN LISTS tests)
         tri_add_test_file(${source})
     endforeach()
+    tri_add_test_programs()
     # Calls of every public function, made from the headers.
     set(calls ${CMAKE_BINARY_DIR}/misuse_calls.c)
     set(make_calls ${CMAKE_SOURCE_DIR}/tests/misuse/make_calls.awk)
@@ -131,7 +184,7 @@ function(tri_add_tests)
     add_custom_command(OUTPUT ${calls} DEPENDS ${make_calls} ${headers}
         COMMAND awk -f ${make_calls} ${headers} >${calls})
     set_source_files_properties(${calls} PROPERTIES COMPILE_OPTIONS -w)
-    target_sources(misuse_test PRIVATE ${calls} ${CMAKE_SOURCE_DIR}/tests/misuse/misuse_values.c)
+    target_sources(tests_misuse PRIVATE ${calls} ${CMAKE_SOURCE_DIR}/tests/misuse/misuse_values.c)
     # What is tested from outside, by a script of POSIX sh: tests/DIR/x_test.sh, one entry each.
     file(GLOB scripts CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/*/*_test.sh)
     foreach(script IN LISTS scripts)

@@ -1,6 +1,7 @@
 /*
  * peer_calls_test.c - calls whose name takes for ever to resolve keep nobody from ending.
  */
+/* ctest: program=own */
 #include <stdatomic.h>
 #include <string.h>
 

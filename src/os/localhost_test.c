@@ -2,6 +2,7 @@
  * localhost_test.c - "localhost" is this host, and no name service is asked for it: containers come
  * without /etc/hosts, and networks without a service.
  */
+/* ctest: program=own */
 #include <dlfcn.h>
 #include <netdb.h>
 

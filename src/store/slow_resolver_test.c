@@ -1,6 +1,7 @@
 /*
  * slow_resolver_test.c - a name service that takes its time uses up the time of whoever asks.
  */
+/* ctest: program=own */
 #include <trireme/store.h>
 
 #include "os/clock.h"

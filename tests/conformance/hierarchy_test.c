@@ -9,7 +9,7 @@
 #include "base/alloc.h"
 
 static const size_t small_counts[] = {0, 1, 17, 1009, SIZE_MAX};
-static const size_t odd_counts[] = {17, 5003, SIZE_MAX};
+static const size_t odd_counts[] = {17, TEST_TSAN ? 1511 : 5003, SIZE_MAX};
 static const size_t counts[] = {0, 1, 4099, TEST_TSAN ? 12007 : 30011, SIZE_MAX};
 #if TEST_TSAN /* one of each size */
 static const tri_dtype every_dtype[] = {TRI_DTYPE_BOOL, TRI_DTYPE_BF16, TRI_DTYPE_F32,

@@ -15,13 +15,17 @@ typedef struct kernel {
     const char *name;
     void (*run)(const trii_reduce_args *args);
     trii_isa needs;
+    /* NULL: those of the set before */
+    void (*widen)(const uint16_t *src, float *dst, size_t n, tri_dtype dtype);
+    void (*narrow)(const float *src, uint16_t *dst, size_t n, tri_dtype dtype);
 } kernel;
 
 static const kernel kernels[] = {
-    {"portable", trii_reduce_portable, TRII_ISA_PORTABLE},
+    {"portable", trii_reduce_portable, TRII_ISA_PORTABLE, trii_widen_portable,
+     trii_narrow_portable},
 #if defined(__x86_64__)
-    {"avx2", trii_reduce_avx2, TRII_ISA_AVX2},
-    {"avx512", trii_reduce_avx512, TRII_ISA_AVX512},
+    {"avx2", trii_reduce_avx2, TRII_ISA_AVX2, trii_widen_avx2, trii_narrow_avx2},
+    {"avx512", trii_reduce_avx512, TRII_ISA_AVX512, NULL, NULL},
 #endif
 };
 
@@ -96,6 +100,59 @@ static void kernels_give_the_bits_of_the_reference(void **state)
     }
 }
 
+static bool same_float(float a, float b)
+{
+    return (isnan(a) && isnan(b)) || memcmp(&a, &b, sizeof(a)) == 0;
+}
+
+/* Every number of 16 bits, and what rounds to it and to its neighbours; at odd places. */
+static void check_conversions(const kernel *k, tri_dtype dtype)
+{
+    static const uint32_t below[] = {0, 1, 0x0fff, 0x1000, 0x1001, 0x7fff, 0x8000, 0x8001, 0xffff};
+    enum { N = 0x10000 };
+    static uint16_t halves[N], rounded[N + 1];
+    static float wide[N + 1], from[N + 1];
+
+    for (uint32_t h = 0; h < N; h++)
+        halves[h] = (uint16_t)h;
+    k->widen(halves, wide + 1, N, dtype);
+    for (uint32_t h = 0; h < N; h++)
+        if (!same_float(wide[h + 1], trii_half_to_f32(dtype, halves[h])))
+            fail_msg("%s: %s %#x becomes %g", k->name, tri_dtype_name(dtype), h,
+                     (double)wide[h + 1]);
+    for (size_t i = 0; i < sizeof(below) / sizeof(below[0]); i++) {
+        size_t n = N - i; /* no multiple of a vector */
+
+        for (uint32_t h = 0; h < n; h++) {
+            uint32_t bits = h << 16 | below[i];
+
+            memcpy(&from[h + 1], &bits, sizeof(bits));
+        }
+        rounded[n] = 0xa5a5;
+        k->narrow(from + 1, rounded, n, dtype);
+        for (size_t h = 0; h < n; h++) {
+            uint16_t wanted = trii_f32_to_half(dtype, from[h + 1]);
+
+            if (rounded[h] != wanted &&
+                !same_float(trii_half_to_f32(dtype, rounded[h]), trii_half_to_f32(dtype, wanted)))
+                fail_msg("%s: %.9g as %s is %#x, not %#x", k->name, (double)from[h + 1],
+                         tri_dtype_name(dtype), rounded[h], wanted);
+        }
+        assert_int_equal(rounded[n], 0xa5a5);
+    }
+}
+
+static void halves_are_converted_as_one_by_one(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < sizeof(kernels) / sizeof(kernels[0]); k++) {
+        if (kernels[k].widen == NULL || kernels[k].needs > trii_cpu_isa())
+            continue;
+        check_conversions(&kernels[k], TRI_DTYPE_F16);
+        check_conversions(&kernels[k], TRI_DTYPE_BF16);
+    }
+}
+
 /* The tree itself, from its definition: sums that only it gives. */
 static void the_order_is_the_balanced_tree(void **state)
 {
@@ -114,6 +171,7 @@ static void the_order_is_the_balanced_tree(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(kernels_give_the_bits_of_the_reference),
+    cmocka_unit_test(halves_are_converted_as_one_by_one),
     cmocka_unit_test(the_order_is_the_balanced_tree),
 };
 

@@ -3,7 +3,7 @@
  * decided by it. The agents are this program, with the launcher's code and a wall clock of its own:
  * it is ahead by the seconds that a file says, which the tests and the workers write.
  */
-/* ctest: labels=quick timeout=60 */
+/* ctest: labels=quick timeout=60 program=own */
 #include <errno.h>
 #include <signal.h>
 #include <sys/syscall.h>

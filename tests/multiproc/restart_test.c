@@ -88,7 +88,8 @@ static void a_port_that_was_asked_for_stays_through_restarts(void **state)
              "[ " ATTEMPT " = 1 ]",
              spawn_bin("trireme"), spawn_bin("trireme"));
     TRIRUN_START(&j, "--max-restarts=1", "--master-port", port, "sh", "-c", script);
-    assert_int_equal(spawn_wait(&j.run), 0);
+    if (spawn_wait(&j.run) != 0)
+        fail_msg("%s", SPAWN_ERR(&j.run));
     snprintf(line, sizeof(line), "1\n%s\n1\n%s\n", port, port);
     assert_string_equal(SPAWN_OUT(&j.run), line);
     trirun_end(&j, 0);

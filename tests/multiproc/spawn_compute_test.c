@@ -1,6 +1,7 @@
 /*
  * spawn_compute_test.c - workers of a process that has computed itself: they do, too.
  */
+#include <trireme/device.h>
 #include <trireme/function.h>
 #include <trireme/launch.h>
 #include <trireme/ops.h>
@@ -39,7 +40,41 @@ static void copies_that_cannot_are_told_how(void **state)
                 TRI_ERR_STATE, "unless they are to be copies (TRI_SPAWN_COPY)");
 }
 
+/* A function that uses its rank's device and the next one; there are as many as ranks at least. */
+static tri_status use_devices(int rank, void *arg)
+{
+    const tri_device next = TRI_CPU((rank + 1) % 3);
+    tri_status status = tri_set_device(TRI_CPU(rank));
+    tri_tensor *twos;
+    double sum;
+
+    (void)arg;
+    if (status != TRI_OK)
+        return status;
+    twos = tri_full(TRI_SHAPE(8), 2, TRI_DTYPE_F32);
+    if (tri_tensor_device(twos) != TRI_CPU(rank))
+        return tri_fail(TRI_ERR_STATE, "it lies on %s", tri_device_text(tri_tensor_device(twos)));
+    twos = tri_add_scalar(tri_to(tri_square(twos), next), 1);
+    status = tri_item_get(tri_sum(tri_to(twos, TRI_CPU(rank)), NULL, 0, false), &sum);
+    tri_step_end();
+    if (status == TRI_OK && sum != 40)
+        return tri_fail(TRI_ERR_STATE, "the sum is %g, not 40", sum);
+    return status;
+}
+
+/* Copies of a process that has not used a device, and processes anew of one that has. */
+static void workers_use_devices_whether_their_parent_has_or_not(void **state)
+{
+    (void)state;
+    CHECK_OK(tri_spawn(use_devices, NULL, 3, NULL));
+    CHECK_OK(tri_cpu_devices(3));
+    CHECK_OK(use_devices(1, NULL));
+    CHECK_OK(tri_spawn(use_devices, NULL, 3, NULL));
+    CHECK_OK(use_devices(0, NULL));
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(workers_use_devices_whether_their_parent_has_or_not),
     cmocka_unit_test(workers_compute_where_their_parent_has),
     cmocka_unit_test(copies_that_cannot_are_told_how),
 };

@@ -2,6 +2,7 @@
  * unload_test.c - a program that loads the library, leaves the world and unloads it again, while a
  * thread that looked where the master's address leads is still held by the resolver.
  */
+/* ctest: program=own */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <netdb.h>

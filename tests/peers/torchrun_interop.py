@@ -217,7 +217,17 @@ def an_agent_dies(jobs, survivor, victim, bound, broken=False):
             os.remove(flag)
 
 
+def torchrun_starts_a_tutorial_of_ours(jobs):
+    """The program in C, which ignores the worker's script behind it."""
+    a = jobs("torchrun", TORCHRUN, ["--standalone", "--no-python", "--nproc-per-node", "2",
+                                    os.path.join(BIN, "elastic_ddp")])
+    a.wait()
+    for rank in range(2):
+        assert "Finished running basic DDP example on rank %d." % rank in a.text(), a.text()
+
+
 CASES = {
+    "a tutorial of ours": torchrun_starts_a_tutorial_of_ours,
     "c10d, trirun serves": lambda jobs: mixed_c10d(jobs, TRIRUN, TORCHRUN),
     "c10d, torchrun serves": lambda jobs: mixed_c10d(jobs, TORCHRUN, TRIRUN),
     "static, trirun first": lambda jobs: mixed_static(jobs, TRIRUN, TORCHRUN),

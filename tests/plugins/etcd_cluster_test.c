@@ -83,6 +83,14 @@ static void who_has_seen_the_state_may_replace_it(void **state)
 /* --- a network that loses answers --------------------------------------------------------------
  */
 
+enum { LINKS = 8 };
+
+/* A connection through it; -1: none. */
+typedef struct robbed_link {
+    int client, server;
+    bool rob; /* the answer that comes is kept */
+} robbed_link;
+
 /* Between a client and etcd: of every third write it keeps the answer to itself, and hangs up. */
 typedef struct robber {
     int fd, port, to_port;
@@ -103,55 +111,77 @@ static int connect_to(int port)
     return fd;
 }
 
-/* One connection, until somebody hangs up. */
-static void rob_one(robber *r, int client)
+/* What the client said goes on, or is answered with a lie. */
+static bool pass_request(robber *r, robbed_link *l)
 {
     static const char lie[] = "HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnope";
-    int server = r->lies ? -1 : connect_to(r->to_port);
-    struct pollfd ends[2] = {{client, POLLIN, 0}, {server, POLLIN, 0}};
     char data[65536];
-    bool rob = false;
+    ssize_t n = recv(l->client, data, sizeof(data) - 1, 0);
 
-    while (poll(ends, 2, 100) >= 0 && !atomic_load(&r->stop)) {
-        if (ends[0].revents != 0) {
-            ssize_t n = recv(client, data, sizeof(data) - 1, 0);
-
-            if (n <= 0)
-                break;
-            data[n] = '\0';
-            if (r->lies) {
-                assert_int_equal(send(client, lie, sizeof(lie) - 1, MSG_NOSIGNAL), sizeof(lie) - 1);
-                continue;
-            }
-            if (strstr(data, "request_put") != NULL)
-                rob = ++r->writes % 3 == 0;
-            assert_int_equal(send(server, data, (size_t)n, MSG_NOSIGNAL), n);
-        }
-        if (ends[1].revents != 0) {
-            ssize_t n = recv(server, data, sizeof(data), 0);
-
-            if (n <= 0 || rob) {
-                r->robbed += rob;
-                break;
-            }
-            assert_int_equal(send(client, data, (size_t)n, MSG_NOSIGNAL), n);
-        }
+    if (n <= 0)
+        return false;
+    data[n] = '\0';
+    if (r->lies) {
+        assert_int_equal(send(l->client, lie, sizeof(lie) - 1, MSG_NOSIGNAL), sizeof(lie) - 1);
+        return true;
     }
-    close(client);
-    if (server >= 0)
-        close(server);
+    if (strstr(data, "request_put") != NULL)
+        l->rob = ++r->writes % 3 == 0;
+    assert_int_equal(send(l->server, data, (size_t)n, MSG_NOSIGNAL), n);
+    return true;
 }
 
-/* A connection at a time: clients of this test have one thread, and leases far longer than it. */
+static bool pass_answer(robber *r, const robbed_link *l)
+{
+    char data[65536];
+    ssize_t n = recv(l->server, data, sizeof(data), 0);
+
+    if (n <= 0 || l->rob) {
+        r->robbed += l->rob;
+        return false;
+    }
+    assert_int_equal(send(l->client, data, (size_t)n, MSG_NOSIGNAL), n);
+    return true;
+}
+
+static void link_close(robbed_link *l)
+{
+    close(l->client);
+    if (l->server >= 0)
+        close(l->server);
+    *l = (robbed_link){-1, -1, false};
+}
+
+/* The client's calls have one connection, the renewal of its leases another. */
 static void robber_main(void *arg)
 {
     robber *r = arg;
+    robbed_link links[LINKS];
 
+    for (int i = 0; i < LINKS; i++)
+        links[i] = (robbed_link){-1, -1, false};
     while (!atomic_load(&r->stop)) {
-        struct pollfd listening = {r->fd, POLLIN, 0};
+        struct pollfd ends[2 * LINKS + 1] = {[2 * LINKS] = {r->fd, POLLIN, 0}};
+        int vacant = -1;
 
-        if (poll(&listening, 1, 50) > 0)
-            rob_one(r, accept(r->fd, NULL, NULL));
+        for (int i = 0; i < LINKS; i++) {
+            ends[2 * i] = (struct pollfd){links[i].client, POLLIN, 0};
+            ends[2 * i + 1] = (struct pollfd){links[i].server, POLLIN, 0};
+            vacant = links[i].client < 0 ? i : vacant;
+        }
+        assert_true(poll(ends, 2 * LINKS + 1, 50) >= 0);
+        for (int i = 0; i < LINKS; i++) {
+            if ((ends[2 * i].revents != 0 && !pass_request(r, &links[i])) ||
+                (ends[2 * i + 1].revents != 0 && !pass_answer(r, &links[i])))
+                link_close(&links[i]);
+        }
+        if (ends[2 * LINKS].revents != 0 && vacant >= 0)
+            links[vacant] = (robbed_link){accept(r->fd, NULL, NULL),
+                                          r->lies ? -1 : connect_to(r->to_port), false};
+    }
+    for (int i = 0; i < LINKS; i++) {
+        if (links[i].client >= 0)
+            link_close(&links[i]);
     }
 }
 

@@ -87,17 +87,6 @@ static inline void check_near_(double a, double b, double epsilon, const char *w
 #define TEST_SANITIZED 0
 #endif
 
-/* ThreadSanitizer is not shown what says threads=none, so it must be true. */
-#ifdef TEST_WITHOUT_THREADS
-#include <pthread.h>
-int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*main)(void *), void *arg)
-{
-    (void)thread, (void)attr, (void)main, (void)arg;
-    fail_msg("a thread starts in a test that says threads=none");
-    return 1;
-}
-#endif
-
 /* main() of a test: `prog` runs all cases, `prog name` that one. cmocka reports success when
  * a filter matches nothing, so an unknown name is refused here. */
 static inline int test_main(int argc, char **argv, const struct CMUnitTest *tests, size_t n_tests)
@@ -116,6 +105,7 @@ static inline int test_main(int argc, char **argv, const struct CMUnitTest *test
 }
 
 #define TEST_MAIN(tests)                                                                           \
+    int main(int argc, char **argv); /* compiled under another name: test_program.c */             \
     int main(int argc, char **argv)                                                                \
     {                                                                                              \
         return test_main(argc, argv, tests, sizeof(tests) / sizeof((tests)[0]));                   \

@@ -36,7 +36,7 @@ static inline const char *etcd_post(const char *protocol, int port, const char *
     trii_etcd_answer answer;
     char url[128];
     const trii_etcd_post post = {
-        .url = url, .body = body, .bytes = strlen(body), .deadline_ns = trii_deadline_ms(2000)};
+        .url = url, .body = body, .bytes = strlen(body), .deadline_ns = trii_deadline_ms(8000)};
     tri_status status;
 
     snprintf(url, sizeof(url), "%s://127.0.0.1:%d%s", protocol, port, path);

@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "testing/lone_exchange.h"
+
 #define OP_CASE_INPUTS 5
 
 /* kinds: n (-1, 1); p (0.5, 1.5); q one of -1, 0, 1; c class below 3 (i64); 0 none.
@@ -288,6 +290,20 @@ static tri_tensor *op_bn_train(tri_tensor **in)
     return op_batch_norm(in, true);
 }
 
+/* As ranks run it, with whom this one shares its statistics. */
+static tri_tensor *op_bn_shared(tri_tensor **in)
+{
+    const tri_batch_norm_args args = {.weight = in[1],
+                                      .bias = in[2],
+                                      .running_mean = in[3],
+                                      .running_var = in[4],
+                                      .training = true};
+
+    if (tri_tensor_numel(in[0]) == tri_tensor_size(in[0], 1))
+        return tri_batch_norm(in[0], &args); /* one value per channel: both refuse it */
+    return trii_batch_norm_shared(in[0], &args, &lone_exchange);
+}
+
 static tri_tensor *op_bn_eval(tri_tensor **in)
 {
     return op_batch_norm(in, false);
@@ -421,6 +437,9 @@ static const op_case op_cases[] = {
     {"bn_train", op_bn_train, {{'n', 4, {2, 3, 2, 3}}, C3, C3, {'N', 1, {3}}, {'P', 1, {3}}}, false},
     {"bn_train_rows", op_bn_train, {{'n', 2, {5, 3}}, C3, C3, {'N', 1, {3}}, {'P', 1, {3}}}, false},
     {"bn_train_bare", op_bn_train, {{'n', 4, {2, 3, 2, 3}}}, false},
+    {"bn_shared", op_bn_shared, {{'n', 4, {2, 3, 2, 3}}, C3, C3, {'N', 1, {3}}, {'P', 1, {3}}}, false},
+    {"bn_shared_rows", op_bn_shared, {{'n', 2, {5, 3}}, C3, C3, {'N', 1, {3}}, {'P', 1, {3}}}, false},
+    {"bn_shared_bare", op_bn_shared, {{'n', 4, {2, 3, 2, 3}}}, false},
     {"bn_eval", op_bn_eval, {{'n', 4, {2, 3, 2, 3}}, C3, C3, {'N', 1, {3}}, {'P', 1, {3}}}, false},
     {"bn_eval_bare", op_bn_eval, {{'n', 3, {2, 3, 4}}, {0, 0, {0}}, {0, 0, {0}}, {'N', 1, {3}}, {'P', 1, {3}}}, false},
     {"pow", op_pow, {{'p', 2, {3, 4}}, {'n', 1, {4}}}, false},

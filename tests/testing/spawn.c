@@ -10,11 +10,13 @@
 #include <ftw.h>
 #include <poll.h>
 #include <signal.h>
+#include <stddef.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <arpa/inet.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 
 #include "os/cgroup.h"
@@ -173,6 +175,8 @@ static void give_up(spawn *s, const char *waited_for)
     print_whole(out);
     print_error("--- stderr:\n");
     print_whole(err);
+    if (s->ended && s->fd[0] < 0 && s->fd[1] < 0)
+        fail_msg("ended with status %d without a word of %s", s->status, waited_for);
     fail_msg("waited %d ms in vain for %s", s->deadline_ms, waited_for);
 }
 
@@ -366,6 +370,23 @@ int spawn_count_entries(const char *path)
     return n;
 }
 
+/* Nobody else in tests takes it from here on: the name is this process's until it ends. */
+static bool claim_port(int port)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    int length =
+        snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "trireme-test-port-%d", port);
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    bool is_ours;
+
+    assert_true(fd >= 0);
+    is_ours = bind(fd, (struct sockaddr *)&name,
+                   (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length)) == 0;
+    if (!is_ours)
+        close(fd);
+    return is_ours;
+}
+
 /* Below the ports that the kernel gives to connections and to port 0, so that nobody comes by it
  * before it is used; other tests at the same time begin elsewhere. */
 int spawn_free_port(void)
@@ -383,7 +404,7 @@ int spawn_free_port(void)
         any.sin_port = htons((uint16_t)port);
         is_free = bind(fd, (struct sockaddr *)&any, sizeof(any)) == 0;
         close(fd);
-        if (is_free)
+        if (is_free && claim_port(port))
             return port;
     }
     fail_msg("no port is free");

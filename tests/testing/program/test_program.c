@@ -1,0 +1,68 @@
+/*
+ * test_program.c - main() of a program that holds several test files: linking one for each file
+ * takes longer than compiling it. The program has a name for each file, and runs the one it was
+ * started as; started by its own name it wants that as its first argument. TEST_FILES is the list
+ * of the files, one TEST_FILE(x_test) each, whose main() was compiled as x_test_main.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TEST_FILE(name) int name##_main(int argc, char **argv);
+#include TEST_FILES
+#undef TEST_FILE
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+} files[] = {
+#define TEST_FILE(name) {#name, name##_main},
+#include TEST_FILES
+#undef TEST_FILE
+};
+
+/* ThreadSanitizer is not shown what says threads=none, so it must be true. */
+#ifdef TEST_WITHOUT_THREADS
+#include "testing/check.h"
+
+#include <pthread.h>
+int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg)
+{
+    (void)thread, (void)attr, (void)run, (void)arg;
+    fail_msg("a thread starts in a test that says threads=none");
+    return 1;
+}
+#endif
+
+/* main() of the file whose name ends the path; NULL: none. */
+static int (*find_file(const char *path))(int, char **)
+{
+    const char *slash = strrchr(path, '/');
+
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        if (strcmp(slash != NULL ? slash + 1 : path, files[i].name) == 0)
+            return files[i].run;
+    }
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
+    char path[4096];
+    /* Not by argv[0]: tests start themselves as /proc/self/exe. */
+    ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
+    int (*run)(int, char **);
+
+    path[n > 0 ? n : 0] = '\0';
+    run = find_file(path);
+    if (run != NULL)
+        return run(argc, argv);
+    run = argc > 1 ? find_file(argv[1]) : NULL;
+    if (run != NULL)
+        return run(argc - 1, argv + 1);
+    fprintf(stderr, "usage: %s FILE [CASE]; it has:", argv[0]);
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
+        fprintf(stderr, " %s", files[i].name);
+    fprintf(stderr, "\n");
+    return 2;
+}
