@@ -24,6 +24,12 @@ static bool ended_by_itself(const trii_worker *w)
     return trii_worker_failed(w) && (w->suspect || !w->told);
 }
 
+/* It has said what is wrong, and was stopped since a rank that it reached ended before. */
+static bool found_nan(trii_worker *w)
+{
+    return trii_worker_failed(w) && !ended_by_itself(w) && trii_worker_made_nan(w);
+}
+
 static void error_path(const trii_failure *f, const trii_worker *worker, char *path, size_t bytes)
 {
     path[0] = '\0';
@@ -139,6 +145,8 @@ void trii_failure_describe(const trii_failure *f, char *text_out, size_t bytes)
     trii_worker_describe(w, words, sizeof(words));
     if (f->early[0] == '\0' && f->culprit.rank == w->rank && !ended_by_itself(w))
         snprintf(text_out, bytes, "aborted the group");
+    else if (f->early[0] == '\0' && found_nan(f->cause))
+        snprintf(text_out, bytes, "made a NaN");
     else if (f->early[0] == '\0' && f->culprit.rank >= 0 && f->culprit.rank != w->rank)
         snprintf(text_out, bytes, "%s after rank %d aborted the group", words, f->culprit.rank);
     else if (f->early[0] == '\0')
@@ -172,6 +180,8 @@ static void settle_failed(trii_failure *f)
     for (int i = 0; i < f->n_workers && f->cause != NULL; i++) {
         trii_worker *w = &f->workers[i];
 
+        if (w != f->cause && found_nan(w) && trii_worker_blame(f->cause) == 0)
+            f->cause = w;
         if (w != f->cause && ended_by_itself(w) &&
             (trii_worker_blame(w) > trii_worker_blame(f->cause) ||
              (trii_worker_blame(w) == trii_worker_blame(f->cause) && w->exit.signal == 0 &&

@@ -11,8 +11,11 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "launch/rendezvous/rendezvous.h"
+#include "os/clock.h"
 #include "os/limits.h"
 #include "os/secret.h"
+
+enum { AGAIN_MS = 2000 };
 
 tri_status trii_job_key_check(const trii_agent *a, bool set)
 {
@@ -74,6 +77,21 @@ static int max_clients(const trii_agent *a)
     return trii_descriptors_share(3 - agents, keep, a->n_workers + TRII_FDS_OF_AGENT);
 }
 
+/* The port that the attempt before had: the kernel may keep its listener for moments after the last
+ * descriptor was closed (seen in 3 of 100 restarts where four processes wanted each core). */
+static tri_status create_server(const trii_tcp_server_options *options, int again_ms,
+                                trii_tcp_server **server_out)
+{
+    int64_t end_ns = trii_deadline_ms(again_ms);
+    tri_status status = trii_tcp_server_create(options, server_out);
+
+    while (status == TRI_ERR_STATE && trii_now_ns() < end_ns) {
+        trii_sleep_until(trii_now_ns() + TRII_NS_PER_MS);
+        status = trii_tcp_server_create(options, server_out);
+    }
+    return status;
+}
+
 /* A name that is not loopback is served everywhere, as torchrun does: workers may resolve it to
  * any of our addresses. */
 tri_status trii_job_store_open(trii_agent *a, const char *host, int port)
@@ -92,7 +110,7 @@ tri_status trii_job_store_open(trii_agent *a, const char *host, int port)
     if (status == TRI_OK)
         status = trii_job_key_check(a, key.set);
     if (status == TRI_OK)
-        status = trii_tcp_server_create(&server, &a->store);
+        status = create_server(&server, a->restarts > 0 ? AGAIN_MS : 0, &a->store);
     trii_secret_wipe(&key, sizeof(key));
     if (status == TRI_ERR_STATE && a->options->master_port != 0)
         return port_taken(a->options);

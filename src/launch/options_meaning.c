@@ -92,7 +92,7 @@ static tri_status choice_of(trii_option_values *values, trii_option i, const cha
         if (strcspn(at, "|") == length && memcmp(at, text, length) == 0)
             return TRI_OK;
     }
-    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s=%s is none of %s",
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s=%s: must be one of %s",
                      shown_name(values, i, name, sizeof(name)), text, words);
 }
 
@@ -147,7 +147,9 @@ static tri_status read_nproc(trii_option_values *values, int *nproc_out)
     n_gpus = trii_launch_count_gpus();
     if (strcmp(text, "gpu") == 0 || (strcmp(text, "auto") == 0 && n_gpus > 0)) {
         if (n_gpus == 0)
-            return TRII_FAIL(TRI_ERR_INVALID_ARG, "--nproc-per-node gpu: this host has no GPU");
+            return TRII_FAIL(
+                TRI_ERR_INVALID_ARG,
+                "--nproc-per-node gpu: this host has no GPU; cpu starts a worker for each core");
         *nproc_out = n_gpus;
     } else if (strcmp(text, "cpu") == 0 || strcmp(text, "auto") == 0) {
         *nproc_out = trii_launch_count_cores();

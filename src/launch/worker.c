@@ -25,9 +25,10 @@ void trii_worker_describe(const trii_worker *worker, char *text_out, size_t byte
 
 int trii_worker_blame(trii_worker *worker)
 {
-    /* What our library, gloo and plain sockets say when the other end is gone. */
+    /* What our library, gloo and plain sockets say when the other end is gone, and TRI_CHECK=nan
+     * of a NaN that is another rank's. */
     static const char *const words[] = {"PEER_LOST", "onnection closed by peer",
-                                        "onnection reset by peer"};
+                                        "onnection reset by peer", "NaN came in through "};
     const char *tail = trii_stream_tail(&worker->err, REPORT_LINES);
     int aborter = trii_why_aborter(tail);
 
@@ -38,4 +39,9 @@ int trii_worker_blame(trii_worker *worker)
             return 0;
     }
     return aborter < 0 || aborter == worker->rank;
+}
+
+bool trii_worker_made_nan(trii_worker *worker)
+{
+    return strstr(trii_stream_tail(&worker->err, REPORT_LINES), "NaN made by ") != NULL;
 }

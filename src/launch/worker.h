@@ -28,8 +28,10 @@ static inline bool trii_worker_failed(const trii_worker *worker)
 }
 
 /* How likely its failure is a cause: 2 killed by a signal, 1 by itself, 0 it says that a peer
- * was lost, or aborted the group. */
+ * was lost, aborted the group or made a NaN. */
 int trii_worker_blame(trii_worker *worker);
+/* By what TRI_CHECK=nan let it say. */
+bool trii_worker_made_nan(trii_worker *worker);
 /* "was killed by SIGSEGV (core dumped)", "exited with code 3", "succeeded", "is running". */
 void trii_worker_describe(const trii_worker *worker, char *text_out, size_t bytes);
 

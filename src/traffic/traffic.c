@@ -17,6 +17,7 @@ typedef struct traffic {
     tri_group *group; /* a reference */
     tri_work *work;   /* while it is under way */
     trii_site site;   /* of the call that recorded it */
+    const char *what; /* what it is for; NULL: its own name says enough */
     bool is_over;
     bool receives;
     bool compared; /* TRI_CHECK=order */
@@ -27,6 +28,11 @@ typedef struct traffic {
 } traffic;
 
 /* --- while it runs -------------------------------------------------------------------------- */
+
+static tri_status named(const traffic *t, tri_status status)
+{
+    return status < 0 && t->what != NULL ? TRII_FAIL_CTX(status, "%s", t->what) : status;
+}
 
 /* A receive takes what is shorter, too; a value has as many elements as its type says. */
 static tri_status check_length(const traffic *t)
@@ -51,6 +57,7 @@ static tri_status ended(traffic *t, tri_status status)
         trii_group_name_unmet(t->group, unmet, sizeof(unmet));
     status =
         status < 0 ? TRII_FAIL(status, "%s%s", tri_work_error(t->work), unmet) : check_length(t);
+    status = named(t, status);
     tri_work_destroy(t->work);
     t->work = NULL;
     t->is_over = status == TRI_OK;
@@ -122,14 +129,15 @@ static tri_status all_reduce_start(trii_host_op *op, const trii_host_buffers *b)
 {
     traffic *t = begin(op);
 
-    return (tri_all_reduce)(t->group, b->in[0], b->out[0], t->count, t->dtype, t->redop, &t->work);
+    return named(
+        t, (tri_all_reduce)(t->group, b->in[0], b->out[0], t->count, t->dtype, t->redop, &t->work));
 }
 
 static tri_status all_gather_start(trii_host_op *op, const trii_host_buffers *b)
 {
     traffic *t = begin(op);
 
-    return (tri_all_gather)(t->group, b->in[0], b->out[0], t->count, t->dtype, &t->work);
+    return named(t, (tri_all_gather)(t->group, b->in[0], b->out[0], t->count, t->dtype, &t->work));
 }
 
 static tri_status reduce_scatter_start(trii_host_op *op, const trii_host_buffers *b)
@@ -247,7 +255,7 @@ static tri_status recv_grad(trii_step *step, const trii_node *node, const trii_v
 
 /* --- kinds ---------------------------------------------------------------------------------- */
 
-#define KIND(name_, in_place_, compare_)                                                           \
+#define KIND(name_, in_place_, compare_, collective_)                                              \
     static const trii_host_kind name_##_kind = {.name = #name_,                                    \
                                                 .in_place = (in_place_),                           \
                                                 .start = name_##_start,                            \
@@ -255,26 +263,28 @@ static tri_status recv_grad(trii_step *step, const trii_node *node, const trii_v
                                                 .wait = wait_for,                                  \
                                                 .abort = abort_group,                              \
                                                 .compare = (compare_),                             \
+                                                .crosses_ranks = (collective_),                    \
                                                 .grad = name_##_grad,                              \
                                                 .release = release};
 
-KIND(all_reduce, true, compare)
-KIND(all_gather, false, compare)
-KIND(reduce_scatter, false, compare)
-KIND(all_to_all, false, compare)
-KIND(send, false, compare_message)
-KIND(recv, false, compare_message)
+KIND(all_reduce, true, compare, true)
+KIND(all_gather, false, compare, true)
+KIND(reduce_scatter, false, compare, true)
+KIND(all_to_all, false, compare, true)
+KIND(send, false, compare_message, false)
+KIND(recv, false, compare_message, false)
 
 /* --- recording ------------------------------------------------------------------------------ */
 
 static tri_status group_of(tri_group *given, const char *name, tri_group **group_out)
 {
     *group_out = given != NULL ? given : trii_group_get_world();
-    return *group_out != NULL ? TRI_OK
-                              : TRII_FAIL(TRI_ERR_STATE,
-                                          "%s: the group is NULL and there is no world: call "
-                                          "tri_init",
-                                          name);
+    return *group_out != NULL
+               ? TRI_OK
+               : TRII_FAIL(TRI_ERR_STATE,
+                           "%s: the group is NULL and this process has no world: call "
+                           "tri_init",
+                           name);
 }
 
 /* What every operation has; `call` is whole. */
@@ -430,6 +440,15 @@ static tri_status recv_value(trii_step *step, tri_group *group, const trii_type 
         .after = &after, .n_after = after != TRII_NO_VALUE, .out = &result, .n_out = 1};
 
     return message(step, group, &recv_kind, &call, peer, tag, out);
+}
+
+void trii_traffic_is_for(trii_step *step, trii_vid out, const char *what)
+{
+    const trii_node *node = &step->nodes[step->values[out].node];
+
+    while (node->host == NULL) /* a copy to its device */
+        node = &step->nodes[step->values[step->in_ids[node->first_in]].node];
+    ((traffic *)node->host)->what = what;
 }
 
 tri_status trii_record_send(trii_step *step, tri_group *group, trii_vid x, int peer, int tag,

@@ -29,6 +29,9 @@ tri_status trii_record_reduce_scatter(trii_step *step, tri_group *group, trii_vi
 tri_status trii_record_all_to_all(trii_step *step, tri_group *group, trii_vid x,
                                   trii_vid *out) TRI_MUST_CHECK;
 
+/* What the operation that gave this value is for: its failures begin with this, static text. */
+void trii_traffic_is_for(trii_step *step, trii_vid out, const char *what);
+
 /* A message; messages between a pair with one tag (0 to TRII_TRAFFIC_TAGS - 1) arrive in order. Its
  * gradient comes back from where it went. *token_out: f32 [0], complete when it is sent; a backward
  * pass on this rank begins at it (tri_backward), or goes through it. */

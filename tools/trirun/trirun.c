@@ -21,6 +21,8 @@ static int shown(void)
     bool lost = ferror(stdout) != 0; /* and errno is long another one's */
 
     errno = 0;
+    if (lost) /* what failed then fails again, and says why */
+        (void)fputc('\n', stdout);
     if (fflush(stdout) == 0 && !lost)
         return STATUS_OK;
     fprintf(stderr, "trirun: cannot write to stdout%s%s\n", errno != 0 ? ": " : "",

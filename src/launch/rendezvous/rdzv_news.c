@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/log.h"
 #include "os/clock.h"
 #include "store/exchange.h"
 
@@ -104,6 +105,8 @@ static void await_key(trii_rendezvous *r)
 
     trii_mutex_unlock(&r->mutex);
     status = tri_store_clone(r->waker_kv, &own);
+    if (status == TRI_OK)
+        TRII_LOG(TRII_LOG_DEBUG, "launch", "waiting for news of this round");
     trii_mutex_lock(&r->mutex);
     while (again && status == TRI_OK) {
         int64_t began = trii_now_ns();
