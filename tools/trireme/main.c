@@ -75,6 +75,8 @@ tri_status command_flush(void)
     bool lost = ferror(stdout) != 0; /* and errno is long another one's */
 
     errno = 0;
+    if (lost) /* what failed then fails again, and says why */
+        (void)fputc('\n', stdout);
     if (fflush(stdout) == 0 && !lost)
         return TRI_OK;
     loss_is_told = true;

@@ -1,5 +1,5 @@
 /*
- * plot.c - `trireme plot`: curves of metrics files.
+ * plot.c - `trireme plot`: curves and bars of metrics files, timelines of traces.
  */
 #include "command.h"
 
@@ -9,30 +9,84 @@
 #include <trireme/status.h>
 
 #include "base/alloc.h"
+#include "base/param.h"
+#include "plot_bars.h"
 #include "plot_draw.h"
 #include "plot_names.h"
 #include "plot_read.h"
+#include "plot_timeline.h"
 
 static const char help[] =
     "usage: trireme plot FILE.jsonl... -o FILE.svg|png [--keys LIST] [--x KEY]\n"
+    "       trireme plot --bars FILE.jsonl... -o FILE.svg|png [--keys LIST]\n"
+    "                    [--title TEXT] [--y-label TEXT]\n"
+    "       trireme plot --timeline TRACE.json -o FILE.svg|png [--run N]\n"
+    "                    [--title TEXT]\n"
     "\n"
     "Draws the numbers of metrics files (JSON lines, one object a record) as\n"
     "curves. Without --keys: everything about loss in one panel, everything about\n"
     "accuracy in another.\n"
     "\n"
+    "With --bars each key is a bar: its mean over all records, with a line from one\n"
+    "standard deviation below it to one above. Without --keys: every key.\n"
+    "\n"
+    "With --timeline: what each device did, and when, during one run of a step, from\n"
+    "a file that a program writes with TRI_TRACE=TRACE.json in its environment.\n"
+    "\n"
     "  -o, --output FILE   the picture; its ending says which kind\n"
     "  --keys LIST         panels separated by commas, keys of one panel by +\n"
-    "  --x KEY             what runs along the x axis (default: step)\n"
+    "  --x KEY             what runs along the x axis (default: step); records\n"
+    "                      without it are left out, in bars, too\n"
+    "  --bars              bars in place of curves\n"
+    "  --timeline          rows of devices\n"
+    "  --run N             which run (default: the last of those on most devices)\n"
+    "  --title TEXT        above the bars or rows\n"
+    "  --y-label TEXT      what the bars are: seconds a batch, say\n"
     "\n"
     "examples:\n"
     "  trireme plot runs/fashion/metrics.jsonl -o curves.svg\n"
-    "  trireme plot a.jsonl b.jsonl -o both.png --keys loss+test_loss,lr\n";
+    "  trireme plot a.jsonl b.jsonl -o both.png --keys loss+test_loss,lr\n"
+    "  trireme plot --bars times.jsonl -o times.png --keys plain+pipelined\n"
+    "  TRI_TRACE=step.json ./train && trireme plot --timeline step.json -o step.png\n";
 
 typedef struct arguments {
-    const char *output, *keys, *x;
+    const char *output, *keys, *x, *title, *y_label;
+    const char *run; /* NULL: none is chosen */
+    bool bars, timeline;
     const char **files;
     int n_files;
 } arguments;
+
+/* Whether all options are for the picture that is wanted. */
+static int check(const arguments *args)
+{
+    const char *other = NULL, *whose = NULL;
+
+    if (args->n_files == 0)
+        return command_usage("plot", "which files?");
+    if (args->output == NULL)
+        return command_usage("plot", "where to? (-o FILE.svg or -o FILE.png)");
+    if (args->bars && args->timeline)
+        return command_usage("plot", "--bars and --timeline are two pictures");
+    if (args->y_label != NULL && !args->bars) {
+        other = "--y-label";
+        whose = "--bars";
+    } else if (args->title != NULL && !args->bars && !args->timeline) {
+        other = "--title";
+        whose = "--bars and --timeline";
+    } else if (args->run != NULL && !args->timeline) {
+        other = "--run";
+        whose = "--timeline";
+    } else if (args->keys != NULL && args->timeline) {
+        other = "--keys";
+        whose = "curves and --bars";
+    }
+    if (other != NULL)
+        return command_usage("plot", "%s is for %s", other, whose);
+    if (args->timeline && args->n_files > 1)
+        return command_usage("plot", "--timeline draws one file, not %d", args->n_files);
+    return COMMAND_OK;
+}
 
 /* files: [argc], for their names */
 static int parse(int argc, char **argv, const char **files, arguments *args)
@@ -51,24 +105,34 @@ static int parse(int argc, char **argv, const char **files, arguments *args)
             only_files = true;
             continue;
         }
+        if (strcmp(argv[i], "--bars") == 0 || strcmp(argv[i], "--timeline") == 0) {
+            *(argv[i][2] == 'b' ? &args->bars : &args->timeline) = true;
+            continue;
+        }
         if (strcmp(argv[i], "-o") == 0 || strcmp(argv[i], "--output") == 0)
             value = &args->output;
         else if (strcmp(argv[i], "--keys") == 0)
             value = &args->keys;
         else if (strcmp(argv[i], "--x") == 0)
             value = &args->x;
+        else if (strcmp(argv[i], "--title") == 0)
+            value = &args->title;
+        else if (strcmp(argv[i], "--y-label") == 0)
+            value = &args->y_label;
+        else if (strcmp(argv[i], "--run") == 0)
+            value = &args->run;
         if (value == NULL)
             return command_unknown("plot", "unknown option", argv[i],
-                                   (const char *const[]){"--output", "--keys", "--x", NULL});
+                                   (const char *const[]){"--output", "--keys", "--x", "--bars",
+                                                         "--timeline", "--run", "--title",
+                                                         "--y-label", NULL});
         if (i + 1 == argc)
             return command_usage("plot", "%s needs a value", argv[i]);
+        if (value == &args->title || value == &args->y_label)
+            plot_make_utf8(argv[i + 1]);
         *value = argv[++i];
     }
-    if (args->n_files == 0)
-        return command_usage("plot", "which files?");
-    if (args->output == NULL)
-        return command_usage("plot", "where to? (-o FILE.svg or -o FILE.png)");
-    return COMMAND_OK;
+    return check(args);
 }
 
 static void label_of(const plot_data *data, const plot_series *series, char *out, size_t bytes)
@@ -120,15 +184,22 @@ static int default_panels(const plot_data *data, plot_panel *panels)
     return n;
 }
 
-static bool is_listed(const char *list, size_t bytes, const char *key)
+/* Everything, in one panel. */
+static int one_panel(const plot_data *data, plot_panel *panel)
 {
-    size_t length = strlen(key);
+    *panel = (plot_panel){0};
+    for (int i = 0; i < data->n; i++)
+        add_curve(panel, data, &data->series[i]);
+    return panel->n > 0;
+}
 
-    for (const char *at = list; at < list + bytes; at += strcspn(at, "+,") + 1) {
-        if (strcspn(at, "+,") == length && strncmp(at, key, length) == 0)
-            return true;
+/* Of one key of a list: of all files. */
+static void add_key(plot_panel *panel, const plot_data *data, const char *key, size_t bytes)
+{
+    for (int i = 0; i < data->n; i++) {
+        if (strlen(data->series[i].key) == bytes && strncmp(data->series[i].key, key, bytes) == 0)
+            add_curve(panel, data, &data->series[i]);
     }
-    return false;
 }
 
 static int chosen_panels(const plot_data *data, const char *keys, plot_panel *panels)
@@ -144,14 +215,11 @@ static int chosen_panels(const plot_data *data, const char *keys, plot_panel *pa
                     PLOT_MAX_PANELS);
             break;
         }
-
         *panel = (plot_panel){0};
         snprintf(panel->title, sizeof(panel->title), "%.*s", (int)strcspn(at, "+,"), at);
         plot_make_utf8(panel->title);
-        for (int i = 0; i < data->n; i++) {
-            if (is_listed(at, bytes, data->series[i].key))
-                add_curve(panel, data, &data->series[i]);
-        }
+        for (const char *key = at; key < at + bytes; key += strcspn(key, "+,") + 1)
+            add_key(panel, data, key, strcspn(key, "+,"));
         if (panel->n > 0)
             n++;
         at += bytes + (at[bytes] == ',');
@@ -197,6 +265,24 @@ static bool keys_exist(const plot_data *data, const char *keys)
     return true;
 }
 
+static int draw_timeline(const arguments *args)
+{
+    trace_run traced;
+    int64_t number = 0;
+    tri_status status = TRI_OK;
+
+    if (args->run != NULL)
+        status = trii_parse_i64(args->run, "--run", 1, INT64_MAX, &number);
+    if (status != TRI_OK)
+        return command_usage("plot", "%s", tri_last_error());
+    status = trace_read(args->files[0], number, &traced);
+    if (status == TRI_OK) {
+        status = plot_timeline(args->output, &traced, args->title);
+        trace_run_fini(&traced);
+    }
+    return status == TRI_OK ? COMMAND_OK : fail(tri_last_error());
+}
+
 static int run(int argc, char **argv)
 {
     static plot_panel panels[PLOT_MAX_PANELS];
@@ -207,7 +293,9 @@ static int run(int argc, char **argv)
     arguments args;
     int n, result = files != NULL ? parse(argc, argv, files, &args) : COMMAND_FAILED;
 
-    if (result != COMMAND_OK) {
+    if (result == COMMAND_OK && args.timeline)
+        result = draw_timeline(&args);
+    if (result != COMMAND_OK || args.timeline) {
         trii_free(files);
         return result;
     }
@@ -220,9 +308,12 @@ static int run(int argc, char **argv)
         result = COMMAND_FAILED;
     } else if (status == TRI_OK) {
         n = args.keys != NULL ? chosen_panels(&data, args.keys, panels)
+            : args.bars       ? one_panel(&data, panels)
                               : default_panels(&data, panels);
         if (n == 0)
             result = fail("there is nothing to draw in these files");
+        else if (args.bars)
+            status = plot_bars(args.output, panels, n, args.title, args.y_label);
         else
             status = plot_draw(args.output, panels, n, x_label);
     }
@@ -233,7 +324,7 @@ static int run(int argc, char **argv)
 
 const command command_plot = {
     .name = "plot",
-    .summary = "draw the curves of metrics files",
+    .summary = "draw curves or bars of metrics files, timelines of traces",
     .help = help,
     .run = run,
 };

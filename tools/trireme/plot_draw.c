@@ -1,19 +1,15 @@
 /*
- * plot_draw.c - see plot_draw.h. The only user of cairo.
+ * plot_draw.c - see plot_draw.h.
  */
 #include "plot_draw.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
-#include <cairo-svg.h>
-#include <cairo.h>
+#include "plot_canvas.h"
+#include "plot_scale.h"
 
-#include "base/compiler.h"
-#include "base/err.h"
-
-/* The picture, in points; PNG has two pixels for each. */
+/* The picture, in points. */
 #define WIDTH 760.0
 #define PANEL 270.0
 #define LEFT 66.0
@@ -25,190 +21,51 @@
 #define LINE 18.0     /* of the legend */
 #define KEY_LINE 24.0 /* before a name in the legend */
 #define KEY_GAP 18.0  /* after it */
-#define PNG_SCALE 2.0
 #define FEW_POINTS 60 /* curves of at most so many points show each one */
 
 #define MAX_STEPS 1000 /* a line through more points is thinned out: no eye sees them */
-
-typedef struct colour {
-    double r, g, b;
-} colour;
-
-/* Okabe and Ito's palette: told apart by everybody, in print too. */
-static const colour colours[] = {
-    {0.000, 0.447, 0.698}, {0.835, 0.369, 0.000}, {0.000, 0.620, 0.451}, {0.800, 0.475, 0.655},
-    {0.902, 0.624, 0.000}, {0.337, 0.706, 0.914}, {0.400, 0.400, 0.400},
-};
-
-typedef struct range {
-    double min, max;
-} range;
-
-/* What one panel is drawn with. */
-typedef struct frame {
-    cairo_t *cr;
-    double left, top, width, height; /* of the area inside the axes */
-    range x, y;
-} frame;
-
-static void set_colour(cairo_t *cr, int index, double alpha)
-{
-    const colour *c = &colours[index % (int)TRII_COUNT_OF(colours)];
-
-    cairo_set_source_rgba(cr, c->r, c->g, c->b, alpha);
-}
-
-static void set_grey(cairo_t *cr, double level)
-{
-    cairo_set_source_rgb(cr, level, level, level);
-}
-
-/* --- scales --------------------------------------------------------------------------------------
- */
-
-/* 1, 2 or 5 times a power of ten, so that about `count` of them make the span. */
-static double nice_step(double span, int count)
-{
-    double raw = span / count, power = pow(10, floor(log10(raw))), f = raw / power;
-
-    return power * (f < 1.5 ? 1 : f < 3.5 ? 2 : f < 7.5 ? 5 : 10);
-}
-
-static void widen(range *r, double v)
-{
-    if (v < r->min)
-        r->min = v;
-    if (v > r->max)
-        r->max = v;
-}
-
-static void settle(range *r, double margin)
-{
-    double span;
-
-    if (r->min > r->max)
-        *r = (range){0, 1};
-    span = r->max - r->min;
-    if (span <= 0)
-        span = fabs(r->max) > 0 ? fabs(r->max) : 1;
-    r->min -= margin * span;
-    r->max += margin * span;
-}
 
 /* Curves begin with a few wild points: y shows what lies between the lowest value and the highest
  * after the first twentieth, and the start only where it is not much higher. */
 static range y_range(const plot_panel *panel)
 {
-    range all = {INFINITY, -INFINITY}, later = all;
+    range all = RANGE_NONE, later = all;
 
     for (int c = 0; c < panel->n; c++) {
         const plot_series *s = panel->curves[c].series;
 
         for (int i = 0; i < s->n; i++) {
-            widen(&all, s->points[i].y);
+            range_widen(&all, s->points[i].y);
             if (i >= s->n / 20)
-                widen(&later, s->points[i].y);
+                range_widen(&later, s->points[i].y);
         }
     }
     if (later.min < later.max && all.max - later.max > 0.5 * (later.max - later.min))
         all.max = later.max;
     if (later.min < later.max && later.min - all.min > 0.5 * (later.max - later.min))
         all.min = later.min;
-    settle(&all, 0.06);
+    range_settle(&all, 0.06);
     return all;
 }
 
 static range x_range(const plot_panel *panels, int n_panels)
 {
-    range r = {INFINITY, -INFINITY};
+    range r = RANGE_NONE;
 
     for (int p = 0; p < n_panels; p++) {
         for (int c = 0; c < panels[p].n; c++) {
             const plot_series *s = panels[p].curves[c].series;
 
             for (int i = 0; i < s->n; i++)
-                widen(&r, s->points[i].x);
+                range_widen(&r, s->points[i].x);
         }
     }
-    settle(&r, 0.015);
+    range_settle(&r, 0.015);
     return r;
-}
-
-/* --- text ----------------------------------------------------------------------------------------
- */
-
-static void text_at(cairo_t *cr, double x, double y, double align, const char *text)
-{
-    cairo_text_extents_t e;
-
-    cairo_text_extents(cr, text, &e);
-    cairo_move_to(cr, x - align * e.x_advance, y);
-    cairo_show_text(cr, text);
-}
-
-static void format_tick(double value, double step, char *out, size_t bytes)
-{
-    int digits = step >= 1 ? 0 : (int)ceil(-log10(step) - 1e-9);
-
-    if (fabs(value) < step / 1000)
-        value = 0;
-    if (fabs(value) >= 1e6 || digits > 6)
-        snprintf(out, bytes, "%g", value);
-    else if (fabs(value) >= 10000)
-        snprintf(out, bytes, "%.0f,%03.0f", trunc(value / 1000), fmod(fabs(value), 1000));
-    else
-        snprintf(out, bytes, "%.*f", digits, value);
 }
 
 /* --- a panel
  * -------------------------------------------------------------------------------------- */
-
-static double at_x(const frame *f, double x)
-{
-    return f->left + f->width * (x - f->x.min) / (f->x.max - f->x.min);
-}
-
-static double at_y(const frame *f, double y)
-{
-    return f->top + f->height * (f->y.max - y) / (f->y.max - f->y.min);
-}
-
-static void draw_axes(const frame *f)
-{
-    double step = nice_step(f->y.max - f->y.min, 5);
-    char text[48];
-
-    cairo_set_line_width(f->cr, 1);
-    cairo_set_font_size(f->cr, 11);
-    for (int64_t i = (int64_t)ceil(f->y.min / step); (double)i * step <= f->y.max; i++) {
-        double v = (double)i * step, y = floor(at_y(f, v)) + 0.5;
-
-        set_grey(f->cr, 0.90);
-        cairo_move_to(f->cr, f->left, y);
-        cairo_line_to(f->cr, f->left + f->width, y);
-        cairo_stroke(f->cr);
-        format_tick(v, step, text, sizeof(text));
-        set_grey(f->cr, 0.35);
-        text_at(f->cr, f->left - 8, y + 4, 1, text);
-    }
-    step = nice_step(f->x.max - f->x.min, 8);
-    for (int64_t i = (int64_t)ceil(f->x.min / step); (double)i * step <= f->x.max; i++) {
-        double v = (double)i * step, x = floor(at_x(f, v)) + 0.5;
-
-        set_grey(f->cr, 0.90);
-        cairo_move_to(f->cr, x, f->top);
-        cairo_line_to(f->cr, x, f->top + f->height);
-        cairo_stroke(f->cr);
-        format_tick(v, step, text, sizeof(text));
-        set_grey(f->cr, 0.35);
-        text_at(f->cr, x, f->top + f->height + 16, 0.5, text);
-    }
-    set_grey(f->cr, 0.55);
-    cairo_move_to(f->cr, f->left - 0.5, f->top);
-    cairo_line_to(f->cr, f->left - 0.5, f->top + f->height + 0.5);
-    cairo_line_to(f->cr, f->left + f->width, f->top + f->height + 0.5);
-    cairo_stroke(f->cr);
-}
 
 /* One line through points that come one by one. */
 typedef struct pen {
@@ -219,9 +76,9 @@ typedef struct pen {
 static void pen_to(pen *p, double x, double y)
 {
     if (p->drawing)
-        cairo_line_to(p->f->cr, at_x(p->f, x), at_y(p->f, y));
+        canvas_line_to(p->f->c, frame_x(p->f, x), frame_y(p->f, y));
     else
-        cairo_move_to(p->f->cr, at_x(p->f, x), at_y(p->f, y));
+        canvas_move_to(p->f->c, frame_x(p->f, x), frame_y(p->f, y));
     p->drawing = true;
 }
 
@@ -242,7 +99,7 @@ static void draw_points(const frame *f, const plot_series *s)
         if (low != high)
             pen_to(&p, s->points[low < high ? high : low].x, s->points[low < high ? high : low].y);
     }
-    cairo_stroke(f->cr);
+    canvas_stroke(f->c, 1);
 }
 
 /* Of `half` points on either side of each: one sum, to which points come and from which they go.
@@ -267,7 +124,7 @@ static void draw_mean(const frame *f, const plot_series *s, int half)
             sum -= s->points[first++].y / s->n;
         pen_to(&p, s->points[i].x, sum / (end - first) * s->n);
     }
-    cairo_stroke(f->cr);
+    canvas_stroke(f->c, 2);
 }
 
 /* Curves of many points: the points pale, and over them a running mean that can be read. */
@@ -275,22 +132,16 @@ static void draw_curve(const frame *f, const plot_series *s, int index)
 {
     bool few = s->n <= FEW_POINTS;
 
-    cairo_save(f->cr);
-    cairo_rectangle(f->cr, f->left, f->top - 3, f->width, f->height + 3);
-    cairo_clip(f->cr);
+    canvas_clip(f->c, f->left, f->top - 3, f->width, f->height + 3);
     if (!few) {
-        set_colour(f->cr, index, 0.22);
-        cairo_set_line_width(f->cr, 1);
+        canvas_colour(f->c, index, 0.22);
         draw_points(f, s);
     }
-    set_colour(f->cr, index, 1);
-    cairo_set_line_width(f->cr, 2);
+    canvas_colour(f->c, index, 1);
     draw_mean(f, s, few ? 0 : s->n / 60);
-    for (int i = 0; few && i < s->n; i++) {
-        cairo_arc(f->cr, at_x(f, s->points[i].x), at_y(f, s->points[i].y), 3.2, 0, 2 * 3.14159265);
-        cairo_fill(f->cr);
-    }
-    cairo_restore(f->cr);
+    for (int i = 0; few && i < s->n; i++)
+        canvas_dot(f->c, frame_x(f, s->points[i].x), frame_y(f, s->points[i].y), 3.2);
+    canvas_unclip(f->c);
 }
 
 static void entry_text(const plot_curve *curve, char *out, size_t bytes)
@@ -300,32 +151,26 @@ static void entry_text(const plot_curve *curve, char *out, size_t bytes)
     snprintf(out, bytes, "%s %.4g", curve->label, s->n > 0 ? s->points[s->n - 1].y : 0);
 }
 
-static double text_width(cairo_t *cr, double size, const char *text)
-{
-    cairo_text_extents_t e;
-
-    cairo_set_font_size(cr, size);
-    cairo_text_extents(cr, text, &e);
-    return e.x_advance;
-}
-
-static double entry_width(cairo_t *cr, const plot_curve *curve)
+static double entry_width(canvas *c, const plot_curve *curve)
 {
     char text[160];
 
     entry_text(curve, text, sizeof(text));
-    return KEY_LINE + text_width(cr, 12, text) + KEY_GAP;
+    canvas_font(c, 12, false);
+    return KEY_LINE + canvas_text_width(c, text) + KEY_GAP;
 }
 
 /* Names of the curves stand at the right of the title while they fit there, else in lines of
  * their own below it: how many such lines. */
-static int legend_lines(cairo_t *cr, const plot_panel *panel)
+static int legend_lines(canvas *c, const plot_panel *panel)
 {
-    double all = 0, x = 0, title = 1.2 * text_width(cr, 14, panel->title); /* bold */
+    double all = 0, x = 0, title;
     int lines = 1;
 
-    for (int c = 0; c < panel->n; c++) {
-        double width = entry_width(cr, &panel->curves[c]);
+    canvas_font(c, 14, true);
+    title = canvas_text_width(c, panel->title);
+    for (int i = 0; i < panel->n; i++) {
+        double width = entry_width(c, &panel->curves[i]);
 
         all += width;
         if (x > 0 && x + width - KEY_GAP > AXIS) {
@@ -337,129 +182,85 @@ static int legend_lines(cairo_t *cr, const plot_panel *panel)
     return title + 24 + all - KEY_GAP <= AXIS ? 0 : lines;
 }
 
-static double panel_height(cairo_t *cr, const plot_panel *panel)
+static double panel_height(canvas *c, const plot_panel *panel)
 {
-    return PANEL + LINE * legend_lines(cr, panel);
+    return PANEL + LINE * legend_lines(c, panel);
 }
 
 static void draw_legend(const frame *f, const plot_panel *panel)
 {
-    int lines = legend_lines(f->cr, panel);
+    int lines = legend_lines(f->c, panel);
     double y = f->top - 14 - LINE * lines, x = 0;
 
-    cairo_select_font_face(f->cr, "sans-serif", CAIRO_FONT_SLANT_NORMAL, CAIRO_FONT_WEIGHT_BOLD);
-    cairo_set_font_size(f->cr, 14);
-    set_grey(f->cr, 0.1);
-    cairo_move_to(f->cr, f->left, y);
-    cairo_show_text(f->cr, panel->title);
-    cairo_select_font_face(f->cr, "sans-serif", CAIRO_FONT_SLANT_NORMAL, CAIRO_FONT_WEIGHT_NORMAL);
+    canvas_font(f->c, 14, true);
+    canvas_grey(f->c, 0.1);
+    canvas_text(f->c, f->left, y, 0, panel->title);
     if (lines == 0) {
         x = AXIS + KEY_GAP;
-        for (int c = 0; c < panel->n; c++)
-            x -= entry_width(f->cr, &panel->curves[c]);
+        for (int i = 0; i < panel->n; i++)
+            x -= entry_width(f->c, &panel->curves[i]);
     } else {
         y += LINE;
     }
-    for (int c = 0; c < panel->n; c++) {
-        double width = entry_width(f->cr, &panel->curves[c]);
+    for (int i = 0; i < panel->n; i++) {
+        double width = entry_width(f->c, &panel->curves[i]);
         char text[160];
 
         if (x > 0 && x + width - KEY_GAP > AXIS + 0.5) {
             x = 0;
             y += LINE;
         }
-        set_colour(f->cr, c, 1);
-        cairo_set_line_width(f->cr, 3);
-        cairo_move_to(f->cr, f->left + x, y - 4);
-        cairo_line_to(f->cr, f->left + x + 18, y - 4);
-        cairo_stroke(f->cr);
-        entry_text(&panel->curves[c], text, sizeof(text));
-        set_grey(f->cr, 0.2);
-        text_at(f->cr, f->left + x + KEY_LINE, y, 0, text);
+        canvas_colour(f->c, i, 1);
+        canvas_line(f->c, 3, f->left + x, y - 4, f->left + x + 18, y - 4);
+        entry_text(&panel->curves[i], text, sizeof(text));
+        canvas_grey(f->c, 0.2);
+        canvas_text(f->c, f->left + x + KEY_LINE, y, 0, text);
         x += width;
     }
 }
 
-static void draw_all(cairo_t *cr, const plot_panel *panels, int n_panels, const char *x_label)
+static void draw_all(canvas *c, const plot_panel *panels, int n_panels, const char *x_label)
 {
     range x = x_range(panels, n_panels);
     double top = 0;
 
-    cairo_set_source_rgb(cr, 1, 1, 1);
-    cairo_paint(cr);
-    cairo_select_font_face(cr, "sans-serif", CAIRO_FONT_SLANT_NORMAL, CAIRO_FONT_WEIGHT_NORMAL);
-    cairo_set_line_join(cr, CAIRO_LINE_JOIN_ROUND);
     for (int p = 0; p < n_panels; p++) {
-        frame f = {.cr = cr,
+        frame f = {.c = c,
                    .left = LEFT,
-                   .top = top + TOP + LINE * legend_lines(cr, &panels[p]),
+                   .top = top + TOP + LINE * legend_lines(c, &panels[p]),
                    .width = AXIS,
                    .height = PANEL - TOP - BOTTOM,
                    .x = x,
                    .y = y_range(&panels[p])};
 
-        draw_axes(&f);
-        for (int c = 0; c < panels[p].n; c++)
-            draw_curve(&f, panels[p].curves[c].series, c);
+        frame_draw_y(&f);
+        frame_draw_x(&f);
+        frame_draw_axes(&f);
+        for (int i = 0; i < panels[p].n; i++)
+            draw_curve(&f, panels[p].curves[i].series, i);
         draw_legend(&f, &panels[p]);
-        top += panel_height(cr, &panels[p]);
+        top += panel_height(c, &panels[p]);
     }
-    cairo_set_font_size(cr, 12);
-    set_grey(cr, 0.2);
-    text_at(cr, LEFT + AXIS / 2, top + 8, 0.5, x_label);
-}
-
-/* Of the whole picture; a canvas of one pixel measures the texts. */
-static double picture_height(const plot_panel *panels, int n_panels)
-{
-    cairo_surface_t *surface = cairo_image_surface_create(CAIRO_FORMAT_RGB24, 1, 1);
-    cairo_t *cr = cairo_create(surface);
-    double height = FOOT;
-
-    cairo_select_font_face(cr, "sans-serif", CAIRO_FONT_SLANT_NORMAL, CAIRO_FONT_WEIGHT_NORMAL);
-    for (int p = 0; p < n_panels; p++)
-        height += panel_height(cr, &panels[p]);
-    cairo_destroy(cr);
-    cairo_surface_destroy(surface);
-    return height;
-}
-
-static bool ends_with(const char *text, const char *end)
-{
-    size_t n = strlen(text), m = strlen(end);
-
-    return n >= m && strcmp(text + n - m, end) == 0;
+    canvas_font(c, 12, false);
+    canvas_grey(c, 0.2);
+    canvas_text(c, LEFT + AXIS / 2, top + 8, 0.5, x_label);
 }
 
 tri_status plot_draw(const char *path, const plot_panel *panels, int n_panels, const char *x_label)
 {
-    double height = picture_height(panels, n_panels);
-    bool svg = ends_with(path, ".svg");
-    cairo_surface_t *surface;
-    cairo_status_t result;
-    cairo_t *cr;
+    double height = FOOT;
+    canvas c;
+    tri_status status = canvas_open(&c, NULL, 0, 0);
 
-    if (!svg && !ends_with(path, ".png"))
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: ends neither with .svg nor with .png", path);
-    if (svg)
-        surface = cairo_svg_surface_create(path, WIDTH, height);
-    else
-        surface = cairo_image_surface_create(CAIRO_FORMAT_RGB24, (int)(WIDTH * PNG_SCALE),
-                                             (int)(height * PNG_SCALE));
-    cr = cairo_create(surface);
-    if (!svg)
-        cairo_scale(cr, PNG_SCALE, PNG_SCALE);
-    draw_all(cr, panels, n_panels, x_label);
-    result = cairo_status(cr);
-    cairo_destroy(cr);
-    if (result == CAIRO_STATUS_SUCCESS && !svg)
-        result = cairo_surface_write_to_png(surface, path);
-    cairo_surface_finish(surface);
-    if (result == CAIRO_STATUS_SUCCESS)
-        result = cairo_surface_status(surface);
-    cairo_surface_destroy(surface);
-    if (result != CAIRO_STATUS_SUCCESS)
-        return TRII_FAIL(result == CAIRO_STATUS_NO_MEMORY ? TRI_ERR_NO_MEMORY : TRI_ERR_IO,
-                         "write %s: %s", path, cairo_status_to_string(result));
-    return TRI_OK;
+    if (status != TRI_OK)
+        return status;
+    for (int p = 0; p < n_panels; p++)
+        height += panel_height(&c, &panels[p]);
+    status = canvas_close(&c);
+    if (status == TRI_OK)
+        status = canvas_open(&c, path, WIDTH, height);
+    if (status != TRI_OK)
+        return status;
+    draw_all(&c, panels, n_panels, x_label);
+    return canvas_close(&c);
 }

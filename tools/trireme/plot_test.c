@@ -1,30 +1,10 @@
 /* plot_test.c - `trireme plot` as users run it: pictures, and what it says when there is none. */
+/* ctest: threads=none */
 #include "base/compiler.h"
+#include "testing/plot_calls.h"
 #include "testing/scratch.h"
-#include "testing/spawn.h"
 
 #include "plot_names.c" /* NOLINT(bugprone-suspicious-include): tests do not link programs */
-
-/* `trireme plot` with these arguments (up to a NULL); what it said stays in `said`. */
-static char said[2048];
-
-static int plot(const char *first, ...)
-{
-    const char *argv[16] = {spawn_bin("trireme"), "plot", first};
-    int n = first == NULL ? 2 : 3, status;
-    va_list args;
-    spawn s;
-
-    va_start(args, first);
-    while (n > 2 && n < 15 && (argv[n] = va_arg(args, const char *)) != NULL)
-        n++;
-    va_end(args);
-    spawn_start(&s, argv, NULL);
-    status = spawn_wait(&s);
-    snprintf(said, sizeof(said), "%s%s", SPAWN_OUT(&s), SPAWN_ERR(&s));
-    spawn_free(&s);
-    return status;
-}
 
 static void curves_become_pictures(void **state)
 {

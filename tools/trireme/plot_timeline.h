@@ -1,0 +1,13 @@
+/*
+ * plot_timeline.h - what the devices did during one run of a plan, as a picture.
+ */
+#ifndef TRIREME_PLOT_TIMELINE_H
+#define TRIREME_PLOT_TIMELINE_H
+
+#include "plot_trace.h"
+
+/* A row for each device, over one axis of time; the share of it that the device was busy stands
+ * below its name. title: NULL = none. Errors as plot_draw's. */
+tri_status plot_timeline(const char *path, const trace_run *run, const char *title) TRI_MUST_CHECK;
+
+#endif

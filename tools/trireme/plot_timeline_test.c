@@ -1,0 +1,152 @@
+/* plot_timeline_test.c - `trireme plot --timeline`: which run is drawn, and what of it. */
+#include "testing/check.h"
+
+#include <math.h>
+
+#include "base/compiler.h"
+#include "testing/plot_calls.h"
+#include "testing/scratch.h"
+
+#define EVENT(name, ts, dur, tid, run)                                                             \
+    ",{\"name\":\"x\",\"cat\":\"" name "\",\"ph\":\"X\",\"ts\":" #ts ",\"dur\":" #dur              \
+    ",\"pid\":7,\"tid\":" #tid ",\"args\":{\"run\":" #run "}}\n"
+#define HEAD                                                                                       \
+    "[\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":7,\"tid\":0,\"args\":{\"name\":\"cpu:0\"}}" \
+    "\n,{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":7,\"tid\":1,\"args\":{\"name\":\"cpu:1\"}}" \
+    "\n"
+
+/* Run 2 is the last of two on two devices; neither its first event nor its last is at its end. */
+static const char trace[] = HEAD EVENT("forward", 100, 50, 0, 1) EVENT("forward", 110, 10, 1, 1)
+    EVENT("backward", 300.5, 200, 1, 2) EVENT("forward", 200.5, 100, 0, 2)
+        EVENT("odd", 400.5, 200, 0, 2) EVENT("forward", 350.5, 100, 0, 2)
+            EVENT("update", 900, 10000, 0, 3) ",{\"name\":\"cut";
+
+#define BOX "fill-rule:nonzero;fill:rgb("
+
+/* Where the axis begins and how long it is, and where the rows begin. In points. */
+#define LEFT 84
+#define AXIS 854.0
+#define TOP 64
+#define ROW 56
+
+/* The box of a colour in an SVG, behind `after` others of it and its key. */
+static void expect_box(const char *svg, const char *colour, int after, double begin, double end,
+                       int row)
+{
+    double x0, x1, y;
+    const char *at = svg;
+
+    for (int i = -2; i < after; i++) {
+        do {
+            at = strstr(at + 1, BOX);
+            assert_non_null(at);
+        } while (strncmp(at + strlen(BOX), colour, strlen(colour)) != 0);
+    }
+    assert_int_equal(sscanf(strstr(at, "d=\"M"), "d=\"M %lf %lf L %lf", &x0, &y, &x1), 3);
+    if (fabs(x0 - (LEFT + AXIS * begin)) > 0.1 || fabs(x1 - (LEFT + AXIS * end)) > 0.1 ||
+        fabs(y - (TOP + ROW * row + 9)) > 0.1)
+        fail_msg("%s %d: from %g to %g at %g", colour, after, x0, x1, y);
+}
+
+static void boxes_are_as_wide_as_their_time(void **state)
+{
+    static const char forward[] = "0%,44.7%,69.8%", backward[] = "83.5%,36.9%,0%";
+    const char *in, *out;
+    char *svg;
+    size_t n;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    in = scratch_file(&s, "t.json", trace, sizeof(trace) - 1);
+    out = scratch_path(&s, "t.svg");
+    assert_int_equal(plot("--timeline", in, "-o", out, "--title", "A step \xff", NULL), 0);
+    assert_string_equal(said, "");
+    svg = scratch_read(out, &n);
+    expect_box(svg, forward, 0, 0, 0.25, 0);
+    expect_box(svg, backward, 0, 0.25, 0.75, 1);
+    expect_box(svg, "33.7%,70.6%,91.4%", 0, 0.5, 1, 0); /* of no name that is known */
+    expect_box(svg, forward, 1, 0.375, 0.625, 0);
+    assert_int_equal(characters_at(svg, 24), 8);                     /* the title */
+    assert_int_equal(characters_at(svg, TOP - 14), 20);              /* three keys */
+    assert_int_equal(characters_at(svg, TOP + ROW / 2 - 2), 5);      /* cpu:0 */
+    assert_int_equal(characters_at(svg, TOP + ROW / 2 + 13), 10);    /* 100 % busy */
+    assert_int_equal(characters_at(svg, TOP + ROW * 3 / 2 + 13), 9); /* 50 % busy */
+    assert_int_equal(characters_at(svg, TOP + ROW * 2 + 36), 12);    /* microseconds */
+    free(svg);
+    assert_int_equal(plot("--timeline", in, "-o", out, "--run", "3", NULL), 0);
+    svg = scratch_read(out, &n);                             /* one device, without a title */
+    assert_int_equal(characters_at(svg, 40 + ROW + 16), 12); /* 0 to 10 */
+    assert_int_equal(characters_at(svg, 40 + ROW + 36), 12); /* milliseconds */
+    free(svg);
+    scratch_end(&s);
+}
+
+/* Of which each has counted its own runs. */
+static void files_of_two_processes_may_be_one(void **state)
+{
+    static const char two[] = "[\n" EVENT(
+        "forward", 100, 50, 0, 1) "[\n"
+                                  ",{\"name\":\"x\",\"cat\":\"copy\",\"ph\":\"X\",\"ts\":120,"
+                                  "\"dur\":60,\"pid\":8,\"tid\":0,\"args\":{\"run\":1}}\n";
+    const char *in, *out;
+    char *svg;
+    size_t n;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    in = scratch_file(&s, "t.json", two, sizeof(two) - 1);
+    out = scratch_path(&s, "t.svg");
+    assert_int_equal(plot("--timeline", in, "-o", out, NULL), 0);
+    svg = scratch_read(out, &n);
+    assert_int_equal(characters_at(svg, 40 - 14), 4);              /* copy: of the second */
+    assert_int_equal(characters_at(svg, 40 + ROW / 2 - 2), 8);     /* thread 0 */
+    assert_int_equal(characters_at(svg, 40 + ROW * 3 / 2 - 2), 0); /* and no other */
+    free(svg);
+    scratch_end(&s);
+}
+
+static void mistakes_with_timelines_are_named(void **state)
+{
+    /* Nothing to scale an axis by. */
+    static const char *const still[] = {"[\n" EVENT("copy", 5, 0, 0, 4),
+                                        "[\n" EVENT("copy", 1e15, 1e-300, 0, 4),
+                                        "[\n" EVENT("copy", 0, 5e-324, 0, 4)};
+    const char *in, *bad, *out;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    in = scratch_file(&s, "t.json", trace, sizeof(trace) - 1);
+    out = scratch_path(&s, "t.svg");
+    assert_int_equal(plot("--timeline", in, "-o", out, "--run", "9", NULL), 1);
+    assert_non_null(strstr(said, "no run 9; the last is 3"));
+    assert_int_equal(plot("--timeline", in, "-o", out, "--run", "x", NULL), 2);
+    assert_non_null(strstr(said, "--run=x is not an integer"));
+    assert_int_equal(plot(in, "-o", out, "--run", "1", NULL), 2);
+    assert_non_null(strstr(said, "--run is for --timeline"));
+    assert_int_equal(plot("--timeline", "--bars", in, "-o", out, NULL), 2);
+    assert_non_null(strstr(said, "two pictures"));
+    assert_int_equal(plot("--timeline", in, in, "-o", out, NULL), 2);
+    assert_non_null(strstr(said, "one file, not 2"));
+    bad = scratch_file(&s, "bad.json", "[\n{\"step\":1}\n", 13);
+    assert_int_equal(plot("--timeline", bad, "-o", out, NULL), 1);
+    assert_non_null(strstr(said, "bad.json, line 2: not an event of a trace"));
+    bad = scratch_file(&s, "empty.json", "[\n", 2);
+    assert_int_equal(plot("--timeline", bad, "-o", out, NULL), 1);
+    assert_non_null(strstr(said, "nothing has run"));
+    for (size_t i = 0; i < TRII_COUNT_OF(still); i++) {
+        bad = scratch_file(&s, "still.json", still[i], strlen(still[i]));
+        assert_int_equal(plot("--timeline", bad, "-o", out, NULL), 1);
+        assert_non_null(strstr(said, "still.json: run 4 took no time"));
+    }
+    scratch_end(&s);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(boxes_are_as_wide_as_their_time),
+    cmocka_unit_test(files_of_two_processes_may_be_one),
+    cmocka_unit_test(mistakes_with_timelines_are_named),
+};
+TEST_MAIN(tests)

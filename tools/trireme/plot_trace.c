@@ -1,0 +1,269 @@
+/*
+ * plot_trace.c - see plot_trace.h.
+ */
+#include "plot_trace.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "os/file.h"
+#include "plot_names.h"
+#include "tool_json.h"
+
+const char *const trace_categories[TRACE_CATEGORIES] = {"forward", "backward",      "update",
+                                                        "copy",    "communication", "other"};
+
+#define MAX_LANES 256
+#define MAX_US 1e15 /* thirty years */
+#define MIN_US 1e-3 /* of a run: a clock that counts nanoseconds has seen it */
+
+/* All events of a file; those of a run stand together. */
+typedef struct reader {
+    const char *path;
+    trace_event *events;
+    int64_t *runs; /* [event] */
+    int n, room;
+    trace_lane lanes[MAX_LANES];
+    int n_lanes;
+} reader;
+
+static int64_t integer_of(const json_t *object, const char *key)
+{
+    return (int64_t)json_integer_value(json_object_get(object, key));
+}
+
+/* -1: too many. */
+static int lane_of(reader *r, const json_t *event)
+{
+    int64_t pid = integer_of(event, "pid"), tid = integer_of(event, "tid");
+    trace_lane *lane = &r->lanes[r->n_lanes];
+
+    for (int l = 0; l < r->n_lanes; l++) {
+        if (r->lanes[l].pid == pid && r->lanes[l].tid == tid)
+            return l;
+    }
+    if (r->n_lanes == MAX_LANES)
+        return -1;
+    *lane = (trace_lane){.pid = pid, .tid = tid};
+    snprintf(lane->name, sizeof(lane->name), "thread %" PRId64, tid);
+    return r->n_lanes++;
+}
+
+static int category_of(const char *name)
+{
+    int c = 0;
+
+    while (c < TRACE_CATEGORIES - 1 && (name == NULL || strcmp(name, trace_categories[c]) != 0))
+        c++;
+    return c;
+}
+
+static tri_status add_event(reader *r, int lane, const json_t *event)
+{
+    double begin = json_number_value(json_object_get(event, "ts"));
+    double us = json_number_value(json_object_get(event, "dur"));
+
+    if (!(fabs(begin) <= MAX_US) || !(us >= 0 && us <= MAX_US))
+        return TRI_OK;
+    if (r->n == r->room) {
+        int room = r->room == 0 ? 1024 : 2 * r->room;
+        trace_event *events = trii_realloc(r->events, (size_t)room, sizeof(*events), "events");
+        int64_t *runs;
+
+        if (events == NULL)
+            return TRI_ERR_NO_MEMORY;
+        r->events = events;
+        runs = trii_realloc(r->runs, (size_t)room, sizeof(*runs), "events");
+        if (runs == NULL)
+            return TRI_ERR_NO_MEMORY;
+        r->runs = runs;
+        r->room = room;
+    }
+    r->runs[r->n] = integer_of(json_object_get(event, "args"), "run");
+    r->events[r->n++] =
+        (trace_event){.begin = begin,
+                      .us = us,
+                      .lane = lane,
+                      .category = category_of(json_string_value(json_object_get(event, "cat")))};
+    return TRI_OK;
+}
+
+static tri_status add_line(reader *r, int line, const json_t *event)
+{
+    const char *kind = json_string_value(json_object_get(event, "ph"));
+    const char *what = json_string_value(json_object_get(event, "name"));
+    int lane = kind != NULL ? lane_of(r, event) : -1;
+
+    if (kind == NULL)
+        return TRII_FAIL(TRI_ERR_FORMAT, "%s, line %d: not an event of a trace", r->path, line);
+    if (lane < 0)
+        return TRII_FAIL(TRI_ERR_FORMAT, "%s, line %d: more than %d devices", r->path, line,
+                         MAX_LANES);
+    if (strcmp(kind, "X") == 0)
+        return add_event(r, lane, event);
+    if (strcmp(kind, "M") == 0 && what != NULL && strcmp(what, "thread_name") == 0) {
+        const char *name =
+            json_string_value(json_object_get(json_object_get(event, "args"), "name"));
+
+        snprintf(r->lanes[lane].name, sizeof(r->lanes[lane].name), "%s", name != NULL ? name : "?");
+        plot_make_utf8(r->lanes[lane].name);
+    }
+    return TRI_OK;
+}
+
+/* An event a line, behind a comma that no event ends with; brackets have lines of their own. */
+static tri_status read_events(reader *r, const trii_mapping *map)
+{
+    const char *at = map->data, *end = at + map->bytes;
+
+    for (int line = 1; at < end; line++) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at)), *from = at;
+        size_t bytes = (size_t)((newline != NULL ? newline : end) - at);
+        tri_status status;
+        json_t *event;
+
+        at += bytes + 1;
+        if (bytes > 0 && *from == ',') {
+            from++;
+            bytes--;
+        }
+        if (bytes == 0 || (bytes == 1 && (*from == '[' || *from == ']')))
+            continue;
+        event = json_loadb(from, bytes, 0, NULL);
+        if (event == NULL && newline == NULL)
+            return TRI_OK; /* cut short */
+        status = add_line(r, line, event);
+        json_decref(event);
+        if (status != TRI_OK)
+            return status;
+    }
+    return TRI_OK;
+}
+
+/* The run that begins at event `first`: where it ends, and on how many devices it was. */
+static int run_end(const reader *r, int first, int *n_lanes_out)
+{
+    bool seen[MAX_LANES] = {false};
+    int64_t pid = r->lanes[r->events[first].lane].pid;
+    int i = first;
+
+    *n_lanes_out = 0;
+    for (; i < r->n && r->runs[i] == r->runs[first] && r->lanes[r->events[i].lane].pid == pid;
+         i++) {
+        *n_lanes_out += !seen[r->events[i].lane];
+        seen[r->events[i].lane] = true;
+    }
+    return i;
+}
+
+static tri_status choose(const reader *r, int64_t number, int *first_out, int *end_out)
+{
+    int most = 0, end;
+
+    for (int first = 0; first < r->n; first = end) {
+        int n_lanes;
+
+        end = run_end(r, first, &n_lanes);
+        if (number > 0 ? r->runs[first] == number : n_lanes >= most) {
+            most = n_lanes;
+            *first_out = first;
+            *end_out = end;
+        }
+    }
+    if (most > 0)
+        return TRI_OK;
+    if (number == 0)
+        return TRII_FAIL(TRI_ERR_NOT_FOUND, "%s: nothing has run in this trace", r->path);
+    return TRII_FAIL(TRI_ERR_NOT_FOUND, "%s: no run %" PRId64 "; the last is %" PRId64, r->path,
+                     number, r->n > 0 ? r->runs[r->n - 1] : 0);
+}
+
+static int by_device(const void *a, const void *b)
+{
+    const trace_lane *x = a, *y = b;
+
+    if (x->pid != y->pid)
+        return x->pid < y->pid ? -1 : 1;
+    return x->tid < y->tid ? -1 : x->tid > y->tid;
+}
+
+/* Takes the events of the chosen run. */
+static tri_status take(reader *r, int first, int end, trace_run *run)
+{
+    double begin = INFINITY, last = -INFINITY;
+    int number[MAX_LANES];
+
+    *run = (trace_run){.number = r->runs[first], .n = end - first};
+    run->events = trii_alloc((size_t)run->n, sizeof(*run->events), "events");
+    run->lanes = trii_alloc((size_t)r->n_lanes, sizeof(*run->lanes), "devices");
+    if (run->events == NULL || run->lanes == NULL)
+        return TRI_ERR_NO_MEMORY;
+    for (int i = first; i < end; i++) {
+        trace_lane *lane = &r->lanes[r->events[i].lane];
+
+        lane->busy += r->events[i].us;
+        begin = fmin(begin, r->events[i].begin);
+        last = fmax(last, r->events[i].begin + r->events[i].us);
+    }
+    for (int l = 0; l < r->n_lanes; l++) {
+        if (r->lanes[l].busy > 0)
+            run->lanes[run->n_lanes++] = r->lanes[l];
+    }
+    qsort(run->lanes, (size_t)run->n_lanes, sizeof(*run->lanes), by_device);
+    for (int l = 0; l < r->n_lanes; l++) {
+        number[l] = 0;
+        while (number[l] < run->n_lanes && by_device(&run->lanes[number[l]], &r->lanes[l]) != 0)
+            number[l]++;
+    }
+    run->us = last - begin;
+    if (run->us < MIN_US)
+        return TRII_FAIL(TRI_ERR_FORMAT, "%s: run %" PRId64 " took no time", r->path, run->number);
+    run->n = 0;
+    for (int i = first; i < end; i++) {
+        trace_event *event = &run->events[run->n];
+
+        *event = r->events[i];
+        event->begin -= begin;
+        event->lane = number[r->events[i].lane];
+        run->n += event->lane < run->n_lanes; /* else it took no time */
+    }
+    return TRI_OK;
+}
+
+tri_status trace_read(const char *path, int64_t number, trace_run *run_out)
+{
+    reader *r = trii_alloc(1, sizeof(*r), "trace");
+    trii_mapping map;
+    tri_status status = r != NULL ? trii_mapping_open(path, &map) : TRI_ERR_NO_MEMORY;
+    int first = 0, end = 0;
+
+    *run_out = (trace_run){0};
+    if (status != TRI_OK) {
+        trii_free(r);
+        return status;
+    }
+    r->path = path;
+    status = read_events(r, &map);
+    trii_mapping_close(&map);
+    if (status == TRI_OK)
+        status = choose(r, number, &first, &end);
+    if (status == TRI_OK)
+        status = take(r, first, end, run_out);
+    if (status != TRI_OK)
+        trace_run_fini(run_out);
+    trii_free(r->events);
+    trii_free(r->runs);
+    trii_free(r);
+    return status;
+}
+
+void trace_run_fini(trace_run *run)
+{
+    trii_free(run->events);
+    trii_free(run->lanes);
+    *run = (trace_run){0};
+}
