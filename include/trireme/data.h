@@ -345,7 +345,8 @@ typedef struct tri_batch {
  * every number of threads. Dataset and sampler are borrowed and must outlive the loader; the
  * sampler is the loader's to move while an epoch runs. All memory is taken here, except where
  * batches differ in size: batches lie in a ring of tensors that is used over and over (recorded
- * work that still reads one keeps it). Threads: of the calls on one loader, one at a time. */
+ * work that still reads one keeps it). Threads: of the calls on one loader, one at a time. A child
+ * of fork() makes its own: calls on a loader with threads that its parent made fail (STATE). */
 TRI_API TRI_MUST_CHECK tri_status tri_loader_create(tri_dataset *dataset, tri_sampler *sampler,
                                                     int64_t batch_size,
                                                     const tri_loader_options *opt,

@@ -49,12 +49,15 @@ TRI_API tri_module *tri_nn_conv2d(int64_t in_channels, int64_t out_channels, int
 typedef struct tri_nn_batch_norm2d_options {
     double eps;                  /* 0 = 1e-5; TRI_ZERO: nothing is added to the variance */
     double momentum;             /* 0 = 0.1; TRI_ZERO: the running statistics stay as they are */
+    bool cumulative;             /* torch's momentum=None: means over all batches so far */
     bool no_affine;              /* without weight and bias */
     bool no_track_running_stats; /* without buffers: evaluation normalises by the batch as well */
 } tri_nn_batch_norm2d_options;
 /* x [N, C, H, W]; "weight", "bias", "running_mean", "running_var" [C], "num_batches_tracked" i64
  * []. */
 TRI_API tri_module *tri_nn_batch_norm2d(int64_t channels, const tri_nn_batch_norm2d_options *opt);
+/* The same of x [N, C] or [N, C, L]. */
+TRI_API tri_module *tri_nn_batch_norm1d(int64_t channels, const tri_nn_batch_norm2d_options *opt);
 
 typedef struct tri_nn_layer_norm_options {
     double eps; /* 0 = 1e-5; TRI_ZERO: nothing is added */

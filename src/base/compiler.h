@@ -26,6 +26,8 @@
 /* A function compiled for a newer processor than the rest; call it only after
  * os/cpu.h said that the processor has it. */
 #define TRII_TARGET(features) __attribute__((target(features)))
+/* A function whose accesses ThreadSanitizer is not shown. */
+#define TRII_NO_TSAN __attribute__((no_sanitize("thread")))
 
 #define TRII_CACHE_LINE 64
 

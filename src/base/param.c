@@ -92,6 +92,8 @@ static const trii_param_info params[TRII_PARAM_COUNT] = {
                             "how long a waiting rank spins before it sleeps "
                             "(default: adapts to cores per rank)"},
     [TRII_PARAM_TIMEOUT_MS] = {"TRI_TIMEOUT_MS", "600000", "deadline of every wait for peers"},
+    [TRII_PARAM_TRACE] = {"TRI_TRACE", "",
+                          "file for what ran when (a Chrome trace; trireme plot --timeline)"},
     [TRII_PARAM_VISIBLE_DEVICES] = {"TRI_VISIBLE_DEVICES", "",
                                     "devices that are there, in this order: cpu:2,cpu:0"},
     [TRII_PARAM_ISA] = {"TRI_ISA", "", "limit kernels to portable, avx2 or avx512"},

@@ -34,6 +34,7 @@ typedef enum trii_param {
     TRII_PARAM_SHM_CMA,      /* TRI_SHM_CMA */
     TRII_PARAM_SPIN_US,      /* TRI_SPIN_US */
     TRII_PARAM_TIMEOUT_MS,   /* TRI_TIMEOUT_MS */
+    TRII_PARAM_TRACE,        /* TRI_TRACE */
     TRII_PARAM_VISIBLE_DEVICES,
     TRII_PARAM_ISA, /* TRI_ISA */
     TRII_PARAM_OMP_NUM_THREADS,

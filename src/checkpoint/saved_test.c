@@ -1,5 +1,6 @@
 /* saved_test.c - folders of checkpoints: what is ours in them, which is the newest, who may save.
  */
+/* ctest: program=own */
 #include <errno.h>
 
 #include "base/alloc.h"

@@ -18,6 +18,7 @@
 #include "data/collate.h"
 #include "data/dataset.h"
 #include "data/sampler.h"
+#include "os/process.h"
 #include "os/thread.h"
 #include "tensor/device_memory.h"
 #include "tensor/persistent.h"
@@ -67,6 +68,7 @@ struct tri_loader {
     int n_slots, n_threads;
     slot *slots;
     trii_thread *threads;
+    int process; /* in which the threads are: a child of fork() has none of them */
 };
 
 /* --- filling ------------------------------------------------------------------------------------
@@ -149,6 +151,21 @@ static void run_thread(void *arg)
         trii_cond_broadcast(&l->ready);
     }
     trii_mutex_unlock(&l->mutex);
+}
+
+static bool has_lost_threads(const tri_loader *l)
+{
+    return l->n_threads > 0 && l->process != trii_process_id();
+}
+
+static tri_status check_threads(const tri_loader *l, const char *call)
+{
+    if (TRII_LIKELY(!has_lost_threads(l)))
+        return TRI_OK;
+    return TRII_FAIL(TRI_ERR_STATE,
+                     "%s: this is a child of fork(), without the %d threads that the loader has in "
+                     "the parent: make a loader here",
+                     call, l->n_threads);
 }
 
 /* After this no thread touches a slot. */
@@ -323,6 +340,7 @@ tri_status tri_loader_create(tri_dataset *dataset, tri_sampler *sampler, int64_t
     if (l->collate == NULL && dataset->cls->sample != NULL)
         l->collate = tri_collate_default;
     l->collate_arg = opt->collate_arg;
+    l->process = trii_process_id();
     l->next = l->n_batches; /* nothing before the first begin */
     l->n_slots = 1;
     if (opt->n_threads > 0)
@@ -345,7 +363,7 @@ void tri_loader_destroy(tri_loader *loader)
 {
     tri_loader *l = loader;
 
-    if (l == NULL)
+    if (l == NULL || has_lost_threads(l)) /* what they held as it forked stays held */
         return;
     trii_mutex_lock(&l->mutex);
     l->ending = true;
@@ -406,6 +424,8 @@ static tri_status check_begin(const tri_loader *l, int64_t first_batch)
 {
     tri_status status = trii_need(l, "tri_loader_begin", "loader");
 
+    if (status == TRI_OK)
+        status = check_threads(l, "tri_loader_begin");
     if (status != TRI_OK)
         return status;
     if (first_batch < 0 || first_batch > l->n_batches)
@@ -496,6 +516,8 @@ tri_status tri_loader_next(tri_loader *loader, tri_batch *batch_out)
 
     if (status == TRI_OK)
         status = trii_need(batch_out, "tri_loader_next", "batch_out");
+    if (status == TRI_OK)
+        status = check_threads(l, "tri_loader_next");
     if (status != TRI_OK)
         return status;
     if (!l->begun)

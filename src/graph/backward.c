@@ -47,7 +47,7 @@ static tri_status add_found(trii_step *s, found *f, int at, trii_vid grad)
 
 /* The tensors of this hook, first use first; adds what their gradients held before. Says whether
  * there are others, and the hook of the first of them. */
-static tri_status collect(trii_backward *b, const struct trii_grad_hook *hook, found *f)
+static tri_status collect(trii_backward *b, struct trii_grad_hook *hook, found *f)
 {
     trii_step *s = b->step;
 
@@ -73,6 +73,8 @@ static tri_status collect(trii_backward *b, const struct trii_grad_hook *hook, f
             trii_vid terms[2] = {TRII_NO_VALUE, b->grads[v]};
 
             status = trii_resolve(s, tensor->grad, &terms[0]);
+            if (status == TRI_OK && hook != NULL && hook->held != NULL)
+                status = hook->held(hook, s, tensor, &terms[0]);
             if (status == TRI_OK)
                 status = trii_record_values(s, &trii_op_add, terms, 2, NULL, &b->grads[v]);
         }
@@ -115,6 +117,21 @@ static tri_status attach_all(trii_backward *b)
     return status;
 }
 
+/* Whether the gradients that will be recorded are made of those of other ranks. */
+static bool crosses_ranks(const trii_backward *b)
+{
+    for (int32_t n = b->last_node; n >= 0; n--) {
+        const trii_node *node = &b->step->nodes[n];
+        trii_vid in = node->n_in > 0 ? b->step->in_ids[node->first_in] : TRII_NO_VALUE;
+
+        if ((node->host != NULL ? node->host->kind->crosses_ranks : node->op->crosses_ranks) &&
+            b->grads[node->first_out] == TRII_REACHED && in != TRII_NO_VALUE &&
+            b->grads[in] == TRII_REACHED)
+            return true;
+    }
+    return false;
+}
+
 /* The scalar that the one hook of all parameters wants all gradients multiplied by, or NO_VALUE. */
 static tri_status weight_of(trii_backward *b, trii_vid *weight)
 {
@@ -141,6 +158,7 @@ static tri_status weight_of(trii_backward *b, trii_vid *weight)
         if (status != TRI_OK)
             return status;
     }
+    b->under.crosses_ranks = counted && crosses_ranks(b);
     if (!same || hook == NULL || hook->seed == NULL || dtype == TRI_DTYPE_NONE)
         return TRI_OK;
     return hook->seed(hook, b->step, dtype, &b->under, weight);

@@ -134,7 +134,10 @@ tri_status trii_backward_open(trii_backward *b, trii_step *s, const trii_roots *
     void *array = r->roots;
     tri_status status;
 
-    *b = (trii_backward){.step = s, .roots = roots, .last_node = -1, .under = {-1, TRII_NO_VALUE}};
+    *b = (trii_backward){.step = s,
+                         .roots = roots,
+                         .last_node = -1,
+                         .under = {.count = -1, .divisor = TRII_NO_VALUE}};
     if (roots->n < 1 || roots->outputs == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%d outputs%s: at least one is needed", roots->n,
                          roots->outputs == NULL ? " at NULL" : "");

@@ -187,7 +187,7 @@ static void a_half_made_gradient_is_none(void **state)
     tri_step_end();
     assert_false(trii_has_grad(p.w));
     CHECK_FAILS(tri_tensor_status(tri_grad(p.w)), TRI_ERR_STATE,
-                "there is no gradient: the step that computed it failed");
+                "no gradient: the step that was to compute it failed");
     tri_backward(squares(p));
     CHECK_OK(tri_step_end_status());
     CHECK_NEAR(grad_of(p.w), 2, 0);

@@ -44,9 +44,7 @@ static void spoil(tri_tensor *tensor, const char *cause)
                         "failed (%s): call tri_optimizer_zero_grad and begin again",
                         cause);
     else
-        (void)TRII_FAIL(TRI_ERR_STATE,
-                        "there is no gradient: the step that computed it failed "
-                        "(%s)",
+        (void)TRII_FAIL(TRI_ERR_STATE, "no gradient: the step that was to compute it failed (%s)",
                         cause);
     trii_tensor_lose(tensor->grad);
 }
@@ -165,6 +163,15 @@ tri_status trii_grad_consume(trii_step *step, tri_tensor *tensor, trii_vid *grad
     if (status == TRI_OK)
         *grad_out = grad;
     return status;
+}
+
+tri_status trii_grad_check(const trii_step *step, const tri_tensor *tensor)
+{
+    uint64_t owner = atomic_load_explicit(&tensor->grad_writer, memory_order_acquire);
+
+    return TRII_LIKELY(owner == 0 || owner == step->generation)
+               ? TRI_OK
+               : trii_refuse_gradient(tensor, owner);
 }
 
 void trii_grad_clear(tri_tensor *tensor)

@@ -163,29 +163,52 @@ static TRII_NOINLINE void abort_at_once(const trii_step *step, trii_host_op *op)
         op->kind->abort(op, r->failed_line != NULL ? r->failed_line : "out of memory");
 }
 
-tri_status trii_record_host(trii_step *step, trii_host_op *op, const trii_host_call *call,
-                            trii_vid *out_ids)
+/* Room for it, no more than a gradient rule has room for: its node stays. */
+static tri_status reserve(trii_step *step, const trii_host_call *call, int n_out)
 {
-    trii_vid in[TRII_MAX_INPUTS], after[TRII_MAX_INPUTS];
-    trii_host_node host = {.op = op, .after = after, .like_operands = call->out == NULL};
-    int n_out = call->out != NULL ? call->n_out : call->n_in;
-    int32_t first;
-    tri_status status = check_call(step, op, call, n_out);
+    return trii_step_reserve(step, 1 + (call->n_in + call->n_after + n_out) / TRII_RESERVE_VALUES);
+}
+
+/* What the last step has recorded here was checked there, operand by operand. */
+static bool repeats(trii_step *step, const trii_host_call *call, trii_host_node *host,
+                    trii_vid *after)
+{
+    return host->like_operands && call->n_after <= TRII_MAX_INPUTS &&
+           reserve(step, call, call->n_in) == TRI_OK &&
+           pending_of(step, host->op, call, after, &host->n_after) == TRI_OK &&
+           trii_host_repeats(step, call->in, call->n_in, host);
+}
+
+static tri_status append_checked(trii_step *step, const trii_host_call *call, trii_host_node *host,
+                                 trii_vid *after, int n_out, int32_t *first)
+{
+    trii_vid in[TRII_MAX_INPUTS];
+    tri_status status = check_call(step, host->op, call, n_out);
 
     if (status == TRI_OK)
         status = bring_operands(step, call, in);
-
-    if (status == TRI_OK) /* no more than a gradient rule has room for: its node stays */
-        status =
-            trii_step_reserve(step, 1 + (call->n_in + call->n_after + n_out) / TRII_RESERVE_VALUES);
     if (status == TRI_OK)
-        status = pending_of(step, op, call, after, &host.n_after);
-    if (status != TRI_OK)
-        return status;
-    if (TRII_LIKELY(trii_host_repeats(step, in, call->n_in, &host)))
+        status = reserve(step, call, n_out);
+    if (status == TRI_OK)
+        status = pending_of(step, host->op, call, after, &host->n_after);
+    if (status == TRI_OK && trii_host_repeats(step, in, call->n_in, host))
+        return trii_host_repeat(step, host, first);
+    return status == TRI_OK ? append_new(step, call, in, n_out, host, first) : status;
+}
+
+tri_status trii_record_host(trii_step *step, trii_host_op *op, const trii_host_call *call,
+                            trii_vid *out_ids)
+{
+    trii_vid after[TRII_MAX_INPUTS];
+    trii_host_node host = {.op = op, .after = after, .like_operands = call->out == NULL};
+    int n_out = call->out != NULL ? call->n_out : call->n_in;
+    int32_t first = 0;
+    tri_status status;
+
+    if (TRII_LIKELY(repeats(step, call, &host, after)))
         status = trii_host_repeat(step, &host, &first);
     else
-        status = append_new(step, call, in, n_out, &host, &first);
+        status = append_checked(step, call, &host, after, n_out, &first);
     if (TRII_UNLIKELY(status == TRI_OK && step->failed != TRI_OK))
         abort_at_once(step, op);
     return status == TRI_OK ? send_results(step, call, first, n_out, out_ids) : status;

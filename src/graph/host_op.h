@@ -54,6 +54,8 @@ typedef struct trii_host_kind {
      * its results have no gradients. */
     tri_status (*grad)(trii_step *step, const trii_node *node, const trii_vid *grad_out,
                        const bool *needs, trii_vid *grad_in);
+    /* Its gradient is made of those of other ranks, whose losses it mixes. */
+    bool crosses_ranks;
     /* Of operations that the step owns (trii_host_op_new; the memory goes by itself) or has been
      * given (trii_host_op_give): it has ended, whichever thread it was in. NULL: nothing to do. */
     void (*release)(trii_host_op *op);
@@ -66,6 +68,7 @@ struct trii_host_op {
     /* true: operand k comes in the layout of the tensor that result k, of its type, is bound to
      * (plain if it is bound to none); false: all come in plain order */
     bool any_layout;
+    bool holds_back;          /* later operations of its group start only when it is done */
     trii_host_op *next_owned; /* the recorder's own */
 };
 

@@ -221,6 +221,15 @@ tri_status trii_nan_after(trii_step *step, const trii_segment *segment)
     return TRI_OK;
 }
 
+bool trii_nan_check_set(trii_step *step, bool on)
+{
+    trii_recorder *r = trii_recorder_of(step);
+    bool before = r->check;
+
+    r->check = on;
+    return before;
+}
+
 void trii_nan_done(trii_recorder *r)
 {
     while (r->n_aside > 0)

@@ -115,8 +115,9 @@ typedef struct trii_graph_op {
      * reference kernel see f32 in either case; results are rounded once. */
     uint8_t activations_in, activations_out;
     bool random;
-    bool is_loss;    /* a mean over samples is what it is for; see samples.c */
-    bool may_refuse; /* its kernels look at the operands, and may fail */
+    bool is_loss;       /* a mean over samples is what it is for; see samples.c */
+    bool may_refuse;    /* its kernels look at the operands, and may fail */
+    bool crosses_ranks; /* the gradient of operand 0 is made of those of other ranks */
     /* Operands (as bits) that it only makes new state of, and how many last results are that state:
      * where it is computed again, it has neither. They are optional. */
     uint8_t state_in, state_out;

@@ -21,6 +21,11 @@ void trii_replica_leave(trii_step *step, trii_replica before)
     trii_recorder_of(step)->replica = before;
 }
 
+trii_replica trii_replica_now(const trii_step *step)
+{
+    return step->recorder->replica;
+}
+
 static size_t place_of(const trii_recorder *r, trii_vid id, tri_device device)
 {
     uint64_t key = (uint64_t)(uint32_t)id << 32 | (uint32_t)device;

@@ -17,5 +17,7 @@ typedef struct trii_replica {
 /* Returns what held before, which trii_replica_leave restores. They nest. */
 trii_replica trii_replica_enter(trii_step *step, trii_replica replica);
 void trii_replica_leave(trii_step *step, trii_replica before);
+/* What holds now. */
+trii_replica trii_replica_now(const trii_step *step);
 
 #endif

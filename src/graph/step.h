@@ -193,10 +193,12 @@ tri_status trii_bind(trii_step *step, trii_vid value, tri_tensor *tensor) TRI_MU
 /* --- gradients ---------------------------------------------------------------------------- */
 
 /* What a loss is the mean of: so many samples, whose mean divides by the value `divisor`, an f64
- * scalar; NO_VALUE: by their number. */
+ * scalar; NO_VALUE: by their number. crosses_ranks: its gradients on the way are sums over ranks,
+ * so that ranks are weighed before these or not at all. */
 typedef struct trii_samples {
     int64_t count;
     trii_vid divisor;
+    bool crosses_ranks;
 } trii_samples;
 
 /* A parallel strategy's say in tri_backward: parameters point at it (tensor->grad_hook). After
@@ -206,6 +208,10 @@ typedef struct trii_samples {
 typedef struct trii_grad_hook {
     tri_status (*attach)(struct trii_grad_hook *hook, trii_step *step, tri_tensor *const *params,
                          trii_vid *grads, int n, const trii_samples *under);
+    /* Of a parameter, amid that: what its gradient held before, as a term of the sum. NULL: as it
+     * is. */
+    tri_status (*held)(struct trii_grad_hook *hook, trii_step *step, const tri_tensor *param,
+                       trii_vid *term_io);
     /* May replace the seed of the backward pass by a scalar of this dtype, which then scales all
      * gradients; TRII_NO_VALUE leaves it at 1. Called before the gradients are recorded, and only
      * if this is the hook of every parameter that the loss reaches. NULL: never replaced. */
@@ -242,9 +248,13 @@ tri_status trii_grad_prepare(tri_tensor *tensor) TRI_MUST_CHECK;
  * fails before this has run leaves the tensor with the gradient that it had before, or with none.
  * STATE as trii_grad_claim. */
 tri_status trii_grad_bind(trii_step *step, trii_vid value, tri_tensor *tensor) TRI_MUST_CHECK;
+/* Fails (STATE) if the step of another context will write the tensor's gradient. */
+tri_status trii_grad_check(const trii_step *step, const tri_tensor *tensor) TRI_MUST_CHECK;
 /* The tensor has no gradient, whatever was recorded. Fails the current step (STATE) if that of
  * another context will write it. */
 void trii_grad_clear(tri_tensor *tensor);
+/* TRI_CHECK=nan for what runs from now on; returns what it was. */
+bool trii_nan_check_set(trii_step *step, bool on);
 /* The first failure of the step: what tri_backward and others without a status report; the next
  * run returns it. Keeps the current error line. */
 void trii_step_fail(trii_step *step, tri_status status);

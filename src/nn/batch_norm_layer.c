@@ -1,87 +1,146 @@
 /*
- * batch_norm_layer.c - batch_norm2d: parameters, running statistics, a counter.
+ * batch_norm_layer.c - batch_norm1d and 2d: parameters, running statistics, a counter.
  */
 #include <float.h>
 #include <stdio.h>
 
 #include "base/err.h"
 #include "base/option.h"
-#include "graph/ops/table.h"
-#include "graph/step.h"
-#include "nn/module.h"
-
-typedef struct batch_norm2d {
-    tri_batch_norm_args args;
-    int64_t channels;
-    tri_tensor *num_batches_tracked;
-    tri_tensor *one;
-} batch_norm2d;
+#include "graph/ops/rules.h"
+#include "nn/batch_norm_layer.h"
 
 /* Part of the step, like the statistics: one that fails does not count. */
-static tri_status count_batch(const batch_norm2d *layer)
+static tri_status count_batch(const trii_batch_norm *layer, trii_step *step, trii_vid *next_out)
 {
-    trii_step *step = trii_step_current();
-    trii_vid in[2], next = TRII_NO_VALUE;
-    tri_status st =
-        step != NULL ? trii_resolve(step, layer->num_batches_tracked, &in[0]) : TRI_ERR_NO_MEMORY;
+    trii_vid in[2];
+    tri_status st = trii_resolve(step, layer->num_batches_tracked, &in[0]);
 
     if (st == TRI_OK && layer->one->device != layer->num_batches_tracked->device)
         st = trii_tensor_send(layer->one, layer->num_batches_tracked->device);
     if (st == TRI_OK)
         st = trii_resolve(step, layer->one, &in[1]);
     if (st == TRI_OK)
-        st = trii_record_values(step, &trii_op_add, in, 2, NULL, &next);
-    return st == TRI_OK ? trii_bind(step, next, layer->num_batches_tracked) : st;
+        st = trii_record_values(step, &trii_op_add, in, 2, NULL, next_out);
+    return st == TRI_OK ? trii_bind(step, *next_out, layer->num_batches_tracked) : st;
 }
 
-static void batch_norm2d_forward(tri_module *self, tri_tensor *const *in, int n_in,
-                                 tri_tensor **out, int n_out)
+/* What the tensor is now, also when it is written at once (TRI_EAGER=1). */
+static tri_status keep(trii_step *step, tri_tensor *running, trii_vid *out)
 {
-    batch_norm2d *layer = tri_module_data(self);
-    tri_status st;
+    tri_status st = trii_resolve(step, running, out);
+
+    return st == TRI_OK ? trii_rec_scaled(step, *out, 1, out) : st;
+}
+
+/* Of what the tensor was and what it is now, the n-th batch's: old + (now - old) / n. */
+static tri_status average(trii_step *step, trii_vid old, tri_tensor *running, trii_vid n)
+{
+    trii_vid now = TRII_NO_VALUE, by = TRII_NO_VALUE;
+    tri_status st = trii_resolve(step, running, &now);
+
+    if (st == TRI_OK)
+        st = trii_rec2(step, &trii_op_sub, now, old, &now);
+    if (st == TRI_OK)
+        st = trii_rec_cast(step, n, running->dtype, &by);
+    if (st == TRI_OK)
+        st = trii_rec2(step, &trii_op_div, now, by, &now);
+    if (st == TRI_OK)
+        st = trii_rec2(step, &trii_op_add, old, now, &now);
+    return st == TRI_OK ? trii_bind(step, now, running) : st;
+}
+
+static tri_tensor *normalise(tri_tensor *x, const tri_batch_norm_args *args,
+                             const trii_exchange *exchange)
+{
+    return exchange != NULL ? trii_batch_norm_shared(x, args, exchange) : tri_batch_norm(x, args);
+}
+
+/* In training, with running statistics. */
+static tri_tensor *track(const trii_batch_norm *layer, tri_tensor *x, const trii_exchange *exchange)
+{
+    trii_step *step = trii_step_current();
+    tri_batch_norm_args args = layer->args;
+    trii_vid old[2] = {TRII_NO_VALUE, TRII_NO_VALUE}, n = TRII_NO_VALUE;
+    tri_tensor *y;
+    tri_status st = step != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+
+    if (layer->cumulative) {
+        args.momentum = 1.0; /* what they become is what this batch has */
+        if (st == TRI_OK)
+            st = keep(step, args.running_mean, &old[0]);
+        if (st == TRI_OK)
+            st = keep(step, args.running_var, &old[1]);
+    }
+    if (st < 0)
+        return trii_handle_failed(step, st);
+    y = normalise(x, &args, exchange);
+    if (tri_tensor_status(y) != TRI_OK)
+        return y;
+    st = count_batch(layer, step, &n);
+    if (layer->cumulative && st == TRI_OK)
+        st = average(step, old[0], args.running_mean, n);
+    if (layer->cumulative && st == TRI_OK)
+        st = average(step, old[1], args.running_var, n);
+    return st == TRI_OK ? y : trii_handle_failed(step, TRII_FAIL_CTX(st, "num_batches_tracked"));
+}
+
+tri_tensor *trii_batch_norm_forward(tri_module *self, tri_tensor *x, const trii_exchange *exchange)
+{
+    trii_batch_norm *layer = tri_module_data(self);
+
+    layer->args.training = self->training || layer->num_batches_tracked == NULL;
+    if (self->training && layer->num_batches_tracked != NULL)
+        return track(layer, x, exchange);
+    return normalise(x, &layer->args, exchange);
+}
+
+/* As torch does, each class refuses what another one is for: which dimension a batch lacks is
+ * told here, not by a result of another shape. */
+static void checked_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
+                            int n_out)
+{
+    const bool is_1d = self->type == &trii_batch_norm1d_class;
+    const int least = is_1d ? 2 : 4, most = is_1d ? 3 : 4;
     int ndim;
 
     if (!trii_one_to_one(self, n_in, out, n_out))
         return;
-    ndim = tri_tensor_status(in[0]) == TRI_OK ? tri_tensor_ndim(in[0]) : 4; /* it says why itself */
-    if (ndim != 4) {
-        trii_forward_refused(TRII_FAIL(TRI_ERR_INVALID_ARG,
-                                       "BatchNorm2d takes x [N, C, H, W], not one of %d dimensions",
-                                       ndim),
-                             out, n_out);
+    ndim = tri_tensor_status(in[0]) == TRI_OK ? tri_tensor_ndim(in[0]) : least; /* says it itself */
+    if (ndim < least || ndim > most) {
+        trii_forward_refused(
+            TRII_FAIL(TRI_ERR_INVALID_ARG, "%s takes x %s, not one of %d dimension%s",
+                      self->type->name,
+                      is_1d ? "[N, C] or [N, C, L] (tri_nn_batch_norm2d: [N, C, H, W])"
+                            : "[N, C, H, W] (tri_nn_batch_norm1d: [N, C] or [N, C, L])",
+                      ndim, ndim == 1 ? "" : "s"),
+            out, n_out);
         return;
     }
-    layer->args.training = self->training || layer->num_batches_tracked == NULL;
-    out[0] = tri_batch_norm(in[0], &layer->args);
-    if (!self->training || layer->num_batches_tracked == NULL ||
-        tri_tensor_status(out[0]) != TRI_OK)
-        return;
-    st = count_batch(layer);
-    if (st < 0)
-        out[0] = trii_handle_failed(trii_step_current(), TRII_FAIL_CTX(st, "num_batches_tracked"));
+    out[0] = trii_batch_norm_forward(self, in[0], NULL);
 }
 
-static int batch_norm2d_repr(tri_module *self, char *text, size_t bytes)
+int trii_batch_norm_repr(tri_module *self, char *text, size_t bytes)
 {
-    const batch_norm2d *layer = tri_module_data(self);
+    const trii_batch_norm *layer = tri_module_data(self);
     const char *affine = layer->args.weight != NULL ? "True" : "False";
     char eps[TRII_FLOAT_TEXT], momentum[TRII_FLOAT_TEXT];
 
     return snprintf(
         text, bytes, "%lld, eps=%s, momentum=%s, affine=%s, bias=%s, track_running_stats=%s",
         (long long)layer->channels, trii_float_text(trii_option(layer->args.eps, 1e-5), eps),
-        trii_float_text(trii_option(layer->args.momentum, 0.1), momentum), affine, affine,
-        layer->num_batches_tracked != NULL ? "True" : "False");
+        layer->cumulative ? "None"
+                          : trii_float_text(trii_option(layer->args.momentum, 0.1), momentum),
+        affine, affine, layer->num_batches_tracked != NULL ? "True" : "False");
 }
 
-static void batch_norm2d_destroy(tri_module *self)
+void trii_batch_norm_destroy(tri_module *self)
 {
-    tri_tensor_unref(((batch_norm2d *)tri_module_data(self))->one);
+    tri_tensor_unref(((trii_batch_norm *)tri_module_data(self))->one);
 }
 
 static tri_status add_statistics(tri_module *self, int64_t channels)
 {
-    batch_norm2d *layer = tri_module_data(self);
+    trii_batch_norm *layer = tri_module_data(self);
     tri_status st;
 
     layer->args.running_mean =
@@ -95,43 +154,71 @@ static tri_status add_statistics(tri_module *self, int64_t channels)
     return st == TRI_OK ? tri_init_constant(layer->args.running_var, 1.0) : st;
 }
 
-tri_module *tri_nn_batch_norm2d(int64_t channels, const tri_nn_batch_norm2d_options *opt)
+static tri_status check_options(const char *label, int64_t channels,
+                                const tri_nn_batch_norm2d_options *o)
 {
-    static const tri_module_class type = {.name = "BatchNorm2d",
-                                          .size = sizeof(batch_norm2d),
-                                          .forward = batch_norm2d_forward,
-                                          .extra_repr = batch_norm2d_repr,
-                                          .destroy = batch_norm2d_destroy};
-    const tri_nn_batch_norm2d_options o = opt != NULL ? *opt : (tri_nn_batch_norm2d_options){0};
-    tri_module *self;
-    tri_batch_norm_args *a;
-    tri_status st = TRI_OK;
-
     if (channels < 1)
-        st = TRII_FAIL(TRI_ERR_INVALID_ARG, "nn_batch_norm2d(%lld): channels must be at least 1",
-                       (long long)channels);
-    else if (!(o.eps >= 0.0 && o.eps <= DBL_MAX) || !(o.momentum >= 0.0 && o.momentum <= 1.0))
-        st = TRII_FAIL(TRI_ERR_INVALID_ARG,
-                       "nn_batch_norm2d(%lld): eps %g, momentum %g: eps must be at least 0, "
-                       "momentum in [0, 1]",
-                       (long long)channels, o.eps, o.momentum);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s(%lld): channels must be at least 1", label,
+                         (long long)channels);
+    if (!(o->eps >= 0.0 && o->eps <= DBL_MAX) || !(o->momentum >= 0.0 && o->momentum <= 1.0))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "%s(%lld): eps %g, momentum %g: eps must be at least 0, momentum in "
+                         "[0, 1]",
+                         label, (long long)channels, o->eps, o->momentum);
+    if (o->cumulative && o->momentum != 0.0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "%s(%lld): momentum %g, and cumulative, which has none: give one of them",
+                         label, (long long)channels, o->momentum);
+    return TRI_OK;
+}
+
+tri_module *trii_batch_norm_new(const tri_module_class *type, const char *label, int64_t channels,
+                                const tri_nn_batch_norm2d_options *opt)
+{
+    const tri_nn_batch_norm2d_options o = opt != NULL ? *opt : (tri_nn_batch_norm2d_options){0};
+    tri_status st = check_options(label, channels, &o);
+    tri_module *self;
+    trii_batch_norm *layer;
+
     if (st < 0)
         return trii_module_failed(st);
-    self = tri_module_create(&type);
+    self = tri_module_create(type);
     if (tri_module_status(self) < 0)
         return self;
-    a = &((batch_norm2d *)tri_module_data(self))->args;
-    ((batch_norm2d *)tri_module_data(self))->channels = channels;
-    a->eps = o.eps;
-    a->momentum = o.momentum;
+    layer = tri_module_data(self);
+    layer->channels = channels;
+    layer->cumulative = o.cumulative;
+    layer->args.eps = o.eps;
+    layer->args.momentum = o.momentum;
     if (!o.no_affine) {
-        a->weight = tri_module_parameter(self, "weight", trii_parameter_new(&channels, 1));
-        a->bias = tri_module_parameter(self, "bias", trii_parameter_new(&channels, 1));
-        st = tri_init_constant(a->weight, 1.0);
+        layer->args.weight = tri_module_parameter(self, "weight", trii_parameter_new(&channels, 1));
+        layer->args.bias = tri_module_parameter(self, "bias", trii_parameter_new(&channels, 1));
+        st = tri_init_constant(layer->args.weight, 1.0);
     }
     if (st == TRI_OK && !o.no_track_running_stats)
         st = add_statistics(self, channels);
     if (st < 0)
         trii_module_fail(self, st);
     return self;
+}
+
+const tri_module_class trii_batch_norm1d_class = {.name = "BatchNorm1d",
+                                                  .size = sizeof(trii_batch_norm),
+                                                  .forward = checked_forward,
+                                                  .extra_repr = trii_batch_norm_repr,
+                                                  .destroy = trii_batch_norm_destroy};
+const tri_module_class trii_batch_norm2d_class = {.name = "BatchNorm2d",
+                                                  .size = sizeof(trii_batch_norm),
+                                                  .forward = checked_forward,
+                                                  .extra_repr = trii_batch_norm_repr,
+                                                  .destroy = trii_batch_norm_destroy};
+
+tri_module *tri_nn_batch_norm1d(int64_t channels, const tri_nn_batch_norm2d_options *opt)
+{
+    return trii_batch_norm_new(&trii_batch_norm1d_class, "nn_batch_norm1d", channels, opt);
+}
+
+tri_module *tri_nn_batch_norm2d(int64_t channels, const tri_nn_batch_norm2d_options *opt)
+{
+    return trii_batch_norm_new(&trii_batch_norm2d_class, "nn_batch_norm2d", channels, opt);
 }

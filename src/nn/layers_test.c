@@ -163,7 +163,8 @@ static void batch_norm_may_lack_its_parts(void **state)
     check_same(tri_forward(bare, x),
                tri_batch_norm(x, &(tri_batch_norm_args){.training = true, .eps = 0.5}));
     CHECK_FAILS(tri_tensor_status(tri_forward(plain, tri_flatten(x, 1))), TRI_ERR_INVALID_ARG,
-                "BatchNorm2d takes x [N, C, H, W], not one of 2 dimensions");
+                "BatchNorm2d takes x [N, C, H, W] (tri_nn_batch_norm1d: [N, C] or [N, C, L]), not "
+                "one of 2 dimensions");
     assert_non_null(strstr(tri_last_error(), "layers_test.c:"));
     tri_step_end();
     tri_module_destroy(bare);
@@ -173,6 +174,40 @@ static void batch_norm_may_lack_its_parts(void **state)
     refused_with(tri_nn_batch_norm2d(2, &(tri_nn_batch_norm2d_options){.momentum = 1.5}),
                  "momentum 1.5");
     refused_with(tri_nn_batch_norm2d(2, &(tri_nn_batch_norm2d_options){.eps = (double)NAN}), "nan");
+}
+
+static void batch_norm_of_rows_is_that_of_images(void **state)
+{
+    tri_module *rows = tri_nn_batch_norm1d(2, NULL), *images = tri_nn_batch_norm2d(2, NULL);
+    tri_tensor *x = numbers(TRI_SHAPE(4, 2, 3));
+
+    (void)state;
+    for (int training = 1; training >= 0; training--) {
+        tri_module_train(rows, training == 1);
+        tri_module_train(images, training == 1);
+        for (int64_t length = 3; length > 0; length -= 2) { /* [N, C, 3], [N, C] */
+            tri_tensor *part = tri_narrow(x, 2, 0, length);
+            tri_tensor *image = tri_reshape(part, TRI_SHAPE(4, 2, length, 1));
+
+            check_same(tri_forward(rows, length > 1 ? part : tri_reshape(part, TRI_SHAPE(4, 2))),
+                       tri_forward(images, image));
+        }
+    }
+    check_same(tri_mul_scalar(tri_module_find(rows, "running_var"), 1),
+               tri_mul_scalar(tri_module_find(images, "running_var"), 1));
+    assert_true(tri_item(tri_module_find(rows, "num_batches_tracked")) == 2);
+    CHECK_FAILS(tri_tensor_status(tri_forward(rows, tri_reshape(x, TRI_SHAPE(4, 2, 3, 1)))),
+                TRI_ERR_INVALID_ARG,
+                "BatchNorm1d takes x [N, C] or [N, C, L] (tri_nn_batch_norm2d: [N, C, H, W]), not "
+                "one of 4 dimensions");
+    tri_step_end();
+    CHECK_FAILS(tri_tensor_status(tri_forward(rows, tri_flatten(x, 0))), TRI_ERR_INVALID_ARG,
+                "not one of 1 dimension");
+    tri_step_end();
+    tri_module_destroy(rows);
+    tri_module_destroy(images);
+    tri_tensor_unref(x);
+    refused_with(tri_nn_batch_norm1d(0, NULL), "nn_batch_norm1d(0): channels must be at least 1");
 }
 
 /* The first running mean is momentum times the batch's. */
@@ -351,6 +386,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(an_option_is_said_once),
     cmocka_unit_test(a_linear_layer_may_lack_its_bias),
     cmocka_unit_test(batch_norm_may_lack_its_parts),
+    cmocka_unit_test(batch_norm_of_rows_is_that_of_images),
     cmocka_unit_test(batch_norm_takes_its_momentum),
     cmocka_unit_test(norms_of_rows_are_their_operations),
     cmocka_unit_test(an_embedding_gives_rows),

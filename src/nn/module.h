@@ -70,6 +70,9 @@ struct tri_module {
 
 /* Keeps the current error line as the module's failure, unless it has one already. */
 void trii_module_fail(tri_module *module, tri_status status);
+/* The first module that stands around a network (tri_ddp, tri_data_parallel), this one or below: of
+ * this class, or of any (NULL). NULL: there is none. */
+const tri_module *trii_module_wrapper(const tri_module *module, const tri_module_class *type);
 /* A failed module with the current error line; never NULL (a shared one when memory is out). */
 tri_module *trii_module_failed(tri_status status);
 /* tri_module_child that also takes the empty name; after a failure self is failed and returned. */

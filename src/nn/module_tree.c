@@ -30,6 +30,17 @@ tri_module *tri_module_of(tri_module *wrapped)
     return wrapped;
 }
 
+const tri_module *trii_module_wrapper(const tri_module *module, const tri_module_class *type)
+{
+    const tri_module *found = NULL;
+
+    if (module != NULL && is_wrapper(module) && (type == NULL || module->type == type))
+        return module;
+    for (int i = 0; i < tri_module_children(module) && found == NULL; i++)
+        found = trii_module_wrapper(module->children[i], type);
+    return found;
+}
+
 tri_module *tri_module_submodule(tri_module *module, const char *path)
 {
     if (path == NULL)

@@ -40,6 +40,12 @@ static bool absorbs_before(trii_ir *ir, trii_ir_node *before, const trii_ir_node
     return of_node(ir, node)->absorbs_before(ir, before, node);
 }
 
+static bool sums(const trii_ir *ir, const trii_group *a, const trii_group *b,
+                 const trii_ir_node *node)
+{
+    return of_node(ir, node)->sums(ir, a, b, node);
+}
+
 static void layouts(const trii_ir *ir, const trii_group *group, const trii_layout *const *have,
                     trii_layouts *want)
 {
@@ -65,6 +71,7 @@ const trii_device_ops trii_plan_device = {
     .chains = chains,
     .absorbs = absorbs,
     .absorbs_before = absorbs_before,
+    .sums = sums,
     .layouts = layouts,
     .compile = compile,
     .compile_reorder = compile_reorder,

@@ -13,7 +13,7 @@
 #include "plan/plan_pool.h"
 #include "tensor/storage.h"
 
-#define TRII_DEVICE_ABI 2
+#define TRII_DEVICE_ABI 3
 #define TRII_GROUP_NODES 16 /* nodes of a fused group, at most */
 #define TRII_GROUP_VALUES 64
 
@@ -61,7 +61,8 @@ typedef enum trii_group_kind {
     TRII_GROUP_VIEW,  /* no kernel: the outputs are elements of the input */
     TRII_GROUP_JOIN,  /* no kernel: the inputs are the elements of the output */
     TRII_GROUP_REORDER,
-    TRII_GROUP_TRANSFER, /* a copy from another device, in the layout that it has */
+    TRII_GROUP_TRANSFER, /* a copy from another device, in the layout that it has; where both have
+                            the memory of the host a view, unless the copy leaves the plan */
     TRII_GROUP_HOST
 } trii_group_kind;
 
@@ -140,6 +141,10 @@ typedef struct trii_device_ops {
      * Other readers of that output get it from this kernel. (ReLU's gradient before
      * normalisation's.) If so, it may exchange inputs of `before`, and count their readers. */
     bool (*absorbs_before)(trii_ir *ir, trii_ir_node *before, const trii_ir_node *node);
+    /* Required. May the node, which alone reads an output of each of two groups, be computed with
+     * both of them by one kernel? (the sum of two gradients of one convolution's weights) */
+    bool (*sums)(const trii_ir *ir, const trii_group *a, const trii_group *b,
+                 const trii_ir_node *node);
     /* Required. have[i]: the layouts in which the inputs are; fills the wanted ones. The plan
      * reorders where they differ. Outputs of persistent state keep the layout `ir` says where
      * the device can. Inputs may be strided: views, which a kernel takes (want = have) or has

@@ -2,7 +2,8 @@
  * fuse.c - cuts the nodes into groups, each of which becomes one kernel.
  *
  * Nodes are taken in record order. An element-wise node joins the chain that makes one of its
- * inputs, or the operation that the device can extend by it; other nodes open a group. A group
+ * inputs, or the operation that the device can extend by it, or makes one of two operations whose
+ * results it adds; other nodes open a group. A group
  * runs at one position, so joining moves work: up, if everything the node reads is there already,
  * or down, if nobody has read the group's outputs yet. Either way every group still comes after
  * all that it reads.
@@ -10,8 +11,6 @@
 #include "plan/ir.h"
 
 #include <string.h>
-
-#define POSITION_STEP 256 /* room for reorders before and after each group */
 
 typedef struct fuse {
     trii_ir *ir;
@@ -45,7 +44,7 @@ static bool has_bound_output(const trii_ir *ir, const trii_ir_node *node)
 /* Waiting for what came from peers must not move in front of what they may be waiting for. */
 static bool waits_too_early(const fuse *f, const trii_group *from, int32_t position)
 {
-    return from->kind == TRII_GROUP_HOST && f->last_host * POSITION_STEP > position;
+    return from->kind == TRII_GROUP_HOST && f->last_host * TRII_POSITION_STEP > position;
 }
 
 /* Everything else that the node reads is complete before the group runs. */
@@ -113,6 +112,35 @@ static void merge_other_inputs(const fuse *f, int32_t n, int32_t group)
     }
 }
 
+/* The group that makes the value for nobody but the node; -1 = none, or it cannot grow. */
+static int32_t made_for(const fuse *f, const trii_ir_node *node, int32_t value)
+{
+    int32_t g;
+    const trii_group *group = producer(f, value, &g);
+
+    return group != NULL && group->kind == TRII_GROUP_OP && !f->read[g] &&
+                   same_region(f, node, group) && f->ir->values[value].n_readers == 1 &&
+                   f->ir->values[value].output < 0
+               ? g
+               : -1;
+}
+
+static bool join_both(const fuse *f, int32_t n)
+{
+    const trii_ir_node *node = &f->ir->nodes[n];
+    int32_t a = node->n_in == 2 ? made_for(f, node, node->in[0]) : -1;
+    int32_t b = a >= 0 ? made_for(f, node, node->in[1]) : -1;
+    trii_group *const *groups = f->ir->groups;
+
+    if (b < 0 || a == b || groups[a]->n_nodes + groups[b]->n_nodes >= TRII_GROUP_NODES ||
+        !f->device->sums(f->ir, groups[a], groups[b], node))
+        return false;
+    join(f, n, a);
+    merge(f, b, a);
+    groups[a]->position = n * TRII_POSITION_STEP;
+    return true;
+}
+
 /* Joins the element-wise node to a group that makes one of its inputs, if it can. */
 static bool join_producer(const fuse *f, int32_t n, bool chains)
 {
@@ -145,7 +173,7 @@ static bool join_producer(const fuse *f, int32_t n, bool chains)
             }
             join(f, n, g);
             if (!up) {
-                group->position = n * POSITION_STEP;
+                group->position = n * TRII_POSITION_STEP;
                 if (pass == 1)
                     merge_other_inputs(f, n, g);
             }
@@ -170,7 +198,7 @@ static bool take_before(const fuse *f, int32_t n)
             continue;
         join(f, n, g);
         group->kind = TRII_GROUP_OP;
-        group->position = n * POSITION_STEP;
+        group->position = n * TRII_POSITION_STEP;
         return true;
     }
     return false;
@@ -207,14 +235,14 @@ static tri_status place(const fuse *f, int32_t n)
         kind = TRII_GROUP_JOIN;
     } else if (node->op->op_class == TRII_CLASS_ELEMENTWISE) {
         chains = f->device->chains(f->ir, node);
-        if (join_producer(f, n, chains))
+        if (join_both(f, n) || join_producer(f, n, chains))
             return TRI_OK;
         kind = chains ? TRII_GROUP_CHAIN : TRII_GROUP_OP;
     } else if (take_before(f, n)) {
         return TRI_OK;
     }
     node->group = f->ir->n_groups;
-    if (trii_ir_add_group(f->ir, kind, n * POSITION_STEP) == NULL)
+    if (trii_ir_add_group(f->ir, kind, n * TRII_POSITION_STEP) == NULL)
         return TRI_ERR_NO_MEMORY;
     f->ir->groups[node->group]->nodes[0] = n;
     f->ir->groups[node->group]->n_nodes = 1;
@@ -259,7 +287,7 @@ static tri_status hurry_hosts(trii_ir *ir)
         for (int32_t o = 0; o < group->n_out && early; o++)
             early = ir->values[group->out[o]].output < 0 && !computed[group->out[o]];
         if (early)
-            group->position -= ir->n_nodes * POSITION_STEP;
+            group->position -= ir->n_nodes * TRII_POSITION_STEP;
     }
     return TRI_OK;
 }

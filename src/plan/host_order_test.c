@@ -208,6 +208,26 @@ static void what_is_waited_for_at_once_is_run(void **state)
     tri_tensor_unref(x);
 }
 
+/* What neither makes its operand nor reads its result is done while it is under way. */
+static void other_work_goes_behind_the_start_of_what_is_read_at_once(void **state)
+{
+    tri_tensor *x = square(1), *other, *y;
+    float got[4];
+
+    (void)state;
+    n_events = 0;
+    y = tri_matmul(x, x);
+    other = tri_matmul(x, y); /* beside, before the operand is complete */
+    y = tri_matmul(y, x);
+    y = tri_matmul(record(&noted_kind, 1, 1, 2, y, NULL), x);
+    CHECK_OK(tri_copy_out(tri_add(y, other), got, sizeof(got)));
+    CHECK_NEAR(got[0], 2 * 199 + 37, 0);
+    in_order(1, -1);
+    assert_true(when(1001) < 0); /* it is not waited for at once */
+    CHECK_OK(tri_step_end_status());
+    tri_tensor_unref(x);
+}
+
 static void gradients_begin_where_nothing_was_read(void **state)
 {
     tri_tensor *x = square(1), *got, *y;
@@ -396,18 +416,69 @@ static void lanes_share_the_order_of_a_group(void **state)
     tri_tensor_unref(x);
 }
 
+static int n_reordered, n_kernels_behind; /* before the first start, and behind it */
+
+static tri_status look(trii_step *step, const trii_segment *segment)
+{
+    trii_plan *plan;
+    tri_status status = trii_plan_create(step, segment, &trii_plan_device, false, &plan);
+    bool started = false;
+
+    if (status != TRI_OK)
+        return status;
+    n_reordered = n_kernels_behind = 0;
+    for (int32_t e = 0; e < plan->n_entries; e++) {
+        bool kernel = plan->entries[e].kind == TRII_ENTRY_KERNEL;
+
+        started = started || plan->entries[e].kind == TRII_ENTRY_START;
+        n_reordered += !started && kernel && plan->entries[e].node < 0;
+        n_kernels_behind += started && kernel && plan->entries[e].node >= 0;
+    }
+    trii_plan_destroy(plan);
+    return trii_executor_plan.run(step, segment);
+}
+
+/* Of the second layer's gradient, which is there first, in plain order, which the kernel that makes
+ * it does not know: recorded behind the whole backward pass. */
+static void what_is_put_into_order_for_it_does_not_wait_for_the_rest(void **state)
+{
+    static const trii_executor looking = {.name = "looking", .run = look};
+    tri_module *net, *second;
+    tri_tensor *x;
+
+    (void)state;
+    second = tri_nn_conv2d(64, 64, 3, &(tri_nn_conv2d_options){.padding = 1, .no_bias = true});
+    net = tri_sequential(
+        tri_nn_conv2d(64, 64, 3, &(tri_nn_conv2d_options){.padding = 1, .no_bias = true}),
+        tri_nn_relu(), second);
+    x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(2, 64, 28, 28));
+    CHECK_OK(tri_init_uniform(x, -1, 1));
+    trii_executor_set(&looking);
+    tri_backward(tri_sum(tri_forward(net, x), NULL, 0, false));
+    (void)tri_keep(
+        record(&noted_kind, 1, 7, 1, tri_grad(tri_module_state(second, 0).tensor), NULL));
+    CHECK_OK(tri_step_end_status());
+    assert_true(n_reordered > 0);
+    assert_true(n_kernels_behind >= 2); /* the second's to the first, and the first's own */
+    trii_executor_set(NULL);
+    tri_module_destroy(net);
+    tri_tensor_unref(x);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_lacks_operands_holds_back_its_own_group_only),
         cmocka_unit_test(it_comes_after_what_it_is_to_come_after),
         cmocka_unit_test(what_is_waited_for_at_once_is_run),
+        cmocka_unit_test(other_work_goes_behind_the_start_of_what_is_read_at_once),
         cmocka_unit_test(gradients_begin_where_nothing_was_read),
         cmocka_unit_test(what_fails_on_another_device_is_not_communicated),
         cmocka_unit_test(what_communicates_is_not_computed_again),
         cmocka_unit_test(results_require_gradients_one_by_one),
         cmocka_unit_test(what_differs_from_the_step_before_is_recorded_anew),
         cmocka_unit_test(lanes_share_the_order_of_a_group),
+        cmocka_unit_test(what_is_put_into_order_for_it_does_not_wait_for_the_rest),
     };
 
     return test_main(argc, argv, tests, TRII_COUNT_OF(tests));

@@ -45,9 +45,21 @@ static tri_status settle(trii_plan_host *host, const trii_step *step, const trii
     return TRI_OK;
 }
 
+/* The one before it in its group has started, or is done where that is to be alone. */
+static bool is_next(const trii_plan *plan, const trii_plan_host *host)
+{
+    const trii_plan_host *before;
+
+    if (host->before < 0)
+        return true;
+    before = &plan->hosts[host->before];
+    return before->state >=
+           (TRII_UNLIKELY(before->op->holds_back) ? TRII_HOST_DONE : TRII_HOST_RUNNING);
+}
+
 static bool may_start(const trii_plan *plan, const trii_plan_host *host)
 {
-    if (host->before >= 0 && plan->hosts[host->before].state < TRII_HOST_RUNNING)
+    if (!is_next(plan, host))
         return false;
     for (int32_t k = 0; k < host->n_needs; k++) {
         if (plan->hosts[host->needs[k]].state != TRII_HOST_DONE)
@@ -152,8 +164,10 @@ tri_status trii_host_wait(trii_plan *plan, int32_t h, const trii_step *step,
     while (host->state != TRII_HOST_DONE && status == TRI_OK) {
         trii_plan_host *first = obstacle(plan, host);
 
-        if (first == NULL) {
-            status = wait_for_lanes(plan);
+        if (first == NULL) { /* what it comes after is done: it may start by now */
+            status = trii_hosts_poll(plan, step, segment, n_running);
+            if (status == TRI_OK && host->state == TRII_HOST_ARMED && obstacle(plan, host) == NULL)
+                status = wait_for_lanes(plan);
         } else {
             bool all = first == host && moves_all(plan, host);
             int64_t alone_ns = plan->n_lanes == 1 ? INT64_MAX : LANES_SLICE_NS;

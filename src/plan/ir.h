@@ -27,6 +27,7 @@ tri_status trii_ir_layouts(trii_ir *ir, const trii_step *step, const trii_segmen
 tri_status trii_ir_compile(trii_ir *ir, const trii_device_ops *device) TRI_MUST_CHECK;
 
 /* A new group at the end; NULL when memory is out. */
+#define TRII_POSITION_STEP 256 /* room for reorders before and after each group */
 trii_group *trii_ir_add_group(trii_ir *ir, trii_group_kind kind, int32_t position);
 /* A new value of the type, without producer; -1 when memory is out. */
 int32_t trii_ir_add_value(trii_ir *ir, const trii_type *type);

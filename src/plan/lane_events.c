@@ -3,10 +3,10 @@
  *
  * In a lane entries run in order. Between lanes, an entry waits for every earlier one that touches
  * the same bytes, if one of the two writes them: so results cross when they are complete, and a
- * buffer gets its next value when its copy on another device is made. Only entries that touch
- * memory of another lane can be part of that: copies between devices, and communication, which the
- * first lane does for all. As everybody waits for what is earlier in one order, nobody waits for
- * ever.
+ * buffer gets its next value when nobody elsewhere reads it any more. Only entries that touch
+ * memory of another lane can be part of that: copies between devices, who reads a value of another
+ * device where it is, and communication, which the first lane does for all. As everybody waits for
+ * what is earlier in one order, nobody waits for ever.
  */
 #include <string.h>
 

@@ -3,10 +3,15 @@
  * lanes, in which everything comes behind what it reads.
  *
  * The order is that of a simulated run: a lane that is free takes what has its operands, a group of
- * the backward pass before one of the forward pass, and else what was recorded first. So stages of
- * a pipeline overlap. Independent parts of the forward pass (micro-batches) are not begun as long
- * as a lane still keeps more of them than there are lanes behind it, and one: what they made has to
- * be kept for the backward pass.
+ * the backward pass before one of the forward pass, of the backward pass what another lane waits
+ * for before what stays here (gradients of parameters), and else what was recorded first. So stages
+ * of a pipeline overlap. Independent parts of the forward pass (micro-batches) are not begun as
+ * long as a lane still keeps more of them than there are lanes behind it, and one: what they made
+ * has to be kept for the backward pass.
+ *
+ * A change of layout goes right before the first group that reads it: what all micro-batches wait
+ * for, such as weights for the backward pass, must not hold up the first of them until the last is
+ * there, too.
  */
 #include <math.h>
 #include <string.h>
@@ -15,21 +20,34 @@
 #include "plan/schedule.h"
 #include "tensor/device_list.h"
 
+/* What a lane takes next, as long as nothing that matters for it has changed. */
+typedef struct lane_choice {
+    bool known;
+    int32_t place; /* in `waiting`; -1 = nothing */
+    double start;
+} lane_choice;
+
 typedef struct lane_order {
     trii_schedule *s;
     int n_lanes;
     int32_t *missing;    /* [group] edges from groups without a place */
     int32_t *first_next; /* [group + 1] where its edges begin in `next` */
     int32_t *next;
-    int32_t *writer;    /* [value] of an input: the group that overwrites its tensor; -1 */
-    int32_t *part;      /* [group] its part of the forward pass: a group of it; -1 = none */
-    double *ready;      /* [group] when its operands are there */
-    int32_t *open;      /* [part, lane] reads to come of what the part made there */
-    bool *begun;        /* [part, lane] */
-    int32_t *waiting;   /* [lane, ..] groups whose operands have a place */
-    int32_t *n_waiting; /* [lane] */
-    int32_t *alive;     /* [lane] parts that are begun and still read */
-    double *time;       /* [lane] */
+    int32_t *writer;      /* [value] of an input: the group that overwrites its tensor; -1 */
+    int32_t *part;        /* [group] its part of the forward pass: a group of it; -1 = none */
+    double *ready;        /* [group] when its operands are there */
+    bool *put_off;        /* [group] a change of layout that its first reader takes along */
+    bool *first;          /* [group] it comes behind nothing */
+    bool *awaited;        /* [group] by another lane, or by what is */
+    int8_t *rank;         /* [group] rank_of it */
+    lane_choice *next_of; /* [lane] */
+    int32_t *open;        /* [part, lane] reads to come of what the part made there */
+    bool *begun;          /* [part, lane] */
+    int32_t *waiting;     /* [lane, ..] groups whose operands have a place */
+    int32_t *n_waiting;   /* [lane] */
+    int32_t *alive;       /* [lane] parts that are begun and still read */
+    double *time;         /* [lane] */
+    int32_t placed;       /* groups */
 } lane_order;
 
 /* --- lanes -------------------------------------------------------------------------------------
@@ -195,6 +213,17 @@ static tri_status make_edges(lane_order *o)
     return TRI_OK;
 }
 
+/* From the back: edges lead to later groups. */
+static void find_awaited(lane_order *o)
+{
+    const int32_t *lane = o->s->group_lane;
+
+    for (int32_t g = o->s->ir->n_groups - 1; g >= 0; g--) {
+        for (int32_t e = o->first_next[g]; e < o->first_next[g + 1] && !o->awaited[g]; e++)
+            o->awaited[g] = lane[o->next[e]] != lane[g] || o->awaited[o->next[e]];
+    }
+}
+
 /* --- parts of the forward pass -----------------------------------------------------------------
  */
 
@@ -228,6 +257,8 @@ static void find_parts(lane_order *o)
             if (from >= 0 && from < g)
                 o->part[part_root(o, g)] = part_root(o, from);
         }
+        if (o->part[g] == g && group->kind == TRII_GROUP_REORDER)
+            o->part[g] = -1; /* of a weight: it begins nothing */
     }
     for (int32_t g = 0; g < s->ir->n_groups; g++) {
         if (o->part[g] >= 0)
@@ -258,8 +289,10 @@ static void count_parts(lane_order *o, int32_t g)
     for (int32_t i = 0; i < group->n_in; i++) {
         int32_t from = made_in(o, group->in[i]);
 
-        if (from >= 0 && --o->open[o->part[from] * o->n_lanes + s->group_lane[from]] == 0)
+        if (from >= 0 && --o->open[o->part[from] * o->n_lanes + s->group_lane[from]] == 0) {
             o->alive[s->group_lane[from]]--;
+            o->next_of[s->group_lane[from]].known = false;
+        }
     }
 }
 
@@ -293,15 +326,17 @@ static double cost_of(const lane_order *o, int32_t g)
     return cost;
 }
 
-/* 0 host operations, 1 backward, 2 forward, 3 what is computed again for backward: it has its
- * operands long before it is wanted. */
-static int rank_of(const lane_order *o, int32_t g)
+/* 0 host operations; backward: 1 what others wait for, 2 the rest; 3 forward; 4 what is computed
+ * again for backward: it has its operands long before it is wanted. */
+static int8_t rank_of(const lane_order *o, int32_t g)
 {
     if (o->s->ir->groups[g]->kind == TRII_GROUP_HOST)
         return 0;
     if (!is_backward(o, g))
-        return 2;
-    return node_of(o, g)->region != 0 ? 3 : 1;
+        return 3;
+    if (node_of(o, g)->region != 0)
+        return 4;
+    return o->awaited[g] ? 1 : 2;
 }
 
 /* What the lane takes next: its place in `waiting`, -1 = nothing; and when. */
@@ -314,13 +349,13 @@ static int32_t choose(const lane_order *o, int32_t lane, bool begin_any, double 
     for (int32_t k = 0; k < o->n_waiting[lane]; k++) {
         int32_t g = waiting[k];
         double start = fmax(o->time[lane], o->ready[g]);
-        int rank = rank_of(o, g);
+        int rank = o->rank[g];
 
-        if (!begin_any && !may_begin(o, g))
-            continue;
         if (best >= 0 && (start > *start_out ||
                           (start == *start_out &&
                            (rank > best_rank || (rank == best_rank && g > waiting[best])))))
+            continue;
+        if (!begin_any && !may_begin(o, g))
             continue;
         best = k;
         best_rank = rank;
@@ -329,11 +364,100 @@ static int32_t choose(const lane_order *o, int32_t lane, bool begin_any, double 
     return best;
 }
 
+/* The same, but nothing is begun that may not: looked for anew only where it may be another. */
+static int32_t choose_known(lane_order *o, int32_t lane, double *start_out)
+{
+    lane_choice *c = &o->next_of[lane];
+
+    if (!c->known)
+        c->place = choose(o, lane, false, &c->start);
+    c->known = true;
+    *start_out = c->start;
+    return c->place;
+}
+
 static void push(lane_order *o, int32_t g)
 {
     int32_t lane = o->s->group_lane[g];
 
+    o->next_of[lane].known = false;
     o->waiting[(size_t)lane * (size_t)o->s->ir->n_groups + (size_t)o->n_waiting[lane]++] = g;
+}
+
+static bool reads(const lane_order *o, int32_t g, int32_t from)
+{
+    const trii_group *group = o->s->ir->groups[g];
+    bool found = false;
+
+    for (int32_t i = 0; i < group->n_in; i++)
+        found = found || o->s->ir->values[group->in[i]].group == from;
+    return found;
+}
+
+/* Others may wait for it on their lanes, or nobody at all. */
+static bool may_put_off(const lane_order *o, int32_t g)
+{
+    const trii_schedule *s = o->s;
+    bool here = s->ir->groups[g]->kind == TRII_GROUP_REORDER, any = false;
+
+    for (int32_t e = o->first_next[g]; here && e < o->first_next[g + 1]; e++) {
+        bool reader = reads(o, o->next[e], g);
+
+        any = any || reader;
+        here = s->ir->groups[o->next[e]]->kind != TRII_GROUP_HOST &&
+               (!reader || s->group_lane[o->next[e]] == s->group_lane[g]);
+    }
+    return here && any;
+}
+
+/* All that it comes behind has a place. Who reads what is put off need not wait for it; who
+ * overwrites its operand does. */
+static void may_go(lane_order *o, int32_t g)
+{
+    o->put_off[g] = may_put_off(o, g);
+    if (!o->put_off[g]) {
+        push(o, g);
+        return;
+    }
+    for (int32_t e = o->first_next[g]; e < o->first_next[g + 1]; e++) {
+        int32_t next = o->next[e];
+
+        if (!reads(o, next, g))
+            continue;
+        o->ready[next] = fmax(o->ready[next], o->ready[g]);
+        if (--o->missing[next] == 0)
+            may_go(o, next);
+    }
+}
+
+/* Behind what it reads and was put off, on its lane. */
+static void place(lane_order *o, int32_t g)
+{
+    const trii_group *group = o->s->ir->groups[g];
+    int32_t lane = o->s->group_lane[g];
+    bool was_put_off = o->put_off[g];
+
+    o->put_off[g] = false;
+    o->next_of[lane].known = false;
+    for (int32_t i = 0; i < group->n_in; i++) {
+        int32_t from = o->s->ir->values[group->in[i]].group;
+
+        if (from >= 0 && o->put_off[from])
+            place(o, from);
+    }
+    trii_order_group(o->s, g);
+    o->placed++;
+    count_parts(o, g);
+    o->time[lane] = fmax(o->time[lane], o->ready[g]) + cost_of(o, g);
+    for (int32_t e = o->first_next[g]; e < o->first_next[g + 1]; e++) {
+        int32_t next = o->next[e];
+
+        if (was_put_off && reads(o, next, g))
+            continue;
+        o->ready[next] = fmax(o->ready[next], o->time[lane]);
+        if (--o->missing[next] == 0)
+            may_go(o, next);
+    }
 }
 
 static void take(lane_order *o, int32_t lane, int32_t k, double start)
@@ -342,16 +466,20 @@ static void take(lane_order *o, int32_t lane, int32_t k, double start)
     int32_t g = waiting[k];
 
     waiting[k] = waiting[--o->n_waiting[lane]];
-    trii_order_group(o->s, g);
-    count_parts(o, g);
-    o->time[lane] = start + cost_of(o, g);
-    for (int32_t e = o->first_next[g]; e < o->first_next[g + 1]; e++) {
-        int32_t next = o->next[e];
+    o->time[lane] = start;
+    place(o, g);
+}
 
-        o->ready[next] = fmax(o->ready[next], o->time[lane]);
-        if (--o->missing[next] == 0)
-            push(o, next);
+/* Its reader may wait for who overwrites its operand. */
+static bool place_first_put_off(lane_order *o)
+{
+    for (int32_t g = 0; g < o->s->ir->n_groups; g++) {
+        if (o->put_off[g]) {
+            place(o, g);
+            return true;
+        }
     }
+    return false;
 }
 
 static tri_status allocate(lane_order *o)
@@ -364,6 +492,11 @@ static tri_status allocate(lane_order *o)
     ok = ok && TRII_NEW(pool, o->s->ir->n_values, o->writer) != NULL;
     ok = ok && TRII_NEW(pool, n, o->part) != NULL;
     ok = ok && TRII_NEW(pool, n, o->ready) != NULL;
+    ok = ok && TRII_NEW(pool, n, o->put_off) != NULL;
+    ok = ok && TRII_NEW(pool, n, o->first) != NULL;
+    ok = ok && TRII_NEW(pool, n, o->awaited) != NULL;
+    ok = ok && TRII_NEW(pool, n, o->rank) != NULL;
+    ok = ok && TRII_NEW(pool, lanes, o->next_of) != NULL;
     ok = ok && TRII_NEW(pool, n * lanes, o->open) != NULL;
     ok = ok && TRII_NEW(pool, n * lanes, o->begun) != NULL;
     ok = ok && TRII_NEW(pool, n * lanes, o->waiting) != NULL;
@@ -385,18 +518,23 @@ tri_status trii_lanes_order(trii_schedule *s)
     status = make_edges(&o);
     if (status != TRI_OK)
         return status;
+    find_awaited(&o);
     for (int32_t g = 0; g < s->ir->n_groups; g++) {
-        if (o.missing[g] == 0)
-            push(&o, g);
+        o.first[g] = o.missing[g] == 0;
+        o.rank[g] = rank_of(&o, g);
     }
-    for (int32_t placed = 0; placed < s->ir->n_groups; placed++) {
+    for (int32_t g = 0; g < s->ir->n_groups; g++) {
+        if (o.first[g])
+            may_go(&o, g);
+    }
+    while (o.placed < s->ir->n_groups) {
         int32_t lane = -1, chosen = -1;
         double start = 0;
 
         for (int pass = 0; pass < 2 && lane < 0; pass++) {
             for (int32_t l = 0; l < o.n_lanes; l++) {
                 double at = 0;
-                int32_t k = choose(&o, l, pass == 1, &at);
+                int32_t k = pass == 0 ? choose_known(&o, l, &at) : choose(&o, l, true, &at);
 
                 if (k < 0 || (lane >= 0 && at >= start))
                     continue;
@@ -405,9 +543,10 @@ tri_status trii_lanes_order(trii_schedule *s)
                 start = at;
             }
         }
-        if (lane < 0)
+        if (lane >= 0)
+            take(&o, lane, chosen, start);
+        else if (!place_first_put_off(&o))
             return TRII_FAIL(TRI_ERR_INTERNAL, "plan: groups that wait for each other");
-        take(&o, lane, chosen, start);
     }
     trii_order_end(s);
     return TRI_OK;

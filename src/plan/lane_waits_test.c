@@ -208,7 +208,7 @@ static void so_is_one_that_changes_at_the_end(void **state)
 }
 
 /* A large tensor of cpu:0 changes, and n elements of it are read on cpu:1: the update comes behind
- * that, although it could come first, and so nothing is copied but these. */
+ * that, although it could come first, and so nothing is copied. */
 static void change_in_place(tri_tensor *w, int64_t n)
 {
     tri_tensor *x = filled_on(TRI_CPU(0), 4, 1, 0), *there, *old;
@@ -218,7 +218,7 @@ static void change_in_place(tri_tensor *w, int64_t n)
     there = tri_keep(tri_neg(tri_to(old, TRI_CPU(1))));
     leave_in(tri_add_scalar(w, 1), w);
     CHECK_OK(tri_run());
-    assert_int_equal(trii_plan_stats_get().copied_bytes, (size_t)n * sizeof(float));
+    assert_int_equal(trii_plan_stats_get().copied_bytes, 0);
     expect(there, n, -1, -0.25);
     expect(w, LARGE, 2, 0.25);
     CHECK_OK(tri_step_end_status());

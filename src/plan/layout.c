@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "graph/host_op.h"
 #include "tensor/device_list.h"
+#include "tensor/device_memory.h"
 
 static void *grown(const trii_layout_choice *c, const void *old, int32_t room, size_t size)
 {
@@ -115,10 +116,24 @@ static bool can_adopt(const trii_layout_choice *c, int32_t v, const trii_layout 
            !trii_is_strided(want) && want->bytes == trii_type_bytes(&value->type);
 }
 
+/* Where operand i is put into order: right before the group. What communicates starts when the last
+ * operand is there, wherever it was recorded: its operands are put into order where they are made,
+ * so that it need not wait for all that was recorded before it. */
+static int32_t position_before(const trii_layout_choice *c, const trii_group *group, int32_t i)
+{
+    int32_t from = c->ir->values[group->in[i]].group;
+    const trii_group *maker = from >= 0 ? c->ir->groups[from] : NULL;
+
+    if (group->kind != TRII_GROUP_HOST || maker == NULL ||
+        (maker->kind != TRII_GROUP_OP && maker->kind != TRII_GROUP_CHAIN))
+        return group->position - 1 - i;
+    return maker->position + TRII_POSITION_STEP / 2;
+}
+
 tri_status trii_layout_fit_input(trii_layout_choice *c, trii_group *group, int32_t i,
                                  const trii_layout *layout, bool adopt)
 {
-    int32_t v = group->in[i], made;
+    int32_t v = group->in[i], made, position = position_before(c, group, i);
     trii_layout_copy *entry;
     tri_status status;
 
@@ -151,7 +166,7 @@ tri_status trii_layout_fit_input(trii_layout_choice *c, trii_group *group, int32
     c->copies[v] = entry;
     trii_layout_replace(c->ir, group, v, made, false);
     group->in[i] = made;
-    return trii_layout_reorder(c, v, made, group->position - 1 - i);
+    return trii_layout_reorder(c, v, made, position);
 }
 
 /* A tensor that has a layout keeps it: what the kernel makes in another one is reordered, and so is
@@ -212,6 +227,28 @@ static bool crosses(const trii_ir *ir, const trii_group *group)
            trii_device_kind_of(ir->values[group->out[0]].type.device);
 }
 
+/* Memory of the host is that of every cpu device: what goes from one to another stays where it is,
+ * unless it leaves the plan or is written into another value. */
+static bool stays(const trii_layout_choice *c, const trii_group *group)
+{
+    const trii_ir_value *in = &c->ir->values[group->in[0]], *out = &c->ir->values[group->out[0]];
+
+    return trii_is_host(in->type.device) && trii_is_host(out->type.device) && out->output < 0 &&
+           !c->place[group->out[0]].chosen;
+}
+
+static void leave_there(trii_layout_choice *c, trii_group *group)
+{
+    int32_t in = group->in[0], out = group->out[0];
+    trii_ir_value *values = c->ir->values;
+
+    group->kind = TRII_GROUP_VIEW;
+    group->in_layout[0] = group->out_layout[0] = c->now[out] = c->now[in];
+    c->used[in] = true;
+    values[out].base = values[in].base >= 0 ? values[in].base : in;
+    values[out].offset = values[in].base >= 0 ? values[in].offset : 0;
+}
+
 static tri_status choose_group(trii_layout_choice *c, trii_group *group)
 {
     const trii_layout *have[TRII_GROUP_VALUES];
@@ -221,6 +258,10 @@ static tri_status choose_group(trii_layout_choice *c, trii_group *group)
     if (group->kind == TRII_GROUP_VIEW || group->kind == TRII_GROUP_JOIN)
         return trii_views_choose(c, group);
     assert(group->kind != TRII_GROUP_TRANSFER || group->n_in == 1);
+    if (group->kind == TRII_GROUP_TRANSFER && stays(c, group)) {
+        leave_there(c, group);
+        return TRI_OK;
+    }
     for (int32_t i = 0; i < group->n_in; i++)
         have[i] = c->now[group->in[i]];
     for (int32_t o = 0; o < group->n_out; o++) {

@@ -3,6 +3,10 @@
  * soon as their inputs are complete, in record order among those of their group of ranks, and are
  * waited for before the first reader of their outputs. One that reads what another one makes gets
  * its place as if that were there already: when it starts is found when the plan runs (host_run.c).
+ *
+ * Of one that is read at once what it does not read of the last groups before it comes behind its
+ * start: work that is done while it is under way (sums of SyncBatchNorm beside the gradient of a
+ * weight), and few values live longer.
  */
 #include "plan/schedule.h"
 
@@ -166,12 +170,72 @@ static void start_all(trii_schedule *s)
     }
 }
 
+/* Groups before a host operation that may change places with it. */
+#define AHEAD 8
+/* It is read at once: by one of the next few. */
+#define BEHIND 3
+
+static bool is_read_at_once(const trii_schedule *s, int32_t host)
+{
+    for (int32_t g = host + 1; g <= host + BEHIND && g < s->ir->n_groups; g++) {
+        const trii_group *group = s->ir->groups[g];
+
+        for (int32_t i = 0; i < group->n_in && group->kind != TRII_GROUP_VIEW; i++)
+            if (trii_order_source(s, s->ir->values[group->in[i]].group) == host)
+                return true;
+    }
+    return false;
+}
+
+/* Bits of the groups from `begin` on: those that made one of the values. */
+static uint32_t makers(const trii_schedule *s, int32_t begin, const int32_t *values, int32_t n)
+{
+    uint32_t made = 0;
+
+    for (int32_t i = 0; i < n; i++) {
+        int32_t g = values[i] >= 0 ? s->ir->values[values[i]].group : -1;
+
+        if (g >= begin)
+            made |= 1u << (g - begin);
+    }
+    return made;
+}
+
+/* Of the groups from g on the next host operation, if it is near and read at once, comes first,
+ * with all that it needs. */
+static void order_next_host(trii_schedule *s, int32_t g)
+{
+    const trii_ir_node *node;
+    int32_t host = g;
+    uint32_t needed;
+
+    while (host < g + AHEAD && host < s->ir->n_groups &&
+           s->ir->groups[host]->kind != TRII_GROUP_HOST)
+        host++;
+    if (host == g || host == g + AHEAD || host == s->ir->n_groups || s->done[host] ||
+        !is_read_at_once(s, host))
+        return;
+    node = &s->ir->nodes[s->ir->groups[host]->nodes[0]];
+    needed = makers(s, g, s->ir->groups[host]->in, s->ir->groups[host]->n_in) |
+             makers(s, g, node->after, node->n_after);
+    for (int32_t k = host - 1; k >= g; k--)
+        if ((needed >> (k - g) & 1) != 0)
+            needed |= makers(s, g, s->ir->groups[k]->in, s->ir->groups[k]->n_in);
+    for (int32_t k = g; k < host; k++)
+        if ((needed >> (k - g) & 1) != 0 && !s->done[k])
+            trii_order_group(s, k);
+    start_all(s);
+}
+
 void trii_order(trii_schedule *s)
 {
     start_all(s); /* what has no operands */
     for (int32_t g = 0; g < s->ir->n_groups; g++) {
         if (s->done[g])
-            continue; /* a host operation that started early */
+            continue; /* a host operation that started early, or what one needed */
+        order_next_host(s, g);
+        if (s->done[g])
+            continue;
         trii_order_group(s, g);
         start_all(s);
     }

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "os/clock.h"
 #include "plan/ir.h"
+#include "plan/trace.h"
 
 /* Live nodes with floats, and random ones, in the order in which the ir numbered them. */
 static tri_status list_scalars(trii_plan *plan, const trii_ir *ir, int32_t n_f, int32_t n_random)
@@ -110,9 +111,11 @@ static tri_status compile(trii_plan *plan, trii_ir *ir, const trii_step *step,
         status = list_adoptions(plan, ir, adopt);
     if (status == TRI_OK)
         status = trii_plan_schedule(plan, ir, step, segment);
-    if (status == TRI_OK && trii_log_enabled(TRII_LOG_TRACE, "plan"))
-        plan->entry_ns =
-            trii_pool_alloc(&plan->pool, (size_t)plan->n_entries, sizeof(*plan->entry_ns));
+    plan->traced = trii_trace_wanted();
+    if (status == TRI_OK && (plan->traced || trii_log_enabled(TRII_LOG_TRACE, "plan"))) {
+        plan->times = trii_pool_alloc(&plan->pool, (size_t)plan->n_entries, sizeof(*plan->times));
+        status = plan->times != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+    }
     return status;
 }
 

@@ -109,7 +109,8 @@ typedef struct trii_plan {
     const uint64_t *words;
     size_t n_words;
     uint64_t runs;
-    int64_t *entry_ns; /* TRI_LOG=plan:trace: time of each entry over all runs; else NULL */
+    struct trii_entry_times *times; /* [entry] TRI_TRACE, TRI_LOG=plan:trace; else NULL */
+    bool traced;                    /* TRI_TRACE */
 
     trii_entry *entries;
     int32_t n_entries;
@@ -202,7 +203,7 @@ void trii_hosts_stop(trii_plan *plan, const trii_step *step, const trii_segment 
 /* schedule.c: fills everything that has to do with entries, from an ir with kernels. */
 tri_status trii_plan_schedule(trii_plan *plan, trii_ir *ir, const trii_step *step,
                               const trii_segment *segment) TRI_MUST_CHECK;
-/* plan_log.c: after compiling, and (with entry_ns) where the time went. */
+/* plan_log.c: after compiling, and (with times) where the time went. */
 void trii_plan_log(const trii_plan *plan, const trii_ir *ir, double compile_ms, uint64_t compiled);
 void trii_plan_log_times(const trii_plan *plan);
 

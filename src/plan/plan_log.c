@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "plan/ir.h"
 #include "plan/plan.h"
+#include "plan/trace.h"
 
 static const char *layout_name(const trii_layout *layout)
 {
@@ -85,16 +86,16 @@ void trii_plan_log_times(const trii_plan *plan)
     if (plan->runs == 0)
         return;
     for (int32_t e = 0; e < plan->n_entries; e++)
-        total += (double)plan->entry_ns[e];
+        total += (double)plan->times[e].sum;
     trii_log_write(TRII_LOG_TRACE, "plan", "%016" PRIx64 ": %" PRIu64 " runs, %.3f us each",
                    plan->hash, plan->runs, total / (double)plan->runs / 1e3);
     for (int32_t e = 0; e < plan->n_entries; e++) {
-        static const char *const kinds[] = {"kernel", "copy", "start", "wait"};
+        static const char *const kinds[] = {"kernel", "copy", "move", "start", "wait"};
         const trii_entry *entry = &plan->entries[e];
 
         trii_log_write(TRII_LOG_TRACE, "plan", "  %4d %5.1f%% %10.3f us  %s %s", e,
-                       100 * (double)plan->entry_ns[e] / total,
-                       (double)plan->entry_ns[e] / (double)plan->runs / 1e3, kinds[entry->kind],
+                       100 * (double)plan->times[e].sum / total,
+                       (double)plan->times[e].sum / (double)plan->runs / 1e3, kinds[entry->kind],
                        entry->kernel != NULL ? entry->kernel->name : "");
     }
 }

@@ -5,10 +5,12 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "os/clock.h"
 #include "plan/ir.h"
 #include "plan/lane_run.h"
 #include "plan/plan.h"
+#include "plan/trace.h"
 #include "tensor/device_memory.h"
 
 static void set_slots(trii_slots *slots, int32_t i, void *data)
@@ -126,12 +128,19 @@ static TRII_NOINLINE tri_status kernel_failed(const trii_entry *entry, const tri
     return trii_node_failed(step, segment->first_node + entry->node, status);
 }
 
+static TRII_NOINLINE void note_times(struct trii_entry_times *times, int64_t begin)
+{
+    times->begin = begin;
+    times->end = trii_now_ns();
+    times->sum += times->end - begin;
+}
+
 static inline tri_status run_entry(trii_plan *plan, int32_t e, const trii_step *step,
                                    const trii_segment *segment, const trii_run *run,
                                    int32_t *n_running)
 {
     const trii_entry *entry = &plan->entries[e];
-    int64_t begin = TRII_UNLIKELY(plan->entry_ns != NULL) ? trii_now_ns() : 0;
+    int64_t begin = TRII_UNLIKELY(plan->times != NULL) ? trii_now_ns() : 0;
     tri_status status = TRI_OK;
 
     switch (entry->kind) {
@@ -156,8 +165,8 @@ static inline tri_status run_entry(trii_plan *plan, int32_t e, const trii_step *
         status = trii_host_wait(plan, entry->host, step, segment, n_running);
         break;
     }
-    if (TRII_UNLIKELY(plan->entry_ns != NULL))
-        plan->entry_ns[e] += trii_now_ns() - begin;
+    if (TRII_UNLIKELY(plan->times != NULL))
+        note_times(&plan->times[e], begin);
     return status;
 }
 
@@ -274,6 +283,16 @@ void trii_plan_bind_arena(trii_plan *plan, int32_t lane, void *data)
     }
 }
 
+static TRII_NOINLINE void show_times(const trii_plan *plan, const trii_step *step,
+                                     const trii_segment *segment, tri_status status)
+{
+    if (plan->traced && status == TRI_OK)
+        trii_trace_run(plan, step, segment);
+    if (trii_log_enabled(TRII_LOG_TRACE, "plan") && plan->runs >= 16 &&
+        (plan->runs & (plan->runs - 1)) == 0)
+        trii_plan_log_times(plan);
+}
+
 tri_status trii_plan_run(trii_plan *plan, trii_step *step, const trii_segment *segment)
 {
     tri_status status;
@@ -290,9 +309,8 @@ tri_status trii_plan_run(trii_plan *plan, trii_step *step, const trii_segment *s
         trii_hosts_stop(plan, step, segment);
         mark_torn(plan, step, segment);
     }
-    if (TRII_UNLIKELY(plan->entry_ns != NULL) && plan->runs >= 16 &&
-        (plan->runs & (plan->runs - 1)) == 0)
-        trii_plan_log_times(plan);
+    if (TRII_UNLIKELY(plan->times != NULL))
+        show_times(plan, step, segment, status);
     if (TRII_LIKELY(status == TRI_OK))
         publish(plan, step, segment);
     else

@@ -192,7 +192,8 @@ static void check_cases(tri_dtype dtype, bool bf16, double tolerance)
             results planned, eager;
             char name[64];
 
-            if (kind == VIEW_REPEATED && strncmp(op_cases[i].name, "bn_train", 8) == 0)
+            if (kind == VIEW_REPEATED && (strncmp(op_cases[i].name, "bn_train", 8) == 0 ||
+                                          strncmp(op_cases[i].name, "bn_shared", 9) == 0))
                 continue; /* without a variance its gradient is rounding alone */
             snprintf(name, sizeof(name), "%s, view %d", op_cases[i].name, (int)kind);
             planned = run_case(&op_cases[i], dtype, kind, bf16);

@@ -205,6 +205,11 @@ tri_status trii_device_check(tri_device device)
     n = tri_device_count((tri_device_kind)kind);
     if (trii_device_index_of(device) < n)
         return TRI_OK;
+    if (n < count_all(kind))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "%s does not exist: there are %d %s devices (those of "
+                         "TRI_VISIBLE_DEVICES)",
+                         tri_device_text(device), n, kinds[kind]);
     if (kind == TRI_DEVICE_CPU)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "%s does not exist: there are %d cpu devices (TRI_CPU_DEVICES=N or "

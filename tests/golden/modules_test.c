@@ -60,6 +60,31 @@ static tri_module *plain_batch_norm2d(void)
                .eps = 1e-3, .momentum = 0.25, .no_affine = true, .no_track_running_stats = true});
 }
 
+static tri_module *converted(void)
+{
+    tri_module *net =
+        tri_sequential(tri_nn_conv2d(3, 8, 3, NULL),
+                       tri_nn_batch_norm2d(8, &(tri_nn_batch_norm2d_options){.momentum = 0.25}),
+                       tri_sequential(tri_nn_batch_norm2d(8, NULL), tri_nn_relu()));
+
+    assert_int_equal(tri_convert_sync_batch_norm(net, NULL), 2);
+    return net;
+}
+
+static tri_module *norm_across_ranks(const char *name)
+{
+    if (strcmp(name, "sync_batch_norm") == 0)
+        return tri_nn_sync_batch_norm(64, NULL);
+    if (strcmp(name, "sync_batch_norm_options") == 0)
+        return tri_nn_sync_batch_norm(
+            6, &(tri_nn_sync_batch_norm_options){.eps = 1e-3,
+                                                 .cumulative = true,
+                                                 .no_affine = true,
+                                                 .no_track_running_stats = true});
+    assert_string_equal(name, "sync_batch_norm_converted");
+    return converted();
+}
+
 /* What make_modules.py calls so. */
 static tri_module *module_of(const char *name)
 {
@@ -71,10 +96,16 @@ static tri_module *module_of(const char *name)
         return tri_nn_conv2d(3, 64, 3, NULL);
     if (strcmp(name, "conv2d_options") == 0)
         return wide_conv2d();
+    if (strcmp(name, "batch_norm1d") == 0)
+        return tri_nn_batch_norm1d(32, &(tri_nn_batch_norm2d_options){.eps = 1e-3});
     if (strcmp(name, "batch_norm2d") == 0)
         return tri_nn_batch_norm2d(64, NULL);
     if (strcmp(name, "batch_norm2d_options") == 0)
         return plain_batch_norm2d();
+    if (strcmp(name, "batch_norm2d_cumulative") == 0)
+        return tri_nn_batch_norm2d(6, &(tri_nn_batch_norm2d_options){.cumulative = true});
+    if (strncmp(name, "sync_", 5) == 0)
+        return norm_across_ranks(name);
     if (strcmp(name, "layer_norm") == 0)
         return tri_nn_layer_norm(TRI_SHAPE(768), NULL);
     if (strcmp(name, "layer_norm_options") == 0)
@@ -154,7 +185,7 @@ static void modules_print_as_torch_s_do(void **state)
         if (more)
             assert_int_equal(sscanf(line, "== %63s", name), 1);
     }
-    assert_int_equal(n, 21);
+    assert_int_equal(n, 26);
     (void)fclose(file);
     tri_finalize();
 }

@@ -305,7 +305,7 @@ static void compare_second(tri_dtype dtype, nearness near)
     }
     end_case(&r);
     fclose(g.file);
-    assert_int_equal(cases, 35);
+    assert_int_equal(cases, 38);
 }
 
 static void second_gradients_are_those_of_pytorch(void **state)

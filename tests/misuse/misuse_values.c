@@ -190,7 +190,8 @@ static tri_dataset *good_dataset(void)
 
 static tri_module *good_module(const char *function)
 {
-    if (is(function, "tri_ddp_sync_buffers") || is(function, "tri_ddp_verify"))
+    if (is(function, "tri_ddp_sync_buffers") || is(function, "tri_ddp_verify") ||
+        is(function, "tri_ddp_join") || is(function, "tri_ddp_stats"))
         return tri_ddp(tri_nn_linear(3, 2, NULL), NULL);
     if (is(function, "tri_module_load"))
         return tri_nn_linear(3, 2, &(tri_nn_linear_options){.no_bias = true});
@@ -536,8 +537,8 @@ static void *good_pointer(const misuse_pick *p, int i)
     if (strncmp(type, "const tri_", 10) == 0 || strncmp(type, "tri_", 4) == 0) {
         const char *first = strchr(type, '*');
 
-        if (first[1] == '\0' && !is(type, "tri_batch *") &&
-            !is(type, "tri_sample *")) /* else it is an output */
+        if (first[1] == '\0' && !is(type, "tri_batch *") && !is(type, "tri_sample *") &&
+            strstr(type, "_stats *") == NULL) /* else an output */
             return good_object(p, i);
     }
     turn = (turn + 1) % 16; /* no two buffers of a call are the same */

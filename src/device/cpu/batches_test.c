@@ -8,6 +8,7 @@
 #include "device/cpu/cpu_parallel.h"
 #include "graph/step.h"
 #include "testing/check.h"
+#include "testing/spread_values.h"
 
 #define CASES 5
 #define MAX_RESULTS 7
@@ -17,22 +18,6 @@ typedef struct results {
     int64_t n[MAX_RESULTS];
     int count;
 } results;
-
-static tri_tensor *values(const int64_t *shape, int ndim, int seed)
-{
-    int64_t n = 1;
-    tri_tensor *made;
-    float *data;
-
-    for (int d = 0; d < ndim; d++)
-        n *= shape[d];
-    data = malloc((size_t)n * sizeof(float));
-    for (int64_t i = 0; i < n; i++)
-        data[i] = (float)((i + seed) * 2654435761 % 1009) / 504.5F - 1;
-    made = tri_tensor_from(TRI_DTYPE_F32, shape, ndim, data);
-    free(data);
-    return made;
-}
 
 static void keep_result(results *r, tri_tensor *tensor)
 {
@@ -59,10 +44,10 @@ static results run_batch(const int c[5], int64_t batch, bool bf16)
 {
     const tri_conv_options apart = {
         .stride = {c[3], c[3]}, .padding = {c[2] / 2, c[2] / 2}, .groups = c[4]};
-    tri_tensor *x = values(TRI_SHAPE(batch, c[0], 5, 4), 1);
-    tri_tensor *w = values(TRI_SHAPE(c[1], c[0] / c[4], c[2], c[2]), 2);
-    tri_tensor *b = values(TRI_SHAPE(c[1]), 3);
-    tri_tensor *w_2 = values(TRI_SHAPE(16, c[1], 1, 1), 4), *y, *factors;
+    tri_tensor *x = spread_values(TRI_SHAPE(batch, c[0], 5, 4), 1);
+    tri_tensor *w = spread_values(TRI_SHAPE(c[1], c[0] / c[4], c[2], c[2]), 2);
+    tri_tensor *b = spread_values(TRI_SHAPE(c[1]), 3);
+    tri_tensor *w_2 = spread_values(TRI_SHAPE(16, c[1], 1, 1), 4), *y, *factors;
     tri_tensor *const wanted[4] = {x, w, b, w_2};
     results r = {.count = 0};
 
@@ -74,7 +59,7 @@ static results run_batch(const int c[5], int64_t batch, bool bf16)
     if (bf16)
         tri_autocast_end();
     y = tri_keep(tri_cast(tri_flatten(y, 1), TRI_DTYPE_F32));
-    factors = values(TRI_SHAPE(tri_tensor_size(y, 0), tri_tensor_size(y, 1)), 5);
+    factors = spread_values(TRI_SHAPE(tri_tensor_size(y, 0), tri_tensor_size(y, 1)), 5);
     tri_backward(tri_sum(tri_mul(y, factors), NULL, 0, false));
     CHECK_OK(tri_run());
     keep_result(&r, y);

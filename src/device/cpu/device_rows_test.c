@@ -5,6 +5,7 @@
 #include "base/dtype.h"
 #include "device/cpu/cpu_parallel.h"
 #include "testing/device_models.h"
+#include "testing/lone_exchange.h"
 
 /* --- products and losses -----------------------------------------------------------------------
  */
@@ -312,9 +313,9 @@ static tri_tensor *build_row_norm(tri_tensor *const *l, const void *options)
 {
     const tri_batch_norm_args args = {
         .weight = l[1], .bias = l[2], .training = true, .momentum = 0.1, .eps = 1e-5};
-    tri_tensor *y = tri_batch_norm(l[0], &args);
+    tri_tensor *y = options != NULL ? trii_batch_norm_shared(l[0], &args, options)
+                                    : tri_batch_norm(l[0], &args);
 
-    (void)options;
     return tri_relu(y);
 }
 
@@ -322,12 +323,14 @@ static void normalisation_of_rows(void **state)
 {
     (void)state;
     for (int64_t channels = 1; channels < 70; channels = channels * 2 + 1 + (channels == 7)) {
-        for (int ndim = 2; ndim <= 3; ndim++) {
+        for (int k = 0; k < 4; k++) {
+            const int ndim = 2 + k / 2;
             const model m = {.name = ndim == 2 ? "batch_norm of rows" : "batch_norm of lines",
                              .n_leaves = 3,
                              .shape = {{37, channels, 9}, {channels}, {channels}},
                              .ndim = {ndim, 1, 1},
-                             .build = build_row_norm};
+                             .build = build_row_norm,
+                             .options = k % 2 == 1 ? &lone_exchange : NULL};
 
             check_model(&m);
         }

@@ -190,20 +190,26 @@ static void check_results(const char *name, int threads, bool bf16, const result
 }
 
 /* Whether the operation is defined for the sizes; then any number of threads (up to 0) agrees with
- * the reference. */
+ * the reference. Under tsan there is no reference, only the threads: what they write is compared in
+ * every other build. */
 static bool check_case(const op_case *c, bool bf16, const int *threads)
 {
-    results want, got;
-    bool defined;
+    results want = {.count = 0}, got;
+    bool defined = true;
 
-    trii_executor_set(&trii_executor_reference);
-    defined = run_case(c, bf16, &want);
-    trii_executor_set(NULL);
+    if (!TEST_TSAN) {
+        trii_executor_set(&trii_executor_reference);
+        defined = run_case(c, bf16, &want);
+        trii_executor_set(NULL);
+    }
     for (; *threads > 0 && defined; threads++) {
         trii_parallel_set_threads(*threads);
         trii_step_release(); /* plans of another number of threads */
-        assert_true(run_case(c, bf16, &got));
-        check_results(c->name, *threads, bf16, &got, &want);
+        defined = run_case(c, bf16, &got);
+        if (!TEST_TSAN) {
+            assert_true(defined);
+            check_results(c->name, *threads, bf16, &got, &want);
+        }
         results_free(&got);
     }
     results_free(&want);
@@ -223,7 +229,6 @@ static bool is_one_of(const char *name, const char *const *names)
 /* A few say of sizes themselves which they take: they are not defined for others. */
 static void check_cases(resize_fn resize, bool bf16)
 {
-    /* tsan needs one number of threads, and is slow */
     static const int all[] = {1, 2, 3, 8, 0}, some[] = {3, 0};
     int defined = 0;
 

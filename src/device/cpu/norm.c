@@ -8,42 +8,19 @@
 #include "device/cpu/norm.h"
 
 #include <assert.h>
-#include <math.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "device/cpu/cpu_parallel.h"
-#include "graph/type.h"
-
-#define MAX_BLOCK 16
-
-/* Operands of batch_norm and batch_norm_eval, outputs of the former. */
-enum { IN_X, IN_WEIGHT, IN_BIAS, IN_RUNNING_MEAN, IN_RUNNING_VAR, N_FORWARD_IN };
-enum { OUT_Y, OUT_MEAN, OUT_INVSTD, OUT_RUNNING_MEAN, OUT_RUNNING_VAR, N_FORWARD_OUT };
-/* Of batch_norm_backward; batch_norm_eval_backward has the running mean and variance instead. */
-enum { IN_G, IN_BX, IN_BWEIGHT, IN_MEAN, IN_INVSTD, N_BACKWARD_IN };
-#define IN_VAR IN_INVSTD
-
-static bool is_op(const trii_ir_node *node, const char *name)
-{
-    return strcmp(node->op->name, name) == 0;
-}
-
-/* Images, or rows, in f32 or bf16; parameters and statistics are f32. */
-static bool takes_images(const trii_ir *ir, const trii_ir_node *node, int x)
-{
-    return trii_node_computes_f32(ir, node) && trii_has_in(node, x) &&
-           trii_in_type(ir, node, x)->ndim <= 4 && trii_type_numel(trii_in_type(ir, node, x)) > 0;
-}
+#include "device/cpu/norm_inside.h"
 
 static bool forward_takes(const trii_ir *ir, const trii_ir_node *node)
 {
-    return takes_images(ir, node, IN_X);
+    return trii_norm_takes(ir, node, IN_X);
 }
 
-static bool backward_takes(const trii_ir *ir, const trii_ir_node *node)
+bool trii_norm_backward_takes(const trii_ir *ir, const trii_ir_node *node)
 {
-    return takes_images(ir, node, IN_BX);
+    return trii_norm_takes(ir, node, IN_BX);
 }
 
 /* --- fusion ----------------------------------------------------------------------------------- */
@@ -54,18 +31,29 @@ bool trii_cpu_norm_absorbs(const trii_ir *ir, const trii_group *group, const tri
     const trii_ir_node *last = &ir->nodes[group->nodes[group->n_nodes - 1]];
     bool reads = false;
 
-    if ((!is_op(norm, "batch_norm") && !is_op(norm, "batch_norm_eval")) ||
-        !forward_takes(ir, norm) || is_op(last, "relu") ||
+    if ((!trii_norm_is(norm, "batch_norm") && !trii_norm_is(norm, "batch_norm_eval") &&
+         !trii_norm_is(norm, "batch_norm_elemt")) ||
+        !forward_takes(ir, norm) || trii_norm_is(last, "relu") ||
         trii_out_type(ir, node, 0)->dtype != trii_out_type(ir, norm, OUT_Y)->dtype)
         return false;
     for (int i = 0; i < node->n_in; i++)
         reads = reads || node->in[i] == last->out[0];
     if (!reads)
         return false;
-    if (is_op(node, "relu"))
+    if (trii_norm_is(node, "relu"))
         return true;
-    return is_op(node, "add") && last == norm &&
+    return trii_norm_is(node, "add") && last == norm &&
            trii_type_same_shape(trii_in_type(ir, node, 0), trii_in_type(ir, node, 1));
+}
+
+static bool by_same_statistics(const trii_ir_node *norm, const trii_ir_node *backward)
+{
+    if (trii_norm_is(norm, "batch_norm"))
+        return norm->out[OUT_MEAN] == backward->in[IN_MEAN] &&
+               norm->out[OUT_INVSTD] == backward->in[IN_INVSTD];
+    return trii_norm_is(norm, "batch_norm_elemt") &&
+           norm->in[IN_RUNNING_MEAN] == backward->in[IN_MEAN] &&
+           norm->in[IN_RUNNING_VAR] == backward->in[IN_VAR];
 }
 
 /* If y is the ReLU of this normalisation and nothing else, its sign is that of x * alpha + beta:
@@ -78,14 +66,12 @@ static int32_t sign_from_x(const trii_ir *ir, int32_t y, const trii_ir_node *bac
     if (ir->values[y].node < 0)
         return -1;
     relu = &ir->nodes[ir->values[y].node];
-    before = is_op(relu, "relu") ? ir->values[relu->in[0]].node : -1;
+    before = trii_norm_is(relu, "relu") ? ir->values[relu->in[0]].node : -1;
     if (before < 0)
         return -1;
     norm = &ir->nodes[before];
-    if (!is_op(norm, "batch_norm") || norm->in[IN_X] != backward->in[IN_BX] ||
-        norm->out[OUT_MEAN] != backward->in[IN_MEAN] ||
-        norm->out[OUT_INVSTD] != backward->in[IN_INVSTD] || norm->group < 0 ||
-        norm->group != relu->group || !trii_has_in(norm, IN_BIAS) ||
+    if (!by_same_statistics(norm, backward) || norm->in[IN_X] != backward->in[IN_BX] ||
+        norm->group < 0 || norm->group != relu->group || !trii_has_in(norm, IN_BIAS) ||
         !trii_has_in(norm, IN_WEIGHT) || norm->in[IN_WEIGHT] != backward->in[IN_BWEIGHT])
         return -1;
     return norm->in[IN_BIAS];
@@ -95,8 +81,10 @@ bool trii_cpu_norm_absorbs_before(trii_ir *ir, trii_ir_node *before, const trii_
 {
     int32_t bias;
 
-    if (!is_op(node, "batch_norm_backward") || !backward_takes(ir, node) ||
-        !is_op(before, "relu_backward") || node->in[IN_G] != before->out[0] ||
+    if ((!trii_norm_is(node, "batch_norm_backward") &&
+         !trii_norm_is(node, "batch_norm_backward_reduce")) ||
+        !trii_norm_backward_takes(ir, node) || !trii_norm_is(before, "relu_backward") ||
+        node->in[IN_G] != before->out[0] ||
         trii_out_type(ir, before, 0)->dtype != trii_in_type(ir, node, IN_BX)->dtype ||
         !trii_type_same_shape(trii_in_type(ir, before, 0), trii_in_type(ir, before, 1)) ||
         !trii_type_same_shape(trii_in_type(ir, before, 0), trii_in_type(ir, node, IN_BX)))
@@ -112,9 +100,8 @@ bool trii_cpu_norm_absorbs_before(trii_ir *ir, trii_ir_node *before, const trii_
 
 /* --- layouts ---------------------------------------------------------------------------------- */
 
-/* Everything of the images' shape in the layout that x has. */
-static void follow_x(const trii_ir *ir, const trii_group *group, int32_t x,
-                     const trii_layout *const *have, trii_layouts *want)
+void trii_norm_follow(const trii_ir *ir, const trii_group *group, int32_t x,
+                      const trii_layout *const *have, trii_layouts *want)
 {
     const trii_layout *layout = have[trii_group_in(group, x)];
     trii_images images;
@@ -130,84 +117,47 @@ static void follow_x(const trii_ir *ir, const trii_group *group, int32_t x,
 static void forward_layouts(const trii_ir *ir, const trii_group *group,
                             const trii_layout *const *have, trii_layouts *want)
 {
-    follow_x(ir, group, ir->nodes[group->nodes[0]].in[IN_X], have, want);
+    trii_norm_follow(ir, group, ir->nodes[group->nodes[0]].in[IN_X], have, want);
 }
 
-static void backward_layouts(const trii_ir *ir, const trii_group *group,
-                             const trii_layout *const *have, trii_layouts *want)
+void trii_norm_backward_layouts(const trii_ir *ir, const trii_group *group,
+                                const trii_layout *const *have, trii_layouts *want)
 {
-    follow_x(ir, group, ir->nodes[group->nodes[group->n_nodes - 1]].in[IN_BX], have, want);
+    trii_norm_follow(ir, group, ir->nodes[group->nodes[group->n_nodes - 1]].in[IN_BX], have, want);
 }
 
 /* --- forward ---------------------------------------------------------------------------------- */
 
-typedef struct norm_kernel {
-    trii_kernel base;
-    const trii_cpu_kernels *kernels;
-    trii_images images;
-    int in[N_FORWARD_IN], residual, out[N_FORWARD_OUT]; /* arguments; -1 = none */
-    int mask, masked; /* backward: where the sign comes from, where dy after the mask goes */
-    trii_norm_mask mask_kind;
-    int32_t f;
-    bool training, relu, sums; /* sums: somebody needs the parameters' gradients */
-    uint64_t in_place[8];
-} norm_kernel;
-
-typedef struct norm_run {
-    const norm_kernel *k;
-    void *const *args;
-    double momentum, eps;
-} norm_run;
-
-static float *floats(const norm_run *run, int arg, int64_t offset)
+static void update_running(const trii_norm_run *run, int64_t c, float mean, float var)
 {
-    return arg >= 0 ? (float *)run->args[arg] + offset : NULL;
-}
-
-/* The unit of an operand of the images' shape and type. */
-static void *unit_of(const norm_run *run, int arg, int64_t unit)
-{
-    const trii_images *images = &run->k->images;
-    int64_t size = images->bf16 ? (int64_t)sizeof(uint16_t) : (int64_t)sizeof(float);
-
-    return arg >= 0 ? (char *)run->args[arg] + unit * trii_images_unit(images) * size : NULL;
-}
-
-/* y = x * alpha + beta; the backward pass must find the same bits. */
-static void line_of(const float *weight, const float *bias, float mean, float invstd, float *alpha,
-                    float *beta)
-{
-    *alpha = weight != NULL ? *weight * invstd : invstd;
-    *beta = (bias != NULL ? *bias : 0) - mean * *alpha;
-}
-
-static void update_running(const norm_run *run, int64_t c, float mean, float var)
-{
-    const norm_kernel *k = run->k;
+    const trii_norm_kernel *k = run->k;
     double count = (double)(k->images.n * k->images.h * k->images.w);
-    float *new_mean = floats(run, k->out[OUT_RUNNING_MEAN], c);
-    float *new_var = floats(run, k->out[OUT_RUNNING_VAR], c);
+    float *new_mean = trii_norm_floats(run, k->out[OUT_RUNNING_MEAN], c);
+    float *new_var = trii_norm_floats(run, k->out[OUT_RUNNING_VAR], c);
 
     if (new_mean != NULL)
-        *new_mean = (float)((1 - run->momentum) * (double)*floats(run, k->in[IN_RUNNING_MEAN], c) +
+        *new_mean = (float)((1 - run->momentum) *
+                                (double)*trii_norm_floats(run, k->in[IN_RUNNING_MEAN], c) +
                             run->momentum * (double)mean);
     if (new_var != NULL)
-        *new_var = (float)((1 - run->momentum) * (double)*floats(run, k->in[IN_RUNNING_VAR], c) +
-                           run->momentum * ((double)var * count / (count - 1)));
+        *new_var =
+            (float)((1 - run->momentum) * (double)*trii_norm_floats(run, k->in[IN_RUNNING_VAR], c) +
+                    run->momentum * ((double)var * count / (count - 1)));
 }
 
 static void forward_range(void *ctx, int64_t begin, int64_t end)
 {
-    const norm_run *run = ctx;
-    const norm_kernel *k = run->k;
+    const trii_norm_run *run = ctx;
+    const trii_norm_kernel *k = run->k;
     const trii_image_kernels *kernels = trii_image_kernels_of(k->kernels, &k->images);
     int64_t block = k->images.block;
 
     for (int64_t u = begin; u < end; u++) {
-        float mean[MAX_BLOCK], var[MAX_BLOCK], alpha[MAX_BLOCK], beta[MAX_BLOCK];
-        trii_norm_args args = {.x = unit_of(run, k->in[IN_X], u),
-                               .residual = unit_of(run, k->residual, u),
-                               .y = unit_of(run, k->out[OUT_Y], u),
+        float mean[TRII_NORM_MAX_BLOCK], var[TRII_NORM_MAX_BLOCK], alpha[TRII_NORM_MAX_BLOCK],
+            beta[TRII_NORM_MAX_BLOCK];
+        trii_norm_args args = {.x = trii_norm_unit(run, k->in[IN_X], u),
+                               .residual = trii_norm_unit(run, k->residual, u),
+                               .y = trii_norm_unit(run, k->out[OUT_Y], u),
                                .alpha = alpha,
                                .beta = beta,
                                .relu = k->relu};
@@ -219,16 +169,17 @@ static void forward_range(void *ctx, int64_t begin, int64_t end)
             float invstd;
 
             if (!k->training) {
-                mean[l] = *floats(run, k->in[IN_RUNNING_MEAN], c);
-                var[l] = *floats(run, k->in[IN_RUNNING_VAR], c);
+                mean[l] = *trii_norm_floats(run, k->in[IN_RUNNING_MEAN], c);
+                var[l] = *trii_norm_floats(run, k->in[IN_RUNNING_VAR], c);
             }
-            invstd = (float)(1 / sqrt((double)var[l] + run->eps));
-            line_of(floats(run, k->in[IN_WEIGHT], c), floats(run, k->in[IN_BIAS], c), mean[l],
-                    invstd, &alpha[l], &beta[l]);
+            invstd = trii_norm_invstd(var[l], run->eps);
+            trii_norm_line(trii_norm_floats(run, k->in[IN_WEIGHT], c),
+                           trii_norm_floats(run, k->in[IN_BIAS], c), mean[l], invstd, &alpha[l],
+                           &beta[l]);
             if (k->out[OUT_MEAN] >= 0)
-                *floats(run, k->out[OUT_MEAN], c) = mean[l];
+                *trii_norm_floats(run, k->out[OUT_MEAN], c) = mean[l];
             if (k->out[OUT_INVSTD] >= 0)
-                *floats(run, k->out[OUT_INVSTD], c) = invstd;
+                *trii_norm_floats(run, k->out[OUT_INVSTD], c) = invstd;
             if (k->training)
                 update_running(run, c, mean[l], var[l]);
         }
@@ -239,17 +190,17 @@ static void forward_range(void *ctx, int64_t begin, int64_t end)
 
 static tri_status forward_run(const trii_kernel *kernel, void *const *args, const trii_run *run)
 {
-    const norm_kernel *k = (const norm_kernel *)kernel;
-    norm_run ctx = {k, args, run->f[k->f], run->f[k->f + 1]};
+    const trii_norm_kernel *k = (const trii_norm_kernel *)kernel;
+    trii_norm_run ctx = {k, args, run->f[k->f], run->f[k->f + 1]};
 
     trii_parallel_for(k->images.c / k->images.block, 1, forward_range, &ctx);
     return TRI_OK;
 }
 
-static norm_kernel *new_kernel(const trii_ir *ir, const trii_group *group, const char *name,
-                               int32_t x)
+trii_norm_kernel *trii_norm_kernel_new(const trii_ir *ir, const trii_group *group, const char *name,
+                                       int32_t x)
 {
-    norm_kernel *k = trii_alloc(1, sizeof(*k), "kernel");
+    trii_norm_kernel *k = trii_alloc(1, sizeof(*k), "kernel");
 
     if (k == NULL)
         return NULL;
@@ -260,7 +211,7 @@ static norm_kernel *new_kernel(const trii_ir *ir, const trii_group *group, const
     return k;
 }
 
-static int out_arg(const trii_group *group, int32_t value)
+int trii_norm_out_arg(const trii_group *group, int32_t value)
 {
     int o = trii_group_out(group, value);
 
@@ -270,34 +221,37 @@ static int out_arg(const trii_group *group, int32_t value)
 static tri_status forward_compile(const trii_ir *ir, const trii_group *group,
                                   trii_kernel **kernel_out)
 {
-    static const char *const names[2][2][2] = {
+    static const char *const names[3][2][2] = {
         {{"batch_norm_eval", "batch_norm_eval+relu"},
          {"batch_norm_eval+add", "batch_norm_eval+add+relu"}},
-        {{"batch_norm", "batch_norm+relu"}, {"batch_norm+add", "batch_norm+add+relu"}}};
+        {{"batch_norm", "batch_norm+relu"}, {"batch_norm+add", "batch_norm+add+relu"}},
+        {{"batch_norm_elemt", "batch_norm_elemt+relu"},
+         {"batch_norm_elemt+add", "batch_norm_elemt+add+relu"}}};
     const trii_ir_node *norm = &ir->nodes[group->nodes[0]];
     const trii_ir_node *last = &ir->nodes[group->nodes[group->n_nodes - 1]];
-    norm_kernel *k = new_kernel(ir, group, "batch_norm", norm->in[IN_X]);
+    trii_norm_kernel *k = trii_norm_kernel_new(ir, group, "batch_norm", norm->in[IN_X]);
 
     if (k == NULL)
         return TRI_ERR_NO_MEMORY;
     k->base.run = forward_run;
     k->f = norm->first_f;
-    k->training = is_op(norm, "batch_norm");
+    k->training = trii_norm_is(norm, "batch_norm");
     for (int i = 0; i < N_FORWARD_IN; i++)
         k->in[i] = trii_has_in(norm, i) ? trii_group_in(group, norm->in[i]) : -1;
     for (int o = 0; o < N_FORWARD_OUT; o++)
-        k->out[o] = o > 0 && o < norm->n_out ? out_arg(group, norm->out[o]) : -1;
-    k->out[OUT_Y] = out_arg(group, last->out[0]);
+        k->out[o] = o > 0 && o < norm->n_out ? trii_norm_out_arg(group, norm->out[o]) : -1;
+    k->out[OUT_Y] = trii_norm_out_arg(group, last->out[0]);
     for (int32_t n = 1; n < group->n_nodes; n++) {
         const trii_ir_node *node = &ir->nodes[group->nodes[n]];
 
-        if (is_op(node, "relu"))
+        if (trii_norm_is(node, "relu"))
             k->relu = true;
         else
             k->residual =
                 trii_group_in(group, node->in[0] == norm->out[OUT_Y] ? node->in[1] : node->in[0]);
     }
-    k->base.name = names[k->training][k->residual >= 0][k->relu];
+    k->base.name =
+        names[trii_norm_is(norm, "batch_norm_elemt") ? 2 : k->training][k->residual >= 0][k->relu];
     /* A unit is read completely before it is written, element by element. Nobody may need y: the
      * gradient of a ReLU behind it takes the sign from x. */
     if (k->out[OUT_Y] >= 0)
@@ -317,64 +271,79 @@ static tri_status forward_compile(const trii_ir *ir, const trii_group *group,
 enum { OUT_DX, OUT_DWEIGHT, OUT_DBIAS };
 
 /* What the apply pass needs of the sums; writes the parameters' gradients. */
-static void finish_sums(const norm_run *run, int64_t c, double sum_dy, double sum_dy_x,
+static void finish_sums(const trii_norm_run *run, int64_t c, double sum_dy, double sum_dy_x,
                         const float *weight, float k_out[3])
 {
-    const norm_kernel *k = run->k;
+    const trii_norm_kernel *k = run->k;
     double count = (double)(k->images.n * k->images.h * k->images.w);
-    float invstd = *floats(run, k->in[IN_INVSTD], c);
+    float invstd = *trii_norm_floats(run, k->in[IN_INVSTD], c);
 
     k_out[0] = weight != NULL ? *weight * invstd : invstd;
     k_out[1] = (float)(sum_dy / count);
     k_out[2] = (float)(sum_dy_x * (double)invstd * (double)invstd / count);
     if (k->out[OUT_DWEIGHT] >= 0)
-        *floats(run, k->out[OUT_DWEIGHT], c) = (float)(sum_dy_x * (double)invstd);
+        *trii_norm_floats(run, k->out[OUT_DWEIGHT], c) = (float)(sum_dy_x * (double)invstd);
     if (k->out[OUT_DBIAS] >= 0)
-        *floats(run, k->out[OUT_DBIAS], c) = (float)sum_dy;
+        *trii_norm_floats(run, k->out[OUT_DBIAS], c) = (float)sum_dy;
+}
+
+trii_norm_backward_args trii_norm_backward_unit(const trii_norm_run *run, int64_t u,
+                                                const float *mean, const float *invstd,
+                                                float *alpha, float *beta)
+{
+    const trii_norm_kernel *k = run->k;
+    int64_t block = k->images.block;
+    trii_norm_backward_args args = {
+        .x = trii_norm_unit(run, k->in[IN_BX], u),
+        .dy = trii_norm_unit(run, k->in[IN_G], u),
+        .masked = trii_norm_unit(run, k->masked, u),
+        .alpha = alpha,
+        .beta = beta,
+        .mean = mean,
+        .mask = k->mask_kind,
+    };
+
+    if (k->mask_kind == TRII_NORM_MASK_Y)
+        args.y = trii_norm_unit(run, k->mask, u);
+    for (int64_t l = 0; l < block && k->mask_kind == TRII_NORM_MASK_X; l++)
+        trii_norm_line(trii_norm_floats(run, k->in[IN_BWEIGHT], u * block + l),
+                       trii_norm_floats(run, k->mask, u * block + l), mean[l], invstd[l], &alpha[l],
+                       &beta[l]);
+    return args;
 }
 
 static void backward_range(void *ctx, int64_t begin, int64_t end)
 {
-    const norm_run *run = ctx;
-    const norm_kernel *k = run->k;
+    const trii_norm_run *run = ctx;
+    const trii_norm_kernel *k = run->k;
     const trii_image_kernels *kernels = trii_image_kernels_of(k->kernels, &k->images);
     int64_t block = k->images.block;
 
     for (int64_t u = begin; u < end; u++) {
-        float alpha[MAX_BLOCK] = {0}, beta[MAX_BLOCK] = {0}, lane[3][MAX_BLOCK];
-        double sum_dy[MAX_BLOCK], sum_dy_x[MAX_BLOCK];
-        trii_norm_backward_args args = {
-            .x = unit_of(run, k->in[IN_BX], u),
-            .dy = unit_of(run, k->in[IN_G], u),
-            .masked = unit_of(run, k->masked, u),
-            .dx = unit_of(run, k->out[OUT_DX], u),
-            .alpha = alpha,
-            .beta = beta,
-            .mean = floats(run, k->in[IN_MEAN], u * block),
-            .k_dy = lane[0],
-            .k_mean = lane[1],
-            .k_x = lane[2],
-            .mask = k->mask_kind,
-        };
+        float alpha[TRII_NORM_MAX_BLOCK] = {0}, beta[TRII_NORM_MAX_BLOCK] = {0};
+        float lane[3][TRII_NORM_MAX_BLOCK];
+        double sum_dy[TRII_NORM_MAX_BLOCK], sum_dy_x[TRII_NORM_MAX_BLOCK];
+        const float *mean = trii_norm_floats(run, k->in[IN_MEAN], u * block);
+        trii_norm_backward_args args;
 
-        if (k->mask_kind == TRII_NORM_MASK_Y)
-            args.y = unit_of(run, k->mask, u);
-        assert(args.mean != NULL);
-        for (int64_t l = 0; l < block && k->mask_kind == TRII_NORM_MASK_X; l++)
-            line_of(floats(run, k->in[IN_BWEIGHT], u * block + l),
-                    floats(run, k->mask, u * block + l), args.mean[l],
-                    *floats(run, k->in[IN_INVSTD], u * block + l), &alpha[l], &beta[l]);
+        assert(mean != NULL);
+        args = trii_norm_backward_unit(
+            run, u, mean, trii_norm_floats(run, k->in[IN_INVSTD], u * block), alpha, beta);
         kernels->norm_backward_sums(&args, &k->images, sum_dy, sum_dy_x);
         for (int64_t l = 0; l < block; l++) {
             float of_channel[3];
 
             finish_sums(run, u * block + l, sum_dy[l], sum_dy_x[l],
-                        floats(run, k->in[IN_BWEIGHT], u * block + l), of_channel);
+                        trii_norm_floats(run, k->in[IN_BWEIGHT], u * block + l), of_channel);
             for (int i = 0; i < 3; i++)
                 lane[i][l] = of_channel[i];
         }
+        args.dx = trii_norm_unit(run, k->out[OUT_DX], u);
         if (args.dx == NULL)
             continue;
+        args.k_dy = lane[0];
+        args.k_mean = lane[1];
+        args.k_x = lane[2];
         if (args.masked != NULL) { /* the mask is done */
             args.dy = args.masked;
             args.mask = TRII_NORM_MASK_NONE;
@@ -385,8 +354,8 @@ static void backward_range(void *ctx, int64_t begin, int64_t end)
 
 static tri_status backward_run(const trii_kernel *kernel, void *const *args, const trii_run *run)
 {
-    const norm_kernel *k = (const norm_kernel *)kernel;
-    norm_run ctx = {k, args, 0, 0};
+    const trii_norm_kernel *k = (const trii_norm_kernel *)kernel;
+    trii_norm_run ctx = {k, args, 0, 0};
 
     (void)run;
     trii_parallel_for(k->images.c / k->images.block, 1, backward_range, &ctx);
@@ -396,36 +365,38 @@ static tri_status backward_run(const trii_kernel *kernel, void *const *args, con
 /* By the running statistics, which no gradient goes through: dx = dy * scale. */
 static void eval_backward_range(void *ctx, int64_t begin, int64_t end)
 {
-    const norm_run *run = ctx;
-    const norm_kernel *k = run->k;
+    const trii_norm_run *run = ctx;
+    const trii_norm_kernel *k = run->k;
     const trii_image_kernels *kernels = trii_image_kernels_of(k->kernels, &k->images);
-    const float zero[MAX_BLOCK] = {0};
-    double sum_dy[MAX_BLOCK] = {0}, sum_dy_x[MAX_BLOCK] = {0};
+    const float zero[TRII_NORM_MAX_BLOCK] = {0};
+    double sum_dy[TRII_NORM_MAX_BLOCK] = {0}, sum_dy_x[TRII_NORM_MAX_BLOCK] = {0};
     int64_t block = k->images.block;
 
     for (int64_t u = begin; u < end; u++) {
-        float invstd[MAX_BLOCK], scale[MAX_BLOCK];
-        const float *var = floats(run, k->in[IN_VAR], u * block);
-        const float *weight = floats(run, k->in[IN_BWEIGHT], u * block);
-        trii_norm_backward_args sums = {.x = unit_of(run, k->in[IN_BX], u),
-                                        .dy = unit_of(run, k->in[IN_G], u),
+        float invstd[TRII_NORM_MAX_BLOCK], scale[TRII_NORM_MAX_BLOCK];
+        const float *var = trii_norm_floats(run, k->in[IN_VAR], u * block);
+        const float *weight = trii_norm_floats(run, k->in[IN_BWEIGHT], u * block);
+        trii_norm_backward_args sums = {.x = trii_norm_unit(run, k->in[IN_BX], u),
+                                        .dy = trii_norm_unit(run, k->in[IN_G], u),
                                         .alpha = zero,
                                         .beta = zero,
-                                        .mean = floats(run, k->in[IN_MEAN], u * block)};
-        trii_norm_args dx = {
-            .x = sums.dy, .y = unit_of(run, k->out[OUT_DX], u), .alpha = scale, .beta = zero};
+                                        .mean = trii_norm_floats(run, k->in[IN_MEAN], u * block)};
+        trii_norm_args dx = {.x = sums.dy,
+                             .y = trii_norm_unit(run, k->out[OUT_DX], u),
+                             .alpha = scale,
+                             .beta = zero};
 
         assert(var != NULL && sums.mean != NULL);
         if (k->sums)
             kernels->norm_backward_sums(&sums, &k->images, sum_dy, sum_dy_x);
         for (int64_t l = 0; l < block; l++) {
-            invstd[l] = (float)(1 / sqrt((double)var[l] + run->eps));
+            invstd[l] = trii_norm_invstd(var[l], run->eps);
             scale[l] = weight != NULL ? weight[l] * invstd[l] : invstd[l];
             if (k->out[OUT_DWEIGHT] >= 0)
-                *floats(run, k->out[OUT_DWEIGHT], u * block + l) =
+                *trii_norm_floats(run, k->out[OUT_DWEIGHT], u * block + l) =
                     (float)(sum_dy_x[l] * (double)invstd[l]);
             if (k->out[OUT_DBIAS] >= 0)
-                *floats(run, k->out[OUT_DBIAS], u * block + l) = (float)sum_dy[l];
+                *trii_norm_floats(run, k->out[OUT_DBIAS], u * block + l) = (float)sum_dy[l];
         }
         if (dx.y != NULL)
             kernels->norm(&dx, &k->images);
@@ -435,8 +406,8 @@ static void eval_backward_range(void *ctx, int64_t begin, int64_t end)
 static tri_status eval_backward_run(const trii_kernel *kernel, void *const *args,
                                     const trii_run *run)
 {
-    const norm_kernel *k = (const norm_kernel *)kernel;
-    norm_run ctx = {k, args, 0, run->f[k->f + 1]};
+    const trii_norm_kernel *k = (const trii_norm_kernel *)kernel;
+    trii_norm_run ctx = {k, args, 0, run->f[k->f + 1]};
 
     trii_parallel_for(k->images.c / k->images.block, 1, eval_backward_range, &ctx);
     return TRI_OK;
@@ -448,35 +419,47 @@ static bool is_needed(const trii_ir *ir, int32_t value)
     return ir->values[value].n_readers > 0 || ir->values[value].output >= 0;
 }
 
+trii_norm_kernel *trii_norm_backward_new(const trii_ir *ir, const trii_group *group)
+{
+    const trii_ir_node *norm = &ir->nodes[group->nodes[group->n_nodes - 1]];
+    const trii_ir_node *relu = group->n_nodes > 1 ? &ir->nodes[group->nodes[0]] : NULL;
+    trii_norm_kernel *k = trii_norm_kernel_new(ir, group, norm->op->name, norm->in[IN_BX]);
+
+    if (k == NULL)
+        return NULL;
+    k->f = norm->first_f;
+    for (int i = 0; i < N_ELEMT_IN; i++)
+        k->in[i] = trii_has_in(norm, i) ? trii_group_in(group, norm->in[i]) : -1;
+    for (int o = 0; o < N_FORWARD_OUT; o++)
+        k->out[o] = o < norm->n_out && is_needed(ir, norm->out[o])
+                        ? trii_norm_out_arg(group, norm->out[o])
+                        : -1;
+    k->base.in_place = k->in_place;
+    if (relu == NULL)
+        return k;
+    k->in[IN_G] = trii_group_in(group, relu->in[0]);
+    k->mask = trii_group_in(group, relu->in[1]);
+    k->mask_kind = trii_in_type(ir, relu, 1)->ndim == 1 ? TRII_NORM_MASK_X : TRII_NORM_MASK_Y;
+    k->masked = trii_norm_out_arg(group, relu->out[0]);
+    /* Written in the first pass: over dy only, which the second then finds masked. */
+    if (k->masked >= 0)
+        k->in_place[k->masked - group->n_in] = UINT64_C(1) << k->in[IN_G];
+    return k;
+}
+
 static tri_status backward_compile(const trii_ir *ir, const trii_group *group,
                                    trii_kernel **kernel_out)
 {
     const trii_ir_node *norm = &ir->nodes[group->nodes[group->n_nodes - 1]];
-    const trii_ir_node *relu = group->n_nodes > 1 ? &ir->nodes[group->nodes[0]] : NULL;
-    norm_kernel *k = new_kernel(ir, group, "batch_norm_backward", norm->in[IN_BX]);
+    trii_norm_kernel *k = trii_norm_backward_new(ir, group);
     int dx;
 
     if (k == NULL)
         return TRI_ERR_NO_MEMORY;
-    k->base.run = backward_run;
-    if (is_op(norm, "batch_norm_eval_backward")) {
-        k->base.name = norm->op->name;
-        k->base.run = eval_backward_run;
-        k->f = norm->first_f;
-    }
-    for (int i = 0; i < N_BACKWARD_IN; i++)
-        k->in[i] = trii_has_in(norm, i) ? trii_group_in(group, norm->in[i]) : -1;
-    for (int o = 0; o < N_FORWARD_OUT; o++)
-        k->out[o] =
-            o < norm->n_out && is_needed(ir, norm->out[o]) ? out_arg(group, norm->out[o]) : -1;
-    if (relu != NULL) {
-        k->in[IN_G] = trii_group_in(group, relu->in[0]);
-        k->mask = trii_group_in(group, relu->in[1]);
-        k->mask_kind = trii_in_type(ir, relu, 1)->ndim == 1 ? TRII_NORM_MASK_X : TRII_NORM_MASK_Y;
-        k->masked = out_arg(group, relu->out[0]);
+    k->base.run = trii_norm_is(norm, "batch_norm_eval_backward") ? eval_backward_run : backward_run;
+    if (k->mask >= 0)
         k->base.name = k->mask_kind == TRII_NORM_MASK_X ? "relu_backward(x)+batch_norm_backward"
                                                         : "relu_backward(y)+batch_norm_backward";
-    }
     k->sums = k->out[OUT_DWEIGHT] >= 0 || k->out[OUT_DBIAS] >= 0;
     dx = k->out[OUT_DX] - group->n_in;
     if (k->out[OUT_DX] >= 0) {
@@ -484,10 +467,6 @@ static tri_status backward_compile(const trii_ir *ir, const trii_group *group,
         if (k->mask_kind == TRII_NORM_MASK_Y)
             k->in_place[dx] |= UINT64_C(1) << k->mask;
     }
-    /* Written in the first pass: over dy only, which the second then finds masked. */
-    if (k->masked >= 0)
-        k->in_place[k->masked - group->n_in] = UINT64_C(1) << k->in[IN_G];
-    k->base.in_place = k->in_place;
     *kernel_out = &k->base;
     return TRI_OK;
 }
@@ -500,12 +479,16 @@ const trii_cpu_family trii_cpu_batch_norm_eval = {.op = {&trii_op_batch_norm_eva
                                                   .takes = forward_takes,
                                                   .layouts = forward_layouts,
                                                   .compile = forward_compile};
+const trii_cpu_family trii_cpu_batch_norm_elemt = {.op = {&trii_op_batch_norm_elemt},
+                                                   .takes = forward_takes,
+                                                   .layouts = forward_layouts,
+                                                   .compile = forward_compile};
 const trii_cpu_family trii_cpu_batch_norm_eval_backward = {
     .op = {&trii_op_batch_norm_eval_backward},
-    .takes = backward_takes,
-    .layouts = backward_layouts,
+    .takes = trii_norm_backward_takes,
+    .layouts = trii_norm_backward_layouts,
     .compile = backward_compile};
 const trii_cpu_family trii_cpu_batch_norm_backward = {.op = {&trii_op_batch_norm_backward},
-                                                      .takes = backward_takes,
-                                                      .layouts = backward_layouts,
+                                                      .takes = trii_norm_backward_takes,
+                                                      .layouts = trii_norm_backward_layouts,
                                                       .compile = backward_compile};

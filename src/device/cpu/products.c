@@ -18,8 +18,8 @@
 /* Up to here a call into the library costs more than it gains (measured: about 60 us of work). */
 #define SMALL_FLOPS (INT64_C(1) << 22)
 #define SMALL_K 2048
-#define SMALL_MATRIX (INT64_C(1) << 18)  /* multiplications of each of many: as fast in ours */
-#define MANY_MUL_ADDS (INT64_C(1) << 21) /* in bf16: of each of many, a call takes a tenth */
+#define SMALL_MATRIX (INT64_C(1) << 18)   /* multiplications of each of many: as fast in ours */
+#define SMALL_MUL_ADDS (INT64_C(1) << 21) /* in bf16: a call into the library takes a tenth */
 #define FEW_SIZES 8
 #define PARALLEL_MUL_ADDS (INT64_C(1) << 18) /* for a thread, of several small products */
 
@@ -130,26 +130,26 @@ static void place_matrices(const lead *l, int which, int64_t batch, int64_t *at)
     }
 }
 
-/* What an AMX multiplies is multiplied fastest by code for its sizes, and so are many products that
- * are too small for a call each: unless there are too many sizes of them, here of rows, or of what
+/* What an AMX multiplies is multiplied fastest by code for its sizes, and so is a product, or many,
+ * that is too small for a call: unless there are too many sizes of them, here of rows, or of what
  * is summed over. */
 static bool has_own_code(const trii_matmul_shape *s)
 {
-    const bool many = s->batch > 1 && s->m * s->n * s->k < MANY_MUL_ADDS;
-    uint64_t rows, sums;
+    const bool small = s->m * s->n * s->k < SMALL_MUL_ADDS;
+    uint64_t orders = trii_kind_add(s->a_row == 1, s->b_row == 1), rows, sums;
+    bool many_rows, many_sums;
 
-    if (!many && !(trii_cpu_isa() == TRII_ISA_AVX512 && trii_cpu_has_amx_bf16()))
-        return false;
-    if (many) { /* any of the three may be a length */
+    if (small && s->batch > 1) { /* any of the three may be a length */
         uint64_t all = trii_kind_add(trii_kind_add(s->batch, s->m), s->n);
 
-        rows = trii_kind_add(s->a_row == 1, s->b_row == 1);
-        return !trii_kind_varies(rows, (int64_t)trii_kind_add(all, s->k), 4 * FEW_SIZES);
+        return !trii_kind_varies(orders, (int64_t)trii_kind_add(all, s->k), 4 * FEW_SIZES);
     }
-    rows = trii_kind_add(trii_kind_add(s->c_is_f32, s->n), s->k);
-    sums = trii_kind_add(trii_kind_add(2 + s->c_is_f32, s->n), s->m);
-    return !trii_kind_varies(rows, s->m * s->batch, FEW_SIZES) &&
-           !trii_kind_varies(sums, s->k, FEW_SIZES);
+    rows = trii_kind_add(trii_kind_add(trii_kind_add(orders, s->c_is_f32), s->n), s->k);
+    sums = trii_kind_add(trii_kind_add(trii_kind_add(orders, 2 + s->c_is_f32), s->n), s->m);
+    many_rows = trii_kind_varies(rows, s->m * s->batch, FEW_SIZES); /* large ones count as well */
+    many_sums = trii_kind_varies(sums, s->k, FEW_SIZES);
+    return !many_rows && !many_sums &&
+           (small || (trii_cpu_isa() == TRII_ISA_AVX512 && trii_cpu_has_amx_bf16()));
 }
 
 /* In bf16: through the library; where it cannot, the reference kernel. */

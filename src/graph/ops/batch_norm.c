@@ -9,26 +9,11 @@
 #include <string.h>
 
 #include "base/option.h"
+#include "graph/ops/batch_norm.h"
 #include "graph/ops/composed.h"
-#include "graph/ops/rules.h"
 
-/* x as [n, channels, inner] */
-typedef struct geometry {
-    int64_t n, channels, inner;
-} geometry;
-
-static geometry geometry_of(const trii_type *x)
-{
-    geometry g = {x->shape[0], x->shape[1], 1};
-
-    for (int d = 2; d < x->ndim; d++)
-        g.inner *= x->shape[d];
-    return g;
-}
-
-/* Operands from `first` on are [C]; pairs come together or not at all. */
-static tri_status check_channels(const trii_type *const *in, int first, int n_in,
-                                 const trii_type *x)
+tri_status trii_norm_check_channels(const trii_type *const *in, int first, int n_in,
+                                    const trii_type *x)
 {
     static const char *const names[] = {"weight", "bias", "running_mean", "running_var"};
     tri_status status = trii_rule_float(x, "x");
@@ -62,7 +47,7 @@ static tri_status train_shape(const trii_type *const *in, int n_in, const trii_a
                               trii_type *out, int *n_out)
 {
     const trii_type *x = in[0];
-    tri_status status = check_channels(in, 1, n_in, x);
+    tri_status status = trii_norm_check_channels(in, 1, n_in, x);
 
     (void)attrs;
     if (status != TRI_OK)
@@ -93,7 +78,7 @@ static void train_nothing(const trii_kernel_args *args)
 /* f: momentum, eps */
 static tri_status train_kernel(const trii_kernel_args *args)
 {
-    geometry geo = geometry_of(args->in[0].type);
+    trii_norm_geometry geo = trii_norm_geometry_of(args->in[0].type);
     double count = (double)(geo.n * geo.inner), momentum = args->fattr[0], eps = args->fattr[1];
     const double *weight = args->in[1].data, *bias = args->in[2].data;
 
@@ -102,32 +87,15 @@ static tri_status train_kernel(const trii_kernel_args *args)
         return TRI_OK;
     }
     for (int64_t c = 0; c < geo.channels; c++) {
-        double sum = 0, squares = 0, mean, invstd, scale, shift;
+        double squares, mean, invstd;
+        trii_norm_factors f;
 
-        for (int64_t n = 0; n < geo.n; n++) {
-            const double *x = (const double *)args->in[0].data + (n * geo.channels + c) * geo.inner;
-
-            for (int64_t i = 0; i < geo.inner; i++)
-                sum += x[i];
-        }
-        mean = sum / count;
-        for (int64_t n = 0; n < geo.n; n++) {
-            const double *x = (const double *)args->in[0].data + (n * geo.channels + c) * geo.inner;
-
-            for (int64_t i = 0; i < geo.inner; i++)
-                squares += (x[i] - mean) * (x[i] - mean);
-        }
+        trii_norm_moments(&geo, c, args->in[0].data, &mean, &squares);
         invstd = 1 / sqrt(squares / count + eps);
-        scale = weight != NULL ? weight[c] * invstd : invstd;
-        shift = bias != NULL ? bias[c] : 0;
-        for (int64_t n = 0; n < geo.n; n++) {
-            int64_t at = (n * geo.channels + c) * geo.inner;
-            const double *x = (const double *)args->in[0].data + at;
-            double *y = (double *)args->out[0].data + at;
-
-            for (int64_t i = 0; i < geo.inner; i++)
-                y[i] = (x[i] - mean) * scale + shift;
-        }
+        f = (trii_norm_factors){.mean = mean,
+                                .scale = weight != NULL ? weight[c] * invstd : invstd,
+                                .shift = bias != NULL ? bias[c] : 0};
+        trii_norm_apply(&geo, c, &f, args->in[0].data, args->out[0].data);
         ((double *)args->out[1].data)[c] = mean;
         ((double *)args->out[2].data)[c] = invstd;
         if (args->n_out == 5) {
@@ -161,12 +129,16 @@ static tri_status record_backward(trii_step *step, const trii_graph_op *op, cons
     return status;
 }
 
-/* mean, var: [C], of which nothing flows on; NO_VALUE: of the batch. */
-static tri_status composed(trii_step *step, const trii_node *node, trii_vid mean, trii_vid var,
-                           trii_vid g, const bool *needs, trii_vid *grad_in)
+tri_status trii_norm_composed(trii_step *step, const trii_node *node,
+                              const trii_norm_sources *sources, trii_vid g, const bool *needs,
+                              trii_vid *grad_in)
 {
     const trii_type *x = trii_type_of(step, trii_node_in(step, node, 0));
-    trii_norm_rule rule = {.centred = true, .eps = node->attrs.f[1], .mean = mean, .var = var};
+    trii_norm_rule rule = {.centred = true,
+                           .eps = sources->eps,
+                           .mean = sources->mean,
+                           .var = sources->var,
+                           .exchange = sources->exchange};
     trii_composer c = {step, TRI_OK};
 
     rule.shared = (trii_type){.dtype = trii_compose_dtype(x), .ndim = x->ndim, .device = x->device};
@@ -174,10 +146,11 @@ static tri_status composed(trii_step *step, const trii_node *node, trii_vid mean
         rule.shared.shape[d] = d == 1 ? x->shape[1] : 1;
         rule.mask |= d != 1 ? INT64_C(1) << d : 0;
     }
-    if (mean != TRII_NO_VALUE) {
-        rule.mean = trii_compose_reshape(&c, mean, rule.shared.shape, x->ndim);
-        rule.var = trii_compose_reshape(&c, var, rule.shared.shape, x->ndim);
+    if (rule.mean != TRII_NO_VALUE) {
+        rule.mean = trii_compose_reshape(&c, rule.mean, rule.shared.shape, x->ndim);
+        rule.var = trii_compose_reshape(&c, rule.var, rule.shared.shape, x->ndim);
     }
+    rule.count = sources->count;
     return c.status == TRI_OK ? trii_composed_norm(step, node, &rule, g, needs, grad_in) : c.status;
 }
 
@@ -190,7 +163,12 @@ static tri_status train_grad(trii_step *step, const trii_node *node, const trii_
     if (g[0] == TRII_NO_VALUE) /* only the statistics were used, and those carry no gradient */
         return TRI_OK;
     if (trii_step_creates_graph(step))
-        return composed(step, node, TRII_NO_VALUE, TRII_NO_VALUE, g[0], needs, grad_in);
+        return trii_norm_composed(step, node,
+                                  &(trii_norm_sources){.mean = TRII_NO_VALUE,
+                                                       .var = TRII_NO_VALUE,
+                                                       .count = TRII_NO_VALUE,
+                                                       .eps = node->attrs.f[1]},
+                                  g[0], needs, grad_in);
     return record_backward(step, &trii_op_batch_norm_backward, in, 5, node, needs, grad_in);
 }
 
@@ -225,36 +203,21 @@ static tri_status backward_shape(const trii_type *const *in, int n_in, const tri
  * dx = weight invstd (g - mean(g) - xhat mean(g xhat)), dweight = sum g xhat, dbias = sum g. */
 static tri_status backward_kernel(const trii_kernel_args *args)
 {
-    geometry geo = geometry_of(args->in[1].type);
+    trii_norm_geometry geo = trii_norm_geometry_of(args->in[1].type);
     double count = (double)(geo.n * geo.inner);
     const double *weight = args->in[2].data;
 
     for (int64_t c = 0; c < geo.channels; c++) {
         double mean = ((const double *)args->in[3].data)[c];
         double invstd = ((const double *)args->in[4].data)[c];
-        double scale = weight != NULL ? weight[c] * invstd : invstd;
-        double sum = 0, dot = 0;
+        double sum, dot;
+        trii_norm_factors f = {.mean = mean, .scale = weight != NULL ? weight[c] * invstd : invstd};
 
-        for (int64_t n = 0; n < geo.n; n++) {
-            int64_t at = (n * geo.channels + c) * geo.inner;
-            const double *g = (const double *)args->in[0].data + at;
-            const double *x = (const double *)args->in[1].data + at;
-
-            for (int64_t i = 0; i < geo.inner; i++) {
-                sum += g[i];
-                dot += g[i] * (x[i] - mean);
-            }
-        }
+        trii_norm_sums(&geo, c, mean, args->in[0].data, args->in[1].data, &sum, &dot);
         dot *= invstd;
-        for (int64_t n = 0; n < geo.n; n++) {
-            int64_t at = (n * geo.channels + c) * geo.inner;
-            const double *g = (const double *)args->in[0].data + at;
-            const double *x = (const double *)args->in[1].data + at;
-            double *dx = (double *)args->out[0].data + at;
-
-            for (int64_t i = 0; i < geo.inner; i++)
-                dx[i] = scale * (g[i] - sum / count - (x[i] - mean) * invstd * (dot / count));
-        }
+        f.shift = sum / count;
+        f.along = invstd * (dot / count);
+        trii_norm_gradient(&geo, c, &f, args->in[0].data, args->in[1].data, args->out[0].data);
         ((double *)args->out[1].data)[c] = dot;
         ((double *)args->out[2].data)[c] = sum;
     }
@@ -285,26 +248,22 @@ static tri_status eval_shape(const trii_type *const *in, int n_in, const trii_at
     (void)attrs;
     *n_out = 1;
     trii_type_copy(&out[0], in[0]);
-    return check_channels(in, 1, n_in, in[0]);
+    return trii_norm_check_channels(in, 1, n_in, in[0]);
 }
 
 /* in x weight? bias? running_mean running_var; f: momentum (unused), eps */
 static tri_status eval_kernel(const trii_kernel_args *args)
 {
-    geometry geo = geometry_of(args->in[0].type);
+    trii_norm_geometry geo = trii_norm_geometry_of(args->in[0].type);
     const double *weight = args->in[1].data, *bias = args->in[2].data;
 
-    for (int64_t row = 0; row < geo.n * geo.channels; row++) {
-        int64_t c = row % geo.channels;
-        double mean = ((const double *)args->in[3].data)[c];
+    for (int64_t c = 0; c < geo.channels; c++) {
         double invstd = 1 / sqrt(((const double *)args->in[4].data)[c] + args->fattr[1]);
-        double scale = weight != NULL ? weight[c] * invstd : invstd;
-        double shift = bias != NULL ? bias[c] : 0;
-        const double *x = (const double *)args->in[0].data + row * geo.inner;
-        double *y = (double *)args->out[0].data + row * geo.inner;
+        trii_norm_factors f = {.mean = ((const double *)args->in[3].data)[c],
+                               .scale = weight != NULL ? weight[c] * invstd : invstd,
+                               .shift = bias != NULL ? bias[c] : 0};
 
-        for (int64_t i = 0; i < geo.inner; i++)
-            y[i] = (x[i] - mean) * scale + shift;
+        trii_norm_apply(&geo, c, &f, args->in[0].data, args->out[0].data);
     }
     return TRI_OK;
 }
@@ -321,7 +280,11 @@ static tri_status eval_grad(trii_step *step, const trii_node *node, const trii_v
                       trii_node_in(step, node, 3), trii_node_in(step, node, 4)};
 
     if (trii_step_creates_graph(step))
-        return composed(step, node, in[3], in[4], g[0], needs, grad_in);
+        return trii_norm_composed(
+            step, node,
+            &(trii_norm_sources){
+                .mean = in[3], .var = in[4], .count = TRII_NO_VALUE, .eps = node->attrs.f[1]},
+            g[0], needs, grad_in);
     return record_backward(step, &trii_op_batch_norm_eval_backward, in, 5, node, needs, grad_in);
 }
 
@@ -339,26 +302,18 @@ const trii_graph_op trii_op_batch_norm_eval = {
 /* in g x weight? running_mean running_var */
 static tri_status eval_backward_kernel(const trii_kernel_args *args)
 {
-    geometry geo = geometry_of(args->in[1].type);
+    trii_norm_geometry geo = trii_norm_geometry_of(args->in[1].type);
     const double *weight = args->in[2].data;
     double *dweight = args->out[1].data, *dbias = args->out[2].data;
 
-    for (int64_t c = 0; c < geo.channels; c++)
-        dweight[c] = dbias[c] = 0;
-    for (int64_t row = 0; row < geo.n * geo.channels; row++) {
-        int64_t c = row % geo.channels;
-        double mean = ((const double *)args->in[3].data)[c];
+    for (int64_t c = 0; c < geo.channels; c++) {
+        double mean = ((const double *)args->in[3].data)[c], dot;
         double invstd = 1 / sqrt(((const double *)args->in[4].data)[c] + args->fattr[1]);
-        double scale = weight != NULL ? weight[c] * invstd : invstd;
-        const double *g = (const double *)args->in[0].data + row * geo.inner;
-        const double *x = (const double *)args->in[1].data + row * geo.inner;
-        double *dx = (double *)args->out[0].data + row * geo.inner;
+        trii_norm_factors f = {.scale = weight != NULL ? weight[c] * invstd : invstd};
 
-        for (int64_t i = 0; i < geo.inner; i++) {
-            dx[i] = g[i] * scale;
-            dweight[c] += g[i] * (x[i] - mean) * invstd;
-            dbias[c] += g[i];
-        }
+        trii_norm_sums(&geo, c, mean, args->in[0].data, args->in[1].data, &dbias[c], &dot);
+        dweight[c] = dot * invstd;
+        trii_norm_apply(&geo, c, &f, args->in[0].data, args->out[0].data);
     }
     return TRI_OK;
 }
@@ -381,23 +336,30 @@ const trii_graph_op trii_op_batch_norm_eval_backward = {
 /* --- public -------------------------------------------------------------------------------------
  */
 
-/* The new running statistics go to the buffers. */
-static tri_status bind_running(tri_tensor *y, const tri_batch_norm_args *args)
+tri_status trii_norm_bind_running(trii_step *step, const tri_batch_norm_args *args, trii_vid first)
 {
     tri_tensor *buffers[2] = {args->running_mean, args->running_var};
-    trii_step *step = trii_step_current();
     tri_status status = TRI_OK;
 
     for (int i = 0; i < 2 && status == TRI_OK; i++) {
-        trii_vid value = TRII_NO_VALUE;
-
         if (trii_is_handle(buffers[i]))
             return TRII_FAIL(TRI_ERR_INVALID_ARG, "running statistics must be persistent tensors");
-        status = trii_resolve(step, trii_handle_output(y, 3 + i), &value);
-        if (status == TRI_OK)
-            status = trii_bind(step, value, buffers[i]);
+        status = trii_bind(step, first + i, buffers[i]);
     }
     return status;
+}
+
+tri_status trii_norm_attrs(const tri_batch_norm_args *args, trii_attrs *attrs)
+{
+    attrs->n_i = 0;
+    attrs->n_f = 2;
+    attrs->f[0] = trii_option(args->momentum, 0.1);
+    attrs->f[1] = trii_option(args->eps, 1e-5);
+    if (isfinite(attrs->f[0]) && isfinite(attrs->f[1]) && attrs->f[1] >= 0)
+        return TRI_OK;
+    return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                     "tri_batch_norm: momentum %g, eps %g: both must be finite, eps not negative",
+                     attrs->f[0], attrs->f[1]);
 }
 
 tri_tensor *tri_batch_norm(tri_tensor *x, const tri_batch_norm_args *args)
@@ -405,6 +367,7 @@ tri_tensor *tri_batch_norm(tri_tensor *x, const tri_batch_norm_args *args)
     static const tri_batch_norm_args defaults;
     tri_tensor *in[5] = {x};
     tri_tensor *y;
+    trii_vid first = TRII_NO_VALUE;
     trii_attrs attrs;
     tri_status status;
 
@@ -414,22 +377,17 @@ tri_tensor *tri_batch_norm(tri_tensor *x, const tri_batch_norm_args *args)
     in[2] = args->bias;
     in[3] = args->running_mean;
     in[4] = args->running_var;
-    attrs.n_i = 0;
-    attrs.n_f = 2;
-    attrs.f[0] = trii_option(args->momentum, 0.1);
-    attrs.f[1] = trii_option(args->eps, 1e-5);
-    if (!isfinite(attrs.f[0]) || !isfinite(attrs.f[1]) || attrs.f[1] < 0)
-        return trii_handle_failed(
-            trii_step_current(),
-            TRII_FAIL(TRI_ERR_INVALID_ARG,
-                      "tri_batch_norm: momentum %g, eps %g: both must be finite, eps not negative",
-                      attrs.f[0], attrs.f[1]));
+    status = trii_norm_attrs(args, &attrs);
+    if (status != TRI_OK)
+        return trii_handle_failed(trii_step_current(), status);
     if (!args->training)
         return trii_record(&trii_op_batch_norm_eval, in, 5, &attrs);
     y = trii_record(&trii_op_batch_norm, in, 5, &attrs);
     if (args->running_mean == NULL || tri_tensor_ndim(y) < 0)
         return y;
-    status = bind_running(y, args);
+    status = trii_resolve(trii_step_current(), trii_handle_output(y, 3), &first);
+    if (status == TRI_OK)
+        status = trii_norm_bind_running(trii_step_current(), args, first);
     if (status != TRI_OK)
         return trii_handle_failed(trii_step_current(), TRII_FAIL_CTX(status, "tri_batch_norm"));
     return y;

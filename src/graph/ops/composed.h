@@ -7,6 +7,7 @@
 #ifndef TRII_COMPOSED_H
 #define TRII_COMPOSED_H
 
+#include "graph/shared_statistics.h"
 #include "graph/ops/rules.h"
 
 /* --- recording many operations: the first failure stays, and nothing is recorded after it ----- */
@@ -45,6 +46,9 @@ typedef struct trii_norm_rule {
     double eps;         /* beside the mean of squares */
     trii_vid mean, var; /* NO_VALUE: those of x; else constants, of the shape below */
     trii_type shared;   /* of w and b, as they are broadcast to x */
+    /* NULL; else each mean is over the operands of all whom it reaches, `count` [1] elements. */
+    const trii_exchange *exchange;
+    trii_vid count;
 } trii_norm_rule;
 tri_status trii_composed_norm(trii_step *step, const trii_node *node, const trii_norm_rule *rule,
                               trii_vid g, const bool *needs, trii_vid *grad_in) TRI_MUST_CHECK;

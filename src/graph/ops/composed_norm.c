@@ -26,7 +26,15 @@ typedef struct norm {
 
 static trii_vid mean_of(norm *m, trii_vid a)
 {
-    return trii_compose_sum(&m->c, a, m->rule->mask, m->count);
+    const trii_exchange *exchange = m->rule->exchange;
+    trii_vid sum = TRII_NO_VALUE;
+
+    if (exchange == NULL)
+        return trii_compose_sum(&m->c, a, m->rule->mask, m->count);
+    a = trii_compose_sum(&m->c, a, m->rule->mask, 1);
+    if (m->c.status == TRI_OK)
+        m->c.status = exchange->sum(exchange, m->c.step, a, &sum);
+    return trii_compose2(&m->c, &trii_op_div, sum, m->rule->count);
 }
 
 static void standardise(norm *m, trii_vid x)

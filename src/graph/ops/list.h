@@ -141,6 +141,14 @@ TRII_OP(batch_norm_backward)      /* in g x w? mean invstd; out dx dw db */
 TRII_OP(batch_norm_eval)          /* in as batch_norm; out y */
 TRII_OP(batch_norm_eval_backward) /* in g x w? r_mean r_var; out dx dw db */
 
+/* batch_norm_shared.c; f: eps. statistics: mean [C], var [C], count */
+TRII_OP(batch_norm_stats)           /* in x; out statistics [2 C + 1] */
+/* in statistics [size, 2 C + 1] running_mean? running_var?; out mean var count, and as batch_norm; f: momentum, eps */
+TRII_OP(batch_norm_gather_stats)
+TRII_OP(batch_norm_elemt)           /* in x w? b? mean var count; f: momentum, eps, exchange (two numbers) */
+TRII_OP(batch_norm_backward_reduce) /* in g x w? mean var; out sums [2 C], dw, db */
+TRII_OP(batch_norm_backward_elemt)  /* in g x w? mean var sums count */
+
 /* softmax.c; in x; i: dim. Gradients: in g y. */
 TRII_OP(softmax) TRII_OP(log_softmax)
 TRII_OP(softmax_backward) TRII_OP(log_softmax_backward)

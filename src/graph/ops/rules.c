@@ -433,9 +433,10 @@ tri_status trii_in_double(const trii_kernel_args *args,
 #define PANEL 512 /* rows of b that are packed at a time */
 
 /* Four rows of four columns stay in registers over a panel; c is read first if it holds the sum of
- * the panels before. */
-static void gemm_tile(const trii_gemm *g, const double *a, const double *panel, int64_t depth,
-                      double *c, bool add)
+ * the panels before. The sanitizer, which would take most of the time of a product, sees all of b
+ * where it is packed and the edges of a and c. */
+TRII_NO_TSAN static void gemm_tile(const trii_gemm *g, const double *a, const double *panel,
+                                   int64_t depth, double *c, bool add)
 {
     double acc[4][4] = {{0}};
 

@@ -12,12 +12,6 @@
 #include "graph/type.h"
 #include "os/cpu.h"
 
-/* A primitive descriptor and the layouts of its sides. */
-typedef struct choice {
-    dnnl_primitive_desc_t pd;
-    const trii_layout *layout[N_SIDES];
-} choice;
-
 static direction direction_of(const trii_ir_node *node)
 {
     if (node->op == &trii_op_conv)
@@ -85,8 +79,8 @@ static bool wants_winograd(const convolution *c)
         if (c->stride[d] != 1 || c->dilation[d] != 0 || c->pad_l[d] != 1 || c->pad_r[d] != 1)
             return false;
     }
-    return c->dims[W][0] >= 64 && c->dims[W][1] >= 64 && c->dims[W][0] % 16 == 0 &&
-           c->dims[W][1] % 16 == 0;
+    return trii_conv_winograd_pays(c, c->dims[Y][0]) && c->dims[W][0] >= 64 &&
+           c->dims[W][1] >= 64 && c->dims[W][0] % 16 == 0 && c->dims[W][1] % 16 == 0;
 }
 
 static dnnl_status_t describe(const convolution *c, dnnl_alg_kind_t alg,
@@ -152,7 +146,7 @@ const dnnl_memory_desc_t *trii_conv_side(const convolution *c, const_dnnl_primit
 
 /* With the weights in the order of `fixed_w` if it is not NULL. OK only if no side is padded. */
 static tri_status try_algorithm(const convolution *c, dnnl_alg_kind_t alg,
-                                const dnnl_memory_desc_t *fixed_w, choice *choice_out)
+                                const dnnl_memory_desc_t *fixed_w, trii_conv_choice *choice_out)
 {
     bool plain[N_SIDES] = {false};
 
@@ -196,7 +190,7 @@ static tri_status try_algorithm(const convolution *c, dnnl_alg_kind_t alg,
 
 /* Forward in blocks of 8 channels, where the library's own blocks of 16 would be padded and all
  * would fall back to plain order. */
-static tri_status try_blocks_of_8(const convolution *c, choice *choice_out)
+static tri_status try_blocks_of_8(const convolution *c, trii_conv_choice *choice_out)
 {
     dnnl_memory_desc_t eights;
     const char *name = "ref";
@@ -215,13 +209,13 @@ static tri_status try_blocks_of_8(const convolution *c, choice *choice_out)
         strncmp(name, "jit", 3) == 0)
         return TRI_OK;
     dnnl_primitive_desc_destroy(choice_out->pd);
-    *choice_out = (choice){0};
+    *choice_out = (trii_conv_choice){0};
     return TRI_ERR_UNSUPPORTED;
 }
 
 /* From shapes alone: a choice that heeded the layout which earlier steps gave to the weights would
  * make the bits of a step depend on them, and a run that is resumed begins with plain weights. */
-static tri_status choose(const convolution *c, choice *choice_out)
+tri_status trii_conv_choose(const convolution *c, trii_conv_choice *choice_out)
 {
     tri_status status = try_blocks_of_8(c, choice_out);
 
@@ -237,16 +231,20 @@ static void conv_layouts(const trii_ir *ir, const trii_group *group, const trii_
 {
     const trii_ir_node *node = &ir->nodes[group->nodes[0]];
     convolution c;
-    choice chosen = {0};
+    trii_conv_choice chosen = {0};
     int w;
 
+    if (group->n_nodes > 1) {
+        trii_conv_sum_layouts(ir, group, want);
+        return;
+    }
     trii_conv_read(ir, node, &c);
     if (c.bf16) {
         trii_conv_bf16_layouts(ir, group, &c, have, want);
         return;
     }
     w = trii_group_in(group, c.value[W]);
-    if (choose(&c, &chosen) != TRI_OK)
+    if (trii_conv_choose(&c, &chosen) != TRI_OK)
         return; /* the reference kernel: all plain */
     for (int s = 0; s < N_SIDES; s++) {
         int i = trii_group_in(group, c.value[s]);
@@ -275,13 +273,15 @@ static tri_status conv_compile(const trii_ir *ir, const trii_group *group, trii_
     const trii_ir_node *node = &ir->nodes[group->nodes[0]];
     int index[N_SIDES + 1];
     convolution c;
-    choice chosen = {0};
+    trii_conv_choice chosen = {0};
     tri_status status;
 
+    if (group->n_nodes > 1)
+        return trii_conv_sum_compile(ir, group, kernel_out);
     trii_conv_read(ir, node, &c);
     if (c.bf16)
         return trii_conv_bf16_compile(ir, group, &c, kernel_out);
-    status = choose(&c, &chosen); /* as for the layouts */
+    status = trii_conv_choose(&c, &chosen); /* as for the layouts */
     for (int s = 0; s < N_SIDES && status == TRI_OK; s++) {
         if (chosen.layout[s] != trii_conv_layout(group, c.value[s])) {
             dnnl_primitive_desc_destroy(chosen.pd);

@@ -1,5 +1,5 @@
 /*
- * conv.h - what conv.c and conv_bf16.c share; for them only.
+ * conv.h - what the files of convolutions share; for them only.
  */
 #ifndef TRII_ONEDNN_CONV_H
 #define TRII_ONEDNN_CONV_H
@@ -20,6 +20,12 @@ typedef struct convolution {
     int32_t value[N_SIDES], bias_value;
 } convolution;
 
+/* A primitive descriptor and the layouts of its sides. */
+typedef struct trii_conv_choice {
+    dnnl_primitive_desc_t pd;
+    const trii_layout *layout[N_SIDES];
+} trii_conv_choice;
+
 void trii_conv_read(const trii_ir *ir, const trii_ir_node *node, convolution *c);
 /* The primitive descriptor for these descriptors ("any" allowed); hint_md is that of the forward
  * pass, which the library asks for beside a gradient. */
@@ -30,12 +36,21 @@ dnnl_status_t trii_conv_pd(const convolution *c, dnnl_alg_kind_t alg,
 const dnnl_memory_desc_t *trii_conv_side(const convolution *c, const_dnnl_primitive_desc_t pd,
                                          int side);
 int trii_conv_arg(const convolution *c, int side);
+/* In f32; from shapes alone. UNSUPPORTED: only the reference kernel can. */
+tri_status trii_conv_choose(const convolution *c, trii_conv_choice *choice_out) TRI_MUST_CHECK;
 /* Of an operand or result of the group. */
 static inline const trii_layout *trii_conv_layout(const trii_group *group, int32_t value)
 {
     int i = trii_group_in(group, value);
 
     return i >= 0 ? group->in_layout[i] : group->out_layout[trii_group_out(group, value)];
+}
+
+/* Whether the results of n images are so many pixels that Winograd's change of the weights, or of
+ * their gradient, is worth it (measured on EPYC 9004 with 64 to 512 channels). */
+static inline bool trii_conv_winograd_pays(const convolution *c, int64_t n)
+{
+    return n * c->dims[Y][2] * c->dims[Y][3] >= (c->dir == BACKWARD_WEIGHT ? 128 : 190);
 }
 
 /* conv_pieces.c: whether such convolutions are of too many batches for code of their own, and so
@@ -46,6 +61,11 @@ bool trii_conv_varies(const convolution *c);
 tri_status trii_conv_kernel(const convolution *c, const_dnnl_primitive_desc_t pd,
                             const int index[N_SIDES + 1], int n_args,
                             trii_kernel **kernel_out) TRI_MUST_CHECK;
+
+/* conv_sum.c: gradients of weights that are added up, of several batches; in f32. */
+void trii_conv_sum_layouts(const trii_ir *ir, const trii_group *group, trii_layouts *want);
+tri_status trii_conv_sum_compile(const trii_ir *ir, const trii_group *group,
+                                 trii_kernel **kernel_out) TRI_MUST_CHECK;
 
 /* conv_bf16.c */
 void trii_conv_bf16_layouts(const trii_ir *ir, const trii_group *group, const convolution *c,

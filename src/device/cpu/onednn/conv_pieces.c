@@ -7,9 +7,6 @@
 #include "device/cpu/onednn/conv.h"
 #include "device/cpu/variety.h"
 
-/* For fewer, Winograd's change of the weights is not worth it (measured by bench/steps.c). */
-#define WINOGRAD_PIXELS 190
-
 static const char *const names[3] = {"conv", "conv_backward_data", "conv_backward_weight"};
 
 /* All but the batch. */
@@ -95,10 +92,9 @@ static tri_status conv_by(const whole *w, int64_t n, dnnl_alg_kind_t alg, trii_k
 static tri_status conv_images(const void *of, int64_t n, trii_kernel **kernel_out)
 {
     const whole *w = of;
-    int64_t pixels = n * w->c->dims[Y][2] * w->c->dims[Y][3];
     tri_status status = TRI_ERR_UNSUPPORTED;
 
-    if (w->alg != dnnl_convolution_direct && pixels < WINOGRAD_PIXELS)
+    if (w->alg != dnnl_convolution_direct && !trii_conv_winograd_pays(w->c, n))
         status = conv_by(w, n, dnnl_convolution_direct, kernel_out);
     return status == TRI_ERR_UNSUPPORTED ? conv_by(w, n, w->alg, kernel_out) : status;
 }

@@ -62,6 +62,10 @@ tri_status trii_onednn_gemm_bf16_status(int failed) TRI_MUST_CHECK;
 tri_status trii_onednn_reorder(const trii_type *type, const trii_layout *from,
                                const trii_layout *to, trii_kernel **kernel_out) TRI_MUST_CHECK;
 
+/* See trii_device_ops. */
+bool trii_onednn_conv_sums(const trii_ir *ir, const trii_group *a, const trii_group *b,
+                           const trii_ir_node *node);
+
 extern const trii_cpu_family trii_onednn_conv, trii_onednn_conv_backward_data,
     trii_onednn_conv_backward_weight;
 

@@ -1,0 +1,70 @@
+/*
+ * sync_batch_norm.h - batch normalisation by the batches of all ranks: torch.nn.SyncBatchNorm.
+ *
+ *     net = resnet18();
+ *     tri_convert_sync_batch_norm(net, NULL);
+ *     model = tri_ddp(net, NULL);
+ *
+ * In training the statistics of each channel, and their gradients, are those of all ranks' batches
+ * together, so that several ranks compute what one process does with the whole batch; batches may
+ * differ in size, and be empty. All ranks have the same running statistics, bit for bit (the
+ * variance unbiased, over all samples). In evaluation it is an ordinary batch norm and communicates
+ * nothing; so is it in training where the group has one rank.
+ *
+ * A forward in training is a part of the step in which all ranks of the group take part, also
+ * between tri_no_sync_begin and its end, and so is its backward pass: all ranks call the same
+ * modules in the same order, and differentiate what the others do. Each layer sends 2 C + 1 numbers
+ * to each rank in forward, and sums 2 C in backward. Gradients of weight and bias are those of the
+ * rank's own samples; tri_ddp averages them, and weighs ranks by their samples before the sums. It
+ * cannot where a loss reaches parameters or inputs (tri_requires_grad) outside of that one model:
+ * such a tri_backward fails (INVALID_ARG) unless all ranks' batches have one size.
+ *
+ * What a group does has one order, so that under tri_ddp of the same group no gradients travel
+ * before the last layer's sums have: where the network between hosts is slow, give the layers a
+ * group of their own (tri_group_split of the same ranks), and both travel while backward goes on.
+ */
+#ifndef TRIREME_SYNC_BATCH_NORM_H
+#define TRIREME_SYNC_BATCH_NORM_H
+
+#include <trireme/group.h>
+#include <trireme/nn.h>
+
+TRI_BEGIN_DECLS
+
+/* Zero means the default; as tri_nn_batch_norm2d_options. */
+typedef struct tri_nn_sync_batch_norm_options {
+    double eps, momentum;
+    bool cumulative, no_affine, no_track_running_stats;
+    /* NULL: the world, as it is at each forward (of a program that has none: this process alone).
+     * A reference is taken. */
+    tri_group *group;
+} tri_nn_sync_batch_norm_options;
+
+/**
+ * x [N, C, ..]; parameters, buffers and their names are those of tri_nn_batch_norm2d.
+ *
+ * Never NULL: a failed one carries its error (tri_module_status) into forward and optimizer.
+ * Errors: INVALID_ARG (channels, eps, momentum; momentum with cumulative), NO_MEMORY. Of a forward:
+ *   INVALID_ARG (x has another shape), in training also UNSUPPORTED (in a replica of
+ *   tri_data_parallel). Of the run: MISMATCH (a rank has another number of channels or another
+ *   dtype), INVALID_ARG (one value per channel on all ranks together, which has no variance), those
+ *   of the group.
+ */
+TRI_API tri_module *tri_nn_sync_batch_norm(int64_t channels,
+                                           const tri_nn_sync_batch_norm_options *opt);
+
+/**
+ * Makes all batch norms (tri_nn_batch_norm1d, 2d) of a network, or a layer that is one, such layers
+ * of this group, and gives layers that are so already this group. Modules stay where they are, with
+ * their parameters, buffers, names, hooks, devices and state of training: pointers to them, also of
+ * an optimizer, hold. Before or after tri_ddp; between two forwards.
+ *
+ *   group  NULL: the world, as it is at each forward; a reference is taken
+ *
+ * Returns how many they are; 0 of a failed module. NULL fails the step.
+ */
+TRI_API int tri_convert_sync_batch_norm(tri_module *module, tri_group *group);
+
+TRI_END_DECLS
+
+#endif

@@ -1,0 +1,28 @@
+/*
+ * shared_statistics.h - whom an operation shares its statistics with. The graph knows no groups:
+ * rooms above it record what communicates (parallel/).
+ */
+#ifndef TRII_SHARED_STATISTICS_H
+#define TRII_SHARED_STATISTICS_H
+
+#include <trireme/ops.h>
+
+#include "graph/step.h"
+
+typedef struct trii_exchange trii_exchange;
+/* Both are required. It lives until the step ends in which it is used, since gradients ask it, too;
+ * the calling thread records, and nothing blocks. */
+struct trii_exchange {
+    /* x [..] of each -> [size, ..]: the same for all. */
+    tri_status (*gather)(const trii_exchange *exchange, trii_step *step, trii_vid x, trii_vid *out);
+    /* The sum of all, with a gradient: its sum. */
+    tri_status (*sum)(const trii_exchange *exchange, trii_step *step, trii_vid x, trii_vid *out);
+};
+
+/* tri_batch_norm in training, by the statistics of all whom the exchange reaches, as if their
+ * batches were one; the running statistics get the same bits everywhere. Batches may differ in
+ * size, and be empty. All must record it, and its gradient, in the same order. */
+tri_tensor *trii_batch_norm_shared(tri_tensor *x, const tri_batch_norm_args *args,
+                                   const trii_exchange *exchange);
+
+#endif

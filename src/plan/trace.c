@@ -1,0 +1,198 @@
+/*
+ * trace.c - see trace.h.
+ */
+#include "plan/trace.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/param.h"
+#include "os/file.h"
+#include "os/pipe.h"
+#include "os/process.h"
+#include "os/thread.h"
+#include "tensor/device_list.h"
+
+#define EVENT_BYTES 320 /* at most, with a name of NAME_BYTES */
+#define NAME_BYTES 96
+
+/* The process's file. */
+static struct {
+    trii_mutex mutex; /* of all that follows */
+    int opened_in;    /* the process that has opened it; 0 = none has */
+    int fd;           /* -1: there is none, or no more is written */
+    char path[512];
+    int64_t runs, events;
+    bool named[TRI_DEVICE_KINDS][TRI_MAX_DEVICES]; /* devices of which it has the name */
+} trace = {.mutex = TRII_MUTEX_INITIALIZER, .fd = -1};
+
+bool trii_trace_wanted(void)
+{
+    return trii_param_text(TRII_PARAM_TRACE) != NULL;
+}
+
+/* %p in the name is the process's number. False: too long. */
+static bool name_file(const char *pattern, int pid)
+{
+    size_t n = 0;
+
+    for (; *pattern != '\0' && n + 1 < sizeof(trace.path); pattern++) {
+        if (pattern[0] == '%' && pattern[1] == 'p') {
+            n += (size_t)snprintf(trace.path + n, sizeof(trace.path) - n, "%d", pid);
+            pattern++;
+        } else {
+            trace.path[n++] = *pattern;
+        }
+    }
+    if (*pattern != '\0' || n >= sizeof(trace.path))
+        return false;
+    trace.path[n] = '\0';
+    return true;
+}
+
+static void stop(const char *why)
+{
+    trii_log_write(TRII_LOG_WARN, "plan", "TRI_TRACE: %s; nothing more is written to it", why);
+    trii_fd_close(trace.fd);
+    trace.fd = -1;
+}
+
+/* Anew in each process: a child of fork() leaves its parent's alone. */
+static void open_file(int pid)
+{
+    const char *pattern = trii_param_text(TRII_PARAM_TRACE);
+    bool child = trace.opened_in != 0 && pattern != NULL && strstr(pattern, "%p") == NULL;
+    tri_status status = TRI_OK;
+
+    trace.opened_in = pid;
+    trace.fd = -1;
+    trace.events = 0;
+    memset(trace.named, 0, sizeof(trace.named));
+    if (pattern == NULL || child)
+        return;
+    if (!name_file(pattern, pid)) {
+        stop("its name is too long");
+        return;
+    }
+    if (trii_path_is_file(trace.path))
+        status = trii_path_remove(trace.path);
+    if (status == TRI_OK)
+        status = trii_append_open(trace.path, &trace.fd);
+    if (status == TRI_OK)
+        status = trii_append(trace.fd, trace.path, "[\n", 2);
+    if (status != TRI_OK)
+        stop(tri_last_error());
+}
+
+static const char *category_of(const trii_entry *entry, const trii_node *node)
+{
+    if (entry->kind == TRII_ENTRY_START || entry->kind == TRII_ENTRY_WAIT)
+        return "communication";
+    if (entry->kind != TRII_ENTRY_KERNEL || node == NULL ||
+        node->op->op_class == TRII_CLASS_TRANSFER)
+        return "copy";
+    if (strcmp(node->op->name, "update") == 0)
+        return "update";
+    return node->backward ? "backward" : "forward";
+}
+
+/* As text of JSON. */
+static void name_of(const trii_entry *entry, const trii_node *node, char *out)
+{
+    const char *name = entry->kernel != NULL ? entry->kernel->name
+                       : node != NULL        ? node->op->name
+                                             : "copy";
+
+    snprintf(out, NAME_BYTES, "%s", name);
+    for (char *at = out; *at != '\0'; at++) {
+        if (*at < ' ' || *at > '~' || *at == '"' || *at == '\\')
+            *at = '?';
+    }
+}
+
+static const char *separator(void)
+{
+    return trace.events++ > 0 ? "," : "";
+}
+
+static int thread_of(tri_device device)
+{
+    return trii_device_kind_of(device) * TRI_MAX_DEVICES + trii_device_index_of(device);
+}
+
+static size_t write_name(char *out, tri_device device)
+{
+    bool *named = &trace.named[trii_device_kind_of(device)][trii_device_index_of(device)];
+
+    if (*named)
+        return 0;
+    *named = true;
+    return (size_t)snprintf(out, EVENT_BYTES,
+                            "%s{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":%d,"
+                            "\"args\":{\"name\":\"%s\"}}\n",
+                            separator(), trace.opened_in, thread_of(device),
+                            tri_device_text(device));
+}
+
+static size_t write_entry(char *out, const trii_plan *plan, int32_t e, tri_device device,
+                          const trii_step *step, const trii_segment *segment)
+{
+    const trii_entry *entry = &plan->entries[e];
+    const trii_node *node =
+        entry->node >= 0 ? &step->nodes[segment->first_node + entry->node] : NULL;
+    int64_t begin = plan->times[e].begin, ns = plan->times[e].end - begin;
+    char name[NAME_BYTES];
+
+    name_of(entry, node, name);
+    return (size_t)snprintf(out, EVENT_BYTES,
+                            "%s{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"ts\":%" PRId64
+                            ".%03d,\"dur\":%" PRId64 ".%03d,\"pid\":%d,\"tid\":%d,"
+                            "\"args\":{\"run\":%" PRId64 "}}\n",
+                            separator(), name, category_of(entry, node), begin / 1000,
+                            (int)(begin % 1000), ns / 1000, (int)(ns % 1000), trace.opened_in,
+                            thread_of(device), trace.runs);
+}
+
+static void write_run(const trii_plan *plan, const trii_step *step, const trii_segment *segment)
+{
+    char *text = trii_alloc((size_t)(plan->n_entries + plan->n_lanes), EVENT_BYTES, "trace");
+    size_t n = 0;
+    tri_status status;
+
+    if (text == NULL) {
+        stop(tri_last_error());
+        return;
+    }
+    trace.runs++;
+    for (int32_t l = 0; l < plan->n_lanes; l++) {
+        const trii_plan_lane *lane = &plan->lanes[l];
+        int32_t entries = plan->n_lanes > 1 ? lane->n_entries : plan->n_entries;
+
+        n += write_name(text + n, lane->device);
+        for (int32_t i = 0; i < entries; i++)
+            n += write_entry(text + n, plan, plan->n_lanes > 1 ? lane->entries[i] : i, lane->device,
+                             step, segment);
+    }
+    status = trii_append(trace.fd, trace.path, text, n);
+    trii_free(text);
+    if (status != TRI_OK)
+        stop(tri_last_error());
+    else if (trace.events >= TRII_TRACE_MAX_EVENTS)
+        stop("a million events are enough");
+}
+
+void trii_trace_run(const trii_plan *plan, const trii_step *step, const trii_segment *segment)
+{
+    int pid = trii_process_id();
+
+    trii_mutex_lock(&trace.mutex);
+    if (trace.opened_in != pid)
+        open_file(pid);
+    if (trace.fd >= 0)
+        write_run(plan, step, segment);
+    trii_mutex_unlock(&trace.mutex);
+}

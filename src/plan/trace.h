@@ -1,0 +1,35 @@
+/*
+ * trace.h - TRI_TRACE: what ran when and on which device, in a file.
+ *
+ * It is a Chrome trace (chrome://tracing, ui.perfetto.dev), one event a line, which
+ * `trireme plot --timeline` reads, too:
+ *
+ *     [
+ *     {"name":"thread_name","ph":"M","pid":4711,"tid":1,"args":{"name":"cpu:1"}}
+ *     ,{"name":"conv","cat":"forward","ph":"X","ts":12.345,"dur":6.789,"pid":4711,"tid":1,"args":{"run":3}}
+ *
+ * The closing bracket is missing, as the format allows: a program may end at any time. ts and dur
+ * are microseconds of the monotonic clock; tid is a device; cat is forward, backward, update, copy
+ * (between devices, and changes of layout) or communication; run counts the process's runs of
+ * plans. A kernel of a device that computes later is there when it was begun.
+ */
+#ifndef TRII_TRACE_H
+#define TRII_TRACE_H
+
+#include "plan/plan.h"
+
+#define TRII_TRACE_MAX_EVENTS 1000000 /* a file; then a warning, and no more */
+
+/* Of the last run. */
+struct trii_entry_times {
+    int64_t begin, end;
+    int64_t sum; /* over all runs */
+};
+
+/* Whether new plans are to note times for it. */
+bool trii_trace_wanted(void);
+/* After a run that did not fail, of a plan that notes times. A file that cannot be written is told
+ * once, and fails nothing. Any thread. */
+void trii_trace_run(const trii_plan *plan, const trii_step *step, const trii_segment *segment);
+
+#endif
