@@ -11,8 +11,9 @@
  *
  * As in torch, running statistics (batch norm) are those of the first device's piece, what forward
  * leaves in the module's own C data is left there once for each piece, and hooks are called once
- * for each piece. As in torch, it does not go inside of another one. One process per device
- * (trireme/parallel.h) is faster, since each has its own copy of the parameters from step to step.
+ * for each piece. As in torch, it does not go inside of another one. cpu devices read parameters
+ * and add gradients where they lie; the first device updates for all. One process per device
+ * (trireme/parallel.h) is as fast on a host, and goes on over many.
  */
 #ifndef TRIREME_DATA_PARALLEL_H
 #define TRIREME_DATA_PARALLEL_H
@@ -42,9 +43,10 @@ typedef struct tri_data_parallel_options {
  *   own_net  owned from now on, also on failure
  *
  * Never NULL: a failed one carries its error (tri_module_status) into forward and optimizer.
- * Errors: INVALID_ARG (NULL network; a device that does not exist, or twice; n_devices without
- *   device_ids), NO_MEMORY. Of a forward: INVALID_ARG (a parameter or buffer that is not on the
- *   first device, inputs that cannot be cut alike), those of the network, which name the piece.
+ * Errors: INVALID_ARG (NULL network; one with a DataParallel or a model of tri_ddp inside; a device
+ * that does not exist, or twice; n_devices without device_ids), NO_MEMORY. Of a forward:
+ * INVALID_ARG (a parameter or buffer that is not on the first device, inputs that cannot be cut
+ * alike), those of the network, which name the piece.
  */
 TRI_API tri_module *tri_data_parallel(tri_module *own_net, const tri_data_parallel_options *opt);
 

@@ -47,7 +47,7 @@ typedef struct tri_bucket_part {
     const char *name;
     size_t offset, count; /* elements of the bucket's data; between the parts are zeros */
     size_t rows;
-    int index; /* the gradient's number */
+    int index; /* the gradient's number; of a model: the parameter's, of those that are trained */
 } tri_bucket_part;
 
 typedef struct tri_bucket {
@@ -61,21 +61,22 @@ typedef struct tri_bucket {
     const tri_bucket_part *parts;
     int n_parts;
     int64_t pass; /* how many were begun before */
-    void *owner;  /* the reducer's own */
+    void *owner;  /* the library's own */
 } tri_bucket;
 
 /**
  * Called with stage 0 when the bucket is complete; when the work that it left in *work_out is done,
  * with stage 1, and so on, until it leaves NULL there (as it is before the call): then the average
  * is in bucket->data. Stage 0 overlaps with the computation and should only start something; later
- * stages run in tri_reducer_finish, stage by stage over all buckets. So all ranks make the same
- * calls in the same order if their hooks do. Any failure aborts the group.
+ * stages run in tri_reducer_finish (of a model: when all buckets were sent), stage by stage over
+ * all buckets. So all ranks make the same calls in the same order if their hooks do. Any status but
+ * TRI_OK aborts the group.
  */
 typedef tri_status (*tri_bucket_hook)(void *state, tri_bucket *bucket, int stage,
                                       tri_work **work_out);
 
-/* Memory for hooks that stays with the bucket and is freed with the reducer: the same piece each
- * time, zeros at first. Asking for more than before loses the contents. NULL: no memory. */
+/* Memory for hooks that stays with the bucket and is freed with it: the same piece each time,
+ * zeros at first. Asking for more than before loses the contents. NULL: no memory. */
 TRI_API void *tri_bucket_memory(tri_bucket *bucket, size_t bytes);
 
 /* Half the bytes of f32: what travels is rounded to f16 or bf16, sums are made in f32 and rounded
@@ -100,9 +101,9 @@ typedef struct tri_power_sgd_options {
 typedef struct tri_power_sgd tri_power_sgd;
 TRI_API TRI_MUST_CHECK tri_status tri_power_sgd_create(const tri_power_sgd_options *opt,
                                                        tri_power_sgd **state_out);
-/* After the reducer that uses it; NULL allowed. */
+/* After the reducer or model that uses it; NULL allowed. */
 TRI_API void tri_power_sgd_destroy(tri_power_sgd *state);
-/* `state` is a tri_power_sgd, of one reducer only. */
+/* `state` is a tri_power_sgd, of one reducer or model only. */
 TRI_API tri_status tri_bucket_hook_power_sgd(void *state, tri_bucket *bucket, int stage,
                                              tri_work **work_out);
 
@@ -112,7 +113,7 @@ TRI_API tri_status tri_bucket_hook_power_sgd(void *state, tri_bucket *bucket, in
 typedef struct tri_reducer_options {
     tri_group *group;        /* NULL = the world (joined now if it was not); a reference is taken */
     size_t bucket_cap_bytes; /* 0 = 25 MiB */
-    size_t first_bucket_bytes; /* 0 = 1 MiB */
+    size_t first_bucket_bytes; /* 0 = 1 MiB, or bucket_cap_bytes if that is less */
     bool find_unused;          /* gradients may stay unready; see tri_reducer_finish */
     tri_bucket_hook hook;      /* NULL = a sum */
     void *hook_state;          /* borrowed */

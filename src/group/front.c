@@ -319,7 +319,8 @@ tri_status tri_group_status(const tri_group *group)
 
     group = group != NULL ? group : trii_group_get_world();
     if (group == NULL)
-        return TRII_FAIL(TRI_ERR_STATE, "group_status: the group is NULL and there is no world: %s",
+        return TRII_FAIL(TRI_ERR_STATE,
+                         "group_status: the group is NULL and this process has no world: %s",
                          trii_group_no_world());
     st = trii_fault_status(&group->fault);
     return st == TRI_OK ? TRI_OK : TRII_FAIL(st, "%s", group->fault.text);

@@ -76,7 +76,8 @@ tri_status trii_group_alloc(tri_group *group, size_t bytes, void **p_out)
 
     group = group != NULL ? group : trii_group_get_world();
     if (group == NULL)
-        return TRII_FAIL(TRI_ERR_STATE, "group_alloc: the group is NULL and there is no world: %s",
+        return TRII_FAIL(TRI_ERR_STATE,
+                         "group_alloc: the group is NULL and this process has no world: %s",
                          trii_group_no_world());
     if (group->engine->alloc == NULL)
         return trii_group_heap(bytes, p_out);

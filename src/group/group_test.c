@@ -127,13 +127,14 @@ static void a_call_after_finalize_says_so(void **state)
     float x = 1;
 
     (void)state;
-    CHECK_FAILS(tri_all_reduce(NULL, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL), TRI_ERR_STATE,
-                "all_reduce: the group is NULL and there is no world: tri_init was not called");
+    CHECK_FAILS(
+        tri_all_reduce(NULL, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL), TRI_ERR_STATE,
+        "all_reduce: the group is NULL and this process has no world: tri_init was not called");
     CHECK_OK(tri_init(NULL));
     CHECK_OK(tri_all_reduce(NULL, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL));
     tri_finalize();
     CHECK_FAILS(tri_all_reduce(NULL, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL), TRI_ERR_STATE,
-                "there is no world: tri_finalize has left it");
+                "this process has no world: tri_finalize has left it");
     CHECK_FAILS(tri_barrier(NULL, NULL), TRI_ERR_STATE, "tri_finalize has left it");
     assert_null(tri_group_alloc(NULL, 8));
     assert_non_null(strstr(tri_last_error(), "tri_finalize has left it"));

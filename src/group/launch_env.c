@@ -109,6 +109,7 @@ static tri_status read_torchrun(trii_launch_env *env, bool where)
 {
     const char *agent = trii_launch_env_text("TORCHELASTIC_USE_AGENT_STORE"), *fresh;
     char place[sizeof(env->host) + 16];
+    int port;
     tri_status status = trii_launch_env_need("WORLD_SIZE", 1, TRII_LAUNCH_MAX_RANKS, &env->size);
 
     if (status == TRI_OK)
@@ -128,9 +129,13 @@ static tri_status read_torchrun(trii_launch_env *env, bool where)
     if (status == TRI_OK)
         status =
             trii_launch_env_int("TORCHELASTIC_RESTART_COUNT", 0, INT32_MAX, 0, &env->restart_count);
+    port = env->port;
+    if (status == TRI_OK && port != 0 && !where)
+        status = trii_launch_env_int("MASTER_PORT", 1, 65535, 0, &port);
     if (status != TRI_OK)
         return TRII_FAIL_CTX(status, "env:// needs RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT");
-    env->agent_store = agent != NULL && strcmp(agent, "True") == 0;
+    /* a URL may lead past it */
+    env->agent_store = agent != NULL && strcmp(agent, "True") == 0 && env->port == port;
     /* a launcher that our launcher runs may have another */
     snprintf(place, sizeof(place), "%s:%d", env->host, env->port);
     fresh = trii_param_text(TRII_PARAM_NEW_STORE);

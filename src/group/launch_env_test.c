@@ -251,6 +251,11 @@ static void urls_name_host_rank_and_size(void **state)
     check_bad("mpi://", "neither env:// nor tcp://");
     GIVEN("RANK=2", "WORLD_SIZE=3", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1");
     check_world("tcp://h:4000", 2, 3, 0, 1); /* the URL says where, the launcher says who */
+    /* and what it serves lies in one place only */
+    GIVEN("RANK=2", "WORLD_SIZE=3", "MASTER_ADDR=h", "MASTER_PORT=4000",
+          "TORCHELASTIC_USE_AGENT_STORE=True");
+    check_place("tcp://h:4000", "h", 4000, true);
+    check_place("tcp://h:4001", "h", 4001, false);
     GIVEN("UNUSED=1");
     check_bad("tcp://h:4000", "rank parameter missing");
 }

@@ -39,29 +39,20 @@ tri_status trii_premul_check(trii_collective *call)
     return trii_reduce_check(call->dtype, TRI_REDOP_SUM);
 }
 
-/* Low precision: the product in f32, rounded once. */
-static void scale(const void *src, void *dst, size_t count, tri_dtype dtype, float factor)
+void trii_scale(const void *src, void *dst, size_t count, tri_dtype dtype, double factor)
 {
-    for (size_t i = 0; i < count; i++) {
-        uint16_t half;
+    const float narrow = (float)factor;
 
-        switch (dtype) {
-        case TRI_DTYPE_F64:
-            ((double *)dst)[i] = ((const double *)src)[i] * (double)factor;
-            break;
-        case TRI_DTYPE_F32:
-            ((float *)dst)[i] = ((const float *)src)[i] * factor;
-            break;
-        case TRI_DTYPE_F16:
-            half = ((const uint16_t *)src)[i];
-            ((uint16_t *)dst)[i] = trii_f32_to_f16(trii_f16_to_f32(half) * factor);
-            break;
-        default:
-            half = ((const uint16_t *)src)[i];
-            ((uint16_t *)dst)[i] = trii_f32_to_bf16(trii_bf16_to_f32(half) * factor);
-            break;
-        }
-    }
+    if (dtype == TRI_DTYPE_F64)
+        for (size_t i = 0; i < count; i++)
+            ((double *)dst)[i] = ((const double *)src)[i] * factor;
+    else if (dtype == TRI_DTYPE_F32)
+        for (size_t i = 0; i < count; i++)
+            ((float *)dst)[i] = ((const float *)src)[i] * narrow;
+    else
+        for (size_t i = 0; i < count; i++)
+            ((uint16_t *)dst)[i] = trii_f32_to_half(
+                dtype, trii_half_to_f32(dtype, ((const uint16_t *)src)[i]) * narrow);
 }
 
 tri_status trii_premul_apply(const tri_group *group, trii_collective *call)
@@ -79,7 +70,7 @@ tri_status trii_premul_apply(const tri_group *group, trii_collective *call)
         to = call->temporary;
     }
     env = trii_float_env_enter();
-    scale(call->src, to, count, call->dtype, call->factor);
+    trii_scale(call->src, to, count, call->dtype, call->factor);
     trii_float_env_leave(env);
     call->src = to;
     return TRI_OK;

@@ -311,7 +311,8 @@ tri_status tri_group_shrink(tri_group *group, const tri_shrink_options *opt, tri
     if (group_out == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "group_shrink: group_out is NULL");
     if (group == NULL)
-        return TRII_FAIL(TRI_ERR_STATE, "group_shrink: the group is NULL and there is no world: %s",
+        return TRII_FAIL(TRI_ERR_STATE,
+                         "group_shrink: the group is NULL and this process has no world: %s",
                          trii_group_no_world());
     if (group->left)
         return TRII_FAIL(TRI_ERR_ABORTED, "group_shrink: rank %d left the group", group->rank);

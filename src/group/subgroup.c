@@ -17,8 +17,8 @@ static tri_status resolve(tri_group **group, const char *what, tri_group **group
     if (*group == NULL)
         *group = trii_group_get_world();
     if (*group == NULL)
-        return TRII_FAIL(TRI_ERR_STATE, "%s: the group is NULL and there is no world: %s", what,
-                         trii_group_no_world());
+        return TRII_FAIL(TRI_ERR_STATE, "%s: the group is NULL and this process has no world: %s",
+                         what, trii_group_no_world());
     if (group_out == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: group_out is NULL", what);
     return TRI_OK;

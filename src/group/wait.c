@@ -163,7 +163,9 @@ void trii_op_init(trii_op *op, const trii_collective *call)
     op->record = 0;
     op->counted = NULL;
     op->next = NULL;
-    memset(op->scratch, 0, sizeof(op->scratch));
+    /* In two halves, each a few stores: the whole would be cleared by rep stos, in 10 ns. */
+    memset(op->scratch, 0, sizeof(op->scratch) / 2);
+    memset(&op->scratch[TRII_COUNT_OF(op->scratch) / 2], 0, sizeof(op->scratch) / 2);
 }
 
 tri_status trii_group_run(tri_group *group, const trii_collective *call)

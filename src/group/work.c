@@ -110,6 +110,15 @@ int trii_group_name_works(tri_group *group, char *text, size_t size)
     return n;
 }
 
+size_t trii_group_work_bytes(const tri_work *work)
+{
+    size_t bytes = work != NULL && work->members == NULL ? work->op.call.bytes : 0;
+
+    for (int i = 0; work != NULL && i < work->n_members; i++)
+        bytes += work->members[i]->op.call.bytes;
+    return bytes;
+}
+
 static void work_unref(tri_work *work)
 {
     if (atomic_fetch_sub(&work->refs, 1) == 1)
@@ -379,7 +388,8 @@ tri_status tri_batch_begin(tri_group *group)
 
     group = group != NULL ? group : trii_group_get_world();
     if (group == NULL)
-        return TRII_FAIL(TRI_ERR_STATE, "batch_begin: the group is NULL and there is no world: %s",
+        return TRII_FAIL(TRI_ERR_STATE,
+                         "batch_begin: the group is NULL and this process has no world: %s",
                          trii_group_no_world());
     if (open_batch != NULL)
         return TRII_FAIL(TRI_ERR_STATE, "batch_begin: this thread has begun a batch already");

@@ -16,6 +16,8 @@ tri_status trii_work_poll(tri_work *work) TRI_MUST_CHECK;
 /* As tri_work_wait with the group's deadline, but gives up after so many nanoseconds, with
  * INPROGRESS and without a word; INT64_MAX: it does not. */
 tri_status trii_work_wait_for(tri_work *work, int64_t for_ns) TRI_MUST_CHECK;
+/* Bytes of the calls under the handle: of a buffer of this rank in each. NULL: 0. */
+size_t trii_group_work_bytes(const tri_work *work);
 /* Puts aside the batch that this thread has begun, until it is set again: what a library calls
  * unasked blocks, and belongs to no batch of the program's. NULL: none. Returns what it was. */
 tri_work *trii_batch_set(tri_work *batch);

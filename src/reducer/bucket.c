@@ -3,7 +3,8 @@
  */
 #include "reducer/bucket.h"
 
-/* What a key has open: items wear OPEN - key until their bucket closes and gets its number. */
+/* What a key, an element type, has open: its items wear MARK(key) until their bucket closes and
+ * gets its number. */
 typedef struct open_bucket {
     size_t bytes;
     size_t limit;
@@ -11,6 +12,7 @@ typedef struct open_bucket {
     int first; /* index of its first item; -1 = nothing open */
 } open_bucket;
 
+#define KEYS TRI_DTYPE_COUNT
 #define MARK(key) (-1 - (key))
 
 static void close_bucket(open_bucket *open, int key, int last, int number, int *bucket)
@@ -23,29 +25,31 @@ static void close_bucket(open_bucket *open, int key, int last, int number, int *
     open->n = 0;
 }
 
-void trii_bucket_assign(const size_t *bytes, const int *keys, int n, size_t first_bytes,
-                        size_t cap_bytes, int max_items, int *bucket_out, int *n_buckets_out)
+void trii_bucket_assign(const trii_bucket_item *items, int n, size_t first_bytes, size_t cap_bytes,
+                        int max_items, int *bucket_out, int *n_buckets_out)
 {
-    open_bucket open[TRII_BUCKET_KEYS];
+    open_bucket open[KEYS];
     int n_buckets = 0;
 
-    for (int k = 0; k < TRII_BUCKET_KEYS; k++)
+    for (int k = 0; k < KEYS; k++)
         open[k] = (open_bucket){.limit = first_bytes, .first = -1};
     for (int i = 0; i < n; i++) {
-        open_bucket *b = &open[keys[i]];
+        int key = (int)items[i].dtype;
+        open_bucket *b = &open[key];
 
         if (b->first < 0)
             b->first = i;
-        bucket_out[i] = MARK(keys[i]);
-        b->bytes += bytes[i];
+        bucket_out[i] = MARK(key);
+        b->bytes += items[i].bytes;
         b->n++;
         if (b->bytes >= b->limit || b->n == max_items) {
-            close_bucket(b, keys[i], i, n_buckets++, bucket_out);
+            close_bucket(b, key, i, n_buckets++, bucket_out);
             b->limit = cap_bytes;
         }
     }
     for (int i = 0; i < n; i++)
         if (bucket_out[i] < 0)
-            close_bucket(&open[keys[i]], keys[i], n - 1, n_buckets++, bucket_out);
+            close_bucket(&open[items[i].dtype], (int)items[i].dtype, n - 1, n_buckets++,
+                         bucket_out);
     *n_buckets_out = n_buckets;
 }

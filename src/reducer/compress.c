@@ -2,28 +2,50 @@
  * compress.c - hooks that send 16 bits per element. Sums of 16-bit types are made in f32 and
  * rounded once, so a result has two roundings: on the way out and in the sum.
  */
-#include "base/dtype.h"
 #include "base/err.h"
 #include "base/float_env.h"
+#include "group/reduce/reduce.h"
 #include "reducer/inside.h"
 
-static float element(const tri_bucket *bucket, size_t i)
+/* Doubles go by way of f32, a piece at a time. */
+#define PIECE 256
+
+static void send_as(const tri_bucket *bucket, uint16_t *wire, tri_dtype wire_type)
 {
-    return bucket->dtype == TRI_DTYPE_F64 ? (float)((const double *)bucket->data)[i]
-                                          : ((const float *)bucket->data)[i];
+    const double *wide = bucket->data;
+    float piece[PIECE];
+
+    if (bucket->dtype == TRI_DTYPE_F32) {
+        trii_narrow(bucket->data, wire, bucket->count, wire_type);
+        return;
+    }
+    for (size_t at = 0, n; at < bucket->count; at += n) {
+        n = bucket->count - at < PIECE ? bucket->count - at : PIECE;
+        for (size_t i = 0; i < n; i++)
+            piece[i] = (float)wide[at + i];
+        trii_narrow(piece, wire + at, n, wire_type);
+    }
 }
 
-static void set_element(tri_bucket *bucket, size_t i, float value)
+static void take_from(const uint16_t *wire, tri_dtype wire_type, tri_bucket *bucket)
 {
-    if (bucket->dtype == TRI_DTYPE_F64)
-        ((double *)bucket->data)[i] = value;
-    else
-        ((float *)bucket->data)[i] = value;
+    double *wide = bucket->data;
+    float piece[PIECE];
+
+    if (bucket->dtype == TRI_DTYPE_F32) {
+        trii_widen(wire, bucket->data, bucket->count, wire_type);
+        return;
+    }
+    for (size_t at = 0, n; at < bucket->count; at += n) {
+        n = bucket->count - at < PIECE ? bucket->count - at : PIECE;
+        trii_widen(wire + at, piece, n, wire_type);
+        for (size_t i = 0; i < n; i++)
+            wide[at + i] = (double)piece[i];
+    }
 }
 
 static tri_status run_stage(tri_bucket *bucket, int stage, tri_dtype wire_type, tri_work **work_out)
 {
-    bool f16 = wire_type == TRI_DTYPE_F16;
     uint16_t *wire;
 
     if (tri_dtype_size(bucket->dtype) == sizeof(*wire))
@@ -34,14 +56,11 @@ static tri_status run_stage(tri_bucket *bucket, int stage, tri_dtype wire_type, 
     if (wire == NULL)
         return TRI_ERR_NO_MEMORY;
     if (stage == 0) {
-        for (size_t i = 0; i < bucket->count; i++)
-            wire[i] =
-                f16 ? trii_f32_to_f16(element(bucket, i)) : trii_f32_to_bf16(element(bucket, i));
+        send_as(bucket, wire, wire_type);
         return tri_all_reduce(bucket->group, wire, wire, bucket->count, wire_type, TRI_REDOP_SUM,
                               work_out);
     }
-    for (size_t i = 0; i < bucket->count; i++)
-        set_element(bucket, i, f16 ? trii_f16_to_f32(wire[i]) : trii_bf16_to_f32(wire[i]));
+    take_from(wire, wire_type, bucket);
     return TRI_OK;
 }
 

@@ -3,7 +3,9 @@
  *
  *   reducer.c     life, and a pass: begin, ready, finish
  *   places.c      buckets and places; do all ranks have the same gradients?
- *   bucket.c      which gradients travel together
+ *   averager.h    what it has in common with DDP: buckets and their way
+ *   agreement.h   likewise: do all ranks have the same?
+ *   bucket.c      which gradients travel together; bucket_make.c
  *   compress.c    hooks that halve the bytes
  *   power_sgd.c   the hook that sends factors
  *
@@ -18,7 +20,7 @@
 #include <trireme/reducer.h>
 
 #include "base/err.h"
-#include "base/site.h"
+#include "reducer/averager.h"
 
 typedef struct reducer_grad {
     char *name;
@@ -31,28 +33,17 @@ typedef struct reducer_grad {
     bool used;  /* by any rank, in the last one */
 } reducer_grad;
 
-typedef struct reducer_bucket {
-    tri_bucket bucket; /* first: what hooks get */
-    tri_bucket_part *parts;
-    int n_missing;  /* gradients that are not ready in this pass */
-    tri_work *work; /* under way */
-    void *memory;   /* of the hook */
-    size_t memory_bytes;
-} reducer_bucket;
-
 struct tri_reducer {
     tri_reducer_options options;
     tri_group *group;
     tri_status status; /* the failure that ended it */
     char why[TRII_ERR_BYTES];
-    trii_site site; /* of the user's call */
     reducer_grad *grads;
     int n_grads, room;
-    reducer_bucket *buckets; /* in the order in which they are sent */
-    int n_buckets;
+    trii_averager averager; /* the buckets */
+    int *n_missing;         /* [buckets]: gradients that are not ready in this pass */
     bool committed, in_pass;
     int next;            /* bucket to be sent next */
-    int64_t pass;        /* how many were begun */
     int64_t local_count; /* samples of no_sync */
     int64_t count;       /* of this rank in this pass */
     int64_t total;       /* of all ranks; the header's buffer */

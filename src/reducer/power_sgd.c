@@ -7,8 +7,9 @@
  * The ranks' matrices come weighted, so their sums are averages. What this rank's matrix lost is
  * kept, unweighted, and added to the next one (error feedback).
  *
- * The bucket's memory holds, in floats: one that says whether Q is set, what is lost [count], the
- * first message (parts that travel whole, then all P), the second (all Q, kept for the next pass).
+ * The bucket's memory holds, in floats, the first message (parts that travel whole, then all P) and
+ * the second (all Q). Kept of each matrix, in whatever bucket it travels: one that says whether
+ * there is a Q, what is lost, and Q.
  */
 #include <math.h>
 #include <string.h>
@@ -27,17 +28,16 @@ struct tri_power_sgd {
 };
 
 typedef struct matrix {
-    float *m; /* [rows, columns]: in the bucket */
-    float *lost;
-    float *p, *q; /* [rows, rank], [columns, rank] */
+    float *m;     /* [rows, columns]: in the bucket */
+    float *p, *q; /* [rows, rank], [columns, rank]: in the messages */
+    float *kept;  /* has_q, lost [rows, columns], q */
     size_t rows, columns, rank;
-    uint32_t part; /* 1 + its place in the bucket */
+    uint32_t index; /* of the gradient */
 } matrix;
 
 /* A bucket's memory, and how much of it there is of each kind. */
 typedef struct memory {
-    float *q_is_set;
-    float *lost, *first, *second;
+    float *first, *second;
     size_t n_whole, n_p, n_q;
 } memory;
 
@@ -58,67 +58,56 @@ static bool is_matrix(const tri_power_sgd *state, const tri_bucket_part *part, m
                         (double)n * (double)columns;
 }
 
+static float *keep(tri_bucket *bucket, int part, const matrix *m)
+{
+    return trii_bucket_keep(bucket, part,
+                            (1 + m->rows * m->columns + m->columns * m->rank) * sizeof(float));
+}
+
 static tri_status memory_of(const tri_power_sgd *state, tri_bucket *bucket, memory *out)
 {
     memory mem = {0};
-    float *at;
     matrix m;
 
     for (int i = 0; i < bucket->n_parts; i++) {
         if (is_matrix(state, &bucket->parts[i], &m)) {
             mem.n_p += m.rows * m.rank;
             mem.n_q += m.columns * m.rank;
+            if (keep(bucket, i, &m) == NULL)
+                return TRI_ERR_NO_MEMORY;
         } else {
             mem.n_whole += bucket->parts[i].count;
         }
     }
     if (mem.n_q > 0) {
-        size_t n = 1 + bucket->count + mem.n_whole + mem.n_p + mem.n_q;
-
-        at = tri_bucket_memory(bucket, n * sizeof(float));
-        if (at == NULL)
+        mem.first = tri_bucket_memory(bucket, (mem.n_whole + mem.n_p + mem.n_q) * sizeof(float));
+        if (mem.first == NULL)
             return TRI_ERR_NO_MEMORY;
-        mem.q_is_set = at;
-        mem.lost = at + 1;
-        mem.first = mem.lost + bucket->count;
         mem.second = mem.first + mem.n_whole + mem.n_p;
     }
     *out = mem;
     return TRI_OK;
 }
 
-/* The next matrix from part *next on; false: there is none. */
-static bool next_matrix(const tri_power_sgd *state, const tri_bucket *bucket, const memory *mem,
-                        int *next, size_t *p_used, size_t *q_used, matrix *m)
-{
-    for (; *next < bucket->n_parts; (*next)++) {
-        const tri_bucket_part *part = &bucket->parts[*next];
-
-        if (!is_matrix(state, part, m))
-            continue;
-        m->m = (float *)bucket->data + part->offset;
-        m->lost = mem->lost + part->offset;
-        m->p = mem->first + mem->n_whole + *p_used;
-        m->q = mem->second + *q_used;
-        *p_used += m->rows * m->rank;
-        *q_used += m->columns * m->rank;
-        m->part = (uint32_t)++ * next;
-        return true;
-    }
-    return false;
-}
-
 /* Calls `act` for each matrix. */
-static void each_matrix(const tri_power_sgd *state, const tri_bucket *bucket, const memory *mem,
+static void each_matrix(const tri_power_sgd *state, tri_bucket *bucket, const memory *mem,
                         void (*act)(const tri_power_sgd *state, const tri_bucket *bucket,
                                     const matrix *m))
 {
-    size_t p_used = 0, q_used = 0;
-    int next = 0;
-    matrix m = {0};
+    matrix m = {.p = mem->first + mem->n_whole, .q = mem->second};
 
-    while (next_matrix(state, bucket, mem, &next, &p_used, &q_used, &m))
+    for (int i = 0; i < bucket->n_parts; i++) {
+        const tri_bucket_part *part = &bucket->parts[i];
+
+        if (!is_matrix(state, part, &m))
+            continue;
+        m.m = (float *)bucket->data + part->offset;
+        m.kept = keep(bucket, i, &m);
+        m.index = (uint32_t)part->index;
         act(state, bucket, &m);
+        m.p += m.rows * m.rank;
+        m.q += m.columns * m.rank;
+    }
 }
 
 /* Parts that travel whole, between the bucket and the first message. */
@@ -150,47 +139,31 @@ static double dot(const float *a, size_t k, size_t l, size_t n, size_t r)
     return sum;
 }
 
-/* Two standard normal numbers (Box and Muller), the same on all ranks. */
-static void normal(const tri_power_sgd *state, const tri_bucket *bucket, uint32_t pass,
-                   uint32_t part, uint32_t i, float out[2])
+/* Standard normal numbers (Box and Muller), the same on all ranks, for Q from `at` on. */
+static void draw(const tri_power_sgd *state, const matrix *m, int64_t pass, size_t at,
+                 size_t stride)
 {
-    const uint32_t counter[4] = {i, pass, (uint32_t)bucket->index, part};
     const double unit = 1.0 / 4294967296.0;
-    uint32_t word[4];
-    double radius, angle;
 
-    trii_philox(counter, state->options.seed, word);
-    radius = sqrt(-2.0 * log(((double)word[0] + 0.5) * unit));
-    angle = 2.0 * 3.14159265358979323846 * ((double)word[1] * unit);
-    out[0] = (float)(radius * cos(angle));
-    out[1] = (float)(radius * sin(angle));
-}
+    for (; at < m->columns * m->rank; at += stride) {
+        const uint32_t counter[4] = {(uint32_t)at, (uint32_t)pass, m->index, 0};
+        uint32_t word[4];
 
-static void random_q(const tri_power_sgd *state, const tri_bucket *bucket, const matrix *m)
-{
-    uint32_t pass = state->options.no_warm_start ? (uint32_t)bucket->pass : 0;
-    size_t n = m->columns * m->rank;
-    float pair[2];
-
-    for (size_t i = 0; i < n; i += 2) {
-        normal(state, bucket, pass, m->part, (uint32_t)(i / 2), pair);
-        m->q[i] = pair[0];
-        if (i + 1 < n)
-            m->q[i + 1] = pair[1];
+        trii_philox(counter, state->options.seed, word);
+        m->q[at] = (float)(sqrt(-2.0 * log(((double)word[0] + 0.5) * unit)) *
+                           cos(2.0 * 3.14159265358979323846 * ((double)word[1] * unit)));
     }
 }
 
-/* Column k of Q anew, other numbers in each pass. */
-static void redraw(const tri_power_sgd *state, const tri_bucket *bucket, const matrix *m, size_t k)
+/* Q of the last pass, or random. */
+static void first_q(const tri_power_sgd *state, const tri_bucket *bucket, const matrix *m)
 {
-    float pair[2];
+    bool cold = state->options.no_warm_start;
 
-    for (size_t j = 0; j < m->columns; j++) {
-        size_t at = j * m->rank + k;
-
-        normal(state, bucket, (uint32_t)bucket->pass, m->part, (uint32_t)at, pair);
-        m->q[at] = pair[0];
-    }
+    if (m->kept[0] == 0.0f || cold)
+        draw(state, m, cold ? bucket->pass : 0, 0, 1);
+    else
+        memcpy(m->q, m->kept + 1 + m->rows * m->columns, m->columns * m->rank * sizeof(float));
 }
 
 /* A Gram-Schmidt step on column k of a [n, r], against those before it, twice: what is left of one
@@ -216,14 +189,14 @@ static bool orthonormal_column(float *a, size_t n, size_t r, size_t k)
     return holds;
 }
 
-/* Null columns of Q are drawn again: by the warm start they would stay null for ever. All ranks
- * have the same Q, so they draw the same. */
+/* Null columns of Q are drawn again, other numbers in each pass: by the warm start they would stay
+ * null for ever. All ranks have the same Q, so they draw the same. */
 static void orthonormal_q(const tri_power_sgd *state, const tri_bucket *bucket, const matrix *m)
 {
     for (size_t k = 0; k < m->rank; k++) {
         if (orthonormal_column(m->q, m->columns, m->rank, k))
             continue;
-        redraw(state, bucket, m, k);
+        draw(state, m, bucket->pass, k, m->rank);
         (void)orthonormal_column(m->q, m->columns, m->rank, k);
     }
 }
@@ -235,7 +208,8 @@ static void make_p(const tri_power_sgd *state, const tri_bucket *bucket, const m
 
     if (!state->options.no_feedback && weight > 0.0f)
         for (size_t i = 0; i < m->rows * m->columns; i++)
-            m->m[i] += weight * m->lost[i];
+            m->m[i] += weight * m->kept[1 + i];
+    first_q(state, bucket, m);
     orthonormal_q(state, bucket, m);
     for (size_t i = 0; i < m->rows; i++)
         for (size_t k = 0; k < m->rank; k++) {
@@ -280,9 +254,11 @@ static void unpack(const tri_power_sgd *state, const tri_bucket *bucket, const m
             for (size_t k = 0; k < m->rank; k++)
                 value += m->p[i * m->rank + k] * m->q[j * m->rank + k];
             if (feedback)
-                m->lost[at] = m->m[at] / weight - value;
+                m->kept[1 + at] = m->m[at] / weight - value;
             m->m[at] = value;
         }
+    m->kept[0] = 1.0f;
+    memcpy(m->kept + 1 + m->rows * m->columns, m->q, m->columns * m->rank * sizeof(float));
 }
 
 /* --- the hook ------------------------------------------------------------------------------- */
@@ -311,9 +287,6 @@ static tri_status run_stage(void *hook_state, tri_bucket *bucket, int stage, tri
                          : sum_up(bucket, bucket->data, bucket->count, bucket->dtype, work_out);
     switch (stage) {
     case 0:
-        if (*mem.q_is_set == 0.0f || state->options.no_warm_start)
-            each_matrix(state, bucket, &mem, random_q);
-        *mem.q_is_set = 1.0f;
         each_matrix(state, bucket, &mem, make_p);
         copy_whole(state, bucket, &mem, true);
         return sum_up(bucket, mem.first, mem.n_whole + mem.n_p, TRI_DTYPE_F32, work_out);

@@ -6,8 +6,8 @@
 #include "base/alloc.h"
 #include "base/dtype.h"
 #include "base/err.h"
+#include "group/premul.h"
 #include "group/world.h"
-#include "reducer/bucket.h"
 #include "reducer/inside.h"
 
 /* --- failures ------------------------------------------------------------------------------- */
@@ -61,26 +61,39 @@ tri_status tri_reducer_create(const tri_reducer_options *opt, tri_reducer **redu
         return TRI_ERR_NO_MEMORY;
     if (opt != NULL)
         r->options = *opt;
-    if (r->options.bucket_cap_bytes == 0)
-        r->options.bucket_cap_bytes = TRII_BUCKET_CAP_BYTES;
-    if (r->options.first_bucket_bytes == 0)
-        r->options.first_bucket_bytes = TRII_BUCKET_FIRST_BYTES;
+    trii_bucket_defaults(&r->options.first_bucket_bytes, &r->options.bucket_cap_bytes);
     st = find_group(r);
     if (st != TRI_OK) {
         trii_free(r);
         return TRII_FAIL_CTX(st, "reducer_create");
     }
+    r->averager = (trii_averager){.group = r->group,
+                                  .hook = r->options.hook,
+                                  .hook_state = r->options.hook_state,
+                                  .pass = -1};
     *reducer_out = r;
     return TRI_OK;
 }
 
-/* Its buffers are ours: it has to be over, which after an abort it soon is. */
-static void end_work(tri_work *work)
+static tri_status wait_work(tri_work **work_io)
 {
-    tri_status dropped = work != NULL ? tri_work_wait(work, 0) : TRI_OK;
+    tri_work *work = *work_io;
+    tri_status st;
+
+    if (work == NULL)
+        return TRI_OK;
+    st = tri_work_wait(work, 0);
+    *work_io = NULL;
+    tri_work_destroy(work);
+    return st;
+}
+
+/* Its buffers are ours: it has to be over, which after an abort it soon is. */
+static void drop(tri_work **work_io)
+{
+    tri_status dropped = wait_work(work_io);
 
     (void)dropped; /* the reducer goes: nobody is left to tell */
-    tri_work_destroy(work);
 }
 
 void tri_reducer_destroy(tri_reducer *r)
@@ -88,11 +101,10 @@ void tri_reducer_destroy(tri_reducer *r)
     if (r == NULL)
         return;
     if (r->in_pass)
-        tri_group_abort(r->group, "its reducer was destroyed within a pass");
-    end_work(r->header);
-    end_work(r->map_work);
-    for (int b = 0; b < r->n_buckets && r->buckets != NULL; b++)
-        end_work(r->buckets[b].work);
+        tri_group_abort(r->group, "reducer destroyed within a pass");
+    drop(&r->header);
+    drop(&r->map_work);
+    trii_averager_drain(&r->averager);
     trii_reducer_free_buckets(r);
     for (int i = 0; i < r->n_grads; i++)
         trii_free(r->grads[i].name);
@@ -172,13 +184,10 @@ tri_status tri_reducer_add(tri_reducer *r, const tri_reducer_grad *grad, int *in
 tri_status tri_reducer_commit(tri_reducer *r)
 {
     tri_status st = check(r, "reducer_commit");
-    tri_work *batch;
 
     if (st != TRI_OK || r->committed)
         return st;
-    batch = trii_batch_set(NULL);
     st = trii_reducer_agree(r);
-    trii_batch_set(batch);
     if (st == TRI_ERR_MISMATCH && r->status == TRI_OK) {
         r->status = st; /* all ranks say so: nobody has to be told */
         snprintf(r->why, sizeof(r->why), "%s", tri_last_error());
@@ -197,96 +206,24 @@ void *tri_reducer_data(tri_reducer *r, int index)
     return r != NULL && index >= 0 && index < r->n_grads ? r->grads[index].data : NULL;
 }
 
-void *tri_bucket_memory(tri_bucket *bucket, size_t bytes)
-{
-    reducer_bucket *b = bucket != NULL ? bucket->owner : NULL;
-
-    if (b == NULL) {
-        (void)TRII_FAIL(TRI_ERR_INVALID_ARG, "bucket_memory: bucket is %s",
-                        bucket == NULL ? "NULL" : "not one that a reducer made");
-        return NULL;
-    }
-    if (bytes > b->memory_bytes || b->memory == NULL) {
-        void *memory = trii_alloc(1, bytes, "memory of a hook");
-
-        if (memory == NULL)
-            return NULL;
-        trii_free(b->memory);
-        b->memory = memory;
-        b->memory_bytes = bytes;
-    }
-    return b->memory;
-}
-
 /* --- sending -------------------------------------------------------------------------------- */
 
 /* Messages about what we call name the user's line. */
 static void at_site(const tri_reducer *r)
 {
-    tri_site_set(r->site.file, r->site.line);
+    tri_site_set(r->averager.site.file, r->averager.site.line);
 }
 
-static tri_status wait_work(tri_work **work_io)
-{
-    tri_work *work = *work_io;
-    tri_status st;
-
-    if (work == NULL)
-        return TRI_OK;
-    st = tri_work_wait(work, 0);
-    *work_io = NULL;
-    tri_work_destroy(work);
-    return st;
-}
-
-/* dst = src * weight; they may be the same. */
-static void scale(tri_dtype dtype, const void *src, void *dst, size_t n, double weight)
-{
-    const float w = (float)weight;
-
-    if (weight == 1.0) {
-        if (src != dst)
-            memcpy(dst, src, n * tri_dtype_size(dtype));
-    } else if (dtype == TRI_DTYPE_F64) {
-        for (size_t i = 0; i < n; i++)
-            ((double *)dst)[i] = ((const double *)src)[i] * weight;
-    } else if (dtype == TRI_DTYPE_F32) {
-        for (size_t i = 0; i < n; i++)
-            ((float *)dst)[i] = ((const float *)src)[i] * w;
-    } else if (dtype == TRI_DTYPE_BF16) {
-        for (size_t i = 0; i < n; i++)
-            ((uint16_t *)dst)[i] =
-                trii_f32_to_bf16(trii_bf16_to_f32(((const uint16_t *)src)[i]) * w);
-    } else {
-        for (size_t i = 0; i < n; i++)
-            ((uint16_t *)dst)[i] = trii_f32_to_f16(trii_f16_to_f32(((const uint16_t *)src)[i]) * w);
-    }
-}
-
-static void fill(const tri_reducer *r, const tri_bucket *bucket)
+static void fill(const tri_reducer *r, const tri_bucket *bucket, double weight)
 {
     for (int i = 0; i < bucket->n_parts; i++) {
         const reducer_grad *grad = &r->grads[bucket->parts[i].index];
 
-        if (grad->ready && r->count > 0)
-            scale(grad->dtype, grad->data, grad->place, grad->count, bucket->weight);
-        else if (grad->count > 0)
+        if (!grad->ready || r->count == 0)
             memset(grad->place, 0, grad->count * tri_dtype_size(grad->dtype));
+        else if (weight != 1.0 || grad->data != grad->place)
+            trii_scale(grad->data, grad->place, grad->count, grad->dtype, weight);
     }
-}
-
-static tri_status send(tri_reducer *r, reducer_bucket *b)
-{
-    tri_bucket *bucket = &b->bucket;
-
-    bucket->weight = r->total > 0 ? (double)r->count / (double)r->total : 0.0;
-    bucket->pass = r->pass - 1;
-    fill(r, bucket);
-    at_site(r);
-    if (r->options.hook != NULL)
-        return r->options.hook(r->options.hook_state, bucket, 0, &b->work);
-    return (tri_all_reduce)(r->group, bucket->data, bucket->data, bucket->count, bucket->dtype,
-                            TRI_REDOP_SUM, &b->work);
 }
 
 /* All buckets that are complete and next. */
@@ -294,11 +231,17 @@ static tri_status send_complete(tri_reducer *r)
 {
     tri_status st = TRI_OK;
 
-    while (st == TRI_OK && r->next < r->n_buckets && r->buckets[r->next].n_missing == 0) {
+    while (st == TRI_OK && r->next < r->averager.n_buckets && r->n_missing[r->next] == 0) {
+        trii_bucket *bucket = &r->averager.buckets[r->next++];
+        double weight;
+
         if (r->header != NULL)
             st = wait_work(&r->header);
-        if (st == TRI_OK)
-            st = send(r, &r->buckets[r->next++]);
+        if (st != TRI_OK)
+            break;
+        weight = r->total > 0 ? (double)r->count / (double)r->total : 0.0;
+        fill(r, &bucket->bucket, weight);
+        st = trii_bucket_send(&r->averager, bucket, weight, false);
     }
     return st;
 }
@@ -307,7 +250,7 @@ static tri_status send_complete(tri_reducer *r)
 static void help(const tri_reducer *r)
 {
     for (int b = 0; b < r->next; b++) {
-        tri_work *work = r->buckets[b].work;
+        tri_work *work = r->averager.buckets[b].work;
 
         if (work != NULL && trii_work_poll(work) == TRI_INPROGRESS)
             return;
@@ -326,7 +269,7 @@ tri_status(tri_reducer_begin)(tri_reducer *r, int64_t n_samples)
         st = TRII_FAIL(TRI_ERR_STATE, "reducer_begin: the last pass was not finished");
     if (st != TRI_OK)
         return st;
-    r->site = trii_site_take();
+    r->averager.site = trii_site_take();
     st = tri_reducer_commit(r);
     if (st != TRI_OK)
         return st;
@@ -343,10 +286,10 @@ tri_status(tri_reducer_begin)(tri_reducer *r, int64_t n_samples)
         return fail(r, st);
     for (int i = 0; i < r->n_grads; i++)
         r->grads[i].ready = false;
-    for (int b = 0; b < r->n_buckets; b++)
-        r->buckets[b].n_missing = r->buckets[b].bucket.n_parts;
+    for (int b = 0; b < r->averager.n_buckets; b++)
+        r->n_missing[b] = r->averager.buckets[b].bucket.n_parts;
     r->next = 0;
-    r->pass++;
+    r->averager.pass++;
     r->in_pass = true;
     return TRI_OK;
 }
@@ -359,7 +302,8 @@ tri_status(tri_reducer_ready)(tri_reducer *r, int index)
     if (st == TRI_OK && !r->in_pass)
         st = TRII_FAIL(TRI_ERR_STATE, "reducer_ready: no pass was begun");
     if (st == TRI_OK && (index < 0 || index >= r->n_grads))
-        st = TRII_FAIL(TRI_ERR_INVALID_ARG, "reducer_ready: no gradient %d, there are %d", index,
+        st = TRII_FAIL(TRI_ERR_INVALID_ARG,
+                       "reducer_ready: gradient %d is out of range (there are %d)", index,
                        r->n_grads);
     if (st != TRI_OK)
         return st;
@@ -368,9 +312,9 @@ tri_status(tri_reducer_ready)(tri_reducer *r, int index)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "reducer_ready: gradient %d (%s) was marked before in this pass", index,
                          grad->name);
-    r->site = trii_site_take();
+    r->averager.site = trii_site_take();
     grad->ready = true;
-    r->buckets[grad->bucket].n_missing--;
+    r->n_missing[grad->bucket]--;
     st = send_complete(r);
     if (st != TRI_OK)
         return fail(r, st);
@@ -390,27 +334,13 @@ static tri_status send_map(tri_reducer *r)
                             TRI_REDOP_BOR, &r->map_work);
 }
 
-/* Waits for all buckets, stage by stage, so that hooks of all ranks go on in one order. */
 static tri_status complete(tri_reducer *r)
 {
-    bool open = true;
+    for (int b = 0; b < r->averager.n_buckets; b++) {
+        tri_status st = trii_bucket_advance(&r->averager, &r->averager.buckets[b], INT64_MAX);
 
-    for (int stage = 1; open; stage++) {
-        open = false;
-        for (int b = 0; b < r->n_buckets; b++) {
-            reducer_bucket *bucket = &r->buckets[b];
-            tri_status st;
-
-            if (bucket->work == NULL)
-                continue;
-            st = wait_work(&bucket->work);
-            at_site(r);
-            if (st == TRI_OK && r->options.hook != NULL)
-                st = r->options.hook(r->options.hook_state, &bucket->bucket, stage, &bucket->work);
-            if (st != TRI_OK)
-                return st;
-            open = open || bucket->work != NULL;
-        }
+        if (st != TRI_OK)
+            return st;
     }
     return wait_work(&r->map_work);
 }
@@ -451,9 +381,9 @@ tri_status(tri_reducer_finish)(tri_reducer *r)
         st = TRII_FAIL(TRI_ERR_STATE, "reducer_finish: no pass was begun");
     if (st != TRI_OK)
         return st;
-    r->site = trii_site_take();
-    for (int b = 0; b < r->n_buckets; b++)
-        r->buckets[b].n_missing = 0;
+    r->averager.site = trii_site_take();
+    for (int b = 0; b < r->averager.n_buckets; b++)
+        r->n_missing[b] = 0;
     st = send_complete(r);
     if (st == TRI_OK)
         st = wait_work(&r->header); /* without gradients nobody else did */
@@ -514,5 +444,5 @@ int64_t tri_reducer_samples(const tri_reducer *r)
 
 int tri_reducer_buckets(const tri_reducer *r)
 {
-    return r != NULL && r->committed ? r->n_buckets : 0;
+    return r != NULL && r->committed ? r->averager.n_buckets : 0;
 }

@@ -10,21 +10,30 @@
 #include "os/cpu.h"
 
 #define FEW 16
+#define SUM_FEW(type, a, b, dst, count)                                                            \
+    do {                                                                                           \
+        type sum_[FEW], other_[FEW];                                                               \
+                                                                                                   \
+        memcpy(sum_, (a), (count) * sizeof(type));                                                 \
+        memcpy(other_, (b), (count) * sizeof(type));                                               \
+        for (size_t i_ = 0; i_ < (count); i_++)                                                    \
+            sum_[i_] += other_[i_];                                                                \
+        memcpy((dst), sum_, (count) * sizeof(type));                                               \
+    } while (0)
 
 /* A few numbers of two ranks, the common control call: half the time of starting a kernel that
  * has room for a tree. */
 static bool sum_few(const void *const *src, int n_src, void *dst, size_t count, tri_dtype dtype,
                     tri_redop op)
 {
-    float sum[FEW], other[FEW];
-
-    if (n_src != 2 || count > FEW || dtype != TRI_DTYPE_F32 || op != TRI_REDOP_SUM)
+    if (n_src != 2 || count > FEW || op != TRI_REDOP_SUM)
         return false;
-    memcpy(sum, src[0], count * sizeof(*sum));
-    memcpy(other, src[1], count * sizeof(*other));
-    for (size_t i = 0; i < count; i++)
-        sum[i] += other[i];
-    memcpy(dst, sum, count * sizeof(*sum));
+    if (dtype == TRI_DTYPE_F32)
+        SUM_FEW(float, src[0], src[1], dst, count);
+    else if (dtype == TRI_DTYPE_F64)
+        SUM_FEW(double, src[0], src[1], dst, count);
+    else
+        return false;
     return true;
 }
 
@@ -72,4 +81,26 @@ void trii_reduce(const void *const *src, int n_src, void *dst, size_t count, tri
     if (!sum_few(src, n_src, dst, count, dtype, op))
         push(src, n_src, &dst, 1, count, dtype, op);
     trii_float_env_leave(env);
+}
+
+void trii_widen(const uint16_t *src, float *dst, size_t n, tri_dtype dtype)
+{
+#if defined(__x86_64__)
+    if (trii_cpu_isa() >= TRII_ISA_AVX2) {
+        trii_widen_avx2(src, dst, n, dtype);
+        return;
+    }
+#endif
+    trii_widen_portable(src, dst, n, dtype);
+}
+
+void trii_narrow(const float *src, uint16_t *dst, size_t n, tri_dtype dtype)
+{
+#if defined(__x86_64__)
+    if (trii_cpu_isa() >= TRII_ISA_AVX2) {
+        trii_narrow_avx2(src, dst, n, dtype);
+        return;
+    }
+#endif
+    trii_narrow_portable(src, dst, n, dtype);
 }

@@ -28,6 +28,10 @@ void trii_reduce(const void *const *src, int n_src, void *dst, size_t count, tri
 void trii_reduce_push(const void *const *src, int n_src, void *const *dst, int n_dst, size_t count,
                       tri_dtype dtype, tri_redop op);
 
+/* f16 or bf16 as f32, and f32 rounded to the nearest of them, ties to even; places apart. */
+void trii_widen(const uint16_t *src, float *dst, size_t n, tri_dtype dtype);
+void trii_narrow(const float *src, uint16_t *dst, size_t n, tri_dtype dtype);
+
 /* The truth that the kernels are tested against: one element at a time, slow. */
 void trii_reduce_scalar(const void *const *src, int n_src, void *dst, size_t count, tri_dtype dtype,
                         tri_redop op);

@@ -221,25 +221,32 @@ typedef struct block_space {
     TRII_ALIGNED(64) unsigned char right[DEPTH][BLOCK * 8];
 } block_space;
 
+static TRII_INLINE void widen(const void *src, void *dst, size_t n, tri_dtype dtype,
+                              const half_functions *half)
+{
+    const char *restrict from = src;
+    float *restrict to = dst;
+
+    if (dtype == TRI_DTYPE_F16) {
+        half->widen(src, to, n);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        uint16_t h;
+
+        memcpy(&h, from + 2 * i, sizeof(h));
+        to[i] = trii_bf16_to_f32(h);
+    }
+}
+
 /* Elements [at, at + n) of a source as accumulators: where they lie, or widened into space. */
 static TRII_INLINE const void *leaf(const trii_reduce_args *args, const half_functions *half, int r,
                                     size_t at, size_t n, void *space)
 {
     const char *src = (const char *)args->src[r] + at * tri_dtype_size(args->dtype);
 
-    if (args->dtype == TRI_DTYPE_F16) {
-        half->widen((const uint16_t *)(const void *)src, space, n);
-        return space;
-    }
-    if (args->dtype == TRI_DTYPE_BF16) {
-        float *restrict out = space;
-
-        for (size_t i = 0; i < n; i++) {
-            uint16_t h;
-
-            memcpy(&h, src + 2 * i, sizeof(h));
-            out[i] = trii_bf16_to_f32(h);
-        }
+    if (args->dtype == TRI_DTYPE_F16 || args->dtype == TRI_DTYPE_BF16) {
+        widen(src, space, n, args->dtype, half);
         return space;
     }
     if ((uintptr_t)src % tri_dtype_size(args->dtype) == 0)
@@ -367,6 +374,16 @@ static void narrow_portable(const float *src, uint16_t *dst, size_t n)
 void trii_reduce_portable(const trii_reduce_args *args)
 {
     reduce(args, &(half_functions){widen_portable, narrow_portable, NULL}, true);
+}
+
+void trii_widen_portable(const uint16_t *src, float *dst, size_t n, tri_dtype dtype)
+{
+    widen(src, dst, n, dtype, &(half_functions){widen_portable, NULL, NULL});
+}
+
+void trii_narrow_portable(const float *src, uint16_t *dst, size_t n, tri_dtype dtype)
+{
+    narrow(src, dst, n, dtype, &(half_functions){NULL, narrow_portable, NULL});
 }
 
 #if defined(__x86_64__)
@@ -539,6 +556,16 @@ static size_t half_sum_avx512(const trii_reduce_args *args)
 AVX2 void trii_reduce_avx2(const trii_reduce_args *args)
 {
     reduce(args, &(half_functions){widen_f16c, narrow_f16c, half_sum_avx2}, true);
+}
+
+AVX2 void trii_widen_avx2(const uint16_t *src, float *dst, size_t n, tri_dtype dtype)
+{
+    widen(src, dst, n, dtype, &(half_functions){widen_f16c, NULL, NULL});
+}
+
+AVX2 void trii_narrow_avx2(const float *src, uint16_t *dst, size_t n, tri_dtype dtype)
+{
+    narrow(src, dst, n, dtype, &(half_functions){NULL, narrow_f16c, NULL});
 }
 
 /* Sums of integers wait for memory: wider registers add nothing to them. */

@@ -18,8 +18,12 @@ typedef struct trii_reduce_args {
 } trii_reduce_args;
 
 void trii_reduce_portable(const trii_reduce_args *args);
+void trii_widen_portable(const uint16_t *src, float *dst, size_t n, tri_dtype dtype);
+void trii_narrow_portable(const float *src, uint16_t *dst, size_t n, tri_dtype dtype);
 #if defined(__x86_64__)
 void trii_reduce_avx2(const trii_reduce_args *args);
+void trii_widen_avx2(const uint16_t *src, float *dst, size_t n, tri_dtype dtype);
+void trii_narrow_avx2(const float *src, uint16_t *dst, size_t n, tri_dtype dtype);
 void trii_reduce_avx512(const trii_reduce_args *args);
 #endif
 

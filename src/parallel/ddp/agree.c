@@ -1,6 +1,6 @@
 /*
  * agree.c - do all ranks have the same model? And if not, who differs first, and where: said on
- * every rank. Then rank 0's values to all.
+ * every rank. Then one rank's values to all.
  */
 #include <stdio.h>
 #include <string.h>
@@ -9,145 +9,232 @@
 #include "base/err.h"
 #include "group/world.h"
 #include "parallel/ddp/ddp.h"
+#include "reducer/agreement.h"
 
-#define LINE_BYTES 160
+/* What is compared. */
+typedef struct comparison {
+    tri_module *net;
+    tri_group *group;
+    const trii_ddp *ddp; /* whose options are compared too; NULL = none */
+    int root;            /* without them: whose values all get */
+    const char *failed;  /* this rank has no network, and why */
+    bool contents, buffers;
+} comparison;
 
-/* What a rank says about entry `index` of its state. */
-static void describe_entry(tri_module *net, int64_t index, char *line)
+static void describe_options(const trii_ddp *ddp, char line[TRII_AGREE_LINE])
 {
-    tri_state_entry entry = tri_module_state(net, index);
+    const tri_ddp_options *o = &ddp->options;
+
+    snprintf(line, TRII_AGREE_LINE, "options: buckets of %zu and %zu bytes%s%s",
+             o->first_bucket_bytes, o->bucket_cap_bytes,
+             o->hook == NULL                        ? ""
+             : o->hook == tri_bucket_hook_f16       ? ", hook f16"
+             : o->hook == tri_bucket_hook_bf16      ? ", hook bf16"
+             : o->hook == tri_bucket_hook_power_sgd ? ", hook power_sgd"
+                                                    : ", a hook",
+             o->no_buffer_sync ? ", no_buffer_sync" : "");
+}
+
+/* What tells a layer from another one with the same tensors. */
+static void describe_owner(tri_module *net, const char *name, char line[TRII_AGREE_LINE])
+{
+    const char *dot = strrchr(name, '.');
+    char path[TRI_STATE_NAME_MAX];
+
+    snprintf(path, sizeof(path), "%.*s", dot != NULL ? (int)(dot - name) : 0, name);
+    snprintf(line, TRII_AGREE_LINE, "%s in a %s", trii_agree_name(name),
+             tri_module_type(tri_module_of(tri_module_submodule(net, path))));
+}
+
+/* The options come first, then of each entry of the state what it is, and in which layer. */
+static tri_state_entry entry_of(const comparison *c, int64_t index)
+{
+    return tri_module_state(c->net, index > 0 ? (index - 1) / 2 : -1);
+}
+
+static void describe(void *ctx, int64_t index, char line[TRII_AGREE_LINE])
+{
+    const comparison *c = ctx;
+    tri_state_entry entry = entry_of(c, index);
     int used;
 
-    if (entry.name == NULL) {
-        snprintf(line, LINE_BYTES, "nothing more (%lld entries)",
-                 (long long)tri_module_state_count(net));
+    if (index == 0 && c->failed != NULL) {
+        snprintf(line, TRII_AGREE_LINE, "none: %s", c->failed);
         return;
     }
-    used = snprintf(line, LINE_BYTES, "%s %s[", entry.name, tri_dtype_name(entry.tensor->dtype));
-    for (int d = 0; d < entry.tensor->ndim && used < LINE_BYTES; d++)
-        used += snprintf(line + used, (size_t)(LINE_BYTES - used), d > 0 ? ", %lld" : "%lld",
+    if (index == 0) {
+        if (c->ddp != NULL)
+            describe_options(c->ddp, line);
+        else
+            snprintf(line, TRII_AGREE_LINE, "root %d", c->root);
+        return;
+    }
+    if (entry.name == NULL) {
+        snprintf(line, TRII_AGREE_LINE, "nothing more (%lld entries)",
+                 (long long)tri_module_state_count(c->net));
+        return;
+    }
+    if (index % 2 == 0) {
+        describe_owner(c->net, entry.name, line);
+        return;
+    }
+    used = snprintf(line, TRII_AGREE_LINE, "%s %s[", trii_agree_name(entry.name),
+                    tri_dtype_name(entry.tensor->dtype));
+    for (int d = 0; d < entry.tensor->ndim && used < TRII_AGREE_LINE; d++)
+        used += snprintf(line + used, (size_t)(TRII_AGREE_LINE - used), d > 0 ? ", %lld" : "%lld",
                          (long long)entry.tensor->shape[d]);
-    if (used < LINE_BYTES)
-        snprintf(line + used, (size_t)(LINE_BYTES - used), "]%s",
+    if (used < TRII_AGREE_LINE)
+        snprintf(line + used, (size_t)(TRII_AGREE_LINE - used), "]%s",
                  entry.tensor->requires_grad || !entry.parameter ? "" : " without gradient");
 }
 
-static tri_status entry_hash(tri_module *net, int64_t index, bool contents, uint64_t *hash_out)
+static tri_status hash(void *ctx, int64_t index, uint64_t *hash_out)
 {
-    tri_state_entry entry = tri_module_state(net, index);
-    char line[LINE_BYTES] = {0};
-    uint64_t hash = 1;
+    const comparison *c = ctx;
+    tri_state_entry entry = entry_of(c, index);
+    char line[TRII_AGREE_LINE] = {0};
+    uint64_t mixed;
     tri_status st = TRI_OK;
 
-    describe_entry(net, index, line);
-    hash = trii_hash_bytes(hash, line, strlen(line));
-    if (contents && entry.tensor != NULL)
-        st = trii_hash_entry(&entry, &hash);
+    *hash_out = 0;
+    if (entry.tensor != NULL && !entry.parameter && !c->buffers)
+        return TRI_OK;
+    if (c->ddp == NULL && index > 0 && index % 2 == 0)
+        return TRI_OK; /* contents fit into any layer that has such tensors */
+    describe(ctx, index, line);
+    mixed = trii_hash_bytes(1, line, strlen(line));
+    if (entry.name != NULL) {
+        mixed = trii_hash_bytes(mixed, entry.name, strlen(entry.name));
+        mixed = trii_hash_bytes(mixed, entry.tensor->shape,
+                                (size_t)entry.tensor->ndim * sizeof(*entry.tensor->shape));
+    }
+    if (c->contents && entry.tensor != NULL && index % 2 == 1)
+        st = trii_hash_entry(&entry, &mixed);
     if (st == TRI_OK)
-        *hash_out = hash;
+        *hash_out = mixed;
     return st;
 }
 
-/* The first entry in which some rank differs from rank 0, from all ranks' hashes. */
-static bool first_difference(const uint64_t *hashes, int size, int64_t n, int64_t *index_out,
-                             int *rank_out)
+static tri_status compare(comparison *c)
 {
-    for (int64_t i = 0; i < n; i++)
-        for (int r = 1; r < size; r++)
-            if (hashes[r * n + i] != hashes[i]) {
-                *index_out = i;
-                *rank_out = r;
-                return true;
-            }
-    return false;
-}
+    const trii_agreement agreement = {
+        .group = c->group,
+        .n = c->failed != NULL ? 1 : 2 * tri_module_state_count(c->net) + 1,
+        .ctx = c,
+        .hash = hash,
+        .describe = describe};
+    trii_difference found;
+    tri_status st = trii_agree(&agreement, &found);
 
-/* Both ranks' words about the entry, the same line on all ranks. */
-static tri_status say_difference(trii_ddp *ddp, int64_t index, int rank, bool contents)
-{
-    char *lines = trii_alloc((size_t)ddp->size, LINE_BYTES, "ddp agreement");
-    tri_status st;
-
-    if (lines == NULL)
-        return TRI_ERR_NO_MEMORY;
-    describe_entry(ddp->net, index, lines + (size_t)ddp->rank * LINE_BYTES);
-    st = trii_ddp_called(tri_all_gather(ddp->group, lines + (size_t)ddp->rank * LINE_BYTES, lines,
-                                        LINE_BYTES, TRI_DTYPE_U8, NULL));
-    if (st == TRI_OK && contents && strcmp(lines, lines + (size_t)rank * LINE_BYTES) == 0)
-        st = TRII_FAIL(TRI_ERR_MISMATCH, "ddp: %s of rank %d has not the bits of rank 0", lines,
-                       rank);
-    else if (st == TRI_OK)
-        st = TRII_FAIL(TRI_ERR_MISMATCH, "ddp: not the same model: rank %d has %s, rank 0 has %s",
-                       rank, lines + (size_t)rank * LINE_BYTES, lines);
-    trii_free(lines);
-    return st;
-}
-
-static tri_status compare_hashes(trii_ddp *ddp, uint64_t *hashes, int64_t n, bool contents,
-                                 bool buffers)
-{
-    uint64_t *mine = hashes + (size_t)ddp->rank * (size_t)n;
-    int64_t index;
-    int rank;
-    tri_status st = TRI_OK;
-
-    for (int64_t i = 0; i < n && st == TRI_OK; i++)
-        if (buffers || i >= tri_module_state_count(ddp->net) ||
-            tri_module_state(ddp->net, i).parameter)
-            st = entry_hash(ddp->net, i, contents, &mine[i]);
-    if (st == TRI_OK)
-        st = trii_ddp_called(
-            tri_all_gather(ddp->group, mine, hashes, (size_t)n, TRI_DTYPE_I64, NULL));
-    if (st == TRI_OK && first_difference(hashes, ddp->size, n, &index, &rank))
-        st = say_difference(ddp, index, rank, contents);
-    return st;
-}
-
-static tri_status compare(trii_ddp *ddp, bool contents, bool buffers)
-{
-    int64_t n = tri_module_state_count(ddp->net);
-    uint64_t *hashes;
-    tri_status st =
-        trii_ddp_called(tri_all_reduce(ddp->group, &n, &n, 1, TRI_DTYPE_I64, TRI_REDOP_MAX, NULL));
-
-    if (st < 0)
-        return st;
-    hashes = trii_alloc((size_t)ddp->size * (size_t)n, sizeof(*hashes), "ddp agreement");
-    if (hashes == NULL)
-        return TRI_ERR_NO_MEMORY;
-    st = compare_hashes(ddp, hashes, n, contents, buffers);
-    trii_free(hashes);
-    return st;
+    if (st < 0 || found.rank == 0)
+        return c->ddp != NULL ? trii_ddp_called(st) : st;
+    if (c->contents && strcmp(found.line, found.line_of_0) == 0)
+        return TRII_FAIL(TRI_ERR_MISMATCH, "ddp: %s of rank %d has other bits than rank 0's",
+                         found.line, found.rank);
+    return TRII_FAIL(TRI_ERR_MISMATCH, "%snot the same model: rank %d has %s, rank 0 has %s",
+                     c->ddp != NULL ? "ddp: " : "", found.rank, found.line, found.line_of_0);
 }
 
 tri_status trii_ddp_compare(trii_ddp *ddp, bool contents, bool buffers)
 {
+    return compare(&(comparison){.net = ddp->net,
+                                 .group = ddp->group,
+                                 .ddp = ddp,
+                                 .contents = contents,
+                                 .buffers = buffers});
+}
+
+void trii_replica_failed(tri_group *group, const char *line)
+{
+    tri_status told = compare(&(comparison){.group = group, .failed = line});
+
+    (void)told; /* the caller has the cause */
+}
+
+static tri_status send_state(tri_module *net, tri_group *group, int root)
+{
+    tri_status st = TRI_OK;
+
+    for (int64_t i = 0; i < tri_module_state_count(net) && st == TRI_OK; i++) {
+        tri_state_entry entry = tri_module_state(net, i);
+        size_t bytes = trii_tensor_bytes(entry.tensor);
+        void *plain = trii_alloc(1, bytes, "values of a module");
+
+        st = plain != NULL ? tri_copy_out(entry.tensor, plain, bytes) : TRI_ERR_NO_MEMORY;
+        if (st == TRI_OK)
+            st = tri_broadcast(group, plain, bytes, TRI_DTYPE_U8, root, NULL);
+        if (st == TRI_OK && tri_group_rank(group) != root)
+            st = tri_copy_in(entry.tensor, plain, bytes);
+        if (st < 0)
+            st = TRII_FAIL_CTX(st, "%s from rank %d", entry.name, root);
+        trii_free(plain);
+    }
+    return st;
+}
+
+tri_status trii_replica_send(tri_module *net, tri_group *group, int root)
+{
     tri_work *batch = trii_batch_set(NULL);
-    tri_status st = compare(ddp, contents, buffers);
+    tri_status st = send_state(net, group, root);
 
     trii_batch_set(batch);
     return st;
 }
 
-tri_status trii_ddp_broadcast_state(trii_ddp *ddp)
+/* --- without DDP ------------------------------------------------------------------------------ */
+
+/* What pends in the module has run. */
+static tri_status prepare(tri_module *module)
 {
-    tri_work *batch = trii_batch_set(NULL);
-    tri_status st = TRI_OK;
+    tri_status st = tri_module_status(module);
+    trii_step *step;
 
-    for (int64_t i = 0; i < tri_module_state_count(ddp->net) && st == TRI_OK; i++) {
-        tri_state_entry entry = tri_module_state(ddp->net, i);
-        size_t bytes = trii_tensor_bytes(entry.tensor);
-        void *plain = trii_alloc(1, bytes, "ddp broadcast");
+    if (st == TRI_OK)
+        st = trii_module_flatten(module);
+    if (st < 0)
+        return st;
+    step = trii_step_current();
+    return step != NULL ? trii_step_run_and_keep(step) : TRI_ERR_NO_MEMORY;
+}
 
-        st = plain != NULL ? tri_copy_out(entry.tensor, plain, bytes) : TRI_ERR_NO_MEMORY;
-        if (st == TRI_OK)
-            st = trii_ddp_called(tri_broadcast(ddp->group, plain, bytes, TRI_DTYPE_U8, 0, NULL));
-        if (st == TRI_OK && ddp->rank != 0)
-            st = tri_copy_in(entry.tensor, plain, bytes);
-        if (st < 0)
-            st = TRII_FAIL_CTX(st, "ddp: %s from rank 0", entry.name);
-        trii_free(plain);
-    }
-    trii_batch_set(batch);
+static tri_status compare_and_send(tri_module *module, tri_group *group, int root)
+{
+    tri_status st =
+        compare(&(comparison){.net = module, .group = group, .root = root, .buffers = true});
+
+    if (st == TRI_OK)
+        st = trii_replica_send(module, group, root);
+    return st == TRI_OK || st == TRI_ERR_MISMATCH ? st : trii_ddp_tell(group, st);
+}
+
+/* The peers are where modules are compared; without memory this rank cannot go there. */
+static tri_status say_failed(tri_group *group, tri_status st)
+{
+    char line[TRII_ERR_BYTES];
+
+    if (st == TRI_ERR_NO_MEMORY)
+        return trii_ddp_tell(group, st);
+    snprintf(line, sizeof(line), "%s", tri_last_error());
+    trii_replica_failed(group, line);
+    trii_err_set("%s", line);
     return st;
+}
+
+tri_status tri_module_broadcast(tri_module *module, tri_group *group, int root)
+{
+    tri_status st = trii_need(module, "module_broadcast", "module");
+
+    if (st == TRI_OK && group == NULL && !tri_is_initialized())
+        st = tri_init(NULL);
+    if (st == TRI_OK && (root < 0 || root >= tri_group_size(group)))
+        st = TRII_FAIL(TRI_ERR_INVALID_ARG,
+                       "module_broadcast: root %d is out of range (group of %d)", root,
+                       tri_group_size(group));
+    if (st < 0)
+        return st;
+    group = group != NULL ? group : trii_group_get_world();
+    st = prepare(module);
+    if (tri_group_size(group) > 1)
+        st = st == TRI_OK ? compare_and_send(module, group, root) : say_failed(group, st);
+    return st == TRI_OK ? TRI_OK : TRII_FAIL_CTX(st, "module_broadcast");
 }

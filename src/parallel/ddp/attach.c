@@ -14,8 +14,9 @@
 /* --- the header ----------------------------------------------------------------------------- */
 
 /* Records the header; weights[i] is its result as types[i]. */
-static tri_status record_header(trii_ddp *ddp, trii_step *step, const trii_samples *under,
-                                const tri_dtype *types, int n, trii_vid *weights)
+static tri_status record_header(trii_ddp *ddp, trii_step *step, trii_header_use use,
+                                const trii_samples *under, const tri_dtype *types, int n,
+                                trii_vid *weights)
 {
     trii_vid in[3], out[3];
     trii_travel *t;
@@ -26,11 +27,15 @@ static tri_status record_header(trii_ddp *ddp, trii_step *step, const trii_sampl
     if (st < 0)
         return st;
     trii_travel_is_header(t);
-    t->count = ddp->local_count + under->count;
-    t->valued = under->divisor != TRII_NO_VALUE;
-    t->fixed = ddp->local_fixed + (t->valued ? 0 : under->count);
+    t->joined = ddp->joined;
+    t->throws = ddp->joined && ddp->throws;
+    t->count = ddp->local_count + (t->joined ? 0 : under->count);
+    t->valued = under->divisor != TRII_NO_VALUE && !t->joined;
+    t->fixed = (use != TRII_HEADER_CHECK ? ddp->local_fixed : 0) +
+               (t->valued || t->joined ? 0 : under->count);
     t->epoch = ddp->epoch;
-    t->unused = false;
+    t->unused = t->vote_stop = t->even = t->weighed = false;
+    t->use = use;
     t->n = n;
     for (int i = 0; i < n; i++)
         t->out_bytes[i] = tri_dtype_size(types[i]);
@@ -40,88 +45,85 @@ static tri_status record_header(trii_ddp *ddp, trii_step *step, const trii_sampl
     if (st < 0)
         return st;
     memcpy(weights, out, (size_t)n * sizeof(*out));
-    t->weight = out[0];
+    t->weight = ddp->last_weight = out[0];
+    ddp->last_generation = step->generation;
     ddp->header = t;
     return TRI_OK;
 }
 
-/* A backward without synchronisation: what its mean divides by counts later. */
-static tri_status record_count(trii_ddp *ddp, trii_step *step, const trii_samples *under)
-{
-    trii_vid in = under->divisor, out;
-    trii_travel *t;
-    tri_status st;
+static const tri_dtype weight_types[2] = {TRI_DTYPE_F32, TRI_DTYPE_F64};
 
-    ddp->local_count += under->count;
-    if (in == TRII_NO_VALUE) {
-        ddp->local_fixed += under->count;
-        return TRI_OK;
-    }
-    st = trii_travel_take(ddp, &ddp->counts, step, &t);
-    if (st < 0)
-        return st;
-    trii_travel_is_count(t);
-    t->epoch = ddp->epoch;
-    return trii_record_host_like(step, &t->op, &in, 1, &out);
+static void forget_weight(trii_ddp *ddp)
+{
+    ddp->weight[0] = ddp->weight[1] = TRII_NO_VALUE;
+    ddp->weight_there[0] = ddp->weight_there[1] = TRII_NO_VALUE;
+    ddp->weight_device = TRI_CPU(0);
 }
 
-static void remember(trii_ddp *ddp, const trii_step *step)
+/* A header whose weight `weigh` multiplies by. */
+static tri_status record_weight(trii_ddp *ddp, trii_step *step, trii_header_use use,
+                                const trii_samples *under)
 {
-    if (ddp->before.generation == step->generation && ddp->before.first_node == step->first_pending)
-        return;
-    ddp->before.generation = step->generation;
-    ddp->before.first_node = step->first_pending;
-    ddp->before.local_count = ddp->local_count;
-    ddp->before.local_fixed = ddp->local_fixed;
-    ddp->before.local_valued = ddp->local_valued;
-    ddp->before.epoch = ddp->epoch;
-    ddp->before.valued_epoch = ddp->valued_epoch;
-    ddp->before.sample_count = ddp->sample_count;
-    ddp->before.vote_stop = ddp->vote_stop;
-    ddp->before.unsettled = ddp->unsettled;
+    return record_header(ddp, step, use, under, weight_types, 2, ddp->weight);
 }
 
-void trii_ddp_take_back(trii_ddp *ddp, const trii_step *step)
+static tri_status weigh(trii_ddp *ddp, trii_step *step, const tri_tensor *param, trii_vid *grad_io)
 {
-    if (ddp->before.generation != step->generation || ddp->before.first_node != step->first_pending)
-        return;
-    ddp->before.generation = 0;
-    ddp->local_count = ddp->before.local_count;
-    ddp->local_fixed = ddp->before.local_fixed;
-    ddp->local_valued = ddp->before.local_valued;
-    ddp->epoch = ddp->before.epoch;
-    ddp->valued_epoch = ddp->before.valued_epoch;
-    ddp->sample_count = ddp->before.sample_count;
-    ddp->vote_stop = ddp->vote_stop || ddp->before.vote_stop;
-    ddp->unsettled = ddp->before.unsettled;
-}
+    int wide = param->dtype == TRI_DTYPE_F64;
+    trii_vid *there = &ddp->weight_there[wide], factors[2] = {*grad_io, TRII_NO_VALUE};
+    tri_status st = TRI_OK;
 
-/* Gradients that were consumed or thrown away take along what was noted about them. */
-static bool forget_if_cleared(trii_ddp *ddp)
-{
-    if (trii_ddp_params_have_grads(ddp))
-        return false;
-    ddp->local_count = ddp->local_fixed = 0;
-    ddp->epoch++;
-    ddp->unsettled = false;
-    return true;
+    if (param->device != ddp->weight_device)
+        ddp->weight_there[0] = ddp->weight_there[1] = TRII_NO_VALUE;
+    ddp->weight_device = param->device;
+    if (*there == TRII_NO_VALUE)
+        st = trii_record_to(step, ddp->weight[wide], param->device, there);
+    factors[1] = *there;
+    return st == TRI_OK ? trii_record_values(step, &trii_op_mul, factors, 2, NULL, grad_io) : st;
 }
 
 tri_status trii_ddp_seed(trii_grad_hook *hook, trii_step *step, tri_dtype dtype,
                          const trii_samples *under, trii_vid *seed_out)
 {
     trii_ddp *ddp = (trii_ddp *)hook;
+    trii_header_use use = ddp->no_sync > 0 ? TRII_HEADER_WEIGH : TRII_HEADER_AVERAGE;
+    bool cleared;
     tri_status st;
 
     ddp->header = NULL;
     ddp->seeded = false;
-    remember(ddp, step);
-    if (ddp->no_sync > 0 || !forget_if_cleared(ddp) ||
+    forget_weight(ddp);
+    st = trii_ddp_remember(ddp, step);
+    if (st < 0)
+        return st;
+    cleared = trii_ddp_forget_if_cleared(ddp);
+    if ((ddp->no_sync > 0 && !under->crosses_ranks) ||
         (dtype != TRI_DTYPE_F32 && dtype != TRI_DTYPE_F64))
         return TRI_OK;
-    st = record_header(ddp, step, under, &dtype, 1, seed_out);
+    if (cleared || ddp->weighed) {
+        st = record_header(ddp, step, use, under, &dtype, 1, seed_out);
+    } else {
+        st = record_weight(ddp, step, use, under);
+        *seed_out = st == TRI_OK ? ddp->weight[dtype == TRI_DTYPE_F64] : TRII_NO_VALUE;
+    }
     ddp->seeded = st == TRI_OK;
     return st;
+}
+
+/* Whether the gradients of the backward that is being recorded come weighted. */
+static bool is_seeded(const trii_ddp *ddp, const trii_step *step)
+{
+    return ddp->seeded && ddp->header->generation == step->generation;
+}
+
+tri_status trii_ddp_held(trii_grad_hook *hook, trii_step *step, const tri_tensor *param,
+                         trii_vid *term_io)
+{
+    trii_ddp *ddp = (trii_ddp *)hook;
+
+    return is_seeded(ddp, step) && ddp->weight[0] != TRII_NO_VALUE
+               ? weigh(ddp, step, param, term_io)
+               : TRI_OK;
 }
 
 /* --- who is who ----------------------------------------------------------------------------- */
@@ -178,32 +180,58 @@ static tri_status take_result(const trii_ddp_param *param, trii_step *step, trii
     return st == TRI_OK ? trii_record_to(step, result, param->tensor->device, grad_out) : st;
 }
 
-static tri_status record_bucket(trii_ddp *ddp, trii_step *step, trii_ddp_bucket *bucket,
-                                trii_vid *grad_of)
+static tri_status take_bucket(trii_ddp *ddp, trii_step *step, trii_ddp_bucket *bucket,
+                              trii_travel **list, trii_travel **travel_out)
 {
-    trii_vid in[TRII_DDP_ITEMS + 1], out[TRII_DDP_ITEMS + 1];
-    trii_host_call call = {.in = in};
+    int index = bucket->wire->bucket.index;
     trii_travel *t;
-    tri_status st = trii_travel_take(ddp, &bucket->travels, step, &t);
+    tri_status st = trii_travel_take(ddp, list, step, &t);
 
     if (st < 0)
         return st;
     t->bucket = bucket;
     t->header = ddp->header;
-    t->last = bucket->index == ddp->n_buckets - 1;
-    t->pass = ddp->open_pass;
+    t->last = index == ddp->averager.n_buckets - 1;
     t->n = 0;
+    t->op.identity |= (uint64_t)(index + 1);
+    *travel_out = t;
+    return TRI_OK;
+}
+
+/* What record_bucket left comes back as averages. */
+static tri_status take_results(trii_ddp *ddp, trii_step *step, const trii_travel *t,
+                               const trii_vid *out, trii_vid *grad_of)
+{
+    tri_status st = TRI_OK;
+
+    for (int i = 0; i < t->n && st == TRI_OK; i++)
+        if (t->item[i] >= 0)
+            st = take_result(&ddp->params[t->item[i]], step, out[i], &grad_of[t->item[i]]);
+    return st;
+}
+
+static tri_status record_bucket(trii_ddp *ddp, trii_step *step, trii_ddp_bucket *bucket,
+                                trii_vid *grad_of)
+{
+    const tri_bucket *wire = &bucket->wire->bucket;
+    trii_vid in[TRII_DDP_ITEMS + 1];
+    trii_host_call call = {.in = in};
+    trii_travel *t;
+    tri_status st = take_bucket(ddp, step, bucket, &bucket->travels, &t);
+
+    if (st < 0)
+        return st;
     trii_travel_is_bucket(t);
-    t->op.identity |= (uint64_t)(bucket->index + 1);
-    for (int i = 0; i < bucket->n_params && st == TRI_OK; i++) {
-        const trii_ddp_param *param = &ddp->params[bucket->params[i]];
-        trii_vid grad = grad_of[bucket->params[i]];
+    bucket->recorded = t;
+    for (int i = 0; i < wire->n_parts && st == TRI_OK; i++) {
+        const trii_ddp_param *param = &ddp->params[wire->parts[i].index];
+        trii_vid grad = grad_of[wire->parts[i].index];
 
         if (grad == TRII_NO_VALUE)
             continue;
         if (param->place != NULL)
             st = trii_record_to(step, grad, TRI_CPU(0), &grad);
-        t->item[t->n] = bucket->params[i];
+        t->item[t->n] = wire->parts[i].index;
         in[t->n++] = grad;
     }
     if (t->n == 0) { /* it has to be sent all the same */
@@ -213,65 +241,126 @@ static tri_status record_bucket(trii_ddp *ddp, trii_step *step, trii_ddp_bucket 
     if (st < 0)
         return st;
     call.n_in = t->n;
-    call.after = &ddp->header->weight; /* what it says of unused parameters comes with the last */
-    call.n_after = t->last;
-    st = trii_record_host(step, &t->op, &call, out);
-    for (int i = 0; i < t->n && st == TRI_OK; i++)
-        if (t->item[i] >= 0)
-            st = take_result(&ddp->params[t->item[i]], step, out[i], &grad_of[t->item[i]]);
-    return st;
+    /* What it says of unused parameters comes with the last; hooks ask for the weight. */
+    call.after = &ddp->header->weight;
+    call.n_after = t->last || ddp->averager.hook != NULL;
+    st = trii_record_host(step, &t->op, &call, bucket->sent);
+    return st == TRI_OK && ddp->averager.each_ends
+               ? take_results(ddp, step, t, bucket->sent, grad_of)
+               : st;
 }
 
-/* Sums of gradients that were not seeded by the weight get it now. */
-static tri_status weigh(trii_ddp *ddp, trii_step *step, const trii_samples *under,
-                        trii_vid *grad_of)
+/* Where buckets end together: the averages, once all are sent, of which `last` is the last. */
+static tri_status record_end(trii_ddp *ddp, trii_step *step, trii_ddp_bucket *bucket, trii_vid last,
+                             trii_vid *grad_of)
 {
-    const tri_dtype types[2] = {TRI_DTYPE_F32, TRI_DTYPE_F64};
-    trii_vid weights[2], there[2] = {TRII_NO_VALUE, TRII_NO_VALUE};
-    tri_device device = TRI_CPU(0); /* of `there` */
-    tri_status st = record_header(ddp, step, under, types, 2, weights);
+    const trii_travel *start = bucket->recorded;
+    trii_vid out[TRII_DDP_ITEMS + 1];
+    trii_host_call call = {.in = bucket->sent, .n_in = start->n, .after = &last};
+    trii_travel *t;
+    tri_status st = take_bucket(ddp, step, bucket, &bucket->ends, &t);
 
-    for (int i = 0; i < ddp->n_params && st == TRI_OK; i++) {
-        const tri_tensor *param = ddp->params[i].tensor;
-        int wide = param->dtype == TRI_DTYPE_F64;
-        trii_vid factors[2] = {grad_of[i], TRII_NO_VALUE};
+    if (st < 0)
+        return st;
+    trii_travel_is_end(t);
+    t->n = start->n;
+    memcpy(t->item, start->item, (size_t)t->n * sizeof(*t->item));
+    call.n_after = !t->last;
+    st = trii_record_host(step, &t->op, &call, out);
+    return st == TRI_OK ? take_results(ddp, step, t, out, grad_of) : st;
+}
 
-        if (grad_of[i] == TRII_NO_VALUE)
-            continue;
-        if (param->device != device)
-            there[0] = there[1] = TRII_NO_VALUE;
-        device = param->device;
-        if (there[wide] == TRII_NO_VALUE)
-            st = trii_record_to(step, weights[wide], device, &there[wide]);
-        factors[1] = there[wide];
-        if (st == TRI_OK)
-            st = trii_record_values(step, &trii_op_mul, factors, 2, NULL, &grad_of[i]);
-    }
+static tri_status record_buckets(trii_ddp *ddp, trii_step *step, trii_vid *grad_of)
+{
+    trii_ddp_bucket *end = ddp->buckets + ddp->averager.n_buckets;
+    tri_status st = TRI_OK;
+
+    for (trii_ddp_bucket *b = ddp->buckets; b < end && st == TRI_OK; b++)
+        st = record_bucket(ddp, step, b, grad_of);
+    if (ddp->averager.each_ends)
+        return st;
+    for (trii_ddp_bucket *b = ddp->buckets; b < end && st == TRI_OK; b++)
+        st = record_end(ddp, step, b, end[-1].sent[0], grad_of);
     return st;
 }
 
-/* Gradients that earlier backward passes left and this loss does not reach travel with the rest. */
+/* Gradients that earlier backward passes left and this loss does not reach go with the rest. */
 static tri_status add_left_over(trii_ddp *ddp, trii_step *step, trii_vid *grad_of)
 {
     tri_status st = TRI_OK;
 
-    for (int i = 0; i < ddp->n_params && st == TRI_OK; i++)
-        if (grad_of[i] == TRII_NO_VALUE && trii_has_grad(ddp->params[i].tensor))
-            st = trii_resolve(step, ddp->params[i].tensor->grad, &grad_of[i]);
+    for (int i = 0; i < ddp->n_params && st == TRI_OK; i++) {
+        tri_tensor *param = ddp->params[i].tensor;
+
+        if (grad_of[i] != TRII_NO_VALUE || !trii_has_grad(param))
+            continue;
+        st = trii_resolve(step, param->grad, &grad_of[i]);
+        if (st == TRI_OK)
+            st = trii_ddp_held(&ddp->hook, step, param, &grad_of[i]);
+    }
     return st;
+}
+
+static tri_status refuse_unweighed(const char *why)
+{
+    return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                     "ddp: gradients between tri_no_sync_begin and tri_no_sync_end went through "
+                     "statistics that ranks share (SyncBatchNorm) and are weighed already; %s "
+                     "cannot be added to them: average these first, by a tri_backward of their "
+                     "kind behind tri_no_sync_end",
+                     why);
+}
+
+/* Sums of gradients that were not seeded by the weight get it now. */
+static tri_status weigh_all(trii_ddp *ddp, trii_step *step, const trii_samples *under,
+                            trii_vid *grad_of)
+{
+    tri_status st = TRI_OK;
+
+    forget_weight(ddp);
+    if (ddp->weighed)
+        st = refuse_unweighed("a loss that reaches other models or tensors as well");
+    if (st == TRI_OK)
+        st = record_weight(ddp, step, TRII_HEADER_AVERAGE, under);
+    if (st == TRI_OK)
+        ddp->header->even = under->crosses_ranks;
+    for (int i = 0; i < ddp->n_params && st == TRI_OK; i++)
+        if (grad_of[i] != TRII_NO_VALUE)
+            st = weigh(ddp, step, ddp->params[i].tensor, &grad_of[i]);
+    return st;
+}
+
+/* A backward without synchronisation whose gradients go through sums over ranks. */
+static tri_status add_up(trii_ddp *ddp, trii_step *step, trii_vid *grad_of,
+                         const trii_samples *under)
+{
+    tri_status st;
+
+    if (is_seeded(ddp, step)) {
+        st = add_left_over(ddp, step, grad_of);
+        ddp->local_count += under->count;
+        ddp->local_fixed = 0;
+        ddp->weighed = true;
+        return st;
+    }
+    if (ddp->weighed)
+        return refuse_unweighed("a loss that reaches other models or tensors as well");
+    forget_weight(ddp);
+    st = record_weight(ddp, step, TRII_HEADER_CHECK, under);
+    if (st < 0)
+        return st;
+    ddp->header->even = true;
+    return trii_ddp_count(ddp, step, under);
 }
 
 static tri_status synchronise(trii_ddp *ddp, trii_step *step, trii_vid *grad_of,
                               const trii_samples *under)
 {
     bool unused = false;
-    tri_status st = TRI_OK;
+    tri_status st = add_left_over(ddp, step, grad_of);
 
-    if (!ddp->seeded || ddp->header->generation != step->generation) {
-        st = add_left_over(ddp, step, grad_of);
-        if (st == TRI_OK)
-            st = weigh(ddp, step, under, grad_of);
-    }
+    if (st == TRI_OK && !is_seeded(ddp, step))
+        st = weigh_all(ddp, step, under, grad_of);
     if (st < 0)
         return st;
     for (int i = 0; i < ddp->n_params; i++) {
@@ -279,13 +368,22 @@ static tri_status synchronise(trii_ddp *ddp, trii_step *step, trii_vid *grad_of,
         unused = unused || !ddp->params[i].used_here;
     }
     ddp->header->unused = unused;
+    ddp->header->weighed = ddp->weighed;
     ddp->header->vote_stop = ddp->vote_stop;
     ddp->vote_stop = false;
     ddp->unsettled = unused;
-    for (int b = 0; b < ddp->n_buckets && st == TRI_OK; b++)
-        st = record_bucket(ddp, step, &ddp->buckets[b], grad_of);
+    if (st == TRI_OK)
+        st = record_buckets(ddp, step, grad_of);
     ddp->local_count = ddp->local_fixed = 0;
+    ddp->weighed = false;
     return st;
+}
+
+/* What a backward without synchronisation, whose gradients are this rank's alone, leaves. */
+static tri_status count(trii_ddp *ddp, trii_step *step, const trii_samples *under)
+{
+    return ddp->weighed ? refuse_unweighed("a loss that does not")
+                        : trii_ddp_count(ddp, step, under);
 }
 
 tri_status trii_ddp_attach(trii_grad_hook *hook, trii_step *step, tri_tensor *const *params,
@@ -295,10 +393,13 @@ tri_status trii_ddp_attach(trii_grad_hook *hook, trii_step *step, tri_tensor *co
     trii_vid *grad_of = ddp->grad_of;
     tri_status st;
 
-    remember(ddp, step);
-    (void)forget_if_cleared(ddp);
-    if (ddp->no_sync > 0)
-        return record_count(ddp, step, under);
+    st = trii_ddp_remember(ddp, step);
+    if (st < 0)
+        return st;
+    if (!is_seeded(ddp, step)) /* else that was done when it began */
+        (void)trii_ddp_forget_if_cleared(ddp);
+    if (ddp->no_sync > 0 && !under->crosses_ranks)
+        return count(ddp, step, under);
     if (ddp->buckets == NULL)
         return TRII_FAIL(TRI_ERR_STATE,
                          "ddp: out of memory when the gradients were put into their final buckets");
@@ -318,9 +419,13 @@ tri_status trii_ddp_attach(trii_grad_hook *hook, trii_step *step, tri_tensor *co
                              trii_ddp_param_name(ddp, params[k]));
         grad_of[i] = grads[k];
     }
-    if (!ddp->has_observed)
-        observe(ddp, grad_of);
-    st = synchronise(ddp, step, grad_of, under);
+    if (ddp->no_sync > 0) {
+        st = add_up(ddp, step, grad_of, under);
+    } else {
+        if (!ddp->has_observed)
+            observe(ddp, grad_of);
+        st = synchronise(ddp, step, grad_of, under);
+    }
     ddp->seeded = false; /* of this backward only: the next may have no seed of ours */
     for (int k = 0; k < n && st == TRI_OK; k++) {
         int i = index_of(ddp, params[k], k);
@@ -333,24 +438,6 @@ tri_status trii_ddp_attach(trii_grad_hook *hook, trii_step *step, tri_tensor *co
         if (grad_of[i] != TRII_NO_VALUE)
             st = trii_grad_bind(step, grad_of[i], ddp->params[i].tensor);
     return st;
-}
-
-tri_status trii_ddp_count_alone(trii_grad_hook *hook, trii_step *step, tri_tensor *const *params,
-                                trii_vid *grads, int n, const trii_samples *under)
-{
-    trii_ddp *ddp = (trii_ddp *)hook;
-
-    (void)params;
-    (void)grads;
-    (void)n;
-    remember(ddp, step);
-    (void)forget_if_cleared(ddp);
-    ddp->local_count += under->count;
-    if (ddp->no_sync > 0)
-        return TRI_OK;
-    ddp->sample_count = ddp->local_count;
-    ddp->local_count = 0;
-    return TRI_OK;
 }
 
 /* --- before the update ---------------------------------------------------------------------- */

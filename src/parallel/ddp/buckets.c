@@ -14,10 +14,7 @@
 #include "base/log.h"
 #include "group/world.h"
 #include "parallel/ddp/ddp.h"
-#include "reducer/bucket.h"
 #include "tensor/device_memory.h"
-
-#define PLACE_ALIGN ((size_t)64)
 
 /* --- storage in the group's arena ----------------------------------------------------------- */
 
@@ -47,13 +44,6 @@ tri_status trii_ddp_storage_create(trii_ddp *ddp, size_t bytes, trii_storage **s
 }
 
 /* --- making --------------------------------------------------------------------------------- */
-
-static size_t place_bytes(const trii_ddp_param *param, const trii_layout *layout)
-{
-    size_t bytes = layout != NULL ? layout->bytes : trii_tensor_bytes(param->tensor);
-
-    return (bytes + PLACE_ALIGN - 1) / PLACE_ALIGN * PLACE_ALIGN;
-}
 
 /* The gradient's contents, in its new layout, to its new place; then that is where it lies. */
 static tri_status move_grad(trii_ddp_param *param, const trii_layout *layout)
@@ -120,91 +110,90 @@ static tri_status make_grad(trii_ddp_param *param, const trii_layout *layout)
     return trii_is_host(param->tensor->device) ? move_grad(param, layout) : make_place(param);
 }
 
-static tri_status fill_buckets(trii_ddp *ddp, const int *order, const int *bucket_of,
-                               const trii_layout *const *layouts)
+/* Which parameters travel together, in this order. */
+static tri_status assign(trii_ddp *ddp, const int *order, const trii_layout *const *layouts)
 {
+    trii_bucket_item *items = trii_alloc((size_t)ddp->n_params, sizeof(*items), "ddp buckets");
+    tri_status st;
+
+    if (items == NULL)
+        return TRI_ERR_NO_MEMORY;
     for (int k = 0; k < ddp->n_params; k++) {
         trii_ddp_param *param = &ddp->params[order[k]];
-        trii_ddp_bucket *bucket = &ddp->buckets[bucket_of[k]];
+        const tri_tensor *tensor = param->tensor;
+        const trii_layout *layout = layouts[order[k]];
 
-        if (bucket->params == NULL) {
-            bucket->params = trii_alloc(TRII_DDP_ITEMS, sizeof(int), "ddp bucket");
-            if (bucket->params == NULL)
-                return TRI_ERR_NO_MEMORY;
-        }
-        bucket->index = bucket_of[k];
-        bucket->dtype = param->tensor->dtype;
-        bucket->params[bucket->n_params++] = order[k];
-        param->bucket = bucket;
-        param->offset = bucket->bytes;
-        param->bytes =
-            layouts[order[k]] != NULL ? layouts[order[k]]->bytes : trii_tensor_bytes(param->tensor);
-        bucket->bytes += place_bytes(param, layouts[order[k]]);
+        param->bytes = layout != NULL ? layout->bytes : trii_tensor_bytes(tensor);
+        items[k] = (trii_bucket_item){.name = param->name,
+                                      .count = (size_t)tri_tensor_numel(tensor),
+                                      .rows = tensor->ndim >= 2 ? (size_t)tensor->shape[0] : 0,
+                                      .bytes = param->bytes,
+                                      .dtype = tensor->dtype,
+                                      .index = order[k]};
     }
-    for (int b = 0; b < ddp->n_buckets; b++) {
-        tri_status st =
-            trii_ddp_storage_create(ddp, ddp->buckets[b].bytes, &ddp->buckets[b].storage);
+    st = trii_averager_make(&ddp->averager, items, ddp->n_params, ddp->options.first_bucket_bytes,
+                            ddp->options.bucket_cap_bytes, TRII_DDP_ITEMS);
+    trii_free(items);
+    return st;
+}
 
-        if (st < 0)
-            return st;
+static tri_status make_bucket(trii_ddp *ddp, int index)
+{
+    trii_ddp_bucket *bucket = &ddp->buckets[index];
+    tri_bucket *b;
+    tri_status st;
+
+    bucket->wire = &ddp->averager.buckets[index];
+    b = &bucket->wire->bucket;
+    st = trii_ddp_storage_create(ddp, b->count * tri_dtype_size(b->dtype), &bucket->storage);
+    if (st < 0)
+        return st;
+    b->data = bucket->storage->data;
+    for (int i = 0; i < b->n_parts; i++) {
+        trii_ddp_param *param = &ddp->params[b->parts[i].index];
+
+        param->bucket = bucket;
+        param->offset = b->parts[i].offset * tri_dtype_size(b->dtype);
     }
     return TRI_OK;
 }
 
-static void free_buckets(trii_ddp_bucket *buckets, int n)
+static void free_buckets(trii_ddp_bucket *buckets, trii_averager *averager, bool forgets)
 {
-    for (int b = 0; b < n && buckets != NULL; b++) {
+    trii_averager_drain(averager);
+    for (int b = 0; b < averager->n_buckets && buckets != NULL; b++) {
         trii_travels_free(buckets[b].travels);
+        trii_travels_free(buckets[b].ends);
         trii_storage_unref(buckets[b].storage);
-        trii_free(buckets[b].params);
     }
     trii_free(buckets);
-}
-
-static tri_status assign(trii_ddp *ddp, const int *order, const trii_layout *const *layouts,
-                         int *bucket_of)
-{
-    size_t cap = ddp->options.bucket_cap_bytes, first = ddp->options.first_bucket_bytes;
-    size_t *bytes = trii_alloc((size_t)ddp->n_params, sizeof(*bytes), "ddp buckets");
-    int *keys = trii_alloc((size_t)ddp->n_params, sizeof(*keys), "ddp buckets");
-    tri_status st = bytes != NULL && keys != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
-
-    for (int k = 0; k < ddp->n_params && st == TRI_OK; k++) {
-        bytes[k] = place_bytes(&ddp->params[order[k]], layouts[order[k]]);
-        keys[k] = (int)ddp->params[order[k]].tensor->dtype;
-    }
-    if (st == TRI_OK)
-        trii_bucket_assign(bytes, keys, ddp->n_params, first > 0 ? first : TRII_BUCKET_FIRST_BYTES,
-                           cap > 0 ? cap : TRII_BUCKET_CAP_BYTES, TRII_DDP_ITEMS, bucket_of,
-                           &ddp->n_buckets);
-    trii_free(bytes);
-    trii_free(keys);
-    return st;
+    trii_averager_free(averager, forgets);
 }
 
 static tri_status make_with(trii_ddp *ddp, const int *order, const trii_layout *const *layouts)
 {
     trii_ddp_bucket *old = ddp->buckets;
-    int n_old = ddp->n_buckets;
-    int *bucket_of = trii_alloc((size_t)ddp->n_params, sizeof(*bucket_of), "ddp buckets");
+    trii_averager old_averager = ddp->averager;
     tri_status st;
 
-    if (bucket_of == NULL)
-        return TRI_ERR_NO_MEMORY;
     ddp->buckets = NULL;
-    ddp->n_buckets = 0;
-    st = assign(ddp, order, layouts, bucket_of);
+    ddp->averager.buckets = NULL;
+    ddp->averager.n_buckets = 0;
+    ddp->stats.n_passes = ddp->stats.comm_ns = ddp->stats.exposed_ns = 0; /* as of each bucket */
+    st = assign(ddp, order, layouts);
     if (st == TRI_OK) {
-        ddp->buckets = trii_alloc((size_t)ddp->n_buckets, sizeof(*ddp->buckets), "ddp buckets");
-        st =
-            ddp->buckets != NULL ? fill_buckets(ddp, order, bucket_of, layouts) : TRI_ERR_NO_MEMORY;
+        ddp->buckets =
+            trii_alloc((size_t)ddp->averager.n_buckets, sizeof(*ddp->buckets), "ddp buckets");
+        st = ddp->buckets != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
     }
+    for (int b = 0; b < ddp->averager.n_buckets && st == TRI_OK; b++)
+        st = make_bucket(ddp, b);
     for (int i = 0; i < ddp->n_params && st == TRI_OK; i++)
         st = make_grad(&ddp->params[i], layouts[i]);
     if (st < 0)
         trii_ddp_buckets_free(ddp); /* half-made ones must not be sent: attach refuses without */
-    free_buckets(old, n_old);       /* gradients that did not move keep their storage alive */
-    trii_free(bucket_of);
+    /* gradients that did not move keep their storage alive */
+    free_buckets(old, &old_averager, false);
     return st;
 }
 
@@ -220,9 +209,8 @@ tri_status trii_ddp_buckets_make(trii_ddp *ddp, const int *order)
 
 void trii_ddp_buckets_free(trii_ddp *ddp)
 {
-    free_buckets(ddp->buckets, ddp->n_buckets);
+    free_buckets(ddp->buckets, &ddp->averager, true);
     ddp->buckets = NULL;
-    ddp->n_buckets = 0;
 }
 
 /* --- the rebuild ---------------------------------------------------------------------------- */
@@ -274,31 +262,35 @@ static bool same_order(const trii_ddp *ddp, const int *order)
 {
     int k = 0;
 
-    for (int b = 0; b < ddp->n_buckets; b++)
-        for (int i = 0; i < ddp->buckets[b].n_params; i++)
-            if (ddp->buckets[b].params[i] != order[k++])
+    for (int b = 0; b < ddp->averager.n_buckets; b++)
+        for (int i = 0; i < ddp->averager.buckets[b].bucket.n_parts; i++)
+            if (ddp->averager.buckets[b].parts[i].index != order[k++])
                 return false;
     return true;
 }
 
 static tri_status rebuild(trii_ddp *ddp, const trii_layout **layouts)
 {
-    bool any;
+    bool any = false;
     tri_status st = trii_ddp_called(
         tri_broadcast(ddp->group, ddp->observed, (size_t)ddp->n_params, TRI_DTYPE_I32, 0, NULL));
 
-    if (st == TRI_OK)
+    if (st == TRI_OK && ddp->averager.each_ends) /* other hooks read rows and columns */
         st = agree_on_layouts(ddp, layouts, &any);
     /* Both are equal on all ranks by now, and so is what follows. */
     if (st == TRI_OK && (any || !same_order(ddp, ddp->observed)))
         st = make_with(ddp, ddp->observed, layouts);
     if (st < 0)
         return st;
-    ddp->any_layout = true; /* what is not agreed upon is bound to plain places */
-    for (int b = 0; b < ddp->n_buckets; b++)
+    /* What is not agreed upon is bound to plain places. */
+    ddp->any_layout = ddp->averager.each_ends;
+    for (int b = 0; b < ddp->averager.n_buckets; b++) {
+        const tri_bucket *bucket = &ddp->averager.buckets[b].bucket;
+
         TRII_LOG(TRII_LOG_INFO, "ddp", "bucket %d: %d gradients, %zu bytes of %s", b,
-                 ddp->buckets[b].n_params, ddp->buckets[b].bytes,
-                 tri_dtype_name(ddp->buckets[b].dtype));
+                 bucket->n_parts, bucket->count * tri_dtype_size(bucket->dtype),
+                 tri_dtype_name(bucket->dtype));
+    }
     return TRI_OK;
 }
 

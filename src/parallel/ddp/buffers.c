@@ -1,12 +1,17 @@
 /*
- * buffers.c - running statistics: before a synchronised forward in training all ranks get rank 0's.
- * They lie together in the group's arena, so that this is one broadcast; those in memory of the
- * user's (tri_tensor_wrap), who looks at them there, or of a device stay there, and are copied.
+ * buffers.c - running statistics: before a synchronised forward in training all ranks get those of
+ * one, rank 0 while it has data (ddp->source). They lie together in the group's arena, so that this
+ * is one broadcast; those in memory of the user's (tri_tensor_wrap), who looks at them there, or of
+ * a device stay there, and are copied.
  */
+#include <string.h>
+
+#include <trireme/group.h>
+
 #include "base/alloc.h"
 #include "base/dtype.h"
 #include "base/err.h"
-#include "parallel/ddp/ddp.h"
+#include "parallel/ddp/travel.h"
 #include "tensor/device_memory.h"
 
 #define PLACE_ALIGN ((size_t)64)
@@ -63,16 +68,86 @@ tri_status trii_ddp_buffers_make(trii_ddp *ddp)
     return st;
 }
 
+/* --- a broadcast ----------------------------------------------------------------------------- */
+
+/* The source's values into the block, or the block's values to where they belong. */
+static void copy_block(trii_travel *t, void *const *operands, bool in)
+{
+    char *data = t->block->storage->data;
+
+    for (int i = 0; i < t->n; i++) {
+        const trii_ddp_buffer *buffer = &t->ddp->buffers[t->item[i]];
+        char *place = data + buffer->offset;
+
+        if (operands[i] != place)
+            memcpy(in ? place : operands[i], in ? operands[i] : place, buffer->bytes);
+    }
+}
+
+static tri_status block_start(trii_host_op *op, const trii_host_buffers *buffers)
+{
+    trii_travel *t = (trii_travel *)op;
+
+    trii_travel_blame(t);
+    for (int i = 0; i < t->n; i++)
+        t->out[i] = buffers->out[i];
+    if (t->ddp->rank == t->ddp->source)
+        copy_block(t, buffers->in, true);
+    t->state = TRII_TRAVEL_STARTED;
+    return trii_ddp_passed(tri_broadcast(t->ddp->group, t->block->storage->data, t->block->bytes,
+                                         TRI_DTYPE_U8, t->ddp->source, &t->work));
+}
+
+static tri_status block_done(trii_travel *t)
+{
+    copy_block(t, t->out, false);
+    t->state = TRII_TRAVEL_FREE;
+    return TRI_OK;
+}
+
+static tri_status block_wait(trii_host_op *op, int64_t for_ns)
+{
+    trii_travel *t = (trii_travel *)op;
+    tri_status st = t->state == TRII_TRAVEL_STARTED ? trii_travel_work(&t->work, for_ns) : TRI_OK;
+
+    return st == TRI_OK && t->state == TRII_TRAVEL_STARTED ? block_done(t) : st;
+}
+
+static tri_status block_poll(trii_host_op *op)
+{
+    return block_wait(op, 0);
+}
+
+static const trii_host_kind block_kind = {.name = "tri_ddp (buffers)",
+                                          .in_place = true,
+                                          .start = block_start,
+                                          .poll = block_poll,
+                                          .wait = block_wait,
+                                          .abort = trii_travel_abort,
+                                          .release = trii_travel_release,
+                                          .compare = trii_travel_compare};
+
+static void is_block(trii_travel *t)
+{
+    t->op.kind = &block_kind;
+    t->op.any_layout = false;
+}
+
 static tri_status record_block(trii_ddp *ddp, trii_step *step, int index)
 {
     trii_ddp_block *block = &ddp->blocks[index];
     trii_vid in[TRII_DDP_ITEMS + 1], out[TRII_DDP_ITEMS + 1];
+    /* Who is the source is known when the last header is there. */
+    const trii_host_call call = {.in = in,
+                                 .n_in = block->n,
+                                 .after = &ddp->last_weight,
+                                 .n_after = ddp->last_generation == step->generation};
     trii_travel *t;
     tri_status st = trii_travel_take(ddp, &block->travels, step, &t);
 
     if (st < 0)
         return st;
-    trii_travel_is_block(t);
+    is_block(t);
     t->block = block;
     t->n = 0;
     t->op.identity |= UINT64_C(0x8000) + (uint64_t)index;
@@ -81,7 +156,7 @@ static tri_status record_block(trii_ddp *ddp, trii_step *step, int index)
         st = trii_resolve(step, ddp->buffers[b].tensor, &in[t->n++]);
     }
     if (st == TRI_OK)
-        st = trii_record_host_like(step, &t->op, in, t->n, out);
+        st = trii_record_host(step, &t->op, &call, out);
     for (int i = 0; i < t->n && st == TRI_OK; i++)
         st = trii_bind(step, out[i], ddp->buffers[t->item[i]].tensor);
     return st;

@@ -6,6 +6,8 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "group/world.h"
+#include "os/forked.h"
+#include "tensor/device_list.h"
 
 static void ddp_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
                         int n_out);
@@ -17,7 +19,7 @@ static const tri_module_class ddp_class = {.name = "DistributedDataParallel",
                                            .forward = ddp_forward,
                                            .destroy = ddp_destroy};
 
-static trii_ddp *ddp_of(const tri_module *model)
+trii_ddp *trii_ddp_of(const tri_module *model)
 {
     return model != NULL && model->status == TRI_OK && model->type == &ddp_class ? model->data
                                                                                  : NULL;
@@ -41,6 +43,10 @@ static tri_status join_group(trii_ddp *ddp)
     trii_random_stream_set((uint64_t)ddp->rank);
     if (ddp->size > 1 && group != NULL)
         ddp->group = tri_group_ref(group);
+    ddp->averager = (trii_averager){.group = ddp->group,
+                                    .hook = ddp->options.hook,
+                                    .hook_state = ddp->options.hook_state,
+                                    .pass = -1};
     return TRI_OK;
 }
 
@@ -71,7 +77,7 @@ static tri_status set_up(trii_ddp *ddp)
     tri_status st = trii_ddp_compare(ddp, false, true);
 
     if (st == TRI_OK)
-        st = trii_ddp_broadcast_state(ddp);
+        st = trii_ddp_called(trii_replica_send(ddp->net, ddp->group, 0));
     if (st == TRI_OK)
         st = first_buckets(ddp);
     if (st == TRI_OK)
@@ -86,8 +92,7 @@ static uint64_t new_id(void)
     return ++last_id;
 }
 
-/* What failed here: peers that are where the ranks meet get the reason. */
-static TRII_NOINLINE tri_status tell(tri_group *group, tri_status st)
+TRII_NOINLINE tri_status trii_ddp_tell(tri_group *group, tri_status st)
 {
     char line[TRII_ERR_BYTES];
 
@@ -102,16 +107,21 @@ static TRII_NOINLINE tri_status tell(tri_group *group, tri_status st)
 /* Of what the ranks do together; where they find that they differ all of them say so. */
 static inline tri_status met(trii_ddp *ddp, tri_status st)
 {
-    return TRII_LIKELY(st >= 0 || st == TRI_ERR_MISMATCH) ? st : tell(ddp->group, st);
+    return TRII_LIKELY(st >= 0 || st == TRI_ERR_MISMATCH) ? st : trii_ddp_tell(ddp->group, st);
 }
 
 /* Before the ranks meet in something that is not recorded: what pends runs. */
 static tri_status run_before(trii_ddp *ddp)
 {
     trii_step *step = trii_step_current();
-    tri_status st = step != NULL ? trii_step_run_and_keep(step) : TRI_ERR_NO_MEMORY;
+    tri_status st;
 
-    return TRII_LIKELY(st >= 0) ? st : tell(ddp->group, st);
+    /* It would take its parent's turn, for which the parent then waits in vain. */
+    if (TRII_UNLIKELY(atomic_load_explicit(&trii_forked, memory_order_relaxed)))
+        return TRII_FAIL(TRI_ERR_STATE, "ddp: this is a child of fork(), and the group is its "
+                                        "parent's: tri_spawn starts processes that train");
+    st = step != NULL ? trii_step_run_and_keep(step) : TRI_ERR_NO_MEMORY;
+    return TRII_LIKELY(st >= 0) ? st : trii_ddp_tell(ddp->group, st);
 }
 
 /* Parameters were unfrozen: all ranks make their buckets anew. Collective. */
@@ -130,27 +140,122 @@ static tri_status relist(trii_ddp *ddp)
     return met(ddp, first_buckets(ddp));
 }
 
+/* Its gradients are averaged already. */
+static tri_status check_inside(const trii_ddp *ddp)
+{
+    const tri_module *inside = trii_module_wrapper(ddp->net, &ddp_class);
+
+    if (inside != NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "the network has a model of tri_ddp inside (%s), whose gradients are "
+                         "averaged already: wrap all of it, or parts that have nothing in common",
+                         inside->name[0] != '\0' ? inside->name : "itself");
+    return TRI_OK;
+}
+
 static tri_group *asked_for(const tri_ddp_options *opt)
 {
     return opt != NULL && opt->group != NULL ? opt->group : trii_group_get_world();
 }
 
+/* Where device_ids says that the network lies, it does. */
+static tri_status check_devices(trii_ddp *ddp)
+{
+    const tri_ddp_options *o = &ddp->options;
+    tri_status st = TRI_OK;
+
+    if (o->device_ids != NULL && o->n_devices == 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "device_ids is set, but n_devices is 0: set it to 1");
+    if (o->device_ids == NULL && o->n_devices != 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "n_devices is %d, but device_ids is NULL",
+                         o->n_devices);
+    if (o->n_devices != (o->device_ids != NULL ? 1 : 0))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "%d device_ids: one, where the whole network lies, or none (tri_data_"
+                         "parallel takes several)",
+                         o->n_devices);
+    if (o->device_ids != NULL) {
+        ddp->devices[0] = o->device_ids[0];
+        ddp->device = &ddp->devices[0];
+        st = trii_device_check(ddp->devices[0]);
+    }
+    if (o->output_device != NULL && st == TRI_OK) {
+        ddp->devices[1] = *o->output_device;
+        ddp->output = &ddp->devices[1];
+        st = trii_device_check(ddp->devices[1]);
+    }
+    for (int64_t i = 0; i < tri_module_state_count(ddp->net) && st == TRI_OK; i++) {
+        tri_state_entry entry = tri_module_state(ddp->net, i);
+        char home[16];
+
+        if (ddp->device == NULL || tri_tensor_device(entry.tensor) == *ddp->device)
+            continue;
+        snprintf(home, sizeof(home), "%s", tri_device_text(*ddp->device));
+        st = TRII_FAIL(TRI_ERR_INVALID_ARG,
+                       "%s lies on %s, and device_ids[0] is %s: tri_module_to moves the network "
+                       "there, and a network on several devices has no device_ids",
+                       entry.name, tri_device_text(tri_tensor_device(entry.tensor)), home);
+    }
+    return st;
+}
+
+/* What each rank finds for itself. */
+static tri_status look_at_network(trii_ddp *ddp)
+{
+    tri_status st = trii_module_flatten(ddp->net);
+
+    if (st == TRI_OK)
+        st = check_inside(ddp);
+    if (st == TRI_OK)
+        st = check_devices(ddp);
+    if (st == TRI_OK)
+        st = trii_ddp_params_watch(ddp);
+    return st == TRI_OK ? trii_ddp_params_list(ddp) : st;
+}
+
+/* st: of this rank so far. One that has no network says so where the others compare theirs. */
+static tri_status meet(trii_ddp *ddp, tri_status st)
+{
+    char line[TRII_ERR_BYTES];
+    tri_status joined;
+
+    if (st == TRI_ERR_NO_MEMORY)
+        return st;
+    snprintf(line, sizeof(line), "%s", tri_last_error());
+    joined = join_group(ddp);
+    if (st == TRI_OK && joined == TRI_OK && ddp->group != NULL)
+        return met(ddp, set_up(ddp));
+    if (st == TRI_OK)
+        return joined;
+    if (joined == TRI_OK && ddp->group != NULL)
+        trii_replica_failed(ddp->group, line);
+    trii_err_set("%s", line);
+    return st;
+}
+
+/* The group's own numbers of ranks stand in the line. */
+static void name_group(const trii_ddp *ddp, tri_status st)
+{
+    if (ddp->group != NULL && ddp->group != trii_group_get_world() && st <= TRI_ERR_PEER_LOST)
+        trii_err_prepend("tri_ddp over a group of %d, in which this is rank %d", ddp->size,
+                         ddp->rank);
+    else
+        trii_err_prepend("tri_ddp");
+}
+
 tri_module *tri_ddp(tri_module *own_net, const tri_ddp_options *opt)
 {
     tri_module *model = tri_module_create(&ddp_class);
-    trii_ddp *ddp = ddp_of(model);
+    trii_ddp *ddp = trii_ddp_of(model);
     tri_status st;
 
     if (ddp == NULL) {
-        (void)tell(asked_for(opt), TRI_ERR_NO_MEMORY);
+        (void)trii_ddp_tell(asked_for(opt), TRI_ERR_NO_MEMORY);
         tri_module_destroy(own_net);
         return model;
     }
-    ddp->hook = (trii_grad_hook){.attach = trii_ddp_attach,
-                                 .seed = trii_ddp_seed,
-                                 .settle = trii_ddp_settle,
-                                 .failed = step_failed};
     ddp->options = opt != NULL ? *opt : (tri_ddp_options){0};
+    trii_bucket_defaults(&ddp->options.first_bucket_bytes, &ddp->options.bucket_cap_bytes);
     ddp->id = new_id();
     st = trii_need(own_net, "tri_ddp", "own_net");
     if (st < 0)
@@ -158,23 +263,21 @@ tri_module *tri_ddp(tri_module *own_net, const tri_ddp_options *opt)
     ddp->net = trii_module_adopt(model, "", own_net);
     st = tri_module_status(model);
     if (st == TRI_OK)
-        st = trii_module_flatten(ddp->net);
-    if (st == TRI_OK)
-        st = join_group(ddp);
-    if (st == TRI_OK && ddp->group == NULL)
-        ddp->hook = (trii_grad_hook){.attach = trii_ddp_count_alone, .failed = step_failed};
-    if (st == TRI_OK)
-        st = trii_ddp_params_watch(ddp);
-    if (st == TRI_OK)
-        st = trii_ddp_params_list(ddp);
-    if (st == TRI_OK && ddp->group != NULL)
-        st = met(ddp, set_up(ddp));
-    if (st == TRI_ERR_NO_MEMORY) /* a mistake in the call is everybody's, most likely */
-        st = tell(asked_for(opt), st);
+        st = look_at_network(ddp);
+    st = meet(ddp, st);
+    ddp->hook = ddp->group == NULL
+                    ? (trii_grad_hook){.attach = trii_ddp_count_alone, .failed = step_failed}
+                    : (trii_grad_hook){.attach = trii_ddp_attach,
+                                       .seed = trii_ddp_seed,
+                                       .held = trii_ddp_held,
+                                       .settle = trii_ddp_settle,
+                                       .failed = step_failed};
+    if (st == TRI_ERR_NO_MEMORY)
+        st = trii_ddp_tell(asked_for(opt), st);
     if (st == TRI_OK)
         trii_ddp_params_hook(ddp);
     if (st < 0) {
-        (void)TRII_FAIL_CTX(st, "tri_ddp");
+        name_group(ddp, st);
         trii_module_fail(model, st);
     }
     return model;
@@ -202,8 +305,24 @@ static void step_failed(trii_grad_hook *hook, const trii_step *step, const char 
     trii_ddp *ddp = (trii_ddp *)hook;
 
     trii_ddp_take_back(ddp, step);
-    if (ddp->group != NULL && ddp->open_step == step->generation)
-        tri_group_abort(ddp->group, why);
+    for (int i = 0; i < TRII_DDP_OPEN && ddp->group != NULL; i++)
+        if (ddp->open[i].generation == step->generation)
+            tri_group_abort(ddp->group, why);
+}
+
+/* The step's place among those that are open: its own, else a free one, else the oldest. */
+static int place_of_step(const trii_ddp *ddp, const trii_step *step)
+{
+    int place = 0;
+
+    for (int i = 0; i < TRII_DDP_OPEN; i++) {
+        if (ddp->open[i].generation == step->generation)
+            return i;
+        if (ddp->open[place].generation != 0 &&
+            (ddp->open[i].generation == 0 || ddp->open[i].number < ddp->open[place].number))
+            place = i;
+    }
+    return place;
 }
 
 /* From here to the last bucket of the backward a failure is told to the peers. Reading a parameter
@@ -212,17 +331,23 @@ static tri_status open_pass(trii_ddp *ddp)
 {
     trii_step *step = trii_step_current();
     trii_vid id;
+    int place;
     tri_status st = TRI_ERR_NO_MEMORY;
 
     if (step != NULL && TRII_UNLIKELY(step->failed != TRI_OK))
         return run_before(ddp); /* which fails: nothing that is recorded now will run */
     if (step != NULL)
         st = trii_resolve(step, ddp->params[0].tensor, &id);
-    if (st == TRI_OK) {
-        ddp->open_step = step->generation;
-        ddp->open_pass++;
+    if (st < 0)
+        return st;
+    place = place_of_step(ddp, step);
+    if (ddp->open[place].generation != step->generation) {
+        ddp->open[place].generation = step->generation;
+        ddp->open[place].number = ++ddp->n_opened;
+        ddp->open[place].n_forwards = 0;
     }
-    return st;
+    ddp->open[place].n_forwards++;
+    return TRI_OK;
 }
 
 /* What comes before the network's own forward in training. */
@@ -240,14 +365,32 @@ static tri_status before_forward(trii_ddp *ddp)
         if (st == TRI_OK)
             st = met(ddp, trii_ddp_buckets_rebuild(ddp));
     }
-    if (st == TRI_OK && ddp->n_buffers > 0 && ddp->buffers_stale && !ddp->options.no_buffer_sync) {
+    if (st == TRI_OK && ddp->n_buffers > 0 && !ddp->options.no_buffer_sync) {
         step = trii_step_current();
         st = step != NULL ? trii_ddp_buffers_record(ddp, step) : TRI_ERR_NO_MEMORY;
-        ddp->buffers_stale = false;
     }
     if (st == TRI_OK)
         st = open_pass(ddp);
     return st;
+}
+
+/* With device_ids or output_device. */
+static void forward_there(const trii_ddp *ddp, tri_tensor *const *in, int n_in, tri_tensor **out,
+                          int n_out)
+{
+    tri_tensor **there = trii_alloc((size_t)n_in, sizeof(tri_tensor *), "inputs");
+
+    for (int i = 0; i < n_in && there != NULL; i++)
+        there[i] = in[i] != NULL && ddp->device != NULL ? tri_to(in[i], *ddp->device) : in[i];
+    if (there != NULL)
+        tri_forward_n(ddp->net, there, n_in, out, n_out);
+    for (int o = 0; o < n_out; o++) {
+        if (there == NULL)
+            out[o] = trii_forward_failed(TRI_ERR_NO_MEMORY);
+        else if (ddp->output != NULL)
+            out[o] = tri_to(out[o], *ddp->output);
+    }
+    trii_free(there);
 }
 
 static void ddp_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
@@ -264,16 +407,18 @@ static void ddp_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_t
                 out[i] = trii_forward_failed(st);
             return;
         }
-        ddp->buffers_stale = true;
     }
-    tri_forward_n(ddp->net, in, n_in, out, n_out);
+    if (TRII_LIKELY(ddp->device == NULL && ddp->output == NULL))
+        tri_forward_n(ddp->net, in, n_in, out, n_out);
+    else
+        forward_there(ddp, in, n_in, out, n_out);
 }
 
 /* --- the rest of parallel.h ----------------------------------------------------------------- */
 
 void tri_no_sync_begin(tri_module *model)
 {
-    trii_ddp *ddp = ddp_of(model);
+    trii_ddp *ddp = trii_ddp_of(model);
 
     if (ddp != NULL)
         ddp->no_sync++;
@@ -281,7 +426,7 @@ void tri_no_sync_begin(tri_module *model)
 
 void tri_no_sync_end(tri_module *model)
 {
-    trii_ddp *ddp = ddp_of(model);
+    trii_ddp *ddp = trii_ddp_of(model);
 
     if (ddp != NULL && ddp->no_sync > 0)
         ddp->no_sync--;
@@ -289,7 +434,7 @@ void tri_no_sync_end(tri_module *model)
 
 void tri_ddp_vote_stop(tri_module *model)
 {
-    trii_ddp *ddp = ddp_of(model);
+    trii_ddp *ddp = trii_ddp_of(model);
 
     if (ddp == NULL)
         return;
@@ -300,21 +445,21 @@ void tri_ddp_vote_stop(tri_module *model)
 
 bool tri_ddp_stopped(const tri_module *model)
 {
-    const trii_ddp *ddp = ddp_of(model);
+    const trii_ddp *ddp = trii_ddp_of(model);
 
     return ddp != NULL && ddp->stopped;
 }
 
 int64_t tri_ddp_sample_count(const tri_module *model)
 {
-    const trii_ddp *ddp = ddp_of(model);
+    const trii_ddp *ddp = trii_ddp_of(model);
 
     return ddp != NULL ? ddp->sample_count : 0;
 }
 
 tri_status tri_ddp_verify(tri_module *model, bool buffers)
 {
-    trii_ddp *ddp = ddp_of(model);
+    trii_ddp *ddp = trii_ddp_of(model);
     tri_status st = tri_module_status(model);
 
     if (st < 0)
@@ -329,7 +474,7 @@ tri_status tri_ddp_verify(tri_module *model, bool buffers)
 
 tri_status tri_ddp_sync_buffers(tri_module *model)
 {
-    trii_ddp *ddp = ddp_of(model);
+    trii_ddp *ddp = trii_ddp_of(model);
     trii_step *step = trii_step_current();
     tri_status st = tri_module_status(model);
 
@@ -344,8 +489,5 @@ tri_status tri_ddp_sync_buffers(tri_module *model)
     if (st < 0 || ddp->group == NULL)
         return st;
     st = trii_ddp_buffers_record(ddp, step);
-    if (st == TRI_OK)
-        st = trii_step_run(step);
-    ddp->buffers_stale = ddp->buffers_stale && st < 0;
-    return st;
+    return st == TRI_OK ? trii_step_run(step) : st;
 }

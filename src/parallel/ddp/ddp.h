@@ -1,25 +1,37 @@
 /*
  * ddp.h - the inside of data-parallel training, for the files of this folder.
  *
- *   ddp.c      the module: options, construction, forward, no_sync, the stop vote
- *   params.c   which parameters are averaged
- *   agree.c    ranks compare their models; rank 0's state to all
- *   buckets.c  where gradients lie: storages in the group's arena, their order, the rebuild
- *   attach.c   what tri_backward gets to record: the header, one collective per bucket
- *   travel.c   the recorded collectives while they run
- *   buffers.c  rank 0's buffers to all before a forward in training
+ *   ddp.c         the module: options, construction, forward, no_sync, the stop vote
+ *   params.c      which parameters are averaged
+ *   agree.c       ranks compare their models; one rank's state to all
+ *   buckets.c     where gradients lie: storages in the group's arena, their order, the rebuild
+ *   attach.c      what tri_backward gets to record: the header, one collective per bucket
+ *   travel.h      the recorded collectives while they run
+ *   buffers.c     one rank's buffers to all before a forward in training
+ *   ddp_counts.c  samples that wait to be averaged
+ *   ddp_join.c    ranks without data
+ *   ddp_stats.c   how long buckets are under way
  *
  * How the average is made. With c_r samples on rank r (or what their mean divides by) and N = sum
- * of c_r, the gradient of the mean over all samples is sum of (c_r / N) g_r. A header (three 8-byte
- * sums: what the means divide by; stop votes and ranks with unused parameters; samples) is the
- * first operation of the backward pass: it depends on nothing or on targets alone, so it is
- * exchanged while forward runs. Its result, the weight c_r / N in double rounded once, is the
- * *seed* of the backward pass, so that every gradient comes out weighted, and a bucket is one plain
- * sum: no pass over memory before it and none after. With equal counts the weight is 1/W; torch
- * multiplies each gradient by 1/W instead, which is the same for W a power of two (scaling is
- * exact) and equal to rounding else. Where gradients had added up before (no_sync, a second loss),
- * the seed stays 1 and the sums are multiplied by the weight: weights sum to 1, so what was
- * averaged already stays.
+ * of c_r, the gradient of the mean over all samples is sum of (c_r / N) g_r. A header (8-byte
+ * sums: what the means divide by; stop votes and ranks with unused parameters; samples; who has no
+ * data any more) is the first operation of the backward pass: it depends on nothing or on targets
+ * alone, so it is exchanged while forward runs. Its result, the weight c_r / N in double rounded
+ * once, is the *seed* of the backward pass, so that every gradient comes out weighted, and a bucket
+ * is one plain sum: no pass over memory before it and none after. With equal counts the weight is
+ * 1/W; torch multiplies each gradient by 1/W instead, which is the same for W a power of two
+ * (scaling is exact) and equal to rounding else. Where gradients had added up before (no_sync, a
+ * second loss), these are multiplied by the weight: weights sum to 1, so what was averaged already
+ * stays. Where the seed is not ours alone to choose (a loss of several models) it stays 1, and the
+ * sums are multiplied instead.
+ *
+ * Gradients that go through sums over ranks on their way (SyncBatchNorm) mix the ranks' losses, so
+ * these have to be weighted before. That is what the seed does; a pass without synchronisation has
+ * a header and a seed too then, and its gradients add up as they will be summed.
+ *
+ * A bucket is one operation of the step. With a hook whose later stages communicate, in one order
+ * over all buckets, it is two: all buckets are sent, then all are waited for, and nothing else of
+ * the group begins in between.
  */
 #ifndef TRII_DDP_H
 #define TRII_DDP_H
@@ -31,12 +43,15 @@
 #include "graph/host_op.h"
 #include "graph/step.h"
 #include "nn/module.h"
+#include "reducer/averager.h"
 
 typedef struct trii_ddp trii_ddp;
 typedef struct trii_ddp_bucket trii_ddp_bucket;
 
 /* A host operation has at most 64 operands. */
 #define TRII_DDP_ITEMS 63
+/* As many contexts may train one model at a time. */
+#define TRII_DDP_OPEN 8
 
 typedef struct trii_ddp_param {
     const char *name;   /* the module's */
@@ -48,6 +63,14 @@ typedef struct trii_ddp_param {
     size_t offset, bytes; /* of its place in the bucket */
     bool used_here;       /* by the last synchronised backward */
 } trii_ddp_param;
+
+/* What the ranks tell each other of a backward pass. */
+typedef enum trii_header_use {
+    TRII_HEADER_AVERAGE, /* it averages what has added up */
+    /* It does not, but its gradients go through sums over ranks, into which they come weighed. */
+    TRII_HEADER_WEIGH,
+    TRII_HEADER_CHECK /* the same, but they cannot be: all ranks must weigh alike */
+} trii_header_use;
 
 /* A parameter of the network, whether it is trained or not. */
 typedef struct trii_ddp_watched {
@@ -77,32 +100,39 @@ typedef struct trii_travel {
     trii_site site;      /* the forward or backward that recorded it */
     tri_work *work;
     bool last; /* bucket: the last of its backward; sends the map of used parameters if needed */
-    uint64_t pass;                /* bucket: of which forward, see open_pass */
-    int n;                        /* operands */
+    int n;     /* operands */
     int item[TRII_DDP_ITEMS + 1]; /* bucket: parameter of operand i, -1 = none; buffers: buffer */
     void *out[TRII_DDP_ITEMS + 1];
     size_t out_bytes[TRII_DDP_ITEMS + 1];
-    double sums[3];   /* header: divisors; votes + (ranks with unused parameters << 32); samples */
-    trii_vid weight;  /* header: its first result */
-    double divisor;   /* header: what the means here divide by, together */
-    int64_t count;    /* header: samples here */
-    int64_t fixed;    /* header: of the divisor, what was known when it was recorded */
-    bool valued;      /* header: the rest of it is the last operand */
-    uint64_t epoch;   /* header, count: which gradients add up */
-    unsigned n_polls; /* header */
-    bool vote_stop;   /* header */
-    bool unused;      /* header: some parameter is not used here */
+    trii_vid weight;     /* header: its first result */
+    double divisor;      /* header: what the means here divide by, together */
+    int64_t count;       /* header: samples here */
+    int64_t fixed;       /* header: of the divisor, what was known when it was recorded */
+    bool valued;         /* header: the rest of it is the last operand */
+    uint64_t epoch;      /* header, count: which gradients add up */
+    unsigned n_polls;    /* header */
+    bool vote_stop;      /* header */
+    bool unused;         /* header: some parameter is not used here */
+    bool joined;         /* header: this rank has no data any more */
+    bool throws;         /* header: and all are to fail if others have */
+    bool weighed;        /* header: some of what it averages is */
+    bool even;           /* header: fails unless all ranks weigh alike */
+    trii_header_use use; /* header */
     tri_work *map_work;
+    /* header: divisors; votes + (ranks that throw << 16) + (ranks with unused parameters << 32);
+     * samples; which ranks have joined, a bit each */
+    double sums[];
 } trii_travel;
 
 struct trii_ddp_bucket {
-    int index;
-    tri_dtype dtype;
+    trii_bucket *wire; /* of the averager */
     trii_storage *storage;
-    size_t bytes; /* used of the storage */
-    int *params;  /* [n_params], by offset */
-    int n_params;
-    trii_travel *travels;
+    trii_travel *travels, *ends;
+    int64_t sent_ns, comm_ns, exposed_ns; /* see ddp_stats.c */
+    size_t sent_bytes;
+    /* Of the backward that is being recorded: what sends the bucket, and its results. */
+    trii_travel *recorded;
+    trii_vid sent[TRII_DDP_ITEMS + 1];
 };
 
 /* Some buffers and their block in the arena. */
@@ -129,8 +159,8 @@ struct trii_ddp {
     int n_watched;
     trii_ddp_param *params;
     int n_params;
-    trii_ddp_bucket *buckets; /* in the order in which they are sent */
-    int n_buckets;
+    trii_averager averager;   /* buckets, in the order in which they are sent */
+    trii_ddp_bucket *buckets; /* [averager.n_buckets] */
     bool any_layout; /* gradients lie in the parameters' layouts, on which all ranks agree */
     bool rebuilt;    /* buckets have their final order */
     int *observed;   /* [n_params]: order in which the first backward completed gradients */
@@ -140,15 +170,30 @@ struct trii_ddp {
     int n_buffers;
     trii_ddp_block *blocks;
     int n_blocks;
-    /* The step in which a synchronised forward was, and the buckets of its backward are not all
-     * sent: peers wait for it. 0 = none. */
-    uint64_t open_step;
-    uint64_t open_pass; /* the number of that forward */
-    bool buffers_stale; /* a forward in training has changed them since they were equal */
+    /* Steps with synchronised forwards, and the buckets of their backwards are not all there:
+     * peers wait for them. If there are too many the oldest is forgotten. */
+    struct {
+        uint64_t generation; /* 0 = free */
+        uint64_t number;     /* of its first forward */
+        int n_forwards;      /* without a backward that is complete */
+    } open[TRII_DDP_OPEN];
+    uint64_t n_opened;
     trii_travel *headers;
     trii_travel *counts; /* of backward passes without synchronisation */
     trii_travel *header; /* of the backward that is being recorded */
-    bool seeded;         /* its gradients come weighted */
+    /* The last header that was recorded, and its step: what follows there may depend on what it
+     * brings. */
+    trii_vid last_weight;
+    uint64_t last_generation;
+    bool seeded; /* its gradients come weighted */
+    /* What has added up since the last average is weighted: passes without synchronisation went
+     * through sums over ranks. */
+    bool weighed;
+    /* Of the backward that is being recorded: its weight as f32 and f64, and on the device of the
+     * parameter that was last multiplied by it; NO_VALUE = none. What gradients held before is
+     * multiplied by it, or all of them. */
+    trii_vid weight[2], weight_there[2];
+    tri_device weight_device;
     /* f32, f64: operands that carry a type; 1, which TRI_CHECK=nan takes for the weight when it
      * repeats a step without communication */
     tri_tensor *unit[2];
@@ -163,7 +208,18 @@ struct trii_ddp {
     double local_valued;
     uint64_t epoch, valued_epoch;
     bool vote_stop, stopped;
+    bool joined;  /* passes that are recorded now are empty for ever */
+    bool throws;  /* and no rank may have data then */
+    int n_joined; /* in the last pass, of all ranks */
+    int source;   /* whose buffers all get: rank 0, or, once its data are used up, the highest rank
+                     that had data in the last pass */
     int64_t sample_count;
+    const tri_device *device, *output; /* of options: one of its own or NULL */
+    tri_device devices[2];
+    struct {
+        bool on;
+        int64_t n_passes, comm_ns, exposed_ns, until_ns;
+    } stats;
     /* What recording a backward pass changes, as it was before the segment that pends; a step that
      * fails gets it back. */
     struct {
@@ -172,13 +228,21 @@ struct trii_ddp {
         int64_t local_count, local_fixed, sample_count;
         double local_valued;
         uint64_t epoch, valued_epoch;
-        bool vote_stop, unsettled;
+        bool vote_stop, unsettled, weighed;
     } before;
 };
 
 /* agree.c. Collective. `contents`: compare values too, else names, types and shapes. */
 tri_status trii_ddp_compare(trii_ddp *ddp, bool contents, bool buffers) TRI_MUST_CHECK;
-tri_status trii_ddp_broadcast_state(trii_ddp *ddp) TRI_MUST_CHECK;
+/* This rank has no network to compare: the others are told why when they compare theirs. */
+void trii_replica_failed(tri_group *group, const char *line);
+/* The root's values of a network on which all agree. */
+tri_status trii_replica_send(tri_module *net, tri_group *group, int root) TRI_MUST_CHECK;
+
+/* ddp.c. NULL: it is none. */
+trii_ddp *trii_ddp_of(const tri_module *model);
+/* What failed here: peers that are where the ranks meet get the reason. */
+tri_status trii_ddp_tell(tri_group *group, tri_status st);
 
 /* buckets.c. Storage in the group's arena. */
 tri_status trii_ddp_storage_create(trii_ddp *ddp, size_t bytes,
@@ -201,33 +265,54 @@ bool trii_ddp_params_have_grads(const trii_ddp *ddp);
 const char *trii_ddp_param_name(const trii_ddp *ddp, const tri_tensor *tensor);
 void trii_ddp_params_free(trii_ddp *ddp);
 
+/* ddp_stats.c, where they are on: a bucket is sent; somebody has waited for it since; its averages
+ * are there. */
+void trii_ddp_stats_sent(trii_ddp_bucket *bucket);
+void trii_ddp_stats_waited(trii_ddp *ddp, trii_ddp_bucket *bucket, int64_t since_ns);
+void trii_ddp_stats_over(trii_ddp *ddp, trii_ddp_bucket *bucket, bool last);
+
 /* attach.c: the hook's functions. */
-/* attach of a world of one. */
-tri_status trii_ddp_count_alone(trii_grad_hook *hook, trii_step *step, tri_tensor *const *params,
-                                trii_vid *grads, int n, const trii_samples *under);
 tri_status trii_ddp_seed(trii_grad_hook *hook, trii_step *step, tri_dtype dtype,
                          const trii_samples *under, trii_vid *seed_out);
 tri_status trii_ddp_attach(trii_grad_hook *hook, trii_step *step, tri_tensor *const *params,
                            trii_vid *grads, int n, const trii_samples *under);
+tri_status trii_ddp_held(trii_grad_hook *hook, trii_step *step, const tri_tensor *param,
+                         trii_vid *term_io);
 tri_status trii_ddp_settle(trii_grad_hook *hook, trii_step *step);
 
+/* ddp_counts.c. Before a backward is recorded: what the step gives back if it fails. Fails (STATE)
+ * while one of another context pends, whose counts are the model's too. */
+tri_status trii_ddp_remember(trii_ddp *ddp, const trii_step *step) TRI_MUST_CHECK;
 /* The pending segment of the step will never complete. */
 void trii_ddp_take_back(trii_ddp *ddp, const trii_step *step);
+/* Gradients that were consumed or thrown away take along what was noted about them: true. */
+bool trii_ddp_forget_if_cleared(trii_ddp *ddp);
+/* A backward without synchronisation: what its mean divides by counts later. */
+tri_status trii_ddp_count(trii_ddp *ddp, trii_step *step, const trii_samples *under) TRI_MUST_CHECK;
+/* attach of a world of one. */
+tri_status trii_ddp_count_alone(trii_grad_hook *hook, trii_step *step, tri_tensor *const *params,
+                                trii_vid *grads, int n, const trii_samples *under);
 
 /* travel.c: what became of a call to the group, which the program did not make itself: where the
  * ranks' calls differ the error says what ours are for. */
 tri_status trii_ddp_called(tri_status st);
+/* The same of a call in a forward or backward: also what a rank that has left may have missed. */
+tri_status trii_ddp_passed(tri_status st);
 /* A free one of the list (a new one if all are under way), marked as recorded. */
 tri_status trii_travel_take(trii_ddp *ddp, trii_travel **list, trii_step *step,
                             trii_travel **travel_out) TRI_MUST_CHECK;
 /* What a pending step still points to fails when it is started, here and on the peers, and is freed
  * when the step ends. */
 void trii_travels_free(trii_travel *list);
-/* Fill in the operation of the three kinds. */
+/* Numbers in a header. */
+size_t trii_ddp_header_count(const trii_ddp *ddp);
+/* Fill in the operation of the kinds. */
 void trii_travel_is_header(trii_travel *travel);
 void trii_travel_is_count(trii_travel *travel);
+/* Sends the bucket; without a hook waits for its averages. */
 void trii_travel_is_bucket(trii_travel *travel);
-void trii_travel_is_block(trii_travel *travel);
+/* With a hook: waits for the bucket's averages. */
+void trii_travel_is_end(trii_travel *travel);
 
 /* buffers.c */
 tri_status trii_ddp_buffers_make(trii_ddp *ddp) TRI_MUST_CHECK;

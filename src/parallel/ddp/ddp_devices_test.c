@@ -10,6 +10,7 @@ typedef struct plan {
     bool no_sync;      /* two micro-batches, of which the first is not averaged */
     double clip;       /* 0 = none */
     bool clip_list;    /* of a list, with DDP's gradients in their buckets */
+    tri_bucket_hook hook;
     int parts[MAX_RANKS + 1];
 } plan;
 
@@ -85,9 +86,10 @@ static tri_status train(rank *r)
     tri_status st;
 
     TRY(tri_module_to(tri_module_submodule(net, "second"), p->second));
-    model = tri_ddp(
-        net,
-        &(tri_ddp_options){.group = r->group, .first_bucket_bytes = 256, .bucket_cap_bytes = 512});
+    model = tri_ddp(net, &(tri_ddp_options){.group = r->group,
+                                            .hook = p->hook,
+                                            .first_bucket_bytes = 256,
+                                            .bucket_cap_bytes = 512});
     TRY(tri_module_status(model));
     opt = tri_sgd(model, 0.1, &(tri_sgd_options){.momentum = 0.9});
     for (int m = 0; m < micro; m++) {
@@ -178,6 +180,13 @@ static void the_norm_is_that_of_both_devices(void **state)
     }
 }
 
+static void hooks_get_gradients_of_both_devices(void **state)
+{
+    (void)state;
+    check((plan){.hook = tri_bucket_hook_bf16}, 2);
+    check((plan){.hook = tri_bucket_hook_f16, .no_sync = true}, 3);
+}
+
 static void ranks_are_one_process_on_the_whole_batch(void **state)
 {
     static rank one[1], ranks[2];
@@ -201,6 +210,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(buffers_of_both_devices_are_kept_equal),
     cmocka_unit_test(gradients_that_gather_get_their_weight_late),
     cmocka_unit_test(the_norm_is_that_of_both_devices),
+    cmocka_unit_test(hooks_get_gradients_of_both_devices),
     cmocka_unit_test(ranks_are_one_process_on_the_whole_batch),
 };
 

@@ -278,6 +278,68 @@ static void contexts_take_turns(void **state)
     check_ranks(ranks, 2);
 }
 
+/* A loss of one layer alone, whose label is no class where it is to fail. */
+static void train_layer(tri_module *model, const char *layer, int64_t width, int64_t label)
+{
+    const int64_t labels[2] = {0, label};
+    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F64, TRI_SHAPE(2, width));
+    tri_tensor *y = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(2), labels);
+
+    tri_backward(tri_cross_entropy(tri_forward(tri_module_submodule(model, layer), x), y, NULL));
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+}
+
+/* Passes of two contexts that reach different layers pend, without synchronisation, and one fails:
+ * its samples must not weigh in what is averaged next. */
+static tri_status two_passes_pend(rank *r)
+{
+    tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});
+    tri_tensor *x = rows_of(x_data, IN, 0, 4), *y = rows_of(y_data, OUT, 0, 4);
+    tri_context *context = NULL;
+
+    TRY(tri_module_status(model));
+    TRY(tri_context_create(&context));
+    tri_no_sync_begin(model);
+    tri_backward(tri_mse_loss(tri_forward(model, x), y, NULL));
+    TRY(tri_step_end_status());
+    TRY(tri_context_enter(context));
+    train_layer(model, "0", IN, 77);
+    TRY(tri_context_leave());
+    train_layer(model, "4", 8, 1);
+    if (tri_step_end_status() != TRI_ERR_STATE ||
+        strstr(tri_last_error(), "needs the gradient of ") == NULL ||
+        strstr(tri_last_error(), "which the step of context ") == NULL)
+        return TRI_ERR_INTERNAL;
+    TRY(tri_context_enter(context));
+    if (tri_step_end_status() != TRI_ERR_INVALID_ARG)
+        return TRI_ERR_INTERNAL;
+    TRY(tri_context_leave());
+    tri_no_sync_end(model);
+    tri_backward(tri_mse_loss(tri_forward(model, x), y, NULL));
+    TRY(tri_step_end_status());
+    r->n_weights = (int)tri_ddp_sample_count(model);
+    tri_context_destroy(context);
+    tri_module_destroy(model);
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    return TRI_OK;
+}
+
+static void a_pass_while_another_contexts_pends_is_refused(void **state)
+{
+    static rank ranks[2];
+
+    (void)state;
+    make_data();
+    for (int size = 1; size < 3; size++) {
+        run_ranks(ranks, size, two_passes_pend, NULL);
+        check_ranks(ranks, size);
+        for (int i = 0; i < size; i++)
+            assert_int_equal(ranks[i].n_weights, size * (4 + 4));
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_was_computed_before_a_forward_is_there_after_it),
     cmocka_unit_test(a_failure_before_a_synchronised_forward_is_told_to_peers),
@@ -285,6 +347,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_mistake_behind_another_backward_is_told_too),
     cmocka_unit_test(a_pending_step_outlives_its_model_and_peers_hear_of_it),
     cmocka_unit_test(contexts_take_turns),
+    cmocka_unit_test(a_pass_while_another_contexts_pends_is_refused),
 };
 
 TEST_MAIN(tests)

@@ -8,7 +8,7 @@
 
 enum { MOST = 2000, WATCHDOG_S = 50, WIDTH = 3 };
 
-typedef enum place { MADE, REGROUPED, UNFROZEN, VERIFIED } place;
+typedef enum place { MADE, REGROUPED, UNFROZEN, VERIFIED, SENT } place;
 
 /* Turns it on for rank 1 at the place that is tested. */
 static void fail_at(const rank_env *env, place now, int n)
@@ -23,6 +23,22 @@ static tri_status step(tri_module *model)
 
     trii_alloc_fail_at(0);
     tri_backward(tri_mean(y, NULL, 0, false));
+    return tri_step_end_status();
+}
+
+/* Of two losses in a step: the first, whose forward was recorded before memory was out, goes back
+ * as well. */
+static tri_status step_of_two(const rank_env *env, tri_module *model, tri_tensor *frozen, int n)
+{
+    tri_tensor *x = tri_ones(TRI_SHAPE(2, WIDTH), TRI_DTYPE_F32), *before = tri_forward(model, x);
+    tri_tensor *after;
+
+    tri_requires_grad(frozen, true);
+    fail_at(env, UNFROZEN, n);
+    after = tri_forward(model, x);
+    trii_alloc_fail_at(0);
+    tri_backward(tri_mean(before, NULL, 0, false));
+    tri_backward(tri_mean(after, NULL, 0, false));
     return tri_step_end_status();
 }
 
@@ -45,13 +61,16 @@ static tri_status train(rank_env *env, tri_group *group, int n)
         status = step(model);
     }
     if (status == TRI_OK) {
-        tri_requires_grad(frozen, true);
-        fail_at(env, UNFROZEN, n);
-        status = step(model);
+        status = step_of_two(env, model, frozen, n);
     }
     if (status == TRI_OK) {
         fail_at(env, VERIFIED, n);
         status = tri_ddp_verify(model, true);
+        trii_alloc_fail_at(0);
+    }
+    if (status == TRI_OK) {
+        fail_at(env, SENT, n);
+        status = tri_module_broadcast(net, group, 0);
         trii_alloc_fail_at(0);
     }
     tri_step_end();
@@ -128,11 +147,18 @@ static void all_hear_of_one_when_replicas_are_compared(void **state)
     torture(VERIFIED);
 }
 
+static void all_hear_of_one_when_a_module_is_sent(void **state)
+{
+    (void)state;
+    torture(SENT);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(all_hear_of_a_rank_without_memory_when_a_model_is_made),
     cmocka_unit_test(all_hear_of_one_when_gradients_are_regrouped),
     cmocka_unit_test(all_hear_of_one_when_a_parameter_was_unfrozen),
     cmocka_unit_test(all_hear_of_one_when_replicas_are_compared),
+    cmocka_unit_test(all_hear_of_one_when_a_module_is_sent),
 };
 
 TEST_MAIN(tests)

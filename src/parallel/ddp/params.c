@@ -43,8 +43,16 @@ static tri_status count_trained(const trii_ddp *ddp, int *n_out)
         if (!w->listed && !w->tensor->requires_grad)
             continue;
         if (w->tensor->dtype != TRI_DTYPE_F32 && w->tensor->dtype != TRI_DTYPE_F64)
-            return TRII_FAIL(TRI_ERR_UNSUPPORTED, "ddp: %s is %s", w->name,
-                             tri_dtype_name(w->tensor->dtype));
+            return TRII_FAIL(
+                TRI_ERR_UNSUPPORTED,
+                "ddp: %s is %s: what is trained must be f32 or f64 (tri_autocast_begin "
+                "computes in 16 bits)",
+                w->name, tri_dtype_name(w->tensor->dtype));
+        if (w->tensor->grad_hook != NULL && w->tensor->grad_hook != &ddp->hook)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                             "ddp: %s is trained by another model of tri_ddp, which averages its "
+                             "gradients: two models may share what is frozen",
+                             w->name);
         ++*n_out;
     }
     return *n_out > 0 ? TRI_OK
@@ -67,26 +75,62 @@ static void free_lists(trii_ddp *ddp)
     ddp->n_params = 0;
 }
 
+/* What a hook keeps of those that were listed before, which stay in one order. */
+static tri_status carry_kept(trii_ddp *ddp, int count)
+{
+    trii_hook_memory *before = ddp->averager.kept, *kept;
+    int n = 0, k = 0;
+
+    if (before == NULL)
+        return TRI_OK;
+    kept = trii_alloc((size_t)count, sizeof(*kept), "memory of a hook");
+    if (kept == NULL)
+        return TRI_ERR_NO_MEMORY;
+    for (int i = 0; i < ddp->n_watched; i++) {
+        if (ddp->watched[i].listed)
+            kept[n] = before[k++];
+        n += ddp->watched[i].listed || ddp->watched[i].tensor->requires_grad;
+    }
+    trii_free(before);
+    ddp->averager.kept = kept;
+    ddp->averager.n_items = count;
+    return TRI_OK;
+}
+
+static tri_status make_lists(trii_ddp *lists, size_t n)
+{
+    lists->params = trii_alloc(n, sizeof(*lists->params), "ddp parameters");
+    lists->observed = trii_alloc(n, sizeof(*lists->observed), "ddp order");
+    lists->sequence = trii_alloc(n, sizeof(*lists->sequence), "ddp order");
+    lists->grad_of = trii_alloc(n, sizeof(*lists->grad_of), "ddp gradients");
+    lists->map = trii_alloc(n, 1, "ddp map");
+    return lists->params != NULL && lists->observed != NULL && lists->sequence != NULL &&
+                   lists->grad_of != NULL && lists->map != NULL
+               ? TRI_OK
+               : TRI_ERR_NO_MEMORY;
+}
+
+/* On failure those of before are still there: a forward that was recorded may go back yet. */
 tri_status trii_ddp_params_list(trii_ddp *ddp)
 {
+    trii_ddp made = {.n_params = 0}; /* of which only the lists count */
     int count = 0;
-    size_t n;
     tri_status st = count_trained(ddp, &count);
 
-    if (st < 0)
+    if (st == TRI_OK)
+        st = make_lists(&made, (size_t)count);
+    if (st == TRI_OK)
+        st = carry_kept(ddp, count);
+    if (st < 0) {
+        free_lists(&made);
         return st;
-    free_lists(ddp);
-    n = (size_t)count;
-    ddp->params = trii_alloc(n, sizeof(*ddp->params), "ddp parameters");
-    ddp->observed = trii_alloc(n, sizeof(*ddp->observed), "ddp order");
-    ddp->sequence = trii_alloc(n, sizeof(*ddp->sequence), "ddp order");
-    ddp->grad_of = trii_alloc(n, sizeof(*ddp->grad_of), "ddp gradients");
-    ddp->map = trii_alloc(n, 1, "ddp map");
-    if (ddp->params == NULL || ddp->observed == NULL || ddp->sequence == NULL ||
-        ddp->grad_of == NULL || ddp->map == NULL) {
-        free_lists(ddp);
-        return TRI_ERR_NO_MEMORY;
     }
+    free_lists(ddp);
+    ddp->params = made.params;
+    ddp->observed = made.observed;
+    ddp->sequence = made.sequence;
+    ddp->grad_of = made.grad_of;
+    ddp->map = made.map;
     for (int i = 0; i < ddp->n_watched; i++) {
         trii_ddp_watched *w = &ddp->watched[i];
 

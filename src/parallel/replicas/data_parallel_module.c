@@ -43,7 +43,8 @@ static tri_status check_home(const data_parallel *dp)
         snprintf(home, sizeof(home), "%s", tri_device_text(dp->devices[0]));
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "data_parallel: %s lies on %s, and device_ids[0] is %s: tri_module_to "
-                         "moves the network there",
+                         "moves the network there; one that spans several devices cannot be "
+                         "copied to each (wrap parts that lie on one, or use tri_ddp)",
                          entry.name, tri_device_text(device), home);
     }
     return TRI_OK;
@@ -127,8 +128,11 @@ static void warn_of_scalars(void)
                  "element a replica, whose mean is not that of the samples if pieces differ");
 }
 
-static tri_tensor *gather(const data_parallel *dp, tri_tensor **pieces, int n)
+/* Result `o` of all replicas, as one. */
+static tri_tensor *gather(const data_parallel *dp, int o, tri_tensor **pieces, int n)
 {
+    tri_tensor *all;
+    tri_status st;
     bool scalars = tri_tensor_status(pieces[0]) == TRI_OK && tri_tensor_ndim(pieces[0]) == 0;
 
     for (int r = 0; r < n; r++)
@@ -139,7 +143,16 @@ static tri_tensor *gather(const data_parallel *dp, tri_tensor **pieces, int n)
         pieces[r] = tri_unsqueeze(pieces[r], 0);
     if (scalars)
         warn_of_scalars();
-    return tri_concat(pieces, n, scalars ? 0 : dp->dim);
+    for (int r = 0; r < n; r++)
+        if (tri_tensor_status(pieces[r]) < 0)
+            return pieces[r];
+    all = tri_concat(pieces, n, scalars ? 0 : dp->dim);
+    st = tri_tensor_status(all);
+    if (st < 0)
+        all = trii_forward_failed(TRII_FAIL_CTX(
+            st, "data_parallel: result %d of the replicas is put together along dimension %d (dim)",
+            o, dp->dim));
+    return all;
 }
 
 /* --- forward -------------------------------------------------------------------------------- */
@@ -150,9 +163,11 @@ static tri_status run_pieces(const data_parallel *dp, tri_tensor *const *in, int
 {
     size_t n_pieces = (size_t)n * (size_t)n_in, n_results = (size_t)n * (size_t)n_out;
     trii_step *step = trii_step_current();
+    /* a chunk that fails fills as many places as it was asked for */
+    size_t n_cut = (size_t)dp->n_devices;
     tri_tensor **memory =
-        trii_alloc(n_pieces + n_results + (size_t)n + (size_t)n_out, sizeof(*memory), "pieces");
-    tri_tensor **results = memory + n_pieces, **cut = results + n_results, **made = cut + n;
+        trii_alloc(n_pieces + n_results + n_cut + (size_t)n_out, sizeof(*memory), "pieces");
+    tri_tensor **results = memory + n_pieces, **cut = results + n_results, **made = cut + n_cut;
 
     if (memory == NULL || step == NULL) {
         trii_free(memory);
@@ -171,7 +186,7 @@ static tri_status run_pieces(const data_parallel *dp, tri_tensor *const *in, int
             results[o * n + r] = made[o];
     }
     for (int o = 0; o < n_out; o++)
-        out[o] = gather(dp, results + (size_t)o * (size_t)n, n);
+        out[o] = gather(dp, o, results + (size_t)o * (size_t)n, n);
     trii_free(memory);
     return TRI_OK;
 }
@@ -241,6 +256,24 @@ static tri_status list_given(data_parallel *dp, const tri_data_parallel_options 
     return st;
 }
 
+/* What is called once for each piece cannot be what cuts batches, or what averages them. */
+static tri_status check_inside(const data_parallel *dp)
+{
+    const tri_module *inside = trii_module_wrapper(dp->net, NULL);
+
+    if (inside == NULL)
+        return TRI_OK;
+    if (inside->type == &data_parallel_class)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "the network has a DataParallel inside (%s), which would cut each piece "
+                         "again over devices that are in use: one of the two is enough",
+                         inside->name[0] != '\0' ? inside->name : "itself");
+    return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                     "the network has a %s inside (%s), which would run once for each device: put "
+                     "it around tri_data_parallel",
+                     inside->type->name, inside->name[0] != '\0' ? inside->name : "itself");
+}
+
 static tri_status set_up(data_parallel *dp, const tri_data_parallel_options *opt)
 {
     tri_status st;
@@ -275,6 +308,8 @@ tri_module *tri_data_parallel(tri_module *own_net, const tri_data_parallel_optio
     if (st < 0)
         return model;
     st = trii_module_flatten(dp->net);
+    if (st == TRI_OK)
+        st = check_inside(dp);
     if (st == TRI_OK)
         st = set_up(dp, opt != NULL ? opt : &defaults);
     if (st < 0)

@@ -4,6 +4,7 @@
 #include <trireme/trireme.h>
 
 #include "base/compiler.h"
+#include "plan/plan.h"
 #include "testing/check.h"
 
 #define IN 6
@@ -387,6 +388,31 @@ static void a_large_batch(void **state)
     tri_module_destroy(model);
 }
 
+/* cpu devices share their memory: what is copied is the results, which are put together. */
+static void neither_parameters_nor_gradients_are_copied(void **state)
+{
+    tri_module *model;
+    tri_optimizer *opt;
+    tri_tensor *x = rows(10, IN, 1), *y = rows(10, OUT, 2);
+
+    (void)state;
+    CHECK_OK(tri_cpu_devices(2));
+    tri_set_default_dtype(TRI_DTYPE_F64);
+    model = tri_data_parallel(mlp(), NULL);
+    tri_set_default_dtype(TRI_DTYPE_F32);
+    opt = tri_sgd(model, 0.1, &(tri_sgd_options){.momentum = 0.9});
+    for (int s = 0; s < 2; s++) {
+        tri_backward(tri_mse_loss(tri_forward(model, x), y, NULL));
+        CHECK_OK(tri_optimizer_step(opt));
+        assert_true(trii_plan_stats_get().copied_bytes <= 10 * OUT * sizeof(double));
+        CHECK_OK(tri_step_end_status());
+    }
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(model);
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+}
+
 static void one_layer_is_wrapped(void **state)
 {
     const tri_device ids[3] = {0, 1, 2};
@@ -497,6 +523,18 @@ static void wrong_options_are_named(void **state)
     tri_module_destroy(none);
 }
 
+static tri_tensor *turn(tri_module *self, tri_tensor *x)
+{
+    (void)self;
+    return tri_transpose(x, 0, 1);
+}
+
+static tri_tensor *flatten(tri_module *self, tri_tensor *x)
+{
+    (void)self;
+    return tri_reshape(x, TRI_SHAPE(-1));
+}
+
 static void forward_fails(tri_module *model, tri_tensor *const *in, int n_in, const char *words)
 {
     tri_tensor *out;
@@ -504,6 +542,26 @@ static void forward_fails(tri_module *model, tri_tensor *const *in, int n_in, co
     tri_forward_n(model, in, n_in, &out, 1);
     CHECK_FAILS(tri_tensor_status(out), TRI_ERR_INVALID_ARG, words);
     tri_step_end();
+}
+
+/* What each replica gives is not always what fits along the dimension of the samples. */
+static void results_that_do_not_fit_are_named(void **state)
+{
+    tri_module *turned, *flat;
+    tri_tensor *x = rows(5, IN, 1);
+
+    (void)state;
+    CHECK_OK(tri_cpu_devices(2));
+    turned = tri_data_parallel(tri_module_simple("Turned", 0, turn), NULL);
+    forward_fails(turned, &x, 1,
+                  "result 0 of the replicas is put together along dimension 0 (dim): tri_concat");
+    flat = tri_data_parallel(tri_module_simple("Flat", 0, flatten),
+                             &(tri_data_parallel_options){.dim = 1});
+    forward_fails(flat, &x, 1,
+                  "result 0 of the replicas is put together along dimension 1 (dim): tri_concat");
+    tri_tensor_unref(x);
+    tri_module_destroy(turned);
+    tri_module_destroy(flat);
 }
 
 static void wrong_inputs_are_named(void **state)
@@ -546,10 +604,12 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_forward_without_gradients_before_one_with),
         cmocka_unit_test(a_forward_after_a_run_in_the_same_step),
         cmocka_unit_test(a_large_batch),
+        cmocka_unit_test(neither_parameters_nor_gradients_are_copied),
         cmocka_unit_test(one_layer_is_wrapped),
         cmocka_unit_test(scalars_become_a_vector),
         cmocka_unit_test(results_are_where_and_as_they_are_wanted),
         cmocka_unit_test(wrong_options_are_named),
+        cmocka_unit_test(results_that_do_not_fit_are_named),
         cmocka_unit_test(wrong_inputs_are_named),
     };
 

@@ -1,0 +1,94 @@
+/*
+ * ddp_counts.c - samples that were counted and not averaged yet, and what a step that fails takes
+ * back.
+ */
+#include "parallel/ddp/ddp.h"
+
+tri_status trii_ddp_remember(trii_ddp *ddp, const trii_step *step)
+{
+    tri_status st = TRI_OK;
+
+    if (ddp->before.generation == step->generation && ddp->before.first_node == step->first_pending)
+        return TRI_OK;
+    for (int i = 0; i < ddp->n_params && st == TRI_OK; i++)
+        st = trii_grad_check(step, ddp->params[i].tensor);
+    if (st < 0)
+        return st;
+    ddp->before.generation = step->generation;
+    ddp->before.first_node = step->first_pending;
+    ddp->before.local_count = ddp->local_count;
+    ddp->before.local_fixed = ddp->local_fixed;
+    ddp->before.local_valued = ddp->local_valued;
+    ddp->before.epoch = ddp->epoch;
+    ddp->before.valued_epoch = ddp->valued_epoch;
+    ddp->before.sample_count = ddp->sample_count;
+    ddp->before.vote_stop = ddp->vote_stop;
+    ddp->before.unsettled = ddp->unsettled;
+    ddp->before.weighed = ddp->weighed;
+    return TRI_OK;
+}
+
+void trii_ddp_take_back(trii_ddp *ddp, const trii_step *step)
+{
+    if (ddp->before.generation != step->generation || ddp->before.first_node != step->first_pending)
+        return;
+    ddp->before.generation = 0;
+    ddp->local_count = ddp->before.local_count;
+    ddp->local_fixed = ddp->before.local_fixed;
+    ddp->local_valued = ddp->before.local_valued;
+    ddp->epoch = ddp->before.epoch;
+    ddp->valued_epoch = ddp->before.valued_epoch;
+    ddp->sample_count = ddp->before.sample_count;
+    ddp->vote_stop = ddp->vote_stop || ddp->before.vote_stop;
+    ddp->unsettled = ddp->before.unsettled;
+    ddp->weighed = ddp->before.weighed;
+}
+
+bool trii_ddp_forget_if_cleared(trii_ddp *ddp)
+{
+    if (trii_ddp_params_have_grads(ddp))
+        return false;
+    ddp->local_count = ddp->local_fixed = 0;
+    ddp->epoch++;
+    ddp->unsettled = ddp->weighed = false;
+    return true;
+}
+
+tri_status trii_ddp_count(trii_ddp *ddp, trii_step *step, const trii_samples *under)
+{
+    trii_vid in = under->divisor, out;
+    trii_travel *t;
+    tri_status st;
+
+    ddp->local_count += under->count;
+    if (in == TRII_NO_VALUE) {
+        ddp->local_fixed += under->count;
+        return TRI_OK;
+    }
+    st = trii_travel_take(ddp, &ddp->counts, step, &t);
+    if (st < 0)
+        return st;
+    trii_travel_is_count(t);
+    t->epoch = ddp->epoch;
+    return trii_record_host_like(step, &t->op, &in, 1, &out);
+}
+
+tri_status trii_ddp_count_alone(trii_grad_hook *hook, trii_step *step, tri_tensor *const *params,
+                                trii_vid *grads, int n, const trii_samples *under)
+{
+    trii_ddp *ddp = (trii_ddp *)hook;
+    tri_status st = trii_ddp_remember(ddp, step);
+
+    (void)params;
+    (void)grads;
+    (void)n;
+    if (st < 0)
+        return st;
+    (void)trii_ddp_forget_if_cleared(ddp);
+    ddp->local_count += under->count;
+    if (ddp->no_sync > 0)
+        return TRI_OK;
+    ddp->sample_count = ddp->local_count;
+    ddp->local_count = 0;
+    return TRI_OK;
+}

@@ -1,0 +1,147 @@
+/*
+ * ddp_join.c - ranks whose data are used up before the others': they take part with empty batches.
+ */
+#include "base/alloc.h"
+#include "base/err.h"
+#include "parallel/ddp/ddp.h"
+
+/* Contents of all buffers, as they were before a pass: the last one has no batch at all, and none
+ * of it may be counted. */
+static size_t buffer_bytes(const trii_ddp *ddp)
+{
+    size_t bytes = 0;
+
+    for (int i = 0; i < ddp->n_buffers; i++)
+        bytes += trii_tensor_bytes(ddp->buffers[i].tensor);
+    return bytes;
+}
+
+static tri_status copy_buffers(const trii_ddp *ddp, char *memory, bool back)
+{
+    tri_status st = TRI_OK;
+
+    for (int i = 0; i < ddp->n_buffers && st == TRI_OK; i++) {
+        tri_tensor *buffer = ddp->buffers[i].tensor;
+        size_t bytes = trii_tensor_bytes(buffer);
+
+        st = back ? tri_copy_in(buffer, memory, bytes) : tri_copy_out(buffer, memory, bytes);
+        memory += bytes;
+    }
+    return st;
+}
+
+/* Forward and backward on an empty batch, until its averages are there. */
+static tri_status empty_pass(trii_ddp *ddp, tri_tensor *(*loss)(void *arg), void *arg)
+{
+    trii_step *step = trii_step_current();
+    tri_tensor *mine;
+    bool check;
+    tri_status st = TRI_OK;
+
+    if (step == NULL)
+        return TRI_ERR_NO_MEMORY;
+    check = trii_nan_check_set(step, false); /* the mean of no rows is NaN */
+    ddp->n_joined = 0;                       /* a loss that is not the model's leaves it */
+    ddp->joined = true;
+    ddp->header = NULL;
+    mine = loss(arg);
+    if (ddp->header == NULL)
+        tri_backward(mine);
+    else
+        st = TRII_FAIL(TRI_ERR_INVALID_ARG,
+                       "ddp_join: loss calls tri_backward, which the join does with its result");
+    ddp->joined = false;
+    if (st == TRI_OK)
+        st = trii_step_run(step);
+    (void)trii_nan_check_set(step, check);
+    return st;
+}
+
+/* What a last pass must leave as it was. */
+typedef struct before {
+    char *buffers;
+    bool stopped;
+    int64_t sample_count;
+} before;
+
+static tri_status note(const trii_ddp *ddp, before *b)
+{
+    b->stopped = ddp->stopped;
+    b->sample_count = ddp->sample_count;
+    return copy_buffers(ddp, b->buffers, false);
+}
+
+/* No rank had a batch: it leaves nothing, but votes. */
+static tri_status undo(trii_ddp *ddp, const before *b)
+{
+    for (int i = 0; i < ddp->n_params; i++)
+        trii_grad_clear(ddp->params[i].tensor);
+    tri_step_end();
+    ddp->stopped = ddp->stopped || b->stopped;
+    ddp->sample_count = b->sample_count;
+    return copy_buffers(ddp, b->buffers, true);
+}
+
+/* Neither batches nor gradients of tri_no_sync_begin that wait to be averaged, on any rank. */
+static bool nobody_has_data(const trii_ddp *ddp)
+{
+    return ddp->n_joined == ddp->size && ddp->sample_count == 0;
+}
+
+static tri_status call_update(tri_status (*update)(void *arg), void *arg)
+{
+    tri_status st = update(arg);
+
+    return st <= 0 ? st
+                   : TRII_FAIL(TRI_ERR_INVALID_ARG, "ddp_join: update returned %s",
+                               tri_status_name(st));
+}
+
+static tri_status join(trii_ddp *ddp, tri_tensor *(*loss)(void *arg),
+                       tri_status (*update)(void *arg), void *arg)
+{
+    before b = {.buffers = trii_alloc(1, buffer_bytes(ddp), "buffers of a model")};
+    tri_status st = b.buffers != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+
+    while (st == TRI_OK) {
+        st = note(ddp, &b);
+        if (st == TRI_OK)
+            st = empty_pass(ddp, loss, arg);
+        if (st == TRI_OK && ddp->n_joined == 0)
+            st = TRII_FAIL(TRI_ERR_INVALID_ARG,
+                           "ddp_join: the loss that the function gave is not one of the model in "
+                           "training mode, with synchronisation");
+        if (st == TRI_OK && nobody_has_data(ddp))
+            break;
+        if (st == TRI_OK)
+            st = call_update(update, arg);
+        if (st == TRI_OK)
+            st = tri_step_end_status();
+    }
+    if (st == TRI_OK)
+        st = undo(ddp, &b);
+    trii_free(b.buffers);
+    return st;
+}
+
+tri_status tri_ddp_join(tri_module *model, tri_tensor *(*loss)(void *arg),
+                        tri_status (*update)(void *arg), void *arg, const tri_ddp_join_options *opt)
+{
+    trii_ddp *ddp = trii_ddp_of(model);
+    tri_status st = tri_module_status(model);
+
+    if (st == TRI_OK && ddp == NULL)
+        st = TRII_FAIL(TRI_ERR_INVALID_ARG, "ddp_join: the module was not made by tri_ddp");
+    if (st == TRI_OK && loss == NULL)
+        st = TRII_FAIL(TRI_ERR_INVALID_ARG, "ddp_join: loss is NULL");
+    if (st == TRI_OK && update == NULL)
+        st = TRII_FAIL(TRI_ERR_INVALID_ARG, "ddp_join: update is NULL");
+    if (st < 0 || ddp->group == NULL)
+        return st;
+    ddp->throws = opt != NULL && opt->throw_on_early_termination;
+    st = join(ddp, loss, update, arg);
+    if (st == TRI_OK && !ddp->options.no_buffer_sync)
+        st = tri_ddp_sync_buffers(model);
+    ddp->source = 0;
+    return st < 0 ? trii_ddp_tell(ddp->group, st) : st;
+}

@@ -1,0 +1,30 @@
+/*
+ * travel.h - the collectives of a step while they run: start when the operands are complete, poll
+ * between kernels, wait before the first reader. They start in record order on every rank, so they
+ * always match.
+ *
+ *   travel_header.c   numbers of samples
+ *   travel_buckets.c  gradients
+ *   buffers.c         buffers
+ */
+#ifndef TRII_TRAVEL_H
+#define TRII_TRAVEL_H
+
+#include "parallel/ddp/ddp.h"
+
+/* For the table of a kind. The step in which one is recorded may belong to any thread, and end
+ * after the model. */
+void trii_travel_release(trii_host_op *op);
+void trii_travel_abort(trii_host_op *op, const char *why);
+/* Ranks may use different parameters: the operands do not count. */
+tri_status trii_travel_compare(trii_host_op *op, const char *what, const char *where);
+
+/* Goes on with an operation of the group: OK (also without one), INPROGRESS after so many
+ * nanoseconds (0: it only looks), or its failure as this thread's error. */
+tri_status trii_travel_work(tri_work **work_io, int64_t for_ns) TRI_MUST_CHECK;
+
+/* Its calls are those of the forward or backward that recorded it, wherever the step runs: where
+ * the ranks disagree that is the line to look at. */
+void trii_travel_blame(const trii_travel *t);
+
+#endif

@@ -1,0 +1,216 @@
+/*
+ * travel_header.c - what comes before the gradients of a backward: how much each rank weighs, who
+ * votes, who has no data any more. And what counts where nothing is sent.
+ */
+#include <math.h>
+#include <string.h>
+
+#include <trireme/group.h>
+
+#include "base/err.h"
+#include "parallel/ddp/travel.h"
+
+#define POLLS_PER_LOOK 16
+/* Bits of ranks that have joined, in numbers that doubles add up exactly. */
+#define JOINED_BITS 48
+#define JOINED_WORDS(size) (((size) + JOINED_BITS - 1) / JOINED_BITS)
+
+/* --- the header ----------------------------------------------------------------------------- */
+
+size_t trii_ddp_header_count(const trii_ddp *ddp)
+{
+    return 3 + (size_t)JOINED_WORDS(ddp->size);
+}
+
+static tri_status header_start(trii_host_op *op, const trii_host_buffers *buffers)
+{
+    trii_travel *t = (trii_travel *)op;
+    trii_ddp *ddp = t->ddp;
+
+    trii_travel_blame(t);
+    for (int i = 0; i < t->n; i++)
+        t->out[i] = buffers->out[i];
+    t->divisor = (double)t->fixed;
+    if (t->use != TRII_HEADER_CHECK) {
+        t->divisor += ddp->valued_epoch == t->epoch ? ddp->local_valued : 0;
+        ddp->local_valued = 0;
+    }
+    if (t->valued) {
+        t->divisor += *(const double *)buffers->in[t->n];
+        memmove(buffers->out[t->n], buffers->in[t->n], sizeof(double)); /* which nobody reads */
+    }
+    t->sums[0] = t->divisor;
+    t->sums[1] = (t->vote_stop ? 1 : 0) + (t->throws ? 0x1p16 : 0) + (t->unused ? 0x1p32 : 0);
+    t->sums[2] = (double)t->count;
+    for (int w = 0; w < JOINED_WORDS(ddp->size); w++)
+        t->sums[3 + w] = 0;
+    if (t->joined)
+        t->sums[3 + ddp->rank / JOINED_BITS] = (double)(UINT64_C(1) << ddp->rank % JOINED_BITS);
+    t->state = TRII_TRAVEL_STARTED;
+    return trii_ddp_passed(tri_all_reduce(ddp->group, t->sums, t->sums, trii_ddp_header_count(ddp),
+                                          TRI_DTYPE_F64, TRI_REDOP_SUM, &t->work));
+}
+
+static bool has_joined(const trii_travel *t, int rank)
+{
+    return (uint64_t)t->sums[3 + rank / JOINED_BITS] >> rank % JOINED_BITS & 1;
+}
+
+static tri_status fail_early(const trii_travel *t)
+{
+    char ranks[TRII_ERR_BYTES / 4] = "";
+    size_t used = 0;
+
+    for (int r = 0; r < t->ddp->size && used < sizeof(ranks); r++)
+        if (has_joined(t, r))
+            used += (size_t)snprintf(ranks + used, sizeof(ranks) - used, "%s%d",
+                                     used > 0 ? ", " : "", r);
+    return TRII_FAIL(TRI_ERR_MISMATCH,
+                     "ddp: no data left on %s %s, and others have some "
+                     "(throw_on_early_termination of tri_ddp_join)",
+                     t->ddp->n_joined > 1 ? "ranks" : "rank", ranks);
+}
+
+/* Some rank has no data any more. */
+static TRII_NOINLINE tri_status count_joined(const trii_travel *t, bool throws)
+{
+    trii_ddp *ddp = t->ddp;
+    int last = 0; /* that has data */
+
+    for (int r = 0; r < ddp->size; r++) {
+        if (has_joined(t, r))
+            ddp->n_joined++;
+        else
+            last = r;
+    }
+    if (ddp->n_joined < ddp->size)
+        ddp->source = has_joined(t, 0) ? last : 0;
+    return throws && ddp->n_joined < ddp->size ? fail_early(t) : TRI_OK;
+}
+
+static TRII_NOINLINE tri_status refuse_uneven(const trii_travel *t)
+{
+    return TRII_FAIL(
+        TRI_ERR_INVALID_ARG,
+        "tri_backward at %s:%d reaches other models or tensors than this one of tri_ddp, and "
+        "statistics that ranks share (SyncBatchNorm), whose gradients are sums over ranks: that "
+        "goes with batches of one size, and this rank's loss is the mean of %g, of %g of all %d "
+        "ranks. Call tri_backward for one model at a time, and tri_gradients for inputs",
+        t->site.file != NULL ? t->site.file : "?", t->site.line, t->divisor, t->sums[0],
+        t->ddp->size);
+}
+
+/* What the ranks said beside how much they weigh. */
+static tri_status take_news(const trii_travel *t)
+{
+    trii_ddp *ddp = t->ddp;
+    uint64_t ranks = (uint64_t)t->sums[1];
+    double joined = 0;
+
+    ddp->n_joined = 0;
+    for (int w = 0; w < JOINED_WORDS(ddp->size); w++)
+        joined += t->sums[3 + w];
+    ddp->sample_count = (int64_t)t->sums[2];
+    ddp->stopped = (ranks & 0xffff) != 0;
+    return TRII_UNLIKELY(joined > 0) ? count_joined(t, (ranks >> 16 & 0xffff) != 0) : TRI_OK;
+}
+
+static tri_status header_done(trii_travel *t)
+{
+    double weight = t->sums[0] > 0 ? t->divisor / t->sums[0] : 0.0;
+    tri_status st = t->use == TRII_HEADER_AVERAGE ? take_news(t) : TRI_OK;
+
+    if (st == TRI_OK && TRII_UNLIKELY(t->even) &&
+        fabs(t->divisor * t->ddp->size - t->sums[0]) > 1e-9 * t->sums[0])
+        st = refuse_uneven(t);
+    if (st < 0)
+        return st;
+    for (int i = 0; i < t->n; i++) {
+        if (t->out_bytes[i] == sizeof(float))
+            *(float *)t->out[i] = (float)weight;
+        else
+            *(double *)t->out[i] = weight;
+    }
+    t->state = TRII_TRAVEL_FREE;
+    return TRI_OK;
+}
+
+static tri_status header_go_on(trii_travel *t, int64_t for_ns)
+{
+    tri_status st = t->state == TRII_TRAVEL_STARTED ? trii_travel_work(&t->work, for_ns) : TRI_OK;
+
+    return st == TRI_OK && t->state == TRII_TRAVEL_STARTED ? header_done(t) : st;
+}
+
+static tri_status header_poll(trii_host_op *op)
+{
+    trii_travel *t = (trii_travel *)op;
+
+    /* A few bytes that arrive by themselves: looking after every kernel would cost more. */
+    if (t->state == TRII_TRAVEL_STARTED && ++t->n_polls % POLLS_PER_LOOK != 0)
+        return TRI_INPROGRESS;
+    return header_go_on(t, 0);
+}
+
+static tri_status header_wait(trii_host_op *op, int64_t for_ns)
+{
+    return header_go_on((trii_travel *)op, for_ns);
+}
+
+static const trii_host_kind header_kind = {.name = "tri_ddp (numbers of samples)",
+                                           .in_place = true,
+                                           .start = header_start,
+                                           .poll = header_poll,
+                                           .wait = header_wait,
+                                           .abort = trii_travel_abort,
+                                           .release = trii_travel_release,
+                                           .compare = trii_travel_compare};
+
+void trii_travel_is_header(trii_travel *t)
+{
+    t->op.kind = &header_kind;
+    t->op.any_layout = true; /* scalars */
+}
+
+/* --- counts ----------------------------------------------------------------------------------- */
+
+static tri_status count_start(trii_host_op *op, const trii_host_buffers *buffers)
+{
+    trii_travel *t = (trii_travel *)op;
+    trii_ddp *ddp = t->ddp;
+
+    if (ddp->valued_epoch != t->epoch)
+        ddp->local_valued = 0;
+    ddp->valued_epoch = t->epoch;
+    ddp->local_valued += *(const double *)buffers->in[0];
+    memmove(buffers->out[0], buffers->in[0], sizeof(double));
+    t->state = TRII_TRAVEL_FREE;
+    return TRI_OK;
+}
+
+static tri_status count_done(trii_host_op *op)
+{
+    (void)op;
+    return TRI_OK;
+}
+
+static tri_status count_wait(trii_host_op *op, int64_t for_ns)
+{
+    (void)op;
+    (void)for_ns;
+    return TRI_OK;
+}
+
+static const trii_host_kind count_kind = {.name = "tri_ddp (samples of all)",
+                                          .in_place = true,
+                                          .start = count_start,
+                                          .poll = count_done,
+                                          .wait = count_wait,
+                                          .release = trii_travel_release};
+
+void trii_travel_is_count(trii_travel *t)
+{
+    t->op.kind = &count_kind;
+    t->op.identity |= UINT64_C(0x4000);
+    t->op.any_layout = true; /* a scalar */
+}
