@@ -20,8 +20,14 @@ typedef struct option {
     double *number;
     const char **text;
     bool *flag; /* takes no value */
-    double min; /* of integer and number; at most OPTION_MAX */
+    double min; /* of integer and number */
+    double max; /* 0: OPTION_MAX */
 } option;
+
+static inline double option_max(const option *o)
+{
+    return o->max > 0 ? o->max : OPTION_MAX;
+}
 
 static inline void options_help(const char *usage, const option *options, int n)
 {
@@ -50,7 +56,7 @@ static inline bool option_set(const option *o, const char *value)
     } else {
         *o->number = number = strtod(value, &end);
     }
-    return end != value && *end == '\0' && number >= o->min && number <= OPTION_MAX;
+    return end != value && *end == '\0' && number >= o->min && number <= option_max(o);
 }
 
 /* One line: which option, which value, what would be right. */
@@ -66,7 +72,7 @@ static inline _Noreturn void option_mistake(const char *program, const char *arg
         fprintf(stderr, "%s needs a value", o->name);
     else
         fprintf(stderr, "%s %s: must be a %s from %.0f to %.0f", o->name, value,
-                o->integer != NULL ? "whole number" : "number", o->min, OPTION_MAX);
+                o->integer != NULL ? "whole number" : "number", o->min, option_max(o));
     fputs(" (--help lists the options)\n", stderr);
     exit(2);
 }

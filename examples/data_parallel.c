@@ -3,6 +3,7 @@
  * PyTorch, line by line.
  *
  *     build/bin/data_parallel --devices 4
+ *     build/bin/data_parallel --devices 8 --batch-size 10
  *
  * "In Model" is printed by the network, once for each piece of a batch; "Outside" by the loop,
  * which sees the whole batch whatever the number of devices.
@@ -55,9 +56,9 @@ static tri_module *model_create(void)
 
 int main(int argc, char **argv)
 {
-    int64_t devices = 2, data_size = 100, batch_size = 30;
+    int64_t devices = 0, data_size = 100, batch_size = 30;
     const option options[] = {
-        {.name = "--devices", .help = "cpu devices (default 2)", .integer = &devices, .min = 1},
+        {.name = "--devices", .help = "cpu devices (TRI_CPU_DEVICES, else 2)", .integer = &devices},
         {.name = "--data-size", .help = "samples (100)", .integer = &data_size, .min = 1},
         {.name = "--batch-size", .help = "of each step (30)", .integer = &batch_size, .min = 1},
     };
@@ -72,7 +73,8 @@ int main(int argc, char **argv)
     tri_status status;
 
     options_parse(argc, argv, usage, options, (int)(sizeof(options) / sizeof(options[0])));
-    TRI_TRY(tri_cpu_devices((int)devices));
+    if (devices > 0 || getenv("TRI_CPU_DEVICES") == NULL)
+        TRI_TRY(tri_cpu_devices(devices > 0 ? (int)devices : 2));
     data = tri_tensor_clone(tri_randn(TRI_SHAPE(data_size, INPUT_SIZE), TRI_DTYPE_F32));
     contents = tri_data(data);
     TRI_TRY(tri_dataset_arrays(data_size, &field, &contents, 1, &dataset));
@@ -80,7 +82,7 @@ int main(int argc, char **argv)
     TRI_TRY(tri_loader_create(dataset, sampler, batch_size, NULL, &loader));
 
     net = model_create();
-    if (devices > 1) {
+    if (tri_device_count(TRI_DEVICE_CPU) > 1) {
         printf("Let's use %d devices!\n", tri_device_count(TRI_DEVICE_CPU));
         net = tri_data_parallel(net, NULL);
     }

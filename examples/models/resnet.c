@@ -61,18 +61,34 @@ typedef struct resnet {
     tri_module *conv1, *bn1, *maxpool, *layer[4], *fc;
 } resnet;
 
-static tri_tensor *resnet_forward(tri_module *self, tri_tensor *x)
+tri_tensor *resnet_first_half(tri_module *self, tri_tensor *x)
 {
     resnet *net = tri_module_data(self);
 
     x = tri_relu(tri_forward(net->bn1, tri_forward(net->conv1, x)));
     x = tri_forward(net->maxpool, x);
-    for (int i = 0; i < 4; i++)
-        x = tri_forward(net->layer[i], x);
+    return tri_forward(net->layer[1], tri_forward(net->layer[0], x));
+}
+
+tri_tensor *resnet_second_half(tri_module *self, tri_tensor *x)
+{
+    resnet *net = tri_module_data(self);
+
+    x = tri_forward(net->layer[3], tri_forward(net->layer[2], x));
     return tri_forward(net->fc, tri_flatten(tri_adaptive_avg_pool(x, TRI_SHAPE(1, 1)), 1));
 }
 
+static tri_tensor *resnet_forward(tri_module *self, tri_tensor *x)
+{
+    return resnet_second_half(self, resnet_first_half(self, x));
+}
+
 tri_module *resnet_create(int depth, int64_t classes)
+{
+    return resnet_of_width(depth, 64, classes);
+}
+
+tri_module *resnet_of_width(int depth, int64_t first_width, int64_t classes)
 {
     static const int depths[5][5] = {{18, 2, 2, 2, 2},
                                      {34, 3, 4, 6, 3},
@@ -80,7 +96,7 @@ tri_module *resnet_create(int depth, int64_t classes)
                                      {101, 3, 4, 23, 3},
                                      {152, 3, 8, 36, 3}};
     int kind = 0;
-    int64_t channels = 64;
+    int64_t channels = first_width;
     tri_module *self;
     resnet *net;
 
@@ -90,12 +106,12 @@ tri_module *resnet_create(int depth, int64_t classes)
     net = tri_module_data(self);
     if (net == NULL)
         return self;
-    net->conv1 = tri_module_child(self, "conv1", conv_without_bias(3, 64, 7, 2));
-    net->bn1 = tri_module_child(self, "bn1", tri_nn_batch_norm2d(64, NULL));
+    net->conv1 = tri_module_child(self, "conv1", conv_without_bias(3, first_width, 7, 2));
+    net->bn1 = tri_module_child(self, "bn1", tri_nn_batch_norm2d(first_width, NULL));
     net->maxpool = tri_module_child(
         self, "maxpool", tri_nn_max_pool2d(3, &(tri_nn_pool2d_options){.stride = 2, .padding = 1}));
     for (int i = 0; i < 4; i++) {
-        int64_t width = (int64_t)64 << i;
+        int64_t width = first_width << i;
 
         net->layer[i] = numbered_child(self, "layer", i + 1, tri_sequential_of(0, NULL));
         for (int k = 0; k < depths[kind][i + 1]; k++) {

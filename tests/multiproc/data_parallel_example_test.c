@@ -3,9 +3,10 @@
 #include "testing/check.h"
 #include "testing/spawn.h"
 
-static void expect(const char *devices, const char *data_size, const char *batch_size,
-                   const char *lines)
+static void expect_with(const char *variable, const char *devices, const char *data_size,
+                        const char *batch_size, const char *lines)
 {
+    const char *const env[] = {variable, NULL};
     const char *const argv[] = {spawn_bin("data_parallel"),
                                 "--devices",
                                 devices,
@@ -16,11 +17,17 @@ static void expect(const char *devices, const char *data_size, const char *batch
                                 NULL};
     spawn s;
 
-    spawn_start(&s, argv, NULL);
+    spawn_start(&s, argv, env);
     assert_int_equal(spawn_wait(&s), 0);
     assert_string_equal(SPAWN_OUT(&s), lines);
     assert_string_equal(SPAWN_ERR(&s), "");
     spawn_free(&s);
+}
+
+static void expect(const char *devices, const char *data_size, const char *batch_size,
+                   const char *lines)
+{
+    expect_with("TRI_VISIBLE_DEVICES", devices, data_size, batch_size, lines); /* is not set */
 }
 
 #define MODEL                                                                                      \
@@ -48,11 +55,13 @@ static void pieces_are_those_of_the_tutorial(void **state)
 
 static void one_device_is_the_plain_module(void **state)
 {
+    static const char lines[] = "Model(\n"
+                                "  (fc): Linear(in_features=5, out_features=2, bias=True)\n"
+                                ")\n" IN(30) OUT(30) IN(10) OUT(10);
+
     (void)state;
-    expect("1", "40", "30",
-           "Model(\n"
-           "  (fc): Linear(in_features=5, out_features=2, bias=True)\n"
-           ")\n" IN(30) OUT(30) IN(10) OUT(10));
+    expect("1", "40", "30", lines);
+    expect_with("TRI_VISIBLE_DEVICES=cpu:2", "4", "40", "30", lines);
 }
 
 static const struct CMUnitTest tests[] = {

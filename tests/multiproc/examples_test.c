@@ -5,8 +5,9 @@
 #include "testing/check.h"
 #include "testing/spawn.h"
 
-static const char *const examples[] = {"toy_ddp",       "plain_mlp", "plain_ddp", "custom_function",
-                                       "data_parallel", "fashion",   "gpt",       "parity"};
+static const char *const examples[] = {"toy_ddp",         "plain_mlp",     "plain_ddp",
+                                       "custom_function", "data_parallel", "model_parallel",
+                                       "fashion",         "gpt",           "parity"};
 #define N_EXAMPLES (sizeof(examples) / sizeof(examples[0]))
 
 static void run(spawn *s, const char *program, const char *option, int status)
@@ -55,6 +56,7 @@ static void a_full_output_is_an_error(void **state)
         {"toy_ddp", "--help"},
         {"plain_mlp", "--help"},
         {"plain_ddp", "--help"},
+        {"model_parallel", "--help"},
         {"fashion", "--help"},
         {"gpt", "--help"},
         {"parity", "--help"},

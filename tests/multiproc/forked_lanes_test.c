@@ -1,10 +1,11 @@
 /*
  * forked_lanes_test.c - a child of fork has none of the threads that compute, for one device or
- * several, and is told what to use; its parent goes on.
+ * several, or that load data, and is told what to use; its parent goes on.
  */
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <trireme/data.h>
 #include <trireme/ops.h>
 
 #include "testing/check.h"
@@ -94,7 +95,57 @@ static void a_child_of_a_parent_that_never_computed_may(void **state)
     assert_int_equal(ended, 0);
 }
 
+/* 0: it went as it should. */
+static int use_of_a_child(tri_dataset *set, tri_loader *inherited)
+{
+    tri_loader *own;
+    tri_batch batch;
+
+    alarm(20);
+    if (tri_loader_next(inherited, &batch) != TRI_ERR_STATE ||
+        strstr(tri_last_error(), "tri_loader_next: this is a child of fork()") == NULL)
+        return 1;
+    if (tri_loader_begin(inherited, 1, 0) != TRI_ERR_STATE ||
+        strstr(tri_last_error(), "tri_loader_begin: this is a child of fork()") == NULL)
+        return 2;
+    tri_loader_destroy(inherited);
+    if (tri_loader_create(set, NULL, 8, NULL, &own) != TRI_OK ||
+        tri_loader_begin(own, 0, 0) != TRI_OK || tri_loader_next(own, &batch) != TRI_OK)
+        return 3;
+    tri_loader_destroy(own);
+    return 0;
+}
+
+static void a_child_makes_loaders_of_its_own(void **state)
+{
+    static const float samples[64];
+    const void *const contents[1] = {samples};
+    const tri_field number = {.dtype = TRI_DTYPE_F32};
+    const tri_loader_options options = {.n_threads = 2};
+    int ended = -1;
+    tri_dataset *set;
+    tri_loader *loader;
+    tri_batch batch;
+    pid_t child;
+
+    (void)state;
+    CHECK_OK(tri_dataset_arrays(64, &number, contents, 1, &set));
+    CHECK_OK(tri_loader_create(set, NULL, 8, &options, &loader));
+    CHECK_OK(tri_loader_begin(loader, 0, 0));
+    CHECK_OK(tri_loader_next(loader, &batch));
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        _exit(use_of_a_child(set, loader));
+    assert_int_equal(waitpid(child, &ended, 0), child);
+    assert_int_equal(ended, 0);
+    CHECK_OK(tri_loader_next(loader, &batch));
+    tri_loader_destroy(loader);
+    tri_dataset_destroy(set);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_child_makes_loaders_of_its_own),
     cmocka_unit_test(a_forked_child_is_told_of_tri_spawn),
     cmocka_unit_test(a_child_is_told_with_one_device_too),
     cmocka_unit_test(a_child_of_a_parent_that_never_computed_may),
