@@ -80,6 +80,7 @@ static double time_reduce(float *data, size_t n, float *x, long passes, int behi
     if (behind)
         compute(x, passes);
     start = now_us() - start;
+    tri_work_destroy(work);
     TRI_TRY(data[n - 1] == (float)tri_world_size() ? TRI_OK : TRI_ERR_STATE);
     return start;
 }

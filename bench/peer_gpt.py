@@ -114,4 +114,5 @@ def main():
     print("%.1f" % statistics.median(rate(step, steps) for _ in range(runs)))
 
 
-main()
+if __name__ == "__main__":
+    main()

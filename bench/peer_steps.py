@@ -140,4 +140,5 @@ def main():
     print("%.3f" % statistics.median(timed(steps) for _ in range(runs)))
 
 
-main()
+if __name__ == "__main__":
+    main()
