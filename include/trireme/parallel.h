@@ -44,7 +44,8 @@ TRI_BEGIN_DECLS
 typedef struct tri_ddp_options {
     tri_group *group;        /* NULL = the world (joined now if it was not); a reference is taken */
     size_t bucket_cap_bytes; /* gradients travel in pieces of about this; 0 = 25 MiB */
-    size_t first_bucket_bytes; /* the first piece, so that sending starts early; 0 = 1 MiB, or
+    size_t first_bucket_bytes; /* the first piece, so that sending starts early, and the last, so
+                                  that little is left when the backward is over; 0 = 1 MiB, or
                                   bucket_cap_bytes if that is less */
     bool no_buffer_sync; /* buffers stay each rank's own once the model is made: no broadcast before
                             a forward (torch's forward_sync_buffers=False) */

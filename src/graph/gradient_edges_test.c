@@ -460,7 +460,8 @@ static void a_backward_that_fails_fails_the_step_and_no_more(void **state)
             CHECK_OK(tri_step_end_status());
         }
         if (k == 0)
-            CHECK_FAILS(tri_tensor_status(tri_grad(x)), TRI_ERR_STATE, "no gradient: the step that was to compute it failed");
+            CHECK_FAILS(tri_tensor_status(tri_grad(x)), TRI_ERR_STATE,
+                        "no gradient: the step that was to compute it failed");
         else /* what had added up before stays */
             check_pair(tri_grad(x), k == 3 ? 4 : 2, k == 3 ? 14 : 7);
     }

@@ -53,3 +53,25 @@ void trii_bucket_assign(const trii_bucket_item *items, int n, size_t first_bytes
                          bucket_out);
     *n_buckets_out = n_buckets;
 }
+
+int trii_bucket_cut_last(const trii_bucket_item *items, int n, size_t tail_bytes, int *bucket_io,
+                         int n_buckets)
+{
+    int last = bucket_io[n - 1], i = n - 1, cut = n - 1;
+    size_t whole = 0, tail = 0;
+
+    for (int k = 0; k < n; k++)
+        whole += bucket_io[k] == last ? items[k].bytes : 0;
+    if (whole <= 2 * tail_bytes || whole == items[n - 1].bytes)
+        return n_buckets;
+    for (; i >= 0 && (i == n - 1 || tail + items[i].bytes <= tail_bytes); i--) {
+        if (bucket_io[i] != last)
+            continue;
+        tail += items[i].bytes;
+        cut = i;
+    }
+    for (int k = cut; k < n; k++)
+        if (bucket_io[k] == last)
+            bucket_io[k] = n_buckets;
+    return n_buckets + 1;
+}

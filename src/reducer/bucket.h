@@ -41,4 +41,11 @@ typedef struct trii_bucket_item {
 void trii_bucket_assign(const trii_bucket_item *items, int n, size_t first_bytes, size_t cap_bytes,
                         int max_items, int *bucket_out, int *n_buckets_out);
 
+/* Of n > 0 items: takes the last ones, of `tail_bytes` in all or just the very last, out of their
+ * bucket, where that is more than twice as large, into a bucket of their own behind all others.
+ * Nothing is left to compute while the last bucket is on its way, so it should be small (torch's
+ * are as large as they happen to be). Returns the number of buckets. */
+int trii_bucket_cut_last(const trii_bucket_item *items, int n, size_t tail_bytes, int *bucket_io,
+                         int n_buckets);
+
 #endif

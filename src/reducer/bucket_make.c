@@ -59,6 +59,8 @@ tri_status trii_averager_make(trii_averager *a, const trii_bucket_item *items, i
     if (bucket_of == NULL)
         return TRI_ERR_NO_MEMORY;
     trii_bucket_assign(items, n, first_bytes, cap_bytes, max_items, bucket_of, &a->n_buckets);
+    if (n > 0)
+        a->n_buckets = trii_bucket_cut_last(items, n, first_bytes, bucket_of, a->n_buckets);
     st = fill(a, items, n, bucket_of);
     trii_free(bucket_of);
     if (st != TRI_OK)

@@ -55,6 +55,48 @@ static void many_small_ones_are_limited_by_number(void **state)
     assert_memory_equal(bucket, wanted, sizeof(wanted));
 }
 
+static int cut(const size_t *bytes, int n, size_t cap, size_t tail, int *bucket)
+{
+    trii_bucket_item items[8] = {{0}};
+    int n_buckets;
+
+    for (int i = 0; i < n; i++)
+        items[i] = (trii_bucket_item){.bytes = bytes[i], .dtype = TRI_DTYPE_F32};
+    trii_bucket_assign(items, n, tail, cap, 0, bucket, &n_buckets);
+    return trii_bucket_cut_last(items, n, tail, bucket, n_buckets);
+}
+
+static void what_comes_last_is_a_small_bucket(void **state)
+{
+    const int wanted[6] = {0, 1, 1, 1, 2, 2};
+    int bucket[8];
+
+    (void)state;
+    assert_int_equal(cut((size_t[]){10, 9, 9, 3, 4, 5}, 6, 100, 10, bucket), 3);
+    assert_memory_equal(bucket, wanted, sizeof(wanted));
+    /* one that is larger by itself goes alone */
+    assert_int_equal(cut((size_t[]){10, 9, 9, 3, 4, 50}, 6, 100, 10, bucket), 3);
+    assert_int_equal(bucket[4], 1);
+    assert_int_equal(bucket[5], 2);
+    /* what is small, or one, stays as it is */
+    assert_int_equal(cut((size_t[]){10, 9, 6, 5}, 4, 100, 10, bucket), 2);
+    assert_int_equal(cut((size_t[]){10, 90}, 2, 100, 10, bucket), 2);
+    assert_int_equal(cut((size_t[]){90}, 1, 100, 10, bucket), 1);
+}
+
+static void only_the_bucket_of_the_last_one_is_cut(void **state)
+{
+    const int wide[] = {0, 0, 0, 1, 1}, wanted[] = {0, 1, 1, 2, 4};
+    trii_bucket_item items[5] = {{0}};
+    int bucket[5] = {0, 1, 1, 2, 2};
+
+    (void)state;
+    for (int i = 0; i < 5; i++)
+        items[i] = (trii_bucket_item){.bytes = 50, .dtype = types[wide[i]]};
+    assert_int_equal(trii_bucket_cut_last(items, 5, 10, bucket, 4), 5);
+    assert_memory_equal(bucket, wanted, sizeof(wanted));
+}
+
 static void nothing_makes_no_bucket(void **state)
 {
     int n = 7;
@@ -70,6 +112,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(assignment_is_that_of_torch),
         cmocka_unit_test(sixty_mebibytes_make_1_25_25_9),
         cmocka_unit_test(many_small_ones_are_limited_by_number),
+        cmocka_unit_test(what_comes_last_is_a_small_bucket),
+        cmocka_unit_test(only_the_bucket_of_the_last_one_is_cut),
         cmocka_unit_test(nothing_makes_no_bucket),
     };
 
