@@ -2,7 +2,7 @@
  * agent.c - see agent.h. Life of a job: attempts, one after the other, until one succeeds, the
  * restarts are used up or a signal comes; then the output is written out and the job is over.
  */
-#include "launch/agent_inside.h"
+#include "launch/agent_internal.h"
 
 #include <string.h>
 
@@ -52,7 +52,7 @@ static void hung(void *agent)
              "for %g s no rank began a call and none printed (--hang-timeout)",
              (double)a->options->hang_timeout_ms / 1000);
     trii_run_folder_note_stop(&a->folder, words);
-    trii_ending_begin(a, SIGTERM);
+    trii_shutdown_begin(a, SIGTERM);
 }
 
 static tri_status open_binding(trii_agent *a)
@@ -150,7 +150,7 @@ static void abandon(trii_agent *a)
 
     snprintf(why, sizeof(why), "%s", tri_last_error());
     if (a->n_live > 0) {
-        trii_ending_begin(a, SIGKILL);
+        trii_shutdown_begin(a, SIGKILL);
         run_to_the_end(a);
     }
     trii_err_set("%s", why);
@@ -167,8 +167,8 @@ static bool settle(trii_agent *a)
 {
     bool more;
 
-    if (a->meeting != NULL) {
-        more = trii_meeting_settle(a) == TRII_OUTCOME_AGAIN;
+    if (a->hosts != NULL) {
+        more = trii_agent_hosts_conclude(a) == TRII_OUTCOME_AGAIN;
         trii_monitor_ended(&a->monitor, a->cause, more);
         return more;
     }
@@ -192,7 +192,7 @@ static tri_status run_attempts(trii_agent *a)
     bool more = true;
 
     while (more) {
-        tri_status status = a->meeting != NULL ? trii_meeting_join(a) : TRI_OK;
+        tri_status status = a->hosts != NULL ? trii_agent_hosts_join(a) : TRI_OK;
 
         if (status == TRI_END)
             return TRI_OK;
@@ -217,7 +217,7 @@ static void flush_output(trii_agent *a)
 {
     a->phase = TRII_PHASE_FLUSH;
     if (a->stop_signal != 0)
-        trii_loop_timer(a->loop, &a->grace, trii_deadline_ms(FLUSH_MS), trii_ending_grace_over);
+        trii_loop_timer(a->loop, &a->grace, trii_deadline_ms(FLUSH_MS), trii_shutdown_grace_over);
     while (a->phase == TRII_PHASE_FLUSH &&
            !(trii_sink_is_empty(&a->outputs.out) && trii_sink_is_empty(&a->outputs.err)))
         trii_loop_run_once(a->loop, TRII_NO_DEADLINE);
@@ -255,7 +255,7 @@ static void finish_files(trii_agent *a)
 
 static void dispose(trii_agent *a)
 {
-    trii_meeting_close(a);
+    trii_agent_hosts_close(a);
     trii_attempt_dispose(a);
     if (a->loop != NULL)
         finish_files(a);
@@ -263,7 +263,7 @@ static void dispose(trii_agent *a)
     if (a->loop != NULL) {
         trii_loop_timer_stop(a->loop, &a->grace);
         trii_loop_timer_stop(a->loop, &a->guard_start);
-        trii_notice_stop(a);
+        trii_preemption_stop(a);
     }
     trii_agent_signals_close(a);
     trii_binding_close(&a->binding);
@@ -307,7 +307,7 @@ tri_status trii_agent_run(const trii_launch_options *options, int *exit_out)
     a.n_workers = options->nproc;
     status = prepare(&a);
     if (status == TRI_OK)
-        status = trii_meeting_open(&a);
+        status = trii_agent_hosts_open(&a);
     if (status == TRI_OK)
         status = run_attempts(&a);
     if (status == TRI_OK) {

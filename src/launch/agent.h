@@ -9,7 +9,7 @@
 #ifndef TRII_LAUNCH_AGENT_H
 #define TRII_LAUNCH_AGENT_H
 
-#include "launch/options.h"
+#include "launch/cli/options.h"
 
 /* Blocks until the job is over. exit_out: 0 all workers succeeded, 1 one failed or a signal
  * ended the job; what happened has been printed to stderr. Errors: the job could not be

@@ -2,13 +2,13 @@
  * attempt.c - one start of the workers: their streams and processes, whose failure came first, and
  * what is told about it.
  */
-#include "launch/agent_inside.h"
+#include "launch/agent_internal.h"
 
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/err.h"
-#include "launch/devices.h"
+#include "launch/cli/devices.h"
 #include "os/clock.h"
 #include "os/pipe.h"
 #include "os/signal.h"
@@ -48,9 +48,9 @@ static void first_failure(trii_agent *a, trii_worker *worker)
     if (a->n_live > 0)
         trii_sink_print(a->err_sink, "trirun: rank %d (pid %d) %s%s; stopping the other%s\n",
                         worker->rank, worker->process.pid, what, too, a->n_live == 1 ? "" : "s");
-    if (a->meeting != NULL && (culprit.rank < 0 || culprit.worker == worker))
-        trii_meeting_failure(a); /* else once it is known whether that one is ours */
-    trii_ending_begin(a, SIGTERM);
+    if (a->hosts != NULL && (culprit.rank < 0 || culprit.worker == worker))
+        trii_agent_hosts_failure(a); /* else once it is known whether that one is ours */
+    trii_shutdown_begin(a, SIGTERM);
 }
 
 /* --keep-survivors: they know what to do without it. */
@@ -114,8 +114,8 @@ static void worker_ready(trii_watch *watch, unsigned events)
     (void)events;
     take_end(a, worker, trii_now_ns());
     if (a->phase == TRII_PHASE_RUN && (!trii_worker_failed(worker) || a->options->keep_survivors) &&
-        (a->n_live > 0 || a->meeting != NULL))
-        trii_early_end_tell(a->early, worker);
+        (a->n_live > 0 || a->hosts != NULL))
+        trii_early_exit_publish(a->early, worker);
     if (trii_worker_failed(worker) && a->phase == TRII_PHASE_RUN) {
         take_other_ends(a, worker);
         if (a->options->keep_survivors && a->n_live > 0)
@@ -123,7 +123,7 @@ static void worker_ready(trii_watch *watch, unsigned events)
         else
             first_failure(a, worker);
     } else {
-        trii_ending_advance(a);
+        trii_shutdown_advance(a);
     }
 }
 
@@ -191,11 +191,11 @@ static tri_status start_workers(trii_agent *a)
     };
     tri_status status;
 
-    if (a->meeting != NULL)
-        trii_meeting_describe(a->meeting, &job);
+    if (a->hosts != NULL)
+        trii_agent_hosts_describe(a->hosts, &job);
     else
         job.master_port = trii_tcp_server_port(a->store);
-    status = trii_early_end_create(&job, a->store, a->loop, &a->early);
+    status = trii_early_exit_create(&job, a->store, a->loop, &a->early);
     for (int i = 0; i < a->n_workers && status == TRI_OK; i++) {
         a->workers[i].rank = job.first_rank + i;
         a->workers[i].local_rank = i;
@@ -221,7 +221,7 @@ tri_status trii_attempt_start(trii_agent *a)
     a->n_live = 0;
     trii_monitor_begin(&a->monitor);
     status = trii_outputs_attempt(&a->outputs, a->restarts, a->n_workers);
-    if (status == TRI_OK && a->meeting == NULL)
+    if (status == TRI_OK && a->hosts == NULL)
         status = trii_job_store_open(a, a->options->master_addr, a->options->master_port);
     return status == TRI_OK ? start_workers(a) : status;
 }
@@ -291,7 +291,7 @@ void trii_attempt_dispose(trii_agent *a)
         trii_stream_close(&a->workers[i].out);
         trii_stream_close(&a->workers[i].err);
     }
-    trii_early_end_destroy(a->early);
+    trii_early_exit_destroy(a->early);
     a->early = NULL;
     trii_job_store_close(a);
 }

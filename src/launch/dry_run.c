@@ -7,10 +7,10 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "launch/devices.h"
-#include "launch/environment.h"
-#include "launch/log_folder.h"
-#include "launch/worker_command.h"
+#include "launch/cli/devices.h"
+#include "launch/worker/environment.h"
+#include "launch/output/log_folder.h"
+#include "launch/worker/worker_command.h"
 #include "os/process.h"
 
 static bool is_static(const trii_launch_options *options)

@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-#include "launch/options.h"
+#include "launch/cli/options.h"
 
 /* Errors: those that starting the program would have (no such program), NO_MEMORY. */
 tri_status trii_dry_run(const trii_launch_options *options, FILE *out) TRI_MUST_CHECK;

@@ -4,7 +4,7 @@
  * Every attempt gets a new one: a worker that is started again would else read addresses that the
  * dead have left there.
  */
-#include "launch/agent_inside.h"
+#include "launch/agent_internal.h"
 
 #include <string.h>
 
@@ -54,7 +54,7 @@ void trii_job_store_warn(trii_agent *a, int agents_port)
         snprintf(ports, sizeof(ports), "ports %d and %d are", agents_port, port);
     else
         snprintf(ports, sizeof(ports), "port %d is", port != 0 ? port : agents_port);
-    if (a->meeting != NULL)
+    if (a->hosts != NULL)
         what = "give all hosts the same TRI_JOB_KEY_FILE, or use a network that you trust";
     else if (*o->rdzv_endpoint != '\0')
         what = "name a loopback address (--rdzv-endpoint 127.0.0.1:PORT)";
@@ -70,7 +70,7 @@ void trii_job_store_warn(trii_agent *a, int agents_port)
  * store its part. */
 static int max_clients(const trii_agent *a)
 {
-    int agents = a->meeting != NULL ? TRII_RDZV_QUARTERS : 0;
+    int agents = a->hosts != NULL ? TRII_RDZV_QUARTERS : 0;
     int keep = TRII_FDS_OF_AGENT + TRII_FDS_OF_WORKER * a->n_workers +
                trii_descriptors_share(agents, 0, 0);
 
@@ -116,7 +116,7 @@ tri_status trii_job_store_open(trii_agent *a, const char *host, int port)
         return port_taken(a->options);
     if (status != TRI_OK)
         return TRII_FAIL_CTX(status, "the job's");
-    if (a->meeting == NULL)
+    if (a->hosts == NULL)
         trii_job_store_warn(a, 0);
     return TRI_OK;
 }

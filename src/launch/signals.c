@@ -1,7 +1,7 @@
 /*
  * signals.c - what the user and the kernel tell the agent by signals, as events of its loop.
  */
-#include "launch/agent_inside.h"
+#include "launch/agent_internal.h"
 
 #include <string.h>
 
@@ -34,13 +34,13 @@ static void user_signal(trii_agent *a, int number)
         trii_monitor_signal(&a->monitor, number);
         trii_sink_print(a->err_sink, "trirun: received %s: stopping %d worker%s\n",
                         trii_signal_name(number), a->n_live, a->n_live == 1 ? "" : "s");
-        trii_ending_begin(a, number);
+        trii_shutdown_begin(a, number);
     } else if (a->stop_signal == 0 && a->phase < TRII_PHASE_FLUSH) {
         a->stop_signal = number; /* already stopping for another reason, or nothing runs yet */
     } else {
         /* The second time means now. */
         a->hurry = true;
-        trii_loop_timer(a->loop, &a->grace, trii_now_ns(), trii_ending_grace_over);
+        trii_loop_timer(a->loop, &a->grace, trii_now_ns(), trii_shutdown_grace_over);
     }
 }
 
@@ -52,11 +52,11 @@ static void signal_ready(trii_watch *watch, unsigned events)
     (void)events;
     while ((number = trii_signal_next(watch->fd, &value)) != 0) {
         if (number == SIGCHLD)
-            trii_ending_reap(a);
+            trii_shutdown_reap(a);
         else if (number == SIGWINCH)
             resize(a);
         else if (number == NOTICE && a->notice.wanted)
-            trii_notice_given(a, value);
+            trii_preemption_received(a, value);
         else
             user_signal(a, number);
     }

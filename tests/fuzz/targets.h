@@ -16,8 +16,8 @@
 #include "engines/tcp/tcp.h"
 #include "fuzz/fuzz.h"
 #include "group/front.h"
-#include "launch/peer_hello.h"
-#include "launch/peer_words.h"
+#include "launch/peers/peer_hello.h"
+#include "launch/peers/peer_messages.h"
 #include "launch/rendezvous/rdzv_pickle.h"
 #include "os/clock.h"
 #include "os/socket.h"
@@ -275,26 +275,26 @@ static const fuzz_target agent_hello_target = {
 /* A hash of all words, in pieces of `piece` bytes. */
 static uint64_t hear_words(const uint8_t *data, size_t bytes, size_t piece)
 {
-    trii_peer_words words = {0}, again_words = {0};
+    trii_peer_messages words = {0}, again_words = {0};
     char text[TRII_PEER_NOTICE_BYTES];
     uint64_t hash = 1;
 
     for (size_t at = 0; at < bytes; at += piece) {
         const char *from = (const char *)data + at, *next = text;
         size_t n = bytes - at < piece ? bytes - at : piece, left;
-        trii_peer_word word, again;
+        trii_peer_message word, again;
 
-        while (trii_peer_words_next(&words, &from, &n, &word)) {
+        while (trii_peer_messages_next(&words, &from, &n, &word)) {
             hash = hash * 31 + (uint64_t)word.kind;
             if (word.kind != TRII_PEER_NOTICE)
                 continue;
             assert_true(word.rank >= 0 && word.number > 0 && word.left_ms >= -1);
             hash = (hash * 31 + (uint64_t)word.rank) * 31 + (uint64_t)word.number;
             hash = hash * 31 + (uint64_t)word.left_ms;
-            trii_peer_words_notice(&word, text); /* it is understood when it is handed on */
+            trii_peer_messages_preemption(&word, text); /* it is understood when it is handed on */
             next = text;
             left = strlen(text);
-            assert_true(trii_peer_words_next(&again_words, &next, &left, &again) && left == 0);
+            assert_true(trii_peer_messages_next(&again_words, &next, &left, &again) && left == 0);
             assert_true(again.kind == word.kind && again.rank == word.rank &&
                         again.number == word.number && again.left_ms == word.left_ms);
         }

@@ -10,7 +10,7 @@
 
 #include <trireme/comm.h>
 
-#include "launch/hang.h"
+#include "launch/report/hang.h"
 #include "testing/launcher_job.h"
 
 #define PS ((const char *const[]){"ps", NULL})

@@ -7,7 +7,7 @@
 
 #include "launch/agent.h"
 #include "launch/dry_run.h"
-#include "launch/worker_command.h"
+#include "launch/worker/worker_command.h"
 
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)

@@ -4,7 +4,7 @@
 #ifndef TRII_RDZV_ETCD_H
 #define TRII_RDZV_ETCD_H
 
-#include "launch/options.h"
+#include "launch/cli/options.h"
 #include "launch/rendezvous/rdzv_backend.h"
 
 /* Blocks until etcd has answered. timeout_ms: of a call. Errors: UNSUPPORTED (no plug-in, or it

@@ -11,7 +11,7 @@
 #define TRII_RENDEZVOUS_H
 
 #include "base/err.h"
-#include "launch/options.h"
+#include "launch/cli/options.h"
 #include "launch/rendezvous/rdzv_state.h"
 #include "os/loop.h"
 

@@ -1,0 +1,132 @@
+/*
+ * agent_internal.h - the agent's state, shared by the files that make it up: agent.c (life of the
+ * job), attempt.c (one start of the workers), shutdown.c (how an attempt ends), signals.c (what the
+ * user says), preemption.c (this host will be taken away), job_store.c (the workers' store),
+ * agent_hosts.c (other hosts).
+ */
+#ifndef TRII_LAUNCH_AGENT_INTERNAL_H
+#define TRII_LAUNCH_AGENT_INTERNAL_H
+
+#include "launch/agent.h"
+#include "launch/worker/binding.h"
+#include "launch/worker/early_exit.h"
+#include "launch/worker/environment.h"
+#include "launch/report/failure_report.h"
+#include "launch/guard.h"
+#include "launch/agent_hosts.h"
+#include "launch/report/monitor.h"
+#include "launch/run_folder.h"
+#include "launch/worker/worker.h"
+#include "launch/worker/worker_command.h"
+#include "launch/worker/worker_output.h"
+#include "os/loop.h"
+#include "store/tcp_server.h"
+
+/* Of an attempt: RUN until a worker fails, a signal comes or all have ended; STOP while the others
+ * get their polite signal, their grace and then SIGKILL; SWEEP while what the workers left behind
+ * is ended in the same way. Of the job: FLUSH while output is queued. */
+typedef enum trii_agent_phase {
+    TRII_PHASE_MEET, /* no worker runs: the agent waits for other hosts */
+    TRII_PHASE_RUN,
+    TRII_PHASE_STOP,
+    TRII_PHASE_SWEEP,
+    TRII_PHASE_ENDED, /* nothing of the attempt runs */
+    TRII_PHASE_FLUSH,
+    TRII_PHASE_OVER
+} trii_agent_phase;
+
+/* This host will be taken away: workers are told so once, those that come to expect it later too.
+ */
+typedef struct trii_preemption {
+    bool wanted; /* the signal means this */
+    trii_timer again;
+    int64_t deadline_ns; /* TRII_NO_DEADLINE = nobody said when */
+    int64_t until_ns;    /* so long workers are told that had no handler yet */
+} trii_preemption;
+
+typedef struct trii_agent {
+    const trii_launch_options *options;
+    trii_loop *loop;
+    trii_run_folder folder;
+    trii_cgroup cgroup; /* of the workers; none where that is not allowed */
+    trii_guard guard;
+    trii_launch_command command;
+    char run_id[256];
+    trii_outputs outputs;
+    trii_sink *err_sink; /* of outputs */
+    trii_monitor monitor;
+    trii_binding binding; /* --numa-binding; no groups = none */
+    trii_watch signals;
+    trii_timer grace, guard_start;
+    trii_preemption notice;
+    trii_agent_phase phase;
+    int stop_signal;         /* the user's signal that ends the job, or 0 */
+    bool hurry;              /* it came again: nothing is waited for */
+    bool gave_up;            /* SIGKILL did not help */
+    bool hung;               /* the job stood still and was stopped */
+    bool waited;             /* workers waited in a call when the user's signal came */
+    bool outlived;           /* workers failed, and others succeeded without them */
+    bool open_told;          /* that a store is open to the network */
+    bool failed_elsewhere;   /* on another host, or there */
+    int restarts;            /* attempts that failed and were followed by another */
+    trii_agent_hosts *hosts; /* with the agents of other hosts; NULL: there are none */
+
+    /* of the attempt */
+    trii_tcp_server *store;
+    trii_early_exit *early;
+    bool killed;          /* SIGKILL was sent */
+    trii_worker *cause;   /* who failed first, or NULL */
+    trii_failure failure; /* once `settled`: that one, when all have ended */
+    bool settled;
+    trii_worker *workers;
+    int n_workers, n_live;
+    trii_process *live; /* room for n_workers */
+} trii_agent;
+
+/* --- attempt.c --- */
+/* Opens the store and starts all workers. Errors: one of them cannot be; those that run are still
+ * there. */
+tri_status trii_attempt_start(trii_agent *a) TRI_MUST_CHECK;
+/* Decides who failed first, a->cause (not NULL), once nothing of the attempt runs. */
+const trii_failure *trii_attempt_settle(trii_agent *a);
+/* --keep-survivors: a worker failed, and another one succeeded after the last that did. */
+bool trii_attempt_is_outlived(const trii_agent *a);
+/* Prints who failed first and why; `more` says that another attempt follows. */
+void trii_attempt_report(trii_agent *a, bool more);
+/* Ends its streams without a word: what happened is told elsewhere. */
+void trii_attempt_quiet(trii_agent *a);
+/* Closes what the attempt holds; may come twice. */
+void trii_attempt_dispose(trii_agent *a);
+
+/* --- shutdown.c --- */
+/* Sends the signal to all live workers and begins to wait for their end. */
+void trii_shutdown_begin(trii_agent *a, int number);
+/* The next phase, if this one has nothing left to wait for. */
+void trii_shutdown_advance(trii_agent *a);
+/* What the grace is for has not happened; also what a second signal of the user asks for. */
+void trii_shutdown_grace_over(trii_timer *timer);
+/* Takes the status of what was left to us by processes that ended. */
+void trii_shutdown_reap(trii_agent *a);
+
+/* --- signals.c --- */
+tri_status trii_agent_signals_open(trii_agent *a) TRI_MUST_CHECK;
+void trii_agent_signals_close(trii_agent *a);
+
+/* --- preemption.c --- */
+/* Somebody said so; value_ms: in how long, 0 = that was not said. */
+void trii_preemption_received(trii_agent *a, int value_ms);
+/* Another host's agent was told so. left_ms: -1 = nobody said when. */
+void trii_preemption_of_host(trii_agent *a, const char *host, int64_t pid, int64_t left_ms);
+void trii_preemption_stop(trii_agent *a);
+
+/* --- job_store.c --- */
+/* A store without any key, for one attempt: keys of an earlier one are never read. */
+tri_status trii_job_store_open(trii_agent *a, const char *host, int port) TRI_MUST_CHECK;
+void trii_job_store_close(trii_agent *a);
+/* Says once that stores of this agent are open to the network: its own, and the agents' store at
+ * that port, 0 = none. */
+void trii_job_store_warn(trii_agent *a, int agents_port);
+/* INVALID_ARG: a job key is required, and there is none. */
+tri_status trii_job_key_check(const trii_agent *a, bool set) TRI_MUST_CHECK;
+
+#endif

@@ -1,0 +1,265 @@
+/*
+ * options.c - see options.h. Every flag may be spelled with - or _, its value follows after =
+ * or as the next argument, and a unique beginning of a name is enough, as with argparse.
+ */
+#include "launch/cli/options.h"
+
+#include <ctype.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/param.h"
+#include "launch/cli/options_table.h"
+
+static bool same_name(const char *given, size_t length, const char *name)
+{
+    for (size_t i = 0; i < length; i++) {
+        if (name[i] == '\0' || (given[i] == '_' ? '-' : given[i]) != name[i])
+            return false;
+    }
+    return true;
+}
+
+/* Nobody's name: the one that is most like it, if any is. */
+static tri_status unknown_long(const char *given, size_t length)
+{
+    const char *names[TRII_OPT_COUNT], *best;
+    char name[40];
+
+    snprintf(name, sizeof(name), "%.*s", (int)length, given);
+    for (char *c = name; *c != '\0'; c++)
+        *c = *c == '_' ? '-' : (char)tolower((unsigned char)*c);
+    for (int i = 0; i < TRII_OPT_COUNT; i++)
+        names[i] = trii_option_rows[i].name;
+    best = length < sizeof(name) ? trii_name_nearest(name, length, names, TRII_OPT_COUNT) : NULL;
+    if (best == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "unknown option --%.*s", (int)length, given);
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "unknown option --%.*s; did you mean --%s?", (int)length,
+                     given, best);
+}
+
+/* The row that `given` names in full, or the only one that begins with it. What is unique with
+ * torchrun stays so: its names come before ours. */
+static tri_status find_long(const char *given, size_t length, int *row_out)
+{
+    int found = -1, second = -1;
+
+    for (int i = 0; i < TRII_OPT_COUNT; i++) {
+        const trii_option_row *row = &trii_option_rows[i];
+
+        if (!same_name(given, length, row->name))
+            continue;
+        if (row->name[length] == '\0') {
+            *row_out = i;
+            return TRI_OK;
+        }
+        if (found < 0)
+            found = i;
+        else if (second < 0 && row->ours == trii_option_rows[found].ours)
+            second = i;
+    }
+    if (second >= 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "--%.*s could be --%s or --%s", (int)length, given,
+                         trii_option_rows[found].name, trii_option_rows[second].name);
+    if (found < 0)
+        return unknown_long(given, length);
+    *row_out = found;
+    return TRI_OK;
+}
+
+static tri_status find_letter(const char *arg, int *row_out)
+{
+    for (int i = 0; i < TRII_OPT_COUNT; i++) {
+        if (trii_option_rows[i].letter != 0 && trii_option_rows[i].letter == arg[1]) {
+            *row_out = i;
+            return TRI_OK;
+        }
+    }
+    if (strcmp(arg, "-n") == 0 || strcmp(arg, "-np") == 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "%s is mpirun's: workers of this host are --nproc-per-node N, hosts are "
+                         "--nnodes N",
+                         arg);
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "unknown option -%c", arg[1]);
+}
+
+/* One option at argv[*at]; moves *at behind it and its value. */
+static tri_status parse_one(trii_option_values *values, char *const *argv, int argc, int *at)
+{
+    const char *arg = argv[(*at)++];
+    const char *value = NULL;
+    const trii_option_row *row;
+    tri_status status;
+    int i;
+
+    if (arg[1] == '-') {
+        size_t length = strcspn(arg + 2, "=");
+
+        status = find_long(arg + 2, length, &i);
+        value = arg[2 + length] == '=' ? arg + 3 + length : NULL;
+    } else {
+        status = find_letter(arg, &i);
+        value = arg[2] == '\0' ? NULL : arg + 2 + (arg[2] == '=');
+    }
+    if (status != TRI_OK)
+        return status;
+    row = &trii_option_rows[i];
+    if (row->is_flag && value != NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "--%s takes no value", row->name);
+    if (row->is_flag) {
+        value = "1";
+    } else if (value == NULL) {
+        if (*at == argc)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "--%s needs a value: %s", row->name, row->value);
+        value = argv[(*at)++];
+    }
+    values->text[i] = value;
+    values->twin[i][0] = '\0';
+    return TRI_OK;
+}
+
+static tri_status read_environment(trii_option_values *values)
+{
+    const char *grace = getenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
+
+    for (int i = 0; i < TRII_OPT_COUNT; i++) {
+        char *name = values->twin[i];
+        const char *text;
+        int64_t on = 1;
+
+        if (trii_option_rows[i].no_environment)
+            continue;
+        snprintf(name, sizeof(values->twin[i]), "PET_%s", trii_option_rows[i].name);
+        for (char *c = name; *c != '\0'; c++)
+            *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
+        text = getenv(name);
+        if (text == NULL)
+            continue;
+        if (trii_option_rows[i].is_flag) {
+            tri_status status = trii_parse_i64(text, name, INT32_MIN, INT32_MAX, &on);
+
+            if (status != TRI_OK)
+                return status;
+        }
+        values->text[i] = on ? text : NULL;
+    }
+    if (values->text[TRII_OPT_SHUTDOWN_TIMEOUT] == NULL && grace != NULL) {
+        values->text[TRII_OPT_SHUTDOWN_TIMEOUT] = grace;
+        snprintf(values->twin[TRII_OPT_SHUTDOWN_TIMEOUT], sizeof(values->twin[0]),
+                 "TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
+    }
+    return TRI_OK;
+}
+
+/* The options in front of the program. *at_out: where it stands, argc = nowhere. */
+static tri_status parse_all(trii_option_values *values, int argc, char *const *argv, int *at_out)
+{
+    int at = 1;
+    tri_status status = TRI_OK;
+
+    while (status == TRI_OK && at < argc && argv[at][0] == '-' && argv[at][1] != '\0') {
+        if (strcmp(argv[at], "--") == 0) {
+            at++;
+            break;
+        }
+        status = parse_one(values, argv, argc, &at);
+        if (values->text[TRII_OPT_HELP] != NULL || values->text[TRII_OPT_VERSION] != NULL)
+            break;
+    }
+    *at_out = at;
+    return status;
+}
+
+/* Names that no program has for something else. */
+static bool is_of_launchers(trii_option i)
+{
+    switch (i) {
+    case TRII_OPT_NNODES:
+    case TRII_OPT_NPROC:
+    case TRII_OPT_RDZV_BACKEND:
+    case TRII_OPT_RDZV_ENDPOINT:
+    case TRII_OPT_RDZV_ID:
+    case TRII_OPT_RDZV_CONF:
+    case TRII_OPT_NODE_RANK:
+    case TRII_OPT_MASTER_ADDR:
+    case TRII_OPT_MASTER_PORT:
+    case TRII_OPT_MAX_RESTARTS:
+    case TRII_OPT_SIGNALS:
+    case TRII_OPT_NUMA:
+    case TRII_OPT_VIRTUAL_RANK:
+    case TRII_OPT_RANKS_FILTER:
+    case TRII_OPT_STDOUT_FILTERS:
+    case TRII_OPT_STDERR_FILTERS:
+    case TRII_OPT_LOGS_SPECS:
+    case TRII_OPT_EVENT_HANDLER:
+    case TRII_OPT_LAUNCH_COMPAT:
+    case TRII_OPT_HANG_TIMEOUT:
+    case TRII_OPT_NOTICE:
+    case TRII_OPT_KEEP_SURVIVORS:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Whose arguments these are, too. */
+static bool is_launcher(const char *word)
+{
+    const char *base = strrchr(word, '/') != NULL ? strrchr(word, '/') + 1 : word;
+
+    return strcmp(base, "trirun") == 0 || strcmp(base, "torchrun") == 0 ||
+           strcmp(base, "torch.distributed.run") == 0 ||
+           strcmp(base, "torch.distributed.launch") == 0;
+}
+
+/* The first argument that is an option of ours, which trirun was not given itself: most likely it
+ * was meant to stand in front of the program. What is behind another launcher or -- is not. */
+static char *const *find_misplaced(const trii_option_values *values, const char *program,
+                                   char *const *args)
+{
+    bool whole = is_launcher(program);
+
+    for (; *args != NULL && !whole && strcmp(*args, "--") != 0; args++) {
+        size_t length = strncmp(*args, "--", 2) == 0 ? strcspn(*args + 2, "=") : 0;
+
+        whole = is_launcher(*args);
+        for (int i = 0; i < TRII_OPT_COUNT && length > 0; i++) {
+            const char *name = trii_option_rows[i].name;
+
+            if (is_of_launchers((trii_option)i) && values->text[i] == NULL &&
+                strlen(name) == length && same_name(*args + 2, length, name))
+                return args;
+        }
+    }
+    return NULL;
+}
+
+tri_status trii_launch_options_parse(trii_launch_options *options_out, int argc, char *const *argv)
+{
+    trii_launch_options *options = options_out;
+    trii_option_values values = {.exit_status = TRII_LAUNCH_FAILED};
+    tri_status status = read_environment(&values);
+    int at;
+
+    memset(options, 0, sizeof(*options));
+    if (status == TRI_OK) {
+        values.exit_status = TRII_LAUNCH_USAGE;
+        status = parse_all(&values, argc, argv, &at);
+        options->help = values.text[TRII_OPT_HELP] != NULL;
+        options->version = values.text[TRII_OPT_VERSION] != NULL;
+        if (status == TRI_OK && (options->help || options->version))
+            return TRI_OK;
+    }
+    if (status == TRI_OK && at == argc)
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "which program? (trirun [OPTIONS] PROGRAM [ARGS])");
+    if (status == TRI_OK)
+        status = trii_option_values_read(&values, options);
+    options->exit_status = values.exit_status;
+    if (status != TRI_OK)
+        return status;
+    options->program = argv[at];
+    options->args = argv + at + 1;
+    if (strcmp(argv[at - 1], "--") != 0)
+        options->misplaced = find_misplaced(&values, options->program, options->args);
+    return TRI_OK;
+}

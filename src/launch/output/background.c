@@ -1,0 +1,380 @@
+/*
+ * background.c - see background.h.
+ */
+#include "launch/output/background.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "os/pipe.h"
+#include "os/thread.h"
+
+struct trii_background_file {
+    trii_background *owner;
+    trii_background_file *next; /* of all files; the loop's */
+    const trii_background_kind *kind;
+    void *target; /* the thread's while `writing` */
+    char *what;
+    bool told; /* what was lost, the loop's */
+
+    /* guarded by the owner's mutex */
+    trii_background_file *after; /* in the queue */
+    bool queued, writing, closed, released;
+    char *fill, *busy; /* what comes; what is being written, the thread's while `writing` */
+    size_t fill_used, fill_room, busy_used, busy_room;
+    char why[TRII_ERR_BYTES]; /* the last failure; "" = none */
+};
+
+struct trii_background {
+    trii_loop *loop;
+    void (*moved)(void *arg);
+    void (*warn)(void *arg, const char *text);
+    void *arg;
+    trii_background_file *files;
+    trii_watch wakeup;
+    int wakeup_fd;
+    trii_thread thread;
+    bool started;
+
+    trii_mutex mutex;
+    trii_cond work;
+    /* guarded by mutex */
+    trii_background_file *first, *last; /* with something to write, or closed */
+    bool stop;
+    uint64_t done;
+};
+
+/* --- the thread --------------------------------------------------------------------------- */
+
+static void enqueue(trii_background_file *file)
+{
+    trii_background *b = file->owner;
+
+    file->queued = true;
+    file->after = NULL;
+    if (b->first == NULL)
+        b->first = file;
+    else
+        b->last->after = file;
+    b->last = file;
+}
+
+/* Takes over what has come. Locked. */
+static void swap_buffers(trii_background_file *file)
+{
+    char *data = file->busy;
+    size_t room = file->busy_room;
+
+    file->busy = file->fill;
+    file->busy_room = file->fill_room;
+    file->busy_used = file->fill_used;
+    file->fill = data;
+    file->fill_room = room;
+    file->fill_used = 0;
+}
+
+/* Writes what has come for the first file of the queue. Locked, but not meanwhile. */
+static void serve_first(trii_background *b)
+{
+    trii_background_file *file = b->first;
+    tri_status status = TRI_OK;
+    bool release;
+
+    b->first = file->after;
+    file->queued = false;
+    file->writing = true;
+    swap_buffers(file);
+    release = file->closed;
+    trii_mutex_unlock(&b->mutex);
+    if (file->busy_used > 0)
+        status = file->kind->put(file->target, file->busy, file->busy_used);
+    if (release) /* here, since to close a file may take as long as to write it */
+        file->kind->release(file->target);
+    trii_mutex_lock(&b->mutex);
+    if (status != TRI_OK)
+        snprintf(file->why, sizeof(file->why), "%s", tri_last_error());
+    b->done += file->busy_used;
+    file->busy_used = 0;
+    file->writing = false;
+    file->released = release;
+    if (!release && (file->fill_used > 0 || file->closed))
+        enqueue(file);
+    trii_wakeup_signal(b->wakeup_fd);
+}
+
+static void write_files(void *arg)
+{
+    trii_background *b = arg;
+
+    trii_mutex_lock(&b->mutex);
+    for (;;) {
+        while (b->first == NULL && !b->stop)
+            trii_cond_wait(&b->work, &b->mutex);
+        if (b->first == NULL)
+            break;
+        serve_first(b);
+    }
+    trii_mutex_unlock(&b->mutex);
+}
+
+/* --- the loop's side ---------------------------------------------------------------------- */
+
+static void file_free(trii_background_file *file)
+{
+    if (!file->released)
+        file->kind->release(file->target);
+    trii_free(file->fill);
+    trii_free(file->busy);
+    trii_free(file->what);
+    trii_free(file);
+}
+
+static void tell(trii_background_file *file, const char *why)
+{
+    char text[TRII_ERR_BYTES + 512];
+
+    if (file->told)
+        return;
+    file->told = true;
+    snprintf(text, sizeof(text), "%s: %s", file->what, why);
+    file->owner->warn(file->owner->arg, text);
+}
+
+static void take_news(trii_background *b)
+{
+    for (trii_background_file **link = &b->files, *file; (file = *link) != NULL;) {
+        char why[TRII_ERR_BYTES];
+        bool released;
+
+        trii_mutex_lock(&b->mutex);
+        memcpy(why, file->why, sizeof(why));
+        file->why[0] = '\0';
+        released = file->released;
+        trii_mutex_unlock(&b->mutex);
+        if (why[0] != '\0')
+            tell(file, why);
+        if (released) {
+            *link = file->next;
+            file_free(file);
+        } else {
+            link = &file->next;
+        }
+    }
+}
+
+static void written(trii_watch *watch, unsigned events)
+{
+    trii_background *b = TRII_CONTAINER(watch, trii_background, wakeup);
+
+    (void)events;
+    trii_wakeup_clear(b->wakeup_fd);
+    take_news(b);
+    b->moved(b->arg);
+}
+
+static tri_status start(trii_background *b)
+{
+    tri_status status = trii_wakeup_create(&b->wakeup_fd);
+
+    if (status != TRI_OK)
+        return status;
+    status = trii_loop_watch(b->loop, &b->wakeup, b->wakeup_fd, TRII_READABLE, written);
+    if (status == TRI_OK)
+        status = trii_thread_start(&b->thread, "trirun files", write_files, b);
+    if (status != TRI_OK) {
+        trii_loop_unwatch(&b->wakeup);
+        trii_fd_close(b->wakeup_fd);
+        return status;
+    }
+    b->started = true;
+    return TRI_OK;
+}
+
+tri_status trii_background_create(trii_loop *loop, void (*moved)(void *arg),
+                                  void (*warn)(void *arg, const char *text), void *arg,
+                                  trii_background **background_out)
+{
+    trii_background *b = trii_alloc(1, sizeof(*b), "writer of files");
+
+    if (b == NULL)
+        return TRI_ERR_NO_MEMORY;
+    b->loop = loop;
+    b->moved = moved;
+    b->warn = warn;
+    b->arg = arg;
+    trii_mutex_init(&b->mutex);
+    trii_cond_init(&b->work);
+    *background_out = b;
+    return TRI_OK;
+}
+
+tri_status trii_background_open(trii_background *background, const trii_background_kind *kind,
+                                const char *what, void *own_target, trii_background_file **file_out)
+{
+    trii_background_file *file = trii_alloc(1, sizeof(*file), "file");
+
+    if (file == NULL)
+        goto err_release;
+    file->what = trii_strdup(what, "name of a file");
+    if (file->what == NULL)
+        goto err_free;
+    file->owner = background;
+    file->kind = kind;
+    file->target = own_target;
+    file->next = background->files;
+    background->files = file;
+    *file_out = file;
+    return TRI_OK;
+
+err_free:
+    trii_free(file);
+err_release:
+    kind->release(own_target);
+    return TRI_ERR_NO_MEMORY;
+}
+
+/* Locked. False: no memory. */
+static bool fill(trii_background_file *file, const char *data, size_t bytes)
+{
+    size_t used = file->kind->newest ? 0 : file->fill_used;
+
+    if (used + bytes > file->fill_room) {
+        size_t room = used + bytes < 4096 ? 8192 : 2 * (used + bytes);
+        char *more = trii_realloc(file->fill, room, 1, "bytes for a file");
+
+        if (more == NULL)
+            return false;
+        file->fill = more;
+        file->fill_room = room;
+    }
+    memcpy(file->fill + used, data, bytes);
+    file->fill_used = used + bytes;
+    return true;
+}
+
+void trii_background_put(trii_background_file *file, const char *data, size_t bytes)
+{
+    trii_background *b = file->owner;
+    bool wake, filled;
+
+    if (bytes == 0)
+        return;
+    if (!b->started &&
+        start(b) != TRI_OK) { /* out of descriptors or threads: it may take a while */
+        if (file->kind->put(file->target, data, bytes) != TRI_OK)
+            tell(file, tri_last_error());
+        b->done += bytes;
+        return;
+    }
+    trii_mutex_lock(&b->mutex);
+    filled = fill(file, data, bytes);
+    wake = filled && !file->queued && !file->writing;
+    if (wake)
+        enqueue(file);
+    trii_mutex_unlock(&b->mutex);
+    if (wake)
+        trii_cond_signal(&b->work);
+    if (!filled)
+        tell(file, tri_last_error());
+}
+
+size_t trii_background_left(const trii_background_file *file)
+{
+    size_t left;
+
+    if (file == NULL)
+        return 0;
+    trii_mutex_lock(&file->owner->mutex);
+    left = file->fill_used + (file->writing ? file->busy_used : 0);
+    trii_mutex_unlock(&file->owner->mutex);
+    return left;
+}
+
+void trii_background_close(trii_background_file *file)
+{
+    trii_background *b = file != NULL ? file->owner : NULL;
+
+    if (file == NULL)
+        return;
+    trii_mutex_lock(&b->mutex);
+    file->closed = true;
+    if (!b->started) {
+        file->released = true;
+    } else if (!file->queued && !file->writing) {
+        enqueue(file);
+        trii_cond_signal(&b->work);
+    }
+    trii_mutex_unlock(&b->mutex);
+    if (b->started)
+        return;
+    file->kind->release(file->target);
+    take_news(b);
+}
+
+bool trii_background_is_idle(const trii_background *background)
+{
+    for (const trii_background_file *file = background->files; file != NULL; file = file->next) {
+        if (trii_background_left(file) > 0)
+            return false;
+    }
+    return true;
+}
+
+uint64_t trii_background_done(const trii_background *background)
+{
+    trii_background *b = (trii_background *)(uintptr_t)background; /* the lock is not its state */
+    uint64_t done;
+
+    trii_mutex_lock(&b->mutex);
+    done = b->done;
+    trii_mutex_unlock(&b->mutex);
+    return done;
+}
+
+/* Those that could not be written in time. */
+static void tell_of_the_rest(trii_background *b)
+{
+    for (trii_background_file *file = b->files; file != NULL; file = file->next) {
+        size_t left = trii_background_left(file);
+        char why[80];
+
+        snprintf(why, sizeof(why), "%zu bytes could not be written in time", left);
+        if (left > 0)
+            tell(file, why);
+    }
+}
+
+void trii_background_destroy(trii_background *background)
+{
+    trii_background *b = background;
+    trii_background_file *file;
+
+    if (b == NULL)
+        return;
+    if (b->started)
+        take_news(b);
+    if (!trii_background_is_idle(b)) {
+        tell_of_the_rest(b);
+        trii_loop_unwatch(&b->wakeup);
+        trii_thread_detach(&b->thread);
+        return;
+    }
+    if (b->started) {
+        trii_mutex_lock(&b->mutex);
+        b->stop = true;
+        trii_mutex_unlock(&b->mutex);
+        trii_cond_signal(&b->work);
+        trii_thread_join(&b->thread);
+        trii_loop_unwatch(&b->wakeup);
+        trii_fd_close(b->wakeup_fd);
+    }
+    while ((file = b->files) != NULL) {
+        b->files = file->next;
+        file_free(file);
+    }
+    trii_cond_fini(&b->work);
+    trii_mutex_fini(&b->mutex);
+    trii_free(b);
+}

@@ -1,0 +1,134 @@
+/*
+ * log_file.c - see log_file.h.
+ */
+#include "launch/output/log_file.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "os/file.h"
+#include "os/pipe.h"
+
+/* The background's. */
+typedef struct log_target {
+    char path[TRII_LOG_PATH_BYTES];
+    int fd; /* -1: it could not be opened again */
+    int64_t max_bytes, bytes;
+} log_target;
+
+static tri_status turn_over(log_target *log)
+{
+    char older[TRII_LOG_PATH_BYTES + 4];
+    tri_status status;
+
+    snprintf(older, sizeof(older), "%s.1", log->path);
+    trii_fd_close(log->fd);
+    log->fd = -1;
+    log->bytes = 0;
+    status = trii_path_rename(log->path, older);
+    return status == TRI_OK ? trii_append_open(log->path, &log->fd) : status;
+}
+
+static tri_status append(log_target *log, const char *data, size_t bytes)
+{
+    tri_status status = TRI_OK;
+
+    if (bytes == 0)
+        return TRI_OK;
+    log->bytes += (int64_t)bytes;
+    if (log->fd < 0)
+        status = trii_append_open(log->path, &log->fd);
+    return status == TRI_OK ? trii_append(log->fd, log->path, data, bytes) : status;
+}
+
+static tri_status put(void *target, const char *data, size_t bytes)
+{
+    log_target *log = target;
+    tri_status status = TRI_OK, first = TRI_OK;
+
+    while (log->max_bytes > 0 && log->bytes + (int64_t)bytes > log->max_bytes) {
+        int64_t room = log->max_bytes - log->bytes;
+        size_t fits = room < 0 ? 0 : (size_t)room;
+
+        while (fits > 0 && data[fits - 1] != '\n')
+            fits--;
+        if (fits == 0 && log->bytes == 0) /* one line alone is too long: cut it */
+            fits = (size_t)log->max_bytes;
+        status = append(log, data, fits);
+        first = first == TRI_OK ? status : first;
+        status = turn_over(log); /* on a full disk this makes room, too */
+        first = first == TRI_OK ? status : first;
+        data += fits;
+        bytes -= fits;
+    }
+    status = append(log, data, bytes);
+    return first == TRI_OK ? status : first;
+}
+
+static void release(void *target)
+{
+    log_target *log = target;
+
+    trii_fd_close(log->fd);
+    trii_free(log);
+}
+
+static const trii_background_kind kind = {.put = put, .release = release};
+
+tri_status trii_log_file_create(const char *path, int *fd_out)
+{
+    tri_status status;
+
+    if (strlen(path) >= TRII_LOG_PATH_BYTES - 2)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "name of a log file is too long: %s", path);
+    status = trii_path_remove(path);
+    return status == TRI_OK ? trii_append_open(path, fd_out) : status;
+}
+
+tri_status trii_log_file_open(trii_log_file *log, trii_background *background, const char *path,
+                              int64_t max_bytes)
+{
+    char what[TRII_LOG_PATH_BYTES + 40];
+    log_target *target;
+    tri_status status;
+    int fd;
+
+    memset(log, 0, sizeof(*log));
+    status = trii_log_file_create(path, &fd);
+    if (status != TRI_OK)
+        return status;
+    target = trii_alloc(1, sizeof(*target), "log file");
+    if (target == NULL) {
+        trii_fd_close(fd);
+        return TRI_ERR_NO_MEMORY;
+    }
+    target->fd = fd;
+    target->max_bytes = max_bytes;
+    snprintf(target->path, sizeof(target->path), "%s", path);
+    snprintf(what, sizeof(what), "log file %s is not complete", path);
+    status = trii_background_open(background, &kind, what, target, &log->file);
+    if (status == TRI_OK)
+        snprintf(log->path, sizeof(log->path), "%s", path);
+    return status;
+}
+
+void trii_log_file_put(trii_log_file *log, const char *data, size_t bytes)
+{
+    trii_background_put(log->file, data, bytes);
+}
+
+bool trii_log_file_is_behind(const trii_log_file *log)
+{
+    return trii_background_left(log->file) > TRII_LOG_BEHIND;
+}
+
+void trii_log_file_close(trii_log_file *log)
+{
+    if (log->path[0] == '\0')
+        return;
+    trii_background_close(log->file);
+    log->file = NULL;
+    log->path[0] = '\0';
+}

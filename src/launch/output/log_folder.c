@@ -1,0 +1,92 @@
+/*
+ * log_folder.c - see log_folder.h.
+ */
+#include "launch/output/log_folder.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "os/file.h"
+#include "os/folder.h"
+
+bool trii_log_folder_is_wanted(const trii_launch_options *options)
+{
+    const trii_std_spec *specs[] = {&options->redirects, &options->tee};
+
+    for (int i = 0; i < 2; i++) {
+        if (specs[i]->all != 0)
+            return true;
+        for (int rank = 0; rank < 10; rank++) {
+            if (specs[i]->of_rank[rank] != 0)
+                return true;
+        }
+    }
+    return false;
+}
+
+tri_status trii_log_folder_create(trii_log_folder *folder, const trii_launch_options *options,
+                                  const char *run_id, const char *run_dir)
+{
+    const char *base = options->log_dir, *temporary = getenv("TMPDIR");
+    char path[sizeof(folder->run)];
+    tri_status status = TRI_OK;
+    size_t used;
+
+    memset(folder, 0, sizeof(*folder));
+    if (base != NULL && strcmp(base, "/dev/null") == 0)
+        return TRI_OK;
+    if (base == NULL && !trii_log_folder_is_wanted(options)) {
+        snprintf(folder->run, sizeof(folder->run), "%s", run_dir);
+        return TRI_OK;
+    }
+    folder->temporary = base == NULL;
+    if (folder->temporary)
+        snprintf(path, sizeof(path), "%s/torchelastic_XXXXXX",
+                 temporary != NULL && *temporary != '\0' ? temporary : "/tmp");
+    else
+        snprintf(path, sizeof(path), "%s/", base);
+    status = folder->temporary ? trii_dir_create_unique(path) : trii_dir_create_above(path);
+    used = strlen(path);
+    if (status != TRI_OK)
+        return TRII_FAIL_CTX(status, "%s %s: cannot be made (name a folder that you may write to)",
+                             folder->temporary ? "the folder of log files" : "--log-dir",
+                             folder->temporary ? path : base);
+    if (used + strlen(run_id) + 16 >= sizeof(path))
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "--log-dir: the name is too long");
+    if (status != TRI_OK)
+        return status;
+    snprintf(path + used, sizeof(path) - used, "%s%s_XXXXXX", folder->temporary ? "/" : "", run_id);
+    for (char *at = path + used + folder->temporary; *at != '\0'; at++)
+        *at = *at == '/' ? '_' : *at; /* an id may be anything */
+    status = trii_dir_create_unique(path);
+    if (status != TRI_OK && !folder->temporary)
+        return TRII_FAIL_CTX(status, "--log-dir %s: cannot write there (name another folder)",
+                             base);
+    if (status == TRI_OK)
+        memcpy(folder->run, path, sizeof(path));
+    return status;
+}
+
+tri_status trii_log_folder_attempt(trii_log_folder *folder, int restart_count, int local_size)
+{
+    char path[sizeof(folder->attempt) + 16];
+    tri_status status;
+
+    if (folder->run[0] == '\0')
+        return TRI_OK;
+    snprintf(folder->attempt, sizeof(folder->attempt), "%s/attempt_%d", folder->run, restart_count);
+    status = trii_path_exists(folder->attempt) ? trii_folder_remove(folder->attempt) : TRI_OK;
+    if (status == TRI_OK)
+        status = trii_dir_create(folder->attempt);
+    for (int i = 0; i < local_size && status == TRI_OK; i++) {
+        snprintf(path, sizeof(path), "%s/%d", folder->attempt, i);
+        status = trii_dir_create(path);
+    }
+    return status;
+}
+
+const char *trii_log_folder_error_dir(const trii_log_folder *folder)
+{
+    return folder->attempt[0] != '\0' ? folder->attempt : NULL;
+}

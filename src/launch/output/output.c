@@ -1,0 +1,584 @@
+/*
+ * output.c - see output.h: reading, queueing, writing. What a line looks like is output_lines.c.
+ */
+#include "launch/output/output_internal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "os/clock.h"
+#include "os/pipe.h"
+
+#define READ_BYTES ((size_t)65536)
+#define LINE_BYTES ((size_t)65536)    /* a longer line is shown in pieces */
+#define QUEUE_FULL ((size_t)1 << 20)  /* above this, stop reading those who put more than ... */
+#define SHARE_BYTES ((size_t)1 << 16) /* ... so much since the sink had room */
+/* An unfinished line is shown after so long. Somebody may look at a terminal and wait for a
+ * prompt; elsewhere whole lines matter more, and a busy machine may stop a worker within one. */
+#define FLUSH_TERMINAL_NS (INT64_C(100) * TRII_NS_PER_MS)
+#define FLUSH_NS (INT64_C(1000) * TRII_NS_PER_MS)
+/* Half a screen of a terminal: what is further up has to be looked for. */
+#define VIEW_BYTES ((uint64_t)1024)
+/* Read at most so much at a worker's end: its children may still write. */
+#define DRAIN_READS 64
+
+/* Stands for the owner of an unfinished line that is no more. */
+static const trii_stream gone;
+
+static void stream_hold(trii_stream *stream);
+static void stream_resume(trii_stream *stream);
+static void stream_catch_up(trii_stream *stream);
+
+/* --- sinks ---------------------------------------------------------------------------- */
+
+static tri_status put_in_file(void *target, const char *data, size_t bytes)
+{
+    int fd = (int)(intptr_t)target;
+    size_t put;
+
+    while (bytes > 0) {
+        if (trii_fd_write(fd, data, bytes, &put) != TRI_OK)
+            return TRII_FAIL(TRI_ERR_IO, "%s; lines are lost", tri_last_error());
+        data += put;
+        bytes -= put;
+    }
+    return TRI_OK;
+}
+
+static void leave_open(void *target)
+{
+    (void)target;
+}
+
+tri_status trii_sink_init(trii_sink *sink, trii_loop *loop, trii_background *files, int fd,
+                          const char *name)
+{
+    static const trii_background_kind kind = {.put = put_in_file, .release = leave_open};
+    const char *no_colour = getenv("NO_COLOR"), *terminal = getenv("TERM");
+    tri_status status = TRI_OK;
+
+    memset(sink, 0, sizeof(*sink));
+    sink->loop = loop;
+    sink->fd = fd;
+    sink->name = name;
+    if (trii_fd_is_file(fd))
+        status = trii_background_open(files, &kind, name, (void *)(intptr_t)fd, &sink->file);
+    sink->redraws = trii_fd_is_terminal(fd);
+    sink->flush_ns = sink->redraws ? FLUSH_TERMINAL_NS : FLUSH_NS;
+    sink->colour = sink->redraws && (no_colour == NULL || *no_colour == '\0') &&
+                   (terminal == NULL || strcmp(terminal, "dumb") != 0);
+    return status;
+}
+
+void trii_sink_fini(trii_sink *sink)
+{
+    trii_loop_unwatch(&sink->watch);
+    trii_free(sink->queue);
+    sink->queue = NULL;
+    sink->used = 0;
+}
+
+bool trii_sink_is_empty(const trii_sink *sink)
+{
+    return (sink->used == 0 && trii_background_left(sink->file) == 0) || sink->broken;
+}
+
+/* Nobody reads: close the workers' pipes too, so that they learn it as if they had written
+ * themselves. */
+static void sink_break(trii_sink *sink)
+{
+    sink->broken = true;
+    sink->used = 0;
+    for (trii_stream *s = sink->streams; s != NULL; s = s->next) {
+        if (s->log.path[0] != '\0' || s->options.hidden) { /* it has another reader */
+            s->options.hidden = true;
+            stream_resume(s);
+            continue;
+        }
+        trii_loop_unwatch(&s->watch);
+        trii_fd_close(s->fd);
+        s->fd = -1;
+    }
+}
+
+static bool sink_is_writable(const trii_sink *sink)
+{
+    const unsigned events = TRII_WRITABLE;
+    unsigned ready = 0;
+
+    return trii_socket_poll(&sink->fd, &events, &ready, 1, trii_now_ns()) == 1 && ready != 0;
+}
+
+/* As trii_fd_write; never waits. */
+static tri_status sink_write(trii_sink *sink, size_t *put_out)
+{
+    const char *data = sink->queue + sink->start;
+    size_t bytes = sink->used;
+
+    if (sink->file != NULL) {
+        if (trii_background_left(sink->file) > 0)
+            return TRI_INPROGRESS;
+        trii_background_put(sink->file, data, bytes);
+        *put_out = bytes;
+        return TRI_OK;
+    }
+    if (!sink_is_writable(sink))
+        return TRI_INPROGRESS;
+    if (bytes > TRII_PIPE_ATOMIC_BYTES)
+        bytes = TRII_PIPE_ATOMIC_BYTES;
+    return trii_fd_write(sink->fd, data, bytes, put_out);
+}
+
+/* No room, or a device that fails: somebody may still read, so the workers' pipes stay open. */
+static void sink_lose(trii_sink *sink)
+{
+    sink->used = 0;
+    if (!sink->lost && sink->complaints != NULL)
+        trii_sink_print(sink->complaints, "trirun: %s: %s; lines are lost\n", sink->name,
+                        tri_last_error());
+    sink->lost = true;
+}
+
+static void sink_flush(trii_sink *sink)
+{
+    /* A bounded number of pieces, so that a fast reader does not keep us from the workers. */
+    for (int i = 0; i < 64 && sink->used > 0; i++) {
+        size_t put;
+        tri_status status = sink_write(sink, &put);
+
+        if (status == TRI_INPROGRESS)
+            break;
+        if (status == TRI_ERR_PEER_LOST) {
+            sink_break(sink);
+            return;
+        }
+        if (status != TRI_OK) {
+            sink_lose(sink);
+            break;
+        }
+        sink->start += put;
+        sink->used -= put;
+    }
+    if (sink->used == 0)
+        sink->start = 0;
+    if (!sink->behind || sink->used >= TRII_QUEUE_ROOM)
+        return;
+    sink->behind = sink->full = false;
+    for (trii_stream *s = sink->streams; s != NULL; s = s->next)
+        stream_resume(s);
+}
+
+void trii_sink_go_on(trii_sink *sink)
+{
+    if (sink->file != NULL)
+        sink_flush(sink);
+    for (trii_stream *s = sink->streams; s != NULL; s = s->next)
+        stream_catch_up(s);
+}
+
+static void sink_ready(trii_watch *watch, unsigned events)
+{
+    trii_sink *sink = TRII_CONTAINER(watch, trii_sink, watch);
+
+    (void)events;
+    sink_flush(sink);
+    if (sink->used == 0 || sink->broken)
+        trii_loop_unwatch(watch);
+}
+
+void trii_sink_put(trii_sink *sink, const char *data, size_t bytes)
+{
+    if (sink->broken)
+        return;
+    if (sink->start + sink->used + bytes > sink->capacity) {
+        size_t capacity = sink->used + bytes < 32768 ? 65536 : 2 * (sink->used + bytes);
+        char *queue;
+
+        /* The room is twice what is used or more, so a byte is moved once on average. */
+        if (sink->start > 0)
+            memmove(sink->queue, sink->queue + sink->start, sink->used);
+        sink->start = 0;
+        if (capacity > sink->capacity) {
+            queue = trii_realloc(sink->queue, capacity, 1, "output queue");
+            if (queue == NULL)
+                return; /* a line is lost; the job goes on */
+            sink->queue = queue;
+            sink->capacity = capacity;
+        }
+    }
+    memcpy(sink->queue + sink->start + sink->used, data, bytes);
+    sink->used += bytes;
+    sink->total += bytes;
+}
+
+void trii_sink_commit(trii_sink *sink)
+{
+    sink_flush(sink);
+    if (sink->file == NULL && sink->used > 0 && !sink->broken && sink->watch.loop == NULL &&
+        trii_loop_watch(sink->loop, &sink->watch, sink->fd, TRII_WRITABLE, sink_ready) != TRI_OK)
+        sink_break(sink);
+    sink->full = sink->full || sink->used > QUEUE_FULL;
+    for (trii_stream *s = sink->full ? sink->streams : NULL; s != NULL; s = s->next)
+        stream_hold(s);
+}
+
+void trii_sink_begin(trii_sink *sink, const trii_stream *stream)
+{
+    if (sink->open != NULL && sink->open != stream) {
+        trii_sink_put(sink, "\n", 1);
+        sink->open = NULL;
+    }
+}
+
+void trii_sink_print(trii_sink *sink, const char *format, ...)
+{
+    char text[2048], *longer = NULL;
+    va_list args;
+    int length;
+
+    va_start(args, format);
+    length = vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    if ((size_t)length >= sizeof(text))
+        longer = trii_alloc((size_t)length + 1, 1, "message");
+    if (longer != NULL) {
+        va_start(args, format);
+        vsnprintf(longer, (size_t)length + 1, format, args);
+        va_end(args);
+    } else if ((size_t)length >= sizeof(text)) {
+        length = (int)sizeof(text) - 1; /* no memory: its beginning */
+    }
+    trii_sink_begin(sink, NULL);
+    trii_sink_put(sink, longer != NULL ? longer : text, (size_t)length);
+    trii_sink_commit(sink);
+    trii_free(longer);
+}
+
+/* --- streams -------------------------------------------------------------------------- */
+
+static void remember(trii_stream *stream, const char *data, size_t bytes)
+{
+    size_t room = sizeof(stream->tail) - 1;
+
+    if (bytes > room) {
+        data += bytes - room;
+        bytes = room;
+    }
+    if (stream->tail_used + bytes > room) {
+        size_t keep = room - bytes;
+
+        memmove(stream->tail, stream->tail + stream->tail_used - keep, keep);
+        stream->tail_used = keep;
+    }
+    memcpy(stream->tail + stream->tail_used, data, bytes);
+    stream->tail_used += bytes;
+    stream->tail[stream->tail_used] = '\0';
+}
+
+/* Where the last finished line ends; \r counts, for progress bars, unless \n may follow it. */
+static size_t finished(const char *data, size_t bytes)
+{
+    bool last = true;
+
+    while (bytes > 0 && data[bytes - 1] != '\n' && (data[bytes - 1] != '\r' || last)) {
+        bytes--;
+        last = false;
+    }
+    return bytes;
+}
+
+static void flush_fired(trii_timer *timer);
+
+/* A line that is not finished, or a state of a progress bar. */
+static int64_t flush_due_ns(const trii_stream *stream)
+{
+    int64_t due_ns = stream->grown_ns + stream->sink->flush_ns;
+    int64_t draw_ns = trii_stream_draw_ns(stream);
+
+    return draw_ns > due_ns ? draw_ns : due_ns;
+}
+
+static void flush_later(trii_stream *stream)
+{
+    if (stream->used == 0 || stream->flushing)
+        return;
+    stream->flushing = true;
+    trii_loop_timer(stream->sink->loop, &stream->flush, flush_due_ns(stream), flush_fired);
+}
+
+static bool is_log_behind(const trii_stream *stream)
+{
+    return trii_log_file_is_behind(&stream->log) ||
+           (stream->options.filtered != NULL && trii_log_file_is_behind(stream->options.filtered));
+}
+
+/* One read; false at the end of the pipe or when it is empty. */
+static bool stream_read(trii_stream *stream)
+{
+    size_t got, ready, from;
+
+    if (stream->fd < 0)
+        return false;
+    switch (trii_fd_read(stream->fd, stream->line + stream->used, READ_BYTES, &got)) {
+    case TRI_OK:
+        break;
+    case TRI_INPROGRESS:
+        return false;
+    default:
+        trii_loop_unwatch(&stream->watch);
+        trii_fd_close(stream->fd);
+        stream->fd = -1;
+        return false;
+    }
+    stream->total += got;
+    remember(stream, stream->line + stream->used, got);
+    if (stream->log.path[0] != '\0')
+        trii_log_file_put(&stream->log, stream->line + stream->used, got);
+    from = stream->used > 0 && stream->line[stream->used - 1] == '\r' ? stream->used - 1
+                                                                      : stream->used;
+    stream->used += got;
+    ready = finished(stream->line + from, stream->used - from);
+    ready += ready > 0 ? from : 0;
+    if (stream->options.immediate || stream->used - ready >= LINE_BYTES)
+        ready = stream->used;
+    trii_stream_show(stream, ready);
+    if (stream->used >= LINE_BYTES)
+        trii_stream_show(stream, stream->used);
+    stream->grown_ns = trii_now_ns();
+    flush_later(stream);
+    if (is_log_behind(stream)) {
+        stream->waits = true;
+        trii_loop_unwatch(&stream->watch);
+    }
+    return true;
+}
+
+static void flush_fired(trii_timer *timer)
+{
+    trii_stream *stream = TRII_CONTAINER(timer, trii_stream, flush);
+
+    int64_t now_ns = trii_now_ns();
+
+    stream->flushing = false;
+    if (stream->held || stream->waits)
+        stream->grown_ns = now_ns; /* its end may lie in the pipe, which we do not read now */
+    /* The timer may have been set for an earlier line, or we were too busy to read on: only a
+     * line that the worker itself left unfinished is shown. */
+    if (now_ns < flush_due_ns(stream))
+        flush_later(stream);
+    else if (!stream_read(stream)) {
+        trii_stream_show(stream, stream->used);
+        flush_later(stream);
+    }
+}
+
+static void stream_ready(trii_watch *watch, unsigned events)
+{
+    trii_stream *stream = TRII_CONTAINER(watch, trii_stream, watch);
+
+    (void)events;
+    stream_read(stream);
+}
+
+static void stream_hold(trii_stream *stream)
+{
+    if (stream->held || stream->options.hidden || stream->share < SHARE_BYTES)
+        return;
+    stream->held = true;
+    trii_loop_unwatch(&stream->watch);
+}
+
+static void stream_watch(trii_stream *stream)
+{
+    if (stream->fd < 0 || stream->held || stream->waits)
+        return;
+    if (trii_loop_watch(stream->sink->loop, &stream->watch, stream->fd, TRII_READABLE,
+                        stream_ready) != TRI_OK)
+        trii_stream_close(stream); /* out of descriptors: the worker sees a closed pipe */
+}
+
+static void stream_resume(trii_stream *stream)
+{
+    stream->share = 0;
+    if (!stream->held)
+        return;
+    stream->held = false;
+    stream_watch(stream);
+}
+
+static void stream_catch_up(trii_stream *stream)
+{
+    if (!stream->waits || is_log_behind(stream))
+        return;
+    stream->waits = false;
+    stream_watch(stream);
+}
+
+tri_status trii_stream_open(trii_stream *stream, trii_sink *sink, int own_fd,
+                            const trii_stream_options *options)
+{
+    tri_status status = TRI_OK;
+
+    memset(stream, 0, sizeof(*stream));
+    stream->fd = own_fd;
+    stream->sink = sink;
+    stream->options = *options;
+    snprintf(stream->label, sizeof(stream->label), "%s",
+             options->label != NULL ? options->label : "");
+    if (options->log_path != NULL)
+        status = trii_log_file_open(&stream->log, options->files, options->log_path,
+                                    options->log_max_bytes);
+    if (status != TRI_OK)
+        goto err_close;
+    stream->capacity = LINE_BYTES + READ_BYTES;
+    stream->line = trii_alloc_aligned(64, stream->capacity, "output line");
+    status = stream->line == NULL ? TRI_ERR_NO_MEMORY : TRI_OK;
+    if (status != TRI_OK)
+        goto err_close;
+    status = trii_loop_watch(sink->loop, &stream->watch, own_fd, TRII_READABLE, stream_ready);
+    if (status != TRI_OK)
+        goto err_free;
+    stream->next = sink->streams;
+    sink->streams = stream;
+    return TRI_OK;
+
+err_free:
+    trii_free(stream->line);
+    stream->line = NULL;
+err_close:
+    trii_log_file_close(&stream->log);
+    trii_fd_close(own_fd);
+    stream->fd = -1;
+    return status;
+}
+
+tri_status trii_stream_open_direct(trii_stream *stream, const char *path, int *fd_out)
+{
+    tri_status status;
+
+    memset(stream, 0, sizeof(*stream));
+    stream->fd = -1;
+    status = trii_log_file_create(path, fd_out);
+    if (status != TRI_OK)
+        return status;
+    snprintf(stream->log.path, sizeof(stream->log.path), "%s", path);
+    stream->direct = true;
+    return TRI_OK;
+}
+
+void trii_stream_drain(trii_stream *stream)
+{
+    if (stream->line == NULL)
+        return;
+    for (int i = 0; i < DRAIN_READS && stream_read(stream); i++)
+        ;
+}
+
+void trii_stream_close(trii_stream *stream)
+{
+    trii_sink *sink = stream->sink;
+
+    if (stream->line == NULL)
+        return;
+    trii_stream_drain(stream);
+    trii_stream_show(stream, stream->used);
+    trii_stream_show(stream, stream->used); /* a state that waits for its turn */
+    trii_loop_timer_stop(sink->loop, &stream->flush);
+    trii_loop_unwatch(&stream->watch);
+    trii_fd_close(stream->fd);
+    stream->fd = -1;
+    for (trii_stream **link = &sink->streams; *link != NULL; link = &(*link)->next) {
+        if (*link == stream) {
+            *link = stream->next;
+            break;
+        }
+    }
+    if (sink->open == stream)
+        sink->open = &gone; /* whoever prints next ends the line */
+    trii_free(stream->line);
+    stream->line = NULL;
+    trii_log_file_close(&stream->log);
+}
+
+/* What the worker itself wrote last. */
+static void load_tail(trii_stream *stream)
+{
+    FILE *file = fopen(stream->log.path, "r");
+
+    stream->tail_used = 0;
+    stream->tail[0] = '\0';
+    if (file == NULL)
+        return;
+    if (fseek(file, -(long)(sizeof(stream->tail) - 1), SEEK_END) != 0)
+        rewind(file); /* it is shorter */
+    stream->tail_used = fread(stream->tail, 1, sizeof(stream->tail) - 1, file);
+    stream->tail[stream->tail_used] = '\0';
+    fclose(file);
+}
+
+bool trii_stream_is_in_view(const trii_stream *stream, const trii_sink *sink)
+{
+    return stream->sink == sink && stream->shown > 0 && sink->total - stream->shown <= VIEW_BYTES;
+}
+
+uint64_t trii_stream_total(const trii_stream *stream)
+{
+    FILE *file = stream->direct ? fopen(stream->log.path, "r") : NULL;
+    long bytes = 0;
+
+    if (file == NULL)
+        return stream->total;
+    if (fseek(file, 0, SEEK_END) == 0)
+        bytes = ftell(file);
+    fclose(file);
+    return bytes > 0 ? (uint64_t)bytes : 0;
+}
+
+/* Whether the text is whole lines, all of them warnings of our library. */
+static bool is_warnings(const char *text, size_t bytes)
+{
+    static const char begin[] = "trireme warn ";
+
+    while (bytes > 0) {
+        const char *end = memchr(text, '\n', bytes);
+
+        if (end == NULL || strncmp(text, begin, strlen(begin)) != 0)
+            return false;
+        bytes -= (size_t)(end + 1 - text);
+        text = end + 1;
+    }
+    return true;
+}
+
+uint64_t trii_stream_signs(trii_stream *stream)
+{
+    uint64_t total = trii_stream_total(stream), more = total - stream->judged;
+
+    if (more > 0 && stream->direct)
+        load_tail(stream);
+    if (more <= stream->tail_used &&
+        is_warnings(stream->tail + stream->tail_used - more, (size_t)more))
+        stream->no_sign += more;
+    stream->judged = total;
+    return total - stream->no_sign;
+}
+
+const char *trii_stream_tail(trii_stream *stream, int n_lines)
+{
+    size_t at;
+
+    if (stream->direct)
+        load_tail(stream);
+    at = stream->tail_used;
+    while (at > 0 && stream->tail[at - 1] == '\n')
+        stream->tail[--at] = '\0';
+    stream->tail_used = at;
+    for (; at > 0; at--) {
+        if (stream->tail[at - 1] == '\n' && --n_lines == 0)
+            break;
+    }
+    return stream->tail + at;
+}

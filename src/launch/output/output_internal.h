@@ -1,0 +1,26 @@
+/*
+ * output_internal.h - what output.c (bytes from pipes, bytes to descriptors) and output_lines.c
+ * (which of them are shown, and how) know of each other.
+ */
+#ifndef TRII_LAUNCH_OUTPUT_INTERNAL_H
+#define TRII_LAUNCH_OUTPUT_INTERNAL_H
+
+#include "launch/output/output.h"
+
+#define TRII_QUEUE_ROOM ((size_t)1 << 16) /* a sink that holds more is behind its reader */
+
+/* --- output.c --- */
+void trii_sink_put(trii_sink *sink, const char *data, size_t bytes);
+/* Starts writing what was put. */
+void trii_sink_commit(trii_sink *sink);
+/* From here on the stream owns the sink's last line; ends another's unfinished one. */
+void trii_sink_begin(trii_sink *sink, const trii_stream *stream);
+
+/* --- output_lines.c --- */
+/* The first `bytes` of the stream's buffer are shown, also where they end within a line, and leave
+ * it; but a state of a progress bar whose turn it is not stays at the buffer's beginning. */
+void trii_stream_show(trii_stream *stream, size_t bytes);
+/* When the next state of its bar may be shown; 0 = at once, also what is no bar. */
+int64_t trii_stream_draw_ns(const trii_stream *stream);
+
+#endif

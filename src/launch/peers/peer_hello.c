@@ -1,0 +1,86 @@
+/*
+ * peer_hello.c - see peer_hello.h.
+ */
+#include "launch/peers/peer_hello.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+
+static const char word[] = "TRA1 ";
+
+void trii_peer_hello_write(const char *token, int64_t round, int rank,
+                           char text_out[TRII_PEER_HELLO_BYTES])
+{
+    char text[2 * TRII_PEER_HELLO_BYTES];
+    int used = snprintf(text, sizeof(text), "%s%.16s %lld %d", word, token, (long long)round, rank);
+
+    memset(text_out, ' ', TRII_PEER_HELLO_BYTES);
+    memcpy(text_out, text,
+           (size_t)used < TRII_PEER_HELLO_BYTES ? (size_t)used : TRII_PEER_HELLO_BYTES);
+}
+
+/* A number of digits alone, at most `max`; NULL: none. Returns what follows it. */
+static const char *read_number(const char *text, int64_t max, int64_t *number_out)
+{
+    int64_t number = 0;
+    const char *c = text;
+
+    for (; *c >= '0' && *c <= '9'; c++) {
+        int digit = *c - '0';
+
+        if (number > (max - digit) / 10)
+            return NULL;
+        number = number * 10 + digit;
+    }
+    *number_out = number;
+    return c > text ? c : NULL;
+}
+
+/* Every byte counts: nothing but blanks behind it. */
+static bool understand(trii_peer_hello *hello, const char *token)
+{
+    char text[TRII_PEER_HELLO_BYTES + 1] = "";
+    size_t length = strlen(token);
+    const char *at = text + sizeof(word) - 1;
+    int64_t rank;
+
+    memcpy(text, hello->text, TRII_PEER_HELLO_BYTES);
+    if (memcmp(text, word, sizeof(word) - 1) != 0 || length != TRII_PEER_TOKEN_BYTES - 1 ||
+        memcmp(at, token, length) != 0 || at[length] != ' ')
+        return false;
+    at = read_number(at + length + 1, INT64_MAX, &hello->round);
+    if (at == NULL || *at != ' ')
+        return false;
+    at = read_number(at + 1, INT32_MAX, &rank);
+    if (at == NULL || at + strspn(at, " ") != text + TRII_PEER_HELLO_BYTES)
+        return false;
+    hello->rank = (int)rank;
+    return true;
+}
+
+tri_status trii_peer_hello_feed(trii_peer_hello *hello, const trii_job_key *key, const char *token,
+                                const void *data, size_t bytes, size_t *used_out,
+                                unsigned char answer_out[TRII_ANSWER_BYTES],
+                                size_t *answer_bytes_out)
+{
+    tri_status status = trii_handshake_feed(&hello->shake, key, TRII_PEER_PURPOSE, data, bytes,
+                                            used_out, answer_out, answer_bytes_out);
+    size_t room, n;
+
+    if (status != TRI_OK)
+        return status;
+    room = TRII_PEER_HELLO_BYTES - hello->got;
+    n = bytes - *used_out < room ? bytes - *used_out : room;
+    memcpy(hello->text + hello->got, (const char *)data + *used_out, n);
+    hello->got += n;
+    *used_out += n;
+    /* a stranger is known by its first word, and need not be waited for */
+    if (memcmp(hello->text, word, hello->got < 5 ? hello->got : 5) != 0)
+        return TRII_FAIL(TRI_ERR_FORMAT, "it is not an agent");
+    if (hello->got < TRII_PEER_HELLO_BYTES)
+        return TRI_INPROGRESS;
+    return understand(hello, token) ? TRI_OK
+                                    : TRII_FAIL(TRI_ERR_FORMAT, "it is not an agent of this job");
+}

@@ -1,0 +1,597 @@
+/*
+ * peer_watch_test.c - agents that watch each other: who is told of what, strangers, and the job
+ * key.
+ */
+#include "launch/peers/peers.h"
+
+#include <time.h>
+
+#include "base/compiler.h"
+#include "launch/peers/peer_hello.h"
+#include "os/clock.h"
+#include "os/socket.h"
+#include "testing/check.h"
+#include "testing/no_descriptors.h"
+#include "testing/scratch.h"
+
+#define SOON_MS 20000
+#define SILENCE_MS 1000
+#define LONG_SILENCE_MS 6000 /* half of which no machine stands still for */
+
+/* --- hellos ----------------------------------------------------------------------------------- */
+
+static const char token[] = "0123456789abcdef";
+
+static tri_status feed(trii_peer_hello *hello, const void *data, size_t bytes, size_t *used_out)
+{
+    const trii_job_key none = {0};
+    unsigned char answer[TRII_ANSWER_BYTES];
+    size_t answer_bytes;
+    tri_status status =
+        trii_peer_hello_feed(hello, &none, token, data, bytes, used_out, answer, &answer_bytes);
+
+    assert_int_equal(answer_bytes, 0);
+    return status;
+}
+
+static void a_hello_is_understood_in_any_pieces(void **state)
+{
+    char text[TRII_PEER_HELLO_BYTES + 2] = "";
+
+    (void)state;
+    trii_peer_hello_write(token, INT64_MAX, INT32_MAX, text);
+    memcpy(text + TRII_PEER_HELLO_BYTES, "hq", 2);
+    for (size_t piece = 1; piece <= sizeof(text); piece++) {
+        trii_peer_hello hello = {0};
+        tri_status status = TRI_INPROGRESS;
+        size_t at = 0, used;
+
+        while (status == TRI_INPROGRESS) {
+            size_t n = sizeof(text) - at < piece ? sizeof(text) - at : piece;
+
+            status = feed(&hello, text + at, n, &used);
+            at += used;
+        }
+        CHECK_OK(status);
+        assert_int_equal(at, TRII_PEER_HELLO_BYTES); /* what follows is not its own */
+        assert_true(hello.round == INT64_MAX && hello.rank == INT32_MAX);
+    }
+}
+
+static void what_is_no_hello_is_refused(void **state)
+{
+    static const char *const wrong[] = {
+        "GET / HTTP/1.1\r\n",
+        "TRA2 0123456789abcdef 1 0",
+        "TRA1 0123456789abcdeF 1 0",
+        "TRA1 0123456789abcdef",
+        "TRA1 0123456789abcdef 1",
+        "TRA1 0123456789abcdef -1 0",
+        "TRA1 0123456789abcdef 1 -1",
+        "TRA1 0123456789abcdef 1 2147483648",
+        "TRA1 0123456789abcdef 9223372036854775808 0",
+        "TRA1 0123456789abcdef 1 0 x",
+        "TRA1 0123456789abcdef 1 0\n",
+        "TRA1 0123456789abcdef  1 0",
+        "TRA1 0123456789abcde 1 0",
+        "",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        char text[TRII_PEER_HELLO_BYTES];
+        trii_peer_hello hello = {0};
+        size_t used;
+
+        memset(text, ' ', sizeof(text));
+        memcpy(text, wrong[i], strlen(wrong[i]));
+        if (feed(&hello, text, sizeof(text), &used) != TRI_ERR_FORMAT)
+            fail_msg("\"%s\" was understood", wrong[i]);
+    }
+}
+
+/* --- agents in one loop ----------------------------------------------------------------------- */
+
+typedef struct told {
+    int lost, refused, remarked; /* how often; the last rank */
+    int rank;
+    char why[TRII_ERR_BYTES];
+} told;
+
+static void on_lost(void *arg, const trii_rdzv_round *round, int rank, const char *why)
+{
+    told *t = arg;
+
+    assert_true(rank >= 0 && rank < round->group_size);
+    t->lost++;
+    t->rank = rank;
+    snprintf(t->why, sizeof(t->why), "%s", why);
+}
+
+static void on_refused(void *arg, const char *why)
+{
+    told *t = arg;
+
+    t->refused++;
+    snprintf(t->why, sizeof(t->why), "%s", why);
+}
+
+static void on_remarked(void *arg, const char *text)
+{
+    told *t = arg;
+
+    t->remarked++;
+    snprintf(t->why, sizeof(t->why), "%s", text);
+}
+
+static void on_noticed(void *arg, int rank, const trii_rdzv_agent *agent, int64_t left_ms)
+{
+    (void)arg;
+    fail_msg("a notice of rank %d, host %s, %lld ms", rank, agent->name, (long long)left_ms);
+}
+
+typedef struct pair {
+    scratch s;
+    trii_loop *loop;     /* of both agents, */
+    trii_loop *loops[2]; /* unless a test gives the second one its own */
+    trii_peers *peers[2];
+    trii_rdzv_agent agents[2];
+    told told[2];
+    int64_t round;
+    int silence_ms;
+} pair;
+
+static void use_key(pair *p, const char *name)
+{
+    char text[64];
+    const char *path;
+
+    if (name == NULL) {
+        unsetenv("TRI_JOB_KEY_FILE");
+        return;
+    }
+    snprintf(text, sizeof(text), "a secret of more than 32 characters: %s", name);
+    path = scratch_file(&p->s, name, text, strlen(text));
+    assert_int_equal(chmod(path, 0600), 0);
+    setenv("TRI_JOB_KEY_FILE", path, 1);
+}
+
+static void start(pair *p, int i, const char *key)
+{
+    const trii_peers_events events = {.lost = on_lost,
+                                      .refused = on_refused,
+                                      .noticed = on_noticed,
+                                      .remarked = on_remarked,
+                                      .arg = &p->told[i]};
+    trii_rdzv_agent *agent = &p->agents[i];
+
+    use_key(p, key);
+    CHECK_OK(trii_peers_create(p->loops[i], "127.0.0.1", p->silence_ms, &events, &p->peers[i]));
+    snprintf(agent->host, sizeof(agent->host), "127.0.0.1");
+    snprintf(agent->name, sizeof(agent->name), "host%d", i);
+    agent->node.pid = 70 + i;
+    snprintf(agent->token, sizeof(agent->token), "%s", trii_peers_token(p->peers[i]));
+    agent->port = trii_peers_port(p->peers[i]);
+    agent->keyed = trii_peers_keyed(p->peers[i]);
+    assert_int_equal(agent->keyed, key != NULL);
+}
+
+static void begin_silence(pair *p, int silence_ms, bool two_loops, const char *key0,
+                          const char *key1)
+{
+    memset(p, 0, sizeof(*p));
+    p->silence_ms = silence_ms;
+    scratch_begin(&p->s);
+    CHECK_OK(trii_loop_create(&p->loop));
+    p->loops[0] = p->loops[1] = p->loop;
+    if (two_loops)
+        CHECK_OK(trii_loop_create(&p->loops[1]));
+    start(p, 0, key0);
+    start(p, 1, key1);
+}
+
+static void begin_with(pair *p, bool two_loops, const char *key0, const char *key1)
+{
+    begin_silence(p, SILENCE_MS, two_loops, key0, key1);
+}
+
+static void begin(pair *p, const char *key0, const char *key1)
+{
+    begin_with(p, false, key0, key1);
+}
+
+static void next_round(pair *p, int i)
+{
+    const trii_rdzv_round round = {
+        .number = p->round, .group_rank = i, .group_size = 2, .agents = p->agents};
+
+    trii_peers_round(p->peers[i], &round);
+}
+
+static void both_next(pair *p)
+{
+    p->round++;
+    next_round(p, 0);
+    next_round(p, 1);
+}
+
+static void run_for(pair *p, int ms)
+{
+    int64_t deadline = trii_deadline_ms(ms);
+
+    while (trii_now_ns() < deadline)
+        trii_loop_run_once(p->loop, deadline);
+}
+
+static void run_until(pair *p, const int *count, int wanted)
+{
+    int64_t deadline = trii_deadline_ms(SOON_MS);
+
+    while (*count < wanted && trii_now_ns() < deadline)
+        trii_loop_run_once(p->loop, deadline);
+    assert_int_equal(*count, wanted);
+}
+
+static void end(pair *p)
+{
+    for (int i = 0; i < 2; i++)
+        trii_peers_destroy(p->peers[i], false);
+    if (p->loops[1] != p->loop)
+        trii_loop_destroy(p->loops[1]);
+    trii_loop_destroy(p->loop);
+    scratch_end(&p->s);
+    unsetenv("TRI_JOB_KEY_FILE");
+}
+
+static void expect_peace(const pair *p)
+{
+    for (int i = 0; i < 2; i++) {
+        if (p->told[i].lost + p->told[i].refused > 0)
+            fail_msg("agent %d was told: %s", i, p->told[i].why);
+    }
+}
+
+static void check_life(const char *key, bool in_order)
+{
+    pair p;
+
+    begin(&p, key, key);
+    both_next(&p);
+    run_for(&p, 2 * SILENCE_MS);
+    both_next(&p);
+    run_for(&p, 500);
+    expect_peace(&p);
+    trii_peers_destroy(p.peers[1], in_order);
+    p.peers[1] = NULL;
+    if (in_order) {
+        run_for(&p, 500);
+        expect_peace(&p);
+    } else {
+        run_until(&p, &p.told[0].lost, 1);
+        assert_int_equal(p.told[0].rank, 1);
+        assert_string_equal(p.told[0].why, "host host1 (pid 71) is gone: its agent ended");
+    }
+    end(&p);
+}
+
+static void who_goes_in_order_is_not_lost(void **state)
+{
+    (void)state;
+    check_life(NULL, true);
+}
+
+static void who_goes_without_a_word_is_lost(void **state)
+{
+    (void)state;
+    check_life(NULL, false);
+}
+
+static void with_a_key_it_is_the_same(void **state)
+{
+    (void)state;
+    check_life("key", true);
+    check_life("key", false);
+}
+
+/* Says what agent 1 says, and hangs up. */
+static void pose(pair *p)
+{
+    char hello[TRII_PEER_HELLO_BYTES];
+    int fd;
+
+    trii_peer_hello_write(p->agents[0].token, p->round, 1, hello);
+    CHECK_OK(
+        trii_socket_connect("127.0.0.1", p->agents[0].port, trii_deadline_ms(SOON_MS), false, &fd));
+    CHECK_OK(trii_socket_send_all(fd, hello, sizeof(hello), trii_deadline_ms(SOON_MS)));
+    trii_socket_close(fd);
+    run_for(p, 300);
+}
+
+/* Without a key the token is all that a stranger must know; the agent's own connection outlives
+ * the stranger's. */
+static void no_stranger_announces_a_death(void **state)
+{
+    static const char *const keys[] = {"key", NULL};
+    pair p;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        begin(&p, keys[i], keys[i]);
+        both_next(&p);
+        run_for(&p, 300);
+        pose(&p);
+        expect_peace(&p);
+        end(&p);
+    }
+}
+
+static void another_key_is_told_and_is_no_death(void **state)
+{
+    pair p;
+
+    (void)state;
+    begin(&p, "one", "two");
+    both_next(&p);
+    run_until(&p, &p.told[0].refused, 1);
+    assert_int_equal(p.told[0].lost, 0);
+    assert_non_null(strstr(p.told[0].why, "host host1 (pid 71): "));
+    assert_non_null(strstr(p.told[0].why, "another job key"));
+    end(&p);
+}
+
+static void a_key_on_one_side_only_is_told(void **state)
+{
+    pair p;
+
+    (void)state;
+    begin(&p, "key", NULL);
+    both_next(&p);
+    run_until(&p, &p.told[0].refused, 1);
+    run_until(&p, &p.told[1].refused, 1);
+    assert_string_equal(p.told[0].why,
+                        "host host1 (pid 71) has no job key (TRI_JOB_KEY_FILE), and this one has");
+    assert_string_equal(
+        p.told[1].why,
+        "host host0 (pid 70) has a job key (TRI_JOB_KEY_FILE), and this one has none");
+    end(&p);
+}
+
+/* Who is in a later round does not take part in ours, and lives. */
+static void who_is_in_a_later_round_is_not_lost(void **state)
+{
+    pair p;
+
+    (void)state;
+    begin(&p, NULL, NULL);
+    p.round = 2;
+    next_round(&p, 0);
+    p.round = 1;
+    next_round(&p, 1);
+    run_for(&p, 500);
+    expect_peace(&p);
+    p.round = 2;
+    next_round(&p, 1);
+    run_for(&p, 500);
+    expect_peace(&p);
+    end(&p);
+}
+
+/* However many connect and say nothing. */
+static void strangers_keep_nobody_out(void **state)
+{
+    enum { N = 300 };
+    int fds[N];
+    pair p;
+
+    (void)state;
+    begin(&p, NULL, NULL);
+    for (int i = 0; i < N; i++) {
+        CHECK_OK(trii_socket_connect("127.0.0.1", p.agents[0].port, trii_deadline_ms(SOON_MS),
+                                     false, &fds[i]));
+        trii_loop_run_once(p.loop, trii_now_ns());
+    }
+    both_next(&p);
+    run_for(&p, 2 * SILENCE_MS);
+    expect_peace(&p);
+    for (int i = 0; i < N; i++)
+        trii_socket_close(fds[i]);
+    end(&p);
+}
+
+static int64_t own_cpu_ms(void)
+{
+    struct timespec used;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return used.tv_sec * 1000 + used.tv_nsec / 1000000;
+}
+
+/* The listener stays ready while nobody can be let in; an agent that asked all the time would use a
+ * processor for itself, and one that calls after that is let in. */
+static void without_descriptors_nobody_is_asked_without_end(void **state)
+{
+    int64_t before;
+    int fd;
+    pair p;
+
+    (void)state;
+    begin(&p, NULL, NULL);
+    fd = descriptors_end_and_call(p.agents[0].port);
+    before = own_cpu_ms();
+    run_for(&p, 1000);
+    assert_in_range(own_cpu_ms() - before, 0, 300);
+    descriptors_allow();
+    both_next(&p);
+    run_for(&p, 2 * SILENCE_MS);
+    expect_peace(&p);
+    trii_socket_close(fd);
+    end(&p);
+}
+
+/* An agent that takes part in round after round, and where nobody answers. */
+static void who_is_never_reached_is_refused_at_last(void **state)
+{
+    int fd, port;
+    pair p;
+
+    (void)state;
+    begin(&p, NULL, NULL);
+    CHECK_OK(trii_socket_listen("127.0.0.1", 0, &fd, &port));
+    trii_socket_close(fd);
+    p.agents[0].port = port;
+    for (int i = 1; i <= 2; i++) {
+        p.round++;
+        next_round(&p, 1);
+        run_until(&p, &p.told[1].lost, i);
+        assert_string_equal(p.told[1].why,
+                            "host host0 (pid 70) is gone: its agent does not answer");
+    }
+    p.round++;
+    next_round(&p, 1);
+    run_until(&p, &p.told[1].refused, 1);
+    assert_int_equal(p.told[1].lost, 2);
+    assert_non_null(strstr(p.told[1].why,
+                           "host host0 (pid 70) takes part in the job, but this host "
+                           "cannot reach its agent: connect"));
+    end(&p);
+}
+
+/* --- silence ---------------------------------------------------------------------------------- */
+
+/* As while it waits for a disk: it is heard for as long as that takes. */
+static void an_agent_whose_loop_stands_still_is_not_lost(void **state)
+{
+    pair p;
+
+    (void)state;
+    begin_with(&p, true, NULL, NULL);
+    both_next(&p);
+    run_until(&p, &p.told[0].remarked, 1);
+    assert_int_equal(p.told[0].lost + p.told[0].refused, 0);
+    assert_non_null(strstr(p.told[0].why, "host host1 (pid 71) lives, but its agent has been held "
+                                          "up for 10 s: does a disk"));
+    end(&p);
+}
+
+/* Takes calls and says nothing, as the system of a host whose agent is stopped. */
+typedef struct mute {
+    trii_watch listener;
+    int port, n_calls;
+} mute;
+
+static void mute_called(trii_watch *watch, unsigned events)
+{
+    mute *m = TRII_CONTAINER(watch, mute, listener);
+    int fd;
+
+    (void)events;
+    CHECK_OK(trii_socket_accept(watch->fd, &fd));
+    m->n_calls++;
+}
+
+/* Agent 1 is played by the test, and those who call it reach `m`. */
+static void begin_mute(pair *p, int silence_ms, mute *m)
+{
+    int fd;
+
+    memset(m, 0, sizeof(*m));
+    begin_silence(p, silence_ms, false, NULL, NULL);
+    CHECK_OK(trii_socket_listen("127.0.0.1", 0, &fd, &m->port));
+    CHECK_OK(trii_loop_watch(p->loop, &m->listener, fd, TRII_READABLE, mute_called));
+    p->agents[1].port = m->port;
+    p->round++;
+    next_round(p, 0);
+}
+
+/* Says who it is, as agent 1 does. */
+static int call_as_agent_1(const pair *p)
+{
+    char hello[TRII_PEER_HELLO_BYTES];
+    int fd;
+
+    trii_peer_hello_write(p->agents[0].token, p->round, 1, hello);
+    CHECK_OK(
+        trii_socket_connect("127.0.0.1", p->agents[0].port, trii_deadline_ms(SOON_MS), false, &fd));
+    CHECK_OK(trii_socket_send_all(fd, hello, sizeof(hello), trii_deadline_ms(SOON_MS)));
+    return fd;
+}
+
+static void who_is_silent_is_called_once_more_and_then_lost(void **state)
+{
+    mute m;
+    pair p;
+    int fd;
+
+    (void)state;
+    begin_mute(&p, SILENCE_MS, &m);
+    fd = call_as_agent_1(&p);
+    run_until(&p, &p.told[0].lost, 1);
+    assert_true(m.n_calls >= 2);
+    assert_string_equal(p.told[0].why, "host host1 (pid 71) was silent for 1 s: its host answers, "
+                                       "so its agent is stopped or frozen");
+    trii_socket_close(fd);
+    trii_socket_close(m.listener.fd);
+    trii_loop_unwatch(&m.listener);
+    end(&p);
+}
+
+/* A firewall may forget a connection without a word: then the agent calls anew. */
+static void who_is_heard_over_any_connection_lives(void **state)
+{
+    mute m;
+    pair p;
+    int fds[16], n = 0;
+
+    (void)state;
+    begin_mute(&p, SILENCE_MS, &m);
+    while (n < 16) {
+        fds[n++] = call_as_agent_1(&p);
+        run_for(&p, SILENCE_MS / 4);
+    }
+    expect_peace(&p);
+    run_until(&p, &p.told[0].lost, 1);
+    for (int i = 0; i < n; i++)
+        trii_socket_close(fds[i]);
+    trii_socket_close(m.listener.fd);
+    trii_loop_unwatch(&m.listener);
+    end(&p);
+}
+
+/* Nobody listens there any more: that is known before the silence is over. */
+static void a_second_call_that_is_refused_decides_at_once(void **state)
+{
+    mute m;
+    pair p;
+    int fd;
+
+    (void)state;
+    begin_mute(&p, LONG_SILENCE_MS, &m);
+    fd = call_as_agent_1(&p);
+    run_until(&p, &m.n_calls, 1);
+    trii_socket_close(m.listener.fd);
+    run_until(&p, &p.told[0].lost, 1);
+    assert_string_equal(p.told[0].why, "host host1 (pid 71) is gone: its agent ended");
+    trii_socket_close(fd);
+    end(&p);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_hello_is_understood_in_any_pieces),
+    cmocka_unit_test(what_is_no_hello_is_refused),
+    cmocka_unit_test(who_goes_in_order_is_not_lost),
+    cmocka_unit_test(who_goes_without_a_word_is_lost),
+    cmocka_unit_test(with_a_key_it_is_the_same),
+    cmocka_unit_test(no_stranger_announces_a_death),
+    cmocka_unit_test(another_key_is_told_and_is_no_death),
+    cmocka_unit_test(a_key_on_one_side_only_is_told),
+    cmocka_unit_test(who_is_in_a_later_round_is_not_lost),
+    cmocka_unit_test(strangers_keep_nobody_out),
+    cmocka_unit_test(without_descriptors_nobody_is_asked_without_end),
+    cmocka_unit_test(who_is_never_reached_is_refused_at_last),
+    cmocka_unit_test(an_agent_whose_loop_stands_still_is_not_lost),
+    cmocka_unit_test(who_is_silent_is_called_once_more_and_then_lost),
+    cmocka_unit_test(who_is_heard_over_any_connection_lives),
+    cmocka_unit_test(a_second_call_that_is_refused_decides_at_once),
+};
+
+TEST_MAIN(tests)

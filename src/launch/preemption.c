@@ -1,0 +1,158 @@
+/*
+ * preemption.c - SIGUSR1 to the agent announces that this host will be taken away: the cluster's
+ * notice before pre-emption. Workers that handle SIGUSR1 get it, with the time left; one without a
+ * handler would be ended by it. The job goes on: what to do about it is for the workers to say.
+ */
+#include "launch/agent_internal.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "os/clock.h"
+#include "os/signal.h"
+
+/* A worker may be starting, and install its handler soon. */
+#define AGAIN_MS INT64_C(1000)
+#define AGAIN_FOR_MS INT64_C(60000)
+/* The end of a Slurm job that is further away is not what it gives notice of: somebody wants the
+ * host before. */
+#define SLURM_MAX_MS INT64_C(3600000)
+
+enum { MAX_SHOWN = 8 };
+
+/* Until SLURM_JOB_END_TIME (seconds since 1970); -1 = it is not set, or says nothing. */
+static int64_t slurm_left_ms(void)
+{
+    const char *text = getenv("SLURM_JOB_END_TIME");
+    char *end;
+    long long seconds;
+    int64_t left_ms;
+
+    if (text == NULL || *text == '\0')
+        return -1;
+    seconds = strtoll(text, &end, 10);
+    if (*end != '\0' || seconds < 0 || seconds > INT64_C(1) << 40)
+        return -1;
+    left_ms = (int64_t)seconds * 1000 - trii_wall_ns() / TRII_NS_PER_MS;
+    return left_ms > 0 && left_ms <= SLURM_MAX_MS ? left_ms : -1;
+}
+
+/* -1: nobody said when. */
+static int64_t left_ms(const trii_agent *a)
+{
+    int64_t left = a->notice.deadline_ns - trii_now_ns();
+
+    if (a->notice.deadline_ns == TRII_NO_DEADLINE)
+        return -1;
+    return left > 0 ? left / TRII_NS_PER_MS : 0;
+}
+
+static void describe_left(int64_t ms, char *text, size_t bytes)
+{
+    if (ms >= 0)
+        snprintf(text, bytes, ms < 10000 ? "in %.3g s" : "in %.0f s", (double)ms / 1000);
+    else
+        snprintf(text, bytes, "soon");
+}
+
+/* Tells those that have not been told and expect it; returns how many. */
+static int tell_workers(trii_agent *a)
+{
+    int64_t left = left_ms(a);
+    int value = left < 0 ? 0 : left > INT32_MAX ? INT32_MAX : left < 1 ? 1 : (int)left;
+    int *told = trii_alloc((size_t)a->n_workers, sizeof(*told), "workers");
+    int n = 0;
+
+    if (told == NULL)
+        return 0;
+    for (int i = 0; i < a->n_workers; i++) {
+        a->live[i] = a->workers[i].process;
+        if (!a->workers[i].live || a->workers[i].noticed)
+            a->live[i].pidfd = -1;
+    }
+    trii_process_tell(a->live, a->n_workers, SIGUSR1, value, told);
+    for (int i = 0; i < a->n_workers; i++) {
+        a->workers[i].noticed = a->workers[i].noticed || told[i] > 0;
+        n += told[i] > 0;
+    }
+    trii_free(told);
+    return n;
+}
+
+static void print_deaf(trii_agent *a)
+{
+    int shown = 0, more = 0;
+
+    for (int i = 0; i < a->n_workers; i++) {
+        const trii_worker *w = &a->workers[i];
+
+        if (!w->live || w->noticed)
+            continue;
+        if (shown++ < MAX_SHOWN)
+            trii_sink_print(a->err_sink,
+                            "trirun: rank %d (pid %d) was not told: it has no handler for SIGUSR1, "
+                            "which would end it\n",
+                            w->rank, w->process.pid);
+        else
+            more++;
+    }
+    if (more > 0)
+        trii_sink_print(a->err_sink, "trirun: %d more were not told\n", more);
+}
+
+static void look_again(trii_timer *timer)
+{
+    trii_agent *a = TRII_CONTAINER(timer, trii_agent, notice.again);
+    int64_t now_ns = trii_now_ns();
+    int n = a->phase == TRII_PHASE_RUN ? tell_workers(a) : 0;
+
+    if (n > 0)
+        trii_sink_print(a->err_sink, "trirun: %d more worker%s handle%s SIGUSR1 now: told\n", n,
+                        n == 1 ? "" : "s", n == 1 ? "s" : "");
+    if (now_ns < a->notice.until_ns)
+        trii_loop_timer(a->loop, timer, now_ns + AGAIN_MS * TRII_NS_PER_MS, look_again);
+}
+
+void trii_preemption_received(trii_agent *a, int value_ms)
+{
+    int64_t ms = value_ms > 0                ? value_ms
+                 : a->options->notice_ms > 0 ? a->options->notice_ms
+                                             : slurm_left_ms();
+    char when[40];
+    int told = 0;
+
+    if (a->phase >= TRII_PHASE_FLUSH)
+        return;
+    a->notice.deadline_ns = ms > 0 ? trii_deadline_ms(ms) : TRII_NO_DEADLINE;
+    a->notice.until_ns = ms > 0 ? a->notice.deadline_ns : trii_deadline_ms(AGAIN_FOR_MS);
+    for (int i = 0; i < a->n_workers; i++)
+        a->workers[i].noticed = false;
+    if (a->phase == TRII_PHASE_RUN)
+        told = tell_workers(a);
+    describe_left(ms, when, sizeof(when));
+    trii_sink_print(a->err_sink,
+                    "trirun: received SIGUSR1: this host will be taken away %s; told %d of %d "
+                    "worker%s\n",
+                    when, told, a->n_live, a->n_live == 1 ? "" : "s");
+    if (a->phase == TRII_PHASE_RUN)
+        print_deaf(a);
+    trii_monitor_notice(&a->monitor, NULL, ms, told);
+    if (a->hosts != NULL)
+        trii_agent_hosts_preempted(a->hosts, ms);
+    trii_loop_timer(a->loop, &a->notice.again, trii_deadline_ms(AGAIN_MS), look_again);
+}
+
+void trii_preemption_of_host(trii_agent *a, const char *host, int64_t pid, int64_t ms)
+{
+    char when[40];
+
+    describe_left(ms, when, sizeof(when));
+    trii_sink_print(a->err_sink, "trirun: host %s (pid %lld) will be taken away %s\n", host,
+                    (long long)pid, when);
+    trii_monitor_notice(&a->monitor, host, ms, -1);
+}
+
+void trii_preemption_stop(trii_agent *a)
+{
+    trii_loop_timer_stop(a->loop, &a->notice.again);
+}

@@ -1,0 +1,118 @@
+/* error_file_test.c - error files of torchelastic, of its older versions, and what is none. */
+#include "launch/report/error_file.h"
+
+#include "launch/report/memory_kills.h"
+#include "testing/check.h"
+#include "testing/spawn.h"
+
+static char folder[256], path[300], copy[300];
+
+static int make_folder(void **state)
+{
+    (void)state;
+    spawn_make_folder(folder, sizeof(folder));
+    snprintf(path, sizeof(path), "%s/error.json", folder);
+    snprintf(copy, sizeof(copy), "%s/copy.json", folder);
+    return 0;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    spawn_remove_folder(folder);
+    return 0;
+}
+
+static void write_file(const char *text, size_t bytes)
+{
+    FILE *file = fopen(path, "w");
+
+    assert_non_null(file);
+    assert_int_equal(fwrite(text, 1, bytes, file), bytes);
+    fclose(file);
+}
+
+static void read_copy(char *text, size_t bytes)
+{
+    FILE *file = fopen(copy, "r");
+
+    assert_non_null(file);
+    text[fread(text, 1, bytes - 1, file)] = '\0';
+    fclose(file);
+}
+
+static const char whole[] =
+    "{\"message\": {\"extraInfo\": {\"timestamp\": \"1700000000\", \"py_callstack\": "
+    "\"Traceback\\n\\tx \\u00e4\\u20ac\\ud83d\"}, \"message\": \"E: \\\"q\\\" \\\\\"}, \"x\": [1, "
+    "{}]}";
+
+static void both_forms_are_understood(void **state)
+{
+    trii_error_file error;
+    char text[1024];
+
+    (void)state;
+    assert_false(trii_error_file_read(path, &error));
+    write_file(whole, sizeof(whole) - 1);
+    assert_true(trii_error_file_read(path, &error));
+    assert_string_equal(error.message, "E: \"q\" \\");
+    assert_string_equal(error.traceback, "Traceback\n\tx \xc3\xa4\xe2\x82\xac?");
+    assert_int_equal(error.timestamp, 1700000000);
+    CHECK_OK(trii_error_file_copy(path, copy, -11));
+    read_copy(text, sizeof(text));
+    assert_ptr_equal(strstr(text, "{\"message\": {\"errorCode\": -11, \"extraInfo\": {"), text);
+    write_file("{\"timestamp\": 12, \"message\": \"old\"}", 35);
+    assert_true(trii_error_file_read(path, &error));
+    assert_string_equal(error.message, "old");
+    assert_int_equal(error.timestamp, 12);
+    CHECK_OK(trii_error_file_copy(path, copy, 1));
+    read_copy(text, sizeof(text));
+    assert_string_equal(text, "{\"timestamp\": 12, \"message\": \"old\"}");
+}
+
+/* Every beginning of a file, and every file with one byte changed: no crash (ASan), no endless
+ * loop, texts that end. */
+static void what_is_no_error_file_does_no_harm(void **state)
+{
+    char changed[sizeof(whole)];
+    trii_error_file error;
+
+    (void)state;
+    for (size_t n = 0; n < sizeof(whole) - 1; n++) {
+        write_file(whole, n);
+        trii_error_file_read(path, &error);
+        for (size_t c = 0; c < 5; c++) {
+            memcpy(changed, whole, sizeof(whole));
+            changed[n] = "\"\\{}\0"[c];
+            write_file(changed, sizeof(whole) - 1);
+            trii_error_file_read(path, &error);
+            assert_true(strlen(error.message) < sizeof(error.message));
+        }
+    }
+    memset(changed, '[', sizeof(changed));
+    write_file(changed, sizeof(changed));
+    assert_false(trii_error_file_read(path, &error));
+}
+
+static void a_kill_for_memory_is_told_from_the_counters(void **state)
+{
+    const trii_memory_kills before = {.group = 2, .host = 7}, same = before;
+    const trii_memory_kills group = {.group = 3, .host = 8}, host = {.group = 2, .host = 8};
+    const trii_memory_kills unknown = {.group = -1, .host = -1};
+
+    (void)state;
+    assert_int_equal(trii_memory_kills_find("low 0\noom 4\noom_kill 3\n", "oom_kill"), 3);
+    assert_int_equal(trii_memory_kills_find("oom_kill_disable 0\n", "oom_kill"), -1);
+    assert_null(trii_memory_kills_explain(&before, &same));
+    assert_non_null(strstr(trii_memory_kills_explain(&before, &group), "control group"));
+    assert_non_null(strstr(trii_memory_kills_explain(&before, &host), "of this host"));
+    assert_null(trii_memory_kills_explain(&unknown, &group));
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test_setup_teardown(both_forms_are_understood, make_folder, remove_folder),
+    cmocka_unit_test_setup_teardown(what_is_no_error_file_does_no_harm, make_folder, remove_folder),
+    cmocka_unit_test(a_kill_for_memory_is_told_from_the_counters),
+};
+
+TEST_MAIN(tests)

@@ -1,0 +1,467 @@
+/*
+ * failure_report.c - see failure_report.h.
+ */
+#include "launch/report/failure_report.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "inspect/why.h"
+#include "launch/report/error_file.h"
+#include "launch/text.h"
+#include "os/clock.h"
+#include "os/file.h"
+#include "os/signal.h"
+
+enum { REPORT_LINES = 12, MAX_LEAVERS = 8 };
+
+/* What is less was slewed, and changes no order that error files could tell. */
+#define CLOCK_STEP_NS (200 * TRII_NS_PER_MS)
+
+static bool ended_by_itself(const trii_worker *w)
+{
+    return trii_worker_failed(w) && (w->suspect || !w->told);
+}
+
+/* It has said what is wrong, and was stopped since a rank that it reached ended before. */
+static bool found_nan(trii_worker *w)
+{
+    return trii_worker_failed(w) && !ended_by_itself(w) && trii_worker_made_nan(w);
+}
+
+static void error_path(const trii_failure *f, const trii_worker *worker, char *path, size_t bytes)
+{
+    path[0] = '\0';
+    if (f->error_dir != NULL)
+        snprintf(path, bytes, "%s/%d/error.json", f->error_dir, (int)(worker - f->workers));
+}
+
+static bool read_error(const trii_failure *f, const trii_worker *worker, char *path, size_t bytes,
+                       trii_error_file *error)
+{
+    error_path(f, worker, path, bytes);
+    return path[0] != '\0' && trii_error_file_read(path, error);
+}
+
+/* --- who ended too early ------------------------------------------------------------------ */
+
+/* Ended well by itself before the failure was seen, or was about to. */
+static bool has_left(const trii_failure *f, const trii_worker *w)
+{
+    if (w->live || trii_worker_failed(w))
+        return false;
+    return w->suspect || (!w->told && w->ended_ns <= f->cause->ended_ns);
+}
+
+/* Who joined the job by its record and never left it, and is gone with status 0: the first. */
+static trii_worker *find_early(const trii_failure *f, const trii_why_job *job)
+{
+    trii_worker *early = NULL;
+
+    for (int i = 0; i < f->n_workers; i++) {
+        trii_worker *w = &f->workers[i];
+
+        if (has_left(f, w) && w->rank < job->size && job->ranks[w->rank].log != NULL &&
+            job->ranks[w->rank].state != TRII_WHY_LEFT &&
+            (early == NULL || w->ended_ns < early->ended_ns))
+            early = w;
+    }
+    return early;
+}
+
+static const trii_record_file *log_of(const trii_why_job *job, int rank)
+{
+    return rank < job->size ? job->ranks[rank].log : NULL;
+}
+
+/* The first failure of its groups was that a peer was gone: before a call, or in one. */
+static bool has_lost_a_peer(const trii_why_job *job, int rank)
+{
+    const trii_record_file *log = log_of(job, rank);
+
+    return log != NULL && log->failed == TRI_ERR_PEER_LOST;
+}
+
+/* The call in which the rank was or failed when its peer was gone, or NULL. */
+static const trii_record *waiting_call(const trii_why_job *job, int rank)
+{
+    const trii_record_file *log = log_of(job, rank);
+    const trii_record *last = log != NULL ? trii_why_last(log, false) : NULL;
+
+    if (last == NULL || last->state == TRII_RECORD_DONE)
+        return NULL;
+    return last->state == TRII_RECORD_RUNNING || last->status == TRI_ERR_PEER_LOST ? last : NULL;
+}
+
+/* The cause waited for a peer or lost one, and one was gone by its own will: that one is the cause.
+ * What a program makes of a lost peer is its own: it may end by abort(). */
+static void settle_early(trii_failure *f)
+{
+    const trii_record *call = NULL;
+    trii_worker *early = NULL;
+    trii_why_job job;
+    char words[256];
+    int n = 0;
+
+    if (trii_why_read(f->run_dir, &job) == TRI_OK) {
+        if (f->cause->exit.signal == 0 || has_lost_a_peer(&job, f->cause->rank))
+            call = waiting_call(&job, f->cause->rank);
+        if (call != NULL || has_lost_a_peer(&job, f->cause->rank))
+            early = find_early(f, &job);
+    }
+    for (int i = 0; early != NULL && i < f->n_workers; i++) {
+        int rank = f->workers[i].rank;
+
+        n += &f->workers[i] != early &&
+             (waiting_call(&job, rank) != NULL || has_lost_a_peer(&job, rank));
+    }
+    if (early != NULL && call != NULL) {
+        trii_why_describe(job.ranks[f->cause->rank].log, call, words, sizeof(words));
+        snprintf(f->early, sizeof(f->early), "%d other%s waited in %s", n, n == 1 ? "" : "s",
+                 words);
+    } else if (early != NULL) {
+        snprintf(f->early, sizeof(f->early), "%d other%s needed it", n, n == 1 ? "" : "s");
+    }
+    if (early != NULL)
+        f->cause = early;
+    trii_why_free(&job);
+}
+
+/* Who aborted the group of the cause takes its place, however it ended itself: it may have waited
+ * for the others, and then its end is our doing. */
+static void settle_named(trii_failure *f)
+{
+    trii_culprit_find(f->run_dir, f->workers, f->n_workers, f->cause, &f->culprit);
+    if (f->culprit.worker != NULL && !f->culprit.worker->live)
+        f->cause = f->culprit.worker;
+}
+
+void trii_failure_describe(const trii_failure *f, char *text_out, size_t bytes)
+{
+    const trii_worker *w = f->cause;
+    char words[64];
+
+    trii_worker_describe(w, words, sizeof(words));
+    if (f->early[0] == '\0' && f->culprit.rank == w->rank && !ended_by_itself(w))
+        snprintf(text_out, bytes, "aborted the group");
+    else if (f->early[0] == '\0' && found_nan(f->cause))
+        snprintf(text_out, bytes, "made a NaN");
+    else if (f->early[0] == '\0' && f->culprit.rank >= 0 && f->culprit.rank != w->rank)
+        snprintf(text_out, bytes, "%s after rank %d aborted the group", words, f->culprit.rank);
+    else if (f->early[0] == '\0')
+        snprintf(text_out, bytes, "%s", words);
+    else
+        snprintf(text_out, bytes, "returned 0 after %.1f s without tri_finalize",
+                 (double)(w->ended_ns - w->started_ns) / TRII_NS_PER_S);
+}
+
+/* Since that worker began. */
+static bool clock_was_set(const trii_worker *w)
+{
+    int64_t now_ns = trii_now_ns(), moved_ns = trii_wall_ns() - now_ns - w->wall_ahead_ns;
+
+    return moved_ns > CLOCK_STEP_NS || moved_ns < -CLOCK_STEP_NS;
+}
+
+/* Programs let one rank say why all of them end, and any of them may be seen first. */
+static bool says_more(trii_worker *w, trii_worker *than)
+{
+    return trii_stream_tail(&than->err, REPORT_LINES)[0] == '\0' &&
+           trii_stream_tail(&w->err, REPORT_LINES)[0] != '\0';
+}
+
+static void settle_failed(trii_failure *f)
+{
+    char path[TRII_LOG_PATH_BYTES];
+    trii_error_file error;
+    int64_t first = 0;
+
+    for (int i = 0; i < f->n_workers && f->cause != NULL; i++) {
+        trii_worker *w = &f->workers[i];
+
+        if (w != f->cause && found_nan(w) && trii_worker_blame(f->cause) == 0)
+            f->cause = w;
+        if (w != f->cause && ended_by_itself(w) &&
+            (trii_worker_blame(w) > trii_worker_blame(f->cause) ||
+             (trii_worker_blame(w) == trii_worker_blame(f->cause) && w->exit.signal == 0 &&
+              says_more(w, f->cause))))
+            f->cause = w;
+    }
+    if (f->cause == NULL || f->cause->exit.signal != 0 || clock_was_set(f->cause))
+        return;
+    /* Python writes its error before it ends, which takes a while; by the clock that people set. */
+    if (read_error(f, f->cause, path, sizeof(path), &error))
+        first = error.timestamp;
+    for (int i = 0; i < f->n_workers && first > 0; i++) {
+        trii_worker *w = &f->workers[i];
+
+        if (w != f->cause && trii_worker_failed(w) && w->exit.signal == 0 &&
+            read_error(f, w, path, sizeof(path), &error) && error.timestamp > 0 &&
+            error.timestamp < first) {
+            first = error.timestamp;
+            f->cause = w;
+        }
+    }
+}
+
+void trii_failure_settle(trii_failure *f)
+{
+    f->culprit.rank = -1;
+    settle_failed(f);
+    if (f->cause == NULL)
+        return;
+    settle_named(f);
+    settle_early(f);
+}
+
+/* ISO, as torchrun prints it; local time. */
+static void describe_time(int64_t wall_ns, char *text_out, size_t bytes)
+{
+    time_t seconds = (time_t)(wall_ns / TRII_NS_PER_S);
+    const struct tm *local = localtime(&seconds);
+
+    text_out[0] = '\0';
+    if (local != NULL)
+        strftime(text_out, bytes, "%Y-%m-%d_%H:%M:%S", local);
+}
+
+static void print_lines(const char *line, trii_sink *sink)
+{
+    while (*line != '\0') {
+        int length = (int)strcspn(line, "\n"), end = length, begin;
+
+        while (end > 0 && line[end - 1] == '\r')
+            end--;
+        for (begin = end; begin > 0 && line[begin - 1] != '\r';) /* of a bar its last state */
+            begin--;
+        trii_sink_print(sink, "    | %.*s\n", end - begin, line + begin);
+        line += length + (line[length] == '\n');
+    }
+}
+
+/* Where a core went, or how to get one. */
+static void print_core_hint(const trii_worker *worker, trii_sink *sink)
+{
+    static const int fatal[] = {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL};
+    char pattern[256] = "";
+    FILE *file = fopen("/proc/sys/kernel/core_pattern", "r");
+    bool crashed = false;
+
+    for (size_t i = 0; i < TRII_COUNT_OF(fatal); i++)
+        crashed = crashed || worker->exit.signal == fatal[i];
+    if (file != NULL) {
+        pattern[fread(pattern, 1, sizeof(pattern) - 1, file)] = '\0';
+        pattern[strcspn(pattern, "\n")] = '\0';
+        fclose(file);
+    }
+    if (!crashed)
+        return;
+    if (!worker->exit.core_dumped)
+        trii_sink_print(sink, "  core     : none (ulimit -c unlimited before trirun keeps one)\n");
+    else if (strstr(pattern, "systemd-coredump") != NULL)
+        trii_sink_print(sink, "  core     : coredumpctl debug %d\n", worker->process.pid);
+    else if (pattern[0] == '|')
+        trii_sink_print(sink, "  core     : given to %.*s\n", (int)strcspn(pattern + 1, " "),
+                        pattern + 1);
+    else
+        trii_sink_print(sink, "  core     : \"%s\", in the worker's folder unless it has a /\n",
+                        pattern);
+}
+
+static void print_memory_hint(const trii_failure *f, trii_sink *sink)
+{
+    trii_memory_kills now;
+    const char *why;
+
+    if (f->cause->exit.signal != SIGKILL || f->before == NULL || f->culprit.rank >= 0)
+        return;
+    trii_memory_kills_read(&now);
+    why = trii_memory_kills_explain(f->before, &now);
+    trii_sink_print(sink, "  reason   : %s\n",
+                    why != NULL ? why
+                                : "somebody sent SIGKILL: not trirun, and the kernel counts no "
+                                  "kill for lack of memory");
+}
+
+/* What the ranks whose group was aborted noted of it. */
+static void print_culprit_hint(const trii_failure *f, trii_sink *sink)
+{
+    char why[TRII_RECORD_FAILURE_BYTES];
+
+    if (f->early[0] == '\0' && f->culprit.rank >= 0 && f->culprit.why[0] != '\0')
+        trii_sink_print(sink, "  reason   : %s\n",
+                        trii_text_plain(f->culprit.why, why, sizeof(why)));
+}
+
+/* What the worker writes to its log by itself fails there, as Python's print does by an exception.
+ */
+static void print_disk_hint(const trii_worker *worker, trii_sink *sink)
+{
+    const trii_stream *streams[] = {&worker->out, &worker->err};
+
+    for (int i = 0; i < 2; i++) {
+        if (!streams[i]->direct || !trii_path_is_full(streams[i]->log.path))
+            continue;
+        trii_sink_print(sink,
+                        "  disk     : full, beneath %s: what the worker wrote there failed "
+                        "(with -t, or --log-max-size, trirun writes it and loses what does not "
+                        "fit)\n",
+                        streams[i]->log.path);
+        return;
+    }
+}
+
+/* Python prints what it dies of, also where it has written it down: the traceback's last line is
+ * among those that the worker printed last, and a reader still sees them. */
+static bool is_shown_above(trii_worker *worker, const char *traceback, const trii_sink *sink)
+{
+    size_t end = strlen(traceback), begin;
+    const char *tail;
+
+    while (end > 0 && traceback[end - 1] == '\n')
+        end--;
+    for (begin = end; begin > 0 && traceback[begin - 1] != '\n';)
+        begin--;
+    if (end == begin || !trii_stream_is_in_view(&worker->err, sink))
+        return false;
+    tail = trii_stream_tail(&worker->err, REPORT_LINES);
+    for (; *tail != '\0'; tail += *tail == '\n') {
+        size_t length = strcspn(tail, "\n");
+
+        /* PyTorch puts [rank1]: before it */
+        if (length >= end - begin &&
+            memcmp(tail + length - (end - begin), traceback + begin, end - begin) == 0)
+            return true;
+        tail += length;
+    }
+    return false;
+}
+
+/* What the worker itself wrote down, and its copy for our parent. */
+static bool print_error_file(const trii_failure *f, trii_sink *sink)
+{
+    const char *ours = getenv("TORCHELASTIC_ERROR_FILE");
+    char path[TRII_LOG_PATH_BYTES], message[2048];
+    trii_error_file error;
+
+    if (!read_error(f, f->cause, path, sizeof(path), &error))
+        return false;
+    trii_sink_print(sink, "  message  : %s\n  error_file: %s\n",
+                    trii_text_plain(error.message, message, sizeof(message)), path);
+    if (error.traceback[0] != '\0' && is_shown_above(f->cause, error.traceback, sink)) {
+        trii_sink_print(sink, "  traceback: shown above\n");
+    } else if (error.traceback[0] != '\0') {
+        trii_sink_print(sink, "  traceback:\n");
+        print_lines(error.traceback, sink);
+    }
+    if (ours != NULL && *ours != '\0' &&
+        trii_error_file_copy(path, ours,
+                             f->cause->exit.signal != 0 ? -f->cause->exit.signal
+                                                        : f->cause->exit.code) != TRI_OK)
+        trii_sink_print(sink, "  its error file was not copied: %s\n", tri_last_error());
+    return error.traceback[0] != '\0';
+}
+
+static void print_words(trii_worker *worker, trii_sink *sink)
+{
+    const char *line = trii_stream_tail(&worker->err, REPORT_LINES);
+
+    if (*line == '\0') {
+        trii_sink_print(sink, "  it printed nothing to stderr\n");
+        return;
+    }
+    if (trii_stream_is_in_view(&worker->err, sink)) {
+        trii_sink_print(sink, "  its last lines on stderr are shown above\n");
+        return;
+    }
+    trii_sink_print(sink, "  its last lines on stderr:\n");
+    print_lines(line, sink);
+}
+
+static void print_victims(const trii_failure *f, trii_sink *sink)
+{
+    int stopped = 0, failed = 0;
+
+    for (int i = 0; i < f->n_workers; i++) {
+        const trii_worker *w = &f->workers[i];
+
+        if (w == f->cause || !trii_worker_failed(w))
+            continue;
+        if (w->told && !w->suspect)
+            stopped++;
+        else
+            failed++;
+    }
+    if (stopped + failed > 0)
+        trii_sink_print(sink, "  victims  : %d stopped because of it, %d failed after it\n",
+                        stopped, failed);
+}
+
+/* Others may have failed only because somebody had left early. */
+static void print_left_before(const trii_failure *f, trii_sink *sink)
+{
+    int shown = 0;
+
+    for (int i = 0; i < f->n_workers && shown < MAX_LEAVERS; i++) {
+        const trii_worker *w = &f->workers[i];
+        double seconds = (double)(f->cause->ended_ns - w->ended_ns) / TRII_NS_PER_S;
+
+        if (w == f->cause || !has_left(f, w))
+            continue;
+        if (seconds >= 0.05)
+            trii_sink_print(sink, "  left     : rank %d had ended with status 0 %.1f s before\n",
+                            w->rank, seconds);
+        else
+            trii_sink_print(sink, "  left     : rank %d had ended with status 0 just before\n",
+                            w->rank);
+        shown++;
+    }
+}
+
+void trii_failure_report_leavers(const trii_worker *workers, int n_workers, trii_sink *sink)
+{
+    int shown = 0, others = 0;
+
+    for (int i = 0; i < n_workers; i++)
+        others += workers[i].told;
+    for (int i = 0; i < n_workers && others > 0 && shown < MAX_LEAVERS; i++) {
+        if (workers[i].live || trii_worker_failed(&workers[i]) || workers[i].told)
+            continue;
+        trii_sink_print(sink, "trirun: rank %d had left with status 0 %.1f s before, %d %s on\n",
+                        workers[i].rank,
+                        (double)(trii_now_ns() - workers[i].ended_ns) / TRII_NS_PER_S, others,
+                        others == 1 ? "other went" : "others went");
+        shown++;
+    }
+}
+
+void trii_failure_report(const trii_failure *f, trii_sink *sink)
+{
+    const trii_worker *worker = f->cause;
+    int signal = worker->exit.signal;
+    char what[120], when[40], host[256], program[4096];
+
+    trii_failure_describe(f, what, sizeof(what));
+    describe_time(trii_wall_ns() - (trii_now_ns() - worker->ended_ns), when, sizeof(when));
+    trii_process_host(host, sizeof(host));
+    trii_sink_print(sink,
+                    "trirun: %s failed: rank %d %s%s%s\n"
+                    "  time     : %s\n"
+                    "  host     : %s\n"
+                    "  rank     : %d (local_rank: %d)\n"
+                    "  exitcode : %d (pid: %d)%s%s%s\n",
+                    trii_text_plain(f->program, program, sizeof(program)), worker->rank, what,
+                    f->early[0] != '\0' ? " while " : "", f->early, when, host, worker->rank,
+                    (int)(worker - f->workers), signal != 0 ? -signal : worker->exit.code,
+                    worker->process.pid, signal != 0 ? " (" : "",
+                    signal != 0 ? trii_signal_name(signal) : "", signal != 0 ? ")" : "");
+    print_culprit_hint(f, sink);
+    print_memory_hint(f, sink);
+    print_core_hint(worker, sink);
+    print_disk_hint(worker, sink);
+    print_left_before(f, sink);
+    if (!print_error_file(f, sink))
+        print_words(f->cause, sink);
+    print_victims(f, sink);
+}

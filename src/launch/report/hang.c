@@ -1,0 +1,204 @@
+/*
+ * hang.c - see hang.h.
+ */
+#include "launch/report/hang.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "inspect/why.h"
+#include "os/clock.h"
+#include "os/folder.h"
+
+enum { MAX_FINDINGS = 8, LOOKS = 4, MAX_FILES = 1 << 14 };
+
+static uint64_t calls_of(const char *run_dir, const char *name)
+{
+    unsigned char head[offsetof(trii_record_file, begun) + sizeof(uint64_t)];
+    char path[600];
+    uint64_t begun = 0;
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s/%s", run_dir, name);
+    file = fopen(path, "rb");
+    if (file == NULL)
+        return 0;
+    if (fread(head, 1, sizeof(head), file) == sizeof(head) &&
+        memcmp(head, TRII_RECORD_MAGIC, sizeof(TRII_RECORD_MAGIC)) == 0)
+        memcpy(&begun, head + offsetof(trii_record_file, begun), sizeof(begun));
+    fclose(file);
+    return begun;
+}
+
+/* "rank-N.rec", or "rank-N.PID.rec" of a program beside another one that has the first. */
+static bool is_record_of(const char *name, int rank)
+{
+    int its = -1, pid = 0, end = 0;
+
+    if (sscanf(name, "rank-%d.rec%n", &its, &end) == 1 && end > 0 && name[end] == '\0')
+        return its == rank || rank < 0;
+    end = 0;
+    return sscanf(name, "rank-%d.%d.rec%n", &its, &pid, &end) == 2 && end > 0 &&
+           name[end] == '\0' && (its == rank || rank < 0);
+}
+
+/* rank -1: of all. */
+static uint64_t count_calls(const char *run_dir, int rank)
+{
+    char **names = NULL;
+    uint64_t sum = 0;
+    int n = 0;
+
+    if (trii_folder_list(run_dir, MAX_FILES, &names, &n) != TRI_OK)
+        return 0;
+    for (int i = 0; i < n; i++) {
+        if (is_record_of(names[i], rank))
+            sum += calls_of(run_dir, names[i]);
+    }
+    trii_folder_free_names(names, n);
+    return sum;
+}
+
+uint64_t trii_rank_calls(const char *run_dir, int rank)
+{
+    return count_calls(run_dir, rank);
+}
+
+static uint64_t measure(trii_hang *hang)
+{
+    uint64_t sum = count_calls(hang->run_dir, -1);
+
+    for (int i = 0; i < hang->n_workers; i++) {
+        trii_worker *w = &hang->workers[i];
+
+        sum += trii_stream_signs(&w->out) + trii_stream_signs(&w->err) + !w->live;
+    }
+    return sum;
+}
+
+static void look(trii_timer *timer)
+{
+    trii_hang *hang = TRII_CONTAINER(timer, trii_hang, timer);
+    int64_t now_ns = trii_now_ns();
+    uint64_t progress = measure(hang);
+
+    if (progress != hang->progress) {
+        hang->progress = progress;
+        hang->since_ns = now_ns;
+    }
+    if (now_ns - hang->since_ns >= hang->limit_ns) {
+        hang->hung(hang);
+        return;
+    }
+    trii_loop_timer(hang->loop, timer, now_ns + hang->limit_ns / LOOKS, look);
+}
+
+void trii_hang_start(trii_hang *hang, trii_loop *loop, int64_t limit_ms, const char *run_dir,
+                     trii_worker *workers, int n_workers, void (*hung)(trii_hang *hang))
+{
+    memset(hang, 0, sizeof(*hang));
+    if (limit_ms == 0)
+        return;
+    hang->loop = loop;
+    hang->limit_ns = limit_ms * TRII_NS_PER_MS;
+    hang->run_dir = run_dir;
+    hang->workers = workers;
+    hang->n_workers = n_workers;
+    hang->since_ns = trii_now_ns();
+    hang->hung = hung;
+    trii_loop_timer(loop, &hang->timer, hang->since_ns + hang->limit_ns / LOOKS, look);
+}
+
+void trii_hang_stop(trii_hang *hang)
+{
+    if (hang->loop != NULL)
+        trii_loop_timer_stop(hang->loop, &hang->timer);
+    hang->loop = NULL;
+}
+
+/* "sleeping in futex_wait" of the process, as the kernel has it. */
+static void describe_process(int pid, char *text, size_t bytes)
+{
+    static const char *const states[] = {
+        "R running", "S sleeping",           "D in an uninterruptible call",
+        "T stopped", "t held by a debugger", "Z ended"};
+    char path[64], line[512] = "", channel[64] = "";
+    const char *state = "in an unknown state";
+    const char *at;
+    FILE *file;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    file = fopen(path, "r");
+    if (file != NULL) {
+        line[fread(line, 1, sizeof(line) - 1, file)] = '\0';
+        fclose(file);
+    }
+    at = strrchr(line, ')'); /* behind the name, which may hold anything */
+    for (size_t i = 0; at != NULL && at[1] == ' ' && i < TRII_COUNT_OF(states); i++) {
+        if (states[i][0] == at[2])
+            state = states[i] + 2;
+    }
+    snprintf(path, sizeof(path), "/proc/%d/wchan", pid);
+    file = fopen(path, "r");
+    if (file != NULL) {
+        channel[fread(channel, 1, sizeof(channel) - 1, file)] = '\0';
+        fclose(file);
+    }
+    if (strcmp(channel, "0") == 0)
+        channel[0] = '\0';
+    snprintf(text, bytes, "%s%s%s", state, channel[0] != '\0' ? " in " : "", channel);
+}
+
+/* Whether the records said anything. */
+static bool report_records(const trii_hang *hang, trii_sink *sink)
+{
+    trii_why_job job;
+    tri_status status = trii_why_read(hang->run_dir, &job);
+    bool any = false;
+
+    if (status == TRI_OK)
+        status = trii_why_find(&job);
+    if (status == TRI_OK) {
+        for (int i = 0; i < job.n_findings && i < MAX_FINDINGS; i++)
+            trii_sink_print(sink, "  %s\n", job.findings[i].text);
+        any = job.n_findings > 0;
+    }
+    trii_why_free(&job);
+    return any;
+}
+
+bool trii_hang_is_waiting(const char *run_dir)
+{
+    trii_why_job job;
+    tri_status status = trii_why_read(run_dir, &job);
+    bool waiting;
+
+    if (status == TRI_OK)
+        status = trii_why_find(&job);
+    waiting = status == TRI_OK && trii_why_in_trouble(&job);
+    trii_why_free(&job);
+    return waiting;
+}
+
+void trii_hang_report(const trii_hang *hang, trii_sink *sink)
+{
+    bool known = report_records(hang, sink);
+    int shown = 0;
+
+    for (int i = 0; i < hang->n_workers && shown < MAX_FINDINGS; i++) {
+        const trii_worker *w = &hang->workers[i];
+        char text[160];
+
+        if (!w->live) {
+            if (!trii_worker_failed(w))
+                trii_sink_print(sink, "  rank %d left with status 0 %.1f s ago\n", w->rank,
+                                (double)(trii_now_ns() - w->ended_ns) / TRII_NS_PER_S);
+            continue;
+        }
+        if (known && trii_rank_calls(hang->run_dir, w->rank) > 0)
+            continue;
+        describe_process(w->process.pid, text, sizeof(text));
+        trii_sink_print(sink, "  rank %d (pid %d) is %s\n", w->rank, w->process.pid, text);
+        shown++;
+    }
+}

@@ -1,0 +1,92 @@
+/*
+ * memory_kills.c - see memory_kills.h.
+ *
+ * Control groups, version 2: oom_kill in memory.events; version 1: in memory.oom_control. Both
+ * count our group and, in version 2, those below, such as the workers' own, which counts nothing.
+ * /proc/vmstat counts the host.
+ */
+#include "launch/report/memory_kills.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "os/cgroup.h"
+
+static bool read_text(const char *path, char *text, size_t bytes)
+{
+    FILE *file = fopen(path, "r");
+
+    text[0] = '\0';
+    if (file == NULL)
+        return false;
+    text[fread(text, 1, bytes - 1, file)] = '\0';
+    fclose(file);
+    return true;
+}
+
+int64_t trii_memory_kills_find(const char *text, const char *name)
+{
+    size_t length = strlen(name);
+
+    while (*text != '\0') {
+        if (strncmp(text, name, length) == 0 && text[length] == ' ')
+            return strtoll(text + length, NULL, 10);
+        text += strcspn(text, "\n");
+        text += *text == '\n';
+    }
+    return -1;
+}
+
+/* Our path in the hierarchy whose line in /proc/self/cgroup contains `field`. */
+static bool group_path(const char *groups, const char *field, char *path, size_t bytes)
+{
+    const char *line = strstr(groups, field);
+
+    if (line == NULL)
+        return false;
+    line += strlen(field);
+    snprintf(path, bytes, "%.*s", (int)strcspn(line, "\n"), line);
+    return true;
+}
+
+static int64_t read_group(void)
+{
+    char groups[4096], inside[1024], path[1200], text[4096];
+
+    if (!read_text("/proc/self/cgroup", groups, sizeof(groups)))
+        return -1;
+    if (group_path(groups, ":memory:", inside, sizeof(inside))) {
+        snprintf(path, sizeof(path), "/sys/fs/cgroup/memory%s/memory.oom_control", inside);
+        /* In a container the mount shows our group as its root. */
+        if (!read_text(path, text, sizeof(text)))
+            read_text("/sys/fs/cgroup/memory/memory.oom_control", text, sizeof(text));
+        return trii_memory_kills_find(text, "oom_kill");
+    }
+    if (!group_path(groups, "0::", inside, sizeof(inside)))
+        return -1;
+    trii_cgroup_outside(inside); /* if trirun runs as a worker of trirun */
+    snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.events", inside);
+    if (!read_text(path, text, sizeof(text)))
+        read_text("/sys/fs/cgroup/memory.events", text, sizeof(text));
+    return trii_memory_kills_find(text, "oom_kill");
+}
+
+void trii_memory_kills_read(trii_memory_kills *kills_out)
+{
+    static char text[16384]; /* vmstat is long */
+
+    kills_out->group = read_group();
+    read_text("/proc/vmstat", text, sizeof(text));
+    kills_out->host = trii_memory_kills_find(text, "oom_kill");
+}
+
+const char *trii_memory_kills_explain(const trii_memory_kills *before,
+                                      const trii_memory_kills *after)
+{
+    if (before->group >= 0 && after->group > before->group)
+        return "out of memory: the kernel killed it at the limit of our control group";
+    if (before->host >= 0 && after->host > before->host)
+        return "out of memory, it seems: the kernel of this host has just killed a process for it";
+    return NULL;
+}

@@ -1,0 +1,64 @@
+/*
+ * monitor.h - what a job tells others while it runs: events, figures, the job file that
+ * `trireme ps` shows, and whether it hangs. The agent says what happened; nothing here decides.
+ */
+#ifndef TRII_LAUNCH_MONITOR_H
+#define TRII_LAUNCH_MONITOR_H
+
+#include "base/err.h"
+#include "launch/worker/environment.h"
+#include "launch/report/events.h"
+#include "launch/report/failure_report.h"
+#include "launch/report/hang.h"
+#include "launch/report/job_metrics.h"
+#include "launch/cli/options.h"
+
+typedef struct trii_monitor {
+    const trii_launch_options *options;
+    trii_loop *loop; /* NULL = not open */
+    trii_sink *sink;
+    trii_background *event_files; /* a thread of its own: events may go to a reader that is slow */
+    trii_events events;
+    trii_metrics metrics;
+    trii_metrics_facts facts;
+    trii_launch_job job;        /* of the attempt; its texts are the agent's */
+    trii_timer job_file;        /* written once the job has lived a moment */
+    char waits[TRII_ERR_BYTES]; /* for other hosts; "" = workers run */
+    trii_memory_kills kills;    /* when the attempt started */
+    trii_hang hang;
+    void (*hung)(void *agent);
+    void *agent;
+} trii_monitor;
+
+typedef struct trii_monitor_setup {
+    const trii_launch_options *options;
+    trii_loop *loop;
+    trii_sink *sink;
+    trii_background *files; /* writes the figures' file */
+    const char *run_id, *run_dir;
+    void (*hung)(void *agent); /* the job stands still; who is stuck has been printed */
+    void *agent;
+} trii_monitor_setup;
+
+/* What setup points to is borrowed. Errors: as --events and --metrics. */
+tri_status trii_monitor_open(trii_monitor *monitor, const trii_monitor_setup *setup) TRI_MUST_CHECK;
+/* No worker runs, and the agent waits for other hosts: `what` says for whom and where. */
+void trii_monitor_waits(trii_monitor *monitor, const char *what);
+/* Before the workers of an attempt start: the kernel's counters. */
+void trii_monitor_begin(trii_monitor *monitor);
+/* All workers of the attempt run; borrowed until trii_monitor_ended. */
+void trii_monitor_started(trii_monitor *monitor, const trii_launch_job *job, trii_worker *workers);
+void trii_monitor_worker_ended(trii_monitor *monitor, const trii_worker *worker);
+/* A signal of the user, to be passed on. */
+void trii_monitor_signal(trii_monitor *monitor, int number);
+/* host: another host that will be taken away, NULL = this one. left_ms: -1 = nobody said when.
+ * told: how many workers of this host were told, -1 = another host. */
+void trii_monitor_notice(trii_monitor *monitor, const char *host, int64_t left_ms, int told);
+/* No worker runs any more; cause: NULL = none failed. more: another attempt follows. */
+void trii_monitor_ended(trii_monitor *monitor, const trii_worker *cause, bool more);
+/* The job is over: its last words are queued. */
+void trii_monitor_close(trii_monitor *monitor, int exit_status);
+/* Once they are written, or that has taken too long. */
+void trii_monitor_destroy(trii_monitor *monitor);
+
+#endif

@@ -1,0 +1,196 @@
+/*
+ * environment.c - see environment.h.
+ *
+ * Threads: torchrun sets OMP_NUM_THREADS=1 when it starts several workers and the user said
+ * nothing, so that they do not fight for the cores; scripts rely on it and it stays. A worker
+ * of ours need not be that poor: TRI_NUM_THREADS, which it reads first, is its share of the
+ * cores. Whoever sets OMP_NUM_THREADS or TRI_NUM_THREADS himself is obeyed.
+ */
+#include "launch/worker/environment.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/compiler.h"
+#include "base/err.h"
+#include "base/param.h"
+
+/* Ours; an inherited value never shines through, even where we leave one out. The settings of the
+ * rendezvous are the agent's alone: they may hold a password. */
+static const char *const owned[] = {
+    "LOCAL_RANK",
+    "RANK",
+    "GROUP_RANK",
+    "ROLE_RANK",
+    "ROLE_NAME",
+    "LOCAL_WORLD_SIZE",
+    "WORLD_SIZE",
+    "GROUP_WORLD_SIZE",
+    "ROLE_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_RESTART_COUNT",
+    "TORCHELASTIC_MAX_RESTARTS",
+    "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_USE_AGENT_STORE",
+    "TORCHELASTIC_ERROR_FILE",
+    "TORCHELASTIC_SIGNALS_TO_HANDLE",
+    "TRI_RUN_DIR",
+    "TRI_STOP_GRACE_MS",
+    "TRI_NEW_STORE",
+    "PET_RDZV_CONF",
+};
+
+enum { MAX_ADDED = 24 };
+
+typedef struct builder {
+    const char **envp;
+    int n;
+    char *text; /* the next entry is written here */
+    size_t left;
+    size_t needed; /* bytes of all entries, also of those that did not fit */
+} builder;
+
+static bool is_owned(const char *entry)
+{
+    size_t length = strcspn(entry, "=");
+
+    for (size_t i = 0; i < TRII_COUNT_OF(owned); i++) {
+        if (strlen(owned[i]) == length && memcmp(owned[i], entry, length) == 0)
+            return true;
+    }
+    return false;
+}
+
+TRII_PRINTF(2, 3) static void add(builder *b, const char *format, ...)
+{
+    va_list args;
+    int length;
+
+    va_start(args, format);
+    length = vsnprintf(b->text, b->left, format, args);
+    va_end(args);
+    b->needed += (size_t)length + 1;
+    if ((size_t)length >= b->left)
+        return; /* the measuring run */
+    b->envp[b->n++] = b->text;
+    b->text += length + 1;
+    b->left -= (size_t)length + 1;
+}
+
+static bool is_blank(char c)
+{
+    return strchr(" \t\n\v\f\r", c) != NULL && c != '\0';
+}
+
+/* One GPU each: the n-th of those that we see, which may be the empty name, without the blanks
+ * around it. False: there are fewer. */
+static bool find_gpu(int local_rank, const char **name_out, int *length_out)
+{
+    const char *list = getenv("CUDA_VISIBLE_DEVICES"), *end;
+
+    *name_out = NULL;
+    if (list == NULL)
+        return true;
+    for (int i = 0; i < local_rank; i++) {
+        list = strchr(list, ',');
+        if (list == NULL)
+            return false;
+        list++;
+    }
+    end = list + strcspn(list, ",");
+    while (list < end && is_blank(*list))
+        list++;
+    while (end > list && is_blank(end[-1]))
+        end--;
+    *name_out = list;
+    *length_out = (int)(end - list);
+    return true;
+}
+
+static void add_gpu(builder *b, int local_rank)
+{
+    const char *name;
+    int length;
+
+    if (find_gpu(local_rank, &name, &length) && name != NULL)
+        add(b, "CUDA_VISIBLE_DEVICES=%.*s", length, name);
+    else
+        add(b, "CUDA_VISIBLE_DEVICES=%d", local_rank);
+}
+
+static void add_threads(builder *b, const trii_launch_job *job)
+{
+    if (job->local_size == 1 || getenv("OMP_NUM_THREADS") != NULL)
+        return;
+    add(b, "OMP_NUM_THREADS=1");
+    if (trii_param_text(TRII_PARAM_NUM_THREADS) == NULL)
+        add(b, "TRI_NUM_THREADS=%d",
+            job->cores > job->local_size ? job->cores / job->local_size : 1);
+}
+
+static void add_all(builder *b, const trii_launch_job *job, int local_rank)
+{
+    add(b, "LOCAL_RANK=%d", job->virtual_local_rank ? 0 : local_rank);
+    add(b, "RANK=%d", job->first_rank + local_rank);
+    add(b, "GROUP_RANK=%d", job->group_rank);
+    add(b, "ROLE_RANK=%d", job->first_role_rank + local_rank);
+    add(b, "ROLE_NAME=%s", job->role);
+    add(b, "LOCAL_WORLD_SIZE=%d", job->local_size);
+    add(b, "WORLD_SIZE=%d", job->world_size);
+    add(b, "GROUP_WORLD_SIZE=%d", job->group_size);
+    add(b, "ROLE_WORLD_SIZE=%d", job->role_size);
+    add(b, "MASTER_ADDR=%s", job->master_addr);
+    add(b, "MASTER_PORT=%d", job->master_port);
+    add(b, "TORCHELASTIC_RESTART_COUNT=%d", job->restart_count);
+    add(b, "TORCHELASTIC_MAX_RESTARTS=%d", job->max_restarts);
+    add(b, "TORCHELASTIC_RUN_ID=%s", job->run_id);
+    add(b, "TORCHELASTIC_USE_AGENT_STORE=%s", job->use_agent_store ? "True" : "False");
+    if (job->error_dir != NULL)
+        add(b, "TORCHELASTIC_ERROR_FILE=%s/%d/error.json", job->error_dir, local_rank);
+    else
+        add(b, "TORCHELASTIC_ERROR_FILE=");
+    add(b, "TORCHELASTIC_SIGNALS_TO_HANDLE=%s", job->signals);
+    add(b, "TRI_RUN_DIR=%s", job->run_dir);
+    if (job->new_store)
+        add(b, "TRI_NEW_STORE=%s:%d", job->master_addr, job->master_port);
+    add(b, "TRI_STOP_GRACE_MS=%lld", (long long)job->grace_ms);
+    if (getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING") == NULL)
+        add(b, "TORCH_NCCL_ASYNC_ERROR_HANDLING=1");
+    if (job->virtual_local_rank)
+        add_gpu(b, local_rank);
+    add_threads(b, job);
+}
+
+tri_status trii_launch_environment(const trii_launch_job *job, int local_rank,
+                                   const char *const *inherited, const char ***envp_out)
+{
+    builder measure = {0}, b = {0};
+    size_t n = 0, n_slots;
+    const char *gpu;
+    int length;
+
+    if (job->virtual_local_rank && !find_gpu(local_rank, &gpu, &length))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "--virtual-local-rank: CUDA_VISIBLE_DEVICES=%s has no GPU for local rank "
+                         "%d; start fewer workers (--nproc-per-node)",
+                         getenv("CUDA_VISIBLE_DEVICES"), local_rank);
+    while (inherited[n] != NULL)
+        n++;
+    add_all(&measure, job, local_rank);
+    n_slots = n + MAX_ADDED + 1;
+    b.envp = trii_alloc(1, n_slots * sizeof(*b.envp) + measure.needed, "environment of a worker");
+    if (b.envp == NULL)
+        return TRI_ERR_NO_MEMORY;
+    b.text = (char *)(b.envp + n_slots);
+    b.left = measure.needed;
+    for (size_t i = 0; i < n; i++) {
+        if (!is_owned(inherited[i]) &&
+            !(job->virtual_local_rank && strncmp(inherited[i], "CUDA_VISIBLE_DEVICES=", 21) == 0))
+            b.envp[b.n++] = inherited[i];
+    }
+    add_all(&b, job, local_rank);
+    *envp_out = b.envp;
+    return TRI_OK;
+}

@@ -1,0 +1,38 @@
+/*
+ * worker.h - one worker as its agent sees it, and the report of a failure.
+ */
+#ifndef TRII_LAUNCH_WORKER_H
+#define TRII_LAUNCH_WORKER_H
+
+#include "launch/output/output.h"
+#include "os/process.h"
+
+typedef struct trii_worker {
+    trii_watch watch; /* of process.pidfd */
+    void *owner;      /* its agent */
+    trii_process process;
+    trii_process_exit exit;
+    int rank, local_rank;
+    bool live;
+    bool suspect;                 /* it was ending already when the first failure was seen */
+    bool told;                    /* it was sent a signal by us before it ended */
+    bool noticed;                 /* it was told that the host will be taken away */
+    int64_t started_ns, ended_ns; /* monotonic: their order is the order of events */
+    int64_t wall_ahead_ns;        /* wall clock less the monotonic one, when it started */
+    trii_stream out, err;
+} trii_worker;
+
+static inline bool trii_worker_failed(const trii_worker *worker)
+{
+    return !worker->live && (worker->exit.signal != 0 || worker->exit.code != 0);
+}
+
+/* How likely its failure is a cause: 2 killed by a signal, 1 by itself, 0 it says that a peer
+ * was lost, aborted the group or made a NaN. */
+int trii_worker_blame(trii_worker *worker);
+/* By what TRI_CHECK=nan let it say. */
+bool trii_worker_made_nan(trii_worker *worker);
+/* "was killed by SIGSEGV (core dumped)", "exited with code 3", "succeeded", "is running". */
+void trii_worker_describe(const trii_worker *worker, char *text_out, size_t bytes);
+
+#endif

@@ -1,0 +1,231 @@
+/*
+ * worker_output.c - see worker_output.h.
+ */
+#include "launch/worker/worker_output.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "launch/text.h"
+#include "os/pipe.h"
+
+static const char *const stream_names[] = {"stdout", "stderr"};
+
+static void go_on(void *arg)
+{
+    trii_outputs *outputs = arg;
+
+    trii_sink_go_on(&outputs->out);
+    trii_sink_go_on(&outputs->err);
+}
+
+static void warn(void *arg, const char *text)
+{
+    trii_outputs *outputs = arg;
+
+    trii_sink_print(outputs->err_sink, "trirun: %s\n", text);
+}
+
+tri_status trii_outputs_init(trii_outputs *outputs, trii_loop *loop,
+                             const trii_launch_options *options)
+{
+    tri_status status;
+
+    memset(outputs, 0, sizeof(*outputs));
+    outputs->options = options;
+    status = trii_background_create(loop, go_on, warn, outputs, &outputs->files);
+    if (status == TRI_OK)
+        status = trii_sink_init(&outputs->out, loop, outputs->files, 1, stream_names[0]);
+    if (status == TRI_OK)
+        status = trii_sink_init(&outputs->err, loop, outputs->files, 2, stream_names[1]);
+    outputs->err_sink = trii_fd_is_same(1, 2) ? &outputs->out : &outputs->err;
+    if (outputs->err_sink != &outputs->out)
+        outputs->out.complaints = outputs->err_sink;
+    return status;
+}
+
+tri_status trii_outputs_prepare(trii_outputs *outputs, const char *run_id, const char *run_dir)
+{
+    tri_status status = trii_log_folder_create(&outputs->folder, outputs->options, run_id, run_dir);
+
+    if (status == TRI_OK && outputs->folder.temporary)
+        trii_sink_print(outputs->err_sink, "trirun: log files are in %s\n", outputs->folder.run);
+    return status;
+}
+
+static tri_status make_files(trii_outputs *outputs, int restart_count, int local_size)
+{
+    const char *lists[] = {outputs->options->stdout_filters, outputs->options->stderr_filters};
+    tri_status status = trii_log_folder_attempt(&outputs->folder, restart_count, local_size);
+
+    for (int i = 0; i < 2 && status == TRI_OK; i++) {
+        char path[TRII_LOG_PATH_BYTES];
+
+        if (lists[i] == NULL || outputs->folder.run[0] == '\0')
+            continue;
+        snprintf(path, sizeof(path), "%s/filtered_%s.log", outputs->folder.attempt,
+                 stream_names[i]);
+        status = trii_log_file_open(&outputs->filtered[i], outputs->files, path,
+                                    outputs->options->log_max_bytes);
+    }
+    return status;
+}
+
+tri_status trii_outputs_attempt(trii_outputs *outputs, int restart_count, int local_size)
+{
+    tri_status status;
+
+    for (int i = 0; i < 2; i++)
+        trii_log_file_close(&outputs->filtered[i]);
+    status = make_files(outputs, restart_count, local_size);
+    if (status != TRI_OK && outputs->begun) {
+        trii_sink_print(outputs->err_sink, "trirun: no files of this attempt: %s\n",
+                        tri_last_error());
+        outputs->folder.attempt[0] = '\0';
+        return TRI_OK;
+    }
+    outputs->begun = true;
+    return status;
+}
+
+/* Puts the value of the variable that text begins with, "role_name}..." or "role_name...", into
+ * value; returns how much of the text is its name, 0 = none that we know. */
+static size_t template_variable(const char *text, const trii_launch_job *job, int local_rank,
+                                char *value, size_t bytes)
+{
+    static const char *const names[] = {"role_name", "local_rank", "rank"};
+    bool braces = *text == '{';
+    size_t length;
+
+    for (size_t i = 0; i < TRII_COUNT_OF(names); i++) {
+        length = strlen(names[i]);
+        if (strncmp(text + braces, names[i], length) != 0)
+            continue;
+        if (braces ? text[length + 1] != '}'
+                   : isalnum((unsigned char)text[length]) || text[length] == '_')
+            continue;
+        if (i == 0)
+            trii_text_plain(job->role, value, bytes);
+        else
+            snprintf(value, bytes, "%d", i == 1 ? local_rank : job->first_rank + local_rank);
+        return length + 2 * braces;
+    }
+    return 0;
+}
+
+/* As Python's string.Template.safe_substitute. */
+static void fill_template(const char *text, const trii_launch_job *job, int local_rank, char *out,
+                          size_t bytes)
+{
+    size_t used = 0;
+
+    out[0] = '\0';
+    while (*text != '\0' && used + 1 < bytes) {
+        char value[TRII_STREAM_LABEL_BYTES] = {*text, '\0'};
+        size_t taken = 0;
+
+        if (text[0] == '$' && text[1] == '$')
+            taken = 1;
+        else if (text[0] == '$')
+            taken = template_variable(text + 1, job, local_rank, value, sizeof(value));
+        text += 1 + taken;
+        used += (size_t)snprintf(out + used, bytes - used, "%s", value);
+    }
+}
+
+/* torchrun's label for what is teed, ours for --label-output. */
+static void make_label(const trii_outputs *outputs, const trii_launch_job *job, int local_rank,
+                       char *label, size_t bytes)
+{
+    char role[TRII_STREAM_LABEL_BYTES - 16];
+
+    if (outputs->options->line_prefix != NULL)
+        fill_template(outputs->options->line_prefix, job, local_rank, label, bytes);
+    else if (outputs->options->label_output)
+        snprintf(label, bytes, "[%d]: ", job->first_rank + local_rank);
+    else
+        snprintf(label, bytes, "[%s%d]:", trii_text_plain(job->role, role, sizeof(role)),
+                 local_rank);
+}
+
+/* A terminal where ours is one, so that programs behave as they would without us; but what a
+ * file gets too is written for a file. */
+static tri_status open_pipe(int like_fd, const trii_stream_options *wanted, int *read_fd_out,
+                            int *write_fd_out)
+{
+    size_t margin = wanted->label != NULL ? strlen(wanted->label) : 0;
+
+    if (wanted->log_path == NULL && trii_fd_is_terminal(like_fd) &&
+        trii_terminal_open(like_fd, margin, read_fd_out, write_fd_out) == TRI_OK)
+        return TRI_OK; /* some containers have no pseudo-terminals: then a pipe must do */
+    return trii_pipe_open(read_fd_out, write_fd_out);
+}
+
+/* which: 0 stdout, 1 stderr. */
+static tri_status open_stream(trii_outputs *outputs, const trii_launch_job *job, int local_rank,
+                              int which, trii_stream *stream, int *fd_out)
+{
+    const trii_launch_options *options = outputs->options;
+    bool files = outputs->folder.attempt[0] != '\0';
+    bool tee = files && (trii_std_of(&options->tee, local_rank) >> which & 1) != 0;
+    bool redirect = files && (trii_std_of(&options->redirects, local_rank) >> which & 1) != 0;
+    bool shown = trii_number_in_list(options->local_ranks_filter, local_rank);
+    char path[TRII_LOG_PATH_BYTES], label[TRII_STREAM_LABEL_BYTES];
+    trii_stream_options wanted = {.label = tee || options->label_output ? label : NULL,
+                                  .colour = local_rank,
+                                  .hidden = !shown || (redirect && !tee),
+                                  .log_path = tee || redirect ? path : NULL,
+                                  .files = outputs->files,
+                                  .log_max_bytes = options->log_max_bytes};
+    int read_fd, write_fd;
+    tri_status status;
+
+    snprintf(path, sizeof(path), "%s/%d/%s.log", outputs->folder.attempt, local_rank,
+             stream_names[which]);
+    make_label(outputs, job, local_rank, label, sizeof(label));
+    wanted.immediate = job->local_size == 1 && wanted.label == NULL;
+    if (tee && shown && outputs->filtered[which].path[0] != '\0') {
+        wanted.filters = which == 0 ? options->stdout_filters : options->stderr_filters;
+        wanted.filtered = &outputs->filtered[which];
+    }
+    if (redirect && !tee && options->log_max_bytes == 0)
+        return trii_stream_open_direct(stream, path, fd_out);
+    status = open_pipe(which + 1, &wanted, &read_fd, &write_fd);
+    if (status != TRI_OK)
+        return status;
+    status =
+        trii_stream_open(stream, which == 0 ? &outputs->out : outputs->err_sink, read_fd, &wanted);
+    if (status == TRI_OK)
+        *fd_out = write_fd;
+    else
+        trii_fd_close(write_fd);
+    return status;
+}
+
+tri_status trii_outputs_open(trii_outputs *outputs, const trii_launch_job *job, int local_rank,
+                             trii_stream *out, trii_stream *err, int *out_fd, int *err_fd)
+{
+    tri_status status;
+
+    *out_fd = *err_fd = -1;
+    status = open_stream(outputs, job, local_rank, 0, out, out_fd);
+    if (status == TRI_OK)
+        status = open_stream(outputs, job, local_rank, 1, err, err_fd);
+    if (status == TRI_OK)
+        return TRI_OK;
+    trii_fd_close(*out_fd);
+    trii_stream_close(out);
+    *out_fd = -1;
+    return status;
+}
+
+void trii_outputs_fini(trii_outputs *outputs)
+{
+    for (int i = 0; i < 2; i++)
+        trii_log_file_close(&outputs->filtered[i]);
+    trii_background_destroy(outputs->files);
+    outputs->files = NULL;
+    trii_sink_fini(&outputs->out);
+    trii_sink_fini(&outputs->err);
+}
