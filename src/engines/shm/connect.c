@@ -94,18 +94,18 @@ static void process_ready(trii_watch *watch, unsigned events)
 }
 
 /* On the control thread, as soon as it runs. */
-static void hold_life(trii_timer *timer)
+static void hold_death_mark(trii_timer *timer)
 {
     shm_group *g = (shm_group *)((char *)timer - offsetof(shm_group, hold));
 
-    trii_lifeline_hold(&g->block->head.life);
+    trii_robust_futex_hold(&g->block->head.death_mark);
 }
 
 static tri_status watch_peers(shm_group *g)
 {
     tri_status st = TRI_OK;
 
-    trii_loop_timer(g->loop, &g->hold, 0, hold_life);
+    trii_loop_timer(g->loop, &g->hold, 0, hold_death_mark);
     for (int r = 0; r < g->size && st == TRI_OK; r++) {
         shm_peer *peer = &g->peers[r];
 
@@ -577,7 +577,7 @@ void shm_release(shm_group *g)
         /* A callback that took its watch away itself may still be running. */
         trii_loop_lock(g->loop);
         trii_loop_timer_stop(g->loop, &g->hold);
-        trii_lifeline_drop(&g->block->head.life);
+        trii_robust_futex_release(&g->block->head.death_mark);
         trii_loop_unlock(g->loop);
         trii_control_release();
     }

@@ -23,7 +23,7 @@
 #include "group/algorithm/matching.h"
 #include "os/cpu.h"
 #include "os/cpu_quota.h"
-#include "os/lifeline.h"
+#include "os/robust_futex.h"
 
 #define SHM_LANES 16
 #define SHM_INLINE_BYTES 96 /* payload that travels inside the arrival */
@@ -105,7 +105,7 @@ typedef struct shm_head {
     trii_cpu_set cpus;
     trii_cpu_quota quota;
 
-    TRII_ALIGNED(128) trii_lifeline life; /* marked by the kernel when the process ends */
+    TRII_ALIGNED(128) trii_robust_futex death_mark; /* marked by the kernel when the process ends */
 
     TRII_ALIGNED(128) atomic_int state; /* SHM_ACTIVE ..., after the two below */
     int32_t status;                     /* SHM_FAILED: the tri_status */

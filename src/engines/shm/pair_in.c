@@ -7,7 +7,7 @@
 
 #include "base/alloc.h"
 #include "engines/shm/shm.h"
-#include "os/foreign.h"
+#include "os/cross_memory.h"
 
 /* Of a heap, at a time: meanwhile nobody else of this rank has a turn. */
 #define READ_PIECE ((size_t)4 << 20)
@@ -341,8 +341,8 @@ static void read_offered(shm_group *g, const shm_peer *peer, trii_op *op)
     if (step->flags & SHM_SRC_IN_ARENA) {
         memcpy(op->call.dst, shm_arena_at(g, peer->rank, step->src_at), op->call.bytes);
         step->moved = op->call.bytes;
-    } else if (trii_foreign_read(peer->block->head.pid, step->src_at + step->moved,
-                                 (char *)op->call.dst + step->moved, piece, &error)) {
+    } else if (trii_cross_memory_read(peer->block->head.pid, step->src_at + step->moved,
+                                      (char *)op->call.dst + step->moved, piece, &error)) {
         step->moved += piece;
     } else {
         step->moved = 0;

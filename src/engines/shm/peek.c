@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "engines/shm/shm.h"
-#include "os/foreign.h"
+#include "os/cross_memory.h"
 
 #define MIN_BYTES ((size_t)48 << 10) /* of a part; below, system calls cost more than a copy */
 #define MIN_SUM_BYTES ((size_t)512 << 10)
@@ -32,7 +32,7 @@ bool shm_peek_works(shm_group *g)
         uint64_t word = 0;
         int error;
 
-        if (!trii_foreign_read(head->pid, head->peek_at, &word, sizeof(word), &error) ||
+        if (!trii_cross_memory_read(head->pid, head->peek_at, &word, sizeof(word), &error) ||
             word != head->nonce)
             return false;
     }
@@ -63,15 +63,16 @@ bool shm_peek_read(shm_group *g, int r, const trii_op *op, shm_buffer which, siz
         memcpy(to, shm_arena_at(g, r, at) + offset, bytes);
         return true;
     }
-    if (trii_foreign_read(g->peers[r].block->head.pid, at + offset, to, bytes, &error))
+    if (trii_cross_memory_read(g->peers[r].block->head.pid, at + offset, to, bytes, &error))
         return true;
-    if (shm_check_peers(g) || (trii_foreign_is_gone(error) && shm_peer_ended(g, r, "has ended")))
+    if (shm_check_peers(g) ||
+        (trii_cross_memory_is_gone(error) && shm_peer_ended(g, r, "has ended")))
         return false; /* which has its buffers back, or none any more */
     trii_collective_describe(trii_collective_whole(&op->call), what, sizeof(what));
     shm_fail(g, TRI_ERR_IO,
              "rank %d cannot read a buffer of rank %d in %s: %s; TRI_SHM_CMA=0 has each rank copy "
              "its own",
-             shm_name(g, g->rank), shm_name(g, r), what, trii_foreign_why(error));
+             shm_name(g, g->rank), shm_name(g, r), what, trii_cross_memory_why(error));
     return false;
 }
 

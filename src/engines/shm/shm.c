@@ -21,7 +21,7 @@
 
 #define SLEEP_NS (50 * TRII_NS_PER_MS)
 #define SPIN_MIN_NS 1000
-#define WATCHED 8 /* lifelines that a sleeper has in its sight; the control threads see all */
+#define WATCHED 8 /* death marks that a sleeper waits for too; the control threads see all */
 #define CHECK_NS (TRII_NS_PER_MS / 2) /* between two looks at all peers by tri_work_test */
 #define SPINS_PER_LOOK 32             /* between two looks at the clock */
 #define YIELDS_PER_LOOK 4
@@ -78,7 +78,7 @@ bool shm_check_peers(shm_group *g)
 
         if (r == g->rank)
             continue;
-        if (trii_lifeline_is_cut(atomic_load(&head->life.word)) &&
+        if (trii_robust_futex_owner_died(atomic_load(&head->death_mark.word)) &&
             shm_peer_ended(g, r, "has ended"))
             return true;
         if (atomic_load_explicit(&head->state, memory_order_acquire) != SHM_FAILED)
@@ -263,14 +263,14 @@ static void wait_for_peers(shm_group *g, int seen, int64_t until_ns)
     /* The next ranks, round the ring: of many ranks each is watched by some. */
     for (int i = 1; i < g->size && n <= WATCHED; i++) {
         shm_head *head = &g->peers[(g->rank + i) % g->size].block->head;
-        int value = atomic_load(&head->life.word);
+        int value = atomic_load(&head->death_mark.word);
 
-        if (trii_lifeline_is_cut(value)) {
+        if (trii_robust_futex_owner_died(value)) {
             if (atomic_load(&head->state) == SHM_ACTIVE)
                 return;
             continue;
         }
-        words[n] = &head->life.word;
+        words[n] = &head->death_mark.word;
         expected[n++] = value;
     }
     trii_futex_wait_many(words, expected, n, until_ns);
@@ -494,7 +494,7 @@ static trii_loss shm_loss(void *self, int rank)
     const shm_peer *peer = &g->peers[rank];
     const shm_head *head = &peer->block->head;
 
-    return trii_lifeline_is_cut(atomic_load(&head->life.word)) ||
+    return trii_robust_futex_owner_died(atomic_load(&head->death_mark.word)) ||
                    atomic_load_explicit(&head->state, memory_order_acquire) == SHM_LEFT ||
                    (peer->pidfd >= 0 && trii_socket_wait(peer->pidfd, TRII_READABLE, 0) == TRI_OK)
                ? TRII_LOSS_ENDED

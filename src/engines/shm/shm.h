@@ -130,7 +130,7 @@ struct shm_group {
     shm_block *block; /* ours */
     shm_peer *peers;  /* [size], ourselves too */
     trii_loop *loop;
-    trii_timer hold; /* has the control thread hold our lifeline */
+    trii_timer hold; /* has the control thread hold our death mark */
 
     trii_lock lock;
     trii_op *queue; /* guard: lock; collectives not done, in order */

@@ -1,12 +1,12 @@
 /*
- * foreign.c - see foreign.h.
+ * cross_memory.c - see cross_memory.h.
  */
-#include "os/foreign.h"
+#include "os/cross_memory.h"
 
 #include <errno.h>
 #include <sys/uio.h>
 
-bool trii_foreign_read(int pid, uint64_t address, void *to, size_t bytes, int *error_out)
+bool trii_cross_memory_read(int pid, uint64_t address, void *to, size_t bytes, int *error_out)
 {
     size_t done = 0;
 
@@ -27,12 +27,12 @@ bool trii_foreign_read(int pid, uint64_t address, void *to, size_t bytes, int *e
     return true;
 }
 
-bool trii_foreign_is_gone(int error)
+bool trii_cross_memory_is_gone(int error)
 {
     return error == ESRCH;
 }
 
-const char *trii_foreign_why(int error)
+const char *trii_cross_memory_why(int error)
 {
     switch (error) {
     case EPERM:

@@ -1,6 +1,6 @@
 /*
- * lifeline_test.c - a process that ends marks its line and wakes who waits for it; one that drops
- * its line does not.
+ * robust_futex_test.c - a process that ends marks its robust futex and wakes who waits for it; one
+ * that has released it does not.
  */
 #include "testing/check.h"
 
@@ -11,11 +11,11 @@
 
 #include "os/clock.h"
 #include "os/futex.h"
-#include "os/lifeline.h"
 #include "os/loop.h"
+#include "os/robust_futex.h"
 
 typedef struct shared {
-    trii_lifeline line;
+    trii_robust_futex futex;
     atomic_int held;
 } shared;
 
@@ -24,13 +24,13 @@ static shared *page;
 static void hold(trii_timer *timer)
 {
     (void)timer;
-    trii_lifeline_hold(&page->line);
+    trii_robust_futex_hold(&page->futex);
     atomic_store(&page->held, 1);
     trii_futex_wake_all(&page->held);
 }
 
-/* A child whose control thread holds the line; it drops it again, or is there until killed. */
-static pid_t start_child(bool drops)
+/* A child whose control thread holds the futex; it releases it, or lives until it is killed. */
+static pid_t start_child(bool releases)
 {
     pid_t pid;
 
@@ -45,10 +45,10 @@ static pid_t start_child(bool drops)
         trii_loop_timer(loop, &timer, 0, hold);
         while (atomic_load(&page->held) == 0)
             trii_futex_wait(&page->held, 0, TRII_NO_DEADLINE);
-        while (!drops)
+        while (!releases)
             pause();
         trii_loop_lock(loop);
-        trii_lifeline_drop(&page->line);
+        trii_robust_futex_release(&page->futex);
         trii_loop_unlock(loop);
         _exit(0);
     }
@@ -60,43 +60,43 @@ static pid_t start_child(bool drops)
 static void the_end_is_marked_and_wakes(void **state)
 {
     atomic_int never = 0;
-    atomic_int *words[2] = {&never, &page->line.word};
+    atomic_int *words[2] = {&never, &page->futex.word};
     pid_t pid = start_child(false);
-    int expected[2] = {0, atomic_load(&page->line.word)};
+    int expected[2] = {0, atomic_load(&page->futex.word)};
 
     (void)state;
     assert_int_not_equal(expected[1], 0);
-    assert_false(trii_lifeline_is_cut(expected[1]));
+    assert_false(trii_robust_futex_owner_died(expected[1]));
     assert_int_equal(kill(pid, SIGKILL), 0);
     /* The test's deadline ends it if nobody wakes us; a wake for nothing is allowed. */
-    while (!trii_lifeline_is_cut(atomic_load(&page->line.word)))
+    while (!trii_robust_futex_owner_died(atomic_load(&page->futex.word)))
         trii_futex_wait_many(words, expected, 2, TRII_NO_DEADLINE);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
-static void who_drops_it_leaves_no_mark(void **state)
+static void who_releases_it_leaves_no_mark(void **state)
 {
     pid_t pid = start_child(true);
 
     (void)state;
     assert_int_equal(waitpid(pid, NULL, 0), pid);
-    assert_int_equal(atomic_load(&page->line.word), 0);
+    assert_int_equal(atomic_load(&page->futex.word), 0);
 }
 
-static void lines_are_dropped_in_any_order(void **state)
+static void futexes_are_released_in_any_order(void **state)
 {
-    trii_lifeline lines[3] = {{0}};
+    trii_robust_futex futexes[3] = {{0}};
 
     (void)state;
     for (int i = 0; i < 3; i++)
-        trii_lifeline_hold(&lines[i]);
-    trii_lifeline_drop(&lines[1]);
-    trii_lifeline_drop(&lines[1]);
-    trii_lifeline_drop(&lines[0]);
-    assert_int_not_equal(atomic_load(&lines[2].word), 0);
-    trii_lifeline_drop(&lines[2]);
+        trii_robust_futex_hold(&futexes[i]);
+    trii_robust_futex_release(&futexes[1]);
+    trii_robust_futex_release(&futexes[1]);
+    trii_robust_futex_release(&futexes[0]);
+    assert_int_not_equal(atomic_load(&futexes[2].word), 0);
+    trii_robust_futex_release(&futexes[2]);
     for (int i = 0; i < 3; i++)
-        assert_int_equal(atomic_load(&lines[i].word), 0);
+        assert_int_equal(atomic_load(&futexes[i].word), 0);
 }
 
 static int make_page(void **state)
@@ -114,8 +114,8 @@ static int free_page(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(the_end_is_marked_and_wakes, make_page, free_page),
-    cmocka_unit_test_setup_teardown(who_drops_it_leaves_no_mark, make_page, free_page),
-    cmocka_unit_test_setup_teardown(lines_are_dropped_in_any_order, make_page, free_page),
+    cmocka_unit_test_setup_teardown(who_releases_it_leaves_no_mark, make_page, free_page),
+    cmocka_unit_test_setup_teardown(futexes_are_released_in_any_order, make_page, free_page),
 };
 
 TEST_MAIN(tests)

@@ -1,5 +1,5 @@
 /*
- * foreign_test.c - memory of other processes: reading it, and what a refusal is called.
+ * cross_memory_test.c - memory of other processes: reading it, and what a refusal is called.
  */
 #include "testing/check.h"
 
@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "os/foreign.h"
+#include "os/cross_memory.h"
 
 static void memory_that_is_not_there_is_called_so(void **state)
 {
@@ -18,12 +18,12 @@ static void memory_that_is_not_there_is_called_so(void **state)
 
     (void)state;
     p[5] = 42;
-    assert_true(trii_foreign_read(getpid(), (uint64_t)(uintptr_t)p + 5, &byte, 1, &error));
+    assert_true(trii_cross_memory_read(getpid(), (uint64_t)(uintptr_t)p + 5, &byte, 1, &error));
     assert_int_equal(byte, 42);
     munmap(p, 4096);
-    assert_false(trii_foreign_read(getpid(), (uint64_t)(uintptr_t)p, &byte, 1, &error));
-    assert_non_null(strstr(trii_foreign_why(error), "freed"));
-    assert_false(trii_foreign_is_gone(error));
+    assert_false(trii_cross_memory_read(getpid(), (uint64_t)(uintptr_t)p, &byte, 1, &error));
+    assert_non_null(strstr(trii_cross_memory_why(error), "freed"));
+    assert_false(trii_cross_memory_is_gone(error));
 }
 
 /* Process 1 belongs to another user, or we give up our rights to read it. */
@@ -40,9 +40,9 @@ static void a_refusal_is_not_called_a_freed_buffer(void **state)
 
         if (geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0))
             _exit(2);
-        refused = !trii_foreign_read(1, 4096, &byte, 1, &error);
+        refused = !trii_cross_memory_read(1, 4096, &byte, 1, &error);
         _exit(refused && error == EPERM &&
-                      strstr(trii_foreign_why(error), "PR_SET_DUMPABLE") != NULL
+                      strstr(trii_cross_memory_why(error), "PR_SET_DUMPABLE") != NULL
                   ? 0
                   : 1);
     }
