@@ -1,20 +1,28 @@
-# Engines as plug-ins: built where their library is found, into lib/trireme/engine-NAME.so. They link
-# nothing of ours (-z defs would show it), and are told what they may use by a table.
+# Plug-ins, plugins/NAME/: each is built where the library that it needs is found, into
+# lib/trireme/NAME.so. They link nothing of ours (-z defs would show it); a table of functions, which
+# they are given when they are loaded, says what they may use.
 
-# tri_plugin(NAME FOLDER SOURCE...): FOLDER below src/engines.
-function(tri_plugin name folder)
-    set(target engine-${name})
-    file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/engines/${folder}/*.c
-        ${CMAKE_SOURCE_DIR}/src/engines/${folder}/*.cc)
-    add_library(${target} MODULE ${sources} ${CMAKE_SOURCE_DIR}/src/group/algorithm/moves.c)
-    set_target_properties(${target} PROPERTIES PREFIX "" C_VISIBILITY_PRESET hidden
+# tri_plugin(NAME SOURCE...)
+function(tri_plugin name)
+    add_library(${name} MODULE ${ARGN})
+    set_target_properties(${name} PROPERTIES PREFIX "" C_VISIBILITY_PRESET hidden
         CXX_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/trireme)
-    target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
-    target_compile_definitions(${target} PRIVATE TRI_NO_SITES TRII_PLUGIN_NAME="${name}")
-    target_link_options(${target} PRIVATE -Wl,-z,defs -Wl,--as-needed)
-    target_link_libraries(${target} PRIVATE trireme_flags)
-    install(TARGETS ${target} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/trireme)
+    target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src
+        ${CMAKE_SOURCE_DIR}/plugins)
+    target_compile_definitions(${name} PRIVATE TRI_NO_SITES)
+    target_link_options(${name} PRIVATE -Wl,-z,defs -Wl,--as-needed)
+    target_link_libraries(${name} PRIVATE trireme_flags)
+    install(TARGETS ${name} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/trireme)
     set(TRI_PLUGINS ${TRI_PLUGINS} ${name} PARENT_SCOPE)
+endfunction()
+
+# tri_engine_plugin(NAME FOLDER): the engine NAME, from plugins/FOLDER.
+function(tri_engine_plugin name folder)
+    file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/plugins/${folder}/*.c
+        ${CMAKE_SOURCE_DIR}/plugins/${folder}/*.cc)
+    tri_plugin(engine-${name} ${sources} ${CMAKE_SOURCE_DIR}/plugins/shared/moves.c)
+    target_compile_definitions(engine-${name} PRIVATE TRII_PLUGIN_NAME="${name}")
+    set(TRI_PLUGINS ${TRI_PLUGINS} PARENT_SCOPE)
 endfunction()
 
 set(TRI_PLUGINS)
@@ -24,7 +32,7 @@ if(NOT TRI_SANITIZE)
     pkg_check_modules(OMPI QUIET ompi-c)
     pkg_check_modules(MPICH QUIET mpich)
     if(OMPI_FOUND)
-        tri_plugin(mpi mpi)
+        tri_engine_plugin(mpi engine-mpi)
         target_include_directories(engine-mpi SYSTEM PRIVATE ${OMPI_INCLUDE_DIRS})
         target_link_options(engine-mpi PRIVATE ${OMPI_LDFLAGS})
         target_link_libraries(engine-mpi PRIVATE ${OMPI_LINK_LIBRARIES})
@@ -34,7 +42,7 @@ if(NOT TRI_SANITIZE)
         if(OMPI_FOUND)
             set(mpich_name mpich)
         endif()
-        tri_plugin(${mpich_name} mpi)
+        tri_engine_plugin(${mpich_name} engine-mpi)
         target_include_directories(engine-${mpich_name} SYSTEM PRIVATE ${MPICH_INCLUDE_DIRS})
         target_link_libraries(engine-${mpich_name} PRIVATE ${MPICH_LINK_LIBRARIES})
     endif()
@@ -43,7 +51,7 @@ if(NOT TRI_SANITIZE)
     find_path(GLOO_INCLUDE_DIR gloo/rendezvous/context.h)
     find_library(GLOO_LIBRARY gloo)
     if(GLOO_INCLUDE_DIR AND GLOO_LIBRARY)
-        tri_plugin(gloo gloo)
+        tri_engine_plugin(gloo engine-gloo)
         target_include_directories(engine-gloo SYSTEM PRIVATE ${GLOO_INCLUDE_DIR})
         target_link_libraries(engine-gloo PRIVATE ${GLOO_LIBRARY} Threads::Threads)
     endif()
@@ -54,7 +62,7 @@ if(NOT TRI_SANITIZE)
     find_path(CUDART_INCLUDE_DIR cuda_runtime_api.h PATHS /usr/local/cuda/include)
     find_library(CUDART_LIBRARY NAMES cudart libcudart.so.12 PATHS /usr/local/cuda/lib64)
     if(NCCL_INCLUDE_DIR AND NCCL_LIBRARY AND CUDART_INCLUDE_DIR AND CUDART_LIBRARY)
-        tri_plugin(nccl nccl)
+        tri_engine_plugin(nccl engine-nccl)
         target_include_directories(engine-nccl SYSTEM PRIVATE ${NCCL_INCLUDE_DIR}
             ${CUDART_INCLUDE_DIR})
         target_link_libraries(engine-nccl PRIVATE ${NCCL_LIBRARY} ${CUDART_LIBRARY})
@@ -65,27 +73,22 @@ endif()
 # Tests link its sources themselves, with sanitizers too; trirun loads the module.
 pkg_check_modules(CURL QUIET IMPORTED_TARGET libcurl)
 if(CURL_FOUND)
-    file(GLOB etcd_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/launch/etcd/*.c)
-    set(etcd_entry ${CMAKE_SOURCE_DIR}/src/launch/etcd/etcd_plugin.c)
-    list(REMOVE_ITEM etcd_sources ${etcd_entry})
+    set(etcd_folder ${CMAKE_SOURCE_DIR}/plugins/rendezvous-etcd)
+    file(GLOB etcd_sources CONFIGURE_DEPENDS ${etcd_folder}/*.c)
+    list(REMOVE_ITEM etcd_sources ${etcd_folder}/etcd_plugin.c)
+    list(APPEND etcd_sources ${CMAKE_SOURCE_DIR}/plugins/shared/plugin_socket.c)
     add_library(etcd_testing STATIC ${etcd_sources})
+    target_include_directories(etcd_testing PUBLIC ${CMAKE_SOURCE_DIR}/plugins)
     target_link_libraries(etcd_testing PRIVATE trireme_flags
         PUBLIC trireme_testing PkgConfig::CURL PkgConfig::JANSSON)
     if(NOT TRI_SANITIZE)
-        add_library(rendezvous-etcd MODULE ${etcd_sources} ${etcd_entry}
+        tri_plugin(rendezvous-etcd ${etcd_sources} ${etcd_folder}/etcd_plugin.c
             ${CMAKE_SOURCE_DIR}/src/store/wire.c ${CMAKE_SOURCE_DIR}/src/os/clock.c
-            ${CMAKE_SOURCE_DIR}/src/os/thread.c ${CMAKE_SOURCE_DIR}/src/os/lent_socket.c)
-        set_target_properties(rendezvous-etcd PROPERTIES PREFIX "" C_VISIBILITY_PRESET hidden
-            LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/trireme)
-        target_include_directories(rendezvous-etcd PRIVATE ${CMAKE_SOURCE_DIR}/include
-            ${CMAKE_SOURCE_DIR}/src)
-        target_compile_definitions(rendezvous-etcd PRIVATE TRI_NO_SITES)
-        target_link_options(rendezvous-etcd PRIVATE -Wl,-z,defs -Wl,--as-needed
-            -Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/rendezvous-etcd.map)
-        target_link_libraries(rendezvous-etcd PRIVATE trireme_flags Threads::Threads
-            PkgConfig::CURL PkgConfig::JANSSON)
-        install(TARGETS rendezvous-etcd LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/trireme)
-        set(TRI_PLUGINS ${TRI_PLUGINS} rendezvous-etcd)
+            ${CMAKE_SOURCE_DIR}/src/os/thread.c)
+        target_link_options(rendezvous-etcd PRIVATE
+            -Wl,--version-script=${etcd_folder}/rendezvous-etcd.map)
+        target_link_libraries(rendezvous-etcd PRIVATE Threads::Threads PkgConfig::CURL
+            PkgConfig::JANSSON)
     endif()
 endif()
 
@@ -149,4 +152,4 @@ function(tri_add_plugin_tests)
         endif()
     endif()
 endfunction()
-message(STATUS "engines as plug-ins: ${TRI_PLUGINS}")
+message(STATUS "plug-ins: ${TRI_PLUGINS}")

@@ -21,7 +21,7 @@ cd "${TRI_CHECK_ROOT:-$(dirname "$check_self")/..}"
 
 # The sources: every C file and header that is ours.
 sources() {
-    for folder in ${*:-include src tools examples bench tests}; do
+    for folder in ${*:-include src plugins tools examples bench tests}; do
         [ ! -d "$folder" ] || find "$folder" -name '*.[ch]'
     done | sort
 }
@@ -49,7 +49,7 @@ self_test_begin() {
     trap 'rm -rf "$copy"' EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM
-    for entry in ${*:-include src tools examples bench tests docs scripts cmake packaging run .clang-format \
+    for entry in ${*:-include src plugins tools examples bench tests docs scripts cmake packaging run .clang-format \
         README.md CONTRIBUTING.md LICENSE CMakeLists.txt}; do
         mkdir -p "$copy/$(dirname "$entry")"
         [ ! -e "$entry" ] || cp -R "$entry" "$copy/$(dirname "$entry")/"

@@ -55,7 +55,7 @@ FNR == 1 {
     if (name in seen) bad("a second file of the name " name ": " seen[name])
     seen[name] = FILENAME
     is_test = FILENAME ~ /_test\.c$/ || FILENAME ~ /^tests\//
-    library = FILENAME ~ /^src\// && !is_test
+    library = FILENAME ~ /^(src|plugins)\// && !is_test
     os = FILENAME ~ /^src\/os\//
 }
 

@@ -6,7 +6,7 @@
 #include "testing/check.h"
 
 #include "base/alloc.h"
-#include "launch/etcd/etcd_json.h"
+#include "rendezvous-etcd/etcd_json.h"
 
 static void read_ok(const char *text, trii_etcd_reply *reply)
 {

@@ -4,8 +4,8 @@
 #ifndef TEST_ETCD_CALLS_H
 #define TEST_ETCD_CALLS_H
 
-#include "launch/etcd/etcd_client.h"
-#include "launch/etcd/etcd_http.h"
+#include "rendezvous-etcd/etcd_client.h"
+#include "rendezvous-etcd/etcd_http.h"
 #include "os/clock.h"
 #include "testing/etcd_server.h"
 

@@ -12,8 +12,8 @@
 #include "base/err.h"
 #include "base/param.h"
 #include "launch/cli/devices.h"
-#include "launch/etcd/etcd.h"
 #include "launch/cli/options_table.h"
+#include "launch/rendezvous/etcd.h"
 #include "os/endpoint.h"
 #include "os/file.h"
 

@@ -11,7 +11,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/param.h"
-#include "launch/etcd/etcd.h"
+#include "launch/rendezvous/etcd.h"
 #include "os/clock.h"
 #include "os/library.h"
 #include "os/process.h"

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "engines/mpi/mpi_engine.h"
+#include "engine-mpi/mpi_engine.h"
 
 #define EAGER_NS 200000 /* tests without a pause for so long after the last end */
 #define PAUSE_NS 20000  /* then with such pauses, which grow */

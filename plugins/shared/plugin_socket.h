@@ -1,9 +1,9 @@
 /*
- * lent_socket.h - sockets that somebody else's library connects and speaks through. Links nothing
+ * plugin_socket.h - sockets that somebody else's library connects and speaks through. Links nothing
  * of ours, so that plug-ins can have it.
  */
-#ifndef TRII_LENT_SOCKET_H
-#define TRII_LENT_SOCKET_H
+#ifndef TRII_PLUGIN_SOCKET_H
+#define TRII_PLUGIN_SOCKET_H
 
 /* As socket(), closed on exec; a connection whose other end's system is silent for dead_ms breaks,
  * also while nothing is said. Negative: none. */

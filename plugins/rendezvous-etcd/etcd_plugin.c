@@ -9,7 +9,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "launch/etcd/etcd.h"
+#include "launch/rendezvous/etcd.h"
 #include "store/store_ops.h"
 
 static const trii_etcd_host *host; /* written before any other function is called */

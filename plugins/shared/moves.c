@@ -1,7 +1,7 @@
 /*
  * moves.c - see moves.h.
  */
-#include "group/algorithm/moves.h"
+#include "shared/moves.h"
 
 #include <string.h>
 

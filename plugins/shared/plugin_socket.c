@@ -1,7 +1,7 @@
 /*
- * lent_socket.c - see lent_socket.h.
+ * plugin_socket.c - see plugin_socket.h.
  */
-#include "os/lent_socket.h"
+#include "shared/plugin_socket.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>

@@ -1,6 +1,6 @@
 /*
  * gloo.c - the gloo plug-in: the connections and moves of Gloo, the library under PyTorch's CPU
- * backend, and the sums of ours (group/algorithm/moves.h).
+ * backend, and the sums of ours (shared/moves.h).
  *
  * Gloo's calls block, so a group has threads: one makes the collectives in their order, and each
  * message under way has one that waits for it. A message must be as long as its receive: Gloo ends
@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "engines/gloo/gloo_shim.h"
-#include "group/algorithm/moves.h"
+#include "engine-gloo/gloo_shim.h"
 #include "group/plugin.h"
+#include "shared/moves.h"
 
 #define MOMENT_MS 1000 /* the least time for connecting */
 

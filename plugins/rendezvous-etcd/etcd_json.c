@@ -1,7 +1,7 @@
 /*
  * etcd_json.c - see etcd_json.h.
  */
-#include "launch/etcd/etcd_json.h"
+#include "rendezvous-etcd/etcd_json.h"
 
 #include <jansson.h>
 #include <limits.h>

@@ -6,7 +6,7 @@
 
 #include <stdatomic.h>
 
-#include "launch/etcd/etcd.h"
+#include "launch/rendezvous/etcd.h"
 
 #define TRII_ETCD_MAX_ANSWER ((size_t)256 << 20)
 #define TRII_ETCD_WHY 300

@@ -1,7 +1,7 @@
 /*
  * nccl_call.c - see nccl_engine.h.
  */
-#include "engines/nccl/nccl_engine.h"
+#include "engine-nccl/nccl_engine.h"
 
 #include "base/dtype.h"
 

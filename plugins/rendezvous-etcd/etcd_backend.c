@@ -7,7 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
-#include "launch/etcd/etcd_client.h"
+#include "rendezvous-etcd/etcd_client.h"
 
 typedef struct backend {
     trii_rdzv_backend base;

@@ -7,9 +7,9 @@
 
 #include <stdatomic.h>
 
-#include "launch/etcd/etcd_client.h"
-#include "launch/etcd/etcd_http.h"
-#include "launch/etcd/etcd_json.h"
+#include "rendezvous-etcd/etcd_client.h"
+#include "rendezvous-etcd/etcd_http.h"
+#include "rendezvous-etcd/etcd_json.h"
 #include "os/thread.h"
 
 #define TRII_ETCD_MAX_ENDPOINTS 16

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engines/mpi/mpi_engine.h"
+#include "engine-mpi/mpi_engine.h"
 
 const trii_host *mpi_host;
 

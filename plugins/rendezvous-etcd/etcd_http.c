@@ -1,7 +1,7 @@
 /*
  * etcd_http.c - see etcd_http.h: the only file that knows libcurl.
  */
-#include "launch/etcd/etcd_http.h"
+#include "rendezvous-etcd/etcd_http.h"
 
 #include <curl/curl.h>
 #include <string.h>
@@ -9,8 +9,8 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "os/clock.h"
-#include "os/lent_socket.h"
 #include "os/thread.h"
+#include "shared/plugin_socket.h"
 
 #define CONNECT_MS 2000
 #define DEAD_MS 5000 /* a server whose system does not answer for so long is gone */

@@ -8,8 +8,8 @@
 #ifndef TRII_ETCD_CLIENT_H
 #define TRII_ETCD_CLIENT_H
 
-#include "launch/etcd/etcd.h"
-#include "launch/etcd/etcd_json.h"
+#include "launch/rendezvous/etcd.h"
+#include "rendezvous-etcd/etcd_json.h"
 
 typedef struct trii_etcd_client trii_etcd_client; /* shared: ref/unref */
 

@@ -9,7 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
-#include "launch/etcd/etcd_client.h"
+#include "rendezvous-etcd/etcd_client.h"
 #include "os/clock.h"
 #include "store/store_ops.h"
 

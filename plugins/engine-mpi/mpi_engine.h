@@ -5,7 +5,7 @@
  *   mpi_world.c  the one thread of the process that calls MPI: its life, its work
  *   mpi_move.c   a move as an MPI request
  *
- * MPI moves bytes and never adds (group/algorithm/moves.h), so sums have the bits of every other
+ * MPI moves bytes and never adds (shared/moves.h), so sums have the bits of every other
  * engine. All MPI calls are made by one thread, so any level of thread support will do, and a
  * program need not know that MPI is there. It starts when the first group asks for it, and ends,
  * with MPI_Finalize, when the process exits in order.
@@ -18,8 +18,8 @@
 
 #include <mpi.h>
 
-#include "group/algorithm/moves.h"
 #include "group/plugin.h"
+#include "shared/moves.h"
 
 extern const trii_host *mpi_host;
 

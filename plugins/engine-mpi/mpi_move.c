@@ -3,7 +3,7 @@
  */
 #include <limits.h>
 
-#include "engines/mpi/mpi_engine.h"
+#include "engine-mpi/mpi_engine.h"
 
 static MPI_Datatype type_of(size_t elem_bytes)
 {

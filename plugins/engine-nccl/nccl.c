@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engines/nccl/nccl_engine.h"
+#include "engine-nccl/nccl_engine.h"
 
 #define PAUSE_NS 20000      /* between looks at what is under way */
 #define LEAVE_NS 1000000000 /* the longest that leaving waits for the peers */

@@ -1,7 +1,7 @@
 /*
  * gloo_shim.cc - see gloo_shim.h: the only file that includes gloo's headers.
  */
-#include "engines/gloo/gloo_shim.h"
+#include "engine-gloo/gloo_shim.h"
 
 #include <gloo/allgatherv.h>
 #include <gloo/alltoallv.h>
