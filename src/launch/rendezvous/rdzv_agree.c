@@ -9,7 +9,7 @@
  *   trireme/serves                          PID NNODES NAME  who serves the store, if not static
  *   trireme/own                             a number, by which it knows it (store/own_address.h)
  */
-#include "launch/rendezvous/rdzv_inside.h"
+#include "launch/rendezvous/rdzv_internal.h"
 
 #include <string.h>
 
@@ -235,7 +235,7 @@ tri_status trii_rdzv_watch_own(trii_rendezvous *r)
                                                    : "--rdzv-endpoint"};
     tri_status status = TRI_OK;
 
-    if (!r->serves)
+    if (!trii_rdzv_serves(r))
         return TRI_OK;
     snprintf(proof, sizeof(proof), "%s/trireme/own", r->id);
     snprintf(claim, sizeof(claim), "%s/trireme/%s", r->id, r->is_static ? "claim/0" : "serves");

@@ -8,7 +8,7 @@
  *   MASTER_ADDR, MASTER_PORT
  *   trireme/ROUND/agent/RANK           PORT SERVES TOKEN RESTARTS HOST NAME PID KEYED
  */
-#include "launch/rendezvous/rdzv_inside.h"
+#include "launch/rendezvous/rdzv_internal.h"
 
 #include <string.h>
 
@@ -42,9 +42,9 @@ tri_status trii_rdzv_introduce(trii_rendezvous *r)
     tri_status status;
 
     agent_key(r, r->round.group_rank, key, sizeof(key));
-    snprintf(text, sizeof(text), "%d %d %s %d %s %s %lld %d", r->setup.peer_port, r->serves,
-             r->setup.token, r->restarts, r->self.addr, r->node_name, (long long)r->self.pid,
-             r->setup.keyed);
+    snprintf(text, sizeof(text), "%d %d %s %d %s %s %lld %d", r->setup.peer_port,
+             trii_rdzv_serves(r), r->setup.token, r->restarts, r->self.addr, r->node_name,
+             (long long)r->self.pid, r->setup.keyed);
     status = set_text(r, key, text);
     if (status == TRI_OK && r->round.group_rank == 0 && !r->is_static) {
         snprintf(port, sizeof(port), "%d", r->worker_port);

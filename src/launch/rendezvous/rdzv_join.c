@@ -7,7 +7,7 @@
  * again, and nobody waits. And who lives is judged by when its heartbeat last changed for us: the
  * clocks of two hosts are never compared.
  */
-#include "launch/rendezvous/rdzv_inside.h"
+#include "launch/rendezvous/rdzv_internal.h"
 
 #include <string.h>
 
@@ -384,7 +384,7 @@ static tri_status step(trii_rendezvous *r, int64_t *deadline)
     } else if (trii_now_ns() > *deadline && !(self != NULL && self->redundant)) {
         status = too_late(r, &s);
     } else {
-        status = r->admitted ? TRI_OK : trii_rdzv_agrees(r, &s);
+        status = r->phase == TRII_RDZV_APPLYING ? trii_rdzv_agrees(r, &s) : TRI_OK;
         if (status == TRI_OK)
             status = decide(r, &s, &dirty, deadline);
         dirty = (status == TRI_OK && beat_if_due(r, &s)) || dirty;
@@ -396,7 +396,8 @@ static tri_status step(trii_rendezvous *r, int64_t *deadline)
                          self != NULL && self->participant ? trii_rdzv_count_participants(&s) : -1);
             if (dirty && won) {
                 r->beat_ns = trii_now_ns();
-                r->admitted = true; /* whoever comes later finds us there, and our declaration */
+                /* whoever comes later finds us there, and our declaration */
+                trii_rdzv_enter(r, TRII_RDZV_JOINING);
             }
             if (dirty && won && !was_waiting && self != NULL && self->waiting)
                 announce(r, &s);
@@ -416,7 +417,7 @@ tri_status trii_rdzv_join_dynamic(trii_rendezvous *r)
     int64_t start = trii_now_ns(), deadline = trii_deadline_ms(r->join_ms);
     tri_status status = TRI_OK;
 
-    if (r->admitted) /* else nobody has seen us yet */
+    if (r->phase == TRII_RDZV_JOINING) /* else nobody has seen us yet */
         status = trii_rdzv_change(r, &r->self, TRII_RDZV_ANY_ROUND, false);
     atomic_store(&r->met, 0);
     while (status == TRI_OK || status == TRI_INPROGRESS) {
@@ -430,7 +431,7 @@ tri_status trii_rdzv_join_dynamic(trii_rendezvous *r)
         if (status != TRI_INPROGRESS)
             break;
         trii_rdzv_pause(r, trii_now_ns() + poll * TRII_NS_PER_MS);
-        trii_rdzv_bury(r);
+        trii_rdzv_drop_lost(r);
     }
     return status;
 }

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "launch/rendezvous/rdzv_inside.h"
+#include "launch/rendezvous/rdzv_internal.h"
 #include "launch/rendezvous/rdzv_pickle.h"
 #include "testing/check.h"
 

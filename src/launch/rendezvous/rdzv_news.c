@@ -3,7 +3,7 @@
  * first news of a round count, a second thread waits for them, and whoever waits for a member sees
  * whether it is still there.
  */
-#include "launch/rendezvous/rdzv_inside.h"
+#include "launch/rendezvous/rdzv_internal.h"
 
 #include <string.h>
 
@@ -14,7 +14,7 @@
 
 #define COUNT_MS 500
 #define MEMBERS_MS 300 /* between two looks at who is there, while one of them is waited for */
-#define WAKER_MS 3000  /* of one wait for the key */
+#define WATCH_MS 3000  /* of one wait for the key */
 
 static void news_key(char *key, size_t bytes, int64_t number, int rank)
 {
@@ -45,7 +45,7 @@ void trii_rdzv_broadcast(tri_store *kv, int64_t number, int n, const trii_rdzv_n
     (void)status;
 }
 
-tri_status trii_rdzv_wake_all(trii_rendezvous *r)
+tri_status trii_rdzv_notify_all(trii_rendezvous *r)
 {
     tri_status status = TRI_OK;
 
@@ -98,13 +98,13 @@ tri_status trii_rdzv_read_news(trii_rendezvous *r, trii_rdzv_news *news_out, boo
  * too: at once, and for ever. */
 static void await_key(trii_rendezvous *r)
 {
-    const char *keys[] = {r->waker_key};
+    const char *keys[] = {r->watch_key};
     tri_store *own = NULL; /* a connection that may wait */
     bool again = true;
     tri_status status;
 
     trii_mutex_unlock(&r->mutex);
-    status = tri_store_clone(r->waker_kv, &own);
+    status = tri_store_clone(r->watch_kv, &own);
     if (status == TRI_OK)
         TRII_LOG(TRII_LOG_DEBUG, "launch", "waiting for news of this round");
     trii_mutex_lock(&r->mutex);
@@ -112,10 +112,10 @@ static void await_key(trii_rendezvous *r)
         int64_t began = trii_now_ns();
 
         trii_mutex_unlock(&r->mutex);
-        status = tri_store_wait(own, keys, 1, WAKER_MS);
+        status = tri_store_wait(own, keys, 1, WATCH_MS);
         trii_mutex_lock(&r->mutex);
-        again = status == TRI_ERR_TIMEOUT && !r->waker_stop &&
-                trii_now_ns() - began >= WAKER_MS / 2 * TRII_NS_PER_MS;
+        again = status == TRI_ERR_TIMEOUT && r->watch == TRII_WATCH_WAITING &&
+                trii_now_ns() - began >= WATCH_MS / 2 * TRII_NS_PER_MS;
         status = again ? TRI_OK : status;
     }
     trii_mutex_unlock(&r->mutex);
@@ -123,52 +123,51 @@ static void await_key(trii_rendezvous *r)
     trii_mutex_lock(&r->mutex);
 }
 
-void trii_rdzv_waker_main(void *arg)
+void trii_rdzv_watch_main(void *arg)
 {
     trii_rendezvous *r = arg;
 
     trii_mutex_lock(&r->mutex);
-    while (!r->waker_quit) {
-        if (!r->waking) {
+    while (r->watch != TRII_WATCH_QUIT) {
+        if (r->watch != TRII_WATCH_WAITING) {
             trii_cond_wait(&r->changed, &r->mutex);
             continue;
         }
         await_key(r);
-        /* also after a failure: then the first thread looks, and sees it */
-        r->waking = false;
-        r->poked = true;
+        /* news also after a failure: then the first thread looks, and sees it */
+        r->watch = r->watch == TRII_WATCH_STOPPING ? TRII_WATCH_IDLE : TRII_WATCH_NEWS;
         trii_cond_broadcast(&r->changed);
     }
     trii_mutex_unlock(&r->mutex);
 }
 
-void trii_rdzv_stop_waker(trii_rendezvous *r)
+void trii_rdzv_watch_stop(trii_rendezvous *r)
 {
     tri_status status;
 
-    if (r->waker_kv == NULL)
+    if (r->watch_kv == NULL)
         return;
     trii_mutex_lock(&r->mutex);
-    r->waker_stop = true;
+    if (r->watch == TRII_WATCH_WAITING)
+        r->watch = TRII_WATCH_STOPPING;
     trii_mutex_unlock(&r->mutex);
-    status = tri_store_set(r->kv, r->waker_key, "1", 1);
+    status = tri_store_set(r->kv, r->watch_key, "1", 1);
     (void)status; /* without a store its wait ends by itself */
     trii_mutex_lock(&r->mutex);
-    while (r->waking)
+    while (r->watch == TRII_WATCH_STOPPING)
         trii_cond_wait(&r->changed, &r->mutex);
-    r->poked = false;
+    r->watch = TRII_WATCH_IDLE;
     trii_mutex_unlock(&r->mutex);
-    tri_store_unref(r->waker_kv);
-    r->waker_kv = NULL;
+    tri_store_unref(r->watch_kv);
+    r->watch_kv = NULL;
 }
 
-void trii_rdzv_start_waker(trii_rendezvous *r)
+void trii_rdzv_watch_start(trii_rendezvous *r)
 {
-    news_key(r->waker_key, sizeof(r->waker_key), r->round.number, r->round.group_rank);
-    r->waker_kv = tri_store_ref(r->kv);
+    news_key(r->watch_key, sizeof(r->watch_key), r->round.number, r->round.group_rank);
+    r->watch_kv = tri_store_ref(r->kv);
     trii_mutex_lock(&r->mutex);
-    r->poked = r->waker_stop = false;
-    r->waking = true;
+    r->watch = TRII_WATCH_WAITING;
     trii_cond_broadcast(&r->changed);
     trii_mutex_unlock(&r->mutex);
 }
@@ -308,7 +307,7 @@ tri_status trii_rdzv_read_keys(trii_rendezvous *r, const char *const *keys, int 
         status = trii_rdzv_check_own(r);
         if (status != TRI_OK)
             return status;
-        trii_rdzv_bury(r);
+        trii_rdzv_drop_lost(r);
         count_now_and_then(r);
         if (!r->is_static)
             status = look_at_members(r);

@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "launch/rendezvous/rdzv_inside.h"
+#include "launch/rendezvous/rdzv_internal.h"
 #include "store/store_ops.h"
 #include "testing/check.h"
 
@@ -68,23 +68,23 @@ static void begin(trii_rendezvous *r, mute_store *store, bool broken)
     r->kv = &store->base;
     trii_mutex_init(&r->mutex);
     trii_cond_init(&r->changed);
-    CHECK_OK(trii_thread_start(&r->waker, "waker", trii_rdzv_waker_main, r));
-    trii_rdzv_start_waker(r);
+    CHECK_OK(trii_thread_start(&r->watcher, "watcher", trii_rdzv_watch_main, r));
+    trii_rdzv_watch_start(r);
 }
 
 static void end(trii_rendezvous *r)
 {
-    trii_rdzv_stop_waker(r);
+    trii_rdzv_watch_stop(r);
     trii_mutex_lock(&r->mutex);
-    r->waker_quit = true;
+    r->watch = TRII_WATCH_QUIT;
     trii_cond_broadcast(&r->changed);
     trii_mutex_unlock(&r->mutex);
-    trii_thread_join(&r->waker);
+    trii_thread_join(&r->watcher);
     trii_cond_fini(&r->changed);
     trii_mutex_fini(&r->mutex);
 }
 
-/* The first thread is poked, and looks. */
+/* The first thread is notified, and looks. */
 static void a_broken_store_is_not_asked_for_ever(void **state)
 {
     static trii_rendezvous r;
@@ -93,7 +93,7 @@ static void a_broken_store_is_not_asked_for_ever(void **state)
     (void)state;
     begin(&r, &store, true);
     assert_true(trii_rdzv_pause(&r, trii_deadline_ms(20000)));
-    assert_false(r.waking);
+    assert_int_equal(r.watch, TRII_WATCH_NEWS);
     assert_int_equal(atomic_load(&store.waits), 1);
     end(&r);
 }

@@ -1,8 +1,8 @@
 /*
- * rdzv_setup.c - beginning and end of a rendezvous: its settings, who serves the store, by which
- * address others know us, and the orders that the agent gives to the thread.
+ * rdzv_setup.c - the settings of a rendezvous, who serves the store, and by which address others
+ * know us.
  */
-#include "launch/rendezvous/rdzv_inside.h"
+#include "launch/rendezvous/rdzv_internal.h"
 
 #include <string.h>
 
@@ -14,19 +14,6 @@
 #include "os/secret.h"
 #include "os/unix.h"
 #include "store/tcp_client.h"
-
-static void order(trii_rendezvous *r, const trii_rdzv_order *o)
-{
-    trii_mutex_lock(&r->mutex);
-    if (o->kind == TRII_ORDER_QUIT && !atomic_load(&r->begun))
-        r->n_orders = 0; /* nobody shall hear of us now */
-    if (r->n_orders < TRII_RDZV_ORDERS)
-        r->orders[r->n_orders++] = *o;
-    trii_cond_broadcast(&r->changed);
-    trii_mutex_unlock(&r->mutex);
-}
-
-/* --- beginning and end --- */
 
 /* Seconds of --rdzv-conf, as milliseconds. */
 static tri_status read_ms(const trii_launch_options *o, const char *key, int64_t fallback_ms,
@@ -46,7 +33,7 @@ static tri_status read_ms(const trii_launch_options *o, const char *key, int64_t
     return TRI_OK;
 }
 
-static tri_status read_settings(trii_rendezvous *r)
+tri_status trii_rdzv_read_settings(trii_rendezvous *r)
 {
     const trii_launch_options *o = r->options;
     int64_t attempts_ms;
@@ -97,7 +84,7 @@ static int max_clients(const trii_rendezvous *r)
                                   n + TRII_FDS_OF_AGENT);
 }
 
-static tri_status serve(trii_rendezvous *r)
+tri_status trii_rdzv_serve(trii_rendezvous *r)
 {
     const trii_launch_options *o = r->options;
     bool loopback = trii_socket_is_loopback_text(o->rdzv_host), must = false;
@@ -135,17 +122,16 @@ static tri_status serve(trii_rendezvous *r)
     if (status != TRI_OK)
         return TRII_FAIL_CTX(status, "the agents'");
     r->server_port = trii_tcp_server_port(r->server);
-    r->serves = true;
     return TRI_OK;
 }
 
-/* Who we are: the name that was given, the one by which others reach the store that we serve, or
- * the address of our end of the connection to it. */
 static bool is_etcd(const trii_launch_options *o)
 {
     return strncmp(o->rdzv_backend, "etcd", 4) == 0;
 }
 
+/* Who we are: the name that was given, the one by which others reach the store that we serve, or
+ * the address of our end of the connection to it. */
 static void find_self(trii_rendezvous *r)
 {
     const trii_launch_options *o = r->options;
@@ -165,7 +151,7 @@ static void find_self(trii_rendezvous *r)
     }
     snprintf(r->self.addr, sizeof(r->self.addr), "%s",
              strcmp(o->rdzv_host, "localhost") == 0 ? "127.0.0.1" : o->rdzv_host);
-    if (!r->serves && trii_tcp_local_host(r->base, host) == TRI_OK)
+    if (!trii_rdzv_serves(r) && trii_tcp_local_host(r->base, host) == TRI_OK)
         snprintf(r->self.addr, sizeof(r->self.addr), "%s", host);
 }
 
@@ -190,11 +176,10 @@ tri_status trii_rdzv_begin(trii_rendezvous *r)
 
     if (is_etcd(o))
         return begin_etcd(r);
-    status =
-        tri_store_tcp(r->serves && r->server != NULL && trii_socket_is_loopback_text(o->rdzv_host)
-                          ? o->rdzv_host
-                          : (r->serves ? "localhost" : o->rdzv_host),
-                      r->server_port, &options, &r->base);
+    status = tri_store_tcp(trii_rdzv_serves(r) && trii_socket_is_loopback_text(o->rdzv_host)
+                               ? o->rdzv_host
+                               : (trii_rdzv_serves(r) ? "localhost" : o->rdzv_host),
+                           r->server_port, &options, &r->base);
 
     if (status != TRI_OK)
         return TRII_FAIL_CTX(status, "%s",
@@ -206,188 +191,4 @@ tri_status trii_rdzv_begin(trii_rendezvous *r)
         return status;
     status = trii_rdzv_c10d_create(r->base, r->id, &r->backend);
     return status == TRI_OK ? trii_rdzv_declare(r) : status;
-}
-
-tri_status trii_rendezvous_create(const trii_rdzv_setup *setup, trii_rendezvous **rdzv_out)
-{
-    const trii_launch_options *o = setup->options;
-    trii_rendezvous *r = trii_alloc(1, sizeof(*r), "rendezvous");
-    tri_status status;
-
-    if (r == NULL)
-        return TRI_ERR_NO_MEMORY;
-    r->options = o;
-    r->setup = *setup;
-    r->event_fd = -1;
-    r->is_static = strcmp(o->rdzv_backend, "static") == 0;
-    r->server_port = o->rdzv_port > 0 ? o->rdzv_port : trii_rdzv_default_port(o);
-    snprintf(r->id, sizeof(r->id), "%s", o->run_id);
-    trii_process_host(r->node_name, sizeof(r->node_name));
-    r->self.pid = trii_process_id();
-    trii_mutex_init(&r->mutex);
-    trii_cond_init(&r->changed);
-    status = read_settings(r);
-    if (status == TRI_OK && !is_etcd(o))
-        status = serve(r);
-    if (status == TRI_OK)
-        status = trii_wakeup_create(&r->event_fd);
-    if (status == TRI_OK)
-        status = trii_thread_start(&r->thread, "rendezvous", trii_rdzv_main, r);
-    if (status != TRI_OK) {
-        trii_tcp_server_destroy(r->server);
-        trii_socket_close(r->event_fd);
-        trii_free(r);
-        return status;
-    }
-    *rdzv_out = r;
-    return TRI_OK;
-}
-
-void trii_rendezvous_destroy(trii_rendezvous *r, int64_t patience_ms)
-{
-    int64_t deadline = trii_deadline_ms(patience_ms);
-    bool done;
-
-    if (r == NULL)
-        return;
-    order(r, &(trii_rdzv_order){.kind = TRII_ORDER_QUIT});
-    for (;;) {
-        trii_mutex_lock(&r->mutex);
-        done = r->done;
-        trii_mutex_unlock(&r->mutex);
-        if (done || trii_now_ns() > deadline)
-            break;
-        /* the store may be served by this thread's loop, and the end needs it */
-        trii_loop_run_once(r->setup.loop, trii_now_ns() + TRII_NS_PER_MS);
-    }
-    if (!done)
-        return;
-    trii_thread_join(&r->thread);
-    trii_tcp_server_destroy(r->server);
-    while (r->events != NULL) {
-        trii_rdzv_event_list *next = r->events->next;
-
-        trii_free(r->events->event.round.agents);
-        trii_free(r->events);
-        r->events = next;
-    }
-    trii_socket_close(r->event_fd);
-    trii_cond_fini(&r->changed);
-    trii_mutex_fini(&r->mutex);
-    trii_free(r);
-}
-
-int trii_rendezvous_fd(const trii_rendezvous *r)
-{
-    return r->event_fd;
-}
-
-bool trii_rendezvous_has_begun(const trii_rendezvous *r)
-{
-    return atomic_load(&r->begun);
-}
-
-int trii_rendezvous_open_port(const trii_rendezvous *r)
-{
-    return r->server != NULL && trii_tcp_server_is_open(r->server) ? r->server_port : 0;
-}
-
-int64_t trii_rendezvous_answered_ns(const trii_rendezvous *r)
-{
-    return atomic_load(&r->answered_ns);
-}
-
-void trii_rendezvous_describe(trii_rendezvous *r, char *text_out, size_t bytes)
-{
-    const trii_launch_options *o = r->options;
-    int came = atomic_load(&r->came), met = atomic_load(&r->met);
-    char at[300], wanted[32];
-
-    if (is_etcd(o))
-        snprintf(at, sizeof(at), "%s", o->rdzv_endpoint);
-    else
-        snprintf(at, sizeof(at), "%s:%d%s", o->rdzv_host, r->server_port,
-                 !r->is_static && *o->rdzv_endpoint == '\0' ? " (no --rdzv-endpoint)" : "");
-    if (o->min_nodes == o->max_nodes)
-        snprintf(wanted, sizeof(wanted), "%d", o->max_nodes);
-    else
-        snprintf(wanted, sizeof(wanted), "%d to %d", o->min_nodes, o->max_nodes);
-    if (met > 0) {
-        trii_mutex_lock(&r->mutex);
-        snprintf(text_out, bytes, "the %d hosts of job %s have met; waiting for %s to be ready",
-                 met, r->id, r->waited_for);
-        trii_mutex_unlock(&r->mutex);
-    } else if (came == 0)
-        snprintf(text_out, bytes, "no answer yet from %s, where the hosts of job %s meet", at,
-                 r->id);
-    else if (came < 0)
-        snprintf(text_out, bytes, "waiting at %s for a place in job %s", at, r->id);
-    else if (came >= o->max_nodes)
-        snprintf(text_out, bytes, "all %d hosts of job %s came; waiting for them to be ready", came,
-                 r->id);
-    else
-        snprintf(text_out, bytes, "%d of %s hosts came; waiting at %s for job %s", came, wanted, at,
-                 r->id);
-}
-
-void trii_rendezvous_next(trii_rendezvous *r, trii_rdzv_event *event_out)
-{
-    trii_rdzv_event_list *item;
-
-    trii_mutex_lock(&r->mutex);
-    item = r->events;
-    if (item != NULL)
-        r->events = item->next;
-    else
-        trii_wakeup_clear(r->event_fd);
-    trii_mutex_unlock(&r->mutex);
-    event_out->kind = TRII_RDZV_NOTHING;
-    if (item != NULL)
-        *event_out = item->event;
-    trii_free(item);
-}
-
-void trii_rendezvous_join(trii_rendezvous *r, int worker_port, int restarts)
-{
-    order(r,
-          &(trii_rdzv_order){.kind = TRII_ORDER_JOIN, .number = worker_port, .restarts = restarts});
-}
-
-void trii_rendezvous_finish(trii_rendezvous *r)
-{
-    order(r, &(trii_rdzv_order){.kind = TRII_ORDER_FINISH});
-}
-
-void trii_rendezvous_tell(trii_rendezvous *r, bool over, bool counts, const char *why)
-{
-    trii_rdzv_order o = {.kind = TRII_ORDER_TELL, .over = over, .counts = counts};
-
-    snprintf(o.why, sizeof(o.why), "%s", why);
-    order(r, &o);
-}
-
-void trii_rendezvous_lost(trii_rendezvous *r, const trii_rdzv_round *round, int group_rank,
-                          const char *why)
-{
-    trii_rdzv_order o = {.kind = TRII_ORDER_LOST,
-                         .number = group_rank,
-                         .round = round->number,
-                         .node = round->agents[group_rank].node,
-                         .serves = round->agents[group_rank].serves};
-
-    snprintf(o.why, sizeof(o.why), "%s", why);
-    order(r, &o);
-}
-
-void trii_rendezvous_leave(trii_rendezvous *r, const char *why)
-{
-    trii_rdzv_order o = {.kind = TRII_ORDER_LEAVE};
-
-    snprintf(o.why, sizeof(o.why), "%s", why);
-    order(r, &o);
-}
-
-void trii_rendezvous_close(trii_rendezvous *r)
-{
-    order(r, &(trii_rdzv_order){.kind = TRII_ORDER_CLOSE});
 }

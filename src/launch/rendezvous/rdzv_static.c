@@ -6,7 +6,7 @@
  * unlike there, everybody first says that its workers are gone, and then rank 0 empties it. That
  * goes for the agent that comes in the place of one that was lost, too.
  */
-#include "launch/rendezvous/rdzv_inside.h"
+#include "launch/rendezvous/rdzv_internal.h"
 
 #include <string.h>
 
@@ -116,10 +116,12 @@ tri_status trii_rdzv_join_static(trii_rendezvous *r)
         status = tri_store_prefix(r->id, r->base, &r->kv);
         if (status == TRI_OK)
             status = trii_rdzv_claim(r);
+        if (status == TRI_OK)
+            trii_rdzv_enter(r, TRII_RDZV_JOINING);
         if (status != TRI_OK || r->round.number == 0)
             return status;
     } else {
-        trii_rdzv_stop_waker(r);
+        trii_rdzv_watch_stop(r);
         if (r->round.mixed)
             return TRI_OK; /* torchrun's agents start their own workers again, alone */
         r->round.number++;

@@ -1,509 +1,210 @@
 /*
- * rendezvous.c - see rendezvous.h: the thread, its orders, and a round that is on.
- *
- * While a round is on, the thread sleeps. A second one waits in the store for a key that others
- * write when something happened (the store wakes it at once); every LOOK_MS the shared state is
- * looked at, since torchrun's agents write no such key.
+ * rendezvous.c - see rendezvous.h: what the agent calls. Orders are queued for the thread
+ * (rdzv_thread.c), and its events for the agent.
  */
-#include "launch/rendezvous/rdzv_inside.h"
+#include "launch/rendezvous/rdzv_internal.h"
 
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/log.h"
 #include "os/clock.h"
+#include "os/process.h"
+#include "os/unix.h"
 
-#define LOOK_MS 1000
-#define BARRIER_LOOK_MS 100
-#define GOODBYE_MS 3000 /* who serves the store waits so long for the others */
-#define GOODBYE_MIXED_MS 1000
-
-/* --- between the threads --- */
-
-static bool next_order(trii_rendezvous *r, trii_rdzv_order *order_out)
+static bool is_etcd(const trii_launch_options *o)
 {
-    bool any;
+    return strncmp(o->rdzv_backend, "etcd", 4) == 0;
+}
 
+static void order(trii_rendezvous *r, const trii_rdzv_order *o)
+{
     trii_mutex_lock(&r->mutex);
-    any = r->n_orders > 0;
-    if (any) {
-        *order_out = r->orders[0];
-        memmove(r->orders, r->orders + 1, (size_t)--r->n_orders * sizeof(*r->orders));
-    }
-    trii_mutex_unlock(&r->mutex);
-    return any;
-}
-
-static void emit(trii_rendezvous *r, const trii_rdzv_event *event)
-{
-    trii_rdzv_event_list *item = trii_alloc(1, sizeof(*item), "rendezvous");
-    trii_rdzv_event_list **link;
-
-    if (item == NULL)
-        return; /* so much memory is always there, or nothing works */
-    item->event = *event;
-    trii_mutex_lock(&r->mutex);
-    for (link = &r->events; *link != NULL;)
-        link = &(*link)->next;
-    *link = item;
-    trii_mutex_unlock(&r->mutex);
-    trii_wakeup_signal(r->event_fd);
-}
-
-static void emit_simple(trii_rendezvous *r, trii_rdzv_event_kind kind, bool counts, const char *why)
-{
-    trii_rdzv_event event = {.kind = kind, .counts = counts, .gone = -1};
-
-    snprintf(event.why, sizeof(event.why), "%s", why);
-    emit(r, &event);
-}
-
-void trii_rdzv_note(trii_rendezvous *r, const char *text)
-{
-    emit_simple(r, TRII_RDZV_NOTE, false, text);
-}
-
-bool trii_rdzv_pause(trii_rendezvous *r, int64_t deadline_ns)
-{
-    bool told;
-
-    trii_mutex_lock(&r->mutex);
-    while (r->n_orders == 0 && !r->poked &&
-           trii_cond_wait_until(&r->changed, &r->mutex, deadline_ns))
-        ;
-    told = r->n_orders > 0 || r->poked;
-    trii_mutex_unlock(&r->mutex);
-    return told;
-}
-
-bool trii_rdzv_interrupted(trii_rendezvous *r)
-{
-    bool is = false;
-
-    trii_mutex_lock(&r->mutex);
-    for (int i = 0; i < r->n_orders; i++)
-        is = is || r->orders[i].kind == TRII_ORDER_LEAVE || r->orders[i].kind == TRII_ORDER_CLOSE ||
-             r->orders[i].kind == TRII_ORDER_QUIT;
-    trii_mutex_unlock(&r->mutex);
-    return is;
-}
-
-/* Ranks of the round in which it was lost may be others by now, so it goes by its name. Who was
- * stopped for a while and is alone for that reason does not harm a round that is on without it. */
-static tri_status bury(trii_rendezvous *r, const trii_rdzv_order *o)
-{
-    /* while we wait for the members of a new round it may be one of them */
-    int64_t round = !r->on && r->round.number > o->round ? r->round.number : o->round;
-    trii_rdzv_news news = {.gone = o->number};
-    int64_t n;
-    tri_status status = TRI_OK;
-
-    snprintf(news.why, sizeof(news.why), "%s", o->why);
-    if (o->round == r->round.number)
-        r->gone = o->number;
-    if (r->is_static) {
-        news.counts = trii_rdzv_may_replace(r);
-        news.over = !news.counts;
-        if (news.counts && r->kv != NULL)
-            status = trii_rdzv_vacate(r, o->number, o->node.pid, o->round);
-        if (o->round != r->round.number) /* everybody waits for its place to be taken already */
-            return status;
-    } else {
-        news.gone = trii_rdzv_forget(r, &o->node);
-        status = trii_rdzv_change(r, &o->node, round, false);
-    }
-    if (status == TRI_OK && r->kv != NULL && news.gone >= 0) {
-        trii_rdzv_broadcast(r->kv, r->round.number, r->round.group_size, &news);
-        status = tri_store_num_keys(r->base, &n);
-    }
-    return status;
-}
-
-void trii_rdzv_bury(trii_rendezvous *r)
-{
-    trii_rdzv_order lost;
-
-    for (;;) {
-        trii_mutex_lock(&r->mutex);
-        lost.kind = TRII_ORDER_NONE;
-        for (int i = 0; i < r->n_orders && lost.kind == TRII_ORDER_NONE; i++) {
-            if (r->orders[i].kind != TRII_ORDER_LOST)
-                continue;
-            lost = r->orders[i];
-            memmove(r->orders + i, r->orders + i + 1,
-                    (size_t)(--r->n_orders - i) * sizeof(*r->orders));
-        }
-        trii_mutex_unlock(&r->mutex);
-        if (lost.kind == TRII_ORDER_NONE)
-            return;
-        /* Without the store all ends anyway, as whoever needs it next will see. */
-        if (!lost.serves && bury(r, &lost) == TRI_OK)
-            trii_rdzv_answered(r);
-    }
-}
-
-/* --- a round that is on --- */
-
-static void end_round(trii_rendezvous *r)
-{
-    trii_rdzv_stop_waker(r);
-    tri_store_unref(r->kv);
-    r->kv = NULL;
-    r->on = r->finishing = false;
-    trii_mutex_lock(&r->mutex);
-    r->poked = false;
+    if (o->kind == TRII_ORDER_QUIT && !trii_rendezvous_has_begun(r))
+        r->n_orders = 0; /* nobody shall hear of us now */
+    if (r->n_orders < TRII_RDZV_ORDERS)
+        r->orders[r->n_orders++] = *o;
+    trii_cond_broadcast(&r->changed);
     trii_mutex_unlock(&r->mutex);
 }
 
-/* An agent of torchrun that serves the store goes as soon as everybody has succeeded, whether or
- * not the others have seen that. */
-static void fail(trii_rendezvous *r)
+tri_status trii_rendezvous_create(const trii_rdzv_setup *setup, trii_rendezvous **rdzv_out)
 {
-    if (r->finishing && r->round.mixed) {
-        emit_simple(r, TRII_RDZV_FINISHED, false, "");
-        return;
-    }
-    emit_simple(r, TRII_RDZV_FAILED, false, tri_last_error());
-}
-
-static void join(trii_rendezvous *r, const trii_rdzv_order *o)
-{
-    trii_rdzv_event event = {.kind = TRII_RDZV_JOINED};
+    const trii_launch_options *o = setup->options;
+    trii_rendezvous *r = trii_alloc(1, sizeof(*r), "rendezvous");
     tri_status status;
 
-    r->worker_port = o->number;
-    r->restarts = o->restarts;
-    do {
-        if (!r->is_static)
-            end_round(r);
-        status = r->is_static ? trii_rdzv_join_static(r) : trii_rdzv_join_dynamic(r);
-        if (status == TRI_OK && !r->is_static)
-            status = trii_rdzv_round_store(r, r->round.number, &r->kv);
-        if (status == TRI_OK)
-            status = trii_rdzv_exchange(r);
-    } while (status == TRI_INPROGRESS);
-    atomic_store(&r->met, 0);
-    if (status == TRI_OK) { /* we were found */
-        trii_own_address_stop(r->own);
-        r->own = NULL;
-        trii_rdzv_start_waker(r);
-    }
-    if (status == TRI_ERR_STATE && trii_rdzv_interrupted(r))
-        return; /* the order that is there says what to do */
+    if (r == NULL)
+        return TRI_ERR_NO_MEMORY;
+    r->options = o;
+    r->setup = *setup;
+    r->event_fd = -1;
+    r->is_static = strcmp(o->rdzv_backend, "static") == 0;
+    r->server_port = o->rdzv_port > 0 ? o->rdzv_port : trii_rdzv_default_port(o);
+    snprintf(r->id, sizeof(r->id), "%s", o->run_id);
+    trii_process_host(r->node_name, sizeof(r->node_name));
+    r->self.pid = trii_process_id();
+    trii_mutex_init(&r->mutex);
+    trii_cond_init(&r->changed);
+    status = trii_rdzv_read_settings(r);
+    if (status == TRI_OK && !is_etcd(o))
+        status = trii_rdzv_serve(r);
+    if (status == TRI_OK)
+        status = trii_wakeup_create(&r->event_fd);
+    if (status == TRI_OK)
+        status = trii_thread_start(&r->thread, "rendezvous", trii_rdzv_main, r);
     if (status != TRI_OK) {
-        emit_simple(r, status == TRI_END ? TRII_RDZV_UNNEEDED : TRII_RDZV_FAILED, false,
-                    tri_last_error());
-        return;
-    }
-    r->on = true;
-    r->is_member = !r->is_static;
-    r->gone = -1;
-    r->knows_end = false;
-    event.round = r->round;
-    emit(r, &event);
-    r->round.agents = NULL; /* the agent's now */
-}
-
-static void tell(trii_rendezvous *r, const trii_rdzv_order *o, int gone)
-{
-    trii_rdzv_news news = {.over = o->over || (gone >= 0 && r->is_static),
-                           .counts = o->counts,
-                           .gone = gone,
-                           .left = true};
-
-    if (r->kv == NULL)
-        return;
-    snprintf(news.why, sizeof(news.why), "%s", o->why);
-    trii_rdzv_broadcast(r->kv, r->round.number, r->round.group_size, &news);
-    r->on = false; /* we know what was told */
-}
-
-/* We know how the round ended, and need its store no more. */
-static void know_end(trii_rendezvous *r)
-{
-    int64_t n;
-    tri_status status =
-        r->kv != NULL && !r->knows_end ? tri_store_add(r->kv, "trireme/left", 1, &n) : TRI_OK;
-
-    r->knows_end = true;
-    (void)status; /* then whoever waits for it waits a little in vain */
-}
-
-/* Nobody waits for a place any more. */
-static bool is_unwanted(trii_rendezvous *r)
-{
-    trii_rdzv_state s;
-    bool any = false;
-
-    if (r->is_static || trii_rdzv_look(r, &s) != TRI_OK)
-        return true;
-    for (int i = 0; i < s.n; i++)
-        any = any || s.entries[i].waiting || s.entries[i].redundant;
-    trii_rdzv_state_fini(&s);
-    return !any;
-}
-
-/* Who serves the store stays until the others know how it ended. */
-static void say_goodbye(trii_rendezvous *r)
-{
-    int64_t deadline = trii_deadline_ms(r->round.mixed ? GOODBYE_MIXED_MS : GOODBYE_MS), n = 0;
-    int others = r->round.group_size - (r->gone >= 0); /* the dead say nothing */
-    tri_status status = TRI_OK;
-
-    know_end(r);
-    if (r->round.world_size == 0)
-        return; /* there never was a round */
-    while (r->serves && r->kv != NULL && status == TRI_OK && trii_now_ns() < deadline) {
-        status = tri_store_add(r->kv, "trireme/left", 0, &n);
-        if (status == TRI_OK && n >= others && is_unwanted(r))
-            break;
-        trii_sleep_until(trii_now_ns() + 5 * TRII_NS_PER_MS);
-    }
-}
-
-static void leave(trii_rendezvous *r, const trii_rdzv_order *o)
-{
-    tri_status status = TRI_OK;
-
-    if (o->kind == TRII_ORDER_LEAVE)
-        tell(r, o, r->round.group_rank);
-    r->is_member = false;
-    if (!r->is_static && r->backend != NULL)
-        status = trii_rdzv_change(r, &r->self, TRII_RDZV_ANY_ROUND, o->kind == TRII_ORDER_CLOSE);
-    if (status == TRI_OK)
-        trii_rdzv_withdraw(r);
-    if (o->kind == TRII_ORDER_CLOSE || r->serves)
-        say_goodbye(r);
-    else
-        know_end(r); /* who serves the store waits for that */
-    if (status != TRI_OK)
-        TRII_LOG(TRII_LOG_INFO, "launch", "leaving the rendezvous: %s", tri_last_error());
-    end_round(r);
-    emit_simple(r, TRII_RDZV_LEFT, false, "");
-}
-
-static void finish(trii_rendezvous *r)
-{
-    static const char last[] = "torchelastic/agent/terminal_state/last_member";
-    int64_t n = 0;
-    tri_status status =
-        tri_store_add(r->kv, "torchelastic/agent/terminal_state/num_members", 1, &n);
-
-    if (status == TRI_OK && n >= r->round.group_size) {
-        status = tri_store_set(r->kv, last, "<val_ignored>", 13);
-        if (status == TRI_OK)
-            status = trii_rdzv_wake_all(r);
-    }
-    r->finishing = true;
-    if (status != TRI_OK)
-        fail(r);
-}
-
-static void lost(trii_rendezvous *r, const trii_rdzv_order *o)
-{
-    bool ends = r->is_static && !o->serves && !trii_rdzv_may_replace(r);
-    trii_rdzv_event event = {.kind = ends ? TRII_RDZV_ENDED : TRII_RDZV_AGAIN,
-                             .counts = r->is_static && !o->serves,
-                             .gone = o->serves ? -1 : o->number};
-    int64_t n;
-    tri_status status;
-
-    if (r->on && o->round != r->round.number)
-        return; /* the round that is on has links of its own */
-    /* If its store answers it lives, and it was us who was not heard. */
-    status = o->serves ? tri_store_num_keys(r->base, &n) : bury(r, o);
-    if (status == TRI_OK)
-        trii_rdzv_answered(r);
-    if (!r->on)
-        return; /* it is over already */
-    snprintf(event.why, sizeof(event.why), "%s",
-             o->serves ? "this host was taken for dead" : o->why);
-    if (status == TRI_OK)
-        emit(r, &event);
-    else
-        fail(r);
-    r->on = false;
-}
-
-static bool obey(trii_rendezvous *r, const trii_rdzv_order *o)
-{
-    switch (o->kind) {
-    case TRII_ORDER_JOIN:
-        join(r, o);
-        break;
-    case TRII_ORDER_FINISH:
-        if (r->kv != NULL)
-            finish(r);
-        break;
-    case TRII_ORDER_TELL:
-        tell(r, o, -1);
-        break;
-    case TRII_ORDER_LOST:
-        lost(r, o);
-        break;
-    case TRII_ORDER_LEAVE:
-    case TRII_ORDER_CLOSE:
-        leave(r, o);
-        break;
-    case TRII_ORDER_QUIT:
-    case TRII_ORDER_NONE:
-        end_round(r);
-        return false;
-    }
-    return true;
-}
-
-static tri_status is_barrier_passed(trii_rendezvous *r, bool *passed_out)
-{
-    const char *keys[] = {"torchelastic/agent/terminal_state/last_member"};
-
-    return tri_store_check(r->kv, keys, 1, passed_out);
-}
-
-/* What in the shared state ends this host's round; false: nothing does. */
-static bool tell_change(trii_rendezvous *r, const trii_rdzv_state *s, bool passed)
-{
-    const trii_rdzv_entry *self = trii_rdzv_find(s, &r->self);
-
-    if (passed)
-        emit_simple(r, TRII_RDZV_FINISHED, false, "");
-    else if (s->closed)
-        emit_simple(r, TRII_RDZV_ENDED, false, "another host has closed the job");
-    else if (self == NULL || !self->participant || s->round != r->round.number)
-        emit_simple(r, TRII_RDZV_AGAIN, false, "this host was taken for dead");
-    else if (trii_rdzv_count_waiting(s) > 0)
-        emit_simple(r, TRII_RDZV_AGAIN, false, "a host joins");
-    else if (trii_rdzv_count_participants(s) < r->round.group_size)
-        emit_simple(r, TRII_RDZV_AGAIN, false, "a host is gone");
-    else
-        return false;
-    return true;
-}
-
-/* Whether the shared state still has us in it, alone with those that we know. */
-static tri_status look_at_state(trii_rendezvous *r)
-{
-    trii_rdzv_state s;
-    bool passed = false;
-    tri_status status = trii_rdzv_look(r, &s);
-
-    if (status != TRI_OK)
+        trii_tcp_server_destroy(r->server);
+        trii_socket_close(r->event_fd);
+        trii_free(r);
         return status;
-    r->on = false;
-    if (s.closed && r->finishing) /* all may have succeeded since we asked for that */
-        status = is_barrier_passed(r, &passed);
-    if (status != TRI_OK || !tell_change(r, &s, passed))
-        r->on = true;
-    trii_rdzv_state_fini(&s);
-    return status;
+    }
+    *rdzv_out = r;
+    return TRI_OK;
 }
 
-static void look(trii_rendezvous *r)
+void trii_rendezvous_destroy(trii_rendezvous *r, int64_t patience_ms)
 {
-    trii_rdzv_news news;
-    bool there = false, passed = false;
-    tri_status status;
+    int64_t deadline = trii_deadline_ms(patience_ms);
+    bool done;
 
-    trii_mutex_lock(&r->mutex);
-    r->poked = false;
-    trii_mutex_unlock(&r->mutex);
-    status = r->finishing ? is_barrier_passed(r, &passed) : TRI_OK;
-    if (status == TRI_OK && passed) {
-        r->on = false;
-        know_end(r);
-        emit_simple(r, TRII_RDZV_FINISHED, false, "");
+    if (r == NULL)
         return;
+    order(r, &(trii_rdzv_order){.kind = TRII_ORDER_QUIT});
+    for (;;) {
+        done = r->phase == TRII_RDZV_DONE;
+        if (done || trii_now_ns() > deadline)
+            break;
+        /* the store may be served by this thread's loop, and the end needs it */
+        trii_loop_run_once(r->setup.loop, trii_now_ns() + TRII_NS_PER_MS);
     }
-    if (status == TRI_OK)
-        status = trii_rdzv_read_news(r, &news, &there);
-    if (status == TRI_OK && there) {
-        trii_rdzv_event event = {.kind = news.over ? TRII_RDZV_ENDED : TRII_RDZV_AGAIN,
-                                 .counts = news.counts,
-                                 .gone = news.gone,
-                                 .left = news.left};
+    if (!done)
+        return;
+    trii_thread_join(&r->thread);
+    trii_tcp_server_destroy(r->server);
+    while (r->events != NULL) {
+        trii_rdzv_event_list *next = r->events->next;
 
-        r->on = false;
-        if (news.over)
-            know_end(r);
-        snprintf(event.why, sizeof(event.why), "%s", news.why);
-        emit(r, &event);
-        return;
+        trii_free(r->events->event.round.agents);
+        trii_free(r->events);
+        r->events = next;
     }
-    if (status == TRI_OK && !r->is_static)
-        status = look_at_state(r);
-    if (status != TRI_OK) {
-        r->on = false;
-        fail(r);
-    }
+    trii_socket_close(r->event_fd);
+    trii_cond_fini(&r->changed);
+    trii_mutex_fini(&r->mutex);
+    trii_free(r);
 }
 
-/* Nothing is on, but we are in the state: our workers are ending, or have not begun. */
-static void show_life(trii_rendezvous *r)
+int trii_rendezvous_fd(const trii_rendezvous *r)
 {
-    trii_rdzv_state s;
+    return r->event_fd;
+}
 
-    if (trii_rdzv_look(r, &s) == TRI_OK)
-        trii_rdzv_state_fini(&s);
+bool trii_rendezvous_has_begun(const trii_rendezvous *r)
+{
+    return r->phase != TRII_RDZV_CONNECTING;
+}
+
+int trii_rendezvous_open_port(const trii_rendezvous *r)
+{
+    return r->server != NULL && trii_tcp_server_is_open(r->server) ? r->server_port : 0;
+}
+
+int64_t trii_rendezvous_answered_ns(const trii_rendezvous *r)
+{
+    return atomic_load(&r->answered_ns);
+}
+
+void trii_rendezvous_describe(trii_rendezvous *r, char *text_out, size_t bytes)
+{
+    const trii_launch_options *o = r->options;
+    int came = atomic_load(&r->came), met = atomic_load(&r->met);
+    char at[300], wanted[32];
+
+    if (is_etcd(o))
+        snprintf(at, sizeof(at), "%s", o->rdzv_endpoint);
     else
-        r->is_member = false; /* the next order meets the same failure, and tells it */
-}
-
-static bool obey_without_store(trii_rendezvous *r, const trii_rdzv_order *o)
-{
-    if (o->kind == TRII_ORDER_LEAVE || o->kind == TRII_ORDER_CLOSE)
-        emit_simple(r, TRII_RDZV_LEFT, false, "");
-    return o->kind != TRII_ORDER_QUIT;
-}
-
-void trii_rdzv_main(void *arg)
-{
-    trii_rendezvous *r = arg;
-    bool alive = true, ordered;
-    tri_status status = trii_thread_start(&r->waker, "rdzv-waker", trii_rdzv_waker_main, r);
-    bool has_waker = status == TRI_OK;
-
-    if (status == TRI_OK)
-        status = trii_rdzv_begin(r);
-    atomic_store(&r->begun, true);
-    if (status != TRI_OK)
-        fail(r);
-    while (alive) {
-        trii_rdzv_order o;
-        int64_t look_ms = r->finishing ? BARRIER_LOOK_MS : LOOK_MS;
-
-        if (!r->is_static && look_ms > r->beat_ms / 2)
-            look_ms = r->beat_ms / 2 + 1;
-
-        if (next_order(r, &o)) {
-            alive = status == TRI_OK ? obey(r, &o) : obey_without_store(r, &o);
-            continue;
-        }
-        trii_rdzv_pause(r, r->on || r->is_member ? trii_now_ns() + look_ms * TRII_NS_PER_MS
-                                                 : TRII_NO_DEADLINE);
+        snprintf(at, sizeof(at), "%s:%d%s", o->rdzv_host, r->server_port,
+                 !r->is_static && *o->rdzv_endpoint == '\0' ? " (no --rdzv-endpoint)" : "");
+    if (o->min_nodes == o->max_nodes)
+        snprintf(wanted, sizeof(wanted), "%d", o->max_nodes);
+    else
+        snprintf(wanted, sizeof(wanted), "%d to %d", o->min_nodes, o->max_nodes);
+    if (met > 0) {
         trii_mutex_lock(&r->mutex);
-        ordered = r->n_orders > 0;
-        r->poked = r->poked && r->on; /* else it is about nothing that is on */
+        snprintf(text_out, bytes, "the %d hosts of job %s have met; waiting for %s to be ready",
+                 met, r->id, r->waited_for);
         trii_mutex_unlock(&r->mutex);
-        if (r->on && !ordered)
-            look(r);
-        else if (r->is_member && !ordered)
-            show_life(r);
-    }
+    } else if (came == 0)
+        snprintf(text_out, bytes, "no answer yet from %s, where the hosts of job %s meet", at,
+                 r->id);
+    else if (came < 0)
+        snprintf(text_out, bytes, "waiting at %s for a place in job %s", at, r->id);
+    else if (came >= o->max_nodes)
+        snprintf(text_out, bytes, "all %d hosts of job %s came; waiting for them to be ready", came,
+                 r->id);
+    else
+        snprintf(text_out, bytes, "%d of %s hosts came; waiting at %s for job %s", came, wanted, at,
+                 r->id);
+}
+
+void trii_rendezvous_next(trii_rendezvous *r, trii_rdzv_event *event_out)
+{
+    trii_rdzv_event_list *item;
+
     trii_mutex_lock(&r->mutex);
-    r->waker_quit = true;
-    trii_cond_broadcast(&r->changed);
+    item = r->events;
+    if (item != NULL)
+        r->events = item->next;
+    else
+        trii_wakeup_clear(r->event_fd);
     trii_mutex_unlock(&r->mutex);
-    if (has_waker)
-        trii_thread_join(&r->waker);
-    if (r->backend != NULL)
-        r->backend->ops->destroy(r->backend);
-    trii_own_address_stop(r->own);
-    tri_store_unref(r->base);
-    trii_free(r->nodes);
-    trii_free(r->watched);
-    trii_free(r->round.agents);
-    trii_mutex_lock(&r->mutex);
-    r->done = true;
-    trii_cond_broadcast(&r->changed);
-    trii_mutex_unlock(&r->mutex);
+    event_out->kind = TRII_RDZV_NOTHING;
+    if (item != NULL)
+        *event_out = item->event;
+    trii_free(item);
+}
+
+void trii_rendezvous_join(trii_rendezvous *r, int worker_port, int restarts)
+{
+    order(r,
+          &(trii_rdzv_order){.kind = TRII_ORDER_JOIN, .number = worker_port, .restarts = restarts});
+}
+
+void trii_rendezvous_finish(trii_rendezvous *r)
+{
+    order(r, &(trii_rdzv_order){.kind = TRII_ORDER_FINISH});
+}
+
+void trii_rendezvous_tell(trii_rendezvous *r, bool over, bool counts, const char *why)
+{
+    trii_rdzv_order o = {.kind = TRII_ORDER_TELL, .over = over, .counts = counts};
+
+    snprintf(o.why, sizeof(o.why), "%s", why);
+    order(r, &o);
+}
+
+void trii_rendezvous_lost(trii_rendezvous *r, const trii_rdzv_round *round, int group_rank,
+                          const char *why)
+{
+    trii_rdzv_order o = {.kind = TRII_ORDER_LOST,
+                         .number = group_rank,
+                         .round = round->number,
+                         .node = round->agents[group_rank].node,
+                         .serves = round->agents[group_rank].serves};
+
+    snprintf(o.why, sizeof(o.why), "%s", why);
+    order(r, &o);
+}
+
+void trii_rendezvous_leave(trii_rendezvous *r, const char *why)
+{
+    trii_rdzv_order o = {.kind = TRII_ORDER_LEAVE};
+
+    snprintf(o.why, sizeof(o.why), "%s", why);
+    order(r, &o);
+}
+
+void trii_rendezvous_close(trii_rendezvous *r)
+{
+    order(r, &(trii_rdzv_order){.kind = TRII_ORDER_CLOSE});
 }

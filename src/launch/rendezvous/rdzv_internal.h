@@ -1,17 +1,19 @@
 /*
- * rdzv_inside.h - the rendezvous thread's state, shared by rendezvous.c (the thread, a round
- * that is on), rdzv_setup.c (beginning and end), rdzv_join.c (how a round is formed), rdzv_static.c
+ * rdzv_internal.h - the rendezvous thread's state, shared by rendezvous.c (what the agent calls),
+ * rdzv_setup.c (settings, the store), rdzv_thread.c (the thread, a round that is on),
+ * rdzv_phase.c (where it stands), rdzv_join.c (how a round is formed), rdzv_static.c
  * (the same where ranks are given), rdzv_exchange.c (what its members say of themselves before it
  * begins), rdzv_news.c (and afterwards) and rdzv_agree.c (whether they mean the same job).
  */
-#ifndef TRII_RDZV_INSIDE_H
-#define TRII_RDZV_INSIDE_H
+#ifndef TRII_RDZV_INTERNAL_H
+#define TRII_RDZV_INTERNAL_H
 
 #include <stdatomic.h>
 
 #include <trireme/store.h>
 
 #include "launch/rendezvous/rdzv_backend.h"
+#include "launch/rendezvous/rdzv_phase.h"
 #include "launch/rendezvous/rendezvous.h"
 #include "os/clock.h"
 #include "os/thread.h"
@@ -55,6 +57,15 @@ typedef struct trii_rdzv_event_list {
     struct trii_rdzv_event_list *next;
 } trii_rdzv_event_list;
 
+/* What the second thread does, which waits for news of a round. */
+typedef enum trii_rdzv_watch {
+    TRII_WATCH_IDLE,
+    TRII_WATCH_WAITING,
+    TRII_WATCH_STOPPING, /* waits, but no more than it has to */
+    TRII_WATCH_NEWS,     /* there is news, and nobody has looked yet */
+    TRII_WATCH_QUIT      /* it ends */
+} trii_rdzv_watch;
+
 /* What one agent tells all others of a round; the first of a round counts. In the store as
  * "OVER COUNTS GONE LEFT WHY". */
 typedef struct trii_rdzv_news {
@@ -69,14 +80,14 @@ struct trii_rendezvous {
     trii_rdzv_setup setup;
     char id[256];
     char node_name[TRII_RDZV_ADDR_BYTES]; /* our own host, for people */
-    bool is_static, serves;
+    bool is_static;
     int64_t join_ms, last_call_ms, close_ms, beat_ms, dead_ms, read_ms;
     trii_tcp_server *server; /* of the agents' store, in the agent's loop; NULL = not ours */
     int server_port;
     trii_thread thread;
     int event_fd;
-    atomic_bool begun;           /* trii_rdzv_begin is over */
-    _Atomic int64_t answered_ns; /* when the store did so last */
+    _Atomic trii_rdzv_phase phase; /* only the thread changes it */
+    _Atomic int64_t answered_ns;   /* when the store did so last */
     atomic_int came; /* hosts of the round that is being formed; 0 = no store yet, -1 = no place */
     atomic_int met;  /* the same of one that is complete, but not all have said who they are */
 
@@ -84,11 +95,8 @@ struct trii_rendezvous {
     trii_cond changed;
     trii_rdzv_order orders[TRII_RDZV_ORDERS];
     int n_orders;
-    bool poked; /* somebody told this round something */
-    bool done;
     char waited_for[TRII_RDZV_ADDR_BYTES + 40]; /* who of those that met is waited for */
-    bool waking, waker_quit;                    /* the second thread waits; it shall end */
-    bool waker_stop;                            /* it waits no more for this round */
+    trii_rdzv_watch watch;
     trii_rdzv_event_list *events;
 
     /* the thread's own */
@@ -102,23 +110,19 @@ struct trii_rendezvous {
     int64_t looked_ns;        /* when the shared state was last read */
     int64_t members_ns;       /* when we last looked whether the members are there */
     int64_t call_us, call_ns; /* the last call's end that was seen last, and when first */
-    bool is_member;           /* we are in the shared state, and have to show that we live */
-    bool admitted;            /* our settings agree with those of the others */
     trii_rdzv_watched *watched;
     int n_watched, watched_room;
     int watched_next; /* where the next node of the state is likely to be */
     uint64_t n_looks;
-    bool on, finishing;    /* a round is on; our workers have succeeded */
     int gone;              /* rank of an agent that is dead; -1 = none */
-    bool knows_end;        /* the others were told that we know how the round ended */
     trii_rdzv_round round; /* the last one */
     trii_rdzv_node *nodes; /* its members by rank; NULL before the first, and where static */
     int waited_rank;       /* who did not say yet how many workers it has */
     int round_serves;      /* rank of the agent whose store this is; -1 = unknown */
     tri_store *kv;         /* its keys */
-    trii_thread waker;     /* waits for the key that pokes us */
-    tri_store *waker_kv;   /* that round's keys; NULL = it has none to wait for */
-    char waker_key[64];
+    trii_thread watcher;   /* waits for the key that says that there is news */
+    tri_store *watch_kv;   /* that round's keys; NULL = it has none to wait for */
+    char watch_key[64];
 };
 
 /* The store has done what it was asked for. */
@@ -127,21 +131,33 @@ static inline void trii_rdzv_answered(trii_rendezvous *r)
     atomic_store(&r->answered_ns, trii_now_ns());
 }
 
+/* We serve the agents' store. */
+static inline bool trii_rdzv_serves(const trii_rendezvous *r)
+{
+    return r->server != NULL;
+}
+
 /* --- rdzv_setup.c --- */
+/* --rdzv-conf. */
+tri_status trii_rdzv_read_settings(trii_rendezvous *r) TRI_MUST_CHECK;
+/* Opens the store of the agents if that is our task. */
+tri_status trii_rdzv_serve(trii_rendezvous *r) TRI_MUST_CHECK;
 /* Connects to the store, on the thread. */
 tri_status trii_rdzv_begin(trii_rendezvous *r) TRI_MUST_CHECK;
 
-/* --- rendezvous.c --- */
+/* --- rdzv_thread.c --- */
 /* The thread. */
 void trii_rdzv_main(void *arg);
-/* The user is told. */
+/* Takes a step of the table in rdzv_phase.c. */
+void trii_rdzv_enter(trii_rendezvous *r, trii_rdzv_phase phase);
+/* A note for the user. */
 void trii_rdzv_note(trii_rendezvous *r, const char *text);
-/* Waits until something is ordered or told, or the deadline; false: neither. */
+/* Waits for an order, news or the deadline; false: only that. */
 bool trii_rdzv_pause(trii_rendezvous *r, int64_t deadline_ns);
 /* An order that ends the joining is there. */
 bool trii_rdzv_interrupted(trii_rendezvous *r);
 /* LOST orders that wait, carried out. */
-void trii_rdzv_bury(trii_rendezvous *r);
+void trii_rdzv_drop_lost(trii_rendezvous *r);
 
 /* --- rdzv_news.c --- */
 /* Waits for the first n_needed of n keys of the round, and sees to orders meanwhile; then all n are
@@ -153,16 +169,16 @@ tri_status trii_rdzv_read_keys(trii_rendezvous *r, const char *const *keys, int 
                                void (*waits)(trii_rendezvous *r, int key)) TRI_MUST_CHECK;
 /* Tells all of ours in round `kv` something. */
 void trii_rdzv_broadcast(tri_store *kv, int64_t number, int n, const trii_rdzv_news *news);
-/* Wakes all of ours in the round that is on. */
-tri_status trii_rdzv_wake_all(trii_rendezvous *r) TRI_MUST_CHECK;
+/* Has all of ours in the round that is on look. */
+tri_status trii_rdzv_notify_all(trii_rendezvous *r) TRI_MUST_CHECK;
 /* What was told in this round; *there_out false: nothing yet. */
 tri_status trii_rdzv_read_news(trii_rendezvous *r, trii_rdzv_news *news_out,
                                bool *there_out) TRI_MUST_CHECK;
-/* The second thread, which waits for the key of the round that wakes us, and its beginning and end
- * for one round. The end takes a few seconds if the store does not answer. */
-void trii_rdzv_waker_main(void *arg);
-void trii_rdzv_start_waker(trii_rendezvous *r);
-void trii_rdzv_stop_waker(trii_rendezvous *r);
+/* The second thread, which waits for the key of the round by which others notify us, and its
+ * beginning and end for one round. The end takes a few seconds if the store does not answer. */
+void trii_rdzv_watch_main(void *arg);
+void trii_rdzv_watch_start(trii_rendezvous *r);
+void trii_rdzv_watch_stop(trii_rendezvous *r);
 
 /* --- rdzv_join.c --- */
 /* Leaves and joins; a round that is complete, or an error. STATE: interrupted by an order. */
@@ -173,7 +189,7 @@ int64_t trii_rdzv_wall_us(void);
 tri_status trii_rdzv_change(trii_rendezvous *r, const trii_rdzv_node *remove, int64_t round,
                             bool close) TRI_MUST_CHECK;
 #define TRII_RDZV_ANY_ROUND (INT64_MAX - 1)
-/* A look at the state while a round is on: keeps us alive there, buries the dead. */
+/* A look at the state while a round is on: keeps us alive there, drops the dead. */
 tri_status trii_rdzv_look(trii_rendezvous *r, trii_rdzv_state *state_out) TRI_MUST_CHECK;
 /* The node is known to be gone: no round waits for it. Its rank in our last round, or -1. */
 int trii_rdzv_forget(trii_rendezvous *r, const trii_rdzv_node *node);

@@ -1,0 +1,531 @@
+/*
+ * rdzv_thread.c - the rendezvous thread: its orders, and a round that is on. Orders come from
+ * rendezvous.c, rounds from rdzv_join.c and rdzv_exchange.c.
+ *
+ * While a round is on, the thread sleeps. A second one waits in the store for a key that others
+ * write when something happened (the store wakes it at once); every LOOK_MS the shared state is
+ * looked at, since torchrun's agents write no such key.
+ */
+#include "launch/rendezvous/rdzv_internal.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "os/clock.h"
+
+#define LOOK_MS 1000
+#define BARRIER_LOOK_MS 100
+#define GOODBYE_MS 3000 /* who serves the store waits so long for the others */
+#define GOODBYE_MIXED_MS 1000
+
+/* --- between the threads --- */
+
+void trii_rdzv_enter(trii_rendezvous *r, trii_rdzv_phase phase)
+{
+    trii_rdzv_phase from = r->phase;
+
+    if (from == phase)
+        return;
+    assert(trii_rdzv_phase_may(from, phase));
+    TRII_LOG(TRII_LOG_TRACE, "launch", "rendezvous: %s, was %s", trii_rdzv_phase_name(phase),
+             trii_rdzv_phase_name(from));
+    r->phase = phase;
+}
+
+/* Until the next order. */
+static void stop_round(trii_rendezvous *r)
+{
+    if (trii_rdzv_phase_is_on(r->phase))
+        trii_rdzv_enter(r, TRII_RDZV_STOPPED);
+}
+
+static bool next_order(trii_rendezvous *r, trii_rdzv_order *order_out)
+{
+    bool any;
+
+    trii_mutex_lock(&r->mutex);
+    any = r->n_orders > 0;
+    if (any) {
+        *order_out = r->orders[0];
+        memmove(r->orders, r->orders + 1, (size_t)--r->n_orders * sizeof(*r->orders));
+    }
+    trii_mutex_unlock(&r->mutex);
+    return any;
+}
+
+static void emit(trii_rendezvous *r, const trii_rdzv_event *event)
+{
+    trii_rdzv_event_list *item = trii_alloc(1, sizeof(*item), "rendezvous");
+    trii_rdzv_event_list **link;
+
+    if (item == NULL)
+        return; /* so much memory is always there, or nothing works */
+    item->event = *event;
+    trii_mutex_lock(&r->mutex);
+    for (link = &r->events; *link != NULL;)
+        link = &(*link)->next;
+    *link = item;
+    trii_mutex_unlock(&r->mutex);
+    trii_wakeup_signal(r->event_fd);
+}
+
+static void emit_simple(trii_rendezvous *r, trii_rdzv_event_kind kind, bool counts, const char *why)
+{
+    trii_rdzv_event event = {.kind = kind, .counts = counts, .gone = -1};
+
+    snprintf(event.why, sizeof(event.why), "%s", why);
+    emit(r, &event);
+}
+
+void trii_rdzv_note(trii_rendezvous *r, const char *text)
+{
+    emit_simple(r, TRII_RDZV_NOTE, false, text);
+}
+
+bool trii_rdzv_pause(trii_rendezvous *r, int64_t deadline_ns)
+{
+    bool notified;
+
+    trii_mutex_lock(&r->mutex);
+    while (r->n_orders == 0 && r->watch != TRII_WATCH_NEWS &&
+           trii_cond_wait_until(&r->changed, &r->mutex, deadline_ns))
+        ;
+    notified = r->n_orders > 0 || r->watch == TRII_WATCH_NEWS;
+    trii_mutex_unlock(&r->mutex);
+    return notified;
+}
+
+bool trii_rdzv_interrupted(trii_rendezvous *r)
+{
+    bool is = false;
+
+    trii_mutex_lock(&r->mutex);
+    for (int i = 0; i < r->n_orders; i++)
+        is = is || r->orders[i].kind == TRII_ORDER_LEAVE || r->orders[i].kind == TRII_ORDER_CLOSE ||
+             r->orders[i].kind == TRII_ORDER_QUIT;
+    trii_mutex_unlock(&r->mutex);
+    return is;
+}
+
+/* Ranks of the round in which it was lost may be others by now, so it goes by its name. Who was
+ * stopped for a while and is alone for that reason does not harm a round that is on without it. */
+static tri_status drop(trii_rendezvous *r, const trii_rdzv_order *o)
+{
+    /* while we wait for the members of a new round it may be one of them */
+    int64_t round =
+        !trii_rdzv_phase_is_on(r->phase) && r->round.number > o->round ? r->round.number : o->round;
+    trii_rdzv_news news = {.gone = o->number};
+    int64_t n;
+    tri_status status = TRI_OK;
+
+    snprintf(news.why, sizeof(news.why), "%s", o->why);
+    if (o->round == r->round.number)
+        r->gone = o->number;
+    if (r->is_static) {
+        news.counts = trii_rdzv_may_replace(r);
+        news.over = !news.counts;
+        if (news.counts && r->kv != NULL)
+            status = trii_rdzv_vacate(r, o->number, o->node.pid, o->round);
+        if (o->round != r->round.number) /* everybody waits for its place to be taken already */
+            return status;
+    } else {
+        news.gone = trii_rdzv_forget(r, &o->node);
+        status = trii_rdzv_change(r, &o->node, round, false);
+    }
+    if (status == TRI_OK && r->kv != NULL && news.gone >= 0) {
+        trii_rdzv_broadcast(r->kv, r->round.number, r->round.group_size, &news);
+        status = tri_store_num_keys(r->base, &n);
+    }
+    return status;
+}
+
+void trii_rdzv_drop_lost(trii_rendezvous *r)
+{
+    trii_rdzv_order lost;
+
+    for (;;) {
+        trii_mutex_lock(&r->mutex);
+        lost.kind = TRII_ORDER_NONE;
+        for (int i = 0; i < r->n_orders && lost.kind == TRII_ORDER_NONE; i++) {
+            if (r->orders[i].kind != TRII_ORDER_LOST)
+                continue;
+            lost = r->orders[i];
+            memmove(r->orders + i, r->orders + i + 1,
+                    (size_t)(--r->n_orders - i) * sizeof(*r->orders));
+        }
+        trii_mutex_unlock(&r->mutex);
+        if (lost.kind == TRII_ORDER_NONE)
+            return;
+        /* Without the store all ends anyway, as whoever needs it next will see. */
+        if (!lost.serves && drop(r, &lost) == TRI_OK)
+            trii_rdzv_answered(r);
+    }
+}
+
+/* --- a round that is on --- */
+
+static void end_round(trii_rendezvous *r)
+{
+    trii_rdzv_watch_stop(r);
+    tri_store_unref(r->kv);
+    r->kv = NULL;
+}
+
+/* An agent of torchrun that serves the store goes as soon as everybody has succeeded, whether or
+ * not the others have seen that. */
+static void fail(trii_rendezvous *r, bool finishing)
+{
+    if (finishing && r->round.mixed)
+        emit_simple(r, TRII_RDZV_FINISHED, false, "");
+    else
+        emit_simple(r, TRII_RDZV_FAILED, false, tri_last_error());
+    stop_round(r);
+}
+
+static void join(trii_rendezvous *r, const trii_rdzv_order *o)
+{
+    trii_rdzv_event event = {.kind = TRII_RDZV_JOINED};
+    tri_status status;
+
+    r->worker_port = o->number;
+    r->restarts = o->restarts;
+    trii_rdzv_enter(r, r->phase == TRII_RDZV_CONNECTED ? TRII_RDZV_APPLYING : TRII_RDZV_JOINING);
+    do {
+        if (!r->is_static)
+            end_round(r);
+        status = r->is_static ? trii_rdzv_join_static(r) : trii_rdzv_join_dynamic(r);
+        if (status == TRI_OK && !r->is_static)
+            status = trii_rdzv_round_store(r, r->round.number, &r->kv);
+        if (status == TRI_OK)
+            status = trii_rdzv_exchange(r);
+    } while (status == TRI_INPROGRESS);
+    atomic_store(&r->met, 0);
+    if (status == TRI_OK) { /* we were found */
+        trii_own_address_stop(r->own);
+        r->own = NULL;
+        trii_rdzv_watch_start(r);
+    }
+    if (status == TRI_ERR_STATE && trii_rdzv_interrupted(r))
+        return; /* the order that is there says what to do */
+    if (status != TRI_OK) {
+        emit_simple(r, status == TRI_END ? TRII_RDZV_UNNEEDED : TRII_RDZV_FAILED, false,
+                    tri_last_error());
+        trii_rdzv_enter(r, TRII_RDZV_BROKEN);
+        return;
+    }
+    trii_rdzv_enter(r, TRII_RDZV_RUNNING);
+    r->gone = -1;
+    event.round = r->round;
+    emit(r, &event);
+    r->round.agents = NULL; /* the agent's now */
+}
+
+static void tell(trii_rendezvous *r, const trii_rdzv_order *o, int gone)
+{
+    trii_rdzv_news news = {.over = o->over || (gone >= 0 && r->is_static),
+                           .counts = o->counts,
+                           .gone = gone,
+                           .left = true};
+
+    if (r->kv == NULL)
+        return;
+    snprintf(news.why, sizeof(news.why), "%s", o->why);
+    trii_rdzv_broadcast(r->kv, r->round.number, r->round.group_size, &news);
+    stop_round(r); /* we know our own news */
+}
+
+/* We know how the round ended, and need its store no more. */
+static void count_us_out(trii_rendezvous *r)
+{
+    int64_t n;
+    tri_status status = r->kv != NULL && r->phase != TRII_RDZV_JOB_ENDED
+                            ? tri_store_add(r->kv, "trireme/left", 1, &n)
+                            : TRI_OK;
+
+    (void)status; /* then whoever waits for it waits a little in vain */
+}
+
+/* Nobody waits for a place any more. */
+static bool is_unwanted(trii_rendezvous *r)
+{
+    trii_rdzv_state s;
+    bool any = false;
+
+    if (r->is_static || trii_rdzv_look(r, &s) != TRI_OK)
+        return true;
+    for (int i = 0; i < s.n; i++)
+        any = any || s.entries[i].waiting || s.entries[i].redundant;
+    trii_rdzv_state_fini(&s);
+    return !any;
+}
+
+/* Who serves the store stays until the others know how it ended. */
+static void say_goodbye(trii_rendezvous *r)
+{
+    int64_t deadline = trii_deadline_ms(r->round.mixed ? GOODBYE_MIXED_MS : GOODBYE_MS), n = 0;
+    int others = r->round.group_size - (r->gone >= 0); /* the dead say nothing */
+    tri_status status = TRI_OK;
+
+    count_us_out(r);
+    if (r->round.world_size == 0)
+        return; /* there never was a round */
+    while (trii_rdzv_serves(r) && r->kv != NULL && status == TRI_OK && trii_now_ns() < deadline) {
+        status = tri_store_add(r->kv, "trireme/left", 0, &n);
+        if (status == TRI_OK && n >= others && is_unwanted(r))
+            break;
+        trii_sleep_until(trii_now_ns() + 5 * TRII_NS_PER_MS);
+    }
+}
+
+static void leave(trii_rendezvous *r, const trii_rdzv_order *o)
+{
+    tri_status status = TRI_OK;
+
+    if (o->kind == TRII_ORDER_LEAVE)
+        tell(r, o, r->round.group_rank);
+    if (!r->is_static && r->backend != NULL)
+        status = trii_rdzv_change(r, &r->self, TRII_RDZV_ANY_ROUND, o->kind == TRII_ORDER_CLOSE);
+    if (status == TRI_OK)
+        trii_rdzv_withdraw(r);
+    if (o->kind == TRII_ORDER_CLOSE || trii_rdzv_serves(r))
+        say_goodbye(r);
+    else
+        count_us_out(r); /* who serves the store waits for that */
+    if (status != TRI_OK)
+        TRII_LOG(TRII_LOG_INFO, "launch", "leaving the rendezvous: %s", tri_last_error());
+    end_round(r);
+    trii_rdzv_enter(r, TRII_RDZV_GONE);
+    emit_simple(r, TRII_RDZV_LEFT, false, "");
+}
+
+static void finish(trii_rendezvous *r)
+{
+    static const char last[] = "torchelastic/agent/terminal_state/last_member";
+    int64_t n = 0;
+    tri_status status =
+        tri_store_add(r->kv, "torchelastic/agent/terminal_state/num_members", 1, &n);
+
+    if (status == TRI_OK && n >= r->round.group_size) {
+        status = tri_store_set(r->kv, last, "<val_ignored>", 13);
+        if (status == TRI_OK)
+            status = trii_rdzv_notify_all(r);
+    }
+    if (r->phase == TRII_RDZV_RUNNING)
+        trii_rdzv_enter(r, TRII_RDZV_FINISHING);
+    if (status != TRI_OK)
+        fail(r, true);
+}
+
+static void lost(trii_rendezvous *r, const trii_rdzv_order *o)
+{
+    bool ends = r->is_static && !o->serves && !trii_rdzv_may_replace(r);
+    trii_rdzv_event event = {.kind = ends ? TRII_RDZV_ENDED : TRII_RDZV_AGAIN,
+                             .counts = r->is_static && !o->serves,
+                             .gone = o->serves ? -1 : o->number};
+    int64_t n;
+    tri_status status;
+
+    if (trii_rdzv_phase_is_on(r->phase) && o->round != r->round.number)
+        return; /* the round that is on has links of its own */
+    /* If its store answers it lives, and it was us who was not heard. */
+    status = o->serves ? tri_store_num_keys(r->base, &n) : drop(r, o);
+    if (status == TRI_OK)
+        trii_rdzv_answered(r);
+    if (!trii_rdzv_phase_is_on(r->phase))
+        return; /* it is over already */
+    snprintf(event.why, sizeof(event.why), "%s",
+             o->serves ? "this host was taken for dead" : o->why);
+    if (status == TRI_OK)
+        emit(r, &event);
+    else
+        fail(r, r->phase == TRII_RDZV_FINISHING);
+    stop_round(r);
+}
+
+static bool handle(trii_rendezvous *r, const trii_rdzv_order *o)
+{
+    switch (o->kind) {
+    case TRII_ORDER_JOIN:
+        join(r, o);
+        break;
+    case TRII_ORDER_FINISH:
+        if (r->kv != NULL)
+            finish(r);
+        break;
+    case TRII_ORDER_TELL:
+        tell(r, o, -1);
+        break;
+    case TRII_ORDER_LOST:
+        lost(r, o);
+        break;
+    case TRII_ORDER_LEAVE:
+    case TRII_ORDER_CLOSE:
+        leave(r, o);
+        break;
+    case TRII_ORDER_QUIT:
+    case TRII_ORDER_NONE:
+        end_round(r);
+        return false;
+    }
+    return true;
+}
+
+static tri_status is_barrier_passed(trii_rendezvous *r, bool *passed_out)
+{
+    const char *keys[] = {"torchelastic/agent/terminal_state/last_member"};
+
+    return tri_store_check(r->kv, keys, 1, passed_out);
+}
+
+/* What in the shared state ends this host's round; false: nothing does. */
+static bool report_change(trii_rendezvous *r, const trii_rdzv_state *s, bool passed)
+{
+    const trii_rdzv_entry *self = trii_rdzv_find(s, &r->self);
+
+    if (passed)
+        emit_simple(r, TRII_RDZV_FINISHED, false, "");
+    else if (s->closed)
+        emit_simple(r, TRII_RDZV_ENDED, false, "another host has closed the job");
+    else if (self == NULL || !self->participant || s->round != r->round.number)
+        emit_simple(r, TRII_RDZV_AGAIN, false, "this host was taken for dead");
+    else if (trii_rdzv_count_waiting(s) > 0)
+        emit_simple(r, TRII_RDZV_AGAIN, false, "a host joins");
+    else if (trii_rdzv_count_participants(s) < r->round.group_size)
+        emit_simple(r, TRII_RDZV_AGAIN, false, "a host is gone");
+    else
+        return false;
+    return true;
+}
+
+/* Whether the shared state still has us in it, alone with those that we know. */
+static tri_status look_at_state(trii_rendezvous *r)
+{
+    trii_rdzv_state s;
+    bool passed = false;
+    tri_status status = trii_rdzv_look(r, &s);
+
+    if (status != TRI_OK)
+        return status;
+    if (s.closed &&
+        r->phase == TRII_RDZV_FINISHING) /* all may have succeeded since we asked for that */
+        status = is_barrier_passed(r, &passed);
+    if (status == TRI_OK && report_change(r, &s, passed))
+        stop_round(r);
+    trii_rdzv_state_fini(&s);
+    return status;
+}
+
+static void look(trii_rendezvous *r)
+{
+    trii_rdzv_news news;
+    bool there = false, passed = false, finishing = r->phase == TRII_RDZV_FINISHING;
+    tri_status status;
+
+    trii_mutex_lock(&r->mutex);
+    if (r->watch == TRII_WATCH_NEWS)
+        r->watch = TRII_WATCH_IDLE;
+    trii_mutex_unlock(&r->mutex);
+    status = finishing ? is_barrier_passed(r, &passed) : TRI_OK;
+    if (status == TRI_OK && passed) {
+        count_us_out(r);
+        trii_rdzv_enter(r, TRII_RDZV_JOB_ENDED);
+        emit_simple(r, TRII_RDZV_FINISHED, false, "");
+        return;
+    }
+    if (status == TRI_OK)
+        status = trii_rdzv_read_news(r, &news, &there);
+    if (status == TRI_OK && there) {
+        trii_rdzv_event event = {.kind = news.over ? TRII_RDZV_ENDED : TRII_RDZV_AGAIN,
+                                 .counts = news.counts,
+                                 .gone = news.gone,
+                                 .left = news.left};
+
+        if (news.over)
+            count_us_out(r);
+        trii_rdzv_enter(r, news.over ? TRII_RDZV_JOB_ENDED : TRII_RDZV_STOPPED);
+        snprintf(event.why, sizeof(event.why), "%s", news.why);
+        emit(r, &event);
+        return;
+    }
+    if (status == TRI_OK && !r->is_static)
+        status = look_at_state(r);
+    if (status != TRI_OK)
+        fail(r, finishing);
+}
+
+/* No round is on, but we are in the state: our workers are ending, or have not begun. */
+static void show_life(trii_rendezvous *r)
+{
+    trii_rdzv_state s;
+
+    if (trii_rdzv_look(r, &s) == TRI_OK)
+        trii_rdzv_state_fini(&s);
+    else
+        trii_rdzv_enter(r, TRII_RDZV_BROKEN); /* the next order fails likewise, and says so */
+}
+
+static bool handle_without_store(trii_rendezvous *r, const trii_rdzv_order *o)
+{
+    if (o->kind == TRII_ORDER_LEAVE || o->kind == TRII_ORDER_CLOSE)
+        emit_simple(r, TRII_RDZV_LEFT, false, "");
+    return o->kind != TRII_ORDER_QUIT;
+}
+
+static void look_if_due(trii_rendezvous *r)
+{
+    bool ordered, is_on = trii_rdzv_phase_is_on(r->phase);
+    bool is_member = trii_rdzv_phase_is_member(r->phase) && !r->is_static;
+    int64_t look_ms = r->phase == TRII_RDZV_FINISHING ? BARRIER_LOOK_MS : LOOK_MS;
+
+    if (!r->is_static && look_ms > r->beat_ms / 2)
+        look_ms = r->beat_ms / 2 + 1;
+    trii_rdzv_pause(r, is_on || is_member ? trii_now_ns() + look_ms * TRII_NS_PER_MS
+                                          : TRII_NO_DEADLINE);
+    trii_mutex_lock(&r->mutex);
+    ordered = r->n_orders > 0;
+    if (r->watch == TRII_WATCH_NEWS && !is_on)
+        r->watch = TRII_WATCH_IDLE; /* it is about nothing that is on */
+    trii_mutex_unlock(&r->mutex);
+    if (is_on && !ordered)
+        look(r);
+    else if (is_member && !ordered)
+        show_life(r);
+}
+
+void trii_rdzv_main(void *arg)
+{
+    trii_rendezvous *r = arg;
+    bool alive = true;
+    tri_status status = trii_thread_start(&r->watcher, "rdzv-watch", trii_rdzv_watch_main, r);
+    bool has_watcher = status == TRI_OK;
+
+    if (status == TRI_OK)
+        status = trii_rdzv_begin(r);
+    trii_rdzv_enter(r, status == TRI_OK ? TRII_RDZV_CONNECTED : TRII_RDZV_NO_STORE);
+    if (status != TRI_OK)
+        fail(r, false);
+    while (alive) {
+        trii_rdzv_order o;
+
+        if (next_order(r, &o))
+            alive = status == TRI_OK ? handle(r, &o) : handle_without_store(r, &o);
+        else
+            look_if_due(r);
+    }
+    trii_mutex_lock(&r->mutex);
+    r->watch = TRII_WATCH_QUIT;
+    trii_cond_broadcast(&r->changed);
+    trii_mutex_unlock(&r->mutex);
+    if (has_watcher)
+        trii_thread_join(&r->watcher);
+    if (r->backend != NULL)
+        r->backend->ops->destroy(r->backend);
+    trii_own_address_stop(r->own);
+    tri_store_unref(r->base);
+    trii_free(r->nodes);
+    trii_free(r->watched);
+    trii_free(r->round.agents);
+    trii_rdzv_enter(r, TRII_RDZV_DONE);
+}
