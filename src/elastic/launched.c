@@ -9,7 +9,7 @@
 
 #include "base/param.h"
 #include "elastic/spawned.h"
-#include "group/launch_env.h"
+#include "group/join/env.h"
 #include "os/clock.h"
 #include "os/stop_signal.h"
 

@@ -1,10 +1,10 @@
 /*
  * engine.h - the contract between a process group and what moves its bytes.
  *
- * The front (front.c) checks arguments, numbers the calls, waits, times out, warns and
+ * The front (group.c) checks arguments, numbers the calls, waits, times out, warns and
  * records; an engine moves bytes and says who it waits for. Every call becomes one
  * trii_collective inside one trii_op; an engine gets those, never twenty functions.
- * Beside group/algorithm and group/reduce this is all of src/group that an engine includes.
+ * Beside group_limits.h and group/reduce this is all of src/group that an engine includes.
  *
  * Life of an operation: run() or submit() takes it, trii_op_finish() ends it exactly once.
  * In between its buffers are borrowed. When a group fails, the first cause is kept in its

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "group/front.h"
+#include "group/group_internal.h"
 
 /* The engine of a group of one, with other facts, and what it was given. */
 static trii_engine lame;

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "group/front.h"
+#include "group/group_internal.h"
 #include "os/memory_room.h"
 
 /* From there on it is worth to look how much there is. */

@@ -7,7 +7,7 @@
 #include <trireme/comm.h>
 
 #include "base/alloc.h"
-#include "group/front.h"
+#include "group/group_internal.h"
 
 static tri_group *group_of_one(void)
 {

@@ -8,7 +8,7 @@
 
 #include <trireme/status.h>
 
-#include "group/flight_recorder.h"
+#include "group/watch/flight_recorder.h"
 #include "os/liveness.h"
 
 #define TRII_WHY_TEXT 512

@@ -6,7 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
-#include "group/world.h"
+#include "group/join/world.h"
 
 /* Both ranks' words about the entry. */
 static tri_status gather_words(const trii_agreement *a, int64_t index, int other,

@@ -4,7 +4,7 @@
 #include "reducer/averager.h"
 
 #include "base/err.h"
-#include "group/world.h"
+#include "group/join/world.h"
 
 /* Messages about what we call name the user's line. */
 static tri_status call_hook(trii_averager *a, trii_bucket *b, int stage)

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "group/world.h"
+#include "group/join/world.h"
 #include "reducer/agreement.h"
 #include "reducer/inside.h"
 

@@ -6,8 +6,8 @@
 #include "base/alloc.h"
 #include "base/dtype.h"
 #include "base/err.h"
-#include "group/premul.h"
-#include "group/world.h"
+#include "group/call/premul.h"
+#include "group/join/world.h"
 #include "reducer/inside.h"
 
 /* --- failures ------------------------------------------------------------------------------- */

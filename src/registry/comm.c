@@ -7,7 +7,7 @@
 #include "engines/self/self.h"
 #include "engines/shm/shm.h"
 #include "engines/tcp/tcp.h"
-#include "group/hierarchy.h"
+#include "composites/hierarchy/hierarchy.h"
 
 const trii_engine *const *trii_engines(void)
 {

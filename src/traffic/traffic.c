@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "graph/ops/rules.h"
 #include "graph/type.h"
-#include "group/world.h"
+#include "group/join/world.h"
 
 /* Gradients of messages have tags of their own, so that they never take each other's place. */
 #define GRADIENT_TAG (1 << 29)

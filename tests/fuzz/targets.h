@@ -15,7 +15,7 @@
 #include "data/idx.h"
 #include "engines/tcp/tcp.h"
 #include "fuzz/fuzz.h"
-#include "group/front.h"
+#include "group/group_internal.h"
 #include "launch/peers/peer_hello.h"
 #include "launch/peers/peer_messages.h"
 #include "launch/rendezvous/rdzv_pickle.h"

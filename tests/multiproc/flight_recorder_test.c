@@ -9,7 +9,7 @@
 #include "testing/spawn.h"
 
 #include "base/alloc.h"
-#include "group/flight_recorder.h"
+#include "group/watch/flight_recorder.h"
 #include "inspect/why.h"
 #include "os/clock.h"
 #include "os/liveness.h"

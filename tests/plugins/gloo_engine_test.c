@@ -10,7 +10,7 @@
 #include "conformance/compared.h"
 
 #include "base/alloc.h"
-#include "group/front.h"
+#include "group/group_internal.h"
 #include "group/plugin.h"
 #include "os/clock.h"
 

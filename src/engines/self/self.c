@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "group/algorithm/matching.h"
+#include "engines/matching.h"
 #include "os/futex.h"
 
 typedef struct self_group {

@@ -20,7 +20,7 @@
 
 #include "base/compiler.h"
 #include "base/err.h"
-#include "group/algorithm/matching.h"
+#include "engines/matching.h"
 #include "os/cpu.h"
 #include "os/cpu_quota.h"
 #include "os/robust_futex.h"

@@ -21,7 +21,7 @@
 #ifndef TRII_ENGINE_TCP_H
 #define TRII_ENGINE_TCP_H
 
-#include "group/algorithm/matching.h"
+#include "engines/matching.h"
 #include "group/engine.h"
 #include "os/loop.h"
 #include "os/proc.h"

@@ -36,7 +36,8 @@ trii_message tcp_message_of(const tcp_frame *head)
     return message;
 }
 
-/* One without a payload may tell of any number of elements: src/group/compared.c sends those. */
+/* One without a payload may tell of any number of elements: src/composites/checked.c sends those.
+ */
 bool tcp_message_is_sound(const tcp_frame *head)
 {
     size_t all;

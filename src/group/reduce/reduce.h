@@ -15,8 +15,6 @@
 
 #include <trireme/status.h>
 
-#define TRII_REDUCE_MAX_RANKS 1024
-
 /* TRI_OK if elements of dtype can be reduced by op, else INVALID_ARG (it makes no sense: avg
  * of integers, band of floats) or UNSUPPORTED, and the error line. */
 tri_status trii_reduce_check(tri_dtype dtype, tri_redop op) TRI_MUST_CHECK;

@@ -13,13 +13,13 @@
 
 #include "base/compiler.h"
 #include "base/dtype.h"
+#include "group/group_limits.h"
 #include "group/reduce/reduce.h"
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
 #define BLOCK 512 /* elements of an accumulator */
-#define DEPTH 12  /* of the tree: ranks up to 2^(DEPTH - 1) */
 
 /* Sixteen floats, anywhere; the compiler splits them where registers are smaller. */
 typedef float vec TRII_VECTOR(64, 4);
@@ -217,8 +217,8 @@ static TRII_INLINE void pair(const void *a, const void *b, void *out, size_t n, 
 
 /* Accumulators of the tree: level l holds what waits for its right brother. */
 typedef struct block_space {
-    TRII_ALIGNED(64) unsigned char left[DEPTH][BLOCK * 8];
-    TRII_ALIGNED(64) unsigned char right[DEPTH][BLOCK * 8];
+    TRII_ALIGNED(64) unsigned char left[TRII_TREE_LEVELS][BLOCK * 8];
+    TRII_ALIGNED(64) unsigned char right[TRII_TREE_LEVELS][BLOCK * 8];
 } block_space;
 
 static TRII_INLINE void widen(const void *src, void *dst, size_t n, tri_dtype dtype,
@@ -262,8 +262,8 @@ static TRII_INLINE const void *tree(const trii_reduce_args *args, const half_fun
                                     size_t at, size_t n, tri_dtype acc, tri_redop op, bool integers,
                                     block_space *space)
 {
-    const void *stack[DEPTH] = {NULL};
-    int height[DEPTH];
+    const void *stack[TRII_TREE_LEVELS] = {NULL};
+    int height[TRII_TREE_LEVELS];
     int depth = 0;
 
     for (int r = 0; r < args->n_src; r++) {
@@ -341,7 +341,7 @@ static TRII_INLINE void reduce(const trii_reduce_args *args, const half_function
         n = args->count - at < BLOCK ? args->count - at : BLOCK;
         result = tree(args, half, at, n, acc, op, integers, &space);
         if (args->op == TRI_REDOP_AVG) {
-            void *own = space.left[DEPTH - 1];
+            void *own = space.left[TRII_TREE_LEVELS - 1];
 
             memcpy(own, result, n * tri_dtype_size(acc));
             divide(own, n, acc, args->n_src);

@@ -5,7 +5,7 @@
 #ifndef TRII_LAUNCH_CULPRIT_H
 #define TRII_LAUNCH_CULPRIT_H
 
-#include "group/flight_recorder.h"
+#include "group/watch/flight_recorder.h"
 #include "launch/worker/worker.h"
 
 typedef struct trii_culprit {

@@ -7,7 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
-#include "group/world.h"
+#include "group/join/world.h"
 #include "parallel/ddp/ddp.h"
 #include "reducer/agreement.h"
 

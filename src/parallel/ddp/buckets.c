@@ -12,7 +12,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "group/world.h"
+#include "group/join/world.h"
 #include "parallel/ddp/ddp.h"
 #include "tensor/device_memory.h"
 

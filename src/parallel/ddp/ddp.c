@@ -5,7 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
-#include "group/world.h"
+#include "group/join/world.h"
 #include "os/forked.h"
 #include "tensor/device_list.h"
 

@@ -8,7 +8,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
-#include "group/world.h"
+#include "group/join/world.h"
 #include "os/clock.h"
 #include "parallel/ddp/travel.h"
 

@@ -7,7 +7,7 @@
 
 #include "base/err.h"
 #include "graph/replica.h"
-#include "group/world.h"
+#include "group/join/world.h"
 #include "nn/batch_norm_layer.h"
 #include "traffic/traffic.h"
 

@@ -1,0 +1,334 @@
+/*
+ * checked.c - an engine that does not notice calls that do not match, with one beside it that
+ * does. Before a call begins, its ranks tell each other what they call, over an engine of this
+ * library (a barrier in its name, or a message without bytes): if they disagree the group fails
+ * with the line that shm and tcp have, before the other engine could hang, or write where it must
+ * not. TRI_CHECK_CALLS asks for it.
+ *
+ * Calls begin in order, once all ranks have come, so the other engine has less to do beside the
+ * caller's computations. A receive from any rank becomes one from the rank whose message comes
+ * first, so engines without it have it here.
+ */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "group/form/choose.h"
+#include "group/group_internal.h"
+#include "os/clock.h"
+#include "os/thread.h"
+
+#define LOOK_NS TRII_NS_PER_MS /* between two looks at the engine that is not waited for */
+
+/* A call that has not begun. */
+typedef struct compared_call {
+    struct compared_call *next;
+    trii_op notice; /* the guard's */
+    trii_op *whole; /* the caller's; NULL = it has begun */
+    int users;      /* threads that wait for the notice */
+} compared_call;
+
+typedef struct compared {
+    trii_engine table; /* as the engine's, with our functions */
+    const trii_engine *engine, *guard;
+    void *self, *guard_self;
+    int rank;
+    trii_fault *fault;
+    trii_mutex mutex;
+    compared_call *calls; /* guard: mutex, as the next; in order */
+    uint64_t seq;
+} compared;
+
+static bool is_message(const trii_op *op)
+{
+    return trii_kind_in(op->call.kind, TRII_KINDS_PAIR);
+}
+
+static void compared_abort(void *self)
+{
+    compared *c = self;
+
+    c->guard->abort(c->guard_self);
+    c->engine->abort(c->self);
+}
+
+/* Guard: mutex. Frees what nobody looks at any more. */
+static void sweep(compared *c)
+{
+    for (compared_call **link = &c->calls; *link != NULL;) {
+        compared_call *call = *link;
+
+        if (call->whole == NULL && call->users == 0 &&
+            trii_op_status(&call->notice) != TRI_INPROGRESS) {
+            *link = call->next;
+            trii_free(call);
+        } else {
+            link = &call->next;
+        }
+    }
+}
+
+static void fail_call(compared_call *call, tri_status status, const char *why)
+{
+    trii_op *whole = call->whole;
+
+    call->whole = NULL;
+    trii_op_finish(whole, status, why);
+}
+
+/* All ranks have come: the call itself. */
+static void begin(compared *c, compared_call *call)
+{
+    trii_op *whole = call->whole;
+    tri_status st;
+
+    if (whole->call.kind == TRII_KIND_RECV_ANY) {
+        whole->call.kind = TRII_KIND_RECV;
+        whole->call.root = call->notice.call.root;
+    }
+    if (whole->call.kind == TRII_KIND_RECV) { /* as long as the message is */
+        whole->call.count = call->notice.call.count;
+        whole->call.bytes = whole->call.count * tri_dtype_size(whole->call.dtype);
+    }
+    call->whole = NULL;
+    st = c->engine->submit(c->self, whole);
+    if (st != TRI_OK) {
+        char why[TRII_ERR_BYTES];
+
+        snprintf(why, sizeof(why), "%s", tri_last_error());
+        trii_fault_raise(c->fault, st, "rank %d: %s", c->rank, why);
+        trii_op_finish(whole, st, why);
+    }
+}
+
+/* Guard: mutex. Begins what can be begun, or ends all with the group's failure. */
+static void advance(compared *c)
+{
+    bool blocked = false; /* collectives begin one after the other */
+
+    for (compared_call *call = c->calls; call != NULL; call = call->next) {
+        tri_status st = trii_op_status(&call->notice);
+
+        if (call->whole == NULL || (blocked && !is_message(call->whole)))
+            continue;
+        if (st == TRI_OK && trii_fault_status(c->fault) == TRI_OK)
+            begin(c, call);
+        else if (st < 0 && is_message(call->whole) && trii_fault_status(c->fault) == TRI_OK)
+            fail_call(call, st, call->notice.error); /* there is no room for the message */
+        else if (!is_message(call->whole))
+            blocked = true;
+    }
+    if (trii_fault_status(c->fault) != TRI_OK) {
+        compared_abort(c);
+        for (compared_call *call = c->calls; call != NULL; call = call->next) {
+            c->guard->progress(c->guard_self, &call->notice, 0);
+            if (call->whole != NULL)
+                fail_call(call, trii_fault_status(c->fault), c->fault->text);
+        }
+    }
+    sweep(c);
+}
+
+static tri_status compared_submit(void *self, trii_op *op)
+{
+    compared *c = self;
+    compared_call *call = trii_alloc(1, sizeof(*call), "call to compare"), **at = &c->calls;
+    trii_collective notice = {.kind = TRII_KIND_BARRIER, .piece_of = &op->call};
+    tri_status st;
+
+    if (call == NULL)
+        return TRI_ERR_NO_MEMORY;
+    if (is_message(op)) { /* of so many elements, and no bytes */
+        notice = op->call;
+        notice.src = notice.dst = NULL;
+        notice.bytes = 0;
+        notice.from = NULL;
+        notice.temporary = NULL;
+    }
+    notice.site = op->call.site;
+    trii_op_init(&call->notice, &notice);
+    call->notice.call.seq = op->call.seq;
+    call->whole = op;
+    trii_mutex_lock(&c->mutex);
+    st = trii_fault_status(c->fault);
+    if (st != TRI_OK)
+        (void)TRII_FAIL(st, "%s", c->fault->text);
+    if (st == TRI_OK && !is_message(op))
+        call->notice.call.seq = ++c->seq;
+    if (st == TRI_OK)
+        st = c->guard->submit(c->guard_self, &call->notice);
+    if (st != TRI_OK) {
+        trii_free(call);
+    } else {
+        while (*at != NULL)
+            at = &(*at)->next;
+        *at = call;
+        advance(c);
+    }
+    trii_mutex_unlock(&c->mutex);
+    return st;
+}
+
+static compared_call *call_of(compared *c, const trii_op *whole)
+{
+    compared_call *call = c->calls;
+
+    while (call != NULL && call->whole != whole)
+        call = call->next;
+    return call;
+}
+
+static void compared_progress(void *self, trii_op *op, int64_t until_ns)
+{
+    compared *c = self;
+
+    trii_mutex_lock(&c->mutex);
+    do {
+        int64_t moment = trii_now_ns() + LOOK_NS;
+        compared_call *call = call_of(c, op);
+
+        moment = moment < until_ns ? moment : until_ns;
+        if (call != NULL)
+            call->users++;
+        trii_mutex_unlock(&c->mutex);
+        if (call != NULL)
+            c->guard->progress(c->guard_self, &call->notice, moment);
+        else
+            c->engine->progress(c->self, op, moment);
+        trii_mutex_lock(&c->mutex);
+        if (call != NULL)
+            call->users--;
+        for (call = c->calls; call != NULL; call = call->next)
+            c->guard->progress(c->guard_self, &call->notice, 0);
+        advance(c);
+    } while (trii_op_status(op) == TRI_INPROGRESS && trii_now_ns() < until_ns);
+    trii_mutex_unlock(&c->mutex);
+}
+
+static void compared_describe_wait(void *self, trii_op *op, char *text, size_t size)
+{
+    compared *c = self;
+    compared_call *call;
+
+    trii_mutex_lock(&c->mutex);
+    call = call_of(c, op);
+    if (call != NULL)
+        c->guard->describe_wait(c->guard_self, &call->notice, text, size);
+    else
+        c->engine->describe_wait(c->self, op, text, size);
+    trii_mutex_unlock(&c->mutex);
+}
+
+static tri_status compared_alloc(void *self, size_t bytes, void **p_out)
+{
+    const compared *c = self;
+
+    return c->engine->alloc(c->self, bytes, p_out);
+}
+
+static void compared_free(void *self, void *p)
+{
+    const compared *c = self;
+
+    c->engine->free(c->self, p);
+}
+
+static void *compared_alloc_room(void *self)
+{
+    const compared *c = self;
+
+    return c->engine->alloc_room(c->self);
+}
+
+static trii_loss compared_loss(void *self, int rank)
+{
+    const compared *c = self;
+
+    return c->guard->loss != NULL ? c->guard->loss(c->guard_self, rank) : TRII_LOSS_NONE;
+}
+
+static void compared_sever(void *self, uint32_t draw, bool half)
+{
+    const compared *c = self;
+
+    c->guard->sever(c->guard_self, draw, half);
+}
+
+static void compared_leave(void *self)
+{
+    compared *c = self;
+
+    trii_mutex_lock(&c->mutex);
+    if (call_of(c, NULL) != c->calls) {
+        for (compared_call *call = c->calls; call != NULL; call = call->next) {
+            if (call->whole != NULL)
+                trii_fault_raise(c->fault, TRI_ERR_ABORTED, "rank %d left the group during a call",
+                                 c->rank);
+        }
+    }
+    advance(c);
+    trii_mutex_unlock(&c->mutex);
+    if (c->engine->leave != NULL)
+        c->engine->leave(c->self);
+    c->guard->leave(c->guard_self);
+}
+
+static void compared_destroy(void *self)
+{
+    compared *c = self;
+
+    compared_leave(c);
+    c->engine->destroy(c->self);
+    c->guard->destroy(c->guard_self);
+    while (c->calls != NULL) {
+        compared_call *call = c->calls;
+
+        c->calls = call->next;
+        trii_free(call);
+    }
+    trii_mutex_fini(&c->mutex);
+    trii_free(c);
+}
+
+tri_status trii_compared_make(tri_store *store, trii_group_args *args,
+                              const trii_engine **engine_inout, void **self_inout)
+{
+    compared *c = trii_alloc(1, sizeof(*c), "comparing engine");
+    tri_store *own = NULL;
+    tri_status st = c != NULL ? tri_store_prefix("guard", store, &own) : TRI_ERR_NO_MEMORY;
+
+    args->store = store;
+    st = trii_group_agree(args, "comparing", st);
+    if (st == TRI_OK && c != NULL)
+        st = trii_engine_make(NULL, own, args, &c->guard, &c->guard_self);
+    tri_store_unref(own);
+    if (st != TRI_OK || c == NULL) {
+        trii_free(c);
+        return st != TRI_OK ? st : TRI_ERR_NO_MEMORY;
+    }
+    c->engine = *engine_inout;
+    c->self = *self_inout;
+    c->rank = args->rank;
+    c->fault = args->fault;
+    trii_mutex_init(&c->mutex);
+    c->table = (trii_engine){
+        .abi = TRII_ENGINE_ABI,
+        .size = sizeof(trii_engine),
+        .name = c->engine->name,
+        .kinds = c->engine->kinds | 1u << TRII_KIND_RECV_ANY,
+        .alloc = c->engine->alloc != NULL ? compared_alloc : NULL,
+        .free = c->engine->free != NULL ? compared_free : NULL,
+        .alloc_room = c->engine->alloc_room != NULL ? compared_alloc_room : NULL,
+        .submit = compared_submit,
+        .progress = compared_progress,
+        .describe_wait = compared_describe_wait,
+        .abort = compared_abort,
+        .destroy = compared_destroy,
+        .leave = compared_leave,
+        .sever = compared_sever,
+        .loss = compared_loss,
+        .on_device = c->engine->on_device,
+    };
+    *engine_inout = &c->table;
+    *self_inout = c;
+    return TRI_OK;
+}

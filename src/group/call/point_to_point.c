@@ -1,0 +1,128 @@
+/*
+ * point_to_point.c - send and recv, from a named rank or from whoever sends first.
+ */
+#include "group/group_internal.h"
+
+#include "group/group_limits.h"
+
+/* The elements of this thread's last receive without a handle. */
+static _Thread_local size_t received;
+
+size_t trii_recv_count(const trii_op *op)
+{
+    bool is_recv = trii_kind_in(op->call.kind, 1u << TRII_KIND_RECV | 1u << TRII_KIND_RECV_ANY);
+
+    if (!is_recv || trii_op_status(op) != TRI_OK)
+        return 0;
+    return op->call.count / (size_t)(op->call.parts > 0 ? op->call.parts : 1);
+}
+
+void trii_recv_note(const trii_op *op)
+{
+    received = trii_recv_count(op);
+}
+
+size_t tri_work_count(const tri_work *work)
+{
+    if (work == NULL)
+        return received;
+    return work->members == NULL ? trii_recv_count(&work->op) : 0;
+}
+
+/* A blocking send to ourselves has to find its receive, or room: nobody could post one later but
+ * another thread, and that one should not be waited for. */
+static tri_status send_to_self(tri_group *group, trii_collective *call)
+{
+    tri_work *work = NULL;
+    char what[256];
+    tri_status st = trii_call_post(group, call, &work);
+
+    if (st != TRI_OK)
+        return st;
+    st = tri_work_test(work);
+    if (st == TRI_INPROGRESS && group->engine->withdraw(group->self, &work->op)) {
+        trii_op_finish(&work->op, TRI_ERR_STATE, "no receive is posted");
+        trii_op_describe(&work->op, what, sizeof(what));
+        if (call->bytes > TRII_EAGER_BYTES)
+            st = TRII_FAIL(TRI_ERR_STATE,
+                           "%s, rank %d: a rank sends itself up to %zu KiB before the receive is "
+                           "posted; for more post the receive first, with a work, or send with one",
+                           what, group->rank, TRII_EAGER_BYTES >> 10);
+        else
+            st =
+                TRII_FAIL(TRI_ERR_STATE,
+                          "%s, rank %d: the rank keeps %zu MiB of messages to itself that it has "
+                          "not received; receive some first, or send with a work",
+                          what, group->rank,
+                          (call->bytes > TRII_TINY_BYTES ? TRII_KEPT_EAGER : TRII_KEPT_MOST) >> 20);
+    } else if (st == TRI_INPROGRESS) {
+        st = tri_work_wait(work, 0);
+    }
+    tri_work_destroy(work);
+    return st;
+}
+
+static tri_status point_to_point(tri_group *group, trii_collective *call, tri_work **work_out)
+{
+    const char *name = trii_kind_name(call->kind);
+    tri_status st = trii_call_begin(&group, call);
+
+    if (st != TRI_OK || call->kind == TRII_KIND_RECV_ANY)
+        return st != TRI_OK ? st : trii_call_post(group, call, work_out);
+    if (call->root < 0 || call->root >= group->size)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: peer %d is out of range (group of %d)", name,
+                         call->root, group->size);
+    if (call->root != group->rank)
+        return trii_call_post(group, call, work_out);
+    if (!group->engine->to_self)
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                         "%s: peer %d is this rank itself, and engine %s has no messages to "
+                         "oneself; self, shm, tcp and hierarchy do",
+                         name, call->root, group->engine->name);
+    if (call->kind == TRII_KIND_SEND && work_out == NULL && !trii_batch_is_open(group))
+        return send_to_self(group, call);
+    return trii_call_post(group, call, work_out);
+}
+
+tri_status(tri_send)(tri_group *group, const void *src, size_t count, tri_dtype dtype, int peer,
+                     int tag, tri_work **work_out)
+{
+    trii_collective call = {.kind = TRII_KIND_SEND,
+                            .dtype = dtype,
+                            .root = peer,
+                            .tag = tag,
+                            .src = src,
+                            .count = count,
+                            .site = trii_site_take()};
+
+    return point_to_point(group, &call, work_out);
+}
+
+tri_status(tri_recv)(tri_group *group, void *dst, size_t count, tri_dtype dtype, int peer, int tag,
+                     tri_work **work_out)
+{
+    trii_collective call = {.kind = TRII_KIND_RECV,
+                            .dtype = dtype,
+                            .root = peer,
+                            .tag = tag,
+                            .dst = dst,
+                            .count = count,
+                            .site = trii_site_take()};
+
+    return point_to_point(group, &call, work_out);
+}
+
+tri_status(tri_recv_any)(tri_group *group, void *dst, size_t count, tri_dtype dtype, int tag,
+                         int *from_out, tri_work **work_out)
+{
+    trii_collective call = {.kind = TRII_KIND_RECV_ANY,
+                            .dtype = dtype,
+                            .root = -1,
+                            .tag = tag,
+                            .dst = dst,
+                            .count = count,
+                            .from = from_out,
+                            .site = trii_site_take()};
+
+    return point_to_point(group, &call, work_out);
+}

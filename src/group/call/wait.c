@@ -1,0 +1,226 @@
+/*
+ * wait.c - posting a call and waiting for it: the one place where a caller blocks, times out and
+ * is told for whom it waits. Work handles are in work.c.
+ */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/note.h"
+#include "group/group_internal.h"
+#include "os/clock.h"
+
+#define SAY_NS (300 * TRII_NS_PER_MS) /* from then on a wait is long enough to compare calls */
+
+int64_t trii_deadline_after(int64_t start_ns, int64_t timeout_ns)
+{
+    return timeout_ns >= TRII_NO_DEADLINE - start_ns ? TRII_NO_DEADLINE : start_ns + timeout_ns;
+}
+
+/* What the reader may do, at the end of a line. */
+static const char *remedy(const tri_group *group, tri_status st)
+{
+    switch (st) {
+    case TRI_ERR_GROUP_TIMEOUT:
+        return "; if it is only slow, allow more (TRI_TIMEOUT_MS)";
+    case TRI_ERR_MISMATCH:
+        return "; all ranks must make the same calls in one order";
+    case TRI_ERR_PEER_LOST:
+        if (strstr(group->fault.text, " left the group") != NULL) /* in order, maybe in silence */
+            return "; its own output says why, or it made fewer calls";
+        return group->recorder != NULL ? "; its own output says why, or `trireme why`"
+                                       : "; its own output says why";
+    default:
+        return "";
+    }
+}
+
+tri_status trii_op_report(const tri_group *group, const trii_op *op)
+{
+    tri_status st = trii_op_status(op);
+    char call[256], rank[32];
+    bool names_call, names_rank;
+
+    if (st >= 0)
+        return st;
+    trii_collective_describe(&op->call, call, sizeof(call));
+    snprintf(rank, sizeof(rank), "rank %d", group->rank);
+    names_call = strstr(op->error, call) != NULL;
+    names_rank = strncmp(op->error, rank, strlen(rank)) == 0;
+    return TRII_FAIL(st, "%s%s%s%s%s%s", names_call ? "" : call, names_call ? "" : ", ",
+                     names_call && names_rank ? "" : rank, names_call && names_rank ? "" : ": ",
+                     op->error, remedy(group, st));
+}
+
+/* The group's deadline passed: everything pending on it ends with TIMEOUT. */
+static void group_times_out(tri_group *group, trii_op *op, int64_t waited_ns)
+{
+    char whom[400];
+    char what[256];
+
+    group->engine->describe_wait(group->self, op, whom, sizeof(whom));
+    trii_op_describe(op, what, sizeof(what));
+    trii_fault_raise(&group->fault, TRI_ERR_TIMEOUT, "rank %d waited %.1f s in %s for %s",
+                     group->rank, (double)waited_ns / (double)TRII_NS_PER_S, what, whom);
+    group->engine->abort(group->self);
+}
+
+static void warn_of_wait(tri_group *group, trii_op *op, int64_t waited_ns)
+{
+    char who[TRII_GROUP_NAME + 24] = "";
+    char whom[400];
+    char what[256];
+
+    group->engine->describe_wait(group->self, op, whom, sizeof(whom));
+    trii_op_describe(op, what, sizeof(what));
+    if (group != trii_group_get_world()) /* else the log says which rank it is */
+        snprintf(who, sizeof(who), "%s: rank %d ", group->name, group->rank);
+    TRII_LOG(TRII_LOG_WARN, "group", "%shas waited %.1f s in %s for %s%s", who,
+             (double)waited_ns / (double)TRII_NS_PER_S, what, whom,
+             group->recorder != NULL ? "; `trireme why` looks at all" : "");
+}
+
+tri_status trii_group_wait(tri_group *group, trii_op *op, trii_patience patience)
+{
+    int64_t deadline_ns = patience.deadline_ns;
+    bool fatal = patience.fatal;
+    int64_t start_ns = trii_now_ns();
+    int64_t say_ns = start_ns + SAY_NS, warn_ns = start_ns + TRII_NOTE_FIRST_NS;
+
+    if (!fatal && deadline_ns < say_ns)
+        say_ns = deadline_ns; /* it may be one of many short waits */
+    while (trii_op_status(op) == TRI_INPROGRESS) {
+        int64_t now, until_ns = say_ns < warn_ns ? say_ns : warn_ns;
+
+        group->engine->progress(group->self, op, until_ns < deadline_ns ? until_ns : deadline_ns);
+        if (trii_op_status(op) != TRI_INPROGRESS)
+            break;
+        now = trii_now_ns();
+        if (now >= say_ns) {
+            if (group->engine->say != NULL && (fatal || now - group->said_ns >= SAY_NS)) {
+                group->engine->say(group->self, op);
+                group->said_ns = now;
+            }
+            say_ns = TRII_NO_DEADLINE;
+        }
+        if (now >= deadline_ns) {
+            if (!fatal)
+                return TRI_INPROGRESS;
+            group_times_out(group, op, patience.before_ns + now - start_ns);
+            deadline_ns = TRII_NO_DEADLINE; /* the engine finishes op soon: it must */
+        } else if (now >= warn_ns) {
+            warn_of_wait(group, op, patience.before_ns + now - start_ns);
+            warn_ns = trii_note_next(now);
+        }
+    }
+    return trii_op_status(op);
+}
+
+static uint64_t next_seq(tri_group *group, const trii_collective *call)
+{
+    if (call->kind == TRII_KIND_SEND)
+        return ++group->pair_seq[call->root];
+    if (call->kind == TRII_KIND_RECV)
+        return ++group->pair_seq[group->size + call->root];
+    if (call->kind == TRII_KIND_RECV_ANY)
+        return ++group->any_seq;
+    return ++group->seq;
+}
+
+void trii_record_end(tri_group *group, uint64_t record, tri_status status)
+{
+    if (record == 0)
+        return;
+    trii_recorder_end(group->recorder, record, status);
+    if (TRII_UNLIKELY(status < 0) && trii_fault_status(&group->fault) != TRI_OK)
+        trii_recorder_failed(group->recorder, group->record_group, status, group->fault.text);
+}
+
+tri_status trii_op_start(tri_group *group, trii_op *op, tri_status (*take)(void *self, trii_op *op))
+{
+    tri_status st;
+
+    trii_lock_take(&group->lock);
+    op->call.seq = next_seq(group, &op->call);
+    if (group->recorder != NULL)
+        op->record = trii_recorder_begin(group->recorder, &op->call, group->record_group);
+    st = take(group->self, op);
+    trii_lock_drop(&group->lock);
+    if (TRII_UNLIKELY(st != TRI_OK))
+        trii_record_end(group, op->record, st);
+    return st;
+}
+
+void trii_op_init(trii_op *op, const trii_collective *call)
+{
+    op->call = *call;
+    op->asked.kind = call->kind;
+    op->asked.root = call->root;
+    op->asked.names = call->names;
+    op->asked.count = call->count;
+    atomic_init(&op->status, TRI_INPROGRESS);
+    op->finished = NULL;
+    op->record = 0;
+    op->counted = NULL;
+    op->next = NULL;
+    /* In two halves, each a few stores: the whole would be cleared by rep stos, in 10 ns. */
+    memset(op->scratch, 0, sizeof(op->scratch) / 2);
+    memset(&op->scratch[TRII_COUNT_OF(op->scratch) / 2], 0, sizeof(op->scratch) / 2);
+}
+
+tri_status trii_group_run(tri_group *group, const trii_collective *call)
+{
+    const trii_engine *engine = group->engine;
+    trii_op op;
+    tri_status st;
+
+    trii_op_init(&op, call);
+    st = trii_op_start(group, &op, engine->run != NULL ? engine->run : engine->submit);
+    if (TRII_UNLIKELY(st != TRI_OK)) {
+        op.error[0] = '\0';
+        return TRII_FAIL_CTX(st, "%s, rank %d", trii_kind_name(call->kind), group->rank);
+    }
+    if (trii_op_status(&op) == TRI_INPROGRESS)
+        (void)trii_group_wait(group, &op,
+                              (trii_patience){.deadline_ns = trii_deadline_after(
+                                                  trii_now_ns(), trii_group_timeout_ns(group)),
+                                              .fatal = true});
+    trii_record_end(group, op.record, trii_op_status(&op));
+    if (trii_kind_in(call->kind, 1u << TRII_KIND_RECV | 1u << TRII_KIND_RECV_ANY))
+        trii_recv_note(&op);
+    return trii_op_report(group, &op);
+}
+
+tri_status trii_group_post(tri_group *group, trii_collective *call, tri_work **work_out)
+{
+    tri_work *member = NULL;
+    char what[256];
+    tri_status st;
+
+    if (TRII_UNLIKELY(group->chaos != NULL))
+        trii_chaos_strike(group->chaos, group->engine, group->self, call);
+    st = trii_fault_status(&group->fault);
+    if (TRII_UNLIKELY(st != TRI_OK)) {
+        trii_collective_describe(call, what, sizeof(what));
+        st = TRII_FAIL(st, "%s, rank %d: the group has failed: %s%s", what, group->rank,
+                       group->fault.text, remedy(group, st));
+        if (group->recorder != NULL) /* a failure between two calls has no other record */
+            trii_recorder_failed(group->recorder, group->record_group,
+                                 trii_fault_status(&group->fault), group->fault.text);
+    } else if (work_out != NULL) {
+        st = trii_work_post(group, call, work_out);
+    } else if (TRII_LIKELY(!trii_batch_is_open(group))) {
+        st = trii_group_run(group, call);
+        trii_free(call->temporary);
+        return st;
+    } else {
+        st = trii_batch_reserve();
+        if (st == TRI_OK)
+            st = trii_work_post(group, call, &member);
+        if (st == TRI_OK)
+            trii_batch_add(member);
+    }
+    if (st != TRI_OK)
+        trii_free(call->temporary);
+    return st;
+}

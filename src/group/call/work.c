@@ -1,0 +1,427 @@
+/*
+ * work.c - handles of asynchronous calls, and batches: several calls under one handle.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "group/group_internal.h"
+#include "os/clock.h"
+
+#define NAMED_WORKS 3
+#define LOOKS_APART_NS (100 * TRII_NS_PER_MS) /* at most, of a caller that does nothing else */
+
+/* The batch that this thread collects, or NULL. */
+static _Thread_local tri_work *open_batch;
+
+/* Guard: idle_lock, as the next. */
+static void link_live(tri_group *group, tri_work *work)
+{
+    work->prev = NULL;
+    work->next = group->live;
+    if (work->next != NULL)
+        work->next->prev = work;
+    group->live = work;
+}
+
+static void unlink_live(tri_group *group, tri_work *work)
+{
+    if (work->next != NULL)
+        work->next->prev = work->prev;
+    *(work->prev != NULL ? &work->prev->next : &group->live) = work->next;
+}
+
+/* Works that are over serve the next calls, so that a steady state allocates nothing. Whoever
+ * drops the last reference has the group: it holds the handle, or the engine has not ended. */
+static tri_work *work_take(tri_group *group)
+{
+    tri_work *work;
+
+    trii_lock_take(&group->idle_lock);
+    work = group->idle;
+    if (work != NULL) {
+        group->idle = work->next;
+        link_live(group, work);
+    }
+    trii_lock_drop(&group->idle_lock);
+    if (work == NULL) {
+        work = trii_alloc(1, sizeof(*work), "work");
+        if (work == NULL)
+            return NULL;
+        trii_lock_take(&group->idle_lock);
+        link_live(group, work);
+        trii_lock_drop(&group->idle_lock);
+    }
+    work->group = group;
+    work->patience_ns = trii_group_timeout_ns(group);
+    work->waited_ns = work->counted_ns = 0;
+    work->members = NULL;
+    work->n_members = work->member_room = 0;
+    work->parts = NULL;
+    return work;
+}
+
+static void work_give(tri_group *group, tri_work *work)
+{
+    trii_free(work->parts);
+    trii_lock_take(&group->idle_lock);
+    unlink_live(group, work);
+    work->next = group->idle;
+    group->idle = work;
+    trii_lock_drop(&group->idle_lock);
+}
+
+void trii_group_free_idle(tri_group *group)
+{
+    while (group->idle != NULL) {
+        tri_work *next = group->idle->next;
+
+        trii_free(group->idle);
+        group->idle = next;
+    }
+}
+
+int trii_group_name_works(tri_group *group, char *text, size_t size)
+{
+    const tri_work *work;
+    size_t used = 0;
+    int n = 0;
+
+    text[0] = '\0';
+    trii_lock_take(&group->idle_lock);
+    work = group->live;
+    while (work != NULL && work->next != NULL)
+        work = work->next;
+    for (; work != NULL; work = work->prev) { /* the oldest first */
+        char what[256];
+
+        if (work->members != NULL)
+            continue;
+        if (++n > NAMED_WORKS + 1 || used >= size)
+            continue;
+        if (n > NAMED_WORKS) {
+            used += (size_t)snprintf(text + used, size - used, ", ...");
+            continue;
+        }
+        trii_op_describe(&work->op, what, sizeof(what));
+        used += (size_t)snprintf(text + used, size - used, "%s%s", n > 1 ? ", " : "", what);
+    }
+    trii_lock_drop(&group->idle_lock);
+    return n;
+}
+
+size_t trii_group_work_bytes(const tri_work *work)
+{
+    size_t bytes = work != NULL && work->members == NULL ? work->op.call.bytes : 0;
+
+    for (int i = 0; work != NULL && i < work->n_members; i++)
+        bytes += work->members[i]->op.call.bytes;
+    return bytes;
+}
+
+static void work_unref(tri_work *work)
+{
+    if (atomic_fetch_sub(&work->refs, 1) == 1)
+        work_give(work->group, work);
+}
+
+static void work_finished(trii_op *op)
+{
+    tri_work *work = (tri_work *)((char *)op - offsetof(tri_work, op));
+
+    trii_record_end(work->group, op->record, trii_op_status(op));
+    trii_free(op->call.temporary);
+    work_unref(work);
+}
+
+/* The caller's places are on its stack: the work keeps its own. */
+static tri_status keep_parts(tri_work *work, trii_collective *call)
+{
+    size_t n = (size_t)work->group->size + 1;
+
+    if (call->src_parts == NULL && call->dst_parts == NULL)
+        return TRI_OK;
+    work->parts = trii_alloc(2 * n, sizeof(*work->parts), "work, parts");
+    if (work->parts == NULL)
+        return TRI_ERR_NO_MEMORY;
+    if (call->src_parts != NULL)
+        call->src_parts = memcpy(work->parts, call->src_parts, n * sizeof(*work->parts));
+    if (call->dst_parts != NULL)
+        call->dst_parts = memcpy(work->parts + n, call->dst_parts, n * sizeof(*work->parts));
+    return TRI_OK;
+}
+
+tri_status trii_work_post(tri_group *group, const trii_collective *call, tri_work **work_out)
+{
+    tri_work *work = work_take(group);
+    tri_status st;
+
+    if (work == NULL)
+        return TRI_ERR_NO_MEMORY;
+    trii_op_init(&work->op, call);
+    work->op.finished = work_finished;
+    atomic_init(&work->refs, 2);
+    st = keep_parts(work, &work->op.call);
+    if (st == TRI_OK)
+        st = trii_op_start(group, &work->op, group->engine->submit);
+    if (st != TRI_OK) {
+        work_give(group, work);
+        return TRII_FAIL_CTX(st, "%s, rank %d", trii_kind_name(call->kind), group->rank);
+    }
+    tri_group_ref(group);
+    *work_out = work;
+    return TRI_OK;
+}
+
+/* --- handles ----------------------------------------------------------------------------- */
+
+#define SINCE_LAST_LOOK INT64_C(-1)
+
+/* What counts is the time that callers spend waiting: between posting a call and asking for it they
+ * may compute for as long as they like. Two threads that wait at a time wait once. Who only looks,
+ * again and again, waits from look to look; if those are far apart, it computes. Returns how long
+ * has been waited for it in all. */
+static int64_t count_wait(tri_work *work, int64_t start_ns, int64_t now)
+{
+    int64_t waited_ns;
+
+    trii_lock_take(&work->group->idle_lock);
+    if (start_ns == SINCE_LAST_LOOK && now - work->counted_ns > LOOKS_APART_NS)
+        start_ns = now;
+    start_ns = start_ns > work->counted_ns ? start_ns : work->counted_ns;
+    if (now > start_ns)
+        work->waited_ns += now - start_ns;
+    work->counted_ns = now > work->counted_ns ? now : work->counted_ns;
+    waited_ns = work->waited_ns;
+    trii_lock_drop(&work->group->idle_lock);
+    return waited_ns;
+}
+
+/* given_ns: the caller's deadline, TRII_NO_DEADLINE = none but the work's; timeout_ms: what to say
+ * of it, below 0 = nothing: INPROGRESS. */
+static tri_status wait_one(tri_work *work, int64_t given_ns, int64_t timeout_ms)
+{
+    int64_t start_ns, own_ns = TRII_NO_DEADLINE;
+    trii_patience patience;
+    tri_status st;
+
+    if (trii_op_status(&work->op) != TRI_INPROGRESS)
+        return trii_op_report(work->group, &work->op);
+    start_ns = trii_now_ns();
+    patience.before_ns = count_wait(work, start_ns, start_ns);
+    if (work->patience_ns != TRII_NO_DEADLINE)
+        own_ns = trii_deadline_after(start_ns, work->patience_ns - patience.before_ns);
+    patience.fatal = given_ns >= own_ns;
+    patience.deadline_ns = patience.fatal ? own_ns : given_ns;
+    st = trii_group_wait(work->group, &work->op, patience);
+    if (st == TRI_INPROGRESS) {
+        char whom[256];
+        char what[256];
+
+        (void)count_wait(work, start_ns, trii_now_ns());
+        if (timeout_ms < 0)
+            return TRI_INPROGRESS;
+        work->group->engine->describe_wait(work->group->self, &work->op, whom, sizeof(whom));
+        trii_op_describe(&work->op, what, sizeof(what));
+        return TRII_FAIL(TRI_ERR_TIMEOUT, "%s, rank %d: still waiting after %" PRId64 " ms for %s",
+                         what, work->group->rank, timeout_ms, whom);
+    }
+    return trii_op_report(work->group, &work->op);
+}
+
+static tri_status no_work(const char *call)
+{
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: work is NULL: did the call that makes it fail?",
+                     call);
+}
+
+tri_status tri_work_wait(tri_work *work, int64_t timeout_ms)
+{
+    int64_t given_ns = timeout_ms > 0 ? trii_deadline_ms(timeout_ms) : TRII_NO_DEADLINE;
+    tri_status st = TRI_OK;
+
+    if (work == NULL)
+        return no_work("work_wait");
+    if (work->members == NULL)
+        return wait_one(work, given_ns, timeout_ms);
+    for (int i = 0; i < work->n_members && st == TRI_OK; i++)
+        st = wait_one(work->members[i], given_ns, timeout_ms);
+    return st;
+}
+
+tri_status trii_work_wait_for(tri_work *work, int64_t for_ns)
+{
+    int64_t given_ns =
+        for_ns == INT64_MAX ? TRII_NO_DEADLINE : trii_deadline_after(trii_now_ns(), for_ns);
+    tri_status st = TRI_OK;
+
+    if (work->members == NULL)
+        return wait_one(work, given_ns, -1);
+    for (int i = 0; i < work->n_members && st == TRI_OK; i++)
+        st = wait_one(work->members[i], given_ns, -1);
+    return st;
+}
+
+/* One look. */
+static tri_status look_at(tri_work *work, bool waits)
+{
+    if (trii_op_status(&work->op) != TRI_INPROGRESS)
+        return trii_op_report(work->group, &work->op);
+    work->group->engine->progress(work->group->self, &work->op, 0);
+    if (waits && trii_op_status(&work->op) == TRI_INPROGRESS) {
+        trii_patience patience = {.deadline_ns = trii_now_ns(), .fatal = true};
+
+        patience.before_ns = count_wait(work, SINCE_LAST_LOOK, patience.deadline_ns);
+        if (patience.before_ns >= work->patience_ns)
+            (void)trii_group_wait(work->group, &work->op, patience);
+    }
+    return trii_op_report(work->group, &work->op);
+}
+
+static tri_status look_at_all(tri_work *work, bool waits)
+{
+    tri_status st = TRI_OK;
+
+    if (work->members == NULL)
+        return look_at(work, waits);
+    for (int i = 0; i < work->n_members && st >= 0; i++) {
+        tri_status one = look_at(work->members[i], waits);
+
+        st = one != TRI_OK ? one : st;
+    }
+    return st;
+}
+
+tri_status tri_work_test(tri_work *work)
+{
+    return work != NULL ? look_at_all(work, true) : no_work("work_test");
+}
+
+tri_status trii_work_poll(tri_work *work)
+{
+    return look_at_all(work, false);
+}
+
+const char *tri_work_error(const tri_work *work)
+{
+    if (work == NULL)
+        return "";
+    if (work->members == NULL)
+        return trii_op_status(&work->op) < 0 ? work->op.error : "";
+    for (int i = 0; i < work->n_members; i++) {
+        if (trii_op_status(&work->members[i]->op) < 0)
+            return work->members[i]->op.error;
+    }
+    return "";
+}
+
+void tri_work_destroy(tri_work *work)
+{
+    tri_group *group;
+
+    if (work == NULL)
+        return;
+    group = work->group;
+    for (int i = 0; i < work->n_members; i++)
+        tri_work_destroy(work->members[i]);
+    trii_free(work->members);
+    work_unref(work);
+    tri_group_unref(group);
+}
+
+tri_status(tri_monitored_barrier)(tri_group *group, int64_t timeout_ms)
+{
+    trii_collective call = {.kind = TRII_KIND_BARRIER, .site = trii_site_take()};
+    tri_work *work = NULL;
+    tri_status st = trii_call_begin(&group, &call);
+
+    if (st == TRI_OK)
+        st = trii_call_post(group, &call, &work);
+    if (st != TRI_OK)
+        return st;
+    if (timeout_ms > 0 && timeout_ms < work->patience_ns / TRII_NS_PER_MS)
+        work->patience_ns = timeout_ms * TRII_NS_PER_MS; /* the group's, so to speak */
+    st = tri_work_wait(work, 0);
+    tri_work_destroy(work);
+    return st;
+}
+
+/* --- batches ------------------------------------------------------------------------------- */
+
+bool trii_batch_is_open(const tri_group *group)
+{
+    return TRII_UNLIKELY(open_batch != NULL) && open_batch->group == group;
+}
+
+tri_work *trii_batch_set(tri_work *batch)
+{
+    tri_work *before = open_batch;
+
+    open_batch = batch;
+    return before;
+}
+
+tri_status trii_batch_reserve(void)
+{
+    tri_work *batch = open_batch;
+    int room = 2 * batch->member_room;
+    tri_work **grown;
+
+    if (batch->n_members < batch->member_room)
+        return TRI_OK;
+    grown = trii_realloc(batch->members, (size_t)room, sizeof(*grown), "batch of calls");
+    if (grown == NULL)
+        return TRI_ERR_NO_MEMORY;
+    batch->members = grown;
+    batch->member_room = room;
+    return TRI_OK;
+}
+
+void trii_batch_add(tri_work *own_work)
+{
+    open_batch->members[open_batch->n_members++] = own_work;
+}
+
+tri_status tri_batch_begin(tri_group *group)
+{
+    tri_work *batch;
+
+    group = group != NULL ? group : trii_group_get_world();
+    if (group == NULL)
+        return TRII_FAIL(TRI_ERR_STATE,
+                         "batch_begin: the group is NULL and this process has no world: %s",
+                         trii_group_no_world());
+    if (open_batch != NULL)
+        return TRII_FAIL(TRI_ERR_STATE, "batch_begin: this thread has begun a batch already");
+    batch = work_take(group);
+    if (batch == NULL)
+        return TRI_ERR_NO_MEMORY;
+    batch->member_room = 8;
+    batch->members = trii_alloc((size_t)batch->member_room, sizeof(tri_work *), "batch of calls");
+    if (batch->members == NULL) {
+        work_give(group, batch);
+        return TRI_ERR_NO_MEMORY;
+    }
+    atomic_init(&batch->refs, 1);
+    tri_group_ref(group);
+    open_batch = batch;
+    return TRI_OK;
+}
+
+tri_status tri_batch_end(tri_group *group, tri_work **work_out)
+{
+    tri_work *batch = open_batch;
+    tri_status st;
+
+    group = group != NULL ? group : trii_group_get_world();
+    if (batch == NULL || batch->group != group)
+        return TRII_FAIL(TRI_ERR_STATE, "batch_end: this thread has begun no batch on the group");
+    open_batch = NULL;
+    if (work_out != NULL) {
+        *work_out = batch;
+        return TRI_OK;
+    }
+    st = tri_work_wait(batch, 0);
+    tri_work_destroy(batch);
+    return st;
+}

@@ -1,0 +1,389 @@
+/*
+ * group_agree.c - what the ranks tell each other through the store while a group is made: texts
+ * that all of them need, and whether a step went well for everybody. Between hosts each question to
+ * the store may take 0.2 s, so a step is one exchange.
+ *
+ *   STEP/R     rank R: "STATUS TEXT"; a status that is not 0 is a failure, and the text its line
+ *   STEP/said  where many ranks agree: how many have said so, and above them how many failed
+ *   STEP/all   ... "1" if all went well, by the last to say so
+ */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/note.h"
+#include "base/param.h"
+#include "group/group_internal.h"
+#include "os/clock.h"
+#include "store/exchange.h"
+#include "store/store_ops.h"
+
+enum {
+    MAX_NAMED = 1000, /* ranks that are looked at for a message */
+    FEW = 32,         /* so many read what each of them says, more count */
+    KEY = 96,
+    LINE = TRII_ERR_BYTES + 16,
+    ASK_MS = 250,
+    TRIES = 3 /* of what others wait for, if memory is short */
+};
+
+#define FAILED (INT64_C(1) << 32) /* what a failure adds to the count */
+
+int64_t trii_group_left_ms(const trii_group_args *args)
+{
+    int64_t left_ns;
+
+    if (args->deadline_ns == TRII_NO_DEADLINE)
+        return TRI_FOREVER;
+    left_ns = args->deadline_ns - trii_now_ns();
+    return left_ns < TRII_NS_PER_MS ? 1 : left_ns / TRII_NS_PER_MS;
+}
+
+/* STEP/0, STEP/1, ...: two arrays in one block. NULL = no memory. */
+static const char **step_keys(const char *step, int n)
+{
+    const char **keys = trii_alloc((size_t)n, sizeof(*keys) + KEY, "ranks that agree");
+    char(*text)[KEY] = (char(*)[KEY])(keys + n);
+
+    for (int r = 0; keys != NULL && r < n; r++) {
+        snprintf(text[r], KEY, "%s/%d", step, r);
+        keys[r] = text[r];
+    }
+    return keys;
+}
+
+/* What a rank that failed said becomes everybody's. */
+static tri_status failure_of(const trii_group_args *args, int rank, char *text)
+{
+    char *line = strchr(text, ' ');
+    int64_t status = 0;
+    tri_status st;
+
+    if (line != NULL)
+        *line++ = '\0';
+    st = trii_parse_i64(text, "status", INT32_MIN, -1, &status);
+    return st == TRI_OK ? TRII_FAIL((tri_status)status, "rank %d: %s",
+                                    trii_rank_name(args->names, rank), line != NULL ? line : "")
+                        : st;
+}
+
+static bool is_well(const char *text)
+{
+    return strncmp(text, "0 ", 2) == 0;
+}
+
+/* Those that have not said anything about `step`. The failure of one that has, OK if all is well.
+ */
+static tri_status name_missing(const trii_group_args *args, const char *step, char *text,
+                               size_t size)
+{
+    tri_status st = TRI_OK;
+    int missing[MAX_NAMED], n = 0, n_ranks = args->size < MAX_NAMED ? args->size : MAX_NAMED;
+    const char **keys = step_keys(step, n_ranks);
+    trii_store_call *calls = trii_alloc((size_t)n_ranks, sizeof(*calls), "ranks that agree");
+
+    for (int r = 0; r < n_ranks && keys != NULL && calls != NULL; r++)
+        calls[r] = (trii_store_call){.kind = TRII_STORE_READ, .key = keys[r]};
+    /* one that is silent would be waited for */
+    if (keys != NULL && calls != NULL && !trii_store_is_silent(args->store) &&
+        trii_store_exchange(args->store, calls, n_ranks, NULL, 0, 0, NULL, NULL) == TRI_OK) {
+        for (int r = 0; r < n_ranks; r++) {
+            if (calls[r].value == NULL)
+                missing[n++] = r;
+            else if (st == TRI_OK && !is_well(calls[r].value))
+                st = failure_of(args, r, calls[r].value);
+        }
+        trii_store_calls_free(calls, n_ranks);
+    }
+    trii_free(calls);
+    trii_free(keys);
+    if (n > 0)
+        (void)trii_ranks_text(missing, n, text, size);
+    else
+        snprintf(text, size, "the others");
+    return st;
+}
+
+/* Who failed, more than who did not come, is why there is no group; but the one may have failed
+ * because of the other. */
+static tri_status agree_timed_out(const trii_group_args *args, const char *step, int64_t waited_ns)
+{
+    char missing[160], why[TRII_ERR_BYTES] = "";
+    tri_status cause = name_missing(args, step, missing, sizeof(missing));
+
+    if (cause != TRI_OK)
+        snprintf(why, sizeof(why), " (%s)", tri_last_error());
+    return TRII_FAIL(cause != TRI_OK ? cause : TRI_ERR_TIMEOUT,
+                     "%s: rank %d of %d waited %.1f s for %s to join%s", args->name, args->rank,
+                     args->size, (double)waited_ns / TRII_NS_PER_S, missing, why);
+}
+
+tri_status trii_group_is_over(const trii_group_args *args)
+{
+    return TRII_FAIL(TRI_ERR_PEER_LOST, "%s: a rank ended while the group was formed", args->name);
+}
+
+/* Waits for all keys; says in the log for whom. is_over: NULL, or asked now and then: ABORTED. */
+static tri_status await(const trii_group_args *args, const char *step, const char *const *keys,
+                        int n_keys, char **values_out, trii_is_over *is_over, void *arg)
+{
+    int64_t start = trii_now_ns(), note = start + TRII_NOTE_FIRST_NS, now = start;
+    char missing[160];
+    int poor = 0;
+
+    for (;;) {
+        int64_t until = note < args->deadline_ns ? note : args->deadline_ns, left_ms;
+        bool silent;
+        tri_status st;
+
+        if ((is_over != NULL || args->is_over != NULL) && until > now + ASK_MS * TRII_NS_PER_MS)
+            until = now + ASK_MS * TRII_NS_PER_MS;
+        left_ms = until > now ? (until - now) / TRII_NS_PER_MS + 1 : 1;
+        st = trii_store_exchange(args->store, NULL, 0, keys, n_keys, left_ms, (void **)values_out,
+                                 NULL);
+        if (st == TRI_ERR_NO_MEMORY && ++poor < TRIES)
+            continue; /* this rank has said that it goes on: the others do */
+        now = trii_now_ns();
+        if (st != TRI_ERR_TIMEOUT)
+            return st;
+        silent = trii_store_is_silent(args->store); /* to ask more would take longer than `until` */
+        if (!silent && is_over != NULL && is_over(arg))
+            return TRII_FAIL(TRI_ERR_ABORTED, "%s: nobody will come", args->name);
+        if (!silent && args->is_over != NULL && args->is_over(args->is_over_arg)) {
+            /* Who ended after all went well had waited for the same: that is there then. */
+            st = trii_store_exchange(args->store, NULL, 0, keys, n_keys, 1, (void **)values_out,
+                                     NULL);
+            return st == TRI_ERR_TIMEOUT ? trii_group_is_over(args) : st;
+        }
+        if (now >= args->deadline_ns)
+            return agree_timed_out(args, step, now - start);
+        if (now < until)
+            return st; /* the store itself gave up */
+        if (now < note)
+            continue;
+        name_missing(args, step, missing, sizeof(missing));
+        TRII_LOG(TRII_LOG_WARN, "group", "%s: rank %d of %d has waited %.1f s for %s to join",
+                 args->name, args->rank, args->size, (double)(now - start) / TRII_NS_PER_S,
+                 missing);
+        note = trii_note_next(now);
+    }
+}
+
+tri_status trii_agree_wait(const trii_group_args *args, const char *step, char **verdict_out)
+{
+    char key[KEY];
+    const char *keys[] = {key};
+
+    snprintf(key, sizeof(key), "%s/all", step);
+    return await(args, step, keys, 1, verdict_out, NULL, NULL);
+}
+
+/* texts: [size], which all have said; freed here unless texts_out takes them. */
+static tri_status judge(const trii_group_args *args, char **texts, char **texts_out)
+{
+    tri_status st = TRI_OK;
+    int cause = -1;
+
+    for (int r = 0; r < args->size; r++) { /* who gave up because of another says ABORTED */
+        if (!is_well(texts[r]) &&
+            (cause < 0 || (strtol(texts[cause], NULL, 10) == TRI_ERR_ABORTED &&
+                           strtol(texts[r], NULL, 10) != TRI_ERR_ABORTED)))
+            cause = r;
+    }
+    if (cause >= 0)
+        st = failure_of(args, cause, texts[cause]);
+    for (int r = 0; r < args->size; r++) {
+        if (st == TRI_OK && texts_out != NULL) {
+            memmove(texts[r], texts[r] + 2, strlen(texts[r] + 2) + 1);
+            texts_out[r] = texts[r];
+        } else {
+            tri_store_free(texts[r]);
+        }
+    }
+    return st;
+}
+
+/* Room for what all say, taken before this rank says that all is well. */
+typedef struct hearing {
+    const char **keys;
+    char **texts;
+} hearing;
+
+static tri_status hearing_init(hearing *h, const trii_group_args *args, const char *step)
+{
+    h->keys = step_keys(step, args->size);
+    h->texts = trii_alloc((size_t)args->size, sizeof(*h->texts), "ranks that agree");
+    return h->keys != NULL && h->texts != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+}
+
+static void hearing_fini(hearing *h)
+{
+    trii_free(h->texts);
+    trii_free(h->keys);
+}
+
+/* What all have said. */
+static tri_status read_all(const trii_group_args *args, const char *step, const hearing *h,
+                           char **texts_out, trii_is_over *is_over, void *arg)
+{
+    tri_status st = await(args, step, h->keys, args->size, h->texts, is_over, arg);
+
+    return st == TRI_OK ? judge(args, h->texts, texts_out) : st;
+}
+
+/* Some rank of many failed: the lowest one's status and line become everybody's. */
+static tri_status find_failure(const trii_group_args *args, const char *step)
+{
+    hearing h;
+    tri_status st = hearing_init(&h, args, step);
+
+    if (st == TRI_OK)
+        st = read_all(args, step, &h, NULL, NULL, NULL);
+    hearing_fini(&h);
+    return st != TRI_OK
+               ? st
+               : TRII_FAIL(TRI_ERR_INTERNAL, "agreement on %s: a failure without a rank", step);
+}
+
+/* Twice, if memory is short: the others wait for this. */
+static tri_status put(const trii_group_args *args, const char *step, const char *text)
+{
+    char key[KEY];
+    tri_status st;
+
+    snprintf(key, sizeof(key), "%s/%d", step, args->rank);
+    st = tri_store_set(args->store, key, text, strlen(text));
+    return st == TRI_ERR_NO_MEMORY ? tri_store_set(args->store, key, text, strlen(text)) : st;
+}
+
+/* What this rank has to say of a step: why it gave up before all of them, if it did. */
+static tri_status own_word(const trii_group_args *args, tri_status mine)
+{
+    return args->refusal != NULL ? TRII_FAIL(args->refusal->status, "%s", args->refusal->line)
+                                 : mine;
+}
+
+static void word(char text[LINE], tri_status mine)
+{
+    assert(mine <= TRI_OK); /* what is not yet or at its end has to be made a failure before */
+    snprintf(text, LINE, "%d %s", (int)mine, mine != TRI_OK ? tri_last_error() : "");
+}
+
+/* The last of many to speak writes the verdict. */
+tri_status trii_group_say(const trii_group_args *args, const char *step, tri_status mine)
+{
+    char text[LINE], key[KEY];
+    int64_t sum;
+    tri_status st;
+
+    word(text, own_word(args, mine));
+    st = put(args, step, text);
+    if (st != TRI_OK || args->size <= FEW)
+        return st;
+    snprintf(key, sizeof(key), "%s/said", step);
+    st = tri_store_add(args->store, key, mine == TRI_OK ? 1 : 1 + FAILED, &sum);
+    if (st != TRI_OK || sum % FAILED != args->size)
+        return st;
+    snprintf(key, sizeof(key), "%s/all", step);
+    return tri_store_set(args->store, key, sum < FAILED ? "1" : "0", 1);
+}
+
+/* Of many. */
+static tri_status hear_verdict(const trii_group_args *args, const char *step, trii_is_over *is_over,
+                               void *arg)
+{
+    char key[KEY], *verdict = NULL;
+    const char *keys[] = {key};
+    tri_status st;
+
+    snprintf(key, sizeof(key), "%s/all", step);
+    st = await(args, step, keys, 1, &verdict, is_over, arg);
+    if (st == TRI_OK && verdict[0] != '1')
+        st = find_failure(args, step);
+    tri_store_free(verdict);
+    return st;
+}
+
+tri_status trii_group_hear(const trii_group_args *args, const char *step, trii_is_over *is_over,
+                           void *arg)
+{
+    hearing h;
+    tri_status st;
+
+    if (args->size > FEW)
+        return hear_verdict(args, step, is_over, arg);
+    st = hearing_init(&h, args, step);
+    if (st == TRI_OK)
+        st = read_all(args, step, &h, NULL, is_over, arg);
+    hearing_fini(&h);
+    return st;
+}
+
+tri_status trii_group_agree(const trii_group_args *args, const char *step, tri_status mine)
+{
+    hearing h = {0};
+    bool room;
+    tri_status st;
+
+    if (args->size == 1)
+        return mine;
+    room = args->size > FEW || hearing_init(&h, args, step) == TRI_OK;
+    if (!room && mine == TRI_OK)
+        mine = TRI_ERR_NO_MEMORY;
+    st = trii_group_say(args, step, mine);
+    if (st == TRI_OK && (!room || args->refusal != NULL))
+        st = own_word(args, mine);
+    else if (st == TRI_OK)
+        st = args->size > FEW ? hear_verdict(args, step, NULL, NULL)
+                              : read_all(args, step, &h, NULL, NULL, NULL);
+    hearing_fini(&h);
+    return st;
+}
+
+/* "0 TEXT". NULL: no memory. */
+static char *well(const char *text)
+{
+    size_t bytes = strlen(text) + 3;
+    char *own = trii_alloc(bytes, 1, "ranks that agree");
+
+    if (own != NULL)
+        snprintf(own, bytes, "0 %s", text);
+    return own;
+}
+
+tri_status trii_group_gather(const trii_group_args *args, const char *step, tri_status mine,
+                             const char *text, char **texts_out)
+{
+    char failed[LINE], *own = NULL;
+    hearing h = {0};
+    bool room = hearing_init(&h, args, step) == TRI_OK;
+    tri_status st;
+
+    mine = own_word(args, mine);
+    if (mine == TRI_OK && room)
+        own = well(text);
+    if (mine == TRI_OK && own == NULL)
+        mine = TRI_ERR_NO_MEMORY;
+    if (own == NULL)
+        word(failed, mine);
+    st = put(args, step, own != NULL ? own : failed);
+    if (st == TRI_OK && (!room || args->refusal != NULL))
+        st = mine;
+    else if (st == TRI_OK)
+        st = read_all(args, step, &h, texts_out, NULL, NULL);
+    trii_free(own);
+    hearing_fini(&h);
+    return st;
+}
+
+tri_status trii_group_view(const char *prefix, tri_store *store, tri_store **view_out)
+{
+    tri_status st = TRI_ERR_NO_MEMORY;
+
+    for (int i = 0; i < TRIES && st == TRI_ERR_NO_MEMORY; i++)
+        st = tri_store_prefix(prefix, store, view_out);
+    return st;
+}
