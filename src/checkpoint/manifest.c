@@ -13,16 +13,6 @@
 #include "checkpoint/json.h"
 #include "os/file.h"
 
-char *trii_path_join(const char *a, const char *b)
-{
-    size_t room = strlen(a) + strlen(b) + 2;
-    char *path = trii_alloc(room, 1, "path");
-
-    if (path != NULL)
-        snprintf(path, room, "%s/%s", a, b);
-    return path;
-}
-
 /* --- one manifest -------------------------------------------------------------------------------
  */
 

@@ -31,19 +31,6 @@ void trii_add_weight_and_bias(tri_module *self, const int64_t *shape, int ndim, 
         trii_module_fail(self, st);
 }
 
-/* The number of inputs and outputs of a layer's forward. */
-bool trii_one_to_one(tri_module *self, int n_in, tri_tensor **out, int n_out)
-{
-    tri_status st;
-
-    if (n_in == 1 && n_out == 1)
-        return true;
-    st = TRII_FAIL(TRI_ERR_INVALID_ARG, "%s takes 1 input to 1 output, not %d to %d",
-                   self->type->name, n_in, n_out);
-    trii_forward_refused(st, out, n_out);
-    return false;
-}
-
 typedef struct linear {
     tri_tensor *weight, *bias;
 } linear;

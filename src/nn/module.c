@@ -12,45 +12,7 @@
 #include "graph/contents.h"
 #include "graph/step.h"
 
-/* When there is no memory even for a failed module. Never written, never destroyed. */
-static tri_module out_of_memory = {.status = TRI_ERR_NO_MEMORY, .n_state = -1};
-
-/* What was asked of NULL. Both are never written and never destroyed. */
-static tri_module no_module = {
-    .status = TRI_ERR_INVALID_ARG, .why = (char[]){"the module is NULL"}, .n_state = -1};
-static tri_tensor no_tensor = {.refs = INT32_MAX / 2,
-                               .status = TRI_ERR_INVALID_ARG,
-                               .why = (char[]){"the module is NULL"},
-                               .ndim = -1};
-
-static bool is_shared(const tri_module *module)
-{
-    return module == &out_of_memory || module == &no_module;
-}
-
-static const tri_module_class failed_class = {.name = "failed"};
-
 /* --- making and failing --------------------------------------------------------------------- */
-
-void trii_module_fail(tri_module *module, tri_status status)
-{
-    if (is_shared(module) || module->status < 0)
-        return;
-    module->status = status;
-    module->why = trii_strdup(tri_last_error(), "module error");
-}
-
-tri_module *trii_module_failed(tri_status status)
-{
-    tri_module *module = trii_alloc(1, sizeof(*module), "module");
-
-    if (module == NULL)
-        return &out_of_memory;
-    module->type = &failed_class;
-    module->n_state = -1;
-    trii_module_fail(module, status);
-    return module;
-}
 
 tri_module *tri_module_create(const tri_module_class *type)
 {
@@ -61,7 +23,7 @@ tri_module *tri_module_create(const tri_module_class *type)
             TRII_FAIL(TRI_ERR_INVALID_ARG, "module_create: a class needs a name and a forward"));
     module = trii_alloc(1, sizeof(*module), type->name);
     if (module == NULL)
-        return &out_of_memory;
+        return &trii_module_no_memory;
     module->type = type;
     module->training = true;
     module->n_state = -1;
@@ -69,7 +31,7 @@ tri_module *tri_module_create(const tri_module_class *type)
         module->data = trii_alloc(1, type->size, type->name);
         if (module->data == NULL) {
             trii_free(module);
-            return &out_of_memory;
+            return &trii_module_no_memory;
         }
     }
     return module;
@@ -95,35 +57,18 @@ tri_module *tri_module_simple(const char *name, size_t size,
         return trii_module_failed(st);
     own = trii_alloc(1, sizeof(*own), "module class");
     if (own == NULL)
-        return &out_of_memory;
+        return &trii_module_no_memory;
     own->name = trii_strdup(name, "module name");
     own->forward = forward;
     own->type = (tri_module_class){.name = own->name, .size = size, .forward = one_forward};
-    module = own->name != NULL ? tri_module_create(&own->type) : &out_of_memory;
-    if (is_shared(module)) {
+    module = own->name != NULL ? tri_module_create(&own->type) : &trii_module_no_memory;
+    if (trii_module_is_shared(module)) {
         trii_free(own->name);
         trii_free(own);
         return module;
     }
     module->own_type = own;
     return module;
-}
-
-void trii_module_refused(const char *call)
-{
-    trii_step *step = trii_step_current();
-
-    if (step != NULL)
-        trii_step_fail(step, TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: the module is NULL", call));
-}
-
-tri_status tri_module_status(const tri_module *module)
-{
-    if (module == NULL)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "the module is NULL");
-    if (module->status < 0)
-        return TRII_FAIL(module->status, "%s", module->why != NULL ? module->why : "no memory");
-    return TRI_OK;
 }
 
 void *tri_module_data(tri_module *self)
@@ -153,7 +98,7 @@ static void drop_state(tri_module *module)
 
 static void destroy_tree(tri_module *module)
 {
-    if (module == NULL || is_shared(module))
+    if (module == NULL || trii_module_is_shared(module))
         return;
     if (module->type->destroy != NULL)
         module->type->destroy(module);
@@ -308,7 +253,7 @@ tri_module *trii_module_adopt(tri_module *self, const char *name, tri_module *ow
     }
     if (!stands_below(self, own_child))
         tri_module_destroy(own_child); /* unless it is another parent's */
-    return self != NULL ? self : &no_module;
+    return self != NULL ? self : &trii_module_null;
 }
 
 tri_module *tri_module_child(tri_module *self, const char *name, tri_module *own_child)
@@ -367,9 +312,9 @@ static tri_tensor *add_tensor(tri_module *self, bool parameter, const char *name
         trii_module_fail(self, st);
     }
     tri_tensor_unref(own_tensor);
-    if (self == NULL || self == &no_module)
-        return &no_tensor;
-    if (self == &out_of_memory)
+    if (self == NULL || self == &trii_module_null)
+        return &trii_module_null_tensor;
+    if (self == &trii_module_no_memory)
         return trii_tensor_no_memory();
     if (self->failed_tensor == NULL)
         self->failed_tensor = trii_tensor_failed(st);
@@ -394,20 +339,6 @@ tri_tensor *tri_module_buffer(tri_module *self, const char *name, tri_tensor *ow
 static bool failed(const tri_tensor *tensor)
 {
     return tensor == NULL || tri_tensor_status(tensor) < 0;
-}
-
-tri_tensor *trii_forward_failed(tri_status status)
-{
-    trii_step *step = trii_step_current();
-
-    return step != NULL ? trii_handle_failed(step, status) : trii_tensor_failed(status);
-}
-
-void trii_forward_refused(tri_status status, tri_tensor **out, int n_out)
-{
-    status = trii_contents_fail(status, "tri_forward");
-    for (int i = 0; i < n_out; i++)
-        out[i] = trii_forward_failed(status);
 }
 
 /* A failure that was born in here gets the module's name in front; one that came in with an input
@@ -497,7 +428,7 @@ void tri_module_train(tri_module *module, bool training)
 {
     if (module == NULL)
         trii_module_refused("tri_module_train");
-    if (module == NULL || is_shared(module))
+    if (module == NULL || trii_module_is_shared(module))
         return;
     module->training = training;
     for (int i = 0; i < module->n_children; i++)
@@ -508,7 +439,7 @@ void tri_module_set_recompute(tri_module *module, bool on)
 {
     if (module == NULL)
         trii_module_refused("tri_module_set_recompute");
-    else if (!is_shared(module))
+    else if (!trii_module_is_shared(module))
         module->recompute = on;
 }
 

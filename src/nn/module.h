@@ -68,6 +68,12 @@ struct tri_module {
     int64_t n_state; /* -1: not made */
 };
 
+/* When there is no memory even for a failed module; and what is asked of NULL. Never written, never
+ * destroyed. */
+extern tri_module trii_module_no_memory, trii_module_null;
+extern tri_tensor trii_module_null_tensor;
+bool trii_module_is_shared(const tri_module *module);
+
 /* Keeps the current error line as the module's failure, unless it has one already. */
 void trii_module_fail(tri_module *module, tri_status status);
 /* The first module that stands around a network (tri_ddp, tri_data_parallel), this one or below: of

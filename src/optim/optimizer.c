@@ -17,27 +17,6 @@
 #include "graph/ops/table.h"
 #include "nn/module.h"
 
-/* When there is no memory even for a failed optimizer. Never written, never destroyed. */
-static tri_optimizer out_of_memory = {.status = TRI_ERR_NO_MEMORY};
-
-void trii_optimizer_fail(tri_optimizer *optimizer, tri_status status)
-{
-    if (optimizer == &out_of_memory || optimizer->status < 0)
-        return;
-    optimizer->status = status;
-    optimizer->why = trii_strdup(tri_last_error(), "optimizer error");
-}
-
-tri_status tri_optimizer_status(const tri_optimizer *optimizer)
-{
-    if (optimizer == NULL)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "the optimizer is NULL");
-    if (optimizer->status < 0)
-        return TRII_FAIL(optimizer->status, "%s",
-                         optimizer->why != NULL ? optimizer->why : "no memory");
-    return TRI_OK;
-}
-
 /* --- making --------------------------------------------------------------------------------- */
 
 static char *joined(const char *first, const char *second)
@@ -271,7 +250,7 @@ tri_optimizer *trii_optimizer_create(const trii_optim_recipe *recipe, const tri_
     tri_status st;
 
     if (o == NULL)
-        return &out_of_memory;
+        return &trii_optimizer_out_of_memory;
     o->ops = recipe->ops;
     o->flags = recipe->flags;
     st = gather(o, recipe, groups, n_groups);
@@ -284,7 +263,7 @@ tri_optimizer *trii_optimizer_create(const trii_optim_recipe *recipe, const tri_
 
 void tri_optimizer_destroy(tri_optimizer *o)
 {
-    if (o == NULL || o == &out_of_memory)
+    if (o == NULL || o == &trii_optimizer_out_of_memory)
         return;
     for (int i = 0; i < o->n_params; i++) {
         for (int s = 0; s < TRII_UPDATE_STATES; s++)
@@ -304,27 +283,6 @@ void tri_optimizer_destroy(tri_optimizer *o)
 }
 
 /* --- the step ------------------------------------------------------------------------------- */
-
-/* Every hook has its say once: parameters of one hook follow each other. */
-tri_status trii_hook_settle(const tri_tensor *tensor, trii_grad_hook **last_io, trii_step *step)
-{
-    trii_grad_hook *hook = tensor->grad_hook;
-
-    if (hook == NULL || hook == *last_io)
-        return TRI_OK;
-    *last_io = hook;
-    return hook->settle != NULL ? hook->settle(hook, step) : TRI_OK;
-}
-
-tri_status trii_optimizer_settle(tri_optimizer *o, trii_step *step)
-{
-    trii_grad_hook *last = NULL;
-    tri_status st = TRI_OK;
-
-    for (int i = 0; i < o->n_params && st == TRI_OK; i++)
-        st = trii_hook_settle(o->params[i].tensor, &last, step);
-    return st;
-}
 
 tri_status trii_update_add(trii_update_batch *b, trii_step *step, tri_tensor *tensor, trii_vid grad,
                            tri_tensor *const *states)
@@ -580,7 +538,7 @@ void tri_optimizer_zero_grad(tri_optimizer *o)
 {
     for (int i = 0; o != NULL && i < o->n_params; i++)
         trii_grad_clear(o->params[i].tensor);
-    if (o != NULL && o != &out_of_memory)
+    if (o != NULL && o != &trii_optimizer_out_of_memory)
         o->n_clips = 0;
 }
 

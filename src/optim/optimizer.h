@@ -85,6 +85,8 @@ typedef struct trii_optim_recipe {
 tri_optimizer *trii_optimizer_create(const trii_optim_recipe *recipe, const tri_param_group *groups,
                                      int n_groups);
 /* Keeps the current error line as the optimizer's failure. */
+/* When there is no memory even for a failed optimizer. Never written, never destroyed. */
+extern tri_optimizer trii_optimizer_out_of_memory;
 void trii_optimizer_fail(tri_optimizer *optimizer, tri_status status);
 /* settings.c: fails the optimizer if a group's setting is out of its range. */
 void trii_optimizer_check(tri_optimizer *optimizer);

@@ -40,9 +40,6 @@ static struct {
     trii_plan_stats stats;
 } cache = {.lock = TRII_MUTEX_INITIALIZER};
 
-static atomic_uint_least64_t n_compiled;
-static _Thread_local uint64_t n_compiled_here;
-
 /* What a run has. */
 typedef struct lease {
     trii_plan *plan;
@@ -375,17 +372,6 @@ void trii_plan_release(void)
     } while (plan != NULL);
 }
 
-void trii_count_compiled(void)
-{
-    atomic_fetch_add_explicit(&n_compiled, 1, memory_order_relaxed);
-    n_compiled_here++;
-}
-
-uint64_t trii_compiled_here(void)
-{
-    return n_compiled_here;
-}
-
 trii_plan_stats trii_plan_stats_get(void)
 {
     trii_plan_stats stats;
@@ -394,7 +380,7 @@ trii_plan_stats trii_plan_stats_get(void)
     stats = cache.stats;
     stats.held_bytes = held_bytes();
     trii_mutex_unlock(&cache.lock);
-    stats.compiled = atomic_load_explicit(&n_compiled, memory_order_relaxed);
+    stats.compiled = trii_compiled_all();
     return stats;
 }
 

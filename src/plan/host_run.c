@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "plan/lane_run.h"
+#include "plan/lane_progress.h"
 #include "plan/plan.h"
 
 /* How long a wait stays with one operation while others of other groups are under way: short at

@@ -16,23 +16,13 @@
 #include "os/futex.h"
 #include "os/process.h"
 #include "os/thread.h"
+#include "plan/lane_progress.h"
+#include "plan/run_entry.h"
 #include "tensor/device_list.h"
 
 #define POLL_NS 50000 /* while communication is under way */
 
 typedef struct lane_run lane_run;
-
-typedef struct lane_state {
-    /* How many of its entries are complete, as far as others wait for them; INT_MAX: it has ended.
-     */
-    atomic_int done;
-    char apart[60]; /* from what its own thread writes */
-    int32_t failed; /* entry; INT32_MAX = none */
-    tri_status status;
-    char line[TRII_ERR_BYTES];
-    lane_run *run;
-    int32_t lane;
-} lane_state;
 
 struct lane_run {
     trii_plan *plan;
@@ -41,13 +31,13 @@ struct lane_run {
     const trii_run *run;
     atomic_int failed_at; /* the first entry that has failed; later ones need not run */
     atomic_int n_busy;    /* lanes of other threads */
-    lane_state *states;
+    trii_lane_state *states;
 };
 
 /* --- one lane ----------------------------------------------------------------------------------
  */
 
-static void fail(lane_state *own, int32_t e, tri_status status)
+static void fail(trii_lane_state *own, int32_t e, tri_status status)
 {
     int first = atomic_load(&own->run->failed_at);
 
@@ -58,7 +48,7 @@ static void fail(lane_state *own, int32_t e, tri_status status)
         ;
 }
 
-static void announce(lane_state *own, int done)
+static void announce(trii_lane_state *own, int done)
 {
     atomic_store_explicit(&own->done, done, memory_order_release);
     trii_futex_wake_all(&own->done);
@@ -80,47 +70,7 @@ static tri_status wait_for(const lane_run *r, const trii_lane_wait *wait, int32_
     return status;
 }
 
-bool trii_lanes_passed(const trii_plan *plan, int32_t e)
-{
-    const lane_state *states = plan->lane_states;
-    bool passed = true;
-
-    for (int32_t w = plan->first_wait[e]; w < plan->first_wait[e + 1]; w++)
-        passed = passed && atomic_load_explicit(&states[plan->waits[w].lane].done,
-                                                memory_order_acquire) >= plan->waits[w].count;
-    return passed && atomic_load_explicit(&states->run->failed_at, memory_order_acquire) > e;
-}
-
-/* ABORTED if a lane has failed in front of entry e. */
-static tri_status check_before(const trii_plan *plan, int32_t e)
-{
-    const lane_state *states = plan->lane_states;
-
-    if (atomic_load_explicit(&states->run->failed_at, memory_order_acquire) <= e)
-        return TRII_FAIL(TRI_ERR_ABORTED, "plan: another device's part of the step has failed");
-    return TRI_OK;
-}
-
-tri_status trii_lanes_check(const trii_plan *plan)
-{
-    return check_before(plan, plan->lanes[0].reached);
-}
-
-tri_status trii_lanes_wait(const trii_plan *plan, int32_t e)
-{
-    const lane_state *states = plan->lane_states;
-    int32_t none = 0;
-
-    for (int32_t w = plan->first_wait[e]; w < plan->first_wait[e + 1]; w++) {
-        tri_status status = wait_for(states->run, &plan->waits[w], &none);
-
-        if (status != TRI_OK)
-            return status;
-    }
-    return check_before(plan, e);
-}
-
-static void walk(lane_state *own)
+static void walk(trii_lane_state *own)
 {
     lane_run *r = own->run;
     trii_plan *plan = r->plan;
@@ -141,7 +91,7 @@ static void walk(lane_state *own)
             break;
         lane->reached = e;
         if (status == TRI_OK)
-            status = trii_plan_run_entry(plan, e, r->step, r->segment, r->run, &n_running);
+            status = trii_run_entry(plan, e, r->step, r->segment, r->run, &n_running);
         if (status != TRI_OK) {
             fail(own, e, status);
             break;
@@ -172,7 +122,7 @@ typedef struct executor {
     tri_device device;
     trii_thread thread;
     trii_cond asked;
-    lane_state *job; /* NULL: it is free */
+    trii_lane_state *job; /* NULL: it is free */
     struct executor *next;
 } executor;
 
@@ -185,7 +135,7 @@ static void execute(void *arg)
     executor *own = arg;
 
     for (;;) {
-        lane_state *job;
+        trii_lane_state *job;
         lane_run *run;
 
         trii_mutex_lock(&mutex);
@@ -265,8 +215,8 @@ tri_status trii_lanes_run(trii_plan *plan, const trii_step *step, const trii_seg
 {
     size_t n = (size_t)plan->n_lanes;
     lane_run r = {.plan = plan, .step = step, .segment = segment, .run = run};
-    lane_state *states = plan->lane_states;
-    const lane_state *first = NULL;
+    trii_lane_state *states = plan->lane_states;
+    const trii_lane_state *first = NULL;
     tri_status status;
     int busy;
 
@@ -280,6 +230,7 @@ tri_status trii_lanes_run(trii_plan *plan, const trii_step *step, const trii_seg
     for (int32_t l = 0; l < plan->n_lanes; l++) {
         states[l].failed = INT32_MAX;
         states[l].run = &r;
+        states[l].failed_at = &r.failed_at;
         states[l].lane = l;
         atomic_store_explicit(&states[l].done, 0, memory_order_relaxed);
         plan->lanes[l].reached = -1;

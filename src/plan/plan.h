@@ -124,7 +124,7 @@ typedef struct trii_plan {
     int32_t *first_wait;
     trii_lane_wait *waits;
     bool *signals;
-    void *lane_states; /* lane_run.c's */
+    struct trii_lane_state *lane_states; /* of the run that is under way */
 
     trii_kernel **kernels; /* owned */
     int32_t n_kernels;
@@ -177,15 +177,6 @@ void trii_plan_bind_arena(trii_plan *plan, int32_t lane, void *data);
 tri_status trii_plan_run(trii_plan *plan, trii_step *step,
                          const trii_segment *segment) TRI_MUST_CHECK;
 
-/* run.c, for lane_run.c: entry e runs on the calling thread; what communicates moves on. n_running
- * counts what does, or will as soon as it may. */
-tri_status trii_plan_run_entry(trii_plan *plan, int32_t e, const trii_step *step,
-                               const trii_segment *segment, const trii_run *run,
-                               int32_t *n_running) TRI_MUST_CHECK;
-/* What the calling thread has run on the lane's device is complete, which has a function for that.
- * Returns `status` if it is a failure, and leaves its line. */
-tri_status trii_lane_synchronise(const trii_plan_lane *lane, tri_status status) TRI_MUST_CHECK;
-
 /* host_run.c: communication of a run, all by the calling thread. */
 void trii_hosts_begin(trii_plan *plan, const trii_step *step, const trii_segment *segment);
 /* The entry that starts it has come. */
@@ -225,6 +216,8 @@ typedef struct trii_plan_stats {
 } trii_plan_stats;
 /* What devices compiled for plans of the calling thread. */
 uint64_t trii_compiled_here(void);
+/* Of all threads. */
+uint64_t trii_compiled_all(void);
 /* Of the process. */
 trii_plan_stats trii_plan_stats_get(void);
 /* Frees the plans and arenas that no run has: the executor's release. */

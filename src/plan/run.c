@@ -10,6 +10,7 @@
 #include "plan/ir.h"
 #include "plan/lane_run.h"
 #include "plan/plan.h"
+#include "plan/run_entry.h"
 #include "plan/trace.h"
 #include "tensor/device_memory.h"
 
@@ -119,76 +120,6 @@ static void fill_scalars(trii_plan *plan, const trii_step *step, const trii_segm
         trii_hosts_begin(plan, step, segment);
 }
 
-/* Says which operation it was. */
-static TRII_NOINLINE tri_status kernel_failed(const trii_entry *entry, const trii_step *step,
-                                              const trii_segment *segment, tri_status status)
-{
-    if (entry->node < 0)
-        return status; /* a change of layout */
-    return trii_node_failed(step, segment->first_node + entry->node, status);
-}
-
-static TRII_NOINLINE void note_times(struct trii_entry_times *times, int64_t begin)
-{
-    times->begin = begin;
-    times->end = trii_now_ns();
-    times->sum += times->end - begin;
-}
-
-static inline tri_status run_entry(trii_plan *plan, int32_t e, const trii_step *step,
-                                   const trii_segment *segment, const trii_run *run,
-                                   int32_t *n_running)
-{
-    const trii_entry *entry = &plan->entries[e];
-    int64_t begin = TRII_UNLIKELY(plan->times != NULL) ? trii_now_ns() : 0;
-    tri_status status = TRI_OK;
-
-    switch (entry->kind) {
-    case TRII_ENTRY_KERNEL:
-        status = entry->kernel->run(entry->kernel, entry->args, run);
-        if (TRII_UNLIKELY(status != TRI_OK))
-            status = kernel_failed(entry, step, segment, status);
-        else if (*n_running > 0)
-            status = trii_hosts_poll(plan, step, segment, n_running);
-        break;
-    case TRII_ENTRY_COPY:
-        memcpy(entry->args[1], entry->args[0], entry->bytes);
-        break;
-    case TRII_ENTRY_MOVE:
-        status =
-            trii_memory_copy(entry->to, entry->args[1], entry->from, entry->args[0], entry->bytes);
-        break;
-    case TRII_ENTRY_START:
-        status = trii_host_arrives(plan, entry->host, step, segment, n_running);
-        break;
-    case TRII_ENTRY_WAIT:
-        status = trii_host_wait(plan, entry->host, step, segment, n_running);
-        break;
-    }
-    if (TRII_UNLIKELY(plan->times != NULL))
-        note_times(&plan->times[e], begin);
-    return status;
-}
-
-tri_status trii_plan_run_entry(trii_plan *plan, int32_t e, const trii_step *step,
-                               const trii_segment *segment, const trii_run *run, int32_t *n_running)
-{
-    return run_entry(plan, e, step, segment, run, n_running);
-}
-
-tri_status trii_lane_synchronise(const trii_plan_lane *lane, tri_status status)
-{
-    char line[TRII_ERR_BYTES];
-    tri_status done;
-
-    snprintf(line, sizeof(line), "%s", tri_last_error());
-    done = lane->ops->synchronise();
-    if (status == TRI_OK)
-        return done;
-    trii_err_set("%s", line); /* the first failure is the cause */
-    return status;
-}
-
 static tri_status walk(trii_plan *plan, const trii_step *step, const trii_segment *segment)
 {
     trii_run run = {plan->f, plan->random};
@@ -199,7 +130,7 @@ static tri_status walk(trii_plan *plan, const trii_step *step, const trii_segmen
         return trii_lanes_run(plan, step, segment, &run);
     plan->lanes[0].reached = plan->n_entries; /* if only what comes at the end fails */
     for (int32_t e = 0; e < plan->n_entries && TRII_LIKELY(status == TRI_OK); e++) {
-        status = run_entry(plan, e, step, segment, &run, &n_running);
+        status = trii_run_entry(plan, e, step, segment, &run, &n_running);
         if (TRII_UNLIKELY(status != TRI_OK))
             plan->lanes[0].reached = e;
     }

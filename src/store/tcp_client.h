@@ -1,6 +1,6 @@
 /*
- * tcp_client.h - the inside of a TCP store: the connection (tcp_store.c) and what is said over it
- * (tcp_calls.c).
+ * tcp_client.h - the inside of a TCP store. tcp_store.c makes one; it opens a connection
+ * (tcp_open.c) and makes its calls (tcp_calls.c), each a request and its reply (tcp_exchange.c).
  *
  * A connection carries one request at a time. When a reply does not come in time, or comes
  * damaged, what follows on the stream is unknown: the store then stays failed. Only a WAIT
@@ -43,6 +43,9 @@ typedef struct trii_tcp_store {
     tri_status failed;
 } trii_tcp_store;
 
+/* Of the buffer for requests: so that a rank without memory can say so. */
+#define TRII_TCP_LEAST_BYTES ((size_t)4 << 10)
+
 /* Takes the connection for one call, with an empty request; leave gives it back and passes the
  * status on. */
 trii_tcp_store *trii_tcp_enter(tri_store *self);
@@ -69,7 +72,14 @@ void trii_tcp_put_bytes(trii_tcp_store *store, const void *data, size_t bytes);
 /* The address of our end of the connection. Errors: UNSUPPORTED (no TCP store), IO. */
 tri_status trii_tcp_local_host(tri_store *self, char host_out[TRII_ADDR_TEXT]) TRI_MUST_CHECK;
 
-/* The table is tcp_calls.c's, these four are tcp_store.c's. */
+/* A connected store; `own_end` is taken, on failure too. */
+tri_status trii_tcp_open(trii_tcp_endpoint *own_end, const trii_store_ops *ops, int64_t timeout_ms,
+                         int64_t deadline_ns, trii_tcp_store **store_out) TRI_MUST_CHECK;
+void trii_tcp_endpoint_unref(trii_tcp_endpoint *end); /* NULL allowed */
+/* The failure, with which server it was and what to do. */
+tri_status trii_tcp_hint(tri_status status, const trii_tcp_endpoint *end, const char *what);
+
+/* The table of the calls, and those entries that are not of tcp_calls.c. */
 extern const trii_store_ops trii_tcp_ops;
 void trii_tcp_destroy(tri_store *self);
 tri_status trii_tcp_clone(tri_store *self, tri_store **store_out);

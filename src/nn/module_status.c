@@ -1,0 +1,91 @@
+/*
+ * module_status.c - modules that could not be made, and forwards that cannot be: the first failure
+ * stays, and whoever asks gets it.
+ */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "graph/contents.h"
+#include "graph/step.h"
+#include "nn/module.h"
+
+tri_module trii_module_no_memory = {.status = TRI_ERR_NO_MEMORY, .n_state = -1};
+
+tri_module trii_module_null = {
+    .status = TRI_ERR_INVALID_ARG, .why = (char[]){"the module is NULL"}, .n_state = -1};
+tri_tensor trii_module_null_tensor = {.refs = INT32_MAX / 2,
+                                      .status = TRI_ERR_INVALID_ARG,
+                                      .why = (char[]){"the module is NULL"},
+                                      .ndim = -1};
+
+static const tri_module_class failed_class = {.name = "failed"};
+
+bool trii_module_is_shared(const tri_module *module)
+{
+    return module == &trii_module_no_memory || module == &trii_module_null;
+}
+
+void trii_module_fail(tri_module *module, tri_status status)
+{
+    if (trii_module_is_shared(module) || module->status < 0)
+        return;
+    module->status = status;
+    module->why = trii_strdup(tri_last_error(), "module error");
+}
+
+tri_module *trii_module_failed(tri_status status)
+{
+    tri_module *module = trii_alloc(1, sizeof(*module), "module");
+
+    if (module == NULL)
+        return &trii_module_no_memory;
+    module->type = &failed_class;
+    module->n_state = -1;
+    trii_module_fail(module, status);
+    return module;
+}
+
+void trii_module_refused(const char *call)
+{
+    trii_step *step = trii_step_current();
+
+    if (step != NULL)
+        trii_step_fail(step, TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: the module is NULL", call));
+}
+
+tri_status tri_module_status(const tri_module *module)
+{
+    if (module == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "the module is NULL");
+    if (module->status < 0)
+        return TRII_FAIL(module->status, "%s", module->why != NULL ? module->why : "no memory");
+    return TRI_OK;
+}
+
+tri_tensor *trii_forward_failed(tri_status status)
+{
+    trii_step *step = trii_step_current();
+
+    return step != NULL ? trii_handle_failed(step, status) : trii_tensor_failed(status);
+}
+
+void trii_forward_refused(tri_status status, tri_tensor **out, int n_out)
+{
+    status = trii_contents_fail(status, "tri_forward");
+    for (int i = 0; i < n_out; i++)
+        out[i] = trii_forward_failed(status);
+}
+
+/* The number of inputs and outputs of a layer's forward. */
+bool trii_one_to_one(tri_module *self, int n_in, tri_tensor **out, int n_out)
+{
+    tri_status st;
+
+    if (n_in == 1 && n_out == 1)
+        return true;
+    st = TRII_FAIL(TRI_ERR_INVALID_ARG, "%s takes 1 input to 1 output, not %d to %d",
+                   self->type->name, n_in, n_out);
+    trii_forward_refused(st, out, n_out);
+    return false;
+}

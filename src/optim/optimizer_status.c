@@ -1,0 +1,48 @@
+/*
+ * optimizer_status.c - an optimiser that has failed keeps the first failure; and the hooks of the
+ * gradients that it reads have their say before it does.
+ */
+#include "base/alloc.h"
+#include "base/err.h"
+#include "optim/optimizer.h"
+
+tri_optimizer trii_optimizer_out_of_memory = {.status = TRI_ERR_NO_MEMORY};
+
+void trii_optimizer_fail(tri_optimizer *optimizer, tri_status status)
+{
+    if (optimizer == &trii_optimizer_out_of_memory || optimizer->status < 0)
+        return;
+    optimizer->status = status;
+    optimizer->why = trii_strdup(tri_last_error(), "optimizer error");
+}
+
+tri_status tri_optimizer_status(const tri_optimizer *optimizer)
+{
+    if (optimizer == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "the optimizer is NULL");
+    if (optimizer->status < 0)
+        return TRII_FAIL(optimizer->status, "%s",
+                         optimizer->why != NULL ? optimizer->why : "no memory");
+    return TRI_OK;
+}
+
+/* Every hook has its say once: parameters of one hook follow each other. */
+tri_status trii_hook_settle(const tri_tensor *tensor, trii_grad_hook **last_io, trii_step *step)
+{
+    trii_grad_hook *hook = tensor->grad_hook;
+
+    if (hook == NULL || hook == *last_io)
+        return TRI_OK;
+    *last_io = hook;
+    return hook->settle != NULL ? hook->settle(hook, step) : TRI_OK;
+}
+
+tri_status trii_optimizer_settle(tri_optimizer *o, trii_step *step)
+{
+    trii_grad_hook *last = NULL;
+    tri_status st = TRI_OK;
+
+    for (int i = 0; i < o->n_params && st == TRI_OK; i++)
+        st = trii_hook_settle(o->params[i].tensor, &last, step);
+    return st;
+}

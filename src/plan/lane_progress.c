@@ -1,0 +1,48 @@
+/*
+ * lane_progress.c - see lane_progress.h.
+ */
+#include "plan/lane_progress.h"
+
+#include "os/clock.h"
+#include "os/futex.h"
+
+bool trii_lanes_passed(const trii_plan *plan, int32_t e)
+{
+    const trii_lane_state *states = plan->lane_states;
+    bool passed = true;
+
+    for (int32_t w = plan->first_wait[e]; w < plan->first_wait[e + 1]; w++)
+        passed = passed && atomic_load_explicit(&states[plan->waits[w].lane].done,
+                                                memory_order_acquire) >= plan->waits[w].count;
+    return passed && atomic_load_explicit(states->failed_at, memory_order_acquire) > e;
+}
+
+/* ABORTED if a lane has failed in front of entry e. */
+static tri_status check_before(const trii_plan *plan, int32_t e)
+{
+    const trii_lane_state *states = plan->lane_states;
+
+    if (atomic_load_explicit(states->failed_at, memory_order_acquire) <= e)
+        return TRII_FAIL(TRI_ERR_ABORTED, "plan: another device's part of the step has failed");
+    return TRI_OK;
+}
+
+tri_status trii_lanes_check(const trii_plan *plan)
+{
+    return check_before(plan, plan->lanes[0].reached);
+}
+
+tri_status trii_lanes_wait(const trii_plan *plan, int32_t e)
+{
+    trii_lane_state *states = plan->lane_states;
+    int now;
+
+    for (int32_t w = plan->first_wait[e]; w < plan->first_wait[e + 1]; w++) {
+        const trii_lane_wait *wait = &plan->waits[w];
+        atomic_int *done = &states[wait->lane].done;
+
+        while ((now = atomic_load_explicit(done, memory_order_acquire)) < wait->count)
+            trii_futex_wait(done, now, TRII_NO_DEADLINE);
+    }
+    return check_before(plan, e);
+}
