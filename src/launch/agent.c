@@ -2,6 +2,7 @@
  * agent.c - see agent.h. Life of a job: attempts, one after the other, until one succeeds, the
  * restarts are used up or a signal comes; then the output is written out and the job is over.
  */
+#include "launch/agent_hosts.h"
 #include "launch/agent_internal.h"
 
 #include <string.h>
@@ -45,9 +46,9 @@ static void hung(void *agent)
     trii_agent *a = (trii_agent *)agent;
     char words[96];
 
-    if (a->phase != TRII_PHASE_RUN)
+    if (a->state != TRII_AGENT_RUNNING)
         return;
-    a->hung = true;
+    a->verdict = TRII_VERDICT_HUNG;
     snprintf(words, sizeof(words),
              "for %g s no rank began a call and none printed (--hang-timeout)",
              (double)a->options->hang_timeout_ms / 1000);
@@ -139,7 +140,7 @@ static tri_status prepare(trii_agent *a)
 
 static void run_to_the_end(trii_agent *a)
 {
-    while (a->phase < TRII_PHASE_ENDED)
+    while (trii_agent_state_is_attempt(a->state))
         trii_loop_run_once(a->loop, TRII_NO_DEADLINE);
 }
 
@@ -158,7 +159,7 @@ static void abandon(trii_agent *a)
 
 static bool may_start_again(const trii_agent *a)
 {
-    return a->cause != NULL && a->stop_signal == 0 && !a->gave_up && !a->hung &&
+    return a->cause != NULL && a->stop_signal == 0 && a->verdict == TRII_VERDICT_NONE &&
            a->restarts < a->options->max_restarts;
 }
 
@@ -172,10 +173,10 @@ static bool settle(trii_agent *a)
         trii_monitor_ended(&a->monitor, a->cause, more);
         return more;
     }
-    if (trii_attempt_is_outlived(a)) {
+    if (trii_attempt_has_survivors(a)) {
         trii_attempt_report(a, false);
         trii_sink_print(a->err_sink, "trirun: those that were left have succeeded without it\n");
-        a->outlived = true;
+        a->verdict = TRII_VERDICT_SURVIVED;
         a->cause = NULL;
         trii_monitor_ended(&a->monitor, NULL, false);
         return false;
@@ -215,13 +216,12 @@ static tri_status run_attempts(trii_agent *a)
  * until a signal comes; if one has come already, only a moment. */
 static void flush_output(trii_agent *a)
 {
-    a->phase = TRII_PHASE_FLUSH;
+    trii_agent_state_enter(&a->state, TRII_AGENT_FLUSHING);
     if (a->stop_signal != 0)
         trii_loop_timer(a->loop, &a->grace, trii_deadline_ms(FLUSH_MS), trii_shutdown_grace_over);
-    while (a->phase == TRII_PHASE_FLUSH &&
+    while (a->state == TRII_AGENT_FLUSHING &&
            !(trii_sink_is_empty(&a->outputs.out) && trii_sink_is_empty(&a->outputs.err)))
         trii_loop_run_once(a->loop, TRII_NO_DEADLINE);
-    a->phase = TRII_PHASE_OVER;
 }
 
 /* Waits for the files that are written in the background, while they get on and no further signal
@@ -232,8 +232,9 @@ static void finish_files(trii_agent *a)
     int64_t deadline_ns = trii_deadline_ms(FILES_MS);
     uint64_t before = 0;
 
-    a->phase = TRII_PHASE_FLUSH;
-    while (a->phase == TRII_PHASE_FLUSH && trii_now_ns() < deadline_ns) {
+    if (a->state != TRII_AGENT_CLOSING)
+        trii_agent_state_enter(&a->state, TRII_AGENT_CLOSING);
+    while (a->state == TRII_AGENT_CLOSING && trii_now_ns() < deadline_ns) {
         bool idle = true;
         uint64_t done = 0;
 
@@ -285,6 +286,11 @@ static tri_status check_descriptors(int nproc)
     return trii_descriptors_want(4 * nproc, what);
 }
 
+static bool has_failed(trii_verdict verdict)
+{
+    return verdict != TRII_VERDICT_NONE && verdict != TRII_VERDICT_SURVIVED;
+}
+
 tri_status trii_agent_run(const trii_launch_options *options, int *exit_out)
 {
     trii_agent a = {.options = options, .folder = {.lock_fd = -1}, .cgroup = TRII_CGROUP_NONE};
@@ -312,14 +318,14 @@ tri_status trii_agent_run(const trii_launch_options *options, int *exit_out)
         status = run_attempts(&a);
     if (status == TRI_OK) {
         flush_output(&a);
-        *exit_out =
-            a.cause != NULL || a.stop_signal != 0 || a.gave_up || a.hung || a.failed_elsewhere;
+        *exit_out = a.cause != NULL || a.stop_signal != 0 || has_failed(a.verdict);
     }
     snprintf(why, sizeof(why), "%s", tri_last_error());
     trii_monitor_close(&a.monitor, status == TRI_OK ? *exit_out : TRII_LAUNCH_FAILED);
     trii_guard_dismiss(&a.guard);
     trii_cgroup_remove(&a.cgroup);
-    if (a.cause != NULL || a.hung || a.waited || a.outlived)
+    if (a.cause != NULL || a.workers_waited || a.verdict == TRII_VERDICT_HUNG ||
+        a.verdict == TRII_VERDICT_SURVIVED)
         trii_run_folder_keep(&a.folder);
     else if (a.folder.lock_fd >= 0)
         trii_run_folder_remove(&a.folder);

@@ -9,8 +9,9 @@
 #include "base/log.h"
 #include "base/note.h"
 #include "launch/agent_internal.h"
-#include "launch/report/host_events.h"
 #include "launch/peers/peers.h"
+#include "launch/rendezvous/rendezvous.h"
+#include "launch/report/host_events.h"
 #include "os/clock.h"
 #include "os/signal.h"
 
@@ -33,44 +34,63 @@
 #define SHOW_FIRST_MS 100
 #define SHOW_MS 1000
 
+/* The first thing that happened to a round, by which it is over for this host. */
+typedef struct round_news {
+    trii_rdzv_event_kind kind; /* NOTHING, AGAIN or an end */
+    bool counts;               /* AGAIN: as a restart */
+    char why[TRII_ERR_BYTES];
+} round_news;
+
 struct trii_agent_hosts {
-    struct trii_agent *agent;
+    trii_agent *agent;
     trii_rendezvous *rdzv;
     trii_peers *peers;
-    trii_watch watch;
+    trii_watch watch; /* of the rendezvous' events */
+    trii_hosts_state state;
     trii_rdzv_round round;
-    trii_rdzv_agent *before; /* n_before agents of the round before it */
-    int n_before;
-    int lost_rank;      /* whose store may be gone, in `round` */
-    trii_timer verdict; /* whether the agents' store is gone */
-    bool joined, finished, left;
-    bool cut;                  /* it is, or cannot be reached */
-    bool told;                 /* the others know of our failure */
-    trii_rdzv_event_kind news; /* NOTHING, AGAIN or an end: the first of this round */
-    bool counts;
-    char why[TRII_ERR_BYTES];
-    int64_t lost_ns; /* when the agent that serves the store was lost, and why; "" = it was not */
-    char lost[TRII_ERR_BYTES / 2];
-    trii_timer failure;          /* until then its agent may be told to be lost */
-    char failed[TRII_ERR_BYTES]; /* why the rendezvous failed */
+    trii_rdzv_agent *previous; /* n_previous agents of the round before it */
+    int n_previous;
+    round_news news;
+
+    /* The agent that serves the agents' store was lost, and perhaps the store with it. */
+    char server_lost[TRII_ERR_BYTES / 2]; /* why; "" = it was not lost */
+    int64_t server_lost_ns;
+    int server_rank;        /* in `round`; -1 = it was of another one */
+    trii_timer store_check; /* whether the store has answered since */
+    bool store_cut;         /* it is gone, or cannot be reached: nothing is said to it any more */
+
+    /* The rendezvous failed; the agent that serves the store may be about to be lost. */
+    char rdzv_failed[TRII_ERR_BYTES]; /* why; "" = it did not */
+    trii_timer rdzv_check;
 };
 
-static bool has_given_ranks(const trii_agent_hosts *m)
+static bool is_in_round(const trii_agent_hosts *h)
 {
-    return strcmp(m->agent->options->rdzv_backend, "static") == 0;
+    return h->state >= TRII_HOSTS_JOINED && h->state <= TRII_HOSTS_FINISHED;
+}
+
+/* What happens to other hosts does not matter any more. */
+static bool is_over(const trii_agent_hosts *h)
+{
+    return h->state >= TRII_HOSTS_FINISHED;
+}
+
+static bool has_given_ranks(const trii_agent_hosts *h)
+{
+    return strcmp(h->agent->options->rdzv_backend, "static") == 0;
 }
 
 /* What is on is over; workers that run are stopped. */
-static void hear(trii_agent_hosts *m, trii_rdzv_event_kind kind, bool counts, const char *why)
+static void end_round(trii_agent_hosts *h, trii_rdzv_event_kind kind, bool counts, const char *why)
 {
-    trii_agent *a = m->agent;
+    trii_agent *a = h->agent;
 
-    if (m->news != TRII_RDZV_NOTHING)
+    if (h->news.kind != TRII_RDZV_NOTHING)
         return;
-    m->news = kind;
-    m->counts = counts;
-    snprintf(m->why, sizeof(m->why), "%s", why);
-    if (a->phase != TRII_PHASE_RUN)
+    h->news.kind = kind;
+    h->news.counts = counts;
+    snprintf(h->news.why, sizeof(h->news.why), "%s", why);
+    if (a->state != TRII_AGENT_RUNNING)
         return;
     trii_sink_print(a->err_sink, "trirun: %s; stopping %d worker%s\n", why, a->n_live,
                     a->n_live == 1 ? "" : "s");
@@ -78,96 +98,98 @@ static void hear(trii_agent_hosts *m, trii_rdzv_event_kind kind, bool counts, co
 }
 
 /* A line of --events. */
-static void say_gone(trii_agent_hosts *m, int rank, bool left, const char *why)
+static void log_gone(trii_agent_hosts *h, int rank, bool left, const char *why)
 {
-    trii_host_events_gone(&m->agent->monitor.events, m->agent->restarts, &m->round, rank, left,
+    trii_host_events_gone(&h->agent->monitor.events, h->agent->restarts, &h->round, rank, left,
                           why);
 }
 
-static void store_lost(trii_agent_hosts *m)
+static void store_lost(trii_agent_hosts *h)
 {
     char text[TRII_ERR_BYTES];
 
-    if (m->news == TRII_RDZV_NOTHING || m->news == TRII_RDZV_FAILED)
-        m->cut = true;
-    say_gone(m, m->lost_rank, false, m->lost);
+    if (h->news.kind == TRII_RDZV_NOTHING || h->news.kind == TRII_RDZV_FAILED)
+        h->store_cut = true;
+    log_gone(h, h->server_rank, false, h->server_lost);
     snprintf(text, sizeof(text), "%s, and the agents' store with it: the job cannot go on",
-             m->lost);
-    hear(m, TRII_RDZV_ENDED, false, text);
+             h->server_lost);
+    end_round(h, TRII_RDZV_ENDED, false, text);
 }
 
 /* Whether the store has answered anything since the connection to its agent broke. */
-static void verdict_due(trii_timer *timer)
+static void store_check_due(trii_timer *timer)
 {
-    trii_agent_hosts *m = TRII_CONTAINER(timer, trii_agent_hosts, verdict);
+    trii_agent_hosts *h = TRII_CONTAINER(timer, trii_agent_hosts, store_check);
 
-    if (trii_rendezvous_answered_ns(m->rdzv) < m->lost_ns)
-        store_lost(m);
+    if (trii_rendezvous_answered_ns(h->rdzv) < h->server_lost_ns)
+        store_lost(h);
     else
-        m->lost[0] = '\0';
+        h->server_lost[0] = '\0';
 }
 
-static void failure_due(trii_timer *timer)
+static void rdzv_check_due(trii_timer *timer)
 {
-    trii_agent_hosts *m = TRII_CONTAINER(timer, trii_agent_hosts, failure);
+    trii_agent_hosts *h = TRII_CONTAINER(timer, trii_agent_hosts, rdzv_check);
 
-    hear(m, TRII_RDZV_FAILED, false, m->failed);
+    end_round(h, TRII_RDZV_FAILED, false, h->rdzv_failed);
 }
 
 /* What is known of the end of its agent says more than what a call to the store met. */
-static void rdzv_failed(trii_agent_hosts *m, const char *why)
+static void rdzv_failed(trii_agent_hosts *h, const char *why)
 {
-    bool served = false; /* by another agent that we may hear of */
+    bool served = false; /* by another agent that we may end_round of */
 
-    for (int i = 0; m->joined && i < m->round.group_size; i++)
-        served = served || (m->round.agents[i].serves && i != m->round.group_rank);
-    if (m->lost[0] != '\0' && m->news == TRII_RDZV_NOTHING) {
-        store_lost(m);
-    } else if (served && m->news == TRII_RDZV_NOTHING) {
-        snprintf(m->failed, sizeof(m->failed), "%s", why);
-        trii_loop_timer(m->agent->loop, &m->failure, trii_deadline_ms(FAILED_MS), failure_due);
+    for (int i = 0; is_in_round(h) && i < h->round.group_size; i++)
+        served = served || (h->round.agents[i].serves && i != h->round.group_rank);
+    if (h->server_lost[0] != '\0' && h->news.kind == TRII_RDZV_NOTHING) {
+        store_lost(h);
+    } else if (served && h->news.kind == TRII_RDZV_NOTHING) {
+        snprintf(h->rdzv_failed, sizeof(h->rdzv_failed), "%s", why);
+        trii_loop_timer(h->agent->loop, &h->rdzv_check, trii_deadline_ms(FAILED_MS),
+                        rdzv_check_due);
     } else {
-        hear(m, TRII_RDZV_FAILED, false, why);
+        end_round(h, TRII_RDZV_FAILED, false, why);
     }
 }
 
 static void rdzv_ready(trii_watch *watch, unsigned events)
 {
-    trii_agent_hosts *m = TRII_CONTAINER(watch, trii_agent_hosts, watch);
+    trii_agent_hosts *h = TRII_CONTAINER(watch, trii_agent_hosts, watch);
     trii_rdzv_event event;
 
     (void)events;
     for (;;) {
-        trii_rendezvous_next(m->rdzv, &event);
+        trii_rendezvous_next(h->rdzv, &event);
         switch (event.kind) {
         case TRII_RDZV_NOTHING:
             return;
         case TRII_RDZV_NOTE:
-            trii_sink_print(m->agent->err_sink, "trirun: %s\n", event.why);
+            trii_sink_print(h->agent->err_sink, "trirun: %s\n", event.why);
             break;
         case TRII_RDZV_JOINED:
-            trii_free(m->before);
-            m->before = m->round.agents;
-            m->n_before = m->round.group_size;
-            m->round = event.round;
-            if (m->news == TRII_RDZV_AGAIN)
-                m->news = TRII_RDZV_NOTHING; /* of an earlier round */
-            m->joined = true;
+            trii_free(h->previous);
+            h->previous = h->round.agents;
+            h->n_previous = h->round.group_size;
+            h->round = event.round;
+            if (h->news.kind == TRII_RDZV_AGAIN)
+                h->news.kind = TRII_RDZV_NOTHING; /* of an earlier round */
+            trii_hosts_state_enter(&h->state, TRII_HOSTS_JOINED);
             break;
         case TRII_RDZV_FINISHED:
-            m->finished = true;
+            if (h->state == TRII_HOSTS_JOINED)
+                trii_hosts_state_enter(&h->state, TRII_HOSTS_FINISHED);
             break;
         case TRII_RDZV_LEFT:
-            m->left = true;
+            trii_hosts_state_enter(&h->state, TRII_HOSTS_LEFT);
             break;
         case TRII_RDZV_FAILED:
-            rdzv_failed(m, event.why);
+            rdzv_failed(h, event.why);
             break;
         case TRII_RDZV_AGAIN:
         case TRII_RDZV_ENDED:
         case TRII_RDZV_UNNEEDED:
-            say_gone(m, event.gone, event.left, event.why);
-            hear(m, event.kind, event.counts, event.why);
+            log_gone(h, event.gone, event.left, event.why);
+            end_round(h, event.kind, event.counts, event.why);
             break;
         }
     }
@@ -177,38 +199,39 @@ static void rdzv_ready(trii_watch *watch, unsigned events)
  * were not heard for a while. The round is that of the peers: another one may be forming. */
 static void peer_lost(void *arg, const trii_rdzv_round *round, int rank, const char *why)
 {
-    trii_agent_hosts *m = arg;
-    trii_agent *a = m->agent;
-    bool given = has_given_ranks(m);
+    trii_agent_hosts *h = arg;
+    trii_agent *a = h->agent;
+    bool given = has_given_ranks(h);
     bool ends = given && (round->mixed || a->restarts >= a->options->max_restarts);
 
-    if (m->finished || m->left)
+    if (is_over(h))
         return;
-    trii_rendezvous_lost(m->rdzv, round, rank, why);
+    trii_rendezvous_lost(h->rdzv, round, rank, why);
     if (round->agents[rank].serves) {
-        m->lost_ns = trii_now_ns();
-        m->lost_rank = round->number == m->round.number ? rank : -1;
-        snprintf(m->lost, sizeof(m->lost), "%s", why);
-        if (m->failed[0] != '\0')
-            store_lost(m);
+        h->server_lost_ns = trii_now_ns();
+        h->server_rank = round->number == h->round.number ? rank : -1;
+        snprintf(h->server_lost, sizeof(h->server_lost), "%s", why);
+        if (h->rdzv_failed[0] != '\0')
+            store_lost(h);
         else
-            trii_loop_timer(a->loop, &m->verdict, trii_deadline_ms(VERDICT_MS), verdict_due);
+            trii_loop_timer(a->loop, &h->store_check, trii_deadline_ms(VERDICT_MS),
+                            store_check_due);
         return;
     }
-    if (round->number == m->round.number)
-        say_gone(m, rank, false, why);
-    if (m->joined && m->lost[0] == '\0') {
-        hear(m, ends ? TRII_RDZV_ENDED : TRII_RDZV_AGAIN, given, why);
+    if (round->number == h->round.number)
+        log_gone(h, rank, false, why);
+    if (is_in_round(h) && h->server_lost[0] == '\0') {
+        end_round(h, ends ? TRII_RDZV_ENDED : TRII_RDZV_AGAIN, given, why);
     }
 }
 
 /* There is an agent with which ours cannot work, and never will. */
 static void peer_refused(void *arg, const char *why)
 {
-    trii_agent_hosts *m = arg;
+    trii_agent_hosts *h = arg;
 
-    if (!m->finished && !m->left)
-        hear(m, TRII_RDZV_FAILED, false, why);
+    if (!is_over(h))
+        end_round(h, TRII_RDZV_FAILED, false, why);
 }
 
 static void peer_remarked(void *arg, const char *text)
@@ -216,77 +239,38 @@ static void peer_remarked(void *arg, const char *text)
     trii_sink_print(((trii_agent_hosts *)arg)->agent->err_sink, "trirun: %s\n", text);
 }
 
-/* Where peers call us: nobody else, if all agents are on this host. */
-static const char *peer_host(const trii_launch_options *o)
-{
-    const char *host = o->local_addr != NULL ? o->local_addr : o->rdzv_host;
-
-    return trii_socket_is_loopback_text(host) ? host : NULL;
-}
-
-static void peer_noticed(void *arg, int rank, const trii_rdzv_agent *agent, int64_t left_ms)
+static void peer_preempted(void *arg, int rank, const trii_rdzv_agent *agent, int64_t left_ms)
 {
     (void)rank;
     trii_preemption_of_host(((trii_agent_hosts *)arg)->agent, agent->name, agent->node.pid,
                             left_ms);
 }
 
-void trii_agent_hosts_preempted(trii_agent_hosts *m, int64_t left_ms)
+static void host_preempted(trii_agent *a, int64_t left_ms)
 {
-    if (m->peers != NULL) /* else we are about to go, or have not begun */
-        trii_peers_notice(m->peers, left_ms);
-}
+    trii_agent_hosts *h = a->hosts;
 
-tri_status trii_agent_hosts_open(trii_agent *a)
-{
-    trii_peers_events events = {.lost = peer_lost,
-                                .refused = peer_refused,
-                                .noticed = peer_noticed,
-                                .remarked = peer_remarked};
-    trii_rdzv_setup setup = {.options = a->options, .loop = a->loop};
-    trii_agent_hosts *m;
-    tri_status status;
-
-    if (a->options->max_nodes == 1)
-        return TRI_OK;
-    m = trii_alloc(1, sizeof(*m), "other hosts");
-    if (m == NULL)
-        return TRI_ERR_NO_MEMORY;
-    m->agent = a;
-    a->hosts = m;
-    events.arg = m;
-    status = trii_peers_create(a->loop, peer_host(a->options), a->options->host_timeout_ms, &events,
-                               &m->peers);
-    if (status == TRI_OK)
-        status = trii_job_key_check(a, trii_peers_keyed(m->peers));
-    if (status != TRI_OK)
-        return status;
-    setup.peer_port = trii_peers_port(m->peers);
-    snprintf(setup.token, sizeof(setup.token), "%s", trii_peers_token(m->peers));
-    setup.keyed = trii_peers_keyed(m->peers);
-    status = trii_rendezvous_create(&setup, &m->rdzv);
-    if (status == TRI_OK)
-        status = trii_loop_watch(a->loop, &m->watch, trii_rendezvous_fd(m->rdzv), TRII_READABLE,
-                                 rdzv_ready);
-    return status;
+    if (h->peers != NULL) /* else we are about to go, or have not begun */
+        trii_peers_notice(h->peers, left_ms);
 }
 
 /* In order, while the others may go on. */
-static void leave(trii_agent *a, bool close, const char *why)
+static void leave_job(trii_agent *a, bool close, const char *why)
 {
-    trii_agent_hosts *m = a->hosts;
+    trii_agent_hosts *h = a->hosts;
     int64_t deadline = trii_deadline_ms(LEAVE_MS);
 
-    m->cut = m->cut || !trii_rendezvous_has_begun(m->rdzv);
-    if (m->cut)
+    h->store_cut = h->store_cut || !trii_rendezvous_has_begun(h->rdzv);
+    if (h->store_cut)
         return;
     if (close)
-        trii_rendezvous_close(m->rdzv);
+        trii_rendezvous_close(h->rdzv);
     else
-        trii_rendezvous_leave(m->rdzv, why);
-    while (!m->left && !a->hurry && trii_now_ns() < deadline)
+        trii_rendezvous_leave(h->rdzv, why);
+    while (h->state != TRII_HOSTS_LEFT && !a->second_signal && trii_now_ns() < deadline)
         trii_loop_run_once(a->loop, deadline);
-    m->cut = !m->left && a->hurry; /* the others see that our links end */
+    h->store_cut =
+        h->state != TRII_HOSTS_LEFT && a->second_signal; /* the others see that our links end */
 }
 
 static void leave_for_signal(trii_agent *a)
@@ -296,132 +280,139 @@ static void leave_for_signal(trii_agent *a)
     trii_process_host(host, sizeof(host));
     snprintf(why, sizeof(why), "host %s (pid %d) was told to stop by %s", host, trii_process_id(),
              trii_signal_name(a->stop_signal));
-    leave(a, false, why);
+    leave_job(a, false, why);
 }
 
 /* A store that only the master's agent keeps. Agents of torchrun go on to use the address that they
  * were told first, so then it stays. */
 static tri_status open_worker_store(trii_agent *a)
 {
-    trii_agent_hosts *m = a->hosts;
+    trii_agent_hosts *h = a->hosts;
     const trii_launch_options *o = a->options;
     const char *host = o->local_addr != NULL ? o->local_addr : o->rdzv_host;
-    int port = m->round.mixed && m->round.master ? m->round.master_port : 0;
+    int port = h->round.mixed && h->round.master ? h->round.master_port : 0;
 
-    if (has_given_ranks(m))
+    if (has_given_ranks(h))
         return TRI_OK;
     return trii_job_store_open(a, trii_socket_is_loopback_text(host) ? host : "0.0.0.0", port);
 }
 
-void trii_agent_hosts_describe(const trii_agent_hosts *m, trii_launch_job *job)
+static void describe_round(const trii_agent *a, trii_launch_job *job)
 {
-    job->world_size = m->round.world_size;
-    job->first_rank = m->round.first_rank;
-    job->group_rank = m->round.group_rank;
-    job->group_size = m->round.group_size;
-    job->first_role_rank = m->round.first_role_rank;
-    job->role_size = m->round.role_size;
-    job->master_addr = m->round.master_addr;
-    job->master_port = m->round.master_port;
-    job->new_store = !has_given_ranks(m) && !m->round.mixed;
+    const trii_agent_hosts *h = a->hosts;
+
+    job->world_size = h->round.world_size;
+    job->first_rank = h->round.first_rank;
+    job->group_rank = h->round.group_rank;
+    job->group_size = h->round.group_size;
+    job->first_role_rank = h->round.first_role_rank;
+    job->role_size = h->round.role_size;
+    job->master_addr = h->round.master_addr;
+    job->master_port = h->round.master_port;
+    job->new_store = !has_given_ranks(h) && !h->round.mixed;
 }
 
-static void tell_failure(trii_agent *a, const char *words)
+static void report_failure(trii_agent *a, const char *words)
 {
     char host[256], why[TRII_ERR_BYTES];
     bool more = a->restarts < a->options->max_restarts;
 
     trii_process_host(host, sizeof(host));
     snprintf(why, sizeof(why), "rank %d on host %s %s", a->cause->rank, host, words);
-    a->hosts->told = true;
+    trii_hosts_state_enter(&a->hosts->state, TRII_HOSTS_REPORTED);
     trii_rendezvous_tell(a->hosts->rdzv, !more, true, why);
 }
 
-void trii_agent_hosts_failure(trii_agent *a)
+/* The others are told at once, unless it looks as if one of them was the cause. */
+static void worker_failed(trii_agent *a)
 {
     char words[80];
 
     trii_worker_describe(a->cause, words, sizeof(words));
     if (trii_worker_blame(a->cause) > 0)
-        tell_failure(a, words);
+        report_failure(a, words);
 }
 
 /* Runs the loop until there is news, a signal, or it is late. */
 static void wait_for_news(trii_agent *a, int64_t deadline_ns)
 {
-    trii_agent_hosts *m = a->hosts;
+    trii_agent_hosts *h = a->hosts;
 
-    while (m->news == TRII_RDZV_NOTHING && !m->finished && a->stop_signal == 0 &&
-           trii_now_ns() < deadline_ns)
+    while (h->news.kind == TRII_RDZV_NOTHING && h->state != TRII_HOSTS_FINISHED &&
+           a->stop_signal == 0 && trii_now_ns() < deadline_ns)
         trii_loop_run_once(a->loop, deadline_ns);
 }
 
 /* Until it is known who was the cause of a failure here, or that nobody else was. */
-static void wait_for_culprit(trii_agent *a)
+static void wait_for_other_cause(trii_agent *a)
 {
     int64_t late = trii_deadline_ms(a->options->host_timeout_ms + VICTIM_MORE_MS);
-    const trii_agent_hosts *m = a->hosts;
+    const trii_agent_hosts *h = a->hosts;
 
     wait_for_news(a, trii_deadline_ms(VICTIM_MS));
-    while (m->news == TRII_RDZV_NOTHING && !m->finished && a->stop_signal == 0 &&
-           trii_now_ns() < late && trii_peers_are_doubtful(m->peers))
+    while (h->news.kind == TRII_RDZV_NOTHING && h->state != TRII_HOSTS_FINISHED &&
+           a->stop_signal == 0 && trii_now_ns() < late && trii_peers_are_doubtful(h->peers))
         wait_for_news(a, trii_deadline_ms(TRII_PEER_BEAT_MS));
 }
 
 /* All have ended, and who was seen first may be the victim of another one here. One that complains
  * of a lost peer is told of late: another host may know better. */
-static void tell_settled(trii_agent *a)
+static void report_cause(trii_agent *a)
 {
-    const trii_failure *failure = trii_attempt_settle(a);
+    const trii_failure *failure = trii_attempt_find_cause(a);
     char words[120];
 
     if (trii_worker_blame(a->cause) == 0 ||
         (failure->culprit.rank >= 0 && failure->culprit.rank != a->cause->rank))
-        wait_for_culprit(a);
+        wait_for_other_cause(a);
     trii_failure_describe(failure, words, sizeof(words));
-    if (a->hosts->news == TRII_RDZV_NOTHING && a->stop_signal == 0)
-        tell_failure(a, words);
+    if (a->hosts->news.kind == TRII_RDZV_NOTHING && a->stop_signal == 0)
+        report_failure(a, words);
 }
 
 /* What the others say counts. */
-static trii_outcome settle_news(trii_agent *a)
+static trii_outcome conclude_by_news(trii_agent *a)
 {
-    trii_agent_hosts *m = a->hosts;
+    trii_agent_hosts *h = a->hosts;
 
-    trii_attempt_quiet(a);
-    if (m->news == TRII_RDZV_AGAIN) {
+    trii_attempt_close_streams(a);
+    if (h->news.kind == TRII_RDZV_AGAIN) {
         a->cause = NULL; /* a victim */
-        if (m->counts)
+        if (h->news.counts)
             a->restarts++;
-        if (has_given_ranks(m))
+        if (has_given_ranks(h))
             trii_sink_print(a->err_sink,
                             "trirun: %s; starting again once all %d hosts are there (restart %d of "
                             "%d)\n",
-                            m->why, m->round.group_size, a->restarts, a->options->max_restarts);
+                            h->news.why, h->round.group_size, a->restarts,
+                            a->options->max_restarts);
         else
             trii_sink_print(a->err_sink,
-                            "trirun: %s; starting again with the hosts that are there\n", m->why);
+                            "trirun: %s; starting again with the hosts that are there\n",
+                            h->news.why);
         return TRII_OUTCOME_AGAIN;
     }
-    trii_sink_print(a->err_sink, "trirun: the job is over: %s\n", m->why);
-    a->failed_elsewhere = true;
-    leave(a, false, m->why);
+    trii_sink_print(a->err_sink, "trirun: the job is over: %s\n", h->news.why);
+    if (a->verdict == TRII_VERDICT_NONE)
+        a->verdict = TRII_VERDICT_ELSEWHERE;
+    leave_job(a, false, h->news.why);
     return TRII_OUTCOME_OVER;
 }
 
 /* Until the hosts have met; says now and then who is waited for. */
 static void wait_for_round(trii_agent *a)
 {
-    trii_agent_hosts *m = a->hosts;
+    trii_agent_hosts *h = a->hosts;
     int64_t note_ns = trii_now_ns() + TRII_NOTE_FIRST_NS, show_ns = trii_deadline_ms(SHOW_FIRST_MS);
     char text[TRII_ERR_BYTES];
 
-    while (!m->joined && a->stop_signal == 0 && m->news <= TRII_RDZV_AGAIN) {
-        m->news = TRII_RDZV_NOTHING; /* AGAIN is what we do */
+    while (h->state == TRII_HOSTS_JOINING && a->stop_signal == 0 &&
+           h->news.kind <= TRII_RDZV_AGAIN) {
+        h->news.kind = TRII_RDZV_NOTHING; /* AGAIN is what we do */
         trii_loop_run_once(a->loop, show_ns < note_ns ? show_ns : note_ns);
-        if (m->joined || trii_now_ns() < show_ns)
+        if (h->state != TRII_HOSTS_JOINING || trii_now_ns() < show_ns)
             continue;
-        trii_rendezvous_describe(m->rdzv, text, sizeof(text));
+        trii_rendezvous_describe(h->rdzv, text, sizeof(text));
         trii_monitor_waits(&a->monitor, text);
         show_ns = trii_deadline_ms(SHOW_MS);
         if (trii_now_ns() < note_ns)
@@ -434,48 +425,48 @@ static void wait_for_round(trii_agent *a)
 /* A round, or why there is none. */
 static tri_status join_once(trii_agent *a)
 {
-    trii_agent_hosts *m = a->hosts;
+    trii_agent_hosts *h = a->hosts;
     tri_status status;
 
     trii_attempt_dispose(a);
     status = open_worker_store(a);
     if (status != TRI_OK)
         return status;
-    m->joined = m->told = false;
-    m->news = TRII_RDZV_NOTHING;
-    trii_loop_timer_stop(a->loop, &m->failure);
-    m->failed[0] = '\0';
-    trii_rendezvous_join(m->rdzv, a->store != NULL ? trii_tcp_server_port(a->store) : 0,
+    trii_hosts_state_enter(&h->state, TRII_HOSTS_JOINING);
+    h->news.kind = TRII_RDZV_NOTHING;
+    trii_loop_timer_stop(a->loop, &h->rdzv_check);
+    h->rdzv_failed[0] = '\0';
+    trii_rendezvous_join(h->rdzv, a->store != NULL ? trii_tcp_server_port(a->store) : 0,
                          a->restarts);
     wait_for_round(a);
-    if (!m->joined)
+    if (h->state != TRII_HOSTS_JOINED)
         return TRI_OK;
-    if (!m->round.master)
+    if (!h->round.master)
         trii_job_store_close(a);
-    trii_job_store_warn(a, trii_rendezvous_open_port(m->rdzv));
-    if (a->restarts < m->round.restarts)
-        a->restarts = m->round.restarts;
-    trii_host_events_round(&a->monitor.events, a->restarts, m->before, m->n_before, &m->round);
-    trii_peers_round(m->peers, &m->round);
+    trii_job_store_warn(a, trii_rendezvous_open_port(h->rdzv));
+    if (a->restarts < h->round.restarts)
+        a->restarts = h->round.restarts;
+    trii_host_events_round(&a->monitor.events, a->restarts, h->previous, h->n_previous, &h->round);
+    trii_peers_round(h->peers, &h->round);
     return TRI_OK;
 }
 
 tri_status trii_agent_hosts_join(trii_agent *a)
 {
-    trii_agent_hosts *m = a->hosts;
+    trii_agent_hosts *h = a->hosts;
     tri_status status;
 
-    a->phase = TRII_PHASE_MEET;
+    trii_agent_state_enter(&a->state, TRII_AGENT_JOINING);
     a->cause = NULL;
     do {
         status = join_once(a);
         if (status != TRI_OK)
             return status;
-        if (m->news == TRII_RDZV_AGAIN && m->counts)
+        if (h->news.kind == TRII_RDZV_AGAIN && h->news.counts)
             a->restarts++; /* it failed before we had begun */
-    } while (m->news == TRII_RDZV_AGAIN && a->stop_signal == 0);
+    } while (h->news.kind == TRII_RDZV_AGAIN && a->stop_signal == 0);
     if (a->stop_signal != 0) {
-        if (!trii_rendezvous_has_begun(m->rdzv))
+        if (!trii_rendezvous_has_begun(h->rdzv))
             trii_log_end(); /* its thread is left behind */
         trii_sink_print(a->err_sink,
                         "trirun: received %s while waiting for other hosts: stopping\n",
@@ -483,18 +474,18 @@ tri_status trii_agent_hosts_join(trii_agent *a)
         leave_for_signal(a);
         return TRI_END;
     }
-    switch (m->news) {
+    switch (h->news.kind) {
     case TRII_RDZV_NOTHING:
         return TRI_OK;
     case TRII_RDZV_UNNEEDED:
-        trii_sink_print(a->err_sink, "trirun: %s\n", m->why);
-        leave(a, false, "");
+        trii_sink_print(a->err_sink, "trirun: %s\n", h->news.why);
+        leave_job(a, false, "");
         return TRI_END;
     case TRII_RDZV_ENDED:
-        settle_news(a);
+        conclude_by_news(a);
         return TRI_END;
     default:
-        return TRII_FAIL(TRI_ERR_STATE, "%s", m->why);
+        return TRII_FAIL(TRI_ERR_STATE, "%s", h->news.why);
     }
 }
 
@@ -510,62 +501,116 @@ static bool have_succeeded(const trii_agent *a)
 
 trii_outcome trii_agent_hosts_conclude(trii_agent *a)
 {
-    trii_agent_hosts *m = a->hosts;
+    trii_agent_hosts *h = a->hosts;
+    bool finished;
 
-    a->phase = TRII_PHASE_MEET;
-    if (a->stop_signal == 0 && m->news == TRII_RDZV_NOTHING && a->cause != NULL && !m->told)
-        tell_settled(a);
+    trii_agent_state_enter(&a->state, TRII_AGENT_CONCLUDING);
+    if (a->stop_signal == 0 && h->news.kind == TRII_RDZV_NOTHING && a->cause != NULL &&
+        h->state != TRII_HOSTS_REPORTED)
+        report_cause(a);
     if (a->stop_signal != 0) {
         trii_attempt_report(a, false);
         leave_for_signal(a);
         return TRII_OUTCOME_OVER;
     }
-    if (a->hung) {
+    if (a->verdict == TRII_VERDICT_HUNG) {
         trii_attempt_report(a, false);
-        leave(a, false, "the job stood still and was stopped");
+        leave_job(a, false, "the job stood still and was stopped");
         return TRII_OUTCOME_OVER;
     }
-    if (a->cause != NULL && m->told) {
-        bool more = a->restarts < a->options->max_restarts && !a->gave_up;
+    if (h->state == TRII_HOSTS_REPORTED) {
+        bool more = a->restarts < a->options->max_restarts && a->verdict == TRII_VERDICT_NONE;
 
         trii_attempt_report(a, more);
         if (more) {
             a->restarts++;
             return TRII_OUTCOME_AGAIN;
         }
-        leave(a, true, "");
+        leave_job(a, true, "");
         return TRII_OUTCOME_OVER;
     }
     /* torchrun, with the store, goes once all have succeeded, and does not wait for us */
-    if (m->news == TRII_RDZV_FAILED && m->round.mixed && have_succeeded(a))
-        m->finished = true;
-    if (m->news == TRII_RDZV_NOTHING) {
-        trii_rendezvous_finish(m->rdzv);
+    if (h->news.kind == TRII_RDZV_FAILED && h->round.mixed && h->state == TRII_HOSTS_JOINED &&
+        have_succeeded(a))
+        trii_hosts_state_enter(&h->state, TRII_HOSTS_FINISHED);
+    if (h->news.kind == TRII_RDZV_NOTHING) {
+        trii_rendezvous_finish(h->rdzv);
         wait_for_news(a, TRII_NO_DEADLINE);
     }
-    if (m->finished || a->stop_signal != 0) {
-        trii_attempt_quiet(a);
-        leave(a, m->finished, "");
-        return m->finished ? TRII_OUTCOME_SUCCESS : TRII_OUTCOME_OVER;
+    finished = h->state == TRII_HOSTS_FINISHED;
+    if (finished || a->stop_signal != 0) {
+        trii_attempt_close_streams(a);
+        leave_job(a, finished, "");
+        return finished ? TRII_OUTCOME_SUCCESS : TRII_OUTCOME_OVER;
     }
-    return settle_news(a);
+    return conclude_by_news(a);
+}
+
+/* --- life ------------------------------------------------------------------------------ */
+
+/* Where peers call us: nobody else, if all agents are on this host. */
+static const char *peer_host(const trii_launch_options *o)
+{
+    const char *host = o->local_addr != NULL ? o->local_addr : o->rdzv_host;
+
+    return trii_socket_is_loopback_text(host) ? host : NULL;
+}
+
+tri_status trii_agent_hosts_open(trii_agent *a)
+{
+    static const trii_agent_callbacks callbacks = {.describe_round = describe_round,
+                                                   .worker_failed = worker_failed,
+                                                   .host_preempted = host_preempted};
+    trii_peers_events events = {.lost = peer_lost,
+                                .refused = peer_refused,
+                                .noticed = peer_preempted,
+                                .remarked = peer_remarked};
+    trii_rdzv_setup setup = {.options = a->options, .loop = a->loop};
+    trii_agent_hosts *h;
+    tri_status status;
+
+    if (a->options->max_nodes == 1)
+        return TRI_OK;
+    h = trii_alloc(1, sizeof(*h), "other hosts");
+    if (h == NULL)
+        return TRI_ERR_NO_MEMORY;
+    h->agent = a;
+    a->hosts = h;
+    a->callbacks = &callbacks;
+    events.arg = h;
+    status = trii_peers_create(a->loop, peer_host(a->options), a->options->host_timeout_ms, &events,
+                               &h->peers);
+    if (status == TRI_OK)
+        status = trii_job_key_check(a, trii_peers_keyed(h->peers));
+    if (status != TRI_OK)
+        return status;
+    setup.peer_port = trii_peers_port(h->peers);
+    snprintf(setup.token, sizeof(setup.token), "%s", trii_peers_token(h->peers));
+    setup.keyed = trii_peers_keyed(h->peers);
+    status = trii_rendezvous_create(&setup, &h->rdzv);
+    if (status == TRI_OK)
+        status = trii_loop_watch(a->loop, &h->watch, trii_rendezvous_fd(h->rdzv), TRII_READABLE,
+                                 rdzv_ready);
+    return status;
 }
 
 void trii_agent_hosts_close(trii_agent *a)
 {
-    trii_agent_hosts *m = a->hosts;
+    trii_agent_hosts *h = a->hosts;
 
-    if (m == NULL)
+    if (h == NULL)
         return;
-    trii_peers_destroy(m->peers, m->left || m->cut || m->finished);
-    m->peers = NULL; /* the loop still runs below, and signals come */
-    m->left = true;
-    trii_loop_unwatch(&m->watch);
-    trii_loop_timer_stop(a->loop, &m->verdict);
-    trii_loop_timer_stop(a->loop, &m->failure);
-    trii_rendezvous_destroy(m->rdzv, m->cut ? CUT_MS : QUIT_MS);
-    trii_free(m->round.agents);
-    trii_free(m->before);
-    trii_free(m);
+    trii_peers_destroy(h->peers, is_over(h) || h->store_cut);
+    h->peers = NULL; /* the loop still runs below, and signals come */
+    if (h->state != TRII_HOSTS_LEFT)
+        trii_hosts_state_enter(&h->state, TRII_HOSTS_LEFT);
+    trii_loop_unwatch(&h->watch);
+    trii_loop_timer_stop(a->loop, &h->store_check);
+    trii_loop_timer_stop(a->loop, &h->rdzv_check);
+    trii_rendezvous_destroy(h->rdzv, h->store_cut ? CUT_MS : QUIT_MS);
+    trii_free(h->round.agents);
+    trii_free(h->previous);
+    trii_free(h);
     a->hosts = NULL;
+    a->callbacks = NULL;
 }

@@ -13,7 +13,7 @@
 #include "launch/worker/environment.h"
 #include "launch/report/failure_report.h"
 #include "launch/guard.h"
-#include "launch/agent_hosts.h"
+#include "launch/agent_state.h"
 #include "launch/report/monitor.h"
 #include "launch/run_folder.h"
 #include "launch/worker/worker.h"
@@ -22,29 +22,39 @@
 #include "os/loop.h"
 #include "store/tcp_server.h"
 
-/* Of an attempt: RUN until a worker fails, a signal comes or all have ended; STOP while the others
- * get their polite signal, their grace and then SIGKILL; SWEEP while what the workers left behind
- * is ended in the same way. Of the job: FLUSH while output is queued. */
-typedef enum trii_agent_phase {
-    TRII_PHASE_MEET, /* no worker runs: the agent waits for other hosts */
-    TRII_PHASE_RUN,
-    TRII_PHASE_STOP,
-    TRII_PHASE_SWEEP,
-    TRII_PHASE_ENDED, /* nothing of the attempt runs */
-    TRII_PHASE_FLUSH,
-    TRII_PHASE_OVER
-} trii_agent_phase;
+/* What ended the job, where neither a worker's exit status nor a signal of the user says it. */
+typedef enum trii_verdict {
+    TRII_VERDICT_NONE,
+    TRII_VERDICT_HUNG,       /* no rank made progress (--hang-timeout), and the job was stopped */
+    TRII_VERDICT_UNKILLABLE, /* a process outlasted SIGKILL: no attempt may follow */
+    TRII_VERDICT_SURVIVED,   /* --keep-survivors: workers failed, and the others succeeded */
+    TRII_VERDICT_ELSEWHERE   /* the job failed on another host, or was ended there */
+} trii_verdict;
 
 /* This host will be taken away: workers are told so once, those that come to expect it later too.
  */
 typedef struct trii_preemption {
-    bool wanted; /* the signal means this */
+    bool enabled; /* the signal means this; --signals-to-handle may give it another meaning */
     trii_timer again;
     int64_t deadline_ns; /* TRII_NO_DEADLINE = nobody said when */
     int64_t until_ns;    /* so long workers are told that had no handler yet */
 } trii_preemption;
 
-typedef struct trii_agent {
+typedef struct trii_agent trii_agent;
+typedef struct trii_agent_hosts trii_agent_hosts;
+
+/* What an attempt and a pre-emption notice report to the code above them (agent_hosts.c). All three
+ * are called from the loop and do not block. */
+typedef struct trii_agent_callbacks {
+    /* Ranks, sizes and the master's address of the round that begins. */
+    void (*describe_round)(const trii_agent *agent, trii_launch_job *job);
+    /* agent->cause has failed just now; the other workers still run. */
+    void (*worker_failed)(trii_agent *agent);
+    /* This host will be taken away; left_ms: -1 = nobody said when. */
+    void (*host_preempted)(trii_agent *agent, int64_t left_ms);
+} trii_agent_callbacks;
+
+struct trii_agent {
     const trii_launch_options *options;
     trii_loop *loop;
     trii_run_folder folder;
@@ -59,49 +69,45 @@ typedef struct trii_agent {
     trii_watch signals;
     trii_timer grace, guard_start;
     trii_preemption notice;
-    trii_agent_phase phase;
-    int stop_signal;         /* the user's signal that ends the job, or 0 */
-    bool hurry;              /* it came again: nothing is waited for */
-    bool gave_up;            /* SIGKILL did not help */
-    bool hung;               /* the job stood still and was stopped */
-    bool waited;             /* workers waited in a call when the user's signal came */
-    bool outlived;           /* workers failed, and others succeeded without them */
-    bool open_told;          /* that a store is open to the network */
-    bool failed_elsewhere;   /* on another host, or there */
-    int restarts;            /* attempts that failed and were followed by another */
-    trii_agent_hosts *hosts; /* with the agents of other hosts; NULL: there are none */
+    trii_agent_state state;
+    int stop_signal;                       /* the user's signal that ends the job, or 0 */
+    bool second_signal;                    /* it came again: nothing is waited for */
+    bool workers_waited;                   /* in a call, when the user's signal came */
+    bool warned_open;                      /* that a store is open to the network */
+    trii_verdict verdict;                  /* the first one */
+    int restarts;                          /* attempts that failed and were followed by another */
+    trii_agent_hosts *hosts;               /* NULL: a job of one host */
+    const trii_agent_callbacks *callbacks; /* NULL as `hosts` is */
 
     /* of the attempt */
     trii_tcp_server *store;
     trii_early_exit *early;
-    bool killed;          /* SIGKILL was sent */
     trii_worker *cause;   /* who failed first, or NULL */
-    trii_failure failure; /* once `settled`: that one, when all have ended */
-    bool settled;
+    trii_failure failure; /* its `workers` is NULL until the attempt has been judged */
     trii_worker *workers;
     int n_workers, n_live;
     trii_process *live; /* room for n_workers */
-} trii_agent;
+};
 
 /* --- attempt.c --- */
 /* Opens the store and starts all workers. Errors: one of them cannot be; those that run are still
  * there. */
 tri_status trii_attempt_start(trii_agent *a) TRI_MUST_CHECK;
 /* Decides who failed first, a->cause (not NULL), once nothing of the attempt runs. */
-const trii_failure *trii_attempt_settle(trii_agent *a);
+const trii_failure *trii_attempt_find_cause(trii_agent *a);
 /* --keep-survivors: a worker failed, and another one succeeded after the last that did. */
-bool trii_attempt_is_outlived(const trii_agent *a);
+bool trii_attempt_has_survivors(const trii_agent *a);
 /* Prints who failed first and why; `more` says that another attempt follows. */
 void trii_attempt_report(trii_agent *a, bool more);
-/* Ends its streams without a word: what happened is told elsewhere. */
-void trii_attempt_quiet(trii_agent *a);
+/* Closes its streams without a report: what happened is reported elsewhere. */
+void trii_attempt_close_streams(trii_agent *a);
 /* Closes what the attempt holds; may come twice. */
 void trii_attempt_dispose(trii_agent *a);
 
 /* --- shutdown.c --- */
 /* Sends the signal to all live workers and begins to wait for their end. */
 void trii_shutdown_begin(trii_agent *a, int number);
-/* The next phase, if this one has nothing left to wait for. */
+/* The next state, if this one has nothing left to wait for. */
 void trii_shutdown_advance(trii_agent *a);
 /* What the grace is for has not happened; also what a second signal of the user asks for. */
 void trii_shutdown_grace_over(trii_timer *timer);

@@ -48,8 +48,8 @@ static void first_failure(trii_agent *a, trii_worker *worker)
     if (a->n_live > 0)
         trii_sink_print(a->err_sink, "trirun: rank %d (pid %d) %s%s; stopping the other%s\n",
                         worker->rank, worker->process.pid, what, too, a->n_live == 1 ? "" : "s");
-    if (a->hosts != NULL && (culprit.rank < 0 || culprit.worker == worker))
-        trii_agent_hosts_failure(a); /* else once it is known whether that one is ours */
+    if (a->callbacks != NULL && (culprit.rank < 0 || culprit.worker == worker))
+        a->callbacks->worker_failed(a); /* else once it is known whether that one is ours */
     trii_shutdown_begin(a, SIGTERM);
 }
 
@@ -65,12 +65,12 @@ static void go_on_without(trii_agent *a, trii_worker *worker)
                     worker->process.pid, what, a->n_live, a->n_live == 1 ? " goes" : "s go");
 }
 
-bool trii_attempt_is_outlived(const trii_agent *a)
+bool trii_attempt_has_survivors(const trii_agent *a)
 {
     int64_t failed_ns = 0, succeeded_ns = 0;
 
-    if (!a->options->keep_survivors || a->cause == NULL || a->stop_signal != 0 || a->gave_up ||
-        a->hung)
+    if (!a->options->keep_survivors || a->cause == NULL || a->stop_signal != 0 ||
+        a->verdict != TRII_VERDICT_NONE)
         return false;
     for (int i = 0; i < a->n_workers; i++) {
         const trii_worker *w = &a->workers[i];
@@ -113,10 +113,11 @@ static void worker_ready(trii_watch *watch, unsigned events)
 
     (void)events;
     take_end(a, worker, trii_now_ns());
-    if (a->phase == TRII_PHASE_RUN && (!trii_worker_failed(worker) || a->options->keep_survivors) &&
+    if (a->state == TRII_AGENT_RUNNING &&
+        (!trii_worker_failed(worker) || a->options->keep_survivors) &&
         (a->n_live > 0 || a->hosts != NULL))
         trii_early_exit_publish(a->early, worker);
-    if (trii_worker_failed(worker) && a->phase == TRII_PHASE_RUN) {
+    if (trii_worker_failed(worker) && a->state == TRII_AGENT_RUNNING) {
         take_other_ends(a, worker);
         if (a->options->keep_survivors && a->n_live > 0)
             go_on_without(a, worker);
@@ -191,8 +192,8 @@ static tri_status start_workers(trii_agent *a)
     };
     tri_status status;
 
-    if (a->hosts != NULL)
-        trii_agent_hosts_describe(a->hosts, &job);
+    if (a->callbacks != NULL)
+        a->callbacks->describe_round(a, &job);
     else
         job.master_port = trii_tcp_server_port(a->store);
     status = trii_early_exit_create(&job, a->store, a->loop, &a->early);
@@ -215,9 +216,9 @@ tri_status trii_attempt_start(trii_agent *a)
     tri_status status;
 
     memset(a->workers, 0, (size_t)a->n_workers * sizeof(*a->workers));
-    a->phase = TRII_PHASE_RUN;
-    a->killed = a->settled = false;
+    trii_agent_state_enter(&a->state, TRII_AGENT_RUNNING);
     a->cause = NULL;
+    a->failure = (trii_failure){0};
     a->n_live = 0;
     trii_monitor_begin(&a->monitor);
     status = trii_outputs_attempt(&a->outputs, a->restarts, a->n_workers);
@@ -228,7 +229,7 @@ tri_status trii_attempt_start(trii_agent *a)
 
 /* --- the report --------------------------------------------------------------------------- */
 
-void trii_attempt_quiet(trii_agent *a)
+void trii_attempt_close_streams(trii_agent *a)
 {
     for (int i = 0; i < a->n_workers; i++) {
         trii_stream_close(&a->workers[i].out);
@@ -239,9 +240,9 @@ void trii_attempt_quiet(trii_agent *a)
     }
 }
 
-const trii_failure *trii_attempt_settle(trii_agent *a)
+const trii_failure *trii_attempt_find_cause(trii_agent *a)
 {
-    if (a->settled)
+    if (a->failure.workers != NULL)
         return &a->failure;
     for (int i = 0; i < a->n_workers; i++) /* all that it said counts */
         trii_stream_close(&a->workers[i].err);
@@ -254,7 +255,6 @@ const trii_failure *trii_attempt_settle(trii_agent *a)
                                 .run_dir = a->folder.path};
     trii_failure_settle(&a->failure);
     a->cause = a->failure.cause;
-    a->settled = true;
     return &a->failure;
 }
 
@@ -263,18 +263,18 @@ void trii_attempt_report(trii_agent *a, bool more)
     const trii_failure *failure;
     char words[120];
 
-    trii_attempt_quiet(a);
+    trii_attempt_close_streams(a);
     if (a->cause == NULL) {
         trii_failure_report_leavers(a->workers, a->n_workers, a->err_sink);
-        if (a->hung)
+        if (a->verdict == TRII_VERDICT_HUNG)
             trii_sink_print(a->err_sink, "  kept     : %s\n", a->folder.path);
-        else if (a->waited)
+        else if (a->workers_waited)
             trii_sink_print(a->err_sink,
                             "trirun: workers waited in a call; who for: trireme why %s\n",
                             a->folder.path);
         return;
     }
-    failure = trii_attempt_settle(a);
+    failure = trii_attempt_find_cause(a);
     trii_failure_describe(failure, words, sizeof(words));
     trii_run_folder_note(&a->folder, a->cause->rank, words);
     trii_failure_report(failure, a->err_sink);

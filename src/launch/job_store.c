@@ -47,9 +47,9 @@ void trii_job_store_warn(trii_agent *a, int agents_port)
     char ports[64];
     const char *what;
 
-    if (a->open_told || (port == 0 && agents_port == 0))
+    if (a->warned_open || (port == 0 && agents_port == 0))
         return;
-    a->open_told = true;
+    a->warned_open = true;
     if (port != 0 && agents_port != 0)
         snprintf(ports, sizeof(ports), "ports %d and %d are", agents_port, port);
     else

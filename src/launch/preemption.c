@@ -104,7 +104,7 @@ static void look_again(trii_timer *timer)
 {
     trii_agent *a = TRII_CONTAINER(timer, trii_agent, notice.again);
     int64_t now_ns = trii_now_ns();
-    int n = a->phase == TRII_PHASE_RUN ? tell_workers(a) : 0;
+    int n = a->state == TRII_AGENT_RUNNING ? tell_workers(a) : 0;
 
     if (n > 0)
         trii_sink_print(a->err_sink, "trirun: %d more worker%s handle%s SIGUSR1 now: told\n", n,
@@ -121,24 +121,24 @@ void trii_preemption_received(trii_agent *a, int value_ms)
     char when[40];
     int told = 0;
 
-    if (a->phase >= TRII_PHASE_FLUSH)
+    if (a->state >= TRII_AGENT_FLUSHING)
         return;
     a->notice.deadline_ns = ms > 0 ? trii_deadline_ms(ms) : TRII_NO_DEADLINE;
     a->notice.until_ns = ms > 0 ? a->notice.deadline_ns : trii_deadline_ms(AGAIN_FOR_MS);
     for (int i = 0; i < a->n_workers; i++)
         a->workers[i].noticed = false;
-    if (a->phase == TRII_PHASE_RUN)
+    if (a->state == TRII_AGENT_RUNNING)
         told = tell_workers(a);
     describe_left(ms, when, sizeof(when));
     trii_sink_print(a->err_sink,
                     "trirun: received SIGUSR1: this host will be taken away %s; told %d of %d "
                     "worker%s\n",
                     when, told, a->n_live, a->n_live == 1 ? "" : "s");
-    if (a->phase == TRII_PHASE_RUN)
+    if (a->state == TRII_AGENT_RUNNING)
         print_deaf(a);
     trii_monitor_notice(&a->monitor, NULL, ms, told);
-    if (a->hosts != NULL)
-        trii_agent_hosts_preempted(a->hosts, ms);
+    if (a->callbacks != NULL)
+        a->callbacks->host_preempted(a, ms);
     trii_loop_timer(a->loop, &a->notice.again, trii_deadline_ms(AGAIN_MS), look_again);
 }
 

@@ -26,39 +26,93 @@ static void signal_workers(trii_agent *a, int number)
     }
 }
 
+/* Nothing of the attempt is left, or nothing that could be ended. */
+static void stop_attempt(trii_agent *a, bool all_ended)
+{
+    trii_agent_state_enter(&a->state, TRII_AGENT_STOPPED);
+    trii_loop_timer_stop(a->loop, &a->grace);
+    /* No descendant of ours is left, so what is in the control group came from elsewhere, or is a
+     * thread whose process has ended. */
+    if (all_ended)
+        trii_cgroup_clear(&a->cgroup);
+}
+
+/* No worker is left: now what they left behind is ended in the same way. */
+static void begin_sweep(trii_agent *a, bool all_ended)
+{
+    int64_t grace_ms = a->options->shutdown_timeout_ms;
+    int n_left = trii_process_signal_children(SIGTERM, a->guard.pid);
+
+    trii_agent_state_enter(&a->state, TRII_AGENT_SWEEPING);
+    if (n_left == 0 || !all_ended) {
+        stop_attempt(a, all_ended);
+        return;
+    }
+    grace_ms = grace_ms < SWEEP_GRACE_MS ? grace_ms : SWEEP_GRACE_MS;
+    trii_loop_timer(a->loop, &a->grace, trii_deadline_ms(grace_ms), trii_shutdown_grace_over);
+}
+
+static void give_up(trii_agent *a)
+{
+    if (a->verdict == TRII_VERDICT_NONE)
+        a->verdict = TRII_VERDICT_UNKILLABLE;
+    if (a->state == TRII_AGENT_KILLING)
+        begin_sweep(a, false);
+    else
+        stop_attempt(a, false);
+}
+
+static void kill_workers(trii_agent *a)
+{
+    const char *plural = a->n_live == 1 ? "" : "s";
+
+    if (a->second_signal)
+        trii_sink_print(a->err_sink, "trirun: a second signal: killing %d worker%s\n", a->n_live,
+                        plural);
+    else
+        trii_sink_print(a->err_sink, "trirun: %d worker%s did not end within %g s: killing\n",
+                        a->n_live, plural, (double)a->options->shutdown_timeout_ms / 1000);
+    signal_workers(a, SIGKILL);
+    trii_agent_state_enter(&a->state, TRII_AGENT_KILLING);
+}
+
+static void kill_leftovers(trii_agent *a)
+{
+    trii_process_signal_children(SIGKILL, a->guard.pid);
+    trii_cgroup_kill(&a->cgroup);
+    trii_agent_state_enter(&a->state, TRII_AGENT_SWEEP_KILLING);
+}
+
 void trii_shutdown_grace_over(trii_timer *timer)
 {
     trii_agent *a = TRII_CONTAINER(timer, trii_agent, grace);
 
-    if (a->phase >= TRII_PHASE_ENDED) {
-        a->phase = TRII_PHASE_OVER; /* asked to stop, and nobody takes our output */
+    switch (a->state) {
+    case TRII_AGENT_STOPPING:
+        kill_workers(a);
+        break;
+    case TRII_AGENT_SWEEPING:
+        kill_leftovers(a);
+        break;
+    case TRII_AGENT_KILLING:
+    case TRII_AGENT_SWEEP_KILLING:
+        give_up(a);
         return;
-    }
-    if (a->killed) {
-        a->gave_up = true;
-        trii_shutdown_advance(a);
+    case TRII_AGENT_FLUSHING: /* asked to stop, and nobody takes our output */
+        trii_agent_state_enter(&a->state, TRII_AGENT_CLOSING);
         return;
-    }
-    a->killed = true;
-    if (a->phase == TRII_PHASE_STOP) {
-        if (a->hurry)
-            trii_sink_print(a->err_sink, "trirun: a second signal: killing %d worker%s\n",
-                            a->n_live, a->n_live == 1 ? "" : "s");
-        else
-            trii_sink_print(a->err_sink, "trirun: %d worker%s did not end within %g s: killing\n",
-                            a->n_live, a->n_live == 1 ? "" : "s",
-                            (double)a->options->shutdown_timeout_ms / 1000);
-        signal_workers(a, SIGKILL);
-    } else {
-        trii_process_signal_children(SIGKILL, a->guard.pid);
-        trii_cgroup_kill(&a->cgroup);
+    case TRII_AGENT_CLOSING:
+        trii_agent_state_enter(&a->state, TRII_AGENT_CLOSED);
+        return;
+    default: /* no process of the job runs: who waits looks at a->second_signal */
+        return;
     }
     trii_loop_timer(a->loop, &a->grace, trii_deadline_ms(KILL_MS), trii_shutdown_grace_over);
 }
 
 void trii_shutdown_begin(trii_agent *a, int number)
 {
-    a->phase = TRII_PHASE_STOP;
+    trii_agent_state_enter(&a->state, TRII_AGENT_STOPPING);
     signal_workers(a, number);
     trii_loop_timer(a->loop, &a->grace, trii_deadline_ms(a->options->shutdown_timeout_ms),
                     trii_shutdown_grace_over);
@@ -67,35 +121,23 @@ void trii_shutdown_begin(trii_agent *a, int number)
 
 void trii_shutdown_advance(trii_agent *a)
 {
-    if (a->phase <= TRII_PHASE_STOP && (a->n_live == 0 || a->gave_up)) {
-        int n_left = trii_process_signal_children(SIGTERM, a->guard.pid);
-
-        a->phase = TRII_PHASE_SWEEP;
-        if (n_left > 0 && !a->gave_up) {
-            int64_t grace_ms = a->options->shutdown_timeout_ms;
-
-            a->killed = false;
-            grace_ms = grace_ms < SWEEP_GRACE_MS ? grace_ms : SWEEP_GRACE_MS;
-            trii_loop_timer(a->loop, &a->grace, trii_deadline_ms(grace_ms),
-                            trii_shutdown_grace_over);
-            return;
-        }
-        a->phase = TRII_PHASE_ENDED;
-    }
-    if (a->phase == TRII_PHASE_SWEEP) {
-        /* Children of what ended came to us, and get the same. */
-        int n_left = trii_process_signal_children(a->killed ? SIGKILL : SIGTERM, a->guard.pid);
-
-        if (n_left > 0 && !a->gave_up)
-            return;
-        a->phase = TRII_PHASE_ENDED;
-    }
-    if (a->phase == TRII_PHASE_ENDED) {
-        trii_loop_timer_stop(a->loop, &a->grace);
-        /* No descendant of ours is left, so what is there came from elsewhere, or is a thread whose
-         * process has ended. */
-        if (!a->gave_up)
-            trii_cgroup_clear(&a->cgroup);
+    switch (a->state) {
+    case TRII_AGENT_RUNNING:
+    case TRII_AGENT_STOPPING:
+    case TRII_AGENT_KILLING:
+        if (a->n_live == 0)
+            begin_sweep(a, true);
+        break;
+    case TRII_AGENT_SWEEPING: /* children of what ended came to us, and get the same */
+        if (trii_process_signal_children(SIGTERM, a->guard.pid) == 0)
+            stop_attempt(a, true);
+        break;
+    case TRII_AGENT_SWEEP_KILLING:
+        if (trii_process_signal_children(SIGKILL, a->guard.pid) == 0)
+            stop_attempt(a, true);
+        break;
+    default:
+        break;
     }
 }
 
@@ -114,6 +156,6 @@ void trii_shutdown_reap(trii_agent *a)
                             "the workers have started may go on\n",
                             pid);
     }
-    if (a->phase == TRII_PHASE_SWEEP)
+    if (a->state == TRII_AGENT_SWEEPING || a->state == TRII_AGENT_SWEEP_KILLING)
         trii_shutdown_advance(a);
 }

@@ -26,20 +26,20 @@ static void user_signal(trii_agent *a, int number)
 {
     char words[48];
 
-    if (a->phase == TRII_PHASE_RUN) {
+    if (a->state == TRII_AGENT_RUNNING) {
         a->stop_signal = number;
-        a->waited = trii_hang_is_waiting(a->folder.path);
+        a->workers_waited = trii_hang_is_waiting(a->folder.path);
         snprintf(words, sizeof(words), "it received %s", trii_signal_name(number));
         trii_run_folder_note_stop(&a->folder, words);
         trii_monitor_signal(&a->monitor, number);
         trii_sink_print(a->err_sink, "trirun: received %s: stopping %d worker%s\n",
                         trii_signal_name(number), a->n_live, a->n_live == 1 ? "" : "s");
         trii_shutdown_begin(a, number);
-    } else if (a->stop_signal == 0 && a->phase < TRII_PHASE_FLUSH) {
+    } else if (a->stop_signal == 0 && a->state < TRII_AGENT_FLUSHING) {
         a->stop_signal = number; /* already stopping for another reason, or nothing runs yet */
     } else {
         /* The second time means now. */
-        a->hurry = true;
+        a->second_signal = true;
         trii_loop_timer(a->loop, &a->grace, trii_now_ns(), trii_shutdown_grace_over);
     }
 }
@@ -55,7 +55,7 @@ static void signal_ready(trii_watch *watch, unsigned events)
             trii_shutdown_reap(a);
         else if (number == SIGWINCH)
             resize(a);
-        else if (number == NOTICE && a->notice.wanted)
+        else if (number == NOTICE && a->notice.enabled)
             trii_preemption_received(a, value);
         else
             user_signal(a, number);
@@ -90,7 +90,7 @@ tri_status trii_agent_signals_open(trii_agent *a)
     int numbers[NSIG], n = 0, fd;
     tri_status status;
 
-    a->notice.wanted = true;
+    a->notice.enabled = true;
     while (*list != '\0') {
         size_t length = strcspn(list, ",");
         char name[24];
@@ -101,7 +101,7 @@ tri_status trii_agent_signals_open(trii_agent *a)
         if (!can_handle(number))
             return cannot_handle(name);
         if (number == NOTICE)
-            a->notice.wanted = false; /* as torchrun then: it stops the job */
+            a->notice.enabled = false; /* as torchrun then: it stops the job */
         /* nohup wants us to outlive the terminal. */
         if (!(number == SIGHUP && trii_signal_is_ignored(SIGHUP)))
             wanted[number] = true;
