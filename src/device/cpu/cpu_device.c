@@ -64,55 +64,10 @@ static const trii_cpu_family *const families[] = {
     &trii_cpu_mse_loss,
 };
 
-int trii_group_in(const trii_group *group, int32_t value)
-{
-    for (int32_t i = 0; i < group->n_in; i++) {
-        if (group->in[i] == value)
-            return i;
-    }
-    return -1;
-}
-
-int trii_group_out(const trii_group *group, int32_t value)
-{
-    for (int32_t o = 0; o < group->n_out; o++) {
-        if (group->out[o] == value)
-            return o;
-    }
-    return -1;
-}
-
-static bool node_is_of(const trii_ir *ir, const trii_ir_node *node, bool bf16_too)
-{
-    for (int32_t i = 0; i < node->n_in + node->n_out; i++) {
-        int32_t value = i < node->n_in ? node->in[i] : node->out[i - node->n_in];
-        tri_dtype dtype = value >= 0 ? ir->values[value].type.dtype : TRI_DTYPE_F32;
-
-        if (dtype != TRI_DTYPE_F32 && !(bf16_too && dtype == TRI_DTYPE_BF16))
-            return false;
-    }
-    return true;
-}
-
-bool trii_node_f32(const trii_ir *ir, const trii_ir_node *node)
-{
-    return node_is_of(ir, node, false);
-}
-
-bool trii_node_computes_f32(const trii_ir *ir, const trii_ir_node *node)
-{
-    return node_is_of(ir, node, true);
-}
-
 bool tri_is_bf16_fast(void)
 {
     return trii_cpu_isa() == TRII_ISA_AVX512 &&
            (trii_cpu_has_amx_bf16() || trii_cpu_has_avx512_bf16());
-}
-
-void trii_cpu_kernel_free(trii_kernel *kernel)
-{
-    trii_free(kernel);
 }
 
 /* The family of the group's main node (its last one may be an absorbed epilogue, its first an
