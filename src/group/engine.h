@@ -20,49 +20,10 @@
 #include "base/compiler.h"
 #include "base/err.h"
 #include "base/site.h"
+#include "group/kinds.h"
 
 #define TRII_ENGINE_ABI 6u
 #define TRII_ALLOC_ROOM ((size_t)256)
-
-typedef enum trii_kind {
-    TRII_KIND_NONE = 0,
-    TRII_KIND_ALL_REDUCE,
-    TRII_KIND_BROADCAST,
-    TRII_KIND_ALL_GATHER,
-    TRII_KIND_REDUCE_SCATTER,
-    TRII_KIND_BARRIER,
-    TRII_KIND_SEND,
-    TRII_KIND_RECV,
-    TRII_KIND_REDUCE,
-    TRII_KIND_GATHER,
-    TRII_KIND_SCATTER,
-    TRII_KIND_ALL_TO_ALL,
-    TRII_KIND_ALL_GATHER_V, /* _V: the parts differ in size */
-    TRII_KIND_REDUCE_SCATTER_V,
-    TRII_KIND_ALL_TO_ALL_V,
-    TRII_KIND_RECV_ANY, /* of whichever rank's message comes first */
-    TRII_KIND_COUNT
-} trii_kind;
-
-/* Bits of trii_engine.kinds. */
-#define TRII_KINDS_COLLECTIVE                                                                      \
-    (1u << TRII_KIND_ALL_REDUCE | 1u << TRII_KIND_BROADCAST | 1u << TRII_KIND_ALL_GATHER |         \
-     1u << TRII_KIND_REDUCE_SCATTER | 1u << TRII_KIND_BARRIER | 1u << TRII_KIND_REDUCE |           \
-     1u << TRII_KIND_GATHER | 1u << TRII_KIND_SCATTER | 1u << TRII_KIND_ALL_TO_ALL |               \
-     1u << TRII_KIND_ALL_GATHER_V | 1u << TRII_KIND_REDUCE_SCATTER_V |                             \
-     1u << TRII_KIND_ALL_TO_ALL_V)
-#define TRII_KINDS_PAIR (1u << TRII_KIND_SEND | 1u << TRII_KIND_RECV | 1u << TRII_KIND_RECV_ANY)
-#define TRII_KINDS_REDUCING                                                                        \
-    (1u << TRII_KIND_ALL_REDUCE | 1u << TRII_KIND_REDUCE | 1u << TRII_KIND_REDUCE_SCATTER |        \
-     1u << TRII_KIND_REDUCE_SCATTER_V)
-
-static inline bool trii_kind_in(trii_kind kind, uint32_t kinds)
-{
-    return (kinds >> kind & 1u) != 0;
-}
-
-/* "all_reduce", ...; static text. */
-const char *trii_kind_name(trii_kind kind);
 
 /* One call, checked: the buffers do not overlap wrongly, bytes does not overflow, root and
  * peer exist, dtype and op fit together. */
@@ -274,7 +235,7 @@ typedef struct trii_engine {
     uint32_t abi;     /* TRII_ENGINE_ABI; another number is refused */
     uint32_t size;    /* sizeof(trii_engine) that the engine was built with */
     const char *name; /* as in tri_group_options.engine */
-    uint32_t kinds;   /* bit 1u << TRII_KIND_x: which calls it has; the front refuses others */
+    uint32_t kinds;   /* which calls it has (kinds.h); others are refused before they reach it */
     bool to_self;     /* has messages of a rank to itself, and withdraw */
     bool on_device;   /* buffers are a device's, which only it touches: a premul_sum comes unscaled,
                          with call->factor */

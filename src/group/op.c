@@ -16,72 +16,40 @@ enum { OP_SLEPT_ON = 1000 };
 /* For a thread that has claimed a fault to copy its text. */
 enum { SETTLE_MS = 1000 };
 
+#define KIND_NAME(NAME, name, properties, arg) [TRII_KIND_##NAME] = name,
+
 const char *trii_kind_name(trii_kind kind)
 {
-    static const char *const names[TRII_KIND_COUNT] = {
-        [TRII_KIND_NONE] = "no call",
-        [TRII_KIND_ALL_REDUCE] = "all_reduce",
-        [TRII_KIND_BROADCAST] = "broadcast",
-        [TRII_KIND_ALL_GATHER] = "all_gather",
-        [TRII_KIND_REDUCE_SCATTER] = "reduce_scatter",
-        [TRII_KIND_BARRIER] = "barrier",
-        [TRII_KIND_SEND] = "send",
-        [TRII_KIND_RECV] = "recv",
-        [TRII_KIND_REDUCE] = "reduce",
-        [TRII_KIND_GATHER] = "gather",
-        [TRII_KIND_SCATTER] = "scatter",
-        [TRII_KIND_ALL_TO_ALL] = "all_to_all",
-        [TRII_KIND_ALL_GATHER_V] = "all_gather_v",
-        [TRII_KIND_REDUCE_SCATTER_V] = "reduce_scatter_v",
-        [TRII_KIND_ALL_TO_ALL_V] = "all_to_all_v",
-        [TRII_KIND_RECV_ANY] = "recv_any",
-    };
+    static const char *const names[TRII_KIND_COUNT] = {"no call", TRII_KIND_LIST(KIND_NAME, )};
 
     return (unsigned)kind < TRII_KIND_COUNT ? names[kind] : "unknown call";
 }
 
-/* " of 100 f32, sum", what there is to say behind the number. */
+/* " of 100 f32, sum, to rank 0": what follows the number of a call. */
 static void describe_detail(const trii_collective *call, char *text, size_t size)
 {
-    const char *dtype = tri_dtype_name(call->dtype);
-    int peer = call->root >= 0 ? trii_rank_name(call->names, call->root) : -1;
+    const uint32_t any_count = 1u << TRII_KIND_ALL_TO_ALL_V, any_peer = 1u << TRII_KIND_RECV_ANY;
+    const uint32_t to_peer = TRII_KINDS_TO_ROOT | 1u << TRII_KIND_SEND;
+    uint32_t kind = (unsigned)call->kind < TRII_KIND_COUNT ? 1u << call->kind : 0;
+    int peer = call->root;
+    size_t used;
 
-    switch (call->kind) {
-    case TRII_KIND_ALL_REDUCE:
-    case TRII_KIND_REDUCE_SCATTER:
-    case TRII_KIND_REDUCE_SCATTER_V:
-        snprintf(text, size, " of %zu %s, %s", call->count, dtype, tri_redop_name(call->op));
-        break;
-    case TRII_KIND_REDUCE:
-        snprintf(text, size, " of %zu %s, %s, to rank %d", call->count, dtype,
-                 tri_redop_name(call->op), call->root);
-        break;
-    case TRII_KIND_BROADCAST:
-    case TRII_KIND_SCATTER:
-        snprintf(text, size, " of %zu %s from rank %d", call->count, dtype, call->root);
-        break;
-    case TRII_KIND_GATHER:
-        snprintf(text, size, " of %zu %s to rank %d", call->count, dtype, call->root);
-        break;
-    case TRII_KIND_ALL_GATHER:
-    case TRII_KIND_ALL_GATHER_V:
-    case TRII_KIND_ALL_TO_ALL:
-        snprintf(text, size, " of %zu %s", call->count, dtype);
-        break;
-    case TRII_KIND_ALL_TO_ALL_V:
-        snprintf(text, size, " of %s", dtype);
-        break;
-    case TRII_KIND_SEND:
-    case TRII_KIND_RECV:
-        snprintf(text, size, " of %zu %s %s rank %d, tag %d", call->count, dtype,
-                 call->kind == TRII_KIND_SEND ? "to" : "from", peer, call->tag);
-        break;
-    case TRII_KIND_RECV_ANY:
-        snprintf(text, size, " of %zu %s, tag %d", call->count, dtype, call->tag);
-        break;
-    default:
-        break;
-    }
+    if ((kind & TRII_KINDS_ALL & ~TRII_KINDS_WITH(TRII_NO_DATA)) == 0)
+        return;
+    used = (size_t)snprintf(text, size, " of ");
+    if ((kind & any_count) == 0)
+        used += (size_t)snprintf(text + used, size - used, "%zu ", call->count);
+    used += (size_t)snprintf(text + used, size - used, "%s", tri_dtype_name(call->dtype));
+    if ((kind & TRII_KINDS_REDUCING) != 0)
+        used += (size_t)snprintf(text + used, size - used, ", %s", tri_redop_name(call->op));
+    if ((kind & TRII_KINDS_PAIR) != 0)
+        peer = peer >= 0 ? trii_rank_name(call->names, peer) : -1;
+    if ((kind & (TRII_KINDS_ROOTED | TRII_KINDS_PAIR) & ~any_peer) != 0)
+        used += (size_t)snprintf(text + used, size - used, "%s %s rank %d",
+                                 (kind & TRII_KINDS_REDUCING) != 0 ? "," : "",
+                                 (kind & to_peer) != 0 ? "to" : "from", peer);
+    if ((kind & TRII_KINDS_PAIR) != 0)
+        snprintf(text + used, size - used, ", tag %d", call->tag);
 }
 
 void trii_collective_describe(const trii_collective *call, char *text, size_t size)

@@ -10,16 +10,8 @@
 #include "group/call/premul.h"
 #include "group/reduce/reduce.h"
 
-#define UNCHECKED_SHAPE                                                                            \
-    (1u << TRII_KIND_BARRIER | 1u << TRII_KIND_ALL_GATHER_V | 1u << TRII_KIND_REDUCE_SCATTER_V |   \
-     1u << TRII_KIND_ALL_TO_ALL_V)
-#define ROOTED                                                                                     \
-    (1u << TRII_KIND_BROADCAST | 1u << TRII_KIND_REDUCE | 1u << TRII_KIND_GATHER |                 \
-     1u << TRII_KIND_SCATTER)
-/* The calls whose src, whose dst has a part for every rank. */
-#define WHOLE_SRC                                                                                  \
-    (1u << TRII_KIND_REDUCE_SCATTER | 1u << TRII_KIND_SCATTER | 1u << TRII_KIND_ALL_TO_ALL)
-#define WHOLE_DST (1u << TRII_KIND_ALL_GATHER | 1u << TRII_KIND_GATHER | 1u << TRII_KIND_ALL_TO_ALL)
+/* collective_v.c checks unequal parts itself. */
+#define UNCHECKED_SHAPE TRII_KINDS_WITH(TRII_NO_DATA | TRII_UNEQUAL)
 
 tri_status trii_call_bad(const trii_collective *call, const char *what)
 {
@@ -38,21 +30,20 @@ bool trii_overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
 
 static bool uses_src(const tri_group *group, const trii_collective *call)
 {
-    return !trii_kind_in(call->kind, 1u << TRII_KIND_RECV | 1u << TRII_KIND_RECV_ANY) &&
+    return !trii_kind_in(call->kind, TRII_KINDS_RECEIVING) &&
            (call->kind != TRII_KIND_SCATTER || call->root == group->rank);
 }
 
 static bool uses_dst(const tri_group *group, const trii_collective *call)
 {
     return call->kind != TRII_KIND_SEND &&
-           ((call->kind != TRII_KIND_GATHER && call->kind != TRII_KIND_REDUCE) ||
-            call->root == group->rank);
+           (!trii_kind_in(call->kind, TRII_KINDS_TO_ROOT) || call->root == group->rank);
 }
 
 /* Sizes, the dtype and NULL buffers. */
 static tri_status check_shape(const tri_group *group, trii_collective *call)
 {
-    bool whole = trii_kind_in(call->kind, WHOLE_SRC | WHOLE_DST);
+    bool whole = trii_kind_in(call->kind, TRII_KINDS_WHOLE_SRC | TRII_KINDS_WHOLE_DST);
     size_t size = tri_dtype_size(call->dtype);
     size_t total;
 
@@ -105,7 +96,8 @@ tri_status trii_call_begin(tri_group **group, trii_collective *call)
         st = trii_premul_check(call);
     if (st != TRI_OK)
         return TRII_FAIL_CTX(st, "%s", name);
-    if (trii_kind_in(call->kind, ROOTED) && (call->root < 0 || call->root >= (*group)->size))
+    if (trii_kind_in(call->kind, TRII_KINDS_ROOTED) &&
+        (call->root < 0 || call->root >= (*group)->size))
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: root %d is out of range (group of %d)", name,
                          call->root, (*group)->size);
     if (trii_kind_in(call->kind, UNCHECKED_SHAPE))
@@ -162,12 +154,12 @@ tri_status trii_call_post(tri_group *group, trii_collective *call, tri_work **wo
 static tri_status check_overlap(const tri_group *group, const trii_collective *call)
 {
     size_t parts = (size_t)group->size, own = call->bytes * (size_t)group->rank;
-    size_t src_bytes = call->bytes * (trii_kind_in(call->kind, WHOLE_SRC) ? parts : 1);
-    size_t dst_bytes = call->bytes * (trii_kind_in(call->kind, WHOLE_DST) ? parts : 1);
+    size_t src_bytes = call->bytes * (trii_kind_in(call->kind, TRII_KINDS_WHOLE_SRC) ? parts : 1);
+    size_t dst_bytes = call->bytes * (trii_kind_in(call->kind, TRII_KINDS_WHOLE_DST) ? parts : 1);
 
     if (call->src == NULL || call->dst == NULL)
         return TRI_OK;
-    if (src_bytes > dst_bytes || (parts == 1 && trii_kind_in(call->kind, WHOLE_SRC)))
+    if (src_bytes > dst_bytes || (parts == 1 && trii_kind_in(call->kind, TRII_KINDS_WHOLE_SRC)))
         return call->dst != (const char *)call->src + own &&
                        trii_overlap(call->dst, dst_bytes, call->src, src_bytes)
                    ? trii_call_bad(call, "dst overlaps src elsewhere than at its own part")

@@ -10,7 +10,7 @@ static _Thread_local size_t received;
 
 size_t trii_recv_count(const trii_op *op)
 {
-    bool is_recv = trii_kind_in(op->call.kind, 1u << TRII_KIND_RECV | 1u << TRII_KIND_RECV_ANY);
+    bool is_recv = trii_kind_in(op->call.kind, TRII_KINDS_RECEIVING);
 
     if (!is_recv || trii_op_status(op) != TRI_OK)
         return 0;

@@ -186,7 +186,7 @@ tri_status trii_group_run(tri_group *group, const trii_collective *call)
                                                   trii_now_ns(), trii_group_timeout_ns(group)),
                                               .fatal = true});
     trii_record_end(group, op.record, trii_op_status(&op));
-    if (trii_kind_in(call->kind, 1u << TRII_KIND_RECV | 1u << TRII_KIND_RECV_ANY))
+    if (trii_kind_in(call->kind, TRII_KINDS_RECEIVING))
         trii_recv_note(&op);
     return trii_op_report(group, &op);
 }
