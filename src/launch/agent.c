@@ -291,16 +291,18 @@ static bool has_failed(trii_verdict verdict)
     return verdict != TRII_VERDICT_NONE && verdict != TRII_VERDICT_SURVIVED;
 }
 
-tri_status trii_agent_run(const trii_launch_options *options, int *exit_out)
+tri_status trii_agent_run(const trii_launch_options *options, const trii_launch_command *command,
+                          int *exit_out)
 {
-    trii_agent a = {.options = options, .folder = {.lock_fd = -1}, .cgroup = TRII_CGROUP_NONE};
+    trii_agent a = {.options = options,
+                    .command = command,
+                    .folder = {.lock_fd = -1},
+                    .cgroup = TRII_CGROUP_NONE};
     char why[TRII_ERR_BYTES];
     tri_status status;
 
     trii_fd_fill_standard();
     status = check_descriptors(options->nproc);
-    if (status == TRI_OK)
-        status = trii_launch_command_find(&a.command, options);
     if (status != TRI_OK)
         return status;
     a.workers = trii_alloc((size_t)options->nproc, sizeof(*a.workers), "workers");

@@ -9,11 +9,12 @@
 #ifndef TRII_LAUNCH_AGENT_H
 #define TRII_LAUNCH_AGENT_H
 
-#include "launch/cli/options.h"
+#include "launch/worker/worker_command.h"
 
 /* Blocks until the job is over. exit_out: 0 all workers succeeded, 1 one failed or a signal
  * ended the job; what happened has been printed to stderr. Errors: the job could not be
  * started; nothing runs. Owns the process: signals, descriptors 0 to 2, children. */
-tri_status trii_agent_run(const trii_launch_options *options, int *exit_out) TRI_MUST_CHECK;
+tri_status trii_agent_run(const trii_launch_options *options, const trii_launch_command *command,
+                          int *exit_out) TRI_MUST_CHECK;
 
 #endif

@@ -323,14 +323,12 @@ static void report_failure(trii_agent *a, const char *words)
     trii_rendezvous_tell(a->hosts->rdzv, !more, true, why);
 }
 
-/* The others are told at once, unless it looks as if one of them was the cause. */
 static void worker_failed(trii_agent *a)
 {
     char words[80];
 
     trii_worker_describe(a->cause, words, sizeof(words));
-    if (trii_worker_blame(a->cause) > 0)
-        report_failure(a, words);
+    report_failure(a, words);
 }
 
 /* Runs the loop until there is news, a signal, or it is late. */
@@ -362,7 +360,7 @@ static void report_cause(trii_agent *a)
     const trii_failure *failure = trii_attempt_find_cause(a);
     char words[120];
 
-    if (trii_worker_blame(a->cause) == 0 ||
+    if (failure->blame == TRII_BLAME_VICTIM ||
         (failure->culprit.rank >= 0 && failure->culprit.rank != a->cause->rank))
         wait_for_other_cause(a);
     trii_failure_describe(failure, words, sizeof(words));

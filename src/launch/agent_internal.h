@@ -48,7 +48,8 @@ typedef struct trii_agent_hosts trii_agent_hosts;
 typedef struct trii_agent_callbacks {
     /* Ranks, sizes and the master's address of the round that begins. */
     void (*describe_round)(const trii_agent *agent, trii_launch_job *job);
-    /* agent->cause has failed just now; the other workers still run. */
+    /* agent->cause has failed just now, and not as a victim of another rank; the other workers
+     * still run. */
     void (*worker_failed)(trii_agent *agent);
     /* This host will be taken away; left_ms: -1 = nobody said when. */
     void (*host_preempted)(trii_agent *agent, int64_t left_ms);
@@ -60,7 +61,7 @@ struct trii_agent {
     trii_run_folder folder;
     trii_cgroup cgroup; /* of the workers; none where that is not allowed */
     trii_guard guard;
-    trii_launch_command command;
+    const trii_launch_command *command;
     char run_id[256];
     trii_outputs outputs;
     trii_sink *err_sink; /* of outputs */

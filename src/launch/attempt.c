@@ -36,11 +36,16 @@ static void first_failure(trii_agent *a, trii_worker *worker)
     const trii_worker *suspect = find_suspects(a);
     char what[80], too[80] = "";
     trii_culprit culprit;
+    trii_why_job records;
+    trii_blame blame;
 
     if (a->cause == NULL) /* else the others went on without that one */
         a->cause = worker;
     trii_worker_describe(worker, what, sizeof(what));
-    trii_culprit_find(a->folder.path, a->workers, a->n_workers, worker, &culprit);
+    trii_culprit_read(a->folder.path, a->workers, &records);
+    blame = trii_culprit_blame(&records, worker);
+    trii_culprit_find(&records, a->workers, a->n_workers, worker, &culprit);
+    trii_why_free(&records);
     if (culprit.rank >= 0 && culprit.worker != worker)
         snprintf(too, sizeof(too), " after rank %d aborted the group", culprit.rank);
     else if (suspect != NULL && worker->exit.signal == 0)
@@ -48,7 +53,8 @@ static void first_failure(trii_agent *a, trii_worker *worker)
     if (a->n_live > 0)
         trii_sink_print(a->err_sink, "trirun: rank %d (pid %d) %s%s; stopping the other%s\n",
                         worker->rank, worker->process.pid, what, too, a->n_live == 1 ? "" : "s");
-    if (a->callbacks != NULL && (culprit.rank < 0 || culprit.worker == worker))
+    if (a->callbacks != NULL && blame != TRII_BLAME_VICTIM &&
+        (culprit.rank < 0 || culprit.worker == worker))
         a->callbacks->worker_failed(a); /* else once it is known whether that one is ours */
     trii_shutdown_begin(a, SIGTERM);
 }
@@ -132,14 +138,14 @@ static void worker_ready(trii_watch *watch, unsigned events)
 
 static tri_status start_worker(trii_agent *a, trii_worker *w, const trii_launch_job *job)
 {
-    trii_process_spec spec = {.path = a->command.path,
+    trii_process_spec spec = {.path = a->command->path,
                               .in_fd = -1,
                               .out_fd = -1,
                               .err_fd = -1,
                               .only_standard = true}; /* as torchrun's */
     const char **argv = NULL, **envp = NULL;
     trii_cpu_set cores;
-    tri_status status = trii_launch_command_argv(&a->command, w->local_rank, &argv);
+    tri_status status = trii_launch_command_argv(a->command, w->local_rank, &argv);
 
     if (status == TRI_OK)
         status = trii_launch_environment(job, w->local_rank, trii_process_environment(), &envp);
@@ -253,7 +259,7 @@ const trii_failure *trii_attempt_find_cause(trii_agent *a)
                                 .error_dir = trii_log_folder_error_dir(&a->outputs.folder),
                                 .before = &a->monitor.kills,
                                 .run_dir = a->folder.path};
-    trii_failure_settle(&a->failure);
+    trii_failure_find_cause(&a->failure);
     a->cause = a->failure.cause;
     return &a->failure;
 }

@@ -211,10 +211,9 @@ static tri_status print_worker(const trii_launch_options *o, const trii_launch_j
     return status;
 }
 
-tri_status trii_dry_run(const trii_launch_options *o, FILE *out)
+tri_status trii_dry_run(const trii_launch_options *o, const trii_launch_command *command, FILE *out)
 {
-    trii_launch_command command;
-    tri_status status = trii_launch_command_find(&command, o);
+    tri_status status = TRI_OK;
     int group_rank = is_static(o) ? o->node_rank : 0;
     const trii_launch_job job = {.local_size = o->nproc,
                                  .world_size = o->nproc * o->max_nodes,
@@ -237,12 +236,10 @@ tri_status trii_dry_run(const trii_launch_options *o, FILE *out)
                                  .cores = trii_launch_count_cores(),
                                  .virtual_local_rank = o->virtual_local_rank};
 
-    if (status != TRI_OK)
-        return status;
     fprintf(out, "trirun would run %s, and runs nothing:\n", o->program);
     print_hosts(o, out);
     print_rest(o, out);
     for (int i = 0; i < o->nproc && status == TRI_OK; i++)
-        status = print_worker(o, &job, &command, i, out);
+        status = print_worker(o, &job, command, i, out);
     return status;
 }

@@ -6,9 +6,10 @@
 
 #include <stdio.h>
 
-#include "launch/cli/options.h"
+#include "launch/worker/worker_command.h"
 
-/* Errors: those that starting the program would have (no such program), NO_MEMORY. */
-tri_status trii_dry_run(const trii_launch_options *options, FILE *out) TRI_MUST_CHECK;
+/* Errors: NO_MEMORY. */
+tri_status trii_dry_run(const trii_launch_options *options, const trii_launch_command *command,
+                        FILE *out) TRI_MUST_CHECK;
 
 #endif

@@ -52,11 +52,13 @@ time_t time(time_t *out)
 static int run_agent(int argc, char **argv)
 {
     trii_launch_options options;
+    trii_launch_command command;
     int exit_status = TRII_LAUNCH_FAILED;
 
     ahead_path = getenv(AHEAD);
     if (trii_launch_options_parse(&options, argc, argv) != TRI_OK ||
-        trii_agent_run(&options, &exit_status) != TRI_OK)
+        trii_launch_command_find(&command, &options) != TRI_OK ||
+        trii_agent_run(&options, &command, &exit_status) != TRI_OK)
         fprintf(stderr, "agent: %s\n", tri_last_error());
     return exit_status;
 }

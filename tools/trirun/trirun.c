@@ -7,7 +7,6 @@
 
 #include "launch/agent.h"
 #include "launch/dry_run.h"
-#include "launch/worker/worker_command.h"
 
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
@@ -33,6 +32,7 @@ static int shown(void)
 int main(int argc, char **argv)
 {
     trii_launch_options options;
+    trii_launch_command command;
     tri_status status = trii_launch_options_parse(&options, argc, argv);
     int exit_status;
 
@@ -49,15 +49,16 @@ int main(int argc, char **argv)
         return shown();
     }
     trii_launch_options_warn(&options, stderr);
-    if (trii_launch_command_check(&options) != TRI_OK) {
+    status = trii_launch_command_find(&command, &options);
+    if (status != TRI_OK) {
         fprintf(stderr, "trirun: %s\n", tri_last_error());
-        return TRII_LAUNCH_USAGE;
+        return status == TRI_ERR_INVALID_ARG ? TRII_LAUNCH_USAGE : STATUS_FAILED;
     }
     exit_status = STATUS_OK;
     if (options.dry_run)
-        status = trii_dry_run(&options, stdout);
+        status = trii_dry_run(&options, &command, stdout);
     else
-        status = trii_agent_run(&options, &exit_status);
+        status = trii_agent_run(&options, &command, &exit_status);
     if (status != TRI_OK) {
         fprintf(stderr, "trirun: %s\n", tri_last_error());
         return STATUS_FAILED;

@@ -14,7 +14,7 @@
 #include "os/file.h"
 #include "os/signal.h"
 
-enum { REPORT_LINES = 12, MAX_LEAVERS = 8 };
+enum { MAX_LEAVERS = 8 };
 
 /* What is less was slewed, and changes no order that error files could tell. */
 #define CLOCK_STEP_NS (200 * TRII_NS_PER_MS)
@@ -27,7 +27,7 @@ static bool ended_by_itself(const trii_worker *w)
 /* It has said what is wrong, and was stopped since a rank that it reached ended before. */
 static bool found_nan(trii_worker *w)
 {
-    return trii_worker_failed(w) && !ended_by_itself(w) && trii_worker_made_nan(w);
+    return trii_worker_failed(w) && !ended_by_itself(w) && trii_culprit_made_nan(w);
 }
 
 static void error_path(const trii_failure *f, const trii_worker *worker, char *path, size_t bytes)
@@ -62,7 +62,7 @@ static trii_worker *find_early(const trii_failure *f, const trii_why_job *job)
     for (int i = 0; i < f->n_workers; i++) {
         trii_worker *w = &f->workers[i];
 
-        if (has_left(f, w) && w->rank < job->size && job->ranks[w->rank].log != NULL &&
+        if (has_left(f, w) && trii_culprit_log(job, w->rank) != NULL &&
             job->ranks[w->rank].state != TRII_WHY_LEFT &&
             (early == NULL || w->ended_ns < early->ended_ns))
             early = w;
@@ -70,15 +70,10 @@ static trii_worker *find_early(const trii_failure *f, const trii_why_job *job)
     return early;
 }
 
-static const trii_record_file *log_of(const trii_why_job *job, int rank)
-{
-    return rank < job->size ? job->ranks[rank].log : NULL;
-}
-
 /* The first failure of its groups was that a peer was gone: before a call, or in one. */
 static bool has_lost_a_peer(const trii_why_job *job, int rank)
 {
-    const trii_record_file *log = log_of(job, rank);
+    const trii_record_file *log = trii_culprit_log(job, rank);
 
     return log != NULL && log->failed == TRI_ERR_PEER_LOST;
 }
@@ -86,7 +81,7 @@ static bool has_lost_a_peer(const trii_why_job *job, int rank)
 /* The call in which the rank was or failed when its peer was gone, or NULL. */
 static const trii_record *waiting_call(const trii_why_job *job, int rank)
 {
-    const trii_record_file *log = log_of(job, rank);
+    const trii_record_file *log = trii_culprit_log(job, rank);
     const trii_record *last = log != NULL ? trii_why_last(log, false) : NULL;
 
     if (last == NULL || last->state == TRII_RECORD_DONE)
@@ -96,28 +91,25 @@ static const trii_record *waiting_call(const trii_why_job *job, int rank)
 
 /* The cause waited for a peer or lost one, and one was gone by its own will: that one is the cause.
  * What a program makes of a lost peer is its own: it may end by abort(). */
-static void settle_early(trii_failure *f)
+static void find_early_leaver(trii_failure *f, const trii_why_job *job)
 {
     const trii_record *call = NULL;
     trii_worker *early = NULL;
-    trii_why_job job;
     char words[256];
     int n = 0;
 
-    if (trii_why_read(f->run_dir, &job) == TRI_OK) {
-        if (f->cause->exit.signal == 0 || has_lost_a_peer(&job, f->cause->rank))
-            call = waiting_call(&job, f->cause->rank);
-        if (call != NULL || has_lost_a_peer(&job, f->cause->rank))
-            early = find_early(f, &job);
-    }
+    if (f->cause->exit.signal == 0 || has_lost_a_peer(job, f->cause->rank))
+        call = waiting_call(job, f->cause->rank);
+    if (call != NULL || has_lost_a_peer(job, f->cause->rank))
+        early = find_early(f, job);
     for (int i = 0; early != NULL && i < f->n_workers; i++) {
         int rank = f->workers[i].rank;
 
         n += &f->workers[i] != early &&
-             (waiting_call(&job, rank) != NULL || has_lost_a_peer(&job, rank));
+             (waiting_call(job, rank) != NULL || has_lost_a_peer(job, rank));
     }
     if (early != NULL && call != NULL) {
-        trii_why_describe(job.ranks[f->cause->rank].log, call, words, sizeof(words));
+        trii_why_describe(job->ranks[f->cause->rank].log, call, words, sizeof(words));
         snprintf(f->early, sizeof(f->early), "%d other%s waited in %s", n, n == 1 ? "" : "s",
                  words);
     } else if (early != NULL) {
@@ -125,14 +117,13 @@ static void settle_early(trii_failure *f)
     }
     if (early != NULL)
         f->cause = early;
-    trii_why_free(&job);
 }
 
 /* Who aborted the group of the cause takes its place, however it ended itself: it may have waited
  * for the others, and then its end is our doing. */
-static void settle_named(trii_failure *f)
+static void find_aborter(trii_failure *f, const trii_why_job *job)
 {
-    trii_culprit_find(f->run_dir, f->workers, f->n_workers, f->cause, &f->culprit);
+    trii_culprit_find(job, f->workers, f->n_workers, f->cause, &f->culprit);
     if (f->culprit.worker != NULL && !f->culprit.worker->live)
         f->cause = f->culprit.worker;
 }
@@ -164,31 +155,39 @@ static bool clock_was_set(const trii_worker *w)
     return moved_ns > CLOCK_STEP_NS || moved_ns < -CLOCK_STEP_NS;
 }
 
+static void set_cause(trii_failure *f, const trii_why_job *job, trii_worker *worker)
+{
+    f->cause = worker;
+    f->blame = trii_culprit_blame(job, worker);
+}
+
 /* Programs let one rank say why all of them end, and any of them may be seen first. */
 static bool says_more(trii_worker *w, trii_worker *than)
 {
-    return trii_stream_tail(&than->err, REPORT_LINES)[0] == '\0' &&
-           trii_stream_tail(&w->err, REPORT_LINES)[0] != '\0';
+    return trii_stream_tail(&than->err, TRII_REPORT_LINES)[0] == '\0' &&
+           trii_stream_tail(&w->err, TRII_REPORT_LINES)[0] != '\0';
 }
 
-static void settle_failed(trii_failure *f)
+static void find_first_failed(trii_failure *f, const trii_why_job *job)
 {
     char path[TRII_LOG_PATH_BYTES];
     trii_error_file error;
     int64_t first = 0;
 
-    for (int i = 0; i < f->n_workers && f->cause != NULL; i++) {
+    for (int i = 0; i < f->n_workers; i++) {
         trii_worker *w = &f->workers[i];
+        trii_blame blame;
 
-        if (w != f->cause && found_nan(w) && trii_worker_blame(f->cause) == 0)
-            f->cause = w;
-        if (w != f->cause && ended_by_itself(w) &&
-            (trii_worker_blame(w) > trii_worker_blame(f->cause) ||
-             (trii_worker_blame(w) == trii_worker_blame(f->cause) && w->exit.signal == 0 &&
-              says_more(w, f->cause))))
-            f->cause = w;
+        if (w != f->cause && found_nan(w) && f->blame == TRII_BLAME_VICTIM)
+            set_cause(f, job, w);
+        if (w == f->cause || !ended_by_itself(w))
+            continue;
+        blame = trii_culprit_blame(job, w);
+        if (blame > f->blame ||
+            (blame == f->blame && w->exit.signal == 0 && says_more(w, f->cause)))
+            set_cause(f, job, w);
     }
-    if (f->cause == NULL || f->cause->exit.signal != 0 || clock_was_set(f->cause))
+    if (f->cause->exit.signal != 0 || clock_was_set(f->cause))
         return;
     /* Python writes its error before it ends, which takes a while; by the clock that people set. */
     if (read_error(f, f->cause, path, sizeof(path), &error))
@@ -200,19 +199,25 @@ static void settle_failed(trii_failure *f)
             read_error(f, w, path, sizeof(path), &error) && error.timestamp > 0 &&
             error.timestamp < first) {
             first = error.timestamp;
-            f->cause = w;
+            set_cause(f, job, w);
         }
     }
 }
 
-void trii_failure_settle(trii_failure *f)
+void trii_failure_find_cause(trii_failure *f)
 {
+    trii_why_job records;
+
     f->culprit.rank = -1;
-    settle_failed(f);
     if (f->cause == NULL)
         return;
-    settle_named(f);
-    settle_early(f);
+    trii_culprit_read(f->run_dir, f->workers, &records);
+    set_cause(f, &records, f->cause);
+    find_first_failed(f, &records);
+    find_aborter(f, &records);
+    find_early_leaver(f, &records);
+    f->blame = trii_culprit_blame(&records, f->cause);
+    trii_why_free(&records);
 }
 
 /* ISO, as torchrun prints it; local time. */
@@ -325,7 +330,7 @@ static bool is_shown_above(trii_worker *worker, const char *traceback, const tri
         begin--;
     if (end == begin || !trii_stream_is_in_view(&worker->err, sink))
         return false;
-    tail = trii_stream_tail(&worker->err, REPORT_LINES);
+    tail = trii_stream_tail(&worker->err, TRII_REPORT_LINES);
     for (; *tail != '\0'; tail += *tail == '\n') {
         size_t length = strcspn(tail, "\n");
 
@@ -365,7 +370,7 @@ static bool print_error_file(const trii_failure *f, trii_sink *sink)
 
 static void print_words(trii_worker *worker, trii_sink *sink)
 {
-    const char *line = trii_stream_tail(&worker->err, REPORT_LINES);
+    const char *line = trii_stream_tail(&worker->err, TRII_REPORT_LINES);
 
     if (*line == '\0') {
         trii_sink_print(sink, "  it printed nothing to stderr\n");

@@ -1,5 +1,5 @@
 /*
- * worker.h - one worker as its agent sees it, and the report of a failure.
+ * worker.h - one worker as its agent sees it.
  */
 #ifndef TRII_LAUNCH_WORKER_H
 #define TRII_LAUNCH_WORKER_H
@@ -27,11 +27,6 @@ static inline bool trii_worker_failed(const trii_worker *worker)
     return !worker->live && (worker->exit.signal != 0 || worker->exit.code != 0);
 }
 
-/* How likely its failure is a cause: 2 killed by a signal, 1 by itself, 0 it says that a peer
- * was lost, aborted the group or made a NaN. */
-int trii_worker_blame(trii_worker *worker);
-/* By what TRI_CHECK=nan let it say. */
-bool trii_worker_made_nan(trii_worker *worker);
 /* "was killed by SIGSEGV (core dumped)", "exited with code 3", "succeeded", "is running". */
 void trii_worker_describe(const trii_worker *worker, char *text_out, size_t bytes);
 

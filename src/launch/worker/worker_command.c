@@ -61,8 +61,8 @@ static bool is_for_python(const char *program)
            (strncmp(head, "#!", 2) != 0 || strstr(head, "python") != NULL);
 }
 
-/* What nobody can run though Python would be asked to. */
-static tri_status refuse_others(const char *program)
+/* What nobody can run, though it would be given to Python. */
+static tri_status refuse_sources(const char *program)
 {
     static const char *const ends[] = {".c", ".h", ".cc", ".cpp", ".cxx", ".cu", ".o"};
     static const char *const kinds[] = {"C source",   "a C header",  "C++ source",    "C++ source",
@@ -110,28 +110,18 @@ static tri_status use_python(trii_launch_command *command, const trii_launch_opt
     return TRI_OK;
 }
 
-tri_status trii_launch_command_check(const trii_launch_options *options)
-{
-    if (options->run_path || options->module || options->no_python)
-        return TRI_OK;
-    /* In this order: whether it is for Python may take a look into the file. */
-    if (refuse_others(options->program) == TRI_OK || !is_for_python(options->program))
-        return TRI_OK;
-    return refuse_others(options->program);
-}
-
 tri_status trii_launch_command_find(trii_launch_command *command,
                                     const trii_launch_options *options)
 {
     const char *program = options->program;
-    bool python =
-        options->run_path || options->module || (!options->no_python && is_for_python(program));
-    tri_status status = TRI_OK;
+    bool named = options->run_path || options->module; /* as a script or module */
+    bool guessed = !named && !options->no_python && is_for_python(program);
+    tri_status status = guessed ? refuse_sources(program) : TRI_OK;
 
     memset(command, 0, sizeof(*command));
     command->args = options->args;
     command->local_rank_arg = options->launch_compat;
-    if (python)
+    if (status == TRI_OK && (named || guessed))
         status = use_python(command, options);
     if (status != TRI_OK)
         return status;

@@ -17,11 +17,9 @@ typedef struct trii_launch_command {
     char *const *args;   /* the user's, ends with NULL */
 } trii_launch_command;
 
-/* INVALID_ARG if the program is what nobody can run (C source, a folder): the command line is
- * wrong. */
-tri_status trii_launch_command_check(const trii_launch_options *options) TRI_MUST_CHECK;
-/* Finds the file: a worker that cannot start is told before any is started. Errors: NOT_FOUND,
- * IO (not executable); the message says what to type instead where that is known. */
+/* Finds the file, before any worker is started. Errors: INVALID_ARG (nobody can run it: C source, a
+ * folder), NOT_FOUND, IO (not executable); the message says what to type instead where that is
+ * known. */
 tri_status trii_launch_command_find(trii_launch_command *command,
                                     const trii_launch_options *options) TRI_MUST_CHECK;
 /* argv of one worker, ends with NULL; one piece of memory: release with trii_free. */

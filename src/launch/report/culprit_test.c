@@ -1,0 +1,157 @@
+/*
+ * culprit_test.c - flight records and exit statuses decide who is a victim; what was printed counts
+ * for workers that left no record.
+ */
+/* ctest: threads=none */
+#include "launch/report/culprit.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "testing/check.h"
+
+enum { RANKS = 3 };
+
+typedef struct scene {
+    trii_worker workers[RANKS];
+    trii_why_rank ranks[RANKS];
+    trii_why_job records;
+} scene;
+
+static scene *make_scene(void)
+{
+    scene *s = calloc(1, sizeof(*s));
+
+    assert_non_null(s);
+    s->records.ranks = s->ranks;
+    s->records.size = RANKS;
+    for (int i = 0; i < RANKS; i++) {
+        s->workers[i].rank = i;
+        s->workers[i].exit.code = 3;
+    }
+    return s;
+}
+
+static void free_scene(scene *s)
+{
+    for (int i = 0; i < RANKS; i++)
+        free(s->ranks[i].log);
+    free(s);
+}
+
+static void print(trii_worker *worker, const char *text)
+{
+    worker->err.tail_used = strlen(text);
+    memcpy(worker->err.tail, text, worker->err.tail_used + 1);
+}
+
+static void record(scene *s, int rank, tri_status failed, const char *line)
+{
+    trii_record_file *log = calloc(1, sizeof(*log));
+
+    assert_non_null(log);
+    log->rank = rank;
+    log->size = RANKS;
+    log->failed = failed;
+    snprintf(log->failure, sizeof(log->failure), "%s", line);
+    s->ranks[rank].log = log;
+}
+
+static void who_has_a_record_is_no_victim_for_its_words(void **state)
+{
+    scene *s = make_scene();
+
+    (void)state;
+    record(s, 0, TRI_OK, "");
+    print(&s->workers[0], "database: Connection reset by peer\n");
+    assert_int_equal(trii_culprit_blame(&s->records, &s->workers[0]), TRII_BLAME_OWN);
+    print(&s->workers[0], "rank 2 aborted the group\n");
+    assert_int_equal(trii_culprit_blame(&s->records, &s->workers[0]), TRII_BLAME_OWN);
+    free_scene(s);
+}
+
+static void who_lost_a_peer_is_a_victim_whatever_it_prints(void **state)
+{
+    scene *s = make_scene();
+
+    (void)state;
+    record(s, 1, TRI_ERR_PEER_LOST, "all_reduce: rank 0 has ended");
+    print(&s->workers[1], "Traceback\nRuntimeError: boom\n");
+    assert_int_equal(trii_culprit_blame(&s->records, &s->workers[1]), TRII_BLAME_VICTIM);
+    free_scene(s);
+}
+
+static void who_was_aborted_is_a_victim_and_the_aborter_is_not(void **state)
+{
+    scene *s = make_scene();
+    trii_culprit culprit;
+
+    (void)state;
+    record(s, 1, TRI_ERR_ABORTED, "rank 2 aborted the group: out of data");
+    record(s, 2, TRI_ERR_ABORTED, "rank 2 aborted the group: out of data");
+    assert_int_equal(trii_culprit_blame(&s->records, &s->workers[1]), TRII_BLAME_VICTIM);
+    assert_int_equal(trii_culprit_blame(&s->records, &s->workers[2]), TRII_BLAME_OWN);
+    trii_culprit_find(&s->records, s->workers, RANKS, &s->workers[1], &culprit);
+    assert_int_equal(culprit.rank, 2);
+    assert_ptr_equal(culprit.worker, &s->workers[2]);
+    free_scene(s);
+}
+
+static void words_count_where_there_is_no_record(void **state)
+{
+    static const char *const words[] = {"worker: PEER_LOST: rank 1 has ended\n",
+                                        "RuntimeError: Connection closed by peer [127.0.0.1]\n",
+                                        "OSError: Connection reset by peer\n",
+                                        "rank 1 aborted the group\n"};
+    scene *s = make_scene();
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        print(&s->workers[0], words[i]);
+        assert_int_equal(trii_culprit_blame(&s->records, &s->workers[0]), TRII_BLAME_VICTIM);
+    }
+    print(&s->workers[0], "ValueError: boom\n");
+    assert_int_equal(trii_culprit_blame(&s->records, &s->workers[0]), TRII_BLAME_OWN);
+    print(&s->workers[1], words[3]);
+    assert_int_equal(trii_culprit_blame(&s->records, &s->workers[1]), TRII_BLAME_OWN);
+    free_scene(s);
+}
+
+static void a_signal_weighs_more_than_any_record(void **state)
+{
+    scene *s = make_scene();
+
+    (void)state;
+    record(s, 0, TRI_ERR_PEER_LOST, "barrier: rank 1 has ended");
+    s->workers[0].exit.signal = 11;
+    assert_int_equal(trii_culprit_blame(&s->records, &s->workers[0]), TRII_BLAME_KILLED);
+    free_scene(s);
+}
+
+static void a_nan_of_another_rank_makes_a_victim(void **state)
+{
+    scene *s = make_scene();
+
+    (void)state;
+    record(s, 0, TRI_OK, "");
+    print(&s->workers[0], "NaN came in through tri_ddp (gradients) from another rank\n");
+    print(&s->workers[1], "NaN made by log(f32 [2])\n");
+    assert_int_equal(trii_culprit_blame(&s->records, &s->workers[0]), TRII_BLAME_VICTIM);
+    assert_false(trii_culprit_made_nan(&s->workers[0]));
+    assert_true(trii_culprit_made_nan(&s->workers[1]));
+    free_scene(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_has_a_record_is_no_victim_for_its_words),
+        cmocka_unit_test(who_lost_a_peer_is_a_victim_whatever_it_prints),
+        cmocka_unit_test(who_was_aborted_is_a_victim_and_the_aborter_is_not),
+        cmocka_unit_test(words_count_where_there_is_no_record),
+        cmocka_unit_test(a_signal_weighs_more_than_any_record),
+        cmocka_unit_test(a_nan_of_another_rank_makes_a_victim),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
