@@ -56,7 +56,7 @@ FNR == 1 {
     seen[name] = FILENAME
     is_test = FILENAME ~ /_test\.c$/ || FILENAME ~ /^tests\//
     library = FILENAME ~ /^(src|plugins)\// && !is_test
-    os = FILENAME ~ /^src\/os\//
+    os = FILENAME ~ /^src\/(launch\/)?os\//
 }
 
 {

@@ -156,11 +156,11 @@ static tri_status fill_folder(const char *dir, const trii_manifest *m, const tri
 /* Made, and nobody else's until it is unlocked. */
 static tri_status open_folder(const char *folder, int *lock_out)
 {
-    tri_status status = trii_dir_create_above(folder);
+    tri_status status = trii_folder_create_above(folder);
 
     *lock_out = -1;
     if (status == TRI_OK)
-        status = trii_dir_create(folder);
+        status = trii_folder_create(folder);
     if (status != TRI_OK)
         return status;
     status = trii_folder_lock(folder, lock_out);
@@ -214,15 +214,15 @@ static tri_status make(const char *folder, const char *name, const char *tempora
     if (trii_path_exists(final) && !trii_saved_is_ours(final))
         return TRII_FAIL(TRI_ERR_IO, "%s is there already and is not a checkpoint: move it away",
                          final);
-    status = trii_dir_create(temporary);
+    status = trii_folder_create(temporary);
     if (status == TRI_OK)
         status = fill_folder(temporary, m, parts, n_parts);
     if (status == TRI_OK)
-        status = trii_dir_sync(temporary);
+        status = trii_folder_sync(temporary);
     if (status == TRI_OK)
         status = trii_path_rename(temporary, final);
     if (status == TRI_OK)
-        status = trii_dir_sync(folder);
+        status = trii_folder_sync(folder);
     if (status != TRI_OK) {
         char why[TRII_ERR_BYTES];
 

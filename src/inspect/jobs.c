@@ -49,7 +49,7 @@ tri_status trii_jobs_folder_create(char *path_out)
     if (find_folder(path_out) && trii_folder_create_private(path_out) == TRI_OK)
         return TRI_OK;
     snprintf(path_out, TRII_JOBS_FOLDER_BYTES, "/tmp/trireme-%d-XXXXXX", trii_process_user());
-    return trii_dir_create_unique(path_out);
+    return trii_folder_create_unique(path_out);
 }
 
 bool trii_jobs_has_records(const char *folder)

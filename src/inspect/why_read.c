@@ -11,7 +11,7 @@
 #include "os/clock.h"
 #include "os/file.h"
 #include "os/folder.h"
-#include "os/unix.h"
+#include "os/host.h"
 
 enum { MAX_RANKS = 65536, MAX_FILES = 2 * MAX_RANKS };
 

@@ -11,9 +11,10 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/param.h"
+#include "launch/os/descendants.h"
+#include "launch/os/pipe.h"
 #include "os/clock.h"
 #include "os/limits.h"
-#include "os/pipe.h"
 #include "os/signal.h"
 
 /* A job that is over sooner needs no guard: starting one costs as much as starting a worker. */

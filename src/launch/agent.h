@@ -4,7 +4,7 @@
  * One thread, one event loop: it serves the job's store, reads the workers' output, and sees
  * each death through a pidfd, in the order in which they happened. Whatever ends the agent, the
  * kernel ends the workers; a guard (guard.h) ends what they started. Where that is allowed the
- * workers are in a control group of their own (os/cgroup.h).
+ * workers are in a control group of their own (launch/os/cgroup.h).
  */
 #ifndef TRII_LAUNCH_AGENT_H
 #define TRII_LAUNCH_AGENT_H

@@ -13,6 +13,7 @@
 #include "launch/rendezvous/rendezvous.h"
 #include "launch/report/host_events.h"
 #include "os/clock.h"
+#include "os/host.h"
 #include "os/signal.h"
 
 /* A worker that complains of a lost peer may be right: so long its host is given to be noticed;
@@ -277,7 +278,7 @@ static void leave_for_signal(trii_agent *a)
 {
     char host[256], why[320];
 
-    trii_process_host(host, sizeof(host));
+    trii_host_name(host, sizeof(host));
     snprintf(why, sizeof(why), "host %s (pid %d) was told to stop by %s", host, trii_process_id(),
              trii_signal_name(a->stop_signal));
     leave_job(a, false, why);
@@ -317,7 +318,7 @@ static void report_failure(trii_agent *a, const char *words)
     char host[256], why[TRII_ERR_BYTES];
     bool more = a->restarts < a->options->max_restarts;
 
-    trii_process_host(host, sizeof(host));
+    trii_host_name(host, sizeof(host));
     snprintf(why, sizeof(why), "rank %d on host %s %s", a->cause->rank, host, words);
     trii_hosts_state_enter(&a->hosts->state, TRII_HOSTS_REPORTED);
     trii_rendezvous_tell(a->hosts->rdzv, !more, true, why);

@@ -10,7 +10,7 @@
 #include "base/err.h"
 #include "launch/cli/devices.h"
 #include "os/clock.h"
-#include "os/pipe.h"
+#include "os/descriptor.h"
 #include "os/signal.h"
 
 /* --- a worker ends ------------------------------------------------------------------------ */
@@ -156,7 +156,7 @@ static tri_status start_worker(trii_agent *a, trii_worker *w, const trii_launch_
         trii_binding_of(&a->binding, w->local_rank, job->local_size, &cores);
         spec.cores = &cores;
     }
-    spec.cgroup = a->cgroup.fd >= 0 ? &a->cgroup : NULL;
+    spec.cgroup_fd = a->cgroup.fd >= 0 ? &a->cgroup.fd : NULL;
     spec.argv = argv;
     spec.envp = envp;
     if (status == TRI_OK)

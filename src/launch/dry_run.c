@@ -8,10 +8,10 @@
 
 #include "base/alloc.h"
 #include "launch/cli/devices.h"
-#include "launch/worker/environment.h"
 #include "launch/output/log_folder.h"
+#include "launch/worker/environment.h"
 #include "launch/worker/worker_command.h"
-#include "os/process.h"
+#include "os/host.h"
 
 static bool is_static(const trii_launch_options *options)
 {
@@ -51,7 +51,7 @@ static void print_hosts(const trii_launch_options *o, FILE *out)
 {
     char host[256];
 
-    trii_process_host(host, sizeof(host));
+    trii_host_name(host, sizeof(host));
     fprintf(out, "  host      : %s, with %d worker%s\n", host, o->nproc, o->nproc == 1 ? "" : "s");
     if (o->max_nodes == 1)
         fprintf(out, "  hosts     : this one only\n");

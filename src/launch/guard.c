@@ -5,9 +5,10 @@
 
 #include <string.h>
 
+#include "launch/os/descendants.h"
+#include "launch/os/pipe.h"
 #include "os/clock.h"
-#include "os/pipe.h"
-#include "os/process.h"
+#include "os/descriptor.h"
 #include "os/socket.h"
 
 enum { MAX_ROUNDS = 200, ROUND_MS = 10 };

@@ -9,8 +9,8 @@
 #ifndef TRII_LAUNCH_GUARD_H
 #define TRII_LAUNCH_GUARD_H
 
+#include "launch/os/cgroup.h"
 #include "launch/run_folder.h"
-#include "os/cgroup.h"
 
 typedef struct trii_guard {
     int pid;      /* 0: not started */

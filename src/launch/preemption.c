@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "launch/os/process_notify.h"
 #include "os/clock.h"
 #include "os/signal.h"
 
@@ -70,7 +71,7 @@ static int tell_workers(trii_agent *a)
         if (!a->workers[i].live || a->workers[i].noticed)
             a->live[i].pidfd = -1;
     }
-    trii_process_tell(a->live, a->n_workers, SIGUSR1, value, told);
+    trii_process_notify(a->live, a->n_workers, SIGUSR1, value, told);
     for (int i = 0; i < a->n_workers; i++) {
         a->workers[i].noticed = a->workers[i].noticed || told[i] > 0;
         n += told[i] > 0;

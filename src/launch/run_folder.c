@@ -9,9 +9,9 @@
 #include "base/err.h"
 #include "inspect/jobs.h"
 #include "os/clock.h"
+#include "os/descriptor.h"
 #include "os/file.h"
 #include "os/folder.h"
-#include "os/pipe.h"
 #include "os/process.h"
 
 enum { MAX_FOLDERS = 1024 };

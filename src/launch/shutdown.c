@@ -3,6 +3,7 @@
  * whatever the workers left behind. Only events move it on.
  */
 #include "launch/agent_internal.h"
+#include "launch/os/descendants.h"
 
 #include "os/clock.h"
 #include "os/signal.h"

@@ -6,8 +6,9 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "launch/os/pseudo_terminal.h"
 #include "os/clock.h"
-#include "os/pipe.h"
+#include "os/descriptor.h"
 #include "os/signal.h"
 
 #define NOTICE SIGUSR1 /* unless the user wants it to stop the job */
@@ -17,8 +18,8 @@ static void resize(trii_agent *a)
     for (int i = 0; i < a->n_workers; i++) {
         const trii_worker *w = &a->workers[i];
 
-        trii_terminal_resize(w->out.fd, 1, strlen(w->out.label));
-        trii_terminal_resize(w->err.fd, 2, strlen(w->err.label));
+        trii_pty_resize(w->out.fd, 1, strlen(w->out.label));
+        trii_pty_resize(w->err.fd, 2, strlen(w->err.label));
     }
 }
 

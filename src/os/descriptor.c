@@ -1,7 +1,7 @@
 /*
- * descriptor.c - what the library needs of pipe.h; the rest is linked into trirun only.
+ * descriptor.c - see descriptor.h.
  */
-#include "os/pipe.h"
+#include "os/descriptor.h"
 
 #include <unistd.h>
 
@@ -9,9 +9,4 @@ void trii_fd_close(int fd)
 {
     if (fd >= 0)
         close(fd);
-}
-
-bool trii_fd_is_terminal(int fd)
-{
-    return isatty(fd) == 1;
 }

@@ -9,7 +9,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -17,7 +16,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
-#include "os/pipe.h"
+#include "os/folder.h"
 
 static tri_status fail_path(const char *what, const char *path)
 {
@@ -207,14 +206,14 @@ static tri_status sync_parent(const char *path)
     char *parent;
 
     if (slash == NULL)
-        return trii_dir_sync(".");
+        return trii_folder_sync(".");
     if (slash == path)
-        return trii_dir_sync("/");
+        return trii_folder_sync("/");
     parent = trii_strdup(path, "path");
     if (parent == NULL)
         return TRI_ERR_NO_MEMORY;
     parent[slash - path] = '\0';
-    status = trii_dir_sync(parent);
+    status = trii_folder_sync(parent);
     trii_free(parent);
     return status;
 }
@@ -274,65 +273,7 @@ void trii_writer_abort(trii_writer *writer)
     writer_release(writer);
 }
 
-/* --- folders and names --------------------------------------------------------------------------
- */
-
-tri_status trii_dir_create(const char *path)
-{
-    struct stat info;
-
-    if (mkdir(path, 0777) == 0)
-        return TRI_OK;
-    if (errno == EEXIST && stat(path, &info) == 0) {
-        if (S_ISDIR(info.st_mode))
-            return TRI_OK;
-        return TRII_FAIL(TRI_ERR_IO, "create folder %s: a file of that name exists", path);
-    }
-    return fail_path("create folder", path);
-}
-
-tri_status trii_dir_create_new(const char *path, bool *made_out)
-{
-    *made_out = mkdir(path, 0777) == 0;
-    return *made_out || errno == EEXIST ? TRI_OK : fail_path("create folder", path);
-}
-
-tri_status trii_dir_create_unique(char *template_inout)
-{
-    return mkdtemp(template_inout) != NULL ? TRI_OK : fail_path("create folder", template_inout);
-}
-
-tri_status trii_dir_create_above(const char *path)
-{
-    tri_status status = TRI_OK;
-    char *prefix = trii_strdup(path, "path");
-
-    if (prefix == NULL)
-        return TRI_ERR_NO_MEMORY;
-    for (char *at = prefix; *at != '\0' && status == TRI_OK; at++) {
-        if (*at != '/' || at == prefix || at[-1] == '/')
-            continue;
-        *at = '\0';
-        status = trii_dir_create(prefix);
-        *at = '/';
-    }
-    trii_free(prefix);
-    return status;
-}
-
-tri_status trii_dir_sync(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    tri_status status = TRI_OK;
-
-    if (fd < 0)
-        return fail_path("open folder", path);
-    /* Some file systems know no sync of folders and say EINVAL. */
-    if (fsync(fd) != 0 && errno != EINVAL)
-        status = fail_path("sync folder", path);
-    close(fd);
-    return status;
-}
+/* --- names ---------------------------------------------------------------------------------- */
 
 tri_status trii_path_rename(const char *src, const char *dst)
 {
@@ -479,31 +420,4 @@ tri_status trii_append_open(const char *path, int *fd_out)
 tri_status trii_append(int fd, const char *path, const void *data, size_t bytes)
 {
     return write_all(fd, path, data, bytes);
-}
-
-bool trii_terminal(FILE *stream, int *columns_out)
-{
-    struct winsize size;
-    int fd = fileno(stream);
-
-    if (fd < 0 || !trii_fd_is_terminal(fd))
-        return false;
-    *columns_out = ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-    return true;
-}
-
-tri_status trii_program_dir(char *path_out, size_t bytes)
-{
-    ssize_t n = readlink("/proc/self/exe", path_out, bytes);
-    char *slash;
-
-    if (n < 0)
-        return fail_path("read", "/proc/self/exe");
-    if ((size_t)n >= bytes)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "the program's path has more than %zu bytes", bytes);
-    path_out[n] = '\0';
-    slash = strrchr(path_out, '/');
-    if (slash != NULL)
-        *slash = '\0';
-    return TRI_OK;
 }

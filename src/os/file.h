@@ -4,8 +4,6 @@
 #ifndef TRII_FILE_H
 #define TRII_FILE_H
 
-#include <stdio.h>
-
 #include <trireme/status.h>
 
 /* A whole file in memory, read only. */
@@ -43,16 +41,6 @@ tri_status trii_writer_publish(trii_writer *writer) TRI_MUST_CHECK;
 tri_status trii_file_replace(const char *path, const void *data, size_t bytes) TRI_MUST_CHECK;
 void trii_writer_abort(trii_writer *writer); /* harmless after open's failure or commit */
 
-/* OK also if it is there already. Its parent must exist. */
-tri_status trii_dir_create(const char *path) TRI_MUST_CHECK;
-/* *made_out: false if something of that name is there already. Its parent must exist. */
-tri_status trii_dir_create_new(const char *path, bool *made_out) TRI_MUST_CHECK;
-/* A new folder of ours alone: TEMPLATE ends in XXXXXX, which is replaced by what makes it new. */
-tri_status trii_dir_create_unique(char *template_inout) TRI_MUST_CHECK;
-/* Makes what is missing of the folders above `path`. */
-tri_status trii_dir_create_above(const char *path) TRI_MUST_CHECK;
-/* Names made or renamed in it are on disk afterwards. */
-tri_status trii_dir_sync(const char *path) TRI_MUST_CHECK;
 /* src becomes dst; an existing folder dst changes places with src, in one step where the file
  * system can. */
 tri_status trii_path_rename(const char *src, const char *dst) TRI_MUST_CHECK;
@@ -73,12 +61,5 @@ tri_status trii_append(int fd, const char *path, const void *data, size_t bytes)
  * written in turn with it. Errors: IO (a FIFO without a reader is told), NOT_FOUND.
  */
 tri_status trii_append_open(const char *path, int *fd_out) TRI_MUST_CHECK;
-
-/* Whether the stream is a terminal that can redraw a line, and its width in columns (80 if it
- * does not say). */
-bool trii_terminal(FILE *stream, int *columns_out);
-
-/* The folder of the running program's file, without the slash. Errors: IO, INVALID_ARG. */
-tri_status trii_program_dir(char *path_out, size_t bytes) TRI_MUST_CHECK;
 
 #endif

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -14,6 +15,70 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+
+static tri_status fail_path(const char *what, const char *path)
+{
+    tri_status status = errno == ENOENT ? TRI_ERR_NOT_FOUND : TRI_ERR_IO;
+
+    return TRII_FAIL(status, "%s %s: %s", what, path, strerror(errno));
+}
+
+tri_status trii_folder_create(const char *path)
+{
+    struct stat info;
+
+    if (mkdir(path, 0777) == 0)
+        return TRI_OK;
+    if (errno == EEXIST && stat(path, &info) == 0) {
+        if (S_ISDIR(info.st_mode))
+            return TRI_OK;
+        return TRII_FAIL(TRI_ERR_IO, "create folder %s: a file of that name exists", path);
+    }
+    return fail_path("create folder", path);
+}
+
+tri_status trii_folder_create_new(const char *path, bool *made_out)
+{
+    *made_out = mkdir(path, 0777) == 0;
+    return *made_out || errno == EEXIST ? TRI_OK : fail_path("create folder", path);
+}
+
+tri_status trii_folder_create_unique(char *template_inout)
+{
+    return mkdtemp(template_inout) != NULL ? TRI_OK : fail_path("create folder", template_inout);
+}
+
+tri_status trii_folder_create_above(const char *path)
+{
+    tri_status status = TRI_OK;
+    char *prefix = trii_strdup(path, "path");
+
+    if (prefix == NULL)
+        return TRI_ERR_NO_MEMORY;
+    for (char *at = prefix; *at != '\0' && status == TRI_OK; at++) {
+        if (*at != '/' || at == prefix || at[-1] == '/')
+            continue;
+        *at = '\0';
+        status = trii_folder_create(prefix);
+        *at = '/';
+    }
+    trii_free(prefix);
+    return status;
+}
+
+tri_status trii_folder_sync(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    tri_status status = TRI_OK;
+
+    if (fd < 0)
+        return fail_path("open folder", path);
+    /* Some file systems know no sync of folders and say EINVAL. */
+    if (fsync(fd) != 0 && errno != EINVAL)
+        status = fail_path("sync folder", path);
+    close(fd);
+    return status;
+}
 
 tri_status trii_folder_create_private(const char *path)
 {

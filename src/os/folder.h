@@ -1,10 +1,21 @@
 /*
- * folder.h - folders that belong to one user and one job.
+ * folder.h - folders: made, listed, locked, removed; those that belong to one user alone.
  */
 #ifndef TRII_FOLDER_H
 #define TRII_FOLDER_H
 
 #include <trireme/status.h>
+
+/* OK also if it is there already. Its parent must exist. */
+tri_status trii_folder_create(const char *path) TRI_MUST_CHECK;
+/* *made_out: false if something of that name is there already. Its parent must exist. */
+tri_status trii_folder_create_new(const char *path, bool *made_out) TRI_MUST_CHECK;
+/* A new folder of ours alone: TEMPLATE ends in XXXXXX, which is replaced by what makes it new. */
+tri_status trii_folder_create_unique(char *template_inout) TRI_MUST_CHECK;
+/* Makes what is missing of the folders above `path`. */
+tri_status trii_folder_create_above(const char *path) TRI_MUST_CHECK;
+/* Names made or renamed in it are on disk afterwards. */
+tri_status trii_folder_sync(const char *path) TRI_MUST_CHECK;
 
 /* Makes it with mode 0700; one that exists must be a real folder of ours that nobody else may
  * write. Errors: IO (says what is wrong with it). */

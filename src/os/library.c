@@ -17,7 +17,8 @@
 #define TRII_LIBDIR "lib" /* below the prefix; the build says which */
 #endif
 
-tri_status trii_library_load(const char *path, void **library_out)
+/* NOT_FOUND: there is no such file; IO: it cannot be loaded, the line has the loader's words. */
+static tri_status load(const char *path, void **library_out)
 {
     void *library;
 
@@ -28,6 +29,15 @@ tri_status trii_library_load(const char *path, void **library_out)
         return TRII_FAIL(TRI_ERR_IO, "%s", dlerror());
     *library_out = library;
     return TRI_OK;
+}
+
+void *trii_library_open(const char *const *names)
+{
+    void *library = NULL;
+
+    for (; library == NULL && *names != NULL; names++)
+        library = dlopen(*names, RTLD_NOW | RTLD_LOCAL);
+    return library;
 }
 
 void *trii_library_symbol(void *library, const char *name)
@@ -77,7 +87,7 @@ static tri_status look_in(const char *folder, const char *file, char *places, si
     tri_status status;
 
     snprintf(path, sizeof(path), "%s/%s", folder, file);
-    status = trii_library_load(path, library_out);
+    status = load(path, library_out);
     if (status == TRI_OK)
         TRII_LOG(TRII_LOG_INFO, "os", "loaded %s", path);
     if (status != TRI_ERR_NOT_FOUND)

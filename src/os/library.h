@@ -6,9 +6,9 @@
 
 #include <trireme/status.h>
 
-/* Loads the file with its names for itself, for ever. Errors: NOT_FOUND (no such file), IO (it
- * cannot be loaded: the line has the loader's words). */
-tri_status trii_library_load(const char *path, void **library_out) TRI_MUST_CHECK;
+/* The library of a vendor by the first of its names (the list ends with NULL) that can be loaded;
+ * it stays for the life of the process. NULL if none can. */
+void *trii_library_open(const char *const *names);
 /* The address of a function; NULL if it has none of this name. */
 void *trii_library_symbol(void *library, const char *name);
 /* Keeps what `address` is in where it is, whatever a program that loaded it closes: for a thread

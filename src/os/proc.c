@@ -13,7 +13,7 @@
 
 #include <sys/syscall.h>
 
-#include "os/unix.h"
+#include "os/host.h"
 
 size_t trii_read_whole(int fd, void *buf, size_t bytes)
 {

@@ -23,7 +23,6 @@
 #include "base/compiler.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "os/cgroup.h"
 #include "os/clock.h"
 #include "os/limits.h"
 #include "os/proc.h"
@@ -109,7 +108,7 @@ static int start_inside(child_args *args, char *stack, int *pidfd_out)
                              .exit_signal = SIGCHLD,
                              .stack = (uint64_t)(uintptr_t)stack,
                              .stack_size = CHILD_STACK_BYTES,
-                             .cgroup = (uint64_t)args->spec->cgroup->fd};
+                             .cgroup = (uint64_t)*args->spec->cgroup_fd};
     register int (*run)(void *) __asm__("r8") = child_main; /* these two the kernel preserves */
     register void *arg __asm__("r9") = args;
     long pid;
@@ -142,7 +141,7 @@ static int start_inside(child_args *args, char *stack, int *pidfd_out)
     struct clone_args how = {.flags = CLONE_VFORK | CLONE_PIDFD | CLONE_INTO_CGROUP,
                              .pidfd = (uint64_t)(uintptr_t)pidfd_out,
                              .exit_signal = SIGCHLD,
-                             .cgroup = (uint64_t)args->spec->cgroup->fd};
+                             .cgroup = (uint64_t)*args->spec->cgroup_fd};
     long pid;
     int error;
 
@@ -172,7 +171,7 @@ static int start_beside(child_args *args, char *stack, int *pidfd_out)
  */
 static int start_child(child_args *args, char *stack, int *pidfd_out)
 {
-    const trii_cgroup *group = args->spec->cgroup;
+    const int *group = args->spec->cgroup_fd;
     int pid;
 
     if (group == NULL)
@@ -184,10 +183,10 @@ static int start_child(child_args *args, char *stack, int *pidfd_out)
         trii_process_wait(pid);
         close(*pidfd_out);
     }
-    TRII_LOG(TRII_LOG_DEBUG, "os", "start in %s: %s", group->path,
+    TRII_LOG(TRII_LOG_DEBUG, "os", "start in the control group: %s",
              /* an old kernel, a filter of system calls, no right to leave our own group */
              pid >= 0 ? "killed at once" : strerror(errno));
-    args->group_fd = openat(group->fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+    args->group_fd = openat(*group, "cgroup.procs", O_WRONLY | O_CLOEXEC);
     pid = start_beside(args, stack, pidfd_out);
     if (args->group_fd >= 0)
         close(args->group_fd);
@@ -352,13 +351,6 @@ int trii_process_id(void)
 int trii_process_user(void)
 {
     return (int)getuid();
-}
-
-void trii_process_host(char *name_out, size_t bytes)
-{
-    if (gethostname(name_out, bytes) != 0 || name_out[0] == '\0')
-        snprintf(name_out, bytes, "localhost");
-    name_out[bytes - 1] = '\0';
 }
 
 void trii_process_command_line(char *text_out, size_t bytes)

@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "base/err.h"
 #include "os/clock.h"
@@ -36,4 +38,20 @@ tri_status trii_program_run(const char *const *argv, int64_t deadline_ns,
     if (status == TRI_OK && late)
         return TRII_FAIL(TRI_ERR_TIMEOUT, "%s did not end in time and was killed", argv[0]);
     return status;
+}
+
+tri_status trii_program_folder(char *path_out, size_t bytes)
+{
+    ssize_t n = readlink("/proc/self/exe", path_out, bytes);
+    char *slash;
+
+    if (n < 0)
+        return TRII_FAIL(TRI_ERR_IO, "read /proc/self/exe: %s", strerror(errno));
+    if ((size_t)n >= bytes)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "the program's path has more than %zu bytes", bytes);
+    path_out[n] = '\0';
+    slash = strrchr(path_out, '/');
+    if (slash != NULL)
+        *slash = '\0';
+    return TRI_OK;
 }

@@ -1,5 +1,5 @@
 /*
- * program.h - run a program and wait for it.
+ * program.h - the program that this process runs, and one that it runs and waits for.
  */
 #ifndef TRII_PROGRAM_H
 #define TRII_PROGRAM_H
@@ -11,5 +11,7 @@
  * trii_process_start. */
 tri_status trii_program_run(const char *const *argv, int64_t deadline_ns,
                             trii_process_exit *exit_out) TRI_MUST_CHECK;
+/* The folder of the file of our own program, without the slash. Errors: IO, INVALID_ARG. */
+tri_status trii_program_folder(char *path_out, size_t bytes) TRI_MUST_CHECK;
 
 #endif

@@ -3,7 +3,6 @@
  */
 #include "os/secret.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -58,18 +57,4 @@ tri_status trii_secret_read(const char *path, void *data, size_t room, size_t *b
 void trii_secret_wipe(void *data, size_t bytes)
 {
     explicit_bzero(data, bytes);
-}
-
-void *trii_library_open(const char *const *names)
-{
-    void *library = NULL;
-
-    for (; library == NULL && *names != NULL; names++)
-        library = dlopen(*names, RTLD_NOW | RTLD_LOCAL);
-    return library;
-}
-
-void *trii_library_find(void *library, const char *name)
-{
-    return library != NULL ? dlsym(library, name) : NULL;
 }

@@ -1,5 +1,5 @@
 /*
- * secret.h - files that only their owner may read, and libraries that are there or not.
+ * secret.h - files that only their owner may read.
  */
 #ifndef TRII_SECRET_H
 #define TRII_SECRET_H
@@ -12,11 +12,5 @@ tri_status trii_secret_read(const char *path, void *data, size_t room,
                             size_t *bytes_out) TRI_MUST_CHECK;
 /* Overwrites memory that held a secret; not optimised away. */
 void trii_secret_wipe(void *data, size_t bytes);
-
-/* A shared library by the first of its names (ends with NULL) that can be loaded; it stays for
- * the life of the process. NULL if none can. */
-void *trii_library_open(const char *const *names);
-/* A function of it, to be cast by memcpy; NULL if there is none. */
-void *trii_library_find(void *library, const char *name);
 
 #endif

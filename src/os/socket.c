@@ -25,6 +25,7 @@
 #include "base/compiler.h"
 #include "base/err.h"
 #include "os/clock.h"
+#include "os/host.h"
 #include "os/limits.h"
 #include "os/unix.h"
 

@@ -9,7 +9,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -18,81 +17,13 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "os/clock.h"
-#include "os/proc.h"
-#include "os/thread.h"
+#include "os/random.h"
 
 #define FULL_QUEUE_PAUSE_NS (500 * TRII_NS_PER_MS / 1000)
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
 #endif
-
-/* Where the system call is missing or forbidden. */
-static bool from_device(unsigned char *out, size_t bytes)
-{
-    int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
-    size_t got = 0;
-
-    while (fd >= 0 && got < bytes) {
-        ssize_t n = read(fd, out + got, bytes - got);
-
-        if (n > 0)
-            got += (size_t)n;
-        else if (n == 0 || errno != EINTR)
-            break;
-    }
-    if (fd >= 0)
-        close(fd);
-    return got == bytes;
-}
-
-bool trii_random_bytes(void *out, size_t bytes)
-{
-    size_t got = 0;
-
-    while (got < bytes) {
-        ssize_t n = getrandom((char *)out + got, bytes - got, 0);
-
-        if (n > 0)
-            got += (size_t)n;
-        else if (errno != EINTR)
-            return from_device(out, bytes);
-    }
-    return true;
-}
-
-static char boot_id[40];
-
-static void read_boot_id(void)
-{
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-
-    if (fd < 0)
-        return;
-    (void)trii_read_whole(fd, boot_id, 36);
-    close(fd);
-}
-
-void trii_boot_id(char text_out[40])
-{
-    static trii_once once = TRII_ONCE_INITIALIZER;
-
-    trii_once_run(&once, read_boot_id);
-    memcpy(text_out, boot_id, sizeof(boot_id));
-}
-
-uint64_t trii_boot_number(void)
-{
-    char text[40], digits[17] = "";
-    size_t n = 0;
-
-    trii_boot_id(text);
-    for (const char *c = text; *c != '\0' && n < 16; c++) {
-        if (*c != '-')
-            digits[n++] = *c;
-    }
-    return strtoull(digits, NULL, 16);
-}
 
 static socklen_t abstract_address(const char *name, struct sockaddr_un *address)
 {

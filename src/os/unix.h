@@ -47,11 +47,4 @@ void trii_unix_shutdown(int fd);
  * this process, or one that the system does not show us. */
 int trii_unix_peer_process(int fd);
 
-/* Text that is the same for all processes of this boot of this machine. */
-void trii_boot_id(char text_out[40]);
-/* Its first half as a number; 0 = not known. */
-uint64_t trii_boot_number(void);
-/* Unpredictable bytes; false where the system has none to give. */
-bool trii_random_bytes(void *out, size_t bytes);
-
 #endif

@@ -8,10 +8,11 @@
 #include "base/err.h"
 #include "base/param.h"
 #include "os/clock.h"
+#include "os/library.h"
+#include "os/random.h"
 #include "os/secret.h"
 #include "os/socket.h"
 #include "os/thread.h"
-#include "os/unix.h" /* random bytes */
 
 #define MAX_FILE 4096
 
@@ -32,7 +33,7 @@ static bool sodium_is_there;
 
 static bool find(void *library, const char *name, void *function)
 {
-    void *address = trii_library_find(library, name);
+    void *address = trii_library_symbol(library, name);
 
     memcpy(function, &address, sizeof(address)); /* C has no cast from data to functions */
     return address != NULL;

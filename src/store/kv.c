@@ -13,7 +13,7 @@
 #include "base/err.h"
 #include "base/siphash.h"
 #include "os/clock.h"
-#include "os/unix.h"
+#include "os/random.h"
 
 typedef struct queue_item {
     struct queue_item *next;

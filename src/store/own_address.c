@@ -10,9 +10,9 @@
 #include "base/log.h"
 #include "os/clock.h"
 #include "os/library.h"
+#include "os/random.h"
 #include "os/socket.h"
 #include "os/thread.h"
-#include "os/unix.h" /* random bytes */
 
 #define TRY_MS 1000   /* for one connection */
 #define PAUSE_MS 250  /* between two */

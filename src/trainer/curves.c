@@ -18,7 +18,7 @@
 static tri_status find_tool(char path_out[PATH_BYTES])
 {
     char dir[PATH_BYTES];
-    tri_status status = trii_program_dir(dir, sizeof(dir));
+    tri_status status = trii_program_folder(dir, sizeof(dir));
     int n = status == TRI_OK ? snprintf(path_out, PATH_BYTES, "%s/trireme", dir) : 0;
 
     if (n > 0 && n < PATH_BYTES && trii_path_exists(path_out))

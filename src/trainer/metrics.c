@@ -17,8 +17,9 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "os/descriptor.h"
 #include "os/file.h"
-#include "os/pipe.h"
+#include "os/folder.h"
 
 #define RECORD_BYTES 4096
 
@@ -92,7 +93,7 @@ tri_status tri_metrics_open(const char *path, int64_t keep_steps, tri_metrics **
         return TRI_ERR_NO_MEMORY;
     m->fd = -1;
     m->path = trii_strdup(path, "path");
-    status = m->path != NULL ? trii_dir_create_above(path) : TRI_ERR_NO_MEMORY;
+    status = m->path != NULL ? trii_folder_create_above(path) : TRI_ERR_NO_MEMORY;
     if (status == TRI_OK && (!trii_path_exists(path) || trii_path_is_file(path)))
         status = rewrite(path, keep_steps); /* a pipe or /dev/stderr is only written to */
     if (status == TRI_OK)

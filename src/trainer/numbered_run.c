@@ -9,7 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
-#include "os/file.h"
+#include "os/folder.h"
 
 #define MAX_RUNS 1000000
 
@@ -27,12 +27,12 @@ tri_status tri_run_folder_create(const char *prefix, int64_t *number_out)
     path = trii_alloc(room, 1, "path");
     if (path == NULL)
         return TRI_ERR_NO_MEMORY;
-    status = trii_dir_create_above(prefix);
+    status = trii_folder_create_above(prefix);
     for (int64_t n = 1; status == TRI_OK; n++) {
         bool made;
 
         snprintf(path, room, "%s%" PRId64, prefix, n);
-        status = trii_dir_create_new(path, &made);
+        status = trii_folder_create_new(path, &made);
         if (status == TRI_OK && made) {
             *number_out = n;
             break;

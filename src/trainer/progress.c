@@ -12,7 +12,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "os/clock.h"
-#include "os/file.h"
+#include "os/terminal.h"
 
 #define REDRAW_NS (100 * TRII_NS_PER_MS)
 #define MAX_BAR 30

@@ -8,7 +8,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
-#include "os/cgroup.h"
+#include "launch/os/cgroup.h"
 #include "os/process.h"
 #include "testing/launcher_job.h"
 

@@ -19,7 +19,7 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
-#include "os/cgroup.h"
+#include "launch/os/cgroup.h"
 #include "testing/check.h"
 
 extern char **environ;

@@ -12,6 +12,7 @@
 #include "base/param.h"
 #include "os/cpu.h"
 #include "os/cpu_quota.h"
+#include "os/host.h"
 #include "os/process.h"
 
 static void print_build(void)
@@ -40,7 +41,7 @@ static void print_processor(void)
     trii_cpu_set allowed;
     trii_cpu_quota quota;
 
-    trii_process_host(host, sizeof(host));
+    trii_host_name(host, sizeof(host));
     trii_cpu_allowed(&allowed);
     printf("\nhost          %s\n", host);
     trii_cpu_quota_look("", &quota);

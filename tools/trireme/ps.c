@@ -11,8 +11,8 @@
 #include "inspect/jobs.h"
 #include "inspect/why.h"
 #include "os/clock.h"
+#include "os/descriptor.h"
 #include "os/folder.h"
-#include "os/pipe.h"
 #include "tool_json.h"
 
 enum { MAX_JOBS = 1024, TEXT_BYTES = 256 };

@@ -16,6 +16,7 @@
 #include "engines/shm/shm.h"
 #include "os/clock.h"
 #include "os/process.h"
+#include "os/random.h"
 #include "os/socket.h"
 #include "os/unix.h"
 

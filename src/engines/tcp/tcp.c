@@ -13,8 +13,8 @@
 #include "base/alloc.h"
 #include "base/param.h"
 #include "os/clock.h"
+#include "os/descriptor.h"
 #include "os/limits.h"
-#include "os/pipe.h"
 #include "os/socket.h"
 
 #define LOOKED 15     /* of an operation's scratch: posting it looked at all connections just now */

@@ -21,9 +21,9 @@
 #include "base/param.h"
 #include "engines/tcp/tcp.h"
 #include "os/clock.h"
+#include "os/random.h"
 #include "os/secret.h"
 #include "os/socket.h"
-#include "os/unix.h"
 #include "store/handshake.h"
 
 #define MAX_HOSTS 8

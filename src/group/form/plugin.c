@@ -13,8 +13,8 @@
 #include "group/group_limits.h"
 #include "group/reduce/reduce.h"
 #include "os/clock.h"
+#include "os/host.h"
 #include "os/library.h"
-#include "os/process.h"
 
 /* --- what a plug-in may use ------------------------------------------------------------------ */
 
@@ -87,7 +87,7 @@ static const trii_host host = {
     .cond_wait = trii_cond_wait,
     .now_ns = trii_now_ns,
     .sleep_until = trii_sleep_until,
-    .host_name = trii_process_host,
+    .host_name = trii_host_name,
     .store_set = tri_store_set,
     .store_get = tri_store_get,
     .store_free = tri_store_free,

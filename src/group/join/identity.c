@@ -6,13 +6,14 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "os/host.h"
 #include "os/process.h"
 
 void trii_claim_who(char who_out[TRII_CLAIM_TEXT])
 {
     char host[64];
 
-    trii_process_host(host, sizeof(host));
+    trii_host_name(host, sizeof(host));
     snprintf(who_out, TRII_CLAIM_TEXT, "process %d on %s", trii_process_id(), host);
 }
 
@@ -21,7 +22,7 @@ bool trii_claim_is_other(const char *who)
     char host[64], its[64];
     int pid = 0;
 
-    trii_process_host(host, sizeof(host));
+    trii_host_name(host, sizeof(host));
     return sscanf(who, "process %d on %63s", &pid, its) == 2 && strcmp(host, its) == 0 &&
            pid != trii_process_id() && trii_process_exists(pid);
 }

@@ -23,7 +23,7 @@
 #include "base/note.h"
 #include "group/group_internal.h"
 #include "os/clock.h"
-#include "os/unix.h" /* random bytes */
+#include "os/random.h"
 
 enum { NUMBER = TRII_SESSION_TEXT - 1, MAX_NAMED = 1000 };
 

@@ -9,10 +9,10 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "os/clock.h"
+#include "os/host.h"
 #include "os/process.h"
 #include "os/shmem.h"
 #include "os/thread.h"
-#include "os/unix.h"
 
 struct trii_recorder {
     trii_recorder *next;
@@ -52,7 +52,7 @@ static trii_recorder *recorder_create(const char *folder, int rank, int size)
     recorder->file->wall_ns = trii_wall_ns();
     recorder->file->boot = trii_boot_number();
     recorder->file->state = TRII_RECORD_FILE_USED;
-    trii_process_host(recorder->file->host, sizeof(recorder->file->host));
+    trii_host_name(recorder->file->host, sizeof(recorder->file->host));
     trii_process_command_line(recorder->file->program, sizeof(recorder->file->program));
     memcpy(recorder->file->magic, TRII_RECORD_MAGIC, sizeof(TRII_RECORD_MAGIC));
     trii_shmem_name_file(path, wanted);

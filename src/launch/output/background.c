@@ -8,7 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
-#include "os/pipe.h"
+#include "os/descriptor.h"
 #include "os/thread.h"
 
 struct trii_background_file {

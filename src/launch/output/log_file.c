@@ -8,8 +8,8 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "os/descriptor.h"
 #include "os/file.h"
-#include "os/pipe.h"
 
 /* The background's. */
 typedef struct log_target {

@@ -46,7 +46,7 @@ tri_status trii_log_folder_create(trii_log_folder *folder, const trii_launch_opt
                  temporary != NULL && *temporary != '\0' ? temporary : "/tmp");
     else
         snprintf(path, sizeof(path), "%s/", base);
-    status = folder->temporary ? trii_dir_create_unique(path) : trii_dir_create_above(path);
+    status = folder->temporary ? trii_folder_create_unique(path) : trii_folder_create_above(path);
     used = strlen(path);
     if (status != TRI_OK)
         return TRII_FAIL_CTX(status, "%s %s: cannot be made (name a folder that you may write to)",
@@ -59,7 +59,7 @@ tri_status trii_log_folder_create(trii_log_folder *folder, const trii_launch_opt
     snprintf(path + used, sizeof(path) - used, "%s%s_XXXXXX", folder->temporary ? "/" : "", run_id);
     for (char *at = path + used + folder->temporary; *at != '\0'; at++)
         *at = *at == '/' ? '_' : *at; /* an id may be anything */
-    status = trii_dir_create_unique(path);
+    status = trii_folder_create_unique(path);
     if (status != TRI_OK && !folder->temporary)
         return TRII_FAIL_CTX(status, "--log-dir %s: cannot write there (name another folder)",
                              base);
@@ -78,10 +78,10 @@ tri_status trii_log_folder_attempt(trii_log_folder *folder, int restart_count, i
     snprintf(folder->attempt, sizeof(folder->attempt), "%s/attempt_%d", folder->run, restart_count);
     status = trii_path_exists(folder->attempt) ? trii_folder_remove(folder->attempt) : TRI_OK;
     if (status == TRI_OK)
-        status = trii_dir_create(folder->attempt);
+        status = trii_folder_create(folder->attempt);
     for (int i = 0; i < local_size && status == TRI_OK; i++) {
         snprintf(path, sizeof(path), "%s/%d", folder->attempt, i);
-        status = trii_dir_create(path);
+        status = trii_folder_create(path);
     }
     return status;
 }

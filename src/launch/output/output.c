@@ -9,8 +9,10 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "launch/os/pipe.h"
 #include "os/clock.h"
-#include "os/pipe.h"
+#include "os/descriptor.h"
+#include "os/terminal.h"
 
 #define READ_BYTES ((size_t)65536)
 #define LINE_BYTES ((size_t)65536)    /* a longer line is shown in pieces */

@@ -9,9 +9,9 @@
 #include "base/err.h"
 #include "launch/peers/peers_internal.h"
 #include "os/clock.h"
+#include "os/random.h"
 #include "os/secret.h"
 #include "os/socket.h"
-#include "os/unix.h"
 
 /* --- beginning and end ------------------------------------------------------------------------ */
 

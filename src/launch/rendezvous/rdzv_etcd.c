@@ -13,10 +13,10 @@
 #include "base/param.h"
 #include "launch/rendezvous/etcd.h"
 #include "os/clock.h"
+#include "os/host.h"
 #include "os/library.h"
-#include "os/process.h"
+#include "os/random.h"
 #include "os/socket.h"
-#include "os/unix.h"
 
 #define OPEN_MS 15000
 #define LEASE_S 30
@@ -180,5 +180,5 @@ void trii_rdzv_etcd_address(const char *endpoints, char *address_out, size_t byt
         }
         trii_socket_close(fd);
     }
-    trii_process_host(address_out, bytes);
+    trii_host_name(address_out, bytes);
 }

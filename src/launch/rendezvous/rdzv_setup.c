@@ -9,10 +9,11 @@
 #include "base/alloc.h"
 #include "launch/rendezvous/rdzv_etcd.h"
 #include "os/clock.h"
+#include "os/host.h"
 #include "os/limits.h"
 #include "os/process.h"
+#include "os/random.h"
 #include "os/secret.h"
-#include "os/unix.h"
 #include "store/tcp_client.h"
 
 /* Seconds of --rdzv-conf, as milliseconds. */

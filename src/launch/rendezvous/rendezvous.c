@@ -8,8 +8,8 @@
 
 #include "base/alloc.h"
 #include "os/clock.h"
+#include "os/host.h"
 #include "os/process.h"
-#include "os/unix.h"
 
 static bool is_etcd(const trii_launch_options *o)
 {
@@ -41,7 +41,7 @@ tri_status trii_rendezvous_create(const trii_rdzv_setup *setup, trii_rendezvous 
     r->is_static = strcmp(o->rdzv_backend, "static") == 0;
     r->server_port = o->rdzv_port > 0 ? o->rdzv_port : trii_rdzv_default_port(o);
     snprintf(r->id, sizeof(r->id), "%s", o->run_id);
-    trii_process_host(r->node_name, sizeof(r->node_name));
+    trii_host_name(r->node_name, sizeof(r->node_name));
     r->self.pid = trii_process_id();
     trii_mutex_init(&r->mutex);
     trii_cond_init(&r->changed);

@@ -10,8 +10,8 @@
 #include "base/err.h"
 #include "launch/text.h"
 #include "os/clock.h"
+#include "os/descriptor.h"
 #include "os/file.h"
-#include "os/pipe.h"
 
 /* To a reader that is further behind no lines are sent; at the end it is said that some are
  * missing. */

@@ -12,6 +12,7 @@
 #include "launch/text.h"
 #include "os/clock.h"
 #include "os/file.h"
+#include "os/host.h"
 #include "os/signal.h"
 
 enum { MAX_LEAVERS = 8 };
@@ -449,7 +450,7 @@ void trii_failure_report(const trii_failure *f, trii_sink *sink)
 
     trii_failure_describe(f, what, sizeof(what));
     describe_time(trii_wall_ns() - (trii_now_ns() - worker->ended_ns), when, sizeof(when));
-    trii_process_host(host, sizeof(host));
+    trii_host_name(host, sizeof(host));
     trii_sink_print(sink,
                     "trirun: %s failed: rank %d %s%s%s\n"
                     "  time     : %s\n"

@@ -15,7 +15,6 @@
 #include "os/clock.h"
 #include "os/endpoint.h"
 #include "os/file.h"
-#include "os/pipe.h"
 
 #define REFRESH_MS 5000
 #define ACCEPT_PAUSE_MS 100 /* where no descriptor was left for who asks */

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "os/cgroup.h"
+#include "launch/os/cgroup.h"
 
 static bool read_text(const char *path, char *text, size_t bytes)
 {

@@ -9,6 +9,7 @@
 #include "launch/text.h"
 #include "os/clock.h"
 #include "os/file.h"
+#include "os/host.h"
 #include "os/signal.h"
 
 /* Nobody looks at a job that is over sooner. */
@@ -186,7 +187,7 @@ void trii_monitor_notice(trii_monitor *m, const char *host, int64_t left_ms, int
     char own[256], name[300], seconds[32] = "null", workers[32] = "null";
 
     if (host == NULL)
-        trii_process_host(own, sizeof(own));
+        trii_host_name(own, sizeof(own));
     if (left_ms >= 0)
         snprintf(seconds, sizeof(seconds), "%.3f", (double)left_ms / 1000);
     if (told >= 0)

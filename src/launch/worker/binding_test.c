@@ -1,7 +1,6 @@
 /* binding_test.c - cores of workers on a made-up host: two sockets of two nodes of four cores. */
 #include "launch/worker/binding.h"
 
-#include "os/file.h"
 #include "os/folder.h"
 #include "testing/check.h"
 #include "testing/spawn.h"
@@ -14,7 +13,7 @@ static void write_file(const char *name, const char *text)
     FILE *file;
 
     snprintf(path, sizeof(path), "%s/%s", host, name);
-    CHECK_OK(trii_dir_create_above(path));
+    CHECK_OK(trii_folder_create_above(path));
     file = fopen(path, "w");
     assert_non_null(file);
     fputs(text, file);

@@ -7,8 +7,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "launch/os/pipe.h"
+#include "launch/os/pseudo_terminal.h"
 #include "launch/text.h"
-#include "os/pipe.h"
+#include "os/descriptor.h"
+#include "os/terminal.h"
 
 static const char *const stream_names[] = {"stdout", "stderr"};
 
@@ -157,7 +160,7 @@ static tri_status open_pipe(int like_fd, const trii_stream_options *wanted, int 
     size_t margin = wanted->label != NULL ? strlen(wanted->label) : 0;
 
     if (wanted->log_path == NULL && trii_fd_is_terminal(like_fd) &&
-        trii_terminal_open(like_fd, margin, read_fd_out, write_fd_out) == TRI_OK)
+        trii_pty_open(like_fd, margin, read_fd_out, write_fd_out) == TRI_OK)
         return TRI_OK; /* some containers have no pseudo-terminals: then a pipe must do */
     return trii_pipe_open(read_fd_out, write_fd_out);
 }

@@ -1,7 +1,7 @@
 /*
- * process_notice.c - a signal for those processes only that it would not end (process.h).
+ * process_notify.c - see process_notify.h.
  */
-#include "os/process.h"
+#include "launch/os/process_notify.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -125,9 +125,9 @@ static void look(family *f)
 }
 
 /* To the process, or to those below it in its group that come first. */
-static int tell(family *f, int pid, int group, int number, int value)
+static int notify(family *f, int pid, int group, int number, int value)
 {
-    int told = 0;
+    int sent = 0;
 
     if (expects(pid, number))
         return sigqueue(pid, number, (union sigval){.sival_int = value}) == 0;
@@ -135,18 +135,19 @@ static int tell(family *f, int pid, int group, int number, int value)
         look(f);
     for (size_t i = 0; i < f->n; i++) {
         if (f->all[i].parent == pid && f->all[i].group == group && f->all[i].pid != pid)
-            told += tell(f, f->all[i].pid, group, number, value);
+            sent += notify(f, f->all[i].pid, group, number, value);
     }
-    return told;
+    return sent;
 }
 
-void trii_process_tell(const trii_process *processes, int n, int number, int value, int *n_told_out)
+void trii_process_notify(const trii_process *processes, int n, int number, int value,
+                         int *n_sent_out)
 {
     family f = {0};
 
     for (int i = 0; i < n; i++)
-        n_told_out[i] = processes[i].pidfd >= 0
-                            ? tell(&f, processes[i].pid, processes[i].pid, number, value)
+        n_sent_out[i] = processes[i].pidfd >= 0
+                            ? notify(&f, processes[i].pid, processes[i].pid, number, value)
                             : 0;
     trii_free(f.all);
 }

@@ -1,18 +1,16 @@
 /*
  * pipe.c - see pipe.h.
  */
-#include "os/pipe.h"
+#include "launch/os/pipe.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
-#include <termios.h>
 #include <unistd.h>
 
 #include "base/err.h"
+#include "os/descriptor.h"
 #include "os/limits.h"
 
 tri_status trii_pipe_open(int *read_fd_out, int *write_fd_out)
@@ -29,42 +27,6 @@ tri_status trii_pipe_open(int *read_fd_out, int *write_fd_out)
     *read_fd_out = fds[0];
     *write_fd_out = fds[1];
     return TRI_OK;
-}
-
-void trii_terminal_resize(int read_fd, int like_fd, size_t margin)
-{
-    struct winsize size;
-
-    if (ioctl(like_fd, TIOCGWINSZ, &size) != 0)
-        return;
-    if (size.ws_col > 2 * margin)
-        size.ws_col = (unsigned short)(size.ws_col - margin);
-    ioctl(read_fd, TIOCSWINSZ, &size);
-}
-
-tri_status trii_terminal_open(int like_fd, size_t margin, int *read_fd_out, int *write_fd_out)
-{
-    struct termios mode;
-    int slave = -1, master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
-
-    if (master < 0 || grantpt(master) != 0 || unlockpt(master) != 0)
-        goto err_close;
-    slave = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
-    if (slave < 0 || tcgetattr(slave, &mode) != 0)
-        goto err_close;
-    cfmakeraw(&mode); /* the terminal behind us turns \n into \r\n itself */
-    if (tcsetattr(slave, TCSANOW, &mode) != 0)
-        goto err_close;
-    trii_terminal_resize(master, like_fd, margin);
-    *read_fd_out = master;
-    *write_fd_out = slave;
-    return TRI_OK;
-
-err_close:
-    trii_err_set("pseudo-terminal: %s", strerror(errno));
-    trii_fd_close(master);
-    trii_fd_close(slave);
-    return TRI_ERR_IO;
 }
 
 tri_status trii_fd_read(int fd, void *buf, size_t bytes, size_t *got_out)

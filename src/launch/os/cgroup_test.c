@@ -3,14 +3,14 @@
  * machine allows one: where it does not, that this is said and processes start all the same. The
  * output says which of the two was tested.
  */
-#include "os/cgroup.h"
+#include "launch/os/cgroup.h"
+#include "os/descriptor.h"
 
 #include <poll.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "os/pipe.h"
 #include "os/process.h"
 #include "testing/check.h"
 #include "testing/spawn.h"
@@ -198,7 +198,7 @@ static void start_sleep(const trii_cgroup *group, trii_process *process)
                                     .in_fd = -1,
                                     .out_fd = -1,
                                     .err_fd = -1,
-                                    .cgroup = group};
+                                    .cgroup_fd = &group->fd};
 
     CHECK_OK(trii_process_start(&spec, process));
 }
@@ -251,7 +251,7 @@ static void what_cannot_start_in_a_group_says_so(void **state)
     trii_cgroup group;
 
     (void)state;
-    spec.cgroup = make_group(&group) ? &group : NULL;
+    spec.cgroup_fd = make_group(&group) ? &group.fd : NULL;
     CHECK_FAILS(trii_process_start(&spec, &process), TRI_ERR_NOT_FOUND,
                 "cannot start /no/such/file: exec: No such file");
     trii_cgroup_remove(&group);

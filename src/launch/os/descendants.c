@@ -1,7 +1,7 @@
 /*
- * process_kin.c - whom to end, and how: what an agent needs to know of its descendants (process.h).
+ * descendants.c - see descendants.h.
  */
-#include "os/process.h"
+#include "launch/os/descendants.h"
 
 #include <ctype.h>
 #include <dirent.h>

@@ -1,7 +1,7 @@
 /*
  * cgroup.c - see cgroup.h.
  */
-#include "os/cgroup.h"
+#include "launch/os/cgroup.h"
 
 #include <dirent.h>
 #include <errno.h>
