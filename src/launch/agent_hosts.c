@@ -78,7 +78,7 @@ static bool is_over(const trii_agent_hosts *h)
 
 static bool has_given_ranks(const trii_agent_hosts *h)
 {
-    return strcmp(h->agent->options->rdzv_backend, "static") == 0;
+    return h->agent->options->rdzv == TRII_RDZV_STATIC;
 }
 
 /* What is on is over; workers that run are stopped. */

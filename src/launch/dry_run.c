@@ -15,7 +15,7 @@
 
 static bool is_static(const trii_launch_options *options)
 {
-    return strcmp(options->rdzv_backend, "static") == 0;
+    return options->rdzv == TRII_RDZV_STATIC;
 }
 
 /* Several hosts meet, and ranks, sizes and addresses come of that. */

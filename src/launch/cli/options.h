@@ -16,6 +16,13 @@ typedef struct trii_std_spec {
     bool per_rank;
 } trii_std_spec;
 
+/* Kinds of rendezvous: how hosts find each other (launch/rendezvous/rdzv_handler.h). */
+typedef enum trii_rdzv_kind {
+    TRII_RDZV_STATIC, /* --node-rank says who has which rank */
+    TRII_RDZV_C10D,   /* they agree by a TCP store */
+    TRII_RDZV_ETCD    /* ... by etcd */
+} trii_rdzv_kind;
+
 typedef struct trii_launch_options {
     bool help, version; /* asked for: nothing else is set */
     int exit_status;    /* of trirun when parsing failed, as torchrun's: 2 or 1 */
@@ -25,6 +32,7 @@ typedef struct trii_launch_options {
     int node_rank;             /* static only */
     bool standalone;           /* asked for, or torchrun's rule for one host without addresses */
     const char *rdzv_backend;  /* "static", "c10d", "etcd", "etcd-v2" or "etcd-v3" */
+    trii_rdzv_kind rdzv;       /* what that means */
     const char *rdzv_endpoint; /* as it was given; "" */
     char rdzv_host[256];       /* of the endpoint, else of the master; "" = none */
     int rdzv_port;             /* of the endpoint, else of the master; -1 = none given */

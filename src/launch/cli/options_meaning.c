@@ -198,16 +198,23 @@ static tri_status read_etcd_endpoint(trii_launch_options *options, const char *t
     return read_endpoint(options, one);
 }
 
-static bool is_etcd(const trii_launch_options *options)
+/* An unknown name is refused by the caller. */
+static void set_rendezvous(trii_launch_options *options, const char *name)
 {
-    return strncmp(options->rdzv_backend, "etcd", 4) == 0;
+    options->rdzv_backend = name;
+    if (strcmp(name, "static") == 0)
+        options->rdzv = TRII_RDZV_STATIC;
+    else
+        options->rdzv = strncmp(name, "etcd", 4) == 0 ? TRII_RDZV_ETCD : TRII_RDZV_C10D;
 }
 
 int trii_rdzv_default_port(const trii_launch_options *options)
 {
-    if (is_etcd(options))
-        return TRII_ETCD_PORT;
-    return strcmp(options->rdzv_backend, "static") == 0 ? TRI_STORE_PORT : C10D_PORT;
+    static const int ports[] = {[TRII_RDZV_STATIC] = TRI_STORE_PORT,
+                                [TRII_RDZV_C10D] = C10D_PORT,
+                                [TRII_RDZV_ETCD] = TRII_ETCD_PORT};
+
+    return ports[options->rdzv];
 }
 
 /* IPv6 in brackets is taken, as torchrun's help shows it. */
@@ -241,7 +248,7 @@ static void use_default_endpoint(trii_launch_options *options)
     static const char etcd[] = MEETING_HOST ":" TRII_TEXT(TRII_ETCD_PORT);
 
     snprintf(options->rdzv_host, sizeof(options->rdzv_host), "%s", MEETING_HOST);
-    options->rdzv_endpoint = is_etcd(options) ? etcd : "";
+    options->rdzv_endpoint = options->rdzv == TRII_RDZV_ETCD ? etcd : "";
 }
 
 /* The others ignore it, as with torchrun. */
@@ -250,7 +257,7 @@ static tri_status check_node_rank(const trii_option_values *values,
 {
     char name[64], range[32] = "0";
 
-    if (options->standalone || strcmp(options->rdzv_backend, "static") != 0 ||
+    if (options->standalone || options->rdzv != TRII_RDZV_STATIC ||
         options->node_rank < options->max_nodes)
         return TRI_OK;
 
@@ -267,11 +274,12 @@ static tri_status check_node_rank(const trii_option_values *values,
 static tri_status read_addresses(trii_option_values *values, trii_launch_options *options)
 {
     bool asked = values->text[TRII_OPT_STANDALONE] != NULL;
-    bool is_static = strcmp(trii_option_text(values, TRII_OPT_RDZV_BACKEND), "static") == 0;
+    bool is_static;
     const char *endpoint = trii_option_text(values, TRII_OPT_RDZV_ENDPOINT);
     tri_status status;
 
-    options->rdzv_backend = trii_option_text(values, TRII_OPT_RDZV_BACKEND);
+    set_rendezvous(options, trii_option_text(values, TRII_OPT_RDZV_BACKEND));
+    is_static = options->rdzv == TRII_RDZV_STATIC;
     options->rdzv_endpoint = endpoint;
     options->rdzv_conf = trii_option_text(values, TRII_OPT_RDZV_CONF);
     options->local_addr = text_or_null(values, TRII_OPT_LOCAL_ADDR);
@@ -289,14 +297,14 @@ static tri_status read_addresses(trii_option_values *values, trii_launch_options
                          trii_option_text(values, TRII_OPT_NNODES));
     if (options->standalone) {
         options->max_nodes = 1; /* there is no place where a second one could come */
-        options->rdzv_backend = "c10d";
+        set_rendezvous(options, "c10d");
         options->rdzv_endpoint = "";
         return TRI_OK;
     }
     status = choice_of(values, TRII_OPT_RDZV_BACKEND, "static|c10d|etcd|etcd-v2|etcd-v3");
     if (status == TRI_OK && *endpoint != '\0')
-        status = is_etcd(options) ? read_etcd_endpoint(options, endpoint)
-                                  : read_endpoint(options, endpoint);
+        status = options->rdzv == TRII_RDZV_ETCD ? read_etcd_endpoint(options, endpoint)
+                                                 : read_endpoint(options, endpoint);
     else if (status == TRI_OK && is_static)
         status = read_master(values, options);
     else if (status == TRI_OK)

@@ -16,9 +16,6 @@
 #include "os/clock.h"
 #include "store/exchange.h"
 
-/* A torchrun agent that was rank 0 before does not say again where its store is. */
-#define MASTER_MS 3000
-
 typedef struct role_info {
     char role[128]; /* as it stands between the quotes */
     int local_size;
@@ -37,7 +34,7 @@ static tri_status set_text(trii_rendezvous *r, const char *key, const char *text
 tri_status trii_rdzv_introduce(trii_rendezvous *r)
 {
     const trii_launch_options *o = r->options;
-    char key[64], text[2 * TRII_RDZV_ADDR_BYTES + 160], port[16], role[128];
+    char key[64], text[2 * TRII_RDZV_ADDR_BYTES + 160], role[128];
     size_t used = 0;
     tri_status status;
 
@@ -46,12 +43,8 @@ tri_status trii_rdzv_introduce(trii_rendezvous *r)
              trii_rdzv_serves(r), r->setup.token, r->restarts, r->self.addr, r->node_name,
              (long long)r->self.pid, r->setup.keyed);
     status = set_text(r, key, text);
-    if (status == TRI_OK && r->round.group_rank == 0 && !r->is_static) {
-        snprintf(port, sizeof(port), "%d", r->worker_port);
-        status = set_text(r, "MASTER_ADDR", r->self.addr);
-        if (status == TRI_OK)
-            status = set_text(r, "MASTER_PORT", port);
-    }
+    if (status == TRI_OK && r->round.group_rank == 0 && r->handler->publish_master != NULL)
+        status = r->handler->publish_master(r);
     for (const char *c = o->role; *c != '\0' && used + 3 < sizeof(role); c++) {
         if (*c == '"' || *c == '\\')
             role[used++] = '\\';
@@ -123,20 +116,6 @@ static tri_status assign(trii_rendezvous *r, const role_info *infos)
     return status;
 }
 
-/* Of given ranks nobody knows the host before it comes. */
-void trii_rdzv_name(const trii_rendezvous *r, int rank, char *text_out, size_t bytes)
-{
-    if (r->is_static && rank < 0)
-        snprintf(text_out, bytes, "all of them");
-    else if (r->is_static)
-        snprintf(text_out, bytes, "the host of --node-rank %d", rank);
-    else if (rank < 0 || r->nodes[rank].addr[0] == '\0')
-        snprintf(text_out, bytes, "a host");
-    else
-        snprintf(text_out, bytes, "host %.*s (pid %lld)", (int)bytes - 40, r->nodes[rank].addr,
-                 (long long)r->nodes[rank].pid);
-}
-
 #define KEY_BYTES 64
 
 /* How many keys a round of n hosts has in one read: two arrays in one block. NULL = no memory. */
@@ -193,52 +172,37 @@ int trii_rdzv_count_came(trii_rendezvous *r, char *missing_out, size_t bytes)
     return came;
 }
 
-/* Nobody came any more: who did, and who of given ranks did not. */
+/* Nobody came any more: who did, and who did not. */
 static tri_status too_few(trii_rendezvous *r, int rank)
 {
-    double seconds = (double)(r->is_static ? r->join_ms : r->read_ms) / 1000;
-    char missing[120], name[TRII_RDZV_ADDR_BYTES + 40], why[TRII_ERR_BYTES];
-    int n = r->round.group_size, came = trii_rdzv_count_came(r, missing, sizeof(missing));
+    char missing[120];
+    int came = trii_rdzv_count_came(r, missing, sizeof(missing));
 
-    trii_rdzv_name(r, rank, name, sizeof(name));
-    if (!r->is_static)
-        return TRII_FAIL(TRI_ERR_TIMEOUT,
-                         "rendezvous of job %s: all %d hosts came, but %d said how many workers "
-                         "they have within %g s; see why the agent on %s does not go on",
-                         r->id, n, came, seconds, name);
-    if (trii_own_address_verdict(r->own, why, sizeof(why)) == TRII_OWN_NOBODY)
-        return TRII_FAIL(TRI_ERR_TIMEOUT,
-                         "rendezvous of job %s: %d of %d hosts came within %g s; %s", r->id, came,
-                         n, seconds, why);
-    return TRII_FAIL(TRI_ERR_TIMEOUT,
-                     "rendezvous of job %s: %d of %d hosts came within %g s; missing: --node-rank "
-                     "%s: start the agent there, or is a firewall between?",
-                     r->id, came, n, seconds, missing);
+    return r->handler->too_few(r, rank, came, missing);
 }
 
 /* Others came or did not: that is why rank 0 does not go on, unless it is itself the reason. */
 static tri_status no_ranks(trii_rendezvous *r)
 {
-    double seconds = (double)(r->is_static ? r->join_ms : r->read_ms) / 1000;
     char missing[120], name[TRII_RDZV_ADDR_BYTES + 40];
     int n = r->round.group_size, came = trii_rdzv_count_came(r, missing, sizeof(missing));
 
-    if (came < n && r->is_static)
-        return too_few(r, 0);
-    trii_rdzv_name(r, 0, name, sizeof(name));
+    if (came < n && r->handler->fixed_hosts)
+        return r->handler->too_few(r, 0, came, missing);
+    r->handler->describe_member(r, 0, name, sizeof(name));
     return TRII_FAIL(TRI_ERR_TIMEOUT,
                      "rendezvous of job %s: %d of %d hosts said how many workers they have, but "
                      "%s, which gives out the ranks, gave none within %g s: is its agent stopped, "
                      "or cut off?",
-                     r->id, came, n, name, seconds);
+                     r->id, came, n, name, (double)r->exchange_ms / 1000);
 }
 
 void trii_rdzv_wait_for(trii_rendezvous *r, int rank)
 {
     trii_mutex_lock(&r->mutex);
-    trii_rdzv_name(r, rank, r->waited_for, sizeof(r->waited_for));
+    r->handler->describe_member(r, rank, r->waited_for, sizeof(r->waited_for));
     trii_mutex_unlock(&r->mutex);
-    if (!r->is_static || r->round.number > 0)
+    if (!r->handler->fixed_hosts || r->round.number > 0)
         atomic_store(&r->met, r->round.group_size);
 }
 
@@ -284,52 +248,6 @@ static tri_status take_ranks(trii_rendezvous *r, const char *text)
         round->first_role_rank < 0 || round->role_size < 1)
         return TRII_FAIL(TRI_ERR_FORMAT, "rendezvous: ranks \"%s\"", text);
     return TRI_OK;
-}
-
-/* 0: it is none. */
-static int read_port(const char *text)
-{
-    char *end;
-    long port = strtol(text, &end, 10);
-
-    return text[0] >= '0' && text[0] <= '9' && *end == '\0' && port < 65536 ? (int)port : 0;
-}
-
-static tri_status take_master(trii_rendezvous *r, const char *addr, const char *port)
-{
-    snprintf(r->round.master_addr, sizeof(r->round.master_addr), "%s", addr);
-    r->round.master_port = read_port(port);
-    if (r->round.master_port == 0)
-        return TRII_FAIL(TRI_ERR_FORMAT,
-                         "rendezvous of job %s: host 0 said that the workers' store is in "
-                         "port \"%.20s\"",
-                         r->id, port);
-    return TRI_OK;
-}
-
-/* Ours says so before it says how many workers it has; torchrun's perhaps not yet, or never. */
-static tri_status wait_for_master(trii_rendezvous *r, int64_t deadline_ns)
-{
-    static const char *const keys[] = {"MASTER_ADDR", "MASTER_PORT"};
-    int64_t soon = trii_deadline_ms(MASTER_MS);
-    bool known = r->round.master_addr[0] != '\0' && r->round.mixed;
-    char *values[2];
-    tri_status status = trii_rdzv_read_keys(
-        r, keys, 2, 2, known && soon < deadline_ns ? soon : deadline_ns, values, NULL);
-
-    if (status == TRI_ERR_TIMEOUT && known)
-        return TRI_OK; /* where it was before */
-    if (status == TRI_ERR_TIMEOUT)
-        return TRII_FAIL(TRI_ERR_TIMEOUT,
-                         "rendezvous of job %s: host 0 did not say where the "
-                         "workers' store is",
-                         r->id);
-    if (status != TRI_OK)
-        return status;
-    status = take_master(r, values[0], values[1]);
-    tri_store_free(values[0]);
-    tri_store_free(values[1]);
-    return status;
 }
 
 /* What an agent has said of itself; NULL: nothing, it is torchrun's. */
@@ -384,14 +302,8 @@ static tri_status take_all(trii_rendezvous *r, char **values, int64_t deadline_n
     round->restarts = r->restarts;
     for (int i = 0; i < round->group_size; i++)
         take_agent(r, i, values[AGENTS + i]);
-    round->master = round->group_rank == 0 && !r->is_static;
-    if (r->is_static) {
-        snprintf(round->master_addr, sizeof(round->master_addr), "%s", r->options->rdzv_host);
-        round->master_port = r->server_port;
-        return TRI_OK;
-    }
-    return values[ADDR] != NULL && values[PORT] != NULL ? take_master(r, values[ADDR], values[PORT])
-                                                        : wait_for_master(r, deadline_ns);
+    round->master = false;
+    return r->handler->find_master(r, values[ADDR], values[PORT], deadline_ns);
 }
 
 /* Once ranks are given out: rank 0 waited until all had said who they are. */
@@ -425,7 +337,7 @@ static tri_status read_round(trii_rendezvous *r, int64_t deadline_ns)
 
 tri_status trii_rdzv_exchange(trii_rendezvous *r)
 {
-    int64_t deadline = trii_deadline_ms(r->is_static ? r->join_ms : r->read_ms);
+    int64_t deadline = trii_deadline_ms(r->exchange_ms);
     tri_status status = trii_rdzv_introduce(r);
 
     if (status == TRI_OK && r->round.group_rank == 0)

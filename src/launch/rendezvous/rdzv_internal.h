@@ -1,9 +1,14 @@
 /*
- * rdzv_internal.h - the rendezvous thread's state, shared by rendezvous.c (what the agent calls),
- * rdzv_setup.c (settings, the store), rdzv_thread.c (the thread, a round that is on),
- * rdzv_phase.c (where it stands), rdzv_join.c (how a round is formed), rdzv_static.c
- * (the same where ranks are given), rdzv_exchange.c (what its members say of themselves before it
- * begins), rdzv_news.c (and afterwards) and rdzv_agree.c (whether they mean the same job).
+ * rdzv_internal.h - the rendezvous thread's state, shared by
+ *
+ *   rendezvous.c     what the agent calls
+ *   rdzv_thread.c    the thread: orders, and a round that is on
+ *   rdzv_phase.c     where it stands
+ *   rdzv_static.c    the handlers (rdzv_handler.h): with given ranks,
+ *   rdzv_dynamic.c   and c10d and etcd, with rdzv_join.c: how they form a round
+ *   rdzv_exchange.c  what its members say of themselves before it begins
+ *   rdzv_news.c      ... and afterwards
+ *   rdzv_server.c    the agents' store
  */
 #ifndef TRII_RDZV_INTERNAL_H
 #define TRII_RDZV_INTERNAL_H
@@ -13,6 +18,7 @@
 #include <trireme/store.h>
 
 #include "launch/rendezvous/rdzv_backend.h"
+#include "launch/rendezvous/rdzv_handler.h"
 #include "launch/rendezvous/rdzv_phase.h"
 #include "launch/rendezvous/rendezvous.h"
 #include "os/clock.h"
@@ -80,8 +86,9 @@ struct trii_rendezvous {
     trii_rdzv_setup setup;
     char id[256];
     char node_name[TRII_RDZV_ADDR_BYTES]; /* our own host, for people */
-    bool is_static;
+    const trii_rdzv_handler *handler;
     int64_t join_ms, last_call_ms, close_ms, beat_ms, dead_ms, read_ms;
+    int64_t exchange_ms;     /* for the members of a complete round to say who they are */
     trii_tcp_server *server; /* of the agents' store, in the agent's loop; NULL = not ours */
     int server_port;
     trii_thread thread;
@@ -137,13 +144,24 @@ static inline bool trii_rdzv_serves(const trii_rendezvous *r)
     return r->server != NULL;
 }
 
-/* --- rdzv_setup.c --- */
-/* --rdzv-conf. */
-tri_status trii_rdzv_read_settings(trii_rendezvous *r) TRI_MUST_CHECK;
+/* --- rdzv_server.c --- */
 /* Opens the store of the agents if that is our task. */
 tri_status trii_rdzv_serve(trii_rendezvous *r) TRI_MUST_CHECK;
-/* Connects to the store, on the thread. */
-tri_status trii_rdzv_begin(trii_rendezvous *r) TRI_MUST_CHECK;
+/* Whether the store's address is one of ours: only such a one can be bound. */
+bool trii_rdzv_is_own_address(const char *host);
+/* The option that says where the store is. */
+const char *trii_rdzv_place_option(const trii_rendezvous *r);
+/* Who we are, but for the address, unless that was given: then true. */
+bool trii_rdzv_name_self(trii_rendezvous *r);
+/* Connects to the store, and finds our address: that which was given, that by which others reach
+ * the store that we serve, or that of our end of the connection to it. */
+tri_status trii_rdzv_connect(trii_rendezvous *r,
+                             const tri_store_tcp_options *options) TRI_MUST_CHECK;
+/* Who serves the store looks whether its address leads to it, and after a while knows whether it
+ * leads to another one of the job, whose server left its name under `claim`. */
+tri_status trii_rdzv_watch_own(trii_rendezvous *r, const char *claim) TRI_MUST_CHECK;
+/* Errors: INVALID_ARG (it does). */
+tri_status trii_rdzv_check_own(const trii_rendezvous *r) TRI_MUST_CHECK;
 
 /* --- rdzv_thread.c --- */
 /* The thread. */
@@ -156,6 +174,8 @@ void trii_rdzv_note(trii_rendezvous *r, const char *text);
 bool trii_rdzv_pause(trii_rendezvous *r, int64_t deadline_ns);
 /* An order that ends the joining is there. */
 bool trii_rdzv_interrupted(trii_rendezvous *r);
+/* Ends the round that was on, for us: no news of it is watched for. */
+void trii_rdzv_end_round(trii_rendezvous *r);
 /* LOST orders that wait, carried out. */
 void trii_rdzv_drop_lost(trii_rendezvous *r);
 
@@ -196,41 +216,19 @@ int trii_rdzv_forget(trii_rendezvous *r, const trii_rdzv_node *node);
 tri_status trii_rdzv_round_store(trii_rendezvous *r, int64_t round,
                                  tri_store **kv_out) TRI_MUST_CHECK;
 
-/* --- rdzv_static.c --- */
-tri_status trii_rdzv_join_static(trii_rendezvous *r) TRI_MUST_CHECK;
-
 /* --- rdzv_exchange.c --- */
 /* r->round with number, rank and size; fills in the rest, and connects nobody. */
 tri_status trii_rdzv_exchange(trii_rendezvous *r) TRI_MUST_CHECK;
 /* How many hosts have said who they are; missing_out: "ranks 1, 3" of those that have not. */
 int trii_rdzv_count_came(trii_rendezvous *r, char *missing_out, size_t bytes);
-/* A member, for people: "host NAME (pid N)". */
-void trii_rdzv_name(const trii_rendezvous *r, int rank, char *text_out, size_t bytes);
 /* For who asks: we wait for that rank; -1: for all. */
 void trii_rdzv_wait_for(trii_rendezvous *r, int rank);
 /* Our own part of it. */
 tri_status trii_rdzv_introduce(trii_rendezvous *r) TRI_MUST_CHECK;
 
-/* --- rdzv_agree.c --- */
-/* Dynamic: says with which --nnodes we were started, before anybody can see us in the state. */
-tri_status trii_rdzv_declare(trii_rendezvous *r) TRI_MUST_CHECK;
-/* ... and takes that back. */
-void trii_rdzv_withdraw(trii_rendezvous *r);
-/* Whether all in the state that have said so were started with ours. Errors: INVALID_ARG. */
+/* --- rdzv_dynamic.c --- */
+/* Whether all in the state that have said so were started with our --nnodes. Errors: INVALID_ARG.
+ */
 tri_status trii_rdzv_agrees(trii_rendezvous *r, const trii_rdzv_state *state) TRI_MUST_CHECK;
-/* Static: takes the rank; of an agent that was lost with the number of the round that begins then.
- * Errors: INVALID_ARG (another has it, or another --nnodes). */
-tri_status trii_rdzv_claim(trii_rendezvous *r) TRI_MUST_CHECK;
-/* Static: whether the loss of a host is followed by another start, for which somebody may come in
- * its place; and lets somebody come in the place of that agent, lost in that round. */
-bool trii_rdzv_may_replace(const trii_rendezvous *r);
-tri_status trii_rdzv_vacate(trii_rendezvous *r, int rank, int64_t pid,
-                            int64_t round) TRI_MUST_CHECK;
-/* Who serves the store looks whether its address leads to it, and after a while knows whether it
- * leads to another one of the job. Errors: INVALID_ARG (it does). */
-tri_status trii_rdzv_watch_own(trii_rendezvous *r) TRI_MUST_CHECK;
-tri_status trii_rdzv_check_own(const trii_rendezvous *r) TRI_MUST_CHECK;
-/* Says who has the port in which we would serve the store; returns a failure. */
-tri_status trii_rdzv_port_taken(const trii_rendezvous *r) TRI_MUST_CHECK;
 
 #endif

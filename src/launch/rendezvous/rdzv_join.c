@@ -417,6 +417,7 @@ tri_status trii_rdzv_join_dynamic(trii_rendezvous *r)
     int64_t start = trii_now_ns(), deadline = trii_deadline_ms(r->join_ms);
     tri_status status = TRI_OK;
 
+    trii_rdzv_end_round(r);
     if (r->phase == TRII_RDZV_JOINING) /* else nobody has seen us yet */
         status = trii_rdzv_change(r, &r->self, TRII_RDZV_ANY_ROUND, false);
     atomic_store(&r->met, 0);
@@ -433,5 +434,5 @@ tri_status trii_rdzv_join_dynamic(trii_rendezvous *r)
         trii_rdzv_pause(r, trii_now_ns() + poll * TRII_NS_PER_MS);
         trii_rdzv_drop_lost(r);
     }
-    return status;
+    return status == TRI_OK ? trii_rdzv_round_store(r, r->round.number, &r->kv) : status;
 }

@@ -12,9 +12,7 @@
 #include "os/clock.h"
 #include "store/exchange.h"
 
-#define COUNT_MS 500
-#define MEMBERS_MS 300 /* between two looks at who is there, while one of them is waited for */
-#define WATCH_MS 3000  /* of one wait for the key */
+#define WATCH_MS 3000 /* of one wait for the key */
 
 static void news_key(char *key, size_t bytes, int64_t number, int rank)
 {
@@ -175,49 +173,6 @@ void trii_rdzv_watch_start(trii_rendezvous *r)
 /* --- waiting for a member -----------------------------------------------------------------------
  */
 
-/* Who waits says how many are there; with given ranks nothing else counts them. */
-static void count_now_and_then(trii_rendezvous *r)
-{
-    int64_t now = trii_now_ns();
-    char missing[120];
-
-    if (!r->is_static || now - r->counted_ns < COUNT_MS * TRII_NS_PER_MS)
-        return;
-    r->counted_ns = now;
-    atomic_store(&r->came, trii_rdzv_count_came(r, missing, sizeof(missing)));
-}
-
-/* Whether the round that is being prepared is still that of the shared state, with all its members;
- * keeps us alive there. INPROGRESS: it is not. */
-static tri_status look_at_members(trii_rendezvous *r)
-{
-    int64_t now = trii_now_ns();
-    trii_rdzv_news news = {.gone = -1};
-    trii_rdzv_state s;
-    const trii_rdzv_entry *self;
-    tri_status status;
-
-    if (now - r->members_ns < MEMBERS_MS * TRII_NS_PER_MS)
-        return TRI_OK;
-    r->members_ns = now;
-    status = trii_rdzv_look(r, &s);
-    if (status != TRI_OK)
-        return status;
-    self = trii_rdzv_find(&s, &r->self);
-    if (self == NULL || !self->participant || s.round != r->round.number) {
-        status = TRI_INPROGRESS; /* we were taken for dead */
-    } else if (trii_rdzv_count_participants(&s) < r->round.group_size) {
-        for (int i = 0; i < r->round.group_size && news.gone < 0; i++)
-            news.gone = trii_rdzv_find(&s, &r->nodes[i]) == NULL ? i : -1;
-        trii_rdzv_name(r, news.gone, news.why, sizeof(news.why) - 16);
-        snprintf(news.why + strlen(news.why), 16, " is gone");
-        trii_rdzv_broadcast(r->kv, r->round.number, r->round.group_size, &news);
-        status = TRI_INPROGRESS;
-    }
-    trii_rdzv_state_fini(&s);
-    return status;
-}
-
 /* The keys and the news of the round, in one exchange. */
 static tri_status look_once(trii_rendezvous *r, const char *const *keys, int n, char **values_out,
                             bool *over_out)
@@ -233,7 +188,8 @@ static tri_status look_once(trii_rendezvous *r, const char *const *keys, int n, 
         calls[i] = (trii_store_call){.kind = TRII_STORE_READ, .key = keys[i]};
     news_key(news_name, sizeof(news_name), r->round.number, -1);
     calls[n] = (trii_store_call){.kind = TRII_STORE_READ, .key = news_name};
-    status = trii_store_exchange(r->kv, calls, n + !r->is_static, NULL, 0, 0, NULL, NULL);
+    status =
+        trii_store_exchange(r->kv, calls, n + !r->handler->fixed_hosts, NULL, 0, 0, NULL, NULL);
     *over_out = status == TRI_OK && calls[n].value != NULL;
     if (*over_out)
         parse_news(r, calls[n].value, &news);
@@ -308,9 +264,7 @@ tri_status trii_rdzv_read_keys(trii_rendezvous *r, const char *const *keys, int 
         if (status != TRI_OK)
             return status;
         trii_rdzv_drop_lost(r);
-        count_now_and_then(r);
-        if (!r->is_static)
-            status = look_at_members(r);
+        status = r->handler->check_members(r);
         if (status != TRI_OK)
             return status;
         trii_rdzv_pause(r, trii_now_ns() + 5 * TRII_NS_PER_MS);

@@ -4,7 +4,13 @@
  *
  * Workers keep that store through restarts, as with torchrun, so its address does not change; but
  * unlike there, everybody first says that its workers are gone, and then rank 0 empties it. That
- * goes for the agent that comes in the place of one that was lost, too.
+ * goes for the agent that comes in the place of one that was lost, too. Agents compare that they
+ * mean the same job, each rank once, which torchrun's do not:
+ *
+ *   trireme/claim/RANK          PID NNODES NAME, or "gone ROUND"
+ *   trireme/nnodes              NNODES RANK PID NAME
+ *   trireme/ROUND/stopped/RANK  no worker of that host runs
+ *   trireme/ROUND/go            all have said so, and the store is empty
  */
 #include "launch/rendezvous/rdzv_internal.h"
 
@@ -12,6 +18,131 @@
 
 #include "base/alloc.h"
 #include "os/clock.h"
+#include "store/exchange.h"
+#include "store/tcp_client.h"
+
+#define COUNT_MS 500  /* between two counts of who has come */
+#define PROBE_MS 1000 /* for a store to answer that has the port we want */
+
+/* --- who has which rank --- */
+
+static tri_status rank_taken(const trii_rendezvous *r, const char *claim)
+{
+    char name[TRII_RDZV_ADDR_BYTES];
+    int pid, nnodes;
+
+    if (sscanf(claim, "%d %d %255s", &pid, &nnodes, name) != 3)
+        return TRII_FAIL(TRI_ERR_FORMAT, "job %s: claim \"%s\"", r->id, claim);
+    return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                     "job %s: the agent on host %s (pid %d) has --node-rank %d already, and this "
+                     "one, on host %s (pid %d), was given it too: give every agent its own, 0 to "
+                     "%d",
+                     r->id, name, pid, r->options->node_rank, r->node_name, (int)r->self.pid,
+                     r->options->max_nodes - 1);
+}
+
+/* Writes the text if `expected` is there ("": nothing), else gives out what is, to be freed. NULL:
+ * ours is there. */
+static tri_status put(trii_rendezvous *r, const char *key, const char *expected, const char *text,
+                      char **other_out)
+{
+    void *value;
+    size_t bytes;
+    tri_status status = tri_store_compare_set(r->kv, key, expected, strlen(expected), text,
+                                              strlen(text), &value, &bytes);
+
+    *other_out = NULL;
+    if (status != TRI_OK)
+        return status;
+    if (strcmp(value, text) == 0)
+        tri_store_free(value);
+    else
+        *other_out = value;
+    return TRI_OK;
+}
+
+static tri_status claim_nnodes(trii_rendezvous *r)
+{
+    char text[TRII_RDZV_ADDR_BYTES + 60], name[TRII_RDZV_ADDR_BYTES], *other;
+    int nnodes, rank, pid;
+    tri_status status;
+
+    snprintf(text, sizeof(text), "%d %d %d %s", r->options->max_nodes, r->options->node_rank,
+             (int)r->self.pid, r->node_name);
+    status = put(r, "trireme/nnodes", "", text, &other);
+    if (status != TRI_OK || other == NULL)
+        return status;
+    if (sscanf(other, "%d %d %d %255s", &nnodes, &rank, &pid, name) == 4 &&
+        nnodes != r->options->max_nodes)
+        status =
+            TRII_FAIL(TRI_ERR_INVALID_ARG,
+                      "job %s: the agent on host %s (pid %d), --node-rank %d, was started with "
+                      "--nnodes %d, this one, on host %s (pid %d), --node-rank %d, with "
+                      "--nnodes %d: give all agents of a job the same --nnodes",
+                      r->id, name, pid, rank, nnodes, r->node_name, (int)r->self.pid,
+                      r->options->node_rank, r->options->max_nodes);
+    tri_store_free(other);
+    return status;
+}
+
+static void claim_key(int rank, char *key_out, size_t bytes)
+{
+    snprintf(key_out, bytes, "trireme/claim/%d", rank);
+}
+
+/* Takes the rank; of an agent that was lost with the number of the round that begins then. */
+static tri_status claim(trii_rendezvous *r)
+{
+    char key[64], text[TRII_RDZV_ADDR_BYTES + 40], *other, *last = NULL;
+    long long lost_round;
+    tri_status status = claim_nnodes(r);
+
+    if (status != TRI_OK)
+        return status;
+    claim_key(r->options->node_rank, key, sizeof(key));
+    snprintf(text, sizeof(text), "%d %d %s", (int)r->self.pid, r->options->max_nodes, r->node_name);
+    status = put(r, key, "", text, &other);
+    if (status == TRI_OK && other != NULL && sscanf(other, "gone %lld", &lost_round) == 1) {
+        last = other;
+        status = put(r, key, last, text, &other);
+        if (status == TRI_OK && other == NULL)
+            r->round.number = lost_round + 1;
+    }
+    tri_store_free(last);
+    if (status != TRI_OK || other == NULL)
+        return status;
+    status = rank_taken(r, other);
+    tri_store_free(other);
+    return status;
+}
+
+/* Whether the loss of a host is followed by another start, for which somebody may come in its
+ * place. */
+static bool may_replace(const trii_rendezvous *r)
+{
+    return r->round.restarts < r->options->max_restarts && !r->round.mixed;
+}
+
+/* Lets somebody come in the place of that agent, lost in that round. */
+static tri_status vacate(trii_rendezvous *r, int rank, int64_t pid, int64_t round)
+{
+    char key[64], text[40], *other = NULL;
+    trii_store_call call = {.kind = TRII_STORE_READ, .key = key};
+    long long claimed = -1;
+    tri_status status;
+
+    claim_key(rank, key, sizeof(key));
+    snprintf(text, sizeof(text), "gone %lld", (long long)round);
+    status = trii_store_exchange(r->kv, &call, 1, NULL, 0, 0, NULL, NULL);
+    if (status == TRI_OK && call.value != NULL && sscanf(call.value, "%lld", &claimed) == 1 &&
+        claimed == pid)
+        status = put(r, key, call.value, text, &other); /* another may have been quicker */
+    tri_store_free(other);
+    trii_store_calls_free(&call, 1);
+    return status;
+}
+
+/* --- starting again --- */
 
 /* The workers' keys: all that are not the agents'. */
 static tri_status empty_store(trii_rendezvous *r)
@@ -106,7 +237,7 @@ static tri_status assemble(trii_rendezvous *r)
     return status;
 }
 
-tri_status trii_rdzv_join_static(trii_rendezvous *r)
+static tri_status join(trii_rendezvous *r)
 {
     tri_status status = TRI_OK;
 
@@ -115,7 +246,7 @@ tri_status trii_rdzv_join_static(trii_rendezvous *r)
         r->round.group_size = r->options->max_nodes;
         status = tri_store_prefix(r->id, r->base, &r->kv);
         if (status == TRI_OK)
-            status = trii_rdzv_claim(r);
+            status = claim(r);
         if (status == TRI_OK)
             trii_rdzv_enter(r, TRII_RDZV_JOINING);
         if (status != TRI_OK || r->round.number == 0)
@@ -129,3 +260,134 @@ tri_status trii_rdzv_join_static(trii_rendezvous *r)
     status = trii_rdzv_introduce(r);
     return status == TRI_OK ? assemble(r) : status;
 }
+
+/* --- the table --- */
+
+static trii_rdzv_server server(const trii_launch_options *options)
+{
+    return options->node_rank == 0 ? TRII_RDZV_MUST_SERVE : TRII_RDZV_CLIENT;
+}
+
+static void describe_place(const trii_launch_options *options, int port, char *text_out,
+                           size_t bytes)
+{
+    snprintf(text_out, bytes, "%s:%d", options->rdzv_host, port);
+}
+
+static tri_status open_store(trii_rendezvous *r)
+{
+    /* torchrun's rank 0 counts who has connected before it goes on */
+    const tri_store_tcp_options options = {.timeout_ms = r->join_ms,
+                                           .world_size = r->options->max_nodes};
+    tri_status status = trii_rdzv_connect(r, &options);
+
+    return status == TRI_OK ? trii_rdzv_watch_own(r, "claim/0") : status;
+}
+
+static tri_status find_master(trii_rendezvous *r, const char *addr, const char *port,
+                              int64_t deadline_ns)
+{
+    (void)addr;
+    (void)port;
+    (void)deadline_ns;
+    snprintf(r->round.master_addr, sizeof(r->round.master_addr), "%s", r->options->rdzv_host);
+    r->round.master_port = r->server_port;
+    return TRI_OK;
+}
+
+/* Nothing else counts who has come, for the user. */
+static tri_status check_members(trii_rendezvous *r)
+{
+    int64_t now = trii_now_ns();
+    char missing[120];
+
+    if (now - r->counted_ns >= COUNT_MS * TRII_NS_PER_MS) {
+        r->counted_ns = now;
+        atomic_store(&r->came, trii_rdzv_count_came(r, missing, sizeof(missing)));
+    }
+    return TRI_OK;
+}
+
+static tri_status drop(trii_rendezvous *r, const trii_rdzv_order *lost, trii_rdzv_news *news_out)
+{
+    tri_status status = TRI_OK;
+
+    news_out->counts = may_replace(r);
+    news_out->over = !news_out->counts;
+    if (news_out->counts && r->kv != NULL)
+        status = vacate(r, lost->number, lost->node.pid, lost->round);
+    if (lost->round != r->round.number)
+        news_out->gone = -1; /* everybody waits for its place to be taken already */
+    return status;
+}
+
+/* Nobody knows the host before it comes. */
+static void describe_member(const trii_rendezvous *r, int rank, char *text_out, size_t bytes)
+{
+    (void)r;
+    if (rank < 0)
+        snprintf(text_out, bytes, "all of them");
+    else
+        snprintf(text_out, bytes, "the host of --node-rank %d", rank);
+}
+
+static tri_status too_few(trii_rendezvous *r, int rank, int came, const char *missing)
+{
+    double seconds = (double)r->join_ms / 1000;
+    char why[TRII_ERR_BYTES];
+
+    (void)rank;
+    if (trii_own_address_verdict(r->own, why, sizeof(why)) == TRII_OWN_NOBODY)
+        return TRII_FAIL(TRI_ERR_TIMEOUT,
+                         "rendezvous of job %s: %d of %d hosts came within %g s; %s", r->id, came,
+                         r->round.group_size, seconds, why);
+    return TRII_FAIL(TRI_ERR_TIMEOUT,
+                     "rendezvous of job %s: %d of %d hosts came within %g s; missing: --node-rank "
+                     "%s: start the agent there, or is a firewall between?",
+                     r->id, came, r->round.group_size, seconds, missing);
+}
+
+/* Who serves the store has rank 0, and so have we. */
+static tri_status port_taken(const trii_rendezvous *r, const char *why)
+{
+    const tri_store_tcp_options options = {.timeout_ms = PROBE_MS};
+    tri_store *store, *kv = NULL;
+    void *value = NULL;
+    tri_status status = tri_store_tcp(r->options->rdzv_host, r->server_port, &options, &store);
+
+    if (status == TRI_OK) {
+        status = tri_store_prefix(r->id, store, &kv);
+        if (status == TRI_OK)
+            status = tri_store_get(kv, "trireme/claim/0", PROBE_MS, &value, NULL);
+        tri_store_unref(kv);
+        tri_store_unref(store);
+    }
+    if (status != TRI_OK)
+        return TRII_FAIL(TRI_ERR_STATE,
+                         "the agents' %s: another job or program has the port (who: ss -ltnp | "
+                         "grep :%d); choose another %s, the same on all hosts",
+                         why, r->server_port,
+                         *r->options->rdzv_endpoint != '\0' ? "one in --rdzv-endpoint"
+                                                            : "--master-port");
+    status = rank_taken(r, value);
+    tri_store_free(value);
+    return status;
+}
+
+const trii_rdzv_handler trii_rdzv_static = {
+    .name = "static",
+    .fixed_hosts = true,
+    .timeout_key = "timeout",
+    .timeout_ms = 900000,
+    .server = server,
+    .describe_place = describe_place,
+    .open = open_store,
+    .join = join,
+    .find_master = find_master,
+    .check_members = check_members,
+    .drop = drop,
+    .describe_member = describe_member,
+    .too_few = too_few,
+    .other_server = rank_taken,
+    .port_taken = port_taken,
+};

@@ -111,31 +111,18 @@ bool trii_rdzv_interrupted(trii_rendezvous *r)
 
 /* Ranks of the round in which it was lost may be others by now, so it goes by its name. Who was
  * stopped for a while and is alone for that reason does not harm a round that is on without it. */
-static tri_status drop(trii_rendezvous *r, const trii_rdzv_order *o)
+static tri_status drop(trii_rendezvous *r, const trii_rdzv_order *o, trii_rdzv_news *news_out)
 {
-    /* while we wait for the members of a new round it may be one of them */
-    int64_t round =
-        !trii_rdzv_phase_is_on(r->phase) && r->round.number > o->round ? r->round.number : o->round;
-    trii_rdzv_news news = {.gone = o->number};
     int64_t n;
-    tri_status status = TRI_OK;
+    tri_status status;
 
-    snprintf(news.why, sizeof(news.why), "%s", o->why);
+    *news_out = (trii_rdzv_news){.gone = o->number};
+    snprintf(news_out->why, sizeof(news_out->why), "%s", o->why);
     if (o->round == r->round.number)
         r->gone = o->number;
-    if (r->is_static) {
-        news.counts = trii_rdzv_may_replace(r);
-        news.over = !news.counts;
-        if (news.counts && r->kv != NULL)
-            status = trii_rdzv_vacate(r, o->number, o->node.pid, o->round);
-        if (o->round != r->round.number) /* everybody waits for its place to be taken already */
-            return status;
-    } else {
-        news.gone = trii_rdzv_forget(r, &o->node);
-        status = trii_rdzv_change(r, &o->node, round, false);
-    }
-    if (status == TRI_OK && r->kv != NULL && news.gone >= 0) {
-        trii_rdzv_broadcast(r->kv, r->round.number, r->round.group_size, &news);
+    status = r->handler->drop(r, o, news_out);
+    if (status == TRI_OK && r->kv != NULL && news_out->gone >= 0) {
+        trii_rdzv_broadcast(r->kv, r->round.number, r->round.group_size, news_out);
         status = tri_store_num_keys(r->base, &n);
     }
     return status;
@@ -144,6 +131,7 @@ static tri_status drop(trii_rendezvous *r, const trii_rdzv_order *o)
 void trii_rdzv_drop_lost(trii_rendezvous *r)
 {
     trii_rdzv_order lost;
+    trii_rdzv_news news;
 
     for (;;) {
         trii_mutex_lock(&r->mutex);
@@ -159,14 +147,14 @@ void trii_rdzv_drop_lost(trii_rendezvous *r)
         if (lost.kind == TRII_ORDER_NONE)
             return;
         /* Without the store all ends anyway, as whoever needs it next will see. */
-        if (!lost.serves && drop(r, &lost) == TRI_OK)
+        if (!lost.serves && drop(r, &lost, &news) == TRI_OK)
             trii_rdzv_answered(r);
     }
 }
 
 /* --- a round that is on --- */
 
-static void end_round(trii_rendezvous *r)
+void trii_rdzv_end_round(trii_rendezvous *r)
 {
     trii_rdzv_watch_stop(r);
     tri_store_unref(r->kv);
@@ -193,11 +181,7 @@ static void join(trii_rendezvous *r, const trii_rdzv_order *o)
     r->restarts = o->restarts;
     trii_rdzv_enter(r, r->phase == TRII_RDZV_CONNECTED ? TRII_RDZV_APPLYING : TRII_RDZV_JOINING);
     do {
-        if (!r->is_static)
-            end_round(r);
-        status = r->is_static ? trii_rdzv_join_static(r) : trii_rdzv_join_dynamic(r);
-        if (status == TRI_OK && !r->is_static)
-            status = trii_rdzv_round_store(r, r->round.number, &r->kv);
+        status = r->handler->join(r);
         if (status == TRI_OK)
             status = trii_rdzv_exchange(r);
     } while (status == TRI_INPROGRESS);
@@ -224,7 +208,7 @@ static void join(trii_rendezvous *r, const trii_rdzv_order *o)
 
 static void tell(trii_rendezvous *r, const trii_rdzv_order *o, int gone)
 {
-    trii_rdzv_news news = {.over = o->over || (gone >= 0 && r->is_static),
+    trii_rdzv_news news = {.over = o->over || (gone >= 0 && r->handler->fixed_hosts),
                            .counts = o->counts,
                            .gone = gone,
                            .left = true};
@@ -247,20 +231,6 @@ static void count_us_out(trii_rendezvous *r)
     (void)status; /* then whoever waits for it waits a little in vain */
 }
 
-/* Nobody waits for a place any more. */
-static bool is_unwanted(trii_rendezvous *r)
-{
-    trii_rdzv_state s;
-    bool any = false;
-
-    if (r->is_static || trii_rdzv_look(r, &s) != TRI_OK)
-        return true;
-    for (int i = 0; i < s.n; i++)
-        any = any || s.entries[i].waiting || s.entries[i].redundant;
-    trii_rdzv_state_fini(&s);
-    return !any;
-}
-
 /* Who serves the store stays until the others know how it ended. */
 static void say_goodbye(trii_rendezvous *r)
 {
@@ -273,7 +243,8 @@ static void say_goodbye(trii_rendezvous *r)
         return; /* there never was a round */
     while (trii_rdzv_serves(r) && r->kv != NULL && status == TRI_OK && trii_now_ns() < deadline) {
         status = tri_store_add(r->kv, "trireme/left", 0, &n);
-        if (status == TRI_OK && n >= others && is_unwanted(r))
+        if (status == TRI_OK && n >= others &&
+            (r->handler->is_awaited == NULL || !r->handler->is_awaited(r)))
             break;
         trii_sleep_until(trii_now_ns() + 5 * TRII_NS_PER_MS);
     }
@@ -285,17 +256,15 @@ static void leave(trii_rendezvous *r, const trii_rdzv_order *o)
 
     if (o->kind == TRII_ORDER_LEAVE)
         tell(r, o, r->round.group_rank);
-    if (!r->is_static && r->backend != NULL)
-        status = trii_rdzv_change(r, &r->self, TRII_RDZV_ANY_ROUND, o->kind == TRII_ORDER_CLOSE);
-    if (status == TRI_OK)
-        trii_rdzv_withdraw(r);
+    if (r->handler->leave != NULL)
+        status = r->handler->leave(r, o->kind == TRII_ORDER_CLOSE);
     if (o->kind == TRII_ORDER_CLOSE || trii_rdzv_serves(r))
         say_goodbye(r);
     else
         count_us_out(r); /* who serves the store waits for that */
     if (status != TRI_OK)
         TRII_LOG(TRII_LOG_INFO, "launch", "leaving the rendezvous: %s", tri_last_error());
-    end_round(r);
+    trii_rdzv_end_round(r);
     trii_rdzv_enter(r, TRII_RDZV_GONE);
     emit_simple(r, TRII_RDZV_LEFT, false, "");
 }
@@ -320,23 +289,27 @@ static void finish(trii_rendezvous *r)
 
 static void lost(trii_rendezvous *r, const trii_rdzv_order *o)
 {
-    bool ends = r->is_static && !o->serves && !trii_rdzv_may_replace(r);
-    trii_rdzv_event event = {.kind = ends ? TRII_RDZV_ENDED : TRII_RDZV_AGAIN,
-                             .counts = r->is_static && !o->serves,
-                             .gone = o->serves ? -1 : o->number};
+    trii_rdzv_event event = {.kind = TRII_RDZV_AGAIN, .gone = -1};
+    trii_rdzv_news news = {.gone = -1};
     int64_t n;
     tri_status status;
 
     if (trii_rdzv_phase_is_on(r->phase) && o->round != r->round.number)
         return; /* the round that is on has links of its own */
     /* If its store answers it lives, and it was us who was not heard. */
-    status = o->serves ? tri_store_num_keys(r->base, &n) : drop(r, o);
+    status = o->serves ? tri_store_num_keys(r->base, &n) : drop(r, o, &news);
     if (status == TRI_OK)
         trii_rdzv_answered(r);
     if (!trii_rdzv_phase_is_on(r->phase))
         return; /* it is over already */
-    snprintf(event.why, sizeof(event.why), "%s",
-             o->serves ? "this host was taken for dead" : o->why);
+    if (o->serves) {
+        snprintf(event.why, sizeof(event.why), "this host was taken for dead");
+    } else {
+        event.kind = news.over ? TRII_RDZV_ENDED : TRII_RDZV_AGAIN;
+        event.counts = news.counts;
+        event.gone = o->number;
+        snprintf(event.why, sizeof(event.why), "%s", o->why);
+    }
     if (status == TRI_OK)
         emit(r, &event);
     else
@@ -366,7 +339,7 @@ static bool handle(trii_rendezvous *r, const trii_rdzv_order *o)
         break;
     case TRII_ORDER_QUIT:
     case TRII_ORDER_NONE:
-        end_round(r);
+        trii_rdzv_end_round(r);
         return false;
     }
     return true;
@@ -379,42 +352,25 @@ static tri_status is_barrier_passed(trii_rendezvous *r, bool *passed_out)
     return tri_store_check(r->kv, keys, 1, passed_out);
 }
 
-/* What in the shared state ends this host's round; false: nothing does. */
-static bool report_change(trii_rendezvous *r, const trii_rdzv_state *s, bool passed)
-{
-    const trii_rdzv_entry *self = trii_rdzv_find(s, &r->self);
-
-    if (passed)
-        emit_simple(r, TRII_RDZV_FINISHED, false, "");
-    else if (s->closed)
-        emit_simple(r, TRII_RDZV_ENDED, false, "another host has closed the job");
-    else if (self == NULL || !self->participant || s->round != r->round.number)
-        emit_simple(r, TRII_RDZV_AGAIN, false, "this host was taken for dead");
-    else if (trii_rdzv_count_waiting(s) > 0)
-        emit_simple(r, TRII_RDZV_AGAIN, false, "a host joins");
-    else if (trii_rdzv_count_participants(s) < r->round.group_size)
-        emit_simple(r, TRII_RDZV_AGAIN, false, "a host is gone");
-    else
-        return false;
-    return true;
-}
-
-/* Whether the shared state still has us in it, alone with those that we know. */
+/* What all share may end the round that is on. */
 static tri_status look_at_state(trii_rendezvous *r)
 {
-    trii_rdzv_state s;
+    trii_rdzv_event event = {.gone = -1};
     bool passed = false;
-    tri_status status = trii_rdzv_look(r, &s);
+    tri_status status = r->handler->watch(r, &event);
 
+    if (status != TRI_OK || event.kind == TRII_RDZV_NOTHING)
+        return status;
+    if (event.kind == TRII_RDZV_ENDED && r->phase == TRII_RDZV_FINISHING)
+        status = is_barrier_passed(r, &passed); /* all may have succeeded since we asked for that */
     if (status != TRI_OK)
         return status;
-    if (s.closed &&
-        r->phase == TRII_RDZV_FINISHING) /* all may have succeeded since we asked for that */
-        status = is_barrier_passed(r, &passed);
-    if (status == TRI_OK && report_change(r, &s, passed))
-        stop_round(r);
-    trii_rdzv_state_fini(&s);
-    return status;
+    if (passed)
+        emit_simple(r, TRII_RDZV_FINISHED, false, "");
+    else
+        emit(r, &event);
+    stop_round(r);
+    return TRI_OK;
 }
 
 static void look(trii_rendezvous *r)
@@ -449,20 +405,18 @@ static void look(trii_rendezvous *r)
         emit(r, &event);
         return;
     }
-    if (status == TRI_OK && !r->is_static)
+    if (status == TRI_OK && r->handler->watch != NULL)
         status = look_at_state(r);
     if (status != TRI_OK)
         fail(r, finishing);
 }
 
 /* No round is on, but we are in the state: our workers are ending, or have not begun. */
-static void show_life(trii_rendezvous *r)
+static void keep_alive(trii_rendezvous *r)
 {
-    trii_rdzv_state s;
+    trii_rdzv_event event;
 
-    if (trii_rdzv_look(r, &s) == TRI_OK)
-        trii_rdzv_state_fini(&s);
-    else
+    if (r->handler->watch(r, &event) != TRI_OK)
         trii_rdzv_enter(r, TRII_RDZV_BROKEN); /* the next order fails likewise, and says so */
 }
 
@@ -476,10 +430,10 @@ static bool handle_without_store(trii_rendezvous *r, const trii_rdzv_order *o)
 static void look_if_due(trii_rendezvous *r)
 {
     bool ordered, is_on = trii_rdzv_phase_is_on(r->phase);
-    bool is_member = trii_rdzv_phase_is_member(r->phase) && !r->is_static;
+    bool is_member = r->handler->watch != NULL && trii_rdzv_phase_is_member(r->phase);
     int64_t look_ms = r->phase == TRII_RDZV_FINISHING ? BARRIER_LOOK_MS : LOOK_MS;
 
-    if (!r->is_static && look_ms > r->beat_ms / 2)
+    if (r->handler->watch != NULL && look_ms > r->beat_ms / 2)
         look_ms = r->beat_ms / 2 + 1;
     trii_rdzv_pause(r, is_on || is_member ? trii_now_ns() + look_ms * TRII_NS_PER_MS
                                           : TRII_NO_DEADLINE);
@@ -491,7 +445,7 @@ static void look_if_due(trii_rendezvous *r)
     if (is_on && !ordered)
         look(r);
     else if (is_member && !ordered)
-        show_life(r);
+        keep_alive(r);
 }
 
 void trii_rdzv_main(void *arg)
@@ -502,7 +456,7 @@ void trii_rdzv_main(void *arg)
     bool has_watcher = status == TRI_OK;
 
     if (status == TRI_OK)
-        status = trii_rdzv_begin(r);
+        status = r->handler->open(r);
     trii_rdzv_enter(r, status == TRI_OK ? TRII_RDZV_CONNECTED : TRII_RDZV_NO_STORE);
     if (status != TRI_OK)
         fail(r, false);

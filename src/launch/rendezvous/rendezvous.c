@@ -4,17 +4,18 @@
  */
 #include "launch/rendezvous/rdzv_internal.h"
 
-#include <string.h>
+#include <stdlib.h>
 
 #include "base/alloc.h"
 #include "os/clock.h"
 #include "os/host.h"
 #include "os/process.h"
 
-static bool is_etcd(const trii_launch_options *o)
-{
-    return strncmp(o->rdzv_backend, "etcd", 4) == 0;
-}
+static const trii_rdzv_handler *const handlers[] = {
+    [TRII_RDZV_STATIC] = &trii_rdzv_static,
+    [TRII_RDZV_C10D] = &trii_rdzv_c10d,
+    [TRII_RDZV_ETCD] = &trii_rdzv_etcd,
+};
 
 static void order(trii_rendezvous *r, const trii_rdzv_order *o)
 {
@@ -25,6 +26,46 @@ static void order(trii_rendezvous *r, const trii_rdzv_order *o)
         r->orders[r->n_orders++] = *o;
     trii_cond_broadcast(&r->changed);
     trii_mutex_unlock(&r->mutex);
+}
+
+/* Seconds of --rdzv-conf, as milliseconds. */
+static tri_status read_ms(const trii_launch_options *o, const char *key, int64_t fallback_ms,
+                          int64_t *ms_out)
+{
+    char text[64], *end;
+    double seconds;
+
+    *ms_out = fallback_ms;
+    if (!trii_rdzv_conf(o, key, text, sizeof(text)))
+        return TRI_OK;
+    seconds = strtod(text, &end);
+    if (end == text || *end != '\0' || !(seconds > 0 && seconds < 1e7))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "--rdzv-conf: %s=%s is not a number of seconds", key,
+                         text);
+    *ms_out = (int64_t)(seconds * 1000);
+    return TRI_OK;
+}
+
+static tri_status read_settings(trii_rendezvous *r)
+{
+    const trii_launch_options *o = r->options;
+    int64_t attempts_ms;
+    tri_status status = read_ms(o, r->handler->timeout_key, r->handler->timeout_ms, &r->join_ms);
+
+    if (status == TRI_OK)
+        status = read_ms(o, "last_call_timeout", 30000, &r->last_call_ms);
+    if (status == TRI_OK)
+        status = read_ms(o, "close_timeout", 30000, &r->close_ms);
+    if (status == TRI_OK)
+        status = read_ms(o, "keep_alive_interval", 5000, &r->beat_ms);
+    if (status == TRI_OK)
+        status = read_ms(o, "keep_alive_max_attempt", 3000, &attempts_ms);
+    if (status == TRI_OK)
+        status = read_ms(o, "read_timeout", 60000, &r->read_ms);
+    if (status == TRI_OK)
+        r->dead_ms = r->beat_ms * attempts_ms / 1000;
+    r->exchange_ms = r->handler->fixed_hosts ? r->join_ms : r->read_ms;
+    return status;
 }
 
 tri_status trii_rendezvous_create(const trii_rdzv_setup *setup, trii_rendezvous **rdzv_out)
@@ -38,15 +79,15 @@ tri_status trii_rendezvous_create(const trii_rdzv_setup *setup, trii_rendezvous 
     r->options = o;
     r->setup = *setup;
     r->event_fd = -1;
-    r->is_static = strcmp(o->rdzv_backend, "static") == 0;
+    r->handler = handlers[o->rdzv];
     r->server_port = o->rdzv_port > 0 ? o->rdzv_port : trii_rdzv_default_port(o);
     snprintf(r->id, sizeof(r->id), "%s", o->run_id);
     trii_host_name(r->node_name, sizeof(r->node_name));
     r->self.pid = trii_process_id();
     trii_mutex_init(&r->mutex);
     trii_cond_init(&r->changed);
-    status = trii_rdzv_read_settings(r);
-    if (status == TRI_OK && !is_etcd(o))
+    status = read_settings(r);
+    if (status == TRI_OK)
         status = trii_rdzv_serve(r);
     if (status == TRI_OK)
         status = trii_wakeup_create(&r->event_fd);
@@ -120,11 +161,7 @@ void trii_rendezvous_describe(trii_rendezvous *r, char *text_out, size_t bytes)
     int came = atomic_load(&r->came), met = atomic_load(&r->met);
     char at[300], wanted[32];
 
-    if (is_etcd(o))
-        snprintf(at, sizeof(at), "%s", o->rdzv_endpoint);
-    else
-        snprintf(at, sizeof(at), "%s:%d%s", o->rdzv_host, r->server_port,
-                 !r->is_static && *o->rdzv_endpoint == '\0' ? " (no --rdzv-endpoint)" : "");
+    r->handler->describe_place(o, r->server_port, at, sizeof(at));
     if (o->min_nodes == o->max_nodes)
         snprintf(wanted, sizeof(wanted), "%d", o->max_nodes);
     else

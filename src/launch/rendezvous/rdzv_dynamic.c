@@ -1,0 +1,405 @@
+/*
+ * rdzv_dynamic.c - the handlers c10d and etcd: agents agree on rounds by torch's shared state
+ * (rdzv_state.h), so that torchrun's may be among them; how they form one is in rdzv_join.c. They
+ * differ in where the state and the keys are kept.
+ *
+ *   trireme/ID/declared/ADDR/PID/LOCAL_ID   MIN MAX NAME of an agent of ours, before anybody can
+ * see it in the state: all must have the same --nnodes. torchrun's say nothing, and are taken as
+ * they are ID/trireme/serves                       PID NNODES NAME of who serves the store
+ */
+#include "launch/rendezvous/rdzv_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "launch/rendezvous/rdzv_etcd.h"
+#include "store/exchange.h"
+
+#define MASTER_MS                                                                                  \
+    3000 /* a torchrun agent that was rank 0 before does not say again where its store is */
+#define MEMBERS_MS 300 /* between two looks at who is there, while one of them is waited for */
+
+/* --- the same job --- */
+
+/* As it was written on the command line. */
+static void nnodes_text(int min, int max, char *text_out, size_t bytes)
+{
+    if (min == max)
+        snprintf(text_out, bytes, "--nnodes %d", max);
+    else
+        snprintf(text_out, bytes, "--nnodes %d:%d", min, max);
+}
+
+static void declared_key(const trii_rendezvous *r, const trii_rdzv_node *node, char *key_out,
+                         size_t bytes)
+{
+    snprintf(key_out, bytes, "trireme/%s/declared/%s/%lld/%lld", r->id, node->addr,
+             (long long)node->pid, (long long)node->local_id);
+}
+
+#define KEY_BYTES (2 * TRII_RDZV_ADDR_BYTES + 100)
+
+static tri_status declare(trii_rendezvous *r)
+{
+    char key[KEY_BYTES], text[TRII_RDZV_ADDR_BYTES + 40];
+
+    declared_key(r, &r->self, key, sizeof(key));
+    snprintf(text, sizeof(text), "%d %d %s", r->options->min_nodes, r->options->max_nodes,
+             r->node_name);
+    return tri_store_set(r->base, key, text, strlen(text));
+}
+
+static void withdraw(trii_rendezvous *r)
+{
+    char key[KEY_BYTES];
+    bool existed;
+    tri_status status;
+
+    declared_key(r, &r->self, key, sizeof(key));
+    status = tri_store_delete(r->base, key, &existed);
+    (void)status; /* nobody looks at it without a node in the state */
+}
+
+/* text: its declaration. */
+static tri_status agrees_with(const trii_rendezvous *r, const trii_rdzv_node *node,
+                              const char *text)
+{
+    char name[TRII_RDZV_ADDR_BYTES], ours[40], theirs[40];
+    const trii_launch_options *o = r->options;
+    int min, max;
+
+    if (sscanf(text, "%d %d %255s", &min, &max, name) != 3 ||
+        (min == o->min_nodes && max == o->max_nodes))
+        return TRI_OK;
+    nnodes_text(o->min_nodes, o->max_nodes, ours, sizeof(ours));
+    nnodes_text(min, max, theirs, sizeof(theirs));
+    return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                     "job %s: the agent on host %s (pid %lld) was started with %s, this one, on "
+                     "host %s (pid %lld), with %s: give all agents of a job the same --nnodes",
+                     r->id, name, (long long)node->pid, theirs, r->node_name,
+                     (long long)r->self.pid, ours);
+}
+
+/* Reads without waiting: torchrun's agents declare nothing, and one that leaves at this moment
+ * takes its own away. */
+tri_status trii_rdzv_agrees(trii_rendezvous *r, const trii_rdzv_state *state)
+{
+    size_t n = (size_t)state->n;
+    char(*keys)[KEY_BYTES] = trii_alloc(n + 1, sizeof(*keys), "rendezvous");
+    trii_store_call *calls = trii_alloc(n + 1, sizeof(*calls), "rendezvous");
+    tri_status status = TRI_ERR_NO_MEMORY;
+
+    if (keys != NULL && calls != NULL) {
+        for (int i = 0; i < state->n; i++) {
+            declared_key(r, &state->entries[i].node, keys[i], KEY_BYTES);
+            calls[i] = (trii_store_call){.kind = TRII_STORE_READ, .key = keys[i]};
+        }
+        status =
+            n > 0 ? trii_store_exchange(r->base, calls, state->n, NULL, 0, 0, NULL, NULL) : TRI_OK;
+        for (int i = 0; i < state->n && status == TRI_OK; i++) {
+            if (calls[i].value != NULL)
+                status = agrees_with(r, &state->entries[i].node, calls[i].value);
+        }
+        trii_store_calls_free(calls, state->n);
+    }
+    trii_free(calls);
+    trii_free(keys);
+    return status;
+}
+
+/* --- a round that is complete --- */
+
+/* Whether the round that is being prepared is still that of the shared state, with all its members;
+ * keeps us alive there. INPROGRESS: it is not. */
+static tri_status check_members(trii_rendezvous *r)
+{
+    int64_t now = trii_now_ns();
+    trii_rdzv_news news = {.gone = -1};
+    trii_rdzv_state s;
+    const trii_rdzv_entry *self;
+    tri_status status;
+
+    if (now - r->members_ns < MEMBERS_MS * TRII_NS_PER_MS)
+        return TRI_OK;
+    r->members_ns = now;
+    status = trii_rdzv_look(r, &s);
+    if (status != TRI_OK)
+        return status;
+    self = trii_rdzv_find(&s, &r->self);
+    if (self == NULL || !self->participant || s.round != r->round.number) {
+        status = TRI_INPROGRESS; /* we were taken for dead */
+    } else if (trii_rdzv_count_participants(&s) < r->round.group_size) {
+        for (int i = 0; i < r->round.group_size && news.gone < 0; i++)
+            news.gone = trii_rdzv_find(&s, &r->nodes[i]) == NULL ? i : -1;
+        r->handler->describe_member(r, news.gone, news.why, sizeof(news.why) - 16);
+        snprintf(news.why + strlen(news.why), 16, " is gone");
+        trii_rdzv_broadcast(r->kv, r->round.number, r->round.group_size, &news);
+        status = TRI_INPROGRESS;
+    }
+    trii_rdzv_state_fini(&s);
+    return status;
+}
+
+static tri_status publish_master(trii_rendezvous *r)
+{
+    char port[16];
+    tri_status status = tri_store_set(r->kv, "MASTER_ADDR", r->self.addr, strlen(r->self.addr));
+
+    snprintf(port, sizeof(port), "%d", r->worker_port);
+    return status == TRI_OK ? tri_store_set(r->kv, "MASTER_PORT", port, strlen(port)) : status;
+}
+
+/* 0: it is none. */
+static int read_port(const char *text)
+{
+    char *end;
+    long port = strtol(text, &end, 10);
+
+    return text[0] >= '0' && text[0] <= '9' && *end == '\0' && port < 65536 ? (int)port : 0;
+}
+
+static tri_status take_master(trii_rendezvous *r, const char *addr, const char *port)
+{
+    snprintf(r->round.master_addr, sizeof(r->round.master_addr), "%s", addr);
+    r->round.master_port = read_port(port);
+    if (r->round.master_port == 0)
+        return TRII_FAIL(TRI_ERR_FORMAT,
+                         "rendezvous of job %s: host 0 said that the workers' store is in "
+                         "port \"%.20s\"",
+                         r->id, port);
+    return TRI_OK;
+}
+
+/* Ours says so before it says how many workers it has; torchrun's perhaps not yet, or never. */
+static tri_status wait_for_master(trii_rendezvous *r, int64_t deadline_ns)
+{
+    static const char *const keys[] = {"MASTER_ADDR", "MASTER_PORT"};
+    int64_t soon = trii_deadline_ms(MASTER_MS);
+    bool known = r->round.master_addr[0] != '\0' && r->round.mixed;
+    char *values[2];
+    tri_status status = trii_rdzv_read_keys(
+        r, keys, 2, 2, known && soon < deadline_ns ? soon : deadline_ns, values, NULL);
+
+    if (status == TRI_ERR_TIMEOUT && known)
+        return TRI_OK; /* where it was before */
+    if (status == TRI_ERR_TIMEOUT)
+        return TRII_FAIL(TRI_ERR_TIMEOUT,
+                         "rendezvous of job %s: host 0 did not say where the "
+                         "workers' store is",
+                         r->id);
+    if (status != TRI_OK)
+        return status;
+    status = take_master(r, values[0], values[1]);
+    tri_store_free(values[0]);
+    tri_store_free(values[1]);
+    return status;
+}
+
+static tri_status find_master(trii_rendezvous *r, const char *addr, const char *port,
+                              int64_t deadline_ns)
+{
+    r->round.master = r->round.group_rank == 0;
+    return addr != NULL && port != NULL ? take_master(r, addr, port)
+                                        : wait_for_master(r, deadline_ns);
+}
+
+static void describe_member(const trii_rendezvous *r, int rank, char *text_out, size_t bytes)
+{
+    if (rank < 0 || r->nodes[rank].addr[0] == '\0')
+        snprintf(text_out, bytes, "a host");
+    else
+        snprintf(text_out, bytes, "host %.*s (pid %lld)", (int)bytes - 40, r->nodes[rank].addr,
+                 (long long)r->nodes[rank].pid);
+}
+
+static tri_status too_few(trii_rendezvous *r, int rank, int came, const char *missing)
+{
+    char name[TRII_RDZV_ADDR_BYTES + 40];
+
+    (void)missing;
+    describe_member(r, rank, name, sizeof(name));
+    return TRII_FAIL(TRI_ERR_TIMEOUT,
+                     "rendezvous of job %s: all %d hosts came, but %d said how many workers "
+                     "they have within %g s; see why the agent on %s does not go on",
+                     r->id, r->round.group_size, came, (double)r->read_ms / 1000, name);
+}
+
+/* --- a round that is on --- */
+
+/* What in the shared state ends this host's round, if anything does. */
+static void find_change(const trii_rendezvous *r, const trii_rdzv_state *s,
+                        trii_rdzv_event *event_out)
+{
+    const trii_rdzv_entry *self = trii_rdzv_find(s, &r->self);
+    const char *why = NULL;
+
+    event_out->kind = TRII_RDZV_AGAIN;
+    if (s->closed) {
+        event_out->kind = TRII_RDZV_ENDED;
+        why = "another host has closed the job";
+    } else if (self == NULL || !self->participant || s->round != r->round.number) {
+        why = "this host was taken for dead";
+    } else if (trii_rdzv_count_waiting(s) > 0) {
+        why = "a host joins";
+    } else if (trii_rdzv_count_participants(s) < r->round.group_size) {
+        why = "a host is gone";
+    } else {
+        event_out->kind = TRII_RDZV_NOTHING;
+    }
+    snprintf(event_out->why, sizeof(event_out->why), "%s", why != NULL ? why : "");
+}
+
+static tri_status watch(trii_rendezvous *r, trii_rdzv_event *event_out)
+{
+    trii_rdzv_state s;
+    tri_status status = trii_rdzv_look(r, &s);
+
+    if (status != TRI_OK)
+        return status;
+    find_change(r, &s, event_out);
+    trii_rdzv_state_fini(&s);
+    return TRI_OK;
+}
+
+static tri_status drop(trii_rendezvous *r, const trii_rdzv_order *lost, trii_rdzv_news *news_out)
+{
+    /* while we wait for the members of a new round it may be one of them */
+    int64_t round = !trii_rdzv_phase_is_on(r->phase) && r->round.number > lost->round
+                        ? r->round.number
+                        : lost->round;
+
+    news_out->gone = trii_rdzv_forget(r, &lost->node);
+    return trii_rdzv_change(r, &lost->node, round, false);
+}
+
+static tri_status leave(trii_rendezvous *r, bool close)
+{
+    tri_status status = trii_rdzv_change(r, &r->self, TRII_RDZV_ANY_ROUND, close);
+
+    if (status == TRI_OK)
+        withdraw(r);
+    return status;
+}
+
+static bool is_awaited(trii_rendezvous *r)
+{
+    trii_rdzv_state s;
+    bool any = false;
+
+    if (trii_rdzv_look(r, &s) != TRI_OK)
+        return false;
+    for (int i = 0; i < s.n; i++)
+        any = any || s.entries[i].waiting || s.entries[i].redundant;
+    trii_rdzv_state_fini(&s);
+    return any;
+}
+
+/* --- where the state is kept --- */
+
+static bool is_yes(const char *text)
+{
+    return *text == '1' || *text == 't' || *text == 'T' || *text == 'y' || *text == 'Y';
+}
+
+static trii_rdzv_server server(const trii_launch_options *options)
+{
+    char text[16];
+
+    if (trii_rdzv_conf(options, "is_host", text, sizeof(text)))
+        return is_yes(text) ? TRII_RDZV_MUST_SERVE : TRII_RDZV_CLIENT;
+    return trii_rdzv_is_own_address(options->rdzv_host) ? TRII_RDZV_MAY_SERVE : TRII_RDZV_CLIENT;
+}
+
+static tri_status other_server(const trii_rendezvous *r, const char *theirs)
+{
+    char name[TRII_RDZV_ADDR_BYTES];
+    int pid, nnodes;
+
+    if (sscanf(theirs, "%d %d %255s", &pid, &nnodes, name) != 3)
+        return TRII_FAIL(TRI_ERR_FORMAT, "job %s: server \"%s\"", r->id, theirs);
+    return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                     "job %s: %s port %d leads to the store of the agent on host %s (pid %d), and "
+                     "this one, on host %s (pid %d), was told to serve it too: give is_host to one "
+                     "agent only",
+                     r->id, r->options->rdzv_host, r->server_port, name, pid, r->node_name,
+                     (int)r->self.pid);
+}
+
+static tri_status port_taken(const trii_rendezvous *r, const char *why)
+{
+    return TRII_FAIL(TRI_ERR_STATE,
+                     "the agents' %s: another agent, job or program has the port (who: ss "
+                     "-ltnp | grep :%d); choose another one in --rdzv-endpoint, the same on "
+                     "all hosts, or give is_host to one agent only",
+                     why, r->server_port);
+}
+
+static tri_status serve_and_watch(trii_rendezvous *r)
+{
+    char key[KEY_BYTES], text[TRII_RDZV_ADDR_BYTES + 40];
+    tri_status status = TRI_OK;
+
+    if (!trii_rdzv_serves(r))
+        return TRI_OK;
+    snprintf(key, sizeof(key), "%s/trireme/serves", r->id);
+    snprintf(text, sizeof(text), "%d %d %s", (int)r->self.pid, r->options->max_nodes, r->node_name);
+    status = tri_store_set(r->base, key, text, strlen(text));
+    return status == TRI_OK ? trii_rdzv_watch_own(r, "serves") : status;
+}
+
+static tri_status c10d_open(trii_rendezvous *r)
+{
+    const tri_store_tcp_options options = {.timeout_ms = r->read_ms};
+    tri_status status = trii_rdzv_connect(r, &options);
+
+    if (status == TRI_OK)
+        status = serve_and_watch(r);
+    if (status == TRI_OK)
+        status = trii_rdzv_c10d_create(r->base, r->id, &r->backend);
+    return status == TRI_OK ? declare(r) : status;
+}
+
+static void c10d_describe_place(const trii_launch_options *options, int port, char *text_out,
+                                size_t bytes)
+{
+    snprintf(text_out, bytes, "%s:%d%s", options->rdzv_host, port,
+             *options->rdzv_endpoint == '\0' ? " (no --rdzv-endpoint)" : "");
+}
+
+static tri_status etcd_open(trii_rendezvous *r)
+{
+    tri_status status = trii_rdzv_etcd_create(r->options, r->id, r->read_ms, &r->backend);
+
+    if (status != TRI_OK)
+        return status;
+    r->base = tri_store_ref(r->backend->store);
+    if (!trii_rdzv_name_self(r))
+        trii_rdzv_etcd_address(r->options->rdzv_endpoint, r->self.addr, sizeof(r->self.addr));
+    return declare(r);
+}
+
+static void etcd_describe_place(const trii_launch_options *options, int port, char *text_out,
+                                size_t bytes)
+{
+    (void)port;
+    snprintf(text_out, bytes, "%s", options->rdzv_endpoint);
+}
+
+/* What both have. */
+#define DYNAMIC                                                                                    \
+    .timeout_key = "join_timeout", .timeout_ms = 600000, .join = trii_rdzv_join_dynamic,           \
+    .publish_master = publish_master, .find_master = find_master, .check_members = check_members,  \
+    .watch = watch, .drop = drop, .leave = leave, .is_awaited = is_awaited,                        \
+    .describe_member = describe_member, .too_few = too_few
+
+const trii_rdzv_handler trii_rdzv_c10d = {.name = "c10d",
+                                          DYNAMIC,
+                                          .server = server,
+                                          .describe_place = c10d_describe_place,
+                                          .open = c10d_open,
+                                          .other_server = other_server,
+                                          .port_taken = port_taken};
+
+const trii_rdzv_handler trii_rdzv_etcd = {
+    .name = "etcd", DYNAMIC, .describe_place = etcd_describe_place, .open = etcd_open};
