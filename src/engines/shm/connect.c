@@ -141,32 +141,32 @@ static tri_status make_block(shm_group *g, uint64_t *nonce_out)
     head->pid = trii_process_id();
     trii_cpu_allowed(&head->cpus);
     head->quota = trii_cpu_quota_own();
-    g->peek_word = head->nonce;
-    head->peek_at = (uint64_t)(uintptr_t)&g->peek_word;
+    g->cma_probe = head->nonce;
+    head->cma_probe_at = (uint64_t)(uintptr_t)&g->cma_probe;
     *nonce_out = head->nonce;
     /* What the small calls touch; the rest comes with its first use. */
     return trii_shmem_populate(g->block, offsetof(shm_block, one_shot));
 }
 
 /* Says whether we can read the others' memory: TRI_SHM_CMA if so. */
-static tri_status offer_peek(shm_group *g)
+static tri_status publish_cma(shm_group *g)
 {
     int64_t allowed = 1;
     tri_status st = trii_param_i64(TRII_PARAM_SHM_CMA, 1, &allowed);
 
-    if (st == TRI_OK && allowed > 0 && shm_peek_works(g))
-        atomic_store(&g->block->head.peeks, (int)allowed);
+    if (st == TRI_OK && allowed > 0 && shm_cma_works(g))
+        atomic_store(&g->block->head.cma, (int)allowed);
     return st;
 }
 
 /* All have said so: what all can do is done. */
-static void settle_peek(shm_group *g)
+static void agree_on_cma(shm_group *g)
 {
-    g->peeks = 2;
+    g->cma = 2;
     for (int r = 0; r < g->size; r++) {
-        int peeks = atomic_load(&g->peers[r].block->head.peeks);
+        int cma = atomic_load(&g->peers[r].block->head.cma);
 
-        g->peeks = peeks < g->peeks ? peeks : g->peeks;
+        g->cma = cma < g->cma ? cma : g->cma;
     }
 }
 
@@ -503,7 +503,7 @@ static tri_status meet(shm_group *g, const trii_group_args *args, shm_address *a
         if (st == TRI_OK)
             st = watch_peers(g);
         if (st == TRI_OK)
-            st = offer_peek(g);
+            st = publish_cma(g);
         if (st == TRI_OK)
             st = choose_spin(g);
         if (st != TRI_OK)
@@ -558,7 +558,7 @@ tri_status shm_create(const trii_group_args *args, void **self_out)
         st = meet(g, args, addresses);
     }
     if (st == TRI_OK)
-        settle_peek(g);
+        agree_on_cma(g);
     trii_free(addresses);
     if (st != TRI_OK) {
         shm_release(g);

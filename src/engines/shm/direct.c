@@ -29,16 +29,16 @@ void shm_slice(const shm_group *g, int rank, size_t count, size_t elem_bytes, si
     *to = start + each < count ? start + each : count;
 }
 
-/* --- data inside the lane --------------------------------------------------------------- */
+/* --- data inside the slot --------------------------------------------------------------- */
 
 static const char *inline_data(const shm_group *g, int rank, const trii_op *op)
 {
-    return (const char *)shm_lane_of(g, rank, op->call.seq)->arrival.data.payload;
+    return (const char *)shm_slot_of(g, rank, op->call.seq)->arrival.data.payload;
 }
 
 static const char *one_shot_data(const shm_group *g, int rank, const trii_op *op)
 {
-    const unsigned char *data = g->peers[rank].block->one_shot[op->call.seq % SHM_LANES];
+    const unsigned char *data = g->peers[rank].block->one_shot[op->call.seq % SHM_SLOTS];
 
     if (op->call.kind == TRII_KIND_ALL_TO_ALL_V)
         data += ((size_t)g->size + 1) * sizeof(uint64_t);
@@ -97,7 +97,7 @@ static void push_chunk(shm_group *g, trii_op *op, int slice, size_t chunk)
     shm_slice(g, slice, call->count, elem_bytes, &from, &to);
     from += chunk * step;
     for (int r = 0; r < g->size; r++) {
-        const shm_arrival *arrival = &shm_lane_of(g, r, call->seq)->arrival;
+        const shm_arrival *arrival = &shm_slot_of(g, r, call->seq)->arrival;
 
         src[r] = shm_arena_at(g, r, arrival->data.at.src) + from * elem_bytes;
         if (call->kind == TRII_KIND_ALL_REDUCE || call->root == r)
@@ -117,7 +117,7 @@ static bool direct_reduce(shm_group *g, trii_op *op)
 
     for (int i = 0; step->phase == SHM_RUNNING && i < g->size; i++) {
         int slice = (g->rank + i) % g->size;
-        shm_chunks *chunks = &shm_lane_of(g, slice, seq)->chunks;
+        shm_chunks *chunks = &shm_slot_of(g, slice, seq)->chunks;
         size_t n = chunks_of_slice(g, slice, &op->call);
         int64_t chunk;
 
@@ -132,7 +132,7 @@ static bool direct_reduce(shm_group *g, trii_op *op)
     for (int r = 0; r < g->size; r++) {
         size_t n = chunks_of_slice(g, r, &op->call);
 
-        if (n > 0 && atomic_load_explicit(&shm_lane_of(g, r, seq)->chunks.done,
+        if (n > 0 && atomic_load_explicit(&shm_slot_of(g, r, seq)->chunks.done,
                                           memory_order_acquire) != (seq << COUNT_BITS) + n)
             return did;
     }
@@ -142,14 +142,14 @@ static bool direct_reduce(shm_group *g, trii_op *op)
 
 static const char *direct_data(const shm_group *g, int rank, const trii_op *op)
 {
-    return shm_arena_at(g, rank, shm_lane_of(g, rank, op->call.seq)->arrival.data.at.src);
+    return shm_arena_at(g, rank, shm_slot_of(g, rank, op->call.seq)->arrival.data.at.src);
 }
 
 void shm_finish_reading(shm_group *g, trii_op *op)
 {
     uint64_t seq = op->call.seq;
 
-    atomic_store_explicit(&shm_lane_of(g, g->rank, seq)->finished.value, seq, memory_order_release);
+    atomic_store_explicit(&shm_slot_of(g, g->rank, seq)->finished.value, seq, memory_order_release);
     g->must_wake = true;
     shm_step_of(op)->phase = SHM_WAITING;
 }
@@ -159,7 +159,7 @@ bool shm_all_finished(shm_group *g, trii_op *op)
     uint64_t seq = op->call.seq;
 
     for (int r = 0; r < g->size; r++) {
-        if (atomic_load_explicit(&shm_lane_of(g, r, seq)->finished.value, memory_order_acquire) !=
+        if (atomic_load_explicit(&shm_slot_of(g, r, seq)->finished.value, memory_order_acquire) !=
             seq)
             return false;
     }
@@ -167,7 +167,7 @@ bool shm_all_finished(shm_group *g, trii_op *op)
     return true;
 }
 
-/* Where each rank reads what it needs from its peers: out of arenas, or of heaps (peek). */
+/* Where each rank reads what it needs from its peers: out of arenas, or of heaps (cma). */
 static bool advance_reading(shm_group *g, trii_op *op)
 {
     shm_step *step = shm_step_of(op);
@@ -178,7 +178,7 @@ static bool advance_reading(shm_group *g, trii_op *op)
     if (step->phase == SHM_RUNNING) {
         if (step->path == SHM_PATH_DIRECT)
             shm_take_all(g, op, direct_data);
-        else if (!shm_peek_all(g, op))
+        else if (!shm_cma_all(g, op))
             return false;
         if (shm_check_peers(g))
             return false; /* perhaps while we read what was its owner's again */
@@ -201,10 +201,10 @@ void shm_begin(shm_group *g, trii_op *op)
         return;
     if (step->everywhere & SHM_COPIED)
         step->path = SHM_PATH_ONE_SHOT;
-    else if (shm_peek_pays(g, &op->call))
-        step->path = SHM_PATH_PEEK;
+    else if (shm_cma_pays(g, &op->call))
+        step->path = SHM_PATH_CMA;
     else
-        shm_rounds_begin(g, op);
+        shm_staged_begin(g, op);
 }
 
 bool shm_advance(shm_group *g, trii_op *op)
@@ -219,9 +219,9 @@ bool shm_advance(shm_group *g, trii_op *op)
         if (trii_kind_in(op->call.kind, 1u << TRII_KIND_ALL_REDUCE | 1u << TRII_KIND_REDUCE))
             return direct_reduce(g, op);
         return advance_reading(g, op);
-    case SHM_PATH_PEEK:
-        return shm_peek_sums(op->call.kind) ? shm_peek_sum_advance(g, op) : advance_reading(g, op);
+    case SHM_PATH_CMA:
+        return shm_cma_sums(op->call.kind) ? shm_cma_sum_advance(g, op) : advance_reading(g, op);
     default:
-        return shm_rounds_advance(g, op);
+        return shm_staged_advance(g, op);
     }
 }

@@ -2,15 +2,15 @@
  * layout.h - what the ranks of a group share: one block of memory per rank, made by that rank
  * and mapped by all.
  *
- *   block:  head | lanes | one-shot parts, a lane each | round parts | pairs, one per rank
+ *   block:  head | slots | one-shot parts, a slot each | stages | pairs, one per rank
  *
  * Every field has one writer, its rank, unless it says "anybody". Fields that a peer polls
  * have 128 bytes of their own: two lines, because the processor fetches lines in pairs.
  * Sequence numbers only grow and are never reset, so nothing is ever cleared.
  *
- * A lane serves the collectives whose number is its own modulo SHM_LANES. A rank arrives in
+ * A slot serves the collectives whose number is its own modulo SHM_SLOTS. A rank arrives in
  * it by storing the call, then the number. It may do so once every rank has completed the
- * call that used the lane before: so whoever reads a lane reads it in peace.
+ * call that used the slot before: so whoever reads a slot reads it in peace.
  */
 #ifndef TRII_SHM_LAYOUT_H
 #define TRII_SHM_LAYOUT_H
@@ -25,12 +25,12 @@
 #include "os/cpu_quota.h"
 #include "os/robust_futex.h"
 
-#define SHM_LANES 16
+#define SHM_SLOTS 16
 #define SHM_INLINE_BYTES 96 /* payload that travels inside the arrival */
 #define SHM_ONE_SHOT_BYTES ((size_t)16 << 10)
 #define SHM_DIRECT_MIN_BYTES ((size_t)3 << 10) /* below, a copy is cheaper than a second phase */
-#define SHM_ROUND_SLOTS 2
-#define SHM_ROUND_BYTES ((size_t)128 << 10) /* both slots stay in the second-level cache */
+#define SHM_STAGES 2
+#define SHM_STAGE_BYTES ((size_t)128 << 10) /* both stages stay in the second-level cache */
 #define SHM_FILES 64
 #define SHM_FILE_WORDS 6
 #define SHM_FILE_TEXT (SHM_FILE_WORDS * 8 + 1)
@@ -86,12 +86,12 @@ typedef struct shm_chunks {
     TRII_ALIGNED(128) shm_u64 done;
 } shm_chunks;
 
-typedef struct shm_lane {
+typedef struct shm_slot {
     TRII_ALIGNED(128) shm_arrival arrival;
     shm_chunks chunks;
     shm_counter summed;   /* number of the call in which this rank has summed its slice */
     shm_counter finished; /* number of the call in which this rank reads no peer any more */
-} shm_lane;
+} shm_slot;
 
 typedef struct shm_head {
     uint64_t magic;
@@ -99,8 +99,8 @@ typedef struct shm_head {
     int32_t rank;
     int32_t size;
     int32_t pid;
-    uint64_t peek_at; /* address in that process of a copy of the nonce */
-    atomic_int peeks; /* this rank can read it in all others, 2: and shall wherever it can; valid
+    uint64_t cma_probe_at; /* address in that process of a copy of the nonce */
+    atomic_int cma; /* this rank can read it in all others, 2: and shall wherever it can; valid
                          once all have mapped */
     trii_cpu_set cpus;
     trii_cpu_quota quota;
@@ -115,10 +115,10 @@ typedef struct shm_head {
     atomic_int sleeping;                   /* how many threads of this rank sleep */
     TRII_ALIGNED(128) atomic_int sleepers; /* rank 0's: of all ranks. Anybody */
 
-    shm_counter completed;               /* every collective up to here is over for this rank */
-    shm_counter round_in;                /* rounds whose part this rank has put in */
-    shm_counter round_out;               /* rounds from which this rank reads no more */
-    shm_counter summed[SHM_ROUND_SLOTS]; /* 1 + the round whose slice this rank has summed */
+    shm_counter completed;                 /* every collective up to here is over for this rank */
+    shm_counter staged_in;                 /* pieces that this rank has put in */
+    shm_counter staged_out;                /* pieces of which this rank reads no more */
+    shm_counter staged_summed[SHM_STAGES]; /* 1 + the piece whose slice this rank has summed */
 
     shm_u64 files[SHM_FILES][SHM_FILE_WORDS]; /* zero-terminated ends of file names */
 } shm_head;
@@ -164,9 +164,9 @@ typedef struct shm_pair {
 
 typedef struct shm_block {
     shm_head head;
-    shm_lane lanes[SHM_LANES];
-    TRII_ALIGNED(4096) unsigned char one_shot[SHM_LANES][SHM_ONE_SHOT_BYTES];
-    unsigned char round[SHM_ROUND_SLOTS][SHM_ROUND_BYTES];
+    shm_slot slots[SHM_SLOTS];
+    TRII_ALIGNED(4096) unsigned char one_shot[SHM_SLOTS][SHM_ONE_SHOT_BYTES];
+    unsigned char stage[SHM_STAGES][SHM_STAGE_BYTES];
     shm_pair pairs[]; /* [size]: messages from this rank to each */
 } shm_block;
 

@@ -6,7 +6,7 @@
  * ranks read each other's memory, has it sent through a ring.
  *
  * The receiver hears announcements in order and finds the receive by tag. What nobody receives yet
- * it keeps, in its slot while that is not needed, then in memory of its own: so no message is ever
+ * it keeps, in its cell while that is not needed, then in memory of its own: so no message is ever
  * behind another one. How much it keeps is said to the sender, which at TRII_KEPT_EAGER begins to
  * offer all messages that do not fit beside their announcement, and at TRII_KEPT_MOST waits.
  */

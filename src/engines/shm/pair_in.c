@@ -12,7 +12,7 @@
 /* Of a heap, at a time: meanwhile nobody else of this rank has a turn. */
 #define READ_PIECE ((size_t)4 << 20)
 /* Slots that the sender finds free whatever we keep: it need not wait for us to copy. */
-#define FREE_SLOTS (SHM_MESSAGES / 2)
+#define FREE_CELLS (SHM_MESSAGES / 2)
 
 /* An announcement, once heard. */
 typedef struct notice {
@@ -25,7 +25,7 @@ typedef struct shm_kept {
     trii_tagged tagged;
     notice notice;
     size_t counted;      /* bytes, in the peer's kept_bytes */
-    int slot;            /* where its data lie; -1 = not in a slot any more */
+    int cell;            /* where its data lie; -1 = not in a cell any more */
     unsigned char *data; /* or here */
     unsigned char payload[SHM_MESSAGE_INLINE];
 } shm_kept;
@@ -91,16 +91,16 @@ static bool check_dtype(shm_group *g, const shm_peer *peer, const trii_op *op, c
 
 /* --- a receive that has its message ----------------------------------------------------------- */
 
-/* Moves what is there out of the slot; true: all of it. */
-static bool take_slot(shm_group *g, shm_peer *peer, trii_op *op)
+/* Moves what is there out of the cell; true: all of it. */
+static bool take_from_cell(shm_group *g, shm_peer *peer, trii_op *op)
 {
     shm_step *step = shm_step_of(op);
     shm_pair *pair = pair_of(g, peer);
-    shm_message *message = &pair->messages[step->slot];
+    shm_message *message = &pair->messages[step->cell];
     uint64_t there = load_acquire(&message->data.produced);
 
     if (there > step->moved)
-        memcpy((char *)op->call.dst + step->moved, pair->data[step->slot] + step->moved,
+        memcpy((char *)op->call.dst + step->moved, pair->data[step->cell] + step->moved,
                (size_t)(there - step->moved));
     step->moved = there;
     if (there < op->call.bytes)
@@ -109,18 +109,18 @@ static bool take_slot(shm_group *g, shm_peer *peer, trii_op *op)
     return true;
 }
 
-static void take(shm_group *g, shm_peer *peer, trii_op *op, const notice *n, int slot)
+static void take(shm_group *g, shm_peer *peer, trii_op *op, const notice *n, int cell)
 {
     shm_step *step = shm_step_of(op);
 
     step->moved = 0;
-    step->slot = slot;
+    step->cell = cell;
     step->number = n->number;
     step->src_at = n->at;
     step->flags = (unsigned)n->place;
     if (n->place & SHM_OFFERED)
         shm_queue_push(&peer->to_answer, op);
-    else if (take_slot(g, peer, op))
+    else if (take_from_cell(g, peer, op))
         shm_pair_finish(g, op, TRI_OK, NULL);
     else
         shm_queue_push(&peer->taking, op);
@@ -141,11 +141,11 @@ static void count_kept(const shm_group *g, shm_peer *peer, size_t bytes)
     store(&pair_of(g, peer)->stream.kept, bytes);
 }
 
-static bool keep(shm_group *g, shm_peer *peer, const notice *n, uint64_t tag, int slot)
+static bool keep(shm_group *g, shm_peer *peer, const notice *n, uint64_t tag, int cell)
 {
-    shm_message *message = &pair_of(g, peer)->messages[slot];
-    bool in_slot = (n->place & (SHM_IN_MESSAGE | SHM_OFFERED)) == 0;
-    size_t counted = sizeof(shm_kept) + (in_slot ? n->message.bytes : 0);
+    shm_message *message = &pair_of(g, peer)->messages[cell];
+    bool in_cell = (n->place & (SHM_IN_MESSAGE | SHM_OFFERED)) == 0;
+    size_t counted = sizeof(shm_kept) + (in_cell ? n->message.bytes : 0);
     shm_kept *kept;
 
     if (trii_fault_status(g->fault) != TRI_OK || peer->kept_bytes + counted > TRII_KEPT_MOST)
@@ -156,12 +156,12 @@ static bool keep(shm_group *g, shm_peer *peer, const notice *n, uint64_t tag, in
     kept->tagged.tag = tag;
     kept->notice = *n;
     kept->counted = counted;
-    kept->slot = in_slot ? slot : -1;
+    kept->cell = in_cell ? cell : -1;
     if (n->place & SHM_IN_MESSAGE)
         memcpy(kept->payload, message->data.payload, n->message.bytes);
-    if (in_slot) {
-        peer->in_slot[slot] = kept;
-        peer->n_in_slot++;
+    if (in_cell) {
+        peer->in_cell[cell] = kept;
+        peer->n_in_cell++;
     } else {
         release(g, message);
     }
@@ -173,9 +173,9 @@ static bool keep(shm_group *g, shm_peer *peer, const notice *n, uint64_t tag, in
 static void drop(shm_peer *peer, shm_kept *kept)
 {
     trii_tags_remove(&peer->kept, &kept->tagged);
-    if (kept->slot >= 0) {
-        peer->in_slot[kept->slot] = NULL;
-        peer->n_in_slot--;
+    if (kept->cell >= 0) {
+        peer->in_cell[kept->cell] = NULL;
+        peer->n_in_cell--;
     }
     peer->kept_bytes -= kept->counted;
     trii_free(kept->data);
@@ -228,33 +228,33 @@ bool shm_pair_take_kept(shm_group *g, shm_peer *peer, trii_op *op)
     else if (kept->data != NULL)
         take_copy(g, op, kept->data);
     else
-        take(g, peer, op, &kept->notice, kept->slot);
+        take(g, peer, op, &kept->notice, kept->cell);
     drop(peer, kept);
     count_kept(g, peer, peer->kept_bytes);
     return true;
 }
 
-/* Frees the slots that the sender comes to next of what is kept in them. */
+/* Frees the cells that the sender comes to next of what is kept in them. */
 static bool make_room(shm_group *g, shm_peer *peer)
 {
     shm_pair *pair = pair_of(g, peer);
     bool did = false;
 
-    for (uint64_t seq = peer->n_heard + 1; seq <= peer->n_heard + FREE_SLOTS; seq++) {
-        int slot = (int)(seq % SHM_MESSAGES);
-        shm_kept *kept = peer->in_slot[slot];
+    for (uint64_t seq = peer->n_heard + 1; seq <= peer->n_heard + FREE_CELLS; seq++) {
+        int cell = (int)(seq % SHM_MESSAGES);
+        shm_kept *kept = peer->in_cell[cell];
         size_t bytes = kept != NULL ? kept->notice.message.bytes : 0;
 
-        if (kept == NULL || load_acquire(&pair->messages[slot].data.produced) < bytes)
+        if (kept == NULL || load_acquire(&pair->messages[cell].data.produced) < bytes)
             continue;
         kept->data = trii_alloc_aligned(TRII_CACHE_LINE, bytes, "message without a receive");
         if (kept->data == NULL)
             continue; /* it can wait */
-        memcpy(kept->data, pair->data[slot], bytes);
-        kept->slot = -1;
-        peer->in_slot[slot] = NULL;
-        peer->n_in_slot--;
-        release(g, &pair->messages[slot]);
+        memcpy(kept->data, pair->data[cell], bytes);
+        kept->cell = -1;
+        peer->in_cell[cell] = NULL;
+        peer->n_in_cell--;
+        release(g, &pair->messages[cell]);
         did = true;
     }
     return did;
@@ -263,9 +263,9 @@ static bool make_room(shm_group *g, shm_peer *peer)
 /* --- announcements ---------------------------------------------------------------------------- */
 
 /* Hands the message to its receive or keeps it; false: not now. */
-static bool place_message(shm_group *g, shm_peer *peer, int slot)
+static bool place_message(shm_group *g, shm_peer *peer, int cell)
 {
-    shm_message *message = &pair_of(g, peer)->messages[slot];
+    shm_message *message = &pair_of(g, peer)->messages[cell];
     notice n = read_notice(message);
     uint64_t tag = load(&message->call) >> 32;
     char why[TRII_ERR_BYTES];
@@ -274,7 +274,7 @@ static bool place_message(shm_group *g, shm_peer *peer, int slot)
         trii_op *op = trii_recv_take(&peer->recvs, &g->any_recvs, tag, peer->rank);
 
         if (op == NULL)
-            return keep(g, peer, &n, tag, slot);
+            return keep(g, peer, &n, tag, cell);
         if (!check_dtype(g, peer, op, &n)) {
             trii_recv_wait(&peer->recvs, op, ++g->n_recvs); /* until it ends with the group */
             return false;
@@ -290,7 +290,7 @@ static bool place_message(shm_group *g, shm_peer *peer, int slot)
             shm_pair_finish(g, op, TRI_OK, NULL);
             return true;
         }
-        take(g, peer, op, &n, slot);
+        take(g, peer, op, &n, cell);
         if (n.place & SHM_OFFERED)
             release(g, message);
         return true;
@@ -304,16 +304,16 @@ bool shm_pair_hear(shm_group *g, shm_peer *peer)
 
     for (;;) {
         uint64_t seq = peer->n_heard + 1;
-        int slot = (int)(seq % SHM_MESSAGES);
+        int cell = (int)(seq % SHM_MESSAGES);
 
-        if (load_acquire(&pair->messages[slot].seq) != seq || !place_message(g, peer, slot))
+        if (load_acquire(&pair->messages[cell].seq) != seq || !place_message(g, peer, cell))
             break;
         peer->n_heard = seq;
         did = true;
-        if (peer->n_in_slot > 0)
+        if (peer->n_in_cell > 0)
             (void)make_room(g, peer);
     }
-    if (peer->n_in_slot > 0)
+    if (peer->n_in_cell > 0)
         did |= make_room(g, peer);
     return did;
 }
@@ -401,8 +401,8 @@ static bool take_awaited(shm_group *g, shm_peer *peer, shm_pair *pair)
     return true;
 }
 
-/* What is in the slots of `taking`; one that is not whole does not hold up the others. */
-static bool take_slots(shm_group *g, shm_peer *peer)
+/* What is in the cells of `taking`; one that is not whole does not hold up the others. */
+static bool take_from_cells(shm_group *g, shm_peer *peer)
 {
     shm_queue rest = {NULL, NULL};
     bool did = false;
@@ -411,7 +411,7 @@ static bool take_slots(shm_group *g, shm_peer *peer)
         trii_op *op = shm_queue_pop(&peer->taking);
         uint64_t before = shm_step_of(op)->moved;
 
-        if (take_slot(g, peer, op)) {
+        if (take_from_cell(g, peer, op)) {
             shm_pair_finish(g, op, TRI_OK, NULL);
             did = true;
         } else {
@@ -429,7 +429,7 @@ bool shm_pair_advance_in(shm_group *g, shm_peer *peer)
     bool did = false;
 
     if (peer->taking.first != NULL)
-        did |= take_slots(g, peer);
+        did |= take_from_cells(g, peer);
     if (peer->to_answer.first != NULL)
         did |= answer_offers(g, peer, &pair->stream);
     if (peer->awaited.first != NULL)

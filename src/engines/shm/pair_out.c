@@ -42,14 +42,14 @@ static void publish(shm_group *g, shm_message *message, const trii_op *op, unsig
     g->must_wake = true;
 }
 
-/* The whole message into its slot; the receiver takes the first pieces meanwhile. */
-static void send_data(shm_group *g, shm_message *message, unsigned char *slot, const trii_op *op,
+/* The whole message into its cell; the receiver takes the first pieces meanwhile. */
+static void send_data(shm_group *g, shm_message *message, unsigned char *cell, const trii_op *op,
                       uint64_t seq)
 {
     const trii_collective *call = &op->call;
     size_t done = call->bytes < SHM_MESSAGE_FIRST ? call->bytes : SHM_MESSAGE_FIRST;
 
-    memcpy(slot, call->src, done);
+    memcpy(cell, call->src, done);
     store(&message->data.produced, done);
     publish(g, message, op, 0, seq);
     if (done < call->bytes)
@@ -57,7 +57,7 @@ static void send_data(shm_group *g, shm_message *message, unsigned char *slot, c
     while (done < call->bytes) {
         size_t left = call->bytes - done, n = left < SHM_MESSAGE_PIECE ? left : SHM_MESSAGE_PIECE;
 
-        memcpy(slot + done, (const char *)call->src + done, n);
+        memcpy(cell + done, (const char *)call->src + done, n);
         done += n;
         atomic_store_explicit(&message->data.produced, done, memory_order_release);
         g->must_wake = true;
@@ -70,7 +70,7 @@ static void offer(shm_group *g, shm_peer *peer, shm_message *message, trii_op *o
     const trii_collective *call = &op->call;
     shm_step *step = shm_step_of(op);
     uint64_t in_arena = shm_arena_find(g, call->src, call->bytes);
-    uint64_t in_heap = g->peeks > 0 ? (uint64_t)(uintptr_t)call->src : 0;
+    uint64_t in_heap = g->cma > 0 ? (uint64_t)(uintptr_t)call->src : 0;
 
     store(&message->data.at, in_arena != 0 ? in_arena : in_heap);
     step->waiting.tagged.tag = call->seq;
@@ -78,7 +78,7 @@ static void offer(shm_group *g, shm_peer *peer, shm_message *message, trii_op *o
     publish(g, message, op, SHM_OFFERED | (in_arena != 0 ? SHM_SRC_IN_ARENA : 0), seq);
 }
 
-/* Announces the oldest send; false: its slot is not free. */
+/* Announces the oldest send; false: its cell is not free. */
 static bool announce(shm_group *g, shm_peer *peer)
 {
     shm_pair *pair = &g->block->pairs[peer->rank];

@@ -1,6 +1,6 @@
 /*
  * parts.c - which elements a rank reads from which peer, for every kind of call: the paths
- * (lanes, direct, rounds) only differ in where those elements lie.
+ * (slots, direct, staged) only differ in where those elements lie.
  */
 #include <string.h>
 
@@ -52,7 +52,7 @@ size_t shm_most_elems(const shm_group *g, const trii_collective *call)
 
 const uint64_t *shm_parts_of(const shm_group *g, int rank, uint64_t seq)
 {
-    return (const uint64_t *)(const void *)g->peers[rank].block->one_shot[seq % SHM_LANES];
+    return (const uint64_t *)(const void *)g->peers[rank].block->one_shot[seq % SHM_SLOTS];
 }
 
 size_t shm_limit(const shm_group *g, const trii_collective *call)

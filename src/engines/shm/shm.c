@@ -128,7 +128,7 @@ static void complete(shm_group *g, trii_op *op)
     }
     atomic_store_explicit(&g->block->head.completed.value, g->completed, memory_order_release);
     /* We write there next, and the peers' caches have it: fetch it while the caller works. */
-    TRII_PREFETCH_WRITE(&shm_lane_of(g, g->rank, g->completed + 1)->arrival);
+    TRII_PREFETCH_WRITE(&shm_slot_of(g, g->rank, g->completed + 1)->arrival);
     trii_op_finish(op, TRI_OK, NULL);
 }
 
@@ -143,7 +143,7 @@ static bool advance_queue(shm_group *g)
         shm_step *step = shm_step_of(op);
 
         if (step->phase == SHM_QUEUED) {
-            if (!shm_lane_free(g, op->call.seq))
+            if (!shm_slot_free(g, op->call.seq))
                 return did;
             shm_arrive(g, op);
             did = true;
@@ -238,7 +238,7 @@ static void check_left(shm_group *g)
             return;
         for (trii_op *op = g->queue; op != NULL; op = op->next) {
             if (shm_step_of(op)->phase == SHM_ARRIVED &&
-                atomic_load(&shm_lane_of(g, r, op->call.seq)->arrival.seq) < op->call.seq) {
+                atomic_load(&shm_slot_of(g, r, op->call.seq)->arrival.seq) < op->call.seq) {
                 needs = op;
                 break;
             }
@@ -430,7 +430,7 @@ static int pick_missing(const shm_group *g, const trii_op *op, bool arrived, int
     int n = 0;
 
     for (int r = 0; r < g->size; r++) {
-        bool there = atomic_load(&shm_lane_of(g, r, seq)->arrival.seq) >= seq;
+        bool there = atomic_load(&shm_slot_of(g, r, seq)->arrival.seq) >= seq;
 
         if (r != g->rank && there == arrived &&
             atomic_load(&g->peers[r].block->head.completed.value) < seq)

@@ -3,11 +3,11 @@
  *
  *   shm.c        the table; running, waiting, waking, faults
  *   connect.c    meeting the peers, mapping their blocks, watching them
- *   lane.c       arriving, who has arrived, disagreement
+ *   slot.c       arriving, who has arrived, disagreement
  *   direct.c     what happens once all have arrived
- *   peek.c       the same for memory that the peers do not map but may read
- *   peek_sum.c   ... and sum
- *   round.c      the same for memory that they may not even read, or that is little
+ *   cma.c       the same for memory that the peers do not map but may read
+ *   cma_sum.c   ... and sum
+ *   staged.c      the same for memory that they may not even read, or that is little
  *   parts.c      what a rank reads from which peer, for every kind of call
  *   pair.c       send and recv: posting, ending, describing
  *   pair_in.c    ... what comes from a rank
@@ -26,26 +26,26 @@
 
 extern const trii_engine trii_engine_shm;
 
-/* The largest group: parts of a round are at least a few lines for every rank. */
+/* The largest group: parts of a stage are at least a few lines for every rank. */
 #define SHM_MAX_RANKS 256
 #define SHM_MAX_EXTENTS 64
 #define SHM_SCRATCH_BYTES ((size_t)128 << 10) /* stays in the second-level cache */
-#define SHM_PEEK_PIECE_MIN ((size_t)8 << 10)  /* below, system calls cost more than the copy */
+#define SHM_CMA_PIECE_MIN ((size_t)8 << 10)   /* below, system calls cost more than the copy */
 
 /* How a collective is done, decided when all have arrived. */
 typedef enum shm_path {
     SHM_PATH_INLINE,   /* data inside the arrivals */
-    SHM_PATH_ONE_SHOT, /* every rank put its data into its lane part before it arrived */
+    SHM_PATH_ONE_SHOT, /* every rank put its data into its slot part before it arrived */
     SHM_PATH_DIRECT,   /* all buffers in arenas */
-    SHM_PATH_PEEK,     /* out of the peers' heaps */
-    SHM_PATH_ROUNDS    /* through the round parts, piece by piece */
+    SHM_PATH_CMA,      /* out of the peers' heaps */
+    SHM_PATH_STAGED    /* through the stages, piece by piece */
 } shm_path;
 
 typedef enum shm_phase {
     SHM_QUEUED,
     SHM_ARRIVED,
     SHM_RUNNING,
-    SHM_SUMMED, /* peek_sum.c: our slice is */
+    SHM_SUMMED, /* cma_sum.c: our slice is */
     SHM_WAITING,
     SHM_DONE
 } shm_phase;
@@ -61,10 +61,10 @@ typedef struct shm_step {
     int seen;                /* ranks below this have arrived */
     unsigned flags;          /* of our arrival */
     unsigned everywhere;     /* flags that all ranks so far have (broadcast: that the root has) */
-    int slot;                /* recv: of the message */
+    int cell;                /* recv: of the message */
     uint64_t src_at, dst_at; /* our arena addresses, 0 = heap */
-    uint64_t first_round, n_rounds;
-    uint64_t in, out; /* rounds of this operation that we have put in, taken out */
+    uint64_t first_piece, n_pieces;
+    uint64_t in, out; /* pieces of this operation that we have put in, taken out */
     uint64_t moved;   /* send, recv: bytes */
     uint64_t number;  /* recv: of the send */
 } shm_step;
@@ -104,9 +104,9 @@ typedef struct shm_peer {
     trii_tags recvs; /* no message has come for them */
     trii_tags kept;  /* messages that no receive has come for */
     size_t kept_bytes;
-    struct shm_kept *in_slot[SHM_MESSAGES]; /* of those: whose data still lie in their slots */
-    int n_in_slot;
-    shm_queue taking;    /* the data come through their slots */
+    struct shm_kept *in_cell[SHM_MESSAGES]; /* of those: whose data still lie in their cells */
+    int n_in_cell;
+    shm_queue taking;    /* the data come through their cells */
     shm_queue to_answer; /* offered messages that we have to answer */
     shm_queue awaited;   /* asked for, in that order */
     uint64_t n_heard;    /* announcements */
@@ -138,14 +138,14 @@ struct shm_group {
     uint64_t completed;        /* guard: lock */
     uint32_t completed_ahead;  /* guard: lock; bit i: completed + 1 + i is done */
     uint64_t completed_by_all; /* guard: lock; a lower bound */
-    uint64_t next_round;       /* guard: lock; the first that belongs to no operation yet */
+    uint64_t next_piece;       /* guard: lock; the first that belongs to no operation yet */
     int n_pair_ops;            /* guard: lock; sends and receives that are not done */
     uint64_t n_recvs;          /* guard: lock; ever posted */
     trii_tags any_recvs;       /* guard: lock; from any rank, without a message yet */
     bool must_wake;            /* guard: lock; we published something since the last wake */
     atomic_int told;           /* the peers were told that we failed */
-    int peeks;                 /* all ranks may read each other's heap; 2: wherever they can */
-    uint64_t peek_word;        /* the block's nonce: what the peers read to find out */
+    int cma;                   /* all ranks may read each other's heap; 2: wherever they can */
+    uint64_t cma_probe;        /* the block's nonce: what the peers read to find out */
     unsigned char *scratch;    /* SHM_SCRATCH_BYTES; guard: lock */
     int64_t checked_ns;        /* guard: lock; when a look last saw how the peers are */
     bool crowded;              /* more ranks than cores: who waits hands its core on */
@@ -188,8 +188,8 @@ void shm_abort(void *self);
 /* The first failure of the group, found by us: kept; whoever holds the lock tells the peers. */
 void shm_fail(shm_group *g, tri_status status, const char *format, ...) TRII_PRINTF(3, 4);
 
-/* --- lane.c (guard: lock) --- */
-bool shm_lane_free(shm_group *g, uint64_t seq);
+/* --- slot.c (guard: lock) --- */
+bool shm_slot_free(shm_group *g, uint64_t seq);
 void shm_arrive(shm_group *g, trii_op *op);
 /* Whether all ranks have arrived; a disagreement fails the group. */
 bool shm_all_arrived(shm_group *g, trii_op *op);
@@ -199,9 +199,9 @@ uint64_t shm_place(shm_group *g, const trii_site *site, unsigned flags);
 void shm_describe_last(const shm_group *g, int rank, char *text, size_t size);
 /* The source line that a word of SHM_PLACE means; its file is written into `file`. */
 trii_site shm_site_of(const shm_block *block, uint64_t place, char file[SHM_FILE_TEXT]);
-static inline shm_lane *shm_lane_of(const shm_group *g, int rank, uint64_t seq)
+static inline shm_slot *shm_slot_of(const shm_group *g, int rank, uint64_t seq)
 {
-    return &g->peers[rank].block->lanes[seq % SHM_LANES];
+    return &g->peers[rank].block->slots[seq % SHM_SLOTS];
 }
 
 /* --- direct.c (guard: lock) --- */
@@ -216,27 +216,27 @@ bool shm_all_finished(shm_group *g, trii_op *op);
 void shm_slice(const shm_group *g, int rank, size_t count, size_t elem_bytes, size_t *from,
                size_t *to);
 
-/* --- round.c (guard: lock) --- */
-void shm_rounds_begin(shm_group *g, trii_op *op);
-bool shm_rounds_advance(shm_group *g, trii_op *op);
+/* --- staged.c (guard: lock) --- */
+void shm_staged_begin(shm_group *g, trii_op *op);
+bool shm_staged_advance(shm_group *g, trii_op *op);
 
-/* --- peek.c (guard: lock) --- */
+/* --- cma.c (guard: lock) --- */
 /* Whether we can read every peer's heap; when all blocks are mapped. */
-bool shm_peek_works(shm_group *g);
+bool shm_cma_works(shm_group *g);
 /* Whether an operation in which all have arrived goes this way: the same answer on all ranks. */
-bool shm_peek_pays(const shm_group *g, const trii_collective *call);
-/* Whether it then sums (peek_sum.c). */
-bool shm_peek_sums(trii_kind kind);
+bool shm_cma_pays(const shm_group *g, const trii_collective *call);
+/* Whether it then sums (cma_sum.c). */
+bool shm_cma_sums(trii_kind kind);
 /* Reads all that this rank needs of the others; false: the group has failed. */
-bool shm_peek_all(shm_group *g, const trii_op *op);
+bool shm_cma_all(shm_group *g, const trii_op *op);
 /* Reads `bytes` at `offset` of a buffer of rank r's call; false: the group has failed. */
-bool shm_peek_read(shm_group *g, int r, const trii_op *op, shm_buffer which, size_t offset,
-                   void *to, size_t bytes);
+bool shm_cma_read(shm_group *g, int r, const trii_op *op, shm_buffer which, size_t offset, void *to,
+                  size_t bytes);
 
-/* --- peek_sum.c (guard: lock) --- */
+/* --- cma_sum.c (guard: lock) --- */
 /* Whether the scratch has room for pieces of so many ranks. */
-bool shm_peek_sum_fits(const shm_group *g);
-bool shm_peek_sum_advance(shm_group *g, trii_op *op);
+bool shm_cma_sum_fits(const shm_group *g);
+bool shm_cma_sum_advance(shm_group *g, trii_op *op);
 
 /* --- parts.c --- */
 /* Whether a rank's input has a region for every rank (else all of it is for all, or the root). */

@@ -1,8 +1,8 @@
 /*
- * round.c - collectives over memory that the peers do not map, piece by piece: every rank
- * copies what others need of a piece into its round part; sums are made slice by slice, each by its
- * owner, and every rank copies out what it needs of the others. There are two round slots, so that
- * copying in overlaps with summing. Rounds are numbered over the group's life, in the order of the
+ * staged.c - collectives over memory that the peers do not map, piece by piece: every rank
+ * copies what others need of a piece into its stage; sums are made slice by slice, each by its
+ * owner, and every rank copies out what it needs of the others. There are two stages, so that
+ * copying in overlaps with summing. Pieces are numbered over the group's life, in the order of the
  * operations.
  */
 #include <string.h>
@@ -13,17 +13,17 @@
 #define LINE_BYTES ((size_t)64)
 #define SUMMED_IN_SLICES (1u << TRII_KIND_ALL_REDUCE | 1u << TRII_KIND_REDUCE)
 
-/* Of every part in a round. */
-static size_t round_elems(const shm_group *g, const trii_collective *call)
+/* Elements of a piece, in each of its parts. */
+static size_t piece_elems(const shm_group *g, const trii_collective *call)
 {
     size_t elem_bytes = tri_dtype_size(call->dtype);
     size_t regions = shm_has_regions(call->kind) ? (size_t)g->size : 1;
 
-    return SHM_ROUND_BYTES / regions / LINE_BYTES * (LINE_BYTES / elem_bytes);
+    return SHM_STAGE_BYTES / regions / LINE_BYTES * (LINE_BYTES / elem_bytes);
 }
 
 /* How many of `count` elements are in a piece of `each` from `start` on. */
-static size_t piece(size_t count, size_t start, size_t each)
+static size_t elems_in_piece(size_t count, size_t start, size_t each)
 {
     if (start >= count)
         return 0;
@@ -35,7 +35,7 @@ static bool all_reached(const shm_group *g, bool in, uint64_t value)
 {
     for (int r = 0; r < g->size; r++) {
         const shm_head *head = &g->peers[r].block->head;
-        const shm_counter *counter = in ? &head->round_in : &head->round_out;
+        const shm_counter *counter = in ? &head->staged_in : &head->staged_out;
 
         if (atomic_load_explicit(&counter->value, memory_order_acquire) < value)
             return false;
@@ -43,9 +43,9 @@ static bool all_reached(const shm_group *g, bool in, uint64_t value)
     return true;
 }
 
-static unsigned char *part_of(const shm_group *g, int rank, uint64_t round)
+static unsigned char *stage_of(const shm_group *g, int rank, uint64_t piece)
 {
-    return g->peers[rank].block->round[round % SHM_ROUND_SLOTS];
+    return g->peers[rank].block->stage[piece % SHM_STAGES];
 }
 
 /* A piece of n elements for those who sum the others' slices; our own we read where it is. */
@@ -65,21 +65,21 @@ static void copy_in_slices(const shm_group *g, const trii_collective *call, unsi
 /* Piece i of what this rank puts in. */
 static void copy_in(const shm_group *g, const trii_collective *call, unsigned char *part, size_t i)
 {
-    size_t size = tri_dtype_size(call->dtype), each = round_elems(g, call), start = i * each;
+    size_t size = tri_dtype_size(call->dtype), each = piece_elems(g, call), start = i * each;
 
     if (trii_kind_in(call->kind, SUMMED_IN_SLICES)) {
-        copy_in_slices(g, call, part, start, piece(call->count, start, each));
+        copy_in_slices(g, call, part, start, elems_in_piece(call->count, start, each));
         return;
     }
     if (!shm_has_regions(call->kind)) {
-        size_t n = piece(shm_own_elems(g, call), start, each);
+        size_t n = elems_in_piece(shm_own_elems(g, call), start, each);
 
         if (n > 0)
             memcpy(part, (const char *)call->src + start * size, n * size);
         return;
     }
     for (int r = 0; r < g->size; r++) {
-        size_t n = piece(trii_part_count(call->src_parts, call->count, r), start, each);
+        size_t n = elems_in_piece(trii_part_count(call->src_parts, call->count, r), start, each);
         size_t at = trii_part_at(call->src_parts, call->count, r) + start;
 
         if (n > 0)
@@ -91,25 +91,25 @@ static bool put_in(shm_group *g, trii_op *op)
 {
     const trii_collective *call = &op->call;
     shm_step *step = shm_step_of(op);
-    uint64_t round = step->first_round + step->in;
-    shm_counter *counter = &g->block->head.round_in;
+    uint64_t piece = step->first_piece + step->in;
+    shm_counter *counter = &g->block->head.staged_in;
 
-    /* In order over all operations, and only into a slot that nobody reads any more. */
-    if (step->in == step->n_rounds ||
-        atomic_load_explicit(&counter->value, memory_order_relaxed) != round ||
-        (round >= SHM_ROUND_SLOTS && !all_reached(g, false, round - SHM_ROUND_SLOTS + 1)))
+    /* In order over all operations, and only into a stage that nobody reads any more. */
+    if (step->in == step->n_pieces ||
+        atomic_load_explicit(&counter->value, memory_order_relaxed) != piece ||
+        (piece >= SHM_STAGES && !all_reached(g, false, piece - SHM_STAGES + 1)))
         return false;
     if (shm_puts(g, call))
-        copy_in(g, call, part_of(g, g->rank, round), (size_t)step->in);
-    atomic_store_explicit(&counter->value, round + 1, memory_order_release);
+        copy_in(g, call, stage_of(g, g->rank, piece), (size_t)step->in);
+    atomic_store_explicit(&counter->value, piece + 1, memory_order_release);
     g->must_wake = true;
     step->in++;
     return true;
 }
 
-/* Sums our slice of a round's piece, n elements from `start` on: into our part, where the peers
+/* Sums our slice of a piece, n elements from `start` on: into our stage, where the peers
  * find it, and where the result is ours too right into dst. */
-static void sum_own_slice(shm_group *g, const trii_collective *call, uint64_t round, size_t start,
+static void sum_own_slice(shm_group *g, const trii_collective *call, uint64_t piece, size_t start,
                           size_t n)
 {
     size_t size = tri_dtype_size(call->dtype), from, to;
@@ -122,41 +122,41 @@ static void sum_own_slice(shm_group *g, const trii_collective *call, uint64_t ro
     shm_slice(g, g->rank, n, size, &from, &to);
     for (int r = 0; r < g->size; r++)
         src[r] = r == g->rank ? (const void *)((const char *)call->src + (start + from) * size)
-                              : part_of(g, r, round) + from * size;
+                              : stage_of(g, r, piece) + from * size;
     if (ours)
         dst[n_dst++] = (char *)call->dst + (start + from) * size;
     if (others)
-        dst[n_dst++] = part_of(g, g->rank, round) + from * size;
+        dst[n_dst++] = stage_of(g, g->rank, piece) + from * size;
     trii_reduce_push(src, g->size, dst, n_dst, to - from, call->dtype, call->op);
 }
 
 /* True if the slice was not summed yet. */
-static bool sum_once(shm_group *g, const trii_collective *call, uint64_t round, size_t start,
+static bool sum_once(shm_group *g, const trii_collective *call, uint64_t piece, size_t start,
                      size_t n)
 {
-    shm_counter *summed = &g->block->head.summed[round % SHM_ROUND_SLOTS];
+    shm_counter *summed = &g->block->head.staged_summed[piece % SHM_STAGES];
 
-    if (atomic_load_explicit(&summed->value, memory_order_relaxed) == round + 1)
+    if (atomic_load_explicit(&summed->value, memory_order_relaxed) == piece + 1)
         return false;
-    sum_own_slice(g, call, round, start, n);
-    atomic_store_explicit(&summed->value, round + 1, memory_order_release);
+    sum_own_slice(g, call, piece, start, n);
+    atomic_store_explicit(&summed->value, piece + 1, memory_order_release);
     g->must_wake = true;
     return true;
 }
 
-static bool all_summed(const shm_group *g, uint64_t round)
+static bool all_summed(const shm_group *g, uint64_t piece)
 {
     for (int r = 0; r < g->size; r++) {
-        const shm_counter *summed = &g->peers[r].block->head.summed[round % SHM_ROUND_SLOTS];
+        const shm_counter *summed = &g->peers[r].block->head.staged_summed[piece % SHM_STAGES];
 
-        if (atomic_load_explicit(&summed->value, memory_order_acquire) != round + 1)
+        if (atomic_load_explicit(&summed->value, memory_order_acquire) != piece + 1)
             return false;
     }
     return true;
 }
 
 /* Piece i of an all_reduce or, at the root, of a reduce: n elements. */
-static void take_slices(shm_group *g, const trii_collective *call, uint64_t round, size_t start,
+static void take_slices(shm_group *g, const trii_collective *call, uint64_t piece, size_t start,
                         size_t n)
 {
     size_t size = tri_dtype_size(call->dtype);
@@ -167,34 +167,34 @@ static void take_slices(shm_group *g, const trii_collective *call, uint64_t roun
         if (r == g->rank)
             continue; /* is there already */
         shm_slice(g, r, n, size, &from, &to);
-        memcpy(dst + from * size, part_of(g, r, round) + from * size, (to - from) * size);
+        memcpy(dst + from * size, stage_of(g, r, piece) + from * size, (to - from) * size);
     }
 }
 
-static void take_out(shm_group *g, const trii_collective *call, uint64_t round, size_t i)
+static void take_out(shm_group *g, const trii_collective *call, uint64_t piece, size_t i)
 {
-    size_t size = tri_dtype_size(call->dtype), each = round_elems(g, call), start = i * each;
+    size_t size = tri_dtype_size(call->dtype), each = piece_elems(g, call), start = i * each;
     size_t region = shm_has_regions(call->kind) ? (size_t)g->rank * each * size : 0;
     const void *src[SHM_MAX_RANKS];
     size_t from, to, n;
 
     if (shm_sums(g, call, &from, &n)) {
-        n = piece(n, start, each);
+        n = elems_in_piece(n, start, each);
         if (n == 0)
             return;
         if (!shm_has_regions(call->kind)) {
-            take_slices(g, call, round, start, n);
+            take_slices(g, call, piece, start, n);
             return;
         }
         for (int r = 0; r < g->size; r++)
-            src[r] = part_of(g, r, round) + region;
+            src[r] = stage_of(g, r, piece) + region;
         trii_reduce(src, g->size, (char *)call->dst + start * size, n, call->dtype, call->op);
         return;
     }
     for (int r = 0; r < g->size; r++) {
-        n = piece(shm_reads(g, call, r, &from, &to), start, each);
+        n = elems_in_piece(shm_reads(g, call, r, &from, &to), start, each);
         if (n > 0)
-            memcpy((char *)call->dst + (to + start) * size, part_of(g, r, round) + region,
+            memcpy((char *)call->dst + (to + start) * size, stage_of(g, r, piece) + region,
                    n * size);
     }
 }
@@ -203,40 +203,40 @@ static bool finish_one(shm_group *g, trii_op *op)
 {
     const trii_collective *call = &op->call;
     shm_step *step = shm_step_of(op);
-    uint64_t round = step->first_round + step->out;
-    size_t each = round_elems(g, call), i = (size_t)step->out;
+    uint64_t piece = step->first_piece + step->out;
+    size_t each = piece_elems(g, call), i = (size_t)step->out;
     bool did = false;
 
-    if (step->out == step->in || !all_reached(g, true, round + 1))
+    if (step->out == step->in || !all_reached(g, true, piece + 1))
         return false;
     if (trii_kind_in(call->kind, SUMMED_IN_SLICES)) {
-        did = sum_once(g, call, round, i * each, piece(call->count, i * each, each));
-        if (!all_summed(g, round))
+        did = sum_once(g, call, piece, i * each, elems_in_piece(call->count, i * each, each));
+        if (!all_summed(g, piece))
             return did;
     }
-    /* In order over all operations: round_out says that every earlier round is taken out too,
-     * and a peer fills their slots again. A later operation may be summed first. */
-    if (atomic_load_explicit(&g->block->head.round_out.value, memory_order_relaxed) != round)
+    /* In order over all operations: staged_out says that every earlier piece is taken out too,
+     * and a peer fills their stages again. A later operation may be summed first. */
+    if (atomic_load_explicit(&g->block->head.staged_out.value, memory_order_relaxed) != piece)
         return did;
-    take_out(g, call, round, i);
-    atomic_store_explicit(&g->block->head.round_out.value, round + 1, memory_order_release);
+    take_out(g, call, piece, i);
+    atomic_store_explicit(&g->block->head.staged_out.value, piece + 1, memory_order_release);
     g->must_wake = true;
     step->out++;
     return true;
 }
 
-void shm_rounds_begin(shm_group *g, trii_op *op)
+void shm_staged_begin(shm_group *g, trii_op *op)
 {
-    size_t each = round_elems(g, &op->call);
+    size_t each = piece_elems(g, &op->call);
     shm_step *step = shm_step_of(op);
 
-    step->path = SHM_PATH_ROUNDS;
-    step->first_round = g->next_round;
-    step->n_rounds = (shm_limit(g, &op->call) + each - 1) / each;
-    g->next_round += step->n_rounds;
+    step->path = SHM_PATH_STAGED;
+    step->first_piece = g->next_piece;
+    step->n_pieces = (shm_limit(g, &op->call) + each - 1) / each;
+    g->next_piece += step->n_pieces;
 }
 
-bool shm_rounds_advance(shm_group *g, trii_op *op)
+bool shm_staged_advance(shm_group *g, trii_op *op)
 {
     shm_step *step = shm_step_of(op);
     bool did = false;
@@ -248,7 +248,7 @@ bool shm_rounds_advance(shm_group *g, trii_op *op)
         shm_wake_peers(g); /* a peer takes this piece while we make the next */
         did |= again;
     } while (again);
-    if (step->out == step->n_rounds)
+    if (step->out == step->n_pieces)
         step->phase = SHM_DONE;
     return did;
 }

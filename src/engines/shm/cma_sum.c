@@ -1,8 +1,8 @@
 /*
- * peek_sum.c - sums of heap memory: each rank reads its slice of every peer's input piece by piece
+ * cma_sum.c - sums of heap memory: each rank reads its slice of every peer's input piece by piece
  * into memory of its own that stays in its cache, sums it into its dst, and in an all_reduce reads
  * the other slices out of the peers' dst once all are summed (reduce-scatter and all-gather, with
- * one copy where rounds make two).
+ * one copy where staging makes two).
  *
  * In place is no conflict: before all slices are summed a rank writes its own slice only, which no
  * peer reads.
@@ -18,9 +18,9 @@ static size_t piece_bytes(const shm_group *g)
     return SHM_SCRATCH_BYTES / (size_t)(g->size - 1) / LINE_BYTES * LINE_BYTES;
 }
 
-bool shm_peek_sum_fits(const shm_group *g)
+bool shm_cma_sum_fits(const shm_group *g)
 {
-    return g->size > 1 && piece_bytes(g) >= SHM_PEEK_PIECE_MIN;
+    return g->size > 1 && piece_bytes(g) >= SHM_CMA_PIECE_MIN;
 }
 
 /* Sums elements [from, from + n) of all inputs into dst. False: the group has failed. */
@@ -36,7 +36,7 @@ static bool sum_piece(shm_group *g, const trii_op *op, size_t from, size_t n, ch
             src[r] = (const char *)call->src + from * size;
             continue;
         }
-        if (!shm_peek_read(g, r, op, SHM_SRC, from * size, at, n * size))
+        if (!shm_cma_read(g, r, op, SHM_SRC, from * size, at, n * size))
             return false;
         src[r] = at;
         at += piece_bytes(g);
@@ -78,8 +78,8 @@ static bool gather_slices(shm_group *g, const trii_op *op)
         int r = (g->rank + i) % g->size;
 
         shm_slice(g, r, call->count, size, &from, &to);
-        if (to > from && !shm_peek_read(g, r, op, SHM_DST, from * size,
-                                        (char *)call->dst + from * size, (to - from) * size))
+        if (to > from && !shm_cma_read(g, r, op, SHM_DST, from * size,
+                                       (char *)call->dst + from * size, (to - from) * size))
             return false;
     }
     return true;
@@ -89,14 +89,14 @@ static bool gather_slices(shm_group *g, const trii_op *op)
 static bool all_summed(const shm_group *g, uint64_t seq)
 {
     for (int r = 0; r < g->size; r++) {
-        if (atomic_load_explicit(&shm_lane_of(g, r, seq)->summed.value, memory_order_acquire) !=
+        if (atomic_load_explicit(&shm_slot_of(g, r, seq)->summed.value, memory_order_acquire) !=
             seq)
             return false;
     }
     return true;
 }
 
-bool shm_peek_sum_advance(shm_group *g, trii_op *op)
+bool shm_cma_sum_advance(shm_group *g, trii_op *op)
 {
     shm_step *step = shm_step_of(op);
     uint64_t seq = op->call.seq;
@@ -107,7 +107,7 @@ bool shm_peek_sum_advance(shm_group *g, trii_op *op)
     if (step->phase == SHM_RUNNING) {
         if (!sum_own(g, op) || shm_check_peers(g))
             return false; /* a failed peer's memory may have been its owner's again */
-        atomic_store_explicit(&shm_lane_of(g, g->rank, seq)->summed.value, seq,
+        atomic_store_explicit(&shm_slot_of(g, g->rank, seq)->summed.value, seq,
                               memory_order_release);
         g->must_wake = true;
         shm_wake_peers(g);

@@ -1,5 +1,5 @@
 /*
- * lane.c - arriving in a collective, seeing who has arrived, and noticing that ranks
+ * slot.c - arriving in a collective, seeing who has arrived, and noticing that ranks
  * disagree about the call before any data is touched.
  */
 #include <inttypes.h>
@@ -24,11 +24,11 @@ static uint64_t call_word(const trii_collective *call)
            (uint64_t)(uint32_t)call->root << 32;
 }
 
-bool shm_lane_free(shm_group *g, uint64_t seq)
+bool shm_slot_free(shm_group *g, uint64_t seq)
 {
     uint64_t least = UINT64_MAX;
 
-    if (TRII_LIKELY(seq <= g->completed_by_all + SHM_LANES))
+    if (TRII_LIKELY(seq <= g->completed_by_all + SHM_SLOTS))
         return true;
     for (int r = 0; r < g->size; r++) {
         uint64_t completed =
@@ -36,7 +36,7 @@ bool shm_lane_free(shm_group *g, uint64_t seq)
         least = completed < least ? completed : least;
     }
     g->completed_by_all = least;
-    return seq <= least + SHM_LANES;
+    return seq <= least + SHM_SLOTS;
 }
 
 /* Index of the file's text in our table. Different files may take turns in one place: then a
@@ -75,7 +75,7 @@ static uint64_t address_of(uint64_t arena_at, const void *p)
 }
 
 /* Puts our data where the peers will read it if the call is small, else says where it is. */
-static void put_data(shm_group *g, trii_op *op, shm_lane *lane)
+static void put_data(shm_group *g, trii_op *op, shm_slot *slot)
 {
     const trii_collective *call = &op->call;
     shm_step *step = shm_step_of(op);
@@ -93,8 +93,8 @@ static void put_data(shm_group *g, trii_op *op, shm_lane *lane)
         if (to_dst)
             step->dst_at =
                 call->dst == call->src ? step->src_at : shm_arena_find(g, call->dst, bytes);
-        lane->arrival.data.at.src = address_of(step->src_at, call->src);
-        lane->arrival.data.at.dst = address_of(step->dst_at, call->dst);
+        slot->arrival.data.at.src = address_of(step->src_at, call->src);
+        slot->arrival.data.at.dst = address_of(step->dst_at, call->dst);
         step->flags = (step->src_at != 0 || bytes == 0 ? SHM_SRC_IN_ARENA : 0u) |
                       (step->dst_at != 0 ? SHM_DST_IN_ARENA : 0u);
         if (most > SHM_ONE_SHOT_BYTES ||
@@ -103,18 +103,18 @@ static void put_data(shm_group *g, trii_op *op, shm_lane *lane)
         step->flags |= SHM_COPIED;
     }
     if (bytes > 0 && shm_puts(g, call))
-        memcpy(step->path == SHM_PATH_INLINE ? lane->arrival.data.payload
-                                             : g->block->one_shot[call->seq % SHM_LANES],
+        memcpy(step->path == SHM_PATH_INLINE ? slot->arrival.data.payload
+                                             : g->block->one_shot[call->seq % SHM_SLOTS],
                call->src, bytes);
 }
 
 /* The same for an all_to_all_v: how much the peers put in is not known before they arrive, so
  * where all parts begin lies in front of the data. */
-static void put_parts(shm_group *g, trii_op *op, shm_lane *lane)
+static void put_parts(shm_group *g, trii_op *op, shm_slot *slot)
 {
     const trii_collective *call = &op->call;
     shm_step *step = shm_step_of(op);
-    unsigned char *place = g->block->one_shot[call->seq % SHM_LANES];
+    unsigned char *place = g->block->one_shot[call->seq % SHM_SLOTS];
     size_t bytes = call->src_parts[g->size] * tri_dtype_size(call->dtype);
     size_t table = ((size_t)g->size + 1) * sizeof(uint64_t);
 
@@ -129,7 +129,7 @@ static void put_parts(shm_group *g, trii_op *op, shm_lane *lane)
         step->src_at = shm_arena_find(g, call->src, bytes);
     if (step->src_at != 0)
         step->flags |= SHM_SRC_IN_ARENA;
-    lane->arrival.data.at.src = address_of(step->src_at, call->src);
+    slot->arrival.data.at.src = address_of(step->src_at, call->src);
     if (table + bytes > SHM_ONE_SHOT_BYTES)
         return;
     step->flags |= SHM_COPIED;
@@ -139,18 +139,18 @@ static void put_parts(shm_group *g, trii_op *op, shm_lane *lane)
 
 void shm_arrive(shm_group *g, trii_op *op)
 {
-    shm_lane *lane = &g->block->lanes[op->call.seq % SHM_LANES];
+    shm_slot *slot = &g->block->slots[op->call.seq % SHM_SLOTS];
     const trii_collective *whole = trii_collective_whole(&op->call);
     shm_step *step = shm_step_of(op);
 
     if (op->call.kind == TRII_KIND_ALL_TO_ALL_V)
-        put_parts(g, op, lane);
+        put_parts(g, op, slot);
     else
-        put_data(g, op, lane);
-    store(&lane->arrival.call, call_word(whole));
-    store(&lane->arrival.count, whole->count);
-    store(&lane->arrival.place, shm_place(g, &op->call.site, step->flags));
-    atomic_store_explicit(&lane->arrival.seq, op->call.seq, memory_order_release);
+        put_data(g, op, slot);
+    store(&slot->arrival.call, call_word(whole));
+    store(&slot->arrival.count, whole->count);
+    store(&slot->arrival.place, shm_place(g, &op->call.site, step->flags));
+    atomic_store_explicit(&slot->arrival.seq, op->call.seq, memory_order_release);
     step->phase = SHM_ARRIVED;
     step->everywhere = SHM_SRC_IN_ARENA | SHM_DST_IN_ARENA | SHM_COPIED;
     g->must_wake = true;
@@ -189,13 +189,13 @@ static trii_collective call_of(const shm_block *block, const shm_arrival *arriva
 void shm_describe_last(const shm_group *g, int rank, char *text, size_t size)
 {
     const shm_block *block = g->peers[rank].block;
-    const shm_arrival *last = &block->lanes[0].arrival;
+    const shm_arrival *last = &block->slots[0].arrival;
     char file[SHM_FILE_TEXT];
     trii_collective call;
 
-    for (int i = 1; i < SHM_LANES; i++) {
-        if (load(&block->lanes[i].arrival.seq) > load(&last->seq))
-            last = &block->lanes[i].arrival;
+    for (int i = 1; i < SHM_SLOTS; i++) {
+        if (load(&block->slots[i].arrival.seq) > load(&last->seq))
+            last = &block->slots[i].arrival;
     }
     if (load(&last->seq) == 0) {
         snprintf(text, size, "no collective yet");
@@ -240,7 +240,7 @@ bool shm_all_arrived(shm_group *g, trii_op *op)
     uint64_t seq = op->call.seq;
 
     for (; step->seen < g->size; step->seen++) {
-        const shm_arrival *arrival = &shm_lane_of(g, step->seen, seq)->arrival;
+        const shm_arrival *arrival = &shm_slot_of(g, step->seen, seq)->arrival;
 
         if (atomic_load_explicit(&arrival->seq, memory_order_acquire) != seq)
             return false;
