@@ -1,15 +1,15 @@
 /*
- * arena.c - memory that all ranks of the group map. It grows by extents: files of one size
- * that every rank makes at the same moment and hands to its peers. Inside, pieces are found
- * first-fit; all ranks do the same, but nothing depends on it: an arrival says where its
- * buffers are.
+ * arena.c - memory that all ranks of the group map: what tri_group_alloc gives. It grows by
+ * extents: files of one size that every rank makes at the same moment and passes to its peers.
+ * Inside an extent, allocation is first-fit. All ranks allocate alike, but nothing depends on it:
+ * an arrival says where its buffers are.
  */
 #include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
 #include "base/alloc.h"
-#include "engines/shm/shm.h"
+#include "engines/shm/shm_group.h"
 #include "os/clock.h"
 #include "os/memory_room.h"
 #include "os/unix.h"
@@ -28,7 +28,7 @@ typedef struct shm_span {
     bool used;
 } shm_span;
 
-/* What the ranks tell each other, over their sockets. */
+/* What the ranks send each other, over their sockets. */
 typedef struct arena_message {
     uint64_t magic;
     uint64_t bytes;
@@ -38,7 +38,8 @@ typedef struct arena_message {
     char why[128];
 } arena_message;
 
-/* A call of alloc; the group has one, since a rank that has no room for it could not tell. */
+/* A call of alloc. It is allocated with the group: a rank without memory for it could not even
+ * tell the peers. */
 typedef struct shm_arena_call {
     int64_t deadline_ns;
     tri_status verdict; /* what all ranks know to be the result of the last step */
@@ -46,25 +47,9 @@ typedef struct shm_arena_call {
     arena_message theirs[];
 } arena_call;
 
-uint64_t shm_arena_find(const shm_group *g, const void *p, size_t bytes)
-{
-    int n = atomic_load_explicit(&g->arena->n_extents, memory_order_acquire);
-
-    g = g->arena;
-    for (int e = 0; e < n; e++) {
-        uintptr_t base = (uintptr_t)g->extents[e].memory[g->rank].base;
-        uintptr_t at = (uintptr_t)p;
-
-        if (at >= base && at - base < g->extents[e].bytes && bytes <= g->extents[e].bytes &&
-            at - base <= g->extents[e].bytes - bytes)
-            return (uint64_t)(e + 1) << 48 | (uint64_t)(at - base);
-    }
-    return 0;
-}
-
-/* Tells all peers `mine` (with a descriptor, or -1) and hears theirs. */
-static tri_status exchange(shm_group *g, const arena_message *mine, int pass_fd,
-                           arena_message *theirs, int *fds, int64_t deadline_ns)
+/* Sends `mine` (with a descriptor, or -1) to all peers and receives theirs. */
+static tri_status exchange_messages(shm_group *g, const arena_message *mine, int pass_fd,
+                                    arena_message *theirs, int *fds, int64_t deadline_ns)
 {
     for (int r = 0; r < g->size; r++) {
         tri_status st = TRI_OK;
@@ -100,8 +85,8 @@ static arena_message message_of(tri_status status)
     return message;
 }
 
-/* The first failure of all ranks, in all their words alike. */
-static tri_status judge(const shm_group *g, const arena_message *theirs)
+/* The failure of the lowest rank that has one: the same text on all ranks. */
+static tri_status first_failure(const shm_group *g, const arena_message *theirs)
 {
     for (int r = 0; r < g->size; r++) {
         if (theirs[r].status != TRI_OK)
@@ -111,15 +96,15 @@ static tri_status judge(const shm_group *g, const arena_message *theirs)
     return TRI_OK;
 }
 
-/* The ranks agree that a step went well, or on the first that failed: the verdict. A failure of
- * this itself is returned. */
-static tri_status agree(shm_group *g, tri_status mine, arena_call *call)
+/* The ranks agree that a step succeeded, or on the first that failed: the verdict. A failure of
+ * the exchange itself is returned. */
+static tri_status agree_on_step(shm_group *g, tri_status mine, arena_call *call)
 {
     arena_message message = message_of(mine);
-    tri_status st = exchange(g, &message, -1, call->theirs, NULL, call->deadline_ns);
+    tri_status st = exchange_messages(g, &message, -1, call->theirs, NULL, call->deadline_ns);
 
     if (st == TRI_OK)
-        call->verdict = judge(g, call->theirs);
+        call->verdict = first_failure(g, call->theirs);
     return st;
 }
 
@@ -135,7 +120,7 @@ static shm_span *span_create(int extent, size_t offset, size_t bytes)
     return span;
 }
 
-static shm_span *span_find(shm_group *g, size_t bytes)
+static shm_span *span_find_free(shm_group *g, size_t bytes)
 {
     for (shm_span *s = g->spans; s != NULL; s = s->next) {
         if (!s->used && s->bytes >= bytes)
@@ -161,8 +146,8 @@ static tri_status span_take(shm_span *s, size_t bytes)
     return TRI_OK;
 }
 
-/* Unites free neighbours of one extent. */
-static void spans_join(shm_group *g)
+/* Merges free neighbours of one extent. */
+static void spans_merge(shm_group *g)
 {
     for (shm_span *s = g->spans; s != NULL; s = s->next) {
         while (!s->used && s->next != NULL && !s->next->used && s->next->extent == s->extent) {
@@ -185,8 +170,8 @@ static void extent_release(shm_group *g, shm_extent *extent)
     extent->memory = NULL;
 }
 
-/* The next extent with room for `bytes`: our file of it. */
-static tri_status make_extent(shm_group *g, size_t bytes, shm_extent **extent_out)
+/* The next extent, with room for `bytes`: makes our file of it. */
+static tri_status extent_create(shm_group *g, size_t bytes, shm_extent **extent_out)
 {
     int e = atomic_load_explicit(&g->n_extents, memory_order_relaxed);
     shm_extent *extent = &g->extents[e];
@@ -205,8 +190,8 @@ static tri_status make_extent(shm_group *g, size_t bytes, shm_extent **extent_ou
     return trii_shmem_create("trireme-arena", extent->bytes, &extent->memory[g->rank]);
 }
 
-/* Maps what the others made. */
-static tri_status map_extent(shm_group *g, shm_extent *extent, const int *fds)
+/* Maps the files of the others. */
+static tri_status extent_map(shm_group *g, shm_extent *extent, const int *fds)
 {
     for (int r = 0; r < g->size; r++) {
         tri_status st = TRI_OK;
@@ -219,8 +204,8 @@ static tri_status map_extent(shm_group *g, shm_extent *extent, const int *fds)
     return TRI_OK;
 }
 
-/* Every rank makes a file and maps everybody's. st: what failed here before. */
-static tri_status grow(shm_group *g, tri_status st, size_t bytes, arena_call *call)
+/* Every rank makes a file and maps everybody's. st: a failure of this rank before. */
+static tri_status extent_add(shm_group *g, tri_status st, size_t bytes, arena_call *call)
 {
     int e = atomic_load_explicit(&g->n_extents, memory_order_relaxed);
     shm_extent *extent = NULL;
@@ -229,19 +214,19 @@ static tri_status grow(shm_group *g, tri_status st, size_t bytes, arena_call *ca
     tri_status heard;
 
     if (st == TRI_OK)
-        st = make_extent(g, bytes, &extent);
+        st = extent_create(g, bytes, &extent);
     if (st == TRI_OK && (span = span_create(e, 0, extent->bytes)) == NULL)
         st = TRI_ERR_NO_MEMORY;
     mine = message_of(st);
     for (int r = 0; r < g->size; r++)
         call->fds[r] = -1;
-    heard = exchange(g, &mine, st == TRI_OK ? extent->memory[g->rank].fd : -1, call->theirs,
-                     call->fds, call->deadline_ns);
+    heard = exchange_messages(g, &mine, st == TRI_OK ? extent->memory[g->rank].fd : -1,
+                              call->theirs, call->fds, call->deadline_ns);
     if (heard == TRI_OK) {
-        call->verdict = judge(g, call->theirs);
+        call->verdict = first_failure(g, call->theirs);
         assert(call->verdict != TRI_OK || extent != NULL); /* all have one, so have we */
         if (call->verdict == TRI_OK)
-            heard = agree(g, map_extent(g, extent, call->fds), call);
+            heard = agree_on_step(g, extent_map(g, extent, call->fds), call);
     }
     for (int r = 0; r < g->size; r++)
         trii_unix_close(call->fds[r]);
@@ -259,26 +244,26 @@ static tri_status grow(shm_group *g, tri_status st, size_t bytes, arena_call *ca
     return TRI_OK;
 }
 
-/* Every rank takes the memory of its own part first (its node's memory, and the kernel zeroes
- * it once), then enters everybody's into its page tables. */
-static tri_status take_memory(shm_group *g, const shm_span *s, arena_call *call)
+/* Every rank populates its own part first (with memory of its own node, and the kernel zeroes it
+ * once), then enters everybody's into its page tables. */
+static tri_status span_populate(shm_group *g, const shm_span *s, arena_call *call)
 {
     const shm_extent *extent = &g->extents[s->extent];
     tri_status st;
 
     st = trii_shmem_populate((char *)extent->memory[g->rank].base + s->offset, s->bytes);
-    st = agree(g, st, call);
+    st = agree_on_step(g, st, call);
     if (st != TRI_OK || call->verdict != TRI_OK)
         return st;
     for (int r = 0; r < g->size && st == TRI_OK; r++) {
         if (r != g->rank)
             st = trii_shmem_populate((char *)extent->memory[r].base + s->offset, s->bytes);
     }
-    return agree(g, st, call);
+    return agree_on_step(g, st, call);
 }
 
-/* Back to the system, on this rank: what is not written again is zero then. */
-static void give_back(shm_group *g, shm_span *s)
+/* Gives the memory back to the system, on this rank: it is zero then until it is written. */
+static void span_free(shm_group *g, shm_span *s)
 {
     s->used = false;
     if (s->bytes >= LARGE_PAGE &&
@@ -286,8 +271,8 @@ static void give_back(shm_group *g, shm_span *s)
         s->taken = 0;
 }
 
-/* Refused before it is touched: when memory runs out later, the kernel kills. All ranks take as
- * much, those of our control group out of the same. */
+/* Refuses what does not fit before it is touched: when memory runs out later, the kernel kills.
+ * All ranks allocate as much; those of our control group share its limit. */
 static tri_status check_room(const shm_group *g, size_t bytes, const trii_memory_room *room,
                              const arena_message *theirs)
 {
@@ -312,9 +297,10 @@ static bool is_absurd(size_t bytes)
     return bytes > SIZE_MAX / 2;
 }
 
-static tri_status alloc_locked(shm_group *g, size_t bytes, arena_call *call, void **p_out)
+static tri_status span_alloc(shm_group *g, size_t bytes, arena_call *call, void **p_out)
 {
-    arena_message mine = {.magic = SHM_MAGIC, .bytes = bytes, .grow = span_find(g, bytes) == NULL};
+    arena_message mine = {
+        .magic = SHM_MAGIC, .bytes = bytes, .grow = span_find_free(g, bytes) == NULL};
     trii_memory_room room = {.host_bytes = SIZE_MAX, .cgroup_bytes = SIZE_MAX};
     bool must_grow = false;
     shm_span *s = NULL;
@@ -323,7 +309,7 @@ static tri_status alloc_locked(shm_group *g, size_t bytes, arena_call *call, voi
     if (bytes >= LARGE_PAGE)
         trii_memory_room_look("", &room);
     mine.cgroup = room.cgroup;
-    st = exchange(g, &mine, -1, call->theirs, NULL, call->deadline_ns);
+    st = exchange_messages(g, &mine, -1, call->theirs, NULL, call->deadline_ns);
     if (st != TRI_OK)
         return st;
     for (int r = 0; r < g->size; r++) {
@@ -339,20 +325,20 @@ static tri_status alloc_locked(shm_group *g, size_t bytes, arena_call *call, voi
                ? TRII_FAIL(TRI_ERR_INVALID_ARG, "%zu bytes are more than memory can hold", bytes)
                : check_room(g, bytes, &room, call->theirs);
     if (must_grow)
-        st = grow(g, fits, bytes, call);
+        st = extent_add(g, fits, bytes, call);
     if (st != TRI_OK || (must_grow && call->verdict != TRI_OK))
         return st;
-    s = fits == TRI_OK ? span_find(g, bytes) : NULL;
+    s = fits == TRI_OK ? span_find_free(g, bytes) : NULL;
     if (fits == TRI_OK)
         fits = s != NULL ? span_take(s, bytes) : TRI_ERR_INTERNAL;
-    st = agree(g, fits, call);
+    st = agree_on_step(g, fits, call);
     assert(st != TRI_OK || call->verdict != TRI_OK || s != NULL); /* all fit, so do we */
     if (st == TRI_OK && call->verdict == TRI_OK)
-        st = take_memory(g, s, call);
+        st = span_populate(g, s, call);
     if (st != TRI_OK || call->verdict != TRI_OK) {
         if (fits == TRI_OK)
-            give_back(g, s);
-        spans_join(g);
+            span_free(g, s);
+        spans_merge(g);
         return st;
     }
     assert(s != NULL); /* all agree, so ours is there too */
@@ -363,7 +349,7 @@ static tri_status alloc_locked(shm_group *g, size_t bytes, arena_call *call, voi
     return TRI_OK;
 }
 
-static size_t whole_pieces(size_t bytes)
+static size_t round_up_bytes(size_t bytes)
 {
     if (is_absurd(bytes))
         return bytes; /* to be refused */
@@ -392,17 +378,17 @@ tri_status shm_arena_alloc(void *self, size_t bytes, void **p_out)
     arena_call *call = g->arena_call;
     tri_status st, verdict;
 
-    bytes = whole_pieces(bytes);
+    bytes = round_up_bytes(bytes);
     trii_mutex_lock(&g->arena_lock);
     call->verdict = TRI_OK;
     call->deadline_ns =
         g->timeout_ns != TRII_NO_DEADLINE ? trii_now_ns() + g->timeout_ns : TRII_NO_DEADLINE;
-    st = alloc_locked(g, bytes, call, p_out);
+    st = span_alloc(g, bytes, call, p_out);
     verdict = call->verdict;
     trii_mutex_unlock(&g->arena_lock);
     if (st == TRI_OK)
-        return verdict; /* a failure too: all have heard of it, and go on */
-    /* The peers would wait for the rest of it: the group ends, by the first cause. */
+        return verdict; /* a failure too: all ranks know of it, and the group goes on */
+    /* The peers may wait for messages that we do not send: the group fails, by the first cause. */
     shm_check_peers(g);
     shm_fail(g, st, "rank %d, group_alloc of %zu bytes: %s", shm_name(g, g->rank), bytes,
              tri_last_error());
@@ -419,9 +405,9 @@ void shm_arena_free(void *self, void *p)
     for (shm_span *s = g->spans; s != NULL && at != 0; s = s->next) {
         if ((uint64_t)(s->extent + 1) << 48 == (at & (UINT64_C(0xffff) << 48)) &&
             s->offset == (at & ((UINT64_C(1) << 48) - 1)))
-            give_back(g, s);
+            span_free(g, s);
     }
-    spans_join(g);
+    spans_merge(g);
     trii_mutex_unlock(&g->arena_lock);
 }
 

@@ -1,26 +1,18 @@
 /*
- * cma_sum.c - sums of heap memory: each rank reads its slice of every peer's input piece by piece
- * into memory of its own that stays in its cache, sums it into its dst, and in an all_reduce reads
- * the other slices out of the peers' dst once all are summed (reduce-scatter and all-gather, with
- * one copy where staging makes two).
+ * cma_sum.c - sums of memory that the peers do not map: each rank reads its slice of every peer's
+ * input piece by piece (cma.c) into memory of its own that stays in its cache, sums it into its
+ * dst, and in an all_reduce reads the other slices out of the peers' dst once all are summed
+ * (reduce-scatter and all-gather, with one copy where staging makes two).
  *
- * In place is no conflict: before all slices are summed a rank writes its own slice only, which no
- * peer reads.
+ * In place works: before all slices are summed a rank writes its own slice only, which no peer
+ * reads.
  */
-#include "engines/shm/shm.h"
+#include "engines/shm/shm_group.h"
 #include "group/reduce/reduce.h"
 
-#define LINE_BYTES ((size_t)64)
-
-/* Of one peer's piece in the scratch; whole lines. */
-static size_t piece_bytes(const shm_group *g)
+size_t shm_cma_sum_piece_bytes(const shm_group *g)
 {
-    return SHM_SCRATCH_BYTES / (size_t)(g->size - 1) / LINE_BYTES * LINE_BYTES;
-}
-
-bool shm_cma_sum_fits(const shm_group *g)
-{
-    return g->size > 1 && piece_bytes(g) >= SHM_CMA_PIECE_MIN;
+    return SHM_SCRATCH_BYTES / (size_t)(g->size - 1) / SHM_LINE_BYTES * SHM_LINE_BYTES;
 }
 
 /* Sums elements [from, from + n) of all inputs into dst. False: the group has failed. */
@@ -39,17 +31,17 @@ static bool sum_piece(shm_group *g, const trii_op *op, size_t from, size_t n, ch
         if (!shm_cma_read(g, r, op, SHM_SRC, from * size, at, n * size))
             return false;
         src[r] = at;
-        at += piece_bytes(g);
+        at += shm_cma_sum_piece_bytes(g);
     }
     trii_reduce(src, g->size, dst, n, call->dtype, call->op);
     return true;
 }
 
 /* Our slice of an all_reduce, our part of a reduce_scatter. */
-static bool sum_own(shm_group *g, const trii_op *op)
+static bool sum_own_part(shm_group *g, const trii_op *op)
 {
     const trii_collective *call = &op->call;
-    size_t size = tri_dtype_size(call->dtype), each = piece_bytes(g) / size;
+    size_t size = tri_dtype_size(call->dtype), each = shm_cma_sum_piece_bytes(g) / size;
     size_t from, to, n;
     char *dst = call->dst;
 
@@ -85,12 +77,11 @@ static bool gather_slices(shm_group *g, const trii_op *op)
     return true;
 }
 
-/* Whether all ranks have summed what is theirs. */
-static bool all_summed(const shm_group *g, uint64_t seq)
+/* Whether all ranks have summed their slice or part. */
+static bool all_parts_summed(const shm_group *g, uint64_t seq)
 {
     for (int r = 0; r < g->size; r++) {
-        if (atomic_load_explicit(&shm_slot_of(g, r, seq)->summed.value, memory_order_acquire) !=
-            seq)
+        if (shm_load_acquire(&shm_slot_of(g, r, seq)->summed.value) != seq)
             return false;
     }
     return true;
@@ -103,28 +94,27 @@ bool shm_cma_sum_advance(shm_group *g, trii_op *op)
     bool did = false;
 
     if (step->phase < SHM_WAITING && trii_fault_status(g->fault) != TRI_OK)
-        return false; /* summed once is enough, and in place once too often */
+        return false; /* nothing is summed any more: in place, a second sum would be wrong */
     if (step->phase == SHM_RUNNING) {
-        if (!sum_own(g, op) || shm_check_peers(g))
-            return false; /* a failed peer's memory may have been its owner's again */
-        atomic_store_explicit(&shm_slot_of(g, g->rank, seq)->summed.value, seq,
-                              memory_order_release);
+        if (!sum_own_part(g, op) || shm_check_peers(g))
+            return false; /* a failed peer may have had its buffers back while we read them */
+        shm_store_release(&shm_slot_of(g, g->rank, seq)->summed.value, seq);
         g->must_wake = true;
         shm_wake_peers(g);
         step->phase = SHM_SUMMED;
         did = true;
     }
     if (step->phase == SHM_SUMMED) {
-        if (!all_summed(g, seq))
+        if (!all_parts_summed(g, seq))
             return did;
         if (op->call.kind != TRII_KIND_ALL_REDUCE) {
-            step->phase = SHM_DONE; /* whoever has summed reads no more */
+            step->phase = SHM_DONE; /* a rank that has summed reads no more */
             return true;
         }
         if (!gather_slices(g, op) || shm_check_peers(g))
             return false;
-        shm_finish_reading(g, op);
+        shm_slot_finish(g, op);
         did = true;
     }
-    return shm_all_finished(g, op) || did;
+    return shm_slot_all_finished(g, op) || did;
 }

@@ -13,7 +13,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/param.h"
-#include "engines/shm/shm.h"
+#include "engines/shm/shm_group.h"
 #include "os/clock.h"
 #include "os/process.h"
 #include "os/random.h"
@@ -49,25 +49,9 @@ static size_t block_bytes(int size)
     return sizeof(shm_block) + (size_t)size * sizeof(shm_pair);
 }
 
-/* --- the end of a peer ------------------------------------------------------------------ */
+/* --- the end of a peer, on the control thread -------------------------------------------- */
 
-bool shm_peer_ended(shm_group *g, int rank, const char *how)
-{
-    const shm_head *head = &g->peers[rank].block->head;
-    char last[240];
-
-    if (atomic_load_explicit(&head->state, memory_order_acquire) != SHM_ACTIVE)
-        return false;
-    shm_describe_last(g, rank, last, sizeof(last));
-    atomic_store(&g->fault->lost_rank, shm_name(g, rank) + 1);
-    shm_fail(g, TRI_ERR_PEER_LOST, "rank %d (process %d) %s; its last collective: %s",
-             shm_name(g, rank), (int)head->pid, how, last);
-    shm_abort(g);
-    return true;
-}
-
-/* On the control thread. */
-static void peer_ended(shm_peer *peer, const char *how)
+static void watched_peer_ended(shm_peer *peer, const char *how)
 {
     shm_group *g = peer->group;
 
@@ -75,29 +59,32 @@ static void peer_ended(shm_peer *peer, const char *how)
     trii_loop_unwatch(&peer->process_watch);
     if (!shm_peer_ended(g, peer->rank, how))
         shm_check_peers(g);
-    shm_wake_self(g); /* who waits for one that left learns it now */
+    atomic_thread_fence(memory_order_seq_cst);
+    shm_wake_rank(g, g->rank); /* if the peer left, whoever waits for it fails now */
 }
 
 static void socket_ready(trii_watch *watch, unsigned events)
 {
     shm_peer *peer = (shm_peer *)((char *)watch - offsetof(shm_peer, socket_watch));
 
-    if (atomic_load(&peer->group->told) != 0) /* we broke it off, which says nothing of the peer */
+    if (atomic_load(&peer->group->end_published) !=
+        0) /* we closed it: that says nothing of the peer */
         trii_loop_unwatch(watch);
     else if (events & TRII_HANGUP)
-        peer_ended(peer, "is gone: its connection closed");
+        watched_peer_ended(peer, "is gone: its connection closed");
 }
 
 static void process_ready(trii_watch *watch, unsigned events)
 {
     (void)events;
-    peer_ended((shm_peer *)((char *)watch - offsetof(shm_peer, process_watch)), "has ended");
+    watched_peer_ended((shm_peer *)((char *)watch - offsetof(shm_peer, process_watch)),
+                       "has ended");
 }
 
 /* On the control thread, as soon as it runs. */
 static void hold_death_mark(trii_timer *timer)
 {
-    shm_group *g = (shm_group *)((char *)timer - offsetof(shm_group, hold));
+    shm_group *g = (shm_group *)((char *)timer - offsetof(shm_group, death_mark_timer));
 
     trii_robust_futex_hold(&g->block->head.death_mark);
 }
@@ -106,7 +93,7 @@ static tri_status watch_peers(shm_group *g)
 {
     tri_status st = TRI_OK;
 
-    trii_loop_timer(g->loop, &g->hold, 0, hold_death_mark);
+    trii_loop_timer(g->loop, &g->death_mark_timer, 0, hold_death_mark);
     for (int r = 0; r < g->size && st == TRI_OK; r++) {
         shm_peer *peer = &g->peers[r];
 
@@ -577,7 +564,7 @@ void shm_release(shm_group *g)
     if (g->loop != NULL) {
         /* A callback that took its watch away itself may still be running. */
         trii_loop_lock(g->loop);
-        trii_loop_timer_stop(g->loop, &g->hold);
+        trii_loop_timer_stop(g->loop, &g->death_mark_timer);
         trii_robust_futex_release(&g->block->head.death_mark);
         trii_loop_unlock(g->loop);
         trii_control_release();

@@ -1,5 +1,5 @@
 /*
- * pair.c - send and recv. The announcements of a pair lie in the sender's block, SHM_MESSAGES of
+ * pair.c - send and recv. The announcements of a pair lie in the sender's block, SHM_CELLS of
  * them at a time, each with room for the data of a message that is not large: such a message is
  * gone for the sender when it was copied. A larger one is offered: it stays with its sender until
  * the receiver answers, who reads it where it lies, in one copy, or, where the system does not let
@@ -10,41 +10,17 @@
  * behind another one. How much it keeps is said to the sender, which at TRII_KEPT_EAGER begins to
  * offer all messages that do not fit beside their announcement, and at TRII_KEPT_MOST waits.
  */
-#include "engines/shm/shm.h"
-
-void shm_queue_push(shm_queue *queue, trii_op *op)
-{
-    op->next = NULL;
-    if (queue->first != NULL)
-        queue->last->next = op;
-    else
-        queue->first = op;
-    queue->last = op;
-}
-
-trii_op *shm_queue_pop(shm_queue *queue)
-{
-    trii_op *op = queue->first;
-
-    queue->first = op->next;
-    return op;
-}
-
-void shm_pair_finish(shm_group *g, trii_op *op, tri_status status, const char *why)
-{
-    g->n_pair_ops--;
-    trii_op_finish(op, status, why);
-}
+#include "engines/shm/shm_group.h"
 
 static void post_recv(shm_group *g, trii_op *op)
 {
     bool any = op->call.kind == TRII_KIND_RECV_ANY;
     trii_tags *recvs = any ? &g->any_recvs : &g->peers[op->call.root].recvs;
 
-    if (!any && shm_pair_take_kept(g, &g->peers[op->call.root], op))
+    if (!any && shm_pair_take_unexpected(g, &g->peers[op->call.root], op))
         return;
     for (int i = 1; i <= g->size && any; i++) {
-        if (shm_pair_take_kept(g, &g->peers[(g->rank + i) % g->size], op))
+        if (shm_pair_take_unexpected(g, &g->peers[(g->rank + i) % g->size], op))
             return;
     }
     trii_recv_wait(recvs, op, ++g->n_recvs);
@@ -59,12 +35,12 @@ void shm_pair_submit(shm_group *g, trii_op *op)
         post_recv(g, op);
 }
 
-bool shm_pair_listen(shm_group *g)
+bool shm_pair_poll_all(shm_group *g)
 {
     bool did = false;
 
     for (int r = 0; r < g->size; r++)
-        did |= shm_pair_hear(g, &g->peers[r]);
+        did |= shm_pair_poll(g, &g->peers[r]);
     return did;
 }
 
@@ -77,11 +53,11 @@ bool shm_pair_advance(shm_group *g)
 
         did |= shm_pair_advance_out(g, peer, &stuck);
         if (peer->recvs.count > 0 || g->any_recvs.count > 0)
-            did |= shm_pair_hear(g, peer);
+            did |= shm_pair_poll(g, peer);
         did |= shm_pair_advance_in(g, peer);
     }
     /* The peer may be as stuck as we are, and so may whoever it waits for. */
-    return stuck ? shm_pair_listen(g) || did : did;
+    return stuck ? shm_pair_poll_all(g) || did : did;
 }
 
 /* --- ends ------------------------------------------------------------------------------------- */
@@ -110,12 +86,12 @@ void shm_pair_fail_all(shm_group *g, tri_status status, const char *why)
 
         fail_queue(&peer->sends, status, why);
         fail_tags(&peer->offered, status, why);
-        fail_queue(&peer->asked, status, why);
+        fail_queue(&peer->to_ring, status, why);
         fail_tags(&peer->recvs, status, why);
-        fail_queue(&peer->taking, status, why);
+        fail_queue(&peer->from_cells, status, why);
         fail_queue(&peer->to_answer, status, why);
-        fail_queue(&peer->awaited, status, why);
-        shm_pair_drop_kept(peer);
+        fail_queue(&peer->from_ring, status, why);
+        shm_pair_drop_unexpected(peer);
     }
     fail_tags(&g->any_recvs, status, why);
     g->n_pair_ops = 0;
@@ -143,7 +119,7 @@ static bool withdraw_send(shm_group *g, trii_op *op)
     shm_peer *self = &g->peers[g->rank];
     trii_tagged *one = &trii_waiting_of(op)->tagged;
 
-    shm_pair_listen(g); /* what was announced is kept then */
+    shm_pair_poll_all(g); /* what was announced is kept then */
     if (unqueue(&self->sends, op))
         return true;
     if (!shm_pair_forget(g, self, op->call.seq))
@@ -173,7 +149,7 @@ bool shm_pair_withdraw(shm_group *g, trii_op *op)
     return found;
 }
 
-void shm_pair_end_vain(shm_group *g)
+void shm_pair_fail_no_sender(shm_group *g)
 {
     trii_tagged *one = trii_tags_walk(&g->any_recvs, NULL);
 
@@ -198,9 +174,9 @@ static trii_op *some(const trii_tags *tags)
 
 trii_op *shm_pair_needing(const shm_peer *peer)
 {
-    trii_op *const ops[] = {some(&peer->recvs),  peer->taking.first, peer->to_answer.first,
-                            peer->awaited.first, peer->sends.first,  some(&peer->offered),
-                            peer->asked.first};
+    trii_op *const ops[] = {some(&peer->recvs),    peer->from_cells.first, peer->to_answer.first,
+                            peer->from_ring.first, peer->sends.first,      some(&peer->offered),
+                            peer->to_ring.first};
 
     for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
         if (ops[i] != NULL)
@@ -223,7 +199,8 @@ void shm_pair_describe(const shm_group *g, trii_op *op, char *text, size_t size)
         return;
     }
     r = op->call.root;
-    kept = send ? (size_t)atomic_load(&g->block->pairs[r].stream.kept) : g->peers[r].kept_bytes;
+    kept = send ? (size_t)atomic_load(&g->block->pairs[r].stream.unexpected_bytes)
+                : g->peers[r].unexpected_bytes;
     if (kept > TRII_KEPT_MOST - 1024)
         snprintf(full, sizeof(full), "; %s keeps %zu MiB of messages that it has not received",
                  send ? "it" : "this rank", TRII_KEPT_MOST >> 20);

@@ -6,70 +6,56 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "engines/shm/shm.h"
+#include "engines/shm/shm_group.h"
 #include "os/cross_memory.h"
 
 /* Of a heap, at a time: meanwhile nobody else of this rank has a turn. */
 #define READ_PIECE ((size_t)4 << 20)
 /* Slots that the sender finds free whatever we keep: it need not wait for us to copy. */
-#define FREE_CELLS (SHM_MESSAGES / 2)
+#define FREE_CELLS (SHM_CELLS / 2)
 
 /* An announcement, once heard. */
-typedef struct notice {
+typedef struct announcement {
     trii_message message;
-    uint64_t number, place, at;
-} notice;
+    uint64_t number, site, at;
+} announcement;
 
 /* A message that no receive has come for. */
-typedef struct shm_kept {
+typedef struct shm_unexpected {
     trii_tagged tagged;
-    notice notice;
+    announcement announced;
     size_t counted;      /* bytes, in the peer's kept_bytes */
     int cell;            /* where its data lie; -1 = not in a cell any more */
     unsigned char *data; /* or here */
-    unsigned char payload[SHM_MESSAGE_INLINE];
-} shm_kept;
-
-static inline uint64_t load(const shm_u64 *word)
-{
-    return atomic_load_explicit(word, memory_order_relaxed);
-}
-
-static inline uint64_t load_acquire(const shm_u64 *word)
-{
-    return atomic_load_explicit(word, memory_order_acquire);
-}
-
-static inline void store(shm_u64 *word, uint64_t value)
-{
-    atomic_store_explicit(word, value, memory_order_relaxed);
-}
+    unsigned char payload[SHM_CELL_INLINE];
+} shm_unexpected;
 
 static shm_pair *pair_of(const shm_group *g, const shm_peer *peer)
 {
     return &peer->block->pairs[g->rank];
 }
 
-static notice read_notice(const shm_message *message)
+static announcement announcement_read(const shm_message *message)
 {
-    uint64_t place = load(&message->place);
+    uint64_t site = shm_load(&message->site);
 
-    return (notice){.message = {.dtype = (tri_dtype)(load(&message->call) & 0xff),
-                                .count = (size_t)load(&message->count),
-                                .bytes = (size_t)load(&message->bytes)},
-                    .number = load(&message->number),
-                    .place = place,
-                    .at = place & SHM_OFFERED ? load(&message->data.at) : 0};
+    return (announcement){.message = {.dtype = (tri_dtype)(shm_load(&message->call) & 0xff),
+                                      .count = (size_t)shm_load(&message->count),
+                                      .bytes = (size_t)shm_load(&message->bytes)},
+                          .number = shm_load(&message->number),
+                          .site = site,
+                          .at = site & SHM_OFFERED ? shm_load(&message->data.at) : 0};
 }
 
-static void release(shm_group *g, shm_message *message)
+static void message_release(shm_group *g, shm_message *message)
 {
-    atomic_store_explicit(&message->released, load(&message->seq), memory_order_release);
+    atomic_store_explicit(&message->released, shm_load(&message->seq), memory_order_release);
     g->must_wake = true;
 }
 
 /* The group fails if sender and receiver differ about what the elements are. */
-static bool check_dtype(shm_group *g, const shm_peer *peer, const trii_op *op, const notice *n)
+static bool check_dtype(shm_group *g, const shm_peer *peer, const trii_op *op,
+                        const announcement *n)
 {
     const trii_collective *call = &op->call;
     trii_collective theirs = *call;
@@ -82,7 +68,7 @@ static bool check_dtype(shm_group *g, const shm_peer *peer, const trii_op *op, c
     theirs.dtype = n->message.dtype;
     theirs.count = n->message.count;
     theirs.seq = n->number;
-    theirs.site = shm_site_of(peer->block, n->place, file);
+    theirs.site = shm_site_of(peer->block, n->site, file);
     trii_collective_disagree(shm_name(g, g->rank), call, shm_name(g, peer->rank), &theirs, text,
                              sizeof(text));
     shm_fail(g, TRI_ERR_MISMATCH, "%s", text);
@@ -97,7 +83,7 @@ static bool take_from_cell(shm_group *g, shm_peer *peer, trii_op *op)
     shm_step *step = shm_step_of(op);
     shm_pair *pair = pair_of(g, peer);
     shm_message *message = &pair->messages[step->cell];
-    uint64_t there = load_acquire(&message->data.produced);
+    uint64_t there = shm_load_acquire(&message->data.produced);
 
     if (there > step->moved)
         memcpy((char *)op->call.dst + step->moved, pair->data[step->cell] + step->moved,
@@ -105,11 +91,11 @@ static bool take_from_cell(shm_group *g, shm_peer *peer, trii_op *op)
     step->moved = there;
     if (there < op->call.bytes)
         return false;
-    release(g, message);
+    message_release(g, message);
     return true;
 }
 
-static void take(shm_group *g, shm_peer *peer, trii_op *op, const notice *n, int cell)
+static void recv_begin(shm_group *g, shm_peer *peer, trii_op *op, const announcement *n, int cell)
 {
     shm_step *step = shm_step_of(op);
 
@@ -117,16 +103,16 @@ static void take(shm_group *g, shm_peer *peer, trii_op *op, const notice *n, int
     step->cell = cell;
     step->number = n->number;
     step->src_at = n->at;
-    step->flags = (unsigned)n->place;
-    if (n->place & SHM_OFFERED)
+    step->flags = (unsigned)n->site;
+    if (n->site & SHM_OFFERED)
         shm_queue_push(&peer->to_answer, op);
     else if (take_from_cell(g, peer, op))
         shm_pair_finish(g, op, TRI_OK, NULL);
     else
-        shm_queue_push(&peer->taking, op);
+        shm_queue_push(&peer->from_cells, op);
 }
 
-static void take_copy(shm_group *g, trii_op *op, const void *data)
+static void recv_copy(shm_group *g, trii_op *op, const void *data)
 {
     if (op->call.bytes > 0)
         memcpy(op->call.dst, data, op->call.bytes);
@@ -135,117 +121,118 @@ static void take_copy(shm_group *g, trii_op *op, const void *data)
 
 /* --- messages without a receive --------------------------------------------------------------- */
 
-static void count_kept(const shm_group *g, shm_peer *peer, size_t bytes)
+static void count_unexpected(const shm_group *g, shm_peer *peer, size_t bytes)
 {
-    peer->kept_bytes = bytes;
-    store(&pair_of(g, peer)->stream.kept, bytes);
+    peer->unexpected_bytes = bytes;
+    shm_store(&pair_of(g, peer)->stream.unexpected_bytes, bytes);
 }
 
-static bool keep(shm_group *g, shm_peer *peer, const notice *n, uint64_t tag, int cell)
+static bool keep_unexpected(shm_group *g, shm_peer *peer, const announcement *n, uint64_t tag,
+                            int cell)
 {
     shm_message *message = &pair_of(g, peer)->messages[cell];
-    bool in_cell = (n->place & (SHM_IN_MESSAGE | SHM_OFFERED)) == 0;
-    size_t counted = sizeof(shm_kept) + (in_cell ? n->message.bytes : 0);
-    shm_kept *kept;
+    bool in_cell = (n->site & (SHM_IN_MESSAGE | SHM_OFFERED)) == 0;
+    size_t counted = sizeof(shm_unexpected) + (in_cell ? n->message.bytes : 0);
+    shm_unexpected *kept;
 
-    if (trii_fault_status(g->fault) != TRI_OK || peer->kept_bytes + counted > TRII_KEPT_MOST)
+    if (trii_fault_status(g->fault) != TRI_OK || peer->unexpected_bytes + counted > TRII_KEPT_MOST)
         return false;
     kept = trii_alloc(1, sizeof(*kept), "message without a receive");
     if (kept == NULL)
         return false; /* it can wait */
     kept->tagged.tag = tag;
-    kept->notice = *n;
+    kept->announced = *n;
     kept->counted = counted;
     kept->cell = in_cell ? cell : -1;
-    if (n->place & SHM_IN_MESSAGE)
+    if (n->site & SHM_IN_MESSAGE)
         memcpy(kept->payload, message->data.payload, n->message.bytes);
     if (in_cell) {
         peer->in_cell[cell] = kept;
         peer->n_in_cell++;
     } else {
-        release(g, message);
+        message_release(g, message);
     }
-    trii_tags_add(&peer->kept, &kept->tagged);
-    count_kept(g, peer, peer->kept_bytes + counted);
+    trii_tags_add(&peer->unexpected, &kept->tagged);
+    count_unexpected(g, peer, peer->unexpected_bytes + counted);
     return true;
 }
 
-static void drop(shm_peer *peer, shm_kept *kept)
+static void unexpected_drop(shm_peer *peer, shm_unexpected *kept)
 {
-    trii_tags_remove(&peer->kept, &kept->tagged);
+    trii_tags_remove(&peer->unexpected, &kept->tagged);
     if (kept->cell >= 0) {
         peer->in_cell[kept->cell] = NULL;
         peer->n_in_cell--;
     }
-    peer->kept_bytes -= kept->counted;
+    peer->unexpected_bytes -= kept->counted;
     trii_free(kept->data);
     trii_free(kept);
 }
 
-void shm_pair_drop_kept(shm_peer *peer)
+void shm_pair_drop_unexpected(shm_peer *peer)
 {
     trii_tagged *one;
 
-    while ((one = trii_tags_walk(&peer->kept, NULL)) != NULL)
-        drop(peer, (shm_kept *)one);
-    trii_tags_clear(&peer->kept);
+    while ((one = trii_tags_walk(&peer->unexpected, NULL)) != NULL)
+        unexpected_drop(peer, (shm_unexpected *)one);
+    trii_tags_clear(&peer->unexpected);
 }
 
 bool shm_pair_forget(shm_group *g, shm_peer *peer, uint64_t number)
 {
-    for (trii_tagged *one = trii_tags_walk(&peer->kept, NULL); one != NULL;
-         one = trii_tags_walk(&peer->kept, one)) {
-        shm_kept *kept = (shm_kept *)one;
+    for (trii_tagged *one = trii_tags_walk(&peer->unexpected, NULL); one != NULL;
+         one = trii_tags_walk(&peer->unexpected, one)) {
+        shm_unexpected *kept = (shm_unexpected *)one;
 
-        if (kept->notice.number == number) {
-            drop(peer, kept);
-            count_kept(g, peer, peer->kept_bytes);
+        if (kept->announced.number == number) {
+            unexpected_drop(peer, kept);
+            count_unexpected(g, peer, peer->unexpected_bytes);
             return true;
         }
     }
     return false;
 }
 
-bool shm_pair_take_kept(shm_group *g, shm_peer *peer, trii_op *op)
+bool shm_pair_take_unexpected(shm_group *g, shm_peer *peer, trii_op *op)
 {
-    trii_tagged *one = trii_tags_find(&peer->kept, trii_tag_of(&op->call));
-    shm_kept *kept = (shm_kept *)one;
+    trii_tagged *one = trii_tags_find(&peer->unexpected, trii_tag_of(&op->call));
+    shm_unexpected *kept = (shm_unexpected *)one;
     char why[TRII_ERR_BYTES];
 
     if (kept == NULL || (op->call.kind == TRII_KIND_RECV_ANY && !trii_op_claim(op)))
         return false;
     op->call.root = peer->rank;
-    if (!check_dtype(g, peer, op, &kept->notice)) {
+    if (!check_dtype(g, peer, op, &kept->announced)) {
         trii_recv_wait(&peer->recvs, op, ++g->n_recvs); /* until it ends with the group */
         return true;
     }
-    if (!trii_recv_fits(op, &kept->notice.message, why)) {
+    if (!trii_recv_fits(op, &kept->announced.message, why)) {
         shm_pair_finish(g, op, TRI_ERR_INVALID_ARG, why);
         return true;
     }
-    if (kept->notice.place & SHM_IN_MESSAGE)
-        take_copy(g, op, kept->payload);
+    if (kept->announced.site & SHM_IN_MESSAGE)
+        recv_copy(g, op, kept->payload);
     else if (kept->data != NULL)
-        take_copy(g, op, kept->data);
+        recv_copy(g, op, kept->data);
     else
-        take(g, peer, op, &kept->notice, kept->cell);
-    drop(peer, kept);
-    count_kept(g, peer, peer->kept_bytes);
+        recv_begin(g, peer, op, &kept->announced, kept->cell);
+    unexpected_drop(peer, kept);
+    count_unexpected(g, peer, peer->unexpected_bytes);
     return true;
 }
 
 /* Frees the cells that the sender comes to next of what is kept in them. */
-static bool make_room(shm_group *g, shm_peer *peer)
+static bool free_cells(shm_group *g, shm_peer *peer)
 {
     shm_pair *pair = pair_of(g, peer);
     bool did = false;
 
-    for (uint64_t seq = peer->n_heard + 1; seq <= peer->n_heard + FREE_CELLS; seq++) {
-        int cell = (int)(seq % SHM_MESSAGES);
-        shm_kept *kept = peer->in_cell[cell];
-        size_t bytes = kept != NULL ? kept->notice.message.bytes : 0;
+    for (uint64_t seq = peer->n_received + 1; seq <= peer->n_received + FREE_CELLS; seq++) {
+        int cell = (int)(seq % SHM_CELLS);
+        shm_unexpected *kept = peer->in_cell[cell];
+        size_t bytes = kept != NULL ? kept->announced.message.bytes : 0;
 
-        if (kept == NULL || load_acquire(&pair->messages[cell].data.produced) < bytes)
+        if (kept == NULL || shm_load_acquire(&pair->messages[cell].data.produced) < bytes)
             continue;
         kept->data = trii_alloc_aligned(TRII_CACHE_LINE, bytes, "message without a receive");
         if (kept->data == NULL)
@@ -254,7 +241,7 @@ static bool make_room(shm_group *g, shm_peer *peer)
         kept->cell = -1;
         peer->in_cell[cell] = NULL;
         peer->n_in_cell--;
-        release(g, &pair->messages[cell]);
+        message_release(g, &pair->messages[cell]);
         did = true;
     }
     return did;
@@ -263,18 +250,18 @@ static bool make_room(shm_group *g, shm_peer *peer)
 /* --- announcements ---------------------------------------------------------------------------- */
 
 /* Hands the message to its receive or keeps it; false: not now. */
-static bool place_message(shm_group *g, shm_peer *peer, int cell)
+static bool message_place(shm_group *g, shm_peer *peer, int cell)
 {
     shm_message *message = &pair_of(g, peer)->messages[cell];
-    notice n = read_notice(message);
-    uint64_t tag = load(&message->call) >> 32;
+    announcement n = announcement_read(message);
+    uint64_t tag = shm_load(&message->call) >> 32;
     char why[TRII_ERR_BYTES];
 
     for (;;) {
         trii_op *op = trii_recv_take(&peer->recvs, &g->any_recvs, tag, peer->rank);
 
         if (op == NULL)
-            return keep(g, peer, &n, tag, cell);
+            return keep_unexpected(g, peer, &n, tag, cell);
         if (!check_dtype(g, peer, op, &n)) {
             trii_recv_wait(&peer->recvs, op, ++g->n_recvs); /* until it ends with the group */
             return false;
@@ -283,48 +270,48 @@ static bool place_message(shm_group *g, shm_peer *peer, int cell)
             shm_pair_finish(g, op, TRI_ERR_INVALID_ARG, why);
             continue;
         }
-        if (n.place & SHM_IN_MESSAGE) {
+        if (n.site & SHM_IN_MESSAGE) {
             if (n.message.bytes > 0)
                 memcpy(op->call.dst, message->data.payload, n.message.bytes);
-            release(g, message);
+            message_release(g, message);
             shm_pair_finish(g, op, TRI_OK, NULL);
             return true;
         }
-        take(g, peer, op, &n, cell);
-        if (n.place & SHM_OFFERED)
-            release(g, message);
+        recv_begin(g, peer, op, &n, cell);
+        if (n.site & SHM_OFFERED)
+            message_release(g, message);
         return true;
     }
 }
 
-bool shm_pair_hear(shm_group *g, shm_peer *peer)
+bool shm_pair_poll(shm_group *g, shm_peer *peer)
 {
     shm_pair *pair = pair_of(g, peer);
     bool did = false;
 
     for (;;) {
-        uint64_t seq = peer->n_heard + 1;
-        int cell = (int)(seq % SHM_MESSAGES);
+        uint64_t seq = peer->n_received + 1;
+        int cell = (int)(seq % SHM_CELLS);
 
-        if (load_acquire(&pair->messages[cell].seq) != seq || !place_message(g, peer, cell))
+        if (shm_load_acquire(&pair->messages[cell].seq) != seq || !message_place(g, peer, cell))
             break;
-        peer->n_heard = seq;
+        peer->n_received = seq;
         did = true;
         if (peer->n_in_cell > 0)
-            (void)make_room(g, peer);
+            (void)free_cells(g, peer);
     }
     if (peer->n_in_cell > 0)
-        did |= make_room(g, peer);
+        did |= free_cells(g, peer);
     return did;
 }
 
 /* --- what was offered ------------------------------------------------------------------------- */
 
-static bool answer(shm_group *g, shm_peer *peer, shm_stream *stream, uint64_t word)
+static bool answer_offer(shm_group *g, shm_peer *peer, shm_stream *stream, uint64_t word)
 {
-    if (peer->n_answered - load_acquire(&stream->heard) >= SHM_ANSWERS)
+    if (peer->n_answered - shm_load_acquire(&stream->answers_seen) >= SHM_ANSWERS)
         return false;
-    store(&stream->answers[peer->n_answered % SHM_ANSWERS], word);
+    shm_store(&stream->answers[peer->n_answered % SHM_ANSWERS], word);
     atomic_store_explicit(&stream->answered, ++peer->n_answered, memory_order_release);
     g->must_wake = true;
     return true;
@@ -367,37 +354,37 @@ static bool answer_offers(shm_group *g, shm_peer *peer, shm_stream *stream)
             if (step->src_at != 0 && step->moved < op->call.bytes)
                 return did; /* the rest when others had their turn */
         }
-        if (!answer(g, peer, stream, step->number << 1 | (step->src_at != 0)))
+        if (!answer_offer(g, peer, stream, step->number << 1 | (step->src_at != 0)))
             return did;
         did = true;
         shm_queue_pop(&peer->to_answer);
         if (step->src_at != 0)
             shm_pair_finish(g, op, TRI_OK, NULL);
         else
-            shm_queue_push(&peer->awaited, op);
+            shm_queue_push(&peer->from_ring, op);
     }
     return did;
 }
 
 /* Takes what is in the ring. */
-static bool take_awaited(shm_group *g, shm_peer *peer, shm_pair *pair)
+static bool take_from_ring(shm_group *g, shm_peer *peer, shm_pair *pair)
 {
-    trii_op *op = peer->awaited.first;
+    trii_op *op = peer->from_ring.first;
     shm_step *step = shm_step_of(op);
-    size_t there = (size_t)(load_acquire(&pair->stream.produced) - peer->taken);
+    size_t there = (size_t)(shm_load_acquire(&pair->stream.produced) - peer->ring_taken);
     size_t left = op->call.bytes - step->moved, n = there < left ? there : left;
-    size_t offset = (size_t)(peer->taken % SHM_RING_BYTES);
+    size_t offset = (size_t)(peer->ring_taken % SHM_RING_BYTES);
 
     n = n < SHM_RING_BYTES - offset ? n : SHM_RING_BYTES - offset;
     if (n == 0)
         return false;
     memcpy((char *)op->call.dst + step->moved, pair->ring + offset, n);
     step->moved += n;
-    peer->taken += n;
-    atomic_store_explicit(&pair->stream.consumed, peer->taken, memory_order_release);
+    peer->ring_taken += n;
+    atomic_store_explicit(&pair->stream.consumed, peer->ring_taken, memory_order_release);
     g->must_wake = true;
     if (step->moved == op->call.bytes)
-        shm_pair_finish(g, shm_queue_pop(&peer->awaited), TRI_OK, NULL);
+        shm_pair_finish(g, shm_queue_pop(&peer->from_ring), TRI_OK, NULL);
     return true;
 }
 
@@ -407,8 +394,8 @@ static bool take_from_cells(shm_group *g, shm_peer *peer)
     shm_queue rest = {NULL, NULL};
     bool did = false;
 
-    while (peer->taking.first != NULL) {
-        trii_op *op = shm_queue_pop(&peer->taking);
+    while (peer->from_cells.first != NULL) {
+        trii_op *op = shm_queue_pop(&peer->from_cells);
         uint64_t before = shm_step_of(op)->moved;
 
         if (take_from_cell(g, peer, op)) {
@@ -419,7 +406,7 @@ static bool take_from_cells(shm_group *g, shm_peer *peer)
             shm_queue_push(&rest, op);
         }
     }
-    peer->taking = rest;
+    peer->from_cells = rest;
     return did;
 }
 
@@ -428,11 +415,11 @@ bool shm_pair_advance_in(shm_group *g, shm_peer *peer)
     shm_pair *pair = pair_of(g, peer);
     bool did = false;
 
-    if (peer->taking.first != NULL)
+    if (peer->from_cells.first != NULL)
         did |= take_from_cells(g, peer);
     if (peer->to_answer.first != NULL)
         did |= answer_offers(g, peer, &pair->stream);
-    if (peer->awaited.first != NULL)
-        did |= take_awaited(g, peer, pair);
+    if (peer->from_ring.first != NULL)
+        did |= take_from_ring(g, peer, pair);
     return did;
 }

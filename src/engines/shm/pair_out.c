@@ -3,59 +3,48 @@
  */
 #include <string.h>
 
-#include "engines/shm/shm.h"
+#include "engines/shm/shm_group.h"
 
-static inline uint64_t load(const shm_u64 *word)
-{
-    return atomic_load_explicit(word, memory_order_relaxed);
-}
-
-static inline uint64_t load_acquire(const shm_u64 *word)
-{
-    return atomic_load_explicit(word, memory_order_acquire);
-}
-
-static inline void store(shm_u64 *word, uint64_t value)
-{
-    atomic_store_explicit(word, value, memory_order_relaxed);
-}
+#define FIRST_PIECE ((size_t)4 << 10) /* is in the cell before the message is announced */
+#define PIECE_BYTES ((size_t)64 << 10)
 
 /* Whether the data stays here until it is asked for. */
 static bool is_offered(const shm_pair *pair, const trii_collective *call)
 {
-    return call->bytes > SHM_MESSAGE_BYTES ||
-           (call->bytes > SHM_MESSAGE_INLINE && load(&pair->stream.kept) >= TRII_KEPT_EAGER);
+    return call->bytes > SHM_CELL_BYTES ||
+           (call->bytes > SHM_CELL_INLINE &&
+            shm_load(&pair->stream.unexpected_bytes) >= TRII_KEPT_EAGER);
 }
 
 /* What a message's announcement says; `there`: bytes that are in its place already. */
-static void publish(shm_group *g, shm_message *message, const trii_op *op, unsigned flags,
-                    uint64_t seq)
+static void announce(shm_group *g, shm_message *message, const trii_op *op, unsigned flags,
+                     uint64_t seq)
 {
     const trii_collective *call = &op->call;
 
-    store(&message->call, (uint64_t)call->dtype | (uint64_t)(uint32_t)call->tag << 32);
-    store(&message->count, call->count);
-    store(&message->bytes, call->bytes);
-    store(&message->place, shm_place(g, &call->site, flags));
-    store(&message->number, call->seq);
+    shm_store(&message->call, (uint64_t)call->dtype | (uint64_t)(uint32_t)call->tag << 32);
+    shm_store(&message->count, call->count);
+    shm_store(&message->bytes, call->bytes);
+    shm_store(&message->site, shm_site_word(g, &call->site, flags));
+    shm_store(&message->number, call->seq);
     atomic_store_explicit(&message->seq, seq, memory_order_release);
     g->must_wake = true;
 }
 
 /* The whole message into its cell; the receiver takes the first pieces meanwhile. */
-static void send_data(shm_group *g, shm_message *message, unsigned char *cell, const trii_op *op,
-                      uint64_t seq)
+static void send_through_cell(shm_group *g, shm_message *message, unsigned char *cell,
+                              const trii_op *op, uint64_t seq)
 {
     const trii_collective *call = &op->call;
-    size_t done = call->bytes < SHM_MESSAGE_FIRST ? call->bytes : SHM_MESSAGE_FIRST;
+    size_t done = call->bytes < FIRST_PIECE ? call->bytes : FIRST_PIECE;
 
     memcpy(cell, call->src, done);
-    store(&message->data.produced, done);
-    publish(g, message, op, 0, seq);
+    shm_store(&message->data.produced, done);
+    announce(g, message, op, 0, seq);
     if (done < call->bytes)
         shm_wake_peers(g);
     while (done < call->bytes) {
-        size_t left = call->bytes - done, n = left < SHM_MESSAGE_PIECE ? left : SHM_MESSAGE_PIECE;
+        size_t left = call->bytes - done, n = left < PIECE_BYTES ? left : PIECE_BYTES;
 
         memcpy(cell + done, (const char *)call->src + done, n);
         done += n;
@@ -65,94 +54,96 @@ static void send_data(shm_group *g, shm_message *message, unsigned char *cell, c
 }
 
 /* Says where the data lies; 0: it has to be asked for. */
-static void offer(shm_group *g, shm_peer *peer, shm_message *message, trii_op *op, uint64_t seq)
+static void send_offer(shm_group *g, shm_peer *peer, shm_message *message, trii_op *op,
+                       uint64_t seq)
 {
     const trii_collective *call = &op->call;
     shm_step *step = shm_step_of(op);
     uint64_t in_arena = shm_arena_find(g, call->src, call->bytes);
     uint64_t in_heap = g->cma > 0 ? (uint64_t)(uintptr_t)call->src : 0;
 
-    store(&message->data.at, in_arena != 0 ? in_arena : in_heap);
+    shm_store(&message->data.at, in_arena != 0 ? in_arena : in_heap);
     step->waiting.tagged.tag = call->seq;
     trii_tags_add(&peer->offered, &step->waiting.tagged);
-    publish(g, message, op, SHM_OFFERED | (in_arena != 0 ? SHM_SRC_IN_ARENA : 0), seq);
+    announce(g, message, op, SHM_OFFERED | (in_arena != 0 ? SHM_SRC_IN_ARENA : 0), seq);
 }
 
 /* Announces the oldest send; false: its cell is not free. */
-static bool announce(shm_group *g, shm_peer *peer)
+static bool send_oldest(shm_group *g, shm_peer *peer)
 {
     shm_pair *pair = &g->block->pairs[peer->rank];
     uint64_t seq = peer->n_announced + 1;
-    shm_message *message = &pair->messages[seq % SHM_MESSAGES];
+    shm_message *message = &pair->messages[seq % SHM_CELLS];
     trii_op *op = peer->sends.first;
     const trii_collective *call = &op->call;
 
-    if (seq > SHM_MESSAGES && load_acquire(&message->released) != seq - SHM_MESSAGES)
+    if (seq > SHM_CELLS && shm_load_acquire(&message->released) != seq - SHM_CELLS)
         return false;
     peer->n_announced = seq;
     shm_queue_pop(&peer->sends);
     if (is_offered(pair, call)) {
-        offer(g, peer, message, op, seq);
+        send_offer(g, peer, message, op, seq);
         return true;
     }
-    if (call->bytes <= SHM_MESSAGE_INLINE) {
+    if (call->bytes <= SHM_CELL_INLINE) {
         if (call->bytes > 0)
             memcpy(message->data.payload, call->src, call->bytes);
-        publish(g, message, op, SHM_IN_MESSAGE, seq);
+        announce(g, message, op, SHM_IN_MESSAGE, seq);
     } else {
-        send_data(g, message, pair->data[seq % SHM_MESSAGES], op, seq);
+        send_through_cell(g, message, pair->data[seq % SHM_CELLS], op, seq);
     }
     /* The next message's place: the receiver's cache has it, and we write there soon. */
-    TRII_PREFETCH_WRITE(&pair->messages[(seq + 1) % SHM_MESSAGES]);
+    TRII_PREFETCH_WRITE(&pair->messages[(seq + 1) % SHM_CELLS]);
     shm_pair_finish(g, op, TRI_OK, NULL);
     return true;
 }
 
 /* The receiver has read an offered message, or asks for it. */
-static bool hear_answers(shm_group *g, shm_peer *peer, shm_stream *stream)
+static bool take_answers(shm_group *g, shm_peer *peer, shm_stream *stream)
 {
-    uint64_t answered = load_acquire(&stream->answered);
+    uint64_t answered = shm_load_acquire(&stream->answered);
 
-    if (peer->n_acted == answered)
+    if (peer->n_answers_seen == answered)
         return false;
-    while (peer->n_acted < answered) {
-        uint64_t answer = load(&stream->answers[peer->n_acted % SHM_ANSWERS]);
+    while (peer->n_answers_seen < answered) {
+        uint64_t answer = shm_load(&stream->answers[peer->n_answers_seen % SHM_ANSWERS]);
         trii_tagged *one = trii_tags_find(&peer->offered, answer >> 1);
 
-        peer->n_acted++;
+        peer->n_answers_seen++;
         if (one == NULL)
             continue;
         trii_tags_remove(&peer->offered, one);
         if (answer & 1)
             shm_pair_finish(g, trii_waiting_op(one), TRI_OK, NULL);
         else
-            shm_queue_push(&peer->asked, trii_waiting_op(one));
+            shm_queue_push(&peer->to_ring, trii_waiting_op(one));
     }
-    atomic_store_explicit(&stream->heard, peer->n_acted, memory_order_release);
+    atomic_store_explicit(&stream->answers_seen, peer->n_answers_seen, memory_order_release);
     g->must_wake = true;
     return true;
 }
 
 /* A piece of what was asked for first, as far as there is room. */
-static bool send_asked(shm_group *g, shm_peer *peer, shm_pair *pair)
+static bool send_through_ring(shm_group *g, shm_peer *peer, shm_pair *pair)
 {
-    trii_op *op = peer->asked.first;
+    trii_op *op = peer->to_ring.first;
     shm_step *step = shm_step_of(op);
-    size_t offset = (size_t)(peer->put % SHM_RING_BYTES), left = op->call.bytes - step->moved;
-    size_t room = SHM_RING_BYTES - (size_t)(peer->put - load_acquire(&pair->stream.consumed));
+    size_t offset = (size_t)(peer->ring_put % SHM_RING_BYTES), left = op->call.bytes - step->moved;
+    size_t room =
+        SHM_RING_BYTES - (size_t)(peer->ring_put - shm_load_acquire(&pair->stream.consumed));
     size_t n = left < room ? left : room;
 
-    n = n < SHM_MESSAGE_PIECE ? n : SHM_MESSAGE_PIECE; /* which the receiver takes meanwhile */
+    n = n < PIECE_BYTES ? n : PIECE_BYTES; /* which the receiver takes meanwhile */
     n = n < SHM_RING_BYTES - offset ? n : SHM_RING_BYTES - offset;
     if (n == 0)
         return false;
     memcpy(pair->ring + offset, (const char *)op->call.src + step->moved, n);
     step->moved += n;
-    peer->put += n;
-    atomic_store_explicit(&pair->stream.produced, peer->put, memory_order_release);
+    peer->ring_put += n;
+    atomic_store_explicit(&pair->stream.produced, peer->ring_put, memory_order_release);
     g->must_wake = true;
     if (step->moved == op->call.bytes)
-        shm_pair_finish(g, shm_queue_pop(&peer->asked), TRI_OK, NULL);
+        shm_pair_finish(g, shm_queue_pop(&peer->to_ring), TRI_OK, NULL);
     return true;
 }
 
@@ -162,15 +153,15 @@ bool shm_pair_advance_out(shm_group *g, shm_peer *peer, bool *stuck_out)
     bool did = false;
 
     while (peer->sends.first != NULL) {
-        if (!announce(g, peer)) {
+        if (!send_oldest(g, peer)) {
             *stuck_out = true;
             break;
         }
         did = true;
     }
     if (peer->offered.count > 0)
-        did |= hear_answers(g, peer, &pair->stream);
-    if (peer->asked.first != NULL)
-        did |= send_asked(g, peer, pair);
+        did |= take_answers(g, peer, &pair->stream);
+    if (peer->to_ring.first != NULL)
+        did |= send_through_ring(g, peer, pair);
     return did;
 }

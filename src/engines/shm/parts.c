@@ -1,38 +1,13 @@
 /*
- * parts.c - which elements a rank reads from which peer, for every kind of call: the paths
- * (slots, direct, staged) only differ in where those elements lie.
+ * parts.c - which elements a rank reads from which peer, for every kind of collective. The paths
+ * (data_path.c) differ only in where those elements lie. More of it in shm_group.h.
  */
 #include <string.h>
 
-#include "engines/shm/shm.h"
+#include "engines/shm/shm_group.h"
 #include "group/reduce/reduce.h"
 
-#define ONE_REGION                                                                                 \
-    (1u << TRII_KIND_ALL_REDUCE | 1u << TRII_KIND_REDUCE | 1u << TRII_KIND_BROADCAST |             \
-     1u << TRII_KIND_ALL_GATHER | 1u << TRII_KIND_ALL_GATHER_V | 1u << TRII_KIND_GATHER |          \
-     1u << TRII_KIND_BARRIER)
-
-bool shm_has_regions(trii_kind kind)
-{
-    return !trii_kind_in(kind, ONE_REGION);
-}
-
-bool shm_puts(const shm_group *g, const trii_collective *call)
-{
-    return !trii_kind_in(call->kind, 1u << TRII_KIND_BROADCAST | 1u << TRII_KIND_SCATTER) ||
-           call->root == g->rank;
-}
-
-size_t shm_own_elems(const shm_group *g, const trii_collective *call)
-{
-    if (call->kind == TRII_KIND_ALL_GATHER_V)
-        return trii_part_count(call->dst_parts, 0, g->rank);
-    return shm_has_regions(call->kind) ? trii_part_at(call->src_parts, call->count, g->size)
-                                       : call->count;
-}
-
-/* The largest of the parts. */
-static size_t largest(const size_t *parts, int size)
+static size_t largest_of(const size_t *parts, int size)
 {
     size_t most = 0;
 
@@ -44,25 +19,19 @@ static size_t largest(const size_t *parts, int size)
     return most;
 }
 
-size_t shm_most_elems(const shm_group *g, const trii_collective *call)
-{
-    return call->kind == TRII_KIND_ALL_GATHER_V ? largest(call->dst_parts, g->size)
-                                                : shm_own_elems(g, call);
-}
-
 const uint64_t *shm_parts_of(const shm_group *g, int rank, uint64_t seq)
 {
     return (const uint64_t *)(const void *)g->peers[rank].block->one_shot[seq % SHM_SLOTS];
 }
 
-size_t shm_limit(const shm_group *g, const trii_collective *call)
+size_t shm_largest_part(const shm_group *g, const trii_collective *call)
 {
     size_t most = 0;
 
     if (call->kind == TRII_KIND_ALL_GATHER_V)
-        return largest(call->dst_parts, g->size);
+        return largest_of(call->dst_parts, g->size);
     if (call->kind == TRII_KIND_REDUCE_SCATTER_V)
-        return largest(call->src_parts, g->size);
+        return largest_of(call->src_parts, g->size);
     if (call->kind != TRII_KIND_ALL_TO_ALL_V)
         return call->count;
     for (int s = 0; s < g->size; s++) {
@@ -127,13 +96,13 @@ size_t shm_reads(const shm_group *g, const trii_collective *call, int rank, size
     }
 }
 
-/* Our own input we read where it is: our line in shared memory may just be with a peer. */
-static const char *base(const shm_group *g, int rank, const trii_op *op, shm_base_of *base_of)
+/* Our own input is read where it is: a peer's cache may just hold our line in shared memory. */
+static const char *input_at(const shm_group *g, int rank, const trii_op *op, shm_input_of *input_of)
 {
-    return rank == g->rank ? op->call.src : base_of(g, rank, op);
+    return rank == g->rank ? op->call.src : input_of(g, rank, op);
 }
 
-void shm_take_all(shm_group *g, const trii_op *op, shm_base_of *base_of)
+void shm_take_all(shm_group *g, const trii_op *op, shm_input_of *input_of)
 {
     const trii_collective *call = &op->call;
     size_t size = tri_dtype_size(call->dtype);
@@ -142,7 +111,7 @@ void shm_take_all(shm_group *g, const trii_op *op, shm_base_of *base_of)
 
     if (shm_sums(g, call, &from, &n)) {
         for (int r = 0; r < g->size && n > 0; r++)
-            src[r] = base(g, r, op, base_of) + from * size;
+            src[r] = input_at(g, r, op, input_of) + from * size;
         if (n > 0)
             trii_reduce(src, g->size, call->dst, n, call->dtype, call->op);
         return;
@@ -152,7 +121,7 @@ void shm_take_all(shm_group *g, const trii_op *op, shm_base_of *base_of)
 
         n = shm_reads(g, call, r, &from, &to);
         if (n > 0) {
-            const char *at = base(g, r, op, base_of) + from * size;
+            const char *at = input_at(g, r, op, input_of) + from * size;
 
             if (at != (char *)call->dst + to * size)
                 memcpy((char *)call->dst + to * size, at, n * size);
@@ -164,7 +133,7 @@ bool shm_parts_agree(shm_group *g, const trii_op *op)
 {
     const trii_collective *call = &op->call;
 
-    for (int r = 0; call->kind == TRII_KIND_ALL_TO_ALL_V && r < g->size; r++) {
+    for (int r = 0; r < g->size; r++) {
         const uint64_t *theirs = shm_parts_of(g, r, call->seq);
         uint64_t sent = theirs[g->rank + 1] - theirs[g->rank];
         size_t expected = trii_part_count(call->dst_parts, 0, r);

@@ -10,14 +10,10 @@
  */
 #include "engines/shm/shm.h"
 
-#include <inttypes.h>
-#include <stdarg.h>
-#include <string.h>
-
+#include "engines/shm/shm_group.h"
 #include "os/clock.h"
 #include "os/process.h"
 #include "os/socket.h"
-#include "os/unix.h"
 
 #define SLEEP_NS (50 * TRII_NS_PER_MS)
 #define SPIN_MIN_NS 1000
@@ -25,96 +21,6 @@
 #define CHECK_NS (TRII_NS_PER_MS / 2) /* between two looks at all peers by tri_work_test */
 #define SPINS_PER_LOOK 32             /* between two looks at the clock */
 #define YIELDS_PER_LOOK 4
-
-/* --- waking and failing ---------------------------------------------------------------------- */
-
-static void wake_rank(shm_group *g, int rank)
-{
-    shm_head *head = &g->peers[rank].block->head;
-
-    if (atomic_load(&head->sleeping) > 0) {
-        atomic_fetch_add(&head->wake, 1);
-        trii_futex_wake_all(&head->wake);
-    }
-}
-
-void shm_wake_peers(shm_group *g)
-{
-    if (!g->must_wake)
-        return;
-    g->must_wake = false;
-    atomic_thread_fence(memory_order_seq_cst);
-    if (TRII_LIKELY(atomic_load_explicit(&g->peers[0].block->head.sleepers, memory_order_relaxed) ==
-                    0))
-        return;
-    for (int r = 0; r < g->size; r++)
-        wake_rank(g, r);
-}
-
-void shm_wake_self(shm_group *g)
-{
-    atomic_thread_fence(memory_order_seq_cst);
-    wake_rank(g, g->rank);
-}
-
-void shm_fail(shm_group *g, tri_status status, const char *format, ...)
-{
-    char text[TRII_ERR_BYTES];
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-    trii_fault_raise(g->fault, status, "%s", text);
-}
-
-bool shm_check_peers(shm_group *g)
-{
-    /* Callers have read what a peer that gave up may write again: those reads come first. */
-    atomic_thread_fence(memory_order_acquire);
-    for (int r = 0; r < g->size; r++) {
-        const shm_head *head = &g->peers[r].block->head;
-        tri_status status;
-
-        if (r == g->rank)
-            continue;
-        if (trii_robust_futex_owner_died(atomic_load(&head->death_mark.word)) &&
-            shm_peer_ended(g, r, "has ended"))
-            return true;
-        if (atomic_load_explicit(&head->state, memory_order_acquire) != SHM_FAILED)
-            continue;
-        /* A peer's timeout may be our lateness: for us the group was given up. */
-        status = head->status == TRI_ERR_GROUP_TIMEOUT ? TRI_ERR_ABORTED : (tri_status)head->status;
-        shm_fail(g, status, "%s%.*s", head->status == TRI_ERR_GROUP_TIMEOUT ? "given up: " : "",
-                 (int)sizeof(head->text), head->text);
-        shm_abort(g);
-        return true;
-    }
-    return false;
-}
-
-void shm_abort(void *self)
-{
-    shm_group *g = self;
-    shm_head *head = &g->block->head;
-
-    if (trii_fault_status(g->fault) == TRI_OK)
-        return; /* somebody is just writing it, and will come here */
-    if (atomic_exchange(&g->told, 1) == 0) {
-        head->status = trii_fault_status(g->fault);
-        memcpy(head->text, g->fault->text, sizeof(head->text));
-        atomic_store_explicit(&head->state, SHM_FAILED, memory_order_release);
-        for (int r = 0; r < g->size; r++)
-            trii_unix_shutdown(g->peers[r].socket); /* wakes the peers' control threads */
-    } else {
-        /* Another thread is at it: nobody has a buffer back before the peers can see why. */
-        while (atomic_load_explicit(&head->state, memory_order_acquire) == SHM_ACTIVE)
-            trii_thread_yield();
-    }
-    atomic_thread_fence(memory_order_seq_cst);
-    for (int r = 0; r < g->size; r++)
-        wake_rank(g, r);
-}
 
 /* --- running --------------------------------------------------------------------------------- */
 
@@ -143,21 +49,21 @@ static bool advance_queue(shm_group *g)
         shm_step *step = shm_step_of(op);
 
         if (step->phase == SHM_QUEUED) {
-            if (!shm_slot_free(g, op->call.seq))
+            if (!shm_slot_is_free(g, op->call.seq))
                 return did;
-            shm_arrive(g, op);
+            shm_path_arrive(g, op);
             did = true;
         }
         if (step->phase == SHM_ARRIVED && !blocked) {
-            blocked = !shm_all_arrived(g, op);
+            blocked = !shm_slot_all_arrived(g, op);
             if (!blocked) {
-                shm_begin(g, op);
+                shm_path_choose(g, op);
                 if (step->path > SHM_PATH_ONE_SHOT)
                     shm_wake_peers(g); /* to work beside us, not after us */
             }
         }
         if (step->phase >= SHM_RUNNING && step->phase < SHM_DONE)
-            did |= shm_advance(g, op);
+            did |= shm_path_advance(g, op);
         if (step->phase != SHM_DONE) {
             at = &op->next;
             continue;
@@ -210,7 +116,7 @@ static bool peer_left(const shm_group *g, int rank)
 }
 
 /* The receive that could take a message of any rank, if no rank is left to send one. */
-static trii_op *any_recv_in_vain(shm_group *g)
+static trii_op *any_recv_without_sender(shm_group *g)
 {
     trii_tagged *one;
 
@@ -218,7 +124,7 @@ static trii_op *any_recv_in_vain(shm_group *g)
         if (r != g->rank && !peer_left(g, r))
             return NULL;
     }
-    shm_pair_end_vain(g);
+    shm_pair_fail_no_sender(g);
     one = trii_tags_walk(&g->any_recvs, NULL);
     return one != NULL ? trii_waiting_op(one) : NULL;
 }
@@ -244,7 +150,7 @@ static void check_left(shm_group *g)
             }
         }
         if (needs == NULL)
-            needs = any_recv_in_vain(g);
+            needs = any_recv_without_sender(g);
         if (needs == NULL)
             continue;
         trii_collective_describe(trii_collective_whole(&needs->call), what, sizeof(what));
@@ -289,7 +195,7 @@ static void sleep_once(shm_group *g, int64_t until_ns)
     atomic_fetch_add(sleepers, 1);
     seen = atomic_load(&head->wake);
     atomic_thread_fence(memory_order_seq_cst);
-    if (!advance(g) && !shm_pair_listen(g) && trii_fault_status(g->fault) == TRI_OK &&
+    if (!advance(g) && !shm_pair_poll_all(g) && trii_fault_status(g->fault) == TRI_OK &&
         !shm_check_peers(g)) {
         check_left(g);
         if (trii_fault_status(g->fault) == TRI_OK && !g->must_wake) {
@@ -357,7 +263,7 @@ static void settle(shm_group *g)
         finish_all(g);
     /* Threads of this rank may sleep for operations that we have finished. */
     if (TRII_UNLIKELY(atomic_load(&g->block->head.sleeping) > 0))
-        wake_rank(g, g->rank);
+        shm_wake_rank(g, g->rank);
 }
 
 static void enqueue(shm_group *g, trii_op *op)
@@ -402,7 +308,7 @@ static void shm_progress(void *self, trii_op *op, int64_t until_ns)
     trii_lock_take(&g->lock);
     if (until_ns == 0) {
         if (trii_fault_status(g->fault) == TRI_OK && !advance(g))
-            (void)shm_pair_listen(g);
+            (void)shm_pair_poll_all(g);
         if (trii_op_status(op) == TRI_INPROGRESS && trii_now_ns() - g->checked_ns >= CHECK_NS) {
             if (!shm_check_peers(g))
                 check_left(g);
@@ -519,7 +425,7 @@ static void shm_leave(void *self)
 
     trii_lock_take(&g->lock);
     unfinished = g->queue != NULL || g->n_pair_ops > 0;
-    if (!unfinished && atomic_exchange(&g->told, 1) == 0)
+    if (!unfinished && atomic_exchange(&g->end_published, 1) == 0)
         atomic_store_explicit(&g->block->head.state, SHM_LEFT, memory_order_release);
     shm_fail(g, TRI_ERR_ABORTED, "rank %d left the group", shm_name(g, g->rank));
     finish_all(g); /* tells the peers of a failure if there was work left */

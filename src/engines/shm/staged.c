@@ -1,16 +1,15 @@
 /*
- * staged.c - collectives over memory that the peers do not map, piece by piece: every rank
- * copies what others need of a piece into its stage; sums are made slice by slice, each by its
- * owner, and every rank copies out what it needs of the others. There are two stages, so that
- * copying in overlaps with summing. Pieces are numbered over the group's life, in the order of the
- * operations.
+ * staged.c - collectives of memory that the peers do not map, through staging buffers, a piece at a
+ * time: every rank copies what others need of a piece into its stage; sums are made slice by slice,
+ * each by its owner, and every rank copies out what it needs of the others. Each rank has two
+ * stages, so that copying in overlaps with summing. Pieces are numbered over the group's life, in
+ * the order of the operations. data_path.c chooses it where CMA is not possible or does not pay.
  */
 #include <string.h>
 
-#include "engines/shm/shm.h"
+#include "engines/shm/shm_group.h"
 #include "group/reduce/reduce.h"
 
-#define LINE_BYTES ((size_t)64)
 #define SUMMED_IN_SLICES (1u << TRII_KIND_ALL_REDUCE | 1u << TRII_KIND_REDUCE)
 
 /* Elements of a piece, in each of its parts. */
@@ -19,7 +18,7 @@ static size_t piece_elems(const shm_group *g, const trii_collective *call)
     size_t elem_bytes = tri_dtype_size(call->dtype);
     size_t regions = shm_has_regions(call->kind) ? (size_t)g->size : 1;
 
-    return SHM_STAGE_BYTES / regions / LINE_BYTES * (LINE_BYTES / elem_bytes);
+    return SHM_STAGE_BYTES / regions / SHM_LINE_BYTES * (SHM_LINE_BYTES / elem_bytes);
 }
 
 /* How many of `count` elements are in a piece of `each` from `start` on. */
@@ -37,7 +36,7 @@ static bool all_reached(const shm_group *g, bool in, uint64_t value)
         const shm_head *head = &g->peers[r].block->head;
         const shm_counter *counter = in ? &head->staged_in : &head->staged_out;
 
-        if (atomic_load_explicit(&counter->value, memory_order_acquire) < value)
+        if (shm_load_acquire(&counter->value) < value)
             return false;
     }
     return true;
@@ -48,8 +47,8 @@ static unsigned char *stage_of(const shm_group *g, int rank, uint64_t piece)
     return g->peers[rank].block->stage[piece % SHM_STAGES];
 }
 
-/* A piece of n elements for those who sum the others' slices; our own we read where it is. */
-static void copy_in_slices(const shm_group *g, const trii_collective *call, unsigned char *part,
+/* A piece of n elements, for the ranks that sum the other slices; we read our own where it is. */
+static void copy_slices_in(const shm_group *g, const trii_collective *call, unsigned char *part,
                            size_t start, size_t n)
 {
     size_t size = tri_dtype_size(call->dtype), from, to;
@@ -63,12 +62,13 @@ static void copy_in_slices(const shm_group *g, const trii_collective *call, unsi
 }
 
 /* Piece i of what this rank puts in. */
-static void copy_in(const shm_group *g, const trii_collective *call, unsigned char *part, size_t i)
+static void copy_piece_in(const shm_group *g, const trii_collective *call, unsigned char *part,
+                          size_t i)
 {
     size_t size = tri_dtype_size(call->dtype), each = piece_elems(g, call), start = i * each;
 
     if (trii_kind_in(call->kind, SUMMED_IN_SLICES)) {
-        copy_in_slices(g, call, part, start, elems_in_piece(call->count, start, each));
+        copy_slices_in(g, call, part, start, elems_in_piece(call->count, start, each));
         return;
     }
     if (!shm_has_regions(call->kind)) {
@@ -87,21 +87,20 @@ static void copy_in(const shm_group *g, const trii_collective *call, unsigned ch
     }
 }
 
-static bool put_in(shm_group *g, trii_op *op)
+static bool put_piece_in(shm_group *g, trii_op *op)
 {
     const trii_collective *call = &op->call;
     shm_step *step = shm_step_of(op);
     uint64_t piece = step->first_piece + step->in;
     shm_counter *counter = &g->block->head.staged_in;
 
-    /* In order over all operations, and only into a stage that nobody reads any more. */
-    if (step->in == step->n_pieces ||
-        atomic_load_explicit(&counter->value, memory_order_relaxed) != piece ||
+    /* In the order of all operations, and only into a stage that nobody reads any more. */
+    if (step->in == step->n_pieces || shm_load(&counter->value) != piece ||
         (piece >= SHM_STAGES && !all_reached(g, false, piece - SHM_STAGES + 1)))
         return false;
     if (shm_puts(g, call))
-        copy_in(g, call, stage_of(g, g->rank, piece), (size_t)step->in);
-    atomic_store_explicit(&counter->value, piece + 1, memory_order_release);
+        copy_piece_in(g, call, stage_of(g, g->rank, piece), (size_t)step->in);
+    shm_store_release(&counter->value, piece + 1);
     g->must_wake = true;
     step->in++;
     return true;
@@ -131,33 +130,33 @@ static void sum_own_slice(shm_group *g, const trii_collective *call, uint64_t pi
 }
 
 /* True if the slice was not summed yet. */
-static bool sum_once(shm_group *g, const trii_collective *call, uint64_t piece, size_t start,
-                     size_t n)
+static bool sum_own_slice_once(shm_group *g, const trii_collective *call, uint64_t piece,
+                               size_t start, size_t n)
 {
     shm_counter *summed = &g->block->head.staged_summed[piece % SHM_STAGES];
 
-    if (atomic_load_explicit(&summed->value, memory_order_relaxed) == piece + 1)
+    if (shm_load(&summed->value) == piece + 1)
         return false;
     sum_own_slice(g, call, piece, start, n);
-    atomic_store_explicit(&summed->value, piece + 1, memory_order_release);
+    shm_store_release(&summed->value, piece + 1);
     g->must_wake = true;
     return true;
 }
 
-static bool all_summed(const shm_group *g, uint64_t piece)
+static bool all_slices_summed(const shm_group *g, uint64_t piece)
 {
     for (int r = 0; r < g->size; r++) {
         const shm_counter *summed = &g->peers[r].block->head.staged_summed[piece % SHM_STAGES];
 
-        if (atomic_load_explicit(&summed->value, memory_order_acquire) != piece + 1)
+        if (shm_load_acquire(&summed->value) != piece + 1)
             return false;
     }
     return true;
 }
 
 /* Piece i of an all_reduce or, at the root, of a reduce: n elements. */
-static void take_slices(shm_group *g, const trii_collective *call, uint64_t piece, size_t start,
-                        size_t n)
+static void copy_slices_out(shm_group *g, const trii_collective *call, uint64_t piece, size_t start,
+                            size_t n)
 {
     size_t size = tri_dtype_size(call->dtype);
     char *dst = (char *)call->dst + start * size;
@@ -171,7 +170,7 @@ static void take_slices(shm_group *g, const trii_collective *call, uint64_t piec
     }
 }
 
-static void take_out(shm_group *g, const trii_collective *call, uint64_t piece, size_t i)
+static void copy_piece_out(shm_group *g, const trii_collective *call, uint64_t piece, size_t i)
 {
     size_t size = tri_dtype_size(call->dtype), each = piece_elems(g, call), start = i * each;
     size_t region = shm_has_regions(call->kind) ? (size_t)g->rank * each * size : 0;
@@ -183,7 +182,7 @@ static void take_out(shm_group *g, const trii_collective *call, uint64_t piece, 
         if (n == 0)
             return;
         if (!shm_has_regions(call->kind)) {
-            take_slices(g, call, piece, start, n);
+            copy_slices_out(g, call, piece, start, n);
             return;
         }
         for (int r = 0; r < g->size; r++)
@@ -199,7 +198,8 @@ static void take_out(shm_group *g, const trii_collective *call, uint64_t piece, 
     }
 }
 
-static bool finish_one(shm_group *g, trii_op *op)
+/* Sums what is ours of the oldest piece and, once all have, copies out what we need of it. */
+static bool finish_piece(shm_group *g, trii_op *op)
 {
     const trii_collective *call = &op->call;
     shm_step *step = shm_step_of(op);
@@ -210,16 +210,17 @@ static bool finish_one(shm_group *g, trii_op *op)
     if (step->out == step->in || !all_reached(g, true, piece + 1))
         return false;
     if (trii_kind_in(call->kind, SUMMED_IN_SLICES)) {
-        did = sum_once(g, call, piece, i * each, elems_in_piece(call->count, i * each, each));
-        if (!all_summed(g, piece))
+        did = sum_own_slice_once(g, call, piece, i * each,
+                                 elems_in_piece(call->count, i * each, each));
+        if (!all_slices_summed(g, piece))
             return did;
     }
     /* In order over all operations: staged_out says that every earlier piece is taken out too,
      * and a peer fills their stages again. A later operation may be summed first. */
-    if (atomic_load_explicit(&g->block->head.staged_out.value, memory_order_relaxed) != piece)
+    if (shm_load(&g->block->head.staged_out.value) != piece)
         return did;
-    take_out(g, call, piece, i);
-    atomic_store_explicit(&g->block->head.staged_out.value, piece + 1, memory_order_release);
+    copy_piece_out(g, call, piece, i);
+    shm_store_release(&g->block->head.staged_out.value, piece + 1);
     g->must_wake = true;
     step->out++;
     return true;
@@ -230,9 +231,8 @@ void shm_staged_begin(shm_group *g, trii_op *op)
     size_t each = piece_elems(g, &op->call);
     shm_step *step = shm_step_of(op);
 
-    step->path = SHM_PATH_STAGED;
     step->first_piece = g->next_piece;
-    step->n_pieces = (shm_limit(g, &op->call) + each - 1) / each;
+    step->n_pieces = (shm_largest_part(g, &op->call) + each - 1) / each;
     g->next_piece += step->n_pieces;
 }
 
@@ -243,8 +243,8 @@ bool shm_staged_advance(shm_group *g, trii_op *op)
     bool again;
 
     do {
-        again = put_in(g, op);
-        again |= finish_one(g, op);
+        again = put_piece_in(g, op);
+        again |= finish_piece(g, op);
         shm_wake_peers(g); /* a peer takes this piece while we make the next */
         did |= again;
     } while (again);
