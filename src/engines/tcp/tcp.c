@@ -1,9 +1,6 @@
 /*
- * tcp.c - the tcp engine: every pair of ranks has a connection.
- *
- * Whoever waits moves the bytes: one of the waiting threads polls for all, the others sleep
- * until it leaves. Operations that nobody waits for are moved by the process's control
- * thread, which else only watches for connections that end.
+ * tcp.c - the tcp engine's table, and the life of a group: creating it, watching the peers,
+ * leaving. What happens in between is in tcp_progress.c.
  */
 #include "engines/tcp/tcp.h"
 
@@ -17,64 +14,15 @@
 #include "os/limits.h"
 #include "os/socket.h"
 
-#define LOOKED 15     /* of an operation's scratch: posting it looked at all connections just now */
-#define PROCESSES 128 /* of peers that are watched, each with a descriptor */
-#define LEAVE_MS 1000 /* for the goodbye to fit into a full socket, and to arrive */
-#define PART_MS 500   /* for peers to take the news of a failure */
-#define ORPHAN_MS 2000 /* nothing comes of a process that has ended: nothing is on the way */
+#define PROCESSES 128     /* of peers that are watched, each with a descriptor */
+#define LEAVE_MS 1000     /* for the goodbye to fit into a full socket, and to arrive */
+#define DRAIN_MS 500      /* for peers to read our fault */
+#define LATE_DATA_MS 2000 /* nothing comes of a process that has ended: nothing is on the way */
 #define SPIN_US 50
-#define SPIN_LEAST_NS 1000 /* below this a sleep it is */
-#define SPIN_TRY 64        /* in so many polls spinning is tried once, whatever came of it */
 
-/* --- the control thread's share --------------------------------------------------------------- */
+static const tcp_owner *const owners[TCP_OWNERS] = {&tcp_coll_owner, &tcp_p2p_owner};
 
-/* What it watches: the ends of connections always, bytes only while operations are under way
- * that no thread waits for. */
-static void arm(tcp_group *g)
-{
-    bool move = g->pending > 0 && !g->polling && !g->failed;
-
-    for (int r = 0; r < g->size; r++) {
-        tcp_conn *c = &g->conns[r];
-        unsigned events = TRII_HANGUP | (move && !c->parked && !c->full ? TRII_READABLE : 0u) |
-                          (move && c->out_stuck ? TRII_WRITABLE : 0u);
-
-        if (r == g->rank || c->ended || events == c->armed)
-            continue;
-        c->armed = events;
-        trii_loop_change(&c->watch, events);
-    }
-}
-
-static void on_doom(trii_timer *timer)
-{
-    tcp_group *g = (tcp_group *)((char *)timer - offsetof(tcp_group, doom_timer));
-
-    trii_mutex_lock(&g->mutex);
-    tcp_advance(g);
-    trii_mutex_unlock(&g->mutex);
-}
-
-static void on_ready(trii_watch *watch, unsigned events)
-{
-    tcp_conn *c = (tcp_conn *)watch;
-    tcp_group *g = c->group;
-
-    trii_mutex_lock(&g->mutex);
-    if (g->failed)
-        trii_loop_mute(watch); /* nothing more to learn */
-    if ((events & TRII_HANGUP) && !g->failed)
-        tcp_hang_up(c);
-    if (!g->polling || (events & TRII_HANGUP)) {
-        c->want_in = true;
-        c->want_out = c->want_out || (events & TRII_WRITABLE);
-        tcp_advance(g);
-    }
-    if (g->doomed_by != NULL && !g->failed)
-        trii_loop_timer(g->loop, &g->doom_timer, g->doom_ns, on_doom);
-    arm(g);
-    trii_mutex_unlock(&g->mutex);
-}
+/* --- processes that end ----------------------------------------------------------------------- */
 
 /* What the process had sent may wait here for its call, or be on the way: a slow network brings it
  * after the news of the end. */
@@ -83,12 +31,12 @@ static bool may_still_come(const tcp_conn *c)
     trii_socket_health health;
 
     return trii_socket_wait(c->fd, TRII_READABLE, 0) == TRI_OK ||
-           (trii_socket_health_get(c->fd, &health) && health.last_data_ms < ORPHAN_MS);
+           (trii_socket_health_get(c->fd, &health) && health.last_data_ms < LATE_DATA_MS);
 }
 
-static void on_orphan(trii_timer *timer)
+static void on_process_ended(trii_timer *timer)
 {
-    tcp_conn *c = TRII_CONTAINER(timer, tcp_conn, orphan);
+    tcp_conn *c = TRII_CONTAINER(timer, tcp_conn, process_ended);
     tcp_group *g = c->group;
     bool over, wait;
 
@@ -97,173 +45,30 @@ static void on_orphan(trii_timer *timer)
     wait = !over && may_still_come(c);
     trii_mutex_unlock(&g->mutex);
     if (wait)
-        trii_loop_timer(g->loop, timer, trii_deadline_ms(ORPHAN_MS), on_orphan);
+        trii_loop_timer(g->loop, timer, trii_deadline_ms(LATE_DATA_MS), on_process_ended);
     if (over || wait)
         return;
-    on_ready(&c->watch, TRII_HANGUP);
+    tcp_on_ready(&c->watch, TRII_HANGUP);
     trii_mutex_lock(&g->mutex);
     if (g->polling)
         trii_wakeup_signal(g->wake_fd);
     trii_mutex_unlock(&g->mutex);
 }
 
-/* Its connection ends too, behind all that it sent, unless a child that nobody told us of has it.
+/* Its connection ends too, behind all that it sent, unless a child that we do not know of has it.
  */
 static void on_process_end(trii_watch *watch, unsigned events)
 {
-    tcp_conn *c = TRII_CONTAINER(watch, tcp_conn, ending);
+    tcp_conn *c = TRII_CONTAINER(watch, tcp_conn, process_watch);
 
     (void)events;
     trii_loop_mute(watch);
-    trii_loop_timer(c->group->loop, &c->orphan, trii_deadline_ms(ORPHAN_MS), on_orphan);
+    trii_loop_timer(c->group->loop, &c->process_ended, trii_deadline_ms(LATE_DATA_MS),
+                    on_process_ended);
 }
 
-/* --- operations ------------------------------------------------------------------------------- */
-
-static void enqueue(tcp_group *g, trii_op *op)
-{
-    op->next = NULL;
-    g->pending++;
-    if (trii_kind_in(op->call.kind, TRII_KINDS_PAIR)) {
-        tcp_p2p_post(g, op);
-        return;
-    }
-    *(g->queue != NULL ? &g->last_queued->next : &g->queue) = op;
-    g->last_queued = op;
-}
-
-static void look_everywhere(tcp_group *g)
-{
-    for (int r = 0; r < g->size; r++) {
-        tcp_conn *c = &g->conns[r];
-
-        if (r != g->rank)
-            c->want_in = c->want_in || !c->parked;
-    }
-}
-
-static tri_status post(tcp_group *g, trii_op *op, bool waited_for)
-{
-    tri_status status;
-
-    trii_mutex_lock(&g->mutex);
-    if (g->failed) {
-        status = trii_fault_status(g->fault);
-        trii_mutex_unlock(&g->mutex);
-        return TRII_FAIL(status, "%s", g->fault->text);
-    }
-    enqueue(g, op);
-    if (waited_for && !g->polling) {
-        look_everywhere(g); /* the last one to come finds everything there */
-        op->scratch[LOOKED] = 1;
-    }
-    tcp_advance(g);
-    if (g->polling)
-        trii_wakeup_signal(g->wake_fd); /* there may be more to poll for */
-    else if (!waited_for)
-        arm(g);
-    trii_mutex_unlock(&g->mutex);
-    return TRI_OK;
-}
-
-static tri_status tcp_submit(void *self, trii_op *op)
-{
-    return post(self, op, false);
-}
-
-static tri_status tcp_run(void *self, trii_op *op)
-{
-    return post(self, op, true);
-}
-
-/* Looks again and again for as long as that has paid lately: asleep, the answer of a peer on
- * another core costs several times as much. Where it does not pay, since the peer computes or needs
- * this core, it is not done but for a try now and then. Returns as the poll. */
-static int spin(tcp_group *g, int64_t until_ns)
-{
-    bool try_it = ++g->n_polls % SPIN_TRY == 0;
-    int64_t end = trii_now_ns() + (try_it ? g->spin_max_ns : g->spin_ns);
-    int n;
-
-    if (!try_it && g->spin_ns == 0)
-        return 0;
-    n = trii_socket_poll(g->poll_fds, g->poll_events, g->poll_ready, g->size + 1, 0);
-    if (n > 0)
-        return n; /* it was there already: this says nothing */
-    end = end < until_ns ? end : until_ns;
-    while (n == 0 && trii_now_ns() < end)
-        n = trii_socket_poll(g->poll_fds, g->poll_events, g->poll_ready, g->size + 1, 0);
-    if (n > 0)
-        g->spin_ns = g->spin_max_ns;
-    else
-        g->spin_ns = g->spin_ns / 2 < SPIN_LEAST_NS ? 0 : g->spin_ns / 2;
-    return n;
-}
-
-/* Sleeps in poll, without the mutex, and notes what is ready. */
-static void poll_once(tcp_group *g, int64_t until_ns)
-{
-    g->polling = true;
-    for (int r = 0; r < g->size; r++) {
-        const tcp_conn *c = &g->conns[r];
-
-        g->poll_fds[r] = r != g->rank && !c->ended ? c->fd : -1;
-        g->poll_events[r] = TRII_HANGUP | (c->parked || c->full ? 0u : TRII_READABLE) |
-                            (c->out_stuck ? TRII_WRITABLE : 0u);
-    }
-    g->poll_fds[g->size] = g->wake_fd;
-    g->poll_events[g->size] = TRII_READABLE;
-    trii_mutex_unlock(&g->mutex);
-    if (spin(g, until_ns) == 0)
-        (void)trii_socket_poll(g->poll_fds, g->poll_events, g->poll_ready, g->size + 1, until_ns);
-    trii_mutex_lock(&g->mutex);
-    g->polling = false;
-    if (g->poll_ready[g->size])
-        trii_wakeup_clear(g->wake_fd);
-    for (int r = 0; r < g->size; r++) {
-        tcp_conn *c = &g->conns[r];
-
-        if (g->poll_fds[r] < 0)
-            continue;
-        c->want_in = c->want_in || (g->poll_ready[r] & (TRII_READABLE | TRII_HANGUP));
-        c->want_out = c->want_out || (g->poll_ready[r] & TRII_WRITABLE);
-        if (g->poll_ready[r] & TRII_HANGUP)
-            tcp_hang_up(c);
-    }
-}
-
-static void tcp_progress(void *self, trii_op *op, int64_t until_ns)
-{
-    tcp_group *g = self;
-    bool looked;
-
-    trii_mutex_lock(&g->mutex);
-    looked = trii_op_status(op) == TRI_INPROGRESS && op->scratch[LOOKED] != 0;
-    while (trii_op_status(op) == TRI_INPROGRESS) {
-        if (!g->polling) {
-            if (!looked)
-                look_everywhere(g);
-            tcp_advance(g);
-        }
-        if (trii_op_status(op) != TRI_INPROGRESS || (looked && trii_now_ns() >= until_ns) ||
-            until_ns == 0)
-            break;
-        looked = true;
-        op->scratch[LOOKED] = 0;
-        if (g->polling) {
-            g->waiting++;
-            (void)trii_cond_wait_until(&g->turn, &g->mutex, until_ns);
-            g->waiting--;
-        } else {
-            poll_once(g, g->doomed_by != NULL && g->doom_ns < until_ns ? g->doom_ns : until_ns);
-        }
-    }
-    if (!g->polling && g->waiting > 0)
-        trii_cond_broadcast(&g->turn); /* somebody else's turn to poll */
-    else if (!g->polling && g->pending > 0)
-        arm(g);
-    trii_mutex_unlock(&g->mutex);
-}
+/* --- calls ---------------------------------------------------------------------------------------
+ */
 
 static void tcp_describe_wait(void *self, trii_op *op, char *text, size_t size)
 {
@@ -271,7 +76,7 @@ static void tcp_describe_wait(void *self, trii_op *op, char *text, size_t size)
 
     trii_mutex_lock(&g->mutex);
     if (trii_kind_in(op->call.kind, TRII_KINDS_PAIR))
-        tcp_p2p_describe(g, op, text, size);
+        tcp_p2p_describe_wait(g, op, text, size);
     else
         tcp_coll_describe_wait(g, op, text, size);
     trii_mutex_unlock(&g->mutex);
@@ -306,15 +111,15 @@ static void tcp_say(void *self, const trii_op *op)
     frame.part = (uint32_t)call->tag;
     if (call->names != NULL && call->root >= 0)
         frame.root = call->names[call->root];
-    for (int r = 0; r < g->size && memcmp(&frame, &g->say, sizeof(frame)) != 0; r++) {
+    for (int r = 0; r < g->size && memcmp(&frame, &g->announced, sizeof(frame)) != 0; r++) {
         tcp_conn *c = &g->conns[r];
 
-        if (r == g->rank || c->ended || c->gone)
+        if (r == g->rank || c->ended || c->has_left)
             continue;
-        (void)tcp_coll_disagrees(c, &c->said); /* it came before our call */
-        c->want_say = c->want_out = true;
+        (void)tcp_coll_disagrees(c, &c->peer_wait); /* it came before our call */
+        c->want_announce = c->want_out = true;
     }
-    g->say = frame;
+    g->announced = frame;
     tcp_advance(g);
     trii_mutex_unlock(&g->mutex);
 }
@@ -407,15 +212,15 @@ static tri_status watch_all(tcp_group *g)
         g->conns[r].armed = TRII_HANGUP;
         trii_socket_peer_text(g->conns[r].fd, g->conns[r].peer);
         status =
-            trii_loop_watch(g->loop, &g->conns[r].watch, g->conns[r].fd, TRII_HANGUP, on_ready);
+            trii_loop_watch(g->loop, &g->conns[r].watch, g->conns[r].fd, TRII_HANGUP, tcp_on_ready);
         if (n_watched++ < PROCESSES)
             g->conns[r].process_fd = trii_proc_open(&g->conns[r].process);
         if (status == TRI_OK && g->conns[r].process_fd >= 0)
-            status = trii_loop_watch(g->loop, &g->conns[r].ending, g->conns[r].process_fd,
+            status = trii_loop_watch(g->loop, &g->conns[r].process_watch, g->conns[r].process_fd,
                                      TRII_READABLE, on_process_end);
     }
     if (status == TRI_OK)
-        status = tcp_beat_start(g);
+        status = tcp_heartbeat_start(g);
     trii_loop_unlock(g->loop);
     return status;
 }
@@ -425,12 +230,12 @@ static void unwatch_all(tcp_group *g)
     for (int r = 0; g->conns != NULL && r < g->size; r++)
         trii_loop_unwatch(&g->conns[r].watch);
     for (int r = 0; g->conns != NULL && r < g->size; r++)
-        trii_loop_unwatch(&g->conns[r].ending);
+        trii_loop_unwatch(&g->conns[r].process_watch);
     for (int r = 0; g->conns != NULL && g->loop != NULL && r < g->size; r++)
-        trii_loop_timer_stop(g->loop, &g->conns[r].orphan);
+        trii_loop_timer_stop(g->loop, &g->conns[r].process_ended);
     if (g->loop != NULL) {
-        trii_loop_timer_stop(g->loop, &g->doom_timer);
-        trii_loop_timer_stop(g->loop, &g->beat_timer);
+        trii_loop_timer_stop(g->loop, &g->failure_timer);
+        trii_loop_timer_stop(g->loop, &g->heartbeat_timer);
         trii_control_release();
     }
     g->loop = NULL;
@@ -455,6 +260,7 @@ static tri_status tcp_create(const trii_group_args *args, void **self_out)
         g->size = args->size;
         g->fault = args->fault;
         g->names = args->names;
+        g->owners = owners;
         g->wake_fd = -1;
         trii_proc_id_own(&g->process);
         trii_mutex_init(&g->mutex);
@@ -481,7 +287,7 @@ static tri_status tcp_create(const trii_group_args *args, void **self_out)
     return status;
 }
 
-/* In order: the peers learn that this is no failure. */
+/* The peer learns that this is not a failure. */
 static void say_goodbye(tcp_conn *c, int64_t deadline_ns)
 {
     const tcp_frame frame = {.type = TCP_FRAME_GOODBYE};
@@ -497,12 +303,12 @@ static void say_goodbye(tcp_conn *c, int64_t deadline_ns)
         ;
 }
 
-/* After a failure: what we told may still wait in our socket, and closing with unread bytes
- * would drop it; peers that we could not tell must see the cause before they see us go. So
- * what they send is thrown away until they have closed too, for a moment. */
-static void part(tcp_group *g)
+/* After a failure: our fault may still be in our socket, and closing with unread bytes would drop
+ * it; peers that it could not be sent to must see the cause before they see us leave. So what they
+ * send is thrown away until they have closed too, for a moment. */
+static void drain_until_closed(tcp_group *g)
 {
-    int64_t deadline = trii_deadline_ms(PART_MS);
+    int64_t deadline = trii_deadline_ms(DRAIN_MS);
     char rest[TCP_READ];
     bool open = true;
 
@@ -526,9 +332,9 @@ static void part(tcp_group *g)
     }
 }
 
-/* What we sent last may still be on its way, the goodbye behind it: closing while a peer speaks
- * (heartbeats) would reset the connection and drop both. So we stay until all is acknowledged. */
-static void await_receipts(tcp_group *g, int64_t deadline_ns)
+/* What we sent last may still be on its way, the goodbye behind it: closing while a peer sends
+ * (heartbeats) would reset the connection and drop both. So we wait until all is acknowledged. */
+static void wait_for_acks(tcp_group *g, int64_t deadline_ns)
 {
     char rest[TCP_READ];
     bool owed = true;
@@ -570,14 +376,13 @@ static void tcp_leave(void *self)
         if (r != g->rank)
             say_goodbye(&g->conns[r], deadline);
     }
-    if (!g->failed) /* messages that were never asked for */
-        for (int r = 0; r < g->size; r++)
-            tcp_p2p_fail_all(&g->conns[r], TRI_ERR_ABORTED, "");
+    for (int i = 0; i < TCP_OWNERS && !g->failed; i++) /* messages that no receive came for */
+        g->owners[i]->fail_all(g, TRI_ERR_ABORTED, "");
     if (g->failed)
-        part(g);
+        drain_until_closed(g);
     else
-        await_receipts(g, deadline);
-    g->failed = true; /* nothing can be told any more */
+        wait_for_acks(g, deadline);
+    g->failed = true; /* nothing can be sent any more */
     for (int r = 0; r < g->size; r++) {
         tcp_conn *c = &g->conns[r];
 
@@ -612,7 +417,7 @@ static trii_loss tcp_loss_of(void *self, int rank)
     trii_loss loss;
 
     trii_mutex_lock(&g->mutex);
-    loss = tcp_loss(&g->conns[rank]);
+    loss = tcp_heartbeat_loss(&g->conns[rank]);
     trii_mutex_unlock(&g->mutex);
     return loss;
 }
@@ -623,7 +428,7 @@ static bool tcp_withdraw(void *self, trii_op *op)
     bool found;
 
     trii_mutex_lock(&g->mutex);
-    found = tcp_p2p_withdraw(g, op);
+    found = tcp_p2p_cancel(g, op);
     trii_mutex_unlock(&g->mutex);
     return found;
 }

@@ -1,6 +1,8 @@
 /*
- * tcp_coll.c - collectives under way: starting them, moving their streams, summing what came, who
- * is missing. Which streams a call has is in tcp_plan.c.
+ * tcp_coll.c - collectives under way: starts them, says which bytes of which stream are sent next
+ * and where those that come go, sums them, ends the call when all streams are done; and says who is
+ * missing. tcp_progress.c calls this file through tcp_coll_owner; which streams a call has is in
+ * tcp_plan.c.
  */
 #include "engines/tcp/tcp.h"
 
@@ -38,8 +40,8 @@ static void start_one(tcp_group *g, tcp_coll *coll, trii_op *op)
             continue;
         c->want_out = true;
         c->want_in = c->want_in || c->parked || c->stash != NULL;
-        if (c->gone && tcp_coll_needing(g, r) == coll->op) {
-            tcp_fail_gone(c, coll->op);
+        if (c->has_left && tcp_coll_needing(c) == coll->op) {
+            tcp_fail_left(c, coll->op);
             return;
         }
     }
@@ -48,6 +50,13 @@ static void start_one(tcp_group *g, tcp_coll *coll, trii_op *op)
 }
 
 /* --- life ----------------------------------------------------------------------------------- */
+
+static void coll_post(tcp_group *g, trii_op *op)
+{
+    op->next = NULL;
+    *(g->queue != NULL ? &g->last_queued->next : &g->queue) = op;
+    g->last_queued = op;
+}
 
 static tcp_coll *free_slot(tcp_group *g)
 {
@@ -58,7 +67,7 @@ static tcp_coll *free_slot(tcp_group *g)
     return NULL;
 }
 
-void tcp_coll_start_queued(tcp_group *g)
+static void coll_start_queued(tcp_group *g)
 {
     while (g->queue != NULL && !g->failed) {
         trii_op *op = g->queue;
@@ -103,7 +112,8 @@ static void wake_conns(tcp_group *g, const tcp_coll *coll)
     }
 }
 
-size_t tcp_coll_room(const tcp_coll *coll, const tcp_stream *stream, size_t bytes, char **to_out)
+static size_t stream_room(const tcp_coll *coll, const tcp_stream *stream, size_t bytes,
+                          char **to_out)
 {
     size_t at = stream->done, room = bytes;
 
@@ -125,7 +135,7 @@ static void sum_what_came(tcp_group *g, tcp_coll *coll)
     size_t came = coll->own_bytes, before = coll->ready;
 
     if (!coll->reduces || g->failed ||
-        (coll->full && call->src == call->dst && coll->n_part_out > 0))
+        (coll->one_phase && call->src == call->dst && coll->n_part_out > 0))
         return;
     for (int r = 0; r < g->size; r++) {
         if (r != g->rank && coll->peers[r].part_in.done < came)
@@ -157,10 +167,11 @@ static void close_if_done(tcp_coll *coll, tcp_stream *stream)
     }
 }
 
-void tcp_coll_came(tcp_conn *c, tcp_coll *coll, tcp_stream *stream)
+static void stream_received(tcp_conn *c, tcp_coll *coll, tcp_stream *stream, size_t bytes)
 {
     tcp_group *g = c->group;
 
+    stream->done += bytes;
     close_if_done(coll, stream);
     if (coll->forwards && stream == &coll->peers[c->rank].part_in) {
         coll->ready = stream->done;
@@ -171,16 +182,32 @@ void tcp_coll_came(tcp_conn *c, tcp_coll *coll, tcp_stream *stream)
     end_if_done(g, coll);
 }
 
-void tcp_coll_sent(tcp_conn *c, tcp_coll *coll, tcp_stream *stream)
+static void coll_received(tcp_conn *c, size_t bytes)
 {
+    tcp_coll *coll = c->in_coll;
+    bool whole = c->in_left == 0;
+
+    if (whole)
+        c->in_coll = NULL;
+    if (coll != NULL)
+        stream_received(c, coll, c->in_stream, bytes);
+    else if (whole)
+        c->in_early = NULL; /* it is put aside */
+}
+
+static void coll_sent(tcp_conn *c, trii_op *op)
+{
+    tcp_coll *coll = c->out_coll;
+    tcp_stream *stream = c->out_stream;
+
+    (void)op;
+    stream->done += (size_t)c->out.bytes;
     if (stream->done < stream->total)
         return;
+    close_if_done(coll, stream);
     if (stream == &coll->peers[c->rank].part_out) {
         coll->n_part_out--;
-        close_if_done(coll, stream);
         sum_what_came(c->group, coll);
-    } else {
-        close_if_done(coll, stream);
     }
     end_if_done(c->group, coll);
 }
@@ -191,6 +218,7 @@ static void frame_stream(tcp_conn *c, tcp_coll *coll, tcp_stream *stream, tcp_fr
     tcp_frame_fill(&c->out, type, &coll->op->call);
     c->out.bytes = bytes;
     c->out_from = stream->at + stream->framed;
+    c->out_op = coll->op;
     c->out_coll = coll;
     c->out_stream = stream;
     stream->framed += bytes;
@@ -198,7 +226,7 @@ static void frame_stream(tcp_conn *c, tcp_coll *coll, tcp_stream *stream, tcp_fr
 
 /* Calls are served in order, so that a peer never has to wait for a frame behind one that it
  * cannot take yet. */
-bool tcp_coll_next_frame(tcp_conn *c)
+static bool coll_next_frame(tcp_conn *c)
 {
     const tcp_group *g = c->group;
 
@@ -239,7 +267,9 @@ bool tcp_coll_disagrees(tcp_conn *c, const tcp_frame *frame)
     return true;
 }
 
-tcp_coll *tcp_coll_accept(tcp_conn *c, const tcp_frame *frame, tcp_stream **stream_out)
+/* The collective of this frame, or NULL if it is not under way yet or the group failed, as a wrong
+ * frame makes it do. *stream_out: where the payload goes. */
+static tcp_coll *find_stream(tcp_conn *c, const tcp_frame *frame, tcp_stream **stream_out)
 {
     tcp_group *g = c->group;
     tcp_coll *coll = NULL;
@@ -278,15 +308,102 @@ tcp_coll *tcp_coll_accept(tcp_conn *c, const tcp_frame *frame, tcp_stream **stre
     return NULL;
 }
 
-const trii_op *tcp_coll_needing(const tcp_group *g, int peer)
+static tcp_verdict coll_accept(tcp_conn *c)
 {
+    c->last_call = c->head;
+    if (c->head.type == TCP_FRAME_WAITS) {
+        c->peer_wait = c->head;
+        (void)tcp_coll_disagrees(c, &c->head);
+        return TCP_ACCEPTED;
+    }
+    /* not past what was put aside: it may be of the same stream */
+    c->in_coll = c->stash == NULL ? find_stream(c, &c->head, &c->in_stream) : NULL;
+    if (c->in_coll == NULL && (c->group->failed || !tcp_stash_put(c)))
+        return TCP_PARKED;
+    return TCP_ACCEPTED;
+}
+
+/* --- frames that were put aside --------------------------------------------------------------- */
+
+/* The ring is full: what is left of the frame is put aside, if that helps. */
+static bool stash_rest(tcp_conn *c)
+{
+    c->head.bytes = c->in_left; /* what was taken is no longer of it */
+    if (!tcp_stash_put(c))
+        return false;
+    c->stash_coll = c->in_coll;
+    c->stash_stream = c->in_stream;
+    c->in_coll = NULL;
+    return true;
+}
+
+static size_t coll_room(tcp_conn *c)
+{
+    size_t room = c->in_left;
+
+    if (c->in_coll != NULL)
+        room = stream_room(c->in_coll, c->in_stream, room, &c->in_to);
+    return room == 0 && stash_rest(c) ? c->in_left : room;
+}
+
+static bool coll_resume(tcp_conn *c)
+{
+    tcp_early *early = c->stash;
+    tcp_stream *stream;
+    tcp_coll *coll;
+    size_t bytes;
+    char *to;
+
+    if (early == NULL || early == c->in_early)
+        return false;
+    if (c->stash_coll == NULL)
+        c->stash_coll = find_stream(c, &early->head, &c->stash_stream);
+    coll = c->stash_coll;
+    stream = c->stash_stream;
+    if (coll == NULL)
+        return false;
+    bytes = stream_room(coll, stream, (size_t)early->head.bytes - early->delivered, &to);
+    if (bytes > 0)
+        memcpy(to, early->data + early->delivered, bytes);
+    else if (early->delivered < early->head.bytes)
+        return false; /* the ring is full */
+    early->delivered += bytes;
+    if (early->delivered == early->head.bytes) {
+        tcp_stash_drop(c);
+        c->stash_coll = NULL;
+    }
+    stream_received(c, coll, stream, bytes);
+    return true;
+}
+
+/* --- ends ------------------------------------------------------------------------------------- */
+
+const trii_op *tcp_coll_needing(const tcp_conn *c)
+{
+    const tcp_group *g = c->group;
+
     for (int i = 0; i < g->n_running; i++) {
-        const tcp_streams *s = &g->running[i]->peers[peer];
+        const tcp_streams *s = &g->running[i]->peers[c->rank];
 
         if (s->part_out.open || s->part_in.open || s->result_out.open || s->result_in.open)
             return g->running[i]->op;
     }
     return NULL;
+}
+
+static void coll_fail_all(tcp_group *g, tri_status status, const char *why)
+{
+    for (int i = 0; i < g->n_running; i++) {
+        tcp_finish(g, g->running[i]->op, status, why);
+        g->running[i]->op = NULL;
+    }
+    g->n_running = 0;
+    while (g->queue != NULL) {
+        trii_op *op = g->queue;
+
+        g->queue = op->next;
+        tcp_finish(g, op, status, why);
+    }
 }
 
 /* --- who is missing ------------------------------------------------------------------------- */
@@ -300,22 +417,7 @@ static bool not_arrived(const tcp_coll *coll, int peer)
         return false;
     return (s->part_in.open && s->part_in.framed == 0) ||
            (s->result_in.open && s->result_in.framed == 0 && s->part_in.framed == 0 &&
-            !tcp_reduces(coll->op->call.kind));
-}
-
-size_t tcp_peer_describe(const tcp_conn *c, char *text, size_t used, bool more, size_t size)
-{
-    bool heard = c->last.type != TCP_FRAME_NONE;
-    char last[160] = "";
-
-    if (heard)
-        tcp_frame_describe(c->group, &c->last, last, sizeof(last));
-    if (used < size)
-        used += (size_t)snprintf(text + used, size - used, "%srank %d (%s%s)", more ? ", " : "",
-                                 tcp_name(c->group, c->rank),
-                                 heard ? "last call heard from it: " : "no call heard from it yet",
-                                 last);
-    return tcp_beat_describe(c, text, used, size);
+            !trii_kind_in(coll->op->call.kind, TRII_KINDS_REDUCING));
 }
 
 /* First those that did not arrive: the others wait for them as we do. */
@@ -329,7 +431,7 @@ static void describe_coll(tcp_group *g, const tcp_coll *coll, char *text, size_t
             ranks[n++] = r;
     }
     for (int r = 0; r < g->size && used == 0 && n == 0; r++) {
-        if (r != g->rank && tcp_coll_needing(g, r) == coll->op)
+        if (r != g->rank && tcp_coll_needing(&g->conns[r]) == coll->op)
             ranks[n++] = r;
     }
     text[0] = '\0';
@@ -364,3 +466,18 @@ void tcp_coll_describe_wait(tcp_group *g, const trii_op *op, char *text, size_t 
     describe_coll(g, coll, whom, sizeof(whom));
     snprintf(text, size, "an earlier call, %s, which waits for %s", call, whom);
 }
+
+const tcp_owner tcp_coll_owner = {
+    .kinds = TRII_KINDS_COLLECTIVE,
+    .frames = TCP_FRAMES_COLL,
+    .post = coll_post,
+    .start_queued = coll_start_queued,
+    .accept = coll_accept,
+    .room = coll_room,
+    .received = coll_received,
+    .resume = coll_resume,
+    .next_frame = coll_next_frame,
+    .sent = coll_sent,
+    .needing = tcp_coll_needing,
+    .fail_all = coll_fail_all,
+};

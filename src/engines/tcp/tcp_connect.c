@@ -92,7 +92,8 @@ static tri_status open_listener(const char *host, int *fd_out, char token[TOKEN_
     return TRI_OK;
 }
 
-void tcp_conn_take(tcp_conn *c, int fd)
+/* The connection is the group's from now on. */
+static void take_conn(tcp_conn *c, int fd)
 {
     c->fd = fd;
     trii_unforked_hold(&c->unforked, fd);
@@ -184,7 +185,7 @@ static tri_status connect_to(tcp_group *g, const trii_group_args *args, const tr
         if (reached)
             status = greet(fd, g, key, peer, token, own_token, until);
         if (status == TRI_OK) {
-            tcp_conn_take(&g->conns[peer], fd);
+            take_conn(&g->conns[peer], fd);
             *hint_inout = i;
             return TRI_OK;
         }
@@ -260,7 +261,7 @@ static tri_status take_in(const door *d, const stranger *s)
     if (s->taken != TAKEN_MAGIC || c->fd >= 0)
         return TRII_FAIL(TRI_ERR_FORMAT, "no rank that is missing");
     c->process = s->in.process;
-    tcp_conn_take(c, s->fd);
+    take_conn(c, s->fd);
     return TRI_OK;
 }
 

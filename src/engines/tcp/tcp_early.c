@@ -1,10 +1,13 @@
 /*
- * tcp_early.c - what comes before the call that it is for. A message without a recv is kept, up to
- * TCP_EARLY bytes; beyond that it waits in the connection, and what is behind it too; the peer was
- * told to hold its messages long before. A collective of which the peer has begun more than we have
- * is put aside likewise, when a recv waits for a message behind it, and so is what its ring has no
- * room for while another rank keeps it from being summed. Of calls that the peer cannot end without
- * us there are at most TCP_SLOTS: these are put aside whatever they take.
+ * tcp_early.c - what comes before the call that it is for (MPI: unexpected messages). A message
+ * without a recv is kept, up to TCP_EARLY bytes; beyond that it stays in the connection with all
+ * that is behind it, and long before that the peer was asked to hold its messages.
+ *
+ * A collective's frame that cannot be taken yet is put aside here when a recv waits for a message
+ * behind it, and so is the rest of one for which the ring has no room while another rank keeps it
+ * from being summed. At most TCP_SLOTS calls can be so far ahead that no rank ends them without us:
+ * their frames are put aside however large they are. tcp_p2p.c and tcp_coll.c take their frames
+ * from here.
  */
 #include <string.h>
 
@@ -21,30 +24,7 @@
 
 static bool is_message(const tcp_frame *head)
 {
-    return head->type == TCP_FRAME_MESSAGE || head->type == TCP_FRAME_OFFER;
-}
-
-trii_message tcp_message_of(const tcp_frame *head)
-{
-    trii_message message = {.dtype = (tri_dtype)head->dtype,
-                            .count = (size_t)head->count,
-                            .bytes = (size_t)head->bytes};
-
-    if (head->type == TCP_FRAME_OFFER &&
-        __builtin_mul_overflow(message.count, tri_dtype_size(message.dtype), &message.bytes))
-        message.bytes = SIZE_MAX; /* there is no room for that */
-    return message;
-}
-
-/* One without a payload may tell of any number of elements: src/composites/checked.c sends those.
- */
-bool tcp_message_is_sound(const tcp_frame *head)
-{
-    size_t all;
-
-    return !__builtin_mul_overflow(head->count, tri_dtype_size((tri_dtype)head->dtype), &all) &&
-           (head->bytes == 0 || head->bytes == all ||
-            (head->type == TCP_FRAME_OFFER && head->bytes < all));
+    return head->type == TCP_FRAME_MESSAGE || head->type == TCP_FRAME_RTS;
 }
 
 /* What a frame that is kept takes; also without a payload, so that there is a limit to those. */
@@ -65,12 +45,12 @@ static size_t counted_size(const tcp_frame *head)
 /* The peer hears whether we keep much: not at every message. */
 static void count(tcp_conn *c, size_t bytes)
 {
-    bool hold = bytes >= TRII_KEPT_EAGER || (c->held && bytes >= TRII_KEPT_EAGER / 2);
+    bool hold = bytes >= TRII_KEPT_EAGER || (c->we_hold && bytes >= TRII_KEPT_EAGER / 2);
 
     c->early_bytes = bytes;
-    if (hold != c->held && c->rank != c->group->rank)
-        c->want_hold = c->want_out = true;
-    c->held = hold;
+    if (hold != c->we_hold && c->rank != c->group->rank)
+        c->hold_due = c->want_out = true;
+    c->we_hold = hold;
 }
 
 /* A message to oneself that was not copied waits in its sender's buffer. */
@@ -79,7 +59,7 @@ static size_t counted_of(const tcp_early *early)
     return early->send != NULL ? sizeof(*early) : counted_size(&early->head);
 }
 
-static void free_early(tcp_conn *c, tcp_early *early)
+void tcp_early_free(tcp_conn *c, tcp_early *early)
 {
     count(c, c->early_bytes - counted_of(early));
     trii_free(early);
@@ -124,50 +104,6 @@ bool tcp_early_keep(tcp_conn *c)
     return true;
 }
 
-/* A message that is in no table any more, and all that came of it is there. */
-static void deliver(tcp_conn *c, tcp_early *early, trii_op *op)
-{
-    trii_op *send = early->send;
-    const tcp_frame head = early->head;
-
-    if (head.bytes > 0)
-        memcpy(op->call.dst, send != NULL ? send->call.src : early->data, (size_t)head.bytes);
-    free_early(c, early);
-    if (send != NULL)
-        tcp_finish(c->group, send, TRI_OK, NULL);
-    tcp_p2p_got(c, &head, op);
-}
-
-bool tcp_early_take(tcp_conn *c, trii_op *op)
-{
-    tcp_early *early = (tcp_early *)trii_tags_find(&c->early, trii_tag_of(&op->call));
-    trii_message message;
-    char why[TRII_ERR_BYTES];
-
-    if (early == NULL || (op->call.kind == TRII_KIND_RECV_ANY && !trii_op_claim(op)))
-        return false;
-    op->call.root = c->rank;
-    message = tcp_message_of(&early->head);
-    if (message.dtype != op->call.dtype) {
-        trii_recv_wait(&c->recvs, op, 0); /* ends with the group */
-        tcp_fail_mismatch(c->group, &op->call, c->rank, &early->head);
-        return true;
-    }
-    if (!trii_recv_fits(op, &message, why)) {
-        tcp_finish(c->group, op, TRI_ERR_INVALID_ARG, why);
-        return true;
-    }
-    trii_tags_remove(&c->early, &early->tagged);
-    if (early != c->in_early) {
-        deliver(c, early, op);
-        return true;
-    }
-    c->in_early = NULL; /* what is still to come goes where it belongs */
-    tcp_p2p_take_over(c, op, early->data);
-    free_early(c, early);
-    return true;
-}
-
 void tcp_early_send(tcp_conn *self, trii_op *op)
 {
     tcp_group *g = self->group;
@@ -192,7 +128,7 @@ void tcp_early_send(tcp_conn *self, trii_op *op)
     tcp_finish(g, op, TRI_OK, NULL);
 }
 
-bool tcp_early_take_back(tcp_conn *self, const trii_op *send)
+bool tcp_early_cancel_send(tcp_conn *self, const trii_op *send)
 {
     trii_tagged *one = trii_tags_find(&self->early, trii_tag_of(&send->call));
 
@@ -201,11 +137,11 @@ bool tcp_early_take_back(tcp_conn *self, const trii_op *send)
     if (one == NULL)
         return false;
     trii_tags_remove(&self->early, one);
-    free_early(self, (tcp_early *)one);
+    tcp_early_free(self, (tcp_early *)one);
     return true;
 }
 
-static void drop_stash(tcp_conn *c)
+void tcp_stash_drop(tcp_conn *c)
 {
     tcp_early *early = c->stash;
 
@@ -225,33 +161,19 @@ void tcp_early_fail_all(tcp_conn *c, tri_status status, const char *why)
         trii_tags_remove(&c->early, one);
         if (early->send != NULL)
             tcp_finish(c->group, early->send, status, why);
-        free_early(c, early);
+        tcp_early_free(c, early);
     }
     trii_tags_clear(&c->early);
     while (c->stash != NULL)
-        drop_stash(c);
+        tcp_stash_drop(c);
     c->stash_coll = NULL;
 }
 
 /* --- collectives ------------------------------------------------------------------------------ */
 
-bool tcp_stash_rest(tcp_conn *c)
+bool tcp_stash_put(tcp_conn *c)
 {
-    tcp_coll *coll = c->in_coll;
-
-    c->head.bytes = c->in_left; /* what was taken is no longer of it */
-    if (!tcp_stash_accept(c))
-        return false;
-    c->stash_coll = coll;
-    c->stash_stream = c->in_stream;
-    c->in_coll = NULL;
-    c->full = false;
-    return true;
-}
-
-bool tcp_stash_accept(tcp_conn *c)
-{
-    bool waited_for = c->recvs.count > 0 || c->resting.count > 0 || c->offered.count > 0 ||
+    bool waited_for = c->recvs.count > 0 || c->rest_expected.count > 0 || c->rts_sent.count > 0 ||
                       c->group->any_recvs.count > 0;
     tcp_early *early = waited_for ? begin_early(c) : NULL;
 
@@ -259,36 +181,5 @@ bool tcp_stash_accept(tcp_conn *c)
         return false;
     *(c->stash != NULL ? &c->last_stash->next : &c->stash) = early;
     c->last_stash = early;
-    return true;
-}
-
-bool tcp_stash_replay(tcp_conn *c)
-{
-    tcp_early *early = c->stash;
-    tcp_stream *stream;
-    tcp_coll *coll;
-    size_t bytes;
-    char *to;
-
-    if (early == NULL || early == c->in_early)
-        return false;
-    if (c->stash_coll == NULL)
-        c->stash_coll = tcp_coll_accept(c, &early->head, &c->stash_stream);
-    coll = c->stash_coll;
-    stream = c->stash_stream;
-    if (coll == NULL)
-        return false;
-    bytes = tcp_coll_room(coll, stream, (size_t)early->head.bytes - early->replayed, &to);
-    if (bytes > 0)
-        memcpy(to, early->data + early->replayed, bytes);
-    else if (early->replayed < early->head.bytes)
-        return false; /* the ring is full */
-    stream->done += bytes;
-    early->replayed += bytes;
-    if (early->replayed == early->head.bytes) {
-        drop_stash(c);
-        c->stash_coll = NULL;
-    }
-    tcp_coll_came(c, coll, stream);
     return true;
 }

@@ -8,33 +8,36 @@
 #include "base/alloc.h"
 #include "engines/tcp/tcp.h"
 
+static const tcp_owner *const owners[TCP_OWNERS] = {&tcp_coll_owner, &tcp_p2p_owner};
+
 /* A message without a payload takes memory as well. */
 static void there_is_a_limit_to_empty_messages(void **state)
 {
     static trii_fault fault;
     const size_t before = TCP_EARLY - 3 * sizeof(tcp_early);
-    tcp_group g = {.size = 2, .fault = &fault};
-    tcp_conn c = {.group = &g, .rank = 1, .fd = -1, .early_bytes = before};
+    tcp_group g = {.rank = 1, .size = 1, .fault = &fault};
+    tcp_conn c = {.group = &g, .fd = -1, .early_bytes = before};
     long live = trii_alloc_live();
     int kept = 0;
 
     (void)state;
     c.head = (tcp_frame){.type = TCP_FRAME_MESSAGE};
-    while (kept < 5 && tcp_p2p_accept(&c)) {
-        tcp_p2p_came(&c);
+    g.conns = &c;
+    while (kept < 5 && tcp_p2p_owner.accept(&c) == TCP_ACCEPTED) {
+        tcp_p2p_owner.received(&c, 0);
         kept++;
     }
     assert_int_equal(kept, 3);
-    tcp_p2p_fail_all(&c, TRI_ERR_ABORTED, "the end");
+    tcp_p2p_owner.fail_all(&g, TRI_ERR_ABORTED, "the end");
     assert_int_equal(c.early_bytes, before);
     assert_int_equal(trii_alloc_live(), live);
 }
 
-/* Long before that the peer is told, once, and once more when half of it is gone. */
-static void a_peer_hears_that_much_is_kept(void **state)
+/* Long before that the peer hears of it, once, and once more when only half of it is kept. */
+static void a_peer_is_asked_to_hold_when_much_is_kept(void **state)
 {
     static trii_fault fault;
-    static trii_op recv = {.call = {.kind = TRII_KIND_RECV, .root = 1}};
+    static trii_op recv = {.call = {.kind = TRII_KIND_RECV, .dtype = TRI_DTYPE_U8, .root = 1}};
     static tcp_conn conns[2];
     tcp_group g = {.size = 2, .fault = &fault, .pending = 1, .conns = conns};
     tcp_early *early;
@@ -44,29 +47,33 @@ static void a_peer_hears_that_much_is_kept(void **state)
     (void)state;
     conns[0] = (tcp_conn){.group = &g, .fd = -1};
     conns[1] = (tcp_conn){.group = &g, .rank = 1, .fd = -1};
-    for (; !c->want_hold; n++) {
-        c->head = (tcp_frame){.type = TCP_FRAME_MESSAGE, .part = (uint32_t)n, .bytes = 1 << 20};
-        assert_true(tcp_p2p_accept(c));
-        tcp_p2p_came(c);
+    for (; !c->hold_due; n++) {
+        c->head = (tcp_frame){.type = TCP_FRAME_MESSAGE,
+                              .dtype = TRI_DTYPE_U8,
+                              .part = (uint32_t)n,
+                              .count = 1 << 20,
+                              .bytes = 1 << 20};
+        assert_int_equal(tcp_p2p_owner.accept(c), TCP_ACCEPTED);
+        tcp_p2p_owner.received(c, 1 << 20);
     }
     assert_int_equal(n, 16);
-    assert_true(tcp_p2p_next_note(c));
+    assert_true(tcp_p2p_owner.next_request(c));
     assert_int_equal(c->out.type, TCP_FRAME_HOLD);
     assert_int_equal(c->out.root, 1);
-    assert_false(tcp_p2p_next_note(c));
-    while (!c->want_hold) {
+    assert_false(tcp_p2p_owner.next_request(c));
+    while (!c->hold_due) {
         recv.call.tag = --n;
         early = (tcp_early *)trii_tags_find(&c->early, trii_tag_of(&recv.call));
-        early->head.bytes = 0; /* there is no buffer for it */
+        early->head.bytes = early->head.count = 0; /* there is no buffer for it */
         c->early_bytes -= 1 << 20;
         recv = (trii_op){.call = recv.call, .status = TRI_INPROGRESS};
         g.pending = 1;
-        tcp_p2p_post(&g, &recv);
+        tcp_p2p_owner.post(&g, &recv);
     }
     assert_int_equal(n, 7);
-    assert_true(tcp_p2p_next_note(c));
+    assert_true(tcp_p2p_owner.next_request(c));
     assert_int_equal(c->out.root, 0);
-    tcp_p2p_fail_all(c, TRI_ERR_ABORTED, "the end");
+    tcp_p2p_owner.fail_all(&g, TRI_ERR_ABORTED, "the end");
 }
 
 /* What came so far is copied, and the rest goes where it belongs at once. */
@@ -76,7 +83,7 @@ static void a_receive_takes_over_the_message_that_is_coming(void **state)
     static char in[256];
     char dst[8] = "", message[9] = "abcdefgh";
     tcp_conn conns[2];
-    tcp_group g = {.size = 2, .fault = &fault, .conns = conns};
+    tcp_group g = {.size = 2, .fault = &fault, .owners = owners, .conns = conns};
     trii_op recv = {.call = {.kind = TRII_KIND_RECV,
                              .root = 1,
                              .dtype = TRI_DTYPE_U8,
@@ -100,7 +107,7 @@ static void a_receive_takes_over_the_message_that_is_coming(void **state)
     tcp_advance(&g);
     assert_non_null(c->in_early);
     g.pending = 1;
-    tcp_p2p_post(&g, &recv);
+    tcp_p2p_owner.post(&g, &recv);
     assert_null(c->in_early);
     assert_int_equal(c->early_bytes, 0);
     assert_memory_equal(dst, "abcde\0\0\0", 8);
@@ -119,10 +126,10 @@ static void a_payload_that_is_not_its_messages_is_refused(void **state)
 
     (void)state;
     for (int i = 0; i < 4; i++) {
-        const uint8_t type = i < 2 ? TCP_FRAME_MESSAGE : TCP_FRAME_OFFER;
+        const uint8_t type = i < 2 ? TCP_FRAME_MESSAGE : TCP_FRAME_RTS;
         trii_fault fault = {0};
         tcp_conn conns[2];
-        tcp_group g = {.size = 2, .fault = &fault, .conns = conns, .pending = 1};
+        tcp_group g = {.size = 2, .fault = &fault, .owners = owners, .conns = conns, .pending = 1};
         trii_op recv = {.call = {.kind = TRII_KIND_RECV,
                                  .root = 1,
                                  .dtype = TRI_DTYPE_F32,
@@ -144,7 +151,7 @@ static void a_payload_that_is_not_its_messages_is_refused(void **state)
         memcpy(in, &head, sizeof(head));
         c->in_used = sizeof(head) + 256;
         c->want_in = true;
-        tcp_p2p_post(&g, &recv);
+        tcp_p2p_owner.post(&g, &recv);
         tcp_advance(&g);
         assert_int_equal(trii_op_status(&recv), TRI_ERR_PEER_LOST);
         assert_non_null(strstr(recv.error, "carries something that is not a frame"));
@@ -160,24 +167,25 @@ static void a_share_of_any_size_is_put_aside_for_a_message(void **state)
 {
     static trii_fault fault;
     static trii_op recv = {.call = {.kind = TRII_KIND_RECV}};
-    tcp_group g = {.size = 2, .fault = &fault};
-    tcp_conn c = {.group = &g, .rank = 1, .fd = -1};
+    tcp_group g = {.rank = 1, .size = 1, .fault = &fault};
+    tcp_conn c = {.group = &g, .fd = -1};
     long live = trii_alloc_live();
 
     (void)state;
+    g.conns = &c;
     trii_recv_wait(&c.recvs, &recv, 1);
     c.head = (tcp_frame){
         .type = TCP_FRAME_PART, .kind = TRII_KIND_ALL_REDUCE, .bytes = 2 * (uint64_t)TCP_EARLY};
     for (int i = 0; i < TCP_SLOTS; i++)
-        assert_true(tcp_stash_accept(&c));
+        assert_true(tcp_stash_put(&c));
     c.head = (tcp_frame){
         .type = TCP_FRAME_RESULT, .kind = TRII_KIND_BROADCAST, .bytes = 2 * (uint64_t)TCP_EARLY};
-    assert_true(tcp_stash_accept(&c));
-    assert_false(tcp_stash_accept(&c));
+    assert_true(tcp_stash_put(&c));
+    assert_false(tcp_stash_put(&c));
     c.head = (tcp_frame){.type = TCP_FRAME_MESSAGE, .part = 1};
-    assert_false(tcp_p2p_accept(&c));
+    assert_int_equal(tcp_p2p_owner.accept(&c), TCP_PARKED);
     assert_non_null(trii_recv_take(&c.recvs, &g.any_recvs, 0, 1));
-    tcp_p2p_fail_all(&c, TRI_ERR_ABORTED, "the end");
+    tcp_p2p_owner.fail_all(&g, TRI_ERR_ABORTED, "the end");
     assert_int_equal(c.early_bytes, 0);
     assert_int_equal(trii_alloc_live(), live);
 }
@@ -217,8 +225,12 @@ static void set_up(table *t)
 {
     tcp_group *g = &t->g;
 
-    *g = (tcp_group){
-        .rank = 1, .size = 3, .fault = &t->fault, .conns = t->conns, .sources = t->sources};
+    *g = (tcp_group){.rank = 1,
+                     .size = 3,
+                     .fault = &t->fault,
+                     .owners = owners,
+                     .conns = t->conns,
+                     .sources = t->sources};
     for (int r = 0; r < 3; r++)
         t->conns[r] = (tcp_conn){.group = g,
                                  .rank = r,
@@ -248,7 +260,7 @@ static void set_up(table *t)
     t->recv.call = (trii_collective){
         .kind = TRII_KIND_RECV, .dtype = TRI_DTYPE_F32, .dst = &t->byte, .count = 1, .bytes = 4};
     g->pending = 3;
-    tcp_p2p_post(g, &t->recv);
+    tcp_p2p_owner.post(g, &t->recv);
 }
 
 static void tear_down(table *t)
@@ -279,7 +291,7 @@ static void no_frame_overtakes_one_that_was_put_aside(void **state)
     assert_non_null(t.conns[0].stash);
     g->queue = &t.sum;
     t.sum.next = g->last_queued = &t.gather;
-    tcp_coll_start_queued(g);
+    tcp_coll_owner.start_queued(g);
     for (int r = 0; r < 3; r++)
         t.conns[r].want_out = false; /* there is nobody */
     give(&t.conns[0], &t.gather, TCP_FRAME_RESULT, &halves[1], 4);
@@ -292,7 +304,7 @@ static void no_frame_overtakes_one_that_was_put_aside(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(there_is_a_limit_to_empty_messages),
-    cmocka_unit_test(a_peer_hears_that_much_is_kept),
+    cmocka_unit_test(a_peer_is_asked_to_hold_when_much_is_kept),
     cmocka_unit_test(a_receive_takes_over_the_message_that_is_coming),
     cmocka_unit_test(a_payload_that_is_not_its_messages_is_refused),
     cmocka_unit_test(a_share_of_any_size_is_put_aside_for_a_message),

@@ -1,24 +1,26 @@
 /*
- * tcp_p2p.c - send and recv. Messages of a pair travel in order; each goes to the oldest recv with
- * its tag, or is kept (tcp_early.c). Of a large one the first part comes with its announcement, so
- * that nothing is lost where the recv is there already: it is asked for when that begins to come.
+ * tcp_p2p.c - send and recv. The messages of a pair of ranks travel in order; each goes to the
+ * oldest recv with its tag, or is kept until there is one (tcp_early.c). Small ones are sent whole
+ * (eager); larger ones send RTS with a first part, and wait for CTS with the rest (rendezvous,
+ * tcp_frame.h). The receiver sends CTS as soon as the first part begins to come, so that the
+ * connection is not idle in between. tcp_progress.c calls this file through tcp_p2p_owner.
  */
 #include <string.h>
 
 #include "engines/tcp/tcp.h"
 
-/* A message up to this size comes whole with its announcement, though its send ends only when the
- * receive is there. Of larger ones a first part goes while the rest is asked for: between ranks
- * that send to each other the question is behind that part, and the line is idle until it is
- * answered. */
+/* A message up to this size comes whole with its RTS, though its send ends only with the CTS. Of
+ * larger ones a first part goes while the CTS is on its way: between ranks that send to each other
+ * the CTS is behind such a part, and the connection is idle until it has come. */
 #define WHOLE_BYTES ((size_t)1 << 20)
 
-/* What the scratch of a send or receive holds behind its trii_waiting. */
+/* What the scratch of a send or receive holds. */
 typedef struct progress {
     trii_waiting waiting;
-    uint64_t moved; /* bytes of the first part */
-    uint64_t asked; /* send: the rest was asked for while the first part was under way */
-    uint64_t told;  /* recv: the peer was asked for the rest */
+    uint64_t moved;    /* bytes of the first part */
+    uint64_t cleared;  /* send: its CTS came while the first part was under way */
+    uint64_t send_seq; /* recv: of the send */
+    uint64_t cts_sent; /* recv */
 } progress;
 
 static progress *progress_of(trii_op *op)
@@ -34,16 +36,131 @@ static void append(trii_op **first, trii_op **last, trii_op *op)
     *last = op;
 }
 
+/* --- the rest of a message ------------------------------------------------------------------ */
+
+/* Ends a receive of which all came with the first part, once the CTS has told its sender so. */
+static void end_if_whole(tcp_conn *c, trii_op *op)
+{
+    progress *p = progress_of(op);
+
+    if (!p->cts_sent || p->moved < op->call.bytes)
+        return;
+    trii_tags_remove(&c->rest_expected, &p->waiting.tagged);
+    tcp_finish(c->group, op, TRI_OK, NULL);
+}
+
+/* A CTS is to be sent, while the first part still comes. */
+static void request_rest(tcp_conn *c, const tcp_frame *head, trii_op *op)
+{
+    progress_of(op)->send_seq = head->seq;
+    append(&c->cts_due, &c->last_cts_due, op);
+    c->want_out = c->want_request = true;
+}
+
+/* The first part is there, and the CTS is sent or due. */
+static void expect_rest(tcp_conn *c, const tcp_frame *head, trii_op *op)
+{
+    progress *p = progress_of(op);
+
+    p->moved = head->bytes;
+    p->waiting.tagged.tag = head->seq;
+    trii_tags_add(&c->rest_expected, &p->waiting.tagged);
+    end_if_whole(c, op);
+}
+
 /* --- posting ---------------------------------------------------------------------------------- */
+
+/* A message that is in no table any more, and all that came of it is there. */
+static void deliver_early(tcp_conn *c, tcp_early *early, trii_op *op)
+{
+    trii_op *send = early->send;
+    const tcp_frame head = early->head;
+
+    if (head.bytes > 0)
+        memcpy(op->call.dst, send != NULL ? send->call.src : early->data, (size_t)head.bytes);
+    tcp_early_free(c, early);
+    if (send != NULL)
+        tcp_finish(c->group, send, TRI_OK, NULL);
+    if (head.type == TCP_FRAME_RTS) {
+        request_rest(c, &head, op);
+        expect_rest(c, &head, op);
+    } else {
+        tcp_finish(c->group, op, TRI_OK, NULL);
+    }
+}
+
+/* A message that is still coming: the rest of its frame goes where it belongs. */
+static void take_over_early(tcp_conn *c, tcp_early *early, trii_op *op)
+{
+    size_t came = (size_t)c->head.bytes - c->in_left;
+
+    memcpy(op->call.dst, early->data, came);
+    c->in_early = NULL;
+    c->in_recv = op;
+    c->in_to = (char *)op->call.dst + came;
+    if (c->head.type == TCP_FRAME_RTS)
+        request_rest(c, &c->head, op);
+    tcp_early_free(c, early);
+}
+
+/* Gives the receive the oldest message with its tag that was kept; false: there is none. */
+static bool recv_early(tcp_conn *c, trii_op *op)
+{
+    tcp_early *early = (tcp_early *)trii_tags_find(&c->early, trii_tag_of(&op->call));
+    trii_message message;
+    char why[TRII_ERR_BYTES];
+
+    if (early == NULL || (op->call.kind == TRII_KIND_RECV_ANY && !trii_op_claim(op)))
+        return false;
+    op->call.root = c->rank;
+    message = tcp_frame_message(&early->head);
+    if (message.dtype != op->call.dtype) {
+        trii_recv_wait(&c->recvs, op, 0); /* ends with the group */
+        tcp_fail_mismatch(c->group, &op->call, c->rank, &early->head);
+        return true;
+    }
+    if (!trii_recv_fits(op, &message, why)) {
+        tcp_finish(c->group, op, TRI_ERR_INVALID_ARG, why);
+        return true;
+    }
+    trii_tags_remove(&c->early, &early->tagged);
+    if (early == c->in_early)
+        take_over_early(c, early, op);
+    else
+        deliver_early(c, early, op);
+    return true;
+}
 
 static void post_recv(tcp_conn *c, trii_op *op)
 {
-    if (tcp_early_take(c, op))
+    if (recv_early(c, op))
         return;
     trii_recv_wait(&c->recvs, op, ++c->group->n_recvs);
     c->want_in = c->want_in || c->parked || c->full;
-    if (c->gone)
-        tcp_fail_gone(c, op);
+    if (c->has_left)
+        tcp_fail_left(c, op);
+}
+
+/* Once all peers have left, no sender is left for receives from any rank: returns the first of
+ * them, or NULL. Those that another engine has too are ended. */
+static const trii_op *no_sender_left(tcp_group *g)
+{
+    if (g->size == 1 || g->any_recvs.count == 0) /* alone, we may still send to ourselves */
+        return NULL;
+    for (int r = 0; r < g->size; r++) {
+        if (r != g->rank && !g->conns[r].has_left)
+            return NULL;
+    }
+    for (trii_tagged *one = trii_tags_walk(&g->any_recvs, NULL), *next; one != NULL; one = next) {
+        trii_op *op = trii_waiting_op(one);
+
+        next = trii_tags_walk(&g->any_recvs, one);
+        if (op->call.claim == NULL)
+            return op;
+        trii_tags_remove(&g->any_recvs, one);
+        tcp_finish(g, op, TRI_ERR_PEER_LOST, "every rank left the group");
+    }
+    return NULL;
 }
 
 static void post_recv_any(tcp_group *g, trii_op *op)
@@ -51,20 +168,20 @@ static void post_recv_any(tcp_group *g, trii_op *op)
     for (int i = 1; i <= g->size; i++) {
         tcp_conn *c = &g->conns[(g->rank + i) % g->size];
 
-        if (tcp_early_take(c, op))
+        if (recv_early(c, op))
             return;
         c->want_in = c->want_in || c->parked || c->full;
     }
     trii_recv_wait(&g->any_recvs, op, ++g->n_recvs);
-    if (tcp_any_recv_in_vain(g) != NULL)
-        tcp_fail_gone(&g->conns[g->rank == 0 ? 1 : 0], op);
+    if (no_sender_left(g) != NULL)
+        tcp_fail_left(&g->conns[g->rank == 0 ? 1 : 0], op);
 }
 
 /* The oldest receive that takes the message, its call become the message's; those that have no room
  * for it end. NULL: none. False: the group has failed, and *op_out ends with it. */
 static bool find_recv(tcp_conn *c, const tcp_frame *head, trii_op **op_out)
 {
-    trii_message message = tcp_message_of(head);
+    trii_message message = tcp_frame_message(head);
     char why[TRII_ERR_BYTES];
 
     for (;;) {
@@ -106,7 +223,7 @@ static void post_to_self(tcp_conn *self, trii_op *op)
     tcp_finish(g, op, TRI_OK, NULL);
 }
 
-void tcp_p2p_post(tcp_group *g, trii_op *op)
+static void p2p_post(tcp_group *g, trii_op *op)
 {
     tcp_conn *c;
 
@@ -122,58 +239,47 @@ void tcp_p2p_post(tcp_group *g, trii_op *op)
     } else {
         append(&c->sends, &c->last_send, op);
         c->want_out = true;
-        if (c->gone)
-            tcp_fail_gone(c, op);
+        if (c->has_left)
+            tcp_fail_left(c, op);
     }
 }
 
 /* --- out -------------------------------------------------------------------------------------- */
 
-/* Ends a receive of which all came with the first part, once its sender knows that it was there. */
-static void end_if_whole(tcp_conn *c, trii_op *op)
+/* Sends a HOLD or a CTS. */
+static bool p2p_next_request(tcp_conn *c)
 {
-    progress *p = progress_of(op);
+    trii_op *op = c->cts_due;
 
-    if (!p->told || p->moved < op->call.bytes)
-        return;
-    trii_tags_remove(&c->resting, &p->waiting.tagged);
-    tcp_finish(c->group, op, TRI_OK, NULL);
-}
-
-bool tcp_p2p_next_note(tcp_conn *c)
-{
-    if (c->want_hold) {
-        c->want_hold = false;
-        c->out = (tcp_frame){.type = TCP_FRAME_HOLD, .root = c->held};
+    if (c->hold_due) {
+        c->hold_due = false;
+        c->out = (tcp_frame){.type = TCP_FRAME_HOLD, .root = c->we_hold};
         return true;
     }
-    if (c->wants != NULL) {
-        trii_op *op = c->wants;
-
-        c->out = (tcp_frame){.type = TCP_FRAME_WANT, .seq = progress_of(op)->asked};
-        c->wants = op->next;
-        progress_of(op)->told = 1;
-        end_if_whole(c, op);
-        return true;
-    }
-    return false;
+    if (op == NULL)
+        return false;
+    c->out = (tcp_frame){.type = TCP_FRAME_CTS, .seq = progress_of(op)->send_seq};
+    c->cts_due = op->next;
+    progress_of(op)->cts_sent = 1;
+    end_if_whole(c, op);
+    return true;
 }
 
-/* How much of a message goes out before it is asked for. */
+/* How much of a message goes out before its CTS has come. */
 static size_t first_part(const tcp_conn *c, size_t bytes)
 {
-    if (c->holds)
+    if (c->peer_holds)
         return bytes <= TRII_TINY_BYTES ? bytes : 0;
     return bytes <= WHOLE_BYTES ? bytes : TRII_EAGER_BYTES;
 }
 
-bool tcp_p2p_next_frame(tcp_conn *c)
+static bool p2p_next_frame(tcp_conn *c)
 {
-    trii_op *op = c->asked != NULL ? c->asked : c->sends;
+    trii_op *op = c->cleared != NULL ? c->cleared : c->sends;
 
     if (op == NULL)
         return false;
-    if (op == c->asked) {
+    if (op == c->cleared) {
         c->out = (tcp_frame){.type = TCP_FRAME_REST,
                              .seq = op->call.seq,
                              .bytes = op->call.bytes - progress_of(op)->moved};
@@ -183,138 +289,122 @@ bool tcp_p2p_next_frame(tcp_conn *c)
         c->out.part = (uint32_t)op->call.tag;
         c->out.bytes = first_part(c, op->call.bytes);
         if (c->out.bytes < op->call.bytes || op->call.bytes > TRII_EAGER_BYTES)
-            c->out.type = TCP_FRAME_OFFER;
+            c->out.type = TCP_FRAME_RTS;
     }
     c->out_from = (const char *)op->call.src + progress_of(op)->moved;
-    c->out_send = op;
+    c->out_op = op;
     return true;
 }
 
-/* Its receive is there. */
-static void rest_is_wanted(tcp_conn *c, trii_op *op)
+/* The CTS of a send has come, and its first part was sent. */
+static void send_rest(tcp_conn *c, trii_op *op)
 {
     if (progress_of(op)->moved == op->call.bytes) {
         tcp_finish(c->group, op, TRI_OK, NULL);
         return;
     }
-    append(&c->asked, &c->last_asked, op);
+    append(&c->cleared, &c->last_cleared, op);
     c->want_out = true;
 }
 
-void tcp_p2p_sent(tcp_conn *c)
+static void p2p_sent(tcp_conn *c, trii_op *op)
 {
-    trii_op *op = c->out_send;
     progress *p = progress_of(op);
 
-    c->out_send = NULL;
-    if (op == c->asked)
-        c->asked = op->next;
+    if (op == c->cleared)
+        c->cleared = op->next;
     else
         c->sends = op->next;
-    if (c->out.type != TCP_FRAME_OFFER) {
+    if (c->out.type != TCP_FRAME_RTS) {
         tcp_finish(c->group, op, TRI_OK, NULL);
         return;
     }
     p->moved = c->out.bytes;
     p->waiting.tagged.tag = op->call.seq;
-    if (p->asked)
-        rest_is_wanted(c, op);
+    if (p->cleared)
+        send_rest(c, op);
     else
-        trii_tags_add(&c->offered, &p->waiting.tagged);
-}
-
-void tcp_p2p_wanted(tcp_conn *c)
-{
-    trii_tagged *one = trii_tags_find(&c->offered, c->head.seq);
-
-    if (one != NULL) {
-        trii_tags_remove(&c->offered, one);
-        rest_is_wanted(c, trii_waiting_op(one));
-    } else if (c->out_send != NULL && c->out_send->call.seq == c->head.seq) {
-        progress_of(c->out_send)->asked = 1;
-    }
+        trii_tags_add(&c->rts_sent, &p->waiting.tagged);
 }
 
 /* --- in --------------------------------------------------------------------------------------- */
 
-/* The rest is asked for while the first part comes. */
-static void ask(tcp_conn *c, const tcp_frame *head, trii_op *op)
-{
-    progress_of(op)->asked = head->seq;
-    append(&c->wants, &c->last_want, op);
-    c->want_out = true;
-}
-
-bool tcp_p2p_accept(tcp_conn *c)
+static tcp_verdict accept_message(tcp_conn *c)
 {
     trii_op *op = NULL;
 
+    if (!tcp_frame_is_sound(&c->head))
+        return TCP_MALFORMED;
+    c->last_call = c->head;
     if (!find_recv(c, &c->head, &op))
-        return false;
+        return TCP_PARKED;
     if (op == NULL)
-        return tcp_early_keep(c);
+        return tcp_early_keep(c) ? TCP_ACCEPTED : TCP_PARKED;
     c->in_recv = op;
     c->in_to = op->call.dst;
-    if (c->head.type == TCP_FRAME_OFFER)
-        ask(c, &c->head, op);
-    return true;
+    if (c->head.type == TCP_FRAME_RTS)
+        request_rest(c, &c->head, op);
+    return TCP_ACCEPTED;
 }
 
-void tcp_p2p_take_over(tcp_conn *c, trii_op *op, const char *data)
+static tcp_verdict accept_rest(tcp_conn *c)
 {
-    size_t came = (size_t)c->head.bytes - c->in_left;
-
-    memcpy(op->call.dst, data, came);
-    c->in_recv = op;
-    c->in_to = (char *)op->call.dst + came;
-    if (c->head.type == TCP_FRAME_OFFER)
-        ask(c, &c->head, op);
-}
-
-/* The first part is there, and the rest was asked for. */
-static void rest_follows(tcp_conn *c, const tcp_frame *head, trii_op *op)
-{
-    progress *p = progress_of(op);
-
-    p->moved = head->bytes;
-    p->waiting.tagged.tag = head->seq;
-    trii_tags_add(&c->resting, &p->waiting.tagged);
-    end_if_whole(c, op);
-}
-
-void tcp_p2p_got(tcp_conn *c, const tcp_frame *head, trii_op *op)
-{
-    if (head->type != TCP_FRAME_OFFER) {
-        tcp_finish(c->group, op, TRI_OK, NULL);
-        return;
-    }
-    ask(c, head, op);
-    rest_follows(c, head, op);
-}
-
-bool tcp_p2p_accept_rest(tcp_conn *c)
-{
-    trii_tagged *one = trii_tags_find(&c->resting, c->head.seq);
+    trii_tagged *one = trii_tags_find(&c->rest_expected, c->head.seq);
     trii_op *op = one != NULL ? trii_waiting_op(one) : NULL;
 
     if (op == NULL || c->head.bytes != op->call.bytes - progress_of(op)->moved)
-        return false;
-    trii_tags_remove(&c->resting, one);
+        return TCP_MALFORMED;
+    trii_tags_remove(&c->rest_expected, one);
     c->in_recv = op;
     c->in_to = (char *)op->call.dst + progress_of(op)->moved;
-    return true;
+    return TCP_ACCEPTED;
 }
 
-void tcp_p2p_came(tcp_conn *c)
+static void take_cts(tcp_conn *c)
+{
+    trii_tagged *one = trii_tags_find(&c->rts_sent, c->head.seq);
+
+    if (one != NULL) {
+        trii_tags_remove(&c->rts_sent, one);
+        send_rest(c, trii_waiting_op(one));
+    } else if (c->out_op != NULL && c->out_owner == &tcp_p2p_owner &&
+               c->out_op->call.seq == c->head.seq) {
+        progress_of(c->out_op)->cleared = 1;
+    }
+}
+
+static tcp_verdict p2p_accept(tcp_conn *c)
+{
+    switch (c->head.type) {
+    case TCP_FRAME_REST:
+        return accept_rest(c);
+    case TCP_FRAME_CTS:
+        take_cts(c);
+        return TCP_ACCEPTED;
+    case TCP_FRAME_HOLD:
+        c->peer_holds = c->head.root != 0;
+        return TCP_ACCEPTED;
+    case TCP_FRAME_LISTENS:
+        c->last_call = c->head;
+        return TCP_ACCEPTED;
+    default:
+        return accept_message(c);
+    }
+}
+
+static void p2p_received(tcp_conn *c, size_t bytes)
 {
     trii_op *op = c->in_recv;
 
+    (void)bytes;
+    if (c->in_left > 0)
+        return;
     c->in_recv = NULL;
     c->in_early = NULL; /* it is kept */
     if (op == NULL)
         return;
-    if (c->head.type == TCP_FRAME_OFFER)
-        rest_follows(c, &c->head, op);
+    if (c->head.type == TCP_FRAME_RTS)
+        expect_rest(c, &c->head, op);
     else
         tcp_finish(c->group, op, TRI_OK, NULL);
 }
@@ -328,39 +418,27 @@ static const trii_op *some(const trii_tags *tags)
     return one != NULL ? trii_waiting_op(one) : NULL;
 }
 
-const trii_op *tcp_p2p_needing(const tcp_conn *c)
+static const trii_op *p2p_needing(const tcp_conn *c)
 {
-    const trii_op *ops[] = {c->in_recv,        some(&c->resting), c->sends,
-                            some(&c->offered), c->asked,          some(&c->recvs)};
+    const trii_op *ops[] = {c->in_recv, some(&c->rest_expected), c->sends, some(&c->rts_sent),
+                            c->cleared, some(&c->recvs)};
 
-    for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
+    for (size_t i = 0; i < TRII_COUNT_OF(ops); i++) {
         if (ops[i] != NULL)
             return ops[i];
     }
     return NULL;
 }
 
-const trii_op *tcp_any_recv_in_vain(tcp_group *g)
+static void p2p_peer_left(tcp_conn *c)
 {
-    if (g->size == 1 || g->any_recvs.count == 0) /* alone, we may still send to ourselves */
-        return NULL;
-    for (int r = 0; r < g->size; r++) {
-        if (r != g->rank && !g->conns[r].gone)
-            return NULL;
-    }
-    for (trii_tagged *one = trii_tags_walk(&g->any_recvs, NULL), *next; one != NULL; one = next) {
-        trii_op *op = trii_waiting_op(one);
+    const trii_op *op = no_sender_left(c->group);
 
-        next = trii_tags_walk(&g->any_recvs, one);
-        if (op->call.claim == NULL)
-            return op;
-        trii_tags_remove(&g->any_recvs, one);
-        tcp_finish(g, op, TRI_ERR_PEER_LOST, "every rank left the group");
-    }
-    return NULL;
+    if (op != NULL)
+        tcp_fail_left(c, op);
 }
 
-bool tcp_p2p_withdraw(tcp_group *g, trii_op *op)
+bool tcp_p2p_cancel(tcp_group *g, trii_op *op)
 {
     trii_tagged *one = trii_tags_find(&g->any_recvs, trii_tag_of(&op->call));
     bool found = false;
@@ -368,7 +446,7 @@ bool tcp_p2p_withdraw(tcp_group *g, trii_op *op)
     if (trii_op_status(op) != TRI_INPROGRESS)
         return false;
     if (op->call.kind == TRII_KIND_SEND) {
-        found = tcp_early_take_back(&g->conns[g->rank], op);
+        found = tcp_early_cancel_send(&g->conns[g->rank], op);
     } else {
         while (one != NULL && trii_waiting_op(one) != op)
             one = trii_tags_next(one);
@@ -401,29 +479,31 @@ static void fail_list(tcp_group *g, trii_op **list, tri_status status, const cha
     }
 }
 
-void tcp_p2p_fail_any(tcp_group *g, tri_status status, const char *why)
-{
-    fail_tags(g, &g->any_recvs, status, why);
-}
-
-void tcp_p2p_fail_all(tcp_conn *c, tri_status status, const char *why)
+static void fail_conn(tcp_conn *c, tri_status status, const char *why)
 {
     tcp_group *g = c->group;
 
-    c->wants = NULL; /* they are among the receives */
-    c->out_send = NULL;
+    c->cts_due = NULL; /* they are among the receives */
+    c->out_op = NULL;
     fail_list(g, &c->sends, status, why);
-    fail_list(g, &c->asked, status, why);
-    fail_tags(g, &c->offered, status, why);
+    fail_list(g, &c->cleared, status, why);
+    fail_tags(g, &c->rts_sent, status, why);
     fail_tags(g, &c->recvs, status, why);
-    fail_tags(g, &c->resting, status, why);
+    fail_tags(g, &c->rest_expected, status, why);
     if (c->in_recv != NULL)
         tcp_finish(g, c->in_recv, status, why);
     c->in_recv = NULL;
     tcp_early_fail_all(c, status, why);
 }
 
-void tcp_p2p_describe(tcp_group *g, const trii_op *op, char *text, size_t size)
+static void p2p_fail_all(tcp_group *g, tri_status status, const char *why)
+{
+    for (int r = 0; r < g->size; r++) /* ourselves, too */
+        fail_conn(&g->conns[r], status, why);
+    fail_tags(g, &g->any_recvs, status, why);
+}
+
+void tcp_p2p_describe_wait(tcp_group *g, const trii_op *op, char *text, size_t size)
 {
     bool send = op->call.kind == TRII_KIND_SEND;
     const tcp_conn *c = op->call.root >= 0 ? &g->conns[op->call.root] : NULL;
@@ -440,3 +520,17 @@ void tcp_p2p_describe(tcp_group *g, const trii_op *op, char *text, size_t size)
         snprintf(text + used, size - used,
                  "; this rank keeps %zu MiB of messages that it has not received", TCP_EARLY >> 20);
 }
+
+const tcp_owner tcp_p2p_owner = {
+    .kinds = TRII_KINDS_PAIR,
+    .frames = TCP_FRAMES_P2P,
+    .post = p2p_post,
+    .accept = p2p_accept,
+    .received = p2p_received,
+    .next_request = p2p_next_request,
+    .next_frame = p2p_next_frame,
+    .sent = p2p_sent,
+    .needing = p2p_needing,
+    .peer_left = p2p_peer_left,
+    .fail_all = p2p_fail_all,
+};

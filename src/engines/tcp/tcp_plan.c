@@ -119,8 +119,8 @@ static tri_status plan_all_reduce(tcp_group *g, tcp_coll *coll)
     char *dst = call->dst;
     size_t low = n * (size_t)g->rank / p, high = n * ((size_t)g->rank + 1) / p;
 
-    coll->full = n * size * (p - 1) <= TCP_FULL;
-    if (coll->full) {
+    coll->one_phase = n * size * (p - 1) <= TCP_SMALL;
+    if (coll->one_phase) {
         low = 0;
         high = n;
     }
@@ -131,17 +131,17 @@ static tri_status plan_all_reduce(tcp_group *g, tcp_coll *coll)
     if (obtain_scratch(g, coll, 0) != TRI_OK)
         return TRI_ERR_NO_MEMORY;
     for (int r = 0; r < g->size; r++) {
-        size_t from = coll->full ? 0 : n * (size_t)r / p;
-        size_t to = coll->full ? n : n * ((size_t)r + 1) / p;
+        size_t from = coll->one_phase ? 0 : n * (size_t)r / p;
+        size_t to = coll->one_phase ? n : n * ((size_t)r + 1) / p;
 
         if (r == g->rank)
             continue;
         /* phase 1 also where a slice is empty: it says that we are here, and with what call */
         open_part_out(coll, r, src + from * size, (to - from) * size);
         open_part_in(g, coll, r);
-        if (!coll->full && coll->own_bytes > 0)
+        if (!coll->one_phase && coll->own_bytes > 0)
             open_stream(coll, &coll->peers[r].result_out, coll->own_dst, coll->own_bytes);
-        if (!coll->full && to > from)
+        if (!coll->one_phase && to > from)
             open_stream(coll, &coll->peers[r].result_in, dst + from * size, (to - from) * size);
     }
     return TRI_OK;
@@ -157,12 +157,12 @@ static tri_status plan_reduce(tcp_group *g, tcp_coll *coll)
     size_t low = n * (size_t)g->rank / p, high = n * ((size_t)g->rank + 1) / p;
     bool root = call->root == g->rank;
 
-    coll->full = n * size <= TCP_FULL;
-    if (coll->full && !root) {
+    coll->one_phase = n * size <= TCP_SMALL;
+    if (coll->one_phase && !root) {
         open_part_out(coll, call->root, src, n * size);
         return TRI_OK;
     }
-    if (coll->full) {
+    if (coll->one_phase) {
         low = 0;
         high = n;
     }
@@ -179,7 +179,7 @@ static tri_status plan_reduce(tcp_group *g, tcp_coll *coll)
         if (r == g->rank)
             continue;
         open_part_in(g, coll, r);
-        if (coll->full)
+        if (coll->one_phase)
             continue;
         open_part_out(coll, r, at_const(src, from * size), (to - from) * size);
         if (r == call->root && coll->own_bytes > 0)
@@ -309,7 +309,7 @@ static void broadcast_slice(const tcp_group *g, const tcp_coll *coll, int rank, 
 static void plan_broadcast(const tcp_group *g, tcp_coll *coll)
 {
     const trii_collective *call = &coll->op->call;
-    bool direct = g->size == 2 || call->bytes * (size_t)(g->size - 1) <= TCP_FULL;
+    bool direct = g->size == 2 || call->bytes * (size_t)(g->size - 1) <= TCP_SMALL;
     bool root = call->root == g->rank;
     char *own = call->dst, *at;
     size_t bytes;
@@ -349,11 +349,6 @@ static void plan_barrier(const tcp_group *g, tcp_coll *coll)
         open_part_out(coll, r, "", 0);
         open_stream(coll, &coll->peers[r].part_in, "", 0);
     }
-}
-
-bool tcp_reduces(trii_kind kind)
-{
-    return trii_kind_in(kind, TRII_KINDS_REDUCING);
 }
 
 tri_status tcp_plan(tcp_group *g, tcp_coll *coll)

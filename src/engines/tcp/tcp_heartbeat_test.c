@@ -1,5 +1,5 @@
 /*
- * tcp_beat_test.c - when a host is silent, from what its system says about a connection.
+ * tcp_heartbeat_test.c - when a host is silent, from what its system says about a connection.
  */
 #include "testing/check.h"
 
@@ -17,7 +17,7 @@ static int64_t look(trii_socket_health health, int64_t from, int64_t to, int64_t
 
     for (int64_t now = from; now <= to; now += 100) {
         health.last_ack_ms = now < acks_end ? 10 : now - acks_end;
-        if (tcp_beat_is_silent(&health, now * MS, SILENCE, &owed_ns))
+        if (tcp_heartbeat_is_silent(&health, now * MS, SILENCE, &owed_ns))
             return now;
     }
     return -1;
@@ -41,23 +41,23 @@ static void a_host_that_owes_nothing_may_be_quiet(void **state)
     (void)state;
     assert_int_equal(look((trii_socket_health){0}, 5000, 9000, 0), -1);
     /* what was owed before it was paid does not count */
-    assert_false(tcp_beat_is_silent(&health, 6000 * MS, SILENCE, &owed_ns));
+    assert_false(tcp_heartbeat_is_silent(&health, 6000 * MS, SILENCE, &owed_ns));
     health.owed = false;
-    assert_false(tcp_beat_is_silent(&health, 6500 * MS, SILENCE, &owed_ns));
+    assert_false(tcp_heartbeat_is_silent(&health, 6500 * MS, SILENCE, &owed_ns));
     health.owed = true;
-    assert_false(tcp_beat_is_silent(&health, 7100 * MS, SILENCE, &owed_ns));
-    assert_true(tcp_beat_is_silent(&health, 8100 * MS, SILENCE, &owed_ns));
+    assert_false(tcp_heartbeat_is_silent(&health, 7100 * MS, SILENCE, &owed_ns));
+    assert_true(tcp_heartbeat_is_silent(&health, 8100 * MS, SILENCE, &owed_ns));
 }
 
 /* A stopped process, or one that computes: its buffers are full, but its host answers. */
 static void a_full_peer_is_not_silent_while_it_answers(void **state)
 {
     const trii_socket_health full = {.owed = true, .full = true, .unanswered_probes = 1};
-    const trii_socket_health vain = {.owed = true, .full = true, .unanswered_probes = 2};
+    const trii_socket_health unanswered = {.owed = true, .full = true, .unanswered_probes = 2};
 
     (void)state;
     assert_int_equal(look(full, 5000, 99000, 0), -1);
-    assert_int_equal(look(vain, 5000, 99000, 0), 6000);
+    assert_int_equal(look(unanswered, 5000, 99000, 0), 6000);
 }
 
 /* Whether the default lasts through an outage that begins when a packet has just been sent:
@@ -72,7 +72,7 @@ static bool outlives(int64_t outage_ms, int64_t rto_ms)
         answer_ms += pause;
     for (int64_t ms = 1; ms < answer_ms; ms += 100) {
         health.last_ack_ms = ms;
-        if (tcp_beat_is_silent(&health, (5000 + ms) * MS, TCP_SILENCE_MS * MS, &owed_ns))
+        if (tcp_heartbeat_is_silent(&health, (5000 + ms) * MS, TCP_SILENCE_MS * MS, &owed_ns))
             return false;
     }
     return true;

@@ -1,6 +1,6 @@
 /*
- * tcp_vain_test.c - a rank that connects to a peer in vain: it hears that another rank gave up, and
- * does not knock without a pause.
+ * tcp_unreachable_test.c - a rank that cannot reach a peer: it learns that another rank gave up,
+ * and pauses between its attempts to connect.
  */
 #include <trireme/comm.h>
 
@@ -66,7 +66,7 @@ static void give_up(caller *c)
 }
 
 /* Whoever listens there is another program, as where the peer has ended. */
-static void who_finds_nobody_at_several_addresses_knocks_now_and_then(void **state)
+static void a_rank_that_finds_no_peer_at_several_addresses_pauses_between_attempts(void **state)
 {
     const int64_t end_ns = trii_now_ns() + TRII_NS_PER_S;
     const unsigned events = TRII_READABLE;
@@ -91,7 +91,7 @@ static void who_finds_nobody_at_several_addresses_knocks_now_and_then(void **sta
 }
 
 /* As a process that is stopped. */
-static void who_gets_no_answer_hears_that_another_gave_up(void **state)
+static void a_rank_that_gets_no_answer_learns_that_another_gave_up(void **state)
 {
     const unsigned events = TRII_READABLE;
     int listener, port, fd;
@@ -109,8 +109,8 @@ static void who_gets_no_answer_hears_that_another_gave_up(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(who_finds_nobody_at_several_addresses_knocks_now_and_then),
-    cmocka_unit_test(who_gets_no_answer_hears_that_another_gave_up),
+    cmocka_unit_test(a_rank_that_finds_no_peer_at_several_addresses_pauses_between_attempts),
+    cmocka_unit_test(a_rank_that_gets_no_answer_learns_that_another_gave_up),
 };
 
 TEST_MAIN(tests)

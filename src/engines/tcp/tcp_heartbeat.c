@@ -1,0 +1,117 @@
+/*
+ * tcp_heartbeat.c - peers on other hosts that die without closing: a cut link, a host without
+ * power.
+ *
+ * A connection to another host carries a heartbeat now and then when it has nothing else to carry.
+ * The peer's system acknowledges it, whatever the peer's process does: if it does not for
+ * TRI_HEARTBEAT_MS, the host is lost. A process that is stopped, or computes, is not lost: its host
+ * answers. That no frames come from it any more is in the line of whoever waits for it.
+ *
+ * Networks recover by themselves: a switch or a bond that fails over, or a virtual machine that is
+ * moved, drops everything for seconds. Then the system sends again after pauses that double, so the
+ * first bytes after an outage may come when it has lasted twice as long. Only silence is waited out
+ * like that: a connection that the other host resets is lost at once.
+ */
+#include "engines/tcp/tcp.h"
+
+#include "base/param.h"
+#include "os/clock.h"
+#include "os/socket.h"
+
+#define TICKS 8             /* in a silence: checks and heartbeats */
+#define PROBES_UNANSWERED 2 /* of a full peer: after 0.2 and 0.4 s more */
+
+bool tcp_heartbeat_is_silent(const trii_socket_health *health, int64_t now, int64_t silence_ns,
+                             int64_t *unacked_since_ns)
+{
+    int64_t acked_ns = now - health->last_ack_ms * TRII_NS_PER_MS;
+
+    if (!health->owed) {
+        *unacked_since_ns = 0;
+        return false;
+    }
+    if (*unacked_since_ns == 0)
+        *unacked_since_ns = now;
+    if (*unacked_since_ns < acked_ns)
+        *unacked_since_ns = acked_ns;
+    /* The probes whether a full peer has room again are ever further apart: their age says nothing,
+     * but each is answered at once. */
+    if (health->full && health->unanswered_probes < PROBES_UNANSWERED)
+        return false;
+    return now - *unacked_since_ns >= silence_ns;
+}
+
+static void check_hosts(tcp_group *g)
+{
+    int64_t now = trii_now_ns();
+
+    for (int r = 0; r < g->size && !g->failed; r++) {
+        tcp_conn *c = &g->conns[r];
+        trii_socket_health health;
+
+        if (r == g->rank || !c->remote || c->ended || c->has_left ||
+            !trii_socket_health_get(c->fd, &health))
+            continue;
+        c->heartbeat_due = !health.owed;
+        c->want_out = c->want_out || c->heartbeat_due;
+        if (!tcp_heartbeat_is_silent(&health, now, g->silence_ns, &c->unacked_since_ns))
+            continue;
+        atomic_store(&g->fault->lost_rank, tcp_name(g, r) + 1);
+        tcp_fail(g, TRI_ERR_PEER_LOST,
+                 "rank %d is lost: its host, %s, has not answered for %lld ms", tcp_name(g, r),
+                 c->peer, (long long)((now - c->unacked_since_ns) / TRII_NS_PER_MS));
+    }
+    if (!g->failed)
+        tcp_advance(g);
+}
+
+static void on_heartbeat(trii_timer *timer)
+{
+    tcp_group *g = TRII_CONTAINER(timer, tcp_group, heartbeat_timer);
+
+    trii_mutex_lock(&g->mutex);
+    check_hosts(g);
+    if (!g->failed)
+        trii_loop_timer(g->loop, timer, trii_now_ns() + g->silence_ns / TICKS, on_heartbeat);
+    trii_mutex_unlock(&g->mutex);
+}
+
+tri_status tcp_heartbeat_start(tcp_group *g)
+{
+    int64_t ms = TCP_SILENCE_MS;
+    bool remote = false;
+    tri_status status = trii_param_i64(TRII_PARAM_HEARTBEAT_MS, TCP_SILENCE_MS, &ms);
+
+    if (status != TRI_OK)
+        return status;
+    g->silence_ns = ms * TRII_NS_PER_MS;
+    for (int r = 0; r < g->size; r++) {
+        tcp_conn *c = &g->conns[r];
+
+        if (r == g->rank)
+            continue;
+        c->remote = !trii_socket_is_local(c->fd);
+        c->heard_ns = trii_now_ns();
+        remote = remote || c->remote;
+    }
+    if (remote && ms > 0)
+        trii_loop_timer(g->loop, &g->heartbeat_timer, trii_now_ns() + g->silence_ns / TICKS,
+                        on_heartbeat);
+    return TRI_OK;
+}
+
+trii_loss tcp_heartbeat_loss(tcp_conn *c)
+{
+    trii_socket_health health;
+
+    if (c->has_left || trii_proc_has_ended(&c->process))
+        return TRII_LOSS_ENDED;
+    tcp_read_after_fault(c);
+    if (c->has_left || c->is_lost)
+        return c->has_left ? TRII_LOSS_ENDED : TRII_LOSS_CUT;
+    return !c->ended && c->remote && trii_socket_health_get(c->fd, &health) &&
+                   tcp_heartbeat_is_silent(&health, trii_now_ns(), c->group->silence_ns,
+                                           &c->unacked_since_ns)
+               ? TRII_LOSS_CUT
+               : TRII_LOSS_NONE;
+}
