@@ -29,7 +29,7 @@ struct trii_loop {
     uint64_t removals;  /* guarded by mutex, as all below */
     trii_timer *timers; /* few, unsorted */
     int n_watches;
-    uint64_t passes, sweeps;
+    uint64_t passes;
     struct epoll_event *batch; /* whoever runs the loop changes it */
     int room;
     int n_batch; /* events in it whose callbacks run now */
@@ -137,11 +137,6 @@ void trii_loop_wake(trii_loop *loop)
     trii_wakeup_signal(loop->wake_fd);
 }
 
-uint64_t trii_loop_sweeps(const trii_loop *loop)
-{
-    return loop->sweeps;
-}
-
 /* Those that were started in this pass wait for the next: a timer that is started again at once
  * shall not keep us here. */
 static void fire_timers(trii_loop *loop)
@@ -194,8 +189,6 @@ void trii_loop_run_once(trii_loop *loop, int64_t deadline_ns)
     trii_mutex_lock(&loop->mutex);
     running_loop = loop;
     loop->n_batch = loop->removals == removals && n > 0 ? n : 0;
-    if (loop->n_batch == n && n < loop->room)
-        loop->sweeps++;
     for (int i = 0; i < loop->n_batch; i++) {
         trii_watch *watch = loop->batch[i].data.ptr;
 

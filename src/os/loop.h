@@ -33,10 +33,6 @@ tri_status trii_loop_create(trii_loop **loop_out) TRI_MUST_CHECK;
 void trii_loop_destroy(trii_loop *loop); /* NULL allowed; nothing may be watched any more */
 /* Waits for events until the deadline or a wake, runs their callbacks. */
 void trii_loop_run_once(trii_loop *loop, int64_t deadline_ns);
-/* How often so far a pass has told of all that was ready when it began to look; asked by callbacks.
- * What was ready before a callback asked has had its own callback once the number has grown, and
- * the callbacks of that pass are done (its timers' come last). */
-uint64_t trii_loop_sweeps(const trii_loop *loop);
 /* Ends a running wait; any thread. */
 void trii_loop_wake(trii_loop *loop);
 

@@ -108,37 +108,12 @@ static void a_store_without_them_does_one_after_the_other(void **state)
     check_store(store);
 }
 
-static void a_server_of_ours_does_all_in_one(void **state)
+static void a_server_does_all_in_two_exchanges(void **state)
 {
     tri_store *store = serve();
 
     (void)state;
-    assert_true(((trii_tcp_store *)store)->ours);
     check_store(store);
-}
-
-static void another_server_is_asked_in_its_own_words(void **state)
-{
-    tri_store *store = serve();
-
-    (void)state;
-    ((trii_tcp_store *)store)->ours = false;
-    check_store(store);
-}
-
-static void the_mark_of_our_server_is_no_key(void **state)
-{
-    tri_store *store = serve();
-    int64_t n = 0;
-    bool present = true;
-    const char *key = TRII_WIRE_OURS;
-
-    (void)state;
-    CHECK_OK(tri_store_num_keys(store, &n));
-    assert_int_equal(n, 0);
-    CHECK_OK(tri_store_check(store, &key, 1, &present)); /* a user's key of that name */
-    assert_false(present);
-    tri_store_unref(store);
 }
 
 typedef struct waiter {
@@ -179,10 +154,9 @@ static void values_come_when_the_last_key_does(void **state)
     assert_int_equal(trii_alloc_live(), 0);
 }
 
-/* More than our request takes. */
-static void many_keys_are_asked_for_in_the_old_way(void **state)
+static void many_keys_come_at_once(void **state)
 {
-    enum { N = TRII_WIRE_GET_KEYS + 1 };
+    enum { N = 1025 };
     tri_store *store = serve();
     static char text[N][16];
     static const char *keys[N];
@@ -206,11 +180,9 @@ static void many_keys_are_asked_for_in_the_old_way(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_store_without_them_does_one_after_the_other),
-    cmocka_unit_test(a_server_of_ours_does_all_in_one),
-    cmocka_unit_test(another_server_is_asked_in_its_own_words),
-    cmocka_unit_test(the_mark_of_our_server_is_no_key),
+    cmocka_unit_test(a_server_does_all_in_two_exchanges),
     cmocka_unit_test(values_come_when_the_last_key_does),
-    cmocka_unit_test(many_keys_are_asked_for_in_the_old_way),
+    cmocka_unit_test(many_keys_come_at_once),
 };
 
 TEST_MAIN(tests)

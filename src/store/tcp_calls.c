@@ -73,9 +73,9 @@ static tri_status tcp_compare_set(tri_store *self, const char *key, const void *
     return trii_tcp_leave(store, status);
 }
 
-/* The deadline of a wait for n_values has passed: call it off, so that the stream can go on. OK: it
- * came at the last moment. */
-static tri_status cancel_wait(trii_tcp_store *store, const char *op, int n_values)
+/* The deadline of a wait has passed: call it off, so that the stream can go on. OK: its answer came
+ * at the last moment. */
+static tri_status cancel_wait(trii_tcp_store *store, const char *op)
 {
     const uint8_t cancel = TRII_WIRE_CANCEL_WAIT;
     int64_t deadline = trii_deadline_ms(CANCEL_MS);
@@ -85,7 +85,7 @@ static tri_status cancel_wait(trii_tcp_store *store, const char *op, int n_value
     if (status != TRI_OK)
         return trii_tcp_broken(store, op, status);
     store->owed = true;
-    store->owed_values = n_values;
+    store->owed_wait = true;
     status = trii_socket_recv_all(store->fd, &answer, 1, deadline);
     if (status == TRI_ERR_TIMEOUT)
         return status; /* a network may be repaired: it is not lost yet */
@@ -94,19 +94,18 @@ static tri_status cancel_wait(trii_tcp_store *store, const char *op, int n_value
     if (status != TRI_OK)
         return trii_tcp_broken(store, op, status);
     store->owed = answer == 0;
-    store->owed_values = -1;
+    store->owed_wait = false;
     return answer == 0 ? TRI_OK : TRI_ERR_TIMEOUT;
 }
 
-/* Of a request that is answered, before n_values, when others have come, or is called off. */
-static tri_status await_answer(trii_tcp_store *store, const char *op, int64_t deadline_ns,
-                               int n_values)
+/* Of a request that is answered when others have come, or is called off. */
+static tri_status await_answer(trii_tcp_store *store, const char *op, int64_t deadline_ns)
 {
     uint8_t answer = 0;
     tri_status status = trii_socket_recv_all(store->fd, &answer, 1, deadline_ns);
 
     if (status == TRI_ERR_TIMEOUT)
-        return cancel_wait(store, op, n_values);
+        return cancel_wait(store, op);
     if (status == TRI_OK && answer != 0)
         status = TRII_FAIL(TRI_ERR_FORMAT, "answer %u", answer);
     return status == TRI_OK ? TRI_OK : trii_tcp_broken(store, op, status);
@@ -124,7 +123,7 @@ static tri_status send_and_wait(trii_tcp_store *store, const char *op, int64_t d
 {
     tri_status status = send_wait(store, op, deadline_ns);
 
-    return status == TRI_OK ? await_answer(store, op, deadline_ns, 0) : status;
+    return status == TRI_OK ? await_answer(store, op, deadline_ns) : status;
 }
 
 static tri_status wait_for(trii_tcp_store *store, const char *const *keys, int n_keys,
@@ -171,32 +170,12 @@ static tri_status receive_values(trii_tcp_store *store, int n_keys, void **value
     return status;
 }
 
-/* A server of ours waits and answers in one. */
-static bool can_wait_get(const trii_tcp_store *store, const char *const *keys, int n_keys)
+/* Of keys that are all there. */
+static tri_status get_present(trii_tcp_store *store, const char *const *keys, int n_keys,
+                              void **values_out, size_t *bytes_out)
 {
-    size_t bytes = 0;
+    tri_status status;
 
-    for (int i = 0; i < n_keys; i++)
-        bytes += strlen(keys[i]) + 1;
-    return store->ours && n_keys <= (int)TRII_WIRE_GET_KEYS && bytes <= TRII_WIRE_GET_BYTES;
-}
-
-/* What comes back after trii_tcp_put_keys(store, TRII_WIRE_WAIT_GET, ...) was sent. */
-static tri_status receive_wait_get(trii_tcp_store *store, int n_keys, int64_t deadline_ns,
-                                   void **values_out, size_t *bytes_out)
-{
-    tri_status status = await_answer(store, "get", deadline_ns, n_keys);
-
-    return status == TRI_OK ? receive_values(store, n_keys, values_out, bytes_out) : status;
-}
-
-static tri_status wait_then_get(trii_tcp_store *store, const char *const *keys, int n_keys,
-                                int64_t deadline_ns, void **values_out, size_t *bytes_out)
-{
-    tri_status status = wait_for(store, keys, n_keys, deadline_ns);
-
-    if (status != TRI_OK)
-        return status;
     store->out.used = 0;
     trii_tcp_put_keys(store, TRII_WIRE_MULTI_GET, keys, n_keys);
     status = trii_tcp_send(store, "get");
@@ -207,15 +186,10 @@ static tri_status tcp_multi_get(tri_store *self, const char *const *keys, int n_
                                 int64_t deadline_ns, void **values_out, size_t *bytes_out)
 {
     trii_tcp_store *store = trii_tcp_enter(self);
-    tri_status status;
+    tri_status status = wait_for(store, keys, n_keys, deadline_ns);
 
-    if (!can_wait_get(store, keys, n_keys))
-        return trii_tcp_leave(
-            store, wait_then_get(store, keys, n_keys, deadline_ns, values_out, bytes_out));
-    trii_tcp_put_keys(store, TRII_WIRE_WAIT_GET, keys, n_keys);
-    status = send_wait(store, "get", deadline_ns);
     if (status == TRI_OK)
-        status = receive_wait_get(store, n_keys, deadline_ns, values_out, bytes_out);
+        status = get_present(store, keys, n_keys, values_out, bytes_out);
     return trii_tcp_leave(store, status);
 }
 
@@ -265,25 +239,22 @@ static tri_status tcp_exchange(tri_store *self, trii_store_call *calls, int n_ca
                                void **values_out, size_t *bytes_out)
 {
     trii_tcp_store *store = trii_tcp_enter(self);
-    bool in_one = can_wait_get(store, keys, n_keys);
     tri_status status;
 
     for (int i = 0; i < n_calls; i++)
         put_call(store, &calls[i]);
-    if (n_keys > 0 && in_one)
-        trii_tcp_put_keys(store, TRII_WIRE_WAIT_GET, keys, n_keys);
+    if (n_keys > 0)
+        trii_tcp_put_keys(store, TRII_WIRE_WAIT, keys, n_keys);
     status =
         n_calls > 0 ? trii_tcp_send(store, "exchange") : send_wait(store, "exchange", deadline_ns);
     for (int i = 0; i < n_calls && status == TRI_OK; i++)
         status = receive_call(store, &calls[i]);
     if (status == TRI_ERR_NO_MEMORY && store->fd >= 0) /* of some of what comes */
         status = trii_tcp_broken(store, "exchange", status);
-    if (status == TRI_OK && n_keys > 0 && in_one) {
-        status = receive_wait_get(store, n_keys, deadline_ns, values_out, bytes_out);
-    } else if (status == TRI_OK && n_keys > 0) {
-        store->out.used = 0;
-        status = wait_then_get(store, keys, n_keys, deadline_ns, values_out, bytes_out);
-    }
+    if (status == TRI_OK && n_keys > 0)
+        status = await_answer(store, "get", deadline_ns);
+    if (status == TRI_OK && n_keys > 0)
+        status = get_present(store, keys, n_keys, values_out, bytes_out);
     return trii_tcp_leave(store, status);
 }
 

@@ -34,9 +34,8 @@ typedef struct trii_tcp_store {
     trii_mutex mutex;
     int fd;                 /* guarded by mutex, as all below; -1 = failed */
     trii_unforked unforked; /* a forked child that has it too would speak in between */
-    bool ours;              /* the server knows TRII_WIRE_WAIT_GET */
     bool owed;              /* the answer to the end of a wait is still to come ... */
-    int owed_values;        /* ... perhaps behind this many values; -1 = not behind anything */
+    bool owed_wait;         /* ... perhaps behind the answer to the wait itself */
     trii_wire_buffer out;
     bool sends_big;           /* the request has a value that PyTorch's libuv server refuses */
     char why[TRII_ERR_BYTES]; /* it failed */

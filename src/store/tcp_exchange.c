@@ -62,21 +62,12 @@ tri_status trii_tcp_settle(trii_tcp_store *store, const char *op, int64_t deadli
 
         if (status == TRI_ERR_TIMEOUT)
             return status;
-        if (status == TRI_OK && (answer > 1 || (answer == 0 && store->owed_values < 0)))
+        if (status == TRI_OK && (answer > 1 || (answer == 0 && !store->owed_wait)))
             status = TRII_FAIL(TRI_ERR_FORMAT, "answer %u to a cancelled wait", answer);
         if (status != TRI_OK)
             return trii_tcp_broken(store, op, status);
         store->owed = answer == 0;
-        for (int i = store->owed ? store->owed_values : 0; i > 0; i--) {
-            void *value = NULL;
-            size_t bytes = 0;
-
-            status = trii_tcp_receive_value(store, op, &value, &bytes);
-            if (store->fd < 0)
-                return status;
-            trii_free(value);
-        }
-        store->owed_values = -1;
+        store->owed_wait = false;
     }
     return TRI_OK;
 }

@@ -163,37 +163,6 @@ static void unread_replies_are_bounded(void **state)
     end(&s);
 }
 
-/* One write answers many that wait for the value. */
-static void replies_of_one_write_are_bounded(void **state)
-{
-    static const unsigned char want[] = {200, U64(1), U64(1), 'v'};
-    enum { CLIENTS = 20 };
-    const size_t max = 24 * MIB;
-    scene s;
-    int writer, fds[CLIENTS], closed = 0;
-    size_t largest = 0;
-
-    (void)state;
-    begin(&s, (trii_tcp_server_options){.max_held = max});
-    writer = client(&s);
-    for (int i = 0; i < CLIENTS; i++) {
-        fds[i] = client(&s);
-        send_all(&s, fds[i], want, sizeof(want));
-    }
-    set_value(&s, writer, 4 * MIB);
-    serve(&s);
-    largest = s.server->held;
-    assert_in_range(largest, 1, max);
-    assert_true(is_served(&s, writer));
-    for (int i = 0; i < CLIENTS; i++) {
-        closed += is_closed(&s, fds[i]);
-        trii_socket_close(fds[i]);
-    }
-    assert_in_range(closed, 1, CLIENTS - 1);
-    trii_socket_close(writer);
-    end(&s);
-}
-
 /* Clients that say who they are and stay take no more than their part; the first ones go on. */
 static void connections_are_capped(void **state)
 {
@@ -275,7 +244,6 @@ static void a_stranger_is_closed_when_its_own_time_is_over(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(unread_replies_are_bounded),
-    cmocka_unit_test(replies_of_one_write_are_bounded),
     cmocka_unit_test(connections_are_capped),
     cmocka_unit_test(a_flood_of_calls_keeps_nobody_waiting),
     cmocka_unit_test(a_stranger_is_closed_when_its_own_time_is_over),

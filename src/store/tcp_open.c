@@ -37,33 +37,25 @@ void trii_tcp_destroy(tri_store *self)
 }
 
 /* The handshake: VALIDATE, then PING as a second message, since PyTorch's libuv server wants
- * the first to be complete in one segment; with it the question whose server it is. */
+ * the first to be complete in one segment. */
 static tri_status greet(trii_tcp_store *store, int64_t deadline_ns)
 {
     const uint32_t magic = TRII_WIRE_MAGIC;
     const uint32_t nonce = (uint32_t)trii_now_ns();
-    const uint64_t n_keys = 1, key_bytes = sizeof(TRII_WIRE_OURS) - 1;
     char validate[5] = {TRII_WIRE_VALIDATE};
-    char ping[5 + 17 + sizeof(TRII_WIRE_OURS) - 1] = {TRII_WIRE_PING};
-    unsigned char answer[5] = {0}; /* the nonce, and whether the key is there */
+    char ping[5] = {TRII_WIRE_PING};
     uint32_t echo = 0;
     tri_status status;
 
     memcpy(validate + 1, &magic, sizeof(magic));
     memcpy(ping + 1, &nonce, sizeof(nonce));
-    ping[5] = TRII_WIRE_CHECK;
-    memcpy(ping + 6, &n_keys, sizeof(n_keys));
-    memcpy(ping + 14, &key_bytes, sizeof(key_bytes));
-    memcpy(ping + 22, TRII_WIRE_OURS, sizeof(TRII_WIRE_OURS) - 1);
     status = trii_handshake_connect(store->fd, &store->end->key, "store", deadline_ns);
     if (status == TRI_OK)
         status = trii_socket_send_all(store->fd, validate, sizeof(validate), deadline_ns);
     if (status == TRI_OK)
         status = trii_socket_send_all(store->fd, ping, sizeof(ping), deadline_ns);
     if (status == TRI_OK)
-        status = trii_socket_recv_all(store->fd, answer, sizeof(answer), deadline_ns);
-    memcpy(&echo, answer, sizeof(echo));
-    store->ours = status == TRI_OK && answer[4] == 0;
+        status = trii_socket_recv_all(store->fd, &echo, sizeof(echo), deadline_ns);
     if (status == TRI_END)
         status = TRII_FAIL(TRI_ERR_IO, "closed during the handshake; does the server ask for a job "
                                        "key (TRI_JOB_KEY_FILE)?");

@@ -42,14 +42,13 @@ static void put_value(trii_wire_buffer *b)
 static void put_request(trii_wire_buffer *b)
 {
     static const unsigned ops[] = {
-        TRII_WIRE_SET,         TRII_WIRE_SET,        TRII_WIRE_MULTI_GET,  TRII_WIRE_WAIT,
-        TRII_WIRE_WAIT_GET,    TRII_WIRE_WAIT_GET,   TRII_WIRE_DELETE_KEY, TRII_WIRE_APPEND,
-        TRII_WIRE_CANCEL_WAIT, TRII_WIRE_QUEUE_PUSH, TRII_WIRE_QUEUE_POP,  TRII_WIRE_BARRIER,
-        TRII_WIRE_LIST_KEYS,   TRII_WIRE_COMPARE_SET};
+        TRII_WIRE_SET,        TRII_WIRE_SET,     TRII_WIRE_MULTI_GET,   TRII_WIRE_WAIT,
+        TRII_WIRE_DELETE_KEY, TRII_WIRE_APPEND,  TRII_WIRE_CANCEL_WAIT, TRII_WIRE_QUEUE_PUSH,
+        TRII_WIRE_QUEUE_POP,  TRII_WIRE_BARRIER, TRII_WIRE_LIST_KEYS,   TRII_WIRE_COMPARE_SET};
     unsigned op = ops[draw(TRII_COUNT_OF(ops))], n = 1 + draw(4);
 
     trii_wire_put_u8(b, op);
-    if (op == TRII_WIRE_MULTI_GET || op == TRII_WIRE_WAIT || op == TRII_WIRE_WAIT_GET) {
+    if (op == TRII_WIRE_MULTI_GET || op == TRII_WIRE_WAIT) {
         trii_wire_put_u64(b, n);
         while (n-- > 0)
             put_key(b);

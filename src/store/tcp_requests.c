@@ -49,10 +49,6 @@ static tri_status do_multi_get(trii_connection *c, const trii_slice *keys, size_
 
 static bool all_present(const trii_kv *kv, const trii_slice *keys, size_t n_keys)
 {
-    const size_t ours = sizeof(TRII_WIRE_OURS) - 1;
-
-    if (n_keys == 1 && keys[0].bytes == ours && memcmp(keys[0].data, TRII_WIRE_OURS, ours) == 0)
-        return true;
     for (size_t i = 0; i < n_keys; i++) {
         if (!trii_kv_has(kv, keys[i]))
             return false;
@@ -62,52 +58,16 @@ static bool all_present(const trii_kv *kv, const trii_slice *keys, size_t n_keys
 
 /* --- waits ------------------------------------------------------------------------------------ */
 
-/* So many bytes of keys are kept for its wait now. */
-static void keep(trii_connection *c, size_t bytes)
-{
-    c->held = c->held - c->kept + bytes;
-    c->server->held = c->server->held - c->kept + bytes;
-    c->kept = bytes;
-}
-
-/* The i-th wait is over. */
-static void answer_wait(trii_connection *c, int i)
-{
-    trii_server_wait done = c->waits[i];
-
-    c->waits[i] = c->waits[--c->n_waits];
-    trii_wire_put_u8(&c->out, 0);
-    if (done.keys != NULL && do_multi_get(c, done.keys, done.n_keys) != TRI_OK)
-        c->out.failed = true; /* closed, with that line, when it is to be sent */
-    if (done.keys != NULL)
-        keep(c, 0);
-    trii_free(done.keys);
-    trii_server_mark_dirty(c);
-}
-
 static void on_wait_ready(void *owner, trii_kv_wait *wait)
 {
     trii_connection *c = owner;
     int i = 0;
 
-    while (c->waits[i].wait != wait)
+    while (c->waits[i] != wait)
         i++;
-    answer_wait(c, i);
-}
-
-/* Its keys are there: they are read when the loop has seen all sockets after this. Due now, since
- * the loop sleeps whole milliseconds for what is due later: it looks at once and does not sleep. */
-static void come_late(trii_connection *c)
-{
-    trii_tcp_server *server = c->server;
-
-    if (server->late == NULL)
-        trii_loop_timer(server->loop, &server->read_late, trii_now_ns(), trii_server_read_late);
-    if (!c->late) {
-        c->late = true;
-        c->next_late = server->late;
-        server->late = c;
-    }
+    c->waits[i] = c->waits[--c->n_waits];
+    trii_wire_put_u8(&c->out, 0);
+    trii_server_mark_dirty(c);
 }
 
 static tri_status start_wait(trii_connection *c, const trii_slice *keys, size_t n_keys,
@@ -124,109 +84,8 @@ static tri_status start_wait(trii_connection *c, const trii_slice *keys, size_t 
     if (wait == NULL)
         trii_wire_put_u8(&c->out, 0);
     else
-        c->waits[c->n_waits++] = (trii_server_wait){.wait = wait};
+        c->waits[c->n_waits++] = wait;
     return TRI_OK;
-}
-
-/* A copy in one block; the request's own go with the next. */
-static tri_status copy_keys(const trii_slice *keys, size_t n_keys, trii_slice **copy_out,
-                            size_t *bytes_out)
-{
-    size_t bytes = 0;
-    trii_slice *copy;
-    char *next;
-
-    for (size_t i = 0; i < n_keys; i++)
-        bytes += keys[i].bytes;
-    if (n_keys > TRII_WIRE_GET_KEYS || bytes > TRII_WIRE_GET_BYTES)
-        return TRII_FAIL(TRI_ERR_FORMAT, "WAIT_GET of %zu keys, %zu bytes", n_keys, bytes);
-    *bytes_out = n_keys * sizeof(*copy) + bytes + 1;
-    copy = trii_alloc(1, *bytes_out, "store wait");
-    if (copy == NULL)
-        return TRI_ERR_NO_MEMORY;
-    next = (char *)(copy + n_keys);
-    for (size_t i = 0; i < n_keys; i++) {
-        copy[i] = (trii_slice){next, keys[i].bytes};
-        memcpy(next, keys[i].data, keys[i].bytes);
-        next += keys[i].bytes;
-    }
-    *copy_out = copy;
-    return TRI_OK;
-}
-
-static tri_status start_wait_get(trii_connection *c, const trii_slice *keys, size_t n_keys)
-{
-    trii_slice *copy;
-    size_t bytes = 0;
-    int waits = c->n_waits;
-    tri_status status;
-
-    if (c->kept > 0)
-        return TRII_FAIL(TRI_ERR_FORMAT, "a second WAIT_GET before the answer to the first");
-    status = copy_keys(keys, n_keys, &copy, &bytes);
-    if (status != TRI_OK)
-        return status;
-    if (c->n_waits == TRII_SERVER_MAX_WAITS || !all_present(c->server->kv, keys, n_keys)) {
-        status = start_wait(c, keys, n_keys, false);
-        if (status != TRI_OK)
-            trii_free(copy);
-    } else {
-        c->waits[c->n_waits++] = (trii_server_wait){.sweeps = trii_loop_sweeps(c->server->loop)};
-        come_late(c);
-    }
-    if (status == TRI_OK) {
-        c->waits[waits].keys = copy;
-        c->waits[waits].n_keys = n_keys;
-        keep(c, bytes);
-    }
-    return status;
-}
-
-/* Answers those that are old enough; true: another sweep is wanted. */
-static bool answer_late(trii_connection *c)
-{
-    bool more = false;
-
-    for (int i = 0; i < c->n_waits; i++) {
-        trii_server_wait *w = &c->waits[i];
-
-        if (w->wait != NULL)
-            continue;
-        if (w->sweeps == trii_loop_sweeps(c->server->loop)) {
-            more = true;
-            continue;
-        }
-        answer_wait(c, i--);
-    }
-    return more;
-}
-
-void trii_server_read_late(trii_timer *timer)
-{
-    trii_tcp_server *server =
-        (trii_tcp_server *)((char *)timer - offsetof(trii_tcp_server, read_late));
-    trii_connection *list = server->late, *next;
-
-    server->late = NULL;
-    for (trii_connection *c = list; c != NULL; c = next) {
-        next = c->next_late;
-        c->late = false;
-        if (answer_late(c))
-            come_late(c);
-    }
-    trii_server_flush(server);
-}
-
-void trii_server_cancel_waits(trii_connection *c)
-{
-    while (c->n_waits > 0) {
-        trii_server_wait *w = &c->waits[--c->n_waits];
-
-        if (w->wait != NULL)
-            trii_kv_cancel(c->server->kv, w->wait);
-        trii_free(w->keys);
-    }
-    keep(c, 0);
 }
 
 static void cancel_waits(trii_connection *c)
@@ -362,8 +221,6 @@ tri_status trii_server_handle(trii_connection *c, const trii_wire_request *r)
         return TRI_OK;
     case TRII_WIRE_WAIT:
         return start_wait(c, parts, r->n_parts, false);
-    case TRII_WIRE_WAIT_GET:
-        return start_wait_get(c, parts, r->n_parts);
     case TRII_WIRE_GETNUMKEYS:
         trii_wire_put_i64(&c->out, trii_kv_count(kv));
         return TRI_OK;

@@ -51,13 +51,6 @@ static void close_connection(trii_connection *c, const char *why)
         TRII_LOG(TRII_LOG_WARN, "store", "closing the connection from %s: %s", peer, why);
     }
     trii_server_cancel_waits(c);
-    for (trii_connection **link = &server->late; c->late && *link != NULL;
-         link = &(*link)->next_late) {
-        if (*link == c) {
-            *link = c->next_late;
-            break;
-        }
-    }
     for (trii_connection **link = &server->dirty; c->dirty && *link != NULL;
          link = &(*link)->next_dirty) {
         if (*link == c) {
@@ -78,25 +71,6 @@ static void close_connection(trii_connection *c, const char *why)
     trii_wire_buffer_fini(&c->out);
     trii_free(c->unread);
     trii_free(c);
-}
-
-void trii_server_account(trii_connection *c)
-{
-    size_t held = c->parser.room + c->parser.parts_room * sizeof(trii_slice) + c->kept +
-                  c->out.room + (c->unread != NULL ? c->unread_bytes : 0);
-
-    c->server->held = c->server->held - c->held + held;
-    c->held = held;
-}
-
-/* Replies are sent once per batch of requests. */
-void trii_server_mark_dirty(trii_connection *c)
-{
-    if (!c->dirty) {
-        c->dirty = true;
-        c->next_dirty = c->server->dirty;
-        c->server->dirty = c;
-    }
 }
 
 static size_t unsent(const trii_connection *c)
@@ -519,7 +493,6 @@ void trii_tcp_server_destroy(trii_tcp_server *server)
         }
         while (server->connections != NULL)
             close_connection(server->connections, NULL);
-        trii_loop_timer_stop(server->loop, &server->read_late);
         trii_loop_timer_stop(server->loop, &server->resume);
         trii_loop_timer_stop(server->loop, &server->sweep);
         trii_loop_unlock(server->loop);

@@ -12,18 +12,6 @@
 
 #define TRII_SERVER_MAX_WAITS 64 /* of one connection */
 
-/* What a connection waits for; with keys, it wants their values then: one such at a time, so that
- * one write of another cannot make the server answer very much at once. Where all are there they
- * are read a little later: what others had written before this was asked for lies in the sockets
- * now, and each that has something is read once more first (READ_BYTES). So a value is not older
- * than what its reader may know, as it would not be if it had waited first and then asked. */
-typedef struct trii_server_wait {
-    trii_kv_wait *wait; /* NULL: all are there */
-    trii_slice *keys;   /* in one block with their bytes; NULL = it was a WAIT */
-    size_t n_keys;
-    uint64_t sweeps; /* of the loop when they were */
-} trii_server_wait;
-
 typedef struct trii_connection {
     trii_watch watch;       /* first: callbacks get its address */
     trii_unforked unforked; /* a forked child that has it too would hide this process's end */
@@ -34,17 +22,14 @@ typedef struct trii_connection {
     size_t out_done;
     char *unread; /* received, not parsed yet: replies had piled up */
     size_t unread_bytes;
-    trii_server_wait waits[TRII_SERVER_MAX_WAITS];
+    trii_kv_wait *waits[TRII_SERVER_MAX_WAITS];
     int n_waits;
     trii_handshake shake;
     size_t held;    /* of the server's `held` */
-    size_t kept;    /* of `held`: the keys of the wait that has some */
     bool knows_key; /* it has proved the job key, or need not */
     bool validated;
     bool dirty; /* in the list of connections with new replies */
     struct trii_connection *next_dirty;
-    bool late; /* in the list of connections whose keys are all there */
-    struct trii_connection *next_late;
     int64_t accepted_ns;
 } trii_connection;
 
@@ -64,13 +49,11 @@ struct trii_tcp_server {
     int64_t complained_ns;
     int64_t patience_ms;
     size_t max_held;
-    size_t held; /* memory of unfinished requests, unread replies and keys that are waited for */
+    size_t held; /* memory of unfinished requests and unread replies */
     int port;
     trii_kv *kv;
     trii_connection *connections; /* oldest last */
     trii_connection *dirty;
-    trii_connection *late;
-    trii_timer read_late;
     char *scratch; /* READ_BYTES */
     trii_mutex join_mutex;
     trii_cond join_cond;
@@ -80,8 +63,6 @@ struct trii_tcp_server {
 /* Does what the request asks for; its reply, if there is one, goes to c->out. A failure closes
  * the connection. */
 tri_status trii_server_handle(trii_connection *c, const trii_wire_request *request) TRI_MUST_CHECK;
-/* Due when the sockets have been read once more. */
-void trii_server_read_late(trii_timer *timer);
 /* Forgets what the connection waits for. */
 void trii_server_cancel_waits(trii_connection *c);
 /* Sends all replies. */

@@ -343,18 +343,14 @@ typedef struct fake_server {
 static const char *play(const fake_server *f, int fd)
 {
     const unsigned char *p = f->script;
-    static const unsigned char ours[] = {5,   U64(1), U64(9), 't', 'r', 'i',
-                                         'r', 'e',    'm',    'e', '/', '1'};
-    unsigned char hello[10 + sizeof(ours)], got[256];
+    unsigned char hello[10], got[256];
 
     if (trii_socket_recv_all(fd, hello, sizeof(hello), SOON) != TRI_OK)
         return "no handshake";
-    if (memcmp(hello, "\0\xCE\xF7\x85\x3C\15", 6) != 0 ||
-        memcmp(hello + 10, ours, sizeof(ours)) != 0)
+    if (memcmp(hello, "\0\xCE\xF7\x85\x3C\15", 6) != 0)
         return "wrong handshake";
     hello[6] ^= f->wrong_ping;
-    hello[10] = 1; /* CHECK: not there, as PyTorch's says */
-    if (trii_socket_send_all(fd, hello + 6, 5, SOON) != TRI_OK)
+    if (trii_socket_send_all(fd, hello + 6, 4, SOON) != TRI_OK)
         return "ping";
     while (*p != 255) {
         size_t n = *p++;

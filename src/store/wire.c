@@ -40,14 +40,7 @@ static const struct {
 
 const char *trii_wire_op_name(unsigned op)
 {
-    if (op == TRII_WIRE_WAIT_GET)
-        return "WAIT_GET";
     return op < TRII_WIRE_OP_COUNT ? ops[op].name : "unknown op";
-}
-
-static const char *fields_of(unsigned op)
-{
-    return op == TRII_WIRE_WAIT_GET ? "K" : ops[op].fields;
 }
 
 void trii_wire_parser_init(trii_wire_parser *parser)
@@ -101,7 +94,7 @@ static void next_item(trii_wire_parser *parser)
 
 static tri_status start_request(trii_wire_parser *parser, unsigned op)
 {
-    if (op >= TRII_WIRE_OP_COUNT && op != TRII_WIRE_WAIT_GET)
+    if (op >= TRII_WIRE_OP_COUNT)
         return TRII_FAIL(TRI_ERR_FORMAT, "store request: unknown op %u", op);
     /* One large request must not keep its memory for the life of the connection. */
     if (parser->room > ((size_t)1 << 20))
@@ -110,7 +103,7 @@ static tri_status start_request(trii_wire_parser *parser, unsigned op)
     parser->used = parser->n_parts = 0;
     parser->repeats = 0;
     parser->request = (trii_wire_request){.op = (trii_wire_op)op};
-    parser->fields = fields_of(op);
+    parser->fields = ops[op].fields;
     next_item(parser);
     return TRI_OK;
 }

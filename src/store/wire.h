@@ -31,13 +31,8 @@
  *   16 QUEUE_LEN     key               i64
  *   17 LIST_KEYS                       i64 count, count x key
  *   18 BARRIER       key i64 size      u8 0 once `size` arrived
- *  200 WAIT_GET      keys              u8 0 once all are present, count x bytes
  *
- * Clients put '/' in front of every key of the user; `init/` counts who joined. The last request is
- * ours: it saves a way there and back, which between hosts may take 0.2 s. A server that knows it
- * says so by having the key TRII_WIRE_OURS, which is in no list and no count. At most
- * TRII_WIRE_GET_KEYS keys of TRII_WIRE_GET_BYTES together, which it keeps while they are waited
- * for; the next one only after the answer, or after CANCEL_WAIT.
+ * Clients put '/' in front of every key of the user; `init/` counts who joined.
  */
 #ifndef TRII_WIRE_H
 #define TRII_WIRE_H
@@ -71,13 +66,8 @@ typedef enum trii_wire_op {
     TRII_WIRE_QUEUE_LEN,
     TRII_WIRE_LIST_KEYS,
     TRII_WIRE_BARRIER,
-    TRII_WIRE_OP_COUNT,
-    TRII_WIRE_WAIT_GET = 200
+    TRII_WIRE_OP_COUNT
 } trii_wire_op;
-
-#define TRII_WIRE_OURS "trireme/1"
-#define TRII_WIRE_GET_KEYS 1024u
-#define TRII_WIRE_GET_BYTES ((size_t)64 << 10)
 
 /* "SET", ...; static text, never NULL. */
 const char *trii_wire_op_name(unsigned op);

@@ -98,9 +98,6 @@ def store_requests():
     put("store_requests", "append_barrier", validate + b"\x09" + text(b"/k") + text(b"+")
         + b"\x12" + text(b"/b") + struct.pack("<q", 1) + b"\x12" + text(b"/b")
         + struct.pack("<q", 3))
-    put("store_requests", "wait_get", validate + b"\x01" + text(b"/k") + text(b"value")
-        + b"\xc8" + struct.pack("<Q", 2) + text(b"/k") + text(b"/k") + b"\xc8"
-        + struct.pack("<Q", 1) + text(b"/later") + b"\x01" + text(b"/later") + text(b"2"))
     put("store_requests", "huge_length", validate + b"\x01" + struct.pack("<Q", 2 ** 63) + b"/k")
     put("store_requests", "many_keys", validate + b"\x05" + struct.pack("<Q", 131073))
     put("store_requests", "http", b"GET / HTTP/1.1\r\nHost: store\r\n\r\n")

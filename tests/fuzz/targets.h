@@ -57,8 +57,7 @@ static uint64_t parse_requests(const uint8_t *data, size_t bytes, size_t piece,
         at += used;
         if (status != TRI_OK)
             continue;
-        assert_true((request.op < TRII_WIRE_OP_COUNT || request.op == TRII_WIRE_WAIT_GET) &&
-                    request.n_parts <= bytes);
+        assert_true(request.op < TRII_WIRE_OP_COUNT && request.n_parts <= bytes);
         hash = hash * 31 + (uint64_t)request.op + (uint64_t)request.number + request.word;
         for (size_t i = 0; i < request.n_parts; i++) {
             hash = hash * 31 + request.parts[i].bytes;
