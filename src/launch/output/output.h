@@ -23,7 +23,16 @@
 
 typedef struct trii_stream trii_stream;
 
-typedef struct trii_sink {
+typedef struct trii_sink trii_sink;
+
+/* What a sink asks of the streams that feed it; called from the loop, none blocks. */
+typedef struct trii_sink_feeders {
+    void (*broken)(trii_sink *sink);   /* nobody reads it any more */
+    void (*has_room)(trii_sink *sink); /* its reader has caught up */
+    void (*full)(trii_sink *sink);     /* who put more than its share shall wait */
+} trii_sink_feeders;
+
+struct trii_sink {
     trii_loop *loop;
     trii_watch watch; /* while something is queued and the descriptor is full */
     int fd;
@@ -42,7 +51,8 @@ typedef struct trii_sink {
     uint64_t total;          /* bytes that were put */
     const trii_stream *open; /* whose unfinished line is the last thing that was put, or NULL */
     trii_stream *streams;
-} trii_sink;
+    const trii_sink_feeders *feeders; /* of the streams; NULL: there was none yet */
+};
 
 /* What is asked of a stream; zero: a pipe whose lines are shown as they are. */
 typedef struct trii_stream_options {

@@ -1,6 +1,7 @@
 /*
- * output_internal.h - what output.c (bytes from pipes, bytes to descriptors) and output_lines.c
- * (which of them are shown, and how) know of each other.
+ * output_internal.h - what the files of output.h know of each other: output.c (pipes) calls
+ * output_lines.c (what is shown, and how), and both call output_sink.c (queues in front of
+ * descriptors).
  */
 #ifndef TRII_LAUNCH_OUTPUT_INTERNAL_H
 #define TRII_LAUNCH_OUTPUT_INTERNAL_H
@@ -9,8 +10,10 @@
 
 #define TRII_QUEUE_ROOM ((size_t)1 << 16) /* a sink that holds more is behind its reader */
 
-/* --- output.c --- */
+/* --- output_sink.c --- */
 void trii_sink_put(trii_sink *sink, const char *data, size_t bytes);
+/* Writes what the descriptor takes now. */
+void trii_sink_flush(trii_sink *sink);
 /* Starts writing what was put. */
 void trii_sink_commit(trii_sink *sink);
 /* From here on the stream owns the sink's last line; ends another's unfinished one. */
