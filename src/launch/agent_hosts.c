@@ -19,7 +19,7 @@
 /* A worker that complains of a lost peer may be right: so long its host is given to be noticed;
  * and, behind the silence that is allowed, while one is silent. */
 #define VICTIM_MS 1600
-#define VICTIM_MORE_MS (3 * TRII_PEER_BEAT_MS)
+#define VICTIM_MORE_MS (3 * TRII_PEER_HEARTBEAT_MS)
 /* For the store to show that it lives although its agent's connection broke. */
 #define VERDICT_MS INT64_C(500)
 /* The store may be seen to be gone before the agent that served it. */
@@ -227,7 +227,7 @@ static void peer_lost(void *arg, const trii_rdzv_round *round, int rank, const c
 }
 
 /* There is an agent with which ours cannot work, and never will. */
-static void peer_refused(void *arg, const char *why)
+static void peer_incompatible(void *arg, const char *why)
 {
     trii_agent_hosts *h = arg;
 
@@ -235,7 +235,7 @@ static void peer_refused(void *arg, const char *why)
         end_round(h, TRII_RDZV_FAILED, false, why);
 }
 
-static void peer_remarked(void *arg, const char *text)
+static void peer_warning(void *arg, const char *text)
 {
     trii_sink_print(((trii_agent_hosts *)arg)->agent->err_sink, "trirun: %s\n", text);
 }
@@ -252,7 +252,7 @@ static void host_preempted(trii_agent *a, int64_t left_ms)
     trii_agent_hosts *h = a->hosts;
 
     if (h->peers != NULL) /* else we are about to go, or have not begun */
-        trii_peers_notice(h->peers, left_ms);
+        trii_peers_announce_preemption(h->peers, left_ms);
 }
 
 /* In order, while the others may go on. */
@@ -350,8 +350,8 @@ static void wait_for_other_cause(trii_agent *a)
 
     wait_for_news(a, trii_deadline_ms(VICTIM_MS));
     while (h->news.kind == TRII_RDZV_NOTHING && h->state != TRII_HOSTS_FINISHED &&
-           a->stop_signal == 0 && trii_now_ns() < late && trii_peers_are_doubtful(h->peers))
-        wait_for_news(a, trii_deadline_ms(TRII_PEER_BEAT_MS));
+           a->stop_signal == 0 && trii_now_ns() < late && trii_peers_have_suspect(h->peers))
+        wait_for_news(a, trii_deadline_ms(TRII_PEER_HEARTBEAT_MS));
 }
 
 /* All have ended, and who was seen first may be the victim of another one here. One that complains
@@ -446,7 +446,7 @@ static tri_status join_once(trii_agent *a)
     if (a->restarts < h->round.restarts)
         a->restarts = h->round.restarts;
     trii_host_events_round(&a->monitor.events, a->restarts, h->previous, h->n_previous, &h->round);
-    trii_peers_round(h->peers, &h->round);
+    trii_peers_watch_round(h->peers, &h->round);
     return TRI_OK;
 }
 
@@ -560,10 +560,10 @@ tri_status trii_agent_hosts_open(trii_agent *a)
     static const trii_agent_callbacks callbacks = {.describe_round = describe_round,
                                                    .worker_failed = worker_failed,
                                                    .host_preempted = host_preempted};
-    trii_peers_events events = {.lost = peer_lost,
-                                .refused = peer_refused,
-                                .noticed = peer_preempted,
-                                .remarked = peer_remarked};
+    trii_peers_callbacks peer_callbacks = {.lost = peer_lost,
+                                           .incompatible = peer_incompatible,
+                                           .preempted = peer_preempted,
+                                           .warning = peer_warning};
     trii_rdzv_setup setup = {.options = a->options, .loop = a->loop};
     trii_agent_hosts *h;
     tri_status status;
@@ -576,9 +576,9 @@ tri_status trii_agent_hosts_open(trii_agent *a)
     h->agent = a;
     a->hosts = h;
     a->callbacks = &callbacks;
-    events.arg = h;
-    status = trii_peers_create(a->loop, peer_host(a->options), a->options->host_timeout_ms, &events,
-                               &h->peers);
+    peer_callbacks.arg = h;
+    status = trii_peers_create(a->loop, peer_host(a->options), a->options->host_timeout_ms,
+                               &peer_callbacks, &h->peers);
     if (status == TRI_OK)
         status = trii_job_key_check(a, trii_peers_keyed(h->peers));
     if (status != TRI_OK)

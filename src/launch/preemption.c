@@ -137,7 +137,7 @@ void trii_preemption_received(trii_agent *a, int value_ms)
                     when, told, a->n_live, a->n_live == 1 ? "" : "s");
     if (a->state == TRII_AGENT_RUNNING)
         print_deaf(a);
-    trii_monitor_notice(&a->monitor, NULL, ms, told);
+    trii_monitor_preemption(&a->monitor, NULL, ms, told);
     if (a->callbacks != NULL)
         a->callbacks->host_preempted(a, ms);
     trii_loop_timer(a->loop, &a->notice.again, trii_deadline_ms(AGAIN_MS), look_again);
@@ -150,7 +150,7 @@ void trii_preemption_of_host(trii_agent *a, const char *host, int64_t pid, int64
     describe_left(ms, when, sizeof(when));
     trii_sink_print(a->err_sink, "trirun: host %s (pid %lld) will be taken away %s\n", host,
                     (long long)pid, when);
-    trii_monitor_notice(&a->monitor, host, ms, -1);
+    trii_monitor_preemption(&a->monitor, host, ms, -1);
 }
 
 void trii_preemption_stop(trii_agent *a)

@@ -275,7 +275,7 @@ static const fuzz_target agent_hello_target = {
 static uint64_t hear_words(const uint8_t *data, size_t bytes, size_t piece)
 {
     trii_peer_messages words = {0}, again_words = {0};
-    char text[TRII_PEER_NOTICE_BYTES];
+    char text[TRII_PEER_MESSAGE_BYTES];
     uint64_t hash = 1;
 
     for (size_t at = 0; at < bytes; at += piece) {
@@ -285,7 +285,7 @@ static uint64_t hear_words(const uint8_t *data, size_t bytes, size_t piece)
 
         while (trii_peer_messages_next(&words, &from, &n, &word)) {
             hash = hash * 31 + (uint64_t)word.kind;
-            if (word.kind != TRII_PEER_NOTICE)
+            if (word.kind != TRII_PEER_PREEMPTION)
                 continue;
             assert_true(word.rank >= 0 && word.number > 0 && word.left_ms >= -1);
             hash = (hash * 31 + (uint64_t)word.rank) * 31 + (uint64_t)word.number;
@@ -297,7 +297,7 @@ static uint64_t hear_words(const uint8_t *data, size_t bytes, size_t piece)
             assert_true(again.kind == word.kind && again.rank == word.rank &&
                         again.number == word.number && again.left_ms == word.left_ms);
         }
-        assert_true(n == 0 && words.used < TRII_PEER_NOTICE_BYTES);
+        assert_true(n == 0 && words.used < TRII_PEER_MESSAGE_BYTES);
     }
     return hash;
 }

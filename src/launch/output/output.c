@@ -12,7 +12,6 @@
 #include "launch/os/pipe.h"
 #include "os/clock.h"
 #include "os/descriptor.h"
-#include "os/terminal.h"
 
 #define READ_BYTES ((size_t)65536)
 #define LINE_BYTES ((size_t)65536) /* a longer line is shown in pieces */

@@ -10,8 +10,9 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "launch/os/pipe.h"
 #include "os/clock.h"
-#include "os/pipe.h"
+#include "os/terminal.h"
 
 #define QUEUE_FULL ((size_t)1 << 20) /* above this, streams that put more than their share wait */
 /* An unfinished line is shown after so long. Somebody may look at a terminal and wait for a

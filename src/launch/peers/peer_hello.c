@@ -8,13 +8,14 @@
 
 #include "base/err.h"
 
-static const char word[] = "TRA1 ";
+static const char magic[] = "TRA1 ";
 
 void trii_peer_hello_write(const char *token, int64_t round, int rank,
                            char text_out[TRII_PEER_HELLO_BYTES])
 {
     char text[2 * TRII_PEER_HELLO_BYTES];
-    int used = snprintf(text, sizeof(text), "%s%.16s %lld %d", word, token, (long long)round, rank);
+    int used =
+        snprintf(text, sizeof(text), "%s%.16s %lld %d", magic, token, (long long)round, rank);
 
     memset(text_out, ' ', TRII_PEER_HELLO_BYTES);
     memcpy(text_out, text,
@@ -39,15 +40,15 @@ static const char *read_number(const char *text, int64_t max, int64_t *number_ou
 }
 
 /* Every byte counts: nothing but blanks behind it. */
-static bool understand(trii_peer_hello *hello, const char *token)
+static bool parse_hello(trii_peer_hello *hello, const char *token)
 {
     char text[TRII_PEER_HELLO_BYTES + 1] = "";
     size_t length = strlen(token);
-    const char *at = text + sizeof(word) - 1;
+    const char *at = text + sizeof(magic) - 1;
     int64_t rank;
 
     memcpy(text, hello->text, TRII_PEER_HELLO_BYTES);
-    if (memcmp(text, word, sizeof(word) - 1) != 0 || length != TRII_PEER_TOKEN_BYTES - 1 ||
+    if (memcmp(text, magic, sizeof(magic) - 1) != 0 || length != TRII_PEER_TOKEN_BYTES - 1 ||
         memcmp(at, token, length) != 0 || at[length] != ' ')
         return false;
     at = read_number(at + length + 1, INT64_MAX, &hello->round);
@@ -76,11 +77,12 @@ tri_status trii_peer_hello_feed(trii_peer_hello *hello, const trii_job_key *key,
     memcpy(hello->text + hello->got, (const char *)data + *used_out, n);
     hello->got += n;
     *used_out += n;
-    /* a stranger is known by its first word, and need not be waited for */
-    if (memcmp(hello->text, word, hello->got < 5 ? hello->got : 5) != 0)
-        return TRII_FAIL(TRI_ERR_FORMAT, "it is not an agent");
+    /* no need to wait for the rest of what is not a hello */
+    if (memcmp(hello->text, magic, hello->got < 5 ? hello->got : 5) != 0)
+        return TRII_FAIL(TRI_ERR_FORMAT, "the peer is not an agent of trirun");
     if (hello->got < TRII_PEER_HELLO_BYTES)
         return TRI_INPROGRESS;
-    return understand(hello, token) ? TRI_OK
-                                    : TRII_FAIL(TRI_ERR_FORMAT, "it is not an agent of this job");
+    return parse_hello(hello, token)
+               ? TRI_OK
+               : TRII_FAIL(TRI_ERR_FORMAT, "the peer is not an agent of this job");
 }

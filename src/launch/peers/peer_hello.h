@@ -1,9 +1,9 @@
 /*
- * peer_hello.h - what an agent says first when it calls another one, and how that is understood.
+ * peer_hello.h - the first bytes from an agent that dials another one: who it is.
  *
  * With a job key both sides prove it (store/handshake.h, for "agent"). Then 64 bytes, padded with
- * blanks: "TRA1 TOKEN ROUND RANK". The token is the other's own, which stands in the agents' store:
- * who knows it has read that store. No clocks, no sockets.
+ * blanks: "TRA1 TOKEN ROUND RANK". The token is that of the agent that is dialed, from
+ * the agents' store: who knows it can read that store. No clocks, no sockets.
  */
 #ifndef TRII_PEER_HELLO_H
 #define TRII_PEER_HELLO_H
@@ -14,7 +14,7 @@
 #define TRII_PEER_TOKEN_BYTES 17
 #define TRII_PEER_PURPOSE "agent"
 
-/* The side that was called, as bytes come in; all zero at first. */
+/* The side that was dialed, as bytes come in; all zero at first. */
 typedef struct trii_peer_hello {
     trii_handshake shake;
     char text[TRII_PEER_HELLO_BYTES];
@@ -27,7 +27,7 @@ void trii_peer_hello_write(const char *token, int64_t round, int rank,
                            char text_out[TRII_PEER_HELLO_BYTES]);
 
 /**
- * Takes bytes of who called; those behind the hello are left alone.
+ * Takes bytes of the dialer; those behind the hello are left alone.
  *
  *   used_out          how many were taken; written on OK and INPROGRESS
  *   answer_out        what to send back now; *answer_bytes_out 0 = nothing

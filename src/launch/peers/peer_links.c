@@ -1,5 +1,6 @@
 /*
- * peer_links.c - connections between agents: who calls says who it is, then words go both ways.
+ * peer_links.c - connections between agents: the dialer identifies itself, then messages go both
+ * ways.
  */
 #include <string.h>
 
@@ -11,33 +12,34 @@
 
 #define MAX_LINKS 256
 
-bool trii_peer_link_is_of_round(const trii_peer_link *l)
+bool trii_peer_link_is_in_round(const trii_peer_link *l)
 {
     const trii_peers *p = l->peers;
 
     return l->rank >= 0 && l->rank < p->n && !l->dead && l->round == p->round.number;
 }
 
-static trii_peer_seat *seat_of(const trii_peer_link *l)
+static trii_peer_state *state_of(const trii_peer_link *l)
 {
-    return trii_peer_link_is_of_round(l) ? &l->peers->seats[l->rank] : NULL;
+    return trii_peer_link_is_in_round(l) ? &l->peers->states[l->rank] : NULL;
 }
 
-void trii_peer_link_say(const trii_peer_link *l, const char *words)
+void trii_peer_link_send(const trii_peer_link *l, const char *messages)
 {
     size_t sent;
-    tri_status status = trii_socket_send(l->watch.fd, &(trii_span){words, strlen(words)}, 1, &sent);
+    tri_status status =
+        trii_socket_send(l->watch.fd, &(trii_span){messages, strlen(messages)}, 1, &sent);
 
-    (void)status; /* one that takes nothing is about to be taken for dead */
+    (void)status; /* one that takes nothing is about to be declared dead */
 }
 
 void trii_peer_link_drop(trii_peer_link *l, bool reset)
 {
     trii_peer_link **at = &l->peers->links;
-    trii_peer_seat *seat = seat_of(l);
+    trii_peer_state *state = state_of(l);
 
-    if (seat != NULL)
-        seat->n_links--;
+    if (state != NULL)
+        state->n_links--;
     while (*at != l)
         at = &(*at)->next;
     *at = l->next;
@@ -56,17 +58,17 @@ void trii_peer_links_drop(trii_peers *p, int rank)
 
     for (trii_peer_link *l = p->links; l != NULL; l = next) {
         next = l->next;
-        if (trii_peer_link_is_of_round(l) && l->rank == rank)
+        if (trii_peer_link_is_in_round(l) && l->rank == rank)
             trii_peer_link_drop(l, true);
     }
 }
 
-/* It has ended or broken. One of a round that we have not heard of yet is kept, to be told then.
- * While there is another one with the same agent, that agent may live. */
-static void end(trii_peer_link *l)
+/* It has ended or broken. One of a round that we have not heard of yet is kept, to be reported
+ * then. While there is another one with the same agent, that agent may live. */
+static void end_link(trii_peer_link *l)
 {
     trii_peers *p = l->peers;
-    trii_peer_seat *seat = seat_of(l);
+    trii_peer_state *state = state_of(l);
     int rank = l->rank;
 
     if (rank >= 0 && l->round > p->round.number) {
@@ -75,92 +77,95 @@ static void end(trii_peer_link *l)
         return;
     }
     trii_peer_link_drop(l, true);
-    if (seat != NULL && seat->n_links == 0 && !seat->bye)
+    if (state != NULL && state->n_links == 0 && !state->left)
         trii_peer_lost(p, rank, "is gone: its agent ended");
 }
 
-/* --- words ------------------------------------------------------------------------------------ */
+/* --- messages ------------------------------------------------------------------------------------
+ */
 
-/* One that is past is of no use to anybody. */
-static void say_notice(const trii_peer_link *l, int rank)
+/* A deadline that is over is of no use to anybody. */
+static void send_preemption(const trii_peer_link *l, int rank)
 {
-    const trii_peer_notice *n = &l->peers->seats[rank].notice;
-    trii_peer_message word = {TRII_PEER_NOTICE, rank, n->number, -1};
-    char text[TRII_PEER_NOTICE_BYTES];
+    const trii_peer_preemption *n = &l->peers->states[rank].preemption;
+    trii_peer_message message = {TRII_PEER_PREEMPTION, rank, n->number, -1};
+    char text[TRII_PEER_MESSAGE_BYTES];
 
     if (n->number == 0 || n->deadline_ns <= trii_now_ns())
         return;
     if (n->deadline_ns != TRII_NO_DEADLINE)
-        word.left_ms = trii_deadline_left_ms(n->deadline_ns);
-    trii_peer_messages_preemption(&word, text);
-    trii_peer_link_say(l, text);
+        message.left_ms = trii_deadline_left_ms(n->deadline_ns);
+    trii_peer_messages_preemption(&message, text);
+    trii_peer_link_send(l, text);
 }
 
-void trii_peer_link_say_notices(const trii_peer_link *l)
+void trii_peer_link_send_preemptions(const trii_peer_link *l)
 {
-    for (int i = 0; trii_peer_link_is_of_round(l) && i < l->peers->n; i++)
-        say_notice(l, i);
+    for (int i = 0; trii_peer_link_is_in_round(l) && i < l->peers->n; i++)
+        send_preemption(l, i);
 }
 
-void trii_peer_links_spread(trii_peers *p, const trii_peer_link *from, int rank)
+void trii_peer_links_forward_preemption(trii_peers *p, const trii_peer_link *from, int rank)
 {
     for (const trii_peer_link *l = p->links; l != NULL; l = l->next) {
-        if (l != from && trii_peer_link_is_of_round(l))
-            say_notice(l, rank);
+        if (l != from && trii_peer_link_is_in_round(l))
+            send_preemption(l, rank);
     }
 }
 
-static void take_notice(const trii_peer_link *l, const trii_peer_message *word)
+static void handle_preemption(const trii_peer_link *l, const trii_peer_message *message)
 {
     trii_peers *p = l->peers;
-    int rank = word->rank;
+    int rank = message->rank;
 
-    if (!trii_peer_link_is_of_round(l) || rank >= p->n || rank == p->round.group_rank ||
-        p->seats[rank].notice.number >= word->number)
+    if (!trii_peer_link_is_in_round(l) || rank >= p->n || rank == p->round.group_rank ||
+        p->states[rank].preemption.number >= message->number)
         return;
-    p->seats[rank].notice = (trii_peer_notice){word->number, trii_deadline_ms(word->left_ms)};
-    trii_peer_links_spread(p, l, rank);
-    trii_peer_news_post(p, TRII_PEER_NOTICED, rank, word->left_ms, "");
+    p->states[rank].preemption =
+        (trii_peer_preemption){message->number, trii_deadline_ms(message->left_ms)};
+    trii_peer_links_forward_preemption(p, l, rank);
+    trii_peer_events_post(p, TRII_PEER_PREEMPTED, rank, message->left_ms, "");
 }
 
-/* What it says once it is no stranger any more. */
-static void take_words(const trii_peer_link *l, const char *data, size_t bytes,
-                       trii_peer_messages *words)
+/* Of an agent that has identified itself. */
+static void handle_messages(const trii_peer_link *l, const char *data, size_t bytes,
+                            trii_peer_messages *messages)
 {
-    trii_peer_seat *seat = seat_of(l);
-    trii_peer_message word;
+    trii_peer_state *state = state_of(l);
+    trii_peer_message message;
 
-    if (seat != NULL)
-        seat->heard_ns = trii_now_ns();
-    while (trii_peer_messages_next(words, &data, &bytes, &word)) {
-        if (word.kind == TRII_PEER_NOTICE)
-            take_notice(l, &word);
-        else if (seat != NULL && word.kind == TRII_PEER_BYE)
-            seat->bye = true;
-        else if (seat != NULL)
-            seat->held_up_ms = word.kind == TRII_PEER_HELD_UP ? word.left_ms : 0;
+    if (state != NULL)
+        state->heard_ns = trii_now_ns();
+    while (trii_peer_messages_next(messages, &data, &bytes, &message)) {
+        if (message.kind == TRII_PEER_PREEMPTION)
+            handle_preemption(l, &message);
+        else if (state != NULL && message.kind == TRII_PEER_GOODBYE)
+            state->left = true;
+        else if (state != NULL)
+            state->stalled_ms = message.kind == TRII_PEER_STALLED ? message.left_ms : 0;
     }
 }
 
-/* --- strangers -------------------------------------------------------------------------------- */
+/* --- identification
+ * -------------------------------------------------------------------------------- */
 
-/* It has said who it is. */
-static void seat_link(trii_peer_link *l, int rank, int64_t round)
+/* It has identified itself. */
+static void identify_link(trii_peer_link *l, int rank, int64_t round)
 {
-    trii_peer_seat *seat;
+    trii_peer_state *state;
 
     l->rank = rank;
     l->round = round;
-    seat = seat_of(l);
-    if (seat != NULL) {
-        seat->watched = seat->reached = true;
-        seat->n_links++;
-        trii_peer_link_say_notices(l);
+    state = state_of(l);
+    if (state != NULL) {
+        state->watched = state->reached = true;
+        state->n_links++;
+        trii_peer_link_send_preemptions(l);
     }
 }
 
-/* Bytes of a stranger. False: it is none of ours. */
-static bool take_hello(trii_peer_link *l, const char *data, size_t bytes)
+/* Of who has not identified itself yet. False: it is not an agent of this job. */
+static bool handle_hello(trii_peer_link *l, const char *data, size_t bytes)
 {
     const trii_peers *p = l->peers;
     unsigned char answer[TRII_ANSWER_BYTES];
@@ -182,37 +187,37 @@ static bool take_hello(trii_peer_link *l, const char *data, size_t bytes)
     if (status == TRI_INPROGRESS)
         return true;
     if (status == TRI_OK && l->hello.round < p->round.number)
-        trii_peer_link_say(l, "q"); /* we live, in a round that it has not heard of yet */
+        trii_peer_link_send(l, "q"); /* in order: we are in a round that it has not heard of yet */
     if (status != TRI_OK || l->hello.round < p->round.number)
         return false;
-    seat_link(l, l->hello.rank, l->hello.round);
-    take_words(l, data + at, bytes - at, &l->words);
+    identify_link(l, l->hello.rank, l->hello.round);
+    handle_messages(l, data + at, bytes - at, &l->messages);
     return true;
 }
 
 static void link_ready(trii_watch *watch, unsigned events)
 {
     trii_peer_link *l = TRII_CONTAINER(watch, trii_peer_link, watch);
-    char words[256];
+    char data[256];
     size_t got;
-    tri_status status = trii_socket_recv(watch->fd, words, sizeof(words), &got);
+    tri_status status = trii_socket_recv(watch->fd, data, sizeof(data), &got);
 
     (void)events;
     if (status == TRI_INPROGRESS)
         return;
     if (l->rank < 0) {
-        if (status != TRI_OK || !take_hello(l, words, got))
+        if (status != TRI_OK || !handle_hello(l, data, got))
             trii_peer_link_drop(l, false);
     } else if (status == TRI_OK) {
-        take_words(l, words, got, &l->words);
+        handle_messages(l, data, got, &l->messages);
     } else {
-        end(l);
+        end_link(l);
     }
 }
 
-/* Strangers must not keep out those who belong here: the one that came first goes. False: there is
- * none. */
-static bool drop_stranger(trii_peers *p)
+/* Connections that do not identify themselves must not keep out those that do: the oldest one goes.
+ * False: there is none. */
+static bool drop_unidentified(trii_peers *p)
 {
     trii_peer_link *oldest = NULL;
 
@@ -229,7 +234,7 @@ trii_peer_link *trii_peer_link_add(trii_peers *p, int fd, int rank, int64_t roun
 {
     trii_peer_link *l = NULL;
 
-    if (p->n_links < MAX_LINKS || drop_stranger(p))
+    if (p->n_links < MAX_LINKS || drop_unidentified(p))
         l = trii_alloc(1, sizeof(*l), "peer agent");
     if (l == NULL || trii_loop_watch(p->loop, &l->watch, fd, TRII_READABLE, link_ready) != TRI_OK) {
         trii_free(l);
@@ -244,7 +249,7 @@ trii_peer_link *trii_peer_link_add(trii_peers *p, int fd, int rank, int64_t roun
     p->links = l;
     p->n_links++;
     if (rank >= 0)
-        seat_link(l, rank, round);
+        identify_link(l, rank, round);
     return l;
 }
 
@@ -257,8 +262,8 @@ void trii_peer_links_accept(trii_watch *watch, unsigned events)
     (void)events;
     if (status == TRI_OK) {
         (void)trii_peer_link_add(p, fd, -1, -1);
-    } else if (status != TRI_INPROGRESS && !drop_stranger(p)) {
-        p->deaf = true; /* it stays ready: we would ask without end */
+    } else if (status != TRI_INPROGRESS && !drop_unidentified(p)) {
+        p->accept_paused = true; /* it stays ready: the loop would spin */
         trii_loop_change(watch, 0);
     }
 }

@@ -24,7 +24,7 @@ static const char *read_number(const char *text, int64_t max, char end, int64_t 
 }
 
 /* text: from behind the 'n', ended by ';' and a zero byte. */
-static bool understand_notice(const char *text, trii_peer_message *word_out)
+static bool parse_preemption(const char *text, trii_peer_message *message_out)
 {
     int64_t rank = 0, number = 0, left_ms = -1;
 
@@ -36,63 +36,64 @@ static bool understand_notice(const char *text, trii_peer_message *word_out)
     text = strcmp(text, "-1;") == 0 ? text + 3 : read_number(text, INT64_MAX, ';', &left_ms);
     if (text == NULL || *text != '\0')
         return false;
-    *word_out = (trii_peer_message){TRII_PEER_NOTICE, (int)rank, (int)number, left_ms};
+    *message_out = (trii_peer_message){TRII_PEER_PREEMPTION, (int)rank, (int)number, left_ms};
     return true;
 }
 
-static bool understand(const char *text, trii_peer_message *word_out)
+static bool parse_numbers(const char *text, trii_peer_message *message_out)
 {
     int64_t ms = 0;
 
     if (*text == 'n')
-        return understand_notice(text + 1, word_out);
+        return parse_preemption(text + 1, message_out);
     text = read_number(text + 1, INT64_MAX, ';', &ms);
     if (text == NULL || *text != '\0')
         return false;
-    *word_out = (trii_peer_message){.kind = TRII_PEER_HELD_UP, .left_ms = ms};
+    *message_out = (trii_peer_message){.kind = TRII_PEER_STALLED, .left_ms = ms};
     return true;
 }
 
-/* True: a word ends with this byte. */
-static bool take(trii_peer_messages *words, char c, trii_peer_message *word_out)
+/* True: a message ends with this byte. */
+static bool take_byte(trii_peer_messages *messages, char c, trii_peer_message *message_out)
 {
-    bool ends, fits = words->used + 2 < sizeof(words->text);
+    bool ends, fits = messages->used + 2 < sizeof(messages->text);
 
-    if (words->used == 0 && c != 'n' && c != 'b') {
-        *word_out = (trii_peer_message){.kind = c == 'q' ? TRII_PEER_BYE : TRII_PEER_BEAT};
+    if (messages->used == 0 && c != 'n' && c != 'b') {
+        *message_out =
+            (trii_peer_message){.kind = c == 'q' ? TRII_PEER_GOODBYE : TRII_PEER_HEARTBEAT};
         return true;
     }
-    words->text[words->used++] = c;
-    words->text[words->used] = '\0';
+    messages->text[messages->used++] = c;
+    messages->text[messages->used] = '\0';
     ends = c == ';' || !fits;
     if (!ends)
         return false;
-    words->used = 0;
-    return c == ';' && understand(words->text, word_out);
+    messages->used = 0;
+    return c == ';' && parse_numbers(messages->text, message_out);
 }
 
-bool trii_peer_messages_next(trii_peer_messages *words, const char **data, size_t *bytes,
-                             trii_peer_message *word_out)
+bool trii_peer_messages_next(trii_peer_messages *messages, const char **data, size_t *bytes,
+                             trii_peer_message *message_out)
 {
     while (*bytes > 0) {
         char c = **data;
 
         (*data)++;
         (*bytes)--;
-        if (take(words, c, word_out))
+        if (take_byte(messages, c, message_out))
             return true;
     }
     return false;
 }
 
-void trii_peer_messages_preemption(const trii_peer_message *word,
-                                   char text_out[TRII_PEER_NOTICE_BYTES])
+void trii_peer_messages_preemption(const trii_peer_message *message,
+                                   char text_out[TRII_PEER_MESSAGE_BYTES])
 {
-    snprintf(text_out, TRII_PEER_NOTICE_BYTES, "n%d,%d,%lld;", word->rank, word->number,
-             (long long)word->left_ms);
+    snprintf(text_out, TRII_PEER_MESSAGE_BYTES, "n%d,%d,%lld;", message->rank, message->number,
+             (long long)message->left_ms);
 }
 
-void trii_peer_messages_stalled(int64_t ms, char text_out[TRII_PEER_NOTICE_BYTES])
+void trii_peer_messages_stalled(int64_t ms, char text_out[TRII_PEER_MESSAGE_BYTES])
 {
-    snprintf(text_out, TRII_PEER_NOTICE_BYTES, "b%lld;", (long long)ms);
+    snprintf(text_out, TRII_PEER_MESSAGE_BYTES, "b%lld;", (long long)ms);
 }

@@ -93,7 +93,7 @@ static void what_is_no_hello_is_refused(void **state)
 /* --- agents in one loop ----------------------------------------------------------------------- */
 
 typedef struct told {
-    int lost, refused, remarked; /* how often; the last rank */
+    int lost, incompatible, warning; /* how often; the last rank */
     int rank;
     char why[TRII_ERR_BYTES];
 } told;
@@ -112,7 +112,7 @@ static void on_refused(void *arg, const char *why)
 {
     told *t = arg;
 
-    t->refused++;
+    t->incompatible++;
     snprintf(t->why, sizeof(t->why), "%s", why);
 }
 
@@ -120,7 +120,7 @@ static void on_remarked(void *arg, const char *text)
 {
     told *t = arg;
 
-    t->remarked++;
+    t->warning++;
     snprintf(t->why, sizeof(t->why), "%s", text);
 }
 
@@ -158,11 +158,11 @@ static void use_key(pair *p, const char *name)
 
 static void start(pair *p, int i, const char *key)
 {
-    const trii_peers_events events = {.lost = on_lost,
-                                      .refused = on_refused,
-                                      .noticed = on_noticed,
-                                      .remarked = on_remarked,
-                                      .arg = &p->told[i]};
+    const trii_peers_callbacks events = {.lost = on_lost,
+                                         .incompatible = on_refused,
+                                         .preempted = on_noticed,
+                                         .warning = on_remarked,
+                                         .arg = &p->told[i]};
     trii_rdzv_agent *agent = &p->agents[i];
 
     use_key(p, key);
@@ -205,7 +205,7 @@ static void next_round(pair *p, int i)
     const trii_rdzv_round round = {
         .number = p->round, .group_rank = i, .group_size = 2, .agents = p->agents};
 
-    trii_peers_round(p->peers[i], &round);
+    trii_peers_watch_round(p->peers[i], &round);
 }
 
 static void both_next(pair *p)
@@ -246,7 +246,7 @@ static void end(pair *p)
 static void expect_peace(const pair *p)
 {
     for (int i = 0; i < 2; i++) {
-        if (p->told[i].lost + p->told[i].refused > 0)
+        if (p->told[i].lost + p->told[i].incompatible > 0)
             fail_msg("agent %d was told: %s", i, p->told[i].why);
     }
 }
@@ -332,7 +332,7 @@ static void another_key_is_told_and_is_no_death(void **state)
     (void)state;
     begin(&p, "one", "two");
     both_next(&p);
-    run_until(&p, &p.told[0].refused, 1);
+    run_until(&p, &p.told[0].incompatible, 1);
     assert_int_equal(p.told[0].lost, 0);
     assert_non_null(strstr(p.told[0].why, "host host1 (pid 71): "));
     assert_non_null(strstr(p.told[0].why, "another job key"));
@@ -346,13 +346,14 @@ static void a_key_on_one_side_only_is_told(void **state)
     (void)state;
     begin(&p, "key", NULL);
     both_next(&p);
-    run_until(&p, &p.told[0].refused, 1);
-    run_until(&p, &p.told[1].refused, 1);
-    assert_string_equal(p.told[0].why,
-                        "host host1 (pid 71) has no job key (TRI_JOB_KEY_FILE), and this one has");
+    run_until(&p, &p.told[0].incompatible, 1);
+    run_until(&p, &p.told[1].incompatible, 1);
+    assert_string_equal(
+        p.told[0].why,
+        "host host1 (pid 71) has no job key (TRI_JOB_KEY_FILE), but this host has one");
     assert_string_equal(
         p.told[1].why,
-        "host host0 (pid 70) has a job key (TRI_JOB_KEY_FILE), and this one has none");
+        "host host0 (pid 70) has a job key (TRI_JOB_KEY_FILE), but this host has none");
     end(&p);
 }
 
@@ -448,7 +449,7 @@ static void who_is_never_reached_is_refused_at_last(void **state)
     }
     p.round++;
     next_round(&p, 1);
-    run_until(&p, &p.told[1].refused, 1);
+    run_until(&p, &p.told[1].incompatible, 1);
     assert_int_equal(p.told[1].lost, 2);
     assert_non_null(strstr(p.told[1].why,
                            "host host0 (pid 70) takes part in the job, but this host "
@@ -466,10 +467,10 @@ static void an_agent_whose_loop_stands_still_is_not_lost(void **state)
     (void)state;
     begin_with(&p, true, NULL, NULL);
     both_next(&p);
-    run_until(&p, &p.told[0].remarked, 1);
-    assert_int_equal(p.told[0].lost + p.told[0].refused, 0);
-    assert_non_null(strstr(p.told[0].why, "host host1 (pid 71) lives, but its agent has been held "
-                                          "up for 10 s: does a disk"));
+    run_until(&p, &p.told[0].warning, 1);
+    assert_int_equal(p.told[0].lost + p.told[0].incompatible, 0);
+    assert_non_null(strstr(p.told[0].why, "host host1 (pid 71) is alive, but its agent has been "
+                                          "blocked for 10 s: check whether a disk"));
     end(&p);
 }
 

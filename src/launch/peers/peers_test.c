@@ -10,7 +10,7 @@ enum { N = 2 * TRII_PEER_NEIGHBOURS + 6, TOLD = 3 };
 
 typedef struct agent {
     trii_peers *peers;
-    int lost, noticed;
+    int lost, preempted;
     int rank; /* whose host will be taken away */
     int64_t left_ms;
     char host[64];
@@ -24,17 +24,17 @@ static void lost(void *arg, const trii_rdzv_round *round, int rank, const char *
     ((agent *)arg)->lost++;
 }
 
-static void noticed(void *arg, int rank, const trii_rdzv_agent *from, int64_t left_ms)
+static void preempted(void *arg, int rank, const trii_rdzv_agent *from, int64_t left_ms)
 {
     agent *a = arg;
 
-    a->noticed++;
+    a->preempted++;
     a->rank = rank;
     a->left_ms = left_ms;
     snprintf(a->host, sizeof(a->host), "%s", from->name);
 }
 
-static void refused(void *arg, const char *why)
+static void incompatible(void *arg, const char *why)
 {
     (void)arg;
     fail_msg("%s", why);
@@ -46,7 +46,7 @@ static int reached(const agent *agents)
     int n = 0;
 
     for (int i = 0; i < N; i++)
-        n += agents[i].noticed > 0;
+        n += agents[i].preempted > 0;
     return n;
 }
 
@@ -61,11 +61,11 @@ static void begin(job *j)
     memset(j, 0, sizeof(*j));
     CHECK_OK(trii_loop_create(&j->loop));
     for (int i = 0; i < N; i++) {
-        trii_peers_events events = {.lost = lost,
-                                    .refused = refused,
-                                    .noticed = noticed,
-                                    .remarked = refused,
-                                    .arg = &j->agents[i]};
+        trii_peers_callbacks events = {.lost = lost,
+                                       .incompatible = incompatible,
+                                       .preempted = preempted,
+                                       .warning = incompatible,
+                                       .arg = &j->agents[i]};
         trii_rdzv_agent *a = &j->list[i];
 
         CHECK_OK(trii_peers_create(j->loop, "127.0.0.1", 5000, &events, &j->agents[i].peers));
@@ -85,7 +85,7 @@ static void take_round(job *j, int64_t number, int i, int n, bool reversed)
 
     for (int k = 0; k < n; k++)
         list[reversed ? n - 1 - k : k] = j->list[k];
-    trii_peers_round(j->agents[i].peers, &round);
+    trii_peers_watch_round(j->agents[i].peers, &round);
 }
 
 /* The deadline of the test ends it. */
@@ -101,7 +101,7 @@ static void end(job *j)
         const agent *a = &j->agents[i];
 
         assert_int_equal(a->lost, 0);
-        assert_int_equal(a->noticed, i != TOLD); /* once */
+        assert_int_equal(a->preempted, i != TOLD); /* once */
         if (i != TOLD) {
             assert_string_equal(a->host, "host3");
             assert_true(a->left_ms > 0 && a->left_ms <= 100000);
@@ -120,7 +120,7 @@ static void a_notice_reaches_every_host(void **state)
     begin(&j);
     for (int i = 0; i < N; i++)
         take_round(&j, 1, i, N, false);
-    trii_peers_notice(j.agents[TOLD].peers, 100000);
+    trii_peers_announce_preemption(j.agents[TOLD].peers, 100000);
     run_until_reached(&j, N - 1);
     for (int i = 0; i < N; i++)
         assert_int_equal(j.agents[i].rank, i == TOLD ? 0 : TOLD);
@@ -134,7 +134,7 @@ static void a_notice_waits_for_the_round(void **state)
 
     (void)state;
     begin(&j);
-    trii_peers_notice(j.agents[TOLD].peers, 100000);
+    trii_peers_announce_preemption(j.agents[TOLD].peers, 100000);
     for (int i = 0; i < N - 1; i++) {
         take_round(&j, 1, i, N, false);
         trii_loop_run_once(j.loop, trii_deadline_ms(10));
@@ -154,7 +154,7 @@ static void a_notice_is_told_to_who_joins(void **state)
     begin(&j);
     for (int i = 0; i < N - 1; i++)
         take_round(&j, 1, i, N - 1, false);
-    trii_peers_notice(j.agents[TOLD].peers, 100000);
+    trii_peers_announce_preemption(j.agents[TOLD].peers, 100000);
     run_until_reached(&j, N - 2);
     for (int i = 0; i < N; i++)
         take_round(&j, 2, i, N, true);

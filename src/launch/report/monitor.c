@@ -182,7 +182,7 @@ void trii_monitor_signal(trii_monitor *m, int number)
     trii_events_put(&m->events, "signal", "\"signal\": \"%s\"", trii_signal_name(number));
 }
 
-void trii_monitor_notice(trii_monitor *m, const char *host, int64_t left_ms, int told)
+void trii_monitor_preemption(trii_monitor *m, const char *host, int64_t left_ms, int told)
 {
     char own[256], name[300], seconds[32] = "null", workers[32] = "null";
 

@@ -53,7 +53,7 @@ void trii_monitor_worker_ended(trii_monitor *monitor, const trii_worker *worker)
 void trii_monitor_signal(trii_monitor *monitor, int number);
 /* host: another host that will be taken away, NULL = this one. left_ms: -1 = nobody said when.
  * told: how many workers of this host were told, -1 = another host. */
-void trii_monitor_notice(trii_monitor *monitor, const char *host, int64_t left_ms, int told);
+void trii_monitor_preemption(trii_monitor *monitor, const char *host, int64_t left_ms, int told);
 /* No worker runs any more; cause: NULL = none failed. more: another attempt follows. */
 void trii_monitor_ended(trii_monitor *monitor, const trii_worker *cause, bool more);
 /* The job is over: its last words are queued. */
