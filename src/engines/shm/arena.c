@@ -70,8 +70,8 @@ static tri_status exchange_messages(shm_group *g, const arena_message *mine, int
         if (st != TRI_OK)
             return TRII_FAIL_CTX(st, "from rank %d", shm_name(g, r));
         if (theirs[r].magic != SHM_MAGIC)
-            return TRII_FAIL(TRI_ERR_INTERNAL, "rank %d does not speak our language",
-                             shm_name(g, r));
+            return TRII_FAIL(TRI_ERR_INTERNAL,
+                             "rank %d sent something that is not an arena message", shm_name(g, r));
     }
     return TRI_OK;
 }

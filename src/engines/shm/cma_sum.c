@@ -98,8 +98,7 @@ bool shm_cma_sum_advance(shm_group *g, trii_op *op)
     if (step->phase == SHM_RUNNING) {
         if (!sum_own_part(g, op) || shm_check_peers(g))
             return false; /* a failed peer may have had its buffers back while we read them */
-        shm_store_release(&shm_slot_of(g, g->rank, seq)->summed.value, seq);
-        g->must_wake = true;
+        shm_publish(g, &shm_slot_of(g, g->rank, seq)->summed.value, seq);
         shm_wake_peers(g);
         step->phase = SHM_SUMMED;
         did = true;

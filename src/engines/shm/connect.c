@@ -1,9 +1,9 @@
 /*
- * connect.c - how the ranks of a group meet: each makes its block, publishes a socket and a
- * nonce through the store, connects to the lower ranks and is connected by the higher ones.
- * Blocks travel as descriptors. That two ranks share a host is never guessed: each reads the
- * others' nonces through the mappings. Then the control thread watches the peers' sockets
- * (their end closes when they die) and processes (a forked child may hold the socket).
+ * connect.c - forming a group: each rank makes its block, publishes the name of a socket and a
+ * nonce through the store, connects to the lower ranks and accepts the higher ones. Blocks are
+ * passed as file descriptors. That two ranks share a host is never guessed: each reads the others'
+ * nonces through the mappings. From then on the control thread watches the peers' sockets, which
+ * close when they die, and their processes, as a forked child may keep a socket open.
  */
 #include <assert.h>
 #include <inttypes.h>
@@ -20,10 +20,10 @@
 #include "os/socket.h"
 #include "os/unix.h"
 
-#define STRANGERS 64 /* connections that are no rank's, at once, while a group forms */
+#define STRANGERS 64 /* connections at once that are not from a rank, while a group forms */
 
-/* What a rank tells the others: "<network> <socket> <nonce> <build>". Sockets without a file belong
- * to a network namespace, and two of those may be on one host. */
+/* What a rank publishes: "<network> <socket> <nonce> <build>". Abstract sockets belong to a network
+ * namespace, and there may be several of those on one host. */
 typedef struct shm_address {
     char net[96];
     char socket[TRII_UNIX_NAME];
@@ -49,7 +49,7 @@ static size_t block_bytes(int size)
     return sizeof(shm_block) + (size_t)size * sizeof(shm_pair);
 }
 
-/* --- the end of a peer, on the control thread -------------------------------------------- */
+/* --- the end of a peer, on the control thread ----------------------------- */
 
 static void watched_peer_ended(shm_peer *peer, const char *how)
 {
@@ -107,7 +107,7 @@ static tri_status watch_peers(shm_group *g)
     return st;
 }
 
-/* --- meeting ------------------------------------------------------------------------------- */
+/* --- forming the group ---------------------------------------------------- */
 
 static tri_status make_block(shm_group *g, uint64_t *nonce_out)
 {
@@ -131,11 +131,11 @@ static tri_status make_block(shm_group *g, uint64_t *nonce_out)
     g->cma_probe = head->nonce;
     head->cma_probe_at = (uint64_t)(uintptr_t)&g->cma_probe;
     *nonce_out = head->nonce;
-    /* What the small calls touch; the rest comes with its first use. */
+    /* What small calls touch; the rest is populated when it is first used. */
     return trii_shmem_populate(g->block, offsetof(shm_block, one_shot));
 }
 
-/* Says whether we can read the others' memory: TRI_SHM_CMA if so. */
+/* Publishes whether we can read the others' memory: the value of TRI_SHM_CMA if so. */
 static tri_status publish_cma(shm_group *g)
 {
     int64_t allowed = 1;
@@ -146,7 +146,7 @@ static tri_status publish_cma(shm_group *g)
     return st;
 }
 
-/* All have said so: what all can do is done. */
+/* All have published it: what all can do is done. */
 static void agree_on_cma(shm_group *g)
 {
     g->cma = 2;
@@ -157,8 +157,9 @@ static void agree_on_cma(shm_group *g)
     }
 }
 
-/* Everybody's address, or why somebody has none: then all of us fail alike. */
-static tri_status tell_address(const trii_group_args *args, tri_status st, shm_address *addresses)
+/* Gathers the addresses of all ranks. If one has none, all ranks fail with its reason. */
+static tri_status gather_addresses(const trii_group_args *args, tri_status st,
+                                   shm_address *addresses)
 {
     char mine[sizeof(shm_address) + 32] = "";
     char **texts = NULL;
@@ -175,7 +176,7 @@ static tri_status tell_address(const trii_group_args *args, tri_status st, shm_a
     for (int r = 0; r < args->size && st == TRI_OK && texts != NULL; r++) {
         shm_address *a = &addresses[r];
 
-        a->build[0] = '\0'; /* of a build that does not tell */
+        a->build[0] = '\0'; /* of a build that does not publish it */
         if (sscanf(texts[r], "%95s %63s %" SCNu64 " %63s", a->net, a->socket, &a->nonce, a->build) <
             3)
             st = TRII_FAIL(TRI_ERR_FORMAT, "rank %d published no address: %s",
@@ -202,9 +203,9 @@ static bool is_hello(const shm_group *g, const hello *h)
            h->rank != g->rank;
 }
 
-/* Their block arrives: maps it and reads the nonce that the store told. */
-static tri_status take_hello(shm_group *g, int fd, const shm_address *addresses,
-                             int64_t deadline_ns, int *rank_out)
+/* Receives a peer's block: maps it and compares its nonce with the one in the store. */
+static tri_status receive_hello(shm_group *g, int fd, const shm_address *addresses,
+                                int64_t deadline_ns, int *rank_out)
 {
     hello theirs;
     int block_fd = -1;
@@ -235,103 +236,103 @@ static tri_status take_hello(shm_group *g, int fd, const shm_address *addresses,
     return TRI_OK;
 }
 
-/* Accepts on the control thread while this rank connects and waits for the others: a socket's queue
- * may be shorter than the group. Guarded by the loop's lock. */
-typedef struct doorman {
+/* Accepts on the control thread while this rank connects and waits for the others: the queue of a
+ * listening socket may be shorter than the group. Guarded by the loop's lock. */
+typedef struct acceptor {
     trii_watch watch;
     const shm_group *group;
-    int *fds; /* accepted, of our own user: ranks and, first come first, strangers */
+    int *fds; /* accepted, oldest first: from ranks and from other processes of our user */
     int n_fds, room;
     bool failed; /* with the error below */
     char error[TRII_ERR_BYTES];
-} doorman;
+} acceptor;
 
-/* The system shows our sockets to everybody, and processes of our user may call them: whoever is
- * there and has not spoken as a rank does goes, the one that came first. False: all have. */
-static bool turn_away(doorman *d)
+/* The system lists our sockets, and any process of our user may connect: closes the oldest
+ * connection that has not sent a rank's hello. False: all have. */
+static bool close_stranger(acceptor *a)
 {
-    for (int i = 0; i < d->n_fds; i++) {
+    for (int i = 0; i < a->n_fds; i++) {
         hello theirs;
 
-        if (trii_unix_peek(d->fds[i], &theirs, sizeof(theirs)) == (int)sizeof(theirs) &&
-            is_hello(d->group, &theirs))
+        if (trii_unix_peek(a->fds[i], &theirs, sizeof(theirs)) == (int)sizeof(theirs) &&
+            is_hello(a->group, &theirs))
             continue;
-        trii_unix_close(d->fds[i]);
-        d->n_fds--;
-        memmove(&d->fds[i], &d->fds[i + 1], (size_t)(d->n_fds - i) * sizeof(*d->fds));
+        trii_unix_close(a->fds[i]);
+        a->n_fds--;
+        memmove(&a->fds[i], &a->fds[i + 1], (size_t)(a->n_fds - i) * sizeof(*a->fds));
         return true;
     }
     return false;
 }
 
-static void someone_connects(trii_watch *watch, unsigned events)
+static void acceptor_ready(trii_watch *watch, unsigned events)
 {
-    doorman *d = (doorman *)watch;
+    acceptor *a = (acceptor *)watch;
 
     (void)events;
-    while (!d->failed) {
+    while (!a->failed) {
         int fd = -1;
         tri_status st = trii_unix_accept(watch->fd, 0, &fd);
 
         if (st == TRI_ERR_TIMEOUT)
             return;
-        d->failed = st != TRI_OK;
-        if (d->failed)
-            snprintf(d->error, sizeof(d->error), "%s", tri_last_error());
+        a->failed = st != TRI_OK;
+        if (a->failed)
+            snprintf(a->error, sizeof(a->error), "%s", tri_last_error());
         else
-            d->fds[d->n_fds++] = fd;
-        if (d->n_fds == d->room && !turn_away(d))
+            a->fds[a->n_fds++] = fd;
+        if (a->n_fds == a->room && !close_stranger(a))
             break;
     }
-    trii_loop_change(watch, 0); /* nobody else can */
+    trii_loop_change(watch, 0); /* there is no room for another */
 }
 
-static tri_status doorman_begin(doorman *d, shm_group *g, int listen_fd)
+static tri_status acceptor_start(acceptor *a, shm_group *g, int listen_fd)
 {
     tri_status st;
 
     int callers = g->size - 1 - g->rank;
 
-    d->group = g;
-    d->room = callers + STRANGERS;
-    d->fds = trii_alloc((size_t)d->room, sizeof(*d->fds), "shm connections");
-    if (d->fds == NULL)
+    a->group = g;
+    a->room = callers + STRANGERS;
+    a->fds = trii_alloc((size_t)a->room, sizeof(*a->fds), "shm connections");
+    if (a->fds == NULL)
         return TRI_ERR_NO_MEMORY;
     st = trii_control_take(&g->loop);
     if (st == TRI_OK && callers > 0)
-        st = trii_loop_watch(g->loop, &d->watch, listen_fd, TRII_READABLE, someone_connects);
+        st = trii_loop_watch(g->loop, &a->watch, listen_fd, TRII_READABLE, acceptor_ready);
     return st;
 }
 
-/* From now on the caller accepts itself. */
-static tri_status doorman_leave(doorman *d)
+/* Ends accepting on the control thread: the caller accepts from now on. */
+static tri_status acceptor_stop(acceptor *a)
 {
-    trii_loop_unwatch(&d->watch);
-    return d->failed ? TRII_FAIL(TRI_ERR_IO, "%s", d->error) : TRI_OK;
+    trii_loop_unwatch(&a->watch);
+    return a->failed ? TRII_FAIL(TRI_ERR_IO, "%s", a->error) : TRI_OK;
 }
 
-static void doorman_end(doorman *d)
+static void acceptor_fini(acceptor *a)
 {
-    trii_loop_unwatch(&d->watch);
-    for (int i = 0; i < d->n_fds; i++)
-        trii_unix_close(d->fds[i]);
-    trii_free(d->fds);
-    d->fds = NULL;
-    d->n_fds = 0;
+    trii_loop_unwatch(&a->watch);
+    for (int i = 0; i < a->n_fds; i++)
+        trii_unix_close(a->fds[i]);
+    trii_free(a->fds);
+    a->fds = NULL;
+    a->n_fds = 0;
 }
 
-/* The next one that connected or connects. */
-static tri_status doorman_next(doorman *d, int listen_fd, int64_t deadline_ns, int *fd_out)
+/* The next connection, accepted already or not. */
+static tri_status acceptor_next(acceptor *a, int listen_fd, int64_t deadline_ns, int *fd_out)
 {
-    if (d->n_fds == 0)
+    if (a->n_fds == 0)
         return trii_unix_accept(listen_fd, deadline_ns, fd_out);
-    *fd_out = d->fds[--d->n_fds];
+    *fd_out = a->fds[--a->n_fds];
     return TRI_OK;
 }
 
 /* Connects to the lower ranks; that succeeds soon or never. */
-static tri_status connect_down(shm_group *g, const shm_address *addresses,
-                               const trii_group_args *args)
+static tri_status connect_lower_ranks(shm_group *g, const shm_address *addresses,
+                                      const trii_group_args *args)
 {
     for (int r = 0; r < g->rank; r++) {
         tri_status st =
@@ -345,9 +346,9 @@ static tri_status connect_down(shm_group *g, const shm_address *addresses,
     return TRI_OK;
 }
 
-/* All see the same if they compare: where two differ, every rank differs from one of them. */
-static tri_status check_place(const shm_group *g, const trii_group_args *args,
-                              const shm_address *addresses)
+/* All ranks reach the same result: where two differ, every rank differs from one of them. */
+static tri_status check_same_host(const shm_group *g, const trii_group_args *args,
+                                  const shm_address *addresses)
 {
     for (int r = 0; r < g->size; r++) {
         tri_status st = trii_build_check(args, r, addresses[r].build, addresses[g->rank].build);
@@ -362,15 +363,15 @@ static tri_status check_place(const shm_group *g, const trii_group_args *args,
     return TRI_OK;
 }
 
-/* Whether a hello failed because of who sent it, or did not. */
-static bool is_of_stranger(tri_status st)
+/* Whether a hello failed because its sender is not a rank. */
+static bool is_from_stranger(tri_status st)
 {
     return st == TRI_ERR_UNSUPPORTED || st == TRI_ERR_TIMEOUT || st == TRI_ERR_PEER_LOST ||
            st == TRI_ERR_FORMAT;
 }
 
-static tri_status accept_up(shm_group *g, doorman *d, int listen_fd, const shm_address *addresses,
-                            const trii_group_args *args)
+static tri_status accept_higher_ranks(shm_group *g, acceptor *a, int listen_fd,
+                                      const shm_address *addresses, const trii_group_args *args)
 {
     tri_status st;
     int rank;
@@ -378,12 +379,12 @@ static tri_status accept_up(shm_group *g, doorman *d, int listen_fd, const shm_a
     for (int n = g->rank + 1; n < g->size;) {
         int fd = -1;
 
-        st = doorman_next(d, listen_fd, args->deadline_ns, &fd);
+        st = acceptor_next(a, listen_fd, args->deadline_ns, &fd);
         if (st != TRI_OK)
             return st;
-        /* all ranks have said that they have connected and sent theirs */
-        st = take_hello(g, fd, addresses, 0, &rank);
-        if (is_of_stranger(st)) {
+        /* no waiting: all ranks have connected and sent theirs */
+        st = receive_hello(g, fd, addresses, 0, &rank);
+        if (is_from_stranger(st)) {
             TRII_LOG(TRII_LOG_DEBUG, "shm", "closed a connection that is not a rank's: %s",
                      tri_last_error());
             trii_unix_close(fd);
@@ -399,14 +400,14 @@ static tri_status accept_up(shm_group *g, doorman *d, int listen_fd, const shm_a
         n++;
     }
     for (int r = 0; r < g->rank; r++) {
-        st = take_hello(g, g->peers[r].socket, addresses, args->deadline_ns, &rank);
+        st = receive_hello(g, g->peers[r].socket, addresses, args->deadline_ns, &rank);
         if (st != TRI_OK)
             return st;
     }
     return TRI_OK;
 }
 
-/* What all ranks may use together: of the cores, and of the time that their control groups have. */
+/* Cores that all ranks may use together, by their affinity and their control groups' quotas. */
 static tri_status count_cores(const shm_group *g, int *cores_out)
 {
     trii_cpu_quota *quotas = trii_alloc((size_t)g->size, sizeof(*quotas), "shm quotas");
@@ -423,8 +424,8 @@ static tri_status count_cores(const shm_group *g, int *cores_out)
     return TRI_OK;
 }
 
-/* Ranks that fit on the cores spin. Others look, and hand their core to the next rank that can
- * run: a switch costs a microsecond or two, a sleep and its end ten times that. */
+/* With a core for every rank, ranks spin. Otherwise they check and yield the core to the next rank
+ * that can run: a switch costs a microsecond or two, a sleep and a wake ten times that. */
 static tri_status choose_spin(shm_group *g)
 {
     int64_t us = 50;
@@ -439,20 +440,21 @@ static tri_status choose_spin(shm_group *g)
     return st;
 }
 
-/* Whoever still waits for our hello hears that it will not come: we wait for their word next. */
-static void hang_up(shm_group *g, doorman *d, int *listen_fd)
+/* Closes all connections: a peer that still waits for our hello need not, before we wait for all
+ * peers in the store. */
+static void close_connections(shm_group *g, acceptor *a, int *listen_fd)
 {
-    doorman_end(d);
+    acceptor_fini(a);
     trii_unix_close(*listen_fd);
     *listen_fd = -1;
     for (int r = 0; r < g->size; r++)
         trii_socket_sever(g->peers[r].socket, false);
 }
 
-static tri_status meet(shm_group *g, const trii_group_args *args, shm_address *addresses)
+static tri_status connect_ranks(shm_group *g, const trii_group_args *args, shm_address *addresses)
 {
     shm_address *mine = &addresses[g->rank];
-    doorman d = {.fds = NULL};
+    acceptor incoming = {.fds = NULL};
     int listen_fd = -1;
     char *gap;
     tri_status st;
@@ -470,18 +472,18 @@ static tri_status meet(shm_group *g, const trii_group_args *args, shm_address *a
     if (st == TRI_OK)
         st = trii_unix_listen(&listen_fd, mine->socket);
     if (st == TRI_OK)
-        st = doorman_begin(&d, g, listen_fd);
-    st = tell_address(args, st, addresses);
+        st = acceptor_start(&incoming, g, listen_fd);
+    st = gather_addresses(args, st, addresses);
     if (st == TRI_OK)
-        st = check_place(g, args, addresses);
+        st = check_same_host(g, args, addresses);
     if (st != TRI_OK)
         goto out;
-    st = trii_group_agree(args, "connected", connect_down(g, addresses, args));
+    st = trii_group_agree(args, "connected", connect_lower_ranks(g, addresses, args));
     if (st == TRI_OK) {
-        st = doorman_leave(&d);
+        st = acceptor_stop(&incoming);
         if (st == TRI_OK)
-            st = accept_up(g, &d, listen_fd, addresses, args);
-        if (st == TRI_ERR_PEER_LOST) /* who hung up has said why, unless it ended */
+            st = accept_higher_ranks(g, &incoming, listen_fd, addresses, args);
+        if (st == TRI_ERR_PEER_LOST) /* whoever closed it has published why, unless it died */
             st = TRII_FAIL_CTX(TRI_ERR_ABORTED, "another rank gave up");
         for (int r = 0; r < g->size && st == TRI_OK; r++) {
             if (r != g->rank)
@@ -494,17 +496,17 @@ static tri_status meet(shm_group *g, const trii_group_args *args, shm_address *a
         if (st == TRI_OK)
             st = choose_spin(g);
         if (st != TRI_OK)
-            hang_up(g, &d, &listen_fd);
+            close_connections(g, &incoming, &listen_fd);
         st = trii_group_agree(args, "mapped", st);
     }
 out:
-    doorman_end(&d);
+    acceptor_fini(&incoming);
     trii_unix_close(listen_fd);
     trii_shmem_close_fd(&g->peers[g->rank].memory);
     return st;
 }
 
-/* --- creation ------------------------------------------------------------------------------ */
+/* --- creation ------------------------------------------------------------- */
 
 tri_status shm_create(const trii_group_args *args, void **self_out)
 {
@@ -516,8 +518,8 @@ tri_status shm_create(const trii_group_args *args, void **self_out)
         return TRII_FAIL(TRI_ERR_UNSUPPORTED, "engine shm: %d ranks, at most %d", args->size,
                          SHM_MAX_RANKS);
     g = trii_alloc(1, sizeof(*g), "shm group");
-    if (g == NULL) /* the peers must hear of it */
-        return args->size > 1 ? tell_address(args, TRI_ERR_NO_MEMORY, NULL) : TRI_ERR_NO_MEMORY;
+    if (g == NULL) /* the peers must learn of it */
+        return args->size > 1 ? gather_addresses(args, TRI_ERR_NO_MEMORY, NULL) : TRI_ERR_NO_MEMORY;
     g->rank = args->rank;
     g->size = args->size;
     g->name = args->name;
@@ -538,11 +540,11 @@ tri_status shm_create(const trii_group_args *args, void **self_out)
     st = shm_arena_init(g);
     if (st != TRI_OK || g->scratch == NULL || g->peers == NULL || addresses == NULL) {
         st = TRI_ERR_NO_MEMORY;
-        if (g->size > 1) /* the peers must hear of it */
-            st = tell_address(args, st, NULL);
+        if (g->size > 1) /* the peers must learn of it */
+            st = gather_addresses(args, st, NULL);
         assert(st != TRI_OK); /* all fail with us */
     } else {
-        st = meet(g, args, addresses);
+        st = connect_ranks(g, args, addresses);
     }
     if (st == TRI_OK)
         agree_on_cma(g);
@@ -562,7 +564,7 @@ void shm_release(shm_group *g)
         trii_loop_unwatch(&g->peers[r].process_watch);
     }
     if (g->loop != NULL) {
-        /* A callback that took its watch away itself may still be running. */
+        /* A callback that removed its own watch may still be running. */
         trii_loop_lock(g->loop);
         trii_loop_timer_stop(g->loop, &g->death_mark_timer);
         trii_robust_futex_release(&g->block->head.death_mark);

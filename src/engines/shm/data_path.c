@@ -34,7 +34,7 @@
  * in 1140 us staged and in 1620 to 1970 by CMA, and gather it in 408 and 791. */
 #define STAGED_IF_CROWDED (CMA_SUMS | 1u << TRII_KIND_ALL_GATHER | 1u << TRII_KIND_ALL_GATHER_V)
 
-/* --- arriving ---------------------------------------------------------------------------- */
+/* --- arriving ------------------------------------------------------------- */
 
 /* Of the arena, else of this process. */
 static uint64_t address_of(uint64_t arena_at, const void *p)
@@ -116,7 +116,7 @@ void shm_path_arrive(shm_group *g, trii_op *op)
     shm_slot_arrive(g, op);
 }
 
-/* --- all have arrived -------------------------------------------------------------------- */
+/* --- all have arrived ----------------------------------------------------- */
 
 /* Whether CMA is possible and faster than staging: the same answer on all ranks. */
 static bool cma_pays(const shm_group *g, const trii_collective *call)
@@ -150,7 +150,7 @@ void shm_path_choose(shm_group *g, trii_op *op)
     }
 }
 
-/* --- running ----------------------------------------------------------------------------- */
+/* --- running -------------------------------------------------------------- */
 
 static const char *inline_data(const shm_group *g, int rank, const trii_op *op)
 {

@@ -57,11 +57,6 @@ static inline void shm_store(shm_u64 *word, uint64_t value)
     atomic_store_explicit(word, value, memory_order_relaxed);
 }
 
-static inline void shm_store_release(shm_u64 *word, uint64_t value)
-{
-    atomic_store_explicit(word, value, memory_order_release);
-}
-
 /* State of a rank. */
 enum { SHM_ACTIVE = 0, SHM_LEFT = 1, SHM_FAILED = 2 };
 

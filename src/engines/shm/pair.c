@@ -1,14 +1,19 @@
 /*
- * pair.c - send and recv. The announcements of a pair lie in the sender's block, SHM_CELLS of
- * them at a time, each with room for the data of a message that is not large: such a message is
- * gone for the sender when it was copied. A larger one is offered: it stays with its sender until
- * the receiver answers, who reads it where it lies, in one copy, or, where the system does not let
- * ranks read each other's memory, has it sent through a ring.
+ * pair.c - send and recv. The sender's block has SHM_CELLS cells for every pair of ranks, each with
+ * an announcement and room for the data of a message.
  *
- * The receiver hears announcements in order and finds the receive by tag. What nobody receives yet
- * it keeps, in its cell while that is not needed, then in memory of its own: so no message is ever
- * behind another one. How much it keeps is said to the sender, which at TRII_KEPT_EAGER begins to
- * offer all messages that do not fit beside their announcement, and at TRII_KEPT_MOST waits.
+ * Eager: a message that fits into a cell is copied there, and the send is over. Rendezvous: a
+ * larger one is offered, that is, only announced; it stays with its sender until the receiver
+ * answers. The receiver reads it where it lies, in one copy, and says so, or, where ranks cannot
+ * read each other's memory, asks for its data, which then pass through a ring.
+ *
+ * The receiver takes announcements in order and finds the receive by tag. An unexpected message,
+ * for which no receive was posted yet, stays in its cell until the cell is needed, and then in the
+ * receiver's own memory: so no message ever blocks another. The sender sees how many bytes of them
+ * there are: from TRII_KEPT_EAGER on it offers all messages that do not fit into their
+ * announcement, and at TRII_KEPT_MOST it waits.
+ *
+ * pair_in.c is the receiver's side, pair_out.c the sender's; here are posting, advancing, ending.
  */
 #include "engines/shm/shm_group.h"
 
@@ -56,19 +61,19 @@ bool shm_pair_advance(shm_group *g)
             did |= shm_pair_poll(g, peer);
         did |= shm_pair_advance_in(g, peer);
     }
-    /* The peer may be as stuck as we are, and so may whoever it waits for. */
+    /* The peer may wait for a free cell as we do: take in what it, and all others, have sent. */
     return stuck ? shm_pair_poll_all(g) || did : did;
 }
 
-/* --- ends ------------------------------------------------------------------------------------- */
+/* --- ends ----------------------------------------------------------------- */
 
-static void fail_queue(shm_queue *queue, tri_status status, const char *why)
+static void queue_fail_all(shm_queue *queue, tri_status status, const char *why)
 {
     while (queue->first != NULL)
         trii_op_finish(shm_queue_pop(queue), status, why);
 }
 
-static void fail_tags(trii_tags *tags, tri_status status, const char *why)
+static void tags_fail_all(trii_tags *tags, tri_status status, const char *why)
 {
     trii_tagged *one;
 
@@ -84,21 +89,21 @@ void shm_pair_fail_all(shm_group *g, tri_status status, const char *why)
     for (int r = 0; r < g->size; r++) {
         shm_peer *peer = &g->peers[r];
 
-        fail_queue(&peer->sends, status, why);
-        fail_tags(&peer->offered, status, why);
-        fail_queue(&peer->to_ring, status, why);
-        fail_tags(&peer->recvs, status, why);
-        fail_queue(&peer->from_cells, status, why);
-        fail_queue(&peer->to_answer, status, why);
-        fail_queue(&peer->from_ring, status, why);
+        queue_fail_all(&peer->sends, status, why);
+        tags_fail_all(&peer->offered, status, why);
+        queue_fail_all(&peer->to_ring, status, why);
+        tags_fail_all(&peer->recvs, status, why);
+        queue_fail_all(&peer->from_cells, status, why);
+        queue_fail_all(&peer->to_answer, status, why);
+        queue_fail_all(&peer->from_ring, status, why);
         shm_pair_drop_unexpected(peer);
     }
-    fail_tags(&g->any_recvs, status, why);
+    tags_fail_all(&g->any_recvs, status, why);
     g->n_pair_ops = 0;
 }
 
-/* Out of the sends that were not announced. */
-static bool unqueue(shm_queue *queue, const trii_op *op)
+/* False: it is not in the queue. */
+static bool queue_remove(shm_queue *queue, const trii_op *op)
 {
     trii_op *before = NULL, **link = &queue->first;
 
@@ -119,8 +124,8 @@ static bool withdraw_send(shm_group *g, trii_op *op)
     shm_peer *self = &g->peers[g->rank];
     trii_tagged *one = &trii_waiting_of(op)->tagged;
 
-    shm_pair_poll_all(g); /* what was announced is kept then */
-    if (unqueue(&self->sends, op))
+    shm_pair_poll_all(g); /* what was announced is an unexpected message then */
+    if (queue_remove(&self->sends, op))
         return true;
     if (!shm_pair_forget(g, self, op->call.seq))
         return false;
@@ -165,7 +170,7 @@ void shm_pair_fail_no_sender(shm_group *g)
     }
 }
 
-static trii_op *some(const trii_tags *tags)
+static trii_op *any_of(const trii_tags *tags)
 {
     trii_tagged *one = trii_tags_walk(tags, NULL);
 
@@ -174,8 +179,8 @@ static trii_op *some(const trii_tags *tags)
 
 trii_op *shm_pair_needing(const shm_peer *peer)
 {
-    trii_op *const ops[] = {some(&peer->recvs),    peer->from_cells.first, peer->to_answer.first,
-                            peer->from_ring.first, peer->sends.first,      some(&peer->offered),
+    trii_op *const ops[] = {any_of(&peer->recvs),  peer->from_cells.first, peer->to_answer.first,
+                            peer->from_ring.first, peer->sends.first,      any_of(&peer->offered),
                             peer->to_ring.first};
 
     for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
@@ -185,7 +190,7 @@ trii_op *shm_pair_needing(const shm_peer *peer)
     return NULL;
 }
 
-/* --- words ------------------------------------------------------------------------------------ */
+/* --- in words ------------------------------------------------------------- */
 
 void shm_pair_describe(const shm_group *g, trii_op *op, char *text, size_t size)
 {

@@ -1,6 +1,6 @@
 /*
- * pair_in.c - messages from a rank: finding their receives, keeping those that have none yet, and
- * answering offers. See pair.c.
+ * pair_in.c - messages from a rank: finding their receives, keeping unexpected ones, which have
+ * none yet, and answering offers. See pair.c.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -9,24 +9,25 @@
 #include "engines/shm/shm_group.h"
 #include "os/cross_memory.h"
 
-/* Of a heap, at a time: meanwhile nobody else of this rank has a turn. */
+/* Of an offered message at a time, so that other operations of this rank advance in between. */
 #define READ_PIECE ((size_t)4 << 20)
-/* Slots that the sender finds free whatever we keep: it need not wait for us to copy. */
+/* Cells that are free for the next messages even if many are unexpected: their sender need not wait
+ * until we have copied them. */
 #define FREE_CELLS (SHM_CELLS / 2)
 
-/* An announcement, once heard. */
+/* An announcement, read. */
 typedef struct announcement {
     trii_message message;
     uint64_t number, site, at;
 } announcement;
 
-/* A message that no receive has come for. */
+/* A message that no receive was posted for. */
 typedef struct shm_unexpected {
     trii_tagged tagged;
     announcement announced;
-    size_t counted;      /* bytes, in the peer's kept_bytes */
-    int cell;            /* where its data lie; -1 = not in a cell any more */
-    unsigned char *data; /* or here */
+    size_t counted;      /* bytes, in the peer's unexpected_bytes */
+    int cell;            /* that holds its data; -1 = none does */
+    unsigned char *data; /* its copy, if it had to leave its cell */
     unsigned char payload[SHM_CELL_INLINE];
 } shm_unexpected;
 
@@ -49,11 +50,10 @@ static announcement announcement_read(const shm_message *message)
 
 static void message_release(shm_group *g, shm_message *message)
 {
-    atomic_store_explicit(&message->released, shm_load(&message->seq), memory_order_release);
-    g->must_wake = true;
+    shm_publish(g, &message->released, shm_load(&message->seq));
 }
 
-/* The group fails if sender and receiver differ about what the elements are. */
+/* If sender and receiver differ in their dtype, the group fails. */
 static bool check_dtype(shm_group *g, const shm_peer *peer, const trii_op *op,
                         const announcement *n)
 {
@@ -75,9 +75,9 @@ static bool check_dtype(shm_group *g, const shm_peer *peer, const trii_op *op,
     return false;
 }
 
-/* --- a receive that has its message ----------------------------------------------------------- */
+/* --- a receive that has its message --------------------------------------- */
 
-/* Moves what is there out of the cell; true: all of it. */
+/* Copies what has arrived in the cell so far; true: the whole message. */
 static bool take_from_cell(shm_group *g, shm_peer *peer, trii_op *op)
 {
     shm_step *step = shm_step_of(op);
@@ -95,6 +95,7 @@ static bool take_from_cell(shm_group *g, shm_peer *peer, trii_op *op)
     return true;
 }
 
+/* A receive has its message, which lies in a cell or with its sender. */
 static void recv_begin(shm_group *g, shm_peer *peer, trii_op *op, const announcement *n, int cell)
 {
     shm_step *step = shm_step_of(op);
@@ -119,7 +120,7 @@ static void recv_copy(shm_group *g, trii_op *op, const void *data)
     shm_pair_finish(g, op, TRI_OK, NULL);
 }
 
-/* --- messages without a receive --------------------------------------------------------------- */
+/* --- messages without a receive ------------------------------------------- */
 
 static void count_unexpected(const shm_group *g, shm_peer *peer, size_t bytes)
 {
@@ -127,6 +128,7 @@ static void count_unexpected(const shm_group *g, shm_peer *peer, size_t bytes)
     shm_store(&pair_of(g, peer)->stream.unexpected_bytes, bytes);
 }
 
+/* False: not now. */
 static bool keep_unexpected(shm_group *g, shm_peer *peer, const announcement *n, uint64_t tag,
                             int cell)
 {
@@ -221,7 +223,7 @@ bool shm_pair_take_unexpected(shm_group *g, shm_peer *peer, trii_op *op)
     return true;
 }
 
-/* Frees the cells that the sender comes to next of what is kept in them. */
+/* Copies unexpected messages out of the cells that the sender uses next. */
 static bool free_cells(shm_group *g, shm_peer *peer)
 {
     shm_pair *pair = pair_of(g, peer);
@@ -247,10 +249,10 @@ static bool free_cells(shm_group *g, shm_peer *peer)
     return did;
 }
 
-/* --- announcements ---------------------------------------------------------------------------- */
+/* --- announcements -------------------------------------------------------- */
 
-/* Hands the message to its receive or keeps it; false: not now. */
-static bool message_place(shm_group *g, shm_peer *peer, int cell)
+/* Gives the message to its receive or keeps it; false: not now. */
+static bool message_deliver(shm_group *g, shm_peer *peer, int cell)
 {
     shm_message *message = &pair_of(g, peer)->messages[cell];
     announcement n = announcement_read(message);
@@ -271,10 +273,8 @@ static bool message_place(shm_group *g, shm_peer *peer, int cell)
             continue;
         }
         if (n.site & SHM_IN_MESSAGE) {
-            if (n.message.bytes > 0)
-                memcpy(op->call.dst, message->data.payload, n.message.bytes);
+            recv_copy(g, op, message->data.payload);
             message_release(g, message);
-            shm_pair_finish(g, op, TRI_OK, NULL);
             return true;
         }
         recv_begin(g, peer, op, &n, cell);
@@ -293,7 +293,7 @@ bool shm_pair_poll(shm_group *g, shm_peer *peer)
         uint64_t seq = peer->n_received + 1;
         int cell = (int)(seq % SHM_CELLS);
 
-        if (shm_load_acquire(&pair->messages[cell].seq) != seq || !message_place(g, peer, cell))
+        if (shm_load_acquire(&pair->messages[cell].seq) != seq || !message_deliver(g, peer, cell))
             break;
         peer->n_received = seq;
         did = true;
@@ -305,20 +305,19 @@ bool shm_pair_poll(shm_group *g, shm_peer *peer)
     return did;
 }
 
-/* --- what was offered ------------------------------------------------------------------------- */
+/* --- offered messages ----------------------------------------------------- */
 
 static bool answer_offer(shm_group *g, shm_peer *peer, shm_stream *stream, uint64_t word)
 {
     if (peer->n_answered - shm_load_acquire(&stream->answers_seen) >= SHM_ANSWERS)
         return false;
     shm_store(&stream->answers[peer->n_answered % SHM_ANSWERS], word);
-    atomic_store_explicit(&stream->answered, ++peer->n_answered, memory_order_release);
-    g->must_wake = true;
+    shm_publish(g, &stream->answered, ++peer->n_answered);
     return true;
 }
 
-/* Reads a message, or a piece of it, where it lies with its sender. Who may not any more has to ask
- * for it. */
+/* Reads an offered message, or a piece of it, where it lies. If the system does not allow that any
+ * more, src_at is 0: we have to ask for the data. */
 static void read_offered(shm_group *g, const shm_peer *peer, trii_op *op)
 {
     shm_step *step = shm_step_of(op);
@@ -337,7 +336,7 @@ static void read_offered(shm_group *g, const shm_peer *peer, trii_op *op)
     }
 }
 
-/* Reads what was offered, or asks for it. */
+/* Reads the offered messages, or asks for them, and answers. */
 static bool answer_offers(shm_group *g, shm_peer *peer, shm_stream *stream)
 {
     bool did = false;
@@ -350,9 +349,9 @@ static bool answer_offers(shm_group *g, shm_peer *peer, shm_stream *stream)
             read_offered(g, peer, op);
             did = true;
             if (shm_check_peers(g))
-                return did; /* perhaps while we read what was its owner's again */
+                return did; /* a sender that failed may have had its buffer back while we read it */
             if (step->src_at != 0 && step->moved < op->call.bytes)
-                return did; /* the rest when others had their turn */
+                return did; /* the rest after other operations had a turn */
         }
         if (!answer_offer(g, peer, stream, step->number << 1 | (step->src_at != 0)))
             return did;
@@ -366,7 +365,7 @@ static bool answer_offers(shm_group *g, shm_peer *peer, shm_stream *stream)
     return did;
 }
 
-/* Takes what is in the ring. */
+/* Copies what is in the ring. */
 static bool take_from_ring(shm_group *g, shm_peer *peer, shm_pair *pair)
 {
     trii_op *op = peer->from_ring.first;
@@ -381,14 +380,13 @@ static bool take_from_ring(shm_group *g, shm_peer *peer, shm_pair *pair)
     memcpy((char *)op->call.dst + step->moved, pair->ring + offset, n);
     step->moved += n;
     peer->ring_taken += n;
-    atomic_store_explicit(&pair->stream.consumed, peer->ring_taken, memory_order_release);
-    g->must_wake = true;
+    shm_publish(g, &pair->stream.consumed, peer->ring_taken);
     if (step->moved == op->call.bytes)
         shm_pair_finish(g, shm_queue_pop(&peer->from_ring), TRI_OK, NULL);
     return true;
 }
 
-/* What is in the cells of `taking`; one that is not whole does not hold up the others. */
+/* Copies what is in the cells; a message that is not whole does not hold up the others. */
 static bool take_from_cells(shm_group *g, shm_peer *peer)
 {
     shm_queue rest = {NULL, NULL};

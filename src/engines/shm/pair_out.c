@@ -1,5 +1,6 @@
 /*
- * pair_out.c - messages to a rank: announcing them, and sending what it asks for. See pair.c.
+ * pair_out.c - messages to a rank: copying them into cells or offering them, and sending the data
+ * that the receiver asks for. See pair.c.
  */
 #include <string.h>
 
@@ -8,7 +9,7 @@
 #define FIRST_PIECE ((size_t)4 << 10) /* is in the cell before the message is announced */
 #define PIECE_BYTES ((size_t)64 << 10)
 
-/* Whether the data stays here until it is asked for. */
+/* Rendezvous: whether the data stay here until the receiver answers. */
 static bool is_offered(const shm_pair *pair, const trii_collective *call)
 {
     return call->bytes > SHM_CELL_BYTES ||
@@ -16,9 +17,9 @@ static bool is_offered(const shm_pair *pair, const trii_collective *call)
             shm_load(&pair->stream.unexpected_bytes) >= TRII_KEPT_EAGER);
 }
 
-/* What a message's announcement says; `there`: bytes that are in its place already. */
-static void announce(shm_group *g, shm_message *message, const trii_op *op, unsigned flags,
-                     uint64_t seq)
+/* Publishes the announcement; its data, or the first of them, are in place. */
+static void message_announce(shm_group *g, shm_message *message, const trii_op *op, unsigned flags,
+                             uint64_t seq)
 {
     const trii_collective *call = &op->call;
 
@@ -27,11 +28,10 @@ static void announce(shm_group *g, shm_message *message, const trii_op *op, unsi
     shm_store(&message->bytes, call->bytes);
     shm_store(&message->site, shm_site_word(g, &call->site, flags));
     shm_store(&message->number, call->seq);
-    atomic_store_explicit(&message->seq, seq, memory_order_release);
-    g->must_wake = true;
+    shm_publish(g, &message->seq, seq);
 }
 
-/* The whole message into its cell; the receiver takes the first pieces meanwhile. */
+/* Copies the whole message into its cell; the receiver takes the first pieces meanwhile. */
 static void send_through_cell(shm_group *g, shm_message *message, unsigned char *cell,
                               const trii_op *op, uint64_t seq)
 {
@@ -40,7 +40,7 @@ static void send_through_cell(shm_group *g, shm_message *message, unsigned char 
 
     memcpy(cell, call->src, done);
     shm_store(&message->data.produced, done);
-    announce(g, message, op, 0, seq);
+    message_announce(g, message, op, 0, seq);
     if (done < call->bytes)
         shm_wake_peers(g);
     while (done < call->bytes) {
@@ -48,12 +48,11 @@ static void send_through_cell(shm_group *g, shm_message *message, unsigned char 
 
         memcpy(cell + done, (const char *)call->src + done, n);
         done += n;
-        atomic_store_explicit(&message->data.produced, done, memory_order_release);
-        g->must_wake = true;
+        shm_publish(g, &message->data.produced, done);
     }
 }
 
-/* Says where the data lies; 0: it has to be asked for. */
+/* Announces where the data lie; 0: the receiver has to ask for them. */
 static void send_offer(shm_group *g, shm_peer *peer, shm_message *message, trii_op *op,
                        uint64_t seq)
 {
@@ -65,11 +64,11 @@ static void send_offer(shm_group *g, shm_peer *peer, shm_message *message, trii_
     shm_store(&message->data.at, in_arena != 0 ? in_arena : in_heap);
     step->waiting.tagged.tag = call->seq;
     trii_tags_add(&peer->offered, &step->waiting.tagged);
-    announce(g, message, op, SHM_OFFERED | (in_arena != 0 ? SHM_SRC_IN_ARENA : 0), seq);
+    message_announce(g, message, op, SHM_OFFERED | (in_arena != 0 ? SHM_SRC_IN_ARENA : 0), seq);
 }
 
 /* Announces the oldest send; false: its cell is not free. */
-static bool send_oldest(shm_group *g, shm_peer *peer)
+static bool send_start_oldest(shm_group *g, shm_peer *peer)
 {
     shm_pair *pair = &g->block->pairs[peer->rank];
     uint64_t seq = peer->n_announced + 1;
@@ -88,17 +87,17 @@ static bool send_oldest(shm_group *g, shm_peer *peer)
     if (call->bytes <= SHM_CELL_INLINE) {
         if (call->bytes > 0)
             memcpy(message->data.payload, call->src, call->bytes);
-        announce(g, message, op, SHM_IN_MESSAGE, seq);
+        message_announce(g, message, op, SHM_IN_MESSAGE, seq);
     } else {
         send_through_cell(g, message, pair->data[seq % SHM_CELLS], op, seq);
     }
-    /* The next message's place: the receiver's cache has it, and we write there soon. */
+    /* We write the next announcement there soon, and the receiver's cache holds it. */
     TRII_PREFETCH_WRITE(&pair->messages[(seq + 1) % SHM_CELLS]);
     shm_pair_finish(g, op, TRI_OK, NULL);
     return true;
 }
 
-/* The receiver has read an offered message, or asks for it. */
+/* The receiver has read offered messages, or asks for their data. */
 static bool take_answers(shm_group *g, shm_peer *peer, shm_stream *stream)
 {
     uint64_t answered = shm_load_acquire(&stream->answered);
@@ -118,12 +117,11 @@ static bool take_answers(shm_group *g, shm_peer *peer, shm_stream *stream)
         else
             shm_queue_push(&peer->to_ring, trii_waiting_op(one));
     }
-    atomic_store_explicit(&stream->answers_seen, peer->n_answers_seen, memory_order_release);
-    g->must_wake = true;
+    shm_publish(g, &stream->answers_seen, peer->n_answers_seen);
     return true;
 }
 
-/* A piece of what was asked for first, as far as there is room. */
+/* Puts a piece of the oldest message that was asked for into the ring, as far as there is room. */
 static bool send_through_ring(shm_group *g, shm_peer *peer, shm_pair *pair)
 {
     trii_op *op = peer->to_ring.first;
@@ -140,8 +138,7 @@ static bool send_through_ring(shm_group *g, shm_peer *peer, shm_pair *pair)
     memcpy(pair->ring + offset, (const char *)op->call.src + step->moved, n);
     step->moved += n;
     peer->ring_put += n;
-    atomic_store_explicit(&pair->stream.produced, peer->ring_put, memory_order_release);
-    g->must_wake = true;
+    shm_publish(g, &pair->stream.produced, peer->ring_put);
     if (step->moved == op->call.bytes)
         shm_pair_finish(g, shm_queue_pop(&peer->to_ring), TRI_OK, NULL);
     return true;
@@ -153,7 +150,7 @@ bool shm_pair_advance_out(shm_group *g, shm_peer *peer, bool *stuck_out)
     bool did = false;
 
     while (peer->sends.first != NULL) {
-        if (!send_oldest(g, peer)) {
+        if (!send_start_oldest(g, peer)) {
             *stuck_out = true;
             break;
         }

@@ -1,12 +1,15 @@
 /*
- * shm.c - the engine for ranks of one host: running operations, waiting, waking and failing.
- * What is shared is in layout.h, what is ours in shm.h.
+ * shm.c - the engine's table: the group calls its functions (group/engine.h). Here operations are
+ * queued, run and waited for; shm.h lists the files that do the rest.
+ *
+ * No thread of its own works for a group: whoever posts or waits advances all of the rank's
+ * operations as far as they can go now.
  *
  * Waiting. A rank that has nothing to do spins for about as long as a sleep would cost, then
- * sleeps on its own futex word; where ranks share cores the budget grows while spinning pays and
- * shrinks while it does not. Who publishes something
- * looks, after a full fence, whether anybody sleeps; who goes to sleep says so and looks once
- * more. Sleeps are bounded, so that even a lost wake costs milliseconds only.
+ * sleeps on its own futex word. Where ranks share cores, that budget grows while spinning pays and
+ * shrinks while it does not. A publisher fences, then checks for sleepers; a sleeper registers,
+ * then checks once more for what was published. Sleeps are bounded, so that even a lost wake costs
+ * no more than milliseconds.
  */
 #include "engines/shm/shm.h"
 
@@ -18,14 +21,14 @@
 #define SLEEP_NS (50 * TRII_NS_PER_MS)
 #define SPIN_MIN_NS 1000
 #define WATCHED 8 /* death marks that a sleeper waits for too; the control threads see all */
-#define CHECK_NS (TRII_NS_PER_MS / 2) /* between two looks at all peers by tri_work_test */
-#define SPINS_PER_LOOK 32             /* between two looks at the clock */
+#define CHECK_NS (TRII_NS_PER_MS / 2) /* between two checks of all peers by tri_work_test */
+#define SPINS_PER_LOOK 32             /* between two readings of the clock */
 #define YIELDS_PER_LOOK 4
 
-/* --- running --------------------------------------------------------------------------------- */
+/* --- running -------------------------------------------------------------- */
 
-/* Guard: lock. */
-static void complete(shm_group *g, trii_op *op)
+/* A collective is over for this rank. Guard: lock. */
+static void complete_op(shm_group *g, trii_op *op)
 {
     g->completed_ahead |= 1u << (op->call.seq - g->completed - 1);
     while (g->completed_ahead & 1u) {
@@ -33,7 +36,7 @@ static void complete(shm_group *g, trii_op *op)
         g->completed++;
     }
     atomic_store_explicit(&g->block->head.completed.value, g->completed, memory_order_release);
-    /* We write there next, and the peers' caches have it: fetch it while the caller works. */
+    /* We write there next, and the peers' caches hold it: fetch it while the caller works. */
     TRII_PREFETCH_WRITE(&shm_slot_of(g, g->rank, g->completed + 1)->arrival);
     trii_op_finish(op, TRI_OK, NULL);
 }
@@ -41,7 +44,7 @@ static void complete(shm_group *g, trii_op *op)
 /* Does whatever can be done for the collectives. True if something was. Guard: lock. */
 static bool advance_queue(shm_group *g)
 {
-    bool blocked = false; /* an operation that not all have reached: later ones are neither */
+    bool blocked = false; /* not all ranks have arrived: nor have they in any later operation */
     bool did = false;
 
     for (trii_op **at = &g->queue; *at != NULL;) {
@@ -59,7 +62,7 @@ static bool advance_queue(shm_group *g)
             if (!blocked) {
                 shm_path_choose(g, op);
                 if (step->path > SHM_PATH_ONE_SHOT)
-                    shm_wake_peers(g); /* to work beside us, not after us */
+                    shm_wake_peers(g); /* so that they work while we do, not after */
             }
         }
         if (step->phase >= SHM_RUNNING && step->phase < SHM_DONE)
@@ -71,14 +74,14 @@ static bool advance_queue(shm_group *g)
         *at = op->next;
         if (*at == NULL)
             g->queue_tail = at;
-        complete(g, op);
+        complete_op(g, op);
         did = true;
     }
     return did;
 }
 
-/* Guard: lock. */
-static bool advance(shm_group *g)
+/* The same for messages too. Guard: lock. */
+static bool advance_all(shm_group *g)
 {
     bool did = advance_queue(g);
 
@@ -87,16 +90,17 @@ static bool advance(shm_group *g)
     return did;
 }
 
-/* Every operation ends with the group's failure, but those to which all ranks have done their
- * part already: a peer may fail right after them. Guard: lock. */
-static void finish_all(shm_group *g)
+/* The group has failed: every operation ends with that, except those in which all ranks have done
+ * their part already, since a peer may fail right after them. Guard: lock. */
+static void fail_all_ops(shm_group *g)
 {
     tri_status status = trii_fault_status(g->fault);
     trii_op *op;
 
-    while (advance(g))
+    while (advance_all(g))
         ;
-    shm_abort(g); /* before our callers have their buffers back: whoever reads them later sees it */
+    shm_abort(
+        g); /* before our callers get their buffers back: a peer that still reads one sees it */
     op = g->queue;
     g->queue = NULL;
     g->queue_tail = &g->queue;
@@ -109,19 +113,19 @@ static void finish_all(shm_group *g)
     shm_pair_fail_all(g, status, g->fault->text);
 }
 
-static bool peer_left(const shm_group *g, int rank)
+static bool peer_has_left(const shm_group *g, int rank)
 {
     return atomic_load_explicit(&g->peers[rank].block->head.state, memory_order_acquire) ==
            SHM_LEFT;
 }
 
-/* The receive that could take a message of any rank, if no rank is left to send one. */
+/* A receive from any rank, if no rank is left to send to it. */
 static trii_op *any_recv_without_sender(shm_group *g)
 {
     trii_tagged *one;
 
     for (int r = 0; r < g->size && g->any_recvs.count > 0; r++) {
-        if (r != g->rank && !peer_left(g, r))
+        if (r != g->rank && !peer_has_left(g, r))
             return NULL;
     }
     shm_pair_fail_no_sender(g);
@@ -129,18 +133,18 @@ static trii_op *any_recv_without_sender(shm_group *g)
     return one != NULL ? trii_waiting_op(one) : NULL;
 }
 
-/* A rank that left will never come: whoever needs it fails. Guard: lock. */
-static void check_left(shm_group *g)
+/* A rank that left will never arrive: if an operation needs it, the group fails. Guard: lock. */
+static void check_left_peers(shm_group *g)
 {
     for (int r = 0; r < g->size; r++) {
         trii_op *needs;
         char what[200];
 
-        if (!peer_left(g, r))
+        if (!peer_has_left(g, r))
             continue;
         needs = shm_pair_needing(&g->peers[r]);
-        /* All that it published came before: look once more. */
-        if (advance(g))
+        /* All that it did, it published before it left: check once more. */
+        if (advance_all(g))
             return;
         for (trii_op *op = g->queue; op != NULL; op = op->next) {
             if (shm_step_of(op)->phase == SHM_ARRIVED &&
@@ -160,13 +164,15 @@ static void check_left(shm_group *g)
     }
 }
 
-/* Until somebody wakes us, or a peer's process ends. */
+/* --- waiting -------------------------------------------------------------- */
+
+/* Sleeps until another rank wakes us or a peer's process ends. */
 static void wait_for_peers(shm_group *g, int seen, int64_t until_ns)
 {
     atomic_int *words[1 + WATCHED] = {&g->block->head.wake};
     int expected[1 + WATCHED] = {seen}, n = 1;
 
-    /* The next ranks, round the ring: of many ranks each is watched by some. */
+    /* The next ranks in the ring, so that every rank of many is watched by some. */
     for (int i = 1; i < g->size && n <= WATCHED; i++) {
         shm_head *head = &g->peers[(g->rank + i) % g->size].block->head;
         int value = atomic_load(&head->death_mark.word);
@@ -182,9 +188,9 @@ static void wait_for_peers(shm_group *g, int seen, int64_t until_ns)
     trii_futex_wait_many(words, expected, n, until_ns);
 }
 
-/* Sleeps until somebody publishes something, at most until until_ns. Guard: lock, which is
- * given back meanwhile. */
-static void sleep_once(shm_group *g, int64_t until_ns)
+/* Sleeps until another rank publishes something, at most until until_ns. Guard: lock, which is
+ * released meanwhile. */
+static void sleep_until_woken(shm_group *g, int64_t until_ns)
 {
     shm_head *head = &g->block->head;
     atomic_int *sleepers = &g->peers[0].block->head.sleepers;
@@ -195,9 +201,9 @@ static void sleep_once(shm_group *g, int64_t until_ns)
     atomic_fetch_add(sleepers, 1);
     seen = atomic_load(&head->wake);
     atomic_thread_fence(memory_order_seq_cst);
-    if (!advance(g) && !shm_pair_poll_all(g) && trii_fault_status(g->fault) == TRI_OK &&
+    if (!advance_all(g) && !shm_pair_poll_all(g) && trii_fault_status(g->fault) == TRI_OK &&
         !shm_check_peers(g)) {
-        check_left(g);
+        check_left_peers(g);
         if (trii_fault_status(g->fault) == TRI_OK && !g->must_wake) {
             trii_lock_drop(&g->lock);
             wait_for_peers(g, seen, until_ns < bound ? until_ns : bound);
@@ -209,13 +215,13 @@ static void sleep_once(shm_group *g, int64_t until_ns)
     atomic_fetch_sub(&head->sleeping, 1);
 }
 
-/* Spins until something was done or the budget is over. Guard: lock. */
-static bool spin(shm_group *g)
+/* Spins until something was done (true) or the budget is used up. Guard: lock. */
+static bool spin_once(shm_group *g)
 {
     int64_t end_ns = 0;
 
     for (int n = 1;; n++) {
-        if (advance(g))
+        if (advance_all(g))
             return true;
         if (n % (g->crowded ? YIELDS_PER_LOOK : SPINS_PER_LOOK) == 0) {
             int64_t now;
@@ -237,11 +243,11 @@ static bool spin(shm_group *g)
     }
 }
 
-/* Runs until op is finished or spinning does not pay. Guard: lock. */
-static void run_spinning(shm_group *g, trii_op *op)
+/* Spins until op is finished or spinning no longer pays. Guard: lock. */
+static void spin_on_op(shm_group *g, trii_op *op)
 {
     while (trii_op_status(op) == TRI_INPROGRESS && trii_fault_status(g->fault) == TRI_OK) {
-        bool did = spin(g);
+        bool did = spin_once(g);
 
         if (g->crowded && did && g->spin_ns < g->spin_max_ns)
             g->spin_ns += g->spin_ns / 8 + 1;
@@ -255,18 +261,21 @@ static void run_spinning(shm_group *g, trii_op *op)
     }
 }
 
-/* Tells the peers what we published and ends everything if the group has failed. Guard: lock. */
-static void settle(shm_group *g)
+/* Wakes the peers for what we published, and ends everything if the group has failed. Guard: lock.
+ */
+static void publish_progress(shm_group *g)
 {
     shm_wake_peers(g);
     if (TRII_UNLIKELY(trii_fault_status(g->fault) != TRI_OK))
-        finish_all(g);
-    /* Threads of this rank may sleep for operations that we have finished. */
+        fail_all_ops(g);
+    /* Threads of this rank may be asleep for operations that are finished now. */
     if (TRII_UNLIKELY(atomic_load(&g->block->head.sleeping) > 0))
         shm_wake_rank(g, g->rank);
 }
 
-static void enqueue(shm_group *g, trii_op *op)
+/* --- the engine's functions ----------------------------------------------- */
+
+static void enqueue_op(shm_group *g, trii_op *op)
 {
     if (trii_kind_in(op->call.kind, TRII_KINDS_PAIR)) {
         shm_pair_submit(g, op);
@@ -281,10 +290,10 @@ static tri_status shm_submit(void *self, trii_op *op)
     shm_group *g = self;
 
     trii_lock_take(&g->lock);
-    enqueue(g, op);
+    enqueue_op(g, op);
     if (trii_fault_status(g->fault) == TRI_OK)
-        advance(g);
-    settle(g);
+        advance_all(g);
+    publish_progress(g);
     trii_lock_drop(&g->lock);
     return TRI_OK;
 }
@@ -294,9 +303,9 @@ static tri_status shm_run(void *self, trii_op *op)
     shm_group *g = self;
 
     trii_lock_take(&g->lock);
-    enqueue(g, op);
-    run_spinning(g, op);
-    settle(g);
+    enqueue_op(g, op);
+    spin_on_op(g, op);
+    publish_progress(g);
     trii_lock_drop(&g->lock);
     return TRI_OK;
 }
@@ -307,30 +316,30 @@ static void shm_progress(void *self, trii_op *op, int64_t until_ns)
 
     trii_lock_take(&g->lock);
     if (until_ns == 0) {
-        if (trii_fault_status(g->fault) == TRI_OK && !advance(g))
+        if (trii_fault_status(g->fault) == TRI_OK && !advance_all(g))
             (void)shm_pair_poll_all(g);
         if (trii_op_status(op) == TRI_INPROGRESS && trii_now_ns() - g->checked_ns >= CHECK_NS) {
             if (!shm_check_peers(g))
-                check_left(g);
+                check_left_peers(g);
             g->checked_ns = trii_now_ns();
         }
     }
     while (until_ns != 0 && trii_op_status(op) == TRI_INPROGRESS &&
            trii_fault_status(g->fault) == TRI_OK) {
-        run_spinning(g, op);
+        spin_on_op(g, op);
         shm_wake_peers(g);
         if (trii_op_status(op) != TRI_INPROGRESS || trii_fault_status(g->fault) != TRI_OK)
             break;
         if (trii_now_ns() >= until_ns)
             break;
-        sleep_once(g, until_ns);
+        sleep_until_woken(g, until_ns);
     }
-    settle(g);
+    publish_progress(g);
     trii_lock_drop(&g->lock);
 }
 
-/* Ranks that have not arrived in the call, or (arrived) that have, but are not through. */
-static int pick_missing(const shm_group *g, const trii_op *op, bool arrived, int *ranks)
+/* Ranks that have not arrived in the call or, if `arrived`, that have but are not through it. */
+static int find_missing_ranks(const shm_group *g, const trii_op *op, bool arrived, int *ranks)
 {
     uint64_t seq = op->call.seq;
     int n = 0;
@@ -345,7 +354,7 @@ static int pick_missing(const shm_group *g, const trii_op *op, bool arrived, int
     return n;
 }
 
-/* First those that did not arrive: the others wait for them as we do. */
+/* Names those that have not arrived, if there are any: the others wait for them as we do. */
 static void shm_describe_wait(void *self, trii_op *op, char *text, size_t size)
 {
     shm_group *g = self;
@@ -358,16 +367,16 @@ static void shm_describe_wait(void *self, trii_op *op, char *text, size_t size)
         shm_pair_describe(g, op, text, size);
         return;
     }
-    n = pick_missing(g, op, false, ranks);
+    n = find_missing_ranks(g, op, false, ranks);
     if (n == 0) {
         arrived = true;
-        n = pick_missing(g, op, true, ranks);
+        n = find_missing_ranks(g, op, true, ranks);
     }
     if (n == 0) {
         snprintf(text, size, "nobody: every rank is through");
         return;
     }
-    if (n > 1) { /* all of them, as what follows may not fit */
+    if (n > 1) { /* the numbers of all, as what follows may not fit */
         int names[SHM_MAX_RANKS];
 
         for (int i = 0; i < n; i++)
@@ -428,7 +437,7 @@ static void shm_leave(void *self)
     if (!unfinished && atomic_exchange(&g->end_published, 1) == 0)
         atomic_store_explicit(&g->block->head.state, SHM_LEFT, memory_order_release);
     shm_fail(g, TRI_ERR_ABORTED, "rank %d left the group", shm_name(g, g->rank));
-    finish_all(g); /* tells the peers of a failure if there was work left */
+    fail_all_ops(g); /* publishes a failure if there was work left */
     trii_lock_drop(&g->lock);
 }
 
@@ -438,7 +447,7 @@ static void shm_destroy(void *self)
     shm_release(self);
 }
 
-/* The sockets carry nothing but the news that a peer is gone. */
+/* Nothing goes through the sockets any more: closing one looks like the end of a peer. */
 static void shm_sever(void *self, uint32_t draw, bool half)
 {
     shm_group *g = self;

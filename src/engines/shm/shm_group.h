@@ -178,7 +178,14 @@ static inline shm_slot *shm_slot_of(const shm_group *g, int rank, uint64_t seq)
     return &g->peers[rank].block->slots[seq % SHM_SLOTS];
 }
 
-/* --- call_text.c ------------------------------------------------------------------------- */
+/* Stores a word that peers wait for; shm_wake_peers wakes them. Guard: lock. */
+static inline void shm_publish(shm_group *g, shm_u64 *word, uint64_t value)
+{
+    atomic_store_explicit(word, value, memory_order_release);
+    g->must_wake = true;
+}
+
+/* --- call_text.c ---------------------------------------------------------- */
 
 /* What a call must have in common on all ranks beside its count, of a whole call. */
 static inline uint64_t shm_call_word(const trii_collective *call)
@@ -210,7 +217,7 @@ trii_collective shm_call_of(const shm_block *block, const shm_arrival *arrival,
 /* The latest collective of a rank in words. Any thread. */
 void shm_describe_last(const shm_group *g, int rank, char *text, size_t size);
 
-/* --- fault.c ----------------------------------------------------------------------------- */
+/* --- fault.c -------------------------------------------------------------- */
 
 void shm_wake_rank(shm_group *g, int rank);
 /* Wakes whoever sleeps. */
@@ -238,7 +245,7 @@ void shm_abort(void *self);
  * peer did last. False: it had left or failed. Any thread. */
 bool shm_peer_ended(shm_group *g, int rank, const char *how);
 
-/* --- arena.c ----------------------------------------------------------------------------- */
+/* --- arena.c -------------------------------------------------------------- */
 
 tri_status shm_arena_init(shm_group *g);
 tri_status shm_arena_alloc(void *self, size_t bytes, void **p_out);
@@ -267,7 +274,7 @@ static inline char *shm_arena_at(const shm_group *g, int rank, uint64_t at)
            (at & ((UINT64_C(1) << 48) - 1));
 }
 
-/* --- parts.c ----------------------------------------------------------------------------- */
+/* --- parts.c -------------------------------------------------------------- */
 
 /* Elements of the largest part; of an all_to_all_v only once all have arrived. */
 size_t shm_largest_part(const shm_group *g, const trii_collective *call);
@@ -275,16 +282,13 @@ size_t shm_largest_part(const shm_group *g, const trii_collective *call);
 /* Whether a rank's input has a region for every rank (else all of it is for all, or the root). */
 static inline bool shm_has_regions(trii_kind kind)
 {
-    return trii_kind_in(kind, 1u << TRII_KIND_REDUCE_SCATTER | 1u << TRII_KIND_REDUCE_SCATTER_V |
-                                  1u << TRII_KIND_SCATTER | 1u << TRII_KIND_ALL_TO_ALL |
-                                  1u << TRII_KIND_ALL_TO_ALL_V);
+    return trii_kind_in(kind, TRII_KINDS_WHOLE_SRC);
 }
 
 /* Whether this rank puts anything in. */
 static inline bool shm_puts(const shm_group *g, const trii_collective *call)
 {
-    return !trii_kind_in(call->kind, 1u << TRII_KIND_BROADCAST | 1u << TRII_KIND_SCATTER) ||
-           call->root == g->rank;
+    return !trii_kind_in(call->kind, TRII_KINDS_FROM_ROOT) || call->root == g->rank;
 }
 
 /* Elements that this rank puts in, if it does. */
@@ -332,7 +336,7 @@ void shm_take_all(shm_group *g, const trii_op *op, shm_input_of *input_of);
 /* All have arrived in an all_to_all_v: do they send what we expect? If not, the group fails. */
 bool shm_parts_agree(shm_group *g, const trii_op *op);
 
-/* --- slot.c (guard: lock) ---------------------------------------------------------------- */
+/* --- slot.c (guard: lock) ------------------------------------------------- */
 
 bool shm_slot_is_free(shm_group *g, uint64_t seq);
 /* Publishes the call; the data are in place, or their address is. */
@@ -365,7 +369,7 @@ bool shm_cma_sum_advance(shm_group *g, trii_op *op);
 void shm_staged_begin(shm_group *g, trii_op *op);
 bool shm_staged_advance(shm_group *g, trii_op *op);
 
-/* --- data_path.c (guard: lock) ----------------------------------------------------------- */
+/* --- data_path.c (guard: lock) -------------------------------------------- */
 
 /* Puts our data, or where they are, into our slot and arrives. */
 void shm_path_arrive(shm_group *g, trii_op *op);
@@ -374,7 +378,7 @@ void shm_path_choose(shm_group *g, trii_op *op);
 /* Does what can be done now; sets SHM_DONE at the end. True if something was done. */
 bool shm_path_advance(shm_group *g, trii_op *op);
 
-/* --- pair_in.c (guard: lock) ------------------------------------------------------------- */
+/* --- pair_in.c (guard: lock) ---------------------------------------------- */
 
 /* Of a send or receive. */
 static inline void shm_pair_finish(shm_group *g, trii_op *op, tri_status status, const char *why)
@@ -393,12 +397,12 @@ bool shm_pair_forget(shm_group *g, shm_peer *peer, uint64_t number);
 /* Drops what no receive was posted for. */
 void shm_pair_drop_unexpected(shm_peer *peer);
 
-/* --- pair_out.c (guard: lock) ------------------------------------------------------------ */
+/* --- pair_out.c (guard: lock) --------------------------------------------- */
 
 /* *stuck_out is set if a send finds no free cell. */
 bool shm_pair_advance_out(shm_group *g, shm_peer *peer, bool *stuck_out);
 
-/* --- pair.c (guard: lock) ---------------------------------------------------------------- */
+/* --- pair.c (guard: lock) ------------------------------------------------- */
 
 void shm_pair_submit(shm_group *g, trii_op *op);
 bool shm_pair_advance(shm_group *g);
@@ -415,7 +419,7 @@ void shm_pair_fail_no_sender(shm_group *g);
 trii_op *shm_pair_needing(const shm_peer *peer);
 void shm_pair_describe(const shm_group *g, trii_op *op, char *text, size_t size);
 
-/* --- connect.c --------------------------------------------------------------------------- */
+/* --- connect.c ------------------------------------------------------------ */
 
 tri_status shm_create(const trii_group_args *args, void **self_out);
 /* Frees everything that create made; half-built groups too. */

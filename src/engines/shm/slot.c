@@ -29,10 +29,9 @@ void shm_slot_arrive(shm_group *g, trii_op *op)
     shm_store(&arrival->call, shm_call_word(whole));
     shm_store(&arrival->count, whole->count);
     shm_store(&arrival->site, shm_site_word(g, &op->call.site, step->flags));
-    shm_store_release(&arrival->seq, op->call.seq);
+    shm_publish(g, &arrival->seq, op->call.seq);
     step->phase = SHM_ARRIVED;
     step->everywhere = SHM_SRC_IN_ARENA | SHM_DST_IN_ARENA | SHM_COPIED;
-    g->must_wake = true;
 }
 
 /* Compares a peer's call with ours. */
@@ -59,7 +58,7 @@ static unsigned arrival_flags(const trii_collective *call, int rank, const shm_a
 
     if (rank == call->root)
         return flags;
-    if (trii_kind_in(call->kind, 1u << TRII_KIND_BROADCAST | 1u << TRII_KIND_SCATTER))
+    if (trii_kind_in(call->kind, TRII_KINDS_FROM_ROOT))
         return SHM_SRC_IN_ARENA | SHM_DST_IN_ARENA | SHM_COPIED;
     return call->kind == TRII_KIND_REDUCE ? flags | SHM_DST_IN_ARENA : flags;
 }
@@ -85,8 +84,7 @@ void shm_slot_finish(shm_group *g, trii_op *op)
 {
     uint64_t seq = op->call.seq;
 
-    shm_store_release(&shm_slot_of(g, g->rank, seq)->finished.value, seq);
-    g->must_wake = true;
+    shm_publish(g, &shm_slot_of(g, g->rank, seq)->finished.value, seq);
     shm_step_of(op)->phase = SHM_WAITING;
 }
 

@@ -100,14 +100,13 @@ static bool put_piece_in(shm_group *g, trii_op *op)
         return false;
     if (shm_puts(g, call))
         copy_piece_in(g, call, stage_of(g, g->rank, piece), (size_t)step->in);
-    shm_store_release(&counter->value, piece + 1);
-    g->must_wake = true;
+    shm_publish(g, &counter->value, piece + 1);
     step->in++;
     return true;
 }
 
-/* Sums our slice of a piece, n elements from `start` on: into our stage, where the peers
- * find it, and where the result is ours too right into dst. */
+/* Sums our slice of a piece, which is n elements from `start` on: into our stage for the peers, and
+ * into dst if this rank gets the result. */
 static void sum_own_slice(shm_group *g, const trii_collective *call, uint64_t piece, size_t start,
                           size_t n)
 {
@@ -138,8 +137,7 @@ static bool sum_own_slice_once(shm_group *g, const trii_collective *call, uint64
     if (shm_load(&summed->value) == piece + 1)
         return false;
     sum_own_slice(g, call, piece, start, n);
-    shm_store_release(&summed->value, piece + 1);
-    g->must_wake = true;
+    shm_publish(g, &summed->value, piece + 1);
     return true;
 }
 
@@ -164,7 +162,7 @@ static void copy_slices_out(shm_group *g, const trii_collective *call, uint64_t 
 
     for (int r = 0; r < g->size; r++) {
         if (r == g->rank)
-            continue; /* is there already */
+            continue; /* ours is in dst already */
         shm_slice(g, r, n, size, &from, &to);
         memcpy(dst + from * size, stage_of(g, r, piece) + from * size, (to - from) * size);
     }
@@ -215,13 +213,12 @@ static bool finish_piece(shm_group *g, trii_op *op)
         if (!all_slices_summed(g, piece))
             return did;
     }
-    /* In order over all operations: staged_out says that every earlier piece is taken out too,
-     * and a peer fills their stages again. A later operation may be summed first. */
+    /* In the order of all operations: staged_out says that all earlier pieces are copied out too,
+     * and the peers then refill those stages. A later operation may be summed first. */
     if (shm_load(&g->block->head.staged_out.value) != piece)
         return did;
     copy_piece_out(g, call, piece, i);
-    shm_store_release(&g->block->head.staged_out.value, piece + 1);
-    g->must_wake = true;
+    shm_publish(g, &g->block->head.staged_out.value, piece + 1);
     step->out++;
     return true;
 }
