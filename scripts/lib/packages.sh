@@ -2,7 +2,7 @@
 # in the table of docs/ARCHITECTURE.md, with a reason.
 
 packages_build="gcc g++ cmake ninja-build pkg-config libdnnl-dev libcmocka-dev zlib1g-dev
-    libjansson-dev libcairo2-dev libxxhash-dev libcurl4-openssl-dev"
+    libjansson-dev libcairo2-dev libxxhash-dev libcurl4-openssl-dev libmicrohttpd-dev"
 packages_data="dataset-fashion-mnist"
 # clang: the second compiler of the tests; python3: trirun starts a Python script in one; groff-base:
 # the manual pages are formatted; openmpi-bin: programs start under its mpirun; libsodium: proofs of

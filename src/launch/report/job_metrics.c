@@ -15,6 +15,7 @@
 #include "os/clock.h"
 #include "os/endpoint.h"
 #include "os/file.h"
+#include "os/library.h"
 
 #define REFRESH_MS 5000
 #define ACCEPT_PAUSE_MS 100 /* where no descriptor was left for who asks */
@@ -175,111 +176,37 @@ static void refresh_due(trii_timer *timer)
 
 /* --- HTTP --------------------------------------------------------------------------------- */
 
-static void client_close(trii_metrics_client *client)
-{
-    trii_loop_unwatch(&client->watch);
-    trii_socket_close(client->fd);
-    trii_free(client->reply);
-    client->reply = NULL;
-    client->fd = -1;
-}
-
-/* Whether it is "METHOD /metrics ...", also with a query. */
-static bool asks_for_figures(const char *request)
-{
-    const char *path = request + strcspn(request, " \r\n");
-
-    return strncmp(path, " /metrics", 9) == 0 && path[9] != '\0' && strchr(" ?\r\n", path[9]);
-}
-
-static char *make_refusal(size_t *bytes_out)
-{
-    char *text = trii_strdup("trirun: the figures of the job are at /metrics\n", "metrics");
-
-    *bytes_out = text != NULL ? strlen(text) : 0;
-    return text;
-}
-
-static bool make_reply(trii_metrics_client *client)
-{
-    bool found = asks_for_figures(client->request);
-    size_t bytes = 0;
-    char *text = found ? make_text(client->owner->facts, &bytes) : make_refusal(&bytes);
-
-    if (text == NULL)
-        return false;
-    client->reply = trii_alloc(1, bytes + 256, "metrics");
-    if (client->reply != NULL) {
-        int head =
-            snprintf(client->reply, 256,
-                     "HTTP/1.0 %s\r\nContent-Type: text/plain%s\r\n"
-                     "Content-Length: %zu\r\nConnection: close\r\n\r\n",
-                     found ? "200 OK" : "404 Not Found", found ? "; version=0.0.4" : "", bytes);
-
-        memcpy(client->reply + head, text, bytes);
-        client->bytes = (size_t)head + bytes;
-        client->sent = 0;
-    }
-    trii_free(text);
-    return client->reply != NULL;
-}
-
-static void client_send(trii_metrics_client *client)
-{
-    while (client->sent < client->bytes) {
-        const trii_span span = {client->reply + client->sent, client->bytes - client->sent};
-        size_t sent;
-        tri_status status = trii_socket_send(client->fd, &span, 1, &sent);
-
-        if (status == TRI_INPROGRESS) {
-            trii_loop_change(&client->watch, TRII_WRITABLE);
-            return;
-        }
-        if (status != TRI_OK)
-            break;
-        client->sent += sent;
-    }
-    client_close(client);
-}
-
-/* The first line decides; of a request that is too long the rest is dropped. */
-static void client_ready(trii_watch *watch, unsigned events)
-{
-    trii_metrics_client *client = TRII_CONTAINER(watch, trii_metrics_client, watch);
-    size_t got;
-    tri_status status;
-
-    (void)events;
-    if (client->reply != NULL) {
-        client_send(client);
-        return;
-    }
-    status = trii_socket_recv(client->fd, client->request + client->got,
-                              sizeof(client->request) - 1 - client->got, &got);
-    if (status == TRI_INPROGRESS)
-        return;
-    if (status == TRI_OK) {
-        client->got += got;
-        client->request[client->got] = '\0';
-        if (strstr(client->request, "\r\n\r\n") == NULL &&
-            client->got < sizeof(client->request) - 1)
-            return;
-    }
-    if (status != TRI_OK || !make_reply(client))
-        client_close(client);
-    else
-        client_send(client);
-}
+static void serve_due(trii_timer *timer);
 
 static void resume(trii_timer *timer)
 {
     trii_loop_change(&TRII_CONTAINER(timer, trii_metrics, resume)->listener, TRII_READABLE);
 }
 
+/* Lets the server do what is ready, and comes again when it asks to. */
+static void serve(trii_metrics *metrics)
+{
+    int64_t wait_ms = metrics->http->run(metrics->server);
+
+    trii_loop_timer(metrics->loop, &metrics->serve_due,
+                    wait_ms < 0 ? TRII_NO_DEADLINE : trii_deadline_ms(wait_ms), serve_due);
+}
+
+static void serve_due(trii_timer *timer)
+{
+    serve(TRII_CONTAINER(timer, trii_metrics, serve_due));
+}
+
+static void server_ready(trii_watch *watch, unsigned events)
+{
+    (void)events;
+    serve(TRII_CONTAINER(watch, trii_metrics, server_watch));
+}
+
 static void listener_ready(trii_watch *watch, unsigned events)
 {
     trii_metrics *metrics = TRII_CONTAINER(watch, trii_metrics, listener);
-    int fd, free_slot = 0;
+    int fd;
     tri_status status = trii_socket_accept(metrics->listen_fd, &fd);
 
     (void)events;
@@ -289,18 +216,55 @@ static void listener_ready(trii_watch *watch, unsigned events)
     }
     if (status != TRI_OK)
         return;
-    while (free_slot < TRII_METRICS_CLIENTS && metrics->clients[free_slot].fd >= 0)
-        free_slot++;
-    if (free_slot == TRII_METRICS_CLIENTS) { /* one that is slow makes room */
-        free_slot = 0;
-        client_close(&metrics->clients[0]);
-    }
-    metrics->clients[free_slot].fd = fd;
-    metrics->clients[free_slot].got = 0;
-    metrics->clients[free_slot].owner = metrics;
-    if (trii_loop_watch(metrics->loop, &metrics->clients[free_slot].watch, fd, TRII_READABLE,
-                        client_ready) != TRI_OK)
-        client_close(&metrics->clients[free_slot]);
+    metrics->http->add(metrics->server, fd);
+    serve(metrics);
+}
+
+static char *make_page(void *arg, size_t *bytes_out)
+{
+    return make_text(arg, bytes_out);
+}
+
+static tri_status load_server(const char *where, const trii_metrics_http_api **http_out)
+{
+    char places[300];
+    void *library = NULL;
+    const trii_metrics_http_api *http;
+    tri_status status =
+        trii_library_load_plugin(TRII_METRICS_HTTP_PLUGIN, places, sizeof(places), &library);
+
+    if (status == TRI_ERR_NOT_FOUND)
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                         "--metrics %s needs the plug-in %s, which is not in%s: it is built where "
+                         "libmicrohttpd's development files are (Debian: libmicrohttpd-dev); "
+                         "TRI_PLUGIN_PATH names more folders. --metrics ./FILE needs none",
+                         where, TRII_METRICS_HTTP_PLUGIN, places);
+    if (status != TRI_OK)
+        return TRII_FAIL_CTX(TRI_ERR_UNSUPPORTED, "--metrics %s", where);
+    http = trii_library_symbol(library, TRII_METRICS_HTTP_SYMBOL);
+    if (http == NULL || http->abi != TRII_METRICS_HTTP_ABI || http->size != sizeof(*http))
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "--metrics %s: %s is of another version of Trireme",
+                         where, TRII_METRICS_HTTP_PLUGIN);
+    *http_out = http;
+    return TRI_OK;
+}
+
+static tri_status start_server(trii_metrics *metrics)
+{
+    int fd;
+    tri_status status;
+
+    metrics->source = (trii_metrics_http_source){
+        .make = make_page, .release = trii_free, .arg = (void *)(uintptr_t)metrics->facts};
+    metrics->server = metrics->http->open(&metrics->source, &fd);
+    if (metrics->server == NULL)
+        return TRII_FAIL(TRI_ERR_IO, "libmicrohttpd cannot start its server");
+    status =
+        trii_loop_watch(metrics->loop, &metrics->server_watch, fd, TRII_READABLE, server_ready);
+    if (status == TRI_OK)
+        status = trii_loop_watch(metrics->loop, &metrics->listener, metrics->listen_fd,
+                                 TRII_READABLE, listener_ready);
+    return status;
 }
 
 static tri_status listen_on(trii_metrics *metrics, const char *where)
@@ -312,6 +276,8 @@ static tri_status listen_on(trii_metrics *metrics, const char *where)
     if (status == TRI_OK && port < 0)
         status = TRII_FAIL(TRI_ERR_INVALID_ARG, "--metrics %s: a port is missing: %s:PORT", where,
                            where);
+    if (status == TRI_OK)
+        status = load_server(where, &metrics->http);
     if (status != TRI_OK)
         return status;
     if (host[0] == '\0')
@@ -323,8 +289,7 @@ static tri_status listen_on(trii_metrics *metrics, const char *where)
         metrics->port_is_ours = port == 0;
         snprintf(metrics->url, sizeof(metrics->url), "http://%s%s%s:%d/metrics", six ? "[" : "",
                  host, six ? "]" : "", bound);
-        status = trii_loop_watch(metrics->loop, &metrics->listener, metrics->listen_fd,
-                                 TRII_READABLE, listener_ready);
+        status = start_server(metrics);
     }
     return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "--metrics");
 }
@@ -354,8 +319,6 @@ tri_status trii_metrics_open(trii_metrics *metrics, trii_loop *loop, trii_backgr
 
     memset(metrics, 0, sizeof(*metrics));
     metrics->listen_fd = -1;
-    for (int i = 0; i < TRII_METRICS_CLIENTS; i++)
-        metrics->clients[i].fd = -1;
     if (where == NULL)
         return TRI_OK;
     metrics->facts = facts;
@@ -382,9 +345,9 @@ void trii_metrics_close(trii_metrics *metrics)
     trii_loop_timer_stop(metrics->loop, &metrics->resume);
     trii_loop_unwatch(&metrics->listener);
     trii_socket_close(metrics->listen_fd);
-    for (int i = 0; i < TRII_METRICS_CLIENTS; i++) {
-        if (metrics->clients[i].fd >= 0)
-            client_close(&metrics->clients[i]);
-    }
+    trii_loop_timer_stop(metrics->loop, &metrics->serve_due);
+    trii_loop_unwatch(&metrics->server_watch);
+    if (metrics->server != NULL)
+        metrics->http->close(metrics->server);
     metrics->loop = NULL;
 }
