@@ -369,8 +369,8 @@ static const char *calls_differ(rank_env *env)
         return RANK_FAIL(env, "case %d: %s", *what, tri_last_error());
     snprintf(disagreement[env->rank], sizeof(disagreement[0]), "%s",
              strstr(tri_last_error(), "the ranks disagree"));
-    if (strstr(disagreement[env->rank], " (told by") != NULL)
-        *strstr(disagreement[env->rank], " (told by") = '\0';
+    if (strstr(disagreement[env->rank], " (reported by") != NULL)
+        *strstr(disagreement[env->rank], " (reported by") = '\0';
     if (strstr(disagreement[env->rank], "; all ranks must") != NULL)
         *strstr(disagreement[env->rank], "; all ranks must") = '\0';
     tri_group_unref(group);

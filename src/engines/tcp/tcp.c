@@ -24,8 +24,8 @@ static const tcp_owner *const owners[TCP_OWNERS] = {&tcp_coll_owner, &tcp_p2p_ow
 
 /* --- processes that end ----------------------------------------------------------------------- */
 
-/* What the process had sent may wait here for its call, or be on the way: a slow network brings it
- * after the news of the end. */
+/* What the process had sent may wait here for its call, or be on the way: a slow network may
+ * deliver it after we see the end of the process. */
 static bool may_still_come(const tcp_conn *c)
 {
     trii_socket_health health;
@@ -34,9 +34,9 @@ static bool may_still_come(const tcp_conn *c)
            (trii_socket_health_get(c->fd, &health) && health.last_data_ms < LATE_DATA_MS);
 }
 
-static void on_process_ended(trii_timer *timer)
+static void check_late_data(trii_timer *timer)
 {
-    tcp_conn *c = TRII_CONTAINER(timer, tcp_conn, process_ended);
+    tcp_conn *c = TRII_CONTAINER(timer, tcp_conn, late_data_timer);
     tcp_group *g = c->group;
     bool over, wait;
 
@@ -45,7 +45,7 @@ static void on_process_ended(trii_timer *timer)
     wait = !over && may_still_come(c);
     trii_mutex_unlock(&g->mutex);
     if (wait)
-        trii_loop_timer(g->loop, timer, trii_deadline_ms(LATE_DATA_MS), on_process_ended);
+        trii_loop_timer(g->loop, timer, trii_deadline_ms(LATE_DATA_MS), check_late_data);
     if (over || wait)
         return;
     tcp_on_ready(&c->watch, TRII_HANGUP);
@@ -55,20 +55,18 @@ static void on_process_ended(trii_timer *timer)
     trii_mutex_unlock(&g->mutex);
 }
 
-/* Its connection ends too, behind all that it sent, unless a child that we do not know of has it.
- */
+/* Its connection ends too, behind all that it sent, unless an unknown child of it has a copy. */
 static void on_process_end(trii_watch *watch, unsigned events)
 {
     tcp_conn *c = TRII_CONTAINER(watch, tcp_conn, process_watch);
 
     (void)events;
     trii_loop_mute(watch);
-    trii_loop_timer(c->group->loop, &c->process_ended, trii_deadline_ms(LATE_DATA_MS),
-                    on_process_ended);
+    trii_loop_timer(c->group->loop, &c->late_data_timer, trii_deadline_ms(LATE_DATA_MS),
+                    check_late_data);
 }
 
-/* --- calls ---------------------------------------------------------------------------------------
- */
+/* --- calls ------------------------------------------------------------------------------------ */
 
 static void tcp_describe_wait(void *self, trii_op *op, char *text, size_t size)
 {
@@ -98,7 +96,6 @@ static void tcp_say(void *self, const trii_op *op)
     tcp_group *g = self;
     const trii_collective *call = &op->call;
     bool message = trii_kind_in(call->kind, TRII_KINDS_PAIR);
-
     tcp_frame frame;
 
     if (call->kind == TRII_KIND_RECV_ANY) /* it may be changing */
@@ -140,9 +137,8 @@ static void tcp_abort(void *self)
 static void free_group(tcp_group *g)
 {
     for (int i = 0; i < TCP_SLOTS; i++)
-        trii_free(g->slots[i].peers);
-    for (int i = 0; i < TCP_SLOTS; i++)
         trii_free(g->slots[i].scratch);
+    trii_free(g->slots[0].peers); /* of all slots */
     for (int r = 0; g->conns != NULL && r < g->size; r++) {
         trii_unforked_drop(&g->conns[r].unforked);
         trii_socket_close(g->conns[r].fd);
@@ -154,34 +150,31 @@ static void free_group(tcp_group *g)
     trii_free(g->sources);
     trii_free(g->poll_fds);
     trii_free(g->poll_events);
-    trii_free(g->poll_ready);
     trii_socket_close(g->wake_fd);
     trii_cond_fini(&g->turn);
     trii_mutex_fini(&g->mutex);
     trii_free(g);
 }
 
-/* All memory that does not depend on the calls: later only reductions that are larger than
- * any before allocate. */
+/* All memory that does not depend on the calls: later only a reduction that is larger than any
+ * before allocates. */
 static tri_status allocate(tcp_group *g)
 {
     size_t n = (size_t)g->size;
+    tcp_streams *streams = trii_alloc(n * TCP_SLOTS, sizeof(*streams), "tcp streams");
 
+    for (size_t i = 0; i < TCP_SLOTS && streams != NULL; i++)
+        g->slots[i].peers = streams + i * n;
     g->conns = trii_alloc(n, sizeof(*g->conns), "tcp connections");
     g->sources = trii_alloc(n, sizeof(*g->sources), "tcp group");
     g->poll_fds = trii_alloc(n + 1, sizeof(*g->poll_fds), "tcp group");
-    g->poll_events = trii_alloc(n + 1, sizeof(*g->poll_events), "tcp group");
-    g->poll_ready = trii_alloc(n + 1, sizeof(*g->poll_ready), "tcp group");
+    g->poll_events = trii_alloc(2 * (n + 1), sizeof(*g->poll_events), "tcp group");
     for (int r = 0; g->conns != NULL && r < g->size; r++)
         g->conns[r].fd = g->conns[r].process_fd = -1;
-    if (g->conns == NULL || g->sources == NULL || g->poll_fds == NULL || g->poll_events == NULL ||
-        g->poll_ready == NULL)
+    if (streams == NULL || g->conns == NULL || g->sources == NULL || g->poll_fds == NULL ||
+        g->poll_events == NULL)
         return TRI_ERR_NO_MEMORY;
-    for (int i = 0; i < TCP_SLOTS; i++) {
-        g->slots[i].peers = trii_alloc(n, sizeof(tcp_streams), "tcp streams");
-        if (g->slots[i].peers == NULL)
-            return TRI_ERR_NO_MEMORY;
-    }
+    g->poll_ready = g->poll_events + n + 1;
     for (int r = 0; r < g->size; r++) {
         tcp_conn *c = &g->conns[r];
 
@@ -227,12 +220,12 @@ static tri_status watch_all(tcp_group *g)
 
 static void unwatch_all(tcp_group *g)
 {
-    for (int r = 0; g->conns != NULL && r < g->size; r++)
+    for (int r = 0; g->conns != NULL && r < g->size; r++) {
         trii_loop_unwatch(&g->conns[r].watch);
-    for (int r = 0; g->conns != NULL && r < g->size; r++)
         trii_loop_unwatch(&g->conns[r].process_watch);
-    for (int r = 0; g->conns != NULL && g->loop != NULL && r < g->size; r++)
-        trii_loop_timer_stop(g->loop, &g->conns[r].process_ended);
+        if (g->loop != NULL) /* after the watch that starts it */
+            trii_loop_timer_stop(g->loop, &g->conns[r].late_data_timer);
+    }
     if (g->loop != NULL) {
         trii_loop_timer_stop(g->loop, &g->failure_timer);
         trii_loop_timer_stop(g->loop, &g->heartbeat_timer);
@@ -250,7 +243,8 @@ static tri_status tcp_create(const trii_group_args *args, void **self_out)
     tri_status status, enough;
 
     if (args->size + 1 > TRII_POLL_MAX)
-        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "engine tcp: a group of %d, at most %d", args->size,
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                         "engine tcp: a group of %d ranks is too large (at most %d)", args->size,
                          TRII_POLL_MAX - 1);
     snprintf(what, sizeof(what), "a group of %d ranks over tcp", args->size);
     enough = trii_descriptors_want(args->size, what);

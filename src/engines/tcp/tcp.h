@@ -91,13 +91,13 @@ typedef struct tcp_early {
 typedef struct tcp_conn {
     trii_watch watch; /* first: callbacks get its address */
     struct tcp_group *group;
-    int rank;                 /* of the peer */
-    int fd;                   /* -1 = none */
-    trii_unforked unforked;   /* a forked child that has it too would hide our end */
-    trii_proc_id process;     /* the peer's */
-    trii_watch process_watch; /* its end: a copy of its socket may outlive it */
-    int process_fd;           /* -1 = not visible from here */
-    trii_timer process_ended; /* then we check whether all that it sent has come */
+    int rank;                   /* of the peer */
+    int fd;                     /* -1 = none */
+    trii_unforked unforked;     /* a forked child that has it too would hide our end */
+    trii_proc_id process;       /* the peer's */
+    trii_watch process_watch;   /* its end: a copy of its socket may outlive it */
+    int process_fd;             /* -1 = not visible from here */
+    trii_timer late_data_timer; /* then we check whether all that the process sent has come */
     char peer[TRII_ADDR_TEXT];
     unsigned armed; /* what the control thread watches */
 

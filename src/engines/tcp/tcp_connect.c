@@ -1,17 +1,20 @@
 /*
- * tcp_connect.c - forming the mesh. Keys in the group's part of the store:
+ * tcp_connect.c - forms the mesh of connections. Keys in the group's part of the store:
  *
  *   net/R   "BUILD NET": the build that rank R runs, and which loopback interface it sees; if all
- *           see the same, nothing listens beyond
+ *           see the same, they listen on that interface only
  *   addr/R  "TOKEN PORT HOST HOST ...": where rank R listens, and a secret
- *   failed  somebody gave up: do not wait for it
+ *   failed  some rank could not connect: do not wait for it
  *
  * Rank R connects to all ranks below it, then accepts those above. Each side proves with the
- * other's token that it read the same store: a port scanner, or a process that now has the
- * address of one that ended, is no peer. Of several addresses the first that answers so is
- * taken, and told so: one whose answer came too late was given up, and is not waited for. With a
- * job key both prove that first (store/handshake.h). Strangers are listened to side by side, each
- * for a moment, so that many of them keep nobody out.
+ * other's token that it read the same store: a port scanner, or a process that now has the address
+ * of one that ended, is not a peer. Of several addresses the first one that answers correctly is
+ * used, and that is confirmed: an answer that came too late belongs to a connection that was closed
+ * again, and the peer must not wait on it. With a job key both sides prove that first
+ * (store/handshake.h).
+ *
+ * Whoever connects is unidentified until its hello has come. Such connections are read side by
+ * side, each for a limited time, so that no number of them keeps a rank out.
  */
 #include <assert.h>
 #include <string.h>
@@ -29,14 +32,14 @@
 #define MAX_HOSTS 8
 #define TOKEN_TEXT 33
 #define ADDRESS_TEXT (TOKEN_TEXT + 8 + MAX_HOSTS * TRII_ADDR_TEXT)
-#define HELLO_MAGIC 0x54524933u /* "TRI3" */
-#define TAKEN_MAGIC 0x54524932u /* "TRI2" */
-#define STRANGER_MS 2000        /* for a connection to say who it is */
-#define MAX_STRANGERS 1000      /* at once; others wait until one of them has spoken or gone */
-#define CANDIDATE_MS 3000       /* for an address to say who is there, the first time */
-#define CANDIDATE_MAX_MS 12000  /* twice as long each time, on a slow wire */
-#define REACH_MS 200            /* for one of several to be reached; then twice as long */
-#define LOOK_MS 200             /* how often a waiting rank looks whether another gave up */
+#define HELLO_MAGIC 0x54524933u   /* "TRI3" */
+#define CONFIRM_MAGIC 0x54524932u /* "TRI2" */
+#define HELLO_MS 2000             /* for a connection to identify itself */
+#define MAX_PENDING 1000       /* unidentified connections; others stay in the listener's queue */
+#define CANDIDATE_MS 3000      /* for the process at an address to answer, the first time */
+#define CANDIDATE_MAX_MS 12000 /* twice as long each time, on a slow network */
+#define REACH_MS 200           /* for one of several addresses to be reached; then twice as long */
+#define CHECK_MS 200           /* how often a waiting rank checks whether another gave up */
 
 typedef struct hello {
     uint32_t magic;
@@ -101,11 +104,11 @@ static void take_conn(tcp_conn *c, int fd)
 
 /* --- connecting ------------------------------------------------------------------------------- */
 
-static tri_status greet(int fd, tcp_group *g, const trii_job_key *key, int peer,
-                        const char *peer_token, const char *own_token, int64_t deadline_ns)
+static tri_status exchange_hello(int fd, tcp_group *g, const trii_job_key *key, int peer,
+                                 const char *peer_token, const char *own_token, int64_t deadline_ns)
 {
     hello out = {.magic = HELLO_MAGIC, .rank = g->rank, .size = g->size, .process = g->process}, in;
-    const uint32_t taken = TAKEN_MAGIC;
+    const uint32_t confirm = CONFIRM_MAGIC;
     tri_status status = trii_handshake_connect(fd, key, "tcp", deadline_ns);
 
     snprintf(out.token, sizeof(out.token), "%s", peer_token);
@@ -115,28 +118,27 @@ static tri_status greet(int fd, tcp_group *g, const trii_job_key *key, int peer,
         status = trii_socket_recv_all(fd, &in, sizeof(in), deadline_ns);
     if (status == TRI_END)
         return TRII_FAIL(TRI_ERR_PEER_LOST, "it closed the connection instead of answering%s",
-                         key->set ? " (has it another job key?)" : "");
+                         key->set ? " (does it have another job key?)" : "");
     if (status != TRI_OK)
         return status;
     in.token[TOKEN_TEXT - 1] = '\0';
     if (in.magic != HELLO_MAGIC || in.rank != peer || in.size != g->size ||
         strcmp(in.token, own_token) != 0)
-        return TRII_FAIL(TRI_ERR_FORMAT, "somebody else answers there");
+        return TRII_FAIL(TRI_ERR_FORMAT, "another program answers there");
     g->conns[peer].process = in.process;
-    return trii_socket_send_all(fd, &taken, sizeof(taken), deadline_ns);
+    return trii_socket_send_all(fd, &confirm, sizeof(confirm), deadline_ns);
 }
 
-/* On a wire that loses packets what we said may have come after the peer's patience, or its answer
+/* On a network that loses packets our hello may have come after the peer's deadline, or its answer
  * after ours. Closed at once means something else: another key, or another program. */
 static bool was_too_slow(tri_status status, bool reached, int64_t start_ns)
 {
-    return status == TRI_ERR_TIMEOUT ||
-           (status == TRI_ERR_PEER_LOST && reached &&
-            trii_now_ns() - start_ns >= STRANGER_MS / 2 * TRII_NS_PER_MS);
+    return status == TRI_ERR_TIMEOUT || (status == TRI_ERR_PEER_LOST && reached &&
+                                         trii_now_ns() - start_ns >= HELLO_MS / 2 * TRII_NS_PER_MS);
 }
 
-/* Whether somebody has given up. */
-static tri_status look(const trii_group_args *args)
+/* Fails if another rank gave up. */
+static tri_status check_abandoned(const trii_group_args *args)
 {
     const char *key = "failed";
     bool failed = false;
@@ -150,8 +152,9 @@ static tri_status look(const trii_group_args *args)
     return status;
 }
 
-/* Tries the peer's addresses in turn until one answers as it must. Some of them may be swallowed by
- * a network. *hint_inout: which one to begin with; hosts often have the same interfaces. */
+/* Tries the peer's addresses in turn until one answers as it must. A network may silently drop what
+ * is sent to some of them. *hint_inout: which one to begin with; hosts often have the same
+ * interfaces. */
 static tri_status connect_to(tcp_group *g, const trii_group_args *args, const trii_job_key *key,
                              int peer, const char *address, const char *own_token, bool same_net,
                              int *hint_inout)
@@ -169,7 +172,9 @@ static tri_status connect_to(tcp_group *g, const trii_group_args *args, const tr
         hosts[n++] = host;
     if (token == NULL || port == NULL || n == 0 ||
         trii_parse_i64(port, "port", 1, 65535, &number) != TRI_OK)
-        return TRII_FAIL(TRI_ERR_FORMAT, "rank %d published no address: %s", peer, address);
+        return TRII_FAIL(TRI_ERR_FORMAT,
+                         "rank %d published \"%s\", which is not TOKEN PORT HOST ...", peer,
+                         address);
     if (same_net && n > 1)
         hosts[0] = loopback;
     last = n - 1;
@@ -183,7 +188,7 @@ static tri_status connect_to(tcp_group *g, const trii_group_args *args, const tr
         status = trii_socket_connect(hosts[i], (int)number, reach, false, &fd);
         reached = status == TRI_OK;
         if (reached)
-            status = greet(fd, g, key, peer, token, own_token, until);
+            status = exchange_hello(fd, g, key, peer, token, own_token, until);
         if (status == TRI_OK) {
             take_conn(&g->conns[peer], fd);
             *hint_inout = i;
@@ -195,7 +200,7 @@ static tri_status connect_to(tcp_group *g, const trii_group_args *args, const tr
             return TRII_FAIL_CTX(status, "connecting to rank %d at %s", peer, hosts[i]);
         if (status == TRI_ERR_TIMEOUT && reached && candidate_ms < CANDIDATE_MAX_MS)
             candidate_ms *= 2;
-        status = look(args);
+        status = check_abandoned(args);
         if (status != TRI_OK)
             return TRII_FAIL_CTX(status, "connecting to rank %d at %s", peer, hosts[i]);
         status = TRI_INPROGRESS;
@@ -203,88 +208,88 @@ static tri_status connect_to(tcp_group *g, const trii_group_args *args, const tr
             continue;
         reach_ms = reach_ms < CANDIDATE_MS ? 2 * reach_ms : reach_ms;
         trii_sleep_until(sooner(args->deadline_ns, trii_now_ns() + pause)); /* all may refuse */
-        pause = pause < LOOK_MS * TRII_NS_PER_MS ? 2 * pause : pause;
+        pause = pause < CHECK_MS * TRII_NS_PER_MS ? 2 * pause : pause;
     }
     return TRI_OK;
 }
 
 /* --- accepting -------------------------------------------------------------------------------- */
 
-/* A connection that has not said yet who it is. */
-typedef struct stranger {
+/* An unidentified connection. */
+typedef struct pending_conn {
     int fd;
     trii_handshake shake;
-    bool knows_key;
+    bool key_proved;
     hello in;
     size_t got;
-    bool welcome; /* a rank that is missing, and was told so: it may have gone meanwhile */
-    uint32_t taken;
-    size_t taken_got;
+    bool answered; /* it is a missing rank, and our hello was sent: it may have left meanwhile */
+    uint32_t confirm;
+    size_t confirm_got;
     int64_t deadline_ns;
-} stranger;
+} pending_conn;
 
-typedef struct door {
+typedef struct acceptor {
     tcp_group *g;
     const trii_job_key *key;
     const char *own_token;
     char (*tokens)[TOKEN_TEXT];
     int64_t deadline_ns;               /* of the group's making */
-    stranger strangers[MAX_STRANGERS]; /* oldest first */
-    int64_t closed_until_ns;           /* nobody is let in until then: no descriptor was left */
+    pending_conn pending[MAX_PENDING]; /* oldest first */
+    int64_t paused_until_ns;           /* accepts none until then: no descriptor was left */
     int n;
-} door;
+} acceptor;
 
-/* Answers if it is one of the ranks above us that is still missing. */
-static tri_status welcome(const door *d, stranger *s)
+/* Sends our hello if it is one of the ranks above us that are still missing. */
+static tri_status answer_hello(const acceptor *a, pending_conn *p)
 {
-    tcp_group *g = d->g;
+    tcp_group *g = a->g;
     hello out = {.magic = HELLO_MAGIC, .rank = g->rank, .size = g->size, .process = g->process};
 
-    s->in.token[TOKEN_TEXT - 1] = '\0';
-    if (s->in.magic != HELLO_MAGIC || s->in.size != g->size || s->in.rank <= g->rank ||
-        s->in.rank >= g->size || g->conns[s->in.rank].fd >= 0 ||
-        strcmp(s->in.token, d->own_token) != 0)
-        return TRII_FAIL(TRI_ERR_FORMAT, "no rank that is missing");
-    memcpy(out.token, d->tokens[s->in.rank], TOKEN_TEXT);
-    s->welcome = true;
-    /* It is a rank: it may be slow to take this as it may be slow to come. If it gave this
-     * connection up, it closes it. */
-    s->deadline_ns = d->deadline_ns;
-    return trii_socket_send_all(s->fd, &out, sizeof(out), trii_deadline_ms(STRANGER_MS));
+    p->in.token[TOKEN_TEXT - 1] = '\0';
+    if (p->in.magic != HELLO_MAGIC || p->in.size != g->size || p->in.rank <= g->rank ||
+        p->in.rank >= g->size || g->conns[p->in.rank].fd >= 0 ||
+        strcmp(p->in.token, a->own_token) != 0)
+        return TRI_ERR_FORMAT; /* not a rank that is still missing */
+    memcpy(out.token, a->tokens[p->in.rank], TOKEN_TEXT);
+    p->answered = true;
+    /* It is a rank: it may be as slow to confirm as it was to connect. If it gave up on this
+     * connection, it closes it. */
+    p->deadline_ns = a->deadline_ns;
+    return trii_socket_send_all(p->fd, &out, sizeof(out), trii_deadline_ms(HELLO_MS));
 }
 
-/* The rank has taken our answer: the connection is the one. */
-static tri_status take_in(const door *d, const stranger *s)
+/* The rank has confirmed: this is the connection. */
+static tri_status take_rank(const acceptor *a, const pending_conn *p)
 {
-    tcp_conn *c = &d->g->conns[s->in.rank];
+    tcp_conn *c = &a->g->conns[p->in.rank];
 
-    if (s->taken != TAKEN_MAGIC || c->fd >= 0)
-        return TRII_FAIL(TRI_ERR_FORMAT, "no rank that is missing");
-    c->process = s->in.process;
-    take_conn(c, s->fd);
+    if (p->confirm != CONFIRM_MAGIC || c->fd >= 0)
+        return TRI_ERR_FORMAT; /* not a rank that is still missing */
+    c->process = p->in.process;
+    take_conn(c, p->fd);
     return TRI_OK;
 }
 
-static tri_status hear_key(const door *d, stranger *s)
+static tri_status receive_key_proof(const acceptor *a, pending_conn *p)
 {
     unsigned char data[TRII_HELLO_BYTES], answer[TRII_ANSWER_BYTES];
-    size_t want = (s->shake.answered ? TRII_PROOF_BYTES : TRII_HELLO_BYTES) - s->shake.got;
+    size_t want = (p->shake.answered ? TRII_PROOF_BYTES : TRII_HELLO_BYTES) - p->shake.got;
     size_t got = 0, used = 0, answer_bytes = 0;
-    tri_status status = trii_socket_recv(s->fd, data, want, &got), sent = TRI_OK;
+    tri_status status = trii_socket_recv(p->fd, data, want, &got), sent = TRI_OK;
 
     if (status != TRI_OK)
         return status;
-    status = trii_handshake_feed(&s->shake, d->key, "tcp", data, got, &used, answer, &answer_bytes);
+    status = trii_handshake_feed(&p->shake, a->key, "tcp", data, got, &used, answer, &answer_bytes);
     if (answer_bytes > 0)
-        sent = trii_socket_send_all(s->fd, answer, answer_bytes, s->deadline_ns);
-    s->knows_key = status == TRI_OK;
+        sent = trii_socket_send_all(p->fd, answer, answer_bytes, p->deadline_ns);
+    p->key_proved = status == TRI_OK;
     if (status == TRI_INPROGRESS && sent == TRI_OK)
-        return hear_key(d, s); /* at most as often as it has parts */
+        return receive_key_proof(a, p); /* at most as often as it has parts */
     return sent == TRI_OK ? status : sent;
 }
 
-/* More of a part that it has to say, never a byte too much. */
-static tri_status hear_more(int fd, void *part, size_t bytes, size_t *got)
+/* More of a part of its hello, never a byte too much. */
+static tri_status receive_part(int fd, void *part, size_t bytes, size_t *got)
 {
     tri_status status = TRI_OK;
 
@@ -297,72 +302,72 @@ static tri_status hear_more(int fd, void *part, size_t bytes, size_t *got)
     return status;
 }
 
-/* What has come of it; behind it begins what the peer sends as a rank. OK: it is a rank now;
+/* Reads what has come; behind the hello begins what the peer sends as a rank. OK: it is a rank now;
  * INPROGRESS; anything else: close it. */
-static tri_status hear(const door *d, stranger *s)
+static tri_status receive_hello(const acceptor *a, pending_conn *p)
 {
-    tri_status status = s->knows_key ? TRI_OK : hear_key(d, s);
+    tri_status status = p->key_proved ? TRI_OK : receive_key_proof(a, p);
 
     if (status == TRI_OK)
-        status = hear_more(s->fd, &s->in, sizeof(s->in), &s->got);
-    if (status == TRI_OK && !s->welcome)
-        status = welcome(d, s);
+        status = receive_part(p->fd, &p->in, sizeof(p->in), &p->got);
+    if (status == TRI_OK && !p->answered)
+        status = answer_hello(a, p);
     if (status == TRI_OK)
-        status = hear_more(s->fd, &s->taken, sizeof(s->taken), &s->taken_got);
-    return status == TRI_OK ? take_in(d, s) : status;
+        status = receive_part(p->fd, &p->confirm, sizeof(p->confirm), &p->confirm_got);
+    return status == TRI_OK ? take_rank(a, p) : status;
 }
 
-static void forget_stranger(door *d, int i)
+static void remove_pending(acceptor *a, int i)
 {
-    d->n--;
-    memmove(&d->strangers[i], &d->strangers[i + 1], (size_t)(d->n - i) * sizeof(d->strangers[0]));
+    a->n--;
+    memmove(&a->pending[i], &a->pending[i + 1], (size_t)(a->n - i) * sizeof(a->pending[0]));
 }
 
 /* Returns how many ranks came. */
-static int hear_all(door *d, const unsigned *ready)
+static int receive_all(acceptor *a, const unsigned *ready)
 {
     int came = 0;
 
-    for (int i = d->n - 1; i >= 0; i--) {
-        stranger *s = &d->strangers[i];
+    for (int i = a->n - 1; i >= 0; i--) {
+        pending_conn *p = &a->pending[i];
         tri_status status = TRI_INPROGRESS;
 
         if (ready[i] != 0)
-            status = hear(d, s);
-        if (status == TRI_INPROGRESS && trii_now_ns() < s->deadline_ns)
+            status = receive_hello(a, p);
+        if (status == TRI_INPROGRESS && trii_now_ns() < p->deadline_ns)
             continue;
         if (status == TRI_OK)
             came++;
         else
-            trii_socket_close(s->fd);
-        forget_stranger(d, i);
+            trii_socket_close(p->fd);
+        remove_pending(a, i);
     }
     return came;
 }
 
-static tri_status let_in(door *d, int listener)
+static tri_status accept_pending(acceptor *a, int listener)
 {
     tri_status status = TRI_OK;
 
-    while (status == TRI_OK && d->n < MAX_STRANGERS) {
+    while (status == TRI_OK && a->n < MAX_PENDING) {
         int fd = -1;
 
         status = trii_socket_accept(listener, &fd);
-        if (status < 0 && d->n > 0) { /* out of descriptors: whoever has kept one longest in vain */
-            trii_socket_close(d->strangers[0].fd);
-            forget_stranger(d, 0);
+        if (status < 0 && a->n > 0) { /* out of descriptors: close the oldest */
+            trii_socket_close(a->pending[0].fd);
+            remove_pending(a, 0);
             status = TRI_OK;
             continue;
         }
-        if (status < 0) { /* nobody to send away: others of this process may give some back */
+        if (status < 0) { /* none to close: others of this process may close some */
             TRII_LOG(TRII_LOG_WARN, "tcp", "%s", tri_last_error());
-            d->closed_until_ns = trii_deadline_ms(LOOK_MS);
+            a->paused_until_ns = trii_deadline_ms(CHECK_MS);
             return TRI_OK;
         }
         if (status != TRI_OK)
             break;
-        d->strangers[d->n++] = (stranger){
-            .fd = fd, .knows_key = !d->key->set, .deadline_ns = trii_deadline_ms(STRANGER_MS)};
+        a->pending[a->n++] = (pending_conn){
+            .fd = fd, .key_proved = !a->key->set, .deadline_ns = trii_deadline_ms(HELLO_MS)};
     }
     return status == TRI_INPROGRESS ? TRI_OK : status;
 }
@@ -376,64 +381,64 @@ static tri_status missing_rank(const tcp_group *g)
     return TRII_FAIL(TRI_ERR_TIMEOUT, "rank %d waited for rank %d to connect", g->rank, r);
 }
 
-/* Waits for strangers to speak or to come, a moment at most; *came_out ranks have come. */
-static tri_status open_door(door *d, int listener, int64_t deadline_ns, int *came_out)
+/* Waits for hellos and connections, CHECK_MS at most; *came_out ranks have come. */
+static tri_status poll_pending(acceptor *a, int listener, int64_t deadline_ns, int *came_out)
 {
-    int fds[MAX_STRANGERS + 1];
-    unsigned events[MAX_STRANGERS + 1], ready[MAX_STRANGERS + 1];
-    int64_t until = sooner(deadline_ns, trii_deadline_ms(LOOK_MS));
+    int fds[MAX_PENDING + 1];
+    unsigned events[MAX_PENDING + 1], ready[MAX_PENDING + 1];
+    int64_t until = sooner(deadline_ns, trii_deadline_ms(CHECK_MS));
 
-    for (int i = 0; i <= d->n; i++) {
-        fds[i] = i < d->n ? d->strangers[i].fd : listener;
-        events[i] = i < d->n || (d->n < MAX_STRANGERS && trii_now_ns() >= d->closed_until_ns)
+    for (int i = 0; i <= a->n; i++) {
+        fds[i] = i < a->n ? a->pending[i].fd : listener;
+        events[i] = i < a->n || (a->n < MAX_PENDING && trii_now_ns() >= a->paused_until_ns)
                         ? TRII_READABLE
                         : 0u;
         ready[i] = 0;
-        if (i < d->n)
-            until = sooner(until, d->strangers[i].deadline_ns);
+        if (i < a->n)
+            until = sooner(until, a->pending[i].deadline_ns);
     }
-    (void)trii_socket_poll(fds, events, ready, d->n + 1, until);
-    events[0] = ready[d->n]; /* of the listener: hear_all may shorten the list */
-    *came_out = hear_all(d, ready);
-    return (events[0] & TRII_READABLE) != 0 ? let_in(d, listener) : TRI_OK;
+    (void)trii_socket_poll(fds, events, ready, a->n + 1, until);
+    events[0] = ready[a->n]; /* of the listener: receive_all may shorten the list */
+    *came_out = receive_all(a, ready);
+    return (events[0] & TRII_READABLE) != 0 ? accept_pending(a, listener) : TRI_OK;
 }
 
-static tri_status check_failed(const tcp_group *g, const trii_group_args *args)
+static tri_status check_still_forming(const tcp_group *g, const trii_group_args *args)
 {
-    return trii_now_ns() >= args->deadline_ns ? missing_rank(g) : look(args);
+    return trii_now_ns() >= args->deadline_ns ? missing_rank(g) : check_abandoned(args);
 }
 
 static tri_status accept_rest(tcp_group *g, const trii_group_args *args, const trii_job_key *key,
                               int listener, const char *own_token, char (*tokens)[TOKEN_TEXT])
 {
     int missing = g->size - 1 - g->rank;
-    int64_t look = trii_deadline_ms(LOOK_MS);
+    int64_t next_check = trii_deadline_ms(CHECK_MS);
     tri_status status = TRI_OK;
-    door *d;
+    acceptor *a;
 
     if (missing == 0)
         return TRI_OK;
-    d = trii_alloc(1, sizeof(*d), "tcp strangers");
-    if (d == NULL)
+    a = trii_alloc(1, sizeof(*a), "tcp accept");
+    if (a == NULL)
         return TRI_ERR_NO_MEMORY;
-    d->g = g;
-    d->key = key;
-    d->own_token = own_token;
-    d->tokens = tokens;
-    d->deadline_ns = args->deadline_ns;
+    a->g = g;
+    a->key = key;
+    a->own_token = own_token;
+    a->tokens = tokens;
+    a->deadline_ns = args->deadline_ns;
     while (missing > 0 && status == TRI_OK) {
         int came = 0;
 
-        status = open_door(d, listener, args->deadline_ns, &came);
+        status = poll_pending(a, listener, args->deadline_ns, &came);
         missing -= came;
-        if (status == TRI_OK && missing > 0 && trii_now_ns() >= look) {
-            status = check_failed(g, args);
-            look = trii_deadline_ms(LOOK_MS);
+        if (status == TRI_OK && missing > 0 && trii_now_ns() >= next_check) {
+            status = check_still_forming(g, args);
+            next_check = trii_deadline_ms(CHECK_MS);
         }
     }
-    for (int i = 0; i < d->n; i++)
-        trii_socket_close(d->strangers[i].fd);
-    trii_free(d);
+    for (int i = 0; i < a->n; i++)
+        trii_socket_close(a->pending[i].fd);
+    trii_free(a);
     return status;
 }
 
@@ -456,7 +461,7 @@ static tri_status connect_mesh(tcp_group *g, const trii_group_args *args, const 
     if (status != TRI_OK) {
         char line[TRII_ERR_BYTES];
 
-        /* so that nobody waits for us; if the store is gone too, they time out */
+        /* so that no rank waits for us; without the store they time out */
         snprintf(line, sizeof(line), "%s", tri_last_error());
         if (tri_store_set(args->store, "failed", "", 0) != TRI_OK)
             trii_err_set("%s", line);
@@ -479,7 +484,7 @@ static void own_build(char text_out[TRII_BUILD_TEXT])
     trii_build_text(sizes, TRII_COUNT_OF(sizes), text_out);
 }
 
-/* Compares the builds, and cuts them off. */
+/* Compares the builds, and removes them from the texts. */
 static tri_status check_builds(const trii_group_args *args, const char *build, char **nets)
 {
     for (int r = 0; r < args->size; r++) {
@@ -499,7 +504,7 @@ static tri_status check_builds(const trii_group_args *args, const char *build, c
 tri_status tcp_connect_all(tcp_group *g, const trii_group_args *args, tri_status status,
                            bool *agreed_out)
 {
-    char build[TRII_BUILD_TEXT], net[96], told[sizeof(build) + sizeof(net)], token[TOKEN_TEXT],
+    char build[TRII_BUILD_TEXT], net[96], published[sizeof(build) + sizeof(net)], token[TOKEN_TEXT],
         address[ADDRESS_TEXT];
     char **nets = NULL, **addresses = NULL;
     trii_job_key key = {0};
@@ -517,8 +522,8 @@ tri_status tcp_connect_all(tcp_group *g, const trii_group_args *args, tri_status
     if (status == TRI_OK)
         status = trii_job_key_load(&key);
     own_build(build);
-    snprintf(told, sizeof(told), "%s %s", build, net);
-    status = trii_group_gather(args, "net", status, told, nets);
+    snprintf(published, sizeof(published), "%s %s", build, net);
+    status = trii_group_gather(args, "net", status, published, nets);
     if (status == TRI_OK && nets != NULL)
         status = check_builds(args, build, nets);
     if (status != TRI_OK || nets == NULL || addresses == NULL)

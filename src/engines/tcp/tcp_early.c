@@ -15,10 +15,7 @@
 #include "engines/tcp/tcp.h"
 
 /* Calls that end on no rank before all have given their share. */
-#define NEED_ALL                                                                                   \
-    (1u << TRII_KIND_ALL_REDUCE | 1u << TRII_KIND_ALL_GATHER | 1u << TRII_KIND_ALL_GATHER_V |      \
-     1u << TRII_KIND_REDUCE_SCATTER | 1u << TRII_KIND_REDUCE_SCATTER_V |                           \
-     1u << TRII_KIND_ALL_TO_ALL | 1u << TRII_KIND_ALL_TO_ALL_V | 1u << TRII_KIND_BARRIER)
+#define NEED_ALL (TRII_KINDS_COLLECTIVE & ~TRII_KINDS_ROOTED)
 
 #define EARLY_MOST (SIZE_MAX / 2) /* a frame: more can only be nonsense */
 

@@ -25,16 +25,16 @@ void tcp_finish(tcp_group *g, trii_op *op, tri_status status, const char *why)
  * peer reads the end at once, whatever it is doing. If the frame does not fit into the socket and a
  * rank died, the connection stays open: the peer would take our close for another death, and it
  * sees the first one by itself. */
-static void send_fault(tcp_conn *c, tri_status status, const char *text)
+static void send_fault(tcp_conn *c, tri_status cause, const char *text)
 {
     int lost = atomic_load(&c->group->fault->lost_rank);
     const tcp_frame frame = {.type = TCP_FRAME_FAULT,
-                             .root = (int32_t)status,
+                             .root = (int32_t)cause,
                              .part = (uint32_t)lost,
                              .bytes = strlen(text)};
     size_t skip = sizeof(c->out) - c->out_head_left, head = c->out_head_left;
     size_t payload = c->out_left, sent = 0;
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
     if (c->fd < 0 || c->ended)
         return;
@@ -45,11 +45,11 @@ static void send_fault(tcp_conn *c, tri_status status, const char *text)
                          {(const char *)&frame, sizeof(frame)},
                          {text, strlen(text)}};
 
-    while (st == TRI_OK && spans[3].bytes > 0) { /* a piece, then the next */
+    while (status == TRI_OK && spans[3].bytes > 0) { /* a piece, then the next */
         size_t left;
 
-        st = trii_socket_send(c->fd, spans, 4, &left);
-        left = st == TRI_OK ? left : 0;
+        status = trii_socket_send(c->fd, spans, 4, &left);
+        left = status == TRI_OK ? left : 0;
         sent += left;
         for (int i = 0; i < 4; i++) {
             size_t n = left < spans[i].bytes ? left : spans[i].bytes;
@@ -59,7 +59,7 @@ static void send_fault(tcp_conn *c, tri_status status, const char *text)
             left -= n;
         }
     }
-    if (sent >= head + payload + sizeof(frame) || status != TRI_ERR_PEER_LOST)
+    if (sent >= head + payload + sizeof(frame) || cause != TRI_ERR_PEER_LOST)
         trii_socket_shutdown(c->fd);
 }
 

@@ -117,8 +117,8 @@ static void set_fault(tcp_conn *c, const tcp_frame *frame, const char *text, siz
         atomic_store(&g->fault->lost_rank, (int)frame->part);
     used = (size_t)snprintf(c->pending_text, sizeof(c->pending_text), "%.*s",
                             (int)(bytes < TRII_ERR_BYTES ? bytes : TRII_ERR_BYTES), text);
-    if (strstr(c->pending_text, "(told by ") == NULL && used < sizeof(c->pending_text))
-        snprintf(c->pending_text + used, sizeof(c->pending_text) - used, " (told by rank %d)",
+    if (strstr(c->pending_text, "(reported by ") == NULL && used < sizeof(c->pending_text))
+        snprintf(c->pending_text + used, sizeof(c->pending_text) - used, " (reported by rank %d)",
                  tcp_name(g, c->rank)); /* the first that we hear it from */
 }
 

@@ -52,7 +52,7 @@ typedef struct tcp_owner {
 
     /* Required. The first operation that needs this peer, or NULL. */
     const trii_op *(*needing)(const struct tcp_conn *c);
-    /* Optional: the peer has left the group, and no operation needs it. */
+    /* Optional: the peer has left the group, and no operation of this owner needs it. */
     void (*peer_left)(struct tcp_conn *c);
     /* Required. Ends all operations with this status, and forgets what was put aside. */
     void (*fail_all)(struct tcp_group *g, tri_status status, const char *why);

@@ -4,7 +4,7 @@
  * Direct exchange in two phases. Phase 1 brings to each rank what belongs to its slice, and
  * the rank sums it in the canonical order (or, in a broadcast, only takes it); phase 2
  * brings the slice to everybody. The phases overlap: a chunk is sent on as soon as it is
- * final. Small reductions go in one phase in which everybody sums everything.
+ * final. Small reductions go in one phase: each rank that needs the sum makes all of it.
  *
  *                      phase 1 (parts)         own slice          phase 2 (results)
  *   all_reduce         slice r to rank r       sum                to all
@@ -20,8 +20,8 @@
  *     small, 2 ranks   -                       root: all of it    root: to all
  *   barrier            nothing, to all         -                  -
  *
- * In place is safe: slice r of dst is overwritten by what rank r made of our part r, so that
- * part was sent. The one-phase sum waits until everything was sent.
+ * In place is safe: slice r of dst is overwritten by what rank r made of our part r, so that part
+ * has been sent. The one-phase sum waits until everything has been sent.
  */
 #include "engines/tcp/tcp.h"
 
@@ -60,13 +60,12 @@ static tri_status grow_scratch(tcp_coll *coll, size_t need)
     return TRI_OK;
 }
 
-/* Memory for what the peers send of the own slice until it is summed, and `more` behind it: linear
- * if it is little, else rings. What one slot needs the idle ones get too: which of them a call
- * takes is chance, and after a few steps nothing shall be allocated any more. */
+/* Memory for what the peers send of the own slice until it is summed, and `more` behind it: as
+ * large as the slice if that is little, else rings. Idle slots get as much: any of them may take
+ * the next call, and after a few training steps nothing is to be allocated any more. */
 static tri_status obtain_scratch(tcp_group *g, tcp_coll *coll, size_t more)
 {
-    tri_status st;
-
+    tri_status status = TRI_OK;
     size_t peers = (size_t)g->size - 1, each = coll->own_bytes, need;
 
     coll->ring = 0;
@@ -78,12 +77,12 @@ static tri_status obtain_scratch(tcp_group *g, tcp_coll *coll, size_t more)
     need = peers * each + more;
     if (need <= coll->scratch_bytes)
         return TRI_OK;
-    st = grow_scratch(coll, need);
-    for (int i = 0; i < TCP_SLOTS && st == TRI_OK; i++) {
+    status = grow_scratch(coll, need);
+    for (int i = 0; i < TCP_SLOTS && status == TRI_OK; i++) {
         if (&g->slots[i] != coll && g->slots[i].op == NULL)
-            st = grow_scratch(&g->slots[i], need);
+            status = grow_scratch(&g->slots[i], need);
     }
-    return st;
+    return status;
 }
 
 /* What one peer has of it. */

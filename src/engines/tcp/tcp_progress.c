@@ -52,16 +52,12 @@ static void take_goodbye(tcp_conn *c)
     tcp_group *g = c->group;
 
     c->has_left = true;
-    for (int i = 0; i < TCP_OWNERS; i++) {
+    for (int i = 0; i < TCP_OWNERS && !g->failed; i++) {
         const trii_op *op = g->owners[i]->needing(c);
 
-        if (op != NULL) {
+        if (op != NULL)
             tcp_fail_left(c, op);
-            return;
-        }
-    }
-    for (int i = 0; i < TCP_OWNERS; i++) {
-        if (g->owners[i]->peer_left != NULL)
+        else if (g->owners[i]->peer_left != NULL)
             g->owners[i]->peer_left(c);
     }
 }

@@ -557,7 +557,7 @@ static void lack_of_memory_in_a_call_ends_it_on_all_ranks(void **state)
     run_ranks(3, starved_main, NULL, 20000, ranks);
     trii_alloc_fail_at(0);
     for (int r = 0; r < 3; r++) {
-        starved += strstr(ranks[r].error, "told by") == NULL;
+        starved += strstr(ranks[r].error, "reported by") == NULL;
         expect_failure(&ranks[r], TRI_ERR_ABORTED, "NO_MEMORY: ");
         expect_failure(&ranks[r], TRI_ERR_ABORTED, "out of memory");
     }

@@ -1,6 +1,6 @@
 /*
- * tcp_strangers_test.c - a rank that waits for its peers hears strangers beside them: neither
- * many silent ones nor slow ones keep a peer out, nor one that was the peer and gave up.
+ * tcp_accept_test.c - a rank that waits for its peers to connect: unidentified connections, however
+ * many and slow, do not keep a peer out, nor does one that the peer itself gave up.
  */
 #include <trireme/comm.h>
 
@@ -55,21 +55,21 @@ static void rank_main(void *arg)
 }
 
 /* Two ranks, the second of which has not yet learnt where the first listens. */
-typedef struct meeting {
+typedef struct pair {
     tri_store *store;
     hooked_store view; /* of the second rank */
     gate gate;
     rank ranks[2];
     char host[64], token[40]; /* of rank 0 */
     int port;
-} meeting;
+} pair;
 
-static void begin(meeting *m)
+static void begin(pair *m)
 {
     void *value = NULL;
 
     unsetenv("TRI_JOB_KEY_FILE");
-    *m = (meeting){.ranks = {{.number = 0}, {.number = 1}}};
+    *m = (pair){.ranks = {{.number = 0}, {.number = 1}}};
     CHECK_OK(tri_store_hash(&m->store));
     hooked_store_init(&m->view, m->store, wait_at, &m->gate);
     trii_mutex_init(&m->gate.mutex);
@@ -83,8 +83,8 @@ static void begin(meeting *m)
     tri_store_free(value);
 }
 
-/* The second comes too: they must meet. */
-static void end(meeting *m)
+/* The second rank goes on: they must find each other. */
+static void end(pair *m)
 {
     trii_mutex_lock(&m->gate.mutex);
     m->gate.open = true;
@@ -103,10 +103,10 @@ static void end(meeting *m)
     trii_mutex_fini(&m->gate.mutex);
 }
 
-static void a_crowd_of_strangers_keeps_no_peer_out(void **state)
+static void many_unidentified_connections_keep_no_peer_out(void **state)
 {
     enum { CROWD = 200 };
-    meeting m;
+    pair m;
     int fds[CROWD];
     int64_t start;
 
@@ -125,13 +125,14 @@ static void a_crowd_of_strangers_keeps_no_peer_out(void **state)
         trii_socket_close(fds[i]);
 }
 
-/* Nobody accepts with no descriptor left; strangers, who have some, give way to a rank. */
-static void strangers_give_way_when_descriptors_are_out(void **state)
+/* Without a descriptor nothing can be accepted: unidentified connections, which have some, are
+ * closed for a rank. */
+static void unidentified_connections_are_closed_when_descriptors_are_out(void **state)
 {
     enum { CROWD = 30 };
     static descriptors rest;
     const int64_t deadline = trii_deadline_ms(20000);
-    meeting m;
+    pair m;
     int fds[CROWD], open;
 
     (void)state;
@@ -140,7 +141,7 @@ static void strangers_give_way_when_descriptors_are_out(void **state)
     open = descriptors_open();
     for (int i = 0; i < CROWD; i++)
         CHECK_OK(trii_socket_connect(m.host, m.port, trii_deadline_ms(20000), false, &fds[i]));
-    while (descriptors_open() < open + 2 * CROWD) /* until rank 0 has let them in */
+    while (descriptors_open() < open + 2 * CROWD) /* until rank 0 has accepted them */
         assert_true(trii_now_ns() < deadline);
     descriptors_take(&rest, 1); /* one is left for the second rank to connect with */
     end(&m);
@@ -149,19 +150,19 @@ static void strangers_give_way_when_descriptors_are_out(void **state)
         trii_socket_close(fds[i]);
 }
 
-/* What a rank says first (tcp_connect.c). */
-typedef struct greeting {
+/* What a rank sends first (tcp_connect.c). */
+typedef struct hello {
     uint32_t magic;
     int32_t rank, size;
     char token[33];
     trii_proc_id process;
-} greeting;
+} hello;
 
-/* The peer heard the answer too late and tries again, perhaps at another address. */
+/* The peer got the answer too late and tries again, perhaps at another address. */
 static void a_connection_that_its_rank_gave_up_is_not_taken(void **state)
 {
-    greeting out = {.magic = 0x54524933, .rank = 1, .size = 2}, in;
-    meeting m;
+    hello out = {.magic = 0x54524933, .rank = 1, .size = 2}, in;
+    pair m;
     int fd;
 
     (void)state;
@@ -175,10 +176,10 @@ static void a_connection_that_its_rank_gave_up_is_not_taken(void **state)
     end(&m);
 }
 
-/* Stands before rank 0. Of the first connection it brings nothing on, as a wire that loses packets
+/* A proxy of rank 0. It forwards nothing of the first connection, as a network that loses packets
  * may for seconds; when rank 0 closes it, the peer learns that, too. */
 typedef struct slow_wire {
-    const meeting *m;
+    const pair *m;
     int listener, n_came;
     tri_status status;
 } slow_wire;
@@ -236,14 +237,14 @@ static void wire_main(void *arg)
     }
 }
 
-/* One lossy connection in a thousand loses the beginning and what is said first: TCP then waits for
- * 3 s, rank 0 for 2. */
-static void a_peer_whose_words_come_too_late_tries_again(void **state)
+/* One connection in a thousand over a lossy network loses its first packets: TCP sends them again
+ * after 3 s, rank 0 waits for 2. */
+static void a_peer_whose_hello_comes_too_late_tries_again(void **state)
 {
     char address[160];
     trii_thread thread;
     slow_wire w = {0};
-    meeting m;
+    pair m;
     int port;
 
     (void)state;
@@ -261,9 +262,9 @@ static void a_peer_whose_words_come_too_late_tries_again(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(a_peer_whose_words_come_too_late_tries_again),
-    cmocka_unit_test(a_crowd_of_strangers_keeps_no_peer_out),
-    cmocka_unit_test(strangers_give_way_when_descriptors_are_out),
+    cmocka_unit_test(a_peer_whose_hello_comes_too_late_tries_again),
+    cmocka_unit_test(many_unidentified_connections_keep_no_peer_out),
+    cmocka_unit_test(unidentified_connections_are_closed_when_descriptors_are_out),
     cmocka_unit_test(a_connection_that_its_rank_gave_up_is_not_taken),
 };
 

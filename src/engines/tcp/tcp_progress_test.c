@@ -1,6 +1,6 @@
 /*
- * tcp_turns_test.c - who moves the bytes: when the thread that polls for all leaves, another that
- * waits takes its turn, and if none waits, the control thread.
+ * tcp_progress_test.c - who moves the bytes: when the thread that polls for all leaves, another
+ * that waits takes its turn, and if none waits, the control thread.
  */
 #include <stdatomic.h>
 
