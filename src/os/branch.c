@@ -16,6 +16,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "os/proc.h"
+#include "os/read_whole.h"
 
 tri_status trii_pair_open(int *a_out, int *b_out)
 {

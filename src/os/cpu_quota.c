@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "os/proc.h"
+#include "os/read_whole.h"
 #include "os/thread.h"
 
 static bool read_text(const char *root, const char *folder, const char *name, char *text,

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "os/proc.h"
+#include "os/read_whole.h"
 #include "os/thread.h"
 
 void trii_host_name(char *name_out, size_t bytes)

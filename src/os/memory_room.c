@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "os/proc.h"
+#include "os/read_whole.h"
 
 /* The two layouts of control groups. */
 typedef struct layout {

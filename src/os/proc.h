@@ -8,8 +8,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Reads until the end or `bytes` are there, whatever interrupts it or comes in pieces; how much. */
-size_t trii_read_whole(int fd, void *buf, size_t bytes);
 /* /proc/PID/NAME, at most bytes - 1 of it, and a zero behind it; the number read, 0 on failure.
  * pid: also "self", or "PID/task/TID". */
 size_t trii_proc_read(const char *pid, const char *name, char *buf, size_t bytes);

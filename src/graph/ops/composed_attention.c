@@ -80,7 +80,7 @@ static trii_vid find_kept(attention *a, trii_vid key)
     attrs.i[0] = false;
     attrs.f[0] = 1;
     attrs.f[1] = a->node->attrs.f[1];
-    seen = trii_compose(&a->c, &trii_op_attention, in, 5, &attrs);
+    seen = trii_compose(&a->c, a->node->op, in, 5, &attrs);
     q.ndim = 0;
     seen = trii_compose2(&a->c, &trii_op_ne, seen, trii_compose_fill(&a->c, &q, 0));
     return trii_compose_number(&a->c, &trii_op_mul_scalar,
