@@ -238,3 +238,15 @@ tri_status tri_module_broadcast(tri_module *module, tri_group *group, int root)
         st = st == TRI_OK ? compare_and_send(module, group, root) : say_failed(group, st);
     return st == TRI_OK ? TRI_OK : TRII_FAIL_CTX(st, "module_broadcast");
 }
+
+TRII_NOINLINE tri_status trii_ddp_tell(tri_group *group, tri_status st)
+{
+    char line[TRII_ERR_BYTES];
+
+    if (group == NULL || tri_group_size(group) == 1)
+        return st;
+    snprintf(line, sizeof(line), "%s", tri_last_error());
+    tri_group_abort(group, line);
+    trii_err_set("%s", line);
+    return st;
+}

@@ -92,18 +92,6 @@ static uint64_t new_id(void)
     return ++last_id;
 }
 
-TRII_NOINLINE tri_status trii_ddp_tell(tri_group *group, tri_status st)
-{
-    char line[TRII_ERR_BYTES];
-
-    if (group == NULL || tri_group_size(group) == 1)
-        return st;
-    snprintf(line, sizeof(line), "%s", tri_last_error());
-    tri_group_abort(group, line);
-    trii_err_set("%s", line);
-    return st;
-}
-
 /* Of what the ranks do together; where they find that they differ all of them say so. */
 static inline tri_status met(trii_ddp *ddp, tri_status st)
 {

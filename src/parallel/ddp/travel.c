@@ -11,6 +11,11 @@
 #include "group/join/world.h"
 #include "parallel/ddp/travel.h"
 
+size_t trii_ddp_header_count(const trii_ddp *ddp)
+{
+    return 3 + (size_t)TRII_JOINED_WORDS(ddp->size);
+}
+
 /* --- life ----------------------------------------------------------------------------------- */
 
 void trii_travel_release(trii_host_op *op)

@@ -12,6 +12,10 @@
 
 #include "parallel/ddp/ddp.h"
 
+/* Bits of ranks that have joined, in numbers that doubles add up exactly. */
+#define TRII_JOINED_BITS 48
+#define TRII_JOINED_WORDS(size) (((size) + TRII_JOINED_BITS - 1) / TRII_JOINED_BITS)
+
 /* For the table of a kind. The step in which one is recorded may belong to any thread, and end
  * after the model. */
 void trii_travel_release(trii_host_op *op);

@@ -11,16 +11,8 @@
 #include "parallel/ddp/travel.h"
 
 #define POLLS_PER_LOOK 16
-/* Bits of ranks that have joined, in numbers that doubles add up exactly. */
-#define JOINED_BITS 48
-#define JOINED_WORDS(size) (((size) + JOINED_BITS - 1) / JOINED_BITS)
 
 /* --- the header ----------------------------------------------------------------------------- */
-
-size_t trii_ddp_header_count(const trii_ddp *ddp)
-{
-    return 3 + (size_t)JOINED_WORDS(ddp->size);
-}
 
 static tri_status header_start(trii_host_op *op, const trii_host_buffers *buffers)
 {
@@ -42,10 +34,11 @@ static tri_status header_start(trii_host_op *op, const trii_host_buffers *buffer
     t->sums[0] = t->divisor;
     t->sums[1] = (t->vote_stop ? 1 : 0) + (t->throws ? 0x1p16 : 0) + (t->unused ? 0x1p32 : 0);
     t->sums[2] = (double)t->count;
-    for (int w = 0; w < JOINED_WORDS(ddp->size); w++)
+    for (int w = 0; w < TRII_JOINED_WORDS(ddp->size); w++)
         t->sums[3 + w] = 0;
     if (t->joined)
-        t->sums[3 + ddp->rank / JOINED_BITS] = (double)(UINT64_C(1) << ddp->rank % JOINED_BITS);
+        t->sums[3 + ddp->rank / TRII_JOINED_BITS] =
+            (double)(UINT64_C(1) << ddp->rank % TRII_JOINED_BITS);
     t->state = TRII_TRAVEL_STARTED;
     return trii_ddp_passed(tri_all_reduce(ddp->group, t->sums, t->sums, trii_ddp_header_count(ddp),
                                           TRI_DTYPE_F64, TRI_REDOP_SUM, &t->work));
@@ -53,7 +46,7 @@ static tri_status header_start(trii_host_op *op, const trii_host_buffers *buffer
 
 static bool has_joined(const trii_travel *t, int rank)
 {
-    return (uint64_t)t->sums[3 + rank / JOINED_BITS] >> rank % JOINED_BITS & 1;
+    return (uint64_t)t->sums[3 + rank / TRII_JOINED_BITS] >> rank % TRII_JOINED_BITS & 1;
 }
 
 static tri_status fail_early(const trii_travel *t)
@@ -108,7 +101,7 @@ static tri_status take_news(const trii_travel *t)
     double joined = 0;
 
     ddp->n_joined = 0;
-    for (int w = 0; w < JOINED_WORDS(ddp->size); w++)
+    for (int w = 0; w < TRII_JOINED_WORDS(ddp->size); w++)
         joined += t->sums[3 + w];
     ddp->sample_count = (int64_t)t->sums[2];
     ddp->stopped = (ranks & 0xffff) != 0;
